@@ -1,0 +1,328 @@
+/* sluice.h: train networks larger than the memory of the device that computes them.
+ *
+ * The whole public interface. A program describes a model as a graph, an engine plans every byte and every move of its
+ * training step before the first one runs, and then follows that plan:
+ *
+ *     sluice_graph *g;   sluice_graph_create(&g);
+ *     sluice_value x = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){10, 10});
+ *     ...
+ *     sluice_set_loss(g, sluice_mse(g, y, target));
+ *     sluice_engine *e;  sluice_engine_create(g, &options, &e);
+ *     sluice_train_step(e, &batch, &loss);
+ *
+ * Rules that hold for every call:
+ *   - Functions that can fail return a status; SLUICE_OK is 0. sluice_error() then says what was wrong, where, and what to do.
+ *   - Outputs come last and are set only on success. Every _destroy takes NULL.
+ *   - The library never exits, aborts or prints. Text goes to a FILE or a callback that the caller gives.
+ *   - Different objects may be used from different threads at once. One object belongs to one thread at a time.
+ *   - Structs with a `size` field carry sizeof themselves, so that later versions can grow them; use the _init function. */
+#ifndef SLUICE_H
+#define SLUICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SLUICE_API __attribute__((visibility("default")))
+
+/* ---- Version ---------------------------------------------------------------------------------------------------- */
+
+#define SLUICE_VERSION_MAJOR 0
+#define SLUICE_VERSION_MINOR 1
+#define SLUICE_VERSION_PATCH 0
+/* "0.1.0" of the library that is running, which may be newer than this header. */
+SLUICE_API const char *sluice_version(void);
+
+/* ---- Status ----------------------------------------------------------------------------------------------------- */
+
+/* The values 0 to 7 and 75 are also the exit statuses of the program. */
+typedef enum sluice_status {
+    SLUICE_OK = 0,
+    SLUICE_ERR_FAILED = 1,    /* anything not named below */
+    SLUICE_ERR_USAGE = 2,     /* command line, configuration, API call, or their fit with the model */
+    SLUICE_ERR_NO_FIT = 3,    /* does not fit in memory; only before step 1 */
+    SLUICE_ERR_INPUT = 4,     /* other input missing, empty, too short, malformed, or of another model */
+    SLUICE_ERR_RANK = 5,      /* a rank was lost, stuck or diverged */
+    SLUICE_ERR_IO = 6,        /* I/O error or disk full on a file already accepted */
+    SLUICE_ERR_NUMBERS = 7,   /* the numbers went bad */
+    SLUICE_ERR_NO_MEMORY = 8, /* the operating system refused memory; the program exits 1 */
+    SLUICE_ERR_STOPPED = 75   /* stopped by request, after a save where there was a step to save */
+} sluice_status;
+
+/* What went wrong in the newest failed call of this thread. Never NULL; valid until the thread's next failure. */
+SLUICE_API const char *sluice_error(void);
+/* The exit status a program should end with. */
+SLUICE_API int sluice_exit_status(sluice_status status);
+
+typedef enum { SLUICE_LOG_WARNING, SLUICE_LOG_NOTE, SLUICE_LOG_DETAIL } sluice_log_level;
+/* Receives whole lines without a newline. Called from the thread that called the library. */
+typedef void (*sluice_log_fn)(void *user, sluice_log_level level, const char *line);
+
+/* ---- Graphs ----------------------------------------------------------------------------------------------------- */
+
+typedef enum { SLUICE_F32, SLUICE_I32, SLUICE_DTYPE_COUNT } sluice_dtype;
+
+/* A tensor of a graph. Builders return SLUICE_NONE after an error; further builders pass it on, and the first error is
+ * reported by sluice_graph_check and sluice_engine_create, so that a model can be written without a check per line. */
+typedef int32_t sluice_value;
+#define SLUICE_NONE ((sluice_value)-1)
+
+typedef struct sluice_graph sluice_graph;
+
+SLUICE_API sluice_status sluice_graph_create(sluice_graph **out);
+SLUICE_API void sluice_graph_destroy(sluice_graph *g);
+SLUICE_API sluice_status sluice_graph_check(const sluice_graph *g);
+
+/* How a parameter gets its first values. All are pure functions of the seed and the parameter's name. */
+typedef enum { SLUICE_INIT_ZERO, SLUICE_INIT_ONE, SLUICE_INIT_NORMAL, SLUICE_INIT_UNIFORM } sluice_init_kind;
+typedef struct sluice_init {
+    sluice_init_kind kind;
+    float scale; /* NORMAL: standard deviation; UNIFORM: values in [-scale, scale) */
+} sluice_init;
+
+/* Starts a layer: the nodes made from here to the next call are staged, recomputed and updated together. Without any
+ * call a graph is one layer. */
+SLUICE_API void sluice_layer(sluice_graph *g, const char *name);
+/* Data of one micro-batch; dims include the batch. Names are unique. */
+SLUICE_API sluice_value sluice_input(sluice_graph *g, const char *name, sluice_dtype dtype, int rank, const int64_t *dims);
+SLUICE_API sluice_value sluice_parameter(sluice_graph *g, const char *name, int rank, const int64_t *dims, sluice_init init);
+/* Excludes a parameter from training: it gets no gradient and no optimizer state. */
+SLUICE_API void sluice_freeze(sluice_graph *g, sluice_value parameter);
+
+SLUICE_API sluice_value sluice_add(sluice_graph *g, sluice_value a, sluice_value b);      /* broadcasts as NumPy does */
+SLUICE_API sluice_value sluice_subtract(sluice_graph *g, sluice_value a, sluice_value b); /* a + (-1) b */
+SLUICE_API sluice_value sluice_multiply(sluice_graph *g, sluice_value a, sluice_value b); /* broadcasts */
+SLUICE_API sluice_value sluice_scale(sluice_graph *g, sluice_value x, float factor);
+/* y = x W^T + b with parameters "<name>.weight" [features, in] and "<name>.bias" [features], both uniform in
+ * +-1/sqrt(in), as PyTorch initialises them. */
+SLUICE_API sluice_value sluice_linear(sluice_graph *g, sluice_value x, int64_t features, const char *name);
+/* The same with given parameters: weight [out, in], or [in, out] when in_out is true; bias may be SLUICE_NONE. */
+SLUICE_API sluice_value sluice_linear_with(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias, bool in_out);
+/* Batched product over equal leading dimensions; transpose_a/b swap the operand's last two. */
+SLUICE_API sluice_value sluice_matmul(sluice_graph *g, sluice_value a, sluice_value b, bool transpose_a, bool transpose_b);
+SLUICE_API sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, sluice_value table);
+SLUICE_API sluice_value sluice_relu(sluice_graph *g, sluice_value x);
+SLUICE_API sluice_value sluice_gelu(sluice_graph *g, sluice_value x, bool exact); /* exact: erf; otherwise tanh */
+SLUICE_API sluice_value sluice_silu(sluice_graph *g, sluice_value x);
+SLUICE_API sluice_value sluice_softmax(sluice_graph *g, sluice_value x); /* over the last dimension */
+/* bias may be SLUICE_NONE. */
+SLUICE_API sluice_value sluice_layer_norm(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias, float epsilon);
+SLUICE_API sluice_value sluice_rms_norm(sluice_graph *g, sluice_value x, sluice_value weight, float epsilon);
+/* Rotates the first `heads` heads of width head_width in each row of x [B, T, W], for positions 0 .. T-1. */
+SLUICE_API sluice_value sluice_rotary(sluice_graph *g, sluice_value x, int heads, int head_width, float base);
+/* q [B,T,heads*D], k and v [B,S,kv_heads*D]. kv_heads divides heads. Scores are scaled by 1/sqrt(D). */
+SLUICE_API sluice_value sluice_attention(sluice_graph *g, sluice_value q, sluice_value k, sluice_value v, int heads, int kv_heads, bool causal);
+/* The same on one tensor [B,T,(heads+2*kv_heads)*D] that holds q, k, v side by side: no copies. */
+SLUICE_API sluice_value sluice_attention_packed(sluice_graph *g, sluice_value qkv, int heads, int kv_heads, bool causal);
+SLUICE_API sluice_value sluice_dropout(sluice_graph *g, sluice_value x, float p);
+SLUICE_API sluice_value sluice_reshape(sluice_graph *g, sluice_value x, int rank, const int64_t *dims); /* one dim may be -1 */
+SLUICE_API sluice_value sluice_transpose(sluice_graph *g, sluice_value x, const int *order);
+SLUICE_API sluice_value sluice_split(sluice_graph *g, sluice_value x, int axis, int64_t start, int64_t size);
+SLUICE_API sluice_value sluice_concat(sluice_graph *g, const sluice_value *values, int count, int axis);
+/* Mean over the rows whose target is not ignore_index. logits [.., V], targets [..] i32. */
+SLUICE_API sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets, int32_t ignore_index);
+SLUICE_API sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target);
+SLUICE_API sluice_value sluice_sum(sluice_graph *g, sluice_value x);
+SLUICE_API sluice_value sluice_mean(sluice_graph *g, sluice_value x);
+
+SLUICE_API void sluice_set_loss(sluice_graph *g, sluice_value loss);     /* a scalar */
+SLUICE_API void sluice_set_output(sluice_graph *g, sluice_value output); /* what sluice_predict returns */
+SLUICE_API void sluice_graph_print(const sluice_graph *g, FILE *out);
+
+/* ---- Engines ---------------------------------------------------------------------------------------------------- */
+
+typedef enum {
+    SLUICE_SGD, SLUICE_ADAGRAD, SLUICE_ADAM, SLUICE_ADAMW, SLUICE_LAMB, SLUICE_LARS, SLUICE_LION
+} sluice_optimizer_kind;
+
+typedef struct sluice_optimizer {
+    size_t size;
+    sluice_optimizer_kind kind;
+    double lr, weight_decay, beta1, beta2, epsilon;
+    double momentum, dampening; /* SGD, LARS */
+    bool nesterov, amsgrad;
+    double trust;               /* LARS coefficient, 0.001 */
+    double min_trust, max_trust; /* LAMB bounds, 0.01 and 10 */
+} sluice_optimizer;
+/* Defaults of `kind` as in PyTorch and DeepSpeed (lr 1e-3, betas 0.9/0.999, eps 1e-8, no decay but AdamW's 0.01, ...). */
+SLUICE_API void sluice_optimizer_init(sluice_optimizer *o, sluice_optimizer_kind kind);
+
+/* Where something lives: on the device, on the host, or wherever the plan finds best. */
+typedef enum { SLUICE_PLACE_AUTO, SLUICE_PLACE_DEVICE, SLUICE_PLACE_HOST } sluice_place;
+typedef enum { SLUICE_ACTIVATIONS_AUTO, SLUICE_ACTIVATIONS_KEEP, SLUICE_ACTIVATIONS_RECOMPUTE, SLUICE_ACTIVATIONS_OFFLOAD } sluice_activations;
+
+typedef struct sluice_options {
+    size_t size;
+    sluice_optimizer optimizer;
+    double gradient_clipping;   /* global norm; 0: none */
+    int accumulation_steps;     /* micro-batches in a step, K; at least 1 */
+    uint64_t seed;
+    int threads;                /* 0: all CPUs this process may use */
+    uint64_t device_bytes, host_bytes; /* budgets; 0: what the machine and its cgroup allow */
+    sluice_place parameters, optimizer_state;
+    sluice_activations activations;
+    bool offload_checkpoints;   /* with RECOMPUTE: the kept layer inputs go to the host */
+    int levels;                 /* groups of layers that move together; 0: auto */
+    int prefetch_layers;        /* levels fetched ahead of use; -1: auto */
+    bool evaluation;            /* plan an evaluation pass too (sluice_evaluate, sluice_predict) */
+    bool null_backend;          /* compute nothing: for planning and tests */
+    bool guard;                 /* poison the arenas and put guard pages behind them */
+    sluice_log_fn log;
+    void *log_user;
+} sluice_options;
+SLUICE_API void sluice_options_init(sluice_options *o);
+
+typedef struct sluice_array {
+    const char *name;  /* of a graph input */
+    const void *data;
+    size_t bytes;
+} sluice_array;
+/* One micro-batch: every input of the graph, in any order. */
+typedef struct sluice_batch {
+    const sluice_array *arrays;
+    int count;
+} sluice_batch;
+
+typedef struct sluice_engine sluice_engine;
+
+/* Finishes and differentiates the graph, plans, reserves both arenas and gives the parameters their first values. The graph is
+ * borrowed and must outlive the engine; it serves one engine. SLUICE_ERR_NO_FIT says how many bytes are missing and what would help. */
+SLUICE_API sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *options, sluice_engine **out);
+SLUICE_API void sluice_engine_destroy(sluice_engine *e);
+
+/* forward, backward, forward, backward, ... then step after accumulation_steps pairs; anything else is SLUICE_ERR_USAGE. */
+SLUICE_API sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss);
+SLUICE_API sluice_status sluice_backward(sluice_engine *e);
+SLUICE_API sluice_status sluice_step(sluice_engine *e);
+/* All of the above for accumulation_steps micro-batches; *loss is their mean. */
+SLUICE_API sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss);
+/* Forward only, dropout off. Needs options.evaluation. */
+SLUICE_API sluice_status sluice_evaluate(sluice_engine *e, const sluice_batch *batch, double *loss);
+/* The same, and copies the graph's output to `out`. */
+SLUICE_API sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float *out, size_t out_bytes);
+
+SLUICE_API void sluice_set_learning_rate(sluice_engine *e, double lr);
+SLUICE_API double sluice_gradient_norm(const sluice_engine *e); /* of the newest step, before clipping */
+SLUICE_API uint64_t sluice_step_count(const sluice_engine *e);
+/* Copies a parameter out or in, in fp32. */
+SLUICE_API sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes);
+SLUICE_API sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes);
+/* Weights as safetensors, written atomically. Loading refuses a file whose names, shapes or dtypes do not match. */
+SLUICE_API sluice_status sluice_save(sluice_engine *e, const char *path);
+SLUICE_API sluice_status sluice_load(sluice_engine *e, const char *path);
+/* Whole training state in folder/step-N, atomic and checksummed; resume takes the newest one that verifies.
+ * *step is 0 where there is none. */
+SLUICE_API sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder);
+SLUICE_API sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uint64_t *step);
+/* Lower-case hexadecimal SHA-256 of the weights and of the optimizer state; 64 digits and NUL. */
+SLUICE_API sluice_status sluice_hash(sluice_engine *e, char weights[65], char state[65]);
+
+typedef struct sluice_memory {
+    uint64_t device, host, disk;
+} sluice_memory;
+SLUICE_API void sluice_planned_peak(const sluice_engine *e, sluice_memory *out);
+SLUICE_API void sluice_observed_peak(const sluice_engine *e, sluice_memory *out);
+/* The plan for people: memory by tier and kind, what moves, expected time. */
+SLUICE_API void sluice_plan_print(const sluice_engine *e, FILE *out);
+
+/* ---- Data ------------------------------------------------------------------------------------------------------- */
+
+typedef struct sluice_data sluice_data;
+/* Arrays of `samples` rows each, one per graph input, borrowed. Shuffled anew every epoch from the seed. */
+SLUICE_API sluice_status sluice_data_from_arrays(const sluice_array *arrays, int count, int64_t samples, bool shuffle, uint64_t seed, sluice_data **out);
+/* fill() writes micro-batch number `index` (from 0, counting over the whole run) into the given buffers. */
+typedef sluice_status (*sluice_fill_fn)(void *user, uint64_t index, const char *const *names, void *const *buffers, const size_t *bytes, int count);
+SLUICE_API sluice_status sluice_data_from_callback(sluice_fill_fn fill, void *user, sluice_data **out);
+SLUICE_API void sluice_data_destroy(sluice_data *d);
+/* Trains `steps` steps from `data`; the position continues from the engine's step count, so a resumed run goes on where it was. */
+SLUICE_API sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss);
+
+/* ---- Jobs: a configuration file made real --------------------------------------------------------------------------- */
+
+typedef struct sluice_config sluice_config;
+/* DeepSpeed's JSON with sluice's sections. Errors name the file, the line and the key, and the nearest known key. */
+SLUICE_API sluice_status sluice_config_load(const char *path, sluice_config **out);
+/* "a.b=c": the value is JSON, or a plain word taken as a string. */
+SLUICE_API sluice_status sluice_config_set(sluice_config *c, const char *assignment);
+SLUICE_API void sluice_config_destroy(sluice_config *c);
+/* Whether the whole makes sense: what needs more than one key, and what is not built in. Every job begins with it. Notes about keys
+ * without effect go to `log`, which may be NULL. */
+SLUICE_API sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, void *log_user);
+/* The value of one key as JSON text, after everything is resolved ("auto" where the plan decides). */
+SLUICE_API sluice_status sluice_config_get(const sluice_config *c, const char *key, char *out, size_t out_bytes);
+/* Every key with its value after all "auto" are resolved. */
+SLUICE_API void sluice_config_print(const sluice_config *c, FILE *out);
+/* All keys with type, default and help: as text, or as the Markdown of docs/config.md. */
+SLUICE_API void sluice_config_help(FILE *out, bool markdown);
+
+typedef enum {
+    SLUICE_EVENT_PLAN, SLUICE_EVENT_RESUMED, SLUICE_EVENT_STEP, SLUICE_EVENT_EVAL, SLUICE_EVENT_SAVED, SLUICE_EVENT_EPOCH, SLUICE_EVENT_END
+} sluice_event_kind;
+
+/* Fields not named for an event's kind are zero. */
+typedef struct sluice_event {
+    sluice_event_kind kind;
+    /* PLAN and END */
+    int ranks, stage;
+    uint64_t parameters;
+    sluice_memory peak;
+    uint64_t overhead_bytes;
+    uint64_t state_parameters, state_gradients, state_optimizer;
+    double step_seconds;
+    uint64_t moved_to_device, moved_to_host, moved_disk_read, moved_disk_write; /* bytes in one step */
+    uint64_t comm_gather, comm_reduce;
+    const char *weights_sha256, *state_sha256; /* END */
+    uint64_t speculated, rolled_back;
+    /* RESUMED, STEP, EVAL, SAVED, EPOCH, END */
+    uint64_t step, steps; /* this one; all that are planned */
+    double epoch, loss, accuracy, lr, gradient_norm, seconds, loss_scale;
+    uint64_t samples, tokens; /* of this step */
+    bool skipped;
+    double model_flops;  /* of one step, for MFU */
+    double peak_flops;   /* of the machine */
+    const char *path;    /* SAVED */
+} sluice_event;
+
+typedef struct sluice_job_options {
+    size_t size;
+    bool resume;             /* continue from checkpoint.path */
+    const char *weights;     /* eval, generate: a safetensors file; NULL: the newest checkpoint, or config "save" */
+    void (*event)(void *user, const sluice_event *event);
+    void *user;
+    FILE *plan_out;          /* train: the plan is printed here first; NULL: not */
+    FILE *out;               /* plan, eval, generate: results; not NULL */
+    bool json;               /* plan: machine-readable */
+    const int *stop;         /* polled between steps: a signal number asks to stop; NULL: never. Set it from a handler. */
+    int *save_request;       /* polled and cleared between steps: save and go on; NULL: never */
+    sluice_log_fn log;
+    void *log_user;
+    const char *prompt;      /* generate */
+    int64_t tokens;          /* generate */
+    double temperature;      /* generate; 0: the most likely */
+    int top_k;               /* generate; 0: all */
+} sluice_job_options;
+SLUICE_API void sluice_job_options_init(sluice_job_options *o);
+
+SLUICE_API sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *o);
+SLUICE_API sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *o);
+SLUICE_API sluice_status sluice_job_eval(const sluice_config *c, const sluice_job_options *o);
+SLUICE_API sluice_status sluice_job_generate(const sluice_config *c, const sluice_job_options *o);
+
+/* ---- Files and machine ---------------------------------------------------------------------------------------------- */
+
+/* What is in a safetensors file, a checkpoint step folder, or a folder of checkpoints. */
+SLUICE_API sluice_status sluice_inspect(const char *path, bool json, FILE *out);
+/* Reads every byte and checks every checksum; SLUICE_ERR_INPUT names file, tensor and offset of the first fault. */
+SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
+/* What this machine offers and what is built in; with `measure`, rates, which are also written to machine_file if not NULL. */
+SLUICE_API sluice_status sluice_devices(bool measure, const char *machine_file, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

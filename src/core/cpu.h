@@ -1,0 +1,18 @@
+/* cpu.h: which instruction path this process takes. */
+#ifndef SL_CORE_CPU_H
+#define SL_CORE_CPU_H
+
+#include "sluice.h"
+
+typedef enum { SL_ISA_SCALAR, SL_ISA_AVX2, SL_ISA_AVX512, SL_ISA_COUNT } sl_isa;
+
+/* The best path the CPU and the operating system support. */
+sl_isa sl_isa_best(void);
+/* "scalar", "avx2", "avx512". */
+const char *sl_isa_name(sl_isa isa);
+/* Resolves SLUICE_CPU's value (NULL or empty: best). Refuses unknown names and paths this CPU lacks. */
+sluice_status sl_isa_choose(const char *requested, sl_isa *out);
+/* "Intel(R) Xeon(R) ..." or "unknown". */
+void sl_cpu_model(char *buf, size_t bytes);
+
+#endif

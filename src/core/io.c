@@ -1,0 +1,570 @@
+/* io.c: files and directories.
+ *
+ * The first part has one wrapper per system call: it asks the hook, makes the call, and repeats it when a signal cut it
+ * short. Everything after uses the wrappers only. Failing paths release what they hold with the same wrappers but keep
+ * the message of the first failure. */
+#include "core/io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/alloc.h"
+#include "core/status.h"
+
+/* ---- System calls ------------------------------------------------------------------------------------------------ */
+
+static _Atomic(sl_io_hook) hook_fn;
+static _Atomic(void *) hook_user;
+
+void sl_io_set_hook(sl_io_hook hook, void *user)
+{
+    atomic_store(&hook_fn, NULL);
+    atomic_store(&hook_user, user);
+    atomic_store(&hook_fn, hook);
+}
+
+/* Asks the hook. True: the call must fail, errno is set. *bytes (may be NULL) is cut where the hook wants it shorter.
+ */
+static bool refused(const char *call, const char *path, size_t *bytes)
+{
+    sl_io_hook hook = atomic_load(&hook_fn);
+    if (hook == NULL) return false;
+    int answer = hook(atomic_load(&hook_user), call, path);
+    if (answer < 0 && bytes != NULL && *bytes > (size_t)-answer) *bytes = (size_t)-answer;
+    if (answer <= 0) return false;
+    errno = answer;
+    return true;
+}
+
+static int io_open(const char *path, int flags)
+{
+    int fd;
+    do {
+        if (refused("open", path, NULL)) return -1;
+        fd = open(path, flags | O_CLOEXEC, 0666);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+/* The descriptor is closed whatever is returned: Linux frees it even when close reports an error. */
+static int io_close(int fd, const char *path)
+{
+    int refusal = refused("close", path, NULL) ? errno : 0;
+    int result = close(fd);
+    if (refusal == 0) return result;
+    errno = refusal;
+    return -1;
+}
+
+static ssize_t io_pread(int fd, const char *path, void *buf, size_t bytes, uint64_t offset)
+{
+    ssize_t n;
+    do {
+        if (refused("pread", path, &bytes)) return -1;
+        n = pread(fd, buf, bytes, (off_t)offset);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+static ssize_t io_pwrite(int fd, const char *path, const void *buf, size_t bytes, uint64_t offset)
+{
+    ssize_t n;
+    do {
+        if (refused("pwrite", path, &bytes)) return -1;
+        n = pwrite(fd, buf, bytes, (off_t)offset);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+static int io_fstat(int fd, const char *path, struct stat *out)
+{
+    return refused("fstat", path, NULL) ? -1 : fstat(fd, out);
+}
+
+static int io_stat(const char *path, struct stat *out)
+{
+    return refused("stat", path, NULL) ? -1 : stat(path, out);
+}
+
+static int io_ftruncate(int fd, const char *path, uint64_t bytes)
+{
+    int result;
+    do {
+        if (refused("ftruncate", path, NULL)) return -1;
+        result = ftruncate(fd, (off_t)bytes);
+    } while (result < 0 && errno == EINTR);
+    return result;
+}
+
+static int io_fdatasync(int fd, const char *path)
+{
+    return refused("fdatasync", path, NULL) ? -1 : fdatasync(fd);
+}
+
+static int io_fsync(int fd, const char *path)
+{
+    return refused("fsync", path, NULL) ? -1 : fsync(fd);
+}
+
+static int io_flock(int fd, const char *path, int operation)
+{
+    return refused("flock", path, NULL) ? -1 : flock(fd, operation);
+}
+
+static int io_rename(const char *from, const char *to)
+{
+    return refused("rename", from, NULL) ? -1 : rename(from, to);
+}
+
+static int io_mkdir(const char *path)
+{
+    return refused("mkdir", path, NULL) ? -1 : mkdir(path, 0777);
+}
+
+static int io_unlink(const char *path)
+{
+    return refused("unlink", path, NULL) ? -1 : unlink(path);
+}
+
+static int io_rmdir(const char *path)
+{
+    return refused("rmdir", path, NULL) ? -1 : rmdir(path);
+}
+
+static DIR *io_opendir(const char *path)
+{
+    return refused("opendir", path, NULL) ? NULL : opendir(path);
+}
+
+/* NULL with errno 0 at the end. */
+static struct dirent *io_readdir(DIR *dir, const char *path)
+{
+    if (refused("readdir", path, NULL)) return NULL;
+    errno = 0;
+    return readdir(dir);
+}
+
+static void io_closedir(DIR *dir, const char *path)
+{
+    refused("close", path, NULL);
+    closedir(dir);
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+/* What the user can do, where the errno tells. `input`: something given to sluice is wrong, not the machine. */
+static const struct cause {
+    int error;
+    bool input;
+    const char *advice;
+} causes[] = {
+    { ENOENT, true, "; check the path" },
+    { ENOTDIR, true, "; check the path" },
+    { EISDIR, true, "; name a file" },
+    { ENAMETOOLONG, true, "; use a shorter path" },
+    { ELOOP, true, "; check the links on the path" },
+    { EACCES, true, "; check the permissions" },
+    { EPERM, true, "; check the permissions" },
+    { ESPIPE, true, "; name a regular file" },
+    { ENOSPC, false, "; free space there or choose another folder" },
+    { EDQUOT, false, "; free space there or choose another folder" },
+    { EROFS, false, "; choose another folder" },
+    { EMFILE, false, "; raise the limit of open files" },
+};
+
+static const struct cause *find_cause(int error)
+{
+    static const struct cause other = { 0, false, "" };
+    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++)
+        if (causes[i].error == error) return &causes[i];
+    return &other;
+}
+
+/* Records errno as the failure of `verb` on `path`. */
+static sluice_status io_fail(const char *verb, const char *path)
+{
+    int error = errno;
+    return sl_fail(SLUICE_ERR_IO, "cannot %s %s: %s%s", verb, path, strerror(error), find_cause(error)->advice);
+}
+
+/* The same for files that the user gave: what is wrong with them is an input error, the machine's failures are not. */
+static sluice_status input_fail(const char *verb, const char *path)
+{
+    bool input = find_cause(errno)->input;
+    io_fail(verb, path);
+    return input ? SLUICE_ERR_INPUT : SLUICE_ERR_IO;
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------------- */
+
+/* Opens with O_DIRECT when asked, and without it where the file system has none. */
+static int open_direct_or_not(const char *path, int flags, bool direct)
+{
+    int fd = direct ? io_open(path, flags | O_DIRECT) : -1;
+    if (direct && (fd >= 0 || errno != EINVAL)) return fd;
+    return io_open(path, flags);
+}
+
+/* Directories open for reading but hold no bytes. */
+static sluice_status refuse_directory(int fd, const char *path)
+{
+    struct stat info;
+    if (io_fstat(fd, path, &info) != 0) return io_fail("examine", path);
+    if (!S_ISDIR(info.st_mode)) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_INPUT, "%s is a directory; name a file", path);
+}
+
+sluice_status sl_file_open(const char *path, int mode, sl_file *out)
+{
+    bool create = (mode & SL_CREATE) != 0;
+    /* Without O_NONBLOCK, opening a named pipe would wait for its other end; it changes nothing for files. */
+    int flags = create ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY | O_NONBLOCK;
+    char *own_path = sl_strdup(path, "file path");
+    if (own_path == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = SLUICE_OK;
+    int fd = open_direct_or_not(path, flags, (mode & SL_DIRECT) != 0);
+    if (fd < 0) {
+        st = create ? io_fail("create", path) : input_fail("open", path);
+        goto free_path;
+    }
+    if (!create && (st = refuse_directory(fd, path)) != SLUICE_OK) goto close_file;
+    *out = (sl_file){ fd, own_path };
+    return SLUICE_OK;
+close_file:
+    io_close(fd, path);
+free_path:
+    sl_free(own_path);
+    return st;
+}
+
+static void forget(sl_file *f)
+{
+    sl_free(f->path);
+    *f = (sl_file){ -1, NULL };
+}
+
+void sl_file_close(sl_file *f)
+{
+    if (f->path == NULL) return;
+    io_close(f->fd, f->path);
+    forget(f);
+}
+
+sluice_status sl_file_finish(sl_file *f)
+{
+    sluice_status st = SLUICE_OK;
+    if (io_fdatasync(f->fd, f->path) != 0) st = io_fail("write", f->path);
+    if (io_close(f->fd, f->path) != 0 && st == SLUICE_OK) st = io_fail("close", f->path);
+    forget(f);
+    return st;
+}
+
+sluice_status sl_file_size(sl_file *f, uint64_t *out)
+{
+    struct stat info;
+    if (io_fstat(f->fd, f->path, &info) != 0) return io_fail("examine", f->path);
+    *out = (uint64_t)info.st_size;
+    return SLUICE_OK;
+}
+
+/* Direct I/O refuses unaligned transfers with EINVAL. True: it was that, and the file is now open without. */
+static bool dropped_direct(const sl_file *f)
+{
+    if (errno != EINVAL) return false;
+    int flags = fcntl(f->fd, F_GETFL);
+    bool dropped = flags >= 0 && (flags & O_DIRECT) != 0 && fcntl(f->fd, F_SETFL, flags & ~O_DIRECT) == 0;
+    errno = EINVAL;
+    return dropped;
+}
+
+sluice_status sl_file_pread(sl_file *f, void *buf, size_t bytes, uint64_t offset)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = io_pread(f->fd, f->path, (char *)buf + done, bytes - done, offset + done);
+        if (n < 0 && dropped_direct(f)) continue;
+        if (n < 0) return input_fail("read", f->path);
+        if (n == 0)
+            return sl_fail(SLUICE_ERR_INPUT,
+                           "%s ends at byte %llu, %zu more were expected: it was cut short or is another file", f->path,
+                           (unsigned long long)(offset + done), bytes - done);
+        done += (size_t)n;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_file_pwrite(sl_file *f, const void *buf, size_t bytes, uint64_t offset)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = io_pwrite(f->fd, f->path, (const char *)buf + done, bytes - done, offset + done);
+        if (n < 0 && dropped_direct(f)) continue;
+        if (n == 0) errno = ENOSPC; /* nothing taken and no reason given: no file system does better later */
+        if (n <= 0) return io_fail("write", f->path);
+        done += (size_t)n;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_file_truncate(sl_file *f, uint64_t bytes)
+{
+    return io_ftruncate(f->fd, f->path, bytes) == 0 ? SLUICE_OK : io_fail("resize", f->path);
+}
+
+/* ---- Whole files ------------------------------------------------------------------------------------------------- */
+
+static sluice_status too_large(const char *path, size_t limit)
+{
+    return sl_fail(SLUICE_ERR_INPUT, "%s is larger than %zu bytes, the most such a file may have", path, limit);
+}
+
+/* Reads to the end, growing *buf (*capacity bytes, one of them for the NUL): files in /proc say that they are empty. */
+static sluice_status read_to_end(sl_file *f, size_t limit, char **buf, size_t capacity, size_t *bytes)
+{
+    size_t done = 0;
+    for (;;) {
+        if (done + 1 == capacity) {
+            char *grown = sl_realloc(*buf, done, 2 * capacity, "file contents");
+            if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
+            *buf = grown;
+            capacity *= 2;
+        }
+        ssize_t n = io_pread(f->fd, f->path, *buf + done, capacity - 1 - done, done);
+        if (n < 0) return input_fail("read", f->path);
+        if (n == 0) break;
+        done += (size_t)n;
+        if (done > limit) return too_large(f->path, limit);
+    }
+    (*buf)[done] = '\0';
+    *bytes = done;
+    return SLUICE_OK;
+}
+
+sluice_status sl_file_read_all(const char *path, size_t limit, char **out, size_t *bytes)
+{
+    sl_file f;
+    uint64_t size;
+    char *buf = NULL;
+    SL_TRY(sl_file_open(path, SL_READ, &f));
+    sluice_status st = sl_file_size(&f, &size);
+    if (st != SLUICE_OK) goto close_file;
+    if (size > limit) {
+        st = too_large(path, limit);
+        goto close_file;
+    }
+    size_t capacity = (size_t)size + 2; /* the NUL, and one that lets the read see the end without growing */
+    buf = sl_alloc(capacity, "file contents");
+    st = buf == NULL ? SLUICE_ERR_NO_MEMORY : read_to_end(&f, limit, &buf, capacity, bytes);
+    if (st != SLUICE_OK) goto free_buf;
+    *out = buf;
+    sl_file_close(&f);
+    return SLUICE_OK;
+free_buf:
+    sl_free(buf);
+close_file:
+    sl_file_close(&f);
+    return st;
+}
+
+bool sl_file_peek(const char *path, char *buf, size_t bytes)
+{
+    int fd = io_open(path, O_RDONLY | O_NONBLOCK);
+    if (fd < 0) return false;
+    size_t done = 0;
+    ssize_t n = 0;
+    while (done + 1 < bytes && (n = io_pread(fd, path, buf + done, bytes - 1 - done, done)) > 0) done += (size_t)n;
+    io_close(fd, path);
+    buf[done] = '\0';
+    return n >= 0;
+}
+
+/* "a/b/c" -> "a/b", "c" -> ".", "/c" -> "/". False where it does not fit. */
+static bool parent_path(const char *path, char out[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : (size_t)(slash - path);
+    if (length >= PATH_MAX) return false;
+    if (slash == NULL) {
+        strcpy(out, ".");
+    } else if (length == 0) {
+        strcpy(out, "/");
+    } else {
+        memcpy(out, path, length);
+        out[length] = '\0';
+    }
+    return true;
+}
+
+static sluice_status path_too_long(const char *path)
+{
+    errno = ENAMETOOLONG;
+    return io_fail("use", path);
+}
+
+static sluice_status write_whole(const char *path, const void *data, size_t bytes)
+{
+    sl_file f;
+    SL_TRY(sl_file_open(path, SL_CREATE, &f));
+    sluice_status st = sl_file_pwrite(&f, data, bytes, 0);
+    if (st != SLUICE_OK) {
+        sl_file_close(&f);
+        return st;
+    }
+    return sl_file_finish(&f);
+}
+
+sluice_status sl_file_replace(const char *path, const void *data, size_t bytes)
+{
+    char temporary[PATH_MAX], folder[PATH_MAX];
+    int length = snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    if (length < 0 || length >= PATH_MAX || !parent_path(path, folder)) return path_too_long(path);
+    sluice_status st = write_whole(temporary, data, bytes);
+    if (st == SLUICE_OK) st = sl_path_rename(temporary, path);
+    if (st != SLUICE_OK) {
+        io_unlink(temporary); /* as far as possible; the first failure is the one to report */
+        return st;
+    }
+    return sl_dir_sync(folder);
+}
+
+/* ---- Directories and paths --------------------------------------------------------------------------------------- */
+
+/* Makes one directory whose parent exists. True also where it is there already. */
+static bool make_one(const char *path)
+{
+    struct stat info;
+    if (io_mkdir(path) == 0) return true;
+    if (errno != EEXIST) return false;
+    if (io_stat(path, &info) != 0) return false;
+    errno = ENOTDIR;
+    return S_ISDIR(info.st_mode);
+}
+
+sluice_status sl_dir_make(const char *path)
+{
+    char prefix[PATH_MAX];
+    if (make_one(path)) return SLUICE_OK;
+    if (errno != ENOENT || path[0] == '\0') return io_fail("make directory", path);
+    if (strlen(path) >= sizeof prefix) return path_too_long(path);
+    for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        memcpy(prefix, path, (size_t)(slash - path));
+        prefix[slash - path] = '\0';
+        if (!make_one(prefix)) return io_fail("make directory", prefix);
+    }
+    return make_one(path) ? SLUICE_OK : io_fail("make directory", path);
+}
+
+sluice_status sl_dir_sync(const char *path)
+{
+    sluice_status st = SLUICE_OK;
+    int fd = io_open(path, O_RDONLY | O_DIRECTORY);
+    if (fd < 0) return io_fail("open directory", path);
+    /* EINVAL: the file system keeps directories in order by itself. */
+    if (io_fsync(fd, path) != 0 && errno != EINVAL) st = io_fail("write directory", path);
+    if (io_close(fd, path) != 0 && st == SLUICE_OK) st = io_fail("close directory", path);
+    return st;
+}
+
+sluice_status sl_path_rename(const char *from, const char *to)
+{
+    if (io_rename(from, to) == 0) return SLUICE_OK;
+    int error = errno;
+    return sl_fail(SLUICE_ERR_IO, "cannot rename %s to %s: %s%s", from, to, strerror(error), find_cause(error)->advice);
+}
+
+sluice_status sl_path_remove(const char *path)
+{
+    return io_unlink(path) == 0 || errno == ENOENT ? SLUICE_OK : io_fail("remove", path);
+}
+
+static sluice_status remove_entry(void *user, const char *name)
+{
+    const char *folder = user;
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (length < 0 || length >= PATH_MAX) return path_too_long(folder);
+    return sl_path_remove(path);
+}
+
+sluice_status sl_dir_remove_tree(const char *path)
+{
+    struct stat info;
+    if (io_stat(path, &info) != 0) return errno == ENOENT ? SLUICE_OK : io_fail("examine", path);
+    SL_TRY(sl_dir_list(path, remove_entry, (void *)path));
+    return io_rmdir(path) == 0 || errno == ENOENT ? SLUICE_OK : io_fail("remove directory", path);
+}
+
+bool sl_path_exists(const char *path)
+{
+    struct stat info;
+    return io_stat(path, &info) == 0;
+}
+
+sluice_status sl_dir_list(const char *path, sluice_status (*fn)(void *user, const char *name), void *user)
+{
+    sluice_status st = SLUICE_OK;
+    struct dirent *entry;
+    DIR *dir = io_opendir(path);
+    if (dir == NULL) return input_fail("list", path);
+    while (st == SLUICE_OK && (entry = io_readdir(dir, path)) != NULL) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) st = fn(user, entry->d_name);
+    }
+    if (st == SLUICE_OK && errno != 0) st = io_fail("list", path);
+    io_closedir(dir, path);
+    return st;
+}
+
+/* ---- Locks ------------------------------------------------------------------------------------------------------- */
+
+/* The holder writes its pid into the lock file; it may not have come to that yet. */
+static sluice_status report_holder(int fd, const char *path)
+{
+    char text[32] = "";
+    ssize_t n = io_pread(fd, path, text, sizeof text - 1, 0);
+    long pid = n > 0 ? strtol(text, NULL, 10) : 0;
+    if (pid > 0)
+        return sl_fail(SLUICE_ERR_USAGE, "%s is held by process %ld; wait for it or use another folder", path, pid);
+    return sl_fail(SLUICE_ERR_USAGE, "%s is held by another process; wait for it or use another folder", path);
+}
+
+static sluice_status write_pid(int fd, const char *path)
+{
+    char text[32];
+    int length = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (io_ftruncate(fd, path, 0) != 0) return io_fail("write", path);
+    ssize_t n = io_pwrite(fd, path, text, (size_t)length, 0);
+    if (n >= 0 && n < length) errno = ENOSPC;
+    return n == length ? SLUICE_OK : io_fail("write", path);
+}
+
+sluice_status sl_lock_take(const char *path, sl_lock *out)
+{
+    sluice_status st;
+    int fd = io_open(path, O_RDWR | O_CREAT);
+    if (fd < 0) return io_fail("open", path);
+    if (io_flock(fd, path, LOCK_EX | LOCK_NB) != 0) {
+        st = errno == EWOULDBLOCK ? report_holder(fd, path) : io_fail("lock", path);
+        goto close_file;
+    }
+    if ((st = write_pid(fd, path)) != SLUICE_OK) goto close_file;
+    out->fd = fd;
+    return SLUICE_OK;
+close_file:
+    io_close(fd, path);
+    return st;
+}
+
+void sl_lock_release(sl_lock *lock)
+{
+    if (lock->fd < 0) return;
+    io_flock(lock->fd, "lock", LOCK_UN); /* forked children may share the descriptor: closing alone would not unlock */
+    io_close(lock->fd, "lock");
+    lock->fd = -1;
+}

@@ -1,0 +1,65 @@
+/* io.h: the only file system calls in sluice, each one countable and breakable.
+ *
+ * Every call passes a hook first. The tests use it to fail the nth call with a chosen errno, to shorten writes, and to
+ * kill the process right before the nth call: that is how the save protocol is proved. */
+#ifndef SL_CORE_IO_H
+#define SL_CORE_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "sluice.h"
+
+/* Called before each system call with its name ("open", "pwrite", "fdatasync", "fsync", "rename", "mkdir", "unlink",
+ * "rmdir", "pread", "fstat", "stat", "ftruncate", "close", "flock", "opendir", "readdir") and path. Returns 0 to go on,
+ * an errno to fail with, or -n to let a pread or pwrite transfer at most n bytes. "close" cannot be refused, only
+ * observed and failed: the descriptor is gone either way. */
+typedef int (*sl_io_hook)(void *user, const char *call, const char *path);
+void sl_io_set_hook(sl_io_hook hook, void *user); /* NULL: none. Test instrument, process-wide. */
+
+typedef struct sl_file {
+    int fd;
+    char *path; /* owned; for messages */
+} sl_file;
+
+/* Modes: SL_READ opens an existing file; SL_CREATE makes a new one or truncates; SL_DIRECT adds O_DIRECT where the file
+ * system has it and silently goes without where it has not. */
+enum { SL_READ = 1, SL_CREATE = 2, SL_DIRECT = 4 };
+/* A missing file or no permission to read: SLUICE_ERR_INPUT. Failing to create: SLUICE_ERR_IO. */
+sluice_status sl_file_open(const char *path, int mode, sl_file *out);
+void sl_file_close(sl_file *f);           /* for readers, and on error paths; reports nothing */
+sluice_status sl_file_finish(sl_file *f); /* for writers: fdatasync and close, both checked */
+sluice_status sl_file_size(sl_file *f, uint64_t *out);
+/* Whole-length transfers: short counts and EINTR are retried, end of file is an error (SLUICE_ERR_INPUT). */
+sluice_status sl_file_pread(sl_file *f, void *buf, size_t bytes, uint64_t offset);
+sluice_status sl_file_pwrite(sl_file *f, const void *buf, size_t bytes, uint64_t offset);
+sluice_status sl_file_truncate(sl_file *f, uint64_t bytes);
+
+/* Reads a whole file of at most `limit` bytes; *out is sl_alloc'ed, NUL-terminated beyond *bytes. */
+sluice_status sl_file_read_all(const char *path, size_t limit, char **out, size_t *bytes);
+/* The start of a small system file (/proc, /sys) into buf, NUL-terminated, cut to fit. False where there is none;
+ * records no failure and allocates nothing, because such files are optional. */
+bool sl_file_peek(const char *path, char *buf, size_t bytes);
+/* Writes a whole small file atomically: path.tmp, fdatasync, rename, fsync of the directory. */
+sluice_status sl_file_replace(const char *path, const void *data, size_t bytes);
+
+sluice_status sl_dir_make(const char *path); /* existing is fine; parents are made */
+sluice_status sl_dir_sync(const char *path);
+sluice_status sl_path_rename(const char *from, const char *to);
+sluice_status sl_path_remove(const char *path);     /* a file; missing is fine */
+sluice_status sl_dir_remove_tree(const char *path); /* a directory and the files in it (one level); missing is fine */
+bool sl_path_exists(const char *path);
+/* Calls fn for every entry but "." and ".."; stops at the first failure. Missing directory: SLUICE_ERR_INPUT. */
+sluice_status sl_dir_list(const char *path, sluice_status (*fn)(void *user, const char *name), void *user);
+
+/* Takes an exclusive lock on `path` (created if missing), held until sl_lock_release or the death of the process.
+ * Held by another: SLUICE_ERR_USAGE naming its pid. */
+typedef struct sl_lock {
+    int fd; /* -1: not held */
+} sl_lock;
+sluice_status sl_lock_take(const char *path, sl_lock *out);
+void sl_lock_release(sl_lock *lock);
+
+#endif

@@ -1,0 +1,26 @@
+/* status.h: how failures travel.
+ *
+ * The function that detects an error describes it once with sl_fail and returns the code; every caller
+ * passes the code on and adds nothing. The message lives in the thread that failed until its next failure. */
+#ifndef SL_CORE_STATUS_H
+#define SL_CORE_STATUS_H
+
+#include "sluice.h"
+
+#define SL_MESSAGE_BYTES 2048
+
+/* Records the message of this thread's newest failure and returns `status`, so that
+ * `return sl_fail(SLUICE_ERR_IO, "open %s: %s", path, strerror(errno));` is the whole error path. */
+sluice_status sl_fail(sluice_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Copies this thread's message, so that a worker can hand its failure to the thread that waits for it. */
+void sl_error_copy(char out[SL_MESSAGE_BYTES]);
+
+/* Passes a failed status on when there is nothing to undo. */
+#define SL_TRY(call)                                                                                                   \
+    do {                                                                                                               \
+        sluice_status st_ = (call);                                                                                    \
+        if (st_ != SLUICE_OK) return st_;                                                                              \
+    } while (0)
+
+#endif

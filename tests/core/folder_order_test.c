@@ -1,0 +1,153 @@
+/* folder_order_test.c: the folders of src/ are a pipeline; each includes only what the table lets it. */
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "test.h"
+
+/* One row per folder: what it may include beside itself and sluice.h. */
+static const struct folder_rule {
+    const char *folder;
+    const char *may_include[12];
+} rules[] = {
+    { "core", { NULL } },
+    { "format", { "core" } },
+    { "data", { "core", "format" } },
+    { "ir", { "core" } },
+    { "optim", { "core", "ir" } },
+    { "model", { "core", "ir", "format" } },
+    { "plan", { "core", "ir" } },
+    { "backend", { "core", "ir" } },
+    { "comm", { "core", "ir", "backend" } },
+    { "runtime", { "core", "ir", "plan", "backend", "comm" } },
+    { "checkpoint", { "core", "format", "ir", "optim", "plan", "runtime" } },
+    { "train",
+      { "core", "format", "data", "ir", "optim", "model", "plan", "backend", "comm", "runtime", "checkpoint" } },
+    { "cli", { NULL } },
+};
+enum { RULE_COUNT = sizeof rules / sizeof rules[0] };
+
+static const struct folder_rule *rule_of(const char *folder, size_t length)
+{
+    for (int i = 0; i < RULE_COUNT; i++)
+        if (strncmp(rules[i].folder, folder, length) == 0 && rules[i].folder[length] == '\0') return &rules[i];
+    return NULL;
+}
+
+/* Whether a file of `rule`'s folder may include "path"; *why says why not. */
+static bool may_include(const struct folder_rule *rule, const char *path, const char **why)
+{
+    if (strcmp(path, "sluice.h") == 0) return true;
+    const char *slash = strchr(path, '/');
+    *why = "includes are written from src/";
+    if (slash == NULL) return false;
+    const struct folder_rule *other = rule_of(path, (size_t)(slash - path));
+    *why = "there is no such folder in src/";
+    if (other == NULL) return false;
+    *why = "that folder is not among those it may include";
+    if (other == rule) return true;
+    for (int i = 0; rule->may_include[i] != NULL; i++)
+        if (strcmp(rule->may_include[i], other->folder) == 0) return true;
+    return false;
+}
+
+/* The path of an #include "path" line, copied to out; false for every other line. */
+static bool included_path(const char *line, char *out, size_t bytes)
+{
+    int end = -1;
+    char path[256];
+    line += strspn(line, " \t");
+    if (*line++ != '#') return false;
+    line += strspn(line, " \t");
+    if (sscanf(line, "include \"%255[^\"]\"%n", path, &end) != 1 || end < 0) return false;
+    snprintf(out, bytes, "%s", path);
+    return true;
+}
+
+static int files_seen;
+
+static void check_file(const char *path, const struct folder_rule *rule)
+{
+    char line[1024], include[256];
+    const char *why;
+    FILE *f = fopen(path, "r");
+    if (f == NULL) {
+        test_fail(__FILE__, __LINE__, "cannot read %s", path);
+        return;
+    }
+    files_seen++;
+    for (int number = 1; fgets(line, sizeof line, f) != NULL; number++)
+        if (included_path(line, include, sizeof include) && !may_include(rule, include, &why))
+            test_fail(path, number, "folder order: %s/ must not include \"%s\": %s", rule->folder, include, why);
+    fclose(f);
+}
+
+static bool is_source(const char *name)
+{
+    static const char *const endings[] = { ".c", ".h", ".cu", ".cuh" };
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot != NULL && i < sizeof endings / sizeof endings[0]; i++)
+        if (strcmp(dot, endings[i]) == 0) return true;
+    return false;
+}
+
+/* Walks `path`; below src/ itself `rule` is NULL and each folder brings its own. */
+static void check_folder(const char *path, const struct folder_rule *rule)
+{
+    DIR *dir = opendir(path);
+    REQUIRE(dir != NULL);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        char child[2048];
+        struct stat info;
+        if (entry->d_name[0] == '.') continue;
+        snprintf(child, sizeof child, "%s/%s", path, entry->d_name);
+        if (stat(child, &info) != 0) continue; /* an editor's file that is gone again */
+        const struct folder_rule *its = rule != NULL ? rule : rule_of(entry->d_name, strlen(entry->d_name));
+        if (S_ISDIR(info.st_mode) && its == NULL)
+            test_fail(child, 1, "folder order: the folder is not in the table of this test");
+        else if (S_ISDIR(info.st_mode))
+            check_folder(child, its);
+        else if (is_source(entry->d_name) && rule == NULL)
+            test_fail(child, 1, "folder order: sources live in the folders of src/");
+        else if (is_source(entry->d_name))
+            check_file(child, rule);
+    }
+    closedir(dir);
+}
+
+TEST(folders_include_only_what_their_place_in_the_pipeline_allows)
+{
+    files_seen = 0;
+    check_folder(SLUICE_SOURCE_DIR "/src", NULL);
+    CHECK(files_seen > 20);
+}
+
+TEST(folder_order_check_sees_breaches)
+{
+    static const struct {
+        const char *folder, *line;
+        bool fine;
+    } rows[] = {
+        { "core", "#include \"core/alloc.h\"\n", true },
+        { "core", "#include <stdio.h>\n", true },
+        { "core", "#include \"sluice.h\"\n", true },
+        { "core", "  #  include \"ir/graph.h\"\n", false },
+        { "ir", "#include \"plan/plan.h\"\n", false },
+        { "plan", "#include \"ir/graph.h\" /* why */\n", true },
+        { "plan", "#include \"backend/backend.h\"\n", false },
+        { "cli", "#include \"core/status.h\"\n", false },
+        { "cli", "#include \"cli/cli.h\"\n", true },
+        { "train", "#include \"checkpoint/checkpoint.h\"\n", true },
+        { "train", "#include \"cli/cli.h\"\n", false },
+        { "plan", "#include \"internal.h\"\n", false },
+        { "plan", "#include \"planet/plan.h\"\n", false },
+        { "plan", "// #include \"backend/backend.h\"\n", true },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char include[256];
+        const char *why;
+        const struct folder_rule *rule = rule_of(rows[i].folder, strlen(rows[i].folder));
+        REQUIRE(rule != NULL);
+        bool fine = !included_path(rows[i].line, include, sizeof include) || may_include(rule, include, &why);
+        if (fine != rows[i].fine) test_fail(__FILE__, __LINE__, "%s: %s", rows[i].folder, rows[i].line);
+    }
+}

@@ -1,0 +1,166 @@
+/* rng_test.c: Philox against its published vectors, and the numbers made of it. */
+#include "core/rng.h"
+#include "test.h"
+
+TEST(philox_gives_the_published_vectors)
+{
+    static const struct {
+        sl_rng stream;
+        uint32_t block;
+        uint32_t expected[4];
+    } rows[] = {
+        { { { 0, 0 }, { 0, 0, 0 } }, 0, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
+        { { { 0xffffffff, 0xffffffff }, { 0xffffffff, 0xffffffff, 0xffffffff } },
+          0xffffffff,
+          { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+        { { { 0xa4093822, 0x299f31d0 }, { 0x85a308d3, 0x13198a2e, 0x03707344 } },
+          0x243f6a88,
+          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t got[4];
+        sl_rng_block(&rows[i].stream, rows[i].block, got);
+        for (int w = 0; w < 4; w++) CHECK_EQ(got[w], rows[i].expected[w]);
+    }
+}
+
+/* All parts of an address that could be mixed up with each other, one bit at a time, give different streams. Seeds that
+ * differ above bit 55 only may meet in different domains: no run has two seeds. */
+TEST(every_part_of_the_address_changes_the_stream)
+{
+    enum { STREAMS = 56 + 5 + 40 + 32 + 32 };
+    uint32_t first[STREAMS][4];
+    int n = 0;
+    for (int b = 0; b < 56; b++) {
+        sl_rng r = sl_rng_stream(UINT64_C(1) << b, SL_RNG_INIT, 0, 0, 0);
+        sl_rng_block(&r, 0, first[n++]);
+    }
+    for (int d = SL_RNG_INIT; d <= SL_RNG_SAMPLE; d++) {
+        sl_rng r = sl_rng_stream(0, (sl_rng_domain)d, 0, 0, 0);
+        sl_rng_block(&r, 0, first[n++]);
+    }
+    for (int b = 0; b < 40; b++) {
+        sl_rng r = sl_rng_stream(5, SL_RNG_INIT, UINT64_C(1) << b, 0, 0);
+        sl_rng_block(&r, 0, first[n++]);
+    }
+    for (int b = 0; b < 32; b++) {
+        sl_rng micro = sl_rng_stream(5, SL_RNG_INIT, 0, UINT32_C(1) << b, 0);
+        sl_rng op = sl_rng_stream(5, SL_RNG_INIT, 0, 0, UINT32_C(1) << b);
+        sl_rng_block(&micro, 0, first[n++]);
+        sl_rng_block(&op, 0, first[n++]);
+    }
+    CHECK_EQ(n, STREAMS);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++) CHECK(memcmp(first[i], first[j], sizeof first[i]) != 0);
+}
+
+TEST(blocks_beyond_32_bits_differ)
+{
+    sl_rng r = sl_rng_stream(1, SL_RNG_INIT, 2, 3, 4);
+    uint32_t low[4], high[4];
+    sl_rng_block(&r, 9, low);
+    sl_rng_block(&r, UINT64_C(9) | UINT64_C(1) << 32, high);
+    CHECK(memcmp(low, high, sizeof low) != 0);
+}
+
+TEST(elements_are_words_of_blocks)
+{
+    sl_rng r = sl_rng_stream(1337, SL_RNG_DROPOUT, 10, 3, 7);
+    for (uint64_t e = 0; e < 16; e++) {
+        uint32_t words[4];
+        sl_rng_block(&r, e / 4, words);
+        CHECK_EQ(sl_rng_u32(&r, e), words[e % 4]);
+        CHECK(sl_rng_uniform(&r, e) == (float)(words[e % 4] >> 8) / 16777216.0f);
+    }
+}
+
+TEST(uniform_is_in_range_with_the_right_moments)
+{
+    enum { N = 200000 };
+    sl_rng r = sl_rng_stream(3, SL_RNG_INIT, 0, 0, 1);
+    double sum = 0, squares = 0;
+    for (uint64_t e = 0; e < N; e++) {
+        double u = sl_rng_uniform(&r, e);
+        CHECK(u >= 0 && u < 1);
+        sum += u;
+        squares += u * u;
+    }
+    CHECK_NEAR(sum / N, 0.5, 0.003);
+    CHECK_NEAR(squares / N, 1.0 / 3, 0.003);
+}
+
+TEST(normal_has_the_right_moments_and_independent_pairs)
+{
+    enum { N = 200000 };
+    sl_rng r = sl_rng_stream(4, SL_RNG_INIT, 0, 0, 1);
+    double moment[5] = { 0 }, product = 0, before = 0;
+    for (uint64_t e = 0; e < N; e++) {
+        double x = sl_rng_normal(&r, e), power = 1;
+        CHECK(isfinite(x));
+        for (int m = 1; m <= 4; m++) moment[m] += (power *= x);
+        if (e % 2 == 1) product += x * before;
+        before = x;
+    }
+    CHECK_NEAR(moment[1] / N, 0, 0.01);
+    CHECK_NEAR(moment[2] / N, 1, 0.015);
+    CHECK_NEAR(moment[3] / N, 0, 0.03);
+    CHECK_NEAR(moment[4] / N, 3, 0.08);
+    CHECK_NEAR(product / (N / 2), 0, 0.015);
+}
+
+TEST(below_is_even_over_small_and_huge_ranges)
+{
+    enum { N = 70000 };
+    sl_rng r = sl_rng_stream(5, SL_RNG_DATA, 0, 0, 0);
+    int count[7] = { 0 };
+    for (uint64_t e = 0; e < N; e++) {
+        uint64_t v = sl_rng_below(&r, e, 7);
+        REQUIRE(v < 7);
+        count[v]++;
+    }
+    for (int i = 0; i < 7; i++) CHECK_NEAR(count[i], N / 7, 500);
+    for (uint64_t e = 0; e < 100; e++) {
+        CHECK_EQ(sl_rng_below(&r, e, 1), 0);
+        CHECK(sl_rng_below(&r, e, UINT64_MAX) < UINT64_MAX);
+    }
+}
+
+TEST(permute_is_a_permutation_of_every_size)
+{
+    static unsigned char seen[5000];
+    sl_rng r = sl_rng_stream(6, SL_RNG_SHUFFLE, 1, 0, 0);
+    for (uint64_t n = 1; n <= sizeof seen; n = n < 70 ? n + 1 : n * 3 / 2) {
+        memset(seen, 0, sizeof seen);
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t p = sl_rng_permute(&r, i, n);
+            REQUIRE(p < n);
+            CHECK_EQ(seen[p], 0);
+            seen[p] = 1;
+        }
+    }
+}
+
+TEST(permute_stays_inside_huge_sizes)
+{
+    sl_rng r = sl_rng_stream(6, SL_RNG_SHUFFLE, 1, 0, 0);
+    for (uint64_t i = 0; i < 50; i++) {
+        CHECK(sl_rng_permute(&r, i, UINT64_MAX) < UINT64_MAX);
+        CHECK(sl_rng_permute(&r, i, (UINT64_C(1) << 40) + 1) <= UINT64_C(1) << 40);
+    }
+}
+
+TEST(permute_shuffles_and_epochs_differ)
+{
+    enum { N = 1000 };
+    sl_rng a = sl_rng_stream(6, SL_RNG_SHUFFLE, 1, 0, 0), b = sl_rng_stream(6, SL_RNG_SHUFFLE, 2, 0, 0);
+    int fixed = 0, same = 0;
+    double distance = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        uint64_t p = sl_rng_permute(&a, i, N);
+        fixed += p == i;
+        same += p == sl_rng_permute(&b, i, N);
+        distance += fabs((double)p - (double)i);
+    }
+    CHECK(fixed < 10 && same < 10);
+    CHECK_NEAR(distance / N, N / 3.0, 30);
+}
