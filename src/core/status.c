@@ -10,7 +10,7 @@
 
 static _Thread_local char message[SL_MESSAGE_BYTES];
 
-sluice_status sl_fail(sluice_status status, const char *format, ...)
+void sl_error_record(const char *format, ...)
 {
     /* Formatted aside first: callers may pass the current message as an argument. */
     char text[SL_MESSAGE_BYTES];
@@ -19,7 +19,6 @@ sluice_status sl_fail(sluice_status status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     memcpy(message, text, strlen(text) + 1);
-    return status;
 }
 
 void sl_error_copy(char out[SL_MESSAGE_BYTES])

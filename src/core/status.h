@@ -11,7 +11,15 @@
 
 /* Records the message of this thread's newest failure and returns `status`, so that
  * `return sl_fail(SLUICE_ERR_IO, "open %s: %s", path, strerror(errno));` is the whole error path. */
-sluice_status sl_fail(sluice_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define sl_fail(status, ...) sl_status_after((sl_error_record(__VA_ARGS__), (status)))
+
+/* The halves of sl_fail. It is a macro so that the compiler sees which status a failing function returns, and with it that an
+ * output which is set only on success is never read otherwise. */
+void sl_error_record(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static inline sluice_status sl_status_after(sluice_status status)
+{
+    return status;
+}
 
 /* Copies this thread's message, so that a worker can hand its failure to the thread that waits for it. */
 void sl_error_copy(char out[SL_MESSAGE_BYTES]);

@@ -1,0 +1,528 @@
+/* build.c: the public builders.
+ *
+ * A builder never fails loudly. The first error is kept in the graph, every later builder does nothing, and
+ * sluice_graph_check or the engine reports that first error. So a model is written without a check per line, and the
+ * message is about the cause, not about what followed from it. */
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/graph.h"
+#include "ir/rows.h"
+
+#define NAME_BYTES 256
+
+/* Keeps this thread's newest failure as the graph's error. */
+static sluice_value keep_error(sluice_graph *g, sluice_status status)
+{
+    g->error = status;
+    snprintf(g->error_text, sizeof g->error_text, "%s", sluice_error());
+    return SLUICE_NONE;
+}
+
+/* True where a builder may go on. Every builder starts here. */
+static bool building(sluice_graph *g, const char *what)
+{
+    if (g == NULL) {
+        sl_fail(SLUICE_ERR_USAGE, "%s: the graph is NULL", what);
+        return false;
+    }
+    if (g->error != SLUICE_OK) return false;
+    if (g->finished) {
+        keep_error(g, sl_fail(SLUICE_ERR_USAGE, "%s: the graph belongs to an engine and can no longer grow", what));
+        return false;
+    }
+    return true;
+}
+
+/* Fails unless `value` is one that a builder of this graph returned; saved statistics are not handed out. */
+static sluice_status check_value(const sluice_graph *g, sluice_value value, const char *what)
+{
+    if (value == SLUICE_NONE) return sl_fail(SLUICE_ERR_USAGE, "%s: got SLUICE_NONE where a value is needed", what);
+    if (value < 0 || value >= g->value_count)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: value %d is not of this graph, which has %d", what, value,
+                       g->value_count);
+    int producer = g->values[value].producer;
+    if (producer >= 0 && g->nodes[producer].outputs[0] != value)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: value %d was not returned by a builder", what, value);
+    return SLUICE_OK;
+}
+
+static sluice_status check_name(const char *what, const char *name)
+{
+    if (name == NULL || name[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s: needs a name", what);
+    return SLUICE_OK;
+}
+
+/* ---- layers ---- */
+
+static sluice_status start_layer(sluice_graph *g, const char *name)
+{
+    SL_TRY(sl_grow((void **)&g->layers, &g->layer_capacity, g->layer_count + 1, sizeof *g->layers, "graph layers"));
+    const char *kept = sl_arena_strdup(&g->arena, name);
+    if (kept == NULL) return SLUICE_ERR_NO_MEMORY;
+    g->layers[g->layer_count++] = (sl_layer){ .name = kept, .first_node = g->node_count };
+    return SLUICE_OK;
+}
+
+void sluice_layer(sluice_graph *g, const char *name)
+{
+    if (!building(g, "layer")) return;
+    sluice_status st = check_name("layer", name);
+    if (st == SLUICE_OK) st = start_layer(g, name);
+    if (st != SLUICE_OK) keep_error(g, st);
+}
+
+/* ---- nodes ---- */
+
+/* The values a new node writes. An op whose shape its inputs leave open comes with outputs[0] already made. */
+static sluice_status make_outputs(sluice_graph *g, sl_node *node)
+{
+    const sl_op_def *row = &sl_ops[node->op];
+    sl_shape shapes[SL_MAX_OUTPUTS];
+    sluice_dtype dtypes[SL_MAX_OUTPUTS];
+    SL_TRY(row->infer(g, node, shapes, dtypes));
+    for (int i = node->output_count; i < row->outputs; i++) {
+        char name[NAME_BYTES + 16];
+        if (i == 0)
+            snprintf(name, sizeof name, "%s", node->name);
+        else
+            snprintf(name, sizeof name, "%s.%s", node->name, row->saved[i - 1]);
+        const char *fault = sl_shape_fault(&shapes[i], dtypes[i]);
+        if (fault != NULL) return sl_node_fail(node, "its result cannot be held: %s", fault);
+        int value = sl_graph_add_value(g, SL_VALUE_ACTIVATION, dtypes[i], &shapes[i], name);
+        if (value < 0) return (sluice_status)-value;
+        node->outputs[i] = value;
+    }
+    node->output_count = row->outputs;
+    return SLUICE_OK;
+}
+
+static sluice_status append(sluice_graph *g, sl_node *node)
+{
+    SL_TRY(make_outputs(g, node));
+    if (g->layer_count == 0) SL_TRY(start_layer(g, "layer_0"));
+    node->layer = g->layer_count - 1;
+    node->phase = SL_PHASE_FORWARD;
+    node->forward_of = -1;
+    int index = sl_graph_add_node(g, node);
+    if (index < 0) return (sluice_status)-index;
+    g->layers[node->layer].node_count++;
+    return SLUICE_OK;
+}
+
+/* Adds a node reading `inputs`; name NULL: made up. Returns its first output. */
+static sluice_value apply(sluice_graph *g, sl_op op, const char *name, const sl_attrs *attrs, int count,
+                          const sluice_value *inputs)
+{
+    if (!building(g, sl_ops[op].name)) return SLUICE_NONE;
+    sl_node node = { .op = op, .input_count = count };
+    if (attrs != NULL) node.attrs = *attrs;
+    char made_up[NAME_BYTES];
+    snprintf(made_up, sizeof made_up, "%s_%d", sl_ops[op].name, g->node_count);
+    node.name = name != NULL ? name : made_up;
+    char label[NAME_BYTES];
+    snprintf(label, sizeof label, "%s \"%.64s\"", sl_ops[op].name, node.name);
+    sluice_status st = SLUICE_OK;
+    for (int i = 0; i < count && st == SLUICE_OK; i++) {
+        st = check_value(g, inputs[i], label);
+        node.inputs[i] = inputs[i];
+    }
+    for (int i = 0; i < SL_MAX_OUTPUTS; i++) node.outputs[i] = -1;
+    if (st == SLUICE_OK) st = append(g, &node);
+    return st == SLUICE_OK ? node.outputs[0] : keep_error(g, st);
+}
+
+static sluice_value apply_one(sluice_graph *g, sl_op op, const sl_attrs *attrs, sluice_value x)
+{
+    return apply(g, op, NULL, attrs, 1, &x);
+}
+
+static sluice_value apply_two(sluice_graph *g, sl_op op, const sl_attrs *attrs, sluice_value a, sluice_value b)
+{
+    return apply(g, op, NULL, attrs, 2, (sluice_value[]){ a, b });
+}
+
+/* Nodes with a weight are called after it: "h.0.ln_1" for "h.0.ln_1.weight". Returns buf, or NULL where there is no
+ * such name. */
+static const char *name_of_weight(const sluice_graph *g, sluice_value weight, char buf[NAME_BYTES])
+{
+    static const char suffix[] = ".weight";
+    if (g == NULL || weight < 0 || weight >= g->value_count) return NULL;
+    const sl_value *v = &g->values[weight];
+    size_t length = strlen(v->name), tail = sizeof suffix - 1;
+    if (v->kind != SL_VALUE_PARAMETER || length <= tail || strcmp(v->name + length - tail, suffix) != 0) return NULL;
+    snprintf(buf, NAME_BYTES, "%.*s", (int)(length - tail), v->name);
+    return buf;
+}
+
+/* ---- inputs and parameters ---- */
+
+static sluice_status shape_from(const char *what, const char *name, sluice_dtype dtype, int rank, const int64_t *dims,
+                                sl_shape *out)
+{
+    if (rank < 0 || rank > SL_MAX_RANK)
+        return sl_fail(SLUICE_ERR_USAGE, "%s \"%.64s\": %d dimensions, must be 0 to %d", what, name, rank, SL_MAX_RANK);
+    if (rank > 0 && dims == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s \"%.64s\": dims is NULL", what, name);
+    sl_shape s = { .rank = rank };
+    for (int i = 0; i < rank; i++) s.dim[i] = dims[i];
+    const char *fault = sl_shape_fault(&s, dtype);
+    char text[160];
+    if (fault != NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "%s \"%.64s\": shape %s: %s", what, name, sl_shape_text(&s, text, sizeof text),
+                       fault);
+    *out = s;
+    return SLUICE_OK;
+}
+
+static sluice_status add_input(sluice_graph *g, const char *name, sluice_dtype dtype, int rank, const int64_t *dims,
+                               int *value)
+{
+    sl_shape shape;
+    SL_TRY(check_name("input", name));
+    if ((unsigned)dtype >= SLUICE_DTYPE_COUNT)
+        return sl_fail(SLUICE_ERR_USAGE, "input \"%.64s\": there is no dtype %d", name, (int)dtype);
+    SL_TRY(shape_from("input", name, dtype, rank, dims, &shape));
+    if (sl_graph_find_input(g, name) >= 0)
+        return sl_fail(SLUICE_ERR_USAGE, "input \"%.64s\": there is one of this name already", name);
+    *value = sl_graph_add_value(g, SL_VALUE_INPUT, dtype, &shape, name);
+    return *value < 0 ? (sluice_status) - *value : SLUICE_OK;
+}
+
+sluice_value sluice_input(sluice_graph *g, const char *name, sluice_dtype dtype, int rank, const int64_t *dims)
+{
+    if (!building(g, "input")) return SLUICE_NONE;
+    int value = -1;
+    sluice_status st = add_input(g, name, dtype, rank, dims, &value);
+    return st == SLUICE_OK ? value : keep_error(g, st);
+}
+
+static sluice_status check_init(const char *name, const sluice_init *init)
+{
+    if ((unsigned)init->kind > SLUICE_INIT_UNIFORM)
+        return sl_fail(SLUICE_ERR_USAGE, "parameter \"%.64s\": there is no initialisation %d", name, (int)init->kind);
+    bool scaled = init->kind == SLUICE_INIT_NORMAL || init->kind == SLUICE_INIT_UNIFORM;
+    if (scaled && (!(init->scale >= 0) || isinf(init->scale)))
+        return sl_fail(SLUICE_ERR_USAGE, "parameter \"%.64s\": initial scale %g must be finite and not negative", name,
+                       (double)init->scale);
+    return SLUICE_OK;
+}
+
+static sluice_status add_parameter(sluice_graph *g, const char *name, int rank, const int64_t *dims,
+                                   const sluice_init *init, int *value)
+{
+    sl_shape shape;
+    SL_TRY(check_name("parameter", name));
+    SL_TRY(shape_from("parameter", name, SLUICE_F32, rank, dims, &shape));
+    SL_TRY(check_init(name, init));
+    if (sl_graph_find_parameter(g, name) >= 0)
+        return sl_fail(SLUICE_ERR_USAGE, "parameter \"%.64s\": there is one of this name already", name);
+    SL_TRY(sl_grow((void **)&g->parameters, &g->parameter_capacity, g->parameter_count + 1, sizeof *g->parameters,
+                   "graph parameters"));
+    int v = sl_graph_add_value(g, SL_VALUE_PARAMETER, SLUICE_F32, &shape, name);
+    if (v < 0) return (sluice_status)-v;
+    g->values[v].parameter = g->parameter_count;
+    g->parameters[g->parameter_count++] = (sl_parameter){
+        .name = g->values[v].name,
+        .value = v,
+        .gradient = -1,
+        .layer = -1,
+        .count = sl_shape_elements(&shape),
+        .init = *init,
+        .trainable = true,
+        .is_norm_or_bias = rank < 2,
+    };
+    *value = v;
+    return SLUICE_OK;
+}
+
+sluice_value sluice_parameter(sluice_graph *g, const char *name, int rank, const int64_t *dims, sluice_init init)
+{
+    if (!building(g, "parameter")) return SLUICE_NONE;
+    int value = -1;
+    sluice_status st = add_parameter(g, name, rank, dims, &init, &value);
+    return st == SLUICE_OK ? value : keep_error(g, st);
+}
+
+void sluice_freeze(sluice_graph *g, sluice_value parameter)
+{
+    if (!building(g, "freeze")) return;
+    sluice_status st = check_value(g, parameter, "freeze");
+    if (st == SLUICE_OK && g->values[parameter].kind != SL_VALUE_PARAMETER) {
+        char text[SL_OPERAND_BYTES];
+        st = sl_fail(SLUICE_ERR_USAGE, "freeze: %s is not a parameter", sl_operand_text(g, parameter, text));
+    }
+    if (st == SLUICE_OK)
+        g->parameters[g->values[parameter].parameter].trainable = false;
+    else
+        keep_error(g, st);
+}
+
+/* ---- operations ---- */
+
+sluice_value sluice_add(sluice_graph *g, sluice_value a, sluice_value b)
+{
+    return apply_two(g, SL_OP_ADD, NULL, a, b);
+}
+
+sluice_value sluice_subtract(sluice_graph *g, sluice_value a, sluice_value b)
+{
+    return sluice_add(g, a, sluice_scale(g, b, -1.0f));
+}
+
+sluice_value sluice_multiply(sluice_graph *g, sluice_value a, sluice_value b)
+{
+    return apply_two(g, SL_OP_MULTIPLY, NULL, a, b);
+}
+
+sluice_value sluice_scale(sluice_graph *g, sluice_value x, float factor)
+{
+    return apply_one(g, SL_OP_SCALE, &(sl_attrs){ .scale = { factor } }, x);
+}
+
+sluice_value sluice_linear(sluice_graph *g, sluice_value x, int64_t features, const char *name)
+{
+    if (!building(g, "linear")) return SLUICE_NONE;
+    sluice_status st = check_name("linear", name);
+    if (st == SLUICE_OK) st = check_value(g, x, name);
+    if (st == SLUICE_OK && g->values[x].shape.rank == 0)
+        st = sl_fail(SLUICE_ERR_USAGE, "linear \"%.64s\": its input \"%.64s\" is a scalar", name, g->values[x].name);
+    if (st != SLUICE_OK) return keep_error(g, st);
+    int64_t in = sl_shape_last(&g->values[x].shape);
+    sluice_init init = { SLUICE_INIT_UNIFORM, (float)(1.0 / sqrt((double)in)) };
+    char weight_name[NAME_BYTES], bias_name[NAME_BYTES];
+    int length = snprintf(weight_name, sizeof weight_name, "%s.weight", name);
+    snprintf(bias_name, sizeof bias_name, "%s.bias", name);
+    if (length >= NAME_BYTES)
+        return keep_error(
+            g, sl_fail(SLUICE_ERR_USAGE, "linear \"%.64s..\": the name is over %d bytes", name, NAME_BYTES - 8));
+    sluice_value weight = sluice_parameter(g, weight_name, 2, (int64_t[]){ features, in }, init);
+    sluice_value bias = sluice_parameter(g, bias_name, 1, &features, init);
+    return sluice_linear_with(g, x, weight, bias, false);
+}
+
+sluice_value sluice_linear_with(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias, bool in_out)
+{
+    char name[NAME_BYTES];
+    return apply(g, SL_OP_LINEAR, name_of_weight(g, weight, name), &(sl_attrs){ .linear = { in_out } },
+                 bias == SLUICE_NONE ? 2 : 3, (sluice_value[]){ x, weight, bias });
+}
+
+sluice_value sluice_matmul(sluice_graph *g, sluice_value a, sluice_value b, bool transpose_a, bool transpose_b)
+{
+    return apply_two(g, SL_OP_MATMUL, &(sl_attrs){ .matmul = { transpose_a, transpose_b } }, a, b);
+}
+
+sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, sluice_value table)
+{
+    char name[NAME_BYTES];
+    return apply(g, SL_OP_EMBEDDING, name_of_weight(g, table, name), NULL, 2, (sluice_value[]){ ids, table });
+}
+
+sluice_value sluice_relu(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_RELU, NULL, x);
+}
+
+sluice_value sluice_gelu(sluice_graph *g, sluice_value x, bool exact)
+{
+    return apply_one(g, SL_OP_GELU, &(sl_attrs){ .gelu = { exact } }, x);
+}
+
+sluice_value sluice_silu(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_SILU, NULL, x);
+}
+
+sluice_value sluice_softmax(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_SOFTMAX, NULL, x);
+}
+
+sluice_value sluice_layer_norm(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias, float epsilon)
+{
+    char name[NAME_BYTES];
+    return apply(g, SL_OP_LAYER_NORM, name_of_weight(g, weight, name), &(sl_attrs){ .norm = { epsilon } },
+                 bias == SLUICE_NONE ? 2 : 3, (sluice_value[]){ x, weight, bias });
+}
+
+sluice_value sluice_rms_norm(sluice_graph *g, sluice_value x, sluice_value weight, float epsilon)
+{
+    char name[NAME_BYTES];
+    return apply(g, SL_OP_RMS_NORM, name_of_weight(g, weight, name), &(sl_attrs){ .norm = { epsilon } }, 2,
+                 (sluice_value[]){ x, weight });
+}
+
+sluice_value sluice_rotary(sluice_graph *g, sluice_value x, int heads, int head_width, float base)
+{
+    return apply_one(g, SL_OP_ROTARY, &(sl_attrs){ .rotary = { heads, head_width, base, false } }, x);
+}
+
+/* Width of one of `heads` heads side by side in x's rows; 0, which sl_infer_attention reports, where there is no such
+ * width. */
+static int head_width(const sluice_graph *g, sluice_value x, int64_t heads)
+{
+    if (g == NULL || x < 0 || x >= g->value_count || heads < 1) return 0;
+    int64_t width = sl_shape_last(&g->values[x].shape) / heads;
+    return width > INT_MAX ? 0 : (int)width;
+}
+
+static sl_attrs attention_attrs(int heads, int kv_heads, int width, bool causal, bool packed)
+{
+    float scale = width > 0 ? (float)(1.0 / sqrt((double)width)) : 0.0f;
+    return (sl_attrs){ .attention = { heads, kv_heads, width, causal, packed, scale } };
+}
+
+sluice_value sluice_attention(sluice_graph *g, sluice_value q, sluice_value k, sluice_value v, int heads, int kv_heads,
+                              bool causal)
+{
+    sl_attrs attrs = attention_attrs(heads, kv_heads, head_width(g, q, heads), causal, false);
+    return apply(g, SL_OP_ATTENTION, NULL, &attrs, 3, (sluice_value[]){ q, k, v });
+}
+
+sluice_value sluice_attention_packed(sluice_graph *g, sluice_value qkv, int heads, int kv_heads, bool causal)
+{
+    int64_t all = (int64_t)heads + 2 * (int64_t)kv_heads;
+    sl_attrs attrs = attention_attrs(heads, kv_heads, head_width(g, qkv, all), causal, true);
+    return apply_one(g, SL_OP_ATTENTION, &attrs, qkv);
+}
+
+/* With p = 0 there is nothing to do and no node is made. */
+sluice_value sluice_dropout(sluice_graph *g, sluice_value x, float p)
+{
+    if (!building(g, "dropout")) return SLUICE_NONE;
+    sluice_status st = check_value(g, x, "dropout");
+    if (st == SLUICE_OK && !(p >= 0 && p < 1))
+        st = sl_fail(SLUICE_ERR_USAGE, "dropout of \"%.64s\": p = %g must be at least 0 and below 1", g->values[x].name,
+                     (double)p);
+    if (st != SLUICE_OK) return keep_error(g, st);
+    if (p == 0) return x;
+    return apply_one(g, SL_OP_DROPOUT, &(sl_attrs){ .dropout = { p, (uint32_t)g->node_count } }, x);
+}
+
+/* Resolves one -1 in dims, from the elements of x. */
+static sluice_status reshape_to(const sluice_graph *g, sluice_value x, int rank, const int64_t *dims, sl_shape *out)
+{
+    const sl_value *v = &g->values[x];
+    if (rank < 0 || rank > SL_MAX_RANK || (rank > 0 && dims == NULL))
+        return sl_fail(SLUICE_ERR_USAGE, "reshape of \"%.64s\": %d dimensions, must be 0 to %d and given", v->name,
+                       rank, SL_MAX_RANK);
+    int open = -1;
+    sl_shape known = { .rank = rank };
+    for (int i = 0; i < rank; i++) {
+        known.dim[i] = dims[i] == -1 ? 1 : dims[i];
+        if (dims[i] != -1) continue;
+        if (open >= 0) return sl_fail(SLUICE_ERR_USAGE, "reshape of \"%.64s\": only one dimension may be -1", v->name);
+        open = i;
+    }
+    SL_TRY(shape_from("reshape of", v->name, v->dtype, rank, known.dim, out));
+    int64_t have = sl_shape_elements(&v->shape), want = sl_shape_elements(out);
+    char from[160], to[160];
+    if (open < 0 ? have != want : have % want != 0)
+        return sl_fail(SLUICE_ERR_USAGE, "reshape of \"%.64s\" %s: %" PRId64 " elements do not make %s%s", v->name,
+                       sl_shape_text(&v->shape, from, sizeof from), have, sl_shape_text(out, to, sizeof to),
+                       open < 0 ? "" : " with one dimension open");
+    if (open >= 0) out->dim[open] = have / want;
+    return SLUICE_OK;
+}
+
+static sluice_status add_reshape(sluice_graph *g, sluice_value x, int rank, const int64_t *dims, int *value)
+{
+    sl_shape shape;
+    SL_TRY(check_value(g, x, "reshape"));
+    SL_TRY(reshape_to(g, x, rank, dims, &shape));
+    char name[32];
+    snprintf(name, sizeof name, "reshape_%d", g->node_count);
+    *value = sl_graph_add_value(g, SL_VALUE_ACTIVATION, g->values[x].dtype, &shape, name);
+    if (*value < 0) return (sluice_status) - *value;
+    sl_node node = { .op = SL_OP_RESHAPE, .name = name, .input_count = 1, .inputs = { x } };
+    node.output_count = 1;
+    node.outputs[0] = *value;
+    return append(g, &node);
+}
+
+sluice_value sluice_reshape(sluice_graph *g, sluice_value x, int rank, const int64_t *dims)
+{
+    if (!building(g, "reshape")) return SLUICE_NONE;
+    int value = -1;
+    sluice_status st = add_reshape(g, x, rank, dims, &value);
+    return st == SLUICE_OK ? value : keep_error(g, st);
+}
+
+sluice_value sluice_transpose(sluice_graph *g, sluice_value x, const int *order)
+{
+    if (!building(g, "transpose")) return SLUICE_NONE;
+    sluice_status st = check_value(g, x, "transpose");
+    if (st == SLUICE_OK && order == NULL) st = sl_fail(SLUICE_ERR_USAGE, "transpose: order is NULL");
+    if (st != SLUICE_OK) return keep_error(g, st);
+    sl_attrs attrs = { 0 };
+    for (int i = 0; i < g->values[x].shape.rank; i++) attrs.transpose.order[i] = order[i];
+    return apply_one(g, SL_OP_TRANSPOSE, &attrs, x);
+}
+
+sluice_value sluice_split(sluice_graph *g, sluice_value x, int axis, int64_t start, int64_t size)
+{
+    return apply_one(g, SL_OP_SPLIT, &(sl_attrs){ .split = { axis, start, size } }, x);
+}
+
+sluice_value sluice_concat(sluice_graph *g, const sluice_value *values, int count, int axis)
+{
+    if (!building(g, "concat")) return SLUICE_NONE;
+    if (values == NULL || count < 1 || count > SL_MAX_INPUTS)
+        return keep_error(g, sl_fail(SLUICE_ERR_USAGE, "concat: joins 1 to %d values, got %d", SL_MAX_INPUTS, count));
+    return apply(g, SL_OP_CONCAT, NULL, &(sl_attrs){ .concat = { axis } }, count, values);
+}
+
+sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets, int32_t ignore_index)
+{
+    return apply_two(g, SL_OP_CROSS_ENTROPY, &(sl_attrs){ .cross_entropy = { ignore_index } }, logits, targets);
+}
+
+sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target)
+{
+    return apply_two(g, SL_OP_MSE, NULL, y, target);
+}
+
+sluice_value sluice_sum(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_SUM, NULL, x);
+}
+
+sluice_value sluice_mean(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_MEAN, NULL, x);
+}
+
+/* ---- loss and output ---- */
+
+void sluice_set_loss(sluice_graph *g, sluice_value loss)
+{
+    if (!building(g, "set_loss")) return;
+    sluice_status st = check_value(g, loss, "set_loss");
+    if (st == SLUICE_OK) {
+        const sl_value *v = &g->values[loss];
+        char text[SL_OPERAND_BYTES];
+        if (v->shape.rank != 0 || v->dtype != SLUICE_F32 || v->producer < 0)
+            st = sl_fail(SLUICE_ERR_USAGE, "set_loss: %s is not a computed scalar: use a loss, sum or mean",
+                         sl_operand_text(g, loss, text));
+    }
+    if (st == SLUICE_OK)
+        g->loss = loss;
+    else
+        keep_error(g, st);
+}
+
+void sluice_set_output(sluice_graph *g, sluice_value output)
+{
+    if (!building(g, "set_output")) return;
+    sluice_status st = check_value(g, output, "set_output");
+    if (st == SLUICE_OK && g->values[output].dtype != SLUICE_F32)
+        st = sl_fail(SLUICE_ERR_USAGE, "set_output: \"%.64s\" is %s, must be f32", g->values[output].name,
+                     sl_dtype_name(g->values[output].dtype));
+    if (st == SLUICE_OK)
+        g->output = output;
+    else
+        keep_error(g, st);
+}

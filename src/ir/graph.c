@@ -1,0 +1,268 @@
+/* graph.c: a graph's lists of values and nodes, and the closing of building.
+ *
+ * Values and nodes are only ever appended, by builders and by passes alike. sl_graph_finish decides which layer owns
+ * each parameter; it runs once, after the last builder, because only then are all uses known. */
+#include <limits.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "ir/graph.h"
+#include "ir/rows.h"
+
+sluice_status sluice_graph_create(sluice_graph **out)
+{
+    if (out == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_graph_create: out is NULL");
+    sluice_graph *g = sl_alloc(sizeof *g, "graph");
+    if (g == NULL) return SLUICE_ERR_NO_MEMORY;
+    sl_arena_init(&g->arena, "graph");
+    g->loss = g->output = -1;
+    *out = g;
+    return SLUICE_OK;
+}
+
+void sluice_graph_destroy(sluice_graph *g)
+{
+    if (g == NULL) return;
+    sl_free(g->values);
+    sl_free(g->nodes);
+    sl_free(g->parameters);
+    sl_free(g->layers);
+    sl_arena_free(&g->arena);
+    sl_free(g);
+}
+
+sluice_status sluice_graph_check(const sluice_graph *g)
+{
+    if (g == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_graph_check: the graph is NULL");
+    if (g->error != SLUICE_OK) return sl_fail(g->error, "%s", g->error_text);
+    return SLUICE_OK;
+}
+
+sluice_status sl_grow(void **array, int *capacity, int needed, size_t each, const char *what)
+{
+    if (needed <= *capacity) return SLUICE_OK;
+    if (needed > INT_MAX / 2) return sl_fail(SLUICE_ERR_USAGE, "%s: over %d of them", what, INT_MAX / 2);
+    int wanted = *capacity < 16 ? 16 : *capacity * 2;
+    if (wanted < needed) wanted = needed;
+    void *grown = sl_realloc(*array, (size_t)*capacity * each, (size_t)wanted * each, what);
+    if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
+    *array = grown;
+    *capacity = wanted;
+    return SLUICE_OK;
+}
+
+/* A copy of `name` in the graph's arena, or "<word>_<number>". */
+static const char *keep_name(sluice_graph *g, const char *name, const char *word, int number)
+{
+    return name != NULL ? sl_arena_strdup(&g->arena, name) : sl_arena_printf(&g->arena, "%s_%d", word, number);
+}
+
+int sl_graph_add_value(sluice_graph *g, sl_value_kind kind, sluice_dtype dtype, const sl_shape *shape, const char *name)
+{
+    const char *fault = sl_shape_fault(shape, dtype);
+    if (fault != NULL)
+        return -(int)sl_fail(SLUICE_ERR_USAGE, "\"%.64s\": cannot have this shape: %s", name ? name : "value", fault);
+    sluice_status st =
+        sl_grow((void **)&g->values, &g->value_capacity, g->value_count + 1, sizeof *g->values, "graph values");
+    if (st != SLUICE_OK) return -(int)st;
+    const char *kept = keep_name(g, name, "value", g->value_count);
+    if (kept == NULL) return -(int)SLUICE_ERR_NO_MEMORY;
+    int index = g->value_count++;
+    g->values[index] = (sl_value){
+        .name = kept, .kind = kind, .dtype = dtype, .shape = *shape, .producer = -1, .storage = index, .parameter = -1
+    };
+    return index;
+}
+
+int sl_graph_add_node(sluice_graph *g, const sl_node *node)
+{
+    sluice_status st =
+        sl_grow((void **)&g->nodes, &g->node_capacity, g->node_count + 1, sizeof *g->nodes, "graph nodes");
+    if (st != SLUICE_OK) return -(int)st;
+    const char *kept = keep_name(g, node->name, sl_ops[node->op].name, g->node_count);
+    if (kept == NULL) return -(int)SLUICE_ERR_NO_MEMORY;
+    int index = g->node_count++;
+    g->nodes[index] = *node;
+    g->nodes[index].name = kept;
+    for (int i = 0; i < node->output_count; i++) {
+        if (node->outputs[i] < 0) continue;
+        sl_value *v = &g->values[node->outputs[i]];
+        if (v->producer < 0) v->producer = index;
+        if (sl_ops[node->op].view) v->storage = g->values[node->inputs[0]].storage;
+    }
+    if (node->phase == SL_PHASE_FORWARD) g->forward_count++;
+    if (node->phase == SL_PHASE_BACKWARD) g->backward_count++;
+    return index;
+}
+
+int sl_graph_find_input(const sluice_graph *g, const char *name)
+{
+    for (int i = 0; i < g->value_count; i++)
+        if (g->values[i].kind == SL_VALUE_INPUT && strcmp(g->values[i].name, name) == 0) return i;
+    return -1;
+}
+
+int sl_graph_find_parameter(const sluice_graph *g, const char *name)
+{
+    for (int i = 0; i < g->parameter_count; i++)
+        if (strcmp(g->parameters[i].name, name) == 0) return i;
+    return -1;
+}
+
+int64_t sl_graph_parameter_elements(const sluice_graph *g)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < g->parameter_count; i++) sum += g->parameters[i].count;
+    return sum;
+}
+
+/* ---- finish ---- */
+
+enum { UNUSED = -1, SEVERAL = -2 };
+
+/* Where each parameter is used: a building layer, UNUSED or SEVERAL. Views count as uses of what they view. */
+static void find_uses(const sluice_graph *g, int *use)
+{
+    for (int p = 0; p < g->parameter_count; p++) use[p] = UNUSED;
+    for (int n = 0; n < g->forward_count; n++) {
+        const sl_node *node = &g->nodes[n];
+        for (int i = 0; i < node->input_count; i++) {
+            int p = g->values[g->values[node->inputs[i]].storage].parameter;
+            if (p < 0) continue;
+            if (use[p] == UNUSED) use[p] = node->layer;
+            if (use[p] != node->layer) use[p] = SEVERAL;
+        }
+    }
+}
+
+static sluice_status check_all_used(const sluice_graph *g, const int *use)
+{
+    for (int p = 0; p < g->parameter_count; p++)
+        if (use[p] == UNUSED)
+            return sl_fail(SLUICE_ERR_USAGE, "parameter \"%.64s\" is used by no operation: use it or do not make it",
+                           g->parameters[p].name);
+    return SLUICE_OK;
+}
+
+/* The new order of layers, while it is being made. */
+typedef struct layout {
+    sl_layer *layers; /* room for every layer that can come to be */
+    int count;
+    int *home; /* building layer -> new layer; -1: it has no nodes and is dropped */
+    const int *use;
+} layout;
+
+/* Tied parameters first: they are needed in several places, so they precede all of them. */
+static void place_tied(sluice_graph *g, layout *l)
+{
+    for (int p = 0; p < g->parameter_count; p++) {
+        if (l->use[p] != SEVERAL) continue;
+        g->parameters[p].layer = l->count;
+        l->layers[l->count++] = (sl_layer){ .name = g->parameters[p].name, .trainable = g->parameters[p].trainable };
+    }
+}
+
+/* One layer without nodes for the frozen parameters of each layer that has some. */
+static sluice_status place_frozen(sluice_graph *g, layout *l)
+{
+    for (int i = 0; i < g->layer_count; i++) {
+        int target = -1;
+        for (int p = 0; p < g->parameter_count; p++) {
+            if (l->use[p] != i || g->parameters[p].trainable) continue;
+            if (target < 0) {
+                const char *name = sl_arena_printf(&g->arena, "%s.frozen", g->layers[i].name);
+                if (name == NULL) return SLUICE_ERR_NO_MEMORY;
+                target = l->count++;
+                l->layers[target] = (sl_layer){ .name = name };
+            }
+            g->parameters[p].layer = target;
+        }
+    }
+    return SLUICE_OK;
+}
+
+static void place_node_layers(sluice_graph *g, layout *l)
+{
+    for (int i = 0; i < g->layer_count; i++) {
+        l->home[i] = g->layers[i].node_count > 0 ? l->count : -1;
+        if (g->layers[i].node_count > 0) l->layers[l->count++] = g->layers[i];
+    }
+    for (int p = 0; p < g->parameter_count; p++) {
+        sl_parameter *parameter = &g->parameters[p];
+        if (l->use[p] == SEVERAL || !parameter->trainable) continue;
+        parameter->layer = l->home[l->use[p]];
+        l->layers[parameter->layer].trainable = true;
+    }
+}
+
+/* Offsets in each layer's flat buffer, tight and in creation order, and the parameters grouped by layer. */
+static sluice_status lay_out_buffers(sluice_graph *g, layout *l, int *grouped)
+{
+    int next = 0;
+    for (int i = 0; i < l->count; i++) {
+        sl_layer *layer = &l->layers[i];
+        layer->first_parameter = next;
+        for (int p = 0; p < g->parameter_count; p++) {
+            sl_parameter *parameter = &g->parameters[p];
+            if (parameter->layer != i) continue;
+            parameter->offset = layer->element_count;
+            grouped[next++] = p;
+            layer->parameter_count++;
+            if (__builtin_add_overflow(layer->element_count, parameter->count, &layer->element_count) ||
+                layer->element_count > INT64_MAX / 8)
+                return sl_fail(SLUICE_ERR_USAGE, "layer \"%.64s\": its parameters have over 2^60 elements",
+                               layer->name);
+        }
+    }
+    return SLUICE_OK;
+}
+
+/* Takes over the new layers. Nothing can fail from here on. */
+static void install_layout(sluice_graph *g, layout *l, int *grouped, int capacity)
+{
+    for (int n = 0; n < g->forward_count; n++) g->nodes[n].layer = l->home[g->nodes[n].layer];
+    sl_free(g->layers);
+    g->layers = l->layers;
+    g->layer_count = l->count;
+    g->layer_capacity = capacity;
+    g->layer_parameters = grouped;
+    g->finished = true;
+}
+
+static sluice_status assign_layers(sluice_graph *g, int *use, int *home)
+{
+    find_uses(g, use);
+    SL_TRY(check_all_used(g, use));
+    /* at most one extra layer per tied parameter and one per layer with frozen ones */
+    int capacity = g->parameter_count + g->layer_count;
+    int *grouped = sl_arena_array(&g->arena, (size_t)g->parameter_count + 1, sizeof *grouped);
+    if (grouped == NULL) return SLUICE_ERR_NO_MEMORY;
+    layout l = { .home = home, .use = use };
+    l.layers = sl_alloc_array((size_t)capacity, sizeof *l.layers, "graph layers");
+    if (l.layers == NULL) return SLUICE_ERR_NO_MEMORY;
+    place_tied(g, &l);
+    sluice_status st = place_frozen(g, &l);
+    if (st == SLUICE_OK) {
+        place_node_layers(g, &l);
+        st = lay_out_buffers(g, &l, grouped);
+    }
+    if (st != SLUICE_OK) {
+        sl_free(l.layers);
+        return st;
+    }
+    install_layout(g, &l, grouped, capacity);
+    return SLUICE_OK;
+}
+
+sluice_status sl_graph_finish(sluice_graph *g)
+{
+    SL_TRY(sluice_graph_check(g));
+    if (g->finished) return SLUICE_OK;
+    if (g->node_count == 0) return sl_fail(SLUICE_ERR_USAGE, "the graph has no operations: build a model first");
+    int *scratch = sl_alloc_array((size_t)g->parameter_count + (size_t)g->layer_count, sizeof *scratch, "layer layout");
+    if (scratch == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = assign_layers(g, scratch, scratch + g->parameter_count);
+    sl_free(scratch);
+    if (st != SLUICE_OK) return st;
+    return sl_graph_verify(g);
+}

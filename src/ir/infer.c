@@ -1,0 +1,404 @@
+/* infer.c: shapes of the forward ops, and the messages that say why operands do not fit together.
+ *
+ * Each function is one entry of the infer column of sl_ops. They are pure: builders call them before a node exists,
+ * sl_graph_verify calls them again on the finished graph. A message names the node and both values that disagree, each
+ * with its producer, because the wrong one is usually made far from where the mismatch shows. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "ir/rows.h"
+
+/* What made a value, in one word. */
+static const char *origin(const sluice_graph *g, const sl_value *v)
+{
+    if (v->kind == SL_VALUE_INPUT) return "input";
+    if (v->kind == SL_VALUE_PARAMETER) return "parameter";
+    return v->producer < 0 ? "unwritten" : sl_ops[g->nodes[v->producer].op].name;
+}
+
+const char *sl_operand_text(const sluice_graph *g, int value, char *buf)
+{
+    const sl_value *v = &g->values[value];
+    char shape[160];
+    sl_shape_text(&v->shape, shape, sizeof shape);
+    snprintf(buf, SL_OPERAND_BYTES, "\"%.64s\" (%s) %s", v->name, origin(g, v), shape);
+    return buf;
+}
+
+sluice_status sl_node_fail(const sl_node *node, const char *format, ...)
+{
+    char text[SL_MESSAGE_BYTES / 2];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    return sl_fail(SLUICE_ERR_USAGE, "%s \"%.64s\": %s", sl_ops[node->op].name, node->name ? node->name : "", text);
+}
+
+sluice_status sl_expect_dtype(const sluice_graph *g, const sl_node *node, int i, sluice_dtype dtype)
+{
+    sluice_dtype have = g->values[node->inputs[i]].dtype;
+    if (have == dtype) return SLUICE_OK;
+    char text[SL_OPERAND_BYTES];
+    return sl_node_fail(node, "%s is %s, must be %s", sl_operand_text(g, node->inputs[i], text), sl_dtype_name(have),
+                        sl_dtype_name(dtype));
+}
+
+sluice_status sl_expect_equal(const sluice_graph *g, const sl_node *node, int i, int j)
+{
+    if (sl_shape_equal(sl_input_shape(g, node, i), sl_input_shape(g, node, j))) return SLUICE_OK;
+    char a[SL_OPERAND_BYTES], b[SL_OPERAND_BYTES];
+    return sl_node_fail(node, "%s and %s must have equal shapes", sl_operand_text(g, node->inputs[i], a),
+                        sl_operand_text(g, node->inputs[j], b));
+}
+
+/* Fails unless every input is f32. */
+static sluice_status expect_floats(const sluice_graph *g, const sl_node *node)
+{
+    for (int i = 0; i < node->input_count; i++) SL_TRY(sl_expect_dtype(g, node, i, SLUICE_F32));
+    return SLUICE_OK;
+}
+
+static sluice_status expect_rank(const sluice_graph *g, const sl_node *node, int i, int least, int most)
+{
+    int rank = sl_input_shape(g, node, i)->rank;
+    if (rank >= least && rank <= most) return SLUICE_OK;
+    char text[SL_OPERAND_BYTES];
+    return sl_node_fail(node, "%s has %d dimensions, needs %d%s", sl_operand_text(g, node->inputs[i], text), rank,
+                        least, least == most ? "" : " or more");
+}
+
+/* Fails unless input i is a vector as long as the last dimension of input 0: a norm's weight or bias. */
+static sluice_status expect_row_vector(const sluice_graph *g, const sl_node *node, int i)
+{
+    const sl_shape *s = sl_input_shape(g, node, i);
+    int64_t width = sl_shape_last(sl_input_shape(g, node, 0));
+    if (s->rank == 1 && s->dim[0] == width) return SLUICE_OK;
+    char x[SL_OPERAND_BYTES], w[SL_OPERAND_BYTES];
+    return sl_node_fail(node, "%s must be [%" PRId64 "], the last dimension of %s",
+                        sl_operand_text(g, node->inputs[i], w), width, sl_operand_text(g, node->inputs[0], x));
+}
+
+static void give(sl_shape *shapes, sluice_dtype *dtypes, int i, const sl_shape *shape)
+{
+    shapes[i] = *shape;
+    dtypes[i] = SLUICE_F32;
+}
+
+static void give_scalar(sl_shape *shapes, sluice_dtype *dtypes, int i)
+{
+    give(shapes, dtypes, i, &(sl_shape){ .rank = 0 });
+}
+
+static void give_rows(sl_shape *shapes, sluice_dtype *dtypes, int i, const sl_shape *x)
+{
+    give(shapes, dtypes, i, &(sl_shape){ .rank = 1, .dim = { sl_shape_rows(x) } });
+}
+
+/* ADD, MULTIPLY */
+sluice_status sl_infer_broadcast(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    sl_shape out;
+    if (!sl_shape_broadcast(sl_input_shape(g, node, 0), sl_input_shape(g, node, 1), &out)) {
+        char a[SL_OPERAND_BYTES], b[SL_OPERAND_BYTES];
+        return sl_node_fail(node, "%s and %s do not broadcast to one shape", sl_operand_text(g, node->inputs[0], a),
+                            sl_operand_text(g, node->inputs[1], b));
+    }
+    give(shapes, dtypes, 0, &out);
+    return SLUICE_OK;
+}
+
+/* SCALE, RELU, GELU, SILU, DROPOUT */
+sluice_status sl_infer_same(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    give(shapes, dtypes, 0, sl_input_shape(g, node, 0));
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_softmax(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
+    return sl_infer_same(g, node, shapes, dtypes);
+}
+
+sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
+    SL_TRY(expect_rank(g, node, 1, 2, 2));
+    const sl_shape *x = sl_input_shape(g, node, 0), *w = sl_input_shape(g, node, 1);
+    bool in_out = node->attrs.linear.in_out;
+    int64_t in = w->dim[in_out ? 0 : 1], out = w->dim[in_out ? 1 : 0];
+    if (sl_shape_last(x) != in) {
+        const sl_value *xv = &g->values[node->inputs[0]], *wv = &g->values[node->inputs[1]];
+        char xs[160], ws[160];
+        return sl_node_fail(node,
+                            "input \"%.64s\" (%s) has %" PRId64 " features, weight \"%.64s\" expects %" PRId64
+                            " (shapes %s and %s)",
+                            xv->name, origin(g, xv), sl_shape_last(x), wv->name, in, sl_shape_text(x, xs, sizeof xs),
+                            sl_shape_text(w, ws, sizeof ws));
+    }
+    if (node->input_count == 3) {
+        const sl_shape *b = sl_input_shape(g, node, 2);
+        char wt[SL_OPERAND_BYTES], bt[SL_OPERAND_BYTES];
+        if (b->rank != 1 || b->dim[0] != out)
+            return sl_node_fail(node, "bias %s must be [%" PRId64 "], the outputs of weight %s",
+                                sl_operand_text(g, node->inputs[2], bt), out, sl_operand_text(g, node->inputs[1], wt));
+    }
+    sl_shape y = *x;
+    y.dim[y.rank - 1] = out;
+    give(shapes, dtypes, 0, &y);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_matmul(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    SL_TRY(expect_rank(g, node, 0, 2, SL_MAX_RANK));
+    SL_TRY(expect_rank(g, node, 1, 2, SL_MAX_RANK));
+    const sl_shape *a = sl_input_shape(g, node, 0), *b = sl_input_shape(g, node, 1);
+    char at[SL_OPERAND_BYTES], bt[SL_OPERAND_BYTES];
+    bool leading = a->rank == b->rank;
+    for (int i = 0; leading && i < a->rank - 2; i++) leading = a->dim[i] == b->dim[i];
+    if (!leading)
+        return sl_node_fail(node, "%s and %s must agree in all but the last two dimensions",
+                            sl_operand_text(g, node->inputs[0], at), sl_operand_text(g, node->inputs[1], bt));
+    bool ta = node->attrs.matmul.transpose_a, tb = node->attrs.matmul.transpose_b;
+    int row = a->rank - 2, column = a->rank - 1;
+    int64_t ka = a->dim[ta ? row : column], kb = b->dim[tb ? column : row];
+    if (ka != kb)
+        return sl_node_fail(node, "%s%s gives %" PRId64 " columns, %s%s takes %" PRId64 " rows",
+                            sl_operand_text(g, node->inputs[0], at), ta ? " transposed" : "", ka,
+                            sl_operand_text(g, node->inputs[1], bt), tb ? " transposed" : "", kb);
+    sl_shape out = *a;
+    out.dim[row] = a->dim[ta ? column : row];
+    out.dim[column] = b->dim[tb ? row : column];
+    give(shapes, dtypes, 0, &out);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_embedding(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(sl_expect_dtype(g, node, 0, SLUICE_I32));
+    SL_TRY(sl_expect_dtype(g, node, 1, SLUICE_F32));
+    SL_TRY(expect_rank(g, node, 1, 2, 2));
+    sl_shape out = *sl_input_shape(g, node, 0);
+    char text[SL_OPERAND_BYTES];
+    if (out.rank == SL_MAX_RANK)
+        return sl_node_fail(node, "%s has %d dimensions, at most %d leave room for the rows",
+                            sl_operand_text(g, node->inputs[0], text), out.rank, SL_MAX_RANK - 1);
+    out.dim[out.rank++] = sl_input_shape(g, node, 1)->dim[1];
+    give(shapes, dtypes, 0, &out);
+    return SLUICE_OK;
+}
+
+static sluice_status check_norm(const sluice_graph *g, const sl_node *node)
+{
+    SL_TRY(expect_floats(g, node));
+    SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
+    for (int i = 1; i < node->input_count; i++) SL_TRY(expect_row_vector(g, node, i));
+    float epsilon = node->attrs.norm.epsilon;
+    if (!(epsilon >= 0) || isinf(epsilon))
+        return sl_node_fail(node, "epsilon %g must be finite and not negative", epsilon);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_layer_norm(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(check_norm(g, node));
+    const sl_shape *x = sl_input_shape(g, node, 0);
+    give(shapes, dtypes, 0, x);
+    give_rows(shapes, dtypes, 1, x);
+    give_rows(shapes, dtypes, 2, x);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_rms_norm(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(check_norm(g, node));
+    const sl_shape *x = sl_input_shape(g, node, 0);
+    give(shapes, dtypes, 0, x);
+    give_rows(shapes, dtypes, 1, x);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_rotary(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_rank(g, node, 0, 3, 3));
+    int64_t heads = node->attrs.rotary.heads, head = node->attrs.rotary.head_width;
+    if (heads < 1 || head < 2 || head % 2 != 0)
+        return sl_node_fail(node, "%" PRId64 " heads of width %" PRId64 ": needs a head or more of even width", heads,
+                            head);
+    char text[SL_OPERAND_BYTES];
+    if (heads * head > sl_shape_last(sl_input_shape(g, node, 0)))
+        return sl_node_fail(node, "%" PRId64 " heads of width %" PRId64 " are wider than %s", heads, head,
+                            sl_operand_text(g, node->inputs[0], text));
+    float base = node->attrs.rotary.base;
+    if (!(base > 0) || isinf(base)) return sl_node_fail(node, "base %g must be finite and positive", base);
+    return sl_infer_same(g, node, shapes, dtypes);
+}
+
+/* Sizes of an attention's operands, after the checks common to both forms. */
+static sluice_status attention_packed_shape(const sluice_graph *g, const sl_node *node, sl_shape *out)
+{
+    const sl_shape *x = sl_input_shape(g, node, 0);
+    int64_t h = node->attrs.attention.heads, kv = node->attrs.attention.kv_heads, d = node->attrs.attention.head_width;
+    char text[SL_OPERAND_BYTES];
+    if (d < 1 || x->dim[2] / (h + 2 * kv) != d || x->dim[2] % (h + 2 * kv) != 0)
+        return sl_node_fail(node, "%s is not %" PRId64 " query and 2 * %" PRId64 " key and value heads of one width",
+                            sl_operand_text(g, node->inputs[0], text), h, kv);
+    *out = *x;
+    out->dim[2] = h * d;
+    return SLUICE_OK;
+}
+
+static sluice_status attention_separate_shape(const sluice_graph *g, const sl_node *node, sl_shape *out)
+{
+    const sl_shape *q = sl_input_shape(g, node, 0), *k = sl_input_shape(g, node, 1);
+    int64_t h = node->attrs.attention.heads, kv = node->attrs.attention.kv_heads, d = node->attrs.attention.head_width;
+    char qt[SL_OPERAND_BYTES], kt[SL_OPERAND_BYTES];
+    sl_operand_text(g, node->inputs[0], qt);
+    sl_operand_text(g, node->inputs[1], kt);
+    SL_TRY(expect_rank(g, node, 1, 3, 3));
+    SL_TRY(sl_expect_equal(g, node, 1, 2));
+    if (d < 1 || h * d != q->dim[2])
+        return sl_node_fail(node, "queries %s are not %" PRId64 " heads of one width", qt, h);
+    if (kv * d != k->dim[2])
+        return sl_node_fail(node, "keys %s are not %" PRId64 " heads as wide as those of queries %s", kt, kv, qt);
+    if (q->dim[0] != k->dim[0]) return sl_node_fail(node, "queries %s and keys %s differ in batch", qt, kt);
+    if (node->attrs.attention.causal && q->dim[1] != k->dim[1])
+        return sl_node_fail(node, "causal attention needs as many keys %s as queries %s", kt, qt);
+    *out = *q;
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_attention(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    SL_TRY(expect_rank(g, node, 0, 3, 3));
+    int h = node->attrs.attention.heads, kv = node->attrs.attention.kv_heads;
+    if (h < 1 || kv < 1 || h % kv != 0)
+        return sl_node_fail(node, "%d heads with %d key and value heads: the second must divide the first", h, kv);
+    if (node->input_count != (node->attrs.attention.packed ? 1 : 3))
+        return sl_node_fail(node, "takes q, k and v, or all three packed; got %d inputs", node->input_count);
+    sl_shape out;
+    if (node->attrs.attention.packed)
+        SL_TRY(attention_packed_shape(g, node, &out));
+    else
+        SL_TRY(attention_separate_shape(g, node, &out));
+    give(shapes, dtypes, 0, &out);
+    give(shapes, dtypes, 1, &(sl_shape){ .rank = 3, .dim = { out.dim[0], h, out.dim[1] } });
+    return SLUICE_OK;
+}
+
+/* The wanted shape is that of the output value; only the number of elements is tied to the input. */
+sluice_status sl_infer_reshape(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    if (node->outputs[0] < 0) return sl_node_fail(node, "needs its output");
+    const sl_shape *to = &g->values[node->outputs[0]].shape;
+    char text[SL_OPERAND_BYTES], shape[160];
+    if (sl_shape_elements(to) != sl_shape_elements(sl_input_shape(g, node, 0)))
+        return sl_node_fail(node, "%s has another number of elements than %s",
+                            sl_operand_text(g, node->inputs[0], text), sl_shape_text(to, shape, sizeof shape));
+    shapes[0] = *to;
+    dtypes[0] = g->values[node->inputs[0]].dtype;
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_transpose(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    const sl_shape *x = sl_input_shape(g, node, 0);
+    sl_shape out = { .rank = x->rank };
+    unsigned seen = 0;
+    for (int i = 0; i < x->rank; i++) {
+        int from = node->attrs.transpose.order[i];
+        char text[SL_OPERAND_BYTES];
+        if (from < 0 || from >= x->rank || (seen & 1u << from))
+            return sl_node_fail(node, "order[%d] = %d: the order must name each dimension of %s once", i, from,
+                                sl_operand_text(g, node->inputs[0], text));
+        seen |= 1u << from;
+        out.dim[i] = x->dim[from];
+    }
+    give(shapes, dtypes, 0, &out);
+    return SLUICE_OK;
+}
+
+/* SPLIT, CONCAT_GRAD */
+sluice_status sl_infer_split(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    sl_shape out = *sl_input_shape(g, node, 0);
+    int axis = node->attrs.split.axis;
+    int64_t start = node->attrs.split.start, size = node->attrs.split.size;
+    char text[SL_OPERAND_BYTES];
+    sl_operand_text(g, node->inputs[0], text);
+    if (axis < 0 || axis >= out.rank) return sl_node_fail(node, "%s has no dimension %d", text, axis);
+    if (start < 0 || size < 1 || size > out.dim[axis] || start > out.dim[axis] - size)
+        return sl_node_fail(node, "[%" PRId64 ", %" PRId64 " + %" PRId64 ") is not inside dimension %d of %s", start,
+                            start, size, axis, text);
+    out.dim[axis] = size;
+    give(shapes, dtypes, 0, &out);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_concat(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    sl_shape out = *sl_input_shape(g, node, 0);
+    int axis = node->attrs.concat.axis;
+    char a[SL_OPERAND_BYTES], b[SL_OPERAND_BYTES];
+    sl_operand_text(g, node->inputs[0], a);
+    if (axis < 0 || axis >= out.rank) return sl_node_fail(node, "%s has no dimension %d", a, axis);
+    for (int i = 1; i < node->input_count; i++) {
+        sl_shape part = *sl_input_shape(g, node, i);
+        int64_t joined = 0;
+        bool fits = part.rank == out.rank && !__builtin_add_overflow(out.dim[axis], part.dim[axis], &joined);
+        part.dim[axis] = out.dim[axis]; /* the one dimension that may differ */
+        if (!fits || !sl_shape_equal(&part, &out))
+            return sl_node_fail(node, "%s and %s differ in another dimension than %d", a,
+                                sl_operand_text(g, node->inputs[i], b), axis);
+        out.dim[axis] = joined;
+    }
+    give(shapes, dtypes, 0, &out);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_cross_entropy(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(sl_expect_dtype(g, node, 0, SLUICE_F32));
+    SL_TRY(sl_expect_dtype(g, node, 1, SLUICE_I32));
+    SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
+    const sl_shape *logits = sl_input_shape(g, node, 0);
+    sl_shape rows = *logits;
+    rows.rank--;
+    if (!sl_shape_equal(&rows, sl_input_shape(g, node, 1))) {
+        char a[SL_OPERAND_BYTES], b[SL_OPERAND_BYTES], s[160];
+        return sl_node_fail(node, "logits %s need targets of shape %s, not %s", sl_operand_text(g, node->inputs[0], a),
+                            sl_shape_text(&rows, s, sizeof s), sl_operand_text(g, node->inputs[1], b));
+    }
+    give_scalar(shapes, dtypes, 0);
+    give_rows(shapes, dtypes, 1, logits);
+    give_scalar(shapes, dtypes, 2);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_mse(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    SL_TRY(sl_expect_equal(g, node, 0, 1));
+    give_scalar(shapes, dtypes, 0);
+    return SLUICE_OK;
+}
+
+/* SUM, MEAN */
+sluice_status sl_infer_scalar(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    give_scalar(shapes, dtypes, 0);
+    return SLUICE_OK;
+}

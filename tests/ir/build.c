@@ -1,0 +1,574 @@
+/* Builders: the shapes they give, and what they say when used wrongly. */
+#include "core/alloc.h"
+#include "ir/graph.h"
+#include "test.h"
+
+#define D(...)                                                                                                         \
+    (int64_t[])                                                                                                        \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+
+static const sluice_init zero = { SLUICE_INIT_ZERO, 0 };
+
+static sluice_value input(sluice_graph *g, const char *name, int rank, const int64_t *dims)
+{
+    return sluice_input(g, name, SLUICE_F32, rank, dims);
+}
+
+static sluice_value ids(sluice_graph *g, const char *name, int rank, const int64_t *dims)
+{
+    return sluice_input(g, name, SLUICE_I32, rank, dims);
+}
+
+static sluice_value param(sluice_graph *g, const char *name, int rank, const int64_t *dims)
+{
+    return sluice_parameter(g, name, rank, dims, zero);
+}
+
+/* ---- shapes ---- */
+
+/* x [2,3,8], m [8,5], v [8] and ids t [2,3] exist for every case. */
+typedef struct fixture {
+    sluice_graph *g;
+    sluice_value x, m, v, t;
+} fixture;
+
+static fixture open_fixture(void)
+{
+    fixture f = { 0 };
+    sluice_graph_create(&f.g);
+    f.x = input(f.g, "x", 3, D(2, 3, 8));
+    f.m = param(f.g, "m", 2, D(8, 5));
+    f.v = param(f.g, "v", 1, D(8));
+    f.t = ids(f.g, "t", 2, D(2, 3));
+    return f;
+}
+
+#define CASE(name_, expression_)                                                                                       \
+    static sluice_value name_(fixture f)                                                                               \
+    {                                                                                                                  \
+        return expression_;                                                                                            \
+    }
+
+CASE(shape_add, sluice_add(f.g, f.v, f.x))
+CASE(shape_add_stretch, sluice_add(f.g, input(f.g, "a", 3, D(4, 1, 5)), input(f.g, "b", 2, D(3, 1))))
+CASE(shape_subtract, sluice_subtract(f.g, f.x, f.v))
+CASE(shape_multiply, sluice_multiply(f.g, f.x, input(f.g, "s", 0, NULL)))
+CASE(shape_scale, sluice_scale(f.g, f.x, 2))
+CASE(shape_linear, sluice_linear(f.g, f.x, 7, "fc"))
+CASE(shape_linear_in_out, sluice_linear_with(f.g, f.x, f.m, SLUICE_NONE, true))
+CASE(shape_linear_vector, sluice_linear_with(f.g, f.v, f.m, SLUICE_NONE, true))
+CASE(shape_matmul, sluice_matmul(f.g, f.x, input(f.g, "b", 3, D(2, 8, 4)), false, false))
+CASE(shape_matmul_a, sluice_matmul(f.g, f.x, input(f.g, "b", 3, D(2, 3, 4)), true, false))
+CASE(shape_matmul_b, sluice_matmul(f.g, f.x, input(f.g, "b", 3, D(2, 4, 8)), false, true))
+CASE(shape_embedding, sluice_embedding(f.g, f.t, f.m))
+CASE(shape_relu, sluice_relu(f.g, f.x))
+CASE(shape_gelu, sluice_gelu(f.g, f.x, true))
+CASE(shape_silu, sluice_silu(f.g, f.x))
+CASE(shape_softmax, sluice_softmax(f.g, f.x))
+CASE(shape_layer_norm, sluice_layer_norm(f.g, f.x, f.v, f.v, 1e-5f))
+CASE(shape_rms_norm, sluice_rms_norm(f.g, f.x, f.v, 1e-5f))
+CASE(shape_rotary, sluice_rotary(f.g, f.x, 3, 2, 1e4f))
+CASE(shape_attention,
+     sluice_attention(f.g, f.x, input(f.g, "k", 3, D(2, 6, 4)), input(f.g, "w", 3, D(2, 6, 4)), 4, 2, false))
+CASE(shape_attention_packed, sluice_attention_packed(f.g, f.x, 2, 1, true))
+CASE(shape_dropout, sluice_dropout(f.g, f.x, 0.5f))
+CASE(shape_reshape, sluice_reshape(f.g, f.x, 2, D(-1, 4)))
+CASE(shape_reshape_ids, sluice_reshape(f.g, f.t, 1, D(6)))
+CASE(shape_transpose, sluice_transpose(f.g, f.x, (int[]){ 1, 2, 0 }))
+CASE(shape_split, sluice_split(f.g, f.x, 2, 3, 5))
+CASE(shape_concat, sluice_concat(f.g, (sluice_value[]){ f.x, f.x, input(f.g, "y", 3, D(2, 1, 8)) }, 3, 1))
+CASE(shape_cross_entropy, sluice_cross_entropy(f.g, f.x, f.t, -1))
+CASE(shape_mse, sluice_mse(f.g, f.x, f.x))
+CASE(shape_sum, sluice_sum(f.g, f.x))
+CASE(shape_mean, sluice_mean(f.g, f.x))
+
+static const struct {
+    sluice_value (*build)(fixture f);
+    const char *shape;
+} shapes[] = {
+    { shape_add, "[2, 3, 8]" },
+    { shape_add_stretch, "[4, 3, 5]" },
+    { shape_subtract, "[2, 3, 8]" },
+    { shape_multiply, "[2, 3, 8]" },
+    { shape_scale, "[2, 3, 8]" },
+    { shape_linear, "[2, 3, 7]" },
+    { shape_linear_in_out, "[2, 3, 5]" },
+    { shape_linear_vector, "[5]" },
+    { shape_matmul, "[2, 3, 4]" },
+    { shape_matmul_a, "[2, 8, 4]" },
+    { shape_matmul_b, "[2, 3, 4]" },
+    { shape_embedding, "[2, 3, 5]" },
+    { shape_relu, "[2, 3, 8]" },
+    { shape_gelu, "[2, 3, 8]" },
+    { shape_silu, "[2, 3, 8]" },
+    { shape_softmax, "[2, 3, 8]" },
+    { shape_layer_norm, "[2, 3, 8]" },
+    { shape_rms_norm, "[2, 3, 8]" },
+    { shape_rotary, "[2, 3, 8]" },
+    { shape_attention, "[2, 3, 8]" },
+    { shape_attention_packed, "[2, 3, 4]" },
+    { shape_dropout, "[2, 3, 8]" },
+    { shape_reshape, "[12, 4]" },
+    { shape_reshape_ids, "[6]" },
+    { shape_transpose, "[3, 8, 2]" },
+    { shape_split, "[2, 3, 5]" },
+    { shape_concat, "[2, 7, 8]" },
+    { shape_cross_entropy, "[]" },
+    { shape_mse, "[]" },
+    { shape_sum, "[]" },
+    { shape_mean, "[]" },
+};
+
+TEST(builders_give_the_documented_shapes)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        fixture f = open_fixture();
+        sluice_value y = shapes[i].build(f);
+        char text[160];
+        if (y == SLUICE_NONE)
+            test_fail(__FILE__, __LINE__, "case %zu: %s", i, f.g->error_text);
+        else
+            CHECK_STR(sl_shape_text(&f.g->values[y].shape, text, sizeof text), shapes[i].shape);
+        sluice_graph_destroy(f.g);
+    }
+}
+
+TEST(saved_statistics_are_outputs_after_the_first)
+{
+    fixture f = open_fixture();
+    sluice_layer_norm(f.g, f.x, f.v, SLUICE_NONE, 1e-5f);
+    sluice_attention_packed(f.g, f.x, 2, 1, true);
+    sluice_cross_entropy(f.g, f.x, f.t, -1);
+    const sl_node *n = f.g->nodes;
+    char text[160];
+    CHECK_EQ(n[0].output_count, 3);
+    CHECK_STR(sl_shape_text(&f.g->values[n[0].outputs[2]].shape, text, sizeof text), "[6]");
+    CHECK_STR(f.g->values[n[0].outputs[2]].name, "layer_norm_0.rstd");
+    CHECK_STR(sl_shape_text(&f.g->values[n[1].outputs[1]].shape, text, sizeof text), "[2, 2, 3]");
+    CHECK_NEAR(n[1].attrs.attention.scale, 1 / sqrt(2.0), 1e-7);
+    CHECK_STR(sl_shape_text(&f.g->values[n[2].outputs[1]].shape, text, sizeof text), "[6]");
+    CHECK_STR(sl_shape_text(&f.g->values[n[2].outputs[2]].shape, text, sizeof text), "[]");
+    sluice_graph_destroy(f.g);
+}
+
+TEST(linear_makes_its_parameters_and_is_called_after_them)
+{
+    fixture f = open_fixture();
+    sluice_linear(f.g, f.x, 7, "fc1");
+    int w = sl_graph_find_parameter(f.g, "fc1.weight"), b = sl_graph_find_parameter(f.g, "fc1.bias");
+    REQUIRE(w >= 0 && b >= 0);
+    CHECK_EQ(f.g->parameters[w].count, 56);
+    CHECK(!f.g->parameters[w].is_norm_or_bias && f.g->parameters[b].is_norm_or_bias);
+    CHECK_EQ(f.g->parameters[w].init.kind, SLUICE_INIT_UNIFORM);
+    CHECK_NEAR(f.g->parameters[b].init.scale, 1 / sqrt(8.0), 1e-7);
+    CHECK_STR(f.g->nodes[0].name, "fc1");
+    sluice_graph_destroy(f.g);
+}
+
+TEST(reshape_shares_storage_with_its_source)
+{
+    fixture f = open_fixture();
+    sluice_value a = sluice_reshape(f.g, f.x, 1, D(48)), b = sluice_reshape(f.g, a, 2, D(6, 8));
+    CHECK_EQ(f.g->values[a].storage, f.x);
+    CHECK_EQ(f.g->values[b].storage, f.x);
+    sluice_graph_destroy(f.g);
+}
+
+TEST(dropout_of_zero_makes_no_node_and_others_remember_their_place)
+{
+    fixture f = open_fixture();
+    CHECK_EQ(sluice_dropout(f.g, f.x, 0), f.x);
+    sluice_relu(f.g, sluice_dropout(f.g, sluice_relu(f.g, f.x), 0.5f));
+    CHECK_EQ(f.g->nodes[1].attrs.dropout.op, 1);
+    sluice_graph_destroy(f.g);
+}
+
+/* ---- errors ---- */
+
+CASE(bad_add_none, sluice_add(f.g, f.x, SLUICE_NONE))
+CASE(bad_add_foreign, sluice_add(f.g, f.x, 1000))
+CASE(bad_add_negative, sluice_add(f.g, -7, f.x))
+CASE(bad_add_shape, sluice_add(f.g, sluice_relu(f.g, f.x), f.m))
+CASE(bad_add_ids, sluice_add(f.g, f.x, f.t))
+CASE(bad_saved, sluice_add(f.g, f.x, sluice_layer_norm(f.g, f.x, f.v, SLUICE_NONE, 1e-5f) + 1))
+CASE(bad_multiply, sluice_multiply(f.g, f.x, f.m))
+CASE(bad_linear,
+     sluice_linear_with(f.g, sluice_relu(f.g, f.x), param(f.g, "fc2.weight", 2, D(4, 9)), SLUICE_NONE, false))
+CASE(bad_linear_bias, sluice_linear_with(f.g, f.x, f.m, f.v, true))
+CASE(bad_linear_rank, sluice_linear_with(f.g, f.x, f.v, SLUICE_NONE, false))
+CASE(bad_linear_features, sluice_linear(f.g, f.x, 0, "fc"))
+CASE(bad_linear_scalar, sluice_linear(f.g, input(f.g, "s", 0, NULL), 3, "fc"))
+CASE(bad_linear_name, sluice_linear(f.g, f.x, 3, NULL))
+CASE(bad_linear_twice, (sluice_linear(f.g, f.x, 3, "fc"), sluice_linear(f.g, f.x, 3, "fc")))
+CASE(bad_linear_ids, sluice_linear(f.g, f.t, 3, "fc"))
+CASE(bad_matmul_rank, sluice_matmul(f.g, f.x, f.m, false, false))
+CASE(bad_matmul_inner, sluice_matmul(f.g, f.m, f.m, false, false))
+CASE(bad_matmul_batch, sluice_matmul(f.g, f.x, input(f.g, "b", 3, D(3, 8, 4)), false, false))
+CASE(bad_embedding_ids, sluice_embedding(f.g, f.x, f.m))
+CASE(bad_embedding_table, sluice_embedding(f.g, f.t, f.v))
+CASE(bad_embedding_rank, sluice_embedding(f.g, ids(f.g, "i", 6, D(1, 1, 1, 1, 1, 1)), f.m))
+CASE(bad_relu, sluice_relu(f.g, f.t))
+CASE(bad_softmax, sluice_softmax(f.g, input(f.g, "s", 0, NULL)))
+CASE(bad_layer_norm, sluice_layer_norm(f.g, f.x, param(f.g, "w", 1, D(9)), SLUICE_NONE, 1e-5f))
+CASE(bad_layer_norm_bias, sluice_layer_norm(f.g, f.x, f.v, f.m, 1e-5f))
+CASE(bad_layer_norm_epsilon, sluice_layer_norm(f.g, f.x, f.v, SLUICE_NONE, -1))
+CASE(bad_rms_norm, sluice_rms_norm(f.g, f.x, f.v, NAN))
+CASE(bad_rotary_rank, sluice_rotary(f.g, f.m, 1, 2, 1e4f))
+CASE(bad_rotary_odd, sluice_rotary(f.g, f.x, 1, 3, 1e4f))
+CASE(bad_rotary_wide, sluice_rotary(f.g, f.x, 5, 2, 1e4f))
+CASE(bad_rotary_base, sluice_rotary(f.g, f.x, 2, 2, 0))
+CASE(bad_attention_heads, sluice_attention(f.g, f.x, f.x, f.x, 4, 3, true))
+CASE(bad_attention_zero, sluice_attention(f.g, f.x, f.x, f.x, 0, 0, true))
+CASE(bad_attention_width, sluice_attention(f.g, f.x, f.x, f.x, 3, 3, true))
+CASE(bad_attention_keys, sluice_attention(f.g, f.x, f.x, f.x, 4, 2, true))
+CASE(bad_attention_causal,
+     sluice_attention(f.g, f.x, input(f.g, "k", 3, D(2, 4, 8)), input(f.g, "w", 3, D(2, 4, 8)), 2, 2, true))
+CASE(bad_attention_batch,
+     sluice_attention(f.g, f.x, input(f.g, "k", 3, D(1, 3, 8)), input(f.g, "w", 3, D(1, 3, 8)), 2, 2, true))
+CASE(bad_attention_values, sluice_attention(f.g, f.x, f.x, input(f.g, "w", 3, D(2, 3, 4)), 2, 2, true))
+CASE(bad_packed, sluice_attention_packed(f.g, f.x, 1, 1, true))
+CASE(bad_packed_rank, sluice_attention_packed(f.g, f.m, 1, 1, true))
+CASE(bad_packed_heads, sluice_attention_packed(f.g, f.x, 2000000000, 2000000000, true))
+CASE(bad_dropout_one, sluice_dropout(f.g, f.x, 1))
+CASE(bad_dropout_nan, sluice_dropout(f.g, f.x, NAN))
+CASE(bad_reshape, sluice_reshape(f.g, f.x, 1, D(47)))
+CASE(bad_reshape_open, sluice_reshape(f.g, f.x, 2, D(-1, 5)))
+CASE(bad_reshape_two, sluice_reshape(f.g, f.x, 2, D(-1, -1)))
+CASE(bad_reshape_zero, sluice_reshape(f.g, f.x, 2, D(0, -1)))
+CASE(bad_reshape_rank, sluice_reshape(f.g, f.x, 7, D(1, 1, 1, 1, 1, 1, 48)))
+CASE(bad_transpose, sluice_transpose(f.g, f.x, (int[]){ 0, 1, 1 }))
+CASE(bad_transpose_null, sluice_transpose(f.g, f.x, NULL))
+CASE(bad_split_axis, sluice_split(f.g, f.x, 3, 0, 1))
+CASE(bad_split_range, sluice_split(f.g, f.x, 1, 2, 2))
+CASE(bad_split_overflow, sluice_split(f.g, f.x, 1, INT64_MAX, 2))
+CASE(bad_concat, sluice_concat(f.g, (sluice_value[]){ f.x, f.m }, 2, 0))
+CASE(bad_concat_axis, sluice_concat(f.g, (sluice_value[]){ f.x, f.x }, 2, 3))
+CASE(bad_concat_count, sluice_concat(f.g, (sluice_value[]){ f.x }, 9, 0))
+CASE(bad_concat_null, sluice_concat(f.g, NULL, 1, 0))
+CASE(bad_cross_entropy, sluice_cross_entropy(f.g, f.x, ids(f.g, "u", 1, D(6)), -1))
+CASE(bad_cross_entropy_type, sluice_cross_entropy(f.g, f.x, f.x, -1))
+CASE(bad_mse, sluice_mse(f.g, f.x, f.v))
+CASE(bad_input_twice, input(f.g, "x", 1, D(1)))
+CASE(bad_input_name, input(f.g, "", 1, D(1)))
+CASE(bad_input_zero, input(f.g, "y", 2, D(3, 0)))
+CASE(bad_input_negative, input(f.g, "y", 1, D(-3)))
+CASE(bad_input_rank, input(f.g, "y", 7, D(1, 1, 1, 1, 1, 1, 1)))
+CASE(bad_input_null, input(f.g, "y", 2, NULL))
+CASE(bad_input_huge, input(f.g, "y", 3, D(1LL << 31, 1LL << 31, 1)))
+CASE(bad_input_wrap, input(f.g, "y", 3, D(1LL << 32, 1LL << 32, 1LL << 32)))
+CASE(bad_input_dtype, sluice_input(f.g, "y", (sluice_dtype)9, 1, D(1)))
+CASE(bad_result_huge, sluice_add(f.g, input(f.g, "a", 2, D(1LL << 40, 1)), input(f.g, "b", 2, D(1, 1LL << 40))))
+CASE(bad_parameter_twice, param(f.g, "m", 1, D(1)))
+CASE(bad_parameter_zero, param(f.g, "p", 1, D(0)))
+CASE(bad_parameter_init, sluice_parameter(f.g, "p", 1, D(1), (sluice_init){ (sluice_init_kind)7, 0 }))
+CASE(bad_parameter_scale, sluice_parameter(f.g, "p", 1, D(1), (sluice_init){ SLUICE_INIT_NORMAL, INFINITY }))
+CASE(bad_freeze, (sluice_freeze(f.g, f.x), SLUICE_NONE))
+CASE(bad_freeze_none, (sluice_freeze(f.g, SLUICE_NONE), SLUICE_NONE))
+CASE(bad_layer, (sluice_layer(f.g, NULL), SLUICE_NONE))
+CASE(bad_loss, (sluice_set_loss(f.g, f.x), SLUICE_NONE))
+CASE(bad_loss_none, (sluice_set_loss(f.g, SLUICE_NONE), SLUICE_NONE))
+CASE(bad_output, (sluice_set_output(f.g, f.t), SLUICE_NONE))
+
+static const struct {
+    sluice_value (*build)(fixture f);
+    const char *message;
+} errors[] = {
+    { bad_add_none, "add \"add_0\": got SLUICE_NONE" },
+    { bad_add_foreign, "value 1000 is not of this graph" },
+    { bad_add_negative, "value -7 is not of this graph" },
+    { bad_add_shape, "add \"add_1\": \"relu_0\" (relu) [2, 3, 8] and \"m\" (parameter) [8, 5] do not broadcast" },
+    { bad_add_ids, "\"t\" (input) [2, 3] is i32, must be f32" },
+    { bad_saved, "not returned by a builder" },
+    { bad_multiply, "multiply \"multiply_0\": \"x\" (input) [2, 3, 8] and \"m\" (parameter) [8, 5]" },
+    { bad_linear, "linear \"fc2\": input \"relu_0\" (relu) has 8 features, weight \"fc2.weight\" expects 9 (shapes [2, "
+                  "3, 8] and [4, 9])" },
+    { bad_linear_bias, "bias \"v\" (parameter) [8] must be [5]" },
+    { bad_linear_rank, "\"v\" (parameter) [8] has 1 dimensions, needs 2" },
+    { bad_linear_features, "parameter \"fc.weight\": shape [0, 8]: every dimension must be at least 1" },
+    { bad_linear_scalar, "is a scalar" },
+    { bad_linear_name, "linear: needs a name" },
+    { bad_linear_twice, "parameter \"fc.weight\": there is one of this name already" },
+    { bad_linear_ids, "is i32, must be f32" },
+    { bad_matmul_rank, "must agree in all but the last two" },
+    { bad_matmul_inner, "gives 5 columns, \"m\" (parameter) [8, 5] takes 8 rows" },
+    { bad_matmul_batch, "must agree in all but the last two" },
+    { bad_embedding_ids, "\"x\" (input) [2, 3, 8] is f32, must be i32" },
+    { bad_embedding_table, "needs 2" },
+    { bad_embedding_rank, "at most 5 leave room" },
+    { bad_relu, "relu \"relu_0\": \"t\" (input) [2, 3] is i32" },
+    { bad_softmax, "has 0 dimensions, needs 1 or more" },
+    { bad_layer_norm, "\"w\" (parameter) [9] must be [8], the last dimension of \"x\" (input) [2, 3, 8]" },
+    { bad_layer_norm_bias, "\"m\" (parameter) [8, 5] must be [8]" },
+    { bad_layer_norm_epsilon, "epsilon -1" },
+    { bad_rms_norm, "epsilon nan" },
+    { bad_rotary_rank, "has 2 dimensions, needs 3" },
+    { bad_rotary_odd, "1 heads of width 3" },
+    { bad_rotary_wide, "5 heads of width 2 are wider than \"x\"" },
+    { bad_rotary_base, "base 0" },
+    { bad_attention_heads, "4 heads with 3 key" },
+    { bad_attention_zero, "0 heads with 0 key" },
+    { bad_attention_width, "queries \"x\" (input) [2, 3, 8] are not 3 heads" },
+    { bad_attention_keys, "keys \"x\" (input) [2, 3, 8] are not 2 heads" },
+    { bad_attention_causal, "causal attention needs as many keys \"k\"" },
+    { bad_attention_batch, "differ in batch" },
+    { bad_attention_values, "must have equal shapes" },
+    { bad_packed, "is not 1 query and 2 * 1 key" },
+    { bad_packed_rank, "has 2 dimensions, needs 3" },
+    { bad_packed_heads, "2000000000 query" },
+    { bad_dropout_one, "p = 1 must be" },
+    { bad_dropout_nan, "p = nan" },
+    { bad_reshape, "48 elements do not make [47]" },
+    { bad_reshape_open, "with one dimension open" },
+    { bad_reshape_two, "only one dimension may be -1" },
+    { bad_reshape_zero, "every dimension must be at least 1" },
+    { bad_reshape_rank, "7 dimensions" },
+    { bad_transpose, "order[2] = 1" },
+    { bad_transpose_null, "order is NULL" },
+    { bad_split_axis, "has no dimension 3" },
+    { bad_split_range, "is not inside dimension 1" },
+    { bad_split_overflow, "is not inside dimension 1" },
+    { bad_concat, "\"x\" (input) [2, 3, 8] and \"m\" (parameter) [8, 5] differ" },
+    { bad_concat_axis, "has no dimension 3" },
+    { bad_concat_count, "1 to 8 values, got 9" },
+    { bad_concat_null, "joins" },
+    { bad_cross_entropy, "logits \"x\" (input) [2, 3, 8] need targets of shape [2, 3], not \"u\" (input) [6]" },
+    { bad_cross_entropy_type, "is f32, must be i32" },
+    { bad_mse, "must have equal shapes" },
+    { bad_input_twice, "input \"x\": there is one of this name already" },
+    { bad_input_name, "needs a name" },
+    { bad_input_zero, "shape [3, 0]" },
+    { bad_input_negative, "shape [-3]" },
+    { bad_input_rank, "7 dimensions" },
+    { bad_input_null, "dims is NULL" },
+    { bad_input_huge, "over 2^63 bytes" },
+    { bad_input_wrap, "over 2^63 bytes" },
+    { bad_input_dtype, "no dtype 9" },
+    { bad_result_huge, "add \"add_0\": its result cannot be held" },
+    { bad_parameter_twice, "parameter \"m\": there is one" },
+    { bad_parameter_zero, "at least 1" },
+    { bad_parameter_init, "no initialisation 7" },
+    { bad_parameter_scale, "initial scale inf" },
+    { bad_freeze, "\"x\" (input) [2, 3, 8] is not a parameter" },
+    { bad_freeze_none, "freeze: got SLUICE_NONE" },
+    { bad_layer, "layer: needs a name" },
+    { bad_loss, "\"x\" (input) [2, 3, 8] is not a computed scalar" },
+    { bad_loss_none, "set_loss: got SLUICE_NONE" },
+    { bad_output, "is i32, must be f32" },
+};
+
+TEST(builders_refuse_bad_operands_and_say_why)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        fixture f = open_fixture();
+        CHECK_EQ(errors[i].build(f), SLUICE_NONE);
+        sluice_status st = sluice_graph_check(f.g);
+        if (st != SLUICE_ERR_USAGE)
+            test_fail(__FILE__, __LINE__, "status %d where \"%s\" is due", (int)st, errors[i].message);
+        CHECK_CONTAINS(f.g->error_text, errors[i].message);
+        sluice_graph_destroy(f.g);
+    }
+}
+
+TEST(first_error_stays_and_later_builders_do_nothing)
+{
+    fixture f = open_fixture();
+    sluice_value broken = sluice_add(f.g, f.x, f.m);
+    sluice_value after = sluice_mse(f.g, broken, f.x);
+    CHECK_EQ(after, SLUICE_NONE);
+    CHECK_EQ(sluice_linear(f.g, f.x, 3, "fc"), SLUICE_NONE);
+    CHECK_EQ(sluice_reshape(f.g, f.x, 1, D(48)), SLUICE_NONE);
+    CHECK_EQ(sluice_dropout(f.g, f.x, 0), SLUICE_NONE);
+    sluice_set_loss(f.g, after);
+    sluice_layer(f.g, "more");
+    CHECK_EQ(f.g->node_count, 0);
+    CHECK_EQ(f.g->layer_count, 0);
+    CHECK_EQ(sl_graph_finish(f.g), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "add \"add_0\"");
+    CHECK_EQ(sl_graph_differentiate(f.g), SLUICE_ERR_USAGE);
+    sluice_graph_destroy(f.g);
+}
+
+TEST(null_graphs_are_refused_or_ignored)
+{
+    sluice_graph_destroy(NULL);
+    sluice_graph_print(NULL, stderr);
+    CHECK_EQ(sluice_graph_create(NULL), SLUICE_ERR_USAGE);
+    CHECK_EQ(sluice_graph_check(NULL), SLUICE_ERR_USAGE);
+    CHECK_EQ(sluice_relu(NULL, 0), SLUICE_NONE);
+    CHECK_EQ(sluice_linear_with(NULL, 0, 0, 0, false), SLUICE_NONE);
+    CHECK_EQ(sluice_attention(NULL, 0, 0, 0, 1, 1, false), SLUICE_NONE);
+    CHECK_EQ(sluice_input(NULL, "x", SLUICE_F32, 0, NULL), SLUICE_NONE);
+    sluice_layer(NULL, "a");
+    sluice_set_loss(NULL, 0);
+    CHECK_CONTAINS(sluice_error(), "the graph is NULL");
+}
+
+TEST(finished_graphs_do_not_grow)
+{
+    fixture f = open_fixture();
+    sluice_value y = sluice_linear_with(f.g, sluice_rms_norm(f.g, f.x, f.v, 0), f.m, SLUICE_NONE, true);
+    sluice_set_loss(f.g, sluice_sum(f.g, y));
+    REQUIRE_OK(sl_graph_finish(f.g));
+    REQUIRE_OK(sl_graph_finish(f.g));
+    CHECK_EQ(sluice_relu(f.g, y), SLUICE_NONE);
+    CHECK_EQ(sluice_graph_check(f.g), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "can no longer grow");
+    sluice_graph_destroy(f.g);
+}
+
+TEST(very_long_names_do_not_break_messages)
+{
+    char name[5000];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    fixture f = open_fixture();
+    sluice_value p = param(f.g, name, 2, D(3, 8));
+    sluice_value y = sluice_linear_with(f.g, f.x, p, SLUICE_NONE, false);
+    CHECK(y != SLUICE_NONE);
+    CHECK_EQ(sluice_add(f.g, y, f.x), SLUICE_NONE);
+    CHECK_CONTAINS(f.g->error_text, "do not broadcast");
+    sluice_graph_destroy(f.g);
+    f = open_fixture();
+    CHECK_EQ(sluice_linear(f.g, f.x, 3, name), SLUICE_NONE);
+    CHECK_CONTAINS(f.g->error_text, "the name is over");
+    sluice_graph_destroy(f.g);
+}
+
+/* ---- misuse at random ---- */
+
+static uint32_t random_below(uint64_t *state, uint32_t n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33) % n;
+}
+
+/* One call with operands from all over the graph and beyond it. */
+static sluice_value random_call(sluice_graph *g, uint64_t *s)
+{
+    sluice_value v[3];
+    int64_t dims[7], n = (int64_t)random_below(s, 12) - 2;
+    int order[SL_MAX_RANK], k = (int)random_below(s, 5) - 1;
+    char name[8];
+    for (int i = 0; i < 3; i++)
+        v[i] =
+            (sluice_value)random_below(s, (uint32_t)g->value_count + 1 + !random_below(s, 40)) - !random_below(s, 40);
+    for (int i = 0; i < 7; i++) dims[i] = (int64_t)random_below(s, 4) + 1 - 2 * !random_below(s, 30);
+    for (int i = 0; i < SL_MAX_RANK; i++) order[i] = (int)random_below(s, 3);
+    snprintf(name, sizeof name, "%u", random_below(s, 100000));
+    switch (random_below(s, 20)) {
+    case 0:
+        return sluice_add(g, v[0], v[1]);
+    case 1:
+        return sluice_multiply(g, v[0], v[1]);
+    case 2:
+        return sluice_linear(g, v[0], n, name);
+    case 3:
+        return sluice_linear_with(g, v[0], v[1], v[2], k > 0);
+    case 4:
+        return sluice_matmul(g, v[0], v[1], k > 0, n > 0);
+    case 5:
+        return sluice_embedding(g, v[0], v[1]);
+    case 6:
+        return sluice_softmax(g, v[0]);
+    case 7:
+        return sluice_layer_norm(g, v[0], v[1], v[2], (float)n);
+    case 8:
+        return sluice_rms_norm(g, v[0], v[1], 1);
+    case 9:
+        return sluice_rotary(g, v[0], k, (int)n, 1);
+    case 10:
+        return sluice_attention(g, v[0], v[1], v[2], k, (int)n, k > 0);
+    case 11:
+        return sluice_attention_packed(g, v[0], k, (int)n, k > 0);
+    case 12:
+        return sluice_dropout(g, v[0], (float)n / 4);
+    case 13:
+        return sluice_reshape(g, v[0], k + 1, dims);
+    case 14:
+        return sluice_transpose(g, v[0], order);
+    case 15:
+        return sluice_split(g, v[0], k, n, dims[0]);
+    case 16:
+        return sluice_concat(g, v, k, (int)n);
+    case 17:
+        return sluice_cross_entropy(g, v[0], v[1], 0);
+    case 18:
+        return sluice_parameter(g, name, k, dims, zero);
+    default:
+        return sluice_input(g, name, (sluice_dtype)random_below(s, 3), k, dims);
+    }
+}
+
+TEST(random_calls_give_a_graph_or_a_message_and_never_more)
+{
+    int built = 0;
+    for (uint64_t seed = 1; seed <= 5000; seed++) {
+        uint64_t s = seed * 7919;
+        fixture f = open_fixture();
+        for (uint32_t i = 1 + random_below(&s, 3); i > 0 && f.g->error == SLUICE_OK; i--) {
+            random_call(f.g, &s);
+            if (random_below(&s, 6) == 0) sluice_layer(f.g, "next");
+        }
+        if (f.g->error == SLUICE_OK && f.g->node_count > 0) {
+            built++;
+            sluice_set_loss(f.g, sluice_sum(f.g, f.g->nodes[f.g->node_count - 1].outputs[0]));
+        }
+        CHECK(f.g->error == SLUICE_OK || f.g->error_text[0] != '\0');
+        sluice_status st = sl_graph_differentiate(f.g);
+        if (st != SLUICE_OK && st != SLUICE_ERR_USAGE)
+            test_fail(__FILE__, __LINE__, "seed %d: %s", (int)seed, sluice_error());
+        sluice_graph_destroy(f.g);
+    }
+    CHECK(built > 100);
+}
+
+TEST(print_shows_every_node_on_a_line)
+{
+    fixture f = open_fixture();
+    sluice_value y = sluice_linear_with(f.g, sluice_rms_norm(f.g, f.x, f.v, 0), f.m, SLUICE_NONE, true);
+    sluice_set_loss(f.g, sluice_sum(f.g, y));
+    REQUIRE_OK(sl_graph_differentiate(f.g));
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    sluice_graph_print(f.g, out);
+    fclose(out);
+    int lines = 0;
+    for (const char *c = text; *c; c++) lines += *c == '\n';
+    CHECK_EQ(lines, 1 + f.g->layer_count + f.g->node_count);
+    CHECK_CONTAINS(text, "linear_grad_weight");
+    CHECK_CONTAINS(text, "x[2, 3, 8]");
+    free(text);
+    sluice_graph_destroy(f.g);
+}
+
+TEST(costs_count_matrix_products_exactly)
+{
+    fixture f = open_fixture();
+    sluice_linear_with(f.g, f.x, f.m, SLUICE_NONE, true);
+    sluice_matmul(f.g, f.x, input(f.g, "b", 3, D(2, 3, 4)), true, false);
+    sluice_attention_packed(f.g, f.x, 2, 1, true);
+    sluice_reshape(f.g, f.x, 1, D(48));
+    sluice_embedding(f.g, f.t, f.m);
+    sl_cost linear = sl_ops[SL_OP_LINEAR].cost(f.g, &f.g->nodes[0]);
+    CHECK_EQ(linear.flops, 2 * 6 * 8 * 5);
+    CHECK_EQ(linear.bytes, 4 * (48 + 40 + 30));
+    CHECK_EQ(sl_ops[SL_OP_MATMUL].cost(f.g, &f.g->nodes[1]).flops, 2 * 2 * 8 * 3 * 4);
+    CHECK_EQ(sl_ops[SL_OP_ATTENTION].cost(f.g, &f.g->nodes[2]).flops, 4 * 2 * 2 * 6 * 2);
+    CHECK_EQ(sl_ops[SL_OP_RESHAPE].cost(f.g, &f.g->nodes[3]).bytes, 0);
+    CHECK_EQ(sl_ops[SL_OP_EMBEDDING].cost(f.g, &f.g->nodes[4]).bytes, 4 * 6 + 2 * 4 * 30);
+    sluice_graph_destroy(f.g);
+}
+
+TEST(every_op_has_a_row)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++) {
+        REQUIRE(sl_ops[op].name != NULL);
+        CHECK(sl_ops[op].cost != NULL);
+        CHECK((sl_ops[op].infer == NULL) == (op >= SL_OP_ACCUMULATE));
+        CHECK((sl_ops[op].gradient == NULL) == (op >= SL_OP_SEED));
+        CHECK(sl_ops[op].in_place < sl_ops[op].max_inputs);
+    }
+}

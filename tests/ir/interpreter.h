@@ -1,0 +1,19 @@
+/* interpreter.h: runs a graph in double precision, slowly and plainly, so that autodiff can be held to finite
+ * differences. */
+#ifndef SLUICE_TEST_INTERPRETER_H
+#define SLUICE_TEST_INTERPRETER_H
+
+#include "ir/graph.h"
+
+typedef struct interpreter {
+    const sluice_graph *graph;
+    double **data; /* per value; views point into their storage */
+} interpreter;
+
+/* All values zero. Memory is the C library's: the allocator under test is not involved. */
+void interpreter_open(interpreter *in, const sluice_graph *g);
+void interpreter_close(interpreter *in);
+/* Runs nodes [first, last). False on an op it does not know. */
+bool interpreter_run(interpreter *in, int first, int last);
+
+#endif
