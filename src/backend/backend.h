@@ -1,0 +1,75 @@
+/* backend.h: what a device must be able to do. A short table, every entry required.
+ *
+ * A device owns one arena per tier, reserved once, and executes calls on streams. Operands are spans (tier, offset, bytes); the
+ * device turns them into addresses and records the highest end offset it was ever handed, per tier, independently of the plan
+ * (exact rule 9). Streams run in order; events order them against each other. A device may run everything at once in the
+ * caller's thread: plan order is always a legal order. After sl_backend.reserve nothing allocates. */
+#ifndef SL_BACKEND_BACKEND_H
+#define SL_BACKEND_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/cpu.h"
+#include "core/log.h"
+#include "core/status.h"
+#include "ir/graph.h"
+#include "ir/span.h"
+
+#define SL_MAX_OPERANDS (SL_MAX_INPUTS + SL_MAX_OUTPUTS)
+
+/* One kernel call. Shapes and dtypes are the values'; update ops have operands without a value (shape of rank 1). */
+typedef struct sl_call {
+    sl_op op;
+    const sl_attrs *attrs;
+    int input_count, output_count;
+    sl_span inputs[SL_MAX_INPUTS];
+    sl_span outputs[SL_MAX_OUTPUTS]; /* bytes 0: absent */
+    const sl_shape *input_shapes[SL_MAX_INPUTS];
+    const sl_shape *output_shapes[SL_MAX_OUTPUTS];
+    const sl_run_context *context;
+    const char *name; /* of the node, for messages */
+} sl_call;
+
+typedef struct sl_device_options {
+    int threads;  /* compute threads, caller included */
+    sl_isa isa;   /* CPU backend */
+    bool guard;   /* tests: poison arenas, put a guard page behind each */
+    sl_log log;
+} sl_device_options;
+
+typedef struct sl_device_stats {
+    uint64_t observed_peak[SL_TIER_COUNT]; /* highest end offset of any span handed in */
+    uint64_t moved_to_device, moved_to_host; /* bytes copied between tiers by copy() since the device was opened */
+    uint64_t kernel_calls, copy_calls;
+} sl_device_stats;
+
+typedef struct sl_device sl_device;
+
+typedef struct sl_backend {
+    const char *name;
+    sluice_status (*open)(const sl_device_options *options, sl_device **out);
+    void (*close)(sl_device *d); /* NULL is fine */
+    bool (*supports)(sl_op op);
+    /* Reserves the arena of a tier at exactly `bytes` (0: none). Once per tier. Memory is zero, or poisoned under guard. */
+    sluice_status (*reserve)(sl_device *d, sl_tier tier, uint64_t bytes);
+    sluice_status (*run)(sl_device *d, sl_stream stream, const sl_call *call);
+    /* Between tiers or within one; spans of equal length that do not overlap. */
+    sluice_status (*copy)(sl_device *d, sl_stream stream, sl_span dst, sl_span src);
+    /* Caller's memory <-> a span, synchronous after all queued work of all streams. */
+    sluice_status (*upload)(sl_device *d, sl_span dst, const void *src);
+    sluice_status (*download)(sl_device *d, void *dst, sl_span src);
+    /* Event `event` fires when all work queued on `stream` so far is done. Events are small integers below event_count. */
+    sluice_status (*reserve_events)(sl_device *d, int event_count);
+    sluice_status (*record)(sl_device *d, sl_stream stream, int event);
+    sluice_status (*wait)(sl_device *d, sl_stream stream, int event);
+    /* Waits for everything queued. Reports the first failure of asynchronous work. */
+    sluice_status (*synchronize)(sl_device *d);
+    void (*stats)(const sl_device *d, sl_device_stats *out);
+} sl_backend;
+
+extern const sl_backend sl_cpu_backend;  /* computes; device and host tiers are both RAM */
+extern const sl_backend sl_null_backend; /* records what it was handed, computes nothing, reserves nothing */
+
+#endif

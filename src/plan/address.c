@@ -1,0 +1,249 @@
+/* address.c: gives every buffer its offset, and every step the waits that the offsets make necessary.
+ *
+ * Permanent buffers lie at the bottom of their arena. The others are placed largest first at the lowest offset that is free during
+ * their whole life; a second attempt in order of birth is kept where it packs tighter. Two buffers may share bytes
+ * exactly when their step ranges are disjoint. Because ranges are positions in the list and streams run ahead of it, a step that is the first
+ * to use reused bytes must wait for the last users of those bytes on other streams: sl_plan_waits derives that from the offsets. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/bytes.h"
+#include "plan/internal.h"
+
+typedef struct placed {
+    uint64_t begin, end; /* bytes, end rounded up to the alignment */
+    int first, last;
+} placed;
+
+typedef struct packer {
+    sl_plan *p;
+    sl_tier tier;
+    int *order;     /* transient buffers of the tier */
+    int count;
+    placed *by_offset; /* buffers placed so far, increasing begin */
+    int placed_count;
+    uint64_t base;  /* end of the permanent buffers */
+} packer;
+
+static bool takes_room(const sl_buffer *b)
+{
+    return b->bytes > 0 && b->last >= 0;
+}
+
+/* Lowest offset at which `bytes` are free during [first, last]. Keeps by_offset sorted. */
+static uint64_t place_one(packer *k, const sl_buffer *b)
+{
+    uint64_t bytes = sl_align_up(b->bytes, SL_ALIGNMENT), at = k->base;
+    for (int i = 0; i < k->placed_count; i++) {
+        const placed *q = &k->by_offset[i];
+        if (q->last < b->first || q->first > b->last || q->end <= at) continue;
+        if (q->begin >= at + bytes) break;
+        at = q->end;
+    }
+    int i = k->placed_count++;
+    for (; i > 0 && k->by_offset[i - 1].begin > at; i--) k->by_offset[i] = k->by_offset[i - 1];
+    k->by_offset[i] = (placed){ at, at + bytes, b->first, b->last };
+    return at;
+}
+
+static uint64_t pack(packer *k, uint64_t *offsets)
+{
+    uint64_t peak = 0;
+    k->placed_count = 0;
+    for (int i = 0; i < k->count; i++) {
+        const sl_buffer *b = &k->p->buffers[k->order[i]];
+        offsets[i] = place_one(k, b);
+        if (offsets[i] + b->bytes > peak) peak = offsets[i] + b->bytes;
+    }
+    return peak;
+}
+
+/* qsort has no context argument: the keys travel with the entries. */
+typedef struct sort_entry {
+    uint64_t bytes;
+    int first, last, buffer;
+} sort_entry;
+
+static int by_size(const void *a, const void *b)
+{
+    const sort_entry *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    return x->buffer < y->buffer ? -1 : 1;
+}
+
+static int by_birth(const void *a, const void *b)
+{
+    const sort_entry *x = a, *y = b;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    if (x->last != y->last) return x->last > y->last ? -1 : 1;
+    return x->buffer < y->buffer ? -1 : 1;
+}
+
+static void sort_order(packer *k, sort_entry *entries, int (*compare)(const void *, const void *))
+{
+    for (int i = 0; i < k->count; i++) {
+        const sl_buffer *b = &k->p->buffers[k->order[i]];
+        entries[i] = (sort_entry){ b->bytes, b->first, b->last, k->order[i] };
+    }
+    qsort(entries, (size_t)k->count, sizeof *entries, compare);
+    for (int i = 0; i < k->count; i++) k->order[i] = entries[i].buffer;
+}
+
+static void place_permanents(packer *k)
+{
+    uint64_t end = 0, peak = 0;
+    for (int i = 0; i < k->p->buffer_count; i++) {
+        sl_buffer *b = &k->p->buffers[i];
+        if (b->tier != k->tier || !takes_room(b)) continue;
+        if (!b->permanent) {
+            k->order[k->count++] = i;
+            continue;
+        }
+        b->offset = end;
+        peak = end + b->bytes;
+        end = sl_align_up(peak, SL_ALIGNMENT);
+    }
+    k->base = end;
+    k->p->totals.peak[k->tier] = peak;
+}
+
+static void keep_offsets(packer *k, const uint64_t *offsets, uint64_t peak)
+{
+    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
+    if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
+}
+
+static void pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
+{
+    place_permanents(k);
+    sort_order(k, entries, by_birth);
+    uint64_t birth_peak = pack(k, offsets);
+    sort_order(k, entries, by_size);
+    uint64_t size_peak = pack(k, offsets);
+    if (birth_peak < size_peak) {
+        sort_order(k, entries, by_birth);
+        size_peak = pack(k, offsets);
+    }
+    keep_offsets(k, offsets, size_peak);
+}
+
+sluice_status sl_plan_address(sl_plan *p)
+{
+    size_t n = (size_t)p->buffer_count + 1;
+    int *order = sl_alloc_array(n, sizeof *order, "plan: address order");
+    placed *by_offset = sl_alloc_array(n, sizeof *by_offset, "plan: placed buffers");
+    sort_entry *entries = sl_alloc_array(n, sizeof *entries, "plan: sort keys");
+    uint64_t *offsets = sl_alloc_array(n, sizeof *offsets, "plan: offsets");
+    sluice_status st = order && by_offset && entries && offsets ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    for (int t = 0; st == SLUICE_OK && t < SL_TIER_COUNT; t++) {
+        packer k = { .p = p, .tier = (sl_tier)t, .order = order, .by_offset = by_offset };
+        pack_tier(&k, entries, offsets);
+    }
+    sl_free(order);
+    sl_free(by_offset);
+    sl_free(entries);
+    sl_free(offsets);
+    return st;
+}
+
+/* ---- waits ---- */
+
+/* Last step that touched a buffer, per stream; -1 none. */
+typedef struct touches {
+    int reads[SL_STREAM_COUNT], writes[SL_STREAM_COUNT];
+} touches;
+
+typedef struct waiter {
+    sl_plan *p;
+    touches *of;                                  /* per buffer */
+    int known[SL_STREAM_COUNT][SL_STREAM_COUNT];  /* newest step of stream b that stream a is already ordered after */
+    int need[SL_STREAM_COUNT];                    /* of the step at hand */
+    int segment_first;
+} waiter;
+
+static void need_step(waiter *w, int stream, int step)
+{
+    if (step >= w->segment_first && step > w->need[stream]) w->need[stream] = step;
+}
+
+static void need_touches(waiter *w, const touches *t, bool reads_too)
+{
+    for (int stream = 0; stream < SL_STREAM_COUNT; stream++) {
+        need_step(w, stream, t->writes[stream]);
+        if (reads_too) need_step(w, stream, t->reads[stream]);
+    }
+}
+
+static bool share_bytes(const sl_buffer *a, const sl_buffer *b)
+{
+    return a->tier == b->tier && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+/* The first use of a buffer comes after the last uses of the buffers whose bytes it took over. */
+static void need_predecessors(waiter *w, int buffer, int step)
+{
+    const sl_buffer *b = &w->p->buffers[buffer];
+    if (b->permanent || b->first != step) return;
+    for (int i = 0; i < w->p->buffer_count; i++) {
+        const sl_buffer *dead = &w->p->buffers[i];
+        if (i == buffer || dead->last >= step || dead->last < w->segment_first || !share_bytes(b, dead)) continue;
+        need_touches(w, &w->of[i], true);
+    }
+}
+
+static sluice_status record_waits(waiter *w, int index)
+{
+    sl_step *step = &w->p->steps[index];
+    step->first_wait = w->p->wait_count;
+    step->wait_count = 0;
+    for (int stream = 0; stream < SL_STREAM_COUNT; stream++) {
+        int target = w->need[stream];
+        if (stream == (int)step->stream || target < 0 || target <= w->known[step->stream][stream]) continue;
+        SL_TRY(sl_plan_add_wait(w->p, target));
+        step->wait_count++;
+        w->known[step->stream][stream] = target;
+        if (w->p->steps[target].event < 0) w->p->steps[target].event = w->p->event_count++;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status wait_for_step(waiter *w, int index)
+{
+    const sl_step *step = &w->p->steps[index];
+    for (int stream = 0; stream < SL_STREAM_COUNT; stream++) w->need[stream] = -1;
+    for (int k = 0; k < sl_step_operands(step); k++) {
+        int b = w->p->pieces[step->first_piece + k].buffer;
+        if (b < 0) continue;
+        need_touches(w, &w->of[b], k >= step->input_count);
+        need_predecessors(w, b, index);
+    }
+    SL_TRY(record_waits(w, index));
+    for (int k = 0; k < sl_step_operands(step); k++) {
+        int b = w->p->pieces[step->first_piece + k].buffer;
+        if (b < 0) continue;
+        touches *t = &w->of[b];
+        (k >= step->input_count ? t->writes : t->reads)[step->stream] = index;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_plan_waits(sl_plan *p)
+{
+    waiter w = { .p = p };
+    w.of = sl_alloc_array((size_t)p->buffer_count + 1, sizeof *w.of, "plan: last uses");
+    if (w.of == NULL) return SLUICE_ERR_NO_MEMORY;
+    memset(w.of, 0xff, ((size_t)p->buffer_count + 1) * sizeof *w.of); /* all -1 */
+    sluice_status st = SLUICE_OK;
+    p->wait_count = p->event_count = 0;
+    for (int i = 0; i < p->step_count; i++) p->steps[i].event = -1;
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
+        w.segment_first = p->segments[k].first_step;
+        memset(w.known, 0xff, sizeof w.known);
+        for (int i = 0; st == SLUICE_OK && i < p->segments[k].step_count; i++) st = wait_for_step(&w, w.segment_first + i);
+    }
+    sl_free(w.of);
+    return st;
+}

@@ -1,0 +1,290 @@
+/* place.c: where everything lives.
+ *
+ * A placement says for how many layers each of four measures is taken: activations recomputed, activations offloaded, optimizer state
+ * on the host, parameters on the host. Explicit settings fix an axis; "auto" leaves it free. Candidates are judged by building them:
+ * schedule, address, waits and cost give exact peaks and a predicted time. The order of preference is
+ *
+ *     1. everything resident;
+ *     2. recomputation alone, in as few layers as fit: the device needs nobody else;
+ *     3. any mix of measures: from nothing upward, always the one that buys the most bytes per second lost, then what turned out
+ *        to be superfluous is taken back.
+ *
+ * What does not fit with every measure taken is refused with the bytes that are missing. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/bytes.h"
+#include "plan/internal.h"
+
+enum { AXIS_RECOMPUTE, AXIS_OFFLOAD, AXIS_STATE, AXIS_PARAMETERS, AXIS_COUNT };
+
+typedef struct search {
+    sl_plan *p;
+    const sl_usage *u;
+    sl_candidate low, high; /* bounds of every axis */
+} search;
+
+static int *axis(sl_candidate *c, int k)
+{
+    int *axes[AXIS_COUNT] = { &c->recompute, &c->offload, &c->host_state, &c->host_parameters };
+    return axes[k];
+}
+
+static bool owns_state(const sl_plan *p, const sl_usage *u, int layer)
+{
+    return p->options.training && u->last_gradient_node[layer] >= 0 && p->graph->layers[layer].element_count > 0;
+}
+
+static sl_activation_mode mode_at(int position, int last, const sl_candidate *c)
+{
+    /* The last layer's backward follows its forward at once: dropping what it needs would save nothing. */
+    if (position == last) return SL_ACT_KEEP;
+    bool recompute = position < c->recompute, offload = position < c->offload;
+    if (recompute) return offload ? SL_ACT_RECOMPUTE_OFFLOAD : SL_ACT_RECOMPUTE;
+    return offload ? SL_ACT_OFFLOAD : SL_ACT_KEEP;
+}
+
+static void apply_levels(sl_plan *p, const sl_usage *u)
+{
+    int levels = p->options.levels;
+    if (levels <= 0 || levels > u->order_count) levels = u->order_count;
+    for (int i = 0; i < p->graph->layer_count; i++) p->layers[i].level = -1;
+    for (int i = 0; i < u->order_count; i++) p->layers[u->order[i]].level = (int)((int64_t)i * levels / u->order_count);
+    p->level_count = levels;
+}
+
+/* State and parameters leave from the last layer upward: the first layers' updates end last and have the least time to hide. */
+void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
+{
+    int states = 0, parameters = 0;
+    apply_levels(p, u);
+    for (int i = p->graph->layer_count - 1; i >= 0; i--) {
+        sl_layer_place *place = &p->layers[i];
+        int position = u->position[i];
+        place->activations = position < 0 ? SL_ACT_KEEP : mode_at(position, u->order_count - 1, c);
+        place->parameters = place->state = SL_TIER_DEVICE;
+        if (p->graph->layers[i].element_count == 0) continue;
+        if (parameters++ < c->host_parameters) place->parameters = SL_TIER_HOST;
+        if (!owns_state(p, u, i)) continue;
+        bool follow = place->parameters == SL_TIER_HOST && p->options.state == SLUICE_PLACE_AUTO;
+        if (states++ < c->host_state || follow) place->state = SL_TIER_HOST;
+    }
+}
+
+static sluice_status evaluate(search *s, const sl_candidate *c)
+{
+    sl_place_apply(s->p, s->u, c);
+    SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
+    SL_TRY(sl_plan_address(s->p));
+    SL_TRY(sl_plan_waits(s->p));
+    return sl_plan_cost(s->p);
+}
+
+/* Bytes over budget, both tiers together. 0: fits. */
+static uint64_t excess(const sl_plan *p)
+{
+    uint64_t over = 0;
+    for (int t = 0; t < SL_TIER_COUNT; t++)
+        if (p->totals.peak[t] > p->options.budget[t]) over += p->totals.peak[t] - p->options.budget[t];
+    return over;
+}
+
+/* ---- bounds from the settings ---- */
+
+static int state_layers_for_ratio(const search *s, double ratio)
+{
+    const sluice_graph *g = s->p->graph;
+    double total = 0, taken = 0;
+    int count = 0;
+    for (int i = 0; i < g->layer_count; i++)
+        if (owns_state(s->p, s->u, i)) total += (double)g->layers[i].element_count;
+    for (int i = g->layer_count - 1; i >= 0 && taken < ratio * total; i--) {
+        if (!owns_state(s->p, s->u, i)) continue;
+        taken += (double)g->layers[i].element_count;
+        count++;
+    }
+    return count;
+}
+
+static void set_bounds(search *s)
+{
+    const sl_plan_options *o = &s->p->options;
+    bool host = o->budget[SL_TIER_HOST] > 0;
+    int layers = s->u->order_count - 1, parameters = 0;
+    for (int i = 0; i < s->p->graph->layer_count; i++) parameters += s->p->graph->layers[i].element_count > 0;
+    int states = state_layers_for_ratio(s, 1.0);
+    s->low = (sl_candidate){ .prefetch = o->prefetch < 0 ? 1 : o->prefetch };
+    s->high = (sl_candidate){ layers, host ? layers : 0, host ? states : 0, host ? parameters : 0, s->low.prefetch };
+    if (!o->training) s->high.recompute = s->high.offload = 0;
+    if (o->activations != SLUICE_ACTIVATIONS_AUTO) {
+        s->low.recompute = s->high.recompute = o->activations == SLUICE_ACTIVATIONS_RECOMPUTE ? layers : 0;
+        bool offload = o->activations == SLUICE_ACTIVATIONS_OFFLOAD ||
+                       (o->activations == SLUICE_ACTIVATIONS_RECOMPUTE && o->offload_checkpoints);
+        s->low.offload = s->high.offload = offload ? layers : 0;
+    }
+    if (o->parameters == SLUICE_PLACE_HOST) s->low.host_parameters = s->high.host_parameters;
+    if (o->parameters == SLUICE_PLACE_DEVICE) s->high.host_parameters = 0;
+    if (o->state == SLUICE_PLACE_HOST) s->low.host_state = s->high.host_state = host ? state_layers_for_ratio(s, o->state_ratio) : 0;
+    if (o->state == SLUICE_PLACE_DEVICE) s->high.host_state = 0;
+}
+
+/* ---- the search ---- */
+
+/* Steps of an axis: every layer in small models, an eighth of them in deep ones. */
+static int notch(const search *s, int k)
+{
+    sl_candidate high = s->high;
+    int n = (*axis(&high, k) + 7) / 8;
+    return *axis(&high, k) <= 16 || n < 1 ? 1 : n;
+}
+
+static bool advance(const search *s, sl_candidate *c, int k)
+{
+    sl_candidate high = s->high;
+    int top = *axis(&high, k), *at = axis(c, k);
+    if (*at >= top) return false;
+    *at = *at + notch(s, k) < top ? *at + notch(s, k) : top;
+    return true;
+}
+
+static sluice_status try_recomputation(search *s, sl_candidate *found, bool *fits)
+{
+    sl_candidate c = s->low;
+    while (!*fits && advance(s, &c, AXIS_RECOMPUTE)) {
+        SL_TRY(evaluate(s, &c));
+        *fits = excess(s->p) == 0;
+    }
+    *found = c;
+    return SLUICE_OK;
+}
+
+/* Moves *c along the axis that buys most; *moved is false when every axis is at its end. */
+static sluice_status best_move(search *s, sl_candidate *c, bool *moved)
+{
+    uint64_t before = excess(s->p);
+    double seconds = s->p->totals.step_seconds, best_score = -1, least_loss = 0;
+    int best = -1, cheapest = -1;
+    for (int k = 0; k < AXIS_COUNT; k++) {
+        sl_candidate next = *c;
+        if (!advance(s, &next, k)) continue;
+        SL_TRY(evaluate(s, &next));
+        double loss = s->p->totals.step_seconds - seconds;
+        if (loss < 1e-9) loss = 1e-9;
+        uint64_t after = excess(s->p);
+        double score = after < before ? (double)(before - after) / loss : -1;
+        if (score > best_score) best_score = score, best = k;
+        if (cheapest < 0 || loss < least_loss) least_loss = loss, cheapest = k;
+    }
+    *moved = cheapest >= 0;
+    if (!*moved) return SLUICE_OK;
+    advance(s, c, best >= 0 ? best : cheapest);
+    return evaluate(s, c);
+}
+
+/* Takes back what the final mix does not need. */
+static sluice_status relax(search *s, sl_candidate *c)
+{
+    for (int k = 0; k < AXIS_COUNT; k++)
+        for (;;) {
+            sl_candidate next = *c, low = s->low;
+            if (*axis(&next, k) <= *axis(&low, k)) break;
+            (*axis(&next, k))--;
+            SL_TRY(evaluate(s, &next));
+            if (excess(s->p) > 0) break;
+            *c = next;
+        }
+    return evaluate(s, c);
+}
+
+static sluice_status try_mix(search *s, sl_candidate *found, bool *fits)
+{
+    sl_candidate c = s->low;
+    bool moved = true;
+    SL_TRY(evaluate(s, &c));
+    while (moved && !*fits) {
+        SL_TRY(best_move(s, &c, &moved));
+        *fits = moved && excess(s->p) == 0;
+    }
+    if (!*fits && s->p->options.prefetch < 0) {
+        c = s->high;
+        c.prefetch = 0;
+        SL_TRY(evaluate(s, &c));
+        *fits = excess(s->p) == 0;
+    }
+    *found = c;
+    return *fits ? relax(s, found) : SLUICE_OK;
+}
+
+/* ---- refusal ---- */
+
+static size_t advise(char *out, size_t room, const search *s)
+{
+    const sl_plan_options *o = &s->p->options;
+    const struct {
+        bool applies;
+        const char *text;
+    } advice[] = {
+        { o->training && o->activations == SLUICE_ACTIVATIONS_KEEP, "activation_checkpointing.mode \"recompute\" or \"auto\"" },
+        { o->budget[SL_TIER_HOST] == 0, "a host budget (memory.host)" },
+        { o->parameters == SLUICE_PLACE_DEVICE, "zero_optimization.offload_param.device \"cpu\"" },
+        { o->training && o->state == SLUICE_PLACE_DEVICE, "zero_optimization.offload_optimizer.device \"cpu\"" },
+        { o->levels > 0 && o->levels < s->u->order_count, "more memory.levels" },
+        { o->evaluation && o->training, "no evaluation during the run" },
+        { true, "a smaller train_micro_batch_size_per_gpu" },
+    };
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof advice / sizeof advice[0]; i++) {
+        if (!advice[i].applies || used >= room) continue;
+        int n = snprintf(out + used, room - used, "%s%s", used > 0 ? ", " : "", advice[i].text);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return used;
+}
+
+static sluice_status refuse(const search *s)
+{
+    static const char *keys[] = { "memory.device", "memory.host", "memory.disk" };
+    char help[512] = "", text[768] = "", needs[32], has[32], missing[32];
+    size_t used = 0;
+    advise(help, sizeof help, s);
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        uint64_t peak = s->p->totals.peak[t], budget = s->p->options.budget[t];
+        if (peak <= budget || used >= sizeof text) continue;
+        int n = snprintf(text + used, sizeof text - used, "%s%s has %llu bytes (%s), needs %llu (%s): %llu bytes (%s) are missing",
+                         used > 0 ? "; " : "", keys[t], (unsigned long long)budget, sl_format_bytes(budget, has, sizeof has),
+                         (unsigned long long)peak, sl_format_bytes(peak, needs, sizeof needs), (unsigned long long)(peak - budget),
+                         sl_format_bytes(peak - budget, missing, sizeof missing));
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return sl_fail(SLUICE_ERR_NO_FIT, "does not fit, even with every permitted measure: %s. What would help: raise %s, or %s", text,
+                   s->p->totals.peak[SL_TIER_DEVICE] > s->p->options.budget[SL_TIER_DEVICE] ? keys[0] : keys[1], help);
+}
+
+static void count_measures(sl_plan *p, const sl_usage *u)
+{
+    sl_plan_totals *t = &p->totals;
+    t->recomputed_layers = t->host_state_layers = t->host_parameter_layers = t->offloaded_layers = 0;
+    for (int i = 0; i < p->graph->layer_count; i++) {
+        const sl_layer_place *place = &p->layers[i];
+        t->recomputed_layers += place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD;
+        t->offloaded_layers += place->activations == SL_ACT_OFFLOAD || place->activations == SL_ACT_RECOMPUTE_OFFLOAD;
+        t->host_state_layers += owns_state(p, u, i) && place->state == SL_TIER_HOST;
+        t->host_parameter_layers += place->parameters == SL_TIER_HOST;
+    }
+}
+
+sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
+{
+    search s = { .p = p, .u = u };
+    sl_candidate found;
+    set_bounds(&s);
+    found = s.low;
+    SL_TRY(evaluate(&s, &found));
+    bool fits = excess(p) == 0;
+    if (!fits) SL_TRY(try_recomputation(&s, &found, &fits));
+    if (!fits) SL_TRY(try_mix(&s, &found, &fits));
+    if (!fits) return refuse(&s);
+    count_measures(p, u);
+    return SLUICE_OK;
+}

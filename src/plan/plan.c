@@ -1,0 +1,179 @@
+/* plan.c: runs the passes and owns the result. */
+#include "plan/plan.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "plan/internal.h"
+
+/* Makes room for one more of `each` bytes; doubling keeps the number of allocations small. */
+static sluice_status grow(void **array, int count, int *capacity, size_t each, const char *name)
+{
+    if (count < *capacity) return SLUICE_OK;
+    if (*capacity > INT_MAX / 2) return sl_fail(SLUICE_ERR_USAGE, "%s: more than %d entries; the model is too large for one plan", name, INT_MAX / 2);
+    int larger = *capacity == 0 ? 64 : *capacity * 2;
+    void *p = sl_realloc(*array, (size_t)*capacity * each, (size_t)larger * each, name);
+    if (p == NULL) return SLUICE_ERR_NO_MEMORY;
+    *array = p;
+    *capacity = larger;
+    return SLUICE_OK;
+}
+
+int sl_plan_add_buffer(sl_plan *p, const sl_buffer *buffer)
+{
+    void *array = p->buffers;
+    sluice_status st = grow(&array, p->buffer_count, &p->buffer_capacity, sizeof *buffer, "plan: buffers");
+    p->buffers = array;
+    if (st != SLUICE_OK) return -1;
+    p->buffers[p->buffer_count] = *buffer;
+    return p->buffer_count++;
+}
+
+static sluice_status add_piece(sl_plan *p, sl_piece piece)
+{
+    void *array = p->pieces;
+    sluice_status st = grow(&array, p->piece_count, &p->piece_capacity, sizeof piece, "plan: operands");
+    p->pieces = array;
+    if (st == SLUICE_OK) p->pieces[p->piece_count++] = piece;
+    return st;
+}
+
+sluice_status sl_plan_add_step(sl_plan *p, const sl_step *step, const sl_piece *pieces)
+{
+    void *array = p->steps;
+    sluice_status st = grow(&array, p->step_count, &p->step_capacity, sizeof *step, "plan: steps");
+    p->steps = array;
+    SL_TRY(st);
+    p->steps[p->step_count] = *step;
+    p->steps[p->step_count].first_piece = p->piece_count;
+    for (int k = 0; k < sl_step_operands(step); k++) SL_TRY(add_piece(p, pieces[k]));
+    p->step_count++;
+    return SLUICE_OK;
+}
+
+sluice_status sl_plan_add_wait(sl_plan *p, int step)
+{
+    void *array = p->waits;
+    sluice_status st = grow(&array, p->wait_count, &p->wait_capacity, sizeof step, "plan: waits");
+    p->waits = array;
+    if (st == SLUICE_OK) p->waits[p->wait_count++] = step;
+    return st;
+}
+
+/* ---- totals ---- */
+
+/* Live bytes by kind at the moment a tier holds most; +1 where a buffer is born, -1 after it dies. */
+static void tally_peak(sl_plan *p, sl_tier tier, int moment, uint64_t by_kind[SL_BUFFER_KIND_COUNT])
+{
+    memset(by_kind, 0, SL_BUFFER_KIND_COUNT * sizeof *by_kind);
+    for (int i = 0; i < p->buffer_count; i++) {
+        const sl_buffer *b = &p->buffers[i];
+        if (b->tier == tier && b->first <= moment && moment <= b->last) by_kind[b->kind] += b->bytes;
+    }
+}
+
+static int busiest_moment(const sl_plan *p, sl_tier tier, int64_t *change)
+{
+    memset(change, 0, ((size_t)p->step_count + 2) * sizeof *change);
+    for (int i = 0; i < p->buffer_count; i++) {
+        const sl_buffer *b = &p->buffers[i];
+        if (b->tier != tier || b->last < 0 || b->permanent) continue;
+        change[b->first] += (int64_t)b->bytes;
+        change[b->last + 1] -= (int64_t)b->bytes;
+    }
+    int64_t live = 0, most = -1;
+    int moment = 0;
+    for (int i = 0; i <= p->step_count; i++) {
+        live += change[i];
+        if (live > most) most = live, moment = i;
+    }
+    return moment;
+}
+
+static sluice_status sum_memory(sl_plan *p)
+{
+    int64_t *change = sl_alloc_array((size_t)p->step_count + 2, sizeof *change, "plan: live bytes");
+    if (change == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        uint64_t live = 0;
+        tally_peak(p, (sl_tier)t, busiest_moment(p, (sl_tier)t, change), p->totals.by_kind[t]);
+        for (int k = 0; k < SL_BUFFER_KIND_COUNT; k++) live += p->totals.by_kind[t][k];
+        p->totals.fragmentation[t] = p->totals.peak[t] - live;
+        p->totals.naive[t] = 0;
+        for (int i = 0; i < p->buffer_count; i++)
+            if (p->buffers[i].tier == (sl_tier)t) p->totals.naive[t] += p->buffers[i].bytes;
+    }
+    sl_free(change);
+    return SLUICE_OK;
+}
+
+/* What this rank keeps on its device: staged copies do not count, and gradients count where their update finds them. */
+static void sum_state(sl_plan *p)
+{
+    sl_plan_totals *t = &p->totals;
+    t->state_parameters = t->state_gradients = t->state_optimizer = 0;
+    for (int i = 0; i < p->buffer_count; i++) {
+        const sl_buffer *b = &p->buffers[i];
+        if (b->tier != SL_TIER_DEVICE || b->staged) continue;
+        if (b->kind == SL_BUFFER_PARAMETERS) t->state_parameters += b->bytes;
+        if (b->kind == SL_BUFFER_STATE) t->state_optimizer += b->bytes;
+        if (b->kind == SL_BUFFER_GRADIENTS && p->layers[b->layer].gradient == i) t->state_gradients += b->bytes;
+    }
+}
+
+/* ---- life ---- */
+
+static sluice_status run_passes(sl_plan *p, const sl_usage *u)
+{
+    SL_TRY(sl_plan_partition(p, u));
+    SL_TRY(sl_plan_place(p, u)); /* schedules, addresses and costs every candidate; the last one is the plan */
+    SL_TRY(sum_memory(p));
+    sum_state(p);
+    return sl_plan_verify(p);
+}
+
+sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options, sl_plan **out)
+{
+    sl_usage *u = NULL;
+    sl_plan *p = sl_alloc(sizeof *p, "plan");
+    if (p == NULL) return SLUICE_ERR_NO_MEMORY;
+    p->graph = g;
+    p->machine = *machine;
+    p->options = *options;
+    p->layers = sl_alloc_array((size_t)g->layer_count + 1, sizeof *p->layers, "plan: layers");
+    p->input_buffers = sl_alloc_array((size_t)g->value_count + 1, sizeof *p->input_buffers, "plan: inputs");
+    sluice_status st = p->layers && p->input_buffers ? sl_usage_create(g, &u) : SLUICE_ERR_NO_MEMORY;
+    if (st == SLUICE_OK) st = run_passes(p, u);
+    sl_usage_destroy(u);
+    if (st != SLUICE_OK) {
+        sl_plan_destroy(p);
+        return st;
+    }
+    *out = p;
+    return SLUICE_OK;
+}
+
+void sl_plan_destroy(sl_plan *p)
+{
+    if (p == NULL) return;
+    void *owned[] = { p->layers, p->buffers, p->pieces, p->steps, p->waits, p->input_buffers };
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
+    sl_free(p);
+}
+
+static sl_span parameter_span(const sl_plan *p, int parameter, int buffer)
+{
+    const sl_parameter *q = &p->graph->parameters[parameter];
+    return sl_plan_span(p, (sl_piece){ buffer, (uint64_t)q->offset * sizeof(float), (uint64_t)q->count * sizeof(float) });
+}
+
+sl_span sl_plan_parameter_span(const sl_plan *p, int parameter)
+{
+    return parameter_span(p, parameter, p->layers[p->graph->parameters[parameter].layer].master);
+}
+
+sl_span sl_plan_state_span(const sl_plan *p, int parameter, int slot)
+{
+    return parameter_span(p, parameter, p->layers[p->graph->parameters[parameter].layer].slots[slot]);
+}

@@ -1,0 +1,169 @@
+/* print.c: the plan for people: a table before anything runs, and the program step by step. */
+#include <string.h>
+
+#include "core/bytes.h"
+#include "plan/internal.h"
+
+static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
+    [SL_BUFFER_PARAMETERS] = "parameters", [SL_BUFFER_GRADIENTS] = "gradients", [SL_BUFFER_STATE] = "optimizer state",
+    [SL_BUFFER_ACTIVATION] = "activations", [SL_BUFFER_INPUT] = "inputs",       [SL_BUFFER_NORM] = "gradient norm",
+};
+
+static void row(FILE *out, const char *name, uint64_t device, uint64_t host)
+{
+    char a[32], b[32];
+    fprintf(out, "  %-22s %14s %14s\n", name, sl_format_bytes(device, a, sizeof a), sl_format_bytes(host, b, sizeof b));
+}
+
+static void print_memory(const sl_plan *p, FILE *out)
+{
+    const sl_plan_totals *t = &p->totals;
+    fprintf(out, "memory at the fullest moment     device           host\n");
+    for (int k = 0; k < SL_BUFFER_KIND_COUNT; k++)
+        if (t->by_kind[SL_TIER_DEVICE][k] + t->by_kind[SL_TIER_HOST][k] > 0)
+            row(out, kind_names[k], t->by_kind[SL_TIER_DEVICE][k], t->by_kind[SL_TIER_HOST][k]);
+    row(out, "alignment and gaps", t->fragmentation[SL_TIER_DEVICE], t->fragmentation[SL_TIER_HOST]);
+    row(out, "arena, reserved once", t->peak[SL_TIER_DEVICE], t->peak[SL_TIER_HOST]);
+    row(out, "budget", p->options.budget[SL_TIER_DEVICE], p->options.budget[SL_TIER_HOST]);
+    row(out, "without reuse", t->naive[SL_TIER_DEVICE], t->naive[SL_TIER_HOST]);
+    char total[32], part[3][32];
+    for (int k = 0; k < 3; k++) sl_format_bytes(p->options.overhead_of[k], part[k], sizeof part[k]);
+    fprintf(out, "  outside the arenas     %14s (program %s, data %s, threads %s)\n",
+            sl_format_bytes(p->options.overhead_bytes, total, sizeof total), part[0], part[1], part[2]);
+}
+
+static int layers_with(const sl_plan *p, bool (*has)(const sl_plan *, int))
+{
+    int n = 0;
+    for (int i = 0; i < p->graph->layer_count; i++) n += has(p, i);
+    return n;
+}
+
+static bool has_parameters(const sl_plan *p, int layer)
+{
+    return p->layers[layer].shard_count > 0;
+}
+
+static bool has_state(const sl_plan *p, int layer)
+{
+    return p->layers[layer].gradient >= 0;
+}
+
+static bool has_nodes(const sl_plan *p, int layer)
+{
+    return p->graph->layers[layer].node_count > 0;
+}
+
+static void place_line(FILE *out, const char *what, int moved, int all, const char *where, const char *otherwise)
+{
+    if (moved == 0)
+        fprintf(out, "  %-22s %s\n", what, otherwise);
+    else
+        fprintf(out, "  %-22s %s in %d of %d layers\n", what, where, moved, all);
+}
+
+static void print_places(const sl_plan *p, FILE *out)
+{
+    const sl_plan_totals *t = &p->totals;
+    fprintf(out, "placement\n");
+    place_line(out, "parameters", t->host_parameter_layers, layers_with(p, has_parameters), "on the host, staged for every use",
+               "resident on the device");
+    if (t->host_parameter_layers > 0) fprintf(out, "  %-22s %d\n", "levels", p->level_count);
+    if (!p->options.training) return;
+    place_line(out, "optimizer state", t->host_state_layers, layers_with(p, has_state), "on the host, updated there",
+               "resident on the device");
+    place_line(out, "activations", t->recomputed_layers, layers_with(p, has_nodes), "recomputed", "kept from forward to backward");
+    if (t->offloaded_layers > 0)
+        place_line(out, "", t->offloaded_layers, layers_with(p, has_nodes), "sent to the host and back", "");
+}
+
+static void print_moves(const sl_plan *p, FILE *out)
+{
+    const sl_plan_totals *t = &p->totals;
+    char a[32], b[32], c[32];
+    fprintf(out, "moved in a step\n  to device %s, to host %s, in %llu copies\n", sl_format_bytes(t->moved_to_device, a, sizeof a),
+            sl_format_bytes(t->moved_to_host, b, sizeof b), (unsigned long long)t->copies);
+    fprintf(out, "  one copy per use of a tensor would be %llu copies; %s of copying avoided\n", (unsigned long long)t->copies_naive,
+            sl_format_bytes(t->copies_avoided_bytes, c, sizeof c));
+}
+
+static const char *stream_names[SL_STREAM_COUNT] = {
+    [SL_STREAM_COMPUTE] = "compute",     [SL_STREAM_TO_DEVICE] = "to device", [SL_STREAM_TO_HOST] = "to host",
+    [SL_STREAM_COMM] = "communication",  [SL_STREAM_UPDATE] = "host update",  [SL_STREAM_DISK_READ] = "disk read",
+    [SL_STREAM_DISK_WRITE] = "disk write",
+};
+
+static int times_run(const sl_plan *p, int segment)
+{
+    if (segment == SL_SEGMENT_EVALUATE) return 0;
+    return segment == SL_SEGMENT_UPDATE ? 1 : p->options.accumulation;
+}
+
+static void print_time(const sl_plan *p, FILE *out)
+{
+    double k = p->options.accumulation;
+    const sl_segment *s = p->segments;
+    fprintf(out, "expected step: %.4g s (forward %.4g, backward %.4g, update %.4g)\n", p->totals.step_seconds,
+            k * s[SL_SEGMENT_FORWARD].seconds, k * s[SL_SEGMENT_BACKWARD].seconds, s[SL_SEGMENT_UPDATE].seconds);
+    for (int m = 0; m < SL_STREAM_COUNT; m++) {
+        double busy = 0, exposed = 0;
+        for (int i = 0; i < SL_SEGMENT_COUNT; i++) {
+            busy += times_run(p, i) * s[i].busy[m];
+            exposed += times_run(p, i) * s[i].exposed[m];
+        }
+        if (busy <= 0) continue;
+        if (m == SL_STREAM_COMPUTE)
+            fprintf(out, "  %-14s %.4g s\n", stream_names[m], busy);
+        else
+            fprintf(out, "  %-14s %.4g s, of which %.4g s hidden behind compute and %.4g s exposed\n", stream_names[m], busy,
+                    busy > exposed ? busy - exposed : 0.0, exposed);
+    }
+}
+
+void sl_plan_print(const sl_plan *p, FILE *out)
+{
+    fprintf(out, "plan: %lld parameters in %d layers, %d rank%s, stage %d, %d micro-batch%s a step, %d steps of work\n",
+            (long long)sl_graph_parameter_elements(p->graph), layers_with(p, has_nodes), p->options.rank_count,
+            p->options.rank_count == 1 ? "" : "s", p->options.stage, p->options.accumulation,
+            p->options.accumulation == 1 ? "" : "es", p->step_count);
+    print_memory(p, out);
+    print_places(p, out);
+    if (!p->options.training) return;
+    print_moves(p, out);
+    print_time(p, out);
+}
+
+/* ---- the program ---- */
+
+static const char *segment_names[SL_SEGMENT_COUNT] = { "forward", "backward", "update", "evaluate" };
+static const char *tier_letters = "DHS";
+
+static void print_piece(const sl_plan *p, sl_piece q, FILE *out)
+{
+    sl_span s = sl_plan_span(p, q);
+    if (q.buffer < 0)
+        fprintf(out, " -");
+    else
+        fprintf(out, " %c[%llu+%llu]", tier_letters[s.tier], (unsigned long long)s.offset, (unsigned long long)s.bytes);
+}
+
+static void print_step(const sl_plan *p, int index, FILE *out)
+{
+    const sl_step *s = &p->steps[index];
+    fprintf(out, "%6d  %-13s %-18s %-12s", index, stream_names[s->stream], s->kind == SL_STEP_COPY ? "copy" : sl_ops[s->op].name,
+            s->layer >= 0 ? p->graph->layers[s->layer].name : "");
+    for (int k = 0; k < s->input_count; k++) print_piece(p, p->pieces[s->first_piece + k], out);
+    fprintf(out, " ->");
+    for (int k = 0; k < s->output_count; k++) print_piece(p, p->pieces[s->first_piece + s->input_count + k], out);
+    for (int k = 0; k < s->wait_count; k++) fprintf(out, "%s%d", k == 0 ? "  after " : ", ", p->waits[s->first_wait + k]);
+    fprintf(out, "%s\n", s->recomputed ? "  (recomputed)" : "");
+}
+
+void sl_plan_print_steps(const sl_plan *p, FILE *out)
+{
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
+        if (p->segments[k].step_count == 0) continue;
+        fprintf(out, "%s\n", segment_names[k]);
+        for (int i = 0; i < p->segments[k].step_count; i++) print_step(p, p->segments[k].first_step + i, out);
+    }
+}
