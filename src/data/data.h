@@ -1,0 +1,77 @@
+/* data.h: the next micro-batch into the caller's buffers.
+ *
+ * A data set is addressed by the global micro-batch index, counted over the whole run, and nothing else: no cursor, so
+ * resuming at any step, on any number of ranks, reads exactly what an uninterrupted run reads. Each sample is seen once
+ * an epoch; batches wrap epochs and are always full. */
+#ifndef SL_DATA_DATA_H
+#define SL_DATA_DATA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/status.h"
+#include "sluice.h"
+
+/* One input of the model as the data set must fill it. */
+typedef struct sl_data_field {
+    const char *name; /* graph input */
+    sluice_dtype dtype;
+    int64_t row_elements; /* elements per sample */
+    void *buffer;         /* micro_batch rows; the caller's */
+} sl_data_field;
+
+typedef enum { SL_SPLIT_TRAIN, SL_SPLIT_VALIDATION } sl_data_split;
+
+/* Every data set is one of these; implementations embed it first. */
+struct sluice_data {
+    const struct sl_data_ops *ops;
+};
+
+typedef struct sl_data_ops {
+    const char *name;
+    void (*destroy)(sluice_data *d);
+    /* In one epoch of the split; 0: the split is empty, or the kind has no epochs (a callback). */
+    int64_t (*samples)(const sluice_data *d, sl_data_split split);
+    /* Fills `rows` samples of micro-batch `index`: training samples index*rows .. of the endless shuffled sequence. */
+    sluice_status (*fill)(sluice_data *d, uint64_t index, int64_t rows, const sl_data_field *fields, int field_count);
+    /* Evaluation: samples [first, first+rows) of a split in file order; the rows past the end are padding: copies of
+     * the last sample with i32 targets (fields named "target" or "targets") set to the ignore index -1. *valid: how
+     * many are real. */
+    sluice_status (*fill_eval)(sluice_data *d, sl_data_split split, int64_t first, int64_t rows,
+                               const sl_data_field *fields, int field_count, int64_t *valid);
+    uint64_t (*memory_bytes)(const sluice_data *d);          /* held outside the arenas */
+    void (*identity)(const sluice_data *d, char sha256[65]); /* of the contents and settings; "" when unknowable */
+} sl_data_ops;
+
+/* y = x w + noise, x standard normal, w fixed and scaled so that x w has variance near 1; `noise` is a standard
+ * deviation. Fields "x" [features], "target" [outputs]. The last `validation` share of the samples is the validation
+ * split. */
+sluice_status sl_data_regression(int64_t samples, int64_t features, int64_t outputs, double noise, double validation,
+                                 uint64_t seed, sluice_data **out);
+/* Gaussian clusters of unit spread around random centres; fields "x" [features], "target" i32 [1 element]. */
+sluice_status sl_data_classification(int64_t samples, int64_t features, int64_t classes, double validation,
+                                     uint64_t seed, sluice_data **out);
+
+/* A text file as token ids. Training samples are windows of `context` tokens at random starts (an epoch is about
+ * tokens/context windows: non-overlapping windows at a random phase, shuffled); fields "tokens" i32 [context],
+ * "targets" i32 [context] (the next token). The last `validation` share is the validation split, read in
+ * non-overlapping windows that predict each of its tokens but the first exactly once: the targets of the last window
+ * that have no token are -1. */
+typedef enum { SL_TEXT_BYTES, SL_TEXT_CHARACTERS } sl_text_unit;
+typedef struct sl_vocabulary {
+    sl_text_unit unit;
+    int32_t size;
+    /* CHARACTERS: code points in increasing order, size entries; BYTES: NULL, ids are byte values. Owned by the data
+     * set. */
+    const uint32_t *code_points;
+} sl_vocabulary;
+sluice_status sl_data_text(const char *path, sl_text_unit unit, int64_t context, double validation, bool shuffle,
+                           uint64_t seed, sluice_data **out);
+const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds */
+/* Text <-> ids. Encoding an unknown character fails with SLUICE_ERR_INPUT naming it and its position. */
+sluice_status sl_vocabulary_encode(const sl_vocabulary *v, const char *text, size_t bytes, int32_t *ids,
+                                   int64_t capacity, int64_t *count);
+/* Writes id's bytes (at most 4) to out and returns how many. */
+int sl_vocabulary_decode(const sl_vocabulary *v, int32_t id, char out[4]);
+
+#endif

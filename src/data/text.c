@@ -1,0 +1,297 @@
+/* text.c: a text file as windows of token ids.
+ *
+ * The whole file is held as ids of the smallest type that fits its vocabulary: one byte a token for bytes and for most
+ * alphabets. Training reads non-overlapping windows whose grid is shifted by a random phase in every epoch, so an epoch
+ * sees each token about once and yet every cut is tried in time; the number of windows is the same for every phase, so
+ * epochs are found by division. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/io.h"
+#include "core/rng.h"
+#include "data/source.h"
+
+#define MAX_TEXT_BYTES   ((size_t)4 << 30)
+#define CODE_POINT_COUNT 0x110000
+#define MAX_CONTEXT      ((int64_t)1 << 30)
+
+enum { COLUMN_TOKENS = 0, COLUMN_TARGETS = 1, COLUMN_COUNT = 2 };
+
+typedef struct text {
+    sluice_data base;
+    sl_data_column columns[COLUMN_COUNT];
+    void *ids; /* owned; tokens of id_bytes each: uint8, uint16 or int32 */
+    int id_bytes;
+    int64_t tokens, train; /* tokens [0, train) train, [train, tokens) validate */
+    int64_t context;
+    int64_t windows; /* of a training epoch */
+    int64_t phases;  /* starts of the training grid: [0, phases) */
+    bool shuffle;
+    uint64_t seed;
+    sl_vocabulary vocabulary; /* code_points owned here */
+    uint64_t held_bytes;
+    char identity[65];
+} text;
+
+/* Ids [first, first + count) widened to 32 bits. */
+static void read_ids(const text *t, int64_t first, int64_t count, int32_t *out)
+{
+    if (t->id_bytes == 1) {
+        const uint8_t *ids = (const uint8_t *)t->ids + first;
+        for (int64_t i = 0; i < count; i++) out[i] = ids[i];
+    } else if (t->id_bytes == 2) {
+        const uint16_t *ids = (const uint16_t *)t->ids + first;
+        for (int64_t i = 0; i < count; i++) out[i] = ids[i];
+    } else {
+        memcpy(out, (const int32_t *)t->ids + first, (size_t)count * sizeof *out);
+    }
+}
+
+static int64_t split_first(const text *t, sl_data_split split)
+{
+    return split == SL_SPLIT_TRAIN ? 0 : t->train;
+}
+
+static int64_t text_samples(const sluice_data *d, sl_data_split split)
+{
+    const text *t = (const text *)d;
+    if (split == SL_SPLIT_TRAIN) return t->windows;
+    int64_t tokens = t->tokens - t->train;
+    return tokens < 2 ? 0 : (tokens - 1 + t->context - 1) / t->context;
+}
+
+static sluice_status text_fill(sluice_data *d, uint64_t index, int64_t rows, const sl_data_field *fields,
+                               int field_count)
+{
+    const text *t = (const text *)d;
+    uint64_t first;
+    SL_TRY(sl_data_match("text", t->columns, COLUMN_COUNT, fields, field_count));
+    SL_TRY(sl_data_first_sample(index, rows, &first));
+    for (int64_t r = 0; r < rows; r++) {
+        sl_data_place place = sl_data_locate(t->seed, t->shuffle, t->windows, first + (uint64_t)r);
+        sl_rng phase = sl_rng_stream(t->seed, SL_RNG_SHUFFLE, place.epoch, 0, SL_SHUFFLE_PHASE);
+        int64_t start = place.sample * t->context + (int64_t)sl_rng_below(&phase, 0, (uint64_t)t->phases);
+        for (int f = 0; f < field_count; f++)
+            read_ids(t, start + sl_data_is_target(fields[f].name), t->context, sl_data_row(&fields[f], r));
+    }
+    return SLUICE_OK;
+}
+
+/* One row of an evaluation window that starts at token `start` of a split ending at `end`. Positions without a token
+ * repeat the split's last one; targets without a token are ignored, and all of them are in a padding row. */
+static void fill_eval_row(const text *t, int64_t start, int64_t end, bool padding, const sl_data_field *f, int64_t row)
+{
+    int32_t *out = sl_data_row(f, row);
+    bool target = sl_data_is_target(f->name);
+    int64_t first = start + target, real = end - first < t->context ? end - first : t->context;
+    int32_t filler = -1;
+    if (target && padding) real = 0;
+    read_ids(t, first, real, out);
+    if (!target) read_ids(t, end - 1, 1, &filler);
+    for (int64_t i = real; i < t->context; i++) out[i] = filler;
+}
+
+static sluice_status text_fill_eval(sluice_data *d, sl_data_split split, int64_t first, int64_t rows,
+                                    const sl_data_field *fields, int field_count, int64_t *valid)
+{
+    const text *t = (const text *)d;
+    int64_t count = text_samples(d, split), end = split == SL_SPLIT_TRAIN ? t->train : t->tokens;
+    SL_TRY(sl_data_match("text", t->columns, COLUMN_COUNT, fields, field_count));
+    if (first < 0 || first >= count)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "the text has %" PRId64 " windows to evaluate, number %" PRId64 " was asked for%s", count, first,
+                       count == 0 ? "; data.validation sets a part aside" : "");
+    int64_t real = count - first < rows ? count - first : rows;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t window = first + (r < real ? r : real - 1);
+        for (int f = 0; f < field_count; f++)
+            fill_eval_row(t, split_first(t, split) + window * t->context, end, r >= real, &fields[f], r);
+    }
+    *valid = real;
+    return SLUICE_OK;
+}
+
+static void text_destroy(sluice_data *d)
+{
+    text *t = (text *)d;
+    sl_free((void *)t->vocabulary.code_points);
+    sl_free(t->ids);
+    sl_free(t);
+}
+
+static uint64_t text_memory(const sluice_data *d)
+{
+    return ((const text *)d)->held_bytes;
+}
+
+static void text_identity(const sluice_data *d, char sha256[65])
+{
+    memcpy(sha256, ((const text *)d)->identity, 65);
+}
+
+static const sl_data_ops text_ops = { "text",         text_destroy, text_samples, text_fill,
+                                      text_fill_eval, text_memory,  text_identity };
+
+/* Marks every code point of the text in seen[CODE_POINT_COUNT] with 1 and counts characters. */
+static sluice_status scan_characters(const char *path, const char *raw, size_t bytes, int32_t *seen,
+                                     int64_t *characters)
+{
+    const unsigned char *p = (const unsigned char *)raw;
+    int64_t n = 0;
+    uint32_t c;
+    int length;
+    for (size_t at = 0; at < bytes; at += (size_t)length, n++) {
+        if ((length = sl_utf8_decode(p + at, bytes - at, &c)) == 0)
+            return sl_fail(SLUICE_ERR_INPUT,
+                           "%s: byte %zu (0x%02x) is not valid UTF-8; convert the file, or read it with "
+                           "model.vocabulary \"bytes\"",
+                           path, at, p[at]);
+        seen[c] = 1;
+    }
+    *characters = n;
+    return SLUICE_OK;
+}
+
+/* Numbers the marked code points in increasing order: seen[c] becomes c's id. */
+static sluice_status number_characters(text *t, int32_t *seen)
+{
+    int32_t size = 0, id = 0;
+    for (int32_t c = 0; c < CODE_POINT_COUNT; c++) size += seen[c];
+    uint32_t *code_points = sl_alloc_array((size_t)size, sizeof *code_points, "text vocabulary");
+    if (code_points == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int32_t c = 0; c < CODE_POINT_COUNT; c++)
+        if (seen[c]) {
+            code_points[id] = (uint32_t)c;
+            seen[c] = id++;
+        }
+    t->vocabulary = (sl_vocabulary){ SL_TEXT_CHARACTERS, size, code_points };
+    t->held_bytes += (uint64_t)size * sizeof *code_points;
+    return SLUICE_OK;
+}
+
+/* Writes the ids of text that scan_characters accepted. */
+static sluice_status store_ids(text *t, const char *raw, size_t bytes, const int32_t *id_of)
+{
+    const unsigned char *p = (const unsigned char *)raw;
+    uint32_t c = 0;
+    int64_t n = 0;
+    t->id_bytes = t->vocabulary.size <= 1 << 8 ? 1 : t->vocabulary.size <= 1 << 16 ? 2 : 4;
+    t->ids = sl_alloc_array((size_t)t->tokens, (size_t)t->id_bytes, "text tokens");
+    if (t->ids == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (size_t at = 0; at < bytes; n++) {
+        at += (size_t)sl_utf8_decode(p + at, bytes - at, &c);
+        if (t->id_bytes == 1)
+            ((uint8_t *)t->ids)[n] = (uint8_t)id_of[c];
+        else if (t->id_bytes == 2)
+            ((uint16_t *)t->ids)[n] = (uint16_t)id_of[c];
+        else
+            ((int32_t *)t->ids)[n] = id_of[c];
+    }
+    t->held_bytes += (uint64_t)t->tokens * (uint64_t)t->id_bytes;
+    return SLUICE_OK;
+}
+
+static sluice_status take_characters(text *t, const char *path, const char *raw, size_t bytes)
+{
+    sluice_status st;
+    int32_t *id_of = sl_alloc_array(CODE_POINT_COUNT, sizeof *id_of, "text character table");
+    if (id_of == NULL) return SLUICE_ERR_NO_MEMORY;
+    if ((st = scan_characters(path, raw, bytes, id_of, &t->tokens)) != SLUICE_OK) goto free_table;
+    if ((st = number_characters(t, id_of)) != SLUICE_OK) goto free_table;
+    st = store_ids(t, raw, bytes, id_of);
+free_table:
+    sl_free(id_of);
+    return st;
+}
+
+/* Bytes are ids already: the file's buffer is kept as it is. */
+static void take_bytes(text *t, char **raw, size_t bytes)
+{
+    t->ids = *raw;
+    *raw = NULL;
+    t->id_bytes = 1;
+    t->tokens = (int64_t)bytes;
+    t->vocabulary = (sl_vocabulary){ SL_TEXT_BYTES, 256, NULL };
+    t->held_bytes += bytes + 1;
+}
+
+static sluice_status check_split(const text *t, const char *path, const char *split, int64_t tokens)
+{
+    if (tokens > t->context) return SLUICE_OK;
+    const char *unit = t->vocabulary.unit == SL_TEXT_BYTES ? "bytes" : "characters";
+    return sl_fail(SLUICE_ERR_INPUT,
+                   "%s: the %s part has %" PRId64 " %s, and a context of %" PRId64 " needs at least %" PRId64
+                   "; give a longer text, shorten model.context or change data.validation",
+                   path, split, tokens, unit, t->context, t->context + 1);
+}
+
+/* Cuts the tokens into splits and the training split into windows. */
+static sluice_status lay_out_windows(text *t, const char *path, double validation)
+{
+    SL_TRY(sl_data_train_count(t->tokens, validation, &t->train));
+    SL_TRY(check_split(t, path, "training", t->train));
+    if (validation > 0) SL_TRY(check_split(t, path, "validation", t->tokens - t->train));
+    /* A window reads context + 1 tokens. One window less than would fit at phase 0 leaves room for every phase below
+     * context; what is left over then widens the range of phases, so that each token is reached. */
+    t->windows = (t->train - 1) / t->context;
+    t->phases = 1;
+    if (!t->shuffle) return SLUICE_OK;
+    if (t->train >= 2 * t->context) t->windows = t->train / t->context - 1;
+    t->phases = t->train - t->windows * t->context;
+    return SLUICE_OK;
+}
+
+static sluice_status load(text *t, const char *path, sl_text_unit unit, double validation)
+{
+    sl_sha256 h;
+    size_t bytes;
+    char *raw;
+    sluice_status st;
+    SL_TRY(sl_file_read_all(path, MAX_TEXT_BYTES, &raw, &bytes));
+    if (bytes == 0) {
+        st = sl_fail(SLUICE_ERR_INPUT, "%s is empty; give a text to train on", path);
+        goto free_raw;
+    }
+    sl_identity_begin(&h, "text unit %d context %" PRId64 " validation %.17g shuffle %d seed %" PRIu64, (int)unit,
+                      t->context, validation, t->shuffle, t->seed);
+    sl_sha256_update(&h, raw, bytes);
+    sl_identity_end(&h, t->identity);
+    st = SLUICE_OK;
+    if (unit == SL_TEXT_BYTES)
+        take_bytes(t, &raw, bytes);
+    else
+        st = take_characters(t, path, raw, bytes);
+    if (st == SLUICE_OK) st = lay_out_windows(t, path, validation);
+free_raw:
+    sl_free(raw);
+    return st;
+}
+
+sluice_status sl_data_text(const char *path, sl_text_unit unit, int64_t context, double validation, bool shuffle,
+                           uint64_t seed, sluice_data **out)
+{
+    sluice_status st;
+    if (context < 1 || context > MAX_CONTEXT)
+        return sl_fail(SLUICE_ERR_USAGE, "model.context is %" PRId64 "; give 1 to %" PRId64, context, MAX_CONTEXT);
+    text *t = sl_alloc(sizeof *t, "text data");
+    if (t == NULL) return SLUICE_ERR_NO_MEMORY;
+    t->base.ops = &text_ops;
+    t->columns[COLUMN_TOKENS] = (sl_data_column){ "tokens", SLUICE_I32, context };
+    t->columns[COLUMN_TARGETS] = (sl_data_column){ "targets", SLUICE_I32, context };
+    t->context = context;
+    t->shuffle = shuffle;
+    t->seed = seed;
+    t->held_bytes = sizeof *t;
+    if ((st = load(t, path, unit, validation)) != SLUICE_OK) {
+        text_destroy(&t->base);
+        return st;
+    }
+    *out = &t->base;
+    return SLUICE_OK;
+}
+
+const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d)
+{
+    return d != NULL && d->ops == &text_ops ? &((const text *)d)->vocabulary : NULL;
+}

@@ -1,0 +1,145 @@
+/* json.c: jansson behind limits. The scan runs first: it bounds the depth before jansson recurses, and it reports the
+ * place of a syntax error in sluice's words; jansson then builds the tree and refuses duplicate keys and numbers that
+ * do not fit. */
+#include "format/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/scan.h"
+
+static sluice_status fail_at(const char *text, size_t at, const char *what, sluice_status status, const char *fault)
+{
+    int line, column;
+    sl_scan_position(text, at, &line, &column);
+    return sl_fail(status, "%s: line %d, column %d: %s", what, line, column, fault);
+}
+
+static sluice_status check_syntax(const char *text, size_t bytes, const char *what, sluice_status status)
+{
+    size_t bad;
+    if (!sl_utf8_valid(text, bytes, &bad)) return fail_at(text, bad, what, status, "not valid UTF-8");
+    sl_scan s = { .text = text, .bytes = bytes };
+    if (!sl_scan_skip(&s, 0)) return fail_at(text, s.at, what, status, s.fault);
+    sl_scan_space(&s);
+    if (s.at < bytes) return fail_at(text, s.at, what, status, "more text after the end of the value");
+    return SLUICE_OK;
+}
+
+sluice_status sl_json_parse(const char *text, size_t bytes, const char *what, sluice_status status, json_t **out)
+{
+    if (bytes > SL_JSON_MAX_BYTES)
+        return sl_fail(status, "%s: %zu bytes of JSON, at most %d are read", what, bytes, SL_JSON_MAX_BYTES);
+    SL_TRY(check_syntax(text, bytes, what, status));
+    json_error_t error;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
+        return sl_fail(SLUICE_ERR_NO_MEMORY, "%s: no memory for %zu bytes of JSON", what, bytes);
+    if (root == NULL) return sl_fail(status, "%s: line %d, column %d: %s", what, error.line, error.column, error.text);
+    *out = root;
+    return SLUICE_OK;
+}
+
+/* What remains of a dotted key after the component `name`: "" when that was the last one, NULL when it is another key.
+ */
+static const char *after_component(const char *dotted, const char *name, size_t bytes)
+{
+    if (strncmp(dotted, name, bytes) != 0) return NULL;
+    if (dotted[bytes] == '\0') return dotted + bytes;
+    return dotted[bytes] == '.' ? dotted + bytes + 1 : NULL;
+}
+
+static bool find_key(sl_scan *s, const char *dotted, int depth, size_t *found);
+
+/* Looks for the rest of a key in the value at the cursor, which stands at text[at] under a component of the key, or
+ * under another one (rest NULL). */
+static bool find_rest(sl_scan *s, const char *rest, size_t at, int depth, size_t *found)
+{
+    if (rest == NULL) {
+        sl_scan_skip(s, depth);
+        return false;
+    }
+    if (*rest != '\0') return find_key(s, rest, depth, found);
+    *found = at;
+    return true;
+}
+
+/* The component of an array's element is its index from 0. */
+static bool find_in_array(sl_scan *s, const char *dotted, int depth, size_t *found)
+{
+    char index[16];
+    int i = 0;
+    if (sl_scan_accept(s, ']')) return false;
+    do {
+        sl_scan_space(s);
+        snprintf(index, sizeof index, "%d", i++);
+        if (find_rest(s, after_component(dotted, index, strlen(index)), s->at, depth, found)) return true;
+    } while (s->fault == NULL && sl_scan_accept(s, ','));
+    sl_scan_take(s, ']');
+    return false;
+}
+
+static bool find_in_object(sl_scan *s, const char *dotted, int depth, size_t *found)
+{
+    size_t begin, end;
+    if (sl_scan_accept(s, '}')) return false;
+    do {
+        if (!sl_scan_string(s, &begin, &end) || !sl_scan_take(s, ':')) return false;
+        if (find_rest(s, after_component(dotted, s->text + begin, end - begin), begin, depth, found)) return true;
+    } while (s->fault == NULL && sl_scan_accept(s, ','));
+    sl_scan_take(s, '}');
+    return false;
+}
+
+/* Looks for the key in the value at the cursor; where it is not there, the cursor is past the value or s->fault is set.
+ */
+static bool find_key(sl_scan *s, const char *dotted, int depth, size_t *found)
+{
+    sl_scan_space(s);
+    char c = s->at < s->bytes ? s->text[s->at] : '\0';
+    if (depth >= SL_JSON_MAX_DEPTH || (c != '{' && c != '[')) {
+        sl_scan_skip(s, depth);
+        return false;
+    }
+    s->at++;
+    return c == '{' ? find_in_object(s, dotted, depth + 1, found) : find_in_array(s, dotted, depth + 1, found);
+}
+
+int sl_json_key_line(const char *text, size_t bytes, const char *dotted_key)
+{
+    sl_scan s = { .text = text, .bytes = bytes };
+    size_t found;
+    int line, column;
+    if (!find_key(&s, dotted_key, 0, &found)) return 0;
+    sl_scan_position(text, found, &line, &column);
+    return line;
+}
+
+void sl_json_write_string(FILE *out, const char *text)
+{
+    char escaped[SL_ESCAPE_BYTES];
+    fputc('"', out);
+    while (*text != '\0') {
+        text += sl_json_escape(text, escaped);
+        fputs(escaped, out);
+    }
+    fputc('"', out);
+}
+
+void sl_json_write_double(FILE *out, double value)
+{
+    char digits[40];
+    if (!isfinite(value)) {
+        fputs("null", out);
+        return;
+    }
+    for (int precision = 15; precision <= 17; precision++) { /* 17 digits always suffice; fewer are easier on the eye */
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value) break;
+    }
+    for (char *c = digits; *c != '\0'; c++)
+        if (strchr("0123456789+-e", *c) == NULL) *c = '.'; /* the caller's locale may have another decimal point */
+    fputs(digits, out);
+    if (value == 0 && signbit(value)) fputs(".0", out); /* -0 would read back as the integer 0 */
+}

@@ -1,0 +1,160 @@
+/* safetensors.c: what the reader and the writer share: dtypes, sizes, values as float. */
+#include "format/safetensors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "format/scan.h"
+
+static float float_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint16_t load_u16(const char *p)
+{
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static void bf16_to_f32(const char *in, int64_t count, float *out)
+{
+    for (int64_t i = 0; i < count; i++) out[i] = float_from_bits((uint32_t)load_u16(in + 2 * i) << 16);
+}
+
+/* 5 bits of exponent, bias 15. Subnormals are integers times 2^-24, exact in float. */
+static float f16_value(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 0x1f, fraction = h & 0x3ff;
+    if (exponent == 0) return float_from_bits(sign | 0x3f800000) * ((float)fraction * 0x1p-24f);
+    exponent = exponent == 0x1f ? 0xff : exponent + 112;
+    return float_from_bits(sign | exponent << 23 | fraction << 13);
+}
+
+static void f16_to_f32(const char *in, int64_t count, float *out)
+{
+    for (int64_t i = 0; i < count; i++) out[i] = f16_value(load_u16(in + 2 * i));
+}
+
+static void f32_to_f32(const char *in, int64_t count, float *out)
+{
+    memcpy(out, in, (size_t)count * sizeof *out);
+}
+
+static void f64_to_f32(const char *in, int64_t count, float *out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double value;
+        memcpy(&value, in + 8 * i, sizeof value);
+        out[i] = (float)value;
+    }
+}
+
+static const struct {
+    const char *name;
+    size_t bytes;
+    void (*to_f32)(const char *in, int64_t count, float *out); /* NULL: not read as float */
+} dtypes[SL_ST_DTYPE_COUNT] = {
+    [SL_ST_BOOL] = { "BOOL", 1, NULL },
+    [SL_ST_U8] = { "U8", 1, NULL },
+    [SL_ST_I8] = { "I8", 1, NULL },
+    [SL_ST_F8_E4M3] = { "F8_E4M3", 1, NULL },
+    [SL_ST_F8_E5M2] = { "F8_E5M2", 1, NULL },
+    [SL_ST_I16] = { "I16", 2, NULL },
+    [SL_ST_U16] = { "U16", 2, NULL },
+    [SL_ST_F16] = { "F16", 2, f16_to_f32 },
+    [SL_ST_BF16] = { "BF16", 2, bf16_to_f32 },
+    [SL_ST_I32] = { "I32", 4, NULL },
+    [SL_ST_U32] = { "U32", 4, NULL },
+    [SL_ST_F32] = { "F32", 4, f32_to_f32 },
+    [SL_ST_F64] = { "F64", 8, f64_to_f32 },
+    [SL_ST_I64] = { "I64", 8, NULL },
+    [SL_ST_U64] = { "U64", 8, NULL },
+};
+
+const char *sl_st_dtype_name(sl_st_dtype t)
+{
+    return dtypes[t].name;
+}
+
+size_t sl_st_dtype_bytes(sl_st_dtype t)
+{
+    return dtypes[t].bytes;
+}
+
+bool sl_st_is_float(sl_st_dtype t)
+{
+    return dtypes[t].to_f32 != NULL;
+}
+
+bool sl_st_size(sl_st_dtype dtype, int rank, const int64_t *dim, uint64_t *bytes)
+{
+    uint64_t elements = 1;
+    for (int i = 0; i < rank; i++)
+        if (!sl_mul_u64(elements, (uint64_t)dim[i], &elements)) return false;
+    return elements <= INT64_MAX && sl_mul_u64(elements, dtypes[dtype].bytes, bytes);
+}
+
+int64_t sl_st_elements(const sl_st_tensor *t)
+{
+    int64_t elements = 1;
+    for (int i = 0; i < t->rank; i++) elements *= t->dim[i];
+    return elements;
+}
+
+static sluice_status check_range(const sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count)
+{
+    int64_t elements = sl_st_elements(t);
+    if (first >= 0 && count >= 0 && first <= elements && count <= elements - first) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s: tensor %s: elements %lld to %lld asked for, it has %lld", f->file.path,
+                   sl_quote(t->name).text, (long long)first, (long long)first + (long long)count, (long long)elements);
+}
+
+sluice_status sl_st_read(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, void *out)
+{
+    size_t each = dtypes[t->dtype].bytes;
+    SL_TRY(check_range(f, t, first, count));
+    return sl_file_pread(&f->file, out, (size_t)count * each, f->data_offset + t->begin + (uint64_t)first * each);
+}
+
+sluice_status sl_st_read_f32(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, float *out)
+{
+    char piece[1 << 15];
+    if (t->dtype == SL_ST_F32) return sl_st_read(f, t, first, count, out);
+    if (dtypes[t->dtype].to_f32 == NULL)
+        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has dtype %s; F32, F16, BF16 or F64 is needed", f->file.path,
+                       sl_quote(t->name).text, dtypes[t->dtype].name);
+    SL_TRY(check_range(f, t, first, count));
+    int64_t most = (int64_t)(sizeof piece / dtypes[t->dtype].bytes);
+    for (int64_t done = 0; done < count;) {
+        int64_t n = count - done < most ? count - done : most;
+        SL_TRY(sl_st_read(f, t, first + done, n, piece));
+        dtypes[t->dtype].to_f32(piece, n, out + done);
+        done += n;
+    }
+    return SLUICE_OK;
+}
+
+sl_quoted sl_quote(const char *name)
+{
+    sl_quoted q = { "\"" };
+    char escaped[SL_ESCAPE_BYTES];
+    size_t used = 1;
+    while (*name != '\0') {
+        name += sl_json_escape(name, escaped);
+        size_t length = strlen(escaped);
+        if (used + length + sizeof "...\"" > sizeof q.text) {
+            memcpy(q.text + used, "...", 3);
+            used += 3;
+            break;
+        }
+        memcpy(q.text + used, escaped, length);
+        used += length;
+    }
+    memcpy(q.text + used, "\"", 2);
+    return q;
+}

@@ -1,0 +1,337 @@
+/* model_test.c: settings in, graph out: names, shapes, first values, layers, and what is refused. */
+#include "model/model.h"
+#include "test.h"
+
+static const sl_model_options small_gpt = {
+    .type = "gpt2", .batch = 2, .layers = 2, .heads = 4, .width = 64, .context = 32, .vocabulary = 65
+};
+static const sl_model_options small_mlp = { .type = "mlp",
+                                            .batch = 8,
+                                            .features = 784,
+                                            .outputs = 10,
+                                            .hidden = { 200, 200, 200 },
+                                            .hidden_count = 3,
+                                            .activation = "relu",
+                                            .loss = "cross_entropy",
+                                            .bias = true };
+
+/* A finished graph of the options, or NULL with the failure noted. */
+static sluice_graph *build(const sl_model_options *o, sl_model_info *info)
+{
+    sluice_graph *g = NULL;
+    sluice_status st = sluice_graph_create(&g);
+    if (st == SLUICE_OK) st = sl_model_build(g, o, info);
+    if (st == SLUICE_OK) st = sl_graph_finish(g);
+    if (st == SLUICE_OK) return g;
+    test_fail(__FILE__, __LINE__, "build: status %d: %s", (int)st, sluice_error());
+    sluice_graph_destroy(g);
+    return NULL;
+}
+
+static void check_parameter(const sluice_graph *g, const char *name, int64_t rows, int64_t columns,
+                            sluice_init_kind kind, double scale)
+{
+    int i = sl_graph_find_parameter(g, name);
+    if (i < 0) {
+        test_fail(__FILE__, __LINE__, "no parameter %s", name);
+        return;
+    }
+    const sl_parameter *p = &g->parameters[i];
+    const sl_shape *s = &g->values[p->value].shape;
+    CHECK_EQ(s->rank, columns > 0 ? 2 : 1);
+    CHECK_EQ(s->dim[0], rows);
+    if (columns > 0) CHECK_EQ(s->dim[1], columns);
+    CHECK_EQ(p->init.kind, kind);
+    if (kind == SLUICE_INIT_NORMAL || kind == SLUICE_INIT_UNIFORM) CHECK_NEAR(p->init.scale, scale, 1e-7);
+}
+
+static void check_input(const sluice_graph *g, const char *name, sluice_dtype dtype, int rank, int64_t d0, int64_t d1)
+{
+    int i = sl_graph_find_input(g, name);
+    REQUIRE(i >= 0);
+    CHECK_EQ(g->values[i].dtype, dtype);
+    CHECK_EQ(g->values[i].shape.rank, rank);
+    CHECK_EQ(g->values[i].shape.dim[0], d0);
+    if (rank > 1) CHECK_EQ(g->values[i].shape.dim[1], d1);
+}
+
+static int count_ops(const sluice_graph *g, sl_op op)
+{
+    int n = 0;
+    for (int i = 0; i < g->node_count; i++) n += g->nodes[i].op == op;
+    return n;
+}
+
+/* Layers that hold nodes, in graph order, against a list ended by NULL. */
+static void check_layers(const sluice_graph *g, const char *const *names)
+{
+    for (int i = 0; i < g->layer_count; i++) {
+        if (g->layers[i].node_count == 0) continue;
+        REQUIRE(*names != NULL);
+        CHECK_STR(g->layers[i].name, *names++);
+    }
+    CHECK(*names == NULL);
+}
+
+static void check_shape(const sluice_graph *g, int value, int rank, const int64_t *dims)
+{
+    REQUIRE(value >= 0);
+    CHECK_EQ(g->values[value].shape.rank, rank);
+    for (int i = 0; i < rank; i++) CHECK_EQ(g->values[value].shape.dim[i], dims[i]);
+}
+
+TEST(gpt2_has_hugging_faces_names_and_shapes)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_gpt, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(g->parameter_count, 2 + 2 * 12 + 2);
+    check_parameter(g, "wte.weight", 65, 64, SLUICE_INIT_NORMAL, 0.02);
+    check_parameter(g, "wpe.weight", 32, 64, SLUICE_INIT_NORMAL, 0.02);
+    for (int n = 0; n < 2; n++) {
+        const struct {
+            const char *name;
+            int64_t rows, columns;
+            sluice_init_kind kind;
+            double scale;
+        } expected[] = {
+            { "ln_1.weight", 64, 0, SLUICE_INIT_ONE, 0 },
+            { "ln_1.bias", 64, 0, SLUICE_INIT_ZERO, 0 },
+            { "attn.c_attn.weight", 64, 192, SLUICE_INIT_NORMAL, 0.02 },
+            { "attn.c_attn.bias", 192, 0, SLUICE_INIT_ZERO, 0 },
+            { "attn.c_proj.weight", 64, 64, SLUICE_INIT_NORMAL, 0.01 },
+            { "attn.c_proj.bias", 64, 0, SLUICE_INIT_ZERO, 0 },
+            { "ln_2.weight", 64, 0, SLUICE_INIT_ONE, 0 },
+            { "ln_2.bias", 64, 0, SLUICE_INIT_ZERO, 0 },
+            { "mlp.c_fc.weight", 64, 256, SLUICE_INIT_NORMAL, 0.02 },
+            { "mlp.c_fc.bias", 256, 0, SLUICE_INIT_ZERO, 0 },
+            { "mlp.c_proj.weight", 256, 64, SLUICE_INIT_NORMAL, 0.01 },
+            { "mlp.c_proj.bias", 64, 0, SLUICE_INIT_ZERO, 0 },
+        };
+        for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "h.%d.%s", n, expected[i].name);
+            check_parameter(g, name, expected[i].rows, expected[i].columns, expected[i].kind, expected[i].scale);
+        }
+    }
+    check_parameter(g, "ln_f.weight", 64, 0, SLUICE_INIT_ONE, 0);
+    check_parameter(g, "ln_f.bias", 64, 0, SLUICE_INIT_ZERO, 0);
+    sluice_graph_destroy(g);
+}
+
+TEST(gpt2_small_has_its_published_parameter_count)
+{
+    sl_model_info info;
+    sl_model_options o = {
+        .type = "gpt2", .batch = 1, .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257
+    };
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(sl_graph_parameter_elements(g), 124439808);
+    sluice_graph_destroy(g);
+}
+
+TEST(gpt2_reads_tokens_and_gives_logits)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_gpt, &info);
+    REQUIRE(g != NULL);
+    check_input(g, "tokens", SLUICE_I32, 2, 2, 32);
+    check_input(g, "targets", SLUICE_I32, 2, 2, 32);
+    check_shape(g, g->output, 3, (int64_t[]){ 2, 32, 65 });
+    check_shape(g, g->loss, 0, NULL);
+    CHECK_EQ(info.tokens_per_sample, 32);
+    CHECK(info.classifies);
+    sluice_graph_destroy(g);
+}
+
+TEST(gpt2_layers_are_embed_blocks_and_head_with_the_tied_embedding_apart)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_gpt, &info);
+    REQUIRE(g != NULL);
+    check_layers(g, (const char *const[]){ "embed", "h.0", "h.1", "head", NULL });
+    const sl_parameter *wte = &g->parameters[sl_graph_find_parameter(g, "wte.weight")];
+    CHECK_EQ(g->layers[wte->layer].node_count, 0);
+    CHECK_EQ(g->layers[wte->layer].parameter_count, 1);
+    const sl_parameter *proj = &g->parameters[sl_graph_find_parameter(g, "h.1.mlp.c_proj.weight")];
+    CHECK_STR(g->layers[proj->layer].name, "h.1");
+    sluice_graph_destroy(g);
+}
+
+TEST(gpt2_attention_is_causal_and_packed_and_the_loss_ignores_minus_one)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_gpt, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(count_ops(g, SL_OP_ATTENTION), 2);
+    CHECK_EQ(count_ops(g, SL_OP_LAYER_NORM), 5);
+    for (int i = 0; i < g->node_count; i++) {
+        const sl_node *n = &g->nodes[i];
+        if (n->op == SL_OP_ATTENTION)
+            CHECK(n->attrs.attention.causal && n->attrs.attention.packed && n->attrs.attention.heads == 4);
+        if (n->op == SL_OP_GELU) CHECK(!n->attrs.gelu.exact);
+        if (n->op == SL_OP_LAYER_NORM) CHECK_NEAR(n->attrs.norm.epsilon, 1e-5, 1e-9);
+        if (n->op == SL_OP_CROSS_ENTROPY) CHECK_EQ(n->attrs.cross_entropy.ignore_index, -1);
+    }
+    sluice_graph_destroy(g);
+}
+
+TEST(gpt2_drops_after_embedding_and_both_projections)
+{
+    sl_model_info info;
+    sl_model_options o = small_gpt;
+    sluice_graph *plain = build(&o, &info);
+    o.dropout = 0.2;
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(plain != NULL && g != NULL);
+    CHECK_EQ(count_ops(plain, SL_OP_DROPOUT), 0);
+    CHECK_EQ(count_ops(g, SL_OP_DROPOUT), 1 + 2 * 2);
+    sluice_graph_destroy(plain);
+    sluice_graph_destroy(g);
+}
+
+TEST(every_family_differentiates)
+{
+    sl_model_info info;
+    sl_model_options cases[] = { small_gpt,
+                                 small_mlp,
+                                 { .type = "linear", .batch = 4, .features = 3, .outputs = 2, .bias = true } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sluice_graph *g = build(&cases[i], &info);
+        REQUIRE(g != NULL);
+        REQUIRE_OK(sl_graph_differentiate(g));
+        REQUIRE_OK(sl_graph_verify(g));
+        for (int p = 0; p < g->parameter_count; p++) CHECK(g->parameters[p].gradient >= 0);
+        sluice_graph_destroy(g);
+    }
+}
+
+TEST(mlp_parameters_and_layers_are_numbered_from_fc1)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_mlp, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(sl_graph_parameter_elements(g), 239410);
+    check_parameter(g, "fc1.weight", 200, 784, SLUICE_INIT_UNIFORM, 1 / sqrt(784));
+    check_parameter(g, "fc1.bias", 200, 0, SLUICE_INIT_UNIFORM, 1 / sqrt(784));
+    check_parameter(g, "fc4.weight", 10, 200, SLUICE_INIT_UNIFORM, 1 / sqrt(200));
+    check_layers(g, (const char *const[]){ "fc1", "fc2", "fc3", "fc4", NULL });
+    check_input(g, "x", SLUICE_F32, 2, 8, 784);
+    check_input(g, "target", SLUICE_I32, 1, 8, 0);
+    CHECK_EQ(count_ops(g, SL_OP_RELU), 3);
+    CHECK(info.classifies);
+    CHECK_EQ(info.tokens_per_sample, 0);
+    sluice_graph_destroy(g);
+}
+
+TEST(mlp_with_squared_error_and_one_output_has_237601_parameters)
+{
+    sl_model_info info;
+    sl_model_options o = small_mlp;
+    o.outputs = 1;
+    o.loss = "mse";
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(sl_graph_parameter_elements(g), 237601);
+    check_input(g, "target", SLUICE_F32, 2, 8, 1);
+    CHECK(!info.classifies);
+    sluice_graph_destroy(g);
+}
+
+TEST(each_activation_stands_between_layers_only)
+{
+    const struct {
+        const char *name;
+        sl_op op;
+        int count;
+    } cases[] = {
+        { "relu", SL_OP_RELU, 3 }, { "gelu", SL_OP_GELU, 3 }, { "silu", SL_OP_SILU, 3 }, { "none", SL_OP_RELU, 0 }
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_model_info info;
+        sl_model_options o = small_mlp;
+        o.activation = cases[i].name;
+        sluice_graph *g = build(&o, &info);
+        REQUIRE(g != NULL);
+        CHECK_EQ(count_ops(g, cases[i].op), cases[i].count);
+        CHECK_EQ(g->forward_count, 4 + 1 + (i < 3 ? 3 : 0));
+        sluice_graph_destroy(g);
+    }
+}
+
+TEST(linear_is_one_layer_with_or_without_bias)
+{
+    sl_model_info info;
+    sl_model_options o = { .type = "linear", .batch = 4, .features = 3, .outputs = 2, .bias = true };
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(sl_graph_parameter_elements(g), 8);
+    check_parameter(g, "linear.weight", 2, 3, SLUICE_INIT_UNIFORM, 1 / sqrt(3));
+    check_layers(g, (const char *const[]){ "linear", NULL });
+    check_shape(g, g->output, 2, (int64_t[]){ 4, 2 });
+    sluice_graph_destroy(g);
+    o.bias = false;
+    g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(g->parameter_count, 1);
+    check_parameter(g, "linear.weight", 2, 3, SLUICE_INIT_UNIFORM, 1 / sqrt(3));
+    sluice_graph_destroy(g);
+}
+
+/* The options are refused as bad usage, and the message has `part`. */
+static void check_refused(const sl_model_options *o, const char *part)
+{
+    sluice_graph *g;
+    sl_model_info info;
+    REQUIRE_OK(sluice_graph_create(&g));
+    CHECK_EQ(sl_model_build(g, o, &info), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), part);
+    sluice_graph_destroy(g);
+}
+
+TEST(bad_gpt2_settings_name_key_and_bound)
+{
+    sl_model_options o = small_gpt;
+    o.width = 130;
+    check_refused(&o, "model.width 130 is not a multiple of model.heads 4");
+    o = small_gpt, o.layers = 0;
+    check_refused(&o, "model.layers is 0; give 1 to 100000");
+    o = small_gpt, o.heads = 0;
+    check_refused(&o, "model.heads is 0");
+    o = small_gpt, o.context = -5;
+    check_refused(&o, "model.context is -5");
+    o = small_gpt, o.vocabulary = 0;
+    check_refused(&o, "model.vocabulary is 0");
+    o = small_gpt, o.vocabulary = (int64_t)1 << 40;
+    check_refused(&o, "model.vocabulary is 1099511627776");
+    o = small_gpt, o.dropout = 1;
+    check_refused(&o, "model.dropout is 1");
+    o = small_gpt, o.dropout = NAN;
+    check_refused(&o, "model.dropout");
+    o = small_gpt, o.norm_epsilon = -1;
+    check_refused(&o, "model.norm_epsilon is -1");
+    o = small_gpt, o.batch = 0;
+    check_refused(&o, "train_micro_batch_size_per_gpu is 0");
+}
+
+TEST(bad_mlp_settings_name_key_and_choices)
+{
+    sl_model_options o = small_mlp;
+    o.features = 0;
+    check_refused(&o, "model.features is 0");
+    o = small_mlp, o.hidden[1] = 0;
+    check_refused(&o, "model.hidden[1] is 0");
+    o = small_mlp, o.hidden_count = 17;
+    check_refused(&o, "model.hidden has 17 entries; give at most 16");
+    o = small_mlp, o.activation = "tanh";
+    check_refused(&o, "model.activation \"tanh\" is not known; give none, relu, gelu or silu");
+    o = small_mlp, o.loss = "hinge";
+    check_refused(&o, "model.loss \"hinge\" is not known; give mse or cross_entropy");
+    o = small_mlp, o.outputs = 1;
+    check_refused(&o, "at least 2 classes");
+    o = small_mlp, o.type = "linear";
+    check_refused(&o, "model.hidden has no meaning for model.type linear");
+    o = small_mlp, o.type = "gpt3";
+    check_refused(&o, "model.type \"gpt3\" is not known; give one of linear, mlp, gpt2");
+}
