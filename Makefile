@@ -1,42 +1,56 @@
 # The front door. Everything real is in CMakeLists.txt; this file names the things people do.
+#   make BUILD=build-clang CC=clang      another compiler, in a folder of its own
+#   make FLAGS=-DSLUICE_STATIC=ON        options of CMakeLists.txt
 BUILD    ?= build
 CMAKE    ?= cmake
 JOBS     ?= $(shell nproc)
 PREFIX   ?= /usr/local
+FLAGS    ?=
 
-.PHONY: all deps configure demo test test-long bench asan install clean format docs
+.PHONY: all deps configure demo test test-long bench asan install uninstall clean format docs
+.NOTPARALLEL: # the targets are steps; each is parallel inside
 
 all: configure
 	@$(CMAKE) --build $(BUILD) -j $(JOBS)
 
 configure:
-	@$(CMAKE) -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=$(PREFIX) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@command -v $(CMAKE) > /dev/null || { echo "cmake is missing; 'make deps' installs what the build needs"; exit 1; }
+	@$(CMAKE) -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(FLAGS) > $(BUILD).log 2>&1 || \
+	    { cat $(BUILD).log; rm -f $(BUILD).log; echo "'make deps' installs what the build needs"; exit 1; }
 	@rm -f $(BUILD).log
 
 # Installs what is missing on Debian and its children; does nothing where all is there.
 deps:
 	@scripts/deps
 
-demo: deps all
+# Two minutes on two cores: a small GPT learns from this project's own source, then writes some.
+demo: deps configure
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target sluice_program
 	@scripts/demo $(BUILD)
 
 test: deps all
 	@tests/run $(BUILD)
 
+# Sanitizers, the other compiler, and the whole kill campaigns: about an hour.
 test-long: deps all
 	@tests/run-long $(BUILD)
 
+# Timings, beside PyTorch where SLUICE_PYTHON (or python3) has it.
 bench: deps all
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target bench
 	@bench/run $(BUILD)
 
 # The whole test suite under the address and undefined-behaviour sanitizers.
 asan: deps
-	@$(CMAKE) -S . -B $(BUILD)-asan -DCMAKE_BUILD_TYPE=Release -DSLUICE_SANITIZE=ON
-	@$(CMAKE) --build $(BUILD)-asan -j $(JOBS)
+	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan FLAGS="$(FLAGS) -DSLUICE_SANITIZE=ON"
 	@tests/run $(BUILD)-asan
 
 install: all
 	@$(CMAKE) --install $(BUILD)
+
+# Removes what the newest `make install` wrote.
+uninstall:
+	@scripts/uninstall $(BUILD)
 
 # docs/config.md is printed by the program from its option table.
 docs: all
@@ -46,4 +60,4 @@ format:
 	@clang-format -i $$(git ls-files '*.c' '*.h')
 
 clean:
-	@rm -rf $(BUILD) $(BUILD)-asan
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-clang $(BUILD)-gcc

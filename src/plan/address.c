@@ -158,8 +158,9 @@ typedef struct touches {
 
 typedef struct waiter {
     sl_plan *p;
-    touches *of;                                  /* per buffer */
-    int known[SL_STREAM_COUNT][SL_STREAM_COUNT];  /* newest step of stream b that stream a is already ordered after */
+    touches *of;                                 /* per buffer */
+    int known[SL_STREAM_COUNT][SL_STREAM_COUNT]; /* newest step of stream b that stream a is already ordered after */
+    int (*at_step)[SL_STREAM_COUNT];             /* per step: known[] of its stream when it starts */
     int need[SL_STREAM_COUNT];                    /* of the step at hand */
     int segment_first;
 } waiter;
@@ -194,19 +195,33 @@ static void need_predecessors(waiter *w, int buffer, int step)
     }
 }
 
+/* Waiting for `target` orders a stream after it and after everything that came before it. */
+static void learn(waiter *w, int stream, int target)
+{
+    int *known = w->known[stream];
+    for (int m = 0; m < SL_STREAM_COUNT; m++)
+        if (w->at_step[target][m] > known[m]) known[m] = w->at_step[target][m];
+    if (target > known[w->p->steps[target].stream]) known[w->p->steps[target].stream] = target;
+}
+
+/* Latest targets first: what they came after needs no wait of its own. */
 static sluice_status record_waits(waiter *w, int index)
 {
     sl_step *step = &w->p->steps[index];
     step->first_wait = w->p->wait_count;
     step->wait_count = 0;
-    for (int stream = 0; stream < SL_STREAM_COUNT; stream++) {
-        int target = w->need[stream];
-        if (stream == (int)step->stream || target < 0 || target <= w->known[step->stream][stream]) continue;
+    for (;;) {
+        int target = -1;
+        for (int stream = 0; stream < SL_STREAM_COUNT; stream++)
+            if (stream != (int)step->stream && w->need[stream] > w->known[step->stream][stream] && w->need[stream] > target)
+                target = w->need[stream];
+        if (target < 0) break;
         SL_TRY(sl_plan_add_wait(w->p, target));
         step->wait_count++;
-        w->known[step->stream][stream] = target;
+        learn(w, (int)step->stream, target);
         if (w->p->steps[target].event < 0) w->p->steps[target].event = w->p->event_count++;
     }
+    memcpy(w->at_step[index], w->known[step->stream], sizeof w->at_step[index]);
     return SLUICE_OK;
 }
 
@@ -234,7 +249,12 @@ sluice_status sl_plan_waits(sl_plan *p)
 {
     waiter w = { .p = p };
     w.of = sl_alloc_array((size_t)p->buffer_count + 1, sizeof *w.of, "plan: last uses");
-    if (w.of == NULL) return SLUICE_ERR_NO_MEMORY;
+    w.at_step = sl_alloc_array((size_t)p->step_count + 1, sizeof *w.at_step, "plan: clocks");
+    if (w.of == NULL || w.at_step == NULL) {
+        sl_free(w.of);
+        sl_free(w.at_step);
+        return SLUICE_ERR_NO_MEMORY;
+    }
     memset(w.of, 0xff, ((size_t)p->buffer_count + 1) * sizeof *w.of); /* all -1 */
     sluice_status st = SLUICE_OK;
     p->wait_count = p->event_count = 0;
@@ -245,5 +265,6 @@ sluice_status sl_plan_waits(sl_plan *p)
         for (int i = 0; st == SLUICE_OK && i < p->segments[k].step_count; i++) st = wait_for_step(&w, w.segment_first + i);
     }
     sl_free(w.of);
+    sl_free(w.at_step);
     return st;
 }

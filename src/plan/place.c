@@ -81,12 +81,14 @@ static sluice_status evaluate(search *s, const sl_candidate *c)
     return sl_plan_cost(s->p);
 }
 
-/* Bytes over budget, both tiers together. 0: fits. */
+/* Bytes over budget, all tiers added up. 0: fits. */
 static uint64_t excess(const sl_plan *p)
 {
     uint64_t over = 0;
     for (int t = 0; t < SL_TIER_COUNT; t++)
         if (p->totals.peak[t] > p->options.budget[t]) over += p->totals.peak[t] - p->options.budget[t];
+    uint64_t together = p->totals.peak[SL_TIER_DEVICE] + p->totals.peak[SL_TIER_HOST], room = p->options.budget_together;
+    if (over == 0 && room > 0 && together > room) over = together - room;
     return over;
 }
 
@@ -242,23 +244,36 @@ static size_t advise(char *out, size_t room, const search *s)
     return used;
 }
 
+/* "memory.device has 5 bytes (..), needs 8 (..): 3 bytes (..) are missing". Returns the characters written. */
+static size_t describe_lack(char *out, size_t room, const char *key, uint64_t budget, uint64_t needed)
+{
+    char needs[32], has[32], missing[32];
+    int n = snprintf(out, room, "%s has %llu bytes (%s), needs %llu (%s): %llu bytes (%s) are missing", key, (unsigned long long)budget,
+                     sl_format_bytes(budget, has, sizeof has), (unsigned long long)needed, sl_format_bytes(needed, needs, sizeof needs),
+                     (unsigned long long)(needed - budget), sl_format_bytes(needed - budget, missing, sizeof missing));
+    return n > 0 && (size_t)n < room ? (size_t)n : 0;
+}
+
 static sluice_status refuse(const search *s)
 {
-    static const char *keys[] = { "memory.device", "memory.host", "memory.disk" };
-    char help[512] = "", text[768] = "", needs[32], has[32], missing[32];
+    static const char *keys[SL_TIER_COUNT] = { "memory.device", "memory.host", "memory.disk" };
+    const sl_plan_options *o = &s->p->options;
+    const uint64_t *peak = s->p->totals.peak;
+    char help[512] = "", text[768] = "";
     size_t used = 0;
+    const char *raise = NULL;
     advise(help, sizeof help, s);
     for (int t = 0; t < SL_TIER_COUNT; t++) {
-        uint64_t peak = s->p->totals.peak[t], budget = s->p->options.budget[t];
-        if (peak <= budget || used >= sizeof text) continue;
-        int n = snprintf(text + used, sizeof text - used, "%s%s has %llu bytes (%s), needs %llu (%s): %llu bytes (%s) are missing",
-                         used > 0 ? "; " : "", keys[t], (unsigned long long)budget, sl_format_bytes(budget, has, sizeof has),
-                         (unsigned long long)peak, sl_format_bytes(peak, needs, sizeof needs), (unsigned long long)(peak - budget),
-                         sl_format_bytes(peak - budget, missing, sizeof missing));
-        used += n > 0 ? (size_t)n : 0;
+        if (peak[t] <= o->budget[t]) continue;
+        if (used > 0 && used + 2 < sizeof text) memcpy(text + used, "; ", 3), used += 2;
+        used += describe_lack(text + used, sizeof text - used, keys[t], o->budget[t], peak[t]);
+        if (raise == NULL) raise = keys[t];
     }
-    return sl_fail(SLUICE_ERR_NO_FIT, "does not fit, even with every permitted measure: %s. What would help: raise %s, or %s", text,
-                   s->p->totals.peak[SL_TIER_DEVICE] > s->p->options.budget[SL_TIER_DEVICE] ? keys[0] : keys[1], help);
+    if (raise == NULL) {
+        describe_lack(text, sizeof text, "the memory this process may use", o->budget_together, peak[SL_TIER_DEVICE] + peak[SL_TIER_HOST]);
+        raise = "the memory limit of the job";
+    }
+    return sl_fail(SLUICE_ERR_NO_FIT, "does not fit, even with every permitted measure: %s. What would help: raise %s, or %s", text, raise, help);
 }
 
 static void count_measures(sl_plan *p, const sl_usage *u)

@@ -28,6 +28,7 @@
 
 typedef struct sl_plan_options {
     uint64_t budget[SL_TIER_COUNT]; /* bytes for the arena of each tier; 0: the tier does not exist */
+    uint64_t budget_together;       /* device and host share one memory of this size (CPU backend); 0: they do not */
     int rank, rank_count;           /* 0 and 1 so far */
     int stage;                      /* ZeRO stage; at one rank all stages keep the same */
     sluice_place parameters, state; /* AUTO: free; otherwise binding */

@@ -1,0 +1,326 @@
+/* cpu.c: the device that is this machine's CPU.
+ *
+ * Both tiers are anonymous mappings of exactly the planned size. Kernels run in the caller's thread on the pool,
+ * whatever their stream: compute and the optimizer's update want the same cores, and a pool runs one thing at a time,
+ * so a second thread would only make them take turns. Copies on the to-device and to-host streams run beside the
+ * caller, one thread each; copies on other streams run at once. Events order all of them. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/stream.h"
+#include "backend/ledger.h"
+#include "core/alloc.h"
+#include "core/bytes.h"
+
+#define HUGE_PAGE ((size_t)2 << 20)
+#define POISON    0xFF /* four of them are a NaN */
+#define CANARY    0xA5
+
+/* Under guard: [no access][front, canary][arena, poison][back, canary][no access]; front and back are less than a page
+ * and less than SL_ALIGNMENT. Otherwise the arena begins the mapping. */
+typedef struct arena {
+    uint8_t *mapping; /* NULL: none */
+    size_t mapping_bytes;
+    uint8_t *base; /* SL_ALIGNMENT-aligned */
+    size_t bytes, front_bytes, back_bytes;
+} arena;
+
+struct sl_device {
+    sl_ledger ledger;
+    bool guard;
+    const sl_kernel *kernels;
+    sl_pool *pool;
+    arena arenas[SL_TIER_COUNT];
+    sl_events events;
+    sl_queue to_device, to_host;
+};
+
+/* ---- opening and closing ---- */
+
+static sluice_status kernels_of(sl_isa isa, const sl_kernel **out)
+{
+    static const sl_kernel *const tables[SL_ISA_COUNT] = {
+        [SL_ISA_SCALAR] = sl_kernels_scalar,
+#if defined(__x86_64__)
+        [SL_ISA_AVX2] = sl_kernels_avx2,
+        [SL_ISA_AVX512] = sl_kernels_avx512,
+#endif
+    };
+    if ((unsigned)isa >= SL_ISA_COUNT || tables[isa] == NULL || isa > sl_isa_best())
+        return sl_fail(SLUICE_ERR_USAGE, "this CPU cannot run the instruction path %d; the best it has is %s", (int)isa,
+                       sl_isa_name(sl_isa_best()));
+    *out = tables[isa];
+    return SLUICE_OK;
+}
+
+static sluice_status cpu_open(const sl_device_options *options, sl_device **out)
+{
+    sluice_status st;
+    sl_device *d = sl_alloc(sizeof *d, "cpu device");
+    if (d == NULL) return SLUICE_ERR_NO_MEMORY;
+    sl_ledger_init(&d->ledger);
+    d->guard = options->guard;
+    if ((st = kernels_of(options->isa, &d->kernels)) != SLUICE_OK) goto free_device;
+    if ((st = sl_pool_create(options->threads, &d->pool)) != SLUICE_OK) goto free_device;
+    if ((st = sl_events_open(&d->events)) != SLUICE_OK) goto destroy_pool;
+    if ((st = sl_queue_open(&d->to_device, &d->events)) != SLUICE_OK) goto close_events;
+    if ((st = sl_queue_open(&d->to_host, &d->events)) != SLUICE_OK) goto close_to_device;
+    *out = d;
+    return SLUICE_OK;
+close_to_device:
+    sl_queue_close(&d->to_device);
+close_events:
+    sl_events_close(&d->events);
+destroy_pool:
+    sl_pool_destroy(d->pool);
+free_device:
+    sl_free(d);
+    return st;
+}
+
+static void cpu_close(sl_device *d)
+{
+    if (d == NULL) return;
+    sl_queue_close(&d->to_device);
+    sl_queue_close(&d->to_host);
+    sl_events_close(&d->events);
+    for (int t = 0; t < SL_TIER_COUNT; t++)
+        if (d->arenas[t].mapping != NULL) munmap(d->arenas[t].mapping, d->arenas[t].mapping_bytes);
+    sl_pool_destroy(d->pool);
+    sl_free(d);
+}
+
+static bool cpu_supports(sl_op op)
+{
+    return (unsigned)op < SL_OP_COUNT && (op == SL_OP_RESHAPE || sl_kernels_scalar[op] != NULL);
+}
+
+/* ---- arenas ---- */
+
+/* NULL with errno on failure. */
+static uint8_t *map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Large arenas start on a huge page and ask for more of them: packing walks memory with long strides. */
+static uint8_t *map_large(size_t bytes)
+{
+    uint8_t *p = map(bytes + HUGE_PAGE);
+    if (p == NULL) return NULL;
+    uint8_t *start = (uint8_t *)sl_align_up((uintptr_t)p, HUGE_PAGE), *end = start + bytes;
+    if (start > p) munmap(p, (size_t)(start - p));
+    if (p + bytes + HUGE_PAGE > end) munmap(end, (size_t)(p + bytes + HUGE_PAGE - end));
+    madvise(start, bytes, MADV_HUGEPAGE); /* a wish: refusal costs speed alone */
+    return start;
+}
+
+static bool map_guarded(arena *a, size_t page)
+{
+    size_t inner = sl_align_up(a->bytes, page);
+    a->mapping_bytes = inner + 2 * page;
+    a->mapping = map(a->mapping_bytes);
+    if (a->mapping == NULL) return false;
+    uint8_t *end = a->mapping + page + inner;
+    a->base = end - sl_align_up(a->bytes, SL_ALIGNMENT);
+    a->front_bytes = (size_t)(a->base - (a->mapping + page));
+    a->back_bytes = (size_t)(end - (a->base + a->bytes));
+    memset(a->base, POISON, a->bytes);
+    memset(a->base - a->front_bytes, CANARY, a->front_bytes);
+    memset(a->base + a->bytes, CANARY, a->back_bytes);
+    return mprotect(a->mapping, page, PROT_NONE) == 0 && mprotect(end, page, PROT_NONE) == 0;
+}
+
+static bool map_arena(arena *a, bool guard)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (guard) return map_guarded(a, page);
+    a->mapping_bytes = sl_align_up(a->bytes, page);
+    a->mapping = a->mapping_bytes >= 4 * HUGE_PAGE ? map_large(a->mapping_bytes) : map(a->mapping_bytes);
+    a->base = a->mapping;
+    return a->mapping != NULL;
+}
+
+static sluice_status cpu_reserve(sl_device *d, sl_tier tier, uint64_t bytes)
+{
+    SL_TRY(sl_ledger_reserve(&d->ledger, tier, bytes));
+    if (bytes == 0) return SLUICE_OK;
+    errno = ENOMEM;
+    d->arenas[tier].bytes = (size_t)bytes;
+    if (bytes <= SIZE_MAX / 2 && map_arena(&d->arenas[tier], d->guard)) return SLUICE_OK;
+    d->ledger.reserved[tier] = 0; /* no span may point there */
+    return sl_fail(SLUICE_ERR_NO_MEMORY, "the %s arena needs %" PRIu64 " bytes: %s", sl_tier_name(tier), bytes,
+                   strerror(errno));
+}
+
+/* The span was checked: it lies in the arena. */
+static void *address(const sl_device *d, sl_span s)
+{
+    return s.bytes > 0 ? d->arenas[s.tier].base + s.offset : NULL;
+}
+
+static bool canaries_alive(const uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (p[i] != CANARY) return false;
+    return true;
+}
+
+static sluice_status check_canaries(const sl_device *d)
+{
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        const arena *a = &d->arenas[t];
+        if (a->mapping == NULL) continue;
+        if (!canaries_alive(a->base - a->front_bytes, a->front_bytes) ||
+            !canaries_alive(a->base + a->bytes, a->back_bytes))
+            return sl_fail(SLUICE_ERR_FAILED, "something was written outside the %s arena of %zu bytes",
+                           sl_tier_name((sl_tier)t), a->bytes);
+    }
+    return SLUICE_OK;
+}
+
+/* ---- work ---- */
+
+/* NULL: what is submitted to this stream runs in the caller's thread. */
+static sl_queue *queue_of(sl_device *d, sl_stream stream)
+{
+    return stream == SL_STREAM_TO_DEVICE ? &d->to_device : stream == SL_STREAM_TO_HOST ? &d->to_host : NULL;
+}
+
+/* The norm's leaves are doubles; all else is four bytes wide. Update ops have no values, their spans say how long they
+ * are. */
+static int64_t elements_of(const sl_call *c, bool output, sl_span s, const sl_shape *shape)
+{
+    bool leaves = (c->op == SL_OP_NORM_LEAVES && output) || (c->op == SL_OP_NORM_FINISH && !output);
+    if (leaves) return (int64_t)(s.bytes / sizeof(double));
+    if (c->op >= SL_OP_ACCUMULATE || shape == NULL) return (int64_t)(s.bytes / sizeof(float));
+    return sl_shape_elements(shape);
+}
+
+static sl_tensor tensor_of(const sl_device *d, const sl_call *c, bool output, sl_span s, const sl_shape *shape)
+{
+    return (sl_tensor){ address(d, s), shape, elements_of(c, output, s, shape) };
+}
+
+static sluice_status cpu_run(sl_device *d, sl_stream stream, const sl_call *c)
+{
+    SL_TRY(sl_ledger_call(&d->ledger, stream, c));
+    if (d->kernels[c->op] == NULL)
+        return sl_fail(SLUICE_ERR_FAILED, "%s %s: no kernel on the CPU backend", sl_ops[c->op].name,
+                       c->name ? c->name : "");
+    sl_queue *q = queue_of(d, stream);
+    if (q != NULL) sl_queue_drain(q);
+    sl_kernel_args a = { .attrs = c->attrs, .input_count = c->input_count, .output_count = c->output_count };
+    a.context = c->context;
+    a.pool = d->pool;
+    for (int i = 0; i < c->input_count; i++) a.in[i] = tensor_of(d, c, false, c->inputs[i], c->input_shapes[i]);
+    for (int i = 0; i < c->output_count; i++) a.out[i] = tensor_of(d, c, true, c->outputs[i], c->output_shapes[i]);
+    d->kernels[c->op](&a);
+    return SLUICE_OK;
+}
+
+static sluice_status cpu_copy(sl_device *d, sl_stream stream, sl_span dst, sl_span src)
+{
+    SL_TRY(sl_ledger_copy(&d->ledger, stream, dst, src));
+    if (src.bytes == 0) return SLUICE_OK;
+    sl_queue *q = queue_of(d, stream);
+    if (q == NULL)
+        memcpy(address(d, dst), address(d, src), (size_t)src.bytes);
+    else
+        sl_queue_submit(
+            q, &(sl_work){
+                   .kind = SL_WORK_COPY, .dst = address(d, dst), .src = address(d, src), .bytes = (size_t)src.bytes });
+    return SLUICE_OK;
+}
+
+static void drain(sl_device *d)
+{
+    sl_queue_drain(&d->to_device);
+    sl_queue_drain(&d->to_host);
+}
+
+static sluice_status cpu_upload(sl_device *d, sl_span dst, const void *src)
+{
+    SL_TRY(sl_ledger_transfer(&d->ledger, "upload", dst));
+    drain(d);
+    if (dst.bytes > 0) memcpy(address(d, dst), src, (size_t)dst.bytes);
+    return SLUICE_OK;
+}
+
+static sluice_status cpu_download(sl_device *d, void *dst, sl_span src)
+{
+    SL_TRY(sl_ledger_transfer(&d->ledger, "download", src));
+    drain(d);
+    if (src.bytes > 0) memcpy(dst, address(d, src), (size_t)src.bytes);
+    return SLUICE_OK;
+}
+
+/* ---- events ---- */
+
+static sluice_status cpu_reserve_events(sl_device *d, int event_count)
+{
+    SL_TRY(sl_ledger_events(&d->ledger, event_count));
+    return sl_events_reserve(&d->events, event_count);
+}
+
+/* Recordings of one event come true in order: one on another stream first waits for its predecessor. */
+static sluice_status cpu_record(sl_device *d, sl_stream stream, int event)
+{
+    SL_TRY(sl_ledger_event(&d->ledger, stream, event));
+    sl_event *e = &d->events.list[event];
+    if (e->stream != (int)stream) sl_event_wait(&d->events, event, e->issued);
+    e->stream = (int)stream;
+    e->issued++;
+    sl_queue *q = queue_of(d, stream);
+    if (q == NULL)
+        sl_event_fire(&d->events, event, e->issued);
+    else
+        sl_queue_submit(q, &(sl_work){ .kind = SL_WORK_FIRE, .event = event, .number = e->issued });
+    return SLUICE_OK;
+}
+
+/* For the newest recording; one that was never recorded is not waited for. */
+static sluice_status cpu_wait(sl_device *d, sl_stream stream, int event)
+{
+    SL_TRY(sl_ledger_event(&d->ledger, stream, event));
+    uint64_t number = d->events.list[event].issued;
+    sl_queue *q = queue_of(d, stream);
+    if (q == NULL)
+        sl_event_wait(&d->events, event, number);
+    else
+        sl_queue_submit(q, &(sl_work){ .kind = SL_WORK_WAIT, .event = event, .number = number });
+    return SLUICE_OK;
+}
+
+static sluice_status cpu_synchronize(sl_device *d)
+{
+    drain(d);
+    return check_canaries(d);
+}
+
+static void cpu_stats(const sl_device *d, sl_device_stats *out)
+{
+    *out = d->ledger.stats;
+}
+
+const sl_backend sl_cpu_backend = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .supports = cpu_supports,
+    .reserve = cpu_reserve,
+    .run = cpu_run,
+    .copy = cpu_copy,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .reserve_events = cpu_reserve_events,
+    .record = cpu_record,
+    .wait = cpu_wait,
+    .synchronize = cpu_synchronize,
+    .stats = cpu_stats,
+};

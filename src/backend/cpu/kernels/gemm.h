@@ -1,0 +1,92 @@
+/* gemm.h: the matrix product of the CPU backend, whole and in packed pieces.
+ *
+ * Every element of a product is one chain c = fma(a[m,k], b[k,n], c) over k = 0, 1, 2, ... that starts at zero.
+ * Blocking, packing, threads and instruction path cannot change a bit of it: a partial chain is carried as a stored
+ * float, exactly.
+ *
+ * Operands are packed into panels first. A panel of A holds up to SL_TILE_ROWS rows, a panel of B SL_TILE_COLUMNS
+ * columns, both with k as the slow index, so that one tile of C stays in registers while two streams are read in order.
+ */
+#ifndef SL_BACKEND_CPU_GEMM_H
+#define SL_BACKEND_CPU_GEMM_H
+
+#include <stdbool.h>
+
+#include "backend/cpu/kernels/isa.h"
+#include "backend/cpu/kernels/simd.h"
+
+/* The tile that fills the register file: 28 + 2 + 2 registers of 32; 12 + 2 + 1 of 16. */
+#if defined(SL_ISA_avx512)
+#define SL_TILE_ROWS    14
+#define SL_TILE_VECTORS 2
+#elif defined(SL_ISA_avx2)
+#define SL_TILE_ROWS    6
+#define SL_TILE_VECTORS 1
+#else
+#define SL_TILE_ROWS    4
+#define SL_TILE_VECTORS 1
+#endif
+#define SL_TILE_COLUMNS (SL_TILE_VECTORS * SL_LANES)
+/* Packing stores whole vectors: a packed buffer needs this many floats behind its last panel. */
+#define SL_PACK_SLACK SL_LANES
+
+/* element (i, j) is data[i * row + j * column] */
+typedef struct sl_matrix {
+    const float *data;
+    int64_t row, column;
+} sl_matrix;
+
+/* c[m,n] = a[m,k] b[k,n], plus bias[n] when given; with accumulate, c = c + (that, rounded). `batches` such products
+ * lie
+ * *_batch elements apart; 0 counts as 1. Rows of c are c_row apart, its columns are dense. */
+typedef struct sl_gemm {
+    int64_t m, n, k;
+    sl_matrix a, b;
+    float *c;
+    int64_t c_row;
+    const float *bias; /* NULL: none */
+    bool accumulate;
+    int64_t batches, a_batch, b_batch, c_batch;
+} sl_gemm;
+
+void K(gemm)(sl_pool *pool, const sl_gemm *g);
+
+/* ---- packed pieces, for kernels that keep their tiles in scratch ---- */
+
+/* A block of C as the packed product reads and writes it: panel p holds columns [p * SL_TILE_COLUMNS, ...) and starts
+ * p * panel elements on; its rows are `row` apart. Row-major: row = ld, panel = SL_TILE_COLUMNS. The B operand of a
+ * further product with k rows: row = 0 (rows as wide as their panel), panel = k * SL_TILE_COLUMNS. Whole vectors are
+ * written: columns up to the next multiple of SL_LANES must exist. */
+typedef struct sl_block {
+    float *data;
+    int64_t row, panel;
+} sl_block;
+
+/* Columns of panel `p` of n columns, rounded up to whole vectors: the distance of its packed rows. */
+static inline int64_t sl_panel_width(int64_t n, int64_t p)
+{
+    int64_t left = n - p * SL_TILE_COLUMNS;
+    return left >= SL_TILE_COLUMNS ? SL_TILE_COLUMNS : (left + SL_LANES - 1) / SL_LANES * SL_LANES;
+}
+
+/* Floats that packing takes, slack included. */
+static inline int64_t sl_packed_a(int64_t rows, int64_t k)
+{
+    return rows * k + SL_PACK_SLACK;
+}
+
+static inline int64_t sl_packed_b(int64_t columns, int64_t k)
+{
+    return (columns + SL_LANES - 1) / SL_LANES * SL_LANES * k + SL_PACK_SLACK;
+}
+
+/* Rows [0, rows) of a matrix of k columns, and columns [0, columns) of one of k rows. */
+void K(pack_a)(float *packed, sl_matrix a, int64_t rows, int64_t k);
+void K(pack_b)(float *packed, sl_matrix b, int64_t columns, int64_t k);
+/* to = the chains of `from` (NULL: zero) continued over k. `from` lies as `to` does and may be `to`. */
+void K(multiply_packed)(const float *a, const float *b, int64_t m, int64_t n, int64_t k, const float *from,
+                        sl_block to);
+/* dst[j * dst_row + i] = src[i * src_row + j] for i < rows, j < columns. */
+void K(transpose_copy)(float *dst, int64_t dst_row, const float *src, int64_t src_row, int64_t rows, int64_t columns);
+
+#endif

@@ -1,0 +1,187 @@
+/* loss.c: cross entropy and mean squared error with their gradients.
+ *
+ * A loss is one number: rows (or blocks of SL_SUM_BLOCK elements) are summed in order inside a part, parts in order at
+ * the end, in double, and the mean is rounded once.
+ *
+ * Cross entropy takes targets from data. A target that is neither ignored nor a class cannot be ignored silently, and
+ * must not be used as an index: it makes the loss and its row's gradient NaN, which stops the run as numbers gone bad.
+ */
+#include "backend/cpu/kernels/rows.h"
+
+/* ---- Cross entropy ---- */
+
+typedef struct entropy_part {
+    double loss;
+    int64_t count;
+} entropy_part;
+
+typedef struct entropy_job {
+    const float *logits;
+    const int32_t *targets;
+    float *lse;
+    float *dlogits;
+    float gradient; /* dloss / count */
+    int32_t ignore_index;
+    int64_t rows, width, rows_per_task;
+    entropy_part parts[SL_SUM_PARTS];
+} entropy_job;
+
+static bool is_class(const entropy_job *j, int32_t target)
+{
+    return target >= 0 && target < j->width;
+}
+
+/* -log of the target's probability */
+static double row_loss(const entropy_job *j, int64_t row)
+{
+    int32_t target = j->targets[row];
+    if (!is_class(j, target)) return NAN;
+    return (double)j->lse[row] - (double)j->logits[row * j->width + target];
+}
+
+static void cross_entropy_task(void *context, int64_t task, void *scratch)
+{
+    entropy_job *j = context;
+    const sl_range r = sl_task_range(task, j->rows_per_task, j->rows);
+    entropy_part part = { 0 };
+    (void)scratch;
+    for (int64_t row = r.begin; row < r.end; row++) {
+        j->lse[row] = sl_row_lse(j->logits + row * j->width, j->width);
+        if (j->targets[row] == j->ignore_index) continue;
+        part.loss += row_loss(j, row);
+        part.count++;
+    }
+    j->parts[task] = part;
+}
+
+/* Ignored rows have gradient 0 whatever their logits are. */
+static void entropy_grad_row(const entropy_job *j, int64_t row)
+{
+    const float *x = j->logits + row * j->width;
+    float *d = j->dlogits + row * j->width;
+    const int32_t target = j->targets[row];
+    if (target == j->ignore_index) {
+        memset(d, 0, (size_t)j->width * sizeof *d);
+        return;
+    }
+    const sl_v16 lse = v16_set1(j->lse[row]), g = v16_set1(is_class(j, target) ? j->gradient : NAN);
+    for (int64_t i = 0; i < j->width; i += SL_LANES) {
+        sl_v16 p = v16_exp(v16_sub(v16_get(x + i, j->width - i, 0.0f), lse));
+        v16_put(d + i, v16_mul(p, g), j->width - i);
+    }
+    if (is_class(j, target)) d[target] -= j->gradient;
+}
+
+static void cross_entropy_grad_task(void *context, int64_t task, void *scratch)
+{
+    const entropy_job *j = context;
+    const sl_range r = sl_task_range(task, j->rows_per_task, j->rows);
+    (void)scratch;
+    for (int64_t row = r.begin; row < r.end; row++) entropy_grad_row(j, row);
+}
+
+static void set_entropy(entropy_job *j, const sl_kernel_args *a)
+{
+    j->logits = a->in[0].data;
+    j->targets = a->in[1].data;
+    j->ignore_index = a->attrs->cross_entropy.ignore_index;
+    j->width = sl_row_width(&a->in[0]);
+    j->rows = a->in[0].elements / j->width;
+}
+
+void K(cross_entropy)(const sl_kernel_args *a)
+{
+    float *loss = a->out[0].data, *count = a->out[2].data;
+    entropy_job j = { .lse = a->out[1].data };
+    set_entropy(&j, a);
+    j.rows_per_task = sl_items_per_part(j.rows, j.width);
+    const int64_t parts = sl_ceil_div(j.rows, j.rows_per_task);
+    sl_pool_run(a->pool, cross_entropy_task, &j, parts);
+    entropy_part total = { 0 };
+    for (int64_t i = 0; i < parts; i++) {
+        total.loss += j.parts[i].loss;
+        total.count += j.parts[i].count;
+    }
+    *loss = total.count > 0 ? (float)(total.loss / (double)total.count) : 0.0f;
+    *count = (float)total.count;
+}
+
+void K(cross_entropy_grad)(const sl_kernel_args *a)
+{
+    const float *count = a->in[3].data, *dloss = a->in[4].data;
+    entropy_job j = { .lse = a->in[2].data, .dlogits = a->out[0].data };
+    set_entropy(&j, a);
+    j.gradient = *count > 0.0f ? *dloss / *count : 0.0f; /* with count 0 every row is ignored */
+    j.rows_per_task = sl_items_per_task(j.width);
+    sl_pool_run(a->pool, cross_entropy_grad_task, &j, sl_ceil_div(j.rows, j.rows_per_task));
+}
+
+/* ---- Mean squared error ---- */
+
+typedef struct mse_job {
+    const sl_kernel_args *a;
+    int64_t elements, per_task;
+    float factor; /* 2 dloss / elements */
+    double parts[SL_SUM_PARTS];
+} mse_job;
+
+static float block_error(const float *y, const float *t, int64_t n)
+{
+    sl_v16 sum = v16_set1(0.0f);
+    for (int64_t i = 0; i < n; i += SL_LANES) {
+        sl_v16 d = v16_sub(v16_get(y + i, n - i, 0.0f), v16_get(t + i, n - i, 0.0f));
+        sum = v16_fma(d, d, sum);
+    }
+    return v16_sum(sum);
+}
+
+static void mse_task(void *context, int64_t task, void *scratch)
+{
+    mse_job *j = context;
+    const sl_range r = sl_task_range(task, j->per_task, j->elements);
+    const float *y = j->a->in[0].data, *t = j->a->in[1].data;
+    double sum = 0.0;
+    (void)scratch;
+    for (int64_t i = r.begin; i < r.end; i += SL_SUM_BLOCK)
+        sum += (double)block_error(y + i, t + i, sl_least(SL_SUM_BLOCK, r.end - i));
+    j->parts[task] = sum;
+}
+
+static void mse_grad_task(void *context, int64_t task, void *scratch)
+{
+    const mse_job *j = context;
+    const sl_range r = sl_task_range(task, SL_TASK_ELEMENTS, j->elements);
+    const float *y = j->a->in[0].data, *t = j->a->in[1].data;
+    float *dy = j->a->out[0].data, *dt = j->a->output_count > 1 ? j->a->out[1].data : NULL;
+    const bool add_dy = sl_accumulates(j->a, 0), add_dt = sl_accumulates(j->a, 1);
+    const sl_v16 factor = v16_set1(j->factor);
+    (void)scratch;
+    for (int64_t i = r.begin; i < r.end; i += SL_LANES) {
+        int64_t left = r.end - i;
+        sl_v16 d = v16_sub(v16_get(y + i, left, 0.0f), v16_get(t + i, left, 0.0f));
+        d = v16_mul(d, factor);
+        if (dy != NULL) v16_put_or_add(dy + i, d, left, add_dy);
+        if (dt != NULL) v16_put_or_add(dt + i, v16_neg(d), left, add_dt);
+    }
+}
+
+void K(mse)(const sl_kernel_args *a)
+{
+    float *loss = a->out[0].data;
+    mse_job j = { .a = a, .elements = a->in[0].elements };
+    const int64_t blocks = sl_ceil_div(j.elements, SL_SUM_BLOCK);
+    j.per_task = sl_items_per_part(blocks, SL_SUM_BLOCK) * SL_SUM_BLOCK;
+    const int64_t parts = sl_ceil_div(j.elements, j.per_task);
+    sl_pool_run(a->pool, mse_task, &j, parts);
+    double sum = 0.0;
+    for (int64_t i = 0; i < parts; i++) sum += j.parts[i];
+    *loss = (float)(sum / (double)j.elements);
+}
+
+void K(mse_grad)(const sl_kernel_args *a)
+{
+    const float *dloss = a->in[2].data;
+    mse_job j = { .a = a, .elements = a->in[0].elements };
+    j.factor = (float)(2.0 * (double)*dloss / (double)j.elements);
+    sl_pool_run(a->pool, mse_grad_task, &j, sl_ceil_div(j.elements, SL_TASK_ELEMENTS));
+}

@@ -1,0 +1,243 @@
+/* pointwise.c: operations that treat every element alike: sums and products with broadcasting, activations, constants.
+ *
+ * An activation is one function on sixteen lanes; POINTWISE makes its kernel. The output may be an input's own memory:
+ * each group of lanes is read before it is written. NaN passes through every function here, so that bad numbers reach
+ * the loss and are seen. */
+#include "backend/cpu/kernels/axes.h"
+#include "backend/cpu/kernels/vmath.h"
+
+/* One output vector from the vectors of up to two inputs (y is x where there is one) and the op's constant. */
+typedef sl_v16 (*map_fn)(sl_v16 x, sl_v16 y, float c);
+
+SL_INLINE void map_range(const sl_kernel_args *a, int64_t task, map_fn f, float c)
+{
+    const sl_range r = sl_task_range(task, SL_TASK_ELEMENTS, a->out[0].elements);
+    const float *x = a->in[0].data, *y = a->input_count > 1 ? a->in[1].data : x;
+    float *out = a->out[0].data;
+    const bool accumulate = sl_accumulates(a, 0);
+    for (int64_t i = r.begin; i < r.end; i += SL_LANES) {
+        int64_t left = r.end - i;
+        sl_v16 v = f(v16_get(x + i, left, 0.0f), v16_get(y + i, left, 0.0f), c);
+        v16_put_or_add(out + i, v, left, accumulate);
+    }
+}
+
+static void run_map(const sl_kernel_args *a, sl_task_fn fn)
+{
+    sl_pool_run(a->pool, fn, (void *)(uintptr_t)a, sl_ceil_div(a->out[0].elements, SL_TASK_ELEMENTS));
+}
+
+/* Defines K(name): `fn` on every element, `constant` (of a) as its third argument. */
+#define POINTWISE(name, fn, constant)                                                                                  \
+    static void name##_task(void *context, int64_t task, void *scratch)                                                \
+    {                                                                                                                  \
+        const sl_kernel_args *a = context;                                                                             \
+        (void)scratch;                                                                                                 \
+        map_range(a, task, fn, constant);                                                                              \
+    }                                                                                                                  \
+    void K(name)(const sl_kernel_args *a)                                                                              \
+    {                                                                                                                  \
+        run_map(a, name##_task);                                                                                       \
+    }
+
+/* ---- Activations ---- */
+
+SL_INLINE sl_v16 scale16(sl_v16 x, sl_v16 y, float factor)
+{
+    (void)y;
+    return v16_mul(x, v16_set1(factor));
+}
+POINTWISE(scale, scale16, a->attrs->scale.factor)
+
+SL_INLINE sl_v16 relu16(sl_v16 x, sl_v16 y, float c)
+{
+    (void)y, (void)c;
+    return v16_max(v16_set1(0.0f), x); /* in this order NaN passes */
+}
+POINTWISE(relu, relu16, 0.0f)
+
+SL_INLINE sl_v16 relu_grad16(sl_v16 y, sl_v16 dy, float c)
+{
+    (void)c;
+    return v16_select_gt0(y, dy, v16_set1(0.0f));
+}
+POINTWISE(relu_grad, relu_grad16, 0.0f)
+
+SL_INLINE sl_v16 silu16(sl_v16 x, sl_v16 y, float c)
+{
+    (void)y, (void)c;
+    return v16_mul(x, v16_sigmoid(x));
+}
+POINTWISE(silu, silu16, 0.0f)
+
+/* d/dx x s(x) = s (1 + x (1 - s)) */
+SL_INLINE sl_v16 silu_grad16(sl_v16 x, sl_v16 dy, float c)
+{
+    (void)c;
+    sl_v16 one = v16_set1(1.0f), s = v16_sigmoid(x);
+    sl_v16 slope = v16_mul(s, v16_fma(x, v16_sub(one, s), one));
+    return v16_mul(dy, slope);
+}
+POINTWISE(silu_grad, silu_grad16, 0.0f)
+
+/* The tanh form is x s(2u) with the sigmoid s, because (1 + tanh u) / 2 = s(2u): one exponential, and no cancellation
+ * for negative x. 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). Beyond +-10 the sigmoid has reached its limit; the bound keeps
+ * x^3 finite. */
+#define GELU_LINEAR 1.59576912f
+#define GELU_CUBIC  0.0713548163f
+
+SL_INLINE sl_v16 gelu_bounded(sl_v16 x)
+{
+    return v16_max(v16_set1(-10.0f), v16_min(v16_set1(10.0f), x));
+}
+
+SL_INLINE sl_v16 gelu_sigmoid(sl_v16 x)
+{
+    sl_v16 slope = v16_fma(v16_mul(x, x), v16_set1(GELU_CUBIC), v16_set1(GELU_LINEAR));
+    return v16_sigmoid(v16_mul(x, slope));
+}
+
+SL_INLINE sl_v16 gelu_tanh16(sl_v16 x)
+{
+    return v16_mul(x, gelu_sigmoid(gelu_bounded(x)));
+}
+
+/* s + x s (1 - s) d(2u)/dx */
+SL_INLINE sl_v16 gelu_tanh_slope(sl_v16 x)
+{
+    sl_v16 b = gelu_bounded(x), s = gelu_sigmoid(b);
+    sl_v16 du = v16_fma(v16_mul(b, b), v16_set1(3.0f * GELU_CUBIC), v16_set1(GELU_LINEAR));
+    sl_v16 bell = v16_mul(s, v16_sub(v16_set1(1.0f), s));
+    return v16_fma(v16_mul(x, bell), du, s);
+}
+
+/* The normal distribution's mass below x: (1 + erf(x / sqrt 2)) / 2 */
+SL_INLINE sl_v16 normal_mass(sl_v16 x)
+{
+    sl_v16 half = v16_set1(0.5f);
+    return v16_fma(half, v16_erf(v16_mul(x, v16_set1(0.707106781f))), half);
+}
+
+SL_INLINE sl_v16 gelu_exact_slope(sl_v16 x)
+{
+    sl_v16 density = v16_exp(v16_mul(v16_mul(x, x), v16_set1(-0.5f)));
+    return v16_fma(v16_mul(x, v16_set1(0.398942280f)), density, normal_mass(x));
+}
+
+/* c: 1 for the erf form, 0 for the tanh form */
+SL_INLINE sl_v16 gelu16(sl_v16 x, sl_v16 y, float c)
+{
+    (void)y;
+    return c != 0.0f ? v16_mul(x, normal_mass(x)) : gelu_tanh16(x);
+}
+POINTWISE(gelu, gelu16, a->attrs->gelu.exact ? 1.0f : 0.0f)
+
+SL_INLINE sl_v16 gelu_grad16(sl_v16 x, sl_v16 dy, float c)
+{
+    return v16_mul(dy, c != 0.0f ? gelu_exact_slope(x) : gelu_tanh_slope(x));
+}
+POINTWISE(gelu_grad, gelu_grad16, a->attrs->gelu.exact ? 1.0f : 0.0f)
+
+/* ---- Broadcasting sum and product ---- */
+
+typedef struct binary_job {
+    const sl_kernel_args *a;
+    sl_axes axes; /* operands: the two inputs */
+} binary_job;
+
+/* One run along the innermost axis; a step is 1, or 0 for an operand that is one element repeated. */
+SL_INLINE void binary_run(float *out, const float *x, const float *y, int64_t x_step, int64_t y_step, int64_t n,
+                          map_fn f)
+{
+    for (int64_t i = 0; i < n; i += SL_LANES) {
+        int64_t left = n - i;
+        sl_v16 vx = x_step != 0 ? v16_get(x + i, left, 0.0f) : v16_set1(*x);
+        sl_v16 vy = y_step != 0 ? v16_get(y + i, left, 0.0f) : v16_set1(*y);
+        v16_put(out + i, f(vx, vy, 0.0f), left);
+    }
+}
+
+SL_INLINE void binary_range(const binary_job *job, int64_t task, map_fn f)
+{
+    const sl_kernel_args *a = job->a;
+    const sl_range r = sl_task_range(task, SL_TASK_ELEMENTS, a->out[0].elements);
+    const int last = job->axes.rank - 1;
+    const int64_t inner = job->axes.dim[last];
+    const int64_t x_step = job->axes.stride[0][last], y_step = job->axes.stride[1][last];
+    const float *x = a->in[0].data, *y = a->in[1].data;
+    float *out = a->out[0].data;
+    sl_cursor c = sl_cursor_at(&job->axes, last, r.begin / inner);
+    int64_t column = r.begin % inner;
+    for (int64_t i = r.begin; i < r.end; sl_cursor_next(&job->axes, last, &c)) {
+        int64_t n = sl_least(inner - column, r.end - i);
+        binary_run(out + i, x + c.offset[0] + column * x_step, y + c.offset[1] + column * y_step, x_step, y_step, n, f);
+        i += n;
+        column = 0;
+    }
+}
+
+SL_INLINE sl_v16 add16(sl_v16 x, sl_v16 y, float c)
+{
+    (void)c;
+    return v16_add(x, y);
+}
+
+SL_INLINE sl_v16 multiply16(sl_v16 x, sl_v16 y, float c)
+{
+    (void)c;
+    return v16_mul(x, y);
+}
+
+static void add_task(void *context, int64_t task, void *scratch)
+{
+    (void)scratch;
+    binary_range(context, task, add16);
+}
+
+static void multiply_task(void *context, int64_t task, void *scratch)
+{
+    (void)scratch;
+    binary_range(context, task, multiply16);
+}
+
+static void run_binary(const sl_kernel_args *a, sl_task_fn fn)
+{
+    const sl_shape *operands[] = { a->in[0].shape, a->in[1].shape };
+    binary_job job = { a, sl_axes_make(a->out[0].shape, operands, 2) };
+    sl_pool_run(a->pool, fn, &job, sl_ceil_div(a->out[0].elements, SL_TASK_ELEMENTS));
+}
+
+void K(add)(const sl_kernel_args *a)
+{
+    run_binary(a, add_task);
+}
+
+void K(multiply)(const sl_kernel_args *a)
+{
+    run_binary(a, multiply_task);
+}
+
+/* ---- Constants ---- */
+
+void K(seed)(const sl_kernel_args *a)
+{
+    float *out = a->out[0].data;
+    *out = a->context->seed_gradient;
+}
+
+static void expand_task(void *context, int64_t task, void *scratch)
+{
+    const sl_kernel_args *a = context;
+    const sl_range r = sl_task_range(task, SL_TASK_ELEMENTS, a->out[0].elements);
+    const float *scalar = a->in[0].data;
+    float *out = a->out[0].data;
+    const bool accumulate = sl_accumulates(a, 0);
+    const sl_v16 v = v16_set1(*scalar * a->attrs->scale.factor);
+    (void)scratch;
+    for (int64_t i = r.begin; i < r.end; i += SL_LANES) v16_put_or_add(out + i, v, r.end - i, accumulate);
+}
+
+void K(expand)(const sl_kernel_args *a)
+{
+    run_map(a, expand_task);
+}

@@ -1,0 +1,134 @@
+/* ledger.c: see ledger.h. */
+#include "backend/ledger.h"
+
+#include <inttypes.h>
+
+#include "core/bytes.h"
+
+const char *sl_tier_name(sl_tier tier)
+{
+    static const char *const names[SL_TIER_COUNT] = { "device", "host", "disk" };
+    return (unsigned)tier < SL_TIER_COUNT ? names[tier] : "unknown";
+}
+
+void sl_ledger_init(sl_ledger *l)
+{
+    *l = (sl_ledger){ .event_count = -1 };
+}
+
+sluice_status sl_ledger_reserve(sl_ledger *l, sl_tier tier, uint64_t bytes)
+{
+    if ((unsigned)tier >= SL_TIER_COUNT || (tier == SL_TIER_DISK && bytes > 0))
+        return sl_fail(SLUICE_ERR_FAILED, "this backend has no arena on the %s tier (%" PRIu64 " bytes asked)",
+                       sl_tier_name(tier), bytes);
+    if (l->is_reserved[tier])
+        return sl_fail(SLUICE_ERR_FAILED, "the %s arena is reserved already (%" PRIu64 " bytes)", sl_tier_name(tier),
+                       l->reserved[tier]);
+    l->reserved[tier] = bytes;
+    l->is_reserved[tier] = true;
+    return SLUICE_OK;
+}
+
+sluice_status sl_ledger_events(sl_ledger *l, int event_count)
+{
+    if (l->event_count >= 0) return sl_fail(SLUICE_ERR_FAILED, "the device has its %d events already", l->event_count);
+    if (event_count < 0) return sl_fail(SLUICE_ERR_FAILED, "%d events asked", event_count);
+    l->event_count = event_count;
+    return SLUICE_OK;
+}
+
+static sluice_status check_stream(sl_stream stream)
+{
+    if ((unsigned)stream < SL_STREAM_COUNT) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED, "there is no stream %d", (int)stream);
+}
+
+/* `name` is a node's, or empty; `role` and `index` say which operand. */
+static sluice_status check_span(const sl_ledger *l, const char *what, const char *name, const char *role, int index,
+                                sl_span s)
+{
+    uint64_t end;
+    uint64_t arena = (unsigned)s.tier < SL_TIER_COUNT ? l->reserved[s.tier] : 0;
+    if (sl_add_u64(s.offset, s.bytes, &end) && end <= arena) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED,
+                   "%s %s: %s %d is %" PRIu64 " bytes at offset %" PRIu64 " of the %s tier, whose arena has %" PRIu64
+                   " bytes",
+                   what, name, role, index, s.bytes, s.offset, sl_tier_name(s.tier), arena);
+}
+
+/* A kernel trusts the shape, so it must not say more than the span holds. Update ops go by the span alone. */
+static sluice_status check_shape(const sl_call *c, const char *role, int index, sl_span s, const sl_shape *shape)
+{
+    if (shape == NULL || s.bytes == 0 || c->op >= SL_OP_ACCUMULATE) return SLUICE_OK;
+    uint64_t bytes = (uint64_t)sl_shape_elements(shape) * sizeof(float);
+    if (bytes <= s.bytes) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED, "%s %s: %s %d needs %" PRIu64 " bytes, its span has %" PRIu64, sl_ops[c->op].name,
+                   c->name ? c->name : "", role, index, bytes, s.bytes);
+}
+
+static sluice_status check_operand(const sl_ledger *l, const sl_call *c, const char *role, int index, sl_span s,
+                                   const sl_shape *shape)
+{
+    SL_TRY(check_span(l, sl_ops[c->op].name, c->name ? c->name : "", role, index, s));
+    return check_shape(c, role, index, s, shape);
+}
+
+static void count_span(sl_ledger *l, sl_span s)
+{
+    uint64_t end = s.offset + s.bytes;
+    if (s.bytes > 0 && end > l->stats.observed_peak[s.tier]) l->stats.observed_peak[s.tier] = end;
+}
+
+sluice_status sl_ledger_call(sl_ledger *l, sl_stream stream, const sl_call *c)
+{
+    SL_TRY(check_stream(stream));
+    if ((unsigned)c->op >= SL_OP_COUNT) return sl_fail(SLUICE_ERR_FAILED, "there is no operation %d", (int)c->op);
+    if (c->input_count < 0 || c->input_count > SL_MAX_INPUTS || c->output_count < 0 || c->output_count > SL_MAX_OUTPUTS)
+        return sl_fail(SLUICE_ERR_FAILED, "%s: %d inputs and %d outputs", sl_ops[c->op].name, c->input_count,
+                       c->output_count);
+    for (int i = 0; i < c->input_count; i++) SL_TRY(check_operand(l, c, "input", i, c->inputs[i], c->input_shapes[i]));
+    for (int i = 0; i < c->output_count; i++)
+        SL_TRY(check_operand(l, c, "output", i, c->outputs[i], c->output_shapes[i]));
+    for (int i = 0; i < c->input_count; i++) count_span(l, c->inputs[i]);
+    for (int i = 0; i < c->output_count; i++) count_span(l, c->outputs[i]);
+    l->stats.kernel_calls++;
+    return SLUICE_OK;
+}
+
+static bool spans_overlap(sl_span a, sl_span b)
+{
+    return a.tier == b.tier && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+sluice_status sl_ledger_copy(sl_ledger *l, sl_stream stream, sl_span dst, sl_span src)
+{
+    SL_TRY(check_stream(stream));
+    SL_TRY(check_span(l, "copy", "", "destination", 0, dst));
+    SL_TRY(check_span(l, "copy", "", "source", 0, src));
+    if (dst.bytes != src.bytes || spans_overlap(dst, src))
+        return sl_fail(SLUICE_ERR_FAILED,
+                       "copy of %" PRIu64 " bytes at %s offset %" PRIu64 " to %" PRIu64 " bytes at %s offset %" PRIu64
+                       ": lengths must agree and spans be apart",
+                       src.bytes, sl_tier_name(src.tier), src.offset, dst.bytes, sl_tier_name(dst.tier), dst.offset);
+    count_span(l, dst);
+    count_span(l, src);
+    l->stats.copy_calls++;
+    if (src.tier == SL_TIER_HOST && dst.tier == SL_TIER_DEVICE) l->stats.moved_to_device += src.bytes;
+    if (src.tier == SL_TIER_DEVICE && dst.tier == SL_TIER_HOST) l->stats.moved_to_host += src.bytes;
+    return SLUICE_OK;
+}
+
+sluice_status sl_ledger_transfer(sl_ledger *l, const char *what, sl_span span)
+{
+    SL_TRY(check_span(l, what, "", "span", 0, span));
+    count_span(l, span);
+    return SLUICE_OK;
+}
+
+sluice_status sl_ledger_event(const sl_ledger *l, sl_stream stream, int event)
+{
+    SL_TRY(check_stream(stream));
+    if (event >= 0 && event < l->event_count) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED, "event %d of stream %d: the device has %d events", event, (int)stream,
+                   l->event_count < 0 ? 0 : l->event_count);
+}

@@ -1,0 +1,98 @@
+/* null.c: the backend that computes nothing. It checks and counts what it is handed exactly as the CPU backend does and
+ * takes no memory for the arenas, so that a plan far larger than this machine can be followed to its end. Downloads
+ * give zeros. */
+#include <string.h>
+
+#include "backend/ledger.h"
+#include "core/alloc.h"
+
+struct sl_device {
+    sl_ledger ledger;
+};
+
+static sluice_status null_open(const sl_device_options *options, sl_device **out)
+{
+    (void)options;
+    sl_device *d = sl_alloc(sizeof *d, "null device");
+    if (d == NULL) return SLUICE_ERR_NO_MEMORY;
+    sl_ledger_init(&d->ledger);
+    *out = d;
+    return SLUICE_OK;
+}
+
+static void null_close(sl_device *d)
+{
+    sl_free(d);
+}
+
+static bool null_supports(sl_op op)
+{
+    return (unsigned)op < SL_OP_COUNT;
+}
+
+static sluice_status null_reserve(sl_device *d, sl_tier tier, uint64_t bytes)
+{
+    return sl_ledger_reserve(&d->ledger, tier, bytes);
+}
+
+static sluice_status null_run(sl_device *d, sl_stream stream, const sl_call *call)
+{
+    return sl_ledger_call(&d->ledger, stream, call);
+}
+
+static sluice_status null_copy(sl_device *d, sl_stream stream, sl_span dst, sl_span src)
+{
+    return sl_ledger_copy(&d->ledger, stream, dst, src);
+}
+
+static sluice_status null_upload(sl_device *d, sl_span dst, const void *src)
+{
+    (void)src;
+    return sl_ledger_transfer(&d->ledger, "upload", dst);
+}
+
+static sluice_status null_download(sl_device *d, void *dst, sl_span src)
+{
+    SL_TRY(sl_ledger_transfer(&d->ledger, "download", src));
+    memset(dst, 0, (size_t)src.bytes);
+    return SLUICE_OK;
+}
+
+static sluice_status null_reserve_events(sl_device *d, int event_count)
+{
+    return sl_ledger_events(&d->ledger, event_count);
+}
+
+/* Nothing is ever under way, so recording and waiting are the check alone. */
+static sluice_status null_event(sl_device *d, sl_stream stream, int event)
+{
+    return sl_ledger_event(&d->ledger, stream, event);
+}
+
+static sluice_status null_synchronize(sl_device *d)
+{
+    (void)d;
+    return SLUICE_OK;
+}
+
+static void null_stats(const sl_device *d, sl_device_stats *out)
+{
+    *out = d->ledger.stats;
+}
+
+const sl_backend sl_null_backend = {
+    .name = "null",
+    .open = null_open,
+    .close = null_close,
+    .supports = null_supports,
+    .reserve = null_reserve,
+    .run = null_run,
+    .copy = null_copy,
+    .upload = null_upload,
+    .download = null_download,
+    .reserve_events = null_reserve_events,
+    .record = null_event,
+    .wait = null_event,
+    .synchronize = null_synchronize,
+    .stats = null_stats,
+};

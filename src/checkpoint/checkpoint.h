@@ -1,0 +1,62 @@
+/* checkpoint.h: the training state on disk: atomic, checksummed, and independent of where the run kept it.
+ *
+ * folder/step-N/ holds data files and manifest.json. Everything is stored by name and global element offset, so that
+ * any number of ranks can read any range. The order of system calls is the promise: data in 4 MiB chunks with XXH3-64
+ * each, fdatasync, manifest last, fsync of file and directory, rename of step-N.tmp to step-N, fsync of the folder,
+ * then `latest`, then the old ones go. */
+#ifndef SL_CHECKPOINT_CHECKPOINT_H
+#define SL_CHECKPOINT_CHECKPOINT_H
+
+#include "core/io.h"
+#include "core/log.h"
+#include "optim/optim.h"
+#include "runtime/exec.h"
+
+#define SL_CHECKPOINT_FORMAT 1
+#define SL_CHECKPOINT_CHUNK  ((uint64_t)4 << 20)
+/* What a save, a load or a hash takes from the C library while it runs; for overhead_bytes. */
+#define SL_CHECKPOINT_STAGING_BYTES (SL_CHECKPOINT_CHUNK + 4096)
+
+/* All of a run's state that is not a tensor. */
+typedef struct sl_checkpoint_meta {
+    uint64_t step;          /* completed steps */
+    uint64_t applied_steps; /* optimizer steps that were not skipped */
+    uint64_t seed;
+    uint64_t data_position; /* global micro-batches consumed */
+    double loss_scale;
+    sl_schedule_state schedule;
+    char model_sha256[65]; /* of the model's description; another model is refused */
+    char data_sha256[65];  /* identity of the data set; "" when unknown */
+    char kernels[64];      /* instruction path and kernel generation the bits depend on */
+} sl_checkpoint_meta;
+
+typedef struct sl_checkpoint_slots { /* names of the optimizer's state tensors */
+    int count;
+    const char *names[SL_MAX_STATE_SLOTS];
+} sl_checkpoint_slots;
+
+/* Saves exec's parameters and state. Keeps the newest `keep` (>= 1) committed ones. *path (>= 4096 bytes) gets
+ * folder/step-N. */
+sluice_status sl_checkpoint_save(sl_exec *x, const sl_checkpoint_slots *slots, const sl_checkpoint_meta *meta,
+                                 const char *folder, int keep, char *path);
+/* Loads the newest checkpoint that verifies into exec. None there: SLUICE_OK with meta->step 0. All damaged:
+ * SLUICE_ERR_INPUT. One of another model or optimizer: SLUICE_ERR_INPUT naming the tensor. */
+sluice_status sl_checkpoint_load(sl_exec *x, const sl_checkpoint_slots *slots, const char *folder,
+                                 const char *model_sha256, const sl_log *log, sl_checkpoint_meta *meta);
+/* Removes half-written leftovers (step-*.tmp) of killed runs, and puts a step-*.old that a killed save left alone back
+ * in place. Needs the folder's lock. A missing folder is fine. */
+sluice_status sl_checkpoint_clean(const char *folder);
+/* Weights alone, as safetensors. */
+sluice_status sl_weights_save(sl_exec *x, const char *path);
+sluice_status sl_weights_load(sl_exec *x, const char *path);
+/* Only reads a checkpoint's weights (evaluation, generation): no state, no slots. `folder` may also be one step-N. None
+ * there: SLUICE_OK with *step 0. */
+sluice_status sl_checkpoint_load_weights(sl_exec *x, const char *folder, uint64_t *step);
+/* Exact rule 10, as lower-case hexadecimal digits.
+ *   weights = SHA-256 of, for each parameter in byte order of names: name, NUL, the 32 bytes of SHA-256(values as f32,
+ * little-endian) state   = SHA-256 of, for each "<parameter>.<slot>" of the trainable ones in byte order: that name,
+ * NUL, SHA-256(values) likewise; then "loss_scale", NUL, SHA-256(the 8 bytes of the double, little-endian) */
+sluice_status sl_state_hash(sl_exec *x, const sl_checkpoint_slots *slots, double loss_scale, char weights[65],
+                            char state[65]);
+
+#endif

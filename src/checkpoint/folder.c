@@ -1,0 +1,123 @@
+/* folder.c: finds, names and removes checkpoints in their folder. */
+#include "checkpoint/folder.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "core/alloc.h"
+
+static const char *const endings[] = { [SL_ENTRY_COMMITTED] = "", [SL_ENTRY_OLD] = ".old", [SL_ENTRY_TMP] = ".tmp" };
+enum { ENDING_COUNT = sizeof endings / sizeof endings[0] };
+
+/* "step-12.tmp" -> 12, TMP. Only names that sl_entry_path would make are taken: no leading zeros, nothing after the
+ * ending. */
+static bool parse_name(const char *name, sl_entry *out)
+{
+    char made[64];
+    uint64_t step;
+    if (strncmp(name, "step-", 5) != 0 || sscanf(name + 5, "%" SCNu64, &step) != 1) return false;
+    for (int kind = 0; kind < ENDING_COUNT; kind++) {
+        snprintf(made, sizeof made, "step-%" PRIu64 "%s", step, endings[kind]);
+        if (strcmp(name, made) != 0) continue;
+        *out = (sl_entry){ step, (sl_entry_kind)kind };
+        return true;
+    }
+    return false;
+}
+
+static sluice_status add_entry(void *user, const char *name)
+{
+    sl_entries *e = user;
+    sl_entry entry;
+    if (!parse_name(name, &entry)) return SLUICE_OK;
+    if (e->count == e->capacity) {
+        int64_t capacity = e->capacity == 0 ? 16 : 2 * e->capacity;
+        sl_entry *grown = sl_realloc(e->list, (size_t)e->capacity * sizeof *grown, (size_t)capacity * sizeof *grown,
+                                     "checkpoint list");
+        if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
+        e->list = grown;
+        e->capacity = capacity;
+    }
+    e->list[e->count++] = entry;
+    return SLUICE_OK;
+}
+
+static int compare_entries(const void *pa, const void *pb)
+{
+    const sl_entry *a = pa, *b = pb;
+    if (a->step != b->step) return a->step > b->step ? -1 : 1;
+    return (int)a->kind - (int)b->kind;
+}
+
+sluice_status sl_entries_read(const char *folder, sl_entries *out)
+{
+    sl_entries e = { 0 };
+    sluice_status st = sl_dir_list(folder, add_entry, &e);
+    if (st == SLUICE_ERR_INPUT && !sl_path_exists(folder)) st = SLUICE_OK;
+    if (st != SLUICE_OK) {
+        sl_entries_free(&e);
+        return st;
+    }
+    if (e.count > 0) qsort(e.list, (size_t)e.count, sizeof *e.list, compare_entries);
+    *out = e;
+    return SLUICE_OK;
+}
+
+void sl_entries_free(sl_entries *e)
+{
+    sl_free(e->list);
+    *e = (sl_entries){ 0 };
+}
+
+sluice_status sl_folder_path(const char *folder, const char *name, char path[PATH_MAX])
+{
+    int bytes = snprintf(path, PATH_MAX, "%s/%s", folder, name);
+    if (bytes >= 0 && bytes < PATH_MAX) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "the path of the checkpoint folder is too long: %.80s...; use a shorter one",
+                   folder);
+}
+
+sluice_status sl_entry_path(const char *folder, sl_entry entry, char path[PATH_MAX])
+{
+    char name[64];
+    snprintf(name, sizeof name, "step-%" PRIu64 "%s", entry.step, endings[entry.kind]);
+    return sl_folder_path(folder, name, path);
+}
+
+sluice_status sl_entry_remove(const char *folder, sl_entry entry)
+{
+    char path[PATH_MAX], tmp[PATH_MAX];
+    SL_TRY(sl_entry_path(folder, entry, path));
+    SL_TRY(sl_entry_path(folder, (sl_entry){ entry.step, SL_ENTRY_TMP }, tmp));
+    SL_TRY(sl_dir_remove_tree(tmp));
+    if (entry.kind == SL_ENTRY_TMP) return SLUICE_OK;
+    SL_TRY(sl_path_rename(path, tmp));
+    return sl_dir_remove_tree(tmp);
+}
+
+/* A former step-N without its successor is the checkpoint again; with it, it goes. */
+static sluice_status settle_old(const char *folder, sl_entry entry)
+{
+    char path[PATH_MAX], committed[PATH_MAX];
+    SL_TRY(sl_entry_path(folder, entry, path));
+    SL_TRY(sl_entry_path(folder, (sl_entry){ entry.step, SL_ENTRY_COMMITTED }, committed));
+    if (sl_path_exists(committed)) return sl_entry_remove(folder, entry);
+    SL_TRY(sl_path_rename(path, committed));
+    return sl_dir_sync(folder);
+}
+
+sluice_status sl_checkpoint_clean(const char *folder)
+{
+    sl_entries e;
+    sluice_status st = SLUICE_OK;
+    SL_TRY(sl_entries_read(folder, &e));
+    for (int64_t i = 0; i < e.count && st == SLUICE_OK; i++) {
+        if (e.list[i].kind == SL_ENTRY_TMP) st = sl_entry_remove(folder, e.list[i]);
+        if (e.list[i].kind == SL_ENTRY_OLD) st = settle_old(folder, e.list[i]);
+    }
+    sl_entries_free(&e);
+    return st;
+}

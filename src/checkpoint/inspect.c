@@ -1,0 +1,344 @@
+/* inspect.c: what is in a file or a checkpoint, and whether it is whole. For people, and as one JSON object a line. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/verify.h"
+#include "core/alloc.h"
+#include "core/bytes.h"
+#include "format/json.h"
+#include "format/safetensors.h"
+
+typedef enum { PATH_FILE, PATH_CHECKPOINT, PATH_FOLDER } path_kind;
+
+static path_kind kind_of(const char *path)
+{
+    char inside[PATH_MAX];
+    if (sl_folder_path(path, SL_MANIFEST_NAME, inside) == SLUICE_OK && sl_path_exists(inside)) return PATH_CHECKPOINT;
+    if (sl_folder_path(path, ".", inside) == SLUICE_OK && sl_path_exists(inside)) return PATH_FOLDER;
+    return PATH_FILE;
+}
+
+static void print_shape(FILE *out, int rank, const int64_t *dim)
+{
+    fputc('[', out);
+    for (int i = 0; i < rank; i++) fprintf(out, "%s%" PRId64, i > 0 ? ", " : "", dim[i]);
+    fputc(']', out);
+}
+
+static void print_json_member(FILE *out, const char *key, const char *value)
+{
+    fprintf(out, "\"%s\": ", key);
+    sl_json_write_string(out, value);
+}
+
+/* ---- safetensors ----------------------------------------------------------------------------------------------------
+ */
+
+static void print_file_json(const sl_st_file *f, const char *path, FILE *out)
+{
+    fputs("{\"type\": \"safetensors\", ", out);
+    print_json_member(out, "path", path);
+    fputs(", \"metadata\": {", out);
+    for (int64_t i = 0; i < f->metadata_count; i++) {
+        if (i > 0) fputs(", ", out);
+        sl_json_write_string(out, f->metadata[2 * i]);
+        fputs(": ", out);
+        sl_json_write_string(out, f->metadata[2 * i + 1]);
+    }
+    fputs("}, \"tensors\": [", out);
+    for (int64_t i = 0; i < f->tensor_count; i++) {
+        const sl_st_tensor *t = f->by_name[i];
+        fputs(i > 0 ? ", {" : "{", out);
+        print_json_member(out, "name", t->name);
+        fprintf(out, ", \"dtype\": \"%s\", \"shape\": ", sl_st_dtype_name(t->dtype));
+        print_shape(out, t->rank, t->dim);
+        fprintf(out, ", \"offset\": %" PRIu64 ", \"bytes\": %" PRIu64 "}", f->data_offset + t->begin, t->bytes);
+    }
+    fputs("]}\n", out);
+}
+
+static void print_file_text(const sl_st_file *f, const char *path, FILE *out)
+{
+    int64_t elements = 0;
+    uint64_t bytes = 0;
+    char size[32];
+    for (int64_t i = 0; i < f->tensor_count; i++) {
+        elements += sl_st_elements(&f->tensors[i]);
+        bytes += f->tensors[i].bytes;
+    }
+    fprintf(out, "%s: safetensors, %" PRId64 " tensors, %" PRId64 " elements, %s\n", path, f->tensor_count, elements,
+            sl_format_bytes(bytes, size, sizeof size));
+    for (int64_t i = 0; i < f->metadata_count; i++)
+        fprintf(out, "  %s = %s\n", sl_quote(f->metadata[2 * i]).text, sl_quote(f->metadata[2 * i + 1]).text);
+    for (int64_t i = 0; i < f->tensor_count; i++) {
+        const sl_st_tensor *t = f->by_name[i];
+        fprintf(out, "  %-8s %s ", sl_st_dtype_name(t->dtype), sl_quote(t->name).text);
+        print_shape(out, t->rank, t->dim);
+        fputc('\n', out);
+    }
+}
+
+static sluice_status inspect_file(const char *path, bool json, FILE *out)
+{
+    sl_st_file *f;
+    SL_TRY(sl_st_open(path, &f));
+    (json ? print_file_json : print_file_text)(f, path, out);
+    sl_st_close(f);
+    return SLUICE_OK;
+}
+
+/* NaNs and infinities: an exponent of ones. Counted on the bits, so that no conversion adds any. */
+static int64_t count_nonfinite(sl_st_dtype dtype, const char *data, int64_t count)
+{
+    static const uint64_t masks[SL_ST_DTYPE_COUNT] = {
+        [SL_ST_F16] = 0x7c00, [SL_ST_BF16] = 0x7f80, [SL_ST_F32] = 0x7f800000, [SL_ST_F64] = 0x7ff0000000000000
+    };
+    size_t each = sl_st_dtype_bytes(dtype);
+    int64_t found = 0;
+    for (int64_t i = 0; masks[dtype] != 0 && i < count; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, data + (size_t)i * each, each);
+        found += (bits & masks[dtype]) == masks[dtype];
+    }
+    return found;
+}
+
+static sluice_status verify_tensor(sl_st_file *f, const sl_st_tensor *t, char *buffer, int64_t *nonfinite)
+{
+    int64_t elements = sl_st_elements(t), most = (int64_t)(SL_CHECKPOINT_CHUNK / sl_st_dtype_bytes(t->dtype));
+    *nonfinite = 0;
+    for (int64_t done = 0; done < elements;) {
+        int64_t count = elements - done < most ? elements - done : most;
+        SL_TRY(sl_st_read(f, t, done, count, buffer));
+        *nonfinite += count_nonfinite(t->dtype, buffer, count);
+        done += count;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status verify_tensors(sl_st_file *f, char *buffer, FILE *out)
+{
+    for (int64_t i = 0; i < f->tensor_count; i++) {
+        const sl_st_tensor *t = f->by_name[i];
+        int64_t nonfinite;
+        SL_TRY(verify_tensor(f, t, buffer, &nonfinite));
+        if (nonfinite > 0)
+            fprintf(out, "%s: note: tensor %s holds %" PRId64 " NaN or infinite values\n", f->file.path,
+                    sl_quote(t->name).text, nonfinite);
+    }
+    fprintf(out,
+            "%s: ok: %" PRId64 " tensors; the format carries no checksums, structure and readability were checked\n",
+            f->file.path, f->tensor_count);
+    return SLUICE_OK;
+}
+
+static sluice_status verify_file(const char *path, FILE *out)
+{
+    sl_st_file *f;
+    SL_TRY(sl_st_open(path, &f));
+    char *buffer = sl_alloc(SL_CHECKPOINT_CHUNK, "verification buffer");
+    sluice_status st = buffer != NULL ? verify_tensors(f, buffer, out) : SLUICE_ERR_NO_MEMORY;
+    sl_free(buffer);
+    sl_st_close(f);
+    return st;
+}
+
+/* ---- one checkpoint -------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t data_bytes(const sl_manifest *m)
+{
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < m->file_count; i++) bytes += m->files[i].bytes;
+    return bytes;
+}
+
+static void print_checkpoint_json(const sl_manifest *m, const char *path, FILE *out)
+{
+    fputs("{\"type\": \"checkpoint\", ", out);
+    print_json_member(out, "path", path);
+    fprintf(out, ", \"format\": %" PRId64 ", ", m->format);
+    print_json_member(out, "sluice", m->version);
+    fprintf(out, ", \"ranks\": %" PRId64 ", \"step\": %" PRIu64 ", \"applied_steps\": %" PRIu64, m->ranks, m->meta.step,
+            m->meta.applied_steps);
+    fprintf(out, ", \"seed\": \"%" PRIu64 "\", \"data_position\": %" PRIu64 ", \"loss_scale\": ", m->meta.seed,
+            m->meta.data_position);
+    sl_json_write_double(out, m->meta.loss_scale);
+    fputs(", ", out);
+    print_json_member(out, "model_sha256", m->meta.model_sha256);
+    fputs(", ", out);
+    print_json_member(out, "kernels", m->meta.kernels);
+    fprintf(out, ", \"bytes\": %" PRIu64 ", \"tensors\": [", data_bytes(m));
+    for (int64_t i = 0; i < m->tensor_count; i++) {
+        fputs(i > 0 ? ", {" : "{", out);
+        print_json_member(out, "name", m->tensors[i].name);
+        fputs(", ", out);
+        print_json_member(out, "kind", m->tensors[i].kind);
+        fputs(", \"dtype\": \"f32\", \"shape\": ", out);
+        print_shape(out, m->tensors[i].shape.rank, m->tensors[i].shape.dim);
+        fputc('}', out);
+    }
+    fputs("]}\n", out);
+}
+
+static void print_checkpoint_text(const sl_manifest *m, const char *path, FILE *out)
+{
+    char size[32];
+    fprintf(out, "%s: checkpoint, format %" PRId64 ", written by sluice %s\n", path, m->format, m->version);
+    fprintf(out,
+            "  step %" PRIu64 " (%" PRIu64 " applied), seed %" PRIu64 ", data position %" PRIu64 ", loss scale %g\n",
+            m->meta.step, m->meta.applied_steps, m->meta.seed, m->meta.data_position, m->meta.loss_scale);
+    fprintf(out, "  model %s, kernels %s\n", m->meta.model_sha256, m->meta.kernels);
+    fprintf(out, "  %" PRId64 " tensors in %" PRId64 " files of %" PRId64 " ranks, %s\n", m->tensor_count,
+            m->file_count, m->ranks, sl_format_bytes(data_bytes(m), size, sizeof size));
+    for (int64_t i = 0; i < m->tensor_count; i++) {
+        fprintf(out, "  %-10s %s ", m->tensors[i].kind, sl_quote(m->tensors[i].name).text);
+        print_shape(out, m->tensors[i].shape.rank, m->tensors[i].shape.dim);
+        fputc('\n', out);
+    }
+}
+
+/* A manifest in a format this program reads. */
+static sluice_status read_known(const char *path, const uint64_t *step, sl_manifest **out)
+{
+    sl_manifest *m = NULL;
+    SL_TRY(sl_manifest_read(path, step, &m));
+    sluice_status st = sl_manifest_check_format(m, path);
+    if (st != SLUICE_OK) {
+        sl_manifest_free(m);
+        return st;
+    }
+    *out = m;
+    return SLUICE_OK;
+}
+
+static sluice_status inspect_checkpoint(const char *path, bool json, FILE *out)
+{
+    sl_manifest *m = NULL;
+    SL_TRY(read_known(path, NULL, &m));
+    (json ? print_checkpoint_json : print_checkpoint_text)(m, path, out);
+    sl_manifest_free(m);
+    return SLUICE_OK;
+}
+
+/* step NULL: the folder's name says nothing. */
+static sluice_status verify_step(const char *path, const uint64_t *step, FILE *out)
+{
+    sl_manifest *m = NULL;
+    char size[32];
+    SL_TRY(read_known(path, step, &m));
+    sluice_status st = sl_data_walk(m, path, NULL, NULL);
+    if (st == SLUICE_OK)
+        fprintf(out, "%s: ok: step %" PRIu64 ", %" PRId64 " tensors, %s, every checksum matches\n", path, m->meta.step,
+                m->tensor_count, sl_format_bytes(data_bytes(m), size, sizeof size));
+    sl_manifest_free(m);
+    return st;
+}
+
+static sluice_status verify_checkpoint(const char *path, FILE *out)
+{
+    return verify_step(path, NULL, out);
+}
+
+/* ---- a folder of checkpoints ----------------------------------------------------------------------------------------
+ */
+
+/* What is said of one checkpoint among several: its manifest's faults do not hide the others. */
+static sluice_status print_entry(const char *path, sl_entry entry, bool json, bool first, FILE *out)
+{
+    sl_manifest *m = NULL;
+    sluice_status st = read_known(path, &entry.step, &m);
+    if (st == SLUICE_ERR_NO_MEMORY) return st;
+    if (json) {
+        fprintf(out, "%s{\"step\": %" PRIu64 ", ", first ? "" : ", ", entry.step);
+        print_json_member(out, "path", path);
+        if (m != NULL) fprintf(out, ", \"bytes\": %" PRIu64 ", \"fault\": null}", data_bytes(m));
+        if (m == NULL) {
+            fputs(", ", out);
+            print_json_member(out, "fault", sluice_error());
+            fputc('}', out);
+        }
+    } else if (m != NULL) {
+        char size[32];
+        fprintf(out, "  %s: step %" PRIu64 ", %s\n", path, m->meta.step,
+                sl_format_bytes(data_bytes(m), size, sizeof size));
+    } else {
+        fprintf(out, "  %s: damaged: %s\n", path, sluice_error());
+    }
+    sl_manifest_free(m);
+    return SLUICE_OK;
+}
+
+/* The newest fault-free manifest is not looked for here: that takes all data to be read. */
+static sluice_status inspect_folder(const char *folder, bool json, FILE *out)
+{
+    sl_entries e;
+    bool first = true;
+    sluice_status st = SLUICE_OK;
+    SL_TRY(sl_entries_read(folder, &e));
+    if (json) {
+        fputs("{\"type\": \"checkpoints\", ", out);
+        print_json_member(out, "path", folder);
+        fputs(", \"checkpoints\": [", out);
+    } else {
+        fprintf(out, "%s: folder of checkpoints, newest first\n", folder);
+    }
+    for (int64_t i = 0; i < e.count && st == SLUICE_OK; i++) {
+        char path[PATH_MAX];
+        if (e.list[i].kind == SL_ENTRY_TMP) continue;
+        st = sl_entry_path(folder, e.list[i], path);
+        if (st == SLUICE_OK) st = print_entry(path, e.list[i], json, first, out);
+        first = false;
+    }
+    sl_entries_free(&e);
+    if (json) fputs("]}\n", out);
+    return st;
+}
+
+/* Verifies all, says so for each, and fails with the first fault. */
+static sluice_status verify_entries(const char *folder, const sl_entries *e, FILE *out)
+{
+    char first_fault[SL_MESSAGE_BYTES] = "";
+    sluice_status result = SLUICE_OK;
+    int64_t checked = 0;
+    for (int64_t i = 0; i < e->count; i++) {
+        char path[PATH_MAX];
+        if (e->list[i].kind == SL_ENTRY_TMP) continue;
+        SL_TRY(sl_entry_path(folder, e->list[i], path));
+        sluice_status st = verify_step(path, &e->list[i].step, out);
+        checked++;
+        if (st == SLUICE_OK) continue;
+        fprintf(out, "%s: damaged: %s\n", path, sluice_error());
+        if (result == SLUICE_OK) sl_error_copy(first_fault);
+        if (result == SLUICE_OK) result = st;
+    }
+    if (checked == 0) return sl_fail(SLUICE_ERR_INPUT, "%s holds no checkpoint", folder);
+    return result == SLUICE_OK ? SLUICE_OK : sl_fail(result, "%s", first_fault);
+}
+
+static sluice_status verify_folder(const char *folder, FILE *out)
+{
+    sl_entries e;
+    SL_TRY(sl_entries_read(folder, &e));
+    sluice_status st = verify_entries(folder, &e, out);
+    sl_entries_free(&e);
+    return st;
+}
+
+sluice_status sluice_inspect(const char *path, bool json, FILE *out)
+{
+    static sluice_status (*const inspect[])(const char *, bool, FILE *) = {
+        [PATH_FILE] = inspect_file, [PATH_CHECKPOINT] = inspect_checkpoint, [PATH_FOLDER] = inspect_folder
+    };
+    return inspect[kind_of(path)](path, json, out);
+}
+
+sluice_status sluice_verify(const char *path, FILE *out)
+{
+    static sluice_status (*const verify[])(const char *, FILE *) = {
+        [PATH_FILE] = verify_file, [PATH_CHECKPOINT] = verify_checkpoint, [PATH_FOLDER] = verify_folder
+    };
+    return verify[kind_of(path)](path, out);
+}

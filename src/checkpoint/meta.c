@@ -1,0 +1,21 @@
+/* meta.c: the table behind meta.h. A field that is not a row is not saved. */
+#include "checkpoint/meta.h"
+
+#include "checkpoint/checkpoint.h"
+
+#define FIELD(name_, type_)                                                                                            \
+    {                                                                                                                  \
+#name_, type_, offsetof(sl_checkpoint_meta, name_), sizeof(((sl_checkpoint_meta *)0)->name_)                   \
+    }
+#define PLATEAU(name_, type_)                                                                                          \
+    {                                                                                                                  \
+#name_, type_, offsetof(sl_checkpoint_meta, schedule) + offsetof(sl_schedule_state, name_), sizeof(uint64_t)   \
+    }
+
+const sl_meta_field sl_meta_fields[] = {
+    FIELD(step, SL_META_COUNT),          FIELD(applied_steps, SL_META_COUNT), FIELD(seed, SL_META_UNSIGNED),
+    FIELD(data_position, SL_META_COUNT), FIELD(loss_scale, SL_META_DOUBLE),   PLATEAU(plateau_best, SL_META_DOUBLE),
+    PLATEAU(plateau_lr, SL_META_DOUBLE), PLATEAU(plateau_bad, SL_META_COUNT), PLATEAU(plateau_cooldown, SL_META_COUNT),
+    FIELD(model_sha256, SL_META_TEXT),   FIELD(data_sha256, SL_META_TEXT),    FIELD(kernels, SL_META_TEXT),
+};
+const size_t sl_meta_field_count = sizeof sl_meta_fields / sizeof sl_meta_fields[0];

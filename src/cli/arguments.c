@@ -1,0 +1,223 @@
+/* arguments.c: one table of options feeds getopt_long, --help and the suggestions, so that they cannot drift apart. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+typedef enum { ARG_FLAG, ARG_TEXT, ARG_INTEGER, ARG_NUMBER, ARG_SETS } argument_kind;
+
+typedef struct argument {
+    const char *name;
+    argument_kind kind;
+    size_t offset;        /* in cli_arguments */
+    const char *value;    /* its name in the help; NULL for flags */
+    const char *commands; /* space on both sides of each name; NULL: all */
+    const char *help;
+    int64_t min; /* numbers */
+} argument;
+
+#define AT(field)   offsetof(cli_arguments, field)
+#define WITH_CONFIG " plan train eval generate config "
+
+static const argument arguments[] = {
+    { "set", ARG_SETS, AT(sets), "KEY=VALUE", WITH_CONFIG,
+      "assign a key of the configuration after reading it; repeatable", 0 },
+    { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train ", "ranks on this machine", 1 },
+    { "resume", ARG_FLAG, AT(resume), NULL, " train ",
+      "continue from the newest good checkpoint in checkpoint.path, or start anew where there is none", 0 },
+    { "weights", ARG_TEXT, AT(weights), "FILE", " eval generate ",
+      "safetensors file; otherwise the newest checkpoint, or the file named by \"save\"", 0 },
+    { "prompt", ARG_TEXT, AT(prompt), "TEXT", " generate ", "what the text begins with", 0 },
+    { "tokens", ARG_INTEGER, AT(tokens), "N", " generate ", "how many tokens to add", 1 },
+    { "temperature", ARG_NUMBER, AT(temperature), "X", " generate ", "0: always the most likely token", 0 },
+    { "top-k", ARG_INTEGER, AT(top_k), "N", " generate ", "choose among the N most likely tokens; 0: all", 0 },
+    { "measure", ARG_FLAG, AT(measure), NULL, " devices ", "measure rates (takes some seconds)", 0 },
+    { "machine", ARG_TEXT, AT(machine), "FILE", " plan devices ",
+      "devices: write the measured rates here; plan: plan for the machine described here", 0 },
+    { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "every key, as the page docs/config.md", 0 },
+    { "json", ARG_FLAG, AT(json), NULL, " plan train eval inspect ", "machine-readable output", 0 },
+    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate verify ", "results, warnings and errors only", 0 },
+    { "help", ARG_FLAG, AT(help), NULL, NULL, "this text", 0 },
+};
+enum { ARGUMENT_COUNT = sizeof arguments / sizeof arguments[0], FIRST_CODE = 256 };
+
+static bool belongs(const argument *a, const cli_command *command)
+{
+    char name[32];
+    snprintf(name, sizeof name, " %s ", command->name);
+    return a->commands == NULL || strstr(a->commands, name) != NULL;
+}
+
+void cli_print_help(const cli_command *command, FILE *out)
+{
+    fprintf(out, "usage: sluice %s", command->name);
+    if (command->operand != NULL) fprintf(out, command->operand_optional ? " [%s]" : " %s", command->operand);
+    fprintf(out, " [OPTION ...]\n\n%s\n\n", command->help);
+    for (int i = 0; i < ARGUMENT_COUNT; i++) {
+        char left[64];
+        const argument *a = &arguments[i];
+        if (!belongs(a, command)) continue;
+        snprintf(left, sizeof left, "--%s%s%s", a->name, a->value != NULL ? " " : "", a->value != NULL ? a->value : "");
+        fprintf(out, "  %-18s %s\n", left, a->help);
+    }
+}
+
+/* Length of the longest common subsequence: how many letters two words share in order. */
+static size_t shared_letters(const char *a, const char *b)
+{
+    size_t counts[64] = { 0 }; /* of the part of a read so far with each prefix of b */
+    size_t length = strlen(b) < 63 ? strlen(b) : 63;
+    for (; *a != '\0'; a++) {
+        size_t diagonal = 0;
+        for (size_t j = 0; j < length; j++) {
+            size_t above = counts[j + 1];
+            if (*a == b[j])
+                counts[j + 1] = diagonal + 1;
+            else if (counts[j] > above)
+                counts[j + 1] = counts[j];
+            diagonal = above;
+        }
+    }
+    return counts[length];
+}
+
+const char *cli_nearest(const char *name, const char *const *names, size_t count, size_t stride)
+{
+    const char *nearest = NULL;
+    double best = 0.6; /* share of letters in common that makes a likely misspelling */
+    for (size_t i = 0; i < count; i++) {
+        const char *candidate = *(const char *const *)(const void *)((const char *)(const void *)names + i * stride);
+        double likeness =
+            2.0 * (double)shared_letters(name, candidate) / (double)(strlen(name) + strlen(candidate) + 1);
+        if (likeness <= best) continue;
+        best = likeness;
+        nearest = candidate;
+    }
+    return nearest;
+}
+
+static bool unknown_option(const cli_command *command, const char *given)
+{
+    const char *names[ARGUMENT_COUNT];
+    char name[64];
+    size_t count = 0;
+    for (int i = 0; i < ARGUMENT_COUNT; i++)
+        if (belongs(&arguments[i], command)) names[count++] = arguments[i].name;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
+    const char *nearest = cli_nearest(name, names, count, sizeof names[0]);
+    if (nearest != NULL)
+        cli_usage("%s: unknown option \"%s\"; did you mean --%s?", command->name, given, nearest);
+    else
+        cli_usage("%s: unknown option \"%s\"; see sluice %s --help", command->name, given, command->name);
+    return false;
+}
+
+static bool read_integer(const argument *a, const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value < a->min || value > INT32_MAX) {
+        cli_usage("--%s: \"%s\" is not a whole number of at least %lld", a->name, text, (long long)a->min);
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+static bool read_number(const argument *a, const char *text, double *out)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= (double)a->min && value <= 1e9)) {
+        cli_usage("--%s: \"%s\" is not a number of at least %lld", a->name, text, (long long)a->min);
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+static bool store(const argument *a, char *text, cli_arguments *out)
+{
+    void *field = (char *)out + a->offset;
+    switch (a->kind) {
+    case ARG_FLAG:
+        *(bool *)field = true;
+        return true;
+    case ARG_TEXT:
+        *(const char **)field = text;
+        return true;
+    case ARG_INTEGER:
+        return read_integer(a, text, field);
+    case ARG_NUMBER:
+        return read_number(a, text, field);
+    case ARG_SETS:
+        out->sets[out->set_count++] = text;
+        return true;
+    }
+    return false;
+}
+
+/* One answer of getopt_long that is not an option of the table. */
+static bool bad_option(const cli_command *command, int answer, char **argv)
+{
+    char letter[] = { '-', (char)optopt, '\0' };
+    if (optopt >= FIRST_CODE) {
+        cli_usage("%s: --%s %s", command->name, arguments[optopt - FIRST_CODE].name,
+                  answer == ':' ? "needs a value" : "takes no value");
+        return false;
+    }
+    return unknown_option(command, optopt != 0 ? letter : argv[optind - 1]);
+}
+
+static bool read_operand(const cli_command *command, int argc, char **argv, cli_arguments *out)
+{
+    int allowed = command->operand != NULL;
+    if (argc > allowed) {
+        cli_usage("%s: unexpected argument \"%s\"", command->name, argv[allowed]);
+        return false;
+    }
+    if (argc < allowed && !command->operand_optional && !out->help) {
+        cli_usage("%s: %s is missing; see sluice %s --help", command->name, command->operand, command->name);
+        return false;
+    }
+    if (argc > 0) out->operand = argv[0];
+    return true;
+}
+
+static bool read_options(const cli_command *command, int argc, char **argv, cli_arguments *out)
+{
+    struct option long_options[ARGUMENT_COUNT + 1] = { 0 };
+    int count = 0, answer;
+    for (int i = 0; i < ARGUMENT_COUNT; i++)
+        if (belongs(&arguments[i], command))
+            long_options[count++] =
+                (struct option){ .name = arguments[i].name,
+                                 .has_arg = arguments[i].kind != ARG_FLAG ? required_argument : no_argument,
+                                 .val = FIRST_CODE + i };
+    opterr = 0;
+    while ((answer = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
+        if (answer == 'h')
+            out->help = true;
+        else if (answer < FIRST_CODE)
+            return bad_option(command, answer, argv);
+        else if (!store(&arguments[answer - FIRST_CODE], optarg, out))
+            return false;
+    }
+    return read_operand(command, argc - optind, argv + optind, out);
+}
+
+bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments *out)
+{
+    *out = (cli_arguments){ .ranks = -1, .tokens = -1, .top_k = -1, .temperature = -1 };
+    out->sets = calloc((size_t)argc, sizeof *out->sets); /* every argument may be one */
+    if (out->sets == NULL) {
+        cli_usage("out of memory");
+        return false;
+    }
+    if (read_options(command, argc, argv, out)) return true;
+    free(out->sets);
+    return false;
+}

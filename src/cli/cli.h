@@ -1,0 +1,101 @@
+/* cli.h: what the commands of the program share. The program uses sluice.h and nothing else of the library. */
+#ifndef SLUICE_CLI_H
+#define SLUICE_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "sluice.h"
+
+/* The command line of one command, from the table in arguments.c. */
+typedef struct cli_arguments {
+    const char *operand; /* CONFIG or PATH; NULL where it may be left out and is */
+    const char **sets;   /* owned array of borrowed strings: --set, in order */
+    int set_count;
+    bool help, json, quiet, resume, measure, markdown;
+    const char *weights, *prompt, *machine; /* NULL: not given */
+    int64_t ranks, tokens, top_k;           /* -1: not given */
+    double temperature;                     /* -1: not given */
+} cli_arguments;
+
+typedef struct cli_command {
+    const char *name;
+    int (*run)(const cli_arguments *a); /* returns the exit status, having said what went wrong */
+    const char *operand;                /* its name in the help; NULL: takes none */
+    bool operand_optional;
+    const char *help;
+} cli_command;
+
+extern const cli_command cli_commands[];
+extern const size_t cli_command_count;
+
+int cli_plan(const cli_arguments *a);
+int cli_train(const cli_arguments *a);
+int cli_eval(const cli_arguments *a);
+int cli_generate(const cli_arguments *a);
+int cli_inspect(const cli_arguments *a);
+int cli_verify(const cli_arguments *a);
+int cli_devices(const cli_arguments *a);
+int cli_config(const cli_arguments *a);
+
+/* ---- arguments.c ---- */
+
+/* Reads what follows the command's name (argv[0]). False after a message on standard error. */
+bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments *out);
+void cli_print_help(const cli_command *command, FILE *out);
+/* The nearest of `count` names to a misspelt one, or NULL. Names lie `stride` bytes apart. */
+const char *cli_nearest(const char *name, const char *const *names, size_t count, size_t stride);
+
+/* ---- common.c ---- */
+
+/* "sluice: ..." on standard error; returns the exit status for a mistake in the command line. */
+int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Says what the library's newest failure was and returns its exit status; 0 for SLUICE_OK. */
+int cli_report(sluice_status status);
+/* Flushes standard output: a failure there becomes exit status 6, unless `status` already tells of another. */
+int cli_finish_output(int status);
+/* Loads the configuration, applies --set, refuses what cannot be started. Returns 0, or the exit status after a
+ * message. */
+int cli_load_config(const cli_arguments *a, sluice_config **out);
+/* Job options with everything that the command line says. */
+void cli_job_options(const cli_arguments *a, sluice_job_options *out);
+/* Runs a job that only reads its configuration and writes to standard output. */
+int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o));
+/* sluice_log_fn that writes warnings, and notes unless quiet, to standard error; `user` is the cli_arguments. */
+void cli_log(void *user, sluice_log_level level, const char *line);
+
+/* ---- signals.c ---- */
+
+/* From here SIGTERM and SIGINT ask the run to stop (a second one kills), SIGUSR1 asks for a save, and SIGPIPE is an
+ * error of the write instead of death. */
+void cli_catch_signals(void);
+const int *cli_stop_flag(void);
+int *cli_save_flag(void);
+/* Asks the run to stop, as a signal would. */
+void cli_request_stop(int signal_number);
+
+/* ---- events.c: --json ---- */
+
+void cli_event_json(FILE *out, const sluice_event *event);
+
+/* ---- progress.c: for people ---- */
+
+typedef struct cli_progress {
+    FILE *out;
+    bool line; /* one line drawn over and over; otherwise plain lines */
+    bool colour;
+    bool drawn;            /* the line is on the screen */
+    int64_t every;         /* steps between plain lines; 0: about twenty lines a run */
+    double smooth_seconds; /* of a step, slowly following */
+    double drawn_at;       /* clock, for not drawing too often */
+    double started;        /* clock */
+    uint64_t first_step;   /* the first one seen; 0: none yet */
+} cli_progress;
+
+void cli_progress_start(cli_progress *p, FILE *out, int64_t every);
+void cli_progress_event(cli_progress *p, const sluice_event *event);
+/* Takes the line off the screen, so that something else can be written. */
+void cli_progress_clear(cli_progress *p);
+
+#endif

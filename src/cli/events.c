@@ -1,0 +1,134 @@
+/* events.c: events of a run as JSON, one object a line. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+
+/* The shortest of 15 to 17 digits that reads back to the same double; null when there is no such number. */
+static void put_number(FILE *out, const char *name, double value)
+{
+    char text[32] = "null";
+    for (int digits = 15; isfinite(value) && digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    fprintf(out, ",\"%s\":%s", name, text);
+}
+
+static void put_count(FILE *out, const char *name, uint64_t value)
+{
+    fprintf(out, ",\"%s\":%llu", name, (unsigned long long)value);
+}
+
+static void put_text(FILE *out, const char *name, const char *text)
+{
+    fprintf(out, ",\"%s\":\"", name);
+    for (const unsigned char *c = (const unsigned char *)(text != NULL ? text : ""); *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(out, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(out, "\\u%04x", *c);
+        else
+            fputc(*c, out);
+    }
+    fputc('"', out);
+}
+
+static void put_peak(FILE *out, const sluice_event *e)
+{
+    fprintf(out, ",\"peak_bytes\":{\"device\":%llu,\"host\":%llu,\"disk\":%llu}", (unsigned long long)e->peak.device,
+            (unsigned long long)e->peak.host, (unsigned long long)e->peak.disk);
+}
+
+static void put_traffic(FILE *out, const sluice_event *e)
+{
+    fprintf(out, ",\"moved_bytes\":{\"to_device\":%llu,\"to_host\":%llu,\"disk_read\":%llu,\"disk_write\":%llu}",
+            (unsigned long long)e->moved_to_device, (unsigned long long)e->moved_to_host,
+            (unsigned long long)e->moved_disk_read, (unsigned long long)e->moved_disk_write);
+    fprintf(out, ",\"comm_bytes\":{\"gather\":%llu,\"reduce\":%llu}", (unsigned long long)e->comm_gather,
+            (unsigned long long)e->comm_reduce);
+}
+
+static void put_plan(FILE *out, const sluice_event *e)
+{
+    put_count(out, "ranks", (uint64_t)e->ranks);
+    put_count(out, "stage", (uint64_t)e->stage);
+    put_count(out, "parameters", e->parameters);
+    put_peak(out, e);
+    put_count(out, "overhead_bytes", e->overhead_bytes);
+    fprintf(out, ",\"state_bytes\":{\"parameters\":%llu,\"gradients\":%llu,\"optimizer\":%llu}",
+            (unsigned long long)e->state_parameters, (unsigned long long)e->state_gradients,
+            (unsigned long long)e->state_optimizer);
+    put_number(out, "step_seconds", e->step_seconds);
+    put_traffic(out, e);
+}
+
+static void put_resumed(FILE *out, const sluice_event *e)
+{
+    put_count(out, "step", e->step);
+}
+
+static void put_step(FILE *out, const sluice_event *e)
+{
+    put_count(out, "step", e->step);
+    put_number(out, "epoch", e->epoch);
+    put_number(out, "loss", e->loss);
+    put_number(out, "lr", e->lr);
+    put_number(out, "grad_norm", e->gradient_norm);
+    put_number(out, "seconds", e->seconds);
+    put_count(out, "samples", e->samples);
+    put_count(out, "tokens", e->tokens);
+    fprintf(out, ",\"skipped\":%s", e->skipped ? "true" : "false");
+    put_number(out, "loss_scale", e->loss_scale);
+}
+
+static void put_eval(FILE *out, const sluice_event *e)
+{
+    put_count(out, "step", e->step);
+    put_number(out, "loss", e->loss);
+    put_number(out, "accuracy", e->accuracy);
+}
+
+static void put_saved(FILE *out, const sluice_event *e)
+{
+    put_count(out, "step", e->step);
+    put_text(out, "path", e->path);
+}
+
+static void put_epoch(FILE *out, const sluice_event *e)
+{
+    put_count(out, "step", e->step);
+    put_number(out, "epoch", e->epoch);
+    put_number(out, "loss", e->loss);
+    put_number(out, "seconds", e->seconds);
+}
+
+static void put_end(FILE *out, const sluice_event *e)
+{
+    put_count(out, "steps", e->steps);
+    put_peak(out, e);
+    put_traffic(out, e);
+    put_count(out, "speculated", e->speculated);
+    put_count(out, "rolled_back", e->rolled_back);
+    put_text(out, "weights_sha256", e->weights_sha256);
+    put_text(out, "state_sha256", e->state_sha256);
+}
+
+static const struct {
+    const char *name;
+    void (*put)(FILE *out, const sluice_event *e);
+} event_writers[] = {
+    [SLUICE_EVENT_PLAN] = { "plan", put_plan },    [SLUICE_EVENT_RESUMED] = { "resumed", put_resumed },
+    [SLUICE_EVENT_STEP] = { "step", put_step },    [SLUICE_EVENT_EVAL] = { "eval", put_eval },
+    [SLUICE_EVENT_SAVED] = { "saved", put_saved }, [SLUICE_EVENT_EPOCH] = { "epoch", put_epoch },
+    [SLUICE_EVENT_END] = { "end", put_end },
+};
+
+void cli_event_json(FILE *out, const sluice_event *event)
+{
+    if ((size_t)event->kind >= sizeof event_writers / sizeof event_writers[0]) return; /* from a newer library */
+    fprintf(out, "{\"event\":\"%s\"", event_writers[event->kind].name);
+    event_writers[event->kind].put(out, event);
+    fputs("}\n", out);
+    fflush(out);
+}

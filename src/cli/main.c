@@ -1,0 +1,90 @@
+/* main.c: the table of commands, and the way to one of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+const cli_command cli_commands[] = {
+    { "plan", cli_plan, "CONFIG", false, "print memory, movement and expected time; runs nothing" },
+    { "train", cli_train, "CONFIG", false, "plan, then train" },
+    { "eval", cli_eval, "CONFIG", false, "loss and accuracy on the validation data" },
+    { "generate", cli_generate, "CONFIG", false, "text from a trained language model" },
+    { "inspect", cli_inspect, "PATH", false,
+      "what is in a safetensors file, a checkpoint, or a folder of checkpoints" },
+    { "verify", cli_verify, "PATH", false, "whether a file or checkpoint is whole, byte by byte" },
+    { "devices", cli_devices, NULL, false, "what this machine offers, how fast it is, and what is built in" },
+    { "config", cli_config, "CONFIG", true, "the effective configuration; without CONFIG: every key there is" },
+};
+const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
+
+static void print_usage(FILE *out)
+{
+    fputs("sluice trains neural networks larger than the memory of the device that computes them.\n\n"
+          "usage: sluice COMMAND [OPTION ...]\n\n",
+          out);
+    for (size_t i = 0; i < cli_command_count; i++) {
+        const cli_command *c = &cli_commands[i];
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s%s%s", c->name, c->operand != NULL ? " " : "",
+                 c->operand_optional ? "[" : "", c->operand != NULL ? c->operand : "", c->operand_optional ? "]" : "");
+        fprintf(out, "  %-18s %s\n", left, c->help);
+    }
+    fputs("\n  sluice COMMAND --help    options of a command\n"
+          "  sluice config            keys of a configuration file\n"
+          "  sluice --version\n\n"
+          "exit status: 0 done; 1 other failure; 2 wrong command line or configuration; 3 does not fit in memory; 4 "
+          "other input\n"
+          "missing, malformed or of another model; 5 a rank was lost; 6 input/output error, also on standard output; 7 "
+          "the numbers\n"
+          "went bad; 75 stopped by a signal, after a save where there was a step to save\n",
+          out);
+}
+
+static const cli_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < cli_command_count; i++)
+        if (strcmp(cli_commands[i].name, name) == 0) return &cli_commands[i];
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *nearest = cli_nearest(name, &cli_commands[0].name, cli_command_count, sizeof cli_commands[0]);
+    if (nearest == NULL) return cli_usage("unknown command \"%s\"; see sluice --help", name);
+    return cli_usage("unknown command \"%s\"; did you mean \"%s\"?", name, nearest);
+}
+
+static int run_command(const cli_command *command, int argc, char **argv)
+{
+    cli_arguments arguments;
+    int status = 2;
+    if (!cli_parse(command, argc, argv, &arguments)) return status;
+    if (arguments.help) {
+        cli_print_help(command, stdout);
+        status = 0;
+    } else {
+        status = command->run(&arguments);
+    }
+    free(arguments.sets);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return 2;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_usage(stdout);
+        return cli_finish_output(0);
+    }
+    if (strcmp(name, "--version") == 0) {
+        printf("sluice %s\n", sluice_version());
+        return cli_finish_output(0);
+    }
+    const cli_command *command = find_command(name);
+    if (command == NULL) return unknown_command(name);
+    return cli_finish_output(run_command(command, argc - 1, argv + 1));
+}

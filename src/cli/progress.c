@@ -1,0 +1,166 @@
+/* progress.c: a run for people: one line drawn over and over on a terminal, plain lines elsewhere. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+/* Redraws a second at most; more only costs time. */
+#define REDRAW_SECONDS 0.1
+/* Weight of the newest step in the smoothed step time. */
+#define SMOOTHING 0.1
+/* Lines in a run, where nothing else is asked for. */
+#define LINES_A_RUN 20
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool set_and_not_empty(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value != NULL && value[0] != '\0';
+}
+
+void cli_progress_start(cli_progress *p, FILE *out, int64_t every)
+{
+    const char *terminal = getenv("TERM");
+    bool capable = terminal == NULL || strcmp(terminal, "dumb") != 0;
+    *p = (cli_progress){ .out = out, .every = every, .started = now() };
+    p->line = isatty(fileno(out)) && capable;
+    p->colour = p->line && !set_and_not_empty("NO_COLOR");
+}
+
+void cli_progress_clear(cli_progress *p)
+{
+    if (p->drawn) fputs("\r\033[K", p->out);
+    p->drawn = false;
+    fflush(p->out);
+}
+
+/* "12.3k tokens/s" */
+static void format_rate(const sluice_event *e, char *out, size_t bytes)
+{
+    static const char *const suffixes[] = { "", "k", "M", "G" };
+    double rate = (double)(e->tokens > 0 ? e->tokens : e->samples) / (e->seconds > 0 ? e->seconds : 1e-9);
+    int scale = 0;
+    while (rate >= (scale == 0 ? 10000 : 1000) && scale < 3) {
+        rate /= 1000;
+        scale++;
+    }
+    snprintf(out, bytes, "%.*f%s %s/s", scale > 0, rate, suffixes[scale], e->tokens > 0 ? "tokens" : "samples");
+}
+
+/* "  MFU 12.3%", or nothing where the machine's rate is not known. */
+static void format_mfu(const sluice_event *e, char *out, size_t bytes)
+{
+    out[0] = '\0';
+    if (e->peak_flops > 0 && e->model_flops > 0 && e->seconds > 0)
+        snprintf(out, bytes, "  MFU %.1f%%", 100 * e->model_flops / e->seconds / e->peak_flops);
+}
+
+/* "1:02:03" or "2:03" */
+static void format_seconds(double seconds, char *out, size_t bytes)
+{
+    long long s = seconds < 1e9 ? (long long)ceil(seconds) : 999999999;
+    if (s >= 3600)
+        snprintf(out, bytes, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(out, bytes, "%lld:%02lld", s / 60, s % 60);
+}
+
+static void draw_line(cli_progress *p, const sluice_event *e)
+{
+    char rate[48], mfu[32], left[32];
+    const char *strong = p->colour ? "\033[1m" : "", *plain = p->colour ? "\033[0m" : "";
+    double clock = now();
+    if (p->drawn && e->step != e->steps && clock - p->drawn_at < REDRAW_SECONDS) return;
+    format_rate(e, rate, sizeof rate);
+    format_mfu(e, mfu, sizeof mfu);
+    format_seconds(p->smooth_seconds * (double)(e->steps - e->step), left, sizeof left);
+    fprintf(p->out, "\r\033[Kstep %llu/%llu  %sloss %.4f%s  %s%s  %s left", (unsigned long long)e->step,
+            (unsigned long long)e->steps, strong, e->loss, plain, rate, mfu, left);
+    fflush(p->out);
+    p->drawn = true;
+    p->drawn_at = clock;
+}
+
+static void print_line(cli_progress *p, const sluice_event *e)
+{
+    char rate[48], mfu[32];
+    uint64_t every = p->every > 0 ? (uint64_t)p->every : e->steps / LINES_A_RUN;
+    if (every == 0) every = 1;
+    if (e->step % every != 0 && e->step != e->steps && e->step != p->first_step) return;
+    format_rate(e, rate, sizeof rate);
+    format_mfu(e, mfu, sizeof mfu);
+    fprintf(p->out, "step %llu/%llu  loss %.4f  lr %.3g  norm %.4g  %s%s%s\n", (unsigned long long)e->step,
+            (unsigned long long)e->steps, e->loss, e->lr, e->gradient_norm, rate, mfu, e->skipped ? "  skipped" : "");
+    fflush(p->out);
+}
+
+static void on_step(cli_progress *p, const sluice_event *e)
+{
+    if (p->first_step == 0) {
+        p->first_step = e->step;
+        p->smooth_seconds = e->seconds;
+    }
+    p->smooth_seconds += SMOOTHING * (e->seconds - p->smooth_seconds);
+    if (p->line)
+        draw_line(p, e);
+    else
+        print_line(p, e);
+}
+
+static void on_resumed(cli_progress *p, const sluice_event *e)
+{
+    fprintf(p->out, "resumed after step %llu\n", (unsigned long long)e->step);
+}
+
+static void on_eval(cli_progress *p, const sluice_event *e)
+{
+    fprintf(p->out, "step %llu: validation loss %.4f", (unsigned long long)e->step, e->loss);
+    if (isfinite(e->accuracy) && e->accuracy > 0) fprintf(p->out, ", accuracy %.2f%%", 100 * e->accuracy);
+    fputc('\n', p->out);
+}
+
+static void on_saved(cli_progress *p, const sluice_event *e)
+{
+    fprintf(p->out, "step %llu: saved %s\n", (unsigned long long)e->step, e->path != NULL ? e->path : "");
+}
+
+static void on_epoch(cli_progress *p, const sluice_event *e)
+{
+    fprintf(p->out, "epoch %.0f: mean loss %.4f\n", e->epoch, e->loss);
+}
+
+static void on_end(cli_progress *p, const sluice_event *e)
+{
+    char took[32];
+    format_seconds(now() - p->started, took, sizeof took);
+    fprintf(p->out, "done: %llu steps in %s; peak device %.1f MiB, host %.1f MiB\nweights sha256 %s\n",
+            (unsigned long long)e->steps, took, (double)e->peak.device / 1048576, (double)e->peak.host / 1048576,
+            e->weights_sha256 != NULL ? e->weights_sha256 : "");
+}
+
+static void (*const event_printers[])(cli_progress *p, const sluice_event *e) = {
+    [SLUICE_EVENT_RESUMED] = on_resumed, [SLUICE_EVENT_EVAL] = on_eval, [SLUICE_EVENT_SAVED] = on_saved,
+    [SLUICE_EVENT_EPOCH] = on_epoch,     [SLUICE_EVENT_END] = on_end,
+};
+
+void cli_progress_event(cli_progress *p, const sluice_event *event)
+{
+    if (event->kind == SLUICE_EVENT_STEP) {
+        on_step(p, event);
+        return;
+    }
+    if ((size_t)event->kind >= sizeof event_printers / sizeof event_printers[0] || event_printers[event->kind] == NULL)
+        return;
+    cli_progress_clear(p);
+    event_printers[event->kind](p, event);
+    fflush(p->out);
+}

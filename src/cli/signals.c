@@ -1,0 +1,57 @@
+/* signals.c: signals become flags that the run polls between steps.
+ *
+ * A handler can reach nothing but file-level variables; these two are the program's only ones. They are plain ints,
+ * because that is what the library polls, and are written with atomic stores. */
+#include <signal.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static int stop_signal;
+static int save_request;
+
+static void on_stop(int signal_number)
+{
+    __atomic_store_n(&stop_signal, signal_number, __ATOMIC_RELAXED);
+    signal(SIGTERM, SIG_DFL); /* whoever asks a second time means it */
+    signal(SIGINT, SIG_DFL);
+}
+
+static void on_save(int signal_number)
+{
+    (void)signal_number;
+    __atomic_store_n(&save_request, 1, __ATOMIC_RELAXED);
+}
+
+static void catch_signal(int signal_number, void (*handler)(int))
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(signal_number, &action, NULL);
+}
+
+void cli_catch_signals(void)
+{
+    catch_signal(SIGTERM, on_stop);
+    catch_signal(SIGINT, on_stop);
+    catch_signal(SIGUSR1, on_save);
+    catch_signal(SIGPIPE, SIG_IGN);
+}
+
+const int *cli_stop_flag(void)
+{
+    return &stop_signal;
+}
+
+int *cli_save_flag(void)
+{
+    return &save_request;
+}
+
+void cli_request_stop(int signal_number)
+{
+    __atomic_store_n(&stop_signal, signal_number, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,173 @@
+/* api.c: the public calls on an engine that are more than running it: options, parameters, files, results. */
+#include <string.h>
+
+#include "train/batch.h"
+
+void sluice_options_init(sluice_options *o)
+{
+    *o = (sluice_options){ .size = sizeof *o, .accumulation_steps = 1, .prefetch_layers = -1 };
+    sluice_optimizer_init(&o->optimizer, SLUICE_ADAM);
+}
+
+/* Callers built against an older header have a shorter struct: what they do not know keeps its default. */
+static sluice_status copy_options(const sluice_options *given, sluice_options *o)
+{
+    sluice_options_init(o);
+    if (given == NULL) return SLUICE_OK;
+    if (given->size < offsetof(sluice_options, gradient_clipping) || given->size > 16 * sizeof *o)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_options.size is %zu: start from sluice_options_init", given->size);
+    memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
+    if (o->accumulation_steps < 1)
+        return sl_fail(SLUICE_ERR_USAGE, "options.accumulation_steps is %d, must be at least 1", o->accumulation_steps);
+    return SLUICE_OK;
+}
+
+sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *options, sluice_engine **out)
+{
+    sluice_options o;
+    if (g == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_engine_create: the graph is NULL");
+    SL_TRY(copy_options(options, &o));
+    sl_engine_options e = { .training = true,
+                            .optim = { .optimizer = o.optimizer, .clip = o.gradient_clipping },
+                            .plan = { .budget = { o.device_bytes, o.host_bytes },
+                                      .rank_count = 1,
+                                      .parameters = o.parameters,
+                                      .state = o.optimizer_state,
+                                      .state_ratio = 1.0,
+                                      .activations = o.activations,
+                                      .offload_checkpoints = o.offload_checkpoints,
+                                      .levels = o.levels,
+                                      .prefetch = o.prefetch_layers,
+                                      .accumulation = o.accumulation_steps,
+                                      .evaluation = o.evaluation },
+                            .seed = o.seed,
+                            .threads = o.threads,
+                            .guard = o.guard,
+                            .backend = o.null_backend ? &sl_null_backend : &sl_cpu_backend,
+                            .log = { o.log, o.log_user, 0, 1 } };
+    return sl_engine_create(g, &e, out);
+}
+
+void sluice_set_learning_rate(sluice_engine *e, double lr)
+{
+    e->lr = lr;
+}
+
+double sluice_gradient_norm(const sluice_engine *e)
+{
+    return e->norm;
+}
+
+uint64_t sluice_step_count(const sluice_engine *e)
+{
+    return e->step;
+}
+
+static sluice_status find_parameter(const sluice_engine *e, const char *name, size_t bytes, int *out)
+{
+    int i = name != NULL ? sl_graph_find_parameter(e->graph, name) : -1;
+    if (i < 0) return sl_fail(SLUICE_ERR_USAGE, "the graph has no parameter \"%s\"", name != NULL ? name : "");
+    uint64_t has = (uint64_t)e->graph->parameters[i].count * sizeof(float);
+    if (has != bytes)
+        return sl_fail(SLUICE_ERR_USAGE, "parameter \"%s\" has %llu bytes, %zu were given", name, (unsigned long long)has, bytes);
+    *out = i;
+    return SLUICE_OK;
+}
+
+sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes)
+{
+    int i;
+    SL_TRY(find_parameter(e, name, out_bytes, &i));
+    return sl_exec_read(e->exec, sl_plan_parameter_span(e->plan, i), out);
+}
+
+sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes)
+{
+    int i;
+    SL_TRY(find_parameter(e, name, bytes, &i));
+    return sl_exec_write_parameter(e->exec, i, 0, e->graph->parameters[i].count, data);
+}
+
+sluice_status sluice_save(sluice_engine *e, const char *path)
+{
+    return sl_weights_save(e->exec, path);
+}
+
+sluice_status sluice_load(sluice_engine *e, const char *path)
+{
+    return sl_weights_load(e->exec, path);
+}
+
+sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)
+{
+    char path[4096];
+    sl_checkpoint_meta meta;
+    if (e->phase != SL_ENGINE_READY || e->micro != 0)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_checkpoint_save: a training step is under way; finish it with sluice_step first");
+    sl_engine_meta(e, &meta);
+    return sl_checkpoint_save(e->exec, &e->slots, &meta, folder, 2, path);
+}
+
+sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uint64_t *step)
+{
+    char identity[65];
+    sl_checkpoint_meta meta = { 0 };
+    sl_graph_identity(e->graph, identity);
+    SL_TRY(sl_checkpoint_load(e->exec, &e->slots, folder, identity, &e->log, &meta));
+    if (meta.step > 0) sl_engine_restore(e, &meta);
+    *step = meta.step;
+    return SLUICE_OK;
+}
+
+sluice_status sluice_hash(sluice_engine *e, char weights[65], char state[65])
+{
+    return sl_state_hash(e->exec, &e->slots, e->context.loss_scale, weights, state);
+}
+
+void sluice_planned_peak(const sluice_engine *e, sluice_memory *out)
+{
+    const uint64_t *peak = e->plan->totals.peak;
+    *out = (sluice_memory){ peak[SL_TIER_DEVICE], peak[SL_TIER_HOST], peak[SL_TIER_DISK] };
+}
+
+void sluice_observed_peak(const sluice_engine *e, sluice_memory *out)
+{
+    sl_device_stats stats;
+    sl_exec_stats(e->exec, &stats, NULL);
+    const uint64_t *peak = stats.observed_peak;
+    *out = (sluice_memory){ peak[SL_TIER_DEVICE], peak[SL_TIER_HOST], peak[SL_TIER_DISK] };
+}
+
+void sluice_plan_print(const sluice_engine *e, FILE *out)
+{
+    sl_plan_print(e->plan, out);
+}
+
+/* ---- fitting from a data set ---- */
+
+static sluice_status fit_steps(sluice_engine *e, sluice_data *d, uint64_t steps, sl_batch_buffers *f, double *last_loss)
+{
+    int count = e->plan->options.accumulation;
+    sluice_batch batch = { f->arrays, f->count };
+    for (uint64_t s = 0; s < steps; s++) {
+        double sum = 0, loss = 0;
+        for (int m = 0; m < count; m++) {
+            SL_TRY(d->ops->fill(d, e->step * (uint64_t)count + (uint64_t)m, f->rows, f->fields, f->count));
+            SL_TRY(sluice_forward(e, &batch, &loss));
+            SL_TRY(sluice_backward(e));
+            sum += loss;
+        }
+        SL_TRY(sluice_step(e));
+        *last_loss = sum / count;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss)
+{
+    sl_batch_buffers f = { .count = 0 };
+    sluice_status st = sl_batch_buffers_make(e, &f);
+    if (st == SLUICE_OK) st = fit_steps(e, d, steps, &f, last_loss);
+    sl_batch_buffers_free(&f);
+    return st;
+}

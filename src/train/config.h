@@ -1,0 +1,101 @@
+/* config.h: a configuration file as a plain struct. Every field is a row of the option table in config_table.c, or
+ * follows from rows (said at the field). */
+#ifndef SL_TRAIN_CONFIG_H
+#define SL_TRAIN_CONFIG_H
+
+#include "core/log.h"
+#include "core/options.h"
+#include "model/model.h"
+#include "optim/optim.h"
+#include "sluice.h"
+
+/* Entries of model.hidden, as many as sl_model_options takes. */
+#define SL_MAX_HIDDEN 16
+
+/* The resolved settings, in the order of the file's sections. -1 or "" mean "auto" where a row allows it. */
+typedef struct sl_settings {
+    struct {
+        const char *type; /* one of sl_model_names() */
+        int64_t layers, heads, width, context;
+        const char *vocabulary; /* "bytes", "characters", or a number */
+        double dropout, norm_epsilon;
+        int64_t features, outputs;
+        const char *hidden;                  /* JSON array as text: "[5, 3]" */
+        int64_t hidden_sizes[SL_MAX_HIDDEN]; /* the same, parsed by sl_config_resolve */
+        int hidden_count;
+        int activation; /* none|relu|gelu|silu */
+        int loss;       /* mse|cross_entropy */
+        bool bias;
+    } model;
+    struct {
+        const char *type; /* "text", "regression", "classification" */
+        const char *path;
+        int unit; /* auto|bytes|characters: auto follows model.vocabulary */
+        double validation;
+        int64_t samples, features, outputs; /* synthetic */
+        double noise;
+        int64_t seed; /* -1: the run's */
+        bool shuffle;
+    } data;
+    int64_t steps, epochs; /* -1: not given; exactly one is */
+    int64_t seed;
+    int64_t threads; /* -1: all */
+    struct {
+        int64_t every, batches;
+    } evaluate; /* every 0: only before the first and after the last step; batches 0: all of the split */
+    int64_t train_batch_size, micro_batch, accumulation; /* resolved to positive numbers by sl_config_resolve */
+    struct {
+        int type; /* sluice_optimizer_kind; resolved: "Adam" in adam_w_mode is SLUICE_ADAMW */
+        double lr, weight_decay, betas[2], eps, momentum, dampening, trust, min_trust, max_trust;
+        bool nesterov, amsgrad, adam_w_mode, torch_adam;
+        const char *groups; /* JSON array as text; resolved into `groups` below */
+    } optimizer;
+    sl_group_options groups[SL_MAX_GROUPS];
+    int group_count;
+    /* Resolved: base_lr filled in. total_num_steps -1: as many as the run has, which only the data can tell when
+     * `epochs` is given; whoever counts them fills it in. */
+    sl_schedule_options schedule;
+    int warmup_type, threshold_mode; /* log|linear, rel|abs: resolved into `schedule` */
+    double gradient_clipping;
+    struct {
+        int64_t stage;
+        int partition, update, states;        /* indexes of choices */
+        int offload_optimizer, offload_param; /* none|cpu|nvme; -1: auto (absent) */
+        double offload_optimizer_ratio;
+        bool cpu_offload, cpu_offload_param; /* DeepSpeed's old names; resolved into the devices above */
+    } zero;
+    struct {
+        int mode, device;       /* auto|none|recompute|offload; device|cpu */
+        bool cpu_checkpointing; /* DeepSpeed's name; resolved into the two above */
+    } activations;
+    struct {
+        uint64_t device, host;    /* 0: auto */
+        int64_t levels, prefetch; /* 0 / -1: auto */
+        bool unified;
+    } memory;
+    struct {
+        const char *path;
+        int64_t every, keep;
+    } checkpoint;                /* path "": none */
+    const char *save;            /* safetensors path; "": none */
+    const char *initial_weights; /* safetensors to start from ("load"); "": random */
+    int64_t timeout_seconds;
+    int64_t steps_per_print;
+    bool guard;        /* "debug.guard": poisoned arenas with guard pages */
+    bool null_backend; /* "debug.null_backend" */
+} sl_settings;
+
+struct sluice_config {
+    sl_settings settings;
+    char *path; /* owned; the file, for messages */
+    /* Parsed JSON, text for line numbers, and owned strings: config.c's business. */
+    struct sl_config_private *private_data;
+};
+
+/* Checks everything that needs more than one key (batch rule, steps or epochs, schedule parameters), refuses what is
+ * not built in, and fills in what follows. sluice_config_load and sluice_config_set leave the settings unresolved, so
+ * that a later assignment can mend an earlier one. Strings in *out belong to `c`. Notes about keys without effect go to
+ * `log` (NULL: nowhere). */
+sluice_status sl_config_resolve(const sluice_config *c, const sl_log *log, sl_settings *out);
+
+#endif

@@ -1,0 +1,349 @@
+/* config_resolve.c: what needs more than one key: refusals, defaults by type, and what follows from what.
+ *
+ * Runs on a copy of the settings, so that a configuration can be resolved any number of times. Every message points at
+ * the place of the value it is about. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/status.h"
+#include "train/config_rows.h"
+
+/* One process is one rank; more are not built in yet. */
+enum { RANKS = 1 };
+
+enum { OFFLOAD_CPU = 1 };                      /* choices of offload_*.device */
+enum { MODE_AUTO = 0, MODE_RECOMPUTE = 2 };    /* choices of activation_checkpointing.mode */
+enum { LOSS_MSE = 0, LOSS_CROSS_ENTROPY = 1 }; /* choices of model.loss */
+enum { UNIT_AUTO = 0, UNIT_BYTES = 1, UNIT_CHARACTERS = 2 };
+
+static const sl_option *row_of(const char *key)
+{
+    return sl_option_find(sl_config_rows, sl_config_row_count, key);
+}
+
+static bool given(const sluice_config *c, const char *key)
+{
+    return c->private_data->origins[row_of(key) - sl_config_rows].line != 0;
+}
+
+/* Fails about one key: "config.json:3: steps: ...". */
+static sluice_status fail_key(const sluice_config *c, const char *key, const char *message)
+{
+    char where[SL_WHERE_BYTES];
+    return sl_fail(SLUICE_ERR_USAGE, "%s%s: %s", sl_config_where(c, row_of(key), where, sizeof where), key, message);
+}
+
+/* ---- Refusals ---- */
+
+static sluice_status refuse_row(const sluice_config *c, const sl_option *row)
+{
+    char where[SL_WHERE_BYTES];
+    const char *value = c->private_data->origins[row - sl_config_rows].given;
+    sl_config_where(c, row, where, sizeof where);
+    if (row->fate == SL_KEY_REFUSED)
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is refused: %s", where, row->key, value, row->note);
+    if (row->type == SL_OPT_CHOICE) {
+        char choices[600];
+        sl_config_describe_type(row, choices, sizeof choices);
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not built in yet; use %s", where, row->key, value, choices);
+    }
+    return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not built in yet; leave the key out", where, row->key, value);
+}
+
+/* A choice that the table marks as known but not built in. */
+static bool chose_unbuilt(const sl_option *row, const sl_settings *s)
+{
+    char name[64];
+    bool built = true;
+    sl_config_value value;
+    if (row->fate != SL_KEY_HONOURED || row->type != SL_OPT_CHOICE) return false;
+    sl_config_value_load(row, s, &value);
+    return sl_config_choice(row, value.choice, name, sizeof name, &built) && !built;
+}
+
+static sluice_status refuse_unbuilt(const sluice_config *c)
+{
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        if (c->private_data->origins[i].refused || chose_unbuilt(row, &c->settings)) return refuse_row(c, row);
+    }
+    return SLUICE_OK;
+}
+
+/* ---- Parameters that depend on a type ---- */
+
+static sluice_status refuse_parameter(const sluice_config *c, const sl_option *row, const sl_config_kind *kind)
+{
+    char where[SL_WHERE_BYTES], names[512];
+    snprintf(names, sizeof names, "%s", kind->params);
+    for (char *bar = names; (bar = strchr(bar, '|')) != NULL;) *bar = ' ';
+    sl_config_where(c, row, where, sizeof where);
+    if (names[0] == '\0')
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: it has no meaning without a scheduler.type", where, row->key);
+    return sl_fail(SLUICE_ERR_USAGE, "%s%s: %s has no such parameter; it has: %s", where, row->key, kind->name, names);
+}
+
+/* Refuses parameters of other types and fills in this type's own defaults. */
+static sluice_status resolve_parameters(const sluice_config *c, const sl_config_family *family, int type,
+                                        sl_settings *s)
+{
+    const sl_config_kind *kind = &family->kinds[type];
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        const char *name = sl_config_param(family, row);
+        char text[64];
+        sl_config_value value;
+        if (name == NULL) continue;
+        bool is_given = c->private_data->origins[i].line != 0;
+        if (is_given && !sl_config_listed(kind->params, name)) return refuse_parameter(c, row, kind);
+        if (is_given || sl_config_listed_value(kind->defaults, name, text, sizeof text) == NULL) continue;
+        sl_config_value_from_table(row, text, &value);
+        sl_config_value_store(row, &value, s);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status resolve_optimizer(const sluice_config *c, sl_settings *s)
+{
+    if (s->optimizer.type < 0)
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "%s: optimizer.type is missing; write \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}",
+            c->path);
+    SL_TRY(resolve_parameters(c, &sl_config_optimizers, s->optimizer.type, s));
+    if (s->optimizer.type == SLUICE_ADAM && s->optimizer.adam_w_mode) s->optimizer.type = SLUICE_ADAMW;
+    if (s->optimizer.type == SLUICE_ADAMW) {
+        s->optimizer.adam_w_mode = true;
+        if (s->optimizer.torch_adam && !given(c, "optimizer.params.weight_decay")) s->optimizer.weight_decay = 0.01;
+    }
+    if (s->optimizer.nesterov && (s->optimizer.momentum <= 0 || s->optimizer.dampening != 0))
+        return fail_key(c, "optimizer.params.nesterov", "it needs a momentum above 0 and no dampening");
+    if (s->optimizer.min_trust > s->optimizer.max_trust)
+        return fail_key(c, "optimizer.params.min_coeff", "it is larger than max_coeff");
+    return SLUICE_OK;
+}
+
+static sluice_status resolve_groups(const sluice_config *c, sl_settings *s)
+{
+    const struct sl_config_private *p = c->private_data;
+    s->group_count = p->group_count;
+    for (int i = 0; i < p->group_count; i++) {
+        const sl_config_group *g = &p->groups[i];
+        if (g->lr >= 0 && s->optimizer.lr == 0)
+            return fail_key(c, "optimizer.groups", "a group has a rate of its own, but optimizer.params.lr is 0");
+        s->groups[i] = (sl_group_options){ .pattern = g->pattern,
+                                           .lr_scale = g->lr >= 0 ? g->lr / s->optimizer.lr : 1,
+                                           .weight_decay = g->weight_decay };
+    }
+    return SLUICE_OK;
+}
+
+/* Runs after the length is known: the schedule may follow it. */
+static sluice_status resolve_schedule(const sluice_config *c, sl_settings *s)
+{
+    SL_TRY(resolve_parameters(c, &sl_config_schedules, (int)s->schedule.kind, s));
+    s->schedule.base_lr = s->optimizer.lr;
+    s->schedule.warmup_linear = s->warmup_type == 1;
+    s->schedule.threshold_absolute = s->threshold_mode == 1;
+    if (s->schedule.warmup_max_lr < 0) s->schedule.warmup_max_lr = s->optimizer.lr;
+    if (s->schedule.total_num_steps < 0) s->schedule.total_num_steps = s->steps;
+    if (s->schedule.kind == SL_SCHEDULE_ONE_CYCLE && (s->schedule.cycle_min_lr < 0 || s->schedule.cycle_max_lr < 0))
+        return fail_key(c, "scheduler.type", "OneCycle needs params.cycle_min_lr and params.cycle_max_lr");
+    if (s->schedule.kind == SL_SCHEDULE_PLATEAU && s->data.validation <= 0)
+        return fail_key(c, "scheduler.type",
+                        "ReduceLROnPlateau watches the validation loss; set data.validation above 0");
+    sl_schedule_options checked = s->schedule;
+    if (checked.total_num_steps < 0)
+        checked.total_num_steps = checked.warmup_num_steps + 1; /* counted later, from the epochs */
+    return sl_schedule_check(&checked);
+}
+
+/* ---- Length and batch ---- */
+
+static sluice_status resolve_length(const sluice_config *c, const sl_settings *s)
+{
+    if (s->steps > 0 && s->epochs > 0) return fail_key(c, "epochs", "steps is given too; give one of them");
+    if (s->steps < 0 && s->epochs < 0)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: the length of the run is missing; give \"steps\" or \"epochs\"", c->path);
+    return SLUICE_OK;
+}
+
+static sluice_status fail_batch(const sluice_config *c, const sl_settings *s, const char *other, int64_t value)
+{
+    char where[SL_WHERE_BYTES];
+    return sl_fail(SLUICE_ERR_USAGE, "%strain_batch_size: %lld does not divide by %s %lld x %d rank",
+                   sl_config_where(c, row_of("train_batch_size"), where, sizeof where), (long long)s->train_batch_size,
+                   other, (long long)value, RANKS);
+}
+
+static sluice_status check_batch_product(const sluice_config *c, const sl_settings *s)
+{
+    char where[SL_WHERE_BYTES];
+    int64_t product;
+    if (!__builtin_mul_overflow(s->micro_batch, s->accumulation * RANKS, &product) && product == s->train_batch_size)
+        return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%strain_batch_size: %lld is not train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps "
+                   "%lld x %d rank",
+                   sl_config_where(c, row_of("train_batch_size"), where, sizeof where), (long long)s->train_batch_size,
+                   (long long)s->micro_batch, (long long)s->accumulation, RANKS);
+}
+
+/* train_batch_size = micro-batch x accumulation x ranks; whatever is missing follows. */
+static sluice_status resolve_batch(const sluice_config *c, sl_settings *s)
+{
+    bool total = s->train_batch_size > 0, micro = s->micro_batch > 0, accumulation = s->accumulation > 0;
+    if (!total && !micro)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "%s: the batch size is missing; give \"train_batch_size\" or \"train_micro_batch_size_per_gpu\"",
+                       c->path);
+    if (!accumulation) {
+        s->accumulation = total && micro ? s->train_batch_size / (s->micro_batch * RANKS) : 1;
+        if (total && micro && s->train_batch_size % (s->micro_batch * RANKS) != 0)
+            return fail_batch(c, s, "train_micro_batch_size_per_gpu", s->micro_batch);
+    }
+    if (!micro) {
+        if (s->train_batch_size % (s->accumulation * RANKS) != 0)
+            return fail_batch(c, s, "gradient_accumulation_steps", s->accumulation);
+        s->micro_batch = s->train_batch_size / (s->accumulation * RANKS);
+    }
+    if (!total && __builtin_mul_overflow(s->micro_batch, s->accumulation * RANKS, &s->train_batch_size))
+        return fail_key(c, "train_micro_batch_size_per_gpu", "the global batch is too large");
+    return check_batch_product(c, s);
+}
+
+/* ---- Model and data ---- */
+
+/* Whether `name` is one of "a, b, c". */
+static bool named(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = list; n > 0 && (at = strstr(at, name)) != NULL; at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == ',' || at[n] == '\0')) return true;
+    return false;
+}
+
+static sluice_status check_name(const sluice_config *c, const char *key, const char *value, const char *names)
+{
+    char where[SL_WHERE_BYTES];
+    if (named(names, value)) return SLUICE_OK;
+    sl_config_where(c, row_of(key), where, sizeof where);
+    if (value[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s%s is missing; it is one of %s", where, key, names);
+    return sl_fail(SLUICE_ERR_USAGE, "%s%s: \"%.100s\" is not one of %s", where, key, value, names);
+}
+
+/* One number that model and data must agree on; either may leave it to the other. */
+static sluice_status agree(const sluice_config *c, const char *model_key, int64_t *model, const char *data_key,
+                           int64_t *data)
+{
+    char where[SL_WHERE_BYTES];
+    if (*model < 0) *model = *data;
+    if (*data < 0) *data = *model;
+    sl_config_where(c, row_of(model_key), where, sizeof where);
+    if (*model < 0) return sl_fail(SLUICE_ERR_USAGE, "%s%s is missing", where, model_key);
+    if (*model != *data)
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %lld does not match %s, which is %lld", where, model_key,
+                       (long long)*model, data_key, (long long)*data);
+    return SLUICE_OK;
+}
+
+static sluice_status resolve_table_data(const sluice_config *c, bool classification, sl_settings *s)
+{
+    int wanted = classification ? LOSS_CROSS_ENTROPY : LOSS_MSE;
+    if (!classification && s->model.outputs < 0 && s->data.outputs < 0) s->data.outputs = 1;
+    SL_TRY(agree(c, "model.features", &s->model.features, "data.features", &s->data.features));
+    SL_TRY(agree(c, "model.outputs", &s->model.outputs, "data.outputs", &s->data.outputs));
+    if (s->model.loss < 0) s->model.loss = wanted;
+    if (s->model.loss != wanted)
+        return fail_key(c, "model.loss", classification ? "classes need cross_entropy" : "numbers as targets need mse");
+    return SLUICE_OK;
+}
+
+static sluice_status resolve_text_data(const sluice_config *c, sl_settings *s)
+{
+    const char *vocabulary = s->model.vocabulary;
+    bool characters = strcmp(vocabulary, "characters") == 0, bytes = strcmp(vocabulary, "bytes") == 0;
+    char *end = NULL;
+    long long count = strtoll(vocabulary, &end, 10);
+    bool number = !characters && !bytes;
+    if (s->data.path[0] == '\0') return fail_key(c, "data.path", "it is missing; give the text file");
+    if (number && (*end != '\0' || end == vocabulary || count < 1))
+        return fail_key(c, "model.vocabulary", "it is \"bytes\", \"characters\" or a number of tokens");
+    if (s->data.unit == UNIT_AUTO) s->data.unit = characters ? UNIT_CHARACTERS : UNIT_BYTES;
+    if ((characters && s->data.unit != UNIT_CHARACTERS) || (bytes && s->data.unit != UNIT_BYTES))
+        return fail_key(c, "data.unit", "it does not match model.vocabulary");
+    if (number && s->data.unit == UNIT_BYTES && count < 256)
+        return fail_key(c, "model.vocabulary", "bytes have 256 values; it is smaller than that");
+    return SLUICE_OK;
+}
+
+static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings *s)
+{
+    SL_TRY(check_name(c, "model.type", s->model.type, sl_model_names()));
+    SL_TRY(check_name(c, "data.type", s->data.type, "text, regression, classification"));
+    bool language = strcmp(s->model.type, "gpt2") == 0, text = strcmp(s->data.type, "text") == 0;
+    if (language != text)
+        return fail_key(c, "data.type", language ? "gpt2 reads text" : "text needs a language model, such as gpt2");
+    if (s->data.seed < 0) s->data.seed = s->seed;
+    if (text) {
+        if (s->model.loss == LOSS_MSE) return fail_key(c, "model.loss", "tokens need cross_entropy");
+        s->model.loss = LOSS_CROSS_ENTROPY;
+        return resolve_text_data(c, s);
+    }
+    return resolve_table_data(c, strcmp(s->data.type, "classification") == 0, s);
+}
+
+/* ---- Memory ---- */
+
+/* DeepSpeed's older and other names for the same settings. */
+static void resolve_placement(const sluice_config *c, sl_settings *s)
+{
+    if (s->zero.cpu_offload && s->zero.offload_optimizer < 0) s->zero.offload_optimizer = OFFLOAD_CPU;
+    if (s->zero.cpu_offload_param && s->zero.offload_param < 0) s->zero.offload_param = OFFLOAD_CPU;
+    if (s->activations.cpu_checkpointing) {
+        s->activations.device = 1;
+        if (!given(c, "activation_checkpointing.mode")) s->activations.mode = MODE_RECOMPUTE;
+    }
+    if (s->memory.levels < 0) s->memory.levels = 0;
+}
+
+/* ---- All of it ---- */
+
+static void write_notes(const sluice_config *c, const sl_settings *s, const sl_log *log)
+{
+    if (log == NULL) return;
+    if (s->evaluate.every > 0 && s->data.validation <= 0)
+        sl_log_write(log, SLUICE_LOG_WARNING, "evaluate.every has nothing to evaluate on; set data.validation above 0");
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        char where[SL_WHERE_BYTES];
+        if (row->fate != SL_KEY_NOTED || c->private_data->origins[i].line == 0) continue;
+        sl_log_write(log, SLUICE_LOG_NOTE, "%s%s has no effect: %s", sl_config_where(c, row, where, sizeof where),
+                     row->key, row->note);
+    }
+}
+
+sluice_status sl_config_resolve(const sluice_config *c, const sl_log *log, sl_settings *out)
+{
+    sl_settings s = c->settings;
+    SL_TRY(refuse_unbuilt(c));
+    SL_TRY(resolve_length(c, &s));
+    SL_TRY(resolve_batch(c, &s));
+    SL_TRY(resolve_optimizer(c, &s));
+    SL_TRY(resolve_groups(c, &s));
+    SL_TRY(resolve_schedule(c, &s));
+    SL_TRY(resolve_model_and_data(c, &s));
+    resolve_placement(c, &s);
+    write_notes(c, &s, log);
+    *out = s;
+    return SLUICE_OK;
+}
+
+sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, void *log_user)
+{
+    sl_settings ignored;
+    const sl_log to = { .fn = log, .user = log_user, .rank_count = RANKS };
+    if (c == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_config_check: the configuration is NULL");
+    return sl_config_resolve(c, &to, &ignored);
+}

@@ -1,0 +1,242 @@
+/* job.c: from settings to a ready engine. */
+#include "train/job.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/alloc.h"
+
+void sluice_job_options_init(sluice_job_options *o)
+{
+    *o = (sluice_job_options){ .size = sizeof *o, .tokens = 200, .temperature = 0.8 };
+}
+
+/* ---- data ---- */
+
+static int64_t vocabulary_size(const sl_settings *s)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(s->model.vocabulary, &end, 10);
+    return errno == 0 && *end == '\0' && end != s->model.vocabulary && n > 0 ? n : -1;
+}
+
+static sluice_status text_unit(const sl_settings *s, sl_text_unit *out)
+{
+    static const sl_text_unit by_choice[] = { SL_TEXT_BYTES, SL_TEXT_BYTES, SL_TEXT_CHARACTERS };
+    *out = by_choice[s->data.unit];
+    if (s->data.unit != 0) return SLUICE_OK;
+    if (strcmp(s->model.vocabulary, "characters") == 0) *out = SL_TEXT_CHARACTERS;
+    return SLUICE_OK;
+}
+
+static sluice_status open_text(sl_job *j, uint64_t seed)
+{
+    const sl_settings *s = &j->settings;
+    sl_text_unit unit;
+    if (s->data.path == NULL || s->data.path[0] == '\0')
+        return sl_fail(SLUICE_ERR_USAGE, "data.path is missing: name the text file to learn from (or --set data.path=FILE)");
+    SL_TRY(text_unit(s, &unit));
+    return sl_data_text(s->data.path, unit, s->model.context, s->data.validation, s->data.shuffle, seed, &j->data);
+}
+
+static sluice_status open_data(sl_job *j)
+{
+    const sl_settings *s = &j->settings;
+    uint64_t seed = (uint64_t)(s->data.seed >= 0 ? s->data.seed : s->seed);
+    int64_t features = s->data.features > 0 ? s->data.features : s->model.features;
+    int64_t outputs = s->data.outputs > 0 ? s->data.outputs : s->model.outputs;
+    if (strcmp(s->data.type, "text") == 0) return open_text(j, seed);
+    if (strcmp(s->data.type, "regression") == 0)
+        return sl_data_regression(s->data.samples, features, outputs, s->data.noise, s->data.validation, seed, &j->data);
+    if (strcmp(s->data.type, "classification") == 0)
+        return sl_data_classification(s->data.samples, features, outputs, s->data.validation, seed, &j->data);
+    return sl_fail(SLUICE_ERR_USAGE, "data.type \"%s\" is not known; there are text, regression, classification", s->data.type);
+}
+
+/* ---- model ---- */
+
+static sluice_status parse_hidden(const char *text, sl_model_options *m)
+{
+    for (const char *p = text; p != NULL && *p != '\0';) {
+        if (strchr("[], \n\t", *p) != NULL) {
+            p++;
+            continue;
+        }
+        char *end;
+        long long n = strtoll(p, &end, 10);
+        if (end == p || n <= 0 || m->hidden_count >= 16)
+            return sl_fail(SLUICE_ERR_USAGE, "model.hidden must be a list of at most 16 positive sizes, like [200, 200]; it is %s", text);
+        m->hidden[m->hidden_count++] = n;
+        p = end;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status resolve_vocabulary(const sl_job *j, int64_t *out)
+{
+    const sl_settings *s = &j->settings;
+    const sl_vocabulary *v = sl_data_text_vocabulary(j->data);
+    int64_t given = vocabulary_size(s);
+    *out = v != NULL ? v->size : given;
+    if (given > 0 && v != NULL && given < v->size)
+        return sl_fail(SLUICE_ERR_USAGE, "model.vocabulary is %lld, but the text has %d different tokens", (long long)given, v->size);
+    if (given > 0) *out = given;
+    return SLUICE_OK;
+}
+
+static sluice_status build_model(sl_job *j, int64_t batch)
+{
+    static const char *activations[] = { "none", "relu", "gelu", "silu" }, *losses[] = { "mse", "cross_entropy" };
+    const sl_settings *s = &j->settings;
+    sl_model_options m = { .type = s->model.type,
+                           .batch = batch,
+                           .features = s->model.features,
+                           .outputs = s->model.outputs,
+                           .activation = activations[s->model.activation],
+                           .loss = losses[s->model.loss],
+                           .bias = s->model.bias,
+                           .layers = s->model.layers,
+                           .heads = s->model.heads,
+                           .width = s->model.width,
+                           .context = s->model.context,
+                           .dropout = s->model.dropout,
+                           .norm_epsilon = s->model.norm_epsilon };
+    SL_TRY(parse_hidden(s->model.hidden, &m));
+    if (strcmp(m.type, "gpt2") == 0) SL_TRY(resolve_vocabulary(j, &m.vocabulary));
+    SL_TRY(sluice_graph_create(&j->graph));
+    SL_TRY(sl_model_build(j->graph, &m, &j->info));
+    return sluice_graph_check(j->graph);
+}
+
+/* The model's inputs must be what the data set can fill. */
+static sluice_status check_fit(const sl_job *j)
+{
+    bool text = sl_data_text_vocabulary(j->data) != NULL, wants_text = j->info.tokens_per_sample > 0;
+    if (text == wants_text) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" %s text, but data.type is \"%s\"", j->settings.model.type,
+                   wants_text ? "learns from" : "cannot read", j->settings.data.type);
+}
+
+/* ---- engine ---- */
+
+static void plan_options(const sl_job *j, sl_job_purpose purpose, sl_plan_options *p)
+{
+    static const sluice_place places[] = { SLUICE_PLACE_DEVICE, SLUICE_PLACE_HOST, SLUICE_PLACE_HOST };
+    const sl_settings *s = &j->settings;
+    *p = (sl_plan_options){ .budget = { s->memory.device, s->memory.host },
+                            .rank_count = 1,
+                            .stage = s->zero.stage,
+                            .parameters = s->zero.offload_param < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_param],
+                            .state = s->zero.offload_optimizer < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_optimizer],
+                            .state_ratio = s->zero.offload_optimizer_ratio,
+                            .activations = (sluice_activations)s->activations.mode,
+                            .offload_checkpoints = s->activations.device == 1,
+                            .levels = (int)s->memory.levels,
+                            .prefetch = (int)s->memory.prefetch,
+                            .accumulation = purpose == SL_JOB_TRAIN ? (int)s->accumulation : 1,
+                            .evaluation = purpose != SL_JOB_TRAIN || j->validates };
+}
+
+static void optim_options(const sl_settings *s, sl_optim_options *o)
+{
+    sluice_optimizer *q = &o->optimizer;
+    sluice_optimizer_init(q, (sluice_optimizer_kind)s->optimizer.type);
+    q->lr = s->optimizer.lr;
+    q->weight_decay = s->optimizer.weight_decay;
+    q->beta1 = s->optimizer.betas[0];
+    q->beta2 = s->optimizer.betas[1];
+    q->epsilon = s->optimizer.eps;
+    q->momentum = s->optimizer.momentum;
+    q->dampening = s->optimizer.dampening;
+    q->nesterov = s->optimizer.nesterov;
+    q->amsgrad = s->optimizer.amsgrad;
+    q->trust = s->optimizer.trust;
+    q->min_trust = s->optimizer.min_trust;
+    q->max_trust = s->optimizer.max_trust;
+    o->clip = s->gradient_clipping;
+    o->groups = s->groups;
+    o->group_count = s->group_count;
+}
+
+static sluice_status create_engine(sl_job *j, sl_job_purpose purpose)
+{
+    const sl_settings *s = &j->settings;
+    sl_engine_options e = { .training = purpose == SL_JOB_TRAIN,
+                            .data_bytes = j->data->ops->memory_bytes(j->data),
+                            .seed = (uint64_t)s->seed,
+                            .threads = s->threads > 0 ? (int)s->threads : 0,
+                            .guard = s->guard,
+                            .backend = s->null_backend ? &sl_null_backend : &sl_cpu_backend,
+                            .log = j->log };
+    plan_options(j, purpose, &e.plan);
+    optim_options(s, &e.optim);
+    if (j->graph->output >= 0) j->prediction_bytes = sl_value_bytes(&j->graph->values[j->graph->output]);
+    bool predicts = purpose == SL_JOB_GENERATE || (j->info.tokens_per_sample == 0 && e.plan.evaluation);
+    if (predicts) e.extra_bytes += j->prediction_bytes;
+    for (int v = 0; v < j->graph->value_count; v++)
+        if (j->graph->values[v].kind == SL_VALUE_INPUT) e.extra_bytes += sl_value_bytes(&j->graph->values[v]);
+    SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
+    SL_TRY(sl_batch_buffers_make(j->engine, &j->batch));
+    if (!predicts) return SLUICE_OK;
+    j->predictions = sl_alloc(j->prediction_bytes, "predictions");
+    return j->predictions != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
+sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
+{
+    j->log = (sl_log){ o->log, o->log_user, 0, 1 };
+    SL_TRY(sl_config_resolve((sluice_config *)c, &j->log, &j->settings));
+    if (purpose == SL_JOB_PLAN) {
+        j->settings.null_backend = true;
+        purpose = SL_JOB_TRAIN;
+    }
+    SL_TRY(open_data(j));
+    j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
+    SL_TRY(build_model(j, purpose == SL_JOB_GENERATE ? 1 : j->settings.micro_batch));
+    SL_TRY(check_fit(j));
+    return create_engine(j, purpose);
+}
+
+void sl_job_close(sl_job *j)
+{
+    sl_batch_buffers_free(&j->batch);
+    sl_free(j->predictions);
+    sluice_engine_destroy(j->engine);
+    sluice_graph_destroy(j->graph);
+    sluice_data_destroy(j->data);
+}
+
+sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
+{
+    const sl_settings *s = &j->settings;
+    uint64_t step = 0;
+    if (o->weights != NULL) return sl_weights_load(j->engine->exec, o->weights);
+    if (s->checkpoint.path[0] != '\0') SL_TRY(sl_checkpoint_load_weights(j->engine->exec, s->checkpoint.path, &step));
+    if (step > 0) {
+        j->engine->step = step;
+        return SLUICE_OK;
+    }
+    if (s->save[0] != '\0' && sl_path_exists(s->save)) return sl_weights_load(j->engine->exec, s->save);
+    return sl_fail(SLUICE_ERR_INPUT, "no weights to load: give --weights FILE, or a configuration whose checkpoint.path or save holds some");
+}
+
+void sl_job_plan_event(const sl_job *j, sluice_event *event)
+{
+    const sl_plan *p = j->engine->plan;
+    const sl_plan_totals *t = &p->totals;
+    *event = (sluice_event){ .kind = SLUICE_EVENT_PLAN,
+                             .ranks = p->options.rank_count,
+                             .stage = p->options.stage,
+                             .parameters = (uint64_t)sl_graph_parameter_elements(p->graph),
+                             .peak = { t->peak[SL_TIER_DEVICE], t->peak[SL_TIER_HOST], t->peak[SL_TIER_DISK] },
+                             .overhead_bytes = p->options.overhead_bytes,
+                             .state_parameters = t->state_parameters,
+                             .state_gradients = t->state_gradients,
+                             .state_optimizer = t->state_optimizer,
+                             .step_seconds = t->step_seconds,
+                             .moved_to_device = t->moved_to_device,
+                             .moved_to_host = t->moved_to_host };
+}

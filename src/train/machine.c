@@ -1,0 +1,157 @@
+/* machine.c: asks the operating system how much memory there is, and the CPU how fast it is. */
+#include "train/machine.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/alloc.h"
+#include "core/bytes.h"
+#include "core/thread.h"
+
+/* ---- memory ---- */
+
+static bool read_number(const char *path, uint64_t *out)
+{
+    char text[64];
+    FILE *f = fopen(path, "r");
+    if (f == NULL) return false;
+    bool ok = fgets(text, sizeof text, f) != NULL && text[0] >= '0' && text[0] <= '9';
+    if (ok) *out = strtoull(text, NULL, 10);
+    fclose(f);
+    return ok;
+}
+
+/* The numbers behind `key` at the start of a line, added up; 0 where there is none. */
+static uint64_t sum_of_lines(const char *path, const char *key)
+{
+    char line[256];
+    uint64_t bytes = 0, value;
+    size_t n = strlen(key);
+    FILE *f = fopen(path, "r");
+    if (f == NULL) return 0;
+    while (fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, key, n) == 0 && sscanf(line + n, " %" SCNu64, &value) == 1) bytes += value;
+    fclose(f);
+    return bytes;
+}
+
+/* The path of this process in cgroup hierarchy `controller` ("memory" for v1, "" for v2). */
+static bool cgroup_path(const char *controller, char *out, size_t room)
+{
+    char line[1024];
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    bool found = false;
+    if (f == NULL) return false;
+    while (!found && fgets(line, sizeof line, f) != NULL) {
+        char *list = strchr(line, ':');
+        char *path = list != NULL ? strchr(list + 1, ':') : NULL;
+        if (path == NULL) continue;
+        *path++ = '\0';
+        path[strcspn(path, "\n")] = '\0';
+        if (strcmp(list + 1, controller) != 0) continue;
+        found = snprintf(out, room, "%s", path) < (int)room;
+    }
+    fclose(f);
+    return found;
+}
+
+typedef struct cgroup_files {
+    const char *controller, *mount, *limit, *used, *file_key;
+} cgroup_files;
+
+static const cgroup_files hierarchies[] = {
+    { "memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file" },
+    { "", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file" },
+};
+
+/* Room left in one group of a hierarchy; UINT64_MAX where it sets no limit. */
+static uint64_t group_room(const cgroup_files *h, const char *path)
+{
+    char file[2048];
+    uint64_t limit, used = 0;
+    snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->limit);
+    if (!read_number(file, &limit)) return UINT64_MAX;
+    snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->used);
+    read_number(file, &used);
+    snprintf(file, sizeof file, "%s%s/memory.stat", h->mount, path);
+    uint64_t cache = sum_of_lines(file, h->file_key); /* page cache is given back under pressure: it does not count as used */
+    used = used > cache ? used - cache : 0;
+    return limit > used ? limit - used : 0;
+}
+
+/* A limit may sit on any ancestor, so every one of them is asked; inside a container the visible root is the group. */
+static uint64_t hierarchy_room(const cgroup_files *h)
+{
+    char path[1024];
+    uint64_t room = group_room(h, "");
+    if (!cgroup_path(h->controller, path, sizeof path)) return room;
+    for (char *slash; path[0] != '\0'; *slash = '\0') {
+        uint64_t here = group_room(h, path);
+        if (here < room) room = here;
+        slash = strrchr(path, '/');
+        if (slash == NULL) break;
+    }
+    return room;
+}
+
+uint64_t sl_memory_available(void)
+{
+    uint64_t kib = sum_of_lines("/proc/meminfo", "MemAvailable:");
+    uint64_t room = kib > 0 ? kib * 1024 : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < sizeof hierarchies / sizeof hierarchies[0]; i++) {
+        uint64_t group = hierarchy_room(&hierarchies[i]);
+        if (group < room) room = group;
+    }
+    return room;
+}
+
+uint64_t sl_memory_resident(void)
+{
+    unsigned long long total, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f == NULL) return 0;
+    if (fscanf(f, "%llu %llu", &total, &resident) != 2) resident = 0;
+    fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+uint64_t sl_memory_high_water(void)
+{
+    return 1024 * sum_of_lines("/proc/self/status", "VmHWM:");
+}
+
+void sl_machine_budgets(sl_plan_options *o, uint64_t available)
+{
+    /* `available` no longer contains what this process has already taken, which is most of the overhead: what is still to come
+     * is the difference. */
+    uint64_t resident = sl_memory_resident();
+    uint64_t to_come = o->overhead_bytes > resident ? o->overhead_bytes - resident : 0;
+    uint64_t room = available - available / 20;
+    room = room > to_come ? room - to_come : 0;
+    for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
+        if (o->budget[t] == 0 || o->budget[t] > room) o->budget[t] = room;
+    o->budget_together = room; /* the host tier gets what the device leaves */
+}
+
+/* ---- rates ---- */
+
+sluice_status sl_machine_isa(sl_isa *out)
+{
+    return sl_isa_choose(getenv("SLUICE_CPU"), out);
+}
+
+void sl_machine_describe(sl_isa isa, int threads, sl_machine *m)
+{
+    static const double gemm_per_thread[SL_ISA_COUNT] = { 1e9, 40e9, 100e9 };
+    sl_machine_default(m);
+    double shared = threads < 4 ? threads : 4; /* memory bandwidth saturates with a few cores */
+    m->gemm_flops = gemm_per_thread[isa] * threads;
+    m->vector_flops = gemm_per_thread[isa] * threads / 8;
+    m->device_bytes_per_second = 10e9 * shared;
+    m->update_bytes_per_second = 10e9 * shared;
+    m->link_bytes_per_second[0] = m->link_bytes_per_second[1] = 8e9;
+    m->copies_overlap = threads > 1;
+}

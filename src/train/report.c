@@ -1,0 +1,46 @@
+/* report.c: the plan's table once more, with what really happened beside it. */
+#include "train/report.h"
+
+#include "core/bytes.h"
+
+static void bytes_row(FILE *out, const char *name, uint64_t predicted, uint64_t measured)
+{
+    char a[32], b[32];
+    fprintf(out, "  %-28s %14s %14s\n", name, sl_format_bytes(predicted, a, sizeof a), sl_format_bytes(measured, b, sizeof b));
+}
+
+static double mean_seconds(const sluice_engine *e, sl_segment_kind k)
+{
+    uint64_t runs = e->segment_runs[k];
+    return runs > 1 ? e->segment_seconds[k] / (double)(runs - 1) : 0;
+}
+
+static void seconds_row(FILE *out, const sluice_engine *e, const char *name, sl_segment_kind k, int times)
+{
+    fprintf(out, "  %-28s %12.4g s %12.4g s\n", name, times * e->plan->segments[k].seconds, times * mean_seconds(e, k));
+}
+
+/* What the process took beyond its arenas. Pages of an arena that were never touched are not resident, so this is a lower bound. */
+static uint64_t outside_arenas(const sluice_engine *e)
+{
+    uint64_t high = sl_memory_high_water(), arenas = e->plan->totals.peak[SL_TIER_DEVICE] + e->plan->totals.peak[SL_TIER_HOST];
+    return high > arenas ? high - arenas : 0;
+}
+
+void sl_report_print(const sluice_engine *e, uint64_t moved_to_device, uint64_t moved_to_host, FILE *out)
+{
+    const sl_plan_totals *t = &e->plan->totals;
+    sl_device_stats stats;
+    sl_exec_stats(e->exec, &stats, NULL);
+    fprintf(out, "%-30s %14s %14s\n", "after the run", "predicted", "measured");
+    bytes_row(out, "device arena, peak", t->peak[SL_TIER_DEVICE], stats.observed_peak[SL_TIER_DEVICE]);
+    bytes_row(out, "host arena, peak", t->peak[SL_TIER_HOST], stats.observed_peak[SL_TIER_HOST]);
+    bytes_row(out, "outside the arenas", e->plan->options.overhead_bytes, outside_arenas(e));
+    bytes_row(out, "to device in a step", t->moved_to_device, moved_to_device);
+    bytes_row(out, "to host in a step", t->moved_to_host, moved_to_host);
+    int k = e->plan->options.accumulation;
+    seconds_row(out, e, "forward in a step", SL_SEGMENT_FORWARD, k);
+    seconds_row(out, e, "backward in a step", SL_SEGMENT_BACKWARD, k);
+    seconds_row(out, e, "update in a step", SL_SEGMENT_UPDATE, 1);
+    fprintf(out, "  planned in %.3g s, reserved in %.3g s; no memory was taken or released in a step\n", e->plan_seconds, e->reserve_seconds);
+}

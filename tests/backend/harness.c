@@ -1,0 +1,83 @@
+/* harness.c: see harness.h. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 256
+#define GAP       64
+
+static void add_device(test_device out[MAX_TEST_DEVICES], int *count, sl_isa isa, int threads)
+{
+    test_device *d = &out[(*count)++];
+    *d = (test_device){ .backend = &sl_cpu_backend, .isa = isa, .threads = threads };
+    snprintf(d->name, sizeof d->name, "%s %s, %d threads", d->backend->name, sl_isa_name(isa), threads);
+}
+
+int test_devices(test_device out[MAX_TEST_DEVICES])
+{
+    int count = 0;
+    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
+        sl_isa usable;
+        if (sl_isa_choose(sl_isa_name((sl_isa)isa), &usable) != SLUICE_OK) continue;
+        add_device(out, &count, usable, 1);
+        add_device(out, &count, usable, 2);
+    }
+    return count;
+}
+
+double test_uniform(test_random *r, double low, double high)
+{
+    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
+    return low + (high - low) * (double)(r->state >> 40) * 0x1p-24;
+}
+
+sl_span test_image_add(test_image *image, int64_t count)
+{
+    uint64_t offset = image->size == 0 ? 0 : (image->size + GAP + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    sl_span span = { SL_TIER_DEVICE, offset, (uint64_t)count * 4 };
+    uint8_t *bytes = realloc(image->bytes, offset + span.bytes);
+    if (bytes == NULL) abort();
+    memset(bytes + image->size, 0xff, offset + span.bytes - image->size);
+    image->bytes = bytes;
+    image->size = offset + span.bytes;
+    return span;
+}
+
+void test_image_free(test_image *image)
+{
+    free(image->bytes);
+    *image = (test_image){ 0 };
+}
+
+float *test_floats(const test_image *image, sl_span span)
+{
+    return (float *)(void *)(image->bytes + span.offset);
+}
+
+int32_t *test_indices(const test_image *image, sl_span span)
+{
+    return (int32_t *)(void *)(image->bytes + span.offset);
+}
+
+static sluice_status run_opened(const sl_backend *backend, sl_device *d, test_image *image, const sl_call *calls,
+                                int count)
+{
+    const sl_span all = { SL_TIER_DEVICE, 0, image->size };
+    SL_TRY(backend->reserve(d, SL_TIER_DEVICE, image->size));
+    SL_TRY(backend->upload(d, all, image->bytes));
+    for (int i = 0; i < count; i++) SL_TRY(backend->run(d, SL_STREAM_COMPUTE, &calls[i]));
+    SL_TRY(backend->synchronize(d));
+    return backend->download(d, image->bytes, all);
+}
+
+sluice_status test_run(const test_device *device, test_image *image, const sl_call *calls, int call_count)
+{
+    sl_device_options options = { .threads = device->threads, .isa = device->isa, .guard = true };
+    sl_device *d;
+    SL_TRY(device->backend->open(&options, &d));
+    sluice_status st = run_opened(device->backend, d, image, calls, call_count);
+    device->backend->close(d);
+    return st;
+}

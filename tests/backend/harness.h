@@ -1,0 +1,45 @@
+/* harness.h: runs single operations and whole graphs on every device variant of this machine, and on the reference.
+ *
+ * A test lays operands out in one image of the device's arena: 0xff between them (NaN as float, -1 as index), the last
+ * operand flush with the end. A kernel that reads outside its operands computes NaN, one that writes outside changes
+ * the image or dies on the guard. */
+#ifndef SLUICE_TEST_HARNESS_H
+#define SLUICE_TEST_HARNESS_H
+
+#include "backend/backend.h"
+#include "reference.h"
+
+typedef struct test_device {
+    const sl_backend *backend;
+    sl_isa isa;
+    int threads;
+    char name[32]; /* "cpu avx2, 2 threads" */
+} test_device;
+
+#define MAX_TEST_DEVICES 16
+/* Every backend that computes, on every instruction path of this CPU, with one and with two threads. Returns how many.
+ */
+int test_devices(test_device out[MAX_TEST_DEVICES]);
+
+/* Deterministic numbers for operands. */
+typedef struct test_random {
+    uint64_t state;
+} test_random;
+double test_uniform(test_random *r, double low, double high);
+
+/* Bytes of an arena, owned; test_image_free releases them. */
+typedef struct test_image {
+    uint8_t *bytes;
+    uint64_t size;
+} test_image;
+
+/* Appends an operand of `count` four-byte elements, 256-byte aligned, after a gap of 0xff. */
+sl_span test_image_add(test_image *image, int64_t count);
+void test_image_free(test_image *image);
+float *test_floats(const test_image *image, sl_span span);
+int32_t *test_indices(const test_image *image, sl_span span);
+
+/* Opens the device with an arena of exactly the image, uploads it, runs the calls in order, downloads it. */
+sluice_status test_run(const test_device *device, test_image *image, const sl_call *calls, int call_count);
+
+#endif

@@ -1,0 +1,319 @@
+/* ops_test.c: every operation on every device variant against the reference in double.
+ *
+ * For each case below: the result is close to the reference; all variants give the same bits; adding to an output
+ * equals the reference's sum; taking over an input's memory changes no bit; nothing outside the outputs is touched.
+ * Shapes are chosen for what kernels distinguish: tails shorter than sixteen lanes, several tasks, several blocks of a
+ * sum, one row, one column. */
+#include <string.h>
+
+#include "harness.h"
+#include "test.h"
+
+#define DEFAULT_TOLERANCE 1e-5
+
+typedef enum {
+    NORMAL,   /* -1.5 .. 1.5 */
+    WIDE,     /* -30 .. 30, and numbers beyond where exponentials reach their limits */
+    POSITIVE, /* 0.5 .. 1.5 */
+    LARGE,    /* 6 .. 8: as a log of a sum of exponentials of NORMAL numbers */
+    INDEX,    /* i32 below `classes` */
+    TARGET,   /* the same, every third one the ignored index */
+    COUNT,    /* the number of targets that are not ignored, or 3 */
+    COMPUTED, /* an output of the forward op on the inputs before it */
+} fill_kind;
+
+typedef struct op_case {
+    sl_op op;
+    sl_attrs attrs;
+    int inputs, outputs;
+    sl_shape in[SL_MAX_INPUTS], out[SL_MAX_OUTPUTS];
+    fill_kind fill[SL_MAX_INPUTS];
+    int32_t classes;
+    unsigned absent;  /* bit i: output i is not wanted */
+    double tolerance; /* relative to the element plus the output's root mean square; 0: DEFAULT_TOLERANCE */
+    bool exact;       /* elements only move: no tolerance */
+    bool evaluation;  /* not training */
+} op_case;
+
+#define SHAPE(...)                                                                                                     \
+    {                                                                                                                  \
+        .rank = (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), .dim = { __VA_ARGS__ }                    \
+    }
+#define SCALAR                                                                                                         \
+    {                                                                                                                  \
+        .rank = 0                                                                                                      \
+    }
+
+/* Cases of one input and one output of the same shape, of two inputs and one output, and so on. */
+#define UNARY(op_, ...)                                                                                                \
+    .op = SL_OP_##op_, .inputs = 1, .outputs = 1, .in = { SHAPE(__VA_ARGS__) }, .out = { SHAPE(__VA_ARGS__) }
+#define GRAD(op_, ...)                                                                                                 \
+    .op = SL_OP_##op_, .inputs = 2, .outputs = 1, .in = { SHAPE(__VA_ARGS__), SHAPE(__VA_ARGS__) },                    \
+    .out = { SHAPE(__VA_ARGS__) }
+#define IO(op_, inputs_, outputs_) .op = SL_OP_##op_, .inputs = inputs_, .outputs = outputs_
+
+#include "op_cases.h"
+
+#define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))
+
+static const sl_run_context run_context = {
+    .seed = 11, .step = 3, .micro = 2, .training = true, .seed_gradient = 0.25f
+};
+static const sl_run_context evaluation_context = { .seed = 11, .step = 3, .micro = 2, .seed_gradient = 0.25f };
+
+/* ---- One case laid out ---- */
+
+typedef struct layout {
+    test_image image;
+    sl_call call;
+    sl_attrs attrs;
+} layout;
+
+typedef enum { PLAIN, ACCUMULATING, IN_PLACE } variant;
+
+static const char *case_name(const op_case *c)
+{
+    static char text[160];
+    char shape[64];
+    snprintf(text, sizeof text, "%s %s (case %d)", sl_ops[c->op].name, sl_shape_text(&c->in[0], shape, sizeof shape),
+             (int)(c - cases));
+    return text;
+}
+
+static void fill_floats(const op_case *c, int input, float *p, int64_t n, test_random *r)
+{
+    static const float far[] = { 200.0f, -200.0f, 88.0f, -88.0f, -100.0f, 0.0f, -0.0f, 1e-30f, 1e5f, -1e5f };
+    const double low[] = { [NORMAL] = -1.5, [WIDE] = -30, [POSITIVE] = 0.5, [LARGE] = 6 };
+    const double high[] = { [NORMAL] = 1.5, [WIDE] = 30, [POSITIVE] = 1.5, [LARGE] = 8 };
+    fill_kind kind = c->fill[input];
+    for (int64_t i = 0; i < n; i++) {
+        if (kind == COUNT)
+            p[i] = 3.0f;
+        else if (kind == WIDE && i % 7 == 3)
+            p[i] = far[i / 7 % 10];
+        else
+            p[i] = (float)test_uniform(r, low[kind], high[kind]);
+    }
+}
+
+static void fill_indices(const op_case *c, int input, int32_t *p, int64_t n, test_random *r)
+{
+    for (int64_t i = 0; i < n; i++) {
+        p[i] = (int32_t)test_uniform(r, 0, c->classes);
+        if (c->fill[input] == TARGET && i % 3 == 1) p[i] = c->attrs.cross_entropy.ignore_index;
+    }
+}
+
+static bool is_index(const op_case *c, int input)
+{
+    return c->fill[input] == INDEX || c->fill[input] == TARGET;
+}
+
+static double *to_doubles(const layout *l, sl_span span, bool indices)
+{
+    int64_t n = (int64_t)(span.bytes / 4);
+    double *d = calloc((size_t)(n > 0 ? n : 1), sizeof *d);
+    for (int64_t i = 0; i < n; i++)
+        d[i] = indices ? (double)test_indices(&l->image, span)[i] : (double)test_floats(&l->image, span)[i];
+    return d;
+}
+
+/* What attention's gradient needs of its forward: out and lse, rounded as the forward would leave them. */
+static void compute_attention(const op_case *c, layout *l)
+{
+    int inputs = c->attrs.attention.packed ? 1 : 3;
+    ref_call ref = { .op = SL_OP_ATTENTION, .attrs = &c->attrs, .input_count = inputs, .output_count = 2 };
+    for (int i = 0; i < inputs; i++) ref.in[i] = (ref_tensor){ &c->in[i], to_doubles(l, l->call.inputs[i], false) };
+    for (int i = 0; i < 2; i++)
+        ref.out[i] = (ref_tensor){ &c->in[inputs + i], to_doubles(l, l->call.inputs[inputs + i], false) };
+    reference_run(&ref);
+    for (int i = 0; i < 2; i++) {
+        float *p = test_floats(&l->image, l->call.inputs[inputs + i]);
+        for (int64_t e = 0; e < sl_shape_elements(&c->in[inputs + i]); e++) p[e] = (float)ref.out[i].data[e];
+    }
+    for (int i = 0; i < inputs; i++) free(ref.in[i].data);
+    for (int i = 0; i < 2; i++) free(ref.out[i].data);
+}
+
+static void fill_inputs(const op_case *c, layout *l)
+{
+    bool computed = false;
+    for (int i = 0; i < c->inputs; i++) {
+        test_random r = { .state = (uint64_t)(c - cases) * 101 + (uint64_t)i };
+        int64_t n = sl_shape_elements(&c->in[i]);
+        if (c->fill[i] == COMPUTED)
+            computed = true;
+        else if (is_index(c, i))
+            fill_indices(c, i, test_indices(&l->image, l->call.inputs[i]), n, &r);
+        else
+            fill_floats(c, i, test_floats(&l->image, l->call.inputs[i]), n, &r);
+    }
+    if (computed) compute_attention(c, l);
+}
+
+static void make_layout(const op_case *c, variant v, layout *l)
+{
+    *l = (layout){ .attrs = c->attrs };
+    l->attrs.accumulate = v == ACCUMULATING ? (1u << c->outputs) - 1 : 0;
+    l->call =
+        (sl_call){ .op = c->op, .input_count = c->inputs, .output_count = c->outputs, .name = sl_ops[c->op].name };
+    l->call.context = c->evaluation ? &evaluation_context : &run_context;
+    for (int i = 0; i < c->inputs; i++) {
+        l->call.inputs[i] = test_image_add(&l->image, sl_shape_elements(&c->in[i]));
+        l->call.input_shapes[i] = &c->in[i];
+    }
+    fill_inputs(c, l);
+    for (int i = 0; i < c->outputs; i++) {
+        if (c->absent >> i & 1u) continue;
+        int64_t n = sl_shape_elements(&c->out[i]);
+        bool takes_over = v == IN_PLACE && i == 0;
+        l->call.outputs[i] = takes_over ? l->call.inputs[sl_ops[c->op].in_place] : test_image_add(&l->image, n);
+        l->call.output_shapes[i] = &c->out[i];
+        test_random r = { .state = 7 + (uint64_t)i };
+        for (int64_t e = 0; e < n && v == ACCUMULATING; e++)
+            test_floats(&l->image, l->call.outputs[i])[e] = (float)test_uniform(&r, -1, 1);
+    }
+}
+
+static sluice_status run_layout(const test_device *device, layout *l)
+{
+    l->call.attrs = &l->attrs; /* here, because a layout may have been copied */
+    return test_run(device, &l->image, &l->call, 1);
+}
+
+/* ---- What must hold of a result ---- */
+
+static void check_close(const op_case *c, const test_device *device, int output, const float *got,
+                        const double *expected, bool exact)
+{
+    int64_t n = sl_shape_elements(&c->out[output]);
+    double square = 0, tolerance = exact ? 0 : c->tolerance > 0 ? c->tolerance : DEFAULT_TOLERANCE;
+    for (int64_t i = 0; i < n; i++) square += expected[i] * expected[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        double error = fabs((double)got[i] - expected[i]);
+        if (error <= tolerance * (fabs(expected[i]) + sqrt(square))) continue;
+        test_fail(__FILE__, __LINE__, "%s, %s: output %d [%lld] = %.9g, expected %.9g", case_name(c), device->name,
+                  output, (long long)i, (double)got[i], expected[i]);
+        return;
+    }
+}
+
+/* The reference on the inputs of `before`, against the outputs of `after`. */
+static void check_reference(const op_case *c, const test_device *device, const layout *before, const layout *after)
+{
+    ref_call ref = { .op = c->op,
+                     .attrs = &before->attrs,
+                     .input_count = c->inputs,
+                     .output_count = c->outputs,
+                     .context = before->call.context };
+    for (int i = 0; i < c->inputs; i++)
+        ref.in[i] = (ref_tensor){ &c->in[i], to_doubles(before, before->call.inputs[i], is_index(c, i)) };
+    for (int i = 0; i < c->outputs; i++)
+        ref.out[i] =
+            (ref_tensor){ &c->out[i], c->absent >> i & 1u ? NULL : to_doubles(before, before->call.outputs[i], false) };
+    reference_run(&ref);
+    for (int i = 0; i < c->outputs; i++)
+        if (ref.out[i].data != NULL)
+            check_close(c, device, i, test_floats(&after->image, after->call.outputs[i]), ref.out[i].data,
+                        c->exact && before->attrs.accumulate == 0);
+    for (int i = 0; i < c->inputs; i++) free(ref.in[i].data);
+    for (int i = 0; i < c->outputs; i++) free(ref.out[i].data);
+}
+
+/* Everything but the outputs is as it was. */
+static void check_untouched(const op_case *c, const test_device *device, const layout *before, const layout *after)
+{
+    uint8_t *expected = malloc(before->image.size);
+    memcpy(expected, before->image.bytes, before->image.size);
+    for (int i = 0; i < c->outputs; i++) {
+        sl_span s = after->call.outputs[i];
+        memcpy(expected + s.offset, after->image.bytes + s.offset, s.bytes);
+    }
+    if (memcmp(expected, after->image.bytes, before->image.size) != 0)
+        test_fail(__FILE__, __LINE__, "%s, %s: wrote outside its outputs", case_name(c), device->name);
+    free(expected);
+}
+
+static void check_same_bits(const op_case *c, const test_device *device, const layout *first, const layout *other,
+                            const char *than)
+{
+    for (int i = 0; i < c->outputs; i++) {
+        sl_span a = first->call.outputs[i], b = other->call.outputs[i];
+        if (a.bytes == 0 || memcmp(first->image.bytes + a.offset, other->image.bytes + b.offset, a.bytes) == 0)
+            continue;
+        test_fail(__FILE__, __LINE__, "%s, %s: output %d has other bits than %s", case_name(c), device->name, i, than);
+    }
+}
+
+/* Runs a case on all variants of the device; `first` gets the first one's layout, to be freed by the caller. */
+static void run_everywhere(const op_case *c, variant v, layout *first)
+{
+    test_device devices[MAX_TEST_DEVICES];
+    int count = test_devices(devices);
+    layout before;
+    make_layout(c, v, &before);
+    *first = (layout){ 0 };
+    for (int i = 0; i < count; i++) {
+        layout l;
+        make_layout(c, v, &l);
+        sluice_status st = run_layout(&devices[i], &l);
+        if (st != SLUICE_OK) test_fail(__FILE__, __LINE__, "%s, %s: %s", case_name(c), devices[i].name, sluice_error());
+        check_untouched(c, &devices[i], &before, &l);
+        if (i == 0) {
+            check_reference(c, &devices[i], &before, &l);
+            *first = l;
+            continue;
+        }
+        check_same_bits(c, &devices[i], first, &l, devices[0].name);
+        test_image_free(&l.image);
+    }
+    test_image_free(&before.image);
+}
+
+/* ---- Tests ---- */
+
+TEST(every_op_that_computes_has_a_reference_and_a_case)
+{
+    for (int op = 0; op < SL_OP_ACCUMULATE; op++) {
+        if (sl_ops[op].view) continue;
+        bool found = false;
+        for (int i = 0; i < CASE_COUNT; i++) found = found || (int)cases[i].op == op;
+        if (!found) test_fail(__FILE__, __LINE__, "no case for %s in op_cases.h", sl_ops[op].name);
+        if (!reference_has((sl_op)op)) test_fail(__FILE__, __LINE__, "no reference for %s", sl_ops[op].name);
+        if (!sl_cpu_backend.supports((sl_op)op)) test_fail(__FILE__, __LINE__, "no kernel for %s", sl_ops[op].name);
+    }
+}
+
+TEST(results_are_close_to_the_reference_and_equal_in_bits_on_every_path)
+{
+    for (int i = 0; i < CASE_COUNT; i++) {
+        layout first;
+        run_everywhere(&cases[i], PLAIN, &first);
+        test_image_free(&first.image);
+    }
+}
+
+TEST(accumulating_ops_add_to_what_is_there)
+{
+    for (int i = 0; i < CASE_COUNT; i++) {
+        layout first;
+        if (!sl_ops[cases[i].op].accumulates) continue;
+        run_everywhere(&cases[i], ACCUMULATING, &first);
+        test_image_free(&first.image);
+    }
+}
+
+TEST(taking_over_an_input_changes_no_bit)
+{
+    for (int i = 0; i < CASE_COUNT; i++) {
+        const op_case *c = &cases[i];
+        int input = sl_ops[c->op].in_place;
+        if (input < 0 || !sl_shape_equal(&c->in[input], &c->out[0])) continue;
+        layout plain, taken;
+        run_everywhere(c, PLAIN, &plain);
+        run_everywhere(c, IN_PLACE, &taken);
+        check_same_bits(c, &(test_device){ .name = "in place" }, &plain, &taken, "out of place");
+        test_image_free(&plain.image);
+        test_image_free(&taken.image);
+    }
+}

@@ -1,0 +1,378 @@
+/* cli_test.c: what the program prints, and how it answers signals. */
+#include <dirent.h>
+#include <jansson.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "run.h"
+#include "test.h"
+
+static const char *new_folder(void)
+{
+    static char folder[4096];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    return folder;
+}
+
+/* ---- help and documentation ---- */
+
+TEST(help_lists_every_command_and_each_command_has_help)
+{
+    static const char *const commands[] = { "plan",    "train",  "eval",    "generate",
+                                            "inspect", "verify", "devices", "config" };
+    const char *folder = new_folder();
+    run_result all = run_sluice(folder, "--help");
+    CHECK_EQ(all.status, 0);
+    CHECK_CONTAINS(all.out, "exit status");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char arguments[64], usage[64];
+        snprintf(arguments, sizeof arguments, "%s --help", commands[i]);
+        snprintf(usage, sizeof usage, "usage: sluice %s", commands[i]);
+        run_result one = run_sluice(folder, arguments);
+        CHECK_EQ(one.status, 0);
+        CHECK_CONTAINS(one.out, usage);
+        CHECK_CONTAINS(one.out, "--help");
+        CHECK_STR(one.error, "");
+        CHECK_CONTAINS(all.out, commands[i]);
+        run_free(&one);
+    }
+    run_free(&all);
+}
+
+TEST(the_version_is_printed)
+{
+    run_result r = run_sluice(new_folder(), "--version");
+    CHECK_EQ(r.status, 0);
+    CHECK_STR(r.out, "sluice 0.1.0\n");
+    run_free(&r);
+}
+
+TEST(no_command_is_a_mistake_and_prints_the_usage)
+{
+    run_result r = run_sluice(new_folder(), "");
+    CHECK_EQ(r.status, 2);
+    CHECK_CONTAINS(r.error, "usage: sluice COMMAND");
+    CHECK_STR(r.out, "");
+    run_free(&r);
+}
+
+TEST(the_page_of_configuration_keys_is_up_to_date)
+{
+    run_result r = run_sluice(new_folder(), "config --markdown");
+    char *page = run_read(SLUICE_SOURCE_DIR "/docs/config.md");
+    CHECK_EQ(r.status, 0);
+    if (strcmp(r.out, page) != 0)
+        test_fail(__FILE__, __LINE__, "docs/config.md differs; run: sluice config --markdown > docs/config.md");
+    free(page);
+    run_free(&r);
+}
+
+TEST(every_example_configuration_is_valid)
+{
+    const char *folder = new_folder();
+    DIR *examples = opendir(SLUICE_SOURCE_DIR "/examples");
+    REQUIRE(examples != NULL);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(examples)) != NULL;) {
+        char arguments[4096];
+        if (strstr(entry->d_name, ".json") == NULL) continue;
+        snprintf(arguments, sizeof arguments, "config '" SLUICE_SOURCE_DIR "/examples/%s'", entry->d_name);
+        run_result r = run_sluice(folder, arguments);
+        if (r.status != 0) test_fail(__FILE__, __LINE__, "%s: %s", entry->d_name, r.error);
+        run_free(&r);
+        count++;
+    }
+    closedir(examples);
+    CHECK(count >= 4);
+}
+
+TEST(the_effective_configuration_contains_what_was_set)
+{
+    const char *folder = new_folder();
+    json_error_t error;
+    run_write_config(folder, "a.json", "");
+    run_result r = run_sluice(folder, "config a.json --set optimizer.params.lr=0.25 --set zero_optimization.stage=2");
+    CHECK_EQ(r.status, 0);
+    json_t *root = json_loads(r.out, 0, &error);
+    REQUIRE(root != NULL);
+    json_t *params = json_object_get(json_object_get(root, "optimizer"), "params");
+    CHECK_NEAR(json_number_value(json_object_get(params, "lr")), 0.25, 0);
+    CHECK_EQ(json_integer_value(json_object_get(json_object_get(root, "zero_optimization"), "stage")), 2);
+    json_decref(root);
+    run_free(&r);
+}
+
+/* ---- events ---- */
+
+/* Line `index` of a text, parsed; NULL past the end. */
+static json_t *event_line(const char *text, int index)
+{
+    json_error_t error;
+    for (int i = 0; i < index; i++) {
+        text = strchr(text, '\n');
+        if (text == NULL) return NULL;
+        text++;
+    }
+    size_t length = strcspn(text, "\n");
+    return length > 0 ? json_loadb(text, length, JSON_REJECT_DUPLICATES, &error) : NULL;
+}
+
+/* The fields of each event, exactly; nested ones with a dot. */
+static const struct {
+    const char *event;
+    const char *fields[24];
+} schemas[] = {
+    { "plan",
+      { "ranks", "stage", "parameters", "peak_bytes.device", "peak_bytes.host", "peak_bytes.disk", "overhead_bytes",
+        "state_bytes.parameters", "state_bytes.gradients", "state_bytes.optimizer", "step_seconds",
+        "moved_bytes.to_device", "moved_bytes.to_host", "moved_bytes.disk_read", "moved_bytes.disk_write",
+        "comm_bytes.gather", "comm_bytes.reduce" } },
+    { "resumed", { "step" } },
+    { "step", { "step", "epoch", "loss", "lr", "grad_norm", "seconds", "samples", "tokens", "skipped", "loss_scale" } },
+    { "eval", { "step", "loss", "accuracy" } },
+    { "saved", { "step", "path" } },
+    { "epoch", { "step", "epoch", "loss", "seconds" } },
+    { "end",
+      { "steps", "peak_bytes.device", "peak_bytes.host", "peak_bytes.disk", "moved_bytes.to_device",
+        "moved_bytes.to_host", "moved_bytes.disk_read", "moved_bytes.disk_write", "comm_bytes.gather",
+        "comm_bytes.reduce", "speculated", "rolled_back", "weights_sha256", "state_sha256" } },
+};
+
+static json_t *field_of(json_t *object, const char *dotted)
+{
+    char section[64];
+    const char *dot = strchr(dotted, '.');
+    if (dot == NULL) return json_object_get(object, dotted);
+    snprintf(section, sizeof section, "%.*s", (int)(dot - dotted), dotted);
+    return json_object_get(json_object_get(object, section), dot + 1);
+}
+
+static void check_event(json_t *event)
+{
+    const char *name = json_string_value(json_object_get(event, "event"));
+    for (size_t i = 0; name != NULL && i < sizeof schemas / sizeof schemas[0]; i++) {
+        if (strcmp(name, schemas[i].event) != 0) continue;
+        for (int f = 0; f < 24 && schemas[i].fields[f] != NULL; f++)
+            if (field_of(event, schemas[i].fields[f]) == NULL)
+                test_fail(__FILE__, __LINE__, "%s lacks %s", name, schemas[i].fields[f]);
+        return;
+    }
+    test_fail(__FILE__, __LINE__, "event %s is not known", name != NULL ? name : "without a name");
+}
+
+/* How many events of one name a text holds; every line must be a known event. */
+static int count_events(const char *text, const char *wanted)
+{
+    int count = 0;
+    json_t *event;
+    for (int i = 0; (event = event_line(text, i)) != NULL; i++) {
+        const char *name = json_string_value(json_object_get(event, "event"));
+        check_event(event);
+        count += name != NULL && strcmp(name, wanted) == 0;
+        json_decref(event);
+    }
+    return count;
+}
+
+TEST(json_output_is_one_known_event_a_line_and_nothing_else)
+{
+    const char *folder = new_folder();
+    int lines = 0, events = 0;
+    run_write_config(folder, "a.json",
+                     ", \"checkpoint\": {\"path\": \"run\", \"every\": 2}, \"evaluate\": {\"every\": 2}");
+    run_result r = run_sluice(folder, "train a.json --json --set data.validation=0.2");
+    CHECK_EQ(r.status, 0);
+    CHECK_STR(r.error, "");
+    for (const char *c = r.out; *c != '\0'; c++) lines += *c == '\n';
+    for (size_t i = 0; i < sizeof schemas / sizeof schemas[0]; i++) events += count_events(r.out, schemas[i].event);
+    CHECK_EQ(events, lines);
+    CHECK_EQ(count_events(r.out, "plan"), 1);
+    CHECK_EQ(count_events(r.out, "step"), 5);
+    CHECK_EQ(count_events(r.out, "end"), 1);
+    CHECK_EQ(count_events(r.out, "saved"), 3);
+    CHECK(count_events(r.out, "eval") >= 3);
+    run_free(&r);
+}
+
+TEST(quiet_training_prints_nothing)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", "");
+    run_result r = run_sluice(folder, "train a.json --quiet");
+    CHECK_EQ(r.status, 0);
+    CHECK_STR(r.out, "");
+    CHECK_STR(r.error, "");
+    run_free(&r);
+}
+
+TEST(training_prints_the_plan_then_plain_lines_where_there_is_no_terminal)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", "");
+    run_result r = run_sluice(folder, "train a.json");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.out, "device");
+    CHECK_CONTAINS(r.out, "step 1/5  loss ");
+    CHECK_CONTAINS(r.out, "step 5/5  loss ");
+    CHECK_CONTAINS(r.out, "samples/s");
+    CHECK_CONTAINS(r.out, "weights sha256 ");
+    CHECK(strchr(r.out, '\r') == NULL);
+    CHECK(strchr(r.out, '\033') == NULL);
+    run_free(&r);
+}
+
+TEST(lines_come_as_often_as_steps_per_print_says)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", ", \"steps_per_print\": 3");
+    run_result r = run_sluice(folder, "train a.json");
+    CHECK_CONTAINS(r.out, "step 1/5  loss ");
+    CHECK_CONTAINS(r.out, "step 3/5  loss ");
+    CHECK(strstr(r.out, "step 2/5") == NULL);
+    CHECK(strstr(r.out, "step 4/5") == NULL);
+    run_free(&r);
+}
+
+TEST(keys_without_effect_are_noted_on_standard_error_alone)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", ", \"zero_optimization\": {\"overlap_comm\": true}");
+    run_result r = run_sluice(folder, "train a.json --json");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.error, "sluice: note: a.json:3: zero_optimization.overlap_comm has no effect");
+    CHECK_EQ(count_events(r.out, "step"), 5);
+    run_free(&r);
+}
+
+/* ---- plan, eval, inspect ---- */
+
+TEST(plan_prints_a_table_or_one_event)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", "");
+    run_result text = run_sluice(folder, "plan a.json"), json = run_sluice(folder, "plan a.json --json");
+    CHECK_EQ(text.status, 0);
+    CHECK_CONTAINS(text.out, "device");
+    CHECK_EQ(json.status, 0);
+    CHECK_EQ(count_events(json.out, "plan"), 1);
+    run_free(&text);
+    run_free(&json);
+}
+
+TEST(weights_that_were_saved_can_be_evaluated_inspected_and_verified)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", ", \"save\": \"w.safetensors\"");
+    run_result train = run_sluice(folder, "train a.json --quiet"), eval = run_sluice(folder, "eval a.json --json"),
+               inspect = run_sluice(folder, "inspect w.safetensors"),
+               verify = run_sluice(folder, "verify w.safetensors");
+    CHECK_EQ(train.status, 0);
+    CHECK_EQ(eval.status, 0);
+    CHECK_EQ(count_events(eval.out, "eval"), 1);
+    CHECK_EQ(inspect.status, 0);
+    CHECK_CONTAINS(inspect.out, "weight");
+    CHECK_EQ(verify.status, 0);
+    run_free(&train);
+    run_free(&eval);
+    run_free(&inspect);
+    run_free(&verify);
+}
+
+/* ---- signals ---- */
+
+/* Waits until the running program has written `part` to its output; a minute is for ever here. */
+static bool wait_for_output(const char *folder, const char *part)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/out", folder);
+    for (int i = 0; i < 6000; i++) {
+        char *text = run_read(path);
+        bool found = strstr(text, part) != NULL;
+        free(text);
+        if (found) return true;
+        usleep(10000);
+    }
+    return false;
+}
+
+#define LONG_RUN       ", \"checkpoint\": {\"path\": \"run\"}"
+#define LONG_ARGUMENTS "train a.json --json --set steps=100000000"
+
+static void check_stopped_by(int signal_number)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", LONG_RUN);
+    pid_t child = run_start(folder, LONG_ARGUMENTS);
+    CHECK(wait_for_output(folder, "\"event\":\"step\""));
+    kill(child, signal_number);
+    run_result r = run_wait(folder, child);
+    CHECK_EQ(r.status, 75);
+    CHECK_CONTAINS(r.error, "sluice: stopped");
+    CHECK_CONTAINS(r.out, "\"event\":\"saved\"");
+    run_free(&r);
+}
+
+TEST(sigterm_finishes_the_step_saves_and_exits_75)
+{
+    check_stopped_by(SIGTERM);
+}
+
+TEST(sigint_finishes_the_step_saves_and_exits_75)
+{
+    check_stopped_by(SIGINT);
+}
+
+TEST(sigusr1_saves_and_goes_on)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", LONG_RUN);
+    pid_t child = run_start(folder, LONG_ARGUMENTS);
+    CHECK(wait_for_output(folder, "\"event\":\"step\""));
+    kill(child, SIGUSR1);
+    CHECK(wait_for_output(folder, "\"event\":\"saved\""));
+    kill(child, SIGTERM);
+    run_result r = run_wait(folder, child);
+    CHECK_EQ(r.status, 75);
+    CHECK(count_events(r.out, "saved") >= 1);
+    run_free(&r);
+}
+
+TEST(a_stopped_run_resumes_and_ends_with_the_weights_of_an_uninterrupted_one)
+{
+    const char *folder = new_folder();
+    char hash[2][65] = { "", "" };
+    run_write_config(folder, "a.json", ", \"checkpoint\": {\"path\": \"run\"}");
+    run_result first = run_sluice(folder, "train a.json --quiet --set steps=3"),
+               second = run_sluice(folder, "train a.json --json --resume"),
+               whole = run_sluice(folder, "train a.json --json --set checkpoint.path=other");
+    CHECK_EQ(first.status, 0);
+    CHECK_EQ(count_events(second.out, "resumed"), 1);
+    CHECK_EQ(count_events(second.out, "step"), 2);
+    const run_result *results[] = { &second, &whole };
+    for (int i = 0; i < 2; i++) {
+        const char *found = strstr(results[i]->out, "\"weights_sha256\":\"");
+        if (found != NULL) snprintf(hash[i], 65, "%s", found + strlen("\"weights_sha256\":\""));
+    }
+    CHECK_EQ(strlen(hash[0]), 64);
+    CHECK_STR(hash[0], hash[1]);
+    run_free(&first);
+    run_free(&second);
+    run_free(&whole);
+}
+
+TEST(a_reader_that_goes_away_stops_the_run_after_a_save)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", LONG_RUN);
+    /* head leaves after two lines; the program's own exit status is kept in a file */
+    run_result r = run_sluice(folder, "--version >/dev/null; { '" SLUICE_BINARY_DIR "/sluice' " LONG_ARGUMENTS
+                                      " 2>err; echo $? >status; } | head -n 2 >/dev/null");
+    char path[4400];
+    snprintf(path, sizeof path, "%s/status", folder);
+    char *status = run_read(path);
+    CHECK_STR(status, "6\n");
+    snprintf(path, sizeof path, "%s/run/latest", folder);
+    CHECK(access(path, F_OK) == 0);
+    free(status);
+    run_free(&r);
+}

@@ -1,0 +1,22 @@
+/* fixture.h: a random model with its plan. */
+#ifndef SLUICE_TEST_PLAN_FIXTURE_H
+#define SLUICE_TEST_PLAN_FIXTURE_H
+
+#include "optim/optim.h"
+#include "plan/plan.h"
+#include "support/random_model.h"
+
+typedef struct planned {
+    sluice_graph *graph;
+    sl_optim *optim;
+    sl_machine machine;
+    sl_plan_options options;
+    sl_plan *plan;
+} planned;
+
+/* Builds, differentiates and plans the model of `seed` with fx->options, which plan_options_default has set. */
+sluice_status plan_model(planned *fx, uint64_t seed);
+void plan_options_default(sl_plan_options *o);
+void planned_free(planned *fx);
+
+#endif

@@ -1,0 +1,193 @@
+/* plan_test.c: what the passes decide. */
+#include <limits.h>
+
+#include "core/alloc.h"
+#include "core/bytes.h"
+#include "fixture.h"
+#include "test.h"
+
+#define SEED 4242
+
+TEST(every_offset_is_a_multiple_of_256_and_permanent_buffers_lie_lowest)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    REQUIRE_OK(plan_model(&fx, SEED));
+    uint64_t permanents_end = 0;
+    for (int i = 0; i < fx.plan->buffer_count; i++) {
+        const sl_buffer *b = &fx.plan->buffers[i];
+        CHECK_EQ(b->offset % SL_ALIGNMENT, 0);
+        if (b->permanent && b->tier == SL_TIER_DEVICE && b->offset + b->bytes > permanents_end) permanents_end = b->offset + b->bytes;
+    }
+    for (int i = 0; i < fx.plan->buffer_count; i++)
+        if (!fx.plan->buffers[i].permanent && fx.plan->buffers[i].tier == SL_TIER_DEVICE && fx.plan->buffers[i].bytes > 0)
+            CHECK(fx.plan->buffers[i].offset >= permanents_end);
+    planned_free(&fx);
+}
+
+TEST(bytes_are_reused_when_lifetimes_allow)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    REQUIRE_OK(plan_model(&fx, SEED));
+    CHECK(fx.plan->totals.peak[SL_TIER_DEVICE] < fx.plan->totals.naive[SL_TIER_DEVICE]);
+    CHECK_EQ(fx.plan->totals.copies, 0);
+    CHECK(fx.plan->totals.copies_naive > 0);
+    planned_free(&fx);
+}
+
+/* Host link per parameter and step: a gradient out and a weight in; parameters on the host also go in for every forward and
+ * backward, except the last level, which stays from one to the other. */
+TEST(moved_bytes_follow_the_formulas)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    fx.options.evaluation = false;
+    fx.options.state = SLUICE_PLACE_HOST;
+    fx.options.parameters = SLUICE_PLACE_DEVICE;
+    REQUIRE_OK(plan_model(&fx, SEED));
+    uint64_t bytes = (uint64_t)sl_graph_parameter_elements(fx.graph) * sizeof(float);
+    CHECK_EQ(fx.plan->totals.moved_to_host, bytes);
+    CHECK_EQ(fx.plan->totals.moved_to_device, bytes);
+    planned_free(&fx);
+
+    planned staged = { 0 };
+    plan_options_default(&staged.options);
+    staged.options.evaluation = false;
+    staged.options.levels = 1;
+    staged.options.state = staged.options.parameters = SLUICE_PLACE_HOST;
+    REQUIRE_OK(plan_model(&staged, SEED));
+    CHECK_EQ(staged.plan->totals.moved_to_host, bytes);
+    CHECK_EQ(staged.plan->totals.moved_to_device, bytes); /* one level: fetched once, kept for backward */
+    planned_free(&staged);
+}
+
+TEST(state_bytes_are_weight_gradient_and_two_moments)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    REQUIRE_OK(plan_model(&fx, SEED));
+    uint64_t bytes = (uint64_t)sl_graph_parameter_elements(fx.graph) * sizeof(float);
+    CHECK_EQ(fx.plan->totals.state_parameters, bytes);
+    CHECK_EQ(fx.plan->totals.state_gradients, bytes);
+    CHECK_EQ(fx.plan->totals.state_optimizer, 2 * bytes);
+    planned_free(&fx);
+}
+
+TEST(half_of_the_state_goes_to_the_host_by_ratio)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    fx.options.state = SLUICE_PLACE_HOST;
+    fx.options.state_ratio = 0.5;
+    fx.options.parameters = SLUICE_PLACE_DEVICE;
+    REQUIRE_OK(plan_model(&fx, SEED));
+    int trainable = 0;
+    for (int i = 0; i < fx.graph->layer_count; i++) trainable += fx.plan->layers[i].gradient >= 0;
+    CHECK(fx.plan->totals.host_state_layers > 0);
+    CHECK(fx.plan->totals.host_state_layers < trainable);
+    planned_free(&fx);
+}
+
+TEST(the_refusal_names_bytes_and_remedies)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    fx.options.budget[SL_TIER_DEVICE] = 1000;
+    fx.options.activations = SLUICE_ACTIVATIONS_KEEP;
+    CHECK_EQ(plan_model(&fx, SEED), SLUICE_ERR_NO_FIT);
+    CHECK_CONTAINS(sluice_error(), "memory.device has 1000 bytes");
+    CHECK_CONTAINS(sluice_error(), "are missing");
+    CHECK_CONTAINS(sluice_error(), "activation_checkpointing.mode");
+    CHECK_CONTAINS(sluice_error(), "train_micro_batch_size_per_gpu");
+    planned_free(&fx);
+}
+
+TEST(tiers_that_share_one_memory_are_held_to_their_sum)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    fx.options.state = fx.options.parameters = SLUICE_PLACE_HOST;
+    fx.options.budget_together = 4096;
+    CHECK_EQ(plan_model(&fx, SEED), SLUICE_ERR_NO_FIT);
+    CHECK_CONTAINS(sluice_error(), "the memory this process may use has 4096 bytes");
+    planned_free(&fx);
+}
+
+/* Transfers that a long kernel can cover are hidden; without overlap all of them are exposed. */
+TEST(cost_exposes_transfers_only_where_compute_cannot_cover_them)
+{
+    double exposed[2];
+    for (int overlap = 0; overlap < 2; overlap++) {
+        planned fx = { 0 };
+        plan_options_default(&fx.options);
+        fx.options.parameters = fx.options.state = SLUICE_PLACE_HOST;
+        REQUIRE_OK(plan_model(&fx, SEED));
+        sl_plan *second = NULL;
+        fx.machine.copies_overlap = overlap == 1;
+        fx.machine.kernel_latency = 1e-3;
+        fx.machine.link_latency = 1e-5;
+        REQUIRE_OK(sl_plan_create(fx.graph, &fx.machine, &fx.options, &second));
+        const sl_segment *s = &second->segments[SL_SEGMENT_FORWARD];
+        exposed[overlap] = s->exposed[SL_STREAM_TO_DEVICE];
+        CHECK(s->busy[SL_STREAM_TO_DEVICE] > 0);
+        if (overlap == 0) CHECK_NEAR(exposed[0], s->busy[SL_STREAM_TO_DEVICE], 1e-12);
+        sl_plan_destroy(second);
+        planned_free(&fx);
+    }
+    CHECK(exposed[1] < exposed[0]);
+}
+
+TEST(the_same_input_gives_the_same_plan)
+{
+    planned a = { 0 }, b = { 0 };
+    plan_options_default(&a.options);
+    a.options.budget[SL_TIER_DEVICE] = 40000;
+    b.options = a.options;
+    REQUIRE_OK(plan_model(&a, SEED));
+    REQUIRE_OK(plan_model(&b, SEED));
+    REQUIRE(a.plan->step_count == b.plan->step_count && a.plan->buffer_count == b.plan->buffer_count);
+    for (int i = 0; i < a.plan->buffer_count; i++) CHECK_EQ(a.plan->buffers[i].offset, b.plan->buffers[i].offset);
+    planned_free(&a);
+    planned_free(&b);
+}
+
+TEST(every_failing_allocation_while_planning_ends_cleanly)
+{
+    sl_alloc_stats before, after;
+    bool done = false;
+    sl_alloc_get_stats(&before);
+    for (int64_t n = 1; !done && n < 5000; n++) {
+        planned fx = { 0 };
+        plan_options_default(&fx.options);
+        sl_alloc_fail_nth(n, 0);
+        sluice_status st = plan_model(&fx, SEED);
+        sl_alloc_fail_nth(0, 0);
+        CHECK(st == SLUICE_OK || st == SLUICE_ERR_NO_MEMORY);
+        done = st == SLUICE_OK;
+        planned_free(&fx);
+    }
+    CHECK(done);
+    sl_alloc_get_stats(&after);
+    CHECK_EQ(after.live_bytes, before.live_bytes);
+}
+
+TEST(the_printed_plan_names_memory_movement_and_time)
+{
+    planned fx = { 0 };
+    char *text = NULL;
+    size_t bytes = 0;
+    plan_options_default(&fx.options);
+    fx.options.parameters = SLUICE_PLACE_HOST;
+    REQUIRE_OK(plan_model(&fx, SEED));
+    FILE *f = open_memstream(&text, &bytes);
+    REQUIRE(f != NULL);
+    sl_plan_print(fx.plan, f);
+    sl_plan_print_steps(fx.plan, f);
+    fclose(f);
+    const char *parts[] = { "parameters", "optimizer state", "activations", "arena", "budget", "outside the arenas", "moved in a step",
+                            "expected step", "exposed", "forward", "backward", "copy" };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) CHECK_CONTAINS(text, parts[i]);
+    free(text);
+    planned_free(&fx);
+}
