@@ -1,9 +1,9 @@
 /* gemm.c: packing, the register tile, and the cut of a product into tasks.
  *
  * A task owns a tile of C. It walks k in blocks; for each it packs its columns of B (they stay in the second-level
- * cache), then packs A one panel at a time (it stays in the first) and runs the register tile over all panels of B.
- * Tasks pack for themselves: with tiles of some hundred rows and columns that costs a few per cent and needs no memory
- * that threads would share. */
+ * cache), then packs A some panels at a time and runs the register tile of each over all panels of B. Tasks pack for
+ * themselves: with tiles of some hundred rows and columns that costs a few per cent and needs no memory that threads
+ * would share. */
 #include "backend/cpu/kernels/gemm.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -116,8 +116,8 @@ static void pack_along(float *dst, int64_t width, const float *src, int64_t k_st
             for (int v = 0; v < SL_TILE_VECTORS; v++)
                 v16_store(dst + p * width + v * SL_LANES, v16_load(src + p * k_stride + v * SL_LANES));
     } else if (lanes == width && lanes < SL_LANES && k_stride + lanes >= SL_LANES) {
-        /* whole vectors: what is read too much lies in the next row, what is stored too much the next row mends */
-        for (; p + 1 < k; p++) v16_store(dst + p * width, v16_load(src + p * k_stride));
+        /* whole vectors: reading runs on into the next row, storing into what later rows mend, never past the panel */
+        for (; p * width + SL_LANES <= k * width; p++) v16_store(dst + p * width, v16_load(src + p * k_stride));
     }
     for (; p < k; p++) {
         for (int64_t i = 0; i < lanes; i++) dst[p * width + i] = src[p * k_stride + i];
