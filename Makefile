@@ -6,6 +6,7 @@ CMAKE    ?= cmake
 JOBS     ?= $(shell nproc)
 PREFIX   ?= /usr/local
 FLAGS    ?=
+MAKEFLAGS += --no-print-directory
 
 .PHONY: all deps configure demo test test-long bench asan install uninstall clean format docs
 .NOTPARALLEL: # the targets are steps; each is parallel inside
@@ -25,7 +26,8 @@ deps:
 
 # Two minutes on two cores: a small GPT learns from this project's own source, then writes some.
 demo: deps configure
-	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target sluice_program
+	@echo "building the program in $(BUILD) ..."
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target sluice_program > $(BUILD)/demo.log 2>&1 || { cat $(BUILD)/demo.log; exit 1; }
 	@scripts/demo $(BUILD)
 
 test: deps all
@@ -42,7 +44,7 @@ bench: deps all
 
 # The whole test suite under the address and undefined-behaviour sanitizers.
 asan: deps
-	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan FLAGS="$(FLAGS) -DSLUICE_SANITIZE=ON"
+	@$(MAKE) all BUILD=$(BUILD)-asan FLAGS="$(FLAGS) -DSLUICE_SANITIZE=ON"
 	@tests/run $(BUILD)-asan
 
 install: all

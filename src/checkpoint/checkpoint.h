@@ -40,9 +40,12 @@ typedef struct sl_checkpoint_slots { /* names of the optimizer's state tensors *
 sluice_status sl_checkpoint_save(sl_exec *x, const sl_checkpoint_slots *slots, const sl_checkpoint_meta *meta,
                                  const char *folder, int keep, char *path);
 /* Loads the newest checkpoint that verifies into exec. None there: SLUICE_OK with meta->step 0. All damaged:
- * SLUICE_ERR_INPUT. One of another model or optimizer: SLUICE_ERR_INPUT naming the tensor. */
+ * SLUICE_ERR_INPUT, or SLUICE_ERR_IO where the newest cannot be read. One of another model or optimizer:
+ * SLUICE_ERR_INPUT naming the tensor. */
 sluice_status sl_checkpoint_load(sl_exec *x, const sl_checkpoint_slots *slots, const char *folder,
                                  const char *model_sha256, const sl_log *log, sl_checkpoint_meta *meta);
+/* The highest step that has a folder here, whole or not; 0: none. */
+sluice_status sl_checkpoint_newest(const char *folder, uint64_t *step);
 /* Removes half-written leftovers (step-*.tmp) of killed runs, and puts a step-*.old that a killed save left alone back
  * in place. Needs the folder's lock. A missing folder is fine. */
 sluice_status sl_checkpoint_clean(const char *folder);

@@ -121,3 +121,15 @@ sluice_status sl_checkpoint_clean(const char *folder)
     sl_entries_free(&e);
     return st;
 }
+
+sluice_status sl_checkpoint_newest(const char *folder, uint64_t *step)
+{
+    sl_entries e;
+    uint64_t newest = 0;
+    SL_TRY(sl_entries_read(folder, &e));
+    for (int64_t i = 0; i < e.count; i++)
+        if (e.list[i].kind != SL_ENTRY_TMP && e.list[i].step > newest) newest = e.list[i].step;
+    sl_entries_free(&e);
+    *step = newest;
+    return SLUICE_OK;
+}

@@ -190,7 +190,7 @@ static void print_checkpoint_text(const sl_manifest *m, const char *path, FILE *
     fprintf(out,
             "  step %" PRIu64 " (%" PRIu64 " applied), seed %" PRIu64 ", data position %" PRIu64 ", loss scale %g\n",
             m->meta.step, m->meta.applied_steps, m->meta.seed, m->meta.data_position, m->meta.loss_scale);
-    fprintf(out, "  model %s, kernels %s\n", m->meta.model_sha256, m->meta.kernels);
+    fprintf(out, "  model %s, kernels %s\n", sl_quote(m->meta.model_sha256).text, sl_quote(m->meta.kernels).text);
     fprintf(out, "  %" PRId64 " tensors in %" PRId64 " files of %" PRId64 " ranks, %s\n", m->tensor_count,
             m->file_count, m->ranks, sl_format_bytes(data_bytes(m), size, sizeof size));
     for (int64_t i = 0; i < m->tensor_count; i++) {

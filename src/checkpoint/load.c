@@ -19,8 +19,9 @@ typedef struct loading {
     const sl_state *state;
     const char *model_sha256; /* NULL: not compared */
     bool weights_only;
-    const sl_log *log; /* may be NULL */
-    int64_t damaged;   /* checkpoints found to be */
+    const sl_log *log;          /* may be NULL */
+    int64_t damaged;            /* checkpoints found to be */
+    sluice_status first_status; /* of the newest of them */
     char first_fault[SL_MESSAGE_BYTES];
 } loading;
 
@@ -30,12 +31,14 @@ static bool is_damage(sluice_status st)
     return st == SLUICE_ERR_INPUT || st == SLUICE_ERR_IO;
 }
 
-static void note_damage(loading *l)
+static void note_damage(loading *l, sluice_status st)
 {
     char message[SL_MESSAGE_BYTES];
     sl_error_copy(message);
     if (l->log != NULL) sl_log_write(l->log, SLUICE_LOG_WARNING, "checkpoint skipped: %s", message);
-    if (l->damaged++ == 0) memcpy(l->first_fault, message, sizeof message);
+    if (l->damaged++ > 0) return;
+    l->first_status = st;
+    memcpy(l->first_fault, message, sizeof message);
 }
 
 static int compare_tensors(const void *pa, const void *pb)
@@ -121,7 +124,7 @@ static sluice_status load_data(loading *l, const sl_manifest *m, const char *fol
     if (st != SLUICE_OK) goto free_target;
     st = sl_data_walk(m, folder, l->weights_only ? target : NULL, NULL);
     if (is_damage(st)) {
-        note_damage(l);
+        note_damage(l, st);
         st = SLUICE_OK;
         goto free_target;
     }
@@ -140,7 +143,7 @@ static sluice_status try_checkpoint(loading *l, const char *folder, const uint64
     sl_manifest *m = NULL;
     sluice_status st = sl_manifest_read(folder, step, &m);
     if (is_damage(st)) {
-        note_damage(l);
+        note_damage(l, st);
         return SLUICE_OK;
     }
     if (st != SLUICE_OK) return st;
@@ -186,7 +189,7 @@ sluice_status sl_state_load(const sl_state *state, const char *folder, const cha
     }
     if (st != SLUICE_OK) return st;
     if (!usable && l.damaged > 0)
-        return sl_fail(SLUICE_ERR_INPUT, "%s: none of %" PRId64 " checkpoints can be loaded; the newest: %s", folder,
+        return sl_fail(l.first_status, "%s: none of %" PRId64 " checkpoints can be loaded; the newest: %s", folder,
                        l.damaged, l.first_fault);
     if (!usable) *meta = (sl_checkpoint_meta){ 0 };
     *found = usable;

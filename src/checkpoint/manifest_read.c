@@ -103,10 +103,12 @@ static sluice_status parse_meta(const parser *p, const json_t *root)
     return SLUICE_OK;
 }
 
-/* A file lies in the checkpoint's folder: no path, no hidden name. */
+/* Names of files, kinds and versions: plain words. A file of such a name lies in the checkpoint's folder, in the open.
+ */
 static bool is_plain_name(const char *name)
 {
-    return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strlen(name) < 256;
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    return name[0] != '\0' && name[0] != '.' && strspn(name, allowed) == strlen(name) && strlen(name) < 256;
 }
 
 static sluice_status parse_file(const parser *p, const json_t *object, sl_manifest_file *f)
@@ -141,6 +143,7 @@ static sluice_status parse_tensor(const parser *p, const json_t *object, sl_stat
     SL_TRY(get_string(p, object, "kind", &t->kind));
     SL_TRY(get_string(p, object, "dtype", &dtype));
     SL_TRY(get_array(p, object, "shape", &shape));
+    if (!is_plain_name(t->kind)) return malformed(p, "%s is no kind of tensor", sl_quote(t->kind).text);
     if (strcmp(dtype, "f32") != 0)
         return malformed(p, "tensor %s has the unknown dtype %s", sl_quote(t->name).text, sl_quote(dtype).text);
     if (json_array_size(shape) > SL_MAX_RANK)
@@ -261,6 +264,7 @@ static sluice_status parse_root(const parser *p, const json_t *root)
     if (!json_is_object(root)) return malformed(p, "it is not an object");
     SL_TRY(get_integer(p, root, "format", INT64_MAX, &p->m->format));
     SL_TRY(get_string(p, root, "sluice", &p->m->version));
+    if (!is_plain_name(p->m->version)) return malformed(p, "%s is no version", sl_quote(p->m->version).text);
     if (p->m->format != SL_CHECKPOINT_FORMAT) return SLUICE_OK;
     SL_TRY(get_integer(p, root, "ranks", INT64_MAX, &p->m->ranks));
     SL_TRY(parse_meta(p, root));

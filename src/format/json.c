@@ -27,6 +27,25 @@ static sluice_status check_syntax(const char *text, size_t bytes, const char *wh
     return SLUICE_OK;
 }
 
+/* The scan has passed the text, so jansson can object to few things only. Every other error is an allocation that
+ * failed, which it words as a fault of the token at hand. */
+static bool is_fault_of_text(const json_error_t *error, const char *text, size_t bytes)
+{
+    sl_scan s = { .text = text, .bytes = bytes };
+    sl_scan_space(&s);
+    switch (json_error_code(error)) {
+    case json_error_duplicate_key:
+    case json_error_numeric_overflow:
+    case json_error_null_character:
+    case json_error_null_byte_in_key:
+        return true;
+    case json_error_invalid_syntax:
+        return s.at < bytes && text[s.at] != '{' && text[s.at] != '['; /* a bare value */
+    default:
+        return false;
+    }
+}
+
 sluice_status sl_json_parse(const char *text, size_t bytes, const char *what, sluice_status status, json_t **out)
 {
     if (bytes > SL_JSON_MAX_BYTES)
@@ -34,7 +53,7 @@ sluice_status sl_json_parse(const char *text, size_t bytes, const char *what, sl
     SL_TRY(check_syntax(text, bytes, what, status));
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
+    if (root == NULL && !is_fault_of_text(&error, text, bytes))
         return sl_fail(SLUICE_ERR_NO_MEMORY, "%s: no memory for %zu bytes of JSON", what, bytes);
     if (root == NULL) return sl_fail(status, "%s: line %d, column %d: %s", what, error.line, error.column, error.text);
     *out = root;

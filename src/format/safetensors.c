@@ -101,17 +101,17 @@ bool sl_st_size(sl_st_dtype dtype, int rank, const int64_t *dim, uint64_t *bytes
 
 int64_t sl_st_elements(const sl_st_tensor *t)
 {
-    int64_t elements = 1;
-    for (int i = 0; i < t->rank; i++) elements *= t->dim[i];
-    return elements;
+    uint64_t elements = 1; /* unsigned: dimensions before a zero may multiply beyond 2^63 */
+    for (int i = 0; i < t->rank; i++) elements *= (uint64_t)t->dim[i];
+    return (int64_t)elements;
 }
 
 static sluice_status check_range(const sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count)
 {
     int64_t elements = sl_st_elements(t);
     if (first >= 0 && count >= 0 && first <= elements && count <= elements - first) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_USAGE, "%s: tensor %s: elements %lld to %lld asked for, it has %lld", f->file.path,
-                   sl_quote(t->name).text, (long long)first, (long long)first + (long long)count, (long long)elements);
+    return sl_fail(SLUICE_ERR_USAGE, "%s: tensor %s: %lld elements from %lld on asked for, it has %lld", f->file.path,
+                   sl_quote(t->name).text, (long long)count, (long long)first, (long long)elements);
 }
 
 sluice_status sl_st_read(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, void *out)

@@ -283,6 +283,9 @@ sluice_status sl_infer_attention(const sluice_graph *g, const sl_node *node, sl_
     int h = node->attrs.attention.heads, kv = node->attrs.attention.kv_heads;
     if (h < 1 || kv < 1 || h % kv != 0)
         return sl_node_fail(node, "%d heads with %d key and value heads: the second must divide the first", h, kv);
+    if (node->attrs.attention.head_width > SL_MAX_HEAD_WIDTH)
+        return sl_node_fail(node, "heads of width %d: kernels keep tiles of heads up to %d wide; use more heads",
+                            node->attrs.attention.head_width, SL_MAX_HEAD_WIDTH);
     if (node->input_count != (node->attrs.attention.packed ? 1 : 3))
         return sl_node_fail(node, "takes q, k and v, or all three packed; got %d inputs", node->input_count);
     sl_shape out;

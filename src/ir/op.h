@@ -15,6 +15,7 @@
 #define SL_MAX_RANK 6
 #define SL_MAX_INPUTS 8
 #define SL_MAX_OUTPUTS 4
+#define SL_MAX_HEAD_WIDTH 4096 /* attention kernels hold tiles of a head in their scratch memory */
 #define SL_MAX_GROUPS 16      /* parameter groups of an optimizer */
 #define SL_MAX_STATE_SLOTS 3  /* f32 state tensors per parameter: momentum, variance, max variance */
 

@@ -58,23 +58,6 @@ static sluice_status open_data(sl_job *j)
 
 /* ---- model ---- */
 
-static sluice_status parse_hidden(const char *text, sl_model_options *m)
-{
-    for (const char *p = text; p != NULL && *p != '\0';) {
-        if (strchr("[], \n\t", *p) != NULL) {
-            p++;
-            continue;
-        }
-        char *end;
-        long long n = strtoll(p, &end, 10);
-        if (end == p || n <= 0 || m->hidden_count >= 16)
-            return sl_fail(SLUICE_ERR_USAGE, "model.hidden must be a list of at most 16 positive sizes, like [200, 200]; it is %s", text);
-        m->hidden[m->hidden_count++] = n;
-        p = end;
-    }
-    return SLUICE_OK;
-}
-
 static sluice_status resolve_vocabulary(const sl_job *j, int64_t *out)
 {
     const sl_settings *s = &j->settings;
@@ -104,7 +87,8 @@ static sluice_status build_model(sl_job *j, int64_t batch)
                            .context = s->model.context,
                            .dropout = s->model.dropout,
                            .norm_epsilon = s->model.norm_epsilon };
-    SL_TRY(parse_hidden(s->model.hidden, &m));
+    m.hidden_count = s->model.hidden_count;
+    memcpy(m.hidden, s->model.hidden_sizes, sizeof m.hidden);
     if (strcmp(m.type, "gpt2") == 0) SL_TRY(resolve_vocabulary(j, &m.vocabulary));
     SL_TRY(sluice_graph_create(&j->graph));
     SL_TRY(sl_model_build(j->graph, &m, &j->info));
@@ -188,7 +172,7 @@ static sluice_status create_engine(sl_job *j, sl_job_purpose purpose)
 sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
 {
     j->log = (sl_log){ o->log, o->log_user, 0, 1 };
-    SL_TRY(sl_config_resolve((sluice_config *)c, &j->log, &j->settings));
+    SL_TRY(sl_config_resolve(c, &j->log, &j->settings));
     if (purpose == SL_JOB_PLAN) {
         j->settings.null_backend = true;
         purpose = SL_JOB_TRAIN;

@@ -87,7 +87,13 @@ static sluice_status open_folder(run *r)
     SL_TRY(sl_dir_make(folder));
     SL_TRY(sl_lock_take(lock, &r->lock));
     SL_TRY(sl_checkpoint_clean(folder));
-    return r->options->resume ? resume(r) : SLUICE_OK;
+    if (r->options->resume) return resume(r);
+    uint64_t newest = 0;
+    SL_TRY(sl_checkpoint_newest(folder, &newest));
+    if (newest == 0) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%s holds the checkpoints of another run (newest: step %llu). Continue it with --resume, or choose another checkpoint.path",
+                   folder, (unsigned long long)newest);
 }
 
 /* ---- evaluation ---- */
@@ -263,13 +269,14 @@ static sluice_status end_event(run *r)
     return SLUICE_OK;
 }
 
-/* Epochs become steps: the steps that see every sample that often. */
+/* Epochs become steps: the steps that see every sample that often. A schedule without a length of its own has the run's. */
 static void count_steps(run *r)
 {
-    const sl_settings *s = &r->job->settings;
+    sl_settings *s = &r->job->settings;
     double samples = (double)r->job->data->ops->samples(r->job->data, SL_SPLIT_TRAIN);
     r->batches_per_epoch = samples / (double)s->train_batch_size;
     r->steps = s->steps > 0 ? (uint64_t)s->steps : (uint64_t)ceil((double)s->epochs * r->batches_per_epoch - 1e-9);
+    if (s->schedule.total_num_steps < 0) s->schedule.total_num_steps = (int64_t)r->steps;
 }
 
 static sluice_status run_training(run *r)

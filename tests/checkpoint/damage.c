@@ -186,6 +186,8 @@ TEST(forged_manifests_are_refused)
         { "\"shape\": [2, 3]", "\"shape\": [2, 4]" },
         { "\"shape\": [2, 3]", "\"shape\": [1, 1, 1, 1, 1, 2, 3]" },
         { "\"dtype\": \"f32\"", "\"dtype\": \"f64\"" },
+        { "\"kind\": \"weight\"", "\"kind\": \"\\u001b[31m\"" },
+        { "\"sluice\": \"", "\"sluice\": \"\\n" },
         { "\"tensor\": 0, \"first\": 0, \"count\": 6", "\"tensor\": 0, \"first\": 0, \"count\": 5" },
         { "\"tensor\": 0, \"first\": 0, \"count\": 6", "\"tensor\": 0, \"first\": 0, \"count\": 9223372036854775807" },
         { "\"tensor\": 0, \"first\": 0", "\"tensor\": 0, \"first\": 1" },

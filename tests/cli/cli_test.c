@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <jansson.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "run.h"
@@ -280,19 +281,20 @@ TEST(weights_that_were_saved_can_be_evaluated_inspected_and_verified)
 
 /* ---- signals ---- */
 
-/* Waits until the running program has written `part` to its output; a minute is for ever here. */
-static bool wait_for_output(const char *folder, const char *part)
+/* Waits until the running program has written `part` to its output, or has ended without. */
+static bool wait_for_output(const char *folder, pid_t child, const char *part)
 {
     char path[4400];
     snprintf(path, sizeof path, "%s/out", folder);
-    for (int i = 0; i < 6000; i++) {
+    for (bool ended = false;; usleep(10000)) {
+        siginfo_t state = { .si_pid = 0 };
+        bool last_look = ended;
         char *text = run_read(path);
         bool found = strstr(text, part) != NULL;
         free(text);
-        if (found) return true;
-        usleep(10000);
+        if (found || last_look) return found;
+        ended = waitid(P_PID, (id_t)child, &state, WEXITED | WNOHANG | WNOWAIT) != 0 || state.si_pid == child;
     }
-    return false;
 }
 
 #define LONG_RUN       ", \"checkpoint\": {\"path\": \"run\"}"
@@ -303,7 +305,7 @@ static void check_stopped_by(int signal_number)
     const char *folder = new_folder();
     run_write_config(folder, "a.json", LONG_RUN);
     pid_t child = run_start(folder, LONG_ARGUMENTS);
-    CHECK(wait_for_output(folder, "\"event\":\"step\""));
+    CHECK(wait_for_output(folder, child, "\"event\":\"step\""));
     kill(child, signal_number);
     run_result r = run_wait(folder, child);
     CHECK_EQ(r.status, 75);
@@ -327,9 +329,9 @@ TEST(sigusr1_saves_and_goes_on)
     const char *folder = new_folder();
     run_write_config(folder, "a.json", LONG_RUN);
     pid_t child = run_start(folder, LONG_ARGUMENTS);
-    CHECK(wait_for_output(folder, "\"event\":\"step\""));
+    CHECK(wait_for_output(folder, child, "\"event\":\"step\""));
     kill(child, SIGUSR1);
-    CHECK(wait_for_output(folder, "\"event\":\"saved\""));
+    CHECK(wait_for_output(folder, child, "\"event\":\"saved\""));
     kill(child, SIGTERM);
     run_result r = run_wait(folder, child);
     CHECK_EQ(r.status, 75);

@@ -1,4 +1,5 @@
-/* No allocation happens in a step: twice the steps, the same number of requests for memory, seen from outside the program. */
+/* No allocation happens in a step: twice the steps, the same number of requests for memory, seen from outside the
+ * program. */
 #include <unistd.h>
 
 #include "program.h"

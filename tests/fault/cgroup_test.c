@@ -1,5 +1,5 @@
-/* What is planned is what is used, seen by the kernel: under a memory cgroup of the planned peaks, the printed overhead and 64 MiB
- * a run ends well, and where that is not enough the program refuses by itself before the kernel kills it. */
+/* What is planned is what is used, seen by the kernel: under a memory cgroup of the planned peaks, the printed overhead
+ * and 64 MiB a run ends well, and where that is not enough the program refuses by itself before the kernel kills it. */
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,7 +81,8 @@ static void remove_group(void)
 
 /* 25 million parameters: 300 MiB of weights, gradients and state at the least. */
 static const char config[] =
-    "{\"model\": {\"type\": \"mlp\", \"features\": 1024, \"hidden\": [2048, 2048, 2048, 2048, 2048, 2048], \"outputs\": 8},\n"
+    "{\"model\": {\"type\": \"mlp\", \"features\": 1024, \"hidden\": [2048, 2048, 2048, 2048, 2048, 2048], "
+    "\"outputs\": 8},\n"
     " \"data\": {\"type\": \"regression\", \"samples\": 64}, \"steps\": 2, \"train_batch_size\": 8,\n"
     " \"optimizer\": {\"type\": \"AdamW\"}}\n";
 

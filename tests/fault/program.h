@@ -1,7 +1,7 @@
 /* program.h: the built program in a process of its own, read event by event.
  *
- * Its standard output is a small pipe: a program that is not read stands still after some hundred events, so that a test which
- * waits for an event and then strikes always strikes a running program, however busy the machine is. */
+ * Its standard output is a small pipe: a program that is not read stands still after some hundred events, so that a
+ * test which waits for an event and then strikes always strikes a running program, however busy the machine is. */
 #ifndef SLUICE_TEST_FAULT_PROGRAM_H
 #define SLUICE_TEST_FAULT_PROGRAM_H
 
@@ -45,8 +45,8 @@ const char *program_error(const program *p);
 void write_text(const char *folder, const char *name, const char *text);
 /* Writes folder/input.txt: `bytes` of words made from a fixed seed. */
 void write_corpus(const char *folder, int bytes);
-/* An empty folder with a short-lived copy of its name that the caller keeps; in memory where the machine offers that, since there
- * each fsync is free. */
+/* An empty folder with a short-lived copy of its name that the caller keeps; in memory where the machine offers that,
+ * since there each fsync is free. */
 void memory_folder(char out[1024]);
 /* The next of a fixed sequence of numbers below `limit`. */
 uint32_t next_random(uint64_t *state, uint32_t limit);

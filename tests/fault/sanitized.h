@@ -1,4 +1,5 @@
-/* sanitized.h: whether the program under test carries the address sanitizer, which keeps memory and functions of its own. */
+/* sanitized.h: whether the program under test carries the address sanitizer, which keeps memory and functions of its
+ * own. */
 #ifndef SLUICE_TEST_FAULT_SANITIZED_H
 #define SLUICE_TEST_FAULT_SANITIZED_H
 

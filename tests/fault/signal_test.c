@@ -1,5 +1,5 @@
-/* Signals: asked to stop, a run finishes its step, saves and says so; asked to save, it saves and goes on; and a folder has one run
- * at a time. */
+/* Signals: asked to stop, a run finishes its step, saves and says so; asked to save, it saves and goes on; and a folder
+ * has one run at a time. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,7 +12,8 @@
 /* Saves only when asked and at the end. */
 static const char config[] =
     "{\"model\": {\"type\": \"gpt2\", \"layers\": 1, \"heads\": 2, \"width\": 16, \"context\": 8},\n"
-    " \"data\": {\"type\": \"text\", \"path\": \"input.txt\"}, \"steps\": 600, \"train_batch_size\": 2, \"threads\": 1,\n"
+    " \"data\": {\"type\": \"text\", \"path\": \"input.txt\"}, \"steps\": 600, \"train_batch_size\": 2, \"threads\": "
+    "1,\n"
     " \"optimizer\": {\"type\": \"AdamW\"}, \"checkpoint\": {\"path\": \"run\"}}\n";
 
 static void make_folder(char folder[1024])

@@ -1,8 +1,9 @@
-/* count_alloc.c: a preload library that counts every request for memory of a whole process, the C library's own included.
+/* count_alloc.c: a preload library that counts every request for memory of a whole process, the C library's own
+ * included.
  *
- * The program under test is not touched, so its own counters cannot flatter it. At exit "malloc N calloc N ..." goes to the file
- * that SLUICE_ALLOC_COUNTS names. With SLUICE_ALLOC_PER_FLUSH set every fflush takes one block more: a program that allocates with
- * each event it prints, to show that the count would tell. */
+ * The program under test is not touched, so its own counters cannot flatter it. At exit "malloc N calloc N ..." goes to
+ * the file that SLUICE_ALLOC_COUNTS names. With SLUICE_ALLOC_PER_FLUSH set every fflush takes one block more: a program
+ * that allocates with each event it prints, to show that the count would tell. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -23,7 +24,8 @@ void *__libc_realloc(void *p, size_t bytes);
 void *__libc_memalign(size_t alignment, size_t bytes);
 
 enum { MALLOC, CALLOC, REALLOC, ALIGNED_ALLOC, POSIX_MEMALIGN, MEMALIGN, MMAP, KINDS };
-static const char *const names[KINDS] = { "malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "memalign", "mmap" };
+static const char *const names[KINDS] = { "malloc",         "calloc",   "realloc", "aligned_alloc",
+                                          "posix_memalign", "memalign", "mmap" };
 static _Atomic unsigned long long counts[KINDS];
 static bool allocate_per_flush;
 

@@ -1,9 +1,9 @@
 /* gemm.c: packing, the register tile, and the cut of a product into tasks.
  *
  * A task owns a tile of C. It walks k in blocks; for each it packs its columns of B (they stay in the second-level
- * cache), then packs A some panels at a time and runs the register tile of each over all panels of B. Tasks pack for
- * themselves: with tiles of some hundred rows and columns that costs a few per cent and needs no memory that threads
- * would share. */
+ * cache), then takes A some panels at a time and runs the register tile of each over all panels of B. An A whose k lie
+ * side by side is read where it is, any other is packed. Tasks pack for themselves: with tiles of some hundred rows and
+ * columns that costs a few per cent and needs no memory that threads would share. */
 #include "backend/cpu/kernels/gemm.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -12,12 +12,15 @@
 #define K_BLOCK 384
 /* Rows of A packed together, whole register tiles: 126 KiB. */
 #define GROUP_ROWS 84
-/* Largest tile of C of one task: packed B 576 KiB, carried sums 516 KiB. */
-#define TASK_ROWS    336
+/* Largest tile of C of one task: packed B 576 KiB, carried sums 1.5 MiB. */
+#define TASK_ROWS    1008
 #define TASK_COLUMNS 384
-/* Tiles are halved until there are this many tasks or they get too small to pay for packing. */
-#define TASKS_WANTED 16
-#define TASK_LEAST   64
+/* Tiles are halved until every thread has this many tasks or they get too small to pay for packing. The cut may follow
+ * the number of threads because an element is one chain, whoever computes it. */
+#define TASKS_A_THREAD 2
+#define TASK_LEAST     64
+/* Rows of A this many floats apart, or a multiple, fall into the same few sets of a first-level cache: pack them. */
+#define CROWDED_ROW 512
 
 /* Rows of packed B fetched into the first-level cache before their use. */
 #define AHEAD 16
@@ -206,12 +209,19 @@ void K(transpose_copy)(float *dst, int64_t dst_row, const float *src, int64_t sr
 
 /* ---- the register tile ---- */
 
-/* to[rows, vectors * 16] = the chains of `from` (NULL: zero) continued over k. `rows` and `vectors` are constants at
- * every call, so the loops over them vanish and the sums live in registers. */
-INLINE void tile(int rows, int vectors, int64_t k, const float *a, const float *b, const float *from, float *to,
-                 int64_t row)
+/* Rows of an A that is read in place are reached from every third one: 14 rows need five pointers and one distance. */
+#define BASES ((SL_TILE_ROWS + 2) / 3)
+
+/* to[rows, vectors * 16] = the chains of `from` (NULL: zero) continued over k. `rows`, `vectors` and `packed` are
+ * constants at every call, so the loops over them vanish and the sums live in registers. A is packed, or lies in rows
+ * a_row apart with k adjacent. */
+INLINE void tile(int rows, int vectors, bool packed, int64_t k, const float *a, int64_t a_row, const float *b,
+                 const float *from, float *to, int64_t row)
 {
     sl_v16 sum[SL_TILE_ROWS][SL_TILE_VECTORS];
+    const float *base[BASES];
+#pragma GCC unroll 5
+    for (int g = 0; g < BASES; g++) base[g] = packed ? a : a + 3 * g * a_row;
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
@@ -224,12 +234,14 @@ INLINE void tile(int rows, int vectors, int64_t k, const float *a, const float *
         for (int j = 0; j < vectors; j++) __builtin_prefetch(b + j * SL_LANES + AHEAD * vectors * SL_LANES);
 #pragma GCC unroll 14
         for (int i = 0; i < rows; i++) {
-            sl_v16 x = v16_set1(a[i]);
+            sl_v16 x = v16_set1(packed ? a[i] : base[i / 3][i % 3 * a_row]);
 #pragma GCC unroll 2
             for (int j = 0; j < vectors; j++) sum[i][j] = v16_fma(x, columns[j], sum[i][j]);
         }
         a += rows;
         b += vectors * SL_LANES;
+#pragma GCC unroll 5
+        for (int g = 0; g < BASES; g++) base[g]++;
     }
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
@@ -237,20 +249,25 @@ INLINE void tile(int rows, int vectors, int64_t k, const float *a, const float *
         for (int j = 0; j < vectors; j++) v16_store(to + i * row + j * SL_LANES, sum[i][j]);
 }
 
-typedef void (*tile_fn)(int64_t k, const float *a, const float *b, const float *from, float *to, int64_t row);
+typedef void (*tile_fn)(int64_t k, const float *a, int64_t a_row, const float *b, const float *from, float *to,
+                        int64_t row);
 
-#define TILE(rows, vectors)                                                                                            \
-    static void tile_##rows##_##vectors(int64_t k, const float *a, const float *b, const float *from, float *to,       \
-                                        int64_t row)                                                                   \
+#define TILE(name, rows, vectors, packed)                                                                              \
+    static void name##_##rows##_##vectors(int64_t k, const float *a, int64_t a_row, const float *b, const float *from, \
+                                          float *to, int64_t row)                                                      \
     {                                                                                                                  \
-        tile(rows, vectors, k, a, b, from, to, row);                                                                   \
+        tile(rows, vectors, packed, k, a, a_row, b, from, to, row);                                                    \
     }
 #if SL_TILE_VECTORS == 2
-#define TILE_PAIR(rows) TILE(rows, 1) TILE(rows, 2)
-#define TILE_ROW(rows)  [rows] = { tile_##rows##_1, tile_##rows##_2 },
+#define TILE_PAIR(rows)                                                                                                \
+    TILE(packed, rows, 1, true)                                                                                        \
+    TILE(packed, rows, 2, true) TILE(direct, rows, 1, false) TILE(direct, rows, 2, false)
+#define PACKED_ROW(rows) [rows] = { packed_##rows##_1, packed_##rows##_2 },
+#define DIRECT_ROW(rows) [rows] = { direct_##rows##_1, direct_##rows##_2 },
 #else
-#define TILE_PAIR(rows) TILE(rows, 1)
-#define TILE_ROW(rows)  [rows] = { tile_##rows##_1 },
+#define TILE_PAIR(rows)  TILE(packed, rows, 1, true) TILE(direct, rows, 1, false)
+#define PACKED_ROW(rows) [rows] = { packed_##rows##_1 },
+#define DIRECT_ROW(rows) [rows] = { direct_##rows##_1 },
 #endif
 #if SL_TILE_ROWS == 14
 #define TILE_HEIGHTS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
@@ -261,7 +278,8 @@ typedef void (*tile_fn)(int64_t k, const float *a, const float *b, const float *
 #endif
 
 TILE_HEIGHTS(TILE_PAIR)
-static const tile_fn tiles[SL_TILE_ROWS + 1][SL_TILE_VECTORS] = { TILE_HEIGHTS(TILE_ROW) };
+static const tile_fn packed_tiles[SL_TILE_ROWS + 1][SL_TILE_VECTORS] = { TILE_HEIGHTS(PACKED_ROW) };
+static const tile_fn direct_tiles[SL_TILE_ROWS + 1][SL_TILE_VECTORS] = { TILE_HEIGHTS(DIRECT_ROW) };
 
 void K(multiply_packed)(const float *a, const float *b, int64_t m, int64_t n, int64_t k, const float *from, sl_block to)
 {
@@ -271,15 +289,15 @@ void K(multiply_packed)(const float *a, const float *b, int64_t m, int64_t n, in
         for (int64_t q = 0; q * SL_TILE_COLUMNS < n; q++) {
             int64_t width = sl_panel_width(n, q), row = to.row ? to.row : width;
             float *c = to.data + q * to.panel + first * row;
-            tiles[height][width / SL_LANES - 1](k, a + first * k, b + q * SL_TILE_COLUMNS * k, from ? c + offset : NULL,
-                                                c, row);
+            packed_tiles[height][width / SL_LANES - 1](k, a + first * k, 0, b + q * SL_TILE_COLUMNS * k,
+                                                       from ? c + offset : NULL, c, row);
         }
     }
 }
 
 /* ---- a whole product ---- */
 
-/* How a product is cut. From its shape alone. */
+/* How a product is cut. */
 typedef struct grid {
     const sl_gemm *g;
     int64_t tile_rows, tile_columns; /* of a task */
@@ -295,6 +313,7 @@ typedef struct task {
     const float *bias;
     int64_t m, n;
     int64_t readable_rows; /* of A from the tile's first on */
+    bool direct;           /* A is read where it is */
     float *packed_b, *packed_a;
     float *aside;   /* one register tile */
     float *carried; /* partial chains between blocks of k: C itself, or scratch when C is added to */
@@ -332,7 +351,7 @@ static void tile_aside(const task *t, tile_fn fn, int64_t k, const float *a, con
     if (!first)
         for (int64_t i = 0; i < rows; i++)
             memcpy(sums + i * SL_TILE_COLUMNS, carried + i * t->carried_row, (size_t)columns * sizeof *sums);
-    fn(k, a, b, first ? NULL : sums, sums, SL_TILE_COLUMNS);
+    fn(k, a, t->a.row, b, first ? NULL : sums, sums, SL_TILE_COLUMNS);
     if (last) {
         finish_tile(t, sums, row, column, rows, columns);
         return;
@@ -341,20 +360,20 @@ static void tile_aside(const task *t, tile_fn fn, int64_t k, const float *a, con
         memcpy(carried + i * t->carried_row, sums + i * SL_TILE_COLUMNS, (size_t)columns * sizeof *sums);
 }
 
-/* Rows [row, row + rows) of the task's tile, all columns, one block of k. */
+/* Rows [row, row + rows) of the task's tile, all columns, one block of k; `a` is the panel, packed or in place. */
 static void multiply_panel(const task *t, const float *a, int64_t row, int64_t rows, int64_t k, bool first, bool last)
 {
     bool follows = last && (t->bias || t->g->accumulate);
     for (int64_t column = 0; column < t->n; column += SL_TILE_COLUMNS) {
         int64_t width = sl_panel_width(t->n - column, 0);
-        tile_fn fn = tiles[rows][width / SL_LANES - 1];
+        tile_fn fn = (t->direct ? direct_tiles : packed_tiles)[rows][width / SL_LANES - 1];
         const float *b = t->packed_b + column * k;
         if (follows || t->n - column < width || width < SL_TILE_COLUMNS) {
             tile_aside(t, fn, k, a, b, row, column, rows, first, last);
             continue;
         }
         float *c = t->carried + row * t->carried_row + column;
-        fn(k, a, b, first ? NULL : c, c, t->carried_row);
+        fn(k, a, t->a.row, b, first ? NULL : c, c, t->carried_row);
     }
 }
 
@@ -366,10 +385,11 @@ static void multiply_block(const task *t, int64_t k_first, int64_t k, bool first
     for (int64_t group = 0; group < t->m; group += GROUP_ROWS) {
         int64_t rows = least(GROUP_ROWS, t->m - group), panels = panel_count(rows);
         sl_matrix a = { t->a.data + group * t->a.row + k_first * t->a.column, t->a.row, t->a.column };
-        pack_rows(t->packed_a, a, rows, t->readable_rows - group, k);
+        if (!t->direct) pack_rows(t->packed_a, a, rows, t->readable_rows - group, k);
         for (int64_t p = 0; p < panels; p++) {
             int64_t row = panel_start(rows, panels, p), height = panel_start(rows, panels, p + 1) - row;
-            multiply_panel(t, t->packed_a + row * k, group + row, height, k, first, last);
+            const float *panel = t->direct ? a.data + row * a.row : t->packed_a + row * k;
+            multiply_panel(t, panel, group + row, height, k, first, last);
         }
     }
 }
@@ -382,6 +402,7 @@ static void run_task(void *context, int64_t number, void *scratch)
     int64_t row = number / cut->column_tiles % cut->row_tiles * cut->tile_rows;
     int64_t batch = number / cut->column_tiles / cut->row_tiles;
     task t = { .g = g, .a = g->a, .b = g->b, .bias = g->bias ? g->bias + column : NULL };
+    t.direct = g->a.column == 1 && g->a.row % CROWDED_ROW != 0;
     t.m = least(cut->tile_rows, g->m - row);
     t.n = least(cut->tile_columns, g->n - column);
     t.readable_rows = g->m - row;
@@ -412,7 +433,7 @@ static int64_t even_piece(int64_t size, int64_t unit, int64_t most)
 
 void K(gemm)(sl_pool *pool, const sl_gemm *g)
 {
-    int64_t batches = g->batches ? g->batches : 1;
+    int64_t batches = g->batches ? g->batches : 1, wanted = TASKS_A_THREAD * sl_pool_threads(pool);
     grid cut = { .g = g, .k_blocks = g->k > 0 ? (g->k + K_BLOCK - 1) / K_BLOCK : 1 };
     int64_t most_rows = TASK_ROWS, most_columns = TASK_COLUMNS;
     for (;;) {
@@ -420,7 +441,7 @@ void K(gemm)(sl_pool *pool, const sl_gemm *g)
         cut.tile_columns = even_piece(g->n, SL_TILE_COLUMNS, most_columns);
         cut.row_tiles = (g->m + cut.tile_rows - 1) / cut.tile_rows;
         cut.column_tiles = (g->n + cut.tile_columns - 1) / cut.tile_columns;
-        if (batches * cut.row_tiles * cut.column_tiles >= TASKS_WANTED) break;
+        if (batches * cut.row_tiles * cut.column_tiles >= wanted) break;
         int64_t rows = least(cut.tile_rows, g->m), columns = least(cut.tile_columns, g->n);
         if (rows <= TASK_LEAST && columns <= TASK_LEAST) break;
         if (rows > columns)
