@@ -3,10 +3,10 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
-#include "fixture.h"
+#include "support/planned.h"
 #include "test.h"
 
-#define SEED 4242
+#define SEED 4212 /* a transformer of five blocks with a tied embedding */
 
 TEST(every_offset_is_a_multiple_of_256_and_permanent_buffers_lie_lowest)
 {
@@ -142,7 +142,7 @@ TEST(the_same_input_gives_the_same_plan)
 {
     planned a = { 0 }, b = { 0 };
     plan_options_default(&a.options);
-    a.options.budget[SL_TIER_DEVICE] = 40000;
+    a.options.budget[SL_TIER_DEVICE] = 200000; /* needs a search */
     b.options = a.options;
     REQUIRE_OK(plan_model(&a, SEED));
     REQUIRE_OK(plan_model(&b, SEED));

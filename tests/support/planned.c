@@ -1,5 +1,5 @@
-/* fixture.c: see fixture.h. */
-#include "fixture.h"
+/* planned.c: see planned.h. */
+#include "support/planned.h"
 
 void plan_options_default(sl_plan_options *o)
 {

@@ -1,6 +1,6 @@
-/* fixture.h: a random model with its plan. */
-#ifndef SLUICE_TEST_PLAN_FIXTURE_H
-#define SLUICE_TEST_PLAN_FIXTURE_H
+/* planned.h: a random model with its plan. */
+#ifndef SLUICE_TEST_PLANNED_H
+#define SLUICE_TEST_PLANNED_H
 
 #include "optim/optim.h"
 #include "plan/plan.h"

@@ -1,0 +1,127 @@
+/* exec_test.c: the executor does what the plan says, all of it and nothing else. */
+#include "runtime/exec.h"
+
+#include "support/planned.h"
+#include "test.h"
+
+#define SEED 4212 /* a transformer of five blocks with a tied embedding */
+
+typedef struct running {
+    planned fx;
+    sl_comm *comm;
+    sl_exec *exec;
+} running;
+
+static sluice_status start(running *r, const sl_backend *backend)
+{
+    sl_exec_options o = { .backend = backend, .device = { .threads = 1, .isa = sl_isa_best(), .guard = true } };
+    SL_TRY(plan_model(&r->fx, SEED));
+    SL_TRY(sl_comm_self_open(&r->comm));
+    o.comm = r->comm;
+    return sl_exec_create(r->fx.plan, &o, &r->exec);
+}
+
+static void stop(running *r)
+{
+    sl_exec_destroy(r->exec);
+    if (r->comm != NULL) r->comm->ops->close(r->comm);
+    planned_free(&r->fx);
+}
+
+static uint64_t steps_of_kind(const sl_plan *p, sl_segment_kind segment, bool copies)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < p->segments[segment].step_count; i++)
+        n += (p->steps[p->segments[segment].first_step + i].kind == SL_STEP_COPY) == copies;
+    return n;
+}
+
+TEST(every_step_of_a_segment_reaches_the_device_exactly_once)
+{
+    running r = { 0 };
+    sl_run_context context = { .step = 1, .training = true };
+    plan_options_default(&r.fx.options);
+    r.fx.options.parameters = r.fx.options.state = SLUICE_PLACE_HOST;
+    r.fx.options.activations = SLUICE_ACTIVATIONS_OFFLOAD;
+    REQUIRE_OK(start(&r, &sl_null_backend));
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
+        sl_device_stats before, after;
+        sl_exec_stats(r.exec, &before, NULL);
+        REQUIRE_OK(sl_exec_run(r.exec, (sl_segment_kind)k, &context));
+        sl_exec_stats(r.exec, &after, NULL);
+        CHECK_EQ(after.kernel_calls - before.kernel_calls, steps_of_kind(r.fx.plan, (sl_segment_kind)k, false));
+        CHECK_EQ(after.copy_calls - before.copy_calls, steps_of_kind(r.fx.plan, (sl_segment_kind)k, true));
+        CHECK(after.copy_calls > 0);
+    }
+    stop(&r);
+}
+
+TEST(bytes_counted_by_the_device_are_the_bytes_of_the_plan)
+{
+    running r = { 0 };
+    sl_device_stats stats;
+    sl_run_context context = { .step = 1, .training = true };
+    plan_options_default(&r.fx.options);
+    r.fx.options.parameters = r.fx.options.state = SLUICE_PLACE_HOST;
+    r.fx.options.accumulation = 3;
+    REQUIRE_OK(start(&r, &sl_null_backend));
+    for (context.micro = 0; context.micro < 3; context.micro++) {
+        REQUIRE_OK(sl_exec_run(r.exec, SL_SEGMENT_FORWARD, &context));
+        REQUIRE_OK(sl_exec_run(r.exec, SL_SEGMENT_BACKWARD, &context));
+    }
+    REQUIRE_OK(sl_exec_run(r.exec, SL_SEGMENT_UPDATE, &context));
+    sl_exec_stats(r.exec, &stats, NULL);
+    CHECK_EQ(stats.moved_to_device, r.fx.plan->totals.moved_to_device);
+    CHECK_EQ(stats.moved_to_host, r.fx.plan->totals.moved_to_host);
+    stop(&r);
+}
+
+TEST(a_written_parameter_reaches_the_master_and_the_working_copy)
+{
+    running r = { 0 };
+    plan_options_default(&r.fx.options);
+    r.fx.options.state = SLUICE_PLACE_HOST;
+    r.fx.options.parameters = SLUICE_PLACE_DEVICE;
+    REQUIRE_OK(start(&r, &sl_cpu_backend));
+    const sl_parameter *q = &r.fx.graph->parameters[0];
+    const sl_layer_place *place = &r.fx.plan->layers[q->layer];
+    REQUIRE(place->working >= 0 && place->working != place->master);
+    float value = 3.5f, master = 0, working = 0;
+    REQUIRE_OK(sl_exec_write_parameter(r.exec, 0, 1, 1, &value));
+    sl_piece piece = { place->master, (uint64_t)(q->offset + 1) * sizeof value, sizeof value };
+    REQUIRE_OK(sl_exec_read(r.exec, sl_plan_span(r.fx.plan, piece), &master));
+    piece.buffer = place->working;
+    REQUIRE_OK(sl_exec_read(r.exec, sl_plan_span(r.fx.plan, piece), &working));
+    CHECK(master == value);
+    CHECK(working == value);
+    stop(&r);
+}
+
+TEST(an_input_of_the_wrong_size_is_refused_by_name)
+{
+    running r = { 0 };
+    char bytes[4] = { 0 };
+    plan_options_default(&r.fx.options);
+    REQUIRE_OK(start(&r, &sl_cpu_backend));
+    int value = sl_graph_find_input(r.fx.graph, "target");
+    REQUIRE(value >= 0);
+    CHECK_EQ(sl_exec_set_input(r.exec, value, bytes, sizeof bytes - 1), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "input \"target\"");
+    stop(&r);
+}
+
+static bool supports_no_attention(sl_op op)
+{
+    return op != SL_OP_ATTENTION;
+}
+
+TEST(a_missing_kernel_is_found_before_the_first_step)
+{
+    running r = { 0 };
+    sl_backend lacking = sl_null_backend;
+    lacking.supports = supports_no_attention;
+    plan_options_default(&r.fx.options);
+    CHECK_EQ(start(&r, &lacking), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "has no kernel for attention");
+    stop(&r);
+}
