@@ -38,7 +38,8 @@ void cli_catch_signals(void)
     catch_signal(SIGTERM, on_stop);
     catch_signal(SIGINT, on_stop);
     catch_signal(SIGUSR1, on_save);
-    catch_signal(SIGPIPE, SIG_IGN);
+    catch_signal(SIGPIPE, SIG_IGN); /* a closed pipe and a file over its limit are errors of write, */
+    catch_signal(SIGXFSZ, SIG_IGN); /* with a message and an exit status */
 }
 
 const int *cli_stop_flag(void)

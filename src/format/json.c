@@ -162,3 +162,11 @@ void sl_json_write_double(FILE *out, double value)
     fputs(digits, out);
     if (value == 0 && signbit(value)) fputs(".0", out); /* -0 would read back as the integer 0 */
 }
+
+void sl_json_free_text(char *text)
+{
+    json_malloc_t take;
+    json_free_t give_back;
+    json_get_alloc_funcs(&take, &give_back);
+    if (text != NULL) give_back(text);
+}

@@ -15,6 +15,8 @@ sluice_status sl_json_parse(const char *text, size_t bytes, const char *what, sl
 /* Line (from 1) on which the dotted key ("a.b", "list.0.b") first occurs in the text, or 0. For messages about values
  * of a file that parsed. Keys are compared as they are written, without replacing escapes. */
 int sl_json_key_line(const char *text, size_t bytes, const char *dotted_key);
+/* Frees what json_dumps returned; a host program may have given jansson an allocator of its own. NULL is fine. */
+void sl_json_free_text(char *text);
 /* Writes a string with JSON escapes and quotes. */
 void sl_json_write_string(FILE *out, const char *text);
 /* A number that reads back to the same double; null when not finite. */

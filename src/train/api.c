@@ -95,7 +95,13 @@ sluice_status sluice_save(sluice_engine *e, const char *path)
 
 sluice_status sluice_load(sluice_engine *e, const char *path)
 {
-    return sl_weights_load(e->exec, path);
+    if (e->phase == SL_ENGINE_FORWARD_DONE || e->micro != 0)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_load: a training step is under way; finish it with sluice_step first");
+    sluice_status st = sl_weights_load(e->exec, path);
+    /* a file is checked before its first byte is used, but reading may still fail halfway */
+    if (st == SLUICE_ERR_IO && e->phase == SL_ENGINE_READY) e->phase = SL_ENGINE_HALF_LOADED;
+    if (st == SLUICE_OK && e->phase == SL_ENGINE_HALF_LOADED) e->phase = SL_ENGINE_READY;
+    return st;
 }
 
 sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)

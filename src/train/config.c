@@ -238,7 +238,7 @@ static sluice_status remember(sluice_config *c, const sl_option *row, const json
     char *text = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     if (text == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while reading the configuration");
     origin->given = sl_arena_strdup(&c->private_data->arena, text);
-    free(text);
+    sl_json_free_text(text);
     if (origin->given == NULL) return SLUICE_ERR_NO_MEMORY;
     origin->line = line;
     origin->refused = refused;

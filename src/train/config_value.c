@@ -70,7 +70,7 @@ static sluice_status refuse(const sl_option *row, const json_t *json, const char
     char *given = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     sluice_status st = sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not allowed; it takes %s%s", where, row->key,
                                given != NULL ? given : "this value", expected, row->auto_ok ? ", or \"auto\"" : "");
-    free(given);
+    sl_json_free_text(given);
     return st;
 }
 
@@ -148,7 +148,7 @@ static sluice_status read_list(const sl_option *row, const json_t *json, const c
     if (!json_is_array(json)) return refuse(row, json, where);
     char *text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17));
     sluice_status st = copy_text(text, arena, out);
-    free(text);
+    sl_json_free_text(text);
     return st;
 }
 

@@ -204,10 +204,18 @@ static sluice_status read_scalar(sluice_engine *e, int buffer, double *out)
     return SLUICE_OK;
 }
 
-static sluice_status check_phase(const sluice_engine *e, sl_engine_phase wanted, const char *call)
+static sluice_status check_whole(const sluice_engine *e, const char *call)
 {
+    if (e->phase == SL_ENGINE_HALF_LOADED)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: loading weights failed halfway; load a whole file first", call);
     if (e->phase == SL_ENGINE_BROKEN)
         return sl_fail(SLUICE_ERR_USAGE, "%s: an earlier call failed halfway; create the engine anew or load a checkpoint", call);
+    return SLUICE_OK;
+}
+
+static sluice_status check_phase(const sluice_engine *e, sl_engine_phase wanted, const char *call)
+{
+    SL_TRY(check_whole(e, call));
     if (!e->plan->options.training) return sl_fail(SLUICE_ERR_USAGE, "%s: this engine was made for evaluation only", call);
     if (e->phase != wanted)
         return sl_fail(SLUICE_ERR_USAGE, "%s: %s", call,
@@ -305,7 +313,7 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
 {
     if (!e->plan->options.evaluation)
         return sl_fail(SLUICE_ERR_USAGE, "%s: the engine was made without options.evaluation, so its plan has no room for it", call);
-    if (e->phase == SL_ENGINE_BROKEN) return sl_fail(SLUICE_ERR_USAGE, "%s: an earlier call failed halfway", call);
+    SL_TRY(check_whole(e, call));
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is under way; finish it with sluice_step first", call);
     SL_TRY(set_inputs(e, batch));

@@ -20,7 +20,12 @@ typedef struct sl_engine_options {
     sl_log log;
 } sl_engine_options;
 
-typedef enum { SL_ENGINE_READY, SL_ENGINE_FORWARD_DONE, SL_ENGINE_BROKEN } sl_engine_phase;
+typedef enum {
+    SL_ENGINE_READY,
+    SL_ENGINE_FORWARD_DONE,
+    SL_ENGINE_HALF_LOADED, /* loading weights failed halfway: only another load helps */
+    SL_ENGINE_BROKEN,      /* a segment failed halfway: nothing is known of the arenas */
+} sl_engine_phase;
 
 struct sluice_engine {
     sluice_graph *graph; /* borrowed */
