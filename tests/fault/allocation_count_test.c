@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "program.h"
-#include "sanitized.h"
+#include "support/sanitized.h"
 #include "test.h"
 
 #define LIBRARY SLUICE_BINARY_DIR "/count_alloc.so"

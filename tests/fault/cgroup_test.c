@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "program.h"
-#include "sanitized.h"
+#include "support/sanitized.h"
 #include "test.h"
 
 #define SLACK ((uint64_t)64 << 20)

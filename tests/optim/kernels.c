@@ -4,9 +4,14 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "fixture.h"
+#include "support/sanitized.h"
 
 #define BLOCK       ((int64_t)1 << 20)
-#define BLOCK_COUNT 16 /* of AdamW: 2^24 inputs; the other rules take two blocks */
+#if SANITIZED
+#define BLOCK_COUNT 1 /* instrumented loops are many times slower; the arithmetic is the same */
+#else
+#define BLOCK_COUNT 16 /* 2^24 inputs for every rule */
+#endif
 
 /* Weights, gradients and three state slots of one flat buffer. */
 enum { GRADIENT, WEIGHT, SLOT, ARRAYS = SLOT + SL_MAX_STATE_SLOTS };
@@ -163,7 +168,7 @@ TEST(update_kernels_of_all_paths_give_the_same_bits)
     int count = ragged_segments(segments, BLOCK);
     for (uint32_t block = 0; block < BLOCK_COUNT; block++) {
         fill_awkward(&input, BLOCK, block + 1);
-        for (size_t v = 0; v < VARIANTS && (v == 0 || block < 2); v++) {
+        for (size_t v = 0; v < VARIANTS; v++) {
             sl_update_rule rule = variants[v].rule;
             rule.segments = segments;
             rule.segment_count = count;

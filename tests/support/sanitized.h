@@ -1,7 +1,7 @@
 /* sanitized.h: whether the program under test carries the address sanitizer, which keeps memory and functions of its
  * own. */
-#ifndef SLUICE_TEST_FAULT_SANITIZED_H
-#define SLUICE_TEST_FAULT_SANITIZED_H
+#ifndef SLUICE_TEST_SANITIZED_H
+#define SLUICE_TEST_SANITIZED_H
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1
