@@ -11,11 +11,13 @@
  *     sluice_train_step(e, &batch, &loss);
  *
  * Rules that hold for every call:
- *   - Functions that can fail return a status; SLUICE_OK is 0. sluice_error() then says what was wrong, where, and what to do.
+ *   - Functions that can fail return a status; SLUICE_OK is 0. sluice_error() then says what was wrong, where, and what
+ * to do.
  *   - Outputs come last and are set only on success. Every _destroy takes NULL.
  *   - The library never exits, aborts or prints. Text goes to a FILE or a callback that the caller gives.
  *   - Different objects may be used from different threads at once. One object belongs to one thread at a time.
- *   - Structs with a `size` field carry sizeof themselves, so that later versions can grow them; use the _init function. */
+ *   - Structs with a `size` field carry sizeof themselves, so that later versions can grow them; use the _init
+ * function. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -89,8 +91,10 @@ typedef struct sluice_init {
  * call a graph is one layer. */
 SLUICE_API void sluice_layer(sluice_graph *g, const char *name);
 /* Data of one micro-batch; dims include the batch. Names are unique. */
-SLUICE_API sluice_value sluice_input(sluice_graph *g, const char *name, sluice_dtype dtype, int rank, const int64_t *dims);
-SLUICE_API sluice_value sluice_parameter(sluice_graph *g, const char *name, int rank, const int64_t *dims, sluice_init init);
+SLUICE_API sluice_value sluice_input(sluice_graph *g, const char *name, sluice_dtype dtype, int rank,
+                                     const int64_t *dims);
+SLUICE_API sluice_value sluice_parameter(sluice_graph *g, const char *name, int rank, const int64_t *dims,
+                                         sluice_init init);
 /* Excludes a parameter from training: it gets no gradient and no optimizer state. */
 SLUICE_API void sluice_freeze(sluice_graph *g, sluice_value parameter);
 
@@ -102,30 +106,37 @@ SLUICE_API sluice_value sluice_scale(sluice_graph *g, sluice_value x, float fact
  * +-1/sqrt(in), as PyTorch initialises them. */
 SLUICE_API sluice_value sluice_linear(sluice_graph *g, sluice_value x, int64_t features, const char *name);
 /* The same with given parameters: weight [out, in], or [in, out] when in_out is true; bias may be SLUICE_NONE. */
-SLUICE_API sluice_value sluice_linear_with(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias, bool in_out);
+SLUICE_API sluice_value sluice_linear_with(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
+                                           bool in_out);
 /* Batched product over equal leading dimensions; transpose_a/b swap the operand's last two. */
-SLUICE_API sluice_value sluice_matmul(sluice_graph *g, sluice_value a, sluice_value b, bool transpose_a, bool transpose_b);
+SLUICE_API sluice_value sluice_matmul(sluice_graph *g, sluice_value a, sluice_value b, bool transpose_a,
+                                      bool transpose_b);
 SLUICE_API sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, sluice_value table);
 SLUICE_API sluice_value sluice_relu(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_gelu(sluice_graph *g, sluice_value x, bool exact); /* exact: erf; otherwise tanh */
 SLUICE_API sluice_value sluice_silu(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_softmax(sluice_graph *g, sluice_value x); /* over the last dimension */
 /* bias may be SLUICE_NONE. */
-SLUICE_API sluice_value sluice_layer_norm(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias, float epsilon);
+SLUICE_API sluice_value sluice_layer_norm(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
+                                          float epsilon);
 SLUICE_API sluice_value sluice_rms_norm(sluice_graph *g, sluice_value x, sluice_value weight, float epsilon);
 /* Rotates the first `heads` heads of width head_width in each row of x [B, T, W], for positions 0 .. T-1. */
 SLUICE_API sluice_value sluice_rotary(sluice_graph *g, sluice_value x, int heads, int head_width, float base);
 /* q [B,T,heads*D], k and v [B,S,kv_heads*D]. kv_heads divides heads. Scores are scaled by 1/sqrt(D). */
-SLUICE_API sluice_value sluice_attention(sluice_graph *g, sluice_value q, sluice_value k, sluice_value v, int heads, int kv_heads, bool causal);
+SLUICE_API sluice_value sluice_attention(sluice_graph *g, sluice_value q, sluice_value k, sluice_value v, int heads,
+                                         int kv_heads, bool causal);
 /* The same on one tensor [B,T,(heads+2*kv_heads)*D] that holds q, k, v side by side: no copies. */
-SLUICE_API sluice_value sluice_attention_packed(sluice_graph *g, sluice_value qkv, int heads, int kv_heads, bool causal);
+SLUICE_API sluice_value sluice_attention_packed(sluice_graph *g, sluice_value qkv, int heads, int kv_heads,
+                                                bool causal);
 SLUICE_API sluice_value sluice_dropout(sluice_graph *g, sluice_value x, float p);
-SLUICE_API sluice_value sluice_reshape(sluice_graph *g, sluice_value x, int rank, const int64_t *dims); /* one dim may be -1 */
+SLUICE_API sluice_value sluice_reshape(sluice_graph *g, sluice_value x, int rank,
+                                       const int64_t *dims); /* one dim may be -1 */
 SLUICE_API sluice_value sluice_transpose(sluice_graph *g, sluice_value x, const int *order);
 SLUICE_API sluice_value sluice_split(sluice_graph *g, sluice_value x, int axis, int64_t start, int64_t size);
 SLUICE_API sluice_value sluice_concat(sluice_graph *g, const sluice_value *values, int count, int axis);
 /* Mean over the rows whose target is not ignore_index. logits [.., V], targets [..] i32. */
-SLUICE_API sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets, int32_t ignore_index);
+SLUICE_API sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets,
+                                             int32_t ignore_index);
 SLUICE_API sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target);
 SLUICE_API sluice_value sluice_sum(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_mean(sluice_graph *g, sluice_value x);
@@ -137,7 +148,13 @@ SLUICE_API void sluice_graph_print(const sluice_graph *g, FILE *out);
 /* ---- Engines ---------------------------------------------------------------------------------------------------- */
 
 typedef enum {
-    SLUICE_SGD, SLUICE_ADAGRAD, SLUICE_ADAM, SLUICE_ADAMW, SLUICE_LAMB, SLUICE_LARS, SLUICE_LION
+    SLUICE_SGD,
+    SLUICE_ADAGRAD,
+    SLUICE_ADAM,
+    SLUICE_ADAMW,
+    SLUICE_LAMB,
+    SLUICE_LARS,
+    SLUICE_LION
 } sluice_optimizer_kind;
 
 typedef struct sluice_optimizer {
@@ -146,39 +163,45 @@ typedef struct sluice_optimizer {
     double lr, weight_decay, beta1, beta2, epsilon;
     double momentum, dampening; /* SGD, LARS */
     bool nesterov, amsgrad;
-    double trust;               /* LARS coefficient, 0.001 */
+    double trust;                /* LARS coefficient, 0.001 */
     double min_trust, max_trust; /* LAMB bounds, 0.01 and 10 */
 } sluice_optimizer;
-/* Defaults of `kind` as in PyTorch and DeepSpeed (lr 1e-3, betas 0.9/0.999, eps 1e-8, no decay but AdamW's 0.01, ...). */
+/* Defaults of `kind` as in PyTorch and DeepSpeed (lr 1e-3, betas 0.9/0.999, eps 1e-8, no decay but AdamW's 0.01, ...).
+ */
 SLUICE_API void sluice_optimizer_init(sluice_optimizer *o, sluice_optimizer_kind kind);
 
 /* Where something lives: on the device, on the host, or wherever the plan finds best. */
 typedef enum { SLUICE_PLACE_AUTO, SLUICE_PLACE_DEVICE, SLUICE_PLACE_HOST } sluice_place;
-typedef enum { SLUICE_ACTIVATIONS_AUTO, SLUICE_ACTIVATIONS_KEEP, SLUICE_ACTIVATIONS_RECOMPUTE, SLUICE_ACTIVATIONS_OFFLOAD } sluice_activations;
+typedef enum {
+    SLUICE_ACTIVATIONS_AUTO,
+    SLUICE_ACTIVATIONS_KEEP,
+    SLUICE_ACTIVATIONS_RECOMPUTE,
+    SLUICE_ACTIVATIONS_OFFLOAD
+} sluice_activations;
 
 typedef struct sluice_options {
     size_t size;
     sluice_optimizer optimizer;
-    double gradient_clipping;   /* global norm; 0: none */
-    int accumulation_steps;     /* micro-batches in a step, K; at least 1 */
+    double gradient_clipping; /* global norm; 0: none */
+    int accumulation_steps;   /* micro-batches in a step, K; at least 1 */
     uint64_t seed;
-    int threads;                /* 0: all CPUs this process may use */
+    int threads;                       /* 0: all CPUs this process may use */
     uint64_t device_bytes, host_bytes; /* budgets; 0: what the machine and its cgroup allow */
     sluice_place parameters, optimizer_state;
     sluice_activations activations;
-    bool offload_checkpoints;   /* with RECOMPUTE: the kept layer inputs go to the host */
-    int levels;                 /* groups of layers that move together; 0: auto */
-    int prefetch_layers;        /* levels fetched ahead of use; -1: auto */
-    bool evaluation;            /* plan an evaluation pass too (sluice_evaluate, sluice_predict) */
-    bool null_backend;          /* compute nothing: for planning and tests */
-    bool guard;                 /* poison the arenas and put guard pages behind them */
+    bool offload_checkpoints; /* with RECOMPUTE: the kept layer inputs go to the host */
+    int levels;               /* groups of layers that move together; 0: auto */
+    int prefetch_layers;      /* levels fetched ahead of use; -1: auto */
+    bool evaluation;          /* plan an evaluation pass too (sluice_evaluate, sluice_predict) */
+    bool null_backend;        /* compute nothing: for planning and tests */
+    bool guard;               /* poison the arenas and put guard pages behind them */
     sluice_log_fn log;
     void *log_user;
 } sluice_options;
 SLUICE_API void sluice_options_init(sluice_options *o);
 
 typedef struct sluice_array {
-    const char *name;  /* of a graph input */
+    const char *name; /* of a graph input */
     const void *data;
     size_t bytes;
 } sluice_array;
@@ -190,12 +213,14 @@ typedef struct sluice_batch {
 
 typedef struct sluice_engine sluice_engine;
 
-/* Finishes and differentiates the graph, plans, reserves both arenas and gives the parameters their first values. The graph is
- * borrowed and must outlive the engine; it serves one engine. SLUICE_ERR_NO_FIT says how many bytes are missing and what would help. */
+/* Finishes and differentiates the graph, plans, reserves both arenas and gives the parameters their first values. The
+ * graph is borrowed and must outlive the engine; it serves one engine. SLUICE_ERR_NO_FIT says how many bytes are
+ * missing and what would help. */
 SLUICE_API sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *options, sluice_engine **out);
 SLUICE_API void sluice_engine_destroy(sluice_engine *e);
 
-/* forward, backward, forward, backward, ... then step after accumulation_steps pairs; anything else is SLUICE_ERR_USAGE. */
+/* forward, backward, forward, backward, ... then step after accumulation_steps pairs; anything else is
+ * SLUICE_ERR_USAGE. */
 SLUICE_API sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss);
 SLUICE_API sluice_status sluice_backward(sluice_engine *e);
 SLUICE_API sluice_status sluice_step(sluice_engine *e);
@@ -212,8 +237,8 @@ SLUICE_API uint64_t sluice_step_count(const sluice_engine *e);
 /* Copies a parameter out or in, in fp32. */
 SLUICE_API sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes);
 SLUICE_API sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes);
-/* Weights as safetensors, written atomically. Loading refuses a file whose names, shapes or dtypes do not match, and changes
- * nothing then. An I/O error halfway through leaves an engine that takes no call but another load. */
+/* Weights as safetensors, written atomically. Loading refuses a file whose names, shapes or dtypes do not match, and
+ * changes nothing then. An I/O error halfway through leaves an engine that takes no call but another load. */
 SLUICE_API sluice_status sluice_save(sluice_engine *e, const char *path);
 SLUICE_API sluice_status sluice_load(sluice_engine *e, const char *path);
 /* Whole training state in folder/step-N, atomic and checksummed; resume takes the newest one that verifies.
@@ -235,15 +260,19 @@ SLUICE_API void sluice_plan_print(const sluice_engine *e, FILE *out);
 
 typedef struct sluice_data sluice_data;
 /* Arrays of `samples` rows each, one per graph input, borrowed. Shuffled anew every epoch from the seed. */
-SLUICE_API sluice_status sluice_data_from_arrays(const sluice_array *arrays, int count, int64_t samples, bool shuffle, uint64_t seed, sluice_data **out);
+SLUICE_API sluice_status sluice_data_from_arrays(const sluice_array *arrays, int count, int64_t samples, bool shuffle,
+                                                 uint64_t seed, sluice_data **out);
 /* fill() writes micro-batch number `index` (from 0, counting over the whole run) into the given buffers. */
-typedef sluice_status (*sluice_fill_fn)(void *user, uint64_t index, const char *const *names, void *const *buffers, const size_t *bytes, int count);
+typedef sluice_status (*sluice_fill_fn)(void *user, uint64_t index, const char *const *names, void *const *buffers,
+                                        const size_t *bytes, int count);
 SLUICE_API sluice_status sluice_data_from_callback(sluice_fill_fn fill, void *user, sluice_data **out);
 SLUICE_API void sluice_data_destroy(sluice_data *d);
-/* Trains `steps` steps from `data`; the position continues from the engine's step count, so a resumed run goes on where it was. */
+/* Trains `steps` steps from `data`; the position continues from the engine's step count, so a resumed run goes on where
+ * it was. */
 SLUICE_API sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss);
 
-/* ---- Jobs: a configuration file made real --------------------------------------------------------------------------- */
+/* ---- Jobs: a configuration file made real ---------------------------------------------------------------------------
+ */
 
 typedef struct sluice_config sluice_config;
 /* DeepSpeed's JSON with sluice's sections. Errors name the file, the line and the key, and the nearest known key. */
@@ -251,8 +280,8 @@ SLUICE_API sluice_status sluice_config_load(const char *path, sluice_config **ou
 /* "a.b=c": the value is JSON, or a plain word taken as a string. */
 SLUICE_API sluice_status sluice_config_set(sluice_config *c, const char *assignment);
 SLUICE_API void sluice_config_destroy(sluice_config *c);
-/* Whether the whole makes sense: what needs more than one key, and what is not built in. Every job begins with it. Notes about keys
- * without effect go to `log`, which may be NULL. */
+/* Whether the whole makes sense: what needs more than one key, and what is not built in. Every job begins with it.
+ * Notes about keys without effect go to `log`, which may be NULL. */
 SLUICE_API sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, void *log_user);
 /* The value of one key as JSON text, after everything is resolved ("auto" where the plan decides). */
 SLUICE_API sluice_status sluice_config_get(const sluice_config *c, const char *key, char *out, size_t out_bytes);
@@ -262,7 +291,13 @@ SLUICE_API void sluice_config_print(const sluice_config *c, FILE *out);
 SLUICE_API void sluice_config_help(FILE *out, bool markdown);
 
 typedef enum {
-    SLUICE_EVENT_PLAN, SLUICE_EVENT_RESUMED, SLUICE_EVENT_STEP, SLUICE_EVENT_EVAL, SLUICE_EVENT_SAVED, SLUICE_EVENT_EPOCH, SLUICE_EVENT_END
+    SLUICE_EVENT_PLAN,
+    SLUICE_EVENT_RESUMED,
+    SLUICE_EVENT_STEP,
+    SLUICE_EVENT_EVAL,
+    SLUICE_EVENT_SAVED,
+    SLUICE_EVENT_EPOCH,
+    SLUICE_EVENT_END
 } sluice_event_kind;
 
 /* Fields not named for an event's kind are zero. */
@@ -284,28 +319,28 @@ typedef struct sluice_event {
     double epoch, loss, accuracy, lr, gradient_norm, seconds, loss_scale;
     uint64_t samples, tokens; /* of this step */
     bool skipped;
-    double model_flops;  /* of one step, for MFU */
-    double peak_flops;   /* of the machine */
-    const char *path;    /* SAVED */
+    double model_flops; /* of one step, for MFU */
+    double peak_flops;  /* of the machine */
+    const char *path;   /* SAVED */
 } sluice_event;
 
 typedef struct sluice_job_options {
     size_t size;
-    bool resume;             /* continue from checkpoint.path */
-    const char *weights;     /* eval, generate: a safetensors file; NULL: the newest checkpoint, or config "save" */
+    bool resume;         /* continue from checkpoint.path */
+    const char *weights; /* eval, generate: a safetensors file; NULL: the newest checkpoint, or config "save" */
     void (*event)(void *user, const sluice_event *event);
     void *user;
-    FILE *plan_out;          /* train: the plan is printed here first; NULL: not */
-    FILE *out;               /* plan, eval, generate: results; not NULL */
-    bool json;               /* plan: machine-readable */
-    const int *stop;         /* polled between steps: a signal number asks to stop; NULL: never. Set it from a handler. */
-    int *save_request;       /* polled and cleared between steps: save and go on; NULL: never */
+    FILE *plan_out;    /* train: the plan is printed here first; NULL: not */
+    FILE *out;         /* plan, eval, generate: results; not NULL */
+    bool json;         /* plan: machine-readable */
+    const int *stop;   /* polled between steps: a signal number asks to stop; NULL: never. Set it from a handler. */
+    int *save_request; /* polled and cleared between steps: save and go on; NULL: never */
     sluice_log_fn log;
     void *log_user;
-    const char *prompt;      /* generate */
-    int64_t tokens;          /* generate */
-    double temperature;      /* generate; 0: the most likely */
-    int top_k;               /* generate; 0: all */
+    const char *prompt; /* generate */
+    int64_t tokens;     /* generate */
+    double temperature; /* generate; 0: the most likely */
+    int top_k;          /* generate; 0: all */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 
@@ -314,13 +349,15 @@ SLUICE_API sluice_status sluice_job_train(const sluice_config *c, const sluice_j
 SLUICE_API sluice_status sluice_job_eval(const sluice_config *c, const sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_generate(const sluice_config *c, const sluice_job_options *o);
 
-/* ---- Files and machine ---------------------------------------------------------------------------------------------- */
+/* ---- Files and machine ----------------------------------------------------------------------------------------------
+ */
 
 /* What is in a safetensors file, a checkpoint step folder, or a folder of checkpoints. */
 SLUICE_API sluice_status sluice_inspect(const char *path, bool json, FILE *out);
 /* Reads every byte and checks every checksum; SLUICE_ERR_INPUT names file, tensor and offset of the first fault. */
 SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
-/* What this machine offers and what is built in; with `measure`, rates, which are also written to machine_file if not NULL. */
+/* What this machine offers and what is built in; with `measure`, rates, which are also written to machine_file if not
+ * NULL. */
 SLUICE_API sluice_status sluice_devices(bool measure, const char *machine_file, FILE *out);
 
 #ifdef __cplusplus

@@ -44,7 +44,8 @@ const char *test_tmpdir(void)
     static int count;
     if (base[0] == '\0' || owner != (int)getpid()) {
         const char *root = getenv("TMPDIR");
-        snprintf(base, sizeof base, "%s/sluice-test-%d", root != NULL && strlen(root) < 1024 ? root : "/tmp", (int)getpid());
+        snprintf(base, sizeof base, "%s/sluice-test-%d", root != NULL && strlen(root) < 1024 ? root : "/tmp",
+                 (int)getpid());
         if (owner == 0) {
             snprintf(tmpdir, sizeof tmpdir, "%s", base);
             atexit(remove_tmpdir);

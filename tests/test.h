@@ -1,7 +1,7 @@
 /* test.h: a small test runner. A test states one fact in its name; TEST registers it, main runs all or those named.
  *
- * Output is one line per failed or skipped test and a closing "N passed, N failed, N skipped". A skip needs a reason; tests/run
- * fails on skips that tests/expected-skips does not list. */
+ * Output is one line per failed or skipped test and a closing "N passed, N failed, N skipped". A skip needs a reason;
+ * tests/run fails on skips that tests/expected-skips does not list. */
 #ifndef SLUICE_TEST_H
 #define SLUICE_TEST_H
 
@@ -66,7 +66,8 @@ const char *test_data(const char *name);
 #define CHECK_NEAR(a_, b_, tolerance_)                                                                                 \
     do {                                                                                                               \
         double a__ = (a_), b__ = (b_), t__ = (tolerance_);                                                             \
-        if (!(fabs(a__ - b__) <= t__)) test_fail(__FILE__, __LINE__, "%s = %.9g, expected %.9g +- %g", #a_, a__, b__, t__); \
+        if (!(fabs(a__ - b__) <= t__))                                                                                 \
+            test_fail(__FILE__, __LINE__, "%s = %.9g, expected %.9g +- %g", #a_, a__, b__, t__);                       \
     } while (0)
 /* Ends the test at once when the status is not OK. */
 #define REQUIRE_OK(call_)                                                                                              \

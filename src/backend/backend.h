@@ -1,9 +1,10 @@
 /* backend.h: what a device must be able to do. A short table, every entry required.
  *
- * A device owns one arena per tier, reserved once, and executes calls on streams. Operands are spans (tier, offset, bytes); the
- * device turns them into addresses and records the highest end offset it was ever handed, per tier, independently of the plan
- * (exact rule 9). Streams run in order; events order them against each other. A device may run everything at once in the
- * caller's thread: plan order is always a legal order. After sl_backend.reserve nothing allocates. */
+ * A device owns one arena per tier, reserved once, and executes calls on streams. Operands are spans (tier, offset,
+ * bytes); the device turns them into addresses and records the highest end offset it was ever handed, per tier,
+ * independently of the plan (exact rule 9). Streams run in order; events order them against each other. A device may
+ * run everything at once in the caller's thread: plan order is always a legal order. After sl_backend.reserve nothing
+ * allocates. */
 #ifndef SL_BACKEND_BACKEND_H
 #define SL_BACKEND_BACKEND_H
 
@@ -33,14 +34,14 @@ typedef struct sl_call {
 } sl_call;
 
 typedef struct sl_device_options {
-    int threads;  /* compute threads, caller included */
-    sl_isa isa;   /* CPU backend */
-    bool guard;   /* tests: poison arenas, put a guard page behind each */
+    int threads; /* compute threads, caller included */
+    sl_isa isa;  /* CPU backend */
+    bool guard;  /* tests: poison arenas, put a guard page behind each */
     sl_log log;
 } sl_device_options;
 
 typedef struct sl_device_stats {
-    uint64_t observed_peak[SL_TIER_COUNT]; /* highest end offset of any span handed in */
+    uint64_t observed_peak[SL_TIER_COUNT];   /* highest end offset of any span handed in */
     uint64_t moved_to_device, moved_to_host; /* bytes copied between tiers by copy() since the device was opened */
     uint64_t kernel_calls, copy_calls;
 } sl_device_stats;
@@ -52,7 +53,8 @@ typedef struct sl_backend {
     sluice_status (*open)(const sl_device_options *options, sl_device **out);
     void (*close)(sl_device *d); /* NULL is fine */
     bool (*supports)(sl_op op);
-    /* Reserves the arena of a tier at exactly `bytes` (0: none). Once per tier. Memory is zero, or poisoned under guard. */
+    /* Reserves the arena of a tier at exactly `bytes` (0: none). Once per tier. Memory is zero, or poisoned under
+     * guard. */
     sluice_status (*reserve)(sl_device *d, sl_tier tier, uint64_t bytes);
     sluice_status (*run)(sl_device *d, sl_stream stream, const sl_call *call);
     /* Between tiers or within one; spans of equal length that do not overlap. */
@@ -60,7 +62,8 @@ typedef struct sl_backend {
     /* Caller's memory <-> a span, synchronous after all queued work of all streams. */
     sluice_status (*upload)(sl_device *d, sl_span dst, const void *src);
     sluice_status (*download)(sl_device *d, void *dst, sl_span src);
-    /* Event `event` fires when all work queued on `stream` so far is done. Events are small integers below event_count. */
+    /* Event `event` fires when all work queued on `stream` so far is done. Events are small integers below event_count.
+     */
     sluice_status (*reserve_events)(sl_device *d, int event_count);
     sluice_status (*record)(sl_device *d, sl_stream stream, int event);
     sluice_status (*wait)(sl_device *d, sl_stream stream, int event);

@@ -1,5 +1,5 @@
-/* comm.h: what ranks say to each other. Collectives follow the plan: each carries its sequence number and byte count and is
- * checked on arrival. One rank needs no words (self.c). */
+/* comm.h: what ranks say to each other. Collectives follow the plan: each carries its sequence number and byte count
+ * and is checked on arrival. One rank needs no words (self.c). */
 #ifndef SL_COMM_COMM_H
 #define SL_COMM_COMM_H
 
@@ -19,7 +19,8 @@ typedef struct sl_comm_ops {
     /* Each rank's shard -> the whole on every rank. */
     sluice_status (*gather)(sl_comm *c, uint64_t sequence, sl_device *d, sl_span whole, sl_span shard);
     /* Contributions of all ranks, added in rank order to the owner's accumulator. */
-    sluice_status (*reduce_scatter)(sl_comm *c, uint64_t sequence, sl_device *d, sl_span accumulator, sl_span contribution);
+    sluice_status (*reduce_scatter)(sl_comm *c, uint64_t sequence, sl_device *d, sl_span accumulator,
+                                    sl_span contribution);
     sluice_status (*all_reduce)(sl_comm *c, uint64_t sequence, sl_device *d, sl_span data);
     sluice_status (*barrier)(sl_comm *c, uint64_t sequence);
     void (*stats)(const sl_comm *c, sl_comm_stats *out);
@@ -29,7 +30,8 @@ struct sl_comm {
     const sl_comm_ops *ops;
 };
 
-/* A job of one rank. Collectives over one rank are the identity: the plan emits none, and a call says so as an error. */
+/* A job of one rank. Collectives over one rank are the identity: the plan emits none, and a call says so as an error.
+ */
 sluice_status sl_comm_self_open(sl_comm **out);
 
 #endif

@@ -22,7 +22,8 @@ static int self_size(const sl_comm *c)
 /* A plan for one rank has no collectives: meeting one means plan and communicator disagree. */
 static sluice_status unexpected(const char *what, uint64_t sequence)
 {
-    return sl_fail(SLUICE_ERR_RANK, "%s (collective %llu) in a job of one rank: the plan was made for another number of ranks", what,
+    return sl_fail(SLUICE_ERR_RANK,
+                   "%s (collective %llu) in a job of one rank: the plan was made for another number of ranks", what,
                    (unsigned long long)sequence);
 }
 
@@ -32,7 +33,8 @@ static sluice_status self_gather(sl_comm *c, uint64_t sequence, sl_device *d, sl
     return unexpected("gather", sequence);
 }
 
-static sluice_status self_reduce_scatter(sl_comm *c, uint64_t sequence, sl_device *d, sl_span accumulator, sl_span contribution)
+static sluice_status self_reduce_scatter(sl_comm *c, uint64_t sequence, sl_device *d, sl_span accumulator,
+                                         sl_span contribution)
 {
     (void)c, (void)d, (void)accumulator, (void)contribution;
     return unexpected("reduce-scatter", sequence);
@@ -56,8 +58,9 @@ static void self_stats(const sl_comm *c, sl_comm_stats *out)
     *out = (sl_comm_stats){ 0, 0 };
 }
 
-static const sl_comm_ops self_ops = { "self",      self_close,          self_rank,       self_size,   self_gather,
-                                      self_reduce_scatter, self_all_reduce, self_barrier, self_stats };
+static const sl_comm_ops self_ops = { "self",          self_close,   self_rank,
+                                      self_size,       self_gather,  self_reduce_scatter,
+                                      self_all_reduce, self_barrier, self_stats };
 
 sluice_status sl_comm_self_open(sl_comm **out)
 {

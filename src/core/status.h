@@ -13,8 +13,8 @@
  * `return sl_fail(SLUICE_ERR_IO, "open %s: %s", path, strerror(errno));` is the whole error path. */
 #define sl_fail(status, ...) sl_status_after((sl_error_record(__VA_ARGS__), (status)))
 
-/* The halves of sl_fail. It is a macro so that the compiler sees which status a failing function returns, and with it that an
- * output which is set only on success is never read otherwise. */
+/* The halves of sl_fail. It is a macro so that the compiler sees which status a failing function returns, and with it
+ * that an output which is set only on success is never read otherwise. */
 void sl_error_record(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static inline sluice_status sl_status_after(sluice_status status)
 {

@@ -51,7 +51,7 @@ sluice_status sl_json_parse(const char *text, size_t bytes, const char *what, sl
     if (bytes > SL_JSON_MAX_BYTES)
         return sl_fail(status, "%s: %zu bytes of JSON, at most %d are read", what, bytes, SL_JSON_MAX_BYTES);
     SL_TRY(check_syntax(text, bytes, what, status));
-    json_error_t error;
+    json_error_t error = { 0 }; /* jansson leaves the code unset when its first allocation fails */
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && !is_fault_of_text(&error, text, bytes))
         return sl_fail(SLUICE_ERR_NO_MEMORY, "%s: no memory for %zu bytes of JSON", what, bytes);

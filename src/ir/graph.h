@@ -1,14 +1,15 @@
 /* graph.h: the training step as data.
  *
- * A graph is a list of nodes over a list of values. nodes[i] reads only values written by nodes[j], j < i, so list order
- * is an execution order. A model builds the forward nodes (sluice.h); sl_graph_differentiate appends the backward nodes;
- * optim/ appends the norm and update nodes. After that the graph does not change. Nothing here knows memory or devices.
+ * A graph is a list of nodes over a list of values. nodes[i] reads only values written by nodes[j], j < i, so list
+ * order is an execution order. A model builds the forward nodes (sluice.h); sl_graph_differentiate appends the backward
+ * nodes; optim/ appends the norm and update nodes. After that the graph does not change. Nothing here knows memory or
+ * devices.
  *
  * Layers. A model marks contiguous runs of forward nodes as layers: the unit of staging, recomputing, updating. The
  * trainable parameters first used in a layer form the layer's flat buffer: parameter after parameter in creation order,
- * without gaps. A parameter used in more than one layer (a tied embedding) moves to a layer of its own without nodes, and the
- * frozen parameters of a layer to a layer "<name>.frozen" without nodes, so that a flat buffer is trained as a whole or not at
- * all. A parameter is used where a node reads it or a view of it (a value whose storage it is). */
+ * without gaps. A parameter used in more than one layer (a tied embedding) moves to a layer of its own without nodes,
+ * and the frozen parameters of a layer to a layer "<name>.frozen" without nodes, so that a flat buffer is trained as a
+ * whole or not at all. A parameter is used where a node reads it or a view of it (a value whose storage it is). */
 #ifndef SL_IR_GRAPH_H
 #define SL_IR_GRAPH_H
 
@@ -34,9 +35,9 @@ typedef struct sl_value {
     sl_value_kind kind;
     sluice_dtype dtype;
     sl_shape shape;
-    int producer;  /* first node that writes it; -1 for inputs and parameters */
-    /* Value whose bytes it uses: itself, or the source of a reshape. Roots have storage == own index. Backward nodes may add to
-     * a view, which then writes the bytes of its root. */
+    int producer; /* first node that writes it; -1 for inputs and parameters */
+    /* Value whose bytes it uses: itself, or the source of a reshape. Roots have storage == own index. Backward nodes
+     * may add to a view, which then writes the bytes of its root. */
     int storage;
     int parameter; /* PARAMETER and PARAM_GRAD: index into parameters; else -1 */
 } sl_value;
@@ -57,9 +58,9 @@ typedef struct sl_node {
 
 typedef struct sl_parameter {
     const char *name;
-    int value;     /* the PARAMETER value */
-    int gradient;  /* the PARAM_GRAD value; -1 before differentiation or when frozen */
-    int layer;     /* whose flat buffer holds it */
+    int value;             /* the PARAMETER value */
+    int gradient;          /* the PARAM_GRAD value; -1 before differentiation or when frozen */
+    int layer;             /* whose flat buffer holds it */
     int64_t offset, count; /* elements in that buffer */
     sluice_init init;
     bool trainable;
@@ -68,12 +69,12 @@ typedef struct sl_parameter {
 
 typedef struct sl_layer {
     const char *name;
-    int first_node, node_count;          /* forward nodes; node_count 0: tied or frozen parameters only */
-    int first_backward, backward_count;  /* set by sl_graph_differentiate; count 0 when none */
-    int first_parameter;  /* head of the layer's list in sluice_graph.layer_parameters */
+    int first_node, node_count;         /* forward nodes; node_count 0: tied or frozen parameters only */
+    int first_backward, backward_count; /* set by sl_graph_differentiate; count 0 when none */
+    int first_parameter;                /* head of the layer's list in sluice_graph.layer_parameters */
     int parameter_count;
     int64_t element_count; /* of the flat buffer */
-    bool trainable; /* its parameters have gradients and state; false: all are frozen, or there are none */
+    bool trainable;        /* its parameters have gradients and state; false: all are frozen, or there are none */
 } sl_layer;
 
 struct sluice_graph {
@@ -86,14 +87,15 @@ struct sluice_graph {
     int backward_count; /* the next ones; 0 before sl_graph_differentiate */
     sl_parameter *parameters;
     int parameter_count, parameter_capacity;
-    sl_layer *layers; /* graph order: by first forward node; the layers without nodes (tied, then frozen) come first of all */
+    sl_layer *
+        layers; /* graph order: by first forward node; the layers without nodes (tied, then frozen) come first of all */
     int layer_count, layer_capacity;
     int *layer_parameters; /* parameter indices grouped by layer, in offset order; set by sl_graph_finish */
     int loss;              /* scalar value; -1 before sluice_set_loss */
     int output;            /* value that evaluation and generation read (logits, prediction); -1 when none */
     sluice_status error;   /* first error of building; builders are no-ops afterwards */
     char error_text[512];
-    bool finished;         /* sl_graph_finish ran: layers are laid out, no more building */
+    bool finished; /* sl_graph_finish ran: layers are laid out, no more building */
 };
 
 /* Makes room for `needed` elements of `each` bytes in a growable array; on failure the array is as it was. */
@@ -103,25 +105,27 @@ sluice_status sl_grow(void **array, int *capacity, int needed, size_t each, cons
  * buffers, checks names. Idempotent. Called by sluice_engine_create and by the planner's callers. */
 sluice_status sl_graph_finish(sluice_graph *g);
 /* Appends the backward nodes of the loss and makes a PARAM_GRAD value for every trainable parameter. The first backward
- * node is SL_OP_SEED, which writes loss_scale / K. Gradients of a value with several uses are summed in the order of the
- * backward nodes, in place where that is safe (`accumulate`). Backward nodes carry the layer of their forward node and lie
- * in reverse layer order, contiguous per layer. */
+ * node is SL_OP_SEED, which writes loss_scale / K. Gradients of a value with several uses are summed in the order of
+ * the backward nodes, in place where that is safe (`accumulate`). Backward nodes carry the layer of their forward node
+ * and lie in reverse layer order, contiguous per layer. */
 sluice_status sl_graph_differentiate(sluice_graph *g);
-/* Structure: every read has an earlier writer, shapes agree with the op table, layers are contiguous, accumulate only on
- * a value already written. Runs after every pass that changes the graph. */
+/* Structure: every read has an earlier writer, shapes agree with the op table, layers are contiguous, accumulate only
+ * on a value already written. Runs after every pass that changes the graph. */
 sluice_status sl_graph_verify(const sluice_graph *g);
 /* One line a node: number, layer, op, outputs = inputs with shapes. */
 void sl_graph_print(const sluice_graph *g, FILE *out);
 
-/* For passes and optim/: append a value or a node and return its index (arrays grow, names are copied; a NULL name is made up).
- * A node sets the producer of the values it is first to write and the storage of a view, and counts in its phase. A failure is
- * the negated status, with a message. Values and nodes may move: hold indices, not pointers, across these calls. */
-int sl_graph_add_value(sluice_graph *g, sl_value_kind kind, sluice_dtype dtype, const sl_shape *shape, const char *name);
+/* For passes and optim/: append a value or a node and return its index (arrays grow, names are copied; a NULL name is
+ * made up). A node sets the producer of the values it is first to write and the storage of a view, and counts in its
+ * phase. A failure is the negated status, with a message. Values and nodes may move: hold indices, not pointers, across
+ * these calls. */
+int sl_graph_add_value(sluice_graph *g, sl_value_kind kind, sluice_dtype dtype, const sl_shape *shape,
+                       const char *name);
 int sl_graph_add_node(sluice_graph *g, const sl_node *node);
 
 int sl_graph_find_input(const sluice_graph *g, const char *name);     /* value or -1 */
 int sl_graph_find_parameter(const sluice_graph *g, const char *name); /* parameter or -1 */
-int64_t sl_graph_parameter_elements(const sluice_graph *g);            /* trainable and frozen, tied once */
+int64_t sl_graph_parameter_elements(const sluice_graph *g);           /* trainable and frozen, tied once */
 
 int64_t sl_shape_elements(const sl_shape *s);
 uint64_t sl_value_bytes(const sl_value *v); /* elements * dtype size; shapes were checked when the value was made */

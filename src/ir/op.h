@@ -1,9 +1,10 @@
 /* op.h: the operations. One op = one row of sl_ops + one kernel per backend + one test case.
  *
- * Conventions. Tensors are dense and row-major. "rows" of a tensor are its elements divided by its last dimension. Forward ops
- * list their outputs with the ones saved for backward last. A backward op's outputs may be absent (-1) where nobody wants that
- * gradient. Ops whose row says `accumulates` honour attrs.accumulate: bit i set means output i is added to, not overwritten
- * (out = out + result, result rounded to f32 first unless stated). Sums run in a fixed order that depends on shape alone. */
+ * Conventions. Tensors are dense and row-major. "rows" of a tensor are its elements divided by its last dimension.
+ * Forward ops list their outputs with the ones saved for backward last. A backward op's outputs may be absent (-1)
+ * where nobody wants that gradient. Ops whose row says `accumulates` honour attrs.accumulate: bit i set means output i
+ * is added to, not overwritten (out = out + result, result rounded to f32 first unless stated). Sums run in a fixed
+ * order that depends on shape alone. */
 #ifndef SL_IR_OP_H
 #define SL_IR_OP_H
 
@@ -12,18 +13,20 @@
 
 #include "sluice.h"
 
-#define SL_MAX_RANK 6
-#define SL_MAX_INPUTS 8
-#define SL_MAX_OUTPUTS 4
-#define SL_MAX_HEAD_WIDTH 4096 /* attention kernels hold tiles of a head in their scratch memory */
-#define SL_MAX_GROUPS 16      /* parameter groups of an optimizer */
-#define SL_MAX_STATE_SLOTS 3  /* f32 state tensors per parameter: momentum, variance, max variance */
+#define SL_MAX_RANK        6
+#define SL_MAX_INPUTS      8
+#define SL_MAX_OUTPUTS     4
+#define SL_MAX_HEAD_WIDTH  4096 /* attention kernels hold tiles of a head in their scratch memory */
+#define SL_MAX_GROUPS      16   /* parameter groups of an optimizer */
+#define SL_MAX_STATE_SLOTS 3    /* f32 state tensors per parameter: momentum, variance, max variance */
 
 typedef struct sl_shape {
     int rank; /* 0: scalar */
     int64_t dim[SL_MAX_RANK];
 } sl_shape;
 
+/* One op per row, with what it reads and writes beside it. */
+/* clang-format off */
 typedef enum {
     /* forward: inputs -> outputs */
     SL_OP_ADD,       /* a, b -> a + b, broadcasting as NumPy does */
@@ -100,10 +103,12 @@ typedef struct sl_attrs {
     };
 } sl_attrs;
 
+/* clang-format on */
+
 /* Written by SL_OP_NORM_FINISH, read by SL_OP_UPDATE and, after the step, by the caller. */
 typedef struct sl_norm_result {
-    double norm;   /* global L2 norm before clipping, unscaled */
-    float factor;  /* what every gradient element is multiplied by: 1/loss_scale times the clip factor */
+    double norm;    /* global L2 norm before clipping, unscaled */
+    float factor;   /* what every gradient element is multiplied by: 1/loss_scale times the clip factor */
     int32_t finite; /* 0: some element is not finite; updates of this step do nothing */
 } sl_norm_result;
 
@@ -116,7 +121,7 @@ typedef struct sl_update_segment {
 typedef enum {
     SL_UPDATE_SGD,
     SL_UPDATE_ADAGRAD,
-    SL_UPDATE_ADAM,  /* L2 decay into the gradient, or decoupled, by group scalars */
+    SL_UPDATE_ADAM, /* L2 decay into the gradient, or decoupled, by group scalars */
     SL_UPDATE_LAMB,
     SL_UPDATE_LARS,
     SL_UPDATE_LION,
@@ -136,20 +141,20 @@ typedef struct sl_update_rule {
 typedef struct sl_group_scalars {
     float lr, weight_decay, beta1, beta2, epsilon, momentum, dampening;
     float one_minus_beta1, one_minus_beta2; /* rounded from double, not from the floats above */
-    float step_size;        /* lr / bias_correction1 */
-    float bias2_sqrt;       /* sqrt(bias_correction2) */
-    float decay_factor;     /* 1 - lr * weight_decay */
-    float bias1, bias2;     /* 1 - beta^t */
-    float trust, trust_min, trust_max; /* LARS coefficient; LAMB bounds */
-    int32_t first_step;     /* 1 on the optimizer's first step: momentum starts as the gradient */
+    float step_size;                        /* lr / bias_correction1 */
+    float bias2_sqrt;                       /* sqrt(bias_correction2) */
+    float decay_factor;                     /* 1 - lr * weight_decay */
+    float bias1, bias2;                     /* 1 - beta^t */
+    float trust, trust_min, trust_max;      /* LARS coefficient; LAMB bounds */
+    int32_t first_step;                     /* 1 on the optimizer's first step: momentum starts as the gradient */
 } sl_group_scalars;
 
 /* What changes from run to run of the same plan. */
 typedef struct sl_run_context {
     uint64_t seed;
-    uint64_t step;  /* from 1 */
-    uint32_t micro; /* global micro-batch index j in the step, from 0 */
-    bool training;  /* false: dropout is the identity */
+    uint64_t step;       /* from 1 */
+    uint32_t micro;      /* global micro-batch index j in the step, from 0 */
+    bool training;       /* false: dropout is the identity */
     float seed_gradient; /* loss_scale / K */
     double clip;         /* 0: never */
     double loss_scale;   /* 1 in fp32 */
@@ -173,14 +178,15 @@ typedef struct sl_op_def {
     int outputs;                /* at most; saved statistics included */
     bool accumulates;           /* honours attrs.accumulate */
     bool view;                  /* output shares input 0's storage; never computed */
-    /* Input whose bytes output 0 may take over; -1: none. The planner does so only where that input's storage dies at this node,
-     * the byte sizes are equal and output 0 is not accumulated; kernels must then tolerate out == in exactly (never a partial
-     * overlap). */
+    /* Input whose bytes output 0 may take over; -1: none. The planner does so only where that input's storage dies at
+     * this node, the byte sizes are equal and output 0 is not accumulated; kernels must then tolerate out == in exactly
+     * (never a partial overlap). */
     int in_place;
-    /* Output shapes and dtypes from inputs and attrs; fails naming the op and, on mismatch, both producers. Where the inputs
-     * leave a shape open (RESHAPE, REDUCE_TO, MULTIPLY_REDUCE, EMBEDDING_GRAD, SPLIT_GRAD, EXPAND) node->outputs[0] is already a
-     * value: its shape is checked and returned. NULL for update ops. */
-    sluice_status (*infer)(const struct sluice_graph *g, const struct sl_node *node, sl_shape *shapes, sluice_dtype *dtypes);
+    /* Output shapes and dtypes from inputs and attrs; fails naming the op and, on mismatch, both producers. Where the
+     * inputs leave a shape open (RESHAPE, REDUCE_TO, MULTIPLY_REDUCE, EMBEDDING_GRAD, SPLIT_GRAD, EXPAND)
+     * node->outputs[0] is already a value: its shape is checked and returned. NULL for update ops. */
+    sluice_status (*infer)(const struct sluice_graph *g, const struct sl_node *node, sl_shape *shapes,
+                           sluice_dtype *dtypes);
     /* Appends the backward nodes of ad's current forward node (ir/autodiff.h); NULL: not differentiable. */
     sluice_status (*gradient)(struct sl_autodiff *ad);
     sl_cost (*cost)(const struct sluice_graph *g, const struct sl_node *node);

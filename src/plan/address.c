@@ -1,9 +1,10 @@
 /* address.c: gives every buffer its offset, and every step the waits that the offsets make necessary.
  *
- * Permanent buffers lie at the bottom of their arena. The others are placed largest first at the lowest offset that is free during
- * their whole life; a second attempt in order of birth is kept where it packs tighter. Two buffers may share bytes
- * exactly when their step ranges are disjoint. Because ranges are positions in the list and streams run ahead of it, a step that is the first
- * to use reused bytes must wait for the last users of those bytes on other streams: sl_plan_waits derives that from the offsets. */
+ * Permanent buffers lie at the bottom of their arena. The others are placed largest first at the lowest offset that is
+ * free during their whole life; a second attempt in order of birth is kept where it packs tighter. Two buffers may
+ * share bytes exactly when their step ranges are disjoint. Because ranges are positions in the list and streams run
+ * ahead of it, a step that is the first to use reused bytes must wait for the last users of those bytes on other
+ * streams: sl_plan_waits derives that from the offsets. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +21,11 @@ typedef struct placed {
 typedef struct packer {
     sl_plan *p;
     sl_tier tier;
-    int *order;     /* transient buffers of the tier */
+    int *order; /* transient buffers of the tier */
     int count;
     placed *by_offset; /* buffers placed so far, increasing begin */
     int placed_count;
-    uint64_t base;  /* end of the permanent buffers */
+    uint64_t base; /* end of the permanent buffers */
 } packer;
 
 static bool takes_room(const sl_buffer *b)
@@ -161,7 +162,7 @@ typedef struct waiter {
     touches *of;                                 /* per buffer */
     int known[SL_STREAM_COUNT][SL_STREAM_COUNT]; /* newest step of stream b that stream a is already ordered after */
     int (*at_step)[SL_STREAM_COUNT];             /* per step: known[] of its stream when it starts */
-    int need[SL_STREAM_COUNT];                    /* of the step at hand */
+    int need[SL_STREAM_COUNT];                   /* of the step at hand */
     int segment_first;
 } waiter;
 
@@ -213,7 +214,8 @@ static sluice_status record_waits(waiter *w, int index)
     for (;;) {
         int target = -1;
         for (int stream = 0; stream < SL_STREAM_COUNT; stream++)
-            if (stream != (int)step->stream && w->need[stream] > w->known[step->stream][stream] && w->need[stream] > target)
+            if (stream != (int)step->stream && w->need[stream] > w->known[step->stream][stream] &&
+                w->need[stream] > target)
                 target = w->need[stream];
         if (target < 0) break;
         SL_TRY(sl_plan_add_wait(w->p, target));
@@ -262,7 +264,8 @@ sluice_status sl_plan_waits(sl_plan *p)
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
         w.segment_first = p->segments[k].first_step;
         memset(w.known, 0xff, sizeof w.known);
-        for (int i = 0; st == SLUICE_OK && i < p->segments[k].step_count; i++) st = wait_for_step(&w, w.segment_first + i);
+        for (int i = 0; st == SLUICE_OK && i < p->segments[k].step_count; i++)
+            st = wait_for_step(&w, w.segment_first + i);
     }
     sl_free(w.of);
     sl_free(w.at_step);

@@ -1,7 +1,8 @@
 /* cost.c: predicted time, by running the plan on clocks instead of a device.
  *
- * Each stream has a clock; a step starts when its stream is free and what it waits for is done. Where the compute stream stands still,
- * the time is charged to the stream it waited for: that is the exposed part, the rest of that stream's work is hidden. */
+ * Each stream has a clock; a step starts when its stream is free and what it waits for is done. Where the compute
+ * stream stands still, the time is charged to the stream it waited for: that is the exposed part, the rest of that
+ * stream's work is hidden. */
 #include <string.h>
 
 #include "core/alloc.h"
@@ -21,8 +22,10 @@ void sl_machine_default(sl_machine *m)
 
 static bool is_matrix_op(sl_op op)
 {
-    static const sl_op matrix[] = { SL_OP_LINEAR, SL_OP_MATMUL,         SL_OP_LINEAR_GRAD_INPUT, SL_OP_LINEAR_GRAD_WEIGHT,
-                                    SL_OP_ATTENTION, SL_OP_ATTENTION_GRAD };
+    static const sl_op matrix[] = {
+        SL_OP_LINEAR,    SL_OP_MATMUL,        SL_OP_LINEAR_GRAD_INPUT, SL_OP_LINEAR_GRAD_WEIGHT,
+        SL_OP_ATTENTION, SL_OP_ATTENTION_GRAD
+    };
     for (size_t i = 0; i < sizeof matrix / sizeof matrix[0]; i++)
         if (matrix[i] == op) return true;
     return false;
@@ -129,7 +132,8 @@ sluice_status sl_plan_cost(sl_plan *p)
     p->totals.step_seconds = 0;
     if (finish == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < p->step_count; i++)
-        p->steps[i].seconds = p->steps[i].kind == SL_STEP_COPY ? copy_seconds(p, &p->steps[i]) : kernel_seconds(p, &p->steps[i]);
+        p->steps[i].seconds =
+            p->steps[i].kind == SL_STEP_COPY ? copy_seconds(p, &p->steps[i]) : kernel_seconds(p, &p->steps[i]);
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
         sl_segment *segment = &p->segments[k];
         memset(segment->busy, 0, sizeof segment->busy);

@@ -5,7 +5,9 @@
 
 int sl_emit_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, uint64_t bytes, int layer, bool permanent)
 {
-    sl_buffer b = { .kind = kind, .tier = tier, .bytes = bytes, .layer = layer, .permanent = permanent, .value = -1, .slot = -1 };
+    sl_buffer b = {
+        .kind = kind, .tier = tier, .bytes = bytes, .layer = layer, .permanent = permanent, .value = -1, .slot = -1
+    };
     b.first = permanent ? 0 : INT_MAX;
     b.last = permanent ? INT_MAX : -1;
     return sl_plan_add_buffer(s->p, &b);
@@ -53,7 +55,8 @@ static sluice_status input_piece(const sl_scheduler *s, int value, sl_piece *out
         buffer = s->device_buffer[v->storage];
         *out = (sl_piece){ buffer, 0, sl_value_bytes(v) };
     }
-    if (buffer < 0) return sl_fail(SLUICE_ERR_FAILED, "plan: value \"%s\" is read where it is not on the device", v->name);
+    if (buffer < 0)
+        return sl_fail(SLUICE_ERR_FAILED, "plan: value \"%s\" is read where it is not on the device", v->name);
     return SLUICE_OK;
 }
 
@@ -118,8 +121,8 @@ sluice_status sl_emit_node(sl_scheduler *s, int index, bool recomputed)
     return sl_plan_add_step(s->p, &step, pieces);
 }
 
-sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_tier tier, const sl_piece *inputs, int input_count,
-                             const sl_piece *outputs, int output_count)
+sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_tier tier, const sl_piece *inputs,
+                             int input_count, const sl_piece *outputs, int output_count)
 {
     sl_piece pieces[SL_MAX_INPUTS + SL_MAX_OUTPUTS];
     for (int k = 0; k < input_count; k++) pieces[k] = inputs[k];
@@ -156,7 +159,8 @@ static bool can_take_over(const sl_plan *p, int i, sl_piece in, sl_piece out)
 {
     if (in.buffer < 0 || out.buffer < 0 || in.buffer == out.buffer) return false;
     const sl_buffer *from = &p->buffers[in.buffer], *to = &p->buffers[out.buffer];
-    if (from->permanent || to->permanent || from->kind != SL_BUFFER_ACTIVATION || to->kind != SL_BUFFER_ACTIVATION) return false;
+    if (from->permanent || to->permanent || from->kind != SL_BUFFER_ACTIVATION || to->kind != SL_BUFFER_ACTIVATION)
+        return false;
     if (from->bytes != to->bytes || in.bytes != out.bytes || in.offset != 0 || out.offset != 0) return false;
     return from->last == i && to->first == i;
 }

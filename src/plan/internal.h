@@ -7,16 +7,16 @@
 /* Facts of the graph that no placement changes. Values are named by their storage root. */
 typedef struct sl_usage {
     const sluice_graph *graph;
-    int *order;            /* layers that have nodes, in forward order */
+    int *order; /* layers that have nodes, in forward order */
     int order_count;
-    int *position;         /* layer -> index in order; -1 for layers without nodes */
-    int *uses;             /* parameter layers that layer order[i] reads: uses[use_first[i] .. use_first[i+1]) */
-    int *use_first;        /* order_count + 1 entries */
-    int *owner;            /* root -> layer whose forward produces it; -1: inputs, parameters, gradients */
-    bool *needed_backward; /* root -> some backward node reads it */
-    bool *boundary;        /* root -> read by a forward node of another layer, or the loss */
-    int *last_forward;     /* root -> position in order of the last layer whose forward reads or writes it */
-    bool *recompute;       /* forward node -> must run again when its layer's activations are dropped */
+    int *position;           /* layer -> index in order; -1 for layers without nodes */
+    int *uses;               /* parameter layers that layer order[i] reads: uses[use_first[i] .. use_first[i+1]) */
+    int *use_first;          /* order_count + 1 entries */
+    int *owner;              /* root -> layer whose forward produces it; -1: inputs, parameters, gradients */
+    bool *needed_backward;   /* root -> some backward node reads it */
+    bool *boundary;          /* root -> read by a forward node of another layer, or the loss */
+    int *last_forward;       /* root -> position in order of the last layer whose forward reads or writes it */
+    bool *recompute;         /* forward node -> must run again when its layer's activations are dropped */
     int *last_gradient_node; /* layer -> last backward node that writes one of its parameter gradients; -1: frozen */
 } sl_usage;
 

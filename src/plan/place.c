@@ -1,13 +1,14 @@
 /* place.c: where everything lives.
  *
- * A placement says for how many layers each of four measures is taken: activations recomputed, activations offloaded, optimizer state
- * on the host, parameters on the host. Explicit settings fix an axis; "auto" leaves it free. Candidates are judged by building them:
- * schedule, address, waits and cost give exact peaks and a predicted time. The order of preference is
+ * A placement says for how many layers each of four measures is taken: activations recomputed, activations offloaded,
+ * optimizer state on the host, parameters on the host. Explicit settings fix an axis; "auto" leaves it free. Candidates
+ * are judged by building them: schedule, address, waits and cost give exact peaks and a predicted time. The order of
+ * preference is
  *
  *     1. everything resident;
  *     2. recomputation alone, in as few layers as fit: the device needs nobody else;
- *     3. any mix of measures: from nothing upward, always the one that buys the most bytes per second lost, then what turned out
- *        to be superfluous is taken back.
+ *     3. any mix of measures: from nothing upward, always the one that buys the most bytes per second lost, then what
+ * turned out to be superfluous is taken back.
  *
  * What does not fit with every measure taken is refused with the bytes that are missing. */
 #include <stdio.h>
@@ -54,7 +55,8 @@ static void apply_levels(sl_plan *p, const sl_usage *u)
     p->level_count = levels;
 }
 
-/* State and parameters leave from the last layer upward: the first layers' updates end last and have the least time to hide. */
+/* State and parameters leave from the last layer upward: the first layers' updates end last and have the least time to
+ * hide. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 {
     int states = 0, parameters = 0;
@@ -87,7 +89,8 @@ static uint64_t excess(const sl_plan *p)
     uint64_t over = 0;
     for (int t = 0; t < SL_TIER_COUNT; t++)
         if (p->totals.peak[t] > p->options.budget[t]) over += p->totals.peak[t] - p->options.budget[t];
-    uint64_t together = p->totals.peak[SL_TIER_DEVICE] + p->totals.peak[SL_TIER_HOST], room = p->options.budget_together;
+    uint64_t together = p->totals.peak[SL_TIER_DEVICE] + p->totals.peak[SL_TIER_HOST],
+             room = p->options.budget_together;
     if (over == 0 && room > 0 && together > room) over = together - room;
     return over;
 }
@@ -127,7 +130,8 @@ static void set_bounds(search *s)
     }
     if (o->parameters == SLUICE_PLACE_HOST) s->low.host_parameters = s->high.host_parameters;
     if (o->parameters == SLUICE_PLACE_DEVICE) s->high.host_parameters = 0;
-    if (o->state == SLUICE_PLACE_HOST) s->low.host_state = s->high.host_state = host ? state_layers_for_ratio(s, o->state_ratio) : 0;
+    if (o->state == SLUICE_PLACE_HOST)
+        s->low.host_state = s->high.host_state = host ? state_layers_for_ratio(s, o->state_ratio) : 0;
     if (o->state == SLUICE_PLACE_DEVICE) s->high.host_state = 0;
 }
 
@@ -227,7 +231,8 @@ static size_t advise(char *out, size_t room, const search *s)
         bool applies;
         const char *text;
     } advice[] = {
-        { o->training && o->activations == SLUICE_ACTIVATIONS_KEEP, "activation_checkpointing.mode \"recompute\" or \"auto\"" },
+        { o->training && o->activations == SLUICE_ACTIVATIONS_KEEP,
+          "activation_checkpointing.mode \"recompute\" or \"auto\"" },
         { o->budget[SL_TIER_HOST] == 0, "a host budget (memory.host)" },
         { o->parameters == SLUICE_PLACE_DEVICE, "zero_optimization.offload_param.device \"cpu\"" },
         { o->training && o->state == SLUICE_PLACE_DEVICE, "zero_optimization.offload_optimizer.device \"cpu\"" },
@@ -248,9 +253,10 @@ static size_t advise(char *out, size_t room, const search *s)
 static size_t describe_lack(char *out, size_t room, const char *key, uint64_t budget, uint64_t needed)
 {
     char needs[32], has[32], missing[32];
-    int n = snprintf(out, room, "%s has %llu bytes (%s), needs %llu (%s): %llu bytes (%s) are missing", key, (unsigned long long)budget,
-                     sl_format_bytes(budget, has, sizeof has), (unsigned long long)needed, sl_format_bytes(needed, needs, sizeof needs),
-                     (unsigned long long)(needed - budget), sl_format_bytes(needed - budget, missing, sizeof missing));
+    int n = snprintf(out, room, "%s has %llu bytes (%s), needs %llu (%s): %llu bytes (%s) are missing", key,
+                     (unsigned long long)budget, sl_format_bytes(budget, has, sizeof has), (unsigned long long)needed,
+                     sl_format_bytes(needed, needs, sizeof needs), (unsigned long long)(needed - budget),
+                     sl_format_bytes(needed - budget, missing, sizeof missing));
     return n > 0 && (size_t)n < room ? (size_t)n : 0;
 }
 
@@ -270,10 +276,13 @@ static sluice_status refuse(const search *s)
         if (raise == NULL) raise = keys[t];
     }
     if (raise == NULL) {
-        describe_lack(text, sizeof text, "the memory this process may use", o->budget_together, peak[SL_TIER_DEVICE] + peak[SL_TIER_HOST]);
+        describe_lack(text, sizeof text, "the memory this process may use", o->budget_together,
+                      peak[SL_TIER_DEVICE] + peak[SL_TIER_HOST]);
         raise = "the memory limit of the job";
     }
-    return sl_fail(SLUICE_ERR_NO_FIT, "does not fit, even with every permitted measure: %s. What would help: raise %s, or %s", text, raise, help);
+    return sl_fail(SLUICE_ERR_NO_FIT,
+                   "does not fit, even with every permitted measure: %s. What would help: raise %s, or %s", text, raise,
+                   help);
 }
 
 static void count_measures(sl_plan *p, const sl_usage *u)
@@ -282,7 +291,8 @@ static void count_measures(sl_plan *p, const sl_usage *u)
     t->recomputed_layers = t->host_state_layers = t->host_parameter_layers = t->offloaded_layers = 0;
     for (int i = 0; i < p->graph->layer_count; i++) {
         const sl_layer_place *place = &p->layers[i];
-        t->recomputed_layers += place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD;
+        t->recomputed_layers +=
+            place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD;
         t->offloaded_layers += place->activations == SL_ACT_OFFLOAD || place->activations == SL_ACT_RECOMPUTE_OFFLOAD;
         t->host_state_layers += owns_state(p, u, i) && place->state == SL_TIER_HOST;
         t->host_parameter_layers += place->parameters == SL_TIER_HOST;

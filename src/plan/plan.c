@@ -11,7 +11,9 @@
 static sluice_status grow(void **array, int count, int *capacity, size_t each, const char *name)
 {
     if (count < *capacity) return SLUICE_OK;
-    if (*capacity > INT_MAX / 2) return sl_fail(SLUICE_ERR_USAGE, "%s: more than %d entries; the model is too large for one plan", name, INT_MAX / 2);
+    if (*capacity > INT_MAX / 2)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: more than %d entries; the model is too large for one plan", name,
+                       INT_MAX / 2);
     int larger = *capacity == 0 ? 64 : *capacity * 2;
     void *p = sl_realloc(*array, (size_t)*capacity * each, (size_t)larger * each, name);
     if (p == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -133,7 +135,8 @@ static sluice_status run_passes(sl_plan *p, const sl_usage *u)
     return sl_plan_verify(p);
 }
 
-sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options, sl_plan **out)
+sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                             sl_plan **out)
 {
     sl_usage *u = NULL;
     sl_plan *p = sl_alloc(sizeof *p, "plan");
@@ -165,7 +168,8 @@ void sl_plan_destroy(sl_plan *p)
 static sl_span parameter_span(const sl_plan *p, int parameter, int buffer)
 {
     const sl_parameter *q = &p->graph->parameters[parameter];
-    return sl_plan_span(p, (sl_piece){ buffer, (uint64_t)q->offset * sizeof(float), (uint64_t)q->count * sizeof(float) });
+    return sl_plan_span(p,
+                        (sl_piece){ buffer, (uint64_t)q->offset * sizeof(float), (uint64_t)q->count * sizeof(float) });
 }
 
 sl_span sl_plan_parameter_span(const sl_plan *p, int parameter)

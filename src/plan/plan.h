@@ -1,8 +1,8 @@
 /* plan.h: a training step decided ahead of time, as plain data.
  *
- * A plan is pure: graph + machine + options -> plan. It knows no device, file or network, and after sl_plan_create it does not
- * change. Read it as a program: segments of steps, each step on a stream, reading and writing pieces of buffers; every buffer
- * lives from its first to its last step and has one fixed offset in its tier's arena.
+ * A plan is pure: graph + machine + options -> plan. It knows no device, file or network, and after sl_plan_create it
+ * does not change. Read it as a program: segments of steps, each step on a stream, reading and writing pieces of
+ * buffers; every buffer lives from its first to its last step and has one fixed offset in its tier's arena.
  *
  *     partition  who owns which piece of every layer                      partition.c
  *     place      home tier of parameters and state; keep, recompute or    place.c
@@ -14,9 +14,10 @@
  *
  * place tries candidates by running schedule, address and cost on each; the last one built is the plan.
  *
- * Time. All segments lie on one line of step indices: FORWARD, BACKWARD, UPDATE, EVALUATE. A step of training runs FORWARD and
- * BACKWARD once per micro-batch, then UPDATE. Two buffers may share bytes exactly when their index ranges are disjoint; what must
- * survive from one training step to the next is permanent and shares with nothing. Streams are drained at the end of a segment. */
+ * Time. All segments lie on one line of step indices: FORWARD, BACKWARD, UPDATE, EVALUATE. A step of training runs
+ * FORWARD and BACKWARD once per micro-batch, then UPDATE. Two buffers may share bytes exactly when their index ranges
+ * are disjoint; what must survive from one training step to the next is permanent and shares with nothing. Streams are
+ * drained at the end of a segment. */
 #ifndef SL_PLAN_PLAN_H
 #define SL_PLAN_PLAN_H
 
@@ -34,16 +35,17 @@ typedef struct sl_plan_options {
     sluice_place parameters, state; /* AUTO: free; otherwise binding */
     double state_ratio;             /* share of the state that goes to the host when state is HOST; 1: all */
     sluice_activations activations;
-    bool offload_checkpoints;       /* RECOMPUTE: kept layer inputs go to the host */
-    int levels;                     /* 0: auto */
-    int prefetch;                   /* levels fetched ahead; -1: auto */
-    int accumulation;               /* K, micro-batches in a step on this rank */
-    bool training;                  /* plan FORWARD, BACKWARD, UPDATE */
-    bool evaluation;                /* plan EVALUATE */
-    int state_slots;                /* f32 state tensors per parameter */
+    bool offload_checkpoints; /* RECOMPUTE: kept layer inputs go to the host */
+    int levels;               /* 0: auto */
+    int prefetch;             /* levels fetched ahead; -1: auto */
+    int accumulation;         /* K, micro-batches in a step on this rank */
+    bool training;            /* plan FORWARD, BACKWARD, UPDATE */
+    bool evaluation;          /* plan EVALUATE */
+    int state_slots;          /* f32 state tensors per parameter */
     double update_bytes_per_element;
-    uint64_t overhead_bytes;        /* outside the arenas, estimated by the caller; printed, and already taken off the budgets */
-    uint64_t overhead_of[3];        /* its parts: program, data, threads; for print */
+    uint64_t
+        overhead_bytes; /* outside the arenas, estimated by the caller; printed, and already taken off the budgets */
+    uint64_t overhead_of[3]; /* its parts: program, data, threads; for print */
 } sl_plan_options;
 
 typedef enum {
@@ -52,7 +54,7 @@ typedef enum {
     SL_BUFFER_STATE,      /* one state slot of a layer */
     SL_BUFFER_ACTIVATION, /* a value of the graph */
     SL_BUFFER_INPUT,
-    SL_BUFFER_NORM,       /* norm leaves and the result */
+    SL_BUFFER_NORM, /* norm leaves and the result */
     SL_BUFFER_KIND_COUNT
 } sl_buffer_kind;
 
@@ -60,13 +62,13 @@ typedef struct sl_buffer {
     sl_buffer_kind kind;
     sl_tier tier;
     uint64_t bytes;
-    int first, last;   /* steps; permanent ones: 0 and INT_MAX */
+    int first, last; /* steps; permanent ones: 0 and INT_MAX */
     bool permanent;
-    uint64_t offset;   /* set by the address pass */
-    int layer;         /* or -1 */
-    int value;         /* ACTIVATION and INPUT: graph value; else -1 */
-    int slot;          /* STATE: slot; else -1 */
-    bool staged;       /* a copy of something whose home is elsewhere */
+    uint64_t offset; /* set by the address pass */
+    int layer;       /* or -1 */
+    int value;       /* ACTIVATION and INPUT: graph value; else -1 */
+    int slot;        /* STATE: slot; else -1 */
+    bool staged;     /* a copy of something whose home is elsewhere */
 } sl_buffer;
 
 /* Part of a buffer. */
@@ -76,7 +78,14 @@ typedef struct sl_piece {
 } sl_piece;
 
 typedef enum {
-    SL_STEP_COMPUTE, SL_STEP_COPY, SL_STEP_GATHER, SL_STEP_REDUCE_SCATTER, SL_STEP_ALL_REDUCE, SL_STEP_READ, SL_STEP_WRITE, SL_STEP_UPDATE
+    SL_STEP_COMPUTE,
+    SL_STEP_COPY,
+    SL_STEP_GATHER,
+    SL_STEP_REDUCE_SCATTER,
+    SL_STEP_ALL_REDUCE,
+    SL_STEP_READ,
+    SL_STEP_WRITE,
+    SL_STEP_UPDATE
 } sl_step_kind;
 
 typedef struct sl_step {
@@ -85,20 +94,27 @@ typedef struct sl_step {
     sl_op op;  /* COMPUTE and UPDATE */
     int node;  /* graph node; -1 for copies and for ACCUMULATE, which only the plan knows */
     int layer; /* for people; or -1 */
-    int first_piece, input_count, output_count; /* plan->pieces[first_piece ..): inputs, then outputs. COPY: source, destination */
+    int first_piece, input_count,
+        output_count;           /* plan->pieces[first_piece ..): inputs, then outputs. COPY: source, destination */
     int first_wait, wait_count; /* plan->waits: earlier steps on other streams that must be done first */
     int event;                  /* fired when done; -1: nobody waits for it */
     bool recomputed;            /* a forward node run again for backward */
     double seconds;             /* predicted duration */
 } sl_step;
 
-typedef enum { SL_SEGMENT_FORWARD, SL_SEGMENT_BACKWARD, SL_SEGMENT_UPDATE, SL_SEGMENT_EVALUATE, SL_SEGMENT_COUNT } sl_segment_kind;
+typedef enum {
+    SL_SEGMENT_FORWARD,
+    SL_SEGMENT_BACKWARD,
+    SL_SEGMENT_UPDATE,
+    SL_SEGMENT_EVALUATE,
+    SL_SEGMENT_COUNT
+} sl_segment_kind;
 
 typedef struct sl_segment {
     int first_step, step_count;
-    double seconds;                            /* predicted, all streams drained */
-    double busy[SL_STREAM_COUNT];              /* predicted work per stream */
-    double exposed[SL_STREAM_COUNT];           /* compute stood still waiting for this stream */
+    double seconds;                  /* predicted, all streams drained */
+    double busy[SL_STREAM_COUNT];    /* predicted work per stream */
+    double exposed[SL_STREAM_COUNT]; /* compute stood still waiting for this stream */
 } sl_segment;
 
 typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_OFFLOAD } sl_activation_mode;
@@ -108,10 +124,10 @@ typedef struct sl_layer_place {
     sl_tier parameters; /* home. HOST: staged in for every use */
     sl_tier state;      /* HOST: the update runs there, on a host master copy of the parameters */
     sl_activation_mode activations;
-    int level;          /* levels move together; layers of a level are consecutive */
+    int level; /* levels move together; layers of a level are consecutive */
     /* buffers, -1 where absent */
-    int master;       /* fp32 parameters: what the update writes and a checkpoint reads */
-    int working;      /* permanent copy on the device that kernels read; == master when that is there; -1: staged per use */
+    int master;  /* fp32 parameters: what the update writes and a checkpoint reads */
+    int working; /* permanent copy on the device that kernels read; == master when that is there; -1: staged per use */
     int contribution; /* where backward writes this micro-batch's gradient, on the device */
     int gradient;     /* final gradient, input of the update; == contribution when nothing is accumulated or moved */
     int slots[SL_MAX_STATE_SLOTS];
@@ -123,13 +139,13 @@ typedef struct sl_layer_place {
 typedef struct sl_plan_totals {
     uint64_t peak[SL_TIER_COUNT];
     uint64_t by_kind[SL_TIER_COUNT][SL_BUFFER_KIND_COUNT]; /* bytes live at the tier's peak moment, by kind */
-    uint64_t fragmentation[SL_TIER_COUNT];  /* peak minus live bytes at that moment: alignment and gaps */
-    uint64_t naive[SL_TIER_COUNT];          /* every buffer with bytes of its own */
+    uint64_t fragmentation[SL_TIER_COUNT]; /* peak minus live bytes at that moment: alignment and gaps */
+    uint64_t naive[SL_TIER_COUNT];         /* every buffer with bytes of its own */
     uint64_t state_parameters, state_gradients, state_optimizer; /* kept on the device */
-    uint64_t moved_to_device, moved_to_host; /* bytes in one training step */
-    uint64_t copies, copies_naive;           /* copy steps in a training step; one per operand use would be the naive count */
+    uint64_t moved_to_device, moved_to_host;                     /* bytes in one training step */
+    uint64_t copies, copies_naive; /* copy steps in a training step; one per operand use would be the naive count */
     uint64_t copies_avoided_bytes;
-    double step_seconds, model_flops;        /* of a training step; model_flops excludes recomputation */
+    double step_seconds, model_flops; /* of a training step; model_flops excludes recomputation */
     int recomputed_layers, host_state_layers, host_parameter_layers, offloaded_layers;
 } sl_plan_totals;
 
@@ -150,14 +166,17 @@ typedef struct sl_plan {
     int event_count;
     sl_segment segments[SL_SEGMENT_COUNT];
     int *input_buffers; /* per graph value: the permanent device buffer of an input; -1 for other values */
-    /* buffers the caller reads: the loss after FORWARD, the norm's leaves and result after UPDATE, loss and output after EVALUATE; -1: absent */
+    /* buffers the caller reads: the loss after FORWARD, the norm's leaves and result after UPDATE, loss and output
+     * after EVALUATE; -1: absent */
     int loss_buffer, norm_buffer, leaves_buffer, eval_loss_buffer, output_buffer;
     int64_t leaf_count; /* norm leaves of all layers */
     sl_plan_totals totals;
 } sl_plan;
 
-/* Runs all passes. SLUICE_ERR_NO_FIT: the message says the bytes needed and missing per tier and which settings would help. */
-sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options, sl_plan **out);
+/* Runs all passes. SLUICE_ERR_NO_FIT: the message says the bytes needed and missing per tier and which settings would
+ * help. */
+sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                             sl_plan **out);
 void sl_plan_destroy(sl_plan *p);
 /* Independent check of everything the address and schedule passes promise. Always run by sl_plan_create. */
 sluice_status sl_plan_verify(const sl_plan *p);

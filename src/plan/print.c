@@ -5,8 +5,8 @@
 #include "plan/internal.h"
 
 static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
-    [SL_BUFFER_PARAMETERS] = "parameters", [SL_BUFFER_GRADIENTS] = "gradients", [SL_BUFFER_STATE] = "optimizer state",
-    [SL_BUFFER_ACTIVATION] = "activations", [SL_BUFFER_INPUT] = "inputs",       [SL_BUFFER_NORM] = "gradient norm",
+    [SL_BUFFER_PARAMETERS] = "parameters",  [SL_BUFFER_GRADIENTS] = "gradients", [SL_BUFFER_STATE] = "optimizer state",
+    [SL_BUFFER_ACTIVATION] = "activations", [SL_BUFFER_INPUT] = "inputs",        [SL_BUFFER_NORM] = "gradient norm",
 };
 
 static void row(FILE *out, const char *name, uint64_t device, uint64_t host)
@@ -66,13 +66,14 @@ static void print_places(const sl_plan *p, FILE *out)
 {
     const sl_plan_totals *t = &p->totals;
     fprintf(out, "placement\n");
-    place_line(out, "parameters", t->host_parameter_layers, layers_with(p, has_parameters), "on the host, staged for every use",
-               "resident on the device");
+    place_line(out, "parameters", t->host_parameter_layers, layers_with(p, has_parameters),
+               "on the host, staged for every use", "resident on the device");
     if (t->host_parameter_layers > 0) fprintf(out, "  %-22s %d\n", "levels", p->level_count);
     if (!p->options.training) return;
     place_line(out, "optimizer state", t->host_state_layers, layers_with(p, has_state), "on the host, updated there",
                "resident on the device");
-    place_line(out, "activations", t->recomputed_layers, layers_with(p, has_nodes), "recomputed", "kept from forward to backward");
+    place_line(out, "activations", t->recomputed_layers, layers_with(p, has_nodes), "recomputed",
+               "kept from forward to backward");
     if (t->offloaded_layers > 0)
         place_line(out, "", t->offloaded_layers, layers_with(p, has_nodes), "sent to the host and back", "");
 }
@@ -81,15 +82,16 @@ static void print_moves(const sl_plan *p, FILE *out)
 {
     const sl_plan_totals *t = &p->totals;
     char a[32], b[32], c[32];
-    fprintf(out, "moved in a step\n  to device %s, to host %s, in %llu copies\n", sl_format_bytes(t->moved_to_device, a, sizeof a),
-            sl_format_bytes(t->moved_to_host, b, sizeof b), (unsigned long long)t->copies);
-    fprintf(out, "  one copy per use of a tensor would be %llu copies; %s of copying avoided\n", (unsigned long long)t->copies_naive,
-            sl_format_bytes(t->copies_avoided_bytes, c, sizeof c));
+    fprintf(out, "moved in a step\n  to device %s, to host %s, in %llu copies\n",
+            sl_format_bytes(t->moved_to_device, a, sizeof a), sl_format_bytes(t->moved_to_host, b, sizeof b),
+            (unsigned long long)t->copies);
+    fprintf(out, "  one copy per use of a tensor would be %llu copies; %s of copying avoided\n",
+            (unsigned long long)t->copies_naive, sl_format_bytes(t->copies_avoided_bytes, c, sizeof c));
 }
 
 static const char *stream_names[SL_STREAM_COUNT] = {
-    [SL_STREAM_COMPUTE] = "compute",     [SL_STREAM_TO_DEVICE] = "to device", [SL_STREAM_TO_HOST] = "to host",
-    [SL_STREAM_COMM] = "communication",  [SL_STREAM_UPDATE] = "host update",  [SL_STREAM_DISK_READ] = "disk read",
+    [SL_STREAM_COMPUTE] = "compute",       [SL_STREAM_TO_DEVICE] = "to device", [SL_STREAM_TO_HOST] = "to host",
+    [SL_STREAM_COMM] = "communication",    [SL_STREAM_UPDATE] = "host update",  [SL_STREAM_DISK_READ] = "disk read",
     [SL_STREAM_DISK_WRITE] = "disk write",
 };
 
@@ -115,8 +117,8 @@ static void print_time(const sl_plan *p, FILE *out)
         if (m == SL_STREAM_COMPUTE)
             fprintf(out, "  %-14s %.4g s\n", stream_names[m], busy);
         else
-            fprintf(out, "  %-14s %.4g s, of which %.4g s hidden behind compute and %.4g s exposed\n", stream_names[m], busy,
-                    busy > exposed ? busy - exposed : 0.0, exposed);
+            fprintf(out, "  %-14s %.4g s, of which %.4g s hidden behind compute and %.4g s exposed\n", stream_names[m],
+                    busy, busy > exposed ? busy - exposed : 0.0, exposed);
     }
 }
 
@@ -150,12 +152,14 @@ static void print_piece(const sl_plan *p, sl_piece q, FILE *out)
 static void print_step(const sl_plan *p, int index, FILE *out)
 {
     const sl_step *s = &p->steps[index];
-    fprintf(out, "%6d  %-13s %-18s %-12s", index, stream_names[s->stream], s->kind == SL_STEP_COPY ? "copy" : sl_ops[s->op].name,
+    fprintf(out, "%6d  %-13s %-18s %-12s", index, stream_names[s->stream],
+            s->kind == SL_STEP_COPY ? "copy" : sl_ops[s->op].name,
             s->layer >= 0 ? p->graph->layers[s->layer].name : "");
     for (int k = 0; k < s->input_count; k++) print_piece(p, p->pieces[s->first_piece + k], out);
     fprintf(out, " ->");
     for (int k = 0; k < s->output_count; k++) print_piece(p, p->pieces[s->first_piece + s->input_count + k], out);
-    for (int k = 0; k < s->wait_count; k++) fprintf(out, "%s%d", k == 0 ? "  after " : ", ", p->waits[s->first_wait + k]);
+    for (int k = 0; k < s->wait_count; k++)
+        fprintf(out, "%s%d", k == 0 ? "  after " : ", ", p->waits[s->first_wait + k]);
     fprintf(out, "%s\n", s->recomputed ? "  (recomputed)" : "");
 }
 

@@ -1,8 +1,9 @@
 /* schedule.c: the list of steps of a training step, in an order that is itself a legal execution.
  *
- * Every segment walks the layers in levels. What lives on the host is fetched `prefetch` levels before its use and dropped after
- * it; gradients leave as soon as their layer's backward is done. Streams and addresses come later: this pass only decides
- * what happens and in which order, so list order alone is correct, and waits are derived from it (address.c). */
+ * Every segment walks the layers in levels. What lives on the host is fetched `prefetch` levels before its use and
+ * dropped after it; gradients leave as soon as their layer's backward is done. Streams and addresses come later: this
+ * pass only decides what happens and in which order, so list order alone is correct, and waits are derived from it
+ * (address.c). */
 #include <limits.h>
 
 #include "core/alloc.h"
@@ -57,7 +58,8 @@ static sluice_status inputs(sl_scheduler *s)
     for (int v = 0; v < s->g->value_count; v++) {
         s->p->input_buffers[v] = -1;
         if (s->g->values[v].kind != SL_VALUE_INPUT) continue;
-        SL_TRY(permanent(s, SL_BUFFER_INPUT, SL_TIER_DEVICE, sl_value_bytes(&s->g->values[v]), -1, &s->p->input_buffers[v]));
+        SL_TRY(permanent(s, SL_BUFFER_INPUT, SL_TIER_DEVICE, sl_value_bytes(&s->g->values[v]), -1,
+                         &s->p->input_buffers[v]));
         s->p->buffers[s->p->input_buffers[v]].value = v;
     }
     return SLUICE_OK;
@@ -95,7 +97,8 @@ static sluice_status fetch_level(sl_scheduler *s, int level)
     if (level < 0 || level >= s->p->level_count) return SLUICE_OK;
     for (int layer = 0; layer < s->g->layer_count; layer++) {
         const sl_layer_place *place = &s->p->layers[layer];
-        if (place->shard_count == 0 || place->working >= 0 || s->staged[layer] >= 0 || !level_uses(s, level, layer)) continue;
+        if (place->shard_count == 0 || place->working >= 0 || s->staged[layer] >= 0 || !level_uses(s, level, layer))
+            continue;
         int b = sl_emit_buffer(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, shard_bytes(place), layer, false);
         if (b < 0) return SLUICE_ERR_NO_MEMORY;
         s->p->buffers[b].staged = true;
@@ -110,7 +113,8 @@ static void drop_level(sl_scheduler *s, int level, int direction)
 {
     for (int layer = 0; layer < s->g->layer_count; layer++) {
         bool wanted = false;
-        for (int ahead = 1; ahead <= s->prefetch; ahead++) wanted = wanted || level_uses(s, level + direction * ahead, layer);
+        for (int ahead = 1; ahead <= s->prefetch; ahead++)
+            wanted = wanted || level_uses(s, level + direction * ahead, layer);
         if (!wanted) s->staged[layer] = -1;
     }
 }
@@ -190,7 +194,8 @@ static sluice_status forward_layer(sl_scheduler *s, int position, bool keep)
     return keep ? offload_after(s, position) : SLUICE_OK;
 }
 
-/* The gradient of a layer is final for this micro-batch: add it to the step's sum, or send it to where its update runs. */
+/* The gradient of a layer is final for this micro-batch: add it to the step's sum, or send it to where its update runs.
+ */
 static sluice_status finish_gradient(sl_scheduler *s, int layer)
 {
     sl_layer_place *place = &s->p->layers[layer];
@@ -267,7 +272,8 @@ typedef struct norm_buffers {
 static sl_piece leaf_piece(const sl_scheduler *s, int layer, int buffer)
 {
     int64_t leaves = sl_ceil_div(s->g->layers[layer].element_count, SL_CUT_ELEMENTS);
-    return (sl_piece){ buffer, (uint64_t)s->p->layers[layer].leaf_first * sizeof(double), (uint64_t)leaves * sizeof(double) };
+    return (sl_piece){ buffer, (uint64_t)s->p->layers[layer].leaf_first * sizeof(double),
+                       (uint64_t)leaves * sizeof(double) };
 }
 
 static sluice_status norm_layer(sl_scheduler *s, int node, const norm_buffers *norm)
@@ -278,8 +284,14 @@ static sluice_status norm_layer(sl_scheduler *s, int node, const norm_buffers *n
     SL_TRY(sl_emit_update(s, SL_OP_NORM_LEAVES, node, layer, place->state, &in, 1, &out, 1));
     if (place->state == norm->finish) return SLUICE_OK;
     sl_piece pieces[2] = { out, leaf_piece(s, layer, norm->leaves[norm->finish]) };
-    sl_step copy = { .kind = SL_STEP_COPY, .stream = SL_STREAM_TO_HOST, .op = SL_OP_COUNT, .node = -1, .layer = layer,
-                     .input_count = 1, .output_count = 1, .event = -1 };
+    sl_step copy = { .kind = SL_STEP_COPY,
+                     .stream = SL_STREAM_TO_HOST,
+                     .op = SL_OP_COUNT,
+                     .node = -1,
+                     .layer = layer,
+                     .input_count = 1,
+                     .output_count = 1,
+                     .event = -1 };
     return sl_plan_add_step(s->p, &copy, pieces);
 }
 
@@ -311,7 +323,8 @@ static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers 
     for (int k = 0; k < slots; k++) out[1 + k] = sl_whole(s->p, place->slots[k]);
     SL_TRY(sl_emit_update(s, SL_OP_UPDATE, node, layer, place->state, in, 2, out, 1 + slots));
     if (staged) return sl_emit_copy(s, target, place->master, layer);
-    if (place->working >= 0 && place->working != place->master) return sl_emit_copy(s, place->master, place->working, layer);
+    if (place->working >= 0 && place->working != place->master)
+        return sl_emit_copy(s, place->master, place->working, layer);
     return SLUICE_OK;
 }
 
@@ -324,7 +337,8 @@ static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
     for (int t = 0; t < 2; t++) {
         norm->leaves[t] = norm->result[t] = -1;
         if (!on[t]) continue;
-        norm->leaves[t] = sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, (uint64_t)s->p->leaf_count * sizeof(double), -1, false);
+        norm->leaves[t] =
+            sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, (uint64_t)s->p->leaf_count * sizeof(double), -1, false);
         norm->result[t] = sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, sizeof(sl_norm_result), -1, false);
         if (norm->leaves[t] < 0 || norm->result[t] < 0) return SLUICE_ERR_NO_MEMORY;
     }

@@ -72,7 +72,8 @@ static void note_backward(sl_usage *u, int index)
     }
 }
 
-/* Marks the nodes of a layer that must run again so that its backward finds what it needs, walking from the last node up. */
+/* Marks the nodes of a layer that must run again so that its backward finds what it needs, walking from the last node
+ * up. */
 static void find_recompute(sl_usage *u, const sl_layer *layer, bool *wanted)
 {
     const sluice_graph *g = u->graph;
@@ -139,8 +140,8 @@ sluice_status sl_usage_create(const sluice_graph *g, sl_usage **out)
 void sl_usage_destroy(sl_usage *u)
 {
     if (u == NULL) return;
-    void *owned[] = { u->order,        u->position,  u->uses,    u->use_first,         u->owner, u->needed_backward, u->boundary,
-                      u->last_forward, u->recompute, u->last_gradient_node };
+    void *owned[] = { u->order,           u->position, u->uses,         u->use_first, u->owner,
+                      u->needed_backward, u->boundary, u->last_forward, u->recompute, u->last_gradient_node };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_free(u);
 }

@@ -1,7 +1,7 @@
 /* verify.c: what must hold for every plan, checked from the finished data alone.
  *
- * Nothing here trusts the passes: memory is tracked by address, not by buffer, and order by clocks that only waits advance. A
- * failure is a fault of the planner, reported before anything runs. */
+ * Nothing here trusts the passes: memory is tracked by address, not by buffer, and order by clocks that only waits
+ * advance. A failure is a fault of the planner, reported before anything runs. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,8 @@ static sluice_status check_buffer(const sl_plan *p, int i)
     if (b->bytes == 0) return SLUICE_OK;
     uint64_t end;
     if (b->offset % SL_ALIGNMENT != 0 || !sl_add_u64(b->offset, b->bytes, &end) || end > p->totals.peak[b->tier])
-        return sl_fail(SLUICE_ERR_FAILED, "plan check: buffer %d at offset %llu with %llu bytes is misaligned or past the peak", i,
+        return sl_fail(SLUICE_ERR_FAILED,
+                       "plan check: buffer %d at offset %llu with %llu bytes is misaligned or past the peak", i,
                        (unsigned long long)b->offset, (unsigned long long)b->bytes);
     return SLUICE_OK;
 }
@@ -40,15 +41,16 @@ static sluice_status check_overlap(const sl_plan *p, sl_tier tier, by_offset *so
     int n = 0;
     for (int i = 0; i < p->buffer_count; i++) {
         const sl_buffer *b = &p->buffers[i];
-        if (b->tier == tier && b->bytes > 0 && b->last >= 0) sorted[n++] = (by_offset){ b->offset, b->offset + b->bytes, i };
+        if (b->tier == tier && b->bytes > 0 && b->last >= 0)
+            sorted[n++] = (by_offset){ b->offset, b->offset + b->bytes, i };
     }
     qsort(sorted, (size_t)n, sizeof *sorted, compare_offsets);
     for (int i = 0; i < n; i++)
         for (int j = i + 1; j < n && sorted[j].begin < sorted[i].end; j++) {
             const sl_buffer *a = &p->buffers[sorted[i].buffer], *b = &p->buffers[sorted[j].buffer];
             if (a->first <= b->last && b->first <= a->last)
-                return sl_fail(SLUICE_ERR_FAILED, "plan check: buffers %d and %d live together and share bytes", sorted[i].buffer,
-                               sorted[j].buffer);
+                return sl_fail(SLUICE_ERR_FAILED, "plan check: buffers %d and %d live together and share bytes",
+                               sorted[i].buffer, sorted[j].buffer);
         }
     return SLUICE_OK;
 }
@@ -72,7 +74,8 @@ static sluice_status check_operand(const sl_plan *p, int step, sl_piece q, bool 
     const sl_buffer *b = &p->buffers[q.buffer];
     uint64_t end;
     if (!sl_add_u64(q.offset, q.bytes, &end) || end > b->bytes || step < b->first || step > b->last)
-        return sl_fail(SLUICE_ERR_FAILED, "plan check: step %d uses buffer %d outside its bytes or its life", step, q.buffer);
+        return sl_fail(SLUICE_ERR_FAILED, "plan check: step %d uses buffer %d outside its bytes or its life", step,
+                       q.buffer);
     if (written)
         filled[q.buffer] += q.bytes;
     else if (!b->permanent && filled[q.buffer] < q.bytes)
@@ -82,7 +85,8 @@ static sluice_status check_operand(const sl_plan *p, int step, sl_piece q, bool 
 
 static bool has_kernel_input(const sl_step *s, int output)
 {
-    return s->kind == SL_STEP_UPDATE && output >= 0; /* updates in place: parameters and state are permanent or copied in before */
+    return s->kind == SL_STEP_UPDATE &&
+           output >= 0; /* updates in place: parameters and state are permanent or copied in before */
 }
 
 static sluice_status check_steps(const sl_plan *p)
@@ -124,7 +128,8 @@ static sluice_status insert_stretch(order_check *c, sl_tier t, int at, stretch s
 {
     if (c->count[t] == c->capacity[t]) {
         int larger = c->capacity[t] == 0 ? 256 : 2 * c->capacity[t];
-        stretch *grown = sl_realloc(c->of[t], (size_t)c->capacity[t] * sizeof s, (size_t)larger * sizeof s, "plan check: memory map");
+        stretch *grown = sl_realloc(c->of[t], (size_t)c->capacity[t] * sizeof s, (size_t)larger * sizeof s,
+                                    "plan check: memory map");
         if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
         c->of[t] = grown;
         c->capacity[t] = larger;
@@ -178,7 +183,9 @@ static sluice_status must_follow(const order_check *c, int step, int earlier)
     if (earlier < 0) return SLUICE_OK;
     sl_stream stream = c->p->steps[earlier].stream;
     if (stream == c->p->steps[step].stream || c->seen[step][stream] >= earlier) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_FAILED, "plan check: steps %d and %d share bytes on different streams and nothing orders them", earlier, step);
+    return sl_fail(SLUICE_ERR_FAILED,
+                   "plan check: steps %d and %d share bytes on different streams and nothing orders them", earlier,
+                   step);
 }
 
 static sluice_status touch(order_check *c, int step, sl_piece q, bool writes)
@@ -212,7 +219,8 @@ static sluice_status advance_clock(order_check *c, int step, int segment_first)
     for (int k = 0; k < s->wait_count; k++) {
         int target = c->p->waits[s->first_wait + k];
         if (target >= step || target < segment_first || c->p->steps[target].event < 0)
-            return sl_fail(SLUICE_ERR_FAILED, "plan check: step %d waits for step %d, which can never have fired", step, target);
+            return sl_fail(SLUICE_ERR_FAILED, "plan check: step %d waits for step %d, which can never have fired", step,
+                           target);
         for (int m = 0; m < SL_STREAM_COUNT; m++)
             if (c->seen[target][m] > c->seen[step][m]) c->seen[step][m] = c->seen[target][m];
         sl_stream stream = c->p->steps[target].stream;

@@ -1,4 +1,5 @@
-/* exec.c: walks the steps of a plan. Order, addresses, streams and waits are the plan's; this file only hands them to the device. */
+/* exec.c: walks the steps of a plan. Order, addresses, streams and waits are the plan's; this file only hands them to
+ * the device. */
 #include "runtime/exec.h"
 
 #include <string.h>
@@ -9,8 +10,8 @@
 struct sl_exec {
     const sl_plan *plan; /* borrowed */
     const sl_backend *backend;
-    sl_device *device;   /* owned */
-    sl_comm *comm;       /* borrowed */
+    sl_device *device; /* owned */
+    sl_comm *comm;     /* borrowed */
     double seconds[SL_SEGMENT_COUNT];
     sl_shape flat[SL_MAX_OPERANDS]; /* shapes of update operands, refilled for each call */
 };
@@ -92,7 +93,8 @@ sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_cont
 {
     const sl_segment *g = &x->plan->segments[segment];
     double start = sl_now();
-    for (int i = g->first_step; i < g->first_step + g->step_count; i++) SL_TRY(run_step(x, &x->plan->steps[i], context));
+    for (int i = g->first_step; i < g->first_step + g->step_count; i++)
+        SL_TRY(run_step(x, &x->plan->steps[i], context));
     SL_TRY(x->backend->synchronize(x->device));
     x->seconds[segment] = sl_now() - start;
     return SLUICE_OK;
@@ -108,7 +110,8 @@ static sluice_status check_supported(const sl_exec *x)
         if ((size_t)s->kind >= sizeof handlers / sizeof handlers[0] || handlers[s->kind] == NULL)
             return sl_fail(SLUICE_ERR_USAGE, "plan step %d is of a kind that is not built in yet", i);
         if (s->kind != SL_STEP_COPY && !x->backend->supports(s->op))
-            return sl_fail(SLUICE_ERR_USAGE, "the %s backend has no kernel for %s", x->backend->name, sl_ops[s->op].name);
+            return sl_fail(SLUICE_ERR_USAGE, "the %s backend has no kernel for %s", x->backend->name,
+                           sl_ops[s->op].name);
     }
     return SLUICE_OK;
 }
@@ -152,8 +155,8 @@ sluice_status sl_exec_set_input(sl_exec *x, int value, const void *data, size_t 
     int buffer = x->plan->input_buffers[value];
     sl_span span = sl_plan_span(x->plan, (sl_piece){ buffer, 0, buffer < 0 ? 0 : x->plan->buffers[buffer].bytes });
     if (span.bytes != bytes)
-        return sl_fail(SLUICE_ERR_USAGE, "input \"%s\" holds %llu bytes, %zu were given", x->plan->graph->values[value].name,
-                       (unsigned long long)span.bytes, bytes);
+        return sl_fail(SLUICE_ERR_USAGE, "input \"%s\" holds %llu bytes, %zu were given",
+                       x->plan->graph->values[value].name, (unsigned long long)span.bytes, bytes);
     return x->backend->upload(x->device, span, data);
 }
 

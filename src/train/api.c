@@ -69,7 +69,8 @@ static sluice_status find_parameter(const sluice_engine *e, const char *name, si
     if (i < 0) return sl_fail(SLUICE_ERR_USAGE, "the graph has no parameter \"%s\"", name != NULL ? name : "");
     uint64_t has = (uint64_t)e->graph->parameters[i].count * sizeof(float);
     if (has != bytes)
-        return sl_fail(SLUICE_ERR_USAGE, "parameter \"%s\" has %llu bytes, %zu were given", name, (unsigned long long)has, bytes);
+        return sl_fail(SLUICE_ERR_USAGE, "parameter \"%s\" has %llu bytes, %zu were given", name,
+                       (unsigned long long)has, bytes);
     *out = i;
     return SLUICE_OK;
 }
@@ -109,7 +110,8 @@ sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)
     char path[4096];
     sl_checkpoint_meta meta;
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_checkpoint_save: a training step is under way; finish it with sluice_step first");
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "sluice_checkpoint_save: a training step is under way; finish it with sluice_step first");
     sl_engine_meta(e, &meta);
     return sl_checkpoint_save(e->exec, &e->slots, &meta, folder, 2, path);
 }

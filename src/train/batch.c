@@ -9,8 +9,8 @@ static sluice_status add_field(sl_batch_buffers *b, const sl_value *v)
 {
     int64_t rows = v->shape.rank > 0 ? v->shape.dim[0] : 1;
     if (b->count > 0 && rows != b->rows)
-        return sl_fail(SLUICE_ERR_USAGE, "inputs \"%s\" and \"%s\" have different batch sizes (%lld, %lld)", b->fields[0].name, v->name,
-                       (long long)b->rows, (long long)rows);
+        return sl_fail(SLUICE_ERR_USAGE, "inputs \"%s\" and \"%s\" have different batch sizes (%lld, %lld)",
+                       b->fields[0].name, v->name, (long long)b->rows, (long long)rows);
     void *buffer = sl_alloc(sl_value_bytes(v), "batch");
     if (buffer == NULL) return SLUICE_ERR_NO_MEMORY;
     b->rows = rows;
@@ -24,7 +24,8 @@ sluice_status sl_batch_buffers_make(const sluice_engine *e, sl_batch_buffers *b)
 {
     int values[SL_MAX_FIELDS];
     int n = sl_engine_inputs(e, values, SL_MAX_FIELDS);
-    if (n > SL_MAX_FIELDS) return sl_fail(SLUICE_ERR_USAGE, "the graph has %d inputs, a data set fills at most %d", n, SL_MAX_FIELDS);
+    if (n > SL_MAX_FIELDS)
+        return sl_fail(SLUICE_ERR_USAGE, "the graph has %d inputs, a data set fills at most %d", n, SL_MAX_FIELDS);
     for (int i = 0; i < n; i++) SL_TRY(add_field(b, &e->graph->values[values[i]]));
     return SLUICE_OK;
 }

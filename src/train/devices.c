@@ -47,7 +47,12 @@ static sluice_status run_gemm(bench *b)
     static const sl_attrs attrs;
     const int64_t n = GEMM_SIZE * GEMM_SIZE;
     sl_shape square = { 2, { GEMM_SIZE, GEMM_SIZE } };
-    sl_call c = { .op = SL_OP_LINEAR, .attrs = &attrs, .input_count = 2, .output_count = 1, .context = &b->context, .name = "measure" };
+    sl_call c = { .op = SL_OP_LINEAR,
+                  .attrs = &attrs,
+                  .input_count = 2,
+                  .output_count = 1,
+                  .context = &b->context,
+                  .name = "measure" };
     for (int i = 0; i < 2; i++) {
         c.inputs[i] = floats(SL_TIER_DEVICE, i * n, n);
         c.input_shapes[i] = &square;
@@ -61,7 +66,12 @@ static sluice_status run_stream(bench *b)
 {
     sl_attrs attrs = { .scale = { 1.5f } };
     sl_shape flat = { 1, { STREAM_SIZE } };
-    sl_call c = { .op = SL_OP_SCALE, .attrs = &attrs, .input_count = 1, .output_count = 1, .context = &b->context, .name = "measure" };
+    sl_call c = { .op = SL_OP_SCALE,
+                  .attrs = &attrs,
+                  .input_count = 1,
+                  .output_count = 1,
+                  .context = &b->context,
+                  .name = "measure" };
     c.inputs[0] = floats(SL_TIER_DEVICE, 0, STREAM_SIZE);
     c.outputs[0] = floats(SL_TIER_DEVICE, STREAM_SIZE, STREAM_SIZE);
     c.input_shapes[0] = c.output_shapes[0] = &flat;
@@ -70,22 +80,31 @@ static sluice_status run_stream(bench *b)
 
 static sluice_status run_to_device(bench *b)
 {
-    return b->backend->copy(b->device, SL_STREAM_TO_DEVICE, floats(SL_TIER_DEVICE, 0, STREAM_SIZE), floats(SL_TIER_HOST, 0, STREAM_SIZE));
+    return b->backend->copy(b->device, SL_STREAM_TO_DEVICE, floats(SL_TIER_DEVICE, 0, STREAM_SIZE),
+                            floats(SL_TIER_HOST, 0, STREAM_SIZE));
 }
 
 static sluice_status run_to_host(bench *b)
 {
-    return b->backend->copy(b->device, SL_STREAM_TO_HOST, floats(SL_TIER_HOST, 0, STREAM_SIZE), floats(SL_TIER_DEVICE, 0, STREAM_SIZE));
+    return b->backend->copy(b->device, SL_STREAM_TO_HOST, floats(SL_TIER_HOST, 0, STREAM_SIZE),
+                            floats(SL_TIER_DEVICE, 0, STREAM_SIZE));
 }
 
 /* AdamW on zeros: the arithmetic does not depend on the values. */
 static sluice_status run_update(bench *b)
 {
     sl_update_segment segment = { 0, STREAM_SIZE / 2, 0 };
-    sl_update_rule rule = { .kind = SL_UPDATE_ADAM, .slots = 2, .decoupled_decay = true, .segments = &segment, .segment_count = 1 };
+    sl_update_rule rule = {
+        .kind = SL_UPDATE_ADAM, .slots = 2, .decoupled_decay = true, .segments = &segment, .segment_count = 1
+    };
     sl_attrs attrs = { .update = &rule };
     sl_shape flat = { 1, { STREAM_SIZE / 2 } }, small = { 1, { (int64_t)(sizeof(sl_norm_result) / sizeof(float)) } };
-    sl_call c = { .op = SL_OP_UPDATE, .attrs = &attrs, .input_count = 2, .output_count = 3, .context = &b->context, .name = "measure" };
+    sl_call c = { .op = SL_OP_UPDATE,
+                  .attrs = &attrs,
+                  .input_count = 2,
+                  .output_count = 3,
+                  .context = &b->context,
+                  .name = "measure" };
     for (int i = 0; i < 3; i++) {
         c.outputs[i] = floats(SL_TIER_DEVICE, i * STREAM_SIZE / 2, STREAM_SIZE / 2);
         c.output_shapes[i] = &flat;
@@ -102,7 +121,8 @@ static sluice_status measure_all(bench *b, sl_machine *m)
     double gemm, stream, in, out, update;
     double bytes = (double)STREAM_SIZE * sizeof(float);
     sl_norm_result norm = { 1.0, 1.0f, 1 };
-    SL_TRY(b->backend->upload(b->device, (sl_span){ SL_TIER_HOST, (uint64_t)STREAM_SIZE * sizeof(float), sizeof norm }, &norm));
+    SL_TRY(b->backend->upload(b->device, (sl_span){ SL_TIER_HOST, (uint64_t)STREAM_SIZE * sizeof(float), sizeof norm },
+                              &norm));
     SL_TRY(best_seconds(b, run_gemm, &gemm));
     SL_TRY(best_seconds(b, run_stream, &stream));
     SL_TRY(best_seconds(b, run_to_device, &in));
@@ -124,7 +144,8 @@ sluice_status sl_machine_measure(sl_isa isa, int threads, sl_machine *out)
     uint64_t bytes = (uint64_t)STREAM_SIZE * sizeof(float);
     sl_machine_describe(isa, threads, out);
     b.context.group_count = 1;
-    b.context.groups[0] = (sl_group_scalars){ .epsilon = 1e-8f, .bias2_sqrt = 1, .step_size = 1e-3f, .decay_factor = 1 };
+    b.context.groups[0] =
+        (sl_group_scalars){ .epsilon = 1e-8f, .bias2_sqrt = 1, .step_size = 1e-3f, .decay_factor = 1 };
     sluice_status st = b.backend->open(&options, &b.device);
     if (st == SLUICE_OK) st = b.backend->reserve(b.device, SL_TIER_DEVICE, 2 * bytes);
     if (st == SLUICE_OK) st = b.backend->reserve(b.device, SL_TIER_HOST, bytes + SL_ALIGNMENT);
@@ -149,12 +170,14 @@ static void print_rates(const sl_machine *m, FILE *out)
 static sluice_status write_machine(const sl_machine *m, const char *path)
 {
     char text[1024];
-    int n = snprintf(text, sizeof text,
-                     "{\"gemm_flops\": %.6g, \"vector_flops\": %.6g, \"device_bytes_per_second\": %.6g, \"update_bytes_per_second\": %.6g, "
-                     "\"to_device_bytes_per_second\": %.6g, \"to_host_bytes_per_second\": %.6g, \"link_latency\": %.3g, "
-                     "\"kernel_latency\": %.3g}\n",
-                     m->gemm_flops, m->vector_flops, m->device_bytes_per_second, m->update_bytes_per_second,
-                     m->link_bytes_per_second[0], m->link_bytes_per_second[1], m->link_latency, m->kernel_latency);
+    int n =
+        snprintf(text, sizeof text,
+                 "{\"gemm_flops\": %.6g, \"vector_flops\": %.6g, \"device_bytes_per_second\": %.6g, "
+                 "\"update_bytes_per_second\": %.6g, "
+                 "\"to_device_bytes_per_second\": %.6g, \"to_host_bytes_per_second\": %.6g, \"link_latency\": %.3g, "
+                 "\"kernel_latency\": %.3g}\n",
+                 m->gemm_flops, m->vector_flops, m->device_bytes_per_second, m->update_bytes_per_second,
+                 m->link_bytes_per_second[0], m->link_bytes_per_second[1], m->link_latency, m->kernel_latency);
     return sl_file_replace(path, text, (size_t)n);
 }
 
@@ -164,8 +187,8 @@ static void print_machine(sl_isa isa, FILE *out)
     sl_cpu_model(model, sizeof model);
     fprintf(out, "cpu: %s\n", model);
     fprintf(out, "  threads              %8d\n", sl_cpu_count());
-    fprintf(out, "  instruction path     %8s (best here: %s; force one with SLUICE_CPU=scalar|avx2|avx512)\n", sl_isa_name(isa),
-            sl_isa_name(sl_isa_best()));
+    fprintf(out, "  instruction path     %8s (best here: %s; force one with SLUICE_CPU=scalar|avx2|avx512)\n",
+            sl_isa_name(isa), sl_isa_name(sl_isa_best()));
     fprintf(out, "  memory to use        %8s\n", sl_format_bytes(sl_memory_available(), available, sizeof available));
 }
 

@@ -25,10 +25,14 @@ static uint64_t name_hash(const char *name)
 static float initial_value(const sluice_init *init, const sl_rng *rng, uint64_t element)
 {
     switch (init->kind) {
-    case SLUICE_INIT_ONE: return 1.0f;
-    case SLUICE_INIT_NORMAL: return init->scale * sl_rng_normal(rng, element);
-    case SLUICE_INIT_UNIFORM: return init->scale * (2.0f * sl_rng_uniform(rng, element) - 1.0f);
-    default: return 0.0f;
+    case SLUICE_INIT_ONE:
+        return 1.0f;
+    case SLUICE_INIT_NORMAL:
+        return init->scale * sl_rng_normal(rng, element);
+    case SLUICE_INIT_UNIFORM:
+        return init->scale * (2.0f * sl_rng_uniform(rng, element) - 1.0f);
+    default:
+        return 0.0f;
     }
 }
 
@@ -185,9 +189,12 @@ static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch)
     for (int i = 0; i < batch->count; i++) {
         const sluice_array *a = &batch->arrays[i];
         int value = a->name != NULL ? sl_graph_find_input(e->graph, a->name) : -1;
-        if (value < 0) return sl_fail(SLUICE_ERR_USAGE, "the batch has an array \"%s\", the graph no such input", a->name != NULL ? a->name : "");
+        if (value < 0)
+            return sl_fail(SLUICE_ERR_USAGE, "the batch has an array \"%s\", the graph no such input",
+                           a->name != NULL ? a->name : "");
         for (int k = 0; k < i; k++)
-            if (strcmp(batch->arrays[k].name, a->name) == 0) return sl_fail(SLUICE_ERR_USAGE, "the batch has input \"%s\" twice", a->name);
+            if (strcmp(batch->arrays[k].name, a->name) == 0)
+                return sl_fail(SLUICE_ERR_USAGE, "the batch has input \"%s\" twice", a->name);
         SL_TRY(sl_exec_set_input(e->exec, value, a->data, a->bytes));
         given++;
     }
@@ -209,14 +216,16 @@ static sluice_status check_whole(const sluice_engine *e, const char *call)
     if (e->phase == SL_ENGINE_HALF_LOADED)
         return sl_fail(SLUICE_ERR_USAGE, "%s: loading weights failed halfway; load a whole file first", call);
     if (e->phase == SL_ENGINE_BROKEN)
-        return sl_fail(SLUICE_ERR_USAGE, "%s: an earlier call failed halfway; create the engine anew or load a checkpoint", call);
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "%s: an earlier call failed halfway; create the engine anew or load a checkpoint", call);
     return SLUICE_OK;
 }
 
 static sluice_status check_phase(const sluice_engine *e, sl_engine_phase wanted, const char *call)
 {
     SL_TRY(check_whole(e, call));
-    if (!e->plan->options.training) return sl_fail(SLUICE_ERR_USAGE, "%s: this engine was made for evaluation only", call);
+    if (!e->plan->options.training)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: this engine was made for evaluation only", call);
     if (e->phase != wanted)
         return sl_fail(SLUICE_ERR_USAGE, "%s: %s", call,
                        wanted == SL_ENGINE_READY ? "call sluice_backward first" : "call sluice_forward first");
@@ -236,7 +245,8 @@ sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double
 {
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_forward"));
     if (e->micro >= e->plan->options.accumulation)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_forward: all %d micro-batches of the step are done; call sluice_step", e->micro);
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_forward: all %d micro-batches of the step are done; call sluice_step",
+                       e->micro);
     SL_TRY(set_inputs(e, batch));
     e->context.step = e->step + 1;
     e->context.micro = (uint32_t)e->micro;
@@ -266,7 +276,8 @@ static const char *bad_layer(sluice_engine *e)
         for (int64_t k = 0; k < leaves; k++) {
             double leaf = 0;
             sl_piece q = { e->plan->leaves_buffer, (uint64_t)(place->leaf_first + k) * sizeof leaf, sizeof leaf };
-            if (sl_exec_read(e->exec, sl_plan_span(e->plan, q), &leaf) == SLUICE_OK && !isfinite(leaf)) return e->graph->layers[i].name;
+            if (sl_exec_read(e->exec, sl_plan_span(e->plan, q), &leaf) == SLUICE_OK && !isfinite(leaf))
+                return e->graph->layers[i].name;
         }
     }
     return "unknown";
@@ -277,7 +288,8 @@ sluice_status sluice_step(sluice_engine *e)
     sl_norm_result norm;
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_step"));
     if (e->micro != e->plan->options.accumulation)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_step: %d of %d micro-batches are done", e->micro, e->plan->options.accumulation);
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_step: %d of %d micro-batches are done", e->micro,
+                       e->plan->options.accumulation);
     e->context.step = e->step + 1;
     sl_optim_scalars(e->optim, e->applied + 1, e->lr, e->momentum, &e->context);
     SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
@@ -286,7 +298,8 @@ sluice_status sluice_step(sluice_engine *e)
     e->norm = norm.norm;
     if (e->computes && !norm.finite)
         return sl_fail(SLUICE_ERR_NUMBERS,
-                       "step %llu: the gradient of layer \"%s\" is not finite; the weights were left as they were. Lower the learning rate, "
+                       "step %llu: the gradient of layer \"%s\" is not finite; the weights were left as they were. "
+                       "Lower the learning rate, "
                        "lower gradient_clipping, or look at the data",
                        (unsigned long long)(e->step + 1), bad_layer(e));
     e->step++;
@@ -312,7 +325,8 @@ sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, d
 static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch, const char *call)
 {
     if (!e->plan->options.evaluation)
-        return sl_fail(SLUICE_ERR_USAGE, "%s: the engine was made without options.evaluation, so its plan has no room for it", call);
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "%s: the engine was made without options.evaluation, so its plan has no room for it", call);
     SL_TRY(check_whole(e, call));
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is under way; finish it with sluice_step first", call);
@@ -333,8 +347,8 @@ sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float 
     if (buffer < 0) return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the graph has no output; call sluice_set_output");
     uint64_t bytes = sl_value_bytes(&e->graph->values[e->graph->output]);
     if (bytes != out_bytes)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the output has %llu bytes, room for %zu was given", (unsigned long long)bytes,
-                       out_bytes);
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the output has %llu bytes, room for %zu was given",
+                       (unsigned long long)bytes, out_bytes);
     SL_TRY(run_evaluation(e, batch, "sluice_predict"));
     return sl_exec_read(e->exec, sl_plan_span(e->plan, (sl_piece){ buffer, 0, bytes }), out);
 }

@@ -10,11 +10,11 @@
 typedef struct sl_engine_options {
     bool training; /* false: evaluation only; no gradients, no state */
     sl_optim_options optim;
-    sl_plan_options plan;    /* budgets 0: from the machine; overhead is filled in here */
-    uint64_t data_bytes;     /* held by the data set, for overhead_bytes */
-    uint64_t extra_bytes;    /* other memory the caller will take, for overhead_bytes */
+    sl_plan_options plan; /* budgets 0: from the machine; overhead is filled in here */
+    uint64_t data_bytes;  /* held by the data set, for overhead_bytes */
+    uint64_t extra_bytes; /* other memory the caller will take, for overhead_bytes */
     uint64_t seed;
-    int threads;             /* 0: all */
+    int threads; /* 0: all */
     bool guard;
     const sl_backend *backend;
     sl_log log;
@@ -38,14 +38,15 @@ struct sluice_engine {
     sl_log log;
     sl_run_context context;
     sl_engine_phase phase;
-    bool computes;      /* false on the null backend: its numbers mean nothing */
-    int micro;          /* micro-batches done in the step at hand */
-    uint64_t step;      /* completed */
-    uint64_t applied;   /* optimizer steps applied */
-    double lr, momentum; /* of the next step; momentum < 0: the optimizer's own */
-    double norm;        /* of the newest step */
-    double plan_seconds, reserve_seconds; /* planning; creating the executor: arenas and threads */
-    double segment_seconds[SL_SEGMENT_COUNT]; /* measured, summed over runs, the first run of each left out: it touches new pages */
+    bool computes;                            /* false on the null backend: its numbers mean nothing */
+    int micro;                                /* micro-batches done in the step at hand */
+    uint64_t step;                            /* completed */
+    uint64_t applied;                         /* optimizer steps applied */
+    double lr, momentum;                      /* of the next step; momentum < 0: the optimizer's own */
+    double norm;                              /* of the newest step */
+    double plan_seconds, reserve_seconds;     /* planning; creating the executor: arenas and threads */
+    double segment_seconds[SL_SEGMENT_COUNT]; /* measured, summed over runs, the first run of each left out: it touches
+                                                 new pages */
     uint64_t segment_runs[SL_SEGMENT_COUNT];  /* all runs */
     sl_checkpoint_slots slots;
 };

@@ -1,7 +1,7 @@
 /* generate.c: text from a trained model, token by token.
  *
- * Each token is one forward pass over the context window; a causal model ignores what lies right of the position that is read, so the
- * window is filled from the left and padded with token 0. */
+ * Each token is one forward pass over the context window; a causal model ignores what lies right of the position that
+ * is read, so the window is filled from the left and padded with token 0. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ typedef struct generator {
     int32_t *window; /* borrowed: the batch's "tokens" */
     int64_t context, vocabulary_size;
     int64_t filled;
-    float *sorted;   /* scratch for top-k */
+    float *sorted; /* scratch for top-k */
 } generator;
 
 static int descending(const void *a, const void *b)

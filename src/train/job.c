@@ -37,7 +37,8 @@ static sluice_status open_text(sl_job *j, uint64_t seed)
     const sl_settings *s = &j->settings;
     sl_text_unit unit;
     if (s->data.path == NULL || s->data.path[0] == '\0')
-        return sl_fail(SLUICE_ERR_USAGE, "data.path is missing: name the text file to learn from (or --set data.path=FILE)");
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "data.path is missing: name the text file to learn from (or --set data.path=FILE)");
     SL_TRY(text_unit(s, &unit));
     return sl_data_text(s->data.path, unit, s->model.context, s->data.validation, s->data.shuffle, seed, &j->data);
 }
@@ -50,10 +51,12 @@ static sluice_status open_data(sl_job *j)
     int64_t outputs = s->data.outputs > 0 ? s->data.outputs : s->model.outputs;
     if (strcmp(s->data.type, "text") == 0) return open_text(j, seed);
     if (strcmp(s->data.type, "regression") == 0)
-        return sl_data_regression(s->data.samples, features, outputs, s->data.noise, s->data.validation, seed, &j->data);
+        return sl_data_regression(s->data.samples, features, outputs, s->data.noise, s->data.validation, seed,
+                                  &j->data);
     if (strcmp(s->data.type, "classification") == 0)
         return sl_data_classification(s->data.samples, features, outputs, s->data.validation, seed, &j->data);
-    return sl_fail(SLUICE_ERR_USAGE, "data.type \"%s\" is not known; there are text, regression, classification", s->data.type);
+    return sl_fail(SLUICE_ERR_USAGE, "data.type \"%s\" is not known; there are text, regression, classification",
+                   s->data.type);
 }
 
 /* ---- model ---- */
@@ -65,7 +68,8 @@ static sluice_status resolve_vocabulary(const sl_job *j, int64_t *out)
     int64_t given = vocabulary_size(s);
     *out = v != NULL ? v->size : given;
     if (given > 0 && v != NULL && given < v->size)
-        return sl_fail(SLUICE_ERR_USAGE, "model.vocabulary is %lld, but the text has %d different tokens", (long long)given, v->size);
+        return sl_fail(SLUICE_ERR_USAGE, "model.vocabulary is %lld, but the text has %d different tokens",
+                       (long long)given, v->size);
     if (given > 0) *out = given;
     return SLUICE_OK;
 }
@@ -114,7 +118,8 @@ static void plan_options(const sl_job *j, sl_job_purpose purpose, sl_plan_option
                             .rank_count = 1,
                             .stage = s->zero.stage,
                             .parameters = s->zero.offload_param < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_param],
-                            .state = s->zero.offload_optimizer < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_optimizer],
+                            .state =
+                                s->zero.offload_optimizer < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_optimizer],
                             .state_ratio = s->zero.offload_optimizer_ratio,
                             .activations = (sluice_activations)s->activations.mode,
                             .offload_checkpoints = s->activations.device == 1,
@@ -204,7 +209,9 @@ sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
         return SLUICE_OK;
     }
     if (s->save[0] != '\0' && sl_path_exists(s->save)) return sl_weights_load(j->engine->exec, s->save);
-    return sl_fail(SLUICE_ERR_INPUT, "no weights to load: give --weights FILE, or a configuration whose checkpoint.path or save holds some");
+    return sl_fail(
+        SLUICE_ERR_INPUT,
+        "no weights to load: give --weights FILE, or a configuration whose checkpoint.path or save holds some");
 }
 
 void sl_job_plan_event(const sl_job *j, sluice_event *event)

@@ -15,17 +15,18 @@ typedef struct sl_job {
     sl_batch_buffers batch;
     float *predictions; /* the graph's output for one micro-batch; NULL when not asked for */
     size_t prediction_bytes;
-    bool validates;     /* there is a validation split */
+    bool validates; /* there is a validation split */
 } sl_job;
 
 /* PLAN is TRAIN on the null backend: nothing is reserved, nothing runs. */
 typedef enum { SL_JOB_TRAIN, SL_JOB_PLAN, SL_JOB_EVALUATE, SL_JOB_GENERATE } sl_job_purpose;
 
-/* Reads the data, builds the model, plans and creates the engine. Zero the struct first; sl_job_close also after a failure. */
+/* Reads the data, builds the model, plans and creates the engine. Zero the struct first; sl_job_close also after a
+ * failure. */
 sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose);
 void sl_job_close(sl_job *j);
-/* Mean loss and, where the model classifies, accuracy over a split (at most `batches` micro-batches; 0: all). Every sample counts
- * once: padding is left out. *accuracy is NaN where it means nothing. */
+/* Mean loss and, where the model classifies, accuracy over a split (at most `batches` micro-batches; 0: all). Every
+ * sample counts once: padding is left out. *accuracy is NaN where it means nothing. */
 sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, double *loss, double *accuracy);
 /* Weights from o->weights, the newest checkpoint, or the configuration's "save", in this order. */
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o);

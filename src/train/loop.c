@@ -11,15 +11,15 @@ typedef struct run {
     const sluice_job_options *options;
     sl_lock lock;
     sl_schedule_state schedule;
-    uint64_t steps;       /* planned in all */
-    uint64_t first_step;  /* completed before this process began */
-    uint64_t saved_step;  /* newest step on disk */
+    uint64_t steps;           /* planned in all */
+    uint64_t first_step;      /* completed before this process began */
+    uint64_t saved_step;      /* newest step on disk */
     double batches_per_epoch; /* steps; for the epoch number */
     /* copies counted during training segments only, from the second step of this process on */
     uint64_t moved_to_device, moved_to_host, counted_steps;
-    double epoch_loss;    /* sum over the epoch's steps so far */
+    double epoch_loss; /* sum over the epoch's steps so far */
     uint64_t epoch_steps;
-    double start;         /* of the run, seconds */
+    double start; /* of the run, seconds */
     char data_sha256[65];
 } run;
 
@@ -44,7 +44,8 @@ static sluice_status save(run *r)
     sl_checkpoint_meta meta;
     if (s->checkpoint.path[0] == '\0' || r->job->engine->step == r->saved_step) return SLUICE_OK;
     fill_meta(r, &meta);
-    SL_TRY(sl_checkpoint_save(r->job->engine->exec, &r->job->engine->slots, &meta, s->checkpoint.path, (int)s->checkpoint.keep, path));
+    SL_TRY(sl_checkpoint_save(r->job->engine->exec, &r->job->engine->slots, &meta, s->checkpoint.path,
+                              (int)s->checkpoint.keep, path));
     r->saved_step = meta.step;
     sluice_event e = { .kind = SLUICE_EVENT_SAVED, .step = meta.step, .steps = r->steps, .path = path };
     emit(r, &e);
@@ -60,7 +61,8 @@ static sluice_status resume(run *r)
     SL_TRY(sl_checkpoint_load(e->exec, &e->slots, r->job->settings.checkpoint.path, identity, &r->job->log, &meta));
     if (meta.step == 0) return SLUICE_OK;
     if (meta.seed != (uint64_t)r->job->settings.seed)
-        return sl_fail(SLUICE_ERR_USAGE, "seed is %lld, the checkpoint was made with %llu: a resumed run must keep its seed",
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "seed is %lld, the checkpoint was made with %llu: a resumed run must keep its seed",
                        (long long)r->job->settings.seed, (unsigned long long)meta.seed);
     if (strcmp(meta.data_sha256, r->data_sha256) != 0)
         sl_log_write(&r->job->log, SLUICE_LOG_WARNING, "the data set is not the one the checkpoint was made with");
@@ -92,7 +94,8 @@ static sluice_status open_folder(run *r)
     SL_TRY(sl_checkpoint_newest(folder, &newest));
     if (newest == 0) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_USAGE,
-                   "%s holds the checkpoints of another run (newest: step %llu). Continue it with --resume, or choose another checkpoint.path",
+                   "%s holds the checkpoints of another run (newest: step %llu). Continue it with --resume, or choose "
+                   "another checkpoint.path",
                    folder, (unsigned long long)newest);
 }
 
@@ -125,7 +128,8 @@ static sluice_status micro_batches(run *r, double *loss)
     sluice_batch batch = sl_batch_of(&j->batch);
     double sum = 0, one = 0;
     for (int m = 0; m < count; m++) {
-        SL_TRY(j->data->ops->fill(j->data, e->step * (uint64_t)count + (uint64_t)m, j->batch.rows, j->batch.fields, j->batch.count));
+        SL_TRY(j->data->ops->fill(j->data, e->step * (uint64_t)count + (uint64_t)m, j->batch.rows, j->batch.fields,
+                                  j->batch.count));
         SL_TRY(sluice_forward(e, &batch, &one));
         SL_TRY(sluice_backward(e));
         sum += one;
@@ -138,9 +142,11 @@ static sluice_status micro_batches(run *r, double *loss)
 static sluice_status check_loss(const run *r, double loss)
 {
     if (isfinite(loss) || !r->job->engine->computes) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_NUMBERS, "step %llu: the loss is %s. The weights are those of step %llu%s. Lower the learning rate, or look at the data",
-                   (unsigned long long)(r->job->engine->step + 1), isnan(loss) ? "NaN" : "infinite",
-                   (unsigned long long)r->job->engine->step, r->saved_step > 0 ? "; the checkpoint is good" : "");
+    return sl_fail(
+        SLUICE_ERR_NUMBERS,
+        "step %llu: the loss is %s. The weights are those of step %llu%s. Lower the learning rate, or look at the data",
+        (unsigned long long)(r->job->engine->step + 1), isnan(loss) ? "NaN" : "infinite",
+        (unsigned long long)r->job->engine->step, r->saved_step > 0 ? "; the checkpoint is good" : "");
 }
 
 static void count_moves(run *r, const sl_device_stats *before)
@@ -224,9 +230,12 @@ static bool save_asked(const run *r)
 
 static sluice_status stopped(run *r)
 {
-    SL_TRY(save(r));
-    return sl_fail(SLUICE_ERR_STOPPED, "stopped by a signal after step %llu%s", (unsigned long long)r->job->engine->step,
-                   r->saved_step > 0 ? "; saved, continue with --resume" : "; nothing was saved, as checkpoint.path is not set");
+    uint64_t step = r->job->engine->step;
+    if (step > 0) SL_TRY(save(r));
+    const char *outcome = "; there was nothing to save yet";
+    if (step > 0 && r->saved_step == step) outcome = "; saved, continue with --resume";
+    if (step > 0 && r->saved_step != step) outcome = "; nothing was saved, as checkpoint.path is not set";
+    return sl_fail(SLUICE_ERR_STOPPED, "stopped by a signal after step %llu%s", (unsigned long long)step, outcome);
 }
 
 static sluice_status train_steps(run *r)
@@ -256,7 +265,8 @@ static sluice_status end_event(run *r)
     sl_job_plan_event(r->job, &event);
     event.kind = SLUICE_EVENT_END;
     event.step = event.steps = e->step;
-    event.peak = (sluice_memory){ stats.observed_peak[SL_TIER_DEVICE], stats.observed_peak[SL_TIER_HOST], stats.observed_peak[SL_TIER_DISK] };
+    event.peak = (sluice_memory){ stats.observed_peak[SL_TIER_DEVICE], stats.observed_peak[SL_TIER_HOST],
+                                  stats.observed_peak[SL_TIER_DISK] };
     event.moved_to_device = r->moved_to_device / n;
     event.moved_to_host = r->moved_to_host / n;
     event.comm_gather = comm.gather_bytes;
@@ -264,12 +274,14 @@ static sluice_status end_event(run *r)
     event.seconds = sl_now() - r->start;
     event.weights_sha256 = weights;
     event.state_sha256 = state;
-    if (r->options->plan_out != NULL) sl_report_print(e, event.moved_to_device, event.moved_to_host, r->options->plan_out);
+    if (r->options->plan_out != NULL)
+        sl_report_print(e, event.moved_to_device, event.moved_to_host, r->options->plan_out);
     emit(r, &event);
     return SLUICE_OK;
 }
 
-/* Epochs become steps: the steps that see every sample that often. A schedule without a length of its own has the run's. */
+/* Epochs become steps: the steps that see every sample that often. A schedule without a length of its own has the
+ * run's. */
 static void count_steps(run *r)
 {
     sl_settings *s = &r->job->settings;

@@ -77,7 +77,8 @@ static uint64_t group_room(const cgroup_files *h, const char *path)
     snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->used);
     read_number(file, &used);
     snprintf(file, sizeof file, "%s%s/memory.stat", h->mount, path);
-    uint64_t cache = sum_of_lines(file, h->file_key); /* page cache is given back under pressure: it does not count as used */
+    uint64_t cache =
+        sum_of_lines(file, h->file_key); /* page cache is given back under pressure: it does not count as used */
     used = used > cache ? used - cache : 0;
     return limit > used ? limit - used : 0;
 }
@@ -125,8 +126,8 @@ uint64_t sl_memory_high_water(void)
 
 void sl_machine_budgets(sl_plan_options *o, uint64_t available)
 {
-    /* `available` no longer contains what this process has already taken, which is most of the overhead: what is still to come
-     * is the difference. */
+    /* `available` no longer contains what this process has already taken, which is most of the overhead: what is still
+     * to come is the difference. */
     uint64_t resident = sl_memory_resident();
     uint64_t to_come = o->overhead_bytes > resident ? o->overhead_bytes - resident : 0;
     uint64_t room = available - available / 20;

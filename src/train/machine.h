@@ -15,8 +15,8 @@ uint64_t sl_memory_high_water(void);
 void sl_machine_describe(sl_isa isa, int threads, sl_machine *out);
 /* Rates by micro-benchmarks of about a second. */
 sluice_status sl_machine_measure(sl_isa isa, int threads, sl_machine *out);
-/* Fills in the budgets that are 0 and caps those that exceed the machine: `available` less 5 %, less the overhead still to come. On
- * the CPU both tiers are RAM, so together they may not take more than that either. */
+/* Fills in the budgets that are 0 and caps those that exceed the machine: `available` less 5 %, less the overhead still
+ * to come. On the CPU both tiers are RAM, so together they may not take more than that either. */
 void sl_machine_budgets(sl_plan_options *options, uint64_t available);
 /* The instruction path of this process: SLUICE_CPU, or the best there is. The only place that reads it. */
 sluice_status sl_machine_isa(sl_isa *out);

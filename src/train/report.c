@@ -6,7 +6,8 @@
 static void bytes_row(FILE *out, const char *name, uint64_t predicted, uint64_t measured)
 {
     char a[32], b[32];
-    fprintf(out, "  %-28s %14s %14s\n", name, sl_format_bytes(predicted, a, sizeof a), sl_format_bytes(measured, b, sizeof b));
+    fprintf(out, "  %-28s %14s %14s\n", name, sl_format_bytes(predicted, a, sizeof a),
+            sl_format_bytes(measured, b, sizeof b));
 }
 
 static double mean_seconds(const sluice_engine *e, sl_segment_kind k)
@@ -20,10 +21,12 @@ static void seconds_row(FILE *out, const sluice_engine *e, const char *name, sl_
     fprintf(out, "  %-28s %12.4g s %12.4g s\n", name, times * e->plan->segments[k].seconds, times * mean_seconds(e, k));
 }
 
-/* What the process took beyond its arenas. Pages of an arena that were never touched are not resident, so this is a lower bound. */
+/* What the process took beyond its arenas. Pages of an arena that were never touched are not resident, so this is a
+ * lower bound. */
 static uint64_t outside_arenas(const sluice_engine *e)
 {
-    uint64_t high = sl_memory_high_water(), arenas = e->plan->totals.peak[SL_TIER_DEVICE] + e->plan->totals.peak[SL_TIER_HOST];
+    uint64_t high = sl_memory_high_water(),
+             arenas = e->plan->totals.peak[SL_TIER_DEVICE] + e->plan->totals.peak[SL_TIER_HOST];
     return high > arenas ? high - arenas : 0;
 }
 
@@ -42,5 +45,6 @@ void sl_report_print(const sluice_engine *e, uint64_t moved_to_device, uint64_t 
     seconds_row(out, e, "forward in a step", SL_SEGMENT_FORWARD, k);
     seconds_row(out, e, "backward in a step", SL_SEGMENT_BACKWARD, k);
     seconds_row(out, e, "update in a step", SL_SEGMENT_UPDATE, 1);
-    fprintf(out, "  planned in %.3g s, reserved in %.3g s; no memory was taken or released in a step\n", e->plan_seconds, e->reserve_seconds);
+    fprintf(out, "  planned in %.3g s, reserved in %.3g s; no memory was taken or released in a step\n",
+            e->plan_seconds, e->reserve_seconds);
 }

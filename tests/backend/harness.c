@@ -8,6 +8,9 @@
 #define ALIGNMENT 256
 #define GAP       64
 
+/* A signalling NaN as float: even adding to it changes its bits. As an index far out of range. */
+static const uint32_t poison = 0xffa5a5a5u;
+
 static void add_device(test_device out[MAX_TEST_DEVICES], int *count, sl_isa isa, int threads)
 {
     test_device *d = &out[(*count)++];
@@ -39,7 +42,8 @@ sl_span test_image_add(test_image *image, int64_t count)
     sl_span span = { SL_TIER_DEVICE, offset, (uint64_t)count * 4 };
     uint8_t *bytes = realloc(image->bytes, offset + span.bytes);
     if (bytes == NULL) abort();
-    memset(bytes + image->size, 0xff, offset + span.bytes - image->size);
+    for (uint64_t at = image->size; at < offset + span.bytes; at += sizeof poison)
+        memcpy(bytes + at, &poison, sizeof poison);
     image->bytes = bytes;
     image->size = offset + span.bytes;
     return span;
@@ -72,12 +76,28 @@ static sluice_status run_opened(const sl_backend *backend, sl_device *d, test_im
     return backend->download(d, image->bytes, all);
 }
 
+/* Everything but the calls' outputs is as it was. */
+static bool untouched(const test_image *before, const test_image *after, const sl_call *calls, int call_count)
+{
+    for (int c = 0; c < call_count; c++)
+        for (int i = 0; i < calls[c].output_count; i++) {
+            sl_span s = calls[c].outputs[i];
+            memcpy(before->bytes + s.offset, after->bytes + s.offset, s.bytes);
+        }
+    return memcmp(before->bytes, after->bytes, before->size) == 0;
+}
+
 sluice_status test_run(const test_device *device, test_image *image, const sl_call *calls, int call_count)
 {
     sl_device_options options = { .threads = device->threads, .isa = device->isa, .guard = true };
     sl_device *d;
     SL_TRY(device->backend->open(&options, &d));
+    test_image before = { malloc(image->size), image->size };
+    memcpy(before.bytes, image->bytes, image->size);
     sluice_status st = run_opened(device->backend, d, image, calls, call_count);
+    if (st == SLUICE_OK && !untouched(&before, image, calls, call_count))
+        st = sl_fail(SLUICE_ERR_FAILED, "%s wrote outside its outputs", calls[0].name);
+    test_image_free(&before);
     device->backend->close(d);
     return st;
 }

@@ -1,8 +1,8 @@
 /* harness.h: runs single operations and whole graphs on every device variant of this machine, and on the reference.
  *
- * A test lays operands out in one image of the device's arena: 0xff between them (NaN as float, -1 as index), the last
- * operand flush with the end. A kernel that reads outside its operands computes NaN, one that writes outside changes
- * the image or dies on the guard. */
+ * A test lays operands out in one image of the device's arena, the last one flush with the end. Between them, and in
+ * outputs, is poison: a signalling NaN. A kernel that reads outside its operands computes NaN; one that writes or adds
+ * there changes the poison or dies on the guard. */
 #ifndef SLUICE_TEST_HARNESS_H
 #define SLUICE_TEST_HARNESS_H
 
@@ -33,13 +33,14 @@ typedef struct test_image {
     uint64_t size;
 } test_image;
 
-/* Appends an operand of `count` four-byte elements, 256-byte aligned, after a gap of 0xff. */
+/* Appends an operand of `count` four-byte elements, 256-byte aligned, after a gap of poison. */
 sl_span test_image_add(test_image *image, int64_t count);
 void test_image_free(test_image *image);
 float *test_floats(const test_image *image, sl_span span);
 int32_t *test_indices(const test_image *image, sl_span span);
 
-/* Opens the device with an arena of exactly the image, uploads it, runs the calls in order, downloads it. */
+/* Opens the device with an arena of exactly the image, uploads it, runs the calls in order, downloads it. Fails where
+ * anything but the calls' outputs has changed. */
 sluice_status test_run(const test_device *device, test_image *image, const sl_call *calls, int call_count);
 
 #endif

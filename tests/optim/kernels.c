@@ -6,7 +6,7 @@
 #include "fixture.h"
 #include "support/sanitized.h"
 
-#define BLOCK       ((int64_t)1 << 20)
+#define BLOCK ((int64_t)1 << 20)
 #if SANITIZED
 #define BLOCK_COUNT 1 /* instrumented loops are many times slower; the arithmetic is the same */
 #else

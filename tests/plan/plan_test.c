@@ -17,10 +17,12 @@ TEST(every_offset_is_a_multiple_of_256_and_permanent_buffers_lie_lowest)
     for (int i = 0; i < fx.plan->buffer_count; i++) {
         const sl_buffer *b = &fx.plan->buffers[i];
         CHECK_EQ(b->offset % SL_ALIGNMENT, 0);
-        if (b->permanent && b->tier == SL_TIER_DEVICE && b->offset + b->bytes > permanents_end) permanents_end = b->offset + b->bytes;
+        if (b->permanent && b->tier == SL_TIER_DEVICE && b->offset + b->bytes > permanents_end)
+            permanents_end = b->offset + b->bytes;
     }
     for (int i = 0; i < fx.plan->buffer_count; i++)
-        if (!fx.plan->buffers[i].permanent && fx.plan->buffers[i].tier == SL_TIER_DEVICE && fx.plan->buffers[i].bytes > 0)
+        if (!fx.plan->buffers[i].permanent && fx.plan->buffers[i].tier == SL_TIER_DEVICE &&
+            fx.plan->buffers[i].bytes > 0)
             CHECK(fx.plan->buffers[i].offset >= permanents_end);
     planned_free(&fx);
 }
@@ -36,8 +38,8 @@ TEST(bytes_are_reused_when_lifetimes_allow)
     planned_free(&fx);
 }
 
-/* Host link per parameter and step: a gradient out and a weight in; parameters on the host also go in for every forward and
- * backward, except the last level, which stays from one to the other. */
+/* Host link per parameter and step: a gradient out and a weight in; parameters on the host also go in for every forward
+ * and backward, except the last level, which stays from one to the other. */
 TEST(moved_bytes_follow_the_formulas)
 {
     planned fx = { 0 };
@@ -185,8 +187,10 @@ TEST(the_printed_plan_names_memory_movement_and_time)
     sl_plan_print(fx.plan, f);
     sl_plan_print_steps(fx.plan, f);
     fclose(f);
-    const char *parts[] = { "parameters", "optimizer state", "activations", "arena", "budget", "outside the arenas", "moved in a step",
-                            "expected step", "exposed", "forward", "backward", "copy" };
+    const char *parts[] = { "parameters",      "optimizer state", "activations",
+                            "arena",           "budget",          "outside the arenas",
+                            "moved in a step", "expected step",   "exposed",
+                            "forward",         "backward",        "copy" };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) CHECK_CONTAINS(text, parts[i]);
     free(text);
     planned_free(&fx);

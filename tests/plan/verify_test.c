@@ -41,7 +41,8 @@ static void overlap(sl_plan *p)
     for (int i = 0; i < p->buffer_count; i++)
         for (int j = 0; j < i; j++) {
             sl_buffer *a = &p->buffers[i], *b = &p->buffers[j];
-            if (a->tier != b->tier || a->bytes == 0 || b->bytes < a->bytes || a->first > b->last || b->first > a->last) continue;
+            if (a->tier != b->tier || a->bytes == 0 || b->bytes < a->bytes || a->first > b->last || b->first > a->last)
+                continue;
             a->offset = b->offset;
             return;
         }
@@ -82,9 +83,9 @@ static void wait_for_nothing(sl_plan *p)
 
 TEST(verify_finds_planted_faults)
 {
-    static const fault faults[] = { misalign,          past_the_peak,           over_budget,      overlap,
-                                    read_before_write, operand_past_its_buffer, used_after_death, wait_for_later,
-                                    wait_for_nothing };
+    static const fault faults[] = { misalign,         past_the_peak,     over_budget,
+                                    overlap,          read_before_write, operand_past_its_buffer,
+                                    used_after_death, wait_for_later,    wait_for_nothing };
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         planned fx = { 0 };
         plan_options_default(&fx.options);

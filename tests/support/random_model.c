@@ -1,5 +1,5 @@
-/* random_model.c: see random_model.h. Every graph has what the planner must cope with: residual uses, tied parameters, views,
- * several layers, odd sizes. */
+/* random_model.c: see random_model.h. Every graph has what the planner must cope with: residual uses, tied parameters,
+ * views, several layers, odd sizes. */
 #include "support/random_model.h"
 
 #include <stdio.h>
@@ -18,11 +18,16 @@ int64_t random_between(random_state *r, int64_t low, int64_t high)
 static sluice_value random_activation(random_state *r, sluice_graph *g, sluice_value x)
 {
     switch (random_between(r, 0, 4)) {
-    case 0: return sluice_relu(g, x);
-    case 1: return sluice_gelu(g, x, false);
-    case 2: return sluice_silu(g, x);
-    case 3: return sluice_dropout(g, x, 0.25f);
-    default: return x;
+    case 0:
+        return sluice_relu(g, x);
+    case 1:
+        return sluice_gelu(g, x, false);
+    case 2:
+        return sluice_silu(g, x);
+    case 3:
+        return sluice_dropout(g, x, 0.25f);
+    default:
+        return x;
     }
 }
 
@@ -78,11 +83,13 @@ static void build_transformer(random_state *r, sluice_graph *g)
 {
     char name[32];
     int heads = (int)random_between(r, 1, 3);
-    int64_t width = heads * 2 * random_between(r, 1, 6), batch = random_between(r, 1, 3), length = random_between(r, 1, 20);
+    int64_t width = heads * 2 * random_between(r, 1, 6), batch = random_between(r, 1, 3),
+            length = random_between(r, 1, 20);
     int64_t layers = random_between(r, 1, 5), ids[2] = { batch, length };
     sluice_layer(g, "embed");
     sluice_value tokens = sluice_input(g, "tokens", SLUICE_I32, 2, ids);
-    sluice_value table = sluice_parameter(g, "wte", 2, (int64_t[]){ TOKENS, width }, (sluice_init){ SLUICE_INIT_NORMAL, 0.1f });
+    sluice_value table =
+        sluice_parameter(g, "wte", 2, (int64_t[]){ TOKENS, width }, (sluice_init){ SLUICE_INIT_NORMAL, 0.1f });
     sluice_value x = sluice_embedding(g, tokens, table);
     for (int64_t i = 0; i < layers; i++) {
         snprintf(name, sizeof name, "h%d", (int)i);

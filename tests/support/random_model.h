@@ -10,7 +10,8 @@ typedef struct random_state {
 
 /* Uniform in [low, high]. */
 int64_t random_between(random_state *r, int64_t low, int64_t high);
-/* A multi-layer network or a small transformer of random shape, with loss and output. Inputs "x" or "tokens", and "target". */
+/* A multi-layer network or a small transformer of random shape, with loss and output. Inputs "x" or "tokens", and
+ * "target". */
 sluice_status random_graph(random_state *r, sluice_graph **out);
 
 /* Data for every input of a graph, made from a seed; ids stay below 7. The caller frees with random_batch_free. */

@@ -1,5 +1,5 @@
-/* promise_test.c: what every plan promises, over random models, batch sizes and budgets: predicted peak = observed peak to the byte,
- * and the same bits wherever things live. */
+/* promise_test.c: what every plan promises, over random models, batch sizes and budgets: predicted peak = observed peak
+ * to the byte, and the same bits wherever things live. */
 #include "support/random_model.h"
 #include "test.h"
 #include "train/engine.h"
@@ -250,7 +250,8 @@ static uint64_t resident_weights(const sl_plan *p)
         uint64_t live = 0;
         for (int b = 0; b < p->buffer_count; b++) {
             const sl_buffer *q = &p->buffers[b];
-            if (q->kind == SL_BUFFER_PARAMETERS && q->tier == SL_TIER_DEVICE && q->first <= i && i <= q->last) live += q->bytes;
+            if (q->kind == SL_BUFFER_PARAMETERS && q->tier == SL_TIER_DEVICE && q->first <= i && i <= q->last)
+                live += q->bytes;
         }
         if (live > most) most = live;
     }

@@ -1,4 +1,5 @@
-/* kernels.h: what a CPU kernel gets. The kernels are compiled once per instruction path (kernels/isa.h); each path gives one table. */
+/* kernels.h: what a CPU kernel gets. The kernels are compiled once per instruction path (kernels/isa.h); each path
+ * gives one table. */
 #ifndef SL_BACKEND_CPU_KERNELS_H
 #define SL_BACKEND_CPU_KERNELS_H
 
@@ -6,9 +7,9 @@
 #include "ir/graph.h"
 
 typedef struct sl_tensor {
-    void *data;            /* NULL: absent optional operand */
+    void *data; /* NULL: absent optional operand */
     const sl_shape *shape;
-    int64_t elements;      /* of the value; update ops: bytes / 4 (norm leaves: bytes / 8) */
+    int64_t elements; /* of the value; update ops: bytes / 4 (norm leaves: bytes / 8) */
 } sl_tensor;
 
 typedef struct sl_kernel_args {

@@ -1,7 +1,8 @@
 /* simd.h: sixteen floats that behave alike on every instruction path.
  *
- * Kernels are written once on sl_v16. AVX-512 holds it in one register, AVX2 in two, plain C in an array. Every operation is an
- * IEEE operation per lane (fused multiply-add included), so all paths give the same bits; horizontal sums fold in one fixed order. */
+ * Kernels are written once on sl_v16. AVX-512 holds it in one register, AVX2 in two, plain C in an array. Every
+ * operation is an IEEE operation per lane (fused multiply-add included), so all paths give the same bits; horizontal
+ * sums fold in one fixed order. */
 #ifndef SL_BACKEND_CPU_SIMD_H
 #define SL_BACKEND_CPU_SIMD_H
 
@@ -11,6 +12,8 @@
 
 #define SL_LANES 16
 
+/* One operation per row, so that the paths can be read side by side. */
+/* clang-format off */
 #if defined(SL_ISA_avx512)
 #include <immintrin.h>
 typedef __m512 sl_v16;
@@ -111,6 +114,8 @@ static inline sl_v16 v16_neg(sl_v16 a) { SL_EACH(-a.v[i]); }
 static inline sl_v16 v16_abs(sl_v16 a) { SL_EACH(fabsf(a.v[i])); }
 #undef SL_EACH
 #endif
+
+/* clang-format on */
 
 /* First n (0..16) lanes from p, the others `fill`; and the store that goes with it. */
 static inline sl_v16 v16_load_part(const float *p, int64_t n, float fill)
