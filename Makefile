@@ -8,7 +8,7 @@ PREFIX   ?= /usr/local
 FLAGS    ?=
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps configure demo test test-long bench asan install uninstall clean format docs
+.PHONY: all deps configure demo test test-long bench asan tsan install uninstall clean format docs
 .NOTPARALLEL: # the targets are steps; each is parallel inside
 
 all: configure
@@ -47,6 +47,11 @@ asan: deps
 	@$(MAKE) all BUILD=$(BUILD)-asan FLAGS="$(FLAGS) -DSLUICE_SANITIZE=ON"
 	@tests/run $(BUILD)-asan
 
+# The parts with threads and ranks under clang's thread sanitizer; nothing is suppressed.
+tsan: deps
+	@$(MAKE) all CC=clang BUILD=$(BUILD)-tsan FLAGS="$(FLAGS) -DSLUICE_SANITIZE_THREADS=ON"
+	@tests/run $(BUILD)-tsan core backend comm runtime checkpoint train
+
 install: all
 	@$(CMAKE) --install $(BUILD)
 
@@ -62,4 +67,4 @@ format:
 	@clang-format -i $$(git ls-files '*.c' '*.h')
 
 clean:
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-clang $(BUILD)-gcc
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang $(BUILD)-gcc

@@ -179,6 +179,42 @@ typedef enum {
     SLUICE_ACTIVATIONS_OFFLOAD
 } sluice_activations;
 
+/* ---- Ranks ------------------------------------------------------------------------------------------------------
+ *
+ * A rank is one process with one device. All ranks of a job make the same calls on their engines in the same order; a
+ * rank that is lost, stuck or does something else ends the job on all of them with SLUICE_ERR_RANK. */
+
+typedef struct sl_comm sluice_world;
+
+typedef struct sluice_launch_options {
+    size_t size;
+    int ranks;               /* processes to start on this machine */
+    double timeout_seconds;  /* how long one rank waits for another; 0: 60 */
+    const int *stop;         /* polled: a signal number is passed on to every rank, once per change; NULL: never */
+    int *save_request;       /* polled and cleared: SIGUSR1 is passed on; NULL: never */
+} sluice_launch_options;
+SLUICE_API void sluice_launch_options_init(sluice_launch_options *o);
+/* Starts `ranks` processes, each of which calls body(user, world) and ends with its status; waits for all of them. To
+ * be called before the process has a second thread. The ranks die with the caller, and leave nothing behind. Returns
+ * SLUICE_OK when all did; otherwise the first failure, its message naming the rank, or SLUICE_ERR_RANK where one was
+ * lost. The body does not return to the caller's code: the process ends after it. */
+SLUICE_API sluice_status sluice_launch(const sluice_launch_options *o,
+                                       sluice_status (*body)(void *user, sluice_world *world), void *user);
+/* The world this process was started in: by mpirun or srun (needs the MPI part), or alone. */
+SLUICE_API sluice_status sluice_world_join(double timeout_seconds, sluice_world **out);
+SLUICE_API void sluice_world_leave(sluice_world *w); /* NULL is fine */
+SLUICE_API int sluice_world_rank(const sluice_world *w); /* 0 for NULL */
+SLUICE_API int sluice_world_size(const sluice_world *w); /* 1 for NULL */
+
+/* How a layer's flat buffer is cut over ranks: in N parts; in blocks dealt round; whole layers to ranks; in proportion
+ * to weights. */
+typedef enum {
+    SLUICE_PARTITION_LAYER,
+    SLUICE_PARTITION_BLOCK,
+    SLUICE_PARTITION_OWNER,
+    SLUICE_PARTITION_WEIGHTED
+} sluice_partition;
+
 typedef struct sluice_options {
     size_t size;
     sluice_optimizer optimizer;
@@ -197,6 +233,13 @@ typedef struct sluice_options {
     bool guard;               /* poison the arenas and put guard pages behind them */
     sluice_log_fn log;
     void *log_user;
+    sluice_world *world; /* borrowed, outlives the engine; NULL: one rank */
+    int stage;           /* ZeRO stage, 0 to 3 */
+    sluice_partition partition;
+    const double *partition_weights; /* WEIGHTED: one per rank; NULL: equal. Borrowed during creation */
+    int64_t partition_block;         /* BLOCK: elements, rounded up to a multiple of 1,024; 0: 262,144 */
+    double state_ratio;              /* share of the state on the host when optimizer_state is HOST; 1: all */
+    bool keep_gathered;              /* stage 3: keep gathered parameters from forward to backward */
 } sluice_options;
 SLUICE_API void sluice_options_init(sluice_options *o);
 
@@ -311,7 +354,7 @@ typedef struct sluice_event {
     uint64_t state_parameters, state_gradients, state_optimizer;
     double step_seconds;
     uint64_t moved_to_device, moved_to_host, moved_disk_read, moved_disk_write; /* bytes in one step */
-    uint64_t comm_gather, comm_reduce;
+    uint64_t comm_gather, comm_reduce, comm_norm; /* bytes that ranks send in one step */
     const char *weights_sha256, *state_sha256; /* END */
     uint64_t speculated, rolled_back;
     /* RESUMED, STEP, EVAL, SAVED, EPOCH, END */
@@ -341,6 +384,9 @@ typedef struct sluice_job_options {
     int64_t tokens;     /* generate */
     double temperature; /* generate; 0: the most likely */
     int top_k;          /* generate; 0: all */
+    sluice_world *world; /* train: NULL: one rank */
+    int ranks;           /* plan: for so many ranks; 0: as many as the world has */
+    const char *machine; /* plan: file that describes the machine; NULL: this one */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 
@@ -356,6 +402,12 @@ SLUICE_API sluice_status sluice_job_generate(const sluice_config *c, const sluic
 SLUICE_API sluice_status sluice_inspect(const char *path, bool json, FILE *out);
 /* Reads every byte and checks every checksum; SLUICE_ERR_INPUT names file, tensor and offset of the first fault. */
 SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
+/* The weights of a checkpoint (a step's folder, or a folder of checkpoints: the newest that verifies) as safetensors,
+ * with every checksum checked. shard_bytes 0: one file. Otherwise files of at most that many bytes of tensors (a larger
+ * tensor has one of its own), name-00001-of-00003.safetensors and so on, with name.safetensors.index.json beside them
+ * as Hugging Face writes it; a model that fits in one is one file. Each is written atomically, the index last. Needs
+ * neither model nor engine, and a few chunks of memory. `out`, where not NULL, gets a line for each file. */
+SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_path, uint64_t shard_bytes, FILE *out);
 /* What this machine offers and what is built in; with `measure`, rates, which are also written to machine_file if not
  * NULL. */
 SLUICE_API sluice_status sluice_devices(bool measure, const char *machine_file, FILE *out);

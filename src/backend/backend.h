@@ -31,6 +31,10 @@ typedef struct sl_call {
     const sl_shape *output_shapes[SL_MAX_OUTPUTS];
     const sl_run_context *context;
     const char *name; /* of the node, for messages */
+    /* UPDATE: element of the layer's flat buffer that the operands begin with, a multiple of SL_CUT_ELEMENTS; the
+     * rule's segments stay those of the whole layer. The run is as long as the weights. LAMB and LARS need the norms of
+     * whole parameters: their runs hold whole segments. */
+    int64_t first;
 } sl_call;
 
 typedef struct sl_device_options {
@@ -38,7 +42,15 @@ typedef struct sl_device_options {
     sl_isa isa;  /* CPU backend */
     bool guard;  /* tests: poison arenas, put a guard page behind each */
     sl_log log;
+    /* Files that back the arenas of the first tiers, so that other processes can map them; 0 or negative: the device
+     * maps private memory. Borrowed; the device empties them and sets their size. */
+    int arena_files[SL_TIER_COUNT];
 } sl_device_options;
+
+/* An arena that another process can map: `bytes` bytes from `offset` of the file, which need not be a page's start. */
+typedef struct sl_window {
+    uint64_t offset, bytes;
+} sl_window;
 
 typedef struct sl_device_stats {
     uint64_t observed_peak[SL_TIER_COUNT];   /* highest end offset of any span handed in */
@@ -67,7 +79,17 @@ typedef struct sl_backend {
     sluice_status (*reserve_events)(sl_device *d, int event_count);
     sluice_status (*record)(sl_device *d, sl_stream stream, int event);
     sluice_status (*wait)(sl_device *d, sl_stream stream, int event);
-    /* Waits for everything queued. Reports the first failure of asynchronous work. */
+    /* Queues the host function `work` on `stream`. The first failure of such work is what the next synchronize reports,
+     * with its message; until then further such work is skipped, while copies and events still happen, so that nobody
+     * waits for ever. */
+    sluice_status (*submit)(sl_device *d, sl_stream stream, sluice_status (*work)(void *user), void *user);
+    /* The address of a span that host code queued with submit reads or writes; counted like any operand. `what` names
+     * the use in messages. May be called by such work. SLUICE_ERR_FAILED where the host cannot reach the tier, or the
+     * span is not in the arena. */
+    sluice_status (*resolve)(sl_device *d, const char *what, sl_span span, void **out);
+    /* Where the arena of a tier lies in its file; false where there is no file or no arena. */
+    bool (*window)(const sl_device *d, sl_tier tier, sl_window *out);
+    /* Waits for everything queued. Reports the first failure of asynchronous work, once. */
     sluice_status (*synchronize)(sl_device *d);
     void (*stats)(const sl_device *d, sl_device_stats *out);
 } sl_backend;

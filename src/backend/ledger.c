@@ -16,6 +16,12 @@ void sl_ledger_init(sl_ledger *l)
     *l = (sl_ledger){ .event_count = -1 };
 }
 
+void sl_ledger_stats(const sl_ledger *l, sl_device_stats *out)
+{
+    *out = l->stats;
+    for (int t = 0; t < SL_TIER_COUNT; t++) out->observed_peak[t] = atomic_load(&l->observed_peak[t]);
+}
+
 sluice_status sl_ledger_reserve(sl_ledger *l, sl_tier tier, uint64_t bytes)
 {
     if ((unsigned)tier >= SL_TIER_COUNT || (tier == SL_TIER_DISK && bytes > 0))
@@ -37,7 +43,7 @@ sluice_status sl_ledger_events(sl_ledger *l, int event_count)
     return SLUICE_OK;
 }
 
-static sluice_status check_stream(sl_stream stream)
+sluice_status sl_ledger_stream(sl_stream stream)
 {
     if ((unsigned)stream < SL_STREAM_COUNT) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_FAILED, "there is no stream %d", (int)stream);
@@ -73,15 +79,59 @@ static sluice_status check_operand(const sl_ledger *l, const sl_call *c, const c
     return check_shape(c, role, index, s, shape);
 }
 
+/* The kernel goes by the weights' length, so gradient and state must be no shorter. */
+static sluice_status check_run_lengths(const sl_call *c, const sl_update_rule *r, int64_t elements)
+{
+    const char *name = c->name ? c->name : "";
+    if (c->first < 0 || c->first % SL_CUT_ELEMENTS != 0 || c->first > INT64_MAX - elements)
+        return sl_fail(SLUICE_ERR_FAILED, "update %s: a run cannot begin at element %" PRId64, name, c->first);
+    if (c->input_count < 2 || c->output_count < 1 + r->slots)
+        return sl_fail(SLUICE_ERR_FAILED, "update %s: %d inputs and %d outputs, for %d states", name, c->input_count,
+                       c->output_count, r->slots);
+    bool short_operand = c->inputs[0].bytes < c->outputs[0].bytes || c->inputs[1].bytes < sizeof(sl_norm_result);
+    for (int s = 0; s < r->slots; s++) short_operand |= c->outputs[1 + s].bytes < c->outputs[0].bytes;
+    if (short_operand)
+        return sl_fail(SLUICE_ERR_FAILED, "update %s: an operand is shorter than the weights' %" PRId64 " elements",
+                       name, elements);
+    return SLUICE_OK;
+}
+
+/* A parameter's norms cannot be had from a part of it. */
+static sluice_status check_whole_segments(const sl_call *c, const sl_update_rule *r, int64_t elements)
+{
+    int64_t low = c->first, high = low + elements;
+    for (int s = 0; s < r->segment_count; s++) {
+        int64_t begin = r->segments[s].offset, end = begin + r->segments[s].count;
+        if (begin >= high || end <= low || (begin >= low && end <= high)) continue;
+        return sl_fail(SLUICE_ERR_FAILED,
+                       "update %s: elements %" PRId64 " to %" PRId64 " of the layer cut the parameter at %" PRId64
+                       " to %" PRId64 ", but LAMB and LARS need whole parameters: cut between layers only",
+                       c->name ? c->name : "", low, high, begin, end);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status check_update(const sl_call *c)
+{
+    const sl_update_rule *r = c->attrs != NULL ? c->attrs->update : NULL;
+    int64_t elements = (int64_t)(c->outputs[0].bytes / sizeof(float));
+    if (r == NULL) return sl_fail(SLUICE_ERR_FAILED, "update %s: there is no rule", c->name ? c->name : "");
+    SL_TRY(check_run_lengths(c, r, elements));
+    if (r->kind != SL_UPDATE_LAMB && r->kind != SL_UPDATE_LARS) return SLUICE_OK;
+    return check_whole_segments(c, r, elements);
+}
+
 static void count_span(sl_ledger *l, sl_span s)
 {
-    uint64_t end = s.offset + s.bytes;
-    if (s.bytes > 0 && end > l->stats.observed_peak[s.tier]) l->stats.observed_peak[s.tier] = end;
+    if (s.bytes == 0) return;
+    _Atomic uint64_t *peak = &l->observed_peak[s.tier];
+    uint64_t end = s.offset + s.bytes, seen = atomic_load_explicit(peak, memory_order_relaxed);
+    while (end > seen && !atomic_compare_exchange_weak(peak, &seen, end)) continue; /* `seen` is read anew */
 }
 
 sluice_status sl_ledger_call(sl_ledger *l, sl_stream stream, const sl_call *c)
 {
-    SL_TRY(check_stream(stream));
+    SL_TRY(sl_ledger_stream(stream));
     if ((unsigned)c->op >= SL_OP_COUNT) return sl_fail(SLUICE_ERR_FAILED, "there is no operation %d", (int)c->op);
     if (c->input_count < 0 || c->input_count > SL_MAX_INPUTS || c->output_count < 0 || c->output_count > SL_MAX_OUTPUTS)
         return sl_fail(SLUICE_ERR_FAILED, "%s: %d inputs and %d outputs", sl_ops[c->op].name, c->input_count,
@@ -89,6 +139,7 @@ sluice_status sl_ledger_call(sl_ledger *l, sl_stream stream, const sl_call *c)
     for (int i = 0; i < c->input_count; i++) SL_TRY(check_operand(l, c, "input", i, c->inputs[i], c->input_shapes[i]));
     for (int i = 0; i < c->output_count; i++)
         SL_TRY(check_operand(l, c, "output", i, c->outputs[i], c->output_shapes[i]));
+    if (c->op == SL_OP_UPDATE) SL_TRY(check_update(c));
     for (int i = 0; i < c->input_count; i++) count_span(l, c->inputs[i]);
     for (int i = 0; i < c->output_count; i++) count_span(l, c->outputs[i]);
     l->stats.kernel_calls++;
@@ -102,7 +153,7 @@ static bool spans_overlap(sl_span a, sl_span b)
 
 sluice_status sl_ledger_copy(sl_ledger *l, sl_stream stream, sl_span dst, sl_span src)
 {
-    SL_TRY(check_stream(stream));
+    SL_TRY(sl_ledger_stream(stream));
     SL_TRY(check_span(l, "copy", "", "destination", 0, dst));
     SL_TRY(check_span(l, "copy", "", "source", 0, src));
     if (dst.bytes != src.bytes || spans_overlap(dst, src))
@@ -127,7 +178,7 @@ sluice_status sl_ledger_transfer(sl_ledger *l, const char *what, sl_span span)
 
 sluice_status sl_ledger_event(const sl_ledger *l, sl_stream stream, int event)
 {
-    SL_TRY(check_stream(stream));
+    SL_TRY(sl_ledger_stream(stream));
     if (event >= 0 && event < l->event_count) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_FAILED, "event %d of stream %d: the device has %d events", event, (int)stream,
                    l->event_count < 0 ? 0 : l->event_count);

@@ -1,9 +1,13 @@
 /* checkpoint.h: the training state on disk: atomic, checksummed, and independent of where the run kept it.
  *
- * folder/step-N/ holds data files and manifest.json. Everything is stored by name and global element offset, so that
- * any number of ranks can read any range. The order of system calls is the promise: data in 4 MiB chunks with XXH3-64
- * each, fdatasync, manifest last, fsync of file and directory, rename of step-N.tmp to step-N, fsync of the folder,
- * then `latest`, then the old ones go. */
+ * folder/step-N/ holds one data file per rank and manifest.json. Everything is stored by name and global element
+ * offset, so that any number of ranks can read any range. The order of system calls is the promise: every rank writes
+ * its file in 4 MiB chunks with XXH3-64 each, fdatasync; then rank 0 alone: manifest last, fsync of file and directory,
+ * rename of step-N.tmp to step-N, fsync of the folder, then `latest`, then the old ones go.
+ *
+ * Every call that takes an executor or a save is made by all ranks in the same order, and ends on all of them alike:
+ * with SLUICE_OK, or with the status and message of the first rank that failed. A rank that works longer than the
+ * others gives a sign of itself meanwhile, so that slow disks do not look like dead ranks. */
 #ifndef SL_CHECKPOINT_CHECKPOINT_H
 #define SL_CHECKPOINT_CHECKPOINT_H
 
@@ -14,8 +18,9 @@
 
 #define SL_CHECKPOINT_FORMAT 1
 #define SL_CHECKPOINT_CHUNK  ((uint64_t)4 << 20)
-/* What a save, a load or a hash takes from the C library while it runs; for overhead_bytes. */
-#define SL_CHECKPOINT_STAGING_BYTES (SL_CHECKPOINT_CHUNK + 4096)
+/* What saves, loads and hashes take from the C library while they run, at most: a chunk for the writer of a save in the
+ * background, and two for values on their way between ranks; for overhead_bytes. */
+#define SL_CHECKPOINT_STAGING_BYTES (3 * (SL_CHECKPOINT_CHUNK + 4096))
 
 /* All of a run's state that is not a tensor. */
 typedef struct sl_checkpoint_meta {
@@ -25,9 +30,11 @@ typedef struct sl_checkpoint_meta {
     uint64_t data_position; /* global micro-batches consumed */
     double loss_scale;
     sl_schedule_state schedule;
-    char model_sha256[65]; /* of the model's description; another model is refused */
-    char data_sha256[65];  /* identity of the data set; "" when unknown */
-    char kernels[64];      /* instruction path and kernel generation the bits depend on */
+    char model_sha256[65];                      /* of the model's description; another model is refused */
+    char data_sha256[65];                       /* identity of the data set; "" when unknown */
+    char kernels[64];                           /* instruction path and kernel generation the bits depend on */
+    uint64_t micro_batch, global_micro_batches; /* samples in a micro-batch, and K; 0: written before they were kept */
+    char optimizer[32];                         /* its type; "" likewise */
 } sl_checkpoint_meta;
 
 typedef struct sl_checkpoint_slots { /* names of the optimizer's state tensors */
@@ -39,6 +46,17 @@ typedef struct sl_checkpoint_slots { /* names of the optimizer's state tensors *
  * folder/step-N. */
 sluice_status sl_checkpoint_save(sl_exec *x, const sl_checkpoint_slots *slots, const sl_checkpoint_meta *meta,
                                  const char *folder, int keep, char *path);
+/* The same in two halves. With `background` (needs plan option snapshot) begin copies what this rank owns aside and
+ * starts a thread that writes it; training may go on at once, and finish waits for the thread and commits. Without,
+ * the values are read in finish. One save at a time; every begun one must be finished, before x is destroyed, also
+ * after a failure elsewhere: finish frees it in any case. */
+typedef struct sl_save sl_save;
+sluice_status sl_checkpoint_begin(sl_exec *x, const sl_checkpoint_slots *slots, const sl_checkpoint_meta *meta,
+                                  const char *folder, int keep, bool background, sl_save **out);
+/* Whether this rank's thread is through; finish would wait for it, and for those of the other ranks. Local: ranks that
+ * decide by it must agree first. */
+bool sl_save_done(sl_save *save);
+sluice_status sl_checkpoint_finish(sl_save *save, char *path);
 /* Loads the newest checkpoint that verifies into exec. None there: SLUICE_OK with meta->step 0. All damaged:
  * SLUICE_ERR_INPUT, or SLUICE_ERR_IO where the newest cannot be read. One of another model or optimizer:
  * SLUICE_ERR_INPUT naming the tensor. */
@@ -52,6 +70,8 @@ sluice_status sl_checkpoint_clean(const char *folder);
 /* Weights alone, as safetensors. */
 sluice_status sl_weights_save(sl_exec *x, const char *path);
 sluice_status sl_weights_load(sl_exec *x, const char *path);
+/* All values of a parameter on every rank, whoever owns them. `out` is undefined after a failure. */
+sluice_status sl_parameter_read(sl_exec *x, int parameter, float *out);
 /* Only reads a checkpoint's weights (evaluation, generation): no state, no slots. `folder` may also be one step-N. None
  * there: SLUICE_OK with *step 0. */
 sluice_status sl_checkpoint_load_weights(sl_exec *x, const char *folder, uint64_t *step);

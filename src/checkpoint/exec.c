@@ -1,9 +1,10 @@
 /* exec.c: a running engine's parameters and optimizer state as an sl_state. The only file here that knows the runtime.
- */
+ * Making one may fail on one rank alone, so that each call begins with an agreement. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/ranks.h"
 #include "checkpoint/state.h"
 #include "core/alloc.h"
 
@@ -20,27 +21,61 @@ typedef struct exec_state {
     source *sources;          /* owned; parallel to tensors */
 } exec_state;
 
-static sl_span span_of(const exec_state *s, int64_t tensor, uint64_t first, uint64_t count)
+/* Ownership does not depend on the slot. */
+static int64_t owned_count(void *user, int64_t tensor, int rank)
 {
-    const sl_plan *plan = sl_exec_plan(s->x);
-    source from = s->sources[tensor];
-    sl_span span = from.slot < 0 ? sl_plan_parameter_span(plan, from.parameter)
-                                 : sl_plan_state_span(plan, from.parameter, from.slot);
-    return (sl_span){ span.tier, span.offset + first * sizeof(float), count * sizeof(float) };
+    const exec_state *s = user;
+    return sl_plan_owned_count(sl_exec_plan(s->x), s->sources[tensor].parameter, rank);
+}
+
+static sl_range owned(void *user, int64_t tensor, int rank, int64_t index)
+{
+    const exec_state *s = user;
+    return sl_plan_owned(sl_exec_plan(s->x), s->sources[tensor].parameter, rank, index);
+}
+
+static bool is_whole(const sl_plan *plan, int buffer)
+{
+    return buffer >= 0 && !plan->buffers[buffer].shard;
+}
+
+/* Whether this rank keeps all of a tensor, not its shard alone. */
+static bool keeps_all(const sl_plan *plan, source of)
+{
+    const sl_layer_place *l = &plan->layers[plan->graph->parameters[of.parameter].layer];
+    if (of.slot >= 0) return is_whole(plan, l->slots[of.slot]);
+    return is_whole(plan, l->master) || is_whole(plan, l->home) || is_whole(plan, l->working);
+}
+
+static bool wants(void *user, int64_t tensor, sl_range range)
+{
+    const exec_state *s = user;
+    const sl_state *state = &s->state;
+    if (state->rank_count == 1 || keeps_all(sl_exec_plan(s->x), s->sources[tensor])) return true;
+    int64_t i = sl_state_find_owned(state, tensor, state->rank, (uint64_t)range.first);
+    if (i == owned_count(user, tensor, state->rank)) return false;
+    return sl_range_common(range, owned(user, tensor, state->rank, i)).count > 0;
 }
 
 static sluice_status read_tensor(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
 {
     exec_state *s = user;
-    return sl_exec_read(s->x, span_of(s, tensor, first, count), out);
+    source from = s->sources[tensor];
+    return sl_exec_fetch(s->x, from.parameter, from.slot, (int64_t)first, (int64_t)count, out);
+}
+
+static sluice_status read_snapshot(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
+{
+    exec_state *s = user;
+    source from = s->sources[tensor];
+    return sl_exec_fetch_snapshot(s->x, from.parameter, from.slot, (int64_t)first, (int64_t)count, out);
 }
 
 static sluice_status write_tensor(void *user, int64_t tensor, uint64_t first, uint64_t count, const float *data)
 {
     exec_state *s = user;
     source to = s->sources[tensor];
-    if (to.slot < 0) return sl_exec_write_parameter(s->x, to.parameter, (int64_t)first, (int64_t)count, data);
-    return sl_exec_write(s->x, span_of(s, tensor, first, count), data);
+    return sl_exec_store(s->x, to.parameter, to.slot, (int64_t)first, (int64_t)count, data);
 }
 
 static void add_tensor(exec_state *s, const sluice_graph *g, int parameter, int slot, const char *kind)
@@ -79,35 +114,101 @@ static void free_state(exec_state *s)
     sl_free(s->sources);
 }
 
-/* slots NULL: weights alone. */
-static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, exec_state *s)
+static sluice_status allocate_tensors(exec_state *s, const sl_checkpoint_slots *slots)
 {
-    const sluice_graph *g = sl_exec_plan(x)->graph;
+    const sluice_graph *g = sl_exec_plan(s->x)->graph;
     size_t most = (size_t)g->parameter_count * (size_t)(1 + (slots != NULL ? slots->count : 0));
-    *s = (exec_state){ .x = x };
     s->tensors = sl_alloc_array(most, sizeof *s->tensors, "checkpoint tensors");
     s->sources = sl_alloc_array(most, sizeof *s->sources, "checkpoint tensors");
-    sluice_status st = s->tensors == NULL || s->sources == NULL ? SLUICE_ERR_NO_MEMORY : list_tensors(s, g, slots);
+    return s->tensors == NULL || s->sources == NULL ? SLUICE_ERR_NO_MEMORY : list_tensors(s, g, slots);
+}
+
+/* slots NULL: weights alone. s stays where it is. */
+static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, exec_state *s)
+{
+    const sl_plan_options *o = &sl_exec_plan(x)->options;
+    *s = (exec_state){ .x = x };
+    s->state = (sl_state){ .rank = o->rank, .rank_count = o->rank_count, .comm = sl_exec_comm(x) };
+    sluice_status st = sl_agree(s->state.comm, "checkpoint tensors", allocate_tensors(s, slots));
     if (st != SLUICE_OK) {
         free_state(s);
         return st;
     }
     s->state.tensors = s->tensors;
+    s->state.owned_count = owned_count;
+    s->state.owned = owned;
+    s->state.wants = wants;
     s->state.read = read_tensor;
     s->state.write = write_tensor;
     s->state.user = s;
     return SLUICE_OK;
 }
 
+/* ---- Saves ----------------------------------------------------------------------------------------------------------
+ */
+
+struct sl_save {
+    exec_state s;
+    sl_saving *saving;
+};
+
+static sluice_status take_save(sl_save **out)
+{
+    *out = sl_alloc(sizeof **out, "checkpoint save");
+    return *out != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
+static sluice_status begin_save(sl_save *save, const sl_checkpoint_meta *meta, const char *folder, int keep,
+                                bool background)
+{
+    sl_state *state = &save->s.state;
+    if (background) {
+        SL_TRY(sl_agree(state->comm, "checkpoint snapshot", sl_exec_snapshot(save->s.x)));
+        state->read = read_snapshot;
+    }
+    return sl_state_save_begin(state, meta, folder, keep, background, &save->saving);
+}
+
+sluice_status sl_checkpoint_begin(sl_exec *x, const sl_checkpoint_slots *slots, const sl_checkpoint_meta *meta,
+                                  const char *folder, int keep, bool background, sl_save **out)
+{
+    sl_save *save = NULL;
+    sluice_status st = sl_agree(sl_exec_comm(x), "checkpoint begin", take_save(&save));
+    if (st != SLUICE_OK) goto free_save;
+    if ((st = make_state(x, slots, &save->s)) != SLUICE_OK) goto free_save;
+    if ((st = begin_save(save, meta, folder, keep, background)) != SLUICE_OK) goto free_tensors;
+    *out = save;
+    return SLUICE_OK;
+free_tensors:
+    free_state(&save->s);
+free_save:
+    sl_free(save);
+    return st;
+}
+
+bool sl_save_done(sl_save *save)
+{
+    return sl_saving_done(save->saving);
+}
+
+sluice_status sl_checkpoint_finish(sl_save *save, char *path)
+{
+    sluice_status st = sl_state_save_finish(save->saving, path);
+    free_state(&save->s);
+    sl_free(save);
+    return st;
+}
+
 sluice_status sl_checkpoint_save(sl_exec *x, const sl_checkpoint_slots *slots, const sl_checkpoint_meta *meta,
                                  const char *folder, int keep, char *path)
 {
-    exec_state s;
-    SL_TRY(make_state(x, slots, &s));
-    sluice_status st = sl_state_save(&s.state, meta, folder, keep, path);
-    free_state(&s);
-    return st;
+    sl_save *save;
+    SL_TRY(sl_checkpoint_begin(x, slots, meta, folder, keep, false, &save));
+    return sl_checkpoint_finish(save, path);
 }
+
+/* ---- Everything else ------------------------------------------------------------------------------------------------
+ */
 
 sluice_status sl_checkpoint_load(sl_exec *x, const sl_checkpoint_slots *slots, const char *folder,
                                  const char *model_sha256, const sl_log *log, sl_checkpoint_meta *meta)
@@ -146,6 +247,23 @@ sluice_status sl_weights_load(sl_exec *x, const char *path)
     exec_state s;
     SL_TRY(make_state(x, NULL, &s));
     sluice_status st = sl_state_weights_load(&s.state, path);
+    free_state(&s);
+    return st;
+}
+
+static int64_t find_weight(const exec_state *s, int parameter)
+{
+    int64_t i = 0;
+    while (s->sources[i].parameter != parameter || s->sources[i].slot >= 0) i++;
+    return i;
+}
+
+sluice_status sl_parameter_read(sl_exec *x, int parameter, float *out)
+{
+    exec_state s;
+    SL_TRY(make_state(x, NULL, &s));
+    int64_t tensor = find_weight(&s, parameter);
+    sluice_status st = sl_state_read_all(&s.state, tensor, 0, s.tensors[tensor].elements, out);
     free_state(&s);
     return st;
 }

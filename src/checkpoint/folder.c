@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
 #include "core/alloc.h"
 
 static const char *const endings[] = { [SL_ENTRY_COMMITTED] = "", [SL_ENTRY_OLD] = ".old", [SL_ENTRY_TMP] = ".tmp" };
@@ -78,6 +78,12 @@ sluice_status sl_folder_path(const char *folder, const char *name, char path[PAT
     if (bytes >= 0 && bytes < PATH_MAX) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_USAGE, "the path of the checkpoint folder is too long: %.80s...; use a shorter one",
                    folder);
+}
+
+bool sl_has_manifest(const char *folder)
+{
+    char path[PATH_MAX];
+    return sl_folder_path(folder, SL_MANIFEST_NAME, path) == SLUICE_OK && sl_path_exists(path);
 }
 
 sluice_status sl_entry_path(const char *folder, sl_entry entry, char path[PATH_MAX])

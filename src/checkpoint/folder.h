@@ -30,6 +30,8 @@ void sl_entries_free(sl_entries *e);
 sluice_status sl_entry_path(const char *folder, sl_entry entry, char path[PATH_MAX]);
 /* folder/name, likewise. */
 sluice_status sl_folder_path(const char *folder, const char *name, char path[PATH_MAX]);
+/* True for a step's own folder. */
+bool sl_has_manifest(const char *folder);
 /* Removes a checkpoint's folder for good; it stops looking like a checkpoint before its first file goes. */
 sluice_status sl_entry_remove(const char *folder, sl_entry entry);
 

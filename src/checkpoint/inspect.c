@@ -15,7 +15,7 @@ typedef enum { PATH_FILE, PATH_CHECKPOINT, PATH_FOLDER } path_kind;
 static path_kind kind_of(const char *path)
 {
     char inside[PATH_MAX];
-    if (sl_folder_path(path, SL_MANIFEST_NAME, inside) == SLUICE_OK && sl_path_exists(inside)) return PATH_CHECKPOINT;
+    if (sl_has_manifest(path)) return PATH_CHECKPOINT;
     if (sl_folder_path(path, ".", inside) == SLUICE_OK && sl_path_exists(inside)) return PATH_FOLDER;
     return PATH_FILE;
 }
@@ -229,7 +229,7 @@ static sluice_status verify_step(const char *path, const uint64_t *step, FILE *o
     sl_manifest *m = NULL;
     char size[32];
     SL_TRY(read_known(path, step, &m));
-    sluice_status st = sl_data_walk(m, path, NULL, NULL);
+    sluice_status st = sl_verify_data(m, path, NULL);
     if (st == SLUICE_OK)
         fprintf(out, "%s: ok: step %" PRIu64 ", %" PRId64 " tensors, %s, every checksum matches\n", path, m->meta.step,
                 m->tensor_count, sl_format_bytes(data_bytes(m), size, sizeof size));

@@ -3,7 +3,11 @@
  * Whole means: the manifest's text, then every chunk that is needed, match their checksums. Only after all of that does
  * the first byte go into the state; the second reading is hashed again, so that what is used is what was verified. A
  * damaged checkpoint is reported and the next older one is tried. One that is whole but of another model is an error:
- * older ones would not be what the user asked for. */
+ * older ones would not be what the user asked for.
+ *
+ * All ranks go the same way: rank 0 names the candidate, each step ends in an agreement, and the ranks share the first
+ * reading. In the second each reads the chunks with elements it keeps, whoever wrote them: a checkpoint of N ranks is
+ * loaded by M like this, and there is no other way. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +15,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/ranks.h"
 #include "checkpoint/verify.h"
 #include "core/alloc.h"
 #include "format/safetensors.h"
@@ -35,7 +40,8 @@ static void note_damage(loading *l, sluice_status st)
 {
     char message[SL_MESSAGE_BYTES];
     sl_error_copy(message);
-    if (l->log != NULL) sl_log_write(l->log, SLUICE_LOG_WARNING, "checkpoint skipped: %s", message);
+    if (l->log != NULL && l->state->rank == 0)
+        sl_log_write(l->log, SLUICE_LOG_WARNING, "checkpoint skipped: %s", message);
     if (l->damaged++ > 0) return;
     l->first_status = st;
     memcpy(l->first_fault, message, sizeof message);
@@ -56,7 +62,7 @@ static sluice_status sort_tensors(const sl_state_tensor *tensors, int64_t count,
     int64_t n = 0;
     if (sorted == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = 0; i < count; i++)
-        if (!weights_only || strcmp(tensors[i].kind, SL_KIND_WEIGHT) == 0) sorted[n++] = &tensors[i];
+        if (!weights_only || sl_state_is_weight(&tensors[i])) sorted[n++] = &tensors[i];
     if (n > 0) qsort(sorted, (size_t)n, sizeof *sorted, compare_tensors);
     *out = sorted;
     *out_count = n;
@@ -115,23 +121,69 @@ static sluice_status check_model(const loading *l, const sl_manifest *m, const c
                    m->meta.model_sha256, l->model_sha256);
 }
 
+/* The ranks verify a share of the data each. */
+static sluice_status verify_data(const loading *l, const sl_manifest *m, const char *folder, const int64_t *target)
+{
+    sl_walk w = { .m = m, .folder = folder, .target = l->weights_only ? target : NULL };
+    w.share = l->state->rank;
+    w.share_count = l->state->rank_count;
+    sluice_status st = sl_rounds(l->state->comm, "checkpoint verification", sl_walk_next, &w);
+    sl_walk_end(&w);
+    return st;
+}
+
+static sluice_status bring_in(const loading *l, const sl_manifest *m, const char *folder, const int64_t *target)
+{
+    sl_walk w = { .m = m, .folder = folder, .target = target, .state = l->state };
+    sluice_status st = sl_rounds(l->state->comm, "checkpoint loading", sl_walk_next, &w);
+    sl_walk_end(&w);
+    return st;
+}
+
+static sluice_status make_target(const loading *l, const sl_manifest *m, const char *folder, int64_t **out)
+{
+    *out = sl_alloc_array((size_t)m->tensor_count, sizeof **out, "checkpoint tensors");
+    if (*out == NULL) return SLUICE_ERR_NO_MEMORY;
+    return check_model(l, m, folder, *out);
+}
+
 /* Verifies and loads one whole manifest's data. *usable is false where the data is damaged. */
 static sluice_status load_data(loading *l, const sl_manifest *m, const char *folder, bool *usable)
 {
-    int64_t *target = sl_alloc_array((size_t)m->tensor_count, sizeof *target, "checkpoint tensors");
-    if (target == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = check_model(l, m, folder, target);
+    int64_t *target = NULL;
+    sluice_status st = sl_agree(l->state->comm, "checkpoint model", make_target(l, m, folder, &target));
     if (st != SLUICE_OK) goto free_target;
-    st = sl_data_walk(m, folder, l->weights_only ? target : NULL, NULL);
+    st = verify_data(l, m, folder, target);
     if (is_damage(st)) {
         note_damage(l, st);
         st = SLUICE_OK;
         goto free_target;
     }
-    if (st == SLUICE_OK) st = sl_data_walk(m, folder, target, l->state);
+    if (st == SLUICE_OK) st = bring_in(l, m, folder, target);
     *usable = st == SLUICE_OK;
 free_target:
     sl_free(target);
+    return st;
+}
+
+/* Every rank reads the manifest itself; it must be the same one. On failure on any rank *out is NULL on all. */
+static sluice_status read_manifest(const loading *l, const char *folder, const uint64_t *step, sl_manifest **out)
+{
+    sl_comm *comm = l->state->comm;
+    sl_manifest *m = NULL;
+    sluice_status st = sl_agree(comm, "checkpoint manifest", sl_manifest_read(folder, step, &m));
+    if (st != SLUICE_OK) goto free_manifest;
+    uint64_t checksum = m->checksum;
+    st = sl_share(comm, "checkpoint manifest", &checksum, sizeof checksum);
+    if (st != SLUICE_OK) goto free_manifest;
+    if (checksum != m->checksum)
+        st = sl_fail(SLUICE_ERR_INPUT, "%s/" SL_MANIFEST_NAME " is not the one that rank 0 reads", folder);
+    st = sl_agree(comm, "checkpoint manifest", st);
+    if (st != SLUICE_OK) goto free_manifest;
+    *out = m;
+    return SLUICE_OK;
+free_manifest:
+    sl_manifest_free(m);
     return st;
 }
 
@@ -141,36 +193,68 @@ static sluice_status try_checkpoint(loading *l, const char *folder, const uint64
                                     bool *usable)
 {
     sl_manifest *m = NULL;
-    sluice_status st = sl_manifest_read(folder, step, &m);
+    sluice_status st = read_manifest(l, folder, step, &m);
     if (is_damage(st)) {
         note_damage(l, st);
         return SLUICE_OK;
     }
     if (st != SLUICE_OK) return st;
-    st = sl_manifest_check_format(m, folder);
+    st = sl_manifest_check_format(m, folder); /* the same manifest: the same answer on all ranks */
     if (st == SLUICE_OK) st = load_data(l, m, folder, usable);
     if (st == SLUICE_OK && *usable) *meta = m->meta;
     sl_manifest_free(m);
     return st;
 }
 
-static sluice_status try_all(loading *l, const char *folder, const sl_entries *entries, sl_checkpoint_meta *meta,
-                             bool *usable)
+/* ---- Candidates: rank 0 looks, all follow --------------------------------------------------------------------------
+ */
+
+typedef struct candidate {
+    enum { NONE, STEP, FOLDER_ITSELF } what;
+    sl_entry entry; /* STEP */
+} candidate;
+
+/* What rank 0 found in the folder. */
+typedef struct search {
+    bool itself; /* the folder is a step's own */
+    sl_entries entries;
+    int64_t next;
+} search;
+
+static sluice_status look(const loading *l, const char *folder, search *s)
 {
-    for (int64_t i = 0; i < entries->count && !*usable; i++) {
-        char path[PATH_MAX];
-        if (entries->list[i].kind == SL_ENTRY_TMP) continue;
-        SL_TRY(sl_entry_path(folder, entries->list[i], path));
-        SL_TRY(try_checkpoint(l, path, &entries->list[i].step, meta, usable));
-    }
-    return SLUICE_OK;
+    *s = (search){ 0 };
+    if (l->state->rank != 0) return SLUICE_OK;
+    s->itself = sl_has_manifest(folder);
+    return s->itself ? SLUICE_OK : sl_entries_read(folder, &s->entries);
 }
 
-/* True for a step's own folder. */
-static bool has_manifest(const char *folder)
+static candidate next_candidate(search *s)
+{
+    candidate none = { .what = NONE };
+    if (s->itself) return s->next++ == 0 ? (candidate){ .what = FOLDER_ITSELF } : none;
+    while (s->next < s->entries.count && s->entries.list[s->next].kind == SL_ENTRY_TMP) s->next++;
+    return s->next < s->entries.count ? (candidate){ STEP, s->entries.list[s->next++] } : none;
+}
+
+static sluice_status try_candidate(loading *l, const char *folder, const candidate *c, sl_checkpoint_meta *meta,
+                                   bool *usable)
 {
     char path[PATH_MAX];
-    return sl_folder_path(folder, SL_MANIFEST_NAME, path) == SLUICE_OK && sl_path_exists(path);
+    if (c->what == FOLDER_ITSELF) return try_checkpoint(l, folder, NULL, meta, usable);
+    SL_TRY(sl_entry_path(folder, c->entry, path));
+    return try_checkpoint(l, path, &c->entry.step, meta, usable);
+}
+
+static sluice_status try_all(loading *l, const char *folder, search *s, sl_checkpoint_meta *meta, bool *usable)
+{
+    while (!*usable) {
+        candidate c = next_candidate(s);
+        SL_TRY(sl_share(l->state->comm, "checkpoint candidate", &c, sizeof c));
+        if (c.what == NONE) break;
+        SL_TRY(try_candidate(l, folder, &c, meta, usable));
+    }
+    return SLUICE_OK;
 }
 
 sluice_status sl_state_load(const sl_state *state, const char *folder, const char *model_sha256, bool weights_only,
@@ -178,15 +262,10 @@ sluice_status sl_state_load(const sl_state *state, const char *folder, const cha
 {
     loading l = { .state = state, .model_sha256 = model_sha256, .weights_only = weights_only, .log = log };
     bool usable = false;
-    sluice_status st;
-    if (has_manifest(folder)) {
-        st = try_checkpoint(&l, folder, NULL, meta, &usable);
-    } else {
-        sl_entries entries;
-        SL_TRY(sl_entries_read(folder, &entries));
-        st = try_all(&l, folder, &entries, meta, &usable);
-        sl_entries_free(&entries);
-    }
+    search s;
+    sluice_status st = sl_agree(state->comm, "checkpoint folder", look(&l, folder, &s));
+    if (st == SLUICE_OK) st = try_all(&l, folder, &s, meta, &usable);
+    sl_entries_free(&s.entries);
     if (st != SLUICE_OK) return st;
     if (!usable && l.damaged > 0)
         return sl_fail(l.first_status, "%s: none of %" PRId64 " checkpoints can be loaded; the newest: %s", folder,

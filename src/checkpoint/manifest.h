@@ -30,11 +30,12 @@ typedef struct sl_manifest_piece {
 } sl_manifest_piece;
 
 typedef struct sl_manifest {
-    sl_arena arena; /* owns everything below */
+    sl_arena arena;    /* owns everything below */
+    uint64_t checksum; /* of the text it was read from; 0: it was not */
     int64_t format;
     const char *version; /* of the sluice that wrote it */
     sl_checkpoint_meta meta;
-    int64_t ranks;
+    int64_t ranks; /* that wrote it */
     sl_manifest_file *files;
     int64_t file_count;
     sl_state_tensor *tensors; /* in the order of the saved state */
@@ -57,6 +58,8 @@ void sl_manifest_seal(sl_text *text);
  * set: see sl_manifest_check_format. */
 sluice_status sl_manifest_read(const char *folder, const uint64_t *step, sl_manifest **out);
 void sl_manifest_free(sl_manifest *m); /* NULL is fine */
+/* Pointers to the pieces by tensor and first element; the caller frees them with sl_free. */
+sluice_status sl_manifest_sort_pieces(const sl_manifest *m, const sl_manifest_piece ***out);
 /* Refuses other formats than this program's, naming both versions. */
 sluice_status sl_manifest_check_format(const sl_manifest *m, const char *folder);
 

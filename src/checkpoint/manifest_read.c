@@ -99,7 +99,11 @@ static sluice_status parse_meta(const parser *p, const json_t *root)
 {
     const json_t *meta = json_object_get(root, "meta");
     if (!json_is_object(meta)) return malformed(p, "meta is not an object");
-    for (size_t i = 0; i < sl_meta_field_count; i++) SL_TRY(parse_meta_field(p, meta, &sl_meta_fields[i]));
+    for (size_t i = 0; i < sl_meta_field_count; i++) {
+        const sl_meta_field *field = &sl_meta_fields[i];
+        if (field->optional && json_object_get(meta, field->name) == NULL) continue;
+        SL_TRY(parse_meta_field(p, meta, field));
+    }
     return SLUICE_OK;
 }
 
@@ -247,13 +251,21 @@ static sluice_status check_ranges(const parser *p, const sl_manifest_piece *cons
     return SLUICE_OK;
 }
 
-static sluice_status check_coverage(const parser *p)
+sluice_status sl_manifest_sort_pieces(const sl_manifest *m, const sl_manifest_piece ***out)
 {
-    size_t count = (size_t)p->m->piece_count;
+    size_t count = (size_t)m->piece_count;
     const sl_manifest_piece **sorted = sl_alloc_array(count, sizeof *sorted, "checkpoint pieces");
     if (sorted == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (size_t i = 0; i < count; i++) sorted[i] = &p->m->pieces[i];
+    for (size_t i = 0; i < count; i++) sorted[i] = &m->pieces[i];
     if (count > 0) qsort(sorted, count, sizeof *sorted, compare_ranges);
+    *out = sorted;
+    return SLUICE_OK;
+}
+
+static sluice_status check_coverage(const parser *p)
+{
+    const sl_manifest_piece **sorted;
+    SL_TRY(sl_manifest_sort_pieces(p->m, &sorted));
     sluice_status st = check_ranges(p, sorted);
     sl_free((void *)sorted);
     return st;
@@ -294,6 +306,7 @@ static sluice_status parse_text(sl_manifest *m, const char *path, const char *te
     parser p = { m, path };
     json_t *root = NULL;
     SL_TRY(check_text(path, text, bytes));
+    m->checksum = XXH3_64bits(text, bytes);
     SL_TRY(sl_json_parse(text, bytes, path, SLUICE_ERR_INPUT, &root));
     sluice_status st = parse_root(&p, root);
     json_decref(root);

@@ -2,6 +2,7 @@
 #ifndef SL_CHECKPOINT_META_H
 #define SL_CHECKPOINT_META_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef enum {
@@ -15,6 +16,7 @@ typedef struct sl_meta_field {
     const char *name;
     sl_meta_type type;
     size_t offset, capacity;
+    bool optional; /* zero where a manifest lacks it: older versions did not write it */
 } sl_meta_field;
 
 extern const sl_meta_field sl_meta_fields[];

@@ -1,5 +1,4 @@
-/* staging.h: the one buffer of a save or a load: a chunk, aligned for direct I/O, taken for the duration of the call.
- */
+/* staging.h: the buffer of a save or a load: a chunk, aligned for direct I/O, taken for the duration of the work. */
 #ifndef SL_CHECKPOINT_STAGING_H
 #define SL_CHECKPOINT_STAGING_H
 
@@ -8,21 +7,23 @@
 #include "core/bytes.h"
 
 typedef struct sl_staging {
-    void *memory; /* owned */
+    void *memory; /* owned; NULL: not taken */
     char *chunk;  /* SL_CHECKPOINT_CHUNK bytes in it, aligned to SL_FILE_ALIGNMENT */
 } sl_staging;
 
 static inline sluice_status sl_staging_take(sl_staging *s)
 {
-    s->memory = sl_alloc(SL_CHECKPOINT_STAGING_BYTES, "checkpoint staging");
+    s->memory = sl_alloc(SL_CHECKPOINT_CHUNK + SL_FILE_ALIGNMENT, "checkpoint staging");
     if (s->memory == NULL) return SLUICE_ERR_NO_MEMORY;
     s->chunk = (char *)s->memory + (sl_align_up((uintptr_t)s->memory, SL_FILE_ALIGNMENT) - (uintptr_t)s->memory);
     return SLUICE_OK;
 }
 
+/* One that was not taken is fine. */
 static inline void sl_staging_free(sl_staging *s)
 {
     sl_free(s->memory);
+    s->memory = NULL;
 }
 
 #endif

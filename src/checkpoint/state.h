@@ -1,9 +1,12 @@
-/* state.h: training state as named tensors behind two functions.
+/* state.h: training state as named tensors behind a few functions.
  *
- * Saving and loading see nothing else: not the plan, not the tiers, not the ranks. exec.c makes one from a running
- * engine. */
+ * Saving and loading see nothing else: not the plan, not the tiers, not the stage. exec.c makes one from a running
+ * engine. Each element of each tensor is owned by one rank, the same seen from every rank; what a rank keeps beyond
+ * that (copies at the lower stages) is its own affair. */
 #ifndef SL_CHECKPOINT_STATE_H
 #define SL_CHECKPOINT_STATE_H
+
+#include <string.h>
 
 #include "checkpoint/checkpoint.h"
 
@@ -20,15 +23,31 @@ typedef struct sl_state_tensor {
 typedef struct sl_state {
     const sl_state_tensor *tensors; /* weights first, in byte order of names; then state, by parameter and slot */
     int64_t count;
-    /* Copies elements [first, first+count) of a tensor out or in. */
+    int rank, rank_count;
+    sl_comm *comm; /* borrowed; NULL: alone */
+    /* The runs of elements of a tensor that `rank` owns, in increasing order. Pure. */
+    int64_t (*owned_count)(void *user, int64_t tensor, int rank);
+    sl_range (*owned)(void *user, int64_t tensor, int rank, int64_t index);
+    /* Whether this rank keeps any element of the range; true is always safe. Pure. */
+    bool (*wants)(void *user, int64_t tensor, sl_range range);
+    /* The elements of [first, first+count) that this rank owns, to their places in `out`; the rest of it is left alone.
+     * For a save in the background: called from its thread. */
     sluice_status (*read)(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out);
+    /* Every copy this rank keeps of elements [first, first+count); what it does not keep is passed over. */
     sluice_status (*write)(void *user, int64_t tensor, uint64_t first, uint64_t count, const float *data);
     void *user;
 } sl_state;
 
-/* As the functions of checkpoint.h that bear the same names without _state. */
+/* As the functions of checkpoint.h that bear the same names without _state. Like them, called by all ranks together. */
 sluice_status sl_state_save(const sl_state *state, const sl_checkpoint_meta *meta, const char *folder, int keep,
                             char *path);
+/* With `background`, `read` gives the values as they are at begin until finish returns. What `state` points to outlives
+ * the save; `state` itself is copied. */
+typedef struct sl_saving sl_saving;
+sluice_status sl_state_save_begin(const sl_state *state, const sl_checkpoint_meta *meta, const char *folder, int keep,
+                                  bool background, sl_saving **out);
+bool sl_saving_done(sl_saving *s);
+sluice_status sl_state_save_finish(sl_saving *s, char *path);
 /* model_sha256 NULL: any model whose tensors match. weights_only: kinds other than SL_KIND_WEIGHT are left alone.
  * `folder` may also be one step-N. *found is false, and meta zero, where there is no checkpoint. */
 sluice_status sl_state_load(const sl_state *state, const char *folder, const char *model_sha256, bool weights_only,
@@ -36,5 +55,15 @@ sluice_status sl_state_load(const sl_state *state, const char *folder, const cha
 sluice_status sl_state_weights_save(const sl_state *state, const char *path);
 sluice_status sl_state_weights_load(const sl_state *state, const char *path);
 sluice_status sl_state_sha256(const sl_state *state, double loss_scale, char weights[65], char optimizer[65]);
+/* Elements [first, first+count) of a tensor on every rank, whoever owns them. */
+sluice_status sl_state_read_all(const sl_state *state, int64_t tensor, uint64_t first, uint64_t count, float *out);
+
+/* Index of the first run of `rank` that ends behind `element`; owned_count where there is none. */
+int64_t sl_state_find_owned(const sl_state *state, int64_t tensor, int rank, uint64_t element);
+
+static inline bool sl_state_is_weight(const sl_state_tensor *t)
+{
+    return strcmp(t->kind, SL_KIND_WEIGHT) == 0;
+}
 
 #endif

@@ -5,28 +5,17 @@
 #include <xxhash.h>
 
 #include "checkpoint/folder.h"
-#include "checkpoint/staging.h"
 #include "format/safetensors.h"
 
-typedef struct walk {
-    const sl_manifest *m;
-    const int64_t *target;
-    const sl_state *state;
-    sl_file file;
-    int64_t index;      /* of the file */
-    int64_t next_piece; /* first piece that may reach into the chunk at hand or a later one */
-    char *buffer;
-} walk;
-
 /* True where a piece reaches into bytes [begin, end) of the file at hand. */
-static bool reaches(const walk *w, int64_t piece, uint64_t begin, uint64_t end)
+static bool reaches(const sl_walk *w, int64_t piece, uint64_t begin, uint64_t end)
 {
     const sl_manifest_piece *p = &w->m->pieces[piece];
     return p->file == w->index && p->offset < end && sl_piece_end(p) > begin;
 }
 
 /* Moves next_piece past all pieces that end before `begin` of the file at hand. */
-static void skip_pieces(walk *w, uint64_t begin)
+static void skip_pieces(sl_walk *w, uint64_t begin)
 {
     while (w->next_piece < w->m->piece_count) {
         const sl_manifest_piece *p = &w->m->pieces[w->next_piece];
@@ -35,15 +24,32 @@ static void skip_pieces(walk *w, uint64_t begin)
     }
 }
 
-static bool is_wanted(const walk *w, uint64_t begin, uint64_t end)
+/* The elements of a piece that lie in bytes [begin, end) of its file. */
+static sl_range elements_in(const sl_manifest_piece *p, uint64_t begin, uint64_t end)
+{
+    uint64_t from = p->offset > begin ? p->offset : begin, to = sl_piece_end(p) < end ? sl_piece_end(p) : end;
+    return (sl_range){ (int64_t)(p->first + (from - p->offset) / sizeof(float)),
+                       (int64_t)((to - from) / sizeof(float)) };
+}
+
+/* Whether this rank has a use for the part of a piece in bytes [begin, end). */
+static bool is_wanted(const sl_walk *w, const sl_manifest_piece *p, uint64_t begin, uint64_t end)
+{
+    int64_t tensor = w->target[p->tensor];
+    if (tensor < 0) return false;
+    sl_range r = elements_in(p, begin, end);
+    return w->state == NULL || (r.count > 0 && w->state->wants(w->state->user, tensor, r));
+}
+
+static bool counts(const sl_walk *w, uint64_t begin, uint64_t end)
 {
     if (w->target == NULL) return true;
     for (int64_t i = w->next_piece; i < w->m->piece_count && reaches(w, i, begin, end); i++)
-        if (w->target[w->m->pieces[i].tensor] >= 0) return true;
+        if (is_wanted(w, &w->m->pieces[i], begin, end)) return true;
     return false;
 }
 
-static sluice_status report_damage(const walk *w, uint64_t begin, uint64_t end)
+static sluice_status report_damage(const sl_walk *w, uint64_t begin, uint64_t end)
 {
     const char *name = "none", *kind = "padding";
     if (w->next_piece < w->m->piece_count && reaches(w, w->next_piece, begin, end)) {
@@ -58,61 +64,94 @@ static sluice_status report_damage(const walk *w, uint64_t begin, uint64_t end)
 }
 
 /* Hands the part of a piece that lies in the chunk at [begin, end) to the state. */
-static sluice_status deliver(const walk *w, const sl_manifest_piece *p, uint64_t begin, uint64_t end)
+static sluice_status deliver(const sl_walk *w, const sl_manifest_piece *p, uint64_t begin, uint64_t end)
 {
-    uint64_t from = p->offset > begin ? p->offset : begin, to = sl_piece_end(p) < end ? sl_piece_end(p) : end;
-    int64_t tensor = w->target[p->tensor];
-    if (tensor < 0) return SLUICE_OK;
-    return w->state->write(w->state->user, tensor, p->first + (from - p->offset) / sizeof(float),
-                           (to - from) / sizeof(float), (const float *)(w->buffer + (from - begin)));
+    if (!is_wanted(w, p, begin, end)) return SLUICE_OK;
+    uint64_t from = p->offset > begin ? p->offset : begin;
+    sl_range r = elements_in(p, begin, end);
+    return w->state->write(w->state->user, w->target[p->tensor], (uint64_t)r.first, (uint64_t)r.count,
+                           (const float *)(w->staging.chunk + (from - begin)));
 }
 
-static sluice_status walk_chunk(walk *w, int64_t chunk)
+/* Opens the file at hand where it is not open yet, and checks its size. */
+static sluice_status open_file(sl_walk *w)
 {
     const sl_manifest_file *f = &w->m->files[w->index];
-    uint64_t begin = (uint64_t)chunk * SL_CHECKPOINT_CHUNK, left = f->bytes - begin;
-    uint64_t end = begin + (left < SL_CHECKPOINT_CHUNK ? left : SL_CHECKPOINT_CHUNK);
-    skip_pieces(w, begin);
-    if (!is_wanted(w, begin, end)) return SLUICE_OK;
-    SL_TRY(sl_file_pread(&w->file, w->buffer, end - begin, begin));
-    if (XXH3_64bits(w->buffer, end - begin) != f->chunks[chunk]) return report_damage(w, begin, end);
+    char path[PATH_MAX];
+    sl_file file;
+    uint64_t bytes;
+    if (w->file.path != NULL) return SLUICE_OK;
+    SL_TRY(sl_folder_path(w->folder, f->name, path));
+    SL_TRY(sl_file_open(path, SL_READ, &file));
+    w->file = file;
+    SL_TRY(sl_file_size(&w->file, &bytes));
+    if (bytes == f->bytes) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_INPUT, "%s is damaged: it has %" PRIu64 " bytes and should have %" PRIu64, path, bytes,
+                   f->bytes);
+}
+
+static sluice_status read_chunk(sl_walk *w, int64_t chunk, uint64_t begin, uint64_t end)
+{
+    SL_TRY(open_file(w));
+    SL_TRY(sl_file_pread(&w->file, w->staging.chunk, end - begin, begin));
+    if (XXH3_64bits(w->staging.chunk, end - begin) != w->m->files[w->index].chunks[chunk])
+        return report_damage(w, begin, end);
     if (w->state == NULL) return SLUICE_OK;
     for (int64_t i = w->next_piece; i < w->m->piece_count && reaches(w, i, begin, end); i++)
         SL_TRY(deliver(w, &w->m->pieces[i], begin, end));
     return SLUICE_OK;
 }
 
-static sluice_status walk_open_file(walk *w)
+/* Reads the chunk where it is this rank's to read. */
+static sluice_status visit_chunk(sl_walk *w, int64_t chunk, bool *was_read)
 {
-    const sl_manifest_file *f = &w->m->files[w->index];
-    uint64_t bytes;
-    SL_TRY(sl_file_size(&w->file, &bytes));
-    if (bytes != f->bytes)
-        return sl_fail(SLUICE_ERR_INPUT, "%s is damaged: it has %" PRIu64 " bytes and should have %" PRIu64,
-                       w->file.path, bytes, f->bytes);
-    for (int64_t c = 0; c < f->chunk_count; c++) SL_TRY(walk_chunk(w, c));
-    return SLUICE_OK;
+    uint64_t begin = (uint64_t)chunk * SL_CHECKPOINT_CHUNK, left = w->m->files[w->index].bytes - begin;
+    uint64_t end = begin + (left < SL_CHECKPOINT_CHUNK ? left : SL_CHECKPOINT_CHUNK);
+    skip_pieces(w, begin);
+    if (!counts(w, begin, end)) return SLUICE_OK;
+    if (w->state == NULL && w->counted++ % w->share_count != w->share) return SLUICE_OK;
+    *was_read = true;
+    return read_chunk(w, chunk, begin, end);
 }
 
-static sluice_status walk_files(walk *w, const char *folder)
+/* Each file's size is somebody's to check, also where no chunk of it counts. */
+static sluice_status enter_file(sl_walk *w)
 {
-    for (w->index = 0; w->index < w->m->file_count; w->index++) {
-        char path[PATH_MAX];
-        SL_TRY(sl_folder_path(folder, w->m->files[w->index].name, path));
-        SL_TRY(sl_file_open(path, SL_READ, &w->file));
-        sluice_status st = walk_open_file(w);
-        sl_file_close(&w->file);
-        if (st != SLUICE_OK) return st;
+    if (w->state != NULL || w->next_chunk > 0 || w->index % w->share_count != w->share) return SLUICE_OK;
+    return open_file(w);
+}
+
+sluice_status sl_walk_next(void *walk, bool *done)
+{
+    sl_walk *w = walk;
+    bool was_read = false;
+    if (w->staging.memory == NULL) SL_TRY(sl_staging_take(&w->staging));
+    while (w->index < w->m->file_count && !was_read) {
+        SL_TRY(enter_file(w));
+        if (w->next_chunk < w->m->files[w->index].chunk_count) {
+            SL_TRY(visit_chunk(w, w->next_chunk++, &was_read));
+        } else {
+            sl_file_close(&w->file);
+            w->index++;
+            w->next_chunk = 0;
+        }
     }
+    *done = w->index == w->m->file_count;
     return SLUICE_OK;
 }
 
-sluice_status sl_data_walk(const sl_manifest *m, const char *folder, const int64_t *target, const sl_state *state)
+void sl_walk_end(sl_walk *w)
 {
-    sl_staging staging;
-    SL_TRY(sl_staging_take(&staging));
-    walk w = { .m = m, .target = target, .state = state, .buffer = staging.chunk };
-    sluice_status st = walk_files(&w, folder);
-    sl_staging_free(&staging);
+    sl_file_close(&w->file);
+    sl_staging_free(&w->staging);
+}
+
+sluice_status sl_verify_data(const sl_manifest *m, const char *folder, const int64_t *target)
+{
+    sl_walk w = { .m = m, .folder = folder, .target = target, .share_count = 1 };
+    bool done = false;
+    sluice_status st = SLUICE_OK;
+    while (!done && st == SLUICE_OK) st = sl_walk_next(&w, &done);
+    sl_walk_end(&w);
     return st;
 }

@@ -3,26 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/staging.h"
-#include "checkpoint/state.h"
+#include "checkpoint/ranks.h"
+#include "checkpoint/weights.h"
 #include "core/sha256.h"
-#include "format/safetensors.h"
 
-enum { CHUNK_ELEMENTS = SL_CHECKPOINT_CHUNK / sizeof(float) };
-
-static bool is_weight(const sl_state_tensor *t)
-{
-    return strcmp(t->kind, SL_KIND_WEIGHT) == 0;
-}
-
-/* Reads a tensor chunk by chunk and gives each to `use`. */
-static sluice_status for_each_chunk(const sl_state *state, int64_t tensor, char *chunk,
+/* Rank 0: reads a tensor chunk by chunk and gives each to `use`. */
+static sluice_status for_each_chunk(sl_gather *g, int64_t tensor,
                                     sluice_status (*use)(void *user, const void *data, size_t bytes), void *user)
 {
-    uint64_t elements = state->tensors[tensor].elements;
+    uint64_t elements = g->state->tensors[tensor].elements;
+    float *chunk = (float *)g->chunk.chunk;
     for (uint64_t done = 0; done < elements;) {
-        uint64_t count = elements - done < CHUNK_ELEMENTS ? elements - done : CHUNK_ELEMENTS;
-        SL_TRY(state->read(state->user, tensor, done, count, (float *)chunk));
+        uint64_t count = elements - done < SL_CHUNK_ELEMENTS ? elements - done : SL_CHUNK_ELEMENTS;
+        SL_TRY(sl_gather_read(g, tensor, done, count, chunk));
         SL_TRY(use(user, chunk, count * sizeof(float)));
         done += count;
     }
@@ -37,17 +30,6 @@ static sluice_status write_chunk(void *user, const void *data, size_t bytes)
     return sl_st_write_data(user, data, bytes);
 }
 
-static sluice_status write_weights(const sl_state *state, sl_st_writer *w)
-{
-    sl_staging staging;
-    sluice_status st = SLUICE_OK;
-    SL_TRY(sl_staging_take(&staging));
-    for (int64_t i = 0; i < state->count && st == SLUICE_OK; i++)
-        if (is_weight(&state->tensors[i])) st = for_each_chunk(state, i, staging.chunk, write_chunk, w);
-    sl_staging_free(&staging);
-    return st;
-}
-
 static sl_st_tensor describe(const sl_state_tensor *t)
 {
     sl_st_tensor out = { .name = t->name, .dtype = SL_ST_F32, .rank = t->shape.rank };
@@ -55,21 +37,48 @@ static sl_st_tensor describe(const sl_state_tensor *t)
     return out;
 }
 
-sluice_status sl_state_weights_save(const sl_state *state, const char *path)
+static sluice_status begin_file(const sl_state *state, int64_t begin, int64_t end, const char *path, sl_st_writer **out)
 {
     /* Loaders of other frameworks look for this pair before they take a file for weights in PyTorch's layout. */
     static const char *const metadata[] = { "format", "pt" };
-    sl_st_writer *w;
     int64_t count = 0;
-    sl_st_tensor *tensors = sl_alloc_array((size_t)state->count, sizeof *tensors, "list of weights");
+    sl_st_tensor *tensors = sl_alloc_array((size_t)(end - begin), sizeof *tensors, "list of weights");
     if (tensors == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int64_t i = 0; i < state->count; i++)
-        if (is_weight(&state->tensors[i])) tensors[count++] = describe(&state->tensors[i]);
-    sluice_status st = sl_st_write_begin(path, tensors, count, metadata, 1, &w);
+    for (int64_t i = begin; i < end; i++)
+        if (sl_state_is_weight(&state->tensors[i])) tensors[count++] = describe(&state->tensors[i]);
+    sluice_status st = sl_st_write_begin(path, tensors, count, metadata, 1, out);
     sl_free(tensors);
+    return st;
+}
+
+sluice_status sl_weights_write(sl_gather *g, int64_t begin, int64_t end, const char *path, sl_st_writer **out)
+{
+    sl_st_writer *w;
+    sluice_status st = begin_file(g->state, begin, end, path, &w);
     if (st != SLUICE_OK) return st;
-    st = write_weights(state, w);
-    if (st == SLUICE_OK) return sl_st_write_finish(w);
+    for (int64_t i = begin; i < end && st == SLUICE_OK; i++)
+        if (sl_state_is_weight(&g->state->tensors[i])) st = for_each_chunk(g, i, write_chunk, w);
+    if (st == SLUICE_OK)
+        *out = w;
+    else
+        sl_st_write_abort(w);
+    return st;
+}
+
+static sluice_status finish_file(void *writer)
+{
+    return sl_st_write_finish(writer);
+}
+
+/* The file is put in its place only after every rank has said that its values were good. */
+sluice_status sl_state_weights_save(const sl_state *state, const char *path)
+{
+    sl_gather g;
+    sl_st_writer *w = NULL;
+    SL_TRY(sl_gather_open(&g, state));
+    sluice_status st = state->rank == 0 ? sl_weights_write(&g, 0, state->count, path, &w) : sl_gather_serve(&g);
+    st = sl_gather_close(&g, st);
+    if (st == SLUICE_OK) return sl_together(state->comm, "weights", w != NULL ? finish_file : NULL, w);
     sl_st_write_abort(w);
     return st;
 }
@@ -113,7 +122,7 @@ static sluice_status check_extra(const sl_st_file *f, const sl_state *state)
     sluice_status st = SLUICE_OK;
     if (sorted == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = 0; i < state->count; i++)
-        if (is_weight(&state->tensors[i])) sorted[weights++] = &state->tensors[i];
+        if (sl_state_is_weight(&state->tensors[i])) sorted[weights++] = &state->tensors[i];
     for (int64_t i = 0; i < f->tensor_count && st == SLUICE_OK; i++) {
         const char *name = f->by_name[i]->name;
         if (bsearch(name, (const void *)sorted, (size_t)weights, sizeof *sorted, compare_with_name) == NULL)
@@ -124,40 +133,54 @@ static sluice_status check_extra(const sl_st_file *f, const sl_state *state)
     return st;
 }
 
-static sluice_status load_weight(sl_st_file *f, const sl_state *state, int64_t tensor, float *chunk)
-{
-    const sl_st_tensor *t = sl_st_find(f, state->tensors[tensor].name);
-    uint64_t elements = state->tensors[tensor].elements;
-    for (uint64_t done = 0; done < elements;) {
-        uint64_t count = elements - done < CHUNK_ELEMENTS ? elements - done : CHUNK_ELEMENTS;
-        SL_TRY(sl_st_read_f32(f, t, (int64_t)done, (int64_t)count, chunk));
-        SL_TRY(state->write(state->user, tensor, done, count, chunk));
-        done += count;
-    }
-    return SLUICE_OK;
-}
+/* A file on its way into a state. */
+typedef struct weights_loading {
+    const sl_state *state;
+    sl_st_file *f; /* owned */
+    sl_staging staging;
+    int64_t tensor; /* at hand */
+    uint64_t done;  /* elements of it */
+} weights_loading;
 
 /* All names, shapes and dtypes are checked before the first value is replaced. */
-static sluice_status load_weights(sl_st_file *f, const sl_state *state)
+static sluice_status open_weights(weights_loading *l, const char *path)
 {
-    sl_staging staging;
-    sluice_status st = SLUICE_OK;
-    for (int64_t i = 0; i < state->count; i++)
-        if (is_weight(&state->tensors[i])) SL_TRY(check_weight(f, &state->tensors[i]));
-    SL_TRY(check_extra(f, state));
-    SL_TRY(sl_staging_take(&staging));
-    for (int64_t i = 0; i < state->count && st == SLUICE_OK; i++)
-        if (is_weight(&state->tensors[i])) st = load_weight(f, state, i, (float *)staging.chunk);
-    sl_staging_free(&staging);
-    return st;
+    SL_TRY(sl_st_open(path, &l->f));
+    for (int64_t i = 0; i < l->state->count; i++)
+        if (sl_state_is_weight(&l->state->tensors[i])) SL_TRY(check_weight(l->f, &l->state->tensors[i]));
+    SL_TRY(check_extra(l->f, l->state));
+    return sl_staging_take(&l->staging);
 }
 
+/* The next chunk of values, where this rank keeps any of them; an sl_round_fn. */
+static sluice_status load_next(void *loading, bool *done)
+{
+    weights_loading *l = loading;
+    const sl_state *state = l->state;
+    *done = l->tensor == state->count;
+    if (*done) return SLUICE_OK;
+    const sl_state_tensor *t = &state->tensors[l->tensor];
+    if (!sl_state_is_weight(t) || l->done == t->elements) {
+        l->tensor++;
+        l->done = 0;
+        return SLUICE_OK;
+    }
+    uint64_t first = l->done, left = t->elements - first, count = left < SL_CHUNK_ELEMENTS ? left : SL_CHUNK_ELEMENTS;
+    l->done += count;
+    if (!state->wants(state->user, l->tensor, (sl_range){ (int64_t)first, (int64_t)count })) return SLUICE_OK;
+    float *values = (float *)l->staging.chunk;
+    SL_TRY(sl_st_read_f32(l->f, sl_st_find(l->f, t->name), (int64_t)first, (int64_t)count, values));
+    return state->write(state->user, l->tensor, first, count, values);
+}
+
+/* Every rank reads the file for itself. */
 sluice_status sl_state_weights_load(const sl_state *state, const char *path)
 {
-    sl_st_file *f;
-    SL_TRY(sl_st_open(path, &f));
-    sluice_status st = load_weights(f, state);
-    sl_st_close(f);
+    weights_loading l = { .state = state };
+    sluice_status st = sl_agree(state->comm, "weights file", open_weights(&l, path));
+    if (st == SLUICE_OK) st = sl_rounds(state->comm, "weights loading", load_next, &l);
+    sl_staging_free(&l.staging);
+    sl_st_close(l.f);
     return st;
 }
 
@@ -189,12 +212,12 @@ static void add_named_digest(sl_sha256 *h, const char *name, sl_sha256 *values)
     sl_sha256_update(h, digest, sizeof digest);
 }
 
-static sluice_status hash_entries(const sl_state *state, const entry *entries, int64_t count, char *chunk, sl_sha256 *h)
+static sluice_status hash_entries(sl_gather *g, const entry *entries, int64_t count, sl_sha256 *h)
 {
     for (int64_t i = 0; i < count; i++) {
         sl_sha256 values;
         sl_sha256_init(&values);
-        SL_TRY(for_each_chunk(state, entries[i].tensor, chunk, update_digest, &values));
+        SL_TRY(for_each_chunk(g, entries[i].tensor, update_digest, &values));
         add_named_digest(h, entries[i].name, &values);
     }
     return SLUICE_OK;
@@ -208,7 +231,7 @@ static sluice_status list_entries(const sl_state *state, bool weights, sl_arena 
     if (entries == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = 0; i < state->count; i++) {
         const sl_state_tensor *t = &state->tensors[i];
-        if (is_weight(t) != weights) continue;
+        if (sl_state_is_weight(t) != weights) continue;
         const char *name = weights ? t->name : sl_arena_printf(arena, "%s.%s", t->name, t->kind);
         if (name == NULL) return SLUICE_ERR_NO_MEMORY;
         entries[n++] = (entry){ name, i };
@@ -219,14 +242,14 @@ static sluice_status list_entries(const sl_state *state, bool weights, sl_arena 
     return SLUICE_OK;
 }
 
-static sluice_status hash_group(const sl_state *state, bool weights, char *chunk, sl_sha256 *h)
+static sluice_status hash_group(sl_gather *g, bool weights, sl_sha256 *h)
 {
     sl_arena arena;
     entry *entries;
     int64_t count;
     sl_arena_init(&arena, "names for hashing");
-    sluice_status st = list_entries(state, weights, &arena, &entries, &count);
-    if (st == SLUICE_OK) st = hash_entries(state, entries, count, chunk, h);
+    sluice_status st = list_entries(g->state, weights, &arena, &entries, &count);
+    if (st == SLUICE_OK) st = hash_entries(g, entries, count, h);
     sl_arena_free(&arena);
     return st;
 }
@@ -238,21 +261,35 @@ static void finish_hex(sl_sha256 *h, char hex[65])
     sl_sha256_hex(digest, hex);
 }
 
-sluice_status sl_state_sha256(const sl_state *state, double loss_scale, char weights[65], char optimizer[65])
+/* The two hashes, as they go from rank 0 to the others. */
+typedef struct hashes {
+    char weights[65], optimizer[65];
+} hashes;
+
+static sluice_status hash_all(sl_gather *g, double loss_scale, hashes *out)
 {
-    sl_staging staging;
     sl_sha256 w, o, scale;
     sl_sha256_init(&w);
     sl_sha256_init(&o);
-    SL_TRY(sl_staging_take(&staging));
-    sluice_status st = hash_group(state, true, staging.chunk, &w);
-    if (st == SLUICE_OK) st = hash_group(state, false, staging.chunk, &o);
-    sl_staging_free(&staging);
-    if (st != SLUICE_OK) return st;
+    SL_TRY(hash_group(g, true, &w));
+    SL_TRY(hash_group(g, false, &o));
     sl_sha256_init(&scale);
     sl_sha256_update(&scale, &loss_scale, sizeof loss_scale);
     add_named_digest(&o, "loss_scale", &scale);
-    finish_hex(&w, weights);
-    finish_hex(&o, optimizer);
+    finish_hex(&w, out->weights);
+    finish_hex(&o, out->optimizer);
+    return SLUICE_OK;
+}
+
+sluice_status sl_state_sha256(const sl_state *state, double loss_scale, char weights[65], char optimizer[65])
+{
+    sl_gather g;
+    hashes result = { 0 };
+    SL_TRY(sl_gather_open(&g, state));
+    sluice_status st = state->rank == 0 ? hash_all(&g, loss_scale, &result) : sl_gather_serve(&g);
+    SL_TRY(sl_gather_close(&g, st));
+    SL_TRY(sl_share(state->comm, "hashes", &result, sizeof result));
+    memcpy(weights, result.weights, sizeof result.weights);
+    memcpy(optimizer, result.optimizer, sizeof result.optimizer);
     return SLUICE_OK;
 }

@@ -6,7 +6,7 @@
 
 #include "cli/cli.h"
 
-typedef enum { ARG_FLAG, ARG_TEXT, ARG_INTEGER, ARG_NUMBER, ARG_SETS } argument_kind;
+typedef enum { ARG_FLAG, ARG_TEXT, ARG_INTEGER, ARG_NUMBER, ARG_SIZE, ARG_SETS } argument_kind;
 
 typedef struct argument {
     const char *name;
@@ -24,21 +24,27 @@ typedef struct argument {
 static const argument arguments[] = {
     { "set", ARG_SETS, AT(sets), "KEY=VALUE", WITH_CONFIG,
       "assign a key of the configuration after reading it; repeatable", 0 },
-    { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train ", "ranks on this machine", 1 },
+    { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train ",
+      "train: so many ranks on this machine; plan: for so many, each on a machine like this one", 1 },
     { "resume", ARG_FLAG, AT(resume), NULL, " train ",
       "continue from the newest good checkpoint in checkpoint.path, or start anew where there is none", 0 },
+    { "max-restarts", ARG_INTEGER, AT(max_restarts), "N", " train ",
+      "start again from the newest checkpoint when a rank was lost, at most N times", 0 },
     { "weights", ARG_TEXT, AT(weights), "FILE", " eval generate ",
       "safetensors file; otherwise the newest checkpoint, or the file named by \"save\"", 0 },
     { "prompt", ARG_TEXT, AT(prompt), "TEXT", " generate ", "what the text begins with", 0 },
     { "tokens", ARG_INTEGER, AT(tokens), "N", " generate ", "how many tokens to add", 1 },
     { "temperature", ARG_NUMBER, AT(temperature), "X", " generate ", "0: always the most likely token", 0 },
     { "top-k", ARG_INTEGER, AT(top_k), "N", " generate ", "choose among the N most likely tokens; 0: all", 0 },
+    { "out", ARG_TEXT, AT(out), "FILE", " export ", "the file to write (also -o)", 0 },
+    { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export ",
+      "several files of at most so many bytes, such as 5GiB, and an index", 1 },
     { "measure", ARG_FLAG, AT(measure), NULL, " devices ", "measure rates (takes some seconds)", 0 },
     { "machine", ARG_TEXT, AT(machine), "FILE", " plan devices ",
       "devices: write the measured rates here; plan: plan for the machine described here", 0 },
     { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "every key, as the page docs/config.md", 0 },
     { "json", ARG_FLAG, AT(json), NULL, " plan train eval inspect ", "machine-readable output", 0 },
-    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate verify ", "results, warnings and errors only", 0 },
+    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export verify ", "results, warnings and errors only", 0 },
     { "help", ARG_FLAG, AT(help), NULL, NULL, "this text", 0 },
 };
 enum { ARGUMENT_COUNT = sizeof arguments / sizeof arguments[0], FIRST_CODE = 256 };
@@ -139,6 +145,22 @@ static bool read_number(const argument *a, const char *text, double *out)
     return true;
 }
 
+/* Bytes, with KiB, MiB, GiB or TiB behind the number. */
+static bool read_size(const argument *a, const char *text, int64_t *out)
+{
+    static const char *const units[] = { "", "KiB", "MiB", "GiB", "TiB" };
+    char *end;
+    double value = strtod(text, &end);
+    double factor = 1;
+    for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++, factor *= 1024)
+        if (strcmp(end, units[i]) == 0 && value * factor >= (double)a->min && value * factor < 9e15) {
+            *out = (int64_t)(value * factor);
+            return true;
+        }
+    cli_usage("--%s: \"%s\" is not a size, as 5000000 or 5GiB are", a->name, text);
+    return false;
+}
+
 static bool store(const argument *a, char *text, cli_arguments *out)
 {
     void *field = (char *)out + a->offset;
@@ -153,6 +175,8 @@ static bool store(const argument *a, char *text, cli_arguments *out)
         return read_integer(a, text, field);
     case ARG_NUMBER:
         return read_number(a, text, field);
+    case ARG_SIZE:
+        return read_size(a, text, field);
     case ARG_SETS:
         out->sets[out->set_count++] = text;
         return true;
@@ -198,9 +222,12 @@ static bool read_options(const cli_command *command, int argc, char **argv, cli_
                                  .has_arg = arguments[i].kind != ARG_FLAG ? required_argument : no_argument,
                                  .val = FIRST_CODE + i };
     opterr = 0;
-    while ((answer = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
+    bool exports = strcmp(command->name, "export") == 0; /* the only command with a short option of its own */
+    while ((answer = getopt_long(argc, argv, exports ? ":ho:" : ":h", long_options, NULL)) != -1) {
         if (answer == 'h')
             out->help = true;
+        else if (answer == 'o')
+            out->out = optarg;
         else if (answer < FIRST_CODE)
             return bad_option(command, answer, argv);
         else if (!store(&arguments[answer - FIRST_CODE], optarg, out))
@@ -211,7 +238,7 @@ static bool read_options(const cli_command *command, int argc, char **argv, cli_
 
 bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments *out)
 {
-    *out = (cli_arguments){ .ranks = -1, .tokens = -1, .top_k = -1, .temperature = -1 };
+    *out = (cli_arguments){ .ranks = -1, .max_restarts = -1, .shard_size = -1, .tokens = -1, .top_k = -1, .temperature = -1 };
     out->sets = calloc((size_t)argc, sizeof *out->sets); /* every argument may be one */
     if (out->sets == NULL) {
         cli_usage("out of memory");

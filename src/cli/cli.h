@@ -14,8 +14,9 @@ typedef struct cli_arguments {
     const char **sets;   /* owned array of borrowed strings: --set, in order */
     int set_count;
     bool help, json, quiet, resume, measure, markdown;
-    const char *weights, *prompt, *machine; /* NULL: not given */
-    int64_t ranks, tokens, top_k;           /* -1: not given */
+    const char *weights, *prompt, *machine, *out; /* NULL: not given */
+    int64_t ranks, tokens, top_k;                 /* -1: not given */
+    int64_t max_restarts, shard_size;             /* -1: not given */
     double temperature;                     /* -1: not given */
 } cli_arguments;
 
@@ -34,6 +35,7 @@ int cli_plan(const cli_arguments *a);
 int cli_train(const cli_arguments *a);
 int cli_eval(const cli_arguments *a);
 int cli_generate(const cli_arguments *a);
+int cli_export(const cli_arguments *a);
 int cli_inspect(const cli_arguments *a);
 int cli_verify(const cli_arguments *a);
 int cli_devices(const cli_arguments *a);
@@ -55,8 +57,9 @@ int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_report(sluice_status status);
 /* Flushes standard output: a failure there becomes exit status 6, unless `status` already tells of another. */
 int cli_finish_output(int status);
-/* Loads the configuration, applies --set, refuses what cannot be started. Returns 0, or the exit status after a
- * message. */
+/* How many ranks a launcher such as mpirun has started this process among; 1: alone. */
+int cli_launched_ranks(void);
+/* Loads the configuration and applies --set. Returns 0, or the exit status after a message. */
 int cli_load_config(const cli_arguments *a, sluice_config **out);
 /* Job options with everything that the command line says. */
 void cli_job_options(const cli_arguments *a, sluice_job_options *out);

@@ -39,10 +39,9 @@ void cli_log(void *user, sluice_log_level level, const char *line)
     fprintf(stderr, "sluice: %s: %s\n", level == SLUICE_LOG_WARNING ? "warning" : "note", line);
 }
 
-/* Ranks that a launcher has started would each train alone and write the same files. */
-static int launched_ranks(void)
+int cli_launched_ranks(void)
 {
-    static const char *const variables[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE" };
+    static const char *const variables[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE" };
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const char *value = getenv(variables[i]);
         if (value != NULL && atoi(value) > 1) return atoi(value);
@@ -50,21 +49,9 @@ static int launched_ranks(void)
     return 1;
 }
 
-static bool refuse_ranks(const cli_arguments *a)
-{
-    if (a->ranks > 1)
-        cli_usage("--ranks %lld: more than one rank is not built in yet", (long long)a->ranks);
-    else if (launched_ranks() > 1)
-        cli_usage("started as one of %d ranks: more than one is not built in yet", launched_ranks());
-    else
-        return false;
-    return true;
-}
-
 int cli_load_config(const cli_arguments *a, sluice_config **out)
 {
     sluice_config *config;
-    if (refuse_ranks(a)) return sluice_exit_status(SLUICE_ERR_USAGE);
     sluice_status status = sluice_config_load(a->operand, &config);
     if (status != SLUICE_OK) return cli_report(status);
     for (int i = 0; i < a->set_count && status == SLUICE_OK; i++) status = sluice_config_set(config, a->sets[i]);
@@ -85,6 +72,8 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     out->out = stdout;
     out->log = cli_log;
     out->log_user = (void *)a;
+    if (a->ranks > 0) out->ranks = (int)a->ranks;
+    out->machine = a->machine;
     if (a->weights != NULL) out->weights = a->weights;
     if (a->prompt != NULL) out->prompt = a->prompt;
     if (a->tokens >= 0) out->tokens = a->tokens;
@@ -102,6 +91,8 @@ int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config
 {
     sluice_config *config;
     sluice_job_options options;
+    if (cli_launched_ranks() > 1)
+        return cli_usage("started as one of %d ranks: only train runs on several", cli_launched_ranks());
     int exit_status = cli_load_config(a, &config);
     if (exit_status != 0) return exit_status;
     cli_job_options(a, &options);

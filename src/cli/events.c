@@ -45,8 +45,8 @@ static void put_traffic(FILE *out, const sluice_event *e)
     fprintf(out, ",\"moved_bytes\":{\"to_device\":%llu,\"to_host\":%llu,\"disk_read\":%llu,\"disk_write\":%llu}",
             (unsigned long long)e->moved_to_device, (unsigned long long)e->moved_to_host,
             (unsigned long long)e->moved_disk_read, (unsigned long long)e->moved_disk_write);
-    fprintf(out, ",\"comm_bytes\":{\"gather\":%llu,\"reduce\":%llu}", (unsigned long long)e->comm_gather,
-            (unsigned long long)e->comm_reduce);
+    fprintf(out, ",\"comm_bytes\":{\"gather\":%llu,\"reduce\":%llu,\"norm\":%llu}", (unsigned long long)e->comm_gather,
+            (unsigned long long)e->comm_reduce, (unsigned long long)e->comm_norm);
 }
 
 static void put_plan(FILE *out, const sluice_event *e)

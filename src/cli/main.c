@@ -9,6 +9,7 @@ const cli_command cli_commands[] = {
     { "train", cli_train, "CONFIG", false, "plan, then train" },
     { "eval", cli_eval, "CONFIG", false, "loss and accuracy on the validation data" },
     { "generate", cli_generate, "CONFIG", false, "text from a trained language model" },
+    { "export", cli_export, "CHECKPOINT", false, "the weights of a checkpoint as safetensors" },
     { "inspect", cli_inspect, "PATH", false,
       "what is in a safetensors file, a checkpoint, or a folder of checkpoints" },
     { "verify", cli_verify, "PATH", false, "whether a file or checkpoint is whole, byte by byte" },

@@ -65,6 +65,10 @@ typedef struct sl_parameter {
     sluice_init init;
     bool trainable;
     bool is_norm_or_bias; /* rank < 2: what the no-decay preset selects */
+    /* A tile of a larger parameter (ir/tile.h): what it was cut from, and where its first element lies in that. */
+    const char *whole; /* name; NULL: not a tile, and the rest is unset */
+    sl_shape whole_shape;
+    int64_t row0, col0; /* vectors: row0 alone */
 } sl_parameter;
 
 typedef struct sl_layer {

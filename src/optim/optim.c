@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "ir/tile.h"
 
 /* Group 0 holds what no given group takes. */
 #define DEFAULT_GROUP 0
@@ -174,10 +175,11 @@ static sluice_status check_optimizer(const sluice_optimizer *o)
 /* ---- Groups -------------------------------------------------------------------------------------------------------
  */
 
-static bool group_takes(const sl_group_options *group, const sl_parameter *p)
+/* Patterns match the names of the model: a tile is taken with its whole. */
+static bool group_takes(const sl_group_options *group, const sluice_graph *g, int p)
 {
-    if (strcmp(group->pattern, "no_decay") == 0) return p->is_norm_or_bias;
-    return fnmatch(group->pattern, p->name, 0) == 0;
+    if (strcmp(group->pattern, "no_decay") == 0) return g->parameters[p].is_norm_or_bias;
+    return fnmatch(group->pattern, sl_whole_name(g, p), 0) == 0;
 }
 
 static sluice_status check_group(const sl_group_options *g, int number)
@@ -200,7 +202,7 @@ static sluice_status fill_group(sl_optim *o, const sluice_graph *g, const sl_gro
     double preset_decay = strcmp(group->pattern, "no_decay") == 0 ? 0.0 : o->optimizer.weight_decay;
     o->groups[index] = (optim_group){ group->lr_scale, group->weight_decay < 0.0 ? preset_decay : group->weight_decay };
     for (int p = 0; p < g->parameter_count; p++) {
-        if (o->group_of[p] < 0 || !group_takes(group, &g->parameters[p])) continue;
+        if (o->group_of[p] < 0 || !group_takes(group, g, p)) continue;
         matched++;
         if (o->group_of[p] != DEFAULT_GROUP) continue;
         o->group_of[p] = index;

@@ -13,17 +13,54 @@ int sl_emit_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, uint64_t 
     return sl_plan_add_buffer(s->p, &b);
 }
 
+sluice_status sl_emit_layer_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, int layer, bool shard,
+                                   bool permanent, int *out)
+{
+    const sl_shards *shards = &s->p->layers[layer].shards;
+    int64_t elements = shard ? sl_shard_elements(shards, s->p->options.rank) : shards->elements;
+    *out = sl_emit_buffer(s, kind, tier, (uint64_t)elements * sizeof(float), layer, permanent);
+    if (*out < 0) return SLUICE_ERR_NO_MEMORY;
+    s->p->buffers[*out].shard = shard;
+    return SLUICE_OK;
+}
+
+sl_piece sl_range_piece(const sl_scheduler *s, int buffer, sl_range range)
+{
+    const sl_buffer *b = &s->p->buffers[buffer];
+    const sl_shards *shards = &s->p->layers[b->layer].shards;
+    int64_t at = range.first;
+    if (b->shard) {
+        int64_t index = sl_shard_range_at(shards, s->p->options.rank, range.first);
+        sl_range own = sl_shard_range(shards, s->p->options.rank, index);
+        at = sl_shard_offset(shards, index) + range.first - own.first;
+    }
+    return (sl_piece){ buffer, (uint64_t)at * sizeof(float), (uint64_t)range.count * sizeof(float) };
+}
+
+int64_t sl_updated_ranges(const sl_scheduler *s, int layer)
+{
+    if (!sl_cuts_state(s->p)) return sl_has_parameters(s, layer);
+    return sl_shard_range_count(&s->p->layers[layer].shards, s->p->options.rank);
+}
+
+sl_range sl_updated_range(const sl_scheduler *s, int layer, int64_t index)
+{
+    if (!sl_cuts_state(s->p)) return (sl_range){ 0, s->g->layers[layer].element_count };
+    return sl_shard_range(&s->p->layers[layer].shards, s->p->options.rank, index);
+}
+
 static sl_stream copy_stream(sl_tier from, sl_tier to)
 {
     if (from == SL_TIER_HOST && to == SL_TIER_DEVICE) return SL_STREAM_TO_DEVICE;
     return SL_STREAM_TO_HOST;
 }
 
-sluice_status sl_emit_copy(sl_scheduler *s, int from, int to, int layer)
+sluice_status sl_emit_copy_piece(sl_scheduler *s, sl_piece from, sl_piece to, int layer)
 {
-    sl_piece pieces[2] = { sl_whole(s->p, from), sl_whole(s->p, to) };
+    sl_piece pieces[2] = { from, to };
+    if (from.bytes == 0) return SLUICE_OK;
     sl_step step = { .kind = SL_STEP_COPY,
-                     .stream = copy_stream(s->p->buffers[from].tier, s->p->buffers[to].tier),
+                     .stream = copy_stream(s->p->buffers[from.buffer].tier, s->p->buffers[to.buffer].tier),
                      .op = SL_OP_COUNT,
                      .node = -1,
                      .layer = layer,
@@ -31,6 +68,11 @@ sluice_status sl_emit_copy(sl_scheduler *s, int from, int to, int layer)
                      .output_count = 1,
                      .event = -1 };
     return sl_plan_add_step(s->p, &step, pieces);
+}
+
+sluice_status sl_emit_copy(sl_scheduler *s, int from, int to, int layer)
+{
+    return sl_emit_copy_piece(s, sl_whole(s->p, from), sl_whole(s->p, to), layer);
 }
 
 /* The part of a layer's flat buffer that a parameter, or its gradient, is. */
@@ -63,9 +105,9 @@ static sluice_status input_piece(const sl_scheduler *s, int value, sl_piece *out
 static int contribution_buffer(sl_scheduler *s, int layer)
 {
     sl_layer_place *place = &s->p->layers[layer];
-    if (place->contribution >= 0) return place->contribution;
-    uint64_t bytes = (uint64_t)place->shard_count * sizeof(float);
-    place->contribution = sl_emit_buffer(s, SL_BUFFER_GRADIENTS, SL_TIER_DEVICE, bytes, layer, false);
+    if (place->contribution < 0 && sl_emit_layer_buffer(s, SL_BUFFER_GRADIENTS, SL_TIER_DEVICE, layer, false, false,
+                                                        &place->contribution) != SLUICE_OK)
+        return -1;
     return place->contribution;
 }
 
@@ -121,8 +163,8 @@ sluice_status sl_emit_node(sl_scheduler *s, int index, bool recomputed)
     return sl_plan_add_step(s->p, &step, pieces);
 }
 
-sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_tier tier, const sl_piece *inputs,
-                             int input_count, const sl_piece *outputs, int output_count)
+sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_tier tier, int64_t first,
+                             const sl_piece *inputs, int input_count, const sl_piece *outputs, int output_count)
 {
     sl_piece pieces[SL_MAX_INPUTS + SL_MAX_OUTPUTS];
     for (int k = 0; k < input_count; k++) pieces[k] = inputs[k];
@@ -132,6 +174,7 @@ sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_
                      .op = op,
                      .node = node,
                      .layer = layer,
+                     .first = first,
                      .input_count = input_count,
                      .output_count = output_count,
                      .event = -1 };

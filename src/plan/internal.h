@@ -26,10 +26,16 @@ void sl_usage_destroy(sl_usage *u);
 /* How many layers each measure is applied to; the axes of the search in place.c. */
 typedef struct sl_candidate {
     int recompute, offload, host_state, host_parameters;
+    int host_gradients; /* of the layers with host state, so many sum their micro-batches there too */
     int prefetch;
 } sl_candidate;
 
 sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u);
+const char *sl_partition_name(sluice_partition rule);
+/* Norm leaves that a rank computes of a layer. */
+uint64_t sl_plan_own_leaves(const sl_shards *s, int rank);
+/* The rank that owns most: what fits there fits everywhere. */
+int sl_plan_heaviest_rank(const sl_plan *p);
 sluice_status sl_plan_place(sl_plan *p, const sl_usage *u);
 /* Sets layers[] from a candidate. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c);
@@ -43,10 +49,27 @@ sluice_status sl_plan_cost(sl_plan *p);
 int sl_plan_add_buffer(sl_plan *p, const sl_buffer *buffer);
 sluice_status sl_plan_add_step(sl_plan *p, const sl_step *step, const sl_piece *pieces);
 sluice_status sl_plan_add_wait(sl_plan *p, int step);
+sluice_status sl_plan_add_part(sl_plan *p, int layer);
 
 static inline sl_piece sl_whole(const sl_plan *p, int buffer)
 {
     return (sl_piece){ buffer, 0, buffer < 0 ? 0 : p->buffers[buffer].bytes };
+}
+
+/* What the stage divides among several ranks. */
+static inline bool sl_cuts_state(const sl_plan *p)
+{
+    return p->options.rank_count > 1 && p->options.stage >= 1;
+}
+
+static inline bool sl_cuts_parameters(const sl_plan *p)
+{
+    return p->options.rank_count > 1 && p->options.stage >= 3;
+}
+
+static inline bool sl_is_collective(const sl_step *s)
+{
+    return s->kind == SL_STEP_GATHER || s->kind == SL_STEP_REDUCE_SCATTER || s->kind == SL_STEP_GATHER_NORM;
 }
 
 static inline int sl_step_operands(const sl_step *s)

@@ -14,6 +14,8 @@ typedef struct sl_machine {
     double device_bytes_per_second;   /* what kernels read and write */
     double update_bytes_per_second;   /* the optimizer, where it runs on the host */
     double link_bytes_per_second[2];  /* [0] host to device, [1] device to host */
+    double comm_bytes_per_second;     /* what a rank receives from others, all ranks at it */
+    double comm_latency;              /* seconds a collective costs before its first byte */
     double link_latency;              /* seconds a copy costs before its first byte */
     double kernel_latency;            /* seconds a kernel call costs before its work */
     uint64_t capacity[SL_TIER_COUNT]; /* bytes there are; budgets are options */

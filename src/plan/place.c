@@ -1,9 +1,9 @@
 /* place.c: where everything lives.
  *
- * A placement says for how many layers each of four measures is taken: activations recomputed, activations offloaded,
- * optimizer state on the host, parameters on the host. Explicit settings fix an axis; "auto" leaves it free. Candidates
- * are judged by building them: schedule, address, waits and cost give exact peaks and a predicted time. The order of
- * preference is
+ * A placement says for how many layers each of five measures is taken: activations recomputed, activations offloaded,
+ * optimizer state on the host, sums of gradients on the host, parameters on the host. Explicit settings fix an axis;
+ * "auto" leaves it free. Candidates are judged by building them: schedule, address, waits and cost give exact peaks and
+ * a predicted time. The order of preference is
  *
  *     1. everything resident;
  *     2. recomputation alone, in as few layers as fit: the device needs nobody else;
@@ -18,7 +18,7 @@
 #include "core/bytes.h"
 #include "plan/internal.h"
 
-enum { AXIS_RECOMPUTE, AXIS_OFFLOAD, AXIS_STATE, AXIS_PARAMETERS, AXIS_COUNT };
+enum { AXIS_RECOMPUTE, AXIS_OFFLOAD, AXIS_STATE, AXIS_GRADIENTS, AXIS_PARAMETERS, AXIS_COUNT };
 
 typedef struct search {
     sl_plan *p;
@@ -28,7 +28,7 @@ typedef struct search {
 
 static int *axis(sl_candidate *c, int k)
 {
-    int *axes[AXIS_COUNT] = { &c->recompute, &c->offload, &c->host_state, &c->host_parameters };
+    int *axes[AXIS_COUNT] = { &c->recompute, &c->offload, &c->host_state, &c->host_gradients, &c->host_parameters };
     return axes[k];
 }
 
@@ -56,21 +56,22 @@ static void apply_levels(sl_plan *p, const sl_usage *u)
 }
 
 /* State and parameters leave from the last layer upward: the first layers' updates end last and have the least time to
- * hide. */
+ * hide. Sums over micro-batches stay on the device while there is room: sent once, they cross the link once. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 {
-    int states = 0, parameters = 0;
+    int states = 0, gradients = 0, parameters = 0;
     apply_levels(p, u);
     for (int i = p->graph->layer_count - 1; i >= 0; i--) {
         sl_layer_place *place = &p->layers[i];
         int position = u->position[i];
         place->activations = position < 0 ? SL_ACT_KEEP : mode_at(position, u->order_count - 1, c);
-        place->parameters = place->state = SL_TIER_DEVICE;
+        place->parameters = place->state = place->gradients = SL_TIER_DEVICE;
         if (p->graph->layers[i].element_count == 0) continue;
         if (parameters++ < c->host_parameters) place->parameters = SL_TIER_HOST;
         if (!owns_state(p, u, i)) continue;
         bool follow = place->parameters == SL_TIER_HOST && p->options.state == SLUICE_PLACE_AUTO;
         if (states++ < c->host_state || follow) place->state = SL_TIER_HOST;
+        if (place->state == SL_TIER_HOST && gradients++ < c->host_gradients) place->gradients = SL_TIER_HOST;
     }
 }
 
@@ -120,7 +121,12 @@ static void set_bounds(search *s)
     for (int i = 0; i < s->p->graph->layer_count; i++) parameters += s->p->graph->layers[i].element_count > 0;
     int states = state_layers_for_ratio(s, 1.0);
     s->low = (sl_candidate){ .prefetch = o->prefetch < 0 ? 1 : o->prefetch };
-    s->high = (sl_candidate){ layers, host ? layers : 0, host ? states : 0, host ? parameters : 0, s->low.prefetch };
+    s->high = (sl_candidate){ .recompute = layers,
+                              .offload = host ? layers : 0,
+                              .host_state = host ? states : 0,
+                              .host_gradients = host && o->accumulation > 1 ? states : 0,
+                              .host_parameters = host ? parameters : 0,
+                              .prefetch = s->low.prefetch };
     if (!o->training) s->high.recompute = s->high.offload = 0;
     if (o->activations != SLUICE_ACTIVATIONS_AUTO) {
         s->low.recompute = s->high.recompute = o->activations == SLUICE_ACTIVATIONS_RECOMPUTE ? layers : 0;
@@ -149,6 +155,8 @@ static bool advance(const search *s, sl_candidate *c, int k)
 {
     sl_candidate high = s->high;
     int top = *axis(&high, k), *at = axis(c, k);
+    int with_state = c->host_state > c->host_parameters ? c->host_state : c->host_parameters;
+    if (k == AXIS_GRADIENTS && top > with_state) top = with_state; /* sums follow the state */
     if (*at >= top) return false;
     *at = *at + notch(s, k) < top ? *at + notch(s, k) : top;
     return true;
@@ -299,16 +307,80 @@ static void count_measures(sl_plan *p, const sl_usage *u)
     }
 }
 
+/* ---- all ranks ---- */
+
+/* Up to so many ranks a placement is tried on each; beyond, on the heaviest and on the one that is planned for. */
+#define CHECKED_RANKS 16
+
+/* The best placement for the rank at hand. */
+static sluice_status search_rank(search *s, sl_candidate *found, bool *fits)
+{
+    *found = s->low;
+    SL_TRY(evaluate(s, found));
+    *fits = excess(s->p) == 0;
+    if (!*fits) SL_TRY(try_recomputation(s, found, fits));
+    if (!*fits) SL_TRY(try_mix(s, found, fits));
+    return SLUICE_OK;
+}
+
+static bool own_alike(const sl_plan *p, int a, int b)
+{
+    for (int i = 0; i < p->graph->layer_count; i++)
+        if (sl_shard_elements(&p->layers[i].shards, a) != sl_shard_elements(&p->layers[i].shards, b)) return false;
+    return true;
+}
+
+static bool is_checked(const sl_plan *p, int rank, int representative)
+{
+    for (int r = 0; r < rank; r++)
+        if (own_alike(p, r, rank)) return true;
+    return own_alike(p, representative, rank);
+}
+
+/* The first rank on which a placement does not fit, or -1. */
+static sluice_status find_misfit(search *s, const sl_candidate *c, int representative, int *misfit)
+{
+    *misfit = -1;
+    if (s->p->options.rank_count > CHECKED_RANKS) return SLUICE_OK;
+    for (int r = 0; r < s->p->options.rank_count && *misfit < 0; r++) {
+        if (is_checked(s->p, r, representative)) continue;
+        s->p->options.rank = r;
+        SL_TRY(evaluate(s, c));
+        if (excess(s->p) > 0) *misfit = r;
+    }
+    return SLUICE_OK;
+}
+
+/* One placement for all ranks, because they must make the same collectives: sought on the rank that owns most, tried on
+ * the others, and sought anew on one that it does not fit. Every rank comes to the same result. */
+static sluice_status search_all(search *s, sl_candidate *found, bool *fits)
+{
+    int representative = sl_plan_heaviest_rank(s->p), misfit = -1;
+    for (int tries = 0; tries <= CHECKED_RANKS; tries++) {
+        s->p->options.rank = representative;
+        SL_TRY(search_rank(s, found, fits));
+        if (!*fits) return SLUICE_OK;
+        SL_TRY(find_misfit(s, found, representative, &misfit));
+        if (misfit < 0) return SLUICE_OK;
+        representative = misfit;
+    }
+    *fits = false;
+    return SLUICE_OK;
+}
+
 sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
 {
     search s = { .p = p, .u = u };
     sl_candidate found;
+    bool fits = false;
+    int rank = p->options.rank;
     set_bounds(&s);
-    found = s.low;
-    SL_TRY(evaluate(&s, &found));
-    bool fits = excess(p) == 0;
-    if (!fits) SL_TRY(try_recomputation(&s, &found, &fits));
-    if (!fits) SL_TRY(try_mix(&s, &found, &fits));
+    SL_TRY(search_all(&s, &found, &fits));
+    if (fits && p->options.rank_count > 1) {
+        p->options.rank = rank;
+        SL_TRY(evaluate(&s, &found));
+        fits = excess(p) == 0;
+    }
     if (!fits) return refuse(&s);
     count_measures(p, u);
     return SLUICE_OK;

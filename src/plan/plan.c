@@ -63,6 +63,15 @@ sluice_status sl_plan_add_wait(sl_plan *p, int step)
     return st;
 }
 
+sluice_status sl_plan_add_part(sl_plan *p, int layer)
+{
+    void *array = p->parts;
+    sluice_status st = grow(&array, p->part_count, &p->part_capacity, sizeof layer, "plan: layers of collectives");
+    p->parts = array;
+    if (st == SLUICE_OK) p->parts[p->part_count++] = layer;
+    return st;
+}
+
 /* ---- totals ---- */
 
 /* Live bytes by kind at the moment a tier holds most; +1 where a buffer is born, -1 after it dies. */
@@ -110,7 +119,16 @@ static sluice_status sum_memory(sl_plan *p)
     return SLUICE_OK;
 }
 
-/* What this rank keeps on its device: staged copies do not count, and gradients count where their update finds them. */
+/* A gradient counts where its update finds it, with the sums it is made from; what only passes through does not. */
+static bool is_kept_gradient(const sl_plan *p, int buffer)
+{
+    const sl_buffer *b = &p->buffers[buffer];
+    const sl_layer_place *place = &p->layers[b->layer];
+    bool sums = p->options.stage == 0 && place->state == SL_TIER_DEVICE && place->accumulator == buffer;
+    return b->permanent || place->gradient == buffer || sums;
+}
+
+/* What this rank keeps on its device; staged copies do not count. */
 static void sum_state(sl_plan *p)
 {
     sl_plan_totals *t = &p->totals;
@@ -120,7 +138,7 @@ static void sum_state(sl_plan *p)
         if (b->tier != SL_TIER_DEVICE || b->staged) continue;
         if (b->kind == SL_BUFFER_PARAMETERS) t->state_parameters += b->bytes;
         if (b->kind == SL_BUFFER_STATE) t->state_optimizer += b->bytes;
-        if (b->kind == SL_BUFFER_GRADIENTS && p->layers[b->layer].gradient == i) t->state_gradients += b->bytes;
+        if (b->kind == SL_BUFFER_GRADIENTS && is_kept_gradient(p, i)) t->state_gradients += b->bytes;
     }
 }
 
@@ -160,24 +178,31 @@ sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, c
 void sl_plan_destroy(sl_plan *p)
 {
     if (p == NULL) return;
-    void *owned[] = { p->layers, p->buffers, p->pieces, p->steps, p->waits, p->input_buffers };
+    void *owned[] = { p->layers, p->buffers, p->pieces, p->steps, p->waits, p->parts, p->bounds, p->input_buffers };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_free(p);
 }
 
-static sl_span parameter_span(const sl_plan *p, int parameter, int buffer)
+static uint64_t mix(uint64_t hash, int64_t value)
 {
-    const sl_parameter *q = &p->graph->parameters[parameter];
-    return sl_plan_span(p,
-                        (sl_piece){ buffer, (uint64_t)q->offset * sizeof(float), (uint64_t)q->count * sizeof(float) });
+    for (int i = 0; i < 8; i++) hash = (hash ^ ((uint64_t)value >> (8 * i) & 0xff)) * 0x100000001b3u; /* FNV-1a */
+    return hash;
 }
 
-sl_span sl_plan_parameter_span(const sl_plan *p, int parameter)
+uint64_t sl_plan_fingerprint(const sl_plan *p)
 {
-    return parameter_span(p, parameter, p->layers[p->graph->parameters[parameter].layer].master);
-}
-
-sl_span sl_plan_state_span(const sl_plan *p, int parameter, int slot)
-{
-    return parameter_span(p, parameter, p->layers[p->graph->parameters[parameter].layer].slots[slot]);
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
+        hash = mix(hash, k);
+        for (int i = 0; i < p->segments[k].step_count; i++) {
+            const sl_step *s = &p->steps[p->segments[k].first_step + i];
+            if (!sl_is_collective(s)) continue;
+            hash = mix(mix(hash, s->kind), s->input_count);
+            for (int part = 0; part < s->output_count; part++) {
+                int layer = p->parts[s->first_part + part];
+                hash = mix(mix(hash, layer), p->graph->layers[layer].element_count);
+            }
+        }
+    }
+    return hash;
 }

@@ -23,22 +23,33 @@
 
 #include <stdio.h>
 
+#include "core/shard.h"
 #include "ir/graph.h"
 #include "ir/span.h"
 #include "plan/machine.h"
 
+#define SL_PARTITION_BLOCK ((int64_t)1 << 18)
+#define SL_BUCKET_BYTES    ((uint64_t)1 << 20)
+#define SL_MAX_PARTS       64 /* layers in one collective */
+
 typedef struct sl_plan_options {
     uint64_t budget[SL_TIER_COUNT]; /* bytes for the arena of each tier; 0: the tier does not exist */
     uint64_t budget_together;       /* device and host share one memory of this size (CPU backend); 0: they do not */
-    int rank, rank_count;           /* 0 and 1 so far */
+    int rank, rank_count;           /* the rank this plan is for */
     int stage;                      /* ZeRO stage; at one rank all stages keep the same */
+    sluice_partition partition;
+    const double *partition_weights; /* WEIGHTED: one per rank; NULL: equal. Borrowed during creation */
+    int64_t partition_block;         /* BLOCK: elements; 0: SL_PARTITION_BLOCK */
+    uint64_t bucket_bytes;           /* layers smaller than this share a collective; 0: SL_BUCKET_BYTES */
+    bool keep_gathered;              /* stage 3: gathered parameters stay from forward to backward */
+    bool snapshot; /* room on the host for a copy of what a checkpoint holds, so that saving runs beside training */
     sluice_place parameters, state; /* AUTO: free; otherwise binding */
     double state_ratio;             /* share of the state that goes to the host when state is HOST; 1: all */
     sluice_activations activations;
     bool offload_checkpoints; /* RECOMPUTE: kept layer inputs go to the host */
     int levels;               /* 0: auto */
     int prefetch;             /* levels fetched ahead; -1: auto */
-    int accumulation;         /* K, micro-batches in a step on this rank */
+    int accumulation;         /* M, micro-batches in a step on this rank; K = M * rank_count */
     bool training;            /* plan FORWARD, BACKWARD, UPDATE */
     bool evaluation;          /* plan EVALUATE */
     int state_slots;          /* f32 state tensors per parameter */
@@ -54,7 +65,8 @@ typedef enum {
     SL_BUFFER_STATE,      /* one state slot of a layer */
     SL_BUFFER_ACTIVATION, /* a value of the graph */
     SL_BUFFER_INPUT,
-    SL_BUFFER_NORM, /* norm leaves and the result */
+    SL_BUFFER_NORM,     /* norm leaves and the result */
+    SL_BUFFER_SNAPSHOT, /* a copy of owned parameters or state that a checkpoint is written from */
     SL_BUFFER_KIND_COUNT
 } sl_buffer_kind;
 
@@ -69,6 +81,7 @@ typedef struct sl_buffer {
     int value;       /* ACTIVATION and INPUT: graph value; else -1 */
     int slot;        /* STATE: slot; else -1 */
     bool staged;     /* a copy of something whose home is elsewhere */
+    bool shard;      /* PARAMETERS, GRADIENTS, STATE, SNAPSHOT: holds this rank's shard of the layer, not all of it */
 } sl_buffer;
 
 /* Part of a buffer. */
@@ -80,9 +93,9 @@ typedef struct sl_piece {
 typedef enum {
     SL_STEP_COMPUTE,
     SL_STEP_COPY,
-    SL_STEP_GATHER,
-    SL_STEP_REDUCE_SCATTER,
-    SL_STEP_ALL_REDUCE,
+    SL_STEP_GATHER,         /* shards -> wholes; no inputs: in place, from the own part of the wholes */
+    SL_STEP_REDUCE_SCATTER, /* contributions -> accumulators of shards */
+    SL_STEP_GATHER_NORM,    /* norm leaves, in place */
     SL_STEP_READ,
     SL_STEP_WRITE,
     SL_STEP_UPDATE
@@ -98,6 +111,8 @@ typedef struct sl_step {
         output_count;           /* plan->pieces[first_piece ..): inputs, then outputs. COPY: source, destination */
     int first_wait, wait_count; /* plan->waits: earlier steps on other streams that must be done first */
     int event;                  /* fired when done; -1: nobody waits for it */
+    int first_part;             /* collectives: plan->parts[first_part ..) are the layers of outputs 0, 1, .. */
+    int64_t first;              /* UPDATE: element of the layer's flat buffer that the operands begin with */
     bool recomputed;            /* a forward node run again for backward */
     double seconds;             /* predicted duration */
 } sl_step;
@@ -112,9 +127,11 @@ typedef enum {
 
 typedef struct sl_segment {
     int first_step, step_count;
-    double seconds;                  /* predicted, all streams drained */
-    double busy[SL_STREAM_COUNT];    /* predicted work per stream */
-    double exposed[SL_STREAM_COUNT]; /* compute stood still waiting for this stream */
+    double seconds;                    /* predicted, all streams drained */
+    double busy[SL_STREAM_COUNT];      /* predicted work per stream */
+    double exposed[SL_STREAM_COUNT];   /* compute stood still waiting for this stream */
+    double longest[SL_STREAM_COUNT];   /* the longest such wait */
+    int longest_step[SL_STREAM_COUNT]; /* and the step it was for; -1: none */
 } sl_segment;
 
 typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_OFFLOAD } sl_activation_mode;
@@ -124,15 +141,18 @@ typedef struct sl_layer_place {
     sl_tier parameters; /* home. HOST: staged in for every use */
     sl_tier state;      /* HOST: the update runs there, on a host master copy of the parameters */
     sl_activation_mode activations;
-    int level; /* levels move together; layers of a level are consecutive */
+    sl_tier gradients; /* where micro-batches are summed; differs from `state` only as DEVICE does from HOST */
+    int level;         /* levels move together; layers of a level are consecutive */
     /* buffers, -1 where absent */
-    int master;  /* fp32 parameters: what the update writes and a checkpoint reads */
-    int working; /* permanent copy on the device that kernels read; == master when that is there; -1: staged per use */
-    int contribution; /* where backward writes this micro-batch's gradient, on the device */
-    int gradient;     /* final gradient, input of the update; == contribution when nothing is accumulated or moved */
+    int master;  /* fp32 parameters that the update writes and a checkpoint reads; == home or working when in place */
+    int home;    /* where the parameters wait for their next use: whole, or at stage 3 this rank's shard */
+    int working; /* permanent whole copy on the device that kernels read; -1: staged for every use */
+    int contribution; /* where backward writes this micro-batch's gradient, whole, on the device */
+    int accumulator;  /* this rank's shard of the sum over micro-batches; -1: nothing is summed */
+    int gradient;     /* final gradient, input of the update, on the tier of the state */
     int slots[SL_MAX_STATE_SLOTS];
-    /* what this rank owns of the layer's flat buffer */
-    int64_t shard_first, shard_count;
+    int snapshots[1 + SL_MAX_STATE_SLOTS]; /* of the master, then of the slots */
+    sl_shards shards;   /* how the layer is cut over the ranks; also at stage 0, for sums and saves */
     int64_t leaf_first; /* global index of the layer's first norm leaf */
 } sl_layer_place;
 
@@ -143,6 +163,7 @@ typedef struct sl_plan_totals {
     uint64_t naive[SL_TIER_COUNT];         /* every buffer with bytes of its own */
     uint64_t state_parameters, state_gradients, state_optimizer; /* kept on the device */
     uint64_t moved_to_device, moved_to_host;                     /* bytes in one training step */
+    uint64_t comm_gather, comm_reduce, comm_norm;                /* bytes this rank sends in one training step */
     uint64_t copies, copies_naive; /* copy steps in a training step; one per operand use would be the naive count */
     uint64_t copies_avoided_bytes;
     double step_seconds, model_flops; /* of a training step; model_flops excludes recomputation */
@@ -154,6 +175,7 @@ typedef struct sl_plan {
     sl_plan_options options;
     sl_machine machine;
     sl_layer_place *layers; /* graph->layer_count */
+    int64_t *bounds;        /* what layers[].shards.bounds point into */
     int level_count;
     sl_buffer *buffers;
     int buffer_count, buffer_capacity;
@@ -163,6 +185,8 @@ typedef struct sl_plan {
     int step_count, step_capacity;
     int *waits;
     int wait_count, wait_capacity;
+    int *parts; /* layers that take part in collectives */
+    int part_count, part_capacity;
     int event_count;
     sl_segment segments[SL_SEGMENT_COUNT];
     int *input_buffers; /* per graph value: the permanent device buffer of an input; -1 for other values */
@@ -180,6 +204,8 @@ sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, c
 void sl_plan_destroy(sl_plan *p);
 /* Independent check of everything the address and schedule passes promise. Always run by sl_plan_create. */
 sluice_status sl_plan_verify(const sl_plan *p);
+/* What all ranks' plans must have in common: the collectives of every segment, in order. */
+uint64_t sl_plan_fingerprint(const sl_plan *p);
 /* The table for people: memory by tier and kind, movement, time. */
 void sl_plan_print(const sl_plan *p, FILE *out);
 /* The program: one line a step. For `--verbose` and tests. */
@@ -192,8 +218,9 @@ static inline sl_span sl_plan_span(const sl_plan *p, sl_piece piece)
     return (sl_span){ b->tier, b->offset + piece.offset, piece.bytes };
 }
 
-/* The span of one parameter's master values, or of one of its state slots. */
-sl_span sl_plan_parameter_span(const sl_plan *p, int parameter);
-sl_span sl_plan_state_span(const sl_plan *p, int parameter, int slot);
+/* The runs of a parameter's elements that `rank` owns, in increasing order: at every stage each element has one owner,
+ * who sums its gradient and saves it. */
+int64_t sl_plan_owned_count(const sl_plan *p, int parameter, int rank);
+sl_range sl_plan_owned(const sl_plan *p, int parameter, int rank, int64_t index);
 
 #endif

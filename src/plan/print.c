@@ -5,8 +5,13 @@
 #include "plan/internal.h"
 
 static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
-    [SL_BUFFER_PARAMETERS] = "parameters",  [SL_BUFFER_GRADIENTS] = "gradients", [SL_BUFFER_STATE] = "optimizer state",
-    [SL_BUFFER_ACTIVATION] = "activations", [SL_BUFFER_INPUT] = "inputs",        [SL_BUFFER_NORM] = "gradient norm",
+    [SL_BUFFER_PARAMETERS] = "parameters",
+    [SL_BUFFER_GRADIENTS] = "gradients",
+    [SL_BUFFER_STATE] = "optimizer state",
+    [SL_BUFFER_ACTIVATION] = "activations",
+    [SL_BUFFER_INPUT] = "inputs",
+    [SL_BUFFER_NORM] = "gradient norm",
+    [SL_BUFFER_SNAPSHOT] = "copy for saving",
 };
 
 static void row(FILE *out, const char *name, uint64_t device, uint64_t host)
@@ -41,7 +46,7 @@ static int layers_with(const sl_plan *p, bool (*has)(const sl_plan *, int))
 
 static bool has_parameters(const sl_plan *p, int layer)
 {
-    return p->layers[layer].shard_count > 0;
+    return p->graph->layers[layer].element_count > 0;
 }
 
 static bool has_state(const sl_plan *p, int layer)
@@ -60,6 +65,21 @@ static void place_line(FILE *out, const char *what, int moved, int all, const ch
         fprintf(out, "  %-22s %s\n", what, otherwise);
     else
         fprintf(out, "  %-22s %s in %d of %d layers\n", what, where, moved, all);
+}
+
+/* What the stage divides, and this rank's share of it. */
+static void print_partition(const sl_plan *p, FILE *out)
+{
+    static const char *const divided[] = { "sums of gradients and saving", "optimizer state",
+                                           "optimizer state and gradients",
+                                           "optimizer state, gradients and parameters" };
+    int64_t owned = 0, all = sl_graph_parameter_elements(p->graph);
+    if (p->options.rank_count == 1) return;
+    for (int i = 0; i < p->graph->layer_count; i++) owned += sl_shard_elements(&p->layers[i].shards, p->options.rank);
+    fprintf(out, "partition by %s: %s divided over %d ranks\n", sl_partition_name(p->options.partition),
+            divided[p->options.stage], p->options.rank_count);
+    fprintf(out, "  rank %d owns %lld of %lld parameters (%.4g %%)\n", p->options.rank, (long long)owned,
+            (long long)all, all > 0 ? 100.0 * (double)owned / (double)all : 0.0);
 }
 
 static void print_places(const sl_plan *p, FILE *out)
@@ -85,6 +105,9 @@ static void print_moves(const sl_plan *p, FILE *out)
     fprintf(out, "moved in a step\n  to device %s, to host %s, in %llu copies\n",
             sl_format_bytes(t->moved_to_device, a, sizeof a), sl_format_bytes(t->moved_to_host, b, sizeof b),
             (unsigned long long)t->copies);
+    if (p->options.rank_count > 1)
+        fprintf(out, "  sent to other ranks: gathered %s, reduced %s\n", sl_format_bytes(t->comm_gather, a, sizeof a),
+                sl_format_bytes(t->comm_reduce, b, sizeof b));
     fprintf(out, "  one copy per use of a tensor would be %llu copies; %s of copying avoided\n",
             (unsigned long long)t->copies_naive, sl_format_bytes(t->copies_avoided_bytes, c, sizeof c));
 }
@@ -99,6 +122,31 @@ static int times_run(const sl_plan *p, int segment)
 {
     if (segment == SL_SEGMENT_EVALUATE) return 0;
     return segment == SL_SEGMENT_UPDATE ? 1 : p->options.accumulation;
+}
+
+static const char *step_name(const sl_step *s)
+{
+    static const char *const names[] = { [SL_STEP_COPY] = "copy",
+                                         [SL_STEP_GATHER] = "gather",
+                                         [SL_STEP_REDUCE_SCATTER] = "reduce-scatter",
+                                         [SL_STEP_GATHER_NORM] = "gather norm" };
+    return sl_is_collective(s) || s->kind == SL_STEP_COPY ? names[s->kind] : sl_ops[s->op].name;
+}
+
+/* Why something is exposed: the longest wait for it in a step. */
+static void print_longest(const sl_plan *p, int stream, FILE *out)
+{
+    static const char *const phases[] = { "forward", "backward", "update" };
+    const sl_segment *worst = NULL;
+    for (int i = 0; i < SL_SEGMENT_EVALUATE; i++)
+        if (p->segments[i].longest_step[stream] >= 0 &&
+            (worst == NULL || p->segments[i].longest[stream] > worst->longest[stream]))
+            worst = &p->segments[i];
+    if (worst == NULL) return;
+    const sl_step *s = &p->steps[worst->longest_step[stream]];
+    fprintf(out, "  %-14s longest wait %.3g s, in %s, for %s%s%s\n", "", worst->longest[stream],
+            phases[worst - p->segments], step_name(s), s->layer >= 0 ? " of " : "",
+            s->layer >= 0 ? p->graph->layers[s->layer].name : "");
 }
 
 static void print_time(const sl_plan *p, FILE *out)
@@ -119,6 +167,7 @@ static void print_time(const sl_plan *p, FILE *out)
         else
             fprintf(out, "  %-14s %.4g s, of which %.4g s hidden behind compute and %.4g s exposed\n", stream_names[m],
                     busy, busy > exposed ? busy - exposed : 0.0, exposed);
+        if (exposed > 0) print_longest(p, m, out);
     }
 }
 
@@ -129,6 +178,7 @@ void sl_plan_print(const sl_plan *p, FILE *out)
             p->options.rank_count == 1 ? "" : "s", p->options.stage, p->options.accumulation,
             p->options.accumulation == 1 ? "" : "es", p->step_count);
     print_memory(p, out);
+    print_partition(p, out);
     print_places(p, out);
     if (!p->options.training) return;
     print_moves(p, out);
@@ -152,8 +202,7 @@ static void print_piece(const sl_plan *p, sl_piece q, FILE *out)
 static void print_step(const sl_plan *p, int index, FILE *out)
 {
     const sl_step *s = &p->steps[index];
-    fprintf(out, "%6d  %-13s %-18s %-12s", index, stream_names[s->stream],
-            s->kind == SL_STEP_COPY ? "copy" : sl_ops[s->op].name,
+    fprintf(out, "%6d  %-13s %-18s %-12s", index, stream_names[s->stream], step_name(s),
             s->layer >= 0 ? p->graph->layers[s->layer].name : "");
     for (int k = 0; k < s->input_count; k++) print_piece(p, p->pieces[s->first_piece + k], out);
     fprintf(out, " ->");

@@ -1,69 +1,14 @@
 /* schedule.c: the list of steps of a training step, in an order that is itself a legal execution.
  *
- * Every segment walks the layers in levels. What lives on the host is fetched `prefetch` levels before its use and
- * dropped after it; gradients leave as soon as their layer's backward is done. Streams and addresses come later: this
- * pass only decides what happens and in which order, so list order alone is correct, and waits are derived from it
- * (address.c). */
+ * Every segment walks the layers in levels. What lives on the host or is cut over the ranks is fetched `prefetch`
+ * levels before its use and dropped after it; gradients leave as soon as their layer's backward is done. Streams and
+ * addresses come later: this pass only decides what happens and in which order, so list order alone is correct, and
+ * waits are derived from it (address.c). */
 #include <limits.h>
 
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "plan/schedule.h"
-
-static bool trainable(const sl_scheduler *s, int layer)
-{
-    return s->p->options.training && s->u->last_gradient_node[layer] >= 0;
-}
-
-static uint64_t shard_bytes(const sl_layer_place *place)
-{
-    return (uint64_t)place->shard_count * sizeof(float);
-}
-
-/* ---- what stays from step to step ---- */
-
-static sluice_status permanent(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, uint64_t bytes, int layer, int *out)
-{
-    *out = sl_emit_buffer(s, kind, tier, bytes, layer, true);
-    return *out < 0 ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
-}
-
-/* Master, working copy, state slots and, when micro-batches are summed, the accumulator of one layer. */
-static sluice_status layer_permanents(sl_scheduler *s, int layer)
-{
-    sl_layer_place *place = &s->p->layers[layer];
-    place->master = place->working = place->contribution = place->gradient = -1;
-    for (int k = 0; k < SL_MAX_STATE_SLOTS; k++) place->slots[k] = -1;
-    if (place->shard_count == 0) return SLUICE_OK;
-    bool host_update = trainable(s, layer) && place->state == SL_TIER_HOST;
-    bool resident = place->parameters == SL_TIER_DEVICE;
-    sl_tier home = resident && !host_update ? SL_TIER_DEVICE : SL_TIER_HOST;
-    SL_TRY(permanent(s, SL_BUFFER_PARAMETERS, home, shard_bytes(place), layer, &place->master));
-    if (resident && home == SL_TIER_HOST)
-        SL_TRY(permanent(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, shard_bytes(place), layer, &place->working));
-    else if (resident)
-        place->working = place->master;
-    if (!trainable(s, layer)) return SLUICE_OK;
-    for (int k = 0; k < s->p->options.state_slots; k++) {
-        SL_TRY(permanent(s, SL_BUFFER_STATE, place->state, shard_bytes(place), layer, &place->slots[k]));
-        s->p->buffers[place->slots[k]].slot = k;
-    }
-    if (s->p->options.accumulation > 1)
-        SL_TRY(permanent(s, SL_BUFFER_GRADIENTS, place->state, shard_bytes(place), layer, &place->gradient));
-    return SLUICE_OK;
-}
-
-static sluice_status inputs(sl_scheduler *s)
-{
-    for (int v = 0; v < s->g->value_count; v++) {
-        s->p->input_buffers[v] = -1;
-        if (s->g->values[v].kind != SL_VALUE_INPUT) continue;
-        SL_TRY(permanent(s, SL_BUFFER_INPUT, SL_TIER_DEVICE, sl_value_bytes(&s->g->values[v]), -1,
-                         &s->p->input_buffers[v]));
-        s->p->buffers[s->p->input_buffers[v]].value = v;
-    }
-    return SLUICE_OK;
-}
 
 static void forget_values(sl_scheduler *s)
 {
@@ -92,29 +37,43 @@ static bool level_uses(const sl_scheduler *s, int level, int layer)
     return false;
 }
 
+/* The whole of a layer that lives elsewhere: copied in, or gathered from the ranks' shards. */
+static sluice_status fetch_layer(sl_scheduler *s, int layer)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    int whole, shard = place->home;
+    SL_TRY(sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, layer, false, false, &whole));
+    s->p->buffers[whole].staged = true;
+    s->staged[layer] = whole;
+    if (!sl_cuts_parameters(s->p)) return sl_emit_copy(s, place->home, whole, layer);
+    if (place->parameters == SL_TIER_HOST) {
+        SL_TRY(sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, layer, true, false, &shard));
+        s->p->buffers[shard].staged = true;
+        SL_TRY(sl_emit_copy(s, place->home, shard, layer));
+    }
+    return sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, sl_whole(s->p, shard), sl_whole(s->p, whole));
+}
+
 static sluice_status fetch_level(sl_scheduler *s, int level)
 {
     if (level < 0 || level >= s->p->level_count) return SLUICE_OK;
     for (int layer = 0; layer < s->g->layer_count; layer++) {
-        const sl_layer_place *place = &s->p->layers[layer];
-        if (place->shard_count == 0 || place->working >= 0 || s->staged[layer] >= 0 || !level_uses(s, level, layer))
+        if (!sl_has_parameters(s, layer) || s->p->layers[layer].working >= 0 || s->staged[layer] >= 0 ||
+            !level_uses(s, level, layer))
             continue;
-        int b = sl_emit_buffer(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, shard_bytes(place), layer, false);
-        if (b < 0) return SLUICE_ERR_NO_MEMORY;
-        s->p->buffers[b].staged = true;
-        s->staged[layer] = b;
-        SL_TRY(sl_emit_copy(s, place->master, b, layer));
+        SL_TRY(fetch_layer(s, layer));
     }
-    return SLUICE_OK;
+    return sl_bucket_flush(s, &s->gathers);
 }
 
-/* Forgets the copies that neither the levels already fetched nor the next one to be fetched need. */
-static void drop_level(sl_scheduler *s, int level, int direction)
+/* Forgets the copies that neither the levels already fetched nor the next one to be fetched need. Gathered ones that
+ * are kept stay until backward has no more use for them. */
+static void drop_level(sl_scheduler *s, int level, int direction, bool keep_gathered)
 {
+    int reach = keep_gathered ? s->p->level_count : s->prefetch;
     for (int layer = 0; layer < s->g->layer_count; layer++) {
-        bool wanted = false;
-        for (int ahead = 1; ahead <= s->prefetch; ahead++)
-            wanted = wanted || level_uses(s, level + direction * ahead, layer);
+        bool wanted = keep_gathered && direction > 0;
+        for (int ahead = 1; ahead <= reach; ahead++) wanted = wanted || level_uses(s, level + direction * ahead, layer);
         if (!wanted) s->staged[layer] = -1;
     }
 }
@@ -194,26 +153,6 @@ static sluice_status forward_layer(sl_scheduler *s, int position, bool keep)
     return keep ? offload_after(s, position) : SLUICE_OK;
 }
 
-/* The gradient of a layer is final for this micro-batch: add it to the step's sum, or send it to where its update runs.
- */
-static sluice_status finish_gradient(sl_scheduler *s, int layer)
-{
-    sl_layer_place *place = &s->p->layers[layer];
-    bool accumulate = s->p->options.accumulation > 1;
-    int arrived = place->contribution;
-    if (place->state == SL_TIER_HOST) {
-        arrived = sl_emit_buffer(s, SL_BUFFER_GRADIENTS, SL_TIER_HOST, shard_bytes(place), layer, false);
-        if (arrived < 0) return SLUICE_ERR_NO_MEMORY;
-        SL_TRY(sl_emit_copy(s, place->contribution, arrived, layer));
-    }
-    if (!accumulate) {
-        place->gradient = arrived;
-        return SLUICE_OK;
-    }
-    sl_piece in = sl_whole(s->p, arrived), out = sl_whole(s->p, place->gradient);
-    return sl_emit_update(s, SL_OP_ACCUMULATE, -1, layer, place->state, &in, 1, &out, 1);
-}
-
 static sluice_status backward_layer(sl_scheduler *s, int position)
 {
     int layer = s->u->order[position];
@@ -224,7 +163,7 @@ static sluice_status backward_layer(sl_scheduler *s, int position)
     for (int n = l->first_backward; n < l->first_backward + l->backward_count; n++) {
         SL_TRY(sl_emit_node(s, n, false));
         for (int i = 0; i < s->g->layer_count; i++)
-            if (s->u->last_gradient_node[i] == n) SL_TRY(finish_gradient(s, i));
+            if (s->u->last_gradient_node[i] == n) SL_TRY(sl_schedule_gradient(s, i));
     }
     return SLUICE_OK;
 }
@@ -236,10 +175,11 @@ static sluice_status walk_levels(sl_scheduler *s, walk kind)
     int direction = kind == WALK_BACKWARD ? -1 : 1;
     int first = kind == WALK_BACKWARD ? s->u->order_count - 1 : 0;
     int level = level_of(s, first);
+    bool keep = kind != WALK_EVALUATE && s->p->options.keep_gathered && sl_cuts_parameters(s->p);
     for (int ahead = 0; ahead < s->prefetch; ahead++) SL_TRY(fetch_level(s, level + direction * ahead));
     for (int i = 0, position = first; i < s->u->order_count; i++, position += direction) {
         bool enters = i == 0 || level_of(s, position) != level;
-        if (enters && i > 0) drop_level(s, level, direction);
+        if (enters && i > 0) drop_level(s, level, direction, keep);
         level = level_of(s, position);
         if (enters) SL_TRY(fetch_level(s, level + direction * s->prefetch));
         if (kind == WALK_BACKWARD)
@@ -260,104 +200,6 @@ static void begin_segment(sl_plan *p, sl_segment_kind kind)
 static void end_segment(sl_plan *p, sl_segment_kind kind)
 {
     p->segments[kind].step_count = p->step_count - p->segments[kind].first_step;
-}
-
-/* ---- update ---- */
-
-typedef struct norm_buffers {
-    int leaves[2], result[2]; /* by tier: device, host; -1 where unused */
-    sl_tier finish;           /* where the norm is put together */
-} norm_buffers;
-
-static sl_piece leaf_piece(const sl_scheduler *s, int layer, int buffer)
-{
-    int64_t leaves = sl_ceil_div(s->g->layers[layer].element_count, SL_CUT_ELEMENTS);
-    return (sl_piece){ buffer, (uint64_t)s->p->layers[layer].leaf_first * sizeof(double),
-                       (uint64_t)leaves * sizeof(double) };
-}
-
-static sluice_status norm_layer(sl_scheduler *s, int node, const norm_buffers *norm)
-{
-    int layer = s->g->nodes[node].layer;
-    const sl_layer_place *place = &s->p->layers[layer];
-    sl_piece in = sl_whole(s->p, place->gradient), out = leaf_piece(s, layer, norm->leaves[place->state]);
-    SL_TRY(sl_emit_update(s, SL_OP_NORM_LEAVES, node, layer, place->state, &in, 1, &out, 1));
-    if (place->state == norm->finish) return SLUICE_OK;
-    sl_piece pieces[2] = { out, leaf_piece(s, layer, norm->leaves[norm->finish]) };
-    sl_step copy = { .kind = SL_STEP_COPY,
-                     .stream = SL_STREAM_TO_HOST,
-                     .op = SL_OP_COUNT,
-                     .node = -1,
-                     .layer = layer,
-                     .input_count = 1,
-                     .output_count = 1,
-                     .event = -1 };
-    return sl_plan_add_step(s->p, &copy, pieces);
-}
-
-static sluice_status norm_finish(sl_scheduler *s, int node, const norm_buffers *norm)
-{
-    sl_piece in = sl_whole(s->p, norm->leaves[norm->finish]), out = sl_whole(s->p, norm->result[norm->finish]);
-    SL_TRY(sl_emit_update(s, SL_OP_NORM_FINISH, node, -1, norm->finish, &in, 1, &out, 1));
-    if (norm->finish == SL_TIER_HOST && norm->result[SL_TIER_DEVICE] >= 0)
-        return sl_emit_copy(s, norm->result[SL_TIER_HOST], norm->result[SL_TIER_DEVICE], -1);
-    return SLUICE_OK;
-}
-
-/* Parameters that live on the host but are updated on the device pass through a staged copy. */
-static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers *norm)
-{
-    int layer = s->g->nodes[node].layer;
-    const sl_layer_place *place = &s->p->layers[layer];
-    int target = place->master;
-    bool staged = place->state == SL_TIER_DEVICE && s->p->buffers[place->master].tier == SL_TIER_HOST;
-    if (staged) {
-        target = sl_emit_buffer(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, shard_bytes(place), layer, false);
-        if (target < 0) return SLUICE_ERR_NO_MEMORY;
-        s->p->buffers[target].staged = true;
-        SL_TRY(sl_emit_copy(s, place->master, target, layer));
-    }
-    sl_piece in[2] = { sl_whole(s->p, place->gradient), sl_whole(s->p, norm->result[place->state]) };
-    sl_piece out[1 + SL_MAX_STATE_SLOTS] = { sl_whole(s->p, target) };
-    int slots = s->p->options.state_slots;
-    for (int k = 0; k < slots; k++) out[1 + k] = sl_whole(s->p, place->slots[k]);
-    SL_TRY(sl_emit_update(s, SL_OP_UPDATE, node, layer, place->state, in, 2, out, 1 + slots));
-    if (staged) return sl_emit_copy(s, target, place->master, layer);
-    if (place->working >= 0 && place->working != place->master)
-        return sl_emit_copy(s, place->master, place->working, layer);
-    return SLUICE_OK;
-}
-
-static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
-{
-    bool on[2] = { false, false };
-    for (int i = 0; i < s->g->layer_count; i++)
-        if (trainable(s, i)) on[s->p->layers[i].state] = true;
-    norm->finish = on[SL_TIER_HOST] ? SL_TIER_HOST : SL_TIER_DEVICE;
-    for (int t = 0; t < 2; t++) {
-        norm->leaves[t] = norm->result[t] = -1;
-        if (!on[t]) continue;
-        norm->leaves[t] =
-            sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, (uint64_t)s->p->leaf_count * sizeof(double), -1, false);
-        norm->result[t] = sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, sizeof(sl_norm_result), -1, false);
-        if (norm->leaves[t] < 0 || norm->result[t] < 0) return SLUICE_ERR_NO_MEMORY;
-    }
-    s->p->norm_buffer = norm->result[norm->finish];
-    s->p->leaves_buffer = norm->leaves[norm->finish];
-    return SLUICE_OK;
-}
-
-static sluice_status update_segment(sl_scheduler *s)
-{
-    norm_buffers norm;
-    SL_TRY(make_norm_buffers(s, &norm));
-    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
-        sl_op op = s->g->nodes[n].op;
-        if (op == SL_OP_NORM_LEAVES) SL_TRY(norm_layer(s, n, &norm));
-        if (op == SL_OP_NORM_FINISH) SL_TRY(norm_finish(s, n, &norm));
-        if (op == SL_OP_UPDATE) SL_TRY(update_layer(s, n, &norm));
-    }
-    return SLUICE_OK;
 }
 
 /* ---- the whole ---- */
@@ -388,9 +230,11 @@ static sluice_status training_segments(sl_scheduler *s)
     end_segment(p, SL_SEGMENT_FORWARD);
     begin_segment(p, SL_SEGMENT_BACKWARD);
     SL_TRY(walk_levels(s, WALK_BACKWARD));
+    SL_TRY(sl_schedule_gradients_end(s));
     end_segment(p, SL_SEGMENT_BACKWARD);
     begin_segment(p, SL_SEGMENT_UPDATE);
-    SL_TRY(update_segment(s));
+    SL_TRY(sl_schedule_final_gradients(s));
+    SL_TRY(sl_schedule_update(s));
     end_segment(p, SL_SEGMENT_UPDATE);
     return SLUICE_OK;
 }
@@ -409,7 +253,7 @@ static sluice_status evaluation_segment(sl_scheduler *s)
 
 static void reset(sl_plan *p)
 {
-    p->buffer_count = p->piece_count = p->step_count = p->wait_count = p->event_count = 0;
+    p->buffer_count = p->piece_count = p->step_count = p->wait_count = p->event_count = p->part_count = 0;
     p->loss_buffer = p->norm_buffer = p->leaves_buffer = p->output_buffer = p->eval_loss_buffer = -1;
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) p->segments[k] = (sl_segment){ 0 };
 }
@@ -417,8 +261,7 @@ static void reset(sl_plan *p)
 static sluice_status build(sl_scheduler *s)
 {
     reset(s->p);
-    for (int i = 0; i < s->g->layer_count; i++) SL_TRY(layer_permanents(s, i));
-    SL_TRY(inputs(s));
+    SL_TRY(sl_schedule_permanents(s));
     forget_values(s);
     if (s->p->options.training) SL_TRY(training_segments(s));
     if (s->p->options.evaluation) SL_TRY(evaluation_segment(s));

@@ -1,9 +1,25 @@
-/* schedule.h: the working state of the schedule pass, shared by its two files: schedule.c walks the layers, emit.c
- * writes steps. */
+/* schedule.h: the working state of the schedule pass, shared by its files.
+ *
+ *     schedule.c    walks the layers of every segment
+ *     permanent.c   what stays from step to step
+ *     gradient.c    from a layer's contribution to its final gradient
+ *     update.c      norm, update, and getting new parameters to where they are read
+ *     collective.c  buckets: small layers share a collective
+ *     emit.c        writes steps, derives lifetimes */
 #ifndef SL_PLAN_SCHEDULE_H
 #define SL_PLAN_SCHEDULE_H
 
 #include "plan/internal.h"
+
+/* A collective that is being put together: part k takes inputs[k] to outputs[k] for layers[k]. */
+typedef struct sl_bucket {
+    sl_step_kind kind;
+    bool in_place; /* no inputs */
+    uint64_t bytes;
+    int count;
+    int layers[SL_MAX_PARTS];
+    sl_piece inputs[SL_MAX_PARTS], outputs[SL_MAX_PARTS];
+} sl_bucket;
 
 typedef struct sl_scheduler {
     sl_plan *p;
@@ -13,20 +29,70 @@ typedef struct sl_scheduler {
     int *device_buffer; /* root -> device buffer that holds it now; -1 */
     int *host_buffer;   /* root -> host copy of an offloaded activation; -1 */
     int *staged;        /* layer -> device copy of its streamed parameters now; -1 */
+    sl_bucket gathers, reductions;
 } sl_scheduler;
+
+static inline bool sl_is_trained(const sl_scheduler *s, int layer)
+{
+    return s->p->options.training && s->u->last_gradient_node[layer] >= 0;
+}
+
+static inline bool sl_has_parameters(const sl_scheduler *s, int layer)
+{
+    return s->g->layers[layer].element_count > 0;
+}
+
+/* ---- permanent.c ---- */
+
+sluice_status sl_schedule_permanents(sl_scheduler *s);
+
+/* ---- gradient.c ---- */
+
+/* The gradient of a layer is final for this micro-batch: add it to the step's sum, or send it to where its update runs.
+ */
+sluice_status sl_schedule_gradient(sl_scheduler *s, int layer);
+/* What is still in a bucket leaves now. */
+sluice_status sl_schedule_gradients_end(sl_scheduler *s);
+/* After the last micro-batch: gradients that still have a way to go to their update. */
+sluice_status sl_schedule_final_gradients(sl_scheduler *s);
+
+/* ---- update.c ---- */
+
+sluice_status sl_schedule_update(sl_scheduler *s);
+
+/* ---- collective.c ---- */
+
+/* Adds a layer to a bucket of this kind; a full one, or one of another kind, is emitted first. `input` of buffer -1: in
+ * place. */
+sluice_status sl_bucket_add(sl_scheduler *s, sl_bucket *b, sl_step_kind kind, int layer, sl_piece input,
+                            sl_piece output);
+sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b);
+/* True when the bucket holds as much as a collective should. */
+bool sl_bucket_is_full(const sl_scheduler *s, const sl_bucket *b);
 
 /* ---- emit.c ---- */
 
 /* A buffer of the given kind; device_buffer and friends are the caller's to set. Negative on failure. */
 int sl_emit_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, uint64_t bytes, int layer, bool permanent);
-/* Copies a whole buffer to another of the same size, on the stream that the direction asks for. */
+/* A buffer for all of a layer's elements, or with `shard` for those that this rank owns. SLUICE_ERR_NO_MEMORY. */
+sluice_status sl_emit_layer_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, int layer, bool shard,
+                                   bool permanent, int *out);
+/* The part of a layer's buffer that holds elements `range`, which lie within one range of this rank's shard where the
+ * buffer is one. */
+sl_piece sl_range_piece(const sl_scheduler *s, int buffer, sl_range range);
+/* What this rank updates of a layer: all of it, or the ranges of its shard. */
+int64_t sl_updated_ranges(const sl_scheduler *s, int layer);
+sl_range sl_updated_range(const sl_scheduler *s, int layer, int64_t index);
+/* Copies a piece to another of the same size, on the stream that the direction asks for. Nothing for no bytes. */
+sluice_status sl_emit_copy_piece(sl_scheduler *s, sl_piece from, sl_piece to, int layer);
+/* The same for whole buffers. */
 sluice_status sl_emit_copy(sl_scheduler *s, int from, int to, int layer);
 /* Runs a graph node on the compute stream; outputs get buffers. With `recomputed`, values kept from forward are not
  * replaced. */
 sluice_status sl_emit_node(sl_scheduler *s, int node, bool recomputed);
-/* Runs an update op on whole buffers; the stream follows the tier it works on. */
-sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_tier tier, const sl_piece *inputs,
-                             int input_count, const sl_piece *outputs, int output_count);
+/* Runs an update op on pieces that begin at element `first` of the layer; the stream follows the tier it works on. */
+sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_tier tier, int64_t first,
+                             const sl_piece *inputs, int input_count, const sl_piece *outputs, int output_count);
 /* Lets an output take over the buffer of an input that dies in the same step, where the op allows it. */
 void sl_merge_in_place(sl_plan *p);
 /* first and last of every buffer that is not permanent, from the steps. */

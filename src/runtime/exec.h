@@ -21,14 +21,22 @@ void sl_exec_destroy(sl_exec *x);
 sluice_status sl_exec_set_input(sl_exec *x, int value, const void *data, size_t bytes);
 /* Runs one segment to its end. */
 sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *context);
-/* Results and state, byte for byte. `bytes` is checked against the span. */
+/* Results, byte for byte. */
 sluice_status sl_exec_read(sl_exec *x, sl_span span, void *out);
-sluice_status sl_exec_write(sl_exec *x, sl_span span, const void *data);
-/* Writes a parameter's master, and the device's working copy where the plan keeps one. */
-sluice_status sl_exec_write_parameter(sl_exec *x, int parameter, int64_t first, int64_t count, const float *data);
+/* A parameter's values (slot < 0), or one of its state tensors, by element.
+ * store: every copy this rank keeps of elements [first, first + count); what it does not keep is passed over.
+ * fetch: those of them that this rank owns (sl_plan_owned), to their places in `out`; the rest of `out` is left alone.
+ * Both between segments only. */
+sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data);
+sluice_status sl_exec_fetch(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out);
+/* Copies what this rank owns aside (needs plan option snapshot); from then on fetch_snapshot reads that copy, from any
+ * thread, while training goes on. */
+sluice_status sl_exec_snapshot(sl_exec *x);
+sluice_status sl_exec_fetch_snapshot(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out);
 void sl_exec_stats(const sl_exec *x, sl_device_stats *device, sl_comm_stats *comm);
 /* Seconds each segment took when it ran last. */
 double sl_exec_seconds(const sl_exec *x, sl_segment_kind segment);
 const sl_plan *sl_exec_plan(const sl_exec *x);
+sl_comm *sl_exec_comm(const sl_exec *x);
 
 #endif

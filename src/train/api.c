@@ -5,7 +5,7 @@
 
 void sluice_options_init(sluice_options *o)
 {
-    *o = (sluice_options){ .size = sizeof *o, .accumulation_steps = 1, .prefetch_layers = -1 };
+    *o = (sluice_options){ .size = sizeof *o, .accumulation_steps = 1, .prefetch_layers = -1, .state_ratio = 1 };
     sluice_optimizer_init(&o->optimizer, SLUICE_ADAM);
 }
 
@@ -19,6 +19,9 @@ static sluice_status copy_options(const sluice_options *given, sluice_options *o
     memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
     if (o->accumulation_steps < 1)
         return sl_fail(SLUICE_ERR_USAGE, "options.accumulation_steps is %d, must be at least 1", o->accumulation_steps);
+    if (o->stage < 0 || o->stage > 3) return sl_fail(SLUICE_ERR_USAGE, "options.stage is %d, must be 0 to 3", o->stage);
+    if (!(o->state_ratio >= 0 && o->state_ratio <= 1))
+        return sl_fail(SLUICE_ERR_USAGE, "options.state_ratio is %g, must be 0 to 1", o->state_ratio);
     return SLUICE_OK;
 }
 
@@ -29,11 +32,16 @@ sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *option
     SL_TRY(copy_options(options, &o));
     sl_engine_options e = { .training = true,
                             .optim = { .optimizer = o.optimizer, .clip = o.gradient_clipping },
+                            .world = o.world,
                             .plan = { .budget = { o.device_bytes, o.host_bytes },
-                                      .rank_count = 1,
+                                      .stage = o.stage,
+                                      .partition = o.partition,
+                                      .partition_weights = o.partition_weights,
+                                      .partition_block = o.partition_block,
+                                      .keep_gathered = o.keep_gathered,
                                       .parameters = o.parameters,
                                       .state = o.optimizer_state,
-                                      .state_ratio = 1.0,
+                                      .state_ratio = o.state_ratio,
                                       .activations = o.activations,
                                       .offload_checkpoints = o.offload_checkpoints,
                                       .levels = o.levels,
@@ -44,7 +52,7 @@ sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *option
                             .threads = o.threads,
                             .guard = o.guard,
                             .backend = o.null_backend ? &sl_null_backend : &sl_cpu_backend,
-                            .log = { o.log, o.log_user, 0, 1 } };
+                            .log = { o.log, o.log_user, sluice_world_rank(o.world), sluice_world_size(o.world) } };
     return sl_engine_create(g, &e, out);
 }
 
@@ -79,14 +87,14 @@ sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *ou
 {
     int i;
     SL_TRY(find_parameter(e, name, out_bytes, &i));
-    return sl_exec_read(e->exec, sl_plan_parameter_span(e->plan, i), out);
+    return sl_parameter_read(e->exec, i, out);
 }
 
 sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes)
 {
     int i;
     SL_TRY(find_parameter(e, name, bytes, &i));
-    return sl_exec_write_parameter(e->exec, i, 0, e->graph->parameters[i].count, data);
+    return sl_exec_store(e->exec, i, -1, 0, e->graph->parameters[i].count, data);
 }
 
 sluice_status sluice_save(sluice_engine *e, const char *path)
@@ -122,6 +130,11 @@ sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uin
     sl_checkpoint_meta meta = { 0 };
     sl_graph_identity(e->graph, identity);
     SL_TRY(sl_checkpoint_load(e->exec, &e->slots, folder, identity, &e->log, &meta));
+    sluice_status st = meta.step > 0 ? sl_engine_check_resume(e, &meta) : SLUICE_OK;
+    if (st != SLUICE_OK) {
+        e->phase = SL_ENGINE_HALF_LOADED;
+        return st;
+    }
     if (meta.step > 0) sl_engine_restore(e, &meta);
     *step = meta.step;
     return SLUICE_OK;
@@ -153,29 +166,29 @@ void sluice_plan_print(const sluice_engine *e, FILE *out)
 
 /* ---- fitting from a data set ---- */
 
-static sluice_status fit_steps(sluice_engine *e, sluice_data *d, uint64_t steps, sl_batch_buffers *f, double *last_loss)
+static sluice_status fit_step(sluice_engine *e, sluice_data *d, sl_batch_buffers *f, double *loss)
 {
-    int count = e->plan->options.accumulation;
+    size_t count = (size_t)e->plan->options.accumulation;
     sluice_batch batch = { f->arrays, f->count };
-    for (uint64_t s = 0; s < steps; s++) {
-        double sum = 0, loss = 0;
-        for (int m = 0; m < count; m++) {
-            SL_TRY(d->ops->fill(d, e->step * (uint64_t)count + (uint64_t)m, f->rows, f->fields, f->count));
-            SL_TRY(sluice_forward(e, &batch, &loss));
-            SL_TRY(sluice_backward(e));
-            sum += loss;
-        }
-        SL_TRY(sluice_step(e));
-        *last_loss = sum / count;
+    double *mine = e->losses, *all = e->losses + count;
+    for (int m = 0; m < (int)count; m++) {
+        uint64_t index = e->step * sl_engine_micro_batches(e) + sl_engine_micro_index(e, m);
+        SL_TRY(d->ops->fill(d, index, f->rows, f->fields, f->count));
+        SL_TRY(sluice_forward(e, &batch, &mine[m]));
+        SL_TRY(sluice_backward(e));
     }
+    SL_TRY(sluice_step(e));
+    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", mine, count * sizeof *mine, all));
+    *loss = sl_engine_mean_loss(e, all, count);
     return SLUICE_OK;
 }
 
 sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss)
 {
     sl_batch_buffers f = { .count = 0 };
-    sluice_status st = sl_batch_buffers_make(e, &f);
-    if (st == SLUICE_OK) st = fit_steps(e, d, steps, &f, last_loss);
+    sluice_status st = sl_batch_buffers_make(e->graph, &f);
+    for (uint64_t s = 0; st == SLUICE_OK && s < steps; s++) st = fit_step(e, d, &f, last_loss);
     sl_batch_buffers_free(&f);
-    return st;
+    /* a gradient that is not finite is so on all ranks; anything else may have befallen this one alone */
+    return st == SLUICE_ERR_NUMBERS ? st : sl_ranks_failed(e->ranks, st);
 }

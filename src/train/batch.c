@@ -20,13 +20,13 @@ static sluice_status add_field(sl_batch_buffers *b, const sl_value *v)
     return SLUICE_OK;
 }
 
-sluice_status sl_batch_buffers_make(const sluice_engine *e, sl_batch_buffers *b)
+sluice_status sl_batch_buffers_make(const sluice_graph *g, sl_batch_buffers *b)
 {
     int values[SL_MAX_FIELDS];
-    int n = sl_engine_inputs(e, values, SL_MAX_FIELDS);
+    int n = sl_graph_inputs(g, values, SL_MAX_FIELDS);
     if (n > SL_MAX_FIELDS)
         return sl_fail(SLUICE_ERR_USAGE, "the graph has %d inputs, a data set fills at most %d", n, SL_MAX_FIELDS);
-    for (int i = 0; i < n; i++) SL_TRY(add_field(b, &e->graph->values[values[i]]));
+    for (int i = 0; i < n; i++) SL_TRY(add_field(b, &g->values[values[i]]));
     return SLUICE_OK;
 }
 

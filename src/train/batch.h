@@ -15,7 +15,7 @@ typedef struct sl_batch_buffers {
 } sl_batch_buffers;
 
 /* One buffer per graph input. Zero the struct first; free it also after a failure. */
-sluice_status sl_batch_buffers_make(const sluice_engine *e, sl_batch_buffers *b);
+sluice_status sl_batch_buffers_make(const sluice_graph *g, sl_batch_buffers *b);
 void sl_batch_buffers_free(sl_batch_buffers *b);
 static inline sluice_batch sl_batch_of(const sl_batch_buffers *b)
 {

@@ -145,6 +145,25 @@ static sluice_status read_hidden(sluice_config *c, const json_t *list, const cha
     return SLUICE_OK;
 }
 
+/* Shares of the ranks: how many there must be is known when the number of ranks is. */
+static sluice_status read_weights(sluice_config *c, const json_t *list, const char *where)
+{
+    static const sl_option item = {
+        .key = "zero_optimization.partition_weights", .type = SL_OPT_DOUBLE, .fallback = "", .min = 1e-9, .max = 1e300
+    };
+    size_t count = json_array_size(list);
+    double *weights = sl_arena_array(&c->private_data->arena, count + 1, sizeof *weights);
+    if (weights == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        sl_config_value value;
+        SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
+        weights[i] = value.real;
+    }
+    c->settings.zero.weights = weights;
+    c->settings.zero.weight_count = (int)count;
+    return SLUICE_OK;
+}
+
 /* What a group may say; offsets are unused. */
 static const sl_option group_rows[] = {
     { .key = "match", .type = SL_OPT_STRING, .fallback = "" },
@@ -199,7 +218,9 @@ static sluice_status read_groups(sluice_config *c, const json_t *list, const cha
 static const struct {
     const char *key;
     sluice_status (*read)(sluice_config *c, const json_t *list, const char *where);
-} list_readers[] = { { "model.hidden", read_hidden }, { "optimizer.groups", read_groups } };
+} list_readers[] = { { "model.hidden", read_hidden },
+                     { "optimizer.groups", read_groups },
+                     { "zero_optimization.partition_weights", read_weights } };
 
 static sluice_status read_list_contents(sluice_config *c, const sl_option *row, const json_t *list, const char *where)
 {

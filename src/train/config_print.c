@@ -78,7 +78,7 @@ void sluice_config_print(const sluice_config *c, FILE *out)
 {
     sl_settings s;
     const char *previous = "";
-    if (sl_config_resolve(c, NULL, &s) != SLUICE_OK) s = c->settings;
+    if (sl_config_resolve(c, 0, NULL, &s) != SLUICE_OK) s = c->settings;
     unresolve_marks(&s);
     fputc('{', out);
     for (size_t i = 0; i < sl_config_row_count; i++) {
@@ -96,6 +96,18 @@ void sluice_config_print(const sluice_config *c, FILE *out)
     fputs("\n}\n", out);
 }
 
+void sl_config_write_lines(const sl_settings *settings, FILE *out)
+{
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        sl_config_value value;
+        if (!is_printed(row, settings, &value)) continue;
+        fprintf(out, "%s: ", row->key);
+        sl_config_value_print(row, &value, out);
+        fputc('\n', out);
+    }
+}
+
 sluice_status sluice_config_get(const sluice_config *c, const char *key, char *out, size_t out_bytes)
 {
     sl_settings s;
@@ -105,7 +117,7 @@ sluice_status sluice_config_get(const sluice_config *c, const char *key, char *o
     const sl_option *row = sl_option_find(sl_config_rows, sl_config_row_count, key);
     if (row == NULL || row->fate != SL_KEY_HONOURED)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_config_get: \"%.200s\" is not a key with a value", key);
-    SL_TRY(sl_config_resolve(c, NULL, &s));
+    SL_TRY(sl_config_resolve(c, 0, NULL, &s));
     unresolve_marks(&s);
     sl_config_value_load(row, &s, &value);
     FILE *memory = fmemopen(out, out_bytes, "w");

@@ -9,9 +9,6 @@
 #include "core/status.h"
 #include "train/config_rows.h"
 
-/* One process is one rank; more are not built in yet. */
-enum { RANKS = 1 };
-
 enum { OFFLOAD_CPU = 1 };                      /* choices of offload_*.device */
 enum { MODE_AUTO = 0, MODE_RECOMPUTE = 2 };    /* choices of activation_checkpointing.mode */
 enum { LOSS_MSE = 0, LOSS_CROSS_ENTROPY = 1 }; /* choices of model.loss */
@@ -169,48 +166,94 @@ static sluice_status resolve_length(const sluice_config *c, const sl_settings *s
     return SLUICE_OK;
 }
 
-static sluice_status fail_batch(const sluice_config *c, const sl_settings *s, const char *other, int64_t value)
+static const char *rank_word(int ranks)
 {
-    char where[SL_WHERE_BYTES];
-    return sl_fail(SLUICE_ERR_USAGE, "%strain_batch_size: %lld does not divide by %s %lld x %d rank",
-                   sl_config_where(c, row_of("train_batch_size"), where, sizeof where), (long long)s->train_batch_size,
-                   other, (long long)value, RANKS);
+    return ranks == 1 ? "rank" : "ranks";
 }
 
-static sluice_status check_batch_product(const sluice_config *c, const sl_settings *s)
+static sluice_status fail_batch(const sluice_config *c, const sl_settings *s, const char *other, int64_t value,
+                                int ranks)
 {
     char where[SL_WHERE_BYTES];
+    return sl_fail(SLUICE_ERR_USAGE, "%strain_batch_size: %lld does not divide by %s %lld x %d %s",
+                   sl_config_where(c, row_of("train_batch_size"), where, sizeof where), (long long)s->train_batch_size,
+                   other, (long long)value, ranks, rank_word(ranks));
+}
+
+/* The number of ranks that three given batch numbers were written for; 0: there is none. */
+static int64_t batch_ranks(const sl_settings *s)
+{
     int64_t product;
-    if (!__builtin_mul_overflow(s->micro_batch, s->accumulation * RANKS, &product) && product == s->train_batch_size)
-        return SLUICE_OK;
+    if (s->train_batch_size <= 0 || s->micro_batch <= 0 || s->accumulation <= 0) return 0;
+    if (__builtin_mul_overflow(s->micro_batch, s->accumulation, &product)) return 0;
+    int64_t ranks = s->train_batch_size % product == 0 ? s->train_batch_size / product : 0;
+    return ranks <= INT32_MAX ? ranks : 0;
+}
+
+static sluice_status check_batch_product(const sluice_config *c, const sl_settings *s, int ranks)
+{
+    char where[SL_WHERE_BYTES], fits[64] = "";
+    if (batch_ranks(s) == ranks) return SLUICE_OK;
+    if (batch_ranks(s) > 0) snprintf(fits, sizeof fits, "; it fits %lld ranks", (long long)batch_ranks(s));
     return sl_fail(SLUICE_ERR_USAGE,
                    "%strain_batch_size: %lld is not train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps "
-                   "%lld x %d rank",
+                   "%lld x %d %s%s",
                    sl_config_where(c, row_of("train_batch_size"), where, sizeof where), (long long)s->train_batch_size,
-                   (long long)s->micro_batch, (long long)s->accumulation, RANKS);
+                   (long long)s->micro_batch, (long long)s->accumulation, ranks, rank_word(ranks), fits);
 }
 
 /* train_batch_size = micro-batch x accumulation x ranks; whatever is missing follows. */
-static sluice_status resolve_batch(const sluice_config *c, sl_settings *s)
+static sluice_status resolve_batch(const sluice_config *c, int ranks, sl_settings *s)
 {
     bool total = s->train_batch_size > 0, micro = s->micro_batch > 0, accumulation = s->accumulation > 0;
+    int64_t product;
     if (!total && !micro)
         return sl_fail(SLUICE_ERR_USAGE,
                        "%s: the batch size is missing; give \"train_batch_size\" or \"train_micro_batch_size_per_gpu\"",
                        c->path);
     if (!accumulation) {
-        s->accumulation = total && micro ? s->train_batch_size / (s->micro_batch * RANKS) : 1;
-        if (total && micro && s->train_batch_size % (s->micro_batch * RANKS) != 0)
-            return fail_batch(c, s, "train_micro_batch_size_per_gpu", s->micro_batch);
+        s->accumulation = 1;
+        bool whole = !__builtin_mul_overflow(s->micro_batch, ranks, &product);
+        if (total && micro && (!whole || s->train_batch_size % product != 0))
+            return fail_batch(c, s, "train_micro_batch_size_per_gpu", s->micro_batch, ranks);
+        if (total && micro) s->accumulation = s->train_batch_size / product;
     }
     if (!micro) {
-        if (s->train_batch_size % (s->accumulation * RANKS) != 0)
-            return fail_batch(c, s, "gradient_accumulation_steps", s->accumulation);
-        s->micro_batch = s->train_batch_size / (s->accumulation * RANKS);
+        if (__builtin_mul_overflow(s->accumulation, ranks, &product) || s->train_batch_size % product != 0)
+            return fail_batch(c, s, "gradient_accumulation_steps", s->accumulation, ranks);
+        s->micro_batch = s->train_batch_size / product;
     }
-    if (!total && __builtin_mul_overflow(s->micro_batch, s->accumulation * RANKS, &s->train_batch_size))
+    if (!total && (__builtin_mul_overflow(s->micro_batch, s->accumulation, &product) ||
+                   __builtin_mul_overflow(product, ranks, &s->train_batch_size)))
         return fail_key(c, "train_micro_batch_size_per_gpu", "the global batch is too large");
-    return check_batch_product(c, s);
+    return check_batch_product(c, s, ranks);
+}
+
+/* ---- Ranks ---- */
+
+enum { PARTITION_WEIGHTED = 3 }; /* choice of zero_optimization.partition */
+
+/* What a file says about the number of ranks, where nobody else does. */
+static int ranks_written_for(const sl_settings *s)
+{
+    if (batch_ranks(s) > 0) return (int)batch_ranks(s);
+    return s->zero.weight_count > 0 ? s->zero.weight_count : 1;
+}
+
+static sluice_status resolve_partition(const sluice_config *c, int ranks, sl_settings *s)
+{
+    char message[128];
+    int64_t bucket = s->zero.reduce_bucket;
+    if (bucket < 0 || (s->zero.allgather_bucket > 0 && s->zero.allgather_bucket < bucket))
+        bucket = s->zero.allgather_bucket;
+    s->zero.bucket_bytes = bucket > 0 ? (uint64_t)bucket * sizeof(float) : 0;
+    if (s->zero.weight_count == 0) return SLUICE_OK;
+    if (s->zero.partition != PARTITION_WEIGHTED)
+        return fail_key(c, "zero_optimization.partition_weights", "it needs zero_optimization.partition \"weighted\"");
+    if (s->zero.weight_count == ranks) return SLUICE_OK;
+    snprintf(message, sizeof message, "it has %d numbers, and there %s %d %s", s->zero.weight_count,
+             ranks == 1 ? "is" : "are", ranks, rank_word(ranks));
+    return fail_key(c, "zero_optimization.partition_weights", message);
 }
 
 /* ---- Model and data ---- */
@@ -324,12 +367,14 @@ static void write_notes(const sluice_config *c, const sl_settings *s, const sl_l
     }
 }
 
-sluice_status sl_config_resolve(const sluice_config *c, const sl_log *log, sl_settings *out)
+sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out)
 {
     sl_settings s = c->settings;
+    if (ranks == 0) ranks = ranks_written_for(&s);
     SL_TRY(refuse_unbuilt(c));
     SL_TRY(resolve_length(c, &s));
-    SL_TRY(resolve_batch(c, &s));
+    SL_TRY(resolve_batch(c, ranks, &s));
+    SL_TRY(resolve_partition(c, ranks, &s));
     SL_TRY(resolve_optimizer(c, &s));
     SL_TRY(resolve_groups(c, &s));
     SL_TRY(resolve_schedule(c, &s));
@@ -343,7 +388,7 @@ sluice_status sl_config_resolve(const sluice_config *c, const sl_log *log, sl_se
 sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, void *log_user)
 {
     sl_settings ignored;
-    const sl_log to = { .fn = log, .user = log_user, .rank_count = RANKS };
+    const sl_log to = { .fn = log, .user = log_user, .rank_count = 1 };
     if (c == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_config_check: the configuration is NULL");
-    return sl_config_resolve(c, &to, &ignored);
+    return sl_config_resolve(c, 0, &to, &ignored);
 }

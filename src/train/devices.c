@@ -5,7 +5,6 @@
 #include "backend/backend.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
-#include "core/io.h"
 #include "core/thread.h"
 #include "train/machine.h"
 
@@ -133,6 +132,8 @@ static sluice_status measure_all(bench *b, sl_machine *m)
     m->device_bytes_per_second = 2 * bytes / stream;
     m->link_bytes_per_second[0] = bytes / in;
     m->link_bytes_per_second[1] = bytes / out;
+    m->comm_bytes_per_second = bytes / in; /* ranks of one machine read each other's memory, at the rate of copies */
+    m->capacity[SL_TIER_DEVICE] = m->capacity[SL_TIER_HOST] = sl_memory_available();
     m->update_bytes_per_second = 28.0 * (double)(STREAM_SIZE / 2) / update;
     return SLUICE_OK;
 }
@@ -167,20 +168,6 @@ static void print_rates(const sl_machine *m, FILE *out)
             m->update_bytes_per_second / 28e9);
 }
 
-static sluice_status write_machine(const sl_machine *m, const char *path)
-{
-    char text[1024];
-    int n =
-        snprintf(text, sizeof text,
-                 "{\"gemm_flops\": %.6g, \"vector_flops\": %.6g, \"device_bytes_per_second\": %.6g, "
-                 "\"update_bytes_per_second\": %.6g, "
-                 "\"to_device_bytes_per_second\": %.6g, \"to_host_bytes_per_second\": %.6g, \"link_latency\": %.3g, "
-                 "\"kernel_latency\": %.3g}\n",
-                 m->gemm_flops, m->vector_flops, m->device_bytes_per_second, m->update_bytes_per_second,
-                 m->link_bytes_per_second[0], m->link_bytes_per_second[1], m->link_latency, m->kernel_latency);
-    return sl_file_replace(path, text, (size_t)n);
-}
-
 static void print_machine(sl_isa isa, FILE *out)
 {
     char model[128], available[32];
@@ -202,9 +189,11 @@ sluice_status sluice_devices(bool measure, const char *machine_file, FILE *out)
     if (measure) {
         SL_TRY(sl_machine_measure(isa, sl_cpu_count(), &m));
         print_rates(&m, out);
-        if (machine_file != NULL) SL_TRY(write_machine(&m, machine_file));
+        const sl_machine_description here = { .rates = m, .shared_memory = true }; /* on a CPU all memory is RAM */
+        if (machine_file != NULL) SL_TRY(sl_machine_write(machine_file, &here));
     }
-    fprintf(out, "built in: backends cpu, null; communication self; formats json, safetensors\n");
-    fprintf(out, "not built in yet: cuda, mpi, nccl, disk tier\n");
+    fprintf(out, "built in: backends cpu, null; communication self, local; formats json, safetensors\n");
+    fprintf(out, "loaded where it is found: mpi\n");
+    fprintf(out, "not built in yet: cuda, nccl, disk tier\n");
     return SLUICE_OK;
 }

@@ -7,11 +7,10 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/rng.h"
-#include "core/sha256.h"
 #include "core/thread.h"
 
 /* Room for what is allocated after planning: the executor, file names, JSON, a checkpoint's staging buffer. */
-#define LATER_BYTES (SL_CHECKPOINT_CHUNK + ((uint64_t)8 << 20))
+#define LATER_BYTES (SL_CHECKPOINT_STAGING_BYTES + ((uint64_t)8 << 20))
 
 /* ---- first values ---- */
 
@@ -36,6 +35,7 @@ static float initial_value(const sluice_init *init, const sl_rng *rng, uint64_t 
     }
 }
 
+/* Values depend on the global element alone; each rank stores those it keeps. */
 #define INIT_CHUNK 16384
 
 static sluice_status init_parameter(sluice_engine *e, int index, float *chunk)
@@ -45,7 +45,7 @@ static sluice_status init_parameter(sluice_engine *e, int index, float *chunk)
     for (int64_t first = 0; first < q->count; first += INIT_CHUNK) {
         int64_t n = q->count - first < INIT_CHUNK ? q->count - first : INIT_CHUNK;
         for (int64_t i = 0; i < n; i++) chunk[i] = initial_value(&q->init, &rng, (uint64_t)(first + i));
-        SL_TRY(sl_exec_write_parameter(e->exec, index, first, n, chunk));
+        SL_TRY(sl_exec_store(e->exec, index, -1, first, n, chunk));
     }
     return SLUICE_OK;
 }
@@ -54,14 +54,11 @@ static sluice_status init_parameter(sluice_engine *e, int index, float *chunk)
 static sluice_status zero_state(sluice_engine *e, int index, const float *zeros)
 {
     const sl_parameter *q = &e->graph->parameters[index];
-    for (int k = 0; q->trainable && k < e->slots.count; k++) {
-        sl_span span = sl_plan_state_span(e->plan, index, k);
-        for (uint64_t at = 0; at < span.bytes;) {
-            uint64_t n = span.bytes - at < INIT_CHUNK * sizeof(float) ? span.bytes - at : INIT_CHUNK * sizeof(float);
-            SL_TRY(sl_exec_write(e->exec, (sl_span){ span.tier, span.offset + at, n }, zeros));
-            at += n;
+    for (int k = 0; q->trainable && k < e->slots.count; k++)
+        for (int64_t first = 0; first < q->count; first += INIT_CHUNK) {
+            int64_t n = q->count - first < INIT_CHUNK ? q->count - first : INIT_CHUNK;
+            SL_TRY(sl_exec_store(e->exec, index, k, first, n, zeros));
         }
-    }
     return SLUICE_OK;
 }
 
@@ -103,41 +100,105 @@ static void estimate_overhead(const sl_engine_options *o, int threads, sl_plan_o
     p->overhead_bytes = p->overhead_of[0] + p->overhead_of[1] + p->overhead_of[2];
 }
 
+/* What this rank may take of its machine. Ranks that planned with different budgets could place things differently, so
+ * the least of all counts. */
+static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, sl_plan_options *p)
+{
+    uint64_t room;
+    if (o->machine != NULL) {
+        sl_machine_described_budgets(p, o->machine);
+        return SLUICE_OK;
+    }
+    uint64_t mine = sl_machine_room(p, sl_memory_available() / (uint64_t)e->ranks->local);
+    SL_TRY(sl_ranks_least(e->ranks, "memory of the ranks", mine, &room));
+    sl_machine_budgets(p, room);
+    return SLUICE_OK;
+}
+
+static sluice_status compare_facts(sluice_engine *e, const char *what, const sl_text *facts)
+{
+    sluice_status st = sl_ranks_agree(e->ranks, what, sl_text_status(facts));
+    return st == SLUICE_OK ? sl_ranks_same(e->ranks, what, facts->data) : st;
+}
+
+static sluice_status compare_options(sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p)
+{
+    sl_text facts = { .data = NULL };
+    if (e->ranks->count == 1) return SLUICE_OK;
+    sl_engine_write_facts(e, o, p, &facts);
+    sluice_status st = compare_facts(e, "settings", &facts);
+    sl_text_free(&facts);
+    return st;
+}
+
+static sluice_status compare_plans(sluice_engine *e)
+{
+    sl_text facts = { .data = NULL };
+    if (e->ranks->count == 1) return SLUICE_OK;
+    sl_plan_write_facts(e->plan, &facts);
+    sluice_status st = compare_facts(e, "plan", &facts);
+    sl_text_free(&facts);
+    return st;
+}
+
 static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     sl_plan_options p = o->plan;
     p.training = o->training;
     p.state_slots = e->slots.count;
     p.update_bytes_per_element = e->optim != NULL ? sl_optim_bytes_per_element(e->optim) : 0;
+    if (!o->plan_only) {
+        p.rank = e->ranks->rank;
+        p.rank_count = e->ranks->count;
+    }
+    SL_TRY(compare_options(e, o, &p));
     estimate_overhead(o, threads, &p);
-    sl_machine_budgets(&p, sl_memory_available());
+    SL_TRY(set_budgets(e, o, &p));
     sl_machine_describe(e->isa, threads, &e->machine);
+    if (o->machine != NULL) e->machine = o->machine->rates;
     double start = sl_now();
-    SL_TRY(sl_plan_create(e->graph, &e->machine, &p, &e->plan));
+    SL_TRY(sl_ranks_agree(e->ranks, "planning", sl_plan_create(e->graph, &e->machine, &p, &e->plan)));
     e->plan_seconds = sl_now() - start;
-    return SLUICE_OK;
+    return compare_plans(e);
 }
 
 static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o, int threads)
 {
+    const sl_plan_options *p = &e->plan->options;
     double start = sl_now();
     sl_exec_options x = { .backend = o->backend,
-                          .device = { .threads = threads, .isa = e->isa, .guard = o->guard, .log = o->log } };
-    SL_TRY(sl_comm_self_open(&e->comm));
-    x.comm = e->comm;
+                          .device = { .threads = threads, .isa = e->isa, .guard = o->guard, .log = o->log },
+                          .comm = e->ranks->comm };
+    x.comm->ops->arena_files(x.comm, x.device.arena_files);
+    e->losses = sl_alloc_array((size_t)p->accumulation * (size_t)(1 + p->rank_count), sizeof *e->losses, "losses");
+    if (e->losses == NULL) return SLUICE_ERR_NO_MEMORY;
     SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
     e->reserve_seconds = sl_now() - start;
-    return SLUICE_OK;
+    return init_tensors(e);
+}
+
+/* This rank's CPUs: those of the machine, shared out. */
+static int count_threads(const sluice_engine *e, const sl_engine_options *o)
+{
+    int share = sl_cpu_count() / e->ranks->local;
+    if (o->threads > 0) return o->threads;
+    return share > 0 ? share : 1;
 }
 
 static sluice_status create(sluice_engine *e, const sl_engine_options *o)
 {
-    int threads = o->threads > 0 ? o->threads : sl_cpu_count();
-    SL_TRY(sl_machine_isa(&e->isa));
-    SL_TRY(build_graph(e, o));
+    e->ranks = o->ranks != NULL ? o->ranks : &e->own_ranks;
+    if (o->ranks == NULL) SL_TRY(sl_ranks_open(o->world, &e->own_ranks));
+    int threads = count_threads(e, o);
+    int ranks = o->plan_only ? o->plan.rank_count : e->ranks->count, steps = o->plan.accumulation;
+    e->context.seed_gradient = (float)(1.0 / ((double)(steps > 0 ? steps : 1) * ranks));
+    sluice_status st = sl_machine_isa(&e->isa);
+    if (st == SLUICE_OK) st = build_graph(e, o);
+    SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
     SL_TRY(make_plan(e, o, threads));
-    SL_TRY(open_executor(e, o, threads));
-    return init_tensors(e);
+    if (o->plan_only) return SLUICE_OK;
+    /* creating the executor is a meeting of all ranks: one that fails on the way there has to say so at once */
+    return sl_ranks_agree(e->ranks, "reserving memory", sl_ranks_failed(e->ranks, open_executor(e, o, threads)));
 }
 
 sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, sluice_engine **out)
@@ -148,11 +209,12 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, slui
     e->log = o->log;
     e->computes = o->backend != &sl_null_backend;
     e->lr = o->optim.optimizer.lr;
+    e->optimizer = o->optim.optimizer.kind;
     e->momentum = -1;
     e->context = (sl_run_context){ .seed = o->seed, .loss_scale = 1, .clip = o->optim.clip };
-    e->context.seed_gradient = (float)(1.0 / (o->plan.accumulation > 0 ? o->plan.accumulation : 1));
     sluice_status st = create(e, o);
     if (st != SLUICE_OK) {
+        if (e->ranks != NULL) sl_ranks_failed(e->ranks, st);
         sluice_engine_destroy(e);
         return st;
     }
@@ -164,19 +226,20 @@ void sluice_engine_destroy(sluice_engine *e)
 {
     if (e == NULL) return;
     sl_exec_destroy(e->exec);
-    if (e->comm != NULL) e->comm->ops->close(e->comm);
+    sl_ranks_close(&e->own_ranks);
     sl_plan_destroy(e->plan);
     sl_optim_destroy(e->optim);
+    sl_free(e->losses);
     sl_free(e);
 }
 
 /* ---- running ---- */
 
-int sl_engine_inputs(const sluice_engine *e, int *values, int capacity)
+int sl_graph_inputs(const sluice_graph *g, int *values, int capacity)
 {
     int n = 0;
-    for (int v = 0; v < e->graph->value_count; v++) {
-        if (e->graph->values[v].kind != SL_VALUE_INPUT) continue;
+    for (int v = 0; v < g->value_count; v++) {
+        if (g->values[v].kind != SL_VALUE_INPUT) continue;
         if (n < capacity) values[n] = v;
         n++;
     }
@@ -185,7 +248,7 @@ int sl_engine_inputs(const sluice_engine *e, int *values, int capacity)
 
 static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch)
 {
-    int inputs = sl_engine_inputs(e, NULL, 0), given = 0;
+    int inputs = sl_graph_inputs(e->graph, NULL, 0), given = 0;
     for (int i = 0; i < batch->count; i++) {
         const sluice_array *a = &batch->arrays[i];
         int value = a->name != NULL ? sl_graph_find_input(e->graph, a->name) : -1;
@@ -232,11 +295,14 @@ static sluice_status check_phase(const sluice_engine *e, sl_engine_phase wanted,
     return SLUICE_OK;
 }
 
-/* Work that fails halfway leaves the arenas in an unknown state. */
+/* Work that fails halfway leaves the arenas in an unknown state, and the other ranks waiting for this one. */
 static sluice_status run_segment(sluice_engine *e, sl_segment_kind segment)
 {
     sluice_status st = sl_exec_run(e->exec, segment, &e->context);
-    if (st != SLUICE_OK) e->phase = SL_ENGINE_BROKEN;
+    if (st != SLUICE_OK) {
+        e->phase = SL_ENGINE_BROKEN;
+        return sl_ranks_failed(e->ranks, st);
+    }
     if (e->segment_runs[segment]++ > 0) e->segment_seconds[segment] += sl_exec_seconds(e->exec, segment);
     return st;
 }
@@ -249,7 +315,7 @@ sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double
                        e->micro);
     SL_TRY(set_inputs(e, batch));
     e->context.step = e->step + 1;
-    e->context.micro = (uint32_t)e->micro;
+    e->context.micro = (uint32_t)sl_engine_micro_index(e, e->micro);
     e->context.training = true;
     SL_TRY(run_segment(e, SL_SEGMENT_FORWARD));
     SL_TRY(read_scalar(e, e->plan->loss_buffer, loss));
@@ -271,7 +337,7 @@ static const char *bad_layer(sluice_engine *e)
 {
     for (int i = 0; i < e->graph->layer_count; i++) {
         const sl_layer_place *place = &e->plan->layers[i];
-        if (place->gradient < 0) continue;
+        if (place->gradient < 0 && place->contribution < 0) continue;
         int64_t leaves = sl_ceil_div(e->graph->layers[i].element_count, SL_CUT_ELEMENTS);
         for (int64_t k = 0; k < leaves; k++) {
             double leaf = 0;
@@ -307,17 +373,40 @@ sluice_status sluice_step(sluice_engine *e)
     return SLUICE_OK;
 }
 
+uint64_t sl_engine_micro_batches(const sluice_engine *e)
+{
+    return (uint64_t)e->plan->options.accumulation * (uint64_t)e->plan->options.rank_count;
+}
+
+uint64_t sl_engine_micro_index(const sluice_engine *e, int m)
+{
+    return (uint64_t)m * (uint64_t)e->plan->options.rank_count + (uint64_t)e->plan->options.rank;
+}
+
+double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t stride)
+{
+    double sum = 0;
+    for (int m = 0; m < e->plan->options.accumulation; m++)
+        for (int r = 0; r < e->plan->options.rank_count; r++) sum += all[(size_t)r * stride + (size_t)m];
+    return sum / (double)sl_engine_micro_batches(e);
+}
+
+static sluice_status run_micro_batches(sluice_engine *e, const sluice_batch *batches, double *losses)
+{
+    for (int i = 0; i < e->plan->options.accumulation; i++) {
+        SL_TRY(sluice_forward(e, &batches[i], &losses[i]));
+        SL_TRY(sluice_backward(e));
+    }
+    return sluice_step(e);
+}
+
 sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss)
 {
-    double sum = 0, one = 0;
-    int count = e->plan->options.accumulation;
-    for (int i = 0; i < count; i++) {
-        SL_TRY(sluice_forward(e, &batches[i], &one));
-        SL_TRY(sluice_backward(e));
-        sum += one;
-    }
-    SL_TRY(sluice_step(e));
-    *loss = sum / count;
+    size_t count = (size_t)e->plan->options.accumulation;
+    double *mine = e->losses, *all = e->losses + count;
+    SL_TRY(run_micro_batches(e, batches, mine));
+    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", mine, count * sizeof *mine, all));
+    *loss = sl_engine_mean_loss(e, all, count);
     return SLUICE_OK;
 }
 
@@ -355,28 +444,17 @@ sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float 
 
 /* ---- state ---- */
 
-void sl_graph_identity(const sluice_graph *g, char sha256[65])
+static const char *const optimizer_names[] = {
+    [SLUICE_SGD] = "SGD",   [SLUICE_ADAGRAD] = "Adagrad", [SLUICE_ADAM] = "Adam", [SLUICE_ADAMW] = "AdamW",
+    [SLUICE_LAMB] = "LAMB", [SLUICE_LARS] = "LARS",       [SLUICE_LION] = "Lion",
+};
+
+/* Samples in a micro-batch: the first dimension of the inputs. */
+static uint64_t batch_rows(const sluice_graph *g)
 {
-    sl_sha256 h;
-    uint8_t digest[32];
-    sl_sha256_init(&h);
-    for (int i = 0; i < g->parameter_count; i++) {
-        const sl_parameter *q = &g->parameters[i];
-        const sl_shape *s = &g->values[q->value].shape;
-        sl_sha256_update(&h, q->name, strlen(q->name) + 1);
-        sl_sha256_update(&h, s->dim, (size_t)s->rank * sizeof s->dim[0]);
-    }
-    for (int i = 0; i < g->forward_count; i++) {
-        const char *op = sl_ops[g->nodes[i].op].name;
-        sl_sha256_update(&h, op, strlen(op) + 1);
-        sl_sha256_update(&h, g->nodes[i].inputs, (size_t)g->nodes[i].input_count * sizeof(int));
-        if (g->nodes[i].op == SL_OP_ATTENTION) {
-            int heads[2] = { g->nodes[i].attrs.attention.heads, g->nodes[i].attrs.attention.kv_heads };
-            sl_sha256_update(&h, heads, sizeof heads);
-        }
-    }
-    sl_sha256_final(&h, digest);
-    sl_sha256_hex(digest, sha256);
+    int value;
+    if (sl_graph_inputs(g, &value, 1) == 0 || g->values[value].shape.rank == 0) return 1;
+    return (uint64_t)g->values[value].shape.dim[0];
 }
 
 void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta)
@@ -384,10 +462,34 @@ void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta)
     *meta = (sl_checkpoint_meta){ .step = e->step,
                                   .applied_steps = e->applied,
                                   .seed = e->context.seed,
-                                  .data_position = e->step * (uint64_t)e->plan->options.accumulation,
-                                  .loss_scale = e->context.loss_scale };
+                                  .data_position = e->step * sl_engine_micro_batches(e),
+                                  .loss_scale = e->context.loss_scale,
+                                  .micro_batch = batch_rows(e->graph),
+                                  .global_micro_batches = sl_engine_micro_batches(e) };
+    snprintf(meta->optimizer, sizeof meta->optimizer, "%s", optimizer_names[e->optimizer]);
     sl_graph_identity(e->graph, meta->model_sha256);
     snprintf(meta->kernels, sizeof meta->kernels, "cpu-%s-1", sl_isa_name(e->isa));
+}
+
+sluice_status sl_engine_check_resume(const sluice_engine *e, const sl_checkpoint_meta *meta)
+{
+    sl_checkpoint_meta here;
+    sl_engine_meta(e, &here);
+    if (meta->optimizer[0] != '\0' && strcmp(meta->optimizer, here.optimizer) != 0)
+        return sl_fail(SLUICE_ERR_USAGE, "optimizer.type is %s, the checkpoint was made with %s: a resumed run must keep it",
+                       here.optimizer, meta->optimizer);
+    if (meta->micro_batch != 0 && meta->micro_batch != here.micro_batch)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "train_micro_batch_size_per_gpu is %llu, the checkpoint was made with %llu: a resumed run must keep "
+                       "it, since sums depend on it",
+                       (unsigned long long)here.micro_batch, (unsigned long long)meta->micro_batch);
+    if (meta->global_micro_batches != 0 && meta->global_micro_batches != here.global_micro_batches)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "train_batch_size is %llu micro-batches a step (gradient_accumulation_steps %d x ranks %d), the "
+                       "checkpoint was made with %llu: a resumed run must keep their product; either may change",
+                       (unsigned long long)here.global_micro_batches, e->plan->options.accumulation,
+                       e->plan->options.rank_count, (unsigned long long)meta->global_micro_batches);
+    return SLUICE_OK;
 }
 
 void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta)

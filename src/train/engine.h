@@ -3,18 +3,24 @@
 #define SL_TRAIN_ENGINE_H
 
 #include "checkpoint/checkpoint.h"
+#include "format/text.h"
 #include "optim/optim.h"
 #include "runtime/exec.h"
 #include "train/machine.h"
+#include "train/ranks.h"
 
 typedef struct sl_engine_options {
-    bool training; /* false: evaluation only; no gradients, no state */
+    bool training;  /* false: evaluation only; no gradients, no state */
+    bool plan_only; /* nothing is reserved or run; plan.rank and plan.rank_count are taken as given */
+    sl_ranks *ranks; /* borrowed; NULL: the engine joins `world` itself */
+    sl_comm *world;  /* borrowed; NULL: one rank */
+    const sl_machine_description *machine; /* NULL: this machine */
     sl_optim_options optim;
-    sl_plan_options plan; /* budgets 0: from the machine; overhead is filled in here */
+    sl_plan_options plan; /* budgets 0: from the machine; overhead, rank and rank_count are filled in here */
     uint64_t data_bytes;  /* held by the data set, for overhead_bytes */
     uint64_t extra_bytes; /* other memory the caller will take, for overhead_bytes */
     uint64_t seed;
-    int threads; /* 0: all */
+    int threads; /* 0: this rank's share of the CPUs */
     bool guard;
     const sl_backend *backend;
     sl_log log;
@@ -31,19 +37,22 @@ struct sluice_engine {
     sluice_graph *graph; /* borrowed */
     sl_optim *optim;     /* NULL without training */
     sl_plan *plan;
-    sl_comm *comm;
-    sl_exec *exec;
+    sl_ranks *ranks; /* borrowed, or own_ranks */
+    sl_ranks own_ranks;
+    sl_exec *exec; /* NULL: plan only */
     sl_machine machine;
     sl_isa isa;
     sl_log log;
     sl_run_context context;
     sl_engine_phase phase;
     bool computes;                            /* false on the null backend: its numbers mean nothing */
-    int micro;                                /* micro-batches done in the step at hand */
+    int micro;                                /* micro-batches this rank has done in the step at hand */
     uint64_t step;                            /* completed */
     uint64_t applied;                         /* optimizer steps applied */
+    sluice_optimizer_kind optimizer;
     double lr, momentum;                      /* of the next step; momentum < 0: the optimizer's own */
     double norm;                              /* of the newest step */
+    double *losses; /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
     double plan_seconds, reserve_seconds;     /* planning; creating the executor: arenas and threads */
     double segment_seconds[SL_SEGMENT_COUNT]; /* measured, summed over runs, the first run of each left out: it touches
                                                  new pages */
@@ -51,13 +60,26 @@ struct sluice_engine {
     sl_checkpoint_slots slots;
 };
 
+/* All ranks. A failure is the same on all of them. */
 sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *options, sluice_engine **out);
+/* Micro-batches of all ranks in a step: K. */
+uint64_t sl_engine_micro_batches(const sluice_engine *e);
+/* Global number, within the step, of this rank's micro-batch `m`. */
+uint64_t sl_engine_micro_index(const sluice_engine *e, int m);
+/* The mean over a step's losses in order of their global micro-batches. all[r * stride + m] is the m-th of rank r. */
+double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t stride);
 /* Names of the graph's inputs in value order and their values; fills at most `capacity`; returns how many there are. */
-int sl_engine_inputs(const sluice_engine *e, int *values, int capacity);
+int sl_graph_inputs(const sluice_graph *g, int *values, int capacity);
 /* SHA-256 of what the model is: parameters and forward nodes. */
 void sl_graph_identity(const sluice_graph *g, char sha256[65]);
+/* What must be the same on all ranks before planning, and of a plan: lines of "key: value". */
+void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p, sl_text *out);
+void sl_plan_write_facts(const sl_plan *p, sl_text *out);
 /* Everything of the engine's state that is not a tensor, and back. The caller adds its own fields. */
 void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta);
+/* Refuses a checkpoint whose continuation here would be another computation: optimizer, micro-batch size and the number
+ * of micro-batches in a step must be the same. What an older checkpoint does not say is not checked. */
+sluice_status sl_engine_check_resume(const sluice_engine *e, const sl_checkpoint_meta *meta);
 void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta);
 
 #endif

@@ -1,6 +1,8 @@
 /* evaluate.c: loss and accuracy over a split, each sample counted once, and the eval command. */
 #include <math.h>
 
+#include "core/alloc.h"
+#include "core/bytes.h"
 #include "train/job.h"
 
 /* Sums over what was evaluated so far; means come last, so that batches of different size weigh what they should. */
@@ -66,15 +68,46 @@ static sluice_status run_batch(sl_job *j, int64_t valid, tally *t)
     return SLUICE_OK;
 }
 
+/* One batch on each rank, from number `first` on. Every pass may gather parameters, so a rank without a batch computes
+ * one too, which counts for nothing. */
+static sluice_status run_round(sl_job *j, sl_data_split split, int64_t first, int64_t batches, tally *mine)
+{
+    int64_t number = first + j->ranks.rank, rows = j->batch.rows, valid = 0;
+    bool counts = number < batches;
+    *mine = (tally){ 0 };
+    SL_TRY(j->data->ops->fill_eval(j->data, split, counts ? number * rows : 0, rows, j->batch.fields, j->batch.count,
+                                   &valid));
+    SL_TRY(run_batch(j, valid, mine));
+    if (!counts) *mine = (tally){ 0 };
+    return SLUICE_OK;
+}
+
+/* Sums in the order of batches, whoever computed them, so that the result does not depend on the number of ranks. */
+static sluice_status run_rounds(sl_job *j, sl_data_split split, int64_t batches, tally *all, tally *sum)
+{
+    for (int64_t first = 0; first < batches; first += j->ranks.count) {
+        tally mine;
+        SL_TRY(run_round(j, split, first, batches, &mine));
+        SL_TRY(j->ranks.comm->ops->exchange(j->ranks.comm, "evaluation", &mine, sizeof mine, all));
+        for (int i = 0; i < j->ranks.count; i++) {
+            sum->loss += all[i].loss;
+            sum->weight += all[i].weight;
+            sum->correct += all[i].correct;
+            sum->classed += all[i].classed;
+        }
+    }
+    return SLUICE_OK;
+}
+
 sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, double *loss, double *accuracy)
 {
-    int64_t samples = j->data->ops->samples(j->data, split), rows = j->batch.rows;
+    int64_t whole = sl_ceil_div(j->data->ops->samples(j->data, split), j->batch.rows);
     tally t = { 0 };
-    for (int64_t first = 0, n = 0; first < samples && (batches == 0 || n < batches); first += rows, n++) {
-        int64_t valid = 0;
-        SL_TRY(j->data->ops->fill_eval(j->data, split, first, rows, j->batch.fields, j->batch.count, &valid));
-        SL_TRY(run_batch(j, valid, &t));
-    }
+    tally *all = sl_alloc_array((size_t)j->ranks.count, sizeof *all, "tallies of the ranks");
+    if (all == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = run_rounds(j, split, batches == 0 || batches > whole ? whole : batches, all, &t);
+    sl_free(all);
+    if (st != SLUICE_OK) return st;
     *loss = t.weight > 0 ? t.loss / t.weight : (double)NAN;
     *accuracy = t.classed > 0 ? t.correct / t.classed : (double)NAN;
     return SLUICE_OK;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "ir/tile.h"
 
 void sluice_job_options_init(sluice_job_options *o)
 {
@@ -96,6 +97,7 @@ static sluice_status build_model(sl_job *j, int64_t batch)
     if (strcmp(m.type, "gpt2") == 0) SL_TRY(resolve_vocabulary(j, &m.vocabulary));
     SL_TRY(sluice_graph_create(&j->graph));
     SL_TRY(sl_model_build(j->graph, &m, &j->info));
+    SL_TRY(sl_graph_tile(j->graph, s->memory.tile_bytes));
     return sluice_graph_check(j->graph);
 }
 
@@ -110,13 +112,24 @@ static sluice_status check_fit(const sl_job *j)
 
 /* ---- engine ---- */
 
+static const double *partition_weights(const sl_settings *s)
+{
+    return s->zero.weight_count > 0 ? s->zero.weights : NULL;
+}
+
 static void plan_options(const sl_job *j, sl_job_purpose purpose, sl_plan_options *p)
 {
     static const sluice_place places[] = { SLUICE_PLACE_DEVICE, SLUICE_PLACE_HOST, SLUICE_PLACE_HOST };
     const sl_settings *s = &j->settings;
+    bool training = purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN;
     *p = (sl_plan_options){ .budget = { s->memory.device, s->memory.host },
-                            .rank_count = 1,
                             .stage = s->zero.stage,
+                            .partition = (sluice_partition)s->zero.partition,
+                            .partition_weights = training ? partition_weights(s) : NULL,
+                            .partition_block = s->zero.partition_block > 0 ? s->zero.partition_block : 0,
+                            .bucket_bytes = s->zero.bucket_bytes,
+                            .keep_gathered = s->memory.keep_gathered,
+                            .snapshot = training && s->checkpoint.background && s->checkpoint.path[0] != '\0',
                             .parameters = s->zero.offload_param < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_param],
                             .state =
                                 s->zero.offload_optimizer < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_optimizer],
@@ -125,8 +138,8 @@ static void plan_options(const sl_job *j, sl_job_purpose purpose, sl_plan_option
                             .offload_checkpoints = s->activations.device == 1,
                             .levels = (int)s->memory.levels,
                             .prefetch = (int)s->memory.prefetch,
-                            .accumulation = purpose == SL_JOB_TRAIN ? (int)s->accumulation : 1,
-                            .evaluation = purpose != SL_JOB_TRAIN || j->validates };
+                            .accumulation = training ? (int)s->accumulation : 1,
+                            .evaluation = !training || j->validates };
 }
 
 static void optim_options(const sl_settings *s, sl_optim_options *o)
@@ -150,43 +163,117 @@ static void optim_options(const sl_settings *s, sl_optim_options *o)
     o->group_count = s->group_count;
 }
 
-static sluice_status create_engine(sl_job *j, sl_job_purpose purpose)
+/* Bytes that evaluation and batches take from the C library; *predicts: an output is copied out. */
+static uint64_t outside_bytes(sl_job *j, sl_job_purpose purpose, bool evaluates, bool *predicts)
+{
+    uint64_t bytes = 0;
+    if (j->graph->output >= 0) j->prediction_bytes = sl_value_bytes(&j->graph->values[j->graph->output]);
+    *predicts = purpose == SL_JOB_GENERATE || (j->info.tokens_per_sample == 0 && evaluates);
+    if (*predicts) bytes += j->prediction_bytes;
+    for (int v = 0; v < j->graph->value_count; v++)
+        if (j->graph->values[v].kind == SL_VALUE_INPUT) bytes += sl_value_bytes(&j->graph->values[v]);
+    return bytes;
+}
+
+static int planned_ranks(const sluice_job_options *o)
+{
+    return o->ranks > 0 ? o->ranks : sluice_world_size(o->world);
+}
+
+static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     const sl_settings *s = &j->settings;
-    sl_engine_options e = { .training = purpose == SL_JOB_TRAIN,
+    sl_machine_description machine;
+    sl_engine_options e = { .training = purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN,
+                            .plan_only = purpose == SL_JOB_PLAN,
+                            .ranks = &j->ranks,
                             .data_bytes = j->data->ops->memory_bytes(j->data),
                             .seed = (uint64_t)s->seed,
                             .threads = s->threads > 0 ? (int)s->threads : 0,
                             .guard = s->guard,
                             .backend = s->null_backend ? &sl_null_backend : &sl_cpu_backend,
                             .log = j->log };
+    bool predicts;
     plan_options(j, purpose, &e.plan);
     optim_options(s, &e.optim);
-    if (j->graph->output >= 0) j->prediction_bytes = sl_value_bytes(&j->graph->values[j->graph->output]);
-    bool predicts = purpose == SL_JOB_GENERATE || (j->info.tokens_per_sample == 0 && e.plan.evaluation);
-    if (predicts) e.extra_bytes += j->prediction_bytes;
-    for (int v = 0; v < j->graph->value_count; v++)
-        if (j->graph->values[v].kind == SL_VALUE_INPUT) e.extra_bytes += sl_value_bytes(&j->graph->values[v]);
+    if (purpose == SL_JOB_PLAN) {
+        e.plan.rank_count = planned_ranks(o);
+        if (o->machine != NULL) {
+            SL_TRY(sl_machine_read(o->machine, &machine));
+            e.machine = &machine;
+        }
+    }
+    e.extra_bytes = outside_bytes(j, purpose, e.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
-    SL_TRY(sl_batch_buffers_make(j->engine, &j->batch));
+    SL_TRY(sl_batch_buffers_make(j->graph, &j->batch));
     if (!predicts) return SLUICE_OK;
     j->predictions = sl_alloc(j->prediction_bytes, "predictions");
     return j->predictions != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
-sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
+/* ---- all of it ---- */
+
+/* What rank 0 says is said once; of the others only warnings are worth a line. */
+static void log_of_rank(void *user, sluice_log_level level, const char *line)
 {
-    j->log = (sl_log){ o->log, o->log_user, 0, 1 };
-    SL_TRY(sl_config_resolve(c, &j->log, &j->settings));
-    if (purpose == SL_JOB_PLAN) {
-        j->settings.null_backend = true;
-        purpose = SL_JOB_TRAIN;
+    const sl_job *j = user;
+    if (j->log_to == NULL || (level != SLUICE_LOG_WARNING && j->ranks.rank > 0)) return;
+    j->log_to(j->log_user, level, line);
+}
+
+static sluice_status compare_settings(sl_job *j)
+{
+    enum { TEXT_BYTES = 256 << 10 }; /* a whole configuration; more is not compared */
+    if (j->ranks.count == 1) return SLUICE_OK;
+    char *text = sl_alloc(TEXT_BYTES, "configuration to compare");
+    FILE *memory = text != NULL ? fmemopen(text, TEXT_BYTES, "w") : NULL;
+    sluice_status st = text != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    if (text != NULL && memory == NULL) st = sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to compare configurations");
+    if (memory != NULL) {
+        sl_config_write_lines(&j->settings, memory);
+        fclose(memory);
+        text[TEXT_BYTES - 1] = '\0';
     }
+    st = sl_ranks_agree(&j->ranks, "configuration", st);
+    if (st == SLUICE_OK) st = sl_ranks_same(&j->ranks, "configuration", text);
+    sl_free(text);
+    return st;
+}
+
+static sluice_status resolve(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
+{
+    const sl_log notes = { j->ranks.rank == 0 ? o->log : NULL, o->log_user, 0, 1 };
+    int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? planned_ranks(o) : 0;
+    SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
+    return compare_settings(j);
+}
+
+static sluice_status open_data_and_model(sl_job *j, sl_job_purpose purpose)
+{
     SL_TRY(open_data(j));
     j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
+    if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);
     SL_TRY(build_model(j, purpose == SL_JOB_GENERATE ? 1 : j->settings.micro_batch));
-    SL_TRY(check_fit(j));
-    return create_engine(j, purpose);
+    return check_fit(j);
+}
+
+static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
+{
+    char data[80];
+    SL_TRY(sl_ranks_open(purpose == SL_JOB_TRAIN ? o->world : NULL, &j->ranks));
+    j->log = (sl_log){ log_of_rank, j, j->ranks.rank, j->ranks.count };
+    SL_TRY(resolve(j, c, o, purpose));
+    SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, purpose)));
+    snprintf(data, sizeof data, "sha256: %s\n", j->data_sha256);
+    SL_TRY(sl_ranks_same(&j->ranks, "data", data));
+    return create_engine(j, o, purpose);
+}
+
+sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
+{
+    j->log_to = o->log;
+    j->log_user = o->log_user;
+    return sl_ranks_failed(&j->ranks, open_parts(j, c, o, purpose));
 }
 
 void sl_job_close(sl_job *j)
@@ -196,6 +283,7 @@ void sl_job_close(sl_job *j)
     sluice_engine_destroy(j->engine);
     sluice_graph_destroy(j->graph);
     sluice_data_destroy(j->data);
+    sl_ranks_close(&j->ranks);
 }
 
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
@@ -214,20 +302,12 @@ sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
         "no weights to load: give --weights FILE, or a configuration whose checkpoint.path or save holds some");
 }
 
-void sl_job_plan_event(const sl_job *j, sluice_event *event)
+void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, sluice_event *event)
 {
     const sl_plan *p = j->engine->plan;
-    const sl_plan_totals *t = &p->totals;
     *event = (sluice_event){ .kind = SLUICE_EVENT_PLAN,
                              .ranks = p->options.rank_count,
                              .stage = p->options.stage,
-                             .parameters = (uint64_t)sl_graph_parameter_elements(p->graph),
-                             .peak = { t->peak[SL_TIER_DEVICE], t->peak[SL_TIER_HOST], t->peak[SL_TIER_DISK] },
-                             .overhead_bytes = p->options.overhead_bytes,
-                             .state_parameters = t->state_parameters,
-                             .state_gradients = t->state_gradients,
-                             .state_optimizer = t->state_optimizer,
-                             .step_seconds = t->step_seconds,
-                             .moved_to_device = t->moved_to_device,
-                             .moved_to_host = t->moved_to_host };
+                             .parameters = (uint64_t)sl_graph_parameter_elements(p->graph) };
+    sl_totals_to_event(predicted, event);
 }

@@ -4,10 +4,14 @@
 
 #include "train/batch.h"
 #include "train/config.h"
+#include "train/totals.h"
 
 typedef struct sl_job {
     sl_settings settings;
-    sl_log log;
+    sl_log log;           /* of ranks other than 0: warnings only */
+    sluice_log_fn log_to; /* the caller's */
+    void *log_user;
+    sl_ranks ranks;
     sluice_data *data;
     sluice_graph *graph;
     sl_model_info info;
@@ -16,13 +20,14 @@ typedef struct sl_job {
     float *predictions; /* the graph's output for one micro-batch; NULL when not asked for */
     size_t prediction_bytes;
     bool validates; /* there is a validation split */
+    char data_sha256[65];
 } sl_job;
 
 /* PLAN is TRAIN on the null backend: nothing is reserved, nothing runs. */
 typedef enum { SL_JOB_TRAIN, SL_JOB_PLAN, SL_JOB_EVALUATE, SL_JOB_GENERATE } sl_job_purpose;
 
-/* Reads the data, builds the model, plans and creates the engine. Zero the struct first; sl_job_close also after a
- * failure. */
+/* Reads the data, builds the model, plans and creates the engine. TRAIN: all ranks of o->world, which then have the same
+ * configuration, data and plan, or the same failure. Zero the struct first; sl_job_close also after a failure. */
 sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose);
 void sl_job_close(sl_job *j);
 /* Mean loss and, where the model classifies, accuracy over a split (at most `batches` micro-batches; 0: all). Every
@@ -30,7 +35,7 @@ void sl_job_close(sl_job *j);
 sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, double *loss, double *accuracy);
 /* Weights from o->weights, the newest checkpoint, or the configuration's "save", in this order. */
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o);
-/* The plan's prediction as an event. */
-void sl_job_plan_event(const sl_job *j, sluice_event *event);
+/* A prediction for all ranks as an event. */
+void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, sluice_event *event);
 
 #endif

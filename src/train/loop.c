@@ -1,117 +1,76 @@
-/* loop.c: the training run: steps, schedule, evaluation, checkpoints, signals, events; and the plan command. */
+/* loop.c: the training run: steps, schedule, evaluation, checkpoints, signals, events; and the plan command.
+ *
+ * Every rank runs the same loop. Once a step they tell each other their losses and whether anyone asked them to stop or
+ * save; all decisions follow from what all said, so that all ranks stop, save and fail at the same step. */
 #include <math.h>
-#include <string.h>
 
+#include "core/alloc.h"
 #include "core/thread.h"
-#include "train/job.h"
 #include "train/report.h"
+#include "train/run.h"
 
-typedef struct run {
-    sl_job *job;
-    const sluice_job_options *options;
-    sl_lock lock;
-    sl_schedule_state schedule;
-    uint64_t steps;           /* planned in all */
-    uint64_t first_step;      /* completed before this process began */
-    uint64_t saved_step;      /* newest step on disk */
-    double batches_per_epoch; /* steps; for the epoch number */
-    /* copies counted during training segments only, from the second step of this process on */
-    uint64_t moved_to_device, moved_to_host, counted_steps;
-    double epoch_loss; /* sum over the epoch's steps so far */
-    uint64_t epoch_steps;
-    double start; /* of the run, seconds */
-    char data_sha256[65];
-} run;
-
-static void emit(const run *r, const sluice_event *event)
+void sl_run_emit(const sl_run *r, const sluice_event *event)
 {
-    if (r->options->event != NULL) r->options->event(r->options->user, event);
+    if (r->options->event != NULL && r->job->ranks.rank == 0) r->options->event(r->options->user, event);
 }
 
-/* ---- saving and resuming ---- */
+/* ---- what ranks tell each other ---- */
 
-static void fill_meta(const run *r, sl_checkpoint_meta *meta)
+static bool stop_asked(const sl_run *r)
 {
-    sl_engine_meta(r->job->engine, meta);
-    meta->schedule = r->schedule;
-    memcpy(meta->data_sha256, r->data_sha256, sizeof meta->data_sha256);
+    return r->options->stop != NULL && __atomic_load_n(r->options->stop, __ATOMIC_RELAXED) != 0;
 }
 
-static sluice_status save(run *r)
+static bool save_asked(const sl_run *r)
 {
-    const sl_settings *s = &r->job->settings;
-    char path[4096];
-    sl_checkpoint_meta meta;
-    if (s->checkpoint.path[0] == '\0' || r->job->engine->step == r->saved_step) return SLUICE_OK;
-    fill_meta(r, &meta);
-    SL_TRY(sl_checkpoint_save(r->job->engine->exec, &r->job->engine->slots, &meta, s->checkpoint.path,
-                              (int)s->checkpoint.keep, path));
-    r->saved_step = meta.step;
-    sluice_event e = { .kind = SLUICE_EVENT_SAVED, .step = meta.step, .steps = r->steps, .path = path };
-    emit(r, &e);
-    return SLUICE_OK;
+    return r->options->save_request != NULL && __atomic_exchange_n(r->options->save_request, 0, __ATOMIC_RELAXED) != 0;
 }
 
-static sluice_status resume(run *r)
+static sluice_status make_notes(sl_run *r)
 {
-    sluice_engine *e = r->job->engine;
-    char identity[65];
-    sl_checkpoint_meta meta = { 0 };
-    sl_graph_identity(e->graph, identity);
-    SL_TRY(sl_checkpoint_load(e->exec, &e->slots, r->job->settings.checkpoint.path, identity, &r->job->log, &meta));
-    if (meta.step == 0) return SLUICE_OK;
-    if (meta.seed != (uint64_t)r->job->settings.seed)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "seed is %lld, the checkpoint was made with %llu: a resumed run must keep its seed",
-                       (long long)r->job->settings.seed, (unsigned long long)meta.seed);
-    if (strcmp(meta.data_sha256, r->data_sha256) != 0)
-        sl_log_write(&r->job->log, SLUICE_LOG_WARNING, "the data set is not the one the checkpoint was made with");
-    sl_engine_restore(e, &meta);
-    r->schedule = meta.schedule;
-    r->saved_step = meta.step;
-    sluice_event event = { .kind = SLUICE_EVENT_RESUMED, .step = meta.step, .steps = r->steps };
-    emit(r, &event);
-    return SLUICE_OK;
+    size_t losses = (size_t)r->job->engine->plan->options.accumulation;
+    r->note_bytes = sizeof(sl_step_note) + losses * sizeof(double);
+    r->mine = sl_alloc(r->note_bytes, "note to the ranks");
+    r->all = sl_alloc_array((size_t)r->job->ranks.count, r->note_bytes, "notes of the ranks");
+    return r->mine != NULL && r->all != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
-/* A run owns its checkpoint folder: the lock comes before the first look inside. */
-static sluice_status open_folder(run *r)
+static const sl_step_note *note_of(const sl_run *r, int rank)
 {
-    const char *folder = r->job->settings.checkpoint.path;
-    char lock[4096];
-    r->lock.fd = -1;
-    if (folder[0] == '\0') {
-        if (r->options->resume) return sl_fail(SLUICE_ERR_USAGE, "--resume needs checkpoint.path in the configuration");
-        return SLUICE_OK;
+    return (const sl_step_note *)(const void *)(r->all + (size_t)rank * r->note_bytes);
+}
+
+/* The one exchange of a step. What one rank was asked for, all do. */
+static sluice_status exchange_notes(sl_run *r)
+{
+    const sl_ranks *ranks = &r->job->ranks;
+    r->mine->stop = stop_asked(r);
+    r->mine->save = save_asked(r);
+    r->mine->written = r->pending == NULL || sl_save_done(r->pending);
+    SL_TRY(ranks->comm->ops->exchange(ranks->comm, "step", r->mine, r->note_bytes, r->all));
+    r->stop = r->save = false;
+    r->written = true;
+    for (int i = 0; i < ranks->count; i++) {
+        r->stop = r->stop || note_of(r, i)->stop != 0;
+        r->save = r->save || note_of(r, i)->save != 0;
+        r->written = r->written && note_of(r, i)->written != 0;
     }
-    if (snprintf(lock, sizeof lock, "%s/lock", folder) >= (int)sizeof lock)
-        return sl_fail(SLUICE_ERR_USAGE, "checkpoint.path is too long");
-    SL_TRY(sl_dir_make(folder));
-    SL_TRY(sl_lock_take(lock, &r->lock));
-    SL_TRY(sl_checkpoint_clean(folder));
-    if (r->options->resume) return resume(r);
-    uint64_t newest = 0;
-    SL_TRY(sl_checkpoint_newest(folder, &newest));
-    if (newest == 0) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_USAGE,
-                   "%s holds the checkpoints of another run (newest: step %llu). Continue it with --resume, or choose "
-                   "another checkpoint.path",
-                   folder, (unsigned long long)newest);
+    return SLUICE_OK;
 }
 
 /* ---- evaluation ---- */
 
-static sluice_status evaluate(run *r)
+static sluice_status evaluate(sl_run *r)
 {
     sluice_event e = { .kind = SLUICE_EVENT_EVAL, .step = r->job->engine->step, .steps = r->steps };
     if (!r->job->validates) return SLUICE_OK;
     SL_TRY(sl_job_evaluate(r->job, SL_SPLIT_VALIDATION, r->job->settings.evaluate.batches, &e.loss, &e.accuracy));
     sl_schedule_observe(&r->job->settings.schedule, &r->schedule, e.loss);
-    emit(r, &e);
+    sl_run_emit(r, &e);
     return SLUICE_OK;
 }
 
-static bool evaluation_due(const run *r)
+static bool evaluation_due(const sl_run *r)
 {
     int64_t every = r->job->settings.evaluate.every;
     uint64_t step = r->job->engine->step;
@@ -120,26 +79,22 @@ static bool evaluation_due(const run *r)
 
 /* ---- one step ---- */
 
-static sluice_status micro_batches(run *r, double *loss)
+static sluice_status micro_batches(sl_run *r)
 {
     sl_job *j = r->job;
     sluice_engine *e = j->engine;
-    int count = e->plan->options.accumulation;
     sluice_batch batch = sl_batch_of(&j->batch);
-    double sum = 0, one = 0;
-    for (int m = 0; m < count; m++) {
-        SL_TRY(j->data->ops->fill(j->data, e->step * (uint64_t)count + (uint64_t)m, j->batch.rows, j->batch.fields,
-                                  j->batch.count));
-        SL_TRY(sluice_forward(e, &batch, &one));
+    for (int m = 0; m < e->plan->options.accumulation; m++) {
+        uint64_t index = e->step * sl_engine_micro_batches(e) + sl_engine_micro_index(e, m);
+        SL_TRY(j->data->ops->fill(j->data, index, j->batch.rows, j->batch.fields, j->batch.count));
+        SL_TRY(sluice_forward(e, &batch, &r->mine->losses[m]));
         SL_TRY(sluice_backward(e));
-        sum += one;
     }
-    *loss = sum / count;
     return SLUICE_OK;
 }
 
 /* The gradient of a loss that is not finite is not worth applying, and says less than the loss does. */
-static sluice_status check_loss(const run *r, double loss)
+static sluice_status check_loss(const sl_run *r, double loss)
 {
     if (isfinite(loss) || !r->job->engine->computes) return SLUICE_OK;
     return sl_fail(
@@ -149,20 +104,36 @@ static sluice_status check_loss(const run *r, double loss)
         (unsigned long long)r->job->engine->step, r->saved_step > 0 ? "; the checkpoint is good" : "");
 }
 
-static void count_moves(run *r, const sl_device_stats *before)
+/* Counters of this rank since the engine was created. */
+static void read_counters(const sl_run *r, sl_run_totals *out)
 {
-    sl_device_stats after;
-    sl_exec_stats(r->job->engine->exec, &after, NULL);
+    sl_device_stats device;
+    sl_comm_stats comm;
+    sl_exec_stats(r->job->engine->exec, &device, &comm);
+    *out = (sl_run_totals){ .to_device = device.moved_to_device,
+                            .to_host = device.moved_to_host,
+                            .gather = comm.gather_bytes,
+                            .reduce = comm.reduce_bytes,
+                            .norm = comm.norm_bytes };
+}
+
+static void count_moves(sl_run *r, const sl_run_totals *before)
+{
+    sl_run_totals after, *sum = &r->moved;
     if (r->job->engine->step == r->first_step + 1) return; /* means are over steps 2 to n */
-    r->moved_to_device += after.moved_to_device - before->moved_to_device;
-    r->moved_to_host += after.moved_to_host - before->moved_to_host;
+    read_counters(r, &after);
+    sum->to_device += after.to_device - before->to_device;
+    sum->to_host += after.to_host - before->to_host;
+    sum->gather += after.gather - before->gather;
+    sum->reduce += after.reduce - before->reduce;
+    sum->norm += after.norm - before->norm;
     r->counted_steps++;
 }
 
-static void step_event(const run *r, double loss, double lr, double seconds)
+static void step_event(const sl_run *r, double loss, double lr, double seconds)
 {
     const sluice_engine *e = r->job->engine;
-    uint64_t samples = (uint64_t)r->job->batch.rows * (uint64_t)e->plan->options.accumulation;
+    uint64_t samples = (uint64_t)r->job->batch.rows * sl_engine_micro_batches(e);
     sluice_event event = { .kind = SLUICE_EVENT_STEP,
                            .step = e->step,
                            .steps = r->steps,
@@ -176,11 +147,11 @@ static void step_event(const run *r, double loss, double lr, double seconds)
                            .tokens = samples * (uint64_t)r->job->info.tokens_per_sample,
                            .model_flops = e->plan->totals.model_flops,
                            .peak_flops = e->machine.gemm_flops };
-    emit(r, &event);
+    sl_run_emit(r, &event);
 }
 
 /* An epoch ends with the step that sees its last sample. */
-static void note_epoch(run *r, double loss)
+static void note_epoch(sl_run *r, double loss)
 {
     double before = floor((double)(r->job->engine->step - 1) / r->batches_per_epoch + 1e-9);
     double now = floor((double)r->job->engine->step / r->batches_per_epoch + 1e-9);
@@ -193,21 +164,23 @@ static void note_epoch(run *r, double loss)
                        .epoch = now,
                        .loss = r->epoch_loss / (double)r->epoch_steps,
                        .seconds = sl_now() - r->start };
-    emit(r, &e);
+    sl_run_emit(r, &e);
     r->epoch_loss = 0;
     r->epoch_steps = 0;
 }
 
-static sluice_status train_step(run *r)
+static sluice_status train_step(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
     const sl_schedule_options *schedule = &r->job->settings.schedule;
-    double start = sl_now(), loss = 0;
-    sl_device_stats before;
-    sl_exec_stats(e->exec, &before, NULL);
+    double start = sl_now();
+    sl_run_totals before;
+    read_counters(r, &before);
     e->lr = sl_schedule_lr(schedule, &r->schedule, e->step + 1);
     e->momentum = sl_schedule_momentum(schedule, e->step + 1);
-    SL_TRY(micro_batches(r, &loss));
+    SL_TRY(micro_batches(r));
+    SL_TRY(exchange_notes(r));
+    double loss = sl_engine_mean_loss(e, note_of(r, 0)->losses, r->note_bytes / sizeof(double));
     SL_TRY(check_loss(r, loss));
     SL_TRY(sluice_step(e));
     count_moves(r, &before);
@@ -218,71 +191,85 @@ static sluice_status train_step(run *r)
 
 /* ---- the run ---- */
 
-static bool stop_asked(const run *r)
-{
-    return r->options->stop != NULL && __atomic_load_n(r->options->stop, __ATOMIC_RELAXED) != 0;
-}
-
-static bool save_asked(const run *r)
-{
-    return r->options->save_request != NULL && __atomic_exchange_n(r->options->save_request, 0, __ATOMIC_RELAXED) != 0;
-}
-
-static sluice_status stopped(run *r)
+static sluice_status stopped(sl_run *r)
 {
     uint64_t step = r->job->engine->step;
-    if (step > 0) SL_TRY(save(r));
+    if (step > 0) SL_TRY(sl_run_save(r));
     const char *outcome = "; there was nothing to save yet";
     if (step > 0 && r->saved_step == step) outcome = "; saved, continue with --resume";
     if (step > 0 && r->saved_step != step) outcome = "; nothing was saved, as checkpoint.path is not set";
     return sl_fail(SLUICE_ERR_STOPPED, "stopped by a signal after step %llu%s", (unsigned long long)step, outcome);
 }
 
-static sluice_status train_steps(run *r)
+/* Saves that are asked for are waited for: whoever asks wants to know. */
+static sluice_status save_where_due(sl_run *r)
 {
     int64_t every = r->job->settings.checkpoint.every;
+    bool due = every > 0 && r->job->engine->step % (uint64_t)every == 0;
+    if (r->pending != NULL && r->written) SL_TRY(sl_run_finish_save(r));
+    if (r->save) return sl_run_save(r);
+    return due ? sl_run_save_beside(r) : SLUICE_OK;
+}
+
+/* A rank alone has nobody to agree with, and need not wait for the exchange of the next step. */
+static bool stops(const sl_run *r)
+{
+    return r->stop || (r->job->ranks.count == 1 && stop_asked(r));
+}
+
+static sluice_status train_steps(sl_run *r)
+{
     if (r->first_step == 0) SL_TRY(evaluate(r));
+    SL_TRY(exchange_notes(r));
     while (r->job->engine->step < r->steps) {
-        if (stop_asked(r)) return stopped(r);
+        if (stops(r)) return stopped(r);
         SL_TRY(train_step(r));
         if (evaluation_due(r)) SL_TRY(evaluate(r));
-        bool due = every > 0 && r->job->engine->step % (uint64_t)every == 0;
-        if (save_asked(r) || due) SL_TRY(save(r));
+        SL_TRY(save_where_due(r));
     }
     return SLUICE_OK;
 }
 
-static sluice_status end_event(run *r)
+/* What was counted, over all ranks. */
+static sluice_status measure(sl_run *r, sl_run_totals *out)
+{
+    sl_device_stats stats;
+    uint64_t n = r->counted_steps > 0 ? r->counted_steps : 1;
+    sl_exec_stats(r->job->engine->exec, &stats, NULL);
+    *out = r->moved;
+    for (int i = 0; i < SL_TIER_COUNT; i++) out->peak[i] = stats.observed_peak[i];
+    SL_TRY(sl_totals_share(&r->job->ranks, out));
+    out->to_device /= n;
+    out->to_host /= n;
+    out->gather /= n;
+    out->reduce /= n;
+    out->norm /= n;
+    return SLUICE_OK;
+}
+
+static sluice_status end_event(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
     char weights[65], state[65];
-    sl_device_stats stats;
-    sl_comm_stats comm;
-    SL_TRY(sluice_hash(e, weights, state));
-    sl_exec_stats(e->exec, &stats, &comm);
-    uint64_t n = r->counted_steps > 0 ? r->counted_steps : 1;
+    sl_run_totals measured;
     sluice_event event;
-    sl_job_plan_event(r->job, &event);
+    SL_TRY(sluice_hash(e, weights, state));
+    SL_TRY(measure(r, &measured));
+    sl_job_plan_event(r->job, &measured, &event);
     event.kind = SLUICE_EVENT_END;
     event.step = event.steps = e->step;
-    event.peak = (sluice_memory){ stats.observed_peak[SL_TIER_DEVICE], stats.observed_peak[SL_TIER_HOST],
-                                  stats.observed_peak[SL_TIER_DISK] };
-    event.moved_to_device = r->moved_to_device / n;
-    event.moved_to_host = r->moved_to_host / n;
-    event.comm_gather = comm.gather_bytes;
-    event.comm_reduce = comm.reduce_bytes;
     event.seconds = sl_now() - r->start;
     event.weights_sha256 = weights;
     event.state_sha256 = state;
-    if (r->options->plan_out != NULL)
-        sl_report_print(e, event.moved_to_device, event.moved_to_host, r->options->plan_out);
-    emit(r, &event);
+    if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
+        sl_report_print(e, &r->predicted, &measured, r->options->plan_out);
+    sl_run_emit(r, &event);
     return SLUICE_OK;
 }
 
 /* Epochs become steps: the steps that see every sample that often. A schedule without a length of its own has the
  * run's. */
-static void count_steps(run *r)
+static void count_steps(sl_run *r)
 {
     sl_settings *s = &r->job->settings;
     double samples = (double)r->job->data->ops->samples(r->job->data, SL_SPLIT_TRAIN);
@@ -291,47 +278,77 @@ static void count_steps(run *r)
     if (s->schedule.total_num_steps < 0) s->schedule.total_num_steps = (int64_t)r->steps;
 }
 
-static sluice_status run_training(run *r)
+static sluice_status announce(sl_run *r)
+{
+    sluice_event plan;
+    sl_totals_of_plan(r->job->engine->plan, &r->predicted);
+    SL_TRY(sl_totals_share(&r->job->ranks, &r->predicted));
+    if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
+        sl_plan_print(r->job->engine->plan, r->options->plan_out);
+    sl_job_plan_event(r->job, &r->predicted, &plan);
+    sl_run_emit(r, &plan);
+    return SLUICE_OK;
+}
+
+static sluice_status run_training(sl_run *r)
 {
     const sl_settings *s = &r->job->settings;
-    sluice_event plan;
-    r->job->data->ops->identity(r->job->data, r->data_sha256);
     count_steps(r);
     sl_schedule_start(&s->schedule, &r->schedule);
-    if (s->initial_weights[0] != '\0') SL_TRY(sl_weights_load(r->job->engine->exec, s->initial_weights));
-    if (r->options->plan_out != NULL) sl_plan_print(r->job->engine->plan, r->options->plan_out);
-    sl_job_plan_event(r->job, &plan);
-    emit(r, &plan);
-    SL_TRY(open_folder(r));
+    SL_TRY(make_notes(r));
+    if (s->initial_weights[0] != '\0')
+        SL_TRY(sl_ranks_together(&r->job->ranks, sl_weights_load(r->job->engine->exec, s->initial_weights)));
+    SL_TRY(announce(r));
+    SL_TRY(sl_run_open_folder(r));
     r->first_step = r->job->engine->step;
     r->start = sl_now();
     SL_TRY(train_steps(r));
-    SL_TRY(save(r));
-    if (s->save[0] != '\0') SL_TRY(sl_weights_save(r->job->engine->exec, s->save));
+    SL_TRY(sl_run_save(r));
+    if (s->save[0] != '\0')
+        SL_TRY(sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save)));
     return end_event(r);
+}
+
+/* These befall all ranks at the same step; after anything else the others have to be told. */
+static bool befalls_all(sluice_status st)
+{
+    return st == SLUICE_ERR_NUMBERS || st == SLUICE_ERR_STOPPED;
 }
 
 sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *o)
 {
     sl_job j = { .data = NULL };
-    run r = { .job = &j, .options = o, .lock = { -1 } };
+    sl_run r = { .job = &j, .options = o, .lock = { -1 } };
     sluice_status st = sl_job_open(&j, c, o, SL_JOB_TRAIN);
-    if (st == SLUICE_OK) st = run_training(&r);
+    if (st == SLUICE_OK) {
+        st = run_training(&r);
+        if (!befalls_all(st)) sl_ranks_failed(&j.ranks, st);
+    }
+    sl_run_drop_save(&r);
     sl_lock_release(&r.lock);
+    sl_free(r.mine);
+    sl_free(r.all);
     sl_job_close(&j);
     return st;
+}
+
+static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
+{
+    sl_run_totals predicted;
+    sluice_event e;
+    const sl_settings *s = &j->settings;
+    SL_TRY(sl_totals_predict(j->engine->plan, s->zero.weight_count > 0 ? s->zero.weights : NULL, &predicted));
+    sl_job_plan_event(j, &predicted, &e);
+    if (o->event != NULL) o->event(o->user, &e);
+    if (!o->json) sl_plan_print(j->engine->plan, o->out);
+    return SLUICE_OK;
 }
 
 sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *o)
 {
     sl_job j = { .data = NULL };
     sluice_status st = sl_job_open(&j, c, o, SL_JOB_PLAN);
-    if (st == SLUICE_OK && o->event != NULL) {
-        sluice_event e;
-        sl_job_plan_event(&j, &e);
-        o->event(o->user, &e);
-    }
-    if (st == SLUICE_OK && !o->json) sl_plan_print(j.engine->plan, o->out);
+    if (st == SLUICE_OK) st = report_plan(&j, o);
     sl_job_close(&j);
     return st;
 }

@@ -124,17 +124,45 @@ uint64_t sl_memory_high_water(void)
     return 1024 * sum_of_lines("/proc/self/status", "VmHWM:");
 }
 
-void sl_machine_budgets(sl_plan_options *o, uint64_t available)
+uint64_t sl_machine_room(const sl_plan_options *o, uint64_t available)
 {
     /* `available` no longer contains what this process has already taken, which is most of the overhead: what is still
      * to come is the difference. */
     uint64_t resident = sl_memory_resident();
     uint64_t to_come = o->overhead_bytes > resident ? o->overhead_bytes - resident : 0;
     uint64_t room = available - available / 20;
-    room = room > to_come ? room - to_come : 0;
-    for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
-        if (o->budget[t] == 0 || o->budget[t] > room) o->budget[t] = room;
+    return room > to_come ? room - to_come : 0;
+}
+
+static void cap(uint64_t *budget, uint64_t room)
+{
+    if (*budget == 0 || *budget > room) *budget = room;
+}
+
+void sl_machine_budgets(sl_plan_options *o, uint64_t room)
+{
+    cap(&o->budget[SL_TIER_DEVICE], room);
+    cap(&o->budget[SL_TIER_HOST], room);
     o->budget_together = room; /* the host tier gets what the device leaves */
+}
+
+/* Less 5 %, less what the program takes there beside its arenas. */
+static uint64_t usable(uint64_t capacity, uint64_t overhead)
+{
+    uint64_t room = capacity - capacity / 20;
+    return room > overhead ? room - overhead : 0;
+}
+
+void sl_machine_described_budgets(sl_plan_options *o, const sl_machine_description *d)
+{
+    const uint64_t *capacity = d->rates.capacity;
+    if (d->shared_memory) {
+        sl_machine_budgets(o, usable(capacity[SL_TIER_DEVICE], o->overhead_bytes));
+        return;
+    }
+    cap(&o->budget[SL_TIER_DEVICE], usable(capacity[SL_TIER_DEVICE], 0));
+    cap(&o->budget[SL_TIER_HOST], usable(capacity[SL_TIER_HOST], o->overhead_bytes));
+    o->budget_together = 0;
 }
 
 /* ---- rates ---- */

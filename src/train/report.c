@@ -30,17 +30,23 @@ static uint64_t outside_arenas(const sluice_engine *e)
     return high > arenas ? high - arenas : 0;
 }
 
-void sl_report_print(const sluice_engine *e, uint64_t moved_to_device, uint64_t moved_to_host, FILE *out)
+static void comm_rows(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured, FILE *out)
 {
-    const sl_plan_totals *t = &e->plan->totals;
-    sl_device_stats stats;
-    sl_exec_stats(e->exec, &stats, NULL);
+    if (e->plan->options.rank_count == 1) return;
+    bytes_row(out, "gathered in a step", predicted->gather, measured->gather);
+    bytes_row(out, "reduced in a step", predicted->reduce, measured->reduce);
+    bytes_row(out, "norm leaves in a step", predicted->norm, measured->norm);
+}
+
+void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured, FILE *out)
+{
     fprintf(out, "%-30s %14s %14s\n", "after the run", "predicted", "measured");
-    bytes_row(out, "device arena, peak", t->peak[SL_TIER_DEVICE], stats.observed_peak[SL_TIER_DEVICE]);
-    bytes_row(out, "host arena, peak", t->peak[SL_TIER_HOST], stats.observed_peak[SL_TIER_HOST]);
-    bytes_row(out, "outside the arenas", e->plan->options.overhead_bytes, outside_arenas(e));
-    bytes_row(out, "to device in a step", t->moved_to_device, moved_to_device);
-    bytes_row(out, "to host in a step", t->moved_to_host, moved_to_host);
+    bytes_row(out, "device arena, peak", predicted->peak[SL_TIER_DEVICE], measured->peak[SL_TIER_DEVICE]);
+    bytes_row(out, "host arena, peak", predicted->peak[SL_TIER_HOST], measured->peak[SL_TIER_HOST]);
+    bytes_row(out, "outside the arenas", predicted->overhead, outside_arenas(e));
+    bytes_row(out, "to device in a step", predicted->to_device, measured->to_device);
+    bytes_row(out, "to host in a step", predicted->to_host, measured->to_host);
+    comm_rows(e, predicted, measured, out);
     int k = e->plan->options.accumulation;
     seconds_row(out, e, "forward in a step", SL_SEGMENT_FORWARD, k);
     seconds_row(out, e, "backward in a step", SL_SEGMENT_BACKWARD, k);

@@ -3,8 +3,9 @@
 #define SL_TRAIN_REPORT_H
 
 #include "train/engine.h"
+#include "train/totals.h"
 
-/* moved_*: counted bytes in a step, mean over the counted steps. */
-void sl_report_print(const sluice_engine *e, uint64_t moved_to_device, uint64_t moved_to_host, FILE *out);
+/* Both over all ranks; measured bytes are means over the counted steps. Times are those of the engine's own rank. */
+void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured, FILE *out);
 
 #endif

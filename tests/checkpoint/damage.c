@@ -227,6 +227,20 @@ TEST(forged_manifests_are_refused)
     fixture_free(&p.f);
 }
 
+TEST(a_manifest_of_before_a_field_was_kept_is_whole)
+{
+    pair p;
+    sl_checkpoint_meta meta;
+    bool found = false;
+    REQUIRE(make_pair(&p));
+    forge(&p, ", \"micro_batch\": 16", "");
+    forge(&p, ", \"optimizer\": \"adamw\"", "");
+    REQUIRE_OK(sl_state_load(&p.f.state, p.folder, NULL, false, NULL, &meta, &found));
+    CHECK(found && meta.step == 2 && meta.micro_batch == 0 && meta.optimizer[0] == '\0');
+    CHECK_EQ(meta.global_micro_batches, 4);
+    fixture_free(&p.f);
+}
+
 /* ---- whole, but not ours ---- */
 
 static void check_refused(pair *p, const char *model, const char *message)

@@ -176,23 +176,6 @@ TEST(system_calls_come_in_the_order_of_the_protocol)
 
 /* ---- kills ---- */
 
-typedef struct countdown {
-    int calls, at, error; /* error 0: kill the process */
-    bool persistent;
-    char failed[16];
-} countdown;
-
-static int count_down(void *user, const char *call, const char *path)
-{
-    countdown *c = user;
-    (void)path;
-    c->calls++;
-    if (c->calls != c->at && !(c->persistent && c->calls > c->at)) return 0;
-    if (c->error == 0) raise(SIGKILL);
-    if (c->calls == c->at) snprintf(c->failed, sizeof c->failed, "%s", call);
-    return c->error;
-}
-
 /* Saves `step` in a child that dies right before its nth call. False: it finished. */
 static bool killed_while_saving(fixture *f, const char *folder, uint64_t step, int n)
 {

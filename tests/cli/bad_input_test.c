@@ -31,11 +31,15 @@ static const struct {
     { NULL, "train good.json --set", 2, "--set needs a value", NULL },
     { NULL, "train good.json --json=1", 2, "--json takes no value", NULL },
     { NULL, "train good.json -x", 2, "unknown option \"-x\"", NULL },
-    { NULL, "train good.json --ranks 4", 2, "--ranks 4", "not built in yet" },
+    { NULL, "train good.json --ranks 3", 2, "train_batch_size: 4 does not divide by", "1 x 3 ranks" },
+    { NULL, "train good.json --ranks 2 --set data.features=5", 2, "data.features, which is 5", NULL },
+    { NULL, "train good.json --max-restarts 2", 2, "--max-restarts needs checkpoint.path", NULL },
+    { NULL, "eval good.json --ranks 2", 2, "unknown option \"--ranks\"", NULL },
+    { NULL, "export nowhere", 2, "--out FILE is missing", NULL },
+    { NULL, "export nowhere -o a.safetensors --shard-size many", 2, "\"many\" is not a size", NULL },
     { NULL, "train good.json --ranks none", 2, "\"none\" is not a whole number of at least 1", NULL },
     { NULL, "train good.json --resume", 2, "checkpoint.path", NULL },
     { NULL, "generate good.json --temperature=-1", 2, "--temperature", "at least 0" },
-    { NULL, "plan good.json --machine x.json", 2, "--machine", "not built in yet" },
     { NULL, "devices --machine x.json", 2, "--measure", NULL },
     { NULL, "train good.json --set steps", 2, "is not key=value", NULL },
     { NULL, "train good.json --set stepps=3", 2, "--set: unknown key \"stepps\"", "did you mean \"steps\"?" },
@@ -59,6 +63,9 @@ static const struct {
     { NULL, "train good.json --set steps=0", 2, "steps: 0 is not allowed", "at least 1" },
     { NULL, "train good.json --set train_micro_batch_size_per_gpu=3", 2, "train_batch_size: 4 does not divide by",
       "train_micro_batch_size_per_gpu 3 x 1 rank" },
+    { NULL, "plan good.json --ranks 4 --set zero_optimization.partition=weighted --set "
+            "zero_optimization.partition_weights=[1,2]",
+      2, "partition_weights: it has 2 numbers", "4 ranks" },
     /* their fit with the model */
     { NULL, "train good.json --set data.features=5", 2, "model.features: 4 does not match data.features, which is 5",
       NULL },
@@ -68,6 +75,8 @@ static const struct {
     /* memory */
     { NULL, "plan good.json --set memory.device=1KiB --set memory.host=1KiB", 3, "", NULL },
     { NULL, "train good.json --set memory.device=1KiB --set memory.host=1KiB", 3, "", NULL },
+    { NULL, "train good.json --ranks 2 --set memory.device=1KiB --set memory.host=1KiB", 3, "missing", NULL },
+    { NULL, "plan good.json --ranks 2 --set memory.device=1KiB --set memory.host=1KiB", 3, "missing", NULL },
     /* other input */
     { "{" GPT "\"nowhere.txt\"}, " REST "}", "train bad.json", 4, "nowhere.txt", NULL },
     { "{" GPT "\"empty.txt\"}, " REST "}", "train bad.json", 4, "empty.txt", NULL },
@@ -82,10 +91,21 @@ static const struct {
     { NULL, "inspect torn.safetensors", 4, "torn.safetensors", NULL },
     { NULL, "verify nowhere", 4, "nowhere", NULL },
     { NULL, "verify torn.safetensors", 4, "torn.safetensors", NULL },
+    { NULL, "export nowhere -o a.safetensors", 4, "nowhere", NULL },
+    { NULL, "plan good.json --machine nowhere.json", 4, "nowhere.json", NULL },
+    { NULL, "plan good.json --machine good.json", 4, "good.json", "\"sluice_machine\" is missing" },
+    { "{\"sluice_machine\": 1,\n\"gem_flops\": 1}", "plan good.json --machine bad.json", 4,
+      "bad.json:2: unknown key \"gem_flops\"", NULL },
+    { "{\"sluice_machine\": 1,\n\"gemm_flops\": 0}", "plan good.json --machine bad.json", 4,
+      "bad.json:2: gemm_flops must be a number above 0", NULL },
+    { "{\"sluice_machine\": 1, \"gemm_flops\": 1}", "plan good.json --machine bad.json", 4,
+      "\"vector_flops\" is missing", NULL },
+    { "{\"sluice_machine\": 2}", "plan good.json --machine bad.json", 4, "format 2, this program reads 1", NULL },
     /* output */
     { NULL, "train good.json --set save=nofolder/a.safetensors", 6, "nofolder", NULL },
     { NULL, "train good.json --set checkpoint.path=file/here", 6, "file", NULL },
     { NULL, "train good.json --json >/dev/full", 6, "standard output", NULL },
+    { NULL, "train good.json --ranks 2 --json >/dev/full", 6, "standard output", NULL },
     { NULL, "config >/dev/full", 6, "standard output", NULL },
 };
 

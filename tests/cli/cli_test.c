@@ -19,7 +19,7 @@ static const char *new_folder(void)
 
 TEST(help_lists_every_command_and_each_command_has_help)
 {
-    static const char *const commands[] = { "plan",    "train",  "eval",    "generate",
+    static const char *const commands[] = { "plan",    "train",  "eval",    "generate", "export",
                                             "inspect", "verify", "devices", "config" };
     const char *folder = new_folder();
     run_result all = run_sluice(folder, "--help");
@@ -127,7 +127,7 @@ static const struct {
       { "ranks", "stage", "parameters", "peak_bytes.device", "peak_bytes.host", "peak_bytes.disk", "overhead_bytes",
         "state_bytes.parameters", "state_bytes.gradients", "state_bytes.optimizer", "step_seconds",
         "moved_bytes.to_device", "moved_bytes.to_host", "moved_bytes.disk_read", "moved_bytes.disk_write",
-        "comm_bytes.gather", "comm_bytes.reduce" } },
+        "comm_bytes.gather", "comm_bytes.reduce", "comm_bytes.norm" } },
     { "resumed", { "step" } },
     { "step", { "step", "epoch", "loss", "lr", "grad_norm", "seconds", "samples", "tokens", "skipped", "loss_scale" } },
     { "eval", { "step", "loss", "accuracy" } },
@@ -136,7 +136,7 @@ static const struct {
     { "end",
       { "steps", "peak_bytes.device", "peak_bytes.host", "peak_bytes.disk", "moved_bytes.to_device",
         "moved_bytes.to_host", "moved_bytes.disk_read", "moved_bytes.disk_write", "comm_bytes.gather",
-        "comm_bytes.reduce", "speculated", "rolled_back", "weights_sha256", "state_sha256" } },
+        "comm_bytes.reduce", "comm_bytes.norm", "speculated", "rolled_back", "weights_sha256", "state_sha256" } },
 };
 
 static json_t *field_of(json_t *object, const char *dotted)

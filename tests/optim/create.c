@@ -2,6 +2,7 @@
  * nothing. */
 #include "core/alloc.h"
 #include "fixture.h"
+#include "ir/tile.h"
 
 static sl_optim_options options_of(sluice_optimizer_kind kind)
 {
@@ -148,6 +149,26 @@ static void expect_refusal(const sl_optim_options *options, const char *message)
     CHECK_CONTAINS(sluice_error(), message);
     CHECK(o == NULL);
     CHECK_EQ(g->node_count, nodes);
+    sluice_graph_destroy(g);
+}
+
+TEST(a_group_takes_the_tiles_of_a_parameter_it_matches)
+{
+    sluice_graph *g;
+    sl_optim *o;
+    sl_group_options groups[] = { { "no_decay", 1.0, -1.0 }, { "*.weight", 0.5, -1.0 } };
+    sl_optim_options options = options_of(SLUICE_ADAMW);
+    options.groups = groups;
+    options.group_count = 2;
+    REQUIRE_OK(sluice_graph_create(&g));
+    sluice_value x = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ 2, 4 });
+    sluice_set_loss(g, sluice_mean(g, sluice_linear(g, x, 6, "a")));
+    REQUIRE_OK(sl_graph_tile(g, 3 * 4 * sizeof(float)));
+    REQUIRE_OK(sl_graph_differentiate(g));
+    REQUIRE_OK(sl_optim_create(g, &options, &o));
+    CHECK_EQ(sl_optim_group_of(o, sl_graph_find_parameter(g, "a.weight.tile1")), 2);
+    CHECK_EQ(sl_optim_group_of(o, sl_graph_find_parameter(g, "a.bias.tile1")), 1);
+    sl_optim_destroy(o);
     sluice_graph_destroy(g);
 }
 

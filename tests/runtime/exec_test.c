@@ -87,7 +87,7 @@ TEST(a_written_parameter_reaches_the_master_and_the_working_copy)
     const sl_layer_place *place = &r.fx.plan->layers[q->layer];
     REQUIRE(place->working >= 0 && place->working != place->master);
     float value = 3.5f, master = 0, working = 0;
-    REQUIRE_OK(sl_exec_write_parameter(r.exec, 0, 1, 1, &value));
+    REQUIRE_OK(sl_exec_store(r.exec, 0, -1, 1, 1, &value));
     sl_piece piece = { place->master, (uint64_t)(q->offset + 1) * sizeof value, sizeof value };
     REQUIRE_OK(sl_exec_read(r.exec, sl_plan_span(r.fx.plan, piece), &master));
     piece.buffer = place->working;

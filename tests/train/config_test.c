@@ -39,7 +39,7 @@ static sluice_status resolve(const char *text, sl_settings *out)
     sluice_config_destroy(kept);
     kept = NULL;
     sluice_status st = load(text, &kept);
-    return st == SLUICE_OK ? sl_config_resolve(kept, NULL, out) : st;
+    return st == SLUICE_OK ? sl_config_resolve(kept, 1, NULL, out) : st;
 }
 
 typedef struct notes {
@@ -328,6 +328,97 @@ TEST(any_two_or_one_of_the_batch_numbers_give_the_third)
     }
 }
 
+/* Resolves for a number of ranks; see resolve. */
+static sluice_status resolve_for(int ranks, const char *text, sl_settings *out)
+{
+    static sluice_config *kept;
+    sluice_config_destroy(kept);
+    kept = NULL;
+    sluice_status st = load(text, &kept);
+    return st == SLUICE_OK ? sl_config_resolve(kept, ranks, NULL, out) : st;
+}
+
+TEST(the_batch_is_shared_out_over_the_ranks)
+{
+    static const struct {
+        const char *text;
+        int ranks;
+        int64_t total, micro, accumulation; /* total 0: refused */
+    } rows[] = {
+        { "\"train_batch_size\": 12", 4, 12, 3, 1 },
+        { "\"train_batch_size\": 12", 5, 0, 0, 0 },
+        { "\"train_micro_batch_size_per_gpu\": 3", 4, 12, 3, 1 },
+        { "\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 3", 4, 24, 3, 2 },
+        { "\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 3", 3, 0, 0, 0 },
+        { "\"train_batch_size\": 24, \"gradient_accumulation_steps\": 2", 3, 24, 4, 2 },
+        { "\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 2", 4, 24,
+          3, 2 },
+        { "\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 2", 0, 24,
+          3, 2 }, /* 0: as the file says */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024];
+        sl_settings s;
+        snprintf(text, sizeof text, "{" MODEL ", " LENGTH ", " SGD ", %s}", rows[i].text);
+        CHECK_EQ(resolve_for(rows[i].ranks, text, &s), rows[i].total > 0 ? SLUICE_OK : SLUICE_ERR_USAGE);
+        if (rows[i].total == 0) continue;
+        CHECK_EQ(s.train_batch_size, rows[i].total);
+        CHECK_EQ(s.micro_batch, rows[i].micro);
+        CHECK_EQ(s.accumulation, rows[i].accumulation);
+    }
+}
+
+TEST(a_batch_written_for_other_ranks_says_for_how_many)
+{
+    sl_settings s;
+    CHECK_EQ(resolve("{" MODEL ", " LENGTH ", " SGD ", \"train_batch_size\": 24, "
+                     "\"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 2}",
+                     &s),
+             SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "x 1 rank; it fits 4 ranks");
+}
+
+TEST(partition_settings_reach_the_plan)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve_for(2,
+                           "{" BASE ", \"zero_optimization\": {\"partition\": \"weighted\", \"partition_weights\": [1, "
+                           "2.5], \"partition_block\": 4096, \"reduce_bucket_size\": 5e8, "
+                           "\"allgather_bucket_size\": 1000}, \"memory\": {\"keep_gathered\": true}, "
+                           "\"checkpoint\": {\"background\": true}}",
+                           &s));
+    CHECK_EQ(s.zero.partition, 3);
+    CHECK_EQ(s.zero.weight_count, 2);
+    CHECK_NEAR(s.zero.weights[1], 2.5, 0);
+    CHECK_EQ(s.zero.partition_block, 4096);
+    CHECK_EQ(s.zero.bucket_bytes, 4000);
+    CHECK(s.memory.keep_gathered);
+    CHECK(s.checkpoint.background);
+    REQUIRE_OK(resolve("{" BASE ", \"checkpoint\": {\"background\": \"auto\"}}", &s));
+    CHECK_EQ(s.zero.bucket_bytes, 0);
+    CHECK_EQ(s.zero.weight_count, 0);
+    CHECK(!s.checkpoint.background);
+}
+
+TEST(partition_weights_need_the_rule_and_one_number_a_rank)
+{
+    sl_settings s;
+    CHECK_EQ(resolve_for(2, "{" BASE ", \"zero_optimization\": {\"partition_weights\": [1, 2]}}", &s), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "\"weighted\"");
+    CHECK_EQ(resolve_for(5,
+                         "{" BASE ", \"zero_optimization\": {\"partition\": \"weighted\", \"partition_weights\": [1, "
+                         "2]}}",
+                         &s),
+             SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "2 numbers, and there are 5 ranks");
+    CHECK_EQ(resolve_for(2,
+                         "{" BASE ", \"zero_optimization\": {\"partition\": \"weighted\", \"partition_weights\": [1, "
+                         "0]}}",
+                         &s),
+             SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "partition_weights: 0 is not allowed");
+}
+
 TEST(older_names_of_deepspeed_mean_the_same)
 {
     sl_settings s;
@@ -383,13 +474,13 @@ TEST(keys_without_effect_are_noted_with_their_line_and_reason)
 {
     sluice_config *c;
     notes n = { .count = 0 };
-    REQUIRE_OK(load("{" BASE ",\n\"zero_optimization\": {\n\"overlap_comm\": true,\n\"reduce_bucket_size\": 5e8},\n"
+    REQUIRE_OK(load("{" BASE ",\n\"zero_optimization\": {\n\"overlap_comm\": true,\n\"sub_group_size\": 5e8},\n"
                     "\"wandb\": {\"enabled\": false, \"name\": \"x\"}}",
                     &c));
     REQUIRE_OK(sluice_config_check(c, take_note, &n));
     CHECK_EQ(n.count, 3);
     CHECK_CONTAINS(n.text, "config.json:3: zero_optimization.overlap_comm has no effect: ");
-    CHECK_CONTAINS(n.text, "config.json:4: zero_optimization.reduce_bucket_size has no effect: ");
+    CHECK_CONTAINS(n.text, "config.json:4: zero_optimization.sub_group_size has no effect: ");
     CHECK_CONTAINS(n.text, "config.json:5: wandb.* has no effect: ");
     sluice_config_destroy(c);
 }
@@ -560,7 +651,7 @@ TEST(assignments_take_json_or_plain_words)
     REQUIRE_OK(sluice_config_set(c, "model.hidden=[7]"));
     REQUIRE_OK(sluice_config_set(c, "evaluate={\"every\": 5}"));
     REQUIRE_OK(sluice_config_set(c, "save=a=b"));
-    REQUIRE_OK(sl_config_resolve(c, NULL, &s));
+    REQUIRE_OK(sl_config_resolve(c, 1, NULL, &s));
     CHECK_EQ(s.optimizer.type, SLUICE_LION);
     CHECK_NEAR(s.optimizer.betas[0], 0.8, 0);
     CHECK_EQ(s.memory.device, 2 << 20);
@@ -601,7 +692,7 @@ TEST(epochs_can_replace_steps_by_assignment)
     REQUIRE_OK(load("{" BASE "}", &c));
     REQUIRE_OK(sluice_config_set(c, "steps=null"));
     REQUIRE_OK(sluice_config_set(c, "epochs=3"));
-    REQUIRE_OK(sl_config_resolve(c, NULL, &s));
+    REQUIRE_OK(sl_config_resolve(c, 1, NULL, &s));
     CHECK_EQ(s.steps, -1);
     CHECK_EQ(s.epochs, 3);
     sluice_config_destroy(c);

@@ -1,42 +1,30 @@
 /* cpu.c: the device that is this machine's CPU.
  *
- * Both tiers are anonymous mappings of exactly the planned size. Kernels run in the caller's thread on the pool,
+ * Both tiers are mappings of exactly the planned size (memory.h). Kernels run in the caller's thread on the pool,
  * whatever their stream: compute and the optimizer's update want the same cores, and a pool runs one thing at a time,
- * so a second thread would only make them take turns. Copies on the to-device and to-host streams run beside the
- * caller, one thread each; copies on other streams run at once. Events order all of them. */
+ * so a second thread would only make them take turns. Copies and host work on the to-device, to-host and communication
+ * streams run beside the caller, one thread each; on other streams they run at once. Events order all of them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/memory.h"
 #include "backend/cpu/stream.h"
 #include "backend/ledger.h"
 #include "core/alloc.h"
-#include "core/bytes.h"
-
-#define HUGE_PAGE ((size_t)2 << 20)
-#define POISON    0xFF /* four of them are a NaN */
-#define CANARY    0xA5
-
-/* Under guard: [no access][front, canary][arena, poison][back, canary][no access]; front and back are less than a page
- * and less than SL_ALIGNMENT. Otherwise the arena begins the mapping. */
-typedef struct arena {
-    uint8_t *mapping; /* NULL: none */
-    size_t mapping_bytes;
-    uint8_t *base; /* SL_ALIGNMENT-aligned */
-    size_t bytes, front_bytes, back_bytes;
-} arena;
 
 struct sl_device {
     sl_ledger ledger;
     bool guard;
     const sl_kernel *kernels;
     sl_pool *pool;
-    arena arenas[SL_TIER_COUNT];
+    sl_memory arenas[SL_TIER_COUNT];
+    int arena_files[SL_TIER_COUNT]; /* borrowed; > 0: backs the arena */
     sl_events events;
-    sl_queue to_device, to_host;
+    sl_failure failure; /* of submitted work */
+    sl_queue to_device, to_host, comm;
+    bool has_comm; /* its thread runs */
 };
 
 /* ---- opening and closing ---- */
@@ -64,15 +52,19 @@ static sluice_status cpu_open(const sl_device_options *options, sl_device **out)
     if (d == NULL) return SLUICE_ERR_NO_MEMORY;
     sl_ledger_init(&d->ledger);
     d->guard = options->guard;
+    memcpy(d->arena_files, options->arena_files, sizeof d->arena_files);
     if ((st = kernels_of(options->isa, &d->kernels)) != SLUICE_OK) goto free_device;
     if ((st = sl_pool_create(options->threads, &d->pool)) != SLUICE_OK) goto free_device;
     if ((st = sl_events_open(&d->events)) != SLUICE_OK) goto destroy_pool;
-    if ((st = sl_queue_open(&d->to_device, &d->events)) != SLUICE_OK) goto close_events;
-    if ((st = sl_queue_open(&d->to_host, &d->events)) != SLUICE_OK) goto close_to_device;
+    if ((st = sl_failure_open(&d->failure)) != SLUICE_OK) goto close_events;
+    if ((st = sl_queue_open(&d->to_device, &d->events, &d->failure)) != SLUICE_OK) goto close_failure;
+    if ((st = sl_queue_open(&d->to_host, &d->events, &d->failure)) != SLUICE_OK) goto close_to_device;
     *out = d;
     return SLUICE_OK;
 close_to_device:
     sl_queue_close(&d->to_device);
+close_failure:
+    sl_failure_close(&d->failure);
 close_events:
     sl_events_close(&d->events);
 destroy_pool:
@@ -85,11 +77,12 @@ free_device:
 static void cpu_close(sl_device *d)
 {
     if (d == NULL) return;
+    if (d->has_comm) sl_queue_close(&d->comm);
     sl_queue_close(&d->to_device);
     sl_queue_close(&d->to_host);
+    sl_failure_close(&d->failure);
     sl_events_close(&d->events);
-    for (int t = 0; t < SL_TIER_COUNT; t++)
-        if (d->arenas[t].mapping != NULL) munmap(d->arenas[t].mapping, d->arenas[t].mapping_bytes);
+    for (int t = 0; t < SL_TIER_COUNT; t++) sl_memory_unmap(&d->arenas[t]);
     sl_pool_destroy(d->pool);
     sl_free(d);
 }
@@ -101,58 +94,13 @@ static bool cpu_supports(sl_op op)
 
 /* ---- arenas ---- */
 
-/* NULL with errno on failure. */
-static uint8_t *map(size_t bytes)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
-/* Large arenas start on a huge page and ask for more of them: packing walks memory with long strides. */
-static uint8_t *map_large(size_t bytes)
-{
-    uint8_t *p = map(bytes + HUGE_PAGE);
-    if (p == NULL) return NULL;
-    uint8_t *start = (uint8_t *)sl_align_up((uintptr_t)p, HUGE_PAGE), *end = start + bytes;
-    if (start > p) munmap(p, (size_t)(start - p));
-    if (p + bytes + HUGE_PAGE > end) munmap(end, (size_t)(p + bytes + HUGE_PAGE - end));
-    madvise(start, bytes, MADV_HUGEPAGE); /* a wish: refusal costs speed alone */
-    return start;
-}
-
-static bool map_guarded(arena *a, size_t page)
-{
-    size_t inner = sl_align_up(a->bytes, page);
-    a->mapping_bytes = inner + 2 * page;
-    a->mapping = map(a->mapping_bytes);
-    if (a->mapping == NULL) return false;
-    uint8_t *end = a->mapping + page + inner;
-    a->base = end - sl_align_up(a->bytes, SL_ALIGNMENT);
-    a->front_bytes = (size_t)(a->base - (a->mapping + page));
-    a->back_bytes = (size_t)(end - (a->base + a->bytes));
-    memset(a->base, POISON, a->bytes);
-    memset(a->base - a->front_bytes, CANARY, a->front_bytes);
-    memset(a->base + a->bytes, CANARY, a->back_bytes);
-    return mprotect(a->mapping, page, PROT_NONE) == 0 && mprotect(end, page, PROT_NONE) == 0;
-}
-
-static bool map_arena(arena *a, bool guard)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (guard) return map_guarded(a, page);
-    a->mapping_bytes = sl_align_up(a->bytes, page);
-    a->mapping = a->mapping_bytes >= 4 * HUGE_PAGE ? map_large(a->mapping_bytes) : map(a->mapping_bytes);
-    a->base = a->mapping;
-    return a->mapping != NULL;
-}
-
 static sluice_status cpu_reserve(sl_device *d, sl_tier tier, uint64_t bytes)
 {
     SL_TRY(sl_ledger_reserve(&d->ledger, tier, bytes));
     if (bytes == 0) return SLUICE_OK;
     errno = ENOMEM;
-    d->arenas[tier].bytes = (size_t)bytes;
-    if (bytes <= SIZE_MAX / 2 && map_arena(&d->arenas[tier], d->guard)) return SLUICE_OK;
+    if (bytes <= SIZE_MAX / 2 && sl_memory_map(&d->arenas[tier], (size_t)bytes, d->guard, d->arena_files[tier]))
+        return SLUICE_OK;
     d->ledger.reserved[tier] = 0; /* no span may point there */
     return sl_fail(SLUICE_ERR_NO_MEMORY, "the %s arena needs %" PRIu64 " bytes: %s", sl_tier_name(tier), bytes,
                    strerror(errno));
@@ -164,32 +112,31 @@ static void *address(const sl_device *d, sl_span s)
     return s.bytes > 0 ? d->arenas[s.tier].base + s.offset : NULL;
 }
 
-static bool canaries_alive(const uint8_t *p, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (p[i] != CANARY) return false;
-    return true;
-}
-
 static sluice_status check_canaries(const sl_device *d)
 {
     for (int t = 0; t < SL_TIER_COUNT; t++) {
-        const arena *a = &d->arenas[t];
-        if (a->mapping == NULL) continue;
-        if (!canaries_alive(a->base - a->front_bytes, a->front_bytes) ||
-            !canaries_alive(a->base + a->bytes, a->back_bytes))
+        if (!sl_memory_is_intact(&d->arenas[t]))
             return sl_fail(SLUICE_ERR_FAILED, "something was written outside the %s arena of %zu bytes",
-                           sl_tier_name((sl_tier)t), a->bytes);
+                           sl_tier_name((sl_tier)t), d->arenas[t].bytes);
     }
     return SLUICE_OK;
 }
 
 /* ---- work ---- */
 
-/* NULL: what is submitted to this stream runs in the caller's thread. */
-static sl_queue *queue_of(sl_device *d, sl_stream stream)
+/* *out NULL: what is queued on this stream runs in the caller's thread. Most jobs have one rank and no use for the
+ * communication stream, so its thread starts when the stream is first used. */
+static sluice_status queue_of(sl_device *d, sl_stream stream, sl_queue **out)
 {
-    return stream == SL_STREAM_TO_DEVICE ? &d->to_device : stream == SL_STREAM_TO_HOST ? &d->to_host : NULL;
+    *out = stream == SL_STREAM_TO_DEVICE ? &d->to_device
+           : stream == SL_STREAM_TO_HOST ? &d->to_host
+           : stream == SL_STREAM_COMM    ? &d->comm
+                                         : NULL;
+    if (stream == SL_STREAM_COMM && !d->has_comm) {
+        SL_TRY(sl_queue_open(&d->comm, &d->events, &d->failure));
+        d->has_comm = true;
+    }
+    return SLUICE_OK;
 }
 
 /* The norm's leaves are doubles; all else is four bytes wide. Update ops have no values, their spans say how long they
@@ -213,10 +160,12 @@ static sluice_status cpu_run(sl_device *d, sl_stream stream, const sl_call *c)
     if (d->kernels[c->op] == NULL)
         return sl_fail(SLUICE_ERR_FAILED, "%s %s: no kernel on the CPU backend", sl_ops[c->op].name,
                        c->name ? c->name : "");
-    sl_queue *q = queue_of(d, stream);
+    sl_queue *q;
+    SL_TRY(queue_of(d, stream, &q));
     if (q != NULL) sl_queue_drain(q);
     sl_kernel_args a = { .attrs = c->attrs, .input_count = c->input_count, .output_count = c->output_count };
     a.context = c->context;
+    a.first = c->first;
     a.pool = d->pool;
     for (int i = 0; i < c->input_count; i++) a.in[i] = tensor_of(d, c, false, c->inputs[i], c->input_shapes[i]);
     for (int i = 0; i < c->output_count; i++) a.out[i] = tensor_of(d, c, true, c->outputs[i], c->output_shapes[i]);
@@ -228,7 +177,8 @@ static sluice_status cpu_copy(sl_device *d, sl_stream stream, sl_span dst, sl_sp
 {
     SL_TRY(sl_ledger_copy(&d->ledger, stream, dst, src));
     if (src.bytes == 0) return SLUICE_OK;
-    sl_queue *q = queue_of(d, stream);
+    sl_queue *q;
+    SL_TRY(queue_of(d, stream, &q));
     if (q == NULL)
         memcpy(address(d, dst), address(d, src), (size_t)src.bytes);
     else
@@ -242,6 +192,7 @@ static void drain(sl_device *d)
 {
     sl_queue_drain(&d->to_device);
     sl_queue_drain(&d->to_host);
+    if (d->has_comm) sl_queue_drain(&d->comm);
 }
 
 static sluice_status cpu_upload(sl_device *d, sl_span dst, const void *src)
@@ -272,11 +223,12 @@ static sluice_status cpu_reserve_events(sl_device *d, int event_count)
 static sluice_status cpu_record(sl_device *d, sl_stream stream, int event)
 {
     SL_TRY(sl_ledger_event(&d->ledger, stream, event));
+    sl_queue *q;
+    SL_TRY(queue_of(d, stream, &q));
     sl_event *e = &d->events.list[event];
     if (e->stream != (int)stream) sl_event_wait(&d->events, event, e->issued);
     e->stream = (int)stream;
     e->issued++;
-    sl_queue *q = queue_of(d, stream);
     if (q == NULL)
         sl_event_fire(&d->events, event, e->issued);
     else
@@ -289,7 +241,8 @@ static sluice_status cpu_wait(sl_device *d, sl_stream stream, int event)
 {
     SL_TRY(sl_ledger_event(&d->ledger, stream, event));
     uint64_t number = d->events.list[event].issued;
-    sl_queue *q = queue_of(d, stream);
+    sl_queue *q;
+    SL_TRY(queue_of(d, stream, &q));
     if (q == NULL)
         sl_event_wait(&d->events, event, number);
     else
@@ -297,15 +250,45 @@ static sluice_status cpu_wait(sl_device *d, sl_stream stream, int event)
     return SLUICE_OK;
 }
 
+/* ---- host work ---- */
+
+static sluice_status cpu_submit(sl_device *d, sl_stream stream, sluice_status (*work)(void *user), void *user)
+{
+    SL_TRY(sl_ledger_stream(stream));
+    sl_queue *q;
+    SL_TRY(queue_of(d, stream, &q));
+    if (q == NULL)
+        sl_failure_run(&d->failure, work, user);
+    else
+        sl_queue_submit(q, &(sl_work){ .kind = SL_WORK_HOST, .call = work, .user = user });
+    return SLUICE_OK;
+}
+
+static sluice_status cpu_resolve(sl_device *d, const char *what, sl_span span, void **out)
+{
+    SL_TRY(sl_ledger_transfer(&d->ledger, what, span));
+    *out = address(d, span);
+    return SLUICE_OK;
+}
+
+static bool cpu_window(const sl_device *d, sl_tier tier, sl_window *out)
+{
+    const sl_memory *m = (unsigned)tier < SL_TIER_COUNT ? &d->arenas[tier] : NULL;
+    if (m == NULL || m->mapping == NULL || !m->shared) return false;
+    *out = (sl_window){ (uint64_t)(m->base - m->mapping), m->bytes };
+    return true;
+}
+
 static sluice_status cpu_synchronize(sl_device *d)
 {
     drain(d);
+    SL_TRY(sl_failure_take(&d->failure));
     return check_canaries(d);
 }
 
 static void cpu_stats(const sl_device *d, sl_device_stats *out)
 {
-    *out = d->ledger.stats;
+    sl_ledger_stats(&d->ledger, out);
 }
 
 const sl_backend sl_cpu_backend = {
@@ -321,6 +304,9 @@ const sl_backend sl_cpu_backend = {
     .reserve_events = cpu_reserve_events,
     .record = cpu_record,
     .wait = cpu_wait,
+    .submit = cpu_submit,
+    .resolve = cpu_resolve,
+    .window = cpu_window,
     .synchronize = cpu_synchronize,
     .stats = cpu_stats,
 };

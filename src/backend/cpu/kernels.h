@@ -18,6 +18,7 @@ typedef struct sl_kernel_args {
     sl_tensor in[SL_MAX_INPUTS];
     sl_tensor out[SL_MAX_OUTPUTS];
     const sl_run_context *context;
+    int64_t first; /* update: element of the layer's flat buffer that the operands begin with; 0 for other ops */
     sl_pool *pool; /* cut work by shape, never by thread count */
 } sl_kernel_args;
 

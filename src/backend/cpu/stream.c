@@ -61,6 +61,7 @@ void sl_event_wait(sl_events *e, int event, uint64_t number)
 static void perform(sl_queue *q, const sl_work *w)
 {
     if (w->kind == SL_WORK_COPY) memcpy(w->dst, w->src, w->bytes);
+    if (w->kind == SL_WORK_HOST) sl_failure_run(q->failure, w->call, w->user);
     if (w->kind == SL_WORK_FIRE) sl_event_fire(q->events, w->event, w->number);
     if (w->kind == SL_WORK_WAIT) sl_event_wait(q->events, w->event, w->number);
 }
@@ -95,10 +96,11 @@ static int start_thread(sl_queue *q)
     return failed;
 }
 
-sluice_status sl_queue_open(sl_queue *q, sl_events *events)
+sluice_status sl_queue_open(sl_queue *q, sl_events *events, sl_failure *failure)
 {
     int failed;
     q->events = events;
+    q->failure = failure;
     q->submitted = q->finished = 0;
     if ((failed = pthread_mutex_init(&q->lock, NULL)) != 0) goto report;
     if ((failed = pthread_cond_init(&q->filled, NULL)) != 0) goto destroy_lock;
@@ -112,7 +114,7 @@ destroy_filled:
 destroy_lock:
     pthread_mutex_destroy(&q->lock);
 report:
-    return sl_fail(SLUICE_ERR_NO_MEMORY, "copy stream: %s", strerror(failed));
+    return sl_fail(SLUICE_ERR_NO_MEMORY, "a stream's thread: %s", strerror(failed));
 }
 
 void sl_queue_close(sl_queue *q)

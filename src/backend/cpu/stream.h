@@ -1,4 +1,4 @@
-/* stream.h: events, and the two streams of the CPU backend that run beside the caller.
+/* stream.h: events, and the streams of the CPU backend that run beside the caller.
  *
  * A queue is a ring of fixed size and one thread that empties it in order. Work is submitted in an order that is itself
  * a legal order of execution, and a wait refers to a recording submitted before it, so a full ring delays the submitter
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sluice.h"
+#include "backend/failure.h"
 
 /* Recordings of an event are numbered. `issued` belongs to the submitting thread; `fired` is the newest one that came
  * true. */
@@ -36,13 +36,15 @@ void sl_event_fire(sl_events *e, int event, uint64_t number);
 /* Blocks until recording `number` of `event` has come true. Number 0 always has. */
 void sl_event_wait(sl_events *e, int event, uint64_t number);
 
-typedef enum { SL_WORK_COPY, SL_WORK_FIRE, SL_WORK_WAIT, SL_WORK_STOP } sl_work_kind;
+typedef enum { SL_WORK_COPY, SL_WORK_HOST, SL_WORK_FIRE, SL_WORK_WAIT, SL_WORK_STOP } sl_work_kind;
 
 typedef struct sl_work {
     sl_work_kind kind;
     void *dst; /* COPY */
     const void *src;
     size_t bytes;
+    sluice_status (*call)(void *user); /* HOST: skipped once such work has failed; all else always happens */
+    void *user;
     int event; /* FIRE and WAIT */
     uint64_t number;
 } sl_work;
@@ -50,7 +52,8 @@ typedef struct sl_work {
 #define SL_QUEUE_LENGTH 256
 
 typedef struct sl_queue {
-    sl_events *events; /* borrowed */
+    sl_events *events;   /* borrowed */
+    sl_failure *failure; /* borrowed */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t filled, emptied;
@@ -58,7 +61,7 @@ typedef struct sl_queue {
     uint64_t submitted, finished; /* both only grow; under lock */
 } sl_queue;
 
-sluice_status sl_queue_open(sl_queue *q, sl_events *events);
+sluice_status sl_queue_open(sl_queue *q, sl_events *events, sl_failure *failure);
 /* Finishes what is queued, then ends the thread. */
 void sl_queue_close(sl_queue *q);
 /* Waits while the ring is full. */

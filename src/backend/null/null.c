@@ -3,11 +3,13 @@
  * give zeros. */
 #include <string.h>
 
+#include "backend/failure.h"
 #include "backend/ledger.h"
 #include "core/alloc.h"
 
 struct sl_device {
     sl_ledger ledger;
+    sl_failure failure; /* of submitted work */
 };
 
 static sluice_status null_open(const sl_device_options *options, sl_device **out)
@@ -16,12 +18,19 @@ static sluice_status null_open(const sl_device_options *options, sl_device **out
     sl_device *d = sl_alloc(sizeof *d, "null device");
     if (d == NULL) return SLUICE_ERR_NO_MEMORY;
     sl_ledger_init(&d->ledger);
+    sluice_status st = sl_failure_open(&d->failure);
+    if (st != SLUICE_OK) {
+        sl_free(d);
+        return st;
+    }
     *out = d;
     return SLUICE_OK;
 }
 
 static void null_close(sl_device *d)
 {
+    if (d == NULL) return;
+    sl_failure_close(&d->failure);
     sl_free(d);
 }
 
@@ -69,15 +78,35 @@ static sluice_status null_event(sl_device *d, sl_stream stream, int event)
     return sl_ledger_event(&d->ledger, stream, event);
 }
 
+static sluice_status null_submit(sl_device *d, sl_stream stream, sluice_status (*work)(void *user), void *user)
+{
+    SL_TRY(sl_ledger_stream(stream));
+    sl_failure_run(&d->failure, work, user);
+    return SLUICE_OK;
+}
+
+/* There is no memory, so there is no address. */
+static sluice_status null_resolve(sl_device *d, const char *what, sl_span span, void **out)
+{
+    SL_TRY(sl_ledger_transfer(&d->ledger, what, span));
+    *out = NULL;
+    return SLUICE_OK;
+}
+
+static bool null_window(const sl_device *d, sl_tier tier, sl_window *out)
+{
+    (void)d, (void)tier, (void)out;
+    return false;
+}
+
 static sluice_status null_synchronize(sl_device *d)
 {
-    (void)d;
-    return SLUICE_OK;
+    return sl_failure_take(&d->failure);
 }
 
 static void null_stats(const sl_device *d, sl_device_stats *out)
 {
-    *out = d->ledger.stats;
+    sl_ledger_stats(&d->ledger, out);
 }
 
 const sl_backend sl_null_backend = {
@@ -93,6 +122,9 @@ const sl_backend sl_null_backend = {
     .reserve_events = null_reserve_events,
     .record = null_event,
     .wait = null_event,
+    .submit = null_submit,
+    .resolve = null_resolve,
+    .window = null_window,
     .synchronize = null_synchronize,
     .stats = null_stats,
 };

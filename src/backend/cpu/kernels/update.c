@@ -10,8 +10,10 @@
  * LAMB and LARS are cut at multiples of 1,024 elements of the layer's flat buffer (leaf_norm.h), so shards can
  * reproduce them.
  *
- * Operands: in[0] gradient, in[1] sl_norm_result, out[0] weights, out[1 ..] state slots. The rule's segments are in
- * order of offset and do not overlap; neighbours of one group are swept as one run. */
+ * Operands: in[0] gradient, in[1] sl_norm_result, out[0] weights, out[1 ..] state slots. They are a run of the layer's
+ * flat buffer that begins at element `first`, a multiple of the cut; the whole layer has first = 0. The rule's segments
+ * are in order of offset, in elements of the layer, and do not overlap; neighbours of one group are swept together.
+ * Element numbers below are the layer's; only the functions that touch memory take them relative to the run. */
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/leaf_norm.h"
 
@@ -199,8 +201,8 @@ ALWAYS_INLINE void sweep_part(const buffers *b, int64_t i, int64_t n, const coef
     for (int s = 0; s < slots; s++) v16_store_part(b->slot[s] + i, e.s[s], n);
 }
 
-/* Elements [first, first + count). The body starts at a multiple of sixteen, so that its loads and stores are whole
- * cache lines. */
+/* Elements [first, first + count) of the run. The body starts at a multiple of sixteen, so that its loads and stores
+ * are whole cache lines. */
 ALWAYS_INLINE void sweep(const buffers *buf, int64_t first, int64_t count, const coefficients *coeff, int slots,
                          cell_fn rule)
 {
@@ -281,6 +283,7 @@ typedef struct update_job {
     const sl_group_scalars *groups;
     sweep_fn sweep;
     float factor;
+    int64_t begin, end; /* the run: elements of the layer */
 } update_job;
 
 /* First segment that ends behind `element`; segment_count when there is none. */
@@ -297,14 +300,15 @@ static int segment_behind(const sl_update_rule *r, int64_t element)
     return low;
 }
 
-/* Elements [low, high) of the layer, run by run of neighbouring segments of one group. */
+/* Elements [low, high) of the layer, neighbouring segments of one group at a time. */
 static void update_task(void *context, int64_t task, void *scratch)
 {
     const update_job *job = context;
     const sl_update_segment *segments = job->rule->segments;
     int count = job->rule->segment_count;
-    int64_t low = task * TASK_ELEMENTS, high = low + TASK_ELEMENTS;
+    int64_t low = job->begin + task * TASK_ELEMENTS, high = low + TASK_ELEMENTS;
     (void)scratch;
+    if (high > job->end) high = job->end;
     int s = segment_behind(job->rule, low);
     while (s < count && segments[s].offset < high) {
         int group = segments[s].group;
@@ -316,7 +320,7 @@ static void update_task(void *context, int64_t task, void *scratch)
         bool adam = job->rule->kind == SL_UPDATE_ADAM;
         coefficients c;
         coefficients_fill(&c, scalars, job->factor, adam ? scalars->step_size : scalars->lr);
-        job->sweep(&job->b, first, (end < high ? end : high) - first, &c);
+        job->sweep(&job->b, first - job->begin, (end < high ? end : high) - first, &c);
     }
 }
 
@@ -332,7 +336,7 @@ typedef struct piece {
     float rate;              /* set between the passes */
 } piece;
 
-/* Measures elements [first, first + n) of one leaf and writes both sums of squares. */
+/* Measures elements [first, first + n) of the run, part of one leaf, and writes both sums of squares. */
 typedef void (*measure_fn)(const buffers *b, int64_t first, int64_t n, const coefficients *c, double sums[2]);
 
 /* LAMB's first pass renews the moments. */
@@ -438,7 +442,7 @@ static void measure_task(void *context, int64_t task, void *scratch)
         int64_t leaf = i / SL_CUT_ELEMENTS, stop = (leaf + 1) * SL_CUT_ELEMENTS;
         double sums[2];
         if (stop > end) stop = end;
-        two_pass[job->rule->kind].measure(&job->b, i, stop - i, &c, sums);
+        two_pass[job->rule->kind].measure(&job->b, i - job->begin, stop - i, &c, sums);
         sl_leaf_tree_add(&weight, leaf, sums[0]);
         sl_leaf_tree_add(&other, leaf, sums[1]);
         i = stop;
@@ -455,7 +459,7 @@ static void apply_task(void *context, int64_t task, void *scratch)
     coefficients c;
     (void)scratch;
     coefficients_fill(&c, &job->groups[job->rule->segments[p->segment].group], job->factor, p->rate);
-    job->sweep(&job->b, p->first, p->count, &c);
+    job->sweep(&job->b, p->first - job->begin, p->count, &c);
 }
 
 /* Pieces of segment `s` from element *from on (absolute), at most `room`; *from moves behind the last one. */
@@ -525,13 +529,13 @@ static void round_set_rates(two_pass_round *round)
     }
 }
 
-/* As many whole segments as fit in one round, both passes. Returns the segment behind them; `segment` itself when not
- * even that fits. */
-static int update_small_segments(const update_job *job, int segment, sl_pool *pool)
+/* As many whole segments before `stop` as fit in one round, both passes. Returns the segment behind them; `segment`
+ * itself when not even that fits. */
+static int update_small_segments(const update_job *job, int segment, int stop, sl_pool *pool)
 {
     piece pieces[ROUND_PIECES];
     two_pass_round round = { job, pieces, 0 };
-    for (; segment < job->rule->segment_count; segment++) {
+    for (; segment < stop; segment++) {
         int64_t from = job->rule->segments[segment].offset, end = from + job->rule->segments[segment].count;
         int made = cut_segment(job->rule, segment, &from, pieces + round.count, ROUND_PIECES - round.count);
         if (from < end) break;
@@ -544,11 +548,13 @@ static int update_small_segments(const update_job *job, int segment, sl_pool *po
     return segment;
 }
 
+/* The run holds its segments whole: the device has checked it. */
 static void update_in_two_passes(const update_job *job, sl_pool *pool)
 {
-    int segment = 0;
-    while (segment < job->rule->segment_count) {
-        int next = update_small_segments(job, segment, pool);
+    int segment = segment_behind(job->rule, job->begin), stop = segment_behind(job->rule, job->end - 1);
+    if (stop < job->rule->segment_count && job->rule->segments[stop].offset < job->end) stop++;
+    while (segment < stop) {
+        int next = update_small_segments(job, segment, stop, pool);
         if (next == segment) update_large_segment(job, next++, pool);
         segment = next;
     }
@@ -558,8 +564,10 @@ void K(update)(const sl_kernel_args *a)
 {
     const sl_norm_result *norm = a->in[1].data;
     const sl_update_rule *rule = a->attrs->update;
-    if (!norm->finite || rule->segment_count == 0) return;
+    if (!norm->finite || a->out[0].elements == 0) return;
     update_job job = { .rule = rule, .groups = a->context->groups, .factor = norm->factor };
+    job.begin = a->first;
+    job.end = a->first + a->out[0].elements;
     job.b.g = a->in[0].data;
     job.b.w = a->out[0].data;
     for (int s = 0; s < rule->slots; s++) job.b.slot[s] = a->out[1 + s].data;
@@ -568,6 +576,5 @@ void K(update)(const sl_kernel_args *a)
         update_in_two_passes(&job, a->pool);
         return;
     }
-    const sl_update_segment *last = &rule->segments[rule->segment_count - 1];
-    sl_pool_run(a->pool, update_task, &job, sl_ceil_div(last->offset + last->count, TASK_ELEMENTS));
+    sl_pool_run(a->pool, update_task, &job, sl_ceil_div(a->out[0].elements, TASK_ELEMENTS));
 }

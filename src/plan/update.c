@@ -1,0 +1,139 @@
+/* update.c: the end of a training step: the gradient's norm over all ranks, the update of what this rank owns, and the
+ * new parameters' way to where the next step reads them. */
+#include "core/bytes.h"
+#include "plan/schedule.h"
+
+typedef struct norm_buffers {
+    int leaves[2], result[2]; /* by tier: device, host; -1 where unused */
+    sl_tier finish;           /* where the norm is put together */
+} norm_buffers;
+
+/* ---- norm ---- */
+
+/* Leaves of elements `range` of a layer. */
+static sl_piece leaf_piece(const sl_scheduler *s, int layer, sl_range range, int buffer)
+{
+    int64_t first = s->p->layers[layer].leaf_first + range.first / SL_CUT_ELEMENTS;
+    int64_t count = sl_ceil_div(range.count, SL_CUT_ELEMENTS);
+    return (sl_piece){ buffer, (uint64_t)first * sizeof(double), (uint64_t)count * sizeof(double) };
+}
+
+static sluice_status norm_layer(sl_scheduler *s, int node, const norm_buffers *norm)
+{
+    int layer = s->g->nodes[node].layer;
+    const sl_layer_place *place = &s->p->layers[layer];
+    for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
+        sl_range range = sl_updated_range(s, layer, i);
+        sl_piece in = sl_range_piece(s, place->gradient, range);
+        sl_piece out = leaf_piece(s, layer, range, norm->leaves[place->state]);
+        SL_TRY(sl_emit_update(s, SL_OP_NORM_LEAVES, node, layer, place->state, range.first, &in, 1, &out, 1));
+        if (place->state != norm->finish)
+            SL_TRY(sl_emit_copy_piece(s, out, leaf_piece(s, layer, range, norm->leaves[norm->finish]), layer));
+    }
+    return SLUICE_OK;
+}
+
+/* Every rank needs every leaf: the tree over them is the same everywhere, and so is the norm. */
+static sluice_status gather_leaves(sl_scheduler *s, const norm_buffers *norm)
+{
+    sl_piece in_place = { -1, 0, 0 };
+    for (int i = 0; sl_cuts_state(s->p) && i < s->g->layer_count; i++) {
+        if (!sl_is_trained(s, i) || !sl_has_parameters(s, i)) continue;
+        sl_range all = { 0, s->g->layers[i].element_count };
+        SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER_NORM, i, in_place,
+                             leaf_piece(s, i, all, norm->leaves[norm->finish])));
+        s->gathers.bytes = 0; /* leaves are few: only the number of parts ends a bucket */
+    }
+    return sl_bucket_flush(s, &s->gathers);
+}
+
+static sluice_status norm_finish(sl_scheduler *s, int node, const norm_buffers *norm)
+{
+    sl_piece in = sl_whole(s->p, norm->leaves[norm->finish]), out = sl_whole(s->p, norm->result[norm->finish]);
+    SL_TRY(gather_leaves(s, norm));
+    SL_TRY(sl_emit_update(s, SL_OP_NORM_FINISH, node, -1, norm->finish, 0, &in, 1, &out, 1));
+    if (norm->finish == SL_TIER_HOST && norm->result[SL_TIER_DEVICE] >= 0)
+        return sl_emit_copy(s, norm->result[SL_TIER_HOST], norm->result[SL_TIER_DEVICE], -1);
+    return SLUICE_OK;
+}
+
+/* ---- update ---- */
+
+/* Parameters that live on the host but are updated on the device pass through a staged copy. */
+static sluice_status update_range(sl_scheduler *s, int node, sl_range range, const norm_buffers *norm)
+{
+    int layer = s->g->nodes[node].layer;
+    const sl_layer_place *place = &s->p->layers[layer];
+    sl_piece master = sl_range_piece(s, place->master, range), target = master;
+    bool staged = place->state == SL_TIER_DEVICE && s->p->buffers[place->master].tier == SL_TIER_HOST;
+    if (staged) {
+        int b = sl_emit_buffer(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, master.bytes, layer, false);
+        if (b < 0) return SLUICE_ERR_NO_MEMORY;
+        s->p->buffers[b].staged = true;
+        target = sl_whole(s->p, b);
+        SL_TRY(sl_emit_copy_piece(s, master, target, layer));
+    }
+    sl_piece in[2] = { sl_range_piece(s, place->gradient, range), sl_whole(s->p, norm->result[place->state]) };
+    sl_piece out[1 + SL_MAX_STATE_SLOTS] = { target };
+    int slots = s->p->options.state_slots;
+    for (int k = 0; k < slots; k++) out[1 + k] = sl_range_piece(s, place->slots[k], range);
+    SL_TRY(sl_emit_update(s, SL_OP_UPDATE, node, layer, place->state, range.first, in, 2, out, 1 + slots));
+    return staged ? sl_emit_copy_piece(s, target, master, layer) : SLUICE_OK;
+}
+
+/* Stages 1 and 2 keep the whole parameters everywhere: each owner's part goes to all. */
+static sluice_status publish(sl_scheduler *s, int layer)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    bool gathers = sl_cuts_state(s->p) && !sl_cuts_parameters(s->p);
+    if (!gathers) return place->master != place->home ? sl_emit_copy(s, place->master, place->home, layer) : SLUICE_OK;
+    for (int64_t i = 0; place->master != place->home && i < sl_updated_ranges(s, layer); i++) {
+        sl_range range = sl_updated_range(s, layer, i);
+        SL_TRY(sl_emit_copy_piece(s, sl_range_piece(s, place->master, range), sl_range_piece(s, place->home, range),
+                                  layer));
+    }
+    SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, (sl_piece){ -1, 0, 0 }, sl_whole(s->p, place->home)));
+    return sl_bucket_is_full(s, &s->gathers) ? sl_bucket_flush(s, &s->gathers) : SLUICE_OK;
+}
+
+static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers *norm)
+{
+    int layer = s->g->nodes[node].layer;
+    for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++)
+        SL_TRY(update_range(s, node, sl_updated_range(s, layer, i), norm));
+    return publish(s, layer);
+}
+
+/* ---- the segment ---- */
+
+static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
+{
+    bool on[2] = { false, false };
+    for (int i = 0; i < s->g->layer_count; i++)
+        if (sl_is_trained(s, i)) on[s->p->layers[i].state] = true;
+    norm->finish = on[SL_TIER_HOST] ? SL_TIER_HOST : SL_TIER_DEVICE;
+    for (int t = 0; t < 2; t++) {
+        norm->leaves[t] = norm->result[t] = -1;
+        if (!on[t]) continue;
+        norm->leaves[t] =
+            sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, (uint64_t)s->p->leaf_count * sizeof(double), -1, false);
+        norm->result[t] = sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, sizeof(sl_norm_result), -1, false);
+        if (norm->leaves[t] < 0 || norm->result[t] < 0) return SLUICE_ERR_NO_MEMORY;
+    }
+    s->p->norm_buffer = norm->result[norm->finish];
+    s->p->leaves_buffer = norm->leaves[norm->finish];
+    return SLUICE_OK;
+}
+
+sluice_status sl_schedule_update(sl_scheduler *s)
+{
+    norm_buffers norm;
+    SL_TRY(make_norm_buffers(s, &norm));
+    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
+        sl_op op = s->g->nodes[n].op;
+        if (op == SL_OP_NORM_LEAVES) SL_TRY(norm_layer(s, n, &norm));
+        if (op == SL_OP_NORM_FINISH) SL_TRY(norm_finish(s, n, &norm));
+        if (op == SL_OP_UPDATE) SL_TRY(update_layer(s, n, &norm));
+    }
+    return sl_bucket_flush(s, &s->gathers);
+}

@@ -1,0 +1,97 @@
+/* engine_facts.c: what an engine is, in a form that can be compared: between ranks before the first step, and with a
+ * checkpoint. */
+#include <string.h>
+
+#include "core/sha256.h"
+#include "train/engine.h"
+
+void sl_graph_identity(const sluice_graph *g, char sha256[65])
+{
+    sl_sha256 h;
+    uint8_t digest[32];
+    sl_sha256_init(&h);
+    for (int i = 0; i < g->parameter_count; i++) {
+        const sl_parameter *q = &g->parameters[i];
+        const sl_shape *s = &g->values[q->value].shape;
+        sl_sha256_update(&h, q->name, strlen(q->name) + 1);
+        sl_sha256_update(&h, s->dim, (size_t)s->rank * sizeof s->dim[0]);
+    }
+    for (int i = 0; i < g->forward_count; i++) {
+        const char *op = sl_ops[g->nodes[i].op].name;
+        sl_sha256_update(&h, op, strlen(op) + 1);
+        sl_sha256_update(&h, g->nodes[i].inputs, (size_t)g->nodes[i].input_count * sizeof(int));
+        if (g->nodes[i].op == SL_OP_ATTENTION) {
+            int heads[2] = { g->nodes[i].attrs.attention.heads, g->nodes[i].attrs.attention.kv_heads };
+            sl_sha256_update(&h, heads, sizeof heads);
+        }
+    }
+    sl_sha256_final(&h, digest);
+    sl_sha256_hex(digest, sha256);
+}
+
+/* %.17g tells doubles apart. */
+static void add_optimizer(const sl_optim_options *o, sl_text *out)
+{
+    const sluice_optimizer *q = &o->optimizer;
+    sl_text_add(out, "optimizer: kind %d, lr %.17g, weight decay %.17g, betas %.17g %.17g, epsilon %.17g, momentum %.17g",
+                (int)q->kind, q->lr, q->weight_decay, q->beta1, q->beta2, q->epsilon, q->momentum);
+    sl_text_add(out, ", dampening %.17g, nesterov %d, amsgrad %d, trust %.17g %.17g %.17g, groups %d\n", q->dampening,
+                q->nesterov, q->amsgrad, q->trust, q->min_trust, q->max_trust, o->group_count);
+    sl_text_add(out, "gradient clipping: %.17g\n", o->clip);
+}
+
+static void add_plan_options(const sl_plan_options *p, sl_text *out)
+{
+    sl_text_add(out, "accumulation steps: %d\nstage: %d\n", p->accumulation, p->stage);
+    sl_text_add(out, "partition: %d, block %lld, weights", (int)p->partition, (long long)p->partition_block);
+    for (int i = 0; p->partition_weights != NULL && i < p->rank_count; i++)
+        sl_text_add(out, " %.17g", p->partition_weights[i]);
+    sl_text_add(out, "\nbucket bytes: %llu\nkeep gathered: %d\nsnapshot: %d\n", (unsigned long long)p->bucket_bytes,
+                p->keep_gathered, p->snapshot);
+    sl_text_add(out, "parameters on: %d\nstate on: %d, ratio %.17g\nactivations: %d, offloaded inputs %d\n",
+                (int)p->parameters, (int)p->state, p->state_ratio, (int)p->activations, p->offload_checkpoints);
+    sl_text_add(out, "levels: %d\nprefetch: %d\ntraining: %d\nevaluation: %d\n", p->levels, p->prefetch, p->training,
+                p->evaluation);
+    sl_text_add(out, "device bytes: %llu\nhost bytes: %llu\n", (unsigned long long)p->budget[SL_TIER_DEVICE],
+                (unsigned long long)p->budget[SL_TIER_HOST]);
+}
+
+void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p, sl_text *out)
+{
+    char identity[65];
+    sl_graph_identity(e->graph, identity);
+    sl_text_add(out, "sluice version: %s\ninstruction path: %s\n", sluice_version(), sl_isa_name(e->isa));
+    sl_text_add(out, "backend: %s\nmodel: %s\nseed: %llu\n", o->backend->name, identity, (unsigned long long)o->seed);
+    add_optimizer(&o->optim, out);
+    add_plan_options(p, out);
+}
+
+/* What decides the order and the sizes of collectives. */
+void sl_plan_write_facts(const sl_plan *p, sl_text *out)
+{
+    sl_sha256 places, order;
+    uint8_t digest[32];
+    char hex[65];
+    int collectives = 0;
+    sl_sha256_init(&places);
+    sl_sha256_init(&order);
+    for (int i = 0; i < p->graph->layer_count; i++) {
+        const sl_layer_place *q = &p->layers[i];
+        int place[4] = { (int)q->parameters, (int)q->state, (int)q->activations, q->level };
+        sl_sha256_update(&places, place, sizeof place);
+    }
+    for (int i = 0; i < p->step_count; i++) {
+        const sl_step *s = &p->steps[i];
+        int what[2] = { (int)s->kind, s->layer };
+        if (s->stream != SL_STREAM_COMM) continue;
+        sl_sha256_update(&order, what, sizeof what);
+        collectives++;
+    }
+    sl_text_add(out, "layers: %d\nlevels: %d\ncollectives: %d\n", p->graph->layer_count, p->level_count, collectives);
+    sl_sha256_final(&places, digest);
+    sl_sha256_hex(digest, hex);
+    sl_text_add(out, "placement: %.16s\n", hex);
+    sl_sha256_final(&order, digest);
+    sl_sha256_hex(digest, hex);
+    sl_text_add(out, "order of collectives: %.16s\n", hex);
+}

@@ -1,0 +1,55 @@
+/* run.h: a training run under way; what the loop and its saves share. */
+#ifndef SL_TRAIN_RUN_H
+#define SL_TRAIN_RUN_H
+
+#include "train/job.h"
+
+/* What one rank tells the others in a step; the losses of its micro-batches follow. */
+typedef struct sl_step_note {
+    int32_t stop, save; /* asked for on this rank */
+    int32_t written;    /* this rank's part of the save in the background is on disk, or there is none */
+    int32_t spare;
+    double losses[];
+} sl_step_note;
+
+typedef struct sl_run {
+    sl_job *job;
+    const sluice_job_options *options;
+    sl_lock lock; /* rank 0's */
+    sl_schedule_state schedule;
+    uint64_t steps;           /* planned in all */
+    uint64_t first_step;      /* completed before this process began */
+    uint64_t saved_step;      /* newest step on disk */
+    double batches_per_epoch; /* steps; for the epoch number */
+    sl_save *pending;         /* being written in the background; NULL: none */
+    uint64_t pending_step;
+    /* what all ranks said last, which is why they decide alike */
+    sl_step_note *mine; /* owned; note_bytes long */
+    char *all;          /* owned; a note of each rank */
+    size_t note_bytes;
+    bool stop, save, written;
+    /* counted during training segments only, from the second step of this process on */
+    sl_run_totals predicted, moved;
+    uint64_t counted_steps;
+    double epoch_loss; /* sum over the epoch's steps so far */
+    uint64_t epoch_steps;
+    double start; /* of the run, seconds */
+} sl_run;
+
+/* Rank 0 speaks for all. */
+void sl_run_emit(const sl_run *r, const sluice_event *event);
+
+/* ---- run_save.c: all ranks ---- */
+
+/* A run owns its checkpoint folder: takes the lock, then resumes or makes sure that the folder is new. */
+sluice_status sl_run_open_folder(sl_run *r);
+/* Writes a checkpoint of the present step and waits for it. Nothing where it is on disk already, or no folder is set. */
+sluice_status sl_run_save(sl_run *r);
+/* The same beside the following steps, where the configuration asks for that. */
+sluice_status sl_run_save_beside(sl_run *r);
+/* Commits the save in the background; waits for its writers. Nothing where there is none. */
+sluice_status sl_run_finish_save(sl_run *r);
+/* Ends a save that a failure left behind; keeps the message of that failure. */
+void sl_run_drop_save(sl_run *r);
+
+#endif

@@ -1,0 +1,142 @@
+/* run_save.c: the checkpoints of a run: when they are written, and what a run may continue from.
+ *
+ * All ranks save and load together. Rank 0 alone handles the folder itself: its lock, leftovers of killed runs, and
+ * whether it is new; what it finds is then every rank's outcome. */
+#include <string.h>
+
+#include "train/run.h"
+
+/* ---- saving ---- */
+
+static void fill_meta(const sl_run *r, sl_checkpoint_meta *meta)
+{
+    sl_engine_meta(r->job->engine, meta);
+    meta->schedule = r->schedule;
+    memcpy(meta->data_sha256, r->job->data_sha256, sizeof meta->data_sha256);
+}
+
+static void saved(sl_run *r, uint64_t step, const char *path)
+{
+    sluice_event e = { .kind = SLUICE_EVENT_SAVED, .step = step, .steps = r->steps, .path = path };
+    r->saved_step = step;
+    sl_run_emit(r, &e);
+}
+
+static bool on_disk(const sl_run *r)
+{
+    return r->job->settings.checkpoint.path[0] == '\0' || r->job->engine->step == r->saved_step;
+}
+
+sluice_status sl_run_finish_save(sl_run *r)
+{
+    char path[4096];
+    sl_save *save = r->pending;
+    if (save == NULL) return SLUICE_OK;
+    r->pending = NULL;
+    SL_TRY(sl_ranks_together(&r->job->ranks, sl_checkpoint_finish(save, path)));
+    saved(r, r->pending_step, path);
+    return SLUICE_OK;
+}
+
+static sluice_status begin(sl_run *r, bool background)
+{
+    const sl_settings *s = &r->job->settings;
+    const sluice_engine *e = r->job->engine;
+    sl_checkpoint_meta meta;
+    fill_meta(r, &meta);
+    r->pending_step = meta.step;
+    sluice_status st = sl_checkpoint_begin(e->exec, &e->slots, &meta, s->checkpoint.path, (int)s->checkpoint.keep,
+                                           background, &r->pending);
+    return sl_ranks_together(&r->job->ranks, st);
+}
+
+sluice_status sl_run_save(sl_run *r)
+{
+    SL_TRY(sl_run_finish_save(r));
+    if (on_disk(r)) return SLUICE_OK;
+    SL_TRY(begin(r, false));
+    return sl_run_finish_save(r);
+}
+
+sluice_status sl_run_save_beside(sl_run *r)
+{
+    if (!r->job->engine->plan->options.snapshot) return sl_run_save(r);
+    SL_TRY(sl_run_finish_save(r));
+    return on_disk(r) ? SLUICE_OK : begin(r, true);
+}
+
+void sl_run_drop_save(sl_run *r)
+{
+    char path[4096], message[SL_MESSAGE_BYTES];
+    if (r->pending == NULL) return;
+    sl_error_copy(message);
+    sl_checkpoint_finish(r->pending, path);
+    r->pending = NULL;
+    sl_error_record("%s", message);
+}
+
+/* ---- resuming ---- */
+
+/* What would silently continue as another computation. Everything that may change is not looked at; docs/resume.md has
+ * the list. */
+static sluice_status check_resume(const sl_run *r, const sl_checkpoint_meta *meta)
+{
+    const sl_settings *s = &r->job->settings;
+    if (meta->seed != (uint64_t)s->seed)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "seed is %lld, the checkpoint was made with %llu: a resumed run must keep its seed",
+                       (long long)s->seed, (unsigned long long)meta->seed);
+    return sl_engine_check_resume(r->job->engine, meta);
+}
+
+static sluice_status resume(sl_run *r)
+{
+    sluice_engine *e = r->job->engine;
+    char identity[65];
+    sl_checkpoint_meta meta = { 0 };
+    sl_graph_identity(e->graph, identity);
+    sluice_status st =
+        sl_checkpoint_load(e->exec, &e->slots, r->job->settings.checkpoint.path, identity, &r->job->log, &meta);
+    SL_TRY(sl_ranks_together(&r->job->ranks, st));
+    if (meta.step == 0) return SLUICE_OK;
+    SL_TRY(sl_ranks_agree(&r->job->ranks, "resuming", check_resume(r, &meta)));
+    if (r->job->ranks.rank == 0 && strcmp(meta.data_sha256, r->job->data_sha256) != 0)
+        sl_log_write(&r->job->log, SLUICE_LOG_WARNING, "the data set is not the one the checkpoint was made with");
+    sl_engine_restore(e, &meta);
+    r->schedule = meta.schedule;
+    r->saved_step = meta.step;
+    sluice_event event = { .kind = SLUICE_EVENT_RESUMED, .step = meta.step, .steps = r->steps };
+    sl_run_emit(r, &event);
+    return SLUICE_OK;
+}
+
+/* The lock comes before the first look inside. */
+static sluice_status claim_folder(sl_run *r)
+{
+    const char *folder = r->job->settings.checkpoint.path;
+    char lock[4096];
+    uint64_t newest = 0;
+    if (snprintf(lock, sizeof lock, "%s/lock", folder) >= (int)sizeof lock)
+        return sl_fail(SLUICE_ERR_USAGE, "checkpoint.path is too long");
+    SL_TRY(sl_dir_make(folder));
+    SL_TRY(sl_lock_take(lock, &r->lock));
+    SL_TRY(sl_checkpoint_clean(folder));
+    if (r->options->resume) return SLUICE_OK;
+    SL_TRY(sl_checkpoint_newest(folder, &newest));
+    if (newest == 0) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%s holds the checkpoints of another run (newest: step %llu). Continue it with --resume, or choose "
+                   "another checkpoint.path",
+                   folder, (unsigned long long)newest);
+}
+
+sluice_status sl_run_open_folder(sl_run *r)
+{
+    if (r->job->settings.checkpoint.path[0] == '\0') {
+        if (r->options->resume) return sl_fail(SLUICE_ERR_USAGE, "--resume needs checkpoint.path in the configuration");
+        return SLUICE_OK;
+    }
+    sluice_status st = r->job->ranks.rank == 0 ? claim_folder(r) : SLUICE_OK;
+    SL_TRY(sl_ranks_agree(&r->job->ranks, "opening the checkpoint folder", st));
+    return r->options->resume ? resume(r) : SLUICE_OK;
+}

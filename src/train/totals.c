@@ -1,0 +1,123 @@
+/* totals.c: adds up over ranks what the plan predicts and what was counted. */
+#include "train/totals.h"
+
+#include "core/alloc.h"
+
+void sl_totals_of_plan(const sl_plan *p, sl_run_totals *out)
+{
+    const sl_plan_totals *t = &p->totals;
+    *out = (sl_run_totals){ .overhead = p->options.overhead_bytes,
+                            .state_parameters = t->state_parameters,
+                            .state_gradients = t->state_gradients,
+                            .state_optimizer = t->state_optimizer,
+                            .to_device = t->moved_to_device,
+                            .to_host = t->moved_to_host,
+                            .gather = t->comm_gather,
+                            .reduce = t->comm_reduce,
+                            .norm = t->comm_norm,
+                            .seconds = t->step_seconds };
+    for (int i = 0; i < SL_TIER_COUNT; i++) out->peak[i] = t->peak[i];
+}
+
+static void lift(uint64_t *most, uint64_t value)
+{
+    if (value > *most) *most = value;
+}
+
+void sl_totals_add(sl_run_totals *sum, const sl_run_totals *one)
+{
+    for (int i = 0; i < SL_TIER_COUNT; i++) lift(&sum->peak[i], one->peak[i]);
+    lift(&sum->overhead, one->overhead);
+    lift(&sum->state_parameters, one->state_parameters);
+    lift(&sum->state_gradients, one->state_gradients);
+    lift(&sum->state_optimizer, one->state_optimizer);
+    if (one->seconds > sum->seconds) sum->seconds = one->seconds;
+    sum->to_device += one->to_device;
+    sum->to_host += one->to_host;
+    sum->gather += one->gather;
+    sum->reduce += one->reduce;
+    sum->norm += one->norm;
+}
+
+sluice_status sl_totals_share(sl_ranks *r, sl_run_totals *totals)
+{
+    sl_run_totals sum = { .overhead = 0 };
+    sl_run_totals *all = sl_alloc_array((size_t)r->count, sizeof *all, "totals of the ranks");
+    if (all == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = r->comm->ops->exchange(r->comm, "totals", totals, sizeof *totals, all);
+    for (int i = 0; st == SLUICE_OK && i < r->count; i++) sl_totals_add(&sum, &all[i]);
+    sl_free(all);
+    if (st == SLUICE_OK) *totals = sum;
+    return st;
+}
+
+/* The rank that owns the most elements. */
+static int heaviest_rank(const sl_plan *p)
+{
+    int64_t most = -1;
+    int rank = 0;
+    for (int r = 0; r < p->options.rank_count; r++) {
+        int64_t elements = 0;
+        for (int i = 0; i < p->graph->layer_count; i++) elements += sl_shard_elements(&p->layers[i].shards, r);
+        if (elements > most) {
+            most = elements;
+            rank = r;
+        }
+    }
+    return rank;
+}
+
+static sluice_status predict_rank(const sl_plan *p, const double *weights, int rank, sl_run_totals *out)
+{
+    sl_plan_options o = p->options;
+    sl_plan *other;
+    o.rank = rank;
+    o.partition_weights = weights;
+    SL_TRY(sl_plan_create(p->graph, &p->machine, &o, &other));
+    sl_totals_of_plan(other, out);
+    sl_plan_destroy(other);
+    return SLUICE_OK;
+}
+
+static void scale(sl_run_totals *t, uint64_t ranks)
+{
+    t->to_device *= ranks;
+    t->to_host *= ranks;
+    t->gather *= ranks;
+    t->reduce *= ranks;
+    t->norm *= ranks;
+}
+
+sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_totals *out)
+{
+    int ranks = p->options.rank_count;
+    sl_run_totals sum = { .overhead = 0 }, one;
+    if (ranks > SL_PLANNED_RANKS) {
+        SL_TRY(predict_rank(p, weights, heaviest_rank(p), &sum));
+        scale(&sum, (uint64_t)ranks);
+    }
+    for (int r = 0; ranks <= SL_PLANNED_RANKS && r < ranks; r++) {
+        if (r == p->options.rank)
+            sl_totals_of_plan(p, &one);
+        else
+            SL_TRY(predict_rank(p, weights, r, &one));
+        sl_totals_add(&sum, &one);
+    }
+    *out = sum;
+    return SLUICE_OK;
+}
+
+void sl_totals_to_event(const sl_run_totals *t, sluice_event *event)
+{
+    event->peak = (sluice_memory){ t->peak[SL_TIER_DEVICE], t->peak[SL_TIER_HOST], t->peak[SL_TIER_DISK] };
+    event->overhead_bytes = t->overhead;
+    event->state_parameters = t->state_parameters;
+    event->state_gradients = t->state_gradients;
+    event->state_optimizer = t->state_optimizer;
+    event->step_seconds = t->seconds;
+    event->moved_to_device = t->to_device;
+    event->moved_to_host = t->to_host;
+    event->comm_gather = t->gather;
+    event->comm_reduce = t->reduce;
+    event->comm_norm = t->norm;
+}

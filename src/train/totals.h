@@ -1,0 +1,30 @@
+/* totals.h: what a run needs and moves, over all its ranks. */
+#ifndef SL_TRAIN_TOTALS_H
+#define SL_TRAIN_TOTALS_H
+
+#include "plan/plan.h"
+#include "train/ranks.h"
+
+/* Peaks, overhead, state and seconds are the largest over ranks; moved and comm bytes are sums over ranks of one step. */
+typedef struct sl_run_totals {
+    uint64_t peak[SL_TIER_COUNT];
+    uint64_t overhead;
+    uint64_t state_parameters, state_gradients, state_optimizer;
+    uint64_t to_device, to_host;
+    uint64_t gather, reduce, norm;
+    double seconds;
+} sl_run_totals;
+
+/* What one rank's plan predicts. */
+void sl_totals_of_plan(const sl_plan *p, sl_run_totals *out);
+void sl_totals_add(sl_run_totals *sum, const sl_run_totals *one);
+/* All ranks: *totals of this rank becomes that of all. */
+sluice_status sl_totals_share(sl_ranks *r, sl_run_totals *totals);
+/* Predicted for a job of p->options.rank_count ranks, without running one: every rank is planned where there are at most
+ * SL_PLANNED_RANKS; otherwise the one that owns most, and sums are its numbers times the ranks. `weights` as in the plan's
+ * options. */
+#define SL_PLANNED_RANKS 8
+sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_totals *out);
+void sl_totals_to_event(const sl_run_totals *t, sluice_event *event);
+
+#endif

@@ -1,0 +1,216 @@
+/* Exports: the same bytes as a save of the weights, whole or in shards, and never from damaged data. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "fixture.h"
+#include "format/json.h"
+#include "format/safetensors.h"
+#include "test.h"
+
+typedef struct paths {
+    char folder[4096], out[4200], expected[4200], index[4200];
+} paths;
+
+static void make_paths(paths *p)
+{
+    snprintf(p->folder, sizeof p->folder, "%s", memory_folder());
+    snprintf(p->out, sizeof p->out, "%s-model.safetensors", p->folder);
+    snprintf(p->expected, sizeof p->expected, "%s-expected", p->folder);
+    snprintf(p->index, sizeof p->index, "%s-model.safetensors.index.json", p->folder);
+}
+
+/* The weights of `step` as a save of one rank writes them. */
+static sluice_status write_expected(const paths *p, int64_t rows, uint64_t step)
+{
+    fixture f;
+    fixture_make(&f, rows);
+    fixture_fill(&f, step);
+    sluice_status st = sl_state_weights_save(&f.state, p->expected);
+    fixture_free(&f);
+    return st;
+}
+
+static bool same_bytes(const char *a, const char *b)
+{
+    size_t a_bytes, b_bytes;
+    char *x = read_bytes(a, &a_bytes), *y = read_bytes(b, &b_bytes);
+    bool same = x != NULL && y != NULL && a_bytes == b_bytes && memcmp(x, y, a_bytes) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+/* What the ranks save. */
+typedef struct saving {
+    const char *folder;
+    int64_t rows;
+    fixture_cut c;
+} saving;
+
+static sluice_status save_on_rank(void *user, sluice_world *world)
+{
+    saving *s = user;
+    fixture f;
+    fixture_make_rank(&f, s->rows, world, s->c, false);
+    SL_TRY(fixture_save(&f, s->folder, 1));
+    SL_TRY(fixture_save(&f, s->folder, 2));
+    fixture_free(&f);
+    return SLUICE_OK;
+}
+
+static sluice_status save_by(int ranks, fixture_cut c, const char *folder, int64_t rows)
+{
+    sluice_launch_options o;
+    saving s = { folder, rows, c };
+    sluice_launch_options_init(&o);
+    o.ranks = ranks;
+    o.timeout_seconds = 30;
+    return sluice_launch(&o, save_on_rank, &s);
+}
+
+TEST(an_export_is_the_same_file_as_a_save_of_the_weights)
+{
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        paths p;
+        char step[4200];
+        make_paths(&p);
+        REQUIRE_OK(save_by(ranks, (fixture_cut)(ranks % CUT_COUNT), p.folder, 20000));
+        REQUIRE_OK(write_expected(&p, 20000, 2));
+        REQUIRE_OK(sluice_export(p.folder, p.out, 0, NULL));
+        CHECK(same_bytes(p.out, p.expected));
+        snprintf(step, sizeof step, "%s/step-1", p.folder);
+        REQUIRE_OK(write_expected(&p, 20000, 1));
+        REQUIRE_OK(sluice_export(step, p.out, 0, NULL));
+        CHECK(same_bytes(p.out, p.expected));
+        unlink(p.out);
+        unlink(p.expected);
+    }
+}
+
+/* Whether tensor `name` is the same in the whole file and in the shard at `path`, which has at most `limit` bytes of
+ * tensors, or one. */
+static bool is_in_shard(sl_st_file *whole, const char *name, const char *path, uint64_t limit)
+{
+    sl_st_file *shard;
+    uint64_t bytes = 0;
+    if (sl_st_open(path, &shard) != SLUICE_OK) return false;
+    const sl_st_tensor *a = sl_st_find(whole, name), *b = sl_st_find(shard, name);
+    bool same = a != NULL && b != NULL && a->bytes == b->bytes;
+    float *x = malloc(same ? 2 * a->bytes + 8 : 1), *y = x + (same ? a->bytes / 4 + 1 : 0);
+    same = same && sl_st_read(whole, a, 0, sl_st_elements(a), x) == SLUICE_OK &&
+           sl_st_read(shard, b, 0, sl_st_elements(b), y) == SLUICE_OK && memcmp(x, y, a->bytes) == 0;
+    for (int64_t i = 0; i < shard->tensor_count; i++) bytes += shard->tensors[i].bytes;
+    same = same && (bytes <= limit || shard->tensor_count == 1);
+    free(x);
+    sl_st_close(shard);
+    return same;
+}
+
+/* How many tensors of the whole file the index names where they are. */
+static int64_t count_indexed(const paths *p, uint64_t limit)
+{
+    sl_st_file *whole;
+    const char *name;
+    json_t *root = NULL, *file;
+    size_t bytes;
+    int64_t found = 0;
+    char *text = read_bytes(p->index, &bytes);
+    if (text == NULL || sl_json_parse(text, bytes, "index", SLUICE_ERR_INPUT, &root) != SLUICE_OK) return -1;
+    if (sl_st_open(p->expected, &whole) != SLUICE_OK) return -1;
+    json_object_foreach(json_object_get(root, "weight_map"), name, file)
+    {
+        char path[4300];
+        snprintf(path, sizeof path, "%.*s/%s", (int)(strrchr(p->folder, '/') - p->folder), p->folder,
+                 json_string_value(file));
+        found += is_in_shard(whole, name, path, limit);
+    }
+    sl_st_close(whole);
+    json_decref(root);
+    free(text);
+    return found;
+}
+
+TEST(shards_add_up_to_the_whole_and_the_index_names_them)
+{
+    paths p;
+    size_t bytes;
+    char printed[4096];
+    make_paths(&p);
+    REQUIRE_OK(save_by(3, CUT_BLOCKS, p.folder, 5));
+    REQUIRE_OK(write_expected(&p, 5, 2));
+    FILE *out = fmemopen(printed, sizeof printed, "w");
+    REQUIRE_OK(sluice_export(p.folder, p.out, 20, out)); /* a: 24 bytes, b: 1280, c: 4, d: none */
+    fclose(out);
+    CHECK_CONTAINS(printed, "-model-00001-of-00003.safetensors: 1 tensors of step 2, ");
+    CHECK_CONTAINS(printed, "-model.safetensors.index.json: index of 3 files");
+    CHECK(access(p.out, F_OK) != 0);
+    char *text = read_bytes(p.index, &bytes);
+    REQUIRE(text != NULL);
+    CHECK_CONTAINS(text, "{\n  \"metadata\": {\n    \"total_size\": 1308\n  },\n  \"weight_map\": {\n    \"a\": \"");
+    CHECK_CONTAINS(text, "-00003-of-00003.safetensors\"\n  }\n}\n");
+    CHECK_EQ(count_indexed(&p, 20), 4);
+    free(text);
+    REQUIRE_OK(sluice_export(p.folder, p.out, 1 << 20, NULL)); /* all fits in one: no index */
+    CHECK(same_bytes(p.out, p.expected));
+}
+
+static void flip_bit(const char *folder, int step, int rank)
+{
+    char path[4200];
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/step-%d/rank-%d.bin", folder, step, rank);
+    char *data = read_bytes(path, &bytes);
+    data[3] ^= 1;
+    write_bytes(path, data, bytes);
+    free(data);
+}
+
+TEST(damaged_checkpoints_are_not_exported)
+{
+    paths p;
+    char step[4200], printed[4096];
+    make_paths(&p);
+    CHECK_EQ(sluice_export(p.folder, p.out, 0, NULL), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "holds no checkpoint");
+    REQUIRE_OK(save_by(2, CUT_EVEN, p.folder, 5));
+    flip_bit(p.folder, 2, 1);
+    REQUIRE_OK(write_expected(&p, 5, 1));
+    FILE *out = fmemopen(printed, sizeof printed, "w");
+    REQUIRE_OK(sluice_export(p.folder, p.out, 0, out)); /* the older one */
+    fclose(out);
+    CHECK(same_bytes(p.out, p.expected));
+    CHECK_CONTAINS(printed, "step-2: skipped: ");
+    CHECK_CONTAINS(printed, "4 tensors of step 1");
+    unlink(p.out);
+    snprintf(step, sizeof step, "%s/step-2", p.folder);
+    CHECK_EQ(sluice_export(step, p.out, 0, NULL), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "rank-1.bin is damaged");
+    flip_bit(p.folder, 1, 0);
+    CHECK_EQ(sluice_export(p.folder, p.out, 20, NULL), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "no checkpoint can be exported; the newest: ");
+    CHECK(access(p.out, F_OK) != 0 && access(p.index, F_OK) != 0);
+}
+
+/* Whatever call fails: a file or an index that is there is whole, and an index names files of one export. */
+TEST(a_failing_disk_leaves_no_half_export)
+{
+    paths p;
+    make_paths(&p);
+    REQUIRE_OK(save_by(2, CUT_UNEVEN, p.folder, 5));
+    REQUIRE_OK(write_expected(&p, 5, 2));
+    for (int shards = 0; shards < 2; shards++)
+        for (int n = 1;; n++) {
+            countdown c = { .at = n, .error = EIO };
+            unlink(p.out);
+            sl_io_set_hook(count_down, &c);
+            sluice_status st = sluice_export(p.folder, p.out, shards ? 20 : 0, NULL);
+            sl_io_set_hook(NULL, NULL);
+            if (c.calls < n) {
+                REQUIRE_OK(st);
+                CHECK(n > 15);
+                break;
+            }
+            if (access(p.index, F_OK) == 0) CHECK(shards && (count_indexed(&p, 20) == 4 || st == SLUICE_OK));
+            if (access(p.out, F_OK) == 0) CHECK(!shards && (same_bytes(p.out, p.expected) || st == SLUICE_OK));
+        }
+}

@@ -1,0 +1,132 @@
+/* resume_test.c: what a resumed run may change, and what it must keep. */
+#include "checkpoint/manifest.h"
+#include "core/alloc.h"
+#include "core/io.h"
+#include "test.h"
+#include "train/config.h"
+
+static char folder[4096];
+
+/* Trains with `assignments` ("a=1 b=2") over a fixed configuration; *weights gets the final hash where it is not NULL. */
+typedef struct last_event {
+    char weights[65];
+    uint64_t resumed;
+} last_event;
+
+static void on_event(void *user, const sluice_event *event)
+{
+    last_event *last = user;
+    if (event->kind == SLUICE_EVENT_RESUMED) last->resumed = event->step;
+    if (event->kind == SLUICE_EVENT_END) memcpy(last->weights, event->weights_sha256, sizeof last->weights);
+}
+
+static sluice_status train(const char *assignments, bool resume, last_event *last)
+{
+    char path[4200], words[512];
+    sluice_config *c;
+    sluice_job_options o;
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *f = fopen(path, "w");
+    fprintf(f,
+            "{\"model\": {\"type\": \"mlp\", \"features\": 4, \"hidden\": [8]}, \"data\": {\"type\": \"regression\", "
+            "\"samples\": 40}, \"steps\": 4, \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 2, "
+            "\"threads\": 1, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.9}}, "
+            "\"checkpoint\": {\"path\": \"%s/run\", \"keep\": 9}}",
+            folder);
+    fclose(f);
+    *last = (last_event){ .resumed = 0 };
+    SL_TRY(sluice_config_load(path, &c));
+    snprintf(words, sizeof words, "%s", assignments);
+    sluice_status st = SLUICE_OK;
+    for (char *save, *word = strtok_r(words, " ", &save); st == SLUICE_OK && word != NULL;
+         word = strtok_r(NULL, " ", &save))
+        st = sluice_config_set(c, word);
+    sluice_job_options_init(&o);
+    o.resume = resume;
+    o.event = on_event;
+    o.user = last;
+    if (st == SLUICE_OK) st = sluice_job_train(c, &o);
+    sluice_config_destroy(c);
+    return st;
+}
+
+static sluice_status first_half(void)
+{
+    last_event ignored;
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    return train("steps=2", false, &ignored);
+}
+
+TEST(a_resumed_run_must_keep_what_decides_its_bits)
+{
+    static const struct {
+        const char *assignments, *part;
+    } rows[] = {
+        { "seed=2", "seed is 2" },
+        { "train_micro_batch_size_per_gpu=4", "train_micro_batch_size_per_gpu is 4, the checkpoint was made with 2" },
+        { "train_batch_size=4", "train_batch_size is 2 micro-batches a step" },
+        { "optimizer.type=LARS", "optimizer.type is LARS, the checkpoint was made with SGD" },
+        { "optimizer.type=Lion optimizer.params.momentum=null optimizer.params.betas=[0.9,0.99] steps=5", "another model or optimizer" },
+        { "model.hidden=[9]", "another model" },
+    };
+    last_event last;
+    REQUIRE_OK(first_half());
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CHECK(train(rows[i].assignments, true, &last) != SLUICE_OK);
+        CHECK_CONTAINS(sluice_error(), rows[i].part);
+        CHECK_EQ(last.resumed, 0);
+    }
+}
+
+TEST(a_resumed_run_may_change_where_things_live_and_when_they_are_saved)
+{
+    static const char *const rows[] = {
+        "zero_optimization.stage=3",
+        "zero_optimization.partition=block",
+        "zero_optimization.offload_optimizer.device=cpu zero_optimization.offload_param.device=cpu",
+        "memory.device=64KiB memory.levels=2",
+        "activation_checkpointing.mode=recompute",
+        "checkpoint.every=1 checkpoint.background=true",
+        "threads=2 timeout_seconds=5",
+    };
+    last_event whole, last;
+    char whole_weights[65];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    REQUIRE_OK(train("", false, &whole));
+    memcpy(whole_weights, whole.weights, sizeof whole_weights);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        REQUIRE_OK(first_half());
+        REQUIRE_OK(train(rows[i], true, &last));
+        CHECK_EQ(last.resumed, 2);
+        CHECK_STR(last.weights, whole_weights);
+    }
+}
+
+/* A manifest as an older version wrote it: without the fields that were added later. */
+static void age_manifest(void)
+{
+    char path[4200], *text;
+    size_t bytes;
+    sl_text old = { .data = NULL };
+    snprintf(path, sizeof path, "%s/run/step-2/manifest.json", folder);
+    REQUIRE_OK(sl_file_read_all(path, 1 << 20, &text, &bytes));
+    char *begin = strstr(text, ", \"micro_batch\""), *end = begin != NULL ? strchr(begin, '}') : NULL;
+    char *seal = strrchr(text, ','); /* the last line is the checksum */
+    REQUIRE(end != NULL && seal != NULL && seal > end);
+    sl_text_add_bytes(&old, text, (size_t)(begin - text));
+    sl_text_add_bytes(&old, end, (size_t)(seal + strlen(",\n") - end));
+    sl_manifest_seal(&old);
+    REQUIRE_OK(sl_text_status(&old));
+    REQUIRE_OK(sl_file_replace(path, old.data, old.bytes));
+    sl_text_free(&old);
+    sl_free(text);
+}
+
+TEST(a_checkpoint_of_an_older_version_is_still_continued)
+{
+    last_event last;
+    REQUIRE_OK(first_half());
+    age_manifest();
+    REQUIRE_OK(train("", true, &last));
+    CHECK_EQ(last.resumed, 2);
+}
