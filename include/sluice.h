@@ -386,7 +386,7 @@ typedef struct sluice_job_options {
     int top_k;          /* generate; 0: all */
     sluice_world *world; /* train: NULL: one rank */
     int ranks;           /* plan: for so many ranks; 0: as many as the world has */
-    const char *machine; /* plan: file that describes the machine; NULL: this one */
+    const char *machine; /* plan, train: file with the rates to plan with; NULL: those this kind of CPU usually has */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 
@@ -409,8 +409,9 @@ SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
  * neither model nor engine, and a few chunks of memory. `out`, where not NULL, gets a line for each file. */
 SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_path, uint64_t shard_bytes, FILE *out);
 /* What this machine offers and what is built in; with `measure`, rates, which are also written to machine_file if not
- * NULL. */
-SLUICE_API sluice_status sluice_devices(bool measure, const char *machine_file, FILE *out);
+ * NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no other thread may run.
+ */
+SLUICE_API sluice_status sluice_devices(bool measure, int ranks, const char *machine_file, FILE *out);
 
 #ifdef __cplusplus
 }

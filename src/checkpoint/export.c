@@ -238,13 +238,28 @@ static sluice_status export_weights(export *x)
     return sl_gather_close(&x->gather, write_files(x));
 }
 
+/* A checkpoint keeps the tiles of a large parameter as they are, and does not say how they lie in the whole. */
+static sluice_status refuse_tiles(const sl_manifest *m, const char *folder)
+{
+    for (int64_t i = 0; i < m->tensor_count; i++) {
+        const char *tile = strstr(m->tensors[i].name, ".tile");
+        if (tile == NULL || tile[5] == '\0' || tile[5 + strspn(tile + 5, "0123456789")] != '\0') continue;
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "%s: tensor %s is a tile: the model was cut by memory.tile_bytes. Write its weights with the "
+                       "configuration's \"save\", which joins the tiles",
+                       folder, sl_quote(m->tensors[i].name).text);
+    }
+    return SLUICE_OK;
+}
+
 sluice_status sluice_export(const char *checkpoint, const char *out_path, uint64_t shard_bytes, FILE *out)
 {
     char folder[PATH_MAX];
     sl_manifest *m = NULL;
     export x = { .path = out_path, .shard_bytes = shard_bytes, .out = out };
     SL_TRY(choose(checkpoint, out, folder, &m));
-    sluice_status st = sl_stored_open(&x.stored, m, folder);
+    sluice_status st = refuse_tiles(m, folder);
+    if (st == SLUICE_OK) st = sl_stored_open(&x.stored, m, folder);
     if (st == SLUICE_OK) {
         x.file_count = count_files(&x);
         st = export_weights(&x);

@@ -255,16 +255,6 @@ static sluice_status name_latest(const char *folder, uint64_t step)
     return sl_file_replace(path, text, (size_t)bytes);
 }
 
-/* A new folder must be on the disk before a checkpoint in it can be said to be. */
-static sluice_status make_folder(const char *folder)
-{
-    char parent[PATH_MAX];
-    if (sl_path_exists(folder)) return SLUICE_OK;
-    SL_TRY(sl_dir_make(folder));
-    SL_TRY(sl_folder_path(folder, "..", parent));
-    return sl_dir_sync(parent);
-}
-
 static sluice_status write_and_commit(sl_saving *s)
 {
     SL_TRY(write_manifest(&s->m, s->tmp));
@@ -285,7 +275,7 @@ static sluice_status complete(void *saving)
 static sluice_status make_tmp(sl_saving *s)
 {
     if (s->state.rank != 0) return SLUICE_OK;
-    SL_TRY(make_folder(s->folder));
+    SL_TRY(sl_dir_make_lasting(s->folder)); /* a checkpoint in a folder that is gone would be gone as well */
     SL_TRY(sl_dir_remove_tree(s->tmp));
     SL_TRY(sl_dir_make(s->tmp));
     s->tmp_made = true;

@@ -24,8 +24,9 @@ typedef struct argument {
 static const argument arguments[] = {
     { "set", ARG_SETS, AT(sets), "KEY=VALUE", WITH_CONFIG,
       "assign a key of the configuration after reading it; repeatable", 0 },
-    { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train ",
-      "train: so many ranks on this machine; plan: for so many, each on a machine like this one", 1 },
+    { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train devices ",
+      "train: so many ranks on this machine; plan: for so many, each on a machine like this one; devices: measured in so "
+      "many at once", 1 },
     { "resume", ARG_FLAG, AT(resume), NULL, " train ",
       "continue from the newest good checkpoint in checkpoint.path, or start anew where there is none", 0 },
     { "max-restarts", ARG_INTEGER, AT(max_restarts), "N", " train ",
@@ -40,11 +41,13 @@ static const argument arguments[] = {
     { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export ",
       "several files of at most so many bytes, such as 5GiB, and an index", 1 },
     { "measure", ARG_FLAG, AT(measure), NULL, " devices ", "measure rates (takes some seconds)", 0 },
-    { "machine", ARG_TEXT, AT(machine), "FILE", " plan devices ",
-      "devices: write the measured rates here; plan: plan for the machine described here", 0 },
+    { "machine", ARG_TEXT, AT(machine), "FILE", " plan train devices ",
+      "devices: write the measured rates here; plan: plan for the machine described here; train: plan with these rates",
+      0 },
     { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "every key, as the page docs/config.md", 0 },
     { "json", ARG_FLAG, AT(json), NULL, " plan train eval inspect ", "machine-readable output", 0 },
-    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export verify ", "results, warnings and errors only", 0 },
+    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export verify ",
+      "results, warnings and errors only", 0 },
     { "help", ARG_FLAG, AT(help), NULL, NULL, "this text", 0 },
 };
 enum { ARGUMENT_COUNT = sizeof arguments / sizeof arguments[0], FIRST_CODE = 256 };
@@ -238,7 +241,9 @@ static bool read_options(const cli_command *command, int argc, char **argv, cli_
 
 bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments *out)
 {
-    *out = (cli_arguments){ .ranks = -1, .max_restarts = -1, .shard_size = -1, .tokens = -1, .top_k = -1, .temperature = -1 };
+    *out = (cli_arguments){
+        .ranks = -1, .max_restarts = -1, .shard_size = -1, .tokens = -1, .top_k = -1, .temperature = -1
+    };
     out->sets = calloc((size_t)argc, sizeof *out->sets); /* every argument may be one */
     if (out->sets == NULL) {
         cli_usage("out of memory");

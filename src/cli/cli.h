@@ -17,7 +17,7 @@ typedef struct cli_arguments {
     const char *weights, *prompt, *machine, *out; /* NULL: not given */
     int64_t ranks, tokens, top_k;                 /* -1: not given */
     int64_t max_restarts, shard_size;             /* -1: not given */
-    double temperature;                     /* -1: not given */
+    double temperature;                           /* -1: not given */
 } cli_arguments;
 
 typedef struct cli_command {

@@ -5,5 +5,6 @@ int cli_devices(const cli_arguments *a)
 {
     if (a->machine != NULL && !a->measure)
         return cli_usage("devices: --machine writes what --measure measures; give both");
-    return cli_report(sluice_devices(a->measure, a->machine, stdout));
+    if (a->ranks > 0 && !a->measure) return cli_usage("devices: --ranks says how --measure measures; give both");
+    return cli_report(sluice_devices(a->measure, a->ranks > 0 ? (int)a->ranks : 1, a->machine, stdout));
 }

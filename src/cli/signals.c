@@ -1,19 +1,24 @@
 /* signals.c: signals become flags that the run polls between steps.
  *
- * A handler can reach nothing but file-level variables; these two are the program's only ones. They are plain ints,
- * because that is what the library polls, and are written with atomic stores. */
+ * A handler can reach nothing but file-level variables; these three are the program's only ones. The flags are plain
+ * ints, because that is what the library polls, and are written with atomic stores. */
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
 static int stop_signal;
 static int save_request;
+static pid_t first_process; /* the one that was told to catch signals; ranks are its children */
 
+/* Whoever asks a second time means it: the first process then dies of the signal, and its ranks with it. A rank itself
+ * may well get the same request twice, from a service manager that tells every process and from its parent. */
 static void on_stop(int signal_number)
 {
     __atomic_store_n(&stop_signal, signal_number, __ATOMIC_RELAXED);
-    signal(SIGTERM, SIG_DFL); /* whoever asks a second time means it */
+    if (getpid() != first_process) return;
+    signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
 }
 
@@ -35,6 +40,7 @@ static void catch_signal(int signal_number, void (*handler)(int))
 
 void cli_catch_signals(void)
 {
+    first_process = getpid();
     catch_signal(SIGTERM, on_stop);
     catch_signal(SIGINT, on_stop);
     catch_signal(SIGUSR1, on_save);

@@ -136,7 +136,8 @@ static int train_launched(training *t, int64_t timeout)
 
 /* ---- this process is a rank ---- */
 
-/* Every rank of a launcher's job fails alike, so one speaks for all; a second one where the first may be the lost one. */
+/* Every rank of a launcher's job fails alike, so one speaks for all; a second one where the first may be the lost one.
+ */
 static int report_rank(sluice_status status, int rank)
 {
     bool unread = status == SLUICE_ERR_STOPPED && ferror(stdout); /* cli_finish_output tells why */
@@ -167,7 +168,8 @@ static int check_launch(const cli_arguments *a, const sluice_config *config)
     if (a->max_restarts <= 0) return 0;
     sluice_status status = sluice_config_get(config, "checkpoint.path", path, sizeof path);
     if (status == SLUICE_OK && strcmp(path, "\"\"") == 0)
-        return cli_usage("--max-restarts needs checkpoint.path in the configuration, and checkpoint.every to lose little");
+        return cli_usage(
+            "--max-restarts needs checkpoint.path in the configuration, and checkpoint.every to lose little");
     return 0; /* a path that is longer than the buffer is one */
 }
 

@@ -19,7 +19,7 @@
 
 #define DEFAULT_TIMEOUT 60.0
 /* After the first failure the others may take one more deadline, and this long to end. */
-#define GRACE_SECONDS  3.0
+#define GRACE_SECONDS    3.0
 #define LOOK_NANOSECONDS 5000000
 /* Others whose whereabouts the message about a lost rank tells. */
 #define TOLD_RANKS 4

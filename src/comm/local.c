@@ -37,8 +37,7 @@ static int local_size(const sl_comm *c)
 static void local_arena_files(sl_comm *base, int files[SL_TIER_COUNT])
 {
     sl_local *c = local_of(base);
-    for (int t = 0; t < SL_TIER_COUNT; t++)
-        files[t] = t < SL_LOCAL_TIERS && c->ranks > 1 ? c->files[c->rank][t] : -1;
+    for (int t = 0; t < SL_TIER_COUNT; t++) files[t] = t < SL_LOCAL_TIERS && c->ranks > 1 ? c->files[c->rank][t] : -1;
 }
 
 static void local_abort(sl_comm *base, const char *message)
@@ -149,10 +148,9 @@ static uint64_t source_bytes(const sl_collective *what, const sl_comm_part *p, i
 static void prepare(const sl_job *job, sl_notice *n)
 {
     sl_source *sources = job->comm->segment->members[job->comm->rank].sources;
-    *n = (sl_notice){ .sequence = job->sequence,
-                      .kind = (int32_t)job->what.kind,
-                      .parts = job->what.part_count,
-                      .detail = job->first };
+    *n = (sl_notice){
+        .sequence = job->sequence, .kind = (int32_t)job->what.kind, .parts = job->what.part_count, .detail = job->first
+    };
     sl_notice_name(n, job->what.name);
     for (int i = 0; i < job->what.part_count; i++) {
         sl_span s = source_span(&job->what, &job->what.parts[i]);
@@ -171,8 +169,8 @@ static sluice_status find_source(const sl_job *job, int i, int r, const unsigned
     *out = NULL;
     if (s.bytes != expected)
         return sl_local_fail(c, "rank %d brings %llu bytes to part %d of %s (collective %llu), rank %d expects %llu", r,
-                             (unsigned long long)s.bytes, i, job->what.name, (unsigned long long)job->sequence,
-                             c->rank, (unsigned long long)expected);
+                             (unsigned long long)s.bytes, i, job->what.name, (unsigned long long)job->sequence, c->rank,
+                             (unsigned long long)expected);
     if (s.bytes == 0) return SLUICE_OK;
     bool known = s.tier >= 0 && s.tier < SL_LOCAL_TIERS;
     if (r == c->rank && known && job->base[s.tier] != NULL) {
@@ -214,9 +212,9 @@ static void count(const sl_job *job)
         uint64_t shard = sl_part_shard_bytes(p, c->rank);
         sent += job->what.kind == SL_REDUCE_SCATTER ? sl_part_whole_bytes(p) - shard : shard * (uint64_t)(c->ranks - 1);
     }
-    _Atomic uint64_t *const counters[] = { [SL_GATHER] = &c->gather_bytes,
-                                           [SL_REDUCE_SCATTER] = &c->reduce_bytes,
-                                           [SL_GATHER_NORM] = &c->norm_bytes };
+    _Atomic uint64_t *const counters[] = {
+        [SL_GATHER] = &c->gather_bytes, [SL_REDUCE_SCATTER] = &c->reduce_bytes, [SL_GATHER_NORM] = &c->norm_bytes
+    };
     atomic_fetch_add(counters[job->what.kind], sent);
     atomic_fetch_add(&c->collectives, 1);
 }

@@ -36,23 +36,23 @@ typedef struct sl_local {
     sl_comm comm; /* first: an sl_comm of this kind is an sl_local */
     sl_segment *segment;
     int rank, ranks;
-    int spins;                           /* looks at a word before sleeping; 0 where ranks outnumber CPUs */
-    int (*files)[SL_LOCAL_TIERS];        /* [ranks]; borrowed descriptors of all ranks' arena files */
-    uint32_t rounds[SL_CHANNEL_COUNT];   /* meetings so far; each belongs to the thread that makes the calls */
-    uint64_t controls;                   /* control calls so far */
+    int spins;                         /* looks at a word before sleeping; 0 where ranks outnumber CPUs */
+    int (*files)[SL_LOCAL_TIERS];      /* [ranks]; borrowed descriptors of all ranks' arena files */
+    uint32_t rounds[SL_CHANNEL_COUNT]; /* meetings so far; each belongs to the thread that makes the calls */
+    uint64_t controls;                 /* control calls so far */
     /* the attached device */
-    const sl_backend *backend;           /* NULL: none */
+    const sl_backend *backend; /* NULL: none */
     sl_device *device;
-    bool moves;                          /* false: the null backend, which has no memory */
-    sl_view (*views)[SL_LOCAL_TIERS];    /* [ranks]; own is empty */
+    bool moves;                       /* false: the null backend, which has no memory */
+    sl_view (*views)[SL_LOCAL_TIERS]; /* [ranks]; own is empty */
     /* jobs[i % SL_LOCAL_QUEUE] for i in [finished, started) are queued */
     sl_job *jobs;
-    uint64_t started;                    /* belongs to the caller's thread */
-    uint64_t finished;                   /* under lock */
+    uint64_t started;  /* belongs to the caller's thread */
+    uint64_t finished; /* under lock */
     pthread_mutex_t lock;
     pthread_cond_t job_finished;
     _Atomic bool failed;
-    char failure[SL_MESSAGE_BYTES];      /* once failed; under lock */
+    char failure[SL_MESSAGE_BYTES]; /* once failed; under lock */
     _Atomic uint64_t gather_bytes, reduce_bytes, norm_bytes, collectives;
 } sl_local;
 

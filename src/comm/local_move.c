@@ -3,6 +3,9 @@
  * Everybody pulls: a rank writes its own arena only. A sum is one IEEE addition per rank and element, in rank order,
  * whatever the blocking, so its bits depend on the contributions alone (exact rule 1). */
 #include <string.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "comm/local.h"
 
@@ -10,6 +13,8 @@
 #define BLOCK 4096
 /* Sources added in one pass over the accumulator. */
 #define FAN 4
+/* Sums of this many elements or more, 4 MiB, do not stay in a core's caches. */
+#define PAST_ELEMENTS ((int64_t)1 << 20)
 
 /* Four lanes every 64-bit machine has; the additions are quicker than memory with them. */
 typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
@@ -56,20 +61,33 @@ void sl_move_gather(const sl_comm_part *part, int rank, const unsigned char *con
 
 /* ---- reduce ---- */
 
-#define AT(p) (*(lanes *)(p))
+#define AT(p)   (*(lanes *)(p))
 #define FROM(p) (*(const lanes *)(p))
 
-/* to = from[0] + .. + from[count - 1] for `first`, else to + from[0] + .., left to right. `count` is a constant where
- * this is inlined. */
+/* Past the caches: a large sum that is written once is not read again soon, and its lines need not be fetched. */
+static inline void store(float *to, lanes value, bool past)
+{
+#if defined(__x86_64__)
+    if (past) {
+        _mm_stream_ps(to, (__m128)value);
+        return;
+    }
+#endif
+    (void)past;
+    AT(to) = value;
+}
+
+/* to = from[0] + .. + from[count - 1] for `first`, else to + from[0] + .., left to right. `count` and `past` are
+ * constants where this is inlined. */
 static inline __attribute__((always_inline)) void add(float *restrict to, const float *const *from, int count,
-                                                      bool first, int64_t n)
+                                                      bool first, bool past, int64_t n)
 {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         lanes sum = FROM(from[0] + i);
         if (!first) sum = AT(to + i) + sum;
         for (int k = 1; k < count; k++) sum += FROM(from[k] + i);
-        AT(to + i) = sum;
+        store(to + i, sum, past);
     }
     for (; i < n; i++) {
         float sum = first ? from[0][i] : to[i] + from[0][i];
@@ -78,38 +96,47 @@ static inline __attribute__((always_inline)) void add(float *restrict to, const 
     }
 }
 
-static void add_few(float *to, const float *const *from, int count, bool first, int64_t n)
-{
-    const float *const f[FAN] = { from[0], count > 1 ? from[1] : NULL, count > 2 ? from[2] : NULL,
-                                  count > 3 ? from[3] : NULL };
-    switch (count) {
-    case 1:
-        add(to, f, 1, first, n);
-        break;
-    case 2:
-        add(to, f, 2, first, n);
-        break;
-    case 3:
-        add(to, f, 3, first, n);
-        break;
-    default:
-        add(to, f, FAN, first, n);
+#define ADD_OF(count_)                                                                                                 \
+    static void add_##count_(float *to, const float *const *from, bool first, bool past, int64_t n)                    \
+    {                                                                                                                  \
+        const float *f[FAN];                                                                                           \
+        for (int k = 0; k < (count_); k++) f[k] = from[k];                                                             \
+        if (past)                                                                                                      \
+            add(to, f, count_, first, true, n);                                                                        \
+        else                                                                                                           \
+            add(to, f, count_, first, false, n);                                                                       \
     }
+ADD_OF(1)
+ADD_OF(2)
+ADD_OF(3)
+ADD_OF(4)
+
+typedef void (*add_fn)(float *to, const float *const *from, bool first, bool past, int64_t n);
+static const add_fn add_of[FAN + 1] = { NULL, add_1, add_2, add_3, add_4 };
+
+/* Whether a range's sums go past the caches: one pass writes them, and they are more than a cache keeps. */
+static bool goes_past(const float *to, int ranks, bool first, int64_t n)
+{
+    return first && ranks <= FAN && n >= PAST_ELEMENTS && (uintptr_t)to % sizeof(lanes) == 0;
 }
 
-/* One range: `from` are the ranks' contributions to it. */
+/* One range: `offset` is where it lies in each source. */
 static void reduce_range(float *to, const unsigned char *const *sources, uint64_t offset, int ranks, bool first,
                          int64_t n)
 {
+    bool past = goes_past(to, ranks, first, n);
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t count = n - i < BLOCK ? n - i : BLOCK;
         for (int r = 0; r < ranks; r += FAN) {
             const float *from[FAN];
             int few = ranks - r < FAN ? ranks - r : FAN;
             for (int k = 0; k < few; k++) from[k] = (const float *)(const void *)(sources[r + k] + offset) + i;
-            add_few(to + i, from, few, first && r == 0, count);
+            add_of[few](to + i, from, first && r == 0, past, count);
         }
     }
+#if defined(__x86_64__)
+    if (past) _mm_sfence(); /* before anybody is told */
+#endif
 }
 
 void sl_move_reduce(const sl_comm_part *part, int rank, const unsigned char *const *sources, unsigned char *accumulator,

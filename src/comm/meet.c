@@ -150,10 +150,15 @@ static sluice_status compare(sl_local *c, sl_channel channel, int peer)
     sl_notice_describe(channel, a, mine, sizeof mine);
     sl_notice_describe(channel, b, theirs, sizeof theirs);
     if (strcmp(mine, theirs) == 0) /* what differs is not in the description */
-        return sl_local_fail(c, "ranks %d and %d differ in the kind, parts (%d, %d) or detail (%d, %d) of %s", peer,
-                             c->rank, b->parts, a->parts, b->detail, a->detail, mine);
-    return sl_local_fail(c, "rank %d is at %s while rank %d is at %s: all ranks must run the same program with the same "
-                            "configuration",
+        return sl_local_fail(c, "ranks %d and %d differ in %s of %s", peer, c->rank,
+                             a->kind != b->kind                 ? "the kind"
+                             : a->parts != b->parts             ? "the number of parts"
+                             : channel == SL_CHANNEL_COLLECTIVE ? "whether accumulators are set"
+                                                                : "the root",
+                             mine);
+    return sl_local_fail(c,
+                         "rank %d is at %s while rank %d is at %s: all ranks must run the same program with the same "
+                         "configuration",
                          peer, theirs, c->rank, mine);
 }
 

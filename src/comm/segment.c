@@ -2,8 +2,8 @@
 #include "comm/segment.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,8 +20,7 @@ static size_t segment_bytes(int ranks)
 sluice_status sl_segment_create(int ranks, double timeout_seconds, sl_segment **out)
 {
     size_t bytes = segment_bytes(ranks);
-    sl_segment *s =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    sl_segment *s = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (s == MAP_FAILED)
         return sl_fail(SLUICE_ERR_NO_MEMORY, "%zu bytes of memory shared by %d ranks: %s", bytes, ranks,
                        strerror(errno));
@@ -129,8 +128,8 @@ void sl_member_describe(const sl_member *m, char *out, size_t bytes)
         snprintf(out, bytes, "in %s", what);
         return;
     }
-    sl_channel last = atomic_load(&m->boxes[SL_CHANNEL_COLLECTIVE].arrived.value) > 0 ? SL_CHANNEL_COLLECTIVE
-                                                                                      : SL_CHANNEL_CONTROL;
+    sl_channel last =
+        atomic_load(&m->boxes[SL_CHANNEL_COLLECTIVE].arrived.value) > 0 ? SL_CHANNEL_COLLECTIVE : SL_CHANNEL_CONTROL;
     if (atomic_load(&m->boxes[last].arrived.value) == 0) {
         snprintf(out, bytes, "before its first call");
         return;

@@ -13,11 +13,11 @@
 
 #include "core/status.h"
 
-#define SL_LOCAL_RANKS        256                  /* most ranks of one job on one machine */
-#define SL_LOCAL_PARTS        1024                 /* most parts of one collective */
-#define SL_LOCAL_STAGING      ((size_t)256 << 10)  /* bytes of a control call that move at once, per rank */
-#define SL_LOCAL_NAME_BYTES   128                  /* of a call, for messages; the hash covers all of it */
-#define SL_LOCAL_LOOK_SECONDS 0.1                  /* how often a waiting rank looks whether its peers still live */
+#define SL_LOCAL_RANKS        256                 /* most ranks of one job on one machine */
+#define SL_LOCAL_PARTS        1024                /* most parts of one collective */
+#define SL_LOCAL_STAGING      ((size_t)256 << 10) /* bytes of a control call that move at once, per rank */
+#define SL_LOCAL_NAME_BYTES   128                 /* of a call, for messages; the hash covers all of it */
+#define SL_LOCAL_LOOK_SECONDS 0.1                 /* how often a waiting rank looks whether its peers still live */
 
 /* A counter that other processes wait for. `waiters` spares the system call where nobody does. */
 typedef struct sl_word {

@@ -461,6 +461,29 @@ sluice_status sl_dir_make(const char *path)
     return make_one(path) ? SLUICE_OK : io_fail("make directory", path);
 }
 
+/* Makes one directory where it is not there yet, and its name last. */
+static sluice_status make_lasting(const char *path)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    if (io_stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return SLUICE_OK;
+    if (!make_one(path)) return io_fail("make directory", path);
+    return parent_path(path, folder) ? sl_dir_sync(folder) : path_too_long(path);
+}
+
+sluice_status sl_dir_make_lasting(const char *path)
+{
+    char prefix[PATH_MAX];
+    if (strlen(path) >= sizeof prefix) return path_too_long(path);
+    for (const char *slash = path[0] != '\0' ? strchr(path + 1, '/') : NULL; slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        memcpy(prefix, path, (size_t)(slash - path));
+        prefix[slash - path] = '\0';
+        SL_TRY(make_lasting(prefix));
+    }
+    return make_lasting(path);
+}
+
 sluice_status sl_dir_sync(const char *path)
 {
     sluice_status st = SLUICE_OK;

@@ -1,38 +1,13 @@
-/* cost.c: predicted time, by running the plan on clocks instead of a device.
+/* cost.c: predicted time: the seconds of each step by itself, and with clock.c those of the whole.
  *
- * Each stream has a clock; a step starts when its stream is free and what it waits for is done. Where the compute
- * stream stands still, the time is charged to the stream it waited for: that is the exposed part, the rest of that
- * stream's work is hidden. */
+ * A kernel's work is flops or bytes (machine.h). Where the machine has measured points for the op, they say how long
+ * that takes; otherwise the general rates do, and the slower of arithmetic and memory counts. The same holds for copies
+ * and collectives, whose work is bytes. */
 #include <string.h>
 
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "plan/internal.h"
-
-void sl_machine_default(sl_machine *m)
-{
-    *m = (sl_machine){ .gemm_flops = 100e9,
-                       .vector_flops = 10e9,
-                       .device_bytes_per_second = 20e9,
-                       .update_bytes_per_second = 15e9,
-                       .link_bytes_per_second = { 8e9, 8e9 },
-                       .comm_bytes_per_second = 4e9,
-                       .comm_latency = 30e-6,
-                       .link_latency = 2e-6,
-                       .kernel_latency = 2e-6,
-                       .copies_overlap = true };
-}
-
-static bool is_matrix_op(sl_op op)
-{
-    static const sl_op matrix[] = {
-        SL_OP_LINEAR,    SL_OP_MATMUL,        SL_OP_LINEAR_GRAD_INPUT, SL_OP_LINEAR_GRAD_WEIGHT,
-        SL_OP_ATTENTION, SL_OP_ATTENTION_GRAD
-    };
-    for (size_t i = 0; i < sizeof matrix / sizeof matrix[0]; i++)
-        if (matrix[i] == op) return true;
-    return false;
-}
 
 static uint64_t operand_bytes(const sl_plan *p, const sl_step *s)
 {
@@ -43,8 +18,11 @@ static uint64_t operand_bytes(const sl_plan *p, const sl_step *s)
 
 static double copy_seconds(const sl_plan *p, const sl_step *s)
 {
-    double rate = p->machine.link_bytes_per_second[s->stream == SL_STREAM_TO_HOST];
-    return p->machine.link_latency + (double)p->pieces[s->first_piece].bytes / rate;
+    const sl_machine *m = &p->machine;
+    int direction = s->stream == SL_STREAM_TO_HOST;
+    double bytes = (double)p->pieces[s->first_piece].bytes;
+    if (m->copies[direction].count > 0) return sl_rates_seconds(&m->copies[direction], bytes, m->link_latency);
+    return m->link_latency + bytes / m->link_bytes_per_second[direction];
 }
 
 /* Bytes of a collective that this rank sends: its shard to every other rank, or of its contribution what others own. */
@@ -75,23 +53,34 @@ static uint64_t received_bytes(const sl_plan *p, const sl_step *s)
 
 static double collective_seconds(const sl_plan *p, const sl_step *s)
 {
-    return p->machine.comm_latency + (double)received_bytes(p, s) / p->machine.comm_bytes_per_second;
+    const sl_machine *m = &p->machine;
+    const sl_rates *rates = s->kind == SL_STEP_REDUCE_SCATTER ? &m->reduce : &m->gather;
+    double bytes = (double)received_bytes(p, s);
+    if (rates->count > 0) return sl_rates_seconds(rates, bytes, m->comm_latency);
+    return m->comm_latency + bytes / m->comm_bytes_per_second;
+}
+
+/* Kernels of the update phase work on pieces of flat buffers, which ranks share out; the others on whole values. */
+static sl_cost kernel_cost(const sl_plan *p, const sl_step *s)
+{
+    const sluice_graph *g = p->graph;
+    if (s->op == SL_OP_UPDATE)
+        return (sl_cost){ 0, (double)p->pieces[s->first_piece].bytes / sizeof(float) *
+                                 p->options.update_bytes_per_element };
+    if (s->node < 0 || g->nodes[s->node].phase == SL_PHASE_UPDATE || sl_ops[s->op].cost == NULL)
+        return (sl_cost){ 0, (double)operand_bytes(p, s) };
+    return sl_ops[s->op].cost(g, &g->nodes[s->node]);
 }
 
 static double kernel_seconds(const sl_plan *p, const sl_step *s)
 {
     const sl_machine *m = &p->machine;
+    const sl_rates *rates = &m->kernels[s->op];
+    sl_cost cost = kernel_cost(p, s);
+    bool matrix = sl_is_matrix_op(s->op);
+    if (rates->count > 0) return sl_rates_seconds(rates, matrix ? cost.flops : cost.bytes, m->kernel_latency);
     double bytes_rate = s->stream == SL_STREAM_UPDATE ? m->update_bytes_per_second : m->device_bytes_per_second;
-    if (s->op == SL_OP_UPDATE)
-        return m->kernel_latency + (double)p->pieces[s->first_piece].bytes / sizeof(float) *
-                                       p->options.update_bytes_per_element / bytes_rate;
-    double flops = 0, bytes = (double)operand_bytes(p, s);
-    if (s->node >= 0 && sl_ops[s->op].cost != NULL) {
-        sl_cost c = sl_ops[s->op].cost(p->graph, &p->graph->nodes[s->node]);
-        flops = c.flops;
-        bytes = c.bytes;
-    }
-    double compute = flops / (is_matrix_op(s->op) ? m->gemm_flops : m->vector_flops), memory = bytes / bytes_rate;
+    double compute = cost.flops / (matrix ? m->gemm_flops : m->vector_flops), memory = cost.bytes / bytes_rate;
     return m->kernel_latency + (compute > memory ? compute : memory);
 }
 
@@ -99,53 +88,6 @@ static double step_seconds(const sl_plan *p, const sl_step *s)
 {
     if (s->kind == SL_STEP_COPY) return copy_seconds(p, s);
     return sl_is_collective(s) ? collective_seconds(p, s) : kernel_seconds(p, s);
-}
-
-/* Compute stood still until `step` of another stream was done. */
-static void expose(const sl_plan *p, sl_segment *segment, int step, double seconds)
-{
-    sl_stream stream = p->steps[step].stream;
-    segment->exposed[stream] += seconds;
-    if (seconds <= segment->longest[stream]) return;
-    segment->longest[stream] = seconds;
-    segment->longest_step[stream] = step;
-}
-
-/* When a step may start; *late gets the step that made it wait, or -1. */
-static double start_of(const sl_plan *p, const sl_step *s, double clock, const double *finish, int *late)
-{
-    double start = clock;
-    *late = -1;
-    for (int k = 0; k < s->wait_count; k++) {
-        int target = p->waits[s->first_wait + k];
-        if (finish[target] <= start) continue;
-        start = finish[target];
-        *late = target;
-    }
-    return start;
-}
-
-/* One segment on the clocks. finish[] is per step of the whole plan. */
-static void run_segment(sl_plan *p, sl_segment *segment, double *finish)
-{
-    double clock[SL_STREAM_COUNT] = { 0 }, end = 0;
-    int last[SL_STREAM_COUNT] = { 0 };
-    for (int i = segment->first_step; i < segment->first_step + segment->step_count; i++) {
-        sl_step *s = &p->steps[i];
-        int stream = p->machine.copies_overlap ? (int)s->stream : 0, late;
-        double start = start_of(p, s, clock[stream], finish, &late);
-        if (late >= 0 && s->stream == SL_STREAM_COMPUTE) expose(p, segment, late, start - clock[stream]);
-        if (!p->machine.copies_overlap && s->stream != SL_STREAM_COMPUTE) expose(p, segment, i, s->seconds);
-        finish[i] = clock[stream] = start + s->seconds;
-        last[stream] = i;
-        segment->busy[s->stream] += s->seconds;
-        if (finish[i] > end) end = finish[i];
-    }
-    /* what runs on after the last kernel of the segment is exposed too */
-    for (int k = 1; k < SL_STREAM_COUNT; k++)
-        if (clock[k] == end && end > clock[SL_STREAM_COMPUTE])
-            expose(p, segment, last[k], end - clock[SL_STREAM_COMPUTE]);
-    segment->seconds = end;
 }
 
 static int repeats(const sl_plan *p, int segment)
@@ -187,7 +129,7 @@ static void count_steps(sl_plan *p)
         for (int i = 0; times > 0 && i < p->segments[k].step_count; i++) {
             const sl_step *s = &p->steps[p->segments[k].first_step + i];
             count_copies(p, s, times);
-            if (s->kind == SL_STEP_COMPUTE && s->node >= 0 && !s->recomputed && is_matrix_op(s->op))
+            if (s->kind == SL_STEP_COMPUTE && s->node >= 0 && !s->recomputed && sl_is_matrix_op(s->op))
                 t->model_flops += (double)times * sl_ops[s->op].cost(p->graph, &p->graph->nodes[s->node]).flops;
         }
     }
@@ -206,7 +148,7 @@ sluice_status sl_plan_cost(sl_plan *p)
         memset(segment->exposed, 0, sizeof segment->exposed);
         memset(segment->longest, 0, sizeof segment->longest);
         for (int m = 0; m < SL_STREAM_COUNT; m++) segment->longest_step[m] = -1;
-        run_segment(p, segment, finish);
+        sl_segment_clock(p, segment, finish);
         p->totals.step_seconds += repeats(p, k) * segment->seconds;
     }
     count_steps(p);

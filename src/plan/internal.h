@@ -44,6 +44,9 @@ sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch);
 sluice_status sl_plan_address(sl_plan *p);
 sluice_status sl_plan_waits(sl_plan *p);
 sluice_status sl_plan_cost(sl_plan *p);
+/* A segment's seconds, and per stream what is busy and exposed, from its steps' seconds. finish[] has room for every
+ * step of the plan. */
+void sl_segment_clock(sl_plan *p, sl_segment *segment, double *finish);
 
 /* Growing the plan's arrays; negative or a status on failure. */
 int sl_plan_add_buffer(sl_plan *p, const sl_buffer *buffer);

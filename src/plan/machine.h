@@ -1,12 +1,27 @@
-/* machine.h: what the hardware offers, as plain data: measured here (train/machine.c) or read from a file that
- * describes a machine elsewhere. */
+/* machine.h: what the hardware offers, as plain data: general rates, and where somebody measured them (train/measure.h)
+ * durations of single kernels, copies and collectives; or read from a file that describes a machine elsewhere. */
 #ifndef SL_PLAN_MACHINE_H
 #define SL_PLAN_MACHINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ir/op.h"
 #include "ir/span.h"
+
+#define SL_RATE_POINTS 8
+
+/* How long an amount of work took, latency included. */
+typedef struct sl_rate_point {
+    double work; /* floating-point operations, or bytes */
+    double seconds;
+} sl_rate_point;
+
+/* Points in order of increasing work; count 0: nothing was measured, the general rates hold. */
+typedef struct sl_rates {
+    int count;
+    sl_rate_point points[SL_RATE_POINTS];
+} sl_rates;
 
 typedef struct sl_machine {
     double gemm_flops;                /* matrix products, per second */
@@ -20,9 +35,26 @@ typedef struct sl_machine {
     double kernel_latency;            /* seconds a kernel call costs before its work */
     uint64_t capacity[SL_TIER_COUNT]; /* bytes there are; budgets are options */
     bool copies_overlap;              /* copies run beside kernels; false: everything takes turns */
+
+    /* Measured, and better than the above where there are points. */
+    sl_rates kernels[SL_OP_COUNT]; /* work: flops of matrix ops (sl_is_matrix_op), bytes of all others */
+    sl_rates copies[2];            /* bytes; [0] host to device, [1] device to host */
+    sl_rates gather, reduce;       /* bytes that a rank receives */
+    /* Kernels of all streams run one after the other in the thread that walks the plan, and what comes after a kernel
+     * in the plan's list is queued when it is done. So it is on a CPU. */
+    bool kernels_take_turns;
+    /* What the same cores and memory have to serve at once slows down: beside each copy or collective under way a
+     * kernel takes 1 + kernel_slowdown times as long; a copy or collective, beside kernels and beside each other one,
+     * 1 + move_slowdown. 0: they do not disturb each other. */
+    double kernel_slowdown, move_slowdown;
 } sl_machine;
 
 /* A plausible CPU, for planning where nothing was measured. */
 void sl_machine_default(sl_machine *m);
+/* Whether the work of an op is counted in flops; otherwise in bytes. */
+bool sl_is_matrix_op(sl_op op);
+/* Seconds that `work` takes: between points the logarithm of the rate is interpolated over that of the work; below the
+ * first and above the last point it is the point's rate, with `latency` on top. There must be points. */
+double sl_rates_seconds(const sl_rates *r, double work, double latency);
 
 #endif

@@ -148,9 +148,11 @@ const char *sl_partition_name(sluice_partition rule)
     return (unsigned)rule < sizeof names / sizeof names[0] ? names[rule] : "unknown";
 }
 
-static sluice_status sum_weights(const cutter *c, const double *given)
+static sluice_status sum_weights(const cutter *c, const sl_plan_options *o)
 {
+    const double *given = o->partition_weights;
     double sum = 0;
+    if (o->partition != SLUICE_PARTITION_WEIGHTED) return SLUICE_OK;
     for (int r = 0; r < c->ranks; r++) {
         double weight = given != NULL ? given[r] : 1.0;
         if (!(weight >= 0 && weight < 1e18))
@@ -178,8 +180,7 @@ static sluice_status partition(cutter *c, sl_plan *p)
     int layers = p->graph->layer_count;
     int64_t *sizes = sl_alloc_array((size_t)layers + 1, sizeof *sizes, "plan: layer sizes");
     int *order = sl_alloc_array((size_t)layers + 1, sizeof *order, "plan: layers by size");
-    sluice_status st =
-        sizes != NULL && order != NULL ? sum_weights(c, p->options.partition_weights) : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = sizes != NULL && order != NULL ? sum_weights(c, &p->options) : SLUICE_ERR_NO_MEMORY;
     for (int i = 0; st == SLUICE_OK && i < layers; i++) sizes[i] = p->graph->layers[i].element_count;
     if (st == SLUICE_OK) st = cut_layers(c, p, sizes, order);
     sl_free(sizes);

@@ -245,6 +245,10 @@ static size_t advise(char *out, size_t room, const search *s)
         { o->parameters == SLUICE_PLACE_DEVICE, "zero_optimization.offload_param.device \"cpu\"" },
         { o->training && o->state == SLUICE_PLACE_DEVICE, "zero_optimization.offload_optimizer.device \"cpu\"" },
         { o->levels > 0 && o->levels < s->u->order_count, "more memory.levels" },
+        { o->rank_count > 1 && o->stage < 3, "a higher zero_optimization.stage" },
+        { o->rank_count > 1 && o->keep_gathered, "no memory.keep_gathered" },
+        { o->partition == SLUICE_PARTITION_WEIGHTED, "other zero_optimization.partition_weights" },
+        { o->partition == SLUICE_PARTITION_OWNER && o->rank_count > 1, "zero_optimization.partition \"layer\"" },
         { o->evaluation && o->training, "no evaluation during the run" },
         { true, "a smaller train_micro_batch_size_per_gpu" },
     };
@@ -276,6 +280,8 @@ static sluice_status refuse(const search *s)
     char help[512] = "", text[768] = "";
     size_t used = 0;
     const char *raise = NULL;
+    char who[48] = "";
+    if (o->rank_count > 1) snprintf(who, sizeof who, "rank %d of %d: ", o->rank, o->rank_count);
     advise(help, sizeof help, s);
     for (int t = 0; t < SL_TIER_COUNT; t++) {
         if (peak[t] <= o->budget[t]) continue;
@@ -289,8 +295,8 @@ static sluice_status refuse(const search *s)
         raise = "the memory limit of the job";
     }
     return sl_fail(SLUICE_ERR_NO_FIT,
-                   "does not fit, even with every permitted measure: %s. What would help: raise %s, or %s", text, raise,
-                   help);
+                   "%sdoes not fit, even with every permitted measure: %s. What would help: raise %s, or %s", who, text,
+                   raise, help);
 }
 
 static void count_measures(sl_plan *p, const sl_usage *u)

@@ -1,6 +1,7 @@
 /* api.c: the public calls on an engine that are more than running it: options, parameters, files, results. */
 #include <string.h>
 
+#include "ir/tile.h"
 #include "train/batch.h"
 
 void sluice_options_init(sluice_options *o)
@@ -71,30 +72,37 @@ uint64_t sluice_step_count(const sluice_engine *e)
     return e->step;
 }
 
-static sluice_status find_parameter(const sluice_engine *e, const char *name, size_t bytes, int *out)
+/* *first: its first tile where the parameter was cut. */
+static sluice_status find_parameter(const sluice_engine *e, const char *name, size_t bytes, int *first)
 {
-    int i = name != NULL ? sl_graph_find_parameter(e->graph, name) : -1;
+    int i = name != NULL ? sl_graph_find_whole(e->graph, name) : -1;
     if (i < 0) return sl_fail(SLUICE_ERR_USAGE, "the graph has no parameter \"%s\"", name != NULL ? name : "");
-    uint64_t has = (uint64_t)e->graph->parameters[i].count * sizeof(float);
+    uint64_t has = (uint64_t)sl_shape_elements(sl_whole_shape(e->graph, i)) * sizeof(float);
     if (has != bytes)
         return sl_fail(SLUICE_ERR_USAGE, "parameter \"%s\" has %llu bytes, %zu were given", name,
                        (unsigned long long)has, bytes);
-    *out = i;
+    *first = i;
     return SLUICE_OK;
 }
 
 sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes)
 {
-    int i;
-    SL_TRY(find_parameter(e, name, out_bytes, &i));
-    return sl_parameter_read(e->exec, i, out);
+    int first;
+    SL_TRY(find_parameter(e, name, out_bytes, &first));
+    return sl_parameter_read(e->exec, first, out);
 }
 
 sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes)
 {
-    int i;
-    SL_TRY(find_parameter(e, name, bytes, &i));
-    return sl_exec_store(e->exec, i, -1, 0, e->graph->parameters[i].count, data);
+    int first;
+    SL_TRY(find_parameter(e, name, bytes, &first));
+    int64_t count = (int64_t)(bytes / sizeof *data);
+    for (int64_t done = 0; done < count;) {
+        sl_tile_run run = sl_whole_run(e->graph, first, done, count - done);
+        SL_TRY(sl_exec_store(e->exec, run.parameter, -1, run.element, run.count, data + done));
+        done += run.count;
+    }
+    return SLUICE_OK;
 }
 
 sluice_status sluice_save(sluice_engine *e, const char *path)

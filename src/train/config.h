@@ -62,13 +62,13 @@ typedef struct sl_settings {
         int partition, update, states;        /* indexes of choices */
         int offload_optimizer, offload_param; /* none|cpu|nvme; -1: auto (absent) */
         double offload_optimizer_ratio;
-        const char *partition_weights; /* JSON array as text */
-        const double *weights;         /* the same, parsed; borrowed from the configuration */
-        int weight_count;              /* 0: equal weights */
-        int64_t partition_block;       /* elements; -1: auto */
+        const char *partition_weights;           /* JSON array as text */
+        const double *weights;                   /* the same, parsed; borrowed from the configuration */
+        int weight_count;                        /* 0: equal weights */
+        int64_t partition_block;                 /* elements; -1: auto */
         int64_t reduce_bucket, allgather_bucket; /* elements; -1: auto */
         uint64_t bucket_bytes;                   /* what follows from the two; 0: auto */
-        bool cpu_offload, cpu_offload_param; /* DeepSpeed's old names; resolved into the devices above */
+        bool cpu_offload, cpu_offload_param;     /* DeepSpeed's old names; resolved into the devices above */
     } zero;
     struct {
         int mode, device;       /* auto|none|recompute|offload; device|cpu */
@@ -101,9 +101,9 @@ struct sluice_config {
 };
 
 /* Checks everything that needs more than one key (batch rule, steps or epochs, schedule parameters), refuses what is
- * not built in, and fills in what follows for a run on `ranks` ranks (0: as many as the file is written for). sluice_config_load and sluice_config_set leave the settings unresolved, so
- * that a later assignment can mend an earlier one. Strings in *out belong to `c`. Notes about keys without effect go to
- * `log` (NULL: nowhere). */
+ * not built in, and fills in what follows for a run on `ranks` ranks (0: as many as the file is written for).
+ * sluice_config_load and sluice_config_set leave the settings unresolved, so that a later assignment can mend an
+ * earlier one. Strings in *out belong to `c`. Notes about keys without effect go to `log` (NULL: nowhere). */
 sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out);
 /* Every effective value as a line "key: value", for comparison between ranks. */
 void sl_config_write_lines(const sl_settings *settings, FILE *out);

@@ -8,6 +8,7 @@
 #include "core/bytes.h"
 #include "core/rng.h"
 #include "core/thread.h"
+#include "ir/tile.h"
 
 /* Room for what is allocated after planning: the executor, file names, JSON, a checkpoint's staging buffer. */
 #define LATER_BYTES (SL_CHECKPOINT_STAGING_BYTES + ((uint64_t)8 << 20))
@@ -38,13 +39,17 @@ static float initial_value(const sluice_init *init, const sl_rng *rng, uint64_t 
 /* Values depend on the global element alone; each rank stores those it keeps. */
 #define INIT_CHUNK 16384
 
+/* By name and element of the whole parameter, so that neither ranks nor tiles change a value. */
 static sluice_status init_parameter(sluice_engine *e, int index, float *chunk)
 {
     const sl_parameter *q = &e->graph->parameters[index];
-    sl_rng rng = sl_rng_stream(e->context.seed, SL_RNG_INIT, name_hash(q->name), 0, 0);
+    sl_rng rng = sl_rng_stream(e->context.seed, SL_RNG_INIT, name_hash(sl_whole_name(e->graph, index)), 0, 0);
     for (int64_t first = 0; first < q->count; first += INIT_CHUNK) {
         int64_t n = q->count - first < INIT_CHUNK ? q->count - first : INIT_CHUNK;
-        for (int64_t i = 0; i < n; i++) chunk[i] = initial_value(&q->init, &rng, (uint64_t)(first + i));
+        for (int64_t i = 0; i < n; i++) {
+            int64_t element = sl_parameter_whole_element(e->graph, index, first + i);
+            chunk[i] = initial_value(&q->init, &rng, (uint64_t)element);
+        }
         SL_TRY(sl_exec_store(e->exec, index, -1, first, n, chunk));
     }
     return SLUICE_OK;
@@ -105,7 +110,7 @@ static void estimate_overhead(const sl_engine_options *o, int threads, sl_plan_o
 static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, sl_plan_options *p)
 {
     uint64_t room;
-    if (o->machine != NULL) {
+    if (o->machine != NULL && o->plan_only) {
         sl_machine_described_budgets(p, o->machine);
         return SLUICE_OK;
     }
@@ -141,6 +146,18 @@ static sluice_status compare_plans(sluice_engine *e)
     return st;
 }
 
+/* Measured rates hold for what they were measured with. A plan may be for another machine; then only the ranks count. */
+static void warn_of_other_rates(const sluice_engine *e, const sl_engine_options *o, int ranks, int threads)
+{
+    const sl_machine_description *d = o->machine;
+    bool same = o->plan_only || (d->threads == threads && d->isa == e->isa);
+    if (d->ranks == 0 || (d->ranks == ranks && same)) return;
+    sl_log_write(&e->log, SLUICE_LOG_WARNING,
+                 "the rates were measured with %d rank(s) of %d thread(s) on the %s path, this is %d of %d on %s: expected "
+                 "times may be wrong; measure with sluice devices --measure --ranks %d --machine FILE",
+                 d->ranks, d->threads, sl_isa_name(d->isa), ranks, threads, sl_isa_name(e->isa), ranks);
+}
+
 static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     sl_plan_options p = o->plan;
@@ -155,7 +172,10 @@ static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int
     estimate_overhead(o, threads, &p);
     SL_TRY(set_budgets(e, o, &p));
     sl_machine_describe(e->isa, threads, &e->machine);
-    if (o->machine != NULL) e->machine = o->machine->rates;
+    if (o->machine != NULL) {
+        e->machine = o->machine->rates;
+        if (p.rank == 0) warn_of_other_rates(e, o, p.rank_count, threads);
+    }
     double start = sl_now();
     SL_TRY(sl_ranks_agree(e->ranks, "planning", sl_plan_create(e->graph, &e->machine, &p, &e->plan)));
     e->plan_seconds = sl_now() - start;
@@ -476,13 +496,15 @@ sluice_status sl_engine_check_resume(const sluice_engine *e, const sl_checkpoint
     sl_checkpoint_meta here;
     sl_engine_meta(e, &here);
     if (meta->optimizer[0] != '\0' && strcmp(meta->optimizer, here.optimizer) != 0)
-        return sl_fail(SLUICE_ERR_USAGE, "optimizer.type is %s, the checkpoint was made with %s: a resumed run must keep it",
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "optimizer.type is %s, the checkpoint was made with %s: a resumed run must keep it",
                        here.optimizer, meta->optimizer);
     if (meta->micro_batch != 0 && meta->micro_batch != here.micro_batch)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "train_micro_batch_size_per_gpu is %llu, the checkpoint was made with %llu: a resumed run must keep "
-                       "it, since sums depend on it",
-                       (unsigned long long)here.micro_batch, (unsigned long long)meta->micro_batch);
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "train_micro_batch_size_per_gpu is %llu, the checkpoint was made with %llu: a resumed run must keep "
+            "it, since sums depend on it",
+            (unsigned long long)here.micro_batch, (unsigned long long)meta->micro_batch);
     if (meta->global_micro_batches != 0 && meta->global_micro_batches != here.global_micro_batches)
         return sl_fail(SLUICE_ERR_USAGE,
                        "train_batch_size is %llu micro-batches a step (gradient_accumulation_steps %d x ranks %d), the "

@@ -10,8 +10,8 @@
 #include "train/ranks.h"
 
 typedef struct sl_engine_options {
-    bool training;  /* false: evaluation only; no gradients, no state */
-    bool plan_only; /* nothing is reserved or run; plan.rank and plan.rank_count are taken as given */
+    bool training;   /* false: evaluation only; no gradients, no state */
+    bool plan_only;  /* nothing is reserved or run; plan.rank and plan.rank_count are taken as given */
     sl_ranks *ranks; /* borrowed; NULL: the engine joins `world` itself */
     sl_comm *world;  /* borrowed; NULL: one rank */
     const sl_machine_description *machine; /* NULL: this machine */
@@ -45,14 +45,14 @@ struct sluice_engine {
     sl_log log;
     sl_run_context context;
     sl_engine_phase phase;
-    bool computes;                            /* false on the null backend: its numbers mean nothing */
-    int micro;                                /* micro-batches this rank has done in the step at hand */
-    uint64_t step;                            /* completed */
-    uint64_t applied;                         /* optimizer steps applied */
+    bool computes;    /* false on the null backend: its numbers mean nothing */
+    int micro;        /* micro-batches this rank has done in the step at hand */
+    uint64_t step;    /* completed */
+    uint64_t applied; /* optimizer steps applied */
     sluice_optimizer_kind optimizer;
-    double lr, momentum;                      /* of the next step; momentum < 0: the optimizer's own */
-    double norm;                              /* of the newest step */
-    double *losses; /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
+    double lr, momentum; /* of the next step; momentum < 0: the optimizer's own */
+    double norm;         /* of the newest step */
+    double *losses;      /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
     double plan_seconds, reserve_seconds;     /* planning; creating the executor: arenas and threads */
     double segment_seconds[SL_SEGMENT_COUNT]; /* measured, summed over runs, the first run of each left out: it touches
                                                  new pages */

@@ -33,7 +33,8 @@ void sl_graph_identity(const sluice_graph *g, char sha256[65])
 static void add_optimizer(const sl_optim_options *o, sl_text *out)
 {
     const sluice_optimizer *q = &o->optimizer;
-    sl_text_add(out, "optimizer: kind %d, lr %.17g, weight decay %.17g, betas %.17g %.17g, epsilon %.17g, momentum %.17g",
+    sl_text_add(out,
+                "optimizer: kind %d, lr %.17g, weight decay %.17g, betas %.17g %.17g, epsilon %.17g, momentum %.17g",
                 (int)q->kind, q->lr, q->weight_decay, q->beta1, q->beta2, q->epsilon, q->momentum);
     sl_text_add(out, ", dampening %.17g, nesterov %d, amsgrad %d, trust %.17g %.17g %.17g, groups %d\n", q->dampening,
                 q->nesterov, q->amsgrad, q->trust, q->min_trust, q->max_trust, o->group_count);

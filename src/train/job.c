@@ -198,10 +198,12 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     optim_options(s, &e.optim);
     if (purpose == SL_JOB_PLAN) {
         e.plan.rank_count = planned_ranks(o);
-        if (o->machine != NULL) {
-            SL_TRY(sl_machine_read(o->machine, &machine));
-            e.machine = &machine;
-        }
+        /* as train --ranks would share this machine out; a file describes what each rank has */
+        if (o->machine == NULL) j->ranks.local = e.plan.rank_count;
+    }
+    if (o->machine != NULL && e.training) {
+        SL_TRY(sl_ranks_agree(&j->ranks, "reading the machine", sl_machine_read(o->machine, &machine)));
+        e.machine = &machine;
     }
     e.extra_bytes = outside_bytes(j, purpose, e.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));

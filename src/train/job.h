@@ -26,8 +26,8 @@ typedef struct sl_job {
 /* PLAN is TRAIN on the null backend: nothing is reserved, nothing runs. */
 typedef enum { SL_JOB_TRAIN, SL_JOB_PLAN, SL_JOB_EVALUATE, SL_JOB_GENERATE } sl_job_purpose;
 
-/* Reads the data, builds the model, plans and creates the engine. TRAIN: all ranks of o->world, which then have the same
- * configuration, data and plan, or the same failure. Zero the struct first; sl_job_close also after a failure. */
+/* Reads the data, builds the model, plans and creates the engine. TRAIN: all ranks of o->world, which then have the
+ * same configuration, data and plan, or the same failure. Zero the struct first; sl_job_close also after a failure. */
 sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose);
 void sl_job_close(sl_job *j);
 /* Mean loss and, where the model classifies, accuracy over a split (at most `batches` micro-batches; 0: all). Every

@@ -304,8 +304,7 @@ static sluice_status run_training(sl_run *r)
     r->start = sl_now();
     SL_TRY(train_steps(r));
     SL_TRY(sl_run_save(r));
-    if (s->save[0] != '\0')
-        SL_TRY(sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save)));
+    if (s->save[0] != '\0') SL_TRY(sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save)));
     return end_event(r);
 }
 

@@ -183,4 +183,5 @@ void sl_machine_describe(sl_isa isa, int threads, sl_machine *m)
     m->update_bytes_per_second = 10e9 * shared;
     m->link_bytes_per_second[0] = m->link_bytes_per_second[1] = 8e9;
     m->copies_overlap = threads > 1;
+    m->kernels_take_turns = true;
 }

@@ -13,24 +13,29 @@ uint64_t sl_memory_resident(void);
 uint64_t sl_memory_high_water(void);
 /* Rates by class of CPU and number of threads; nothing is measured, so that plans are the same from run to run. */
 void sl_machine_describe(sl_isa isa, int threads, sl_machine *out);
-/* Rates by micro-benchmarks of about a second. */
-sluice_status sl_machine_measure(sl_isa isa, int threads, sl_machine *out);
 /* What the arenas of this process may take of `available` bytes: less 5 %, less the overhead still to come. */
 uint64_t sl_machine_room(const sl_plan_options *options, uint64_t available);
-/* Fills in the budgets that are 0 and caps those that exceed `room`. On the CPU both tiers are RAM, so together they may
- * not take more than that either. */
+/* Fills in the budgets that are 0 and caps those that exceed `room`. On the CPU both tiers are RAM, so together they
+ * may not take more than that either. */
 void sl_machine_budgets(sl_plan_options *options, uint64_t room);
 
 /* A machine as a file describes it. Capacities are what one rank has. */
 typedef struct sl_machine_description {
     sl_machine rates;
     bool shared_memory; /* device and host tier are one memory, of the device's capacity */
+    /* what was measured with: ranks at the same time, threads of each, instruction path; ranks 0: not measured */
+    int ranks, threads;
+    sl_isa isa;
 } sl_machine_description;
+
+/* This machine by micro-benchmarks, some seconds long: `ranks` processes at once, each with its share of the cores.
+ * Starts processes where ranks > 1, so no other thread may run then. */
+sluice_status sl_machine_measure(sl_isa isa, int ranks, sl_machine_description *out);
 
 /* The same from a description instead of this machine. */
 void sl_machine_described_budgets(sl_plan_options *options, const sl_machine_description *d);
-/* JSON: "sluice_machine" with the number of the format, and one member for each rate and capacity, all of them required.
- * Errors name the line and the key. */
+/* JSON: "sluice_machine" with the number of the format, and one member for each rate and capacity, all of them
+ * required. Errors name the line and the key. */
 sluice_status sl_machine_read(const char *path, sl_machine_description *out);
 sluice_status sl_machine_write(const char *path, const sl_machine_description *d);
 /* The instruction path of this process: SLUICE_CPU, or the best there is. The only place that reads it. */

@@ -1,7 +1,8 @@
 /* machine_file.c: a machine as a file, so that a plan can be made for one that is not here.
  *
- * One table names the members; reading and writing both follow it. A member that is missing or not known is an error,
- * because a plan from half a description would look as good as any. */
+ * One table names the members; reading and writing both follow it. A general rate or capacity that is missing, and a
+ * member that is not known, is an error, because a plan from half a description would look as good as any. What only a
+ * measurement knows may be left out: the general rates stand in for it. */
 #include <math.h>
 #include <string.h>
 
@@ -15,31 +16,43 @@
 #define MACHINE_FORMAT    1
 #define MAX_MACHINE_BYTES ((size_t)1 << 20)
 
-typedef enum { RATE, LATENCY, CAPACITY, FLAG } member_kind;
+typedef enum { RATE, LATENCY, CAPACITY, FLAG, FACTOR, COUNT, PATH, POINTS, KERNELS } member_kind;
 
 typedef struct member {
     const char *name;
     member_kind kind;
     size_t offset; /* in sl_machine_description */
+    bool optional;
 } member;
 
 #define AT(field_) offsetof(sl_machine_description, field_)
 
 static const member members[] = {
-    { "gemm_flops", RATE, AT(rates.gemm_flops) },
-    { "vector_flops", RATE, AT(rates.vector_flops) },
-    { "device_bytes_per_second", RATE, AT(rates.device_bytes_per_second) },
-    { "update_bytes_per_second", RATE, AT(rates.update_bytes_per_second) },
-    { "to_device_bytes_per_second", RATE, AT(rates.link_bytes_per_second[0]) },
-    { "to_host_bytes_per_second", RATE, AT(rates.link_bytes_per_second[1]) },
-    { "comm_bytes_per_second", RATE, AT(rates.comm_bytes_per_second) },
-    { "link_latency", LATENCY, AT(rates.link_latency) },
-    { "kernel_latency", LATENCY, AT(rates.kernel_latency) },
-    { "comm_latency", LATENCY, AT(rates.comm_latency) },
-    { "device_bytes", CAPACITY, AT(rates.capacity[SL_TIER_DEVICE]) },
-    { "host_bytes", CAPACITY, AT(rates.capacity[SL_TIER_HOST]) },
-    { "shared_memory", FLAG, AT(shared_memory) },
-    { "copies_overlap", FLAG, AT(rates.copies_overlap) },
+    { "gemm_flops", RATE, AT(rates.gemm_flops), false },
+    { "vector_flops", RATE, AT(rates.vector_flops), false },
+    { "device_bytes_per_second", RATE, AT(rates.device_bytes_per_second), false },
+    { "update_bytes_per_second", RATE, AT(rates.update_bytes_per_second), false },
+    { "to_device_bytes_per_second", RATE, AT(rates.link_bytes_per_second[0]), false },
+    { "to_host_bytes_per_second", RATE, AT(rates.link_bytes_per_second[1]), false },
+    { "comm_bytes_per_second", RATE, AT(rates.comm_bytes_per_second), false },
+    { "link_latency", LATENCY, AT(rates.link_latency), false },
+    { "kernel_latency", LATENCY, AT(rates.kernel_latency), false },
+    { "comm_latency", LATENCY, AT(rates.comm_latency), false },
+    { "device_bytes", CAPACITY, AT(rates.capacity[SL_TIER_DEVICE]), false },
+    { "host_bytes", CAPACITY, AT(rates.capacity[SL_TIER_HOST]), false },
+    { "shared_memory", FLAG, AT(shared_memory), false },
+    { "copies_overlap", FLAG, AT(rates.copies_overlap), false },
+    { "measured_ranks", COUNT, AT(ranks), true },
+    { "measured_threads", COUNT, AT(threads), true },
+    { "instruction_path", PATH, AT(isa), true },
+    { "kernels_take_turns", FLAG, AT(rates.kernels_take_turns), true },
+    { "kernel_slowdown", FACTOR, AT(rates.kernel_slowdown), true },
+    { "move_slowdown", FACTOR, AT(rates.move_slowdown), true },
+    { "to_device", POINTS, AT(rates.copies[0]), true },
+    { "to_host", POINTS, AT(rates.copies[1]), true },
+    { "gather", POINTS, AT(rates.gather), true },
+    { "reduce_scatter", POINTS, AT(rates.reduce), true },
+    { "kernels", KERNELS, AT(rates.kernels), true },
 };
 enum { MEMBER_COUNT = sizeof members / sizeof members[0] };
 
@@ -48,7 +61,13 @@ static const char *const expected[] = {
     [LATENCY] = "a number of seconds, 0 or more",
     [CAPACITY] = "a whole number of bytes, or text such as \"20GiB\"",
     [FLAG] = "true or false",
+    [FACTOR] = "a number, 0 or more",
+    [COUNT] = "a whole number above 0",
+    [PATH] = "\"scalar\", \"avx2\" or \"avx512\"",
+    [POINTS] = "a list of 1 to 8 pairs [work, seconds], both above 0, the work increasing",
+    [KERNELS] = "an object with a list of points for each kernel",
 };
+_Static_assert(SL_RATE_POINTS == 8, "the text above says 8");
 
 /* ---- reading ---- */
 
@@ -66,6 +85,45 @@ static bool read_capacity(const json_t *json, uint64_t *out)
     return true;
 }
 
+static bool read_count(const json_t *json, int *out)
+{
+    json_int_t value = json_integer_value(json);
+    if (!json_is_integer(json) || value < 1 || value > INT32_MAX) return false;
+    *out = (int)value;
+    return true;
+}
+
+static bool read_path(const json_t *json, sl_isa *out)
+{
+    for (int i = 0; json_is_string(json) && i < SL_ISA_COUNT; i++) {
+        if (strcmp(json_string_value(json), sl_isa_name((sl_isa)i)) != 0) continue;
+        *out = (sl_isa)i;
+        return true;
+    }
+    return false;
+}
+
+static bool read_positive(const json_t *json, double *out)
+{
+    *out = json_number_value(json);
+    return json_is_number(json) && isfinite(*out) && *out > 0;
+}
+
+static bool read_points(const json_t *json, sl_rates *out)
+{
+    size_t count = json_array_size(json);
+    if (!json_is_array(json) || count < 1 || count > SL_RATE_POINTS) return false;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *pair = json_array_get(json, i);
+        sl_rate_point *p = &out->points[i];
+        if (json_array_size(pair) != 2 || !read_positive(json_array_get(pair, 0), &p->work) ||
+            !read_positive(json_array_get(pair, 1), &p->seconds) || (i > 0 && p->work <= p[-1].work))
+            return false;
+    }
+    out->count = (int)count;
+    return true;
+}
+
 static bool store(const member *m, const json_t *json, sl_machine_description *d)
 {
     void *field = (char *)d + m->offset;
@@ -76,20 +134,55 @@ static bool store(const member *m, const json_t *json, sl_machine_description *d
     case FLAG:
         *(bool *)field = json_is_true(json);
         return json_is_boolean(json);
+    case COUNT:
+        return read_count(json, field);
+    case PATH:
+        return read_path(json, field);
+    case POINTS:
+        return read_points(json, field);
+    case KERNELS:
+        return json_is_object(json);
+    case RATE:
+        return read_positive(json, field);
     default:
         *(double *)field = value;
-        return json_is_number(json) && isfinite(value) && (value > 0 || (m->kind == LATENCY && value == 0));
+        return json_is_number(json) && isfinite(value) && value >= 0;
     }
 }
 
 static sluice_status read_member(const source *s, const member *m, sl_machine_description *d)
 {
     const json_t *json = json_object_get(s->root, m->name);
+    if (json == NULL && m->optional) return SLUICE_OK;
     if (json == NULL)
         return sl_fail(SLUICE_ERR_INPUT, "%s: \"%s\" is missing; it is %s", s->path, m->name, expected[m->kind]);
     if (store(m, json, d)) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_INPUT, "%s:%d: %s must be %s", s->path, sl_json_key_line(s->text, s->bytes, m->name),
                    m->name, expected[m->kind]);
+}
+
+static int find_op(const char *name)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++)
+        if (strcmp(sl_ops[op].name, name) == 0) return op;
+    return -1;
+}
+
+static sluice_status read_kernels(const source *s, sl_machine_description *d)
+{
+    const char *name;
+    json_t *points;
+    json_object_foreach(json_object_get(s->root, "kernels"), name, points)
+    {
+        char key[160];
+        int op = find_op(name);
+        snprintf(key, sizeof key, "kernels.%.100s", name);
+        int line = sl_json_key_line(s->text, s->bytes, key);
+        if (op < 0) return sl_fail(SLUICE_ERR_INPUT, "%s:%d: unknown key \"%s\"", s->path, line, key);
+        if (!read_points(points, &d->rates.kernels[op]))
+            return sl_fail(SLUICE_ERR_INPUT, "%s:%d: %s must be %s", s->path, line, key, expected[POINTS]);
+    }
+    return SLUICE_OK;
 }
 
 static bool is_member(const char *name)
@@ -125,7 +218,7 @@ static sluice_status read_members(const source *s, sl_machine_description *d)
                        (long long)json_integer_value(format), MACHINE_FORMAT);
     SL_TRY(check_names(s));
     for (int i = 0; i < MEMBER_COUNT; i++) SL_TRY(read_member(s, &members[i], d));
-    return SLUICE_OK;
+    return read_kernels(s, d);
 }
 
 sluice_status sl_machine_read(const char *path, sl_machine_description *out)
@@ -133,6 +226,7 @@ sluice_status sl_machine_read(const char *path, sl_machine_description *out)
     char *text;
     source s = { .path = path };
     sl_machine_description d = { .shared_memory = false };
+    sl_machine_default(&d.rates); /* what a description does not speak of */
     SL_TRY(sl_file_read_all(path, MAX_MACHINE_BYTES, &text, &s.bytes));
     s.text = text;
     sluice_status st = sl_json_parse(text, s.bytes, path, SLUICE_ERR_INPUT, &s.root);
@@ -147,14 +241,51 @@ sluice_status sl_machine_read(const char *path, sl_machine_description *out)
 
 /* ---- writing ---- */
 
+static void add_points(const sl_rates *r, sl_text *text)
+{
+    sl_text_add(text, "[");
+    for (int i = 0; i < r->count; i++)
+        sl_text_add(text, "%s[%.6g, %.6g]", i > 0 ? ", " : "", r->points[i].work, r->points[i].seconds);
+    sl_text_add(text, "]");
+}
+
+static void add_kernels(const sl_rates *kernels, sl_text *text)
+{
+    const char *between = "";
+    sl_text_add(text, "{");
+    for (int op = 0; op < SL_OP_COUNT; op++) {
+        if (kernels[op].count == 0) continue;
+        sl_text_add(text, "%s\n    \"%s\": ", between, sl_ops[op].name);
+        add_points(&kernels[op], text);
+        between = ",";
+    }
+    sl_text_add(text, "\n  }");
+}
+
+/* What was not measured is left out. */
+static bool is_known(const member *m, const sl_machine_description *d)
+{
+    if (m->kind == POINTS) return ((const sl_rates *)(const void *)((const char *)d + m->offset))->count > 0;
+    return !m->optional || d->ranks > 0;
+}
+
 static void add_member(const member *m, const sl_machine_description *d, sl_text *text)
 {
     const void *field = (const char *)d + m->offset;
+    if (!is_known(m, d)) return;
     sl_text_add(text, ",\n  \"%s\": ", m->name);
     if (m->kind == FLAG)
         sl_text_add(text, "%s", *(const bool *)field ? "true" : "false");
     else if (m->kind == CAPACITY)
         sl_text_add(text, "%llu", (unsigned long long)*(const uint64_t *)field);
+    else if (m->kind == COUNT)
+        sl_text_add(text, "%d", *(const int *)field);
+    else if (m->kind == PATH)
+        sl_text_add(text, "\"%s\"", sl_isa_name(*(const sl_isa *)field));
+    else if (m->kind == POINTS)
+        add_points(field, text);
+    else if (m->kind == KERNELS)
+        add_kernels(field, text);
     else
         sl_text_add(text, "%.6g", *(const double *)field);
 }

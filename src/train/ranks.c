@@ -79,8 +79,7 @@ static sluice_status first_failure(sl_ranks *r, const outcome *all)
     for (int i = 0; i < r->count; i++) {
         if (all[i].status == SLUICE_OK) continue;
         r->alike = true;
-        if (unanimous(all, r->count, &all[i]))
-            return sl_fail((sluice_status)all[i].status, "%s", all[i].message);
+        if (unanimous(all, r->count, &all[i])) return sl_fail((sluice_status)all[i].status, "%s", all[i].message);
         return sl_fail((sluice_status)all[i].status, "rank %d: %s", i, all[i].message);
     }
     return SLUICE_OK;

@@ -40,7 +40,10 @@ static void comm_rows(const sluice_engine *e, const sl_run_totals *predicted, co
 
 void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured, FILE *out)
 {
-    fprintf(out, "%-30s %14s %14s\n", "after the run", "predicted", "measured");
+    char title[64] = "after the run";
+    int ranks = e->plan->options.rank_count;
+    if (ranks > 1) snprintf(title, sizeof title, "after the run, %d ranks", ranks);
+    fprintf(out, "%-30s %14s %14s\n", title, "predicted", "measured");
     bytes_row(out, "device arena, peak", predicted->peak[SL_TIER_DEVICE], measured->peak[SL_TIER_DEVICE]);
     bytes_row(out, "host arena, peak", predicted->peak[SL_TIER_HOST], measured->peak[SL_TIER_HOST]);
     bytes_row(out, "outside the arenas", predicted->overhead, outside_arenas(e));

@@ -3,8 +3,14 @@
  * All ranks save and load together. Rank 0 alone handles the folder itself: its lock, leftovers of killed runs, and
  * whether it is new; what it finds is then every rank's outcome. */
 #include <string.h>
+#include <time.h>
 
+#include "core/thread.h"
 #include "train/run.h"
+
+/* How long the ranks of a killed run may take to die; the more memory they have, the longer they do. */
+#define DYING_SECONDS    3.0
+#define LOOK_NANOSECONDS 10000000
 
 /* ---- saving ---- */
 
@@ -110,6 +116,21 @@ static sluice_status resume(sl_run *r)
     return SLUICE_OK;
 }
 
+/* A run that was killed holds its folder until the last of its memory is freed; one that lives holds it on. The other
+ * ranks wait meanwhile, so that half their deadline is the most. */
+static sluice_status take_lock(sl_run *r, const char *path)
+{
+    const struct timespec look = { 0, LOOK_NANOSECONDS };
+    double half = (double)r->job->settings.timeout_seconds / 2, until;
+    until = sl_now() + (half < DYING_SECONDS ? half : DYING_SECONDS);
+    sluice_status st = sl_lock_take(path, &r->lock);
+    while (st == SLUICE_ERR_USAGE && sl_now() < until) {
+        nanosleep(&look, NULL);
+        st = sl_lock_take(path, &r->lock);
+    }
+    return st;
+}
+
 /* The lock comes before the first look inside. */
 static sluice_status claim_folder(sl_run *r)
 {
@@ -118,8 +139,8 @@ static sluice_status claim_folder(sl_run *r)
     uint64_t newest = 0;
     if (snprintf(lock, sizeof lock, "%s/lock", folder) >= (int)sizeof lock)
         return sl_fail(SLUICE_ERR_USAGE, "checkpoint.path is too long");
-    SL_TRY(sl_dir_make(folder));
-    SL_TRY(sl_lock_take(lock, &r->lock));
+    SL_TRY(sl_dir_make_lasting(folder));
+    SL_TRY(take_lock(r, lock));
     SL_TRY(sl_checkpoint_clean(folder));
     if (r->options->resume) return SLUICE_OK;
     SL_TRY(sl_checkpoint_newest(folder, &newest));

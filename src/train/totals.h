@@ -5,7 +5,8 @@
 #include "plan/plan.h"
 #include "train/ranks.h"
 
-/* Peaks, overhead, state and seconds are the largest over ranks; moved and comm bytes are sums over ranks of one step. */
+/* Peaks, overhead, state and seconds are the largest over ranks; moved and comm bytes are sums over ranks of one step.
+ */
 typedef struct sl_run_totals {
     uint64_t peak[SL_TIER_COUNT];
     uint64_t overhead;
@@ -20,9 +21,9 @@ void sl_totals_of_plan(const sl_plan *p, sl_run_totals *out);
 void sl_totals_add(sl_run_totals *sum, const sl_run_totals *one);
 /* All ranks: *totals of this rank becomes that of all. */
 sluice_status sl_totals_share(sl_ranks *r, sl_run_totals *totals);
-/* Predicted for a job of p->options.rank_count ranks, without running one: every rank is planned where there are at most
- * SL_PLANNED_RANKS; otherwise the one that owns most, and sums are its numbers times the ranks. `weights` as in the plan's
- * options. */
+/* Predicted for a job of p->options.rank_count ranks, without running one: every rank is planned where there are at
+ * most SL_PLANNED_RANKS; otherwise the one that owns most, and sums are its numbers times the ranks. `weights` as in
+ * the plan's options. */
 #define SL_PLANNED_RANKS 8
 sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_totals *out);
 void sl_totals_to_event(const sl_run_totals *t, sluice_event *event);

@@ -106,8 +106,23 @@ static bool is_in_shard(sl_st_file *whole, const char *name, const char *path, u
     return same;
 }
 
-/* How many tensors of the whole file the index names where they are. */
-static int64_t count_indexed(const paths *p, uint64_t limit)
+TEST(more_chunks_are_exported_than_are_kept)
+{
+    paths p;
+    fixture f;
+    make_paths(&p);
+    fixture_make(&f, 140000); /* b has 36 MB */
+    REQUIRE_OK(fixture_save(&f, p.folder, 3));
+    REQUIRE_OK(sl_state_weights_save(&f.state, p.expected));
+    REQUIRE_OK(sluice_export(p.folder, p.out, 0, NULL));
+    CHECK(same_bytes(p.out, p.expected));
+    fixture_free(&f);
+    unlink(p.out);
+    unlink(p.expected);
+}
+
+/* How many tensors of the file `expected` the index names where they are. */
+static int64_t count_indexed(const paths *p, const char *expected, uint64_t limit)
 {
     sl_st_file *whole;
     const char *name;
@@ -116,7 +131,7 @@ static int64_t count_indexed(const paths *p, uint64_t limit)
     int64_t found = 0;
     char *text = read_bytes(p->index, &bytes);
     if (text == NULL || sl_json_parse(text, bytes, "index", SLUICE_ERR_INPUT, &root) != SLUICE_OK) return -1;
-    if (sl_st_open(p->expected, &whole) != SLUICE_OK) return -1;
+    if (sl_st_open(expected, &whole) != SLUICE_OK) return -1;
     json_object_foreach(json_object_get(root, "weight_map"), name, file)
     {
         char path[4300];
@@ -148,7 +163,7 @@ TEST(shards_add_up_to_the_whole_and_the_index_names_them)
     REQUIRE(text != NULL);
     CHECK_CONTAINS(text, "{\n  \"metadata\": {\n    \"total_size\": 1308\n  },\n  \"weight_map\": {\n    \"a\": \"");
     CHECK_CONTAINS(text, "-00003-of-00003.safetensors\"\n  }\n}\n");
-    CHECK_EQ(count_indexed(&p, 20), 4);
+    CHECK_EQ(count_indexed(&p, p.expected, 20), 4);
     free(text);
     REQUIRE_OK(sluice_export(p.folder, p.out, 1 << 20, NULL)); /* all fits in one: no index */
     CHECK(same_bytes(p.out, p.expected));
@@ -191,26 +206,42 @@ TEST(damaged_checkpoints_are_not_exported)
     CHECK(access(p.out, F_OK) != 0 && access(p.index, F_OK) != 0);
 }
 
-/* Whatever call fails: a file or an index that is there is whole, and an index names files of one export. */
+/* Step 1 is exported, then step 2, in which the nth call fails: what is there is one or the other, and whole. False: no
+ * call failed. */
+static bool check_failing_export(const paths *p, const char *expected[2], uint64_t shard_bytes, int n)
+{
+    countdown c = { .at = n, .error = EIO };
+    char step[2][4200];
+    for (int i = 0; i < 2; i++) {
+        snprintf(step[i], sizeof step[i], "%s/step-%d", p->folder, i + 1);
+        if (i == 1) sl_io_set_hook(count_down, &c);
+        sluice_status st = sluice_export(step[i], p->out, shard_bytes, NULL);
+        sl_io_set_hook(NULL, NULL);
+        CHECK(st == SLUICE_OK || (i == 1 && c.calls >= n));
+    }
+    bool indexed = access(p->index, F_OK) == 0, whole = access(p->out, F_OK) == 0;
+    CHECK(indexed ? shard_bytes > 0 : shard_bytes == 0 || c.calls >= n);
+    CHECK(!indexed || count_indexed(p, expected[0], 20) == 4 || count_indexed(p, expected[1], 20) == 4);
+    CHECK(whole == (shard_bytes == 0));
+    CHECK(!whole || same_bytes(p->out, expected[0]) || same_bytes(p->out, expected[1]));
+    return c.calls >= n;
+}
+
 TEST(a_failing_disk_leaves_no_half_export)
 {
     paths p;
+    char first[4200];
     make_paths(&p);
     REQUIRE_OK(save_by(2, CUT_UNEVEN, p.folder, 5));
+    REQUIRE_OK(write_expected(&p, 5, 1));
+    snprintf(first, sizeof first, "%s-first", p.folder);
+    CHECK(rename(p.expected, first) == 0);
     REQUIRE_OK(write_expected(&p, 5, 2));
-    for (int shards = 0; shards < 2; shards++)
-        for (int n = 1;; n++) {
-            countdown c = { .at = n, .error = EIO };
-            unlink(p.out);
-            sl_io_set_hook(count_down, &c);
-            sluice_status st = sluice_export(p.folder, p.out, shards ? 20 : 0, NULL);
-            sl_io_set_hook(NULL, NULL);
-            if (c.calls < n) {
-                REQUIRE_OK(st);
-                CHECK(n > 15);
-                break;
-            }
-            if (access(p.index, F_OK) == 0) CHECK(shards && (count_indexed(&p, 20) == 4 || st == SLUICE_OK));
-            if (access(p.out, F_OK) == 0) CHECK(!shards && (same_bytes(p.out, p.expected) || st == SLUICE_OK));
-        }
+    const char *expected[2] = { first, p.expected };
+    for (int shards = 0; shards < 2; shards++) {
+        int n = 1;
+        while (check_failing_export(&p, expected, shards ? 20 : 0, n)) n++;
+        CHECK(n > 15);
+        unlink(p.out);
+    }
 }

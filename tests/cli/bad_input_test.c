@@ -63,8 +63,9 @@ static const struct {
     { NULL, "train good.json --set steps=0", 2, "steps: 0 is not allowed", "at least 1" },
     { NULL, "train good.json --set train_micro_batch_size_per_gpu=3", 2, "train_batch_size: 4 does not divide by",
       "train_micro_batch_size_per_gpu 3 x 1 rank" },
-    { NULL, "plan good.json --ranks 4 --set zero_optimization.partition=weighted --set "
-            "zero_optimization.partition_weights=[1,2]",
+    { NULL,
+      "plan good.json --ranks 4 --set zero_optimization.partition=weighted --set "
+      "zero_optimization.partition_weights=[1,2]",
       2, "partition_weights: it has 2 numbers", "4 ranks" },
     /* their fit with the model */
     { NULL, "train good.json --set data.features=5", 2, "model.features: 4 does not match data.features, which is 5",

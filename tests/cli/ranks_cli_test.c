@@ -71,7 +71,8 @@ TEST(what_ranks_send_is_what_the_plan_said)
     CHECK_EQ(r.status, 0);
     CHECK_EQ(plan.status, 0);
     field(r.out, "\"comm_bytes\":{", "}", predicted);
-    field(strstr(r.out, "\"event\":\"end\"") != NULL ? strstr(r.out, "\"event\":\"end\"") : "", "\"comm_bytes\":{", "}", counted);
+    field(strstr(r.out, "\"event\":\"end\"") != NULL ? strstr(r.out, "\"event\":\"end\"") : "", "\"comm_bytes\":{", "}",
+          counted);
     field(plan.out, "\"comm_bytes\":{", "}", planned);
     CHECK(strlen(predicted) > 0);
     CHECK_STR(counted, predicted);
@@ -256,7 +257,8 @@ TEST(a_background_checkpoint_is_announced_when_it_is_whole)
 {
     char folder[4096];
     new_folder(folder);
-    run_write_config(folder, "a.json", FOUR ", \"checkpoint\": {\"path\": \"run\", \"every\": 2, \"background\": true}");
+    run_write_config(folder, "a.json",
+                     FOUR ", \"checkpoint\": {\"path\": \"run\", \"every\": 2, \"background\": true}");
     run_result r = run_sluice(folder, "train a.json --json --ranks 2"), verify = run_sluice(folder, "verify run");
     CHECK_EQ(r.status, 0);
     CHECK_EQ(count(r.out, "\"event\":\"saved\""), 3);

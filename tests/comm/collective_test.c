@@ -4,7 +4,7 @@
 #include "double.h"
 #include "test.h"
 
-enum { MAX_RANKS = 6, ARENA = 1 << 20, PARTS = 2 };
+enum { MAX_RANKS = 6, ARENA = 1 << 20, PARTS = 2, LARGE = 1 << 20 };
 
 static sluice_status launch(int ranks, sluice_status (*body)(void *user, sluice_world *world), void *user)
 {
@@ -36,8 +36,10 @@ static int64_t cut_at(shape s, int ranks, int r, int64_t begin, int64_t end)
     if (r == 0) return begin;
     if (r == ranks) return end;
     if (s == OWNER) return r <= ranks / 2 ? begin : end; /* all to one */
-    if (s == HOLES) at = r % 2 == 1 ? (r + 1) / 2 : r / 2; /* every second rank has nothing */
-    else at = cuts * r / ranks;
+    if (s == HOLES)
+        at = r % 2 == 1 ? (r + 1) / 2 : r / 2; /* every second rank has nothing */
+    else
+        at = cuts * r / ranks;
     at = begin + at * 1024;
     return at < end ? at : end;
 }
@@ -170,6 +172,36 @@ static sluice_status reduce_all_shapes(void *user, sluice_world *world)
 TEST(contributions_are_added_in_rank_order_whatever_the_partition)
 {
     for (int ranks = 1; ranks <= MAX_RANKS; ranks++) REQUIRE_OK(launch(ranks, reduce_all_shapes, NULL));
+}
+
+/* Shards of more than 4 MiB, which are written past the caches when they are set. */
+static sluice_status reduce_large(void *user, sluice_world *world)
+{
+    job j = { .comm = world, .rank = sluice_world_rank(world), .ranks = sluice_world_size(world) };
+    const int64_t elements = 2 * LARGE + 37, bounds[] = { 0, LARGE, elements };
+    const sl_shards shards = { 2, elements, 0, 0, bounds };
+    (void)user;
+    j.device = double_open(world, 5 * LARGE * sizeof(float));
+    SL_TRY(world->ops->attach(world, &double_backend, j.device));
+    for (int i = 0; i < PARTS; i++)
+        j.parts[i] = (sl_comm_part){ .shards = &shards,
+                                     .per = 1,
+                                     .unit = 4,
+                                     .whole = { (sl_tier)i, 256, (uint64_t)elements * 4 },
+                                     .shard = { (sl_tier)(1 - i), 3 * LARGE * sizeof(float), 0 } };
+    for (int i = 0; i < PARTS; i++) j.parts[i].shard.bytes = shard_bytes(&j.parts[i], j.rank);
+    for (int m = 0; m < 2; m++) {
+        contribute(&j, m);
+        SL_TRY(collective(&j, (uint64_t)m, SL_REDUCE_SCATTER, m == 0));
+        check_sums(&j, m + 1);
+    }
+    close_job(&j);
+    return verdict();
+}
+
+TEST(large_sums_follow_the_same_order)
+{
+    REQUIRE_OK(launch(2, reduce_large, NULL));
 }
 
 /* ---- gather ---- */

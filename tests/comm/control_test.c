@@ -1,8 +1,8 @@
 /* control_test.c: what control calls among local ranks bring, at every size. */
 #include <sys/mman.h>
 
-#include "comm/segment.h"
 #include "comm/comm.h"
+#include "comm/segment.h"
 #include "test.h"
 
 static sluice_status launch(int ranks, sluice_status (*body)(void *user, sluice_world *world), void *user)

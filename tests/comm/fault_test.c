@@ -77,10 +77,13 @@ TEST(a_rank_at_another_collective_is_named_with_both)
         { 57, SL_GATHER, ELEMENTS, "gather of h.1", 1, true, 0, "at collective 57 (gather of h.1, 16384 bytes)" },
         { 57, SL_REDUCE_SCATTER, ELEMENTS - 1, "reduce-scatter of h.3", 1, true, 0,
           "at collective 57 (reduce-scatter of h.3, 16380 bytes)" },
-        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.4", 1, true, 0, "(reduce-scatter of h.4, 16384 bytes)" },
-        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 2, true, 0, "(reduce-scatter of h.3, 32768 bytes)" },
-        { 57, SL_GATHER, ELEMENTS, "reduce-scatter of h.3", 1, true, 0, "differ in the kind" },
-        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 1, false, 0, "detail" },
+        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.4", 1, true, 0,
+          "(reduce-scatter of h.4, 16384 bytes)" },
+        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 2, true, 0,
+          "(reduce-scatter of h.3, 32768 bytes)" },
+        { 57, SL_GATHER, ELEMENTS, "reduce-scatter of h.3", 1, true, 0, "differ in the kind of" },
+        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 1, false, 0,
+          "differ in whether accumulators are set" },
     };
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         fault f = faults[i];
@@ -112,7 +115,8 @@ TEST(a_stopped_rank_is_named_at_the_deadline_and_killed)
     fault f = regular;
     f.signal_number = SIGSTOP;
     CHECK_EQ(launch(3, 0.3, diverge, &f), SLUICE_ERR_RANK);
-    CHECK_CONTAINS(sluice_error(), "rank 2 did not arrive at collective 57 (reduce-scatter of h.3, 16384 bytes) within");
+    CHECK_CONTAINS(sluice_error(),
+                   "rank 2 did not arrive at collective 57 (reduce-scatter of h.3, 16384 bytes) within");
     CHECK_CONTAINS(sluice_error(), "last seen after collective 56");
 }
 

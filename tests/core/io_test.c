@@ -385,6 +385,28 @@ TEST(dir_make_makes_parents_and_accepts_what_is_there)
     CHECK_EQ(sl_dir_make(""), SLUICE_ERR_IO);
 }
 
+/* Each name that is new is synced in the folder it is in; what is there costs nothing. */
+TEST(dir_make_lasting_syncs_the_folder_of_each_one_it_makes)
+{
+    const char *folder = test_tmpdir();
+    breaker syncs = { .call = "fsync" };
+    sl_io_set_hook(break_call, &syncs);
+    CHECK_EQ(sl_dir_make_lasting(at(folder, "a/b//c/")), SLUICE_OK);
+    CHECK_EQ(syncs.count, 3);
+    CHECK(sl_path_exists(at(folder, "a/b/c")));
+    CHECK_EQ(sl_dir_make_lasting(at(folder, "a/b/c")), SLUICE_OK);
+    CHECK_EQ(syncs.count, 3);
+    CHECK_EQ(sl_dir_make_lasting(at(folder, "a/b/d")), SLUICE_OK);
+    CHECK_EQ(syncs.count, 4);
+    syncs = (breaker){ .call = "fsync", .nth = 1, .answer = EIO };
+    CHECK_EQ(sl_dir_make_lasting(at(folder, "e")), SLUICE_ERR_IO);
+    sl_io_set_hook(NULL, NULL);
+    REQUIRE(put(at(folder, "file"), ""));
+    CHECK_EQ(sl_dir_make_lasting(at(folder, "file")), SLUICE_ERR_IO);
+    CHECK_EQ(sl_dir_make_lasting(at(folder, "file/below")), SLUICE_ERR_IO);
+    CHECK_EQ(sl_dir_make_lasting(""), SLUICE_ERR_IO);
+}
+
 static sluice_status collect(void *user, const char *name)
 {
     char *names = user;

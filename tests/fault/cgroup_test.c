@@ -97,8 +97,14 @@ static uint64_t planned(const program *p)
     return p->device_bytes + p->host_bytes;
 }
 
+/* What a plan is for one rank of several, all of which live in the group. */
+static uint64_t planned_limit(const program *p, uint64_t ranks)
+{
+    return ranks * (planned(p) + p->overhead_bytes) + SLACK;
+}
+
 /* Runs with `settings` freely, then again in a group of just what the plan said. */
-static void check_runs_in_what_it_planned(const char *settings, uint64_t least, program *inside)
+static void check_runs_in_what_it_planned(const char *settings, uint64_t ranks, uint64_t least, program *inside)
 {
     char folder[1024], arguments[1024];
     program outside;
@@ -106,7 +112,7 @@ static void check_runs_in_what_it_planned(const char *settings, uint64_t least, 
     snprintf(arguments, sizeof arguments, "train c.json --json%s", settings);
     CHECK_EQ(program_run(&outside, folder, arguments), 0);
     CHECK(planned(&outside) > least);
-    if (!make_group(planned(&outside) + outside.overhead_bytes + SLACK)) SKIP(NO_CGROUPS);
+    if (!make_group(planned_limit(&outside, ranks))) SKIP(NO_CGROUPS);
     program_start_in_group(inside, folder, group, arguments);
     CHECK_EQ(program_wait(inside), 0);
     remove_group();
@@ -121,15 +127,35 @@ TEST(a_run_lives_in_a_cgroup_of_its_planned_and_printed_bytes)
 {
     program inside;
     if (SANITIZED) SKIP(SANITIZER);
-    check_runs_in_what_it_planned("", (uint64_t)300 << 20, &inside);
+    check_runs_in_what_it_planned("", 1, (uint64_t)300 << 20, &inside);
 }
 
 TEST(a_model_far_larger_than_the_device_lives_in_such_a_cgroup)
 {
     program inside;
     if (SANITIZED) SKIP(SANITIZER);
-    check_runs_in_what_it_planned(" --set memory.device=80MiB", (uint64_t)300 << 20, &inside);
+    check_runs_in_what_it_planned(" --set memory.device=80MiB", 1, (uint64_t)300 << 20, &inside);
     if (test_skip_reason == NULL) CHECK(inside.device_bytes <= (uint64_t)80 << 20);
+}
+
+/* Twelve layers of 1024 x 1024. */
+#define MANY_LAYERS " --set model.hidden=[1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024]"
+#define ON_HOST                                                                                                        \
+    " --set zero_optimization.offload_param.device=cpu --set zero_optimization.offload_optimizer.device=cpu"
+
+/* Two ranks share 192 MiB of weights, gradients and moments, more than ten times what their devices have. Ranks that
+ * kept more than their half, on the device or on the host, would be killed: twice the whole is far above the limit. */
+TEST(two_ranks_live_in_the_cgroup_of_one_copy_of_the_state)
+{
+    program inside;
+    const uint64_t state = (uint64_t)16 * 12 * 1024 * 1024, device = (uint64_t)16 << 20;
+    if (SANITIZED) SKIP(SANITIZER);
+    check_runs_in_what_it_planned(
+        MANY_LAYERS ON_HOST " --ranks 2 --set memory.device=16MiB --set zero_optimization.stage=3", 2, state / 2,
+        &inside);
+    if (test_skip_reason != NULL) return;
+    CHECK(inside.device_bytes <= device && state > 10 * device);
+    CHECK(planned_limit(&inside, 2) < 2 * state);
 }
 
 /* "auto" reads the group's limit: refused with the numbers, never killed by the kernel. */

@@ -100,6 +100,7 @@ static void note_event(program *p, const char *line)
         p->saves++;
     }
     if (is_event(line, "plan")) {
+        p->starts++;
         p->device_bytes = number_of(line, "device");
         p->host_bytes = number_of(line, "host");
         p->overhead_bytes = number_of(line, "overhead_bytes");

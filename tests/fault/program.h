@@ -19,6 +19,7 @@ typedef struct program {
     char folder[2048];
     /* what the events read so far said */
     int events;
+    int starts;                    /* plans announced: 1 and the restarts */
     uint64_t step, saved, resumed; /* of the newest such event; 0: none */
     int saves;
     uint64_t device_bytes, host_bytes, overhead_bytes; /* predicted */

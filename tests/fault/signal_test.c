@@ -97,7 +97,8 @@ TEST(a_folder_has_one_run_at_a_time_and_a_killed_run_leaves_it)
     make_folder(folder);
     program_start(&first, folder, "train c.json --json");
     REQUIRE(program_reach(&first, 2)); /* the plan and a step: it holds the folder */
-    CHECK_EQ(program_run(&second, folder, "train c.json --json --resume"), 2);
+    /* a short deadline: it waits half of that for a run that might be dying */
+    CHECK_EQ(program_run(&second, folder, "train c.json --json --resume --set timeout_seconds=1"), 2);
     snprintf(holder, sizeof holder, "held by process %d", (int)first.pid);
     CHECK_CONTAINS(program_error(&second), holder);
     CHECK_EQ(second.step, 0);

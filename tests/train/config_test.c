@@ -403,7 +403,8 @@ TEST(partition_settings_reach_the_plan)
 TEST(partition_weights_need_the_rule_and_one_number_a_rank)
 {
     sl_settings s;
-    CHECK_EQ(resolve_for(2, "{" BASE ", \"zero_optimization\": {\"partition_weights\": [1, 2]}}", &s), SLUICE_ERR_USAGE);
+    CHECK_EQ(resolve_for(2, "{" BASE ", \"zero_optimization\": {\"partition_weights\": [1, 2]}}", &s),
+             SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "\"weighted\"");
     CHECK_EQ(resolve_for(5,
                          "{" BASE ", \"zero_optimization\": {\"partition\": \"weighted\", \"partition_weights\": [1, "

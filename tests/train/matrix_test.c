@@ -446,3 +446,22 @@ TEST(one_perturbed_weight_gives_other_hashes)
     CHECK(strcmp(weights[0], weights[1]) != 0);
     end_campaign(&c);
 }
+
+/* Tiles belong to the model, so they have hashes of their own; over ranks and stages these stay the same too. */
+TEST(a_tiled_model_has_the_same_bits_on_any_number_of_ranks)
+{
+    campaign c;
+    char weights[65];
+    const setting settings[] = {
+        { 1, 0, NOTHING, 0, 0 }, { 2, 3, OPTIMIZER_AND_PARAMETERS, 1, 1 }, { 4, 1, HALF, 2, 0 }, { 2, 2, NOTHING, 0, 0 }
+    };
+    REQUIRE(start_campaign(&c));
+    for (int i = 0; i < 4; i++) {
+        run_request q = { settings[i], c.folder, "memory.tile_bytes=6000", c.out };
+        REQUIRE_OK(run(&q));
+        if (i == 0) memcpy(weights, c.out->weights, sizeof weights);
+        CHECK_STR(c.out->weights, weights);
+        CHECK_EQ(c.out->end.peak.device, c.out->plan.peak.device);
+    }
+    end_campaign(&c);
+}

@@ -134,6 +134,40 @@ static void check_ranks(scenario *s, int ranks, const results *reference)
     for (int r = 0; r < ranks; r++) CHECK(s->results->first_weight[r] == reference->first_weight[0]);
 }
 
+TEST(the_loss_of_a_step_is_the_mean_over_its_micro_batches)
+{
+    random_state r = { MODEL_SEED };
+    scenario s;
+    sluice_graph *graphs[2];
+    sluice_engine *engines[2];
+    sluice_data *data;
+    double fitted, sum = 0, one;
+    base_scenario(&s);
+    s.options.accumulation_steps = GLOBAL;
+    for (int i = 0; i < 2; i++) {
+        r.state = MODEL_SEED;
+        REQUIRE_OK(random_graph(&r, &graphs[i]));
+        REQUIRE_OK(sluice_engine_create(graphs[i], &s.options, &engines[i]));
+    }
+    filler f = { graphs[0], 0 };
+    REQUIRE_OK(sluice_data_from_callback(fill, &f, &data));
+    REQUIRE_OK(sluice_fit(engines[0], data, 1, &fitted));
+    for (uint64_t j = 0; j < GLOBAL; j++) {
+        random_batch batch;
+        REQUIRE_OK(random_batch_make(graphs[1], 100 + j, &batch));
+        REQUIRE_OK(sluice_forward(engines[1], &(sluice_batch){ batch.arrays, batch.count }, &one));
+        REQUIRE_OK(sluice_backward(engines[1]));
+        random_batch_free(&batch);
+        sum += one;
+    }
+    CHECK(fitted == sum / GLOBAL);
+    sluice_data_destroy(data);
+    for (int i = 0; i < 2; i++) {
+        sluice_engine_destroy(engines[i]);
+        sluice_graph_destroy(graphs[i]);
+    }
+}
+
 TEST(every_number_of_ranks_stage_and_partition_gives_the_bits_of_one_rank)
 {
     scenario s;

@@ -7,7 +7,8 @@
 
 static char folder[4096];
 
-/* Trains with `assignments` ("a=1 b=2") over a fixed configuration; *weights gets the final hash where it is not NULL. */
+/* Trains with `assignments` ("a=1 b=2") over a fixed configuration; *weights gets the final hash where it is not NULL.
+ */
 typedef struct last_event {
     char weights[65];
     uint64_t resumed;
@@ -66,7 +67,8 @@ TEST(a_resumed_run_must_keep_what_decides_its_bits)
         { "train_micro_batch_size_per_gpu=4", "train_micro_batch_size_per_gpu is 4, the checkpoint was made with 2" },
         { "train_batch_size=4", "train_batch_size is 2 micro-batches a step" },
         { "optimizer.type=LARS", "optimizer.type is LARS, the checkpoint was made with SGD" },
-        { "optimizer.type=Lion optimizer.params.momentum=null optimizer.params.betas=[0.9,0.99] steps=5", "another model or optimizer" },
+        { "optimizer.type=Lion optimizer.params.momentum=null optimizer.params.betas=[0.9,0.99] steps=5",
+          "another model or optimizer" },
         { "model.hidden=[9]", "another model" },
     };
     last_event last;

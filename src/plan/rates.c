@@ -1,0 +1,42 @@
+/* rates.c: seconds from work: the default machine, and interpolation between measured points. */
+#include <math.h>
+
+#include "plan/machine.h"
+
+void sl_machine_default(sl_machine *m)
+{
+    *m = (sl_machine){ .gemm_flops = 100e9,
+                       .vector_flops = 10e9,
+                       .device_bytes_per_second = 20e9,
+                       .update_bytes_per_second = 15e9,
+                       .link_bytes_per_second = { 8e9, 8e9 },
+                       .comm_bytes_per_second = 4e9,
+                       .comm_latency = 30e-6,
+                       .link_latency = 2e-6,
+                       .kernel_latency = 2e-6,
+                       .copies_overlap = true };
+}
+
+bool sl_is_matrix_op(sl_op op)
+{
+    static const sl_op matrix[] = {
+        SL_OP_LINEAR,    SL_OP_MATMUL,        SL_OP_LINEAR_GRAD_INPUT, SL_OP_LINEAR_GRAD_WEIGHT,
+        SL_OP_ATTENTION, SL_OP_ATTENTION_GRAD
+    };
+    for (size_t i = 0; i < sizeof matrix / sizeof matrix[0]; i++)
+        if (matrix[i] == op) return true;
+    return false;
+}
+
+double sl_rates_seconds(const sl_rates *r, double work, double latency)
+{
+    const sl_rate_point *p = r->points, *last = &r->points[r->count - 1];
+    if (work <= 0) return latency;
+    if (work < p->work) return latency + p->seconds / p->work * work;
+    if (work > last->work) return latency + last->seconds / last->work * work;
+    while (p < last && p[1].work < work) p++;
+    if (p == last || p[0].work == p[1].work) return p->seconds / p->work * work;
+    /* the logarithm of the rate is linear in that of the work exactly where the logarithm of the seconds is */
+    double share = log(work / p[0].work) / log(p[1].work / p[0].work);
+    return p[0].seconds * pow(p[1].seconds / p[0].seconds, share);
+}

@@ -1,0 +1,194 @@
+/* measure_kernels.c: the durations of the kernels that training runs.
+ *
+ * Small models say which kernels there are, with which attributes and shapes; each node is then timed by itself, on
+ * operands that have not just been used. */
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/thread.h"
+#include "model/model.h"
+#include "train/measure.h"
+
+/* ---- one node ---- */
+
+typedef struct node_call {
+    const sluice_graph *graph;
+    const sl_node *node;
+    sl_call call; /* the next one */
+} node_call;
+
+static sl_span operand(sl_bench *b, const sl_value *v, bool written)
+{
+    if (v->dtype == SLUICE_I32) return (sl_span){ SL_TIER_DEVICE, 0, sl_value_bytes(v) };
+    return written ? sl_bench_written_span(b, SL_TIER_DEVICE, sl_value_bytes(v))
+                   : sl_bench_read_span(b, SL_TIER_DEVICE, sl_value_bytes(v));
+}
+
+/* The input that some node before this one computed last, or -1. */
+static int newest_input(const node_call *n)
+{
+    int newest = -1, producer = -1;
+    for (int i = 0; i < n->node->input_count; i++) {
+        const sl_value *v = &n->graph->values[n->node->inputs[i]];
+        if (v->dtype == SLUICE_I32 || v->producer <= producer) continue;
+        newest = i;
+        producer = v->producer;
+    }
+    return newest;
+}
+
+/* Passes over a span with a kernel that leaves it as it is, so that the caches hold what they would hold of it. */
+static sluice_status touch(sl_bench *b, sl_span span)
+{
+    static const sl_attrs attrs = { .scale = { 1.0f } };
+    sl_shape flat = { 1, { (int64_t)(span.bytes / sizeof(float)) } };
+    sl_call c = { .op = SL_OP_SCALE, .attrs = &attrs, .input_count = 1, .output_count = 1, .context = &b->context };
+    c.name = "measure";
+    c.inputs[0] = c.outputs[0] = span;
+    c.input_shapes[0] = c.output_shapes[0] = &flat;
+    return b->backend->run(b->device, SL_STREAM_COMPUTE, &c);
+}
+
+/* Operands that have not been used for a while, but for the one that the node before has just written. */
+static sluice_status prepare_node(sl_bench *b, void *what)
+{
+    node_call *n = what;
+    const sl_node *node = n->node;
+    sl_call *c = &n->call;
+    *c = (sl_call){ .op = node->op, .attrs = &node->attrs, .context = &b->context, .name = "measure" };
+    c->input_count = node->input_count;
+    c->output_count = node->output_count;
+    for (int i = 0; i < node->input_count; i++) {
+        const sl_value *v = &n->graph->values[node->inputs[i]];
+        c->inputs[i] = operand(b, v, false);
+        c->input_shapes[i] = &v->shape;
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        if (node->outputs[i] < 0) continue;
+        const sl_value *v = &n->graph->values[node->outputs[i]];
+        c->outputs[i] = operand(b, v, true);
+        c->output_shapes[i] = &v->shape;
+    }
+    int newest = newest_input(n);
+    return newest >= 0 ? touch(b, c->inputs[newest]) : SLUICE_OK;
+}
+
+static sluice_status run_node(sl_bench *b, void *what)
+{
+    const node_call *n = what;
+    return b->backend->run(b->device, SL_STREAM_COMPUTE, &n->call);
+}
+
+/* ---- a model's nodes ---- */
+
+static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, sl_samples *samples)
+{
+    for (int i = 0; i < g->forward_count + g->backward_count; i++) {
+        node_call n = { .graph = g, .node = &g->nodes[i] };
+        double seconds;
+        if (sl_ops[n.node->op].view || sl_ops[n.node->op].cost == NULL) continue;
+        sl_cost cost = sl_ops[n.node->op].cost(g, n.node);
+        double work = sl_is_matrix_op(n.node->op) ? cost.flops : cost.bytes;
+        if (work <= 0) continue;
+        SL_TRY(sl_bench_time(b, prepare_node, run_node, &n, &seconds));
+        SL_TRY(sl_samples_add(&samples[n.node->op], work, seconds));
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status time_model(sl_bench *b, const sl_model_options *o, sl_samples *samples)
+{
+    sluice_graph *g;
+    sl_model_info info;
+    SL_TRY(sluice_graph_create(&g));
+    sluice_status st = sl_model_build(g, o, &info);
+    if (st == SLUICE_OK) st = sl_graph_finish(g);
+    if (st == SLUICE_OK) st = sl_graph_differentiate(g);
+    if (st == SLUICE_OK) st = time_nodes(b, g, samples);
+    sluice_graph_destroy(g);
+    return st;
+}
+
+/* ---- which models ---- */
+
+/* Models that would take longer than this are left out: on a slow CPU the smaller ones say enough. */
+#define MODEL_SECONDS 3.0
+
+/* Rows of 64 to 1,024, widths of 64 to 1,024. */
+static const struct {
+    int64_t batch, context, width;
+} gpts[] = { { 1, 64, 64 }, { 2, 128, 128 }, { 8, 64, 128 }, { 4, 128, 256 }, { 4, 256, 512 }, { 2, 256, 1024 } };
+
+static const struct {
+    int64_t batch, width;
+    const char *activation;
+} mlps[] = { { 64, 64, "relu" },   { 256, 128, "relu" },  { 64, 512, "silu" },
+             { 256, 256, "silu" }, { 1024, 256, "silu" }, { 256, 1024, "relu" } };
+
+/* Rate of the models timed so far, to tell how long the next one will take. */
+typedef struct pace {
+    double work, seconds;
+} pace;
+
+/* Of products, in any unit. */
+static double model_work(const sl_model_options *o)
+{
+    int64_t width = o->width > 0 ? o->width : o->features, context = o->context > 0 ? o->context : 1;
+    double per_row = (double)(width * width) * (o->layers > 0 ? 12 : 2);
+    return per_row * (double)(o->batch * context);
+}
+
+static sluice_status time_at_pace(sl_bench *b, const sl_model_options *o, pace *p, sl_samples *samples)
+{
+    double work = model_work(o), start = sl_now();
+    if (p->work > 0 && work / p->work * p->seconds > MODEL_SECONDS) return SLUICE_OK;
+    SL_TRY(time_model(b, o, samples));
+    *p = (pace){ work, sl_now() - start };
+    return b->ranks > 1 ? b->comm->ops->broadcast(b->comm, "pace", 0, p, sizeof *p) : SLUICE_OK;
+}
+
+static sluice_status time_models(sl_bench *b, sl_samples *samples)
+{
+    pace gpt_pace = { 0, 0 }, mlp_pace = { 0, 0 };
+    for (size_t i = 0; i < sizeof gpts / sizeof gpts[0]; i++) {
+        sl_model_options o = { .type = "gpt2", .batch = gpts[i].batch, .layers = 1, .width = gpts[i].width };
+        o.context = gpts[i].context;
+        o.heads = gpts[i].width / 64;
+        o.vocabulary = SL_BENCH_IDS;
+        o.dropout = 0.1;
+        SL_TRY(time_at_pace(b, &o, &gpt_pace, samples));
+    }
+    for (size_t i = 0; i < sizeof mlps / sizeof mlps[0]; i++) {
+        sl_model_options o = { .type = "mlp", .batch = mlps[i].batch, .bias = true, .activation = mlps[i].activation };
+        o.features = o.hidden[0] = o.outputs = mlps[i].width;
+        o.hidden_count = 1;
+        SL_TRY(time_at_pace(b, &o, &mlp_pace, samples));
+    }
+    return SLUICE_OK;
+}
+
+/* The general rates, for ops without points: the best product, and the best rate of bytes among the largest additions.
+ */
+static void set_general_rates(sl_machine *m)
+{
+    const sl_rates *linear = &m->kernels[SL_OP_LINEAR], *add = &m->kernels[SL_OP_ADD];
+    double best = 0;
+    for (int i = 0; i < linear->count; i++)
+        if (linear->points[i].work / linear->points[i].seconds > best)
+            best = linear->points[i].work / linear->points[i].seconds;
+    m->gemm_flops = best;
+    m->vector_flops = best / 8;
+    m->device_bytes_per_second = add->points[add->count - 1].work / add->points[add->count - 1].seconds;
+}
+
+sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m)
+{
+    sl_samples samples[SL_OP_COUNT] = { 0 };
+    sluice_status st = time_models(b, samples);
+    for (int op = 0; op < SL_OP_COUNT; op++) {
+        if (st == SLUICE_OK) sl_samples_to_rates(&samples[op], &m->kernels[op]);
+        sl_samples_free(&samples[op]);
+    }
+    if (st == SLUICE_OK) set_general_rates(m);
+    return st;
+}

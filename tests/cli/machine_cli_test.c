@@ -1,0 +1,88 @@
+/* machine_cli_test.c: rates from a file: they decide what is expected, never what is computed. */
+#include "run.h"
+#include "test.h"
+
+#define GENERAL                                                                                                        \
+    "{\"sluice_machine\": 1, \"gemm_flops\": 1e9, \"vector_flops\": 1e9, \"device_bytes_per_second\": 1e9,"            \
+    "\"update_bytes_per_second\": 1e9, \"to_device_bytes_per_second\": 1e9, \"to_host_bytes_per_second\": 1e9,"        \
+    "\"comm_bytes_per_second\": 1e9, \"link_latency\": 0, \"kernel_latency\": 0, \"comm_latency\": 0,"                 \
+    "\"device_bytes\": \"4GiB\", \"host_bytes\": \"4GiB\", \"shared_memory\": true, \"copies_overlap\": true"
+/* a second for each floating-point operation */
+#define SLOW ", \"kernels\": {\"linear\": [[1, 1]]}"
+
+static void new_folder(char folder[4096])
+{
+    snprintf(folder, 4096, "%s", test_tmpdir());
+}
+
+static void field(const char *text, const char *name, char out[256])
+{
+    const char *at = strstr(text, name);
+    out[0] = '\0';
+    if (at != NULL) snprintf(out, 256, "%.*s", (int)strcspn(at + strlen(name), "\",}"), at + strlen(name));
+}
+
+TEST(plan_and_train_expect_what_the_rates_of_the_file_say)
+{
+    char folder[4096], planned[256], trained[256], usual[256], slow_hash[256], usual_hash[256];
+    new_folder(folder);
+    run_write_config(folder, "a.json", "");
+    run_write(folder, "slow.json", GENERAL SLOW "}");
+    run_result plan = run_sluice(folder, "plan a.json --json --machine slow.json"),
+               slow = run_sluice(folder, "train a.json --json --machine slow.json"),
+               plain = run_sluice(folder, "train a.json --json");
+    CHECK_EQ(plan.status, 0);
+    CHECK_EQ(slow.status, 0);
+    CHECK_STR(slow.error, "");
+    field(plan.out, "\"step_seconds\":", planned);
+    field(slow.out, "\"step_seconds\":", trained);
+    field(plain.out, "\"step_seconds\":", usual);
+    CHECK_STR(trained, planned);
+    CHECK(atof(trained) > 10 && atof(usual) < 1);
+    field(slow.out, "\"weights_sha256\":\"", slow_hash);
+    field(plain.out, "\"weights_sha256\":\"", usual_hash);
+    CHECK_EQ(strlen(usual_hash), 64);
+    CHECK_STR(slow_hash, usual_hash);
+    run_free(&plan);
+    run_free(&slow);
+    run_free(&plain);
+}
+
+TEST(rates_measured_with_other_ranks_are_warned_of)
+{
+    char folder[4096];
+    new_folder(folder);
+    run_write_config(folder, "a.json", "");
+    run_write(folder, "two.json", GENERAL ", \"measured_ranks\": 2, \"measured_threads\": 1}");
+    run_result alone = run_sluice(folder, "train a.json --quiet --machine two.json"),
+               planned = run_sluice(folder, "plan a.json --ranks 2 --quiet --machine two.json");
+    CHECK_EQ(alone.status, 0);
+    CHECK_CONTAINS(alone.error, "warning: the rates were measured with 2 rank(s)");
+    CHECK_CONTAINS(alone.error, "devices --measure --ranks 1");
+    CHECK_EQ(planned.status, 0);
+    CHECK_STR(planned.error, "");
+    run_free(&alone);
+    run_free(&planned);
+}
+
+TEST(a_file_that_is_no_machine_stops_all_ranks_of_a_run)
+{
+    char folder[4096];
+    new_folder(folder);
+    run_write_config(folder, "a.json", "");
+    run_write(folder, "bad.json", GENERAL ",\n\"kernels\": {\"linear\": 1}}");
+    run_result r = run_sluice(folder, "train a.json --ranks 2 --machine bad.json");
+    CHECK_EQ(r.status, 4);
+    CHECK_CONTAINS(r.error, "bad.json:2: kernels.linear must be a list");
+    run_free(&r);
+}
+
+TEST(ranks_of_devices_need_a_measurement)
+{
+    char folder[4096];
+    new_folder(folder);
+    run_result r = run_sluice(folder, "devices --ranks 2");
+    CHECK_EQ(r.status, 2);
+    CHECK_CONTAINS(r.error, "--measure");
+    run_free(&r);
+}

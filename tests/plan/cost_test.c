@@ -1,0 +1,221 @@
+/* cost_test.c: seconds from points, and segments on clocks. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/internal.h"
+#include "support/planned.h"
+#include "test.h"
+
+#define SEED 3
+
+/* ---- points ---- */
+
+static const sl_rates three = { 3, { { 100, 1 }, { 1e4, 10 }, { 1e6, 500 } } };
+
+TEST(seconds_at_a_point_are_the_measured_ones)
+{
+    for (int i = 0; i < three.count; i++)
+        CHECK_NEAR(sl_rates_seconds(&three, three.points[i].work, 7), three.points[i].seconds, 1e-9);
+}
+
+TEST(seconds_between_points_follow_the_rate_on_logarithmic_scales)
+{
+    /* halfway between 1e2 and 1e4 the rate is the geometric mean of 100 and 1000 a second */
+    CHECK_NEAR(1e3 / sl_rates_seconds(&three, 1e3, 7), sqrt(100.0 * 1000.0), 1e-6);
+    CHECK_NEAR(1e5 / sl_rates_seconds(&three, 1e5, 7), sqrt(1000.0 * 2000.0), 1e-6);
+}
+
+TEST(seconds_beyond_the_points_keep_the_rate_and_add_the_latency)
+{
+    CHECK_NEAR(sl_rates_seconds(&three, 10, 7), 7 + 10 / 100.0, 1e-12);
+    CHECK_NEAR(sl_rates_seconds(&three, 1e8, 7), 7 + 1e8 / 2000.0, 1e-6);
+    CHECK_NEAR(sl_rates_seconds(&three, 0, 7), 7, 1e-12);
+}
+
+TEST(one_point_is_a_rate_for_all_work)
+{
+    const sl_rates one = { 1, { { 100, 2 } } };
+    CHECK_NEAR(sl_rates_seconds(&one, 100, 1), 2, 1e-12);
+    CHECK_NEAR(sl_rates_seconds(&one, 50, 1), 2, 1e-12);
+    CHECK_NEAR(sl_rates_seconds(&one, 200, 1), 5, 1e-12);
+}
+
+/* ---- plans ---- */
+
+static void set_points(sl_machine *m)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++) m->kernels[op] = (sl_rates){ 1, { { 1, 1e-3 } } };
+    m->copies[0] = m->copies[1] = (sl_rates){ 1, { { 1, 2e-3 } } };
+    m->kernel_latency = m->link_latency = 0;
+}
+
+TEST(a_plan_with_points_takes_its_seconds_from_them)
+{
+    planned fx = { 0 };
+    sl_plan *measured = NULL;
+    plan_options_default(&fx.options);
+    fx.options.parameters = fx.options.state = SLUICE_PLACE_HOST;
+    REQUIRE_OK(plan_model(&fx, SEED));
+    sl_machine m = fx.machine;
+    set_points(&m);
+    REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &measured));
+    CHECK(measured->totals.step_seconds > 2 * fx.plan->totals.step_seconds);
+    for (int i = 0; i < measured->step_count; i++) {
+        const sl_step *s = &measured->steps[i];
+        if (s->kind == SL_STEP_COPY)
+            CHECK_NEAR(s->seconds, 2e-3 * (double)measured->pieces[s->first_piece].bytes, 1e-9);
+        if (s->op == SL_OP_UPDATE)
+            CHECK_NEAR(s->seconds, 1e-3 * 28 * (double)measured->pieces[s->first_piece].bytes / 4, 1e-9);
+        if (s->op != SL_OP_LINEAR) continue;
+        double flops = sl_ops[s->op].cost(fx.graph, &fx.graph->nodes[s->node]).flops;
+        CHECK_NEAR(s->seconds, 1e-3 * flops, 1e-9);
+    }
+    sl_plan_destroy(measured);
+    planned_free(&fx);
+}
+
+TEST(the_same_points_give_the_same_seconds)
+{
+    planned fx = { 0 };
+    sl_plan *a = NULL, *b = NULL;
+    plan_options_default(&fx.options);
+    fx.options.budget[SL_TIER_DEVICE] = 200000; /* needs a search */
+    REQUIRE_OK(plan_model(&fx, SEED));
+    sl_machine m = fx.machine;
+    set_points(&m);
+    m.kernels_take_turns = true;
+    m.kernel_slowdown = 0.5;
+    m.move_slowdown = 0.75;
+    REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &a));
+    REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &b));
+    CHECK(a->totals.step_seconds == b->totals.step_seconds);
+    REQUIRE(a->step_count == b->step_count);
+    for (int i = 0; i < a->step_count; i++) CHECK(a->steps[i].seconds == b->steps[i].seconds);
+    sl_plan_destroy(a);
+    sl_plan_destroy(b);
+    planned_free(&fx);
+}
+
+/* ---- clocks, on plans of a few steps made by hand ---- */
+
+enum { MOST = 8 };
+
+typedef struct hand {
+    sl_plan plan;
+    sl_step steps[MOST];
+    int waits[MOST];
+    double finish[MOST];
+} hand;
+
+static hand *new_hand(void)
+{
+    hand *h = calloc(1, sizeof *h);
+    h->plan.machine.copies_overlap = true;
+    h->plan.steps = h->steps;
+    h->plan.waits = h->waits;
+    return h;
+}
+
+/* `after`: the step it waits for; -1: none. */
+static void add(hand *h, sl_step_kind kind, sl_stream stream, double seconds, int after)
+{
+    sl_step *s = &h->steps[h->plan.step_count++];
+    *s = (sl_step){ .kind = kind, .stream = stream, .seconds = seconds, .first_wait = h->plan.wait_count };
+    if (after < 0) return;
+    h->waits[h->plan.wait_count++] = after;
+    s->wait_count = 1;
+}
+
+static const sl_segment *run(hand *h)
+{
+    sl_segment *segment = &h->plan.segments[0];
+    *segment = (sl_segment){ .step_count = h->plan.step_count };
+    sl_segment_clock(&h->plan, segment, h->finish);
+    return segment;
+}
+
+TEST(streams_that_do_not_disturb_each_other_run_side_by_side)
+{
+    hand *h = new_hand();
+    add(h, SL_STEP_COPY, SL_STREAM_TO_DEVICE, 3, -1);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, -1);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, 0);
+    const sl_segment *s = run(h);
+    CHECK_NEAR(s->seconds, 5, 1e-12);
+    CHECK_NEAR(s->exposed[SL_STREAM_TO_DEVICE], 1, 1e-12);
+    CHECK_EQ(s->longest_step[SL_STREAM_TO_DEVICE], 0);
+    free(h);
+}
+
+TEST(work_at_the_same_time_slows_down_as_the_machine_says)
+{
+    hand *h = new_hand();
+    h->plan.machine.kernel_slowdown = 0.5;
+    h->plan.machine.move_slowdown = 1;
+    add(h, SL_STEP_COPY, SL_STREAM_TO_DEVICE, 1, -1);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 1, -1);
+    /* the kernel runs at 2/3 and is done at 1.5; the copy has by then done 0.75 at 1/2, and the rest alone */
+    const sl_segment *s = run(h);
+    CHECK_NEAR(h->finish[1], 1.5, 1e-12);
+    CHECK_NEAR(h->finish[0], 1.75, 1e-12);
+    CHECK_NEAR(s->seconds, 1.75, 1e-12);
+    CHECK_NEAR(s->exposed[SL_STREAM_TO_DEVICE], 0.25, 1e-12);
+    free(h);
+}
+
+TEST(kernels_that_take_turns_do_not_overlap)
+{
+    hand *h = new_hand();
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, -1);
+    add(h, SL_STEP_UPDATE, SL_STREAM_UPDATE, 3, -1);
+    CHECK_NEAR(run(h)->seconds, 3, 1e-12);
+    h->plan.machine.kernels_take_turns = true;
+    const sl_segment *s = run(h);
+    CHECK_NEAR(s->seconds, 5, 1e-12);
+    CHECK_NEAR(s->exposed[SL_STREAM_UPDATE], 3, 1e-12);
+    free(h);
+}
+
+TEST(a_copy_listed_after_a_kernel_that_takes_turns_starts_after_it)
+{
+    hand *h = new_hand();
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, -1);
+    add(h, SL_STEP_COPY, SL_STREAM_TO_HOST, 1, -1);
+    CHECK_NEAR(run(h)->seconds, 2, 1e-12);
+    h->plan.machine.kernels_take_turns = true;
+    CHECK_NEAR(run(h)->seconds, 3, 1e-12);
+    free(h);
+}
+
+TEST(without_overlap_everything_takes_turns_in_list_order)
+{
+    hand *h = new_hand();
+    h->plan.machine.copies_overlap = false;
+    add(h, SL_STEP_COPY, SL_STREAM_TO_DEVICE, 1, -1);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, 0);
+    add(h, SL_STEP_COPY, SL_STREAM_TO_HOST, 4, 1);
+    const sl_segment *s = run(h);
+    CHECK_NEAR(s->seconds, 7, 1e-12);
+    CHECK_NEAR(s->exposed[SL_STREAM_TO_DEVICE], 1, 1e-12);
+    CHECK_NEAR(s->exposed[SL_STREAM_TO_HOST], 4, 1e-12);
+    free(h);
+}
+
+TEST(waits_for_earlier_segments_are_over)
+{
+    hand *h = new_hand();
+    add(h, SL_STEP_COPY, SL_STREAM_TO_DEVICE, 5, -1);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 1, 0);
+    sl_segment second = { .first_step = 1, .step_count = 1 };
+    sl_segment_clock(&h->plan, &second, h->finish);
+    CHECK_NEAR(second.seconds, 1, 1e-12);
+    free(h);
+}
+
+TEST(an_empty_segment_takes_no_time)
+{
+    hand *h = new_hand();
+    CHECK_NEAR(run(h)->seconds, 0, 0);
+    free(h);
+}
