@@ -188,10 +188,10 @@ typedef struct sl_comm sluice_world;
 
 typedef struct sluice_launch_options {
     size_t size;
-    int ranks;               /* processes to start on this machine */
-    double timeout_seconds;  /* how long one rank waits for another; 0: 60 */
-    const int *stop;         /* polled: a signal number is passed on to every rank, once per change; NULL: never */
-    int *save_request;       /* polled and cleared: SIGUSR1 is passed on; NULL: never */
+    int ranks;              /* processes to start on this machine */
+    double timeout_seconds; /* how long one rank waits for another; 0: 60 */
+    const int *stop;        /* polled: a signal number is passed on to every rank, once per change; NULL: never */
+    int *save_request; /* polled and cleared: SIGUSR1 is passed on to one rank, who tells the others; NULL: never */
 } sluice_launch_options;
 SLUICE_API void sluice_launch_options_init(sluice_launch_options *o);
 /* Starts `ranks` processes, each of which calls body(user, world) and ends with its status; waits for all of them. To
@@ -202,7 +202,7 @@ SLUICE_API sluice_status sluice_launch(const sluice_launch_options *o,
                                        sluice_status (*body)(void *user, sluice_world *world), void *user);
 /* The world this process was started in: by mpirun or srun (needs the MPI part), or alone. */
 SLUICE_API sluice_status sluice_world_join(double timeout_seconds, sluice_world **out);
-SLUICE_API void sluice_world_leave(sluice_world *w); /* NULL is fine */
+SLUICE_API void sluice_world_leave(sluice_world *w);     /* NULL is fine */
 SLUICE_API int sluice_world_rank(const sluice_world *w); /* 0 for NULL */
 SLUICE_API int sluice_world_size(const sluice_world *w); /* 1 for NULL */
 
@@ -354,8 +354,8 @@ typedef struct sluice_event {
     uint64_t state_parameters, state_gradients, state_optimizer;
     double step_seconds;
     uint64_t moved_to_device, moved_to_host, moved_disk_read, moved_disk_write; /* bytes in one step */
-    uint64_t comm_gather, comm_reduce, comm_norm; /* bytes that ranks send in one step */
-    const char *weights_sha256, *state_sha256; /* END */
+    uint64_t comm_gather, comm_reduce, comm_norm;                               /* bytes that ranks send in one step */
+    const char *weights_sha256, *state_sha256;                                  /* END */
     uint64_t speculated, rolled_back;
     /* RESUMED, STEP, EVAL, SAVED, EPOCH, END */
     uint64_t step, steps; /* this one; all that are planned */
@@ -380,10 +380,10 @@ typedef struct sluice_job_options {
     int *save_request; /* polled and cleared between steps: save and go on; NULL: never */
     sluice_log_fn log;
     void *log_user;
-    const char *prompt; /* generate */
-    int64_t tokens;     /* generate */
-    double temperature; /* generate; 0: the most likely */
-    int top_k;          /* generate; 0: all */
+    const char *prompt;  /* generate */
+    int64_t tokens;      /* generate */
+    double temperature;  /* generate; 0: the most likely */
+    int top_k;           /* generate; 0: all */
     sluice_world *world; /* train: NULL: one rank */
     int ranks;           /* plan: for so many ranks; 0: as many as the world has */
     const char *machine; /* plan, train: file with the rates to plan with; NULL: those this kind of CPU usually has */

@@ -214,13 +214,23 @@ static void reap(launch *l)
     }
 }
 
+/* One rank is enough for what ranks agree on in every step; telling all could hit two different steps. */
+static void signal_first(const launch *l, int signal_number)
+{
+    for (int r = 0; r < l->options.ranks; r++)
+        if (l->pids[r] > 0) {
+            kill(l->pids[r], signal_number);
+            return;
+        }
+}
+
 static void pass_signals(launch *l)
 {
     int stop = l->options.stop != NULL ? __atomic_load_n(l->options.stop, __ATOMIC_RELAXED) : 0;
     if (stop != l->passed && stop > 0) kill_living(l, stop);
     l->passed = stop;
     if (l->options.save_request != NULL && __atomic_exchange_n(l->options.save_request, 0, __ATOMIC_RELAXED) != 0)
-        kill_living(l, SIGUSR1);
+        signal_first(l, SIGUSR1);
 }
 
 /* A rank that waits in vain learns it at its deadline. When a deadline has passed, all that is left is to end. */

@@ -140,8 +140,7 @@ TEST(a_model_far_larger_than_the_device_lives_in_such_a_cgroup)
 
 /* Twelve layers of 1024 x 1024. */
 #define MANY_LAYERS " --set model.hidden=[1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024]"
-#define ON_HOST                                                                                                        \
-    " --set zero_optimization.offload_param.device=cpu --set zero_optimization.offload_optimizer.device=cpu"
+#define ON_HOST     " --set zero_optimization.offload_param.device=cpu --set zero_optimization.offload_optimizer.device=cpu"
 
 /* Two ranks share 192 MiB of weights, gradients and moments, more than ten times what their devices have. Ranks that
  * kept more than their half, on the device or on the host, would be killed: twice the whole is far above the limit. */
@@ -150,9 +149,9 @@ TEST(two_ranks_live_in_the_cgroup_of_one_copy_of_the_state)
     program inside;
     const uint64_t state = (uint64_t)16 * 12 * 1024 * 1024, device = (uint64_t)16 << 20;
     if (SANITIZED) SKIP(SANITIZER);
-    check_runs_in_what_it_planned(
-        MANY_LAYERS ON_HOST " --ranks 2 --set memory.device=16MiB --set zero_optimization.stage=3", 2, state / 2,
-        &inside);
+    check_runs_in_what_it_planned(MANY_LAYERS ON_HOST
+                                  " --ranks 2 --set memory.device=16MiB --set zero_optimization.stage=3",
+                                  2, state / 2, &inside);
     if (test_skip_reason != NULL) return;
     CHECK(inside.device_bytes <= device && state > 10 * device);
     CHECK(planned_limit(&inside, 2) < 2 * state);

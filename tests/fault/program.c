@@ -4,12 +4,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "test.h"
 
 #define PROGRAM SLUICE_BINARY_DIR "/sluice"
+/* One that hangs is killed by SIGALRM, so that a test fails where it would wait for ever. */
+#define PROGRAM_SECONDS 300
 
 /* ---- the child's side ---- */
 
@@ -39,6 +42,8 @@ static void become_program(const char *folder, const char *group, const char *ar
     if (group != NULL) join_group(group);
     if (chdir(folder) != 0 || dup2(out, 1) < 0) _exit(99);
     redirect("err", 2);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 }); /* a file more would be one left behind */
+    alarm(PROGRAM_SECONDS);
     execv(PROGRAM, argv);
     _exit(99);
 }

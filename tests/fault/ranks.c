@@ -30,7 +30,10 @@ static int deal_blow(rank_view *v)
     if (v->job->blow == BLOW_KILL_RANK) kill(getpid(), SIGKILL);
     if (v->job->blow == BLOW_KILL_PARENT) kill(getppid(), SIGKILL);
     if (v->job->blow == BLOW_STOP_RANK) kill(getpid(), SIGSTOP);
-    if (v->job->blow != BLOW_DISK_FULL) pause(); /* the blow is on its way */
+    if (v->job->blow != BLOW_DISK_FULL) {
+        sleep(20); /* the blow is on its way; should it never come, the test has long failed */
+        _exit(98);
+    }
     atomic_store(&v->full, true);
     return ENOSPC;
 }
@@ -114,6 +117,7 @@ static int launch(const ranks_job *j, ranks_result *result)
     o.ranks = j->ranks;
     o.timeout_seconds = j->timeout_seconds;
     if (chdir(j->folder) != 0) return 99;
+    alarm(300); /* should the ranks hang, the test fails instead of waiting for ever */
     sluice_status st = sluice_launch(&o, rank_body, &v);
     if (st != SLUICE_OK) snprintf(result->message, sizeof result->message, "%s", sluice_error());
     return sluice_exit_status(st);

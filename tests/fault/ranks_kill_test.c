@@ -203,8 +203,7 @@ static void print_histogram(const campaign *c, int kills)
 {
     printf("%d kills:\n", kills);
     for (int i = 0; i < PHASES; i++)
-        for (int k = 0; k < VICTIMS; k++)
-            printf("%4d of %s %s\n", c->counts[i][k], victim_names[k], phase_names[i]);
+        for (int k = 0; k < VICTIMS; k++) printf("%4d of %s %s\n", c->counts[i][k], victim_names[k], phase_names[i]);
 }
 
 TEST(ranks_killed_at_random_resume_to_the_same_bits)

@@ -82,9 +82,7 @@ static bool run_untouched(const manner *m, ranks_result **out)
 static void check_resume(const manner *m, const char *folder, const ranks_result *struck, const ranks_result *untouched)
 {
     ranks_result *r;
-    ranks_job j = {
-        .folder = folder, .ranks = m->resume_ranks, .resume = true, .settings = { m->resume_setting }
-    };
+    ranks_job j = { .folder = folder, .ranks = m->resume_ranks, .resume = true, .settings = { m->resume_setting } };
     int status = ranks_run(&j, &r);
     if (status != 0) test_fail(__FILE__, __LINE__, "resuming: exit status %d: %s", status, r->message);
     CHECK(r->resumed >= 1 && r->resumed >= struck->saved); /* the blow came after the first save */
@@ -197,7 +195,11 @@ static void check_struck_resume(const manner *m, int rank, int at, const ranks_r
     j.blow = rank % 2 == at % 2 ? BLOW_KILL_RANK : BLOW_KILL_PARENT;
     j.odd_rank = rank;
     j.at = at;
-    CHECK_EQ(ranks_run(&j, &struck), j.blow == BLOW_KILL_PARENT ? 128 + SIGKILL : 5);
+    int status = ranks_run(&j, &struck);
+    if (struck->calls[rank] < at) /* fewer files were left to clear away: it went through */
+        CHECK_EQ(status, 0);
+    else
+        CHECK_EQ(status, j.blow == BLOW_KILL_PARENT ? 128 + SIGKILL : 5);
     check_resume(m, folder, struck, untouched);
     if (test_failures > earlier) test_fail(__FILE__, __LINE__, "%s: call %d of rank %d", m->name, at, rank);
 }
