@@ -25,8 +25,10 @@ static const argument arguments[] = {
     { "set", ARG_SETS, AT(sets), "KEY=VALUE", WITH_CONFIG,
       "assign a key of the configuration after reading it; repeatable", 0 },
     { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train devices ",
-      "train: so many ranks on this machine; plan: for so many, each on a machine like this one; devices: measured in so "
-      "many at once", 1 },
+      "train: so many ranks on this machine; plan: for so many, each on a machine like this one; devices: measured in "
+      "so "
+      "many at once",
+      1 },
     { "resume", ARG_FLAG, AT(resume), NULL, " train ",
       "continue from the newest good checkpoint in checkpoint.path, or start anew where there is none", 0 },
     { "max-restarts", ARG_INTEGER, AT(max_restarts), "N", " train ",

@@ -45,7 +45,7 @@ bool sl_file_peek(const char *path, char *buf, size_t bytes);
 /* Writes a whole small file atomically: path.tmp, fdatasync, rename, fsync of the directory. */
 sluice_status sl_file_replace(const char *path, const void *data, size_t bytes);
 
-sluice_status sl_dir_make(const char *path); /* existing is fine; parents are made */
+sluice_status sl_dir_make(const char *path);         /* existing is fine; parents are made */
 sluice_status sl_dir_make_lasting(const char *path); /* the same; what was made outlasts a power cut */
 sluice_status sl_dir_sync(const char *path);
 sluice_status sl_path_rename(const char *from, const char *to);

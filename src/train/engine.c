@@ -146,16 +146,18 @@ static sluice_status compare_plans(sluice_engine *e)
     return st;
 }
 
-/* Measured rates hold for what they were measured with. A plan may be for another machine; then only the ranks count. */
+/* Measured rates hold for what they were measured with. A plan may be for another machine; then only the ranks count.
+ */
 static void warn_of_other_rates(const sluice_engine *e, const sl_engine_options *o, int ranks, int threads)
 {
     const sl_machine_description *d = o->machine;
     bool same = o->plan_only || (d->threads == threads && d->isa == e->isa);
     if (d->ranks == 0 || (d->ranks == ranks && same)) return;
-    sl_log_write(&e->log, SLUICE_LOG_WARNING,
-                 "the rates were measured with %d rank(s) of %d thread(s) on the %s path, this is %d of %d on %s: expected "
-                 "times may be wrong; measure with sluice devices --measure --ranks %d --machine FILE",
-                 d->ranks, d->threads, sl_isa_name(d->isa), ranks, threads, sl_isa_name(e->isa), ranks);
+    sl_log_write(
+        &e->log, SLUICE_LOG_WARNING,
+        "the rates were measured with %d rank(s) of %d thread(s) on the %s path, this is %d of %d on %s: expected "
+        "times may be wrong; measure with sluice devices --measure --ranks %d --machine FILE",
+        d->ranks, d->threads, sl_isa_name(d->isa), ranks, threads, sl_isa_name(e->isa), ranks);
 }
 
 static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int threads)

@@ -60,11 +60,10 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The mean of the better two thirds. What always comes between, such as a hypervisor's other guests, is to be in it, as
- * it is in a step of training, which is a sum over many kernels; what happened to come between is not. */
-static double usual(double *rounds, int count)
+/* The mean of the better third: what comes between now and then is left out, what always does is not. */
+static double good_mean(double *rounds, int count)
 {
-    int kept = (2 * count + 2) / 3;
+    int kept = (count + 2) / 3;
     double sum = 0;
     qsort(rounds, (size_t)count, sizeof rounds[0], compare);
     for (int i = 0; i < kept; i++) sum += rounds[i];
@@ -80,7 +79,7 @@ sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, vo
     int count = most > LONG_SECONDS ? LONG_ROUNDS : ROUNDS;
     if (calls > 256) calls = 256;
     for (int i = 0; i < count; i++) SL_TRY(time_calls(b, prepare, fn, what, calls, &rounds[i]));
-    return over_ranks(b, usual(rounds, count), seconds, &most);
+    return over_ranks(b, good_mean(rounds, count), seconds, &most);
 }
 
 /* ---- operands ---- */

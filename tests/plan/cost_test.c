@@ -167,8 +167,8 @@ TEST(work_at_the_same_time_slows_down_as_the_machine_says)
 TEST(kernels_that_take_turns_do_not_overlap)
 {
     hand *h = new_hand();
-    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, -1);
     add(h, SL_STEP_UPDATE, SL_STREAM_UPDATE, 3, -1);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, -1);
     CHECK_NEAR(run(h)->seconds, 3, 1e-12);
     h->plan.machine.kernels_take_turns = true;
     const sl_segment *s = run(h);
@@ -208,6 +208,7 @@ TEST(waits_for_earlier_segments_are_over)
     add(h, SL_STEP_COPY, SL_STREAM_TO_DEVICE, 5, -1);
     add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 1, 0);
     sl_segment second = { .first_step = 1, .step_count = 1 };
+    h->finish[0] = -1;
     sl_segment_clock(&h->plan, &second, h->finish);
     CHECK_NEAR(second.seconds, 1, 1e-12);
     free(h);
