@@ -385,7 +385,8 @@ typedef struct sluice_job_options {
     double temperature;  /* generate; 0: the most likely */
     int top_k;           /* generate; 0: all */
     sluice_world *world; /* train: NULL: one rank */
-    int ranks;           /* plan: for so many ranks; 0: as many as the world has */
+    int ranks; /* plan: for so many ranks, which share this machine or each have what `machine` describes; 0: as
+                  many as the world has */
     const char *machine; /* plan, train: file with the rates to plan with; NULL: those this kind of CPU usually has */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);

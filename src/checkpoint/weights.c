@@ -1,4 +1,5 @@
 /* weights.c: weights as safetensors, and the hashes by which two runs are compared. */
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,8 +114,15 @@ static int compare_with_name(const void *key, const void *element)
     return strcmp(key, (*(const sl_state_tensor *const *)element)->name);
 }
 
-/* Names in the file that the model does not have. The state lists weights in byte order of names, as the file's index
- * does. */
+static bool is_constant(const sl_state *state, const char *name)
+{
+    for (const char *const *p = state->constants; p != NULL && *p != NULL; p++)
+        if (fnmatch(*p, name, 0) == 0) return true;
+    return false;
+}
+
+/* Names in the file that the model does not have, but for constants. The state lists weights in byte order of names, as
+ * the file's index does. */
 static sluice_status check_extra(const sl_st_file *f, const sl_state *state)
 {
     int64_t weights = 0;
@@ -125,7 +133,8 @@ static sluice_status check_extra(const sl_st_file *f, const sl_state *state)
         if (sl_state_is_weight(&state->tensors[i])) sorted[weights++] = &state->tensors[i];
     for (int64_t i = 0; i < f->tensor_count && st == SLUICE_OK; i++) {
         const char *name = f->by_name[i]->name;
-        if (bsearch(name, (const void *)sorted, (size_t)weights, sizeof *sorted, compare_with_name) == NULL)
+        bool known = bsearch(name, (const void *)sorted, (size_t)weights, sizeof *sorted, compare_with_name) != NULL;
+        if (!known && !is_constant(state, name))
             st = sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s is not one of this model's", f->file.path,
                          sl_quote(name).text);
     }

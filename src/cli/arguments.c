@@ -25,9 +25,8 @@ static const argument arguments[] = {
     { "set", ARG_SETS, AT(sets), "KEY=VALUE", WITH_CONFIG,
       "assign a key of the configuration after reading it; repeatable", 0 },
     { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train devices ",
-      "train: so many ranks on this machine; plan: for so many, each on a machine like this one; devices: measured in "
-      "so "
-      "many at once",
+      "ranks on this machine, which they share; with plan none is started, with devices rates are measured in so many "
+      "at once",
       1 },
     { "resume", ARG_FLAG, AT(resume), NULL, " train ",
       "continue from the newest good checkpoint in checkpoint.path, or start anew where there is none", 0 },

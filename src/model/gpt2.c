@@ -24,6 +24,9 @@ typedef struct gpt2 {
     float residual_stddev; /* of projections into the residual stream: their number would otherwise widen it */
 } gpt2;
 
+/* Causal masks that Hugging Face's files of this model hold. */
+static const char *const constants[] = { "h.*.attn.bias", "h.*.attn.masked_bias", NULL };
+
 static sluice_status check(const sl_model_options *o)
 {
     SL_TRY(sl_model_check_size("model.layers", o->layers, MAX_LAYERS));
@@ -121,6 +124,7 @@ static void head(const gpt2 *m, sluice_value x, sluice_value table)
     sluice_value logits = sluice_linear_with(m->g, norm(m, x, "", "ln_f"), table, SLUICE_NONE, false);
     sluice_set_loss(m->g, sluice_cross_entropy(m->g, logits, targets, -1));
     sluice_set_output(m->g, logits);
+    m->g->constants = constants;
 }
 
 sluice_status sl_model_build_gpt2(sluice_graph *g, const sl_model_options *o, sl_model_info *info)

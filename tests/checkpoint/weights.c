@@ -67,6 +67,24 @@ TEST(weights_of_another_model_are_refused_by_tensor)
 }
 
 /* Exact rule 10 written out: SHA-256(name NUL SHA-256(values) ...). */
+/* Published files hold masks beside the parameters: a model names them, and no other stranger gets in. */
+TEST(constants_that_a_model_names_are_passed_over)
+{
+    static const char *const constants[] = { "h.*.mask", "c", NULL };
+    fixture f;
+    const char *path = in_tmp("w.safetensors");
+    fixture_make(&f, 3);
+    fixture_fill(&f, 2);
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    f.tensors[2].kind = "exp_avg"; /* now "c" is in the file and not in the model */
+    check_refused(&f, path, "tensor \"c\" is not one of this model's");
+    f.state.constants = constants;
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    f.state.constants = &constants[2];
+    check_refused(&f, path, "tensor \"c\" is not one of this model's");
+    fixture_free(&f);
+}
+
 TEST(hashes_follow_their_definition)
 {
     fixture f;
