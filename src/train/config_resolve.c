@@ -231,7 +231,7 @@ static sluice_status resolve_batch(const sluice_config *c, int ranks, sl_setting
 
 /* ---- Ranks ---- */
 
-enum { PARTITION_WEIGHTED = 3 }; /* choice of zero_optimization.partition */
+enum { PARTITION_LAYER, PARTITION_BLOCK, PARTITION_OWNER, PARTITION_WEIGHTED }; /* zero_optimization.partition */
 
 /* What a file says about the number of ranks, where nobody else does. */
 static int ranks_written_for(const sl_settings *s)
@@ -240,9 +240,17 @@ static int ranks_written_for(const sl_settings *s)
     return s->zero.weight_count > 0 ? s->zero.weight_count : 1;
 }
 
+static int automatic_partition(const sl_settings *s)
+{
+    if (s->zero.weight_count > 0) return PARTITION_WEIGHTED;
+    bool whole = s->optimizer.type == SLUICE_LAMB || s->optimizer.type == SLUICE_LARS;
+    return whole ? PARTITION_OWNER : PARTITION_LAYER;
+}
+
 static sluice_status resolve_partition(const sluice_config *c, int ranks, sl_settings *s)
 {
     char message[128];
+    if (s->zero.partition < 0) s->zero.partition = automatic_partition(s);
     int64_t bucket = s->zero.reduce_bucket;
     if (bucket < 0 || (s->zero.allgather_bucket > 0 && s->zero.allgather_bucket < bucket))
         bucket = s->zero.allgather_bucket;

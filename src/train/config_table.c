@@ -253,9 +253,10 @@ const sl_option sl_config_rows[] = {
     ROW("zero_optimization.stage", SL_OPT_INT, "0", zero.stage, 0, 3, NULL, true,
         "What ranks share out: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters. On one rank all keep "
         "the same. Results do not depend on it."),
-    CHOICE("zero_optimization.partition", "layer", zero.partition, "layer|block|owner|weighted",
+    CHOICE("zero_optimization.partition", "auto", zero.partition, "layer|block|owner|weighted",
            "How a layer is cut over ranks: in equal parts, in blocks dealt round, whole layers to ranks, or in "
-           "proportion to `partition_weights`. Results do not depend on it."),
+           "proportion to `partition_weights`. auto: weighted where weights are given, owner for LAMB and LARS, which "
+           "need whole parameters, otherwise layer. Results do not depend on it."),
     ROW("zero_optimization.partition_weights", SL_OPT_LIST, "[]", zero.partition_weights, 0, 0, NULL, false,
         "weighted: one number per rank, such as their memory; empty: equal ones."),
     COUNT_AUTO("zero_optimization.partition_block", "auto", zero.partition_block, 1,

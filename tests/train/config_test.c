@@ -397,13 +397,26 @@ TEST(partition_settings_reach_the_plan)
     REQUIRE_OK(resolve("{" BASE ", \"checkpoint\": {\"background\": \"auto\"}}", &s));
     CHECK_EQ(s.zero.bucket_bytes, 0);
     CHECK_EQ(s.zero.weight_count, 0);
+    CHECK_EQ(s.zero.partition, SLUICE_PARTITION_LAYER);
     CHECK(!s.checkpoint.background);
+}
+
+TEST(an_automatic_partition_follows_weights_and_optimizer)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve_for(2, "{" BASE ", \"zero_optimization\": {\"partition_weights\": [1, 2]}}", &s));
+    CHECK_EQ(s.zero.partition, SLUICE_PARTITION_WEIGHTED);
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"LAMB\"}}", &s));
+    CHECK_EQ(s.zero.partition, SLUICE_PARTITION_OWNER);
 }
 
 TEST(partition_weights_need_the_rule_and_one_number_a_rank)
 {
     sl_settings s;
-    CHECK_EQ(resolve_for(2, "{" BASE ", \"zero_optimization\": {\"partition_weights\": [1, 2]}}", &s),
+    CHECK_EQ(resolve_for(2,
+                         "{" BASE ", \"zero_optimization\": {\"partition\": \"block\", \"partition_weights\": [1, "
+                         "2]}}",
+                         &s),
              SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "\"weighted\"");
     CHECK_EQ(resolve_for(5,

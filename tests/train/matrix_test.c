@@ -465,3 +465,19 @@ TEST(a_tiled_model_has_the_same_bits_on_any_number_of_ranks)
     }
     end_campaign(&c);
 }
+
+/* LAMB scales each parameter's step by norms of the whole parameter: whole layers to ranks, and the bits stay. */
+TEST(an_optimizer_with_norms_of_its_own_has_the_same_bits_on_any_number_of_ranks)
+{
+    campaign c;
+    char weights[65];
+    const setting settings[] = { { 1, 0, NOTHING, 2, 0 }, { 2, 2, NOTHING, 2, 0 }, { 4, 3, OPTIMIZER, 2, 1 } };
+    REQUIRE(start_campaign(&c));
+    for (int i = 0; i < 3; i++) {
+        run_request q = { settings[i], c.folder, "optimizer={\"type\":\"LAMB\",\"params\":{\"lr\":0.01}}", c.out };
+        REQUIRE_OK(run(&q));
+        if (i == 0) memcpy(weights, c.out->weights, sizeof weights);
+        CHECK_STR(c.out->weights, weights);
+    }
+    end_campaign(&c);
+}
