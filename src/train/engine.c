@@ -12,6 +12,8 @@
 
 /* Room for what is allocated after planning: the executor, file names, JSON, a checkpoint's staging buffer. */
 #define LATER_BYTES (SL_CHECKPOINT_STAGING_BYTES + ((uint64_t)8 << 20))
+/* And for talking to other ranks: MPI's staging, or the shared segment, and what lies behind them. */
+#define COMM_BYTES ((uint64_t)12 << 20)
 
 /* ---- first values ---- */
 
@@ -101,6 +103,7 @@ static void estimate_overhead(const sl_engine_options *o, int threads, sl_plan_o
     uint64_t resident = sl_memory_resident();
     p->overhead_of[1] = o->data_bytes;
     p->overhead_of[0] = (resident > o->data_bytes ? resident - o->data_bytes : 0) + LATER_BYTES + o->extra_bytes;
+    if (p->rank_count > 1) p->overhead_of[0] += COMM_BYTES;
     p->overhead_of[2] = sl_pool_overhead_bytes(threads);
     p->overhead_bytes = p->overhead_of[0] + p->overhead_of[1] + p->overhead_of[2];
 }
