@@ -119,6 +119,11 @@ uint64_t sl_memory_resident(void)
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+uint64_t sl_memory_own(void)
+{
+    return 1024 * (sum_of_lines("/proc/self/status", "RssAnon:") + sum_of_lines("/proc/self/status", "RssFile:"));
+}
+
 uint64_t sl_memory_high_water(void)
 {
     return 1024 * sum_of_lines("/proc/self/status", "VmHWM:");

@@ -9,6 +9,8 @@
 uint64_t sl_memory_available(void);
 /* Resident bytes of this process now. */
 uint64_t sl_memory_resident(void);
+/* Of these what is not shared with other processes. */
+uint64_t sl_memory_own(void);
 /* Most resident bytes this process ever had. */
 uint64_t sl_memory_high_water(void);
 /* Rates by class of CPU and number of threads; nothing is measured, so that plans are the same from run to run. */

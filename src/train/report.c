@@ -1,6 +1,8 @@
 /* report.c: the plan's table once more, with what really happened beside it. */
 #include "train/report.h"
 
+#include <string.h>
+
 #include "core/bytes.h"
 
 static void bytes_row(FILE *out, const char *name, uint64_t predicted, uint64_t measured)
@@ -22,9 +24,11 @@ static void seconds_row(FILE *out, const sluice_engine *e, const char *name, sl_
 }
 
 /* What the process took beyond its arenas. Pages of an arena that were never touched are not resident, so this is a
- * lower bound. */
+ * lower bound. Ranks of one machine share their arenas and see each other's pages, so there it is what is not shared.
+ */
 static uint64_t outside_arenas(const sluice_engine *e)
 {
+    if (e->ranks->local > 1 && strcmp(e->ranks->comm->ops->name, "local") == 0) return sl_memory_own();
     uint64_t high = sl_memory_high_water(),
              arenas = e->plan->totals.peak[SL_TIER_DEVICE] + e->plan->totals.peak[SL_TIER_HOST];
     return high > arenas ? high - arenas : 0;
