@@ -60,14 +60,11 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The mean of the better third: what comes between now and then is left out, what always does is not. */
-static double good_mean(double *rounds, int count)
+/* The median: a step of training is as long as it usually is, not as long as it could be. */
+static double median(double *rounds, int count)
 {
-    int kept = (count + 2) / 3;
-    double sum = 0;
     qsort(rounds, (size_t)count, sizeof rounds[0], compare);
-    for (int i = 0; i < kept; i++) sum += rounds[i];
-    return sum / kept;
+    return (rounds[(count - 1) / 2] + rounds[count / 2]) / 2;
 }
 
 sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds)
@@ -79,7 +76,7 @@ sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, vo
     int count = most > LONG_SECONDS ? LONG_ROUNDS : ROUNDS;
     if (calls > 256) calls = 256;
     for (int i = 0; i < count; i++) SL_TRY(time_calls(b, prepare, fn, what, calls, &rounds[i]));
-    return over_ranks(b, good_mean(rounds, count), seconds, &most);
+    return over_ranks(b, median(rounds, count), seconds, &most);
 }
 
 /* ---- operands ---- */

@@ -26,7 +26,7 @@ typedef struct sl_bench {
 
 typedef sluice_status (*sl_bench_fn)(sl_bench *b, void *what);
 
-/* Seconds of one call of fn: the mean over the best of several rounds, after one call that warms up. `prepare`, if not
+/* Seconds of one call of fn: the median of several rounds, after one call that warms up. `prepare`, if not
  * NULL, is called before each call and does not count; otherwise fn may queue work, which counts until it is done. All
  * ranks begin each round together, and the answer is the mean over them. */
 sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds);
