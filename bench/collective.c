@@ -2,8 +2,9 @@
  *
  *     bench_collective [MiB]
  *
- * Each line: ranks, what, the best of several runs, and GB/s: the bytes of the whole layer (64 MiB unless given) by the
- * seconds from the first rank's start to the last one's end. The memcpy is rank 0's alone, between its two arenas. */
+ * Each line: ranks, what, the best of several runs, and GB/s: the bytes of the whole layer (64 MiB in f32 unless given,
+ * half of it in 16 bits) by the seconds from the first rank's start to the last one's end. The memcpy is rank 0's
+ * alone, between its two arenas. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,18 +26,14 @@ typedef struct rank {
 
 static const sl_backend *const backend = &sl_cpu_backend;
 
-/* The whole on the device tier, the shard on the host tier. */
 static sluice_status open_rank(rank *k, sluice_world *world, uint64_t bytes)
 {
-    int n = sluice_world_size(world), me = sluice_world_rank(world);
+    int n = sluice_world_size(world);
     int64_t elements = (int64_t)(bytes / sizeof(float)), cuts = elements / SL_CUT_ELEMENTS;
     sl_device_options options = { .threads = 1, .isa = sl_isa_best() };
     *k = (rank){ .comm = world, .bytes = bytes };
     for (int r = 0; r <= n; r++) k->bounds[r] = r == n ? elements : cuts * r / n * SL_CUT_ELEMENTS;
     k->shards = (sl_shards){ n, elements, 0, 0, k->bounds };
-    k->part = (sl_comm_part){ .shards = &k->shards, .per = 1, .unit = sizeof(float) };
-    k->part.whole = (sl_span){ SL_TIER_DEVICE, 0, bytes };
-    k->part.shard = (sl_span){ SL_TIER_HOST, 0, (uint64_t)(k->bounds[me + 1] - k->bounds[me]) * sizeof(float) };
     world->ops->arena_files(world, options.arena_files);
     SL_TRY(backend->open(&options, &k->device));
     SL_TRY(backend->reserve(k->device, SL_TIER_DEVICE, bytes));
@@ -50,10 +47,41 @@ static void close_rank(rank *k)
     backend->close(k->device);
 }
 
-static sluice_status run_collective(rank *k, sl_collective_kind kind, bool first)
+typedef struct act {
+    const char *name;
+    sl_collective_kind kind;
+    sl_form form, sum_form;
+    bool first;
+} act;
+
+static const act acts[] = {
+    { "gather", SL_GATHER, SL_FORM_F32, SL_FORM_F32, false },
+    { "reduce-scatter, first", SL_REDUCE_SCATTER, SL_FORM_F32, SL_FORM_F32, true },
+    { "reduce-scatter, adding", SL_REDUCE_SCATTER, SL_FORM_F32, SL_FORM_F32, false },
+    { "bf16 gather", SL_GATHER, SL_FORM_BF16, SL_FORM_BF16, false },
+    { "bf16 reduce to bf16", SL_REDUCE_SCATTER, SL_FORM_BF16, SL_FORM_BF16, true },
+    { "bf16 reduce to f32, first", SL_REDUCE_SCATTER, SL_FORM_BF16, SL_FORM_F32, true },
+    { "bf16 reduce to f32, adding", SL_REDUCE_SCATTER, SL_FORM_BF16, SL_FORM_F32, false },
+    { "f16 reduce to f16", SL_REDUCE_SCATTER, SL_FORM_F16, SL_FORM_F16, true },
+    { "f16 reduce to f32, adding", SL_REDUCE_SCATTER, SL_FORM_F16, SL_FORM_F32, false },
+};
+enum { ACTS = sizeof acts / sizeof acts[0] };
+
+/* The whole on the device tier, the shard on the host tier. */
+static uint64_t lay_out(rank *k, const act *a)
 {
-    sl_collective what = { kind, "bench", 1, &k->part };
-    SL_TRY(k->comm->ops->start(k->comm, k->sequence++, &what, first));
+    sl_comm_part *p = &k->part;
+    *p = (sl_comm_part){ .shards = &k->shards, .per = 1, .unit = sl_comm_form_bytes(a->form) };
+    p->form = a->form, p->sum_form = a->sum_form;
+    p->whole = (sl_span){ SL_TIER_DEVICE, 0, (uint64_t)k->shards.elements * p->unit };
+    p->shard = (sl_span){ SL_TIER_HOST, 0, sl_comm_shard_bytes(a->kind, p, sluice_world_rank(k->comm)) };
+    return p->whole.bytes;
+}
+
+static sluice_status run_collective(rank *k, const act *a)
+{
+    sl_collective what = { a->kind, "bench", 1, &k->part };
+    SL_TRY(k->comm->ops->start(k->comm, k->sequence++, &what, a->first));
     return backend->synchronize(k->device);
 }
 
@@ -67,28 +95,21 @@ static sluice_status run_memcpy(rank *k)
     return SLUICE_OK;
 }
 
-typedef enum { MEMCPY, GATHER, REDUCE, REDUCE_ADD, ACTS } act;
-static const char *const act_names[ACTS] = { "memcpy", "gather", "reduce-scatter, first", "reduce-scatter, adding" };
-
-static sluice_status perform(rank *k, act a)
-{
-    if (a == MEMCPY) return run_memcpy(k);
-    return run_collective(k, a == GATHER ? SL_GATHER : SL_REDUCE_SCATTER, a == REDUCE);
-}
-
-static sluice_status measure(rank *k, act a)
+/* An act, or the memcpy for NULL. */
+static sluice_status measure(rank *k, const act *a)
 {
     double best = 1e9;
+    uint64_t bytes = a != NULL ? lay_out(k, a) : k->bytes;
     for (int i = 0; i < RUNS; i++) {
         SL_TRY(k->comm->ops->barrier(k->comm, "begin"));
         double begin = sl_now();
-        SL_TRY(perform(k, a));
+        SL_TRY(a != NULL ? run_collective(k, a) : run_memcpy(k));
         SL_TRY(k->comm->ops->barrier(k->comm, "end"));
         if (sl_now() - begin < best) best = sl_now() - begin;
     }
     if (sluice_world_rank(k->comm) == 0)
-        printf("%5d  %-24s %9.3f ms %8.2f GB/s\n", sluice_world_size(k->comm), act_names[a], best * 1e3,
-               (double)k->bytes / best * 1e-9);
+        printf("%5d  %-26s %9.3f ms %8.2f GB/s\n", sluice_world_size(k->comm), a != NULL ? a->name : "memcpy",
+               best * 1e3, (double)bytes / best * 1e-9);
     return SLUICE_OK;
 }
 
@@ -96,7 +117,8 @@ static sluice_status body(void *user, sluice_world *world)
 {
     rank k;
     SL_TRY(open_rank(&k, world, *(const uint64_t *)user));
-    for (int a = 0; a < ACTS; a++) SL_TRY(measure(&k, (act)a));
+    SL_TRY(measure(&k, NULL));
+    for (int a = 0; a < ACTS; a++) SL_TRY(measure(&k, &acts[a]));
     close_rank(&k);
     return SLUICE_OK;
 }
@@ -104,7 +126,7 @@ static sluice_status body(void *user, sluice_world *world)
 int main(int argc, char **argv)
 {
     uint64_t bytes = (argc > 1 ? strtoull(argv[1], NULL, 10) : 64) << 20;
-    printf("%llu MiB, %d CPUs\nranks  what                           best        rate\n",
+    printf("%llu MiB, %d CPUs\nranks  what                             best        rate\n",
            (unsigned long long)(bytes >> 20), sl_cpu_count());
     for (int ranks = 2; ranks <= MAX_RANKS; ranks += 2) {
         sluice_launch_options o;

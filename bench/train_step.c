@@ -1,9 +1,10 @@
 /* train_step.c: how long a whole training step takes, data and update included, through the same job that `sluice
  * train` runs.
  *
- *     bench_train_step CONFIG            5 rounds of 3 steps after one to warm up; prints the median
- *     bench_train_step CONFIG --serve    prints the seconds a step of each round takes, and starts the next one when a
- *                                        line arrives: so can somebody else's steps take turns with these
+ *     bench_train_step CONFIG [--steps N] [--set KEY=VALUE]...
+ *                                   5 rounds of N steps (3) after one to warm up; prints the median
+ *     bench_train_step ... --serve  prints the seconds a step of each round takes, and starts the next one when a line
+ *                                   arrives: so can somebody else's steps take turns with these
  *
  * The text it trains on, 65 different characters without meaning, is written to text.txt in the current folder. */
 #include <sluice.h>
@@ -11,12 +12,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 5, STEPS = 3, CHARACTERS = 65, TEXT_BYTES = 1 << 18 };
+enum { ROUNDS = 5, CHARACTERS = 65, TEXT_BYTES = 1 << 18 };
 
 typedef struct rounds {
     bool serve;
-    int stop; /* the job polls it */
-    int round, step;
+    int stop;               /* the job polls it */
+    int round, step, steps; /* steps of a round */
     double start;           /* of the round */
     double seconds[ROUNDS]; /* a step, without the round that warms up */
 } rounds;
@@ -58,8 +59,8 @@ static void on_event(void *user, const sluice_event *event)
         r->start = now();
         return;
     }
-    if (++r->step < STEPS) return;
-    end_round(r, (now() - r->start) / STEPS);
+    if (++r->step < r->steps) return;
+    end_round(r, (now() - r->start) / r->steps);
     r->round++;
     r->step = 0;
     r->start = now();
@@ -77,23 +78,44 @@ static bool write_text(const char *path)
     return fclose(f) == 0;
 }
 
+static int usage(void)
+{
+    fprintf(stderr, "usage: bench_train_step CONFIG [--serve] [--steps N] [--set KEY=VALUE]...\n");
+    return 2;
+}
+
+static bool read_arguments(int argc, char **argv, rounds *r, sluice_config *config, sluice_status *status)
+{
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--serve") == 0)
+            r->serve = true;
+        else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc && atoi(argv[i + 1]) > 0)
+            r->steps = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--set") == 0 && i + 1 < argc)
+            *status = sluice_config_set(config, argv[++i]);
+        else
+            return false;
+        if (*status != SLUICE_OK) break;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
-    rounds r = { .serve = argc == 3 && strcmp(argv[2], "--serve") == 0 };
+    rounds r = { .steps = 3 };
     sluice_job_options options;
     sluice_config *config;
-    if (argc < 2 || (argc > 2 && !r.serve)) {
-        fprintf(stderr, "usage: bench_train_step CONFIG [--serve]\n");
-        return 2;
-    }
+    if (argc < 2) return usage();
     sluice_job_options_init(&options);
     options.event = on_event;
     options.user = &r;
     options.stop = &r.stop;
     sluice_status status = write_text("text.txt") ? sluice_config_load(argv[1], &config) : SLUICE_ERR_IO;
     if (status == SLUICE_OK) {
-        status = sluice_job_train(config, &options);
+        bool understood = read_arguments(argc, argv, &r, config, &status);
+        if (understood && status == SLUICE_OK) status = sluice_job_train(config, &options);
         sluice_config_destroy(config);
+        if (!understood) return usage();
     }
     if (status != SLUICE_ERR_STOPPED) {
         fprintf(stderr, "bench_train_step: %s\n", sluice_error());

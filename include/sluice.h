@@ -67,7 +67,8 @@ typedef void (*sluice_log_fn)(void *user, sluice_log_level level, const char *li
 
 /* ---- Graphs ----------------------------------------------------------------------------------------------------- */
 
-typedef enum { SLUICE_F32, SLUICE_I32, SLUICE_DTYPE_COUNT } sluice_dtype;
+/* Inputs are f32 or i32. bf16 and f16 are what an engine computes in when its options say so. */
+typedef enum { SLUICE_F32, SLUICE_I32, SLUICE_BF16, SLUICE_F16, SLUICE_DTYPE_COUNT } sluice_dtype;
 
 /* A tensor of a graph. Builders return SLUICE_NONE after an error; further builders pass it on, and the first error is
  * reported by sluice_graph_check and sluice_engine_create, so that a model can be written without a check per line. */
@@ -215,6 +216,21 @@ typedef enum {
     SLUICE_PARTITION_WEIGHTED
 } sluice_partition;
 
+/* In what the optimizer keeps its moments. BF16 and COMPACT (8 bits with a scale per 1,024 elements; embeddings, norms
+ * and biases stay fp32) round at random, by a counter, so that small changes are not lost: opt-in, since they change
+ * the numbers. COMPACT is for SGD, Adagrad, Adam, AdamW and Lion. */
+typedef enum { SLUICE_STATES_F32, SLUICE_STATES_BF16, SLUICE_STATES_COMPACT } sluice_states;
+
+/* Loss scaling of fp16, as DeepSpeed's. */
+typedef struct sluice_loss_scale {
+    double fixed;      /* > 0: this scale, never changed; 0: dynamic */
+    int initial_power; /* dynamic: begins at 2^power; 16 */
+    int window;        /* steps without overflow after which it doubles; 1000 */
+    int hysteresis;    /* overflows before it is halved; 2 */
+    bool consecutive;  /* every step without overflow restores the hysteresis; false: doubling does */
+    double minimum;    /* 1. An overflow at the minimum is SLUICE_ERR_NUMBERS */
+} sluice_loss_scale;
+
 typedef struct sluice_options {
     size_t size;
     sluice_optimizer optimizer;
@@ -240,6 +256,13 @@ typedef struct sluice_options {
     int64_t partition_block;         /* BLOCK: elements, rounded up to a multiple of 1,024; 0: 262,144 */
     double state_ratio;              /* share of the state on the host when optimizer_state is HOST; 1: all */
     bool keep_gathered;              /* stage 3: keep gathered parameters from forward to backward */
+    sluice_dtype precision;          /* F32, BF16 or F16: parameters in use, activations, gradients */
+    sluice_dtype wire;               /* in what gradients are exchanged and kept; I32: as `precision` */
+    sluice_states states;
+    sluice_loss_scale loss_scale; /* F16 alone */
+    /* BF16: a step whose gradient is not finite while its losses are is left out, as under DeepSpeed; false: it is
+     * SLUICE_ERR_NUMBERS, as in fp32. */
+    bool check_overflow;
 } sluice_options;
 SLUICE_API void sluice_options_init(sluice_options *o);
 
@@ -263,7 +286,8 @@ SLUICE_API sluice_status sluice_engine_create(sluice_graph *g, const sluice_opti
 SLUICE_API void sluice_engine_destroy(sluice_engine *e);
 
 /* forward, backward, forward, backward, ... then step after accumulation_steps pairs; anything else is
- * SLUICE_ERR_USAGE. */
+ * SLUICE_ERR_USAGE. A step whose gradient is not finite changes nothing: it is left out and counted (see
+ * sluice_skipped_steps), or SLUICE_ERR_NUMBERS on all ranks, which names the first tensor that is not finite. */
 SLUICE_API sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss);
 SLUICE_API sluice_status sluice_backward(sluice_engine *e);
 SLUICE_API sluice_status sluice_step(sluice_engine *e);
@@ -277,6 +301,9 @@ SLUICE_API sluice_status sluice_predict(sluice_engine *e, const sluice_batch *ba
 SLUICE_API void sluice_set_learning_rate(sluice_engine *e, double lr);
 SLUICE_API double sluice_gradient_norm(const sluice_engine *e); /* of the newest step, before clipping */
 SLUICE_API uint64_t sluice_step_count(const sluice_engine *e);
+/* Of these, how many changed nothing: their gradient was not finite, and the precision lets them pass. */
+SLUICE_API uint64_t sluice_skipped_steps(const sluice_engine *e);
+SLUICE_API double sluice_current_loss_scale(const sluice_engine *e); /* of the next step; 1 unless in fp16 */
 /* Copies a parameter out or in, in fp32. */
 SLUICE_API sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes);
 SLUICE_API sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes);
@@ -362,9 +389,12 @@ typedef struct sluice_event {
     double epoch, loss, accuracy, lr, gradient_norm, seconds, loss_scale;
     uint64_t samples, tokens; /* of this step */
     bool skipped;
-    double model_flops; /* of one step, for MFU */
-    double peak_flops;  /* of the machine */
-    const char *path;   /* SAVED */
+    double model_flops; /* PLAN, STEP, END: of one step, over all ranks; recomputation does not count */
+    double peak_flops; /* of the ranks together: matrix products in the run's precision; 0: not known. PLAN: expected */
+    const char *path;  /* SAVED */
+    /* PLAN: expected; STEP; END: in the mean over the steps after the first. Share of peak_flops from 0 to 1. NaN:
+     * there are no tokens, or the peak is not known. */
+    double tokens_per_second, mfu;
 } sluice_event;
 
 typedef struct sluice_job_options {
@@ -406,9 +436,11 @@ SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
 /* The weights of a checkpoint (a step's folder, or a folder of checkpoints: the newest that verifies) as safetensors,
  * with every checksum checked. shard_bytes 0: one file. Otherwise files of at most that many bytes of tensors (a larger
  * tensor has one of its own), name-00001-of-00003.safetensors and so on, with name.safetensors.index.json beside them
- * as Hugging Face writes it; a model that fits in one is one file. Each is written atomically, the index last. Needs
- * neither model nor engine, and a few chunks of memory. `out`, where not NULL, gets a line for each file. */
-SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_path, uint64_t shard_bytes, FILE *out);
+ * as Hugging Face writes it; a model that fits in one is one file. Each is written atomically, the index last. type:
+ * F32, the exact values; BF16 or F16, rounded to nearest even, where a value that F16 cannot hold is SLUICE_ERR_USAGE.
+ * Needs neither model nor engine, and a few chunks of memory. `out`, where not NULL, gets a line for each file. */
+SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice_dtype type,
+                                       uint64_t shard_bytes, FILE *out);
 /* What this machine offers and what is built in; with `measure`, rates, which are also written to machine_file if not
  * NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no other thread may run.
  */

@@ -29,11 +29,14 @@ typedef struct sl_call {
     sl_span outputs[SL_MAX_OUTPUTS]; /* bytes 0: absent */
     const sl_shape *input_shapes[SL_MAX_INPUTS];
     const sl_shape *output_shapes[SL_MAX_OUTPUTS];
+    sl_form input_forms[SL_MAX_INPUTS]; /* values: their types; update operands: as their buffers are kept */
+    sl_form output_forms[SL_MAX_OUTPUTS];
+    sluice_dtype wire; /* NORM_LEAVES, UPDATE: an f32 gradient is rounded to this type as it is read */
     const sl_run_context *context;
     const char *name; /* of the node, for messages */
     /* UPDATE: element of the layer's flat buffer that the operands begin with, a multiple of SL_CUT_ELEMENTS; the
-     * rule's segments stay those of the whole layer. The run is as long as the weights. LAMB and LARS need the norms of
-     * whole parameters: their runs hold whole segments. */
+     * rule's segments stay those of the whole layer. The run has as many elements as the weights. LAMB and LARS need
+     * the norms of whole parameters: their runs hold whole segments. */
     int64_t first;
 } sl_call;
 
@@ -45,6 +48,7 @@ typedef struct sl_device_options {
     /* Files that back the arenas of the first tiers, so that other processes can map them; 0 or negative: the device
      * maps private memory. Borrowed; the device empties them and sets their size. */
     int arena_files[SL_TIER_COUNT];
+    uint64_t nodes; /* NUMA nodes that arenas lie on, bit by bit (core/topology.h); 0: wherever they are first used */
 } sl_device_options;
 
 /* An arena that another process can map: `bytes` bytes from `offset` of the file, which need not be a page's start. */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "core/bytes.h"
+#include "ir/form.h"
 
 const char *sl_tier_name(sl_tier tier)
 {
@@ -63,33 +64,60 @@ static sluice_status check_span(const sl_ledger *l, const char *what, const char
 }
 
 /* A kernel trusts the shape, so it must not say more than the span holds. Update ops go by the span alone. */
-static sluice_status check_shape(const sl_call *c, const char *role, int index, sl_span s, const sl_shape *shape)
+static sluice_status check_shape(const sl_call *c, const char *role, int index, sl_span s, const sl_shape *shape,
+                                 sl_form form)
 {
     if (shape == NULL || s.bytes == 0 || c->op >= SL_OP_ACCUMULATE) return SLUICE_OK;
-    uint64_t bytes = (uint64_t)sl_shape_elements(shape) * sizeof(float);
-    if (bytes <= s.bytes) return SLUICE_OK;
+    uint64_t bytes = (uint64_t)sl_shape_elements(shape) * sl_form_element_bytes(form);
+    if (bytes > 0 && bytes <= s.bytes) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_FAILED, "%s %s: %s %d needs %" PRIu64 " bytes, its span has %" PRIu64, sl_ops[c->op].name,
                    c->name ? c->name : "", role, index, bytes, s.bytes);
 }
 
-static sluice_status check_operand(const sl_ledger *l, const sl_call *c, const char *role, int index, sl_span s,
-                                   const sl_shape *shape)
+static sluice_status check_operand(const sl_ledger *l, const sl_call *c, bool output, int i)
 {
-    SL_TRY(check_span(l, sl_ops[c->op].name, c->name ? c->name : "", role, index, s));
-    return check_shape(c, role, index, s, shape);
+    const char *role = output ? "output" : "input", *name = c->name ? c->name : "";
+    const sl_span s = output ? c->outputs[i] : c->inputs[i];
+    const sl_form form = output ? c->output_forms[i] : c->input_forms[i];
+    if ((unsigned)form >= SL_FORM_COUNT)
+        return sl_fail(SLUICE_ERR_FAILED, "%s %s: %s %d has no form %d", sl_ops[c->op].name, name, role, i, (int)form);
+    SL_TRY(check_span(l, sl_ops[c->op].name, name, role, i, s));
+    return check_shape(c, role, i, s, output ? c->output_shapes[i] : c->input_shapes[i], form);
 }
 
-/* The kernel goes by the weights' length, so gradient and state must be no shorter. */
+/* Which rest of the master goes with weights of a form, as the kernel reads it. */
+static bool rest_fits(const sl_call *c)
+{
+    const sl_form weights = c->output_forms[0], rest = c->output_forms[1];
+    if (weights == SL_FORM_F32) return c->outputs[1].bytes == 0;
+    return c->outputs[1].bytes > 0 &&
+           ((weights == SL_FORM_BF16 && rest == SL_FORM_REMAINDER) || (weights == SL_FORM_F16 && rest == SL_FORM_F32));
+}
+
+static bool is_short(sl_span s, sl_form form, const sl_update_rule *r, int64_t first, int64_t elements)
+{
+    if (form == SL_FORM_BLOCKS8 && r->layer == NULL) return true;
+    return s.bytes < sl_form_bytes(form, r->layer, first, elements);
+}
+
+/* The kernel goes by the weights' length, so gradient, rest and state must be no shorter. */
 static sluice_status check_run_lengths(const sl_call *c, const sl_update_rule *r, int64_t elements)
 {
     const char *name = c->name ? c->name : "";
     if (c->first < 0 || c->first % SL_CUT_ELEMENTS != 0 || c->first > INT64_MAX - elements)
         return sl_fail(SLUICE_ERR_FAILED, "update %s: a run cannot begin at element %" PRId64, name, c->first);
-    if (c->input_count < 2 || c->output_count < 1 + r->slots)
+    if (c->input_count < 2 || c->output_count < 2 + r->slots)
         return sl_fail(SLUICE_ERR_FAILED, "update %s: %d inputs and %d outputs, for %d states", name, c->input_count,
                        c->output_count, r->slots);
-    bool short_operand = c->inputs[0].bytes < c->outputs[0].bytes || c->inputs[1].bytes < sizeof(sl_norm_result);
-    for (int s = 0; s < r->slots; s++) short_operand |= c->outputs[1 + s].bytes < c->outputs[0].bytes;
+    if (elements > 0 && !rest_fits(c))
+        return sl_fail(SLUICE_ERR_FAILED,
+                       "update %s: %s weights with %" PRIu64 " bytes of %s as the rest of the master", name,
+                       sl_form_name(c->output_forms[0]), c->outputs[1].bytes, sl_form_name(c->output_forms[1]));
+    bool short_operand = c->inputs[1].bytes < sizeof(sl_norm_result);
+    short_operand |= is_short(c->inputs[0], c->input_forms[0], r, c->first, elements);
+    if (c->outputs[1].bytes > 0) short_operand |= is_short(c->outputs[1], c->output_forms[1], r, c->first, elements);
+    for (int s = 2; s < 2 + r->slots; s++)
+        short_operand |= is_short(c->outputs[s], c->output_forms[s], r, c->first, elements);
     if (short_operand)
         return sl_fail(SLUICE_ERR_FAILED, "update %s: an operand is shorter than the weights' %" PRId64 " elements",
                        name, elements);
@@ -114,8 +142,10 @@ static sluice_status check_whole_segments(const sl_call *c, const sl_update_rule
 static sluice_status check_update(const sl_call *c)
 {
     const sl_update_rule *r = c->attrs != NULL ? c->attrs->update : NULL;
-    int64_t elements = (int64_t)(c->outputs[0].bytes / sizeof(float));
     if (r == NULL) return sl_fail(SLUICE_ERR_FAILED, "update %s: there is no rule", c->name ? c->name : "");
+    size_t each = sl_form_element_bytes(c->output_forms[0]);
+    if (each == 0) return sl_fail(SLUICE_ERR_FAILED, "update %s: weights in blocks", c->name ? c->name : "");
+    int64_t elements = (int64_t)(c->outputs[0].bytes / each);
     SL_TRY(check_run_lengths(c, r, elements));
     if (r->kind != SL_UPDATE_LAMB && r->kind != SL_UPDATE_LARS) return SLUICE_OK;
     return check_whole_segments(c, r, elements);
@@ -136,9 +166,8 @@ sluice_status sl_ledger_call(sl_ledger *l, sl_stream stream, const sl_call *c)
     if (c->input_count < 0 || c->input_count > SL_MAX_INPUTS || c->output_count < 0 || c->output_count > SL_MAX_OUTPUTS)
         return sl_fail(SLUICE_ERR_FAILED, "%s: %d inputs and %d outputs", sl_ops[c->op].name, c->input_count,
                        c->output_count);
-    for (int i = 0; i < c->input_count; i++) SL_TRY(check_operand(l, c, "input", i, c->inputs[i], c->input_shapes[i]));
-    for (int i = 0; i < c->output_count; i++)
-        SL_TRY(check_operand(l, c, "output", i, c->outputs[i], c->output_shapes[i]));
+    for (int i = 0; i < c->input_count; i++) SL_TRY(check_operand(l, c, false, i));
+    for (int i = 0; i < c->output_count; i++) SL_TRY(check_operand(l, c, true, i));
     if (c->op == SL_OP_UPDATE) SL_TRY(check_update(c));
     for (int i = 0; i < c->input_count; i++) count_span(l, c->inputs[i]);
     for (int i = 0; i < c->output_count; i++) count_span(l, c->outputs[i]);

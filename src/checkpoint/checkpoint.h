@@ -35,6 +35,9 @@ typedef struct sl_checkpoint_meta {
     char kernels[64];                           /* instruction path and kernel generation the bits depend on */
     uint64_t micro_batch, global_micro_batches; /* samples in a micro-batch, and K; 0: written before they were kept */
     char optimizer[32];                         /* its type; "" likewise */
+    char precision[8], wire[8], states[16];     /* "fp32", "bf16", "fp16", "compact"; "" likewise: fp32 */
+    /* of a dynamic loss scale: steps since the last overflow, overflows until it falls; 0: it is not dynamic */
+    uint64_t scale_steps, scale_hysteresis;
 } sl_checkpoint_meta;
 
 typedef struct sl_checkpoint_slots { /* names of the optimizer's state tensors */
@@ -67,8 +70,9 @@ sluice_status sl_checkpoint_newest(const char *folder, uint64_t *step);
 /* Removes half-written leftovers (step-*.tmp) of killed runs, and puts a step-*.old that a killed save left alone back
  * in place. Needs the folder's lock. A missing folder is fine. */
 sluice_status sl_checkpoint_clean(const char *folder);
-/* Weights alone, as safetensors. */
-sluice_status sl_weights_save(sl_exec *x, const char *path);
+/* Weights alone, as safetensors. type: F32; or BF16, F16, rounded to nearest even, where a value that F16 cannot hold
+ * is SLUICE_ERR_USAGE. Loading takes any of them. */
+sluice_status sl_weights_save(sl_exec *x, const char *path, sluice_dtype type);
 sluice_status sl_weights_load(sl_exec *x, const char *path);
 /* All values of a parameter on every rank, whoever owns them. `out` is undefined after a failure. */
 sluice_status sl_parameter_read(sl_exec *x, int parameter, float *out);

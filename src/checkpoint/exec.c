@@ -286,10 +286,11 @@ sluice_status sl_checkpoint_load_weights(sl_exec *x, const char *folder, uint64_
     return st;
 }
 
-sluice_status sl_weights_save(sl_exec *x, const char *path)
+sluice_status sl_weights_save(sl_exec *x, const char *path, sluice_dtype type)
 {
     exec_state s;
     SL_TRY(make_state(x, NULL, true, &s));
+    s.state.file_type = type;
     sluice_status st = sl_state_weights_save(&s.state, path);
     free_state(&s);
     return st;

@@ -95,9 +95,11 @@ typedef struct export
 }
 export;
 
-static uint64_t weight_bytes(const sl_state_tensor *t)
+/* In the file. */
+static uint64_t weight_bytes(const export *x, int64_t tensor)
 {
-    return sl_state_is_weight(t) ? t->elements * sizeof(float) : 0;
+    const sl_state_tensor *t = &x->stored.state.tensors[tensor];
+    return sl_state_is_weight(t) ? t->elements * (x->stored.state.file_type == SLUICE_F32 ? 4 : 2) : 0;
 }
 
 /* The end of the run of tensors that begins with `begin`: as many as fit, and at least one weight. */
@@ -108,7 +110,7 @@ static int64_t run_end(const export *x, int64_t begin)
     int64_t i = begin;
     if (x->shard_bytes == 0) return state->count;
     for (; i < state->count; i++) {
-        uint64_t more = weight_bytes(&state->tensors[i]);
+        uint64_t more = weight_bytes(x, i);
         if (bytes > 0 && more > 0 && more > x->shard_bytes - (bytes < x->shard_bytes ? bytes : x->shard_bytes)) break;
         bytes += more;
     }
@@ -157,7 +159,7 @@ static void tell(const export *x, const char *path, int64_t begin, int64_t end)
     if (x->out == NULL) return;
     for (int64_t i = begin; i < end; i++) {
         tensors += sl_state_is_weight(&x->stored.state.tensors[i]);
-        bytes += weight_bytes(&x->stored.state.tensors[i]);
+        bytes += weight_bytes(x, i);
     }
     fprintf(x->out, "%s: %" PRId64 " tensors of step %" PRIu64 ", %s\n", path, tensors, x->stored.m->meta.step,
             sl_format_bytes(bytes, size, sizeof size));
@@ -194,7 +196,7 @@ static sluice_status make_index(const export *x, sl_text *text)
 {
     const sl_state *state = &x->stored.state;
     uint64_t total = 0;
-    for (int64_t i = 0; i < state->count; i++) total += weight_bytes(&state->tensors[i]);
+    for (int64_t i = 0; i < state->count; i++) total += weight_bytes(x, i);
     sl_text_add(text, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {", total);
     SL_TRY(sl_text_status(text));
     int number = 1;
@@ -252,15 +254,20 @@ static sluice_status refuse_tiles(const sl_manifest *m, const char *folder)
     return SLUICE_OK;
 }
 
-sluice_status sluice_export(const char *checkpoint, const char *out_path, uint64_t shard_bytes, FILE *out)
+sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice_dtype type, uint64_t shard_bytes,
+                            FILE *out)
 {
     char folder[PATH_MAX];
     sl_manifest *m = NULL;
     export x = { .path = out_path, .shard_bytes = shard_bytes, .out = out };
+    if (type != SLUICE_F32 && type != SLUICE_BF16 && type != SLUICE_F16)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_export: the type is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",
+                       (int)type);
     SL_TRY(choose(checkpoint, out, folder, &m));
     sluice_status st = refuse_tiles(m, folder);
     if (st == SLUICE_OK) st = sl_stored_open(&x.stored, m, folder);
     if (st == SLUICE_OK) {
+        x.stored.state.file_type = type;
         x.file_count = count_files(&x);
         st = export_weights(&x);
         sl_stored_close(&x.stored);

@@ -33,5 +33,10 @@ const sl_meta_field sl_meta_fields[] = {
     LATER(micro_batch, SL_META_COUNT),
     LATER(global_micro_batches, SL_META_COUNT),
     LATER(optimizer, SL_META_TEXT),
+    LATER(precision, SL_META_TEXT),
+    LATER(wire, SL_META_TEXT),
+    LATER(states, SL_META_TEXT),
+    LATER(scale_steps, SL_META_COUNT),
+    LATER(scale_hysteresis, SL_META_COUNT),
 };
 const size_t sl_meta_field_count = sizeof sl_meta_fields / sizeof sl_meta_fields[0];

@@ -1,16 +1,18 @@
 /* weights.c: weights as safetensors, and the hashes by which two runs are compared. */
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/ranks.h"
 #include "checkpoint/weights.h"
+#include "core/half.h"
 #include "core/sha256.h"
 
-/* Rank 0: reads a tensor chunk by chunk and gives each to `use`. */
+/* Rank 0: reads a tensor chunk by chunk and gives each to `use`, which may spoil it. */
 static sluice_status for_each_chunk(sl_gather *g, int64_t tensor,
-                                    sluice_status (*use)(void *user, const void *data, size_t bytes), void *user)
+                                    sluice_status (*use)(void *user, void *data, size_t bytes), void *user)
 {
     uint64_t elements = g->state->tensors[tensor].elements;
     float *chunk = (float *)g->chunk.chunk;
@@ -26,14 +28,43 @@ static sluice_status for_each_chunk(sl_gather *g, int64_t tensor,
 /* ---- safetensors ----------------------------------------------------------------------------------------------------
  */
 
-static sluice_status write_chunk(void *user, const void *data, size_t bytes)
+/* A tensor on its way to a file. */
+typedef struct weights_writing {
+    sl_st_writer *writer;
+    sluice_dtype type;
+    const char *name;
+} weights_writing;
+
+/* Makes 16-bit numbers of `count` floats at the beginning of the same memory. False: a finite one became infinite. */
+static bool narrow(sluice_dtype type, const float *values, size_t count, char *out)
 {
-    return sl_st_write_data(user, data, bytes);
+    bool fits = true;
+    for (size_t i = 0; i < count; i++) {
+        float x = values[i];
+        uint16_t half = type == SLUICE_BF16 ? sl_float_to_bf16(x) : sl_float_to_f16(x);
+        fits = fits && (!isfinite(x) || isfinite(type == SLUICE_BF16 ? sl_bf16_to_float(half) : sl_f16_to_float(half)));
+        memcpy(out + i * sizeof half, &half, sizeof half);
+    }
+    return fits;
 }
 
-static sl_st_tensor describe(const sl_state_tensor *t)
+static sluice_status write_chunk(void *user, void *data, size_t bytes)
 {
-    sl_st_tensor out = { .name = t->name, .dtype = SL_ST_F32, .rank = t->shape.rank };
+    const weights_writing *w = user;
+    if (w->type == SLUICE_F32) return sl_st_write_data(w->writer, data, bytes);
+    if (!narrow(w->type, data, bytes / sizeof(float), data))
+        return sl_fail(SLUICE_ERR_USAGE, "tensor %s holds values too large for %s; write %sfp32",
+                       sl_quote(w->name).text, w->type == SLUICE_F16 ? "fp16" : "bf16",
+                       w->type == SLUICE_F16 ? "bf16 or " : "");
+    return sl_st_write_data(w->writer, data, bytes / 2);
+}
+
+static sl_st_tensor describe(const sl_state_tensor *t, sluice_dtype type)
+{
+    static const sl_st_dtype dtypes[] = {
+        [SLUICE_F32] = SL_ST_F32, [SLUICE_BF16] = SL_ST_BF16, [SLUICE_F16] = SL_ST_F16
+    };
+    sl_st_tensor out = { .name = t->name, .dtype = dtypes[type], .rank = t->shape.rank };
     for (int i = 0; i < t->shape.rank; i++) out.dim[i] = t->shape.dim[i];
     return out;
 }
@@ -46,7 +77,7 @@ static sluice_status begin_file(const sl_state *state, int64_t begin, int64_t en
     sl_st_tensor *tensors = sl_alloc_array((size_t)(end - begin), sizeof *tensors, "list of weights");
     if (tensors == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = begin; i < end; i++)
-        if (sl_state_is_weight(&state->tensors[i])) tensors[count++] = describe(&state->tensors[i]);
+        if (sl_state_is_weight(&state->tensors[i])) tensors[count++] = describe(&state->tensors[i], state->file_type);
     sluice_status st = sl_st_write_begin(path, tensors, count, metadata, 1, out);
     sl_free(tensors);
     return st;
@@ -57,8 +88,10 @@ sluice_status sl_weights_write(sl_gather *g, int64_t begin, int64_t end, const c
     sl_st_writer *w;
     sluice_status st = begin_file(g->state, begin, end, path, &w);
     if (st != SLUICE_OK) return st;
-    for (int64_t i = begin; i < end && st == SLUICE_OK; i++)
-        if (sl_state_is_weight(&g->state->tensors[i])) st = for_each_chunk(g, i, write_chunk, w);
+    for (int64_t i = begin; i < end && st == SLUICE_OK; i++) {
+        weights_writing writing = { w, g->state->file_type, g->state->tensors[i].name };
+        if (sl_state_is_weight(&g->state->tensors[i])) st = for_each_chunk(g, i, write_chunk, &writing);
+    }
     if (st == SLUICE_OK)
         *out = w;
     else
@@ -207,7 +240,7 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
 
-static sluice_status update_digest(void *user, const void *data, size_t bytes)
+static sluice_status update_digest(void *user, void *data, size_t bytes)
 {
     sl_sha256_update(user, data, bytes);
     return SLUICE_OK;

@@ -39,6 +39,8 @@ static const argument arguments[] = {
     { "temperature", ARG_NUMBER, AT(temperature), "X", " generate ", "0: always the most likely token", 0 },
     { "top-k", ARG_INTEGER, AT(top_k), "N", " generate ", "choose among the N most likely tokens; 0: all", 0 },
     { "out", ARG_TEXT, AT(out), "FILE", " export ", "the file to write (also -o)", 0 },
+    { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export ",
+      "fp32, the exact values (the default), or bf16 or fp16, rounded", 0 },
     { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export ",
       "several files of at most so many bytes, such as 5GiB, and an index", 1 },
     { "measure", ARG_FLAG, AT(measure), NULL, " devices ", "measure rates (takes some seconds)", 0 },

@@ -49,6 +49,12 @@ static void put_traffic(FILE *out, const sluice_event *e)
             (unsigned long long)e->comm_reduce, (unsigned long long)e->comm_norm);
 }
 
+static void put_pace(FILE *out, const sluice_event *e)
+{
+    put_number(out, "tokens_per_second", e->tokens_per_second);
+    put_number(out, "mfu", e->mfu);
+}
+
 static void put_plan(FILE *out, const sluice_event *e)
 {
     put_count(out, "ranks", (uint64_t)e->ranks);
@@ -61,6 +67,7 @@ static void put_plan(FILE *out, const sluice_event *e)
             (unsigned long long)e->state_optimizer);
     put_number(out, "step_seconds", e->step_seconds);
     put_traffic(out, e);
+    put_pace(out, e);
 }
 
 static void put_resumed(FILE *out, const sluice_event *e)
@@ -80,6 +87,7 @@ static void put_step(FILE *out, const sluice_event *e)
     put_count(out, "tokens", e->tokens);
     fprintf(out, ",\"skipped\":%s", e->skipped ? "true" : "false");
     put_number(out, "loss_scale", e->loss_scale);
+    put_pace(out, e);
 }
 
 static void put_eval(FILE *out, const sluice_event *e)
@@ -112,6 +120,7 @@ static void put_end(FILE *out, const sluice_event *e)
     put_count(out, "rolled_back", e->rolled_back);
     put_text(out, "weights_sha256", e->weights_sha256);
     put_text(out, "state_sha256", e->state_sha256);
+    put_pace(out, e);
 }
 
 static const struct {

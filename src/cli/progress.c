@@ -60,8 +60,18 @@ static void format_rate(const sluice_event *e, char *out, size_t bytes)
 static void format_mfu(const sluice_event *e, char *out, size_t bytes)
 {
     out[0] = '\0';
-    if (e->peak_flops > 0 && e->model_flops > 0 && e->seconds > 0)
-        snprintf(out, bytes, "  MFU %.1f%%", 100 * e->model_flops / e->seconds / e->peak_flops);
+    if (isfinite(e->mfu)) snprintf(out, bytes, "  MFU %.1f%%", 100 * e->mfu);
+}
+
+/* "norm 1.234", or that the step was left out. */
+static void format_norm(const sluice_event *e, char *out, size_t bytes)
+{
+    if (!e->skipped)
+        snprintf(out, bytes, "norm %.4g", e->gradient_norm);
+    else if (e->loss_scale != 1)
+        snprintf(out, bytes, "skipped at loss scale %g", e->loss_scale);
+    else
+        snprintf(out, bytes, "skipped");
 }
 
 /* "1:02:03" or "2:03" */
@@ -92,14 +102,15 @@ static void draw_line(cli_progress *p, const sluice_event *e)
 
 static void print_line(cli_progress *p, const sluice_event *e)
 {
-    char rate[48], mfu[32];
+    char rate[48], mfu[32], norm[64];
     uint64_t every = p->every > 0 ? (uint64_t)p->every : e->steps / LINES_A_RUN;
     if (every == 0) every = 1;
     if (e->step % every != 0 && e->step != e->steps && e->step != p->first_step) return;
     format_rate(e, rate, sizeof rate);
     format_mfu(e, mfu, sizeof mfu);
-    fprintf(p->out, "step %llu/%llu  loss %.4f  lr %.3g  norm %.4g  %s%s%s\n", (unsigned long long)e->step,
-            (unsigned long long)e->steps, e->loss, e->lr, e->gradient_norm, rate, mfu, e->skipped ? "  skipped" : "");
+    format_norm(e, norm, sizeof norm);
+    fprintf(p->out, "step %llu/%llu  loss %.4f  lr %.3g  %s  %s%s\n", (unsigned long long)e->step,
+            (unsigned long long)e->steps, e->loss, e->lr, norm, rate, mfu);
     fflush(p->out);
 }
 
@@ -140,10 +151,12 @@ static void on_epoch(cli_progress *p, const sluice_event *e)
 
 static void on_end(cli_progress *p, const sluice_event *e)
 {
-    char took[32];
+    char took[32], pace[64] = "", mfu[32];
     format_seconds(now() - p->started, took, sizeof took);
-    fprintf(p->out, "done: %llu steps in %s; peak device %.1f MiB, host %.1f MiB\nweights sha256 %s\n",
-            (unsigned long long)e->steps, took, (double)e->peak.device / 1048576, (double)e->peak.host / 1048576,
+    format_mfu(e, mfu, sizeof mfu);
+    if (isfinite(e->tokens_per_second)) snprintf(pace, sizeof pace, ", %.4g tokens/s%s", e->tokens_per_second, mfu);
+    fprintf(p->out, "done: %llu steps in %s%s; peak device %.1f MiB, host %.1f MiB\nweights sha256 %s\n",
+            (unsigned long long)e->steps, took, pace, (double)e->peak.device / 1048576, (double)e->peak.host / 1048576,
             e->weights_sha256 != NULL ? e->weights_sha256 : "");
 }
 

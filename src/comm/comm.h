@@ -36,9 +36,15 @@ typedef struct sl_comm_part {
     const sl_shards *shards;
     int64_t per;
     uint64_t unit;
+    /* REDUCE_SCATTER: of the contributions (F32, BF16, F16; unit is its size), and of what is kept of their sum. Sums
+     * run in f32 in rank order. F32: the accumulator is set or added to. Otherwise there is one micro-batch: the sum is
+     * rounded to nearest even once, to `sum_form`, which then is `form`. */
+    sl_form form, sum_form;
     sl_span whole; /* GATHER: destination. REDUCE_SCATTER: this rank's contribution */
     /* This rank's shard, its ranges one after the other. GATHER: the source; with in_place it is absent (bytes 0), and
-     * the source is this rank's ranges of `whole`. REDUCE_SCATTER: the fp32 accumulator, never part of `whole`. */
+     * the source is this rank's ranges of `whole`. REDUCE_SCATTER: the sum, in sum_form, not part of `whole`; with
+     * in_place (sum_form is form, one micro-batch) it is absent, and the sum replaces this rank's ranges of its own
+     * `whole`, which no other rank reads. */
     sl_span shard;
     bool in_place; /* the same on all ranks */
 } sl_comm_part;
@@ -93,6 +99,37 @@ static inline sl_span sl_comm_bytes(const sl_comm_part *part, sl_span of, sl_ran
     uint64_t begin = (uint64_t)(r.first / part->per) * part->unit;
     uint64_t end = (uint64_t)((r.first + r.count + part->per - 1) / part->per) * part->unit;
     return (sl_span){ of.tier, of.offset + begin, end - begin };
+}
+
+/* Bytes of one element of a form that can be added; 0: it cannot. */
+static inline uint64_t sl_comm_form_bytes(sl_form form)
+{
+    static const uint8_t bytes[SL_FORM_COUNT] = { [SL_FORM_F32] = 4, [SL_FORM_BF16] = 2, [SL_FORM_F16] = 2 };
+    return (unsigned)form < SL_FORM_COUNT ? bytes[form] : 0;
+}
+
+/* What stands in a shard where `unit` bytes stand in the whole: of a reduction, a sum in its own form. */
+static inline uint64_t sl_comm_shard_unit(sl_collective_kind kind, const sl_comm_part *part)
+{
+    return kind == SL_REDUCE_SCATTER ? sl_comm_form_bytes(part->sum_form) : part->unit;
+}
+
+/* How many units stand for a rank's ranges: cuts are at multiples of `per`. */
+static inline uint64_t sl_comm_units(const sl_comm_part *part, int rank)
+{
+    return (uint64_t)((sl_shard_elements(part->shards, rank) + part->per - 1) / part->per);
+}
+
+/* Bytes of a rank's ranges in the whole: what travels of them. */
+static inline uint64_t sl_comm_range_bytes(const sl_comm_part *part, int rank)
+{
+    return sl_comm_units(part, rank) * part->unit;
+}
+
+/* Bytes of a rank's shard; with in_place it has none. */
+static inline uint64_t sl_comm_shard_bytes(sl_collective_kind kind, const sl_comm_part *part, int rank)
+{
+    return part->in_place ? 0 : sl_comm_units(part, rank) * sl_comm_shard_unit(kind, part);
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/sums.h"
 #include "core/alloc.h"
 #include "core/thread.h"
 
@@ -141,7 +142,15 @@ static sl_span source_span(const sl_collective *what, const sl_comm_part *p)
 static uint64_t source_bytes(const sl_collective *what, const sl_comm_part *p, int rank)
 {
     bool whole = what->kind == SL_REDUCE_SCATTER || p->in_place;
-    return whole ? sl_part_whole_bytes(p) : sl_part_shard_bytes(p, rank);
+    return whole ? sl_part_whole_bytes(p) : sl_comm_range_bytes(p, rank);
+}
+
+/* What else of a part must agree, beside its bytes. */
+static uint64_t hash_forms(uint64_t hash, const sl_comm_part *p)
+{
+    const uint64_t numbers[] = { (uint64_t)p->form, (uint64_t)p->sum_form, (uint64_t)p->per, p->unit };
+    for (int i = 0; i < 4; i++) hash = (hash ^ numbers[i]) * 1099511628211u;
+    return hash;
 }
 
 /* Writes the notice, and the sources beside it: both hold until the parting. */
@@ -157,6 +166,7 @@ static void prepare(const sl_job *job, sl_notice *n)
         uint64_t bytes = source_bytes(&job->what, &job->what.parts[i], job->comm->rank);
         sources[i] = (sl_source){ s.offset, bytes, (int64_t)s.tier };
         n->bytes += sl_part_whole_bytes(&job->what.parts[i]);
+        n->forms = hash_forms(n->forms, &job->what.parts[i]);
     }
 }
 
@@ -196,7 +206,8 @@ static sluice_status pull_part(const sl_job *job, int i)
     const unsigned char *sources[SL_LOCAL_RANKS];
     for (int r = 0; r < job->comm->ranks; r++) SL_TRY(find_source(job, i, r, &sources[r]));
     if (job->what.kind == SL_REDUCE_SCATTER)
-        sl_move_reduce(p, job->comm->rank, sources, own(job, p->shard), job->first);
+        sl_move_reduce(p, job->comm->rank, sources, own(job, p->in_place ? p->whole : p->shard), job->first,
+                       job->comm->wide);
     else
         sl_move_gather(p, job->comm->rank, sources, own(job, p->whole));
     return SLUICE_OK;
@@ -209,8 +220,8 @@ static void count(const sl_job *job)
     uint64_t sent = 0;
     for (int i = 0; i < job->what.part_count; i++) {
         const sl_comm_part *p = &job->what.parts[i];
-        uint64_t shard = sl_part_shard_bytes(p, c->rank);
-        sent += job->what.kind == SL_REDUCE_SCATTER ? sl_part_whole_bytes(p) - shard : shard * (uint64_t)(c->ranks - 1);
+        uint64_t own = sl_comm_range_bytes(p, c->rank);
+        sent += job->what.kind == SL_REDUCE_SCATTER ? sl_part_whole_bytes(p) - own : own * (uint64_t)(c->ranks - 1);
     }
     _Atomic uint64_t *const counters[] = {
         [SL_GATHER] = &c->gather_bytes, [SL_REDUCE_SCATTER] = &c->reduce_bytes, [SL_GATHER_NORM] = &c->norm_bytes
@@ -251,16 +262,15 @@ static sluice_status fail_part(const sl_collective *what, int i, const char *wro
 }
 
 /* What no rank can carry out, whatever the others say. */
-static sluice_status check_part(const sl_local *c, const sl_collective *what, int i)
+static sluice_status check_part(const sl_local *c, const sl_collective *what, int i, bool first)
 {
     const sl_comm_part *p = &what->parts[i];
-    bool reduce = what->kind == SL_REDUCE_SCATTER;
-    uint64_t shard = p->in_place && !reduce ? 0 : sl_part_shard_bytes(p, c->rank);
+    const char *fault = what->kind == SL_REDUCE_SCATTER ? sl_sum_fault(p, first) : NULL;
+    if (fault != NULL) return fail_part(what, i, fault);
     if (p->shards->rank_count != c->ranks) return fail_part(what, i, "it is cut for another number of ranks");
     if (p->whole.bytes < sl_part_whole_bytes(p)) return fail_part(what, i, "the whole is too short");
-    if (p->shard.bytes < shard) return fail_part(what, i, "the shard is too short");
-    if (reduce && (p->per != 1 || p->unit != sizeof(float) || p->in_place))
-        return fail_part(what, i, "only fp32 values are reduced, and not in place");
+    if (p->shard.bytes < sl_comm_shard_bytes(what->kind, p, c->rank))
+        return fail_part(what, i, "the shard is too short");
     if (p->whole.tier >= SL_LOCAL_TIERS || p->shard.tier >= SL_LOCAL_TIERS)
         return fail_part(what, i, "it lies on a tier that ranks do not share");
     return SLUICE_OK;
@@ -286,7 +296,7 @@ static sluice_status fill_job(sl_local *c, sl_job *job)
         return sl_fail(SLUICE_ERR_FAILED, "%s has %d parts; ranks of one machine take %d in one collective", what->name,
                        what->part_count, SL_LOCAL_PARTS);
     for (int i = 0; i < what->part_count; i++) {
-        SL_TRY(check_part(c, what, i));
+        SL_TRY(check_part(c, what, i, job->first));
         SL_TRY(resolve(c, job, what->parts[i].whole));
         SL_TRY(resolve(c, job, what->parts[i].shard));
     }
@@ -369,6 +379,7 @@ sluice_status sl_comm_local_open(sl_segment *s, int rank, int (*files)[SL_LOCAL_
     c->rank = rank;
     c->ranks = s->ranks;
     c->files = files;
+    c->wide = sl_sum_has_wide();
     c->spins = s->ranks <= sl_cpu_count() ? SPINS : 0;
     c->views = sl_alloc_array((size_t)s->ranks, sizeof *c->views, "views of other ranks' arenas");
     if (c->views == NULL) goto free_comm;

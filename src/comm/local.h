@@ -1,7 +1,7 @@
 /* local.h: ranks of one machine: processes forked by one parent, which share a segment and see each other's arenas.
  *
  * launch.c forks and supervises them; meet.c is how they wait for each other; local.c is the table of sl_comm_ops with
- * the collectives, local_control.c the control calls, local_move.c the bytes. */
+ * the collectives, local_control.c the control calls, local_move.c the bytes, local_sum.c their sums. */
 #ifndef SL_COMM_LOCAL_H
 #define SL_COMM_LOCAL_H
 
@@ -37,6 +37,7 @@ typedef struct sl_local {
     sl_segment *segment;
     int rank, ranks;
     int spins;                         /* looks at a word before sleeping; 0 where ranks outnumber CPUs */
+    bool wide;                         /* sl_sum_has_wide */
     int (*files)[SL_LOCAL_TIERS];      /* [ranks]; borrowed descriptors of all ranks' arena files */
     uint32_t rounds[SL_CHANNEL_COUNT]; /* meetings so far; each belongs to the thread that makes the calls */
     uint64_t controls;                 /* control calls so far */
@@ -87,13 +88,29 @@ sluice_status sl_local_barrier(sl_comm *base, const char *what);
 
 /* ---- local_move.c ---- */
 
-/* Bytes of the ranges of a rank's shard. */
-uint64_t sl_part_shard_bytes(const sl_comm_part *part, int rank);
 /* Bytes of the whole. */
 uint64_t sl_part_whole_bytes(const sl_comm_part *part);
-/* sources[r]: where rank r's source of this part begins. */
+/* sources[r]: where rank r's source of this part begins. `sum`: where this rank's shard does. */
 void sl_move_gather(const sl_comm_part *part, int rank, const unsigned char *const *sources, unsigned char *whole);
-void sl_move_reduce(const sl_comm_part *part, int rank, const unsigned char *const *sources, unsigned char *accumulator,
-                    bool first);
+void sl_move_reduce(const sl_comm_part *part, int rank, const unsigned char *const *sources, unsigned char *sum,
+                    bool first, bool wide);
+
+/* ---- local_sum.c ---- */
+
+/* How contributions are added. */
+typedef struct sl_addition {
+    sl_form form; /* of the contributions */
+    bool first;   /* sums are set, not added to */
+    bool past;    /* the caches, where sums are written once; they are aligned to 16 bytes then */
+    bool wide;    /* with what sl_sum_has_wide found; the bits are the same */
+} sl_addition;
+
+/* Whether this machine has quicker instructions for 16-bit forms. Slow: asked once. */
+bool sl_sum_has_wide(void);
+/* to = from[0] + .. + from[count - 1] for `first`, else to + from[0] + .., left to right in f32; count is at most
+ * SL_SUM_FAN. */
+void sl_local_add(const sl_addition *how, float *to, const unsigned char *const *from, int count, int64_t n);
+/* to = the sums in the contributions' 16-bit form, rounded to nearest even. */
+void sl_local_round(const sl_addition *how, unsigned char *to, const float *sums, int64_t n);
 
 #endif

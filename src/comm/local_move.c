@@ -3,31 +3,14 @@
  * Everybody pulls: a rank writes its own arena only. A sum is one IEEE addition per rank and element, in rank order,
  * whatever the blocking, so its bits depend on the contributions alone (exact rule 1). */
 #include <string.h>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 #include "comm/local.h"
+#include "comm/sums.h"
 
 /* Elements that stay in the first-level cache while further ranks are added to them: 16 KiB. */
 #define BLOCK 4096
-/* Sources added in one pass over the accumulator. */
-#define FAN 4
 /* Sums of this many elements or more, 4 MiB, do not stay in a core's caches. */
 #define PAST_ELEMENTS ((int64_t)1 << 20)
-
-/* Four lanes every 64-bit machine has; the additions are quicker than memory with them. */
-typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
-#define LANES ((int64_t)(sizeof(lanes) / sizeof(float)))
-
-uint64_t sl_part_shard_bytes(const sl_comm_part *part, int rank)
-{
-    uint64_t bytes = 0;
-    int64_t ranges = sl_shard_range_count(part->shards, rank);
-    for (int64_t i = 0; i < ranges; i++)
-        bytes += sl_comm_bytes(part, part->whole, sl_shard_range(part->shards, rank, i)).bytes;
-    return bytes;
-}
 
 uint64_t sl_part_whole_bytes(const sl_comm_part *part)
 {
@@ -61,92 +44,72 @@ void sl_move_gather(const sl_comm_part *part, int rank, const unsigned char *con
 
 /* ---- reduce ---- */
 
-#define AT(p)   (*(lanes *)(p))
-#define FROM(p) (*(const lanes *)(p))
+/* Contributions of all ranks to one range; offset is where it lies in each source. */
+typedef struct addends {
+    int ranks;
+    const unsigned char *const *sources;
+    uint64_t offset;
+} addends;
 
-/* Past the caches: a large sum that is written once is not read again soon, and its lines need not be fetched. */
-static inline void store(float *to, lanes value, bool past)
+/* Elements [i, i + count) of the range, a block of it. */
+static void add_block(sl_addition how, const addends *a, float *to, int64_t i, int64_t count)
 {
-#if defined(__x86_64__)
-    if (past) {
-        _mm_stream_ps(to, (__m128)value);
-        return;
-    }
-#endif
-    (void)past;
-    AT(to) = value;
-}
-
-/* to = from[0] + .. + from[count - 1] for `first`, else to + from[0] + .., left to right. `count` and `past` are
- * constants where this is inlined. */
-static inline __attribute__((always_inline)) void add(float *restrict to, const float *const *from, int count,
-                                                      bool first, bool past, int64_t n)
-{
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes sum = FROM(from[0] + i);
-        if (!first) sum = AT(to + i) + sum;
-        for (int k = 1; k < count; k++) sum += FROM(from[k] + i);
-        store(to + i, sum, past);
-    }
-    for (; i < n; i++) {
-        float sum = first ? from[0][i] : to[i] + from[0][i];
-        for (int k = 1; k < count; k++) sum += from[k][i];
-        to[i] = sum;
+    uint64_t at = a->offset + (uint64_t)i * sl_comm_form_bytes(how.form);
+    for (int r = 0; r < a->ranks; r += SL_SUM_FAN) {
+        const unsigned char *from[SL_SUM_FAN];
+        int few = a->ranks - r < SL_SUM_FAN ? a->ranks - r : SL_SUM_FAN;
+        for (int k = 0; k < few; k++) from[k] = a->sources[r + k] + at;
+        sl_local_add(&how, to, from, few, count);
+        how.first = false;
     }
 }
-
-#define ADD_OF(count_)                                                                                                 \
-    static void add_##count_(float *to, const float *const *from, bool first, bool past, int64_t n)                    \
-    {                                                                                                                  \
-        const float *f[FAN];                                                                                           \
-        for (int k = 0; k < (count_); k++) f[k] = from[k];                                                             \
-        if (past)                                                                                                      \
-            add(to, f, count_, first, true, n);                                                                        \
-        else                                                                                                           \
-            add(to, f, count_, first, false, n);                                                                       \
-    }
-ADD_OF(1)
-ADD_OF(2)
-ADD_OF(3)
-ADD_OF(4)
-
-typedef void (*add_fn)(float *to, const float *const *from, bool first, bool past, int64_t n);
-static const add_fn add_of[FAN + 1] = { NULL, add_1, add_2, add_3, add_4 };
 
 /* Whether a range's sums go past the caches: one pass writes them, and they are more than a cache keeps. */
 static bool goes_past(const float *to, int ranks, bool first, int64_t n)
 {
-    return first && ranks <= FAN && n >= PAST_ELEMENTS && (uintptr_t)to % sizeof(lanes) == 0;
+    return first && ranks <= SL_SUM_FAN && n >= PAST_ELEMENTS && (uintptr_t)to % sizeof(sl_floats) == 0;
 }
 
-/* One range: `offset` is where it lies in each source. */
-static void reduce_range(float *to, const unsigned char *const *sources, uint64_t offset, int ranks, bool first,
-                         int64_t n)
+/* Sums that are kept in f32. */
+static void reduce_range(sl_addition how, const addends *a, float *to, int64_t n)
 {
-    bool past = goes_past(to, ranks, first, n);
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        int64_t count = n - i < BLOCK ? n - i : BLOCK;
-        for (int r = 0; r < ranks; r += FAN) {
-            const float *from[FAN];
-            int few = ranks - r < FAN ? ranks - r : FAN;
-            for (int k = 0; k < few; k++) from[k] = (const float *)(const void *)(sources[r + k] + offset) + i;
-            add_of[few](to + i, from, first && r == 0, past, count);
-        }
-    }
+    how.past = goes_past(to, a->ranks, how.first, n);
+    for (int64_t i = 0; i < n; i += BLOCK) add_block(how, a, to + i, i, n - i < BLOCK ? n - i : BLOCK);
 #if defined(__x86_64__)
-    if (past) _mm_sfence(); /* before anybody is told */
+    if (how.past) _mm_sfence(); /* before anybody is told */
 #endif
 }
 
-void sl_move_reduce(const sl_comm_part *part, int rank, const unsigned char *const *sources, unsigned char *accumulator,
-                    bool first)
+/* Sums that are kept in the contributions' 16 bits, or take the place of this rank's contribution: they are made aside,
+ * in f32, until all ranks are in them. */
+static void reduce_aside(sl_addition how, const addends *a, unsigned char *to, int64_t n)
 {
-    float *to = (float *)(void *)accumulator;
+    float sums[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t count = n - i < BLOCK ? n - i : BLOCK;
+        add_block(how, a, sums, i, count);
+        if (how.form == SL_FORM_F32)
+            memcpy(to + (uint64_t)i * sizeof *sums, sums, (size_t)count * sizeof *sums);
+        else
+            sl_local_round(&how, to + 2 * i, sums, count);
+    }
+}
+
+void sl_move_reduce(const sl_comm_part *part, int rank, const unsigned char *const *sources, unsigned char *sum,
+                    bool first, bool wide)
+{
+    sl_addition how = { .form = part->form, .first = first, .wide = wide };
+    addends a = { .ranks = part->shards->rank_count, .sources = sources };
     int64_t ranges = sl_shard_range_count(part->shards, rank);
     for (int64_t i = 0; i < ranges; i++) {
         sl_range range = sl_shard_range(part->shards, rank, i);
-        reduce_range(to, sources, (uint64_t)range.first * part->unit, part->shards->rank_count, first, range.count);
-        to += range.count;
+        a.offset = (uint64_t)range.first * part->unit;
+        if (part->in_place)
+            reduce_aside(how, &a, sum + a.offset, range.count);
+        else if (part->sum_form != SL_FORM_F32)
+            reduce_aside(how, &a, sum, range.count);
+        else
+            reduce_range(how, &a, (float *)(void *)sum, range.count);
+        if (!part->in_place) sum += (uint64_t)range.count * sl_comm_form_bytes(part->sum_form);
     }
 }

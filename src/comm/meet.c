@@ -139,7 +139,7 @@ void sl_notice_name(sl_notice *n, const char *name)
 static bool agree(const sl_notice *a, const sl_notice *b)
 {
     return a->sequence == b->sequence && a->bytes == b->bytes && a->name_hash == b->name_hash && a->kind == b->kind &&
-           a->parts == b->parts && a->detail == b->detail;
+           a->parts == b->parts && a->forms == b->forms && a->detail == b->detail;
 }
 
 static sluice_status compare(sl_local *c, sl_channel channel, int peer)
@@ -153,6 +153,7 @@ static sluice_status compare(sl_local *c, sl_channel channel, int peer)
         return sl_local_fail(c, "ranks %d and %d differ in %s of %s", peer, c->rank,
                              a->kind != b->kind                 ? "the kind"
                              : a->parts != b->parts             ? "the number of parts"
+                             : a->forms != b->forms             ? "the forms of the elements"
                              : channel == SL_CHANNEL_COLLECTIVE ? "whether accumulators are set"
                                                                 : "the root",
                              mine);

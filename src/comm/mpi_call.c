@@ -36,8 +36,8 @@ static uint64_t hash_number(uint64_t hash, int64_t number)
 static uint64_t hash_part(uint64_t hash, const sl_comm_part *part)
 {
     const sl_shards *s = part->shards;
-    const int64_t numbers[] = { s->rank_count, s->elements,         s->block,      s->rounds,
-                                part->per,     (int64_t)part->unit, part->in_place };
+    const int64_t numbers[] = { s->rank_count,       s->elements,    s->block,   s->rounds,     part->per,
+                                (int64_t)part->unit, part->in_place, part->form, part->sum_form };
     hash = sl_comm_hash(hash, numbers, sizeof numbers);
     return sl_comm_hash(hash, s->bounds, sizeof *s->bounds * (size_t)(s->rank_count + 1));
 }
@@ -90,9 +90,10 @@ bool sl_comm_call_same(const sl_comm_call *mine, int my_rank, const sl_comm_call
     describe(mine, here, sizeof here);
     describe(theirs, there, sizeof there);
     if (strcmp(here, there) == 0)
-        snprintf(text, text_bytes,
-                 "ranks %d and %d are both at %s but cut it differently: they do not run the same job", my_rank,
-                 their_rank, here);
+        snprintf(
+            text, text_bytes,
+            "ranks %d and %d are both at %s but cut it differently or in other forms: they do not run the same job",
+            my_rank, their_rank, here);
     else
         snprintf(text, text_bytes,
                  "rank %d is at %s, and rank %d at %s: the ranks do not run the same job, or one went another way",

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/mpi_world.h"
+#include "comm/sums.h"
 
 /* Copies what this rank owns to its place in the whole. */
 static void copy_own(const sl_mpi_world *w, const sl_collective *collective)
@@ -62,6 +63,12 @@ static char *slot_of(sl_mpi_world *w, uint64_t message)
     return w->staging + message % SL_COMM_MPI_SLOTS * SL_COMM_MPI_SLOT_BYTES;
 }
 
+/* Behind the slots: the sums of one piece. */
+static char *slot_of_sums(sl_mpi_world *w)
+{
+    return w->staging + SL_COMM_MPI_SLOTS * SL_COMM_MPI_SLOT_BYTES;
+}
+
 static sluice_status intake_post(sl_mpi_world *w, sl_mpi_talk *t, intake *in)
 {
     while (in->post.left && in->posted - in->added < SL_COMM_MPI_SLOTS) {
@@ -76,13 +83,47 @@ static sluice_status intake_post(sl_mpi_world *w, sl_mpi_talk *t, intake *in)
     return SLUICE_OK;
 }
 
-static void set_or_add(float *restrict sum, const float *restrict x, uint64_t count, bool set)
-{
-    if (set) {
-        memcpy(sum, x, count * sizeof *x);
-        return;
+/* For each form of contributions: how one is set or added to sums in f32, and how those are rounded at the end. */
+typedef struct arithmetic {
+    void (*add)(float *sums, const unsigned char *from, bool set, int64_t n);
+    void (*round)(unsigned char *to, const float *sums, int64_t n); /* NULL: f32 */
+} arithmetic;
+
+#define ADD_OF(form_)                                                                                                  \
+    static void add_##form_(float *sums, const unsigned char *from, bool set, int64_t n)                               \
+    {                                                                                                                  \
+        sl_sum_add(SL_FORM_##form_, sums, &from, 1, set, false, n);                                                    \
     }
-    for (uint64_t i = 0; i < count; i++) sum[i] += x[i];
+#define ROUND_OF(form_)                                                                                                \
+    static void round_##form_(unsigned char *to, const float *sums, int64_t n)                                         \
+    {                                                                                                                  \
+        sl_sum_round(SL_FORM_##form_, to, sums, n);                                                                    \
+    }
+ADD_OF(F32)
+ADD_OF(BF16)
+ADD_OF(F16)
+ROUND_OF(BF16)
+ROUND_OF(F16)
+
+static const arithmetic arithmetics[SL_FORM_COUNT] = {
+    [SL_FORM_F32] = { add_F32, NULL }, [SL_FORM_BF16] = { add_BF16, round_BF16 }, [SL_FORM_F16] = { add_F16, round_F16 }
+};
+
+/* Rank `rank`'s contribution to a piece goes into its sum. Pieces are summed one after the other, so one place is
+ * enough for a sum that is made aside: because it is rounded in the end, or takes the place of a contribution. */
+static void take_in(sl_mpi_world *w, const sl_piece *piece, int rank, const unsigned char *from, bool first)
+{
+    const sl_comm_part *part = piece->part;
+    unsigned char *to = sl_mpi_address_of(w, part->in_place ? piece->whole : sl_piece_in_shard(piece));
+    bool rounds = part->sum_form != SL_FORM_F32, aside = rounds || part->in_place;
+    void *sums = aside ? (void *)slot_of_sums(w) : to;
+    int64_t n = (int64_t)(piece->whole.bytes / part->unit);
+    arithmetics[part->form].add(sums, from, first && rank == 0, n);
+    if (!aside || rank < w->size - 1) return;
+    if (rounds)
+        arithmetics[part->form].round(to, sums, n);
+    else
+        memcpy(to, sums, piece->whole.bytes);
 }
 
 /* Adds the contribution whose turn it is, if it is here. */
@@ -97,8 +138,7 @@ static sluice_status intake_add(sl_mpi_world *w, sl_mpi_talk *t, intake *in, boo
     if (!here) return SLUICE_OK;
     if (own) from = sl_mpi_address_of(w, p->piece.whole);
     if (w->has_memory) {
-        set_or_add(sl_mpi_address_of(w, sl_piece_in_shard(&p->piece)), from, p->piece.whole.bytes / sizeof(float),
-                   first && p->rank == 0);
+        take_in(w, &p->piece, p->rank, from, first);
         in->added += !own;
     }
     place_advances(&in->add, w->size);
@@ -168,20 +208,23 @@ static sluice_status run_job(void *user)
 static bool part_is_sound(const sl_mpi_world *w, const sl_collective *collective, const sl_comm_part *part)
 {
     const sl_shards *s = part->shards;
-    bool reduces = collective->kind == SL_REDUCE_SCATTER;
-    uint64_t shard_bytes = part->in_place ? 0 : sl_part_shard_bytes(part, w->rank);
     return s->rank_count == w->size &&
            sl_comm_bytes(part, part->whole, (sl_range){ 0, s->elements }).bytes == part->whole.bytes &&
-           part->shard.bytes == shard_bytes && !(reduces && (part->in_place || part->per != 1 || part->unit != 4));
+           part->shard.bytes == sl_comm_shard_bytes(collective->kind, part, w->rank);
 }
 
-static sluice_status check_collective(sl_mpi_world *w, const sl_collective *collective)
+static sluice_status check_collective(sl_mpi_world *w, const sl_collective *collective, bool first)
 {
     if (w->device == NULL) return sl_mpi_stop(w, "%s before a device is attached", collective->name);
-    for (int i = 0; i < collective->part_count; i++)
-        if (!part_is_sound(w, collective, &collective->parts[i]))
+    for (int i = 0; i < collective->part_count; i++) {
+        const sl_comm_part *part = &collective->parts[i];
+        const char *fault = collective->kind == SL_REDUCE_SCATTER ? sl_sum_fault(part, first) : NULL;
+        if (fault != NULL)
+            return sl_mpi_stop(w, "part %d of %s: %s: the plan and this job differ", i, collective->name, fault);
+        if (!part_is_sound(w, collective, part))
             return sl_mpi_stop(w, "part %d of %s does not fit its cuts: the plan was made for another job", i,
                                collective->name);
+    }
     return SLUICE_OK;
 }
 
@@ -212,7 +255,7 @@ sluice_status sl_mpi_start(sl_comm *c, uint64_t sequence, const sl_collective *c
 {
     sl_mpi_world *w = sl_mpi_world_of(c);
     if (atomic_load(&w->failed)) return sl_mpi_failed(w);
-    SL_TRY(check_collective(w, collective));
+    SL_TRY(check_collective(w, collective, first));
     if (w->queued - atomic_load(&w->ran) == SL_MPI_JOB_COUNT) {
         SL_TRY(w->backend->synchronize(w->device));
         atomic_store(&w->ran, w->queued);

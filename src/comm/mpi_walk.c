@@ -29,7 +29,9 @@ bool sl_walk_next(sl_walk *w, sl_piece *out)
     uint64_t left = range.bytes - w->in_range, bytes = left < w->limit ? left : w->limit;
     out->part = &w->collective->parts[w->part];
     out->whole = (sl_span){ range.tier, range.offset + w->in_range, bytes };
-    out->in_shard = w->in_shard + w->in_range;
+    uint64_t unit = out->part->unit, shard_unit = sl_comm_shard_unit(w->collective->kind, out->part);
+    out->in_shard = (w->in_shard + w->in_range) / unit * shard_unit;
+    out->shard_bytes = bytes / unit * shard_unit;
     w->in_range += bytes;
     return true;
 }
@@ -37,14 +39,5 @@ bool sl_walk_next(sl_walk *w, sl_piece *out)
 sl_span sl_piece_in_shard(const sl_piece *piece)
 {
     const sl_span shard = piece->part->shard;
-    return (sl_span){ shard.tier, shard.offset + piece->in_shard, piece->whole.bytes };
-}
-
-uint64_t sl_part_shard_bytes(const sl_comm_part *part, int rank)
-{
-    uint64_t bytes = 0;
-    int64_t count = sl_shard_range_count(part->shards, rank);
-    for (int64_t i = 0; i < count; i++)
-        bytes += sl_comm_bytes(part, part->whole, sl_shard_range(part->shards, rank, i)).bytes;
-    return bytes;
+    return (sl_span){ shard.tier, shard.offset + piece->in_shard, piece->shard_bytes };
 }

@@ -14,13 +14,15 @@ typedef struct sl_walk {
     int part;
     int64_t range;
     uint64_t in_range; /* bytes of the range before it */
-    uint64_t in_shard; /* bytes of the part's shard before the range */
+    uint64_t in_shard; /* bytes of the part's ranges before it, counted as in the whole */
 } sl_walk;
 
 typedef struct sl_piece {
     const sl_comm_part *part;
-    sl_span whole;     /* the piece, in the part's whole */
-    uint64_t in_shard; /* where it begins in the owner's shard; its length is that of `whole` */
+    sl_span whole; /* the piece, in the part's whole */
+    /* Where it begins in the owner's shard, and its length there: not that of `whole` where sums are wider than
+     * contributions. */
+    uint64_t in_shard, shard_bytes;
 } sl_piece;
 
 sl_walk sl_walk_make(const sl_collective *collective, int owner, uint64_t limit);
@@ -28,7 +30,5 @@ sl_walk sl_walk_make(const sl_collective *collective, int owner, uint64_t limit)
 bool sl_walk_next(sl_walk *w, sl_piece *out);
 /* The piece as it lies in this rank's shard. Only for the owner, and where there is a shard. */
 sl_span sl_piece_in_shard(const sl_piece *piece);
-/* Bytes of a rank's shard of a part. */
-uint64_t sl_part_shard_bytes(const sl_comm_part *part, int rank);
 
 #endif

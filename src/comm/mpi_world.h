@@ -70,7 +70,7 @@ struct sl_mpi_world {
     sl_device *device;
     bool has_memory;            /* false: collectives compare heads and count, and move nothing */
     char *bases[SL_TIER_COUNT]; /* arenas of the collective being made; the COMM stream's */
-    char *staging;              /* SL_COMM_MPI_SLOTS slots */
+    char *staging;              /* SL_COMM_MPI_SLOTS slots, then the sum of a 16-bit piece */
     sl_mpi_job *jobs;           /* ring of SL_MPI_JOB_COUNT */
     uint64_t queued;
     _Atomic uint64_t ran;

@@ -16,11 +16,12 @@
 #define SL_COMM_VERSION                                                                                                \
     SL_COMM_TEXT(SLUICE_VERSION_MAJOR) "." SL_COMM_TEXT(SLUICE_VERSION_MINOR) "." SL_COMM_TEXT(SLUICE_VERSION_PATCH)
 
-/* Memory of the MPI communicator that grows with no arena: pieces of gradients on their way to the accumulator. Taken
- * when a device is attached; part of overhead_bytes. */
+/* Memory of the MPI communicator that grows with no arena: pieces of gradients on their way to their sum, and the sum
+ * of one 16-bit piece in f32 until all ranks are in it. Taken when a device is attached; part of overhead_bytes. */
 #define SL_COMM_MPI_SLOTS         8
 #define SL_COMM_MPI_SLOT_BYTES    ((uint64_t)1 << 20)
-#define SL_COMM_MPI_STAGING_BYTES (SL_COMM_MPI_SLOTS * SL_COMM_MPI_SLOT_BYTES)
+#define SL_COMM_MPI_SUM_BYTES     (2 * SL_COMM_MPI_SLOT_BYTES)
+#define SL_COMM_MPI_STAGING_BYTES (SL_COMM_MPI_SLOTS * SL_COMM_MPI_SLOT_BYTES + SL_COMM_MPI_SUM_BYTES)
 
 /* The library's side. Messages must end up in its thread-local buffer and memory in its counters. */
 typedef struct sl_comm_host {

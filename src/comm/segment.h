@@ -32,6 +32,7 @@ typedef enum { SL_CHANNEL_COLLECTIVE, SL_CHANNEL_CONTROL, SL_CHANNEL_COUNT } sl_
 typedef struct sl_notice {
     uint64_t sequence, bytes;
     uint64_t name_hash;
+    uint64_t forms; /* COLLECTIVE: of the forms of all parts, a hash */
     int32_t kind;   /* COLLECTIVE: sl_collective_kind. CONTROL: sl_control_kind */
     int32_t parts;  /* COLLECTIVE: how many entries of `sources` hold */
     int32_t detail; /* COLLECTIVE: whether accumulators are set. CONTROL: the root */

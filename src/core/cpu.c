@@ -1,7 +1,8 @@
 /* cpu.c: instruction paths of this CPU.
  *
  * A path is usable when the CPU has every extension its kernels are compiled with and the operating system saves the
- * registers; the compiler's own detection checks both. */
+ * registers; the compiler's own detection checks both. AMX is tried out (cpu_amx.c), once, when it is first asked
+ * about. */
 #include "core/cpu.h"
 
 #include <stdio.h>
@@ -12,15 +13,21 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
+/* Not every compiler's detection knows the name. The registers are AVX's. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+
 static bool isa_supported(sl_isa isa)
 {
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    const bool supported[SL_ISA_COUNT] = {
-        [SL_ISA_SCALAR] = true, [SL_ISA_AVX2] = avx2, [SL_ISA_AVX512] = avx2 && avx512
-    };
+    if (isa == SL_ISA_AMX) return avx2 && avx512 && sl_cpu_has_tiles();
+    const bool supported[] = { [SL_ISA_SCALAR] = true, [SL_ISA_AVX2] = avx2, [SL_ISA_AVX512] = avx2 && avx512 };
     return supported[isa];
 }
 
@@ -51,6 +58,7 @@ static const char *const isa_names[SL_ISA_COUNT] = {
     [SL_ISA_SCALAR] = "scalar",
     [SL_ISA_AVX2] = "avx2",
     [SL_ISA_AVX512] = "avx512",
+    [SL_ISA_AMX] = "amx",
 };
 
 sl_isa sl_isa_best(void)
@@ -79,7 +87,7 @@ sluice_status sl_isa_choose(const char *requested, sl_isa *out)
         *out = (sl_isa)i;
         return SLUICE_OK;
     }
-    return sl_fail(SLUICE_ERR_USAGE, "SLUICE_CPU=%s: unknown; use scalar, avx2 or avx512, or leave it unset",
+    return sl_fail(SLUICE_ERR_USAGE, "SLUICE_CPU=%s: unknown; use scalar, avx2, avx512 or amx, or leave it unset",
                    requested);
 }
 

@@ -9,7 +9,10 @@
  * contribution may be added to it. It would be wrong before f has read it, so every gradient's storage counts the
  * forward values that still depend on it (sl_autodiff.owners). Where it is not safe, or the op cannot add, the
  * contribution is a temporary and an ADD makes the sum. Parameter gradients are never aliased: they lie in their
- * layer's flat buffer. */
+ * layer's flat buffer.
+ *
+ * A gradient has the type of its value, a parameter's the wire type. Ops with wide outputs write that type themselves;
+ * what the others give is a temporary, and a CAST follows. */
 #include "ir/autodiff.h"
 
 #include <string.h>
@@ -38,13 +41,13 @@ static void own(sl_autodiff *ad, int forward_value, int gradient)
 }
 
 /* A new value with the shape of forward_value, named after it. */
-static sluice_status make_gradient(sl_autodiff *ad, int forward_value, sl_value_kind kind, int *out)
+static sluice_status make_gradient(sl_autodiff *ad, int forward_value, sl_value_kind kind, sluice_dtype type, int *out)
 {
     const sl_value *of = &ad->graph->values[forward_value];
     sl_shape shape = of->shape;
     const char *name = sl_arena_printf(&ad->graph->arena, "%s.grad", of->name);
     if (name == NULL) return SLUICE_ERR_NO_MEMORY;
-    int value = sl_graph_add_value(ad->graph, kind, SLUICE_F32, &shape, name);
+    int value = sl_graph_add_value(ad->graph, kind, type, &shape, name);
     if (value < 0) return (sluice_status)-value;
     SL_TRY(sl_grow((void **)&ad->owners, &ad->owner_capacity, value + 1, sizeof *ad->owners, "gradient owners"));
     *out = value;
@@ -53,9 +56,29 @@ static sluice_status make_gradient(sl_autodiff *ad, int forward_value, sl_value_
 
 static sluice_status make_parameter_gradient(sl_autodiff *ad, int parameter, int *out)
 {
-    SL_TRY(make_gradient(ad, ad->graph->parameters[parameter].value, SL_VALUE_PARAM_GRAD, out));
-    ad->graph->values[*out].parameter = parameter;
-    ad->graph->parameters[parameter].gradient = *out;
+    sluice_graph *g = ad->graph;
+    SL_TRY(make_gradient(ad, g->parameters[parameter].value, SL_VALUE_PARAM_GRAD, g->wire, out));
+    g->values[*out].parameter = parameter;
+    g->parameters[parameter].gradient = *out;
+    return SLUICE_OK;
+}
+
+static sluice_dtype target_type(const sl_autodiff *ad, int parameter)
+{
+    return ad->summed[parameter] ? SLUICE_F32 : ad->graph->wire;
+}
+
+/* What the contributions to a parameter's gradient are written to. */
+static sluice_status make_target(sl_autodiff *ad, int parameter)
+{
+    int *target = &ad->target[parameter];
+    if (!ad->summed[parameter]) return make_parameter_gradient(ad, parameter, target);
+    const sl_parameter *p = &ad->graph->parameters[parameter];
+    const char *name = sl_arena_printf(&ad->graph->arena, "%s.grad.sum", p->name);
+    if (name == NULL) return SLUICE_ERR_NO_MEMORY;
+    SL_TRY(make_gradient(ad, p->value, SL_VALUE_GRADIENT, SLUICE_F32, target));
+    ad->graph->values[*target].name = name;
+    ad->owners[*target] = 1; /* only the parameter's */
     return SLUICE_OK;
 }
 
@@ -69,7 +92,7 @@ sl_backward sl_backward_begin(const sl_autodiff *ad, sl_op op)
                                 .forward_of = ad->node_index,
                                 .attrs = ad->node.attrs,
                                 .name = ad->node.name } };
-    for (int i = 0; i < SL_MAX_OUTPUTS; i++) b.node.outputs[i] = b.joins[i] = -1;
+    for (int i = 0; i < SL_MAX_OUTPUTS; i++) b.node.outputs[i] = b.joins[i] = b.arrives[i] = -1;
     return b;
 }
 
@@ -85,13 +108,6 @@ static bool writes(const sl_node *node, int value)
     return false;
 }
 
-/* What is there of a value's gradient; -1: nothing yet. */
-static int existing_gradient(const sl_autodiff *ad, int forward_value)
-{
-    int parameter = ad->graph->values[forward_value].parameter;
-    return parameter >= 0 ? ad->graph->parameters[parameter].gradient : ad->gradient[forward_value];
-}
-
 /* May this node add to `gradient` where it lies? */
 static bool can_accumulate(const sl_autodiff *ad, const sl_node *node, int gradient)
 {
@@ -100,29 +116,58 @@ static bool can_accumulate(const sl_autodiff *ad, const sl_node *node, int gradi
     return !aliased;
 }
 
-sluice_status sl_backward_write(sl_autodiff *ad, sl_backward *b, int forward_value)
+/* A temporary output, added to the gradient of forward_value by nodes of its own. */
+static sluice_status write_apart(sl_autodiff *ad, sl_backward *b, int slot, int forward_value, sluice_dtype type)
 {
-    sl_node *node = &b->node;
-    int slot = node->output_count, out = -1;
-    if (!sl_wants_gradient(ad, forward_value)) {
-        node->output_count++;
+    b->joins[slot] = forward_value;
+    return make_gradient(ad, forward_value, SL_VALUE_GRADIENT, type, &b->node.outputs[slot]);
+}
+
+static void write_here(sl_backward *b, int slot, int gradient, bool adds)
+{
+    b->node.outputs[slot] = gradient;
+    if (adds) b->node.attrs.accumulate |= 1u << slot;
+}
+
+static sluice_status write_parameter(sl_autodiff *ad, sl_backward *b, int slot, int forward_value)
+{
+    int parameter = ad->graph->values[forward_value].parameter, have = ad->target[parameter];
+    sluice_dtype own_type = ad->graph->values[forward_value].dtype, wanted = target_type(ad, parameter);
+    bool wide = sl_ops[b->node.op].wide_outputs >> slot & 1;
+    bool adds = have >= 0, possible = wide || wanted == own_type;
+    if (!possible || (adds && !can_accumulate(ad, &b->node, have)))
+        return write_apart(ad, b, slot, forward_value, wide ? wanted : own_type);
+    if (!adds) SL_TRY(make_target(ad, parameter));
+    b->arrives[slot] = parameter;
+    write_here(b, slot, ad->target[parameter], adds);
+    return SLUICE_OK;
+}
+
+static sluice_status write_activation(sl_autodiff *ad, sl_backward *b, int slot, int forward_value)
+{
+    int have = ad->gradient[forward_value], made;
+    sluice_dtype type = ad->graph->values[forward_value].dtype;
+    if (have >= 0 && !can_accumulate(ad, &b->node, have)) return write_apart(ad, b, slot, forward_value, type);
+    if (have >= 0) {
+        write_here(b, slot, have, true);
         return SLUICE_OK;
     }
-    int parameter = ad->graph->values[forward_value].parameter;
-    int have = existing_gradient(ad, forward_value);
-    if (have >= 0 && can_accumulate(ad, node, have)) {
-        out = have;
-        node->attrs.accumulate |= 1u << slot;
-    } else if (have >= 0) {
-        SL_TRY(make_gradient(ad, forward_value, SL_VALUE_GRADIENT, &out));
-        b->joins[slot] = forward_value;
-    } else if (parameter >= 0) {
-        SL_TRY(make_parameter_gradient(ad, parameter, &out));
-    } else {
-        SL_TRY(make_gradient(ad, forward_value, SL_VALUE_GRADIENT, &out));
-        own(ad, forward_value, out);
+    SL_TRY(make_gradient(ad, forward_value, SL_VALUE_GRADIENT, type, &made));
+    own(ad, forward_value, made);
+    write_here(b, slot, made, false);
+    return SLUICE_OK;
+}
+
+sluice_status sl_backward_write(sl_autodiff *ad, sl_backward *b, int forward_value)
+{
+    int slot = b->node.output_count;
+    if (sl_wants_gradient(ad, forward_value)) {
+        if (ad->graph->values[forward_value].parameter >= 0)
+            SL_TRY(write_parameter(ad, b, slot, forward_value));
+        else
+            SL_TRY(write_activation(ad, b, slot, forward_value));
     }
-    node->outputs[node->output_count++] = out;
+    b->node.output_count++; /* last: a node's own outputs so far are those before this one */
     return SLUICE_OK;
 }
 
@@ -132,22 +177,37 @@ static sluice_status append(sl_autodiff *ad, const sl_node *node)
     return index < 0 ? (sluice_status)-index : SLUICE_OK;
 }
 
+/* A contribution is in the parameter's target. The last one ends an f32 sum: it is rounded to the wire type. */
+static sluice_status arrive(sl_autodiff *ad, int parameter)
+{
+    if (--ad->contributions[parameter] > 0 || !ad->summed[parameter]) return SLUICE_OK;
+    sl_backward b = sl_backward_begin(ad, SL_OP_CAST);
+    b.node.attrs = (sl_attrs){ 0 };
+    sl_backward_read(&b, ad->target[parameter]);
+    SL_TRY(make_parameter_gradient(ad, parameter, &b.node.outputs[b.node.output_count++]));
+    return append(ad, &b.node);
+}
+
 sluice_status sl_backward_end(sl_autodiff *ad, sl_backward *b)
 {
     SL_TRY(append(ad, &b->node));
-    for (int i = 0; i < b->node.output_count; i++)
+    for (int i = 0; i < b->node.output_count; i++) {
         if (b->joins[i] >= 0) SL_TRY(sl_backward_pass(ad, b->joins[i], b->node.outputs[i]));
+        if (b->arrives[i] >= 0) SL_TRY(arrive(ad, b->arrives[i]));
+    }
     return SLUICE_OK;
 }
 
-/* parameter gradient (+)= gradient */
+/* target of the parameter (+)= gradient. Both ops can write any type and add, so this needs no further node. */
 static sluice_status pass_to_parameter(sl_autodiff *ad, int forward_value, int gradient)
 {
-    sl_backward b = sl_backward_begin(ad, SL_OP_REDUCE_TO);
+    int parameter = ad->graph->values[forward_value].parameter;
+    bool same = ad->graph->values[gradient].dtype == target_type(ad, parameter);
+    sl_backward b = sl_backward_begin(ad, same ? SL_OP_REDUCE_TO : SL_OP_CAST);
     b.node.attrs = (sl_attrs){ 0 };
     sl_backward_read(&b, gradient);
     SL_TRY(sl_backward_write(ad, &b, forward_value));
-    return append(ad, &b.node);
+    return sl_backward_end(ad, &b);
 }
 
 sluice_status sl_backward_pass(sl_autodiff *ad, int forward_value, int gradient)
@@ -160,7 +220,7 @@ sluice_status sl_backward_pass(sl_autodiff *ad, int forward_value, int gradient)
         return SLUICE_OK;
     }
     int sum;
-    SL_TRY(make_gradient(ad, forward_value, SL_VALUE_GRADIENT, &sum));
+    SL_TRY(make_gradient(ad, forward_value, SL_VALUE_GRADIENT, ad->graph->values[forward_value].dtype, &sum));
     sl_backward b = sl_backward_begin(ad, SL_OP_ADD);
     b.node.attrs = (sl_attrs){ 0 };
     sl_backward_read(&b, have);
@@ -174,7 +234,7 @@ sluice_status sl_backward_pass(sl_autodiff *ad, int forward_value, int gradient)
 sluice_status sl_backward_view(sl_autodiff *ad, int forward_value, int gradient)
 {
     int view;
-    SL_TRY(make_gradient(ad, forward_value, SL_VALUE_GRADIENT, &view));
+    SL_TRY(make_gradient(ad, forward_value, SL_VALUE_GRADIENT, ad->graph->values[gradient].dtype, &view));
     sl_backward b = sl_backward_begin(ad, SL_OP_RESHAPE);
     sl_backward_read(&b, gradient);
     b.node.outputs[b.node.output_count++] = view;
@@ -193,6 +253,27 @@ static void mark_needs(sl_autodiff *ad)
         const sl_node *node = &g->nodes[n];
         for (int i = 0; i < node->input_count; i++)
             if (ad->needs[node->inputs[i]]) ad->needs[node->outputs[0]] = true;
+    }
+}
+
+/* How often each parameter is read on a way to the loss, and which are to be summed in f32 (exact rule 2). Every such
+ * operand is one contribution. */
+static void count_contributions(sl_autodiff *ad, bool *reaches_loss)
+{
+    const sluice_graph *g = ad->graph;
+    reaches_loss[g->loss] = true;
+    for (int n = g->forward_count - 1; n >= 0; n--) {
+        const sl_node *node = &g->nodes[n];
+        if (!reaches_loss[node->outputs[0]]) continue;
+        for (int i = 0; i < node->input_count; i++) {
+            int parameter = g->values[node->inputs[i]].parameter;
+            reaches_loss[node->inputs[i]] = true;
+            if (parameter >= 0) ad->contributions[parameter]++;
+        }
+    }
+    for (int p = 0; p < g->parameter_count; p++) {
+        ad->summed[p] = g->wire != SLUICE_F32 && ad->contributions[p] > 1;
+        ad->target[p] = -1;
     }
 }
 
@@ -243,9 +324,26 @@ static void find_backward_ranges(sluice_graph *g)
     }
 }
 
+/* What is known of every value and parameter before the walk; `scratch` holds it. */
+static sluice_status prepare(sl_autodiff *ad, sl_arena *scratch)
+{
+    size_t values = (size_t)ad->graph->value_count, parameters = (size_t)ad->graph->parameter_count;
+    bool *reaches_loss = sl_arena_array(scratch, values, sizeof *reaches_loss);
+    ad->needs = sl_arena_array(scratch, values, sizeof *ad->needs);
+    ad->gradient = sl_arena_array(scratch, values, sizeof *ad->gradient);
+    ad->target = sl_arena_array(scratch, parameters, sizeof *ad->target);
+    ad->contributions = sl_arena_array(scratch, parameters, sizeof *ad->contributions);
+    ad->summed = sl_arena_array(scratch, parameters, sizeof *ad->summed);
+    if (!reaches_loss || !ad->needs || !ad->gradient || !ad->target || !ad->contributions || !ad->summed)
+        return SLUICE_ERR_NO_MEMORY;
+    for (size_t i = 0; i < values; i++) ad->gradient[i] = -1;
+    mark_needs(ad);
+    count_contributions(ad, reaches_loss);
+    return SLUICE_OK;
+}
+
 static sluice_status differentiate(sl_autodiff *ad)
 {
-    mark_needs(ad);
     SL_TRY(seed(ad));
     SL_TRY(walk(ad));
     SL_TRY(check_all_reached(ad->graph));
@@ -271,17 +369,12 @@ sluice_status sl_graph_differentiate(sluice_graph *g)
         return sl_fail(SLUICE_ERR_USAGE, "the graph is differentiated already: a graph serves one engine");
     int value_count = g->value_count, node_count = g->node_count;
     sl_autodiff ad = { .graph = g };
-    sluice_status st = SLUICE_ERR_NO_MEMORY;
-    ad.needs = sl_alloc_array((size_t)value_count, sizeof *ad.needs, "autodiff needs");
-    if (ad.needs == NULL) return st;
-    ad.gradient = sl_alloc_array((size_t)value_count, sizeof *ad.gradient, "autodiff gradients");
-    if (ad.gradient == NULL) goto free_needs;
-    for (int i = 0; i < value_count; i++) ad.gradient[i] = -1;
-    st = differentiate(&ad);
+    sl_arena scratch;
+    sl_arena_init(&scratch, "autodiff");
+    sluice_status st = prepare(&ad, &scratch);
+    if (st == SLUICE_OK) st = differentiate(&ad);
     if (st != SLUICE_OK) undo(g, value_count, node_count);
     sl_free(ad.owners);
-    sl_free(ad.gradient);
-free_needs:
-    sl_free(ad.needs);
+    sl_arena_free(&scratch);
     return st;
 }

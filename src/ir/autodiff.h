@@ -21,13 +21,20 @@ typedef struct sl_autodiff {
      * made. */
     int *owners;
     int owner_capacity;
+    /* Per parameter. Contributions to its gradient go to `target` (-1: none came yet), which is its PARAM_GRAD, or an
+     * f32 sum where the wire type is narrower and there are several: that is rounded to the PARAM_GRAD after the last.
+     */
+    int *target;
+    int *contributions; /* that are still to come */
+    bool *summed;       /* target is such a sum */
 } sl_autodiff;
 
 /* A backward node under construction. */
 typedef struct sl_backward {
     sl_node node;
-    int joins[SL_MAX_OUTPUTS]; /* forward value whose gradient the output is to be added to afterwards; -1: it is in
-                                  place */
+    int joins[SL_MAX_OUTPUTS];   /* forward value whose gradient the output is to be added to afterwards; -1: it is in
+                                    place */
+    int arrives[SL_MAX_OUTPUTS]; /* parameter whose target the output is, -1: none */
 } sl_backward;
 
 bool sl_wants_gradient(const sl_autodiff *ad, int forward_value);

@@ -184,6 +184,9 @@ static sluice_status add_input(sluice_graph *g, const char *name, sluice_dtype d
     SL_TRY(check_name("input", name));
     if ((unsigned)dtype >= SLUICE_DTYPE_COUNT)
         return sl_fail(SLUICE_ERR_USAGE, "input \"%.64s\": there is no dtype %d", name, (int)dtype);
+    if (dtype != SLUICE_F32 && dtype != SLUICE_I32)
+        return sl_fail(SLUICE_ERR_USAGE, "input \"%.64s\": is %s, must be f32 or i32; an engine rounds what it reads",
+                       name, sl_dtype_name(dtype));
     SL_TRY(shape_from("input", name, dtype, rank, dims, &shape));
     if (sl_graph_find_input(g, name) >= 0)
         return sl_fail(SLUICE_ERR_USAGE, "input \"%.64s\": there is one of this name already", name);

@@ -114,8 +114,9 @@ sl_cost sl_cost_embedding(const sluice_graph *g, const sl_node *node)
 /* Adds each row of dy to a row of the table, which is cleared first unless accumulating. */
 sl_cost sl_cost_embedding_grad(const sluice_graph *g, const sl_node *node)
 {
-    double clear = node->attrs.accumulate & 1 ? 0 : bytes(g, node->outputs[0]);
-    return (sl_cost){ elements(g, node->inputs[1]), bytes(g, node->inputs[0]) + 3 * bytes(g, node->inputs[1]) + clear };
+    double clear = node->attrs.accumulate & 1 ? 0 : bytes(g, node->outputs[0]), added = elements(g, node->inputs[1]);
+    double rows = added * (double)sl_dtype_bytes(g->values[node->outputs[0]].dtype);
+    return (sl_cost){ added, bytes(g, node->inputs[0]) + bytes(g, node->inputs[1]) + 2 * rows + clear };
 }
 
 /* Query-key pairs over all batches and heads, times the width of a head. lse is [B, H, T]. */
@@ -145,8 +146,20 @@ sl_cost sl_cost_attention_grad(const sluice_graph *g, const sl_node *node)
 sl_cost sl_cost_part(const sluice_graph *g, const sl_node *node)
 {
     double in = bytes(g, node->inputs[0]), out = bytes(g, node->outputs[0]), part = in < out ? in : out;
-    if (node->attrs.accumulate & 1) return (sl_cost){ part / 4, 3 * part };
+    double each = (double)sl_dtype_bytes(g->values[node->outputs[0]].dtype);
+    if (node->attrs.accumulate & 1) return (sl_cost){ part / each, 3 * part };
     return (sl_cost){ 0, node->op == SL_OP_SPLIT_GRAD ? in + out : 2 * part };
+}
+
+/* Bytes per element that an update op reads and writes: gradients in the wire type, sums in f32. The states count as
+ * f32; optim/ knows better for the plan. */
+static double flat_bytes(const sluice_graph *g, const sl_node *node)
+{
+    double wire = (double)sl_dtype_bytes(g->wire);
+    if (node->op == SL_OP_NORM_LEAVES) return wire;
+    if (node->op == SL_OP_ACCUMULATE) return wire + 8;
+    double weights = g->precision == SLUICE_F16 ? 10 : 8; /* the master in and out; f16 weights out besides */
+    return wire + weights + (node->attrs.update != NULL ? 8 * node->attrs.update->slots : 0);
 }
 
 /* Update ops work on the flat buffer of a layer; NORM_FINISH reads one leaf sum per SL_CUT_ELEMENTS of all layers. */
@@ -159,7 +172,5 @@ sl_cost sl_cost_flat(const sluice_graph *g, const sl_node *node)
         leaves += (double)sl_ceil_div(g->layers[i].element_count, SL_CUT_ELEMENTS);
     }
     if (node->op == SL_OP_NORM_FINISH) return (sl_cost){ leaves, 8 * leaves };
-    double passes = node->op == SL_OP_NORM_LEAVES ? 1 : 3; /* gradient in; or two in, one out */
-    if (node->op == SL_OP_UPDATE && node->attrs.update != NULL) passes += 2 * node->attrs.update->slots;
-    return (sl_cost){ n * flops_per_element[node->op], 4 * n * passes };
+    return (sl_cost){ n * flops_per_element[node->op], n * flat_bytes(g, node) };
 }

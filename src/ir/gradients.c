@@ -222,3 +222,8 @@ sluice_status sl_gradient_mean(sl_autodiff *ad)
     sl_attrs attrs = { .scale = { (float)(1.0 / (double)n) } };
     return single(ad, SL_OP_EXPAND, &attrs, 1, &ad->dy, ad->node.inputs[0]);
 }
+
+sluice_status sl_gradient_cast(sl_autodiff *ad)
+{
+    return single(ad, SL_OP_CAST, NULL, 1, (int[]){ ad->dy }, ad->node.inputs[0]);
+}

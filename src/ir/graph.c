@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "ir/graph.h"
 #include "ir/rows.h"
 
@@ -217,6 +218,52 @@ static sluice_status lay_out_buffers(sluice_graph *g, layout *l, int *grouped)
     return SLUICE_OK;
 }
 
+/* The parameter that operand k of a node is, or a view of; -1: none. */
+static int parameter_of(const sluice_graph *g, const sl_node *node, int k)
+{
+    return k < node->input_count ? g->values[g->values[node->inputs[k]].storage].parameter : -1;
+}
+
+/* 8 bits are for the moments of matrices in products, which are the bulk of a model. Those of vectors, of position
+ * tables and of the tables of embeddings, whose rows are seen rarely, stay f32, also where such a table is the head's
+ * matrix. */
+static void mark_f32_states(sluice_graph *g)
+{
+    for (int p = 0; p < g->parameter_count; p++) g->parameters[p].keeps_f32_state = true;
+    for (int n = 0; n < g->forward_count; n++) {
+        bool product = g->nodes[n].op == SL_OP_LINEAR || g->nodes[n].op == SL_OP_MATMUL;
+        for (int k = 0; product && k < 2; k++) {
+            int p = parameter_of(g, &g->nodes[n], k);
+            if (p >= 0) g->parameters[p].keeps_f32_state = g->values[g->parameters[p].value].shape.rank < 2;
+        }
+    }
+    for (int n = 0; n < g->forward_count; n++) {
+        int table = g->nodes[n].op == SL_OP_EMBEDDING ? parameter_of(g, &g->nodes[n], 1) : -1;
+        if (table >= 0) g->parameters[table].keeps_f32_state = true;
+    }
+}
+
+/* The blocks that overlap such parameters, in runs: neighbours are joined. */
+static sluice_status find_wide_blocks(sluice_graph *g, sl_layer *layer, const int *grouped)
+{
+    if (layer->parameter_count == 0) return SLUICE_OK;
+    sl_range *runs = sl_arena_array(&g->arena, (size_t)layer->parameter_count, sizeof *runs);
+    if (runs == NULL) return SLUICE_ERR_NO_MEMORY;
+    int count = 0;
+    for (int i = 0; i < layer->parameter_count; i++) {
+        const sl_parameter *p = &g->parameters[grouped[layer->first_parameter + i]];
+        if (!p->keeps_f32_state) continue;
+        int64_t first = p->offset / SL_CUT_ELEMENTS, end = sl_ceil_div(p->offset + p->count, SL_CUT_ELEMENTS);
+        if (count > 0 && first <= runs[count - 1].first + runs[count - 1].count)
+            runs[count - 1].count = end - runs[count - 1].first;
+        else
+            runs[count++] = (sl_range){ first, end - first };
+    }
+    layer->wide_blocks = runs;
+    layer->wide_block_runs = count;
+    return SLUICE_OK;
+}
+
 /* Takes over the new layers. Nothing can fail from here on. */
 static void install_layout(sluice_graph *g, layout *l, int *grouped, int capacity)
 {
@@ -246,6 +293,8 @@ static sluice_status assign_layers(sluice_graph *g, int *use, int *home)
         place_node_layers(g, &l);
         st = lay_out_buffers(g, &l, grouped);
     }
+    mark_f32_states(g);
+    for (int i = 0; i < l.count && st == SLUICE_OK; i++) st = find_wide_blocks(g, &l.layers[i], grouped);
     if (st != SLUICE_OK) {
         sl_free(l.layers);
         return st;

@@ -18,6 +18,7 @@
 #include <stdio.h>
 
 #include "core/arena.h"
+#include "core/shard.h"
 #include "core/status.h"
 #include "ir/op.h"
 #include "sluice.h"
@@ -65,6 +66,7 @@ typedef struct sl_parameter {
     sluice_init init;
     bool trainable;
     bool is_norm_or_bias; /* rank < 2: what the no-decay preset selects */
+    bool keeps_f32_state; /* BLOCKS8 states: blocks with its elements are f32. All but matrices of products */
     /* A tile of a larger parameter (ir/tile.h): what it was cut from, and where its first element lies in that. */
     const char *whole; /* name; NULL: not a tile, and the rest is unset */
     sl_shape whole_shape;
@@ -79,6 +81,10 @@ typedef struct sl_layer {
     int parameter_count;
     int64_t element_count; /* of the flat buffer */
     bool trainable;        /* its parameters have gradients and state; false: all are frozen, or there are none */
+    /* BLOCKS8 states: runs of blocks (of SL_CUT_ELEMENTS) that are f32, in order, apart from each other. Set by
+     * sl_graph_finish; owned by the graph. */
+    const sl_range *wide_blocks;
+    int wide_block_runs;
 } sl_layer;
 
 struct sluice_graph {
@@ -102,7 +108,9 @@ struct sluice_graph {
     const char *const *constants;
     sluice_status error; /* first error of building; builders are no-ops afterwards */
     char error_text[512];
-    bool finished; /* sl_graph_finish ran: layers are laid out, no more building */
+    bool finished;          /* sl_graph_finish ran: layers are laid out, no more building */
+    sluice_dtype precision; /* of parameters and activations; F32 before sl_graph_lower */
+    sluice_dtype wire;      /* of parameter gradients */
 };
 
 /* Makes room for `needed` elements of `each` bytes in a growable array; on failure the array is as it was. */
@@ -111,10 +119,19 @@ sluice_status sl_grow(void **array, int *capacity, int needed, size_t each, cons
 /* Closes building: reports the first building error, moves tied parameters to layers of their own, lays out flat
  * buffers, checks names. Idempotent. Called by sluice_engine_create and by the planner's callers. */
 sluice_status sl_graph_finish(sluice_graph *g);
+/* Once, after finish and before differentiation: the graph in `precision` (F32, BF16, F16), its parameter gradients in
+ * `wire` (likewise). Parameters and activations take the precision; inputs, scalars, what norms, attention and
+ * cross-entropy save for backward, and the operands of MSE stay f32; CASTs stand where the two meet. F32 changes
+ * nothing but g->wire. */
+sluice_status sl_graph_lower(sluice_graph *g, sluice_dtype precision, sluice_dtype wire);
+/* The type a node computes in and its kernel is compiled for: that of its first 16-bit input; F32 where there is none.
+ * Its other float operands are of that type or f32 (statistics, scalars, wide outputs). */
+sluice_dtype sl_node_type(const sluice_graph *g, const sl_node *node);
 /* Appends the backward nodes of the loss and makes a PARAM_GRAD value for every trainable parameter. The first backward
- * node is SL_OP_SEED, which writes loss_scale / K. Gradients of a value with several uses are summed in the order of
- * the backward nodes, in place where that is safe (`accumulate`). Backward nodes carry the layer of their forward node
- * and lie in reverse layer order, contiguous per layer. */
+ * node is SL_OP_SEED, which writes loss_scale / K. A gradient has the type of its value, a PARAM_GRAD the wire type. A
+ * parameter with several uses is summed in an f32 value and cast at the end (exact rule 2). Gradients of a value with
+ * several uses are summed in the order of the backward nodes, in place where that is safe (`accumulate`). Backward
+ * nodes carry the layer of their forward node and lie in reverse layer order, contiguous per layer. */
 sluice_status sl_graph_differentiate(sluice_graph *g);
 /* Structure: every read has an earlier writer, shapes agree with the op table, layers are contiguous, accumulate only
  * on a value already written. Runs after every pass that changes the graph. */

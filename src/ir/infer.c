@@ -1,4 +1,4 @@
-/* infer.c: shapes of the forward ops, and the messages that say why operands do not fit together.
+/* infer.c: shapes and types of the forward ops, and the messages that say why operands do not fit together.
  *
  * Each function is one entry of the infer column of sl_ops. They are pure: builders call them before a node exists,
  * sl_graph_verify calls them again on the finished graph. A message names the node and both values that disagree, each
@@ -54,10 +54,26 @@ sluice_status sl_expect_equal(const sluice_graph *g, const sl_node *node, int i,
                         sl_operand_text(g, node->inputs[j], b));
 }
 
-/* Fails unless every input is f32. */
+sluice_status sl_expect_float(const sluice_graph *g, const sl_node *node, int i)
+{
+    return g->values[node->inputs[i]].dtype != SLUICE_I32 ? SLUICE_OK : sl_expect_dtype(g, node, i, SLUICE_F32);
+}
+
+sluice_status sl_expect_one_type(const sluice_graph *g, const sl_node *node, int i, int j)
+{
+    SL_TRY(sl_expect_float(g, node, i));
+    SL_TRY(sl_expect_float(g, node, j));
+    sluice_dtype a = g->values[node->inputs[i]].dtype, b = g->values[node->inputs[j]].dtype;
+    if (a == b) return SLUICE_OK;
+    char at[SL_OPERAND_BYTES], bt[SL_OPERAND_BYTES];
+    return sl_node_fail(node, "%s is %s and %s is %s: it reads one type", sl_operand_text(g, node->inputs[i], at),
+                        sl_dtype_name(a), sl_operand_text(g, node->inputs[j], bt), sl_dtype_name(b));
+}
+
+/* Fails unless the inputs are of one float type. */
 static sluice_status expect_floats(const sluice_graph *g, const sl_node *node)
 {
-    for (int i = 0; i < node->input_count; i++) SL_TRY(sl_expect_dtype(g, node, i, SLUICE_F32));
+    for (int i = 0; i < node->input_count; i++) SL_TRY(sl_expect_one_type(g, node, 0, i));
     return SLUICE_OK;
 }
 
@@ -81,7 +97,16 @@ static sluice_status expect_row_vector(const sluice_graph *g, const sl_node *nod
                         sl_operand_text(g, node->inputs[i], w), width, sl_operand_text(g, node->inputs[0], x));
 }
 
-static void give(sl_shape *shapes, sluice_dtype *dtypes, int i, const sl_shape *shape)
+/* Output i has this shape and the type of the first input: expect_floats holds. */
+static void give(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes, int i,
+                 const sl_shape *shape)
+{
+    shapes[i] = *shape;
+    dtypes[i] = g->values[node->inputs[0]].dtype;
+}
+
+/* Scalars and what is saved for backward are f32 whatever the inputs are. */
+static void give_f32(sl_shape *shapes, sluice_dtype *dtypes, int i, const sl_shape *shape)
 {
     shapes[i] = *shape;
     dtypes[i] = SLUICE_F32;
@@ -89,12 +114,12 @@ static void give(sl_shape *shapes, sluice_dtype *dtypes, int i, const sl_shape *
 
 static void give_scalar(sl_shape *shapes, sluice_dtype *dtypes, int i)
 {
-    give(shapes, dtypes, i, &(sl_shape){ .rank = 0 });
+    give_f32(shapes, dtypes, i, &(sl_shape){ .rank = 0 });
 }
 
 static void give_rows(sl_shape *shapes, sluice_dtype *dtypes, int i, const sl_shape *x)
 {
-    give(shapes, dtypes, i, &(sl_shape){ .rank = 1, .dim = { sl_shape_rows(x) } });
+    give_f32(shapes, dtypes, i, &(sl_shape){ .rank = 1, .dim = { sl_shape_rows(x) } });
 }
 
 /* ADD, MULTIPLY */
@@ -107,7 +132,7 @@ sluice_status sl_infer_broadcast(const sluice_graph *g, const sl_node *node, sl_
         return sl_node_fail(node, "%s and %s do not broadcast to one shape", sl_operand_text(g, node->inputs[0], a),
                             sl_operand_text(g, node->inputs[1], b));
     }
-    give(shapes, dtypes, 0, &out);
+    give(g, node, shapes, dtypes, 0, &out);
     return SLUICE_OK;
 }
 
@@ -115,7 +140,7 @@ sluice_status sl_infer_broadcast(const sluice_graph *g, const sl_node *node, sl_
 sluice_status sl_infer_same(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(expect_floats(g, node));
-    give(shapes, dtypes, 0, sl_input_shape(g, node, 0));
+    give(g, node, shapes, dtypes, 0, sl_input_shape(g, node, 0));
     return SLUICE_OK;
 }
 
@@ -151,7 +176,7 @@ sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_sha
     }
     sl_shape y = *x;
     y.dim[y.rank - 1] = out;
-    give(shapes, dtypes, 0, &y);
+    give(g, node, shapes, dtypes, 0, &y);
     return SLUICE_OK;
 }
 
@@ -177,14 +202,14 @@ sluice_status sl_infer_matmul(const sluice_graph *g, const sl_node *node, sl_sha
     sl_shape out = *a;
     out.dim[row] = a->dim[ta ? column : row];
     out.dim[column] = b->dim[tb ? row : column];
-    give(shapes, dtypes, 0, &out);
+    give(g, node, shapes, dtypes, 0, &out);
     return SLUICE_OK;
 }
 
 sluice_status sl_infer_embedding(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(sl_expect_dtype(g, node, 0, SLUICE_I32));
-    SL_TRY(sl_expect_dtype(g, node, 1, SLUICE_F32));
+    SL_TRY(sl_expect_float(g, node, 1));
     SL_TRY(expect_rank(g, node, 1, 2, 2));
     sl_shape out = *sl_input_shape(g, node, 0);
     char text[SL_OPERAND_BYTES];
@@ -192,7 +217,8 @@ sluice_status sl_infer_embedding(const sluice_graph *g, const sl_node *node, sl_
         return sl_node_fail(node, "%s has %d dimensions, at most %d leave room for the rows",
                             sl_operand_text(g, node->inputs[0], text), out.rank, SL_MAX_RANK - 1);
     out.dim[out.rank++] = sl_input_shape(g, node, 1)->dim[1];
-    give(shapes, dtypes, 0, &out);
+    shapes[0] = out;
+    dtypes[0] = g->values[node->inputs[1]].dtype;
     return SLUICE_OK;
 }
 
@@ -211,7 +237,7 @@ sluice_status sl_infer_layer_norm(const sluice_graph *g, const sl_node *node, sl
 {
     SL_TRY(check_norm(g, node));
     const sl_shape *x = sl_input_shape(g, node, 0);
-    give(shapes, dtypes, 0, x);
+    give(g, node, shapes, dtypes, 0, x);
     give_rows(shapes, dtypes, 1, x);
     give_rows(shapes, dtypes, 2, x);
     return SLUICE_OK;
@@ -221,7 +247,7 @@ sluice_status sl_infer_rms_norm(const sluice_graph *g, const sl_node *node, sl_s
 {
     SL_TRY(check_norm(g, node));
     const sl_shape *x = sl_input_shape(g, node, 0);
-    give(shapes, dtypes, 0, x);
+    give(g, node, shapes, dtypes, 0, x);
     give_rows(shapes, dtypes, 1, x);
     return SLUICE_OK;
 }
@@ -293,8 +319,8 @@ sluice_status sl_infer_attention(const sluice_graph *g, const sl_node *node, sl_
         SL_TRY(attention_packed_shape(g, node, &out));
     else
         SL_TRY(attention_separate_shape(g, node, &out));
-    give(shapes, dtypes, 0, &out);
-    give(shapes, dtypes, 1, &(sl_shape){ .rank = 3, .dim = { out.dim[0], h, out.dim[1] } });
+    give(g, node, shapes, dtypes, 0, &out);
+    give_f32(shapes, dtypes, 1, &(sl_shape){ .rank = 3, .dim = { out.dim[0], h, out.dim[1] } });
     return SLUICE_OK;
 }
 
@@ -327,7 +353,7 @@ sluice_status sl_infer_transpose(const sluice_graph *g, const sl_node *node, sl_
         seen |= 1u << from;
         out.dim[i] = x->dim[from];
     }
-    give(shapes, dtypes, 0, &out);
+    give(g, node, shapes, dtypes, 0, &out);
     return SLUICE_OK;
 }
 
@@ -345,7 +371,7 @@ sluice_status sl_infer_split(const sluice_graph *g, const sl_node *node, sl_shap
         return sl_node_fail(node, "[%" PRId64 ", %" PRId64 " + %" PRId64 ") is not inside dimension %d of %s", start,
                             start, size, axis, text);
     out.dim[axis] = size;
-    give(shapes, dtypes, 0, &out);
+    give(g, node, shapes, dtypes, 0, &out);
     return SLUICE_OK;
 }
 
@@ -367,13 +393,13 @@ sluice_status sl_infer_concat(const sluice_graph *g, const sl_node *node, sl_sha
                                 sl_operand_text(g, node->inputs[i], b), axis);
         out.dim[axis] = joined;
     }
-    give(shapes, dtypes, 0, &out);
+    give(g, node, shapes, dtypes, 0, &out);
     return SLUICE_OK;
 }
 
 sluice_status sl_infer_cross_entropy(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
-    SL_TRY(sl_expect_dtype(g, node, 0, SLUICE_F32));
+    SL_TRY(sl_expect_float(g, node, 0));
     SL_TRY(sl_expect_dtype(g, node, 1, SLUICE_I32));
     SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
     const sl_shape *logits = sl_input_shape(g, node, 0);
@@ -390,9 +416,10 @@ sluice_status sl_infer_cross_entropy(const sluice_graph *g, const sl_node *node,
     return SLUICE_OK;
 }
 
+/* Differences of nearly equal numbers: always of f32 ones. */
 sluice_status sl_infer_mse(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
-    SL_TRY(expect_floats(g, node));
+    for (int i = 0; i < 2; i++) SL_TRY(sl_expect_dtype(g, node, i, SLUICE_F32));
     SL_TRY(sl_expect_equal(g, node, 0, 1));
     give_scalar(shapes, dtypes, 0);
     return SLUICE_OK;
@@ -403,5 +430,16 @@ sluice_status sl_infer_scalar(const sluice_graph *g, const sl_node *node, sl_sha
 {
     SL_TRY(expect_floats(g, node));
     give_scalar(shapes, dtypes, 0);
+    return SLUICE_OK;
+}
+
+/* The output is already a value, whose type says what to cast to. */
+sluice_status sl_infer_cast(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    if (node->outputs[0] < 0 || g->values[node->outputs[0]].dtype == SLUICE_I32)
+        return sl_node_fail(node, "a cast needs an output of a float type");
+    shapes[0] = *sl_input_shape(g, node, 0);
+    dtypes[0] = g->values[node->outputs[0]].dtype;
     return SLUICE_OK;
 }

@@ -1,16 +1,20 @@
-/* infer_backward.c: shapes of the backward-only ops.
+/* infer_backward.c: shapes and types of the backward-only ops.
  *
  * Autodiff makes these nodes itself, so a failure here is a fault of sluice. The checks exist because sl_graph_verify
- * runs them over every differentiated graph: a gradient of the wrong shape is found before anything is planned. Absent
+ * runs them over every differentiated graph: a gradient of the wrong shape or type is found before anything is planned.
+ * Absent
  * (-1) outputs get a shape too; nobody reads it. */
 #include <string.h>
 
 #include "ir/rows.h"
 
-static void give(sl_shape *shapes, sluice_dtype *dtypes, int i, const sl_shape *shape)
+/* Output i has this shape and the type of input `like`: the type the node computes in. A wide output may have another
+ * (sl_op_def.wide_outputs), which sl_graph_verify allows. */
+static void give(const sluice_graph *g, const sl_node *node, int like, sl_shape *shapes, sluice_dtype *dtypes, int i,
+                 const sl_shape *shape)
 {
     shapes[i] = *shape;
-    dtypes[i] = SLUICE_F32;
+    dtypes[i] = g->values[node->inputs[like]].dtype;
 }
 
 /* The output value whose shape the inputs leave open; NULL, with a message, where it is missing. */
@@ -35,15 +39,18 @@ static bool stretches_to(const sl_shape *from, const sl_shape *to)
     return sl_shape_broadcast(from, to, &both) && sl_shape_equal(&both, to);
 }
 
+/* Fails unless input i is an f32 scalar: a loss's gradient, a count. */
 static sluice_status expect_scalar(const sluice_graph *g, const sl_node *node, int i)
 {
+    SL_TRY(sl_expect_dtype(g, node, i, SLUICE_F32));
     if (sl_input_shape(g, node, i)->rank == 0) return SLUICE_OK;
     return mismatch(g, node, i, &(sl_shape){ .rank = 0 });
 }
 
-/* Fails unless input i has one element per row of x: saved means, deviations, log-sums. */
+/* Fails unless input i has one f32 element per row of x: saved means, deviations, log-sums. */
 static sluice_status expect_rows(const sluice_graph *g, const sl_node *node, int i, const sl_shape *x)
 {
+    SL_TRY(sl_expect_dtype(g, node, i, SLUICE_F32));
     const sl_shape *s = sl_input_shape(g, node, i);
     if (s->rank == 1 && s->dim[0] == sl_shape_rows(x)) return SLUICE_OK;
     return mismatch(g, node, i, x);
@@ -53,7 +60,8 @@ sluice_status sl_infer_seed(const sluice_graph *g, const sl_node *node, sl_shape
 {
     (void)g;
     (void)node;
-    give(shapes, dtypes, 0, &(sl_shape){ .rank = 0 });
+    shapes[0] = (sl_shape){ .rank = 0 };
+    dtypes[0] = SLUICE_F32;
     return SLUICE_OK;
 }
 
@@ -61,8 +69,9 @@ sluice_status sl_infer_reduce_to(const sluice_graph *g, const sl_node *node, sl_
 {
     const sl_shape *to = declared(g, node);
     if (to == NULL) return SLUICE_ERR_USAGE;
+    SL_TRY(sl_expect_float(g, node, 0));
     if (!stretches_to(to, sl_input_shape(g, node, 0))) return mismatch(g, node, 0, to);
-    give(shapes, dtypes, 0, to);
+    give(g, node, 0, shapes, dtypes, 0, to);
     return SLUICE_OK;
 }
 
@@ -70,6 +79,7 @@ sluice_status sl_infer_multiply_reduce(const sluice_graph *g, const sl_node *nod
                                        sluice_dtype *dtypes)
 {
     const sl_shape *dy = sl_input_shape(g, node, 0);
+    SL_TRY(sl_expect_one_type(g, node, 0, 1));
     if (!stretches_to(sl_input_shape(g, node, 1), dy)) return mismatch(g, node, 1, dy);
     return sl_infer_reduce_to(g, node, shapes, dtypes);
 }
@@ -89,10 +99,11 @@ sluice_status sl_infer_linear_grad_input(const sluice_graph *g, const sl_node *n
                                          sluice_dtype *dtypes)
 {
     int64_t in = 0, out = 0;
+    SL_TRY(sl_expect_one_type(g, node, 0, 1));
     SL_TRY(linear_sizes(g, node, sl_input_shape(g, node, 1), &in, &out));
     sl_shape dx = *sl_input_shape(g, node, 0);
     dx.dim[dx.rank - 1] = in;
-    give(shapes, dtypes, 0, &dx);
+    give(g, node, 0, shapes, dtypes, 0, &dx);
     return SLUICE_OK;
 }
 
@@ -100,12 +111,13 @@ sluice_status sl_infer_linear_grad_weight(const sluice_graph *g, const sl_node *
                                           sluice_dtype *dtypes)
 {
     const sl_shape *dy = sl_input_shape(g, node, 0), *x = sl_input_shape(g, node, 1);
+    SL_TRY(sl_expect_one_type(g, node, 0, 1));
     if (dy->rank < 1 || x->rank != dy->rank || sl_shape_rows(x) != sl_shape_rows(dy)) return mismatch(g, node, 1, dy);
     int64_t in = sl_shape_last(x), out = sl_shape_last(dy);
     sl_shape dw = { .rank = 2, .dim = { out, in } };
     if (node->attrs.linear.in_out) dw = (sl_shape){ .rank = 2, .dim = { in, out } };
-    give(shapes, dtypes, 0, &dw);
-    give(shapes, dtypes, 1, &(sl_shape){ .rank = 1, .dim = { out } });
+    give(g, node, 0, shapes, dtypes, 0, &dw);
+    give(g, node, 0, shapes, dtypes, 1, &(sl_shape){ .rank = 1, .dim = { out } });
     return SLUICE_OK;
 }
 
@@ -113,6 +125,7 @@ sluice_status sl_infer_embedding_grad(const sluice_graph *g, const sl_node *node
                                       sluice_dtype *dtypes)
 {
     SL_TRY(sl_expect_dtype(g, node, 0, SLUICE_I32));
+    SL_TRY(sl_expect_float(g, node, 1));
     const sl_shape *table = declared(g, node);
     if (table == NULL) return SLUICE_ERR_USAGE;
     sl_shape rows = *sl_input_shape(g, node, 1);
@@ -120,7 +133,7 @@ sluice_status sl_infer_embedding_grad(const sluice_graph *g, const sl_node *node
         return mismatch(g, node, 1, table);
     rows.rank--;
     if (!sl_shape_equal(&rows, sl_input_shape(g, node, 0))) return mismatch(g, node, 0, &rows);
-    give(shapes, dtypes, 0, table);
+    give(g, node, 1, shapes, dtypes, 0, table);
     return SLUICE_OK;
 }
 
@@ -128,8 +141,9 @@ sluice_status sl_infer_embedding_grad(const sluice_graph *g, const sl_node *node
 sluice_status sl_infer_pointwise_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
                                       sluice_dtype *dtypes)
 {
+    SL_TRY(sl_expect_one_type(g, node, 0, 1));
     SL_TRY(sl_expect_equal(g, node, 0, 1));
-    give(shapes, dtypes, 0, sl_input_shape(g, node, 0));
+    give(g, node, 0, shapes, dtypes, 0, sl_input_shape(g, node, 0));
     return SLUICE_OK;
 }
 
@@ -139,11 +153,13 @@ static sluice_status norm_grad(const sluice_graph *g, const sl_node *node, int s
 {
     const sl_shape *x = sl_input_shape(g, node, 0);
     sl_shape vector = { .rank = 1, .dim = { sl_shape_last(x) } };
+    SL_TRY(sl_expect_one_type(g, node, 0, 1));
+    SL_TRY(sl_expect_one_type(g, node, 0, 2 + statistics));
     if (!sl_shape_equal(sl_input_shape(g, node, 1), &vector)) return mismatch(g, node, 1, &vector);
     for (int i = 0; i < statistics; i++) SL_TRY(expect_rows(g, node, 2 + i, x));
     SL_TRY(sl_expect_equal(g, node, 0, 2 + statistics));
-    give(shapes, dtypes, 0, x);
-    for (int i = 1; i < sl_ops[node->op].outputs; i++) give(shapes, dtypes, i, &vector);
+    give(g, node, 0, shapes, dtypes, 0, x);
+    for (int i = 1; i < sl_ops[node->op].outputs; i++) give(g, node, 0, shapes, dtypes, i, &vector);
     return SLUICE_OK;
 }
 
@@ -163,12 +179,15 @@ sluice_status sl_infer_attention_grad(const sluice_graph *g, const sl_node *node
 {
     int operands = node->attrs.attention.packed ? 1 : 3;
     if (node->input_count != operands + 3) return sl_node_fail(node, "takes %d inputs", operands + 3);
-    SL_TRY(sl_expect_equal(g, node, operands, operands + 2)); /* out and dout */
+    for (int i = 0; i < node->input_count; i++)
+        if (i != operands + 1) SL_TRY(sl_expect_one_type(g, node, 0, i));
+    SL_TRY(sl_expect_dtype(g, node, operands + 1, SLUICE_F32)); /* lse */
+    SL_TRY(sl_expect_equal(g, node, operands, operands + 2));   /* out and dout */
     const sl_shape *out = sl_input_shape(g, node, operands);
     if (out->rank != 3) return sl_node_fail(node, "out must be [B, T, H * D]");
     sl_shape lse = { .rank = 3, .dim = { out->dim[0], node->attrs.attention.heads, out->dim[1] } };
     if (!sl_shape_equal(sl_input_shape(g, node, operands + 1), &lse)) return mismatch(g, node, operands + 1, &lse);
-    for (int i = 0; i < operands; i++) give(shapes, dtypes, i, sl_input_shape(g, node, i));
+    for (int i = 0; i < operands; i++) give(g, node, 0, shapes, dtypes, i, sl_input_shape(g, node, i));
     return SLUICE_OK;
 }
 
@@ -176,6 +195,7 @@ sluice_status sl_infer_split_grad(const sluice_graph *g, const sl_node *node, sl
 {
     const sl_shape *whole = declared(g, node);
     if (whole == NULL) return SLUICE_ERR_USAGE;
+    SL_TRY(sl_expect_float(g, node, 0));
     int axis = node->attrs.split.axis;
     int64_t start = node->attrs.split.start, size = node->attrs.split.size;
     bool inside = axis >= 0 && axis < whole->rank && start >= 0 && size >= 1 && size <= whole->dim[axis] &&
@@ -184,7 +204,7 @@ sluice_status sl_infer_split_grad(const sluice_graph *g, const sl_node *node, sl
     sl_shape part = *whole;
     part.dim[axis] = size;
     if (!sl_shape_equal(&part, sl_input_shape(g, node, 0))) return mismatch(g, node, 0, &part);
-    give(shapes, dtypes, 0, whole);
+    give(g, node, 0, shapes, dtypes, 0, whole);
     return SLUICE_OK;
 }
 
@@ -192,6 +212,7 @@ sluice_status sl_infer_cross_entropy_grad(const sluice_graph *g, const sl_node *
                                           sluice_dtype *dtypes)
 {
     const sl_shape *logits = sl_input_shape(g, node, 0);
+    SL_TRY(sl_expect_float(g, node, 0));
     SL_TRY(sl_expect_dtype(g, node, 1, SLUICE_I32));
     sl_shape rows = *logits;
     rows.rank--;
@@ -199,16 +220,17 @@ sluice_status sl_infer_cross_entropy_grad(const sluice_graph *g, const sl_node *
     SL_TRY(expect_rows(g, node, 2, logits));
     SL_TRY(expect_scalar(g, node, 3));
     SL_TRY(expect_scalar(g, node, 4));
-    give(shapes, dtypes, 0, logits);
+    give(g, node, 0, shapes, dtypes, 0, logits);
     return SLUICE_OK;
 }
 
 sluice_status sl_infer_mse_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
+    for (int i = 0; i < 2; i++) SL_TRY(sl_expect_dtype(g, node, i, SLUICE_F32));
     SL_TRY(sl_expect_equal(g, node, 0, 1));
     SL_TRY(expect_scalar(g, node, 2));
-    give(shapes, dtypes, 0, sl_input_shape(g, node, 0));
-    give(shapes, dtypes, 1, sl_input_shape(g, node, 0));
+    give(g, node, 0, shapes, dtypes, 0, sl_input_shape(g, node, 0));
+    give(g, node, 0, shapes, dtypes, 1, sl_input_shape(g, node, 0));
     return SLUICE_OK;
 }
 
@@ -217,6 +239,6 @@ sluice_status sl_infer_expand(const sluice_graph *g, const sl_node *node, sl_sha
     const sl_shape *to = declared(g, node);
     if (to == NULL) return SLUICE_ERR_USAGE;
     SL_TRY(expect_scalar(g, node, 0));
-    give(shapes, dtypes, 0, to);
+    give(g, node, 0, shapes, dtypes, 0, to);
     return SLUICE_OK;
 }

@@ -15,10 +15,21 @@
 
 #define SL_MAX_RANK        6
 #define SL_MAX_INPUTS      8
-#define SL_MAX_OUTPUTS     4
+#define SL_MAX_OUTPUTS     5
 #define SL_MAX_HEAD_WIDTH  4096 /* attention kernels hold tiles of a head in their scratch memory */
 #define SL_MAX_GROUPS      16   /* parameter groups of an optimizer */
-#define SL_MAX_STATE_SLOTS 3    /* f32 state tensors per parameter: momentum, variance, max variance */
+#define SL_MAX_STATE_SLOTS 3    /* state tensors per parameter: momentum, variance, max variance */
+
+/* How elements lie in memory: as one of the types, or in a way that only updates know. */
+typedef enum {
+    SL_FORM_F32 = SLUICE_F32,
+    SL_FORM_I32 = SLUICE_I32,
+    SL_FORM_BF16 = SLUICE_BF16,
+    SL_FORM_F16 = SLUICE_F16,
+    SL_FORM_REMAINDER, /* 16 bits: what a bf16 weight lacks of its fp32 master (exact rule 5) */
+    SL_FORM_BLOCKS8,   /* moments in 8 bits by blocks of 1,024, some blocks in f32 (ir/form.h) */
+    SL_FORM_COUNT
+} sl_form;
 
 typedef struct sl_shape {
     int rank; /* 0: scalar */
@@ -55,6 +66,8 @@ typedef enum {
     SL_OP_MSE,        /* y, target (same shape) -> mean squared difference [] */
     SL_OP_SUM,        /* x -> sum of all elements [] */
     SL_OP_MEAN,       /* x -> mean of all elements [] */
+    SL_OP_CAST,       /* x -> the same values in the output's type, rounded to nearest even (accumulates, in f32).
+                         Also an update op of the plan: a summed gradient -> the wire type */
     /* backward only */
     SL_OP_SEED,            /* -> [] = loss_scale / K from the run context */
     SL_OP_REDUCE_TO,       /* dy -> summed over broadcast dimensions to the output's shape (accumulates) */
@@ -75,10 +88,14 @@ typedef enum {
     SL_OP_MSE_GRAD,        /* y, target, dloss -> dy?, dtarget? (accumulates) */
     SL_OP_EXPAND,          /* scalar -> every element, times attrs.scale.factor (gradient of sum and mean; accumulates) */
     /* update phase: operands are whole-layer flat buffers bound by the plan, see plan/plan.h */
-    SL_OP_ACCUMULATE,  /* contribution -> accumulator: copied for the first micro-batch of a step, added afterwards (rule 1) */
+    SL_OP_ACCUMULATE,  /* contribution in the wire type -> f32 accumulator: copied for the first micro-batch of a step, added
+                          afterwards (rule 1) */
     SL_OP_NORM_LEAVES, /* gradient -> fp64 sum of squares per 1,024 elements (rule 3) */
     SL_OP_NORM_FINISH, /* all leaves -> sl_norm_result */
-    SL_OP_UPDATE,      /* gradient, norm result, parameters, state slots -> parameters, state slots, in place */
+    SL_OP_UPDATE,      /* gradient, norm result -> weights, rest of the master, state slots; all in place. f32 weights are
+                          their own master (no rest); bf16 ones and their REMAINDER are it together; f16 ones are written
+                          from the f32 rest, also when the step is left out, and never read. A gradient in f32 where the wire type is narrower is a sum that
+                          was not rounded yet: NORM_LEAVES and UPDATE round it as they read it (rule 1) */
     SL_OP_COUNT
 } sl_op;
 
@@ -131,7 +148,11 @@ typedef enum {
 /* What an update node needs besides its operands and the step's scalars. Built by optim/, one per layer. */
 typedef struct sl_update_rule {
     sl_update_kind kind;
-    int slots; /* state tensors, each as long as the layer's flat buffer */
+    int slots;                    /* state tensors, each as long as the layer's flat buffer */
+    const struct sl_layer *layer; /* for BLOCKS8 slots: which blocks are f32 (ir/form.h); borrowed from the graph */
+    /* Number of the layer's first element among those of all layers, each counted up to a multiple of SL_CUT_ELEMENTS:
+     * the counter of what is rounded at random. */
+    uint64_t first_element;
     bool nesterov, amsgrad, decoupled_decay;
     const sl_update_segment *segments;
     int segment_count;
@@ -191,6 +212,9 @@ typedef struct sl_op_def {
     sluice_status (*gradient)(struct sl_autodiff *ad);
     sl_cost (*cost)(const struct sluice_graph *g, const struct sl_node *node);
     const char *saved[SL_MAX_OUTPUTS - 1]; /* what outputs 1, 2, .. of a forward op are: "mean", "rstd" */
+    /* Bit i: output i may be of any float type, whatever the inputs' types: parameter gradients, which have the wire
+     * type or are summed in f32, and the tensor that EXPAND makes of an f32 scalar. */
+    uint32_t wide_outputs;
 } sl_op_def;
 
 extern const sl_op_def sl_ops[SL_OP_COUNT];

@@ -22,6 +22,10 @@ const char *sl_operand_text(const sluice_graph *g, int value, char *buf);
 sluice_status sl_node_fail(const sl_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Fails unless input i has the dtype. */
 sluice_status sl_expect_dtype(const sluice_graph *g, const sl_node *node, int i, sluice_dtype dtype);
+/* Fails where input i is of integers. */
+sluice_status sl_expect_float(const sluice_graph *g, const sl_node *node, int i);
+/* Fails unless inputs i and j are of one float type. */
+sluice_status sl_expect_one_type(const sluice_graph *g, const sl_node *node, int i, int j);
 /* Fails unless inputs i and j have equal shapes. */
 sluice_status sl_expect_equal(const sluice_graph *g, const sl_node *node, int i, int j);
 
@@ -39,7 +43,7 @@ sl_infer_fn sl_infer_transpose, sl_infer_split, sl_infer_concat, sl_infer_cross_
 sl_infer_fn sl_infer_seed, sl_infer_reduce_to, sl_infer_multiply_reduce, sl_infer_linear_grad_input;
 sl_infer_fn sl_infer_linear_grad_weight, sl_infer_embedding_grad, sl_infer_pointwise_grad, sl_infer_layer_norm_grad;
 sl_infer_fn sl_infer_rms_norm_grad, sl_infer_attention_grad, sl_infer_split_grad, sl_infer_cross_entropy_grad;
-sl_infer_fn sl_infer_mse_grad, sl_infer_expand;
+sl_infer_fn sl_infer_mse_grad, sl_infer_expand, sl_infer_cast;
 
 /* ---- the gradient column: gradients.c ---- */
 
@@ -48,7 +52,7 @@ sl_gradient_fn sl_gradient_add, sl_gradient_multiply, sl_gradient_scale, sl_grad
 sl_gradient_fn sl_gradient_embedding, sl_gradient_relu, sl_gradient_gelu, sl_gradient_silu, sl_gradient_softmax;
 sl_gradient_fn sl_gradient_layer_norm, sl_gradient_rms_norm, sl_gradient_rotary, sl_gradient_attention;
 sl_gradient_fn sl_gradient_dropout, sl_gradient_reshape, sl_gradient_transpose, sl_gradient_split, sl_gradient_concat;
-sl_gradient_fn sl_gradient_cross_entropy, sl_gradient_mse, sl_gradient_sum, sl_gradient_mean;
+sl_gradient_fn sl_gradient_cross_entropy, sl_gradient_mse, sl_gradient_sum, sl_gradient_mean, sl_gradient_cast;
 
 /* ---- the cost column: cost.c ---- */
 

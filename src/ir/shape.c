@@ -15,6 +15,8 @@ static const struct {
 } dtypes[SLUICE_DTYPE_COUNT] = {
     [SLUICE_F32] = { "f32", 4 },
     [SLUICE_I32] = { "i32", 4 },
+    [SLUICE_BF16] = { "bf16", 2 },
+    [SLUICE_F16] = { "f16", 2 },
 };
 
 size_t sl_dtype_bytes(sluice_dtype t)

@@ -53,7 +53,9 @@ static sluice_status check_shapes(const sluice_graph *g, int index)
         const sl_value *v = &g->values[n->outputs[i]];
         if (!sl_shape_equal(&v->shape, &shapes[i]))
             return node_fault(g, index, "an output has another shape than the op gives");
-        if (v->dtype != dtypes[i]) return node_fault(g, index, "an output has another dtype than the op gives");
+        bool wide = sl_ops[n->op].wide_outputs >> i & 1 && v->dtype != SLUICE_I32;
+        if (!wide && v->dtype != dtypes[i])
+            return node_fault(g, index, "an output has another dtype than the op gives");
     }
     return SLUICE_OK;
 }
@@ -206,10 +208,13 @@ static sluice_status check_parameters(const sluice_graph *g, const bool *written
 {
     for (int p = 0; p < g->parameter_count; p++) {
         const sl_parameter *parameter = &g->parameters[p];
+        if (g->values[parameter->value].dtype != g->precision)
+            return sl_fail(SLUICE_ERR_FAILED, "graph: parameter \"%.64s\" is not in the graph's precision",
+                           parameter->name);
         bool wanted = g->backward_count > 0 && parameter->trainable;
         int d = parameter->gradient;
         bool right = wanted ? d >= 0 && d < g->value_count && g->values[d].kind == SL_VALUE_PARAM_GRAD &&
-                                  g->values[d].parameter == p && written[d]
+                                  g->values[d].parameter == p && g->values[d].dtype == g->wire && written[d]
                             : d == -1;
         if (g->values[parameter->value].parameter != p || !right)
             return sl_fail(SLUICE_ERR_FAILED, "graph: parameter \"%.64s\": its value or gradient is wrong",

@@ -11,6 +11,9 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/blocks8.h"
+#include "core/bytes.h"
+#include "ir/form.h"
 #include "ir/tile.h"
 
 /* Group 0 holds what no given group takes. */
@@ -43,7 +46,9 @@ typedef struct kind_row {
     bool has_betas;                        /* reads beta1 and beta2 */
     bool has_amsgrad;                      /* a third slot on request */
     bool decoupled_decay;
-    int extra_bytes; /* per element, moved by a second pass over memory */
+    bool whole_parameters; /* needs norms of whole parameters: no compact states */
+    int extra_bytes;       /* per element of f32, read once more by a second pass over memory; and the gradient: */
+    bool reads_gradient_twice;
     sluice_optimizer defaults;
 } kind_row;
 
@@ -81,13 +86,16 @@ static const kind_row kinds[] = {
                       SL_UPDATE_LAMB,
                       { "exp_avg", "exp_avg_sq" },
                       .has_betas = true,
+                      .whole_parameters = true,
                       .extra_bytes = 12,
                       .defaults = { COMMON } },
     [SLUICE_LARS] = { "LARS",
                       SL_UPDATE_LARS,
                       { "momentum_buffer" },
                       .has_momentum = true,
-                      .extra_bytes = 8,
+                      .whole_parameters = true,
+                      .extra_bytes = 4,
+                      .reads_gradient_twice = true,
                       .defaults = { COMMON, .momentum = 0.9 } },
     [SLUICE_LION] = { "Lion",
                       SL_UPDATE_LION,
@@ -170,6 +178,20 @@ static sluice_status check_optimizer(const sluice_optimizer *o)
         SL_TRY(check_range(name, checks[i].what, checks[i].value, 0.0, checks[i].high));
     SL_TRY(check_range(name, "dampening", o->dampening, -INFINITY, INFINITY));
     return check_switches(o);
+}
+
+static sluice_status check_form(const sl_optim_options *options)
+{
+    sl_form form = options->state_form;
+    sluice_optimizer_kind kind = options->optimizer.kind;
+    if (form != SL_FORM_F32 && form != SL_FORM_BF16 && form != SL_FORM_BLOCKS8)
+        return sl_fail(SLUICE_ERR_USAGE, "optimizer: states have no form %d; use fp32, bf16 or compact", (int)form);
+    if (form == SL_FORM_F32 || sl_optim_allows_compact(kind)) return SLUICE_OK;
+    return sl_fail(
+        SLUICE_ERR_USAGE,
+        "optimizer %s keeps its states in fp32, not in %s: it works with norms of whole parameters; use fp32 "
+        "states, or SGD, Adagrad, Adam, AdamW or Lion",
+        kinds[kind].name, sl_form_name(form));
 }
 
 /* ---- Groups -------------------------------------------------------------------------------------------------------
@@ -255,6 +277,7 @@ static sluice_status make_rule(sl_optim *o, const sluice_graph *g, const sl_laye
     }
     *rule = (sl_update_rule){ .kind = kinds[opt->kind].update,
                               .slots = o->slots,
+                              .layer = layer,
                               .nesterov = opt->nesterov,
                               .amsgrad = opt->amsgrad,
                               .decoupled_decay = kinds[opt->kind].decoupled_decay,
@@ -266,10 +289,13 @@ static sluice_status make_rule(sl_optim *o, const sluice_graph *g, const sl_laye
 static sluice_status make_rules(sl_optim *o, const sluice_graph *g)
 {
     int trained = 0;
+    uint64_t first = 0;
     o->rules = sl_arena_array(&o->arena, (size_t)g->layer_count, sizeof *o->rules);
     if (o->rules == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int l = 0; l < g->layer_count; l++) {
         SL_TRY(make_rule(o, g, &g->layers[l], &o->rules[l]));
+        o->rules[l].first_element = first;
+        first += sl_align_up((uint64_t)g->layers[l].element_count, SL_CUT_ELEMENTS);
         trained += o->rules[l].segment_count;
     }
     if (trained == 0) return sl_fail(SLUICE_ERR_USAGE, "optimizer: the graph has no trainable parameter; unfreeze one");
@@ -312,6 +338,7 @@ sluice_status sl_optim_create(sluice_graph *g, const sl_optim_options *options, 
     if (!(options->clip >= 0.0 && options->clip < INFINITY))
         return sl_fail(SLUICE_ERR_USAGE, "gradient clipping is %g; it must be 0 (none) or a positive norm",
                        options->clip);
+    SL_TRY(check_form(options));
     assert(g->finished && g->backward_count > 0); /* our callers differentiate first */
     sl_optim *o = sl_alloc(sizeof *o, "optimizer");
     if (o == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -362,10 +389,20 @@ int sl_optim_group_of(const sl_optim *o, int parameter)
     return o->group_of[parameter];
 }
 
-double sl_optim_bytes_per_element(const sl_optim *o)
+bool sl_optim_allows_compact(sluice_optimizer_kind kind)
 {
-    /* gradient read; weight and every slot read and written; what a second pass moves again */
-    return 4.0 + 8.0 * (1 + o->slots) + kinds[o->optimizer.kind].extra_bytes;
+    return !kinds[kind].whole_parameters;
+}
+
+double sl_optim_bytes_per_element(const sl_optim *o, sluice_dtype precision, sluice_dtype wire, sl_form state_form)
+{
+    const kind_row *k = &kinds[o->optimizer.kind];
+    double gradient = (double)sl_dtype_bytes(wire), slot = (double)sl_form_element_bytes(state_form);
+    if (state_form == SL_FORM_BLOCKS8) slot = 1.0 + (double)SL_BLOCKS8_HEADER / SL_CUT_ELEMENTS;
+    /* gradient read; the master, whole or in halves, and every slot read and written; 16-bit weights of a separate
+     * master written; what a second pass moves again */
+    return (k->reads_gradient_twice ? 2 : 1) * gradient + 8.0 + (precision == SLUICE_F16 ? 2.0 : 0.0) +
+           2.0 * slot * o->slots + k->extra_bytes;
 }
 
 /* ---- Scalars of a step --------------------------------------------------------------------------------------------

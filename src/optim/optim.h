@@ -21,6 +21,7 @@ typedef struct sl_optim_options {
     double clip;                    /* global norm, 0: none */
     const sl_group_options *groups; /* borrowed during create */
     int group_count;
+    sl_form state_form; /* how the state is kept: F32, or BF16 or BLOCKS8 where sl_optim_allows_compact */
 } sl_optim_options;
 
 typedef struct sl_optim sl_optim;
@@ -37,7 +38,10 @@ typedef struct sl_optim sl_optim;
  * norm is zero. */
 sluice_status sl_optim_create(sluice_graph *g, const sl_optim_options *options, sl_optim **out);
 void sl_optim_destroy(sl_optim *o);
-/* f32 state tensors per parameter: SGD 0 or 1, Adam 2 or 3, ... and their checkpoint names ("exp_avg"). */
+/* Whether the state may be kept in fewer than 32 bits. Not for LAMB and LARS: their norms are of whole parameters,
+ * which random rounding of the moments would shift. */
+bool sl_optim_allows_compact(sluice_optimizer_kind kind);
+/* State tensors per parameter: SGD 0 or 1, Adam 2 or 3, ... and their checkpoint names ("exp_avg"). */
 int sl_optim_slots(const sl_optim *o);
 const char *sl_optim_slot_name(const sl_optim *o, int slot);
 int sl_optim_group_count(const sl_optim *o);
@@ -47,8 +51,8 @@ int sl_optim_group_of(const sl_optim *o,
  * `lr` and, for schedules that cycle it, beta1 = `momentum` and beta2 = SL_CYCLE_BETA2 (`momentum` < 0: unchanged;
  * optimizers without betas keep theirs, as under DeepSpeed). In double, rounded once. */
 void sl_optim_scalars(const sl_optim *o, uint64_t t, double lr, double momentum, sl_run_context *context);
-/* Bytes an update moves per element: for cost. */
-double sl_optim_bytes_per_element(const sl_optim *o);
+/* Bytes an update reads and writes per element, for cost: f32 Adam moves 28. */
+double sl_optim_bytes_per_element(const sl_optim *o, sluice_dtype precision, sluice_dtype wire, sl_form state_form);
 
 /* ---- Learning-rate schedules, with DeepSpeed's parameters and formulas
  * ------------------------------------------------ */

@@ -21,7 +21,7 @@ sluice_status sl_bucket_add(sl_scheduler *s, sl_bucket *b, sl_step_kind kind, in
     b->layers[b->count] = layer;
     b->inputs[b->count] = input;
     b->outputs[b->count] = output;
-    b->bytes += (uint64_t)s->g->layers[layer].element_count * sizeof(float);
+    b->bytes += kind == SL_STEP_REDUCE_SCATTER && !in_place ? input.bytes : output.bytes; /* the whole's */
     b->count++;
     return SLUICE_OK;
 }

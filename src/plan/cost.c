@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "ir/form.h"
 #include "plan/internal.h"
 
 static uint64_t operand_bytes(const sl_plan *p, const sl_step *s)
@@ -25,15 +26,23 @@ static double copy_seconds(const sl_plan *p, const sl_step *s)
     return m->link_latency + bytes / m->link_bytes_per_second[direction];
 }
 
+/* Of an element of a collective's wholes. */
+static uint64_t element_bytes(const sl_plan *p, const sl_step *s)
+{
+    bool reduces = s->kind == SL_STEP_REDUCE_SCATTER && s->input_count > 0;
+    int whole = p->pieces[s->first_piece + (reduces ? 0 : s->input_count)].buffer;
+    return sl_form_element_bytes(p->buffers[whole].form);
+}
+
 /* Bytes of a collective that this rank sends: its shard to every other rank, or of its contribution what others own. */
 static uint64_t sent_bytes(const sl_plan *p, const sl_step *s)
 {
-    uint64_t bytes = 0, others = (uint64_t)p->options.rank_count - 1;
+    uint64_t bytes = 0, others = (uint64_t)p->options.rank_count - 1, each = element_bytes(p, s);
     for (int k = 0; k < s->output_count; k++) {
         const sl_shards *shards = &p->layers[p->parts[s->first_part + k]].shards;
         uint64_t own = (uint64_t)sl_shard_elements(shards, p->options.rank);
-        if (s->kind == SL_STEP_GATHER) bytes += own * sizeof(float) * others;
-        if (s->kind == SL_STEP_REDUCE_SCATTER) bytes += ((uint64_t)shards->elements - own) * sizeof(float);
+        if (s->kind == SL_STEP_GATHER) bytes += own * each * others;
+        if (s->kind == SL_STEP_REDUCE_SCATTER) bytes += ((uint64_t)shards->elements - own) * each;
         if (s->kind == SL_STEP_GATHER_NORM)
             bytes += sl_plan_own_leaves(shards, p->options.rank) * sizeof(double) * others;
     }
@@ -48,7 +57,7 @@ static uint64_t received_bytes(const sl_plan *p, const sl_step *s)
         uint64_t own = (uint64_t)sl_shard_elements(shards, p->options.rank);
         bytes += s->kind == SL_STEP_REDUCE_SCATTER ? own * others : (uint64_t)shards->elements - own;
     }
-    return s->kind == SL_STEP_GATHER_NORM ? bytes * sizeof(double) / SL_CUT_ELEMENTS : bytes * sizeof(float);
+    return s->kind == SL_STEP_GATHER_NORM ? bytes * sizeof(double) / SL_CUT_ELEMENTS : bytes * element_bytes(p, s);
 }
 
 static double collective_seconds(const sl_plan *p, const sl_step *s)
@@ -64,8 +73,9 @@ static double collective_seconds(const sl_plan *p, const sl_step *s)
 static sl_cost kernel_cost(const sl_plan *p, const sl_step *s)
 {
     const sluice_graph *g = p->graph;
+    sl_piece weights = p->pieces[s->first_piece + s->input_count];
     if (s->op == SL_OP_UPDATE)
-        return (sl_cost){ 0, (double)p->pieces[s->first_piece].bytes / sizeof(float) *
+        return (sl_cost){ 0, (double)weights.bytes / (double)sl_form_element_bytes(p->buffers[weights.buffer].form) *
                                  p->options.update_bytes_per_element };
     if (s->node < 0 || g->nodes[s->node].phase == SL_PHASE_UPDATE || sl_ops[s->op].cost == NULL)
         return (sl_cost){ 0, (double)operand_bytes(p, s) };
@@ -75,12 +85,14 @@ static sl_cost kernel_cost(const sl_plan *p, const sl_step *s)
 static double kernel_seconds(const sl_plan *p, const sl_step *s)
 {
     const sl_machine *m = &p->machine;
-    const sl_rates *rates = &m->kernels[s->op];
+    bool narrow = s->node >= 0 && sl_node_type(p->graph, &p->graph->nodes[s->node]) == SLUICE_BF16;
+    const sl_rates *rates = sl_machine_kernel_rates(m, s->op, narrow);
     sl_cost cost = kernel_cost(p, s);
     bool matrix = sl_is_matrix_op(s->op);
     if (rates->count > 0) return sl_rates_seconds(rates, matrix ? cost.flops : cost.bytes, m->kernel_latency);
     double bytes_rate = s->stream == SL_STREAM_UPDATE ? m->update_bytes_per_second : m->device_bytes_per_second;
-    double compute = cost.flops / (matrix ? m->gemm_flops : m->vector_flops), memory = cost.bytes / bytes_rate;
+    double compute = cost.flops / (matrix ? sl_machine_gemm_flops(m, narrow) : m->vector_flops);
+    double memory = cost.bytes / bytes_rate;
     return m->kernel_latency + (compute > memory ? compute : memory);
 }
 

@@ -1,6 +1,7 @@
 /* emit.c: one step at a time onto the plan, and lifetimes from what was written. */
 #include <limits.h>
 
+#include "ir/form.h"
 #include "plan/schedule.h"
 
 int sl_emit_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, uint64_t bytes, int layer, bool permanent)
@@ -13,28 +14,20 @@ int sl_emit_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, uint64_t 
     return sl_plan_add_buffer(s->p, &b);
 }
 
-sluice_status sl_emit_layer_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, int layer, bool shard,
-                                   bool permanent, int *out)
+sluice_status sl_emit_layer_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_form form, sl_tier tier, int layer,
+                                   bool shard, bool permanent, int *out)
 {
-    const sl_shards *shards = &s->p->layers[layer].shards;
-    int64_t elements = shard ? sl_shard_elements(shards, s->p->options.rank) : shards->elements;
-    *out = sl_emit_buffer(s, kind, tier, (uint64_t)elements * sizeof(float), layer, permanent);
+    uint64_t bytes = sl_plan_form_bytes(s->p, form, layer, shard);
+    *out = sl_emit_buffer(s, kind, tier, bytes, layer, permanent);
     if (*out < 0) return SLUICE_ERR_NO_MEMORY;
     s->p->buffers[*out].shard = shard;
+    s->p->buffers[*out].form = form;
     return SLUICE_OK;
 }
 
 sl_piece sl_range_piece(const sl_scheduler *s, int buffer, sl_range range)
 {
-    const sl_buffer *b = &s->p->buffers[buffer];
-    const sl_shards *shards = &s->p->layers[b->layer].shards;
-    int64_t at = range.first;
-    if (b->shard) {
-        int64_t index = sl_shard_range_at(shards, s->p->options.rank, range.first);
-        sl_range own = sl_shard_range(shards, s->p->options.rank, index);
-        at = sl_shard_offset(shards, index) + range.first - own.first;
-    }
-    return (sl_piece){ buffer, (uint64_t)at * sizeof(float), (uint64_t)range.count * sizeof(float) };
+    return sl_plan_range_piece(s->p, buffer, range);
 }
 
 int64_t sl_updated_ranges(const sl_scheduler *s, int layer)
@@ -79,7 +72,8 @@ sluice_status sl_emit_copy(sl_scheduler *s, int from, int to, int layer)
 static sl_piece parameter_piece(const sl_scheduler *s, int parameter, int buffer)
 {
     const sl_parameter *q = &s->g->parameters[parameter];
-    return (sl_piece){ buffer, (uint64_t)q->offset * sizeof(float), (uint64_t)q->count * sizeof(float) };
+    size_t each = buffer < 0 ? 0 : sl_form_element_bytes(s->p->buffers[buffer].form);
+    return (sl_piece){ buffer, (uint64_t)q->offset * each, (uint64_t)q->count * each };
 }
 
 static sluice_status input_piece(const sl_scheduler *s, int value, sl_piece *out)
@@ -105,8 +99,8 @@ static sluice_status input_piece(const sl_scheduler *s, int value, sl_piece *out
 static int contribution_buffer(sl_scheduler *s, int layer)
 {
     sl_layer_place *place = &s->p->layers[layer];
-    if (place->contribution < 0 && sl_emit_layer_buffer(s, SL_BUFFER_GRADIENTS, SL_TIER_DEVICE, layer, false, false,
-                                                        &place->contribution) != SLUICE_OK)
+    if (place->contribution < 0 && sl_emit_layer_buffer(s, SL_BUFFER_GRADIENTS, sl_wire_form(s), SL_TIER_DEVICE, layer,
+                                                        false, false, &place->contribution) != SLUICE_OK)
         return -1;
     return place->contribution;
 }
@@ -115,7 +109,9 @@ static int value_buffer(sl_scheduler *s, int value, int layer)
 {
     const sl_value *v = &s->g->values[value];
     int b = sl_emit_buffer(s, SL_BUFFER_ACTIVATION, SL_TIER_DEVICE, sl_value_bytes(v), layer, false);
-    if (b >= 0) s->p->buffers[b].value = value;
+    if (b < 0) return b;
+    s->p->buffers[b].value = value;
+    s->p->buffers[b].form = (sl_form)v->dtype;
     return b;
 }
 

@@ -11,6 +11,9 @@
 
 #define SL_RATE_POINTS 8
 
+/* Rates of kernels by the type they compute in: f32, or 16 bits, measured in bf16. */
+typedef enum { SL_RATE_F32, SL_RATE_16BIT, SL_RATE_TYPES } sl_rate_type;
+
 /* How long an amount of work took, latency included. */
 typedef struct sl_rate_point {
     double work; /* floating-point operations, or bytes */
@@ -25,6 +28,7 @@ typedef struct sl_rates {
 
 typedef struct sl_machine {
     double gemm_flops;                /* matrix products, per second */
+    double gemm_16bit_flops;          /* those of bf16 operands; 0: as gemm_flops */
     double vector_flops;              /* everything else */
     double device_bytes_per_second;   /* what kernels read and write */
     double update_bytes_per_second;   /* the optimizer, where it runs on the host */
@@ -37,9 +41,9 @@ typedef struct sl_machine {
     bool copies_overlap;              /* copies run beside kernels; false: everything takes turns */
 
     /* Measured, and better than the above where there are points. */
-    sl_rates kernels[SL_OP_COUNT]; /* work: flops of matrix ops (sl_is_matrix_op), bytes of all others */
-    sl_rates copies[2];            /* bytes; [0] host to device, [1] device to host */
-    sl_rates gather, reduce;       /* bytes that a rank receives */
+    sl_rates kernels[SL_RATE_TYPES][SL_OP_COUNT]; /* work: flops of matrix ops (sl_is_matrix_op), bytes of others */
+    sl_rates copies[2];                           /* bytes; [0] host to device, [1] device to host */
+    sl_rates gather, reduce;                      /* bytes that a rank receives */
     /* Kernels of all streams run one after the other in the thread that walks the plan, and what comes after a kernel
      * in the plan's list is queued when it is done. So it is on a CPU. */
     bool kernels_take_turns;
@@ -53,6 +57,18 @@ typedef struct sl_machine {
 void sl_machine_default(sl_machine *m);
 /* Whether the work of an op is counted in flops; otherwise in bytes. */
 bool sl_is_matrix_op(sl_op op);
+/* The points of an op; where none were measured in 16 bits, those of f32: work in bytes already counts how short the
+ * elements are. Products of f16 run as f32's do, so for them sixteen_bit is false. */
+static inline const sl_rates *sl_machine_kernel_rates(const sl_machine *m, sl_op op, bool sixteen_bit)
+{
+    const sl_rates *narrow = &m->kernels[SL_RATE_16BIT][op];
+    return sixteen_bit && narrow->count > 0 ? narrow : &m->kernels[SL_RATE_F32][op];
+}
+/* The general rate of products, likewise. */
+static inline double sl_machine_gemm_flops(const sl_machine *m, bool sixteen_bit)
+{
+    return sixteen_bit && m->gemm_16bit_flops > 0 ? m->gemm_16bit_flops : m->gemm_flops;
+}
 /* Seconds that `work` takes: between points the logarithm of the rate is interpolated over that of the work; below the
  * first and above the last point it is the point's rate, with `latency` on top. There must be points. */
 double sl_rates_seconds(const sl_rates *r, double work, double latency);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "ir/form.h"
 #include "plan/internal.h"
 
 /* Makes room for one more of `each` bytes; doubling keeps the number of allocations small. */
@@ -70,6 +71,46 @@ sluice_status sl_plan_add_part(sl_plan *p, int layer)
     p->parts = array;
     if (st == SLUICE_OK) p->parts[p->part_count++] = layer;
     return st;
+}
+
+/* ---- layer buffers ---- */
+
+/* Ranges of a shard lie one after the other. `ranges` of them come before the next. */
+static uint64_t shard_bytes(const sl_plan *p, sl_form form, int layer, int64_t ranges)
+{
+    const sl_shards *s = &p->layers[layer].shards;
+    uint64_t bytes = 0;
+    if (form != SL_FORM_BLOCKS8) /* elements are alike: no need to walk */
+        return (uint64_t)(ranges < sl_shard_range_count(s, p->options.rank) ? sl_shard_offset(s, ranges)
+                                                                            : sl_shard_elements(s, p->options.rank)) *
+               sl_form_element_bytes(form);
+    for (int64_t i = 0; i < ranges; i++) {
+        sl_range r = sl_shard_range(s, p->options.rank, i);
+        bytes += sl_form_bytes(form, &p->graph->layers[layer], r.first, r.count);
+    }
+    return bytes;
+}
+
+uint64_t sl_plan_form_bytes(const sl_plan *p, sl_form form, int layer, bool shard)
+{
+    const sl_shards *s = &p->layers[layer].shards;
+    if (shard) return shard_bytes(p, form, layer, sl_shard_range_count(s, p->options.rank));
+    return sl_form_bytes(form, &p->graph->layers[layer], 0, s->elements);
+}
+
+sl_piece sl_plan_range_piece(const sl_plan *p, int buffer, sl_range range)
+{
+    const sl_buffer *b = &p->buffers[buffer];
+    const sl_layer *layer = &p->graph->layers[b->layer];
+    const sl_shards *s = &p->layers[b->layer].shards;
+    uint64_t at = 0, bytes = sl_form_bytes(b->form, layer, range.first, range.count);
+    int64_t begin = 0;
+    if (b->shard) {
+        int64_t index = sl_shard_range_at(s, p->options.rank, range.first);
+        at = shard_bytes(p, b->form, b->layer, index);
+        begin = sl_shard_range(s, p->options.rank, index).first;
+    }
+    return (sl_piece){ buffer, at + sl_form_bytes(b->form, layer, begin, range.first - begin), bytes };
 }
 
 /* ---- totals ---- */
@@ -198,6 +239,7 @@ uint64_t sl_plan_fingerprint(const sl_plan *p)
             const sl_step *s = &p->steps[p->segments[k].first_step + i];
             if (!sl_is_collective(s)) continue;
             hash = mix(mix(hash, s->kind), s->input_count);
+            hash = mix(hash, p->buffers[p->pieces[s->first_piece + s->input_count].buffer].form);
             for (int part = 0; part < s->output_count; part++) {
                 int layer = p->parts[s->first_part + part];
                 hash = mix(mix(hash, layer), p->graph->layers[layer].element_count);

@@ -52,11 +52,13 @@ typedef struct sl_plan_options {
     int accumulation;         /* M, micro-batches in a step on this rank; K = M * rank_count */
     bool training;            /* plan FORWARD, BACKWARD, UPDATE */
     bool evaluation;          /* plan EVALUATE */
-    int state_slots;          /* f32 state tensors per parameter */
+    int state_slots;          /* state tensors per parameter */
+    sl_form state_form;       /* in which they are kept: F32, BF16 or BLOCKS8 */
     double update_bytes_per_element;
     uint64_t
         overhead_bytes; /* outside the arenas, estimated by the caller; printed, and already taken off the budgets */
     uint64_t overhead_of[3]; /* its parts: program, data, threads; for print */
+    char memory_note[160];   /* how memory is had: huge pages, NUMA; for print; "": not known */
 } sl_plan_options;
 
 typedef enum {
@@ -81,6 +83,7 @@ typedef struct sl_buffer {
     int value;       /* ACTIVATION and INPUT: graph value; else -1 */
     int slot;        /* STATE: slot; else -1 */
     bool staged;     /* a copy of something whose home is elsewhere */
+    sl_form form;    /* of its elements; NORM: F32 and no matter */
     bool shard;      /* PARAMETERS, GRADIENTS, STATE, SNAPSHOT: holds this rank's shard of the layer, not all of it */
 } sl_buffer;
 
@@ -144,14 +147,18 @@ typedef struct sl_layer_place {
     sl_tier gradients; /* where micro-batches are summed; differs from `state` only as DEVICE does from HOST */
     int level;         /* levels move together; layers of a level are consecutive */
     /* buffers, -1 where absent */
-    int master;  /* fp32 parameters that the update writes and a checkpoint reads; == home or working when in place */
-    int home;    /* where the parameters wait for their next use: whole, or at stage 3 this rank's shard */
-    int working; /* permanent whole copy on the device that kernels read; -1: staged for every use */
+    /* The weights that the update writes, in the graph's precision; == home when in place. f32 ones are what a
+     * checkpoint reads. An f16 host update of parameters at home on the device writes a passing buffer: then it is ==
+     * home too. */
+    int master;
+    int rest; /* beside the state: bf16 the REMAINDER of the master, f16 the f32 master; -1 in f32 and where frozen */
+    int home; /* where the parameters wait for their next use: whole, or at stage 3 this rank's shard */
+    int working;      /* permanent whole copy on the device that kernels read; -1: staged for every use */
     int contribution; /* where backward writes this micro-batch's gradient, whole, on the device */
     int accumulator;  /* this rank's shard of the sum over micro-batches; -1: nothing is summed */
     int gradient;     /* final gradient, input of the update, on the tier of the state */
     int slots[SL_MAX_STATE_SLOTS];
-    int snapshots[1 + SL_MAX_STATE_SLOTS]; /* of the master, then of the slots */
+    int snapshots[2 + SL_MAX_STATE_SLOTS]; /* of the master, its rest, then of the slots */
     sl_shards shards;   /* how the layer is cut over the ranks; also at stage 0, for sums and saves */
     int64_t leaf_first; /* global index of the layer's first norm leaf */
 } sl_layer_place;
@@ -217,6 +224,12 @@ static inline sl_span sl_plan_span(const sl_plan *p, sl_piece piece)
     const sl_buffer *b = &p->buffers[piece.buffer];
     return (sl_span){ b->tier, b->offset + piece.offset, piece.bytes };
 }
+
+/* Bytes of a layer in a form: of all its elements, or with `shard` of those this rank owns. */
+uint64_t sl_plan_form_bytes(const sl_plan *p, sl_form form, int layer, bool shard);
+/* The part of a layer's buffer that holds elements `range`, which lie within one range of this rank's shard where the
+ * buffer is one. In 8-bit blocks the range is whole blocks. */
+sl_piece sl_plan_range_piece(const sl_plan *p, int buffer, sl_range range);
 
 /* The runs of a parameter's elements that `rank` owns, in increasing order: at every stage each element has one owner,
  * who sums its gradient and saves it. */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
+#include "ir/form.h"
 #include "plan/internal.h"
 
 static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
@@ -35,6 +36,7 @@ static void print_memory(const sl_plan *p, FILE *out)
     for (int k = 0; k < 3; k++) sl_format_bytes(p->options.overhead_of[k], part[k], sizeof part[k]);
     fprintf(out, "  outside the arenas     %14s (program %s, data %s, threads %s)\n",
             sl_format_bytes(p->options.overhead_bytes, total, sizeof total), part[0], part[1], part[2]);
+    if (p->options.memory_note[0] != '\0') fprintf(out, "memory: %s\n", p->options.memory_note);
 }
 
 static int layers_with(const sl_plan *p, bool (*has)(const sl_plan *, int))
@@ -171,12 +173,29 @@ static void print_time(const sl_plan *p, FILE *out)
     }
 }
 
+/* fp32 throughout goes without saying. */
+static void print_precision(const sl_plan *p, FILE *out)
+{
+    static const char *const masters[] = { [SLUICE_F32] = "",
+                                           [SLUICE_BF16] = " with 16 more bits to an exact fp32 master",
+                                           [SLUICE_F16] = " with an fp32 master" };
+    const sluice_graph *g = p->graph;
+    bool plain = g->precision == SLUICE_F32 && g->wire == SLUICE_F32 && p->options.state_form == SL_FORM_F32;
+    if (plain) return;
+    fprintf(out, "precision: weights and activations %s%s", sl_dtype_name(g->precision),
+            p->options.training ? masters[g->precision] : "");
+    if (p->options.training)
+        fprintf(out, ", gradients %s, moments %s", sl_dtype_name(g->wire), sl_form_name(p->options.state_form));
+    fprintf(out, "\n");
+}
+
 void sl_plan_print(const sl_plan *p, FILE *out)
 {
     fprintf(out, "plan: %lld parameters in %d layers, %d rank%s, stage %d, %d micro-batch%s a step, %d steps of work\n",
             (long long)sl_graph_parameter_elements(p->graph), layers_with(p, has_nodes), p->options.rank_count,
             p->options.rank_count == 1 ? "" : "s", p->options.stage, p->options.accumulation,
             p->options.accumulation == 1 ? "" : "es", p->step_count);
+    print_precision(p, out);
     print_memory(p, out);
     print_partition(p, out);
     print_places(p, out);

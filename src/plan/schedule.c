@@ -42,12 +42,14 @@ static sluice_status fetch_layer(sl_scheduler *s, int layer)
 {
     const sl_layer_place *place = &s->p->layers[layer];
     int whole, shard = place->home;
-    SL_TRY(sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, layer, false, false, &whole));
+    SL_TRY(
+        sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, sl_weights_form(s), SL_TIER_DEVICE, layer, false, false, &whole));
     s->p->buffers[whole].staged = true;
     s->staged[layer] = whole;
     if (!sl_cuts_parameters(s->p)) return sl_emit_copy(s, place->home, whole, layer);
     if (place->parameters == SL_TIER_HOST) {
-        SL_TRY(sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, layer, true, false, &shard));
+        SL_TRY(sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, sl_weights_form(s), SL_TIER_DEVICE, layer, true, false,
+                                    &shard));
         s->p->buffers[shard].staged = true;
         SL_TRY(sl_emit_copy(s, place->home, shard, layer));
     }

@@ -37,6 +37,17 @@ static inline bool sl_is_trained(const sl_scheduler *s, int layer)
     return s->p->options.training && s->u->last_gradient_node[layer] >= 0;
 }
 
+/* In which gradients are exchanged and kept, and weights are read. */
+static inline sl_form sl_wire_form(const sl_scheduler *s)
+{
+    return (sl_form)s->g->wire;
+}
+
+static inline sl_form sl_weights_form(const sl_scheduler *s)
+{
+    return (sl_form)s->g->precision;
+}
+
 static inline bool sl_has_parameters(const sl_scheduler *s, int layer)
 {
     return s->g->layers[layer].element_count > 0;
@@ -63,7 +74,7 @@ sluice_status sl_schedule_update(sl_scheduler *s);
 /* ---- collective.c ---- */
 
 /* Adds a layer to a bucket of this kind; a full one, or one of another kind, is emitted first. `input` of buffer -1: in
- * place. */
+ * place, `output` being the whole. */
 sluice_status sl_bucket_add(sl_scheduler *s, sl_bucket *b, sl_step_kind kind, int layer, sl_piece input,
                             sl_piece output);
 sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b);
@@ -74,9 +85,10 @@ bool sl_bucket_is_full(const sl_scheduler *s, const sl_bucket *b);
 
 /* A buffer of the given kind; device_buffer and friends are the caller's to set. Negative on failure. */
 int sl_emit_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, uint64_t bytes, int layer, bool permanent);
-/* A buffer for all of a layer's elements, or with `shard` for those that this rank owns. SLUICE_ERR_NO_MEMORY. */
-sluice_status sl_emit_layer_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, int layer, bool shard,
-                                   bool permanent, int *out);
+/* A buffer for all of a layer's elements, or with `shard` for those that this rank owns, in a form.
+ * SLUICE_ERR_NO_MEMORY. */
+sluice_status sl_emit_layer_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_form form, sl_tier tier, int layer,
+                                   bool shard, bool permanent, int *out);
 /* The part of a layer's buffer that holds elements `range`, which lie within one range of this rank's shard where the
  * buffer is one. */
 sl_piece sl_range_piece(const sl_scheduler *s, int buffer, sl_range range);

@@ -59,26 +59,34 @@ static sluice_status norm_finish(sl_scheduler *s, int node, const norm_buffers *
 
 /* ---- update ---- */
 
-/* Parameters that live on the host but are updated on the device pass through a staged copy. */
+/* Weights that do not live where their update runs pass through a copy there; f16 ones are not read, so nothing is
+ * copied in. */
+static sluice_status stage_weights(sl_scheduler *s, int layer, sl_piece master, sl_piece *target)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    *target = master;
+    if (s->p->buffers[place->master].tier == place->state) return SLUICE_OK;
+    int b = sl_emit_buffer(s, SL_BUFFER_PARAMETERS, place->state, master.bytes, layer, false);
+    if (b < 0) return SLUICE_ERR_NO_MEMORY;
+    s->p->buffers[b].staged = true;
+    s->p->buffers[b].form = sl_weights_form(s);
+    *target = sl_whole(s->p, b);
+    return sl_weights_form(s) == SL_FORM_F16 ? SLUICE_OK : sl_emit_copy_piece(s, master, *target, layer);
+}
+
 static sluice_status update_range(sl_scheduler *s, int node, sl_range range, const norm_buffers *norm)
 {
     int layer = s->g->nodes[node].layer;
     const sl_layer_place *place = &s->p->layers[layer];
-    sl_piece master = sl_range_piece(s, place->master, range), target = master;
-    bool staged = place->state == SL_TIER_DEVICE && s->p->buffers[place->master].tier == SL_TIER_HOST;
-    if (staged) {
-        int b = sl_emit_buffer(s, SL_BUFFER_PARAMETERS, SL_TIER_DEVICE, master.bytes, layer, false);
-        if (b < 0) return SLUICE_ERR_NO_MEMORY;
-        s->p->buffers[b].staged = true;
-        target = sl_whole(s->p, b);
-        SL_TRY(sl_emit_copy_piece(s, master, target, layer));
-    }
+    sl_piece master = sl_range_piece(s, place->master, range), target;
+    SL_TRY(stage_weights(s, layer, master, &target));
     sl_piece in[2] = { sl_range_piece(s, place->gradient, range), sl_whole(s->p, norm->result[place->state]) };
-    sl_piece out[1 + SL_MAX_STATE_SLOTS] = { target };
+    sl_piece out[2 + SL_MAX_STATE_SLOTS] = { target, { -1, 0, 0 } };
     int slots = s->p->options.state_slots;
-    for (int k = 0; k < slots; k++) out[1 + k] = sl_range_piece(s, place->slots[k], range);
-    SL_TRY(sl_emit_update(s, SL_OP_UPDATE, node, layer, place->state, range.first, in, 2, out, 1 + slots));
-    return staged ? sl_emit_copy_piece(s, target, master, layer) : SLUICE_OK;
+    if (place->rest >= 0) out[1] = sl_range_piece(s, place->rest, range);
+    for (int k = 0; k < slots; k++) out[2 + k] = sl_range_piece(s, place->slots[k], range);
+    SL_TRY(sl_emit_update(s, SL_OP_UPDATE, node, layer, place->state, range.first, in, 2, out, 2 + slots));
+    return target.buffer != master.buffer ? sl_emit_copy_piece(s, target, master, layer) : SLUICE_OK;
 }
 
 /* Stages 1 and 2 keep the whole parameters everywhere: each owner's part goes to all. */

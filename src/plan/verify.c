@@ -83,10 +83,11 @@ static sluice_status check_operand(const sl_plan *p, int step, sl_piece q, bool 
     return SLUICE_OK;
 }
 
-static bool has_kernel_input(const sl_step *s, int output)
+/* Updates work in place, on what is permanent or copied in before; f16 weights are only written. */
+static bool is_read_too(const sl_plan *p, const sl_step *s, int output, sl_piece q)
 {
-    return s->kind == SL_STEP_UPDATE &&
-           output >= 0; /* updates in place: parameters and state are permanent or copied in before */
+    if (s->kind != SL_STEP_UPDATE || q.buffer < 0) return false;
+    return output > 0 || p->buffers[q.buffer].form != SL_FORM_F16;
 }
 
 static sluice_status check_steps(const sl_plan *p)
@@ -99,7 +100,7 @@ static sluice_status check_steps(const sl_plan *p)
         for (int k = 0; st == SLUICE_OK && k < sl_step_operands(s); k++) {
             bool output = k >= s->input_count;
             sl_piece q = p->pieces[s->first_piece + k];
-            if (output && has_kernel_input(s, k)) st = check_operand(p, i, q, false, filled);
+            if (output && is_read_too(p, s, k - s->input_count, q)) st = check_operand(p, i, q, false, filled);
             if (st == SLUICE_OK) st = check_operand(p, i, q, output, filled);
         }
     }

@@ -1,4 +1,5 @@
 /* api.c: the public calls on an engine that are more than running it: options, parameters, files, results. */
+#include <float.h>
 #include <string.h>
 
 #include "ir/tile.h"
@@ -6,8 +7,56 @@
 
 void sluice_options_init(sluice_options *o)
 {
-    *o = (sluice_options){ .size = sizeof *o, .accumulation_steps = 1, .prefetch_layers = -1, .state_ratio = 1 };
+    *o = (sluice_options){ .size = sizeof *o,
+                           .accumulation_steps = 1,
+                           .prefetch_layers = -1,
+                           .state_ratio = 1,
+                           .precision = SLUICE_F32,
+                           .wire = SLUICE_I32,
+                           .check_overflow = true };
+    sl_loss_scale_init(&o->loss_scale);
     sluice_optimizer_init(&o->optimizer, SLUICE_ADAM);
+}
+
+static bool is_float(sluice_dtype type)
+{
+    return type == SLUICE_F32 || type == SLUICE_BF16 || type == SLUICE_F16;
+}
+
+static sluice_status check_loss_scale(const sluice_loss_scale *s)
+{
+    if (!(s->fixed >= 0 && s->fixed <= FLT_MAX))
+        return sl_fail(SLUICE_ERR_USAGE, "options.loss_scale.fixed is %g, must be a finite number of at least 0",
+                       s->fixed);
+    if (s->fixed > 0) return SLUICE_OK;
+    if (s->initial_power < 0 || s->initial_power > 100)
+        return sl_fail(SLUICE_ERR_USAGE, "options.loss_scale.initial_power is %d, must be 0 to 100", s->initial_power);
+    if (s->window < 1 || s->hysteresis < 1)
+        return sl_fail(SLUICE_ERR_USAGE, "options.loss_scale.%s is %d, must be at least 1",
+                       s->window < 1 ? "window" : "hysteresis", s->window < 1 ? s->window : s->hysteresis);
+    if (!(s->minimum > 0 && s->minimum <= FLT_MAX))
+        return sl_fail(SLUICE_ERR_USAGE, "options.loss_scale.minimum is %g, must be above 0", s->minimum);
+    return SLUICE_OK;
+}
+
+/* Decides the wire type. */
+static sluice_status check_precision(sluice_options *o)
+{
+    if (!is_float(o->precision))
+        return sl_fail(SLUICE_ERR_USAGE, "options.precision is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",
+                       (int)o->precision);
+    if (o->wire == SLUICE_I32) o->wire = o->precision;
+    if (!is_float(o->wire))
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "options.wire is %d, must be SLUICE_F32, SLUICE_BF16, SLUICE_F16, or SLUICE_I32 for the precision",
+            (int)o->wire);
+    if (o->states < SLUICE_STATES_F32 || o->states > SLUICE_STATES_COMPACT)
+        return sl_fail(SLUICE_ERR_USAGE, "options.states is %d, which is not a sluice_states", (int)o->states);
+    bool whole = o->optimizer.kind == SLUICE_LAMB || o->optimizer.kind == SLUICE_LARS;
+    if (whole && o->states != SLUICE_STATES_F32)
+        return sl_fail(SLUICE_ERR_USAGE, "options.states: LAMB and LARS keep their moments in fp32 only");
+    return o->precision == SLUICE_F16 ? check_loss_scale(&o->loss_scale) : SLUICE_OK;
 }
 
 /* Callers built against an older header have a shorter struct: what they do not know keeps its default. */
@@ -23,7 +72,7 @@ static sluice_status copy_options(const sluice_options *given, sluice_options *o
     if (o->stage < 0 || o->stage > 3) return sl_fail(SLUICE_ERR_USAGE, "options.stage is %d, must be 0 to 3", o->stage);
     if (!(o->state_ratio >= 0 && o->state_ratio <= 1))
         return sl_fail(SLUICE_ERR_USAGE, "options.state_ratio is %g, must be 0 to 1", o->state_ratio);
-    return SLUICE_OK;
+    return check_precision(o);
 }
 
 sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *options, sluice_engine **out)
@@ -34,6 +83,11 @@ sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *option
     sl_engine_options e = { .training = true,
                             .optim = { .optimizer = o.optimizer, .clip = o.gradient_clipping },
                             .world = o.world,
+                            .precision = o.precision,
+                            .wire = o.wire,
+                            .states = o.states,
+                            .loss_scale = o.loss_scale,
+                            .check_overflow = o.check_overflow,
                             .plan = { .budget = { o.device_bytes, o.host_bytes },
                                       .stage = o.stage,
                                       .partition = o.partition,
@@ -65,6 +119,16 @@ void sluice_set_learning_rate(sluice_engine *e, double lr)
 double sluice_gradient_norm(const sluice_engine *e)
 {
     return e->norm;
+}
+
+uint64_t sluice_skipped_steps(const sluice_engine *e)
+{
+    return e->step - e->applied;
+}
+
+double sluice_current_loss_scale(const sluice_engine *e)
+{
+    return e->scaler.scale;
 }
 
 uint64_t sluice_step_count(const sluice_engine *e)
@@ -107,7 +171,7 @@ sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const flo
 
 sluice_status sluice_save(sluice_engine *e, const char *path)
 {
-    return sl_weights_save(e->exec, path);
+    return sl_weights_save(e->exec, path, SLUICE_F32);
 }
 
 sluice_status sluice_load(sluice_engine *e, const char *path)
@@ -134,10 +198,8 @@ sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)
 
 sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uint64_t *step)
 {
-    char identity[65];
     sl_checkpoint_meta meta = { 0 };
-    sl_graph_identity(e->graph, identity);
-    SL_TRY(sl_checkpoint_load(e->exec, &e->slots, folder, identity, &e->log, &meta));
+    SL_TRY(sl_checkpoint_load(e->exec, &e->slots, folder, e->identity, &e->log, &meta));
     sluice_status st = meta.step > 0 ? sl_engine_check_resume(e, &meta) : SLUICE_OK;
     if (st != SLUICE_OK) {
         e->phase = SL_ENGINE_HALF_LOADED;
@@ -150,7 +212,7 @@ sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uin
 
 sluice_status sluice_hash(sluice_engine *e, char weights[65], char state[65])
 {
-    return sl_state_hash(e->exec, &e->slots, e->context.loss_scale, weights, state);
+    return sl_state_hash(e->exec, &e->slots, e->scaler.scale, weights, state);
 }
 
 void sluice_planned_peak(const sluice_engine *e, sluice_memory *out)

@@ -48,6 +48,7 @@ typedef struct sl_settings {
         int type; /* sluice_optimizer_kind; resolved: "Adam" in adam_w_mode is SLUICE_ADAMW */
         double lr, weight_decay, betas[2], eps, momentum, dampening, trust, min_trust, max_trust;
         bool nesterov, amsgrad, adam_w_mode, torch_adam;
+        bool fp32_states;   /* resolved into zero.states */
         const char *groups; /* JSON array as text; resolved into `groups` below */
     } optimizer;
     sl_group_options groups[SL_MAX_GROUPS];
@@ -58,8 +59,17 @@ typedef struct sl_settings {
     int warmup_type, threshold_mode; /* log|linear, rel|abs: resolved into `schedule` */
     double gradient_clipping;
     struct {
+        bool fp16, bf16;   /* resolved into `type` */
+        double loss_scale; /* 0: dynamic */
+        int64_t scale_power, scale_window, hysteresis, min_loss_scale;
+        bool consecutive_hysteresis;
+        bool check_overflow, bf16_states; /* of bf16; the second is resolved into zero.states */
+        int wire;                         /* fp32|bf16|fp16; -1: as `type`, and resolved to that */
+        sluice_dtype type;                /* resolved */
+    } precision;
+    struct {
         int64_t stage;
-        int partition, update, states;        /* indexes of choices */
+        int partition, update, states;        /* indexes of choices; states: a sluice_states */
         int offload_optimizer, offload_param; /* none|cpu|nvme; -1: auto (absent) */
         double offload_optimizer_ratio;
         const char *partition_weights;           /* JSON array as text */
@@ -86,6 +96,7 @@ typedef struct sl_settings {
         bool background;
     } checkpoint;                /* path "": none */
     const char *save;            /* safetensors path; "": none */
+    int save_type;               /* fp32|bf16|fp16 */
     const char *initial_weights; /* safetensors to start from ("load"); "": random */
     int64_t timeout_seconds;
     int64_t steps_per_print;

@@ -12,6 +12,7 @@
 enum { OFFLOAD_CPU = 1 };                      /* choices of offload_*.device */
 enum { MODE_AUTO = 0, MODE_RECOMPUTE = 2 };    /* choices of activation_checkpointing.mode */
 enum { LOSS_MSE = 0, LOSS_CROSS_ENTROPY = 1 }; /* choices of model.loss */
+enum { WIRE_FP32, WIRE_BF16, WIRE_FP16 };      /* choices of communication_data_type */
 enum { UNIT_AUTO = 0, UNIT_BYTES = 1, UNIT_CHARACTERS = 2 };
 
 static const sl_option *row_of(const char *key)
@@ -254,7 +255,7 @@ static sluice_status resolve_partition(const sluice_config *c, int ranks, sl_set
     int64_t bucket = s->zero.reduce_bucket;
     if (bucket < 0 || (s->zero.allgather_bucket > 0 && s->zero.allgather_bucket < bucket))
         bucket = s->zero.allgather_bucket;
-    s->zero.bucket_bytes = bucket > 0 ? (uint64_t)bucket * sizeof(float) : 0;
+    s->zero.bucket_bytes = bucket > 0 ? (uint64_t)bucket * (s->precision.wire == WIRE_FP32 ? 4 : 2) : 0;
     if (s->zero.weight_count == 0) return SLUICE_OK;
     if (s->zero.partition != PARTITION_WEIGHTED)
         return fail_key(c, "zero_optimization.partition_weights", "it needs zero_optimization.partition \"weighted\"");
@@ -262,6 +263,48 @@ static sluice_status resolve_partition(const sluice_config *c, int ranks, sl_set
     snprintf(message, sizeof message, "it has %d numbers, and there %s %d %s", s->zero.weight_count,
              ranks == 1 ? "is" : "are", ranks, rank_word(ranks));
     return fail_key(c, "zero_optimization.partition_weights", message);
+}
+
+/* ---- Precision ---- */
+
+/* As DeepSpeed checks them: only where they count. */
+static sluice_status check_loss_scale(const sluice_config *c, const sl_settings *s)
+{
+    if (!s->precision.fp16 || s->precision.loss_scale > 0) return SLUICE_OK;
+    if (s->precision.scale_window < 1)
+        return fail_key(c, "fp16.loss_scale_window", "it must be above 0 where the loss scale is adapted");
+    if (s->precision.min_loss_scale < 1)
+        return fail_key(c, "fp16.min_loss_scale", "it must be above 0 where the loss scale is adapted");
+    return SLUICE_OK;
+}
+
+/* DeepSpeed has two other names for bf16 moments. */
+static sluice_status resolve_states(const sluice_config *c, sl_settings *s)
+{
+    bool by_section = s->precision.bf16 && s->precision.bf16_states, by_optimizer = !s->optimizer.fp32_states;
+    const char *key = by_section ? "bf16.bf16_optimizer_states" : "optimizer.params.fp32_optimizer_states";
+    bool whole = s->optimizer.type == SLUICE_LAMB || s->optimizer.type == SLUICE_LARS;
+    if (by_section || by_optimizer) {
+        if (given(c, "zero_optimization.states") && s->zero.states != SLUICE_STATES_BF16)
+            return fail_key(c, key, "it asks for bf16, zero_optimization.states for another type; give one of them");
+        s->zero.states = SLUICE_STATES_BF16;
+    } else {
+        key = "zero_optimization.states";
+    }
+    if (whole && s->zero.states != SLUICE_STATES_F32)
+        return fail_key(c, key, "LAMB and LARS keep their moments in fp32 only");
+    return SLUICE_OK;
+}
+
+static sluice_status resolve_precision(const sluice_config *c, sl_settings *s)
+{
+    static const int as_type[] = { [SLUICE_F32] = WIRE_FP32, [SLUICE_BF16] = WIRE_BF16, [SLUICE_F16] = WIRE_FP16 };
+    if (s->precision.fp16 && s->precision.bf16)
+        return fail_key(c, "fp16.enabled", "bf16.enabled is true too; a run has one precision, so switch one off");
+    s->precision.type = s->precision.fp16 ? SLUICE_F16 : s->precision.bf16 ? SLUICE_BF16 : SLUICE_F32;
+    if (s->precision.wire < 0) s->precision.wire = as_type[s->precision.type];
+    SL_TRY(check_loss_scale(c, s));
+    return resolve_states(c, s);
 }
 
 /* ---- Model and data ---- */
@@ -382,9 +425,10 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     SL_TRY(refuse_unbuilt(c));
     SL_TRY(resolve_length(c, &s));
     SL_TRY(resolve_batch(c, ranks, &s));
-    SL_TRY(resolve_partition(c, ranks, &s));
     SL_TRY(resolve_optimizer(c, &s));
     SL_TRY(resolve_groups(c, &s));
+    SL_TRY(resolve_precision(c, &s));
+    SL_TRY(resolve_partition(c, ranks, &s));
     SL_TRY(resolve_schedule(c, &s));
     SL_TRY(resolve_model_and_data(c, &s));
     resolve_placement(c, &s);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "core/bytes.h"
+#include "core/half.h"
 #include "core/rng.h"
 #include "core/thread.h"
 #include "ir/tile.h"
@@ -84,11 +84,14 @@ static sluice_status init_tensors(sluice_engine *e)
 
 /* ---- creation ---- */
 
+/* Identity comes before the precision, so that a checkpoint tells another model from another precision. */
 static sluice_status build_graph(sluice_engine *e, const sl_engine_options *o)
 {
     SL_TRY(sl_graph_finish(e->graph));
     if (o->training && e->graph->loss < 0)
         return sl_fail(SLUICE_ERR_USAGE, "the graph has no loss: call sluice_set_loss before sluice_engine_create");
+    sl_graph_identity(e->graph, e->identity);
+    SL_TRY(sl_graph_lower(e->graph, o->precision, o->wire));
     if (o->training) {
         SL_TRY(sl_graph_differentiate(e->graph));
         SL_TRY(sl_optim_create(e->graph, &o->optim, &e->optim));
@@ -163,12 +166,28 @@ static void warn_of_other_rates(const sluice_engine *e, const sl_engine_options 
         d->ranks, d->threads, sl_isa_name(d->isa), ranks, threads, sl_isa_name(e->isa), ranks);
 }
 
+static const sl_form state_forms[] = {
+    [SLUICE_STATES_F32] = SL_FORM_F32,
+    [SLUICE_STATES_BF16] = SL_FORM_BF16,
+    [SLUICE_STATES_COMPACT] = SL_FORM_BLOCKS8,
+};
+
+/* Whether the arenas are files that other ranks map. */
+static bool shares_arenas(sl_comm *c)
+{
+    int files[SL_TIER_COUNT];
+    c->ops->arena_files(c, files);
+    return files[SL_TIER_DEVICE] > 0;
+}
+
 static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     sl_plan_options p = o->plan;
     p.training = o->training;
     p.state_slots = e->slots.count;
-    p.update_bytes_per_element = e->optim != NULL ? sl_optim_bytes_per_element(e->optim) : 0;
+    p.state_form = state_forms[o->states];
+    p.update_bytes_per_element =
+        e->optim != NULL ? sl_optim_bytes_per_element(e->optim, e->graph->precision, e->graph->wire, p.state_form) : 0;
     if (!o->plan_only) {
         p.rank = e->ranks->rank;
         p.rank_count = e->ranks->count;
@@ -181,6 +200,8 @@ static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int
         e->machine = o->machine->rates;
         if (p.rank == 0) warn_of_other_rates(e, o, p.rank_count, threads);
     }
+    if (o->machine == NULL || !o->plan_only)
+        sl_memory_describe(&e->ranks->place, shares_arenas(e->ranks->comm), p.memory_note, sizeof p.memory_note);
     double start = sl_now();
     SL_TRY(sl_ranks_agree(e->ranks, "planning", sl_plan_create(e->graph, &e->machine, &p, &e->plan)));
     e->plan_seconds = sl_now() - start;
@@ -195,8 +216,12 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
                           .device = { .threads = threads, .isa = e->isa, .guard = o->guard, .log = o->log },
                           .comm = e->ranks->comm };
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
+    x.device.nodes = e->ranks->place.binding.nodes;
+    /* of several ranks only: this thread computes, and starts the others that do */
+    if (e->computes) sl_binding_apply(&e->ranks->place.binding);
     e->losses = sl_alloc_array((size_t)p->accumulation * (size_t)(1 + p->rank_count), sizeof *e->losses, "losses");
-    if (e->losses == NULL) return SLUICE_ERR_NO_MEMORY;
+    e->all_found = sl_alloc_array((size_t)p->rank_count, sizeof *e->all_found, "what ranks found");
+    if (e->losses == NULL || e->all_found == NULL) return SLUICE_ERR_NO_MEMORY;
     SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
     e->reserve_seconds = sl_now() - start;
     return init_tensors(e);
@@ -205,18 +230,24 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
 /* This rank's CPUs: those of the machine, shared out. */
 static int count_threads(const sluice_engine *e, const sl_engine_options *o)
 {
-    int share = sl_cpu_count() / e->ranks->local;
-    if (o->threads > 0) return o->threads;
-    return share > 0 ? share : 1;
+    return o->threads > 0 ? o->threads : e->ranks->place.cpus;
+}
+
+/* Every micro-batch's gradient begins with loss scale / K (exact rule 1). */
+static void use_scale(sluice_engine *e)
+{
+    e->context.loss_scale = e->scaler.scale;
+    e->context.seed_gradient = (float)(e->scaler.scale / e->micro_batches);
 }
 
 static sluice_status create(sluice_engine *e, const sl_engine_options *o)
 {
     e->ranks = o->ranks != NULL ? o->ranks : &e->own_ranks;
     if (o->ranks == NULL) SL_TRY(sl_ranks_open(o->world, &e->own_ranks));
-    int threads = count_threads(e, o);
+    int threads = e->threads = count_threads(e, o);
     int ranks = o->plan_only ? o->plan.rank_count : e->ranks->count, steps = o->plan.accumulation;
-    e->context.seed_gradient = (float)(1.0 / ((double)(steps > 0 ? steps : 1) * ranks));
+    e->micro_batches = (double)(steps > 0 ? steps : 1) * ranks;
+    use_scale(e);
     sluice_status st = sl_machine_isa(&e->isa);
     if (st == SLUICE_OK) st = build_graph(e, o);
     SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
@@ -236,7 +267,13 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, slui
     e->lr = o->optim.optimizer.lr;
     e->optimizer = o->optim.optimizer.kind;
     e->momentum = -1;
-    e->context = (sl_run_context){ .seed = o->seed, .loss_scale = 1, .clip = o->optim.clip };
+    e->context = (sl_run_context){ .seed = o->seed, .clip = o->optim.clip };
+    e->states = o->states;
+    e->check_overflow = o->check_overflow;
+    e->loss_scale = o->loss_scale;
+    if (o->precision != SLUICE_F16) e->loss_scale = (sluice_loss_scale){ .fixed = 1 };
+    sl_loss_scale_start(&e->loss_scale, &e->scaler);
+    sl_engine_watch_anew(e);
     sluice_status st = create(e, o);
     if (st != SLUICE_OK) {
         if (e->ranks != NULL) sl_ranks_failed(e->ranks, st);
@@ -255,6 +292,7 @@ void sluice_engine_destroy(sluice_engine *e)
     sl_plan_destroy(e->plan);
     sl_optim_destroy(e->optim);
     sl_free(e->losses);
+    sl_free(e->all_found);
     sl_free(e);
 }
 
@@ -271,7 +309,7 @@ int sl_graph_inputs(const sluice_graph *g, int *values, int capacity)
     return n;
 }
 
-static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch)
+static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, bool training)
 {
     int inputs = sl_graph_inputs(e->graph, NULL, 0), given = 0;
     for (int i = 0; i < batch->count; i++) {
@@ -284,6 +322,7 @@ static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch)
             if (strcmp(batch->arrays[k].name, a->name) == 0)
                 return sl_fail(SLUICE_ERR_USAGE, "the batch has input \"%s\" twice", a->name);
         SL_TRY(sl_exec_set_input(e->exec, value, a->data, a->bytes));
+        if (training) sl_engine_watch_input(e, value, a->data, a->bytes);
         given++;
     }
     if (given != inputs) return sl_fail(SLUICE_ERR_USAGE, "the batch has %d of the graph's %d inputs", given, inputs);
@@ -338,12 +377,13 @@ sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double
     if (e->micro >= e->plan->options.accumulation)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_forward: all %d micro-batches of the step are done; call sluice_step",
                        e->micro);
-    SL_TRY(set_inputs(e, batch));
+    SL_TRY(set_inputs(e, batch, true));
     e->context.step = e->step + 1;
     e->context.micro = (uint32_t)sl_engine_micro_index(e, e->micro);
     e->context.training = true;
     SL_TRY(run_segment(e, SL_SEGMENT_FORWARD));
     SL_TRY(read_scalar(e, e->plan->loss_buffer, loss));
+    sl_engine_watch_loss(e, *loss);
     e->phase = SL_ENGINE_FORWARD_DONE;
     return SLUICE_OK;
 }
@@ -357,21 +397,20 @@ sluice_status sluice_backward(sluice_engine *e)
     return SLUICE_OK;
 }
 
-/* The first layer, in graph order, with a gradient that is not finite. */
-static const char *bad_layer(sluice_engine *e)
+/* After the update: whether it happened, and the loss scale of the next step. */
+static sluice_status judge_step(sluice_engine *e, const sl_norm_result *norm)
 {
-    for (int i = 0; i < e->graph->layer_count; i++) {
-        const sl_layer_place *place = &e->plan->layers[i];
-        if (place->gradient < 0 && place->contribution < 0) continue;
-        int64_t leaves = sl_ceil_div(e->graph->layers[i].element_count, SL_CUT_ELEMENTS);
-        for (int64_t k = 0; k < leaves; k++) {
-            double leaf = 0;
-            sl_piece q = { e->plan->leaves_buffer, (uint64_t)(place->leaf_first + k) * sizeof leaf, sizeof leaf };
-            if (sl_exec_read(e->exec, sl_plan_span(e->plan, q), &leaf) == SLUICE_OK && !isfinite(leaf))
-                return e->graph->layers[i].name;
-        }
-    }
-    return "unknown";
+    e->skipped = e->computes && !norm->finite;
+    e->norm = e->skipped ? (double)NAN : norm->norm;
+    e->used_scale = e->scaler.scale;
+    sluice_status st = SLUICE_OK;
+    if (e->skipped)
+        st = sl_engine_skip_or_fail(e);
+    else
+        sl_loss_scale_update(&e->loss_scale, &e->scaler, false);
+    sl_engine_watch_anew(e);
+    use_scale(e);
+    return st;
 }
 
 sluice_status sluice_step(sluice_engine *e)
@@ -386,15 +425,9 @@ sluice_status sluice_step(sluice_engine *e)
     SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
     SL_TRY(sl_exec_read(e->exec, sl_plan_span(e->plan, (sl_piece){ e->plan->norm_buffer, 0, sizeof norm }), &norm));
     e->micro = 0;
-    e->norm = norm.norm;
-    if (e->computes && !norm.finite)
-        return sl_fail(SLUICE_ERR_NUMBERS,
-                       "step %llu: the gradient of layer \"%s\" is not finite; the weights were left as they were. "
-                       "Lower the learning rate, "
-                       "lower gradient_clipping, or look at the data",
-                       (unsigned long long)(e->step + 1), bad_layer(e));
+    SL_TRY(judge_step(e, &norm));
     e->step++;
-    e->applied++;
+    if (!e->skipped) e->applied++;
     return SLUICE_OK;
 }
 
@@ -444,7 +477,7 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
     SL_TRY(check_whole(e, call));
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is under way; finish it with sluice_step first", call);
-    SL_TRY(set_inputs(e, batch));
+    SL_TRY(set_inputs(e, batch, false));
     e->context.training = false;
     return run_segment(e, SL_SEGMENT_EVALUATE);
 }
@@ -455,16 +488,31 @@ sluice_status sluice_evaluate(sluice_engine *e, const sluice_batch *batch, doubl
     return read_scalar(e, e->plan->eval_loss_buffer, loss);
 }
 
+/* Makes floats of 16-bit numbers at the beginning of the same memory, from the last one on. */
+static void widen(sluice_dtype type, int64_t count, float *values)
+{
+    const char *narrow = (const char *)values;
+    uint16_t half;
+    if (type != SLUICE_BF16 && type != SLUICE_F16) return;
+    for (int64_t i = count - 1; i >= 0; i--) {
+        memcpy(&half, narrow + (size_t)i * sizeof half, sizeof half);
+        values[i] = type == SLUICE_BF16 ? sl_bf16_to_float(half) : sl_f16_to_float(half);
+    }
+}
+
 sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float *out, size_t out_bytes)
 {
     int buffer = e->plan->output_buffer;
     if (buffer < 0) return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the graph has no output; call sluice_set_output");
-    uint64_t bytes = sl_value_bytes(&e->graph->values[e->graph->output]);
-    if (bytes != out_bytes)
+    const sl_value *v = &e->graph->values[e->graph->output];
+    int64_t count = sl_shape_elements(&v->shape);
+    if ((uint64_t)count * sizeof *out != out_bytes)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the output has %llu bytes, room for %zu was given",
-                       (unsigned long long)bytes, out_bytes);
+                       (unsigned long long)count * sizeof *out, out_bytes);
     SL_TRY(run_evaluation(e, batch, "sluice_predict"));
-    return sl_exec_read(e->exec, sl_plan_span(e->plan, (sl_piece){ buffer, 0, bytes }), out);
+    SL_TRY(sl_exec_read(e->exec, sl_plan_span(e->plan, (sl_piece){ buffer, 0, sl_value_bytes(v) }), out));
+    widen(v->dtype, count, out);
+    return SLUICE_OK;
 }
 
 /* ---- state ---- */
@@ -482,18 +530,45 @@ static uint64_t batch_rows(const sluice_graph *g)
     return (uint64_t)g->values[value].shape.dim[0];
 }
 
+static const char *const dtype_names[] = { [SLUICE_F32] = "fp32", [SLUICE_BF16] = "bf16", [SLUICE_F16] = "fp16" };
+static const char *const state_names[] = {
+    [SLUICE_STATES_F32] = "fp32", [SLUICE_STATES_BF16] = "bf16", [SLUICE_STATES_COMPACT] = "compact"
+};
+
 void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta)
 {
     *meta = (sl_checkpoint_meta){ .step = e->step,
                                   .applied_steps = e->applied,
                                   .seed = e->context.seed,
                                   .data_position = e->step * sl_engine_micro_batches(e),
-                                  .loss_scale = e->context.loss_scale,
+                                  .loss_scale = e->scaler.scale,
+                                  .scale_steps = (uint64_t)e->scaler.clean_steps,
+                                  .scale_hysteresis = e->loss_scale.fixed > 0 ? 0 : (uint64_t)e->scaler.hysteresis,
                                   .micro_batch = batch_rows(e->graph),
                                   .global_micro_batches = sl_engine_micro_batches(e) };
     snprintf(meta->optimizer, sizeof meta->optimizer, "%s", optimizer_names[e->optimizer]);
-    sl_graph_identity(e->graph, meta->model_sha256);
+    snprintf(meta->precision, sizeof meta->precision, "%s", dtype_names[e->graph->precision]);
+    snprintf(meta->wire, sizeof meta->wire, "%s", dtype_names[e->graph->wire]);
+    snprintf(meta->states, sizeof meta->states, "%s", state_names[e->states]);
+    memcpy(meta->model_sha256, e->identity, sizeof meta->model_sha256);
     snprintf(meta->kernels, sizeof meta->kernels, "cpu-%s-1", sl_isa_name(e->isa));
+}
+
+/* A type that the checkpoint's bits depend on. Older checkpoints do not say: they were all fp32. */
+static sluice_status check_type(const char *key, const char *here, const char *there)
+{
+    if (there[0] == '\0') there = "fp32";
+    if (strcmp(here, there) == 0) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%s is %s, the checkpoint was made with %s: a resumed run must keep it, since bits depend on it",
+                   key, here, there);
+}
+
+static sluice_status check_types(const sl_checkpoint_meta *here, const sl_checkpoint_meta *there)
+{
+    SL_TRY(check_type("the precision (fp16.enabled, bf16.enabled)", here->precision, there->precision));
+    SL_TRY(check_type("communication_data_type", here->wire, there->wire));
+    return check_type("zero_optimization.states", here->states, there->states);
 }
 
 sluice_status sl_engine_check_resume(const sluice_engine *e, const sl_checkpoint_meta *meta)
@@ -516,7 +591,17 @@ sluice_status sl_engine_check_resume(const sluice_engine *e, const sl_checkpoint
                        "checkpoint was made with %llu: a resumed run must keep their product; either may change",
                        (unsigned long long)here.global_micro_batches, e->plan->options.accumulation,
                        e->plan->options.rank_count, (unsigned long long)meta->global_micro_batches);
-    return SLUICE_OK;
+    return check_types(&here, meta);
+}
+
+/* A scale that is fixed now, or was, is what the settings say. */
+static void restore_scale(sluice_engine *e, const sl_checkpoint_meta *meta)
+{
+    if (e->loss_scale.fixed > 0 || meta->scale_hysteresis == 0) return;
+    e->scaler.scale = meta->loss_scale;
+    e->scaler.clean_steps = (int64_t)meta->scale_steps;
+    e->scaler.hysteresis = (int)meta->scale_hysteresis;
+    use_scale(e);
 }
 
 void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta)
@@ -524,7 +609,7 @@ void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta)
     e->step = meta->step;
     e->applied = meta->applied_steps;
     e->context.seed = meta->seed;
-    e->context.loss_scale = meta->loss_scale;
+    if (e->graph->precision == SLUICE_F16) restore_scale(e, meta);
     e->micro = 0;
     e->phase = SL_ENGINE_READY;
 }

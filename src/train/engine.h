@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "format/text.h"
+#include "optim/loss_scale.h"
 #include "optim/optim.h"
 #include "runtime/exec.h"
 #include "train/machine.h"
@@ -16,7 +17,12 @@ typedef struct sl_engine_options {
     sl_comm *world;  /* borrowed; NULL: one rank */
     const sl_machine_description *machine; /* NULL: this machine */
     sl_optim_options optim;
-    sl_plan_options plan; /* budgets 0: from the machine; overhead, rank and rank_count are filled in here */
+    sluice_dtype precision, wire; /* F32, BF16 or F16, both decided */
+    sluice_states states;
+    sluice_loss_scale loss_scale; /* F16 */
+    bool check_overflow;          /* BF16 */
+    sl_plan_options plan; /* budgets 0: from the machine; overhead, rank, rank_count and what follows from the optimizer
+                             are filled in here */
     uint64_t data_bytes;  /* held by the data set, for overhead_bytes */
     uint64_t extra_bytes; /* other memory the caller will take, for overhead_bytes */
     uint64_t seed;
@@ -33,6 +39,15 @@ typedef enum {
     SL_ENGINE_BROKEN,      /* a segment failed halfway: nothing is known of the arenas */
 } sl_engine_phase;
 
+/* What a rank saw in a step that is not finite: the first of each kind. Exchanged between ranks. */
+typedef struct sl_found {
+    int32_t loss_micro;         /* global micro-batch; -1: every loss is finite */
+    int32_t input, input_micro; /* graph value, -1: every input is finite */
+    int32_t weight;             /* parameter; -1: none, or not looked for */
+    int64_t input_element, weight_element;
+    double loss, input_value, weight_value;
+} sl_found;
+
 struct sluice_engine {
     sluice_graph *graph; /* borrowed */
     sl_optim *optim;     /* NULL without training */
@@ -42,16 +57,27 @@ struct sluice_engine {
     sl_exec *exec; /* NULL: plan only */
     sl_machine machine;
     sl_isa isa;
+    int threads;
     sl_log log;
     sl_run_context context;
     sl_engine_phase phase;
-    bool computes;    /* false on the null backend: its numbers mean nothing */
-    int micro;        /* micro-batches this rank has done in the step at hand */
-    uint64_t step;    /* completed */
-    uint64_t applied; /* optimizer steps applied */
+    bool computes;        /* false on the null backend: its numbers mean nothing */
+    int micro;            /* micro-batches this rank has done in the step at hand */
+    double micro_batches; /* of all ranks in a step: K */
+    uint64_t step;        /* completed */
+    uint64_t applied;     /* optimizer steps applied; the others were left out */
+    bool skipped;         /* the newest step was left out */
+    char identity[65];    /* of the model, in whatever precision it is computed */
+    sluice_states states;
+    bool check_overflow;
+    sluice_loss_scale loss_scale;
+    sl_loss_scaler scaler; /* scale 1 unless in fp16 */
+    double used_scale;     /* of the newest step */
+    sl_found found;        /* in the step at hand */
+    sl_found *all_found;   /* owned; one for each rank */
     sluice_optimizer_kind optimizer;
     double lr, momentum; /* of the next step; momentum < 0: the optimizer's own */
-    double norm;         /* of the newest step */
+    double norm;         /* of the newest step; NaN where it was left out */
     double *losses;      /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
     double plan_seconds, reserve_seconds;     /* planning; creating the executor: arenas and threads */
     double segment_seconds[SL_SEGMENT_COUNT]; /* measured, summed over runs, the first run of each left out: it touches
@@ -77,9 +103,22 @@ void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, c
 void sl_plan_write_facts(const sl_plan *p, sl_text *out);
 /* Everything of the engine's state that is not a tensor, and back. The caller adds its own fields. */
 void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta);
-/* Refuses a checkpoint whose continuation here would be another computation: optimizer, micro-batch size and the number
- * of micro-batches in a step must be the same. What an older checkpoint does not say is not checked. */
+/* Refuses a checkpoint whose continuation here would be another computation: optimizer, micro-batch size, the number
+ * of micro-batches in a step, precision, and the types of exchanged gradients and of moments must be the same. What an
+ * older checkpoint does not say is not checked. */
 sluice_status sl_engine_check_resume(const sluice_engine *e, const sl_checkpoint_meta *meta);
 void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta);
+
+/* ---- engine_numbers.c: numbers that are not finite ---- */
+
+void sl_engine_watch_anew(sluice_engine *e);
+void sl_engine_watch_input(sluice_engine *e, int value, const void *data, size_t bytes);
+void sl_engine_watch_loss(sluice_engine *e, double loss);
+/* All ranks, after an update that changed nothing because the gradient is not finite: SLUICE_OK where the step is just
+ * left out, and the loss scale is the next step's; otherwise as sl_engine_fail_numbers. */
+sluice_status sl_engine_skip_or_fail(sluice_engine *e);
+/* All ranks: SLUICE_ERR_NUMBERS with the same message on all of them: the step, the first tensor that is not finite,
+ * its layer and rank. `why` is put behind that; "" where there is nothing to say. */
+sluice_status sl_engine_fail_numbers(sluice_engine *e, const char *why);
 
 #endif

@@ -41,6 +41,15 @@ static void add_optimizer(const sl_optim_options *o, sl_text *out)
     sl_text_add(out, "gradient clipping: %.17g\n", o->clip);
 }
 
+static void add_precision(const sl_engine_options *o, sl_text *out)
+{
+    const sluice_loss_scale *s = &o->loss_scale;
+    sl_text_add(out, "precision: %d\ngradients exchanged in: %d\nstates in: %d\ncheck for overflow: %d\n",
+                (int)o->precision, (int)o->wire, (int)o->states, o->check_overflow);
+    sl_text_add(out, "loss scale: fixed %.17g, power %d, window %d, hysteresis %d %d, minimum %.17g\n", s->fixed,
+                s->initial_power, s->window, s->hysteresis, s->consecutive, s->minimum);
+}
+
 static void add_plan_options(const sl_plan_options *p, sl_text *out)
 {
     sl_text_add(out, "accumulation steps: %d\nstage: %d\n", p->accumulation, p->stage);
@@ -59,10 +68,10 @@ static void add_plan_options(const sl_plan_options *p, sl_text *out)
 
 void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p, sl_text *out)
 {
-    char identity[65];
-    sl_graph_identity(e->graph, identity);
     sl_text_add(out, "sluice version: %s\ninstruction path: %s\n", sluice_version(), sl_isa_name(e->isa));
-    sl_text_add(out, "backend: %s\nmodel: %s\nseed: %llu\n", o->backend->name, identity, (unsigned long long)o->seed);
+    sl_text_add(out, "backend: %s\nmodel: %s\nseed: %llu\n", o->backend->name, e->identity,
+                (unsigned long long)o->seed);
+    add_precision(o, out);
     add_optimizer(&o->optim, out);
     add_plan_options(p, out);
 }

@@ -163,11 +163,28 @@ static void optim_options(const sl_settings *s, sl_optim_options *o)
     o->group_count = s->group_count;
 }
 
+static void precision_options(const sl_settings *s, sl_engine_options *e)
+{
+    static const sluice_dtype wires[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
+    e->precision = s->precision.type;
+    e->wire = wires[s->precision.wire];
+    e->states = (sluice_states)s->zero.states;
+    e->check_overflow = s->precision.check_overflow;
+    e->loss_scale = (sluice_loss_scale){ .fixed = s->precision.loss_scale,
+                                         .initial_power = (int)s->precision.scale_power,
+                                         .window = (int)s->precision.scale_window,
+                                         .hysteresis = (int)s->precision.hysteresis,
+                                         .consecutive = s->precision.consecutive_hysteresis,
+                                         .minimum = (double)s->precision.min_loss_scale };
+}
+
 /* Bytes that evaluation and batches take from the C library; *predicts: an output is copied out. */
 static uint64_t outside_bytes(sl_job *j, sl_job_purpose purpose, bool evaluates, bool *predicts)
 {
     uint64_t bytes = 0;
-    if (j->graph->output >= 0) j->prediction_bytes = sl_value_bytes(&j->graph->values[j->graph->output]);
+    if (j->graph->output >= 0)
+        j->prediction_bytes =
+            (size_t)sl_shape_elements(&j->graph->values[j->graph->output].shape) * sizeof *j->predictions;
     *predicts = purpose == SL_JOB_GENERATE || (j->info.tokens_per_sample == 0 && evaluates);
     if (*predicts) bytes += j->prediction_bytes;
     for (int v = 0; v < j->graph->value_count; v++)
@@ -196,6 +213,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     bool predicts;
     plan_options(j, purpose, &e.plan);
     optim_options(s, &e.optim);
+    precision_options(s, &e);
     if (purpose == SL_JOB_PLAN) {
         e.plan.rank_count = planned_ranks(o);
         /* as train --ranks would share this machine out; a file describes what each rank has */
@@ -304,7 +322,18 @@ sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
         "no weights to load: give --weights FILE, or a configuration whose checkpoint.path or save holds some");
 }
 
-void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, sluice_event *event)
+void sl_job_pace(const sl_job *j, double peak, sl_pace *out)
+{
+    const sluice_engine *e = j->engine;
+    double ranks = e->plan->options.rank_count;
+    *out = (sl_pace){ .samples = (double)j->batch.rows * (double)sl_engine_micro_batches(e),
+                      .flops = ranks * e->plan->totals.model_flops,
+                      .planned_peak = sl_machine_gemm_flops(&e->machine, e->graph->precision == SLUICE_BF16) * ranks,
+                      .peak = peak };
+    out->tokens = out->samples * (double)j->info.tokens_per_sample;
+}
+
+void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sluice_event *event)
 {
     const sl_plan *p = j->engine->plan;
     *event = (sluice_event){ .kind = SLUICE_EVENT_PLAN,
@@ -312,4 +341,5 @@ void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, sluice_e
                              .stage = p->options.stage,
                              .parameters = (uint64_t)sl_graph_parameter_elements(p->graph) };
     sl_totals_to_event(predicted, event);
+    sl_pace_to_event(pace, true, predicted->seconds, event);
 }

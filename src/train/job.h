@@ -4,6 +4,7 @@
 
 #include "train/batch.h"
 #include "train/config.h"
+#include "train/report.h"
 #include "train/totals.h"
 
 typedef struct sl_job {
@@ -35,7 +36,9 @@ void sl_job_close(sl_job *j);
 sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, double *loss, double *accuracy);
 /* Weights from o->weights, the newest checkpoint, or the configuration's "save", in this order. */
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o);
+/* What a step is; peak: measured, of all ranks together; 0: not known. */
+void sl_job_pace(const sl_job *j, double peak, sl_pace *out);
 /* A prediction for all ranks as an event. */
-void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, sluice_event *event);
+void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sluice_event *event);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "core/alloc.h"
 #include "core/thread.h"
-#include "train/report.h"
+#include "train/measure.h"
 #include "train/run.h"
 
 void sl_run_emit(const sl_run *r, const sluice_event *event)
@@ -93,15 +93,13 @@ static sluice_status micro_batches(sl_run *r)
     return SLUICE_OK;
 }
 
-/* The gradient of a loss that is not finite is not worth applying, and says less than the loss does. */
+/* The gradient of a loss that is not finite is not worth applying. In fp16 it may just be too large a scale, which the
+ * step finds out. */
 static sluice_status check_loss(const sl_run *r, double loss)
 {
-    if (isfinite(loss) || !r->job->engine->computes) return SLUICE_OK;
-    return sl_fail(
-        SLUICE_ERR_NUMBERS,
-        "step %llu: the loss is %s. The weights are those of step %llu%s. Lower the learning rate, or look at the data",
-        (unsigned long long)(r->job->engine->step + 1), isnan(loss) ? "NaN" : "infinite",
-        (unsigned long long)r->job->engine->step, r->saved_step > 0 ? "; the checkpoint is good" : "");
+    sluice_engine *e = r->job->engine;
+    if (isfinite(loss) || !e->computes || e->graph->precision == SLUICE_F16) return SLUICE_OK;
+    return sl_engine_fail_numbers(e, "");
 }
 
 /* Counters of this rank since the engine was created. */
@@ -117,7 +115,7 @@ static void read_counters(const sl_run *r, sl_run_totals *out)
                             .norm = comm.norm_bytes };
 }
 
-static void count_moves(sl_run *r, const sl_run_totals *before)
+static void count_step(sl_run *r, const sl_run_totals *before, double seconds)
 {
     sl_run_totals after, *sum = &r->moved;
     if (r->job->engine->step == r->first_step + 1) return; /* means are over steps 2 to n */
@@ -128,12 +126,12 @@ static void count_moves(sl_run *r, const sl_run_totals *before)
     sum->reduce += after.reduce - before->reduce;
     sum->norm += after.norm - before->norm;
     r->counted_steps++;
+    r->counted_seconds += seconds;
 }
 
 static void step_event(const sl_run *r, double loss, double lr, double seconds)
 {
     const sluice_engine *e = r->job->engine;
-    uint64_t samples = (uint64_t)r->job->batch.rows * sl_engine_micro_batches(e);
     sluice_event event = { .kind = SLUICE_EVENT_STEP,
                            .step = e->step,
                            .steps = r->steps,
@@ -142,11 +140,11 @@ static void step_event(const sl_run *r, double loss, double lr, double seconds)
                            .lr = lr,
                            .gradient_norm = e->norm,
                            .seconds = seconds,
-                           .loss_scale = e->context.loss_scale,
-                           .samples = samples,
-                           .tokens = samples * (uint64_t)r->job->info.tokens_per_sample,
-                           .model_flops = e->plan->totals.model_flops,
-                           .peak_flops = e->machine.gemm_flops };
+                           .loss_scale = e->used_scale,
+                           .skipped = e->skipped,
+                           .samples = (uint64_t)r->pace.samples,
+                           .tokens = (uint64_t)r->pace.tokens };
+    sl_pace_to_event(&r->pace, false, seconds, &event);
     sl_run_emit(r, &event);
 }
 
@@ -155,14 +153,16 @@ static void note_epoch(sl_run *r, double loss)
 {
     double before = floor((double)(r->job->engine->step - 1) / r->batches_per_epoch + 1e-9);
     double now = floor((double)r->job->engine->step / r->batches_per_epoch + 1e-9);
-    r->epoch_loss += loss;
-    r->epoch_steps++;
+    if (isfinite(loss)) { /* others are of steps that were left out */
+        r->epoch_loss += loss;
+        r->epoch_steps++;
+    }
     if (now <= before) return;
     sluice_event e = { .kind = SLUICE_EVENT_EPOCH,
                        .step = r->job->engine->step,
                        .steps = r->steps,
                        .epoch = now,
-                       .loss = r->epoch_loss / (double)r->epoch_steps,
+                       .loss = r->epoch_steps > 0 ? r->epoch_loss / (double)r->epoch_steps : (double)NAN,
                        .seconds = sl_now() - r->start };
     sl_run_emit(r, &e);
     r->epoch_loss = 0;
@@ -176,15 +176,17 @@ static sluice_status train_step(sl_run *r)
     double start = sl_now();
     sl_run_totals before;
     read_counters(r, &before);
-    e->lr = sl_schedule_lr(schedule, &r->schedule, e->step + 1);
-    e->momentum = sl_schedule_momentum(schedule, e->step + 1);
+    /* steps that are left out do not move the schedule, as under DeepSpeed */
+    e->lr = sl_schedule_lr(schedule, &r->schedule, e->applied + 1);
+    e->momentum = sl_schedule_momentum(schedule, e->applied + 1);
     SL_TRY(micro_batches(r));
     SL_TRY(exchange_notes(r));
     double loss = sl_engine_mean_loss(e, note_of(r, 0)->losses, r->note_bytes / sizeof(double));
     SL_TRY(check_loss(r, loss));
     SL_TRY(sluice_step(e));
-    count_moves(r, &before);
-    step_event(r, loss, e->lr, sl_now() - start);
+    double seconds = sl_now() - start;
+    count_step(r, &before, seconds);
+    step_event(r, loss, e->lr, seconds);
     note_epoch(r, loss);
     return SLUICE_OK;
 }
@@ -237,6 +239,7 @@ static sluice_status measure(sl_run *r, sl_run_totals *out)
     uint64_t n = r->counted_steps > 0 ? r->counted_steps : 1;
     sl_exec_stats(r->job->engine->exec, &stats, NULL);
     *out = r->moved;
+    out->seconds = r->counted_seconds / (double)n;
     for (int i = 0; i < SL_TIER_COUNT; i++) out->peak[i] = stats.observed_peak[i];
     SL_TRY(sl_totals_share(&r->job->ranks, out));
     out->to_device /= n;
@@ -255,14 +258,15 @@ static sluice_status end_event(sl_run *r)
     sluice_event event;
     SL_TRY(sluice_hash(e, weights, state));
     SL_TRY(measure(r, &measured));
-    sl_job_plan_event(r->job, &measured, &event);
+    sl_job_plan_event(r->job, &measured, &r->pace, &event);
     event.kind = SLUICE_EVENT_END;
+    sl_pace_to_event(&r->pace, false, measured.seconds, &event);
     event.step = event.steps = e->step;
     event.seconds = sl_now() - r->start;
     event.weights_sha256 = weights;
     event.state_sha256 = state;
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
-        sl_report_print(e, &r->predicted, &measured, r->options->plan_out);
+        sl_report_print(e, &r->predicted, &measured, &r->pace, r->options->plan_out);
     sl_run_emit(r, &event);
     return SLUICE_OK;
 }
@@ -278,16 +282,48 @@ static void count_steps(sl_run *r)
     if (s->schedule.total_num_steps < 0) s->schedule.total_num_steps = (int64_t)r->steps;
 }
 
+static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, FILE *out)
+{
+    sl_plan_print(j->engine->plan, out);
+    sl_pace_print(pace, predicted->seconds, out);
+}
+
+/* What steps are compared with, from products that all ranks compute at the same time, as they do in a step. */
+static sluice_status measure_peak(sl_run *r)
+{
+    const sluice_engine *e = r->job->engine;
+    sl_ranks *ranks = &r->job->ranks;
+    double peak = 0;
+    double *all = sl_alloc_array((size_t)ranks->count, sizeof *all, "rates of the ranks");
+    if (all == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = ranks->comm->ops->barrier(ranks->comm, "measuring together");
+    if (st == SLUICE_OK && e->computes) st = sl_measured_peak(e->isa, e->threads, e->graph->precision, &peak);
+    st = sl_ranks_agree(ranks, "measuring", st);
+    if (st == SLUICE_OK) st = ranks->comm->ops->exchange(ranks->comm, "measured rates", &peak, sizeof peak, all);
+    peak = 0;
+    for (int i = 0; i < ranks->count; i++) peak += all[i];
+    sl_free(all);
+    sl_job_pace(r->job, peak, &r->pace);
+    return st;
+}
+
 static sluice_status announce(sl_run *r)
 {
     sluice_event plan;
     sl_totals_of_plan(r->job->engine->plan, &r->predicted);
     SL_TRY(sl_totals_share(&r->job->ranks, &r->predicted));
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
-        sl_plan_print(r->job->engine->plan, r->options->plan_out);
-    sl_job_plan_event(r->job, &r->predicted, &plan);
+        print_plan(r->job, &r->predicted, &r->pace, r->options->plan_out);
+    sl_job_plan_event(r->job, &r->predicted, &r->pace, &plan);
     sl_run_emit(r, &plan);
     return SLUICE_OK;
+}
+
+static sluice_status save_weights(sl_run *r)
+{
+    static const sluice_dtype types[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
+    const sl_settings *s = &r->job->settings;
+    return sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save, types[s->save_type]));
 }
 
 static sluice_status run_training(sl_run *r)
@@ -298,13 +334,14 @@ static sluice_status run_training(sl_run *r)
     SL_TRY(make_notes(r));
     if (s->initial_weights[0] != '\0')
         SL_TRY(sl_ranks_together(&r->job->ranks, sl_weights_load(r->job->engine->exec, s->initial_weights)));
+    SL_TRY(measure_peak(r));
     SL_TRY(announce(r));
     SL_TRY(sl_run_open_folder(r));
     r->first_step = r->job->engine->step;
     r->start = sl_now();
     SL_TRY(train_steps(r));
     SL_TRY(sl_run_save(r));
-    if (s->save[0] != '\0') SL_TRY(sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save)));
+    if (s->save[0] != '\0') SL_TRY(save_weights(r));
     return end_event(r);
 }
 
@@ -334,12 +371,14 @@ sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options 
 static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
 {
     sl_run_totals predicted;
+    sl_pace pace;
     sluice_event e;
     const sl_settings *s = &j->settings;
     SL_TRY(sl_totals_predict(j->engine->plan, s->zero.weight_count > 0 ? s->zero.weights : NULL, &predicted));
-    sl_job_plan_event(j, &predicted, &e);
+    sl_job_pace(j, 0, &pace);
+    sl_job_plan_event(j, &predicted, &pace, &e);
     if (o->event != NULL) o->event(o->user, &e);
-    if (!o->json) sl_plan_print(j->engine->plan, o->out);
+    if (!o->json) print_plan(j, &predicted, &pace, o->out);
     return SLUICE_OK;
 }
 

@@ -179,11 +179,19 @@ sluice_status sl_machine_isa(sl_isa *out)
 
 void sl_machine_describe(sl_isa isa, int threads, sl_machine *m)
 {
-    static const double gemm_per_thread[SL_ISA_COUNT] = { 1e9, 40e9, 100e9 };
+    static const struct {
+        double f32, bf16;
+    } gemm_per_thread[SL_ISA_COUNT] = {
+        [SL_ISA_SCALAR] = { 1e9, 1e9 },
+        [SL_ISA_AVX2] = { 40e9, 40e9 },
+        [SL_ISA_AVX512] = { 100e9, 100e9 },
+        [SL_ISA_AMX] = { 100e9, 700e9 }, /* packing included; the tiles alone do twice that */
+    };
     sl_machine_default(m);
     double shared = threads < 4 ? threads : 4; /* memory bandwidth saturates with a few cores */
-    m->gemm_flops = gemm_per_thread[isa] * threads;
-    m->vector_flops = gemm_per_thread[isa] * threads / 8;
+    m->gemm_flops = gemm_per_thread[isa].f32 * threads;
+    m->gemm_16bit_flops = gemm_per_thread[isa].bf16 * threads;
+    m->vector_flops = m->gemm_flops / 8;
     m->device_bytes_per_second = 10e9 * shared;
     m->update_bytes_per_second = 10e9 * shared;
     m->link_bytes_per_second[0] = m->link_bytes_per_second[1] = 8e9;

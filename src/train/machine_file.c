@@ -2,7 +2,7 @@
  *
  * One table names the members; reading and writing both follow it. A general rate or capacity that is missing, and a
  * member that is not known, is an error, because a plan from half a description would look as good as any. What only a
- * measurement knows may be left out: the general rates stand in for it. */
+ * measurement knows may be left out: the general rates stand in for it, and those of f32 for those of 16 bits. */
 #include <math.h>
 #include <string.h>
 
@@ -29,6 +29,7 @@ typedef struct member {
 
 static const member members[] = {
     { "gemm_flops", RATE, AT(rates.gemm_flops), false },
+    { "gemm_16bit_flops", RATE, AT(rates.gemm_16bit_flops), true },
     { "vector_flops", RATE, AT(rates.vector_flops), false },
     { "device_bytes_per_second", RATE, AT(rates.device_bytes_per_second), false },
     { "update_bytes_per_second", RATE, AT(rates.update_bytes_per_second), false },
@@ -52,7 +53,8 @@ static const member members[] = {
     { "to_host", POINTS, AT(rates.copies[1]), true },
     { "gather", POINTS, AT(rates.gather), true },
     { "reduce_scatter", POINTS, AT(rates.reduce), true },
-    { "kernels", KERNELS, AT(rates.kernels), true },
+    { "kernels", KERNELS, AT(rates.kernels[SL_RATE_F32]), true },
+    { "kernels_16bit", KERNELS, AT(rates.kernels[SL_RATE_16BIT]), true },
 };
 enum { MEMBER_COUNT = sizeof members / sizeof members[0] };
 
@@ -63,7 +65,7 @@ static const char *const expected[] = {
     [FLAG] = "true or false",
     [FACTOR] = "a number, 0 or more",
     [COUNT] = "a whole number above 0",
-    [PATH] = "\"scalar\", \"avx2\" or \"avx512\"",
+    [PATH] = "\"scalar\", \"avx2\", \"avx512\" or \"amx\"",
     [POINTS] = "a list of 1 to 8 pairs [work, seconds], both above 0, the work increasing",
     [KERNELS] = "an object with a list of points for each kernel",
 };
@@ -168,18 +170,19 @@ static int find_op(const char *name)
     return -1;
 }
 
-static sluice_status read_kernels(const source *s, sl_machine_description *d)
+static sluice_status read_kernels(const source *s, const member *m, sl_machine_description *d)
 {
+    sl_rates *kernels = (sl_rates *)(void *)((char *)d + m->offset);
     const char *name;
     json_t *points;
-    json_object_foreach(json_object_get(s->root, "kernels"), name, points)
+    json_object_foreach(json_object_get(s->root, m->name), name, points)
     {
         char key[160];
         int op = find_op(name);
-        snprintf(key, sizeof key, "kernels.%.100s", name);
+        snprintf(key, sizeof key, "%s.%.100s", m->name, name);
         int line = sl_json_key_line(s->text, s->bytes, key);
         if (op < 0) return sl_fail(SLUICE_ERR_INPUT, "%s:%d: unknown key \"%s\"", s->path, line, key);
-        if (!read_points(points, &d->rates.kernels[op]))
+        if (!read_points(points, &kernels[op]))
             return sl_fail(SLUICE_ERR_INPUT, "%s:%d: %s must be %s", s->path, line, key, expected[POINTS]);
     }
     return SLUICE_OK;
@@ -217,8 +220,11 @@ static sluice_status read_members(const source *s, sl_machine_description *d)
         return sl_fail(SLUICE_ERR_INPUT, "%s: the description has format %lld, this program reads %d", s->path,
                        (long long)json_integer_value(format), MACHINE_FORMAT);
     SL_TRY(check_names(s));
-    for (int i = 0; i < MEMBER_COUNT; i++) SL_TRY(read_member(s, &members[i], d));
-    return read_kernels(s, d);
+    for (int i = 0; i < MEMBER_COUNT; i++) {
+        SL_TRY(read_member(s, &members[i], d));
+        if (members[i].kind == KERNELS) SL_TRY(read_kernels(s, &members[i], d));
+    }
+    return SLUICE_OK;
 }
 
 sluice_status sl_machine_read(const char *path, sl_machine_description *out)
@@ -262,10 +268,20 @@ static void add_kernels(const sl_rates *kernels, sl_text *text)
     sl_text_add(text, "\n  }");
 }
 
+static bool any_points(const sl_rates *kernels)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++)
+        if (kernels[op].count > 0) return true;
+    return false;
+}
+
 /* What was not measured is left out. */
 static bool is_known(const member *m, const sl_machine_description *d)
 {
-    if (m->kind == POINTS) return ((const sl_rates *)(const void *)((const char *)d + m->offset))->count > 0;
+    const void *field = (const char *)d + m->offset;
+    if (m->kind == POINTS) return ((const sl_rates *)field)->count > 0;
+    if (m->kind == KERNELS) return any_points(field);
+    if (m->kind == RATE) return *(const double *)field > 0;
     return !m->optional || d->ranks > 0;
 }
 

@@ -10,7 +10,9 @@
 #include <sys/mman.h>
 
 #include "core/alloc.h"
+#include "core/half.h"
 #include "core/thread.h"
+#include "train/machine_place.h"
 
 #define ROUNDS        9
 #define ROUND_SECONDS 400e-6 /* calls that take less are timed in groups */
@@ -155,14 +157,20 @@ void sl_samples_to_rates(sl_samples *s, sl_rates *out)
 
 /* ---- the bench ---- */
 
-/* Values that no kernel makes infinite or denormal; ids that are rows of every table. */
-static sluice_status fill_arenas(sl_bench *b)
+/* Both halves of the f32 are the same bf16, a value from 0.01 to 1. */
+static float operand_value(int i)
+{
+    uint32_t half = sl_float_to_bf16(0.01f * (float)(1 + i * 37 % 101));
+    return sl_bits_float(half << 16 | half);
+}
+
+sluice_status sl_bench_fill(sl_bench *b)
 {
     enum { CHUNK = 1 << 18 };
     float *chunk = sl_alloc_array(CHUNK, sizeof *chunk, "operands to measure with");
     int32_t ids[SL_BENCH_IDS_BYTES / sizeof(int32_t)];
     sluice_status st = chunk != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
-    for (int i = 0; chunk != NULL && i < CHUNK; i++) chunk[i] = 0.01f * (float)(1 + i * 37 % 101);
+    for (int i = 0; chunk != NULL && i < CHUNK; i++) chunk[i] = operand_value(i);
     for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
         for (uint64_t at = 0; st == SLUICE_OK && at < 2 * SL_BENCH_REGION; at += CHUNK * sizeof(float))
             st = b->backend->upload(b->device, (sl_span){ (sl_tier)t, SL_BENCH_IDS_BYTES + at, CHUNK * sizeof(float) },
@@ -175,18 +183,19 @@ static sluice_status fill_arenas(sl_bench *b)
 
 static sluice_status measure_all(sl_bench *b, sl_machine *m)
 {
-    SL_TRY(fill_arenas(b));
     SL_TRY(sl_measure_kernels(b, m));
+    SL_TRY(sl_bench_fill(b));
     SL_TRY(sl_measure_updates(b, m));
     SL_TRY(sl_measure_links(b, m));
     return b->ranks > 1 ? sl_measure_collectives(b, m) : SLUICE_OK;
 }
 
-/* On the ranks of `comm`, all of them. */
-static sluice_status measure_with(sl_comm *comm, sl_isa isa, int threads, sl_machine *out)
+/* On the ranks of `comm`, all of them, placed as those of a job would be. */
+static sluice_status measure_with(sl_comm *comm, sl_isa isa, sl_machine *out)
 {
     sl_bench b = { .backend = &sl_cpu_backend, .comm = comm };
-    sl_device_options options = { .threads = threads, .isa = isa };
+    sl_device_options options = { .isa = isa };
+    sl_rank_place place;
     uint64_t bytes = SL_BENCH_IDS_BYTES + 2 * SL_BENCH_REGION;
     b.rank = comm->ops->rank(comm);
     b.ranks = comm->ops->size(comm);
@@ -195,6 +204,10 @@ static sluice_status measure_with(sl_comm *comm, sl_isa isa, int threads, sl_mac
     b.context.groups[0] =
         (sl_group_scalars){ .epsilon = 1e-8f, .bias2_sqrt = 1, .step_size = 1e-3f, .decay_factor = 1 };
     comm->ops->arena_files(comm, options.arena_files);
+    sl_rank_place_choose(b.rank, b.rank, b.ranks, &place);
+    sl_binding_apply(&place.binding);
+    options.threads = place.cpus;
+    options.nodes = place.binding.nodes;
     SL_TRY(b.backend->open(&options, &b.device));
     sluice_status st = b.backend->reserve(b.device, SL_TIER_DEVICE, bytes);
     if (st == SLUICE_OK) st = b.backend->reserve(b.device, SL_TIER_HOST, bytes);
@@ -212,7 +225,6 @@ static sluice_status measure_with(sl_comm *comm, sl_isa isa, int threads, sl_mac
 
 typedef struct request {
     sl_isa isa;
-    int threads;
     sl_machine *out; /* memory that the ranks share with who started them */
 } request;
 
@@ -220,17 +232,17 @@ static sluice_status measure_rank(void *user, sluice_world *world)
 {
     const request *r = user;
     sl_machine m = *r->out;
-    SL_TRY(measure_with(world, r->isa, r->threads, &m));
+    SL_TRY(measure_with(world, r->isa, &m));
     if (sluice_world_rank(world) == 0) *r->out = m;
     return SLUICE_OK;
 }
 
-static sluice_status measure_ranks(sl_isa isa, int threads, int ranks, sl_machine *out)
+static sluice_status measure_ranks(sl_isa isa, int ranks, sl_machine *out)
 {
     sluice_launch_options o;
     sl_machine *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to measure with several ranks");
-    request r = { isa, threads, shared };
+    request r = { isa, shared };
     *shared = *out;
     sluice_launch_options_init(&o);
     o.ranks = ranks;
@@ -240,23 +252,25 @@ static sluice_status measure_ranks(sl_isa isa, int threads, int ranks, sl_machin
     return st;
 }
 
-static sluice_status measure_alone(sl_isa isa, int threads, sl_machine *out)
+static sluice_status measure_alone(sl_isa isa, sl_machine *out)
 {
     sl_comm *self;
     SL_TRY(sl_comm_self_open(&self));
-    sluice_status st = measure_with(self, isa, threads, out);
+    sluice_status st = measure_with(self, isa, out);
     self->ops->close(self);
     return st;
 }
 
 sluice_status sl_machine_measure(sl_isa isa, int ranks, sl_machine_description *out)
 {
+    sl_rank_place place;
     sl_machine_description d = { .shared_memory = true, .ranks = ranks, .isa = isa }; /* on a CPU all memory is RAM */
     if (ranks > 64) return sl_fail(SLUICE_ERR_USAGE, "%d ranks are too many to measure with; give at most 64", ranks);
-    d.threads = sl_cpu_count() / ranks > 0 ? sl_cpu_count() / ranks : 1;
+    sl_rank_place_choose(0, 0, ranks, &place);
+    d.threads = place.cpus;
     sl_machine_describe(isa, d.threads, &d.rates);
     d.rates.copies_overlap = d.rates.kernels_take_turns = true;
-    SL_TRY(ranks > 1 ? measure_ranks(isa, d.threads, ranks, &d.rates) : measure_alone(isa, d.threads, &d.rates));
+    SL_TRY(ranks > 1 ? measure_ranks(isa, ranks, &d.rates) : measure_alone(isa, &d.rates));
     d.rates.capacity[SL_TIER_DEVICE] = d.rates.capacity[SL_TIER_HOST] = sl_memory_available() / (uint64_t)ranks;
     *out = d;
     return SLUICE_OK;

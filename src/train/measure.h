@@ -30,6 +30,9 @@ typedef sluice_status (*sl_bench_fn)(sl_bench *b, void *what);
  * NULL, is called before each call and does not count; otherwise fn may queue work, which counts until it is done. All
  * ranks begin each round together, and the answer is the mean over them. */
 sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds);
+/* Values that no kernel makes infinite or denormal, as f32 and as 16 bits, in all regions; ids that are rows of every
+ * table. */
+sluice_status sl_bench_fill(sl_bench *b);
 /* The next operand of a region. */
 sl_span sl_bench_read_span(sl_bench *b, sl_tier tier, uint64_t bytes);
 sl_span sl_bench_written_span(sl_bench *b, sl_tier tier, uint64_t bytes);
@@ -44,6 +47,11 @@ sluice_status sl_samples_add(sl_samples *s, double work, double seconds);
 /* At most SL_RATE_POINTS points: samples of about the same work become one of their mean rate. */
 void sl_samples_to_rates(sl_samples *s, sl_rates *out);
 void sl_samples_free(sl_samples *s);
+
+/* Flops a second of the best of some large products, in `precision` on `threads` threads of this process: what a step's
+ * own rate is compared with. Takes about 0.1 s and, while it lasts, a pool of threads and the product's three matrices
+ * (7 MiB on up to four threads); leaves nothing behind. Ranks that share a machine should begin together. */
+sluice_status sl_measured_peak(sl_isa isa, int threads, sluice_dtype precision, double *out);
 
 sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m);
 sluice_status sl_measure_updates(sl_bench *b, sl_machine *m);

@@ -1,4 +1,4 @@
-/* measure_kernels.c: the durations of the kernels that training runs.
+/* measure_kernels.c: the durations of the kernels that training runs, in f32 and in bf16.
  *
  * Small models say which kernels there are, with which attributes and shapes; each node is then timed by itself, on
  * operands that have not just been used. */
@@ -62,12 +62,14 @@ static sluice_status prepare_node(sl_bench *b, void *what)
         const sl_value *v = &n->graph->values[node->inputs[i]];
         c->inputs[i] = operand(b, v, false);
         c->input_shapes[i] = &v->shape;
+        c->input_forms[i] = (sl_form)v->dtype;
     }
     for (int i = 0; i < node->output_count; i++) {
         if (node->outputs[i] < 0) continue;
         const sl_value *v = &n->graph->values[node->outputs[i]];
         c->outputs[i] = operand(b, v, true);
         c->output_shapes[i] = &v->shape;
+        c->output_forms[i] = (sl_form)v->dtype;
     }
     int newest = newest_input(n);
     return newest >= 0 ? touch(b, c->inputs[newest]) : SLUICE_OK;
@@ -81,7 +83,13 @@ static sluice_status run_node(sl_bench *b, void *what)
 
 /* ---- a model's nodes ---- */
 
-static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, sl_samples *samples)
+/* Durations of the kernels of one type; in a 16-bit graph a few are f32's all the same, and are passed over. */
+typedef struct survey {
+    sluice_dtype type;
+    sl_samples samples[SL_OP_COUNT];
+} survey;
+
+static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, survey *s)
 {
     for (int i = 0; i < g->forward_count + g->backward_count; i++) {
         node_call n = { .graph = g, .node = &g->nodes[i] };
@@ -89,22 +97,23 @@ static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, sl_samples *
         if (sl_ops[n.node->op].view || sl_ops[n.node->op].cost == NULL) continue;
         sl_cost cost = sl_ops[n.node->op].cost(g, n.node);
         double work = sl_is_matrix_op(n.node->op) ? cost.flops : cost.bytes;
-        if (work <= 0) continue;
+        if (work <= 0 || sl_node_type(g, n.node) != s->type) continue;
         SL_TRY(sl_bench_time(b, prepare_node, run_node, &n, &seconds));
-        SL_TRY(sl_samples_add(&samples[n.node->op], work, seconds));
+        SL_TRY(sl_samples_add(&s->samples[n.node->op], work, seconds));
     }
     return SLUICE_OK;
 }
 
-static sluice_status time_model(sl_bench *b, const sl_model_options *o, sl_samples *samples)
+static sluice_status time_model(sl_bench *b, const sl_model_options *o, survey *s)
 {
     sluice_graph *g;
     sl_model_info info;
     SL_TRY(sluice_graph_create(&g));
     sluice_status st = sl_model_build(g, o, &info);
     if (st == SLUICE_OK) st = sl_graph_finish(g);
+    if (st == SLUICE_OK) st = sl_graph_lower(g, s->type, s->type);
     if (st == SLUICE_OK) st = sl_graph_differentiate(g);
-    if (st == SLUICE_OK) st = time_nodes(b, g, samples);
+    if (st == SLUICE_OK) st = time_nodes(b, g, s);
     sluice_graph_destroy(g);
     return st;
 }
@@ -138,16 +147,16 @@ static double model_work(const sl_model_options *o)
     return per_row * (double)(o->batch * context);
 }
 
-static sluice_status time_at_pace(sl_bench *b, const sl_model_options *o, pace *p, sl_samples *samples)
+static sluice_status time_at_pace(sl_bench *b, const sl_model_options *o, pace *p, survey *s)
 {
     double work = model_work(o), start = sl_now();
     if (p->work > 0 && work / p->work * p->seconds > MODEL_SECONDS) return SLUICE_OK;
-    SL_TRY(time_model(b, o, samples));
+    SL_TRY(time_model(b, o, s));
     *p = (pace){ work, sl_now() - start };
     return b->ranks > 1 ? b->comm->ops->broadcast(b->comm, "pace", 0, p, sizeof *p) : SLUICE_OK;
 }
 
-static sluice_status time_models(sl_bench *b, sl_samples *samples)
+static sluice_status time_models(sl_bench *b, survey *s)
 {
     pace gpt_pace = { 0, 0 }, mlp_pace = { 0, 0 };
     for (size_t i = 0; i < sizeof gpts / sizeof gpts[0]; i++) {
@@ -156,39 +165,54 @@ static sluice_status time_models(sl_bench *b, sl_samples *samples)
         o.heads = gpts[i].width / 64;
         o.vocabulary = SL_BENCH_IDS;
         o.dropout = 0.1;
-        SL_TRY(time_at_pace(b, &o, &gpt_pace, samples));
+        SL_TRY(time_at_pace(b, &o, &gpt_pace, s));
     }
     for (size_t i = 0; i < sizeof mlps / sizeof mlps[0]; i++) {
         sl_model_options o = { .type = "mlp", .batch = mlps[i].batch, .bias = true, .activation = mlps[i].activation };
         o.features = o.hidden[0] = o.outputs = mlps[i].width;
         o.hidden_count = 1;
-        SL_TRY(time_at_pace(b, &o, &mlp_pace, samples));
+        SL_TRY(time_at_pace(b, &o, &mlp_pace, s));
     }
     return SLUICE_OK;
+}
+
+/* Of all points; 0 where there are none. */
+static double best_rate(const sl_rates *r)
+{
+    double best = 0;
+    for (int i = 0; i < r->count; i++)
+        if (r->points[i].work / r->points[i].seconds > best) best = r->points[i].work / r->points[i].seconds;
+    return best;
 }
 
 /* The general rates, for ops without points: the best product, and the best rate of bytes among the largest additions.
  */
 static void set_general_rates(sl_machine *m)
 {
-    const sl_rates *linear = &m->kernels[SL_OP_LINEAR], *add = &m->kernels[SL_OP_ADD];
-    double best = 0;
-    for (int i = 0; i < linear->count; i++)
-        if (linear->points[i].work / linear->points[i].seconds > best)
-            best = linear->points[i].work / linear->points[i].seconds;
-    m->gemm_flops = best;
-    m->vector_flops = best / 8;
+    const sl_rates *add = &m->kernels[SL_RATE_F32][SL_OP_ADD];
+    m->gemm_flops = best_rate(&m->kernels[SL_RATE_F32][SL_OP_LINEAR]);
+    m->gemm_16bit_flops = best_rate(&m->kernels[SL_RATE_16BIT][SL_OP_LINEAR]);
+    m->vector_flops = m->gemm_flops / 8;
     m->device_bytes_per_second = add->points[add->count - 1].work / add->points[add->count - 1].seconds;
+}
+
+static sluice_status measure_type(sl_bench *b, sluice_dtype type, sl_rates rates[SL_OP_COUNT])
+{
+    survey s = { .type = type };
+    sluice_status st = time_models(b, &s);
+    for (int op = 0; op < SL_OP_COUNT; op++) {
+        if (st == SLUICE_OK) sl_samples_to_rates(&s.samples[op], &rates[op]);
+        sl_samples_free(&s.samples[op]);
+    }
+    return st;
 }
 
 sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m)
 {
-    sl_samples samples[SL_OP_COUNT] = { 0 };
-    sluice_status st = time_models(b, samples);
-    for (int op = 0; op < SL_OP_COUNT; op++) {
-        if (st == SLUICE_OK) sl_samples_to_rates(&samples[op], &m->kernels[op]);
-        sl_samples_free(&samples[op]);
-    }
-    if (st == SLUICE_OK) set_general_rates(m);
-    return st;
+    SL_TRY(sl_bench_fill(b));
+    SL_TRY(measure_type(b, SLUICE_F32, m->kernels[SL_RATE_F32]));
+    SL_TRY(sl_bench_fill(b));
+    SL_TRY(measure_type(b, SLUICE_BF16, m->kernels[SL_RATE_16BIT]));
+    set_general_rates(m);
+    return SLUICE_OK;
 }

@@ -14,13 +14,15 @@ typedef struct flat_call {
 
 #define ADAM_BYTES 28.0 /* an element: gradient in; weight and two moments in and out */
 
+/* f32 weights are their own master: there is no rest of it. */
 static void adam_operands(sl_bench *b, const flat_call *f, sl_call *c)
 {
     uint64_t bytes = (uint64_t)f->elements * sizeof(float);
     c->input_count = 2;
-    c->output_count = 3;
+    c->output_count = 4;
     c->inputs[1] = sl_bench_read_span(b, f->tier, sizeof(sl_norm_result));
-    for (int i = 0; i < 3; i++) c->outputs[i] = sl_bench_written_span(b, f->tier, bytes);
+    for (int i = 0; i < 4; i++)
+        if (i != 1) c->outputs[i] = sl_bench_written_span(b, f->tier, bytes);
 }
 
 /* Leaves are doubles, one per SL_CUT_ELEMENTS; the result of NORM_FINISH is of a fixed size. */
@@ -73,7 +75,7 @@ sluice_status sl_measure_updates(sl_bench *b, sl_machine *m)
     static const int64_t sizes[] = { 1 << 12, 1 << 15, 1 << 18, 1 << 20, 3 << 20 };
     sl_rates *rates = NULL;
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        rates = &m->kernels[ops[i]];
+        rates = &m->kernels[SL_RATE_F32][ops[i]];
         rates->count = 0;
         for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
             flat_call f = { ops[i], sizes[k], SL_TIER_DEVICE };
@@ -82,7 +84,8 @@ sluice_status sl_measure_updates(sl_bench *b, sl_machine *m)
             rates->points[rates->count++] = (sl_rate_point){ flat_work(&f), seconds };
         }
     }
-    const sl_rate_point *largest = &m->kernels[SL_OP_UPDATE].points[m->kernels[SL_OP_UPDATE].count - 1];
+    const sl_rates *updates = &m->kernels[SL_RATE_F32][SL_OP_UPDATE];
+    const sl_rate_point *largest = &updates->points[updates->count - 1];
     m->update_bytes_per_second = largest->work / largest->seconds;
     flat_call tiny = { SL_OP_NORM_LEAVES, SL_CUT_ELEMENTS, SL_TIER_DEVICE };
     return sl_bench_time(b, NULL, run_flat, &tiny, &m->kernel_latency);

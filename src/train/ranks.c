@@ -28,19 +28,34 @@ static void host_identity(char out[HOST_BYTES])
     snprintf(out, HOST_BYTES, "%s %s", name, boot);
 }
 
-static sluice_status count_local(sl_ranks *r)
+/* What ranks tell each other of where they run. */
+typedef struct station {
+    char host[HOST_BYTES];
+    sl_cpu_set cpus;
+} station;
+
+/* Counts the ranks of this machine; those that may run on the same CPUs share them out. */
+static sluice_status find_place(sl_ranks *r)
 {
-    char mine[HOST_BYTES];
-    r->local = 1;
-    if (r->count == 1) return SLUICE_OK;
-    char *all = sl_alloc_array((size_t)r->count, HOST_BYTES, "machines of the ranks");
+    station mine = { .host = "" };
+    int index = 0, sharers = 0;
+    station *all = sl_alloc_array((size_t)r->count, sizeof *all, "machines of the ranks");
     if (all == NULL) return SLUICE_ERR_NO_MEMORY;
-    host_identity(mine);
-    sluice_status st = r->comm->ops->exchange(r->comm, "machines", mine, HOST_BYTES, all);
+    host_identity(mine.host);
+    sl_cpu_set_allowed(&mine.cpus);
+    all[0] = mine;
+    sluice_status st = SLUICE_OK;
+    if (r->count > 1) st = r->comm->ops->exchange(r->comm, "machines", &mine, sizeof mine, all);
     r->local = 0;
-    for (int i = 0; st == SLUICE_OK && i < r->count; i++)
-        r->local += memcmp(all + (size_t)i * HOST_BYTES, mine, HOST_BYTES) == 0;
+    for (int i = 0; st == SLUICE_OK && i < r->count; i++) {
+        bool here = memcmp(all[i].host, mine.host, HOST_BYTES) == 0;
+        bool same = here && memcmp(&all[i].cpus, &mine.cpus, sizeof mine.cpus) == 0;
+        r->local += here;
+        sharers += same;
+        index += same && i < r->rank;
+    }
     sl_free(all);
+    if (st == SLUICE_OK) sl_rank_place_choose(r->rank, index, sharers, &r->place);
     return st;
 }
 
@@ -50,7 +65,7 @@ sluice_status sl_ranks_open(sl_comm *world, sl_ranks *out)
     if (world == NULL) SL_TRY(sl_comm_self_open(&out->comm));
     out->rank = out->comm->ops->rank(out->comm);
     out->count = out->comm->ops->size(out->comm);
-    return count_local(out);
+    return find_place(out);
 }
 
 void sl_ranks_close(sl_ranks *r)

@@ -3,13 +3,15 @@
 #define SL_TRAIN_RANKS_H
 
 #include "comm/comm.h"
+#include "train/machine_place.h"
 
 typedef struct sl_ranks {
     sl_comm *comm;
     bool owned; /* opened here, for a job of one rank */
     int rank, count;
-    int local;  /* ranks on this machine, this one included */
-    bool alike; /* the failure under way is known to all ranks: each of them returns it on its own */
+    int local;           /* ranks on this machine, this one included */
+    sl_rank_place place; /* of this rank on it */
+    bool alike;          /* the failure under way is known to all ranks: each of them returns it on its own */
 } sl_ranks;
 
 /* All ranks. world NULL: a job of one rank. Zero the struct first; close it also after a failure. */

@@ -1,9 +1,35 @@
 /* report.c: the plan's table once more, with what really happened beside it. */
 #include "train/report.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/bytes.h"
+
+/* ---- pace ---- */
+
+void sl_pace_to_event(const sl_pace *p, bool planned, double seconds, sluice_event *event)
+{
+    double peak = planned ? p->planned_peak : p->peak;
+    bool known = seconds > 0 && peak > 0 && p->flops > 0;
+    event->model_flops = p->flops;
+    event->peak_flops = peak;
+    event->tokens_per_second = p->tokens > 0 && seconds > 0 ? p->tokens / seconds : (double)NAN;
+    event->mfu = known ? p->flops / seconds / peak : (double)NAN;
+}
+
+void sl_pace_print(const sl_pace *p, double seconds, FILE *out)
+{
+    sluice_event e;
+    sl_pace_to_event(p, true, seconds, &e);
+    if (!(seconds > 0)) return;
+    fprintf(out, "expected: %.4g %s/s", (p->tokens > 0 ? p->tokens : p->samples) / seconds,
+            p->tokens > 0 ? "tokens" : "samples");
+    if (isfinite(e.mfu)) fprintf(out, ", MFU %.1f %%", 100 * e.mfu);
+    fputc('\n', out);
+}
+
+/* ---- the table ---- */
 
 static void bytes_row(FILE *out, const char *name, uint64_t predicted, uint64_t measured)
 {
@@ -42,7 +68,22 @@ static void comm_rows(const sluice_engine *e, const sl_run_totals *predicted, co
     bytes_row(out, "norm leaves in a step", predicted->norm, measured->norm);
 }
 
-void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured, FILE *out)
+static void pace_rows(const sl_pace *p, double predicted, double measured, FILE *out)
+{
+    sluice_event before, after;
+    double units = p->tokens > 0 ? p->tokens : p->samples;
+    if (!(predicted > 0 && measured > 0)) return;
+    sl_pace_to_event(p, true, predicted, &before);
+    sl_pace_to_event(p, false, measured, &after);
+    fprintf(out, "  %-28s %12.4g s %12.4g s\n", "step", predicted, measured);
+    fprintf(out, "  %-28s %14.4g %14.4g\n", p->tokens > 0 ? "tokens a second" : "samples a second", units / predicted,
+            units / measured);
+    if (isfinite(after.mfu))
+        fprintf(out, "  %-28s %12.1f %% %12.1f %%\n", "model flops, of the peak", 100 * before.mfu, 100 * after.mfu);
+}
+
+void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured,
+                     const sl_pace *pace, FILE *out)
 {
     char title[64] = "after the run";
     int ranks = e->plan->options.rank_count;
@@ -58,6 +99,7 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
     seconds_row(out, e, "forward in a step", SL_SEGMENT_FORWARD, k);
     seconds_row(out, e, "backward in a step", SL_SEGMENT_BACKWARD, k);
     seconds_row(out, e, "update in a step", SL_SEGMENT_UPDATE, 1);
+    pace_rows(pace, predicted->seconds, measured->seconds, out);
     fprintf(out, "  planned in %.3g s, reserved in %.3g s; no memory was taken or released in a step\n",
             e->plan_seconds, e->reserve_seconds);
 }

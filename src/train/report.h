@@ -5,7 +5,21 @@
 #include "train/engine.h"
 #include "train/totals.h"
 
+/* What a step of given length amounts to. Of all ranks together. */
+typedef struct sl_pace {
+    double samples, tokens; /* in a step; tokens 0: the model has none */
+    double flops;           /* of the model in a step */
+    double planned_peak;    /* flops a second of matrix products that plans reckon with */
+    double peak;            /* the same of a large one, measured; 0: not known */
+} sl_pace;
+
+/* Of a step that took `seconds`; planned: of one that is expected to. */
+void sl_pace_to_event(const sl_pace *p, bool planned, double seconds, sluice_event *event);
+/* "expected: 812 tokens/s, MFU 41.0 %", for a plan. */
+void sl_pace_print(const sl_pace *p, double seconds, FILE *out);
+
 /* Both over all ranks; measured bytes are means over the counted steps. Times are those of the engine's own rank. */
-void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured, FILE *out);
+void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured,
+                     const sl_pace *pace, FILE *out);
 
 #endif

@@ -31,6 +31,8 @@ typedef struct sl_run {
     /* counted during training segments only, from the second step of this process on */
     sl_run_totals predicted, moved;
     uint64_t counted_steps;
+    double counted_seconds; /* of these steps */
+    sl_pace pace;
     double epoch_loss; /* sum over the epoch's steps so far */
     uint64_t epoch_steps;
     double start; /* of the run, seconds */

@@ -98,11 +98,9 @@ static sluice_status check_resume(const sl_run *r, const sl_checkpoint_meta *met
 static sluice_status resume(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
-    char identity[65];
     sl_checkpoint_meta meta = { 0 };
-    sl_graph_identity(e->graph, identity);
     sluice_status st =
-        sl_checkpoint_load(e->exec, &e->slots, r->job->settings.checkpoint.path, identity, &r->job->log, &meta);
+        sl_checkpoint_load(e->exec, &e->slots, r->job->settings.checkpoint.path, e->identity, &r->job->log, &meta);
     SL_TRY(sl_ranks_together(&r->job->ranks, st));
     if (meta.step == 0) return SLUICE_OK;
     SL_TRY(sl_ranks_agree(&r->job->ranks, "resuming", check_resume(r, &meta)));

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "core/thread.h"
+#include "forms.h"
 #include "paths.h"
 
 typedef struct attention_case {
@@ -27,14 +28,6 @@ typedef struct buffers {
     float *storage[3], *gradient[3]; /* 1 array when packed, otherwise 3 */
     float *q, *k, *v, *dq, *dk, *dv, *out, *lse, *dout;
 } buffers;
-
-static float *numbers(int64_t count, uint32_t seed)
-{
-    float *p = malloc((size_t)count * sizeof *p);
-    if (p == NULL) exit(99);
-    fill_numbers(p, count, seed);
-    return p;
-}
 
 static buffers make_buffers(const attention_case *c)
 {
@@ -74,40 +67,96 @@ static void free_buffers(buffers *b)
     free(b->dout);
 }
 
-static void run_forward(const attention_case *c, const buffers *b, sl_kernel kernel, sl_pool *pool)
+/* One run of the kernels: the operands in their form, at their exact size. */
+typedef struct typed {
+    sl_form form;
+    int operands; /* 1 when packed, otherwise 3 */
+    stored in[3], gradient[3], out, dout, lse;
+    sl_shape q, k, o, l;
+    sl_attrs attrs;
+} typed;
+
+static stored copy_of(const float *values, int64_t count, sl_form form)
 {
-    sl_shape q = { 3, { c->batches, c->queries, b->q_row } }, k = { 3, { c->batches, c->keys, b->k_row } };
-    sl_shape out = { 3, { c->batches, c->queries, c->heads * c->width } },
-             lse = { 3, { c->batches, c->heads, c->queries } };
-    sl_attrs attrs = { .attention = { c->heads, c->kv_heads, c->width, c->causal, c->packed,
-                                      1.0f / sqrtf((float)c->width) } };
-    sl_kernel_args a = { .attrs = &attrs, .input_count = c->packed ? 1 : 3, .output_count = 2, .pool = pool };
-    a.in[0] = (sl_tensor){ b->q, &q, b->q_count };
-    a.in[1] = (sl_tensor){ b->k, &k, b->k_count };
-    a.in[2] = (sl_tensor){ b->v, &k, b->k_count };
-    a.out[0] = (sl_tensor){ b->out, &out, b->out_count };
-    a.out[1] = (sl_tensor){ b->lse, &lse, b->lse_count };
-    kernel(&a);
+    stored s = make_stored(count, form, 1);
+    for (int64_t i = 0; i < count; i++) s.values[i] = values[i];
+    restore(&s);
+    return s;
 }
 
-static void run_backward(const attention_case *c, const buffers *b, sl_kernel kernel, sl_pool *pool)
+static typed make_typed(const attention_case *c, const buffers *b, sl_form form)
 {
-    sl_shape q = { 3, { c->batches, c->queries, b->q_row } }, k = { 3, { c->batches, c->keys, b->k_row } };
-    sl_shape out = { 3, { c->batches, c->queries, c->heads * c->width } },
-             lse = { 3, { c->batches, c->heads, c->queries } };
-    sl_attrs attrs = { .attention = { c->heads, c->kv_heads, c->width, c->causal, c->packed,
-                                      1.0f / sqrtf((float)c->width) } };
-    int operands = c->packed ? 1 : 3;
-    sl_kernel_args a = { .attrs = &attrs, .input_count = operands + 3, .output_count = operands, .pool = pool };
-    float *data[3] = { b->q, b->k, b->v }, *gradient[3] = { b->dq, b->dk, b->dv };
-    for (int i = 0; i < operands; i++) {
-        a.in[i] = (sl_tensor){ data[i], i == 0 ? &q : &k, i == 0 ? b->q_count : b->k_count };
-        a.out[i] = (sl_tensor){ gradient[i], a.in[i].shape, a.in[i].elements };
+    typed t = { .form = form, .operands = c->packed ? 1 : 3 };
+    t.q = (sl_shape){ 3, { c->batches, c->queries, b->q_row } };
+    t.k = (sl_shape){ 3, { c->batches, c->keys, b->k_row } };
+    t.o = (sl_shape){ 3, { c->batches, c->queries, c->heads * c->width } };
+    t.l = (sl_shape){ 3, { c->batches, c->heads, c->queries } };
+    t.attrs.attention.heads = c->heads;
+    t.attrs.attention.kv_heads = c->kv_heads;
+    t.attrs.attention.head_width = c->width;
+    t.attrs.attention.causal = c->causal;
+    t.attrs.attention.packed = c->packed;
+    t.attrs.attention.scale = 1.0f / sqrtf((float)c->width);
+    for (int i = 0; i < t.operands; i++) {
+        int64_t count = i == 0 ? b->q_count : b->k_count;
+        t.in[i] = copy_of(b->storage[i], count, form);
+        t.gradient[i] = copy_of(b->gradient[i], count, form);
     }
-    a.in[operands] = (sl_tensor){ b->out, &out, b->out_count };
-    a.in[operands + 1] = (sl_tensor){ b->lse, &lse, b->lse_count };
-    a.in[operands + 2] = (sl_tensor){ b->dout, &out, b->out_count };
-    kernel(&a);
+    t.out = copy_of(b->out, b->out_count, form);
+    t.dout = copy_of(b->dout, b->out_count, form);
+    t.lse = copy_of(b->lse, b->lse_count, SL_FORM_F32);
+    return t;
+}
+
+/* The results back as floats. */
+static void free_typed(typed *t, const buffers *b)
+{
+    for (int i = 0; i < t->operands; i++) {
+        for (int64_t j = 0; j < t->gradient[i].count; j++) b->gradient[i][j] = stored_at(&t->gradient[i], j);
+        free_stored(&t->in[i]);
+        free_stored(&t->gradient[i]);
+    }
+    for (int64_t j = 0; j < b->out_count; j++) b->out[j] = stored_at(&t->out, j);
+    for (int64_t j = 0; j < b->lse_count; j++) b->lse[j] = stored_at(&t->lse, j);
+    free_stored(&t->out);
+    free_stored(&t->dout);
+    free_stored(&t->lse);
+}
+
+/* wanted: bit i is the gradient of operand i. */
+static void run_typed(const typed *t, const sl_kernel *kernels, sl_pool *pool, unsigned wanted)
+{
+    sl_kernel_args a = { .attrs = &t->attrs, .input_count = t->operands, .output_count = 2, .pool = pool };
+    for (int i = 0; i < t->operands; i++) a.in[i] = tensor_of(&t->in[i], i == 0 ? &t->q : &t->k);
+    a.out[0] = tensor_of(&t->out, &t->o);
+    a.out[1] = tensor_of(&t->lse, &t->l);
+    kernels[SL_OP_ATTENTION](&a);
+    a.input_count += 3;
+    a.in[t->operands] = tensor_of(&t->out, &t->o);
+    a.in[t->operands + 1] = tensor_of(&t->lse, &t->l);
+    a.in[t->operands + 2] = tensor_of(&t->dout, &t->o);
+    a.output_count = t->operands;
+    for (int i = 0; i < t->operands; i++) {
+        a.out[i] = tensor_of(&t->gradient[i], a.in[i].shape);
+        if ((wanted >> i & 1) == 0) a.out[i].data = NULL;
+    }
+    kernels[SL_OP_ATTENTION_GRAD](&a);
+}
+
+static void run_wanted(const attention_case *c, const buffers *b, sl_isa isa, int threads, sl_form form,
+                       unsigned wanted)
+{
+    sl_pool *pool;
+    REQUIRE_OK(sl_pool_create(threads, &pool));
+    typed t = make_typed(c, b, form);
+    run_typed(&t, path_kernels_of(isa, kernel_type_of(form)), pool, wanted);
+    free_typed(&t, b);
+    sl_pool_destroy(pool);
+}
+
+static void run_both(const attention_case *c, const buffers *b, sl_isa isa, int threads, sl_form form)
+{
+    run_wanted(c, b, isa, threads, form, 7);
 }
 
 /* ---- the plain version: one head, all of its scores at once ---- */
@@ -179,7 +228,12 @@ static double *zeros(int64_t count)
     return p;
 }
 
-static void compare_batch(const attention_case *c, const buffers *b, int64_t batch)
+/* How far results may lie from the plain version: rounded once, and in backward from an output that was rounded. */
+typedef struct tolerance {
+    double out, lse, dq, dk;
+} tolerance;
+
+static void compare_batch(const attention_case *c, const buffers *b, int64_t batch, tolerance near)
 {
     int64_t group = c->heads / c->kv_heads, w = c->width, out_row = c->heads * w;
     plain_head r = { .p = zeros(c->queries * c->keys), .out = zeros(c->queries * w), .lse = zeros(c->queries) };
@@ -194,13 +248,13 @@ static void compare_batch(const attention_case *c, const buffers *b, int64_t bat
         r.dq = zeros(c->queries * w);
         plain_forward(c, q, k, v, b, &r);
         plain_backward(c, q, k, v, b->dout + out_at + h * w, b, &r);
-        CHECK_NEAR(largest_difference(b->out + out_at + h * w, out_row, r.out, c->queries, w), 0.0, 1e-5);
+        CHECK_NEAR(largest_difference(b->out + out_at + h * w, out_row, r.out, c->queries, w), 0.0, near.out);
         CHECK_NEAR(largest_difference(b->lse + (batch * c->heads + h) * c->queries, 1, r.lse, c->queries, 1), 0.0,
-                   4e-6);
-        CHECK_NEAR(largest_difference(b->dq + q_at + h * w, b->q_row, r.dq, c->queries, w), 0.0, 1e-5);
+                   near.lse);
+        CHECK_NEAR(largest_difference(b->dq + q_at + h * w, b->q_row, r.dq, c->queries, w), 0.0, near.dq);
         if ((h + 1) % group == 0) {
-            CHECK_NEAR(largest_difference(b->dk + k_at + h / group * w, b->k_row, r.dk, c->keys, w), 0.0, 3e-5);
-            CHECK_NEAR(largest_difference(b->dv + k_at + h / group * w, b->k_row, r.dv, c->keys, w), 0.0, 3e-5);
+            CHECK_NEAR(largest_difference(b->dk + k_at + h / group * w, b->k_row, r.dk, c->keys, w), 0.0, near.dk);
+            CHECK_NEAR(largest_difference(b->dv + k_at + h / group * w, b->k_row, r.dv, c->keys, w), 0.0, near.dk);
             free(r.dk);
             free(r.dv);
         }
@@ -211,25 +265,40 @@ static void compare_batch(const attention_case *c, const buffers *b, int64_t bat
     free(r.lse);
 }
 
-static void run_both(const attention_case *c, const buffers *b, sl_isa isa, int threads)
+static const struct {
+    sl_form form;
+    tolerance near;
+} accuracy[] = { { SL_FORM_F32, { 1e-5, 4e-6, 1e-5, 3e-5 } },
+                 { SL_FORM_BF16, { 8e-3, 4e-6, 3e-2, 5e-2 } },
+                 { SL_FORM_F16, { 1e-3, 4e-6, 4e-3, 6e-3 } } };
+
+static buffers make_rounded(const attention_case *c, sl_form form)
 {
-    sl_pool *pool;
-    REQUIRE_OK(sl_pool_create(threads, &pool));
-    run_forward(c, b, path_kernels(isa)[SL_OP_ATTENTION], pool);
-    run_backward(c, b, path_kernels(isa)[SL_OP_ATTENTION_GRAD], pool);
-    sl_pool_destroy(pool);
+    buffers b = make_buffers(c);
+    for (int i = 0; i < (c->packed ? 1 : 3); i++)
+        for (int64_t j = 0; j < (i == 0 ? b.q_count : b.k_count); j++) b.storage[i][j] = rounded(b.storage[i][j], form);
+    for (int64_t j = 0; j < b.out_count; j++) b.dout[j] = rounded(b.dout[j], form);
+    return b;
+}
+
+/* The best path whose bits are everyone's. */
+static sl_isa fastest(void)
+{
+    return sl_isa_best() > SL_ISA_AVX512 ? SL_ISA_AVX512 : sl_isa_best();
 }
 
 TEST(attention_and_its_gradient_agree_with_the_plain_version)
 {
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        buffers b = make_buffers(&cases[i]);
-        run_both(&cases[i], &b, sl_isa_best(), 2);
-        int before = test_failures;
-        for (int64_t batch = 0; batch < cases[i].batches; batch++) compare_batch(&cases[i], &b, batch);
-        if (test_failures > before) fprintf(stderr, "in case %zu\n", i);
-        free_buffers(&b);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t f = 0; f < 3; f++) {
+            buffers b = make_rounded(&cases[i], accuracy[f].form);
+            run_both(&cases[i], &b, fastest(), 2, accuracy[f].form);
+            int before = test_failures;
+            for (int64_t batch = 0; batch < cases[i].batches; batch++)
+                compare_batch(&cases[i], &b, batch, accuracy[f].near);
+            if (test_failures > before) fprintf(stderr, "in case %zu, form %d\n", i, (int)accuracy[f].form);
+            free_buffers(&b);
+        }
 }
 
 static bool same_bits(const attention_case *c, const buffers *a, const buffers *b)
@@ -241,20 +310,100 @@ static bool same_bits(const attention_case *c, const buffers *a, const buffers *
     return same;
 }
 
+/* Up to five threads: more than some cases have key heads, so that dq is walked by itself. */
 TEST(attention_has_the_same_bits_on_every_path_and_number_of_threads)
 {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t f = 0; f < 3; f++) {
+            if (f > 0 && i % 2 != f - 1) continue; /* the slow path takes its time */
+            buffers first = make_buffers(&cases[i]);
+            run_both(&cases[i], &first, SL_ISA_SCALAR, 1, accuracy[f].form);
+            for (int isa = 0; isa <= SL_ISA_AVX512 && path_kernels((sl_isa)isa) != NULL; isa++)
+                for (int threads = isa == SL_ISA_SCALAR ? 5 : 1; threads <= 5; threads += 4) {
+                    buffers b = make_buffers(&cases[i]);
+                    run_both(&cases[i], &b, (sl_isa)isa, threads, accuracy[f].form);
+                    if (!same_bits(&cases[i], &first, &b))
+                        test_fail(__FILE__, __LINE__, "case %zu, form %d, %s, %d threads: other bits", i,
+                                  (int)accuracy[f].form, sl_isa_name((sl_isa)isa), threads);
+                    free_buffers(&b);
+                }
+            free_buffers(&first);
+        }
+}
+
+/* ---- on AMX tiles: bf16 alone ---- */
+
+void sl_k_amx_attention_scalar_emulated(const sl_kernel_args *a);
+void sl_k_amx_attention_grad_scalar_emulated(const sl_kernel_args *a);
+#if defined(__x86_64__)
+void sl_k_amx_attention_avx512_emulated(const sl_kernel_args *a);
+void sl_k_amx_attention_grad_avx512_emulated(const sl_kernel_args *a);
+void sl_k_amx_attention_avx512(const sl_kernel_args *a);
+void sl_k_amx_attention_grad_avx512(const sl_kernel_args *a);
+#endif
+
+/* The tiles in plain C, with the packing of AVX-512, and themselves: as many as this CPU can run. */
+static int amx_tables(sl_kernel out[3][SL_OP_COUNT])
+{
+    int count = 0;
+    out[count][SL_OP_ATTENTION] = sl_k_amx_attention_scalar_emulated;
+    out[count++][SL_OP_ATTENTION_GRAD] = sl_k_amx_attention_grad_scalar_emulated;
+#if defined(__x86_64__)
+    if (sl_isa_best() >= SL_ISA_AVX512) {
+        out[count][SL_OP_ATTENTION] = sl_k_amx_attention_avx512_emulated;
+        out[count++][SL_OP_ATTENTION_GRAD] = sl_k_amx_attention_grad_avx512_emulated;
+    }
+    if (sl_isa_best() >= SL_ISA_AMX) {
+        out[count][SL_OP_ATTENTION] = sl_k_amx_attention_avx512;
+        out[count++][SL_OP_ATTENTION_GRAD] = sl_k_amx_attention_grad_avx512;
+    }
+#endif
+    return count;
+}
+
+static void run_table(const attention_case *c, const buffers *b, const sl_kernel *kernels, int threads)
+{
+    sl_pool *pool;
+    REQUIRE_OK(sl_pool_create(threads, &pool));
+    typed t = make_typed(c, b, SL_FORM_BF16);
+    run_typed(&t, kernels, pool, 7);
+    free_typed(&t, b);
+    sl_pool_destroy(pool);
+}
+
+TEST(attention_on_amx_tiles_agrees_with_the_plain_version)
+{
+    static const tolerance near = { 1.6e-2, 4e-6, 4e-2, 8e-2 };
+    sl_kernel tables[3][SL_OP_COUNT] = { { 0 } };
+    int count = amx_tables(tables);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int p = 0; p < count; p++) {
+            buffers b = make_rounded(&cases[i], SL_FORM_BF16);
+            run_table(&cases[i], &b, tables[p], 2);
+            int before = test_failures;
+            for (int64_t batch = 0; batch < cases[i].batches; batch++) compare_batch(&cases[i], &b, batch, near);
+            if (test_failures > before) fprintf(stderr, "in case %zu, path %d\n", i, p);
+            free_buffers(&b);
+        }
+}
+
+/* The two emulations are held to each other, and each path to itself. */
+TEST(attention_on_amx_tiles_has_the_same_bits_for_every_number_of_threads)
+{
+    sl_kernel tables[3][SL_OP_COUNT] = { { 0 } };
+    int count = amx_tables(tables);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         buffers first = make_buffers(&cases[i]);
-        run_both(&cases[i], &first, SL_ISA_SCALAR, 1);
-        for (int isa = 0; isa < SL_ISA_COUNT; isa++)
-            for (int threads = 1; path_kernels((sl_isa)isa) != NULL && threads <= 3; threads++) {
+        for (int p = 0; p < count; p++) {
+            if (p != 1) run_table(&cases[i], &first, tables[p], 1);
+            for (int threads = p == 1 ? 1 : 5; threads <= 5; threads += 4) {
                 buffers b = make_buffers(&cases[i]);
-                run_both(&cases[i], &b, (sl_isa)isa, threads);
+                run_table(&cases[i], &b, tables[p], threads);
                 if (!same_bits(&cases[i], &first, &b))
-                    test_fail(__FILE__, __LINE__, "case %zu, %s, %d threads: other bits", i, sl_isa_name((sl_isa)isa),
-                              threads);
+                    test_fail(__FILE__, __LINE__, "case %zu, path %d, %d threads: other bits", i, p, threads);
                 free_buffers(&b);
             }
+        }
         free_buffers(&first);
     }
 }
@@ -264,7 +413,7 @@ TEST(attention_of_huge_scores_stays_finite)
     attention_case c = { 1, 70, 70, 1, 1, 16, true, true };
     buffers b = make_buffers(&c);
     for (int64_t i = 0; i < b.q_count; i++) b.q[i] *= 100.0f;
-    run_both(&c, &b, sl_isa_best(), 1);
+    run_both(&c, &b, SL_ISA_SCALAR, 1, SL_FORM_F32);
     for (int64_t i = 0; i < b.out_count; i++) CHECK(isfinite(b.out[i]));
     for (int64_t i = 0; i < b.q_count; i++) CHECK(isfinite(b.dq[i]));
     free_buffers(&b);
@@ -273,16 +422,17 @@ TEST(attention_of_huge_scores_stays_finite)
 TEST(attention_leaves_out_gradients_nobody_wants)
 {
     attention_case c = { 1, 30, 40, 2, 1, 16, false, false };
-    buffers all = make_buffers(&c), some = make_buffers(&c);
-    float *dq = some.dq;
-    run_both(&c, &all, sl_isa_best(), 1);
-    some.dk = some.dv = NULL;
-    run_both(&c, &some, sl_isa_best(), 1);
-    CHECK(memcmp(dq, all.dq, (size_t)all.q_count * sizeof *dq) == 0);
-    some.dq = NULL;
-    some.dk = some.gradient[1];
-    run_both(&c, &some, sl_isa_best(), 1);
-    CHECK(memcmp(some.dk, all.dk, (size_t)all.k_count * sizeof *dq) == 0);
-    free_buffers(&all);
-    free_buffers(&some);
+    for (unsigned wanted = 0; wanted < 8; wanted++)
+        for (int threads = 1; threads <= 2; threads++) {
+            buffers all = make_buffers(&c), some = make_buffers(&c), before = make_buffers(&c);
+            run_both(&c, &all, SL_ISA_SCALAR, threads, SL_FORM_F32);
+            run_wanted(&c, &some, SL_ISA_SCALAR, threads, SL_FORM_F32, wanted);
+            for (int i = 0; i < 3; i++) {
+                const float *expected = (wanted >> i & 1 ? all : before).gradient[i];
+                CHECK(memcmp(some.gradient[i], expected, (size_t)(i == 0 ? all.q_count : all.k_count) * 4) == 0);
+            }
+            free_buffers(&all);
+            free_buffers(&some);
+            free_buffers(&before);
+        }
 }

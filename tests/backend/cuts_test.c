@@ -103,8 +103,9 @@ static void call_runs(cut_layer *l)
         c->input_count = 2;
         c->inputs[0] = l->arrays[i][GRADIENT];
         c->inputs[1] = l->norm;
-        c->output_count = 1 + l->attrs.update->slots;
-        for (int k = 0; k < c->output_count; k++) c->outputs[k] = l->arrays[i][WEIGHT + k];
+        c->output_count = 2 + l->attrs.update->slots;
+        c->outputs[0] = l->arrays[i][WEIGHT]; /* f32: no rest */
+        for (int k = 0; k < l->attrs.update->slots; k++) c->outputs[2 + k] = l->arrays[i][WEIGHT + 1 + k];
     }
 }
 
@@ -245,10 +246,65 @@ TEST(a_run_with_a_wrong_start_or_a_short_operand_is_refused)
     l.calls[0].first = -1024;
     check_refusal(&l, "a run cannot begin at element -1024");
     l.calls[0].first = 1024;
-    l.calls[0].outputs[2].bytes -= 4;
+    l.calls[0].outputs[3].bytes -= 4;
     check_refusal(&l, "an operand is shorter than the weights' 3072 elements");
-    l.calls[0].output_count = 2;
-    check_refusal(&l, "2 inputs and 2 outputs, for 2 states");
+    l.calls[0].output_count = 3;
+    check_refusal(&l, "2 inputs and 3 outputs, for 2 states");
+    test_image_free(&l.image);
+}
+
+TEST(an_update_needs_the_rest_of_the_master_that_goes_with_its_weights)
+{
+    static const int64_t bounds[] = { 0, 2048 };
+    static cut_layer l;
+    const struct {
+        sl_form weights, rest;
+        uint64_t weight_bytes, rest_bytes;
+        const char *message;
+    } wrong[] = {
+        { SL_FORM_F32, SL_FORM_F32, 8192, 8192, "f32 weights with 8192 bytes of f32 as the rest" },
+        { SL_FORM_BF16, SL_FORM_REMAINDER, 4096, 0, "bf16 weights with 0 bytes of remainder" },
+        { SL_FORM_BF16, SL_FORM_F32, 4096, 8192, "bf16 weights with 8192 bytes of f32" },
+        { SL_FORM_F16, SL_FORM_REMAINDER, 4096, 4096, "f16 weights with 4096 bytes of remainder" },
+        { SL_FORM_BF16, SL_FORM_REMAINDER, 4096, 4094, "shorter than the weights' 2048 elements" },
+        { SL_FORM_F16, SL_FORM_F32, 4096, 4096, "shorter than the weights' 2048 elements" },
+        { SL_FORM_BLOCKS8, SL_FORM_F32, 4096, 0, "weights in blocks" },
+    };
+    sl_update_rule rule = { .kind = SL_UPDATE_ADAM, .slots = 2, .segments = segments, .segment_count = SEGMENTS };
+    open_layer(&l, &rule, bounds, 1);
+    sl_call *c = &l.calls[0];
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        c->output_forms[0] = wrong[i].weights;
+        c->output_forms[1] = wrong[i].rest;
+        c->outputs[0].bytes = wrong[i].weight_bytes;
+        c->outputs[1] = (sl_span){ SL_TIER_DEVICE, c->outputs[0].offset, wrong[i].rest_bytes };
+        check_refusal(&l, wrong[i].message);
+    }
+    test_image_free(&l.image);
+}
+
+/* One f32 block and one of 8 bits: 4 bytes an element, and one with an exponent before them. */
+TEST(a_state_in_blocks_must_be_as_long_as_its_layer_says)
+{
+    static const int64_t bounds[] = { 1024, 1024 + 2048 };
+    static const sl_range wide[] = { { 1, 1 } };
+    static const sl_layer layer = { .element_count = 5 * 1024, .wide_blocks = wide, .wide_block_runs = 1 };
+    static cut_layer l;
+    sl_update_rule rule = { .kind = SL_UPDATE_SGD, .slots = 1, .segments = segments, .segment_count = SEGMENTS };
+    open_layer(&l, &rule, bounds, 1);
+    sl_call *c = &l.calls[0];
+    c->output_forms[2] = SL_FORM_BLOCKS8;
+    check_refusal(&l, "shorter"); /* no layer to say how long */
+    rule.layer = &layer;
+    c->outputs[2].bytes = 4096 + 4 + 1024 - 1;
+    check_refusal(&l, "shorter");
+    c->outputs[2].bytes++;
+    sl_device_options options = { .threads = 1 };
+    sl_device *d;
+    REQUIRE_OK(sl_null_backend.open(&options, &d));
+    REQUIRE_OK(sl_null_backend.reserve(d, SL_TIER_DEVICE, l.image.size));
+    CHECK_EQ(sl_null_backend.run(d, SL_STREAM_UPDATE, c), SLUICE_OK);
+    sl_null_backend.close(d);
     test_image_free(&l.image);
 }
 

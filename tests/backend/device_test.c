@@ -116,6 +116,14 @@ TEST(a_shape_larger_than_its_span_is_refused)
     call.input_shapes[0] = call.output_shapes[0] = &large;
     CHECK_EQ(cpu->run(d, SL_STREAM_COMPUTE, &call), SLUICE_ERR_FAILED);
     CHECK_CONTAINS(sluice_error(), "output 0 needs 20 bytes, its span has 16");
+    call.input_forms[0] = call.output_forms[0] = SL_FORM_BF16;
+    CHECK_EQ(cpu->run(d, SL_STREAM_COMPUTE, &call), SLUICE_OK);
+    call.outputs[0].bytes = 8;
+    CHECK_EQ(cpu->run(d, SL_STREAM_COMPUTE, &call), SLUICE_ERR_FAILED);
+    CHECK_CONTAINS(sluice_error(), "output 0 needs 10 bytes, its span has 8");
+    call.output_forms[0] = SL_FORM_COUNT;
+    CHECK_EQ(cpu->run(d, SL_STREAM_COMPUTE, &call), SLUICE_ERR_FAILED);
+    CHECK_CONTAINS(sluice_error(), "output 0 has no form");
     cpu->close(d);
 }
 

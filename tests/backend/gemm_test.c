@@ -1,17 +1,20 @@
-/* gemm_test.c: matrix products against the plain chain, bit for bit: every instruction path, layout and number of
- * threads. */
+/* gemm_test.c: matrix products against the plain chain, bit for bit: every instruction path, layout, form of the
+ * operands and number of threads. */
 #include "test.h"
 
 #include "core/thread.h"
+#include "forms.h"
 #include "paths.h"
 
-/* One product c[batch,m,n] = a b and its memory. */
+/* One product c[batch,m,n] = a b: the numbers as floats, and stored in their forms. */
 typedef struct product {
     int64_t m, n, k, batches;
-    float *a, *b, *c, *expected, *bias;
+    stored a, b, c, bias;
+    float *expected;
 } product;
 
-static const int threads_tried[] = { 1, 2, 3 };
+static const int threads_tried[] = { 5, 1, 2 };
+static const int last_path = SL_ISA_AVX512; /* AMX has other bits: amx_test.c */
 
 /* Odd sizes around every boundary of the register tiles, the vectors, the blocks of k and the tiles of a task. */
 static const int64_t shapes[][3] = {
@@ -27,66 +30,78 @@ static const int64_t shapes[][3] = {
     { 20, 70, 385 }, { 15, 33, 768 }, { 9, 17, 801 }, { 129, 40, 400 }, { 40, 129, 400 }, { 64, 64, 1000 },
 };
 
-static float *numbers(int64_t count, uint32_t seed)
-{
-    float *p = malloc((size_t)count * sizeof *p);
-    if (p == NULL) exit(99);
-    fill_numbers(p, count, seed);
-    return p;
-}
+/* The form of the operands, of c and of the bias. */
+typedef struct forms {
+    sl_form in, c, bias;
+} forms;
 
-static product make_product(int64_t m, int64_t n, int64_t k, int64_t batches)
+static const forms all_f32 = { SL_FORM_F32, SL_FORM_F32, SL_FORM_F32 };
+/* Every form of the operands with every form of the result. */
+static const forms mixed[] = {
+    { SL_FORM_F32, SL_FORM_BF16, SL_FORM_BF16 }, { SL_FORM_F32, SL_FORM_F16, SL_FORM_F32 },
+    { SL_FORM_BF16, SL_FORM_F32, SL_FORM_F32 },  { SL_FORM_BF16, SL_FORM_BF16, SL_FORM_BF16 },
+    { SL_FORM_BF16, SL_FORM_F16, SL_FORM_F32 },  { SL_FORM_F16, SL_FORM_F32, SL_FORM_F16 },
+    { SL_FORM_F16, SL_FORM_BF16, SL_FORM_F32 },  { SL_FORM_F16, SL_FORM_F16, SL_FORM_F16 },
+};
+#define MIXED (sizeof mixed / sizeof mixed[0])
+
+static product make_product(int64_t m, int64_t n, int64_t k, int64_t batches, forms f)
 {
-    return (product){ m,
-                      n,
-                      k,
-                      batches,
-                      numbers(batches * m * k, 1),
-                      numbers(batches * k * n, 2),
-                      numbers(batches * m * n, 3),
-                      numbers(batches * m * n, 4),
-                      numbers(n, 5) };
+    product p = { m, n, k, batches, { 0 }, { 0 }, { 0 }, { 0 }, NULL };
+    p.a = make_stored(batches * m * k, f.in, 1);
+    p.b = make_stored(batches * k * n, f.in, 2);
+    p.c = make_stored(batches * m * n, f.c, 3);
+    p.bias = make_stored(n, f.bias, 5);
+    p.expected = numbers(batches * m * n, 4);
+    return p;
 }
 
 static void free_product(product *p)
 {
-    free(p->a);
-    free(p->b);
-    free(p->c);
+    free_stored(&p->a);
+    free_stored(&p->b);
+    free_stored(&p->c);
+    free_stored(&p->bias);
     free(p->expected);
-    free(p->bias);
 }
 
-/* The definition. `start` holds what c held before, or is NULL when c is overwritten. */
-static void plain(product *p, bool a_turned, bool b_turned, const float *bias, const float *start)
+/* The definition. */
+static void plain(product *p, bool a_turned, bool b_turned, bool with_bias, bool add)
 {
     for (int64_t i = 0; i < p->batches * p->m * p->n; i++) {
         int64_t batch = i / (p->m * p->n), row = i / p->n % p->m, column = i % p->n;
-        const float *a = p->a + batch * p->m * p->k, *b = p->b + batch * p->k * p->n;
+        const float *a = p->a.values + batch * p->m * p->k, *b = p->b.values + batch * p->k * p->n;
         float sum = 0.0f;
         for (int64_t k = 0; k < p->k; k++)
             sum = fmaf(a_turned ? a[k * p->m + row] : a[row * p->k + k],
                        b_turned ? b[column * p->k + k] : b[k * p->n + column], sum);
-        if (bias != NULL) sum += bias[column];
-        p->expected[i] = start != NULL ? start[i] + sum : sum;
+        if (with_bias) sum += p->bias.values[column];
+        p->expected[i] = rounded(add ? p->c.values[i] + sum : sum, p->c.form);
     }
 }
 
 static void compare(const product *p, const char *what, sl_isa isa, int threads)
 {
-    if (memcmp(p->c, p->expected, (size_t)(p->batches * p->m * p->n) * sizeof(float)) != 0)
-        test_fail(__FILE__, __LINE__, "%s %s, %d threads, m %lld n %lld k %lld: other bits than the plain chain", what,
-                  sl_isa_name(isa), threads, (long long)p->m, (long long)p->n, (long long)p->k);
+    for (int64_t i = 0; i < p->batches * p->m * p->n; i++) {
+        float have = stored_at(&p->c, i);
+        if (memcmp(&have, &p->expected[i], sizeof have) == 0) continue;
+        test_fail(__FILE__, __LINE__,
+                  "%s %s, %d threads, form %d to %d, m %lld n %lld k %lld: element %lld is %a, not %a", what,
+                  sl_isa_name(isa), threads, (int)p->a.form, (int)p->c.form, (long long)p->m, (long long)p->n,
+                  (long long)p->k, (long long)i, have, p->expected[i]);
+        return;
+    }
 }
 
-/* Runs `op` on every path and number of threads and compares output 0, which starts as numbers of seed 3. */
+/* Runs `op` on every path and number of threads and compares output 0. */
 static void run_everywhere(product *p, sl_op op, sl_kernel_args *a, const char *what)
 {
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
-        const sl_kernel *kernels = path_kernels((sl_isa)isa);
-        for (size_t t = 0; kernels != NULL && t < sizeof threads_tried / sizeof threads_tried[0]; t++) {
+    for (int isa = 0; isa <= last_path; isa++) {
+        const sl_kernel *kernels = path_kernels_of((sl_isa)isa, kernel_type_of(p->a.form));
+        size_t counts = isa == SL_ISA_SCALAR ? 1 : sizeof threads_tried / sizeof threads_tried[0];
+        for (size_t t = 0; kernels != NULL && t < counts; t++) {
             REQUIRE_OK(sl_pool_create(threads_tried[t], &a->pool));
-            fill_numbers(p->c, p->batches * p->m * p->n, 3);
+            restore(&p->c);
             kernels[op](a);
             compare(p, what, (sl_isa)isa, threads_tried[t]);
             sl_pool_destroy(a->pool);
@@ -101,19 +116,17 @@ static void check_matmul(product *p, bool a_turned, bool b_turned, bool add)
     sl_shape sc = { 3, { p->batches, p->m, p->n } };
     sl_attrs attrs = { .accumulate = add, .matmul = { a_turned, b_turned } };
     sl_kernel_args a = { .attrs = &attrs, .input_count = 2, .output_count = 1 };
-    a.in[0] = (sl_tensor){ p->a, &sa, p->batches * p->m * p->k };
-    a.in[1] = (sl_tensor){ p->b, &sb, p->batches * p->k * p->n };
-    a.out[0] = (sl_tensor){ p->c, &sc, p->batches * p->m * p->n };
-    float *start = numbers(p->batches * p->m * p->n, 3);
-    plain(p, a_turned, b_turned, NULL, add ? start : NULL);
+    a.in[0] = tensor_of(&p->a, &sa);
+    a.in[1] = tensor_of(&p->b, &sb);
+    a.out[0] = tensor_of(&p->c, &sc);
+    plain(p, a_turned, b_turned, false, add);
     run_everywhere(p, SL_OP_MATMUL, &a, add ? "matmul added" : "matmul");
-    free(start);
 }
 
 TEST(products_of_every_layout_have_the_bits_of_the_plain_chain)
 {
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-        product p = make_product(shapes[s][0], shapes[s][1], shapes[s][2], 1);
+        product p = make_product(shapes[s][0], shapes[s][1], shapes[s][2], 1, all_f32);
         check_matmul(&p, false, false, false);
         check_matmul(&p, false, true, false);
         check_matmul(&p, true, false, false);
@@ -121,10 +134,20 @@ TEST(products_of_every_layout_have_the_bits_of_the_plain_chain)
     }
 }
 
+TEST(products_of_every_form_round_the_chain_once)
+{
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        product p = make_product(shapes[s][0], shapes[s][1], shapes[s][2], 1, mixed[s % MIXED]);
+        check_matmul(&p, s % 3 == 2, s % 3 == 1, s % 2);
+        check_matmul(&p, s % 3 != 2, s % 2 == 0, false);
+        free_product(&p);
+    }
+}
+
 TEST(products_add_the_rounded_chain_when_asked_to_accumulate)
 {
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s += 3) {
-        product p = make_product(shapes[s][0], shapes[s][1], shapes[s][2], 1);
+        product p = make_product(shapes[s][0], shapes[s][1], shapes[s][2], 1, all_f32);
         check_matmul(&p, true, true, true);
         free_product(&p);
     }
@@ -132,10 +155,14 @@ TEST(products_add_the_rounded_chain_when_asked_to_accumulate)
 
 TEST(batched_products_take_each_batch_by_itself)
 {
-    product p = make_product(37, 19, 23, 5);
-    check_matmul(&p, false, true, false);
-    check_matmul(&p, true, false, true);
-    free_product(&p);
+    static const forms some[] = { { SL_FORM_F32, SL_FORM_F32, SL_FORM_F32 },
+                                  { SL_FORM_F16, SL_FORM_BF16, SL_FORM_F32 } };
+    for (int f = 0; f < 2; f++) {
+        product p = make_product(37, 19, 23, 5, some[f]);
+        check_matmul(&p, false, true, false);
+        check_matmul(&p, true, false, true);
+        free_product(&p);
+    }
 }
 
 /* x[m,k] with w as [n,k] or [k,n], bias. */
@@ -145,19 +172,19 @@ static void check_linear(product *p, bool in_out, bool with_bias)
     sl_shape y = { 2, { p->m, p->n } };
     sl_attrs attrs = { .linear = { in_out } };
     sl_kernel_args a = { .attrs = &attrs, .input_count = with_bias ? 3 : 2, .output_count = 1 };
-    a.in[0] = (sl_tensor){ p->a, &x, p->m * p->k };
-    a.in[1] = (sl_tensor){ p->b, &w, p->k * p->n };
-    a.in[2] = (sl_tensor){ p->bias, &b, p->n };
-    a.out[0] = (sl_tensor){ p->c, &y, p->m * p->n };
-    plain(p, false, !in_out, with_bias ? p->bias : NULL, NULL);
+    a.in[0] = tensor_of(&p->a, &x);
+    a.in[1] = tensor_of(&p->b, &w);
+    a.in[2] = tensor_of(&p->bias, &b);
+    a.out[0] = tensor_of(&p->c, &y);
+    plain(p, false, !in_out, with_bias, false);
     run_everywhere(p, SL_OP_LINEAR, &a, "linear");
 }
 
 TEST(linear_adds_the_bias_after_the_chain)
 {
     static const int64_t some[][3] = { { 1, 5, 7 }, { 30, 65, 40 }, { 100, 48, 391 }, { 340, 390, 5 } };
-    for (size_t s = 0; s < sizeof some / sizeof some[0]; s++) {
-        product p = make_product(some[s][0], some[s][1], some[s][2], 1);
+    for (size_t s = 0; s < 4 + MIXED; s++) {
+        product p = make_product(some[s % 4][0], some[s % 4][1], some[s % 4][2], 1, s < 4 ? all_f32 : mixed[s - 4]);
         check_linear(&p, false, true);
         check_linear(&p, true, true);
         check_linear(&p, true, false);
@@ -172,62 +199,67 @@ static void check_grad_input(product *p, bool in_out)
              dx = { 2, { p->m, p->n } };
     sl_attrs attrs = { .accumulate = 1, .linear = { in_out } };
     sl_kernel_args a = { .attrs = &attrs, .input_count = 2, .output_count = 1 };
-    a.in[0] = (sl_tensor){ p->a, &dy, p->m * p->k };
-    a.in[1] = (sl_tensor){ p->b, &w, p->k * p->n };
-    a.out[0] = (sl_tensor){ p->c, &dx, p->m * p->n };
-    float *start = numbers(p->m * p->n, 3);
-    plain(p, false, in_out, NULL, start);
+    a.in[0] = tensor_of(&p->a, &dy);
+    a.in[1] = tensor_of(&p->b, &w);
+    a.out[0] = tensor_of(&p->c, &dx);
+    plain(p, false, in_out, false, true);
     run_everywhere(p, SL_OP_LINEAR_GRAD_INPUT, &a, "linear_grad_input");
-    free(start);
 }
 
 TEST(the_gradient_of_a_linear_input_is_dy_times_the_weight)
 {
-    product p = make_product(50, 70, 400, 1);
-    check_grad_input(&p, false);
-    check_grad_input(&p, true);
-    free_product(&p);
+    for (size_t f = 0; f <= MIXED; f++) {
+        product p = make_product(50, 70, 400, 1, f < MIXED ? mixed[f] : all_f32);
+        check_grad_input(&p, false);
+        check_grad_input(&p, true);
+        free_product(&p);
+    }
+}
+
+static void check_dbias(const product *p, sl_kernel_args *a, const stored *dy, stored *dbias, int64_t rows, bool add)
+{
+    int64_t out = dbias->count;
+    for (int isa = 0; isa <= last_path; isa++) {
+        const sl_kernel *kernels = path_kernels_of((sl_isa)isa, kernel_type_of(p->a.form));
+        if (kernels == NULL) continue;
+        REQUIRE_OK(sl_pool_create(2, &a->pool));
+        restore(dbias);
+        kernels[SL_OP_LINEAR_GRAD_WEIGHT](a);
+        sl_pool_destroy(a->pool);
+        for (int64_t j = 0; j < out; j++) {
+            float sum = 0.0f;
+            for (int64_t r = 0; r < rows; r++) sum += dy->values[r * out + j];
+            CHECK(stored_at(dbias, j) == rounded(add ? dbias->values[j] + sum : sum, dbias->form));
+        }
+    }
 }
 
 /* dw = dy^T x over `rows` tokens as [out,in] = [m,n], or x^T dy as [in,out] = [m,n]; dbias = column sums of dy. */
-static void check_grad_weight(int64_t out, int64_t in, int64_t rows, bool in_out, uint32_t accumulate)
+static void check_grad_weight(int64_t out, int64_t in, int64_t rows, bool in_out, uint32_t accumulate, forms f)
 {
-    product p = make_product(in_out ? in : out, in_out ? out : in, rows, 1);
-    float *dy = in_out ? p.b : p.a, *dbias = numbers(out, 6), *before = numbers(out, 6), *start = numbers(p.m * p.n, 3);
+    product p = make_product(in_out ? in : out, in_out ? out : in, rows, 1, f);
+    stored *dy = in_out ? &p.b : &p.a, dbias = make_stored(out, f.c, 6);
     sl_shape sdy = { 2, { rows, out } }, sx = { 2, { rows, in } }, sw = { 2, { p.m, p.n } }, sb = { 1, { out } };
     sl_attrs attrs = { .accumulate = accumulate, .linear = { in_out } };
     sl_kernel_args a = { .attrs = &attrs, .input_count = 2, .output_count = 2 };
-    a.in[0] = (sl_tensor){ dy, &sdy, rows * out };
-    a.in[1] = (sl_tensor){ in_out ? p.a : p.b, &sx, rows * in };
-    a.out[0] = (sl_tensor){ p.c, &sw, p.m * p.n };
-    a.out[1] = (sl_tensor){ NULL, &sb, out };
-    plain(&p, true, false, NULL, accumulate & 1 ? start : NULL);
+    a.in[0] = tensor_of(dy, &sdy);
+    a.in[1] = tensor_of(in_out ? &p.a : &p.b, &sx);
+    a.out[0] = tensor_of(&p.c, &sw);
+    a.out[1] = (sl_tensor){ .shape = &sb };
+    plain(&p, true, false, false, accumulate & 1);
     run_everywhere(&p, SL_OP_LINEAR_GRAD_WEIGHT, &a, "linear_grad_weight");
     a.out[0].data = NULL;
-    a.out[1].data = dbias;
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
-        const sl_kernel *kernels = path_kernels((sl_isa)isa);
-        if (kernels == NULL) continue;
-        REQUIRE_OK(sl_pool_create(2, &a.pool));
-        memcpy(dbias, before, (size_t)out * sizeof *dbias);
-        kernels[SL_OP_LINEAR_GRAD_WEIGHT](&a);
-        sl_pool_destroy(a.pool);
-        for (int64_t j = 0; j < out; j++) {
-            float sum = 0.0f;
-            for (int64_t r = 0; r < rows; r++) sum += dy[r * out + j];
-            CHECK(dbias[j] == (accumulate & 2 ? before[j] + sum : sum));
-        }
-    }
-    free(dbias);
-    free(before);
-    free(start);
+    a.out[1] = tensor_of(&dbias, &sb);
+    check_dbias(&p, &a, dy, &dbias, rows, accumulate & 2);
+    free_stored(&dbias);
     free_product(&p);
 }
 
 TEST(the_gradient_of_a_linear_weight_sums_tokens_in_order)
 {
-    check_grad_weight(70, 33, 500, false, 0);
-    check_grad_weight(70, 33, 500, true, 0);
-    check_grad_weight(130, 20, 77, false, 3);
-    check_grad_weight(64, 5, 9, true, 1);
+    check_grad_weight(70, 33, 500, false, 0, all_f32);
+    check_grad_weight(70, 33, 500, true, 0, all_f32);
+    check_grad_weight(130, 20, 77, false, 3, all_f32);
+    check_grad_weight(64, 5, 9, true, 1, all_f32);
+    for (size_t f = 0; f < MIXED; f++) check_grad_weight(80, 33, 400, f % 2, f % 4, mixed[f]);
 }

@@ -80,11 +80,13 @@ static void add_call(machine *m, const sl_node *node)
     for (int i = 0; i < node->input_count; i++) {
         call->inputs[i] = m->spans[node->inputs[i]];
         call->input_shapes[i] = &m->g->values[node->inputs[i]].shape;
+        call->input_forms[i] = (sl_form)m->g->values[node->inputs[i]].dtype;
     }
     for (int i = 0; i < node->output_count; i++) {
         if (node->outputs[i] < 0) continue;
         call->outputs[i] = m->spans[node->outputs[i]];
         call->output_shapes[i] = &m->g->values[node->outputs[i]].shape;
+        call->output_forms[i] = (sl_form)m->g->values[node->outputs[i]].dtype;
     }
 }
 

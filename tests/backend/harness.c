@@ -5,11 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/half.h"
+
 #define ALIGNMENT 256
 #define GAP       64
 
-/* A signalling NaN as float: even adding to it changes its bits. As an index far out of range. */
-static const uint32_t poison = 0xffa5a5a5u;
+/* Repeated, a signalling NaN: even adding to it changes its bits. As an index far out of range. No pattern is one for
+ * both 16-bit types. */
+static uint16_t poison_of(sl_form form)
+{
+    return form == SL_FORM_F16 ? 0xfda5u : 0xffa5u;
+}
 
 static void add_device(test_device out[MAX_TEST_DEVICES], int *count, sl_isa isa, int threads)
 {
@@ -36,10 +42,11 @@ double test_uniform(test_random *r, double low, double high)
     return low + (high - low) * (double)(r->state >> 40) * 0x1p-24;
 }
 
-sl_span test_image_add(test_image *image, int64_t count)
+sl_span test_image_add_form(test_image *image, int64_t count, sl_form form)
 {
+    const uint16_t poison = poison_of(form);
     uint64_t offset = image->size == 0 ? 0 : (image->size + GAP + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    sl_span span = { SL_TIER_DEVICE, offset, (uint64_t)count * 4 };
+    sl_span span = { SL_TIER_DEVICE, offset, (uint64_t)count * sl_form_element_bytes(form) };
     uint8_t *bytes = realloc(image->bytes, offset + span.bytes);
     if (bytes == NULL) abort();
     for (uint64_t at = image->size; at < offset + span.bytes; at += sizeof poison)
@@ -47,6 +54,11 @@ sl_span test_image_add(test_image *image, int64_t count)
     image->bytes = bytes;
     image->size = offset + span.bytes;
     return span;
+}
+
+sl_span test_image_add(test_image *image, int64_t count)
+{
+    return test_image_add_form(image, count, SL_FORM_F32);
 }
 
 void test_image_free(test_image *image)
@@ -63,6 +75,28 @@ float *test_floats(const test_image *image, sl_span span)
 int32_t *test_indices(const test_image *image, sl_span span)
 {
     return (int32_t *)(void *)(image->bytes + span.offset);
+}
+
+double test_number(const test_image *image, sl_span span, sl_form form, int64_t i)
+{
+    const uint16_t *halves = (const uint16_t *)(const void *)(image->bytes + span.offset);
+    if (form == SL_FORM_I32) return (double)test_indices(image, span)[i];
+    if (form == SL_FORM_BF16) return (double)sl_bf16_to_float(halves[i]);
+    if (form == SL_FORM_F16) return (double)sl_f16_to_float(halves[i]);
+    return (double)test_floats(image, span)[i];
+}
+
+void test_set_number(test_image *image, sl_span span, sl_form form, int64_t i, double x)
+{
+    uint16_t *halves = (uint16_t *)(void *)(image->bytes + span.offset);
+    if (form == SL_FORM_I32)
+        test_indices(image, span)[i] = (int32_t)x;
+    else if (form == SL_FORM_BF16)
+        halves[i] = sl_float_to_bf16((float)x);
+    else if (form == SL_FORM_F16)
+        halves[i] = sl_float_to_f16((float)x);
+    else
+        test_floats(image, span)[i] = (float)x;
 }
 
 static sluice_status run_opened(const sl_backend *backend, sl_device *d, test_image *image, const sl_call *calls,

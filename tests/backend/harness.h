@@ -1,12 +1,13 @@
 /* harness.h: runs single operations and whole graphs on every device variant of this machine, and on the reference.
  *
  * A test lays operands out in one image of the device's arena, the last one flush with the end. Between them, and in
- * outputs, is poison: a signalling NaN. A kernel that reads outside its operands computes NaN; one that writes or adds
- * there changes the poison or dies on the guard. */
+ * outputs, is poison: a signalling NaN of the operand's form. A kernel that reads outside its operands computes NaN;
+ * one that writes or adds there changes the poison or dies on the guard. */
 #ifndef SLUICE_TEST_HARNESS_H
 #define SLUICE_TEST_HARNESS_H
 
 #include "backend/backend.h"
+#include "ir/form.h"
 #include "reference.h"
 
 typedef struct test_device {
@@ -33,11 +34,17 @@ typedef struct test_image {
     uint64_t size;
 } test_image;
 
-/* Appends an operand of `count` four-byte elements, 256-byte aligned, after a gap of poison. */
+/* Appends an operand of `count` elements of a form, 256-byte aligned, after a gap of poison; test_image_add: of four
+ * bytes.
+ */
+sl_span test_image_add_form(test_image *image, int64_t count, sl_form form);
 sl_span test_image_add(test_image *image, int64_t count);
 void test_image_free(test_image *image);
 float *test_floats(const test_image *image, sl_span span);
 int32_t *test_indices(const test_image *image, sl_span span);
+/* Element i of an operand in F32, I32, BF16 or F16, and x rounded to what that form holds. */
+double test_number(const test_image *image, sl_span span, sl_form form, int64_t i);
+void test_set_number(test_image *image, sl_span span, sl_form form, int64_t i, double x);
 
 /* Opens the device with an arena of exactly the image, uploads it, runs the calls in order, downloads it. Fails where
  * anything but the calls' outputs has changed. */

@@ -75,6 +75,8 @@ static const op_case cases[] = {
     { IO(MSE_GRAD, 3, 2), .in = { SHAPE(5, 3), SHAPE(5, 3), SCALAR }, .out = { SHAPE(5, 3), SHAPE(5, 3) }, .absent = 2 },
     { IO(MSE_GRAD, 3, 2), .in = { SHAPE(5, 3), SHAPE(5, 3), SCALAR }, .out = { SHAPE(5, 3), SHAPE(5, 3) }, .absent = 1 },
 
+    { UNARY(CAST, 3, 7), .exact = true },
+    { UNARY(CAST, 33001), .fill = { WIDE }, .exact = true },
     { IO(SUM, 1, 1), .in = { SHAPE(3, 5) }, .out = { SCALAR } },
     { IO(SUM, 1, 1), .in = { SHAPE(1100003) }, .out = { SCALAR } },
     { IO(SUM, 1, 1), .in = { SCALAR }, .out = { SCALAR }, .exact = true },
@@ -102,6 +104,8 @@ static const op_case cases[] = {
     { IO(EMBEDDING, 2, 1), .in = { SHAPE(100), SHAPE(50, 257) }, .out = { SHAPE(100, 257) }, .fill = { INDEX }, .classes = 50, .exact = true },
     { IO(EMBEDDING_GRAD, 2, 1), .in = { SHAPE(3, 7), SHAPE(3, 7, 5) }, .out = { SHAPE(11, 5) }, .fill = { INDEX }, .classes = 11 },
     { IO(EMBEDDING_GRAD, 2, 1), .in = { SHAPE(100), SHAPE(100, 257) }, .out = { SHAPE(90, 257) }, .fill = { INDEX }, .classes = 20 },
+
+    { IO(EMBEDDING_GRAD, 2, 1), .in = { SHAPE(4500), SHAPE(4500, 20) }, .out = { SHAPE(700, 20) }, .fill = { INDEX }, .classes = 650 },
 
     { IO(TRANSPOSE, 1, 1), .in = { SHAPE(37, 53) }, .out = { SHAPE(53, 37) }, .attrs = { .transpose = { { 1, 0 } } }, .exact = true },
     { IO(TRANSPOSE, 1, 1), .in = { SHAPE(160, 200) }, .out = { SHAPE(200, 160) }, .attrs = { .transpose = { { 1, 0 } } }, .exact = true },

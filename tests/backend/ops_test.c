@@ -1,7 +1,8 @@
-/* ops_test.c: every operation on every device variant against the reference in double.
+/* ops_test.c: every operation, in every element type, on every device variant against the reference in double.
  *
- * For each case below: the result is close to the reference; all variants give the same bits; adding to an output
- * equals the reference's sum; taking over an input's memory changes no bit; nothing outside the outputs is touched.
+ * For each case below: the result is as close to the reference, taken of the rounded inputs, as one rounding to the
+ * output's type allows; all variants give the same bits; adding to an output equals the reference's sum; taking over an
+ * input's memory changes no bit; nothing outside the outputs is touched.
  * Shapes are chosen for what kernels distinguish: tails shorter than sixteen lanes, several tasks, several blocks of a
  * sum, one row, one column. */
 #include <string.h>
@@ -61,6 +62,74 @@ static const sl_run_context run_context = {
 };
 static const sl_run_context evaluation_context = { .seed = 11, .step = 3, .micro = 2, .seed_gradient = 0.25f };
 
+/* ---- Types ---- */
+
+/* What activations and weights are in, and what parameter gradients are. */
+typedef struct typing {
+    sl_form elem, wide;
+} typing;
+
+static const typing types[] = {
+    { SL_FORM_F32, SL_FORM_F32 },
+    { SL_FORM_BF16, SL_FORM_BF16 },
+    { SL_FORM_F16, SL_FORM_F16 },
+};
+static const typing mixed_types[] = {
+    { SL_FORM_BF16, SL_FORM_F32 },
+    { SL_FORM_F16, SL_FORM_BF16 },
+    { SL_FORM_F32, SL_FORM_F16 },
+};
+#define TYPES ((int)(sizeof types / sizeof types[0]))
+#define MIXED ((int)(sizeof mixed_types / sizeof mixed_types[0]))
+
+/* Statistics and scalars, which are f32 in every type. Attention's depend on how many inputs come before them. */
+static const struct {
+    unsigned in, out;
+} stays_f32[SL_OP_COUNT] = {
+    [SL_OP_LAYER_NORM] = { 0, 6 },
+    [SL_OP_RMS_NORM] = { 0, 2 },
+    [SL_OP_ATTENTION] = { 0, 2 },
+    [SL_OP_CROSS_ENTROPY] = { 0, 7 },
+    [SL_OP_MSE] = { 0, 1 },
+    [SL_OP_SUM] = { 0, 1 },
+    [SL_OP_MEAN] = { 0, 1 },
+    [SL_OP_SEED] = { 0, 1 },
+    [SL_OP_EXPAND] = { 1, 0 },
+    [SL_OP_LAYER_NORM_GRAD] = { 12, 0 },
+    [SL_OP_RMS_NORM_GRAD] = { 4, 0 },
+    [SL_OP_MSE_GRAD] = { 4, 0 },
+    [SL_OP_CROSS_ENTROPY_GRAD] = { 28, 0 },
+};
+
+static bool is_index(const op_case *c, int input)
+{
+    return c->fill[input] == INDEX || c->fill[input] == TARGET;
+}
+
+static sl_form input_form(const op_case *c, typing t, int i)
+{
+    if (is_index(c, i)) return SL_FORM_I32;
+    if (c->op == SL_OP_ATTENTION_GRAD && i == c->inputs - 2) return SL_FORM_F32;
+    return stays_f32[c->op].in >> i & 1u ? SL_FORM_F32 : t.elem;
+}
+
+static sl_form output_form(const op_case *c, typing t, int i)
+{
+    if (sl_ops[c->op].wide_outputs >> i & 1u) return t.wide;
+    return stays_f32[c->op].out >> i & 1u ? SL_FORM_F32 : t.elem;
+}
+
+/* Half the distance of two neighbours, for numbers near 1; and the same where they lie closest to zero. */
+static double rounding_of(sl_form form)
+{
+    return form == SL_FORM_BF16 ? 0x1p-8 : form == SL_FORM_F16 ? 0x1p-11 : 0;
+}
+
+static double least_of(sl_form form)
+{
+    return form == SL_FORM_F16 ? 0x1p-25 : 0;
+}
+
 /* ---- One case laid out ---- */
 
 typedef struct layout {
@@ -71,28 +140,31 @@ typedef struct layout {
 
 typedef enum { PLAIN, ACCUMULATING, IN_PLACE } variant;
 
-static const char *case_name(const op_case *c)
+static const char *case_name(const op_case *c, const layout *l)
 {
     static char text[160];
     char shape[64];
-    snprintf(text, sizeof text, "%s %s (case %d)", sl_ops[c->op].name, sl_shape_text(&c->in[0], shape, sizeof shape),
-             (int)(c - cases));
+    snprintf(text, sizeof text, "%s %s of %s to %s (case %d)", sl_ops[c->op].name,
+             sl_shape_text(&c->in[0], shape, sizeof shape),
+             c->inputs > 0 ? sl_form_name(l->call.input_forms[c->inputs - 1]) : "-",
+             sl_form_name(l->call.output_forms[0]), (int)(c - cases));
     return text;
 }
 
-static void fill_floats(const op_case *c, int input, float *p, int64_t n, test_random *r)
+static void fill_floats(const op_case *c, layout *l, int input, int64_t n, test_random *r)
 {
-    static const float far[] = { 200.0f, -200.0f, 88.0f, -88.0f, -100.0f, 0.0f, -0.0f, 1e-30f, 1e5f, -1e5f };
+    static const float far[] = {
+        200.0f, -200.0f, 88.0f, -88.0f, -100.0f, 0.0f, -0.0f, 1e-30f, 6e4f, -6e4f
+    }; /* f16 ends at 65,504 */
     const double low[] = { [NORMAL] = -1.5, [WIDE] = -30, [POSITIVE] = 0.5, [LARGE] = 6 };
     const double high[] = { [NORMAL] = 1.5, [WIDE] = 30, [POSITIVE] = 1.5, [LARGE] = 8 };
-    fill_kind kind = c->fill[input];
+    const fill_kind kind = c->fill[input];
+    const sl_form form = l->call.input_forms[input];
     for (int64_t i = 0; i < n; i++) {
-        if (kind == COUNT)
-            p[i] = 3.0f;
-        else if (kind == WIDE && i % 7 == 3)
-            p[i] = far[i / 7 % 10];
-        else
-            p[i] = (float)test_uniform(r, low[kind], high[kind]);
+        double x = kind == COUNT                ? 3
+                   : kind == WIDE && i % 7 == 3 ? (double)far[i / 7 % 10]
+                                                : test_uniform(r, low[kind], high[kind]);
+        test_set_number(&l->image, l->call.inputs[input], form, i, x);
     }
 }
 
@@ -104,18 +176,17 @@ static void fill_indices(const op_case *c, int input, int32_t *p, int64_t n, tes
     }
 }
 
-static bool is_index(const op_case *c, int input)
+static double *to_doubles(const layout *l, sl_span span, sl_form form)
 {
-    return c->fill[input] == INDEX || c->fill[input] == TARGET;
+    int64_t n = (int64_t)(span.bytes / sl_form_element_bytes(form));
+    double *d = calloc((size_t)(n > 0 ? n : 1), sizeof *d);
+    for (int64_t i = 0; i < n; i++) d[i] = test_number(&l->image, span, form, i);
+    return d;
 }
 
-static double *to_doubles(const layout *l, sl_span span, bool indices)
+static double *input_doubles(const layout *l, int i)
 {
-    int64_t n = (int64_t)(span.bytes / 4);
-    double *d = calloc((size_t)(n > 0 ? n : 1), sizeof *d);
-    for (int64_t i = 0; i < n; i++)
-        d[i] = indices ? (double)test_indices(&l->image, span)[i] : (double)test_floats(&l->image, span)[i];
-    return d;
+    return to_doubles(l, l->call.inputs[i], l->call.input_forms[i]);
 }
 
 /* What attention's gradient needs of its forward: out and lse, rounded as the forward would leave them. */
@@ -123,14 +194,13 @@ static void compute_attention(const op_case *c, layout *l)
 {
     int inputs = c->attrs.attention.packed ? 1 : 3;
     ref_call ref = { .op = SL_OP_ATTENTION, .attrs = &c->attrs, .input_count = inputs, .output_count = 2 };
-    for (int i = 0; i < inputs; i++) ref.in[i] = (ref_tensor){ &c->in[i], to_doubles(l, l->call.inputs[i], false) };
-    for (int i = 0; i < 2; i++)
-        ref.out[i] = (ref_tensor){ &c->in[inputs + i], to_doubles(l, l->call.inputs[inputs + i], false) };
+    for (int i = 0; i < inputs; i++) ref.in[i] = (ref_tensor){ &c->in[i], input_doubles(l, i) };
+    for (int i = 0; i < 2; i++) ref.out[i] = (ref_tensor){ &c->in[inputs + i], input_doubles(l, inputs + i) };
     reference_run(&ref);
-    for (int i = 0; i < 2; i++) {
-        float *p = test_floats(&l->image, l->call.inputs[inputs + i]);
-        for (int64_t e = 0; e < sl_shape_elements(&c->in[inputs + i]); e++) p[e] = (float)ref.out[i].data[e];
-    }
+    for (int i = 0; i < 2; i++)
+        for (int64_t e = 0; e < sl_shape_elements(&c->in[inputs + i]); e++)
+            test_set_number(&l->image, l->call.inputs[inputs + i], l->call.input_forms[inputs + i], e,
+                            ref.out[i].data[e]);
     for (int i = 0; i < inputs; i++) free(ref.in[i].data);
     for (int i = 0; i < 2; i++) free(ref.out[i].data);
 }
@@ -146,12 +216,25 @@ static void fill_inputs(const op_case *c, layout *l)
         else if (is_index(c, i))
             fill_indices(c, i, test_indices(&l->image, l->call.inputs[i]), n, &r);
         else
-            fill_floats(c, i, test_floats(&l->image, l->call.inputs[i]), n, &r);
+            fill_floats(c, l, i, n, &r);
     }
     if (computed) compute_attention(c, l);
 }
 
-static void make_layout(const op_case *c, variant v, layout *l)
+static void make_output(const op_case *c, variant v, typing t, int i, layout *l)
+{
+    const int64_t n = sl_shape_elements(&c->out[i]);
+    const sl_form form = output_form(c, t, i);
+    const bool takes_over = v == IN_PLACE && i == 0;
+    test_random r = { .state = 7 + (uint64_t)i };
+    l->call.output_forms[i] = form;
+    l->call.output_shapes[i] = &c->out[i];
+    l->call.outputs[i] = takes_over ? l->call.inputs[sl_ops[c->op].in_place] : test_image_add_form(&l->image, n, form);
+    for (int64_t e = 0; e < n && v == ACCUMULATING; e++)
+        test_set_number(&l->image, l->call.outputs[i], form, e, test_uniform(&r, -1, 1));
+}
+
+static void make_layout(const op_case *c, variant v, typing t, layout *l)
 {
     *l = (layout){ .attrs = c->attrs };
     l->attrs.accumulate = v == ACCUMULATING ? (1u << c->outputs) - 1 : 0;
@@ -159,20 +242,13 @@ static void make_layout(const op_case *c, variant v, layout *l)
         (sl_call){ .op = c->op, .input_count = c->inputs, .output_count = c->outputs, .name = sl_ops[c->op].name };
     l->call.context = c->evaluation ? &evaluation_context : &run_context;
     for (int i = 0; i < c->inputs; i++) {
-        l->call.inputs[i] = test_image_add(&l->image, sl_shape_elements(&c->in[i]));
+        l->call.input_forms[i] = input_form(c, t, i);
+        l->call.inputs[i] = test_image_add_form(&l->image, sl_shape_elements(&c->in[i]), l->call.input_forms[i]);
         l->call.input_shapes[i] = &c->in[i];
     }
     fill_inputs(c, l);
-    for (int i = 0; i < c->outputs; i++) {
-        if (c->absent >> i & 1u) continue;
-        int64_t n = sl_shape_elements(&c->out[i]);
-        bool takes_over = v == IN_PLACE && i == 0;
-        l->call.outputs[i] = takes_over ? l->call.inputs[sl_ops[c->op].in_place] : test_image_add(&l->image, n);
-        l->call.output_shapes[i] = &c->out[i];
-        test_random r = { .state = 7 + (uint64_t)i };
-        for (int64_t e = 0; e < n && v == ACCUMULATING; e++)
-            test_floats(&l->image, l->call.outputs[i])[e] = (float)test_uniform(&r, -1, 1);
-    }
+    for (int i = 0; i < c->outputs; i++)
+        if (!(c->absent >> i & 1u)) make_output(c, v, t, i, l);
 }
 
 static sluice_status run_layout(const test_device *device, layout *l)
@@ -183,17 +259,28 @@ static sluice_status run_layout(const test_device *device, layout *l)
 
 /* ---- What must hold of a result ---- */
 
-static void check_close(const op_case *c, const test_device *device, int output, const float *got,
-                        const double *expected, bool exact)
+/* Whether the output only moved: no rounding, if its form is the input's. */
+static bool only_moved(const op_case *c, const layout *l)
 {
+    return c->exact && l->attrs.accumulate == 0 &&
+           (c->inputs == 0 || l->call.output_forms[0] == l->call.input_forms[c->inputs - 1]);
+}
+
+static void check_close(const op_case *c, const test_device *device, int output, const layout *l,
+                        const double *expected)
+{
+    const sl_form form = l->call.output_forms[output];
+    const bool exact = only_moved(c, l);
+    const double tolerance = exact ? 0 : c->tolerance > 0 ? c->tolerance : DEFAULT_TOLERANCE;
+    const double rounding = exact ? 0 : rounding_of(form), least = exact ? 0 : least_of(form);
     int64_t n = sl_shape_elements(&c->out[output]);
-    double square = 0, tolerance = exact ? 0 : c->tolerance > 0 ? c->tolerance : DEFAULT_TOLERANCE;
+    double square = 0;
     for (int64_t i = 0; i < n; i++) square += expected[i] * expected[i] / (double)n;
     for (int64_t i = 0; i < n; i++) {
-        double error = fabs((double)got[i] - expected[i]);
-        if (error <= tolerance * (fabs(expected[i]) + sqrt(square))) continue;
-        test_fail(__FILE__, __LINE__, "%s, %s: output %d [%lld] = %.9g, expected %.9g", case_name(c), device->name,
-                  output, (long long)i, (double)got[i], expected[i]);
+        double got = test_number(&l->image, l->call.outputs[output], form, i), size = fabs(expected[i]);
+        if (fabs(got - expected[i]) <= tolerance * (size + sqrt(square)) + rounding * size + least) continue;
+        test_fail(__FILE__, __LINE__, "%s, %s: output %d [%lld] = %.9g, expected %.9g", case_name(c, l), device->name,
+                  output, (long long)i, got, expected[i]);
         return;
     }
 }
@@ -206,16 +293,14 @@ static void check_reference(const op_case *c, const test_device *device, const l
                      .input_count = c->inputs,
                      .output_count = c->outputs,
                      .context = before->call.context };
-    for (int i = 0; i < c->inputs; i++)
-        ref.in[i] = (ref_tensor){ &c->in[i], to_doubles(before, before->call.inputs[i], is_index(c, i)) };
+    for (int i = 0; i < c->inputs; i++) ref.in[i] = (ref_tensor){ &c->in[i], input_doubles(before, i) };
     for (int i = 0; i < c->outputs; i++)
-        ref.out[i] =
-            (ref_tensor){ &c->out[i], c->absent >> i & 1u ? NULL : to_doubles(before, before->call.outputs[i], false) };
+        ref.out[i] = (ref_tensor){ &c->out[i], c->absent >> i & 1u ? NULL
+                                                                   : to_doubles(before, before->call.outputs[i],
+                                                                                before->call.output_forms[i]) };
     reference_run(&ref);
     for (int i = 0; i < c->outputs; i++)
-        if (ref.out[i].data != NULL)
-            check_close(c, device, i, test_floats(&after->image, after->call.outputs[i]), ref.out[i].data,
-                        c->exact && before->attrs.accumulate == 0);
+        if (ref.out[i].data != NULL) check_close(c, device, i, after, ref.out[i].data);
     for (int i = 0; i < c->inputs; i++) free(ref.in[i].data);
     for (int i = 0; i < c->outputs; i++) free(ref.out[i].data);
 }
@@ -227,23 +312,36 @@ static void check_same_bits(const op_case *c, const test_device *device, const l
         sl_span a = first->call.outputs[i], b = other->call.outputs[i];
         if (a.bytes == 0 || memcmp(first->image.bytes + a.offset, other->image.bytes + b.offset, a.bytes) == 0)
             continue;
-        test_fail(__FILE__, __LINE__, "%s, %s: output %d has other bits than %s", case_name(c), device->name, i, than);
+        test_fail(__FILE__, __LINE__, "%s, %s: output %d has other bits than %s", case_name(c, other), device->name, i,
+                  than);
     }
 }
 
+/* Matrix products on AMX tiles add in another order; their own tests hold them to the reference. */
+static bool has_bits_of_its_own(const op_case *c, const test_device *device)
+{
+    static const bool products[SL_OP_COUNT] = {
+        [SL_OP_LINEAR] = true, [SL_OP_LINEAR_GRAD_INPUT] = true, [SL_OP_LINEAR_GRAD_WEIGHT] = true,
+        [SL_OP_MATMUL] = true, [SL_OP_ATTENTION] = true,         [SL_OP_ATTENTION_GRAD] = true,
+    };
+    return device->isa == SL_ISA_AMX && products[c->op];
+}
+
 /* Runs a case on all variants of the device; `first` gets the first one's layout, to be freed by the caller. */
-static void run_everywhere(const op_case *c, variant v, layout *first)
+static void run_everywhere(const op_case *c, variant v, typing t, layout *first)
 {
     test_device devices[MAX_TEST_DEVICES];
     int count = test_devices(devices);
     layout before;
-    make_layout(c, v, &before);
+    make_layout(c, v, t, &before);
     *first = (layout){ 0 };
     for (int i = 0; i < count; i++) {
+        if (has_bits_of_its_own(c, &devices[i])) continue;
         layout l;
-        make_layout(c, v, &l);
+        make_layout(c, v, t, &l);
         sluice_status st = run_layout(&devices[i], &l);
-        if (st != SLUICE_OK) test_fail(__FILE__, __LINE__, "%s, %s: %s", case_name(c), devices[i].name, sluice_error());
+        if (st != SLUICE_OK)
+            test_fail(__FILE__, __LINE__, "%s, %s: %s", case_name(c, &l), devices[i].name, sluice_error());
         if (i == 0) {
             check_reference(c, &devices[i], &before, &l);
             *first = l;
@@ -253,6 +351,13 @@ static void run_everywhere(const op_case *c, variant v, layout *first)
         test_image_free(&l.image);
     }
     test_image_free(&before.image);
+}
+
+static void run_and_free(const op_case *c, variant v, typing t)
+{
+    layout first;
+    run_everywhere(c, v, t, &first);
+    test_image_free(&first.image);
 }
 
 /* ---- Tests ---- */
@@ -269,23 +374,36 @@ TEST(every_op_that_computes_has_a_reference_and_a_case)
     }
 }
 
-TEST(results_are_close_to_the_reference_and_equal_in_bits_on_every_path)
+TEST(results_are_close_to_the_reference_and_equal_in_bits_on_every_path_in_every_type)
 {
-    for (int i = 0; i < CASE_COUNT; i++) {
-        layout first;
-        run_everywhere(&cases[i], PLAIN, &first);
-        test_image_free(&first.image);
-    }
+    for (int i = 0; i < CASE_COUNT; i++)
+        for (int t = 0; t < TYPES; t++) run_and_free(&cases[i], PLAIN, types[t]);
 }
 
-TEST(accumulating_ops_add_to_what_is_there)
+TEST(accumulating_ops_add_to_what_is_there_and_round_once)
 {
-    for (int i = 0; i < CASE_COUNT; i++) {
-        layout first;
-        if (!sl_ops[cases[i].op].accumulates) continue;
-        run_everywhere(&cases[i], ACCUMULATING, &first);
-        test_image_free(&first.image);
-    }
+    for (int i = 0; i < CASE_COUNT; i++)
+        for (int t = 0; t < TYPES && sl_ops[cases[i].op].accumulates; t++)
+            run_and_free(&cases[i], ACCUMULATING, types[t]);
+}
+
+TEST(gradients_of_parameters_may_have_another_type_than_activations)
+{
+    for (int i = 0; i < CASE_COUNT; i++)
+        for (int t = 0; t < MIXED && sl_ops[cases[i].op].wide_outputs != 0; t++) {
+            run_and_free(&cases[i], PLAIN, mixed_types[t]);
+            run_and_free(&cases[i], ACCUMULATING, mixed_types[t]);
+        }
+}
+
+static void check_taking_over(const op_case *c, typing t)
+{
+    layout plain, taken;
+    run_everywhere(c, PLAIN, t, &plain);
+    run_everywhere(c, IN_PLACE, t, &taken);
+    check_same_bits(c, &(test_device){ .name = "in place" }, &plain, &taken, "out of place");
+    test_image_free(&plain.image);
+    test_image_free(&taken.image);
 }
 
 TEST(taking_over_an_input_changes_no_bit)
@@ -294,11 +412,6 @@ TEST(taking_over_an_input_changes_no_bit)
         const op_case *c = &cases[i];
         int input = sl_ops[c->op].in_place;
         if (input < 0 || !sl_shape_equal(&c->in[input], &c->out[0])) continue;
-        layout plain, taken;
-        run_everywhere(c, PLAIN, &plain);
-        run_everywhere(c, IN_PLACE, &taken);
-        check_same_bits(c, &(test_device){ .name = "in place" }, &plain, &taken, "out of place");
-        test_image_free(&plain.image);
-        test_image_free(&taken.image);
+        for (int t = 0; t < TYPES; t++) check_taking_over(c, types[t]);
     }
 }

@@ -5,14 +5,19 @@
 #include "backend/cpu/kernels.h"
 #include "core/cpu.h"
 
-/* NULL where the CPU or the build lacks the path. */
-static inline const sl_kernel *path_kernels(sl_isa isa)
+/* The kernels of one element type; NULL where the CPU or the build lacks the path. */
+static inline const sl_kernel *path_kernels_of(sl_isa isa, sl_kernel_type type)
 {
-    if (isa == SL_ISA_SCALAR) return sl_kernels_scalar;
+    if (isa == SL_ISA_SCALAR) return sl_kernels_scalar[type];
 #if defined(__x86_64__)
-    if (isa <= sl_isa_best()) return isa == SL_ISA_AVX2 ? sl_kernels_avx2 : sl_kernels_avx512;
+    if (isa <= sl_isa_best()) return isa == SL_ISA_AVX2 ? sl_kernels_avx2[type] : sl_kernels_avx512[type];
 #endif
     return NULL;
+}
+
+static inline const sl_kernel *path_kernels(sl_isa isa)
+{
+    return path_kernels_of(isa, SL_KERNEL_F32);
 }
 
 /* Reproducible numbers in [-1, 1), different for each seed. */

@@ -59,6 +59,11 @@ static void ref_scale(const ref_call *c)
         c->out[0].data[i] += c->in[0].data[i] * (double)c->attrs->scale.factor;
 }
 
+static void ref_cast(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += c->in[0].data[i];
+}
+
 static void ref_relu(const ref_call *c)
 {
     for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += c->in[0].data[i] < 0 ? 0 : c->in[0].data[i];
@@ -538,6 +543,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_MSE] = ref_mse,
     [SL_OP_SUM] = ref_sum,
     [SL_OP_MEAN] = ref_mean,
+    [SL_OP_CAST] = ref_cast,
     [SL_OP_SEED] = ref_seed,
     [SL_OP_REDUCE_TO] = ref_reduce_to,
     [SL_OP_MULTIPLY_REDUCE] = ref_multiply_reduce,

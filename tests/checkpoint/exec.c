@@ -50,7 +50,7 @@ static sluice_status build_rank(engine *e, sluice_world *world, sl_plan_options 
     p.prefetch = -1;
     p.training = true;
     p.state_slots = e->slots.count;
-    p.update_bytes_per_element = sl_optim_bytes_per_element(e->optim);
+    p.update_bytes_per_element = sl_optim_bytes_per_element(e->optim, SLUICE_F32, SLUICE_F32, SL_FORM_F32);
     SL_TRY(sl_plan_create(e->g, &machine, &p, &e->plan));
     if (world == NULL) SL_TRY(sl_comm_self_open(&e->comm));
     sl_exec_options x = { .backend = &sl_cpu_backend,
@@ -167,7 +167,7 @@ TEST(weights_load_from_a_checkpoint_and_from_safetensors)
     CHECK_EQ(step, 0);
     REQUIRE_OK(fill(&a, 0));
     REQUIRE_OK(sl_checkpoint_save(a.x, &a.slots, &meta, folder, 1, path));
-    REQUIRE_OK(sl_weights_save(a.x, file));
+    REQUIRE_OK(sl_weights_save(a.x, file, SLUICE_F32));
     REQUIRE_OK(build(&b, SLUICE_PLACE_HOST, SLUICE_PLACE_HOST));
     REQUIRE_OK(sl_checkpoint_load_weights(b.x, folder, &step));
     CHECK_EQ(step, 9);
@@ -242,7 +242,7 @@ static sluice_status load_on_rank(void *user, sluice_world *world)
         for (int64_t i = 0; i < e.g->parameters[p].count; i++)
             if (values[i] != value_of(p, -1, i, (int)j->step)) return differs("gathered values");
     }
-    SL_TRY(sl_weights_save(e.x, j->file));
+    SL_TRY(sl_weights_save(e.x, j->file, SLUICE_F32));
     SL_TRY(fill(&e, 70));
     SL_TRY(sl_weights_load(e.x, j->file));
     if (differences(&e, false, (int)j->step) + copy_differences(&e, (int)j->step) != 0) return differs("weights");

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "core/half.h"
 #include "fixture.h"
 #include "format/json.h"
 #include "format/safetensors.h"
@@ -76,11 +77,11 @@ TEST(an_export_is_the_same_file_as_a_save_of_the_weights)
         make_paths(&p);
         REQUIRE_OK(save_by(ranks, (fixture_cut)(ranks % CUT_COUNT), p.folder, 20000));
         REQUIRE_OK(write_expected(&p, 20000, 2));
-        REQUIRE_OK(sluice_export(p.folder, p.out, 0, NULL));
+        REQUIRE_OK(sluice_export(p.folder, p.out, SLUICE_F32, 0, NULL));
         CHECK(same_bytes(p.out, p.expected));
         snprintf(step, sizeof step, "%s/step-1", p.folder);
         REQUIRE_OK(write_expected(&p, 20000, 1));
-        REQUIRE_OK(sluice_export(step, p.out, 0, NULL));
+        REQUIRE_OK(sluice_export(step, p.out, SLUICE_F32, 0, NULL));
         CHECK(same_bytes(p.out, p.expected));
         unlink(p.out);
         unlink(p.expected);
@@ -114,7 +115,7 @@ TEST(more_chunks_are_exported_than_are_kept)
     fixture_make(&f, 140000); /* b has 36 MB */
     REQUIRE_OK(fixture_save(&f, p.folder, 3));
     REQUIRE_OK(sl_state_weights_save(&f.state, p.expected));
-    REQUIRE_OK(sluice_export(p.folder, p.out, 0, NULL));
+    REQUIRE_OK(sluice_export(p.folder, p.out, SLUICE_F32, 0, NULL));
     CHECK(same_bytes(p.out, p.expected));
     fixture_free(&f);
     unlink(p.out);
@@ -154,7 +155,7 @@ TEST(shards_add_up_to_the_whole_and_the_index_names_them)
     REQUIRE_OK(save_by(3, CUT_BLOCKS, p.folder, 5));
     REQUIRE_OK(write_expected(&p, 5, 2));
     FILE *out = fmemopen(printed, sizeof printed, "w");
-    REQUIRE_OK(sluice_export(p.folder, p.out, 20, out)); /* a: 24 bytes, b: 1280, c: 4, d: none */
+    REQUIRE_OK(sluice_export(p.folder, p.out, SLUICE_F32, 20, out)); /* a: 24 bytes, b: 1280, c: 4, d: none */
     fclose(out);
     CHECK_CONTAINS(printed, "-model-00001-of-00003.safetensors: 1 tensors of step 2, ");
     CHECK_CONTAINS(printed, "-model.safetensors.index.json: index of 3 files");
@@ -165,7 +166,7 @@ TEST(shards_add_up_to_the_whole_and_the_index_names_them)
     CHECK_CONTAINS(text, "-00003-of-00003.safetensors\"\n  }\n}\n");
     CHECK_EQ(count_indexed(&p, p.expected, 20), 4);
     free(text);
-    REQUIRE_OK(sluice_export(p.folder, p.out, 1 << 20, NULL)); /* all fits in one: no index */
+    REQUIRE_OK(sluice_export(p.folder, p.out, SLUICE_F32, 1 << 20, NULL)); /* all fits in one: no index */
     CHECK(same_bytes(p.out, p.expected));
 }
 
@@ -185,23 +186,23 @@ TEST(damaged_checkpoints_are_not_exported)
     paths p;
     char step[4200], printed[4096];
     make_paths(&p);
-    CHECK_EQ(sluice_export(p.folder, p.out, 0, NULL), SLUICE_ERR_INPUT);
+    CHECK_EQ(sluice_export(p.folder, p.out, SLUICE_F32, 0, NULL), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "holds no checkpoint");
     REQUIRE_OK(save_by(2, CUT_EVEN, p.folder, 5));
     flip_bit(p.folder, 2, 1);
     REQUIRE_OK(write_expected(&p, 5, 1));
     FILE *out = fmemopen(printed, sizeof printed, "w");
-    REQUIRE_OK(sluice_export(p.folder, p.out, 0, out)); /* the older one */
+    REQUIRE_OK(sluice_export(p.folder, p.out, SLUICE_F32, 0, out)); /* the older one */
     fclose(out);
     CHECK(same_bytes(p.out, p.expected));
     CHECK_CONTAINS(printed, "step-2: skipped: ");
     CHECK_CONTAINS(printed, "4 tensors of step 1");
     unlink(p.out);
     snprintf(step, sizeof step, "%s/step-2", p.folder);
-    CHECK_EQ(sluice_export(step, p.out, 0, NULL), SLUICE_ERR_INPUT);
+    CHECK_EQ(sluice_export(step, p.out, SLUICE_F32, 0, NULL), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "rank-1.bin is damaged");
     flip_bit(p.folder, 1, 0);
-    CHECK_EQ(sluice_export(p.folder, p.out, 20, NULL), SLUICE_ERR_INPUT);
+    CHECK_EQ(sluice_export(p.folder, p.out, SLUICE_F32, 20, NULL), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "no checkpoint can be exported; the newest: ");
     CHECK(access(p.out, F_OK) != 0 && access(p.index, F_OK) != 0);
 }
@@ -215,7 +216,7 @@ static bool check_failing_export(const paths *p, const char *expected[2], uint64
     for (int i = 0; i < 2; i++) {
         snprintf(step[i], sizeof step[i], "%s/step-%d", p->folder, i + 1);
         if (i == 1) sl_io_set_hook(count_down, &c);
-        sluice_status st = sluice_export(step[i], p->out, shard_bytes, NULL);
+        sluice_status st = sluice_export(step[i], p->out, SLUICE_F32, shard_bytes, NULL);
         sl_io_set_hook(NULL, NULL);
         CHECK(st == SLUICE_OK || (i == 1 && c.calls >= n));
     }
@@ -244,4 +245,42 @@ TEST(a_failing_disk_leaves_no_half_export)
         CHECK(n > 15);
         unlink(p.out);
     }
+}
+
+TEST(an_export_can_be_rounded_to_16_bits)
+{
+    static const struct {
+        sluice_dtype type;
+        sl_st_dtype dtype;
+    } rows[] = { { SLUICE_BF16, SL_ST_BF16 }, { SLUICE_F16, SL_ST_F16 } };
+    paths p;
+    make_paths(&p);
+    fixture f;
+    fixture_make(&f, 20);
+    REQUIRE_OK(fixture_save(&f, p.folder, 1));
+    REQUIRE_OK(sl_state_weights_save(&f.state, p.expected));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sl_st_file *exact, *rounded;
+        REQUIRE_OK(sluice_export(p.folder, p.out, rows[i].type, 0, NULL));
+        REQUIRE_OK(sl_st_open(p.expected, &exact));
+        REQUIRE_OK(sl_st_open(p.out, &rounded));
+        CHECK_EQ(rounded->tensor_count, exact->tensor_count);
+        for (int64_t t = 0; t < rounded->tensor_count; t++) {
+            const sl_st_tensor *a = exact->by_name[t], *b = rounded->by_name[t];
+            CHECK_STR(b->name, a->name);
+            CHECK_EQ(b->dtype, rows[i].dtype);
+            CHECK_EQ(2 * b->bytes, a->bytes);
+            for (int64_t k = 0; k < sl_st_elements(a); k++) {
+                float x, y;
+                REQUIRE_OK(sl_st_read_f32(exact, a, k, 1, &x));
+                REQUIRE_OK(sl_st_read_f32(rounded, b, k, 1, &y));
+                float want = rows[i].type == SLUICE_BF16 ? sl_bf16_to_float(sl_float_to_bf16(x))
+                                                         : sl_f16_to_float(sl_float_to_f16(x));
+                CHECK(sl_float_bits(y) == sl_float_bits(want));
+            }
+        }
+        sl_st_close(exact);
+        sl_st_close(rounded);
+    }
+    fixture_free(&f);
 }

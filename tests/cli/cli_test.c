@@ -124,19 +124,38 @@ static const struct {
     const char *fields[24];
 } schemas[] = {
     { "plan",
-      { "ranks", "stage", "parameters", "peak_bytes.device", "peak_bytes.host", "peak_bytes.disk", "overhead_bytes",
-        "state_bytes.parameters", "state_bytes.gradients", "state_bytes.optimizer", "step_seconds",
-        "moved_bytes.to_device", "moved_bytes.to_host", "moved_bytes.disk_read", "moved_bytes.disk_write",
-        "comm_bytes.gather", "comm_bytes.reduce", "comm_bytes.norm" } },
+      { "ranks",
+        "stage",
+        "parameters",
+        "peak_bytes.device",
+        "peak_bytes.host",
+        "peak_bytes.disk",
+        "overhead_bytes",
+        "state_bytes.parameters",
+        "state_bytes.gradients",
+        "state_bytes.optimizer",
+        "step_seconds",
+        "moved_bytes.to_device",
+        "moved_bytes.to_host",
+        "moved_bytes.disk_read",
+        "moved_bytes.disk_write",
+        "comm_bytes.gather",
+        "comm_bytes.reduce",
+        "comm_bytes.norm",
+        "tokens_per_second",
+        "mfu" } },
     { "resumed", { "step" } },
-    { "step", { "step", "epoch", "loss", "lr", "grad_norm", "seconds", "samples", "tokens", "skipped", "loss_scale" } },
+    { "step",
+      { "step", "epoch", "loss", "lr", "grad_norm", "seconds", "samples", "tokens", "skipped", "loss_scale",
+        "tokens_per_second", "mfu" } },
     { "eval", { "step", "loss", "accuracy" } },
     { "saved", { "step", "path" } },
     { "epoch", { "step", "epoch", "loss", "seconds" } },
     { "end",
       { "steps", "peak_bytes.device", "peak_bytes.host", "peak_bytes.disk", "moved_bytes.to_device",
         "moved_bytes.to_host", "moved_bytes.disk_read", "moved_bytes.disk_write", "comm_bytes.gather",
-        "comm_bytes.reduce", "comm_bytes.norm", "speculated", "rolled_back", "weights_sha256", "state_sha256" } },
+        "comm_bytes.reduce", "comm_bytes.norm", "speculated", "rolled_back", "weights_sha256", "state_sha256",
+        "tokens_per_second", "mfu" } },
 };
 
 static json_t *field_of(json_t *object, const char *dotted)
@@ -192,6 +211,72 @@ TEST(json_output_is_one_known_event_a_line_and_nothing_else)
     CHECK_EQ(count_events(r.out, "end"), 1);
     CHECK_EQ(count_events(r.out, "saved"), 3);
     CHECK(count_events(r.out, "eval") >= 3);
+    run_free(&r);
+}
+
+/* ---- precision ---- */
+
+TEST(tokens_a_second_and_mfu_are_told_of_every_step_and_of_the_run)
+{
+    const char *folder = new_folder();
+    json_t *event;
+    int told = 0;
+    run_write(folder, "text.txt",
+              "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in "
+              "want of a wife.\n");
+    run_write(
+        folder, "g.json",
+        "{\"model\": {\"type\": \"gpt2\", \"layers\": 1, \"heads\": 2, \"width\": 16, \"context\": 16}, \"data\": "
+        "{\"type\": \"text\", \"path\": \"text.txt\"}, \"steps\": 3, \"train_batch_size\": 2, \"threads\": 1, "
+        "\"optimizer\": {\"type\": \"AdamW\"}, \"bf16\": {\"enabled\": true}}");
+    run_result json = run_sluice(folder, "train g.json --json"), text = run_sluice(folder, "train g.json");
+    CHECK_EQ(json.status, 0);
+    for (int i = 0; (event = event_line(json.out, i)) != NULL; i++) {
+        json_t *tokens = json_object_get(event, "tokens_per_second"), *mfu = json_object_get(event, "mfu");
+        if (tokens != NULL) {
+            CHECK(json_number_value(tokens) > 0);
+            CHECK(json_number_value(mfu) > 0);
+            told++;
+        }
+        json_decref(event);
+    }
+    CHECK_EQ(told, 5); /* the plan, three steps, the end */
+    CHECK_EQ(text.status, 0);
+    CHECK_CONTAINS(text.out, "expected: ");
+    CHECK_CONTAINS(text.out, " tokens/s");
+    CHECK_CONTAINS(text.out, "  MFU ");
+    CHECK_CONTAINS(text.out, "tokens a second");
+    CHECK_CONTAINS(text.out, "model flops, of the peak");
+    run_free(&json);
+    run_free(&text);
+}
+
+TEST(a_step_that_is_left_out_is_told_in_the_event_and_on_the_line)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", ", \"fp16\": {\"enabled\": true, \"initial_scale_power\": 40}");
+    run_result json = run_sluice(folder, "train a.json --json"), text = run_sluice(folder, "train a.json");
+    CHECK_EQ(json.status, 0);
+    CHECK_CONTAINS(json.out, "\"grad_norm\":null,");
+    CHECK_CONTAINS(json.out, "\"skipped\":true,\"loss_scale\":1099511627776,");
+    CHECK_CONTAINS(json.error, "sluice: note: step 1 overflowed and was left out; the loss scale stays");
+    CHECK_CONTAINS(json.error,
+                   "step 2 overflowed and was left out; the loss scale falls from 1.09951e+12 to 5.49756e+11");
+    CHECK_CONTAINS(text.out, "skipped at loss scale ");
+    run_free(&json);
+    run_free(&text);
+}
+
+TEST(numbers_that_are_not_finite_end_with_exit_status_7_and_one_line)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", "");
+    run_result r = run_sluice(folder, "train a.json --set optimizer.params.lr=1e30 --set steps=50");
+    CHECK_EQ(r.status, 7);
+    CHECK_CONTAINS(r.error, "sluice: step ");
+    CHECK_CONTAINS(r.error, " (layer \"");
+    CHECK_CONTAINS(r.error, "\", rank 0) is ");
+    CHECK_CONTAINS(r.error, "the weights were left as they were. To go on, ");
     run_free(&r);
 }
 

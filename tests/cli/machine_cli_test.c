@@ -86,3 +86,18 @@ TEST(ranks_of_devices_need_a_measurement)
     CHECK_CONTAINS(r.error, "--measure");
     run_free(&r);
 }
+
+TEST(devices_says_what_is_used_and_what_there_is)
+{
+    char folder[4096];
+    new_folder(folder);
+    run_result r = run_sluice(folder, "devices");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.out, "instruction path");
+    CHECK_CONTAINS(r.out, "(available: scalar");
+    CHECK_CONTAINS(r.out, "huge pages");
+    CHECK_CONTAINS(r.out, "for arenas that ranks share: ");
+    CHECK_CONTAINS(r.out, "NUMA");
+    CHECK_CONTAINS(r.out, "hwloc");
+    run_free(&r);
+}

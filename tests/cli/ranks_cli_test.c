@@ -145,6 +145,28 @@ TEST(an_exported_checkpoint_has_the_weights_of_the_run)
     run_free(&exported);
 }
 
+TEST(a_16_bit_export_has_the_bytes_of_a_16_bit_save_and_can_be_evaluated)
+{
+    char folder[4096];
+    new_folder(folder);
+    run_write_config(folder, "a.json",
+                     FOUR ", \"checkpoint\": {\"path\": \"run\"}, \"save\": \"saved.safetensors\", \"save_dtype\": "
+                          "\"bf16\", \"bf16\": {\"enabled\": true}");
+    run_result train = run_sluice(folder, "train a.json --quiet --ranks 2 --set zero_optimization.stage=3"),
+               same = run_sluice(folder, "export run -o out.safetensors --dtype bf16 && cmp out.safetensors "
+                                         "saved.safetensors"),
+               inspect = run_sluice(folder, "inspect out.safetensors"),
+               eval = run_sluice(folder, "eval a.json --weights out.safetensors --set bf16.enabled=false");
+    CHECK_EQ(train.status, 0);
+    CHECK_EQ(same.status, 0);
+    CHECK_CONTAINS(inspect.out, "BF16");
+    CHECK_EQ(eval.status, 0);
+    run_free(&train);
+    run_free(&same);
+    run_free(&inspect);
+    run_free(&eval);
+}
+
 TEST(a_launcher_decides_the_number_of_ranks)
 {
     char folder[4096];

@@ -2,6 +2,7 @@
  *
  * Every test forks its ranks. A rank that finds something wrong returns a failure, which the launch reports. */
 #include "double.h"
+#include "forms.h"
 #include "test.h"
 
 enum { MAX_RANKS = 6, ARENA = 1 << 20, PARTS = 2, LARGE = 1 << 20 };
@@ -59,6 +60,7 @@ typedef struct job {
     sl_comm *comm;
     sl_device *device;
     int rank, ranks;
+    const forms_pair *forms; /* of reductions; NULL: f32 */
     partition cuts[PARTS];
     sl_comm_part parts[PARTS];
 } job;
@@ -88,6 +90,25 @@ static void lay_out(job *j, shape s, int64_t per, uint64_t unit, bool in_place)
     }
 }
 
+static const forms_pair *forms_of(const job *j)
+{
+    return j->forms != NULL ? j->forms : &forms_reduced[0];
+}
+
+/* As lay_out, in the job's forms; 16-bit ones begin between two words. */
+static void lay_out_sums(job *j, shape s)
+{
+    const forms_pair *f = forms_of(j);
+    lay_out(j, s, 1, sl_comm_form_bytes(f->form), f->in_place);
+    for (int i = 0; i < PARTS; i++) {
+        sl_comm_part *p = &j->parts[i];
+        p->form = f->form, p->sum_form = f->sum_form;
+        p->whole.offset += p->unit % 4;
+        p->shard.bytes = sl_comm_shard_bytes(SL_REDUCE_SCATTER, p, j->rank);
+        p->shard.offset += sl_comm_form_bytes(f->sum_form) % 4;
+    }
+}
+
 static sluice_status open_job(job *j, sluice_world *world)
 {
     *j = (job){ .comm = world, .rank = sluice_world_rank(world), .ranks = sluice_world_size(world) };
@@ -108,62 +129,72 @@ static sluice_status collective(job *j, uint64_t sequence, sl_collective_kind ki
     return double_backend.synchronize(j->device);
 }
 
-/* Values whose sum depends on the order of additions. */
-static float contribution(int rank, int micro_batch, int part, int64_t i)
+/* ---- reduce-scatter ---- */
+
+/* Values whose sum depends on the order of additions, and now and then one that is no ordinary number. */
+static float contribution(sl_form form, int rank, int micro_batch, int part, int64_t i)
 {
-    static const float scales[] = { 1e8f, 1.0f, 1e-3f, 3e4f, -1e8f };
+    static const float scales[][5] = { { 1e8f, 1.0f, 1e-3f, 3e4f, -1e8f }, { 3e4f, 1.0f, 1e-3f, 6e-7f, -3e4f } };
     uint32_t h = (uint32_t)(i * 2654435761u) + (uint32_t)rank * 40503u + (uint32_t)(micro_batch * 977 + part * 31);
     h ^= h >> 13, h *= 2246822519u, h ^= h >> 16;
-    return ((float)(h % 20011) / 10007.0f - 1.0f) * scales[(h >> 20) % 5];
+    if (i % 61 == 7) return form_special(form, (int)(i / 61) + rank * (1 + (int)(i / 61) % 5) + micro_batch);
+    return form_nearest(form, ((float)(h % 20011) / 10007.0f - 1.0f) * scales[form == SL_FORM_F16][(h >> 20) % 5]);
 }
-
-/* ---- reduce-scatter ---- */
 
 static void contribute(job *j, int micro_batch)
 {
     for (int i = 0; i < PARTS; i++) {
-        float *to = (float *)(void *)double_at(j->device, j->parts[i].whole);
-        for (int64_t e = 0; e < j->parts[i].shards->elements; e++) to[e] = contribution(j->rank, micro_batch, i, e);
+        const sl_comm_part *p = &j->parts[i];
+        unsigned char *to = double_at(j->device, p->whole);
+        for (int64_t e = 0; e < p->shards->elements; e++)
+            form_encode(p->form, contribution(p->form, j->rank, micro_batch, i, e), to + (uint64_t)e * p->unit);
     }
 }
 
 /* The exact rule, element by element: micro-batches in order, ranks in order within each. */
-static float expected_sum(int ranks, int micro_batches, int part, int64_t e)
+static float expected_sum(sl_form form, int ranks, int micro_batches, int part, int64_t e)
 {
-    volatile float sum = contribution(0, 0, part, e);
+    volatile float sum = contribution(form, 0, 0, part, e);
     for (int m = 0; m < micro_batches; m++)
-        for (int r = m == 0 ? 1 : 0; r < ranks; r++) sum = sum + contribution(r, m, part, e);
+        for (int r = m == 0 ? 1 : 0; r < ranks; r++) sum = sum + contribution(form, r, m, part, e);
     return sum;
+}
+
+/* In place the sums lie in the whole, and what other ranks own of it is as it was brought. */
+static void check_part(const job *j, int i, int micro_batches)
+{
+    const sl_comm_part *p = &j->parts[i];
+    const unsigned char *got = double_at(j->device, p->shard), *whole = double_at(j->device, p->whole);
+    int64_t behind = 0;
+    for (int64_t k = 0; k < sl_shard_range_count(p->shards, j->rank); k++) {
+        sl_range range = sl_shard_range(p->shards, j->rank, k);
+        for (int64_t e = p->in_place ? behind : range.first; e < range.first; e++)
+            CHECK(form_same(p->form, whole + (uint64_t)e * p->unit, contribution(p->form, j->rank, 0, i, e)));
+        for (int64_t e = range.first; e < range.first + range.count; e++, got += sl_comm_form_bytes(p->sum_form))
+            CHECK(form_same(p->sum_form, p->in_place ? whole + (uint64_t)e * p->unit : got,
+                            expected_sum(p->form, j->ranks, micro_batches, i, e)));
+        behind = range.first + range.count;
+    }
 }
 
 static void check_sums(const job *j, int micro_batches)
 {
-    for (int i = 0; i < PARTS; i++) {
-        const sl_shards *s = j->parts[i].shards;
-        const float *got = (const float *)(const void *)double_at(j->device, j->parts[i].shard);
-        for (int64_t k = 0; k < sl_shard_range_count(s, j->rank); k++) {
-            sl_range range = sl_shard_range(s, j->rank, k);
-            for (int64_t e = range.first; e < range.first + range.count; e++, got++) {
-                float expected = expected_sum(j->ranks, micro_batches, i, e);
-                CHECK(memcmp(got, &expected, sizeof expected) == 0);
-            }
-        }
-    }
+    for (int i = 0; i < PARTS; i++) check_part(j, i, micro_batches);
 }
 
 static sluice_status reduce_all_shapes(void *user, sluice_world *world)
 {
     job j;
     uint64_t sequence = 0;
-    (void)user;
     SL_TRY(open_job(&j, world));
+    j.forms = user;
     for (int s = 0; s < SHAPES; s++) {
-        lay_out(&j, (shape)s, 1, 4, false);
-        for (int m = 0; m < 3; m++) {
+        lay_out_sums(&j, (shape)s);
+        for (int m = 0; m < forms_of(&j)->micro_batches; m++) {
             contribute(&j, m);
             SL_TRY(collective(&j, sequence++, SL_REDUCE_SCATTER, m == 0));
         }
-        check_sums(&j, 3);
+        check_sums(&j, forms_of(&j)->micro_batches);
     }
     close_job(&j);
     return verdict();
@@ -171,7 +202,11 @@ static sluice_status reduce_all_shapes(void *user, sluice_world *world)
 
 TEST(contributions_are_added_in_rank_order_whatever_the_partition)
 {
-    for (int ranks = 1; ranks <= MAX_RANKS; ranks++) REQUIRE_OK(launch(ranks, reduce_all_shapes, NULL));
+    for (int ranks = 1; ranks <= MAX_RANKS; ranks++)
+        for (int f = 0; f < FORMS_REDUCED; f++) {
+            forms_pair forms = forms_reduced[f];
+            REQUIRE_OK(launch(ranks, reduce_all_shapes, &forms));
+        }
 }
 
 /* Shards of more than 4 MiB, which are written past the caches when they are set. */
@@ -180,17 +215,20 @@ static sluice_status reduce_large(void *user, sluice_world *world)
     job j = { .comm = world, .rank = sluice_world_rank(world), .ranks = sluice_world_size(world) };
     const int64_t elements = 2 * LARGE + 37, bounds[] = { 0, LARGE, elements };
     const sl_shards shards = { 2, elements, 0, 0, bounds };
-    (void)user;
+    const forms_pair *f = user;
     j.device = double_open(world, 5 * LARGE * sizeof(float));
     SL_TRY(world->ops->attach(world, &double_backend, j.device));
     for (int i = 0; i < PARTS; i++)
         j.parts[i] = (sl_comm_part){ .shards = &shards,
                                      .per = 1,
-                                     .unit = 4,
-                                     .whole = { (sl_tier)i, 256, (uint64_t)elements * 4 },
+                                     .unit = sl_comm_form_bytes(f->form),
+                                     .form = f->form,
+                                     .sum_form = f->sum_form,
+                                     .whole = { (sl_tier)i, 256, (uint64_t)elements * sl_comm_form_bytes(f->form) },
                                      .shard = { (sl_tier)(1 - i), 3 * LARGE * sizeof(float), 0 } };
-    for (int i = 0; i < PARTS; i++) j.parts[i].shard.bytes = shard_bytes(&j.parts[i], j.rank);
-    for (int m = 0; m < 2; m++) {
+    for (int i = 0; i < PARTS; i++)
+        j.parts[i].shard.bytes = sl_comm_shard_bytes(SL_REDUCE_SCATTER, &j.parts[i], j.rank);
+    for (int m = 0; m < (f->micro_batches > 1 ? 2 : 1); m++) {
         contribute(&j, m);
         SL_TRY(collective(&j, (uint64_t)m, SL_REDUCE_SCATTER, m == 0));
         check_sums(&j, m + 1);
@@ -201,7 +239,10 @@ static sluice_status reduce_large(void *user, sluice_world *world)
 
 TEST(large_sums_follow_the_same_order)
 {
-    REQUIRE_OK(launch(2, reduce_large, NULL));
+    static const forms_pair f32 = { SL_FORM_F32, SL_FORM_F32, 2, false };
+    static const forms_pair wide = { SL_FORM_BF16, SL_FORM_F32, 2, false };
+    forms_pair forms[] = { f32, wide };
+    for (int i = 0; i < 2; i++) REQUIRE_OK(launch(2, reduce_large, &forms[i]));
 }
 
 /* ---- gather ---- */
@@ -234,18 +275,24 @@ static void check_whole(const job *j)
     }
 }
 
+typedef struct gathered {
+    sl_collective_kind kind;
+    int64_t per;
+    uint64_t unit;
+} gathered;
+
 static sluice_status gather_all_shapes(void *user, sluice_world *world)
 {
     job j;
-    const sl_collective_kind kind = *(const sl_collective_kind *)user;
-    const bool norm = kind == SL_GATHER_NORM;
+    const gathered *g = user;
     uint64_t sequence = 0;
     SL_TRY(open_job(&j, world));
     for (int s = 0; s < SHAPES; s++)
         for (int in_place = 0; in_place < 2; in_place++) {
-            lay_out(&j, (shape)s, norm ? 1024 : 1, norm ? 8 : 4, in_place != 0);
+            lay_out(&j, (shape)s, g->per, g->unit, in_place != 0);
+            for (int i = 0; g->unit == 2 && i < PARTS; i++) j.parts[i].whole.offset += 2, j.parts[i].shard.offset += 6;
             bring(&j);
-            SL_TRY(collective(&j, sequence++, kind, false));
+            SL_TRY(collective(&j, sequence++, g->kind, false));
             check_whole(&j);
         }
     close_job(&j);
@@ -254,14 +301,20 @@ static sluice_status gather_all_shapes(void *user, sluice_world *world)
 
 TEST(a_gather_brings_all_shards_to_all_ranks_in_place_and_not)
 {
-    sl_collective_kind kind = SL_GATHER;
-    for (int ranks = 1; ranks <= MAX_RANKS; ranks++) REQUIRE_OK(launch(ranks, gather_all_shapes, &kind));
+    gathered values = { SL_GATHER, 1, 4 };
+    for (int ranks = 1; ranks <= MAX_RANKS; ranks++) REQUIRE_OK(launch(ranks, gather_all_shapes, &values));
+}
+
+TEST(values_of_16_bits_are_gathered_from_and_to_any_even_address)
+{
+    gathered values = { SL_GATHER, 1, 2 };
+    for (int ranks = 1; ranks <= MAX_RANKS; ranks++) REQUIRE_OK(launch(ranks, gather_all_shapes, &values));
 }
 
 TEST(norm_leaves_are_gathered_per_1024_elements)
 {
-    sl_collective_kind kind = SL_GATHER_NORM;
-    for (int ranks = 1; ranks <= MAX_RANKS; ranks++) REQUIRE_OK(launch(ranks, gather_all_shapes, &kind));
+    gathered leaves = { SL_GATHER_NORM, 1024, 8 };
+    for (int ranks = 1; ranks <= MAX_RANKS; ranks++) REQUIRE_OK(launch(ranks, gather_all_shapes, &leaves));
 }
 
 /* ---- counters ---- */
@@ -298,6 +351,34 @@ static sluice_status count_bytes(void *user, sluice_world *world)
 TEST(counters_hold_what_the_others_received)
 {
     for (int ranks = 2; ranks <= 4; ranks++) REQUIRE_OK(launch(ranks, count_bytes, NULL));
+}
+
+/* Sums may be wider than what travels: the counter holds the latter. */
+static sluice_status count_reduced(void *user, sluice_world *world)
+{
+    job j;
+    sl_comm_stats stats;
+    uint64_t sent = 0;
+    SL_TRY(open_job(&j, world));
+    j.forms = user;
+    lay_out_sums(&j, BLOCKS);
+    SL_TRY(collective(&j, 0, SL_REDUCE_SCATTER, true));
+    for (int i = 0; i < PARTS; i++) {
+        const sl_shards *s = j.parts[i].shards;
+        sent += (uint64_t)(s->elements - sl_shard_elements(s, j.rank)) * (j.forms->form == SL_FORM_F32 ? 4 : 2);
+    }
+    j.comm->ops->stats(j.comm, &stats);
+    CHECK_EQ(stats.reduce_bytes, sent);
+    close_job(&j);
+    return verdict();
+}
+
+TEST(contributions_are_counted_in_the_form_they_travel_in)
+{
+    for (int f = 0; f < FORMS_REDUCED; f++) {
+        forms_pair forms = forms_reduced[f];
+        REQUIRE_OK(launch(3, count_reduced, &forms));
+    }
 }
 
 static sluice_status walk_null(void *user, sluice_world *world)

@@ -8,6 +8,7 @@
 #include "test.h"
 
 enum { ARENA = 1 << 18, ELEMENTS = 4096 };
+static const sl_form F32 = SL_FORM_F32, BF16 = SL_FORM_BF16, F16 = SL_FORM_F16;
 
 /* What rank 2 does differently at the second collective. */
 typedef struct fault {
@@ -19,6 +20,7 @@ typedef struct fault {
     bool first;
     int signal_number; /* 0: none */
     const char *expected;
+    sl_form form, sum_form;
 } fault;
 
 static sluice_status launch(int ranks, double timeout, sluice_status (*body)(void *user, sluice_world *world),
@@ -37,15 +39,18 @@ static sluice_status run_collective(sl_comm *c, sl_device *d, const fault *f)
     const int64_t bounds[] = { 0, 1024, 2048, f->elements };
     const sl_shards shards = { 3, f->elements, 0, 0, bounds };
     int rank = c->ops->rank(c);
-    sl_comm_part part = { &shards, 1, 4, { SL_TIER_DEVICE, 0, (uint64_t)f->elements * 4 }, { 0 }, false };
-    part.shard = (sl_span){ SL_TIER_HOST, 0, (uint64_t)(bounds[rank + 1] - bounds[rank]) * 4 };
+    uint64_t unit = sl_comm_form_bytes(f->form);
+    sl_comm_part part = { .shards = &shards, .per = 1, .unit = unit, .form = f->form, .sum_form = f->sum_form };
+    part.whole = (sl_span){ SL_TIER_DEVICE, 0, (uint64_t)f->elements * unit };
+    part.shard = (sl_span){ SL_TIER_HOST, 0, sl_comm_shard_bytes(f->kind, &part, rank) };
     sl_comm_part parts[] = { part, part };
     sl_collective what = { f->kind, f->name, f->parts, parts };
     SL_TRY(c->ops->start(c, f->sequence, &what, f->first));
     return double_backend.synchronize(d);
 }
 
-static const fault regular = { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 1, true, 0, NULL };
+static const fault regular = { 57,   SL_REDUCE_SCATTER, ELEMENTS,   "reduce-scatter of h.3", 1, true, 0,
+                               NULL, SL_FORM_F32,       SL_FORM_F32 };
 
 static sluice_status diverge(void *user, sluice_world *w)
 {
@@ -73,17 +78,22 @@ TEST(a_rank_at_another_collective_is_named_with_both)
 {
     const fault faults[] = {
         { 58, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 1, true, 0,
-          "at collective 58 (reduce-scatter of h.3, 16384 bytes)" },
-        { 57, SL_GATHER, ELEMENTS, "gather of h.1", 1, true, 0, "at collective 57 (gather of h.1, 16384 bytes)" },
+          "at collective 58 (reduce-scatter of h.3, 16384 bytes)", F32, F32 },
+        { 57, SL_GATHER, ELEMENTS, "gather of h.1", 1, true, 0, "at collective 57 (gather of h.1, 16384 bytes)", F32,
+          F32 },
         { 57, SL_REDUCE_SCATTER, ELEMENTS - 1, "reduce-scatter of h.3", 1, true, 0,
-          "at collective 57 (reduce-scatter of h.3, 16380 bytes)" },
-        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.4", 1, true, 0,
-          "(reduce-scatter of h.4, 16384 bytes)" },
-        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 2, true, 0,
-          "(reduce-scatter of h.3, 32768 bytes)" },
-        { 57, SL_GATHER, ELEMENTS, "reduce-scatter of h.3", 1, true, 0, "differ in the kind of" },
+          "at collective 57 (reduce-scatter of h.3, 16380 bytes)", F32, F32 },
+        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.4", 1, true, 0, "(reduce-scatter of h.4, 16384 bytes)",
+          F32, F32 },
+        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 2, true, 0, "(reduce-scatter of h.3, 32768 bytes)",
+          F32, F32 },
+        { 57, SL_GATHER, ELEMENTS, "reduce-scatter of h.3", 1, true, 0, "differ in the kind of", F32, F32 },
         { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 1, false, 0,
-          "differ in whether accumulators are set" },
+          "differ in whether accumulators are set", F32, F32 },
+        { 57, SL_REDUCE_SCATTER, ELEMENTS, "reduce-scatter of h.3", 1, true, 0,
+          "at collective 57 (reduce-scatter of h.3, 8192 bytes)", BF16, F32 },
+        { 57, SL_REDUCE_SCATTER, 2 * ELEMENTS, "reduce-scatter of h.3", 1, true, 0, "differ in the forms of", BF16,
+          F32 },
     };
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         fault f = faults[i];
@@ -92,6 +102,22 @@ TEST(a_rank_at_another_collective_is_named_with_both)
         CHECK_CONTAINS(sluice_error(), "2"); /* the rank */
         CHECK_CONTAINS(sluice_error(), "collective 57 (reduce-scatter of h.3, 16384 bytes)");
     }
+}
+
+static sluice_status keep_differently(void *user, sluice_world *w)
+{
+    fault f = regular;
+    sl_device *d = double_open(w, ARENA);
+    (void)user;
+    f.form = SL_FORM_BF16, f.sum_form = w->ops->rank(w) == 2 ? SL_FORM_BF16 : SL_FORM_F32;
+    SL_TRY(w->ops->attach(w, &double_backend, d));
+    return run_collective(w, d, &f);
+}
+
+TEST(ranks_that_keep_their_sums_in_different_forms_are_stopped)
+{
+    CHECK_EQ(launch(3, 30, keep_differently, NULL), SLUICE_ERR_RANK);
+    CHECK_CONTAINS(sluice_error(), "differ in the forms of the elements of collective 57");
 }
 
 TEST(equal_collectives_pass)
@@ -129,23 +155,37 @@ static sluice_status refuse_parts(void *user, sluice_world *w)
     int rank = w->ops->rank(w);
     const sl_span whole = { SL_TIER_DEVICE, 0, 16384 };
     const sl_span shard = { SL_TIER_HOST, 0, (uint64_t)(bounds[rank + 1] - bounds[rank]) * 4 };
+    const sl_span short_whole = { SL_TIER_DEVICE, 0, 16380 }, short_shard = { SL_TIER_HOST, 0, shard.bytes - 4 };
+    const sl_span on_disk = { SL_TIER_DISK, 0, 16384 }, outside = { SL_TIER_DEVICE, ARENA - 4, 16384 };
     const struct {
         sl_comm_part part;
+        bool first;
         const char *expected;
     } rows[] = {
-        { { &two, 1, 4, whole, shard, false }, "another number of ranks" },
-        { { &good, 1, 4, { SL_TIER_DEVICE, 0, 16380 }, shard, false }, "the whole is too short" },
-        { { &good, 1, 4, whole, { SL_TIER_HOST, 0, shard.bytes - 4 }, false }, "the shard is too short" },
-        { { &good, 1024, 8, whole, shard, false }, "only fp32 values" },
-        { { &good, 1, 4, { SL_TIER_DISK, 0, 16384 }, shard, false }, "do not share" },
-        { { &good, 1, 4, { SL_TIER_DEVICE, ARENA - 4, 16384 }, shard, false }, "not in the arena" },
+        { { &two, 1, 4, F32, F32, whole, shard, false }, true, "another number of ranks" },
+        { { &good, 1, 4, F32, F32, short_whole, shard, false }, true, "the whole is too short" },
+        { { &good, 1, 4, F32, F32, whole, short_shard, false }, true, "the shard is too short" },
+        { { &good, 1, 2, BF16, F32, whole, short_shard, false }, true, "the shard is too short" },
+        { { &good, 1024, 8, F32, F32, whole, shard, false }, true, "one element of its form" },
+        { { &good, 1, 4, BF16, F32, whole, shard, false }, true, "one element of its form" },
+        { { &good, 1, 2, F32, F32, whole, shard, false }, true, "one element of its form" },
+        { { &good, 1, 4, SL_FORM_I32, SL_FORM_I32, whole, shard, false }, true, "f32, bf16 or f16" },
+        { { &good, 1, 2, SL_FORM_REMAINDER, F32, whole, shard, false }, true, "f32, bf16 or f16" },
+        { { &good, 1, 2, (sl_form)99, F32, whole, shard, false }, true, "f32, bf16 or f16" },
+        { { &good, 1, 4, F32, BF16, whole, shard, false }, true, "in f32 or in the form of its contributions" },
+        { { &good, 1, 2, BF16, F16, whole, shard, false }, true, "in f32 or in the form of its contributions" },
+        { { &good, 1, 2, BF16, BF16, whole, shard, false }, false, "16 bits cannot be added to" },
+        { { &good, 1, 4, F32, F32, whole, shard, true }, false, "takes the place of a contribution" },
+        { { &good, 1, 2, BF16, F32, whole, shard, true }, true, "takes the place of a contribution" },
+        { { &good, 1, 4, F32, F32, on_disk, shard, false }, true, "do not share" },
+        { { &good, 1, 4, F32, F32, outside, shard, false }, true, "not in the arena" },
     };
     sl_device *d = double_open(w, ARENA);
     (void)user;
     SL_TRY(w->ops->attach(w, &double_backend, d));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         sl_collective what = { SL_REDUCE_SCATTER, "sum", 1, &rows[i].part };
-        CHECK_EQ(w->ops->start(w, i, &what, true), SLUICE_ERR_FAILED);
+        CHECK_EQ(w->ops->start(w, i, &what, rows[i].first), SLUICE_ERR_FAILED);
         CHECK_CONTAINS(sluice_error(), rows[i].expected);
     }
     sl_collective many = { SL_REDUCE_SCATTER, "sum", 100000, &rows[0].part };

@@ -66,6 +66,21 @@ TEST(mpi_ranks_at_different_collectives_end_with_5_and_both_are_named)
     CHECK_CONTAINS(output, "collective 8, gather of h.4 (gather, 16384 bytes)");
 }
 
+TEST(mpi_ranks_that_add_different_forms_end_with_5)
+{
+    if (!has_mpi()) SKIP(NO_MPI);
+    expect(run_ranks(2, "broken_forms"), 5);
+    CHECK_CONTAINS(output, "are both at collective 7, reduce-scatter of h.3 (reduce-scatter, 8192 bytes)");
+    CHECK_CONTAINS(output, "in other forms");
+}
+
+TEST(an_mpi_sum_in_a_form_that_is_not_its_own_is_refused)
+{
+    if (!has_mpi()) SKIP(NO_MPI);
+    expect(run_ranks(2, "broken_sum"), 5);
+    CHECK_CONTAINS(output, "part 0 of reduce-scatter of h.3: a sum is kept in f32 or in the form of its contributions");
+}
+
 TEST(mpi_ranks_in_different_control_calls_end_with_5_and_both_are_named)
 {
     if (!has_mpi()) SKIP(NO_MPI);

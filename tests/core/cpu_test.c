@@ -1,5 +1,7 @@
 /* cpu_test.c: choosing an instruction path, and counting CPUs under cgroup quotas. */
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include "core/cpu.h"
 #include "core/io.h"
@@ -23,6 +25,36 @@ TEST(isa_choose_takes_what_the_cpu_has)
             CHECK_CONTAINS(sluice_error(), sl_isa_name(sl_isa_best()));
         }
     }
+}
+
+static volatile sig_atomic_t faulted;
+
+static void note_fault(int number)
+{
+    faulted = number;
+}
+
+static void *ask_for_tiles(void *answer)
+{
+    *(bool *)answer = sl_cpu_has_tiles();
+    return NULL;
+}
+
+/* The first answer may come from any of several threads; all get the same, and the handlers are the caller's again. */
+TEST(tiles_are_tried_out_once_and_leave_no_handler_behind)
+{
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    bool answers[THREADS];
+    struct sigaction mine = { .sa_handler = note_fault }, old, after;
+    CHECK_EQ(sigaction(SIGILL, &mine, &old), 0);
+    for (int i = 0; i < THREADS; i++) CHECK_EQ(pthread_create(&threads[i], NULL, ask_for_tiles, &answers[i]), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) CHECK_EQ(answers[i], sl_cpu_has_tiles());
+    CHECK_EQ(sigaction(SIGILL, &old, &after), 0);
+    CHECK(after.sa_handler == note_fault);
+    CHECK_EQ(faulted, 0);
+    CHECK_EQ(sl_isa_best() == SL_ISA_AMX, sl_cpu_has_tiles());
 }
 
 TEST(isa_choose_refuses_unknown_names)

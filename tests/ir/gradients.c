@@ -73,9 +73,19 @@ static double worst_error(interpreter *in)
     return worst;
 }
 
-static void check_gradients(sluice_graph *g, const char *what)
+/* Precision and wire type of the graphs under test. The interpreter works in double whatever they are: casts must
+ * change no gradient. */
+static const struct types {
+    sluice_dtype precision, wire;
+} all_types[] = {
+    { SLUICE_F32, SLUICE_F32 }, { SLUICE_BF16, SLUICE_BF16 }, { SLUICE_F16, SLUICE_F32 }, { SLUICE_F32, SLUICE_BF16 }
+};
+enum { TYPES = sizeof all_types / sizeof *all_types };
+
+static void check_gradients(sluice_graph *g, const struct types *types, const char *what)
 {
-    sluice_status st = sl_graph_differentiate(g);
+    sluice_status st = sl_graph_lower(g, types->precision, types->wire);
+    if (st == SLUICE_OK) st = sl_graph_differentiate(g);
     if (st != SLUICE_OK) {
         test_fail(__FILE__, __LINE__, "%s: %s", what, sluice_error());
         return;
@@ -267,6 +277,19 @@ static sluice_value one_mean(sluice_graph *g)
     return sluice_multiply(g, sluice_mean(g, x), sluice_sum(g, x));
 }
 
+static sluice_value one_scalar_parameter(sluice_graph *g)
+{
+    sluice_value s = parameter(g, 0, NULL), x = sluice_multiply(g, square(g), s);
+    return sluice_multiply(g, x, sluice_multiply(g, sluice_mean(g, x), s));
+}
+
+static sluice_value one_reshape_scalar(sluice_graph *g)
+{
+    int64_t one = 1;
+    sluice_value s = sluice_reshape(g, sluice_mean(g, sluice_silu(g, square(g))), 1, &one);
+    return sluice_multiply(g, sluice_reshape(g, sluice_silu(g, s), 0, NULL), sluice_sum(g, row(g)));
+}
+
 static const struct {
     const char *name;
     sluice_value (*build)(sluice_graph *g);
@@ -301,6 +324,8 @@ static const struct {
     { "mse_self", one_mse_self },
     { "cross_entropy", one_cross_entropy },
     { "mean", one_mean },
+    { "scalar_parameter", one_scalar_parameter },
+    { "reshape_scalar", one_reshape_scalar },
 };
 
 /* The loss weighs every element differently, so that a permuted gradient does not pass. */
@@ -314,11 +339,11 @@ static sluice_value weighted_loss(sluice_graph *g, sluice_value y)
 TEST(gradients_of_every_op_agree_with_finite_differences)
 {
     state = 1;
-    for (size_t i = 0; i < sizeof single_ops / sizeof *single_ops; i++) {
+    for (size_t i = 0; i < TYPES * (sizeof single_ops / sizeof *single_ops); i++) {
         sluice_graph *g;
         REQUIRE_OK(sluice_graph_create(&g));
-        sluice_set_loss(g, weighted_loss(g, single_ops[i].build(g)));
-        check_gradients(g, single_ops[i].name);
+        sluice_set_loss(g, weighted_loss(g, single_ops[i / TYPES].build(g)));
+        check_gradients(g, &all_types[i % TYPES], single_ops[i / TYPES].name);
         sluice_graph_destroy(g);
     }
 }
@@ -393,7 +418,7 @@ TEST(gradients_of_random_graphs_with_shared_values_agree_with_finite_differences
         state = (uint64_t)seed * 7919 + 1;
         REQUIRE_OK(sluice_graph_create(&g));
         random_graph(g);
-        check_gradients(g, what);
+        check_gradients(g, &all_types[seed % TYPES], what);
         sluice_graph_destroy(g);
         if (test_failures > 0) return;
     }

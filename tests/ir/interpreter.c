@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/half.h"
+
 typedef struct call {
     const sl_node *node;
     const sluice_graph *graph;
@@ -75,6 +77,11 @@ static void run_scale(call *c)
 static double weight_at(const call *c, const double *w, int64_t in, int64_t out, int64_t i, int64_t o)
 {
     return c->node->attrs.linear.in_out ? w[i * out + o] : w[o * in + i];
+}
+
+static void run_cast(call *c)
+{
+    memcpy(c->out[0], c->in[0], (size_t)count(c->in_shape[0]) * sizeof(double));
 }
 
 static void run_linear(call *c)
@@ -371,6 +378,7 @@ static void (*const kernels[SL_OP_COUNT])(call *) = {
     [SL_OP_CONCAT] = run_concat,
     [SL_OP_CROSS_ENTROPY] = run_cross_entropy,
     [SL_OP_MSE] = run_mse,
+    [SL_OP_CAST] = run_cast,
     [SL_OP_SUM] = run_sum,
     [SL_OP_MEAN] = run_mean,
     [SL_OP_SEED] = run_seed,
@@ -394,6 +402,7 @@ static void (*const kernels[SL_OP_COUNT])(call *) = {
 void interpreter_open(interpreter *in, const sluice_graph *g)
 {
     in->graph = g;
+    in->rounds = false;
     in->data = calloc((size_t)g->value_count, sizeof *in->data);
     for (int v = 0; v < g->value_count; v++) {
         bool root = g->values[v].storage == v;
@@ -409,13 +418,22 @@ void interpreter_close(interpreter *in)
     free(in->data);
 }
 
+double interpreter_rounded(double x, sluice_dtype type)
+{
+    if (type == SLUICE_BF16) return sl_bf16_to_float(sl_float_to_bf16((float)x));
+    if (type == SLUICE_F16) return sl_f16_to_float(sl_float_to_f16((float)x));
+    return x;
+}
+
 /* Adds to or overwrites an output with its scratch result, and frees that. */
 static void store(interpreter *in, call *c, int i)
 {
     int value = i < c->node->output_count ? c->node->outputs[i] : -1;
     bool adds = c->node->attrs.accumulate >> i & 1;
-    for (int64_t k = 0; value >= 0 && k < count(&c->out_shape[i]); k++)
-        in->data[value][k] = c->out[i][k] + (adds ? in->data[value][k] : 0);
+    for (int64_t k = 0; value >= 0 && k < count(&c->out_shape[i]); k++) {
+        double x = c->out[i][k] + (adds ? in->data[value][k] : 0);
+        in->data[value][k] = in->rounds ? interpreter_rounded(x, in->graph->values[value].dtype) : x;
+    }
     free(c->out[i]);
 }
 

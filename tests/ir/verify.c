@@ -40,6 +40,9 @@ FAULT(fault_no_output, g->nodes[1].outputs[0] = -1)
 FAULT(fault_order, g->nodes[1].inputs[0] = g->nodes[2].outputs[0])
 FAULT(fault_shape, g->values[g->nodes[1].outputs[0]].shape.dim[0] = 1)
 FAULT(fault_dtype, g->values[g->nodes[2].outputs[0]].dtype = SLUICE_I32)
+FAULT(fault_mixed, g->values[g->parameters[0].value].dtype = g->precision = SLUICE_BF16)
+FAULT(fault_precision, g->precision = SLUICE_BF16)
+FAULT(fault_wire, g->wire = SLUICE_BF16)
 FAULT(fault_overwrite, g->nodes[2].outputs[0] = g->nodes[0].outputs[0])
 FAULT(fault_parameter, g->nodes[2].outputs[0] = g->parameters[0].value)
 FAULT(fault_producer, g->values[g->nodes[2].outputs[0]].producer = 0)
@@ -78,6 +81,9 @@ static const struct {
     { fault_order, "no earlier node writes" },
     { fault_shape, "shape" },
     { fault_dtype, "dtype" },
+    { fault_mixed, "\"x\" (input) [2, 4] is f32 and \"a.weight\" (parameter) [4, 4] is bf16" },
+    { fault_precision, "not in the graph's precision" },
+    { fault_wire, "gradient is wrong" },
     { fault_overwrite, "overwrites a value" },
     { fault_parameter, "writes an input or a parameter" },
     { fault_producer, "another producer" },

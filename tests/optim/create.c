@@ -85,11 +85,53 @@ TEST(bytes_per_element_count_every_pass)
         options.optimizer.amsgrad = rows[i].amsgrad;
         REQUIRE_OK(small_graph(&g));
         REQUIRE_OK(sl_optim_create(g, &options, &o));
-        CHECK(sl_optim_bytes_per_element(o) == rows[i].bytes);
+        CHECK(sl_optim_bytes_per_element(o, SLUICE_F32, SLUICE_F32, SL_FORM_F32) == rows[i].bytes);
         CHECK_EQ(sl_optim_slots(o), rows[i].slots);
         sl_optim_destroy(o);
         sluice_graph_destroy(g);
     }
+}
+
+/* gradient + master in and out + f16 weights out + two moments in and out */
+TEST(bytes_per_element_count_every_form)
+{
+    static const struct {
+        sluice_dtype precision, wire;
+        sl_form states;
+        double bytes;
+    } rows[] = { { SLUICE_BF16, SLUICE_BF16, SL_FORM_F32, 2 + 8 + 16 },
+                 { SLUICE_F16, SLUICE_F16, SL_FORM_F32, 2 + 8 + 2 + 16 },
+                 { SLUICE_BF16, SLUICE_F32, SL_FORM_BF16, 4 + 8 + 8 },
+                 { SLUICE_BF16, SLUICE_BF16, SL_FORM_BLOCKS8, 2 + 8 + 4 * (1 + 4 / 1024.0) } };
+    sluice_graph *g;
+    sl_optim *o;
+    sl_optim_options options = options_of(SLUICE_ADAM);
+    REQUIRE_OK(small_graph(&g));
+    REQUIRE_OK(sl_optim_create(g, &options, &o));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        CHECK(sl_optim_bytes_per_element(o, rows[i].precision, rows[i].wire, rows[i].states) == rows[i].bytes);
+    sl_optim_destroy(o);
+    sluice_graph_destroy(g);
+}
+
+/* "first" has 1,103 elements, so "second" is counted from two whole blocks on. */
+TEST(rules_name_their_layer_and_number_its_elements_among_all)
+{
+    sluice_graph *g;
+    sl_optim *o;
+    sl_optim_options options = options_of(SLUICE_ADAMW);
+    options.state_form = SL_FORM_BLOCKS8;
+    REQUIRE_OK(small_graph(&g));
+    int before = g->node_count;
+    REQUIRE_OK(sl_optim_create(g, &options, &o));
+    const sl_update_rule *first = g->nodes[before + 3].attrs.update, *second = g->nodes[before + 4].attrs.update;
+    CHECK(first->layer == &g->layers[g->nodes[before + 3].layer]);
+    CHECK(second->layer == &g->layers[g->nodes[before + 4].layer]);
+    CHECK_EQ(first->layer->element_count, 1103);
+    CHECK_EQ(first->first_element, 0);
+    CHECK_EQ(second->first_element, 2048);
+    sl_optim_destroy(o);
+    sluice_graph_destroy(g);
 }
 
 TEST(the_first_matching_group_takes_a_parameter)
@@ -221,6 +263,20 @@ TEST(bad_optimizers_are_refused_by_name)
     o = options_of(SLUICE_SGD);
     o.clip = NAN;
     expect_refusal(&o, "gradient clipping");
+}
+
+TEST(lamb_and_lars_keep_their_states_in_fp32)
+{
+    sl_optim_options o = options_of(SLUICE_LAMB);
+    o.state_form = SL_FORM_BLOCKS8;
+    expect_refusal(&o, "LAMB keeps its states in fp32, not in 8-bit blocks");
+    o = options_of(SLUICE_LARS);
+    o.state_form = SL_FORM_BF16;
+    expect_refusal(&o, "LARS keeps its states in fp32, not in bf16");
+    o = options_of(SLUICE_ADAM);
+    o.state_form = SL_FORM_I32;
+    expect_refusal(&o, "states have no form 1");
+    CHECK(sl_optim_allows_compact(SLUICE_LION) && !sl_optim_allows_compact(SLUICE_LAMB));
 }
 
 TEST(frozen_parameters_get_no_segment_and_no_group)

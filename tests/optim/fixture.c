@@ -21,10 +21,10 @@ const sl_kernel *kernels_of(sl_isa isa)
 {
     if (isa > sl_isa_best()) return NULL;
 #if defined(__x86_64__)
-    if (isa == SL_ISA_AVX512) return sl_kernels_avx512;
-    if (isa == SL_ISA_AVX2) return sl_kernels_avx2;
+    if (isa >= SL_ISA_AVX512) return sl_kernels_avx512[SL_KERNEL_F32]; /* AMX has tiles for products alone */
+    if (isa == SL_ISA_AVX2) return sl_kernels_avx2[SL_KERNEL_F32];
 #endif
-    return isa == SL_ISA_SCALAR ? sl_kernels_scalar : NULL;
+    return isa == SL_ISA_SCALAR ? sl_kernels_scalar[SL_KERNEL_F32] : NULL;
 }
 
 sluice_status small_graph(sluice_graph **out)
@@ -55,6 +55,47 @@ sluice_status small_graph(sluice_graph **out)
     }
     *out = g;
     return SLUICE_OK;
+}
+
+const update_variant update_variants[UPDATE_VARIANTS] = {
+    { "adamw", { .kind = SL_UPDATE_ADAM, .slots = 2, .decoupled_decay = true } },
+    { "sgd", { .kind = SL_UPDATE_SGD } },
+    { "sgd momentum", { .kind = SL_UPDATE_SGD, .slots = 1 } },
+    { "sgd nesterov", { .kind = SL_UPDATE_SGD, .slots = 1, .nesterov = true } },
+    { "adagrad", { .kind = SL_UPDATE_ADAGRAD, .slots = 1 } },
+    { "adam", { .kind = SL_UPDATE_ADAM, .slots = 2 } },
+    { "adam amsgrad", { .kind = SL_UPDATE_ADAM, .slots = 3, .amsgrad = true } },
+    { "adamw amsgrad", { .kind = SL_UPDATE_ADAM, .slots = 3, .amsgrad = true, .decoupled_decay = true } },
+    { "lamb", { .kind = SL_UPDATE_LAMB, .slots = 2 } },
+    { "lars", { .kind = SL_UPDATE_LARS } },
+    { "lars momentum", { .kind = SL_UPDATE_LARS, .slots = 1 } },
+    { "lars nesterov", { .kind = SL_UPDATE_LARS, .slots = 1, .nesterov = true } },
+    { "lion", { .kind = SL_UPDATE_LION, .slots = 1, .decoupled_decay = true } },
+};
+void fill_groups(sl_run_context *run)
+{
+    for (int i = 0; i < 2; i++) {
+        float lr = i == 0 ? 0.01f : 0.03f;
+        run->groups[i] = (sl_group_scalars){ .lr = lr,
+                                             .weight_decay = 0.1f,
+                                             .beta1 = 0.9f,
+                                             .beta2 = 0.999f,
+                                             .epsilon = 1e-8f,
+                                             .momentum = 0.9f,
+                                             .dampening = 0.25f,
+                                             .one_minus_beta1 = 0.1f,
+                                             .one_minus_beta2 = 0.001f,
+                                             .step_size = lr / 0.19f,
+                                             .bias2_sqrt = 0.0447f,
+                                             .decay_factor = 1.0f - lr * 0.1f,
+                                             .bias1 = 0.19f,
+                                             .bias2 = 0.001999f,
+                                             .trust = 0.02f,
+                                             .trust_min = 0.01f,
+                                             .trust_max = 10.0f };
+    }
+    run->group_count = 2;
+    run->loss_scale = 1.0;
 }
 
 static sluice_status open_buffers(trainer *t)
@@ -105,16 +146,17 @@ static void run_node(trainer *t, const sl_node *node)
     sl_kernel_args a = { .attrs = &node->attrs, .context = &t->run, .pool = t->pool };
     int64_t n = l < 0 ? 0 : t->graph->layers[l].element_count;
     if (node->op == SL_OP_NORM_LEAVES) {
-        a.in[0] = (sl_tensor){ t->gradients[l], NULL, n };
-        a.out[0] = (sl_tensor){ t->leaves + t->leaf_first[l], NULL, sl_ceil_div(n, SL_CUT_ELEMENTS) };
+        a.in[0] = (sl_tensor){ t->gradients[l], NULL, n, SL_FORM_F32 };
+        a.out[0] = (sl_tensor){ t->leaves + t->leaf_first[l], NULL, sl_ceil_div(n, SL_CUT_ELEMENTS), SL_FORM_F32 };
     } else if (node->op == SL_OP_NORM_FINISH) {
-        a.in[0] = (sl_tensor){ t->leaves, NULL, t->leaf_count };
-        a.out[0] = (sl_tensor){ &t->norm, NULL, (int64_t)(sizeof t->norm / 4) };
+        a.in[0] = (sl_tensor){ t->leaves, NULL, t->leaf_count, SL_FORM_F32 };
+        a.out[0] = (sl_tensor){ &t->norm, NULL, (int64_t)(sizeof t->norm / 4), SL_FORM_F32 };
     } else {
-        a.in[0] = (sl_tensor){ t->gradients[l], NULL, n };
-        a.in[1] = (sl_tensor){ &t->norm, NULL, (int64_t)(sizeof t->norm / 4) };
-        a.out[0] = (sl_tensor){ t->weights[l], NULL, n };
-        for (int s = 0; s < sl_optim_slots(t->optim); s++) a.out[1 + s] = (sl_tensor){ t->slots[l][s], NULL, n };
+        a.in[0] = (sl_tensor){ t->gradients[l], NULL, n, SL_FORM_F32 };
+        a.in[1] = (sl_tensor){ &t->norm, NULL, (int64_t)(sizeof t->norm / 4), SL_FORM_F32 };
+        a.out[0] = (sl_tensor){ t->weights[l], NULL, n, SL_FORM_F32 };
+        for (int s = 0; s < sl_optim_slots(t->optim); s++)
+            a.out[2 + s] = (sl_tensor){ t->slots[l][s], NULL, n, SL_FORM_F32 };
     }
     t->kernels[node->op](&a);
 }

@@ -18,6 +18,16 @@ const sl_kernel *kernels_of(sl_isa isa);
  * [50,100]). */
 sluice_status small_graph(sluice_graph **out);
 
+/* Every rule that there is a sweep for. */
+typedef struct update_variant {
+    const char *name;
+    sl_update_rule rule;
+} update_variant;
+#define UPDATE_VARIANTS 13
+extern const update_variant update_variants[UPDATE_VARIANTS];
+/* Two groups' numbers of some step. */
+void fill_groups(sl_run_context *run);
+
 #define MAX_LAYERS 4
 
 /* A graph, its optimizer, and one flat buffer per layer for each of weights, gradients and state slots. */

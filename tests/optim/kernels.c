@@ -70,54 +70,6 @@ static void fill_ordinary(arrays *a, int64_t n)
             a->x[k][i] = k > SLOT ? fabsf(hashed((uint32_t)k, (uint32_t)i)) : hashed((uint32_t)k, (uint32_t)i);
 }
 
-typedef struct variant {
-    const char *name;
-    sl_update_rule rule;
-} variant;
-
-static const variant variants[] = {
-    { "adamw", { .kind = SL_UPDATE_ADAM, .slots = 2, .decoupled_decay = true } },
-    { "sgd", { .kind = SL_UPDATE_SGD } },
-    { "sgd momentum", { .kind = SL_UPDATE_SGD, .slots = 1 } },
-    { "sgd nesterov", { .kind = SL_UPDATE_SGD, .slots = 1, .nesterov = true } },
-    { "adagrad", { .kind = SL_UPDATE_ADAGRAD, .slots = 1 } },
-    { "adam", { .kind = SL_UPDATE_ADAM, .slots = 2 } },
-    { "adam amsgrad", { .kind = SL_UPDATE_ADAM, .slots = 3, .amsgrad = true } },
-    { "adamw amsgrad", { .kind = SL_UPDATE_ADAM, .slots = 3, .amsgrad = true, .decoupled_decay = true } },
-    { "lamb", { .kind = SL_UPDATE_LAMB, .slots = 2 } },
-    { "lars", { .kind = SL_UPDATE_LARS } },
-    { "lars momentum", { .kind = SL_UPDATE_LARS, .slots = 1 } },
-    { "lars nesterov", { .kind = SL_UPDATE_LARS, .slots = 1, .nesterov = true } },
-    { "lion", { .kind = SL_UPDATE_LION, .slots = 1, .decoupled_decay = true } },
-};
-#define VARIANTS (sizeof variants / sizeof variants[0])
-
-static void fill_groups(sl_run_context *run)
-{
-    for (int i = 0; i < 2; i++) {
-        float lr = i == 0 ? 0.01f : 0.03f;
-        run->groups[i] = (sl_group_scalars){ .lr = lr,
-                                             .weight_decay = 0.1f,
-                                             .beta1 = 0.9f,
-                                             .beta2 = 0.999f,
-                                             .epsilon = 1e-8f,
-                                             .momentum = 0.9f,
-                                             .dampening = 0.25f,
-                                             .one_minus_beta1 = 0.1f,
-                                             .one_minus_beta2 = 0.001f,
-                                             .step_size = lr / 0.19f,
-                                             .bias2_sqrt = 0.0447f,
-                                             .decay_factor = 1.0f - lr * 0.1f,
-                                             .bias1 = 0.19f,
-                                             .bias2 = 0.001999f,
-                                             .trust = 0.02f,
-                                             .trust_min = 0.01f,
-                                             .trust_max = 10.0f };
-    }
-    run->group_count = 2;
-    run->loss_scale = 1.0;
-}
-
 /* Ten parameters that start anywhere, in two groups; the last leaves a gap before it. */
 static int ragged_segments(sl_update_segment *s, int64_t n)
 {
@@ -139,9 +91,10 @@ static void run_update(const sl_kernel *kernels, sl_pool *pool, const sl_update_
     sl_run_context run = { 0 };
     sl_kernel_args args = { .attrs = &attrs, .context = &run, .pool = pool };
     fill_groups(&run);
-    args.in[0] = (sl_tensor){ a->x[GRADIENT], NULL, n };
-    args.in[1] = (sl_tensor){ &norm, NULL, (int64_t)(sizeof norm / 4) };
-    for (int k = 0; k <= rule->slots; k++) args.out[k] = (sl_tensor){ a->x[WEIGHT + k], NULL, n };
+    args.in[0] = (sl_tensor){ a->x[GRADIENT], NULL, n, SL_FORM_F32 };
+    args.in[1] = (sl_tensor){ &norm, NULL, (int64_t)(sizeof norm / 4), SL_FORM_F32 };
+    args.out[0] = (sl_tensor){ a->x[WEIGHT], NULL, n, SL_FORM_F32 };
+    for (int k = 0; k < rule->slots; k++) args.out[2 + k] = (sl_tensor){ a->x[SLOT + k], NULL, n, SL_FORM_F32 };
     kernels[SL_OP_UPDATE](&args);
 }
 
@@ -168,19 +121,19 @@ TEST(update_kernels_of_all_paths_give_the_same_bits)
     int count = ragged_segments(segments, BLOCK);
     for (uint32_t block = 0; block < BLOCK_COUNT; block++) {
         fill_awkward(&input, BLOCK, block + 1);
-        for (size_t v = 0; v < VARIANTS; v++) {
-            sl_update_rule rule = variants[v].rule;
+        for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
+            sl_update_rule rule = update_variants[v].rule;
             rule.segments = segments;
             rule.segment_count = count;
             arrays_copy(&expected, &input, BLOCK);
-            run_update(sl_kernels_scalar, pool, &rule, &expected, BLOCK, clipped);
+            run_update(sl_kernels_scalar[SL_KERNEL_F32], pool, &rule, &expected, BLOCK, clipped);
             if (memcmp(expected.x[WEIGHT], input.x[WEIGHT], BLOCK * sizeof(float)) == 0)
                 test_fail(__FILE__, __LINE__, "nothing done");
             for (int isa = SL_ISA_AVX2; isa < SL_ISA_COUNT; isa++) {
                 if (kernels_of((sl_isa)isa) == NULL) continue;
                 arrays_copy(&got, &input, BLOCK);
                 run_update(kernels_of((sl_isa)isa), pool, &rule, &got, BLOCK, clipped);
-                compare_arrays(variants[v].name, sl_isa_name((sl_isa)isa), &expected, &got, BLOCK);
+                compare_arrays(update_variants[v].name, sl_isa_name((sl_isa)isa), &expected, &got, BLOCK);
             }
         }
     }
@@ -200,21 +153,21 @@ TEST(update_bits_do_not_depend_on_threads_or_on_neighbouring_segments)
     REQUIRE(arrays_open(&input, n) && arrays_open(&expected, n) && arrays_open(&got, n));
     fill_ordinary(&input, n);
     sl_update_segment whole = { 0, n, 0 }, halves[2] = { { 0, 100001, 0 }, { 100001, n - 100001, 0 } };
-    for (size_t v = 0; v < VARIANTS; v++) {
-        sl_update_rule rule = variants[v].rule;
+    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
+        sl_update_rule rule = update_variants[v].rule;
         rule.segments = &whole;
         rule.segment_count = 1;
         arrays_copy(&expected, &input, n);
         arrays_copy(&got, &input, n);
         run_update(kernels_of(sl_isa_best()), one, &rule, &expected, n, clipped);
         run_update(kernels_of(sl_isa_best()), three, &rule, &got, n, clipped);
-        compare_arrays(variants[v].name, "threads", &expected, &got, n);
+        compare_arrays(update_variants[v].name, "threads", &expected, &got, n);
         if (rule.kind == SL_UPDATE_LAMB || rule.kind == SL_UPDATE_LARS) continue; /* a parameter is a unit there */
         rule.segments = halves;
         rule.segment_count = 2;
         arrays_copy(&got, &input, n);
         run_update(kernels_of(sl_isa_best()), three, &rule, &got, n, clipped);
-        compare_arrays(variants[v].name, "halves", &expected, &got, n);
+        compare_arrays(update_variants[v].name, "halves", &expected, &got, n);
     }
     arrays_close(&input);
     arrays_close(&expected);
@@ -250,13 +203,13 @@ TEST(an_update_touches_only_its_segments)
     REQUIRE(arrays_open(&input, n) && arrays_open(&got, n));
     fill_ordinary(&input, n);
     sl_update_segment segments[2] = { { 3, 40000, 0 }, { 40010, 20001, 1 } };
-    for (size_t v = 0; v < VARIANTS; v++) {
-        sl_update_rule rule = variants[v].rule;
+    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
+        sl_update_rule rule = update_variants[v].rule;
         rule.segments = segments;
         rule.segment_count = 2;
         arrays_copy(&got, &input, n);
         run_update(kernels_of(sl_isa_best()), pool, &rule, &got, n, clipped);
-        CHECK(moved_inside(variants[v].name, segments, &input, &got, n) >
+        CHECK(moved_inside(update_variants[v].name, segments, &input, &got, n) >
               59000); /* of 60,001; a step may be below half an ulp */
     }
     arrays_close(&input);
@@ -274,13 +227,13 @@ TEST(an_update_does_nothing_when_the_norm_is_not_finite)
     fill_ordinary(&input, n);
     input.x[GRADIENT][4999] = NAN;
     sl_update_segment whole = { 0, n, 0 };
-    for (size_t v = 0; v < VARIANTS; v++) {
-        sl_update_rule rule = variants[v].rule;
+    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
+        sl_update_rule rule = update_variants[v].rule;
         rule.segments = &whole;
         rule.segment_count = 1;
         arrays_copy(&got, &input, n);
         run_update(kernels_of(sl_isa_best()), pool, &rule, &got, n, (sl_norm_result){ NAN, 0.0f, 0 });
-        compare_arrays(variants[v].name, "skipped", &input, &got, n);
+        compare_arrays(update_variants[v].name, "skipped", &input, &got, n);
     }
     arrays_close(&input);
     arrays_close(&got);
@@ -322,8 +275,8 @@ TEST(norm_leaves_are_sixteen_lanes_in_fp64_on_every_path)
             sl_kernel_args a = { .pool = pool };
             for (int64_t i = 0; i < n; i++)
                 x[i] = s % 2 ? awkward((uint32_t)n, (uint32_t)i) : hashed((uint32_t)n, (uint32_t)i);
-            a.in[0] = (sl_tensor){ x, NULL, n };
-            a.out[0] = (sl_tensor){ leaves, NULL, count };
+            a.in[0] = (sl_tensor){ x, NULL, n, SL_FORM_F32 };
+            a.out[0] = (sl_tensor){ leaves, NULL, count, SL_FORM_F32 };
             kernels_of((sl_isa)isa)[SL_OP_NORM_LEAVES](&a);
             for (int64_t l = 0; l < count; l++) {
                 int64_t left = n - l * 1024;
@@ -341,8 +294,8 @@ static sl_norm_result finish(const sl_kernel *kernels, double *leaves, int64_t c
     sl_norm_result result = { 0 };
     sl_run_context run = { .clip = clip, .loss_scale = loss_scale };
     sl_kernel_args a = { .context = &run };
-    a.in[0] = (sl_tensor){ leaves, NULL, count };
-    a.out[0] = (sl_tensor){ &result, NULL, (int64_t)(sizeof result / 4) };
+    a.in[0] = (sl_tensor){ leaves, NULL, count, SL_FORM_F32 };
+    a.out[0] = (sl_tensor){ &result, NULL, (int64_t)(sizeof result / 4), SL_FORM_F32 };
     kernels[SL_OP_NORM_FINISH](&a);
     return result;
 }
@@ -361,7 +314,7 @@ TEST(leaves_add_up_in_a_pairwise_tree_by_index)
 TEST(the_factor_unscales_and_clips_as_torch_does)
 {
     double nine[1] = { 9.0 };
-    const sl_kernel *k = sl_kernels_scalar;
+    const sl_kernel *k = sl_kernels_scalar[SL_KERNEL_F32];
     CHECK(finish(k, nine, 1, 0.0, 1.0).factor == 1.0f);
     CHECK(finish(k, nine, 1, 5.0, 1.0).factor == 1.0f);
     CHECK(finish(k, nine, 1, 1.5, 1.0).factor == (float)(1.5 / (3.0 + 1e-6)));
@@ -384,8 +337,8 @@ TEST(one_bad_element_is_seen_and_huge_finite_ones_are_not_bad)
             for (int i = 0; i < 3000; i++) x[i] = bad == 1 ? 3.4e38f : 0.5f;
             x[2999] = last[bad];
             sl_kernel_args a = { .pool = pool };
-            a.in[0] = (sl_tensor){ x, NULL, 3000 };
-            a.out[0] = (sl_tensor){ leaves, NULL, 3 };
+            a.in[0] = (sl_tensor){ x, NULL, 3000, SL_FORM_F32 };
+            a.out[0] = (sl_tensor){ leaves, NULL, 3, SL_FORM_F32 };
             kernels_of((sl_isa)isa)[SL_OP_NORM_LEAVES](&a);
             CHECK_EQ(finish(kernels_of((sl_isa)isa), leaves, 3, 1.0, 1.0).finite, bad < 2);
         }
@@ -406,8 +359,8 @@ TEST(accumulation_copies_the_first_micro_batch_and_adds_the_others)
             sl_run_context run = { .micro = micro };
             sl_kernel_args a = { .context = &run, .pool = pool };
             for (int i = 0; i < N; i++) x[i] = hashed(micro, (uint32_t)i);
-            a.in[0] = (sl_tensor){ x, NULL, N };
-            a.out[0] = (sl_tensor){ sum, NULL, N };
+            a.in[0] = (sl_tensor){ x, NULL, N, SL_FORM_F32 };
+            a.out[0] = (sl_tensor){ sum, NULL, N, SL_FORM_F32 };
             kernels_of((sl_isa)isa)[SL_OP_ACCUMULATE](&a);
         }
         for (uint32_t i = 0; i < N; i++) CHECK(sum[i] == (hashed(0, i) + hashed(1, i)) + hashed(2, i));

@@ -27,17 +27,9 @@ static sluice_status make_graph(planned *fx, bool lopsided)
                              .loss = "cross_entropy",
                              .bias = true };
     sl_model_info info;
-    sl_optim_options optim = { .clip = 1 };
-    sluice_optimizer_init(&optim.optimizer, SLUICE_ADAMW);
-    sl_machine_default(&fx->machine);
     SL_TRY(sluice_graph_create(&fx->graph));
     SL_TRY(sl_model_build(fx->graph, lopsided ? &mlp : &gpt, &info));
-    SL_TRY(sl_graph_finish(fx->graph));
-    SL_TRY(sl_graph_differentiate(fx->graph));
-    SL_TRY(sl_optim_create(fx->graph, &optim, &fx->optim));
-    fx->options.state_slots = sl_optim_slots(fx->optim);
-    fx->options.update_bytes_per_element = sl_optim_bytes_per_element(fx->optim);
-    return SLUICE_OK;
+    return plan_prepare(fx);
 }
 
 static sluice_status plan_rank(planned *fx, int rank)
@@ -171,17 +163,31 @@ TEST(runs_of_a_parameter_join_to_the_whole_parameter)
     }
 }
 
-/* ---- stages: fp32 and Adam keep 4 bytes of weight, 4 of gradient, 8 of moments ---- */
+/* ---- stages: bytes that Adam keeps for a parameter ---- */
 
 typedef struct kept {
     uint64_t parameters, gradients, optimizer;
 } kept;
 
-static kept formula(int ranks, int stage, uint64_t all, uint64_t shard)
+static const struct widths {
+    sluice_dtype precision;
+    uint64_t weight, gradient, state; /* state: what the weight lacks of its fp32 master, and 8 of moments */
+} widths[] = {
+    { SLUICE_F32, 4, 4, 8 },
+    { SLUICE_BF16, 2, 2, 10 },
+    { SLUICE_F16, 2, 2, 12 },
+};
+
+/* Sums over several micro-batches are fp32; that of a single one takes the gradient's place. */
+static kept formula(const struct widths *w, int ranks, int stage, int micro, uint64_t all, uint64_t shard)
 {
-    if (ranks == 1) return (kept){ 4 * all, 4 * all, 8 * all };
-    return (kept){ 4 * (stage == 3 ? shard : all), stage <= 1 ? 4 * all + 4 * shard : 4 * shard,
-                   8 * (stage >= 1 ? shard : all) };
+    uint64_t whole = w->gradient * all, sums = micro > 1 ? 4 * shard : 0;
+    if (ranks == 1) return (kept){ w->weight * all, micro > 1 ? sums : whole, w->state * all };
+    return (kept){ w->weight * (stage == 3 ? shard : all),
+                   stage <= 1  ? whole + sums
+                   : micro > 1 ? sums
+                               : w->gradient * shard,
+                   w->state * (stage >= 1 ? shard : all) };
 }
 
 /* How often stage 3 gathers a layer for one micro-batch: for every level that uses it, forward and backward, except
@@ -198,50 +204,83 @@ static uint64_t gathers_of(const sl_plan *p, int layer)
     return n;
 }
 
-static void check_stage(planned *fx, int rank)
+static void check_stage(planned *fx, const struct widths *w, int rank)
 {
     const sl_plan *p = fx->plan;
     uint64_t all = (uint64_t)sl_graph_parameter_elements(fx->graph), shard = owned(p, rank);
     uint64_t others = (uint64_t)fx->options.rank_count - 1, micro = (uint64_t)fx->options.accumulation;
-    kept k = formula(fx->options.rank_count, fx->options.stage, all, shard);
+    kept k = formula(w, fx->options.rank_count, fx->options.stage, (int)micro, all, shard);
     CHECK_EQ(p->totals.state_parameters, k.parameters);
     CHECK_EQ(p->totals.state_gradients, k.gradients);
     CHECK_EQ(p->totals.state_optimizer, k.optimizer);
-    CHECK_EQ(p->totals.comm_reduce, others > 0 ? micro * 4 * (all - shard) : 0);
+    CHECK_EQ(p->totals.comm_reduce, others > 0 ? micro * w->gradient * (all - shard) : 0);
     if (fx->options.stage < 3 || others == 0) {
-        CHECK_EQ(p->totals.comm_gather, 4 * shard * others);
+        /* stage 0 gathers the summed gradients, stages 1 and 2 the new weights */
+        CHECK_EQ(p->totals.comm_gather, (fx->options.stage == 0 ? w->gradient : w->weight) * shard * others);
         return;
     }
     uint64_t gathered = 0;
     for (int i = 0; i < fx->graph->layer_count; i++)
-        gathered += gathers_of(p, i) * 4 * (uint64_t)sl_shard_elements(&p->layers[i].shards, rank) * others;
+        gathered += gathers_of(p, i) * w->weight * (uint64_t)sl_shard_elements(&p->layers[i].shards, rank) * others;
     CHECK_EQ(p->totals.comm_gather, micro * gathered);
 }
 
 TEST(each_stage_keeps_and_sends_what_its_formula_says_on_every_rank)
 {
-    for (int ranks = 1; ranks <= 4; ranks++)
-        for (int stage = 0; stage <= 3; stage++)
-            for (int k = 0; k < RULES; k++)
-                for (int micro = 1; micro <= 2; micro++) {
-                    planned fx = { 0 };
-                    plan_options_default(&fx.options);
-                    fx.options.rank_count = ranks;
-                    fx.options.stage = stage;
-                    fx.options.partition = rules[k];
-                    fx.options.partition_block = 4096;
-                    fx.options.accumulation = micro;
-                    fx.options.state = fx.options.parameters = SLUICE_PLACE_DEVICE;
-                    REQUIRE_OK(make_graph(&fx, false));
-                    uint64_t fingerprint = 0;
-                    for (int r = 0; r < ranks; r++) {
-                        REQUIRE_OK(plan_rank(&fx, r));
-                        check_stage(&fx, r);
-                        if (r > 0) CHECK(sl_plan_fingerprint(fx.plan) == fingerprint);
-                        fingerprint = sl_plan_fingerprint(fx.plan);
-                    }
-                    planned_free(&fx);
+    for (int i = 0; i < 3 * 4 * 4; i++) /* precisions, ranks, stages */
+        for (int k = 0; k < RULES; k++)
+            for (int micro = 1; micro <= 2; micro++) {
+                const struct widths *w = &widths[i % 3];
+                int ranks = 1 + i / 3 % 4, stage = i / 12;
+                planned fx = { .precision = w->precision, .wire = w->precision };
+                plan_options_default(&fx.options);
+                fx.options.rank_count = ranks;
+                fx.options.stage = stage;
+                fx.options.partition = rules[k];
+                fx.options.partition_block = 4096;
+                fx.options.accumulation = micro;
+                fx.options.state = fx.options.parameters = SLUICE_PLACE_DEVICE;
+                REQUIRE_OK(make_graph(&fx, false));
+                uint64_t fingerprint = 0;
+                for (int r = 0; r < ranks; r++) {
+                    REQUIRE_OK(plan_rank(&fx, r));
+                    check_stage(&fx, w, r);
+                    if (r > 0) CHECK(sl_plan_fingerprint(fx.plan) == fingerprint);
+                    fingerprint = sl_plan_fingerprint(fx.plan);
                 }
+                planned_free(&fx);
+            }
+}
+
+/* Memory of 7.5 billion parameters on 64 ranks in fp16 with Adam, in GB, as in the ZeRO paper. */
+TEST(the_stages_of_7_5_billion_parameters_keep_what_the_paper_says)
+{
+    static const double paper[] = { 120, 31.4, 16.6, 1.88 };
+    sl_model_options gpt = { .type = "gpt2",
+                             .batch = 1,
+                             .layers = 36,
+                             .heads = 32,
+                             .width = 4096,
+                             .context = 1024,
+                             .vocabulary = 61200,
+                             .norm_epsilon = 1e-5,
+                             .bias = true };
+    sl_model_info info;
+    planned fx = { .precision = SLUICE_F16, .wire = SLUICE_F16 };
+    plan_options_default(&fx.options);
+    fx.options.rank_count = 64;
+    fx.options.state = fx.options.parameters = SLUICE_PLACE_DEVICE;
+    REQUIRE_OK(sluice_graph_create(&fx.graph));
+    REQUIRE_OK(sl_model_build(fx.graph, &gpt, &info));
+    REQUIRE_OK(plan_prepare(&fx));
+    CHECK_NEAR((double)sl_graph_parameter_elements(fx.graph), 7.5e9, 0.01e9);
+    for (fx.options.stage = 0; fx.options.stage <= 3; fx.options.stage++) {
+        REQUIRE_OK(plan_rank(&fx, 0));
+        const sl_plan_totals *t = &fx.plan->totals;
+        double bytes = (double)(t->state_parameters + t->state_gradients + t->state_optimizer);
+        CHECK_NEAR(bytes / 1e9, paper[fx.options.stage], 0.005 * paper[fx.options.stage]);
+    }
+    planned_free(&fx);
 }
 
 /* An untied layer is gathered for forward and for backward; the last one stays in between; a tied one is gathered for

@@ -40,16 +40,27 @@ static sluice_status store_all(running *r)
     return SLUICE_OK;
 }
 
+/* Precision, wire type and form of the moments belong to the mathematics: drawn for all ways to run a model alike. */
+static void draw_precision(uint64_t seed, planned *fx)
+{
+    static const sluice_dtype types[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
+    static const sl_form forms[] = { SL_FORM_F32, SL_FORM_BF16, SL_FORM_BLOCKS8 };
+    random_state r = { seed ^ 0x5851f42d4c957f2du };
+    fx->precision = types[random_between(&r, 0, 2)];
+    fx->wire = random_between(&r, 0, 2) == 0 ? types[random_between(&r, 0, 2)] : fx->precision;
+    fx->options.state_form = random_between(&r, 0, 1) == 0 ? SL_FORM_F32 : forms[random_between(&r, 1, 2)];
+}
+
 static sluice_status start(running *r, uint64_t seed, sl_comm *comm)
 {
     sl_exec_options o = { .backend = &sl_cpu_backend, .device = { .threads = 1, .isa = sl_isa_best(), .guard = true } };
     r->comm = comm;
+    draw_precision(seed, &r->fx);
     SL_TRY(plan_model(&r->fx, seed));
     comm->ops->arena_files(comm, o.device.arena_files);
     o.comm = comm;
     SL_TRY(sl_exec_create(r->fx.plan, &o, &r->exec));
-    r->context = (sl_run_context){ .seed = 3, .training = true, .loss_scale = 1, .clip = 1 };
-    r->context.seed_gradient = 1.0f / GLOBAL_MICRO;
+    r->context = (sl_run_context){ .seed = 3, .training = true, .loss_scale = 64, .clip = 1 };
     return store_all(r);
 }
 
@@ -75,7 +86,9 @@ static sluice_status train(running *r)
 {
     int ranks = r->fx.options.rank_count, rank = r->fx.options.rank;
     for (uint64_t step = 1; step <= STEPS; step++) {
+        bool overflows = step == 2 && r->fx.precision == SLUICE_F16; /* the step is left out */
         r->context.step = step;
+        r->context.seed_gradient = overflows ? 1e30f : 64.0f / GLOBAL_MICRO;
         for (int m = 0; m < r->fx.options.accumulation; m++) {
             int j = m * ranks + rank;
             r->context.micro = (uint32_t)j;
@@ -231,6 +244,7 @@ static void tighten(uint64_t seed, sl_plan_options *o)
     uint64_t low = 1, high = (uint64_t)1 << 30;
     while (high - low > 512) {
         planned fx = { .options = *o };
+        draw_precision(seed, &fx);
         fx.options.budget[SL_TIER_DEVICE] = (low + high) / 2;
         if (plan_model(&fx, seed) == SLUICE_OK)
             high = (low + high) / 2;
@@ -246,8 +260,10 @@ TEST(ranks_agree_with_one_rank_to_the_bit_whatever_the_plan)
     sluice_launch_options launch;
     sluice_launch_options_init(&launch);
     launch.timeout_seconds = 20;
-    uint64_t seeds = getenv("LONG") != NULL ? 1000 : 36;
-    for (uint64_t seed = 4200; seed < 4200 + seeds; seed++) {
+    const char *only = getenv("SEED"); /* to look at one that failed */
+    uint64_t first = only != NULL ? strtoull(only, NULL, 10) : 4200;
+    uint64_t seeds = only != NULL ? 1 : getenv("LONG") != NULL ? 1000 : 36;
+    for (uint64_t seed = first; seed < first + seeds; seed++) {
         random_state r = { seed ^ 0x9e3779b97f4a7c15u };
         reference ref = { 0 };
         job j = { .seed = seed, .ref = &ref };

@@ -12,18 +12,26 @@ void plan_options_default(sl_plan_options *o)
                             .evaluation = true };
 }
 
-sluice_status plan_model(planned *fx, uint64_t seed)
+sluice_status plan_prepare(planned *fx)
 {
-    random_state r = { seed };
-    sl_optim_options optim = { .clip = 1 };
+    sl_optim_options optim = { .clip = 1, .state_form = fx->options.state_form };
     sluice_optimizer_init(&optim.optimizer, SLUICE_ADAMW);
     sl_machine_default(&fx->machine);
-    SL_TRY(random_graph(&r, &fx->graph));
     SL_TRY(sl_graph_finish(fx->graph));
+    SL_TRY(sl_graph_lower(fx->graph, fx->precision, fx->wire));
     SL_TRY(sl_graph_differentiate(fx->graph));
     SL_TRY(sl_optim_create(fx->graph, &optim, &fx->optim));
     fx->options.state_slots = sl_optim_slots(fx->optim);
-    fx->options.update_bytes_per_element = sl_optim_bytes_per_element(fx->optim);
+    fx->options.update_bytes_per_element =
+        sl_optim_bytes_per_element(fx->optim, fx->precision, fx->wire, fx->options.state_form);
+    return SLUICE_OK;
+}
+
+sluice_status plan_model(planned *fx, uint64_t seed)
+{
+    random_state r = { seed };
+    SL_TRY(random_graph(&r, &fx->graph));
+    SL_TRY(plan_prepare(fx));
     return sl_plan_create(fx->graph, &fx->machine, &fx->options, &fx->plan);
 }
 

@@ -499,15 +499,63 @@ TEST(keys_without_effect_are_noted_with_their_line_and_reason)
     sluice_config_destroy(c);
 }
 
+TEST(precision_is_resolved_with_deepspeeds_defaults)
+{
+    static const struct {
+        const char *text;
+        sluice_dtype type;
+        int wire, states; /* fp32|bf16|fp16; fp32|bf16|compact */
+    } rows[] = {
+        { "", SLUICE_F32, 0, 0 },
+        { ", \"bf16\": {\"enabled\": true}", SLUICE_BF16, 1, 0 },
+        { ", \"bfloat16\": {\"enabled\": true}", SLUICE_BF16, 1, 0 },
+        { ", \"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": \"auto\"}", SLUICE_F16, 2, 0 },
+        { ", \"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"}", SLUICE_F32, 0, 0 },
+        { ", \"fp16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\"", SLUICE_F16, 0, 0 },
+        { ", \"communication_data_type\": \"bf16\"", SLUICE_F32, 1, 0 },
+        { ", \"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true}", SLUICE_BF16, 1, 1 },
+        { ", \"bf16\": {\"bf16_optimizer_states\": true}", SLUICE_F32, 0, 0 },
+        { ", \"zero_optimization\": {\"states\": \"bf16\"}", SLUICE_F32, 0, 1 },
+        { ", \"zero_optimization\": {\"states\": \"compact\"}", SLUICE_F32, 0, 2 },
+        { ", \"fp16\": {\"enabled\": true, \"loss_scale\": 64, \"loss_scale_window\": 0, \"min_loss_scale\": 0}",
+          SLUICE_F16, 2, 0 },
+    };
+    sl_settings s;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{" BASE "%s}", rows[i].text);
+        REQUIRE_OK(resolve(text, &s));
+        CHECK_EQ(s.precision.type, rows[i].type);
+        CHECK_EQ(s.precision.wire, rows[i].wire);
+        CHECK_EQ(s.zero.states, rows[i].states);
+    }
+    REQUIRE_OK(resolve("{" BASE "}", &s));
+    CHECK_NEAR(s.precision.loss_scale, 0, 0);
+    CHECK_EQ(s.precision.scale_power, 16);
+    CHECK_EQ(s.precision.scale_window, 1000);
+    CHECK_EQ(s.precision.hysteresis, 2);
+    CHECK_EQ(s.precision.consecutive_hysteresis, false);
+    CHECK_EQ(s.precision.min_loss_scale, 1);
+    CHECK_EQ(s.precision.check_overflow, true);
+}
+
+TEST(an_optimizer_can_ask_for_bf16_moments)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH
+                       ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"fp32_optimizer_states\": false}}}",
+                       &s));
+    CHECK_EQ(s.zero.states, SLUICE_STATES_BF16);
+}
+
 TEST(a_refused_value_can_be_mended_by_a_later_assignment)
 {
     sluice_config *c;
-    REQUIRE_OK(load(
-        "{" BASE ", \"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\"}}}",
-        &c));
+    REQUIRE_OK(
+        load("{" BASE ", \"tf32\": true, \"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\"}}}", &c));
     CHECK_EQ(sluice_config_check(c, NULL, NULL), SLUICE_ERR_USAGE);
-    CHECK_CONTAINS(sluice_error(), "bf16.enabled: true is not built in yet");
-    REQUIRE_OK(sluice_config_set(c, "bf16.enabled=false"));
+    CHECK_CONTAINS(sluice_error(), "tf32: true is not built in yet");
+    REQUIRE_OK(sluice_config_set(c, "tf32=false"));
     CHECK_EQ(sluice_config_check(c, NULL, NULL), SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "offload_param.device: \"nvme\" is not built in yet");
     REQUIRE_OK(sluice_config_set(c, "zero_optimization.offload_param.device=auto"));
@@ -549,11 +597,19 @@ static const struct {
       "train_batch_size: 10 does not divide by train_micro_batch_size_per_gpu 4 x 1 rank" },
     { "\"train_micro_batch_size_per_gpu\": 5, \"gradient_accumulation_steps\": 3",
       "10 is not train_micro_batch_size_per_gpu 5 x gradient_accumulation_steps 3 x 1 rank" },
-    { "\"fp16\": {\"enabled\": true}", "fp16.enabled: true is not built in yet" },
-    { "\"bfloat16\": {\"enabled\": true}", "bf16.enabled: true is not built in yet" },
+    { "\"fp16\": {\"enabled\": true}, \"bfloat16\": {\"enabled\": true}", "fp16.enabled: bf16.enabled is true too" },
+    { "\"fp16\": {\"loss_scale\": -1}", "fp16.loss_scale: -1 is not allowed" },
+    { "\"fp16\": {\"enabled\": true, \"loss_scale_window\": 0}", "fp16.loss_scale_window: it must be above 0" },
+    { "\"fp16\": {\"enabled\": true, \"min_loss_scale\": 0}", "fp16.min_loss_scale: it must be above 0" },
+    { "\"fp16\": {\"hysteresis\": 0}", "fp16.hysteresis: 0 is not allowed" },
+    { "\"zero_optimization\": {\"states\": \"fp8\"}", "it takes one of fp32, bf16, compact" },
+    { "\"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true}, \"zero_optimization\": {\"states\": "
+      "\"compact\"}",
+      "bf16.bf16_optimizer_states: it asks for bf16, zero_optimization.states for another type" },
     { "\"gradient_predivide_factor\": 2.0", "gradient_predivide_factor: 2.0 is refused" },
     { "\"gradient_allreduce_op\": \"sum\"", "is refused" },
-    { "\"communication_data_type\": \"fp16\"", "not built in yet" },
+    { "\"communication_data_type\": \"fp8\"", "communication_data_type: \"fp8\" is not allowed; it takes one of fp32, "
+                                              "bf16, fp16" },
     { "\"data_types\": {\"grad_accum_dtype\": \"bf16\"}", "always summed in fp32" },
     { "\"zero_optimization\": {\"zenflow\": {}}", "zenflow" },
     { "\"zero_optimization\": {\"zenflow\": {\"topk_ratio\": 0.1}}", "not built in yet" },
@@ -614,6 +670,12 @@ static const struct {
       "it takes two numbers" },
     { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"betas\": [0.9, 1]}}}",
       "[0.9,1] is not allowed" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"LAMB\"}, \"zero_optimization\": {\"states\": "
+      "\"compact\"}}",
+      "zero_optimization.states: LAMB and LARS keep their moments in fp32 only" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"LARS\"}, \"bf16\": {\"enabled\": true, "
+      "\"bf16_optimizer_states\": true}}",
+      "bf16.bf16_optimizer_states: LAMB and LARS keep their moments in fp32 only" },
     { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"Muon\"}}",
       "\"Muon\" is not built in yet; use one of SGD" },
     { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"OneBitAdam\"}}", "not built in yet" },

@@ -324,7 +324,7 @@ TEST(calls_out_of_order_are_refused_and_change_nothing)
     sluice_graph_destroy(g);
 }
 
-TEST(a_gradient_that_is_not_finite_names_the_layer_and_leaves_the_weights)
+TEST(an_input_that_is_not_finite_is_named_and_leaves_the_weights)
 {
     sluice_graph *g;
     sluice_engine *e;
@@ -341,8 +341,7 @@ TEST(a_gradient_that_is_not_finite_names_the_layer_and_leaves_the_weights)
     REQUIRE_OK(sluice_engine_create(g, &o, &e));
     REQUIRE_OK(sluice_hash(e, before, state));
     CHECK_EQ(sluice_train_step(e, &batch, &loss), SLUICE_ERR_NUMBERS);
-    CHECK_CONTAINS(sluice_error(), "layer \"w");
-    CHECK_CONTAINS(sluice_error(), "step 1");
+    CHECK_CONTAINS(sluice_error(), "step 1: input \"x\" of micro-batch 0 (rank 0) is infinite at element 17");
     REQUIRE_OK(sluice_hash(e, after, state_after));
     CHECK_STR(after, before);
     CHECK_STR(state_after, state);

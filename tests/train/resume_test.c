@@ -70,6 +70,12 @@ TEST(a_resumed_run_must_keep_what_decides_its_bits)
         { "optimizer.type=Lion optimizer.params.momentum=null optimizer.params.betas=[0.9,0.99] steps=5",
           "another model or optimizer" },
         { "model.hidden=[9]", "another model" },
+        { "bf16.enabled=true",
+          "the precision (fp16.enabled, bf16.enabled) is bf16, the checkpoint was made with fp32: a resumed run must" },
+        { "fp16.enabled=true", "(fp16.enabled, bf16.enabled) is fp16, the checkpoint was made with fp32" },
+        { "communication_data_type=bf16", "communication_data_type is bf16, the checkpoint was made with fp32" },
+        { "zero_optimization.states=compact",
+          "zero_optimization.states is compact, the checkpoint was made with fp32" },
     };
     last_event last;
     REQUIRE_OK(first_half());

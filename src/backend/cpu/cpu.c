@@ -13,14 +13,17 @@
 #include "backend/cpu/stream.h"
 #include "backend/ledger.h"
 #include "core/alloc.h"
+#include "ir/form.h"
 
 struct sl_device {
     sl_ledger ledger;
     bool guard;
-    const sl_kernel *kernels;
+    const sl_kernel (*kernels)[SL_OP_COUNT]; /* one row per sl_kernel_type */
+    bool amx;
     sl_pool *pool;
     sl_memory arenas[SL_TIER_COUNT];
     int arena_files[SL_TIER_COUNT]; /* borrowed; > 0: backs the arena */
+    uint64_t nodes;                 /* of memory, that arenas lie on */
     sl_events events;
     sl_failure failure; /* of submitted work */
     sl_queue to_device, to_host, comm;
@@ -29,13 +32,15 @@ struct sl_device {
 
 /* ---- opening and closing ---- */
 
-static sluice_status kernels_of(sl_isa isa, const sl_kernel **out)
+/* AMX is a matrix product within the AVX-512 kernels. */
+static sluice_status kernels_of(sl_isa isa, const sl_kernel (**out)[SL_OP_COUNT])
 {
-    static const sl_kernel *const tables[SL_ISA_COUNT] = {
+    static const sl_kernel(*const tables[SL_ISA_COUNT])[SL_OP_COUNT] = {
         [SL_ISA_SCALAR] = sl_kernels_scalar,
 #if defined(__x86_64__)
         [SL_ISA_AVX2] = sl_kernels_avx2,
         [SL_ISA_AVX512] = sl_kernels_avx512,
+        [SL_ISA_AMX] = sl_kernels_avx512,
 #endif
     };
     if ((unsigned)isa >= SL_ISA_COUNT || tables[isa] == NULL || isa > sl_isa_best())
@@ -52,7 +57,9 @@ static sluice_status cpu_open(const sl_device_options *options, sl_device **out)
     if (d == NULL) return SLUICE_ERR_NO_MEMORY;
     sl_ledger_init(&d->ledger);
     d->guard = options->guard;
+    d->amx = options->isa == SL_ISA_AMX;
     memcpy(d->arena_files, options->arena_files, sizeof d->arena_files);
+    d->nodes = options->nodes;
     if ((st = kernels_of(options->isa, &d->kernels)) != SLUICE_OK) goto free_device;
     if ((st = sl_pool_create(options->threads, &d->pool)) != SLUICE_OK) goto free_device;
     if ((st = sl_events_open(&d->events)) != SLUICE_OK) goto destroy_pool;
@@ -89,7 +96,7 @@ static void cpu_close(sl_device *d)
 
 static bool cpu_supports(sl_op op)
 {
-    return (unsigned)op < SL_OP_COUNT && (op == SL_OP_RESHAPE || sl_kernels_scalar[op] != NULL);
+    return (unsigned)op < SL_OP_COUNT && (op == SL_OP_RESHAPE || sl_kernels_scalar[SL_KERNEL_F32][op] != NULL);
 }
 
 /* ---- arenas ---- */
@@ -98,9 +105,12 @@ static sluice_status cpu_reserve(sl_device *d, sl_tier tier, uint64_t bytes)
 {
     SL_TRY(sl_ledger_reserve(&d->ledger, tier, bytes));
     if (bytes == 0) return SLUICE_OK;
+    sl_memory_options o = { d->guard, d->arena_files[tier], d->nodes };
     errno = ENOMEM;
-    if (bytes <= SIZE_MAX / 2 && sl_memory_map(&d->arenas[tier], (size_t)bytes, d->guard, d->arena_files[tier]))
+    if (bytes <= SIZE_MAX / 2 && sl_memory_map(&d->arenas[tier], (size_t)bytes, &o)) {
+        sl_memory_touch(&d->arenas[tier], d->pool);
         return SLUICE_OK;
+    }
     d->ledger.reserved[tier] = 0; /* no span may point there */
     return sl_fail(SLUICE_ERR_NO_MEMORY, "the %s arena needs %" PRIu64 " bytes: %s", sl_tier_name(tier), bytes,
                    strerror(errno));
@@ -139,25 +149,43 @@ static sluice_status queue_of(sl_device *d, sl_stream stream, sl_queue **out)
     return SLUICE_OK;
 }
 
-/* The norm's leaves are doubles; all else is four bytes wide. Update ops have no values, their spans say how long they
- * are. */
-static int64_t elements_of(const sl_call *c, bool output, sl_span s, const sl_shape *shape)
+/* The norm's leaves are doubles. Update ops have no values: their spans say how long they are, except in 8-bit blocks,
+ * where the weights do. */
+static int64_t elements_of(const sl_call *c, bool output, sl_span s, const sl_shape *shape, sl_form form)
 {
     bool leaves = (c->op == SL_OP_NORM_LEAVES && output) || (c->op == SL_OP_NORM_FINISH && !output);
-    if (leaves) return (int64_t)(s.bytes / sizeof(double));
-    if (c->op >= SL_OP_ACCUMULATE || shape == NULL) return (int64_t)(s.bytes / sizeof(float));
-    return sl_shape_elements(shape);
+    size_t each = leaves ? sizeof(double) : sl_form_element_bytes(form);
+    if (c->op < SL_OP_ACCUMULATE && shape != NULL) return sl_shape_elements(shape);
+    return each > 0 ? (int64_t)(s.bytes / each) : 0;
 }
 
-static sl_tensor tensor_of(const sl_device *d, const sl_call *c, bool output, sl_span s, const sl_shape *shape)
+static sl_tensor tensor_of(const sl_device *d, const sl_call *c, bool output, int i)
 {
-    return (sl_tensor){ address(d, s), shape, elements_of(c, output, s, shape) };
+    sl_span s = output ? c->outputs[i] : c->inputs[i];
+    const sl_shape *shape = output ? c->output_shapes[i] : c->input_shapes[i];
+    sl_form form = output ? c->output_forms[i] : c->input_forms[i];
+    return (sl_tensor){ address(d, s), shape, elements_of(c, output, s, shape, form), form };
+}
+
+/* In which type the call computes, as sl_node_type says: the first 16-bit type among its inputs, else f32. EXPAND's
+ * only input is an f32 scalar, so it goes by its output. */
+static sl_kernel_type type_of(const sl_call *c)
+{
+    static const sl_kernel_type of_form[SL_FORM_COUNT] = {
+        [SL_FORM_BF16] = SL_KERNEL_BF16,
+        [SL_FORM_F16] = SL_KERNEL_F16,
+    };
+    if (c->op == SL_OP_EXPAND && c->output_count > 0) return of_form[c->output_forms[0]];
+    for (int i = 0; i < c->input_count; i++)
+        if (of_form[c->input_forms[i]] != SL_KERNEL_F32) return of_form[c->input_forms[i]];
+    return SL_KERNEL_F32;
 }
 
 static sluice_status cpu_run(sl_device *d, sl_stream stream, const sl_call *c)
 {
     SL_TRY(sl_ledger_call(&d->ledger, stream, c));
-    if (d->kernels[c->op] == NULL)
+    sl_kernel kernel = d->kernels[type_of(c)][c->op];
+    if (kernel == NULL)
         return sl_fail(SLUICE_ERR_FAILED, "%s %s: no kernel on the CPU backend", sl_ops[c->op].name,
                        c->name ? c->name : "");
     sl_queue *q;
@@ -166,10 +194,12 @@ static sluice_status cpu_run(sl_device *d, sl_stream stream, const sl_call *c)
     sl_kernel_args a = { .attrs = c->attrs, .input_count = c->input_count, .output_count = c->output_count };
     a.context = c->context;
     a.first = c->first;
+    a.wire = c->wire;
+    a.amx = d->amx;
     a.pool = d->pool;
-    for (int i = 0; i < c->input_count; i++) a.in[i] = tensor_of(d, c, false, c->inputs[i], c->input_shapes[i]);
-    for (int i = 0; i < c->output_count; i++) a.out[i] = tensor_of(d, c, true, c->outputs[i], c->output_shapes[i]);
-    d->kernels[c->op](&a);
+    for (int i = 0; i < c->input_count; i++) a.in[i] = tensor_of(d, c, false, i);
+    for (int i = 0; i < c->output_count; i++) a.out[i] = tensor_of(d, c, true, i);
+    kernel(&a);
     return SLUICE_OK;
 }
 

@@ -1,5 +1,5 @@
-/* kernels.h: what a CPU kernel gets. The kernels are compiled once per instruction path (kernels/isa.h); each path
- * gives one table. */
+/* kernels.h: what a CPU kernel gets. The kernels are compiled once per instruction path and element type
+ * (kernels/isa.h); each path gives one table. */
 #ifndef SL_BACKEND_CPU_KERNELS_H
 #define SL_BACKEND_CPU_KERNELS_H
 
@@ -9,7 +9,8 @@
 typedef struct sl_tensor {
     void *data; /* NULL: absent optional operand */
     const sl_shape *shape;
-    int64_t elements; /* of the value; update ops: bytes / 4 (norm leaves: bytes / 8) */
+    int64_t elements; /* of the value; update ops: of the run (norm leaves: how many) */
+    sl_form form;
 } sl_tensor;
 
 typedef struct sl_kernel_args {
@@ -18,15 +19,22 @@ typedef struct sl_kernel_args {
     sl_tensor in[SL_MAX_INPUTS];
     sl_tensor out[SL_MAX_OUTPUTS];
     const sl_run_context *context;
-    int64_t first; /* update: element of the layer's flat buffer that the operands begin with; 0 for other ops */
-    sl_pool *pool; /* cut work by shape, never by thread count */
+    sluice_dtype wire; /* sl_call.wire */
+    bool amx;          /* matrix products of bf16 operands run on AMX tiles: other bits than the other paths' */
+    int64_t first;     /* update: element of the layer's flat buffer that the operands begin with; 0 for other ops */
+    sl_pool *pool;     /* cut work by shape, never by thread count */
 } sl_kernel_args;
 
 typedef void (*sl_kernel)(const sl_kernel_args *a);
 
-/* One row per op; NULL: not on this path. All paths give the same bits: the same 16-lane arithmetic, the same order. */
-extern const sl_kernel sl_kernels_scalar[SL_OP_COUNT];
-extern const sl_kernel sl_kernels_avx2[SL_OP_COUNT];
-extern const sl_kernel sl_kernels_avx512[SL_OP_COUNT];
+/* What activations and weights are stored in. Arithmetic is f32; a result is rounded once, as it is stored. */
+typedef enum { SL_KERNEL_F32, SL_KERNEL_BF16, SL_KERNEL_F16, SL_KERNEL_TYPE_COUNT } sl_kernel_type;
+
+typedef const sl_kernel sl_kernel_table[SL_KERNEL_TYPE_COUNT][SL_OP_COUNT];
+
+/* NULL: no such kernel. All paths give the same bits: the same 16-lane arithmetic, the same order. */
+extern sl_kernel_table sl_kernels_scalar;
+extern sl_kernel_table sl_kernels_avx2;
+extern sl_kernel_table sl_kernels_avx512;
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/forms.h"
 #include "core/thread.h"
 #include "test.h"
 
@@ -93,21 +94,24 @@ static bool join(void)
 
 /* ---- numbers that show the order in which they are added ---- */
 
-/* Element i of the contribution of rank r in round m: magnitudes differ so much that every order rounds differently. */
-static float contribution(int r, int m, int64_t i)
+/* Element i of the contribution of rank r in round m: magnitudes differ so much that every order rounds differently,
+ * and now and then it is no ordinary number. */
+static float contribution(sl_form form, int r, int m, int64_t i)
 {
     uint32_t x = (uint32_t)i * 2654435761u ^ (uint32_t)(r * 40503 + m * 9176 + 1) * 2246822519u;
     x ^= x >> 15, x *= 2246822519u, x ^= x >> 13;
     float unit = (float)(int32_t)x / 2147483648.0f;
-    return unit * (float)(1 << (x % 20));
+    if (i % 61 == 7) return form_special(form, (int)(i / 61 % 9) + r * (1 + (int)(i / 61 % 5)) + m);
+    if (form == SL_FORM_F32) return unit * (float)(1 << (x % 20));
+    return form_nearest(form, unit * (float)(1 << (x % 29)) * 0x1p-14f);
 }
 
 /* Element i after `rounds` rounds of all ranks, by exact rule 1. */
-static float expected_sum(int rounds, int64_t i)
+static float expected_sum(sl_form form, int rounds, int64_t i)
 {
-    float sum = contribution(0, 0, i);
+    float sum = contribution(form, 0, 0, i);
     for (int m = 0; m < rounds; m++)
-        for (int r = m == 0 ? 1 : 0; r < size; r++) sum += contribution(r, m, i);
+        for (int r = m == 0 ? 1 : 0; r < size; r++) sum += contribution(form, r, m, i);
     return sum;
 }
 
@@ -142,29 +146,75 @@ static int64_t shard_bytes(const cut *c, int r, int64_t per, int64_t unit)
     return (sl_shard_elements(&c->shards, r) + per - 1) / per * unit;
 }
 
-static float *host_at(int64_t offset)
+/* f32 values at the start of the device's arena, gathered where they lie. */
+static sl_comm_part in_place_part(const cut *c, uint64_t bytes)
 {
-    return (float *)(void *)(device.arena[SL_TIER_HOST] + offset);
+    sl_comm_part part = { .shards = &c->shards, .per = 1, .unit = 4, .in_place = true };
+    part.whole = (sl_span){ SL_TIER_DEVICE, 0, bytes };
+    part.shard = (sl_span){ SL_TIER_HOST, 0, 0 };
+    return part;
 }
 
-static float *device_at(int64_t offset)
+/* f32 values at `offset` of the device's arena, the shard at the start of the host's. */
+static sl_comm_part f32_part(const cut *c, uint64_t offset)
 {
-    return (float *)(void *)(device.arena[SL_TIER_DEVICE] + offset);
+    sl_comm_part part = { .shards = &c->shards, .per = 1, .unit = 4 };
+    part.whole = (sl_span){ SL_TIER_DEVICE, offset, (uint64_t)c->shards.elements * 4 };
+    part.shard = (sl_span){ SL_TIER_HOST, 0, (uint64_t)shard_bytes(c, rank, 1, 4) };
+    return part;
 }
 
 /* ---- together ---- */
 
-static void check_shard(const cut *c, const float *sums, int rounds)
+static void check_shard(const sl_comm_part *part, int rounds)
 {
-    int64_t at = 0, wrong = 0;
-    for (int64_t i = 0; i < sl_shard_range_count(&c->shards, rank); i++) {
-        sl_range range = sl_shard_range(&c->shards, rank, i);
-        for (int64_t k = 0; k < range.count; k++) {
-            float expected = expected_sum(rounds, range.first + k);
-            wrong += memcmp(&expected, &sums[at++], sizeof expected) != 0;
-        }
+    const char *sums = device.arena[part->shard.tier] + part->shard.offset;
+    const char *whole = device.arena[part->whole.tier] + part->whole.offset;
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < sl_shard_range_count(part->shards, rank); i++) {
+        sl_range range = sl_shard_range(part->shards, rank, i);
+        if (part->in_place) sums = whole + (uint64_t)range.first * part->unit;
+        for (int64_t k = 0; k < range.count; k++, sums += sl_comm_form_bytes(part->sum_form))
+            wrong += !form_same(part->sum_form, sums, expected_sum(part->form, rounds, range.first + k));
     }
     CHECK_EQ(wrong, 0);
+}
+
+static void contribute(const sl_comm_part *part, int round)
+{
+    char *to = device.arena[part->whole.tier] + part->whole.offset;
+    for (int64_t i = 0; i < part->shards->elements; i++, to += part->unit)
+        form_encode(part->form, contribution(part->form, rank, round, i), to);
+}
+
+/* Two parts under one kind of cut. Ones of 16 bits begin between two words. */
+static void reduce_and_check(const forms_pair *f, int kind, const int64_t elements[2], int rounds)
+{
+    cut cuts[2];
+    sl_comm_part parts[2];
+    sl_comm_stats before, after;
+    uint64_t unit = sl_comm_form_bytes(f->form), kept = sl_comm_form_bytes(f->sum_form), sent = 0;
+    for (int p = 0; p < 2; p++) {
+        make_cut(&cuts[p], kind, elements[p]);
+        int64_t own = sl_shard_elements(&cuts[p].shards, rank);
+        uint64_t at = (uint64_t)p << 20;
+        parts[p] = (sl_comm_part){ .shards = &cuts[p].shards, .per = 1, .unit = unit, .in_place = f->in_place };
+        parts[p].form = f->form, parts[p].sum_form = f->sum_form;
+        parts[p].whole = (sl_span){ SL_TIER_DEVICE, at + unit % 4, (uint64_t)elements[p] * unit };
+        parts[p].shard = (sl_span){ SL_TIER_HOST, at + kept % 4, f->in_place ? 0 : (uint64_t)own * kept };
+        sent += (uint64_t)(elements[p] - own) * unit * (uint64_t)rounds;
+    }
+    sl_collective reduce = { SL_REDUCE_SCATTER, "reduce-scatter of two layers", 2, parts };
+    memset(device.arena[SL_TIER_HOST], 0xff, 16 << 20);
+    job->ops->stats(job, &before);
+    for (int m = 0; m < rounds; m++) {
+        for (int p = 0; p < 2; p++) contribute(&parts[p], m);
+        REQUIRE_OK(job->ops->start(job, (uint64_t)(100 + kind * 2 + m), &reduce, m == 0));
+        REQUIRE_OK(device_synchronize(&device));
+    }
+    job->ops->stats(job, &after);
+    CHECK_EQ(after.reduce_bytes - before.reduce_bytes, sent);
+    for (int p = 0; p < 2; p++) check_shard(&parts[p], rounds);
 }
 
 TEST(together_contributions_are_added_in_rank_order_under_every_cut)
@@ -172,28 +222,16 @@ TEST(together_contributions_are_added_in_rank_order_under_every_cut)
     REQUIRE(join());
     /* The second part is larger than all staging, so that slots are used again. */
     const int64_t elements[2] = { 20 * 1024 + 5, (int64_t)3 << 20 };
-    for (int kind = 0; kind < CUT_COUNT; kind++) {
-        cut cuts[2];
-        sl_comm_part parts[2];
-        for (int p = 0; p < 2; p++) {
-            make_cut(&cuts[p], kind, elements[p]);
-            parts[p] = (sl_comm_part){ &cuts[p].shards,
-                                       1,
-                                       4,
-                                       { SL_TIER_DEVICE, (uint64_t)p << 20, (uint64_t)elements[p] * 4 },
-                                       { SL_TIER_HOST, (uint64_t)p << 20, (uint64_t)shard_bytes(&cuts[p], rank, 1, 4) },
-                                       false };
-        }
-        sl_collective reduce = { SL_REDUCE_SCATTER, "reduce-scatter of two layers", 2, parts };
-        memset(device.arena[SL_TIER_HOST], 0xff, 16 << 20);
-        for (int m = 0; m < 2; m++) {
-            for (int p = 0; p < 2; p++)
-                for (int64_t i = 0; i < elements[p]; i++) device_at((int64_t)p << 20)[i] = contribution(rank, m, i);
-            REQUIRE_OK(job->ops->start(job, (uint64_t)(100 + kind * 2 + m), &reduce, m == 0));
-            REQUIRE_OK(device_synchronize(&device));
-        }
-        for (int p = 0; p < 2; p++) check_shard(&cuts[p], host_at((int64_t)p << 20), 2);
-    }
+    for (int kind = 0; kind < CUT_COUNT; kind++) reduce_and_check(&forms_reduced[0], kind, elements, 2);
+}
+
+TEST(together_contributions_of_16_bits_are_added_in_f32_and_rounded_once)
+{
+    REQUIRE(join());
+    const int64_t elements[2] = { 20 * 1024 + 5, (int64_t)600 * 1024 + 3 };
+    for (int f = 1; f < FORMS_REDUCED; f++)
+        for (int kind = 0; kind < CUT_COUNT; kind++)
+            reduce_and_check(&forms_reduced[f], kind, elements, forms_reduced[f].micro_batches > 1 ? 2 : 1);
 }
 
 /* Byte k of a whole that all ranks should end up with. */
@@ -224,10 +262,10 @@ static void gather_and_check(sl_collective_kind kind, int cut_kind, int64_t elem
     int salt = cut_kind * 2 + in_place;
     make_cut(&c, cut_kind, elements);
     uint64_t bytes = (uint64_t)((elements + per - 1) / per) * unit;
-    uint64_t own = (uint64_t)shard_bytes(&c, rank, per, (int64_t)unit);
-    sl_comm_part part = {
-        &c.shards, per, unit, { SL_TIER_DEVICE, 256, bytes }, { SL_TIER_HOST, 512, in_place ? 0 : own }, in_place
-    };
+    uint64_t own = (uint64_t)shard_bytes(&c, rank, per, (int64_t)unit), odd = unit == 2 ? 2 : 0;
+    sl_comm_part part = { .shards = &c.shards, .per = per, .unit = unit, .in_place = in_place };
+    part.whole = (sl_span){ SL_TIER_DEVICE, 256 + odd, bytes };
+    part.shard = (sl_span){ SL_TIER_HOST, 512 + 3 * odd, in_place ? 0 : own };
     sl_collective gather = { kind, "gather of a layer", 1, &part };
     sl_comm_stats before, after;
     memset(device.arena[SL_TIER_DEVICE], 0xee, 256 + bytes + 256);
@@ -236,7 +274,7 @@ static void gather_and_check(sl_collective_kind kind, int cut_kind, int64_t elem
     REQUIRE_OK(job->ops->start(job, 7, &gather, false));
     REQUIRE_OK(device_synchronize(&device));
     job->ops->stats(job, &after);
-    const char *whole = device.arena[SL_TIER_DEVICE] + 256;
+    const char *whole = device.arena[SL_TIER_DEVICE] + part.whole.offset;
     int64_t wrong = 0;
     for (uint64_t k = 0; k < bytes; k++) wrong += whole[k] != whole_byte((int64_t)k, salt);
     CHECK_EQ(wrong, 0);
@@ -254,6 +292,7 @@ TEST(together_gathers_put_every_range_in_its_place_and_count_what_was_sent)
     for (int kind = 0; kind < CUT_COUNT; kind++)
         for (int in_place = 0; in_place < 2; in_place++) {
             gather_and_check(SL_GATHER, kind, 50 * 1024 + 17, 1, 4, in_place);
+            gather_and_check(SL_GATHER, kind, 50 * 1024 + 17, 1, 2, in_place);
             gather_and_check(SL_GATHER_NORM, kind, 50 * 1024 + 17, 1024, 8, in_place);
         }
 }
@@ -269,7 +308,7 @@ TEST(together_more_collectives_can_be_queued_than_are_kept)
     REQUIRE(join());
     cut c;
     make_cut(&c, 0, 1024);
-    sl_comm_part part = { &c.shards, 1, 4, { SL_TIER_DEVICE, 0, 4096 }, { SL_TIER_HOST, 0, 0 }, true };
+    sl_comm_part part = in_place_part(&c, 4096);
     sl_collective gather = { SL_GATHER, "gather of little", 1, &part };
     for (uint64_t i = 0; i < 1100; i++) REQUIRE_OK(job->ops->start(job, i, &gather, false));
     REQUIRE_OK(device_synchronize(&device));
@@ -280,7 +319,7 @@ TEST(together_control_calls_need_no_order_with_collectives)
     REQUIRE(join());
     cut c;
     make_cut(&c, 0, 1 << 20);
-    sl_comm_part part = { &c.shards, 1, 4, { SL_TIER_DEVICE, 0, 4 << 20 }, { SL_TIER_HOST, 0, 0 }, true };
+    sl_comm_part part = in_place_part(&c, 4 << 20);
     sl_collective gather = { SL_GATHER, "gather of a layer", 1, &part };
     int all[16];
     /* Rank 0 first agrees and then gathers, the others the other way round. */
@@ -352,12 +391,7 @@ TEST(together_a_device_without_memory_counts_and_moves_nothing)
     REQUIRE_OK(job->ops->attach(job, &sl_null_backend, null));
     cut c;
     make_cut(&c, 2, 50 * 1024 + 17);
-    sl_comm_part part = { &c.shards,
-                          1,
-                          4,
-                          { SL_TIER_DEVICE, 256, (uint64_t)c.shards.elements * 4 },
-                          { SL_TIER_HOST, 0, (uint64_t)shard_bytes(&c, rank, 1, 4) },
-                          false };
+    sl_comm_part part = f32_part(&c, 256);
     sl_comm_stats before, after;
     sl_device_stats seen;
     job->ops->stats(job, &before);
@@ -409,7 +443,7 @@ static sluice_status gather_as(uint64_t sequence, const char *name)
     static cut c;
     make_cut(&c, 0, 4096);
     static sl_comm_part part;
-    part = (sl_comm_part){ &c.shards, 1, 4, { SL_TIER_DEVICE, 0, 4096 * 4 }, { SL_TIER_HOST, 0, 0 }, true };
+    part = in_place_part(&c, 4096 * 4);
     sl_collective gather = { SL_GATHER, name, 1, &part };
     SL_TRY(job->ops->start(job, sequence, &gather, false));
     return device_synchronize(&device);
@@ -427,6 +461,32 @@ TEST(broken_sequence)
     CHECK_STR(sluice_error(), words);
     CHECK_EQ(gather_as(9, "gather of h.5"), SLUICE_ERR_RANK);
     if (test_failures == 0) leave_with(st);
+}
+
+/* As many bytes in the same cuts: only the forms tell. */
+TEST(broken_forms)
+{
+    if (!join()) return;
+    cut c;
+    make_cut(&c, 0, 4096);
+    sl_comm_part part = f32_part(&c, 0);
+    part.unit = 2, part.whole.bytes /= 2;
+    part.form = rank == 1 ? SL_FORM_F16 : SL_FORM_BF16;
+    sl_collective reduce = { SL_REDUCE_SCATTER, "reduce-scatter of h.3", 1, &part };
+    sluice_status st = job->ops->start(job, 7, &reduce, true);
+    leave_with(st == SLUICE_OK ? device_synchronize(&device) : st);
+}
+
+/* No rank can do this, and each says why. */
+TEST(broken_sum)
+{
+    if (!join()) return;
+    cut c;
+    make_cut(&c, 0, 4096);
+    sl_comm_part part = f32_part(&c, 0);
+    part.sum_form = SL_FORM_BF16, part.shard.bytes /= 2;
+    sl_collective reduce = { SL_REDUCE_SCATTER, "reduce-scatter of h.3", 1, &part };
+    leave_with(job->ops->start(job, 7, &reduce, true));
 }
 
 TEST(broken_silence)
@@ -488,12 +548,7 @@ TEST(rate)
     cut c;
     int64_t elements = (int64_t)16 << 20;
     make_cut(&c, 0, elements);
-    sl_comm_part part = { &c.shards,
-                          1,
-                          4,
-                          { SL_TIER_DEVICE, 0, (uint64_t)elements * 4 },
-                          { SL_TIER_HOST, 0, (uint64_t)shard_bytes(&c, rank, 1, 4) },
-                          false };
+    sl_comm_part part = f32_part(&c, 0);
     sl_collective reduce = { SL_REDUCE_SCATTER, "reduce-scatter", 1, &part },
                   gather = { SL_GATHER, "gather", 1, &part };
     const sl_collective *both[] = { &reduce, &gather };

@@ -6,7 +6,7 @@
 #ifndef SL_BACKEND_CPU_AXES_H
 #define SL_BACKEND_CPU_AXES_H
 
-#include "backend/cpu/kernels/loops.h"
+#include "backend/cpu/kernels/elem.h"
 
 #define SL_AXES_OPERANDS 3
 

@@ -3,7 +3,7 @@
  *
  * The mask is core/rng.h's stream, eight blocks at a time (philox.h). An element stays when its uniform number, the
  * word's top 24 bits times 2^-24, is at least p: an integer comparison. */
-#include "backend/cpu/kernels/loops.h"
+#include "backend/cpu/kernels/elem.h"
 #include "backend/cpu/kernels/philox.h"
 
 typedef struct dropout_job {
@@ -16,29 +16,30 @@ typedef struct dropout_job {
 static void dropout_task(void *context, int64_t task, void *scratch)
 {
     const dropout_job *job = context;
-    const sl_range r = sl_task_range(task, SL_TASK_ELEMENTS, job->a->out[0].elements);
-    const float *x = job->a->in[0].data, scale = job->scale;
-    float *out = job->a->out[0].data;
+    const sl_slice r = sl_task_range(task, SL_TASK_ELEMENTS, job->a->out[0].elements);
+    const elem *x = job->a->in[0].data;
+    const float scale = job->scale;
+    elem *out = job->a->out[0].data;
     const int32_t threshold = job->threshold;
     const sl_rng stream = job->stream;
     (void)scratch;
     for (int64_t i = r.begin; i < r.end; i += SL_PHILOX_ELEMENTS) {
-        uint32_t words[SL_PHILOX_ELEMENTS];
-        float factor[SL_PHILOX_ELEMENTS];
+        sl_words words[2];
         sl_philox8(&stream, (uint64_t)i / 4, words);
-        for (int e = 0; e < SL_PHILOX_ELEMENTS; e++) factor[e] = (int32_t)(words[e] >> 8) >= threshold ? scale : 0.0f;
-        int64_t n = sl_least(SL_PHILOX_ELEMENTS, r.end - i);
-        for (int64_t e = 0; e < n; e += SL_LANES)
-            v16_put(out + i + e, v16_mul(v16_get(x + i + e, n - e, 0.0f), v16_load(factor + e)), n - e);
+        for (int half = 0; half < 2; half++) {
+            int64_t at = i + half * SL_LANES, left = r.end - at;
+            if (left <= 0) break;
+            e16_put(out + at, v16_mul(e16_get(x + at, left, 0.0f), words_factors(words[half], threshold, scale)), left);
+        }
     }
 }
 
 static void copy_task(void *context, int64_t task, void *scratch)
 {
     const sl_kernel_args *a = context;
-    const sl_range r = sl_task_range(task, SL_TASK_ELEMENTS, a->out[0].elements);
-    const float *x = a->in[0].data;
-    float *out = a->out[0].data;
+    const sl_slice r = sl_task_range(task, SL_TASK_ELEMENTS, a->out[0].elements);
+    const elem *x = a->in[0].data;
+    elem *out = a->out[0].data;
     (void)scratch;
     memcpy(out + r.begin, x + r.begin, (size_t)(r.end - r.begin) * sizeof *out);
 }

@@ -1,12 +1,12 @@
 /* gemm.h: the matrix product of the CPU backend, whole and in packed pieces.
  *
- * Every element of a product is one chain c = fma(a[m,k], b[k,n], c) over k = 0, 1, 2, ... that starts at zero.
- * Blocking, packing, threads and instruction path cannot change a bit of it: a partial chain is carried as a stored
- * float, exactly.
+ * Every element of a product is one chain c = fma(a[m,k], b[k,n], c) over k = 0, 1, 2, ... that starts at zero, in f32
+ * whatever the operands' forms. Blocking, packing, threads and instruction path cannot change a bit of it: a partial
+ * chain is carried as a stored float, exactly, and rounded to a narrow C once.
  *
- * Operands are packed into panels first. A panel of A holds up to SL_TILE_ROWS rows, a panel of B SL_TILE_COLUMNS
- * columns, both with k as the slow index, so that one tile of C stays in registers while two streams are read in order.
- */
+ * Operands are packed into panels of floats first. A panel of A holds up to SL_TILE_ROWS rows, a panel of B
+ * SL_TILE_COLUMNS columns, both with k as the slow index, so that one tile of C stays in registers while two streams
+ * are read in order. */
 #ifndef SL_BACKEND_CPU_GEMM_H
 #define SL_BACKEND_CPU_GEMM_H
 
@@ -30,26 +30,43 @@
 /* Packing stores whole vectors: a packed buffer needs this many floats behind its last panel. */
 #define SL_PACK_SLACK SL_LANES
 
-/* element (i, j) is data[i * row + j * column] */
+/* Element (i, j) is the (i * row + j * column)th of data. The form is F32, BF16 or F16. */
 typedef struct sl_matrix {
-    const float *data;
+    const void *data;
     int64_t row, column;
+    sl_form form;
 } sl_matrix;
 
-/* c[m,n] = a[m,k] b[k,n], plus bias[n] when given; with accumulate, c = c + (that, rounded). `batches` such products
- * lie
- * *_batch elements apart; 0 counts as 1. Rows of c are c_row apart, its columns are dense. */
+static inline int64_t sl_float_bytes(sl_form form)
+{
+    return form == SL_FORM_F32 ? 4 : 2;
+}
+
+static inline const void *sl_element(const void *data, sl_form form, int64_t index)
+{
+    return (const char *)data + index * sl_float_bytes(form);
+}
+
+static inline const void *sl_matrix_at(sl_matrix x, int64_t i, int64_t j)
+{
+    return sl_element(x.data, x.form, i * x.row + j * x.column);
+}
+
+/* c[m,n] = a[m,k] b[k,n], plus bias[n] when given; with accumulate, c = c + (that, rounded to f32). `batches` such
+ * products lie *_batch elements apart; 0 counts as 1. Rows of c are c_row apart, its columns are dense. */
 typedef struct sl_gemm {
     int64_t m, n, k;
     sl_matrix a, b;
-    float *c;
+    void *c;
+    sl_form c_form;
     int64_t c_row;
-    const float *bias; /* NULL: none */
+    const void *bias; /* NULL: none */
+    sl_form bias_form;
     bool accumulate;
     int64_t batches, a_batch, b_batch, c_batch;
 } sl_gemm;
 
-void K(gemm)(sl_pool *pool, const sl_gemm *g);
+void KI(gemm)(sl_pool *pool, const sl_gemm *g);
 
 /* ---- packed pieces, for kernels that keep their tiles in scratch ---- */
 
@@ -69,6 +86,18 @@ static inline int64_t sl_panel_width(int64_t n, int64_t p)
     return left >= SL_TILE_COLUMNS ? SL_TILE_COLUMNS : (left + SL_LANES - 1) / SL_LANES * SL_LANES;
 }
 
+/* Panels of A differ by at most one row: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 * 14 + 8. */
+static inline int64_t sl_panel_count(int64_t rows)
+{
+    return (rows + SL_TILE_ROWS - 1) / SL_TILE_ROWS;
+}
+
+static inline int64_t sl_panel_start(int64_t rows, int64_t panels, int64_t p)
+{
+    int64_t extra = rows % panels;
+    return rows / panels * p + (p < extra ? p : extra);
+}
+
 /* Floats that packing takes, slack included. */
 static inline int64_t sl_packed_a(int64_t rows, int64_t k)
 {
@@ -80,13 +109,14 @@ static inline int64_t sl_packed_b(int64_t columns, int64_t k)
     return (columns + SL_LANES - 1) / SL_LANES * SL_LANES * k + SL_PACK_SLACK;
 }
 
-/* Rows [0, rows) of a matrix of k columns, and columns [0, columns) of one of k rows. */
-void K(pack_a)(float *packed, sl_matrix a, int64_t rows, int64_t k);
-void K(pack_b)(float *packed, sl_matrix b, int64_t columns, int64_t k);
+/* Rows [0, rows) of a matrix of k columns, of which `readable` rows exist in memory. */
+void KI(pack_a)(float *packed, sl_matrix a, int64_t rows, int64_t readable, int64_t k);
+/* Columns [0, columns) of a matrix of k rows. */
+void KI(pack_b)(float *packed, sl_matrix b, int64_t columns, int64_t k);
 /* to = the chains of `from` (NULL: zero) continued over k. `from` lies as `to` does and may be `to`. */
-void K(multiply_packed)(const float *a, const float *b, int64_t m, int64_t n, int64_t k, const float *from,
-                        sl_block to);
+void KI(multiply_packed)(const float *a, const float *b, int64_t m, int64_t n, int64_t k, const float *from,
+                         sl_block to);
 /* dst[j * dst_row + i] = src[i * src_row + j] for i < rows, j < columns. */
-void K(transpose_copy)(float *dst, int64_t dst_row, const float *src, int64_t src_row, int64_t rows, int64_t columns);
+void KI(transpose_copy)(float *dst, int64_t dst_row, const float *src, int64_t src_row, int64_t rows, int64_t columns);
 
 #endif

@@ -1,11 +1,13 @@
 /* gradient_norm.c: adding up micro-batches, and the global norm of what they add up to.
  *
- * Accumulation is one addition per element and micro-batch, in the order of the micro-batches. The norm is taken in
- * leaves of 1,024 elements of each layer's flat buffer (leaf_norm.h), so that it depends neither on threads nor on who
- * owns which leaf. Squares of finite floats cannot overflow fp64, so the sum is finite exactly when every element is:
- * the norm is also the finite check. */
+ * Accumulation is one addition in f32 per element and micro-batch, in the order of the micro-batches. The norm is that
+ * of the gradient as the update will read it, rounded to the wire type. It is taken in leaves of 1,024 elements of each
+ * layer's flat buffer (leaf_norm.h), so that it depends neither on threads nor on who owns which leaf. Squares of
+ * finite floats cannot overflow fp64, so the sum is finite exactly when every element is: the norm is also the finite
+ * check. */
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/leaf_norm.h"
+#include "backend/cpu/kernels/update_lanes.h"
 
 /* Elements per task: a whole number of leaves, small enough to spread, large enough to stream. */
 #define TASK_ELEMENTS ((int64_t)32 * SL_CUT_ELEMENTS)
@@ -19,47 +21,82 @@ static int64_t task_elements(int64_t total, int64_t task)
     return left < TASK_ELEMENTS ? left : TASK_ELEMENTS;
 }
 
+/* Adds, or for the first micro-batch sets, one task's elements. */
+static void accumulate_task(const sl_kernel_args *a, int64_t task, bool add)
+{
+    const sl_tensor *x = &a->in[0];
+    float *sum = a->out[0].data;
+    int64_t i = task * TASK_ELEMENTS, end = i + task_elements(a->out[0].elements, task);
+    for (; i + SL_LANES <= end; i += SL_LANES) {
+        sl_v16 v = w16_get(x, i, SL_LANES, 0.0f);
+        v16_store(sum + i, add ? v16_add(v16_load(sum + i), v) : v);
+    }
+    if (i == end) return;
+    sl_v16 v = w16_get(x, i, end - i, 0.0f);
+    v16_store_part(sum + i, add ? v16_add(v16_load_part(sum + i, end - i, 0.0f), v) : v, end - i);
+}
+
 static void add_task(void *context, int64_t task, void *scratch)
 {
-    const sl_kernel_args *a = context;
     (void)scratch;
-    const float *x = (const float *)a->in[0].data + task * TASK_ELEMENTS;
-    float *sum = (float *)a->out[0].data + task * TASK_ELEMENTS;
-    int64_t n = task_elements(a->out[0].elements, task), i = 0;
-    for (; i + SL_LANES <= n; i += SL_LANES) v16_store(sum + i, v16_add(v16_load(sum + i), v16_load(x + i)));
-    for (; i < n; i++) sum[i] += x[i];
+    accumulate_task(context, task, true);
 }
 
 static void copy_task(void *context, int64_t task, void *scratch)
 {
-    const sl_kernel_args *a = context;
     (void)scratch;
-    const float *x = (const float *)a->in[0].data + task * TASK_ELEMENTS;
-    float *sum = (float *)a->out[0].data + task * TASK_ELEMENTS;
-    memcpy(sum, x, (size_t)task_elements(a->out[0].elements, task) * sizeof *sum);
+    accumulate_task(context, task, false);
 }
 
-/* contribution[n] -> accumulator[n]: copied for the step's first micro-batch, added afterwards. */
-void K(accumulate)(const sl_kernel_args *a)
+/* contribution[n] of any float form -> accumulator f32[n]: copied for the step's first micro-batch, added afterwards.
+ */
+void KI(accumulate)(const sl_kernel_args *a)
 {
     bool first = a->context->micro == 0;
     if (first && a->in[0].data == a->out[0].data) return;
     sl_pool_run(a->pool, first ? copy_task : add_task, (void *)a, sl_ceil_div(a->out[0].elements, TASK_ELEMENTS));
 }
 
+/* The leaf of elements [first, first + n), n <= 1,024. Elements past n are absent: they add zero. */
+ALWAYS_INLINE double leaf_sum(sl_read read, const void *x, int64_t first, int64_t n)
+{
+    sl_d16 sum = d16_zero();
+    int64_t i = 0;
+    for (; i + SL_LANES <= n; i += SL_LANES) sum = d16_add_square(sum, gradient_get(read, x, first + i, SL_LANES));
+    if (i < n) sum = d16_add_square(sum, gradient_get(read, x, first + i, n - i));
+    return d16_sum(sum);
+}
+
+/* leaf_sum compiled for each way to read. */
+static double leaf_sum_of(sl_read read, const void *x, int64_t first, int64_t n)
+{
+    switch (read) {
+    case SL_READ_F32_TO_BF16:
+        return leaf_sum(SL_READ_F32_TO_BF16, x, first, n);
+    case SL_READ_F32_TO_F16:
+        return leaf_sum(SL_READ_F32_TO_F16, x, first, n);
+    case SL_READ_BF16:
+        return leaf_sum(SL_READ_BF16, x, first, n);
+    case SL_READ_F16:
+        return leaf_sum(SL_READ_F16, x, first, n);
+    default:
+        return leaf_sum(SL_READ_F32, x, first, n);
+    }
+}
+
 static void leaves_task(void *context, int64_t task, void *scratch)
 {
     const sl_kernel_args *a = context;
-    (void)scratch;
-    const float *x = (const float *)a->in[0].data + task * TASK_ELEMENTS;
+    const sl_read read = sl_read_of(a->in[0].form, a->wire);
     double *leaf = (double *)a->out[0].data + task * (TASK_ELEMENTS / SL_CUT_ELEMENTS);
-    int64_t n = task_elements(a->in[0].elements, task);
-    for (int64_t i = 0; i < n; i += SL_CUT_ELEMENTS)
-        *leaf++ = sl_leaf_sum(x + i, n - i < SL_CUT_ELEMENTS ? n - i : SL_CUT_ELEMENTS);
+    int64_t i = task * TASK_ELEMENTS, end = i + task_elements(a->in[0].elements, task);
+    (void)scratch;
+    for (; i < end; i += SL_CUT_ELEMENTS)
+        *leaf++ = leaf_sum_of(read, a->in[0].data, i, end - i < SL_CUT_ELEMENTS ? end - i : SL_CUT_ELEMENTS);
 }
 
-/* gradient[n] -> leaves f64[ceil(n / 1024)]. */
-void K(norm_leaves)(const sl_kernel_args *a)
+/* gradient[n] of any float form -> leaves f64[ceil(n / 1024)]. */
+void KI(norm_leaves)(const sl_kernel_args *a)
 {
     sl_pool_run(a->pool, leaves_task, (void *)a, sl_ceil_div(a->in[0].elements, TASK_ELEMENTS));
 }
@@ -67,7 +104,7 @@ void K(norm_leaves)(const sl_kernel_args *a)
 /* leaves f64[m] in global order -> sl_norm_result. The factor is torch's: 1/loss_scale * min(1, clip / (norm + 1e-6)),
  * in double, rounded to float once. (DeepSpeed's ZeRO divides by max(1, (norm + 1e-6) / clip) instead: the same number
  * but for the last bit.) */
-void K(norm_finish)(const sl_kernel_args *a)
+void KI(norm_finish)(const sl_kernel_args *a)
 {
     const double *leaves = a->in[0].data;
     sl_norm_result *result = a->out[0].data;

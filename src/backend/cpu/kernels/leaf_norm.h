@@ -73,16 +73,6 @@ static inline double d16_sum(sl_d16 a)
     return t[0];
 }
 
-/* The leaf x[0 .. n), n <= 1,024. Elements past n are absent: they add zero. */
-static inline double sl_leaf_sum(const float *x, int64_t n)
-{
-    sl_d16 sum = d16_zero();
-    int64_t i = 0;
-    for (; i + SL_LANES <= n; i += SL_LANES) sum = d16_add_square(sum, v16_load(x + i));
-    if (i < n) sum = d16_add_square(sum, v16_load_part(x + i, n - i, 0.0f));
-    return d16_sum(sum);
-}
-
 /* The tree while its leaves arrive in index order: node[k], where bit k of pending is set, is a finished left child of
  * level k that waits for its sibling. Zero-initialise. */
 typedef struct sl_leaf_tree {

@@ -1,56 +1,74 @@
 /* linear.c: the ops that are matrix products, each as one call of gemm.h: operands are described by strides, never
- * transposed in memory. */
+ * transposed in memory. Every operand is in the form its tensor says; gradients of parameters may be in another one
+ * than the element type. */
+#include "backend/cpu/kernels/amx.h"
+#include "backend/cpu/kernels/elem.h"
 #include "backend/cpu/kernels/gemm.h"
 
-static int64_t last_dim(const sl_tensor *t)
+/* t as a matrix whose rows are `row` long. */
+static sl_matrix rows_of(const sl_tensor *t, int64_t row)
 {
-    return t->shape->rank > 0 ? t->shape->dim[t->shape->rank - 1] : 1;
-}
-
-static bool adds_to(const sl_kernel_args *a, int output)
-{
-    return (a->attrs->accumulate >> output & 1u) != 0;
-}
-
-/* w as a matrix of `out` rows and `in` columns, however it is stored. */
-static sl_matrix weight_out_in(const sl_kernel_args *a, const float *w, int64_t out, int64_t in)
-{
-    return a->attrs->linear.in_out ? (sl_matrix){ w, 1, out } : (sl_matrix){ w, in, 1 };
+    return (sl_matrix){ t->data, row, 1, t->form };
 }
 
 static sl_matrix transposed(sl_matrix x)
 {
-    return (sl_matrix){ x.data, x.column, x.row };
+    return (sl_matrix){ x.data, x.column, x.row, x.form };
+}
+
+/* w as a matrix of `out` rows and `in` columns, however it is stored. */
+static sl_matrix weight_out_in(const sl_kernel_args *a, const sl_tensor *w, int64_t out, int64_t in)
+{
+    return a->attrs->linear.in_out ? transposed(rows_of(w, out)) : rows_of(w, in);
+}
+
+static void multiply(const sl_kernel_args *a, const sl_gemm *g)
+{
+#if defined(SL_HAVE_AMX)
+    if (a->amx && sl_amx_takes(g)) {
+        AMX(gemm)(a->pool, g);
+        return;
+    }
+#endif
+    KI(gemm)(a->pool, g);
 }
 
 /* x[T,I], w, bias[O]? -> y[T,O] */
 void K(linear)(const sl_kernel_args *a)
 {
-    int64_t in = last_dim(&a->in[0]), out = last_dim(&a->out[0]);
-    sl_gemm g = { .m = a->out[0].elements / out, .n = out, .k = in, .c = a->out[0].data, .c_row = out };
-    g.a = (sl_matrix){ a->in[0].data, in, 1 };
-    g.b = transposed(weight_out_in(a, a->in[1].data, out, in));
+    int64_t in = sl_row_width(&a->in[0]), out = sl_row_width(&a->out[0]);
+    sl_gemm g = { .m = a->out[0].elements / out, .n = out, .k = in };
+    g.a = rows_of(&a->in[0], in);
+    g.b = transposed(weight_out_in(a, &a->in[1], out, in));
+    g.c = a->out[0].data;
+    g.c_form = a->out[0].form;
+    g.c_row = out;
     g.bias = a->input_count > 2 ? a->in[2].data : NULL;
-    K(gemm)(a->pool, &g);
+    g.bias_form = a->in[2].form;
+    multiply(a, &g);
 }
 
 /* dy[T,O], w -> dx[T,I] */
 void K(linear_grad_input)(const sl_kernel_args *a)
 {
-    int64_t out = last_dim(&a->in[0]), in = last_dim(&a->out[0]);
-    sl_gemm g = { .m = a->in[0].elements / out, .n = in, .k = out, .c = a->out[0].data, .c_row = in };
-    g.a = (sl_matrix){ a->in[0].data, out, 1 };
-    g.b = weight_out_in(a, a->in[1].data, out, in);
-    g.accumulate = adds_to(a, 0);
-    K(gemm)(a->pool, &g);
+    int64_t out = sl_row_width(&a->in[0]), in = sl_row_width(&a->out[0]);
+    sl_gemm g = { .m = a->in[0].elements / out, .n = in, .k = out };
+    g.a = rows_of(&a->in[0], out);
+    g.b = weight_out_in(a, &a->in[1], out, in);
+    g.c = a->out[0].data;
+    g.c_form = a->out[0].form;
+    g.c_row = in;
+    g.accumulate = sl_accumulates(a, 0);
+    multiply(a, &g);
 }
 
 /* Columns summed by one task: each row gives it whole cache lines. */
-#define BIAS_COLUMNS 64
+#define BIAS_VECTORS 4
+#define BIAS_COLUMNS (BIAS_VECTORS * SL_LANES)
 
 typedef struct bias_sum {
-    const float *dy;
-    float *dbias;
+    const elem *dy;
+    const sl_tensor *dbias;
     int64_t rows, columns;
     bool add;
 } bias_sum;
@@ -59,48 +77,49 @@ typedef struct bias_sum {
 static void sum_columns(void *context, int64_t number, void *scratch)
 {
     const bias_sum *s = context;
-    float *sum = scratch;
-    int64_t first = number * BIAS_COLUMNS, left = s->columns - first, count = left < BIAS_COLUMNS ? left : BIAS_COLUMNS;
-    const float *dy = s->dy + first;
-    float *dbias = s->dbias + first;
-    for (int64_t j = 0; j < count; j++) sum[j] = 0.0f;
+    int64_t first = number * BIAS_COLUMNS, count = sl_least(s->columns - first, BIAS_COLUMNS);
+    const elem *dy = s->dy + first;
+    sl_v16 sum[BIAS_VECTORS];
+    (void)scratch;
+    for (int v = 0; v < BIAS_VECTORS; v++) sum[v] = v16_set1(0.0f);
     if (count == BIAS_COLUMNS) {
-        sl_v16 x[BIAS_COLUMNS / SL_LANES];
-        for (int v = 0; v < BIAS_COLUMNS / SL_LANES; v++) x[v] = v16_set1(0.0f);
         for (int64_t r = 0; r < s->rows; r++)
-            for (int v = 0; v < BIAS_COLUMNS / SL_LANES; v++)
-                x[v] = v16_add(x[v], v16_load(dy + r * s->columns + v * SL_LANES));
-        for (int v = 0; v < BIAS_COLUMNS / SL_LANES; v++) v16_store(sum + v * SL_LANES, x[v]);
+            for (int v = 0; v < BIAS_VECTORS; v++)
+                sum[v] = v16_add(sum[v], e16_load(dy + r * s->columns + v * SL_LANES));
     } else {
         for (int64_t r = 0; r < s->rows; r++)
-            for (int64_t j = 0; j < count; j++) sum[j] += dy[r * s->columns + j];
+            for (int v = 0; v * SL_LANES < count; v++)
+                sum[v] = v16_add(sum[v], e16_get(dy + r * s->columns + v * SL_LANES, count - v * SL_LANES, 0.0f));
     }
-    for (int64_t j = 0; j < count; j++) dbias[j] = s->add ? dbias[j] + sum[j] : sum[j];
+    for (int v = 0; v * SL_LANES < count; v++)
+        w16_put_or_add(s->dbias, first + v * SL_LANES, sum[v], count - v * SL_LANES, s->add);
 }
 
 /* dy[T,O], x[T,I] -> dw as w is stored, dbias[O]? */
 void K(linear_grad_weight)(const sl_kernel_args *a)
 {
-    int64_t out = last_dim(&a->in[0]), in = last_dim(&a->in[1]), rows = a->in[0].elements / out;
-    sl_matrix dy = { a->in[0].data, out, 1 }, x = { a->in[1].data, in, 1 };
+    int64_t out = sl_row_width(&a->in[0]), in = sl_row_width(&a->in[1]), rows = a->in[0].elements / out;
+    sl_matrix dy = rows_of(&a->in[0], out), x = rows_of(&a->in[1], in);
     if (a->out[0].data) {
         bool in_out = a->attrs->linear.in_out;
-        sl_gemm g = { .m = in_out ? in : out, .n = in_out ? out : in, .k = rows, .c = a->out[0].data };
-        g.c_row = g.n;
+        sl_gemm g = { .m = in_out ? in : out, .n = in_out ? out : in, .k = rows };
         g.a = transposed(in_out ? x : dy);
         g.b = in_out ? dy : x;
-        g.accumulate = adds_to(a, 0);
-        K(gemm)(a->pool, &g);
+        g.c = a->out[0].data;
+        g.c_form = a->out[0].form;
+        g.c_row = g.n;
+        g.accumulate = sl_accumulates(a, 0);
+        multiply(a, &g);
     }
     if (a->output_count > 1 && a->out[1].data) {
-        bias_sum s = { dy.data, a->out[1].data, rows, out, adds_to(a, 1) };
-        sl_pool_run(a->pool, sum_columns, &s, (out + BIAS_COLUMNS - 1) / BIAS_COLUMNS);
+        bias_sum s = { a->in[0].data, &a->out[1], rows, out, sl_accumulates(a, 1) };
+        sl_pool_run(a->pool, sum_columns, &s, sl_ceil_div(out, BIAS_COLUMNS));
     }
 }
 
 static sl_matrix last_two(const sl_tensor *t, bool swapped)
 {
-    sl_matrix x = { t->data, last_dim(t), 1 };
+    sl_matrix x = rows_of(t, sl_row_width(t));
     return swapped ? transposed(x) : x;
 }
 
@@ -113,11 +132,12 @@ void K(matmul)(const sl_kernel_args *a)
     g.a = last_two(&a->in[0], a->attrs->matmul.transpose_a);
     g.b = last_two(&a->in[1], a->attrs->matmul.transpose_b);
     g.c = a->out[0].data;
+    g.c_form = a->out[0].form;
     g.c_row = g.n;
     g.a_batch = g.m * g.k;
     g.b_batch = g.k * g.n;
     g.c_batch = g.m * g.n;
     g.batches = a->out[0].elements / g.c_batch;
-    g.accumulate = adds_to(a, 0);
-    K(gemm)(a->pool, &g);
+    g.accumulate = sl_accumulates(a, 0);
+    multiply(a, &g);
 }

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/simd.h"
+#include "core/bytes.h"
 
 #define SL_TASK_ELEMENTS 16384
 #define SL_SUM_BLOCK     1024 /* elements summed in float lanes before their sum is added in double */
@@ -16,25 +17,20 @@
 
 #define SL_INLINE static inline __attribute__((always_inline))
 
-typedef struct sl_range {
+typedef struct sl_slice {
     int64_t begin, end;
-} sl_range;
+} sl_slice;
 
 SL_INLINE int64_t sl_least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-SL_INLINE int64_t sl_ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* The `task`th piece of [0, total) in steps of per_task. */
-SL_INLINE sl_range sl_task_range(int64_t task, int64_t per_task, int64_t total)
+SL_INLINE sl_slice sl_task_range(int64_t task, int64_t per_task, int64_t total)
 {
     int64_t begin = task * per_task;
-    return (sl_range){ begin, sl_least(begin + per_task, total) };
+    return (sl_slice){ begin, sl_least(begin + per_task, total) };
 }
 
 /* Items of `size` elements each that make a task; at least one. */

@@ -16,10 +16,10 @@ typedef struct entropy_part {
 } entropy_part;
 
 typedef struct entropy_job {
-    const float *logits;
+    const elem *logits;
     const int32_t *targets;
     float *lse;
-    float *dlogits;
+    elem *dlogits;
     float gradient; /* dloss / count */
     int32_t ignore_index;
     int64_t rows, width, rows_per_task;
@@ -36,13 +36,13 @@ static double row_loss(const entropy_job *j, int64_t row)
 {
     int32_t target = j->targets[row];
     if (!is_class(j, target)) return NAN;
-    return (double)j->lse[row] - (double)j->logits[row * j->width + target];
+    return (double)j->lse[row] - (double)e1_get(&j->logits[row * j->width + target]);
 }
 
 static void cross_entropy_task(void *context, int64_t task, void *scratch)
 {
     entropy_job *j = context;
-    const sl_range r = sl_task_range(task, j->rows_per_task, j->rows);
+    const sl_slice r = sl_task_range(task, j->rows_per_task, j->rows);
     entropy_part part = { 0 };
     (void)scratch;
     for (int64_t row = r.begin; row < r.end; row++) {
@@ -54,28 +54,32 @@ static void cross_entropy_task(void *context, int64_t task, void *scratch)
     j->parts[task] = part;
 }
 
-/* Ignored rows have gradient 0 whatever their logits are. */
+/* (softmax - 1 at the target) gradient; ignored rows have gradient 0 whatever their logits are. The target's element is
+ * rounded once, too, so its logit is read before d, which may be x, is written. */
 static void entropy_grad_row(const entropy_job *j, int64_t row)
 {
-    const float *x = j->logits + row * j->width;
-    float *d = j->dlogits + row * j->width;
+    const elem *x = j->logits + row * j->width;
+    elem *d = j->dlogits + row * j->width;
     const int32_t target = j->targets[row];
     if (target == j->ignore_index) {
         memset(d, 0, (size_t)j->width * sizeof *d);
         return;
     }
+    const float target_logit = is_class(j, target) ? e1_get(x + target) : 0.0f;
     const sl_v16 lse = v16_set1(j->lse[row]), g = v16_set1(is_class(j, target) ? j->gradient : NAN);
     for (int64_t i = 0; i < j->width; i += SL_LANES) {
-        sl_v16 p = v16_exp(v16_sub(v16_get(x + i, j->width - i, 0.0f), lse));
-        v16_put(d + i, v16_mul(p, g), j->width - i);
+        sl_v16 p = v16_exp(v16_sub(e16_get(x + i, j->width - i, 0.0f), lse));
+        e16_put(d + i, v16_mul(p, g), j->width - i);
     }
-    if (is_class(j, target)) d[target] -= j->gradient;
+    if (!is_class(j, target)) return;
+    sl_v16 p = v16_exp(v16_sub(v16_set1(target_logit), lse));
+    e16_put(d + target, v16_sub(v16_mul(p, g), g), 1);
 }
 
 static void cross_entropy_grad_task(void *context, int64_t task, void *scratch)
 {
     const entropy_job *j = context;
-    const sl_range r = sl_task_range(task, j->rows_per_task, j->rows);
+    const sl_slice r = sl_task_range(task, j->rows_per_task, j->rows);
     (void)scratch;
     for (int64_t row = r.begin; row < r.end; row++) entropy_grad_row(j, row);
 }
@@ -125,11 +129,11 @@ typedef struct mse_job {
     double parts[SL_SUM_PARTS];
 } mse_job;
 
-static float block_error(const float *y, const float *t, int64_t n)
+static float block_error(const elem *y, const elem *t, int64_t n)
 {
     sl_v16 sum = v16_set1(0.0f);
     for (int64_t i = 0; i < n; i += SL_LANES) {
-        sl_v16 d = v16_sub(v16_get(y + i, n - i, 0.0f), v16_get(t + i, n - i, 0.0f));
+        sl_v16 d = v16_sub(e16_get(y + i, n - i, 0.0f), e16_get(t + i, n - i, 0.0f));
         sum = v16_fma(d, d, sum);
     }
     return v16_sum(sum);
@@ -138,8 +142,8 @@ static float block_error(const float *y, const float *t, int64_t n)
 static void mse_task(void *context, int64_t task, void *scratch)
 {
     mse_job *j = context;
-    const sl_range r = sl_task_range(task, j->per_task, j->elements);
-    const float *y = j->a->in[0].data, *t = j->a->in[1].data;
+    const sl_slice r = sl_task_range(task, j->per_task, j->elements);
+    const elem *y = j->a->in[0].data, *t = j->a->in[1].data;
     double sum = 0.0;
     (void)scratch;
     for (int64_t i = r.begin; i < r.end; i += SL_SUM_BLOCK)
@@ -150,18 +154,18 @@ static void mse_task(void *context, int64_t task, void *scratch)
 static void mse_grad_task(void *context, int64_t task, void *scratch)
 {
     const mse_job *j = context;
-    const sl_range r = sl_task_range(task, SL_TASK_ELEMENTS, j->elements);
-    const float *y = j->a->in[0].data, *t = j->a->in[1].data;
-    float *dy = j->a->out[0].data, *dt = j->a->output_count > 1 ? j->a->out[1].data : NULL;
+    const sl_slice r = sl_task_range(task, SL_TASK_ELEMENTS, j->elements);
+    const elem *y = j->a->in[0].data, *t = j->a->in[1].data;
+    elem *dy = j->a->out[0].data, *dt = j->a->output_count > 1 ? j->a->out[1].data : NULL;
     const bool add_dy = sl_accumulates(j->a, 0), add_dt = sl_accumulates(j->a, 1);
     const sl_v16 factor = v16_set1(j->factor);
     (void)scratch;
     for (int64_t i = r.begin; i < r.end; i += SL_LANES) {
         int64_t left = r.end - i;
-        sl_v16 d = v16_sub(v16_get(y + i, left, 0.0f), v16_get(t + i, left, 0.0f));
+        sl_v16 d = v16_sub(e16_get(y + i, left, 0.0f), e16_get(t + i, left, 0.0f));
         d = v16_mul(d, factor);
-        if (dy != NULL) v16_put_or_add(dy + i, d, left, add_dy);
-        if (dt != NULL) v16_put_or_add(dt + i, v16_neg(d), left, add_dt);
+        if (dy != NULL) e16_put_or_add(dy + i, d, left, add_dy);
+        if (dt != NULL) e16_put_or_add(dt + i, v16_neg(d), left, add_dt);
     }
 }
 

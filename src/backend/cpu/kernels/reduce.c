@@ -12,21 +12,21 @@
 /* ---- The whole tensor ---- */
 
 typedef struct sum_job {
-    const float *x;
+    const elem *x;
     int64_t elements, per_task;
     double parts[SL_SUM_PARTS];
 } sum_job;
 
 /* Sum of x, or of x times other; other's step is 1, or 0 for one repeated element. */
-SL_INLINE float block_sum(const float *x, const float *other, int64_t other_step, int64_t n)
+SL_INLINE float block_sum(const elem *x, const elem *other, int64_t other_step, int64_t n)
 {
     sl_v16 sum = v16_set1(0.0f);
     for (int64_t i = 0; i < n; i += SL_LANES) {
-        sl_v16 v = v16_get(x + i, n - i, 0.0f);
+        sl_v16 v = e16_get(x + i, n - i, 0.0f);
         if (other == NULL)
             sum = v16_add(sum, v);
         else
-            sum = v16_fma(v, other_step != 0 ? v16_get(other + i, n - i, 0.0f) : v16_set1(*other), sum);
+            sum = v16_fma(v, other_step != 0 ? e16_get(other + i, n - i, 0.0f) : v16_set1(e1_get(other)), sum);
     }
     return v16_sum(sum);
 }
@@ -34,7 +34,7 @@ SL_INLINE float block_sum(const float *x, const float *other, int64_t other_step
 static void sum_task(void *context, int64_t task, void *scratch)
 {
     sum_job *j = context;
-    const sl_range r = sl_task_range(task, j->per_task, j->elements);
+    const sl_slice r = sl_task_range(task, j->per_task, j->elements);
     double sum = 0.0;
     (void)scratch;
     for (int64_t i = r.begin; i < r.end; i += SL_SUM_BLOCK)
@@ -70,8 +70,8 @@ void K(mean)(const sl_kernel_args *a)
 enum { DY, OTHER, OUT };
 
 typedef struct reduce_job {
-    const float *dy, *other; /* other NULL: a plain sum */
-    float *out;
+    const elem *dy, *other; /* other NULL: a plain sum */
+    const sl_tensor *out;   /* of any float form */
     bool accumulate;
     sl_axes kept, summed; /* the axes before the innermost one */
     int64_t kept_count, summed_count;
@@ -93,13 +93,14 @@ SL_INLINE void sum_positions(const reduce_job *j, sl_cursor *at, int64_t count, 
                              bool product, sl_v16 *part)
 {
     for (int64_t r = 0; r < count; r++) {
-        const float *dy = j->dy + base.offset[DY] + at->offset[DY] + c;
-        const float *other = product ? j->other + base.offset[OTHER] + at->offset[OTHER] + c * j->other_step : NULL;
+        const elem *dy = j->dy + base.offset[DY] + at->offset[DY] + c;
+        const elem *other = product ? j->other + base.offset[OTHER] + at->offset[OTHER] + c * j->other_step : NULL;
         for (int g = 0; g < groups; g++) {
             int64_t i = g * SL_LANES, left = j->inner - c - i;
-            sl_v16 v = v16_get(dy + i, left, 0.0f);
+            sl_v16 v = e16_get(dy + i, left, 0.0f);
             if (product)
-                part[g] = v16_fma(v, j->other_step != 0 ? v16_get(other + i, left, 0.0f) : v16_set1(*other), part[g]);
+                part[g] =
+                    v16_fma(v, j->other_step != 0 ? e16_get(other + i, left, 0.0f) : v16_set1(e1_get(other)), part[g]);
             else
                 part[g] = v16_add(part[g], v);
         }
@@ -119,7 +120,7 @@ SL_INLINE void sum_columns(const reduce_job *j, sl_cursor base, int64_t c, int g
     }
     for (int g = 0; g < groups; g++) {
         int64_t i = c + g * SL_LANES;
-        v16_put_or_add(j->out + base.offset[OUT] + i, total[g], j->inner - i, j->accumulate);
+        w16_put_or_add(j->out, base.offset[OUT] + i, total[g], j->inner - i, j->accumulate);
     }
 }
 
@@ -127,7 +128,7 @@ SL_INLINE void sum_columns(const reduce_job *j, sl_cursor base, int64_t c, int g
 SL_INLINE void columns_item(const reduce_job *j, int64_t item, bool product)
 {
     const sl_cursor base = sl_cursor_at(&j->kept, j->kept.rank, item / j->chunks);
-    const sl_range r = sl_task_range(item % j->chunks, j->columns, j->inner);
+    const sl_slice r = sl_task_range(item % j->chunks, j->columns, j->inner);
     int64_t c = r.begin;
     for (; c + SUM_COLUMNS <= r.end; c += SUM_COLUMNS) sum_columns(j, base, c, GROUPS, product);
     for (; c < r.end; c += SL_LANES) sum_columns(j, base, c, 1, product);
@@ -136,7 +137,7 @@ SL_INLINE void columns_item(const reduce_job *j, int64_t item, bool product)
 static void columns_task(void *context, int64_t task, void *scratch)
 {
     const reduce_job *j = context;
-    const sl_range r = sl_task_range(task, j->items_per_task, j->items);
+    const sl_slice r = sl_task_range(task, j->items_per_task, j->items);
     (void)scratch;
     for (int64_t item = r.begin; item < r.end; item++) {
         if (j->other != NULL)
@@ -146,11 +147,11 @@ static void columns_task(void *context, int64_t task, void *scratch)
     }
 }
 
-static double sum_inner(const reduce_job *j, const float *dy, const float *other)
+static double sum_inner(const reduce_job *j, const elem *dy, const elem *other)
 {
     double sum = 0.0;
     for (int64_t i = 0; i < j->inner; i += SL_SUM_BLOCK) {
-        const float *factor = other != NULL ? other + i * j->other_step : NULL;
+        const elem *factor = other != NULL ? other + i * j->other_step : NULL;
         sum += (double)block_sum(dy + i, factor, j->other_step, sl_least(SL_SUM_BLOCK, j->inner - i));
     }
     return sum;
@@ -159,18 +160,17 @@ static double sum_inner(const reduce_job *j, const float *dy, const float *other
 static void rows_task(void *context, int64_t task, void *scratch)
 {
     const reduce_job *j = context;
-    const sl_range items = sl_task_range(task, j->items_per_task, j->items);
+    const sl_slice items = sl_task_range(task, j->items_per_task, j->items);
     (void)scratch;
     for (int64_t item = items.begin; item < items.end; item++) {
         const sl_cursor base = sl_cursor_at(&j->kept, j->kept.rank, item);
         sl_cursor at = sl_cursor_at(&j->summed, j->summed.rank, 0);
         double sum = 0.0;
         for (int64_t r = 0; r < j->summed_count; r++, sl_cursor_next(&j->summed, j->summed.rank, &at)) {
-            const float *other = j->other != NULL ? j->other + base.offset[OTHER] + at.offset[OTHER] : NULL;
+            const elem *other = j->other != NULL ? j->other + base.offset[OTHER] + at.offset[OTHER] : NULL;
             sum += sum_inner(j, j->dy + base.offset[DY] + at.offset[DY], other);
         }
-        float *out = j->out + base.offset[OUT];
-        *out = j->accumulate ? *out + (float)sum : (float)sum;
+        w16_put_or_add(j->out, base.offset[OUT], v16_set1((float)sum), 1, j->accumulate);
     }
 }
 
@@ -193,7 +193,7 @@ static void reduce(const sl_kernel_args *a, const sl_tensor *other)
     reduce_job j = {
         .dy = a->in[0].data,
         .other = other != &a->in[0] ? other->data : NULL,
-        .out = a->out[0].data,
+        .out = &a->out[0],
         .accumulate = sl_accumulates(a, 0),
         .kept_count = 1,
         .summed_count = 1,

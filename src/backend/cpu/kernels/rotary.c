@@ -3,14 +3,14 @@
  * Angles are taken in double: sine and cosine once for the first position of a task, and from there by turning on,
  * position by position, which is exact to a few double roundings over POSITIONS steps and far cheaper than new sines. A
  * task owns its positions in every sequence of the batch. */
-#include "backend/cpu/kernels/loops.h"
+#include "backend/cpu/kernels/elem.h"
 
 #define POSITIONS 16
 #define PAIRS     256 /* pairs of a head that share a walk over the positions */
 
 typedef struct rotary_job {
-    const float *x;
-    float *y;
+    const elem *x;
+    elem *y;
     int64_t batch, length, row;
     int64_t heads, pairs;
     double base;
@@ -56,16 +56,16 @@ static void next_angles(rotary_tables *t)
 }
 
 /* The tables' pairs of one head. Both halves are read before either is written: y may be x. */
-static void rotate_head(const rotary_job *j, const rotary_tables *t, const float *x, float *y)
+static void rotate_head(const rotary_job *j, const rotary_tables *t, const elem *x, elem *y)
 {
-    const float *x2 = x + j->pairs;
-    float *y2 = y + j->pairs;
+    const elem *x2 = x + j->pairs;
+    elem *y2 = y + j->pairs;
     for (int64_t i = 0; i < t->count; i += SL_LANES) {
         int64_t left = t->count - i;
         sl_v16 c = v16_get(t->c + i, left, 0.0f), s = v16_get(t->s + i, left, 0.0f);
-        sl_v16 a = v16_get(x + i, left, 0.0f), b = v16_get(x2 + i, left, 0.0f);
-        v16_put(y + i, v16_sub(v16_mul(a, c), v16_mul(b, s)), left);
-        v16_put(y2 + i, v16_add(v16_mul(b, c), v16_mul(a, s)), left);
+        sl_v16 a = e16_get(x + i, left, 0.0f), b = e16_get(x2 + i, left, 0.0f);
+        e16_put(y + i, v16_sub(v16_mul(a, c), v16_mul(b, s)), left);
+        e16_put(y2 + i, v16_add(v16_mul(b, c), v16_mul(a, s)), left);
     }
 }
 
@@ -73,8 +73,8 @@ static void rotate_position(const rotary_job *j, const rotary_tables *t, int64_t
 {
     const int64_t rotated = j->heads * 2 * j->pairs;
     for (int64_t b = 0; b < j->batch; b++) {
-        const float *x = j->x + (b * j->length + position) * j->row;
-        float *y = j->y + (b * j->length + position) * j->row;
+        const elem *x = j->x + (b * j->length + position) * j->row;
+        elem *y = j->y + (b * j->length + position) * j->row;
         for (int64_t h = 0; h < j->heads; h++) {
             int64_t at = h * 2 * j->pairs + t->first;
             rotate_head(j, t, x + at, y + at);
@@ -86,7 +86,7 @@ static void rotate_position(const rotary_job *j, const rotary_tables *t, int64_t
 static void rotary_task(void *context, int64_t task, void *scratch)
 {
     const rotary_job *j = context;
-    const sl_range r = sl_task_range(task, POSITIONS, j->length);
+    const sl_slice r = sl_task_range(task, POSITIONS, j->length);
     rotary_tables *t = scratch;
     for (t->first = 0; t->first < j->pairs; t->first += PAIRS) {
         t->count = sl_least(PAIRS, j->pairs - t->first);

@@ -2,17 +2,18 @@
  *
  * Split and concat are runs: the axis, seen from memory, is `outer` repetitions of a contiguous run in each tensor.
  * Transpose copies whole runs where the innermost dimension stays, and squares of TILE elements where it does not, so
- * that reads and writes both use whole cache lines. Elements are four bytes of any type. */
-#include "backend/cpu/kernels/loops.h"
+ * that reads and writes both use whole cache lines. Elements are bits that move; only adding to an output knows
+ * that they are numbers. */
+#include "backend/cpu/kernels/elem.h"
 
-#define TILE 16
+#define TILE ((int64_t)(64 / sizeof(elem))) /* a cache line */
 
 /* ---- Runs ---- */
 
 /* to[o * to_stride .. + run) = from[o * from_stride .. + run) for o in [0, outer), or added. */
 typedef struct run_job {
-    const float *from;
-    float *to;
+    const elem *from;
+    elem *to;
     int64_t outer, run, from_stride, to_stride;
     int64_t pieces, piece; /* a run is cut into pieces of `piece` elements */
     int64_t items_per_task;
@@ -22,21 +23,21 @@ typedef struct run_job {
 static void copy_piece(const run_job *j, int64_t item)
 {
     const int64_t o = item / j->pieces;
-    const sl_range r = sl_task_range(item % j->pieces, j->piece, j->run);
-    const float *from = j->from + o * j->from_stride;
-    float *to = j->to + o * j->to_stride;
+    const sl_slice r = sl_task_range(item % j->pieces, j->piece, j->run);
+    const elem *from = j->from + o * j->from_stride;
+    elem *to = j->to + o * j->to_stride;
     if (!j->accumulate) {
         memcpy(to + r.begin, from + r.begin, (size_t)(r.end - r.begin) * sizeof *to);
         return;
     }
     for (int64_t i = r.begin; i < r.end; i += SL_LANES)
-        v16_put_or_add(to + i, v16_get(from + i, r.end - i, 0.0f), r.end - i, true);
+        e16_put_or_add(to + i, e16_get(from + i, r.end - i, 0.0f), r.end - i, true);
 }
 
 static void runs_task(void *context, int64_t task, void *scratch)
 {
     const run_job *j = context;
-    const sl_range r = sl_task_range(task, j->items_per_task, j->outer * j->pieces);
+    const sl_slice r = sl_task_range(task, j->items_per_task, j->outer * j->pieces);
     (void)scratch;
     for (int64_t item = r.begin; item < r.end; item++) copy_piece(j, item);
 }
@@ -44,14 +45,14 @@ static void runs_task(void *context, int64_t task, void *scratch)
 static void zero_piece(const run_job *j, int64_t item)
 {
     const int64_t o = item / j->pieces;
-    const sl_range r = sl_task_range(item % j->pieces, j->piece, j->run);
+    const sl_slice r = sl_task_range(item % j->pieces, j->piece, j->run);
     memset(j->to + o * j->to_stride + r.begin, 0, (size_t)(r.end - r.begin) * sizeof *j->to);
 }
 
 static void zero_task(void *context, int64_t task, void *scratch)
 {
     const run_job *j = context;
-    const sl_range r = sl_task_range(task, j->items_per_task, j->outer * j->pieces);
+    const sl_slice r = sl_task_range(task, j->items_per_task, j->outer * j->pieces);
     (void)scratch;
     for (int64_t item = r.begin; item < r.end; item++) zero_piece(j, item);
 }
@@ -89,7 +90,7 @@ static run_job part_job(const sl_kernel_args *a, const sl_shape *whole)
 void K(split)(const sl_kernel_args *a)
 {
     run_job j = part_job(a, a->in[0].shape);
-    const float *from = a->in[0].data;
+    const elem *from = a->in[0].data;
     j.from = from + a->attrs->split.start * (j.run / a->attrs->split.size);
     j.to = a->out[0].data;
     run_runs(a->pool, runs_task, &j);
@@ -104,7 +105,7 @@ void K(split_grad)(const sl_kernel_args *a)
 {
     const run_job part = part_job(a, a->out[0].shape);
     const int64_t row = part.from_stride, before = a->attrs->split.start * (part.run / a->attrs->split.size);
-    float *out = a->out[0].data;
+    elem *out = a->out[0].data;
     run_job j = part;
     j.from = a->in[0].data;
     j.to = out + before;
@@ -124,7 +125,7 @@ void K(concat)(const sl_kernel_args *a)
     const sl_shape *whole = a->out[0].shape;
     const int axis = a->attrs->concat.axis;
     const int64_t inner = product(whole, axis + 1, whole->rank);
-    float *to = a->out[0].data;
+    elem *to = a->out[0].data;
     for (int i = 0; i < a->input_count; i++) {
         int64_t run = a->in[i].shape->dim[axis] * inner;
         run_job j = { .from = a->in[i].data, .to = to, .outer = product(whole, 0, axis), .run = run };
@@ -140,8 +141,8 @@ void K(concat)(const sl_kernel_args *a)
 /* The index space in output order: dim[i] long, the input moves by stride[i]. Two axes are walked as tiles: the
  * output's innermost, `column`, and `row`, the one along which the input is contiguous; the others are outer. */
 typedef struct transpose_job {
-    const uint32_t *x;
-    uint32_t *y;
+    const elem_bits *x;
+    elem_bits *y;
     int rank, row; /* row == rank - 1: the innermost dimension stays */
     int64_t dim[SL_MAX_RANK], in_stride[SL_MAX_RANK], out_stride[SL_MAX_RANK];
     int64_t bands, items; /* TILE rows make a band; an item is one band of one outer position */
@@ -162,16 +163,16 @@ static void outer_offsets(const transpose_job *j, int64_t flat, int64_t *in, int
 }
 
 /* y[r][c] = x[c][r] for r < rows, c < columns; both at most TILE, and constants where the tile is whole. */
-SL_INLINE void transpose_tile(const uint32_t *x, int64_t x_stride, uint32_t *y, int64_t y_stride, int64_t rows,
+SL_INLINE void transpose_tile(const elem_bits *x, int64_t x_stride, elem_bits *y, int64_t y_stride, int64_t rows,
                               int64_t columns)
 {
-    uint32_t tile[TILE][TILE];
+    elem_bits tile[TILE][TILE];
     for (int64_t c = 0; c < columns; c++) memcpy(tile[c], x + c * x_stride, (size_t)rows * sizeof *x);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++) y[r * y_stride + c] = tile[c][r];
 }
 
-static void transpose_band(const transpose_job *j, const uint32_t *x, uint32_t *y, int64_t rows)
+static void transpose_band(const transpose_job *j, const elem_bits *x, elem_bits *y, int64_t rows)
 {
     const int last = j->rank - 1;
     const int64_t columns = j->dim[last], x_stride = j->in_stride[last], y_stride = j->out_stride[j->row];
@@ -187,7 +188,7 @@ static void transpose_band(const transpose_job *j, const uint32_t *x, uint32_t *
 static void transpose_task(void *context, int64_t task, void *scratch)
 {
     const transpose_job *j = context;
-    const sl_range r = sl_task_range(task, j->items_per_task, j->items);
+    const sl_slice r = sl_task_range(task, j->items_per_task, j->items);
     const int last = j->rank - 1;
     (void)scratch;
     for (int64_t item = r.begin; item < r.end; item++) {

@@ -1,6 +1,7 @@
 /* softmax.c: softmax over the last dimension and its gradient. The row's maximum is subtracted first, so nothing
- * overflows. The output may be an input's own memory: a row is read in full passes before or while its own elements are
- * written. */
+ * overflows. The exponentials are taken twice, for the sum and for the result, because a 16-bit output could not hold
+ * them between. The output may be an input's own memory: a row is read in full passes before or while its own elements
+ * are written. */
 #include "backend/cpu/kernels/rows.h"
 
 typedef struct softmax_job {
@@ -8,48 +9,50 @@ typedef struct softmax_job {
     int64_t rows, width, rows_per_task;
 } softmax_job;
 
-static void softmax_row(const float *x, float *y, int64_t n)
+static void softmax_row(const elem *x, elem *y, int64_t n)
 {
     const sl_v16 top = v16_set1(sl_row_max(x, n));
     sl_v16 sum = v16_set1(0.0f);
     for (int64_t i = 0; i < n; i += SL_LANES) {
-        sl_v16 e = v16_exp(v16_sub(v16_get(x + i, n - i, -INFINITY), top)); /* absent lanes give 0 */
+        sl_v16 e = v16_exp(v16_sub(e16_get(x + i, n - i, -INFINITY), top)); /* absent lanes give 0 */
         sum = v16_add(sum, e);
-        v16_put(y + i, e, n - i);
     }
     const sl_v16 factor = v16_set1(1.0f / v16_sum(sum));
-    for (int64_t i = 0; i < n; i += SL_LANES) v16_put(y + i, v16_mul(v16_get(y + i, n - i, 0.0f), factor), n - i);
+    for (int64_t i = 0; i < n; i += SL_LANES) {
+        sl_v16 e = v16_exp(v16_sub(e16_get(x + i, n - i, -INFINITY), top));
+        e16_put(y + i, v16_mul(e, factor), n - i);
+    }
 }
 
 static void softmax_task(void *context, int64_t task, void *scratch)
 {
     const softmax_job *j = context;
-    const sl_range r = sl_task_range(task, j->rows_per_task, j->rows);
-    const float *x = j->a->in[0].data;
-    float *y = j->a->out[0].data;
+    const sl_slice r = sl_task_range(task, j->rows_per_task, j->rows);
+    const elem *x = j->a->in[0].data;
+    elem *y = j->a->out[0].data;
     (void)scratch;
     for (int64_t row = r.begin; row < r.end; row++) softmax_row(x + row * j->width, y + row * j->width, j->width);
 }
 
 /* dx = y (dy - sum(y dy)) */
-static void softmax_grad_row(const float *y, const float *dy, float *dx, int64_t n, bool accumulate)
+static void softmax_grad_row(const elem *y, const elem *dy, elem *dx, int64_t n, bool accumulate)
 {
     sl_v16 sum = v16_set1(0.0f);
     for (int64_t i = 0; i < n; i += SL_LANES)
-        sum = v16_fma(v16_get(y + i, n - i, 0.0f), v16_get(dy + i, n - i, 0.0f), sum);
+        sum = v16_fma(e16_get(y + i, n - i, 0.0f), e16_get(dy + i, n - i, 0.0f), sum);
     const sl_v16 dot = v16_set1(v16_sum(sum));
     for (int64_t i = 0; i < n; i += SL_LANES) {
-        sl_v16 d = v16_mul(v16_get(y + i, n - i, 0.0f), v16_sub(v16_get(dy + i, n - i, 0.0f), dot));
-        v16_put_or_add(dx + i, d, n - i, accumulate);
+        sl_v16 d = v16_mul(e16_get(y + i, n - i, 0.0f), v16_sub(e16_get(dy + i, n - i, 0.0f), dot));
+        e16_put_or_add(dx + i, d, n - i, accumulate);
     }
 }
 
 static void softmax_grad_task(void *context, int64_t task, void *scratch)
 {
     const softmax_job *j = context;
-    const sl_range r = sl_task_range(task, j->rows_per_task, j->rows);
-    const float *y = j->a->in[0].data, *dy = j->a->in[1].data;
-    float *dx = j->a->out[0].data;
+    const sl_slice r = sl_task_range(task, j->rows_per_task, j->rows);
+    const elem *y = j->a->in[0].data, *dy = j->a->in[1].data;
+    elem *dx = j->a->out[0].data;
     const bool accumulate = sl_accumulates(j->a, 0);
     (void)scratch;
     for (int64_t row = r.begin; row < r.end; row++) {

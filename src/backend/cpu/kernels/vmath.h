@@ -20,11 +20,9 @@ static inline sl_v16 v16_scale2(sl_v16 a, sl_v16 n)
 #endif
 }
 
-/* e^x. Below -104 it is 0, above 88.73 infinity; subnormal results are kept. */
-static inline sl_v16 v16_exp(sl_v16 x)
+/* e^x for x in [-104, 89], or NaN. */
+static inline sl_v16 v16_exp_bounded(sl_v16 x)
 {
-    x = v16_max(v16_set1(-104.0f), x); /* in this order NaN passes */
-    x = v16_min(v16_set1(89.0f), x);
     sl_v16 n = v16_round(v16_mul(x, v16_set1(1.44269504f)));
     n = v16_min(n, v16_set1(129.0f));                  /* a NaN's n becomes a number; its fraction stays NaN */
     sl_v16 r = v16_fma(n, v16_set1(-0.693359375f), x); /* exact: the high part of ln 2 has 9 bits */
@@ -36,6 +34,13 @@ static inline sl_v16 v16_exp(sl_v16 x)
     p = v16_fma(p, r, v16_set1(0.49999994f));
     p = v16_fma(p, v16_mul(r, r), r);
     return v16_scale2(v16_add(p, v16_set1(1.0f)), n);
+}
+
+/* e^x. Below -104 it is 0, above 88.73 infinity; subnormal results are kept. */
+static inline sl_v16 v16_exp(sl_v16 x)
+{
+    x = v16_max(v16_set1(-104.0f), x); /* in this order NaN passes */
+    return v16_exp_bounded(v16_min(v16_set1(89.0f), x));
 }
 
 /* 1 / (1 + e^-x) */

@@ -1,0 +1,161 @@
+/* amx.c: the product of bf16 matrices on AMX tiles.
+ *
+ * A task owns a tile of C, as in gemm.c. It walks k in blocks; for each it packs one operand's lanes whole, then the
+ * other's some at a time, and runs blocks of 32 x 32 over both. Tiles multiply so fast that packing counts: an operand
+ * is packed once per task and block of k, so the one that is dearer to pack meets the longer side of the tile. Sums
+ * that wait for the next block of k lie in scratch as the blocks they are. */
+#include "backend/cpu/kernels/amx.h"
+
+#if defined(SL_HAVE_AMX) || defined(SL_AMX_EMULATED)
+
+#include "backend/cpu/kernels/amx_block.h"
+#include "backend/cpu/kernels/convert.h"
+#include "backend/cpu/kernels/gemm_cut.h"
+#include "core/thread.h"
+
+/* Longest run of k between two visits of a block of C: most products of a model need no second one. */
+#define K_STEPS 32
+#define K_BLOCK (K_STEPS * SL_TILE_K)
+/* Largest tile of C of one task: the operand along its long side is packed GROUP lanes at a time, 256 KiB, the other as
+ * a whole, 1 MiB: a second-level cache holds both. */
+#define GROUP          128
+#define LONG_SIDE      1024
+#define LONGEST_SIDE   2048 /* where no sums are carried: they take 2 MiB beside 1024 lanes */
+#define SHORT_SIDE     512
+#define BLOCK_ELEMENTS (SL_AMX_SIDE * SL_AMX_SIDE)
+_Static_assert((GROUP + SHORT_SIDE) * K_BLOCK * sizeof(uint16_t) +
+                       (LONG_SIDE * SHORT_SIDE + BLOCK_ELEMENTS) * sizeof(float) <=
+                   SL_SCRATCH_BYTES,
+               "a task must fit in a worker's scratch");
+
+typedef struct task {
+    const sl_gemm *g;
+    sl_lanes a, b;     /* rows of A, columns of B, from the tile's first on */
+    sl_tensor c, bias; /* data and form, at the tile's first element */
+    int64_t m, n;
+    bool broad; /* the columns are the long side */
+    uint16_t *packed_group, *packed_whole;
+    float *aside;   /* one block */
+    float *carried; /* the blocks of the tile, row by row */
+} task;
+
+/* Adds what follows the sums and puts a finished block into C, rounded once. Inlined with the form and the usual number
+ * of columns as constants. */
+SL_INLINE void finish_as(const task *t, sl_form form, int64_t row, int64_t column, int64_t rows, const int64_t columns)
+{
+    const sl_tensor c = { .data = t->c.data, .form = form };
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j += SL_LANES) {
+            sl_v16 x = v16_load(t->aside + i * SL_AMX_SIDE + j);
+            if (t->bias.data) x = v16_add(x, w16_get(&t->bias, column + j, columns - j, 0.0f));
+            w16_put_or_add(&c, (row + i) * t->g->c_row + column + j, x, columns - j, t->g->accumulate);
+        }
+}
+
+static void finish_block(const task *t, int64_t row, int64_t column, int64_t rows, int64_t columns)
+{
+    if (columns == SL_AMX_SIDE && t->c.form == SL_FORM_BF16)
+        finish_as(t, SL_FORM_BF16, row, column, rows, SL_AMX_SIDE);
+    else if (columns == SL_AMX_SIDE && t->c.form == SL_FORM_F32)
+        finish_as(t, SL_FORM_F32, row, column, rows, SL_AMX_SIDE);
+    else
+        finish_as(t, t->c.form, row, column, rows, columns);
+}
+
+/* The lines of C that a block will write are asked for before its products, which hide the way from memory. */
+SL_INLINE void fetch_block(const task *t, int64_t row, int64_t column, int64_t rows, int64_t columns)
+{
+    int64_t bytes = sl_float_bytes(t->c.form);
+    for (int64_t i = 0; i < rows; i++) {
+        const char *c = (const char *)t->c.data + ((row + i) * t->g->c_row + column) * bytes;
+        __builtin_prefetch(c, 1);
+        __builtin_prefetch(c + columns * bytes - 1, 1);
+    }
+}
+
+/* One block of C over one block of k. */
+static void run_block(const task *t, const uint16_t *a, const uint16_t *b, int64_t steps, int64_t row, int64_t column,
+                      bool first, bool last)
+{
+    int64_t rows = sl_least(t->m - row, SL_AMX_SIDE), columns = sl_least(t->n - column, SL_AMX_SIDE);
+    int64_t number = row / SL_AMX_SIDE * sl_ceil_div(t->n, SL_AMX_SIDE) + column / SL_AMX_SIDE;
+    float *carried = first && last ? NULL : t->carried + number * BLOCK_ELEMENTS;
+    bool tall = rows > SL_TILE_SIDE, wide = columns > SL_TILE_SIDE;
+    bool plain = t->c.form == SL_FORM_F32 && !t->bias.data && !t->g->accumulate;
+    const float *from = first ? NULL : carried;
+    if (last) fetch_block(t, row, column, rows, columns);
+    if (!last) {
+        sl_block_multiply(a, b, steps, tall, wide, from, SL_AMX_SIDE, carried, SL_AMX_SIDE);
+    } else if (plain && rows == SL_AMX_SIDE && columns == SL_AMX_SIDE) {
+        float *c = (float *)t->c.data + row * t->g->c_row + column;
+        sl_block_multiply(a, b, steps, true, true, from, SL_AMX_SIDE, c, t->g->c_row);
+    } else {
+        sl_block_multiply(a, b, steps, tall, wide, from, SL_AMX_SIDE, t->aside, SL_AMX_SIDE);
+        finish_block(t, row, column, rows, columns);
+    }
+}
+
+/* An operand's lanes [first, first + count) over one block of k. */
+static void pack_operand(const task *t, uint16_t *packed, bool right, int64_t first, int64_t count, int64_t first_k,
+                         int64_t k)
+{
+    sl_pack_lanes(packed, sl_lanes_from(right ? t->b : t->a, first, first_k), count, k, right);
+}
+
+static void multiply_k(const task *t, int64_t first_k, int64_t k, bool first, bool last)
+{
+    int64_t steps = sl_ceil_div(k, SL_TILE_K), panel = 2 * steps * SL_TILE_ELEMENTS;
+    int64_t lengthwise = t->broad ? t->n : t->m, across = t->broad ? t->m : t->n;
+    pack_operand(t, t->packed_whole, !t->broad, 0, across, first_k, k);
+    for (int64_t group = 0; group < lengthwise; group += GROUP) {
+        int64_t lanes = sl_least(GROUP, lengthwise - group);
+        pack_operand(t, t->packed_group, t->broad, group, lanes, first_k, k);
+        for (int64_t i = 0; i < lanes; i += SL_AMX_SIDE)
+            for (int64_t j = 0; j < across; j += SL_AMX_SIDE) {
+                const uint16_t *grouped = t->packed_group + i / SL_AMX_SIDE * panel;
+                const uint16_t *whole = t->packed_whole + j / SL_AMX_SIDE * panel;
+                run_block(t, t->broad ? whole : grouped, t->broad ? grouped : whole, steps, t->broad ? j : group + i,
+                          t->broad ? group + i : j, first, last);
+            }
+    }
+}
+
+/* Whether A is the operand that is turned as it is packed. */
+static bool turns_a(const sl_gemm *g)
+{
+    return g->a.row == 1 && g->a.column != 1;
+}
+
+static void run_task(void *context, int64_t number, void *scratch)
+{
+    const sl_cut *cut = context;
+    const sl_gemm *g = cut->g;
+    sl_cut_tile at = sl_cut_tile_of(cut, number);
+    task t = { .g = g, .m = at.m, .n = at.n, .c = sl_cut_output(g, at), .bias = sl_cut_bias(g, at) };
+    const uint16_t *a = g->a.data, *b = g->b.data;
+    t.a = (sl_lanes){ a + at.batch * g->a_batch + at.row * g->a.row, g->a.row, g->a.column };
+    t.b = (sl_lanes){ b + at.batch * g->b_batch + at.column * g->b.column, g->b.column, g->b.row };
+    t.broad = turns_a(g);
+    t.packed_group = scratch;
+    t.packed_whole = t.packed_group + sl_packed_lanes(GROUP, K_BLOCK);
+    t.aside = (float *)(void *)(t.packed_whole + sl_packed_lanes(SHORT_SIDE, K_BLOCK));
+    t.carried = t.aside + BLOCK_ELEMENTS;
+    int64_t steps = sl_ceil_div(g->k, SL_TILE_K), blocks = sl_ceil_div(steps, K_STEPS);
+    tile_configure();
+    for (int64_t block = 0; block < blocks; block++) {
+        int64_t first = steps * block / blocks * SL_TILE_K, end = steps * (block + 1) / blocks * SL_TILE_K;
+        multiply_k(&t, first, sl_least(end, g->k) - first, block == 0, block + 1 == blocks);
+    }
+    tile_release();
+}
+
+void AMX(gemm)(sl_pool *pool, const sl_gemm *g)
+{
+    int64_t length = g->k > K_BLOCK ? LONG_SIDE : LONGEST_SIDE;
+    sl_cut_limits limits = { SL_AMX_SIDE, SL_AMX_SIDE, length, SHORT_SIDE };
+    if (turns_a(g)) limits = (sl_cut_limits){ SL_AMX_SIDE, SL_AMX_SIDE, SHORT_SIDE, length };
+    sl_cut cut = sl_cut_of(g, &limits, sl_pool_threads(pool));
+    sl_pool_run(pool, run_task, &cut, cut.tasks);
+}
+
+#endif

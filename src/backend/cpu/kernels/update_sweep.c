@@ -1,0 +1,269 @@
+/* update_sweep.c: one pass over memory, for each rule.
+ *
+ * The sweep is written once and compiled for every rule on f32 operands, and for Adam and AdamW also on the forms that
+ * 16-bit training has, converting in registers. Everything else is staged through f32 (update_stage.c). */
+#include "backend/cpu/kernels/update.h"
+#include "backend/cpu/kernels/update_rules.h"
+
+/* ---- Operands by form; forms are constants where these are used ---------------------------------------------------
+ */
+
+ALWAYS_INLINE sl_v16 f32_get(const float *p, int64_t left)
+{
+    return left >= SL_LANES ? v16_load(p) : v16_load_part(p, left, 0.0f);
+}
+
+ALWAYS_INLINE void f32_put(float *p, sl_v16 x, int64_t left)
+{
+    if (left >= SL_LANES)
+        v16_store(p, x);
+    else
+        v16_store_part(p, x, left);
+}
+
+ALWAYS_INLINE sl_v16 weight_get(sl_form form, const buffers *b, int64_t i, int64_t left)
+{
+    if (form == SL_FORM_BF16) return master_get((const uint16_t *)b->w + i, (const uint16_t *)b->rest + i, left);
+    return f32_get((const float *)(form == SL_FORM_F16 ? b->rest : b->w) + i, left);
+}
+
+ALWAYS_INLINE void weight_put(sl_form form, const buffers *b, int64_t i, sl_v16 w, int64_t left)
+{
+    if (form == SL_FORM_BF16) {
+        master_put((uint16_t *)b->w + i, (uint16_t *)b->rest + i, w, left);
+        return;
+    }
+    f32_put((float *)(form == SL_FORM_F16 ? b->rest : b->w) + i, w, left);
+    if (form == SL_FORM_F16) f16_put((uint16_t *)b->w + i, w, left);
+}
+
+/* BLOCKS8 whose second moments are all normal: most are, and decode in half the time. */
+#define SL_FORM_NORMAL8 SL_FORM_COUNT
+
+/* Of Adam's slots: the second moments have no sign. */
+ALWAYS_INLINE bool slot_is_signed(int slot)
+{
+    return slot == 0;
+}
+
+ALWAYS_INLINE sl_v16 slot_get(sl_form form, const buffers *b, int s, const codes_scale *scale, int64_t i, int64_t left)
+{
+    uint8_t lanes[SL_LANES] = { 0 };
+    if (form == SL_FORM_F32) return f32_get((const float *)b->slot[s] + i, left);
+    if (form == SL_FORM_BF16) return bf16_get((const uint16_t *)b->slot[s] + i, left, 0.0f);
+    const uint8_t *codes = (const uint8_t *)b->slot[s] + SL_BLOCKS8_HEADER + i;
+    if (left < SL_LANES) codes = memcpy(lanes, codes, (size_t)left);
+    if (slot_is_signed(s)) return codes_load_signed(codes, scale);
+    return form == SL_FORM_NORMAL8 ? codes_load_normal(codes, scale) : codes_load_unsigned(codes, scale);
+}
+
+ALWAYS_INLINE void slot_put(sl_form form, const buffers *b, int s, sl_b16 hash, int64_t i, sl_v16 x, int64_t left)
+{
+    if (form == SL_FORM_F32) f32_put((float *)b->slot[s] + i, x, left);
+    if (form == SL_FORM_BF16) bf16_put_random((uint16_t *)b->slot[s] + i, x, rounding_bits(hash, s, 16), left);
+    if (form == SL_FORM_BLOCKS8 || form == SL_FORM_NORMAL8) f32_put(b->fresh[s] + i, x, left);
+}
+
+/* ---- The sweep ----------------------------------------------------------------------------------------------------
+ */
+
+/* Sixteen elements from `i` on, or the `left` that remain. any_read: the gradient's form is looked up in the buffers;
+ * otherwise it is f32. */
+ALWAYS_INLINE void sweep_lanes(const buffers *b, int64_t i, int64_t left, const coefficients *c,
+                               const codes_scale *scales, int slots, cell_fn rule, bool any_read, sl_form weights,
+                               sl_form states)
+{
+    cell e;
+    sl_b16 hash = b16_set1(0);
+    sl_v16 g = gradient_get(any_read ? b->read : SL_READ_F32, b->g, i, left);
+    e.w = weight_get(weights, b, i, left);
+    for (int s = 0; s < slots; s++) e.s[s] = slot_get(states, b, s, &scales[s], i, left);
+    rule(c, v16_mul(g, c->factor), &e);
+    if (states == SL_FORM_BF16) hash = rounding_hash(b->key, b->words + i);
+    weight_put(weights, b, i, e.w, left);
+    for (int s = 0; s < slots; s++) slot_put(states, b, s, hash, i, e.s[s], left);
+}
+
+ALWAYS_INLINE void scales_fill(codes_scale *scales, const buffers *b, int slots, sl_form states)
+{
+    for (int s = 0; s < slots && (states == SL_FORM_BLOCKS8 || states == SL_FORM_NORMAL8); s++)
+        scales[s] = codes_scale_of(b->exponent[s], slot_is_signed(s));
+}
+
+typedef void (*part_fn)(const buffers *b, int64_t i, int64_t left, const coefficients *c);
+
+/* The body starts at a multiple of sixteen, so that its loads and stores are whole cache lines; `part` does what is
+ * left before and behind it. */
+ALWAYS_INLINE void sweep(const buffers *buf, int64_t first, int64_t count, const coefficients *coeff, part_fn part,
+                         int slots, cell_fn rule, bool any_read, sl_form weights, sl_form states)
+{
+    const buffers b = *buf;
+    const coefficients c = *coeff; /* a copy whose address does not escape: it stays in registers */
+    codes_scale scales[SL_MAX_STATE_SLOTS];
+    scales_fill(scales, &b, slots, states);
+    int64_t end = first + count, head = -first & (SL_LANES - 1);
+    if (head > count) head = count;
+    if (head > 0) part(buf, first, head, coeff);
+    int64_t i = first + head;
+    for (; i + SL_LANES <= end; i += SL_LANES)
+        sweep_lanes(&b, i, SL_LANES, &c, scales, slots, rule, any_read, weights, states);
+    if (i < end) part(buf, i, end - i, coeff);
+}
+
+/* The part has a function of its own: it is long, and rarely runs. */
+#define DEFINE_SWEEP(name_, slots_, rule_, any_read_, weights_, states_)                                               \
+    static                                                                                                             \
+        __attribute__((noinline)) void part_##name_(const buffers *b, int64_t i, int64_t left, const coefficients *c)  \
+    {                                                                                                                  \
+        codes_scale scales[SL_MAX_STATE_SLOTS];                                                                        \
+        scales_fill(scales, b, slots_, states_);                                                                       \
+        sweep_lanes(b, i, left, c, scales, slots_, rule_, any_read_, weights_, states_);                               \
+    }                                                                                                                  \
+    static void sweep_##name_(const buffers *b, int64_t first, int64_t count, const coefficients *c)                   \
+    {                                                                                                                  \
+        sweep(b, first, count, c, part_##name_, slots_, rule_, any_read_, weights_, states_);                          \
+    }
+#define DEFINE_PLAIN(rule_, slots_) DEFINE_SWEEP(rule_, slots_, rule_, false, SL_FORM_F32, SL_FORM_F32)
+DEFINE_PLAIN(sgd_plain, 0)
+DEFINE_PLAIN(sgd_momentum, 1)
+DEFINE_PLAIN(sgd_nesterov, 1)
+DEFINE_PLAIN(lars_plain, 0)
+DEFINE_PLAIN(lars_momentum, 1)
+DEFINE_PLAIN(lars_nesterov, 1)
+DEFINE_PLAIN(adagrad, 1)
+DEFINE_PLAIN(adam_l2, 2)
+DEFINE_PLAIN(adam_decoupled, 2)
+DEFINE_PLAIN(adam_l2_amsgrad, 3)
+DEFINE_PLAIN(adam_decoupled_amsgrad, 3)
+DEFINE_PLAIN(lion, 1)
+
+#if defined(SL_ISA_avx512) || defined(SL_ISA_avx2) /* plain C stages them: it is slow in any case */
+#define DEFINE_ADAM(weights_, states_)                                                                                 \
+    DEFINE_SWEEP(l2_##weights_##_##states_, 2, adam_l2, true, SL_FORM_##weights_, SL_FORM_##states_)                   \
+    DEFINE_SWEEP(decoupled_##weights_##_##states_, 2, adam_decoupled, true, SL_FORM_##weights_, SL_FORM_##states_)
+DEFINE_ADAM(BF16, F32)
+DEFINE_ADAM(BF16, BF16)
+DEFINE_ADAM(BF16, BLOCKS8)
+DEFINE_ADAM(BF16, NORMAL8)
+DEFINE_ADAM(F16, F32)
+
+/* Adam's on other forms; variants 0 and 1. */
+static const struct {
+    sl_form weights, states;
+    sweep_fn sweep[2];
+} adam_forms[] = {
+    { SL_FORM_BF16, SL_FORM_F32, { sweep_l2_BF16_F32, sweep_decoupled_BF16_F32 } },
+    { SL_FORM_BF16, SL_FORM_BF16, { sweep_l2_BF16_BF16, sweep_decoupled_BF16_BF16 } },
+    { SL_FORM_BF16, SL_FORM_BLOCKS8, { sweep_l2_BF16_BLOCKS8, sweep_decoupled_BF16_BLOCKS8 } },
+    { SL_FORM_BF16, SL_FORM_NORMAL8, { sweep_l2_BF16_NORMAL8, sweep_decoupled_BF16_NORMAL8 } },
+    { SL_FORM_F16, SL_FORM_F32, { sweep_l2_F16_F32, sweep_decoupled_F16_F32 } },
+};
+
+static sweep_fn adam_sweep(int variant, sl_form weights, sl_form states)
+{
+    for (size_t i = 0; i < sizeof adam_forms / sizeof adam_forms[0]; i++)
+        if (variant < 2 && adam_forms[i].weights == weights && adam_forms[i].states == states)
+            return adam_forms[i].sweep[variant];
+    return NULL;
+}
+#else
+static sweep_fn adam_sweep(int variant, sl_form weights, sl_form states)
+{
+    (void)variant, (void)weights, (void)states;
+    return NULL;
+}
+#endif
+
+/* The second pass of LAMB reads no gradient and writes only weights. */
+static void sweep_lamb_apply(const buffers *b, int64_t first, int64_t count, const coefficients *coeff)
+{
+    const coefficients c = *coeff;
+    float *w = b->w;
+    for (int64_t i = first, end = first + count; i < end; i += SL_LANES) {
+        cell e;
+        e.w = f32_get(w + i, end - i);
+        for (int s = 0; s < 2; s++) e.s[s] = f32_get((const float *)b->slot[s] + i, end - i);
+        lamb_apply(&c, e.w, &e);
+        f32_put(w + i, e.w, end - i);
+    }
+}
+
+/* ---- Measuring ----------------------------------------------------------------------------------------------------
+ */
+
+/* Lanes from n on become zero: absent ones may be 0/0. */
+ALWAYS_INLINE sl_v16 only_first(sl_v16 x, int64_t n)
+{
+    float lanes[SL_LANES];
+    if (n >= SL_LANES) return x;
+    v16_store(lanes, x);
+    return v16_load_part(lanes, n, 0.0f);
+}
+
+/* LAMB's first pass renews the moments. */
+static void measure_lamb(const buffers *b, int64_t first, int64_t count, const coefficients *coeff, double sums[2])
+{
+    const coefficients c = *coeff;
+    sl_d16 weight = d16_zero(), direction = d16_zero();
+    for (int64_t i = first, end = first + count; i < end; i += SL_LANES) {
+        int64_t left = end - i;
+        cell e;
+        e.w = f32_get((const float *)b->w + i, left);
+        for (int s = 0; s < 2; s++) e.s[s] = f32_get((const float *)b->slot[s] + i, left);
+        moments(&c, v16_mul(f32_get((const float *)b->g + i, left), c.factor), &e);
+        for (int s = 0; s < 2; s++) f32_put((float *)b->slot[s] + i, e.s[s], left);
+        weight = d16_add_square(weight, e.w);
+        direction = d16_add_square(direction, only_first(lamb_direction(&c, &e), left));
+    }
+    sums[0] = d16_sum(weight);
+    sums[1] = d16_sum(direction);
+}
+
+/* LARS measures the weights and the unscaled, clipped gradient. */
+static void measure_lars(const buffers *b, int64_t first, int64_t count, const coefficients *coeff, double sums[2])
+{
+    const sl_v16 factor = coeff->factor;
+    sl_d16 weight = d16_zero(), gradient = d16_zero();
+    for (int64_t i = first, end = first + count; i < end; i += SL_LANES) {
+        weight = d16_add_square(weight, f32_get((const float *)b->w + i, end - i));
+        gradient = d16_add_square(gradient, v16_mul(f32_get((const float *)b->g + i, end - i), factor));
+    }
+    sums[0] = d16_sum(weight);
+    sums[1] = d16_sum(gradient);
+}
+
+/* ---- Which one ----------------------------------------------------------------------------------------------------
+ */
+
+/* By kind and variant: momentum kinds 0 none, 1 momentum, 2 Nesterov; Adam bit 0 decoupled, bit 1 amsgrad. */
+static const struct {
+    sweep_fn plain[4];
+    measure_fn measure;
+} rules[SL_UPDATE_KIND_COUNT] = {
+    [SL_UPDATE_SGD] = { { sweep_sgd_plain, sweep_sgd_momentum, sweep_sgd_nesterov }, NULL },
+    [SL_UPDATE_LARS] = { { sweep_lars_plain, sweep_lars_momentum, sweep_lars_nesterov }, measure_lars },
+    [SL_UPDATE_ADAGRAD] = { { sweep_adagrad }, NULL },
+    [SL_UPDATE_ADAM] = { { sweep_adam_l2, sweep_adam_decoupled, sweep_adam_l2_amsgrad, sweep_adam_decoupled_amsgrad },
+                         NULL },
+    [SL_UPDATE_LAMB] = { { sweep_lamb_apply }, measure_lamb },
+    [SL_UPDATE_LION] = { { sweep_lion }, NULL },
+};
+
+static int variant_of(const sl_update_rule *r)
+{
+    if (r->kind == SL_UPDATE_SGD || r->kind == SL_UPDATE_LARS) return r->slots == 0 ? 0 : r->nesterov ? 2 : 1;
+    if (r->kind == SL_UPDATE_ADAM) return (r->decoupled_decay ? 1 : 0) | (r->amsgrad ? 2 : 0);
+    return 0;
+}
+
+sweeps KI(update_sweeps)(const sl_update_rule *rule, sl_read read, sl_form weights, sl_form states)
+{
+    int variant = variant_of(rule);
+    sweeps found = { .plain = rules[rule->kind].plain[variant], .measure = rules[rule->kind].measure };
+    if (read == SL_READ_F32 && weights == SL_FORM_F32 && states == SL_FORM_F32)
+        found.direct = found.plain;
+    else if (rule->kind == SL_UPDATE_ADAM)
+        found.direct = adam_sweep(variant, weights, states);
+    if (found.direct != NULL && states == SL_FORM_BLOCKS8) found.normal = adam_sweep(variant, weights, SL_FORM_NORMAL8);
+    return found;
+}

@@ -1,0 +1,344 @@
+/* tensors.c: parameters and state by element, in fp32, whatever the forms and places in which the plan keeps them.
+ *
+ * A master in two parts is split on its way in and joined on its way out; moments are rounded to nearest on their way
+ * in, which changes nothing for values that came out of the same form. Blocks of 8-bit moments are read, changed and
+ * written whole. Nothing here allocates; snapshots are read by another thread while training goes on. */
+#include <string.h>
+
+#include "core/blocks8.h"
+#include "core/bytes.h"
+#include "core/half.h"
+#include "ir/form.h"
+#include "runtime/internal.h"
+
+#define CHUNK_ELEMENTS 8192
+#define BLOCK_BYTES    (SL_BLOCKS8_HEADER + SL_CUT_ELEMENTS)
+
+/* One tensor of a layer, or the copy of it that a checkpoint is written from. */
+typedef struct tensor {
+    sl_exec *x;
+    int buffer;
+    const uint8_t *snapshot; /* NULL: in the arena */
+    bool is_signed;          /* 8-bit blocks */
+} tensor;
+
+/* ---- bytes ---- */
+
+/* Piece of the tensor that holds elements `r` of its layer. */
+static sl_piece piece_of(const tensor *t, sl_range r)
+{
+    return sl_plan_range_piece(t->x->plan, t->buffer, r);
+}
+
+static sluice_status get_bytes(const tensor *t, sl_piece q, void *out)
+{
+    if (t->snapshot == NULL) return t->x->backend->download(t->x->device, out, sl_plan_span(t->x->plan, q));
+    memcpy(out, t->snapshot + q.offset, (size_t)q.bytes);
+    return SLUICE_OK;
+}
+
+static sluice_status put_bytes(const tensor *t, sl_piece q, const void *data)
+{
+    return t->x->backend->upload(t->x->device, sl_plan_span(t->x->plan, q), data);
+}
+
+static sl_form form_of(const tensor *t)
+{
+    return t->x->plan->buffers[t->buffer].form;
+}
+
+/* ---- 16-bit elements ---- */
+
+typedef uint16_t (*narrow_fn)(float x);
+typedef float (*widen_fn)(uint16_t h);
+
+static uint16_t upper_half(float x)
+{
+    return sl_weight_high(sl_float_bits(x));
+}
+
+static uint16_t lower_half(float x)
+{
+    return sl_weight_low(sl_float_bits(x));
+}
+
+static sluice_status put_halves(const tensor *t, sl_range r, const float *data, narrow_fn narrow)
+{
+    uint16_t chunk[CHUNK_ELEMENTS];
+    for (int64_t done = 0; done < r.count; done += CHUNK_ELEMENTS) {
+        int64_t n = r.count - done < CHUNK_ELEMENTS ? r.count - done : CHUNK_ELEMENTS;
+        for (int64_t i = 0; i < n; i++) chunk[i] = narrow(data[done + i]);
+        SL_TRY(put_bytes(t, piece_of(t, (sl_range){ r.first + done, n }), chunk));
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status get_halves(const tensor *t, sl_range r, float *out, widen_fn widen)
+{
+    uint16_t chunk[CHUNK_ELEMENTS];
+    for (int64_t done = 0; done < r.count; done += CHUNK_ELEMENTS) {
+        int64_t n = r.count - done < CHUNK_ELEMENTS ? r.count - done : CHUNK_ELEMENTS;
+        SL_TRY(get_bytes(t, piece_of(t, (sl_range){ r.first + done, n }), chunk));
+        for (int64_t i = 0; i < n; i++) out[done + i] = widen(chunk[i]);
+    }
+    return SLUICE_OK;
+}
+
+/* Adds the lower halves to masters of which `out` holds the upper ones. */
+static sluice_status join_halves(const tensor *low, sl_range r, float *out)
+{
+    uint16_t chunk[CHUNK_ELEMENTS];
+    for (int64_t done = 0; done < r.count; done += CHUNK_ELEMENTS) {
+        int64_t n = r.count - done < CHUNK_ELEMENTS ? r.count - done : CHUNK_ELEMENTS;
+        SL_TRY(get_bytes(low, piece_of(low, (sl_range){ r.first + done, n }), chunk));
+        for (int64_t i = 0; i < n; i++)
+            out[done + i] = sl_bits_float(sl_weight_join((uint16_t)(sl_float_bits(out[done + i]) >> 16), chunk[i]));
+    }
+    return SLUICE_OK;
+}
+
+/* ---- 8-bit blocks ---- */
+
+/* One block, or the part of it that `r` is. */
+typedef struct block {
+    sl_range all; /* elements of the layer */
+    sl_range part;
+    bool wide;
+} block;
+
+static block block_at(const tensor *t, sl_range r)
+{
+    const sl_plan *p = t->x->plan;
+    const sl_layer *layer = &p->graph->layers[p->buffers[t->buffer].layer];
+    int64_t number = r.first / SL_CUT_ELEMENTS;
+    sl_range all =
+        sl_range_common((sl_range){ number * SL_CUT_ELEMENTS, SL_CUT_ELEMENTS }, (sl_range){ 0, layer->element_count });
+    return (block){ all, sl_range_common(all, r), sl_block_is_wide(layer, number) };
+}
+
+static sluice_status get_block(const tensor *t, const block *b, float *values)
+{
+    uint8_t bytes[BLOCK_BYTES];
+    sl_piece q = piece_of(t, b->all);
+    if (b->wide) return get_bytes(t, q, values);
+    SL_TRY(get_bytes(t, q, bytes));
+    sl_blocks8_decode(bytes, (size_t)b->all.count, t->is_signed, values);
+    return SLUICE_OK;
+}
+
+static sluice_status put_block(const tensor *t, const block *b, const float *values)
+{
+    uint8_t bytes[BLOCK_BYTES];
+    sl_piece q = piece_of(t, b->all);
+    if (b->wide) return put_bytes(t, q, values);
+    sl_blocks8_encode(values, (size_t)b->all.count, t->is_signed, bytes);
+    return put_bytes(t, q, bytes);
+}
+
+static sluice_status put_blocks(const tensor *t, sl_range r, const float *data)
+{
+    float values[SL_CUT_ELEMENTS];
+    while (r.count > 0) {
+        block b = block_at(t, r);
+        if (b.part.count < b.all.count) SL_TRY(get_block(t, &b, values));
+        memcpy(values + (b.part.first - b.all.first), data, (size_t)b.part.count * sizeof *values);
+        SL_TRY(put_block(t, &b, values));
+        data += b.part.count;
+        r = (sl_range){ r.first + b.part.count, r.count - b.part.count };
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status get_blocks(const tensor *t, sl_range r, float *out)
+{
+    float values[SL_CUT_ELEMENTS];
+    while (r.count > 0) {
+        block b = block_at(t, r);
+        SL_TRY(get_block(t, &b, values));
+        memcpy(out, values + (b.part.first - b.all.first), (size_t)b.part.count * sizeof *values);
+        out += b.part.count;
+        r = (sl_range){ r.first + b.part.count, r.count - b.part.count };
+    }
+    return SLUICE_OK;
+}
+
+/* ---- runs ---- */
+
+/* How each form is read, and written: weights are split, everything else is rounded. */
+static const struct {
+    narrow_fn weight, other;
+    widen_fn widen;
+} halves[SL_FORM_COUNT] = {
+    [SL_FORM_BF16] = { upper_half, sl_float_to_bf16, sl_bf16_to_float },
+    [SL_FORM_F16] = { sl_float_to_f16, sl_float_to_f16, sl_f16_to_float },
+    [SL_FORM_REMAINDER] = { lower_half, lower_half, NULL },
+};
+
+/* Elements r of the layer, which lie side by side in the tensor. */
+static sluice_status put_run(const tensor *t, sl_range r, const float *data)
+{
+    sl_form form = form_of(t);
+    bool weight = t->x->plan->buffers[t->buffer].kind == SL_BUFFER_PARAMETERS;
+    if (form == SL_FORM_F32) return put_bytes(t, piece_of(t, r), data);
+    if (form == SL_FORM_BLOCKS8) return put_blocks(t, r, data);
+    return put_halves(t, r, data, weight ? halves[form].weight : halves[form].other);
+}
+
+static sluice_status get_run(const tensor *t, sl_range r, float *out)
+{
+    sl_form form = form_of(t);
+    if (form == SL_FORM_F32) return get_bytes(t, piece_of(t, r), out);
+    if (form == SL_FORM_BLOCKS8) return get_blocks(t, r, out);
+    return get_halves(t, r, out, halves[form].widen);
+}
+
+/* ---- parameters and slots ---- */
+
+/* Elements [first, first + count) of a parameter in its layer's flat buffer. */
+static sl_range run_of(const sl_exec *x, int parameter, int64_t first, int64_t count)
+{
+    return (sl_range){ x->plan->graph->parameters[parameter].offset + first, count };
+}
+
+static bool slot_is_signed(const sl_exec *x, int layer, int slot)
+{
+    const sl_update_rule *rule = x->rules[layer];
+    return rule == NULL || sl_slot_is_signed(rule->kind, slot);
+}
+
+/* Stores what a buffer holds of a run: all of it, or in a shard this rank's ranges. */
+static sluice_status store_in(sl_exec *x, int buffer, int slot, sl_range run, const float *data)
+{
+    const sl_plan *p = x->plan;
+    if (buffer < 0) return SLUICE_OK;
+    const sl_buffer *b = &p->buffers[buffer];
+    const sl_shards *s = &p->layers[b->layer].shards;
+    tensor t = { x, buffer, NULL, slot >= 0 && slot_is_signed(x, b->layer, slot) };
+    if (!b->shard) return put_run(&t, run, data);
+    for (int64_t i = sl_shard_range_at(s, p->options.rank, run.first); i < sl_shard_range_count(s, p->options.rank);
+         i++) {
+        sl_range common = sl_range_common(sl_shard_range(s, p->options.rank, i), run);
+        if (common.count == 0) break;
+        SL_TRY(put_run(&t, common, data + (common.first - run.first)));
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data)
+{
+    const sl_layer_place *place = &x->plan->layers[x->plan->graph->parameters[parameter].layer];
+    sl_range run = run_of(x, parameter, first, count);
+    if (count == 0) return SLUICE_OK;
+    if (slot >= 0) return store_in(x, place->slots[slot], slot, run, data);
+    SL_TRY(store_in(x, place->master, -1, run, data));
+    SL_TRY(store_in(x, place->rest, -1, run, data));
+    return place->home == place->master ? SLUICE_OK : store_in(x, place->home, -1, run, data);
+}
+
+/* The tensors that make up a parameter's values or one of its slots, in the arena or in a snapshot. */
+typedef struct parts {
+    tensor first, second; /* second: what is joined to the first; buffer -1: nothing */
+} parts;
+
+static tensor tensor_at(sl_exec *x, int layer, int index, int buffer, bool snapshot, bool is_signed)
+{
+    int at = snapshot ? x->plan->layers[layer].snapshots[index] : buffer;
+    const uint8_t *bytes = snapshot ? x->snapshots[layer * SL_LAYER_TENSORS + index] : NULL;
+    return (tensor){ x, at, bytes, is_signed };
+}
+
+static parts parts_of(sl_exec *x, int layer, int slot, bool snapshot)
+{
+    const sl_layer_place *place = &x->plan->layers[layer];
+    parts q = { .second.buffer = -1 };
+    bool master_in_rest = place->rest >= 0 && x->plan->graph->precision == SLUICE_F16;
+    if (slot >= 0) {
+        q.first = tensor_at(x, layer, 2 + slot, place->slots[slot], snapshot, slot_is_signed(x, layer, slot));
+    } else if (master_in_rest) {
+        q.first = tensor_at(x, layer, 1, place->rest, snapshot, false);
+    } else {
+        q.first = tensor_at(x, layer, 0, place->master, snapshot, false);
+        if (place->rest >= 0) q.second = tensor_at(x, layer, 1, place->rest, snapshot, false);
+    }
+    return q;
+}
+
+static sluice_status fetch_run(const parts *q, sl_range r, float *out)
+{
+    SL_TRY(get_run(&q->first, r, out));
+    return q->second.buffer < 0 ? SLUICE_OK : join_halves(&q->second, r, out);
+}
+
+static sluice_status fetch(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, bool snapshot, float *out)
+{
+    const sl_plan *p = x->plan;
+    int layer = p->graph->parameters[parameter].layer, rank = p->options.rank;
+    const sl_shards *s = &p->layers[layer].shards;
+    sl_range run = run_of(x, parameter, first, count);
+    parts q = parts_of(x, layer, slot, snapshot);
+    if (count == 0 || q.first.buffer < 0) return SLUICE_OK;
+    if (p->options.rank_count == 1) return fetch_run(&q, run, out);
+    for (int64_t i = sl_shard_range_at(s, rank, run.first); i < sl_shard_range_count(s, rank); i++) {
+        sl_range common = sl_range_common(sl_shard_range(s, rank, i), run);
+        if (common.count == 0) break;
+        SL_TRY(fetch_run(&q, common, out + (common.first - run.first)));
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_exec_fetch(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out)
+{
+    return fetch(x, parameter, slot, first, count, false, out);
+}
+
+sluice_status sl_exec_fetch_snapshot(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out)
+{
+    return fetch(x, parameter, slot, first, count, true, out);
+}
+
+/* ---- snapshots ---- */
+
+/* Copies the owned part of a buffer to its snapshot, range by range where one is whole and the other a shard. */
+static sluice_status copy_aside(sl_exec *x, int from, int to)
+{
+    const sl_plan *p = x->plan;
+    const sl_buffer *source = &p->buffers[from];
+    const sl_shards *s = &p->layers[source->layer].shards;
+    bool alike = source->shard == p->buffers[to].shard;
+    int64_t ranges = alike ? 1 : sl_shard_range_count(s, p->options.rank);
+    for (int64_t i = 0; i < ranges; i++) {
+        sl_piece src = { from, 0, source->bytes }, dst = { to, 0, source->bytes };
+        if (!alike) {
+            sl_range r = sl_shard_range(s, p->options.rank, i);
+            src = sl_plan_range_piece(p, from, r);
+            dst = sl_plan_range_piece(p, to, r);
+        }
+        if (src.bytes > 0)
+            SL_TRY(x->backend->copy(x->device, SL_STREAM_TO_HOST, sl_plan_span(p, dst), sl_plan_span(p, src)));
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status snapshot_layer(sl_exec *x, int layer)
+{
+    const sl_plan *p = x->plan;
+    const sl_layer_place *place = &p->layers[layer];
+    for (int k = 0; k < SL_LAYER_TENSORS; k++) {
+        int to = place->snapshots[k], from = k == 0 ? place->master : k == 1 ? place->rest : place->slots[k - 2];
+        void *address = NULL;
+        if (to < 0) continue;
+        SL_TRY(copy_aside(x, from, to));
+        sl_span span = sl_plan_span(p, (sl_piece){ to, 0, p->buffers[to].bytes });
+        SL_TRY(x->backend->resolve(x->device, "snapshot", span, &address));
+        x->snapshots[layer * SL_LAYER_TENSORS + k] = address;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_exec_snapshot(sl_exec *x)
+{
+    if (!x->plan->options.snapshot)
+        return sl_fail(SLUICE_ERR_FAILED, "the plan has no room for a snapshot: it was made without that option");
+    for (int i = 0; i < x->plan->graph->layer_count; i++) SL_TRY(snapshot_layer(x, i));
+    return x->backend->synchronize(x->device);
+}

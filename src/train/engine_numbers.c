@@ -1,0 +1,277 @@
+/* engine_numbers.c: what becomes of a step whose numbers are not finite, and what the reason was.
+ *
+ * The norm is the same on all ranks, so all of them come here at the same step. A step is left out where the precision
+ * says so: in fp16 while the loss scale can still fall, in bf16 where the losses are finite. Otherwise it fails, and
+ * all ranks tell each other what they found, so that they give one message: the first array that was bad before
+ * anything was computed, else the gradient that turned out so. Nothing here runs in a step that is fine, but for a look
+ * at the inputs as they come in. */
+#include <math.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/half.h"
+#include "ir/tile.h"
+#include "train/engine.h"
+
+/* Weights looked at in one go; on the stack. */
+#define CHUNK 2048
+
+/* ---- looking ---- */
+
+static bool all_finite(const float *x, int64_t count)
+{
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < count; i++) bad |= (sl_float_bits(x[i]) & 0x7f800000u) == 0x7f800000u;
+    return bad == 0;
+}
+
+static int64_t first_bad(const float *x, int64_t count)
+{
+    int64_t i = 0;
+    while (i < count && isfinite(x[i])) i++;
+    return i;
+}
+
+static const char *name_of(double value)
+{
+    return isnan(value) ? "NaN" : "infinite";
+}
+
+void sl_engine_watch_input(sluice_engine *e, int value, const void *data, size_t bytes)
+{
+    const sl_value *v = &e->graph->values[value];
+    int64_t count = (int64_t)(bytes / sizeof(float));
+    if (v->dtype != SLUICE_F32 || e->found.input >= 0 || all_finite(data, count)) return;
+    const float *x = data;
+    e->found.input = value;
+    e->found.input_micro = (int32_t)sl_engine_micro_index(e, e->micro);
+    e->found.input_element = first_bad(x, count);
+    e->found.input_value = x[e->found.input_element];
+}
+
+void sl_engine_watch_loss(sluice_engine *e, double loss)
+{
+    if (isfinite(loss) || e->found.loss_micro >= 0) return;
+    e->found.loss_micro = (int32_t)sl_engine_micro_index(e, e->micro);
+    e->found.loss = loss;
+}
+
+void sl_engine_watch_anew(sluice_engine *e)
+{
+    e->found = (sl_found){ .loss_micro = -1, .input = -1, .weight = -1 };
+}
+
+/* The first weight this rank owns that is not finite. What it does not own is left as it is in `chunk`: zero. */
+static sluice_status look_at_weights(sluice_engine *e)
+{
+    float chunk[CHUNK];
+    for (int i = 0; i < e->graph->parameter_count; i++)
+        for (int64_t first = 0; first < e->graph->parameters[i].count; first += CHUNK) {
+            int64_t left = e->graph->parameters[i].count - first, n = left < CHUNK ? left : CHUNK;
+            memset(chunk, 0, sizeof chunk);
+            SL_TRY(sl_exec_fetch(e->exec, i, -1, first, n, chunk));
+            if (all_finite(chunk, n)) continue;
+            e->found.weight = i;
+            e->found.weight_element = first + first_bad(chunk, n);
+            e->found.weight_value = chunk[e->found.weight_element - first];
+            return SLUICE_OK;
+        }
+    return SLUICE_OK;
+}
+
+/* ---- telling ---- */
+
+/* Of a gradient: the first norm leaf that is not finite, in graph order; every rank has all leaves. */
+typedef struct bad_leaf {
+    int layer; /* -1: there is none */
+    sl_range elements;
+} bad_leaf;
+
+static bad_leaf find_bad_leaf(sluice_engine *e)
+{
+    for (int i = 0; i < e->graph->layer_count; i++) {
+        const sl_layer_place *place = &e->plan->layers[i];
+        if (place->gradient < 0 && place->contribution < 0) continue;
+        int64_t elements = e->graph->layers[i].element_count, leaves = sl_ceil_div(elements, SL_CUT_ELEMENTS);
+        for (int64_t k = 0; k < leaves; k++) {
+            double leaf = 0;
+            int64_t first = k * SL_CUT_ELEMENTS, left = elements - first;
+            sl_piece q = { e->plan->leaves_buffer, (uint64_t)(place->leaf_first + k) * sizeof leaf, sizeof leaf };
+            if (sl_exec_read(e->exec, sl_plan_span(e->plan, q), &leaf) == SLUICE_OK && !isfinite(leaf))
+                return (bad_leaf){ i, { first, left < SL_CUT_ELEMENTS ? left : SL_CUT_ELEMENTS } };
+        }
+    }
+    return (bad_leaf){ .layer = -1 };
+}
+
+static int owner_of(const sl_shards *s, int64_t element)
+{
+    for (int r = 0; r < s->rank_count; r++) {
+        int64_t index = sl_shard_range_at(s, r, element);
+        if (index < sl_shard_range_count(s, r) && sl_shard_range(s, r, index).first <= element) return r;
+    }
+    return 0;
+}
+
+/* A leaf may hold several small parameters: then the first and the last. */
+static void describe_leaf(const sluice_engine *e, const bad_leaf *leaf, char *out, size_t bytes)
+{
+    const sluice_graph *g = e->graph;
+    const sl_layer *layer = &g->layers[leaf->layer];
+    const char *first = NULL, *last = NULL;
+    for (int i = 0; i < layer->parameter_count; i++) {
+        int index = g->layer_parameters[layer->first_parameter + i];
+        const sl_parameter *q = &g->parameters[index];
+        if (sl_range_common((sl_range){ q->offset, q->count }, leaf->elements).count == 0) continue;
+        last = sl_whole_name(g, index);
+        if (first == NULL) first = last;
+    }
+    bool one = first == NULL || strcmp(first, last) == 0;
+    snprintf(out, bytes, "the gradient of \"%s\"%s%s%s (layer \"%s\", rank %d) is not finite",
+             first != NULL ? first : layer->name, one ? "" : " or another up to \"", one ? "" : last, one ? "" : "\"",
+             layer->name, owner_of(&e->plan->layers[leaf->layer].shards, leaf->elements.first));
+}
+
+static void describe_input(const sluice_engine *e, const sl_found *found, int rank, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "input \"%s\" of micro-batch %d (rank %d) is %s at element %lld",
+             e->graph->values[found->input].name, found->input_micro, rank, name_of(found->input_value),
+             (long long)found->input_element);
+}
+
+static void describe_weight(const sluice_engine *e, const sl_found *found, int rank, char *out, size_t bytes)
+{
+    const sluice_graph *g = e->graph;
+    snprintf(out, bytes, "weight \"%s\" (layer \"%s\", rank %d) was %s before the step, at element %lld",
+             sl_whole_name(g, found->weight), g->layers[g->parameters[found->weight].layer].name, rank,
+             name_of(found->weight_value),
+             (long long)sl_parameter_whole_element(g, found->weight, found->weight_element));
+}
+
+static void describe_loss(const sluice_engine *e, const sl_found *found, int rank, char *out, size_t bytes)
+{
+    const sl_value *loss = &e->graph->values[e->graph->loss];
+    const char *layer = loss->producer >= 0 ? e->graph->layers[e->graph->nodes[loss->producer].layer].name : "";
+    snprintf(out, bytes, "the loss of micro-batch %d (layer \"%s\", rank %d) is %s", found->loss_micro, layer, rank,
+             name_of(found->loss));
+}
+
+/* The rank whose finding comes first by `key`, which is negative where there is none; -1: nobody has one. */
+static int first_rank(const sluice_engine *e, int64_t (*key)(const sl_found *found))
+{
+    int best = -1;
+    for (int r = 0; r < e->ranks->count; r++) {
+        int64_t mine = key(&e->all_found[r]);
+        if (mine >= 0 && (best < 0 || mine < key(&e->all_found[best]))) best = r;
+    }
+    return best;
+}
+
+static int64_t input_key(const sl_found *found)
+{
+    return found->input >= 0 ? found->input_micro : -1;
+}
+
+static int64_t weight_key(const sl_found *found)
+{
+    return found->weight;
+}
+
+static int64_t loss_key(const sl_found *found)
+{
+    return found->loss_micro;
+}
+
+static const char *const advice_data = "look at the data";
+static const char *const advice_weights = "load other weights, or resume from an earlier checkpoint";
+static const char *const advice_steps = "lower the learning rate or gradient_clipping, or look at the data";
+
+/* Writes what went wrong first; returns what to do about it. */
+static const char *describe(sluice_engine *e, const bad_leaf *leaf, char *out, size_t bytes)
+{
+    int input = first_rank(e, input_key), weight = first_rank(e, weight_key), loss = first_rank(e, loss_key);
+    if (input >= 0) {
+        describe_input(e, &e->all_found[input], input, out, bytes);
+        return advice_data;
+    }
+    if (weight >= 0) {
+        describe_weight(e, &e->all_found[weight], weight, out, bytes);
+        return advice_weights;
+    }
+    if (leaf->layer >= 0)
+        describe_leaf(e, leaf, out, bytes);
+    else if (loss >= 0)
+        describe_loss(e, &e->all_found[loss], loss, out, bytes);
+    else
+        snprintf(out, bytes, "the gradient is not finite");
+    return advice_steps;
+}
+
+/* "; the loss was not finite on rank 0, 2", or nothing. */
+static void describe_ranks(const sluice_engine *e, char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int r = 0; r < e->ranks->count; r++)
+        if (e->all_found[r].loss_micro >= 0 && used + 1 < bytes)
+            used += (size_t)snprintf(out + used, bytes - used, "%s%d",
+                                     used == 0 ? "; the loss was not finite on rank " : ", ", r);
+}
+
+sluice_status sl_engine_fail_numbers(sluice_engine *e, const char *why)
+{
+    char cause[512], losses[256];
+    bad_leaf leaf = { .layer = -1 };
+    sluice_status st = look_at_weights(e);
+    if (st != SLUICE_OK) return sl_ranks_failed(e->ranks, st);
+    SL_TRY(
+        e->ranks->comm->ops->exchange(e->ranks->comm, "what is not finite", &e->found, sizeof e->found, e->all_found));
+    if (e->micro == 0) leaf = find_bad_leaf(e); /* the update has run: there are leaves */
+    const char *advice = describe(e, &leaf, cause, sizeof cause);
+    describe_ranks(e, losses, sizeof losses);
+    return sl_fail(SLUICE_ERR_NUMBERS, "step %llu: %s%s%s; the weights were left as they were. To go on, %s",
+                   (unsigned long long)(e->step + 1), cause, losses, why, advice);
+}
+
+/* ---- leaving a step out ---- */
+
+static sluice_status skip_in_fp16(sluice_engine *e)
+{
+    double before = e->scaler.scale;
+    char why[128];
+    if (!sl_loss_scale_update(&e->loss_scale, &e->scaler, true)) {
+        snprintf(why, sizeof why, "; the loss scale is at its minimum, %g", before);
+        return sl_engine_fail_numbers(e, why);
+    }
+    if (e->ranks->rank != 0) return SLUICE_OK;
+    if (e->scaler.scale != before)
+        sl_log_write(&e->log, SLUICE_LOG_NOTE,
+                     "step %llu overflowed and was left out; the loss scale falls from %g to %g",
+                     (unsigned long long)(e->step + 1), before, e->scaler.scale);
+    else
+        sl_log_write(&e->log, SLUICE_LOG_NOTE, "step %llu overflowed and was left out; the loss scale stays %g",
+                     (unsigned long long)(e->step + 1), before);
+    return SLUICE_OK;
+}
+
+/* Losses that are finite everywhere show that weights and inputs are sound: the gradient alone overflowed. */
+static sluice_status skip_in_bf16(sluice_engine *e)
+{
+    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step that is not finite", &e->found,
+                                         sizeof e->found, e->all_found));
+    if (first_rank(e, loss_key) >= 0) return sl_engine_fail_numbers(e, "");
+    bad_leaf leaf = find_bad_leaf(e);
+    char cause[512];
+    describe(e, &leaf, cause, sizeof cause);
+    if (e->ranks->rank == 0)
+        sl_log_write(&e->log, SLUICE_LOG_WARNING, "step %llu was left out: %s", (unsigned long long)(e->step + 1),
+                     cause);
+    return SLUICE_OK;
+}
+
+sluice_status sl_engine_skip_or_fail(sluice_engine *e)
+{
+    if (e->graph->precision == SLUICE_F16) return skip_in_fp16(e);
+    if (e->graph->precision == SLUICE_BF16 && e->check_overflow) return skip_in_bf16(e);
+    return sl_engine_fail_numbers(e, "");
+}
