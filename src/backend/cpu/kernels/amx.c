@@ -1,9 +1,10 @@
 /* amx.c: the product of bf16 matrices on AMX tiles.
  *
- * A task owns a tile of C, as in gemm.c. It walks k in blocks; for each it packs one operand's lanes whole, then the
- * other's some at a time, and runs blocks of 32 x 32 over both. Tiles multiply so fast that packing counts: an operand
- * is packed once per task and block of k, so the one that is dearer to pack meets the longer side of the tile. Sums
- * that wait for the next block of k lie in scratch as the blocks they are. */
+ * A task owns a tile of C, as in gemm.c. It walks k in blocks; for each it packs its columns of B, then its rows of A
+ * some at a time, and runs blocks of 32 x 32 over both. Tiles multiply so fast that packing and carrying sums count: an
+ * operand is packed once per task and block of k, so tasks are large, and blocks of k are long, though their panels
+ * then come from the second-level cache. Sums that wait for the next block of k lie in scratch as the blocks they are.
+ */
 #include "backend/cpu/kernels/amx.h"
 
 #if defined(SL_HAVE_AMX) || defined(SL_AMX_EMULATED)
@@ -16,15 +17,15 @@
 /* Longest run of k between two visits of a block of C: most products of a model need no second one. */
 #define K_STEPS 32
 #define K_BLOCK (K_STEPS * SL_TILE_K)
-/* Largest tile of C of one task: the operand along its long side is packed GROUP lanes at a time, 256 KiB, the other as
- * a whole, 1 MiB: a second-level cache holds both. */
-#define GROUP          128
-#define LONG_SIDE      1024
-#define LONGEST_SIDE   2048 /* where no sums are carried: they take 2 MiB beside 1024 lanes */
-#define SHORT_SIDE     512
+/* Rows of A packed together: 256 KiB. */
+#define GROUP_ROWS 128
+/* Largest tile of C of one task: packed B 1 MiB, carried sums 2 MiB. Where none are carried it may be longer. */
+#define TASK_ROWS      1024
+#define LONG_TASK_ROWS 2048
+#define TASK_COLUMNS   512
 #define BLOCK_ELEMENTS (SL_AMX_SIDE * SL_AMX_SIDE)
-_Static_assert((GROUP + SHORT_SIDE) * K_BLOCK * sizeof(uint16_t) +
-                       (LONG_SIDE * SHORT_SIDE + BLOCK_ELEMENTS) * sizeof(float) <=
+_Static_assert((GROUP_ROWS + TASK_COLUMNS) * K_BLOCK * sizeof(uint16_t) +
+                       (TASK_ROWS * TASK_COLUMNS + BLOCK_ELEMENTS) * sizeof(float) <=
                    SL_SCRATCH_BYTES,
                "a task must fit in a worker's scratch");
 
@@ -33,8 +34,7 @@ typedef struct task {
     sl_lanes a, b;     /* rows of A, columns of B, from the tile's first on */
     sl_tensor c, bias; /* data and form, at the tile's first element */
     int64_t m, n;
-    bool broad; /* the columns are the long side */
-    uint16_t *packed_group, *packed_whole;
+    uint16_t *packed_a, *packed_b;
     float *aside;   /* one block */
     float *carried; /* the blocks of the tile, row by row */
 } task;
@@ -95,35 +95,18 @@ static void run_block(const task *t, const uint16_t *a, const uint16_t *b, int64
     }
 }
 
-/* An operand's lanes [first, first + count) over one block of k. */
-static void pack_operand(const task *t, uint16_t *packed, bool right, int64_t first, int64_t count, int64_t first_k,
-                         int64_t k)
-{
-    sl_pack_lanes(packed, sl_lanes_from(right ? t->b : t->a, first, first_k), count, k, right);
-}
-
 static void multiply_k(const task *t, int64_t first_k, int64_t k, bool first, bool last)
 {
     int64_t steps = sl_ceil_div(k, SL_TILE_K), panel = 2 * steps * SL_TILE_ELEMENTS;
-    int64_t lengthwise = t->broad ? t->n : t->m, across = t->broad ? t->m : t->n;
-    pack_operand(t, t->packed_whole, !t->broad, 0, across, first_k, k);
-    for (int64_t group = 0; group < lengthwise; group += GROUP) {
-        int64_t lanes = sl_least(GROUP, lengthwise - group);
-        pack_operand(t, t->packed_group, t->broad, group, lanes, first_k, k);
-        for (int64_t i = 0; i < lanes; i += SL_AMX_SIDE)
-            for (int64_t j = 0; j < across; j += SL_AMX_SIDE) {
-                const uint16_t *grouped = t->packed_group + i / SL_AMX_SIDE * panel;
-                const uint16_t *whole = t->packed_whole + j / SL_AMX_SIDE * panel;
-                run_block(t, t->broad ? whole : grouped, t->broad ? grouped : whole, steps, t->broad ? j : group + i,
-                          t->broad ? group + i : j, first, last);
-            }
+    sl_pack_lanes(t->packed_b, sl_lanes_from(t->b, 0, first_k), t->n, k, true);
+    for (int64_t group = 0; group < t->m; group += GROUP_ROWS) {
+        int64_t rows = sl_least(GROUP_ROWS, t->m - group);
+        sl_pack_lanes(t->packed_a, sl_lanes_from(t->a, group, first_k), rows, k, false);
+        for (int64_t row = 0; row < rows; row += SL_AMX_SIDE)
+            for (int64_t column = 0; column < t->n; column += SL_AMX_SIDE)
+                run_block(t, t->packed_a + row / SL_AMX_SIDE * panel, t->packed_b + column / SL_AMX_SIDE * panel, steps,
+                          group + row, column, first, last);
     }
-}
-
-/* Whether A is the operand that is turned as it is packed. */
-static bool turns_a(const sl_gemm *g)
-{
-    return g->a.row == 1 && g->a.column != 1;
 }
 
 static void run_task(void *context, int64_t number, void *scratch)
@@ -135,10 +118,9 @@ static void run_task(void *context, int64_t number, void *scratch)
     const uint16_t *a = g->a.data, *b = g->b.data;
     t.a = (sl_lanes){ a + at.batch * g->a_batch + at.row * g->a.row, g->a.row, g->a.column };
     t.b = (sl_lanes){ b + at.batch * g->b_batch + at.column * g->b.column, g->b.column, g->b.row };
-    t.broad = turns_a(g);
-    t.packed_group = scratch;
-    t.packed_whole = t.packed_group + sl_packed_lanes(GROUP, K_BLOCK);
-    t.aside = (float *)(void *)(t.packed_whole + sl_packed_lanes(SHORT_SIDE, K_BLOCK));
+    t.packed_a = scratch;
+    t.packed_b = t.packed_a + sl_packed_lanes(GROUP_ROWS, K_BLOCK);
+    t.aside = (float *)(void *)(t.packed_b + sl_packed_lanes(TASK_COLUMNS, K_BLOCK));
     t.carried = t.aside + BLOCK_ELEMENTS;
     int64_t steps = sl_ceil_div(g->k, SL_TILE_K), blocks = sl_ceil_div(steps, K_STEPS);
     tile_configure();
@@ -151,9 +133,8 @@ static void run_task(void *context, int64_t number, void *scratch)
 
 void AMX(gemm)(sl_pool *pool, const sl_gemm *g)
 {
-    int64_t length = g->k > K_BLOCK ? LONG_SIDE : LONGEST_SIDE;
-    sl_cut_limits limits = { SL_AMX_SIDE, SL_AMX_SIDE, length, SHORT_SIDE };
-    if (turns_a(g)) limits = (sl_cut_limits){ SL_AMX_SIDE, SL_AMX_SIDE, SHORT_SIDE, length };
+    const int64_t rows = g->k > K_BLOCK ? TASK_ROWS : LONG_TASK_ROWS;
+    const sl_cut_limits limits = { SL_AMX_SIDE, SL_AMX_SIDE, rows, TASK_COLUMNS };
     sl_cut cut = sl_cut_of(g, &limits, sl_pool_threads(pool));
     sl_pool_run(pool, run_task, &cut, cut.tasks);
 }

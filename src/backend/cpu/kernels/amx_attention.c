@@ -1,14 +1,20 @@
 /* amx_attention.c: attention of bf16 operands with its products on AMX tiles.
  *
- * The tiles of attention and their order are those of attention.c; scores lie [keys, queries] in f32, and probabilities
- * and slopes are rounded to bf16 as they become operands. Whatever a product reads is packed so that the layout in
- * memory needs a plain copy or one pass of transposes (amx_pack.h). */
+ * The tiles of attention and their order are those of attention.c. Products take so little time that everything beside
+ * them is kept short: a tile is walked in panels of 32 queries, whose scores lie [keys, 32] in f32 and never leave the
+ * first-level cache; one pass over them makes probabilities and slopes and rounds these to bf16 into the operands that
+ * the next products read; what a causal query does not see is neither multiplied nor raised. Whatever else a product
+ * reads is packed once per tile, so that the layout in memory needs a plain copy or one pass of transposes
+ * (amx_pack.h). */
 #define SL_ELEM_bf16
 #include "backend/cpu/kernels/amx.h"
 
 #if defined(SL_HAVE_AMX) || defined(SL_AMX_EMULATED)
 
 #include "backend/cpu/kernels/amx_block.h"
+
+#define MOST_QUERIES 256
+#define MOST_KEYS    256
 #include "backend/cpu/kernels/attention.h"
 
 static void enter_task(void)
@@ -50,38 +56,54 @@ static sl_lanes by_column(const elem *data, int64_t row)
     return (sl_lanes){ data, 1, row };
 }
 
-/* Where the tile of lanes [lane, lane + 16) of a packed operand begins, and how far its next 32 k are. */
-static uint16_t *tile_of(uint16_t *packed, int64_t lane, int64_t lanes, int64_t k, int64_t *next)
+/* Lanes and their k, packed as sl_pack_lanes does. */
+typedef struct packed {
+    uint16_t *tiles;
+    int64_t lanes, steps;
+} packed;
+
+static packed packed_as(uint16_t *tiles, int64_t lanes, int64_t k)
 {
-    int64_t panel = lane / SL_AMX_SIDE, steps = sl_ceil_div(k, SL_TILE_K);
-    *next = lanes - panel * SL_AMX_SIDE > SL_TILE_SIDE ? 2 * SL_TILE_ELEMENTS : SL_TILE_ELEMENTS;
-    return packed + (2 * panel * steps + lane / SL_TILE_SIDE % 2) * SL_TILE_ELEMENTS;
+    return (packed){ tiles, lanes, sl_ceil_div(k, SL_TILE_K) };
 }
 
-/* Floats in rows of k, rounded into a left operand. */
-static void round_rows(uint16_t *packed, const float *src, int64_t row, int64_t lanes, int64_t k)
+/* Whether a panel holds two tiles per step. */
+static bool is_full(packed x, int64_t lane)
 {
-    for (int64_t lane = 0; lane < lanes; lane += SL_TILE_SIDE) {
-        int64_t next, here = sl_least(lanes - lane, SL_TILE_SIDE);
-        uint16_t *tile = tile_of(packed, lane, lanes, k, &next);
-        for (int64_t first = 0; first < k; first += SL_TILE_K, tile += next) {
-            for (int64_t i = 0; i < here; i++)
-                for (int64_t j = 0; j < SL_TILE_K; j += SL_LANES) {
-                    int64_t left = k - first - j;
-                    sl_v16 x = left > 0 ? v16_get(src + (lane + i) * row + first + j, left, 0.0f) : v16_set1(0.0f);
-                    bf16_store(tile + i * SL_TILE_K + j, x);
-                }
-            memset(tile + here * SL_TILE_K, 0, (size_t)((SL_TILE_SIDE - here) * SL_TILE_K) * sizeof *tile);
-        }
-    }
+    return x.lanes - lane > SL_TILE_SIDE;
 }
 
-/* Two rows of sixteen floats rounded and interleaved. */
+/* The tiles of a step of the panel that begins with `lane`. */
+static uint16_t *panel_at(packed x, int64_t lane, int64_t step)
+{
+    return x.tiles + (lane / SL_AMX_SIDE * 2 * x.steps + step * (is_full(x, lane) ? 2 : 1)) * SL_TILE_ELEMENTS;
+}
+
+/* The block of a's lanes from i and b's from j over steps [first, end), written to c or added to it, whole tiles. */
+static void multiply_block(packed a, int64_t i, packed b, int64_t j, int64_t first, int64_t end, bool add, float *c,
+                           int64_t row)
+{
+    sl_block_multiply(panel_at(a, i, first), panel_at(b, j, first), end - first, is_full(a, i), is_full(b, j),
+                      add ? c : NULL, row, c, row);
+}
+
+#if defined(SL_ISA_avx512)
+/* bf16 in the upper halves, with the bits of convert.h. */
+SL_INLINE __m512i rounded_high(sl_v16 x)
+{
+    __m512i b = _mm512_castps_si512(x);
+    __m512i tie = _mm512_and_si512(_mm512_srli_epi32(b, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(b, _mm512_set1_epi32(0x7fff)), tie);
+    return _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), b, _mm512_set1_epi32(0x400000));
+}
+#endif
+
+/* Two rows of sixteen floats rounded and interleaved: a row of a right operand. */
 SL_INLINE void round_pair(uint16_t *to, sl_v16 even, sl_v16 odd)
 {
 #if defined(SL_ISA_avx512)
-    __m512i low = _mm512_cvtepu16_epi32(v16_to_bf16(even)), high = _mm512_cvtepu16_epi32(v16_to_bf16(odd));
-    _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    __m512i low = _mm512_srli_epi32(rounded_high(even), 16);
+    _mm512_storeu_si512(to, _mm512_mask_blend_epi16(0xaaaaaaaau, low, rounded_high(odd)));
 #else
     uint16_t rows[2][SL_LANES];
     bf16_store(rows[0], even);
@@ -90,40 +112,23 @@ SL_INLINE void round_pair(uint16_t *to, sl_v16 even, sl_v16 odd)
 #endif
 }
 
-/* Floats in rows of lanes (whole vectors of them exist), rounded into a right operand. */
-static void round_columns(uint16_t *packed, const float *src, int64_t row, int64_t lanes, int64_t k)
+/* ---- what causal queries see ---- */
+
+/* Keys of a tile that any of `count` queries sees, the first of which is the tile's query `q`; may be negative. `past`
+ * is of the tile. */
+static int64_t seen_by(const attention *t, int64_t q, int64_t count, int64_t keys, int64_t past)
 {
-    const sl_v16 zero = v16_set1(0.0f);
-    for (int64_t lane = 0; lane < lanes; lane += SL_TILE_SIDE) {
-        int64_t next;
-        uint16_t *tile = tile_of(packed, lane, lanes, k, &next);
-        for (int64_t first = 0; first < k; first += SL_TILE_K, tile += next)
-            for (int64_t p = 0; p < SL_TILE_SIDE; p++) {
-                int64_t at = first + 2 * p;
-                const float *x = src + at * row + lane;
-                round_pair(tile + p * SL_TILE_K, at < k ? v16_load(x) : zero, at + 1 < k ? v16_load(x + row) : zero);
-            }
+    return t->causal ? sl_least(keys, q + count - past) : keys;
+}
+
+/* Sixteen queries: keys after a query get the score -infinity. `past` is of the sixteen. */
+static void hide_future(float *column, int64_t row, int64_t keys, int64_t past)
+{
+    static const float lane[SL_LANES] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+    for (int64_t j = past < 1 ? 1 - past : 0; j < keys; j++) { /* seen from the lane past + j on */
+        sl_v16 seen = v16_sub(v16_load(lane), v16_set1((float)(past + j) - 0.5f));
+        v16_store(column + j * row, v16_select_gt0(seen, v16_load(column + j * row), v16_set1(-INFINITY)));
     }
-}
-
-/* c[m, n] = a b, or c + a b; whole tiles of c are written. */
-static void multiply(const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k, bool add, float *c,
-                     int64_t row)
-{
-    int64_t steps = sl_ceil_div(k, SL_TILE_K), panel = 2 * steps * SL_TILE_ELEMENTS;
-    for (int64_t i = 0; i < m; i += SL_AMX_SIDE)
-        for (int64_t j = 0; j < n; j += SL_AMX_SIDE) {
-            float *block = c + i * row + j;
-            sl_block_multiply(a + i / SL_AMX_SIDE * panel, b + j / SL_AMX_SIDE * panel, steps, m - i > SL_TILE_SIDE,
-                              n - j > SL_TILE_SIDE, add ? block : NULL, row, block, row);
-        }
-}
-
-/* Keys after a query get the score -infinity. `past`: how many positions the first key lies after the first query. */
-static void hide_future(float *scores, int64_t row, int64_t keys, int64_t queries, int64_t past)
-{
-    for (int64_t j = past < 0 ? -past : 0; j < keys; j++)
-        for (int64_t i = 0; i < sl_least(past + j, padded(queries)); i++) scores[j * row + i] = -INFINITY;
 }
 
 /* Sixteen queries at a time: [width, queries] becomes rows of an operand. */
@@ -143,8 +148,8 @@ static void store_turned(const attention *t, float *turned, elem *to, int64_t to
 typedef struct forward_tile {
     uint16_t *query;       /* right: lanes are queries, k the width */
     uint16_t *key, *value; /* left: k by keys, v by the width */
-    uint16_t *probability; /* right: lanes are queries, k keys */
-    float *scores;         /* [keys, row], then the probabilities */
+    uint16_t *probability; /* of a panel, right: lanes are queries, k keys */
+    float *scores;         /* of a panel: [keys, 32] */
     float *sums;           /* v^T p: [width, row] */
     float *turned;         /* sixteen rows of the output */
     int64_t row;
@@ -155,8 +160,8 @@ static int64_t forward_floats(const attention *t)
 {
     int64_t queries = t->tile_queries, keys = t->tile_keys, row = blocked(queries);
     return packed_floats(queries, t->width) + packed_floats(keys, t->width) + packed_floats(t->width, keys) +
-           packed_floats(queries, keys) + blocked(keys) * row + blocked(t->width) * row + SL_LANES * padded(t->width) +
-           3 * padded(queries);
+           packed_floats(SL_AMX_SIDE, keys) + blocked(keys) * SL_AMX_SIDE + blocked(t->width) * row +
+           SL_LANES * padded(t->width) + 3 * padded(queries);
 }
 
 static forward_tile lay_forward(const attention *t, float *scratch)
@@ -166,8 +171,8 @@ static forward_tile lay_forward(const attention *t, float *scratch)
     f.query = take_packed(&scratch, queries, t->width);
     f.key = take_packed(&scratch, keys, t->width);
     f.value = take_packed(&scratch, t->width, keys);
-    f.probability = take_packed(&scratch, queries, keys);
-    f.scores = take(&scratch, blocked(keys) * f.row);
+    f.probability = take_packed(&scratch, SL_AMX_SIDE, keys);
+    f.scores = take(&scratch, blocked(keys) * SL_AMX_SIDE);
     f.sums = take(&scratch, blocked(t->width) * f.row);
     f.turned = take(&scratch, SL_LANES * padded(t->width));
     f.run.max = take(&scratch, queries);
@@ -181,19 +186,72 @@ static void start_forward(const attention *t, const forward_tile *f, const elem 
     sl_pack_lanes(f->query, by_row(q, t->q.row), queries, t->width, true);
 }
 
+/* Sixteen queries: exp(score * scale + base) of the keys, rounded into column `half` of the panel p, with zeros behind
+ * them to the end of p. Returns the sum of what was rounded. */
+static sl_v16 raise_column(packed p, int half, const float *column, int64_t keys, sl_v16 factor, sl_v16 base)
+{
+    const sl_v16 zero = v16_set1(0.0f);
+    sl_v16 sum = zero;
+    for (int64_t step = 0; step < p.steps; step++) {
+        uint16_t *tile = panel_at(p, 0, step) + half * SL_TILE_ELEMENTS;
+        for (int64_t j = step * SL_TILE_K; j < (step + 1) * SL_TILE_K; j += 2, tile += SL_TILE_K) {
+            sl_v16 even = zero, odd = zero;
+            if (j < keys) even = v16_exp(v16_fma(v16_load(column + j * SL_AMX_SIDE), factor, base));
+            if (j + 1 < keys) odd = v16_exp(v16_fma(v16_load(column + (j + 1) * SL_AMX_SIDE), factor, base));
+            sum = v16_add(v16_add(sum, even), odd);
+            round_pair(tile, even, odd);
+        }
+    }
+    return sum;
+}
+
+/* Sixteen queries: scores of the keys they see become probabilities; max and total take the keys in, and earlier sums
+ * shrink. */
+static void soften_panel(const attention *t, const forward_tile *f, packed p, int half, int64_t query, int64_t keys,
+                         bool first)
+{
+    const running *r = &f->run;
+    const float *column = f->scores + half * SL_LANES;
+    sl_v16 factor = v16_set1(t->scale), before = v16_load(r->max + query);
+    sl_v16 max = largest_down(column, SL_AMX_SIDE, keys, before), base = v16_neg(v16_mul(max, factor));
+    sl_v16 sum = raise_column(p, half, column, keys, factor, base);
+    v16_store(r->max + query, max);
+    if (first) {
+        v16_store(r->total + query, sum);
+        return;
+    }
+    sl_v16 shrink = v16_exp(v16_fma(before, factor, base));
+    v16_store(r->shrink + query, shrink);
+    v16_store(r->total + query, v16_fma(v16_load(r->total + query), shrink, sum));
+    scale_column(f->sums + query, f->row, t->width, r->shrink + query);
+}
+
+/* The panel of queries from q on, of which the last sees `seen` keys. */
+static void forward_panel(const attention *t, const forward_tile *f, int64_t keys, int64_t queries, int64_t q,
+                          int64_t seen, int64_t past, bool first)
+{
+    packed key = packed_as(f->key, keys, t->width), query = packed_as(f->query, queries, t->width);
+    packed value = packed_as(f->value, t->width, keys), p = packed_as(f->probability, queries - q, seen);
+    for (int64_t i = 0; i < seen; i += SL_AMX_SIDE)
+        multiply_block(key, i, query, q, 0, query.steps, false, f->scores + i * SL_AMX_SIDE, SL_AMX_SIDE);
+    for (int half = 0; half <= is_full(p, 0); half++) {
+        int64_t first_query = q + half * SL_LANES, own = seen_by(t, first_query, SL_LANES, seen, past);
+        if (t->causal) hide_future(f->scores + half * SL_LANES, SL_AMX_SIDE, own, past - first_query);
+        soften_panel(t, f, p, half, first_query, own, first);
+    }
+    for (int64_t d = 0; d < t->width; d += SL_AMX_SIDE)
+        multiply_block(value, d, p, 0, 0, p.steps, !first, f->sums + d * f->row + q, f->row);
+}
+
 static void forward_keys(const attention *t, const forward_tile *f, const elem *k, const elem *v, int64_t keys,
                          int64_t queries, int64_t past, bool first)
 {
     sl_pack_lanes(f->key, by_row(k, t->k.row), keys, t->width, false);
-    multiply(f->key, f->query, keys, queries, t->width, false, f->scores, f->row);
-    if (t->causal) hide_future(f->scores, f->row, keys, queries, past);
-    for (int64_t q = 0; q < queries; q += SL_LANES) {
-        soften_column(&f->run, t->scale, f->scores + q, f->row, keys, q, first);
-        if (!first) scale_column(f->sums + q, f->row, t->width, f->run.shrink + q);
-    }
-    round_columns(f->probability, f->scores, f->row, queries, keys);
     sl_pack_lanes(f->value, by_column(v, t->v.row), t->width, keys, false);
-    multiply(f->value, f->probability, t->width, queries, keys, !first, f->sums, f->row);
+    for (int64_t q = 0; q < queries; q += SL_AMX_SIDE) {
+        int64_t seen = seen_by(t, q, SL_AMX_SIDE, keys, past);
+        if (seen > 0) forward_panel(t, f, keys, queries, q, seen, past, first);
+    }
 }
 
 static void finish_forward(const attention *t, const forward_tile *f, elem *out, int64_t queries)
@@ -214,14 +272,16 @@ typedef struct backward_tile {
     uint16_t *query, *dout;               /* lanes are queries, k the width */
     uint16_t *query_turned, *dout_turned; /* lanes are the width, k queries */
     /* of both */
-    float *probability, *slope; /* [keys, row]: p; dp, then ds */
+    float *scores, *dp;         /* of a block: [32, 32] */
+    uint16_t *probability_left; /* p: lanes are keys, k queries */
+    uint16_t *left, *right;     /* ds: lanes are keys, k queries, and the other way round */
     int64_t row;
-    uint16_t *left;     /* p or ds: lanes are keys, k queries */
-    uint16_t *right;    /* ds: lanes are queries, k keys */
     float *turned;      /* sixteen rows of dq */
     float *lse, *delta; /* per query; delta = dout . out */
     float *dq;          /* [width, row] of one tile of queries or of more */
 } backward_tile;
+
+#define BLOCK_FLOATS (SL_AMX_SIDE * SL_AMX_SIDE)
 
 static int64_t dq_floats(const attention *t)
 {
@@ -231,10 +291,10 @@ static int64_t dq_floats(const attention *t)
 /* Without dq. */
 static int64_t backward_floats(const attention *t)
 {
-    int64_t queries = t->tile_queries, keys = t->tile_keys, row = blocked(queries), wide = blocked(t->width);
+    int64_t queries = t->tile_queries, keys = t->tile_keys, wide = blocked(t->width);
     return 2 * packed_floats(keys, t->width) + packed_floats(t->width, keys) + 2 * blocked(keys) * wide +
-           2 * packed_floats(queries, t->width) + 2 * packed_floats(t->width, queries) + 2 * blocked(keys) * row +
-           packed_floats(keys, queries) + packed_floats(queries, keys) + SL_LANES * padded(t->width) +
+           2 * packed_floats(queries, t->width) + 2 * packed_floats(t->width, queries) + 2 * BLOCK_FLOATS +
+           2 * packed_floats(keys, queries) + packed_floats(queries, keys) + SL_LANES * padded(t->width) +
            2 * padded(queries);
 }
 
@@ -251,8 +311,9 @@ static backward_tile lay_backward(const attention *t, float *scratch)
     b.dout = take_packed(&scratch, queries, t->width);
     b.query_turned = take_packed(&scratch, t->width, queries);
     b.dout_turned = take_packed(&scratch, t->width, queries);
-    b.probability = take(&scratch, blocked(keys) * b.row);
-    b.slope = take(&scratch, blocked(keys) * b.row);
+    b.scores = take(&scratch, BLOCK_FLOATS);
+    b.dp = take(&scratch, BLOCK_FLOATS);
+    b.probability_left = take_packed(&scratch, keys, queries);
     b.left = take_packed(&scratch, keys, queries);
     b.right = take_packed(&scratch, queries, keys);
     b.turned = take(&scratch, SL_LANES * padded(t->width));
@@ -282,21 +343,85 @@ static void load_keys(const attention *t, const backward_tile *b, int64_t row, i
     sl_pack_lanes(b->key_turned, by_column(k, t->k.row), t->width, keys, false);
 }
 
-/* p and ds of a tile keys x queries of one head. */
+/* Where the operands made of a block lie: rows of keys, two tiles of sixteen, and pairs of keys. */
+typedef struct block_operands {
+    uint16_t *p, *left, *right;
+    int64_t left_rows; /* 16: the block has no second tile of keys */
+} block_operands;
+
+/* Sixteen queries of a block, `keys` keys: p = exp(score * scale - lse) and ds = p (dp - delta) scale, rounded into the
+ * operands; keys that are not there get zeros. */
+SL_INLINE void slope_half(const backward_tile *b, block_operands o, int half, const int64_t keys, float scale,
+                          const float *lse, const float *delta)
+{
+    const sl_v16 factor = v16_set1(scale), base = v16_neg(v16_load(lse)), shift = v16_load(delta);
+    const float *score = b->scores + half * SL_LANES, *dp = b->dp + half * SL_LANES;
+    for (int64_t j = 0; j < SL_TILE_K; j += 2) {
+        sl_v16 p[2], ds[2];
+        for (int u = 0; u < 2; u++) {
+            p[u] = ds[u] = v16_set1(0.0f);
+            if (j + u >= keys) continue;
+            p[u] = v16_exp(v16_fma(v16_load(score + (j + u) * SL_AMX_SIDE), factor, base));
+            ds[u] = v16_mul(v16_mul(p[u], v16_sub(v16_load(dp + (j + u) * SL_AMX_SIDE), shift)), factor);
+        }
+        round_pair(o.right + half * SL_TILE_ELEMENTS + j / 2 * SL_TILE_K, ds[0], ds[1]);
+        for (int u = 0; u < 2 && j < o.left_rows; u++) {
+            bf16_store(o.p + (j + u) * SL_TILE_K + half * SL_LANES, p[u]);
+            bf16_store(o.left + (j + u) * SL_TILE_K + half * SL_LANES, ds[u]);
+        }
+    }
+}
+
+/* Queries that are not there. */
+static void clear_second_half(block_operands o)
+{
+    for (int64_t j = 0; j < o.left_rows; j++) {
+        memset(o.p + j * SL_TILE_K + SL_LANES, 0, SL_LANES * sizeof *o.p);
+        memset(o.left + j * SL_TILE_K + SL_LANES, 0, SL_LANES * sizeof *o.left);
+    }
+}
+
+/* p and ds of the keys from i and the queries from q on. */
+static void slope_block(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, int64_t i, int64_t q,
+                        int64_t past)
+{
+    packed key = packed_as(b->key, keys, t->width), query = packed_as(b->query, queries, t->width);
+    packed value = packed_as(b->value, keys, t->width), dout = packed_as(b->dout, queries, t->width);
+    packed left = packed_as(b->left, keys, queries), right = packed_as(b->right, queries, keys);
+    packed p = packed_as(b->probability_left, keys, queries);
+    block_operands o = { panel_at(p, i, q / SL_TILE_K), panel_at(left, i, q / SL_TILE_K),
+                         panel_at(right, q, i / SL_TILE_K), is_full(left, i) ? SL_AMX_SIDE : SL_TILE_SIDE };
+    int64_t here = sl_least(keys - i, SL_AMX_SIDE);
+    multiply_block(key, i, query, q, 0, query.steps, false, b->scores, SL_AMX_SIDE);
+    multiply_block(value, i, dout, q, 0, dout.steps, false, b->dp, SL_AMX_SIDE);
+    for (int half = 0; half <= is_full(right, q); half++) {
+        int64_t first = q + half * SL_LANES;
+        if (t->causal) hide_future(b->scores + half * SL_LANES, SL_AMX_SIDE, here, past + i - first);
+        if (here == SL_AMX_SIDE)
+            slope_half(b, o, half, SL_AMX_SIDE, t->scale, b->lse + first, b->delta + first);
+        else
+            slope_half(b, o, half, here, t->scale, b->lse + first, b->delta + first);
+    }
+    if (!is_full(right, q)) clear_second_half(o);
+}
+
 static void slopes(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, int64_t past)
 {
-    multiply(b->key, b->query, keys, queries, t->width, false, b->probability, b->row);
-    multiply(b->value, b->dout, keys, queries, t->width, false, b->slope, b->row);
-    if (t->causal) hide_future(b->probability, b->row, keys, queries, past);
-    for (int64_t q = 0; q < padded(queries); q += SL_LANES)
-        slope_column(b->probability + q, b->slope + q, b->row, keys, t->scale, b->lse + q, b->delta + q);
+    for (int64_t q = 0; q < queries; q += SL_AMX_SIDE)
+        for (int64_t i = 0; i < seen_by(t, q, SL_AMX_SIDE, keys, past); i += SL_AMX_SIDE)
+            slope_block(t, b, keys, queries, i, q, past);
 }
 
 /* The tile's part of dq^T[width, queries] = k^T ds, which `first`, the first block of keys, starts. */
-static void add_dq(const attention *t, const backward_tile *b, float *dq, int64_t keys, int64_t queries, bool first)
+static void add_dq(const attention *t, const backward_tile *b, float *dq, int64_t keys, int64_t queries, int64_t past,
+                   bool first)
 {
-    round_columns(b->right, b->slope, b->row, queries, keys);
-    multiply(b->key_turned, b->right, t->width, queries, keys, !first, dq, b->row);
+    packed key = packed_as(b->key_turned, t->width, keys), ds = packed_as(b->right, queries, keys);
+    for (int64_t q = 0; q < queries; q += SL_AMX_SIDE) {
+        int64_t seen = seen_by(t, q, SL_AMX_SIDE, keys, past);
+        for (int64_t d = 0; seen > 0 && d < t->width; d += SL_AMX_SIDE)
+            multiply_block(key, d, ds, q, 0, sl_ceil_div(seen, SL_TILE_K), !first, dq + d * b->row + q, b->row);
+    }
 }
 
 static void store_dq(const attention *t, const backward_tile *b, elem *to, const float *dq, int64_t queries)
@@ -305,12 +430,19 @@ static void store_dq(const attention *t, const backward_tile *b, elem *to, const
 }
 
 /* Its part of dk = ds q and dv = p dout[keys, width], which start here when `fresh`. */
-static void add_dk_dv(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, bool fresh)
+static void add_dk_dv(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, int64_t past,
+                      bool fresh)
 {
-    round_rows(b->left, b->probability, b->row, keys, queries);
-    multiply(b->left, b->dout_turned, keys, t->width, queries, !fresh, b->dv, b->wide);
-    round_rows(b->left, b->slope, b->row, keys, queries);
-    multiply(b->left, b->query_turned, keys, t->width, queries, !fresh, b->dk, b->wide);
+    packed p = packed_as(b->probability_left, keys, queries), dout = packed_as(b->dout_turned, t->width, queries);
+    packed ds = packed_as(b->left, keys, queries), query = packed_as(b->query_turned, t->width, queries);
+    for (int64_t i = 0; i < keys; i += SL_AMX_SIDE) {
+        int64_t step = 0; /* the first whose queries see a key */
+        while (step < p.steps && seen_by(t, step * SL_TILE_K, SL_AMX_SIDE, keys, past) <= i) step++;
+        for (int64_t d = 0; d < t->width; d += SL_AMX_SIDE) {
+            multiply_block(p, i, dout, d, step, p.steps, !fresh, b->dv + i * b->wide + d, b->wide);
+            multiply_block(ds, i, query, d, step, p.steps, !fresh, b->dk + i * b->wide + d, b->wide);
+        }
+    }
 }
 
 #include "backend/cpu/kernels/attention_walk.h"

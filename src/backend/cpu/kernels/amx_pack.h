@@ -124,13 +124,6 @@ static inline void sl_pack_tile(uint16_t *tile, sl_lanes x, int64_t lanes, int64
         (right ? sl_tile_columns : sl_tile_columns_turned)(tile, x.data, x.step);
 }
 
-/* Lanes that lie side by side: rows of k far apart, of each of which a tile reads half a line. The first tile of a line
- * asks for the same of the next 32 k, which no prefetcher of the processor guesses. */
-SL_INLINE void sl_fetch_next(sl_lanes x, int64_t k)
-{
-    for (int64_t p = 0; p < sl_least(k, SL_TILE_K); p++) __builtin_prefetch(x.data + p * x.step, 0, 2);
-}
-
 /* Panels of 32 lanes: for each 32 k a tile of the first sixteen lanes, then one of the others where there are any. A
  * panel takes `steps` times two tiles, steps = k / 32 rounded up. Lanes that lie side by side are packed some k at a
  * time over all panels, so that memory is read in order. */
@@ -141,8 +134,6 @@ static inline void sl_pack_lanes(uint16_t *packed, sl_lanes x, int64_t lanes, in
         for (int64_t lane = 0; lane < lanes; lane += SL_TILE_SIDE) {
             bool alone = lanes - lane / 32 * 32 <= SL_TILE_SIDE; /* the panel has no second tile */
             uint16_t *panel = packed + lane / 32 * steps * 2 * SL_TILE_ELEMENTS + lane / 16 % 2 * SL_TILE_ELEMENTS;
-            if (together == 1 && begin + 1 < steps && lane % 32 == 0)
-                sl_fetch_next(sl_lanes_from(x, lane, (begin + 1) * SL_TILE_K), k - (begin + 1) * SL_TILE_K);
             for (int64_t s = begin; s < begin + together; s++)
                 sl_pack_tile(panel + s * (alone ? 1 : 2) * SL_TILE_ELEMENTS, sl_lanes_from(x, lane, s * SL_TILE_K),
                              sl_least(lanes - lane, SL_TILE_SIDE), sl_least(k - s * SL_TILE_K, SL_TILE_K), right);

@@ -2,6 +2,9 @@
  *
  * All products are gemm.h's packed ones; sums stay in f32 until an output is stored. The results depend on the block of
  * keys alone, which depends on the head width alone. */
+
+#define MOST_QUERIES 64
+#define MOST_KEYS    128
 #include "backend/cpu/kernels/attention.h"
 #include "backend/cpu/kernels/amx.h"
 #include "backend/cpu/kernels/gemm.h"
@@ -208,8 +211,10 @@ static void slopes(const attention *t, const backward_tile *b, int64_t keys, int
 }
 
 /* The tile's part of dq[queries, width], which `first`, the first block of keys, starts. */
-static void add_dq(const attention *t, const backward_tile *b, float *dq, int64_t keys, int64_t queries, bool first)
+static void add_dq(const attention *t, const backward_tile *b, float *dq, int64_t keys, int64_t queries, int64_t past,
+                   bool first)
 {
+    (void)past; /* slopes of keys that a query does not see are zero */
     sl_block to = { dq, b->wide, SL_TILE_COLUMNS };
     KI(pack_a)(b->left, floats(b->slope, 1, padded(queries)), queries, queries, keys);
     KI(multiply_packed)(b->left, b->key_right, queries, t->width, keys, first ? NULL : dq, to);
@@ -221,8 +226,10 @@ static void store_dq(const attention *t, const backward_tile *b, elem *to, const
 }
 
 /* Its part of dk and dv[keys, width], which start here when `fresh`. */
-static void add_dk_dv(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, bool fresh)
+static void add_dk_dv(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, int64_t past,
+                      bool fresh)
 {
+    (void)past;
     int64_t row = padded(queries);
     sl_block dk = { b->dk, b->wide, SL_TILE_COLUMNS }, dv = { b->dv, b->wide, SL_TILE_COLUMNS };
     KI(pack_a)(b->left, floats(b->probability, row, 1), keys, keys, queries);

@@ -10,11 +10,9 @@
 #include "backend/cpu/kernels/elem.h"
 #include "backend/cpu/kernels/vmath.h"
 
-/* A tile for heads up to some hundred wide: its buffers stay in the second-level cache. Wider heads take smaller ones.
- */
-#define MOST_QUERIES 64
-#define MOST_KEYS    128
-#define LEAST_TILE   16
+/* The including file defines MOST_QUERIES and MOST_KEYS, a tile for heads up to some hundred wide whose buffers stay in
+ * the second-level cache. Wider heads take smaller ones. */
+#define LEAST_TILE 16
 
 /* Heads of one operand: head h of row t in batch b starts at data + (b * rows + t) * row + h * width. */
 typedef struct heads {

@@ -9,6 +9,8 @@
  *     load_keys, load_queries, slopes    the operands of a tile and its p and ds
  *     add_dk_dv, add_dq, store_dq
  *
+ * `past` is how many positions a tile's first key lies after its first query.
+ *
  * Forward: one task per (batch, head, tile of queries). Backward: either one task per (batch, key head), which owns dk
  * and dv of that head and dq of its query heads, or, where that is too few tasks or dq does not fit in scratch, two
  * walks: dk and dv by blocks of keys, dq by tiles of queries. A sum is the same chain in both. */
@@ -66,12 +68,13 @@ static void backward_keys(const attention *t, const backward_tile *b, int64_t ba
             load_queries(t, b, batch, key_head * group + member, query, queries);
             slopes(t, b, seen, queries, first - query);
             bool fresh = member == 0 && tile == start;
-            add_dk_dv(t, b, seen, queries, fresh);
+            add_dk_dv(t, b, seen, queries, first - query, fresh);
             if (fresh) { /* what the tile does not see starts at zero */
                 memset(b->dk + seen * b->wide, 0, (size_t)((keys - seen) * b->wide) * sizeof *b->dk);
                 memset(b->dv + seen * b->wide, 0, (size_t)((keys - seen) * b->wide) * sizeof *b->dv);
             }
-            if (with_dq) add_dq(t, b, b->dq + (member * tiles + tile) * dq_floats(t), seen, queries, first == 0);
+            if (with_dq)
+                add_dq(t, b, b->dq + (member * tiles + tile) * dq_floats(t), seen, queries, first - query, first == 0);
         }
     if (t->dk.data) store_rows(head_at(t->dk, key_row, key_head, t->width), t->dk.row, b->dk, b->wide, keys, t->width);
     if (t->dv.data) store_rows(head_at(t->dv, key_row, key_head, t->width), t->dv.row, b->dv, b->wide, keys, t->width);
@@ -120,7 +123,7 @@ static void queries_task(void *context, int64_t number, void *scratch)
         int64_t keys = sl_least(t->tile_keys, seen - first);
         load_keys(t, &b, batch * t->keys + first, head / (t->query_heads / t->key_heads), keys);
         slopes(t, &b, keys, queries, first - query);
-        add_dq(t, &b, b.dq, keys, queries, first == 0);
+        add_dq(t, &b, b.dq, keys, queries, first - query, first == 0);
     }
     leave_task();
     store_dq(t, &b, head_at(t->dq, batch * t->queries + query, head, t->width), b.dq, queries);

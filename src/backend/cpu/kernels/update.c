@@ -19,6 +19,7 @@
  * neighbours of one group are swept together. Element numbers below are the layer's; only the functions that touch
  * memory take them relative to their buffers. */
 #include "backend/cpu/kernels/update.h"
+#include "backend/cpu/kernels/update_pairs.h"
 
 #include "ir/form.h"
 
@@ -88,27 +89,49 @@ static bool all_normal(const uint8_t *block, int64_t n)
     return least >= 8;
 }
 
-/* Reads codes, leaves new values in the stage and encodes them. Only Adam comes here: slot 1 is its second moments. */
-static void update_codes(const update_job *job, const place *p, stage *s)
+/* In pairs, where the path and the block are made for it: b is of one group. */
+static bool update_as_pairs(const update_job *job, const place *p, const buffers *b, pair_waiting *waiting, stage *s)
+{
+#if defined(SL_ISA_avx512)
+    if (p->high - p->low != SL_CUT_ELEMENTS || b->read != SL_READ_BF16) return false;
+    const sl_group_scalars *scalars =
+        &job->context->groups[job->rule->segments[segment_behind(job->rule, p->low)].group];
+    coefficients c;
+    coefficients_fill(&c, scalars, job->factor, scalars->step_size);
+    if (!pair_update(b, &c, job->rule->decoupled_decay, waiting, s))
+        KI(update_encode)(job->rule, b, SL_CUT_ELEMENTS, s);
+    return true;
+#else
+    (void)job, (void)p, (void)b, (void)waiting, (void)s;
+    return false;
+#endif
+}
+
+/* Reads codes, leaves new values in the stage and encodes them. Only Adam with two slots comes here: slot 1 is its
+ * second moments. */
+static void update_codes(const update_job *job, const place *p, pair_waiting *waiting, stage *s)
 {
     buffers b = KI(update_buffers)(job, p);
     for (int k = 0; k < job->rule->slots; k++) {
         memcpy(&b.exponent[k], b.slot[k], sizeof b.exponent[k]);
         b.fresh[k] = s->slot[k];
     }
+    if (update_as_pairs(job, p, &b, waiting, s)) return;
+    pair_finish(waiting);
     bool normal = all_normal(b.slot[1], p->high - p->low);
     sweep_runs(job, &b, p->low, p->low, p->high, normal ? job->narrow.normal : job->narrow.direct);
     KI(update_encode)(job->rule, &b, p->high - p->low, s);
 }
 
-static void update_block(const update_job *job, const place *p, stage *s)
+static void update_block(const update_job *job, const place *p, pair_waiting *waiting, stage *s)
 {
     const sweeps *found = p->states == job->states ? &job->narrow : &job->wide;
     bool codes = p->states == SL_FORM_BLOCKS8;
     if (found->direct == NULL || (codes && !is_covered(job, p))) {
+        pair_finish(waiting); /* its moments are in the stage */
         update_staged(job, p, found->plain, s);
     } else if (codes) {
-        update_codes(job, p, s);
+        update_codes(job, p, waiting, s);
     } else {
         const buffers b = KI(update_buffers)(job, p);
         sweep_runs(job, &b, p->low, p->low, p->high, found->direct);
@@ -139,12 +162,14 @@ static void update_task(void *context, int64_t task, void *scratch)
         sweep_runs(job, &job->b, job->begin, low, high, job->narrow.direct);
         return;
     }
+    pair_waiting waiting = { .waits = false };
     uint64_t offset = sl_form_bytes(job->states, job->rule->layer, job->begin, low - job->begin);
     for (int64_t at = low; at < high; at += SL_CUT_ELEMENTS) {
         const place p = block_at(job, at, offset);
-        update_block(job, &p, scratch);
+        update_block(job, &p, &waiting, scratch);
         offset += state_bytes(&p);
     }
+    pair_finish(&waiting);
 }
 
 /* A step that is left out changes nothing. f16 weights may be a passing buffer that is copied on all the same, so they
@@ -168,7 +193,7 @@ void KI(update)(const sl_kernel_args *a)
         leave_out(a);
         return;
     }
-    uint32_t words[SL_CUT_ELEMENTS];
+    uint32_t words[SL_CUT_ELEMENTS], pairs[SL_CUT_ELEMENTS];
     update_job job = { .rule = rule, .context = a->context, .factor = norm->factor };
     job.begin = a->first;
     job.end = a->first + a->out[0].elements;
@@ -180,7 +205,9 @@ void KI(update)(const sl_kernel_args *a)
     job.b.rest = a->out[1].data;
     for (int s = 0; s < rule->slots; s++) job.b.slot[s] = a->out[2 + s].data;
     for (uint32_t i = 0; i < SL_CUT_ELEMENTS && job.states != SL_FORM_F32; i++) words[i] = sl_rounding_place(i);
+    if (job.states == SL_FORM_BLOCKS8) pair_order(pairs, words);
     job.b.words = words;
+    job.b.pairs = pairs;
     job.narrow = KI(update_sweeps)(rule, job.b.read, job.weights, job.states);
     job.wide = KI(update_sweeps)(rule, job.b.read, job.weights, SL_FORM_F32);
     if (job.narrow.measure != NULL)

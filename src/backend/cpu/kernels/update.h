@@ -20,6 +20,7 @@ typedef struct buffers {
     /* Slots rounded at random; the pointers then point to the start of a block. */
     sl_rounding_key key;                  /* core/rounding.h */
     const uint32_t *words;                /* of a block's places */
+    const uint32_t *pairs;                /* the same in the order of update_pairs.h */
     int32_t exponent[SL_MAX_STATE_SLOTS]; /* BLOCKS8: of the block at slot[s] */
     float *fresh[SL_MAX_STATE_SLOTS];     /* BLOCKS8: where the new values go; they are encoded when all are known */
 } buffers;
@@ -99,6 +100,23 @@ buffers KI(update_stage)(const update_job *job, const place *p, stage *s);
 void KI(update_unstage)(const update_job *job, const place *p, stage *s);
 /* Writes the slots of a whole BLOCKS8 block, b, of n elements from the new values in the stage, rounded at random. */
 void KI(update_encode)(const sl_update_rule *rule, const buffers *b, int64_t n, stage *s);
+
+/* Asks for the line `bytes` behind p. Encoding touches no memory but the caches; asking for the next block's operands
+ * meanwhile keeps the memory busy. What is not there does no harm. */
+ALWAYS_INLINE void ask_for(const void *p, size_t bytes)
+{
+    __builtin_prefetch((const void *)((uintptr_t)p + bytes));
+}
+
+ALWAYS_INLINE void ask_for_next(const buffers *b, size_t gradient_bytes, int64_t i)
+{
+    size_t ahead = (size_t)(i + SL_CUT_ELEMENTS);
+    ask_for(b->g, ahead * gradient_bytes);
+    ask_for(b->w, ahead * sizeof(uint16_t));
+    ask_for(b->rest, ahead * sizeof(uint16_t));
+    ask_for(b->slot[0], ahead + SL_BLOCKS8_HEADER);
+    ask_for(b->slot[1], ahead + SL_BLOCKS8_HEADER);
+}
 
 /* First segment that ends behind `element`; segment_count when there is none. */
 static inline int segment_behind(const sl_update_rule *r, int64_t element)

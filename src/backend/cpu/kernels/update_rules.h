@@ -73,17 +73,28 @@ ALWAYS_INLINE void moments(const coefficients *c, sl_v16 g, cell *e)
     e->s[1] = v16_fma(v16_mul(c->one_minus_beta2, g), g, v16_mul(c->beta2, e->s[1]));
 }
 
-/* torch.optim.Adam and AdamW. The division by sqrt(bias_correction2) is a product with its reciprocal, rounded once per
- * step. */
-ALWAYS_INLINE void adam_cell(const coefficients *c, sl_v16 g, cell *e, bool decoupled, bool amsgrad)
+/* torch.optim.Adam and AdamW: first the moments and the decay of the weight, then its move. The division by
+ * sqrt(bias_correction2) is a product with its reciprocal, rounded once per step. */
+ALWAYS_INLINE void adam_renew(const coefficients *c, sl_v16 g, cell *e, bool decoupled)
 {
     if (decoupled) e->w = v16_mul(e->w, c->decay_factor);
     if (!decoupled) g = v16_fma(c->weight_decay, e->w, g);
     moments(c, g, e);
+}
+
+/* root: of the second moments, or of what amsgrad takes for them. */
+ALWAYS_INLINE void adam_move(const coefficients *c, cell *e, sl_v16 root)
+{
+    sl_v16 denominator = v16_fma(root, c->inverse_bias2, c->epsilon);
+    e->w = descend(e->w, c->rate, v16_div(e->s[0], denominator));
+}
+
+ALWAYS_INLINE void adam_cell(const coefficients *c, sl_v16 g, cell *e, bool decoupled, bool amsgrad)
+{
+    adam_renew(c, g, e, decoupled);
     sl_v16 variance = e->s[1];
     if (amsgrad) variance = e->s[2] = v16_max(e->s[2], variance);
-    sl_v16 denominator = v16_fma(v16_sqrt(variance), c->inverse_bias2, c->epsilon);
-    e->w = descend(e->w, c->rate, v16_div(e->s[0], denominator));
+    adam_move(c, e, v16_sqrt(variance));
 }
 
 ALWAYS_INLINE void adam_l2(const coefficients *c, sl_v16 g, cell *e)

@@ -211,23 +211,6 @@ static void encode_slot(const buffers *b, float *x, int64_t n, int slot, bool is
         encode_numbers(b, x, n, slot, false);
 }
 
-/* Asks for the line `bytes` behind p. Encoding touches no memory but the caches; asking for the next block's operands
- * meanwhile keeps the memory busy. What is not there does no harm. */
-ALWAYS_INLINE void ask_for(const void *p, size_t bytes)
-{
-    __builtin_prefetch((const void *)((uintptr_t)p + bytes));
-}
-
-ALWAYS_INLINE void ask_for_next(const buffers *b, size_t gradient_bytes, int64_t i)
-{
-    size_t ahead = (size_t)(i + SL_CUT_ELEMENTS);
-    ask_for(b->g, ahead * gradient_bytes);
-    ask_for(b->w, ahead * sizeof(uint16_t));
-    ask_for(b->rest, ahead * sizeof(uint16_t));
-    ask_for(b->slot[0], ahead + SL_BLOCKS8_HEADER);
-    ask_for(b->slot[1], ahead + SL_BLOCKS8_HEADER);
-}
-
 /* A first and a second moment share their hashes; `normal` is of the second. */
 ALWAYS_INLINE void encode_pairs(const buffers *b, const float *first, const float *second, int64_t n,
                                 const codes_scale *scale1, const codes_scale *scale2, bool normal)

@@ -99,7 +99,7 @@ ALWAYS_INLINE void sweep(const buffers *buf, int64_t first, int64_t count, const
 {
     const buffers b = *buf;
     const coefficients c = *coeff; /* a copy whose address does not escape: it stays in registers */
-    codes_scale scales[SL_MAX_STATE_SLOTS];
+    codes_scale scales[SL_MAX_STATE_SLOTS] = { 0 };
     scales_fill(scales, &b, slots, states);
     int64_t end = first + count, head = -first & (SL_LANES - 1);
     if (head > count) head = count;
@@ -115,7 +115,7 @@ ALWAYS_INLINE void sweep(const buffers *buf, int64_t first, int64_t count, const
     static                                                                                                             \
         __attribute__((noinline)) void part_##name_(const buffers *b, int64_t i, int64_t left, const coefficients *c)  \
     {                                                                                                                  \
-        codes_scale scales[SL_MAX_STATE_SLOTS];                                                                        \
+        codes_scale scales[SL_MAX_STATE_SLOTS] = { 0 };                                                                \
         scales_fill(scales, b, slots_, states_);                                                                       \
         sweep_lanes(b, i, left, c, scales, slots_, rule_, any_read_, weights_, states_);                               \
     }                                                                                                                  \
