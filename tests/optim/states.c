@@ -510,7 +510,8 @@ TEST(a_second_moment_decays_on_average_where_nearest_rounding_would_hold_it)
     sl_pool_destroy(pool);
 }
 
-/* Second moments so small beside their block's largest that they are less than a code, and moments past every code. */
+/* Second moments so small beside their block's largest that they are less than a code, and moments past every code;
+ * with f32 and with bf16 weights and gradients, which take other ways through the kernels. */
 TEST(moments_stay_above_zero_and_finite)
 {
     static operands o, got;
@@ -518,11 +519,20 @@ TEST(moments_stay_above_zero_and_finite)
     sl_update_rule rule = rule_of(0);
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(1, &pool));
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 4; f++) {
+        bool halves = f >= 2;
         memset(&o, 0, sizeof o);
-        o.states_form = random_forms[f];
+        o.states_form = random_forms[f % 2];
+        if (halves) o.gradient_form = o.weights_form = SL_FORM_BF16, o.wire = SLUICE_BF16;
         fill(&o, &rule, 5);
-        for (int64_t i = 0; i < N; i++) put_f32(o.gradient, i, i % 8 == 0 ? (i % 16 ? 3.0e38f : 1.0e30f) : 1e-15f);
+        for (int64_t i = 0; i < N; i++) {
+            bool all_huge = i / SL_CUT_ELEMENTS % 2 == 1; /* in every second block */
+            float g = all_huge || i % 8 == 0 ? (i % 16 ? 3.0e38f : 1.0e30f) : 1e-15f;
+            if (halves)
+                put16(o.gradient, i, sl_float_to_bf16(g));
+            else
+                put_f32(o.gradient, i, g);
+        }
         for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
             if (kernels_of((sl_isa)isa) == NULL) continue;
             static operands expected;
