@@ -116,6 +116,8 @@ SLUICE_API sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, slui
 SLUICE_API sluice_value sluice_relu(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_gelu(sluice_graph *g, sluice_value x, bool exact); /* exact: erf; otherwise tanh */
 SLUICE_API sluice_value sluice_silu(sluice_graph *g, sluice_value x);
+/* x [.., 2F] -> [.., F]: silu of a row's first half times its second half. */
+SLUICE_API sluice_value sluice_swiglu(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_softmax(sluice_graph *g, sluice_value x); /* over the last dimension */
 /* bias may be SLUICE_NONE. */
 SLUICE_API sluice_value sluice_layer_norm(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
@@ -138,6 +140,10 @@ SLUICE_API sluice_value sluice_concat(sluice_graph *g, const sluice_value *value
 /* Mean over the rows whose target is not ignore_index. logits [.., V], targets [..] i32. */
 SLUICE_API sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets,
                                              int32_t ignore_index);
+/* The same of logits x weight^T, which never exist as a whole: x [.., I], weight [V, I]. Less memory than a linear and
+ * its cross entropy, and the same loss. */
+SLUICE_API sluice_value sluice_linear_cross_entropy(sluice_graph *g, sluice_value x, sluice_value weight,
+                                                    sluice_value targets, int32_t ignore_index);
 SLUICE_API sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target);
 SLUICE_API sluice_value sluice_sum(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_mean(sluice_graph *g, sluice_value x);
@@ -231,6 +237,13 @@ typedef struct sluice_loss_scale {
     double minimum;    /* 1. An overflow at the minimum is SLUICE_ERR_NUMBERS */
 } sluice_loss_scale;
 
+/* Where tensors live and kernels run. The update of what is kept on the host always runs on the CPU. */
+typedef enum {
+    SLUICE_DEVICE_CPU,
+    SLUICE_DEVICE_CUDA, /* needs libsluice_cuda.so and a GPU of compute capability 8.0 or newer */
+    SLUICE_DEVICE_AUTO, /* CUDA where it can be had, else the CPU; the environment's SLUICE_DEVICE decides first */
+} sluice_device;
+
 typedef struct sluice_options {
     size_t size;
     sluice_optimizer optimizer;
@@ -263,6 +276,8 @@ typedef struct sluice_options {
     /* BF16: a step whose gradient is not finite while its losses are is left out, as under DeepSpeed; false: it is
      * SLUICE_ERR_NUMBERS, as in fp32. */
     bool check_overflow;
+    sluice_device device;
+    bool tf32; /* CUDA, F32: products may round their operands to tf32 */
 } sluice_options;
 SLUICE_API void sluice_options_init(sluice_options *o);
 

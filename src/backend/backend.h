@@ -33,7 +33,9 @@ typedef struct sl_call {
     sl_form output_forms[SL_MAX_OUTPUTS];
     sluice_dtype wire; /* NORM_LEAVES, UPDATE: an f32 gradient is rounded to this type as it is read */
     const sl_run_context *context;
-    const char *name; /* of the node, for messages */
+    const char *name;  /* of the node, for messages */
+    const char *layer; /* its layer's name, for messages; NULL: none */
+    sl_span workspace; /* memory for the kernel alone, of at least what sl_backend.workspace says; bytes 0: none */
     /* UPDATE: element of the layer's flat buffer that the operands begin with, a multiple of SL_CUT_ELEMENTS; the
      * rule's segments stay those of the whole layer. The run has as many elements as the weights. LAMB and LARS need
      * the norms of whole parameters: their runs hold whole segments. */
@@ -49,6 +51,8 @@ typedef struct sl_device_options {
      * maps private memory. Borrowed; the device empties them and sets their size. */
     int arena_files[SL_TIER_COUNT];
     uint64_t nodes; /* NUMA nodes that arenas lie on, bit by bit (core/topology.h); 0: wherever they are first used */
+    int ordinal;    /* CUDA: which device */
+    bool tf32;      /* CUDA: products of f32 may round their operands to tf32 */
 } sl_device_options;
 
 /* An arena that another process can map: `bytes` bytes from `offset` of the file, which need not be a page's start. */
@@ -60,6 +64,9 @@ typedef struct sl_device_stats {
     uint64_t observed_peak[SL_TIER_COUNT];   /* highest end offset of any span handed in */
     uint64_t moved_to_device, moved_to_host; /* bytes copied between tiers by copy() since the device was opened */
     uint64_t kernel_calls, copy_calls;
+    /* Taken outside the arenas since the device was opened, as seen from outside; 0 where nobody can say. */
+    uint64_t device_overhead;
+    bool pageable; /* the host arena could not be pinned: copies are slow */
 } sl_device_stats;
 
 typedef struct sl_device sl_device;
@@ -69,20 +76,26 @@ typedef struct sl_backend {
     sluice_status (*open)(const sl_device_options *options, sl_device **out);
     void (*close)(sl_device *d); /* NULL is fine */
     bool (*supports)(sl_op op);
+    /* Bytes of workspace that a call with these shapes, forms and attributes needs; spans are not looked at. Depends on
+     * nothing else: no device is asked (exact rule 6). */
+    uint64_t (*workspace)(const sl_call *call);
     /* Reserves the arena of a tier at exactly `bytes` (0: none). Once per tier. Memory is zero, or poisoned under
      * guard. */
     sluice_status (*reserve)(sl_device *d, sl_tier tier, uint64_t bytes);
     sluice_status (*run)(sl_device *d, sl_stream stream, const sl_call *call);
     /* Between tiers or within one; spans of equal length that do not overlap. */
     sluice_status (*copy)(sl_device *d, sl_stream stream, sl_span dst, sl_span src);
-    /* Caller's memory <-> a span, synchronous after all queued work of all streams. */
-    sluice_status (*upload)(sl_device *d, sl_span dst, const void *src);
+    /* Caller's memory -> a span, in order with what is queued on `stream`; the caller's memory is free on return. */
+    sluice_status (*upload)(sl_device *d, sl_stream stream, sl_span dst, const void *src);
+    /* A span -> caller's memory, at once. The caller has waited for whoever writes it (await, synchronize). */
     sluice_status (*download)(sl_device *d, void *dst, sl_span src);
     /* Event `event` fires when all work queued on `stream` so far is done. Events are small integers below event_count.
      */
     sluice_status (*reserve_events)(sl_device *d, int event_count);
     sluice_status (*record)(sl_device *d, sl_stream stream, int event);
     sluice_status (*wait)(sl_device *d, sl_stream stream, int event);
+    /* Blocks the caller until the newest recording of `event` has come true. Reports failures as synchronize does. */
+    sluice_status (*await)(sl_device *d, int event);
     /* Queues the host function `work` on `stream`. The first failure of such work is what the next synchronize reports,
      * with its message; until then further such work is skipped, while copies and events still happen, so that nobody
      * waits for ever. */
@@ -100,5 +113,6 @@ typedef struct sl_backend {
 
 extern const sl_backend sl_cpu_backend;  /* computes; device and host tiers are both RAM */
 extern const sl_backend sl_null_backend; /* records what it was handed, computes nothing, reserves nothing */
+/* The CUDA backend is a plugin: backend/cuda_plugin.h. */
 
 #endif

@@ -113,7 +113,15 @@ static sluice_status add_tensor(exec_state *s, int parameter, int slot, const ch
     const sl_parameter *p = &g->parameters[parameter];
     int64_t i = s->state.count++;
     s->sources[i] = (source){ parameter, slot, -1 };
-    s->tensors[i] = (sl_state_tensor){ p->name, kind, g->values[p->value].shape, (uint64_t)p->count };
+    s->tensors[i] = (sl_state_tensor){ .name = p->name,
+                                       .kind = kind,
+                                       .shape = g->values[p->value].shape,
+                                       .elements = (uint64_t)p->count,
+                                       .is_adapter = p->is_adapter };
+    if (slot < 0 && (wholes || p->whole == NULL)) {
+        s->tensors[i].parts = p->parts;
+        s->tensors[i].part_count = p->part_count;
+    }
     if (!wholes || p->whole == NULL) return SLUICE_OK;
     s->tensors[i].name = p->whole;
     s->tensors[i].shape = *sl_whole_shape(g, parameter);

@@ -151,6 +151,12 @@ static sluice_status index_path(const export *x, char path[PATH_MAX])
     return check_length(x->path, snprintf(path, PATH_MAX, "%.*s" ENDING ".index.json", stem_bytes(x->path), x->path));
 }
 
+/* Tensors that a weight is in a file. */
+static int file_tensors(const sl_state_tensor *t)
+{
+    return t->part_count > 0 ? t->part_count : 1;
+}
+
 static void tell(const export *x, const char *path, int64_t begin, int64_t end)
 {
     int64_t tensors = 0;
@@ -158,7 +164,8 @@ static void tell(const export *x, const char *path, int64_t begin, int64_t end)
     char size[32];
     if (x->out == NULL) return;
     for (int64_t i = begin; i < end; i++) {
-        tensors += sl_state_is_weight(&x->stored.state.tensors[i]);
+        const sl_state_tensor *t = &x->stored.state.tensors[i];
+        if (sl_state_is_weight(t)) tensors += file_tensors(t);
         bytes += weight_bytes(x, i);
     }
     fprintf(x->out, "%s: %" PRId64 " tensors of step %" PRIu64 ", %s\n", path, tensors, x->stored.m->meta.step,
@@ -183,11 +190,13 @@ static sluice_status add_file(const export *x, sl_text *text, int number, int64_
     SL_TRY(file_path(x, number, path));
     const char *slash = strrchr(path, '/');
     for (int64_t i = begin; i < end; i++) {
-        if (!sl_state_is_weight(&x->stored.state.tensors[i])) continue;
-        sl_text_add(text, "%s\n    ", text->data[text->bytes - 1] == '{' ? "" : ",");
-        sl_text_add_string(text, x->stored.state.tensors[i].name);
-        sl_text_add(text, ": ");
-        sl_text_add_string(text, slash != NULL ? slash + 1 : path);
+        const sl_state_tensor *t = &x->stored.state.tensors[i];
+        for (int k = 0; sl_state_is_weight(t) && k < file_tensors(t); k++) {
+            sl_text_add(text, "%s\n    ", text->data[text->bytes - 1] == '{' ? "" : ",");
+            sl_text_add_string(text, t->part_count > 0 ? t->parts[k].name : t->name);
+            sl_text_add(text, ": ");
+            sl_text_add_string(text, slash != NULL ? slash + 1 : path);
+        }
     }
     return sl_text_status(text);
 }

@@ -138,6 +138,29 @@ static sluice_status parse_file(const parser *p, const json_t *object, sl_manife
     return SLUICE_OK;
 }
 
+/* Optional: the rows of a tensor under the names that weights files have for them; together all of them. */
+static sluice_status parse_parts(const parser *p, const json_t *object, sl_state_tensor *t)
+{
+    json_t *array = NULL;
+    if (json_object_get(object, "parts") == NULL) return SLUICE_OK;
+    SL_TRY(get_array(p, object, "parts", &array));
+    size_t count = json_array_size(array);
+    int64_t rows = 0, all = t->shape.rank > 0 ? t->shape.dim[0] : 0;
+    sl_part *parts = sl_arena_array(&p->m->arena, count + 1, sizeof *parts);
+    if (parts == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (size_t i = 0; i < count && count <= SL_MAX_ROW_PARTS; i++) {
+        const json_t *part = json_array_get(array, i);
+        SL_TRY(get_string(p, part, "name", &parts[i].name));
+        SL_TRY(get_integer(p, part, "rows", all - rows, &parts[i].rows));
+        rows += parts[i].rows;
+    }
+    if (count < 1 || rows != all)
+        return malformed(p, "the parts of tensor %s are not all of its rows", sl_quote(t->name).text);
+    t->parts = parts;
+    t->part_count = (int)count;
+    return SLUICE_OK;
+}
+
 static sluice_status parse_tensor(const parser *p, const json_t *object, sl_state_tensor *t)
 {
     const char *dtype;
@@ -160,7 +183,7 @@ static sluice_status parse_tensor(const parser *p, const json_t *object, sl_stat
             return malformed(p, "tensor %s has a shape that is none", sl_quote(t->name).text);
         t->shape.dim[t->shape.rank++] = n;
     }
-    return SLUICE_OK;
+    return parse_parts(p, object, t);
 }
 
 static sluice_status parse_piece(const parser *p, const json_t *object, sl_manifest_piece *piece)

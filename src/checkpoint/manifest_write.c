@@ -48,6 +48,19 @@ static void add_pieces(sl_text *text, const sl_manifest *m)
     }
 }
 
+/* What weights files hold of it, for exports: the manifest is all they have. */
+static void add_parts(sl_text *text, const sl_state_tensor *t)
+{
+    if (t->part_count == 0) return;
+    sl_text_add(text, ", \"parts\": [");
+    for (int i = 0; i < t->part_count; i++) {
+        sl_text_add(text, "%s{\"name\": ", i > 0 ? ", " : "");
+        sl_text_add_string(text, t->parts[i].name);
+        sl_text_add(text, ", \"rows\": %" PRId64 "}", t->parts[i].rows);
+    }
+    sl_text_add(text, "]");
+}
+
 static void add_tensors(sl_text *text, const sl_manifest *m)
 {
     for (int64_t i = 0; i < m->tensor_count; i++) {
@@ -58,7 +71,9 @@ static void add_tensors(sl_text *text, const sl_manifest *m)
         sl_text_add_string(text, t->kind);
         sl_text_add(text, ", \"dtype\": \"f32\", \"shape\": [");
         for (int d = 0; d < t->shape.rank; d++) sl_text_add(text, "%s%" PRId64, d > 0 ? ", " : "", t->shape.dim[d]);
-        sl_text_add(text, "]}");
+        sl_text_add(text, "]");
+        add_parts(text, t);
+        sl_text_add(text, "}");
     }
 }
 

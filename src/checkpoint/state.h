@@ -18,6 +18,11 @@ typedef struct sl_state_tensor {
     const char *kind; /* SL_KIND_WEIGHT or a slot's name */
     sl_shape shape;
     uint64_t elements; /* f32 */
+    /* Weights: what files hold instead, run after run of whole rows (sl_parameter.parts). A file that is read may hold
+     * either; one that is written holds these. 0: there is nothing else. */
+    const sl_part *parts;
+    int part_count;
+    bool is_adapter; /* a file need not hold it: the values stay as they are */
 } sl_state_tensor;
 
 typedef struct sl_state {

@@ -59,25 +59,39 @@ static sluice_status write_chunk(void *user, void *data, size_t bytes)
     return sl_st_write_data(w->writer, data, bytes / 2);
 }
 
-static sl_st_tensor describe(const sl_state_tensor *t, sluice_dtype type)
+/* Tensors that a weight is in a file. */
+static int64_t tensors_of(const sl_state_tensor *t)
+{
+    return t->part_count > 0 ? t->part_count : 1;
+}
+
+/* A weight as it is in a file: one tensor, or one after the other of its parts, whose data together is its own. */
+static int64_t describe(const sl_state_tensor *t, sluice_dtype type, sl_st_tensor *out)
 {
     static const sl_st_dtype dtypes[] = {
         [SLUICE_F32] = SL_ST_F32, [SLUICE_BF16] = SL_ST_BF16, [SLUICE_F16] = SL_ST_F16
     };
-    sl_st_tensor out = { .name = t->name, .dtype = dtypes[type], .rank = t->shape.rank };
-    for (int i = 0; i < t->shape.rank; i++) out.dim[i] = t->shape.dim[i];
-    return out;
+    for (int64_t k = 0; k < tensors_of(t); k++) {
+        out[k] = (sl_st_tensor){ .name = t->name, .dtype = dtypes[type], .rank = t->shape.rank };
+        for (int i = 0; i < t->shape.rank; i++) out[k].dim[i] = t->shape.dim[i];
+        if (t->part_count == 0) break;
+        out[k].name = t->parts[k].name;
+        out[k].dim[0] = t->parts[k].rows;
+    }
+    return tensors_of(t);
 }
 
 static sluice_status begin_file(const sl_state *state, int64_t begin, int64_t end, const char *path, sl_st_writer **out)
 {
     /* Loaders of other frameworks look for this pair before they take a file for weights in PyTorch's layout. */
     static const char *const metadata[] = { "format", "pt" };
-    int64_t count = 0;
-    sl_st_tensor *tensors = sl_alloc_array((size_t)(end - begin), sizeof *tensors, "list of weights");
+    int64_t count = 0, most = 0;
+    for (int64_t i = begin; i < end; i++) most += tensors_of(&state->tensors[i]);
+    sl_st_tensor *tensors = sl_alloc_array((size_t)most, sizeof *tensors, "list of weights");
     if (tensors == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = begin; i < end; i++)
-        if (sl_state_is_weight(&state->tensors[i])) tensors[count++] = describe(&state->tensors[i], state->file_type);
+        if (sl_state_is_weight(&state->tensors[i]))
+            count += describe(&state->tensors[i], state->file_type, tensors + count);
     sluice_status st = sl_st_write_begin(path, tensors, count, metadata, 1, out);
     sl_free(tensors);
     return st;
@@ -117,34 +131,57 @@ sluice_status sl_state_weights_save(const sl_state *state, const char *path)
     return st;
 }
 
-static sluice_status refuse_shape(const sl_st_file *f, const sl_st_tensor *found, const sl_state_tensor *t)
+/* ---- what a file must hold ---- */
+
+static sluice_status refuse_shape(const sl_st_file *f, const sl_st_tensor *found, const char *name, const sl_shape *s)
 {
     char have[128], want[128];
     sl_shape shape = { .rank = found->rank < SL_MAX_RANK ? found->rank : SL_MAX_RANK };
     for (int i = 0; i < shape.rank; i++) shape.dim[i] = found->dim[i];
     return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has the shape %s%s, this model's has %s", f->file.path,
-                   sl_quote(t->name).text, sl_shape_text(&shape, have, sizeof have),
-                   found->rank > SL_MAX_RANK ? "..." : "", sl_shape_text(&t->shape, want, sizeof want));
+                   sl_quote(name).text, sl_shape_text(&shape, have, sizeof have),
+                   found->rank > SL_MAX_RANK ? "..." : "", sl_shape_text(s, want, sizeof want));
+}
+
+static sluice_status check_tensor(const sl_st_file *f, const char *name, const sl_shape *shape)
+{
+    const sl_st_tensor *found = sl_st_find(f, name);
+    if (found == NULL)
+        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s of this model is missing", f->file.path, sl_quote(name).text);
+    if (found->rank != shape->rank || memcmp(found->dim, shape->dim, (size_t)found->rank * sizeof found->dim[0]) != 0)
+        return refuse_shape(f, found, name, shape);
+    if (!sl_st_is_float(found->dtype))
+        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has dtype %s; weights are F32, F16, BF16 or F64", f->file.path,
+                       sl_quote(name).text, sl_st_dtype_name(found->dtype));
+    return SLUICE_OK;
+}
+
+/* A file may hold a weight by its own name, or all of its parts. */
+static bool is_in_parts(const sl_st_file *f, const sl_state_tensor *t)
+{
+    return t->part_count > 0 && sl_st_find(f, t->name) == NULL;
+}
+
+static bool is_left_out(const sl_st_file *f, const sl_state_tensor *t)
+{
+    return t->is_adapter && sl_st_find(f, t->name) == NULL;
 }
 
 static sluice_status check_weight(const sl_st_file *f, const sl_state_tensor *t)
 {
-    const sl_st_tensor *found = sl_st_find(f, t->name);
-    if (found == NULL)
-        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s of this model is missing", f->file.path,
-                       sl_quote(t->name).text);
-    if (found->rank != t->shape.rank ||
-        memcmp(found->dim, t->shape.dim, (size_t)found->rank * sizeof found->dim[0]) != 0)
-        return refuse_shape(f, found, t);
-    if (!sl_st_is_float(found->dtype))
-        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has dtype %s; weights are F32, F16, BF16 or F64", f->file.path,
-                       sl_quote(t->name).text, sl_st_dtype_name(found->dtype));
+    if (is_left_out(f, t)) return SLUICE_OK;
+    if (!is_in_parts(f, t)) return check_tensor(f, t->name, &t->shape);
+    for (int i = 0; i < t->part_count; i++) {
+        sl_shape shape = t->shape;
+        shape.dim[0] = t->parts[i].rows;
+        SL_TRY(check_tensor(f, t->parts[i].name, &shape));
+    }
     return SLUICE_OK;
 }
 
-static int compare_with_name(const void *key, const void *element)
+static int compare_names(const void *a, const void *b)
 {
-    return strcmp(key, (*(const sl_state_tensor *const *)element)->name);
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static bool is_constant(const sl_state *state, const char *name)
@@ -154,24 +191,37 @@ static bool is_constant(const sl_state *state, const char *name)
     return false;
 }
 
-/* Names in the file that the model does not have, but for constants. The state lists weights in byte order of names, as
- * the file's index does. */
+/* The names under which the file holds this model's weights, in byte order. */
+static int64_t list_names(const sl_st_file *f, const sl_state *state, const char **names)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < state->count; i++) {
+        const sl_state_tensor *t = &state->tensors[i];
+        if (!sl_state_is_weight(t)) continue;
+        if (!is_in_parts(f, t)) names[count++] = t->name;
+        for (int k = 0; is_in_parts(f, t) && k < t->part_count; k++) names[count++] = t->parts[k].name;
+    }
+    if (count > 0) qsort((void *)names, (size_t)count, sizeof *names, compare_names);
+    return count;
+}
+
+/* Names in the file that the model does not have, but for constants. */
 static sluice_status check_extra(const sl_st_file *f, const sl_state *state)
 {
-    int64_t weights = 0;
-    const sl_state_tensor **sorted = sl_alloc_array((size_t)state->count, sizeof *sorted, "list of weights");
+    int64_t most = 1;
+    for (int64_t i = 0; i < state->count; i++) most += tensors_of(&state->tensors[i]);
+    const char **names = sl_alloc_array((size_t)most, sizeof *names, "list of weights");
     sluice_status st = SLUICE_OK;
-    if (sorted == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int64_t i = 0; i < state->count; i++)
-        if (sl_state_is_weight(&state->tensors[i])) sorted[weights++] = &state->tensors[i];
+    if (names == NULL) return SLUICE_ERR_NO_MEMORY;
+    int64_t count = list_names(f, state, names);
     for (int64_t i = 0; i < f->tensor_count && st == SLUICE_OK; i++) {
         const char *name = f->by_name[i]->name;
-        bool known = bsearch(name, (const void *)sorted, (size_t)weights, sizeof *sorted, compare_with_name) != NULL;
+        bool known = bsearch((const void *)&name, (const void *)names, (size_t)count, sizeof *names, compare_names);
         if (!known && !is_constant(state, name))
             st = sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s is not one of this model's", f->file.path,
                          sl_quote(name).text);
     }
-    sl_free((void *)sorted);
+    sl_free((void *)names);
     return st;
 }
 
@@ -194,6 +244,29 @@ static sluice_status open_weights(weights_loading *l, const char *path)
     return sl_staging_take(&l->staging);
 }
 
+/* Elements [first, first+count) of a weight that lies in parts: each has whole rows, so its elements are a run. */
+static sluice_status read_parts(sl_st_file *f, const sl_state_tensor *t, int64_t first, int64_t count, float *out)
+{
+    int64_t width = (int64_t)t->elements / t->shape.dim[0], begin = 0;
+    for (int k = 0; k < t->part_count && count > 0; k++) {
+        int64_t end = begin + t->parts[k].rows * width, take = end - first < count ? end - first : count;
+        if (first < end) {
+            SL_TRY(sl_st_read_f32(f, sl_st_find(f, t->parts[k].name), first - begin, take, out));
+            out += take;
+            first += take;
+            count -= take;
+        }
+        begin = end;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status read_weight(sl_st_file *f, const sl_state_tensor *t, int64_t first, int64_t count, float *out)
+{
+    if (is_in_parts(f, t)) return read_parts(f, t, first, count, out);
+    return sl_st_read_f32(f, sl_st_find(f, t->name), first, count, out);
+}
+
 /* The next chunk of values, where this rank keeps any of them; an sl_round_fn. */
 static sluice_status load_next(void *loading, bool *done)
 {
@@ -202,7 +275,7 @@ static sluice_status load_next(void *loading, bool *done)
     *done = l->tensor == state->count;
     if (*done) return SLUICE_OK;
     const sl_state_tensor *t = &state->tensors[l->tensor];
-    if (!sl_state_is_weight(t) || l->done == t->elements) {
+    if (!sl_state_is_weight(t) || is_left_out(l->f, t) || l->done == t->elements) {
         l->tensor++;
         l->done = 0;
         return SLUICE_OK;
@@ -211,7 +284,7 @@ static sluice_status load_next(void *loading, bool *done)
     l->done += count;
     if (!state->wants(state->user, l->tensor, (sl_range){ (int64_t)first, (int64_t)count })) return SLUICE_OK;
     float *values = (float *)l->staging.chunk;
-    SL_TRY(sl_st_read_f32(l->f, sl_st_find(l->f, t->name), (int64_t)first, (int64_t)count, values));
+    SL_TRY(read_weight(l->f, t, (int64_t)first, (int64_t)count, values));
     return state->write(state->user, l->tensor, first, count, values);
 }
 

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "backend/plugin_file.h"
 #include "comm/plugin.h"
 #include "core/alloc.h"
 
@@ -62,54 +62,11 @@ static const launcher *find_launcher(void)
 
 /* ---- the plugin ---- */
 
-static bool exists(const char *path)
-{
-    return access(path, R_OK) == 0;
-}
-
-/* The folder of the file that this function is in: libsluice, or the program that has it inside. */
-static void own_folder(char out[PATH_MAX])
-{
-    Dl_info info;
-    char path[PATH_MAX];
-    snprintf(out, PATH_MAX, ".");
-    if (dladdr((void *)find_launcher, &info) == 0 || info.dli_fname == NULL) return;
-    if (realpath(info.dli_fname, path) == NULL) {
-        /* A program found through PATH is known by its bare name. */
-        ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-        if (length <= 0) return;
-        path[length] = '\0';
-    }
-    char *slash = strrchr(path, '/');
-    if (slash == NULL) return;
-    *slash = '\0';
-    snprintf(out, PATH_MAX, "%s", path);
-}
-
-/* Where the plugin lies, for dlopen; a bare name where it is left to the loader. */
-static void find_plugin(char out[PATH_MAX])
-{
-    const char *named = getenv("SLUICE_PLUGINS");
-    static const char *const beside[] = { ".", SLUICE_PLUGIN_DIR, "../lib" };
-    char folder[PATH_MAX];
-    int length;
-    if (named != NULL) {
-        length = snprintf(out, PATH_MAX, "%s/" SL_COMM_PLUGIN_FILE, named);
-        if (length < PATH_MAX && exists(out)) return;
-    }
-    own_folder(folder);
-    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-        length = snprintf(out, PATH_MAX, "%s/%s/" SL_COMM_PLUGIN_FILE, folder, beside[i]);
-        if (length < PATH_MAX && exists(out)) return;
-    }
-    snprintf(out, PATH_MAX, "%s", SL_COMM_PLUGIN_FILE);
-}
-
 /* The plugin stays loaded to the end of the process: MPI libraries do not bear being unloaded. */
 static sluice_status load_plugin(const char *started, const sl_comm_plugin **out)
 {
     char path[PATH_MAX];
-    find_plugin(path);
+    sl_plugin_find(SL_COMM_PLUGIN_FILE, path);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)
         return sl_fail(SLUICE_ERR_USAGE,

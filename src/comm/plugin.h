@@ -5,16 +5,13 @@
 #ifndef SL_COMM_PLUGIN_H
 #define SL_COMM_PLUGIN_H
 
+#include "backend/plugin_file.h"
 #include "comm/comm.h"
 
 #define SL_COMM_PLUGIN_SYMBOL "sl_comm_plugin_mpi"
 #define SL_COMM_PLUGIN_FILE   "libsluice_mpi.so"
 
-/* "0.1.0", as sluice_version() says it, without a symbol of the library. */
-#define SL_COMM_TEXT2(x) #x
-#define SL_COMM_TEXT(x)  SL_COMM_TEXT2(x)
-#define SL_COMM_VERSION                                                                                                \
-    SL_COMM_TEXT(SLUICE_VERSION_MAJOR) "." SL_COMM_TEXT(SLUICE_VERSION_MINOR) "." SL_COMM_TEXT(SLUICE_VERSION_PATCH)
+#define SL_COMM_VERSION SL_PLUGIN_VERSION
 
 /* Memory of the MPI communicator that grows with no arena: pieces of gradients on their way to their sum, and the sum
  * of one 16-bit piece in f32 until all ranks are in it. Taken when a device is attached; part of overhead_bytes. */

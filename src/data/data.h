@@ -52,6 +52,10 @@ sluice_status sl_data_regression(int64_t samples, int64_t features, int64_t outp
 sluice_status sl_data_classification(int64_t samples, int64_t features, int64_t classes, double validation,
                                      uint64_t seed, sluice_data **out);
 
+/* Sequences of tokens drawn uniformly; fields "tokens" i32 [context], "targets" i32 [context] (the next token). */
+sluice_status sl_data_random_tokens(int64_t samples, int64_t context, int64_t vocabulary, double validation,
+                                    uint64_t seed, sluice_data **out);
+
 /* A text file as token ids. Training samples are windows of `context` tokens at random starts (an epoch is about
  * tokens/context windows: non-overlapping windows at a random phase, shuffled); fields "tokens" i32 [context],
  * "targets" i32 [context] (the next token). The last `validation` share is the validation split, read in
@@ -68,6 +72,7 @@ typedef struct sl_vocabulary {
 sluice_status sl_data_text(const char *path, sl_text_unit unit, int64_t context, double validation, bool shuffle,
                            uint64_t seed, sluice_data **out);
 const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds */
+bool sl_data_has_tokens(const sluice_data *d);                      /* text or random tokens */
 /* Text <-> ids. Encoding an unknown character fails with SLUICE_ERR_INPUT naming it and its position. */
 sluice_status sl_vocabulary_encode(const sl_vocabulary *v, const char *text, size_t bytes, int32_t *ids,
                                    int64_t capacity, int64_t *count);

@@ -342,13 +342,35 @@ static sluice_status prepare(sl_autodiff *ad, sl_arena *scratch)
     return SLUICE_OK;
 }
 
+static bool read_by_backward(const sluice_graph *g, int value)
+{
+    for (int n = g->forward_count; n < g->node_count; n++)
+        for (int i = 0; i < g->nodes[n].input_count; i++)
+            if (g->nodes[n].inputs[i] == value) return true;
+    return false;
+}
+
+/* Gradients that a forward node works out ahead (sl_op_serves_backward) and nobody wants are not made. */
+static void drop_unwanted_outputs(sluice_graph *g)
+{
+    for (int n = 0; n < g->forward_count; n++)
+        for (int i = 0; i < g->nodes[n].output_count; i++) {
+            int *output = &g->nodes[n].outputs[i];
+            if (!sl_op_serves_backward(g->nodes[n].op, i) || read_by_backward(g, *output)) continue;
+            g->values[*output].producer = -1;
+            *output = -1;
+        }
+}
+
 static sluice_status differentiate(sl_autodiff *ad)
 {
     SL_TRY(seed(ad));
     SL_TRY(walk(ad));
     SL_TRY(check_all_reached(ad->graph));
     find_backward_ranges(ad->graph);
-    return sl_graph_verify(ad->graph);
+    SL_TRY(sl_graph_verify(ad->graph));
+    drop_unwanted_outputs(ad->graph);
+    return SLUICE_OK;
 }
 
 /* The graph as it was before differentiation; its names stay in the arena. */

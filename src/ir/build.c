@@ -3,6 +3,7 @@
  * A builder never fails loudly. The first error is kept in the graph, every later builder does nothing, and
  * sluice_graph_check or the engine reports that first error. So a model is written without a check per line, and the
  * message is about the cause, not about what followed from it. */
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -263,6 +264,31 @@ void sluice_freeze(sluice_graph *g, sluice_value parameter)
         keep_error(g, st);
 }
 
+static sluice_status set_parts(sluice_graph *g, sluice_value value, const sl_part *parts, int count)
+{
+    SL_TRY(check_value(g, value, "parts"));
+    sl_parameter *p = &g->parameters[g->values[value].parameter];
+    int64_t rows = 0;
+    assert(g->values[value].kind == SL_VALUE_PARAMETER && count <= SL_MAX_ROW_PARTS);
+    for (int i = 0; i < count; i++) {
+        rows += parts[i].rows;
+        p->parts[i] = (sl_part){ sl_arena_strdup(&g->arena, parts[i].name), parts[i].rows };
+        if (p->parts[i].name == NULL) return SLUICE_ERR_NO_MEMORY;
+    }
+    if (rows != g->values[value].shape.dim[0])
+        return sl_fail(SLUICE_ERR_USAGE, "parts of \"%.64s\": they have %" PRId64 " rows, it has %" PRId64, p->name,
+                       rows, g->values[value].shape.dim[0]);
+    p->part_count = count;
+    return SLUICE_OK;
+}
+
+void sl_graph_set_parts(sluice_graph *g, sluice_value parameter, const sl_part *parts, int count)
+{
+    if (!building(g, "parts")) return;
+    sluice_status st = set_parts(g, parameter, parts, count);
+    if (st != SLUICE_OK) keep_error(g, st);
+}
+
 /* ---- operations ---- */
 
 sluice_value sluice_add(sluice_graph *g, sluice_value a, sluice_value b)
@@ -337,6 +363,11 @@ sluice_value sluice_gelu(sluice_graph *g, sluice_value x, bool exact)
 sluice_value sluice_silu(sluice_graph *g, sluice_value x)
 {
     return apply_one(g, SL_OP_SILU, NULL, x);
+}
+
+sluice_value sluice_swiglu(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_SWIGLU, NULL, x);
 }
 
 sluice_value sluice_softmax(sluice_graph *g, sluice_value x)
@@ -481,6 +512,13 @@ sluice_value sluice_concat(sluice_graph *g, const sluice_value *values, int coun
 sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets, int32_t ignore_index)
 {
     return apply_two(g, SL_OP_CROSS_ENTROPY, &(sl_attrs){ .cross_entropy = { ignore_index } }, logits, targets);
+}
+
+sluice_value sluice_linear_cross_entropy(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value targets,
+                                         int32_t ignore_index)
+{
+    return apply(g, SL_OP_LINEAR_CROSS_ENTROPY, NULL, &(sl_attrs){ .cross_entropy = { ignore_index } }, 3,
+                 (sluice_value[]){ x, weight, targets });
 }
 
 sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target)

@@ -14,6 +14,7 @@ static const double flops_per_element[SL_OP_COUNT] = {
     [SL_OP_RELU] = 1,
     [SL_OP_GELU] = 12,
     [SL_OP_SILU] = 8,
+    [SL_OP_SWIGLU] = 8,
     [SL_OP_SOFTMAX] = 8,
     [SL_OP_LAYER_NORM] = 8,
     [SL_OP_RMS_NORM] = 5,
@@ -28,10 +29,12 @@ static const double flops_per_element[SL_OP_COUNT] = {
     [SL_OP_RELU_GRAD] = 1,
     [SL_OP_GELU_GRAD] = 20,
     [SL_OP_SILU_GRAD] = 12,
+    [SL_OP_SWIGLU_GRAD] = 8,
     [SL_OP_SOFTMAX_GRAD] = 4,
     [SL_OP_LAYER_NORM_GRAD] = 14,
     [SL_OP_RMS_NORM_GRAD] = 10,
     [SL_OP_CROSS_ENTROPY_GRAD] = 8,
+    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = 1,
     [SL_OP_MSE_GRAD] = 3,
     [SL_OP_EXPAND] = 1,
     /* per element of a layer's flat buffer */
@@ -96,6 +99,14 @@ sl_cost sl_cost_linear_grad_weight(const sluice_graph *g, const sl_node *node)
     double rows = (double)sl_shape_rows(sl_input_shape(g, node, 0));
     double bias = node->output_count > 1 ? elements(g, node->outputs[1]) : 0;
     return (sl_cost){ 2 * rows * elements(g, node->outputs[0]) + rows * bias, operand_bytes(g, node) };
+}
+
+/* The logits, and one product as large for each gradient that is wanted. */
+sl_cost sl_cost_linear_cross_entropy(const sluice_graph *g, const sl_node *node)
+{
+    double rows = elements(g, node->inputs[2]), products = 1 + (node->outputs[2] >= 0) + (node->outputs[3] >= 0);
+    double logits = rows * (double)sl_input_shape(g, node, 1)->dim[0];
+    return (sl_cost){ 2 * rows * elements(g, node->inputs[1]) * products + 8 * logits, operand_bytes(g, node) };
 }
 
 sl_cost sl_cost_matmul(const sluice_graph *g, const sl_node *node)

@@ -111,6 +111,11 @@ sluice_status sl_gradient_silu(sl_autodiff *ad)
     return from_input(ad, SL_OP_SILU_GRAD);
 }
 
+sluice_status sl_gradient_swiglu(sl_autodiff *ad)
+{
+    return from_input(ad, SL_OP_SWIGLU_GRAD);
+}
+
 /* x, weight, the saved statistics, dy -> dx, dweight and, where the op can have one, dbias */
 static sluice_status norm(sl_autodiff *ad, sl_op op, int statistics)
 {
@@ -197,6 +202,20 @@ sluice_status sl_gradient_cross_entropy(sl_autodiff *ad)
     const sl_node *n = &ad->node;
     return single(ad, SL_OP_CROSS_ENTROPY_GRAD, NULL, 5,
                   (int[]){ n->inputs[0], n->inputs[1], n->outputs[1], n->outputs[2], ad->dy }, n->inputs[0]);
+}
+
+/* Forward left both gradients; one that nobody wants is not read, and the other stands in its place. */
+sluice_status sl_gradient_linear_cross_entropy(sl_autodiff *ad)
+{
+    const sl_node *n = &ad->node;
+    int x = n->inputs[0], weight = n->inputs[1], dw = n->outputs[2], dx = n->outputs[3];
+    sl_backward b = sl_backward_begin(ad, SL_OP_LINEAR_CROSS_ENTROPY_GRAD);
+    sl_backward_read(&b, sl_wants_gradient(ad, weight) ? dw : dx);
+    sl_backward_read(&b, sl_wants_gradient(ad, x) ? dx : dw);
+    sl_backward_read(&b, ad->dy);
+    SL_TRY(sl_backward_write(ad, &b, weight));
+    SL_TRY(sl_backward_write(ad, &b, x));
+    return sl_backward_end(ad, &b);
 }
 
 sluice_status sl_gradient_mse(sl_autodiff *ad)

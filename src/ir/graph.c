@@ -231,7 +231,8 @@ static void mark_f32_states(sluice_graph *g)
 {
     for (int p = 0; p < g->parameter_count; p++) g->parameters[p].keeps_f32_state = true;
     for (int n = 0; n < g->forward_count; n++) {
-        bool product = g->nodes[n].op == SL_OP_LINEAR || g->nodes[n].op == SL_OP_MATMUL;
+        sl_op op = g->nodes[n].op;
+        bool product = op == SL_OP_LINEAR || op == SL_OP_MATMUL || op == SL_OP_LINEAR_CROSS_ENTROPY;
         for (int k = 0; product && k < 2; k++) {
             int p = parameter_of(g, &g->nodes[n], k);
             if (p >= 0) g->parameters[p].keeps_f32_state = g->values[g->parameters[p].value].shape.rank < 2;

@@ -57,6 +57,15 @@ typedef struct sl_node {
     const char *name; /* user's or made-up ("linear_3"), for messages */
 } sl_node;
 
+/* Rows of a parameter that weights files of other programs hold as a tensor of its own: the query, key and value parts
+ * of one projection. */
+typedef struct sl_part {
+    const char *name;
+    int64_t rows;
+} sl_part;
+
+#define SL_MAX_ROW_PARTS 4
+
 typedef struct sl_parameter {
     const char *name;
     int value;             /* the PARAMETER value */
@@ -71,6 +80,10 @@ typedef struct sl_parameter {
     const char *whole; /* name; NULL: not a tile, and the rest is unset */
     sl_shape whole_shape;
     int64_t row0, col0; /* vectors: row0 alone */
+    /* What files may hold instead of it (of the whole), together all its rows in order; 0: nothing else. */
+    sl_part parts[SL_MAX_ROW_PARTS];
+    int part_count;
+    bool is_adapter; /* beside weights that were trained before it was there: files need not hold it */
 } sl_parameter;
 
 typedef struct sl_layer {
@@ -121,8 +134,8 @@ sluice_status sl_grow(void **array, int *capacity, int needed, size_t each, cons
 sluice_status sl_graph_finish(sluice_graph *g);
 /* Once, after finish and before differentiation: the graph in `precision` (F32, BF16, F16), its parameter gradients in
  * `wire` (likewise). Parameters and activations take the precision; inputs, scalars, what norms, attention and
- * cross-entropy save for backward, and the operands of MSE stay f32; CASTs stand where the two meet. F32 changes
- * nothing but g->wire. */
+ * cross-entropy save for backward (the gradient of a weight too), and the operands of MSE stay f32; CASTs stand where
+ * the two meet. F32 changes nothing but g->wire. */
 sluice_status sl_graph_lower(sluice_graph *g, sluice_dtype precision, sluice_dtype wire);
 /* The type a node computes in and its kernel is compiled for: that of its first 16-bit input; F32 where there is none.
  * Its other float operands are of that type or f32 (statistics, scalars, wide outputs). */
@@ -146,6 +159,10 @@ void sl_graph_print(const sluice_graph *g, FILE *out);
 int sl_graph_add_value(sluice_graph *g, sl_value_kind kind, sluice_dtype dtype, const sl_shape *shape,
                        const char *name);
 int sl_graph_add_node(sluice_graph *g, const sl_node *node);
+
+/* For models: the parameter's rows are `count` tensors in files of other programs; names are copied. The rows must add
+ * up. A building error, as of the builders, where they do not. */
+void sl_graph_set_parts(sluice_graph *g, sluice_value parameter, const sl_part *parts, int count);
 
 int sl_graph_find_input(const sluice_graph *g, const char *name);     /* value or -1 */
 int sl_graph_find_parameter(const sluice_graph *g, const char *name); /* parameter or -1 */

@@ -144,10 +144,37 @@ sluice_status sl_infer_same(const sluice_graph *g, const sl_node *node, sl_shape
     return SLUICE_OK;
 }
 
+/* Gates and values side by side in every row. */
+sluice_status sl_infer_swiglu(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(expect_floats(g, node));
+    SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
+    sl_shape out = *sl_input_shape(g, node, 0);
+    char text[SL_OPERAND_BYTES];
+    if (out.dim[out.rank - 1] % 2 != 0)
+        return sl_node_fail(node, "%s has rows of odd length: they must hold as many gates as values",
+                            sl_operand_text(g, node->inputs[0], text));
+    out.dim[out.rank - 1] /= 2;
+    give(g, node, shapes, dtypes, 0, &out);
+    return SLUICE_OK;
+}
+
 sluice_status sl_infer_softmax(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
     return sl_infer_same(g, node, shapes, dtypes);
+}
+
+/* Fails unless input 0 has rows of `in` elements, which weight input 1 maps. */
+static sluice_status expect_features(const sluice_graph *g, const sl_node *node, int64_t in)
+{
+    const sl_value *x = &g->values[node->inputs[0]], *w = &g->values[node->inputs[1]];
+    if (sl_shape_last(&x->shape) == in) return SLUICE_OK;
+    char xs[160], ws[160];
+    return sl_node_fail(
+        node, "input \"%.64s\" (%s) has %" PRId64 " features, weight \"%.64s\" expects %" PRId64 " (shapes %s and %s)",
+        x->name, origin(g, x), sl_shape_last(&x->shape), w->name, in, sl_shape_text(&x->shape, xs, sizeof xs),
+        sl_shape_text(&w->shape, ws, sizeof ws));
 }
 
 sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
@@ -158,15 +185,7 @@ sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_sha
     const sl_shape *x = sl_input_shape(g, node, 0), *w = sl_input_shape(g, node, 1);
     bool in_out = node->attrs.linear.in_out;
     int64_t in = w->dim[in_out ? 0 : 1], out = w->dim[in_out ? 1 : 0];
-    if (sl_shape_last(x) != in) {
-        const sl_value *xv = &g->values[node->inputs[0]], *wv = &g->values[node->inputs[1]];
-        char xs[160], ws[160];
-        return sl_node_fail(node,
-                            "input \"%.64s\" (%s) has %" PRId64 " features, weight \"%.64s\" expects %" PRId64
-                            " (shapes %s and %s)",
-                            xv->name, origin(g, xv), sl_shape_last(x), wv->name, in, sl_shape_text(x, xs, sizeof xs),
-                            sl_shape_text(w, ws, sizeof ws));
-    }
+    SL_TRY(expect_features(g, node, in));
     if (node->input_count == 3) {
         const sl_shape *b = sl_input_shape(g, node, 2);
         char wt[SL_OPERAND_BYTES], bt[SL_OPERAND_BYTES];
@@ -413,6 +432,29 @@ sluice_status sl_infer_cross_entropy(const sluice_graph *g, const sl_node *node,
     give_scalar(shapes, dtypes, 0);
     give_rows(shapes, dtypes, 1, logits);
     give_scalar(shapes, dtypes, 2);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_linear_cross_entropy(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                            sluice_dtype *dtypes)
+{
+    SL_TRY(sl_expect_one_type(g, node, 0, 1));
+    SL_TRY(sl_expect_dtype(g, node, 2, SLUICE_I32));
+    SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
+    SL_TRY(expect_rank(g, node, 1, 2, 2));
+    const sl_shape *x = sl_input_shape(g, node, 0), *w = sl_input_shape(g, node, 1);
+    SL_TRY(expect_features(g, node, w->dim[1]));
+    sl_shape rows = *x;
+    rows.rank--;
+    if (!sl_shape_equal(&rows, sl_input_shape(g, node, 2))) {
+        char a[SL_OPERAND_BYTES], b[SL_OPERAND_BYTES], s[160];
+        return sl_node_fail(node, "rows %s need targets of shape %s, not %s", sl_operand_text(g, node->inputs[0], a),
+                            sl_shape_text(&rows, s, sizeof s), sl_operand_text(g, node->inputs[2], b));
+    }
+    give_scalar(shapes, dtypes, 0);
+    give_scalar(shapes, dtypes, 1);
+    give_f32(shapes, dtypes, 2, w);
+    give(g, node, shapes, dtypes, 3, x);
     return SLUICE_OK;
 }
 

@@ -147,6 +147,17 @@ sluice_status sl_infer_pointwise_grad(const sluice_graph *g, const sl_node *node
     return SLUICE_OK;
 }
 
+sluice_status sl_infer_swiglu_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(sl_expect_one_type(g, node, 0, 1));
+    const sl_shape *x = sl_input_shape(g, node, 0), *dy = sl_input_shape(g, node, 1);
+    sl_shape both = *dy;
+    if (both.rank > 0) both.dim[both.rank - 1] *= 2;
+    if (!sl_shape_equal(x, &both)) return mismatch(g, node, 1, x);
+    give(g, node, 0, shapes, dtypes, 0, x);
+    return SLUICE_OK;
+}
+
 /* Inputs x, weight, `statistics` row vectors, dy -> dx, dweight, .. ; each parameter is as long as a row. */
 static sluice_status norm_grad(const sluice_graph *g, const sl_node *node, int statistics, sl_shape *shapes,
                                sluice_dtype *dtypes)
@@ -222,6 +233,19 @@ sluice_status sl_infer_cross_entropy_grad(const sluice_graph *g, const sl_node *
     SL_TRY(expect_scalar(g, node, 4));
     give(g, node, 0, shapes, dtypes, 0, logits);
     return SLUICE_OK;
+}
+
+/* Each output has the shape of the input beside it; dw, in f32, is a wide output. Where one of the two is not wanted,
+ * the other one stands in for its input. */
+sluice_status sl_infer_linear_cross_entropy_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                                 sluice_dtype *dtypes)
+{
+    if (node->outputs[0] >= 0) SL_TRY(sl_expect_dtype(g, node, 0, SLUICE_F32));
+    for (int i = 0; i < 2; i++) {
+        SL_TRY(sl_expect_float(g, node, i));
+        give(g, node, i, shapes, dtypes, i, sl_input_shape(g, node, i));
+    }
+    return expect_scalar(g, node, 2);
 }
 
 sluice_status sl_infer_mse_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)

@@ -38,6 +38,8 @@ static sluice_dtype operand_type(const lowering *l, const sl_node *node)
     case SL_OP_MEAN:
     case SL_OP_CROSS_ENTROPY:
         return in->dtype; /* they add up in f32 from any type */
+    case SL_OP_LINEAR_CROSS_ENTROPY:
+        return l->precision; /* its first output is a scalar, its work a product */
     case SL_OP_RESHAPE:
         return out->shape.rank > 0 ? in->dtype : SLUICE_F32; /* a view has the type of its source */
     default:

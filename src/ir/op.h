@@ -49,6 +49,7 @@ typedef enum {
     SL_OP_RELU,      /* x -> max(x, 0) */
     SL_OP_GELU,      /* x -> gelu(x); attrs.gelu.exact: erf, else tanh */
     SL_OP_SILU,      /* x -> x * sigmoid(x) */
+    SL_OP_SWIGLU,    /* x[..,2F] -> silu(x[..,:F]) * x[..,F:] */
     SL_OP_SOFTMAX,   /* x -> softmax over the last dimension */
     SL_OP_LAYER_NORM, /* x[..,C], weight[C], bias[C]? -> y, mean[rows], rstd[rows] */
     SL_OP_RMS_NORM,   /* x[..,C], weight[C] -> y, rstd[rows] */
@@ -63,6 +64,10 @@ typedef enum {
     SL_OP_SPLIT,      /* x -> part [start, start+size) of dimension attrs.split.axis */
     SL_OP_CONCAT,     /* up to 8 inputs -> joined along attrs.concat.axis */
     SL_OP_CROSS_ENTROPY, /* logits[..,V], targets[..] i32 -> mean loss [], lse[rows], count[] (rows not ignored, as f32; loss 0 if none) */
+    SL_OP_LINEAR_CROSS_ENTROPY, /* x[..,I], w[O,I], targets[..] i32 -> mean loss [], count[] (as CROSS_ENTROPY), dw[O,I] in f32, dx
+                         like x: the gradients of the loss for a seed of context.seed_gradient, so that logits never exist as
+                         a whole: rows are worked through in chunks whose length depends on the shape alone. dw and dx may be
+                         absent, and are not computed then */
     SL_OP_MSE,        /* y, target (same shape) -> mean squared difference [] */
     SL_OP_SUM,        /* x -> sum of all elements [] */
     SL_OP_MEAN,       /* x -> mean of all elements [] */
@@ -78,6 +83,7 @@ typedef enum {
     SL_OP_RELU_GRAD,       /* y, dy -> dx (accumulates) */
     SL_OP_GELU_GRAD,       /* x, dy -> dx (accumulates) */
     SL_OP_SILU_GRAD,       /* x, dy -> dx (accumulates) */
+    SL_OP_SWIGLU_GRAD,     /* x, dy -> dx (accumulates) */
     SL_OP_SOFTMAX_GRAD,    /* y, dy -> dx (accumulates) */
     SL_OP_LAYER_NORM_GRAD, /* x, weight, mean, rstd, dy -> dx?, dweight?, dbias? (accumulates) */
     SL_OP_RMS_NORM_GRAD,   /* x, weight, rstd, dy -> dx?, dweight? (accumulates) */
@@ -85,6 +91,8 @@ typedef enum {
     SL_OP_CONCAT_GRAD,     /* dy -> part, as SPLIT, but accumulating */
     SL_OP_SPLIT_GRAD,      /* dy -> dx: attrs.split part set or added, the rest zeroed unless accumulating */
     SL_OP_CROSS_ENTROPY_GRAD, /* logits, targets, lse, count, dloss -> dlogits */
+    SL_OP_LINEAR_CROSS_ENTROPY_GRAD, /* dw, dx as forward left them, dloss -> dw?, dx?: times dloss / context.seed_gradient, a
+                              factor of exactly 1 where the loss itself is differentiated (accumulates) */
     SL_OP_MSE_GRAD,        /* y, target, dloss -> dy?, dtarget? (accumulates) */
     SL_OP_EXPAND,          /* scalar -> every element, times attrs.scale.factor (gradient of sum and mean; accumulates) */
     /* update phase: operands are whole-layer flat buffers bound by the plan, see plan/plan.h */
@@ -218,5 +226,12 @@ typedef struct sl_op_def {
 } sl_op_def;
 
 extern const sl_op_def sl_ops[SL_OP_COUNT];
+
+/* Whether output k of a forward op is there for backward alone and need not be computed without one. (Saved statistics
+ * such as a mean are cheap and always computed.) */
+static inline bool sl_op_serves_backward(sl_op op, int k)
+{
+    return op == SL_OP_LINEAR_CROSS_ENTROPY && k >= 2;
+}
 
 #endif

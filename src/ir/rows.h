@@ -43,7 +43,8 @@ sl_infer_fn sl_infer_transpose, sl_infer_split, sl_infer_concat, sl_infer_cross_
 sl_infer_fn sl_infer_seed, sl_infer_reduce_to, sl_infer_multiply_reduce, sl_infer_linear_grad_input;
 sl_infer_fn sl_infer_linear_grad_weight, sl_infer_embedding_grad, sl_infer_pointwise_grad, sl_infer_layer_norm_grad;
 sl_infer_fn sl_infer_rms_norm_grad, sl_infer_attention_grad, sl_infer_split_grad, sl_infer_cross_entropy_grad;
-sl_infer_fn sl_infer_mse_grad, sl_infer_expand, sl_infer_cast;
+sl_infer_fn sl_infer_mse_grad, sl_infer_expand, sl_infer_cast, sl_infer_swiglu, sl_infer_swiglu_grad;
+sl_infer_fn sl_infer_linear_cross_entropy, sl_infer_linear_cross_entropy_grad;
 
 /* ---- the gradient column: gradients.c ---- */
 
@@ -53,12 +54,13 @@ sl_gradient_fn sl_gradient_embedding, sl_gradient_relu, sl_gradient_gelu, sl_gra
 sl_gradient_fn sl_gradient_layer_norm, sl_gradient_rms_norm, sl_gradient_rotary, sl_gradient_attention;
 sl_gradient_fn sl_gradient_dropout, sl_gradient_reshape, sl_gradient_transpose, sl_gradient_split, sl_gradient_concat;
 sl_gradient_fn sl_gradient_cross_entropy, sl_gradient_mse, sl_gradient_sum, sl_gradient_mean, sl_gradient_cast;
+sl_gradient_fn sl_gradient_swiglu, sl_gradient_linear_cross_entropy;
 
 /* ---- the cost column: cost.c ---- */
 
 typedef sl_cost sl_cost_fn(const sluice_graph *g, const sl_node *node);
 sl_cost_fn sl_cost_pointwise, sl_cost_view, sl_cost_linear, sl_cost_linear_grad_input, sl_cost_linear_grad_weight;
 sl_cost_fn sl_cost_matmul, sl_cost_embedding, sl_cost_embedding_grad, sl_cost_attention, sl_cost_attention_grad;
-sl_cost_fn sl_cost_part, sl_cost_flat;
+sl_cost_fn sl_cost_part, sl_cost_flat, sl_cost_linear_cross_entropy;
 
 #endif

@@ -28,15 +28,15 @@ static sluice_status check_arity(const sluice_graph *g, int index)
     if (n->output_count < 0 || n->output_count > row->outputs) return node_fault(g, index, "wrong number of outputs");
     for (int i = 0; i < n->input_count; i++)
         if (n->inputs[i] < 0 || n->inputs[i] >= g->value_count) return node_fault(g, index, "an input does not exist");
-    int present = 0;
+    int present = 0, absent = row->outputs - n->output_count;
     for (int i = 0; i < n->output_count; i++) {
         if (n->outputs[i] < -1 || n->outputs[i] >= g->value_count)
             return node_fault(g, index, "an output does not exist");
         if (n->outputs[i] >= 0) present++;
+        if (n->outputs[i] < 0 && !sl_op_serves_backward(n->op, i)) absent++;
     }
     if (n->phase != SL_PHASE_UPDATE && present == 0) return node_fault(g, index, "it writes nothing");
-    if (n->phase == SL_PHASE_FORWARD && present != row->outputs)
-        return node_fault(g, index, "a forward output is absent");
+    if (n->phase == SL_PHASE_FORWARD && absent > 0) return node_fault(g, index, "a forward output is absent");
     if (row->infer == NULL && n->phase != SL_PHASE_UPDATE) return node_fault(g, index, "an update op in another phase");
     return SLUICE_OK;
 }

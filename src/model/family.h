@@ -4,20 +4,53 @@
 
 #include "model/model.h"
 
+/* A model being built. */
+typedef struct sl_model {
+    const sl_model_options *o;
+    sluice_graph *g;
+} sl_model;
+
 /* One row per family. build() checks the settings it reads, then only describes: a building error stays in the graph
  * and sl_model_build reports it. */
 typedef struct sl_model_family {
     const char *name;
+    bool reads_tokens; /* and so can have adapters */
     sluice_status (*build)(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 } sl_model_family;
 
 sluice_status sl_model_build_linear(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_mlp(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_gpt2(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+sluice_status sl_model_build_llama(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 
 /* 1 <= value <= max, or SLUICE_ERR_USAGE naming the key. */
 sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max);
 /* The largest size of a dimension: ids and indices are 32-bit. */
 #define SL_MODEL_MAX_SIZE ((int64_t)INT32_MAX)
+
+/* ---- language.c: token models ---- */
+
+#define SL_MODEL_MAX_LAYERS 100000
+#define SL_MODEL_NAME_BYTES 96
+
+/* Layers, heads, context, vocabulary and norm_epsilon are what a transformer can have. */
+sluice_status sl_model_check_transformer(const sl_model_options *o);
+/* Parameter "<block><name>" of one or two dimensions (columns 0: one). */
+sluice_value sl_model_parameter(const sl_model *m, const char *block, const char *name, int64_t rows, int64_t columns,
+                                sluice_init init);
+/* The linear "<block><name>" of x with `weight` and `bias` (may be SLUICE_NONE), with its adapter where it has one. */
+sluice_value sl_model_linear(const sl_model *m, sluice_value x, const char *block, const char *name,
+                             sluice_value weight, sluice_value bias, bool in_out);
+/* x[B,T,C] and the head's weight [V,C] -> the loss over "targets", where -1 is ignored, and the output where there is
+ * one. */
+void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight);
+
+/* ---- tune.c: what is trained of a model ---- */
+
+/* sl_model_options.lora names this linear. */
+bool sl_model_has_adapter(const sl_model_options *o, const char *linear);
+sluice_status sl_model_check_tuning(const sl_model_options *o, const sl_model_family *family);
+/* Freezes what options say, after the last builder. */
+sluice_status sl_model_freeze(sluice_graph *g, const sl_model_options *o);
 
 #endif

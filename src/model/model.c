@@ -7,14 +7,22 @@
 #include "model/family.h"
 
 static const sl_model_family families[] = {
-    { "linear", sl_model_build_linear },
-    { "mlp", sl_model_build_mlp },
-    { "gpt2", sl_model_build_gpt2 },
+    { "linear", false, sl_model_build_linear },
+    { "mlp", false, sl_model_build_mlp },
+    { "gpt2", true, sl_model_build_gpt2 },
+    { "llama", true, sl_model_build_llama },
 };
+
+static const sl_model_family *find_family(const char *name)
+{
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strcmp(families[i].name, name) == 0) return &families[i];
+    return NULL;
+}
 
 const char *sl_model_names(void)
 {
-    return "linear, mlp, gpt2";
+    return "linear, mlp, gpt2, llama";
 }
 
 sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max)
@@ -24,17 +32,24 @@ sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max)
     return SLUICE_OK;
 }
 
+bool sl_model_reads_tokens(const char *type)
+{
+    const sl_model_family *family = find_family(type);
+    return family != NULL && family->reads_tokens;
+}
+
 sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_model_info *info)
 {
     const char *type = o->type != NULL ? o->type : "";
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
-        if (strcmp(families[i].name, type) != 0) continue;
-        sl_model_info found = { 0 };
-        SL_TRY(sl_model_check_size("train_micro_batch_size_per_gpu", o->batch, SL_MODEL_MAX_SIZE));
-        SL_TRY(families[i].build(g, o, &found));
-        SL_TRY(sluice_graph_check(g));
-        *info = found;
-        return SLUICE_OK;
-    }
-    return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" is not known; give one of %s", type, sl_model_names());
+    const sl_model_family *family = find_family(type);
+    sl_model_info found = { 0 };
+    if (family == NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" is not known; give one of %s", type, sl_model_names());
+    SL_TRY(sl_model_check_size("train_micro_batch_size_per_gpu", o->batch, SL_MODEL_MAX_SIZE));
+    SL_TRY(sl_model_check_tuning(o, family));
+    SL_TRY(family->build(g, o, &found));
+    SL_TRY(sluice_graph_check(g));
+    SL_TRY(sl_model_freeze(g, o));
+    *info = found;
+    return SLUICE_OK;
 }

@@ -6,8 +6,12 @@
 
 /* Settings of all families; each reads its own. Comes from the "model" section. */
 typedef struct sl_model_options {
-    const char *type; /* "linear", "mlp", "gpt2" */
+    const char *type; /* "linear", "mlp", "gpt2", "llama" */
     int64_t batch;    /* micro-batch */
+    /* Token models: the graph's output is the logits. False: there is no output, and the logits never exist as a whole,
+     * unless tile_bytes (as sl_graph_tile gets it; 0: no tiles) is below the bytes of the head's weight. */
+    bool logits;
+    uint64_t tile_bytes;
     /* linear, mlp */
     int64_t features, outputs; /* outputs: regression targets, or classes */
     int64_t hidden[16];
@@ -15,10 +19,28 @@ typedef struct sl_model_options {
     const char *activation; /* mlp, between layers: "none" (also NULL), "relu", "gelu" (tanh), "silu" */
     const char *loss;       /* "mse" (also NULL) or "cross_entropy" */
     bool bias;
-    /* gpt2, which always has biases */
+    /* gpt2, which always has biases; llama, which has none, and no dropout */
     int64_t layers, heads, width, context, vocabulary;
     double dropout;
     double norm_epsilon; /* 0: 1e-5 */
+    /* llama */
+    int64_t kv_heads;     /* 0: as many as heads */
+    int64_t feed_forward; /* 0: 8/3 of the width, up to a multiple of 256 */
+    double rope_theta;    /* 0: 500000 */
+    bool untied;          /* the head is a parameter of its own, not the token embedding */
+    /* Parameters that are not trained: file-name patterns over their names. Each must match one. */
+    const char *const *freeze;
+    int freeze_count;
+    /* gpt2, llama: beside each linear whose name (without ".weight") matches a target, alpha / rank times a product of
+     * two trained matrices, "<name>.lora_A.weight" [rank, in] and "<name>.lora_B.weight" [out, rank]; everything else
+     * is frozen. Each target must match a linear. */
+    struct {
+        int64_t rank; /* 0: no adapters */
+        double alpha; /* 0: the rank */
+        double dropout;
+        const char *const *targets;
+        int target_count;
+    } lora;
 } sl_model_options;
 
 typedef struct sl_model_info {
@@ -29,7 +51,9 @@ typedef struct sl_model_info {
 /* Builds forward, loss and output of the family named by o->type into g. Bad settings: SLUICE_ERR_USAGE naming key and
  * bound. */
 sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
-/* "linear, mlp, gpt2". */
+/* "linear, mlp, gpt2, llama". */
 const char *sl_model_names(void);
+/* Whether a family's samples are tokens; false for a name that is none. */
+bool sl_model_reads_tokens(const char *type);
 
 #endif

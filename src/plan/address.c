@@ -150,32 +150,37 @@ sluice_status sl_plan_address(sl_plan *p)
     return st;
 }
 
-/* ---- waits ---- */
+/* ---- waits ----
+ *
+ * Segments of training follow each other without a pause, and the next training step begins while the updates of this
+ * one are still under way. So waits are derived on two rounds of FORWARD, BACKWARD, UPDATE in a row. In the second, a
+ * step meets everything that can be under way: steps before it in its own round, and all of the round before. A wait
+ * names a step; at run time it is for that step's newest recording, which for a later step of the list is that of the
+ * round before. What the second round needs within itself it never learns from the first, so its waits serve the first
+ * round too, in which waits for later steps are for nothing.
+ *
+ * Between micro-batches all streams are joined (runtime/exec.c), and around EVALUATE they are drained. */
 
-/* Last step that touched a buffer, per stream; -1 none. */
+/* Last position at which a buffer was touched, per stream; -1 never. Positions number the steps of both rounds. */
 typedef struct touches {
     int reads[SL_STREAM_COUNT], writes[SL_STREAM_COUNT];
 } touches;
 
 typedef struct waiter {
     sl_plan *p;
-    touches *of;                                 /* per buffer */
-    int known[SL_STREAM_COUNT][SL_STREAM_COUNT]; /* newest step of stream b that stream a is already ordered after */
-    int (*at_step)[SL_STREAM_COUNT];             /* per step: known[] of its stream when it starts */
-    int need[SL_STREAM_COUNT];                   /* of the step at hand */
-    int segment_first;
+    int round;
+    touches *of; /* per buffer */
+    int known[SL_STREAM_COUNT]
+             [SL_STREAM_COUNT];      /* newest position of stream b that stream a is already ordered after */
+    int (*at_step)[SL_STREAM_COUNT]; /* per position: known[] of its stream when it starts */
+    int need[SL_STREAM_COUNT];       /* of the step at hand */
 } waiter;
-
-static void need_step(waiter *w, int stream, int step)
-{
-    if (step >= w->segment_first && step > w->need[stream]) w->need[stream] = step;
-}
 
 static void need_touches(waiter *w, const touches *t, bool reads_too)
 {
     for (int stream = 0; stream < SL_STREAM_COUNT; stream++) {
-        need_step(w, stream, t->writes[stream]);
-        if (reads_too) need_step(w, stream, t->reads[stream]);
+        if (t->writes[stream] > w->need[stream]) w->need[stream] = t->writes[stream];
+        if (reads_too && t->reads[stream] > w->need[stream]) w->need[stream] = t->reads[stream];
     }
 }
 
@@ -184,25 +189,28 @@ static bool share_bytes(const sl_buffer *a, const sl_buffer *b)
     return a->tier == b->tier && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-/* The first use of a buffer comes after the last uses of the buffers whose bytes it took over. */
+/* The first use of a buffer comes after all uses so far of the buffers whose bytes it takes over, its own of the round
+ * before included. */
 static void need_predecessors(waiter *w, int buffer, int step)
 {
     const sl_buffer *b = &w->p->buffers[buffer];
     if (b->permanent || b->first != step) return;
-    for (int i = 0; i < w->p->buffer_count; i++) {
-        const sl_buffer *dead = &w->p->buffers[i];
-        if (i == buffer || dead->last >= step || dead->last < w->segment_first || !share_bytes(b, dead)) continue;
-        need_touches(w, &w->of[i], true);
-    }
+    for (int i = 0; i < w->p->buffer_count; i++)
+        if (share_bytes(b, &w->p->buffers[i])) need_touches(w, &w->of[i], true);
+}
+
+static int position_of(const waiter *w, int step)
+{
+    return w->round * w->p->step_count + step;
 }
 
 /* Waiting for `target` orders a stream after it and after everything that came before it. */
 static void learn(waiter *w, int stream, int target)
 {
-    int *known = w->known[stream];
+    int *known = w->known[stream], of = (int)w->p->steps[target % w->p->step_count].stream;
     for (int m = 0; m < SL_STREAM_COUNT; m++)
         if (w->at_step[target][m] > known[m]) known[m] = w->at_step[target][m];
-    if (target > known[w->p->steps[target].stream]) known[w->p->steps[target].stream] = target;
+    if (target > known[of]) known[of] = target;
 }
 
 /* Latest targets first: what they came after needs no wait of its own. */
@@ -218,12 +226,13 @@ static sluice_status record_waits(waiter *w, int index)
                 w->need[stream] > target)
                 target = w->need[stream];
         if (target < 0) break;
-        SL_TRY(sl_plan_add_wait(w->p, target));
+        sl_step *awaited = &w->p->steps[target % w->p->step_count];
+        SL_TRY(sl_plan_add_wait(w->p, (int)(awaited - w->p->steps)));
         step->wait_count++;
         learn(w, (int)step->stream, target);
-        if (w->p->steps[target].event < 0) w->p->steps[target].event = w->p->event_count++;
+        if (awaited->event < 0) awaited->event = w->p->event_count++;
     }
-    memcpy(w->at_step[index], w->known[step->stream], sizeof w->at_step[index]);
+    memcpy(w->at_step[position_of(w, index)], w->known[step->stream], sizeof w->known[0]);
     return SLUICE_OK;
 }
 
@@ -242,31 +251,55 @@ static sluice_status wait_for_step(waiter *w, int index)
         int b = w->p->pieces[step->first_piece + k].buffer;
         if (b < 0) continue;
         touches *t = &w->of[b];
-        (k >= step->input_count ? t->writes : t->reads)[step->stream] = index;
+        (k >= step->input_count ? t->writes : t->reads)[step->stream] = position_of(w, index);
     }
     return SLUICE_OK;
+}
+
+static sluice_status wait_in_segment(waiter *w, sl_segment_kind kind)
+{
+    const sl_segment *g = &w->p->segments[kind];
+    for (int i = 0; i < g->step_count; i++) SL_TRY(wait_for_step(w, g->first_step + i));
+    return SLUICE_OK;
+}
+
+static void forget_touches(waiter *w)
+{
+    memset(w->of, 0xff, ((size_t)w->p->buffer_count + 1) * sizeof *w->of); /* all -1 */
+    memset(w->known, 0xff, sizeof w->known);
+}
+
+static void forget_waits(sl_plan *p)
+{
+    p->wait_count = p->event_count = 0;
+    for (int i = 0; i < p->step_count; i++) p->steps[i].event = -1;
+}
+
+static sluice_status derive_waits(waiter *w)
+{
+    forget_touches(w);
+    for (w->round = 0; w->round < 2; w->round++) {
+        forget_waits(w->p);
+        for (int k = SL_SEGMENT_FORWARD; k <= SL_SEGMENT_UPDATE; k++) SL_TRY(wait_in_segment(w, (sl_segment_kind)k));
+    }
+    forget_touches(w);
+    w->round = 0;
+    return wait_in_segment(w, SL_SEGMENT_EVALUATE);
+}
+
+/* What the host waits for itself always has an event. */
+static void mark_result(sl_plan *p, int step)
+{
+    if (step >= 0 && p->steps[step].event < 0) p->steps[step].event = p->event_count++;
 }
 
 sluice_status sl_plan_waits(sl_plan *p)
 {
     waiter w = { .p = p };
     w.of = sl_alloc_array((size_t)p->buffer_count + 1, sizeof *w.of, "plan: last uses");
-    w.at_step = sl_alloc_array((size_t)p->step_count + 1, sizeof *w.at_step, "plan: clocks");
-    if (w.of == NULL || w.at_step == NULL) {
-        sl_free(w.of);
-        sl_free(w.at_step);
-        return SLUICE_ERR_NO_MEMORY;
-    }
-    memset(w.of, 0xff, ((size_t)p->buffer_count + 1) * sizeof *w.of); /* all -1 */
-    sluice_status st = SLUICE_OK;
-    p->wait_count = p->event_count = 0;
-    for (int i = 0; i < p->step_count; i++) p->steps[i].event = -1;
-    for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
-        w.segment_first = p->segments[k].first_step;
-        memset(w.known, 0xff, sizeof w.known);
-        for (int i = 0; st == SLUICE_OK && i < p->segments[k].step_count; i++)
-            st = wait_for_step(&w, w.segment_first + i);
-    }
+    w.at_step = sl_alloc_array(2 * (size_t)p->step_count + 1, sizeof *w.at_step, "plan: clocks");
+    sluice_status st = w.of != NULL && w.at_step != NULL ? derive_waits(&w) : SLUICE_ERR_NO_MEMORY;
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) mark_result(p, p->segments[k].result_step);
     sl_free(w.of);
     sl_free(w.at_step);
     return st;

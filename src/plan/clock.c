@@ -1,9 +1,13 @@
-/* clock.c: a segment of the plan run on clocks instead of a device.
+/* clock.c: the plan run on clocks instead of a device.
  *
  * Work is done on lanes, one step at a time on each, in list order. On a device every stream is a lane. On a CPU
  * (kernels_take_turns) the kernels of all streams share one lane, and a copy or collective starts at the earliest when
  * the kernels listed before it are done, because the thread that runs them is the one that queues it. A step starts
  * when its lane is free and what it waits for is done.
+ *
+ * What is clocked is a sequence of runs of segments: a training step and the forward and backward of the next, since
+ * the updates of one go on beside the other. A run begins when the result of the one before is known to the host, and
+ * between micro-batches when nothing is under way.
  *
  * Lanes that work at the same time disturb each other where the machine says so: a step's seconds are work, and a lane
  * works at a speed of 1 or less that depends on how many others are busy at that moment. Time moves from the end of one
@@ -11,22 +15,38 @@
  *
  * Where kernels stand still, the time is charged to the stream they waited for: that is the exposed part, the rest of
  * that stream's work is hidden. Kernels of the update stream that take turns with compute are exposed as a whole. */
+#include <string.h>
+
+#include "core/alloc.h"
 #include "plan/internal.h"
 
+#define MAX_RUNS 9
+
+/* One run of a segment in the sequence. Positions number the steps of all runs one after the other. */
+typedef struct run {
+    sl_segment_kind kind;
+    bool joined;       /* begins when all before it is done */
+    int first;         /* position of its first step */
+    int left;          /* steps not done yet */
+    double kernel_end; /* when its newest kernel of the compute lane was done */
+    double result;     /* when its result was there; negative: not yet */
+    sl_segment seen;   /* busy, exposed, longest */
+} run;
+
 typedef struct lane {
-    int next;    /* first step of the segment that may still be its; the one at hand while busy */
-    bool busy;   /* at work on step `next` */
+    int next;    /* first position that may still be its; the one at hand while busy */
+    bool busy;   /* at work on `next` */
     double left; /* seconds of work still to do */
     double idle_since;
-    int last; /* step done last; -1: none */
 } lane;
 
 typedef struct clocks {
     sl_plan *p;
-    sl_segment *segment;
     double now;
-    double *finish; /* per step of the plan; negative: not done yet */
-    int end;        /* step after the segment's last */
+    run runs[MAX_RUNS];
+    int run_count, end; /* end: position after the last */
+    double *finish;     /* per position; negative: not done yet */
+    int newest;         /* position done last; -1: none */
     lane lanes[SL_STREAM_COUNT];
 } clocks;
 
@@ -41,47 +61,97 @@ static int lane_of(const sl_machine *m, const sl_step *s)
     return m->kernels_take_turns && is_kernel(s) ? SL_STREAM_COMPUTE : (int)s->stream;
 }
 
+/* ---- positions ---- */
+
+static int run_at(const clocks *c, int position)
+{
+    int r = 0;
+    while (r + 1 < c->run_count && c->runs[r + 1].first <= position) r++;
+    return r;
+}
+
+static int step_at(const clocks *c, int position)
+{
+    const run *r = &c->runs[run_at(c, position)];
+    return c->p->segments[r->kind].first_step + position - r->first;
+}
+
+static bool holds(const sl_plan *p, sl_segment_kind kind, int step)
+{
+    const sl_segment *g = &p->segments[kind];
+    return step >= g->first_step && step < g->first_step + g->step_count;
+}
+
+/* The newest recording of step `target` when the step at `position` is queued; -1: there is none. */
+static int recording(const clocks *c, int position, int target)
+{
+    int r = run_at(c, position);
+    bool later = target >= step_at(c, position);
+    if (holds(c->p, c->runs[r].kind, target) && later) r--;
+    for (; r >= 0; r--)
+        if (holds(c->p, c->runs[r].kind, target))
+            return c->runs[r].first + target - c->p->segments[c->runs[r].kind].first_step;
+    return -1;
+}
+
 /* Moves the lane to its next step, or to the end. */
 static void find_next(clocks *c, int k)
 {
     int *next = &c->lanes[k].next;
-    while (*next < c->end && lane_of(&c->p->machine, &c->p->steps[*next]) != k) ++*next;
+    while (*next < c->end && lane_of(&c->p->machine, &c->p->steps[step_at(c, *next)]) != k) ++*next;
 }
 
-/* The step that is waited for longest so far: the undone one gives false, else *late is the last to be done, or -1. */
-static bool waits_done(const clocks *c, const sl_step *s, int *late)
+/* ---- starting ---- */
+
+/* Whether run `r` may begin; *late is what it waited for, or -1. */
+static bool may_begin(const clocks *c, int r, int *late)
 {
     *late = -1;
+    if (r > 0 && c->runs[r - 1].result < 0) return false;
+    for (int i = 0; c->runs[r].joined && i < r; i++)
+        if (c->runs[i].left > 0) return false;
+    if (c->runs[r].joined) *late = c->newest;
+    return true;
+}
+
+/* False: something that the step waits for is not done; else *late is the last of it to be done, or -1. */
+static bool waits_done(const clocks *c, int position, int *late)
+{
+    const sl_step *s = &c->p->steps[step_at(c, position)];
+    if (!may_begin(c, run_at(c, position), late)) return false;
     for (int k = 0; k < s->wait_count; k++) {
-        int target = c->p->waits[s->first_wait + k];
-        if (target < c->segment->first_step) continue; /* segments end with all streams drained */
+        int target = recording(c, position, c->p->waits[s->first_wait + k]);
+        if (target < 0) continue;
         if (c->finish[target] < 0) return false;
         if (*late < 0 || c->finish[target] > c->finish[*late]) *late = target;
     }
     return true;
 }
 
-/* Compute stood still for `seconds` because of `step` of another stream. */
-static void expose(clocks *c, int step, double seconds)
+/* Compute stood still for `seconds` in run `r` because of what is at `position`. */
+static void expose(clocks *c, int r, int position, double seconds)
 {
+    int step = step_at(c, position);
     sl_stream stream = c->p->steps[step].stream;
-    sl_segment *segment = c->segment;
-    segment->exposed[stream] += seconds;
-    if (seconds <= segment->longest[stream]) return;
-    segment->longest[stream] = seconds;
-    segment->longest_step[stream] = step;
+    sl_segment *seen = &c->runs[r].seen;
+    if (stream == SL_STREAM_COMPUTE) return;
+    seen->exposed[stream] += seconds;
+    if (seconds <= seen->longest[stream]) return;
+    seen->longest[stream] = seconds;
+    seen->longest_step[stream] = step;
 }
 
 static void start(clocks *c, int k, int late)
 {
     lane *l = &c->lanes[k];
-    const sl_step *s = &c->p->steps[l->next];
+    int r = run_at(c, l->next);
+    const sl_step *s = &c->p->steps[step_at(c, l->next)];
     l->busy = true;
     l->left = s->seconds;
-    c->segment->busy[s->stream] += s->seconds;
+    c->runs[r].seen.busy[s->stream] += s->seconds;
     if (k != SL_STREAM_COMPUTE) return;
-    if (late >= 0 && c->now > l->idle_since) expose(c, late, c->now - l->idle_since);
-    if (s->stream != SL_STREAM_COMPUTE) expose(c, l->next, s->seconds);
+    if (late >= 0 && c->now > l->idle_since) expose(c, r, late, c->now - l->idle_since);
+    if (s->stream != SL_STREAM_COMPUTE) expose(c, r, l->next, s->seconds);
 }
 
 static void start_ready(clocks *c)
@@ -90,9 +160,11 @@ static void start_ready(clocks *c)
         lane *l = &c->lanes[k];
         int late, issued = c->p->machine.kernels_take_turns ? c->lanes[SL_STREAM_COMPUTE].next : c->end;
         bool may = k == SL_STREAM_COMPUTE || l->next < issued;
-        if (!l->busy && l->next < c->end && may && waits_done(c, &c->p->steps[l->next], &late)) start(c, k, late);
+        if (!l->busy && l->next < c->end && may && waits_done(c, l->next, &late)) start(c, k, late);
     }
 }
+
+/* ---- running ---- */
 
 /* 1, or less where others are at work: machine.h. */
 static double speed(const clocks *c, int k)
@@ -101,12 +173,28 @@ static double speed(const clocks *c, int k)
     int kernels = 0, moves = 0;
     for (int i = 0; i < SL_STREAM_COUNT; i++) {
         if (!c->lanes[i].busy || i == k) continue;
-        bool kernel = is_kernel(&c->p->steps[c->lanes[i].next]);
+        bool kernel = is_kernel(&c->p->steps[step_at(c, c->lanes[i].next)]);
         kernels += kernel;
         moves += !kernel;
     }
-    if (is_kernel(&c->p->steps[c->lanes[k].next])) return 1 / (1 + m->kernel_slowdown * moves);
+    if (is_kernel(&c->p->steps[step_at(c, c->lanes[k].next)])) return 1 / (1 + m->kernel_slowdown * moves);
     return 1 / (1 + m->move_slowdown * (moves + (kernels > 0)));
+}
+
+static void finish_step(clocks *c, int k)
+{
+    lane *l = &c->lanes[k];
+    run *r = &c->runs[run_at(c, l->next)];
+    c->finish[l->next] = l->idle_since = c->now;
+    c->newest = l->next;
+    r->left--;
+    if (k == SL_STREAM_COMPUTE) r->kernel_end = c->now;
+    if (step_at(c, l->next) == c->p->segments[r->kind].result_step || r->left == 0) {
+        if (r->result < 0) r->result = c->now;
+    }
+    l->busy = false;
+    l->next++;
+    find_next(c, k);
 }
 
 /* To the next end of a step; all that end then are done. False: nothing is at work. */
@@ -125,37 +213,120 @@ static bool advance(clocks *c)
         if (!l->busy) continue;
         bool done = l->left / speeds[k] <= wait;
         l->left -= wait * speeds[k];
-        if (!done) continue;
-        c->finish[l->next] = l->idle_since = c->now;
-        l->busy = false;
-        l->last = l->next++;
-        find_next(c, k);
+        if (done) finish_step(c, k);
     }
     return true;
 }
 
-/* What runs on after the last kernel of the segment is exposed too. */
-static void expose_tail(clocks *c)
+static void add_run(clocks *c, sl_segment_kind kind, bool joined)
 {
-    int longest = -1;
-    for (int k = 0; k < SL_STREAM_COUNT; k++) {
-        const lane *l = &c->lanes[k];
-        if (l->last >= 0 && (longest < 0 || l->idle_since > c->lanes[longest].idle_since)) longest = k;
-    }
-    if (longest <= SL_STREAM_COMPUTE) return;
-    expose(c, c->lanes[longest].last, c->now - c->lanes[SL_STREAM_COMPUTE].idle_since);
+    run *r = &c->runs[c->run_count++];
+    int steps = c->p->segments[kind].step_count;
+    *r = (run){ .kind = kind, .joined = joined, .first = c->end, .left = steps, .result = -1 };
+    /* a segment whose result nobody reads holds nobody up */
+    if (steps == 0 || c->p->segments[kind].result_step < 0) r->result = 0;
+    for (int m = 0; m < SL_STREAM_COUNT; m++) r->seen.longest_step[m] = -1;
+    c->end += steps;
 }
 
-void sl_segment_clock(sl_plan *p, sl_segment *segment, double *finish)
+static sluice_status run_all(clocks *c)
 {
-    clocks c = { .p = p, .segment = segment, .finish = finish, .end = segment->first_step + segment->step_count };
-    for (int i = segment->first_step; i < c.end; i++) finish[i] = -1;
-    for (int k = 0; k < SL_STREAM_COUNT; k++) {
-        c.lanes[k] = (lane){ .next = segment->first_step, .last = -1 };
-        find_next(&c, k);
+    c->finish = sl_alloc_array((size_t)c->end + 1, sizeof *c->finish, "plan: finish times");
+    if (c->finish == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < c->end; i++) c->finish[i] = -1;
+    c->newest = -1;
+    for (int k = 0; k < SL_STREAM_COUNT; k++) find_next(c, k);
+    do start_ready(c);
+    while (advance(c));
+    sl_free(c->finish);
+    return SLUICE_OK;
+}
+
+/* ---- what is read off ---- */
+
+/* Adds `weight` times what was seen in a run to a segment's numbers. */
+static void count_run(sl_segment *g, const run *r, double seconds, double weight)
+{
+    g->seconds += weight * seconds;
+    for (int m = 0; m < SL_STREAM_COUNT; m++) {
+        g->busy[m] += weight * r->seen.busy[m];
+        g->exposed[m] += weight * r->seen.exposed[m];
+        if (r->seen.longest[m] <= g->longest[m]) continue;
+        g->longest[m] = r->seen.longest[m];
+        g->longest_step[m] = r->seen.longest_step[m];
     }
-    do start_ready(&c);
-    while (advance(&c));
-    expose_tail(&c);
-    segment->seconds = c.now;
+}
+
+static void forget(sl_segment *g)
+{
+    g->seconds = 0;
+    memset(g->busy, 0, sizeof g->busy);
+    memset(g->exposed, 0, sizeof g->exposed);
+    memset(g->longest, 0, sizeof g->longest);
+    for (int m = 0; m < SL_STREAM_COUNT; m++) g->longest_step[m] = -1;
+}
+
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Micro-batches of a step that are clocked: the first, beside which updates may still run, and one of the others. */
+static int clocked_passes(const sl_plan *p)
+{
+    return p->options.accumulation > 1 ? 2 : 1;
+}
+
+static void add_passes(clocks *c)
+{
+    for (int m = 0; m < clocked_passes(c->p); m++) {
+        add_run(c, SL_SEGMENT_FORWARD, m > 0);
+        add_run(c, SL_SEGMENT_BACKWARD, false);
+    }
+}
+
+/* FORWARD and BACKWARD of the second step, UPDATE of the first; each run from the end of what came before it. */
+static void read_training(clocks *c)
+{
+    int passes = clocked_passes(c->p), others = c->p->options.accumulation - 1;
+    const run *update = &c->runs[2 * passes];
+    double before = later(update->result, update->kernel_end);
+    sl_segment *of = c->p->segments;
+    count_run(&of[SL_SEGMENT_UPDATE], update, before - update[-1].kernel_end, 1);
+    for (int m = 0; m < passes; m++) {
+        const run *forward = update + 1 + 2 * m, *backward = forward + 1;
+        double share = (m == 0 ? 1.0 : (double)others) / (1 + others);
+        count_run(&of[SL_SEGMENT_FORWARD], forward, forward->kernel_end - before, share);
+        count_run(&of[SL_SEGMENT_BACKWARD], backward, backward->kernel_end - forward->kernel_end, share);
+        before = backward->kernel_end;
+    }
+}
+
+static sluice_status clock_training(sl_plan *p)
+{
+    clocks c = { .p = p };
+    add_passes(&c);
+    add_run(&c, SL_SEGMENT_UPDATE, false);
+    add_passes(&c);
+    SL_TRY(run_all(&c));
+    read_training(&c);
+    return SLUICE_OK;
+}
+
+static sluice_status clock_evaluation(sl_plan *p)
+{
+    clocks c = { .p = p };
+    add_run(&c, SL_SEGMENT_EVALUATE, false);
+    SL_TRY(run_all(&c));
+    /* what runs on after the last kernel is exposed too: nothing follows */
+    if (c.newest >= 0) expose(&c, 0, c.newest, c.now - c.lanes[SL_STREAM_COMPUTE].idle_since);
+    count_run(&p->segments[SL_SEGMENT_EVALUATE], &c.runs[0], c.now, 1);
+    return SLUICE_OK;
+}
+
+sluice_status sl_plan_clock(sl_plan *p)
+{
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) forget(&p->segments[k]);
+    if (p->segments[SL_SEGMENT_FORWARD].step_count > 0) SL_TRY(clock_training(p));
+    return p->segments[SL_SEGMENT_EVALUATE].step_count > 0 ? clock_evaluation(p) : SLUICE_OK;
 }

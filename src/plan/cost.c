@@ -150,20 +150,10 @@ static void count_steps(sl_plan *p)
 
 sluice_status sl_plan_cost(sl_plan *p)
 {
-    double *finish = sl_alloc_array((size_t)p->step_count + 1, sizeof *finish, "plan: finish times");
     p->totals.step_seconds = 0;
-    if (finish == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < p->step_count; i++) p->steps[i].seconds = step_seconds(p, &p->steps[i]);
-    for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
-        sl_segment *segment = &p->segments[k];
-        memset(segment->busy, 0, sizeof segment->busy);
-        memset(segment->exposed, 0, sizeof segment->exposed);
-        memset(segment->longest, 0, sizeof segment->longest);
-        for (int m = 0; m < SL_STREAM_COUNT; m++) segment->longest_step[m] = -1;
-        sl_segment_clock(p, segment, finish);
-        p->totals.step_seconds += repeats(p, k) * segment->seconds;
-    }
+    SL_TRY(sl_plan_clock(p));
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) p->totals.step_seconds += repeats(p, k) * p->segments[k].seconds;
     count_steps(p);
-    sl_free(finish);
     return SLUICE_OK;
 }

@@ -136,16 +136,28 @@ static sluice_status output_piece(sl_scheduler *s, const sl_node *node, int k, b
     return SLUICE_OK;
 }
 
+/* Appends the workspace of a kernel to the pieces of its step, whose kernel runs on the device. */
+static sluice_status add_workspace(sl_scheduler *s, sl_step *step, uint64_t bytes, sl_piece *pieces)
+{
+    if (bytes == 0 || step->stream != SL_STREAM_COMPUTE) return SLUICE_OK;
+    int b = sl_emit_buffer(s, SL_BUFFER_WORKSPACE, SL_TIER_DEVICE, bytes, step->layer, false);
+    if (b < 0) return SLUICE_ERR_NO_MEMORY;
+    pieces[sl_step_operands(step)] = sl_whole(s->p, b);
+    step->workspace_count = 1;
+    return SLUICE_OK;
+}
+
 sluice_status sl_emit_node(sl_scheduler *s, int index, bool recomputed)
 {
     const sl_node *node = &s->g->nodes[index];
-    sl_piece pieces[SL_MAX_INPUTS + SL_MAX_OUTPUTS];
+    sl_piece pieces[SL_MAX_INPUTS + SL_MAX_OUTPUTS + 1];
     if (sl_ops[node->op].view) return SLUICE_OK; /* shares its input's storage */
     for (int k = 0; k < node->input_count; k++) SL_TRY(input_piece(s, node->inputs[k], &pieces[k]));
     for (int k = 0; k < node->output_count; k++) {
         sl_piece *out = &pieces[node->input_count + k];
         *out = (sl_piece){ -1, 0, 0 };
-        if (node->outputs[k] >= 0) SL_TRY(output_piece(s, node, k, recomputed, out));
+        bool wanted = node->outputs[k] >= 0 && !(s->evaluating && sl_op_serves_backward(node->op, k));
+        if (wanted) SL_TRY(output_piece(s, node, k, recomputed, out));
     }
     sl_step step = { .kind = SL_STEP_COMPUTE,
                      .stream = SL_STREAM_COMPUTE,
@@ -156,13 +168,15 @@ sluice_status sl_emit_node(sl_scheduler *s, int index, bool recomputed)
                      .output_count = node->output_count,
                      .event = -1,
                      .recomputed = recomputed };
+    const uint64_t *workspace = s->p->options.node_workspace;
+    SL_TRY(add_workspace(s, &step, workspace != NULL ? workspace[index] : 0, pieces));
     return sl_plan_add_step(s->p, &step, pieces);
 }
 
 sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_tier tier, int64_t first,
                              const sl_piece *inputs, int input_count, const sl_piece *outputs, int output_count)
 {
-    sl_piece pieces[SL_MAX_INPUTS + SL_MAX_OUTPUTS];
+    sl_piece pieces[SL_MAX_INPUTS + SL_MAX_OUTPUTS + 1];
     for (int k = 0; k < input_count; k++) pieces[k] = inputs[k];
     for (int k = 0; k < output_count; k++) pieces[input_count + k] = outputs[k];
     sl_step step = { .kind = op == SL_OP_UPDATE ? SL_STEP_UPDATE : SL_STEP_COMPUTE,
@@ -174,6 +188,8 @@ sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_
                      .input_count = input_count,
                      .output_count = output_count,
                      .event = -1 };
+    const uint64_t *workspace = s->p->options.update_workspace;
+    SL_TRY(add_workspace(s, &step, workspace != NULL ? workspace[op] : 0, pieces));
     return sl_plan_add_step(s->p, &step, pieces);
 }
 

@@ -40,6 +40,7 @@ static sluice_status finish_alone(sl_scheduler *s, int layer)
     sl_layer_place *place = &s->p->layers[layer];
     int arrived = place->contribution;
     sl_tier wanted = accumulates(s) ? place->gradients : place->state;
+    if (!accumulates(s)) SL_TRY(sl_schedule_leaves(s, layer, place->contribution));
     if (wanted == SL_TIER_HOST) {
         SL_TRY(transient(s, sl_wire_form(s), SL_TIER_HOST, layer, false, &arrived));
         SL_TRY(sl_emit_copy(s, place->contribution, arrived, layer));
@@ -86,6 +87,7 @@ static sluice_status end_sum(sl_scheduler *s, int layer, int target)
     if (target != place->accumulator) return sl_emit_copy(s, target, place->accumulator, layer);
     if (accumulates(s) || s->p->options.stage == 0) return SLUICE_OK;
     place->gradient = target;
+    SL_TRY(sl_schedule_leaves(s, layer, target));
     if (place->state == SL_TIER_DEVICE) return SLUICE_OK;
     SL_TRY(transient(s, sl_wire_form(s), SL_TIER_HOST, layer, true, &place->gradient));
     return sl_emit_copy(s, target, place->gradient, layer);
@@ -150,6 +152,7 @@ static sluice_status send_down(sl_scheduler *s, int layer, int from)
     place->gradient = from;
     if (s->p->buffers[from].tier == place->state) return SLUICE_OK;
     SL_TRY(narrowed(s, layer, from, &from));
+    SL_TRY(sl_schedule_leaves(s, layer, from));
     SL_TRY(transient(s, sl_wire_form(s), SL_TIER_HOST, layer, s->p->buffers[from].shard, &place->gradient));
     return sl_emit_copy(s, from, place->gradient, layer);
 }

@@ -44,9 +44,8 @@ sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch);
 sluice_status sl_plan_address(sl_plan *p);
 sluice_status sl_plan_waits(sl_plan *p);
 sluice_status sl_plan_cost(sl_plan *p);
-/* A segment's seconds, and per stream what is busy and exposed, from its steps' seconds. finish[] has room for every
- * step of the plan. */
-void sl_segment_clock(sl_plan *p, sl_segment *segment, double *finish);
+/* Seconds, busy and exposed times of every segment, from the seconds of the steps. */
+sluice_status sl_plan_clock(sl_plan *p);
 
 /* Growing the plan's arrays; negative or a status on failure. */
 int sl_plan_add_buffer(sl_plan *p, const sl_buffer *buffer);
@@ -77,7 +76,7 @@ static inline bool sl_is_collective(const sl_step *s)
 
 static inline int sl_step_operands(const sl_step *s)
 {
-    return s->input_count + s->output_count;
+    return s->input_count + s->output_count + s->workspace_count;
 }
 
 #endif

@@ -16,8 +16,10 @@
  *
  * Time. All segments lie on one line of step indices: FORWARD, BACKWARD, UPDATE, EVALUATE. A step of training runs
  * FORWARD and BACKWARD once per micro-batch, then UPDATE. Two buffers may share bytes exactly when their index ranges
- * are disjoint; what must survive from one training step to the next is permanent and shares with nothing. Streams are
- * drained at the end of a segment. */
+ * are disjoint; what must survive from one training step to the next is permanent and shares with nothing.
+ *
+ * Segments of training follow each other without a pause: updates on the host and the new weights' way to the device go
+ * on beside the next FORWARD. All streams are joined between micro-batches and drained around EVALUATE. */
 #ifndef SL_PLAN_PLAN_H
 #define SL_PLAN_PLAN_H
 
@@ -41,6 +43,7 @@ typedef struct sl_plan_options {
     const double *partition_weights; /* WEIGHTED: one per rank; NULL: equal. Borrowed during creation */
     int64_t partition_block;         /* BLOCK: elements; 0: SL_PARTITION_BLOCK */
     uint64_t bucket_bytes;           /* layers smaller than this share a collective; 0: SL_BUCKET_BYTES */
+    bool comm_on_host;               /* ranks reach each other's host memory alone: collectives pass through it */
     bool keep_gathered;              /* stage 3: gathered parameters stay from forward to backward */
     bool snapshot; /* room on the host for a copy of what a checkpoint holds, so that saving runs beside training */
     sluice_place parameters, state; /* AUTO: free; otherwise binding */
@@ -55,6 +58,9 @@ typedef struct sl_plan_options {
     int state_slots;          /* state tensors per parameter */
     sl_form state_form;       /* in which they are kept: F32, BF16 or BLOCKS8 */
     double update_bytes_per_element;
+    /* What kernels need beside their operands, as the backend says: of each node of the graph, and of the update ops on
+     * the device (whatever their layer), by op. NULL: nothing. Borrowed during creation. */
+    const uint64_t *node_workspace, *update_workspace;
     uint64_t
         overhead_bytes; /* outside the arenas, estimated by the caller; printed, and already taken off the budgets */
     uint64_t overhead_of[3]; /* its parts: program, data, threads; for print */
@@ -67,8 +73,9 @@ typedef enum {
     SL_BUFFER_STATE,      /* one state slot of a layer */
     SL_BUFFER_ACTIVATION, /* a value of the graph */
     SL_BUFFER_INPUT,
-    SL_BUFFER_NORM,     /* norm leaves and the result */
-    SL_BUFFER_SNAPSHOT, /* a copy of owned parameters or state that a checkpoint is written from */
+    SL_BUFFER_NORM,      /* norm leaves and the result */
+    SL_BUFFER_SNAPSHOT,  /* a copy of owned parameters or state that a checkpoint is written from */
+    SL_BUFFER_WORKSPACE, /* a kernel's own memory for the length of its step */
     SL_BUFFER_KIND_COUNT
 } sl_buffer_kind;
 
@@ -112,6 +119,7 @@ typedef struct sl_step {
     int layer; /* for people; or -1 */
     int first_piece, input_count,
         output_count;           /* plan->pieces[first_piece ..): inputs, then outputs. COPY: source, destination */
+    int workspace_count;        /* 1: one more piece, the kernel's workspace, which counts as written */
     int first_wait, wait_count; /* plan->waits: earlier steps on other streams that must be done first */
     int event;                  /* fired when done; -1: nobody waits for it */
     int first_part;             /* collectives: plan->parts[first_part ..) are the layers of outputs 0, 1, .. */
@@ -130,7 +138,8 @@ typedef enum {
 
 typedef struct sl_segment {
     int first_step, step_count;
-    double seconds;                    /* predicted, all streams drained */
+    int result_step; /* the step whose result the caller reads: the loss, the norm; it has an event. -1: none */
+    double seconds;  /* predicted, all streams drained */
     double busy[SL_STREAM_COUNT];      /* predicted work per stream */
     double exposed[SL_STREAM_COUNT];   /* compute stood still waiting for this stream */
     double longest[SL_STREAM_COUNT];   /* the longest such wait */

@@ -13,6 +13,7 @@ static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
     [SL_BUFFER_INPUT] = "inputs",
     [SL_BUFFER_NORM] = "gradient norm",
     [SL_BUFFER_SNAPSHOT] = "copy for saving",
+    [SL_BUFFER_WORKSPACE] = "workspace of kernels",
 };
 
 static void row(FILE *out, const char *name, uint64_t device, uint64_t host)

@@ -196,7 +196,7 @@ static sluice_status walk_levels(sl_scheduler *s, walk kind)
 
 static void begin_segment(sl_plan *p, sl_segment_kind kind)
 {
-    p->segments[kind] = (sl_segment){ .first_step = p->step_count };
+    p->segments[kind] = (sl_segment){ .first_step = p->step_count, .result_step = -1 };
 }
 
 static void end_segment(sl_plan *p, sl_segment_kind kind)
@@ -226,6 +226,8 @@ static void pin_results(sl_plan *p)
 static sluice_status training_segments(sl_scheduler *s)
 {
     sl_plan *p = s->p;
+    s->leaves[SL_TIER_DEVICE] = s->leaves[SL_TIER_HOST] = -1;
+    for (int i = 0; i < s->g->layer_count; i++) s->leaf_tier[i] = -1;
     begin_segment(p, SL_SEGMENT_FORWARD);
     SL_TRY(walk_levels(s, WALK_FORWARD));
     p->loss_buffer = s->device_buffer[s->g->values[s->g->loss].storage];
@@ -246,6 +248,7 @@ static sluice_status evaluation_segment(sl_scheduler *s)
     sl_plan *p = s->p;
     forget_values(s);
     begin_segment(p, SL_SEGMENT_EVALUATE);
+    s->evaluating = true;
     SL_TRY(walk_levels(s, WALK_EVALUATE));
     end_segment(p, SL_SEGMENT_EVALUATE);
     if (s->g->loss >= 0) p->eval_loss_buffer = s->device_buffer[s->g->values[s->g->loss].storage];
@@ -257,7 +260,18 @@ static void reset(sl_plan *p)
 {
     p->buffer_count = p->piece_count = p->step_count = p->wait_count = p->event_count = p->part_count = 0;
     p->loss_buffer = p->norm_buffer = p->leaves_buffer = p->output_buffer = p->eval_loss_buffer = -1;
-    for (int k = 0; k < SL_SEGMENT_COUNT; k++) p->segments[k] = (sl_segment){ 0 };
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) p->segments[k] = (sl_segment){ .result_step = -1 };
+}
+
+/* The last step of a segment that writes `buffer`. */
+static void find_result(sl_plan *p, sl_segment_kind kind, int buffer)
+{
+    sl_segment *segment = &p->segments[kind];
+    for (int i = segment->first_step; i < segment->first_step + segment->step_count; i++) {
+        const sl_step *s = &p->steps[i];
+        for (int k = s->input_count; k < s->input_count + s->output_count; k++)
+            if (buffer >= 0 && p->pieces[s->first_piece + k].buffer == buffer) segment->result_step = i;
+    }
 }
 
 static sluice_status build(sl_scheduler *s)
@@ -271,6 +285,8 @@ static sluice_status build(sl_scheduler *s)
     /* pinned first, so that nothing takes over a result the caller will read */
     pin_results(s->p);
     sl_merge_in_place(s->p);
+    find_result(s->p, SL_SEGMENT_FORWARD, s->p->loss_buffer);
+    find_result(s->p, SL_SEGMENT_UPDATE, s->p->norm_buffer);
     return SLUICE_OK;
 }
 
@@ -281,9 +297,11 @@ sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch)
     s.device_buffer = sl_alloc_array(values, sizeof(int), "plan: device buffers of values");
     s.host_buffer = sl_alloc_array(values, sizeof(int), "plan: host buffers of values");
     s.staged = sl_alloc_array(layers, sizeof(int), "plan: staged layers");
-    sluice_status st = s.device_buffer && s.host_buffer && s.staged ? build(&s) : SLUICE_ERR_NO_MEMORY;
+    s.leaf_tier = sl_alloc_array(layers, sizeof(int), "plan: tiers of norm leaves");
+    sluice_status st = s.device_buffer && s.host_buffer && s.staged && s.leaf_tier ? build(&s) : SLUICE_ERR_NO_MEMORY;
     sl_free(s.device_buffer);
     sl_free(s.host_buffer);
     sl_free(s.staged);
+    sl_free(s.leaf_tier);
     return st;
 }

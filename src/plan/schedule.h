@@ -30,6 +30,9 @@ typedef struct sl_scheduler {
     int *host_buffer;   /* root -> host copy of an offloaded activation; -1 */
     int *staged;        /* layer -> device copy of its streamed parameters now; -1 */
     sl_bucket gathers, reductions;
+    int leaves[2];   /* norm leaves by tier: device, host; -1: not used yet */
+    int *leaf_tier;  /* layer -> tier on which the leaves of its final gradient were computed; -1: not yet */
+    bool evaluating; /* no backward follows */
 } sl_scheduler;
 
 static inline bool sl_is_trained(const sl_scheduler *s, int layer)
@@ -69,6 +72,9 @@ sluice_status sl_schedule_final_gradients(sl_scheduler *s);
 
 /* ---- update.c ---- */
 
+/* Norm leaves of a layer's final gradient in `buffer`, computed where that lies. Whoever sends the gradient away does
+ * this first: the device reads it faster than the host. */
+sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer);
 sluice_status sl_schedule_update(sl_scheduler *s);
 
 /* ---- collective.c ---- */

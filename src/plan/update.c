@@ -4,8 +4,8 @@
 #include "plan/schedule.h"
 
 typedef struct norm_buffers {
-    int leaves[2], result[2]; /* by tier: device, host; -1 where unused */
-    sl_tier finish;           /* where the norm is put together */
+    int result[2];  /* by tier: device, host; -1 where unused */
+    sl_tier finish; /* where the norm is put together */
 } norm_buffers;
 
 /* ---- norm ---- */
@@ -18,17 +18,42 @@ static sl_piece leaf_piece(const sl_scheduler *s, int layer, sl_range range, int
     return (sl_piece){ buffer, (uint64_t)first * sizeof(double), (uint64_t)count * sizeof(double) };
 }
 
-static sluice_status norm_layer(sl_scheduler *s, int node, const norm_buffers *norm)
+static sluice_status need_leaves(sl_scheduler *s, sl_tier tier)
 {
-    int layer = s->g->nodes[node].layer;
-    const sl_layer_place *place = &s->p->layers[layer];
+    uint64_t bytes = (uint64_t)s->p->leaf_count * sizeof(double);
+    if (s->leaves[tier] < 0) s->leaves[tier] = sl_emit_buffer(s, SL_BUFFER_NORM, tier, bytes, -1, false);
+    return s->leaves[tier] < 0 ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
+}
+
+static int node_of(const sl_scheduler *s, sl_op op, int layer)
+{
+    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++)
+        if (s->g->nodes[n].op == op && s->g->nodes[n].layer == layer) return n;
+    return -1;
+}
+
+sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer)
+{
+    sl_tier tier = s->p->buffers[buffer].tier;
+    int node = node_of(s, SL_OP_NORM_LEAVES, layer);
+    SL_TRY(need_leaves(s, tier));
+    s->leaf_tier[layer] = (int)tier;
     for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
         sl_range range = sl_updated_range(s, layer, i);
-        sl_piece in = sl_range_piece(s, place->gradient, range);
-        sl_piece out = leaf_piece(s, layer, range, norm->leaves[place->state]);
-        SL_TRY(sl_emit_update(s, SL_OP_NORM_LEAVES, node, layer, place->state, range.first, &in, 1, &out, 1));
-        if (place->state != norm->finish)
-            SL_TRY(sl_emit_copy_piece(s, out, leaf_piece(s, layer, range, norm->leaves[norm->finish]), layer));
+        sl_piece in = sl_range_piece(s, buffer, range), out = leaf_piece(s, layer, range, s->leaves[tier]);
+        SL_TRY(sl_emit_update(s, SL_OP_NORM_LEAVES, node, layer, tier, range.first, &in, 1, &out, 1));
+    }
+    return SLUICE_OK;
+}
+
+/* A layer's leaves to where the norm is put together; those that were computed on the host already are there. */
+static sluice_status bring_leaves(sl_scheduler *s, int layer, const norm_buffers *norm)
+{
+    if (s->leaf_tier[layer] == (int)norm->finish) return SLUICE_OK;
+    for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
+        sl_range range = sl_updated_range(s, layer, i);
+        SL_TRY(sl_emit_copy_piece(s, leaf_piece(s, layer, range, s->leaves[SL_TIER_DEVICE]),
+                                  leaf_piece(s, layer, range, s->leaves[SL_TIER_HOST]), layer));
     }
     return SLUICE_OK;
 }
@@ -41,7 +66,7 @@ static sluice_status gather_leaves(sl_scheduler *s, const norm_buffers *norm)
         if (!sl_is_trained(s, i) || !sl_has_parameters(s, i)) continue;
         sl_range all = { 0, s->g->layers[i].element_count };
         SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER_NORM, i, in_place,
-                             leaf_piece(s, i, all, norm->leaves[norm->finish])));
+                             leaf_piece(s, i, all, s->leaves[norm->finish])));
         s->gathers.bytes = 0; /* leaves are few: only the number of parts ends a bucket */
     }
     return sl_bucket_flush(s, &s->gathers);
@@ -49,12 +74,11 @@ static sluice_status gather_leaves(sl_scheduler *s, const norm_buffers *norm)
 
 static sluice_status norm_finish(sl_scheduler *s, int node, const norm_buffers *norm)
 {
-    sl_piece in = sl_whole(s->p, norm->leaves[norm->finish]), out = sl_whole(s->p, norm->result[norm->finish]);
+    sl_tier other = norm->finish == SL_TIER_HOST ? SL_TIER_DEVICE : SL_TIER_HOST;
+    sl_piece in = sl_whole(s->p, s->leaves[norm->finish]), out = sl_whole(s->p, norm->result[norm->finish]);
     SL_TRY(gather_leaves(s, norm));
     SL_TRY(sl_emit_update(s, SL_OP_NORM_FINISH, node, -1, norm->finish, 0, &in, 1, &out, 1));
-    if (norm->finish == SL_TIER_HOST && norm->result[SL_TIER_DEVICE] >= 0)
-        return sl_emit_copy(s, norm->result[SL_TIER_HOST], norm->result[SL_TIER_DEVICE], -1);
-    return SLUICE_OK;
+    return norm->result[other] >= 0 ? sl_emit_copy(s, norm->result[norm->finish], norm->result[other], -1) : SLUICE_OK;
 }
 
 /* ---- update ---- */
@@ -114,32 +138,43 @@ static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers 
 
 /* ---- the segment ---- */
 
+/* The norm is put together on the device, unless some leaves come from sums on the host. The result goes to wherever
+ * updates run. */
 static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
 {
     bool on[2] = { false, false };
     for (int i = 0; i < s->g->layer_count; i++)
         if (sl_is_trained(s, i)) on[s->p->layers[i].state] = true;
-    norm->finish = on[SL_TIER_HOST] ? SL_TIER_HOST : SL_TIER_DEVICE;
+    norm->finish = s->leaves[SL_TIER_HOST] >= 0 ? SL_TIER_HOST : SL_TIER_DEVICE;
+    on[norm->finish] = true;
     for (int t = 0; t < 2; t++) {
-        norm->leaves[t] = norm->result[t] = -1;
+        norm->result[t] = -1;
         if (!on[t]) continue;
-        norm->leaves[t] =
-            sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, (uint64_t)s->p->leaf_count * sizeof(double), -1, false);
         norm->result[t] = sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, sizeof(sl_norm_result), -1, false);
-        if (norm->leaves[t] < 0 || norm->result[t] < 0) return SLUICE_ERR_NO_MEMORY;
+        if (norm->result[t] < 0) return SLUICE_ERR_NO_MEMORY;
     }
+    SL_TRY(need_leaves(s, norm->finish)); /* there may be no layer at all */
     s->p->norm_buffer = norm->result[norm->finish];
-    s->p->leaves_buffer = norm->leaves[norm->finish];
+    s->p->leaves_buffer = s->leaves[norm->finish];
+    return SLUICE_OK;
+}
+
+static sluice_status remaining_leaves(sl_scheduler *s)
+{
+    for (int i = 0; i < s->g->layer_count; i++)
+        if (sl_is_trained(s, i) && sl_has_parameters(s, i) && s->leaf_tier[i] < 0)
+            SL_TRY(sl_schedule_leaves(s, i, s->p->layers[i].gradient));
     return SLUICE_OK;
 }
 
 sluice_status sl_schedule_update(sl_scheduler *s)
 {
     norm_buffers norm;
+    SL_TRY(remaining_leaves(s));
     SL_TRY(make_norm_buffers(s, &norm));
     for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
         sl_op op = s->g->nodes[n].op;
-        if (op == SL_OP_NORM_LEAVES) SL_TRY(norm_layer(s, n, &norm));
+        if (op == SL_OP_NORM_LEAVES) SL_TRY(bring_leaves(s, s->g->nodes[n].layer, &norm));
         if (op == SL_OP_NORM_FINISH) SL_TRY(norm_finish(s, n, &norm));
         if (op == SL_OP_UPDATE) SL_TRY(update_layer(s, n, &norm));
     }

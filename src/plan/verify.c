@@ -108,7 +108,11 @@ static sluice_status check_steps(const sl_plan *p)
     return st;
 }
 
-/* ---- order: any two steps that touch the same bytes, one of them writing, are ordered by streams and waits ---- */
+/* ---- order: any two steps that touch the same bytes, one of them writing, are ordered by streams and waits ----
+ *
+ * Two training steps are run through, one after the other without a pause, as on the device; positions number the steps
+ * of both. A wait is for the newest recording: of the same round, or for a step that comes later in the list of the one
+ * before. */
 
 /* A stretch of a tier's memory with its newest writer and readers. Stretches tile what was touched, sorted by begin. */
 typedef struct stretch {
@@ -119,10 +123,11 @@ typedef struct stretch {
 
 typedef struct order_check {
     const sl_plan *p;
-    int (*seen)[SL_STREAM_COUNT]; /* per step: newest step of each stream known to be done before it starts */
+    int round;
+    int (*seen)[SL_STREAM_COUNT]; /* per position: newest one of each stream known to be done before it starts */
     stretch *of[SL_TIER_COUNT];
     int count[SL_TIER_COUNT], capacity[SL_TIER_COUNT];
-    int newest[SL_STREAM_COUNT]; /* last step issued on each stream */
+    int newest[SL_STREAM_COUNT]; /* last position issued on each stream; -1: none */
 } order_check;
 
 static sluice_status insert_stretch(order_check *c, sl_tier t, int at, stretch s)
@@ -179,17 +184,23 @@ static sluice_status cut(order_check *c, sl_tier t, uint64_t begin, uint64_t end
     return SLUICE_OK;
 }
 
-static sluice_status must_follow(const order_check *c, int step, int earlier)
+static sl_stream stream_at(const order_check *c, int position)
 {
-    if (earlier < 0) return SLUICE_OK;
-    sl_stream stream = c->p->steps[earlier].stream;
-    if (stream == c->p->steps[step].stream || c->seen[step][stream] >= earlier) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_FAILED,
-                   "plan check: steps %d and %d share bytes on different streams and nothing orders them", earlier,
-                   step);
+    return c->p->steps[position % c->p->step_count].stream;
 }
 
-static sluice_status touch(order_check *c, int step, sl_piece q, bool writes)
+static sluice_status must_follow(const order_check *c, int position, int earlier)
+{
+    if (earlier < 0) return SLUICE_OK;
+    sl_stream stream = stream_at(c, earlier);
+    if (stream == stream_at(c, position) || c->seen[position][stream] >= earlier) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED,
+                   "plan check: steps %d and %d%s share bytes on different streams and nothing orders them",
+                   earlier % c->p->step_count, position % c->p->step_count,
+                   earlier / c->p->step_count < position / c->p->step_count ? " of the next training step" : "");
+}
+
+static sluice_status touch(order_check *c, int position, sl_piece q, bool writes)
 {
     sl_span span = sl_plan_span(c->p, q);
     int i;
@@ -197,60 +208,75 @@ static sluice_status touch(order_check *c, int step, sl_piece q, bool writes)
     SL_TRY(cut(c, span.tier, span.offset, span.offset + span.bytes, &i));
     for (; i < c->count[span.tier] && c->of[span.tier][i].begin < span.offset + span.bytes; i++) {
         stretch *s = &c->of[span.tier][i];
-        SL_TRY(must_follow(c, step, s->writer));
-        for (int k = 0; writes && k < SL_STREAM_COUNT; k++) SL_TRY(must_follow(c, step, s->readers[k]));
+        SL_TRY(must_follow(c, position, s->writer));
+        for (int k = 0; writes && k < SL_STREAM_COUNT; k++) SL_TRY(must_follow(c, position, s->readers[k]));
         if (writes)
-            s->writer = step;
+            s->writer = position;
         else
-            s->readers[c->p->steps[step].stream] = step;
+            s->readers[stream_at(c, position)] = position;
     }
     return SLUICE_OK;
 }
 
-/* What is done before `step` starts: all its stream did before, and all that was done before what it waits for. */
-static sluice_status advance_clock(order_check *c, int step, int segment_first)
+/* The position that a wait of `step` for `target` is for: -1 where it was never recorded. */
+static int awaited_position(const order_check *c, int step, int target)
+{
+    int round = target < step ? c->round : c->round - 1;
+    return round < 0 ? -1 : round * c->p->step_count + target;
+}
+
+/* What is done before a step starts: all its stream did before, and all that was done before what it waits for. */
+static sluice_status advance_clock(order_check *c, int step)
 {
     const sl_step *s = &c->p->steps[step];
-    for (int k = 0; k < SL_STREAM_COUNT; k++) c->seen[step][k] = segment_first - 1; /* segments drain all streams */
-    int before = c->newest[s->stream];
-    if (before >= segment_first) {
-        memcpy(c->seen[step], c->seen[before], sizeof c->seen[step]);
-        c->seen[step][s->stream] = before;
-    }
+    int position = c->round * c->p->step_count + step, before = c->newest[s->stream];
+    for (int k = 0; k < SL_STREAM_COUNT; k++) c->seen[position][k] = before < 0 ? -1 : c->seen[before][k];
+    c->seen[position][s->stream] = before;
     for (int k = 0; k < s->wait_count; k++) {
-        int target = c->p->waits[s->first_wait + k];
-        if (target >= step || target < segment_first || c->p->steps[target].event < 0)
+        int target = c->p->waits[s->first_wait + k], awaited = awaited_position(c, step, target);
+        if (target == step || c->p->steps[target].event < 0)
             return sl_fail(SLUICE_ERR_FAILED, "plan check: step %d waits for step %d, which can never have fired", step,
                            target);
-        for (int m = 0; m < SL_STREAM_COUNT; m++)
-            if (c->seen[target][m] > c->seen[step][m]) c->seen[step][m] = c->seen[target][m];
+        for (int m = 0; awaited >= 0 && m < SL_STREAM_COUNT; m++)
+            if (c->seen[awaited][m] > c->seen[position][m]) c->seen[position][m] = c->seen[awaited][m];
         sl_stream stream = c->p->steps[target].stream;
-        if (target > c->seen[step][stream]) c->seen[step][stream] = target;
+        if (awaited > c->seen[position][stream]) c->seen[position][stream] = awaited;
     }
-    c->newest[s->stream] = step;
+    c->newest[s->stream] = position;
     return SLUICE_OK;
+}
+
+static sluice_status check_segment(order_check *c, const sl_segment *g)
+{
+    for (int i = g->first_step; i < g->first_step + g->step_count; i++) {
+        const sl_step *s = &c->p->steps[i];
+        SL_TRY(advance_clock(c, i));
+        for (int q = 0; q < sl_step_operands(s); q++)
+            SL_TRY(touch(c, c->round * c->p->step_count + i, c->p->pieces[s->first_piece + q], q >= s->input_count));
+    }
+    return SLUICE_OK;
+}
+
+static void drain(order_check *c)
+{
+    for (int m = 0; m < SL_STREAM_COUNT; m++) c->newest[m] = -1;
+    for (int t = 0; t < SL_TIER_COUNT; t++) c->count[t] = 0;
 }
 
 static sluice_status check_order_of(order_check *c)
 {
-    for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
-        int first = c->p->segments[k].first_step;
-        for (int m = 0; m < SL_STREAM_COUNT; m++) c->newest[m] = -1;
-        for (int t = 0; t < SL_TIER_COUNT; t++) c->count[t] = 0;
-        for (int i = first; i < first + c->p->segments[k].step_count; i++) {
-            const sl_step *s = &c->p->steps[i];
-            SL_TRY(advance_clock(c, i, first));
-            for (int q = 0; q < sl_step_operands(s); q++)
-                SL_TRY(touch(c, i, c->p->pieces[s->first_piece + q], q >= s->input_count));
-        }
-    }
-    return SLUICE_OK;
+    drain(c);
+    for (c->round = 0; c->round < 2; c->round++)
+        for (int k = SL_SEGMENT_FORWARD; k <= SL_SEGMENT_UPDATE; k++) SL_TRY(check_segment(c, &c->p->segments[k]));
+    drain(c);
+    c->round = 0;
+    return check_segment(c, &c->p->segments[SL_SEGMENT_EVALUATE]);
 }
 
 static sluice_status check_order(const sl_plan *p)
 {
     order_check c = { .p = p };
-    c.seen = sl_alloc_array((size_t)p->step_count + 1, sizeof *c.seen, "plan check: clocks");
+    c.seen = sl_alloc_array(2 * (size_t)p->step_count + 1, sizeof *c.seen, "plan check: clocks");
     sluice_status st = c.seen != NULL ? check_order_of(&c) : SLUICE_ERR_NO_MEMORY;
     sl_free(c.seen);
     for (int t = 0; t < SL_TIER_COUNT; t++) sl_free(c.of[t]);

@@ -43,6 +43,7 @@ static void fill_call(sl_exec *x, const sl_step *s, const sl_run_context *contex
     memset(call, 0, sizeof *call);
     call->op = s->op;
     call->attrs = s->node >= 0 ? &g->nodes[s->node].attrs : &no_attrs;
+    call->layer = s->layer >= 0 ? g->layers[s->layer].name : NULL;
     call->name = s->node >= 0 && g->nodes[s->node].name != NULL ? g->nodes[s->node].name : sl_ops[s->op].name;
     call->context = context;
     call->first = s->first;
@@ -65,6 +66,8 @@ static void fill_call(sl_exec *x, const sl_step *s, const sl_run_context *contex
             call->output_forms[output] = form;
         }
     }
+    if (s->workspace_count > 0)
+        call->workspace = sl_plan_span(x->plan, x->plan->pieces[s->first_piece + s->input_count + s->output_count]);
 }
 
 /* ---- steps: one handler per kind ---- */
@@ -85,10 +88,15 @@ static sluice_status do_copy(sl_exec *x, const sl_step *s, const sl_run_context 
     return x->backend->copy(x->device, s->stream, sl_plan_span(x->plan, q[1]), sl_plan_span(x->plan, q[0]));
 }
 
-/* The first micro-batch of a step sets the sums, later ones add to them. micro counts over all ranks. */
+static bool is_first_micro_batch(const sl_exec *x, const sl_run_context *context)
+{
+    return context->micro < (uint32_t)x->plan->options.rank_count; /* micro counts over all ranks */
+}
+
+/* The first micro-batch of a step sets the sums, later ones add to them. */
 static sluice_status do_collective(sl_exec *x, const sl_step *s, const sl_run_context *context)
 {
-    bool first = context->micro < (uint32_t)x->plan->options.rank_count;
+    bool first = is_first_micro_batch(x, context);
     return x->comm->ops->start(x->comm, x->sequence++, &x->collectives[s - x->plan->steps], first);
 }
 
@@ -108,14 +116,53 @@ static sluice_status run_step(sl_exec *x, const sl_step *s, const sl_run_context
     return s->event < 0 ? SLUICE_OK : x->backend->record(x->device, s->stream, s->event);
 }
 
+/* Everything queued so far, on all streams, comes before everything queued later. Between micro-batches, whose steps
+ * wait for none of the micro-batch before. */
+static sluice_status join_streams(sl_exec *x)
+{
+    const int first = x->plan->event_count;
+    for (int k = 0; k < SL_STREAM_COUNT; k++)
+        if (x->uses[k]) SL_TRY(x->backend->record(x->device, (sl_stream)k, first + k));
+    for (int k = 0; k < SL_STREAM_COUNT; k++)
+        for (int m = 0; x->uses[k] && m < SL_STREAM_COUNT; m++)
+            if (m != k && x->uses[m]) SL_TRY(x->backend->wait(x->device, (sl_stream)k, first + m));
+    return SLUICE_OK;
+}
+
+/* What a segment must not overlap with: plan/address.c. */
+static sluice_status begin_segment(sl_exec *x, sl_segment_kind segment, const sl_run_context *context)
+{
+    if (segment == SL_SEGMENT_EVALUATE) return sl_exec_settle(x);
+    if (segment == SL_SEGMENT_FORWARD && !is_first_micro_batch(x, context)) return join_streams(x);
+    return SLUICE_OK;
+}
+
+static sluice_status end_segment(sl_exec *x, sl_segment_kind segment)
+{
+    int result = x->plan->segments[segment].result_step;
+    if (segment == SL_SEGMENT_EVALUATE) return sl_exec_settle(x);
+    return result >= 0 ? x->backend->await(x->device, x->plan->steps[result].event) : SLUICE_OK;
+}
+
 sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *context)
 {
     const sl_segment *g = &x->plan->segments[segment];
     double start = sl_now();
+    if (x->stored) SL_TRY(sl_exec_settle(x));
+    SL_TRY(begin_segment(x, segment, context));
+    x->busy = true;
     for (int i = g->first_step; i < g->first_step + g->step_count; i++)
         SL_TRY(run_step(x, &x->plan->steps[i], context));
-    SL_TRY(x->backend->synchronize(x->device));
+    SL_TRY(end_segment(x, segment));
     x->seconds[segment] = sl_now() - start;
+    return SLUICE_OK;
+}
+
+sluice_status sl_exec_settle(sl_exec *x)
+{
+    if (!x->busy && !x->stored) return SLUICE_OK;
+    SL_TRY(x->backend->synchronize(x->device));
+    x->busy = x->stored = false;
     return SLUICE_OK;
 }
 
@@ -140,7 +187,8 @@ static sluice_status open_device(sl_exec *x, const sl_exec_options *options)
     SL_TRY(x->backend->open(&options->device, &x->device));
     for (int t = 0; t < SL_TIER_COUNT; t++)
         if (x->plan->totals.peak[t] > 0) SL_TRY(x->backend->reserve(x->device, (sl_tier)t, x->plan->totals.peak[t]));
-    return x->backend->reserve_events(x->device, x->plan->event_count);
+    for (int i = 0; i < x->plan->step_count; i++) x->uses[x->plan->steps[i].stream] = true;
+    return x->backend->reserve_events(x->device, x->plan->event_count + SL_STREAM_COUNT);
 }
 
 /* ---- collectives: described once, so that a step only names them ---- */
@@ -271,12 +319,18 @@ sluice_status sl_exec_set_input(sl_exec *x, int value, const void *data, size_t 
     if (span.bytes != bytes)
         return sl_fail(SLUICE_ERR_USAGE, "input \"%s\" holds %llu bytes, %zu were given",
                        x->plan->graph->values[value].name, (unsigned long long)span.bytes, bytes);
-    return x->backend->upload(x->device, span, data);
+    return x->backend->upload(x->device, SL_STREAM_COMPUTE, span, data); /* only kernels on it read inputs */
 }
 
 sluice_status sl_exec_read(sl_exec *x, sl_span span, void *out)
 {
+    SL_TRY(sl_exec_settle(x));
     return x->backend->download(x->device, out, span);
+}
+
+sluice_status sl_exec_read_result(sl_exec *x, int buffer, void *out, size_t bytes)
+{
+    return x->backend->download(x->device, out, sl_plan_span(x->plan, (sl_piece){ buffer, 0, bytes }));
 }
 
 void sl_exec_stats(const sl_exec *x, sl_device_stats *device, sl_comm_stats *comm)

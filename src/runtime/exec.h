@@ -19,9 +19,14 @@ sluice_status sl_exec_create(const sl_plan *plan, const sl_exec_options *options
 void sl_exec_destroy(sl_exec *x);
 /* Caller's data of graph input `value` for the next FORWARD or EVALUATE. */
 sluice_status sl_exec_set_input(sl_exec *x, int value, const void *data, size_t bytes);
-/* Runs one segment to its end. */
+/* Queues one segment, and waits for its result: the loss of FORWARD, the norm of UPDATE, everything of EVALUATE. The
+ * rest may still be under way on return; what fails of it is reported by a later call. */
 sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *context);
-/* Results, byte for byte. */
+/* Waits until nothing is under way. */
+sluice_status sl_exec_settle(sl_exec *x);
+/* The result of the segment run last, from a buffer the plan names for it: waits for nothing more. */
+sluice_status sl_exec_read_result(sl_exec *x, int buffer, void *out, size_t bytes);
+/* Any span, byte for byte, when nothing is under way any more. */
 sluice_status sl_exec_read(sl_exec *x, sl_span span, void *out);
 /* A parameter's values (slot < 0), or one of its state tensors, by element.
  * store: every copy this rank keeps of elements [first, first + count); what it does not keep is passed over.
@@ -34,7 +39,7 @@ sluice_status sl_exec_fetch(sl_exec *x, int parameter, int slot, int64_t first, 
 sluice_status sl_exec_snapshot(sl_exec *x);
 sluice_status sl_exec_fetch_snapshot(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out);
 void sl_exec_stats(const sl_exec *x, sl_device_stats *device, sl_comm_stats *comm);
-/* Seconds each segment took when it ran last. */
+/* Seconds until the result of each segment was there when it ran last. */
 double sl_exec_seconds(const sl_exec *x, sl_segment_kind segment);
 const sl_plan *sl_exec_plan(const sl_exec *x);
 sl_comm *sl_exec_comm(const sl_exec *x);

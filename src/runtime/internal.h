@@ -11,9 +11,12 @@
 struct sl_exec {
     const sl_plan *plan; /* borrowed */
     const sl_backend *backend;
-    sl_device *device; /* owned */
-    sl_comm *comm;     /* borrowed */
-    bool attached;     /* the comm knows the device */
+    sl_device *device;          /* owned */
+    sl_comm *comm;              /* borrowed */
+    bool attached;              /* the comm knows the device */
+    bool busy;                  /* steps may be under way */
+    bool stored;                /* tensors may be on their way in, in order with kernels alone */
+    bool uses[SL_STREAM_COUNT]; /* the plan has steps there */
     double seconds[SL_SEGMENT_COUNT];
     sl_shape flat[SL_MAX_OPERANDS];          /* shapes of update operands, refilled for each call */
     sl_collective *collectives;              /* owned; per plan step, part_count 0 where it is none */

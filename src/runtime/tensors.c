@@ -32,14 +32,15 @@ static sl_piece piece_of(const tensor *t, sl_range r)
 
 static sluice_status get_bytes(const tensor *t, sl_piece q, void *out)
 {
-    if (t->snapshot == NULL) return t->x->backend->download(t->x->device, out, sl_plan_span(t->x->plan, q));
+    if (t->snapshot == NULL) return sl_exec_read(t->x, sl_plan_span(t->x->plan, q), out);
     memcpy(out, t->snapshot + q.offset, (size_t)q.bytes);
     return SLUICE_OK;
 }
 
 static sluice_status put_bytes(const tensor *t, sl_piece q, const void *data)
 {
-    return t->x->backend->upload(t->x->device, sl_plan_span(t->x->plan, q), data);
+    t->x->stored = true;
+    return t->x->backend->upload(t->x->device, SL_STREAM_COMPUTE, sl_plan_span(t->x->plan, q), data);
 }
 
 static sl_form form_of(const tensor *t)
@@ -229,6 +230,7 @@ sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, 
     const sl_layer_place *place = &x->plan->layers[x->plan->graph->parameters[parameter].layer];
     sl_range run = run_of(x, parameter, first, count);
     if (count == 0) return SLUICE_OK;
+    if (x->busy) SL_TRY(sl_exec_settle(x));
     if (slot >= 0) return store_in(x, place->slots[slot], slot, run, data);
     SL_TRY(store_in(x, place->master, -1, run, data));
     SL_TRY(store_in(x, place->rest, -1, run, data));
@@ -339,6 +341,7 @@ sluice_status sl_exec_snapshot(sl_exec *x)
 {
     if (!x->plan->options.snapshot)
         return sl_fail(SLUICE_ERR_FAILED, "the plan has no room for a snapshot: it was made without that option");
+    SL_TRY(sl_exec_settle(x));
     for (int i = 0; i < x->plan->graph->layer_count; i++) SL_TRY(snapshot_layer(x, i));
     return x->backend->synchronize(x->device);
 }

@@ -106,7 +106,9 @@ sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *option
                             .seed = o.seed,
                             .threads = o.threads,
                             .guard = o.guard,
-                            .backend = o.null_backend ? &sl_null_backend : &sl_cpu_backend,
+                            .null_backend = o.null_backend,
+                            .device = o.device,
+                            .tf32 = o.tf32,
                             .log = { o.log, o.log_user, sluice_world_rank(o.world), sluice_world_size(o.world) } };
     return sl_engine_create(g, &e, out);
 }

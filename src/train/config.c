@@ -145,6 +145,34 @@ static sluice_status read_hidden(sluice_config *c, const json_t *list, const cha
     return SLUICE_OK;
 }
 
+static sluice_status read_patterns(sluice_config *c, const char *key, const json_t *list, const char *where,
+                                   sl_patterns *out)
+{
+    const sl_option item = { .key = key, .type = SL_OPT_STRING, .fallback = "" };
+    size_t count = json_array_size(list);
+    if (count > SL_MAX_PATTERNS)
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %zu patterns, at most %d are allowed", where, key, count,
+                       SL_MAX_PATTERNS);
+    for (size_t i = 0; i < count; i++) {
+        sl_config_value value;
+        SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
+        if (value.text[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s%s: a pattern is empty", where, key);
+        out->list[i] = value.text;
+    }
+    out->count = (int)count;
+    return SLUICE_OK;
+}
+
+static sluice_status read_freeze(sluice_config *c, const json_t *list, const char *where)
+{
+    return read_patterns(c, "freeze", list, where, &c->settings.freeze);
+}
+
+static sluice_status read_targets(sluice_config *c, const json_t *list, const char *where)
+{
+    return read_patterns(c, "lora.targets", list, where, &c->settings.lora.targets);
+}
+
 /* Shares of the ranks: how many there must be is known when the number of ranks is. */
 static sluice_status read_weights(sluice_config *c, const json_t *list, const char *where)
 {
@@ -219,6 +247,8 @@ static const struct {
     const char *key;
     sluice_status (*read)(sluice_config *c, const json_t *list, const char *where);
 } list_readers[] = { { "model.hidden", read_hidden },
+                     { "freeze", read_freeze },
+                     { "lora.targets", read_targets },
                      { "optimizer.groups", read_groups },
                      { "zero_optimization.partition_weights", read_weights } };
 

@@ -12,6 +12,16 @@
 /* Entries of model.hidden, as many as sl_model_options takes. */
 #define SL_MAX_HIDDEN 16
 
+/* Entries of freeze and of lora.targets. */
+#define SL_MAX_PATTERNS 32
+
+/* A list of file-name patterns. */
+typedef struct sl_patterns {
+    const char *text; /* JSON array */
+    const char *list[SL_MAX_PATTERNS];
+    int count;
+} sl_patterns;
+
 /* The resolved settings, in the order of the file's sections. -1 or "" mean "auto" where a row allows it. */
 typedef struct sl_settings {
     struct {
@@ -19,6 +29,9 @@ typedef struct sl_settings {
         int64_t layers, heads, width, context;
         const char *vocabulary; /* "bytes", "characters", or a number */
         double dropout, norm_epsilon;
+        int64_t kv_heads, feed_forward; /* -1: auto */
+        double rope_theta;
+        bool tied;
         int64_t features, outputs;
         const char *hidden;                  /* JSON array as text: "[5, 3]" */
         int64_t hidden_sizes[SL_MAX_HIDDEN]; /* the same, parsed by sl_config_resolve */
@@ -27,6 +40,13 @@ typedef struct sl_settings {
         int loss;       /* mse|cross_entropy */
         bool bias;
     } model;
+    sl_patterns freeze;
+    struct {
+        int64_t rank;
+        double alpha; /* -1: auto */
+        sl_patterns targets;
+        double dropout;
+    } lora;
     struct {
         const char *type; /* "text", "regression", "classification" */
         const char *path;
@@ -40,6 +60,8 @@ typedef struct sl_settings {
     int64_t steps, epochs; /* -1: not given; exactly one is */
     int64_t seed;
     int64_t threads; /* -1: all */
+    int device;      /* sluice_device */
+    bool tf32;
     struct {
         int64_t every, batches;
     } evaluate; /* every 0: only before the first and after the last step; batches 0: all of the split */
@@ -102,6 +124,7 @@ typedef struct sl_settings {
     int64_t steps_per_print;
     bool guard;        /* "debug.guard": poisoned arenas with guard pages */
     bool null_backend; /* "debug.null_backend" */
+    bool hash;         /* "debug.hash" */
 } sl_settings;
 
 struct sluice_config {

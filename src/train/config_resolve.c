@@ -372,18 +372,40 @@ static sluice_status resolve_text_data(const sluice_config *c, sl_settings *s)
     return SLUICE_OK;
 }
 
+static sluice_status check_random_tokens(const sluice_config *c, const sl_settings *s)
+{
+    char *end = NULL;
+    long long count = strtoll(s->model.vocabulary, &end, 10);
+    if (*end == '\0' && count > 0) return SLUICE_OK;
+    return fail_key(c, "model.vocabulary", "random tokens need a number of different ones");
+}
+
+static sluice_status check_adapters(const sluice_config *c, const sl_settings *s, bool language)
+{
+    if (s->lora.rank > 0 && !language) return fail_key(c, "lora.rank", "only gpt2 and llama can have adapters");
+    if (s->lora.rank > 0 && s->lora.targets.count == 0)
+        return fail_key(c, "lora.rank", "lora.targets is missing; name the linears to adapt, such as [\"*\"]");
+    if (s->lora.rank == 0 && s->lora.targets.count > 0)
+        return fail_key(c, "lora.targets", "lora.rank is 0; give the rank of the adapters, such as 8");
+    return SLUICE_OK;
+}
+
 static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings *s)
 {
     SL_TRY(check_name(c, "model.type", s->model.type, sl_model_names()));
-    SL_TRY(check_name(c, "data.type", s->data.type, "text, regression, classification"));
-    bool language = strcmp(s->model.type, "gpt2") == 0, text = strcmp(s->data.type, "text") == 0;
+    SL_TRY(check_name(c, "data.type", s->data.type, "text, random_tokens, regression, classification"));
+    bool random = strcmp(s->data.type, "random_tokens") == 0;
+    bool language = sl_model_reads_tokens(s->model.type), text = random || strcmp(s->data.type, "text") == 0;
+    char reads_text[64];
+    snprintf(reads_text, sizeof reads_text, "%.40s reads tokens", s->model.type);
     if (language != text)
-        return fail_key(c, "data.type", language ? "gpt2 reads text" : "text needs a language model, such as gpt2");
+        return fail_key(c, "data.type", language ? reads_text : "text needs a language model, such as gpt2");
+    SL_TRY(check_adapters(c, s, language));
     if (s->data.seed < 0) s->data.seed = s->seed;
     if (text) {
         if (s->model.loss == LOSS_MSE) return fail_key(c, "model.loss", "tokens need cross_entropy");
         s->model.loss = LOSS_CROSS_ENTROPY;
-        return resolve_text_data(c, s);
+        return random ? check_random_tokens(c, s) : resolve_text_data(c, s);
     }
     return resolve_table_data(c, strcmp(s->data.type, "classification") == 0, s);
 }

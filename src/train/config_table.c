@@ -52,15 +52,21 @@
 
 const sl_option sl_config_rows[] = {
     /* ---- model, data, length of the run ---- */
-    TEXT("model.type", "", model.type, "Family of models: `linear`, `mlp` or `gpt2`. Required."),
-    COUNT("model.layers", "12", model.layers, 1, "gpt2: transformer blocks."),
-    COUNT("model.heads", "12", model.heads, 1, "gpt2: attention heads; they divide the width."),
-    COUNT("model.width", "768", model.width, 1, "gpt2: width of the residual stream."),
-    COUNT("model.context", "1024", model.context, 1, "gpt2: tokens in a sample."),
+    TEXT("model.type", "", model.type, "Family of models: `linear`, `mlp`, `gpt2` or `llama`. Required."),
+    COUNT("model.layers", "12", model.layers, 1, "gpt2, llama: transformer blocks."),
+    COUNT("model.heads", "12", model.heads, 1, "gpt2, llama: attention heads; they divide the width."),
+    COUNT_AUTO("model.kv_heads", "auto", model.kv_heads, 1,
+               "llama: key and value heads, which the heads share; auto: as many as heads."),
+    COUNT("model.width", "768", model.width, 1, "gpt2, llama: width of the residual stream."),
+    COUNT_AUTO("model.feed_forward", "auto", model.feed_forward, 1,
+               "llama: width of the feed-forward part; auto: 8/3 of the width, up to a multiple of 256."),
+    COUNT("model.context", "1024", model.context, 1, "gpt2, llama: tokens in a sample."),
     ROW("model.vocabulary", SL_OPT_STRING, "bytes", model.vocabulary, 1, MANY, NULL, false,
-        "gpt2: `bytes` (256), `characters` (those of the text), or a number of tokens."),
+        "gpt2, llama: `bytes` (256), `characters` (those of the text), or a number of tokens."),
     REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2: probability with which a value is dropped in training."),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in normalisations."),
+    REAL("model.rope_theta", "500000", model.rope_theta, 1, 1e30, "llama: base of the rotation's wavelengths."),
+    FLAG("model.tie_word_embeddings", "true", model.tied, "llama: the output head is the token embedding."),
     COUNT_AUTO("model.features", "auto", model.features, 1, "linear, mlp: inputs of a sample; auto: `data.features`."),
     COUNT_AUTO("model.outputs", "auto", model.outputs, 1,
                "linear, mlp: targets of a sample, or classes; auto: `data.outputs`."),
@@ -70,13 +76,28 @@ const sl_option sl_config_rows[] = {
     CHOICE("model.loss", "auto", model.loss, "mse|cross_entropy", "linear, mlp; auto: what the data asks for."),
     FLAG("model.bias", "true", model.bias, "linear, mlp: the layers have a bias."),
 
+    ROW("freeze", SL_OPT_LIST, "[]", freeze.text, 0, 0, NULL, false,
+        "Parameters that are not trained: a list of file-name patterns over their names, such as `[\"wte.*\", "
+        "\"h.0.*\"]`. They have no gradient and no optimizer state."),
+    COUNT("lora.rank", "0", lora.rank, 0,
+          "gpt2, llama: train an adapter of this rank beside each linear that `lora.targets` names, and nothing else; "
+          "0: none."),
+    REAL_AUTO("lora.alpha", "auto", lora.alpha, 1e-6, 1e6,
+              "An adapter's part is multiplied with alpha / rank; auto: the rank."),
+    ROW("lora.targets", SL_OPT_LIST, "[]", lora.targets.text, 0, 0, NULL, false,
+        "Linears with an adapter: a list of file-name patterns over their names (those of their parameters without "
+        "`.weight`), such as `[\"*.c_attn\"]` or `[\"*\"]` for all of the blocks."),
+    REAL("lora.dropout", "0", lora.dropout, 0, 0.999,
+         "Probability with which a value that an adapter reads is dropped in training."),
+
     TEXT("data.type", "", data.type,
-         "`text` (a file), `regression` or `classification` (made from `data.seed`). Required."),
+         "`text` (a file), `random_tokens` (for timing), `regression` or `classification` (made from `data.seed`). "
+         "Required."),
     TEXT("data.path", "", data.path, "text: the file. Required there."),
     CHOICE("data.unit", "auto", data.unit, "auto|bytes|characters",
            "text: what a token is; auto: as `model.vocabulary` says."),
     REAL("data.validation", "0", data.validation, 0, 0.99, "Share kept from training for evaluation."),
-    COUNT("data.samples", "1000", data.samples, 1, "regression, classification: how many are made."),
+    COUNT("data.samples", "1000", data.samples, 1, "random_tokens, regression, classification: how many are made."),
     COUNT_AUTO("data.features", "auto", data.features, 1, "regression, classification; auto: `model.features`."),
     COUNT_AUTO("data.outputs", "auto", data.outputs, 1,
                "regression: targets of a sample; classification: classes; auto: `model.outputs`, or 1 target."),
@@ -90,6 +111,10 @@ const sl_option sl_config_rows[] = {
     COUNT_AUTO(
         "threads", "auto", threads, 1,
         "Compute threads of a rank; auto: the CPUs this process may use, shared out over the ranks of the machine."),
+    CHOICE("device", "auto", device, "cpu|cuda|auto",
+           "Where the model is computed; auto: on a GPU where there is one that sluice can use, else on the CPU. The "
+           "environment's SLUICE_DEVICE stands in for auto."),
+    FLAG("tf32", "false", tf32, "On a GPU in fp32: products may round their operands to tf32, which is faster."),
     COUNT("evaluate.every", "0", evaluate.every, 0,
           "Steps between evaluations; 0: only before the first and after the last."),
     COUNT("evaluate.batches", "0", evaluate.batches, 0,
@@ -130,7 +155,6 @@ const sl_option sl_config_rows[] = {
     REFUSED("data_types.grad_accum_dtype", STRING, "fp32", "contributions are always summed in fp32"),
     UNBUILT("data_types.param_dtype", STRING, "fp32", "Type of the weights."),
     UNBUILT("data_types.buffer_dtype", STRING, "fp32", "Type of buffers that are not trained."),
-    UNBUILT("tf32", BOOL, "false", "Matrix products in TF32 where the device has it."),
 
     /* ---- optimizer ---- */
     ROW("optimizer.type", SL_OPT_CHOICE, "", optimizer.type, 0, 0,
@@ -421,6 +445,7 @@ const sl_option sl_config_rows[] = {
     COUNT("timeout_seconds", "60", timeout_seconds, 1, "How long one rank waits for another."),
     FLAG("debug.guard", "false", guard, "Poison the arenas and put guard pages behind them."),
     FLAG("debug.null_backend", "false", null_backend, "Compute nothing."),
+    FLAG("debug.hash", "true", hash, "Hash weights and state at the end; of a large model that takes a while."),
 
     /* ---- DeepSpeed's monitors, profilers and further parts ---- */
     UNBUILT("tensorboard.enabled", BOOL, "false", "Write TensorBoard events."),

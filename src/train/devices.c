@@ -82,8 +82,10 @@ static void print_rates(const sl_machine_description *d, FILE *out)
 static sluice_status print_peaks(const sl_machine_description *d, FILE *out)
 {
     double f32, bf16;
-    SL_TRY(sl_measured_peak(d->isa, d->threads, SLUICE_F32, &f32));
-    SL_TRY(sl_measured_peak(d->isa, d->threads, SLUICE_BF16, &bf16));
+    sl_device_choice cpu;
+    SL_TRY(sl_device_choose(SLUICE_DEVICE_CPU, 0, 1, &cpu));
+    SL_TRY(sl_measured_peak(&cpu, d->isa, d->threads, SLUICE_F32, &f32));
+    SL_TRY(sl_measured_peak(&cpu, d->isa, d->threads, SLUICE_BF16, &bf16));
     fprintf(out, "  peak, alone          %8.1f GFLOP/s in f32, %.1f in bf16\n", f32 / 1e9, bf16 / 1e9);
     return SLUICE_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "core/half.h"
 #include "core/rng.h"
 #include "core/thread.h"
@@ -39,25 +40,44 @@ static float initial_value(const sluice_init *init, const sl_rng *rng, uint64_t 
 }
 
 /* Values depend on the global element alone; each rank stores those it keeps. */
-#define INIT_CHUNK 16384
+#define INIT_CHUNK ((int64_t)1 << 20)
+#define INIT_TASK  ((int64_t)1 << 14)
 
-/* By name and element of the whole parameter, so that neither ranks nor tiles change a value. */
-static sluice_status init_parameter(sluice_engine *e, int index, float *chunk)
+typedef struct init_work {
+    const sluice_graph *graph;
+    int parameter;
+    int64_t first, count; /* elements of the chunk */
+    sl_rng rng;
+    float *chunk;
+} init_work;
+
+static void init_task(void *context, int64_t task, void *scratch)
+{
+    const init_work *w = context;
+    const sluice_init *init = &w->graph->parameters[w->parameter].init;
+    int64_t begin = task * INIT_TASK, end = begin + INIT_TASK < w->count ? begin + INIT_TASK : w->count;
+    (void)scratch;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t element = sl_parameter_whole_element(w->graph, w->parameter, w->first + i);
+        w->chunk[i] = initial_value(init, &w->rng, (uint64_t)element);
+    }
+}
+
+/* By name and element of the whole parameter, so that neither ranks nor tiles nor threads change a value. */
+static sluice_status init_parameter(sluice_engine *e, int index, sl_pool *pool, float *chunk)
 {
     const sl_parameter *q = &e->graph->parameters[index];
-    sl_rng rng = sl_rng_stream(e->context.seed, SL_RNG_INIT, name_hash(sl_whole_name(e->graph, index)), 0, 0);
-    for (int64_t first = 0; first < q->count; first += INIT_CHUNK) {
-        int64_t n = q->count - first < INIT_CHUNK ? q->count - first : INIT_CHUNK;
-        for (int64_t i = 0; i < n; i++) {
-            int64_t element = sl_parameter_whole_element(e->graph, index, first + i);
-            chunk[i] = initial_value(&q->init, &rng, (uint64_t)element);
-        }
-        SL_TRY(sl_exec_store(e->exec, index, -1, first, n, chunk));
+    init_work w = { .graph = e->graph, .parameter = index, .chunk = chunk };
+    w.rng = sl_rng_stream(e->context.seed, SL_RNG_INIT, name_hash(sl_whole_name(e->graph, index)), 0, 0);
+    for (w.first = 0; w.first < q->count; w.first += INIT_CHUNK) {
+        w.count = q->count - w.first < INIT_CHUNK ? q->count - w.first : INIT_CHUNK;
+        sl_pool_run(pool, init_task, &w, (w.count + INIT_TASK - 1) / INIT_TASK);
+        SL_TRY(sl_exec_store(e->exec, index, -1, w.first, w.count, chunk));
     }
     return SLUICE_OK;
 }
 
-/* State starts as zero. Arenas are zero too, except under guard, where they are poisoned. */
+/* State starts as zero, as arenas do, except under guard, where they are poisoned. */
 static sluice_status zero_state(sluice_engine *e, int index, const float *zeros)
 {
     const sl_parameter *q = &e->graph->parameters[index];
@@ -69,15 +89,25 @@ static sluice_status zero_state(sluice_engine *e, int index, const float *zeros)
     return SLUICE_OK;
 }
 
-static sluice_status init_tensors(sluice_engine *e)
+static int64_t longest_parameter(const sluice_graph *g)
 {
-    float *chunk = sl_alloc_array(2 * INIT_CHUNK, sizeof *chunk, "first values");
-    if (chunk == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = SLUICE_OK;
+    int64_t longest = 0;
+    for (int i = 0; i < g->parameter_count; i++)
+        if (g->parameters[i].count > longest) longest = g->parameters[i].count;
+    return longest < INIT_CHUNK ? longest : INIT_CHUNK;
+}
+
+static sluice_status init_tensors(sluice_engine *e, bool poisoned)
+{
+    size_t room = (size_t)longest_parameter(e->graph);
+    sl_pool *pool = NULL;
+    float *chunk = sl_alloc_array(2 * room + 1, sizeof *chunk, "first values");
+    sluice_status st = chunk != NULL ? sl_pool_create(e->threads, &pool) : SLUICE_ERR_NO_MEMORY;
     for (int i = 0; st == SLUICE_OK && i < e->graph->parameter_count; i++) {
-        st = init_parameter(e, i, chunk);
-        if (st == SLUICE_OK) st = zero_state(e, i, chunk + INIT_CHUNK);
+        st = init_parameter(e, i, pool, chunk);
+        if (st == SLUICE_OK && poisoned) st = zero_state(e, i, chunk + room);
     }
+    sl_pool_destroy(pool);
     sl_free(chunk);
     return st;
 }
@@ -101,6 +131,81 @@ static sluice_status build_graph(sluice_engine *e, const sl_engine_options *o)
     return sl_graph_verify(e->graph);
 }
 
+/* ---- workspace ---- */
+
+static void describe_operand(const sluice_graph *g, int value, const sl_shape **shape, sl_form *form, sl_span *span)
+{
+    if (value < 0) return;
+    *shape = &g->values[value].shape;
+    *form = (sl_form)g->values[value].dtype;
+    *span = (sl_span){ SL_TIER_DEVICE, 0, sl_value_bytes(&g->values[value]) };
+}
+
+/* Bytes beside its operands that a node's kernel needs. */
+static uint64_t node_workspace(const sluice_engine *e, const sl_node *node)
+{
+    sl_call call = { .op = node->op, .attrs = &node->attrs, .context = &e->context, .wire = e->graph->wire };
+    call.input_count = node->input_count;
+    call.output_count = node->output_count;
+    for (int k = 0; k < node->input_count; k++)
+        describe_operand(e->graph, node->inputs[k], &call.input_shapes[k], &call.input_forms[k], &call.inputs[k]);
+    for (int k = 0; k < node->output_count; k++)
+        describe_operand(e->graph, node->outputs[k], &call.output_shapes[k], &call.output_forms[k], &call.outputs[k]);
+    return e->device.workspace(&call);
+}
+
+/* Of an update op on a run of `elements`, or for the end of the norm of as many leaves. */
+static uint64_t update_workspace(const sluice_engine *e, sl_op op, const sl_attrs *attrs, int64_t elements)
+{
+    sl_shape shape = { 1, { elements } };
+    uint64_t each = op == SL_OP_NORM_FINISH ? sizeof(double) : sizeof(float);
+    sl_call call = { .op = op, .attrs = attrs, .context = &e->context, .wire = e->graph->wire };
+    call.input_count = call.output_count = 1;
+    call.input_shapes[0] = call.output_shapes[0] = &shape;
+    call.inputs[0] = call.outputs[0] = (sl_span){ SL_TIER_DEVICE, 0, (uint64_t)elements * each };
+    return e->device.workspace(&call);
+}
+
+static void raise_to(uint64_t *most, uint64_t bytes)
+{
+    if (bytes > *most) *most = bytes;
+}
+
+/* Update ops get as much as the layer that needs most; several are not made of graph nodes. */
+static void ask_for_updates(const sluice_engine *e, uint64_t *of_op)
+{
+    static const sl_op by_layer[] = { SL_OP_CAST, SL_OP_ACCUMULATE, SL_OP_NORM_LEAVES };
+    static const sl_attrs no_attrs;
+    const sluice_graph *g = e->graph;
+    int64_t leaves = 0;
+    for (int i = 0; i < g->layer_count; i++) {
+        int64_t n = g->layers[i].element_count;
+        leaves += (n + SL_CUT_ELEMENTS - 1) / SL_CUT_ELEMENTS;
+        for (size_t k = 0; n > 0 && k < sizeof by_layer / sizeof by_layer[0]; k++)
+            raise_to(&of_op[by_layer[k]], update_workspace(e, by_layer[k], &no_attrs, n));
+    }
+    for (int i = g->forward_count + g->backward_count; i < g->node_count; i++) {
+        const sl_node *node = &g->nodes[i];
+        if (node->op == SL_OP_UPDATE)
+            raise_to(&of_op[SL_OP_UPDATE],
+                     update_workspace(e, SL_OP_UPDATE, &node->attrs, g->layers[node->layer].element_count));
+    }
+    raise_to(&of_op[SL_OP_NORM_FINISH], update_workspace(e, SL_OP_NORM_FINISH, &no_attrs, leaves));
+}
+
+static sluice_status ask_for_workspace(sluice_engine *e)
+{
+    const sluice_graph *g = e->graph;
+    e->workspace = sl_alloc_array((size_t)g->node_count + SL_OP_COUNT, sizeof *e->workspace, "workspace of kernels");
+    if (e->workspace == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < g->forward_count + g->backward_count; i++)
+        e->workspace[i] = sl_ops[g->nodes[i].op].view ? 0 : node_workspace(e, &g->nodes[i]);
+    if (e->optim != NULL) ask_for_updates(e, e->workspace + g->node_count);
+    return SLUICE_OK;
+}
+
+/* ---- planning ---- */
+
 static void estimate_overhead(const sl_engine_options *o, int threads, sl_plan_options *p)
 {
     uint64_t resident = sl_memory_resident();
@@ -122,7 +227,13 @@ static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, s
     }
     uint64_t mine = sl_machine_room(p, sl_memory_available() / (uint64_t)e->ranks->local);
     SL_TRY(sl_ranks_least(e->ranks, "memory of the ranks", mine, &room));
-    sl_machine_budgets(p, room);
+    if (!e->device.is_cuda) {
+        sl_machine_budgets(p, room);
+        return SLUICE_OK;
+    }
+    uint64_t on_device;
+    SL_TRY(sl_ranks_least(e->ranks, "memory of the GPUs", sl_device_room(&e->device), &on_device));
+    sl_machine_split_budgets(p, on_device, room);
     return SLUICE_OK;
 }
 
@@ -192,10 +303,14 @@ static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int
         p.rank = e->ranks->rank;
         p.rank_count = e->ranks->count;
     }
+    p.comm_on_host = e->device.is_cuda && p.rank_count > 1;
     SL_TRY(compare_options(e, o, &p));
     estimate_overhead(o, threads, &p);
     SL_TRY(set_budgets(e, o, &p));
+    p.node_workspace = e->workspace;
+    p.update_workspace = e->workspace + e->graph->node_count;
     sl_machine_describe(e->isa, threads, &e->machine);
+    if (e->device.is_cuda) sl_machine_describe_cuda(&e->device.facts, &e->machine);
     if (o->machine != NULL) {
         e->machine = o->machine->rates;
         if (p.rank == 0) warn_of_other_rates(e, o, p.rank_count, threads);
@@ -212,8 +327,13 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
 {
     const sl_plan_options *p = &e->plan->options;
     double start = sl_now();
-    sl_exec_options x = { .backend = o->backend,
-                          .device = { .threads = threads, .isa = e->isa, .guard = o->guard, .log = o->log },
+    sl_exec_options x = { .backend = o->null_backend ? &sl_null_backend : e->device.backend,
+                          .device = { .threads = threads,
+                                      .isa = e->isa,
+                                      .guard = o->guard,
+                                      .log = o->log,
+                                      .ordinal = e->device.ordinal,
+                                      .tf32 = o->tf32 },
                           .comm = e->ranks->comm };
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
     x.device.nodes = e->ranks->place.binding.nodes;
@@ -224,7 +344,7 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     if (e->losses == NULL || e->all_found == NULL) return SLUICE_ERR_NO_MEMORY;
     SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
     e->reserve_seconds = sl_now() - start;
-    return init_tensors(e);
+    return init_tensors(e, o->guard);
 }
 
 /* This rank's CPUs: those of the machine, shared out. */
@@ -240,6 +360,19 @@ static void use_scale(sluice_engine *e)
     e->context.seed_gradient = (float)(e->scaler.scale / e->micro_batches);
 }
 
+/* A plan for a machine that is described needs nothing of this one's devices. */
+static sluice_status choose_device(sluice_engine *e, const sl_engine_options *o)
+{
+    if (o->plan_only && o->machine != NULL) {
+        if (o->machine->is_cuda)
+            sl_device_describe_cuda(&e->device);
+        else
+            SL_TRY(sl_device_choose(SLUICE_DEVICE_CPU, 0, 1, &e->device));
+        return SLUICE_OK;
+    }
+    return sl_device_choose(o->device, e->ranks->local_rank, e->ranks->local, &e->device);
+}
+
 static sluice_status create(sluice_engine *e, const sl_engine_options *o)
 {
     e->ranks = o->ranks != NULL ? o->ranks : &e->own_ranks;
@@ -249,7 +382,9 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     e->micro_batches = (double)(steps > 0 ? steps : 1) * ranks;
     use_scale(e);
     sluice_status st = sl_machine_isa(&e->isa);
+    if (st == SLUICE_OK) st = choose_device(e, o);
     if (st == SLUICE_OK) st = build_graph(e, o);
+    if (st == SLUICE_OK) st = ask_for_workspace(e);
     SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
     SL_TRY(make_plan(e, o, threads));
     if (o->plan_only) return SLUICE_OK;
@@ -263,7 +398,7 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, slui
     if (e == NULL) return SLUICE_ERR_NO_MEMORY;
     e->graph = g;
     e->log = o->log;
-    e->computes = o->backend != &sl_null_backend;
+    e->computes = !o->null_backend;
     e->lr = o->optim.optimizer.lr;
     e->optimizer = o->optim.optimizer.kind;
     e->momentum = -1;
@@ -292,6 +427,7 @@ void sluice_engine_destroy(sluice_engine *e)
     sl_plan_destroy(e->plan);
     sl_optim_destroy(e->optim);
     sl_free(e->losses);
+    sl_free(e->workspace);
     sl_free(e->all_found);
     sl_free(e);
 }
@@ -333,7 +469,7 @@ static sluice_status read_scalar(sluice_engine *e, int buffer, double *out)
 {
     float value = 0;
     if (buffer < 0) return sl_fail(SLUICE_ERR_USAGE, "the graph has no loss");
-    SL_TRY(sl_exec_read(e->exec, sl_plan_span(e->plan, (sl_piece){ buffer, 0, sizeof value }), &value));
+    SL_TRY(sl_exec_read_result(e->exec, buffer, &value, sizeof value));
     *out = (double)value;
     return SLUICE_OK;
 }
@@ -423,7 +559,7 @@ sluice_status sluice_step(sluice_engine *e)
     e->context.step = e->step + 1;
     sl_optim_scalars(e->optim, e->applied + 1, e->lr, e->momentum, &e->context);
     SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
-    SL_TRY(sl_exec_read(e->exec, sl_plan_span(e->plan, (sl_piece){ e->plan->norm_buffer, 0, sizeof norm }), &norm));
+    SL_TRY(sl_exec_read_result(e->exec, e->plan->norm_buffer, &norm, sizeof norm));
     e->micro = 0;
     SL_TRY(judge_step(e, &norm));
     e->step++;
@@ -551,7 +687,9 @@ void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta)
     snprintf(meta->wire, sizeof meta->wire, "%s", dtype_names[e->graph->wire]);
     snprintf(meta->states, sizeof meta->states, "%s", state_names[e->states]);
     memcpy(meta->model_sha256, e->identity, sizeof meta->model_sha256);
-    snprintf(meta->kernels, sizeof meta->kernels, "cpu-%s-1", sl_isa_name(e->isa));
+    char kernels[32];
+    snprintf(meta->kernels, sizeof meta->kernels, "%s-1",
+             sl_device_kernels(&e->device, e->isa, kernels, sizeof kernels));
 }
 
 /* A type that the checkpoint's bits depend on. Older checkpoints do not say: they were all fp32. */

@@ -7,6 +7,7 @@
 #include "optim/loss_scale.h"
 #include "optim/optim.h"
 #include "runtime/exec.h"
+#include "train/device_choice.h"
 #include "train/machine.h"
 #include "train/ranks.h"
 
@@ -28,7 +29,9 @@ typedef struct sl_engine_options {
     uint64_t seed;
     int threads; /* 0: this rank's share of the CPUs */
     bool guard;
-    const sl_backend *backend;
+    bool null_backend; /* nothing is computed */
+    sluice_device device;
+    bool tf32;
     sl_log log;
 } sl_engine_options;
 
@@ -56,7 +59,8 @@ struct sluice_engine {
     sl_ranks own_ranks;
     sl_exec *exec; /* NULL: plan only */
     sl_machine machine;
-    sl_isa isa;
+    sl_device_choice device;
+    sl_isa isa; /* of what runs on the CPU */
     int threads;
     sl_log log;
     sl_run_context context;
@@ -79,6 +83,7 @@ struct sluice_engine {
     double lr, momentum; /* of the next step; momentum < 0: the optimizer's own */
     double norm;         /* of the newest step; NaN where it was left out */
     double *losses;      /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
+    uint64_t *workspace; /* owned: of each graph node, then of each update op */
     double plan_seconds, reserve_seconds;     /* planning; creating the executor: arenas and threads */
     double segment_seconds[SL_SEGMENT_COUNT]; /* measured, summed over runs, the first run of each left out: it touches
                                                  new pages */

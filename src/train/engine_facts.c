@@ -68,9 +68,11 @@ static void add_plan_options(const sl_plan_options *p, sl_text *out)
 
 void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p, sl_text *out)
 {
-    sl_text_add(out, "sluice version: %s\ninstruction path: %s\n", sluice_version(), sl_isa_name(e->isa));
-    sl_text_add(out, "backend: %s\nmodel: %s\nseed: %llu\n", o->backend->name, e->identity,
-                (unsigned long long)o->seed);
+    char kernels[32];
+    sl_text_add(out, "sluice version: %s\ninstruction path: %s\nkernels: %s\n", sluice_version(), sl_isa_name(e->isa),
+                sl_device_kernels(&e->device, e->isa, kernels, sizeof kernels));
+    sl_text_add(out, "backend: %s\nmodel: %s\nseed: %llu\n", o->null_backend ? "null" : e->device.backend->name,
+                e->identity, (unsigned long long)o->seed);
     add_precision(o, out);
     add_optimizer(&o->optim, out);
     add_plan_options(p, out);

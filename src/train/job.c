@@ -51,12 +51,16 @@ static sluice_status open_data(sl_job *j)
     int64_t features = s->data.features > 0 ? s->data.features : s->model.features;
     int64_t outputs = s->data.outputs > 0 ? s->data.outputs : s->model.outputs;
     if (strcmp(s->data.type, "text") == 0) return open_text(j, seed);
+    if (strcmp(s->data.type, "random_tokens") == 0)
+        return sl_data_random_tokens(s->data.samples, s->model.context, vocabulary_size(s), s->data.validation, seed,
+                                     &j->data);
     if (strcmp(s->data.type, "regression") == 0)
         return sl_data_regression(s->data.samples, features, outputs, s->data.noise, s->data.validation, seed,
                                   &j->data);
     if (strcmp(s->data.type, "classification") == 0)
         return sl_data_classification(s->data.samples, features, outputs, s->data.validation, seed, &j->data);
-    return sl_fail(SLUICE_ERR_USAGE, "data.type \"%s\" is not known; there are text, regression, classification",
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "data.type \"%s\" is not known; there are text, random_tokens, regression, classification",
                    s->data.type);
 }
 
@@ -75,26 +79,47 @@ static sluice_status resolve_vocabulary(const sl_job *j, int64_t *out)
     return SLUICE_OK;
 }
 
-static sluice_status build_model(sl_job *j, int64_t batch)
+static void language_options(const sl_settings *s, sl_model_options *m)
+{
+    m->layers = s->model.layers;
+    m->heads = s->model.heads;
+    m->kv_heads = s->model.kv_heads > 0 ? s->model.kv_heads : 0;
+    m->width = s->model.width;
+    m->feed_forward = s->model.feed_forward > 0 ? s->model.feed_forward : 0;
+    m->context = s->model.context;
+    m->dropout = s->model.dropout;
+    m->rope_theta = s->model.rope_theta;
+    m->untied = !s->model.tied;
+    m->tile_bytes = s->memory.tile_bytes;
+    m->lora.rank = s->lora.rank;
+    m->lora.alpha = s->lora.alpha > 0 ? s->lora.alpha : 0;
+    m->lora.dropout = s->lora.dropout;
+    m->lora.targets = s->lora.targets.list;
+    m->lora.target_count = s->lora.targets.count;
+}
+
+/* Only text that is being written needs logits; a loss is found without them. */
+static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
 {
     static const char *activations[] = { "none", "relu", "gelu", "silu" }, *losses[] = { "mse", "cross_entropy" };
     const sl_settings *s = &j->settings;
     sl_model_options m = { .type = s->model.type,
-                           .batch = batch,
+                           .batch = purpose == SL_JOB_GENERATE ? 1 : s->micro_batch,
+                           .logits = purpose == SL_JOB_GENERATE,
                            .features = s->model.features,
                            .outputs = s->model.outputs,
                            .activation = activations[s->model.activation],
                            .loss = losses[s->model.loss],
                            .bias = s->model.bias,
-                           .layers = s->model.layers,
-                           .heads = s->model.heads,
-                           .width = s->model.width,
-                           .context = s->model.context,
-                           .dropout = s->model.dropout,
-                           .norm_epsilon = s->model.norm_epsilon };
+                           .norm_epsilon = s->model.norm_epsilon,
+                           .freeze = s->freeze.list,
+                           .freeze_count = s->freeze.count };
     m.hidden_count = s->model.hidden_count;
     memcpy(m.hidden, s->model.hidden_sizes, sizeof m.hidden);
-    if (strcmp(m.type, "gpt2") == 0) SL_TRY(resolve_vocabulary(j, &m.vocabulary));
+    if (sl_model_reads_tokens(m.type)) {
+        language_options(s, &m);
+        SL_TRY(resolve_vocabulary(j, &m.vocabulary));
+    }
     SL_TRY(sluice_graph_create(&j->graph));
     SL_TRY(sl_model_build(j->graph, &m, &j->info));
     SL_TRY(sl_graph_tile(j->graph, s->memory.tile_bytes));
@@ -104,7 +129,7 @@ static sluice_status build_model(sl_job *j, int64_t batch)
 /* The model's inputs must be what the data set can fill. */
 static sluice_status check_fit(const sl_job *j)
 {
-    bool text = sl_data_text_vocabulary(j->data) != NULL, wants_text = j->info.tokens_per_sample > 0;
+    bool text = sl_data_has_tokens(j->data), wants_text = j->info.tokens_per_sample > 0;
     if (text == wants_text) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" %s text, but data.type is \"%s\"", j->settings.model.type,
                    wants_text ? "learns from" : "cannot read", j->settings.data.type);
@@ -208,7 +233,9 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .seed = (uint64_t)s->seed,
                             .threads = s->threads > 0 ? (int)s->threads : 0,
                             .guard = s->guard,
-                            .backend = s->null_backend ? &sl_null_backend : &sl_cpu_backend,
+                            .null_backend = s->null_backend,
+                            .device = (sluice_device)s->device,
+                            .tf32 = s->tf32,
                             .log = j->log };
     bool predicts;
     plan_options(j, purpose, &e.plan);
@@ -273,7 +300,7 @@ static sluice_status open_data_and_model(sl_job *j, sl_job_purpose purpose)
     SL_TRY(open_data(j));
     j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
     if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);
-    SL_TRY(build_model(j, purpose == SL_JOB_GENERATE ? 1 : j->settings.micro_batch));
+    SL_TRY(build_model(j, purpose));
     return check_fit(j);
 }
 

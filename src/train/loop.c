@@ -169,6 +169,28 @@ static void note_epoch(sl_run *r, double loss)
     r->epoch_steps = 0;
 }
 
+/* A rank alone has nobody to agree with, and need not wait for the exchange of the next step. */
+static bool stops(const sl_run *r)
+{
+    return r->stop || (r->job->ranks.count == 1 && stop_asked(r));
+}
+
+static bool save_due(const sl_run *r)
+{
+    int64_t every = r->job->settings.checkpoint.every;
+    return every > 0 && r->job->engine->step % (uint64_t)every == 0;
+}
+
+/* Steps follow each other while collectives of the one before are still under way. Where something else follows, and
+ * before the first step that is counted, they are waited for, so that each is counted in some step. */
+static sluice_status settle_before_pause(sl_run *r)
+{
+    const sluice_engine *e = r->job->engine;
+    bool first = e->step == r->first_step + 1, last = e->step >= r->steps;
+    if (first || last || r->save || stops(r) || evaluation_due(r) || save_due(r)) return sl_exec_settle(e->exec);
+    return SLUICE_OK;
+}
+
 static sluice_status train_step(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
@@ -184,6 +206,7 @@ static sluice_status train_step(sl_run *r)
     double loss = sl_engine_mean_loss(e, note_of(r, 0)->losses, r->note_bytes / sizeof(double));
     SL_TRY(check_loss(r, loss));
     SL_TRY(sluice_step(e));
+    SL_TRY(settle_before_pause(r));
     double seconds = sl_now() - start;
     count_step(r, &before, seconds);
     step_event(r, loss, e->lr, seconds);
@@ -206,17 +229,9 @@ static sluice_status stopped(sl_run *r)
 /* Saves that are asked for are waited for: whoever asks wants to know. */
 static sluice_status save_where_due(sl_run *r)
 {
-    int64_t every = r->job->settings.checkpoint.every;
-    bool due = every > 0 && r->job->engine->step % (uint64_t)every == 0;
     if (r->pending != NULL && r->written) SL_TRY(sl_run_finish_save(r));
     if (r->save) return sl_run_save(r);
-    return due ? sl_run_save_beside(r) : SLUICE_OK;
-}
-
-/* A rank alone has nobody to agree with, and need not wait for the exchange of the next step. */
-static bool stops(const sl_run *r)
-{
-    return r->stop || (r->job->ranks.count == 1 && stop_asked(r));
+    return save_due(r) ? sl_run_save_beside(r) : SLUICE_OK;
 }
 
 static sluice_status train_steps(sl_run *r)
@@ -253,10 +268,10 @@ static sluice_status measure(sl_run *r, sl_run_totals *out)
 static sluice_status end_event(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
-    char weights[65], state[65];
+    char weights[65] = "", state[65] = "";
     sl_run_totals measured;
     sluice_event event;
-    SL_TRY(sluice_hash(e, weights, state));
+    if (r->job->settings.hash) SL_TRY(sluice_hash(e, weights, state));
     SL_TRY(measure(r, &measured));
     sl_job_plan_event(r->job, &measured, &r->pace, &event);
     event.kind = SLUICE_EVENT_END;
@@ -288,6 +303,13 @@ static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl
     sl_pace_print(pace, predicted->seconds, out);
 }
 
+/* A GPU that the arena fills has no room for it: then nothing is known. */
+static sluice_status measured_peak(const sluice_engine *e, double *out)
+{
+    sluice_status st = sl_measured_peak(&e->device, e->isa, e->threads, e->graph->precision, out);
+    return e->device.is_cuda && st == SLUICE_ERR_NO_MEMORY ? SLUICE_OK : st;
+}
+
 /* What steps are compared with, from products that all ranks compute at the same time, as they do in a step. */
 static sluice_status measure_peak(sl_run *r)
 {
@@ -297,7 +319,7 @@ static sluice_status measure_peak(sl_run *r)
     double *all = sl_alloc_array((size_t)ranks->count, sizeof *all, "rates of the ranks");
     if (all == NULL) return SLUICE_ERR_NO_MEMORY;
     sluice_status st = ranks->comm->ops->barrier(ranks->comm, "measuring together");
-    if (st == SLUICE_OK && e->computes) st = sl_measured_peak(e->isa, e->threads, e->graph->precision, &peak);
+    if (st == SLUICE_OK && e->computes) st = measured_peak(e, &peak);
     st = sl_ranks_agree(ranks, "measuring", st);
     if (st == SLUICE_OK) st = ranks->comm->ops->exchange(ranks->comm, "measured rates", &peak, sizeof peak, all);
     peak = 0;

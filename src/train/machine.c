@@ -10,6 +10,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
+#include "train/device_choice.h"
 
 /* ---- memory ---- */
 
@@ -151,6 +152,15 @@ void sl_machine_budgets(sl_plan_options *o, uint64_t room)
     o->budget_together = room; /* the host tier gets what the device leaves */
 }
 
+void sl_machine_split_budgets(sl_plan_options *o, uint64_t device_room, uint64_t host_room)
+{
+    uint64_t *device = &o->budget[SL_TIER_DEVICE];
+    if (*device > 0) *device = *device > SL_CUDA_OVERHEAD_BYTES ? *device - SL_CUDA_OVERHEAD_BYTES : 1;
+    cap(device, device_room);
+    cap(&o->budget[SL_TIER_HOST], host_room);
+    o->budget_together = 0;
+}
+
 /* Less 5 %, less what the program takes there beside its arenas. */
 static uint64_t usable(uint64_t capacity, uint64_t overhead)
 {
@@ -165,8 +175,13 @@ void sl_machine_described_budgets(sl_plan_options *o, const sl_machine_descripti
         sl_machine_budgets(o, usable(capacity[SL_TIER_DEVICE], o->overhead_bytes));
         return;
     }
+    uint64_t host = usable(capacity[SL_TIER_HOST], o->overhead_bytes);
+    if (d->is_cuda) {
+        sl_machine_split_budgets(o, usable(capacity[SL_TIER_DEVICE], SL_CUDA_OVERHEAD_BYTES), host);
+        return;
+    }
     cap(&o->budget[SL_TIER_DEVICE], usable(capacity[SL_TIER_DEVICE], 0));
-    cap(&o->budget[SL_TIER_HOST], usable(capacity[SL_TIER_HOST], o->overhead_bytes));
+    cap(&o->budget[SL_TIER_HOST], host);
     o->budget_together = 0;
 }
 

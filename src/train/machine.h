@@ -21,6 +21,10 @@ uint64_t sl_machine_room(const sl_plan_options *options, uint64_t available);
  * may not take more than that either. */
 void sl_machine_budgets(sl_plan_options *options, uint64_t room);
 
+/* The same where they are different memories. A budget for the device includes what the program takes there outside its
+ * arena (device_choice.h). */
+void sl_machine_split_budgets(sl_plan_options *options, uint64_t device_room, uint64_t host_room);
+
 /* A machine as a file describes it. Capacities are what one rank has. */
 typedef struct sl_machine_description {
     sl_machine rates;
@@ -28,6 +32,7 @@ typedef struct sl_machine_description {
     /* what was measured with: ranks at the same time, threads of each, instruction path; ranks 0: not measured */
     int ranks, threads;
     sl_isa isa;
+    bool is_cuda; /* the device is a GPU */
 } sl_machine_description;
 
 /* This machine by micro-benchmarks, some seconds long: `ranks` processes at once, each with its share of the cores.

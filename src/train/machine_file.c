@@ -42,6 +42,7 @@ static const member members[] = {
     { "device_bytes", CAPACITY, AT(rates.capacity[SL_TIER_DEVICE]), false },
     { "host_bytes", CAPACITY, AT(rates.capacity[SL_TIER_HOST]), false },
     { "shared_memory", FLAG, AT(shared_memory), false },
+    { "cuda", FLAG, AT(is_cuda), true },
     { "copies_overlap", FLAG, AT(rates.copies_overlap), false },
     { "measured_ranks", COUNT, AT(ranks), true },
     { "measured_threads", COUNT, AT(threads), true },

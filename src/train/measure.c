@@ -173,11 +173,12 @@ sluice_status sl_bench_fill(sl_bench *b)
     for (int i = 0; chunk != NULL && i < CHUNK; i++) chunk[i] = operand_value(i);
     for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
         for (uint64_t at = 0; st == SLUICE_OK && at < 2 * SL_BENCH_REGION; at += CHUNK * sizeof(float))
-            st = b->backend->upload(b->device, (sl_span){ (sl_tier)t, SL_BENCH_IDS_BYTES + at, CHUNK * sizeof(float) },
-                                    chunk);
+            st = b->backend->upload(b->device, SL_STREAM_COMPUTE,
+                                    (sl_span){ (sl_tier)t, SL_BENCH_IDS_BYTES + at, CHUNK * sizeof(float) }, chunk);
     sl_free(chunk);
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) ids[i] = (int32_t)(i * 37 % SL_BENCH_IDS);
-    if (st == SLUICE_OK) st = b->backend->upload(b->device, (sl_span){ SL_TIER_DEVICE, 0, sizeof ids }, ids);
+    if (st == SLUICE_OK)
+        st = b->backend->upload(b->device, SL_STREAM_COMPUTE, (sl_span){ SL_TIER_DEVICE, 0, sizeof ids }, ids);
     return st;
 }
 

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "comm/comm.h"
+#include "train/device_choice.h"
 #include "train/machine.h"
 
 /* Bytes that the operands of successive calls walk through: past the caches of a core, as in training. */
@@ -50,8 +51,10 @@ void sl_samples_free(sl_samples *s);
 
 /* Flops a second of the best of some large products, in `precision` on `threads` threads of this process: what a step's
  * own rate is compared with. Takes about 0.1 s and, while it lasts, a pool of threads and the product's three matrices
- * (7 MiB on up to four threads); leaves nothing behind. Ranks that share a machine should begin together. */
-sluice_status sl_measured_peak(sl_isa isa, int threads, sluice_dtype precision, double *out);
+ * (7 MiB on up to four threads, 100 MiB of a GPU in 16 bits); leaves nothing behind. Ranks that share a machine should
+ * begin together. */
+sluice_status sl_measured_peak(const sl_device_choice *device, sl_isa isa, int threads, sluice_dtype precision,
+                               double *out);
 
 sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m);
 sluice_status sl_measure_updates(sl_bench *b, sl_machine *m);

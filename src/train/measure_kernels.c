@@ -71,6 +71,8 @@ static sluice_status prepare_node(sl_bench *b, void *what)
         c->output_shapes[i] = &v->shape;
         c->output_forms[i] = (sl_form)v->dtype;
     }
+    uint64_t workspace = b->backend->workspace(c);
+    if (workspace > 0) c->workspace = sl_bench_written_span(b, SL_TIER_DEVICE, workspace);
     int newest = newest_input(n);
     return newest >= 0 ? touch(b, c->inputs[newest]) : SLUICE_OK;
 }

@@ -46,11 +46,12 @@ static sluice_status find_place(sl_ranks *r)
     all[0] = mine;
     sluice_status st = SLUICE_OK;
     if (r->count > 1) st = r->comm->ops->exchange(r->comm, "machines", &mine, sizeof mine, all);
-    r->local = 0;
+    r->local = r->local_rank = 0;
     for (int i = 0; st == SLUICE_OK && i < r->count; i++) {
         bool here = memcmp(all[i].host, mine.host, HOST_BYTES) == 0;
         bool same = here && memcmp(&all[i].cpus, &mine.cpus, sizeof mine.cpus) == 0;
         r->local += here;
+        r->local_rank += here && i < r->rank;
         sharers += same;
         index += same && i < r->rank;
     }

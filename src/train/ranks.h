@@ -10,6 +10,7 @@ typedef struct sl_ranks {
     bool owned; /* opened here, for a job of one rank */
     int rank, count;
     int local;           /* ranks on this machine, this one included */
+    int local_rank;      /* how many of them come before this one */
     sl_rank_place place; /* of this rank on it */
     bool alike;          /* the failure under way is known to all ranks: each of them returns it on its own */
 } sl_ranks;

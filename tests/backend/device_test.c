@@ -70,7 +70,7 @@ TEST(a_large_arena_can_be_written_to_its_last_byte)
     float x = 2.5f, y = 0.0f;
     sl_device *d = open_device(cpu, bytes, 0, false);
     REQUIRE(d != NULL);
-    REQUIRE_OK(cpu->upload(d, on_device(bytes - 4, 4), &x));
+    REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_device(bytes - 4, 4), &x));
     REQUIRE_OK(cpu->download(d, &y, on_device(bytes - 4, 4)));
     CHECK(y == x);
     cpu->close(d);
@@ -92,7 +92,7 @@ TEST(a_span_beyond_its_arena_is_refused_with_names_and_sizes)
         CHECK_EQ(b->copy(d, SL_STREAM_TO_HOST, on_host(UINT64_MAX - 3, 4), on_device(0, 4)), SLUICE_ERR_FAILED);
         CHECK_EQ(b->copy(d, SL_STREAM_TO_HOST, on_host(0, 8), on_device(0, 4)), SLUICE_ERR_FAILED);
         CHECK_EQ(b->copy(d, SL_STREAM_COMPUTE, on_device(4, 8), on_device(0, 8)), SLUICE_ERR_FAILED);
-        CHECK_EQ(b->upload(d, on_device(1020, 8), x), SLUICE_ERR_FAILED);
+        CHECK_EQ(b->upload(d, SL_STREAM_COMPUTE, on_device(1020, 8), x), SLUICE_ERR_FAILED);
         CHECK_EQ(b->download(d, x, span(SL_TIER_DISK, 0, 8)), SLUICE_ERR_FAILED);
         CHECK_EQ(b->record(d, SL_STREAM_COMPUTE, 8), SLUICE_ERR_FAILED);
         CHECK_EQ(b->wait(d, SL_STREAM_COMPUTE, -1), SLUICE_ERR_FAILED);
@@ -133,7 +133,7 @@ static void count_some_work(const sl_backend *b, sl_device_stats *stats)
     float x[16] = { 1.0f };
     sl_device *d = open_device(b, 4096, 2048, false);
     REQUIRE(d != NULL);
-    REQUIRE_OK(b->upload(d, on_host(256, 64), x));
+    REQUIRE_OK(b->upload(d, SL_STREAM_COMPUTE, on_host(256, 64), x));
     REQUIRE_OK(b->copy(d, SL_STREAM_TO_DEVICE, on_device(512, 64), on_host(256, 64)));
     REQUIRE_OK(b->record(d, SL_STREAM_TO_DEVICE, 0));
     REQUIRE_OK(b->wait(d, SL_STREAM_COMPUTE, 0));
@@ -197,12 +197,13 @@ TEST(events_order_copies_against_kernels)
     REQUIRE(d != NULL);
     for (int s = 0; s < 4; s++) {
         for (int i = 0; i < SLOT_FLOATS; i++) slot[i] = (float)(s * 7 + i % 5);
-        REQUIRE_OK(cpu->upload(d, on_host((uint64_t)s * SLOT_BYTES, SLOT_BYTES), slot));
+        REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_host((uint64_t)s * SLOT_BYTES, SLOT_BYTES), slot));
     }
     sl_alloc_get_stats(&before);
     for (int lap = 0; lap < LAPS; lap++) {
         pipeline_lap(d, lap);
         if (lap % 97 != 3) continue; /* the newest result, without waiting for anything else */
+        REQUIRE_OK(cpu->synchronize(d));
         REQUIRE_OK(cpu->download(d, slot, on_host((uint64_t)(4 + lap % 4) * SLOT_BYTES, SLOT_BYTES)));
         for (int i = 0; i < SLOT_FLOATS; i++) CHECK(slot[i] == (float)(lap % 4 * 7 + i % 5) * (float)(lap + 1));
     }
@@ -220,13 +221,14 @@ TEST(a_copy_stream_does_not_pass_an_event_of_the_other)
     REQUIRE(d != NULL);
     for (int i = 0; i < 600; i++) { /* more than a ring holds */
         x = (float)i;
-        REQUIRE_OK(cpu->upload(d, on_host(0, 4), &x));
+        REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_host(0, 4), &x));
         if (i % 100 == 0)
             REQUIRE_OK(cpu->copy(d, SL_STREAM_TO_DEVICE, on_device(4096, large - 4096), on_host(4096, large - 4096)));
         REQUIRE_OK(cpu->copy(d, SL_STREAM_TO_DEVICE, on_device(0, 4), on_host(0, 4)));
         REQUIRE_OK(cpu->record(d, SL_STREAM_TO_DEVICE, 0));
         REQUIRE_OK(cpu->wait(d, SL_STREAM_TO_HOST, 0));
         REQUIRE_OK(cpu->copy(d, SL_STREAM_TO_HOST, on_host(256, 4), on_device(0, 4)));
+        REQUIRE_OK(cpu->synchronize(d));
         REQUIRE_OK(cpu->download(d, &y, on_host(256, 4)));
         CHECK(y == x);
     }
@@ -238,7 +240,7 @@ TEST(more_work_than_a_ring_holds_makes_the_submitter_wait)
     float x = 1.0f, y = 0.0f;
     sl_device *d = open_device(cpu, 1 << 16, 1 << 16, false);
     REQUIRE(d != NULL);
-    REQUIRE_OK(cpu->upload(d, on_host(0, 4), &x));
+    REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_host(0, 4), &x));
     for (int i = 0; i < 5000; i++) {
         REQUIRE_OK(cpu->copy(d, SL_STREAM_TO_DEVICE, on_device((uint64_t)(i + 1) % 10000 * 4, 4), on_host(0, 4)));
         REQUIRE_OK(cpu->record(d, i % 2 ? SL_STREAM_TO_DEVICE : SL_STREAM_TO_HOST, 1));
@@ -346,7 +348,7 @@ TEST(an_arena_that_cannot_be_had_is_refused_with_its_size)
     REQUIRE_OK(cpu->open(&options, &d));
     CHECK_EQ(cpu->reserve(d, SL_TIER_DEVICE, (uint64_t)1 << 60), SLUICE_ERR_NO_MEMORY);
     CHECK_CONTAINS(sluice_error(), "device arena needs 1152921504606846976 bytes");
-    CHECK_EQ(cpu->upload(d, on_device(0, 4), &options), SLUICE_ERR_FAILED);
+    CHECK_EQ(cpu->upload(d, SL_STREAM_COMPUTE, on_device(0, 4), &options), SLUICE_ERR_FAILED);
     CHECK_EQ(cpu->reserve(d, SL_TIER_DISK, 1), SLUICE_ERR_FAILED);
     cpu->close(d);
 }

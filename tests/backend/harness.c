@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda_plugin.h"
 #include "core/half.h"
+#if defined(SL_TEST_CUDA_EMULATED)
+#include "backend/cuda/emulated.h"
+#endif
 
 #define ALIGNMENT 256
 #define GAP       64
@@ -24,6 +28,17 @@ static void add_device(test_device out[MAX_TEST_DEVICES], int *count, sl_isa isa
     snprintf(d->name, sizeof d->name, "%s %s, %d threads", d->backend->name, sl_isa_name(isa), threads);
 }
 
+/* The first GPU, where there is one and the plugin is built. */
+static void add_gpu(test_device out[MAX_TEST_DEVICES], int *count)
+{
+    int gpus;
+    const sl_cuda_plugin *plugin;
+    if (sl_cuda_open_plugin(&plugin) != SLUICE_OK || plugin->count(&gpus) != SLUICE_OK || gpus == 0) return;
+    test_device *d = &out[(*count)++];
+    *d = (test_device){ .backend = plugin->backend, .isa = sl_isa_best(), .threads = 2 };
+    snprintf(d->name, sizeof d->name, "%s", d->backend->name);
+}
+
 int test_devices(test_device out[MAX_TEST_DEVICES])
 {
     int count = 0;
@@ -33,7 +48,18 @@ int test_devices(test_device out[MAX_TEST_DEVICES])
         add_device(out, &count, usable, 1);
         add_device(out, &count, usable, 2);
     }
+#if defined(SL_TEST_CUDA_EMULATED)
+    out[count] = (test_device){ .backend = &sl_emulated_cuda_backend, .isa = sl_isa_best(), .threads = 1 };
+    snprintf(out[count].name, sizeof out[count].name, "%s", out[count].backend->name);
+    count++;
+#endif
+    add_gpu(out, &count);
     return count;
+}
+
+bool test_same_bits(const test_device *a, const test_device *b)
+{
+    return a->backend == b->backend;
 }
 
 double test_uniform(test_random *r, double low, double high)
@@ -99,13 +125,32 @@ void test_set_number(test_image *image, sl_span span, sl_form form, int64_t i, d
         test_floats(image, span)[i] = (float)x;
 }
 
+/* Bytes that the neediest of the calls asks for. */
+static uint64_t workspace_of(const sl_backend *backend, const sl_call *calls, int count)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t bytes = backend->workspace(&calls[i]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* Workspace follows the image, flush with the end of the arena; each call gets exactly what it asks for. */
 static sluice_status run_opened(const sl_backend *backend, sl_device *d, test_image *image, const sl_call *calls,
                                 int count)
 {
     const sl_span all = { SL_TIER_DEVICE, 0, image->size };
-    SL_TRY(backend->reserve(d, SL_TIER_DEVICE, image->size));
-    SL_TRY(backend->upload(d, all, image->bytes));
-    for (int i = 0; i < count; i++) SL_TRY(backend->run(d, SL_STREAM_COMPUTE, &calls[i]));
+    uint64_t most = workspace_of(backend, calls, count);
+    uint64_t first = most > 0 ? (image->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : image->size;
+    SL_TRY(backend->reserve(d, SL_TIER_DEVICE, first + most));
+    SL_TRY(backend->upload(d, SL_STREAM_COMPUTE, all, image->bytes));
+    for (int i = 0; i < count; i++) {
+        sl_call call = calls[i];
+        uint64_t bytes = backend->workspace(&call);
+        if (bytes > 0) call.workspace = (sl_span){ SL_TIER_DEVICE, first, bytes };
+        SL_TRY(backend->run(d, SL_STREAM_COMPUTE, &call));
+    }
     SL_TRY(backend->synchronize(d));
     return backend->download(d, image->bytes, all);
 }

@@ -18,9 +18,11 @@ typedef struct test_device {
 } test_device;
 
 #define MAX_TEST_DEVICES 16
-/* Every backend that computes, on every instruction path of this CPU, with one and with two threads. Returns how many.
- */
+/* Every backend that computes: the CPU's on every instruction path of this one, with one and with two threads, then
+ * the emulated CUDA backend where it was built. Returns how many. */
 int test_devices(test_device out[MAX_TEST_DEVICES]);
+/* Their results agree in every bit: the paths of one backend do. Each backend's are held to the reference. */
+bool test_same_bits(const test_device *a, const test_device *b);
 
 /* Deterministic numbers for operands. */
 typedef struct test_random {

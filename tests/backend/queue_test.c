@@ -75,7 +75,7 @@ TEST(submitted_work_is_ordered_with_copies_and_events_over_streams)
     sl_alloc_stats before, after;
     sl_device *d = open_device(cpu, (sl_device_options){ .guard = true }, 1024);
     REQUIRE(d != NULL);
-    REQUIRE_OK(cpu->upload(d, on_device(0, 4), &zero));
+    REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_device(0, 4), &zero));
     REQUIRE_OK(cpu->resolve(d, "start", on_device(0, 4), &start));
     REQUIRE_OK(cpu->resolve(d, "sent", on_device(256, 4), &sent));
     REQUIRE_OK(cpu->resolve(d, "arrived", on_host(0, 4), &arrived));
@@ -131,12 +131,13 @@ TEST(kernels_and_copies_on_the_comm_stream_come_after_its_work)
     call.inputs[0] = on_device(0, 4);
     call.outputs[0] = on_device(256, 4);
     call.input_shapes[0] = call.output_shapes[0] = &shape;
-    REQUIRE_OK(cpu->upload(d, on_device(0, 4), x));
+    REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_device(0, 4), x));
     REQUIRE_OK(cpu->resolve(d, "x", on_device(0, 4), &p));
     increment add = { p, p };
     for (int i = 0; i < 100; i++) REQUIRE_OK(cpu->submit(d, SL_STREAM_COMM, add_one, &add));
     REQUIRE_OK(cpu->run(d, SL_STREAM_COMM, &call));
     REQUIRE_OK(cpu->copy(d, SL_STREAM_COMM, on_host(0, 4), on_device(256, 4)));
+    REQUIRE_OK(cpu->synchronize(d));
     REQUIRE_OK(cpu->download(d, x, on_host(0, 4)));
     CHECK(x[0] == 315.0f);
     cpu->close(d);
@@ -182,12 +183,12 @@ TEST(copies_still_happen_after_submitted_work_has_failed)
     int number = 1;
     sl_device *d = open_device(cpu, (sl_device_options){ 0 }, 1024);
     REQUIRE(d != NULL);
-    REQUIRE_OK(cpu->upload(d, on_host(0, 4), &x));
+    REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_host(0, 4), &x));
     REQUIRE_OK(cpu->submit(d, SL_STREAM_TO_DEVICE, fail_with_number, &number));
     REQUIRE_OK(cpu->copy(d, SL_STREAM_TO_DEVICE, on_device(0, 4), on_host(0, 4)));
+    CHECK_EQ(cpu->synchronize(d), SLUICE_ERR_RANK);
     REQUIRE_OK(cpu->download(d, &y, on_device(0, 4)));
     CHECK(y == 7.0f);
-    CHECK_EQ(cpu->synchronize(d), SLUICE_ERR_RANK);
     cpu->close(d);
 }
 
@@ -282,7 +283,7 @@ static void check_shared(bool guard, uint64_t bytes)
     REQUIRE(window.offset + window.bytes <= file_bytes);
     CHECK(memcmp(other + window.offset, &first, 4) == 0);
     CHECK(memcmp(other + window.offset + bytes - 4, &first, 4) == 0);
-    REQUIRE_OK(cpu->upload(d, on_device(bytes - 4, 4), &word));
+    REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_device(bytes - 4, 4), &word));
     CHECK(memcmp(other + window.offset + bytes - 4, &word, 4) == 0);
     word = 77;
     memcpy(other + window.offset + 8, &word, 4);
@@ -313,7 +314,7 @@ TEST(a_forked_process_shares_an_arena_in_a_file)
     sl_device_options options = { .arena_files = { new_file(), -1, 0 } };
     sl_device *d = open_device(cpu, options, 4096);
     REQUIRE(d != NULL);
-    REQUIRE_OK(cpu->upload(d, on_device(1024, 4), &x));
+    REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_device(1024, 4), &x));
     REQUIRE_OK(cpu->resolve(d, "x", on_device(1024, 4), &p));
     float *word = p;
     fflush(NULL);
@@ -325,6 +326,7 @@ TEST(a_forked_process_shares_an_arena_in_a_file)
     }
     REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    REQUIRE_OK(cpu->synchronize(d));
     REQUIRE_OK(cpu->download(d, &x, on_device(1024, 4)));
     CHECK(x == 5.0f);
     cpu->close(d);

@@ -113,6 +113,27 @@ static void ref_silu_grad(const ref_call *c)
     }
 }
 
+static void ref_swiglu(const ref_call *c)
+{
+    int64_t n = width_of(&c->out[0]);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) {
+        const double *row = c->in[0].data + i / n * 2 * n;
+        double gate = row[i % n];
+        c->out[0].data[i] += gate / (1 + exp(-gate)) * row[n + i % n];
+    }
+}
+
+static void ref_swiglu_grad(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[1]);
+    for (int64_t i = 0; i < count_of(&c->in[1]); i++) {
+        int64_t at = i / n * 2 * n + i % n;
+        double gate = c->in[0].data[at], value = c->in[0].data[at + n], s = 1 / (1 + exp(-gate));
+        c->out[0].data[at] += c->in[1].data[i] * value * (s + gate * s * (1 - s));
+        c->out[0].data[at + n] += c->in[1].data[i] * gate * s;
+    }
+}
+
 static void ref_dropout(const ref_call *c)
 {
     sl_rng stream =
@@ -355,6 +376,46 @@ static void ref_cross_entropy_grad(const ref_call *c)
     }
 }
 
+/* Gradients of a mean over `count` rows that one row adds: d is (softmax - one-hot) seed / count. */
+static void add_head_gradients(const ref_call *c, int64_t row, const double *d)
+{
+    int64_t in = width_of(&c->in[0]), classes = c->in[1].shape->dim[0];
+    for (int64_t k = 0; k < classes; k++)
+        for (int64_t i = 0; i < in; i++) {
+            if (c->out[2].shape != NULL) c->out[2].data[k * in + i] += d[k] * c->in[0].data[row * in + i];
+            if (c->out[3].shape != NULL) c->out[3].data[row * in + i] += d[k] * c->in[1].data[k * in + i];
+        }
+}
+
+static void ref_linear_cross_entropy(const ref_call *c)
+{
+    int64_t in = width_of(&c->in[0]), classes = c->in[1].shape->dim[0], rows = count_of(&c->in[2]), counted = 0;
+    double sum = 0, *logits = calloc((size_t)classes, sizeof *logits);
+    for (int64_t r = 0; r < rows; r++) counted += (int64_t)c->in[2].data[r] != c->attrs->cross_entropy.ignore_index;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t target = (int64_t)c->in[2].data[r];
+        if (target == c->attrs->cross_entropy.ignore_index) continue;
+        for (int64_t k = 0; k < classes; k++) {
+            logits[k] = 0;
+            for (int64_t i = 0; i < in; i++) logits[k] += c->in[0].data[r * in + i] * c->in[1].data[k * in + i];
+        }
+        double lse = log_sum_exp(logits, classes), seed = (double)c->context->seed_gradient / (double)counted;
+        sum += lse - logits[target];
+        for (int64_t k = 0; k < classes; k++) logits[k] = (exp(logits[k] - lse) - (k == target)) * seed;
+        add_head_gradients(c, r, logits);
+    }
+    c->out[0].data[0] += counted > 0 ? sum / (double)counted : 0;
+    c->out[1].data[0] += (double)counted;
+    free(logits);
+}
+
+static void ref_linear_cross_entropy_grad(const ref_call *c)
+{
+    double factor = c->in[2].data[0] / (double)c->context->seed_gradient;
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < count_of(&c->in[k]); i++) c->out[k].data[i] += c->in[k].data[i] * factor;
+}
+
 static void ref_mse(const ref_call *c)
 {
     double sum = 0;
@@ -530,6 +591,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_RELU] = ref_relu,
     [SL_OP_GELU] = ref_gelu,
     [SL_OP_SILU] = ref_silu,
+    [SL_OP_SWIGLU] = ref_swiglu,
     [SL_OP_SOFTMAX] = ref_softmax,
     [SL_OP_LAYER_NORM] = ref_layer_norm,
     [SL_OP_RMS_NORM] = ref_rms_norm,
@@ -540,6 +602,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_SPLIT] = ref_split,
     [SL_OP_CONCAT] = ref_concat,
     [SL_OP_CROSS_ENTROPY] = ref_cross_entropy,
+    [SL_OP_LINEAR_CROSS_ENTROPY] = ref_linear_cross_entropy,
     [SL_OP_MSE] = ref_mse,
     [SL_OP_SUM] = ref_sum,
     [SL_OP_MEAN] = ref_mean,
@@ -553,6 +616,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_RELU_GRAD] = ref_relu_grad,
     [SL_OP_GELU_GRAD] = ref_gelu_grad,
     [SL_OP_SILU_GRAD] = ref_silu_grad,
+    [SL_OP_SWIGLU_GRAD] = ref_swiglu_grad,
     [SL_OP_SOFTMAX_GRAD] = ref_softmax_grad,
     [SL_OP_LAYER_NORM_GRAD] = ref_layer_norm_grad,
     [SL_OP_RMS_NORM_GRAD] = ref_rms_norm_grad,
@@ -560,6 +624,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_CONCAT_GRAD] = ref_split,
     [SL_OP_SPLIT_GRAD] = ref_split_grad,
     [SL_OP_CROSS_ENTROPY_GRAD] = ref_cross_entropy_grad,
+    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = ref_linear_cross_entropy_grad,
     [SL_OP_MSE_GRAD] = ref_mse_grad,
     [SL_OP_EXPAND] = ref_expand,
 };
@@ -573,7 +638,7 @@ void reference_run(const ref_call *call)
 {
     ref_call fresh = *call;
     for (int i = 0; i < call->output_count; i++)
-        fresh.out[i].data = calloc((size_t)count_of(&call->out[i]), sizeof(double));
+        fresh.out[i].data = calloc((size_t)(call->out[i].shape ? count_of(&call->out[i]) : 1), sizeof(double));
     references[call->op](&fresh);
     for (int i = 0; i < call->output_count; i++) {
         bool accumulate = (call->attrs->accumulate >> i & 1u) != 0;

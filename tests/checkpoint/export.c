@@ -284,3 +284,27 @@ TEST(an_export_can_be_rounded_to_16_bits)
     }
     fixture_free(&f);
 }
+
+/* A manifest carries the parts: an export has nothing else to know them by. */
+TEST(an_export_writes_a_weight_in_its_parts)
+{
+    static const sl_part parts[] = { { "b.one", 3 }, { "b.two", 17 } };
+    paths p;
+    fixture f;
+    make_paths(&p);
+    fixture_make(&f, 20);
+    f.tensors[1].parts = parts;
+    f.tensors[1].part_count = 2;
+    REQUIRE_OK(fixture_save(&f, p.folder, 2));
+    REQUIRE_OK(sl_state_weights_save(&f.state, p.expected));
+    REQUIRE_OK(sluice_export(p.folder, p.out, SLUICE_F32, 0, NULL));
+    CHECK(same_bytes(p.out, p.expected));
+    REQUIRE_OK(sluice_export(p.folder, p.out, SLUICE_F32, 1, NULL));
+    size_t bytes;
+    char *index = read_bytes(p.index, &bytes);
+    REQUIRE(index != NULL);
+    CHECK_CONTAINS(index, "\"b.two\": ");
+    CHECK(strstr(index, "\"b\": ") == NULL);
+    free(index);
+    fixture_free(&f);
+}

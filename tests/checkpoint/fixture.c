@@ -101,14 +101,19 @@ static void deal(fixture *f, fixture_cut c, int ranks)
             }
 }
 
+#define TENSOR(name_, kind_, shape_, elements_)                                                                        \
+    {                                                                                                                  \
+        .name = name_, .kind = kind_, .shape = shape_, .elements = elements_                                           \
+    }
+
 void fixture_make_rank(fixture *f, int64_t rows, sluice_world *world, fixture_cut c, bool whole)
 {
     const sl_shape a = { 2, { 2, 3 } }, b = { 2, { rows, 64 } }, s = { 0, { 0 } }, d = { 1, { 0 } };
     const sl_state_tensor tensors[FIXTURE_TENSORS] = {
-        { "a", SL_KIND_WEIGHT, a, 6 }, { "b", SL_KIND_WEIGHT, b, (uint64_t)rows * 64 },
-        { "c", SL_KIND_WEIGHT, s, 1 }, { "d", SL_KIND_WEIGHT, d, 0 },
-        { "a", "exp_avg", a, 6 },      { "b", "exp_avg", b, (uint64_t)rows * 64 },
-        { "c", "exp_avg", s, 1 },
+        TENSOR("a", SL_KIND_WEIGHT, a, 6), TENSOR("b", SL_KIND_WEIGHT, b, (uint64_t)rows * 64),
+        TENSOR("c", SL_KIND_WEIGHT, s, 1), TENSOR("d", SL_KIND_WEIGHT, d, 0),
+        TENSOR("a", "exp_avg", a, 6),      TENSOR("b", "exp_avg", b, (uint64_t)rows * 64),
+        TENSOR("c", "exp_avg", s, 1),
     };
     memset(f, 0, sizeof *f);
     memcpy(f->tensors, tensors, sizeof tensors);

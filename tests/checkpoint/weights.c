@@ -229,3 +229,87 @@ TEST(verify_reads_everything_and_counts_numbers_gone_bad)
     CHECK_CONTAINS(sluice_error(), "holds no checkpoint");
     fixture_free(&f);
 }
+
+/* ---- weights that files hold in parts ---- */
+
+static const sl_part rows_of_b[] = { { "b.first", 5 }, { "b.second", 1 }, { "b.third", 14 } };
+
+TEST(a_weight_in_parts_is_written_as_its_parts_and_read_back)
+{
+    fixture f;
+    const char *path = in_tmp("parts.safetensors");
+    sl_st_file *st;
+    fixture_make(&f, 20);
+    fixture_fill(&f, 4);
+    f.tensors[1].parts = rows_of_b;
+    f.tensors[1].part_count = 3;
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    REQUIRE_OK(sl_st_open(path, &st));
+    CHECK_EQ(st->tensor_count, 6);
+    CHECK(sl_st_find(st, "b") == NULL);
+    const sl_st_tensor *third = sl_st_find(st, "b.third");
+    REQUIRE(third != NULL && third->rank == 2);
+    CHECK(third->dim[0] == 14 && third->dim[1] == 64);
+    float value;
+    REQUIRE_OK(sl_st_read_f32(st, third, 65, 1, &value));
+    CHECK(value == f.values[1][6 * 64 + 65]);
+    sl_st_close(st);
+    for (int i = 0; i < 4; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    CHECK_EQ(fixture_step(&f), 4);
+    f.tensors[1].part_count = 2;
+    check_refused(&f, path, "tensor \"b.third\" is not one of this model's");
+    f.tensors[1].part_count = 0;
+    check_refused(&f, path, "tensor \"b\" of this model is missing");
+    fixture_free(&f);
+}
+
+TEST(a_weight_in_parts_is_also_read_from_a_file_that_has_it_whole)
+{
+    fixture f;
+    const char *path = in_tmp("whole.safetensors");
+    fixture_make(&f, 20);
+    fixture_fill(&f, 4);
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    f.tensors[1].parts = rows_of_b;
+    f.tensors[1].part_count = 3;
+    for (int i = 0; i < 4; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    CHECK_EQ(fixture_step(&f), 4);
+    fixture_free(&f);
+}
+
+TEST(a_part_that_is_missing_or_of_another_shape_is_refused_by_name)
+{
+    static const sl_part other_rows[] = { { "b.first", 6 }, { "b.second", 14 } };
+    static const sl_part other_names[] = { { "b.first", 5 }, { "b.zeroth", 15 } };
+    fixture f;
+    const char *path = in_tmp("parts.safetensors");
+    fixture_make(&f, 20);
+    f.tensors[1].parts = rows_of_b;
+    f.tensors[1].part_count = 3;
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    f.tensors[1].parts = other_rows;
+    f.tensors[1].part_count = 2;
+    check_refused(&f, path, "tensor \"b.first\" has the shape [5, 64], this model's has [6, 64]");
+    f.tensors[1].parts = other_names;
+    check_refused(&f, path, "tensor \"b.zeroth\" of this model is missing");
+    fixture_free(&f);
+}
+
+TEST(an_adapter_that_a_file_does_not_hold_stays_as_it_is)
+{
+    fixture f;
+    const char *path = in_tmp("base.safetensors");
+    fixture_make(&f, 3);
+    fixture_fill(&f, 4);
+    f.tensors[2].kind = "exp_avg"; /* "c" is not written */
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    f.tensors[2].kind = SL_KIND_WEIGHT;
+    check_refused(&f, path, "tensor \"c\" of this model is missing");
+    f.tensors[2].is_adapter = true;
+    for (int i = 0; i < 2; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    CHECK_EQ(fixture_step(&f), 4);
+    fixture_free(&f);
+}

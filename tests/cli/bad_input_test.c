@@ -59,7 +59,8 @@ static const struct {
       "from 0 to 3" },
     { "{" MLP ", " REST ", \"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}", "plan bad.json", 2,
       "fp16.enabled: bf16.enabled is true too", "switch one off" },
-    { "{" MLP ", " REST ", \"tf32\": true}", "plan bad.json", 2, "tf32: true", "not built in yet" },
+    { "{" MLP ", " REST ", \"data_types\": {\"param_dtype\": \"bf16\"}}", "plan bad.json", 2, "data_types.param_dtype",
+      "not built in yet" },
     { "{" MLP ", \"steps\": 1, \"train_batch_size\": 4}", "plan bad.json", 2, "optimizer.type is missing",
       "\"AdamW\"" },
     { NULL, "train good.json --set steps=0", 2, "steps: 0 is not allowed", "at least 1" },
@@ -72,7 +73,7 @@ static const struct {
     /* their fit with the model */
     { NULL, "train good.json --set data.features=5", 2, "model.features: 4 does not match data.features, which is 5",
       NULL },
-    { NULL, "train good.json --set model.type=gpt2", 2, "gpt2 reads text", NULL },
+    { NULL, "train good.json --set model.type=gpt2", 2, "gpt2 reads tokens", NULL },
     { "{" GPT "\"text.txt\"}, " REST "}", "plan bad.json --set model.heads=3", 2, "heads", "3" },
     { NULL, "train good.json --set 'optimizer.groups=[{\"match\": \"nothing*\", \"lr\": 1}]'", 2, "nothing*", NULL },
     /* memory */

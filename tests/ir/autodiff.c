@@ -254,6 +254,53 @@ TEST(frozen_and_data_only_branches_get_no_backward)
     sluice_graph_destroy(g);
 }
 
+/* x -> linear -> a head of 10 classes; nodes: linear, head. */
+static sluice_graph *head_graph(bool freeze_head, bool freeze_linear)
+{
+    sluice_graph *g;
+    if (sluice_graph_create(&g) != SLUICE_OK) abort();
+    sluice_value w = sluice_parameter(g, "w", 2, (int64_t[]){ 4, 4 }, zero);
+    sluice_value head = sluice_parameter(g, "head", 2, (int64_t[]){ 10, 4 }, zero);
+    sluice_value targets = sluice_input(g, "t", SLUICE_I32, 1, (int64_t[]){ 2 });
+    if (freeze_head) sluice_freeze(g, head);
+    if (freeze_linear) sluice_freeze(g, w);
+    sluice_value x = sluice_linear_with(g, input(g, "x", 2, 4), w, SLUICE_NONE, false);
+    sluice_set_loss(g, sluice_linear_cross_entropy(g, x, head, targets, -1));
+    return g;
+}
+
+TEST(a_head_makes_only_the_gradients_that_are_wanted)
+{
+    for (int frozen = 0; frozen < 3; frozen++) {
+        sluice_graph *g = head_graph(frozen == 1, frozen == 2);
+        REQUIRE_OK(sl_graph_differentiate(g));
+        REQUIRE_OK(sl_graph_verify(g));
+        const sl_node *head = &g->nodes[1], *back = &g->nodes[g->forward_count + 1];
+        REQUIRE(back->op == SL_OP_LINEAR_CROSS_ENTROPY_GRAD);
+        CHECK_EQ(head->outputs[2] >= 0, frozen != 1);
+        CHECK_EQ(head->outputs[3] >= 0, frozen != 2);
+        CHECK_EQ(back->outputs[0] >= 0, frozen != 1);
+        CHECK_EQ(back->outputs[1] >= 0, frozen != 2);
+        CHECK_EQ(back->inputs[0], head->outputs[frozen == 1 ? 3 : 2]);
+        CHECK_EQ(back->inputs[1], head->outputs[frozen == 2 ? 2 : 3]);
+        sluice_graph_destroy(g);
+    }
+}
+
+TEST(a_head_in_16_bits_keeps_loss_count_and_weight_gradient_in_f32)
+{
+    sluice_graph *g = head_graph(false, false);
+    REQUIRE_OK(sl_graph_lower(g, SLUICE_BF16, SLUICE_BF16));
+    REQUIRE_OK(sl_graph_differentiate(g));
+    const sl_node *head = &g->nodes[2], *back = &g->nodes[g->forward_count + 1]; /* after the cast of x */
+    REQUIRE(head->op == SL_OP_LINEAR_CROSS_ENTROPY);
+    const sluice_dtype expected[] = { SLUICE_F32, SLUICE_F32, SLUICE_F32, SLUICE_BF16 };
+    for (int i = 0; i < 4; i++) CHECK_EQ(g->values[head->outputs[i]].dtype, expected[i]);
+    CHECK_EQ(g->values[back->outputs[0]].dtype, SLUICE_BF16);
+    CHECK_EQ(g->values[back->outputs[1]].dtype, SLUICE_BF16);
+    sluice_graph_destroy(g);
+}
+
 TEST(differentiation_names_what_is_missing)
 {
     sluice_graph *g;

@@ -66,6 +66,7 @@ CASE(shape_embedding, sluice_embedding(f.g, f.t, f.m))
 CASE(shape_relu, sluice_relu(f.g, f.x))
 CASE(shape_gelu, sluice_gelu(f.g, f.x, true))
 CASE(shape_silu, sluice_silu(f.g, f.x))
+CASE(shape_swiglu, sluice_swiglu(f.g, f.x))
 CASE(shape_softmax, sluice_softmax(f.g, f.x))
 CASE(shape_layer_norm, sluice_layer_norm(f.g, f.x, f.v, f.v, 1e-5f))
 CASE(shape_rms_norm, sluice_rms_norm(f.g, f.x, f.v, 1e-5f))
@@ -80,6 +81,7 @@ CASE(shape_transpose, sluice_transpose(f.g, f.x, (int[]){ 1, 2, 0 }))
 CASE(shape_split, sluice_split(f.g, f.x, 2, 3, 5))
 CASE(shape_concat, sluice_concat(f.g, (sluice_value[]){ f.x, f.x, input(f.g, "y", 3, D(2, 1, 8)) }, 3, 1))
 CASE(shape_cross_entropy, sluice_cross_entropy(f.g, f.x, f.t, -1))
+CASE(shape_linear_cross_entropy, sluice_linear_cross_entropy(f.g, f.x, param(f.g, "w", 2, D(5, 8)), f.t, -1))
 CASE(shape_mse, sluice_mse(f.g, f.x, f.x))
 CASE(shape_sum, sluice_sum(f.g, f.x))
 CASE(shape_mean, sluice_mean(f.g, f.x))
@@ -103,6 +105,7 @@ static const struct {
     { shape_relu, "[2, 3, 8]" },
     { shape_gelu, "[2, 3, 8]" },
     { shape_silu, "[2, 3, 8]" },
+    { shape_swiglu, "[2, 3, 4]" },
     { shape_softmax, "[2, 3, 8]" },
     { shape_layer_norm, "[2, 3, 8]" },
     { shape_rms_norm, "[2, 3, 8]" },
@@ -116,6 +119,7 @@ static const struct {
     { shape_split, "[2, 3, 5]" },
     { shape_concat, "[2, 7, 8]" },
     { shape_cross_entropy, "[]" },
+    { shape_linear_cross_entropy, "[]" },
     { shape_mse, "[]" },
     { shape_sum, "[]" },
     { shape_mean, "[]" },
@@ -248,6 +252,11 @@ CASE(bad_concat_axis, sluice_concat(f.g, (sluice_value[]){ f.x, f.x }, 2, 3))
 CASE(bad_concat_count, sluice_concat(f.g, (sluice_value[]){ f.x }, 9, 0))
 CASE(bad_concat_null, sluice_concat(f.g, NULL, 1, 0))
 CASE(bad_cross_entropy, sluice_cross_entropy(f.g, f.x, ids(f.g, "u", 1, D(6)), -1))
+CASE(bad_swiglu, sluice_swiglu(f.g, f.m))
+CASE(bad_swiglu_scalar, sluice_swiglu(f.g, input(f.g, "s", 0, NULL)))
+CASE(bad_head_width, sluice_linear_cross_entropy(f.g, f.x, f.m, f.t, -1))
+CASE(bad_head_targets, sluice_linear_cross_entropy(f.g, f.x, param(f.g, "w", 2, D(5, 8)), ids(f.g, "u", 1, D(6)), -1))
+CASE(bad_head_target_type, sluice_linear_cross_entropy(f.g, f.x, param(f.g, "w", 2, D(5, 8)), f.x, -1))
 CASE(bad_cross_entropy_type, sluice_cross_entropy(f.g, f.x, f.x, -1))
 CASE(bad_mse, sluice_mse(f.g, f.x, f.v))
 CASE(bad_input_twice, input(f.g, "x", 1, D(1)))
@@ -334,6 +343,11 @@ static const struct {
     { bad_concat_count, "1 to 8 values, got 9" },
     { bad_concat_null, "joins" },
     { bad_cross_entropy, "logits \"x\" (input) [2, 3, 8] need targets of shape [2, 3], not \"u\" (input) [6]" },
+    { bad_swiglu, "has rows of odd length" },
+    { bad_swiglu_scalar, "has 0 dimensions, needs 1 or more" },
+    { bad_head_width, "input \"x\" (input) has 8 features, weight \"m\" expects 5" },
+    { bad_head_targets, "rows \"x\" (input) [2, 3, 8] need targets of shape [2, 3], not \"u\" (input) [6]" },
+    { bad_head_target_type, "is f32, must be i32" },
     { bad_cross_entropy_type, "is f32, must be i32" },
     { bad_mse, "must have equal shapes" },
     { bad_input_twice, "input \"x\": there is one of this name already" },
@@ -559,6 +573,10 @@ TEST(costs_count_matrix_products_exactly)
     CHECK_EQ(sl_ops[SL_OP_ATTENTION].cost(f.g, &f.g->nodes[2]).flops, 4 * 2 * 2 * 6 * 2);
     CHECK_EQ(sl_ops[SL_OP_RESHAPE].cost(f.g, &f.g->nodes[3]).bytes, 0);
     CHECK_EQ(sl_ops[SL_OP_EMBEDDING].cost(f.g, &f.g->nodes[4]).bytes, 4 * 6 + 2 * 4 * 30);
+    sluice_linear_cross_entropy(f.g, f.x, param(f.g, "w", 2, D(5, 8)), f.t, -1);
+    CHECK_EQ(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[5]).flops, 3 * 2 * 6 * 8 * 5 + 8 * 6 * 5);
+    f.g->nodes[5].outputs[2] = -1;
+    CHECK_EQ(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[5]).flops, 2 * 2 * 6 * 8 * 5 + 8 * 6 * 5);
     sluice_graph_destroy(f.g);
 }
 

@@ -271,6 +271,50 @@ static sluice_value one_cross_entropy(sluice_graph *g)
     return sluice_cross_entropy(g, square(g), sluice_input(g, "t", SLUICE_I32, 1, (int64_t[]){ 4 }), 2);
 }
 
+static sluice_value one_swiglu(sluice_graph *g)
+{
+    sluice_value x = sluice_silu(g, parameter(g, 2, (int64_t[]){ 3, 6 }));
+    return sluice_add(g, sluice_swiglu(g, x), sluice_split(g, x, 1, 2, 3));
+}
+
+static sluice_value head(sluice_graph *g, sluice_value x, sluice_value weight)
+{
+    sluice_value targets = sluice_input(g, "t", SLUICE_I32, 1, (int64_t[]){ 4 });
+    return sluice_linear_cross_entropy(g, x, weight, targets, 2);
+}
+
+static sluice_value one_linear_cross_entropy(sluice_graph *g)
+{
+    return head(g, square(g), square(g));
+}
+
+/* The weight is read twice more: its gradient is a sum. */
+static sluice_value one_linear_cross_entropy_shared(sluice_graph *g)
+{
+    sluice_value w = square(g), x = sluice_silu(g, sluice_add(g, square(g), w));
+    sluice_value loss = sluice_scale(g, head(g, x, w), 0.7f);
+    return sluice_add(g, loss, sluice_mean(g, sluice_multiply(g, x, w)));
+}
+
+/* Weight and input are one. */
+static sluice_value one_linear_cross_entropy_self(sluice_graph *g)
+{
+    sluice_value x = square(g);
+    return head(g, x, x);
+}
+
+static sluice_value one_linear_cross_entropy_frozen(sluice_graph *g)
+{
+    sluice_value w = square(g);
+    sluice_freeze(g, w);
+    return head(g, sluice_silu(g, square(g)), w);
+}
+
+static sluice_value one_linear_cross_entropy_alone(sluice_graph *g)
+{
+    return head(g, sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ 4, 4 }), square(g));
+}
+
 static sluice_value one_mean(sluice_graph *g)
 {
     sluice_value x = sluice_silu(g, square(g));
@@ -323,6 +367,12 @@ static const struct {
     { "mse", one_mse },
     { "mse_self", one_mse_self },
     { "cross_entropy", one_cross_entropy },
+    { "swiglu", one_swiglu },
+    { "linear_cross_entropy", one_linear_cross_entropy },
+    { "linear_cross_entropy_shared", one_linear_cross_entropy_shared },
+    { "linear_cross_entropy_self", one_linear_cross_entropy_self },
+    { "linear_cross_entropy_frozen", one_linear_cross_entropy_frozen },
+    { "linear_cross_entropy_alone", one_linear_cross_entropy_alone },
     { "mean", one_mean },
     { "scalar_parameter", one_scalar_parameter },
     { "reshape_scalar", one_reshape_scalar },

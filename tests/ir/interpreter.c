@@ -361,6 +361,60 @@ static void run_expand(call *c)
     for (int64_t i = 0; i < count(&c->out_shape[0]); i++) c->out[0][i] = c->in[0][0] * c->node->attrs.scale.factor;
 }
 
+static void run_swiglu(call *c)
+{
+    int64_t n = c->out_shape[0].dim[c->out_shape[0].rank - 1];
+    for (int64_t i = 0; i < count(&c->out_shape[0]); i++) {
+        const double *row = c->in[0] + i / n * 2 * n;
+        c->out[0][i] = row[i % n] / (1 + exp(-row[i % n])) * row[n + i % n];
+    }
+}
+
+static void run_swiglu_grad(call *c)
+{
+    int64_t n = c->in_shape[1]->dim[c->in_shape[1]->rank - 1];
+    for (int64_t i = 0; i < count(c->in_shape[1]); i++) {
+        int64_t at = i / n * 2 * n + i % n;
+        double g = c->in[0][at], s = 1 / (1 + exp(-g));
+        c->out[0][at] = c->in[1][i] * c->in[0][at + n] * s * (1 + g * (1 - s));
+        c->out[0][at + n] = c->in[1][i] * g * s;
+    }
+}
+
+/* The loss and, for a seed of 1, its gradients. */
+static void run_linear_cross_entropy(call *c)
+{
+    int64_t rows = count(c->in_shape[2]), classes = c->in_shape[1]->dim[0], in = c->in_shape[1]->dim[1];
+    double *logits = calloc((size_t)classes, sizeof *logits);
+    for (int64_t r = 0; r < rows; r++)
+        c->out[1][0] += (int32_t)c->in[2][r] != c->node->attrs.cross_entropy.ignore_index;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t target = (int64_t)c->in[2][r];
+        double sum = 0;
+        if (target == c->node->attrs.cross_entropy.ignore_index) continue;
+        for (int64_t k = 0; k < classes; k++) {
+            logits[k] = 0;
+            for (int64_t i = 0; i < in; i++) logits[k] += c->in[0][r * in + i] * c->in[1][k * in + i];
+            sum += exp(logits[k]);
+        }
+        c->out[0][0] += (log(sum) - logits[target]) / c->out[1][0];
+        for (int64_t k = 0; k < classes; k++) {
+            double d = (exp(logits[k]) / sum - (k == target)) / c->out[1][0];
+            for (int64_t i = 0; i < in; i++) {
+                c->out[2][k * in + i] += d * c->in[0][r * in + i];
+                c->out[3][r * in + i] += d * c->in[1][k * in + i];
+            }
+        }
+    }
+    free(logits);
+}
+
+static void run_linear_cross_entropy_grad(call *c)
+{
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < count(c->in_shape[k]); i++) c->out[k][i] = c->in[k][i] * c->in[2][0];
+}
+
 static void (*const kernels[SL_OP_COUNT])(call *) = {
     [SL_OP_ADD] = run_add,
     [SL_OP_MULTIPLY] = run_multiply,
@@ -397,6 +451,10 @@ static void (*const kernels[SL_OP_COUNT])(call *) = {
     [SL_OP_CROSS_ENTROPY_GRAD] = run_cross_entropy_grad,
     [SL_OP_MSE_GRAD] = run_mse_grad,
     [SL_OP_EXPAND] = run_expand,
+    [SL_OP_SWIGLU] = run_swiglu,
+    [SL_OP_SWIGLU_GRAD] = run_swiglu_grad,
+    [SL_OP_LINEAR_CROSS_ENTROPY] = run_linear_cross_entropy,
+    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = run_linear_cross_entropy_grad,
 };
 
 void interpreter_open(interpreter *in, const sluice_graph *g)

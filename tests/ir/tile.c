@@ -543,6 +543,12 @@ static void build_long(sluice_graph *g)
     finish_model(g, sluice_linear_with(g, start(g, 1, 1), matrix(g, "w", 2 * SL_MAX_TILES, 1), SLUICE_NONE, false));
 }
 
+static void build_head(sluice_graph *g)
+{
+    sluice_value targets = sluice_input(g, "targets", SLUICE_I32, 1, (int64_t[]){ 4 });
+    sluice_set_loss(g, sluice_linear_cross_entropy(g, start(g, 4, 4), matrix(g, "w", 4, 4), targets, -1));
+}
+
 TEST(tile_refusals_name_the_parameter_its_bytes_and_the_limit)
 {
     static const struct {
@@ -554,6 +560,7 @@ TEST(tile_refusals_name_the_parameter_its_bytes_and_the_limit)
           "parameter \"wpe\" has 64 bytes, over memory.tile_bytes 16, and cannot be cut to that: add \"add_0\" reads "
           "it, "
           "and only linear and embedding can read tiles; give memory.tile_bytes 64 or more" },
+        { build_head, 16, "linear_cross_entropy \"linear_cross_entropy_0\" reads it, and only linear and embedding" },
         { build_viewed, 16, "reshape \"reshape_0\" reads it" },
         { build_output, 16,
           "parameter \"w\" has 64 bytes, over memory.tile_bytes 16, and cannot be cut to that: it is" },

@@ -5,6 +5,15 @@
 static const sl_model_options small_gpt = {
     .type = "gpt2", .batch = 2, .layers = 2, .heads = 4, .width = 64, .context = 32, .vocabulary = 65
 };
+static const sl_model_options small_llama = { .type = "llama",
+                                              .batch = 2,
+                                              .layers = 2,
+                                              .heads = 4,
+                                              .kv_heads = 2,
+                                              .width = 64,
+                                              .feed_forward = 96,
+                                              .context = 32,
+                                              .vocabulary = 65 };
 static const sl_model_options small_mlp = { .type = "mlp",
                                             .batch = 8,
                                             .features = 784,
@@ -131,10 +140,12 @@ TEST(gpt2_small_has_its_published_parameter_count)
     sluice_graph_destroy(g);
 }
 
-TEST(gpt2_reads_tokens_and_gives_logits)
+TEST(gpt2_reads_tokens_and_gives_logits_where_they_are_asked_for)
 {
     sl_model_info info;
-    sluice_graph *g = build(&small_gpt, &info);
+    sl_model_options o = small_gpt;
+    o.logits = true;
+    sluice_graph *g = build(&o, &info);
     REQUIRE(g != NULL);
     check_input(g, "tokens", SLUICE_I32, 2, 2, 32);
     check_input(g, "targets", SLUICE_I32, 2, 2, 32);
@@ -143,6 +154,33 @@ TEST(gpt2_reads_tokens_and_gives_logits)
     CHECK_EQ(info.tokens_per_sample, 32);
     CHECK(info.classifies);
     sluice_graph_destroy(g);
+}
+
+TEST(token_models_have_no_logits_unless_they_are_asked_for_or_the_head_is_tiled)
+{
+    for (int i = 0; i < 2; i++) {
+        sl_model_info info;
+        sl_model_options o = i == 0 ? small_gpt : small_llama;
+        sluice_graph *g = build(&o, &info);
+        REQUIRE(g != NULL);
+        CHECK_EQ(g->output, -1);
+        CHECK_EQ(count_ops(g, SL_OP_LINEAR_CROSS_ENTROPY), 1);
+        CHECK_EQ(count_ops(g, SL_OP_CROSS_ENTROPY), 0);
+        CHECK_EQ(g->nodes[g->values[g->loss].producer].attrs.cross_entropy.ignore_index, -1);
+        sluice_graph_destroy(g);
+        o.tile_bytes = 65 * 64 * 4;
+        g = build(&o, &info);
+        REQUIRE(g != NULL);
+        CHECK_EQ(count_ops(g, SL_OP_LINEAR_CROSS_ENTROPY), 1);
+        sluice_graph_destroy(g);
+        o.tile_bytes--;
+        g = build(&o, &info);
+        REQUIRE(g != NULL);
+        CHECK_EQ(count_ops(g, SL_OP_LINEAR_CROSS_ENTROPY), 0);
+        CHECK_EQ(count_ops(g, SL_OP_CROSS_ENTROPY), 1);
+        CHECK_EQ(g->output, -1);
+        sluice_graph_destroy(g);
+    }
 }
 
 TEST(gpt2_layers_are_embed_blocks_and_head_with_the_tied_embedding_apart)
@@ -194,9 +232,9 @@ TEST(gpt2_drops_after_embedding_and_both_projections)
 TEST(every_family_differentiates)
 {
     sl_model_info info;
-    sl_model_options cases[] = { small_gpt,
-                                 small_mlp,
-                                 { .type = "linear", .batch = 4, .features = 3, .outputs = 2, .bias = true } };
+    sl_model_options cases[] = {
+        small_gpt, small_llama, small_mlp, { .type = "linear", .batch = 4, .features = 3, .outputs = 2, .bias = true }
+    };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sluice_graph *g = build(&cases[i], &info);
         REQUIRE(g != NULL);
@@ -333,5 +371,237 @@ TEST(bad_mlp_settings_name_key_and_choices)
     o = small_mlp, o.type = "linear";
     check_refused(&o, "model.hidden has no meaning for model.type linear");
     o = small_mlp, o.type = "gpt3";
-    check_refused(&o, "model.type \"gpt3\" is not known; give one of linear, mlp, gpt2");
+    check_refused(&o, "model.type \"gpt3\" is not known; give one of linear, mlp, gpt2, llama");
+}
+
+/* ---- llama ---- */
+
+TEST(llama_has_hugging_faces_names_and_fused_projections)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_llama, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(g->parameter_count, 1 + 2 * 6 + 1);
+    check_parameter(g, "model.embed_tokens.weight", 65, 64, SLUICE_INIT_NORMAL, 0.02);
+    for (int n = 0; n < 2; n++) {
+        const struct {
+            const char *name;
+            int64_t rows, columns;
+            sluice_init_kind kind;
+            double scale;
+        } expected[] = {
+            { "input_layernorm.weight", 64, 0, SLUICE_INIT_ONE, 0 },
+            { "self_attn.qkv_proj.weight", 128, 64, SLUICE_INIT_NORMAL, 0.02 },
+            { "self_attn.o_proj.weight", 64, 64, SLUICE_INIT_NORMAL, 0.01 },
+            { "post_attention_layernorm.weight", 64, 0, SLUICE_INIT_ONE, 0 },
+            { "mlp.gate_up_proj.weight", 192, 64, SLUICE_INIT_NORMAL, 0.02 },
+            { "mlp.down_proj.weight", 64, 96, SLUICE_INIT_NORMAL, 0.01 },
+        };
+        for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+            char name[96];
+            snprintf(name, sizeof name, "model.layers.%d.%s", n, expected[i].name);
+            check_parameter(g, name, expected[i].rows, expected[i].columns, expected[i].kind, expected[i].scale);
+        }
+    }
+    check_parameter(g, "model.norm.weight", 64, 0, SLUICE_INIT_ONE, 0);
+    check_layers(g, (const char *const[]){ "embed", "layers.0", "layers.1", "head", NULL });
+    CHECK_EQ(info.tokens_per_sample, 32);
+    sluice_graph_destroy(g);
+}
+
+TEST(llama_projections_name_the_parts_that_files_hold)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_llama, &info);
+    REQUIRE(g != NULL);
+    const sl_parameter *qkv = &g->parameters[sl_graph_find_parameter(g, "model.layers.1.self_attn.qkv_proj.weight")];
+    CHECK_EQ(qkv->part_count, 3);
+    CHECK_STR(qkv->parts[0].name, "model.layers.1.self_attn.q_proj.weight");
+    CHECK_EQ(qkv->parts[0].rows, 64);
+    CHECK_STR(qkv->parts[1].name, "model.layers.1.self_attn.k_proj.weight");
+    CHECK_EQ(qkv->parts[1].rows, 32);
+    CHECK_STR(qkv->parts[2].name, "model.layers.1.self_attn.v_proj.weight");
+    CHECK_EQ(qkv->parts[2].rows, 32);
+    const sl_parameter *up = &g->parameters[sl_graph_find_parameter(g, "model.layers.0.mlp.gate_up_proj.weight")];
+    CHECK_EQ(up->part_count, 2);
+    CHECK_STR(up->parts[0].name, "model.layers.0.mlp.gate_proj.weight");
+    CHECK_STR(up->parts[1].name, "model.layers.0.mlp.up_proj.weight");
+    CHECK_EQ(up->parts[1].rows, 96);
+    sluice_graph_destroy(g);
+}
+
+TEST(llama_rotates_queries_and_keys_and_groups_heads)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_llama, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(count_ops(g, SL_OP_ATTENTION), 2);
+    CHECK_EQ(count_ops(g, SL_OP_ROTARY), 2);
+    CHECK_EQ(count_ops(g, SL_OP_SWIGLU), 2);
+    CHECK_EQ(count_ops(g, SL_OP_RMS_NORM), 5);
+    for (int i = 0; i < g->node_count; i++) {
+        const sl_node *n = &g->nodes[i];
+        if (n->op == SL_OP_ATTENTION)
+            CHECK(n->attrs.attention.causal && n->attrs.attention.heads == 4 && n->attrs.attention.kv_heads == 2);
+        if (n->op == SL_OP_ROTARY) CHECK(n->attrs.rotary.heads == 6 && n->attrs.rotary.head_width == 16);
+        if (n->op == SL_OP_ROTARY) CHECK_NEAR(n->attrs.rotary.base, 500000, 0);
+    }
+    sluice_graph_destroy(g);
+}
+
+TEST(llama_head_is_the_embedding_or_a_matrix_of_its_own)
+{
+    sl_model_info info;
+    sl_model_options o = small_llama;
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    int64_t tied = sl_graph_parameter_elements(g);
+    CHECK_EQ(sl_graph_find_parameter(g, "lm_head.weight"), -1);
+    sluice_graph_destroy(g);
+    o.untied = true;
+    g = build(&o, &info);
+    REQUIRE(g != NULL);
+    check_parameter(g, "lm_head.weight", 65, 64, SLUICE_INIT_NORMAL, 0.02);
+    CHECK_EQ(sl_graph_parameter_elements(g), tied + 65 * 64);
+    CHECK(!g->parameters[sl_graph_find_parameter(g, "lm_head.weight")].keeps_f32_state);
+    sluice_graph_destroy(g);
+}
+
+TEST(llamas_have_their_published_parameter_counts)
+{
+    const struct {
+        int64_t layers, width, heads, kv_heads, feed_forward, parameters;
+    } cases[] = {
+        { 16, 2048, 32, 8, 8192, 1235814400 },
+        { 28, 3072, 24, 8, 8192, 3212749824 },
+        { 32, 4096, 32, 8, 14336, 8030261248 - 128256 * 4096LL }, /* published with a head of its own */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_model_info info;
+        sl_model_options o = { .type = "llama", .batch = 1, .context = 2048, .vocabulary = 128256 };
+        o.layers = cases[i].layers;
+        o.width = cases[i].width;
+        o.heads = cases[i].heads;
+        o.kv_heads = cases[i].kv_heads;
+        o.feed_forward = cases[i].feed_forward;
+        sluice_graph *g = build(&o, &info);
+        REQUIRE(g != NULL);
+        CHECK_EQ(sl_graph_parameter_elements(g), cases[i].parameters);
+        sluice_graph_destroy(g);
+    }
+}
+
+TEST(bad_llama_settings_name_key_and_bound)
+{
+    sl_model_options o = small_llama;
+    o.kv_heads = 3;
+    check_refused(&o, "model.kv_heads 3 does not divide model.heads 4");
+    o = small_llama, o.kv_heads = 8;
+    check_refused(&o, "model.kv_heads 8 does not divide model.heads 4");
+    o = small_llama, o.width = 60;
+    check_refused(&o, "model.width / model.heads is 15; the rotation needs an even number");
+    o = small_llama, o.feed_forward = -1;
+    check_refused(&o, "model.feed_forward is -1");
+    o = small_llama, o.rope_theta = -1;
+    check_refused(&o, "model.rope_theta is -1");
+    o = small_llama, o.dropout = 0.1;
+    check_refused(&o, "model.dropout has no meaning for model.type llama");
+}
+
+/* ---- frozen parameters and adapters ---- */
+
+static int count_trainable(const sluice_graph *g)
+{
+    int n = 0;
+    for (int p = 0; p < g->parameter_count; p++) n += g->parameters[p].trainable;
+    return n;
+}
+
+TEST(freeze_takes_patterns_of_names)
+{
+    static const char *const patterns[] = { "w?e.weight", "h.0.*" };
+    sl_model_info info;
+    sl_model_options o = small_gpt;
+    o.freeze = patterns;
+    o.freeze_count = 2;
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(count_trainable(g), 12 + 2);
+    CHECK(g->parameters[sl_graph_find_parameter(g, "h.1.ln_1.weight")].trainable);
+    REQUIRE_OK(sl_graph_differentiate(g));
+    sluice_graph_destroy(g);
+    o.freeze = (const char *const[]){ "h.*", "h.7.*" };
+    check_refused(&o, "freeze: no parameter of this model is called like \"h.7.*\"");
+}
+
+TEST(adapters_stand_beside_frozen_linears)
+{
+    static const char *const targets[] = { "*.c_attn", "h.1.mlp.c_proj" };
+    sl_model_info info;
+    sl_model_options o = small_gpt;
+    o.lora.rank = 4;
+    o.lora.alpha = 8;
+    o.lora.targets = targets;
+    o.lora.target_count = 2;
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(count_trainable(g), 2 * 3);
+    check_parameter(g, "h.0.attn.c_attn.lora_A.weight", 4, 64, SLUICE_INIT_NORMAL, 1 / sqrt(64));
+    check_parameter(g, "h.0.attn.c_attn.lora_B.weight", 192, 4, SLUICE_INIT_ZERO, 0);
+    check_parameter(g, "h.1.mlp.c_proj.lora_A.weight", 4, 256, SLUICE_INIT_NORMAL, 1 / sqrt(256));
+    check_parameter(g, "h.1.mlp.c_proj.lora_B.weight", 64, 4, SLUICE_INIT_ZERO, 0);
+    CHECK_EQ(count_ops(g, SL_OP_SCALE), 3);
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i].op == SL_OP_SCALE) CHECK_NEAR(g->nodes[i].attrs.scale.factor, 2, 0);
+    REQUIRE_OK(sl_graph_differentiate(g));
+    for (int p = 0; p < g->parameter_count; p++) CHECK_EQ(g->parameters[p].gradient >= 0, g->parameters[p].is_adapter);
+    /* the head is frozen: its gradient is not made */
+    CHECK_EQ(g->nodes[g->values[g->loss].producer].outputs[2], -1);
+    sluice_graph_destroy(g);
+}
+
+TEST(every_linear_of_a_llama_can_have_an_adapter)
+{
+    static const char *const all[] = { "*" };
+    sl_model_info info;
+    sl_model_options o = small_llama;
+    o.lora.rank = 2;
+    o.lora.dropout = 0.1;
+    o.lora.targets = all;
+    o.lora.target_count = 1;
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(count_trainable(g), 2 * 2 * 4);
+    CHECK_EQ(count_ops(g, SL_OP_DROPOUT), 2 * 4);
+    check_parameter(g, "model.layers.0.self_attn.qkv_proj.lora_B.weight", 128, 2, SLUICE_INIT_ZERO, 0);
+    REQUIRE_OK(sl_graph_differentiate(g));
+    sluice_graph_destroy(g);
+}
+
+static void check_lora_refused(sl_model_options o, const char *target, const char *part)
+{
+    const char *targets[] = { target };
+    o.lora.targets = targets;
+    o.lora.target_count = target != NULL;
+    check_refused(&o, part);
+}
+
+TEST(bad_adapters_are_refused_by_name)
+{
+    sl_model_options gpt = small_gpt, llama = small_llama, mlp = small_mlp;
+    gpt.lora.rank = llama.lora.rank = mlp.lora.rank = 4;
+    check_lora_refused(gpt, "q_proj", "lora.targets: no linear of this model is called like \"q_proj\"");
+    check_lora_refused(gpt, "wte", "lora.targets: \"wte\" names wte, which takes no adapter");
+    check_lora_refused(gpt, "*ln_1", "\"*ln_1\" names h.0.ln_1, which takes no adapter");
+    check_lora_refused(gpt, NULL, "lora.targets is empty");
+    llama.untied = true;
+    check_lora_refused(llama, "lm_head", "\"lm_head\" names lm_head, which takes no adapter: it is an embedding, the");
+    check_lora_refused(llama, "*embed*", "names model.embed_tokens, which takes no adapter");
+    check_lora_refused(mlp, "fc1", "lora has no meaning for model.type mlp");
+    gpt.lora.rank = -1;
+    check_lora_refused(gpt, "*", "lora.rank is -1");
+    gpt.lora.rank = 4, gpt.lora.dropout = 1;
+    check_lora_refused(gpt, "*", "lora.dropout is 1");
+    gpt.lora.dropout = 0, gpt.lora.alpha = -2;
+    check_lora_refused(gpt, "*", "lora.alpha is -2");
 }

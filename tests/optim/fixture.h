@@ -14,6 +14,13 @@ uint32_t hash_bits(uint32_t seed, uint32_t i);
 /* Kernels of a path, or NULL where this CPU or this build lacks it. */
 const sl_kernel *kernels_of(sl_isa isa);
 
+/* Where updates run: the CPU's instruction paths, the CUDA backend emulated, and on a GPU where there is one; on the
+ * last two with operands at multiples of 256 bytes, and one element behind. All must give the same bits. There only
+ * update kernels and CAST are to be had. */
+enum { PATH_CUDA = SL_ISA_COUNT, PATH_CUDA_SHIFTED, PATH_GPU, PATH_GPU_SHIFTED, PATH_COUNT };
+const sl_kernel *kernels_on(int path); /* NULL where it is lacking */
+const char *path_name(int path);
+
 /* A differentiated graph with layers "first" (a.scale [1], a.bias [77], a.weight [25,41]) and "second" (b.weight
  * [50,100]). */
 sluice_status small_graph(sluice_graph **out);

@@ -4,6 +4,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "fixture.h"
+#include "ir/form.h"
 #include "support/sanitized.h"
 
 #define BLOCK ((int64_t)1 << 20)
@@ -84,6 +85,13 @@ static int ragged_segments(sl_update_segment *s, int64_t n)
     return made + 1;
 }
 
+/* A copy for a rule: where its first slot is a sum of squares, that is not negative either. */
+static void arrays_copy_for(const sl_update_rule *rule, arrays *to, const arrays *from, int64_t n)
+{
+    arrays_copy(to, from, n);
+    for (int64_t i = 0; i < n && !sl_slot_is_signed(rule->kind, 0); i++) to->x[SLOT][i] = fabsf(to->x[SLOT][i]);
+}
+
 static void run_update(const sl_kernel *kernels, sl_pool *pool, const sl_update_rule *rule, arrays *a, int64_t n,
                        sl_norm_result norm)
 {
@@ -125,15 +133,16 @@ TEST(update_kernels_of_all_paths_give_the_same_bits)
             sl_update_rule rule = update_variants[v].rule;
             rule.segments = segments;
             rule.segment_count = count;
-            arrays_copy(&expected, &input, BLOCK);
+            arrays_copy_for(&rule, &expected, &input, BLOCK);
             run_update(sl_kernels_scalar[SL_KERNEL_F32], pool, &rule, &expected, BLOCK, clipped);
             if (memcmp(expected.x[WEIGHT], input.x[WEIGHT], BLOCK * sizeof(float)) == 0)
                 test_fail(__FILE__, __LINE__, "nothing done");
-            for (int isa = SL_ISA_AVX2; isa < SL_ISA_COUNT; isa++) {
-                if (kernels_of((sl_isa)isa) == NULL) continue;
-                arrays_copy(&got, &input, BLOCK);
-                run_update(kernels_of((sl_isa)isa), pool, &rule, &got, BLOCK, clipped);
-                compare_arrays(update_variants[v].name, sl_isa_name((sl_isa)isa), &expected, &got, BLOCK);
+            for (int path = SL_ISA_AVX2; path < PATH_COUNT; path++) {
+                bool slow = path == PATH_CUDA || path == PATH_CUDA_SHIFTED; /* emulated threads */
+                if (kernels_on(path) == NULL || (slow && block > 0)) continue;
+                arrays_copy_for(&rule, &got, &input, BLOCK);
+                run_update(kernels_on(path), pool, &rule, &got, BLOCK, clipped);
+                compare_arrays(update_variants[v].name, path_name(path), &expected, &got, BLOCK);
             }
         }
     }
@@ -207,10 +216,13 @@ TEST(an_update_touches_only_its_segments)
         sl_update_rule rule = update_variants[v].rule;
         rule.segments = segments;
         rule.segment_count = 2;
-        arrays_copy(&got, &input, n);
-        run_update(kernels_of(sl_isa_best()), pool, &rule, &got, n, clipped);
-        CHECK(moved_inside(update_variants[v].name, segments, &input, &got, n) >
-              59000); /* of 60,001; a step may be below half an ulp */
+        for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
+            if (kernels_on(path) == NULL) continue;
+            arrays_copy(&got, &input, n);
+            run_update(kernels_on(path), pool, &rule, &got, n, clipped);
+            CHECK(moved_inside(update_variants[v].name, segments, &input, &got, n) >
+                  59000); /* of 60,001; a step may be below half an ulp */
+        }
     }
     arrays_close(&input);
     arrays_close(&got);
@@ -231,9 +243,12 @@ TEST(an_update_does_nothing_when_the_norm_is_not_finite)
         sl_update_rule rule = update_variants[v].rule;
         rule.segments = &whole;
         rule.segment_count = 1;
-        arrays_copy(&got, &input, n);
-        run_update(kernels_of(sl_isa_best()), pool, &rule, &got, n, (sl_norm_result){ NAN, 0.0f, 0 });
-        compare_arrays(update_variants[v].name, "skipped", &input, &got, n);
+        for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
+            if (kernels_on(path) == NULL) continue;
+            arrays_copy(&got, &input, n);
+            run_update(kernels_on(path), pool, &rule, &got, n, (sl_norm_result){ NAN, 0.0f, 0 });
+            compare_arrays(update_variants[v].name, "skipped", &input, &got, n);
+        }
     }
     arrays_close(&input);
     arrays_close(&got);
@@ -268,8 +283,8 @@ TEST(norm_leaves_are_sixteen_lanes_in_fp64_on_every_path)
     sl_pool *pool;
     REQUIRE(x != NULL && leaves != NULL);
     REQUIRE_OK(sl_pool_create(2, &pool));
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
-        if (kernels_of((sl_isa)isa) == NULL) continue;
+    for (int path = 0; path < PATH_COUNT; path++) {
+        if (kernels_on(path) == NULL) continue;
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
             int64_t n = sizes[s], count = sl_ceil_div(n, 1024);
             sl_kernel_args a = { .pool = pool };
@@ -277,7 +292,7 @@ TEST(norm_leaves_are_sixteen_lanes_in_fp64_on_every_path)
                 x[i] = s % 2 ? awkward((uint32_t)n, (uint32_t)i) : hashed((uint32_t)n, (uint32_t)i);
             a.in[0] = (sl_tensor){ x, NULL, n, SL_FORM_F32 };
             a.out[0] = (sl_tensor){ leaves, NULL, count, SL_FORM_F32 };
-            kernels_of((sl_isa)isa)[SL_OP_NORM_LEAVES](&a);
+            kernels_on(path)[SL_OP_NORM_LEAVES](&a);
             for (int64_t l = 0; l < count; l++) {
                 int64_t left = n - l * 1024;
                 CHECK(leaves[l] == plain_leaf(x + l * 1024, left < 1024 ? left : 1024));
@@ -304,24 +319,26 @@ TEST(leaves_add_up_in_a_pairwise_tree_by_index)
 {
     static double leaves[5000];
     for (uint32_t i = 0; i < 5000; i++) leaves[i] = fabs((double)hashed(5, i)) * pow(10.0, (double)(i % 17) - 8.0);
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
-        if (kernels_of((sl_isa)isa) == NULL) continue;
+    for (int path = 0; path < PATH_COUNT; path++) {
+        if (kernels_on(path) == NULL) continue;
         for (int64_t m = 1; m < 5000; m += m < 130 ? 1 : 487)
-            CHECK(finish(kernels_of((sl_isa)isa), leaves, m, 0.0, 1.0).norm == sqrt(plain_tree(leaves, 0, m)));
+            CHECK(finish(kernels_on(path), leaves, m, 0.0, 1.0).norm == sqrt(plain_tree(leaves, 0, m)));
     }
 }
 
 TEST(the_factor_unscales_and_clips_as_torch_does)
 {
-    double nine[1] = { 9.0 };
-    const sl_kernel *k = sl_kernels_scalar[SL_KERNEL_F32];
-    CHECK(finish(k, nine, 1, 0.0, 1.0).factor == 1.0f);
-    CHECK(finish(k, nine, 1, 5.0, 1.0).factor == 1.0f);
-    CHECK(finish(k, nine, 1, 1.5, 1.0).factor == (float)(1.5 / (3.0 + 1e-6)));
-    sl_norm_result scaled = finish(k, nine, 1, 0.25, 8.0);
-    CHECK(scaled.norm == 0.375 && scaled.factor == (float)(0.25 / (0.375 + 1e-6) / 8.0));
-    double none[1] = { 0.0 };
-    CHECK(finish(k, none, 1, 1.0, 1.0).factor == 1.0f && finish(k, none, 1, 1.0, 1.0).norm == 0.0);
+    double nine[1] = { 9.0 }, none[1] = { 0.0 };
+    for (int path = 0; path < PATH_COUNT; path++) {
+        const sl_kernel *k = kernels_on(path);
+        if (k == NULL) continue;
+        CHECK(finish(k, nine, 1, 0.0, 1.0).factor == 1.0f);
+        CHECK(finish(k, nine, 1, 5.0, 1.0).factor == 1.0f);
+        CHECK(finish(k, nine, 1, 1.5, 1.0).factor == (float)(1.5 / (3.0 + 1e-6)));
+        sl_norm_result scaled = finish(k, nine, 1, 0.25, 8.0);
+        CHECK(scaled.norm == 0.375 && scaled.factor == (float)(0.25 / (0.375 + 1e-6) / 8.0));
+        CHECK(finish(k, none, 1, 1.0, 1.0).factor == 1.0f && finish(k, none, 1, 1.0, 1.0).norm == 0.0);
+    }
 }
 
 TEST(one_bad_element_is_seen_and_huge_finite_ones_are_not_bad)
@@ -330,8 +347,8 @@ TEST(one_bad_element_is_seen_and_huge_finite_ones_are_not_bad)
     REQUIRE_OK(sl_pool_create(1, &pool));
     static float x[3000];
     static const float last[] = { 1.0f, 3.4e38f, INFINITY, -INFINITY, NAN };
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
-        if (kernels_of((sl_isa)isa) == NULL) continue;
+    for (int path = 0; path < PATH_COUNT; path++) {
+        if (kernels_on(path) == NULL) continue;
         for (int bad = 0; bad < 5; bad++) {
             double leaves[3];
             for (int i = 0; i < 3000; i++) x[i] = bad == 1 ? 3.4e38f : 0.5f;
@@ -339,8 +356,8 @@ TEST(one_bad_element_is_seen_and_huge_finite_ones_are_not_bad)
             sl_kernel_args a = { .pool = pool };
             a.in[0] = (sl_tensor){ x, NULL, 3000, SL_FORM_F32 };
             a.out[0] = (sl_tensor){ leaves, NULL, 3, SL_FORM_F32 };
-            kernels_of((sl_isa)isa)[SL_OP_NORM_LEAVES](&a);
-            CHECK_EQ(finish(kernels_of((sl_isa)isa), leaves, 3, 1.0, 1.0).finite, bad < 2);
+            kernels_on(path)[SL_OP_NORM_LEAVES](&a);
+            CHECK_EQ(finish(kernels_on(path), leaves, 3, 1.0, 1.0).finite, bad < 2);
         }
     }
     sl_pool_destroy(pool);
@@ -352,8 +369,8 @@ TEST(accumulation_copies_the_first_micro_batch_and_adds_the_others)
     static float x[N], sum[N];
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(2, &pool));
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
-        if (kernels_of((sl_isa)isa) == NULL) continue;
+    for (int path = 0; path < PATH_COUNT; path++) {
+        if (kernels_on(path) == NULL) continue;
         for (int i = 0; i < N; i++) sum[i] = NAN;
         for (uint32_t micro = 0; micro < 3; micro++) {
             sl_run_context run = { .micro = micro };
@@ -361,7 +378,7 @@ TEST(accumulation_copies_the_first_micro_batch_and_adds_the_others)
             for (int i = 0; i < N; i++) x[i] = hashed(micro, (uint32_t)i);
             a.in[0] = (sl_tensor){ x, NULL, N, SL_FORM_F32 };
             a.out[0] = (sl_tensor){ sum, NULL, N, SL_FORM_F32 };
-            kernels_of((sl_isa)isa)[SL_OP_ACCUMULATE](&a);
+            kernels_on(path)[SL_OP_ACCUMULATE](&a);
         }
         for (uint32_t i = 0; i < N; i++) CHECK(sum[i] == (hashed(0, i) + hashed(1, i)) + hashed(2, i));
     }
@@ -397,7 +414,7 @@ static double plain_norm(const float *x, int64_t offset, int64_t count, double *
 }
 
 /* One LARS step by the book on a copy; the norms are the only sums, and they round to the same float. */
-static void check_lars(int64_t offset, int64_t count, int threads)
+static void check_lars(int path, int64_t offset, int64_t count, int threads)
 {
     int64_t n = offset + count;
     arrays a;
@@ -419,7 +436,7 @@ static void check_lars(int64_t offset, int64_t count, int threads)
     for (int64_t i = offset; i < n; i++) w[i] = fmaf(-rate, fmaf(s->weight_decay, w[i], scaled[i]), w[i]);
     sl_update_segment segment = { offset, count, 0 };
     sl_update_rule rule = { .kind = SL_UPDATE_LARS, .segments = &segment, .segment_count = 1 };
-    run_update(kernels_of(sl_isa_best()), pool, &rule, &a, n, clipped);
+    run_update(kernels_on(path), pool, &rule, &a, n, clipped);
     CHECK(memcmp(w, a.x[WEIGHT], (size_t)n * sizeof *w) == 0);
     arrays_close(&a);
     sl_pool_destroy(pool);
@@ -452,14 +469,18 @@ TEST(leaf_trees_hang_on_the_index_wherever_they_start)
 
 TEST(a_parameter_that_starts_anywhere_is_scaled_by_its_own_norms)
 {
-    check_lars(0, 1, 1);
-    check_lars(5, 77, 1);
-    check_lars(1000, 1025, 1);
-    check_lars(3000, 5000, 2);
-    check_lars(70001, 200003, 2);
+    for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
+        if (kernels_on(path) == NULL) continue;
+        check_lars(path, 0, 1, 1);
+        check_lars(path, 5, 77, 1);
+        check_lars(path, 1000, 1025, 1);
+        check_lars(path, 3000, 5000, 2);
+        check_lars(path, 70001, 200003, 2);
+    }
 }
 
 TEST(a_parameter_larger_than_one_round_is_scaled_by_all_of_it)
 {
-    check_lars(40000, (int64_t)257 * 32768 + 123, 2);
+    for (int path = sl_isa_best(); path < PATH_COUNT; path++)
+        if (kernels_on(path) != NULL) check_lars(path, 40000, (int64_t)257 * 32768 + 123, 2);
 }

@@ -1,6 +1,8 @@
 /* states.c: updates on every form of weights, gradients and moments: the f32 arithmetic between a decoding and an
  * encoding, the same on every instruction path, for all cuts and threads; and random rounding that lets small changes
  * of a moment through on average. */
+#include <assert.h>
+
 #include "core/alloc.h"
 #include "core/blocks8.h"
 #include "core/bytes.h"
@@ -14,7 +16,7 @@ enum { N = 34 * 1024 + 301, STEP = 5, SEED = 77 };
 
 /* Blocks 1, 2 and 33 keep f32. */
 static const sl_range wide_runs[] = { { 1, 2 }, { 33, 1 } };
-static const sl_layer layer = { .name = "layer", .element_count = N, .wide_blocks = wide_runs, .wide_block_runs = 2 };
+static sl_layer layer = { .name = "layer", .element_count = N, .wide_blocks = wide_runs, .wide_block_runs = 2 };
 /* Groups change inside a block, at its end, and nowhere in most. */
 static const sl_update_segment segments[] = { { 0, 3000, 0 },     { 3000, 77, 1 },        { 3077, 19, 1 },
                                               { 3096, 2024, 0 },  { 5120, 1024, 1 },      { 6144, 15, 0 },
@@ -282,11 +284,11 @@ static void check_paths(const char *name, const sl_update_rule *rule, const oper
     expected = *input;
     expected_step(pool, rule, &expected);
     CHECK(memcmp(expected.weights, input->weights, sizeof expected.weights) != 0);
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
-        if (kernels_of((sl_isa)isa) == NULL) continue;
+    for (int path = 0; path < PATH_COUNT; path++) {
+        if (kernels_on(path) == NULL) continue;
         got = *input;
-        run_part(kernels_of((sl_isa)isa), pool, rule, &got, 0, N, clipped);
-        compare(name, sl_isa_name((sl_isa)isa), &expected, &got);
+        run_part(kernels_on(path), pool, rule, &got, 0, N, clipped);
+        compare(name, path_name(path), &expected, &got);
     }
 }
 
@@ -295,17 +297,79 @@ TEST(updates_of_every_form_are_the_f32_update_between_decoding_and_encoding)
     each_case(check_paths, 2);
 }
 
+/* ---- More parameters and more changes between narrow and wide blocks than a GPU's launch can be told of at once -----
+ */
+
+enum { MANY = 1100 };
+
+/* Short parameters in two groups, some with a gap before them; a long one at the end. */
+static int many_segments(sl_update_segment *s)
+{
+    int64_t at = 0;
+    for (uint32_t i = 0; i < MANY; i++) {
+        if (hash_bits(21, i) % 5 == 0) at += 1 + hash_bits(22, i) % 9;
+        s[i] = (sl_update_segment){ at, 1 + hash_bits(23, i) % 50, (int)(hash_bits(24, i) % 2) };
+        at += s[i].count;
+    }
+    assert(at < N);
+    s[MANY] = (sl_update_segment){ at, N - at, 1 };
+    return MANY + 1;
+}
+
+TEST(updates_of_many_parameters_are_those_of_few)
+{
+    static operands input, expected, got;
+    static sl_update_segment many[MANY + 1];
+    static const sl_form forms[][2] = { { SL_FORM_F32, SL_FORM_F32 },
+                                        { SL_FORM_BF16, SL_FORM_BF16 },
+                                        { SL_FORM_BF16, SL_FORM_BLOCKS8 } };
+    sl_range wide[16];
+    const sl_layer few = layer;
+    sl_pool *pool;
+    REQUIRE_OK(sl_pool_create(2, &pool));
+    for (int i = 0; i < 16; i++) wide[i] = (sl_range){ 2 * i + 1, 1 };
+    layer.wide_blocks = wide;
+    layer.wide_block_runs = 16;
+    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
+        sl_update_rule rule = rule_of(v);
+        bool whole = rule.kind == SL_UPDATE_LAMB || rule.kind == SL_UPDATE_LARS;
+        rule.segment_count = many_segments(many);
+        rule.segments = many;
+        for (int f = 0; f < (whole || rule.slots == 0 ? 1 : 3); f++) {
+            memset(&input, 0, sizeof input);
+            input.gradient_form = input.weights_form = forms[f][0];
+            input.wire = (sluice_dtype)forms[f][0];
+            input.states_form = forms[f][1];
+            fill(&input, &rule, (uint32_t)(500 + v * 16 + (size_t)f));
+            expected = input;
+            expected_step(pool, &rule, &expected);
+            for (int path = 0; path < PATH_COUNT; path++) {
+                if (kernels_on(path) == NULL) continue;
+                got = input;
+                run_part(kernels_on(path), pool, &rule, &got, 0, N, clipped);
+                compare(update_variants[v].name, path_name(path), &expected, &got);
+            }
+        }
+    }
+    layer = few;
+    sl_pool_destroy(pool);
+}
+
 /* LAMB and LARS want whole parameters, so their cuts are elsewhere tested. */
 static void check_cuts(const char *name, const sl_update_rule *rule, const operands *input, sl_pool *pool)
 {
     static const int64_t cuts[] = { 0, 1024, 4096, 5120, 31 * 1024, 34 * 1024, N };
     static operands expected, got;
-    const sl_kernel *kernels = kernels_of(sl_isa_best());
     if (rule->kind == SL_UPDATE_LAMB || rule->kind == SL_UPDATE_LARS) return;
-    expected = got = *input;
-    run_part(kernels, pool, rule, &expected, 0, N, clipped);
-    for (int i = 5; i >= 0; i--) run_part(kernels, pool, rule, &got, cuts[i], cuts[i + 1] - cuts[i], clipped);
-    compare(name, "cut", &expected, &got);
+    expected = *input;
+    run_part(kernels_of(sl_isa_best()), pool, rule, &expected, 0, N, clipped);
+    for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
+        if (kernels_on(path) == NULL) continue;
+        got = *input;
+        for (int i = 5; i >= 0; i--)
+            run_part(kernels_on(path), pool, rule, &got, cuts[i], cuts[i + 1] - cuts[i], clipped);
+        compare(name, "cut", &expected, &got);
+    }
 }
 
 TEST(updates_of_every_form_do_not_depend_on_cuts_or_threads)
@@ -316,9 +380,12 @@ TEST(updates_of_every_form_do_not_depend_on_cuts_or_threads)
 static void check_skipped(const char *name, const sl_update_rule *rule, const operands *input, sl_pool *pool)
 {
     static operands got;
-    got = *input;
-    run_part(kernels_of(sl_isa_best()), pool, rule, &got, 0, N, (sl_norm_result){ INFINITY, 0.0f, 0 });
-    compare(name, "skipped", input, &got);
+    for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
+        if (kernels_on(path) == NULL) continue;
+        got = *input;
+        run_part(kernels_on(path), pool, rule, &got, 0, N, (sl_norm_result){ INFINITY, 0.0f, 0 });
+        compare(name, "skipped", input, &got);
+    }
 }
 
 TEST(a_skipped_step_changes_no_byte_of_any_form)
@@ -330,15 +397,19 @@ TEST(a_skipped_step_changes_no_byte_of_any_form)
 TEST(a_skipped_step_still_writes_f16_weights_from_their_master)
 {
     static operands o, expected;
-    sl_update_rule rule = rule_of(0);
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(2, &pool));
-    o = (operands){ .weights_form = SL_FORM_F16, .states_form = SL_FORM_F32, .gradient_form = SL_FORM_F16 };
-    fill(&o, &rule, 3);
-    expected = o;
-    memset(o.weights, 0x7f, N * 2);
-    run_part(kernels_of(sl_isa_best()), pool, &rule, &o, 0, N, (sl_norm_result){ INFINITY, 0.0f, 0 });
-    compare("adamw", "skipped", &expected, &o);
+    for (size_t v = 0; v < UPDATE_VARIANTS; v++)
+        for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
+            sl_update_rule rule = rule_of(v);
+            if (kernels_on(path) == NULL) continue;
+            o = (operands){ .weights_form = SL_FORM_F16, .states_form = SL_FORM_F32, .gradient_form = SL_FORM_F16 };
+            fill(&o, &rule, 3);
+            expected = o;
+            memset(o.weights, 0x7f, N * 2);
+            run_part(kernels_on(path), pool, &rule, &o, 0, N, (sl_norm_result){ INFINITY, 0.0f, 0 });
+            compare(update_variants[v].name, path_name(path), &expected, &o);
+        }
     sl_pool_destroy(pool);
 }
 
@@ -533,13 +604,13 @@ TEST(moments_stay_above_zero_and_finite)
             else
                 put_f32(o.gradient, i, g);
         }
-        for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
-            if (kernels_of((sl_isa)isa) == NULL) continue;
+        for (int path = 0; path < PATH_COUNT; path++) {
+            if (kernels_on(path) == NULL) continue;
             static operands expected;
             expected = got = o;
             expected_step(pool, &rule, &expected);
-            run_part(kernels_of((sl_isa)isa), pool, &rule, &got, 0, N, clipped);
-            compare("huge", sl_isa_name((sl_isa)isa), &expected, &got);
+            run_part(kernels_on(path), pool, &rule, &got, 0, N, clipped);
+            compare("huge", path_name(path), &expected, &got);
         }
         slot_floats(&rule, &got, 1, values);
         for (int64_t i = 0; i < N; i++)
@@ -610,9 +681,9 @@ TEST(casts_have_the_bits_of_the_plain_conversions_on_every_path)
 {
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(2, &pool));
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++)
-        for (int k = 0; k < 18 && kernels_of((sl_isa)isa) != NULL; k++)
-            check_cast(kernels_of((sl_isa)isa), pool, float_forms[k % 3], float_forms[k / 3 % 3], k >= 9);
+    for (int path = 0; path < PATH_COUNT; path++)
+        for (int k = 0; k < 18 && kernels_on(path) != NULL; k++)
+            check_cast(kernels_on(path), pool, float_forms[k % 3], float_forms[k / 3 % 3], k >= 9);
     sl_pool_destroy(pool);
 }
 
@@ -622,8 +693,8 @@ TEST(contributions_of_every_form_add_up_in_f32)
     static float sum[L], expected[L];
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(2, &pool));
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++)
-        for (int f = 0; f < 3 && kernels_of((sl_isa)isa) != NULL; f++) {
+    for (int path = 0; path < PATH_COUNT; path++)
+        for (int f = 0; f < 3 && kernels_on(path) != NULL; f++) {
             for (uint32_t micro = 0; micro < 3; micro++) {
                 sl_run_context run = { .micro = micro };
                 sl_kernel_args a = { .context = &run, .pool = pool };
@@ -634,7 +705,7 @@ TEST(contributions_of_every_form_add_up_in_f32)
                 }
                 a.in[0] = (sl_tensor){ x, NULL, L, float_forms[f] };
                 a.out[0] = (sl_tensor){ sum, NULL, L, SL_FORM_F32 };
-                kernels_of((sl_isa)isa)[SL_OP_ACCUMULATE](&a);
+                kernels_on(path)[SL_OP_ACCUMULATE](&a);
             }
             CHECK(memcmp(sum, expected, sizeof sum) == 0);
         }
@@ -659,8 +730,8 @@ TEST(norms_are_of_the_gradient_as_the_update_reads_it)
     double expected[41], got[41];
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(2, &pool));
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++)
-        for (int k = 0; k < 9 && kernels_of((sl_isa)isa) != NULL; k++) {
+    for (int path = 0; path < PATH_COUNT; path++)
+        for (int k = 0; k < 9 && kernels_on(path) != NULL; k++) {
             sl_form form = float_forms[k % 3], wire = float_forms[k / 3];
             for (uint32_t i = 0; i < L; i++) {
                 form_put(form, x, i, hashed(11, i));
@@ -669,7 +740,7 @@ TEST(norms_are_of_the_gradient_as_the_update_reads_it)
                 if (form == SL_FORM_F32) plain[i] = form_get(wire, o.gradient, 0);
             }
             leaves_of(kernels_of(SL_ISA_SCALAR), pool, plain, SL_FORM_F32, SLUICE_F32, expected);
-            leaves_of(kernels_of((sl_isa)isa), pool, x, form, (sluice_dtype)wire, got);
+            leaves_of(kernels_on(path), pool, x, form, (sluice_dtype)wire, got);
             CHECK(memcmp(expected, got, sizeof got) == 0);
         }
     sl_pool_destroy(pool);
@@ -683,13 +754,13 @@ TEST(a_sum_that_the_wire_type_cannot_hold_is_not_finite)
     double leaves[41];
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(2, &pool));
-    for (int isa = 0; isa < SL_ISA_COUNT; isa++)
-        for (int k = 0; k < 4 && kernels_of((sl_isa)isa) != NULL; k++) {
+    for (int path = 0; path < PATH_COUNT; path++)
+        for (int k = 0; k < 4 && kernels_on(path) != NULL; k++) {
             memset(x, 0, sizeof x);
             memcpy(&x[5], &bad[k], sizeof x[5]);
-            leaves_of(kernels_of((sl_isa)isa), pool, x, SL_FORM_F32, SLUICE_F16, leaves);
+            leaves_of(kernels_on(path), pool, x, SL_FORM_F32, SLUICE_F16, leaves);
             CHECK(isfinite(leaves[0]) == in_f16[k]);
-            leaves_of(kernels_of((sl_isa)isa), pool, x, SL_FORM_F32, SLUICE_BF16, leaves);
+            leaves_of(kernels_on(path), pool, x, SL_FORM_F32, SLUICE_BF16, leaves);
             CHECK(isfinite(leaves[0]) == in_bf16[k]);
         }
     sl_pool_destroy(pool);

@@ -46,7 +46,7 @@ def parameter_shapes():
 def first_values(name, shape):
     """Uniform in +-0.05 in doubles, plus 1 for the weights of norms, rounded once to float."""
     count = math.prod(shape)
-    centre = 1.0 if "ln_" in name and name.endswith(".weight") else 0.0
+    centre = 1.0 if ("ln_" in name or "norm" in name) and name.endswith(".weight") else 0.0
     state, values = fnv1a(name), []
     for _ in range(count):
         state = lcg(state)

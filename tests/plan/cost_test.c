@@ -105,7 +105,6 @@ typedef struct hand {
     sl_plan plan;
     sl_step steps[MOST];
     int waits[MOST];
-    double finish[MOST];
 } hand;
 
 static hand *new_hand(void)
@@ -127,11 +126,12 @@ static void add(hand *h, sl_step_kind kind, sl_stream stream, double seconds, in
     s->wait_count = 1;
 }
 
+/* As one segment with nothing before and after it. */
 static const sl_segment *run(hand *h)
 {
-    sl_segment *segment = &h->plan.segments[0];
-    *segment = (sl_segment){ .step_count = h->plan.step_count };
-    sl_segment_clock(&h->plan, segment, h->finish);
+    sl_segment *segment = &h->plan.segments[SL_SEGMENT_EVALUATE];
+    *segment = (sl_segment){ .step_count = h->plan.step_count, .result_step = -1 };
+    CHECK_EQ(sl_plan_clock(&h->plan), SLUICE_OK);
     return segment;
 }
 
@@ -157,8 +157,6 @@ TEST(work_at_the_same_time_slows_down_as_the_machine_says)
     add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 1, -1);
     /* the kernel runs at 2/3 and is done at 1.5; the copy has by then done 0.75 at 1/2, and the rest alone */
     const sl_segment *s = run(h);
-    CHECK_NEAR(h->finish[1], 1.5, 1e-12);
-    CHECK_NEAR(h->finish[0], 1.75, 1e-12);
     CHECK_NEAR(s->seconds, 1.75, 1e-12);
     CHECK_NEAR(s->exposed[SL_STREAM_TO_DEVICE], 0.25, 1e-12);
     free(h);
@@ -202,15 +200,61 @@ TEST(without_overlap_everything_takes_turns_in_list_order)
     free(h);
 }
 
-TEST(waits_for_earlier_segments_are_over)
+/* The steps so far are cut into forward, backward and update; `result`: the update's step that the host waits for. */
+static void cut(hand *h, int forward, int backward, int result)
+{
+    int all = h->plan.step_count, update = all - forward - backward;
+    h->plan.options.accumulation = 1;
+    h->plan.segments[SL_SEGMENT_FORWARD] = (sl_segment){ 0, forward, .result_step = -1 };
+    h->plan.segments[SL_SEGMENT_BACKWARD] = (sl_segment){ forward, backward, .result_step = -1 };
+    h->plan.segments[SL_SEGMENT_UPDATE] = (sl_segment){ all - update, update, .result_step = result };
+}
+
+/* Forward of two layers, backward, then the norm, updates of both on the host and their way back. */
+static hand *offloaded(double update_seconds)
 {
     hand *h = new_hand();
-    add(h, SL_STEP_COPY, SL_STREAM_TO_DEVICE, 5, -1);
-    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 1, 0);
-    sl_segment second = { .first_step = 1, .step_count = 1 };
-    h->finish[0] = -1;
-    sl_segment_clock(&h->plan, &second, h->finish);
-    CHECK_NEAR(second.seconds, 1, 1e-12);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, 5);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, 7);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 4, -1);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 1, -1);
+    add(h, SL_STEP_UPDATE, SL_STREAM_UPDATE, update_seconds, 3);
+    add(h, SL_STEP_COPY, SL_STREAM_TO_DEVICE, 1, 4);
+    add(h, SL_STEP_UPDATE, SL_STREAM_UPDATE, update_seconds, -1);
+    add(h, SL_STEP_COPY, SL_STREAM_TO_DEVICE, 1, 6);
+    cut(h, 2, 1, 3);
+    return h;
+}
+
+TEST(updates_go_on_beside_the_next_forward)
+{
+    hand *h = offloaded(0.5);
+    REQUIRE_OK(sl_plan_clock(&h->plan));
+    const sl_segment *g = h->plan.segments;
+    /* the first layer waits for its update and copy, 1.5 after the norm; the second's are done by then */
+    CHECK_NEAR(g[SL_SEGMENT_FORWARD].seconds, 1.5 + 4, 1e-12);
+    CHECK_NEAR(g[SL_SEGMENT_BACKWARD].seconds, 4, 1e-12);
+    CHECK_NEAR(g[SL_SEGMENT_UPDATE].seconds, 1, 1e-12);
+    CHECK_NEAR(g[SL_SEGMENT_FORWARD].exposed[SL_STREAM_TO_DEVICE], 1.5, 1e-12);
+    free(h);
+}
+
+TEST(updates_too_slow_for_the_next_forward_hold_it_up)
+{
+    hand *h = offloaded(5);
+    REQUIRE_OK(sl_plan_clock(&h->plan));
+    /* 6 for the first layer, whose 2 hide as much of the second update; that and its copy are done at 11 */
+    CHECK_NEAR(h->plan.segments[SL_SEGMENT_FORWARD].seconds, 11 + 2, 1e-12);
+    CHECK_EQ(h->plan.segments[SL_SEGMENT_FORWARD].longest_step[SL_STREAM_TO_DEVICE], 5);
+    free(h);
+}
+
+TEST(micro_batches_after_the_first_begin_with_nothing_under_way)
+{
+    hand *h = offloaded(5);
+    h->plan.options.accumulation = 4;
+    REQUIRE_OK(sl_plan_clock(&h->plan));
+    CHECK_NEAR(4 * h->plan.segments[SL_SEGMENT_FORWARD].seconds, 13 + 3 * 4, 1e-12);
     free(h);
 }
 

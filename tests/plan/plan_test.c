@@ -38,8 +38,8 @@ TEST(bytes_are_reused_when_lifetimes_allow)
     planned_free(&fx);
 }
 
-/* Host link per parameter and step: a gradient out and a weight in; parameters on the host also go in for every forward
- * and backward, except the last level, which stays from one to the other. */
+/* Host link per parameter and step: a gradient out and a weight in, and once the norm; parameters on the host also go
+ * in for every forward and backward, except the last level, which stays from one to the other. */
 TEST(moved_bytes_follow_the_formulas)
 {
     planned fx = { 0 };
@@ -49,7 +49,7 @@ TEST(moved_bytes_follow_the_formulas)
     fx.options.parameters = SLUICE_PLACE_DEVICE;
     REQUIRE_OK(plan_model(&fx, SEED));
     uint64_t bytes = (uint64_t)sl_graph_parameter_elements(fx.graph) * sizeof(float);
-    CHECK_EQ(fx.plan->totals.moved_to_host, bytes);
+    CHECK_EQ(fx.plan->totals.moved_to_host, bytes + sizeof(sl_norm_result));
     CHECK_EQ(fx.plan->totals.moved_to_device, bytes);
     planned_free(&fx);
 
@@ -59,7 +59,7 @@ TEST(moved_bytes_follow_the_formulas)
     staged.options.levels = 1;
     staged.options.state = staged.options.parameters = SLUICE_PLACE_HOST;
     REQUIRE_OK(plan_model(&staged, SEED));
-    CHECK_EQ(staged.plan->totals.moved_to_host, bytes);
+    CHECK_EQ(staged.plan->totals.moved_to_host, bytes + sizeof(sl_norm_result));
     CHECK_EQ(staged.plan->totals.moved_to_device, bytes); /* one level: fetched once, kept for backward */
     planned_free(&staged);
 }
@@ -130,7 +130,7 @@ TEST(cost_exposes_transfers_only_where_compute_cannot_cover_them)
         fx.machine.kernel_latency = 1e-3;
         fx.machine.link_latency = 1e-5;
         REQUIRE_OK(sl_plan_create(fx.graph, &fx.machine, &fx.options, &second));
-        const sl_segment *s = &second->segments[SL_SEGMENT_FORWARD];
+        const sl_segment *s = &second->segments[SL_SEGMENT_BACKWARD];
         exposed[overlap] = s->exposed[SL_STREAM_TO_DEVICE];
         CHECK(s->busy[SL_STREAM_TO_DEVICE] > 0);
         if (overlap == 0) CHECK_NEAR(exposed[0], s->busy[SL_STREAM_TO_DEVICE], 1e-12);

@@ -234,6 +234,7 @@ static void draw_options(random_state *r, sl_plan_options *o)
     o->levels = (int)random_between(r, 0, 3);
     o->bucket_bytes = random_between(r, 0, 1) ? 1 : 0;
     o->keep_gathered = random_between(r, 0, 1) == 1;
+    o->comm_on_host = random_between(r, 0, 1) == 1;
     /* sums on the host, where there is something to sum and the state is there */
     if (random_between(r, 0, 2) == 0) o->budget[SL_TIER_DEVICE] = 0;
 }

@@ -551,11 +551,13 @@ TEST(an_optimizer_can_ask_for_bf16_moments)
 TEST(a_refused_value_can_be_mended_by_a_later_assignment)
 {
     sluice_config *c;
-    REQUIRE_OK(
-        load("{" BASE ", \"tf32\": true, \"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\"}}}", &c));
+    REQUIRE_OK(load("{" BASE ", \"data_types\": {\"param_dtype\": \"bf16\"}, \"zero_optimization\": "
+                    "{\"offload_param\": {\"device\": \"nvme\"}}}",
+                    &c));
     CHECK_EQ(sluice_config_check(c, NULL, NULL), SLUICE_ERR_USAGE);
-    CHECK_CONTAINS(sluice_error(), "tf32: true is not built in yet");
-    REQUIRE_OK(sluice_config_set(c, "tf32=false"));
+    CHECK_CONTAINS(sluice_error(), "data_types.param_dtype");
+    CHECK_CONTAINS(sluice_error(), "is not built in yet");
+    REQUIRE_OK(sluice_config_set(c, "data_types.param_dtype=fp32"));
     CHECK_EQ(sluice_config_check(c, NULL, NULL), SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "offload_param.device: \"nvme\" is not built in yet");
     REQUIRE_OK(sluice_config_set(c, "zero_optimization.offload_param.device=auto"));
@@ -644,7 +646,7 @@ static const struct {
     { "{\"model\": {\"type\": \"gpt3\"}, " LENGTH ", " BATCH ", " SGD "}", "model.type: \"gpt3\" is not one of" },
     { "{\"model\": {\"type\": \"mlp\"}, " LENGTH ", " BATCH ", " SGD "}", "data.type is missing" },
     { "{\"model\": {\"type\": \"gpt2\"}, \"data\": {\"type\": \"regression\"}, " LENGTH ", " BATCH ", " SGD "}",
-      "gpt2 reads text" },
+      "gpt2 reads tokens" },
     { "{\"model\": {\"type\": \"gpt2\"}, \"data\": {\"type\": \"text\"}, " LENGTH ", " BATCH ", " SGD "}",
       "data.path" },
     { "{\"model\": {\"type\": \"gpt2\", \"vocabulary\": 100}, \"data\": {\"type\": \"text\", \"path\": \"a\"}, " LENGTH

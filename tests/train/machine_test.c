@@ -152,10 +152,12 @@ TEST(by_default_16_bit_products_are_faster_where_there_are_tiles_for_them_and_no
 TEST(the_peak_of_products_is_measured_in_every_precision_and_on_every_path)
 {
     static const sluice_dtype types[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
+    sl_device_choice cpu;
+    REQUIRE_OK(sl_device_choose(SLUICE_DEVICE_CPU, 0, 1, &cpu));
     for (int isa = 0; isa <= (int)sl_isa_best(); isa++)
         for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
             double flops = 0;
-            REQUIRE_OK(sl_measured_peak((sl_isa)isa, 1 + (int)i % 2, types[i], &flops));
+            REQUIRE_OK(sl_measured_peak(&cpu, (sl_isa)isa, 1 + (int)i % 2, types[i], &flops));
             CHECK(flops > 1e6 && flops < 1e15);
         }
 }
@@ -163,8 +165,10 @@ TEST(the_peak_of_products_is_measured_in_every_precision_and_on_every_path)
 TEST(a_peak_that_cannot_be_measured_is_0)
 {
     double flops;
-    CHECK(sl_measured_peak(sl_isa_best(), 0, SLUICE_F32, &flops) != SLUICE_OK && flops == 0);
-    CHECK(sl_measured_peak(SL_ISA_COUNT, 1, SLUICE_F32, &flops) != SLUICE_OK && flops == 0);
+    sl_device_choice cpu;
+    REQUIRE_OK(sl_device_choose(SLUICE_DEVICE_CPU, 0, 1, &cpu));
+    CHECK(sl_measured_peak(&cpu, sl_isa_best(), 0, SLUICE_F32, &flops) != SLUICE_OK && flops == 0);
+    CHECK(sl_measured_peak(&cpu, SL_ISA_COUNT, 1, SLUICE_F32, &flops) != SLUICE_OK && flops == 0);
 }
 
 /* ---- where a rank runs ---- */

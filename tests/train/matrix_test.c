@@ -284,13 +284,12 @@ static void expect_kept(const mode *w, const model *m, const setting *s, numbers
 static void expect_moved(const mode *w, const model *m, const setting *s, numbers *n)
 {
     uint64_t ranks = (uint64_t)s->ranks, micro = GLOBAL_MICRO / ranks, copies = s->stage == 0 ? ranks : 1;
-    uint64_t fetched = 0, on_host = 0, leaves_elsewhere = 0, all = (uint64_t)m->all;
-    bool host[MAX_LAYERS], mixed = false;
+    uint64_t fetched = 0, on_host = 0, all = (uint64_t)m->all;
+    bool host[MAX_LAYERS];
     host_layers(m, s, host);
     for (int i = 0; i < m->layers; i++) {
         fetched += (uint64_t)m->size[i] * w->weight * (i == m->tied ? 3 : i == m->last ? 1 : 2);
         if (host[i]) on_host += (uint64_t)m->size[i];
-        if (!host[i] && m->size[i] > 0) mixed = true, leaves_elsewhere += (uint64_t)(m->size[i] + 1023) / 1024;
     }
     n->reduce = micro * w->gradient * all * (ranks - 1);
     n->gather =
@@ -298,9 +297,7 @@ static void expect_moved(const mode *w, const model *m, const setting *s, number
     n->to_host = copies * w->gradient * on_host;
     n->to_device = s->offload == OPTIMIZER_AND_PARAMETERS ? micro * fetched * (s->stage == 3 ? 1 : ranks)
                                                           : copies * w->weight * on_host;
-    if (on_host == 0 || !mixed) return;
-    n->to_host += copies * leaves_elsewhere * sizeof(double); /* the norm is put together on the host */
-    n->to_device += ranks * sizeof(sl_norm_result);
+    if (on_host > 0) n->to_host += ranks * sizeof(sl_norm_result); /* put together on the device */
 }
 
 /* ---- a run and its formulas ---- */

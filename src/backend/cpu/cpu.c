@@ -8,18 +8,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/host_call.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/stream.h"
+#include "backend/cpu/workspace.h"
 #include "backend/ledger.h"
 #include "core/alloc.h"
-#include "ir/form.h"
 
 struct sl_device {
     sl_ledger ledger;
     bool guard;
-    const sl_kernel (*kernels)[SL_OP_COUNT]; /* one row per sl_kernel_type */
-    bool amx;
+    sl_host_kernels kernels;
     sl_pool *pool;
     sl_memory arenas[SL_TIER_COUNT];
     int arena_files[SL_TIER_COUNT]; /* borrowed; > 0: backs the arena */
@@ -32,24 +31,6 @@ struct sl_device {
 
 /* ---- opening and closing ---- */
 
-/* AMX is a matrix product within the AVX-512 kernels. */
-static sluice_status kernels_of(sl_isa isa, const sl_kernel (**out)[SL_OP_COUNT])
-{
-    static const sl_kernel(*const tables[SL_ISA_COUNT])[SL_OP_COUNT] = {
-        [SL_ISA_SCALAR] = sl_kernels_scalar,
-#if defined(__x86_64__)
-        [SL_ISA_AVX2] = sl_kernels_avx2,
-        [SL_ISA_AVX512] = sl_kernels_avx512,
-        [SL_ISA_AMX] = sl_kernels_avx512,
-#endif
-    };
-    if ((unsigned)isa >= SL_ISA_COUNT || tables[isa] == NULL || isa > sl_isa_best())
-        return sl_fail(SLUICE_ERR_USAGE, "this CPU cannot run the instruction path %d; the best it has is %s", (int)isa,
-                       sl_isa_name(sl_isa_best()));
-    *out = tables[isa];
-    return SLUICE_OK;
-}
-
 static sluice_status cpu_open(const sl_device_options *options, sl_device **out)
 {
     sluice_status st;
@@ -57,10 +38,9 @@ static sluice_status cpu_open(const sl_device_options *options, sl_device **out)
     if (d == NULL) return SLUICE_ERR_NO_MEMORY;
     sl_ledger_init(&d->ledger);
     d->guard = options->guard;
-    d->amx = options->isa == SL_ISA_AMX;
     memcpy(d->arena_files, options->arena_files, sizeof d->arena_files);
     d->nodes = options->nodes;
-    if ((st = kernels_of(options->isa, &d->kernels)) != SLUICE_OK) goto free_device;
+    if ((st = sl_host_kernels_of(options->isa, &d->kernels)) != SLUICE_OK) goto free_device;
     if ((st = sl_pool_create(options->threads, &d->pool)) != SLUICE_OK) goto free_device;
     if ((st = sl_events_open(&d->events)) != SLUICE_OK) goto destroy_pool;
     if ((st = sl_failure_open(&d->failure)) != SLUICE_OK) goto close_events;
@@ -149,57 +129,16 @@ static sluice_status queue_of(sl_device *d, sl_stream stream, sl_queue **out)
     return SLUICE_OK;
 }
 
-/* The norm's leaves are doubles. Update ops have no values: their spans say how long they are, except in 8-bit blocks,
- * where the weights do. */
-static int64_t elements_of(const sl_call *c, bool output, sl_span s, const sl_shape *shape, sl_form form)
-{
-    bool leaves = (c->op == SL_OP_NORM_LEAVES && output) || (c->op == SL_OP_NORM_FINISH && !output);
-    size_t each = leaves ? sizeof(double) : sl_form_element_bytes(form);
-    if (c->op < SL_OP_ACCUMULATE && shape != NULL) return sl_shape_elements(shape);
-    return each > 0 ? (int64_t)(s.bytes / each) : 0;
-}
-
-static sl_tensor tensor_of(const sl_device *d, const sl_call *c, bool output, int i)
-{
-    sl_span s = output ? c->outputs[i] : c->inputs[i];
-    const sl_shape *shape = output ? c->output_shapes[i] : c->input_shapes[i];
-    sl_form form = output ? c->output_forms[i] : c->input_forms[i];
-    return (sl_tensor){ address(d, s), shape, elements_of(c, output, s, shape, form), form };
-}
-
-/* In which type the call computes, as sl_node_type says: the first 16-bit type among its inputs, else f32. EXPAND's
- * only input is an f32 scalar, so it goes by its output. */
-static sl_kernel_type type_of(const sl_call *c)
-{
-    static const sl_kernel_type of_form[SL_FORM_COUNT] = {
-        [SL_FORM_BF16] = SL_KERNEL_BF16,
-        [SL_FORM_F16] = SL_KERNEL_F16,
-    };
-    if (c->op == SL_OP_EXPAND && c->output_count > 0) return of_form[c->output_forms[0]];
-    for (int i = 0; i < c->input_count; i++)
-        if (of_form[c->input_forms[i]] != SL_KERNEL_F32) return of_form[c->input_forms[i]];
-    return SL_KERNEL_F32;
-}
-
 static sluice_status cpu_run(sl_device *d, sl_stream stream, const sl_call *c)
 {
     SL_TRY(sl_ledger_call(&d->ledger, stream, c));
-    sl_kernel kernel = d->kernels[type_of(c)][c->op];
-    if (kernel == NULL)
-        return sl_fail(SLUICE_ERR_FAILED, "%s %s: no kernel on the CPU backend", sl_ops[c->op].name,
-                       c->name ? c->name : "");
+    SL_TRY(sl_host_call_check(&d->kernels, c));
     sl_queue *q;
     SL_TRY(queue_of(d, stream, &q));
     if (q != NULL) sl_queue_drain(q);
-    sl_kernel_args a = { .attrs = c->attrs, .input_count = c->input_count, .output_count = c->output_count };
-    a.context = c->context;
-    a.first = c->first;
-    a.wire = c->wire;
-    a.amx = d->amx;
-    a.pool = d->pool;
-    for (int i = 0; i < c->input_count; i++) a.in[i] = tensor_of(d, c, false, i);
-    for (int i = 0; i < c->output_count; i++) a.out[i] = tensor_of(d, c, true, i);
-    kernel(&a);
+    uint8_t *bases[SL_TIER_COUNT];
+    for (int t = 0; t < SL_TIER_COUNT; t++) bases[t] = d->arenas[t].base;
+    sl_host_call_run(&d->kernels, c, bases, d->pool);
     return SLUICE_OK;
 }
 
@@ -225,10 +164,14 @@ static void drain(sl_device *d)
     if (d->has_comm) sl_queue_drain(&d->comm);
 }
 
-static sluice_status cpu_upload(sl_device *d, sl_span dst, const void *src)
+/* Kernels are done when they were queued; what a stream of its own still does comes first. */
+static sluice_status cpu_upload(sl_device *d, sl_stream stream, sl_span dst, const void *src)
 {
+    SL_TRY(sl_ledger_stream(stream));
     SL_TRY(sl_ledger_transfer(&d->ledger, "upload", dst));
-    drain(d);
+    sl_queue *q;
+    SL_TRY(queue_of(d, stream, &q));
+    if (q != NULL) sl_queue_drain(q);
     if (dst.bytes > 0) memcpy(address(d, dst), src, (size_t)dst.bytes);
     return SLUICE_OK;
 }
@@ -236,7 +179,6 @@ static sluice_status cpu_upload(sl_device *d, sl_span dst, const void *src)
 static sluice_status cpu_download(sl_device *d, void *dst, sl_span src)
 {
     SL_TRY(sl_ledger_transfer(&d->ledger, "download", src));
-    drain(d);
     if (src.bytes > 0) memcpy(dst, address(d, src), (size_t)src.bytes);
     return SLUICE_OK;
 }
@@ -278,6 +220,13 @@ static sluice_status cpu_wait(sl_device *d, sl_stream stream, int event)
     else
         sl_queue_submit(q, &(sl_work){ .kind = SL_WORK_WAIT, .event = event, .number = number });
     return SLUICE_OK;
+}
+
+static sluice_status cpu_await(sl_device *d, int event)
+{
+    SL_TRY(sl_ledger_event(&d->ledger, SL_STREAM_COMPUTE, event));
+    sl_event_wait(&d->events, event, d->events.list[event].issued);
+    return sl_failure_take(&d->failure);
 }
 
 /* ---- host work ---- */
@@ -326,6 +275,7 @@ const sl_backend sl_cpu_backend = {
     .open = cpu_open,
     .close = cpu_close,
     .supports = cpu_supports,
+    .workspace = sl_cpu_workspace,
     .reserve = cpu_reserve,
     .run = cpu_run,
     .copy = cpu_copy,
@@ -334,6 +284,7 @@ const sl_backend sl_cpu_backend = {
     .reserve_events = cpu_reserve_events,
     .record = cpu_record,
     .wait = cpu_wait,
+    .await = cpu_await,
     .submit = cpu_submit,
     .resolve = cpu_resolve,
     .window = cpu_window,

@@ -3,6 +3,7 @@
  * give zeros. */
 #include <string.h>
 
+#include "backend/cpu/workspace.h"
 #include "backend/failure.h"
 #include "backend/ledger.h"
 #include "core/alloc.h"
@@ -54,9 +55,10 @@ static sluice_status null_copy(sl_device *d, sl_stream stream, sl_span dst, sl_s
     return sl_ledger_copy(&d->ledger, stream, dst, src);
 }
 
-static sluice_status null_upload(sl_device *d, sl_span dst, const void *src)
+static sluice_status null_upload(sl_device *d, sl_stream stream, sl_span dst, const void *src)
 {
     (void)src;
+    SL_TRY(sl_ledger_stream(stream));
     return sl_ledger_transfer(&d->ledger, "upload", dst);
 }
 
@@ -76,6 +78,12 @@ static sluice_status null_reserve_events(sl_device *d, int event_count)
 static sluice_status null_event(sl_device *d, sl_stream stream, int event)
 {
     return sl_ledger_event(&d->ledger, stream, event);
+}
+
+static sluice_status null_await(sl_device *d, int event)
+{
+    SL_TRY(sl_ledger_event(&d->ledger, SL_STREAM_COMPUTE, event));
+    return sl_failure_take(&d->failure);
 }
 
 static sluice_status null_submit(sl_device *d, sl_stream stream, sluice_status (*work)(void *user), void *user)
@@ -114,6 +122,7 @@ const sl_backend sl_null_backend = {
     .open = null_open,
     .close = null_close,
     .supports = null_supports,
+    .workspace = sl_cpu_workspace,
     .reserve = null_reserve,
     .run = null_run,
     .copy = null_copy,
@@ -122,6 +131,7 @@ const sl_backend sl_null_backend = {
     .reserve_events = null_reserve_events,
     .record = null_event,
     .wait = null_event,
+    .await = null_await,
     .submit = null_submit,
     .resolve = null_resolve,
     .window = null_window,

@@ -46,7 +46,9 @@
     X(SILU_GRAD, silu_grad, type) X(SOFTMAX_GRAD, softmax_grad, type) X(LAYER_NORM_GRAD, layer_norm_grad, type)         \
     X(RMS_NORM_GRAD, rms_norm_grad, type) X(ATTENTION_GRAD, attention_grad, type)                                       \
     X(CONCAT_GRAD, concat_grad, type) X(SPLIT_GRAD, split_grad, type)                                                   \
-    X(CROSS_ENTROPY_GRAD, cross_entropy_grad, type) X(MSE_GRAD, mse_grad, type) X(EXPAND, expand, type)
+    X(CROSS_ENTROPY_GRAD, cross_entropy_grad, type) X(MSE_GRAD, mse_grad, type) X(EXPAND, expand, type)                 \
+    X(SWIGLU, swiglu, type) X(SWIGLU_GRAD, swiglu_grad, type) X(LINEAR_CROSS_ENTROPY, linear_cross_entropy, type)       \
+    X(LINEAR_CROSS_ENTROPY_GRAD, linear_cross_entropy_grad, type)
 #define SL_UNTYPED_KERNELS(X)                                                                                           \
     X(CAST, cast) X(ACCUMULATE, accumulate) X(NORM_LEAVES, norm_leaves) X(NORM_FINISH, norm_finish) X(UPDATE, update)
 /* clang-format on */

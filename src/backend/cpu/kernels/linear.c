@@ -1,36 +1,13 @@
 /* linear.c: the ops that are matrix products, each as one call of gemm.h: operands are described by strides, never
  * transposed in memory. Every operand is in the form its tensor says; gradients of parameters may be in another one
  * than the element type. */
-#include "backend/cpu/kernels/amx.h"
 #include "backend/cpu/kernels/elem.h"
-#include "backend/cpu/kernels/gemm.h"
-
-/* t as a matrix whose rows are `row` long. */
-static sl_matrix rows_of(const sl_tensor *t, int64_t row)
-{
-    return (sl_matrix){ t->data, row, 1, t->form };
-}
-
-static sl_matrix transposed(sl_matrix x)
-{
-    return (sl_matrix){ x.data, x.column, x.row, x.form };
-}
+#include "backend/cpu/kernels/product.h"
 
 /* w as a matrix of `out` rows and `in` columns, however it is stored. */
 static sl_matrix weight_out_in(const sl_kernel_args *a, const sl_tensor *w, int64_t out, int64_t in)
 {
-    return a->attrs->linear.in_out ? transposed(rows_of(w, out)) : rows_of(w, in);
-}
-
-static void multiply(const sl_kernel_args *a, const sl_gemm *g)
-{
-#if defined(SL_HAVE_AMX)
-    if (a->amx && sl_amx_takes(g)) {
-        AMX(gemm)(a->pool, g);
-        return;
-    }
-#endif
-    KI(gemm)(a->pool, g);
+    return a->attrs->linear.in_out ? sl_transposed(sl_rows_of(w, out)) : sl_rows_of(w, in);
 }
 
 /* x[T,I], w, bias[O]? -> y[T,O] */
@@ -38,14 +15,14 @@ void K(linear)(const sl_kernel_args *a)
 {
     int64_t in = sl_row_width(&a->in[0]), out = sl_row_width(&a->out[0]);
     sl_gemm g = { .m = a->out[0].elements / out, .n = out, .k = in };
-    g.a = rows_of(&a->in[0], in);
-    g.b = transposed(weight_out_in(a, &a->in[1], out, in));
+    g.a = sl_rows_of(&a->in[0], in);
+    g.b = sl_transposed(weight_out_in(a, &a->in[1], out, in));
     g.c = a->out[0].data;
     g.c_form = a->out[0].form;
     g.c_row = out;
     g.bias = a->input_count > 2 ? a->in[2].data : NULL;
     g.bias_form = a->in[2].form;
-    multiply(a, &g);
+    sl_multiply(a, &g);
 }
 
 /* dy[T,O], w -> dx[T,I] */
@@ -53,13 +30,13 @@ void K(linear_grad_input)(const sl_kernel_args *a)
 {
     int64_t out = sl_row_width(&a->in[0]), in = sl_row_width(&a->out[0]);
     sl_gemm g = { .m = a->in[0].elements / out, .n = in, .k = out };
-    g.a = rows_of(&a->in[0], out);
+    g.a = sl_rows_of(&a->in[0], out);
     g.b = weight_out_in(a, &a->in[1], out, in);
     g.c = a->out[0].data;
     g.c_form = a->out[0].form;
     g.c_row = in;
     g.accumulate = sl_accumulates(a, 0);
-    multiply(a, &g);
+    sl_multiply(a, &g);
 }
 
 /* Columns summed by one task: each row gives it whole cache lines. */
@@ -99,17 +76,17 @@ static void sum_columns(void *context, int64_t number, void *scratch)
 void K(linear_grad_weight)(const sl_kernel_args *a)
 {
     int64_t out = sl_row_width(&a->in[0]), in = sl_row_width(&a->in[1]), rows = a->in[0].elements / out;
-    sl_matrix dy = rows_of(&a->in[0], out), x = rows_of(&a->in[1], in);
+    sl_matrix dy = sl_rows_of(&a->in[0], out), x = sl_rows_of(&a->in[1], in);
     if (a->out[0].data) {
         bool in_out = a->attrs->linear.in_out;
         sl_gemm g = { .m = in_out ? in : out, .n = in_out ? out : in, .k = rows };
-        g.a = transposed(in_out ? x : dy);
+        g.a = sl_transposed(in_out ? x : dy);
         g.b = in_out ? dy : x;
         g.c = a->out[0].data;
         g.c_form = a->out[0].form;
         g.c_row = g.n;
         g.accumulate = sl_accumulates(a, 0);
-        multiply(a, &g);
+        sl_multiply(a, &g);
     }
     if (a->output_count > 1 && a->out[1].data) {
         bias_sum s = { a->in[0].data, &a->out[1], rows, out, sl_accumulates(a, 1) };
@@ -119,8 +96,8 @@ void K(linear_grad_weight)(const sl_kernel_args *a)
 
 static sl_matrix last_two(const sl_tensor *t, bool swapped)
 {
-    sl_matrix x = rows_of(t, sl_row_width(t));
-    return swapped ? transposed(x) : x;
+    sl_matrix x = sl_rows_of(t, sl_row_width(t));
+    return swapped ? sl_transposed(x) : x;
 }
 
 /* a[..,M,K], b[..,K,N], either one's last two dimensions perhaps swapped -> [..,M,N] */
@@ -139,5 +116,5 @@ void K(matmul)(const sl_kernel_args *a)
     g.c_batch = g.m * g.n;
     g.batches = a->out[0].elements / g.c_batch;
     g.accumulate = sl_accumulates(a, 0);
-    multiply(a, &g);
+    sl_multiply(a, &g);
 }

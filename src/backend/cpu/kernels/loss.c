@@ -1,19 +1,10 @@
 /* loss.c: cross entropy and mean squared error with their gradients.
  *
  * A loss is one number: rows (or blocks of SL_SUM_BLOCK elements) are summed in order inside a part, parts in order at
- * the end, in double, and the mean is rounded once.
- *
- * Cross entropy takes targets from data. A target that is neither ignored nor a class cannot be ignored silently, and
- * must not be used as an index: it makes the loss and its row's gradient NaN, which stops the run as numbers gone bad.
- */
-#include "backend/cpu/kernels/rows.h"
+ * the end, in double, and the mean is rounded once. */
+#include "backend/cpu/kernels/entropy.h"
 
 /* ---- Cross entropy ---- */
-
-typedef struct entropy_part {
-    double loss;
-    int64_t count;
-} entropy_part;
 
 typedef struct entropy_job {
     const elem *logits;
@@ -26,19 +17,6 @@ typedef struct entropy_job {
     entropy_part parts[SL_SUM_PARTS];
 } entropy_job;
 
-static bool is_class(const entropy_job *j, int32_t target)
-{
-    return target >= 0 && target < j->width;
-}
-
-/* -log of the target's probability */
-static double row_loss(const entropy_job *j, int64_t row)
-{
-    int32_t target = j->targets[row];
-    if (!is_class(j, target)) return NAN;
-    return (double)j->lse[row] - (double)e1_get(&j->logits[row * j->width + target]);
-}
-
 static void cross_entropy_task(void *context, int64_t task, void *scratch)
 {
     entropy_job *j = context;
@@ -48,32 +26,21 @@ static void cross_entropy_task(void *context, int64_t task, void *scratch)
     for (int64_t row = r.begin; row < r.end; row++) {
         j->lse[row] = sl_row_lse(j->logits + row * j->width, j->width);
         if (j->targets[row] == j->ignore_index) continue;
-        part.loss += row_loss(j, row);
+        part.loss += entropy_row_loss(j->logits + row * j->width, j->width, j->lse[row], j->targets[row]);
         part.count++;
     }
     j->parts[task] = part;
 }
 
-/* (softmax - 1 at the target) gradient; ignored rows have gradient 0 whatever their logits are. The target's element is
- * rounded once, too, so its logit is read before d, which may be x, is written. */
+/* Ignored rows have gradient 0 whatever their logits are. */
 static void entropy_grad_row(const entropy_job *j, int64_t row)
 {
     const elem *x = j->logits + row * j->width;
     elem *d = j->dlogits + row * j->width;
-    const int32_t target = j->targets[row];
-    if (target == j->ignore_index) {
+    if (j->targets[row] == j->ignore_index)
         memset(d, 0, (size_t)j->width * sizeof *d);
-        return;
-    }
-    const float target_logit = is_class(j, target) ? e1_get(x + target) : 0.0f;
-    const sl_v16 lse = v16_set1(j->lse[row]), g = v16_set1(is_class(j, target) ? j->gradient : NAN);
-    for (int64_t i = 0; i < j->width; i += SL_LANES) {
-        sl_v16 p = v16_exp(v16_sub(e16_get(x + i, j->width - i, 0.0f), lse));
-        e16_put(d + i, v16_mul(p, g), j->width - i);
-    }
-    if (!is_class(j, target)) return;
-    sl_v16 p = v16_exp(v16_sub(v16_set1(target_logit), lse));
-    e16_put(d + target, v16_sub(v16_mul(p, g), g), 1);
+    else
+        entropy_row_gradient(d, x, j->width, j->lse[row], j->targets[row], j->gradient);
 }
 
 static void cross_entropy_grad_task(void *context, int64_t task, void *scratch)
@@ -106,7 +73,7 @@ void K(cross_entropy)(const sl_kernel_args *a)
         total.loss += j.parts[i].loss;
         total.count += j.parts[i].count;
     }
-    *loss = total.count > 0 ? (float)(total.loss / (double)total.count) : 0.0f;
+    *loss = entropy_mean(total);
     *count = (float)total.count;
 }
 

@@ -140,6 +140,70 @@ SL_INLINE sl_v16 gelu_grad16(sl_v16 x, sl_v16 dy, float c)
 }
 POINTWISE(gelu_grad, gelu_grad16, a->attrs->gelu.exact ? 1.0f : 0.0f)
 
+/* ---- Gated linear unit: rows of gates, then values ---- */
+
+typedef struct gated_job {
+    const sl_kernel_args *a;
+    int64_t width; /* of a row of the output, half that of the input */
+    int64_t rows, rows_per_task;
+} gated_job;
+
+static void swiglu_task(void *context, int64_t task, void *scratch)
+{
+    const gated_job *j = context;
+    const sl_slice r = sl_task_range(task, j->rows_per_task, j->rows);
+    const elem *x = j->a->in[0].data;
+    elem *out = j->a->out[0].data;
+    (void)scratch;
+    for (int64_t row = r.begin; row < r.end; row++) {
+        const elem *gate = x + 2 * row * j->width, *value = gate + j->width;
+        for (int64_t i = 0; i < j->width; i += SL_LANES) {
+            int64_t left = j->width - i;
+            sl_v16 g = e16_get(gate + i, left, 0.0f), v = e16_get(value + i, left, 0.0f);
+            e16_put(out + row * j->width + i, v16_mul(silu16(g, g, 0.0f), v), left);
+        }
+    }
+}
+
+/* Of the gate: dy v s (1 + g (1 - s)); of the value: dy g s. */
+static void swiglu_grad_task(void *context, int64_t task, void *scratch)
+{
+    const gated_job *j = context;
+    const sl_slice r = sl_task_range(task, j->rows_per_task, j->rows);
+    const elem *x = j->a->in[0].data, *dy = j->a->in[1].data;
+    elem *dx = j->a->out[0].data;
+    const bool accumulate = sl_accumulates(j->a, 0);
+    (void)scratch;
+    for (int64_t row = r.begin; row < r.end; row++) {
+        int64_t gate = 2 * row * j->width, value = gate + j->width;
+        for (int64_t i = 0; i < j->width; i += SL_LANES) {
+            int64_t left = j->width - i;
+            sl_v16 g = e16_get(x + gate + i, left, 0.0f), v = e16_get(x + value + i, left, 0.0f);
+            sl_v16 d = e16_get(dy + row * j->width + i, left, 0.0f);
+            e16_put_or_add(dx + gate + i, silu_grad16(g, v16_mul(d, v), 0.0f), left, accumulate);
+            e16_put_or_add(dx + value + i, v16_mul(d, silu16(g, g, 0.0f)), left, accumulate);
+        }
+    }
+}
+
+static void run_gated(const sl_kernel_args *a, sl_task_fn fn)
+{
+    gated_job j = { .a = a, .width = sl_row_width(&a->in[0]) / 2 };
+    j.rows = a->in[0].elements / (2 * j.width);
+    j.rows_per_task = sl_items_per_task(2 * j.width);
+    sl_pool_run(a->pool, fn, &j, sl_ceil_div(j.rows, j.rows_per_task));
+}
+
+void K(swiglu)(const sl_kernel_args *a)
+{
+    run_gated(a, swiglu_task);
+}
+
+void K(swiglu_grad)(const sl_kernel_args *a)
+{
+    run_gated(a, swiglu_grad_task);
+}
+
 /* ---- Broadcasting sum and product ---- */
 
 typedef struct binary_job {

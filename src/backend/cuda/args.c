@@ -1,0 +1,58 @@
+/* args.c: see args.h. */
+#include "backend/cuda/args.h"
+
+#include "backend/operand.h"
+
+static void fill_call(sl_cuda_args *a, const sl_call *c)
+{
+    *a = (sl_cuda_args){
+        .attrs = c->attrs,
+        .input_count = c->input_count,
+        .output_count = c->output_count,
+        .context = c->context,
+        .wire = c->wire,
+        .first = c->first,
+        .name = c->name,
+    };
+}
+
+static void *address(uint8_t *const bases[SL_TIER_COUNT], sl_span s)
+{
+    return s.bytes > 0 ? bases[s.tier] + s.offset : NULL;
+}
+
+static sl_cuda_tensor tensor_of(const sl_call *c, bool output, int i, uint8_t *const bases[SL_TIER_COUNT])
+{
+    sl_operand o = sl_call_operand(c, output, i);
+    return (sl_cuda_tensor){ address(bases, o.span), o.shape, sl_operand_elements(c, output, i), o.form };
+}
+
+void sl_cuda_args_fill(sl_cuda_args *a, const sl_call *c, uint8_t *const bases[SL_TIER_COUNT])
+{
+    fill_call(a, c);
+    a->workspace = address(bases, c->workspace);
+    a->workspace_bytes = c->workspace.bytes;
+    for (int i = 0; i < c->input_count; i++) a->in[i] = tensor_of(c, false, i, bases);
+    for (int i = 0; i < c->output_count; i++) a->out[i] = tensor_of(c, true, i, bases);
+}
+
+/* An operand that has no memory yet; data says whether it is there. */
+static sl_cuda_tensor described(const sl_call *c, bool output, int i)
+{
+    static char there;
+    sl_operand o = sl_call_operand(c, output, i);
+    int64_t elements = o.span.bytes > 0  ? sl_operand_elements(c, output, i)
+                       : o.shape != NULL ? sl_shape_elements(o.shape)
+                                         : 0;
+    bool present = elements > 0 || o.span.bytes > 0;
+    return (sl_cuda_tensor){ present ? &there : NULL, o.shape, elements, o.form };
+}
+
+uint64_t sl_cuda_call_workspace(const sl_call *c)
+{
+    sl_cuda_args a;
+    fill_call(&a, c);
+    for (int i = 0; i < c->input_count; i++) a.in[i] = described(c, false, i);
+    for (int i = 0; i < c->output_count; i++) a.out[i] = described(c, true, i);
+    return sl_cuda_workspace(c->op, &a);
+}

@@ -1,0 +1,228 @@
+/* attention_forward.cu: attention on tensor cores.
+ *
+ * A block has a tile of queries of one head and walks over the keys that they see. Each of its warps has 16 or 32
+ * queries for itself: scores, softmax and output stay in its registers. Keys and values come in tiles into two buffers,
+ * one being filled while the other is used. */
+#include "backend/cuda/attention.cuh"
+#include "backend/cuda/mma.cuh"
+
+namespace
+{
+/* W: the head width up to a multiple that is compiled. */
+template <int W> struct Forward {
+    static constexpr int warps = 4, threads = 32 * warps;
+    static constexpr int m = W <= 128 ? 2 : 1; /* sixteens of queries per warp: what registers hold of the output */
+    static constexpr int warp_queries = 16 * m, queries = warps * warp_queries, keys = 64;
+    static constexpr bool held = W <= 32;                         /* queries stay in registers */
+    static constexpr int blocks = W <= 64 ? 3 : W <= 128 ? 2 : 1; /* per multiprocessor, for the compiler */
+    static constexpr int key_bytes = keys * Tile<W>::pitch, query_bytes = queries * Tile<W>::pitch;
+    static constexpr int shared_bytes = query_bytes + 4 * key_bytes;
+};
+
+/* A score may exceed the row's reference by so many powers of two before sums are rescaled. exp2(8) leaves f16 its
+ * range, and the rescaling, as much work as the softmax itself, becomes rare. */
+constexpr float slack = 8.0f;
+
+/* Per row of a warp's tile, two in each sixteen: the reference that exponents are taken from, in units of the scores,
+ * and this lane's part of the sum. */
+template <int M> struct Running {
+    float top[M][2], sum[M][2];
+};
+
+/* Scores of keys from `first_key` on, in rows from `first_query` on, that are not seen: causal, or past the last. */
+template <int M, int N>
+__device__ __forceinline__ void hide(float (&s)[M][N][4], int first_query, int first_key, bool causal, int keys,
+                                     int lane)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int query = first_query + m * 16 + half * 8 + lane / 4;
+            int seen = (causal ? min(query + 1, keys) : keys) - first_key - lane % 4 * 2;
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++)
+                if (i / 2 * 8 + i % 2 >= seen) s[m][i / 2][half * 2 + i % 2] = -INFINITY;
+        }
+}
+
+/* The largest of a row, whose scores four lanes have. */
+template <int N> __device__ __forceinline__ float row_max(const float (&s)[N][4], int half, float start)
+{
+    float most = start;
+#pragma unroll
+    for (int n = 0; n < N; n++) most = fmaxf(most, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+    return fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+}
+
+/* Moves the references of rows that grew by more than the slack. Each row decides for itself. */
+template <int M, int N, int C>
+__device__ __forceinline__ void rescale(Running<M> &run, float (&out)[M][C][4], const float (&s)[M][N][4], float factor)
+{
+    float most[M][2];
+    bool grown = false;
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) {
+        float &top = run.top[i / 2][i % 2], &to = most[i / 2][i % 2];
+        to = row_max(s[i / 2], i % 2, top);
+        if ((to - top) * fabsf(factor) <= slack)
+            to = top;
+        else
+            grown = true; /* also from -infinity */
+    }
+    if (!__any_sync(0xffffffffu, grown)) return;
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) {
+        int m = i / 2, half = i % 2;
+        float shrink =
+            most[m][half] == run.top[m][half] ? 1.0f : fast_exp2((run.top[m][half] - most[m][half]) * factor);
+        run.top[m][half] = most[m][half];
+        run.sum[m][half] *= shrink;
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            out[m][c][half * 2] *= shrink;
+            out[m][c][half * 2 + 1] *= shrink;
+        }
+    }
+}
+
+/* Scores become exponentials; their sum goes to the running one. */
+template <int M, int N> __device__ __forceinline__ void soften(Running<M> &run, float (&s)[M][N][4], float factor)
+{
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) {
+        int m = i / 2, half = i % 2;
+        float base = -run.top[m][half] * factor;
+#pragma unroll
+        for (int j = 0; j < 2 * N; j++) {
+            float &x = s[m][j / 2][half * 2 + j % 2];
+            x = fast_exp2(fmaf(x, factor, base));
+            run.sum[m][half] += x;
+        }
+    }
+}
+
+/* The sums of whole rows: afterwards every lane of a row has it. */
+template <int M> __device__ __forceinline__ void join_sums(Running<M> &run)
+{
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) {
+        float &sum = run.sum[i / 2][i % 2];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    }
+}
+
+template <int M>
+__device__ __forceinline__ void store_lse(const AttentionCall &c, const Place &at, const Running<M> &run, int first,
+                                          int lane)
+{
+    float *lse = c.lse + ((int64_t)at.batch * c.query_heads + at.head) * c.queries;
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) {
+        int query = first + i * 8 + lane / 4;
+        if (lane % 4 == 0 && query < c.queries)
+            lse[query] = run.top[i / 2][i % 2] * c.scale + logf(run.sum[i / 2][i % 2]);
+    }
+}
+
+/* Keys and values from `first` on into one of the buffers. */
+template <class T, int W>
+__device__ __forceinline__ void load_keys(const AttentionCall &c, const Place &at, int first, shared_address to)
+{
+    using F = Forward<W>;
+    int key_head = at.head / c.group, there = c.keys - first;
+    load_tile<T, W, F::keys, F::threads>(to, head_at<T>(c.k, at.batch, first, key_head, c.width), c.k.row, there,
+                                         c.width, threadIdx.x);
+    load_tile<T, W, F::keys, F::threads>(to + F::key_bytes, head_at<T>(c.v, at.batch, first, key_head, c.width),
+                                         c.v.row, there, c.width, threadIdx.x);
+    commit_copies();
+}
+
+template <class T, int W>
+__global__ void __launch_bounds__(Forward<W>::threads, Forward<W>::blocks) forward_kernel(AttentionCall c)
+{
+    using F = Forward<W>;
+    constexpr int M = F::m, N = F::keys / 8;
+    SL_DYNAMIC_SHARED(char, shared);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    Place at = place_of(blockIdx.x, c.batches, c.query_heads);
+    int first = (attention_tiles(c.queries, F::queries) - 1 - at.tile) * F::queries;
+    int mine = first + warp * F::warp_queries; /* the warp's first query */
+    int seen = c.causal ? min(first + F::queries, c.keys) : c.keys;
+    int steps = (seen + F::keys - 1) / F::keys;
+    shared_address query_tile = shared_at(shared) + warp * F::warp_queries * Tile<W>::pitch;
+    shared_address key_tiles = shared_at(shared) + F::query_bytes;
+
+    load_tile<T, W, F::queries, F::threads>(shared_at(shared), head_at<T>(c.q, at.batch, first, at.head, c.width),
+                                            c.q.row, c.queries - first, c.width, threadIdx.x);
+    load_keys<T, W>(c, at, 0, key_tiles);
+    unsigned held[F::held ? W / 16 : 1][M][4];
+    if (F::held) {
+        wait_copies<0>();
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < W / 16; i++) load_left<W, M>(held[F::held ? i : 0], query_tile, i, lane);
+    }
+
+    float out[M][W / 8][4] = {}, factor = c.scale * SL_LOG2_E;
+    Running<M> run;
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) run.top[i / 2][i % 2] = -INFINITY, run.sum[i / 2][i % 2] = 0.0f;
+    for (int step = 0; step < steps; step++) {
+        wait_copies<0>();
+        __syncthreads(); /* the tile has come, and everybody has left the other buffer */
+        int key = step * F::keys;
+        if (step + 1 < steps) load_keys<T, W>(c, at, key + F::keys, key_tiles + (step + 1) % 2 * 2 * F::key_bytes);
+        if (c.causal && key >= mine + F::warp_queries) continue; /* after all of the warp's queries */
+        shared_address keys = key_tiles + step % 2 * 2 * F::key_bytes;
+        float s[M][N][4];
+        if constexpr (F::held)
+            multiply_held<T, W, M, N>(s, held, keys, lane);
+        else
+            multiply_rows<T, W, M, N>(s, query_tile, keys, lane);
+        if (key + F::keys > c.keys || (c.causal && key + F::keys > mine + 1))
+            hide<M, N>(s, mine, key, c.causal, c.keys, lane);
+        rescale<M, N, W / 8>(run, out, s, factor);
+        soften<M, N>(run, s, factor);
+        unsigned p[N / 2][M][4];
+        round_left<T, M, N>(p, s);
+        multiply_columns<T, W, M, N / 2>(out, p, keys + F::key_bytes, lane);
+    }
+
+    join_sums(run);
+    store_lse(c, at, run, mine, lane);
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) run.sum[i / 2][i % 2] = 1.0f / run.sum[i / 2][i % 2];
+    store_warp_rows<T, W, M>(head_at<T>(c.out, at.batch, mine, at.head, c.width), c.out.row, c.queries - mine, c.width,
+                             out, run.sum, shared + warp * F::warp_queries * Tile<W>::pitch, lane);
+}
+
+template <class T, int W> void launch_forward(const AttentionCall &c, void *stream)
+{
+    using F = Forward<W>;
+    unsigned blocks = (unsigned)(c.batches * c.query_heads * attention_tiles(c.queries, F::queries));
+    SL_ALLOW_SHARED((forward_kernel<T, W>), F::shared_bytes);
+    SL_LAUNCH((forward_kernel<T, W>), blocks, F::threads, F::shared_bytes, stream, c);
+}
+
+const struct {
+    int width; /* heads up to it */
+    void (*bf)(const AttentionCall &, void *), (*f)(const AttentionCall &, void *);
+} launches[] = {
+    { 32, launch_forward<bf16, 32>, launch_forward<f16, 32> },
+    { 64, launch_forward<bf16, 64>, launch_forward<f16, 64> },
+    { 96, launch_forward<bf16, 96>, launch_forward<f16, 96> },
+    { 128, launch_forward<bf16, 128>, launch_forward<f16, 128> },
+    { SL_ATTENTION_TENSOR_WIDTH, launch_forward<bf16, SL_ATTENTION_TENSOR_WIDTH>,
+      launch_forward<f16, SL_ATTENTION_TENSOR_WIDTH> },
+};
+} // namespace
+
+void sl_attention_forward_tensor(const AttentionCall &c, sl_form form, void *stream)
+{
+    int i = 0;
+    while (launches[i].width < c.width) i++;
+    (form == SL_FORM_BF16 ? launches[i].bf : launches[i].f)(c, stream);
+}

@@ -1,0 +1,19 @@
+/* operand.c: see operand.h. */
+#include "backend/operand.h"
+
+#include "ir/form.h"
+
+sl_operand sl_call_operand(const sl_call *c, bool output, int i)
+{
+    if (output) return (sl_operand){ c->outputs[i], c->output_shapes[i], c->output_forms[i] };
+    return (sl_operand){ c->inputs[i], c->input_shapes[i], c->input_forms[i] };
+}
+
+int64_t sl_operand_elements(const sl_call *c, bool output, int i)
+{
+    sl_operand o = sl_call_operand(c, output, i);
+    bool leaves = (c->op == SL_OP_NORM_LEAVES && output) || (c->op == SL_OP_NORM_FINISH && !output);
+    size_t each = leaves ? sizeof(double) : sl_form_element_bytes(o.form);
+    if (c->op < SL_OP_ACCUMULATE && o.shape != NULL) return sl_shape_elements(o.shape);
+    return each > 0 ? (int64_t)(o.span.bytes / each) : 0;
+}

@@ -1,0 +1,89 @@
+/* device_choice.c: the CPU, or one of the GPUs. */
+#include "train/device_choice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void take_cpu(sl_device_choice *out)
+{
+    *out = (sl_device_choice){ .backend = &sl_cpu_backend, .workspace = sl_cpu_backend.workspace, .sharing = 1 };
+}
+
+static sluice_status take_cuda(int local_rank, int local_ranks, sl_device_choice *out)
+{
+    const sl_cuda_plugin *plugin;
+    int count = 0;
+    SL_TRY(sl_cuda_open_plugin(&plugin));
+    SL_TRY(plugin->count(&count));
+    if (count == 0) return sl_fail(SLUICE_ERR_USAGE, "device is cuda, and this machine has no usable GPU");
+    int ordinal = local_rank % count;
+    *out = (sl_device_choice){ .backend = plugin->backend,
+                               .workspace = sl_cuda_plan_workspace,
+                               .is_cuda = true,
+                               .ordinal = ordinal,
+                               .sharing = (local_ranks - ordinal + count - 1) / count };
+    return plugin->facts(ordinal, &out->facts);
+}
+
+static sluice_status wish_of_environment(sluice_device *wanted)
+{
+    static const struct {
+        const char *name;
+        sluice_device device;
+    } names[] = { { "auto", SLUICE_DEVICE_AUTO }, { "cpu", SLUICE_DEVICE_CPU }, { "cuda", SLUICE_DEVICE_CUDA } };
+    const char *text = getenv("SLUICE_DEVICE");
+    if (text == NULL || text[0] == '\0') return SLUICE_OK;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(text, names[i].name) != 0) continue;
+        *wanted = names[i].device;
+        return SLUICE_OK;
+    }
+    return sl_fail(SLUICE_ERR_USAGE, "SLUICE_DEVICE is \"%s\"; give auto, cpu or cuda", text);
+}
+
+sluice_status sl_device_choose(sluice_device wanted, int local_rank, int local_ranks, sl_device_choice *out)
+{
+    if (wanted == SLUICE_DEVICE_AUTO) SL_TRY(wish_of_environment(&wanted));
+    if (wanted == SLUICE_DEVICE_CUDA) return take_cuda(local_rank, local_ranks, out);
+    if (wanted == SLUICE_DEVICE_AUTO && take_cuda(local_rank, local_ranks, out) == SLUICE_OK) return SLUICE_OK;
+    take_cpu(out);
+    return SLUICE_OK;
+}
+
+void sl_device_describe_cuda(sl_device_choice *out)
+{
+    *out = (sl_device_choice){
+        .backend = &sl_null_backend, .workspace = sl_cuda_plan_workspace, .is_cuda = true, .sharing = 1
+    };
+}
+
+uint64_t sl_device_room(const sl_device_choice *c)
+{
+    uint64_t share = c->facts.free_bytes / (uint64_t)c->sharing;
+    return share > SL_CUDA_OVERHEAD_BYTES ? share - SL_CUDA_OVERHEAD_BYTES : 0;
+}
+
+void sl_machine_describe_cuda(const sl_cuda_facts *facts, sl_machine *m)
+{
+    bool hopper = facts->major >= 9;
+    double units = facts->multiprocessors > 0 ? facts->multiprocessors : 108;
+    m->gemm_flops = units * (hopper ? 400e9 : 150e9);
+    m->gemm_16bit_flops = units * (hopper ? 5e12 : 2.2e12);
+    m->vector_flops = m->gemm_flops;
+    m->device_bytes_per_second = units * (hopper ? 26e9 : 13e9);
+    m->link_bytes_per_second[0] = m->link_bytes_per_second[1] = hopper ? 50e9 : 22e9;
+    m->link_latency = 10e-6;
+    m->kernel_latency = 3e-6;
+    m->copies_overlap = true;
+    m->kernels_take_turns = false;
+}
+
+const char *sl_device_kernels(const sl_device_choice *c, sl_isa isa, char *buf, size_t bytes)
+{
+    if (c->is_cuda)
+        snprintf(buf, bytes, "cuda-sm%d%d", c->facts.major, c->facts.minor);
+    else
+        snprintf(buf, bytes, "cpu-%s", sl_isa_name(isa));
+    return buf;
+}

@@ -1,0 +1,287 @@
+/* head_test.c: the head whose logits never exist as a whole, beside the two ops it stands for: the same loss and the
+ * same gradient of its input, bit for bit; the weight's gradient too, where the rows are one chunk. And what it does
+ * with ignored targets, bad ones, and gradients that nobody wants. */
+#include <string.h>
+
+#include "backend/cpu/kernels/head_chunk.h"
+#include "core/half.h"
+#include "harness.h"
+#include "test.h"
+
+#define IGNORED (-1)
+
+static const sl_form float_forms[] = { SL_FORM_F32, SL_FORM_BF16, SL_FORM_F16 };
+enum { FLOAT_FORMS = 3 };
+
+static const sl_shape scalar = { .rank = 0 };
+static const sl_attrs attrs = { .cross_entropy = { IGNORED } };
+static const sl_attrs plain = { 0 };
+static sl_run_context training = { .seed = 3, .step = 1, .training = true, .seed_gradient = 0.125f };
+static sl_run_context evaluation = { .seed = 3, .step = 1, .seed_gradient = 0.125f };
+
+typedef struct head {
+    test_image image;
+    sl_form form;
+    sl_shape x_shape, w_shape, rows, logits_shape;
+    sl_span x, w, targets, loss, count, dw, dx;                 /* fused */
+    sl_span logits, pair_loss, lse, pair_count, dloss, dlogits; /* the pair */
+    sl_span pair_dw, pair_dx;
+} head;
+
+static void lay_out(head *h)
+{
+    int64_t rows = h->x_shape.dim[0], in = h->x_shape.dim[1], classes = h->w_shape.dim[0];
+    sl_form form = h->form;
+    h->x = test_image_add_form(&h->image, rows * in, form);
+    h->w = test_image_add_form(&h->image, classes * in, form);
+    h->targets = test_image_add(&h->image, rows);
+    sl_span *scalars[] = { &h->loss, &h->count, &h->pair_loss, &h->pair_count, &h->dloss };
+    for (int i = 0; i < 5; i++) *scalars[i] = test_image_add(&h->image, 1);
+    h->dw = test_image_add(&h->image, classes * in);
+    h->dx = test_image_add_form(&h->image, rows * in, form);
+    h->logits = test_image_add_form(&h->image, rows * classes, form);
+    h->lse = test_image_add(&h->image, rows);
+    h->dlogits = test_image_add_form(&h->image, rows * classes, form);
+    h->pair_dw = test_image_add(&h->image, classes * in);
+    h->pair_dx = test_image_add_form(&h->image, rows * in, form);
+}
+
+/* Every third target is ignored. */
+static void make_head(head *h, sl_form form, int64_t rows, int64_t in, int64_t classes)
+{
+    *h = (head){ .form = form,
+                 .x_shape = { 2, { rows, in } },
+                 .w_shape = { 2, { classes, in } },
+                 .rows = { 1, { rows } },
+                 .logits_shape = { 2, { rows, classes } } };
+    lay_out(h);
+    test_random r = { .state = 1 };
+    for (int64_t i = 0; i < rows * in; i++) test_set_number(&h->image, h->x, form, i, test_uniform(&r, -1, 1));
+    for (int64_t i = 0; i < classes * in; i++) test_set_number(&h->image, h->w, form, i, test_uniform(&r, -1, 1));
+    for (int64_t i = 0; i < rows; i++)
+        test_indices(&h->image, h->targets)[i] = i % 3 == 1 ? IGNORED : (int32_t)test_uniform(&r, 0, (double)classes);
+    test_floats(&h->image, h->dloss)[0] = training.seed_gradient;
+}
+
+static sl_call fused(const head *h, const sl_run_context *context)
+{
+    return (sl_call){ .op = SL_OP_LINEAR_CROSS_ENTROPY,
+                      .attrs = &attrs,
+                      .context = context,
+                      .name = "head",
+                      .input_count = 3,
+                      .inputs = { h->x, h->w, h->targets },
+                      .input_forms = { h->form, h->form, SL_FORM_I32 },
+                      .input_shapes = { &h->x_shape, &h->w_shape, &h->rows },
+                      .output_count = 4,
+                      .outputs = { h->loss, h->count, h->dw, h->dx },
+                      .output_forms = { SL_FORM_F32, SL_FORM_F32, SL_FORM_F32, h->form },
+                      .output_shapes = { &scalar, &scalar, &h->w_shape, &h->x_shape } };
+}
+
+static void pair(const head *h, sl_call calls[5])
+{
+    const sl_form f = h->form;
+    calls[0] = (sl_call){ .op = SL_OP_LINEAR,
+                          .input_count = 2,
+                          .inputs = { h->x, h->w },
+                          .input_forms = { f, f },
+                          .input_shapes = { &h->x_shape, &h->w_shape },
+                          .output_count = 1,
+                          .outputs = { h->logits },
+                          .output_forms = { f },
+                          .output_shapes = { &h->logits_shape } };
+    calls[1] = (sl_call){ .op = SL_OP_CROSS_ENTROPY,
+                          .input_count = 2,
+                          .inputs = { h->logits, h->targets },
+                          .input_forms = { f, SL_FORM_I32 },
+                          .input_shapes = { &h->logits_shape, &h->rows },
+                          .output_count = 3,
+                          .outputs = { h->pair_loss, h->lse, h->pair_count },
+                          .output_shapes = { &scalar, &h->rows, &scalar } };
+    calls[2] = (sl_call){ .op = SL_OP_CROSS_ENTROPY_GRAD,
+                          .input_count = 5,
+                          .inputs = { h->logits, h->targets, h->lse, h->pair_count, h->dloss },
+                          .input_forms = { f, SL_FORM_I32 },
+                          .input_shapes = { &h->logits_shape, &h->rows, &h->rows, &scalar, &scalar },
+                          .output_count = 1,
+                          .outputs = { h->dlogits },
+                          .output_forms = { f },
+                          .output_shapes = { &h->logits_shape } };
+    calls[3] = (sl_call){ .op = SL_OP_LINEAR_GRAD_WEIGHT,
+                          .input_count = 2,
+                          .inputs = { h->dlogits, h->x },
+                          .input_forms = { f, f },
+                          .input_shapes = { &h->logits_shape, &h->x_shape },
+                          .output_count = 1,
+                          .outputs = { h->pair_dw },
+                          .output_shapes = { &h->w_shape } };
+    calls[4] = (sl_call){ .op = SL_OP_LINEAR_GRAD_INPUT,
+                          .input_count = 2,
+                          .inputs = { h->dlogits, h->w },
+                          .input_forms = { f, f },
+                          .input_shapes = { &h->logits_shape, &h->w_shape },
+                          .output_count = 1,
+                          .outputs = { h->pair_dx },
+                          .output_forms = { f },
+                          .output_shapes = { &h->x_shape } };
+    for (int i = 0; i < 5; i++) {
+        calls[i].attrs = calls[i].op == SL_OP_LINEAR || i > 2 ? &plain : &attrs;
+        calls[i].context = &training;
+        calls[i].name = "pair";
+    }
+}
+
+static bool same_bits(const head *h, sl_span a, sl_span b)
+{
+    return memcmp(h->image.bytes + a.offset, h->image.bytes + b.offset, a.bytes) == 0;
+}
+
+static bool is_poison(const head *h, sl_span span, sl_form form)
+{
+    test_image fresh = { 0 };
+    sl_span poison = test_image_add_form(&fresh, (int64_t)(span.bytes / sl_form_element_bytes(form)), form);
+    bool same = memcmp(h->image.bytes + span.offset, fresh.bytes + poison.offset, span.bytes) == 0;
+    test_image_free(&fresh);
+    return same;
+}
+
+/* ---- beside the pair ---- */
+
+static void check_weight_gradient(const head *h, bool exact)
+{
+    if (exact) CHECK(same_bits(h, h->dw, h->pair_dw));
+    const float *got = test_floats(&h->image, h->dw), *expected = test_floats(&h->image, h->pair_dw);
+    int64_t n = sl_shape_elements(&h->w_shape);
+    double largest = 0, worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        largest = fmax(largest, fabs((double)expected[i]));
+        worst = fmax(worst, fabs((double)got[i] - (double)expected[i]));
+    }
+    CHECK(worst <= 1e-5 * largest);
+}
+
+static void check_pair(const test_device *device, sl_form form, int64_t rows, int64_t in, int64_t classes)
+{
+    head h;
+    sl_call calls[6];
+    make_head(&h, form, rows, in, classes);
+    calls[0] = fused(&h, &training);
+    pair(&h, calls + 1);
+    REQUIRE_OK(test_run(device, &h.image, calls, 6));
+    CHECK(same_bits(&h, h.count, h.pair_count));
+    CHECK(same_bits(&h, h.dx, h.pair_dx));
+    bool one_chunk = sl_head_chunk_rows(rows, classes) == rows;
+    check_weight_gradient(&h, one_chunk);
+    CHECK_NEAR((double)test_floats(&h.image, h.loss)[0], (double)test_floats(&h.image, h.pair_loss)[0], 1e-6);
+    test_image_free(&h.image);
+}
+
+TEST(a_head_in_one_op_gives_what_its_two_ops_give)
+{
+    test_device devices[MAX_TEST_DEVICES];
+    int count = test_devices(devices);
+    for (int d = 0; d < count; d++)
+        for (int f = 0; f < FLOAT_FORMS; f++) {
+            check_pair(&devices[d], float_forms[f], 1, 1, 2);
+            check_pair(&devices[d], float_forms[f], 67, 40, 131);
+        }
+}
+
+TEST(a_head_in_chunks_gives_what_its_two_ops_give)
+{
+    test_device devices[MAX_TEST_DEVICES];
+    int count = test_devices(devices);
+    CHECK(sl_head_chunk_rows(1100, 5000) < 1100);
+    for (int d = count > 1 ? count - 2 : 0; d < count; d++) /* two: a path of the CPU is among them */
+        for (int f = 0; f < FLOAT_FORMS; f++) check_pair(&devices[d], float_forms[f], 1100, 33, 5000);
+}
+
+TEST(chunks_follow_from_the_shape)
+{
+    CHECK_EQ(sl_head_chunk_rows(1, 10), 1);
+    CHECK_EQ(sl_head_chunk_rows(4096, 256), 4096);
+    CHECK_EQ(sl_head_chunk_rows(256, 1 << 30), 256);
+    CHECK_EQ(sl_head_chunk_rows(4096, 50257), 256);
+    CHECK_EQ(sl_head_chunk_rows(257, 50257), 160);
+    for (int64_t rows = 1; rows < 3000; rows += 7) {
+        int64_t chunk = sl_head_chunk_rows(rows, 30000);
+        CHECK(chunk >= 1 && chunk <= 256 && chunk <= rows + SL_HEAD_UNIT);
+    }
+}
+
+/* ---- edges ---- */
+
+TEST(a_head_whose_targets_are_all_ignored_has_loss_and_gradients_zero)
+{
+    test_device devices[MAX_TEST_DEVICES];
+    int count = test_devices(devices);
+    for (int d = 0; d < count * FLOAT_FORMS; d++) {
+        head h;
+        make_head(&h, float_forms[d / count], 9, 5, 20);
+        for (int i = 0; i < 9; i++) test_indices(&h.image, h.targets)[i] = IGNORED;
+        sl_call call = fused(&h, &training);
+        REQUIRE_OK(test_run(&devices[d % count], &h.image, &call, 1));
+        CHECK(test_floats(&h.image, h.loss)[0] == 0.0f && test_floats(&h.image, h.count)[0] == 0.0f);
+        for (int i = 0; i < 100; i++) CHECK(test_floats(&h.image, h.dw)[i] == 0.0f);
+        for (int i = 0; i < 45; i++) CHECK(test_number(&h.image, h.dx, h.form, i) == 0.0);
+        test_image_free(&h.image);
+    }
+}
+
+TEST(a_head_with_a_target_that_is_no_class_makes_the_loss_and_its_row_nan)
+{
+    const int32_t bad[] = { 20, -2, INT32_MAX, INT32_MIN };
+    test_device devices[MAX_TEST_DEVICES];
+    int count = test_devices(devices);
+    for (int d = 0; d < count; d++)
+        for (int k = 0; k < 4 * FLOAT_FORMS; k++) {
+            head h;
+            make_head(&h, float_forms[k / 4], 9, 5, 20);
+            test_indices(&h.image, h.targets)[2] = bad[k % 4];
+            sl_call call = fused(&h, &training);
+            REQUIRE_OK(test_run(&devices[d], &h.image, &call, 1));
+            CHECK(isnan(test_floats(&h.image, h.loss)[0]));
+            for (int i = 0; i < 45; i++) {
+                double gradient = test_number(&h.image, h.dx, h.form, i);
+                CHECK(i / 5 == 2 ? isnan(gradient) : isfinite(gradient));
+            }
+            test_image_free(&h.image);
+        }
+}
+
+TEST(a_head_in_evaluation_makes_no_gradients)
+{
+    test_device devices[MAX_TEST_DEVICES];
+    int count = test_devices(devices);
+    for (int d = 0; d < count * FLOAT_FORMS; d++) {
+        head h;
+        sl_call calls[3];
+        make_head(&h, float_forms[d / count], 9, 5, 20);
+        calls[0] = fused(&h, &evaluation);
+        REQUIRE_OK(test_run(&devices[d % count], &h.image, calls, 1));
+        CHECK(is_poison(&h, h.dw, SL_FORM_F32) && is_poison(&h, h.dx, h.form));
+        float loss = test_floats(&h.image, h.loss)[0];
+        calls[0] = fused(&h, &training);
+        calls[0].outputs[2].bytes = calls[0].outputs[3].bytes = 0;
+        REQUIRE_OK(test_run(&devices[d % count], &h.image, calls, 1));
+        CHECK(is_poison(&h, h.dw, SL_FORM_F32) && is_poison(&h, h.dx, h.form));
+        CHECK(test_floats(&h.image, h.loss)[0] == loss && isfinite(loss));
+        test_image_free(&h.image);
+    }
+}
+
+TEST(a_head_without_enough_workspace_is_refused)
+{
+    head h;
+    sl_device *d;
+    make_head(&h, SL_FORM_F32, 9, 5, 20);
+    sl_call call = fused(&h, &training);
+    CHECK_EQ(sl_cpu_backend.workspace(&call), 9 * 20 * 4);
+    REQUIRE_OK(sl_cpu_backend.open(&(sl_device_options){ .threads = 1 }, &d));
+    REQUIRE_OK(sl_cpu_backend.reserve(d, SL_TIER_DEVICE, h.image.size));
+    CHECK_EQ(sl_cpu_backend.run(d, SL_STREAM_COMPUTE, &call), SLUICE_ERR_FAILED);
+    CHECK(strstr(sluice_error(), "workspace") != NULL);
+    sl_cpu_backend.close(d);
+    test_image_free(&h.image);
+}
