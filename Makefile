@@ -8,7 +8,7 @@ PREFIX   ?= /usr/local
 FLAGS    ?=
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps deps-test configure demo test test-long bench asan tsan install uninstall clean format docs
+.PHONY: all deps deps-test configure demo test test-long test-gpu bench asan tsan install uninstall clean format docs
 .NOTPARALLEL: # the targets are steps; each is parallel inside
 
 all: configure
@@ -39,6 +39,10 @@ test: deps-test all
 # Sanitizers, the other compiler, the whole matrix and the whole kill campaigns: about an hour.
 test-long: deps-test all
 	@tests/run-long $(BUILD)
+
+# All that a machine with one GPU can show, in a few minutes; LONG=1: the whole matrix.
+test-gpu: deps-test all
+	@tests/run-gpu $(BUILD)
 
 # Timings, beside PyTorch where SLUICE_PYTHON (or python3) has it.
 bench: deps all

@@ -302,7 +302,9 @@ SLUICE_API void sluice_engine_destroy(sluice_engine *e);
 
 /* forward, backward, forward, backward, ... then step after accumulation_steps pairs; anything else is
  * SLUICE_ERR_USAGE. A step whose gradient is not finite changes nothing: it is left out and counted (see
- * sluice_skipped_steps), or SLUICE_ERR_NUMBERS on all ranks, which names the first tensor that is not finite. */
+ * sluice_skipped_steps), or SLUICE_ERR_NUMBERS on all ranks, which names the first tensor that is not finite.
+ * sluice_step returns when the gradient's norm is known; updates may still be under way, and whatever needs the new
+ * weights waits for them. What fails of them is reported by a later call. */
 SLUICE_API sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss);
 SLUICE_API sluice_status sluice_backward(sluice_engine *e);
 SLUICE_API sluice_status sluice_step(sluice_engine *e);
@@ -433,6 +435,7 @@ typedef struct sluice_job_options {
     int ranks; /* plan: for so many ranks, which share this machine or each have what `machine` describes; 0: as
                   many as the world has */
     const char *machine; /* plan, train: file with the rates to plan with; NULL: those this kind of CPU usually has */
+    const char *trace; /* train: file for the timeline of a step, docs/trace.md; rank N > 0 adds ".rankN"; NULL: none */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 
@@ -456,10 +459,11 @@ SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
  * Needs neither model nor engine, and a few chunks of memory. `out`, where not NULL, gets a line for each file. */
 SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice_dtype type,
                                        uint64_t shard_bytes, FILE *out);
-/* What this machine offers and what is built in; with `measure`, rates, which are also written to machine_file if not
- * NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no other thread may run.
- */
-SLUICE_API sluice_status sluice_devices(bool measure, int ranks, const char *machine_file, FILE *out);
+/* What this machine offers and what is built in; with `measure`, rates of `device`, which are also written to
+ * machine_file if not NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no
+ * other thread may run, and nothing of this process may have used CUDA. */
+SLUICE_API sluice_status sluice_devices(bool measure, int ranks, sluice_device device, const char *machine_file,
+                                        FILE *out);
 
 #ifdef __cplusplus
 }

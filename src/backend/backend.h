@@ -20,7 +20,9 @@
 
 #define SL_MAX_OPERANDS (SL_MAX_INPUTS + SL_MAX_OUTPUTS)
 
-/* One kernel call. Shapes and dtypes are the values'; update ops have operands without a value (shape of rank 1). */
+/* One kernel call. Shapes and dtypes are the values'; update ops have operands without a value (shape of rank 1).
+ * Calls are queued: attributes, what they point to, and names must stay until the call has run; a device copies the
+ * rest. */
 typedef struct sl_call {
     sl_op op;
     const sl_attrs *attrs;
@@ -108,6 +110,13 @@ typedef struct sl_backend {
     bool (*window)(const sl_device *d, sl_tier tier, sl_window *out);
     /* Waits for everything queued. Reports the first failure of asynchronous work, once. */
     sluice_status (*synchronize)(sl_device *d);
+    /* Times, for traces. reserve_stamps, when nothing is under way, makes room for so many stamps and starts their
+     * clock anew; 0 gives the room back, as close does. stamp notes the time at which all work queued on `stream` so
+     * far is done. read_stamps, after synchronize, gives the seconds since reserve_stamps, by one clock for all
+     * streams; negative where a stamp was not set. Devices that nobody traces spend nothing on it. */
+    sluice_status (*reserve_stamps)(sl_device *d, int count);
+    sluice_status (*stamp)(sl_device *d, sl_stream stream, int index);
+    sluice_status (*read_stamps)(sl_device *d, double *seconds, int count);
     void (*stats)(const sl_device *d, sl_device_stats *out);
 } sl_backend;
 

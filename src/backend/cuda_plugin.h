@@ -10,6 +10,9 @@
 #define SL_CUDA_PLUGIN_SYMBOL "sl_cuda_plugin"
 #define SL_CUDA_PLUGIN_FILE   "libsluice_cuda.so"
 
+struct sl_comm;     /* comm/comm.h */
+struct sl_lane_ops; /* backend/cuda/lane.h */
+
 /* The library's side. */
 typedef struct sl_plugin_host {
     void (*error_record)(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -26,6 +29,7 @@ typedef struct sl_cuda_facts {
     uint64_t total_bytes, free_bytes;    /* now */
     int runtime_version, driver_version; /* 13000: 13.0 */
     int numa_node;                       /* of its PCIe slot; -1: not known */
+    char bus[32];                        /* the slot: tells the GPUs of a machine apart, whichever are visible */
 } sl_cuda_facts;
 
 /* The plugin's side. version and sizes are compared before anything else is used: a plugin left behind by another
@@ -42,6 +46,11 @@ typedef struct sl_cuda_plugin {
     sluice_status (*facts)(int ordinal, sl_cuda_facts *out);
     /* Libraries in use: "cuBLASLt 13.1, cuDNN 9.19, NCCL 2.28"; for `sluice devices`. */
     const char *(*libraries)(void);
+    /* A communicator on top of `base` whose collectives run on this process's GPU through NCCL (comm/nccl_comm.h). It
+     * is compiled for a table of comm_ops_bytes. SLUICE_ERR_USAGE: there is no NCCL here. */
+    size_t comm_ops_bytes;
+    sluice_status (*open_nccl)(struct sl_comm *base, struct sl_comm **out);
+    const struct sl_lane_ops *lane; /* what such a communicator uses of a device; for tests */
 } sl_cuda_plugin;
 
 /* Finds, opens and checks the plugin; later calls give the same one. SLUICE_ERR_USAGE: it is not installed, cannot be

@@ -14,10 +14,10 @@ typedef struct cli_arguments {
     const char **sets;   /* owned array of borrowed strings: --set, in order */
     int set_count;
     bool help, json, quiet, resume, measure, markdown;
-    const char *weights, *prompt, *machine, *out, *dtype; /* NULL: not given */
-    int64_t ranks, tokens, top_k;                         /* -1: not given */
-    int64_t max_restarts, shard_size;                     /* -1: not given */
-    double temperature;                                   /* -1: not given */
+    const char *weights, *prompt, *machine, *device, *out, *dtype, *trace; /* NULL: not given */
+    int64_t ranks, tokens, top_k;                                          /* -1: not given */
+    int64_t max_restarts, shard_size;                                      /* -1: not given */
+    double temperature;                                                    /* -1: not given */
 } cli_arguments;
 
 typedef struct cli_command {

@@ -74,6 +74,7 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     out->log_user = (void *)a;
     if (a->ranks > 0) out->ranks = (int)a->ranks;
     out->machine = a->machine;
+    out->trace = a->trace;
     if (a->weights != NULL) out->weights = a->weights;
     if (a->prompt != NULL) out->prompt = a->prompt;
     if (a->tokens >= 0) out->tokens = a->tokens;

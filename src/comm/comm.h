@@ -57,7 +57,9 @@ typedef struct sl_collective {
 } sl_collective;
 
 typedef struct sl_comm_ops {
-    const char *name; /* "self", "local", "mpi" */
+    const char *name; /* "self", "local", "mpi", "nccl" */
+    /* Whether collectives take spans of a GPU's memory. Memory of the CPU they always take. */
+    bool reaches_gpus;
     void (*close)(sl_comm *c);
     int (*rank)(const sl_comm *c);
     int (*size)(const sl_comm *c);
@@ -84,6 +86,13 @@ typedef struct sl_comm_ops {
     /* This rank gives up with `message`: the others stop at their next call, which fails with it. Idempotent. */
     void (*abort)(sl_comm *c, const char *message);
     void (*stats)(const sl_comm *c, sl_comm_stats *out);
+    /* ---- for a communicator built on top of this one, whose collectives run elsewhere; any thread ---- */
+    double (*timeout)(const sl_comm *c); /* the deadline of every wait, in seconds */
+    /* Fails at once when the job has ended: this rank has failed, another has given up or is known to be gone. */
+    sluice_status (*check)(sl_comm *c);
+    /* All ranks come together in place of a collective: `sequence`, `name` and `bytes` must agree. Names the rank that
+     * does not come. One thread at a time, and never beside `start`. */
+    sluice_status (*meet)(sl_comm *c, uint64_t sequence, const char *name, uint64_t bytes);
 } sl_comm_ops;
 
 struct sl_comm {
@@ -93,6 +102,12 @@ struct sl_comm {
 /* A job of one rank. Collectives over one rank are the identity: the plan emits none, and a call says so as an error.
  * Control calls do what they do among one. */
 sluice_status sl_comm_self_open(sl_comm **out);
+/* Whether a plan may hand spans of a GPU to collectives; otherwise they pass through the host. */
+static inline bool sl_comm_reaches_gpus(const sl_comm *c)
+{
+    return c->ops->reaches_gpus;
+}
+
 /* Byte range of the whole that element range `r` of a part stands for. */
 static inline sl_span sl_comm_bytes(const sl_comm_part *part, sl_span of, sl_range r)
 {

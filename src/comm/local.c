@@ -58,6 +58,26 @@ static void local_stats(const sl_comm *base, sl_comm_stats *out)
                             .collectives = atomic_load(&c->collectives) };
 }
 
+static double local_timeout(const sl_comm *base)
+{
+    return local_of(base)->segment->timeout_seconds;
+}
+
+static sluice_status local_check(sl_comm *base)
+{
+    return sl_local_check(local_of(base));
+}
+
+static sluice_status local_meet(sl_comm *base, uint64_t sequence, const char *name, uint64_t bytes)
+{
+    sl_local *c = local_of(base);
+    sl_notice n = { .sequence = sequence, .bytes = bytes };
+    SL_TRY(sl_local_check(c));
+    sl_notice_name(&n, name);
+    SL_TRY(sl_local_meet(c, SL_CHANNEL_COLLECTIVE, &n));
+    return sl_local_part(c, SL_CHANNEL_COLLECTIVE);
+}
+
 /* ---- attaching ---- */
 
 /* What a rank tells the others about its arenas. */
@@ -368,6 +388,9 @@ static const sl_comm_ops local_ops = {
     .barrier = sl_local_barrier,
     .abort = local_abort,
     .stats = local_stats,
+    .timeout = local_timeout,
+    .check = local_check,
+    .meet = local_meet,
 };
 
 sluice_status sl_comm_local_open(sl_segment *s, int rank, int (*files)[SL_LOCAL_TIERS], sl_comm **out)

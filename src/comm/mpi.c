@@ -119,6 +119,26 @@ static void mpi_stats(const sl_comm *c, sl_comm_stats *out)
                             .collectives = atomic_load(&w->collective_count) };
 }
 
+/* ---- under another communicator ---- */
+
+static double mpi_timeout(const sl_comm *c)
+{
+    return ((const sl_mpi_world *)c)->timeout;
+}
+
+static sluice_status mpi_check(sl_comm *c)
+{
+    return sl_mpi_check(sl_mpi_world_of(c));
+}
+
+static sluice_status mpi_meet(sl_comm *c, uint64_t sequence, const char *name, uint64_t bytes)
+{
+    sl_mpi_world *w = sl_mpi_world_of(c);
+    sluice_status st = sl_mpi_meet(w, &w->collectives, sl_comm_call_make(SL_GATHER, name, sequence, bytes, 0));
+    if (st != SLUICE_OK) sl_mpi_cancel_lanes(w, &w->collectives);
+    return st;
+}
+
 /* ---- opening and closing ---- */
 
 static void talk_free(sl_mpi_world *w, sl_mpi_talk *t)
@@ -169,6 +189,9 @@ static const sl_comm_ops mpi_ops = {
     .barrier = mpi_barrier,
     .abort = mpi_abort,
     .stats = mpi_stats,
+    .timeout = mpi_timeout,
+    .check = mpi_check,
+    .meet = mpi_meet,
 };
 
 /* Defaults for OpenMPI that it reads when it starts; what the user has set stays. */

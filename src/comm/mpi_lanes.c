@@ -93,8 +93,7 @@ static sluice_status stop_for_mpi(sl_mpi_world *w, const sl_mpi_talk *t, int pee
     return sl_mpi_stop(w, "MPI could not reach rank %d in %s: %s", peer, title, reason);
 }
 
-/* Fails when the job has failed here or another rank has said that it gives up. */
-static sluice_status listen_for_abort(sl_mpi_world *w)
+sluice_status sl_mpi_check(sl_mpi_world *w)
 {
     int arrived = 0;
     MPI_Status from;
@@ -126,7 +125,7 @@ sluice_status sl_mpi_wait_a_little(sl_mpi_world *w, sl_mpi_talk *t, bool moved)
         sl_mpi_wait_begins(t);
         return SLUICE_OK;
     }
-    SL_TRY(listen_for_abort(w));
+    SL_TRY(sl_mpi_check(w));
     if (now() - t->since > w->timeout) {
         sl_comm_call_title(&t->call, title, sizeof title);
         return sl_mpi_stop(

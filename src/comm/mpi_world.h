@@ -92,6 +92,8 @@ void sl_mpi_give_up(sl_mpi_world *w, const char *text);
 sluice_status sl_mpi_stop(sl_mpi_world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The failure that ended the job, as this thread's. */
 sluice_status sl_mpi_failed(sl_mpi_world *w);
+/* Fails when the job has failed here or another rank has said that it gives up. */
+sluice_status sl_mpi_check(sl_mpi_world *w);
 void sl_mpi_nap(int microseconds);
 
 /* The deadline counts from here. */

@@ -71,14 +71,43 @@ float sl_rng_uniform(const sl_rng *r, uint64_t element)
     return (float)(sl_rng_u32(r, element) >> 8) * 0x1p-24f;
 }
 
+/* Two normals from a pair of words: the even element by cosine, the odd one by sine. */
+static double radius_of(const uint32_t *pair)
+{
+    return sqrt(-2.0 * log(((double)pair[0] + 1.0) * 0x1p-32)); /* of (0, 1]: the logarithm is finite */
+}
+
+static double angle_of(const uint32_t *pair)
+{
+    return two_pi * ((double)pair[1] * 0x1p-32);
+}
+
 float sl_rng_normal(const sl_rng *r, uint64_t element)
 {
     uint32_t words[4];
     sl_rng_block(r, element / 4, words);
     const uint32_t *pair = words + (element % 4 & 2);
-    double radius = sqrt(-2.0 * log(((double)pair[0] + 1.0) * 0x1p-32)); /* of (0, 1]: the logarithm is finite */
-    double angle = two_pi * ((double)pair[1] * 0x1p-32);
-    return (float)(radius * (element % 2 == 0 ? cos(angle) : sin(angle)));
+    double angle = angle_of(pair);
+    return (float)(radius_of(pair) * (element % 2 == 0 ? cos(angle) : sin(angle)));
+}
+
+static void four_normals(const sl_rng *r, uint64_t block, float out[4])
+{
+    uint32_t words[4];
+    sl_rng_block(r, block, words);
+    for (int k = 0; k < 4; k += 2) {
+        double radius = radius_of(words + k), angle = angle_of(words + k);
+        out[k] = (float)(radius * cos(angle));
+        out[k + 1] = (float)(radius * sin(angle));
+    }
+}
+
+void sl_rng_normals(const sl_rng *r, uint64_t first, int64_t count, float *out)
+{
+    int64_t i = 0;
+    for (; i < count && (first + (uint64_t)i) % 4 != 0; i++) out[i] = sl_rng_normal(r, first + (uint64_t)i);
+    for (; i + 4 <= count; i += 4) four_normals(r, (first + (uint64_t)i) / 4, out + i);
+    for (; i < count; i++) out[i] = sl_rng_normal(r, first + (uint64_t)i);
 }
 
 uint64_t sl_rng_below(const sl_rng *r, uint64_t element, uint64_t n)

@@ -20,7 +20,7 @@
 #include "core/alloc.h"
 #include "plan/internal.h"
 
-#define MAX_RUNS 9
+#define MAX_RUNS 9 /* of what a plan's own seconds are read off */
 
 /* One run of a segment in the sequence. Positions number the steps of all runs one after the other. */
 typedef struct run {
@@ -41,12 +41,12 @@ typedef struct lane {
 } lane;
 
 typedef struct clocks {
-    sl_plan *p;
+    const sl_plan *p;
     double now;
-    run runs[MAX_RUNS];
-    int run_count, end; /* end: position after the last */
-    double *finish;     /* per position; negative: not done yet */
-    int newest;         /* position done last; -1: none */
+    run *runs;
+    int run_count, end;  /* end: position after the last */
+    sl_plan_time *times; /* per position; end negative: not done yet */
+    int newest;          /* position done last; -1: none */
     lane lanes[SL_STREAM_COUNT];
 } clocks;
 
@@ -65,9 +65,15 @@ static int lane_of(const sl_machine *m, const sl_step *s)
 
 static int run_at(const clocks *c, int position)
 {
-    int r = 0;
-    while (r + 1 < c->run_count && c->runs[r + 1].first <= position) r++;
-    return r;
+    int low = 0, high = c->run_count - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (c->runs[middle].first <= position)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
 }
 
 static int step_at(const clocks *c, int position)
@@ -122,8 +128,8 @@ static bool waits_done(const clocks *c, int position, int *late)
     for (int k = 0; k < s->wait_count; k++) {
         int target = recording(c, position, c->p->waits[s->first_wait + k]);
         if (target < 0) continue;
-        if (c->finish[target] < 0) return false;
-        if (*late < 0 || c->finish[target] > c->finish[*late]) *late = target;
+        if (c->times[target].end < 0) return false;
+        if (*late < 0 || c->times[target].end > c->times[*late].end) *late = target;
     }
     return true;
 }
@@ -148,6 +154,7 @@ static void start(clocks *c, int k, int late)
     const sl_step *s = &c->p->steps[step_at(c, l->next)];
     l->busy = true;
     l->left = s->seconds;
+    c->times[l->next].begin = c->now;
     c->runs[r].seen.busy[s->stream] += s->seconds;
     if (k != SL_STREAM_COMPUTE) return;
     if (late >= 0 && c->now > l->idle_since) expose(c, r, late, c->now - l->idle_since);
@@ -166,26 +173,38 @@ static void start_ready(clocks *c)
 
 /* ---- running ---- */
 
+/* What a step is to the others that run beside it. */
+typedef enum { KERNEL, MOVE, UPDATE, WORK_KINDS } work_kind;
+
+static work_kind work_of(const sl_machine *m, const sl_step *s)
+{
+    if (!is_kernel(s)) return MOVE;
+    return s->stream == SL_STREAM_UPDATE && !m->kernels_take_turns ? UPDATE : KERNEL;
+}
+
 /* 1, or less where others are at work: machine.h. */
 static double speed(const clocks *c, int k)
 {
     const sl_machine *m = &c->p->machine;
-    int kernels = 0, moves = 0;
-    for (int i = 0; i < SL_STREAM_COUNT; i++) {
-        if (!c->lanes[i].busy || i == k) continue;
-        bool kernel = is_kernel(&c->p->steps[step_at(c, c->lanes[i].next)]);
-        kernels += kernel;
-        moves += !kernel;
+    int others[WORK_KINDS] = { 0 };
+    for (int i = 0; i < SL_STREAM_COUNT; i++)
+        if (c->lanes[i].busy && i != k) others[work_of(m, &c->p->steps[step_at(c, c->lanes[i].next)])]++;
+    switch (work_of(m, &c->p->steps[step_at(c, c->lanes[k].next)])) {
+    case KERNEL:
+        return 1 / (1 + m->kernel_slowdown * others[MOVE]);
+    case UPDATE:
+        return 1 / (1 + m->update_slowdown * others[MOVE]);
+    default:
+        return 1 / (1 + m->move_slowdown * (others[MOVE] + (others[KERNEL] > 0)) +
+                    m->move_update_slowdown * others[UPDATE]);
     }
-    if (is_kernel(&c->p->steps[step_at(c, c->lanes[k].next)])) return 1 / (1 + m->kernel_slowdown * moves);
-    return 1 / (1 + m->move_slowdown * (moves + (kernels > 0)));
 }
 
 static void finish_step(clocks *c, int k)
 {
     lane *l = &c->lanes[k];
     run *r = &c->runs[run_at(c, l->next)];
-    c->finish[l->next] = l->idle_since = c->now;
+    c->times[l->next].end = l->idle_since = c->now;
     c->newest = l->next;
     r->left--;
     if (k == SL_STREAM_COMPUTE) r->kernel_end = c->now;
@@ -229,16 +248,23 @@ static void add_run(clocks *c, sl_segment_kind kind, bool joined)
     c->end += steps;
 }
 
-static sluice_status run_all(clocks *c)
+/* `times` has room for all positions. */
+static void run_in(clocks *c, sl_plan_time *times)
 {
-    c->finish = sl_alloc_array((size_t)c->end + 1, sizeof *c->finish, "plan: finish times");
-    if (c->finish == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int i = 0; i < c->end; i++) c->finish[i] = -1;
+    c->times = times;
+    for (int i = 0; i < c->end; i++) times[i].end = -1;
     c->newest = -1;
     for (int k = 0; k < SL_STREAM_COUNT; k++) find_next(c, k);
     do start_ready(c);
     while (advance(c));
-    sl_free(c->finish);
+}
+
+static sluice_status run_all(clocks *c)
+{
+    sl_plan_time *times = sl_alloc_array((size_t)c->end + 1, sizeof *times, "plan: times of steps");
+    if (times == NULL) return SLUICE_ERR_NO_MEMORY;
+    run_in(c, times);
+    sl_free(times);
     return SLUICE_OK;
 }
 
@@ -286,12 +312,11 @@ static void add_passes(clocks *c)
 }
 
 /* FORWARD and BACKWARD of the second step, UPDATE of the first; each run from the end of what came before it. */
-static void read_training(clocks *c)
+static void read_training(const clocks *c, sl_segment *of)
 {
     int passes = clocked_passes(c->p), others = c->p->options.accumulation - 1;
     const run *update = &c->runs[2 * passes];
     double before = later(update->result, update->kernel_end);
-    sl_segment *of = c->p->segments;
     count_run(&of[SL_SEGMENT_UPDATE], update, before - update[-1].kernel_end, 1);
     for (int m = 0; m < passes; m++) {
         const run *forward = update + 1 + 2 * m, *backward = forward + 1;
@@ -304,18 +329,20 @@ static void read_training(clocks *c)
 
 static sluice_status clock_training(sl_plan *p)
 {
-    clocks c = { .p = p };
+    run runs[MAX_RUNS];
+    clocks c = { .p = p, .runs = runs };
     add_passes(&c);
     add_run(&c, SL_SEGMENT_UPDATE, false);
     add_passes(&c);
     SL_TRY(run_all(&c));
-    read_training(&c);
+    read_training(&c, p->segments);
     return SLUICE_OK;
 }
 
 static sluice_status clock_evaluation(sl_plan *p)
 {
-    clocks c = { .p = p };
+    run runs[1];
+    clocks c = { .p = p, .runs = runs };
     add_run(&c, SL_SEGMENT_EVALUATE, false);
     SL_TRY(run_all(&c));
     /* what runs on after the last kernel is exposed too: nothing follows */
@@ -329,4 +356,15 @@ sluice_status sl_plan_clock(sl_plan *p)
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) forget(&p->segments[k]);
     if (p->segments[SL_SEGMENT_FORWARD].step_count > 0) SL_TRY(clock_training(p));
     return p->segments[SL_SEGMENT_EVALUATE].step_count > 0 ? clock_evaluation(p) : SLUICE_OK;
+}
+
+sluice_status sl_plan_timeline(const sl_plan *p, const sl_plan_run *runs, int run_count, sl_plan_time *times)
+{
+    clocks c = { .p = p };
+    c.runs = sl_alloc_array((size_t)run_count + 1, sizeof *c.runs, "plan: runs of segments");
+    if (c.runs == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < run_count; i++) add_run(&c, runs[i].segment, runs[i].joined);
+    run_in(&c, times);
+    sl_free(c.runs);
+    return SLUICE_OK;
 }

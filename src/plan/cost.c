@@ -82,16 +82,31 @@ static sl_cost kernel_cost(const sl_plan *p, const sl_step *s)
     return sl_ops[s->op].cost(g, &g->nodes[s->node]);
 }
 
+static const sl_rates *kernel_rates(const sl_plan *p, const sl_step *s, bool narrow)
+{
+    bool on_host = s->stream == SL_STREAM_UPDATE;
+    if (s->op == SL_OP_UPDATE) return sl_machine_update_rates(&p->machine, on_host, p->options.state_form);
+    return on_host ? sl_machine_host_rates(&p->machine, s->op) : sl_machine_kernel_rates(&p->machine, s->op, narrow);
+}
+
+/* By the general rates. */
+static double arithmetic_rate(const sl_machine *m, sl_op op, bool narrow)
+{
+    bool attention = op == SL_OP_ATTENTION || op == SL_OP_ATTENTION_GRAD;
+    if (!sl_is_matrix_op(op)) return m->vector_flops;
+    return sl_machine_gemm_flops(m, narrow) * (attention && m->attention_fraction > 0 ? m->attention_fraction : 1);
+}
+
 static double kernel_seconds(const sl_plan *p, const sl_step *s)
 {
     const sl_machine *m = &p->machine;
     bool narrow = s->node >= 0 && sl_node_type(p->graph, &p->graph->nodes[s->node]) == SLUICE_BF16;
-    const sl_rates *rates = sl_machine_kernel_rates(m, s->op, narrow);
+    const sl_rates *rates = kernel_rates(p, s, narrow);
     sl_cost cost = kernel_cost(p, s);
     bool matrix = sl_is_matrix_op(s->op);
     if (rates->count > 0) return sl_rates_seconds(rates, matrix ? cost.flops : cost.bytes, m->kernel_latency);
     double bytes_rate = s->stream == SL_STREAM_UPDATE ? m->update_bytes_per_second : m->device_bytes_per_second;
-    double compute = cost.flops / (matrix ? sl_machine_gemm_flops(m, narrow) : m->vector_flops);
+    double compute = cost.flops / arithmetic_rate(m, s->op, narrow);
     double memory = cost.bytes / bytes_rate;
     return m->kernel_latency + (compute > memory ? compute : memory);
 }

@@ -29,6 +29,7 @@ typedef struct sl_rates {
 typedef struct sl_machine {
     double gemm_flops;                /* matrix products, per second */
     double gemm_16bit_flops;          /* those of bf16 operands; 0: as gemm_flops */
+    double attention_fraction;        /* of the rate of products that attention reaches; 0: all of it */
     double vector_flops;              /* everything else */
     double device_bytes_per_second;   /* what kernels read and write */
     double update_bytes_per_second;   /* the optimizer, where it runs on the host */
@@ -42,8 +43,11 @@ typedef struct sl_machine {
 
     /* Measured, and better than the above where there are points. */
     sl_rates kernels[SL_RATE_TYPES][SL_OP_COUNT]; /* work: flops of matrix ops (sl_is_matrix_op), bytes of others */
-    sl_rates copies[2];                           /* bytes; [0] host to device, [1] device to host */
-    sl_rates gather, reduce;                      /* bytes that a rank receives */
+    /* Kernels of the update stream, where another processor than the device runs it; else they are as above. */
+    sl_rates host_kernels[SL_OP_COUNT];
+    sl_rates narrow_updates[2][2]; /* UPDATE with moments in bf16, in 8 bits: [0] as in kernels, [1] in host_kernels */
+    sl_rates copies[2];            /* bytes; [0] host to device, [1] device to host */
+    sl_rates gather, reduce;       /* bytes that a rank receives */
     /* Kernels of all streams run one after the other in the thread that walks the plan, and what comes after a kernel
      * in the plan's list is queued when it is done. So it is on a CPU. */
     bool kernels_take_turns;
@@ -51,6 +55,10 @@ typedef struct sl_machine {
      * kernel takes 1 + kernel_slowdown times as long; a copy or collective, beside kernels and beside each other one,
      * 1 + move_slowdown. 0: they do not disturb each other. */
     double kernel_slowdown, move_slowdown;
+    /* Where the update stream has a processor of its own (kernels do not take turns), its work is no kernel in the
+     * above: it takes 1 + update_slowdown times as long beside each copy or collective, and to what one of these takes
+     * it adds move_update_slowdown times. */
+    double update_slowdown, move_update_slowdown;
 } sl_machine;
 
 /* A plausible CPU, for planning where nothing was measured. */
@@ -63,6 +71,20 @@ static inline const sl_rates *sl_machine_kernel_rates(const sl_machine *m, sl_op
 {
     const sl_rates *narrow = &m->kernels[SL_RATE_16BIT][op];
     return sixteen_bit && narrow->count > 0 ? narrow : &m->kernels[SL_RATE_F32][op];
+}
+/* The same for the update stream. */
+static inline const sl_rates *sl_machine_host_rates(const sl_machine *m, sl_op op)
+{
+    return m->host_kernels[op].count > 0 ? &m->host_kernels[op] : &m->kernels[SL_RATE_F32][op];
+}
+/* The points of UPDATE by the form of its moments, on the device or on the update stream; without any for the form,
+ * those of f32. */
+static inline const sl_rates *sl_machine_update_rates(const sl_machine *m, bool on_host, sl_form states)
+{
+    bool apart = on_host && m->host_kernels[SL_OP_UPDATE].count > 0;
+    const sl_rates *narrow = &m->narrow_updates[apart][states == SL_FORM_BLOCKS8];
+    if (states != SL_FORM_F32 && narrow->count > 0) return narrow;
+    return apart ? &m->host_kernels[SL_OP_UPDATE] : &m->kernels[SL_RATE_F32][SL_OP_UPDATE];
 }
 /* The general rate of products, likewise. */
 static inline double sl_machine_gemm_flops(const sl_machine *m, bool sixteen_bit)

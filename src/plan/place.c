@@ -10,6 +10,9 @@
  *     3. any mix of measures: from nothing upward, always the one that buys the most bytes per second lost, then what
  * turned out to be superfluous is taken back.
  *
+ * A mix is then made faster where it can be: a little more of one measure in exchange for as much less of another
+ * as still fits, as long as that shortens the predicted step and the planner's patience lasts.
+ *
  * What does not fit with every measure taken is refused with the bytes that are missing. */
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +27,10 @@ typedef struct search {
     sl_plan *p;
     const sl_usage *u;
     sl_candidate low, high; /* bounds of every axis */
+    int trials;             /* candidates that may still be built to make a placement faster */
 } search;
+
+#define TRIALS 300 /* about as many as it takes to find a placement of a deep model at all */
 
 static int *axis(sl_candidate *c, int k)
 {
@@ -75,11 +81,17 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
     }
 }
 
-static sluice_status evaluate(search *s, const sl_candidate *c)
+/* As far as addresses: enough to know whether it fits. */
+static sluice_status lay_out(search *s, const sl_candidate *c)
 {
     sl_place_apply(s->p, s->u, c);
     SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
-    SL_TRY(sl_plan_address(s->p));
+    return sl_plan_address(s->p);
+}
+
+static sluice_status evaluate(search *s, const sl_candidate *c)
+{
+    SL_TRY(lay_out(s, c));
     SL_TRY(sl_plan_waits(s->p));
     return sl_plan_cost(s->p);
 }
@@ -230,6 +242,71 @@ static sluice_status try_mix(search *s, sl_candidate *found, bool *fits)
     return *fits ? relax(s, found) : SLUICE_OK;
 }
 
+/* ---- exchange of measures ---- */
+
+static sluice_status does_fit(search *s, const sl_candidate *c, bool *fits)
+{
+    s->trials--;
+    SL_TRY(lay_out(s, c));
+    *fits = excess(s->p) == 0;
+    return SLUICE_OK;
+}
+
+/* Lowers axis k of *c as far as the plan still fits; less of a measure never needs less memory. */
+static sluice_status lower(search *s, sl_candidate *c, int k)
+{
+    sl_candidate at = s->low, middle = *c;
+    int below = *axis(&at, k) - 1, above = *axis(c, k); /* above is known to fit, below is not */
+    while (above - below > 1 && s->trials > 0) {
+        bool fits;
+        *axis(&middle, k) = below + (above - below) / 2;
+        SL_TRY(does_fit(s, &middle, &fits));
+        *(fits ? &above : &below) = *axis(&middle, k);
+    }
+    *axis(c, k) = above;
+    return SLUICE_OK;
+}
+
+/* More of axis `more`, as much less of axis `less` as fits; *seconds and *best change where that is faster. */
+static sluice_status exchange(search *s, sl_candidate from, int more, int step, int less, sl_candidate *best,
+                              double *seconds)
+{
+    sl_candidate high = s->high;
+    int *at = axis(&from, more), top = *axis(&high, more), before = *axis(&from, less);
+    bool fits;
+    if (*at >= top) return SLUICE_OK;
+    *at = *at + step < top ? *at + step : top;
+    SL_TRY(does_fit(s, &from, &fits));
+    if (!fits) return SLUICE_OK;
+    SL_TRY(lower(s, &from, less));
+    if (*axis(&from, less) == before) return SLUICE_OK; /* it bought nothing */
+    SL_TRY(evaluate(s, &from));
+    if (s->p->totals.step_seconds >= *seconds * 0.999) return SLUICE_OK;
+    *seconds = s->p->totals.step_seconds;
+    *best = from;
+    return SLUICE_OK;
+}
+
+/* The best of all single exchanges, again and again. */
+static sluice_status improve(search *s, sl_candidate *c)
+{
+    sl_candidate best = *c;
+    double before, seconds = s->p->totals.step_seconds;
+    s->trials = TRIALS;
+    do {
+        sl_candidate from = best;
+        before = seconds;
+        for (int more = 0; more < AXIS_COUNT; more++)
+            for (int less = 0; less < AXIS_COUNT && s->trials > 0; less++) {
+                if (more == less) continue;
+                SL_TRY(exchange(s, from, more, 1, less, &best, &seconds));
+                if (notch(s, more) > 1) SL_TRY(exchange(s, from, more, notch(s, more), less, &best, &seconds));
+            }
+    } while (seconds < before && s->trials > 0);
+    *c = best;
+    return evaluate(s, c);
+}
+
 /* ---- refusal ---- */
 
 static size_t advise(char *out, size_t room, const search *s)
@@ -324,9 +401,11 @@ static sluice_status search_rank(search *s, sl_candidate *found, bool *fits)
     *found = s->low;
     SL_TRY(evaluate(s, found));
     *fits = excess(s->p) == 0;
-    if (!*fits) SL_TRY(try_recomputation(s, found, fits));
-    if (!*fits) SL_TRY(try_mix(s, found, fits));
-    return SLUICE_OK;
+    if (*fits) return SLUICE_OK;
+    SL_TRY(try_recomputation(s, found, fits));
+    if (*fits) return SLUICE_OK;
+    SL_TRY(try_mix(s, found, fits));
+    return *fits ? improve(s, found) : SLUICE_OK;
 }
 
 static bool own_alike(const sl_plan *p, int a, int b)

@@ -63,8 +63,9 @@ typedef struct sl_plan_options {
     const uint64_t *node_workspace, *update_workspace;
     uint64_t
         overhead_bytes; /* outside the arenas, estimated by the caller; printed, and already taken off the budgets */
-    uint64_t overhead_of[3]; /* its parts: program, data, threads; for print */
-    char memory_note[160];   /* how memory is had: huge pages, NUMA; for print; "": not known */
+    uint64_t overhead_of[3];  /* its parts: program, data, threads; for print */
+    uint64_t device_overhead; /* likewise, of a device with a memory of its own: driver and libraries; 0: none */
+    char memory_note[160];    /* how memory is had: huge pages, NUMA; for print; "": not known */
 } sl_plan_options;
 
 typedef enum {
@@ -139,7 +140,7 @@ typedef enum {
 typedef struct sl_segment {
     int first_step, step_count;
     int result_step; /* the step whose result the caller reads: the loss, the norm; it has an event. -1: none */
-    double seconds;  /* predicted, all streams drained */
+    double seconds;  /* predicted: from the end of what came before, as long as it keeps the host or the kernels busy */
     double busy[SL_STREAM_COUNT];      /* predicted work per stream */
     double exposed[SL_STREAM_COUNT];   /* compute stood still waiting for this stream */
     double longest[SL_STREAM_COUNT];   /* the longest such wait */
@@ -222,6 +223,24 @@ void sl_plan_destroy(sl_plan *p);
 sluice_status sl_plan_verify(const sl_plan *p);
 /* What all ranks' plans must have in common: the collectives of every segment, in order. */
 uint64_t sl_plan_fingerprint(const sl_plan *p);
+
+/* A segment run once, as part of a sequence. */
+typedef struct sl_plan_run {
+    sl_segment_kind segment;
+    bool joined; /* begins when all before it is done, as later micro-batches do */
+} sl_plan_run;
+typedef struct sl_plan_time {
+    double begin, end; /* seconds */
+} sl_plan_time;
+/* When each step of a sequence of runs is expected to begin and to end. times[] has one entry for each step of each
+ * run, in order. */
+sluice_status sl_plan_timeline(const sl_plan *p, const sl_plan_run *runs, int run_count, sl_plan_time *times);
+
+/* For people: "host update", "backward", "reduce-scatter" or the name of the op. */
+const char *sl_plan_stream_name(sl_stream stream);
+const char *sl_plan_segment_name(sl_segment_kind segment);
+const char *sl_plan_step_name(const sl_step *step);
+const char *sl_plan_buffer_name(sl_buffer_kind kind);
 /* The table for people: memory by tier and kind, movement, time. */
 void sl_plan_print(const sl_plan *p, FILE *out);
 /* The program: one line a step. For `--verbose` and tests. */

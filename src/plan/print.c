@@ -16,6 +16,11 @@ static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
     [SL_BUFFER_WORKSPACE] = "workspace of kernels",
 };
 
+const char *sl_plan_buffer_name(sl_buffer_kind kind)
+{
+    return kind_names[kind];
+}
+
 static void row(FILE *out, const char *name, uint64_t device, uint64_t host)
 {
     char a[32], b[32];
@@ -38,6 +43,9 @@ static void print_memory(const sl_plan *p, FILE *out)
     fprintf(out, "  outside the arenas     %14s (program %s, data %s, threads %s)\n",
             sl_format_bytes(p->options.overhead_bytes, total, sizeof total), part[0], part[1], part[2]);
     if (p->options.memory_note[0] != '\0') fprintf(out, "memory: %s\n", p->options.memory_note);
+    if (p->options.device_overhead > 0)
+        fprintf(out, "  and on the device     %12s (driver and libraries)\n",
+                sl_format_bytes(p->options.device_overhead, total, sizeof total));
 }
 
 static int layers_with(const sl_plan *p, bool (*has)(const sl_plan *, int))
@@ -121,13 +129,18 @@ static const char *stream_names[SL_STREAM_COUNT] = {
     [SL_STREAM_DISK_WRITE] = "disk write",
 };
 
+const char *sl_plan_stream_name(sl_stream stream)
+{
+    return stream_names[stream];
+}
+
 static int times_run(const sl_plan *p, int segment)
 {
     if (segment == SL_SEGMENT_EVALUATE) return 0;
     return segment == SL_SEGMENT_UPDATE ? 1 : p->options.accumulation;
 }
 
-static const char *step_name(const sl_step *s)
+const char *sl_plan_step_name(const sl_step *s)
 {
     static const char *const names[] = { [SL_STEP_COPY] = "copy",
                                          [SL_STEP_GATHER] = "gather",
@@ -148,7 +161,7 @@ static void print_longest(const sl_plan *p, int stream, FILE *out)
     if (worst == NULL) return;
     const sl_step *s = &p->steps[worst->longest_step[stream]];
     fprintf(out, "  %-14s longest wait %.3g s, in %s, for %s%s%s\n", "", worst->longest[stream],
-            phases[worst - p->segments], step_name(s), s->layer >= 0 ? " of " : "",
+            phases[worst - p->segments], sl_plan_step_name(s), s->layer >= 0 ? " of " : "",
             s->layer >= 0 ? p->graph->layers[s->layer].name : "");
 }
 
@@ -208,6 +221,11 @@ void sl_plan_print(const sl_plan *p, FILE *out)
 /* ---- the program ---- */
 
 static const char *segment_names[SL_SEGMENT_COUNT] = { "forward", "backward", "update", "evaluate" };
+
+const char *sl_plan_segment_name(sl_segment_kind segment)
+{
+    return segment_names[segment];
+}
 static const char *tier_letters = "DHS";
 
 static void print_piece(const sl_plan *p, sl_piece q, FILE *out)
@@ -222,7 +240,7 @@ static void print_piece(const sl_plan *p, sl_piece q, FILE *out)
 static void print_step(const sl_plan *p, int index, FILE *out)
 {
     const sl_step *s = &p->steps[index];
-    fprintf(out, "%6d  %-13s %-18s %-12s", index, stream_names[s->stream], step_name(s),
+    fprintf(out, "%6d  %-13s %-18s %-12s", index, stream_names[s->stream], sl_plan_step_name(s),
             s->layer >= 0 ? p->graph->layers[s->layer].name : "");
     for (int k = 0; k < s->input_count; k++) print_piece(p, p->pieces[s->first_piece + k], out);
     fprintf(out, " ->");

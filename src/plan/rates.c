@@ -6,6 +6,7 @@
 void sl_machine_default(sl_machine *m)
 {
     *m = (sl_machine){ .gemm_flops = 100e9,
+                       .attention_fraction = 1,
                        .vector_flops = 10e9,
                        .device_bytes_per_second = 20e9,
                        .update_bytes_per_second = 15e9,

@@ -112,7 +112,9 @@ static sluice_status run_step(sl_exec *x, const sl_step *s, const sl_run_context
         int event = x->plan->steps[x->plan->waits[s->first_wait + k]].event;
         SL_TRY(x->backend->wait(x->device, s->stream, event));
     }
+    if (x->tracer != NULL) SL_TRY(sl_tracer_before(x, s));
     SL_TRY(handlers[s->kind](x, s, context));
+    if (x->tracer != NULL) SL_TRY(sl_tracer_after(x, s));
     return s->event < 0 ? SLUICE_OK : x->backend->record(x->device, s->stream, s->event);
 }
 
@@ -132,9 +134,10 @@ static sluice_status join_streams(sl_exec *x)
 /* What a segment must not overlap with: plan/address.c. */
 static sluice_status begin_segment(sl_exec *x, sl_segment_kind segment, const sl_run_context *context)
 {
+    bool joined = segment == SL_SEGMENT_FORWARD && !is_first_micro_batch(x, context);
+    if (x->tracer != NULL) sl_tracer_run(x, segment, context, joined || segment == SL_SEGMENT_EVALUATE);
     if (segment == SL_SEGMENT_EVALUATE) return sl_exec_settle(x);
-    if (segment == SL_SEGMENT_FORWARD && !is_first_micro_batch(x, context)) return join_streams(x);
-    return SLUICE_OK;
+    return joined ? join_streams(x) : SLUICE_OK;
 }
 
 static sluice_status end_segment(sl_exec *x, sl_segment_kind segment)
@@ -297,17 +300,40 @@ sluice_status sl_exec_create(const sl_plan *plan, const sl_exec_options *options
     return SLUICE_OK;
 }
 
+/* Nothing may be under way when the comm forgets the device. What fails now interests nobody any more; the message of
+ * an earlier failure may still be wanted. */
+static void finish_quietly(sl_exec *x)
+{
+    char message[SL_MESSAGE_BYTES];
+    sl_error_copy(message);
+    if (sl_exec_settle(x) != SLUICE_OK) sl_error_record("%s", message);
+}
+
 void sl_exec_destroy(sl_exec *x)
 {
     if (x == NULL) return;
-    if (x->attached) x->comm->ops->detach(x->comm);
+    if (x->attached) {
+        finish_quietly(x);
+        x->comm->ops->detach(x->comm);
+    }
+    sl_tracer_drop(x);
     x->backend->close(x->device);
     sl_free(x->collectives);
     sl_free(x->parts);
     sl_free(x->names);
+    sl_free(x->bounce);
     sl_free((void *)x->snapshots);
     sl_free((void *)x->rules);
     sl_free(x);
+}
+
+sluice_status sl_exec_lend_pool(sl_exec *x, sl_pool *pool)
+{
+    sl_free(x->bounce);
+    x->bounce =
+        pool != NULL ? sl_alloc_array((size_t)SL_EXEC_BOUNCE, sizeof *x->bounce, "values on their way in") : NULL;
+    x->pool = x->bounce != NULL ? pool : NULL;
+    return pool != NULL && x->bounce == NULL ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
 }
 
 /* ---- data in and out ---- */

@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "comm/comm.h"
+#include "core/thread.h"
 #include "plan/plan.h"
 
 typedef struct sl_exec sl_exec;
@@ -34,6 +35,8 @@ sluice_status sl_exec_read(sl_exec *x, sl_span span, void *out);
  * Both between segments only. */
 sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data);
 sluice_status sl_exec_fetch(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out);
+/* Lends the executor threads with which it narrows what is stored, until it is called with NULL: for first values. */
+sluice_status sl_exec_lend_pool(sl_exec *x, sl_pool *pool);
 /* Copies what this rank owns aside (needs plan option snapshot); from then on fetch_snapshot reads that copy, from any
  * thread, while training goes on. */
 sluice_status sl_exec_snapshot(sl_exec *x);

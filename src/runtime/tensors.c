@@ -63,9 +63,38 @@ static uint16_t lower_half(float x)
     return sl_weight_low(sl_float_bits(x));
 }
 
+typedef struct narrowing {
+    const float *from;
+    uint16_t *to;
+    int64_t count;
+    narrow_fn narrow;
+} narrowing;
+
+static void narrow_task(void *context, int64_t task, void *scratch)
+{
+    const narrowing *w = context;
+    int64_t first = task * CHUNK_ELEMENTS;
+    int64_t end = first + CHUNK_ELEMENTS < w->count ? first + CHUNK_ELEMENTS : w->count;
+    (void)scratch;
+    for (int64_t i = first; i < end; i++) w->to[i] = w->narrow(w->from[i]);
+}
+
+/* Long runs on all threads, where the executor was lent some. */
+static sluice_status put_many_halves(const tensor *t, sl_range r, const float *data, narrow_fn narrow)
+{
+    for (int64_t done = 0; done < r.count; done += SL_EXEC_BOUNCE) {
+        narrowing w = { data + done, t->x->bounce, r.count - done, narrow };
+        if (w.count > SL_EXEC_BOUNCE) w.count = SL_EXEC_BOUNCE;
+        sl_pool_run(t->x->pool, narrow_task, &w, sl_ceil_div(w.count, CHUNK_ELEMENTS));
+        SL_TRY(put_bytes(t, piece_of(t, (sl_range){ r.first + done, w.count }), w.to));
+    }
+    return SLUICE_OK;
+}
+
 static sluice_status put_halves(const tensor *t, sl_range r, const float *data, narrow_fn narrow)
 {
     uint16_t chunk[CHUNK_ELEMENTS];
+    if (t->x->pool != NULL && r.count > CHUNK_ELEMENTS) return put_many_halves(t, r, data, narrow);
     for (int64_t done = 0; done < r.count; done += CHUNK_ELEMENTS) {
         int64_t n = r.count - done < CHUNK_ELEMENTS ? r.count - done : CHUNK_ELEMENTS;
         for (int64_t i = 0; i < n; i++) chunk[i] = narrow(data[done + i]);

@@ -63,6 +63,9 @@ typedef struct sl_settings {
     int device;      /* sluice_device */
     bool tf32;
     struct {
+        int gpu; /* sl_gpu_comm */
+    } communication;
+    struct {
         int64_t every, batches;
     } evaluate; /* every 0: only before the first and after the last step; batches 0: all of the split */
     int64_t train_batch_size, micro_batch, accumulation; /* resolved to positive numbers by sl_config_resolve */

@@ -115,6 +115,9 @@ const sl_option sl_config_rows[] = {
            "Where the model is computed; auto: on a GPU where there is one that sluice can use, else on the CPU. The "
            "environment's SLUICE_DEVICE stands in for auto."),
     FLAG("tf32", "false", tf32, "On a GPU in fp32: products may round their operands to tf32, which is faster."),
+    CHOICE("communication.gpu", "auto", communication.gpu, "auto|nccl|host",
+           "How ranks on GPUs talk: through NCCL, or through the memory of the host; auto: NCCL where every rank has a "
+           "GPU of its own. The bits are the same."),
     COUNT("evaluate.every", "0", evaluate.every, 0,
           "Steps between evaluations; 0: only before the first and after the last."),
     COUNT("evaluate.batches", "0", evaluate.batches, 0,

@@ -64,19 +64,40 @@ uint64_t sl_device_room(const sl_device_choice *c)
     return share > SL_CUDA_OVERHEAD_BYTES ? share - SL_CUDA_OVERHEAD_BYTES : 0;
 }
 
+int sl_device_host_threads(const sl_device_choice *c, int threads)
+{
+    return c->is_cuda && threads > 4 ? threads - 2 : threads;
+}
+
+#define LEAST_UPDATE_RATE 22e9 /* of one core of a machine that has a GPU */
+
+/* Per multiprocessor, but the link's and the fraction. */
+typedef struct gpu_class {
+    int major;
+    double gemm, gemm_16bit, memory, link, attention_fraction;
+} gpu_class;
+
 void sl_machine_describe_cuda(const sl_cuda_facts *facts, sl_machine *m)
 {
-    bool hopper = facts->major >= 9;
+    static const gpu_class classes[] = {
+        { 9, 400e9, 4.92e12, 25e9, 50e9, 0.4 }, /* Hopper: 650 TFLOP/s and 3.3 TB/s of an H200's 132 */
+        { 0, 150e9, 2.2e12, 13e9, 22e9, 0.4 },
+    };
+    const gpu_class *c = &classes[facts->major >= classes[0].major ? 0 : 1];
     double units = facts->multiprocessors > 0 ? facts->multiprocessors : 108;
-    m->gemm_flops = units * (hopper ? 400e9 : 150e9);
-    m->gemm_16bit_flops = units * (hopper ? 5e12 : 2.2e12);
-    m->vector_flops = m->gemm_flops;
-    m->device_bytes_per_second = units * (hopper ? 26e9 : 13e9);
-    m->link_bytes_per_second[0] = m->link_bytes_per_second[1] = hopper ? 50e9 : 22e9;
+    m->gemm_flops = m->vector_flops = units * c->gemm;
+    m->gemm_16bit_flops = units * c->gemm_16bit;
+    m->attention_fraction = c->attention_fraction;
+    m->device_bytes_per_second = units * c->memory;
+    m->link_bytes_per_second[0] = m->link_bytes_per_second[1] = c->link;
+    if (m->update_bytes_per_second < LEAST_UPDATE_RATE) m->update_bytes_per_second = LEAST_UPDATE_RATE;
     m->link_latency = 10e-6;
     m->kernel_latency = 3e-6;
     m->copies_overlap = true;
     m->kernels_take_turns = false;
+    /* the link's copies and the host's updates share the host's memory */
+    m->update_slowdown = 0.22;
+    m->move_update_slowdown = 0.28;
 }
 
 const char *sl_device_kernels(const sl_device_choice *c, sl_isa isa, char *buf, size_t bytes)

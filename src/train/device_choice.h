@@ -7,6 +7,8 @@
 
 /* What a CUDA context and its libraries take of a GPU outside the arena, before anything is measured. */
 #define SL_CUDA_OVERHEAD_BYTES ((uint64_t)768 << 20)
+/* And what the driver takes of the host. */
+#define SL_CUDA_HOST_OVERHEAD_BYTES ((uint64_t)512 << 20)
 
 typedef struct sl_device_choice {
     const sl_backend *backend;
@@ -25,6 +27,9 @@ sluice_status sl_device_choose(sluice_device wanted, int local_rank, int local_r
 void sl_device_describe_cuda(sl_device_choice *out);
 /* Device memory that this rank's arena may take now: what is free, shared out, less the overhead. */
 uint64_t sl_device_room(const sl_device_choice *c);
+/* Threads of the pool that works on the host: beside a GPU, updates leave room for the thread that queues its work and
+ * for the driver's. */
+int sl_device_host_threads(const sl_device_choice *c, int threads);
 /* Rates of a GPU by its class; nothing is measured. The host's part is already in *m. */
 void sl_machine_describe_cuda(const sl_cuda_facts *facts, sl_machine *m);
 /* "cuda-sm90", "cpu-avx512": what the bits depend on. */

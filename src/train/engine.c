@@ -57,6 +57,11 @@ static void init_task(void *context, int64_t task, void *scratch)
     const sluice_init *init = &w->graph->parameters[w->parameter].init;
     int64_t begin = task * INIT_TASK, end = begin + INIT_TASK < w->count ? begin + INIT_TASK : w->count;
     (void)scratch;
+    if (init->kind == SLUICE_INIT_NORMAL && w->graph->parameters[w->parameter].whole == NULL) {
+        sl_rng_normals(&w->rng, (uint64_t)(w->first + begin), end - begin, w->chunk + begin);
+        for (int64_t i = begin; i < end; i++) w->chunk[i] *= init->scale;
+        return;
+    }
     for (int64_t i = begin; i < end; i++) {
         int64_t element = sl_parameter_whole_element(w->graph, w->parameter, w->first + i);
         w->chunk[i] = initial_value(init, &w->rng, (uint64_t)element);
@@ -103,10 +108,12 @@ static sluice_status init_tensors(sluice_engine *e, bool poisoned)
     sl_pool *pool = NULL;
     float *chunk = sl_alloc_array(2 * room + 1, sizeof *chunk, "first values");
     sluice_status st = chunk != NULL ? sl_pool_create(e->threads, &pool) : SLUICE_ERR_NO_MEMORY;
+    if (st == SLUICE_OK) st = sl_exec_lend_pool(e->exec, pool);
     for (int i = 0; st == SLUICE_OK && i < e->graph->parameter_count; i++) {
         st = init_parameter(e, i, pool, chunk);
         if (st == SLUICE_OK && poisoned) st = zero_state(e, i, chunk + room);
     }
+    sl_exec_lend_pool(e->exec, NULL);
     sl_pool_destroy(pool);
     sl_free(chunk);
     return st;
@@ -206,12 +213,22 @@ static sluice_status ask_for_workspace(sluice_engine *e)
 
 /* ---- planning ---- */
 
-static void estimate_overhead(const sl_engine_options *o, int threads, sl_plan_options *p)
+/* Whose collectives the plan's are. */
+static sl_comm *executor_comm(const sluice_engine *e)
+{
+    return e->gpu_comm != NULL ? e->gpu_comm : e->ranks->comm;
+}
+
+static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p)
 {
     uint64_t resident = sl_memory_resident();
     p->overhead_of[1] = o->data_bytes;
     p->overhead_of[0] = (resident > o->data_bytes ? resident - o->data_bytes : 0) + LATER_BYTES + o->extra_bytes;
     if (p->rank_count > 1) p->overhead_of[0] += COMM_BYTES;
+    if (e->device.is_cuda) {
+        p->overhead_of[0] += SL_CUDA_HOST_OVERHEAD_BYTES;
+        p->device_overhead = SL_CUDA_OVERHEAD_BYTES + (e->gpu_comm != NULL ? SL_GPU_COMM_BYTES : 0);
+    }
     p->overhead_of[2] = sl_pool_overhead_bytes(threads);
     p->overhead_bytes = p->overhead_of[0] + p->overhead_of[1] + p->overhead_of[2];
 }
@@ -231,8 +248,9 @@ static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, s
         sl_machine_budgets(p, room);
         return SLUICE_OK;
     }
-    uint64_t on_device;
-    SL_TRY(sl_ranks_least(e->ranks, "memory of the GPUs", sl_device_room(&e->device), &on_device));
+    uint64_t on_device, taken = e->gpu_comm != NULL ? SL_GPU_COMM_BYTES : 0, free_bytes = sl_device_room(&e->device);
+    free_bytes = free_bytes > taken ? free_bytes - taken : 0;
+    SL_TRY(sl_ranks_least(e->ranks, "memory of the GPUs", free_bytes, &on_device));
     sl_machine_split_budgets(p, on_device, room);
     return SLUICE_OK;
 }
@@ -291,6 +309,12 @@ static bool shares_arenas(sl_comm *c)
     return files[SL_TIER_DEVICE] > 0;
 }
 
+/* A plan that is not run goes by what was asked for: what ranks of another machine would find is not known here. */
+static bool comm_reaches_gpus(const sluice_engine *e, const sl_engine_options *o)
+{
+    return o->plan_only ? o->gpu_comm == SL_GPU_COMM_NCCL : sl_comm_reaches_gpus(executor_comm(e));
+}
+
 static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     sl_plan_options p = o->plan;
@@ -303,9 +327,9 @@ static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int
         p.rank = e->ranks->rank;
         p.rank_count = e->ranks->count;
     }
-    p.comm_on_host = e->device.is_cuda && p.rank_count > 1;
+    p.comm_on_host = e->device.is_cuda && p.rank_count > 1 && !comm_reaches_gpus(e, o);
     SL_TRY(compare_options(e, o, &p));
-    estimate_overhead(o, threads, &p);
+    estimate_overhead(e, o, threads, &p);
     SL_TRY(set_budgets(e, o, &p));
     p.node_workspace = e->workspace;
     p.update_workspace = e->workspace + e->graph->node_count;
@@ -316,7 +340,7 @@ static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int
         if (p.rank == 0) warn_of_other_rates(e, o, p.rank_count, threads);
     }
     if (o->machine == NULL || !o->plan_only)
-        sl_memory_describe(&e->ranks->place, shares_arenas(e->ranks->comm), p.memory_note, sizeof p.memory_note);
+        sl_memory_describe(&e->ranks->place, shares_arenas(executor_comm(e)), p.memory_note, sizeof p.memory_note);
     double start = sl_now();
     SL_TRY(sl_ranks_agree(e->ranks, "planning", sl_plan_create(e->graph, &e->machine, &p, &e->plan)));
     e->plan_seconds = sl_now() - start;
@@ -328,13 +352,13 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     const sl_plan_options *p = &e->plan->options;
     double start = sl_now();
     sl_exec_options x = { .backend = o->null_backend ? &sl_null_backend : e->device.backend,
-                          .device = { .threads = threads,
+                          .device = { .threads = sl_device_host_threads(&e->device, threads),
                                       .isa = e->isa,
                                       .guard = o->guard,
                                       .log = o->log,
                                       .ordinal = e->device.ordinal,
                                       .tf32 = o->tf32 },
-                          .comm = e->ranks->comm };
+                          .comm = executor_comm(e) };
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
     x.device.nodes = e->ranks->place.binding.nodes;
     /* of several ranks only: this thread computes, and starts the others that do */
@@ -386,6 +410,8 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     if (st == SLUICE_OK) st = build_graph(e, o);
     if (st == SLUICE_OK) st = ask_for_workspace(e);
     SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
+    if (!o->plan_only && !o->null_backend)
+        SL_TRY(sl_gpu_comm_choose(e->ranks, &e->device, o->gpu_comm, &e->log, &e->gpu_comm));
     SL_TRY(make_plan(e, o, threads));
     if (o->plan_only) return SLUICE_OK;
     /* creating the executor is a meeting of all ranks: one that fails on the way there has to say so at once */
@@ -423,6 +449,7 @@ void sluice_engine_destroy(sluice_engine *e)
 {
     if (e == NULL) return;
     sl_exec_destroy(e->exec);
+    if (e->gpu_comm != NULL) e->gpu_comm->ops->close(e->gpu_comm);
     sl_ranks_close(&e->own_ranks);
     sl_plan_destroy(e->plan);
     sl_optim_destroy(e->optim);

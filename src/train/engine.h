@@ -8,6 +8,7 @@
 #include "optim/optim.h"
 #include "runtime/exec.h"
 #include "train/device_choice.h"
+#include "train/gpu_comm.h"
 #include "train/machine.h"
 #include "train/ranks.h"
 
@@ -32,6 +33,7 @@ typedef struct sl_engine_options {
     bool null_backend; /* nothing is computed */
     sluice_device device;
     bool tf32;
+    sl_gpu_comm gpu_comm;
     sl_log log;
 } sl_engine_options;
 
@@ -57,7 +59,8 @@ struct sluice_engine {
     sl_plan *plan;
     sl_ranks *ranks; /* borrowed, or own_ranks */
     sl_ranks own_ranks;
-    sl_exec *exec; /* NULL: plan only */
+    sl_comm *gpu_comm; /* owned; of the executor's collectives; NULL: they are those of ranks->comm */
+    sl_exec *exec;     /* NULL: plan only */
     sl_machine machine;
     sl_device_choice device;
     sl_isa isa; /* of what runs on the CPU */

@@ -8,6 +8,7 @@
 
 #include "core/alloc.h"
 #include "ir/tile.h"
+#include "train/run.h"
 
 void sluice_job_options_init(sluice_job_options *o)
 {
@@ -236,6 +237,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .null_backend = s->null_backend,
                             .device = (sluice_device)s->device,
                             .tf32 = s->tf32,
+                            .gpu_comm = (sl_gpu_comm)s->communication.gpu,
                             .log = j->log };
     bool predicts;
     plan_options(j, purpose, &e.plan);
@@ -310,6 +312,8 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     SL_TRY(sl_ranks_open(purpose == SL_JOB_TRAIN ? o->world : NULL, &j->ranks));
     j->log = (sl_log){ log_of_rank, j, j->ranks.rank, j->ranks.count };
     SL_TRY(resolve(j, c, o, purpose));
+    if (purpose == SL_JOB_TRAIN && o->trace != NULL)
+        SL_TRY(sl_ranks_agree(&j->ranks, "opening the trace", sl_trace_prepare(o->trace, j->ranks.rank)));
     SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, purpose)));
     snprintf(data, sizeof data, "sha256: %s\n", j->data_sha256);
     SL_TRY(sl_ranks_same(&j->ranks, "data", data));

@@ -88,6 +88,7 @@ static sluice_status micro_batches(sl_run *r)
         uint64_t index = e->step * sl_engine_micro_batches(e) + sl_engine_micro_index(e, m);
         SL_TRY(j->data->ops->fill(j->data, index, j->batch.rows, j->batch.fields, j->batch.count));
         SL_TRY(sluice_forward(e, &batch, &r->mine->losses[m]));
+        SL_TRY(sl_run_trace_end(r));
         SL_TRY(sluice_backward(e));
     }
     return SLUICE_OK;
@@ -187,8 +188,9 @@ static sluice_status settle_before_pause(sl_run *r)
 {
     const sluice_engine *e = r->job->engine;
     bool first = e->step == r->first_step + 1, last = e->step >= r->steps;
-    if (first || last || r->save || stops(r) || evaluation_due(r) || save_due(r)) return sl_exec_settle(e->exec);
-    return SLUICE_OK;
+    if (!(first || last || r->save || stops(r) || evaluation_due(r) || save_due(r))) return SLUICE_OK;
+    SL_TRY(sl_exec_settle(e->exec));
+    return sl_run_trace_end(r);
 }
 
 static sluice_status train_step(sl_run *r)
@@ -198,6 +200,8 @@ static sluice_status train_step(sl_run *r)
     double start = sl_now();
     sl_run_totals before;
     read_counters(r, &before);
+    r->aside = 0;
+    SL_TRY(sl_run_trace_begin(r));
     /* steps that are left out do not move the schedule, as under DeepSpeed */
     e->lr = sl_schedule_lr(schedule, &r->schedule, e->applied + 1);
     e->momentum = sl_schedule_momentum(schedule, e->applied + 1);
@@ -207,7 +211,7 @@ static sluice_status train_step(sl_run *r)
     SL_TRY(check_loss(r, loss));
     SL_TRY(sluice_step(e));
     SL_TRY(settle_before_pause(r));
-    double seconds = sl_now() - start;
+    double seconds = sl_now() - start - r->aside;
     count_step(r, &before, seconds);
     step_event(r, loss, e->lr, seconds);
     note_epoch(r, loss);
@@ -219,6 +223,7 @@ static sluice_status train_step(sl_run *r)
 static sluice_status stopped(sl_run *r)
 {
     uint64_t step = r->job->engine->step;
+    SL_TRY(sl_run_trace_end(r));
     if (step > 0) SL_TRY(sl_run_save(r));
     const char *outcome = "; there was nothing to save yet";
     if (step > 0 && r->saved_step == step) outcome = "; saved, continue with --resume";
@@ -280,8 +285,10 @@ static sluice_status end_event(sl_run *r)
     event.seconds = sl_now() - r->start;
     event.weights_sha256 = weights;
     event.state_sha256 = state;
-    if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
+    if (r->options->plan_out != NULL && r->job->ranks.rank == 0) {
         sl_report_print(e, &r->predicted, &measured, &r->pace, r->options->plan_out);
+        sl_run_trace_report(r, r->options->plan_out);
+    }
     sl_run_emit(r, &event);
     return SLUICE_OK;
 }

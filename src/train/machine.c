@@ -192,6 +192,21 @@ sluice_status sl_machine_isa(sl_isa *out)
     return sl_isa_choose(getenv("SLUICE_CPU"), out);
 }
 
+/* Memory bandwidth, which saturates with a few cores: those of a small machine sooner than a server's, and who has many
+ * has a server. Between the rows it is linear, beyond the last constant. */
+static double memory_bytes_per_second(int threads)
+{
+    static const struct {
+        double threads, rate;
+    } rows[] = { { 0, 0 }, { 4, 40e9 }, { 8, 85e9 }, { 16, 115e9 } };
+    enum { LAST = sizeof rows / sizeof rows[0] - 1 };
+    for (int i = 0; i < LAST; i++) {
+        double share = (threads - rows[i].threads) / (rows[i + 1].threads - rows[i].threads);
+        if (share <= 1) return rows[i].rate + share * (rows[i + 1].rate - rows[i].rate);
+    }
+    return rows[LAST].rate;
+}
+
 void sl_machine_describe(sl_isa isa, int threads, sl_machine *m)
 {
     static const struct {
@@ -203,12 +218,10 @@ void sl_machine_describe(sl_isa isa, int threads, sl_machine *m)
         [SL_ISA_AMX] = { 100e9, 700e9 }, /* packing included; the tiles alone do twice that */
     };
     sl_machine_default(m);
-    double shared = threads < 4 ? threads : 4; /* memory bandwidth saturates with a few cores */
     m->gemm_flops = gemm_per_thread[isa].f32 * threads;
     m->gemm_16bit_flops = gemm_per_thread[isa].bf16 * threads;
     m->vector_flops = m->gemm_flops / 8;
-    m->device_bytes_per_second = 10e9 * shared;
-    m->update_bytes_per_second = 10e9 * shared;
+    m->device_bytes_per_second = m->update_bytes_per_second = memory_bytes_per_second(threads);
     m->link_bytes_per_second[0] = m->link_bytes_per_second[1] = 8e9;
     m->copies_overlap = threads > 1;
     m->kernels_take_turns = true;

@@ -32,17 +32,21 @@ typedef struct sl_machine_description {
     /* what was measured with: ranks at the same time, threads of each, instruction path; ranks 0: not measured */
     int ranks, threads;
     sl_isa isa;
-    bool is_cuda; /* the device is a GPU */
+    bool is_cuda;            /* the device is a GPU */
+    char gpu[64];            /* its name, for people; empty: none, or not known */
+    uint64_t pinnable_bytes; /* of host memory, for copies to a GPU; 0: not known */
 } sl_machine_description;
 
-/* This machine by micro-benchmarks, some seconds long: `ranks` processes at once, each with its share of the cores.
- * Starts processes where ranks > 1, so no other thread may run then. */
-sluice_status sl_machine_measure(sl_isa isa, int ranks, sl_machine_description *out);
+/* This machine by micro-benchmarks, some seconds long (20 with a GPU): `ranks` processes at once, each with its share
+ * of the cores and the device that sl_device_choose gives it. Starts processes where ranks > 1, so no other thread may
+ * run then, and this one must not have used CUDA. */
+sluice_status sl_machine_measure(sl_isa isa, int ranks, sluice_device device, sl_machine_description *out);
 
 /* The same from a description instead of this machine. */
 void sl_machine_described_budgets(sl_plan_options *options, const sl_machine_description *d);
 /* JSON: "sluice_machine" with the number of the format, and one member for each rate and capacity. All are required but
- * those of 16-bit kernels, where f32's stand in, and what only a measurement knows. Errors name the line and the key.
+ * those of 16-bit kernels, where f32's stand in, and what only a measurement or a GPU has. Errors name the line and the
+ * key.
  */
 sluice_status sl_machine_read(const char *path, sl_machine_description *out);
 sluice_status sl_machine_write(const char *path, const sl_machine_description *d);

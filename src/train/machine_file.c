@@ -4,6 +4,7 @@
  * member that is not known, is an error, because a plan from half a description would look as good as any. What only a
  * measurement knows may be left out: the general rates stand in for it, and those of f32 for those of 16 bits. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -16,7 +17,7 @@
 #define MACHINE_FORMAT    1
 #define MAX_MACHINE_BYTES ((size_t)1 << 20)
 
-typedef enum { RATE, LATENCY, CAPACITY, FLAG, FACTOR, COUNT, PATH, POINTS, KERNELS } member_kind;
+typedef enum { RATE, LATENCY, CAPACITY, FLAG, FACTOR, COUNT, PATH, NAME, POINTS, KERNELS } member_kind;
 
 typedef struct member {
     const char *name;
@@ -30,6 +31,7 @@ typedef struct member {
 static const member members[] = {
     { "gemm_flops", RATE, AT(rates.gemm_flops), false },
     { "gemm_16bit_flops", RATE, AT(rates.gemm_16bit_flops), true },
+    { "attention_fraction", RATE, AT(rates.attention_fraction), true },
     { "vector_flops", RATE, AT(rates.vector_flops), false },
     { "device_bytes_per_second", RATE, AT(rates.device_bytes_per_second), false },
     { "update_bytes_per_second", RATE, AT(rates.update_bytes_per_second), false },
@@ -42,7 +44,9 @@ static const member members[] = {
     { "device_bytes", CAPACITY, AT(rates.capacity[SL_TIER_DEVICE]), false },
     { "host_bytes", CAPACITY, AT(rates.capacity[SL_TIER_HOST]), false },
     { "shared_memory", FLAG, AT(shared_memory), false },
+    { "pinnable_bytes", CAPACITY, AT(pinnable_bytes), true },
     { "cuda", FLAG, AT(is_cuda), true },
+    { "gpu", NAME, AT(gpu), true },
     { "copies_overlap", FLAG, AT(rates.copies_overlap), false },
     { "measured_ranks", COUNT, AT(ranks), true },
     { "measured_threads", COUNT, AT(threads), true },
@@ -50,12 +54,19 @@ static const member members[] = {
     { "kernels_take_turns", FLAG, AT(rates.kernels_take_turns), true },
     { "kernel_slowdown", FACTOR, AT(rates.kernel_slowdown), true },
     { "move_slowdown", FACTOR, AT(rates.move_slowdown), true },
+    { "update_slowdown", FACTOR, AT(rates.update_slowdown), true },
+    { "move_update_slowdown", FACTOR, AT(rates.move_update_slowdown), true },
     { "to_device", POINTS, AT(rates.copies[0]), true },
     { "to_host", POINTS, AT(rates.copies[1]), true },
     { "gather", POINTS, AT(rates.gather), true },
     { "reduce_scatter", POINTS, AT(rates.reduce), true },
     { "kernels", KERNELS, AT(rates.kernels[SL_RATE_F32]), true },
     { "kernels_16bit", KERNELS, AT(rates.kernels[SL_RATE_16BIT]), true },
+    { "host_kernels", KERNELS, AT(rates.host_kernels), true },
+    { "update_16bit_states", POINTS, AT(rates.narrow_updates[0][0]), true },
+    { "update_compact_states", POINTS, AT(rates.narrow_updates[0][1]), true },
+    { "host_update_16bit_states", POINTS, AT(rates.narrow_updates[1][0]), true },
+    { "host_update_compact_states", POINTS, AT(rates.narrow_updates[1][1]), true },
 };
 enum { MEMBER_COUNT = sizeof members / sizeof members[0] };
 
@@ -67,6 +78,7 @@ static const char *const expected[] = {
     [FACTOR] = "a number, 0 or more",
     [COUNT] = "a whole number above 0",
     [PATH] = "\"scalar\", \"avx2\", \"avx512\" or \"amx\"",
+    [NAME] = "text of at most 63 bytes",
     [POINTS] = "a list of 1 to 8 pairs [work, seconds], both above 0, the work increasing",
     [KERNELS] = "an object with a list of points for each kernel",
 };
@@ -106,6 +118,11 @@ static bool read_path(const json_t *json, sl_isa *out)
     return false;
 }
 
+static bool read_name(const json_t *json, char *out, size_t room)
+{
+    return json_is_string(json) && snprintf(out, room, "%s", json_string_value(json)) < (int)room;
+}
+
 static bool read_positive(const json_t *json, double *out)
 {
     *out = json_number_value(json);
@@ -141,6 +158,8 @@ static bool store(const member *m, const json_t *json, sl_machine_description *d
         return read_count(json, field);
     case PATH:
         return read_path(json, field);
+    case NAME:
+        return read_name(json, field, sizeof d->gpu);
     case POINTS:
         return read_points(json, field);
     case KERNELS:
@@ -269,6 +288,15 @@ static void add_kernels(const sl_rates *kernels, sl_text *text)
     sl_text_add(text, "\n  }");
 }
 
+/* Without what would have to be escaped. */
+static void add_name(const char *name, sl_text *text)
+{
+    sl_text_add(text, "\"");
+    for (; *name != '\0'; name++)
+        if ((unsigned char)*name >= ' ' && *name != '"' && *name != '\\') sl_text_add(text, "%c", *name);
+    sl_text_add(text, "\"");
+}
+
 static bool any_points(const sl_rates *kernels)
 {
     for (int op = 0; op < SL_OP_COUNT; op++)
@@ -283,6 +311,8 @@ static bool is_known(const member *m, const sl_machine_description *d)
     if (m->kind == POINTS) return ((const sl_rates *)field)->count > 0;
     if (m->kind == KERNELS) return any_points(field);
     if (m->kind == RATE) return *(const double *)field > 0;
+    if (m->kind == NAME) return *(const char *)field != '\0';
+    if (m->kind == CAPACITY && m->optional) return *(const uint64_t *)field > 0;
     return !m->optional || d->ranks > 0;
 }
 
@@ -299,6 +329,8 @@ static void add_member(const member *m, const sl_machine_description *d, sl_text
         sl_text_add(text, "%d", *(const int *)field);
     else if (m->kind == PATH)
         sl_text_add(text, "\"%s\"", sl_isa_name(*(const sl_isa *)field));
+    else if (m->kind == NAME)
+        add_name(field, text);
     else if (m->kind == POINTS)
         add_points(field, text);
     else if (m->kind == KERNELS)

@@ -8,16 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "core/alloc.h"
 #include "core/half.h"
 #include "core/thread.h"
 #include "train/machine_place.h"
 
-#define ROUNDS        9
-#define ROUND_SECONDS 400e-6 /* calls that take less are timed in groups */
-#define LONG_SECONDS  20e-3  /* calls that take more are timed less often */
-#define LONG_ROUNDS   4
+#define MOST_ROUNDS 16
 
 /* ---- timing ---- */
 
@@ -36,23 +34,22 @@ static sluice_status over_ranks(sl_bench *b, double mine, double *mean, double *
     return SLUICE_OK;
 }
 
-/* Without anything to prepare, calls may be too short to be timed one by one. */
+/* Where there is something to prepare, each call is timed by itself, if that can be done: queued ones cannot. */
 static sluice_status time_calls(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, int calls,
                                 double *seconds)
 {
+    bool one_by_one = prepare != NULL && !b->scale.apart;
     double sum = 0;
     if (b->ranks > 1) SL_TRY(b->comm->ops->barrier(b->comm, "a round of calls"));
     double start = sl_now();
     for (int i = 0; i < calls; i++) {
-        if (prepare != NULL) {
-            SL_TRY(prepare(b, what));
-            start = sl_now();
-        }
+        if (prepare != NULL) SL_TRY(prepare(b, what));
+        if (one_by_one) start = sl_now();
         SL_TRY(fn(b, what));
-        if (prepare != NULL) sum += sl_now() - start;
+        if (one_by_one) sum += sl_now() - start;
     }
-    if (prepare == NULL) SL_TRY(b->backend->synchronize(b->device));
-    *seconds = (prepare != NULL ? sum : sl_now() - start) / calls;
+    if (!one_by_one) SL_TRY(b->backend->synchronize(b->device));
+    *seconds = (one_by_one ? sum : sl_now() - start) / calls;
     return SLUICE_OK;
 }
 
@@ -69,36 +66,64 @@ static double median(double *rounds, int count)
     return (rounds[(count - 1) / 2] + rounds[count / 2]) / 2;
 }
 
+/* Calls that fill a round, and about how long one takes. The first call warms up. On a device that is apart a single
+ * one says little, as most of it is waiting for its end: groups grow until they are long enough. */
+static sluice_status group_calls(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, int *calls, double *each)
+{
+    const sl_bench_scale *scale = &b->scale;
+    double mine, mean;
+    *calls = 1;
+    SL_TRY(time_calls(b, prepare, fn, what, 1, &mine));
+    for (int tries = scale->apart ? 6 : 0;; tries--) {
+        if (scale->apart) SL_TRY(time_calls(b, prepare, fn, what, *calls, &mine));
+        SL_TRY(over_ranks(b, mine, &mean, each));
+        double group = *each * *calls;
+        if (group >= scale->round_seconds / (scale->apart ? 2 : 1) || *calls >= scale->most_calls) return SLUICE_OK;
+        double more = *each > 0 ? scale->round_seconds / *each + 1 : scale->most_calls;
+        *calls = more < scale->most_calls ? (int)more : scale->most_calls;
+        if (tries == 0) return SLUICE_OK;
+    }
+}
+
 sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds)
 {
-    double rounds[ROUNDS], first, mean, most;
-    SL_TRY(time_calls(b, prepare, fn, what, 1, &first));
-    SL_TRY(over_ranks(b, first, &mean, &most));
-    int calls = most > 0 && most < ROUND_SECONDS ? (int)(ROUND_SECONDS / most) + 1 : 1;
-    int count = most > LONG_SECONDS ? LONG_ROUNDS : ROUNDS;
-    if (calls > 256) calls = 256;
+    double rounds[MOST_ROUNDS], each, most;
+    int calls;
+    SL_TRY(group_calls(b, prepare, fn, what, &calls, &each));
+    int count = each > b->scale.long_seconds ? b->scale.long_rounds : b->scale.rounds;
     for (int i = 0; i < count; i++) SL_TRY(time_calls(b, prepare, fn, what, calls, &rounds[i]));
     return over_ranks(b, median(rounds, count), seconds, &most);
 }
 
 /* ---- operands ---- */
 
-static sl_span next_span(uint64_t *at, uint64_t base, sl_tier tier, uint64_t bytes)
+#define ALIGNMENT ((uint64_t)256)
+
+static sl_span next_span(const sl_bench *b, uint64_t *at, uint64_t base, sl_tier tier, uint64_t bytes)
 {
-    if (*at + bytes > SL_BENCH_REGION) *at = 0;
+    if (*at + bytes > b->scale.region[tier]) *at = 0;
     sl_span s = { tier, base + *at, bytes };
-    *at += (bytes + 255) / 256 * 256;
+    *at += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return s;
 }
 
 sl_span sl_bench_read_span(sl_bench *b, sl_tier tier, uint64_t bytes)
 {
-    return next_span(&b->read_at[tier], SL_BENCH_IDS_BYTES, tier, bytes);
+    return next_span(b, &b->read_at[tier], b->scale.id_bytes, tier, bytes);
 }
 
 sl_span sl_bench_written_span(sl_bench *b, sl_tier tier, uint64_t bytes)
 {
-    return next_span(&b->written_at[tier], SL_BENCH_IDS_BYTES + SL_BENCH_REGION, tier, bytes);
+    return next_span(b, &b->written_at[tier], b->scale.id_bytes + b->scale.region[tier], tier, bytes);
+}
+
+bool sl_bench_make_room(sl_bench *b, sl_tier tier, uint64_t read, uint64_t written)
+{
+    uint64_t region = b->scale.region[tier], slack = SL_MAX_OPERANDS * ALIGNMENT;
+    if (read + slack > region || written + slack > region) return false;
+    if (b->read_at[tier] + read + slack > region) b->read_at[tier] = 0;
+    if (b->written_at[tier] + written + slack > region) b->written_at[tier] = 0;
+    return true;
 }
 
 /* ---- samples ---- */
@@ -157,28 +182,62 @@ void sl_samples_to_rates(sl_samples *s, sl_rates *out)
 
 /* ---- the bench ---- */
 
-/* Both halves of the f32 are the same bf16, a value from 0.01 to 1. */
-static float operand_value(int i)
+#define CHUNK_BYTES ((uint64_t)1 << 20) /* regions are multiples of it */
+
+/* Both halves of an f32 are bf16, from 0.02 to 1, and so is the whole; of either sign where that may be. How much power
+ * products draw, and with it the clock of a GPU, depends on how much their operands differ. */
+static uint32_t operand_bits(uint64_t *random, bool positive)
 {
-    uint32_t half = sl_float_to_bf16(0.01f * (float)(1 + i * 37 % 101));
-    return sl_bits_float(half << 16 | half);
+    uint32_t halves[2];
+    for (int i = 0; i < 2; i++) {
+        *random = *random * 6364136223846793005u + 1442695040888963407u;
+        float x = 0.02f + 0.98f * (float)(*random >> 40) * 0x1p-24f;
+        halves[i] = sl_float_to_bf16(!positive && (*random >> 39 & 1) != 0 ? -x : x);
+    }
+    return halves[0] << 16 | halves[1];
+}
+
+/* The first chunk of a region comes from the host; what is filled is then copied behind itself. */
+static sluice_status fill_region(sl_bench *b, sl_tier tier, uint64_t base, const void *chunk)
+{
+    uint64_t region = b->scale.region[tier];
+    SL_TRY(b->backend->upload(b->device, SL_STREAM_COMPUTE, (sl_span){ tier, base, CHUNK_BYTES }, chunk));
+    for (uint64_t filled = CHUNK_BYTES; filled < region; filled *= 2) {
+        uint64_t bytes = filled < region - filled ? filled : region - filled;
+        SL_TRY(b->backend->copy(b->device, SL_STREAM_COMPUTE, (sl_span){ tier, base + filled, bytes },
+                                (sl_span){ tier, base, bytes }));
+    }
+    return b->backend->synchronize(b->device);
+}
+
+static sluice_status fill_regions(sl_bench *b, uint32_t *chunk)
+{
+    uint64_t random = 1;
+    for (int written = 0; written < 2; written++) {
+        for (uint64_t i = 0; i < CHUNK_BYTES / sizeof *chunk; i++) chunk[i] = operand_bits(&random, written == 1);
+        for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
+            SL_TRY(fill_region(b, (sl_tier)t, b->scale.id_bytes + (uint64_t)written * b->scale.region[t], chunk));
+    }
+    int32_t *ids = (int32_t *)(void *)chunk;
+    for (uint64_t i = 0; i < b->scale.id_bytes / sizeof *ids; i++) ids[i] = (int32_t)(i * 37 % (uint64_t)b->scale.ids);
+    return b->backend->upload(b->device, SL_STREAM_COMPUTE, (sl_span){ SL_TIER_DEVICE, 0, b->scale.id_bytes }, ids);
 }
 
 sluice_status sl_bench_fill(sl_bench *b)
 {
-    enum { CHUNK = 1 << 18 };
-    float *chunk = sl_alloc_array(CHUNK, sizeof *chunk, "operands to measure with");
-    int32_t ids[SL_BENCH_IDS_BYTES / sizeof(int32_t)];
-    sluice_status st = chunk != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
-    for (int i = 0; chunk != NULL && i < CHUNK; i++) chunk[i] = operand_value(i);
-    for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
-        for (uint64_t at = 0; st == SLUICE_OK && at < 2 * SL_BENCH_REGION; at += CHUNK * sizeof(float))
-            st = b->backend->upload(b->device, SL_STREAM_COMPUTE,
-                                    (sl_span){ (sl_tier)t, SL_BENCH_IDS_BYTES + at, CHUNK * sizeof(float) }, chunk);
+    uint32_t *chunk = sl_alloc(CHUNK_BYTES, "operands to measure with");
+    if (chunk == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = fill_regions(b, chunk);
     sl_free(chunk);
-    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) ids[i] = (int32_t)(i * 37 % SL_BENCH_IDS);
-    if (st == SLUICE_OK)
-        st = b->backend->upload(b->device, SL_STREAM_COMPUTE, (sl_span){ SL_TIER_DEVICE, 0, sizeof ids }, ids);
+    return st;
+}
+
+sluice_status sl_bench_clear(sl_bench *b, sl_tier tier)
+{
+    void *chunk = sl_alloc(CHUNK_BYTES, "operands to measure with"); /* is zero */
+    if (chunk == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = fill_region(b, tier, b->scale.id_bytes + b->scale.region[tier], chunk);
+    sl_free(chunk);
     return st;
 }
 
@@ -187,38 +246,145 @@ static sluice_status measure_all(sl_bench *b, sl_machine *m)
     SL_TRY(sl_measure_kernels(b, m));
     SL_TRY(sl_bench_fill(b));
     SL_TRY(sl_measure_updates(b, m));
+    SL_TRY(sl_bench_fill(b));
     SL_TRY(sl_measure_links(b, m));
+    if (b->scale.apart) SL_TRY(sl_measure_slowdowns(b, m));
     return b->ranks > 1 ? sl_measure_collectives(b, m) : SLUICE_OK;
 }
 
-/* On the ranks of `comm`, all of them, placed as those of a job would be. */
-static sluice_status measure_with(sl_comm *comm, sl_isa isa, sl_machine *out)
+/* ---- memory ---- */
+
+static uint64_t arena_bytes(const sl_bench_scale *s, sl_tier tier)
 {
-    sl_bench b = { .backend = &sl_cpu_backend, .comm = comm };
-    sl_device_options options = { .isa = isa };
+    return s->id_bytes + 2 * s->region[tier];
+}
+
+/* The least over the ranks: they must leave out the same. */
+static sluice_status agree_on_regions(sl_comm *comm, sl_bench_scale *s)
+{
+    uint64_t all[64][SL_TIER_HOST + 1];
+    int ranks = comm->ops->size(comm);
+    if (ranks == 1) return SLUICE_OK;
+    SL_TRY(comm->ops->exchange(comm, "memory to measure with", s->region, sizeof s->region, all));
+    for (int r = 0; r < ranks; r++)
+        for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
+            if (all[r][t] < s->region[t]) s->region[t] = all[r][t];
+    return SLUICE_OK;
+}
+
+/* What runs beside other work may take a quarter of a region for each operand. */
+static void fit_calls(sl_bench_scale *s)
+{
+    uint64_t device = s->region[SL_TIER_DEVICE] / 4, host = s->region[SL_TIER_HOST] / 4;
+    while ((uint64_t)(s->product_side * s->product_side) * sizeof(float) > device) s->product_side /= 2;
+    while ((uint64_t)s->beside_update * sizeof(float) > host) s->beside_update /= 2;
+    while (s->beside_copy > device || s->beside_copy > host) s->beside_copy /= 2;
+}
+
+/* No more than half of what a rank has of host memory, and of a GPU's what its arena may take. */
+static sluice_status fit_regions(sl_comm *comm, const sl_device_choice *device, sl_bench_scale *s)
+{
+    uint64_t room[] = { device->is_cuda ? sl_device_room(device) : UINT64_MAX,
+                        sl_memory_available() / (uint64_t)comm->ops->size(comm) / 2 };
+    for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++) {
+        uint64_t most = room[t] > s->id_bytes ? (room[t] - s->id_bytes) / 2 / CHUNK_BYTES * CHUNK_BYTES : 0;
+        if (s->region[t] > most) s->region[t] = most;
+    }
+    SL_TRY(agree_on_regions(comm, s));
+    for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
+        if (s->region[t] < (s->apart ? 128 : 16) * CHUNK_BYTES)
+            return sl_fail(SLUICE_ERR_NO_MEMORY, "there is not enough free memory on the %s to measure with",
+                           t == SL_TIER_HOST ? "host" : "device");
+    fit_calls(s);
+    return SLUICE_OK;
+}
+
+/* Half as much as was refused, and so on, on devices of their own. */
+static sluice_status try_to_pin(const sl_backend *backend, const sl_device_options *options, uint64_t refused,
+                                uint64_t *out)
+{
+    for (*out = refused / 2; *out >= 16 * CHUNK_BYTES; *out /= 2) {
+        sl_device *device;
+        sl_device_stats stats = { .pageable = true };
+        SL_TRY(backend->open(options, &device));
+        sluice_status st = backend->reserve(device, SL_TIER_HOST, *out);
+        if (st == SLUICE_OK) backend->stats(device, &stats);
+        backend->close(device);
+        SL_TRY(st);
+        if (!stats.pageable) return SLUICE_OK;
+    }
+    *out = 0;
+    return SLUICE_OK;
+}
+
+/* Of what was pinned, `bytes`. The limit of locked memory is not everywhere one for memory that a driver pins: where
+ * more was pinned than it allows, it is none. */
+static uint64_t limit_beyond(uint64_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur < bytes)
+        return UINT64_MAX;
+    return limit.rlim_cur;
+}
+
+/* ---- the bench ---- */
+
+static sluice_status reserve(sl_bench *b)
+{
+    SL_TRY(b->backend->reserve(b->device, SL_TIER_DEVICE, arena_bytes(&b->scale, SL_TIER_DEVICE)));
+    SL_TRY(b->backend->reserve(b->device, SL_TIER_HOST, arena_bytes(&b->scale, SL_TIER_HOST)));
+    return b->backend->reserve_events(b->device, 1);
+}
+
+static sluice_status measure_opened(sl_bench *b, sl_machine *m, bool *pageable)
+{
+    sl_device_stats stats;
+    SL_TRY(reserve(b));
+    b->backend->stats(b->device, &stats);
+    *pageable = stats.pageable;
+    SL_TRY(b->comm->ops->attach(b->comm, b->backend, b->device));
+    sluice_status st = measure_all(b, m);
+    b->comm->ops->detach(b->comm);
+    return st;
+}
+
+/* Numbers of a step of AdamW. */
+static void fill_context(sl_run_context *c)
+{
+    *c = (sl_run_context){ .seed = 1, .step = 1, .micro = 1, .training = true, .seed_gradient = 1 };
+    c->group_count = 1;
+    c->groups[0] = (sl_group_scalars){ .beta1 = 0.9f,
+                                       .one_minus_beta1 = 0.1f,
+                                       .beta2 = 0.95f,
+                                       .one_minus_beta2 = 0.05f,
+                                       .epsilon = 1e-8f,
+                                       .bias2_sqrt = 1,
+                                       .step_size = 1e-3f,
+                                       .decay_factor = 1 };
+}
+
+sluice_status sl_bench_measure(sl_comm *comm, const sl_device_choice *device, const sl_bench_scale *scale, sl_isa isa,
+                               sl_machine *m, uint64_t *pinnable)
+{
+    sl_bench b = { .scale = *scale, .backend = device->backend, .comm = comm };
+    sl_device_options options = { .isa = isa, .ordinal = device->ordinal };
     sl_rank_place place;
-    uint64_t bytes = SL_BENCH_IDS_BYTES + 2 * SL_BENCH_REGION;
+    bool pageable = false;
     b.rank = comm->ops->rank(comm);
     b.ranks = comm->ops->size(comm);
-    b.context = (sl_run_context){ .seed = 1, .step = 1, .micro = 1, .training = true, .seed_gradient = 1 };
-    b.context.group_count = 1;
-    b.context.groups[0] =
-        (sl_group_scalars){ .epsilon = 1e-8f, .bias2_sqrt = 1, .step_size = 1e-3f, .decay_factor = 1 };
+    fill_context(&b.context);
+    SL_TRY(fit_regions(comm, device, &b.scale));
     comm->ops->arena_files(comm, options.arena_files);
     sl_rank_place_choose(b.rank, b.rank, b.ranks, &place);
     sl_binding_apply(&place.binding);
-    options.threads = place.cpus;
+    options.threads = sl_device_host_threads(device, place.cpus);
     options.nodes = place.binding.nodes;
     SL_TRY(b.backend->open(&options, &b.device));
-    sluice_status st = b.backend->reserve(b.device, SL_TIER_DEVICE, bytes);
-    if (st == SLUICE_OK) st = b.backend->reserve(b.device, SL_TIER_HOST, bytes);
-    if (st == SLUICE_OK) st = b.backend->reserve_events(b.device, 1);
-    if (st == SLUICE_OK) st = comm->ops->attach(comm, b.backend, b.device);
-    if (st == SLUICE_OK) {
-        st = measure_all(&b, out);
-        comm->ops->detach(comm);
-    }
+    sluice_status st = measure_opened(&b, m, &pageable);
     b.backend->close(b.device);
+    uint64_t host = arena_bytes(&b.scale, SL_TIER_HOST);
+    *pinnable = device->is_cuda ? limit_beyond(host) : 0;
+    if (st == SLUICE_OK && pageable) st = try_to_pin(b.backend, &options, host, pinnable);
     return st;
 }
 
@@ -226,53 +392,74 @@ static sluice_status measure_with(sl_comm *comm, sl_isa isa, sl_machine *out)
 
 typedef struct request {
     sl_isa isa;
-    sl_machine *out; /* memory that the ranks share with who started them */
+    sluice_device device;
+    int ranks;
+    sl_machine_description *out; /* memory that the ranks share with who started them */
 } request;
 
-static sluice_status measure_rank(void *user, sluice_world *world)
+/* The device is chosen here, after ranks were started: a process that has used CUDA cannot be forked. */
+static sluice_status measure_with(const request *r, sl_comm *comm)
 {
-    const request *r = user;
-    sl_machine m = *r->out;
-    SL_TRY(measure_with(world, r->isa, &m));
-    if (sluice_world_rank(world) == 0) *r->out = m;
+    int rank = comm->ops->rank(comm);
+    sl_machine_description d = { .ranks = r->ranks, .isa = r->isa };
+    sl_device_choice device;
+    sl_rank_place place;
+    SL_TRY(sl_device_choose(r->device, rank, r->ranks, &device));
+    sl_rank_place_choose(rank, rank, r->ranks, &place);
+    d.threads = place.cpus;
+    d.is_cuda = device.is_cuda;
+    d.shared_memory = !device.is_cuda; /* on a CPU all memory is RAM */
+    sl_machine_describe(r->isa, d.threads, &d.rates);
+    d.rates.copies_overlap = d.rates.kernels_take_turns = true;
+    if (device.is_cuda) {
+        sl_machine_describe_cuda(&device.facts, &d.rates);
+        snprintf(d.gpu, sizeof d.gpu, "%s", device.facts.name);
+        d.rates.capacity[SL_TIER_DEVICE] = device.facts.free_bytes / (uint64_t)device.sharing;
+    }
+    SL_TRY(sl_bench_measure(comm, &device, device.is_cuda ? &sl_bench_gpu : &sl_bench_cpu, r->isa, &d.rates,
+                            &d.pinnable_bytes));
+    if (rank == 0) *r->out = d;
     return SLUICE_OK;
 }
 
-static sluice_status measure_ranks(sl_isa isa, int ranks, sl_machine *out)
+static sluice_status measure_rank(void *user, sluice_world *world)
+{
+    return measure_with(user, world);
+}
+
+static sluice_status measure_ranks(const request *r)
 {
     sluice_launch_options o;
-    sl_machine *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    sl_machine_description *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to measure with several ranks");
-    request r = { isa, shared };
-    *shared = *out;
+    request mine = *r;
+    mine.out = shared;
     sluice_launch_options_init(&o);
-    o.ranks = ranks;
-    sluice_status st = sluice_launch(&o, measure_rank, &r);
-    if (st == SLUICE_OK) *out = *shared;
+    o.ranks = r->ranks;
+    sluice_status st = sluice_launch(&o, measure_rank, &mine);
+    if (st == SLUICE_OK) *r->out = *shared;
     munmap(shared, sizeof *shared);
     return st;
 }
 
-static sluice_status measure_alone(sl_isa isa, sl_machine *out)
+static sluice_status measure_alone(const request *r)
 {
     sl_comm *self;
     SL_TRY(sl_comm_self_open(&self));
-    sluice_status st = measure_with(self, isa, out);
+    sluice_status st = measure_with(r, self);
     self->ops->close(self);
     return st;
 }
 
-sluice_status sl_machine_measure(sl_isa isa, int ranks, sl_machine_description *out)
+sluice_status sl_machine_measure(sl_isa isa, int ranks, sluice_device device, sl_machine_description *out)
 {
-    sl_rank_place place;
-    sl_machine_description d = { .shared_memory = true, .ranks = ranks, .isa = isa }; /* on a CPU all memory is RAM */
+    request r = { isa, device, ranks, out };
     if (ranks > 64) return sl_fail(SLUICE_ERR_USAGE, "%d ranks are too many to measure with; give at most 64", ranks);
-    sl_rank_place_choose(0, 0, ranks, &place);
-    d.threads = place.cpus;
-    sl_machine_describe(isa, d.threads, &d.rates);
-    d.rates.copies_overlap = d.rates.kernels_take_turns = true;
-    SL_TRY(ranks > 1 ? measure_ranks(isa, ranks, &d.rates) : measure_alone(isa, &d.rates));
-    d.rates.capacity[SL_TIER_DEVICE] = d.rates.capacity[SL_TIER_HOST] = sl_memory_available() / (uint64_t)ranks;
-    *out = d;
+    SL_TRY(ranks > 1 ? measure_ranks(&r) : measure_alone(&r));
+    uint64_t *capacity = out->rates.capacity, available = sl_memory_available() / (uint64_t)ranks;
+    capacity[SL_TIER_HOST] = available;
+    if (!out->is_cuda) capacity[SL_TIER_DEVICE] = available;
+    if (out->pinnable_bytes > available) out->pinnable_bytes = available;
     return SLUICE_OK;
 }

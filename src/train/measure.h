@@ -6,34 +6,73 @@
 
 #include "backend/backend.h"
 #include "comm/comm.h"
+#include "model/model.h"
 #include "train/device_choice.h"
 #include "train/machine.h"
 
-/* Bytes that the operands of successive calls walk through: past the caches of a core, as in training. */
-#define SL_BENCH_REGION ((uint64_t)48 << 20)
+/* What is measured, and on how much, by class of device. */
+typedef struct sl_bench_scale {
+    /* The device is another processor than the host's: its kernels are queued, and the update stream, which the host
+     * works off, is measured by itself. */
+    bool apart;
+    double round_seconds; /* calls that take less are timed in groups */
+    double long_seconds;  /* calls that take more are timed less often */
+    int rounds, long_rounds, most_calls;
+    /* Bytes that the operands of successive calls walk through, by tier: past the caches, as in training. There are two
+     * regions of each, for what is read and for what is written. */
+    uint64_t region[SL_TIER_HOST + 1];
+    uint64_t id_bytes; /* token ids before the regions */
+    int32_t ids;       /* of which none is as large: vocabularies have at least as many rows */
+    /* Of the models' nodes, those expected to take longer are left out; 0: the models that are, after the first of a
+     * type. */
+    double node_seconds;
+    const sl_model_options *models;
+    int model_count, wide_model_count;    /* in bf16; the first so many of them in f32 */
+    sl_form weights;                      /* that updates are measured with */
+    const int64_t *flats;                 /* elements of flat buffers, increasing */
+    const uint64_t *copies, *collectives; /* bytes, increasing */
+    int flat_count, copy_count, collective_count;
+    /* What runs at the same time to see how much it is slowed down: a product of square matrices, a copy, an update. */
+    int64_t product_side, beside_update;
+    uint64_t beside_copy;
+} sl_bench_scale;
 
-/* The device arena: token ids below SL_BENCH_IDS, as odd a number as vocabularies are; then operands that are read and
- * operands that are written. What is read is never written, so its values stay small normal numbers. */
-enum { SL_BENCH_IDS_BYTES = 1 << 16, SL_BENCH_IDS = 65 };
+extern const sl_bench_scale sl_bench_cpu, sl_bench_gpu;
 
+/* An arena: token ids, as odd a number of them as vocabularies are; then operands that are read and operands that are
+ * written. What is read is never written, so its values stay small normal numbers. */
 typedef struct sl_bench {
+    sl_bench_scale scale;
     const sl_backend *backend;
     sl_device *device;
     sl_comm *comm; /* of one rank, or of those that measure at the same time */
     int rank, ranks;
     sl_run_context context;
     uint64_t read_at[SL_TIER_COUNT], written_at[SL_TIER_COUNT]; /* offsets in the regions, which are used in turn */
+    /* What updates that are queued point to. Replaced only where their length changes, when nothing is under way. */
+    struct {
+        sl_layer layer;
+        sl_update_segment segment;
+        sl_update_rule rule;
+        sl_attrs attrs;
+    } update;
 } sl_bench;
 
 typedef sluice_status (*sl_bench_fn)(sl_bench *b, void *what);
 
-/* Seconds of one call of fn: the median of several rounds, after one call that warms up. `prepare`, if not
- * NULL, is called before each call and does not count; otherwise fn may queue work, which counts until it is done. All
- * ranks begin each round together, and the answer is the mean over them. */
+/* Seconds of one call of fn: the median of several rounds, after one call that warms up. `prepare`, if not NULL, is
+ * called before each call and does not count, unless the device is apart; then it queues nothing. What fn queues counts
+ * until it is done, except on a device that is not apart and with `prepare`. All ranks begin each round together, and
+ * the answer is the mean over them. */
 sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds);
 /* Values that no kernel makes infinite or denormal, as f32 and as 16 bits, in all regions; ids that are rows of every
  * table. */
 sluice_status sl_bench_fill(sl_bench *b);
+/* Zeros where `tier` is written. */
+sluice_status sl_bench_clear(sl_bench *b, sl_tier tier);
+/* False: so much does not fit in the regions. Otherwise the next operands that are taken, of so many bytes in all (and
+ * 256 for each), lie beside each other. */
+bool sl_bench_make_room(sl_bench *b, sl_tier tier, uint64_t read, uint64_t written);
 /* The next operand of a region. */
 sl_span sl_bench_read_span(sl_bench *b, sl_tier tier, uint64_t bytes);
 sl_span sl_bench_written_span(sl_bench *b, sl_tier tier, uint64_t bytes);
@@ -56,9 +95,23 @@ void sl_samples_free(sl_samples *s);
 sluice_status sl_measured_peak(const sl_device_choice *device, sl_isa isa, int threads, sluice_dtype precision,
                                double *out);
 
+/* All of the below: *m has general rates and gets measured ones. One process of several, all of `comm`, on `device`.
+ * *pinnable: bytes of host memory that could be pinned for copies, as far as that was tried; UINT64_MAX: no bound was
+ * met; 0 where nothing is pinned. */
+sluice_status sl_bench_measure(sl_comm *comm, const sl_device_choice *device, const sl_bench_scale *scale, sl_isa isa,
+                               sl_machine *m, uint64_t *pinnable);
+
 sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m);
 sluice_status sl_measure_updates(sl_bench *b, sl_machine *m);
 sluice_status sl_measure_links(sl_bench *b, sl_machine *m);
+/* How much kernels, copies and updates of the host slow each other down, on a device that is apart. */
+sluice_status sl_measure_slowdowns(sl_bench *b, sl_machine *m);
+/* One UPDATE of `elements` on the host, queued. */
+sluice_status sl_bench_queue_update(sl_bench *b, int64_t elements);
+/* One copy; direction 0: to the device. */
+sluice_status sl_bench_queue_copy(sl_bench *b, int direction, uint64_t bytes);
+/* One product of square matrices in the form of updates' weights. */
+sluice_status sl_bench_queue_product(sl_bench *b, int64_t side);
 sluice_status sl_measure_collectives(sl_bench *b, sl_machine *m);
 
 #endif

@@ -1,12 +1,11 @@
 /* measure_kernels.c: the durations of the kernels that training runs, in f32 and in bf16.
  *
- * Small models say which kernels there are, with which attributes and shapes; each node is then timed by itself, on
- * operands that have not just been used. */
+ * Models of one layer say which kernels there are, with which attributes and shapes; each node is then timed by itself,
+ * on operands that have not just been used. */
 #include <string.h>
 
 #include "core/alloc.h"
 #include "core/thread.h"
-#include "model/model.h"
 #include "train/measure.h"
 
 /* ---- one node ---- */
@@ -14,6 +13,8 @@
 typedef struct node_call {
     const sluice_graph *graph;
     const sl_node *node;
+    uint64_t read, written; /* bytes; workspace is written */
+    uint64_t workspace;
     sl_call call; /* the next one */
 } node_call;
 
@@ -49,32 +50,56 @@ static sluice_status touch(sl_bench *b, sl_span span)
     return b->backend->run(b->device, SL_STREAM_COMPUTE, &c);
 }
 
-/* Operands that have not been used for a while, but for the one that the node before has just written. */
-static sluice_status prepare_node(sl_bench *b, void *what)
+static void describe_node(const sl_bench *b, const node_call *n, sl_call *c)
 {
-    node_call *n = what;
     const sl_node *node = n->node;
-    sl_call *c = &n->call;
     *c = (sl_call){ .op = node->op, .attrs = &node->attrs, .context = &b->context, .name = "measure" };
+    c->wire = n->graph->wire;
     c->input_count = node->input_count;
     c->output_count = node->output_count;
     for (int i = 0; i < node->input_count; i++) {
         const sl_value *v = &n->graph->values[node->inputs[i]];
-        c->inputs[i] = operand(b, v, false);
         c->input_shapes[i] = &v->shape;
         c->input_forms[i] = (sl_form)v->dtype;
     }
     for (int i = 0; i < node->output_count; i++) {
         if (node->outputs[i] < 0) continue;
         const sl_value *v = &n->graph->values[node->outputs[i]];
-        c->outputs[i] = operand(b, v, true);
         c->output_shapes[i] = &v->shape;
         c->output_forms[i] = (sl_form)v->dtype;
     }
-    uint64_t workspace = b->backend->workspace(c);
-    if (workspace > 0) c->workspace = sl_bench_written_span(b, SL_TIER_DEVICE, workspace);
-    int newest = newest_input(n);
+}
+
+/* Operands that have not been used for a while, but for the one that the node before has just written. On a device
+ * that is apart, where nothing may be queued in between, for all of them. */
+static sluice_status prepare_node(sl_bench *b, void *what)
+{
+    node_call *n = what;
+    const sl_node *node = n->node;
+    sl_call *c = &n->call;
+    describe_node(b, n, c);
+    (void)sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written);
+    for (int i = 0; i < node->input_count; i++) c->inputs[i] = operand(b, &n->graph->values[node->inputs[i]], false);
+    for (int i = 0; i < node->output_count; i++)
+        if (node->outputs[i] >= 0) c->outputs[i] = operand(b, &n->graph->values[node->outputs[i]], true);
+    if (n->workspace > 0) c->workspace = sl_bench_written_span(b, SL_TIER_DEVICE, n->workspace);
+    int newest = b->scale.apart ? -1 : newest_input(n);
     return newest >= 0 ? touch(b, c->inputs[newest]) : SLUICE_OK;
+}
+
+/* How much memory a call needs. */
+static void size_node(sl_bench *b, node_call *n)
+{
+    const sl_node *node = n->node;
+    for (int i = 0; i < node->input_count; i++) {
+        const sl_value *v = &n->graph->values[node->inputs[i]];
+        if (v->dtype != SLUICE_I32) n->read += sl_value_bytes(v);
+    }
+    for (int i = 0; i < node->output_count; i++)
+        if (node->outputs[i] >= 0) n->written += sl_value_bytes(&n->graph->values[node->outputs[i]]);
+    describe_node(b, n, &n->call);
+    n->workspace = b->backend->workspace(&n->call);
+    n->written += n->workspace;
 }
 
 static sluice_status run_node(sl_bench *b, void *what)
@@ -88,8 +113,34 @@ static sluice_status run_node(sl_bench *b, void *what)
 /* Durations of the kernels of one type; in a 16-bit graph a few are f32's all the same, and are passed over. */
 typedef struct survey {
     sluice_dtype type;
+    const sl_machine *machine; /* general rates, to expect durations by */
     sl_samples samples[SL_OP_COUNT];
 } survey;
+
+/* By the general rates. */
+static double expected_seconds(const survey *s, sl_op op, sl_cost cost)
+{
+    const sl_machine *m = s->machine;
+    if (sl_is_matrix_op(op)) return cost.flops / sl_machine_gemm_flops(m, s->type == SLUICE_BF16);
+    return cost.bytes / m->device_bytes_per_second;
+}
+
+static bool is_sampled(const sl_samples *s, double work)
+{
+    for (int i = 0; i < s->count; i++)
+        if (s->points[i].work == work) return true;
+    return false;
+}
+
+/* Whether a node is worth its time. All ranks say the same. */
+static bool is_wanted(sl_bench *b, const survey *s, node_call *n, sl_cost cost, double work)
+{
+    if (work <= 0 || sl_node_type(n->graph, n->node) != s->type || !b->backend->supports(n->node->op)) return false;
+    if (b->scale.apart && is_sampled(&s->samples[n->node->op], work)) return false;
+    if (b->scale.node_seconds > 0 && expected_seconds(s, n->node->op, cost) > b->scale.node_seconds) return false;
+    size_node(b, n);
+    return sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written);
+}
 
 static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, survey *s)
 {
@@ -99,7 +150,7 @@ static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, survey *s)
         if (sl_ops[n.node->op].view || sl_ops[n.node->op].cost == NULL) continue;
         sl_cost cost = sl_ops[n.node->op].cost(g, n.node);
         double work = sl_is_matrix_op(n.node->op) ? cost.flops : cost.bytes;
-        if (work <= 0 || sl_node_type(g, n.node) != s->type) continue;
+        if (!is_wanted(b, s, &n, cost, work)) continue;
         SL_TRY(sl_bench_time(b, prepare_node, run_node, &n, &seconds));
         SL_TRY(sl_samples_add(&s->samples[n.node->op], work, seconds));
     }
@@ -125,18 +176,7 @@ static sluice_status time_model(sl_bench *b, const sl_model_options *o, survey *
 /* Models that would take longer than this are left out: on a slow CPU the smaller ones say enough. */
 #define MODEL_SECONDS 3.0
 
-/* Rows of 64 to 1,024, widths of 64 to 1,024. */
-static const struct {
-    int64_t batch, context, width;
-} gpts[] = { { 1, 64, 64 }, { 2, 128, 128 }, { 8, 64, 128 }, { 4, 128, 256 }, { 4, 256, 512 }, { 2, 256, 1024 } };
-
-static const struct {
-    int64_t batch, width;
-    const char *activation;
-} mlps[] = { { 64, 64, "relu" },   { 256, 128, "relu" },  { 64, 512, "silu" },
-             { 256, 256, "silu" }, { 1024, 256, "silu" }, { 256, 1024, "relu" } };
-
-/* Rate of the models timed so far, to tell how long the next one will take. */
+/* Rate of the models of a type timed so far, to tell how long the next one will take. */
 typedef struct pace {
     double work, seconds;
 } pace;
@@ -160,20 +200,14 @@ static sluice_status time_at_pace(sl_bench *b, const sl_model_options *o, pace *
 
 static sluice_status time_models(sl_bench *b, survey *s)
 {
-    pace gpt_pace = { 0, 0 }, mlp_pace = { 0, 0 };
-    for (size_t i = 0; i < sizeof gpts / sizeof gpts[0]; i++) {
-        sl_model_options o = { .type = "gpt2", .batch = gpts[i].batch, .layers = 1, .width = gpts[i].width };
-        o.context = gpts[i].context;
-        o.heads = gpts[i].width / 64;
-        o.vocabulary = SL_BENCH_IDS;
-        o.dropout = 0.1;
-        SL_TRY(time_at_pace(b, &o, &gpt_pace, s));
-    }
-    for (size_t i = 0; i < sizeof mlps / sizeof mlps[0]; i++) {
-        sl_model_options o = { .type = "mlp", .batch = mlps[i].batch, .bias = true, .activation = mlps[i].activation };
-        o.features = o.hidden[0] = o.outputs = mlps[i].width;
-        o.hidden_count = 1;
-        SL_TRY(time_at_pace(b, &o, &mlp_pace, s));
+    const sl_bench_scale *scale = &b->scale;
+    int count = s->type == SLUICE_F32 ? scale->wide_model_count : scale->model_count;
+    pace p = { 0, 0 };
+    for (int i = 0; i < count; i++) {
+        const sl_model_options *o = &scale->models[i];
+        bool first = i == 0 || strcmp(o->type, scale->models[i - 1].type) != 0;
+        if (first || scale->node_seconds > 0) p = (pace){ 0, 0 };
+        SL_TRY(time_at_pace(b, o, &p, s));
     }
     return SLUICE_OK;
 }
@@ -187,20 +221,27 @@ static double best_rate(const sl_rates *r)
     return best;
 }
 
-/* The general rates, for ops without points: the best product, and the best rate of bytes among the largest additions.
- */
-static void set_general_rates(sl_machine *m)
+static void take_rate(double *rate, double measured)
 {
-    const sl_rates *add = &m->kernels[SL_RATE_F32][SL_OP_ADD];
-    m->gemm_flops = best_rate(&m->kernels[SL_RATE_F32][SL_OP_LINEAR]);
-    m->gemm_16bit_flops = best_rate(&m->kernels[SL_RATE_16BIT][SL_OP_LINEAR]);
-    m->vector_flops = m->gemm_flops / 8;
-    m->device_bytes_per_second = add->points[add->count - 1].work / add->points[add->count - 1].seconds;
+    if (measured > 0) *rate = measured;
 }
 
-static sluice_status measure_type(sl_bench *b, sluice_dtype type, sl_rates rates[SL_OP_COUNT])
+/* The general rates, for ops without points: the best product, and the rate of bytes of the largest addition. */
+static void set_general_rates(sl_machine *m)
 {
-    survey s = { .type = type };
+    const sl_rates *adds[] = { &m->kernels[SL_RATE_F32][SL_OP_ADD], &m->kernels[SL_RATE_16BIT][SL_OP_ADD] };
+    take_rate(&m->gemm_flops, best_rate(&m->kernels[SL_RATE_F32][SL_OP_LINEAR]));
+    take_rate(&m->gemm_16bit_flops, best_rate(&m->kernels[SL_RATE_16BIT][SL_OP_LINEAR]));
+    m->vector_flops = m->kernels_take_turns ? m->gemm_flops / 8 : m->gemm_flops;
+    const sl_rates *add = adds[m->kernels_take_turns || adds[1]->count == 0 ? 0 : 1];
+    if (add->count == 0) return;
+    const sl_rate_point *largest = &add->points[add->count - 1];
+    m->device_bytes_per_second = largest->work / largest->seconds;
+}
+
+static sluice_status measure_type(sl_bench *b, sluice_dtype type, const sl_machine *m, sl_rates rates[SL_OP_COUNT])
+{
+    survey s = { .type = type, .machine = m };
     sluice_status st = time_models(b, &s);
     for (int op = 0; op < SL_OP_COUNT; op++) {
         if (st == SLUICE_OK) sl_samples_to_rates(&s.samples[op], &rates[op]);
@@ -212,9 +253,9 @@ static sluice_status measure_type(sl_bench *b, sluice_dtype type, sl_rates rates
 sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m)
 {
     SL_TRY(sl_bench_fill(b));
-    SL_TRY(measure_type(b, SLUICE_F32, m->kernels[SL_RATE_F32]));
+    SL_TRY(measure_type(b, SLUICE_F32, m, m->kernels[SL_RATE_F32]));
     SL_TRY(sl_bench_fill(b));
-    SL_TRY(measure_type(b, SLUICE_BF16, m->kernels[SL_RATE_16BIT]));
+    SL_TRY(measure_type(b, SLUICE_BF16, m, m->kernels[SL_RATE_16BIT]));
     set_general_rates(m);
     return SLUICE_OK;
 }

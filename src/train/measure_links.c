@@ -1,94 +1,187 @@
 /* measure_links.c: the durations of what is not a kernel of a graph: updates of flat buffers, copies between tiers,
- * latencies, and how much copies and kernels slow each other down. */
+ * latencies, collectives, and how much copies and kernels of a CPU slow each other down. */
 #include "core/bytes.h"
 #include "core/thread.h"
+#include "ir/form.h"
 #include "train/measure.h"
 
 /* ---- updates ---- */
 
+/* A call on flat buffers, and where it runs. */
 typedef struct flat_call {
     sl_op op;
     int64_t elements;
     sl_tier tier;
+    sl_stream stream;
+    sl_form states; /* UPDATE */
 } flat_call;
 
-#define ADAM_BYTES 28.0 /* an element: gradient in; weight and two moments in and out */
+#define ADAM_SLOTS 2
 
-/* f32 weights are their own master: there is no rest of it. */
-static void adam_operands(sl_bench *b, const flat_call *f, sl_call *c)
+static sl_layer flat_layer(const flat_call *f)
 {
-    uint64_t bytes = (uint64_t)f->elements * sizeof(float);
-    c->input_count = 2;
-    c->output_count = 4;
-    c->inputs[1] = sl_bench_read_span(b, f->tier, sizeof(sl_norm_result));
-    for (int i = 0; i < 4; i++)
-        if (i != 1) c->outputs[i] = sl_bench_written_span(b, f->tier, bytes);
+    return (sl_layer){ .name = "measure", .element_count = f->elements };
 }
 
-/* Leaves are doubles, one per SL_CUT_ELEMENTS; the result of NORM_FINISH is of a fixed size. */
-static void flat_operands(sl_bench *b, const flat_call *f, sl_call *c)
+static uint64_t slot_bytes(const flat_call *f)
 {
-    uint64_t bytes = (uint64_t)f->elements * sizeof(float);
-    uint64_t leaves = (uint64_t)(f->elements + SL_CUT_ELEMENTS - 1) / SL_CUT_ELEMENTS * sizeof(double);
-    c->input_count = c->output_count = 1;
-    c->inputs[0] = sl_bench_read_span(b, f->tier, f->op == SL_OP_NORM_FINISH ? leaves : bytes);
-    if (f->op == SL_OP_UPDATE)
-        adam_operands(b, f, c);
-    else
-        c->outputs[0] = sl_bench_written_span(b, f->tier,
-                                              f->op == SL_OP_ACCUMULATE    ? bytes
-                                              : f->op == SL_OP_NORM_LEAVES ? leaves
-                                                                           : sizeof(sl_norm_result));
+    sl_layer layer = flat_layer(f);
+    return sl_form_bytes(f->states, &layer, 0, f->elements);
+}
+
+static uint64_t leaves_bytes(const flat_call *f)
+{
+    return (uint64_t)((f->elements + SL_CUT_ELEMENTS - 1) / SL_CUT_ELEMENTS) * sizeof(double);
+}
+
+/* An operand: bytes 0: absent. */
+typedef struct flat_operand {
+    uint64_t bytes;
+    sl_form form;
+} flat_operand;
+
+/* Gradients have the form of the weights, sums of them are f32; f32 weights are their own master. */
+static int flat_operands(const sl_bench *b, const flat_call *f, flat_operand out[SL_MAX_OPERANDS], int *inputs)
+{
+    sl_form weights = b->scale.weights;
+    uint64_t n = (uint64_t)f->elements, narrow = n * sl_form_element_bytes(weights);
+    flat_operand gradient = { narrow, weights }, sum = { n * sizeof(float), SL_FORM_F32 };
+    flat_operand leaves = { leaves_bytes(f), SL_FORM_F32 }, norm = { sizeof(sl_norm_result), SL_FORM_F32 };
+    *inputs = f->op == SL_OP_UPDATE ? 2 : 1;
+    out[0] = f->op == SL_OP_NORM_FINISH ? leaves : f->op == SL_OP_CAST ? sum : gradient;
+    out[1] = f->op == SL_OP_NORM_LEAVES  ? leaves
+             : f->op == SL_OP_ACCUMULATE ? sum
+             : f->op == SL_OP_CAST       ? gradient
+                                         : norm;
+    if (f->op != SL_OP_UPDATE) return 2;
+    out[2] = gradient;
+    out[3] = (flat_operand){ weights == SL_FORM_BF16 ? narrow : 0, SL_FORM_REMAINDER };
+    for (int k = 0; k < ADAM_SLOTS; k++) out[4 + k] = (flat_operand){ slot_bytes(f), f->states };
+    return 4 + ADAM_SLOTS;
+}
+
+/* False: the regions are too small. Blocks of 8 bits begin with a header, which must be one: they stay where they are.
+ */
+static bool place_operands(sl_bench *b, const flat_call *f, sl_call *c, sl_shape shapes[SL_MAX_OPERANDS])
+{
+    flat_operand operands[SL_MAX_OPERANDS];
+    int count = flat_operands(b, f, operands, &c->input_count);
+    uint64_t sizes[2] = { 0, 0 };
+    for (int i = 0; i < count; i++) sizes[i >= c->input_count] += operands[i].bytes;
+    if (!sl_bench_make_room(b, f->tier, sizes[0], sizes[1])) return false;
+    if (f->states == SL_FORM_BLOCKS8) b->written_at[f->tier] = 0;
+    c->output_count = count - c->input_count;
+    for (int i = 0; i < count; i++) {
+        flat_operand o = operands[i];
+        size_t each = sl_form_element_bytes(o.form);
+        int k = i - c->input_count;
+        shapes[i] = (sl_shape){ 1, { each > 0 ? (int64_t)(o.bytes / each) : 0 } };
+        if (k < 0) {
+            c->inputs[i] = sl_bench_read_span(b, f->tier, o.bytes);
+            c->input_shapes[i] = &shapes[i];
+            c->input_forms[i] = o.form;
+        } else if (o.bytes > 0) {
+            c->outputs[k] = sl_bench_written_span(b, f->tier, o.bytes);
+            c->output_shapes[k] = &shapes[i];
+            c->output_forms[k] = o.form;
+        }
+    }
+    return true;
+}
+
+static const sl_attrs *update_attrs(sl_bench *b, const flat_call *f)
+{
+    if (b->update.segment.count == f->elements) return &b->update.attrs;
+    b->update.layer = flat_layer(f);
+    b->update.segment = (sl_update_segment){ 0, f->elements, 0 };
+    b->update.rule = (sl_update_rule){ .kind = SL_UPDATE_ADAM,
+                                       .slots = ADAM_SLOTS,
+                                       .decoupled_decay = true,
+                                       .layer = &b->update.layer,
+                                       .segments = &b->update.segment,
+                                       .segment_count = 1 };
+    b->update.attrs = (sl_attrs){ .update = &b->update.rule };
+    return &b->update.attrs;
 }
 
 static sluice_status run_flat(sl_bench *b, void *what)
 {
+    static const sl_attrs none;
     const flat_call *f = what;
-    sl_update_segment segment = { 0, f->elements, 0 };
-    sl_update_rule rule = { .kind = SL_UPDATE_ADAM, .slots = 2, .decoupled_decay = true, .segments = &segment };
-    rule.segment_count = 1;
-    sl_attrs attrs = { .update = &rule };
+    const sl_attrs *attrs = f->op == SL_OP_UPDATE ? update_attrs(b, f) : &none;
     sl_shape shapes[SL_MAX_OPERANDS];
-    sl_call c = { .op = f->op, .attrs = &attrs, .context = &b->context, .name = "measure" };
-    flat_operands(b, f, &c);
-    for (int i = 0; i < c.input_count + c.output_count; i++) {
-        bool in = i < c.input_count;
-        sl_span s = in ? c.inputs[i] : c.outputs[i - c.input_count];
-        shapes[i] = (sl_shape){ 1, { (int64_t)(s.bytes / sizeof(float)) } };
-        *(in ? &c.input_shapes[i] : &c.output_shapes[i - c.input_count]) = &shapes[i];
-    }
-    return b->backend->run(b->device, SL_STREAM_UPDATE, &c);
+    sl_call c = { .op = f->op, .attrs = attrs, .context = &b->context, .name = "measure" };
+    c.wire = (sluice_dtype)b->scale.weights;
+    (void)place_operands(b, f, &c, shapes);
+    bool on_host = b->scale.apart && f->tier == SL_TIER_HOST;
+    uint64_t workspace = on_host ? 0 : b->backend->workspace(&c);
+    if (workspace > 0) c.workspace = sl_bench_written_span(b, f->tier, workspace);
+    return b->backend->run(b->device, f->stream, &c);
 }
 
-/* As cost.c counts them: the operands once each, an update by the optimizer's bytes. */
-static double flat_work(const flat_call *f)
+/* As cost.c counts them: the operands once each, an update by the optimizer's bytes (optim.h): gradient in, the master,
+ * whole or in halves, and the moments in and out. */
+static double flat_work(const sl_bench *b, const flat_call *f)
 {
-    double n = (double)f->elements, leaves = (n + SL_CUT_ELEMENTS - 1) / SL_CUT_ELEMENTS * sizeof(double);
-    if (f->op == SL_OP_UPDATE) return n * ADAM_BYTES;
-    if (f->op == SL_OP_ACCUMULATE) return 2 * n * sizeof(float);
-    return leaves + (f->op == SL_OP_NORM_LEAVES ? n * sizeof(float) : sizeof(sl_norm_result));
+    flat_operand operands[SL_MAX_OPERANDS];
+    double sum = 0;
+    int inputs, count = flat_operands(b, f, operands, &inputs);
+    for (int i = 0; i < count; i++) sum += (double)operands[i].bytes * (f->op == SL_OP_UPDATE && i >= inputs ? 2 : 1);
+    return f->op == SL_OP_UPDATE ? sum - sizeof(sl_norm_result) : sum;
+}
+
+static bool fits(sl_bench *b, const flat_call *f)
+{
+    sl_call c = { .op = f->op };
+    sl_shape shapes[SL_MAX_OPERANDS];
+    return place_operands(b, f, &c, shapes);
+}
+
+static sluice_status measure_flat(sl_bench *b, flat_call f, sl_rates *rates)
+{
+    rates->count = 0;
+    if (f.states == SL_FORM_BLOCKS8) SL_TRY(sl_bench_clear(b, f.tier));
+    for (int k = 0; k < b->scale.flat_count; k++) {
+        double seconds;
+        f.elements = b->scale.flats[k];
+        if (!fits(b, &f)) continue;
+        SL_TRY(sl_bench_time(b, NULL, run_flat, &f, &seconds));
+        rates->points[rates->count++] = (sl_rate_point){ flat_work(b, &f), seconds };
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status measure_flats(sl_bench *b, sl_tier tier, sl_stream stream, sl_rates rates[SL_OP_COUNT],
+                                   sl_rates narrow[2])
+{
+    static const sl_op ops[] = { SL_OP_UPDATE, SL_OP_ACCUMULATE, SL_OP_NORM_LEAVES, SL_OP_NORM_FINISH, SL_OP_CAST };
+    static const sl_form states[] = { SL_FORM_BF16, SL_FORM_BLOCKS8 };
+    /* a cast changes nothing where gradients are f32, and is not done */
+    size_t count = sizeof ops / sizeof ops[0] - (b->scale.weights == SL_FORM_F32 ? 1 : 0);
+    for (size_t i = 0; i < count; i++)
+        SL_TRY(measure_flat(b, (flat_call){ ops[i], 0, tier, stream, SL_FORM_F32 }, &rates[ops[i]]));
+    for (int k = 0; k < 2; k++)
+        SL_TRY(measure_flat(b, (flat_call){ SL_OP_UPDATE, 0, tier, stream, states[k] }, &narrow[k]));
+    return SLUICE_OK;
 }
 
 sluice_status sl_measure_updates(sl_bench *b, sl_machine *m)
 {
-    static const sl_op ops[] = { SL_OP_UPDATE, SL_OP_ACCUMULATE, SL_OP_NORM_LEAVES, SL_OP_NORM_FINISH };
-    static const int64_t sizes[] = { 1 << 12, 1 << 15, 1 << 18, 1 << 20, 3 << 20 };
-    sl_rates *rates = NULL;
-    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        rates = &m->kernels[SL_RATE_F32][ops[i]];
-        rates->count = 0;
-        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
-            flat_call f = { ops[i], sizes[k], SL_TIER_DEVICE };
-            double seconds;
-            SL_TRY(sl_bench_time(b, NULL, run_flat, &f, &seconds));
-            rates->points[rates->count++] = (sl_rate_point){ flat_work(&f), seconds };
-        }
-    }
-    const sl_rates *updates = &m->kernels[SL_RATE_F32][SL_OP_UPDATE];
+    bool apart = b->scale.apart;
+    sl_stream stream = apart ? SL_STREAM_COMPUTE : SL_STREAM_UPDATE;
+    SL_TRY(measure_flats(b, SL_TIER_DEVICE, stream, m->kernels[SL_RATE_F32], m->narrow_updates[0]));
+    if (apart) SL_TRY(measure_flats(b, SL_TIER_HOST, SL_STREAM_UPDATE, m->host_kernels, m->narrow_updates[1]));
+    const sl_rates *updates = sl_machine_host_rates(m, SL_OP_UPDATE);
     const sl_rate_point *largest = &updates->points[updates->count - 1];
-    m->update_bytes_per_second = largest->work / largest->seconds;
-    flat_call tiny = { SL_OP_NORM_LEAVES, SL_CUT_ELEMENTS, SL_TIER_DEVICE };
+    if (updates->count > 0) m->update_bytes_per_second = largest->work / largest->seconds;
+    flat_call tiny = { SL_OP_NORM_LEAVES, SL_CUT_ELEMENTS, SL_TIER_DEVICE, stream, SL_FORM_F32 };
     return sl_bench_time(b, NULL, run_flat, &tiny, &m->kernel_latency);
+}
+
+sluice_status sl_bench_queue_update(sl_bench *b, int64_t elements)
+{
+    flat_call f = { SL_OP_UPDATE, elements, SL_TIER_HOST, SL_STREAM_UPDATE, SL_FORM_F32 };
+    return run_flat(b, &f);
 }
 
 /* ---- copies ---- */
@@ -96,48 +189,55 @@ sluice_status sl_measure_updates(sl_bench *b, sl_machine *m)
 typedef struct copy_call {
     int direction; /* 0: to the device */
     uint64_t bytes;
-    int count;
 } copy_call;
 
-static sluice_status run_copies(sl_bench *b, void *what)
+sluice_status sl_bench_queue_copy(sl_bench *b, int direction, uint64_t bytes)
+{
+    sl_stream stream = direction == 0 ? SL_STREAM_TO_DEVICE : SL_STREAM_TO_HOST;
+    sl_tier to = direction == 0 ? SL_TIER_DEVICE : SL_TIER_HOST;
+    sl_tier from = direction == 0 ? SL_TIER_HOST : SL_TIER_DEVICE;
+    return b->backend->copy(b->device, stream, sl_bench_written_span(b, to, bytes), sl_bench_read_span(b, from, bytes));
+}
+
+static sluice_status run_copy(sl_bench *b, void *what)
 {
     const copy_call *c = what;
-    sl_stream stream = c->direction == 0 ? SL_STREAM_TO_DEVICE : SL_STREAM_TO_HOST;
-    sl_tier to = c->direction == 0 ? SL_TIER_DEVICE : SL_TIER_HOST;
-    sl_tier from = c->direction == 0 ? SL_TIER_HOST : SL_TIER_DEVICE;
-    for (int i = 0; i < c->count; i++)
-        SL_TRY(b->backend->copy(b->device, stream, sl_bench_written_span(b, to, c->bytes),
-                                sl_bench_read_span(b, from, c->bytes)));
-    return SLUICE_OK;
+    return sl_bench_queue_copy(b, c->direction, c->bytes);
 }
 
 /* A copy that compute waits for at once: what it costs before its first byte. */
 static sluice_status run_awaited(sl_bench *b, void *what)
 {
-    SL_TRY(run_copies(b, what));
+    SL_TRY(run_copy(b, what));
     SL_TRY(b->backend->record(b->device, SL_STREAM_TO_DEVICE, 0));
     return b->backend->wait(b->device, SL_STREAM_COMPUTE, 0);
 }
 
+static sluice_status measure_direction(sl_bench *b, int direction, sl_machine *m)
+{
+    sl_rates *rates = &m->copies[direction];
+    rates->count = 0;
+    for (int k = 0; k < b->scale.copy_count; k++) {
+        copy_call c = { direction, b->scale.copies[k] };
+        sl_rate_point p = { (double)c.bytes, 0 };
+        if (c.bytes > b->scale.region[SL_TIER_DEVICE] || c.bytes > b->scale.region[SL_TIER_HOST]) break;
+        SL_TRY(sl_bench_time(b, NULL, run_copy, &c, &p.seconds));
+        rates->points[rates->count++] = p;
+        m->link_bytes_per_second[direction] = p.work / p.seconds;
+    }
+    return SLUICE_OK;
+}
+
 static sluice_status measure_copies(sl_bench *b, sl_machine *m)
 {
-    static const uint64_t sizes[] = { 16 << 10, 256 << 10, 2 << 20, 16 << 20 };
-    copy_call tiny = { 0, 64, 1 };
-    for (int d = 0; d < 2; d++) {
-        m->copies[d].count = 0;
-        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
-            copy_call c = { d, sizes[k], 1 };
-            sl_rate_point p = { (double)sizes[k], 0 };
-            SL_TRY(sl_bench_time(b, NULL, run_copies, &c, &p.seconds));
-            m->copies[d].points[m->copies[d].count++] = p;
-            m->link_bytes_per_second[d] = p.work / p.seconds;
-        }
-    }
-    m->comm_bytes_per_second = m->link_bytes_per_second[0]; /* where there is nobody to measure with */
+    copy_call tiny = { 0, 64 };
+    for (int d = 0; d < 2; d++) SL_TRY(measure_direction(b, d, m));
+    /* where there is nobody to measure with; ranks meet in the host's memory */
+    if (!b->scale.apart) m->comm_bytes_per_second = m->link_bytes_per_second[0];
     return sl_bench_time(b, NULL, run_awaited, &tiny, &m->link_latency);
 }
 
-/* ---- at the same time ---- */
+/* ---- at the same time, on a CPU ---- */
 
 /* Products, and beside each of them one copy, as when layers are fetched while others compute. */
 typedef struct mixture {
@@ -146,23 +246,30 @@ typedef struct mixture {
     double started, copying; /* when the copy at hand began; seconds of all of them. For the stream's thread */
 } mixture;
 
-#define PRODUCT_SIZE     ((int64_t)512)
-#define BESIDE_COPY_SIZE ((uint64_t)3 << 20) /* takes somewhat less than the product */
+static void describe_product(const sl_bench *b, const sl_shape *square, sl_call *c)
+{
+    c->input_count = 2;
+    c->output_count = 1;
+    for (int k = 0; k < 2; k++) {
+        c->input_shapes[k] = square;
+        c->input_forms[k] = b->scale.weights;
+    }
+    c->output_shapes[0] = square;
+    c->output_forms[0] = b->scale.weights;
+}
 
-static sluice_status run_product(sl_bench *b)
+sluice_status sl_bench_queue_product(sl_bench *b, int64_t side)
 {
     static const sl_attrs attrs;
-    static const sl_shape square = { 2, { PRODUCT_SIZE, PRODUCT_SIZE } };
-    const uint64_t bytes = PRODUCT_SIZE * PRODUCT_SIZE * sizeof(float);
+    const sl_shape square = { 2, { side, side } };
+    const uint64_t bytes = (uint64_t)(side * side) * sl_form_element_bytes(b->scale.weights);
     sl_call c = { .op = SL_OP_LINEAR, .attrs = &attrs, .context = &b->context, .name = "measure" };
-    c.input_count = 2;
-    c.output_count = 1;
-    for (int k = 0; k < 2; k++) {
-        c.inputs[k] = sl_bench_read_span(b, SL_TIER_DEVICE, bytes);
-        c.input_shapes[k] = &square;
-    }
+    describe_product(b, &square, &c);
+    uint64_t workspace = b->backend->workspace(&c);
+    (void)sl_bench_make_room(b, SL_TIER_DEVICE, 2 * bytes, bytes + workspace);
+    for (int k = 0; k < 2; k++) c.inputs[k] = sl_bench_read_span(b, SL_TIER_DEVICE, bytes);
     c.outputs[0] = sl_bench_written_span(b, SL_TIER_DEVICE, bytes);
-    c.output_shapes[0] = &square;
+    if (workspace > 0) c.workspace = sl_bench_written_span(b, SL_TIER_DEVICE, workspace);
     return b->backend->run(b->device, SL_STREAM_COMPUTE, &c);
 }
 
@@ -181,9 +288,8 @@ static sluice_status note_end(void *user)
 
 static sluice_status start_copy(sl_bench *b, mixture *x)
 {
-    copy_call c = { 1, BESIDE_COPY_SIZE, 1 };
     SL_TRY(b->backend->submit(b->device, SL_STREAM_TO_HOST, note_start, x));
-    SL_TRY(run_copies(b, &c));
+    SL_TRY(sl_bench_queue_copy(b, 1, b->scale.beside_copy));
     return b->backend->submit(b->device, SL_STREAM_TO_HOST, note_end, x);
 }
 
@@ -195,7 +301,7 @@ static sluice_status run_mixture(sl_bench *b, mixture *x, double *products, doub
     double start = sl_now();
     for (int k = 0; k < x->products; k++) {
         if (x->copies) SL_TRY(start_copy(b, x));
-        SL_TRY(run_product(b));
+        SL_TRY(sl_bench_queue_product(b, b->scale.product_side));
     }
     double seconds = sl_now() - start;
     SL_TRY(b->backend->synchronize(b->device));
@@ -216,7 +322,7 @@ static sluice_status measure_slowdown(sl_bench *b, sl_machine *m)
         SL_TRY(run_mixture(b, &products, &alone, &none));
         SL_TRY(run_mixture(b, &both, &beside, &copying));
     }
-    double unhindered = both.products * sl_rates_seconds(&m->copies[1], (double)BESIDE_COPY_SIZE, 0);
+    double unhindered = both.products * sl_rates_seconds(&m->copies[1], (double)b->scale.beside_copy, 0);
     double lost = beside > alone ? (beside - alone) / copying : 0;
     m->move_slowdown = copying > unhindered ? copying / unhindered - 1 : 0;
     m->kernel_slowdown = lost < 0.9 ? lost / (1 - lost) : 9;
@@ -226,7 +332,7 @@ static sluice_status measure_slowdown(sl_bench *b, sl_machine *m)
 sluice_status sl_measure_links(sl_bench *b, sl_machine *m)
 {
     SL_TRY(measure_copies(b, m));
-    return measure_slowdown(b, m);
+    return b->scale.apart ? SLUICE_OK : measure_slowdown(b, m);
 }
 
 /* ---- collectives ---- */
@@ -251,13 +357,12 @@ static void cut(const sl_bench *b, collective_call *c)
 static sluice_status run_collective(sl_bench *b, void *what)
 {
     collective_call *c = what;
+    sl_tier tier = b->scale.apart ? SL_TIER_HOST : SL_TIER_DEVICE; /* where ranks meet */
     uint64_t own = (uint64_t)(c->bounds[b->rank + 1] - c->bounds[b->rank]) * sizeof(float);
     bool reduces = c->kind == SL_REDUCE_SCATTER;
     c->part = (sl_comm_part){ .shards = &c->shards, .per = 1, .unit = sizeof(float) };
-    c->part.whole =
-        reduces ? sl_bench_read_span(b, SL_TIER_DEVICE, c->bytes) : sl_bench_written_span(b, SL_TIER_DEVICE, c->bytes);
-    c->part.shard =
-        reduces ? sl_bench_written_span(b, SL_TIER_DEVICE, own) : sl_bench_read_span(b, SL_TIER_DEVICE, own);
+    c->part.whole = reduces ? sl_bench_read_span(b, tier, c->bytes) : sl_bench_written_span(b, tier, c->bytes);
+    c->part.shard = reduces ? sl_bench_written_span(b, tier, own) : sl_bench_read_span(b, tier, own);
     c->what = (sl_collective){ c->kind, "measure", 1, &c->part };
     SL_TRY(b->comm->ops->start(b->comm, (*c->sequence)++, &c->what, true));
     return b->backend->synchronize(b->device);
@@ -271,14 +376,15 @@ static double received(const sl_bench *b, const collective_call *c)
 
 sluice_status sl_measure_collectives(sl_bench *b, sl_machine *m)
 {
-    static const uint64_t sizes[] = { 16 << 10, 256 << 10, 2 << 20, 16 << 20 };
+    const uint64_t *sizes = b->scale.collectives;
     uint64_t sequence = 0;
     m->gather.count = m->reduce.count = 0;
-    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
+    for (int k = 0; k < b->scale.collective_count; k++)
         for (int kind = SL_GATHER; kind <= SL_REDUCE_SCATTER; kind++) {
             collective_call c = { .kind = (sl_collective_kind)kind, .bytes = sizes[k], .sequence = &sequence };
             sl_rates *rates = kind == SL_GATHER ? &m->gather : &m->reduce;
             double seconds;
+            if (c.bytes > b->scale.region[SL_TIER_HOST]) break;
             cut(b, &c);
             SL_TRY(sl_bench_time(b, NULL, run_collective, &c, &seconds));
             rates->points[rates->count++] = (sl_rate_point){ received(b, &c), seconds };

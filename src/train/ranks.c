@@ -14,23 +14,21 @@
 #include "core/sha256.h"
 
 #define MESSAGE_BYTES 1024
-#define HOST_BYTES    128
 
 /* ---- who is here ---- */
 
-/* Names the machine and the boot of it; ranks with the same text share CPUs and memory. */
-static void host_identity(char out[HOST_BYTES])
+void sl_ranks_host(char out[SL_HOST_BYTES])
 {
     char name[64] = "", boot[48] = "";
-    memset(out, 0, HOST_BYTES);
+    memset(out, 0, SL_HOST_BYTES);
     if (gethostname(name, sizeof name - 1) != 0) name[0] = '\0';
     sl_file_peek("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-    snprintf(out, HOST_BYTES, "%s %s", name, boot);
+    snprintf(out, SL_HOST_BYTES, "%s %s", name, boot);
 }
 
 /* What ranks tell each other of where they run. */
 typedef struct station {
-    char host[HOST_BYTES];
+    char host[SL_HOST_BYTES];
     sl_cpu_set cpus;
 } station;
 
@@ -41,14 +39,14 @@ static sluice_status find_place(sl_ranks *r)
     int index = 0, sharers = 0;
     station *all = sl_alloc_array((size_t)r->count, sizeof *all, "machines of the ranks");
     if (all == NULL) return SLUICE_ERR_NO_MEMORY;
-    host_identity(mine.host);
+    sl_ranks_host(mine.host);
     sl_cpu_set_allowed(&mine.cpus);
     all[0] = mine;
     sluice_status st = SLUICE_OK;
     if (r->count > 1) st = r->comm->ops->exchange(r->comm, "machines", &mine, sizeof mine, all);
     r->local = r->local_rank = 0;
     for (int i = 0; st == SLUICE_OK && i < r->count; i++) {
-        bool here = memcmp(all[i].host, mine.host, HOST_BYTES) == 0;
+        bool here = memcmp(all[i].host, mine.host, SL_HOST_BYTES) == 0;
         bool same = here && memcmp(&all[i].cpus, &mine.cpus, sizeof mine.cpus) == 0;
         r->local += here;
         r->local_rank += here && i < r->rank;

@@ -15,6 +15,10 @@ typedef struct sl_ranks {
     bool alike;          /* the failure under way is known to all ranks: each of them returns it on its own */
 } sl_ranks;
 
+#define SL_HOST_BYTES 128
+
+/* Names this machine and the boot of it; ranks with the same text share CPUs and memory. */
+void sl_ranks_host(char out[SL_HOST_BYTES]);
 /* All ranks. world NULL: a job of one rank. Zero the struct first; close it also after a failure. */
 sluice_status sl_ranks_open(sl_comm *world, sl_ranks *out);
 void sl_ranks_close(sl_ranks *r);

@@ -55,8 +55,8 @@ static void seconds_row(FILE *out, const sluice_engine *e, const char *name, sl_
 static uint64_t outside_arenas(const sluice_engine *e)
 {
     if (e->ranks->local > 1 && strcmp(e->ranks->comm->ops->name, "local") == 0) return sl_memory_own();
-    uint64_t high = sl_memory_high_water(),
-             arenas = e->plan->totals.peak[SL_TIER_DEVICE] + e->plan->totals.peak[SL_TIER_HOST];
+    uint64_t high = sl_memory_high_water(), arenas = e->plan->totals.peak[SL_TIER_HOST];
+    if (!e->device.is_cuda) arenas += e->plan->totals.peak[SL_TIER_DEVICE];
     return high > arenas ? high - arenas : 0;
 }
 
@@ -82,6 +82,30 @@ static void pace_rows(const sl_pace *p, double predicted, double measured, FILE 
         fprintf(out, "  %-28s %12.1f %% %12.1f %%\n", "model flops, of the peak", 100 * before.mfu, 100 * after.mfu);
 }
 
+/* What a GPU's memory holds of this process beside the arena. */
+static void device_row(const sluice_engine *e, FILE *out)
+{
+    sl_device_stats stats;
+    if (!e->device.is_cuda) return;
+    sl_exec_stats(e->exec, &stats, NULL);
+    bytes_row(out, "on the device beside it", e->plan->options.device_overhead, stats.device_overhead);
+}
+
+/* A GPU's work is queued, and awaited only where its result is read: of backward and update that is the norm. */
+static void segment_rows(const sluice_engine *e, int micro_batches, FILE *out)
+{
+    const sl_segment *of = e->plan->segments;
+    seconds_row(out, e, "forward in a step", SL_SEGMENT_FORWARD, micro_batches);
+    if (e->device.is_cuda) {
+        fprintf(out, "  %-28s %12.4g s %12.4g s\n", "backward and update",
+                micro_batches * of[SL_SEGMENT_BACKWARD].seconds + of[SL_SEGMENT_UPDATE].seconds,
+                micro_batches * mean_seconds(e, SL_SEGMENT_BACKWARD) + mean_seconds(e, SL_SEGMENT_UPDATE));
+        return;
+    }
+    seconds_row(out, e, "backward in a step", SL_SEGMENT_BACKWARD, micro_batches);
+    seconds_row(out, e, "update in a step", SL_SEGMENT_UPDATE, 1);
+}
+
 void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured,
                      const sl_pace *pace, FILE *out)
 {
@@ -92,13 +116,12 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
     bytes_row(out, "device arena, peak", predicted->peak[SL_TIER_DEVICE], measured->peak[SL_TIER_DEVICE]);
     bytes_row(out, "host arena, peak", predicted->peak[SL_TIER_HOST], measured->peak[SL_TIER_HOST]);
     bytes_row(out, "outside the arenas", predicted->overhead, outside_arenas(e));
+    device_row(e, out);
     bytes_row(out, "to device in a step", predicted->to_device, measured->to_device);
     bytes_row(out, "to host in a step", predicted->to_host, measured->to_host);
     comm_rows(e, predicted, measured, out);
     int k = e->plan->options.accumulation;
-    seconds_row(out, e, "forward in a step", SL_SEGMENT_FORWARD, k);
-    seconds_row(out, e, "backward in a step", SL_SEGMENT_BACKWARD, k);
-    seconds_row(out, e, "update in a step", SL_SEGMENT_UPDATE, 1);
+    segment_rows(e, k, out);
     pace_rows(pace, predicted->seconds, measured->seconds, out);
     fprintf(out, "  planned in %.3g s, reserved in %.3g s; no memory was taken or released in a step\n",
             e->plan_seconds, e->reserve_seconds);

@@ -2,6 +2,7 @@
 #ifndef SL_TRAIN_RUN_H
 #define SL_TRAIN_RUN_H
 
+#include "runtime/trace.h"
 #include "train/job.h"
 
 /* What one rank tells the others in a step; the losses of its micro-batches follow. */
@@ -35,7 +36,9 @@ typedef struct sl_run {
     sl_pace pace;
     double epoch_loss; /* sum over the epoch's steps so far */
     uint64_t epoch_steps;
-    double start; /* of the run, seconds */
+    double start;         /* of the run, seconds */
+    uint64_t traced_step; /* 0: none so far */
+    double aside;         /* seconds of the step at hand that went into the trace */
 } sl_run;
 
 /* Rank 0 speaks for all. */
@@ -54,5 +57,16 @@ sluice_status sl_run_save_beside(sl_run *r);
 sluice_status sl_run_finish_save(sl_run *r);
 /* Ends a save that a failure left behind; keeps the message of that failure. */
 void sl_run_drop_save(sl_run *r);
+
+/* ---- trace.c: every rank for itself ---- */
+
+/* Makes sure, before anything else is done, that the rank's trace can be written: writes an empty one. */
+sluice_status sl_trace_prepare(const char *path, int rank);
+/* At the beginning of every step: begins the trace where this is the step for it, the third of the run or its last. */
+sluice_status sl_run_trace_begin(sl_run *r);
+/* After the first forward of every step, and where training pauses: writes the trace when its step is done. */
+sluice_status sl_run_trace_end(sl_run *r);
+/* Where it was written. */
+void sl_run_trace_report(const sl_run *r, FILE *out);
 
 #endif

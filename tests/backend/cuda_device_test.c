@@ -546,6 +546,52 @@ TEST(the_gpu_counts_what_it_was_handed)
     close(file);
 }
 
+/* ---- times ---- */
+
+static sluice_status sleep_5_ms(void *user)
+{
+    (void)user;
+    usleep(5000);
+    return SLUICE_OK;
+}
+
+/* A large copy, then host work that waits for it, then a copy that waits for that: on two clocks made one. */
+TEST(times_of_the_gpu_and_of_the_host_are_of_one_clock)
+{
+    enum { LAPS = 20, BYTES = 32 << 20 };
+    const double slack = 100e-6;
+    const sl_backend *b = open_backend();
+    double at[4 * LAPS + 1];
+    if (b == NULL) SKIP(NO_GPU);
+    sl_device *d = open_device(b, (sl_device_options){ .ordinal = 0 }, BYTES);
+    REQUIRE(d != NULL);
+    REQUIRE_OK(b->reserve_stamps(d, 4 * LAPS + 1));
+    for (int i = 0; i < LAPS; i++) {
+        REQUIRE_OK(b->wait(d, SL_STREAM_TO_DEVICE, 1));
+        REQUIRE_OK(b->stamp(d, SL_STREAM_TO_DEVICE, 4 * i));
+        REQUIRE_OK(b->copy(d, SL_STREAM_TO_DEVICE, on_device(0, BYTES), on_host(0, BYTES)));
+        REQUIRE_OK(b->stamp(d, SL_STREAM_TO_DEVICE, 4 * i + 1));
+        REQUIRE_OK(b->record(d, SL_STREAM_TO_DEVICE, 0));
+        REQUIRE_OK(b->wait(d, SL_STREAM_UPDATE, 0));
+        REQUIRE_OK(b->stamp(d, SL_STREAM_UPDATE, 4 * i + 2));
+        REQUIRE_OK(b->submit(d, SL_STREAM_UPDATE, sleep_5_ms, NULL));
+        REQUIRE_OK(b->stamp(d, SL_STREAM_UPDATE, 4 * i + 3));
+        REQUIRE_OK(b->record(d, SL_STREAM_UPDATE, 1));
+    }
+    REQUIRE_OK(b->synchronize(d));
+    REQUIRE_OK(b->read_stamps(d, at, 4 * LAPS + 1));
+    CHECK(at[0] >= 0 && at[4 * LAPS] < 0);
+    for (int i = 0; i < LAPS; i++) {
+        CHECK(at[4 * i + 1] - at[4 * i] > BYTES / 500e9); /* no link is faster */
+        CHECK(at[4 * i + 3] - at[4 * i + 2] > 4.9e-3);
+        CHECK(at[4 * i + 2] >= at[4 * i + 1] - slack);
+        if (i > 0) CHECK(at[4 * i] >= at[4 * i - 1] - slack);
+    }
+    CHECK(at[4 * LAPS - 1] < 10);
+    REQUIRE_OK(b->reserve_stamps(d, 3)); /* closing frees them */
+    b->close(d);
+}
+
 /* ---- failures ---- */
 
 static sluice_status fail_with_number(void *user)

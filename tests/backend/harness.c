@@ -21,11 +21,34 @@ static uint16_t poison_of(sl_form form)
     return form == SL_FORM_F16 ? 0xfda5u : 0xffa5u;
 }
 
+/* SLUICE_TEST_DEVICES in the environment: only devices whose name begins so ("cuda", "cpu avx2"). Keeps the device just
+ * written behind the others, or not. */
+static void keep_if_wanted(const test_device out[MAX_TEST_DEVICES], int *count)
+{
+    const char *wanted = getenv("SLUICE_TEST_DEVICES");
+    if (wanted == NULL || strncmp(out[*count].name, wanted, strlen(wanted)) == 0) (*count)++;
+}
+
 static void add_device(test_device out[MAX_TEST_DEVICES], int *count, sl_isa isa, int threads)
 {
-    test_device *d = &out[(*count)++];
+    test_device *d = &out[*count];
     *d = (test_device){ .backend = &sl_cpu_backend, .isa = isa, .threads = threads };
     snprintf(d->name, sizeof d->name, "%s %s, %d threads", d->backend->name, sl_isa_name(isa), threads);
+    keep_if_wanted(out, count);
+}
+
+/* Unless SLUICE_TEST_NO_EMULATION is set: beside a GPU it shows nothing more. */
+static void add_emulated(test_device out[MAX_TEST_DEVICES], int *count)
+{
+#if defined(SL_TEST_CUDA_EMULATED)
+    if (getenv("SLUICE_TEST_NO_EMULATION") != NULL) return;
+    out[*count] = (test_device){ .backend = &sl_emulated_cuda_backend, .isa = sl_isa_best(), .threads = 1 };
+    snprintf(out[*count].name, sizeof out[*count].name, "%s", out[*count].backend->name);
+    keep_if_wanted(out, count);
+#else
+    (void)out;
+    (void)count;
+#endif
 }
 
 /* The first GPU, where there is one and the plugin is built. */
@@ -34,9 +57,10 @@ static void add_gpu(test_device out[MAX_TEST_DEVICES], int *count)
     int gpus;
     const sl_cuda_plugin *plugin;
     if (sl_cuda_open_plugin(&plugin) != SLUICE_OK || plugin->count(&gpus) != SLUICE_OK || gpus == 0) return;
-    test_device *d = &out[(*count)++];
+    test_device *d = &out[*count];
     *d = (test_device){ .backend = plugin->backend, .isa = sl_isa_best(), .threads = 2 };
     snprintf(d->name, sizeof d->name, "%s", d->backend->name);
+    keep_if_wanted(out, count);
 }
 
 int test_devices(test_device out[MAX_TEST_DEVICES])
@@ -48,11 +72,7 @@ int test_devices(test_device out[MAX_TEST_DEVICES])
         add_device(out, &count, usable, 1);
         add_device(out, &count, usable, 2);
     }
-#if defined(SL_TEST_CUDA_EMULATED)
-    out[count] = (test_device){ .backend = &sl_emulated_cuda_backend, .isa = sl_isa_best(), .threads = 1 };
-    snprintf(out[count].name, sizeof out[count].name, "%s", out[count].backend->name);
-    count++;
-#endif
+    add_emulated(out, &count);
     add_gpu(out, &count);
     return count;
 }

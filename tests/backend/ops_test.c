@@ -335,7 +335,7 @@ static bool has_bits_of_its_own(const op_case *c, const test_device *device)
         [SL_OP_ATTENTION_GRAD] = true,
         [SL_OP_LINEAR_CROSS_ENTROPY] = true,
     };
-    return device->isa == SL_ISA_AMX && products[c->op];
+    return device->backend == &sl_cpu_backend && device->isa == SL_ISA_AMX && products[c->op];
 }
 
 /* Runs a case on all variants of the device; `first` gets the first one's layout, to be freed by the caller. */

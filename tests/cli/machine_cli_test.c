@@ -87,6 +87,39 @@ TEST(ranks_of_devices_need_a_measurement)
     run_free(&r);
 }
 
+TEST(the_device_to_measure_is_one_there_is)
+{
+    char folder[4096];
+    new_folder(folder);
+    run_result alone = run_sluice(folder, "devices --device cpu"),
+               misspelt = run_sluice(folder, "devices --measure --device gpu");
+    CHECK_EQ(alone.status, 2);
+    CHECK_CONTAINS(alone.error, "--measure");
+    CHECK_EQ(misspelt.status, 2);
+    CHECK_CONTAINS(misspelt.error, "give auto, cpu or cuda");
+    run_free(&alone);
+    run_free(&misspelt);
+}
+
+/* A plugin that cannot be loaded stands for a machine without CUDA. */
+TEST(devices_says_why_there_is_no_gpu)
+{
+    char folder[4096];
+    new_folder(folder);
+    run_write(folder, "libsluice_cuda.so", "");
+    setenv("SLUICE_PLUGINS", folder, 1);
+    run_result r = run_sluice(folder, "devices"), asked = run_sluice(folder, "devices --measure --device cuda");
+    unsetenv("SLUICE_PLUGINS");
+    CHECK_EQ(r.status, 0);
+    CHECK_STR(r.error, "");
+    CHECK_CONTAINS(r.out, "gpu: none: the CUDA part of sluice is not here");
+    CHECK_CONTAINS(r.out, "loaded where it is found: cuda, mpi");
+    CHECK_EQ(asked.status, 2);
+    CHECK_CONTAINS(asked.error, "the CUDA part of sluice is not here");
+    run_free(&r);
+    run_free(&asked);
+}
+
 TEST(devices_says_what_is_used_and_what_there_is)
 {
     char folder[4096];

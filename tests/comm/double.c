@@ -2,6 +2,7 @@
 #include "double.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,8 +38,10 @@ static void *serve(void *user)
             pthread_mutex_unlock(&d->lock);
             sluice_status st = d->queue[i].work(d->queue[i].user);
             pthread_mutex_lock(&d->lock);
-            d->failure = st;
-            if (st != SLUICE_OK) sl_error_copy(d->message);
+            if (st != SLUICE_OK && d->failure == SLUICE_OK) {
+                sl_error_copy(d->message);
+                d->failure = st;
+            }
         }
         d->finished++;
         pthread_cond_broadcast(&d->changed);
@@ -83,6 +86,14 @@ void double_close(sl_device *d)
 unsigned char *double_at(sl_device *d, sl_span s)
 {
     return d->arenas[s.tier] + s.offset;
+}
+
+void double_fail(sl_device *d, sluice_status status, const char *message)
+{
+    pthread_mutex_lock(&d->lock);
+    if (d->failure == SLUICE_OK) snprintf(d->message, sizeof d->message, "%s", message);
+    if (d->failure == SLUICE_OK) d->failure = status;
+    pthread_mutex_unlock(&d->lock);
 }
 
 static sluice_status double_submit(sl_device *d, sl_stream stream, sluice_status (*work)(void *user), void *user)

@@ -13,5 +13,7 @@ extern const sl_backend double_backend;
 sl_device *double_open(sl_comm *c, uint64_t bytes);
 void double_close(sl_device *d);
 unsigned char *double_at(sl_device *d, sl_span s);
+/* Any thread: as if work that was submitted had failed. */
+void double_fail(sl_device *d, sluice_status status, const char *message);
 
 #endif

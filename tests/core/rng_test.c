@@ -164,3 +164,14 @@ TEST(permute_shuffles_and_epochs_differ)
     CHECK(fixed < 10 && same < 10);
     CHECK_NEAR(distance / N, N / 3.0, 30);
 }
+
+TEST(many_normals_are_the_single_ones)
+{
+    sl_rng r = sl_rng_stream(9, SL_RNG_INIT, 4, 0, 0);
+    float many[40];
+    for (uint64_t first = 0; first < 9; first++)
+        for (int64_t count = 0; count < 30; count += 7) {
+            sl_rng_normals(&r, first, count, many);
+            for (int64_t i = 0; i < count; i++) CHECK(many[i] == sl_rng_normal(&r, first + (uint64_t)i));
+        }
+}

@@ -115,10 +115,13 @@ static sluice_status run_job(fixture *f, sluice_status (*job)(const sluice_confi
 {
     sluice_config *c = NULL;
     sluice_job_options o;
+    char trace[2200];
+    snprintf(trace, sizeof trace, "%s/job.trace", f->folder);
     sluice_job_options_init(&o);
     o.resume = true;
     o.json = true;
     o.out = stdout;
+    o.trace = trace;
     sluice_status st = sluice_config_load(f->config, &c);
     if (st == SLUICE_OK) st = job(c, &o);
     sluice_config_destroy(c);
@@ -130,7 +133,7 @@ static sluice_status plan_job(fixture *f)
     return run_job(f, sluice_job_plan);
 }
 
-/* From nothing to the end, with a save on the way and one of the weights. */
+/* From nothing to the end, with a save on the way, one of the weights and a trace. */
 static sluice_status train_job(fixture *f)
 {
     char command[2200];

@@ -97,6 +97,83 @@ TEST(the_same_points_give_the_same_seconds)
     planned_free(&fx);
 }
 
+/* Steps of attention, which must take `times` as long in the second plan as in the first; all others as long. */
+static int compare_attention(const sl_plan *a, const sl_plan *b, double times)
+{
+    int found = 0;
+    CHECK_EQ(a->step_count, b->step_count);
+    for (int i = 0; i < a->step_count && i < b->step_count; i++) {
+        const sl_step *s = &a->steps[i];
+        bool attention = s->kind == SL_STEP_COMPUTE && (s->op == SL_OP_ATTENTION || s->op == SL_OP_ATTENTION_GRAD);
+        CHECK_NEAR(b->steps[i].seconds, s->seconds * (attention ? times : 1), 1e-12);
+        found += attention;
+    }
+    return found;
+}
+
+TEST(attention_without_points_reaches_a_fraction_of_the_rate_of_products)
+{
+    int found = 0;
+    for (uint64_t seed = 1; seed < 30 && found == 0; seed++) {
+        planned fx = { 0 };
+        sl_plan *slow = NULL, *slower = NULL;
+        plan_options_default(&fx.options);
+        REQUIRE_OK(plan_model(&fx, seed));
+        sl_machine m = fx.machine;
+        m.kernel_latency = 0;
+        m.attention_fraction = 1e-6; /* so slow that memory does not count */
+        REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &slow));
+        m.attention_fraction = 0.5e-6;
+        REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &slower));
+        found = compare_attention(slow, slower, 2);
+        sl_plan_destroy(slow);
+        sl_plan_destroy(slower);
+        planned_free(&fx);
+    }
+    CHECK(found > 0);
+}
+
+TEST(the_update_stream_has_rates_of_its_own_by_the_form_of_moments)
+{
+    sl_machine *m = calloc(1, sizeof *m);
+    m->kernels[SL_RATE_F32][SL_OP_UPDATE] = (sl_rates){ 1, { { 1, 1 } } };
+    CHECK(sl_machine_host_rates(m, SL_OP_UPDATE)->points[0].seconds == 1);
+    CHECK(sl_machine_update_rates(m, true, SL_FORM_BLOCKS8)->points[0].seconds == 1);
+    m->narrow_updates[0][1] = (sl_rates){ 1, { { 1, 2 } } };
+    CHECK(sl_machine_update_rates(m, true, SL_FORM_BLOCKS8)->points[0].seconds == 2);
+    CHECK(sl_machine_update_rates(m, false, SL_FORM_BF16)->points[0].seconds == 1);
+    m->host_kernels[SL_OP_UPDATE] = (sl_rates){ 1, { { 1, 3 } } };
+    CHECK(sl_machine_update_rates(m, true, SL_FORM_BLOCKS8)->points[0].seconds == 3);
+    CHECK(sl_machine_update_rates(m, false, SL_FORM_BLOCKS8)->points[0].seconds == 2);
+    m->narrow_updates[1][0] = (sl_rates){ 1, { { 1, 4 } } };
+    CHECK(sl_machine_update_rates(m, true, SL_FORM_BF16)->points[0].seconds == 4);
+    CHECK(sl_machine_update_rates(m, true, SL_FORM_F32)->points[0].seconds == 3);
+    free(m);
+}
+
+TEST(updates_on_the_host_take_what_the_update_stream_takes)
+{
+    planned fx = { 0 };
+    sl_plan *measured = NULL;
+    plan_options_default(&fx.options);
+    fx.options.parameters = fx.options.state = SLUICE_PLACE_HOST;
+    REQUIRE_OK(plan_model(&fx, SEED));
+    sl_machine m = fx.machine;
+    set_points(&m);
+    m.host_kernels[SL_OP_UPDATE] = (sl_rates){ 1, { { 1, 5e-3 } } };
+    REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &measured));
+    int updates = 0;
+    for (int i = 0; i < measured->step_count; i++) {
+        const sl_step *s = &measured->steps[i];
+        if (s->op != SL_OP_UPDATE || s->kind != SL_STEP_UPDATE) continue;
+        CHECK_NEAR(s->seconds, 5e-3 * 28 * (double)measured->pieces[s->first_piece].bytes / 4, 1e-9);
+        updates++;
+    }
+    CHECK(updates > 0);
+    sl_plan_destroy(measured);
+    planned_free(&fx);
+}
+
 /* ---- clocks, on plans of a few steps made by hand ---- */
 
 enum { MOST = 8 };
@@ -159,6 +236,25 @@ TEST(work_at_the_same_time_slows_down_as_the_machine_says)
     const sl_segment *s = run(h);
     CHECK_NEAR(s->seconds, 1.75, 1e-12);
     CHECK_NEAR(s->exposed[SL_STREAM_TO_DEVICE], 0.25, 1e-12);
+    free(h);
+}
+
+/* As measured on a server: an update 1.45 times as long beside copies both ways, these 1.29 times beside it. */
+TEST(updates_on_the_host_and_copies_slow_each_other_down_and_leave_kernels_alone)
+{
+    hand *h = new_hand();
+    h->plan.machine.update_slowdown = 0.225;
+    h->plan.machine.move_update_slowdown = 0.29;
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2.5, -1);
+    add(h, SL_STEP_COPY, SL_STREAM_TO_DEVICE, 2, -1);
+    add(h, SL_STEP_COPY, SL_STREAM_TO_HOST, 2, -1);
+    add(h, SL_STEP_UPDATE, SL_STREAM_UPDATE, 4, -1);
+    /* the copies are done at 2.58, the update has then done 2.58 / 1.45 and the rest alone */
+    const sl_segment *s = run(h);
+    CHECK_NEAR(s->seconds, 2.58 + 4 - 2.58 / 1.45, 1e-12);
+    CHECK_NEAR(s->exposed[SL_STREAM_UPDATE], s->seconds - 2.5, 1e-12);
+    h->plan.machine.kernels_take_turns = true; /* then an update is a kernel like others */
+    CHECK_NEAR(run(h)->seconds, 2.5 + 4, 1e-12);
     free(h);
 }
 

@@ -25,6 +25,14 @@ static void describe(sl_machine_description *d)
     d->rates.kernels[SL_RATE_F32][SL_OP_LINEAR] = (sl_rates){ 2, { { 1e6, 1e-5 }, { 2.5e9, 0.0125 } } };
     d->rates.kernels[SL_RATE_F32][SL_OP_UPDATE] = (sl_rates){ 1, { { 28000, 1e-6 } } };
     d->rates.kernels[SL_RATE_16BIT][SL_OP_LINEAR] = (sl_rates){ 1, { { 2.5e9, 0.00125 } } };
+    d->rates.attention_fraction = 0.5;
+    d->rates.update_slowdown = 0.125;
+    d->rates.move_update_slowdown = 0.375;
+    d->rates.host_kernels[SL_OP_UPDATE] = (sl_rates){ 1, { { 28000, 2e-6 } } };
+    for (int i = 0; i < 4; i++) d->rates.narrow_updates[i / 2][i % 2] = (sl_rates){ 1, { { 14000, 1e-6 * (i + 1) } } };
+    d->is_cuda = true;
+    snprintf(d->gpu, sizeof d->gpu, "GPU \"of\" 2026");
+    d->pinnable_bytes = 98765432109;
     d->rates.copies[1] = (sl_rates){ 1, { { 4096, 1e-6 } } };
     d->rates.gather = (sl_rates){ 1, { { 4096, 2e-6 } } };
     d->rates.reduce = (sl_rates){ 1, { { 4096, 3e-6 } } };
@@ -57,6 +65,14 @@ TEST(a_machine_file_gives_back_what_was_written)
     CHECK(back.rates.gemm_16bit_flops == 1.25e12);
     for (int type = 0; type < SL_RATE_TYPES; type++)
         for (int op = 0; op < SL_OP_COUNT; op++) check_rates(&back.rates.kernels[type][op], &d.rates.kernels[type][op]);
+    for (int op = 0; op < SL_OP_COUNT; op++) check_rates(&back.rates.host_kernels[op], &d.rates.host_kernels[op]);
+    for (int i = 0; i < 4; i++)
+        check_rates(&back.rates.narrow_updates[i / 2][i % 2], &d.rates.narrow_updates[i / 2][i % 2]);
+    CHECK(back.rates.attention_fraction == 0.5);
+    CHECK(back.rates.update_slowdown == 0.125 && back.rates.move_update_slowdown == 0.375);
+    CHECK(back.is_cuda);
+    CHECK_STR(back.gpu, "GPU of 2026"); /* as JSON needs no escapes for */
+    CHECK_EQ(back.pinnable_bytes, 98765432109);
     for (int i = 0; i < 2; i++) check_rates(&back.rates.copies[i], &d.rates.copies[i]);
     check_rates(&back.rates.gather, &d.rates.gather);
     check_rates(&back.rates.reduce, &d.rates.reduce);
@@ -75,6 +91,9 @@ TEST(a_machine_that_was_not_measured_needs_no_points)
     CHECK_EQ(back.rates.kernels[SL_RATE_16BIT][SL_OP_LINEAR].count, 0);
     CHECK(back.rates.gemm_16bit_flops == 0);
     CHECK_EQ(back.rates.kernels_take_turns, false);
+    CHECK_EQ(back.pinnable_bytes, 0);
+    CHECK_STR(back.gpu, "");
+    CHECK(!back.is_cuda);
 }
 
 #define GENERAL                                                                                                        \
@@ -102,6 +121,10 @@ TEST(mistakes_in_points_are_named_with_line_and_key)
           ":2:", "1 to 8 pairs" },
         { ",\n\"measured_ranks\": 0}", ":2:", "measured_ranks must be a whole number above 0" },
         { ",\n\"instruction_path\": \"sse\"}", ":2:", "instruction_path must be \"scalar\"" },
+        { ",\n\"update_slowdown\": \"x\"}", ":2:", "update_slowdown must be a number, 0 or more" },
+        { ",\n\"gpu\": 7}", ":2:", "gpu must be text of at most 63 bytes" },
+        { ",\n\"pinnable_bytes\": -1}", ":2:", "pinnable_bytes must be a whole number of bytes" },
+        { ",\n\"host_kernels\": {\n\"update\": 1}}", ":3:", "host_kernels.update must be" },
         { ",\n\"kernel_slowdown\": -1}", ":2:", "kernel_slowdown must be a number, 0 or more" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -115,6 +138,21 @@ TEST(mistakes_in_points_are_named_with_line_and_key)
         CHECK_CONTAINS(sluice_error(), cases[i].line);
         CHECK_CONTAINS(sluice_error(), cases[i].message);
     }
+}
+
+/* As written before there were rates of GPUs. */
+TEST(a_file_of_a_cpu_has_nothing_apart)
+{
+    char path[4200];
+    sl_machine_description d;
+    temporary(path, sizeof path);
+    FILE *f = fopen(path, "w");
+    fprintf(f, "%s, \"kernels\": {\"update\": [[28, 0.5]]}}", GENERAL);
+    fclose(f);
+    REQUIRE_OK(sl_machine_read(path, &d));
+    CHECK(!d.is_cuda && d.rates.update_slowdown == 0 && d.rates.move_update_slowdown == 0);
+    CHECK(d.rates.attention_fraction == 1);
+    CHECK(sl_machine_update_rates(&d.rates, true, SL_FORM_BLOCKS8)->points[0].seconds == 0.5);
 }
 
 /* As written before there were rates of 16-bit kernels. */
@@ -147,6 +185,152 @@ TEST(by_default_16_bit_products_are_faster_where_there_are_tiles_for_them_and_no
         CHECK(wide > 0 && narrow >= wide);
         if (isa == SL_ISA_AMX) CHECK(narrow >= 4 * wide);
     }
+}
+
+TEST(by_default_memory_is_as_fast_as_so_many_threads_can_use)
+{
+    static const struct {
+        int threads;
+        double rate;
+    } cases[] = { { 1, 10e9 }, { 2, 20e9 }, { 4, 40e9 }, { 8, 85e9 }, { 16, 115e9 }, { 64, 115e9 } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_machine m;
+        sl_machine_describe(SL_ISA_AVX2, cases[i].threads, &m);
+        CHECK_NEAR(m.update_bytes_per_second, cases[i].rate, 1);
+        CHECK_NEAR(m.device_bytes_per_second, cases[i].rate, 1);
+    }
+}
+
+TEST(by_default_a_gpu_of_the_newest_class_is_as_fast_as_such_ones_were_measured)
+{
+    const sl_cuda_facts h200 = { .major = 9, .multiprocessors = 132 }, older = { .major = 8, .multiprocessors = 108 };
+    sl_machine m, slower;
+    sl_machine_describe(SL_ISA_AVX512, 16, &m);
+    sl_machine_describe(SL_ISA_AVX512, 1, &slower);
+    sl_machine_describe_cuda(&h200, &m);
+    sl_machine_describe_cuda(&older, &slower);
+    CHECK_NEAR(sl_machine_gemm_flops(&m, true), 650e12, 5e12);
+    CHECK_NEAR(m.device_bytes_per_second, 3.3e12, 0.05e12);
+    CHECK_NEAR(m.attention_fraction, 0.4, 1e-12);
+    CHECK_NEAR(m.update_bytes_per_second, 115e9, 1);
+    CHECK_NEAR(slower.update_bytes_per_second, 22e9, 1);
+    CHECK(m.copies_overlap && !m.kernels_take_turns);
+    CHECK(m.update_slowdown > 0 && m.move_update_slowdown > 0 && m.kernel_slowdown == 0);
+    CHECK(slower.gemm_16bit_flops < m.gemm_16bit_flops);
+}
+
+/* ---- measuring as on a GPU, where there is none ---- */
+
+static const sl_model_options tiny_models[] = {
+    { .type = "llama",
+      .batch = 1,
+      .context = 32,
+      .width = 64,
+      .layers = 1,
+      .heads = 2,
+      .kv_heads = 1,
+      .feed_forward = 64,
+      .vocabulary = 128 },
+    { .type = "gpt2", .batch = 2, .context = 64, .width = 64, .layers = 1, .heads = 1, .vocabulary = 128 },
+};
+static const int64_t tiny_flats[] = { 1 << 11, 1 << 15, (int64_t)1 << 33 }; /* the last fits nowhere */
+static const uint64_t tiny_copies[] = { 1 << 12, 1 << 20, (uint64_t)1 << 40 };
+
+static const sl_bench_scale tiny_scale = {
+    .apart = true,
+    .round_seconds = 100e-6,
+    .long_seconds = 1,
+    .rounds = 3,
+    .long_rounds = 1,
+    .most_calls = 64,
+    .region = { (uint64_t)128 << 20, (uint64_t)128 << 20 },
+    .id_bytes = 1 << 12,
+    .ids = 127,
+    .node_seconds = 1,
+    .models = tiny_models,
+    .model_count = 2,
+    .wide_model_count = 1,
+    .weights = SL_FORM_BF16,
+    .flats = tiny_flats,
+    .flat_count = 3,
+    .copies = tiny_copies,
+    .copy_count = 3,
+    .product_side = 128,
+    .beside_update = 1 << 16,
+    .beside_copy = 1 << 20,
+};
+
+static void check_measured(const sl_rates *r, int at_least)
+{
+    CHECK(r->count >= at_least);
+    for (int i = 0; i < r->count; i++) CHECK(r->points[i].seconds > 0 && r->points[i].seconds < 1);
+}
+
+static void measure_tiny(const sl_device_choice *device, sl_machine *m)
+{
+    sl_comm *self;
+    uint64_t pinnable = 1;
+    sl_machine_describe(sl_isa_best(), 2, m);
+    m->kernels_take_turns = false;
+    REQUIRE_OK(sl_comm_self_open(&self));
+    CHECK_EQ(sl_bench_measure(self, device, &tiny_scale, sl_isa_best(), m, &pinnable), SLUICE_OK);
+    CHECK_EQ(pinnable, 0);
+    self->ops->close(self);
+}
+
+TEST(a_device_that_is_apart_is_measured_with_the_host_beside_it)
+{
+    static const sl_op narrow[] = { SL_OP_LINEAR,    SL_OP_LINEAR_GRAD_INPUT, SL_OP_LINEAR_GRAD_WEIGHT,
+                                    SL_OP_ATTENTION, SL_OP_ATTENTION_GRAD,    SL_OP_LINEAR_CROSS_ENTROPY,
+                                    SL_OP_SWIGLU,    SL_OP_SWIGLU_GRAD,       SL_OP_GELU,
+                                    SL_OP_RMS_NORM,  SL_OP_LAYER_NORM,        SL_OP_ROTARY,
+                                    SL_OP_ADD,       SL_OP_EMBEDDING,         SL_OP_RMS_NORM_GRAD };
+    static const sl_op flats[] = { SL_OP_UPDATE, SL_OP_NORM_LEAVES, SL_OP_NORM_FINISH, SL_OP_ACCUMULATE, SL_OP_CAST };
+    sl_device_choice cpu;
+    sl_machine m;
+    REQUIRE_OK(sl_device_choose(SLUICE_DEVICE_CPU, 0, 1, &cpu));
+    measure_tiny(&cpu, &m);
+    for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++)
+        check_measured(&m.kernels[SL_RATE_16BIT][narrow[i]], 1);
+    CHECK_EQ(m.kernels[SL_RATE_F32][SL_OP_GELU].count, 0); /* of the second model, which is too large for f32 */
+    for (size_t i = 0; i < sizeof flats / sizeof flats[0]; i++) {
+        check_measured(&m.kernels[SL_RATE_F32][flats[i]], 2);
+        check_measured(&m.host_kernels[flats[i]], 2);
+    }
+    CHECK_EQ(m.host_kernels[SL_OP_UPDATE].count, 2);
+    for (int i = 0; i < 4; i++) check_measured(&m.narrow_updates[i / 2][i % 2], 2);
+    CHECK_EQ(m.copies[0].count, 2);
+    CHECK_EQ(m.copies[1].count, 2);
+    CHECK(m.update_slowdown >= 0 && m.update_slowdown < 1000);
+    CHECK(m.move_update_slowdown >= 0 && m.move_slowdown >= 0 && m.kernel_slowdown >= 0);
+}
+
+/* Work as the plan counts it: 2 bytes of gradient, 8 of the master, moments in and out. */
+TEST(the_work_of_a_measured_update_is_what_the_plan_charges)
+{
+    sl_device_choice cpu;
+    sl_machine m;
+    REQUIRE_OK(sl_device_choose(SLUICE_DEVICE_CPU, 0, 1, &cpu));
+    measure_tiny(&cpu, &m);
+    CHECK_NEAR(m.host_kernels[SL_OP_UPDATE].points[1].work, 26.0 * 32768, 1e-9);
+    CHECK_NEAR(m.narrow_updates[1][0].points[1].work, 18.0 * 32768, 1e-9);
+    CHECK_NEAR(m.narrow_updates[1][1].points[1].work, (10 + 4 * (1 + 4.0 / 1024)) * 32768, 1e-9);
+    CHECK_NEAR(m.host_kernels[SL_OP_NORM_LEAVES].points[1].work, 2.0 * 32768 + 32 * 8, 1e-9);
+}
+
+TEST(operands_of_a_call_lie_beside_each_other_in_their_region)
+{
+    sl_bench b = { .scale = tiny_scale };
+    uint64_t region = b.scale.region[SL_TIER_DEVICE];
+    CHECK(!sl_bench_make_room(&b, SL_TIER_DEVICE, region, 1));
+    CHECK(!sl_bench_make_room(&b, SL_TIER_DEVICE, 1, region));
+    b.read_at[SL_TIER_DEVICE] = region - 1024;
+    CHECK(sl_bench_make_room(&b, SL_TIER_DEVICE, 4000, 0));
+    sl_span x = sl_bench_read_span(&b, SL_TIER_DEVICE, 2000), y = sl_bench_read_span(&b, SL_TIER_DEVICE, 2000);
+    CHECK_EQ(x.offset, b.scale.id_bytes);
+    CHECK_EQ(y.offset, x.offset + 2048);
+    sl_span z = sl_bench_written_span(&b, SL_TIER_DEVICE, 1);
+    CHECK_EQ(z.offset, b.scale.id_bytes + region);
 }
 
 TEST(the_peak_of_products_is_measured_in_every_precision_and_on_every_path)

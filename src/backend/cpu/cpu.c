@@ -13,6 +13,7 @@
 #include "backend/cpu/stream.h"
 #include "backend/cpu/workspace.h"
 #include "backend/ledger.h"
+#include "backend/stamps.h"
 #include "core/alloc.h"
 
 struct sl_device {
@@ -27,6 +28,7 @@ struct sl_device {
     sl_failure failure; /* of submitted work */
     sl_queue to_device, to_host, comm;
     bool has_comm; /* its thread runs */
+    sl_stamps stamps;
 };
 
 /* ---- opening and closing ---- */
@@ -69,6 +71,7 @@ static void cpu_close(sl_device *d)
     sl_queue_close(&d->to_host);
     sl_failure_close(&d->failure);
     sl_events_close(&d->events);
+    (void)sl_stamps_reserve(&d->stamps, 0);
     for (int t = 0; t < SL_TIER_COUNT; t++) sl_memory_unmap(&d->arenas[t]);
     sl_pool_destroy(d->pool);
     sl_free(d);
@@ -265,6 +268,30 @@ static sluice_status cpu_synchronize(sl_device *d)
     return check_canaries(d);
 }
 
+/* ---- times ---- */
+
+static sluice_status cpu_reserve_stamps(sl_device *d, int count)
+{
+    return sl_stamps_reserve(&d->stamps, count);
+}
+
+static sluice_status cpu_stamp(sl_device *d, sl_stream stream, int index)
+{
+    sl_queue *q;
+    double *slot;
+    SL_TRY(sl_ledger_stream(stream));
+    SL_TRY(queue_of(d, stream, &q));
+    if (q == NULL) return sl_stamps_set(&d->stamps, index);
+    SL_TRY(sl_stamps_slot(&d->stamps, index, &slot));
+    sl_queue_submit(q, &(sl_work){ .kind = SL_WORK_STAMP, .stamp = slot });
+    return SLUICE_OK;
+}
+
+static sluice_status cpu_read_stamps(sl_device *d, double *seconds, int count)
+{
+    return sl_stamps_read(&d->stamps, seconds, count);
+}
+
 static void cpu_stats(const sl_device *d, sl_device_stats *out)
 {
     sl_ledger_stats(&d->ledger, out);
@@ -289,5 +316,8 @@ const sl_backend sl_cpu_backend = {
     .resolve = cpu_resolve,
     .window = cpu_window,
     .synchronize = cpu_synchronize,
+    .reserve_stamps = cpu_reserve_stamps,
+    .stamp = cpu_stamp,
+    .read_stamps = cpu_read_stamps,
     .stats = cpu_stats,
 };

@@ -6,6 +6,7 @@
 
 #include "core/alloc.h"
 #include "core/status.h"
+#include "core/thread.h"
 
 /* ---- events ---- */
 
@@ -64,6 +65,7 @@ static void perform(sl_queue *q, const sl_work *w)
     if (w->kind == SL_WORK_HOST) sl_failure_run(q->failure, w->call, w->user);
     if (w->kind == SL_WORK_FIRE) sl_event_fire(q->events, w->event, w->number);
     if (w->kind == SL_WORK_WAIT) sl_event_wait(q->events, w->event, w->number);
+    if (w->kind == SL_WORK_STAMP) *w->stamp = sl_now();
 }
 
 /* The ring's slot stays taken until its work is done, so `finished` is also what drain waits for. */

@@ -36,7 +36,7 @@ void sl_event_fire(sl_events *e, int event, uint64_t number);
 /* Blocks until recording `number` of `event` has come true. Number 0 always has. */
 void sl_event_wait(sl_events *e, int event, uint64_t number);
 
-typedef enum { SL_WORK_COPY, SL_WORK_HOST, SL_WORK_FIRE, SL_WORK_WAIT, SL_WORK_STOP } sl_work_kind;
+typedef enum { SL_WORK_COPY, SL_WORK_HOST, SL_WORK_FIRE, SL_WORK_WAIT, SL_WORK_STAMP, SL_WORK_STOP } sl_work_kind;
 
 typedef struct sl_work {
     sl_work_kind kind;
@@ -47,6 +47,7 @@ typedef struct sl_work {
     void *user;
     int event; /* FIRE and WAIT */
     uint64_t number;
+    double *stamp; /* STAMP: gets the time */
 } sl_work;
 
 #define SL_QUEUE_LENGTH 256

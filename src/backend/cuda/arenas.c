@@ -173,7 +173,7 @@ static sluice_status stage(sl_device *d, cudaStream_t stream, uint8_t *dst, cons
 
 static sluice_status upload_to_device(sl_device *d, sl_stream stream, uint8_t *dst, const uint8_t *src, size_t bytes)
 {
-    bool queued = sl_is_cuda_stream(stream);
+    bool queued = sl_on_cuda(d, stream);
     cudaStream_t s = queued ? d->streams[stream] : d->transfer;
     if (!queued) SL_TRY(sl_order_await_stream(d, stream));
     for (size_t done = 0; done < bytes; done += SL_STAGING_BYTES) {

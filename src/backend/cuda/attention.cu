@@ -1,6 +1,7 @@
 /* attention.cu: attention and its gradient: the operands of a call, which kernels compute it, and the numbers per query
  * that the gradient begins with. */
 #include "backend/cuda/attention.cuh"
+#include "backend/cuda/attention_cudnn.h"
 
 namespace
 {
@@ -8,51 +9,90 @@ namespace
 
 constexpr int row_threads = 256;
 
-/* What a lane adds up of a row: 16 bytes at a time where rows are made of them, the warp's lanes side by side. */
-template <class T, bool vectors>
+/* What a lane adds up of a row: 16 bytes at a time where rows are made of them, the row's lanes side by side. */
+template <class T, int N, int lanes>
 __device__ __forceinline__ float part_of_dot(const T *x, const T *y, int width, int lane)
 {
-    constexpr int n = vectors ? pack_elements<T> : 1;
     float sum = 0.0f;
-    for (int i = lane * n; i < width; i += 32 * n) {
-        float a[n], b[n];
-        load_floats<T, n>(x + i, a);
-        load_floats<T, n>(y + i, b);
+    for (int i = lane * N; i < width; i += lanes * N) {
+        float a[N], b[N];
+        load_floats<T, N>(x + i, a);
+        load_floats<T, N>(y + i, b);
 #pragma unroll
-        for (int j = 0; j < n; j++) sum = fmaf(a[j], b[j], sum);
+        for (int j = 0; j < N; j++) sum = fmaf(a[j], b[j], sum);
     }
     return sum;
 }
 
-/* A warp per query and head. Heads change fastest, as they lie in memory; queries go up to the rounded count. */
-template <class T, bool vectors> __global__ void __launch_bounds__(row_threads) row_numbers_kernel(AttentionCall c)
+/* The same where a lane has one load of a row at most. It always loads, if need be the row's beginning: loads under no
+ * condition are in flight together. */
+template <class T, int N> __device__ __forceinline__ float part_of_short(const T *x, const T *y, int width, int lane)
 {
-    int lane = threadIdx.x % 32;
-    int64_t which = (int64_t)blockIdx.x * (row_threads / 32) + threadIdx.x / 32;
-    if (which >= c.batches * c.rounded * c.query_heads) return;
-    int head = (int)(which % c.query_heads), query = (int)(which / c.query_heads % c.rounded);
-    int batch = (int)(which / c.query_heads / c.rounded);
-    float sum = 0.0f, lse = 0.0f;
-    int64_t row = (int64_t)batch * c.query_heads + head;
-    if (query < c.queries) {
-        sum = part_of_dot<T, vectors>(head_at<const T>(c.dout, batch, query, head, c.width),
-                                      head_at<const T>(c.out, batch, query, head, c.width), c.width, lane);
-        lse = c.lse[row * c.queries + query];
+    int i = lane * N < width ? lane * N : 0;
+    float a[N], b[N], sum = 0.0f;
+    load_floats<T, N>(x + i, a);
+    load_floats<T, N>(y + i, b);
+#pragma unroll
+    for (int j = 0; j < N; j++) sum = fmaf(a[j], b[j], sum);
+    return lane * N < width ? sum : 0.0f;
+}
+
+/* A block per head and SL_ATTENTION_ROUND queries. As many lanes share a row as it has vectors, up to a power of two,
+ * so that none is idle; `depth` rows of theirs are loaded before the first is added up. The numbers leave together,
+ * as they lie side by side. Adding zeros changes nothing: how many lanes there are shows in no bit. */
+template <class T, int N, int lanes, bool is_short>
+__global__ void __launch_bounds__(row_threads) row_numbers_kernel(AttentionCall c)
+{
+    constexpr int rows = row_threads / lanes, depth = 4;
+    __shared__ float sums[SL_ATTENTION_ROUND];
+    Place at = place_of(blockIdx.x, c.batches, c.query_heads);
+    int first = at.tile * SL_ATTENTION_ROUND, lane = threadIdx.x % lanes;
+    for (int row = threadIdx.x / lanes; row < SL_ATTENTION_ROUND; row += depth * rows) {
+        float part[depth];
+#pragma unroll
+        for (int i = 0; i < depth; i++) {
+            int query = min(first + row + i * rows, c.queries - 1);
+            const T *x = head_at<const T>(c.dout, at.batch, query, at.head, c.width);
+            const T *y = head_at<const T>(c.out, at.batch, query, at.head, c.width);
+            part[i] =
+                is_short ? part_of_short<T, N>(x, y, c.width, lane) : part_of_dot<T, N, lanes>(x, y, c.width, lane);
+        }
+#pragma unroll
+        for (int i = 0; i < depth; i++) {
+#pragma unroll
+            for (int far = lanes / 2; far > 0; far /= 2) part[i] += __shfl_xor_sync(0xffffffffu, part[i], far);
+            if (lane == 0) sums[row + i * rows] = part[i];
+        }
     }
-    sum = warp_sum(sum);
-    if (lane != 0) return;
-    c.delta[row * c.rounded + query] = sum;
-    c.lse2[row * c.rounded + query] = lse * SL_LOG2_E;
+    __syncthreads();
+    int row = threadIdx.x;
+    if (row >= SL_ATTENTION_ROUND) return;
+    int64_t head = (int64_t)at.batch * c.query_heads + at.head, to = head * c.rounded + first + row;
+    bool there = first + row < c.queries;
+    c.delta[to] = there ? sums[row] : 0.0f;
+    c.lse2[to] = there ? c.lse[head * c.queries + first + row] * SL_LOG2_E : 0.0f;
+}
+
+template <class T, int N, int lanes, bool is_short> void launch_rows(const AttentionCall &c, void *stream)
+{
+    static_assert(SL_ATTENTION_ROUND % (4 * (row_threads / lanes)) == 0, "rows come in whole batches");
+    unsigned blocks = (unsigned)(c.batches * c.query_heads * attention_tiles(c.queries, SL_ATTENTION_ROUND));
+    SL_LAUNCH((row_numbers_kernel<T, N, lanes, is_short>), blocks, row_threads, 0, stream, c);
 }
 
 template <class T> void launch_row_numbers(const AttentionCall &c, bool vectors, void *stream)
 {
-    int64_t rows = c.batches * c.rounded * c.query_heads;
-    unsigned blocks = (unsigned)((rows + row_threads / 32 - 1) / (row_threads / 32));
-    if (vectors)
-        SL_LAUNCH((row_numbers_kernel<T, true>), blocks, row_threads, 0, stream, c);
+    constexpr int n = pack_elements<T>;
+    if (!vectors)
+        launch_rows<T, 1, 32, false>(c, stream);
+    else if (c.width > 32 * n)
+        launch_rows<T, n, 32, false>(c, stream);
+    else if (c.width > 16 * n)
+        launch_rows<T, n, 32, true>(c, stream);
+    else if (c.width > 8 * n)
+        launch_rows<T, n, 16, true>(c, stream);
     else
-        SL_LAUNCH((row_numbers_kernel<T, false>), blocks, row_threads, 0, stream, c);
+        launch_rows<T, n, 8, true>(c, stream);
 }
 
 /* ---- operands ---- */
@@ -110,7 +150,7 @@ void bind_gradients(AttentionCall *c, const sl_cuda_args *a, size_t bytes)
     c->delta = c->lse2 + c->batches * c->rounded * c->query_heads;
 }
 
-/* Positions and blocks are counted in 31 bits: the least block has 32 rows of a head or eight warps of one row. */
+/* Positions and blocks are counted in 31 bits: the least block has 32 rows of a head. */
 sluice_status check_size(const sl_cuda_args *a)
 {
     const int64_t most = INT32_MAX / 4;
@@ -153,6 +193,9 @@ extern "C" sluice_status sl_cuda_attention(const sl_cuda_args *a)
     c.out = heads_of(&a->out[0], 0, (int64_t)c.query_heads * c.width, c.queries, bytes);
     c.lse = (float *)a->out[1].data;
     if (is_empty(c)) return SLUICE_OK;
+    bool served = false;
+    if (SL_ATTENTION_CUDNN_FORWARD) SL_TRY(sl_cuda_cudnn_attention(SL_OP_ATTENTION, a, &served));
+    if (served) return SLUICE_OK;
     (on_tensor_cores(c, form) ? sl_attention_forward_tensor : sl_attention_forward_general)(c, form, a->stream);
     return sl_launched(a);
 }
@@ -166,7 +209,9 @@ extern "C" sluice_status sl_cuda_attention_grad(const sl_cuda_args *a)
     AttentionCall c = bind_inputs(a, bytes);
     bind_gradients(&c, a, bytes);
     if (is_empty(c)) return SLUICE_OK;
-    bool vectors = whole_vectors(c, form);
+    bool served = false, vectors = whole_vectors(c, form);
+    if (SL_ATTENTION_CUDNN_BACKWARD) SL_TRY(sl_cuda_cudnn_attention(SL_OP_ATTENTION_GRAD, a, &served));
+    if (served) return SLUICE_OK;
     sl_dispatch(form, [&](auto element) {
         launch_row_numbers<decltype(element)>(c, vectors, a->stream);
         return SLUICE_OK;

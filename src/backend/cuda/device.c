@@ -21,6 +21,7 @@ static void cuda_close(sl_device *d)
     if (d == NULL) return;
     (void)cudaSetDevice(d->options.ordinal);
     sl_order_close(d);
+    sl_cuda_stamps_free(d);
     sl_cuda_libraries_close(d->libraries);
     sl_arenas_close(d);
     sl_pool_destroy(d->host.pool);
@@ -108,7 +109,7 @@ static bool may_be_on_host(sl_op op, bool output, int i)
 static sluice_status check_place(const sl_device *d, sl_stream stream, const sl_call *c, bool output, int i)
 {
     sl_span s = sl_call_operand(c, output, i).span;
-    bool on_gpu = sl_is_cuda_stream(stream);
+    bool on_gpu = sl_on_cuda(d, stream);
     if (s.bytes == 0 || s.tier == (on_gpu ? SL_TIER_DEVICE : SL_TIER_HOST)) return SLUICE_OK;
     if (on_gpu && may_be_on_host(c->op, output, i) && d->bases[SL_TIER_HOST] != NULL) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_FAILED, "%s %s: %s %d is on the %s tier, but kernels of the %s stream run on the %s",
@@ -120,7 +121,7 @@ static sluice_status check_places(const sl_device *d, sl_stream stream, const sl
 {
     for (int i = 0; i < c->input_count; i++) SL_TRY(check_place(d, stream, c, false, i));
     for (int i = 0; i < c->output_count; i++) SL_TRY(check_place(d, stream, c, true, i));
-    if (c->workspace.bytes == 0 || (c->workspace.tier == SL_TIER_DEVICE) == sl_is_cuda_stream(stream)) return SLUICE_OK;
+    if (c->workspace.bytes == 0 || (c->workspace.tier == SL_TIER_DEVICE) == sl_on_cuda(d, stream)) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_FAILED, "%s %s: its workspace is on the %s tier", sl_ops[c->op].name,
                    c->name ? c->name : "", sl_tier_name(c->workspace.tier));
 }
@@ -156,7 +157,7 @@ static sluice_status cuda_run(sl_device *d, sl_stream stream, const sl_call *c)
     SL_TRY(sl_ledger_call(&d->ledger, stream, c));
     if (c->workspace.bytes > 0) SL_TRY(sl_ledger_transfer(&d->ledger, "workspace", c->workspace));
     SL_TRY(check_places(d, stream, c));
-    return sl_is_cuda_stream(stream) ? run_on_gpu(d, stream, c) : run_on_host(d, stream, c);
+    return sl_on_cuda(d, stream) ? run_on_gpu(d, stream, c) : run_on_host(d, stream, c);
 }
 
 /* ---- copies ---- */
@@ -166,7 +167,7 @@ static sluice_status cuda_run(sl_device *d, sl_stream stream, const sl_call *c)
 static sluice_status copy_on_host(sl_device *d, sl_stream stream, sl_span dst, sl_span src)
 {
     sl_host_queue *q;
-    if (sl_is_cuda_stream(stream)) {
+    if (sl_on_cuda(d, stream)) {
         SL_TRY(sl_order_await_stream(d, stream));
         memcpy(sl_host_address(d, dst), sl_host_address(d, src), (size_t)src.bytes);
         return SLUICE_OK;
@@ -188,7 +189,7 @@ static sluice_status cuda_copy(sl_device *d, sl_stream stream, sl_span dst, sl_s
     if (src.bytes == 0) return SLUICE_OK;
     bool from_host = src.tier == SL_TIER_HOST, to_host = dst.tier == SL_TIER_HOST;
     if (from_host && to_host) return copy_on_host(d, stream, dst, src);
-    if (!sl_is_cuda_stream(stream))
+    if (!sl_on_cuda(d, stream))
         return sl_fail(SLUICE_ERR_FAILED, "a copy from or to the device tier cannot run on the %s stream",
                        sl_stream_name(stream));
     enum cudaMemcpyKind kind = from_host ? cudaMemcpyHostToDevice
@@ -264,7 +265,7 @@ static sluice_status cuda_submit(sl_device *d, sl_stream stream, sluice_status (
     sl_host_queue *q;
     SL_TRY(sl_device_enter(d));
     SL_TRY(sl_ledger_stream(stream));
-    if (sl_is_cuda_stream(stream)) {
+    if (sl_on_cuda(d, stream)) {
         SL_TRY(sl_order_await_stream(d, stream));
         sl_failure_run(&d->host.failure, work, user);
         return SLUICE_OK;
@@ -293,6 +294,27 @@ static bool cuda_window(const sl_device *d, sl_tier tier, sl_window *out)
     if (tier != SL_TIER_HOST || m->mapping == NULL || !m->shared) return false;
     *out = (sl_window){ (uint64_t)(m->base - m->mapping), m->bytes };
     return true;
+}
+
+/* ---- times ---- */
+
+static sluice_status cuda_reserve_stamps(sl_device *d, int count)
+{
+    SL_TRY(sl_device_enter(d));
+    return sl_cuda_stamps_reserve(d, count);
+}
+
+static sluice_status cuda_stamp(sl_device *d, sl_stream stream, int index)
+{
+    SL_TRY(sl_device_enter(d));
+    SL_TRY(sl_ledger_stream(stream));
+    return sl_cuda_stamp(d, stream, index);
+}
+
+static sluice_status cuda_read_stamps(sl_device *d, double *seconds, int count)
+{
+    SL_TRY(sl_device_enter(d));
+    return sl_cuda_stamps_read(d, seconds, count);
 }
 
 /* ---- counters ---- */
@@ -335,5 +357,8 @@ const sl_backend sl_cuda_backend = {
     .resolve = cuda_resolve,
     .window = cuda_window,
     .synchronize = cuda_synchronize,
+    .reserve_stamps = cuda_reserve_stamps,
+    .stamp = cuda_stamp,
+    .read_stamps = cuda_read_stamps,
     .stats = cuda_stats,
 };

@@ -1,8 +1,9 @@
 /* device.h: a GPU at work. Private to the files of this folder that make up the device: device.c (the table, kernels,
- * copies), order.c (streams and events), arenas.c (memory), trouble.c (errors).
+ * copies), order.c (streams and events), arenas.c (memory), stamps.c (times), trouble.c (errors).
  *
- * COMPUTE, TO_DEVICE and TO_HOST are CUDA streams; the other streams are threads of the host (host_queue.h) that start
- * when they are first used. One thread submits; it alone calls CUDA. */
+ * COMPUTE, TO_DEVICE and TO_HOST are CUDA streams, and COMM where ranks talk through NCCL (lane.c); the other streams
+ * are threads of the host (host_queue.h) that start when they are first used. One thread submits; it alone calls CUDA.
+ */
 #ifndef SL_BACKEND_CUDA_DEVICE_H
 #define SL_BACKEND_CUDA_DEVICE_H
 
@@ -63,6 +64,8 @@ typedef struct sl_overhead {
     double measured; /* sl_now(); 0: never */
 } sl_overhead;
 
+typedef struct sl_cuda_stamps sl_cuda_stamps;
+
 struct sl_device {
     sl_ledger ledger;
     sl_device_options options;
@@ -76,7 +79,9 @@ struct sl_device {
     cudaStream_t signals[SL_STREAM_COUNT]; /* one per open queue: carries the GPU's events to its `released` */
     sl_device_words *words;                /* pinned */
     sl_stream_word write_word, wait_word;  /* the driver's; NULL: not supported */
+    uint32_t lane_marks[2];                /* lane.c: numbers written to the words of COMM so far */
     sl_cuda_event *events;
+    sl_cuda_stamps *stamps; /* owned; NULL: nobody traces */
 
     uint8_t *device_arena; /* of cudaMalloc; under guard with canaries around the arena */
     sl_memory host_arena;
@@ -117,9 +122,16 @@ void sl_device_count_call(sl_device *d);
 
 /* ---- order.c ---- */
 
+/* From the start, on every device. */
 static inline bool sl_is_cuda_stream(sl_stream s)
 {
     return s == SL_STREAM_COMPUTE || s == SL_STREAM_TO_DEVICE || s == SL_STREAM_TO_HOST;
+}
+
+/* Of this device: also COMM, where a communicator of the GPU has made it one (lane.h). */
+static inline bool sl_on_cuda(const sl_device *d, sl_stream s)
+{
+    return d->streams[s] != NULL;
 }
 
 const char *sl_stream_name(sl_stream s);
@@ -127,6 +139,8 @@ sluice_status sl_order_open(sl_device *d);
 void sl_order_close(sl_device *d); /* of what is open; waits for it */
 /* The queue of a stream that is none of CUDA's, started where it is not. */
 sluice_status sl_order_queue(sl_device *d, sl_stream s, sl_host_queue **out);
+/* Makes a stream of the host one of CUDA's, for good, before anything was queued on it. */
+sluice_status sl_order_make_cuda(sl_device *d, sl_stream s);
 sluice_status sl_order_reserve(sl_device *d, int event_count);
 sluice_status sl_order_record(sl_device *d, sl_stream s, int event);
 sluice_status sl_order_wait(sl_device *d, sl_stream s, int event);
@@ -138,6 +152,13 @@ sluice_status sl_order_await_stream(sl_device *d, sl_stream s);
 sluice_status sl_order_await_all(sl_device *d);
 /* Until a mark recorded on some stream has come. */
 sluice_status sl_order_await_mark(sl_device *d, cudaEvent_t mark);
+
+/* ---- stamps.c: sl_backend.reserve_stamps, stamp and read_stamps ---- */
+
+sluice_status sl_cuda_stamps_reserve(sl_device *d, int count);
+sluice_status sl_cuda_stamp(sl_device *d, sl_stream stream, int index);
+sluice_status sl_cuda_stamps_read(sl_device *d, double *seconds, int count);
+void sl_cuda_stamps_free(sl_device *d);
 
 /* ---- arenas.c ---- */
 

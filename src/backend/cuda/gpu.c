@@ -91,6 +91,7 @@ sluice_status sl_gpu_facts(int ordinal, sl_cuda_facts *out)
     (void)cudaDriverGetVersion(&out->driver_version);
     (void)cudaRuntimeGetVersion(&out->runtime_version);
     out->numa_node = numa_node_of(ordinal);
+    if (cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, ordinal) != cudaSuccess) (void)cudaGetLastError();
     sl_gpu_meter_open(&meter, ordinal);
     if (meter.library == NULL) (void)cudaSetDevice(ordinal);
     out->free_bytes = sl_gpu_meter_free(&meter);

@@ -10,7 +10,16 @@
 
 #define RING_LENGTH 256
 
-typedef enum { ENTRY_CALL, ENTRY_COPY, ENTRY_WORK, ENTRY_RECORD, ENTRY_WAIT, ENTRY_STOP, ENTRY_KINDS } entry_kind;
+typedef enum {
+    ENTRY_CALL,
+    ENTRY_COPY,
+    ENTRY_WORK,
+    ENTRY_RECORD,
+    ENTRY_WAIT,
+    ENTRY_STAMP,
+    ENTRY_STOP,
+    ENTRY_KINDS
+} entry_kind;
 
 struct sl_host_entry {
     entry_kind kind;
@@ -28,6 +37,7 @@ struct sl_host_entry {
     /* RECORD and WAIT */
     const _Atomic uint32_t *word;
     uint32_t number;
+    double *stamp; /* STAMP */
 };
 
 /* ---- the queue's thread: one function per kind ---- */
@@ -65,14 +75,20 @@ static void do_wait(sl_host_queue *q, const sl_host_entry *e)
     while (!sl_word_passed(e->word, e->number) && !is_dead(q)) (void)sl_patience_wait(&patience);
 }
 
+static void do_stamp(sl_host_queue *q, const sl_host_entry *e)
+{
+    (void)q;
+    *e->stamp = sl_now();
+}
+
 static void do_stop(sl_host_queue *q, const sl_host_entry *e)
 {
     (void)q, (void)e;
 }
 
 static const entry_handler handlers[ENTRY_KINDS] = {
-    [ENTRY_CALL] = do_call,     [ENTRY_COPY] = do_copy, [ENTRY_WORK] = do_work,
-    [ENTRY_RECORD] = do_record, [ENTRY_WAIT] = do_wait, [ENTRY_STOP] = do_stop,
+    [ENTRY_CALL] = do_call, [ENTRY_COPY] = do_copy,   [ENTRY_WORK] = do_work, [ENTRY_RECORD] = do_record,
+    [ENTRY_WAIT] = do_wait, [ENTRY_STAMP] = do_stamp, [ENTRY_STOP] = do_stop,
 };
 
 static bool is_empty(sl_host_queue *q)
@@ -222,6 +238,13 @@ void sl_host_queue_wait(sl_host_queue *q, const _Atomic uint32_t *word, uint32_t
     sl_host_entry *e = next_entry(q, ENTRY_WAIT);
     e->word = word;
     e->number = number;
+    publish(q);
+}
+
+void sl_host_queue_stamp(sl_host_queue *q, double *out)
+{
+    sl_host_entry *e = next_entry(q, ENTRY_STAMP);
+    e->stamp = out;
     publish(q);
 }
 

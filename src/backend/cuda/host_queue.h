@@ -69,6 +69,8 @@ void sl_host_queue_work(sl_host_queue *q, sluice_status (*work)(void *user), voi
 uint32_t sl_host_queue_record(sl_host_queue *q);
 /* What is queued from now on comes after `word` has passed `number`. */
 void sl_host_queue_wait(sl_host_queue *q, const _Atomic uint32_t *word, uint32_t number);
+/* *out gets the time at which all that is queued so far is done; it is read after a drain. */
+void sl_host_queue_stamp(sl_host_queue *q, double *out);
 /* Returns when all that is queued is done. A queue that is not open is fine. */
 void sl_host_queue_drain(sl_host_queue *q);
 /* Blocks the submitting thread until `word` has passed `number`, or the device is dead. */

@@ -89,6 +89,16 @@ sluice_status sl_order_queue(sl_device *d, sl_stream s, sl_host_queue **out)
     return SLUICE_OK;
 }
 
+sluice_status sl_order_make_cuda(sl_device *d, sl_stream s)
+{
+    int least, greatest;
+    if (d->streams[s] != NULL) return SLUICE_OK;
+    if (d->queues[s].side != NULL)
+        return sl_fail(SLUICE_ERR_FAILED, "the %s stream is in use by the host already", sl_stream_name(s));
+    SL_CUDA(d, cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams");
+    return create_stream(d, greatest, &d->streams[s]);
+}
+
 /* ---- closing ---- */
 
 static void destroy_stream(cudaStream_t *s)
@@ -134,7 +144,7 @@ sluice_status sl_order_record(sl_device *d, sl_stream s, int event)
 {
     sl_cuda_event *e = &d->events[event];
     sl_host_queue *q;
-    if (sl_is_cuda_stream(s)) {
+    if (sl_on_cuda(d, s)) {
         SL_CUDA(d, cudaEventRecord(e->mark, d->streams[s]), "recording an event");
     } else {
         SL_TRY(sl_order_queue(d, s, &q));
@@ -190,8 +200,8 @@ sluice_status sl_order_wait(sl_device *d, sl_stream s, int event)
 {
     const sl_cuda_event *e = &d->events[event];
     if (e->stream < 0 || e->stream == (int)s) return SLUICE_OK;
-    bool from_cuda = sl_is_cuda_stream((sl_stream)e->stream);
-    if (!sl_is_cuda_stream(s)) return from_cuda ? queue_waits_for_cuda(d, s, e) : queue_waits_for_queue(d, s, e);
+    bool from_cuda = sl_on_cuda(d, (sl_stream)e->stream);
+    if (!sl_on_cuda(d, s)) return from_cuda ? queue_waits_for_cuda(d, s, e) : queue_waits_for_queue(d, s, e);
     if (!from_cuda) return cuda_waits_for_queue(d, d->streams[s], e);
     SL_CUDA(d, cudaStreamWaitEvent(d->streams[s], e->mark, 0), "waiting for an event");
     return SLUICE_OK;
@@ -225,7 +235,7 @@ sluice_status sl_order_await_cuda(sl_device *d, cudaStream_t s)
 
 sluice_status sl_order_await_stream(sl_device *d, sl_stream s)
 {
-    if (sl_is_cuda_stream(s)) return sl_order_await_cuda(d, d->streams[s]);
+    if (sl_on_cuda(d, s)) return sl_order_await_cuda(d, d->streams[s]);
     sl_host_queue_drain(&d->queues[s]);
     return sl_device_alive(d);
 }
@@ -234,7 +244,7 @@ sluice_status sl_order_await(sl_device *d, int event)
 {
     const sl_cuda_event *e = &d->events[event];
     if (e->stream < 0) return SLUICE_OK;
-    if (sl_is_cuda_stream((sl_stream)e->stream)) return sl_order_await_mark(d, e->mark);
+    if (sl_on_cuda(d, (sl_stream)e->stream)) return sl_order_await_mark(d, e->mark);
     sl_host_side_await(&d->host, &d->words->queues[e->stream].reached, e->number);
     return sl_device_alive(d);
 }

@@ -6,11 +6,13 @@
 #include "backend/cpu/workspace.h"
 #include "backend/failure.h"
 #include "backend/ledger.h"
+#include "backend/stamps.h"
 #include "core/alloc.h"
 
 struct sl_device {
     sl_ledger ledger;
     sl_failure failure; /* of submitted work */
+    sl_stamps stamps;
 };
 
 static sluice_status null_open(const sl_device_options *options, sl_device **out)
@@ -32,6 +34,7 @@ static void null_close(sl_device *d)
 {
     if (d == NULL) return;
     sl_failure_close(&d->failure);
+    (void)sl_stamps_reserve(&d->stamps, 0);
     sl_free(d);
 }
 
@@ -112,6 +115,22 @@ static sluice_status null_synchronize(sl_device *d)
     return sl_failure_take(&d->failure);
 }
 
+static sluice_status null_reserve_stamps(sl_device *d, int count)
+{
+    return sl_stamps_reserve(&d->stamps, count);
+}
+
+static sluice_status null_stamp(sl_device *d, sl_stream stream, int index)
+{
+    SL_TRY(sl_ledger_stream(stream));
+    return sl_stamps_set(&d->stamps, index);
+}
+
+static sluice_status null_read_stamps(sl_device *d, double *seconds, int count)
+{
+    return sl_stamps_read(&d->stamps, seconds, count);
+}
+
 static void null_stats(const sl_device *d, sl_device_stats *out)
 {
     sl_ledger_stats(&d->ledger, out);
@@ -136,5 +155,8 @@ const sl_backend sl_null_backend = {
     .resolve = null_resolve,
     .window = null_window,
     .synchronize = null_synchronize,
+    .reserve_stamps = null_reserve_stamps,
+    .stamp = null_stamp,
+    .read_stamps = null_read_stamps,
     .stats = null_stats,
 };

@@ -11,6 +11,7 @@
 #include "backend/cuda/library.h"
 #include "backend/failure.h"
 #include "backend/ledger.h"
+#include "backend/stamps.h"
 #include "core/alloc.h"
 
 #define MULTIPROCESSORS 3 /* few, so that the loops over a grid go round */
@@ -24,6 +25,7 @@ struct sl_device {
     int arena_files[SL_TIER_COUNT]; /* borrowed; > 0: backs the arena */
     sl_failure failure;             /* of submitted work */
     sl_cuda_libraries *libraries;
+    sl_stamps stamps;
 };
 
 /* ---- opening and closing ---- */
@@ -54,6 +56,7 @@ free_device:
 static void emulated_close(sl_device *d)
 {
     if (d == NULL) return;
+    (void)sl_stamps_reserve(&d->stamps, 0);
     sl_cuda_libraries_close(d->libraries);
     sl_failure_close(&d->failure);
     for (int t = 0; t < SL_TIER_COUNT; t++) sl_memory_unmap(&d->arenas[t]);
@@ -205,6 +208,22 @@ static sluice_status emulated_synchronize(sl_device *d)
     return SLUICE_OK;
 }
 
+static sluice_status emulated_reserve_stamps(sl_device *d, int count)
+{
+    return sl_stamps_reserve(&d->stamps, count);
+}
+
+static sluice_status emulated_stamp(sl_device *d, sl_stream stream, int index)
+{
+    SL_TRY(sl_ledger_stream(stream));
+    return sl_stamps_set(&d->stamps, index);
+}
+
+static sluice_status emulated_read_stamps(sl_device *d, double *seconds, int count)
+{
+    return sl_stamps_read(&d->stamps, seconds, count);
+}
+
 static void emulated_stats(const sl_device *d, sl_device_stats *out)
 {
     sl_ledger_stats(&d->ledger, out);
@@ -229,5 +248,8 @@ const sl_backend sl_emulated_cuda_backend = {
     .resolve = emulated_resolve,
     .window = emulated_window,
     .synchronize = emulated_synchronize,
+    .reserve_stamps = emulated_reserve_stamps,
+    .stamp = emulated_stamp,
+    .read_stamps = emulated_read_stamps,
     .stats = emulated_stats,
 };

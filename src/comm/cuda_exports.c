@@ -1,4 +1,5 @@
-/* plugin.c: what libsluice_cuda.so exports, and what it takes from the library that opened it.
+/* cuda_exports.c: what libsluice_cuda.so exports, and what it takes from the library that opened it. It is here because
+ * the plugin holds the backend and the communicator on top of it.
  *
  * The plugin is linked with the archives of core/, ir/ and backend/, as far as it uses them. The functions below stand
  * for those of core/status.c and core/alloc.c, which the linker therefore leaves out: messages end up in the library's
@@ -6,12 +7,15 @@
  * these, and the link would fail. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/backend.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/library.h"
 #include "backend/plugin_file.h"
+#include "comm/nccl_api.h"
+#include "comm/nccl_comm.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 
@@ -81,8 +85,21 @@ void sl_free(void *p)
 static const char *libraries_text(void)
 {
     static char text[256];
+    sl_nccl_api nccl;
+    int version = 0;
     sl_cuda_libraries_text(text, sizeof text);
+    size_t used = strlen(text);
+    if (sl_nccl_api_open(&nccl) == SLUICE_OK && nccl.version(&version) == SL_NCCL_SUCCESS)
+        snprintf(text + used, sizeof text - used, ", NCCL %d.%d", version / 10000, version / 100 % 100);
     return text;
+}
+
+/* The environment's SLUICE_CHECK_COLLECTIVES: compare every collective over the base as well. */
+static sluice_status open_nccl(sl_comm *base, sl_comm **out)
+{
+    const char *check = getenv("SLUICE_CHECK_COLLECTIVES");
+    sl_nccl_options o = { .base = base, .lane = &sl_cuda_lane_ops, .checked = check != NULL && check[0] == '1' };
+    return sl_comm_nccl_open(&o, out);
 }
 
 /* The exported name is that of the type, which C has no room for beside it. */
@@ -97,4 +114,7 @@ __attribute__((visibility("default"))) const sl_cuda_plugin exported = {
     .count = sl_gpu_count,
     .facts = sl_gpu_facts,
     .libraries = libraries_text,
+    .comm_ops_bytes = sizeof(sl_comm_ops),
+    .open_nccl = open_nccl,
+    .lane = &sl_cuda_lane_ops,
 };

@@ -1,0 +1,79 @@
+/* matrix.h: one small transformer, trained on {1, 2, 4} ranks x stage {0 .. 3} x what is on the host x partition rule x
+ * recomputation, in four precisions. Every run of a precision must end with the same two hashes, and prove that it did
+ * what it says: bytes kept, sent and moved equal formulas that know nothing of the planner, and the observed peak is
+ * the predicted one.
+ *
+ * Ranks are always processes of their own: the caller never touches the device, and may start as many runs as it likes.
+ */
+#ifndef SLUICE_TEST_MATRIX_H
+#define SLUICE_TEST_MATRIX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "sluice.h"
+
+enum { MATRIX_MODES = 4, MATRIX_MAX_LAYERS = 16 };
+
+typedef enum { NOTHING, OPTIMIZER, OPTIMIZER_AND_PARAMETERS, HALF } offload;
+
+typedef struct setting {
+    int ranks, stage, offload, partition, recompute;
+} setting;
+
+/* A precision: how it is asked for, and the bytes an element then takes. */
+typedef struct mode {
+    const char *name;
+    const char *sets[4];             /* NULL ends them */
+    uint64_t weight, gradient, rest; /* rest: what the weight lacks of its fp32 master */
+    bool skips;                      /* some steps overflow */
+    bool compact;                    /* moments take less than 8 bytes, by blocks */
+} mode;
+
+extern const mode matrix_modes[MATRIX_MODES]; /* fp32 first */
+
+/* What rank 0 of a run told, in memory shared with the parent. */
+typedef struct outcome {
+    sluice_event plan, end;
+    char weights[65], state[65];
+    int skipped, clipped; /* steps */
+} outcome;
+
+typedef struct run_request {
+    setting s;
+    const mode *mode;
+    const char *folder, *extra; /* extra: one more assignment, or NULL */
+    const char *device;         /* "cpu" or "cuda" */
+    outcome *out;
+} run_request;
+
+sluice_status matrix_run(const run_request *q);
+
+typedef struct model {
+    int layers, last, tied; /* last: read by the last layer of forward alone */
+    int64_t size[MATRIX_MAX_LAYERS];
+    int64_t all;
+} model;
+
+typedef struct campaign {
+    char folder[4096];
+    const char *device;
+    outcome *out;
+    model m;
+    char weights[MATRIX_MODES][65], state[MATRIX_MODES][65]; /* of the first run of each */
+    int runs[MATRIX_MODES];
+    FILE *table; /* gets a row for each run; NULL: none */
+} campaign;
+
+/* False: no memory, or no file could be written. */
+bool matrix_start(campaign *c, const char *device);
+void matrix_end(campaign *c);
+/* Runs of precision k, checked: a cover of all pairs of values, or all there are. Failures are the test's. */
+void matrix_run_cover(campaign *c, int k);
+void matrix_run_all(campaign *c, int k);
+/* Settings of precision k planned for a GPU that is not here, and held to the same formulas: every seventh, or all with
+ * LONG=1. */
+void matrix_plan_for_gpu(campaign *c, int k);
+
+#endif
