@@ -9,6 +9,7 @@
 
 #define SL_CUDA_PLUGIN_SYMBOL "sl_cuda_plugin"
 #define SL_CUDA_PLUGIN_FILE   "libsluice_cuda.so"
+#define SL_CUDA_LEAST_MAJOR   8 /* compute capability of the oldest GPUs that kernels are built for: 8.0 */
 
 struct sl_comm;     /* comm/comm.h */
 struct sl_lane_ops; /* backend/cuda/lane.h */

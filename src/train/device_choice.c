@@ -23,7 +23,11 @@ static sluice_status take_cuda(int local_rank, int local_ranks, sl_device_choice
                                .is_cuda = true,
                                .ordinal = ordinal,
                                .sharing = (local_ranks - ordinal + count - 1) / count };
-    return plugin->facts(ordinal, &out->facts);
+    SL_TRY(plugin->facts(ordinal, &out->facts));
+    if (out->facts.major >= SL_CUDA_LEAST_MAJOR) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "GPU %d (%s) is too old: its compute capability is %d.%d, sluice needs %d.0 or newer", ordinal,
+                   out->facts.name, out->facts.major, out->facts.minor, SL_CUDA_LEAST_MAJOR);
 }
 
 static sluice_status wish_of_environment(sluice_device *wanted)

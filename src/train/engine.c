@@ -233,6 +233,16 @@ static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o
     p->overhead_bytes = p->overhead_of[0] + p->overhead_of[1] + p->overhead_of[2];
 }
 
+/* More was asked for than is free: another process may hold the rest. The plan goes by what there is. */
+static void warn_of_full_device(const sluice_engine *e, const sl_plan_options *p, uint64_t room)
+{
+    char asked[32], there[32];
+    uint64_t wanted = p->budget[SL_TIER_DEVICE], all = room + SL_CUDA_OVERHEAD_BYTES;
+    if (wanted <= all || p->rank != 0) return;
+    sl_log_write(&e->log, SLUICE_LOG_WARNING, "memory.device is %s, but only %s of the GPU is free; planning for that",
+                 sl_format_bytes(wanted, asked, sizeof asked), sl_format_bytes(all, there, sizeof there));
+}
+
 /* What this rank may take of its machine. Ranks that planned with different budgets could place things differently, so
  * the least of all counts. */
 static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, sl_plan_options *p)
@@ -251,6 +261,7 @@ static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, s
     uint64_t on_device, taken = e->gpu_comm != NULL ? SL_GPU_COMM_BYTES : 0, free_bytes = sl_device_room(&e->device);
     free_bytes = free_bytes > taken ? free_bytes - taken : 0;
     SL_TRY(sl_ranks_least(e->ranks, "memory of the GPUs", free_bytes, &on_device));
+    warn_of_full_device(e, p, on_device);
     sl_machine_split_budgets(p, on_device, room);
     return SLUICE_OK;
 }

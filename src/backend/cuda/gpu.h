@@ -4,8 +4,6 @@
 
 #include "backend/cuda_plugin.h"
 
-#define SL_CUDA_LEAST_MAJOR 8 /* compute capability of the oldest GPUs that kernels are built for: 8.0 */
-
 /* sl_cuda_plugin.count and .facts: without a context, unless only a context can tell the free memory. */
 sluice_status sl_gpu_count(int *out);
 sluice_status sl_gpu_facts(int ordinal, sl_cuda_facts *out);
