@@ -119,7 +119,7 @@ static sluice_status since_first(sl_device *d, cudaEvent_t mark, double *out)
 sluice_status sl_cuda_stamps_read(sl_device *d, double *seconds, int count)
 {
     sl_cuda_stamps *s = d->stamps;
-    double elapsed;
+    double elapsed = 0;
     if (s == NULL || count < 0 || count > s->count)
         return sl_fail(SLUICE_ERR_FAILED, "%d stamps asked for, %d are reserved", count, s != NULL ? s->count : 0);
     destroy_tie(&s->last);
