@@ -218,9 +218,9 @@ static void print_built_in(FILE *out)
 {
     fprintf(out, "built in: backends cpu, null; communication self, local; formats json, safetensors%s\n",
             sl_topology_built_in() ? "; hwloc" : "");
-    fprintf(out, "loaded where it is found: cuda, mpi\n");
+    fprintf(out, "loaded where it is found: cuda, nccl, mpi\n");
     if (!sl_topology_built_in()) fprintf(out, "not built in: hwloc, so ranks are not bound to NUMA nodes\n");
-    fprintf(out, "not built in yet: nccl, disk tier\n");
+    fprintf(out, "not built in yet: disk tier\n");
 }
 
 /* Ranks are copies of this process, which must not have used CUDA then: GPUs are looked at when they have ended. */
