@@ -2,7 +2,6 @@
 #include "checkpoint/ranks.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -136,17 +135,13 @@ static void *thread_main(void *background)
 void sl_background_start(sl_background *b, sluice_status (*work)(void *user), void *user)
 {
     pthread_condattr_t clock;
-    sigset_t all, before;
     *b = (sl_background){ .work = work, .user = user };
     pthread_mutex_init(&b->lock, NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&b->finished, &clock);
     pthread_condattr_destroy(&clock);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&b->thread, NULL, thread_main, b);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = sl_thread_start(&b->thread, NULL, thread_main, b);
     b->started = error == 0;
     if (error != 0)
         finish_work(

@@ -17,7 +17,6 @@
 #include "comm/nccl_api.h"
 #include "comm/nccl_comm.h"
 #include "core/alloc.h"
-#include "core/bytes.h"
 
 /* Of the library; set once, before anything else is called. */
 static const sl_plugin_host *library;
@@ -49,30 +48,6 @@ void sl_error_copy(char out[SL_MESSAGE_BYTES])
 void *sl_alloc(size_t bytes, const char *name)
 {
     return library->alloc(bytes, name);
-}
-
-void *sl_alloc_array(size_t count, size_t each, const char *name)
-{
-    uint64_t bytes;
-    if (sl_mul_u64(count, each, &bytes)) return sl_alloc(bytes, name);
-    sl_error_record("%zu times %zu bytes of memory for %s is more than any machine has", count, each, name);
-    return NULL;
-}
-
-void *sl_realloc(void *p, size_t old_bytes, size_t new_bytes, const char *name)
-{
-    void *grown = sl_alloc(new_bytes, name);
-    if (grown == NULL) return NULL;
-    if (p != NULL) memcpy(grown, p, old_bytes < new_bytes ? old_bytes : new_bytes);
-    sl_free(p);
-    return grown;
-}
-
-char *sl_strdup(const char *text, const char *name)
-{
-    size_t bytes = strlen(text) + 1;
-    char *copy = sl_alloc(bytes, name);
-    return copy == NULL ? NULL : memcpy(copy, text, bytes);
 }
 
 void sl_free(void *p)

@@ -2,7 +2,8 @@
  *
  * Every block has a 64-byte header with its size, so that freeing can keep the count of live bytes. Small blocks come
  * from posix_memalign and end exactly where the request ends, so that the sanitizers see the first byte beyond. Large
- * ones come from calloc and are aligned inside it: their zero pages stay untouched until they are used. */
+ * ones come from calloc and are aligned inside it: their zero pages stay untouched until they are used. What is made of
+ * these two functions alone is in alloc_more.c. */
 #include "core/alloc.h"
 
 #include <stdatomic.h>
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
 #include "core/status.h"
 
 #define BLOCK_ALIGNMENT ((size_t)64)
@@ -72,31 +72,6 @@ void *sl_alloc(size_t bytes, const char *name)
     atomic_fetch_add(&live_count, 1);
     atomic_fetch_add(&total_count, 1);
     return p;
-}
-
-void *sl_alloc_array(size_t count, size_t each, const char *name)
-{
-    uint64_t bytes;
-    if (sl_mul_u64(count, each, &bytes)) return sl_alloc(bytes, name);
-    sl_fail(SLUICE_ERR_NO_MEMORY, "%zu times %zu bytes of memory for %s is more than any machine has", count, each,
-            name);
-    return NULL;
-}
-
-void *sl_realloc(void *p, size_t old_bytes, size_t new_bytes, const char *name)
-{
-    void *grown = sl_alloc(new_bytes, name);
-    if (grown == NULL) return NULL;
-    if (p != NULL) memcpy(grown, p, old_bytes < new_bytes ? old_bytes : new_bytes);
-    sl_free(p);
-    return grown;
-}
-
-char *sl_strdup(const char *text, const char *name)
-{
-    size_t bytes = strlen(text) + 1;
-    char *copy = sl_alloc(bytes, name);
-    return copy == NULL ? NULL : memcpy(copy, text, bytes);
 }
 
 void sl_free(void *p)

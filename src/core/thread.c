@@ -10,7 +10,6 @@
  * there are more threads than CPUs nobody spins: the spinner would hold the CPU the work needs. */
 #include "core/thread.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -194,23 +193,29 @@ static void stop_workers(sl_pool *p, int count)
     for (int i = 0; i < count; i++) pthread_join(p->workers[i].thread, NULL);
 }
 
-/* Starts all workers with every signal blocked, or none. */
+int sl_thread_start(pthread_t *out, const pthread_attr_t *attributes, void *(*body)(void *user), void *user)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(out, attributes, body, user);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+/* Starts all workers, or none. */
 static sluice_status start_workers(sl_pool *p)
 {
     pthread_attr_t attributes;
-    sigset_t all, before;
     int started = 0, error = pthread_attr_init(&attributes);
     if (error != 0) return sl_fail(SLUICE_ERR_FAILED, "thread attributes: %s", strerror(error));
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (; started < p->threads - 1; started++) {
         worker *w = &p->workers[started];
         *w = (worker){ .pool = p, .scratch = p->scratch + (size_t)(started + 1) * SL_SCRATCH_BYTES };
-        error = pthread_create(&w->thread, &attributes, worker_main, w);
+        error = sl_thread_start(&w->thread, &attributes, worker_main, w);
         if (error != 0) break;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (error == 0) return SLUICE_OK;
     stop_workers(p, started);

@@ -1,4 +1,4 @@
-/* thread.h: a pool of compute threads.
+/* thread.h: a pool of compute threads, and threads beside it.
  *
  * sl_pool_run cuts work into tasks by shape alone; which thread runs a task never changes a bit, because a task owns
  * its outputs and no sum crosses tasks. Each worker has scratch memory of a fixed size, taken once at creation, for
@@ -6,6 +6,7 @@
 #ifndef SL_CORE_THREAD_H
 #define SL_CORE_THREAD_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,9 @@ int sl_pool_threads(const sl_pool *p);
 void sl_pool_run(sl_pool *p, sl_task_fn fn, void *context, int64_t tasks);
 /* Bytes the pool holds outside every arena: stacks touched and scratch. For overhead_bytes. */
 uint64_t sl_pool_overhead_bytes(int threads);
+
+/* pthread_create, with all signals blocked in the new thread: they are for the caller's. 0, or an error number. */
+int sl_thread_start(pthread_t *out, const pthread_attr_t *attributes, void *(*body)(void *user), void *user);
 
 /* CPUs this process may use: affinity mask and cgroup CPU quota. At least 1. */
 int sl_cpu_count(void);

@@ -1,7 +1,6 @@
 /* stream.c: see stream.h. */
 #include "backend/cpu/stream.h"
 
-#include <signal.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -87,17 +86,6 @@ static void *empty_queue(void *argument)
     return NULL;
 }
 
-/* Signals are for the caller's threads. */
-static int start_thread(sl_queue *q)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&q->thread, NULL, empty_queue, q);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 sluice_status sl_queue_open(sl_queue *q, sl_events *events, sl_failure *failure)
 {
     int failed;
@@ -107,7 +95,7 @@ sluice_status sl_queue_open(sl_queue *q, sl_events *events, sl_failure *failure)
     if ((failed = pthread_mutex_init(&q->lock, NULL)) != 0) goto report;
     if ((failed = pthread_cond_init(&q->filled, NULL)) != 0) goto destroy_lock;
     if ((failed = pthread_cond_init(&q->emptied, NULL)) != 0) goto destroy_filled;
-    if ((failed = start_thread(q)) != 0) goto destroy_emptied;
+    if ((failed = sl_thread_start(&q->thread, NULL, empty_queue, q)) != 0) goto destroy_emptied;
     return SLUICE_OK;
 destroy_emptied:
     pthread_cond_destroy(&q->emptied);

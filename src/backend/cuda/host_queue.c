@@ -1,7 +1,6 @@
 /* host_queue.c: see host_queue.h. */
 #include "backend/cuda/host_queue.h"
 
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -125,17 +124,6 @@ static void *empty_queue(void *argument)
 
 /* ---- opening and closing ---- */
 
-/* Signals are for the caller's threads. */
-static int start_thread(sl_host_queue *q)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&q->thread, NULL, empty_queue, q);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 sluice_status sl_host_queue_open(sl_host_queue *q, sl_host_side *side, sl_queue_words *words)
 {
     int failed;
@@ -144,7 +132,7 @@ sluice_status sl_host_queue_open(sl_host_queue *q, sl_host_side *side, sl_queue_
     if (q->ring == NULL) goto not_open;
     if ((failed = pthread_mutex_init(&q->lock, NULL)) != 0) goto free_ring;
     if ((failed = pthread_cond_init(&q->filled, NULL)) != 0) goto destroy_lock;
-    if ((failed = start_thread(q)) != 0) goto destroy_filled;
+    if ((failed = sl_thread_start(&q->thread, NULL, empty_queue, q)) != 0) goto destroy_filled;
     return SLUICE_OK;
 destroy_filled:
     pthread_cond_destroy(&q->filled);

@@ -7,7 +7,7 @@
  * here, so that bad numbers reach the loss and are seen. */
 #include "backend/cuda/elem.cuh"
 
-#include "backend/cuda/axes.h"
+#include "backend/axes.h"
 
 namespace
 {

@@ -3,7 +3,8 @@
  * An activation is one function on sixteen lanes; POINTWISE makes its kernel. The output may be an input's own memory:
  * each group of lanes is read before it is written. NaN passes through every function here, so that bad numbers reach
  * the loss and are seen. */
-#include "backend/cpu/kernels/axes.h"
+#include "backend/axes.h"
+#include "backend/cpu/kernels/elem.h"
 #include "backend/cpu/kernels/vmath.h"
 
 /* One output vector from the vectors of up to two inputs (y is x where there is one) and the op's constant. */

@@ -4,7 +4,8 @@
  * innermost axis: kept (a bias [C] from [N, C]): columns side by side in lanes; each column's terms are added in order,
  * SL_SUM_ROWS at a time in float. summed ([N, 1] from [N, C]):  one output at a time, SL_SUM_BLOCK elements in sixteen
  * float lanes, blocks in double. A task owns outputs, so nothing is added by two tasks. */
-#include "backend/cpu/kernels/axes.h"
+#include "backend/axes.h"
+#include "backend/cpu/kernels/elem.h"
 
 #define GROUPS      4
 #define SUM_COLUMNS (GROUPS * SL_LANES)

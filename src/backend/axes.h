@@ -1,12 +1,15 @@
 /* axes.h: several tensors walked over one index space, each broadcast to it as NumPy does. Plain C, and C++ for the
- * kernels.
+ * kernels of CUDA.
  *
- * Dimensions of length 1 are dropped and neighbours that every operand walks alike are merged, so that the common cases
- * (equal shapes, a bias row) end with one or two axes and a long innermost run. */
-#ifndef SL_BACKEND_CUDA_AXES_H
-#define SL_BACKEND_CUDA_AXES_H
+ * The space is the shape of the largest tensor. Dimensions of length 1 are dropped and neighbours that every operand
+ * walks alike are merged, so that the common cases (equal shapes, a bias row) end with one or two axes and a long
+ * innermost run. */
+#ifndef SL_BACKEND_AXES_H
+#define SL_BACKEND_AXES_H
 
-#include "backend/cuda/kernels.h"
+#include <stdbool.h>
+
+#include "ir/op.h"
 
 #define SL_AXES_OPERANDS 3
 
@@ -15,6 +18,12 @@ typedef struct sl_axes {
     int64_t dim[SL_MAX_RANK];
     int64_t stride[SL_AXES_OPERANDS][SL_MAX_RANK]; /* in elements; 0: the operand is repeated along the axis */
 } sl_axes;
+
+/* A position in some leading axes, with every operand's offset. */
+typedef struct sl_cursor {
+    int64_t index[SL_MAX_RANK];
+    int64_t offset[SL_AXES_OPERANDS];
+} sl_cursor;
 
 static inline void sl_axes_strides(const sl_shape *space, const sl_shape *operand, int64_t stride[SL_MAX_RANK])
 {
@@ -62,6 +71,29 @@ static inline sl_axes sl_axes_make(const sl_shape *space, const sl_shape *const 
         x.dim[0] = 1;
     }
     return x;
+}
+
+/* Position `flat` of the first `rank` axes, row-major. */
+static inline sl_cursor sl_cursor_at(const sl_axes *x, int rank, int64_t flat)
+{
+    sl_cursor c = { { 0 }, { 0 } };
+    for (int i = rank - 1; i >= 0; i--) {
+        c.index[i] = flat % x->dim[i];
+        flat /= x->dim[i];
+        for (int k = 0; k < SL_AXES_OPERANDS; k++) c.offset[k] += c.index[i] * x->stride[k][i];
+    }
+    return c;
+}
+
+static inline void sl_cursor_next(const sl_axes *x, int rank, sl_cursor *c)
+{
+    for (int i = rank - 1; i >= 0; i--) {
+        c->index[i]++;
+        for (int k = 0; k < SL_AXES_OPERANDS; k++) c->offset[k] += x->stride[k][i];
+        if (c->index[i] < x->dim[i]) return;
+        for (int k = 0; k < SL_AXES_OPERANDS; k++) c->offset[k] -= c->index[i] * x->stride[k][i];
+        c->index[i] = 0;
+    }
 }
 
 #endif
