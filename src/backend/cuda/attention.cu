@@ -1,7 +1,7 @@
 /* attention.cu: attention and its gradient: the operands of a call, which kernels compute it, and the numbers per query
  * that the gradient begins with. */
 #include "backend/cuda/attention.cuh"
-#include "backend/cuda/attention_cudnn.h"
+#include "backend/cuda/attention_hopper.cuh"
 
 namespace
 {
@@ -132,6 +132,7 @@ AttentionCall bind_inputs(const sl_cuda_args *a, size_t bytes)
     c.width = a->attrs->attention.head_width;
     c.causal = a->attrs->attention.causal;
     c.scale = a->attrs->attention.scale;
+    c.multiprocessors = a->multiprocessors;
     bind_operands(c, a->in, packed, bytes, &c.q, &c.k, &c.v);
     return c;
 }
@@ -178,6 +179,14 @@ bool on_tensor_cores(const AttentionCall &c, sl_form form)
     return form != SL_FORM_F32 && c.width <= SL_ATTENTION_TENSOR_WIDTH && whole_vectors(c, form);
 }
 
+/* True: the kernels of sm_90a have it. */
+bool on_hopper(const sl_cuda_args *a, const AttentionCall &c, sl_form form,
+               decltype(sl_attention_forward_hopper) *start)
+{
+    const bool fits = a->map_maker != nullptr && (c.width == 64 || c.width == 128) && on_tensor_cores(c, form);
+    return fits && start(c, form, a->map_maker, a->stream);
+}
+
 bool is_empty(const AttentionCall &c)
 {
     return c.batches == 0 || c.queries == 0 || c.keys == 0 || c.width == 0;
@@ -193,10 +202,8 @@ extern "C" sluice_status sl_cuda_attention(const sl_cuda_args *a)
     c.out = heads_of(&a->out[0], 0, (int64_t)c.query_heads * c.width, c.queries, bytes);
     c.lse = (float *)a->out[1].data;
     if (is_empty(c)) return SLUICE_OK;
-    bool served = false;
-    if (SL_ATTENTION_CUDNN_FORWARD) SL_TRY(sl_cuda_cudnn_attention(SL_OP_ATTENTION, a, &served));
-    if (served) return SLUICE_OK;
-    (on_tensor_cores(c, form) ? sl_attention_forward_tensor : sl_attention_forward_general)(c, form, a->stream);
+    if (!on_hopper(a, c, form, sl_attention_forward_hopper))
+        (on_tensor_cores(c, form) ? sl_attention_forward_tensor : sl_attention_forward_general)(c, form, a->stream);
     return sl_launched(a);
 }
 
@@ -209,13 +216,12 @@ extern "C" sluice_status sl_cuda_attention_grad(const sl_cuda_args *a)
     AttentionCall c = bind_inputs(a, bytes);
     bind_gradients(&c, a, bytes);
     if (is_empty(c)) return SLUICE_OK;
-    bool served = false, vectors = whole_vectors(c, form);
-    if (SL_ATTENTION_CUDNN_BACKWARD) SL_TRY(sl_cuda_cudnn_attention(SL_OP_ATTENTION_GRAD, a, &served));
-    if (served) return SLUICE_OK;
+    bool vectors = whole_vectors(c, form);
     sl_dispatch(form, [&](auto element) {
         launch_row_numbers<decltype(element)>(c, vectors, a->stream);
         return SLUICE_OK;
     });
-    (on_tensor_cores(c, form) ? sl_attention_backward_tensor : sl_attention_backward_general)(c, form, a->stream);
+    if (!on_hopper(a, c, form, sl_attention_backward_hopper))
+        (on_tensor_cores(c, form) ? sl_attention_backward_tensor : sl_attention_backward_general)(c, form, a->stream);
     return sl_launched(a);
 }

@@ -1,9 +1,10 @@
 /* attention.cuh: what the kernels of attention have in common: the operands of a call and where its blocks work.
  *
- * Two families compute it. On tensor cores (attention_forward.cu, attention_backward.cu): 16-bit types and heads of a
- * multiple of 8 up to SL_ATTENTION_TENSOR_WIDTH. In plain arithmetic (attention_general.cu): everything else. Which one
- * depends on shape and type alone. No family forms T x S, and none uses atomics: every sum belongs to one block, which
- * visits tiles in order. */
+ * Three families compute it. On warpgroups of sm_90a (attention_hopper.cuh): 16-bit types and heads of 64 or 128. On
+ * tensor cores (attention_forward.cu, attention_backward.cu): 16-bit types and heads of a multiple of 8 up to
+ * SL_ATTENTION_TENSOR_WIDTH. In plain arithmetic (attention_general.cu): everything else. Which one depends on shape,
+ * type and the GPU's architecture alone. No family forms T x S, and none uses atomics: every sum belongs to one block,
+ * which visits tiles in order. */
 #ifndef SL_BACKEND_CUDA_ATTENTION_CUH
 #define SL_BACKEND_CUDA_ATTENTION_CUH
 
@@ -27,6 +28,7 @@ struct AttentionCall {
     int width, queries, keys;                   /* of one head; T and S */
     bool causal;
     float scale;
+    int multiprocessors; /* for grids; 0: not known */
     AttentionHeads q, k, v, out;
     float *lse;                      /* [batches, query_heads, queries] */
     AttentionHeads dq, dk, dv, dout; /* backward */

@@ -3,7 +3,7 @@
  * A block has a tile of queries of one head and walks over the keys that they see. Each of its warps has 16 or 32
  * queries for itself: scores, softmax and output stay in its registers. Keys and values come in tiles into two buffers,
  * one being filled while the other is used. */
-#include "backend/cuda/attention.cuh"
+#include "backend/cuda/attention_rows.cuh"
 #include "backend/cuda/mma.cuh"
 
 namespace
@@ -18,114 +18,6 @@ template <int W> struct Forward {
     static constexpr int key_bytes = keys * Tile<W>::pitch, query_bytes = queries * Tile<W>::pitch;
     static constexpr int shared_bytes = query_bytes + 4 * key_bytes;
 };
-
-/* A score may exceed the row's reference by so many powers of two before sums are rescaled. exp2(8) leaves f16 its
- * range, and the rescaling, as much work as the softmax itself, becomes rare. */
-constexpr float slack = 8.0f;
-
-/* Per row of a warp's tile, two in each sixteen: the reference that exponents are taken from, in units of the scores,
- * and this lane's part of the sum. */
-template <int M> struct Running {
-    float top[M][2], sum[M][2];
-};
-
-/* Scores of keys from `first_key` on, in rows from `first_query` on, that are not seen: causal, or past the last. */
-template <int M, int N>
-__device__ __forceinline__ void hide(float (&s)[M][N][4], int first_query, int first_key, bool causal, int keys,
-                                     int lane)
-{
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int query = first_query + m * 16 + half * 8 + lane / 4;
-            int seen = (causal ? min(query + 1, keys) : keys) - first_key - lane % 4 * 2;
-#pragma unroll
-            for (int i = 0; i < 2 * N; i++)
-                if (i / 2 * 8 + i % 2 >= seen) s[m][i / 2][half * 2 + i % 2] = -INFINITY;
-        }
-}
-
-/* The largest of a row, whose scores four lanes have. */
-template <int N> __device__ __forceinline__ float row_max(const float (&s)[N][4], int half, float start)
-{
-    float most = start;
-#pragma unroll
-    for (int n = 0; n < N; n++) most = fmaxf(most, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-    return fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-}
-
-/* Moves the references of rows that grew by more than the slack. Each row decides for itself. */
-template <int M, int N, int C>
-__device__ __forceinline__ void rescale(Running<M> &run, float (&out)[M][C][4], const float (&s)[M][N][4], float factor)
-{
-    float most[M][2];
-    bool grown = false;
-#pragma unroll
-    for (int i = 0; i < 2 * M; i++) {
-        float &top = run.top[i / 2][i % 2], &to = most[i / 2][i % 2];
-        to = row_max(s[i / 2], i % 2, top);
-        if ((to - top) * fabsf(factor) <= slack)
-            to = top;
-        else
-            grown = true; /* also from -infinity */
-    }
-    if (!__any_sync(0xffffffffu, grown)) return;
-#pragma unroll
-    for (int i = 0; i < 2 * M; i++) {
-        int m = i / 2, half = i % 2;
-        float shrink =
-            most[m][half] == run.top[m][half] ? 1.0f : fast_exp2((run.top[m][half] - most[m][half]) * factor);
-        run.top[m][half] = most[m][half];
-        run.sum[m][half] *= shrink;
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            out[m][c][half * 2] *= shrink;
-            out[m][c][half * 2 + 1] *= shrink;
-        }
-    }
-}
-
-/* Scores become exponentials; their sum goes to the running one. */
-template <int M, int N> __device__ __forceinline__ void soften(Running<M> &run, float (&s)[M][N][4], float factor)
-{
-#pragma unroll
-    for (int i = 0; i < 2 * M; i++) {
-        int m = i / 2, half = i % 2;
-        float base = -run.top[m][half] * factor;
-#pragma unroll
-        for (int j = 0; j < 2 * N; j++) {
-            float &x = s[m][j / 2][half * 2 + j % 2];
-            x = fast_exp2(fmaf(x, factor, base));
-            run.sum[m][half] += x;
-        }
-    }
-}
-
-/* The sums of whole rows: afterwards every lane of a row has it. */
-template <int M> __device__ __forceinline__ void join_sums(Running<M> &run)
-{
-#pragma unroll
-    for (int i = 0; i < 2 * M; i++) {
-        float &sum = run.sum[i / 2][i % 2];
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    }
-}
-
-template <int M>
-__device__ __forceinline__ void store_lse(const AttentionCall &c, const Place &at, const Running<M> &run, int first,
-                                          int lane)
-{
-    float *lse = c.lse + ((int64_t)at.batch * c.query_heads + at.head) * c.queries;
-#pragma unroll
-    for (int i = 0; i < 2 * M; i++) {
-        int query = first + i * 8 + lane / 4;
-        if (lane % 4 == 0 && query < c.queries)
-            lse[query] = run.top[i / 2][i % 2] * c.scale + logf(run.sum[i / 2][i % 2]);
-    }
-}
 
 /* Keys and values from `first` on into one of the buffers. */
 template <class T, int W>
@@ -184,7 +76,8 @@ __global__ void __launch_bounds__(Forward<W>::threads, Forward<W>::blocks) forwa
             multiply_rows<T, W, M, N>(s, query_tile, keys, lane);
         if (key + F::keys > c.keys || (c.causal && key + F::keys > mine + 1))
             hide<M, N>(s, mine, key, c.causal, c.keys, lane);
-        rescale<M, N, W / 8>(run, out, s, factor);
+        float shrink[M][2];
+        if (raise_tops<M, N>(run, shrink, s, factor)) shrink_rows<M, W / 8>(out, shrink);
         soften<M, N>(run, s, factor);
         unsigned p[N / 2][M][4];
         round_left<T, M, N>(p, s);

@@ -1,5 +1,5 @@
-/* cublaslt.h: cuBLASLt through the functions found in its file, and the algorithms chosen so far. Private to library.c,
- * gemm.c and attention_cudnn.c. */
+/* cublaslt.h: cuBLASLt through the functions found in its file, and the algorithms chosen so far. Private to library.c
+ * and gemm.c. */
 #ifndef SL_BACKEND_CUDA_CUBLASLT_H
 #define SL_BACKEND_CUDA_CUBLASLT_H
 
@@ -61,7 +61,6 @@ struct sl_cuda_libraries {
     bool tf32;
     int choice_count;
     sl_gemm_choice *choices; /* SL_GEMM_CHOICES, open addressing; owned */
-    struct sl_cudnn *cudnn;  /* attention_cudnn.h; owned; NULL: not asked, or not there */
 };
 
 #endif

@@ -46,6 +46,16 @@ static sluice_status open_context(sl_device *d)
     return SLUICE_OK;
 }
 
+/* The instructions of sm_90a are of that compute capability alone, not of newer ones. */
+static sluice_status find_map_maker(sl_device *d)
+{
+    int major, minor;
+    SL_CUDA(d, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->options.ordinal), "asking its age");
+    SL_CUDA(d, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, d->options.ordinal), "asking its age");
+    if (major == 9 && minor == 0) d->map_maker = sl_driver_function("cuTensorMapEncodeTiled");
+    return SLUICE_OK;
+}
+
 static sluice_status open_parts(sl_device *d)
 {
     SL_TRY(sl_host_kernels_of(d->options.isa, &d->host.kernels));
@@ -55,6 +65,7 @@ static sluice_status open_parts(sl_device *d)
     SL_TRY(open_context(d));
     SL_CUDA(d, cudaDeviceGetAttribute(&d->multiprocessors, cudaDevAttrMultiProcessorCount, d->options.ordinal),
             "counting multiprocessors");
+    SL_TRY(find_map_maker(d));
     SL_TRY(sl_order_open(d));
     SL_TRY(sl_arenas_open(d));
     return sl_cuda_libraries_open(d->options.tf32, &d->libraries);
@@ -145,6 +156,7 @@ static sluice_status run_on_gpu(sl_device *d, sl_stream stream, const sl_call *c
     a.stream = d->streams[stream];
     a.libraries = d->libraries;
     a.multiprocessors = d->multiprocessors;
+    a.map_maker = d->map_maker;
     if (stream == SL_STREAM_COMPUTE) sl_device_note_call(d, c);
     SL_TRY(sl_device_launched(d, c, sl_cuda_kernels[c->op](&a)));
     if (stream == SL_STREAM_COMPUTE) sl_device_count_call(d);

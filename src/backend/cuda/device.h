@@ -70,6 +70,7 @@ struct sl_device {
     sl_ledger ledger;
     sl_device_options options;
     int multiprocessors;
+    void *map_maker; /* sl_cuda_args.map_maker */
     sl_cuda_libraries *libraries;
     sl_host_side host;
 
@@ -135,6 +136,7 @@ static inline bool sl_on_cuda(const sl_device *d, sl_stream s)
 }
 
 const char *sl_stream_name(sl_stream s);
+void *sl_driver_function(const char *name); /* NULL where the driver has no such function */
 sluice_status sl_order_open(sl_device *d);
 void sl_order_close(sl_device *d); /* of what is open; waits for it */
 /* The queue of a stream that is none of CUDA's, started where it is not. */

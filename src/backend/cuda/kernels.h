@@ -20,7 +20,7 @@ typedef struct sl_cuda_tensor {
     sl_form form;
 } sl_cuda_tensor;
 
-typedef struct sl_cuda_libraries sl_cuda_libraries; /* library.h: cuBLASLt and cuDNN with what they remember */
+typedef struct sl_cuda_libraries sl_cuda_libraries; /* library.h: cuBLASLt with what it remembers */
 
 typedef struct sl_cuda_args {
     const sl_attrs *attrs;
@@ -36,6 +36,7 @@ typedef struct sl_cuda_args {
     uint64_t workspace_bytes;
     sl_cuda_libraries *libraries;
     int multiprocessors; /* for grid sizes that change no bits */
+    void *map_maker;     /* cuTensorMapEncodeTiled where the GPU has sm_90a's instructions; NULL otherwise */
 } sl_cuda_args;
 
 /* Failures of libraries and launches are reported with sl_fail (core/status.h). */

@@ -1,12 +1,10 @@
-/* library.c: finds cuBLASLt and the functions of it that gemm.c calls, and opens cuDNN where it is asked for. */
+/* library.c: finds cuBLASLt and the functions of it that gemm.c calls. */
 #include "backend/cuda/library.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cuda/attention_cudnn.h"
-#include "backend/cuda/attention_size.h"
 #include "backend/cuda/cublaslt.h"
 #include "core/alloc.h"
 #include "core/status.h"
@@ -76,7 +74,6 @@ sluice_status sl_cuda_libraries_open(bool tf32, sl_cuda_libraries **out)
         st = sl_fail(SLUICE_ERR_FAILED, "cuBLASLt: cannot be started: %s", l->lt.status_text(created));
         goto free_choices;
     }
-    if (SL_ATTENTION_CUDNN_FORWARD || SL_ATTENTION_CUDNN_BACKWARD) l->cudnn = sl_cudnn_open();
     *out = l;
     return SLUICE_OK;
 free_choices:
@@ -89,7 +86,6 @@ free_libraries:
 void sl_cuda_libraries_close(sl_cuda_libraries *l)
 {
     if (l == NULL) return;
-    sl_cudnn_close(l->cudnn);
     (void)l->lt.destroy(l->handle);
     sl_free(l->choices);
     sl_free(l);
@@ -104,13 +100,6 @@ void sl_cuda_libraries_text(char *out, size_t bytes)
         return;
     }
     /* 130100 for 13.1.0 */
-    size_t version = lt.version(), used;
+    size_t version = lt.version();
     snprintf(out, bytes, "cuBLASLt %zu.%zu", version / 10000, version / 100 % 100);
-    if (!SL_ATTENTION_CUDNN_FORWARD && !SL_ATTENTION_CUDNN_BACKWARD) return;
-    used = strlen(out);
-    version = sl_cudnn_version();
-    if (version == 0)
-        snprintf(out + used, bytes - used, ", cuDNN not found");
-    else
-        snprintf(out + used, bytes - used, ", cuDNN %zu.%zu", version / 10000, version / 100 % 100);
 }

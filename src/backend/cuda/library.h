@@ -19,7 +19,7 @@ extern "C" {
  * caller at a time. */
 sluice_status sl_cuda_libraries_open(bool tf32, sl_cuda_libraries **out);
 void sl_cuda_libraries_close(sl_cuda_libraries *l); /* NULL is fine; the device must be idle */
-/* "cuBLASLt 13.1", with ", cuDNN 9.19" where it is asked; "cuBLASLt not found". Needs no device. */
+/* "cuBLASLt 13.1", or "cuBLASLt not found". Needs no device. */
 void sl_cuda_libraries_text(char *out, size_t bytes);
 
 #ifdef __cplusplus

@@ -31,8 +31,7 @@ static sluice_status create_stream(sl_device *d, int priority, cudaStream_t *out
     return SLUICE_OK;
 }
 
-/* NULL where the driver has no such function. */
-static void *driver_function(const char *name)
+void *sl_driver_function(const char *name)
 {
     void *function = NULL;
     enum cudaDriverEntryPointQueryResult found;
@@ -50,8 +49,8 @@ static void find_word_functions(sl_device *d)
 {
     cudaStream_t s = d->streams[SL_STREAM_COMPUTE];
     CUdeviceptr word = (CUdeviceptr)(uintptr_t)&d->words->finished_calls;
-    *(void **)&d->write_word = driver_function("cuStreamWriteValue32");
-    *(void **)&d->wait_word = driver_function("cuStreamWaitValue32");
+    *(void **)&d->write_word = sl_driver_function("cuStreamWriteValue32");
+    *(void **)&d->wait_word = sl_driver_function("cuStreamWaitValue32");
     if (d->write_word != NULL && d->wait_word != NULL &&
         d->write_word(s, word, 0, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS &&
         d->wait_word(s, word, 0, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS && cudaStreamSynchronize(s) == cudaSuccess)

@@ -1,5 +1,5 @@
-/* plain_gemm.c: stands in for gemm.c, library.c and attention_cudnn.c in the emulated backend: matrix products in
- * ordinary memory, so that linear.c and head.c run unchanged where there is no GPU, and no attention but the kernels'.
+/* plain_gemm.c: stands in for gemm.c and library.c in the emulated backend: matrix products in ordinary memory, so that
+ * linear.c and head.c run unchanged where there is no GPU.
  *
  * Small products go through product.cu, the kernel for what cuBLASLt refuses, so that it is tested, too. Both ways give
  * the same bits: an element is a chain of fused multiply-adds over k. */
@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/cuda/attention_cudnn.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/library.h"
 #include "core/alloc.h"
@@ -37,14 +36,6 @@ void sl_cuda_libraries_close(sl_cuda_libraries *l)
 void sl_cuda_libraries_text(char *out, size_t bytes)
 {
     snprintf(out, bytes, "plain loops");
-}
-
-sluice_status sl_cuda_cudnn_attention(sl_op op, const sl_cuda_args *a, bool *served)
-{
-    (void)op;
-    (void)a;
-    *served = false;
-    return SLUICE_OK;
 }
 
 static float get(const void *p, sl_form form, int64_t i)

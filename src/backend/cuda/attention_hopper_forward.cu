@@ -1,0 +1,216 @@
+/* attention_hopper_forward.cu: attention on sm_90a.
+ *
+ * A warpgroup has 64 queries; scores, softmax and output stay in its registers. While it exponentiates the scores of
+ * one tile of keys, its product of the tile before with the values runs, and the products of the other warpgroups. */
+#include "backend/cuda/attention_hopper_maps.cuh"
+#include "backend/cuda/attention_rows.cuh"
+
+namespace
+{
+template <int W> struct Forward {
+    static constexpr int queries = group_rows * groups, keys = 128, buffers = 2;
+    static constexpr int group_bytes = group_rows * W * 2; /* queries of a warpgroup */
+    static constexpr int key_bytes = keys * W * 2, key_apart = keys * tile_row_bytes;
+    /* queries of each warpgroup; buffers of keys, of values; output of each warpgroup on its way */
+    static constexpr int key_at = groups * group_bytes, value_at = key_at + buffers * key_bytes;
+    static constexpr int out_at = value_at + buffers * key_bytes, barriers_at = out_at + groups * group_bytes;
+    static constexpr int shared_bytes = barriers_at + 8 * (2 + 4 * buffers) + shared_slack;
+};
+
+struct ForwardMaps {
+    CUtensorMap q, k, v;
+};
+
+/* What a block's warps meet at. */
+template <int W> struct Meeting {
+    Held queries;
+    Ring<Forward<W>::buffers> keys, values;
+};
+
+/* A piece of work: a tile of queries and the tiles of keys that it sees. */
+struct Piece {
+    Place at;
+    int first, steps; /* query; tiles of keys */
+};
+
+template <int W> __device__ __forceinline__ Piece piece_of(const AttentionCall &c, unsigned work)
+{
+    using F = Forward<W>;
+    const Place at = place_of(work, c.batches, c.query_heads);
+    const int first = (attention_tiles(c.queries, F::queries) - 1 - at.tile) * F::queries;
+    return { at, first, attention_tiles(c.causal ? min(first + F::queries, c.keys) : c.keys, F::keys) };
+}
+
+/* The thread that asks for tiles. */
+template <int W>
+__device__ __forceinline__ void fetch(const ForwardMaps &maps, const AttentionCall &c, unsigned works,
+                                      shared_address base, Meeting<W> m)
+{
+    using F = Forward<W>;
+    Turn<F::buffers> turn;
+    for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.queries.next()) {
+        const Piece p = piece_of<W>(c, work);
+        const int key_head = p.at.head / c.group;
+        m.queries.wait_free();
+        barrier_expect(m.queries.full(), groups * F::group_bytes);
+        for (int i = 0; i < groups; i++)
+            copy_rows<W>(base + i * F::group_bytes, group_apart, &maps.q, m.queries.full(), p.at.head,
+                         p.first + i * group_rows, p.at.batch);
+        for (int step = 0; step < p.steps; step++, turn.next()) {
+            const int i = turn.buffer;
+            m.keys.wait_free(turn);
+            barrier_expect(m.keys.full(i), F::key_bytes);
+            copy_rows<W>(base + F::key_at + i * F::key_bytes, F::key_apart, &maps.k, m.keys.full(i), key_head,
+                         step * F::keys, p.at.batch);
+            m.values.wait_free(turn);
+            barrier_expect(m.values.full(i), F::key_bytes);
+            copy_rows<W>(base + F::value_at + i * F::key_bytes, F::key_apart, &maps.v, m.values.full(i), key_head,
+                         step * F::keys, p.at.batch);
+        }
+    }
+}
+
+/* What a warpgroup has in registers: the output so far, scores of a tile, and the rows' references. */
+template <int W> struct Attending {
+    float out[1][W / 8][4], s[1][Forward<W>::keys / 8][4];
+    Running<1> run;
+};
+
+/* Scores of a tile of keys, its products done, become exponentials. True: the output is to be multiplied by shrink. */
+template <int W>
+__device__ __forceinline__ bool exponentiate(Attending<W> &x, float (&shrink)[1][2], const AttentionCall &c, int query,
+                                             int key, int lane)
+{
+    constexpr int keys = Forward<W>::keys, N = keys / 8;
+    const float factor = c.scale * SL_LOG2_E;
+    if (key + keys > c.keys || (c.causal && key + keys > query + 1))
+        hide<1, N>(x.s, query, key, c.causal, c.keys, lane);
+    const bool grown = raise_tops<1, N>(x.run, shrink, x.s, factor);
+    soften<1, N>(x.run, x.s, factor);
+    return grown;
+}
+
+template <class T, int W>
+__device__ __forceinline__ void store_out(Attending<W> &x, const AttentionCall &c, const Place &at, int query,
+                                          char *stage, int lane)
+{
+    join_sums(x.run);
+    store_lse(c, at, x.run, query, lane);
+    x.run.sum[0][0] = 1.0f / x.run.sum[0][0], x.run.sum[0][1] = 1.0f / x.run.sum[0][1];
+    store_warp_rows<T, W, 1>(head_at<T>(c.out, at.batch, query, at.head, c.width), c.out.row, c.queries - query,
+                             c.width, x.out, x.run.sum, stage, lane);
+    __syncwarp();
+}
+
+/* One warpgroup's part of a piece. `turn`: the next buffer, of keys and values alike. */
+template <class T, int W>
+__device__ __forceinline__ void attend(const AttentionCall &c, const Piece &piece, int group, char *shared,
+                                       shared_address base, const Meeting<W> &m, Turn<Forward<W>::buffers> &turn)
+{
+    using F = Forward<W>;
+    constexpr int N = F::keys / 8;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int mine = piece.first + group * group_rows, query = mine + 16 * warp;
+    const int seen = attention_tiles(c.causal ? min(mine + group_rows, c.keys) : c.keys, F::keys);
+    const shared_address queries = base + group * F::group_bytes, keys = base + F::key_at, values = base + F::value_at;
+    Attending<W> x = { {}, {}, { { { -INFINITY, -INFINITY } }, {} } };
+    float shrink[1][2];
+    unsigned p[N / 2][1][4];
+    Turn<F::buffers> before = turn; /* of the values that belong to p */
+
+    m.queries.wait_full();
+    m.keys.wait_full(turn);
+    products_begin();
+    start_rows<T, W, F::keys>(x.s[0], queries, group_apart, keys + turn.buffer * F::key_bytes, F::key_apart);
+    products_end();
+    products_wait<0>();
+    pin(x.s[0]);
+    m.keys.leave(turn.buffer, lane);
+    exponentiate<W>(x, shrink, c, query, 0, lane);
+    round_left<T, 1, N>(p, x.s);
+    turn.next();
+    for (int step = 1; step < seen; step++, turn.next(), before.next()) {
+        m.keys.wait_full(turn);
+        products_begin();
+        start_rows<T, W, F::keys>(x.s[0], queries, group_apart, keys + turn.buffer * F::key_bytes, F::key_apart);
+        products_end();
+        m.values.wait_full(before);
+        products_begin();
+        start_columns<T, W, N / 2>(x.out[0], p, values + before.buffer * F::key_bytes, F::key_apart);
+        products_end();
+        products_wait<1>();
+        pin(x.s[0]);
+        m.keys.leave(turn.buffer, lane);
+        const bool grown = exponentiate<W>(x, shrink, c, query, step * F::keys, lane);
+        products_wait<0>();
+        pin(x.out[0]);
+        m.values.leave(before.buffer, lane);
+        if (grown) shrink_rows<1, W / 8>(x.out, shrink);
+        round_left<T, 1, N>(p, x.s);
+    }
+    m.queries.leave(lane);
+    m.values.wait_full(before);
+    products_begin();
+    start_columns<T, W, N / 2>(x.out[0], p, values + before.buffer * F::key_bytes, F::key_apart);
+    products_end();
+    products_wait<0>();
+    pin(x.out[0]);
+    m.values.leave(before.buffer, lane);
+    for (int step = seen; step < piece.steps; step++, turn.next()) { /* tiles for others */
+        m.keys.wait_full(turn);
+        m.keys.leave(turn.buffer, lane);
+        m.values.wait_full(turn);
+        m.values.leave(turn.buffer, lane);
+    }
+    store_out<T, W>(x, c, piece.at, query, shared + F::out_at + group * F::group_bytes + warp * 16 * W * 2, lane);
+}
+
+template <class T, int W>
+__global__ void __launch_bounds__(threads, 1)
+    hopper_forward_kernel(const __grid_constant__ ForwardMaps maps, const __grid_constant__ AttentionCall c,
+                          unsigned works)
+{
+    using F = Forward<W>;
+    SL_DYNAMIC_SHARED(char, shared);
+    const shared_address base = whole_blocks(shared_at(shared)), barriers = base + F::barriers_at;
+    Meeting<W> m = { { barriers, 0 }, { barriers + 16 }, { barriers + 16 + 16 * F::buffers } };
+    const int group = (int)threadIdx.x / group_threads - 1;
+    if (threadIdx.x == 0) {
+        m.queries.set(warps);
+        m.keys.set(warps);
+        m.values.set(warps);
+        barriers_are_set();
+    }
+    __syncthreads();
+    if (group < 0) {
+        give_registers<few_registers>();
+        if (threadIdx.x == 0) fetch<W>(maps, c, works, base, m);
+        return;
+    }
+    take_registers<registers>();
+    Turn<F::buffers> turn;
+    for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.queries.next())
+        attend<T, W>(c, piece_of<W>(c, work), group, shared + (base - shared_at(shared)), base, m, turn);
+}
+
+template <class T, int W> bool launch_forward(const AttentionCall &c, sl_form form, void *maker, void *stream)
+{
+    using F = Forward<W>;
+    ForwardMaps maps;
+    const unsigned works = (unsigned)(c.batches * c.query_heads * attention_tiles(c.queries, F::queries));
+    if (!map_heads(&maps.q, maker, c.q, c.batches, c.queries, c.query_heads, W, group_rows, form) ||
+        !map_heads(&maps.k, maker, c.k, c.batches, c.keys, c.key_heads, W, F::keys, form) ||
+        !map_heads(&maps.v, maker, c.v, c.batches, c.keys, c.key_heads, W, F::keys, form))
+        return false;
+    SL_ALLOW_SHARED((hopper_forward_kernel<T, W>), F::shared_bytes);
+    SL_LAUNCH((hopper_forward_kernel<T, W>), blocks_of(c, works), threads, F::shared_bytes, stream, maps, c, works);
+    return true;
+}
+} // namespace
+
+bool sl_attention_forward_hopper(const AttentionCall &c, sl_form form, void *maker, void *stream)
+{
+    auto launch = form == SL_FORM_BF16 ? (c.width == 64 ? launch_forward<bf16, 64> : launch_forward<bf16, 128>)
+                                       : (c.width == 64 ? launch_forward<f16, 64> : launch_forward<f16, 128>);
+    return launch(c, form, maker, stream);
+}
