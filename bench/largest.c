@@ -148,7 +148,10 @@ static sluice_status follow(run *r)
     if (r->hashes == NULL || r->chunk.data == NULL) return SLUICE_ERR_NO_MEMORY;
     SL_TRY(sl_pool_create(sl_cpu_count(), &r->pool));
     print_model(r);
+    double start = sl_now();
     SL_TRY(hash_all(r, &changed, &all));
+    printf("%d tensors, hashed in %.1f s\n", all, sl_now() - start);
+    fflush(stdout);
     r->finite = true;
     for (int s = 0; s < r->steps; s++) SL_TRY(follow_step(r));
     return SLUICE_OK;

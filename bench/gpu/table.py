@@ -1,11 +1,14 @@
 """The table of bench/gpu/run: rows of training steps on one GPU, each beside the same step of somebody else.
 
-Contestants run one after the other, each in a process of its own. sluice's figure is the median of steps 4 to 8 (of
-2 to 4 for models whose steps are long), a peer's what its program prints. A row that fails says why, the next one runs,
-and the exit status is 1. Floating-point operations are counted as 6 x parameters x tokens + 6 x layers x width x
-context x tokens: products of the model, causal attention by half, nothing for recomputation.
+Contestants run one after the other, each in a process of its own: first sluice's rows, each printed and stored as soon as
+it is there, then the peers, then the table once more with both. sluice's figure is the median of the steps from the third
+on, a peer's what its program prints. A row that fails says why, the next one runs, and the exit status is 1. What another
+call has measured within an hour into the same file of results is not measured again to stand beside a row. Floating-point
+operations are counted as 6 x parameters x tokens + 6 x layers x width x context x tokens: products of the model, causal
+attention by half, nothing for recomputation.
 """
 import argparse
+import calendar
 import collections
 import ctypes
 import json
@@ -23,24 +26,26 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 GIB = 2.0**30
 
 # name; configuration and settings; the peer: arguments of its program, or the name of a row; limit in seconds
-Row = collections.namedtuple("Row", "name config settings peer limit steps first", defaults=(8, 4))
+Row = collections.namedtuple("Row", "name config settings peer limit steps", defaults=(10,))
+FIRST = 3  # step that counts
 RECOMPUTE = "activation_checkpointing.mode=recompute"
 FSDP = ("fsdp", "llama-3b", "8", "2048", "ckpt")
 ROWS = [
-    Row("gpt2-124m", "gpt2-124m", [], ("gpu", "gpt2-124m", "64", "1024"), 180),
-    Row("llama-1b", "llama-1b", [], ("gpu", "llama-1b", "8", "2048"), 180),
-    Row("llama-3b", "llama-3b", [], ("gpu", "llama-3b", "8", "2048"), 180),
-    Row("llama-3b-recompute", "llama-3b", [RECOMPUTE], ("gpu", "llama-3b", "8", "2048", "ckpt"), 180),
-    Row("llama-3b-30gib", "llama-3b", ["memory.device=30GiB", "gradient_clipping=1e9"], FSDP, 240),
-    Row("llama-3b-30gib-clips", "llama-3b", ["memory.device=30GiB", "gradient_clipping=1e-3"], FSDP, 240),
-    Row("llama-3b-recompute-x4", "llama-3b", [RECOMPUTE, "gradient_accumulation_steps=4"], None, 240),
+    Row("gpt2-124m", "gpt2-124m", [], ("gpu", "gpt2-124m", "64", "1024"), 60, 20),
+    Row("llama-1b", "llama-1b", [], ("gpu", "llama-1b", "8", "2048"), 60, 12),
+    Row("llama-3b", "llama-3b", [], ("gpu", "llama-3b", "8", "2048"), 90),
+    Row("llama-3b-recompute", "llama-3b", [RECOMPUTE], ("gpu", "llama-3b", "8", "2048", "ckpt"), 90),
+    Row("llama-3b-30gib", "llama-3b", ["memory.device=30GiB", "gradient_clipping=1e9"], FSDP, 120),
+    Row("llama-3b-30gib-clips", "llama-3b", ["memory.device=30GiB", "gradient_clipping=1e-3"], FSDP, 120),
+    Row("llama-3b-recompute-x4", "llama-3b", [RECOMPUTE, "gradient_accumulation_steps=4"], None, 120, 5),
     Row("llama-3b-30gib-x4", "llama-3b", [RECOMPUTE, "gradient_accumulation_steps=4", "memory.device=30GiB"],
-        "llama-3b-recompute-x4", 300),
-    Row("llama-8b-48gib", "llama-8b", ["memory.device=48GiB", "memory.host=112GiB"], None, 420),
-    Row("largest-24gib", "largest", [], None, 480, 4, 2),
+        "llama-3b-recompute-x4", 120, 5),
+    Row("llama-8b-48gib", "llama-8b", ["memory.device=48GiB", "memory.host=112GiB"], None, 180, 5),
+    Row("largest-24gib", "largest", [], None, 300, 5),
 ]
 CHANGES = "largest-changes"  # not a row: bench_largest, whose lines are printed as they are
-PEER_LIMIT, CHANGES_LIMIT = 480, 590
+PEER_LIMIT, CHANGES_LIMIT = 240, 400
+RECENT = 3600  # seconds
 
 COLUMNS = [("row", "name", "{}"), ("tok/s", "tokens_per_second", "{:.0f}"), ("TFLOP/s", "tflops", "{:.0f}"),
            ("device GiB", "device_gib", "{:.1f}"), ("host GiB", "host_gib", "{:.1f}"),
@@ -52,6 +57,25 @@ WIDTHS = [22, 8, 7, 10, 8, 11, 10, 5, 22, 9, 10]
 
 class Failed(Exception):
     pass
+
+
+class Stopped(Failed):
+    """It took too long."""
+
+
+class Clock:
+    """What is left of the time that --within gives; without it, any amount."""
+
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds if seconds else None
+
+    def limit(self, wanted):
+        if self.end is None:
+            return wanted
+        left = self.end - time.monotonic()
+        if left < 10:
+            raise Failed("not begun: the time given is over")
+        return min(wanted, left)
 
 
 class Meter:
@@ -107,7 +131,7 @@ def run(command, limit, on_line):
             timer.cancel()
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode == -signal.SIGKILL and time.monotonic() - start >= limit:
-            raise Failed(f"stopped after {limit} s")
+            raise Stopped(f"stopped after {limit:.0f} s")
         if process.returncode != 0:
             raise Failed(f"exit status {process.returncode}: {last_words(errors)}")
         return usage.ru_maxrss * 1024
@@ -143,29 +167,35 @@ class Events:
             self.used = self.meter.used()
 
 
-def measure(arguments, row, meter):
-    path = os.path.join(HERE, row.config + ".json")
-    with open(path) as f:
-        config = json.load(f)
-    settings = row.settings + arguments.set
-    command = [os.path.join(arguments.build, "sluice"), "train", path, "--json"]
-    for setting in ["debug.hash=false", f"steps={row.steps}"] + settings:
+def command_of(arguments, row):
+    command = [os.path.join(arguments.build, "sluice"), "train", os.path.join(HERE, row.config + ".json"), "--json"]
+    for setting in ["debug.hash=false", f"steps={row.steps}"] + row.settings + arguments.set:
         command += ["--set", setting]
-    if arguments.machine:
-        command += ["--machine", arguments.machine]
-    events, before = Events(meter, row.first - 1), meter.used()
-    host = run(command, row.limit, events.add)
-    plan, steps = events.by_kind["plan"][0], [e for e in events.by_kind["step"] if e["step"] >= row.first]
+    return command + (["--machine", arguments.machine] if arguments.machine else [])
+
+
+def measure(arguments, row, meter, limit):
+    with open(os.path.join(HERE, row.config + ".json")) as f:
+        config = json.load(f)
+    command, events, before, host = command_of(arguments, row), Events(meter, FIRST - 1), meter.used(), None
+    try:
+        host = run(command, limit, events.add)
+    except Stopped as stopped:
+        if len(events.by_kind.get("step", [])) <= FIRST:
+            raise
+        print(f"{row.name}: {stopped}; the steps until then count", flush=True)
+    plan, steps = events.by_kind["plan"][0], [e for e in events.by_kind["step"] if e["step"] >= FIRST]
     seconds, tokens = statistics.median(e["seconds"] for e in steps), steps[0]["tokens"]
     arena = plan["peak_bytes"]["device"]
     seen = events.used is not None and before is not None
     device = events.used - before if seen else arena
+    flops = model_flops(config, row.settings + arguments.set, plan["parameters"], tokens)
     return {"name": row.name, "command": " ".join(command), "parameters": plan["parameters"], "tokens": tokens,
             "tokens_per_second": tokens / seconds, "device_arena_gib": arena / GIB, "device_gib": device / GIB,
             "device_measured": seen, "host_arena_gib": plan["peak_bytes"]["host"] / GIB,
-            "host_gib": host / GIB, "predicted": plan["step_seconds"], "measured": seconds,
+            "host_gib": host / GIB if host else None, "predicted": plan["step_seconds"], "measured": seconds,
             "ratio": plan["step_seconds"] / seconds, "losses": [e["loss"] for e in events.by_kind["step"]],
-            "tflops": model_flops(config, settings, plan["parameters"], tokens) / seconds / 1e12}
+            "seconds": [e["seconds"] for e in events.by_kind["step"]], "tflops": flops / seconds / 1e12}
 
 
 def number_before(unit, text):
@@ -173,11 +203,11 @@ def number_before(unit, text):
     return float(found.group(1)) if found else None
 
 
-def ask_peer(peer):
+def ask_peer(peer, limit):
     script, lines = os.environ.get("SLUICE_PEERS"), []
     if not script:
         return None
-    run([sys.executable, script] + list(peer), PEER_LIMIT, lines.append)
+    run([sys.executable, script] + list(peer), limit, lines.append)
     speed = [line for line in lines if number_before("tok/s", line)]
     if not speed:
         raise Failed("the peer's program printed no tok/s")
@@ -186,72 +216,122 @@ def ask_peer(peer):
             **{word + "_gib": float(found.group(1)) for word, found in memory.items() if found}}
 
 
+def lines_of(path):
+    """The lines of a file of results; a last one that was cut short is left out."""
+    try:
+        with open(path) as f:
+            lines = f.read().splitlines()
+    except OSError:
+        return []
+    rows = []
+    for line in lines:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            pass
+    return rows
+
+
+def is_recent(row):
+    return time.time() - calendar.timegm(time.strptime(row["time"], "%Y-%m-%dT%H:%M:%SZ")) < RECENT
+
+
 class Table:
     def __init__(self, arguments):
-        self.arguments, self.meter, self.rows, self.peers, self.failed = arguments, Meter(), {}, {}, False
+        self.arguments, self.meter, self.clock = arguments, Meter(), Clock(arguments.within)
+        self.rows, self.earlier, self.peers, self.failed = {}, {}, {}, False
+        for row in lines_of(arguments.results):
+            if not is_recent(row):
+                continue
+            self.earlier[row["name"]] = row
+            if row.get("peer_arguments"):
+                self.peers[tuple(row["peer_arguments"])] = {"tokens_per_second": row["peer_tokens_per_second"],
+                                                            "said": row["peer_said"]}
 
-    def note(self, text):
-        print(text, flush=True)
-
-    def peer_of(self, row):
-        """The peer's name and its tokens a second; None where there is none, or it failed."""
-        if row.peer is None:
-            return None, None
-        if isinstance(row.peer, str):
-            other = self.rows.get(row.peer)
-            return (row.peer, other["tokens_per_second"]) if other else (None, None)
-        if row.peer not in self.peers:
-            try:
-                self.peers[row.peer] = ask_peer(row.peer)
-            except (Failed, OSError) as failure:
-                self.peers[row.peer] = None
-                self.note(f"PyTorch {' '.join(row.peer)}: {failure}")
-        peer = self.peers[row.peer]
-        if peer is None:
-            return None, None
-        return f"PyTorch {row.peer[0]}{', ckpt' if 'ckpt' in row.peer else ''}", peer["tokens_per_second"]
+    def store(self, result):
+        with open(self.arguments.results, "a") as f:
+            f.write(json.dumps(dict(result, time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))) + "\n")
 
     def add(self, row):
         try:
-            result = measure(self.arguments, row, self.meter)
-        except (Failed, OSError, KeyError, ValueError) as failure:
-            self.note(f"{row.name}: {failure}")
+            result = measure(self.arguments, row, self.meter, self.clock.limit(row.limit))
+        except (Failed, OSError) as failure:
+            print(f"{row.name}: {failure}", flush=True)
+            self.failed = True
+            return
+        except (KeyError, TypeError, ValueError) as failure:
+            print(f"{row.name}: its events were not understood: {failure!r}", flush=True)
             self.failed = True
             return
         self.rows[row.name] = result
-        name, speed = self.peer_of(row)
-        if speed:
-            result.update(peer=name, peer_tokens_per_second=speed, of_peer=result["tokens_per_second"] / speed,
-                          peer_said=(self.peers.get(row.peer) or {}).get("said"))
         self.print_row(result)
-        with open(self.arguments.results, "a") as f:
-            f.write(json.dumps(dict(result, time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))) + "\n")
+        self.store(result)
+
+    def ask(self, peer):
+        """What the peer's program said, the first time it was asked; None: nothing."""
+        if peer in self.peers:
+            return self.peers[peer]
+        self.peers[peer] = None
+        try:
+            self.peers[peer] = ask_peer(peer, self.clock.limit(PEER_LIMIT))
+        except (Failed, OSError) as failure:
+            print(f"PyTorch {' '.join(peer)}: {failure}", flush=True)
+        if self.peers[peer]:
+            print(self.peers[peer]["said"], flush=True)
+        return self.peers[peer]
+
+    def stand_beside(self, row):
+        """Adds the peer of a row that was measured; True where there is one."""
+        result = self.rows.get(row.name)
+        if result is None or row.peer is None:
+            return False
+        if isinstance(row.peer, str):
+            peer, found = row.peer, self.rows.get(row.peer) or self.earlier.get(row.peer)
+        else:
+            peer, found = f"PyTorch {row.peer[0]}{', ckpt' if 'ckpt' in row.peer else ''}", self.ask(row.peer)
+        if not found:
+            return False
+        speed = found["tokens_per_second"]
+        result.update(peer=peer, peer_tokens_per_second=speed, of_peer=result["tokens_per_second"] / speed)
+        if not isinstance(row.peer, str):
+            result.update(peer_said=found["said"], peer_arguments=list(row.peer))
+        self.store(result)
+        return True
 
     def print_row(self, result):
         cells = [form.format(result[key]) if result.get(key) is not None else "-" for _, key, form in COLUMNS]
         print("| " + " | ".join(c.ljust(w) for c, w in zip(cells, WIDTHS)) + " |", flush=True)
 
-    def print_head(self):
+    def print_all(self, results):
         print("| " + " | ".join(c[0].ljust(w) for c, w in zip(COLUMNS, WIDTHS)) + " |")
         print("|" + "|".join("-" * (w + 2) for w in WIDTHS) + "|", flush=True)
+        for row in ROWS:
+            if row.name in results:
+                self.print_row(results[row.name])
 
+    def add_changes(self):
+        """Whether each tensor of the largest model changes in each step: it fails where one does not."""
+        command = [os.path.join(self.arguments.build, "bench_largest"), os.path.join(HERE, "largest.json")]
+        for setting in self.arguments.set:
+            command += ["--set", setting]
+        if self.arguments.machine:
+            command += ["--machine", self.arguments.machine]
+        lines, failure = [], None
+        print(f"\n{CHANGES}:", flush=True)
 
-def print_changes(arguments):
-    """Whether each tensor of the largest model changes in each step: false where it does not, or nobody could say."""
-    command = [os.path.join(arguments.build, "bench_largest"), os.path.join(HERE, "largest.json")]
-    for setting in arguments.set:
-        command += ["--set", setting]
-    if arguments.machine:
-        command += ["--machine", arguments.machine]
-    print(f"\n{CHANGES}:", flush=True)
-    try:
-        run(command, CHANGES_LIMIT, lambda line: print("  " + line, flush=True))
-        return True
-    except FileNotFoundError:
-        print(f"  {command[0]} is not there: cmake --build {arguments.build} --target bench")
-    except (Failed, OSError) as failure:
-        print(f"  {failure}")
-    return False
+        def keep(line):
+            lines.append(line)
+            print("  " + line, flush=True)
+        try:
+            run(command, self.clock.limit(CHANGES_LIMIT), keep)
+        except FileNotFoundError:
+            failure = f"{command[0]} is not there: cmake --build {self.arguments.build} --target bench"
+        except (Failed, OSError) as raised:
+            failure = str(raised)
+        if failure:
+            print(f"  {failure}", flush=True)
+            self.failed = True
+        self.store({"name": CHANGES, "command": " ".join(command), "lines": lines, "failure": failure})
 
 
 def read_arguments():
@@ -261,6 +341,7 @@ def read_arguments():
     parser.add_argument("--machine")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--results")
+    parser.add_argument("--within", type=float)
     parser.add_argument("--from", dest="source")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(names))
@@ -279,19 +360,19 @@ def main():
         print("\n".join([row.name for row in ROWS] + [CHANGES]))
         return
     table = Table(arguments)
-    table.print_head()
     if arguments.source:
-        with open(arguments.source) as f:
-            newest = {row["name"]: row for row in map(json.loads, f)}
-        for row in ROWS:
-            if row.name in newest:
-                table.print_row(newest[row.name])
+        table.print_all({row["name"]: row for row in lines_of(arguments.source)})
         return
+    table.print_all({})
     for row in ROWS:
         if row.name in arguments.rows:
             table.add(row)
-    changed = print_changes(arguments) if CHANGES in arguments.rows else True
-    sys.exit(1 if table.failed or not changed else 0)
+    if CHANGES in arguments.rows:
+        table.add_changes()
+    if any([table.stand_beside(row) for row in ROWS]):
+        print(flush=True)
+        table.print_all(table.rows)
+    sys.exit(1 if table.failed else 0)
 
 
 main()

@@ -26,8 +26,8 @@ TEST(five_runs_on_a_gpu_end_with_one_hash)
 
 /* ---- losses ---- */
 
-enum { LONG_STEPS = 100, LAST = 10 };
-#define LONG_RUN "--set steps=100 --set optimizer.params.lr=3e-4"
+enum { LONG_STEPS = 80, LAST = 10 };
+#define LONG_RUN "--set steps=80 --set optimizer.params.lr=3e-4"
 
 static double mean_of_last(const gpu_run *r)
 {
@@ -44,9 +44,11 @@ static double distance(const gpu_run *a, const gpu_run *b)
     return sum;
 }
 
-/* At this learning rate errors do not grow. fp32 differs in the order of additions alone: another order on the CPU
- * (memory.tile_bytes) moves no loss by more than 3e-7. The CPU's own bf16 run is 0.003 from its fp32 one in the mean; a
- * learning rate that is off by a twentieth shows 0.05 there and in the last ten steps, no clipping 0.12 and more. */
+/* fp32 differs in the order of additions alone: another order on the CPU (memory.tile_bytes) moves no loss by more than
+ * 3e-7. In bf16 the CPU's own runs of 12 seeds, each with micro-batches of 2 and of 4, are 0.0025 to 0.0045 from fp32
+ * in the mean; a learning rate that is off by a twentieth shows 0.047 and more, a master rounded to bf16 0.061, no
+ * clipping 0.09. The mean of a few steps tells less: differences grow after step 80, where the last ten of 100 are up
+ * to 0.02 apart as they should be, and with a wrong learning rate as little as 0.006. */
 TEST(losses_on_a_gpu_follow_those_of_the_cpu)
 {
     const char *device = gpu_device();
@@ -59,11 +61,10 @@ TEST(losses_on_a_gpu_follow_those_of_the_cpu)
     gpu_train_well(&narrow, folder, device, LONG_RUN " --set bf16.enabled=true");
     CHECK_EQ(cpu.steps, LONG_STEPS);
     CHECK(mean_of_last(&cpu) < 0.6 * cpu.loss[0]); /* it learns */
-    printf("  losses, distance from the CPU's fp32: fp32 %.2g, bf16 %.2g (last ten %.2g)\n", distance(&same, &cpu),
-           distance(&narrow, &cpu), mean_of_last(&narrow) - mean_of_last(&cpu));
+    printf("  losses, distance from the CPU's fp32: fp32 %.2g, bf16 %.2g\n", distance(&same, &cpu),
+           distance(&narrow, &cpu));
     for (int i = 0; i < LONG_STEPS; i++) CHECK_NEAR(same.loss[i], cpu.loss[i], 1e-4);
-    CHECK_NEAR(distance(&narrow, &cpu), 0, 0.01);
-    CHECK_NEAR(mean_of_last(&narrow), mean_of_last(&cpu), 0.01);
+    CHECK_NEAR(distance(&narrow, &cpu), 0, 0.015);
     CHECK(strcmp(narrow.weights, same.weights) != 0);
 }
 

@@ -92,18 +92,25 @@ static void arrays_copy_for(const sl_update_rule *rule, arrays *to, const arrays
     for (int64_t i = 0; i < n && !sl_slot_is_signed(rule->kind, 0); i++) to->x[SLOT][i] = fabsf(to->x[SLOT][i]);
 }
 
+/* Elements [first, first + n) of the buffer. */
+static void run_part(const sl_kernel *kernels, sl_pool *pool, const sl_update_rule *rule, const sl_run_context *run,
+                     arrays *a, int64_t first, int64_t n, sl_norm_result norm)
+{
+    sl_attrs attrs = { .update = rule };
+    sl_kernel_args args = { .attrs = &attrs, .context = run, .pool = pool, .first = first };
+    args.in[0] = (sl_tensor){ a->x[GRADIENT] + first, NULL, n, SL_FORM_F32 };
+    args.in[1] = (sl_tensor){ &norm, NULL, (int64_t)(sizeof norm / 4), SL_FORM_F32 };
+    args.out[0] = (sl_tensor){ a->x[WEIGHT] + first, NULL, n, SL_FORM_F32 };
+    for (int k = 0; k < rule->slots; k++) args.out[2 + k] = (sl_tensor){ a->x[SLOT + k] + first, NULL, n, SL_FORM_F32 };
+    kernels[SL_OP_UPDATE](&args);
+}
+
 static void run_update(const sl_kernel *kernels, sl_pool *pool, const sl_update_rule *rule, arrays *a, int64_t n,
                        sl_norm_result norm)
 {
-    sl_attrs attrs = { .update = rule };
     sl_run_context run = { 0 };
-    sl_kernel_args args = { .attrs = &attrs, .context = &run, .pool = pool };
     fill_groups(&run);
-    args.in[0] = (sl_tensor){ a->x[GRADIENT], NULL, n, SL_FORM_F32 };
-    args.in[1] = (sl_tensor){ &norm, NULL, (int64_t)(sizeof norm / 4), SL_FORM_F32 };
-    args.out[0] = (sl_tensor){ a->x[WEIGHT], NULL, n, SL_FORM_F32 };
-    for (int k = 0; k < rule->slots; k++) args.out[2 + k] = (sl_tensor){ a->x[SLOT + k], NULL, n, SL_FORM_F32 };
-    kernels[SL_OP_UPDATE](&args);
+    run_part(kernels, pool, rule, &run, a, 0, n, norm);
 }
 
 static void compare_arrays(const char *what, const char *path, const arrays *a, const arrays *b, int64_t n)
@@ -483,4 +490,91 @@ TEST(a_parameter_larger_than_one_round_is_scaled_by_all_of_it)
 {
     for (int path = sl_isa_best(); path < PATH_COUNT; path++)
         if (kernels_on(path) != NULL) check_lars(path, 40000, (int64_t)257 * 32768 + 123, 2);
+}
+
+/* Parameters whose norms differ by powers of two, in parts of a layer that begin at leaves 0, 3 and 9. Parameter
+ * DELICATE is so made that its rate is 1 + 2^-23 in the tree that hangs on the leaf's number in the layer, where its
+ * two small leaves meet before they reach the large one, and 1 in a tree that hangs on the number in the part. */
+enum { PART_ELEMENTS = 16 * 1024 + 500, PART_PARAMETERS = 8, DELICATE = 3, DELICATE_STEP = 3072 + 10 };
+static const int64_t part_ends[] = { 3072, 9 * 1024, PART_ELEMENTS };
+static const sl_update_segment part_segments[PART_PARAMETERS] = {
+    { 0, 700, 0 },     { 700, 1500, 1 }, { 2205, 800, 0 },  { 3072, 3067, 0 },
+    { 6139, 2200, 1 }, { 8400, 1, 0 },   { 9220, 5000, 0 }, { 14220, PART_ELEMENTS - 14220, 1 }
+};
+
+static void fill_parts(arrays *a)
+{
+    fill_ordinary(a, PART_ELEMENTS);
+    for (int p = 0; p < PART_PARAMETERS; p++)
+        for (int64_t i = 0; i < part_segments[p].count; i++) {
+            a->x[WEIGHT][part_segments[p].offset + i] *= ldexpf(1.0f, p % 5 - 2);
+            a->x[GRADIENT][part_segments[p].offset + i] *= ldexpf(1.0f, p % 3);
+        }
+    float *w = a->x[WEIGHT] + part_segments[DELICATE].offset, *g = a->x[GRADIENT] + part_segments[DELICATE].offset;
+    memset(w, 0, (size_t)part_segments[DELICATE].count * sizeof *w);
+    memset(g, 0, (size_t)part_segments[DELICATE].count * sizeof *g);
+    w[0] = 1.0f; /* squares of the first leaf: (1 + 2^-24)^2 + 2^-52 */
+    w[1] = w[2] = 0x1p-12f;
+    w[3] = 0x1p-24f;
+    w[4] = 0x1p-26f;
+    w[1024] = w[2048] = 0.7f * 0x1p-26f; /* their squares: half an ulp of that, but for a little */
+    g[DELICATE_STEP - part_segments[DELICATE].offset] = 1.0f;
+}
+
+static void fill_part_groups(sl_run_context *run)
+{
+    fill_groups(run);
+    run->groups[0].lr = run->groups[0].trust = 1.0f;
+    run->groups[0].weight_decay = 0.0f;
+}
+
+/* LARS without momentum by the book; the factor of the norm is 1. */
+static void check_rates(const sl_run_context *run, const arrays *input, const arrays *got)
+{
+    static double leaves[PART_ELEMENTS / 1024 + 1];
+    for (int p = 0; p < PART_PARAMETERS; p++) {
+        const sl_update_segment *q = &part_segments[p];
+        const sl_group_scalars *s = &run->groups[q->group];
+        double norm = sqrt(plain_norm(input->x[WEIGHT], q->offset, q->count, leaves)),
+               gradient = sqrt(plain_norm(input->x[GRADIENT], q->offset, q->count, leaves));
+        float rate = s->lr * (float)((double)s->trust * norm / (gradient + (double)s->weight_decay * norm));
+        for (int64_t i = q->offset; i < q->offset + q->count; i++) {
+            float w = input->x[WEIGHT][i];
+            CHECK(got->x[WEIGHT][i] == fmaf(-rate, fmaf(s->weight_decay, w, input->x[GRADIENT][i]), w));
+        }
+    }
+    CHECK(got->x[WEIGHT][DELICATE_STEP] == -(1.0f + 0x1p-23f));
+}
+
+TEST(parameters_in_parts_of_a_layer_are_scaled_by_their_own_norms)
+{
+    const sl_norm_result plain = { 1.0, 1.0f, 1 };
+    arrays input, expected, got;
+    sl_run_context run = { 0 };
+    sl_pool *pool;
+    REQUIRE_OK(sl_pool_create(2, &pool));
+    REQUIRE(arrays_open(&input, PART_ELEMENTS) && arrays_open(&expected, PART_ELEMENTS));
+    REQUIRE(arrays_open(&got, PART_ELEMENTS));
+    fill_parts(&input);
+    fill_part_groups(&run);
+    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
+        sl_update_rule rule = update_variants[v].rule;
+        if (rule.kind != SL_UPDATE_LAMB && rule.kind != SL_UPDATE_LARS) continue;
+        rule.segments = part_segments;
+        rule.segment_count = PART_PARAMETERS;
+        arrays_copy(&expected, &input, PART_ELEMENTS);
+        run_part(sl_kernels_scalar[SL_KERNEL_F32], pool, &rule, &run, &expected, 0, PART_ELEMENTS, plain);
+        if (rule.slots == 0) check_rates(&run, &input, &expected);
+        for (int path = 0; path < PATH_COUNT; path++) {
+            if (kernels_on(path) == NULL) continue;
+            arrays_copy(&got, &input, PART_ELEMENTS);
+            for (int64_t part = 0, first = 0; part < 3; first = part_ends[part++])
+                run_part(kernels_on(path), pool, &rule, &run, &got, first, part_ends[part] - first, plain);
+            compare_arrays(update_variants[v].name, path_name(path), &expected, &got, PART_ELEMENTS);
+        }
+    }
+    arrays_close(&input);
+    arrays_close(&expected);
+    arrays_close(&got);
+    sl_pool_destroy(pool);
 }
