@@ -43,7 +43,7 @@ static const argument arguments[] = {
       "fp32, the exact values (the default), or bf16 or fp16, rounded", 0 },
     { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export ",
       "several files of at most so many bytes, such as 5GiB, and an index", 1 },
-    { "measure", ARG_FLAG, AT(measure), NULL, " devices ", "measure rates (takes some seconds, with a GPU about 20)",
+    { "measure", ARG_FLAG, AT(measure), NULL, " devices ", "measure rates (takes some seconds, with a GPU about 45)",
       0 },
     { "device", ARG_TEXT, AT(device), "NAME", " devices ",
       "what to measure: cpu, cuda, or auto, a GPU where there is one (the default)", 0 },

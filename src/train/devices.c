@@ -232,12 +232,13 @@ sluice_status sluice_devices(bool measure, int ranks, sluice_device device, cons
     fprintf(out, "sluice %s\n", sluice_version());
     print_machine(isa, out);
     fflush(out);
-    if (measure) SL_TRY(sl_machine_measure(isa, ranks > 0 ? ranks : 1, device, &here));
+    if (measure) SL_TRY(sl_machine_measure(isa, ranks > 0 ? ranks : 1, device, out, &here));
+    if (measure && machine_file != NULL) SL_TRY(sl_machine_write(machine_file, &here));
     print_gpus(out);
     if (measure) {
         print_rates(&here, out);
+        fflush(out); /* what is known is said before more is measured */
         SL_TRY(print_peaks(&here, out));
-        if (machine_file != NULL) SL_TRY(sl_machine_write(machine_file, &here));
     }
     print_built_in(out);
     return SLUICE_OK;

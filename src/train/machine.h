@@ -2,6 +2,8 @@
 #ifndef SL_TRAIN_MACHINE_H
 #define SL_TRAIN_MACHINE_H
 
+#include <stdio.h>
+
 #include "core/cpu.h"
 #include "plan/plan.h"
 
@@ -37,10 +39,12 @@ typedef struct sl_machine_description {
     uint64_t pinnable_bytes; /* of host memory, for copies to a GPU; 0: not known */
 } sl_machine_description;
 
-/* This machine by micro-benchmarks, some seconds long (20 with a GPU): `ranks` processes at once, each with its share
+/* This machine by micro-benchmarks, some seconds long (45 with a GPU): `ranks` processes at once, each with its share
  * of the cores and the device that sl_device_choose gives it. Starts processes where ranks > 1, so no other thread may
- * run then, and this one must not have used CUDA. */
-sluice_status sl_machine_measure(sl_isa isa, int ranks, sluice_device device, sl_machine_description *out);
+ * run then, and this one must not have used CUDA. `progress`, if not NULL, is told what is being measured and what that
+ * took; flush it before. */
+sluice_status sl_machine_measure(sl_isa isa, int ranks, sluice_device device, FILE *progress,
+                                 sl_machine_description *out);
 
 /* The same from a description instead of this machine. */
 void sl_machine_described_budgets(sl_plan_options *options, const sl_machine_description *d);

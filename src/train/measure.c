@@ -85,14 +85,39 @@ static sluice_status group_calls(sl_bench *b, sl_bench_fn prepare, sl_bench_fn f
     }
 }
 
-sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds)
+/* Rounds for calls that take `each`, and how many calls a round has. All ranks say the same. */
+static int count_rounds(const sl_bench *b, double each, int *calls)
+{
+    const sl_bench_scale *s = &b->scale;
+    int count = each > s->long_seconds ? s->long_rounds : s->rounds;
+    if (b->sustained && s->sustained_seconds > 0 && each >= s->sustained_from) {
+        double all = s->sustained_seconds / each;
+        if (all < s->sustained_calls) all = s->sustained_calls;
+        *calls = (int)(all / count) + 1;
+    }
+    double most = s->sample_seconds > 0 && each > 0 ? s->sample_seconds / each : INFINITY;
+    if ((double)count * *calls > most) *calls = most > count ? (int)(most / count) : 1;
+    return count > most ? (most > 1 ? (int)most : 1) : count;
+}
+
+static sluice_status time_rounds(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds)
 {
     double rounds[MOST_ROUNDS], each, most;
     int calls;
     SL_TRY(group_calls(b, prepare, fn, what, &calls, &each));
-    int count = each > b->scale.long_seconds ? b->scale.long_rounds : b->scale.rounds;
+    *seconds = each;
+    if (b->scale.sample_seconds > 0 && each > b->scale.sample_seconds) return SLUICE_OK;
+    int count = count_rounds(b, each, &calls);
     for (int i = 0; i < count; i++) SL_TRY(time_calls(b, prepare, fn, what, calls, &rounds[i]));
     return over_ranks(b, median(rounds, count), seconds, &most);
+}
+
+sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds)
+{
+    sl_bench_progress_start(b);
+    SL_TRY(time_rounds(b, prepare, fn, what, seconds));
+    sl_bench_progress_done(b);
+    return SLUICE_OK;
 }
 
 /* ---- operands ---- */
@@ -154,30 +179,51 @@ static int compare_work(const void *a, const void *b)
     return compare(&((const sl_rate_point *)a)->work, &((const sl_rate_point *)b)->work);
 }
 
-/* One point for samples [first, end): their geometric means. */
-static sl_rate_point mean_point(const sl_samples *s, int first, int end)
+/* Neighbours among the samples, in order of their work: sums of logarithms. */
+typedef struct cluster {
+    int count;
+    double work, seconds;
+} cluster;
+
+/* How much the squares of distances from the mean grow when two become one: nothing where the work is the same. */
+static double merging_costs(const cluster *a, const cluster *b)
 {
-    double work = 0, seconds = 0;
-    for (int i = first; i < end; i++) {
-        work += log(s->points[i].work);
-        seconds += log(s->points[i].seconds);
-    }
-    return (sl_rate_point){ exp(work / (end - first)), exp(seconds / (end - first)) };
+    double distance = b->work / b->count - a->work / a->count;
+    return distance * distance * a->count * b->count / (a->count + b->count);
 }
 
-void sl_samples_to_rates(sl_samples *s, sl_rates *out)
+/* Merges the neighbours for which that costs least. False: it is not needed any more. */
+static bool merge_nearest(cluster *c, int *count)
 {
-    out->count = 0;
-    if (s->count == 0) return;
-    qsort(s->points, (size_t)s->count, sizeof s->points[0], compare_work);
-    /* bins of equal width on a logarithmic scale; a little wider, so that the largest is in the last */
-    double low = log(s->points[0].work), high = log(s->points[s->count - 1].work);
-    double width = (high - low) / SL_RATE_POINTS * 1.0001 + 1e-9;
-    for (int first = 0, end; first < s->count; first = end) {
-        int bin = (int)((log(s->points[first].work) - low) / width);
-        for (end = first + 1; end < s->count && (int)((log(s->points[end].work) - low) / width) == bin;) end++;
-        out->points[out->count++] = mean_point(s, first, end);
+    int at = -1;
+    double least = *count > SL_RATE_POINTS ? INFINITY : 1e-18;
+    for (int i = 0; i + 1 < *count; i++) {
+        double cost = merging_costs(&c[i], &c[i + 1]);
+        if (cost >= least) continue;
+        least = cost;
+        at = i;
     }
+    if (at < 0) return false;
+    c[at] = (cluster){ c[at].count + c[at + 1].count, c[at].work + c[at + 1].work, c[at].seconds + c[at + 1].seconds };
+    --*count;
+    memmove(&c[at + 1], &c[at + 2], (size_t)(*count - at - 1) * sizeof *c);
+    return true;
+}
+
+sluice_status sl_samples_to_rates(sl_samples *s, sl_rates *out)
+{
+    int count = s->count;
+    out->count = 0;
+    if (count == 0) return SLUICE_OK;
+    cluster *clusters = sl_alloc_array((size_t)count, sizeof *clusters, "samples");
+    if (clusters == NULL) return SLUICE_ERR_NO_MEMORY;
+    qsort(s->points, (size_t)count, sizeof s->points[0], compare_work);
+    for (int i = 0; i < count; i++) clusters[i] = (cluster){ 1, log(s->points[i].work), log(s->points[i].seconds) };
+    while (merge_nearest(clusters, &count)) continue;
+    for (const cluster *c = clusters; c < clusters + count; c++)
+        out->points[out->count++] = (sl_rate_point){ exp(c->work / c->count), exp(c->seconds / c->count) };
+    sl_free(clusters);
+    return SLUICE_OK;
 }
 
 /* ---- the bench ---- */
@@ -197,10 +243,9 @@ static uint32_t operand_bits(uint64_t *random, bool positive)
     return halves[0] << 16 | halves[1];
 }
 
-/* The first chunk of a region comes from the host; what is filled is then copied behind itself. */
-static sluice_status fill_region(sl_bench *b, sl_tier tier, uint64_t base, const void *chunk)
+/* The first chunk of `region` bytes comes from the host; what is filled is then copied behind itself. */
+static sluice_status fill_region(sl_bench *b, sl_tier tier, uint64_t base, uint64_t region, const void *chunk)
 {
-    uint64_t region = b->scale.region[tier];
     SL_TRY(b->backend->upload(b->device, SL_STREAM_COMPUTE, (sl_span){ tier, base, CHUNK_BYTES }, chunk));
     for (uint64_t filled = CHUNK_BYTES; filled < region; filled *= 2) {
         uint64_t bytes = filled < region - filled ? filled : region - filled;
@@ -210,33 +255,35 @@ static sluice_status fill_region(sl_bench *b, sl_tier tier, uint64_t base, const
     return b->backend->synchronize(b->device);
 }
 
-static sluice_status fill_regions(sl_bench *b, uint32_t *chunk)
+static sluice_status fill_regions(sl_bench *b, sl_tier last, uint32_t *chunk)
 {
     uint64_t random = 1;
     for (int written = 0; written < 2; written++) {
         for (uint64_t i = 0; i < CHUNK_BYTES / sizeof *chunk; i++) chunk[i] = operand_bits(&random, written == 1);
-        for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
-            SL_TRY(fill_region(b, (sl_tier)t, b->scale.id_bytes + (uint64_t)written * b->scale.region[t], chunk));
+        for (int t = SL_TIER_DEVICE; t <= (int)last; t++)
+            SL_TRY(fill_region(b, (sl_tier)t, b->scale.id_bytes + (uint64_t)written * b->scale.region[t],
+                               b->scale.region[t], chunk));
     }
     int32_t *ids = (int32_t *)(void *)chunk;
     for (uint64_t i = 0; i < b->scale.id_bytes / sizeof *ids; i++) ids[i] = (int32_t)(i * 37 % (uint64_t)b->scale.ids);
     return b->backend->upload(b->device, SL_STREAM_COMPUTE, (sl_span){ SL_TIER_DEVICE, 0, b->scale.id_bytes }, ids);
 }
 
-sluice_status sl_bench_fill(sl_bench *b)
+sluice_status sl_bench_fill(sl_bench *b, sl_tier last)
 {
     uint32_t *chunk = sl_alloc(CHUNK_BYTES, "operands to measure with");
     if (chunk == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = fill_regions(b, chunk);
+    sluice_status st = fill_regions(b, last, chunk);
     sl_free(chunk);
     return st;
 }
 
-sluice_status sl_bench_clear(sl_bench *b, sl_tier tier)
+sluice_status sl_bench_clear(sl_bench *b, sl_tier tier, uint64_t bytes)
 {
+    uint64_t chunks = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES, region = b->scale.region[tier];
     void *chunk = sl_alloc(CHUNK_BYTES, "operands to measure with"); /* is zero */
     if (chunk == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = fill_region(b, tier, b->scale.id_bytes + b->scale.region[tier], chunk);
+    sluice_status st = fill_region(b, tier, b->scale.id_bytes + region, chunks < region ? chunks : region, chunk);
     sl_free(chunk);
     return st;
 }
@@ -244,9 +291,9 @@ sluice_status sl_bench_clear(sl_bench *b, sl_tier tier)
 static sluice_status measure_all(sl_bench *b, sl_machine *m)
 {
     SL_TRY(sl_measure_kernels(b, m));
-    SL_TRY(sl_bench_fill(b));
+    SL_TRY(sl_bench_fill(b, SL_TIER_HOST));
     SL_TRY(sl_measure_updates(b, m));
-    SL_TRY(sl_bench_fill(b));
+    SL_TRY(sl_bench_fill(b, SL_TIER_HOST));
     SL_TRY(sl_measure_links(b, m));
     if (b->scale.apart) SL_TRY(sl_measure_slowdowns(b, m));
     return b->ranks > 1 ? sl_measure_collectives(b, m) : SLUICE_OK;
@@ -340,6 +387,7 @@ static sluice_status measure_opened(sl_bench *b, sl_machine *m, bool *pageable)
 {
     sl_device_stats stats;
     SL_TRY(reserve(b));
+    sl_bench_end(b);
     b->backend->stats(b->device, &stats);
     *pageable = stats.pageable;
     SL_TRY(b->comm->ops->attach(b->comm, b->backend, b->device));
@@ -363,13 +411,30 @@ static void fill_context(sl_run_context *c)
                                        .decay_factor = 1 };
 }
 
+/* Opens the device and measures on it. */
+static sluice_status measure_on_bench(sl_bench *b, const sl_device_choice *device, const sl_device_options *options,
+                                      sl_machine *m, uint64_t *pinnable)
+{
+    bool pageable = false;
+    sl_bench_begin(b, "opening the device, reserving memory", 0);
+    SL_TRY(b->backend->open(options, &b->device));
+    sluice_status st = measure_opened(b, m, &pageable);
+    b->backend->close(b->device);
+    uint64_t host = arena_bytes(&b->scale, SL_TIER_HOST);
+    *pinnable = device->is_cuda ? limit_beyond(host) : 0;
+    if (st != SLUICE_OK || !pageable) return st;
+    sl_bench_begin(b, "memory that can be pinned", 0);
+    SL_TRY(try_to_pin(b->backend, options, host, pinnable));
+    sl_bench_end(b);
+    return SLUICE_OK;
+}
+
 sluice_status sl_bench_measure(sl_comm *comm, const sl_device_choice *device, const sl_bench_scale *scale, sl_isa isa,
-                               sl_machine *m, uint64_t *pinnable)
+                               FILE *progress, sl_machine *m, uint64_t *pinnable)
 {
     sl_bench b = { .scale = *scale, .backend = device->backend, .comm = comm };
     sl_device_options options = { .isa = isa, .ordinal = device->ordinal };
     sl_rank_place place;
-    bool pageable = false;
     b.rank = comm->ops->rank(comm);
     b.ranks = comm->ops->size(comm);
     fill_context(&b.context);
@@ -379,12 +444,9 @@ sluice_status sl_bench_measure(sl_comm *comm, const sl_device_choice *device, co
     sl_binding_apply(&place.binding);
     options.threads = sl_device_host_threads(device, place.cpus);
     options.nodes = place.binding.nodes;
-    SL_TRY(b.backend->open(&options, &b.device));
-    sluice_status st = measure_opened(&b, m, &pageable);
-    b.backend->close(b.device);
-    uint64_t host = arena_bytes(&b.scale, SL_TIER_HOST);
-    *pinnable = device->is_cuda ? limit_beyond(host) : 0;
-    if (st == SLUICE_OK && pageable) st = try_to_pin(b.backend, &options, host, pinnable);
+    SL_TRY(sl_bench_progress_open(b.rank == 0 ? progress : NULL, &b.progress));
+    sluice_status st = measure_on_bench(&b, device, &options, m, pinnable);
+    sl_bench_progress_close(b.progress);
     return st;
 }
 
@@ -394,6 +456,7 @@ typedef struct request {
     sl_isa isa;
     sluice_device device;
     int ranks;
+    FILE *progress;              /* NULL: none */
     sl_machine_description *out; /* memory that the ranks share with who started them */
 } request;
 
@@ -401,6 +464,7 @@ typedef struct request {
 static sluice_status measure_with(const request *r, sl_comm *comm)
 {
     int rank = comm->ops->rank(comm);
+    double start = sl_now();
     sl_machine_description d = { .ranks = r->ranks, .isa = r->isa };
     sl_device_choice device;
     sl_rank_place place;
@@ -416,9 +480,17 @@ static sluice_status measure_with(const request *r, sl_comm *comm)
         snprintf(d.gpu, sizeof d.gpu, "%s", device.facts.name);
         d.rates.capacity[SL_TIER_DEVICE] = device.facts.free_bytes / (uint64_t)device.sharing;
     }
-    SL_TRY(sl_bench_measure(comm, &device, device.is_cuda ? &sl_bench_gpu : &sl_bench_cpu, r->isa, &d.rates,
-                            &d.pinnable_bytes));
-    if (rank == 0) *r->out = d;
+    if (rank == 0 && r->progress != NULL)
+        fprintf(r->progress, "measuring the %s%s\n", device.is_cuda ? "GPU" : "CPU",
+                device.is_cuda ? ", which takes about 45 s" : "");
+    SL_TRY(sl_bench_measure(comm, &device, device.is_cuda ? &sl_bench_gpu : &sl_bench_cpu, r->isa, r->progress,
+                            &d.rates, &d.pinnable_bytes));
+    if (rank != 0) return SLUICE_OK;
+    *r->out = d;
+    if (r->progress != NULL) {
+        fprintf(r->progress, "  %-36s %6.1f s\n", "in all", sl_now() - start);
+        fflush(r->progress);
+    }
     return SLUICE_OK;
 }
 
@@ -452,9 +524,10 @@ static sluice_status measure_alone(const request *r)
     return st;
 }
 
-sluice_status sl_machine_measure(sl_isa isa, int ranks, sluice_device device, sl_machine_description *out)
+sluice_status sl_machine_measure(sl_isa isa, int ranks, sluice_device device, FILE *progress,
+                                 sl_machine_description *out)
 {
-    request r = { isa, device, ranks, out };
+    request r = { isa, device, ranks, progress, out };
     if (ranks > 64) return sl_fail(SLUICE_ERR_USAGE, "%d ranks are too many to measure with; give at most 64", ranks);
     SL_TRY(ranks > 1 ? measure_ranks(&r) : measure_alone(&r));
     uint64_t *capacity = out->rates.capacity, available = sl_memory_available() / (uint64_t)ranks;

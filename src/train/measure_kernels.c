@@ -2,9 +2,9 @@
  *
  * Models of one layer say which kernels there are, with which attributes and shapes; each node is then timed by itself,
  * on operands that have not just been used. */
+#include <stdio.h>
 #include <string.h>
 
-#include "core/alloc.h"
 #include "core/thread.h"
 #include "train/measure.h"
 
@@ -110,11 +110,16 @@ static sluice_status run_node(sl_bench *b, void *what)
 
 /* ---- a model's nodes ---- */
 
+#define MOST_SEEN 512 /* more are timed again */
+
 /* Durations of the kernels of one type; in a 16-bit graph a few are f32's all the same, and are passed over. */
 typedef struct survey {
     sluice_dtype type;
     const sl_machine *machine; /* general rates, to expect durations by */
+    bool sustained;            /* of the model at hand, products are timed as long as a device needs to get warm */
     sl_samples samples[SL_OP_COUNT];
+    int seen_count;
+    uint64_t seen[MOST_SEEN]; /* ops and shapes that were timed, hashed */
 } survey;
 
 /* By the general rates. */
@@ -125,21 +130,44 @@ static double expected_seconds(const survey *s, sl_op op, sl_cost cost)
     return cost.bytes / m->device_bytes_per_second;
 }
 
-static bool is_sampled(const sl_samples *s, double work)
+static uint64_t mix(uint64_t hash, int64_t x)
 {
-    for (int i = 0; i < s->count; i++)
-        if (s->points[i].work == work) return true;
+    return (hash ^ (uint64_t)x) * 1099511628211u;
+}
+
+/* What a kernel's duration depends on. */
+static uint64_t hash_of(const node_call *n)
+{
+    uint64_t hash = mix(14695981039346656037u, (int64_t)n->node->op);
+    hash = mix(hash, n->node->op == SL_OP_ATTENTION || n->node->op == SL_OP_ATTENTION_GRAD
+                         ? n->node->attrs.attention.head_width
+                         : 0);
+    for (int i = 0; i < n->node->input_count; i++) {
+        const sl_shape *shape = &n->graph->values[n->node->inputs[i]].shape;
+        for (int k = 0; k < shape->rank; k++) hash = mix(hash, shape->dim[k]);
+        hash = mix(hash, -1);
+    }
+    return hash;
+}
+
+/* Whether the same was timed before; if not, it is now. */
+static bool is_seen(survey *s, const node_call *n)
+{
+    uint64_t hash = hash_of(n);
+    for (int i = 0; i < s->seen_count; i++)
+        if (s->seen[i] == hash) return true;
+    if (s->seen_count < MOST_SEEN) s->seen[s->seen_count++] = hash;
     return false;
 }
 
 /* Whether a node is worth its time. All ranks say the same. */
-static bool is_wanted(sl_bench *b, const survey *s, node_call *n, sl_cost cost, double work)
+static bool is_wanted(sl_bench *b, survey *s, node_call *n, sl_cost cost, double work)
 {
     if (work <= 0 || sl_node_type(n->graph, n->node) != s->type || !b->backend->supports(n->node->op)) return false;
-    if (b->scale.apart && is_sampled(&s->samples[n->node->op], work)) return false;
     if (b->scale.node_seconds > 0 && expected_seconds(s, n->node->op, cost) > b->scale.node_seconds) return false;
     size_node(b, n);
-    return sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written);
+    if (!sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written)) return false;
+    return !b->scale.apart || !is_seen(s, n);
 }
 
 static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, survey *s)
@@ -147,11 +175,18 @@ static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, survey *s)
     for (int i = 0; i < g->forward_count + g->backward_count; i++) {
         node_call n = { .graph = g, .node = &g->nodes[i] };
         double seconds;
+        bool late;
         if (sl_ops[n.node->op].view || sl_ops[n.node->op].cost == NULL) continue;
         sl_cost cost = sl_ops[n.node->op].cost(g, n.node);
         double work = sl_is_matrix_op(n.node->op) ? cost.flops : cost.bytes;
         if (!is_wanted(b, s, &n, cost, work)) continue;
+        SL_TRY(sl_bench_late(b, &late));
+        if (late) continue;
+        b->label = sl_ops[n.node->op].name;
+        b->label_work = work;
+        b->sustained = s->sustained && sl_is_matrix_op(n.node->op);
         SL_TRY(sl_bench_time(b, prepare_node, run_node, &n, &seconds));
+        b->sustained = false;
         SL_TRY(sl_samples_add(&s->samples[n.node->op], work, seconds));
     }
     return SLUICE_OK;
@@ -198,17 +233,44 @@ static sluice_status time_at_pace(sl_bench *b, const sl_model_options *o, pace *
     return b->ranks > 1 ? b->comm->ops->broadcast(b->comm, "pace", 0, p, sizeof *p) : SLUICE_OK;
 }
 
+/* "bf16: llama 8x2048, width 3072" */
+static void name_group(const survey *s, const sl_model_options *o, char *out, size_t bytes)
+{
+    int64_t width = o->width > 0 ? o->width : o->features, context = o->context > 0 ? o->context : 1;
+    snprintf(out, bytes, "%s: %s %lldx%lld, width %lld", s->type == SLUICE_F32 ? "f32" : "bf16", o->type,
+             (long long)o->batch, (long long)context, (long long)width);
+}
+
+/* The models of a type share its time. */
+static sluice_status time_as_group(sl_bench *b, const sl_model_options *o, double end, pace *p, survey *s)
+{
+    char name[64];
+    double left = end - sl_now();
+    name_group(s, o, name, sizeof name);
+    sl_bench_begin(b, name, end <= 0 ? 0 : left > 0 ? left : 1e-9);
+    SL_TRY(time_at_pace(b, o, p, s));
+    sl_bench_end(b);
+    return SLUICE_OK;
+}
+
 static sluice_status time_models(sl_bench *b, survey *s)
 {
     const sl_bench_scale *scale = &b->scale;
-    int count = s->type == SLUICE_F32 ? scale->wide_model_count : scale->model_count;
+    double limit = scale->group_seconds[s->type == SLUICE_F32 ? SL_BENCH_F32 : SL_BENCH_16BIT];
+    double end = limit > 0 ? sl_now() + limit : 0;
+    bool wide = s->type == SLUICE_F32, one_group = !scale->apart;
+    const sl_model_options *models = wide ? scale->wide_models : scale->models;
+    int count = wide ? scale->wide_model_count : scale->model_count;
     pace p = { 0, 0 };
+    if (one_group) sl_bench_begin(b, wide ? "kernels in f32" : "kernels in bf16", limit);
     for (int i = 0; i < count; i++) {
-        const sl_model_options *o = &scale->models[i];
-        bool first = i == 0 || strcmp(o->type, scale->models[i - 1].type) != 0;
+        const sl_model_options *o = &models[i];
+        bool first = i == 0 || strcmp(o->type, models[i - 1].type) != 0;
+        s->sustained = !wide && i < scale->sustained_models;
         if (first || scale->node_seconds > 0) p = (pace){ 0, 0 };
-        SL_TRY(time_at_pace(b, o, &p, s));
+        SL_TRY(one_group ? time_at_pace(b, o, &p, s) : time_as_group(b, o, end, &p, s));
     }
+    if (one_group) sl_bench_end(b);
     return SLUICE_OK;
 }
 
@@ -244,7 +306,7 @@ static sluice_status measure_type(sl_bench *b, sluice_dtype type, const sl_machi
     survey s = { .type = type, .machine = m };
     sluice_status st = time_models(b, &s);
     for (int op = 0; op < SL_OP_COUNT; op++) {
-        if (st == SLUICE_OK) sl_samples_to_rates(&s.samples[op], &rates[op]);
+        if (st == SLUICE_OK) st = sl_samples_to_rates(&s.samples[op], &rates[op]);
         sl_samples_free(&s.samples[op]);
     }
     return st;
@@ -252,10 +314,10 @@ static sluice_status measure_type(sl_bench *b, sluice_dtype type, const sl_machi
 
 sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m)
 {
-    SL_TRY(sl_bench_fill(b));
-    SL_TRY(measure_type(b, SLUICE_F32, m, m->kernels[SL_RATE_F32]));
-    SL_TRY(sl_bench_fill(b));
+    SL_TRY(sl_bench_fill(b, SL_TIER_DEVICE));
     SL_TRY(measure_type(b, SLUICE_BF16, m, m->kernels[SL_RATE_16BIT]));
+    SL_TRY(sl_bench_fill(b, SL_TIER_DEVICE));
+    SL_TRY(measure_type(b, SLUICE_F32, m, m->kernels[SL_RATE_F32]));
     set_general_rates(m);
     return SLUICE_OK;
 }

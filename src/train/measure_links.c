@@ -137,16 +137,41 @@ static bool fits(sl_bench *b, const flat_call *f)
     return place_operands(b, f, &c, shapes);
 }
 
+/* Points are measured from the largest down, which matters most, and is measured in any case. */
+static void put_smaller(sl_rates *rates, sl_rate_point p)
+{
+    for (int i = rates->count; i > 0; i--) rates->points[i] = rates->points[i - 1];
+    rates->points[0] = p;
+    rates->count++;
+}
+
+static sluice_status measure_point(sl_bench *b, sl_bench_fn fn, void *call, const char *label, double work,
+                                   sl_rates *rates)
+{
+    sl_rate_point p = { work, 0 };
+    bool late = false;
+    if (rates->count > 0) SL_TRY(sl_bench_late(b, &late));
+    if (late) return SLUICE_OK;
+    b->label = label;
+    b->label_work = work;
+    SL_TRY(sl_bench_time(b, NULL, fn, call, &p.seconds));
+    put_smaller(rates, p);
+    return SLUICE_OK;
+}
+
+/* Blocks of 8 bits need headers, where other sizes have written other things; what an update writes is less than its
+ * work. */
 static sluice_status measure_flat(sl_bench *b, flat_call f, sl_rates *rates)
 {
     rates->count = 0;
-    if (f.states == SL_FORM_BLOCKS8) SL_TRY(sl_bench_clear(b, f.tier));
-    for (int k = 0; k < b->scale.flat_count; k++) {
-        double seconds;
+    for (int k = b->scale.flat_count - 1; k >= 0; k--) {
         f.elements = b->scale.flats[k];
         if (!fits(b, &f)) continue;
-        SL_TRY(sl_bench_time(b, NULL, run_flat, &f, &seconds));
-        rates->points[rates->count++] = (sl_rate_point){ flat_work(b, &f), seconds };
+        if (f.states == SL_FORM_BLOCKS8) SL_TRY(sl_bench_clear(b, f.tier, (uint64_t)flat_work(b, &f)));
+        /* a host's memory is faster for some tens of milliseconds than it stays */
+        b->sustained = b->scale.apart && f.tier == SL_TIER_HOST && f.op == SL_OP_UPDATE && rates->count == 0;
+        SL_TRY(measure_point(b, run_flat, &f, sl_ops[f.op].name, flat_work(b, &f), rates));
+        b->sustained = false;
     }
     return SLUICE_OK;
 }
@@ -165,16 +190,30 @@ static sluice_status measure_flats(sl_bench *b, sl_tier tier, sl_stream stream, 
     return SLUICE_OK;
 }
 
+static sluice_status measure_updates_of(sl_bench *b, sl_bench_group group, sl_tier tier, sl_stream stream,
+                                        sl_rates rates[SL_OP_COUNT], sl_rates narrow[2])
+{
+    bool apart_on_host = group == SL_BENCH_HOST_UPDATES;
+    sl_bench_begin(b, apart_on_host ? "updates on the host" : "updates on the device", b->scale.group_seconds[group]);
+    SL_TRY(measure_flats(b, tier, stream, rates, narrow));
+    sl_bench_end(b);
+    return SLUICE_OK;
+}
+
 sluice_status sl_measure_updates(sl_bench *b, sl_machine *m)
 {
     bool apart = b->scale.apart;
     sl_stream stream = apart ? SL_STREAM_COMPUTE : SL_STREAM_UPDATE;
-    SL_TRY(measure_flats(b, SL_TIER_DEVICE, stream, m->kernels[SL_RATE_F32], m->narrow_updates[0]));
-    if (apart) SL_TRY(measure_flats(b, SL_TIER_HOST, SL_STREAM_UPDATE, m->host_kernels, m->narrow_updates[1]));
+    SL_TRY(
+        measure_updates_of(b, SL_BENCH_UPDATES, SL_TIER_DEVICE, stream, m->kernels[SL_RATE_F32], m->narrow_updates[0]));
+    if (apart)
+        SL_TRY(measure_updates_of(b, SL_BENCH_HOST_UPDATES, SL_TIER_HOST, SL_STREAM_UPDATE, m->host_kernels,
+                                  m->narrow_updates[1]));
     const sl_rates *updates = sl_machine_host_rates(m, SL_OP_UPDATE);
     const sl_rate_point *largest = &updates->points[updates->count - 1];
     if (updates->count > 0) m->update_bytes_per_second = largest->work / largest->seconds;
     flat_call tiny = { SL_OP_NORM_LEAVES, SL_CUT_ELEMENTS, SL_TIER_DEVICE, stream, SL_FORM_F32 };
+    b->label = "latency";
     return sl_bench_time(b, NULL, run_flat, &tiny, &m->kernel_latency);
 }
 
@@ -216,15 +255,15 @@ static sluice_status run_awaited(sl_bench *b, void *what)
 static sluice_status measure_direction(sl_bench *b, int direction, sl_machine *m)
 {
     sl_rates *rates = &m->copies[direction];
+    const char *label = direction == 0 ? "copy to the device" : "copy to the host";
     rates->count = 0;
-    for (int k = 0; k < b->scale.copy_count; k++) {
+    for (int k = b->scale.copy_count - 1; k >= 0; k--) {
         copy_call c = { direction, b->scale.copies[k] };
-        sl_rate_point p = { (double)c.bytes, 0 };
-        if (c.bytes > b->scale.region[SL_TIER_DEVICE] || c.bytes > b->scale.region[SL_TIER_HOST]) break;
-        SL_TRY(sl_bench_time(b, NULL, run_copy, &c, &p.seconds));
-        rates->points[rates->count++] = p;
-        m->link_bytes_per_second[direction] = p.work / p.seconds;
+        if (c.bytes > b->scale.region[SL_TIER_DEVICE] || c.bytes > b->scale.region[SL_TIER_HOST]) continue;
+        SL_TRY(measure_point(b, run_copy, &c, label, (double)c.bytes, rates));
     }
+    const sl_rate_point *largest = &rates->points[rates->count - 1];
+    if (rates->count > 0) m->link_bytes_per_second[direction] = largest->work / largest->seconds;
     return SLUICE_OK;
 }
 
@@ -234,6 +273,7 @@ static sluice_status measure_copies(sl_bench *b, sl_machine *m)
     for (int d = 0; d < 2; d++) SL_TRY(measure_direction(b, d, m));
     /* where there is nobody to measure with; ranks meet in the host's memory */
     if (!b->scale.apart) m->comm_bytes_per_second = m->link_bytes_per_second[0];
+    b->label = "latency";
     return sl_bench_time(b, NULL, run_awaited, &tiny, &m->link_latency);
 }
 
@@ -331,8 +371,14 @@ static sluice_status measure_slowdown(sl_bench *b, sl_machine *m)
 
 sluice_status sl_measure_links(sl_bench *b, sl_machine *m)
 {
+    sl_bench_begin(b, "copies", b->scale.group_seconds[SL_BENCH_COPIES]);
     SL_TRY(measure_copies(b, m));
-    return b->scale.apart ? SLUICE_OK : measure_slowdown(b, m);
+    sl_bench_end(b);
+    if (b->scale.apart) return SLUICE_OK;
+    sl_bench_begin(b, "at the same time", 0);
+    SL_TRY(measure_slowdown(b, m));
+    sl_bench_end(b);
+    return SLUICE_OK;
 }
 
 /* ---- collectives ---- */
@@ -379,6 +425,7 @@ sluice_status sl_measure_collectives(sl_bench *b, sl_machine *m)
     const uint64_t *sizes = b->scale.collectives;
     uint64_t sequence = 0;
     m->gather.count = m->reduce.count = 0;
+    sl_bench_begin(b, "collectives", 0);
     for (int k = 0; k < b->scale.collective_count; k++)
         for (int kind = SL_GATHER; kind <= SL_REDUCE_SCATTER; kind++) {
             collective_call c = { .kind = (sl_collective_kind)kind, .bytes = sizes[k], .sequence = &sequence };
@@ -386,9 +433,12 @@ sluice_status sl_measure_collectives(sl_bench *b, sl_machine *m)
             double seconds;
             if (c.bytes > b->scale.region[SL_TIER_HOST]) break;
             cut(b, &c);
+            b->label = kind == SL_GATHER ? "gather" : "reduce_scatter";
+            b->label_work = (double)c.bytes;
             SL_TRY(sl_bench_time(b, NULL, run_collective, &c, &seconds));
             rates->points[rates->count++] = (sl_rate_point){ received(b, &c), seconds };
         }
+    sl_bench_end(b);
     m->comm_latency = m->gather.points[0].seconds;
     const sl_rate_point *largest = &m->gather.points[m->gather.count - 1];
     m->comm_bytes_per_second = largest->work / largest->seconds;

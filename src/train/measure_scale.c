@@ -38,7 +38,9 @@ const sl_bench_scale sl_bench_cpu = {
     .id_bytes = 1 << 16,
     .ids = CPU_IDS,
     .models = cpu_models,
+    .group_seconds = { [SL_BENCH_16BIT] = 15, [SL_BENCH_F32] = 15, [SL_BENCH_UPDATES] = 5, [SL_BENCH_COPIES] = 5 },
     .model_count = COUNT(cpu_models),
+    .wide_models = cpu_models,
     .wide_model_count = COUNT(cpu_models),
     .weights = SL_FORM_F32,
     .flats = cpu_flats,
@@ -64,16 +66,24 @@ const sl_bench_scale sl_bench_cpu = {
         .kv_heads = 8, .feed_forward = (feed_forward_), .vocabulary = (vocabulary_)                                    \
     }
 
-/* Products of 1e8 to 5e13 operations, tensors of up to 1 GB. f32, which is far slower, gets the small ones. */
+/* First what is trained on one such GPU, in the sizes it is trained with: products of 1e11 to 5e13 operations, heads of
+ * 64 and 128, tensors of up to 1 GB. Then smaller ones. */
 static const sl_model_options gpu_models[] = {
-    GPU_GPT(1, 256, 256, 0.1),
-    GPU_LLAMA(1, 512, 1024, 16, 2816, 50304),
-    GPU_GPT(4, 1024, 768, 0),
-    GPU_LLAMA(1, 2048, 2048, 32, 8192, 128256),
-    GPU_GPT(64, 1024, 768, 0),
-    GPU_LLAMA(1, 2048, 5120, 40, 15360, 32000),
+    GPU_LLAMA(8, 2048, 3072, 24, 8192, 128256),
     GPU_LLAMA(8, 2048, 2048, 32, 8192, 128256),
+    GPU_GPT(64, 1024, 768, 0),
     GPU_LLAMA(8, 2048, 4096, 32, 14336, 128256),
+    GPU_LLAMA(1, 2048, 5120, 40, 15360, 32000),
+    GPU_LLAMA(1, 2048, 2048, 32, 8192, 128256),
+    GPU_GPT(4, 1024, 768, 0),
+    GPU_GPT(1, 256, 256, 0.1),
+};
+/* f32 is far slower, and does no better in larger sizes. */
+static const sl_model_options gpu_wide_models[] = {
+    GPU_GPT(16, 1024, 768, 0),
+    GPU_LLAMA(1, 2048, 2048, 32, 8192, 128256),
+    GPU_LLAMA(1, 512, 1024, 16, 2816, 50304),
+    GPU_GPT(1, 256, 256, 0.1),
 };
 
 static const int64_t gpu_flats[] = { 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 26 };
@@ -92,9 +102,23 @@ const sl_bench_scale sl_bench_gpu = {
     .id_bytes = 1 << 20,
     .ids = 31991,
     .node_seconds = 0.1,
+    /* By an H200's rates and the rounds above 21, 4, 1, 2, 1 and 4 s; opening the device, filling its memory, the peaks
+     * and loading the libraries' kernels take 5 to 10 s more: about 40 s in all. */
+    .group_seconds = { [SL_BENCH_16BIT] = 24,
+                       [SL_BENCH_F32] = 4,
+                       [SL_BENCH_UPDATES] = 2,
+                       [SL_BENCH_HOST_UPDATES] = 3,
+                       [SL_BENCH_COPIES] = 3,
+                       [SL_BENCH_BESIDE] = 4 },
+    .sample_seconds = 1.5,
+    .sustained_from = 0.25e-3,
+    .sustained_seconds = 0.4,
+    .sustained_calls = 12,
+    .sustained_models = 3,
     .models = gpu_models,
     .model_count = COUNT(gpu_models),
-    .wide_model_count = 4,
+    .wide_models = gpu_wide_models,
+    .wide_model_count = COUNT(gpu_wide_models),
     .weights = SL_FORM_BF16,
     .flats = gpu_flats,
     .flat_count = COUNT(gpu_flats),

@@ -1,4 +1,5 @@
 /* machine_test.c: descriptions of machines as files, samples made points, where ranks run. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -248,6 +249,7 @@ static const sl_bench_scale tiny_scale = {
     .ids = 127,
     .node_seconds = 1,
     .models = tiny_models,
+    .wide_models = tiny_models,
     .model_count = 2,
     .wide_model_count = 1,
     .weights = SL_FORM_BF16,
@@ -273,7 +275,7 @@ static void measure_tiny(const sl_device_choice *device, sl_machine *m)
     sl_machine_describe(sl_isa_best(), 2, m);
     m->kernels_take_turns = false;
     REQUIRE_OK(sl_comm_self_open(&self));
-    CHECK_EQ(sl_bench_measure(self, device, &tiny_scale, sl_isa_best(), m, &pinnable), SLUICE_OK);
+    CHECK_EQ(sl_bench_measure(self, device, &tiny_scale, sl_isa_best(), NULL, m, &pinnable), SLUICE_OK);
     CHECK_EQ(pinnable, 0);
     self->ops->close(self);
 }
@@ -303,6 +305,124 @@ TEST(a_device_that_is_apart_is_measured_with_the_host_beside_it)
     CHECK_EQ(m.copies[1].count, 2);
     CHECK(m.update_slowdown >= 0 && m.update_slowdown < 1000);
     CHECK(m.move_update_slowdown >= 0 && m.move_slowdown >= 0 && m.kernel_slowdown >= 0);
+}
+
+/* ---- how long measuring takes, and what is said of it ---- */
+
+/* Everything that was written to `f`. */
+static const char *written(FILE *f)
+{
+    static char text[8192];
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    return text;
+}
+
+static void measure_with_progress(const sl_bench_scale *scale, FILE *progress, sl_machine *m)
+{
+    sl_device_choice cpu;
+    sl_comm *self;
+    uint64_t pinnable;
+    REQUIRE_OK(sl_device_choose(SLUICE_DEVICE_CPU, 0, 1, &cpu));
+    sl_machine_describe(sl_isa_best(), 2, m);
+    m->kernels_take_turns = false;
+    REQUIRE_OK(sl_comm_self_open(&self));
+    CHECK_EQ(sl_bench_measure(self, &cpu, scale, sl_isa_best(), progress, m, &pinnable), SLUICE_OK);
+    self->ops->close(self);
+}
+
+TEST(what_is_measured_is_said_group_by_group)
+{
+    static const char *const groups[] = { "opening the device",        "bf16: llama 1x32, width 64",
+                                          "bf16: gpt2 2x64, width 64", "f32: llama 1x32",
+                                          "updates on the device",     "updates on the host",
+                                          "copies              ",      "products, copies, updates together" };
+    sl_machine m;
+    FILE *f = tmpfile();
+    REQUIRE(f != NULL);
+    measure_with_progress(&tiny_scale, f, &m);
+    const char *text = written(f);
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) CHECK_CONTAINS(text, groups[i]);
+    CHECK_CONTAINS(text, " s, ");
+    CHECK_CONTAINS(text, " timed, longest ");
+    CHECK(strstr(text, "left out") == NULL);
+    fclose(f);
+}
+
+/* What matters most is measured all the same: the largest updates and copies. */
+TEST(what_there_is_no_time_for_is_left_out_and_said)
+{
+    sl_bench_scale hurried = tiny_scale;
+    sl_machine m;
+    FILE *f = tmpfile();
+    REQUIRE(f != NULL);
+    for (int g = 0; g < SL_BENCH_GROUPS; g++) hurried.group_seconds[g] = 1e-9;
+    measure_with_progress(&hurried, f, &m);
+    CHECK_CONTAINS(written(f), " left out, there was no time");
+    CHECK_EQ(m.kernels[SL_RATE_16BIT][SL_OP_LINEAR].count, 0);
+    CHECK_EQ(m.host_kernels[SL_OP_UPDATE].count, 1);
+    CHECK_NEAR(m.host_kernels[SL_OP_UPDATE].points[0].work, 26.0 * 32768, 1e-9);
+    CHECK_EQ(m.copies[0].count, 1);
+    CHECK(m.copies[0].points[0].work == 1 << 20 && m.copies[0].points[0].seconds > 0);
+    CHECK(m.link_bytes_per_second[0] > 0 && m.gemm_flops > 0 && m.device_bytes_per_second > 0);
+    fclose(f);
+}
+
+typedef struct counted_nap {
+    double seconds;
+    int calls;
+} counted_nap;
+
+static sluice_status take_nap(sl_bench *b, void *what)
+{
+    counted_nap *n = what;
+    (void)b;
+    for (double end = sl_now() + n->seconds; sl_now() < end;) continue;
+    n->calls++;
+    return SLUICE_OK;
+}
+
+/* How many calls a measurement of one that takes so long has. */
+static int calls_of(const sl_bench_scale *scale, bool sustained, double seconds)
+{
+    sl_bench b = { .scale = *scale, .backend = &sl_cpu_backend, .ranks = 1, .sustained = sustained };
+    counted_nap n = { seconds, 0 };
+    sl_device_options options = { .threads = 1, .isa = SL_ISA_SCALAR };
+    double each;
+    CHECK_EQ(sl_cpu_backend.open(&options, &b.device), SLUICE_OK);
+    CHECK_EQ(sl_bench_time(&b, NULL, take_nap, &n, &each), SLUICE_OK);
+    CHECK(each >= seconds);
+    sl_cpu_backend.close(b.device);
+    return n.calls;
+}
+
+TEST(a_slow_call_is_measured_less_often_and_one_that_is_kept_up_more_often)
+{
+    sl_bench_scale scale = tiny_scale;
+    scale.rounds = 9;
+    scale.sample_seconds = 8e-3;
+    CHECK(calls_of(&scale, false, 2e-3) <= 2 + 4);
+    CHECK_EQ(calls_of(&scale, false, 10e-3), 2);
+    scale.sample_seconds = 0;
+    CHECK_EQ(calls_of(&scale, false, 2e-3), 2 + 9);
+    scale.sustained_from = 1e-3;
+    scale.sustained_seconds = 1e-3;
+    scale.sustained_calls = 30;
+    CHECK(calls_of(&scale, true, 2e-3) >= 30);
+    CHECK_EQ(calls_of(&scale, false, 2e-3), 2 + 9);
+}
+
+TEST(points_lie_where_the_samples_are)
+{
+    sl_samples s = { 0 };
+    sl_rates r;
+    for (int i = 0; i < 40; i++) REQUIRE_OK(sl_samples_add(&s, 1e11 * pow(10, i / 40.0), 1e-3));
+    REQUIRE_OK(sl_samples_add(&s, 1e3, 1e-6));
+    REQUIRE_OK(sl_samples_to_rates(&s, &r));
+    CHECK_EQ(r.count, SL_RATE_POINTS);
+    CHECK_NEAR(r.points[0].work, 1e3, 1e-6);
+    CHECK(r.points[1].work > 1e11);
+    sl_samples_free(&s);
 }
 
 /* Work as the plan counts it: 2 bytes of gradient, 8 of the master, moments in and out. */
@@ -393,7 +513,7 @@ TEST(samples_become_few_points_of_increasing_work)
         double work = 1e3 * (k + 1);
         REQUIRE_OK(sl_samples_add(&s, work, work / 1e6));
     }
-    sl_samples_to_rates(&s, &r);
+    REQUIRE_OK(sl_samples_to_rates(&s, &r));
     CHECK(r.count > 1 && r.count <= SL_RATE_POINTS);
     for (int i = 0; i < r.count; i++) {
         CHECK_NEAR(r.points[i].work / r.points[i].seconds, 1e6, 1e-3);
@@ -408,7 +528,7 @@ TEST(samples_of_the_same_work_become_one_point_of_their_mean_rate)
     sl_rates r;
     REQUIRE_OK(sl_samples_add(&s, 100, 1));
     REQUIRE_OK(sl_samples_add(&s, 100, 4));
-    sl_samples_to_rates(&s, &r);
+    REQUIRE_OK(sl_samples_to_rates(&s, &r));
     CHECK_EQ(r.count, 1);
     CHECK_NEAR(r.points[0].seconds, 2, 1e-12);
     sl_samples_free(&s);
