@@ -274,7 +274,8 @@ typedef struct sluice_options {
     sluice_states states;
     sluice_loss_scale loss_scale; /* F16 alone */
     /* BF16: a step whose gradient is not finite while its losses are is left out, as under DeepSpeed; false: it is
-     * SLUICE_ERR_NUMBERS, as in fp32. */
+     * SLUICE_ERR_NUMBERS, as in fp32. False without gradient_clipping also lets updates on the host begin before the
+     * whole gradient is known: after such an error weights and state on the host are not those before the step. */
     bool check_overflow;
     sluice_device device;
     bool tf32; /* CUDA, F32: products may round their operands to tf32 */
@@ -461,7 +462,8 @@ SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_p
                                        uint64_t shard_bytes, FILE *out);
 /* What this machine offers and what is built in; with `measure`, rates of `device`, which are also written to
  * machine_file if not NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no
- * other thread may run, and nothing of this process may have used CUDA. */
+ * other thread may run, and nothing of this process may have used CUDA. What is being measured is said as it goes, and
+ * `out` flushed. */
 SLUICE_API sluice_status sluice_devices(bool measure, int ranks, sluice_device device, const char *machine_file,
                                         FILE *out);
 

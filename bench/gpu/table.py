@@ -29,6 +29,7 @@ GIB = 2.0**30
 Row = collections.namedtuple("Row", "name config settings peer limit steps", defaults=(10,))
 FIRST = 3  # step that counts
 RECOMPUTE = "activation_checkpointing.mode=recompute"
+UNCLIPPED = ["gradient_clipping=0", "bf16.check_grad_overflow=false"]  # as the peer: updates begin during backward
 FSDP = ("fsdp", "llama-3b", "8", "2048", "ckpt")
 ROWS = [
     Row("gpt2-124m", "gpt2-124m", [], ("gpu", "gpt2-124m", "64", "1024"), 60, 20),
@@ -37,10 +38,12 @@ ROWS = [
     Row("llama-3b-recompute", "llama-3b", [RECOMPUTE], ("gpu", "llama-3b", "8", "2048", "ckpt"), 90),
     Row("llama-3b-30gib", "llama-3b", ["memory.device=30GiB", "gradient_clipping=1e9"], FSDP, 120),
     Row("llama-3b-30gib-clips", "llama-3b", ["memory.device=30GiB", "gradient_clipping=1e-3"], FSDP, 120),
+    Row("llama-3b-30gib-unclipped", "llama-3b", ["memory.device=30GiB"] + UNCLIPPED, FSDP, 120),
     Row("llama-3b-recompute-x4", "llama-3b", [RECOMPUTE, "gradient_accumulation_steps=4"], None, 120, 5),
     Row("llama-3b-30gib-x4", "llama-3b", [RECOMPUTE, "gradient_accumulation_steps=4", "memory.device=30GiB"],
         "llama-3b-recompute-x4", 120, 5),
     Row("llama-8b-48gib", "llama-8b", ["memory.device=48GiB", "memory.host=112GiB"], None, 180, 5),
+    Row("llama-8b-48gib-unclipped", "llama-8b", ["memory.device=48GiB", "memory.host=112GiB"] + UNCLIPPED, None, 180, 5),
     Row("largest-24gib", "largest", [], None, 300, 5),
 ]
 CHANGES = "largest-changes"  # not a row: bench_largest, whose lines are printed as they are

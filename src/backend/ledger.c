@@ -113,7 +113,7 @@ static sluice_status check_run_lengths(const sl_call *c, const sl_update_rule *r
         return sl_fail(SLUICE_ERR_FAILED,
                        "update %s: %s weights with %" PRIu64 " bytes of %s as the rest of the master", name,
                        sl_form_name(c->output_forms[0]), c->outputs[1].bytes, sl_form_name(c->output_forms[1]));
-    bool short_operand = c->inputs[1].bytes < sizeof(sl_norm_result);
+    bool short_operand = c->inputs[1].bytes > 0 && c->inputs[1].bytes < sizeof(sl_norm_result);
     short_operand |= is_short(c->inputs[0], c->input_forms[0], r, c->first, elements);
     if (c->outputs[1].bytes > 0) short_operand |= is_short(c->outputs[1], c->output_forms[1], r, c->first, elements);
     for (int s = 2; s < 2 + r->slots; s++)

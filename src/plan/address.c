@@ -26,6 +26,7 @@ typedef struct packer {
     placed *by_offset; /* buffers placed so far, increasing begin */
     int placed_count;
     uint64_t base; /* end of the permanent buffers */
+    bool patient;  /* gradients and the norm keep their bytes for the whole step */
 } packer;
 
 static bool takes_room(const sl_buffer *b)
@@ -33,10 +34,12 @@ static bool takes_room(const sl_buffer *b)
     return b->bytes > 0 && b->last >= 0;
 }
 
-/* Lowest offset at which `bytes` are free during [first, last]. Keeps by_offset sorted. */
-static uint64_t place_one(packer *k, const sl_buffer *b)
+/* Lowest offset at which the bytes are free during its life. Keeps by_offset sorted. */
+static uint64_t place_one(packer *k, const sl_buffer *buffer)
 {
-    uint64_t bytes = sl_align_up(b->bytes, SL_ALIGNMENT), at = k->base;
+    uint64_t bytes = sl_align_up(buffer->bytes, SL_ALIGNMENT), at = k->base;
+    bool stays = k->patient && (buffer->kind == SL_BUFFER_GRADIENTS || buffer->kind == SL_BUFFER_NORM);
+    const placed life = { .first = stays ? 0 : buffer->first, .last = stays ? INT_MAX : buffer->last }, *b = &life;
     for (int i = 0; i < k->placed_count; i++) {
         const placed *q = &k->by_offset[i];
         if (q->last < b->first || q->first > b->last || q->end <= at) continue;
@@ -117,9 +120,8 @@ static void keep_offsets(packer *k, const uint64_t *offsets, uint64_t peak)
     if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
 }
 
-static void pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
+static uint64_t pack_best(packer *k, sort_entry *entries, uint64_t *offsets)
 {
-    place_permanents(k);
     sort_order(k, entries, by_birth);
     uint64_t birth_peak = pack(k, offsets);
     sort_order(k, entries, by_size);
@@ -128,7 +130,22 @@ static void pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
         sort_order(k, entries, by_birth);
         size_peak = pack(k, offsets);
     }
-    keep_offsets(k, offsets, size_peak);
+    return size_peak;
+}
+
+/* Gradients and the norm on the host are read by updates that run on into the next training step. What comes to lie
+ * over them there would wait for these, so where there is room nothing does. */
+static void pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
+{
+    const sl_plan_options *o = &k->p->options;
+    place_permanents(k);
+    k->patient = k->tier == SL_TIER_HOST && o->budget_together == 0 && k->p->machine.copies_overlap;
+    uint64_t peak = pack_best(k, entries, offsets);
+    if (k->patient && peak > o->budget[k->tier]) {
+        k->patient = false;
+        peak = pack_best(k, entries, offsets);
+    }
+    keep_offsets(k, offsets, peak);
 }
 
 sluice_status sl_plan_address(sl_plan *p)

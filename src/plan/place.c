@@ -14,6 +14,7 @@
  * as still fits, as long as that shortens the predicted step and the planner's patience lasts.
  *
  * What does not fit with every measure taken is refused with the bytes that are missing. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -223,11 +224,13 @@ static sluice_status relax(search *s, sl_candidate *c)
     return evaluate(s, c);
 }
 
-static sluice_status try_mix(search *s, sl_candidate *found, bool *fits)
+/* From `start` on until it fits. */
+static sluice_status try_mix(search *s, const sl_candidate *start, sl_candidate *found, bool *fits)
 {
-    sl_candidate c = s->low;
+    sl_candidate c = *start;
     bool moved = true;
     SL_TRY(evaluate(s, &c));
+    *fits = excess(s->p) == 0;
     while (moved && !*fits) {
         SL_TRY(best_move(s, &c, &moved));
         *fits = moved && excess(s->p) == 0;
@@ -395,6 +398,27 @@ static void count_measures(sl_plan *p, const sl_usage *u)
 /* Up to so many ranks a placement is tried on each; beyond, on the heaviest and on the one that is planned for. */
 #define CHECKED_RANKS 16
 
+/* The better of two mixes, one begun with nothing and one with everything recomputed: each measure is judged by what it
+ * buys at its turn, so the way there decides which placements are met at all. */
+static sluice_status find_mix(search *s, sl_candidate *found, bool *fits)
+{
+    sl_candidate starts[] = { s->low, s->low }, c;
+    double best = INFINITY;
+    starts[1].recompute = s->high.recompute;
+    const int count = starts[1].recompute > starts[0].recompute ? 2 : 1;
+    for (int i = 0; i < count; i++) {
+        bool fit = false;
+        SL_TRY(try_mix(s, &starts[i], &c, &fit));
+        if (!fit) continue;
+        SL_TRY(improve(s, &c));
+        if (s->p->totals.step_seconds >= best) continue;
+        best = s->p->totals.step_seconds;
+        *found = c;
+        *fits = true;
+    }
+    return *fits ? evaluate(s, found) : SLUICE_OK;
+}
+
 /* The best placement for the rank at hand. */
 static sluice_status search_rank(search *s, sl_candidate *found, bool *fits)
 {
@@ -404,8 +428,7 @@ static sluice_status search_rank(search *s, sl_candidate *found, bool *fits)
     if (*fits) return SLUICE_OK;
     SL_TRY(try_recomputation(s, found, fits));
     if (*fits) return SLUICE_OK;
-    SL_TRY(try_mix(s, found, fits));
-    return *fits ? improve(s, found) : SLUICE_OK;
+    return find_mix(s, found, fits);
 }
 
 static bool own_alike(const sl_plan *p, int a, int b)

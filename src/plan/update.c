@@ -83,6 +83,12 @@ static sluice_status norm_finish(sl_scheduler *s, int node, const norm_buffers *
 
 /* ---- update ---- */
 
+/* Its update begins as soon as its gradient is there. */
+static bool is_early(const sl_scheduler *s, int layer)
+{
+    return s->p->options.early_updates && s->p->layers[layer].state == SL_TIER_HOST;
+}
+
 /* Weights that do not live where their update runs pass through a copy there; f16 ones are not read, so nothing is
  * copied in. */
 static sluice_status stage_weights(sl_scheduler *s, int layer, sl_piece master, sl_piece *target)
@@ -104,7 +110,8 @@ static sluice_status update_range(sl_scheduler *s, int node, sl_range range, con
     const sl_layer_place *place = &s->p->layers[layer];
     sl_piece master = sl_range_piece(s, place->master, range), target;
     SL_TRY(stage_weights(s, layer, master, &target));
-    sl_piece in[2] = { sl_range_piece(s, place->gradient, range), sl_whole(s->p, norm->result[place->state]) };
+    sl_piece in[2] = { sl_range_piece(s, place->gradient, range), { -1, 0, 0 } };
+    if (!is_early(s, layer)) in[1] = sl_whole(s->p, norm->result[place->state]);
     sl_piece out[2 + SL_MAX_STATE_SLOTS] = { target, { -1, 0, 0 } };
     int slots = s->p->options.state_slots;
     if (place->rest >= 0) out[1] = sl_range_piece(s, place->rest, range);
@@ -144,7 +151,7 @@ static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
 {
     bool on[2] = { false, false };
     for (int i = 0; i < s->g->layer_count; i++)
-        if (sl_is_trained(s, i)) on[s->p->layers[i].state] = true;
+        if (sl_is_trained(s, i) && !is_early(s, i)) on[s->p->layers[i].state] = true;
     norm->finish = s->leaves[SL_TIER_HOST] >= 0 ? SL_TIER_HOST : SL_TIER_DEVICE;
     on[norm->finish] = true;
     for (int t = 0; t < 2; t++) {
@@ -167,16 +174,27 @@ static sluice_status remaining_leaves(sl_scheduler *s)
     return SLUICE_OK;
 }
 
+static sluice_status schedule_norm(sl_scheduler *s, const norm_buffers *norm)
+{
+    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
+        sl_op op = s->g->nodes[n].op;
+        if (op == SL_OP_NORM_LEAVES) SL_TRY(bring_leaves(s, s->g->nodes[n].layer, norm));
+        if (op == SL_OP_NORM_FINISH) SL_TRY(norm_finish(s, n, norm));
+    }
+    return SLUICE_OK;
+}
+
+/* Early ones from the last layer upward, as their gradients come; then the others, as the next forward needs them. */
 sluice_status sl_schedule_update(sl_scheduler *s)
 {
     norm_buffers norm;
+    const int first = s->g->forward_count + s->g->backward_count;
     SL_TRY(remaining_leaves(s));
     SL_TRY(make_norm_buffers(s, &norm));
-    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
-        sl_op op = s->g->nodes[n].op;
-        if (op == SL_OP_NORM_LEAVES) SL_TRY(bring_leaves(s, s->g->nodes[n].layer, &norm));
-        if (op == SL_OP_NORM_FINISH) SL_TRY(norm_finish(s, n, &norm));
-        if (op == SL_OP_UPDATE) SL_TRY(update_layer(s, n, &norm));
-    }
+    SL_TRY(schedule_norm(s, &norm));
+    for (int n = s->g->node_count - 1; n >= first; n--)
+        if (s->g->nodes[n].op == SL_OP_UPDATE && is_early(s, s->g->nodes[n].layer)) SL_TRY(update_layer(s, n, &norm));
+    for (int n = first; n < s->g->node_count; n++)
+        if (s->g->nodes[n].op == SL_OP_UPDATE && !is_early(s, s->g->nodes[n].layer)) SL_TRY(update_layer(s, n, &norm));
     return sl_bucket_flush(s, &s->gathers);
 }

@@ -101,7 +101,7 @@ void gpu_hog_end(gpu_hog *h)
 /* ---- the program ---- */
 
 static const char gpt[] =
-    "{\"model\": {\"type\": \"gpt2\", \"layers\": 4, \"heads\": 4, \"width\": 128, \"context\": 64,\n"
+    "{\"model\": {\"type\": \"gpt2\", \"layers\": 4, \"heads\": 2, \"width\": 128, \"context\": 64,\n"
     "  \"vocabulary\": \"bytes\"},\n"
     " \"data\": {\"type\": \"text\", \"path\": \"text\", \"validation\": 0},\n"
     " \"steps\": 12, \"seed\": 3, \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 2,\n"

@@ -123,6 +123,21 @@ TEST(a_run_on_a_gpu_goes_on_to_the_same_bits_on_any_number_of_ranks)
     check_continued(folder, "cut", device, "", &whole);
 }
 
+/* Without clipping and the check for overflows updates on the host begin during backward. */
+TEST(updates_that_begin_during_backward_give_the_same_bits_on_a_gpu)
+{
+    const char *device = gpu_device();
+    char folder[4096];
+    gpu_run late, early;
+    if (device == NULL) SKIP(NO_GPU);
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    gpu_train_well(&late, folder, device, HALVES "--set gradient_clipping=0" OFFLOAD);
+    gpu_train_well(&early, folder, device,
+                   HALVES "--set gradient_clipping=0 --set bf16.check_grad_overflow=false" OFFLOAD);
+    CHECK_STR(early.weights, late.weights);
+    CHECK_STR(early.state, late.state);
+}
+
 /* A checkpoint that has no step left to do: what is loaded is what the end says. */
 static void check_loaded(const char *folder, const char *device, const char *run, const gpu_run *saved)
 {

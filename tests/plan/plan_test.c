@@ -64,6 +64,34 @@ TEST(moved_bytes_follow_the_formulas)
     planned_free(&staged);
 }
 
+/* Where nothing of the whole gradient decides about a step, updates on the host take no norm and wait for none, and
+ * come in the order in which backward ends. */
+TEST(early_updates_need_their_own_gradient_alone)
+{
+    planned fx = { 0 };
+    int updates = 0, after = INT_MAX;
+    plan_options_default(&fx.options);
+    fx.options.evaluation = false;
+    fx.options.state = SLUICE_PLACE_HOST;
+    fx.options.parameters = SLUICE_PLACE_DEVICE;
+    fx.options.early_updates = true;
+    REQUIRE_OK(plan_model(&fx, SEED));
+    for (int i = 0; i < fx.plan->step_count; i++) {
+        const sl_step *s = &fx.plan->steps[i];
+        if (s->kind != SL_STEP_UPDATE) continue;
+        CHECK_EQ(fx.plan->pieces[s->first_piece + 1].buffer, -1);
+        CHECK(s->layer < after);
+        for (int w = 0; w < s->wait_count; w++)
+            CHECK(fx.plan->steps[fx.plan->waits[s->first_wait + w]].op != SL_OP_NORM_FINISH);
+        after = s->layer;
+        updates++;
+    }
+    CHECK(updates > 2);
+    uint64_t bytes = (uint64_t)sl_graph_parameter_elements(fx.graph) * sizeof(float);
+    CHECK_EQ(fx.plan->totals.moved_to_host, bytes); /* no norm */
+    planned_free(&fx);
+}
+
 TEST(state_bytes_are_weight_gradient_and_two_moments)
 {
     planned fx = { 0 };

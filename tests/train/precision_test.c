@@ -142,3 +142,26 @@ TEST(a_checkpoint_is_evaluated_in_any_precision)
     REQUIRE_OK(run(sluice_job_eval, "fp16.enabled=true", false, &r));
     CHECK_NEAR(r.evaluated, trained.evaluated, 0.05 * trained.evaluated + 0.01);
 }
+
+#define UNCLIPPED "gradient_clipping=0 checkpoint.path= zero_optimization.offload_optimizer.device=cpu "
+
+/* Without clipping and the check for overflows updates on the host begin during backward. */
+TEST(updates_that_begin_early_give_the_same_bits)
+{
+    static const char *const more[] = { "", "zero_optimization.offload_param.device=cpu",
+                                        "zero_optimization.offload_optimizer.ratio=0.5", "optimizer.type=Lamb" };
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        char late[512], early[1024];
+        record a, b;
+        snprintf(late, sizeof late, UNCLIPPED "bf16.enabled=true %s", more[i]);
+        snprintf(early, sizeof early, "%s bf16.check_grad_overflow=false", late);
+        REQUIRE_OK(run(sluice_job_train, late, false, &a));
+        REQUIRE_OK(run(sluice_job_train, early, false, &b));
+        CHECK_EQ(b.count, 12);
+        CHECK_STR(b.weights, a.weights);
+        CHECK_STR(b.state, a.state);
+        for (int k = 0; k < a.count; k++)
+            CHECK(a.steps[k].gradient_norm == b.steps[k].gradient_norm && a.steps[k].loss == b.steps[k].loss);
+    }
+}

@@ -13,11 +13,11 @@
  * divisions and square roots are exact, denormals are kept, and random bits hang on the element. Elementwise work does
  * not depend on cuts, and blocks and norms are cut by the index in the layer.
  *
- * Operands: in[0] gradient, in[1] sl_norm_result, out[0] weights, out[1] rest of the master, out[2 ..] state slots, all
- * of one form. They are a run of the layer's flat buffer that begins at element `first`, a multiple of the cut; the
- * whole layer has first = 0. The rule's segments are in order of offset, in elements of the layer, and do not overlap;
- * neighbours of one group are swept together. Element numbers below are the layer's; only the functions that touch
- * memory take them relative to their buffers. */
+ * Operands: in[0] gradient, in[1] sl_norm_result (absent: the factor is 1), out[0] weights, out[1] rest of the master,
+ * out[2 ..] state slots, all of one form. They are a run of the layer's flat buffer that begins at element `first`, a
+ * multiple of the cut; the whole layer has first = 0. The rule's segments are in order of offset, in elements of the
+ * layer, and do not overlap; neighbours of one group are swept together. Element numbers below are the layer's; only
+ * the functions that touch memory take them relative to their buffers. */
 #include "backend/cpu/kernels/update.h"
 #include "backend/cpu/kernels/update_pairs.h"
 
@@ -186,7 +186,8 @@ static void leave_out(const sl_kernel_args *a)
 
 void KI(update)(const sl_kernel_args *a)
 {
-    const sl_norm_result *norm = a->in[1].data;
+    static const sl_norm_result nothing_decided = { .factor = 1.0f, .finite = 1 };
+    const sl_norm_result *norm = a->in[1].data != NULL ? a->in[1].data : &nothing_decided;
     const sl_update_rule *rule = a->attrs->update;
     if (a->out[0].elements == 0) return;
     if (!norm->finite) {
