@@ -274,8 +274,9 @@ typedef struct sluice_options {
     sluice_states states;
     sluice_loss_scale loss_scale; /* F16 alone */
     /* BF16: a step whose gradient is not finite while its losses are is left out, as under DeepSpeed; false: it is
-     * SLUICE_ERR_NUMBERS, as in fp32. False without gradient_clipping also lets updates on the host begin before the
-     * whole gradient is known: after such an error weights and state on the host are not those before the step. */
+     * SLUICE_ERR_NUMBERS, as in fp32. False without gradient_clipping also makes updates begin before the whole
+     * gradient is known, in sluice_backward: a learning rate is to be set before it, and after such an error weights
+     * and state are not those before the step. */
     bool check_overflow;
     sluice_device device;
     bool tf32; /* CUDA, F32: products may round their operands to tf32 */

@@ -100,7 +100,7 @@ typedef enum {
                           afterwards (rule 1) */
     SL_OP_NORM_LEAVES, /* gradient -> fp64 sum of squares per 1,024 elements (rule 3) */
     SL_OP_NORM_FINISH, /* all leaves -> sl_norm_result */
-    SL_OP_UPDATE,      /* gradient, norm result (on the host it may be absent: all is finite, the factor 1) -> weights,
+    SL_OP_UPDATE,      /* gradient, norm result (absent: all is finite, the factor 1) -> weights,
                           rest of the master, state slots; all in place. f32 weights are
                           their own master (no rest); bf16 ones and their REMAINDER are it together; f16 ones are written
                           from the f32 rest, also when the step is left out, and never read. A gradient in f32 where the wire type is narrower is a sum that

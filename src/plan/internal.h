@@ -18,6 +18,7 @@ typedef struct sl_usage {
     int *last_forward;       /* root -> position in order of the last layer whose forward reads or writes it */
     bool *recompute;         /* forward node -> must run again when its layer's activations are dropped */
     int *last_gradient_node; /* layer -> last backward node that writes one of its parameter gradients; -1: frozen */
+    int *last_use_node;      /* the same, or a later backward node that reads one of its parameters */
 } sl_usage;
 
 sluice_status sl_usage_create(const sluice_graph *g, sl_usage **out);

@@ -55,7 +55,7 @@ typedef struct sl_plan_options {
     int accumulation;         /* M, micro-batches in a step on this rank; K = M * rank_count */
     bool training;            /* plan FORWARD, BACKWARD, UPDATE */
     bool evaluation;          /* plan EVALUATE */
-    bool early_updates;       /* updates on the host need their own gradient alone: nothing of all of them decides */
+    bool early_updates;       /* updates need their own gradient alone: nothing of all of them decides */
     int state_slots;          /* state tensors per parameter */
     sl_form state_form;       /* in which they are kept: F32, BF16 or BLOCKS8 */
     double update_bytes_per_element;

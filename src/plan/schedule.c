@@ -164,8 +164,10 @@ static sluice_status backward_layer(sl_scheduler *s, int position)
         if (s->u->recompute[n]) SL_TRY(sl_emit_node(s, n, true));
     for (int n = l->first_backward; n < l->first_backward + l->backward_count; n++) {
         SL_TRY(sl_emit_node(s, n, false));
-        for (int i = 0; i < s->g->layer_count; i++)
+        for (int i = 0; i < s->g->layer_count; i++) {
             if (s->u->last_gradient_node[i] == n) SL_TRY(sl_schedule_gradient(s, i));
+            if (s->u->last_use_node[i] == n && sl_is_trained(s, i)) SL_TRY(sl_schedule_early_update(s, i));
+        }
     }
     return SLUICE_OK;
 }

@@ -75,6 +75,8 @@ sluice_status sl_schedule_final_gradients(sl_scheduler *s);
 /* Norm leaves of a layer's final gradient in `buffer`, computed where that lies. Whoever sends the gradient away does
  * this first: the device reads it faster than the host. */
 sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer);
+/* After a layer's gradient is final during backward: its update, where that is early enough. */
+sluice_status sl_schedule_early_update(sl_scheduler *s, int layer);
 sluice_status sl_schedule_update(sl_scheduler *s);
 
 /* ---- collective.c ---- */

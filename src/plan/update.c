@@ -83,10 +83,17 @@ static sluice_status norm_finish(sl_scheduler *s, int node, const norm_buffers *
 
 /* ---- update ---- */
 
-/* Its update begins as soon as its gradient is there. */
+/* Backward runs once in a step and leaves whole gradients: then updates are part of it. */
+static bool in_backward(const sl_scheduler *s)
+{
+    const sl_plan_options *o = &s->p->options;
+    return o->early_updates && o->accumulation == 1 && o->rank_count == 1;
+}
+
+/* Its update takes no norm, and waits for its own gradient alone. */
 static bool is_early(const sl_scheduler *s, int layer)
 {
-    return s->p->options.early_updates && s->p->layers[layer].state == SL_TIER_HOST;
+    return in_backward(s) || (s->p->options.early_updates && s->p->layers[layer].state == SL_TIER_HOST);
 }
 
 /* Weights that do not live where their update runs pass through a copy there; f16 ones are not read, so nothing is
@@ -135,12 +142,23 @@ static sluice_status publish(sl_scheduler *s, int layer)
     return sl_bucket_is_full(s, &s->gathers) ? sl_bucket_flush(s, &s->gathers) : SLUICE_OK;
 }
 
-static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers *norm)
+static sluice_status update_ranges(sl_scheduler *s, int node, const norm_buffers *norm)
 {
     int layer = s->g->nodes[node].layer;
     for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++)
         SL_TRY(update_range(s, node, sl_updated_range(s, layer, i), norm));
-    return publish(s, layer);
+    return SLUICE_OK;
+}
+
+static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers *norm)
+{
+    SL_TRY(update_ranges(s, node, norm));
+    return publish(s, s->g->nodes[node].layer);
+}
+
+sluice_status sl_schedule_early_update(sl_scheduler *s, int layer)
+{
+    return in_backward(s) ? update_ranges(s, node_of(s, SL_OP_UPDATE, layer), NULL) : SLUICE_OK;
 }
 
 /* ---- the segment ---- */
@@ -184,7 +202,8 @@ static sluice_status schedule_norm(sl_scheduler *s, const norm_buffers *norm)
     return SLUICE_OK;
 }
 
-/* Early ones from the last layer upward, as their gradients come; then the others, as the next forward needs them. */
+/* Early ones from the last layer upward, as their gradients come; the others, and weights that were updated during
+ * backward, as the next forward needs them. */
 sluice_status sl_schedule_update(sl_scheduler *s)
 {
     norm_buffers norm;
@@ -192,9 +211,14 @@ sluice_status sl_schedule_update(sl_scheduler *s)
     SL_TRY(remaining_leaves(s));
     SL_TRY(make_norm_buffers(s, &norm));
     SL_TRY(schedule_norm(s, &norm));
-    for (int n = s->g->node_count - 1; n >= first; n--)
+    for (int n = s->g->node_count - 1; n >= first && !in_backward(s); n--)
         if (s->g->nodes[n].op == SL_OP_UPDATE && is_early(s, s->g->nodes[n].layer)) SL_TRY(update_layer(s, n, &norm));
-    for (int n = first; n < s->g->node_count; n++)
-        if (s->g->nodes[n].op == SL_OP_UPDATE && !is_early(s, s->g->nodes[n].layer)) SL_TRY(update_layer(s, n, &norm));
+    for (int n = first; n < s->g->node_count; n++) {
+        if (s->g->nodes[n].op != SL_OP_UPDATE) continue;
+        if (in_backward(s))
+            SL_TRY(publish(s, s->g->nodes[n].layer));
+        else if (!is_early(s, s->g->nodes[n].layer))
+            SL_TRY(update_layer(s, n, &norm));
+    }
     return sl_bucket_flush(s, &s->gathers);
 }

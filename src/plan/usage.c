@@ -61,14 +61,25 @@ static void note_forward(sl_usage *u, const sl_node *node)
     }
 }
 
+/* The layer that has the parameter that a value is, or whose gradient it is; -1: neither. */
+static int layer_of_parameter(const sluice_graph *g, int value)
+{
+    int parameter = value < 0 ? -1 : g->values[value].parameter;
+    return parameter < 0 ? -1 : g->parameters[parameter].layer;
+}
+
 static void note_backward(sl_usage *u, int index)
 {
     const sluice_graph *g = u->graph;
     const sl_node *node = &g->nodes[index];
-    for (int k = 0; k < node->input_count; k++) u->needed_backward[root_of(g, node->inputs[k])] = true;
+    for (int k = 0; k < node->input_count; k++) {
+        int root = root_of(g, node->inputs[k]), layer = layer_of_parameter(g, root);
+        u->needed_backward[root] = true;
+        if (layer >= 0) u->last_use_node[layer] = index;
+    }
     for (int k = 0; k < node->output_count; k++) {
-        if (node->outputs[k] < 0 || g->values[node->outputs[k]].parameter < 0) continue;
-        u->last_gradient_node[g->parameters[g->values[node->outputs[k]].parameter].layer] = index;
+        int layer = layer_of_parameter(g, node->outputs[k]);
+        if (layer >= 0) u->last_gradient_node[layer] = u->last_use_node[layer] = index;
     }
 }
 
@@ -108,8 +119,9 @@ static sluice_status allocate(sl_usage *u)
     u->last_forward = sl_alloc_array(values + 1, sizeof *u->last_forward, "plan: last forward uses");
     u->recompute = sl_alloc_array(nodes + 1, sizeof *u->recompute, "plan: recomputed nodes");
     u->last_gradient_node = sl_alloc_array(layers + 1, sizeof *u->last_gradient_node, "plan: last gradients");
+    u->last_use_node = sl_alloc_array(layers + 1, sizeof *u->last_use_node, "plan: last uses");
     bool ok = u->order && u->position && u->uses && u->use_first && u->owner && u->needed_backward && u->boundary &&
-              u->last_forward && u->recompute && u->last_gradient_node;
+              u->last_forward && u->recompute && u->last_gradient_node && u->last_use_node;
     return ok ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
@@ -125,7 +137,7 @@ sluice_status sl_usage_create(const sluice_graph *g, sl_usage **out)
         return SLUICE_ERR_NO_MEMORY;
     }
     for (int i = 0; i < g->value_count; i++) u->owner[i] = u->last_forward[i] = -1;
-    for (int i = 0; i < g->layer_count; i++) u->last_gradient_node[i] = -1;
+    for (int i = 0; i < g->layer_count; i++) u->last_gradient_node[i] = u->last_use_node[i] = -1;
     find_order(u);
     find_uses(u);
     for (int n = 0; n < g->forward_count; n++) note_forward(u, &g->nodes[n]);
@@ -140,8 +152,9 @@ sluice_status sl_usage_create(const sluice_graph *g, sl_usage **out)
 void sl_usage_destroy(sl_usage *u)
 {
     if (u == NULL) return;
-    void *owned[] = { u->order,           u->position, u->uses,         u->use_first, u->owner,
-                      u->needed_backward, u->boundary, u->last_forward, u->recompute, u->last_gradient_node };
+    void *owned[] = { u->order,     u->position,           u->uses,         u->use_first,
+                      u->owner,     u->needed_backward,    u->boundary,     u->last_forward,
+                      u->recompute, u->last_gradient_node, u->last_use_node };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_free(u);
 }

@@ -280,7 +280,7 @@ const sl_option sl_config_rows[] = {
     NOTED("bf16.immediate_grad_update", BOOL, "false", PLANNED),
     FLAG_AUTO("bf16.check_grad_overflow", "true", precision.check_overflow,
               "Leave out a step whose gradient is not finite while its losses are; false: it ends the run, and without "
-              "`gradient_clipping` updates on the host begin during backward."),
+              "`gradient_clipping` updates are part of backward."),
     NOTED("bf16.bf16_master_weights_and_grads", BOOL, "false",
           "a bf16 weight and 2 bytes beside it are the exact fp32 master"),
     FLAG_AUTO("bf16.bf16_optimizer_states", "false", precision.bf16_states,

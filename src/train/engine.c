@@ -563,9 +563,17 @@ sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double
     return SLUICE_OK;
 }
 
+/* What the step's updates are given, which may be part of backward. */
+static void set_scalars(sluice_engine *e)
+{
+    e->context.step = e->step + 1;
+    sl_optim_scalars(e->optim, e->applied + 1, e->lr, e->momentum, &e->context);
+}
+
 sluice_status sluice_backward(sluice_engine *e)
 {
     SL_TRY(check_phase(e, SL_ENGINE_FORWARD_DONE, "sluice_backward"));
+    if (e->plan->options.early_updates) set_scalars(e);
     SL_TRY(run_segment(e, SL_SEGMENT_BACKWARD));
     e->phase = SL_ENGINE_READY;
     e->micro++;
@@ -595,8 +603,7 @@ sluice_status sluice_step(sluice_engine *e)
     if (e->micro != e->plan->options.accumulation)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_step: %d of %d micro-batches are done", e->micro,
                        e->plan->options.accumulation);
-    e->context.step = e->step + 1;
-    sl_optim_scalars(e->optim, e->applied + 1, e->lr, e->momentum, &e->context);
+    set_scalars(e);
     SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
     SL_TRY(sl_exec_read_result(e->exec, e->plan->norm_buffer, &norm, sizeof norm));
     e->micro = 0;

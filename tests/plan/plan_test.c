@@ -64,32 +64,59 @@ TEST(moved_bytes_follow_the_formulas)
     planned_free(&staged);
 }
 
-/* Where nothing of the whole gradient decides about a step, updates on the host take no norm and wait for none, and
- * come in the order in which backward ends. */
+/* Updates that take no norm and wait for none; *after: the layer of the last one before. Returns how many. */
+static int count_early(const sl_plan *p, sl_segment_kind segment, int *after)
+{
+    int count = 0;
+    for (int i = 0; i < p->segments[segment].step_count; i++) {
+        const sl_step *s = &p->steps[p->segments[segment].first_step + i];
+        if (s->kind != SL_STEP_UPDATE) continue;
+        CHECK_EQ(p->pieces[s->first_piece + 1].buffer, -1);
+        CHECK(s->layer < *after);
+        for (int w = 0; w < s->wait_count; w++) CHECK(p->steps[p->waits[s->first_wait + w]].op != SL_OP_NORM_FINISH);
+        *after = s->layer;
+        count++;
+    }
+    return count;
+}
+
+/* Where nothing of the whole gradient decides about a step, a layer is updated during backward, or, where that leaves
+ * sums over micro-batches, after it in the order in which it ends. */
 TEST(early_updates_need_their_own_gradient_alone)
 {
-    planned fx = { 0 };
-    int updates = 0, after = INT_MAX;
-    plan_options_default(&fx.options);
-    fx.options.evaluation = false;
-    fx.options.state = SLUICE_PLACE_HOST;
-    fx.options.parameters = SLUICE_PLACE_DEVICE;
-    fx.options.early_updates = true;
-    REQUIRE_OK(plan_model(&fx, SEED));
-    for (int i = 0; i < fx.plan->step_count; i++) {
-        const sl_step *s = &fx.plan->steps[i];
-        if (s->kind != SL_STEP_UPDATE) continue;
-        CHECK_EQ(fx.plan->pieces[s->first_piece + 1].buffer, -1);
-        CHECK(s->layer < after);
-        for (int w = 0; w < s->wait_count; w++)
-            CHECK(fx.plan->steps[fx.plan->waits[s->first_wait + w]].op != SL_OP_NORM_FINISH);
-        after = s->layer;
-        updates++;
+    for (int accumulation = 1; accumulation <= 2; accumulation++) {
+        planned fx = { 0 };
+        int after = INT_MAX;
+        plan_options_default(&fx.options);
+        fx.options.evaluation = false;
+        fx.options.accumulation = accumulation;
+        fx.options.state = SLUICE_PLACE_HOST;
+        fx.options.parameters = SLUICE_PLACE_DEVICE;
+        fx.options.early_updates = true;
+        REQUIRE_OK(plan_model(&fx, SEED));
+        int during = count_early(fx.plan, SL_SEGMENT_BACKWARD, &after);
+        int behind = count_early(fx.plan, SL_SEGMENT_UPDATE, &after);
+        CHECK_EQ(accumulation == 1 ? behind : during, 0);
+        CHECK(during + behind > 2);
+        planned_free(&fx);
     }
-    CHECK(updates > 2);
-    uint64_t bytes = (uint64_t)sl_graph_parameter_elements(fx.graph) * sizeof(float);
-    CHECK_EQ(fx.plan->totals.moved_to_host, bytes); /* no norm */
-    planned_free(&fx);
+}
+
+/* A gradient that was used up makes room for the next. */
+TEST(updates_during_backward_need_less_room_for_gradients)
+{
+    uint64_t peak[2];
+    for (int early = 0; early < 2; early++) {
+        planned fx = { 0 };
+        plan_options_default(&fx.options);
+        fx.options.evaluation = false;
+        fx.options.state = fx.options.parameters = SLUICE_PLACE_DEVICE;
+        fx.options.early_updates = early == 1;
+        REQUIRE_OK(plan_model(&fx, SEED));
+        peak[early] = fx.plan->totals.peak[SL_TIER_DEVICE];
+        planned_free(&fx);
+    }
+    CHECK(peak[1] < peak[0]);
 }
 
 TEST(state_bytes_are_weight_gradient_and_two_moments)

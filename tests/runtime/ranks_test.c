@@ -8,8 +8,15 @@
 
 enum { GLOBAL_MICRO = 4, STEPS = 3 };
 
+/* How a model is trained, whatever the plan. */
+typedef struct training {
+    int micro;      /* micro-batches of a step, all ranks together */
+    bool unclipped; /* nothing is scaled, clipped or left out, so that updates may be early */
+} training;
+
 typedef struct running {
     planned fx;
+    training how;
     sl_comm *comm;
     sl_exec *exec;
     sl_run_context context;
@@ -41,12 +48,13 @@ static sluice_status store_all(running *r)
 }
 
 /* Precision, wire type and form of the moments belong to the mathematics: drawn for all ways to run a model alike. */
-static void draw_precision(uint64_t seed, planned *fx)
+static void draw_precision(uint64_t seed, const training *how, planned *fx)
 {
     static const sluice_dtype types[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
     static const sl_form forms[] = { SL_FORM_F32, SL_FORM_BF16, SL_FORM_BLOCKS8 };
     random_state r = { seed ^ 0x5851f42d4c957f2du };
     fx->precision = types[random_between(&r, 0, 2)];
+    if (how->unclipped && fx->precision == SLUICE_F16) fx->precision = SLUICE_BF16;
     fx->wire = random_between(&r, 0, 2) == 0 ? types[random_between(&r, 0, 2)] : fx->precision;
     fx->options.state_form = random_between(&r, 0, 1) == 0 ? SL_FORM_F32 : forms[random_between(&r, 1, 2)];
 }
@@ -55,12 +63,13 @@ static sluice_status start(running *r, uint64_t seed, sl_comm *comm)
 {
     sl_exec_options o = { .backend = &sl_cpu_backend, .device = { .threads = 1, .isa = sl_isa_best(), .guard = true } };
     r->comm = comm;
-    draw_precision(seed, &r->fx);
+    draw_precision(seed, &r->how, &r->fx);
     SL_TRY(plan_model(&r->fx, seed));
     comm->ops->arena_files(comm, o.device.arena_files);
     o.comm = comm;
     SL_TRY(sl_exec_create(r->fx.plan, &o, &r->exec));
     r->context = (sl_run_context){ .seed = 3, .training = true, .loss_scale = 64, .clip = 1 };
+    if (r->how.unclipped) r->context.loss_scale = 1;
     return store_all(r);
 }
 
@@ -82,13 +91,21 @@ static sluice_status set_batch(running *r, uint64_t seed)
     return st;
 }
 
+/* Of the step's updates, which may be part of backward. */
+static void set_scalars(running *r, uint64_t step)
+{
+    sl_optim_scalars(r->fx.optim, step, 1e-2, -1, &r->context);
+    if (r->how.unclipped) r->context.clip = 0;
+}
+
 static sluice_status train(running *r)
 {
     int ranks = r->fx.options.rank_count, rank = r->fx.options.rank;
     for (uint64_t step = 1; step <= STEPS; step++) {
         bool overflows = step == 2 && r->fx.precision == SLUICE_F16; /* the step is left out */
         r->context.step = step;
-        r->context.seed_gradient = overflows ? 1e30f : 64.0f / GLOBAL_MICRO;
+        r->context.seed_gradient = overflows ? 1e30f : (float)r->context.loss_scale / (float)r->how.micro;
+        set_scalars(r, step);
         for (int m = 0; m < r->fx.options.accumulation; m++) {
             int j = m * ranks + rank;
             r->context.micro = (uint32_t)j;
@@ -96,7 +113,6 @@ static sluice_status train(running *r)
             SL_TRY(sl_exec_run(r->exec, SL_SEGMENT_FORWARD, &r->context));
             SL_TRY(sl_exec_run(r->exec, SL_SEGMENT_BACKWARD, &r->context));
         }
-        sl_optim_scalars(r->fx.optim, step, 1e-2, -1, &r->context);
         SL_TRY(sl_exec_run(r->exec, SL_SEGMENT_UPDATE, &r->context));
     }
     return SLUICE_OK;
@@ -125,12 +141,12 @@ static sluice_status fetch_all(running *r, float *out)
     return SLUICE_OK;
 }
 
-static sluice_status make_reference(uint64_t seed, reference *ref)
+static sluice_status make_reference(uint64_t seed, training how, reference *ref)
 {
-    running r = { 0 };
+    running r = { .how = how };
     sl_comm *self = NULL;
     plan_options_default(&r.fx.options);
-    r.fx.options.accumulation = GLOBAL_MICRO;
+    r.fx.options.accumulation = how.micro;
     SL_TRY(sl_comm_self_open(&self));
     sluice_status st = start(&r, seed, self);
     if (st == SLUICE_OK) st = train(&r);
@@ -146,6 +162,7 @@ static sluice_status make_reference(uint64_t seed, reference *ref)
 
 typedef struct job {
     uint64_t seed;
+    training how;
     sl_plan_options options;
     const reference *ref;
 } job;
@@ -203,7 +220,7 @@ static sluice_status check_counters(running *r)
 static sluice_status rank_main(void *user, sluice_world *world)
 {
     const job *j = user;
-    running r = { 0 };
+    running r = { .how = j->how };
     r.fx.options = j->options;
     r.fx.options.rank = sluice_world_rank(world);
     sluice_status st = start(&r, j->seed, world);
@@ -240,12 +257,12 @@ static void draw_options(random_state *r, sl_plan_options *o)
 }
 
 /* The smallest device that the settings fit on: bisected, because then every measure the search may take is taken. */
-static void tighten(uint64_t seed, sl_plan_options *o)
+static void tighten(uint64_t seed, const training *how, sl_plan_options *o)
 {
     uint64_t low = 1, high = (uint64_t)1 << 30;
     while (high - low > 512) {
         planned fx = { .options = *o };
-        draw_precision(seed, &fx);
+        draw_precision(seed, how, &fx);
         fx.options.budget[SL_TIER_DEVICE] = (low + high) / 2;
         if (plan_model(&fx, seed) == SLUICE_OK)
             high = (low + high) / 2;
@@ -256,29 +273,49 @@ static void tighten(uint64_t seed, sl_plan_options *o)
     o->budget[SL_TIER_DEVICE] = high;
 }
 
-TEST(ranks_agree_with_one_rank_to_the_bit_whatever_the_plan)
+static void compare_one(uint64_t seed, training how)
 {
     sluice_launch_options launch;
+    random_state r = { seed ^ 0x9e3779b97f4a7c15u };
+    reference ref = { 0 };
+    job j = { .seed = seed, .how = how, .ref = &ref };
     sluice_launch_options_init(&launch);
     launch.timeout_seconds = 20;
+    draw_options(&r, &j.options);
+    if (how.unclipped) {
+        j.options.early_updates = true;
+        if (how.micro < j.options.rank_count) j.options.rank_count = how.micro;
+        j.options.accumulation = how.micro / j.options.rank_count;
+    }
+    REQUIRE_OK(make_reference(seed, how, &ref));
+    if (j.options.budget[SL_TIER_DEVICE] == 0) tighten(seed, &how, &j.options);
+    launch.ranks = j.options.rank_count;
+    sluice_status st = sluice_launch(&launch, rank_main, &j);
+    if (st != SLUICE_OK)
+        test_fail(__FILE__, __LINE__,
+                  "seed %llu, %d ranks, stage %d, partition %d, state %d (%g), parameters %d, activations %d: %s",
+                  (unsigned long long)seed, j.options.rank_count, j.options.stage, (int)j.options.partition,
+                  (int)j.options.state, j.options.state_ratio, (int)j.options.parameters, (int)j.options.activations,
+                  sluice_error());
+    sl_free(ref.values);
+}
+
+static void compare_many(training how, uint64_t seeds)
+{
     const char *only = getenv("SEED"); /* to look at one that failed */
     uint64_t first = only != NULL ? strtoull(only, NULL, 10) : 4200;
-    uint64_t seeds = only != NULL ? 1 : getenv("LONG") != NULL ? 1000 : 36;
-    for (uint64_t seed = first; seed < first + seeds; seed++) {
-        random_state r = { seed ^ 0x9e3779b97f4a7c15u };
-        reference ref = { 0 };
-        job j = { .seed = seed, .ref = &ref };
-        draw_options(&r, &j.options);
-        REQUIRE_OK(make_reference(seed, &ref));
-        if (j.options.budget[SL_TIER_DEVICE] == 0) tighten(seed, &j.options);
-        launch.ranks = j.options.rank_count;
-        sluice_status st = sluice_launch(&launch, rank_main, &j);
-        if (st != SLUICE_OK)
-            test_fail(__FILE__, __LINE__,
-                      "seed %llu, %d ranks, stage %d, partition %d, state %d (%g), parameters %d, activations %d: %s",
-                      (unsigned long long)seed, j.options.rank_count, j.options.stage, (int)j.options.partition,
-                      (int)j.options.state, j.options.state_ratio, (int)j.options.parameters,
-                      (int)j.options.activations, sluice_error());
-        sl_free(ref.values);
-    }
+    if (only != NULL) seeds = 1;
+    for (uint64_t seed = first; seed < first + seeds; seed++) compare_one(seed, how);
+}
+
+TEST(ranks_agree_with_one_rank_to_the_bit_whatever_the_plan)
+{
+    compare_many((training){ GLOBAL_MICRO, false }, getenv("LONG") != NULL ? 1000 : 36);
+}
+
+/* The reference updates after the norm. */
+TEST(updates_that_wait_for_no_norm_give_the_same_bits_whatever_the_plan)
+{
+    compare_many((training){ 1, true }, getenv("LONG") != NULL ? 1000 : 24);
+    compare_many((training){ GLOBAL_MICRO, true }, getenv("LONG") != NULL ? 300 : 12);
 }

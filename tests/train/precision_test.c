@@ -143,13 +143,23 @@ TEST(a_checkpoint_is_evaluated_in_any_precision)
     CHECK_NEAR(r.evaluated, trained.evaluated, 0.05 * trained.evaluated + 0.01);
 }
 
-#define UNCLIPPED "gradient_clipping=0 checkpoint.path= zero_optimization.offload_optimizer.device=cpu "
+#define UNCLIPPED "gradient_clipping=0 checkpoint.path= "
+#define ONE_BATCH " train_micro_batch_size_per_gpu=8"
+#define OFFLOADED "zero_optimization.offload_optimizer.device=cpu "
 
-/* Without clipping and the check for overflows updates on the host begin during backward. */
+/* Without clipping and the check for overflows updates are part of backward, or wait for no norm after it. */
 TEST(updates_that_begin_early_give_the_same_bits)
 {
-    static const char *const more[] = { "", "zero_optimization.offload_param.device=cpu",
-                                        "zero_optimization.offload_optimizer.ratio=0.5", "optimizer.type=Lamb" };
+    static const char *const more[] = {
+        "",
+        ONE_BATCH,
+        OFFLOADED,
+        OFFLOADED ONE_BATCH,
+        OFFLOADED "zero_optimization.offload_param.device=cpu" ONE_BATCH,
+        OFFLOADED "zero_optimization.offload_optimizer.ratio=0.5" ONE_BATCH,
+        "optimizer.type=Lamb" ONE_BATCH,
+        OFFLOADED "optimizer.type=Lamb",
+    };
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         char late[512], early[1024];
@@ -159,7 +169,7 @@ TEST(updates_that_begin_early_give_the_same_bits)
         REQUIRE_OK(run(sluice_job_train, late, false, &a));
         REQUIRE_OK(run(sluice_job_train, early, false, &b));
         CHECK_EQ(b.count, 12);
-        CHECK_STR(b.weights, a.weights);
+        if (strcmp(b.weights, a.weights) != 0) test_fail(__FILE__, __LINE__, "%s: other weights", early);
         CHECK_STR(b.state, a.state);
         for (int k = 0; k < a.count; k++)
             CHECK(a.steps[k].gradient_norm == b.steps[k].gradient_norm && a.steps[k].loss == b.steps[k].loss);

@@ -254,8 +254,6 @@ extern "C" sluice_status sl_cuda_update(const sl_cuda_args *a)
     const int states = states_of(a);
     if (a->out[0].elements == 0) return SLUICE_OK;
     SL_TRY(sl_check_workspace(SL_OP_UPDATE, a));
-    if (a->in[1].data == nullptr)
-        return sl_fail(SLUICE_ERR_FAILED, "update %s: there is no norm", a->name != nullptr ? a->name : "?");
     if (states < 0 || (two_pass && states != STATES_F32) || !blocks_fit(a))
         return sl_fail(SLUICE_ERR_FAILED, "update %s: no such states (%s)", a->name != nullptr ? a->name : "?",
                        sl_form_name(a->out[2].form));

@@ -37,15 +37,15 @@ struct sl_update_args {
     const void *g;
     void *w, *rest;
     void *slot[SL_MAX_STATE_SLOTS];
-    const sl_norm_result *norm;
-    const float *rates;    /* LAMB and LARS: of each run */
-    int64_t count;         /* elements of the run */
-    uint64_t rounding;     /* of seed and step (core/rounding.h) */
-    uint64_t block;        /* the run's first, among the blocks of all layers */
-    int64_t leaf;          /* its number in the layer */
-    int read, weights;     /* read_form, weight_form */
-    unsigned signed_slots; /* bit s: slot s holds numbers of either sign */
-    bool aligned;          /* all operands allow vector accesses */
+    const sl_norm_result *norm; /* NULL: all is finite, the factor 1 */
+    const float *rates;         /* LAMB and LARS: of each run */
+    int64_t count;              /* elements of the run */
+    uint64_t rounding;          /* of seed and step (core/rounding.h) */
+    uint64_t block;             /* the run's first, among the blocks of all layers */
+    int64_t leaf;               /* its number in the layer */
+    int read, weights;          /* read_form, weight_form */
+    unsigned signed_slots;      /* bit s: slot s holds numbers of either sign */
+    bool aligned;               /* all operands allow vector accesses */
     int run_count, wide_count;
     const int64_t *table; /* NULL: words */
     sl_coefficients group[SL_MAX_GROUPS];
@@ -65,6 +65,18 @@ constexpr int update_threads = SL_CUT_ELEMENTS / quad; /* of a block */
 enum read_form { READ_F32, READ_F32_TO_BF16, READ_F32_TO_F16, READ_BF16, READ_F16, READ_ANY };
 enum weight_form { WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_ANY };
 enum state_form { STATES_F32, STATES_BF16, STATES_BLOCKS8, STATES_COUNT };
+
+/* ---- What the whole gradient says ---- */
+
+__device__ __forceinline__ float factor_of(const update_args &u)
+{
+    return u.norm != nullptr ? u.norm->factor : 1.0f;
+}
+
+__device__ __forceinline__ bool is_left_out(const update_args &u)
+{
+    return u.norm != nullptr && u.norm->finite == 0;
+}
 
 /* ---- The table. Runs of one group tile the run, gaps between segments included. ---- */
 

@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(update_threads) update_kernel(const SL_GRID_CO
     if (Rule::reads_gradient) gradient = load_gradient(read, u.g, p.at, p.n, p.whole);
     uint4 master = load_master(weights, u, p.at, p.n, p.whole);
     slots.load(u, p, raw);
-    const float factor = u.norm->factor;
-    if (u.norm->finite == 0) { /* for all threads alike */
+    const float factor = factor_of(u);
+    if (is_left_out(u)) { /* for all threads alike */
         leave_out(weights, u, p.at, master, p.n, p.whole);
         return;
     }

@@ -127,12 +127,12 @@ __global__ void __launch_bounds__(update_threads) measure_kernel(const SL_GRID_C
     uint4 gradient = load_gradient(u.read, u.g, p.at, p.n, p.whole);
     uint4 master = load_master(u.weights, u, p.at, p.n, p.whole);
     slots.load(u, p, raw);
-    if (u.norm->finite == 0) return;
+    if (is_left_out(u)) return;
     quad_cells q;
     gradient_floats(u.read, gradient, q.g);
     master_floats(u.weights, master, q.w);
     for (int s = 0; s < Measure::slots; s++) slots.floats(u, raw, s, q.s[s]);
-    measure_quad<Measure>(u, p, run, u.norm->factor, q, leaf);
+    measure_quad<Measure>(u, p, run, factor_of(u), q, leaf);
     slots.store(u, p, q.s);
     __syncthreads();
     sum_pieces(u, run, leaf, partials);
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(tree_threads)
     const int run = (int)blockIdx.x, group = run_group(u, run);
     const int64_t begin = run > 0 ? run_end(u, run - 1) : 0, end = run_end(u, run);
     const int64_t first = begin / SL_CUT_ELEMENTS, stop = (end + SL_CUT_ELEMENTS - 1) / SL_CUT_ELEMENTS;
-    if (group < 0 || u.norm->finite == 0) return;
+    if (group < 0 || is_left_out(u)) return;
     leaf_run leaves = { partials + 2 * (first + run), u.leaf + first, u.leaf + stop, 2 };
     const double weight = parameter_square(leaves);
     leaves.x++;
