@@ -97,10 +97,16 @@ static double arithmetic_rate(const sl_machine *m, sl_op op, bool narrow)
     return sl_machine_gemm_flops(m, narrow) * (attention && m->attention_fraction > 0 ? m->attention_fraction : 1);
 }
 
+/* Runs at the rates of 16 bits: on a CPU only bf16 has products of its own. */
+static bool is_narrow(const sl_machine *m, sluice_dtype type)
+{
+    return type == SLUICE_BF16 || (type == SLUICE_F16 && !m->kernels_take_turns);
+}
+
 static double kernel_seconds(const sl_plan *p, const sl_step *s)
 {
     const sl_machine *m = &p->machine;
-    bool narrow = s->node >= 0 && sl_node_type(p->graph, &p->graph->nodes[s->node]) == SLUICE_BF16;
+    bool narrow = s->node >= 0 && is_narrow(m, sl_node_type(p->graph, &p->graph->nodes[s->node]));
     const sl_rates *rates = kernel_rates(p, s, narrow);
     sl_cost cost = kernel_cost(p, s);
     bool matrix = sl_is_matrix_op(s->op);

@@ -28,7 +28,7 @@ typedef struct sl_rates {
 
 typedef struct sl_machine {
     double gemm_flops;                /* matrix products, per second */
-    double gemm_16bit_flops;          /* those of bf16 operands; 0: as gemm_flops */
+    double gemm_16bit_flops;          /* those of bf16 operands, on a GPU of f16 too; 0: as gemm_flops */
     double attention_fraction;        /* of the rate of products that attention reaches; 0: all of it */
     double vector_flops;              /* everything else */
     double device_bytes_per_second;   /* what kernels read and write */

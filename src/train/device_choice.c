@@ -84,7 +84,7 @@ typedef struct gpu_class {
 void sl_machine_describe_cuda(const sl_cuda_facts *facts, sl_machine *m)
 {
     static const gpu_class classes[] = {
-        { 9, 400e9, 4.92e12, 25e9, 50e9, 0.4 }, /* Hopper: 650 TFLOP/s and 3.3 TB/s of an H200's 132 */
+        { 9, 380e9, 5.4e12, 29e9, 53e9, 0.6 }, /* Hopper: 713 TFLOP/s and 3.8 TB/s of an H200's 132 */
         { 0, 150e9, 2.2e12, 13e9, 22e9, 0.4 },
     };
     const gpu_class *c = &classes[facts->major >= classes[0].major ? 0 : 1];

@@ -75,6 +75,27 @@ TEST(a_plan_with_points_takes_its_seconds_from_them)
     planned_free(&fx);
 }
 
+/* Products of f16 are those of 16 bits on a GPU; a CPU computes them in f32. */
+TEST(f16_has_the_rates_of_16_bits_where_kernels_do_not_take_turns)
+{
+    double seconds[2];
+    for (int turns = 0; turns < 2; turns++) {
+        planned fx = { .precision = SLUICE_F16, .wire = SLUICE_F16 };
+        sl_plan *planned_again = NULL;
+        plan_options_default(&fx.options);
+        REQUIRE_OK(plan_model(&fx, SEED));
+        sl_machine m = fx.machine;
+        m.gemm_flops = 1e9;
+        m.gemm_16bit_flops = 1e12;
+        m.kernels_take_turns = turns == 1;
+        REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &planned_again));
+        seconds[turns] = planned_again->segments[SL_SEGMENT_FORWARD].seconds;
+        sl_plan_destroy(planned_again);
+        planned_free(&fx);
+    }
+    CHECK(seconds[0] < seconds[1] / 2);
+}
+
 TEST(the_same_points_give_the_same_seconds)
 {
     planned fx = { 0 };
