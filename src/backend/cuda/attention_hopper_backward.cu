@@ -194,13 +194,12 @@ __device__ __forceinline__ void walk_queries(const AttentionCall &c, KeyPiece pi
         pin(s[0]);
         probabilities<T, N>(p, s, lse + turn.buffer * B::queries, factor, c.causal && past + 15 > 0, past, lane);
     };
-    auto start_dp = [&] { /* and dv */
-                          products_begin();
-                          start_rows<T, W, B::queries>(dp[0], values, group_apart, douts + turn.buffer * B::query_bytes,
-                                                       B::query_apart);
-                          products_end();
-                          start_columns<T, W, N / 2>(dv[0], p, douts + turn.buffer * B::query_bytes, B::query_apart);
-                          products_end();
+    auto start_dp_and_dv = [&] {
+        products_begin();
+        start_rows<T, W, B::queries>(dp[0], values, group_apart, douts + turn.buffer * B::query_bytes, B::query_apart);
+        products_end();
+        start_columns<T, W, N / 2>(dv[0], p, douts + turn.buffer * B::query_bytes, B::query_apart);
+        products_end();
     };
     auto make_ds = [&] {
         pin(dp[0]);
@@ -215,7 +214,7 @@ __device__ __forceinline__ void walk_queries(const AttentionCall &c, KeyPiece pi
         start_scores();
         products_wait<0>();
         make_p();
-        start_dp();
+        start_dp_and_dv();
         products_wait<1>(); /* dp */
         make_ds();
         for (int step = 1; step < piece.steps; step++) {
@@ -228,7 +227,7 @@ __device__ __forceinline__ void walk_queries(const AttentionCall &c, KeyPiece pi
             add_dk(before);
             products_wait<1>(); /* scores */
             make_p();
-            start_dp();
+            start_dp_and_dv();
             products_wait<1>(); /* dk before, dp */
             m.tiles.leave(before, lane);
             make_ds();
@@ -382,14 +381,13 @@ __device__ __forceinline__ void walk_keys(const AttentionCall &c, const QueryPie
     float dq[1][W / 8][4] = {}, s[1][N][4], dp[1][N][4];
     unsigned ds[N / 2][1][4];
 
-    auto start =
-        [&] { /* scores and dp */
-              products_begin();
-              start_rows<T, W, B::keys>(s[0], queries, group_apart, keys + turn.buffer * B::key_bytes, B::key_apart);
-              products_end();
-              start_rows<T, W, B::keys>(dp[0], douts, group_apart, values + turn.buffer * B::key_bytes, B::key_apart);
-              products_end();
-        };
+    auto start_scores_and_dp = [&] {
+        products_begin();
+        start_rows<T, W, B::keys>(s[0], queries, group_apart, keys + turn.buffer * B::key_bytes, B::key_apart);
+        products_end();
+        start_rows<T, W, B::keys>(dp[0], douts, group_apart, values + turn.buffer * B::key_bytes, B::key_apart);
+        products_end();
+    };
     auto add_dq = [&](int buffer) {
         products_begin();
         start_columns<T, W, N / 2>(dq[0], ds, keys + buffer * B::key_bytes, B::key_apart);
@@ -407,7 +405,7 @@ __device__ __forceinline__ void walk_keys(const AttentionCall &c, const QueryPie
     pin(dq[0]);
     m.own.wait_full();
     m.tiles.wait_full(turn);
-    start();
+    start_scores_and_dp();
     products_wait<1>(); /* scores */
     make_p(0);
     products_wait<0>(); /* dp */
@@ -416,7 +414,7 @@ __device__ __forceinline__ void walk_keys(const AttentionCall &c, const QueryPie
         const int before = turn.buffer;
         turn.next();
         m.tiles.wait_full(turn);
-        start();
+        start_scores_and_dp();
         add_dq(before);
         products_wait<2>(); /* scores */
         make_p(step * B::keys);
