@@ -181,7 +181,8 @@ __device__ __forceinline__ void walk_queries(const AttentionCall &c, KeyPiece pi
 
     auto start_scores = [&] {
         products_begin();
-        start_rows<T, W, B::queries>(s[0], keys, group_apart, queries + turn.buffer * B::query_bytes, B::query_apart);
+        start_rows<T, W, B::queries>(s[0], fresh(keys), group_apart, queries + turn.buffer * B::query_bytes,
+                                     B::query_apart);
         products_end();
     };
     auto add_dk = [&](int buffer) {
@@ -196,7 +197,8 @@ __device__ __forceinline__ void walk_queries(const AttentionCall &c, KeyPiece pi
     };
     auto start_dp_and_dv = [&] {
         products_begin();
-        start_rows<T, W, B::queries>(dp[0], values, group_apart, douts + turn.buffer * B::query_bytes, B::query_apart);
+        start_rows<T, W, B::queries>(dp[0], fresh(values), group_apart, douts + turn.buffer * B::query_bytes,
+                                     B::query_apart);
         products_end();
         start_columns<T, W, N / 2>(dv[0], p, douts + turn.buffer * B::query_bytes, B::query_apart);
         products_end();

@@ -113,6 +113,14 @@ template <int N> __device__ __forceinline__ void pin(float (&c)[N][4])
     for (int i = 0; i < 4 * N; i++) asm volatile("" : "+f"(c[i / 4][i % 4])::"memory");
 }
 
+/* The same address, which the compiler does not know: otherwise it works out ahead where all of a tile's operands are,
+ * and keeps that in registers that accumulators need. */
+__device__ __forceinline__ shared_address fresh(shared_address at)
+{
+    asm volatile("" : "+r"(at));
+    return at;
+}
+
 /* Where a product finds an operand: 16 of its columns (rows of a tile: the sum runs along them), or 16 of its rows
  * (turned: the sum runs down the tile, whose columns may continue `apart` bytes further on). */
 __device__ __forceinline__ uint64_t tile_at(shared_address at, int apart)
