@@ -92,17 +92,23 @@ static void arrays_copy_for(const sl_update_rule *rule, arrays *to, const arrays
     for (int64_t i = 0; i < n && !sl_slot_is_signed(rule->kind, 0); i++) to->x[SLOT][i] = fabsf(to->x[SLOT][i]);
 }
 
-/* Elements [first, first + n) of the buffer. */
-static void run_part(const sl_kernel *kernels, sl_pool *pool, const sl_update_rule *rule, const sl_run_context *run,
-                     arrays *a, int64_t first, int64_t n, sl_norm_result norm)
+/* Elements [first, first + n) of the buffer; norm: NULL where there is none. */
+static void run_with(const sl_kernel *kernels, sl_pool *pool, const sl_update_rule *rule, const sl_run_context *run,
+                     arrays *a, int64_t first, int64_t n, sl_norm_result *norm)
 {
     sl_attrs attrs = { .update = rule };
     sl_kernel_args args = { .attrs = &attrs, .context = run, .pool = pool, .first = first };
     args.in[0] = (sl_tensor){ a->x[GRADIENT] + first, NULL, n, SL_FORM_F32 };
-    args.in[1] = (sl_tensor){ &norm, NULL, (int64_t)(sizeof norm / 4), SL_FORM_F32 };
+    if (norm != NULL) args.in[1] = (sl_tensor){ norm, NULL, (int64_t)(sizeof *norm / 4), SL_FORM_F32 };
     args.out[0] = (sl_tensor){ a->x[WEIGHT] + first, NULL, n, SL_FORM_F32 };
     for (int k = 0; k < rule->slots; k++) args.out[2 + k] = (sl_tensor){ a->x[SLOT + k] + first, NULL, n, SL_FORM_F32 };
     kernels[SL_OP_UPDATE](&args);
+}
+
+static void run_part(const sl_kernel *kernels, sl_pool *pool, const sl_update_rule *rule, const sl_run_context *run,
+                     arrays *a, int64_t first, int64_t n, sl_norm_result norm)
+{
+    run_with(kernels, pool, rule, run, a, first, n, &norm);
 }
 
 static void run_update(const sl_kernel *kernels, sl_pool *pool, const sl_update_rule *rule, arrays *a, int64_t n,
@@ -258,6 +264,38 @@ TEST(an_update_does_nothing_when_the_norm_is_not_finite)
         }
     }
     arrays_close(&input);
+    arrays_close(&got);
+    sl_pool_destroy(pool);
+}
+
+/* Where nothing of the whole gradient decides, updates are given nothing of it. */
+TEST(an_update_without_a_norm_is_one_with_the_factor_1)
+{
+    const int64_t n = 5000;
+    arrays input, expected, got;
+    sl_run_context run = { 0 };
+    sl_pool *pool;
+    REQUIRE_OK(sl_pool_create(1, &pool));
+    REQUIRE(arrays_open(&input, n) && arrays_open(&expected, n) && arrays_open(&got, n));
+    fill_ordinary(&input, n);
+    fill_groups(&run);
+    sl_update_segment whole = { 0, n, 0 };
+    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
+        sl_update_rule rule = update_variants[v].rule;
+        rule.segments = &whole;
+        rule.segment_count = 1;
+        arrays_copy_for(&rule, &expected, &input, n);
+        run_part(sl_kernels_scalar[SL_KERNEL_F32], pool, &rule, &run, &expected, 0, n,
+                 (sl_norm_result){ 3.0, 1.0f, 1 });
+        for (int path = SL_ISA_SCALAR; path < PATH_COUNT; path++) {
+            if (kernels_on(path) == NULL) continue;
+            arrays_copy_for(&rule, &got, &input, n);
+            run_with(kernels_on(path), pool, &rule, &run, &got, 0, n, NULL);
+            compare_arrays(update_variants[v].name, path_name(path), &expected, &got, n);
+        }
+    }
+    arrays_close(&input);
+    arrays_close(&expected);
     arrays_close(&got);
     sl_pool_destroy(pool);
 }
