@@ -186,7 +186,9 @@ typedef struct touches {
 typedef struct waiter {
     sl_plan *p;
     int round;
-    touches *of; /* per buffer */
+    touches *of;      /* per buffer */
+    int *sharing;     /* buffers that share bytes with a transient one, itself included */
+    int *share_first; /* per buffer: sharing[share_first[i] .. share_first[i + 1]) */
     int known[SL_STREAM_COUNT]
              [SL_STREAM_COUNT];      /* newest position of stream b that stream a is already ordered after */
     int (*at_step)[SL_STREAM_COUNT]; /* per position: known[] of its stream when it starts */
@@ -201,10 +203,71 @@ static void need_touches(waiter *w, const touches *t, bool reads_too)
     }
 }
 
-static bool share_bytes(const sl_buffer *a, const sl_buffer *b)
+/* ---- who shares bytes with whom ---- */
+
+static int by_offset(const void *a, const void *b)
 {
-    return a->tier == b->tier && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+    const sort_entry *x = a, *y = b; /* `bytes` is the offset here, `first` the tier */
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->buffer < y->buffer ? -1 : 1;
 }
+
+/* The transient buffers by tier and offset; permanent ones have their bytes to themselves. Returns how many. */
+static int sort_by_offset(const sl_plan *p, sort_entry *entries)
+{
+    int count = 0;
+    for (int i = 0; i < p->buffer_count; i++) {
+        const sl_buffer *b = &p->buffers[i];
+        if (!b->permanent && takes_room(b)) entries[count++] = (sort_entry){ b->offset, (int)b->tier, 0, i };
+    }
+    qsort(entries, (size_t)count, sizeof *entries, by_offset);
+    return count;
+}
+
+/* Calls `found` for each pair, both ways, and for each buffer with itself. */
+static void find_sharing(waiter *w, const sort_entry *sorted, int count, void (*found)(waiter *w, int a, int b))
+{
+    for (int i = 0; i < count; i++) {
+        const sl_buffer *a = &w->p->buffers[sorted[i].buffer];
+        found(w, sorted[i].buffer, sorted[i].buffer);
+        for (int j = i + 1; j < count && sorted[j].first == sorted[i].first; j++) {
+            if (sorted[j].bytes >= a->offset + a->bytes) break;
+            found(w, sorted[i].buffer, sorted[j].buffer);
+            found(w, sorted[j].buffer, sorted[i].buffer);
+        }
+    }
+}
+
+static void count_pair(waiter *w, int a, int b)
+{
+    (void)b;
+    w->share_first[a + 2]++;
+}
+
+static void keep_pair(waiter *w, int a, int b)
+{
+    w->sharing[w->share_first[a + 1]++] = b;
+}
+
+static sluice_status list_sharing(waiter *w)
+{
+    size_t buffers = (size_t)w->p->buffer_count;
+    sort_entry *sorted = sl_alloc_array(buffers + 1, sizeof *sorted, "plan: buffers by offset");
+    w->share_first = sl_alloc_array(buffers + 2, sizeof *w->share_first, "plan: shared bytes");
+    sluice_status st = sorted != NULL && w->share_first != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    int count = st == SLUICE_OK ? sort_by_offset(w->p, sorted) : 0;
+    find_sharing(w, sorted, count, count_pair);
+    for (size_t i = 2; st == SLUICE_OK && i < buffers + 2; i++) w->share_first[i] += w->share_first[i - 1];
+    if (st == SLUICE_OK)
+        w->sharing = sl_alloc_array((size_t)w->share_first[buffers + 1] + 1, sizeof *w->sharing, "plan: shared bytes");
+    if (st == SLUICE_OK && w->sharing == NULL) st = SLUICE_ERR_NO_MEMORY;
+    if (st == SLUICE_OK) find_sharing(w, sorted, count, keep_pair);
+    sl_free(sorted);
+    return st;
+}
+
+/* ---- what a step needs ---- */
 
 /* The first use of a buffer comes after all uses so far of the buffers whose bytes it takes over, its own of the round
  * before included. */
@@ -212,8 +275,8 @@ static void need_predecessors(waiter *w, int buffer, int step)
 {
     const sl_buffer *b = &w->p->buffers[buffer];
     if (b->permanent || b->first != step) return;
-    for (int i = 0; i < w->p->buffer_count; i++)
-        if (share_bytes(b, &w->p->buffers[i])) need_touches(w, &w->of[i], true);
+    for (int i = w->share_first[buffer]; i < w->share_first[buffer + 1]; i++)
+        need_touches(w, &w->of[w->sharing[i]], true);
 }
 
 static int position_of(const waiter *w, int step)
@@ -315,9 +378,12 @@ sluice_status sl_plan_waits(sl_plan *p)
     waiter w = { .p = p };
     w.of = sl_alloc_array((size_t)p->buffer_count + 1, sizeof *w.of, "plan: last uses");
     w.at_step = sl_alloc_array(2 * (size_t)p->step_count + 1, sizeof *w.at_step, "plan: clocks");
-    sluice_status st = w.of != NULL && w.at_step != NULL ? derive_waits(&w) : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = w.of != NULL && w.at_step != NULL ? list_sharing(&w) : SLUICE_ERR_NO_MEMORY;
+    if (st == SLUICE_OK) st = derive_waits(&w);
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) mark_result(p, p->segments[k].result_step);
     sl_free(w.of);
     sl_free(w.at_step);
+    sl_free(w.sharing);
+    sl_free(w.share_first);
     return st;
 }
