@@ -274,12 +274,14 @@ typedef struct sluice_options {
     sluice_states states;
     sluice_loss_scale loss_scale; /* F16 alone */
     /* BF16: a step whose gradient is not finite while its losses are is left out, as under DeepSpeed; false: it is
-     * SLUICE_ERR_NUMBERS, as in fp32. False without gradient_clipping also makes updates begin before the whole
-     * gradient is known, in sluice_backward: a learning rate is to be set before it, and after such an error weights
-     * and state are not those before the step. */
+     * SLUICE_ERR_NUMBERS, as in fp32. */
     bool check_overflow;
     sluice_device device;
     bool tf32; /* CUDA, F32: products may round their operands to tf32 */
+    /* Updates may be part of sluice_backward where nothing of the whole gradient decides about a step: no clipping, no
+     * check_overflow, not F16. Same bits. A learning rate is then to be set before backward, and after
+     * SLUICE_ERR_NUMBERS weights and state are not those before the step. */
+    bool early_updates;
 } sluice_options;
 SLUICE_API void sluice_options_init(sluice_options *o);
 

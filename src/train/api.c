@@ -94,6 +94,7 @@ sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *option
                                       .partition_weights = o.partition_weights,
                                       .partition_block = o.partition_block,
                                       .keep_gathered = o.keep_gathered,
+                                      .early_updates = o.early_updates,
                                       .parameters = o.parameters,
                                       .state = o.optimizer_state,
                                       .state_ratio = o.state_ratio,

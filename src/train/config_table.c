@@ -279,8 +279,7 @@ const sl_option sl_config_rows[] = {
               "Train in bf16 with an exact fp32 master. The section may be called `bfloat16`."),
     NOTED("bf16.immediate_grad_update", BOOL, "false", PLANNED),
     FLAG_AUTO("bf16.check_grad_overflow", "true", precision.check_overflow,
-              "Leave out a step whose gradient is not finite while its losses are; false: it ends the run, and without "
-              "`gradient_clipping` updates are part of backward."),
+              "Leave out a step whose gradient is not finite while its losses are; false: it ends the run."),
     NOTED("bf16.bf16_master_weights_and_grads", BOOL, "false",
           "a bf16 weight and 2 bytes beside it are the exact fp32 master"),
     FLAG_AUTO("bf16.bf16_optimizer_states", "false", precision.bf16_states,
@@ -303,7 +302,12 @@ const sl_option sl_config_rows[] = {
         "weighted: one number per rank, such as their memory; empty: equal ones."),
     COUNT_AUTO("zero_optimization.partition_block", "auto", zero.partition_block, 1,
                "block: elements of a block, rounded up to a multiple of 1,024; auto: 262,144."),
-    CHOICE("zero_optimization.update", "auto", zero.update, "auto|sync|speculative!|delayed!", "When the update runs."),
+    CHOICE(
+        "zero_optimization.update", "auto", zero.update, "auto|sync|speculative!|delayed!",
+        "When the update runs. `auto`: during backward where nothing of the whole gradient decides about a step, which "
+        "is without `gradient_clipping` and with `bf16.check_grad_overflow` false; otherwise, and with `sync`, when "
+        "its "
+        "norm is known."),
     CHOICE(
         "zero_optimization.states", "fp32", zero.states, "fp32|bf16|compact",
         "Type of the optimizer's moments: compact is 8 bits with a scale per 1,024 elements, where embeddings, norms "

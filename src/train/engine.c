@@ -338,7 +338,7 @@ static sluice_status make_plan(sluice_engine *e, const sl_engine_options *o, int
         p.rank = e->ranks->rank;
         p.rank_count = e->ranks->count;
     }
-    p.early_updates = o->optim.clip == 0 && !o->check_overflow && e->graph->precision != SLUICE_F16;
+    p.early_updates &= o->optim.clip == 0 && !o->check_overflow && e->graph->precision != SLUICE_F16;
     p.comm_on_host = e->device.is_cuda && p.rank_count > 1 && !comm_reaches_gpus(e, o);
     SL_TRY(compare_options(e, o, &p));
     estimate_overhead(e, o, threads, &p);

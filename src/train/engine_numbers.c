@@ -222,15 +222,18 @@ sluice_status sl_engine_fail_numbers(sluice_engine *e, const char *why)
 {
     char cause[512], losses[256];
     bad_leaf leaf = { .layer = -1 };
-    sluice_status st = look_at_weights(e);
+    bool changed = e->plan->options.early_updates; /* what weights were before the step cannot be told */
+    sluice_status st = changed ? SLUICE_OK : look_at_weights(e);
     if (st != SLUICE_OK) return sl_ranks_failed(e->ranks, st);
     SL_TRY(
         e->ranks->comm->ops->exchange(e->ranks->comm, "what is not finite", &e->found, sizeof e->found, e->all_found));
     if (e->micro == 0) leaf = find_bad_leaf(e); /* the update has run: there are leaves */
     const char *advice = describe(e, &leaf, cause, sizeof cause);
     describe_ranks(e, losses, sizeof losses);
-    return sl_fail(SLUICE_ERR_NUMBERS, "step %llu: %s%s%s; the weights were left as they were. To go on, %s",
-                   (unsigned long long)(e->step + 1), cause, losses, why, advice);
+    return sl_fail(SLUICE_ERR_NUMBERS, "step %llu: %s%s%s; %s. To go on, %s%s", (unsigned long long)(e->step + 1),
+                   cause, losses, why,
+                   changed ? "weights were changed in this step" : "the weights were left as they were",
+                   changed ? "resume from the newest checkpoint and " : "", advice);
 }
 
 /* ---- leaving a step out ---- */

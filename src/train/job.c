@@ -155,6 +155,7 @@ static void plan_options(const sl_job *j, sl_job_purpose purpose, sl_plan_option
                             .partition_block = s->zero.partition_block > 0 ? s->zero.partition_block : 0,
                             .bucket_bytes = s->zero.bucket_bytes,
                             .keep_gathered = s->memory.keep_gathered,
+                            .early_updates = s->zero.update == 0, /* auto */
                             .snapshot = training && s->checkpoint.background && s->checkpoint.path[0] != '\0',
                             .parameters = s->zero.offload_param < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_param],
                             .state =

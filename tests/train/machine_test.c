@@ -210,9 +210,9 @@ TEST(by_default_a_gpu_of_the_newest_class_is_as_fast_as_such_ones_were_measured)
     sl_machine_describe(SL_ISA_AVX512, 1, &slower);
     sl_machine_describe_cuda(&h200, &m);
     sl_machine_describe_cuda(&older, &slower);
-    CHECK_NEAR(sl_machine_gemm_flops(&m, true), 650e12, 5e12);
-    CHECK_NEAR(m.device_bytes_per_second, 3.3e12, 0.05e12);
-    CHECK_NEAR(m.attention_fraction, 0.4, 1e-12);
+    CHECK_NEAR(sl_machine_gemm_flops(&m, true), 713e12, 5e12);
+    CHECK_NEAR(m.device_bytes_per_second, 3.83e12, 0.05e12);
+    CHECK_NEAR(m.attention_fraction, 0.6, 1e-12);
     CHECK_NEAR(m.update_bytes_per_second, 115e9, 1);
     CHECK_NEAR(slower.update_bytes_per_second, 22e9, 1);
     CHECK(m.copies_overlap && !m.kernels_take_turns);

@@ -190,6 +190,29 @@ TEST(a_gradient_that_overflows_ends_a_run_in_fp32_and_where_bf16_is_told_so)
     }
 }
 
+/* Updates that do not wait for the norm have happened when it turns out not to be finite: only where that was asked
+ * for. */
+TEST(a_gradient_that_overflows_ends_a_run_with_early_updates_too)
+{
+    for (int i = 0; i < 2; i++) {
+        sluice_options o;
+        fixture f;
+        sample s;
+        double loss;
+        options_in(precisions[i], &o);
+        o.check_overflow = false;
+        o.early_updates = true;
+        REQUIRE_OK(open_fixture(&o, &f));
+        make_overflow(f.e, &s);
+        sluice_batch batch = batch_of(&s);
+        CHECK_EQ(sluice_train_step(f.e, &batch, &loss), SLUICE_ERR_NUMBERS);
+        CHECK_CONTAINS(sluice_error(), "step 1: the gradient of \"fc.weight\"");
+        CHECK_CONTAINS(sluice_error(),
+                       "weights were changed in this step. To go on, resume from the newest checkpoint");
+        close_fixture(&f);
+    }
+}
+
 TEST(an_overflow_at_the_least_loss_scale_ends_the_run)
 {
     sluice_options o;
