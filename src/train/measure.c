@@ -482,7 +482,7 @@ static sluice_status measure_with(const request *r, sl_comm *comm)
     }
     if (rank == 0 && r->progress != NULL)
         fprintf(r->progress, "measuring the %s%s\n", device.is_cuda ? "GPU" : "CPU",
-                device.is_cuda ? ", which takes about 45 s" : "");
+                device.is_cuda ? ", which takes about 40 s" : "");
     SL_TRY(sl_bench_measure(comm, &device, device.is_cuda ? &sl_bench_gpu : &sl_bench_cpu, r->isa, r->progress,
                             &d.rates, &d.pinnable_bytes));
     if (rank != 0) return SLUICE_OK;

@@ -1,6 +1,5 @@
 /* measure_progress.c: what is being measured, said while it happens: a line for each group of measurements with its
  * seconds, and a word about a single one that takes unusually long, so that a measurement that hangs has a name. */
-#include <errno.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -69,7 +68,7 @@ sluice_status sl_bench_progress_open(FILE *out, sl_bench_progress **progress)
     p->out = out;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
-    if (pthread_create(&p->watcher, NULL, watch, p) != 0) {
+    if (sl_thread_start(&p->watcher, NULL, watch, p) != 0) {
         pthread_cond_destroy(&p->changed);
         pthread_mutex_destroy(&p->lock);
         sl_free(p);
