@@ -277,19 +277,6 @@ template <int W> struct ByQueries {
     static constexpr int shared_bytes = barriers_at + Meeting<buffers>::bytes + shared_slack;
 };
 
-struct QueryPiece {
-    Place at;
-    int first, steps; /* query; tiles of keys */
-};
-
-template <int W> __device__ __forceinline__ QueryPiece query_piece_of(const AttentionCall &c, unsigned work)
-{
-    using B = ByQueries<W>;
-    const Place at = place_of(work, c.batches, c.query_heads);
-    const int first = (attention_tiles(c.queries, B::queries) - 1 - at.tile) * B::queries;
-    return { at, first, attention_tiles(c.causal ? min(first + B::queries, c.keys) : c.keys, B::keys) };
-}
-
 /* The thread that asks for tiles. */
 template <int W>
 __device__ __forceinline__ void fetch_keys(const BackwardMaps &maps, const AttentionCall &c, unsigned works,
@@ -298,7 +285,7 @@ __device__ __forceinline__ void fetch_keys(const BackwardMaps &maps, const Atten
     using B = ByQueries<W>;
     Turn<B::buffers> turn;
     for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.own.next()) {
-        const QueryPiece p = query_piece_of<W>(c, work);
+        const QueryPiece p = query_piece_of<B>(c, work);
         const int key_head = p.at.head / c.group;
         m.own.wait_free();
         barrier_expect(m.own.full(), 2 * groups * B::group_bytes);
@@ -454,7 +441,7 @@ __global__ void __launch_bounds__(threads, 1)
     take_registers<registers>();
     Turn<B::buffers> turn;
     for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.own.next())
-        walk_keys<T, W>(c, query_piece_of<W>(c, work), group, shared + (base - shared_at(shared)), base, m, turn);
+        walk_keys<T, W>(c, query_piece_of<B>(c, work), group, shared + (base - shared_at(shared)), base, m, turn);
 }
 
 /* ---- launches ---- */

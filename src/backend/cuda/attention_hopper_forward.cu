@@ -27,20 +27,6 @@ template <int W> struct Meeting {
     Ring<Forward<W>::buffers> keys, values;
 };
 
-/* A piece of work: a tile of queries and the tiles of keys that it sees. */
-struct Piece {
-    Place at;
-    int first, steps; /* query; tiles of keys */
-};
-
-template <int W> __device__ __forceinline__ Piece piece_of(const AttentionCall &c, unsigned work)
-{
-    using F = Forward<W>;
-    const Place at = place_of(work, c.batches, c.query_heads);
-    const int first = (attention_tiles(c.queries, F::queries) - 1 - at.tile) * F::queries;
-    return { at, first, attention_tiles(c.causal ? min(first + F::queries, c.keys) : c.keys, F::keys) };
-}
-
 /* The thread that asks for tiles. */
 template <int W>
 __device__ __forceinline__ void fetch(const ForwardMaps &maps, const AttentionCall &c, unsigned works,
@@ -49,7 +35,7 @@ __device__ __forceinline__ void fetch(const ForwardMaps &maps, const AttentionCa
     using F = Forward<W>;
     Turn<F::buffers> turn;
     for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.queries.next()) {
-        const Piece p = piece_of<W>(c, work);
+        const QueryPiece p = query_piece_of<F>(c, work);
         const int key_head = p.at.head / c.group;
         m.queries.wait_free();
         barrier_expect(m.queries.full(), groups * F::group_bytes);
@@ -104,7 +90,7 @@ __device__ __forceinline__ void store_out(Attending<W> &x, const AttentionCall &
 
 /* One warpgroup's part of a piece. `turn`: the next buffer, of keys and values alike. */
 template <class T, int W>
-__device__ __forceinline__ void attend(const AttentionCall &c, const Piece &piece, int group, char *shared,
+__device__ __forceinline__ void attend(const AttentionCall &c, const QueryPiece &piece, int group, char *shared,
                                        shared_address base, const Meeting<W> &m, Turn<Forward<W>::buffers> &turn)
 {
     using F = Forward<W>;
@@ -190,7 +176,7 @@ __global__ void __launch_bounds__(threads, 1)
     take_registers<registers>();
     Turn<F::buffers> turn;
     for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.queries.next())
-        attend<T, W>(c, piece_of<W>(c, work), group, shared + (base - shared_at(shared)), base, m, turn);
+        attend<T, W>(c, query_piece_of<F>(c, work), group, shared + (base - shared_at(shared)), base, m, turn);
 }
 
 template <class T, int W> bool launch_forward(const AttentionCall &c, sl_form form, void *maker, void *stream)

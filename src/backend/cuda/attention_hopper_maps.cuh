@@ -37,6 +37,19 @@ inline unsigned blocks_of(const AttentionCall &c, unsigned works)
     return c.multiprocessors > 0 && works > (unsigned)c.multiprocessors ? (unsigned)c.multiprocessors : works;
 }
 
+/* A piece of work: a tile of queries of one head, and how many tiles of keys they see. Tiles are as long as S says. */
+struct QueryPiece {
+    Place at;
+    int first, steps; /* query; tiles of keys */
+};
+
+template <class S> __device__ __forceinline__ QueryPiece query_piece_of(const AttentionCall &c, unsigned work)
+{
+    const Place at = place_of(work, c.batches, c.query_heads);
+    const int first = (attention_tiles(c.queries, S::queries) - 1 - at.tile) * S::queries;
+    return { at, first, attention_tiles(c.causal ? min(first + S::queries, c.keys) : c.keys, S::keys) };
+}
+
 /* Rows [row, row + box) of a head of W columns to W / 64 tiles, `apart` bytes from one to the next. */
 template <int W>
 __device__ __forceinline__ void copy_rows(shared_address to, int apart, const CUtensorMap *map, shared_address barrier,
