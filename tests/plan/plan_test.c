@@ -102,6 +102,30 @@ TEST(early_updates_need_their_own_gradient_alone)
     }
 }
 
+/* Updates on the host run on into the next step and read gradients and the norm until they end: what forward sends to
+ * the host does not lie there, or it would wait for them. */
+TEST(activations_on_their_way_to_the_host_do_not_wait_for_updates)
+{
+    planned fx = { 0 };
+    int sent = 0;
+    plan_options_default(&fx.options);
+    fx.options.evaluation = false;
+    fx.options.state = SLUICE_PLACE_HOST;
+    fx.options.activations = SLUICE_ACTIVATIONS_OFFLOAD;
+    REQUIRE_OK(plan_model(&fx, SEED));
+    REQUIRE(fx.machine.copies_overlap);
+    const sl_segment *forward = &fx.plan->segments[SL_SEGMENT_FORWARD];
+    for (int i = forward->first_step; i < forward->first_step + forward->step_count; i++) {
+        const sl_step *s = &fx.plan->steps[i];
+        if (s->stream != SL_STREAM_TO_HOST) continue;
+        for (int w = 0; w < s->wait_count; w++)
+            CHECK(fx.plan->steps[fx.plan->waits[s->first_wait + w]].kind != SL_STEP_UPDATE);
+        sent++;
+    }
+    CHECK(sent > 0);
+    planned_free(&fx);
+}
+
 /* A gradient that was used up makes room for the next. */
 TEST(updates_during_backward_need_less_room_for_gradients)
 {
