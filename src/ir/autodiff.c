@@ -242,6 +242,12 @@ sluice_status sl_backward_view(sl_autodiff *ad, int forward_value, int gradient)
     return sl_backward_pass(ad, forward_value, view);
 }
 
+void sl_backward_continue(sl_autodiff *ad, int output)
+{
+    ad->owners[storage(ad, ad->dy)]--;
+    ad->dy = ad->gradient[output];
+}
+
 /* ---- the walk ---- */
 
 /* Marks the values that a trainable parameter reaches: only they have gradients. */
@@ -252,7 +258,8 @@ static void mark_needs(sl_autodiff *ad)
     for (int n = 0; n < g->forward_count; n++) {
         const sl_node *node = &g->nodes[n];
         for (int i = 0; i < node->input_count; i++)
-            if (ad->needs[node->inputs[i]]) ad->needs[node->outputs[0]] = true;
+            if (ad->needs[node->inputs[i]])
+                for (int k = 0; k < node->output_count; k++) ad->needs[node->outputs[k]] = true;
     }
 }
 
@@ -282,6 +289,7 @@ static void select_node(sl_autodiff *ad, int index)
     ad->node = ad->graph->nodes[index];
     ad->node_index = index;
     ad->dy = ad->gradient[ad->node.outputs[0]];
+    if (ad->dy < 0 && ad->node.op == SL_OP_LINEAR_GELU) ad->dy = ad->gradient[ad->node.outputs[1]];
 }
 
 static sluice_status seed(sl_autodiff *ad)

@@ -12,7 +12,7 @@ typedef struct sl_autodiff {
     sluice_graph *graph;
     sl_node node;   /* copy of the forward node being differentiated; the graph's own may move */
     int node_index; /* its index */
-    int dy;         /* gradient of node.outputs[0] */
+    int dy;         /* gradient of node.outputs[0], or of outputs[1] where only that has one (LINEAR_GELU) */
     bool *needs;    /* per forward value: a trainable parameter reaches it */
     int *gradient;  /* per forward activation: its gradient so far, -1: none yet */
     /* Per value that is the storage of gradients: how many forward activations have their gradient in it and have not
@@ -49,5 +49,7 @@ sluice_status sl_backward_end(sl_autodiff *ad, sl_backward *b);
 sluice_status sl_backward_pass(sl_autodiff *ad, int forward_value, int gradient);
 /* The same for a `gradient` of another shape with the same elements: a view of it is the contribution. */
 sluice_status sl_backward_view(sl_autodiff *ad, int forward_value, int gradient);
+/* All readers of dy are made; from here on it is the gradient of `output`, another one of the node's. */
+void sl_backward_continue(sl_autodiff *ad, int output);
 
 #endif

@@ -44,6 +44,28 @@ sluice_status sl_gradient_scale(sl_autodiff *ad)
     return single(ad, SL_OP_SCALE, NULL, 1, &ad->dy, ad->node.inputs[0]);
 }
 
+/* The node that makes x = gelu(h) with a product, where the current node is in its layer and x has no other reader: the
+ * gradient of h is then complete as soon as that of x is. NULL: none. */
+static const sl_node *gelu_before(const sl_autodiff *ad, int x)
+{
+    const sluice_graph *g = ad->graph;
+    int producer = g->values[x].producer, readers = 0;
+    if (producer < 0 || g->nodes[producer].op != SL_OP_LINEAR_GELU) return NULL;
+    if (g->nodes[producer].layer != ad->node.layer) return NULL;
+    for (int n = producer + 1; n < g->forward_count; n++)
+        for (int i = 0; i < g->nodes[n].input_count; i++) readers += g->nodes[n].inputs[i] == x;
+    return readers == 1 ? &g->nodes[producer] : NULL;
+}
+
+/* Of a product's input, or at once of what it was the GELU of. */
+static sluice_status linear_input(sl_autodiff *ad, int x, int weight)
+{
+    const sl_node *gelu = sl_wants_gradient(ad, x) ? gelu_before(ad, x) : NULL;
+    if (gelu == NULL) return single(ad, SL_OP_LINEAR_GRAD_INPUT, NULL, 2, (int[]){ ad->dy, weight }, x);
+    int h = gelu->outputs[1];
+    return single(ad, SL_OP_LINEAR_GRAD_GELU, NULL, 3, (int[]){ ad->dy, weight, h }, h);
+}
+
 /* The weight's gradient comes first: after it the layer's input is no longer needed, and dx may take its place. */
 sluice_status sl_gradient_linear(sl_autodiff *ad)
 {
@@ -56,7 +78,17 @@ sluice_status sl_gradient_linear(sl_autodiff *ad)
         SL_TRY(sl_backward_write(ad, &b, bias));
         SL_TRY(sl_backward_end(ad, &b));
     }
-    return single(ad, SL_OP_LINEAR_GRAD_INPUT, NULL, 2, (int[]){ ad->dy, weight }, x);
+    return linear_input(ad, x, weight);
+}
+
+sluice_status sl_gradient_linear_gelu(sl_autodiff *ad)
+{
+    int y = ad->node.outputs[0], h = ad->node.outputs[1];
+    if (ad->dy == ad->gradient[y]) {
+        SL_TRY(single(ad, SL_OP_GELU_GRAD, &(sl_attrs){ .gelu = { false } }, 2, (int[]){ h, ad->dy }, h));
+        sl_backward_continue(ad, h);
+    }
+    return sl_gradient_linear(ad);
 }
 
 /* With A = op(a) and B = op(b): dA = dy B^T and dB = A^T dy, each transposed again where the operand was. */

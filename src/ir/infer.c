@@ -199,6 +199,13 @@ sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_sha
     return SLUICE_OK;
 }
 
+sluice_status sl_infer_linear_gelu(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(sl_infer_linear(g, node, shapes, dtypes));
+    give(g, node, shapes, dtypes, 1, &shapes[0]);
+    return SLUICE_OK;
+}
+
 sluice_status sl_infer_matmul(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(expect_floats(g, node));

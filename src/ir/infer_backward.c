@@ -107,6 +107,14 @@ sluice_status sl_infer_linear_grad_input(const sluice_graph *g, const sl_node *n
     return SLUICE_OK;
 }
 
+sluice_status sl_infer_linear_grad_gelu(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                        sluice_dtype *dtypes)
+{
+    SL_TRY(sl_infer_linear_grad_input(g, node, shapes, dtypes));
+    SL_TRY(sl_expect_one_type(g, node, 0, 2));
+    return sl_shape_equal(sl_input_shape(g, node, 2), &shapes[0]) ? SLUICE_OK : mismatch(g, node, 2, &shapes[0]);
+}
+
 sluice_status sl_infer_linear_grad_weight(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
                                           sluice_dtype *dtypes)
 {

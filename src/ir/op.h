@@ -44,6 +44,7 @@ typedef enum {
     SL_OP_MULTIPLY,  /* a, b -> a * b, broadcasting */
     SL_OP_SCALE,     /* x -> x * attrs.scale.factor */
     SL_OP_LINEAR,    /* x[..,I], w[O,I] (or [I,O] with attrs.linear.in_out), bias[O]? -> y[..,O] */
+    SL_OP_LINEAR_GELU, /* x, w, bias? -> gelu(y) in the tanh form, y: LINEAR's, for backward. Lowering makes it of the two */
     SL_OP_MATMUL,    /* a[..,M,K], b[..,K,N] (attrs.matmul.transpose_a/b swap the last two), leading dims equal -> [..,M,N] */
     SL_OP_EMBEDDING, /* ids[..] i32, table[V,C] -> [..,C]; ids outside [0,V) are the data reader's fault and checked there */
     SL_OP_RELU,      /* x -> max(x, 0) */
@@ -78,6 +79,7 @@ typedef enum {
     SL_OP_REDUCE_TO,       /* dy -> summed over broadcast dimensions to the output's shape (accumulates) */
     SL_OP_MULTIPLY_REDUCE, /* dy, other (broadcast to dy) -> (dy * other) summed to the output's shape (accumulates) */
     SL_OP_LINEAR_GRAD_INPUT,  /* dy[..,O], w -> dx[..,I] (accumulates) */
+    SL_OP_LINEAR_GRAD_GELU,   /* dy[..,O], w, h[..,I] -> dh[..,I]: LINEAR_GRAD_INPUT's dx, then GELU_GRAD's for x = gelu(h) in the tanh form */
     SL_OP_LINEAR_GRAD_WEIGHT, /* dy[..,O], x[..,I] -> dw, dbias? (accumulates) */
     SL_OP_EMBEDDING_GRAD,  /* ids, dy -> dtable: rows added in order of token position (accumulates) */
     SL_OP_RELU_GRAD,       /* y, dy -> dx (accumulates) */

@@ -173,5 +173,13 @@ static const op_case cases[] = {
     { IO(ATTENTION_GRAD, 6, 3), .in = { SHAPE(2, 5, 32), SHAPE(2, 77, 16), SHAPE(2, 77, 16), SHAPE(2, 5, 32), SHAPE(2, 4, 5), SHAPE(2, 5, 32) }, .out = { SHAPE(2, 5, 32), SHAPE(2, 77, 16), SHAPE(2, 77, 16) }, .fill = { [3] = COMPUTED, COMPUTED }, .attrs = { .attention = { 4, 2, 8, false, false, 0.35f } }, .absent = 1, .narrow_gpu = 1.6e-2 },
     { IO(ATTENTION_GRAD, 6, 3), .in = { SHAPE(2, 5, 32), SHAPE(2, 77, 16), SHAPE(2, 77, 16), SHAPE(2, 5, 32), SHAPE(2, 4, 5), SHAPE(2, 5, 32) }, .out = { SHAPE(2, 5, 32), SHAPE(2, 77, 16), SHAPE(2, 77, 16) }, .fill = { [3] = COMPUTED, COMPUTED }, .attrs = { .attention = { 4, 2, 8, false, false, 0.35f } }, .absent = 6, .narrow_gpu = 1.6e-2 },
     { IO(ATTENTION_GRAD, 6, 3), .in = { SHAPE(1, 33, 48), SHAPE(1, 33, 16), SHAPE(1, 33, 16), SHAPE(1, 33, 48), SHAPE(1, 3, 33), SHAPE(1, 33, 48) }, .out = { SHAPE(1, 33, 48), SHAPE(1, 33, 16), SHAPE(1, 33, 16) }, .fill = { [3] = COMPUTED, COMPUTED }, .attrs = { .attention = { 3, 1, 16, true, false, 0.25f } }, .narrow_gpu = 1.6e-2 },
+
+    { IO(LINEAR_GELU, 3, 2), .in = { SHAPE(2, 3, 5), SHAPE(7, 5), SHAPE(7) }, .out = { SHAPE(2, 3, 7), SHAPE(2, 3, 7) }, .narrow = 5e-3 },
+    { IO(LINEAR_GELU, 2, 2), .in = { SHAPE(9, 24), SHAPE(40, 24) }, .out = { SHAPE(9, 40), SHAPE(9, 40) }, .narrow = 5e-3 },
+    { IO(LINEAR_GELU, 3, 2), .in = { SHAPE(67, 130), SHAPE(130, 72), SHAPE(72) }, .out = { SHAPE(67, 72), SHAPE(67, 72) }, .attrs = { .linear = { true } }, .narrow = 5e-3 },
+    { IO(LINEAR_GELU, 3, 2), .in = { SHAPE(130, 600), SHAPE(264, 600), SHAPE(264) }, .out = { SHAPE(130, 264), SHAPE(130, 264) }, .narrow = 5e-3 },
+    { IO(LINEAR_GRAD_GELU, 3, 1), .in = { SHAPE(2, 3, 7), SHAPE(7, 5), SHAPE(2, 3, 5) }, .out = { SHAPE(2, 3, 5) }, .narrow = 5e-3 },
+    { IO(LINEAR_GRAD_GELU, 3, 1), .in = { SHAPE(67, 72), SHAPE(136, 72), SHAPE(67, 136) }, .out = { SHAPE(67, 136) }, .attrs = { .linear = { true } }, .fill = { [2] = WIDE }, .narrow = 5e-3 },
+    { IO(LINEAR_GRAD_GELU, 3, 1), .in = { SHAPE(130, 257), SHAPE(257, 304), SHAPE(130, 304) }, .out = { SHAPE(130, 304) }, .narrow = 5e-3 },
     /* clang-format on */
 };

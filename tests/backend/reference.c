@@ -209,6 +209,20 @@ static void ref_linear_grad_input(const ref_call *c)
                 c->out[0].data[r * width + i] += c->in[0].data[r * outs + o] * weight_at(c, &c->in[1], o, i);
 }
 
+static void ref_linear_gelu(const ref_call *c)
+{
+    ref_call linear = *c;
+    linear.out[0] = c->out[1];
+    ref_linear(&linear);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += gelu(c->out[1].data[i], false);
+}
+
+static void ref_linear_grad_gelu(const ref_call *c)
+{
+    ref_linear_grad_input(c);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] *= gelu_slope(c->in[2].data[i], false);
+}
+
 static void ref_linear_grad_weight(const ref_call *c)
 {
     int64_t rows = rows_of(&c->in[0]), outs = width_of(&c->in[0]), width = width_of(&c->in[1]);
@@ -586,6 +600,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_MULTIPLY] = ref_multiply,
     [SL_OP_SCALE] = ref_scale,
     [SL_OP_LINEAR] = ref_linear,
+    [SL_OP_LINEAR_GELU] = ref_linear_gelu,
     [SL_OP_MATMUL] = ref_matmul,
     [SL_OP_EMBEDDING] = ref_embedding,
     [SL_OP_RELU] = ref_relu,
@@ -611,6 +626,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_REDUCE_TO] = ref_reduce_to,
     [SL_OP_MULTIPLY_REDUCE] = ref_multiply_reduce,
     [SL_OP_LINEAR_GRAD_INPUT] = ref_linear_grad_input,
+    [SL_OP_LINEAR_GRAD_GELU] = ref_linear_grad_gelu,
     [SL_OP_LINEAR_GRAD_WEIGHT] = ref_linear_grad_weight,
     [SL_OP_EMBEDDING_GRAD] = ref_embedding_grad,
     [SL_OP_RELU_GRAD] = ref_relu_grad,

@@ -196,6 +196,47 @@ static sluice_value one_relu(sluice_graph *g)
     return sluice_relu(g, square(g));
 }
 
+static sluice_value one_gelu(sluice_graph *g)
+{
+    return sluice_gelu(g, square(g), false);
+}
+
+static sluice_value linear_gelu(sluice_graph *g, sluice_value x)
+{
+    return sluice_gelu(g, sluice_linear_with(g, x, square(g), row(g), false), false);
+}
+
+static sluice_value one_linear_gelu(sluice_graph *g)
+{
+    return linear_gelu(g, square(g));
+}
+
+/* In 16 bits the gradient of the second product's input is at once that of the first product. */
+static sluice_value one_perceptron(sluice_graph *g)
+{
+    return sluice_linear_with(g, linear_gelu(g, square(g)), square(g), row(g), true);
+}
+
+/* Here it cannot be: the activation has another reader. */
+static sluice_value one_perceptron_shared(sluice_graph *g)
+{
+    sluice_value y = linear_gelu(g, square(g));
+    return sluice_add(g, sluice_linear_with(g, y, square(g), row(g), true), y);
+}
+
+static sluice_value one_perceptron_of_layers(sluice_graph *g)
+{
+    sluice_value y = linear_gelu(g, square(g));
+    sluice_layer(g, "next");
+    return sluice_linear_with(g, y, square(g), row(g), true);
+}
+
+static sluice_value one_gelu_of_a_shared_product(sluice_graph *g)
+{
+    sluice_value h = sluice_linear_with(g, square(g), square(g), row(g), false);
+    return sluice_multiply(g, sluice_gelu(g, h, false), h);
+}
+
 static sluice_value one_softmax(sluice_graph *g)
 {
     return sluice_softmax(g, square(g));
@@ -354,6 +395,12 @@ static const struct {
     { "matmul_self", one_matmul_self },
     { "embedding", one_embedding },
     { "relu", one_relu },
+    { "gelu", one_gelu },
+    { "linear_gelu", one_linear_gelu },
+    { "perceptron", one_perceptron },
+    { "perceptron_shared", one_perceptron_shared },
+    { "perceptron_of_layers", one_perceptron_of_layers },
+    { "gelu_of_a_shared_product", one_gelu_of_a_shared_product },
     { "softmax", one_softmax },
     { "layer_norm", one_layer_norm },
     { "layer_norm_same", one_layer_norm_same },
@@ -406,7 +453,7 @@ static sluice_value random_op(sluice_graph *g, sluice_value a, sluice_value b, s
 {
     int64_t flat[] = { 2, 8 }, back[] = { 4, 4 };
     sluice_value t;
-    switch (pick(13)) {
+    switch (pick(15)) {
     case 0:
         return sluice_multiply(g, sluice_scale(g, a, 0.5f), sluice_softmax(g, b));
     case 1:
@@ -430,6 +477,11 @@ static sluice_value random_op(sluice_graph *g, sluice_value a, sluice_value b, s
         return sluice_concat(g, (sluice_value[]){ t, sluice_split(g, b, 1, pick(3), 2) }, 2, 1);
     case 10:
         return sluice_reshape(g, sluice_reshape(g, a, 2, flat), 2, back);
+    case 11:
+        return sluice_gelu(g, sluice_linear_with(g, a, w, v, pick(2)), false);
+    case 12:
+        t = sluice_gelu(g, sluice_linear_with(g, a, w, v, pick(2)), false);
+        return sluice_linear_with(g, t, w, SLUICE_NONE, pick(2));
     default:
         return sluice_add(g, a, b); /* twice as often: it is what shares gradients */
     }

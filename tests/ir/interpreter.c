@@ -166,6 +166,49 @@ static void run_silu_grad(call *c)
     }
 }
 
+/* Slope included: of 0.5 x (1 + tanh u). */
+static double gelu(double x, double *slope)
+{
+    double a = sqrt(2 / acos(-1.0)), t = tanh(a * (x + 0.044715 * x * x * x));
+    *slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * a * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * x * (1 + t);
+}
+
+static void run_gelu(call *c)
+{
+    double slope;
+    for (int64_t i = 0; i < count(c->in_shape[0]); i++) c->out[0][i] = gelu(c->in[0][i], &slope);
+}
+
+static void run_gelu_grad(call *c)
+{
+    for (int64_t i = 0; i < count(c->in_shape[0]); i++) {
+        double slope;
+        gelu(c->in[0][i], &slope);
+        c->out[0][i] = c->in[1][i] * slope;
+    }
+}
+
+static void run_linear_gelu(call *c)
+{
+    double slope;
+    run_linear(c);
+    for (int64_t i = 0; i < count(&c->out_shape[0]); i++) {
+        c->out[1][i] = c->out[0][i];
+        c->out[0][i] = gelu(c->out[1][i], &slope);
+    }
+}
+
+static void run_linear_grad_gelu(call *c)
+{
+    run_linear_grad_input(c);
+    for (int64_t i = 0; i < count(&c->out_shape[0]); i++) {
+        double slope;
+        gelu(c->in[2][i], &slope);
+        c->out[0][i] *= slope;
+    }
+}
+
 static double row_lse(const double *x, int64_t n)
 {
     double most = x[0], sum = 0;
@@ -420,9 +463,11 @@ static void (*const kernels[SL_OP_COUNT])(call *) = {
     [SL_OP_MULTIPLY] = run_multiply,
     [SL_OP_SCALE] = run_scale,
     [SL_OP_LINEAR] = run_linear,
+    [SL_OP_LINEAR_GELU] = run_linear_gelu,
     [SL_OP_MATMUL] = run_matmul,
     [SL_OP_EMBEDDING] = run_embedding,
     [SL_OP_RELU] = run_relu,
+    [SL_OP_GELU] = run_gelu,
     [SL_OP_SILU] = run_silu,
     [SL_OP_SOFTMAX] = run_softmax,
     [SL_OP_LAYER_NORM] = run_layer_norm,
@@ -439,9 +484,11 @@ static void (*const kernels[SL_OP_COUNT])(call *) = {
     [SL_OP_REDUCE_TO] = run_reduce_to,
     [SL_OP_MULTIPLY_REDUCE] = run_multiply_reduce,
     [SL_OP_LINEAR_GRAD_INPUT] = run_linear_grad_input,
+    [SL_OP_LINEAR_GRAD_GELU] = run_linear_grad_gelu,
     [SL_OP_LINEAR_GRAD_WEIGHT] = run_linear_grad_weight,
     [SL_OP_EMBEDDING_GRAD] = run_embedding_grad,
     [SL_OP_RELU_GRAD] = run_relu_grad,
+    [SL_OP_GELU_GRAD] = run_gelu_grad,
     [SL_OP_SILU_GRAD] = run_silu_grad,
     [SL_OP_SOFTMAX_GRAD] = run_softmax_grad,
     [SL_OP_LAYER_NORM_GRAD] = run_layer_norm_grad,

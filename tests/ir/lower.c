@@ -61,7 +61,8 @@ static void check_types(const sluice_graph *g)
         const sl_value *out = &g->values[node->outputs[0]];
         if (node->op != SL_OP_CAST && node->op != SL_OP_RESHAPE)
             CHECK_EQ(out->dtype, out->shape.rank > 0 ? g->precision : SLUICE_F32);
-        for (int i = 1; i < node->output_count; i++) CHECK_EQ(type_of(g, node->outputs[i]), SLUICE_F32);
+        for (int i = 1; i < node->output_count; i++)
+            CHECK_EQ(type_of(g, node->outputs[i]), node->op == SL_OP_LINEAR_GELU ? g->precision : SLUICE_F32);
     }
     CHECK_EQ(type_of(g, g->loss), SLUICE_F32);
     for (int v = 0; v < g->value_count; v++) {
@@ -212,6 +213,43 @@ TEST(lower_does_not_round_a_view_of_an_input)
     REQUIRE_OK(sl_graph_differentiate(g));
     check_types(g);
     sluice_graph_destroy(g);
+}
+
+/* Two products around an activation, which `exact` and `shared` keep apart from the first. */
+static sluice_graph *perceptron(bool exact, bool shared)
+{
+    sluice_graph *g;
+    if (sluice_graph_create(&g) != SLUICE_OK) return NULL;
+    sluice_value h = sluice_linear(g, input(g, "x", 2, 4), 8, "up");
+    sluice_value y = sluice_linear(g, sluice_gelu(g, h, exact), 4, "down");
+    sluice_set_loss(g, sluice_mse(g, shared ? sluice_add(g, y, sluice_split(g, h, 1, 0, 4)) : y, input(g, "t", 2, 4)));
+    return g;
+}
+
+TEST(lower_joins_a_product_and_its_gelu)
+{
+    static const struct {
+        bool exact, shared;
+        const char *forward, *backward;
+    } cases[] = {
+        { false, false, "cast linear_gelu linear cast mse",
+          "seed mse_grad cast linear_grad_weight linear_grad_gelu linear_grad_weight" },
+        { true, false, "cast linear gelu linear cast mse",
+          "seed mse_grad cast linear_grad_weight linear_grad_input gelu_grad linear_grad_weight" },
+        { false, true, "cast linear gelu linear split add cast mse",
+          "seed mse_grad cast split_grad linear_grad_weight linear_grad_input +gelu_grad linear_grad_weight" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sluice_graph *g = perceptron(cases[i].exact, cases[i].shared);
+        char text[512];
+        REQUIRE(g != NULL);
+        REQUIRE_OK(sl_graph_lower(g, SLUICE_BF16, SLUICE_BF16));
+        CHECK_STR(forward_text(g, text, sizeof text), cases[i].forward);
+        REQUIRE_OK(sl_graph_differentiate(g));
+        CHECK_STR(backward_text(g, text, sizeof text), cases[i].backward);
+        check_types(g);
+        sluice_graph_destroy(g);
+    }
 }
 
 TEST(lower_to_f32_changes_nothing_but_the_wire_type)

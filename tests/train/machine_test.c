@@ -282,11 +282,22 @@ static void measure_tiny(const sl_device_choice *device, sl_machine *m)
 
 TEST(a_device_that_is_apart_is_measured_with_the_host_beside_it)
 {
-    static const sl_op narrow[] = { SL_OP_LINEAR,    SL_OP_LINEAR_GRAD_INPUT, SL_OP_LINEAR_GRAD_WEIGHT,
-                                    SL_OP_ATTENTION, SL_OP_ATTENTION_GRAD,    SL_OP_LINEAR_CROSS_ENTROPY,
-                                    SL_OP_SWIGLU,    SL_OP_SWIGLU_GRAD,       SL_OP_GELU,
-                                    SL_OP_RMS_NORM,  SL_OP_LAYER_NORM,        SL_OP_ROTARY,
-                                    SL_OP_ADD,       SL_OP_EMBEDDING,         SL_OP_RMS_NORM_GRAD };
+    static const sl_op narrow[] = { SL_OP_LINEAR,
+                                    SL_OP_LINEAR_GRAD_INPUT,
+                                    SL_OP_LINEAR_GRAD_WEIGHT,
+                                    SL_OP_ATTENTION,
+                                    SL_OP_ATTENTION_GRAD,
+                                    SL_OP_LINEAR_CROSS_ENTROPY,
+                                    SL_OP_SWIGLU,
+                                    SL_OP_SWIGLU_GRAD,
+                                    SL_OP_LINEAR_GELU,
+                                    SL_OP_RMS_NORM,
+                                    SL_OP_LAYER_NORM,
+                                    SL_OP_ROTARY,
+                                    SL_OP_ADD,
+                                    SL_OP_EMBEDDING,
+                                    SL_OP_RMS_NORM_GRAD,
+                                    SL_OP_LINEAR_GRAD_GELU };
     static const sl_op flats[] = { SL_OP_UPDATE, SL_OP_NORM_LEAVES, SL_OP_NORM_FINISH, SL_OP_ACCUMULATE, SL_OP_CAST };
     sl_device_choice cpu;
     sl_machine m;

@@ -73,6 +73,14 @@ template <int buffers> struct Turn {
     }
 };
 
+/* One thread says for its warp that it is done with a buffer. An arrival orders only that thread's own reads, so the
+ * others' must be before it. */
+__device__ __forceinline__ void leave_as_warp(shared_address barrier, int lane)
+{
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier);
+}
+
 /* Memory that comes once per piece of work, and is used again for the next: full, it has come; free, all have left. */
 struct Held {
     shared_address at;
@@ -97,7 +105,7 @@ struct Held {
     }
     __device__ __forceinline__ void leave(int lane) const
     {
-        if (lane == 0) barrier_arrive(at + 8);
+        leave_as_warp(at + 8, lane);
     }
     __device__ __forceinline__ void next()
     {
@@ -130,7 +138,7 @@ template <int buffers> struct Ring {
     }
     __device__ __forceinline__ void leave(int buffer, int lane) const
     {
-        if (lane == 0) barrier_arrive(at + 8 * (buffers + buffer));
+        leave_as_warp(at + 8 * (buffers + buffer), lane);
     }
 };
 

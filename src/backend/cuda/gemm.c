@@ -25,6 +25,7 @@ typedef struct extra {
     cublasLtEpilogue_t epilogue;
     sl_form form;
     const void *vector; /* NULL: none */
+    const void *pre;    /* NULL: none */
 } extra;
 
 static sluice_status check(const sl_cuda_args *a, cublasStatus_t status)
@@ -74,6 +75,7 @@ static sl_gemm_problem problem_of(const sl_cuda_gemm *g, const extra *e)
         .align_b = alignment(g->b),
         .align_out = alignment(g->out),
         .align_bias = e->vector != NULL ? alignment(e->vector) : 0,
+        .align_pre = e->pre != NULL ? alignment(e->pre) : 0,
     };
 }
 
@@ -106,21 +108,25 @@ static cublasStatus_t describe_matmul(const sl_cuda_libraries *l, const sl_gemm_
     const int32_t transpose_second = p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const uint32_t epilogue = (uint32_t)e->epilogue;
     const int32_t type = (int32_t)data_type(e->form);
+    const bool biased = e->vector != NULL, activated = e->pre != NULL;
     const struct {
         cublasLtMatmulDescAttributes_t name;
         const void *value;
         size_t bytes;
+        bool wanted;
     } attributes[] = {
-        { CUBLASLT_MATMUL_DESC_TRANSA, &transpose_first, sizeof transpose_first },
-        { CUBLASLT_MATMUL_DESC_TRANSB, &transpose_second, sizeof transpose_second },
-        { CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue },
-        { CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type },
-        { CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e->vector, sizeof e->vector },
+        { CUBLASLT_MATMUL_DESC_TRANSA, &transpose_first, sizeof transpose_first, true },
+        { CUBLASLT_MATMUL_DESC_TRANSB, &transpose_second, sizeof transpose_second, true },
+        { CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, true },
+        { CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type, biased },
+        { CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e->vector, sizeof e->vector, biased },
+        { CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e->pre, sizeof e->pre, activated },
+        { CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->stride_out, sizeof p->stride_out, activated },
     };
-    const size_t count = sizeof attributes / sizeof attributes[0] - (e->vector != NULL ? 0 : 2);
     cublasStatus_t st = l->lt.init_matmul(out, sizeof *out, compute_type(l, p->form), CUDA_R_32F);
-    for (size_t i = 0; i < count && st == CUBLAS_STATUS_SUCCESS; i++)
-        st = l->lt.set_matmul(out, attributes[i].name, attributes[i].value, attributes[i].bytes);
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0] && st == CUBLAS_STATUS_SUCCESS; i++)
+        if (attributes[i].wanted)
+            st = l->lt.set_matmul(out, attributes[i].name, attributes[i].value, attributes[i].bytes);
     return st;
 }
 
@@ -164,12 +170,19 @@ static cublasStatus_t describe_preference(const sl_cublaslt *lt, const sl_gemm_p
     return st;
 }
 
-/* The heuristic looks at the vector's address for its alignment, so it is shown one that has that and no more. */
+/* An address that has the alignment and no more. */
+static const void *shown_address(const void *p, uint8_t align)
+{
+    return p != NULL ? (const void *)(uintptr_t)align : NULL;
+}
+
+/* The heuristic looks at what the epilogue uses for its alignment, so it is shown addresses that have that alone. */
 static cublasStatus_t ask(const sl_cuda_libraries *l, const sl_gemm_problem *p, const extra *e, sl_gemm_choice *out)
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t result;
-    const extra shown = { e->epilogue, e->form, e->vector != NULL ? (const void *)(uintptr_t)p->align_bias : NULL };
+    const extra shown = { e->epilogue, e->form, shown_address(e->vector, p->align_bias),
+                          shown_address(e->pre, p->align_pre) };
     call c;
     int count = 0;
     memset(&result, 0, sizeof result);
@@ -235,23 +248,33 @@ static cublasStatus_t run(const sl_cuda_args *a, const sl_cuda_gemm *g, const sl
                         &choice->algorithm, a->workspace, SL_CUDA_GEMM_WORKSPACE, (cudaStream_t)a->stream);
 }
 
-/* *done = false: the library has no algorithm. */
-static sluice_status try_run(const sl_cuda_args *a, const sl_cuda_gemm *g, const extra *e, bool *done)
+static extra extra_of(const sl_cuda_gemm *g)
 {
-    const sl_gemm_problem p = problem_of(g, e);
+    static const cublasLtEpilogue_t epilogues[][2] = {
+        [SL_CUDA_AS_IT_IS] = { CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS },
+        [SL_CUDA_GELU] = { CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS },
+        [SL_CUDA_GELU_SLOPE] = { CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU }, /* never with a bias */
+    };
+    return (extra){ epilogues[g->activation][g->bias != NULL], g->form, g->bias,
+                    g->activation != SL_CUDA_AS_IT_IS ? g->pre : NULL };
+}
+
+sluice_status sl_cuda_gemm_try(const sl_cuda_args *a, const sl_cuda_gemm *g, bool *done)
+{
+    const extra e = extra_of(g);
+    const sl_gemm_problem p = problem_of(g, &e);
     sl_gemm_choice choice = { .found = false };
     if (a->workspace_bytes < SL_CUDA_GEMM_WORKSPACE)
         return sl_fail(SLUICE_ERR_FAILED, "%s: a matrix product without its workspace",
                        a->name != NULL ? a->name : "?");
-    SL_TRY(check(a, choose(a->libraries, &p, e, &choice)));
+    SL_TRY(check(a, choose(a->libraries, &p, &e, &choice)));
     *done = choice.found;
-    return choice.found ? check(a, run(a, g, &p, e, &choice)) : SLUICE_OK;
+    return choice.found ? check(a, run(a, g, &p, &e, &choice)) : SLUICE_OK;
 }
 
 sluice_status sl_cuda_gemm_run(const sl_cuda_args *a, const sl_cuda_gemm *g)
 {
-    const extra e = { g->bias != NULL ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT, g->form, g->bias };
     bool done;
-    SL_TRY(try_run(a, g, &e, &done));
+    SL_TRY(sl_cuda_gemm_try(a, g, &done));
     return done ? SLUICE_OK : sl_cuda_plain_product(a, g);
 }

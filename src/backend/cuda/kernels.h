@@ -110,8 +110,10 @@ SL_CUDA_KERNEL(cross_entropy_grad);
 SL_CUDA_KERNEL(linear_cross_entropy_grad);
 /* linear.c: cuBLASLt */
 SL_CUDA_KERNEL(linear);
+SL_CUDA_KERNEL(linear_gelu);
 SL_CUDA_KERNEL(matmul);
 SL_CUDA_KERNEL(linear_grad_input);
+SL_CUDA_KERNEL(linear_grad_gelu);
 SL_CUDA_KERNEL(linear_grad_weight);
 /* head.c: products of linear.c around the kernels of loss.cu */
 SL_CUDA_KERNEL(linear_cross_entropy);
@@ -138,6 +140,14 @@ void sl_cuda_mean_loss(void *stream, const float *losses, int64_t rows, const fl
  * in f32. a is [m, k], or [k, m] with transpose_a; b is [k, n], or [n, k] with transpose_b. `batch` of them, strides in
  * elements between. Uses all of the workspace's first SL_CUDA_GEMM_WORKSPACE bytes. */
 #define SL_CUDA_GEMM_WORKSPACE ((uint64_t)32 << 20)
+
+/* What becomes of each element of a product p on its way to `out`. */
+typedef enum {
+    SL_CUDA_AS_IT_IS,
+    SL_CUDA_GELU,      /* gelu(p) in the tanh form; pre = p */
+    SL_CUDA_GELU_SLOPE /* p gelu'(pre) */
+} sl_cuda_activation;
+
 typedef struct sl_cuda_gemm {
     int64_t m, n, k;
     sl_form form;     /* of a and b */
@@ -147,8 +157,13 @@ typedef struct sl_cuda_gemm {
     void *out;
     int64_t stride_a, stride_b, stride_out; /* between rows as they are stored */
     int64_t batch, batch_a, batch_b, batch_out;
+    sl_cuda_activation activation;
+    void *pre; /* [m, n] in out_form, rows stride_out apart */
 } sl_cuda_gemm;
+/* Of a product as it is. */
 sluice_status sl_cuda_gemm_run(const sl_cuda_args *a, const sl_cuda_gemm *g);
+/* Also with an activation; *done = false: the library cannot, and nothing was done. */
+sluice_status sl_cuda_gemm_try(const sl_cuda_args *a, const sl_cuda_gemm *g, bool *done);
 
 #ifdef __cplusplus
 }

@@ -45,36 +45,100 @@ static sluice_status multiply(const sl_cuda_args *a, sl_cuda_gemm *g)
     return cast ? cast_product(a, out, g->out, accumulates(a, 0)) : SLUICE_OK;
 }
 
-/* x[T,I], w, bias[O]? -> y[T,O] */
-sluice_status sl_cuda_linear(const sl_cuda_args *a)
+/* y = x w + bias */
+static sl_cuda_gemm output_product(const sl_cuda_args *a)
 {
     const int64_t in = sl_linear_last(&a->in[0]), out = sl_linear_last(&a->out[0]);
     const bool in_out = a->attrs->linear.in_out;
     sl_cuda_gemm g = { .m = a->out[0].elements / out, .n = out, .k = in, .form = sl_cuda_type(SL_OP_LINEAR, a) };
-    SL_TRY(check_workspace(SL_OP_LINEAR, a));
     g.a = a->in[0].data;
     g.stride_a = in;
     g.b = a->in[1].data;
     g.stride_b = in_out ? out : in;
     g.transpose_b = !in_out;
     g.bias = a->input_count > 2 ? a->in[2].data : NULL;
-    return multiply(a, &g);
+    return g;
 }
 
-/* dy[T,O], w -> dx[T,I] */
-sluice_status sl_cuda_linear_grad_input(const sl_cuda_args *a)
+/* dx = dy w^T */
+static sl_cuda_gemm input_product(const sl_cuda_args *a)
 {
     const int64_t out = sl_linear_last(&a->in[0]), in = sl_linear_last(&a->out[0]);
     const bool in_out = a->attrs->linear.in_out;
     sl_cuda_gemm g = { .m = a->in[0].elements / out, .n = in, .k = out };
-    SL_TRY(check_workspace(SL_OP_LINEAR_GRAD_INPUT, a));
     g.form = sl_cuda_type(SL_OP_LINEAR_GRAD_INPUT, a);
     g.a = a->in[0].data;
     g.stride_a = out;
     g.b = a->in[1].data;
     g.stride_b = in_out ? out : in;
     g.transpose_b = in_out;
+    return g;
+}
+
+/* x[T,I], w, bias[O]? -> y[T,O] */
+sluice_status sl_cuda_linear(const sl_cuda_args *a)
+{
+    sl_cuda_gemm g = output_product(a);
+    SL_TRY(check_workspace(SL_OP_LINEAR, a));
     return multiply(a, &g);
+}
+
+/* dy[T,O], w -> dx[T,I] */
+sluice_status sl_cuda_linear_grad_input(const sl_cuda_args *a)
+{
+    sl_cuda_gemm g = input_product(a);
+    SL_TRY(check_workspace(SL_OP_LINEAR_GRAD_INPUT, a));
+    return multiply(a, &g);
+}
+
+/* g with an activation into output 0. Only of 16 bits: the library does not say how exact its tanh is. */
+static sluice_status try_activated(const sl_cuda_args *a, sl_cuda_gemm *g, sl_cuda_activation activation, void *pre,
+                                   bool *done)
+{
+    *done = false;
+    if (g->form == SL_FORM_F32) return SLUICE_OK;
+    g->activation = activation;
+    g->pre = pre;
+    g->out = a->out[0].data;
+    g->out_form = a->out[0].form;
+    g->stride_out = g->n;
+    g->batch = 1;
+    return sl_cuda_gemm_try(a, g, done);
+}
+
+static const sl_attrs tanh_gelu = { .gelu = { false } };
+
+/* x[T,I], w, bias[O]? -> gelu(y), y[T,O] */
+sluice_status sl_cuda_linear_gelu(const sl_cuda_args *a)
+{
+    sl_cuda_gemm g = output_product(a);
+    sl_cuda_args product = *a, gelu = *a;
+    bool done;
+    SL_TRY(check_workspace(SL_OP_LINEAR_GELU, a));
+    SL_TRY(try_activated(a, &g, SL_CUDA_GELU, a->out[1].data, &done));
+    if (done) return SLUICE_OK;
+    product.out[0] = gelu.in[0] = a->out[1];
+    product.output_count = gelu.output_count = gelu.input_count = 1;
+    gelu.attrs = &tanh_gelu;
+    SL_TRY(sl_cuda_linear(&product));
+    return sl_cuda_gelu(&gelu);
+}
+
+/* dy[T,O], w, h[T,I] -> dh[T,I] */
+sluice_status sl_cuda_linear_grad_gelu(const sl_cuda_args *a)
+{
+    sl_cuda_gemm g = input_product(a);
+    sl_cuda_args product = *a, gelu = *a;
+    bool done;
+    SL_TRY(check_workspace(SL_OP_LINEAR_GRAD_GELU, a));
+    SL_TRY(try_activated(a, &g, SL_CUDA_GELU_SLOPE, a->in[2].data, &done));
+    if (done) return SLUICE_OK;
+    product.input_count = gelu.input_count = 2;
+    gelu.in[0] = a->in[2];
+    gelu.in[1] = a->out[0];
+    gelu.attrs = &tanh_gelu;
+    SL_TRY(sl_cuda_linear_grad_input(&product));
+    return sl_cuda_gelu_grad(&gelu);
 }
 
 /* dw[O,I] = dy^T x, or [I,O] = x^T dy. */

@@ -39,6 +39,32 @@ void K(linear_grad_input)(const sl_kernel_args *a)
     sl_multiply(a, &g);
 }
 
+/* The activation of a product that is stored first: on a CPU as two kernels, each with its own bits. */
+static const sl_attrs tanh_gelu = { .gelu = { false } };
+
+/* x[T,I], w, bias[O]? -> gelu(y), y[T,O] */
+void K(linear_gelu)(const sl_kernel_args *a)
+{
+    sl_kernel_args product = *a, gelu = *a;
+    product.out[0] = gelu.in[0] = a->out[1];
+    product.output_count = gelu.output_count = gelu.input_count = 1;
+    gelu.attrs = &tanh_gelu;
+    K(linear)(&product);
+    K(gelu)(&gelu);
+}
+
+/* dy[T,O], w, h[T,I] -> dh[T,I] */
+void K(linear_grad_gelu)(const sl_kernel_args *a)
+{
+    sl_kernel_args product = *a, gelu = *a;
+    product.input_count = gelu.input_count = 2;
+    gelu.in[0] = a->in[2];
+    gelu.in[1] = a->out[0];
+    gelu.attrs = &tanh_gelu;
+    K(linear_grad_input)(&product);
+    K(gelu_grad)(&gelu);
+}
+
 /* Columns summed by one task: each row gives it whole cache lines. */
 #define BIAS_VECTORS 4
 #define BIAS_COLUMNS (BIAS_VECTORS * SL_LANES)
