@@ -80,12 +80,11 @@ sl_cost sl_cost_view(const sluice_graph *g, const sl_node *node)
     return (sl_cost){ 0, 0 };
 }
 
-/* y[rows, O] = x[rows, I] w + bias */
+/* y[rows, O] = x[rows, I] w, and what is added to it: bias, base */
 sl_cost sl_cost_linear(const sluice_graph *g, const sl_node *node)
 {
     double in = (double)sl_shape_last(sl_input_shape(g, node, 0)), out = elements(g, node->outputs[0]);
-    double bias = node->input_count == 3 ? out : 0;
-    return (sl_cost){ 2 * out * in + bias, operand_bytes(g, node) };
+    return (sl_cost){ 2 * out * in + (node->input_count - 2) * out, operand_bytes(g, node) };
 }
 
 sl_cost sl_cost_linear_grad_input(const sluice_graph *g, const sl_node *node)

@@ -67,9 +67,10 @@ static sluice_status linear_input(sl_autodiff *ad, int x, int weight)
 }
 
 /* The weight's gradient comes first: after it the layer's input is no longer needed, and dx may take its place. */
-sluice_status sl_gradient_linear(sl_autodiff *ad)
+static sluice_status linear_gradients(sl_autodiff *ad, int bias_input)
 {
-    int x = ad->node.inputs[0], weight = ad->node.inputs[1], bias = ad->node.input_count == 3 ? ad->node.inputs[2] : -1;
+    int x = ad->node.inputs[0], weight = ad->node.inputs[1];
+    int bias = ad->node.input_count > bias_input ? ad->node.inputs[bias_input] : -1;
     if (sl_wants_gradient(ad, weight) || sl_wants_gradient(ad, bias)) {
         sl_backward b = sl_backward_begin(ad, SL_OP_LINEAR_GRAD_WEIGHT);
         sl_backward_read(&b, ad->dy);
@@ -79,6 +80,17 @@ sluice_status sl_gradient_linear(sl_autodiff *ad)
         SL_TRY(sl_backward_end(ad, &b));
     }
     return linear_input(ad, x, weight);
+}
+
+sluice_status sl_gradient_linear(sl_autodiff *ad)
+{
+    return linear_gradients(ad, 2);
+}
+
+sluice_status sl_gradient_linear_add(sl_autodiff *ad)
+{
+    SL_TRY(sl_backward_pass(ad, ad->node.inputs[2], ad->dy));
+    return linear_gradients(ad, 3);
 }
 
 sluice_status sl_gradient_linear_gelu(sl_autodiff *ad)

@@ -185,13 +185,15 @@ sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_sha
     const sl_shape *x = sl_input_shape(g, node, 0), *w = sl_input_shape(g, node, 1);
     bool in_out = node->attrs.linear.in_out;
     int64_t in = w->dim[in_out ? 0 : 1], out = w->dim[in_out ? 1 : 0];
+    int bias = node->op == SL_OP_LINEAR_ADD ? 3 : 2;
     SL_TRY(expect_features(g, node, in));
-    if (node->input_count == 3) {
-        const sl_shape *b = sl_input_shape(g, node, 2);
+    if (node->input_count > bias) {
+        const sl_shape *b = sl_input_shape(g, node, bias);
         char wt[SL_OPERAND_BYTES], bt[SL_OPERAND_BYTES];
         if (b->rank != 1 || b->dim[0] != out)
             return sl_node_fail(node, "bias %s must be [%" PRId64 "], the outputs of weight %s",
-                                sl_operand_text(g, node->inputs[2], bt), out, sl_operand_text(g, node->inputs[1], wt));
+                                sl_operand_text(g, node->inputs[bias], bt), out,
+                                sl_operand_text(g, node->inputs[1], wt));
     }
     sl_shape y = *x;
     y.dim[y.rank - 1] = out;
@@ -204,6 +206,15 @@ sluice_status sl_infer_linear_gelu(const sluice_graph *g, const sl_node *node, s
     SL_TRY(sl_infer_linear(g, node, shapes, dtypes));
     give(g, node, shapes, dtypes, 1, &shapes[0]);
     return SLUICE_OK;
+}
+
+sluice_status sl_infer_linear_add(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    char text[SL_OPERAND_BYTES], shape[160];
+    SL_TRY(sl_infer_linear(g, node, shapes, dtypes));
+    if (sl_shape_equal(sl_input_shape(g, node, 2), &shapes[0])) return SLUICE_OK;
+    return sl_node_fail(node, "%s is to be added to a product of shape %s", sl_operand_text(g, node->inputs[2], text),
+                        sl_shape_text(&shapes[0], shape, sizeof shape));
 }
 
 sluice_status sl_infer_matmul(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)

@@ -2,10 +2,10 @@
  *
  * The forward nodes are written anew, in order. Each is given the type it reads its operands in; an operand of the
  * other type is cast first, once, in the layer that needs it first, and later readers share the cast. The outputs then
- * have the types that the op's own infer says, so there is one statement of them. A product and the GELU of it become
- * one node: on a GPU that saves reading it again, in 16 bits the result is as good. Values keep their indices, so the
- * loss, the output and what was fixed at building (the counter of a dropout) stay as they are. The gradients follow
- * from the types of their values (autodiff.c). */
+ * have the types that the op's own infer says, so there is one statement of them. A product and the GELU of it, or
+ * its sum with another tensor, become one node: a GPU then need not read it again, and rounds less. Values keep their
+ * indices, so the loss, the output and what was fixed at building (the counter of a dropout) stay as they are. The
+ * gradients follow from the types of their values (autodiff.c). */
 #include <string.h>
 
 #include "core/alloc.h"
@@ -77,28 +77,57 @@ static sluice_status cast(lowering *l, int value, sluice_dtype type, int layer, 
     return SLUICE_OK;
 }
 
-/* The GELU of the product at `n` in the tanh form, which a GPU's product computes as it stores its results: the next
- * node, and the product's only reader. NULL: none. */
-static const sl_node *gelu_after(const sluice_graph *g, const sl_node *nodes, int count, int n)
+/* ---- nodes that become one ---- */
+
+/* What follows the product at `n` and is its only reader, of the same layer and shape; NULL: nothing is. */
+static const sl_node *follower(const sluice_graph *g, const sl_node *nodes, int count, int n)
 {
-    const sl_node *linear = &nodes[n], *gelu = linear + 1;
-    int h = linear->outputs[0], readers = 0;
-    if (linear->op != SL_OP_LINEAR || n + 1 == count || gelu->op != SL_OP_GELU || gelu->attrs.gelu.exact) return NULL;
-    if (gelu->inputs[0] != h || gelu->layer != linear->layer || g->output == h) return NULL;
+    const sl_node *linear = &nodes[n], *next = linear + 1;
+    int y = linear->outputs[0], readers = 0;
+    if (linear->op != SL_OP_LINEAR || n + 1 == count || next->layer != linear->layer || g->output == y) return NULL;
+    if (!sl_shape_equal(&g->values[y].shape, &g->values[next->outputs[0]].shape)) return NULL;
     for (int k = n + 1; k < count; k++)
-        for (int i = 0; i < nodes[k].input_count; i++) readers += nodes[k].inputs[i] == h;
-    return readers == 1 ? gelu : NULL;
+        for (int i = 0; i < nodes[k].input_count; i++) readers += nodes[k].inputs[i] == y;
+    for (int i = 0; i < next->input_count; i++)
+        if (readers == 1 && next->inputs[i] == y) return next;
+    return NULL;
 }
 
-static sl_node join(const sl_node *linear, const sl_node *gelu)
+/* A product and its GELU in the tanh form, which a GPU takes of results as it stores them. */
+static bool join_gelu(sl_node *linear, const sl_node *gelu)
 {
-    sl_node node = *linear;
-    node.op = SL_OP_LINEAR_GELU;
-    node.outputs[0] = gelu->outputs[0];
-    node.outputs[1] = linear->outputs[0];
-    node.output_count = 2;
+    if (gelu->op != SL_OP_GELU || gelu->attrs.gelu.exact) return false;
+    linear->op = SL_OP_LINEAR_GELU;
+    linear->outputs[1] = linear->outputs[0];
+    linear->outputs[0] = gelu->outputs[0];
+    linear->output_count = 2;
+    return true;
+}
+
+/* A product and its sum with a tensor of its shape, a residual connection: a GPU adds as it stores. */
+static bool join_add(const sluice_graph *g, sl_node *linear, const sl_node *add)
+{
+    if (add->op != SL_OP_ADD) return false;
+    int base = add->inputs[add->inputs[0] == linear->outputs[0] ? 1 : 0];
+    if (!sl_shape_equal(&g->values[base].shape, &g->values[linear->outputs[0]].shape)) return false;
+    linear->op = SL_OP_LINEAR_ADD;
+    if (linear->input_count == 3) linear->inputs[3] = linear->inputs[2];
+    linear->inputs[2] = base;
+    linear->input_count++;
+    linear->outputs[0] = add->outputs[0];
+    return true;
+}
+
+/* The node at *n, or the one that it and the next become; *n is then at the next. */
+static sl_node joined(const sluice_graph *g, const sl_node *nodes, int count, int *n)
+{
+    sl_node node = nodes[*n];
+    const sl_node *next = follower(g, nodes, count, *n);
+    if (next != NULL && (join_gelu(&node, next) || join_add(g, &node, next))) (*n)++;
     return node;
 }
+
+/* ---- nodes ---- */
 
 static sluice_status lower_node(lowering *l, const sl_node *from)
 {
@@ -174,9 +203,7 @@ static sluice_status rewrite(lowering *l)
     for (int p = 0; p < g->parameter_count; p++) g->values[g->parameters[p].value].dtype = l->precision;
     sluice_status st = SLUICE_OK;
     for (int n = 0; n < old.node_count && st == SLUICE_OK; n++) {
-        const sl_node *gelu = gelu_after(g, old.nodes, old.node_count, n);
-        sl_node node = gelu != NULL ? join(&old.nodes[n], gelu) : old.nodes[n];
-        if (gelu != NULL) n++;
+        sl_node node = joined(g, old.nodes, old.node_count, &n);
         st = lower_node(l, &node);
     }
     if (st != SLUICE_OK) {

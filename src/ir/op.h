@@ -45,6 +45,7 @@ typedef enum {
     SL_OP_SCALE,     /* x -> x * attrs.scale.factor */
     SL_OP_LINEAR,    /* x[..,I], w[O,I] (or [I,O] with attrs.linear.in_out), bias[O]? -> y[..,O] */
     SL_OP_LINEAR_GELU, /* x, w, bias? -> gelu(y) in the tanh form, y: LINEAR's, for backward. Lowering makes it of the two */
+    SL_OP_LINEAR_ADD, /* x, w, base[..,O], bias? -> base + LINEAR's y. Lowering makes it of the two */
     SL_OP_MATMUL,    /* a[..,M,K], b[..,K,N] (attrs.matmul.transpose_a/b swap the last two), leading dims equal -> [..,M,N] */
     SL_OP_EMBEDDING, /* ids[..] i32, table[V,C] -> [..,C]; ids outside [0,V) are the data reader's fault and checked there */
     SL_OP_RELU,      /* x -> max(x, 0) */

@@ -11,6 +11,7 @@ const sl_op_def sl_ops[SL_OP_COUNT] = {
     [SL_OP_SCALE]         = { "scale", 1, 1, 1, false, false, 0, sl_infer_same, sl_gradient_scale, sl_cost_pointwise, { 0 }, 0 },
     [SL_OP_LINEAR]        = { "linear", 2, 3, 1, false, false, NONE, sl_infer_linear, sl_gradient_linear, sl_cost_linear, { 0 }, 0 },
     [SL_OP_LINEAR_GELU]   = { "linear_gelu", 2, 3, 2, false, false, NONE, sl_infer_linear_gelu, sl_gradient_linear_gelu, sl_cost_linear, { "linear" }, 0 },
+    [SL_OP_LINEAR_ADD]    = { "linear_add", 3, 4, 1, false, false, NONE, sl_infer_linear_add, sl_gradient_linear_add, sl_cost_linear, { 0 }, 0 },
     [SL_OP_MATMUL]        = { "matmul", 2, 2, 1, false, false, NONE, sl_infer_matmul, sl_gradient_matmul, sl_cost_matmul, { 0 }, 0 },
     [SL_OP_EMBEDDING]     = { "embedding", 2, 2, 1, false, false, NONE, sl_infer_embedding, sl_gradient_embedding, sl_cost_embedding, { 0 }, 0 },
     [SL_OP_RELU]          = { "relu", 1, 1, 1, false, false, 0, sl_infer_same, sl_gradient_relu, sl_cost_pointwise, { 0 }, 0 },

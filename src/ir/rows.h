@@ -45,7 +45,7 @@ sl_infer_fn sl_infer_linear_grad_weight, sl_infer_embedding_grad, sl_infer_point
 sl_infer_fn sl_infer_rms_norm_grad, sl_infer_attention_grad, sl_infer_split_grad, sl_infer_cross_entropy_grad;
 sl_infer_fn sl_infer_mse_grad, sl_infer_expand, sl_infer_cast, sl_infer_swiglu, sl_infer_swiglu_grad;
 sl_infer_fn sl_infer_linear_cross_entropy, sl_infer_linear_cross_entropy_grad, sl_infer_linear_gelu;
-sl_infer_fn sl_infer_linear_grad_gelu;
+sl_infer_fn sl_infer_linear_grad_gelu, sl_infer_linear_add;
 
 /* ---- the gradient column: gradients.c ---- */
 
@@ -55,7 +55,7 @@ sl_gradient_fn sl_gradient_embedding, sl_gradient_relu, sl_gradient_gelu, sl_gra
 sl_gradient_fn sl_gradient_layer_norm, sl_gradient_rms_norm, sl_gradient_rotary, sl_gradient_attention;
 sl_gradient_fn sl_gradient_dropout, sl_gradient_reshape, sl_gradient_transpose, sl_gradient_split, sl_gradient_concat;
 sl_gradient_fn sl_gradient_cross_entropy, sl_gradient_mse, sl_gradient_sum, sl_gradient_mean, sl_gradient_cast;
-sl_gradient_fn sl_gradient_swiglu, sl_gradient_linear_cross_entropy, sl_gradient_linear_gelu;
+sl_gradient_fn sl_gradient_swiglu, sl_gradient_linear_cross_entropy, sl_gradient_linear_gelu, sl_gradient_linear_add;
 
 /* ---- the cost column: cost.c ---- */
 

@@ -181,5 +181,9 @@ static const op_case cases[] = {
     { IO(LINEAR_GRAD_GELU, 3, 1), .in = { SHAPE(2, 3, 7), SHAPE(7, 5), SHAPE(2, 3, 5) }, .out = { SHAPE(2, 3, 5) }, .narrow = 5e-3 },
     { IO(LINEAR_GRAD_GELU, 3, 1), .in = { SHAPE(67, 72), SHAPE(136, 72), SHAPE(67, 136) }, .out = { SHAPE(67, 136) }, .attrs = { .linear = { true } }, .fill = { [2] = WIDE }, .narrow = 5e-3 },
     { IO(LINEAR_GRAD_GELU, 3, 1), .in = { SHAPE(130, 257), SHAPE(257, 304), SHAPE(130, 304) }, .out = { SHAPE(130, 304) }, .narrow = 5e-3 },
+    { IO(LINEAR_ADD, 4, 1), .in = { SHAPE(2, 3, 5), SHAPE(7, 5), SHAPE(2, 3, 7), SHAPE(7) }, .out = { SHAPE(2, 3, 7) }, .narrow = 5e-3 },
+    { IO(LINEAR_ADD, 3, 1), .in = { SHAPE(9, 24), SHAPE(40, 24), SHAPE(9, 40) }, .out = { SHAPE(9, 40) }, .narrow = 5e-3 },
+    { IO(LINEAR_ADD, 4, 1), .in = { SHAPE(67, 130), SHAPE(130, 72), SHAPE(67, 72), SHAPE(72) }, .out = { SHAPE(67, 72) }, .attrs = { .linear = { true } }, .narrow = 5e-3 },
+    { IO(LINEAR_ADD, 3, 1), .in = { SHAPE(130, 600), SHAPE(264, 600), SHAPE(130, 264) }, .out = { SHAPE(130, 264) }, .narrow = 5e-3 },
     /* clang-format on */
 };

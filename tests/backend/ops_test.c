@@ -330,9 +330,16 @@ static void check_same_bits(const op_case *c, const test_device *device, const l
 static bool has_bits_of_its_own(const op_case *c, const test_device *device)
 {
     static const bool products[SL_OP_COUNT] = {
-        [SL_OP_LINEAR] = true,      [SL_OP_LINEAR_GRAD_INPUT] = true, [SL_OP_LINEAR_GRAD_WEIGHT] = true,
-        [SL_OP_LINEAR_GELU] = true, [SL_OP_LINEAR_GRAD_GELU] = true,  [SL_OP_MATMUL] = true,
-        [SL_OP_ATTENTION] = true,   [SL_OP_ATTENTION_GRAD] = true,    [SL_OP_LINEAR_CROSS_ENTROPY] = true,
+        [SL_OP_LINEAR] = true,
+        [SL_OP_LINEAR_GRAD_INPUT] = true,
+        [SL_OP_LINEAR_GRAD_WEIGHT] = true,
+        [SL_OP_LINEAR_GELU] = true,
+        [SL_OP_LINEAR_ADD] = true,
+        [SL_OP_LINEAR_GRAD_GELU] = true,
+        [SL_OP_MATMUL] = true,
+        [SL_OP_ATTENTION] = true,
+        [SL_OP_ATTENTION_GRAD] = true,
+        [SL_OP_LINEAR_CROSS_ENTROPY] = true,
     };
     return device->backend == &sl_cpu_backend && device->isa == SL_ISA_AMX && products[c->op];
 }

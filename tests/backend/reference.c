@@ -209,6 +209,15 @@ static void ref_linear_grad_input(const ref_call *c)
                 c->out[0].data[r * width + i] += c->in[0].data[r * outs + o] * weight_at(c, &c->in[1], o, i);
 }
 
+static void ref_linear_add(const ref_call *c)
+{
+    ref_call linear = *c;
+    linear.in[2] = c->in[3];
+    linear.input_count--;
+    ref_linear(&linear);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += c->in[2].data[i];
+}
+
 static void ref_linear_gelu(const ref_call *c)
 {
     ref_call linear = *c;
@@ -601,6 +610,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_SCALE] = ref_scale,
     [SL_OP_LINEAR] = ref_linear,
     [SL_OP_LINEAR_GELU] = ref_linear_gelu,
+    [SL_OP_LINEAR_ADD] = ref_linear_add,
     [SL_OP_MATMUL] = ref_matmul,
     [SL_OP_EMBEDDING] = ref_embedding,
     [SL_OP_RELU] = ref_relu,

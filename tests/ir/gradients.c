@@ -237,6 +237,19 @@ static sluice_value one_gelu_of_a_shared_product(sluice_graph *g)
     return sluice_multiply(g, sluice_gelu(g, h, false), h);
 }
 
+/* A residual connection, and one to the product's own input. */
+static sluice_value one_linear_add(sluice_graph *g)
+{
+    sluice_value x = square(g), y = sluice_add(g, square(g), sluice_linear_with(g, x, square(g), row(g), false));
+    return sluice_add(g, sluice_linear_with(g, y, square(g), SLUICE_NONE, true), y);
+}
+
+static sluice_value one_linear_add_of_products(sluice_graph *g)
+{
+    sluice_value x = square(g), y = sluice_linear_with(g, x, square(g), row(g), false);
+    return sluice_add(g, y, sluice_linear_with(g, x, square(g), row(g), true));
+}
+
 static sluice_value one_softmax(sluice_graph *g)
 {
     return sluice_softmax(g, square(g));
@@ -401,6 +414,8 @@ static const struct {
     { "perceptron_shared", one_perceptron_shared },
     { "perceptron_of_layers", one_perceptron_of_layers },
     { "gelu_of_a_shared_product", one_gelu_of_a_shared_product },
+    { "linear_add", one_linear_add },
+    { "linear_add_of_products", one_linear_add_of_products },
     { "softmax", one_softmax },
     { "layer_norm", one_layer_norm },
     { "layer_norm_same", one_layer_norm_same },
@@ -453,7 +468,7 @@ static sluice_value random_op(sluice_graph *g, sluice_value a, sluice_value b, s
 {
     int64_t flat[] = { 2, 8 }, back[] = { 4, 4 };
     sluice_value t;
-    switch (pick(15)) {
+    switch (pick(16)) {
     case 0:
         return sluice_multiply(g, sluice_scale(g, a, 0.5f), sluice_softmax(g, b));
     case 1:
@@ -482,6 +497,8 @@ static sluice_value random_op(sluice_graph *g, sluice_value a, sluice_value b, s
     case 12:
         t = sluice_gelu(g, sluice_linear_with(g, a, w, v, pick(2)), false);
         return sluice_linear_with(g, t, w, SLUICE_NONE, pick(2));
+    case 13:
+        return sluice_add(g, b, sluice_linear_with(g, a, w, pick(2) ? v : SLUICE_NONE, pick(2)));
     default:
         return sluice_add(g, a, b); /* twice as often: it is what shares gradients */
     }

@@ -84,15 +84,26 @@ static void run_cast(call *c)
     memcpy(c->out[0], c->in[0], (size_t)count(c->in_shape[0]) * sizeof(double));
 }
 
-static void run_linear(call *c)
+static void linear(call *c, const double *bias)
 {
     int64_t in = last(c->in_shape[0]), out = last(&c->out_shape[0]), rows = count(c->in_shape[0]) / in;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t o = 0; o < out; o++) {
-            double sum = c->node->input_count == 3 ? c->in[2][o] : 0;
+            double sum = bias != NULL ? bias[o] : 0;
             for (int64_t i = 0; i < in; i++) sum += c->in[0][r * in + i] * weight_at(c, c->in[1], in, out, i, o);
             c->out[0][r * out + o] = sum;
         }
+}
+
+static void run_linear(call *c)
+{
+    linear(c, c->node->input_count == 3 ? c->in[2] : NULL);
+}
+
+static void run_linear_add(call *c)
+{
+    linear(c, c->node->input_count == 4 ? c->in[3] : NULL);
+    for (int64_t i = 0; i < count(&c->out_shape[0]); i++) c->out[0][i] += c->in[2][i];
 }
 
 static void run_linear_grad_input(call *c)
@@ -464,6 +475,7 @@ static void (*const kernels[SL_OP_COUNT])(call *) = {
     [SL_OP_SCALE] = run_scale,
     [SL_OP_LINEAR] = run_linear,
     [SL_OP_LINEAR_GELU] = run_linear_gelu,
+    [SL_OP_LINEAR_ADD] = run_linear_add,
     [SL_OP_MATMUL] = run_matmul,
     [SL_OP_EMBEDDING] = run_embedding,
     [SL_OP_RELU] = run_relu,

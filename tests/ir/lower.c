@@ -252,6 +252,25 @@ TEST(lower_joins_a_product_and_its_gelu)
     }
 }
 
+TEST(lower_joins_a_product_and_its_sum_with_a_tensor_of_its_shape)
+{
+    sluice_graph *g;
+    char text[512];
+    REQUIRE_OK(sluice_graph_create(&g));
+    sluice_value x = input(g, "x", 2, 4), y = sluice_add(g, x, sluice_linear(g, x, 4, "a"));
+    y = sluice_add(g, sluice_linear(g, y, 4, "b"), y);
+    y = sluice_add(g, sluice_linear(g, y, 4, "c"), vector(g, "v", 4)); /* stretched to the product's */
+    y = sluice_add(g, sluice_linear(g, y, 4, "d"), sluice_parameter(g, "p", 3, (int64_t[]){ 2, 2, 4 }, some));
+    sluice_set_loss(g, sluice_sum(g, y));
+    REQUIRE_OK(sl_graph_lower(g, SLUICE_BF16, SLUICE_BF16));
+    CHECK_STR(forward_text(g, text, sizeof text), "cast linear_add linear_add linear add linear add sum");
+    CHECK_EQ(g->nodes[1].input_count, 4); /* the bias is behind what is added */
+    CHECK_EQ(g->values[g->nodes[1].inputs[3]].shape.rank, 1);
+    REQUIRE_OK(sl_graph_differentiate(g));
+    check_types(g);
+    sluice_graph_destroy(g);
+}
+
 TEST(lower_to_f32_changes_nothing_but_the_wire_type)
 {
     sluice_graph *g = gpt(), *plain = gpt();

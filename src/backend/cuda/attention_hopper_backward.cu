@@ -24,8 +24,8 @@ template <int buffers> struct Meeting {
 
     __device__ __forceinline__ void set() const
     {
-        own.set(warps);
-        tiles.set(warps);
+        own.set();
+        tiles.set();
         barriers_are_set();
     }
 };
@@ -231,7 +231,7 @@ __device__ __forceinline__ void walk_queries(const AttentionCall &c, KeyPiece pi
             make_p();
             start_dp_and_dv();
             products_wait<1>(); /* dk before, dp */
-            m.tiles.leave(before, lane);
+            m.tiles.leave(before);
             make_ds();
         }
         add_dk(turn.buffer);
@@ -408,14 +408,14 @@ __device__ __forceinline__ void walk_keys(const AttentionCall &c, const QueryPie
         products_wait<2>(); /* scores */
         make_p(step * B::keys);
         products_wait<0>(); /* dp and dq */
-        m.tiles.leave(before, lane);
+        m.tiles.leave(before);
         make_ds();
     }
-    m.own.leave(lane);
+    m.own.leave();
     add_dq(turn.buffer);
     products_wait<0>();
     pin(dq[0]);
-    m.tiles.leave(turn.buffer, lane);
+    m.tiles.leave(turn.buffer);
     turn.next();
     store_rows<T, W>(c.dq, c, piece.at, query, c.queries, dq, c.scale,
                      shared + B::out_at + group * B::group_bytes + warp * 16 * W * 2, lane);

@@ -111,7 +111,7 @@ __device__ __forceinline__ void attend(const AttentionCall &c, const QueryPiece 
     products_end();
     products_wait<0>();
     pin(x.s[0]);
-    m.keys.leave(turn.buffer, lane);
+    m.keys.leave(turn.buffer);
     exponentiate<W>(x, shrink, c, query, 0, lane);
     round_left<T, 1, N>(p, x.s);
     turn.next();
@@ -126,27 +126,27 @@ __device__ __forceinline__ void attend(const AttentionCall &c, const QueryPiece 
         products_end();
         products_wait<1>();
         pin(x.s[0]);
-        m.keys.leave(turn.buffer, lane);
+        m.keys.leave(turn.buffer);
         const bool grown = exponentiate<W>(x, shrink, c, query, step * F::keys, lane);
         products_wait<0>();
         pin(x.out[0]);
-        m.values.leave(before.buffer, lane);
+        m.values.leave(before.buffer);
         if (grown) shrink_rows<1, W / 8>(x.out, shrink);
         round_left<T, 1, N>(p, x.s);
     }
-    m.queries.leave(lane);
+    m.queries.leave();
     m.values.wait_full(before);
     products_begin();
     start_columns<T, W, N / 2>(x.out[0], p, values + before.buffer * F::key_bytes, F::key_apart);
     products_end();
     products_wait<0>();
     pin(x.out[0]);
-    m.values.leave(before.buffer, lane);
+    m.values.leave(before.buffer);
     for (int step = seen; step < piece.steps; step++, turn.next()) { /* tiles for others */
         m.keys.wait_full(turn);
-        m.keys.leave(turn.buffer, lane);
+        m.keys.leave(turn.buffer);
         m.values.wait_full(turn);
-        m.values.leave(turn.buffer, lane);
+        m.values.leave(turn.buffer);
     }
     store_out<T, W>(x, c, piece.at, query, shared + F::out_at + group * F::group_bytes + warp * 16 * W * 2, lane);
 }
@@ -162,9 +162,9 @@ __global__ void __launch_bounds__(threads, 1)
     Meeting<W> m = { { barriers, 0 }, { barriers + 16 }, { barriers + 16 + 16 * F::buffers } };
     const int group = (int)threadIdx.x / group_threads - 1;
     if (threadIdx.x == 0) {
-        m.queries.set(warps);
-        m.keys.set(warps);
-        m.values.set(warps);
+        m.queries.set();
+        m.keys.set();
+        m.values.set();
         barriers_are_set();
     }
     __syncthreads();

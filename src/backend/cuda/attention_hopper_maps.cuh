@@ -11,7 +11,7 @@ constexpr int group_rows = 64, group_threads = 128; /* of a warpgroup */
 
 /* Warpgroups that compute, beside one of which a thread asks for tiles; its registers are theirs. Three would have too
  * few each. */
-constexpr int groups = 2, threads = group_threads * (groups + 1), warps = 4 * groups;
+constexpr int groups = 2, readers = group_threads * groups, threads = readers + group_threads;
 constexpr int registers = 240, few_registers = 24;
 constexpr int group_apart = group_rows * tile_row_bytes;
 
@@ -73,23 +73,16 @@ template <int buffers> struct Turn {
     }
 };
 
-/* One thread says for its warp that it is done with a buffer. An arrival orders only that thread's own reads, so the
- * others' must be before it. */
-__device__ __forceinline__ void leave_as_warp(shared_address barrier, int lane)
-{
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier);
-}
-
-/* Memory that comes once per piece of work, and is used again for the next: full, it has come; free, all have left. */
+/* Memory that comes once per piece of work, and is used again for the next: full, it has come; free, all have left.
+ * Every thread that reads it leaves for itself: an arrival orders the reads of that thread alone. */
 struct Held {
     shared_address at;
     unsigned parity;
 
-    __device__ __forceinline__ void set(int arrivals) const
+    __device__ __forceinline__ void set() const
     {
         barrier_init(at, 1);
-        barrier_init(at + 8, arrivals);
+        barrier_init(at + 8, readers);
     }
     __device__ __forceinline__ shared_address full() const
     {
@@ -103,9 +96,9 @@ struct Held {
     {
         barrier_wait(at + 8, parity ^ 1);
     }
-    __device__ __forceinline__ void leave(int lane) const
+    __device__ __forceinline__ void leave() const
     {
-        leave_as_warp(at + 8, lane);
+        barrier_arrive(at + 8);
     }
     __device__ __forceinline__ void next()
     {
@@ -117,11 +110,11 @@ struct Held {
 template <int buffers> struct Ring {
     shared_address at;
 
-    __device__ __forceinline__ void set(int arrivals) const
+    __device__ __forceinline__ void set() const
     {
         for (int i = 0; i < buffers; i++) {
             barrier_init(full(i), 1);
-            barrier_init(at + 8 * (buffers + i), arrivals);
+            barrier_init(at + 8 * (buffers + i), readers);
         }
     }
     __device__ __forceinline__ shared_address full(int i) const
@@ -136,9 +129,9 @@ template <int buffers> struct Ring {
     {
         barrier_wait(at + 8 * (buffers + t.buffer), t.parity ^ 1);
     }
-    __device__ __forceinline__ void leave(int buffer, int lane) const
+    __device__ __forceinline__ void leave(int buffer) const
     {
-        leave_as_warp(at + 8 * (buffers + buffer), lane);
+        barrier_arrive(at + 8 * (buffers + buffer));
     }
 };
 

@@ -40,8 +40,8 @@ typedef struct sl_gemm_problem {
     uint8_t transpose_a, transpose_b;
     /* Bytes, a power of two up to 16. Buffers begin at multiples of 256 and the model fixes where parameters lie in
      * them, so these are the model's, too, wherever the plan puts the buffers. */
-    uint8_t align_a, align_b, align_out, align_bias, align_pre;
-    uint8_t zero[5];
+    uint8_t align_a, align_b, align_out, align_bias, align_pre, align_base;
+    uint8_t zero[4];
 } sl_gemm_problem;
 
 typedef struct sl_gemm_choice {

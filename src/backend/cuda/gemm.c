@@ -75,6 +75,7 @@ static sl_gemm_problem problem_of(const sl_cuda_gemm *g, const extra *e)
         .align_b = alignment(g->b),
         .align_out = alignment(g->out),
         .align_bias = e->vector != NULL ? alignment(e->vector) : 0,
+        .align_base = alignment(g->base != NULL ? g->base : g->out),
         .align_pre = e->pre != NULL ? alignment(e->pre) : 0,
     };
 }
@@ -151,7 +152,7 @@ static cublasStatus_t describe_preference(const sl_cublaslt *lt, const sl_gemm_p
 {
     const uint64_t workspace = SL_CUDA_GEMM_WORKSPACE;
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or none at all */
-    const uint32_t first = p->align_b, second = p->align_a, result = p->align_out;
+    const uint32_t first = p->align_b, second = p->align_a, base = p->align_base, result = p->align_out;
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;
@@ -161,7 +162,7 @@ static cublasStatus_t describe_preference(const sl_cublaslt *lt, const sl_gemm_p
         { CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions },
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &first, sizeof first },
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &second, sizeof second },
-        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &result, sizeof result },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &base, sizeof base },
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &result, sizeof result },
     };
     cublasStatus_t st = lt->init_preference(out, sizeof *out);
@@ -240,11 +241,12 @@ static cublasStatus_t run(const sl_cuda_args *a, const sl_cuda_gemm *g, const sl
                           const sl_gemm_choice *choice)
 {
     const sl_cuda_libraries *l = a->libraries;
-    const float alpha = 1.0f, beta = g->accumulate ? 1.0f : 0.0f;
+    const void *base = g->base != NULL ? g->base : g->out;
+    const float alpha = 1.0f, beta = g->accumulate || g->base != NULL ? 1.0f : 0.0f;
     call c;
     cublasStatus_t st = describe(l, p, e, &c);
     if (st != CUBLAS_STATUS_SUCCESS) return st;
-    return l->lt.matmul(l->handle, &c.matmul, &alpha, g->b, &c.b, g->a, &c.a, &beta, g->out, &c.out, g->out, &c.out,
+    return l->lt.matmul(l->handle, &c.matmul, &alpha, g->b, &c.b, g->a, &c.a, &beta, base, &c.out, g->out, &c.out,
                         &choice->algorithm, a->workspace, SL_CUDA_GEMM_WORKSPACE, (cudaStream_t)a->stream);
 }
 

@@ -111,6 +111,7 @@ SL_CUDA_KERNEL(linear_cross_entropy_grad);
 /* linear.c: cuBLASLt */
 SL_CUDA_KERNEL(linear);
 SL_CUDA_KERNEL(linear_gelu);
+SL_CUDA_KERNEL(linear_add);
 SL_CUDA_KERNEL(matmul);
 SL_CUDA_KERNEL(linear_grad_input);
 SL_CUDA_KERNEL(linear_grad_gelu);
@@ -154,6 +155,7 @@ typedef struct sl_cuda_gemm {
     sl_form out_form; /* F32, or form */
     bool transpose_a, transpose_b, accumulate;
     const void *a, *b, *bias; /* bias: [n] in `form`, added to each row; NULL: none */
+    const void *base; /* [m, n] in out_form, rows stride_out apart, added; NULL: none. Not with accumulate or a batch */
     void *out;
     int64_t stride_a, stride_b, stride_out; /* between rows as they are stored */
     int64_t batch, batch_a, batch_b, batch_out;

@@ -83,6 +83,16 @@ sluice_status sl_cuda_linear(const sl_cuda_args *a)
     return multiply(a, &g);
 }
 
+/* x[T,I], w, base[T,O], bias[O]? -> base + y */
+sluice_status sl_cuda_linear_add(const sl_cuda_args *a)
+{
+    sl_cuda_gemm g = output_product(a);
+    SL_TRY(check_workspace(SL_OP_LINEAR_ADD, a));
+    g.base = a->in[2].data;
+    g.bias = a->input_count > 3 ? a->in[3].data : NULL;
+    return multiply(a, &g);
+}
+
 /* dy[T,O], w -> dx[T,I] */
 sluice_status sl_cuda_linear_grad_input(const sl_cuda_args *a)
 {

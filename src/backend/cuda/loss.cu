@@ -255,7 +255,7 @@ template <class T> int64_t most_pieces(int64_t width)
 
 /* ---- losses of rows ---- */
 
-/* Sum over a block of SUM_THREADS, by a tree; thread 0 gets it, the others 0. */
+/* Sum over a block of SUM_THREADS, by a tree; every thread gets it. */
 template <class V> __device__ __forceinline__ V sum_block(V x)
 {
     __shared__ V part[SUM_THREADS];
@@ -265,7 +265,8 @@ template <class V> __device__ __forceinline__ V sum_block(V x)
         __syncthreads();
         if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
     }
-    return threadIdx.x == 0 ? part[0] : V(); /* nobody else reads what thread 0 has just written */
+    __syncthreads();
+    return part[0];
 }
 
 __device__ __forceinline__ double sum_losses(const float *losses, int64_t rows)

@@ -255,6 +255,7 @@ __device__ __forceinline__ void gradient_row(const NormJob<T> &j, int64_t row, b
         for_pieces<T, EACH>(pieces, [&](int, int first) {
             prefetch(x.row + blockDim.y * width + first);
             prefetch(dy.row + blockDim.y * width + first);
+            if (j.add) prefetch(j.y + (row + blockDim.y) * width + first);
         });
     float moment[2];
     row_moments<T, CENTRED, EACH>(j, x, dy, pieces, mean, rstd, turn, columns, moment);

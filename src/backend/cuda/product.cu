@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(tile *tile) product_kernel(sl_cuda_gemm g, Ope
                           static_cast<const T *>(g.b) + batch * g.batch_b, ob, row0, column0);
         if (row >= g.m || column >= g.n) continue;
         if (g.bias != nullptr) sum += to_float(static_cast<const T *>(g.bias)[column]);
+        if (g.base != nullptr) sum += to_float(static_cast<const O *>(g.base)[row * g.stride_out + column]);
         put_or_add(static_cast<O *>(g.out) + batch * g.batch_out + row * g.stride_out + column, sum, g.accumulate);
     }
 }

@@ -7,6 +7,7 @@ const sl_cuda_kernel sl_cuda_kernels[SL_OP_COUNT] = {
     [SL_OP_SCALE] = sl_cuda_scale,
     [SL_OP_LINEAR] = sl_cuda_linear,
     [SL_OP_LINEAR_GELU] = sl_cuda_linear_gelu,
+    [SL_OP_LINEAR_ADD] = sl_cuda_linear_add,
     [SL_OP_MATMUL] = sl_cuda_matmul,
     [SL_OP_EMBEDDING] = sl_cuda_embedding,
     [SL_OP_RELU] = sl_cuda_relu,

@@ -13,6 +13,7 @@ typedef uint64_t (*family)(sl_op op, const sl_cuda_args *a);
 static const family families[SL_OP_COUNT] = {
     [SL_OP_LINEAR] = sl_cuda_linear_workspace,
     [SL_OP_LINEAR_GELU] = sl_cuda_linear_workspace,
+    [SL_OP_LINEAR_ADD] = sl_cuda_linear_workspace,
     [SL_OP_MATMUL] = sl_cuda_linear_workspace,
     [SL_OP_LINEAR_GRAD_INPUT] = sl_cuda_linear_workspace,
     [SL_OP_LINEAR_GRAD_GELU] = sl_cuda_linear_workspace,

@@ -83,6 +83,7 @@ static void multiply_one(const sl_cuda_gemm *g, int64_t batch)
         for (int64_t j = 0; j < g->n; j++) {
             float x = row[j];
             if (g->bias != NULL) x += get(g->bias, g->form, j);
+            if (g->base != NULL) x += get(g->base, g->out_form, out + j);
             if (g->accumulate) x += get(g->out, g->out_form, out + j);
             put(g->out, g->out_form, out + j, x);
         }

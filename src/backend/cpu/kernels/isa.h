@@ -49,7 +49,7 @@
     X(CROSS_ENTROPY_GRAD, cross_entropy_grad, type) X(MSE_GRAD, mse_grad, type) X(EXPAND, expand, type)                 \
     X(SWIGLU, swiglu, type) X(SWIGLU_GRAD, swiglu_grad, type) X(LINEAR_CROSS_ENTROPY, linear_cross_entropy, type)       \
     X(LINEAR_CROSS_ENTROPY_GRAD, linear_cross_entropy_grad, type) X(LINEAR_GELU, linear_gelu, type)                     \
-    X(LINEAR_GRAD_GELU, linear_grad_gelu, type)
+    X(LINEAR_GRAD_GELU, linear_grad_gelu, type) X(LINEAR_ADD, linear_add, type)
 #define SL_UNTYPED_KERNELS(X)                                                                                           \
     X(CAST, cast) X(ACCUMULATE, accumulate) X(NORM_LEAVES, norm_leaves) X(NORM_FINISH, norm_finish) X(UPDATE, update)
 /* clang-format on */

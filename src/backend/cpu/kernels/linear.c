@@ -39,7 +39,21 @@ void K(linear_grad_input)(const sl_kernel_args *a)
     sl_multiply(a, &g);
 }
 
-/* The activation of a product that is stored first: on a CPU as two kernels, each with its own bits. */
+/* ---- two ops in one: on a CPU the two kernels, one after the other, with their bits ---- */
+
+/* x[T,I], w, base[T,O], bias[O]? -> base + y */
+void K(linear_add)(const sl_kernel_args *a)
+{
+    sl_kernel_args product = *a, add = *a;
+    product.in[2] = a->in[3];
+    product.input_count--;
+    add.in[0] = a->in[2];
+    add.in[1] = a->out[0];
+    add.input_count = 2;
+    K(linear)(&product);
+    K(add)(&add);
+}
+
 static const sl_attrs tanh_gelu = { .gelu = { false } };
 
 /* x[T,I], w, bias[O]? -> gelu(y), y[T,O] */

@@ -1,4 +1,4 @@
-/* A product and its GELU in one op, beside the two ops. */
+/* A product with its GELU, its GELU's slope or a sum in one op, beside the two ops. */
 #include <string.h>
 
 #include "backend/harness.h"
@@ -14,8 +14,8 @@ static const sl_run_context context = { .training = true, .seed_gradient = 1 };
 typedef struct operands {
     test_image image;
     sl_form form;
-    sl_span x, w, b, dy; /* dy: of the product before, [ROWS, IN] as x */
-    sl_span y, h, y_apart, h_apart, dh, dh_apart;
+    sl_span x, w, b, dy, base; /* dy: of the product after, [ROWS, IN] as x */
+    sl_span y, h, y_apart, h_apart, dh, dh_apart, sum, sum_apart;
 } operands;
 
 static void fill(operands *o, sl_span span, int64_t count, test_random *r)
@@ -26,13 +26,13 @@ static void fill(operands *o, sl_span span, int64_t count, test_random *r)
 static void make_operands(operands *o, sl_form form)
 {
     *o = (operands){ .form = form };
-    sl_span *inputs[] = { &o->x, &o->w, &o->b, &o->dy };
-    sl_span *outputs[] = { &o->y, &o->h, &o->y_apart, &o->h_apart, &o->dh, &o->dh_apart };
-    const int64_t counts[] = { ROWS * IN, IN * OUT, OUT, ROWS * IN };
-    for (int i = 0; i < 4; i++) *inputs[i] = test_image_add_form(&o->image, counts[i], form);
-    for (int i = 0; i < 6; i++) *outputs[i] = test_image_add_form(&o->image, ROWS * OUT, form);
+    sl_span *inputs[] = { &o->x, &o->w, &o->b, &o->dy, &o->base };
+    sl_span *outputs[] = { &o->y, &o->h, &o->y_apart, &o->h_apart, &o->dh, &o->dh_apart, &o->sum, &o->sum_apart };
+    const int64_t counts[] = { ROWS * IN, IN * OUT, OUT, ROWS * IN, ROWS * OUT };
+    for (int i = 0; i < 5; i++) *inputs[i] = test_image_add_form(&o->image, counts[i], form);
+    for (int i = 0; i < 8; i++) *outputs[i] = test_image_add_form(&o->image, ROWS * OUT, form);
     test_random r = { .state = 3 };
-    for (int i = 0; i < 4; i++) fill(o, *inputs[i], counts[i], &r);
+    for (int i = 0; i < 5; i++) fill(o, *inputs[i], counts[i], &r);
 }
 
 static sl_call forward(const operands *o, sl_op op, sl_span y, sl_span h)
@@ -52,14 +52,27 @@ static sl_call forward(const operands *o, sl_op op, sl_span y, sl_span h)
                       .output_shapes = { &y_shape, &y_shape } };
 }
 
-/* x -> y, or x and dy -> dx: of one shape. */
-static sl_call activation(const operands *o, sl_op op, sl_span x, sl_span dy, sl_span out)
+static sl_call forward_add(const operands *o)
+{
+    sl_call c = forward(o, SL_OP_LINEAR, o->sum, o->sum);
+    c.op = SL_OP_LINEAR_ADD;
+    c.inputs[3] = c.inputs[2];
+    c.input_forms[3] = o->form;
+    c.input_shapes[3] = &b_shape;
+    c.inputs[2] = o->base;
+    c.input_shapes[2] = &y_shape;
+    c.input_count = 4;
+    return c;
+}
+
+/* x -> y, or x and dy -> dx, or a and b -> a + b: of one shape. */
+static sl_call alike(const operands *o, sl_op op, sl_span x, sl_span dy, sl_span out)
 {
     const sl_form f = o->form;
     return (sl_call){ .op = op,
                       .attrs = &gelu,
                       .context = &context,
-                      .name = "gelu",
+                      .name = "alike",
                       .input_count = op == SL_OP_GELU ? 1 : 2,
                       .inputs = { x, dy },
                       .input_forms = { f, f },
@@ -89,16 +102,18 @@ static sl_call backward(const operands *o, sl_op op, sl_span dh)
                       .output_shapes = { &y_shape } };
 }
 
-/* The two ways on one device: forward, then backward from the same h. */
+/* The two ways on one device: forward, then backward from the same h, then a sum. */
 static sluice_status run_both(const test_device *device, operands *o)
 {
     sl_call calls[] = {
         forward(o, SL_OP_LINEAR_GELU, o->y, o->h),
         forward(o, SL_OP_LINEAR, o->h_apart, o->h_apart),
-        activation(o, SL_OP_GELU, o->h_apart, o->h_apart, o->y_apart),
+        alike(o, SL_OP_GELU, o->h_apart, o->h_apart, o->y_apart),
         backward(o, SL_OP_LINEAR_GRAD_GELU, o->dh),
         backward(o, SL_OP_LINEAR_GRAD_INPUT, o->dh_apart),
-        activation(o, SL_OP_GELU_GRAD, o->h_apart, o->dh_apart, o->dh_apart),
+        alike(o, SL_OP_GELU_GRAD, o->h_apart, o->dh_apart, o->dh_apart),
+        forward_add(o),
+        alike(o, SL_OP_ADD, o->base, o->h_apart, o->sum_apart),
     };
     return test_run(device, &o->image, calls, sizeof calls / sizeof calls[0]);
 }
@@ -126,7 +141,7 @@ static bool same_bits(const operands *o, sl_span a, sl_span b)
 }
 
 /* On a CPU in every bit; a GPU's library does not round between the two, and has a tanh of its own. */
-TEST(a_product_with_its_gelu_in_one_op_gives_what_the_two_give)
+TEST(a_product_and_what_follows_in_one_op_give_what_the_two_give)
 {
     static const sl_form forms[] = { SL_FORM_F32, SL_FORM_BF16, SL_FORM_F16 };
     test_device devices[MAX_TEST_DEVICES];
@@ -136,8 +151,10 @@ TEST(a_product_with_its_gelu_in_one_op_gives_what_the_two_give)
         operands o;
         make_operands(&o, forms[i % 3]);
         REQUIRE_OK(run_both(device, &o));
-        const sl_span pairs[][2] = { { o.h, o.h_apart }, { o.y, o.y_apart }, { o.dh, o.dh_apart } };
-        for (int k = 0; k < 3; k++) {
+        const sl_span pairs[][2] = {
+            { o.h, o.h_apart }, { o.y, o.y_apart }, { o.dh, o.dh_apart }, { o.sum, o.sum_apart }
+        };
+        for (int k = 0; k < 4; k++) {
             bool alike = strcmp(device->backend->name, "cpu") == 0 ? same_bits(&o, pairs[k][0], pairs[k][1])
                                                                    : distance(&o, pairs[k][0], pairs[k][1]) < 2;
             if (!alike) test_fail(__FILE__, __LINE__, "%s, form %d: result %d differs", device->name, i % 3, k);
