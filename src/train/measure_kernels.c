@@ -288,17 +288,28 @@ static void take_rate(double *rate, double measured)
     if (measured > 0) *rate = measured;
 }
 
-/* The general rates, for ops without points: the best product, and the rate of bytes of the largest addition. */
+/* Bytes a second of the largest call of an op that streams, the best of several: of some a model has only small ones.
+ */
+static double streaming_rate(const sl_rates kernels[SL_OP_COUNT])
+{
+    static const sl_op streaming[] = { SL_OP_ADD, SL_OP_SWIGLU, SL_OP_RMS_NORM, SL_OP_LAYER_NORM };
+    double best = 0;
+    for (size_t i = 0; i < sizeof streaming / sizeof streaming[0]; i++) {
+        const sl_rates *r = &kernels[streaming[i]];
+        double rate = r->count > 0 ? r->points[r->count - 1].work / r->points[r->count - 1].seconds : 0;
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+/* The general rates, for ops without points: the best product, and the best streaming. */
 static void set_general_rates(sl_machine *m)
 {
-    const sl_rates *adds[] = { &m->kernels[SL_RATE_F32][SL_OP_ADD], &m->kernels[SL_RATE_16BIT][SL_OP_ADD] };
+    double narrow = m->kernels_take_turns ? 0 : streaming_rate(m->kernels[SL_RATE_16BIT]);
     take_rate(&m->gemm_flops, best_rate(&m->kernels[SL_RATE_F32][SL_OP_LINEAR]));
     take_rate(&m->gemm_16bit_flops, best_rate(&m->kernels[SL_RATE_16BIT][SL_OP_LINEAR]));
     m->vector_flops = m->kernels_take_turns ? m->gemm_flops / 8 : m->gemm_flops;
-    const sl_rates *add = adds[m->kernels_take_turns || adds[1]->count == 0 ? 0 : 1];
-    if (add->count == 0) return;
-    const sl_rate_point *largest = &add->points[add->count - 1];
-    m->device_bytes_per_second = largest->work / largest->seconds;
+    take_rate(&m->device_bytes_per_second, narrow > 0 ? narrow : streaming_rate(m->kernels[SL_RATE_F32]));
 }
 
 static sluice_status measure_type(sl_bench *b, sluice_dtype type, const sl_machine *m, sl_rates rates[SL_OP_COUNT])

@@ -305,6 +305,11 @@ TEST(a_device_that_is_apart_is_measured_with_the_host_beside_it)
     measure_tiny(&cpu, &m);
     for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++)
         check_measured(&m.kernels[SL_RATE_16BIT][narrow[i]], 1);
+    for (int i = 0; i < 2; i++) { /* the general rate of memory is at least that of the largest of each */
+        const sl_rates *r = &m.kernels[SL_RATE_16BIT][i == 0 ? SL_OP_ADD : SL_OP_SWIGLU];
+        const sl_rate_point *largest = &r->points[r->count - 1];
+        CHECK(r->count > 0 && m.device_bytes_per_second >= largest->work / largest->seconds);
+    }
     CHECK_EQ(m.kernels[SL_RATE_F32][SL_OP_GELU].count, 0); /* of the second model, which is too large for f32 */
     for (size_t i = 0; i < sizeof flats / sizeof flats[0]; i++) {
         check_measured(&m.kernels[SL_RATE_F32][flats[i]], 2);
