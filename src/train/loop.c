@@ -64,6 +64,7 @@ static sluice_status evaluate(sl_run *r)
 {
     sluice_event e = { .kind = SLUICE_EVENT_EVAL, .step = r->job->engine->step, .steps = r->steps };
     if (!r->job->validates) return SLUICE_OK;
+    r->held = 0; /* evaluation uses the same buffers */
     SL_TRY(sl_job_evaluate(r->job, SL_SPLIT_VALIDATION, r->job->settings.evaluate.batches, &e.loss, &e.accuracy));
     sl_schedule_observe(&r->job->settings.schedule, &r->schedule, e.loss);
     sl_run_emit(r, &e);
@@ -79,17 +80,38 @@ static bool evaluation_due(const sl_run *r)
 
 /* ---- one step ---- */
 
-static sluice_status micro_batches(sl_run *r)
+/* The job's buffers get this rank's micro-batch m of a step, unless they hold it. */
+static sluice_status hold(sl_run *r, uint64_t step, int m)
 {
     sl_job *j = r->job;
-    sluice_engine *e = j->engine;
-    sluice_batch batch = sl_batch_of(&j->batch);
+    uint64_t index = step * sl_engine_micro_batches(j->engine) + sl_engine_micro_index(j->engine, m);
+    if (r->held == index + 1) return SLUICE_OK;
+    r->held = 0;
+    SL_TRY(j->data->ops->fill(j->data, index, j->batch.rows, j->batch.fields, j->batch.count));
+    r->held = index + 1;
+    return SLUICE_OK;
+}
+
+/* The micro-batch after m, read while the device is still at the backward of m: a forward has taken its batch when it
+ * returns. A failure is no business of this step; whoever wants that batch tries again and reports it. */
+static void hold_next(sl_run *r, int m)
+{
+    const sluice_engine *e = r->job->engine;
+    bool last = m + 1 == e->plan->options.accumulation;
+    if (last && e->step + 1 >= r->steps) return;
+    (void)hold(r, e->step + last, last ? 0 : m + 1);
+}
+
+static sluice_status micro_batches(sl_run *r)
+{
+    sluice_engine *e = r->job->engine;
+    sluice_batch batch = sl_batch_of(&r->job->batch);
     for (int m = 0; m < e->plan->options.accumulation; m++) {
-        uint64_t index = e->step * sl_engine_micro_batches(e) + sl_engine_micro_index(e, m);
-        SL_TRY(j->data->ops->fill(j->data, index, j->batch.rows, j->batch.fields, j->batch.count));
+        SL_TRY(hold(r, e->step, m));
         SL_TRY(sluice_forward(e, &batch, &r->mine->losses[m]));
         SL_TRY(sl_run_trace_end(r));
         SL_TRY(sluice_backward(e));
+        hold_next(r, m);
     }
     return SLUICE_OK;
 }

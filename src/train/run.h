@@ -22,6 +22,7 @@ typedef struct sl_run {
     uint64_t first_step;      /* completed before this process began */
     uint64_t saved_step;      /* newest step on disk */
     double batches_per_epoch; /* steps; for the epoch number */
+    uint64_t held;            /* micro-batch of the run that the job's buffers hold, from 1; 0: none */
     sl_save *pending;         /* being written in the background; NULL: none */
     uint64_t pending_step;
     /* what all ranks said last, which is why they decide alike */

@@ -179,3 +179,20 @@ TEST(updates_that_begin_early_give_the_same_bits)
             CHECK(a.steps[k].gradient_norm == b.steps[k].gradient_norm && a.steps[k].loss == b.steps[k].loss);
     }
 }
+
+/* The next micro-batch is read ahead into the buffers that evaluation uses, too. */
+TEST(evaluations_between_steps_change_no_bit)
+{
+    static const char *const every[] = { "evaluate.every=0", "evaluate.every=1", "evaluate.every=5" };
+    record first, r;
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    for (int i = 0; i < 3; i++) {
+        char words[256];
+        snprintf(words, sizeof words, "checkpoint.path= %s", every[i]);
+        REQUIRE_OK(run(sluice_job_train, words, false, i == 0 ? &first : &r));
+        if (i == 0) continue;
+        CHECK_EQ(r.count, first.count);
+        CHECK_STR(r.weights, first.weights);
+        for (int k = 0; k < r.count; k++) CHECK(r.steps[k].loss == first.steps[k].loss);
+    }
+}
