@@ -290,7 +290,7 @@ typedef struct sluice_array {
     const void *data;
     size_t bytes;
 } sluice_array;
-/* One micro-batch: every input of the graph, in any order. */
+/* One micro-batch: every input of the graph, in any order. The arrays are the caller's again when the call returns. */
 typedef struct sluice_batch {
     const sluice_array *arrays;
     int count;

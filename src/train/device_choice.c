@@ -104,11 +104,14 @@ void sl_machine_describe_cuda(const sl_cuda_facts *facts, sl_machine *m)
     m->move_update_slowdown = 0.28;
 }
 
+#define CPU_GENERATION  1
+#define CUDA_GENERATION 2 /* 2: a product and the GELU or sum after it are rounded once in 16 bits */
+
 const char *sl_device_kernels(const sl_device_choice *c, sl_isa isa, char *buf, size_t bytes)
 {
     if (c->is_cuda)
-        snprintf(buf, bytes, "cuda-sm%d%d", c->facts.major, c->facts.minor);
+        snprintf(buf, bytes, "cuda-sm%d%d-%d", c->facts.major, c->facts.minor, CUDA_GENERATION);
     else
-        snprintf(buf, bytes, "cpu-%s", sl_isa_name(isa));
+        snprintf(buf, bytes, "cpu-%s-%d", sl_isa_name(isa), CPU_GENERATION);
     return buf;
 }

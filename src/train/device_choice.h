@@ -32,7 +32,7 @@ uint64_t sl_device_room(const sl_device_choice *c);
 int sl_device_host_threads(const sl_device_choice *c, int threads);
 /* Rates of a GPU by its class; nothing is measured. The host's part is already in *m. */
 void sl_machine_describe_cuda(const sl_cuda_facts *facts, sl_machine *m);
-/* "cuda-sm90", "cpu-avx512": what the bits depend on. */
+/* "cuda-sm90-2", "cpu-avx512-1": what the bits depend on; the number is raised with every change that gives others. */
 const char *sl_device_kernels(const sl_device_choice *c, sl_isa isa, char *buf, size_t bytes);
 
 #endif

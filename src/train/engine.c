@@ -733,9 +733,7 @@ void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta)
     snprintf(meta->wire, sizeof meta->wire, "%s", dtype_names[e->graph->wire]);
     snprintf(meta->states, sizeof meta->states, "%s", state_names[e->states]);
     memcpy(meta->model_sha256, e->identity, sizeof meta->model_sha256);
-    char kernels[32];
-    snprintf(meta->kernels, sizeof meta->kernels, "%s-1",
-             sl_device_kernels(&e->device, e->isa, kernels, sizeof kernels));
+    sl_device_kernels(&e->device, e->isa, meta->kernels, sizeof meta->kernels);
 }
 
 /* A type that the checkpoint's bits depend on. Older checkpoints do not say: they were all fp32. */

@@ -109,6 +109,8 @@ void sl_graph_identity(const sluice_graph *g, char sha256[65]);
 /* What must be the same on all ranks before planning, and of a plan: lines of "key: value". */
 void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p, sl_text *out);
 void sl_plan_write_facts(const sl_plan *p, sl_text *out);
+/* Whether the kernels that made a checkpoint give this engine's bits. */
+bool sl_engine_has_kernels(const sluice_engine *e, const char *there);
 /* Everything of the engine's state that is not a tensor, and back. The caller adds its own fields. */
 void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta);
 /* Refuses a checkpoint whose continuation here would be another computation: optimizer, micro-batch size, the number

@@ -78,6 +78,18 @@ void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, c
     add_plan_options(p, out);
 }
 
+/* CPU paths have the same bits, but for the products of bf16 on AMX tiles. */
+bool sl_engine_has_kernels(const sluice_engine *e, const char *there)
+{
+    char here[64];
+    sl_device_kernels(&e->device, e->isa, here, sizeof here);
+    if (there[0] == '\0' || strcmp(here, there) == 0) return true; /* early checkpoints do not say */
+    const char *number = strrchr(here, '-'), *other = strrchr(there, '-');
+    bool on_cpu = strncmp(here, "cpu-", 4) == 0 && strncmp(there, "cpu-", 4) == 0;
+    bool tiles = (strstr(here, "amx") != NULL) != (strstr(there, "amx") != NULL);
+    return on_cpu && other != NULL && strcmp(number, other) == 0 && !(tiles && e->graph->precision == SLUICE_BF16);
+}
+
 /* What decides the order and the sizes of collectives. */
 void sl_plan_write_facts(const sl_plan *p, sl_text *out)
 {

@@ -106,6 +106,12 @@ static sluice_status resume(sl_run *r)
     SL_TRY(sl_ranks_agree(&r->job->ranks, "resuming", check_resume(r, &meta)));
     if (r->job->ranks.rank == 0 && strcmp(meta.data_sha256, r->job->data_sha256) != 0)
         sl_log_write(&r->job->log, SLUICE_LOG_WARNING, "the data set is not the one the checkpoint was made with");
+    if (r->job->ranks.rank == 0 && !sl_engine_has_kernels(e, meta.kernels))
+        sl_log_write(
+            &r->job->log, SLUICE_LOG_WARNING,
+            "the checkpoint was made by other kernels (%s): the run goes on from it, but its weights will not be "
+            "bit by bit those of a run that stayed with them",
+            meta.kernels);
     sl_engine_restore(e, &meta);
     r->schedule = meta.schedule;
     r->saved_step = meta.step;

@@ -12,7 +12,14 @@ static char folder[4096];
 typedef struct last_event {
     char weights[65];
     uint64_t resumed;
+    char warning[512];
 } last_event;
+
+static void on_log(void *user, sluice_log_level level, const char *line)
+{
+    last_event *last = user;
+    if (level == SLUICE_LOG_WARNING) snprintf(last->warning, sizeof last->warning, "%s", line);
+}
 
 static void on_event(void *user, const sluice_event *event)
 {
@@ -46,6 +53,8 @@ static sluice_status train(const char *assignments, bool resume, last_event *las
     o.resume = resume;
     o.event = on_event;
     o.user = last;
+    o.log = on_log;
+    o.log_user = last;
     if (st == SLUICE_OK) st = sluice_job_train(c, &o);
     sluice_config_destroy(c);
     return st;
@@ -110,18 +119,19 @@ TEST(a_resumed_run_may_change_where_things_live_and_when_they_are_saved)
     }
 }
 
-/* A manifest as an older version wrote it: without the fields that were added later. */
-static void age_manifest(void)
+/* The manifest with [from, to) of its text replaced, and sealed again. */
+static void rewrite_manifest(const char *from, const char *to, const char *by)
 {
     char path[4200], *text;
     size_t bytes;
     sl_text old = { .data = NULL };
     snprintf(path, sizeof path, "%s/run/step-2/manifest.json", folder);
     REQUIRE_OK(sl_file_read_all(path, 1 << 20, &text, &bytes));
-    char *begin = strstr(text, ", \"micro_batch\""), *end = begin != NULL ? strchr(begin, '}') : NULL;
+    char *begin = strstr(text, from), *end = begin != NULL ? strstr(begin + strlen(from), to) : NULL;
     char *seal = strrchr(text, ','); /* the last line is the checksum */
     REQUIRE(end != NULL && seal != NULL && seal > end);
     sl_text_add_bytes(&old, text, (size_t)(begin - text));
+    sl_text_add(&old, "%s", by);
     sl_text_add_bytes(&old, end, (size_t)(seal + strlen(",\n") - end));
     sl_manifest_seal(&old);
     REQUIRE_OK(sl_text_status(&old));
@@ -130,11 +140,33 @@ static void age_manifest(void)
     sl_free(text);
 }
 
+/* As an older version wrote it: without the fields that were added later. */
 TEST(a_checkpoint_of_an_older_version_is_still_continued)
 {
     last_event last;
     REQUIRE_OK(first_half());
-    age_manifest();
+    rewrite_manifest(", \"micro_batch\"", "}", "");
     REQUIRE_OK(train("", true, &last));
     CHECK_EQ(last.resumed, 2);
+}
+
+TEST(a_run_that_continues_with_other_kernels_says_so)
+{
+    static const struct {
+        const char *kernels;
+        bool warned;
+    } rows[] = {
+        { "cpu-scalar-1", false }, { "cpu-amx-1", false }, /* their products of bf16 are others, those of f32 not */
+        { "cpu-scalar-7", true },  { "cuda-sm90-1", true }, { "", false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char member[128];
+        last_event last;
+        REQUIRE_OK(first_half());
+        snprintf(member, sizeof member, "\"kernels\": \"%s\"", rows[i].kernels);
+        rewrite_manifest("\"kernels\": \"", ",", member);
+        REQUIRE_OK(train("", true, &last));
+        CHECK_EQ(last.resumed, 2);
+        CHECK_EQ(strstr(last.warning, "other kernels") != NULL, rows[i].warned);
+    }
 }
