@@ -7,8 +7,8 @@
  *
  *     1. everything resident;
  *     2. recomputation alone, in as few layers as fit: the device needs nobody else;
- *     3. any mix of measures: from nothing upward, always the one that buys the most bytes per second lost, then what
- * turned out to be superfluous is taken back.
+ *     3. any mix of measures: from a start upward, always the one that buys the most bytes per second lost, then what
+ *        turned out to be superfluous is taken back; the best of several starts.
  *
  * A mix is then made faster where it can be: a little more of one measure in exchange for as much less of another
  * as still fits, as long as that shortens the predicted step and the planner's patience lasts.
@@ -398,22 +398,53 @@ static void count_measures(sl_plan *p, const sl_usage *u)
 /* Up to so many ranks a placement is tried on each; beyond, on the heaviest and on the one that is planned for. */
 #define CHECKED_RANKS 16
 
-/* The better of two mixes, one begun with nothing and one with everything recomputed: each measure is judged by what it
- * buys at its turn, so the way there decides which placements are met at all. */
+/* Ways to a mix. Each measure is judged by what it buys at its turn, so the way decides which placements are met at
+ * all. Activations that are sent away need room on the device while they leave and come: what is tight may not fit with
+ * them although it does without. */
+enum {
+    FROM_NOTHING,  /* nothing taken, everything allowed */
+    RECOMPUTED,    /* every layer recomputed, no activations sent */
+    AND_SENT_AWAY, /* every layer recomputed, everything allowed */
+    WAYS
+};
+
+/* *seconds: of a step, INFINITY where it does not fit. */
+static sluice_status try_way(search *s, int way, sl_candidate *found, double *seconds)
+{
+    const sl_candidate low = s->low, high = s->high;
+    sl_candidate start = low;
+    bool fits = false;
+    if (way != FROM_NOTHING) start.recompute = high.recompute;
+    if (way == RECOMPUTED) {
+        s->low.recompute = high.recompute;
+        s->high.offload = low.offload;
+    }
+    sluice_status st = try_mix(s, &start, found, &fits);
+    s->low = low;
+    s->high = high;
+    if (st == SLUICE_OK && fits) st = relax(s, found);
+    *seconds = fits ? s->p->totals.step_seconds : (double)INFINITY;
+    return st;
+}
+
+/* The best of the ways, after all but the worst were made faster. */
 static sluice_status find_mix(search *s, sl_candidate *found, bool *fits)
 {
-    sl_candidate starts[] = { s->low, s->low }, c;
-    double best = INFINITY;
-    starts[1].recompute = s->high.recompute;
-    const int count = starts[1].recompute > starts[0].recompute ? 2 : 1;
-    for (int i = 0; i < count; i++) {
-        bool fit = false;
-        SL_TRY(try_mix(s, &starts[i], &c, &fit));
-        if (!fit) continue;
-        SL_TRY(improve(s, &c));
+    sl_candidate c[WAYS];
+    double seconds[WAYS], best = INFINITY;
+    const int count = s->high.recompute > s->low.recompute ? WAYS : 1;
+    int worst = 0;
+    for (int way = 0; way < count; way++) {
+        SL_TRY(try_way(s, way, &c[way], &seconds[way]));
+        if (seconds[way] >= seconds[worst]) worst = way;
+    }
+    for (int way = 0; way < count; way++) {
+        if (isinf(seconds[way]) || (count > 1 && way == worst)) continue;
+        SL_TRY(evaluate(s, &c[way]));
+        SL_TRY(improve(s, &c[way]));
         if (s->p->totals.step_seconds >= best) continue;
         best = s->p->totals.step_seconds;
-        *found = c;
+        *found = c[way];
         *fits = true;
     }
     return *fits ? evaluate(s, found) : SLUICE_OK;

@@ -134,3 +134,50 @@ TEST(devices_says_what_is_used_and_what_there_is)
     CHECK_CONTAINS(r.out, "hwloc");
     run_free(&r);
 }
+
+/* A GPU that is described, so that plans for it are made anywhere: memory for a part of the model below. */
+#define CARD                                                                                                           \
+    "{\"sluice_machine\": 1, \"gemm_flops\": 5e13, \"gemm_16bit_flops\": 7e14, \"vector_flops\": 5e13,"                \
+    "\"device_bytes_per_second\": 3.8e12, \"update_bytes_per_second\": 1.3e11, \"to_device_bytes_per_second\": "       \
+    "5.5e10,"                                                                                                          \
+    "\"to_host_bytes_per_second\": 5.5e10, \"comm_bytes_per_second\": 1e10, \"link_latency\": 4e-6,"                   \
+    "\"kernel_latency\": 3e-6, \"comm_latency\": 3e-5, \"device_bytes\": \"141GiB\", \"host_bytes\": \"125GiB\","      \
+    "\"shared_memory\": false, \"copies_overlap\": true, \"cuda\": true, \"kernels_take_turns\": false}"
+#define LLAMA_1B                                                                                                       \
+    "{\"model\": {\"type\": \"llama\", \"layers\": 16, \"heads\": 32, \"kv_heads\": 8, \"width\": 2048,"               \
+    "\"feed_forward\": 8192, \"context\": 2048, \"vocabulary\": \"128256\"}, \"data\": {\"type\": \"random_tokens\","  \
+    "\"samples\": 1000}, \"steps\": 3, \"train_micro_batch_size_per_gpu\": 8, \"bf16\": {\"enabled\": true},"          \
+    "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-4}}, \"gradient_clipping\": 1, \"device\": "         \
+    "\"cuda\"}"
+
+static double expected_seconds(const char *folder, int gigabytes, const char *told)
+{
+    char command[512], seconds[256];
+    snprintf(command, sizeof command, "plan a.json --json --machine card.json --set memory.device=%dGiB %s", gigabytes,
+             told);
+    run_result r = run_sluice(folder, command);
+    CHECK_EQ(r.status, 0);
+    field(r.out, "\"step_seconds\":", seconds);
+    run_free(&r);
+    return atof(seconds);
+}
+
+/* Where memory is tight, sending activations away needs room of its own: a search that only adds measures ends far
+ * from what recomputation alone gives. */
+TEST(a_plan_that_chooses_is_as_fast_as_one_that_is_told_what_to_do)
+{
+    static const char *const told[] = { "--set activation_checkpointing.mode=recompute",
+                                        "--set zero_optimization.offload_optimizer.device=cpu" };
+    char folder[4096];
+    new_folder(folder);
+    run_write(folder, "card.json", CARD);
+    run_write(folder, "a.json", LLAMA_1B);
+    for (int gigabytes = 8; gigabytes <= 16; gigabytes += 4) {
+        double chosen = expected_seconds(folder, gigabytes, "");
+        for (int i = 0; i < 2; i++) {
+            double other = expected_seconds(folder, gigabytes, told[i]);
+            if (!(chosen > 0 && chosen <= 1.01 * other))
+                test_fail(__FILE__, __LINE__, "%d GiB: %g s, and %g with %s", gigabytes, chosen, other, told[i]);
+        }
+    }
+}
