@@ -6,7 +6,8 @@
  * a predicted time. The order of preference is
  *
  *     1. everything resident;
- *     2. recomputation alone, in as few layers as fit: the device needs nobody else;
+ *     2. recomputation alone, in as few layers as fit: the device needs nobody else; unless the third is clearly
+ * faster;
  *     3. any mix of measures: from a start upward, always the one that buys the most bytes per second lost, then what
  *        turned out to be superfluous is taken back; the best of several starts.
  *
@@ -405,16 +406,21 @@ enum {
     FROM_NOTHING,  /* nothing taken, everything allowed */
     RECOMPUTED,    /* every layer recomputed, no activations sent */
     AND_SENT_AWAY, /* every layer recomputed, everything allowed */
+    UPDATED_APART, /* all optimizer state on the host, everything allowed */
     WAYS
 };
+#define IMPROVED 2 /* the best of them are made faster */
 
-/* *seconds: of a step, INFINITY where it does not fit. */
+/* *seconds: of a step, INFINITY where nothing that fits was found. */
 static sluice_status try_way(search *s, int way, sl_candidate *found, double *seconds)
 {
     const sl_candidate low = s->low, high = s->high;
     sl_candidate start = low;
     bool fits = false;
-    if (way != FROM_NOTHING) start.recompute = high.recompute;
+    if (way == RECOMPUTED || way == AND_SENT_AWAY) start.recompute = high.recompute;
+    if (way == UPDATED_APART) start.host_state = high.host_state;
+    *seconds = INFINITY;
+    if (way != FROM_NOTHING && memcmp(&start, &low, sizeof start) == 0) return SLUICE_OK; /* no other than that */
     if (way == RECOMPUTED) {
         s->low.recompute = high.recompute;
         s->high.offload = low.offload;
@@ -423,23 +429,27 @@ static sluice_status try_way(search *s, int way, sl_candidate *found, double *se
     s->low = low;
     s->high = high;
     if (st == SLUICE_OK && fits) st = relax(s, found);
-    *seconds = fits ? s->p->totals.step_seconds : (double)INFINITY;
+    if (fits) *seconds = s->p->totals.step_seconds;
     return st;
 }
 
-/* The best of the ways, after all but the worst were made faster. */
+static int best_of(const double seconds[WAYS])
+{
+    int best = 0;
+    for (int way = 1; way < WAYS; way++)
+        if (seconds[way] < seconds[best]) best = way;
+    return best;
+}
+
 static sluice_status find_mix(search *s, sl_candidate *found, bool *fits)
 {
     sl_candidate c[WAYS];
     double seconds[WAYS], best = INFINITY;
-    const int count = s->high.recompute > s->low.recompute ? WAYS : 1;
-    int worst = 0;
-    for (int way = 0; way < count; way++) {
-        SL_TRY(try_way(s, way, &c[way], &seconds[way]));
-        if (seconds[way] >= seconds[worst]) worst = way;
-    }
-    for (int way = 0; way < count; way++) {
-        if (isinf(seconds[way]) || (count > 1 && way == worst)) continue;
+    for (int way = 0; way < WAYS; way++) SL_TRY(try_way(s, way, &c[way], &seconds[way]));
+    for (int i = 0; i < IMPROVED; i++) {
+        int way = best_of(seconds);
+        if (isinf(seconds[way])) break;
+        seconds[way] = INFINITY; /* it had its turn */
         SL_TRY(evaluate(s, &c[way]));
         SL_TRY(improve(s, &c[way]));
         if (s->p->totals.step_seconds >= best) continue;
@@ -450,16 +460,25 @@ static sluice_status find_mix(search *s, sl_candidate *found, bool *fits)
     return *fits ? evaluate(s, found) : SLUICE_OK;
 }
 
+/* Recomputation moves nothing and needs no other memory: what is hardly faster is not worth that. */
+#define WORTH_A_MIX 0.98
+
 /* The best placement for the rank at hand. */
 static sluice_status search_rank(search *s, sl_candidate *found, bool *fits)
 {
+    sl_candidate alone;
+    bool alone_fits = false;
     *found = s->low;
     SL_TRY(evaluate(s, found));
     *fits = excess(s->p) == 0;
     if (*fits) return SLUICE_OK;
-    SL_TRY(try_recomputation(s, found, fits));
-    if (*fits) return SLUICE_OK;
-    return find_mix(s, found, fits);
+    SL_TRY(try_recomputation(s, &alone, &alone_fits));
+    double seconds = s->p->totals.step_seconds;
+    SL_TRY(find_mix(s, found, fits));
+    if (!alone_fits || (*fits && s->p->totals.step_seconds < WORTH_A_MIX * seconds)) return SLUICE_OK;
+    *found = alone;
+    *fits = true;
+    return evaluate(s, found);
 }
 
 static bool own_alike(const sl_plan *p, int a, int b)

@@ -181,3 +181,20 @@ TEST(a_plan_that_chooses_is_as_fast_as_one_that_is_told_what_to_do)
         }
     }
 }
+
+/* Where recomputation alone fits, too, a mix may be faster. */
+TEST(a_plan_with_more_memory_is_not_slower)
+{
+    char folder[4096];
+    double before = 0;
+    new_folder(folder);
+    run_write(folder, "card.json", CARD);
+    run_write(folder, "a.json", LLAMA_1B);
+    for (int gigabytes = 14; gigabytes <= 26; gigabytes += 4) {
+        double seconds =
+            expected_seconds(folder, gigabytes, "--set gradient_clipping=0 --set bf16.check_grad_overflow=false");
+        if (before > 0 && seconds > 1.005 * before)
+            test_fail(__FILE__, __LINE__, "%d GiB: %g s, and %g in 4 less", gigabytes, seconds, before);
+        before = seconds;
+    }
+}

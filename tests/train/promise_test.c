@@ -176,51 +176,71 @@ TEST(one_weight_off_by_one_unit_in_the_last_place_gives_another_hash)
     sluice_graph_destroy(g);
 }
 
-TEST(shrinking_the_device_recomputes_then_stages_then_refuses)
+enum { RESIDENT, RECOMPUTED, STAGED, REFUSED, STAGES };
+
+/* What the plan does in `device` bytes; a refusal says what is missing. */
+static int stage_at(const sluice_options *base, uint64_t device)
 {
-    enum { RESIDENT, RECOMPUTED, STAGED, REFUSED };
-    int stage = RESIDENT, seen[4] = { 0 };
-    char first[65] = "";
+    random_state r = { MODEL_SEED };
+    sluice_options o = *base;
+    sluice_graph *g;
+    sluice_engine *e = NULL;
+    int stage = REFUSED;
+    o.device_bytes = device;
+    o.null_backend = true;
+    if (random_graph(&r, &g) != SLUICE_OK) return -1;
+    sluice_status st = sluice_engine_create(g, &o, &e);
+    if (st == SLUICE_OK) {
+        const sl_plan_totals *t = &e->plan->totals;
+        bool host = t->host_state_layers + t->host_parameter_layers + t->offloaded_layers > 0;
+        stage = host ? STAGED : t->recomputed_layers > 0 ? RECOMPUTED : RESIDENT;
+    } else {
+        CHECK_EQ(st, SLUICE_ERR_NO_FIT);
+        CHECK_CONTAINS(sluice_error(), "are missing");
+        CHECK_CONTAINS(sluice_error(), "What would help");
+    }
+    sluice_engine_destroy(e);
+    sluice_graph_destroy(g);
+    return stage;
+}
+
+/* Less and less memory: what is planned at each, whether it runs to `weights`, and the least that was not refused. */
+static uint64_t shrink(const sluice_options *base, uint64_t all, const char *weights, int seen[STAGES])
+{
+    uint64_t least = all;
+    for (uint64_t device = all; device > all / 80; device -= all / 80) {
+        int now = stage_at(base, device);
+        CHECK(now >= 0);
+        if (now < 0 || now == REFUSED) break;
+        least = device;
+        if (seen[now]++ > 0) continue;
+        outcome run;
+        sluice_options real = *base;
+        real.device_bytes = device;
+        run_engine(MODEL_SEED, &real, &run);
+        CHECK_EQ(run.status, SLUICE_OK);
+        CHECK_STR(run.weights, weights);
+    }
+    return least;
+}
+
+TEST(shrinking_the_device_takes_measures_and_then_refuses)
+{
+    int alone[STAGES] = { 0 }, with_host[STAGES] = { 0 };
     sluice_options o;
     outcome unlimited;
     base_options(&o);
     run_engine(MODEL_SEED, &o, &unlimited);
     CHECK_EQ(unlimited.status, SLUICE_OK);
-    uint64_t all = unlimited.planned.device;
-    for (uint64_t device = all; stage != REFUSED && device > all / 80; device -= all / 80) {
-        random_state r = { MODEL_SEED };
-        sluice_graph *g;
-        sluice_engine *e = NULL;
-        o.device_bytes = device;
-        o.null_backend = true;
-        REQUIRE_OK(random_graph(&r, &g));
-        sluice_status st = sluice_engine_create(g, &o, &e);
-        int now = REFUSED;
-        if (st == SLUICE_OK) {
-            const sl_plan_totals *t = &e->plan->totals;
-            bool host = t->host_state_layers + t->host_parameter_layers + t->offloaded_layers > 0;
-            now = host ? STAGED : t->recomputed_layers > 0 ? RECOMPUTED : RESIDENT;
-        } else {
-            CHECK_EQ(st, SLUICE_ERR_NO_FIT);
-            CHECK_CONTAINS(sluice_error(), "are missing");
-            CHECK_CONTAINS(sluice_error(), "What would help");
-        }
-        CHECK(now >= stage); /* never back */
-        if (now != stage || seen[now] == 0) {
-            outcome run;
-            sluice_options real = o;
-            real.null_backend = false;
-            run_engine(MODEL_SEED, &real, &run);
-            if (now != REFUSED) CHECK_EQ(run.status, SLUICE_OK);
-            if (first[0] == '\0') memcpy(first, run.weights, sizeof first);
-            if (now != REFUSED) CHECK_STR(run.weights, first);
-        }
-        stage = now;
-        seen[now]++;
-        sluice_engine_destroy(e);
-        sluice_graph_destroy(g);
-    }
-    for (int i = 0; i < 4; i++) CHECK(seen[i] > 0);
+    uint64_t all = unlimited.planned.device, least = shrink(&o, all, unlimited.weights, with_host);
+    CHECK(with_host[RESIDENT] > 0 && with_host[STAGED] > 0);
+    o.activations = SLUICE_ACTIVATIONS_AUTO;
+    o.parameters = o.optimizer_state = SLUICE_PLACE_DEVICE;
+    o.host_bytes = 1; /* nothing fits there */
+    uint64_t least_alone = shrink(&o, all, unlimited.weights, alone);
+    CHECK(alone[RESIDENT] > 0 && alone[RECOMPUTED] > 0);
+    CHECK_EQ(alone[STAGED], 0);
+    CHECK(least < least_alone && least_alone < all);
 }
 
 /* ---- the worked example of three levels ---- */
