@@ -394,10 +394,7 @@ static void count_measures(sl_plan *p, const sl_usage *u)
     }
 }
 
-/* ---- all ranks ---- */
-
-/* Up to so many ranks a placement is tried on each; beyond, on the heaviest and on the one that is planned for. */
-#define CHECKED_RANKS 16
+/* ---- the best of several ways ---- */
 
 /* Ways to a mix. Each measure is judged by what it buys at its turn, so the way decides which placements are met at
  * all. Activations that are sent away need room on the device while they leave and come: what is tight may not fit with
@@ -441,6 +438,7 @@ static int best_of(const double seconds[WAYS])
     return best;
 }
 
+/* The best that was found on any of them. */
 static sluice_status find_mix(search *s, sl_candidate *found, bool *fits)
 {
     sl_candidate c[WAYS];
@@ -480,6 +478,11 @@ static sluice_status search_rank(search *s, sl_candidate *found, bool *fits)
     *fits = true;
     return evaluate(s, found);
 }
+
+/* ---- all ranks ---- */
+
+/* Up to so many ranks a placement is tried on each; beyond, on the heaviest and on the one that is planned for. */
+#define CHECKED_RANKS 16
 
 static bool own_alike(const sl_plan *p, int a, int b)
 {
