@@ -194,7 +194,7 @@ void KI(update)(const sl_kernel_args *a)
         leave_out(a);
         return;
     }
-    uint32_t words[SL_CUT_ELEMENTS], pairs[SL_CUT_ELEMENTS];
+    uint32_t words[SL_CUT_ELEMENTS + SL_LANES], pairs[SL_CUT_ELEMENTS]; /* sixteen are loaded where fewer are left */
     update_job job = { .rule = rule, .context = a->context, .factor = norm->factor };
     job.begin = a->first;
     job.end = a->first + a->out[0].elements;
@@ -205,7 +205,8 @@ void KI(update)(const sl_kernel_args *a)
     job.b.w = a->out[0].data;
     job.b.rest = a->out[1].data;
     for (int s = 0; s < rule->slots; s++) job.b.slot[s] = a->out[2 + s].data;
-    for (uint32_t i = 0; i < SL_CUT_ELEMENTS && job.states != SL_FORM_F32; i++) words[i] = sl_rounding_place(i);
+    for (uint32_t i = 0; i < sizeof words / sizeof words[0] && job.states != SL_FORM_F32; i++)
+        words[i] = sl_rounding_place(i);
     if (job.states == SL_FORM_BLOCKS8) pair_order(pairs, words);
     job.b.words = words;
     job.b.pairs = pairs;
