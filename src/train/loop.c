@@ -138,9 +138,11 @@ static void read_counters(const sl_run *r, sl_run_totals *out)
                             .norm = comm.norm_bytes };
 }
 
-static void count_step(sl_run *r, const sl_run_totals *before, double seconds)
+/* What was counted since the step before, or since the pause between them: collectives go on while one step ends and
+ * the next begins, and belong to one of the two. */
+static void count_step(sl_run *r, double seconds)
 {
-    sl_run_totals after, *sum = &r->moved;
+    sl_run_totals after, *before = &r->counters, *sum = &r->moved;
     if (r->job->engine->step == r->first_step + 1) return; /* means are over steps 2 to n */
     read_counters(r, &after);
     sum->to_device += after.to_device - before->to_device;
@@ -148,6 +150,7 @@ static void count_step(sl_run *r, const sl_run_totals *before, double seconds)
     sum->gather += after.gather - before->gather;
     sum->reduce += after.reduce - before->reduce;
     sum->norm += after.norm - before->norm;
+    *before = after;
     r->counted_steps++;
     r->counted_seconds += seconds;
 }
@@ -210,7 +213,8 @@ static sluice_status settle_before_pause(sl_run *r)
 {
     const sluice_engine *e = r->job->engine;
     bool first = e->step == r->first_step + 1, last = e->step >= r->steps;
-    if (!(first || last || r->save || stops(r) || evaluation_due(r) || save_due(r))) return SLUICE_OK;
+    r->pauses = first || last || r->save || stops(r) || evaluation_due(r) || save_due(r);
+    if (!r->pauses) return SLUICE_OK;
     SL_TRY(sl_exec_settle(e->exec));
     return sl_run_trace_end(r);
 }
@@ -220,8 +224,7 @@ static sluice_status train_step(sl_run *r)
     sluice_engine *e = r->job->engine;
     const sl_schedule_options *schedule = &r->job->settings.schedule;
     double start = sl_now();
-    sl_run_totals before;
-    read_counters(r, &before);
+    if (r->pauses || e->step == r->first_step) read_counters(r, &r->counters);
     r->aside = 0;
     SL_TRY(sl_run_trace_begin(r));
     /* steps that are left out do not move the schedule, as under DeepSpeed */
@@ -234,7 +237,7 @@ static sluice_status train_step(sl_run *r)
     SL_TRY(sluice_step(e));
     SL_TRY(settle_before_pause(r));
     double seconds = sl_now() - start - r->aside;
-    count_step(r, &before, seconds);
+    count_step(r, seconds);
     step_event(r, loss, e->lr, seconds);
     note_epoch(r, loss);
     return SLUICE_OK;

@@ -32,6 +32,8 @@ typedef struct sl_run {
     bool stop, save, written;
     /* counted during training segments only, from the second step of this process on */
     sl_run_totals predicted, moved;
+    sl_run_totals counters; /* when the step at hand began to be counted */
+    bool pauses;            /* something else follows the step, and nothing of it is under way any more */
     uint64_t counted_steps;
     double counted_seconds; /* of these steps */
     sl_pace pace;
