@@ -406,7 +406,7 @@ enum {
     UPDATED_APART, /* all optimizer state on the host, everything allowed */
     WAYS
 };
-#define IMPROVED 2 /* the best of them are made faster */
+#define IMPROVED 3 /* the best of them are made faster */
 
 /* *seconds: of a step, INFINITY where nothing that fits was found. */
 static sluice_status try_way(search *s, int way, sl_candidate *found, double *seconds)
@@ -425,7 +425,7 @@ static sluice_status try_way(search *s, int way, sl_candidate *found, double *se
     sluice_status st = try_mix(s, &start, found, &fits);
     s->low = low;
     s->high = high;
-    if (st == SLUICE_OK && fits) st = relax(s, found);
+    if (st == SLUICE_OK && fits && way == RECOMPUTED) st = relax(s, found); /* its bounds were others */
     if (fits) *seconds = s->p->totals.step_seconds;
     return st;
 }
