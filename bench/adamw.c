@@ -122,8 +122,7 @@ static void adamw(work *a, size_t which, sl_pool *pool)
     a->kernels[SL_OP_UPDATE](&args);
 }
 
-/* ---- Memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- Memory ---- */
 
 static void *need(uint64_t bytes)
 {
@@ -171,8 +170,7 @@ static void work_close(work *a)
         for (int o = 0; o < OPERANDS; o++) sl_free(a->operand[k][o]);
 }
 
-/* ---- Measuring ----------------------------------------------------------------------------------------------------
- */
+/* ---- Measuring ---- */
 
 static int compare(const void *a, const void *b)
 {

@@ -32,7 +32,7 @@ extern "C" {
 
 #define SLUICE_API __attribute__((visibility("default")))
 
-/* ---- Version ---------------------------------------------------------------------------------------------------- */
+/* ---- Version ---- */
 
 #define SLUICE_VERSION_MAJOR 0
 #define SLUICE_VERSION_MINOR 1
@@ -40,7 +40,7 @@ extern "C" {
 /* "0.1.0" of the library that is running, which may be newer than this header. */
 SLUICE_API const char *sluice_version(void);
 
-/* ---- Status ----------------------------------------------------------------------------------------------------- */
+/* ---- Status ---- */
 
 /* The values 0 to 7 and 75 are also the exit statuses of the program. */
 typedef enum sluice_status {
@@ -65,7 +65,7 @@ typedef enum { SLUICE_LOG_WARNING, SLUICE_LOG_NOTE, SLUICE_LOG_DETAIL } sluice_l
 /* Receives whole lines without a newline. Called from the thread that called the library. */
 typedef void (*sluice_log_fn)(void *user, sluice_log_level level, const char *line);
 
-/* ---- Graphs ----------------------------------------------------------------------------------------------------- */
+/* ---- Graphs ---- */
 
 /* Inputs are f32 or i32. bf16 and f16 are what an engine computes in when its options say so. */
 typedef enum { SLUICE_F32, SLUICE_I32, SLUICE_BF16, SLUICE_F16, SLUICE_DTYPE_COUNT } sluice_dtype;
@@ -152,7 +152,7 @@ SLUICE_API void sluice_set_loss(sluice_graph *g, sluice_value loss);     /* a sc
 SLUICE_API void sluice_set_output(sluice_graph *g, sluice_value output); /* what sluice_predict returns */
 SLUICE_API void sluice_graph_print(const sluice_graph *g, FILE *out);
 
-/* ---- Engines ---------------------------------------------------------------------------------------------------- */
+/* ---- Engines ---- */
 
 typedef enum {
     SLUICE_SGD,
@@ -173,8 +173,8 @@ typedef struct sluice_optimizer {
     double trust;                /* LARS coefficient, 0.001 */
     double min_trust, max_trust; /* LAMB bounds, 0.01 and 10 */
 } sluice_optimizer;
-/* Defaults of `kind` as in PyTorch and DeepSpeed (lr 1e-3, betas 0.9/0.999, eps 1e-8, no decay but AdamW's 0.01, ...).
- */
+/* Defaults of `kind` as in PyTorch and DeepSpeed (lr 1e-3, betas 0.9/0.999, eps 1e-8, no decay but AdamW's 0.01,
+ * ...). */
 SLUICE_API void sluice_optimizer_init(sluice_optimizer *o, sluice_optimizer_kind kind);
 
 /* Where something lives: on the device, on the host, or wherever the plan finds best. */
@@ -347,7 +347,7 @@ SLUICE_API void sluice_observed_peak(const sluice_engine *e, sluice_memory *out)
 /* The plan for people: memory by tier and kind, what moves, expected time. */
 SLUICE_API void sluice_plan_print(const sluice_engine *e, FILE *out);
 
-/* ---- Data ------------------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 typedef struct sluice_data sluice_data;
 /* Arrays of `samples` rows each, one per graph input, borrowed. Shuffled anew every epoch from the seed. */
@@ -362,8 +362,7 @@ SLUICE_API void sluice_data_destroy(sluice_data *d);
  * it was. */
 SLUICE_API sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss);
 
-/* ---- Jobs: a configuration file made real ---------------------------------------------------------------------------
- */
+/* ---- Jobs: a configuration file made real ---- */
 
 typedef struct sluice_config sluice_config;
 /* DeepSpeed's JSON with sluice's sections. Errors name the file, the line and the key, and the nearest known key. */
@@ -448,8 +447,7 @@ SLUICE_API sluice_status sluice_job_train(const sluice_config *c, const sluice_j
 SLUICE_API sluice_status sluice_job_eval(const sluice_config *c, const sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_generate(const sluice_config *c, const sluice_job_options *o);
 
-/* ---- Files and machine ----------------------------------------------------------------------------------------------
- */
+/* ---- Files and machine ---- */
 
 /* What is in a safetensors file, a checkpoint step folder, or a folder of checkpoints. */
 SLUICE_API sluice_status sluice_inspect(const char *path, bool json, FILE *out);

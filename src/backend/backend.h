@@ -91,8 +91,8 @@ typedef struct sl_backend {
     sluice_status (*upload)(sl_device *d, sl_stream stream, sl_span dst, const void *src);
     /* A span -> caller's memory, at once. The caller has waited for whoever writes it (await, synchronize). */
     sluice_status (*download)(sl_device *d, void *dst, sl_span src);
-    /* Event `event` fires when all work queued on `stream` so far is done. Events are small integers below event_count.
-     */
+    /* Event `event` fires when all work queued on `stream` so far is done. Events are small integers below
+     * event_count. */
     sluice_status (*reserve_events)(sl_device *d, int event_count);
     sluice_status (*record)(sl_device *d, sl_stream stream, int event);
     sluice_status (*wait)(sl_device *d, sl_stream stream, int event);

@@ -41,8 +41,8 @@ typedef struct sl_cuda_plugin {
     /* Once, before anything else. */
     void (*connect)(const sl_plugin_host *host);
     const sl_backend *backend;
-    /* How many GPUs there are; SLUICE_ERR_USAGE with the reason (no driver, driver too old) where that cannot be said.
-     */
+    /* How many GPUs there are; SLUICE_ERR_USAGE with the reason (no driver, driver too old) where that cannot be
+     * said. */
     sluice_status (*count)(int *out);
     sluice_status (*facts)(int ordinal, sl_cuda_facts *out);
     /* Libraries in use: "cuBLASLt 13.1, NCCL 2.28"; for `sluice devices`. */

@@ -7,17 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "checkpoint/checkpoint_verify.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/stored.h"
-#include "checkpoint/verify.h"
 #include "checkpoint/weights.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 
 #define ENDING ".safetensors"
 
-/* ---- Which checkpoint -----------------------------------------------------------------------------------------------
- */
+/* ---- Which checkpoint ---- */
 
 static sluice_status verify_weights(const sl_manifest *m, const char *folder)
 {
@@ -80,8 +79,7 @@ static sluice_status choose(const char *checkpoint, FILE *out_text, char path[PA
     return st;
 }
 
-/* ---- Files ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Files ---- */
 
 /* The export at hand. File k of n holds the weights among a run of tensors; runs follow one another. */
 typedef struct export

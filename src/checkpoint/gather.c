@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "checkpoint/ranks.h"
+#include "checkpoint/rounds.h"
 
 /* What rank 0 asks for. */
 typedef struct request {

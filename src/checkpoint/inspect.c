@@ -2,9 +2,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "checkpoint/checkpoint_verify.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/verify.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "format/json.h"
@@ -33,8 +33,7 @@ static void print_json_member(FILE *out, const char *key, const char *value)
     sl_json_write_string(out, value);
 }
 
-/* ---- safetensors ----------------------------------------------------------------------------------------------------
- */
+/* ---- safetensors ---- */
 
 static void print_file_json(const sl_st_file *f, const char *path, FILE *out)
 {
@@ -145,8 +144,7 @@ static sluice_status verify_file(const char *path, FILE *out)
     return st;
 }
 
-/* ---- one checkpoint -------------------------------------------------------------------------------------------------
- */
+/* ---- one checkpoint ---- */
 
 static uint64_t data_bytes(const sl_manifest *m)
 {
@@ -242,8 +240,7 @@ static sluice_status verify_checkpoint(const char *path, FILE *out)
     return verify_step(path, NULL, out);
 }
 
-/* ---- a folder of checkpoints ----------------------------------------------------------------------------------------
- */
+/* ---- a folder of checkpoints ---- */
 
 /* What is said of one checkpoint among several: its manifest's faults do not hide the others. */
 static sluice_status print_entry(const char *path, sl_entry entry, bool json, bool first, FILE *out)

@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/checkpoint_verify.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/ranks.h"
-#include "checkpoint/verify.h"
+#include "checkpoint/rounds.h"
 #include "core/alloc.h"
 #include "format/safetensors.h"
 
@@ -206,8 +206,7 @@ static sluice_status try_checkpoint(loading *l, const char *folder, const uint64
     return st;
 }
 
-/* ---- Candidates: rank 0 looks, all follow --------------------------------------------------------------------------
- */
+/* ---- Candidates: rank 0 looks, all follow ---- */
 
 typedef struct candidate {
     enum { NONE, STEP, FOLDER_ITSELF } what;

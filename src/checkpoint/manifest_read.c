@@ -107,8 +107,8 @@ static sluice_status parse_meta(const parser *p, const json_t *root)
     return SLUICE_OK;
 }
 
-/* Names of files, kinds and versions: plain words. A file of such a name lies in the checkpoint's folder, in the open.
- */
+/* Names of files, kinds and versions: plain words. A file of such a name lies in the checkpoint's folder, in the
+ * open. */
 static bool is_plain_name(const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";

@@ -22,7 +22,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/ranks.h"
+#include "checkpoint/rounds.h"
 #include "checkpoint/staging.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
@@ -46,8 +46,7 @@ struct sl_saving {
     atomic_bool stop; /* the thread is to end at the next chunk: the save has failed elsewhere */
 };
 
-/* ---- Data: no communication ----------------------------------------------------------------------------------------
- */
+/* ---- Data: no communication ---- */
 
 /* Reads what the piece has in bytes [begin, end) of the file to its place in the staged chunk. Elements straddle no
  * chunk: pieces and chunks both begin at multiples of 64 bytes. */
@@ -111,8 +110,7 @@ static void stop_writing(sl_saving *s)
     sl_staging_free(&s->staging);
 }
 
-/* ---- Layout: the same on every rank --------------------------------------------------------------------------------
- */
+/* ---- Layout: the same on every rank ---- */
 
 /* Adds a run of elements to the piece before it where it continues that one, as a piece of its own otherwise. */
 static void add_run(sl_manifest *m, int64_t tensor, int rank, sl_range run, uint64_t *end)
@@ -179,8 +177,7 @@ static sluice_status lay_out(sl_saving *s)
     return place_hashes(s);
 }
 
-/* ---- Commit: rank 0 alone ------------------------------------------------------------------------------------------
- */
+/* ---- Commit: rank 0 alone ---- */
 
 static sluice_status write_text(const sl_text *text, const char *path)
 {
@@ -282,8 +279,7 @@ static sluice_status make_tmp(sl_saving *s)
     return SLUICE_OK;
 }
 
-/* ---- The halves of a save: all ranks -------------------------------------------------------------------------------
- */
+/* ---- The halves of a save: all ranks ---- */
 
 static sluice_status name_paths(sl_saving *s, const char *folder, uint64_t step)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/ranks.h"
+#include "checkpoint/rounds.h"
 #include "checkpoint/weights.h"
 #include "core/half.h"
 #include "core/sha256.h"
@@ -25,8 +25,7 @@ static sluice_status for_each_chunk(sl_gather *g, int64_t tensor,
     return SLUICE_OK;
 }
 
-/* ---- safetensors ----------------------------------------------------------------------------------------------------
- */
+/* ---- safetensors ---- */
 
 /* A tensor on its way to a file. */
 typedef struct weights_writing {
@@ -299,8 +298,7 @@ sluice_status sl_state_weights_load(const sl_state *state, const char *path)
     return st;
 }
 
-/* ---- Hashes ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Hashes ---- */
 
 /* One entry of a hash: exact rule 10. */
 typedef struct entry {

@@ -24,8 +24,8 @@ typedef struct sl_comm_stats {
 
 typedef enum {
     SL_GATHER,         /* every rank's shard -> the whole on every rank */
-    SL_REDUCE_SCATTER, /* every rank's whole contribution, added in rank order -> the accumulator of each shard's owner
-                        */
+    SL_REDUCE_SCATTER, /* every rank's whole contribution, added in rank order -> the accumulator of each shard's
+                        * owner */
     SL_GATHER_NORM,    /* as GATHER, counted as norm_bytes */
 } sl_collective_kind;
 

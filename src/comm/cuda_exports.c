@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/backend.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/library.h"
 #include "backend/plugin_file.h"

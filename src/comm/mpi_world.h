@@ -7,8 +7,8 @@
 #include <stdatomic.h>
 
 #include "comm/mpi_call.h"
-#include "comm/mpi_walk.h"
 #include "comm/plugin.h"
+#include "comm/shard_walk.h"
 
 enum { SL_MPI_TAG_HEAD = 1, SL_MPI_TAG_BYTES, SL_MPI_TAG_ABORT };
 enum {

@@ -1,6 +1,6 @@
 /* nccl_move.c: collectives as groups of sends and receives of NCCL.
  *
- * Both sides walk the same cuts (mpi_walk.h) and so agree on every message. A reduction goes in rounds: in each, every
+ * Both sides walk the same cuts (shard_walk.h) and so agree on every message. A reduction goes in rounds: in each, every
  * rank sends every owner the next of its contribution, as much as the owner's slots of staging memory take, and then
  * adds what it received. Rounds depend on cuts and the slots' size alone, which are the same on all ranks. */
 #include <string.h>

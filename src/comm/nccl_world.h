@@ -9,9 +9,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "comm/mpi_walk.h"
 #include "comm/nccl_api.h"
 #include "comm/nccl_comm.h"
+#include "comm/shard_walk.h"
 
 enum {
     SL_NCCL_PIECES = 256, /* most pieces of one rank that travel in one group */

@@ -23,8 +23,8 @@ void sl_arena_init(sl_arena *a, const char *name)
     *a = (sl_arena){ .name = name };
 }
 
-/* A request that would waste most of a block gets one of its own, put behind the newest so that bumping goes on there.
- */
+/* A request that would waste most of a block gets one of its own, put behind the newest so that bumping goes on
+ * there. */
 static void *alloc_large(sl_arena *a, size_t bytes)
 {
     sl_arena_block *b = sl_alloc(sizeof *b + bytes, a->name);

@@ -1,8 +1,8 @@
 /* cpu_count.c: how many CPUs this process may use.
  *
  * The affinity mask says which CPUs, the cgroup's quota how much of them; containers usually set only the quota, and a
- * pool sized by the mask alone would be throttled in the middle of every step. Quotas nest, so every ancestor counts.
- */
+ * pool sized by the mask alone would be throttled in the middle of every step. Quotas nest, so every ancestor
+ * counts. */
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>

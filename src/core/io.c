@@ -20,7 +20,7 @@
 #include "core/alloc.h"
 #include "core/status.h"
 
-/* ---- System calls ------------------------------------------------------------------------------------------------ */
+/* ---- System calls ---- */
 
 static _Atomic(sl_io_hook) hook_fn;
 static _Atomic(void *) hook_user;
@@ -32,8 +32,8 @@ void sl_io_set_hook(sl_io_hook hook, void *user)
     atomic_store(&hook_fn, hook);
 }
 
-/* Asks the hook. True: the call must fail, errno is set. *bytes (may be NULL) is cut where the hook wants it shorter.
- */
+/* Asks the hook. True: the call must fail, errno is set. *bytes (may be NULL) is cut where the hook wants it
+ * shorter. */
 static bool refused(const char *call, const char *path, size_t *bytes)
 {
     sl_io_hook hook = atomic_load(&hook_fn);
@@ -159,7 +159,7 @@ static void io_closedir(DIR *dir, const char *path)
     closedir(dir);
 }
 
-/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+/* ---- Messages ---- */
 
 /* What the user can do, where the errno tells. `input`: something given to sluice is wrong, not the machine. */
 static const struct cause {
@@ -204,7 +204,7 @@ static sluice_status input_fail(const char *verb, const char *path)
     return input ? SLUICE_ERR_INPUT : SLUICE_ERR_IO;
 }
 
-/* ---- Files ------------------------------------------------------------------------------------------------------- */
+/* ---- Files ---- */
 
 /* Opens with O_DIRECT when asked, and without it where the file system has none. */
 static int open_direct_or_not(const char *path, int flags, bool direct)
@@ -318,7 +318,7 @@ sluice_status sl_file_truncate(sl_file *f, uint64_t bytes)
     return io_ftruncate(f->fd, f->path, bytes) == 0 ? SLUICE_OK : io_fail("resize", f->path);
 }
 
-/* ---- Whole files ------------------------------------------------------------------------------------------------- */
+/* ---- Whole files ---- */
 
 static sluice_status too_large(const char *path, size_t limit)
 {
@@ -434,7 +434,7 @@ sluice_status sl_file_replace(const char *path, const void *data, size_t bytes)
     return sl_dir_sync(folder);
 }
 
-/* ---- Directories and paths --------------------------------------------------------------------------------------- */
+/* ---- Directories and paths ---- */
 
 /* Makes one directory whose parent exists. True also where it is there already. */
 static bool make_one(const char *path)
@@ -544,7 +544,7 @@ sluice_status sl_dir_list(const char *path, sluice_status (*fn)(void *user, cons
     return st;
 }
 
-/* ---- Locks ------------------------------------------------------------------------------------------------------- */
+/* ---- Locks ---- */
 
 /* The holder writes its pid into the lock file; it may not have come to that yet. */
 static sluice_status report_holder(int fd, const char *path)

@@ -20,7 +20,7 @@ static const uint32_t round_constants[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-/* ---- Plain C ----------------------------------------------------------------------------------------------------- */
+/* ---- Plain C ---- */
 
 static uint32_t rotate(uint32_t x, int n)
 {
@@ -70,7 +70,7 @@ void sl_sha256_blocks_scalar(uint32_t state[8], const uint8_t *data, size_t bloc
     for (size_t i = 0; i < block_count; i++) block_scalar(state, data + BLOCK_BYTES * i);
 }
 
-/* ---- SHA instructions -------------------------------------------------------------------------------------------- */
+/* ---- SHA instructions ---- */
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -166,7 +166,7 @@ int sl_sha256_has_ni(void)
     return answer == 2;
 }
 
-/* ---- Streaming --------------------------------------------------------------------------------------------------- */
+/* ---- Streaming ---- */
 
 static void process_blocks(sl_sha256 *h, const uint8_t *data, size_t block_count)
 {

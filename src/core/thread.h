@@ -20,8 +20,8 @@ typedef struct sl_pool sl_pool;
 /* One task. `scratch` is SL_SCRATCH_BYTES long, 64-byte aligned, the worker's own. */
 typedef void (*sl_task_fn)(void *context, int64_t task, void *scratch);
 
-/* `threads` >= 1 counts the caller, which works too. Workers block all signals, so that signals reach the main thread.
- */
+/* `threads` >= 1 counts the caller, which works too. Workers block all signals, so that signals reach the main
+ * thread. */
 sluice_status sl_pool_create(int threads, sl_pool **out);
 void sl_pool_destroy(sl_pool *p); /* NULL is fine */
 int sl_pool_threads(const sl_pool *p);

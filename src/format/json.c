@@ -60,8 +60,8 @@ sluice_status sl_json_parse(const char *text, size_t bytes, const char *what, sl
     return SLUICE_OK;
 }
 
-/* What remains of a dotted key after the component `name`: "" when that was the last one, NULL when it is another key.
- */
+/* What remains of a dotted key after the component `name`: "" when that was the last one, NULL when it is another
+ * key. */
 static const char *after_component(const char *dotted, const char *name, size_t bytes)
 {
     if (strncmp(dotted, name, bytes) != 0) return NULL;
@@ -111,8 +111,8 @@ static bool find_in_object(sl_scan *s, const char *dotted, int depth, size_t *fo
     return false;
 }
 
-/* Looks for the key in the value at the cursor; where it is not there, the cursor is past the value or s->fault is set.
- */
+/* Looks for the key in the value at the cursor; where it is not there, the cursor is past the value or s->fault is
+ * set. */
 static bool find_key(sl_scan *s, const char *dotted, int depth, size_t *found)
 {
     sl_scan_space(s);

@@ -9,7 +9,7 @@
 #include "core/bytes.h"
 #include "format/safetensors.h"
 #include "format/scan.h"
-#include "format/text.h"
+#include "format/text_buffer.h"
 
 #define DATA_ALIGNMENT 64
 

@@ -22,8 +22,8 @@ typedef struct sl_autodiff {
     int *owners;
     int owner_capacity;
     /* Per parameter. Contributions to its gradient go to `target` (-1: none came yet), which is its PARAM_GRAD, or an
-     * f32 sum where the wire type is narrower and there are several: that is rounded to the PARAM_GRAD after the last.
-     */
+     * f32 sum where the wire type is narrower and there are several: that is rounded to the PARAM_GRAD after the
+     * last. */
     int *target;
     int *contributions; /* that are still to come */
     bool *summed;       /* target is such a sum */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "ir/graph.h"
-#include "ir/rows.h"
+#include "ir/op_rows.h"
 
 #define NAME_BYTES 256
 

@@ -14,8 +14,8 @@ size_t sl_form_element_bytes(sl_form form);
 /* Bytes that elements [first, first + count) of a layer take. BLOCKS8: first is a multiple of SL_CUT_ELEMENTS, and the
  * run ends at one or at the layer's end. The offset of an element in a whole buffer is that of the run before it. */
 uint64_t sl_form_bytes(sl_form form, const sl_layer *layer, int64_t first, int64_t count);
-/* Whether a state slot of an update rule holds numbers of either sign (momenta) or none below zero (sums of squares).
- */
+/* Whether a state slot of an update rule holds numbers of either sign (momenta) or none below zero (sums of
+ * squares). */
 bool sl_slot_is_signed(sl_update_kind kind, int slot);
 /* Whether block `block` of the layer keeps f32 under BLOCKS8. */
 bool sl_block_is_wide(const sl_layer *layer, int64_t block);

@@ -4,7 +4,7 @@
  * first output. Operand orders are those of op.h. A gradient nobody wants is left out, with its node where nothing else
  * needs it. */
 #include "ir/autodiff.h"
-#include "ir/rows.h"
+#include "ir/op_rows.h"
 
 /* One backward node that reads `inputs` and writes the gradient of forward_value. */
 static sluice_status single(sl_autodiff *ad, sl_op op, const sl_attrs *attrs, int count, const int *inputs,

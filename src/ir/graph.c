@@ -8,7 +8,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "ir/graph.h"
-#include "ir/rows.h"
+#include "ir/op_rows.h"
 
 sluice_status sluice_graph_create(sluice_graph **out)
 {

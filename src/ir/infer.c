@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "ir/rows.h"
+#include "ir/op_rows.h"
 
 /* What made a value, in one word. */
 static const char *origin(const sluice_graph *g, const sl_value *v)

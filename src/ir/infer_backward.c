@@ -6,7 +6,7 @@
  * (-1) outputs get a shape too; nobody reads it. */
 #include <string.h>
 
-#include "ir/rows.h"
+#include "ir/op_rows.h"
 
 /* Output i has this shape and the type of input `like`: the type the node computes in. A wide output may have another
  * (sl_op_def.wide_outputs), which sl_graph_verify allows. */

@@ -1,5 +1,5 @@
 /* ops.c: the op table. Everything that is true of an op and not of a backend is in its row. */
-#include "ir/rows.h"
+#include "ir/op_rows.h"
 
 #define NONE (-1)
 

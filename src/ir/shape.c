@@ -7,7 +7,7 @@
 
 #include "core/bytes.h"
 #include "ir/graph.h"
-#include "ir/rows.h"
+#include "ir/op_rows.h"
 
 static const struct {
     const char *name;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "ir/rows.h"
+#include "ir/op_rows.h"
 
 enum { NO_OTHER_USE = -1, IS_OUTPUT = -2 };
 

@@ -2,7 +2,7 @@
  * sl_graph_tile recorded, and from the order of the tiles: row-major, side by side in the list of parameters. */
 #include <string.h>
 
-#include "ir/rows.h"
+#include "ir/op_rows.h"
 #include "ir/tile.h"
 
 const char *sl_whole_name(const sluice_graph *g, int parameter)
@@ -47,8 +47,8 @@ int sl_whole_end(const sluice_graph *g, int first)
     return end;
 }
 
-/* The last of tiles [first, end) whose corner is not after (row, column) in row-major order. The first tile's never is.
- */
+/* The last of tiles [first, end) whose corner is not after (row, column) in row-major order. The first tile's never
+ * is. */
 static int last_corner(const sluice_graph *g, int first, int end, int64_t row, int64_t column)
 {
     while (end - first > 1) {

@@ -5,8 +5,8 @@
  * parts carry the names that those files have for them, so that weights load as they are. The rotation pairs elements
  * half a head apart, as those files expect. Layers: "embed", "layers.0", "layers.1", ..., "head".
  *
- * Shapes: B micro-batch, T context, C width, H heads, G key and value heads, D = C / H, F feed-forward, V vocabulary.
- */
+ * Shapes: B micro-batch, T context, C width, H heads, G key and value heads, D = C / H, F feed-forward, V
+ * vocabulary. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

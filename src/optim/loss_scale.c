@@ -1,6 +1,6 @@
 /* loss_scale.c: see loss_scale.h. The order of the checks is DeepSpeed's, also where it surprises: halving does not
- * restore the hysteresis, so that overflows in a row halve every time, and the step after an overflow counts as none.
- */
+ * restore the hysteresis, so that overflows in a row halve every time, and the step after an overflow counts as
+ * none. */
 #include "optim/loss_scale.h"
 
 #include <math.h>

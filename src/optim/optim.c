@@ -35,8 +35,7 @@ struct sl_optim {
     sl_update_rule *rules; /* per layer of the graph; segment_count 0 where nothing is trained */
 };
 
-/* ---- The kinds ----------------------------------------------------------------------------------------------------
- */
+/* ---- The kinds ---- */
 
 typedef struct kind_row {
     const char *name;
@@ -123,8 +122,7 @@ static int kind_slots(const sluice_optimizer *o)
     return n;
 }
 
-/* ---- Checks -------------------------------------------------------------------------------------------------------
- */
+/* ---- Checks ---- */
 
 static sluice_status check_range(const char *kind, const char *what, double value, double low, double high)
 {
@@ -194,8 +192,7 @@ static sluice_status check_form(const sl_optim_options *options)
         kinds[kind].name, sl_form_name(form));
 }
 
-/* ---- Groups -------------------------------------------------------------------------------------------------------
- */
+/* ---- Groups ---- */
 
 /* Patterns match the names of the model: a tile is taken with its whole. */
 static bool group_takes(const sl_group_options *group, const sluice_graph *g, int p)
@@ -260,8 +257,7 @@ static sluice_status make_groups(sl_optim *o, const sluice_graph *g, const sl_op
     return SLUICE_OK;
 }
 
-/* ---- Nodes --------------------------------------------------------------------------------------------------------
- */
+/* ---- Nodes ---- */
 
 /* The rule of one layer: its trainable parameters in the order of their offsets. */
 static sluice_status make_rule(sl_optim *o, const sluice_graph *g, const sl_layer *layer, sl_update_rule *rule)
@@ -364,8 +360,7 @@ void sl_optim_destroy(sl_optim *o)
     sl_free(o);
 }
 
-/* ---- Questions ----------------------------------------------------------------------------------------------------
- */
+/* ---- Questions ---- */
 
 int sl_optim_slots(const sl_optim *o)
 {
@@ -405,8 +400,7 @@ double sl_optim_bytes_per_element(const sl_optim *o, sluice_dtype precision, slu
            2.0 * slot * o->slots + k->extra_bytes;
 }
 
-/* ---- Scalars of a step --------------------------------------------------------------------------------------------
- */
+/* ---- Scalars of a step ---- */
 
 static void fill_scalars(const sluice_optimizer *o, const optim_group *group, uint64_t t, double lr,
                          sl_group_scalars *s)

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "plan/internal.h"
+#include "plan/passes.h"
 
 #define MAX_RUNS 9 /* of what a plan's own seconds are read off */
 

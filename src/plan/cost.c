@@ -8,7 +8,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "ir/form.h"
-#include "plan/internal.h"
+#include "plan/passes.h"
 
 static uint64_t operand_bytes(const sl_plan *p, const sl_step *s)
 {

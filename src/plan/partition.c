@@ -9,7 +9,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
-#include "plan/internal.h"
+#include "plan/passes.h"
 
 typedef struct cutter {
     const sl_plan *p;

@@ -21,7 +21,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
-#include "plan/internal.h"
+#include "plan/passes.h"
 
 enum { AXIS_RECOMPUTE, AXIS_OFFLOAD, AXIS_STATE, AXIS_GRADIENTS, AXIS_PARAMETERS, AXIS_COUNT };
 

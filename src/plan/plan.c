@@ -6,7 +6,7 @@
 
 #include "core/alloc.h"
 #include "ir/form.h"
-#include "plan/internal.h"
+#include "plan/passes.h"
 
 /* Makes room for one more of `each` bytes; doubling keeps the number of allocations small. */
 static sluice_status grow(void **array, int count, int *capacity, size_t each, const char *name)

@@ -7,8 +7,9 @@
  *     partition  who owns which piece of every layer                      partition.c
  *     place      home tier of parameters and state; keep, recompute or    place.c
  *                offload each layer's activations
- *     schedule   the list of steps: order, streams, prefetch              schedule.c
- *     address    lifetimes -> offsets; peak per tier; waits from overlaps address.c
+ *     schedule   the list of steps: order, streams, prefetch              schedule_*.c
+ *     address    lifetimes -> offsets; peak per tier                      address.c
+ *     waits      what a step on one stream waits for on the others        waits.c
  *     cost       discrete-event run: step time, hidden and exposed        cost.c
  *     verify     what must hold, checked independently                    verify.c
  *
@@ -28,7 +29,7 @@
 #include "core/shard.h"
 #include "ir/graph.h"
 #include "ir/span.h"
-#include "plan/machine.h"
+#include "plan/rates.h"
 
 #define SL_PARTITION_BLOCK ((int64_t)1 << 18)
 #define SL_BUCKET_BYTES    ((uint64_t)1 << 20)

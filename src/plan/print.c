@@ -3,7 +3,7 @@
 
 #include "core/bytes.h"
 #include "ir/form.h"
-#include "plan/internal.h"
+#include "plan/passes.h"
 
 static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
     [SL_BUFFER_PARAMETERS] = "parameters",

@@ -1,7 +1,7 @@
 /* rates.c: seconds from work: the default machine, and interpolation between measured points. */
 #include <math.h>
 
-#include "plan/machine.h"
+#include "plan/rates.h"
 
 void sl_machine_default(sl_machine *m)
 {

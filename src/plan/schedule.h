@@ -1,15 +1,15 @@
 /* schedule.h: the working state of the schedule pass, shared by its files.
  *
- *     schedule.c    walks the layers of every segment
- *     permanent.c   what stays from step to step
- *     gradient.c    from a layer's contribution to its final gradient
- *     update.c      norm, update, and getting new parameters to where they are read
- *     collective.c  buckets: small layers share a collective
- *     emit.c        writes steps, derives lifetimes */
+ *     schedule_walk.c        walks the layers of every segment
+ *     schedule_permanent.c   what stays from step to step
+ *     schedule_gradient.c    from a layer's contribution to its final gradient
+ *     schedule_update.c      norm, update, and getting new parameters to where they are read
+ *     schedule_collective.c  buckets: small layers share a collective
+ *     schedule_emit.c        writes steps, derives lifetimes */
 #ifndef SL_PLAN_SCHEDULE_H
 #define SL_PLAN_SCHEDULE_H
 
-#include "plan/internal.h"
+#include "plan/passes.h"
 
 /* A collective that is being put together: part k takes inputs[k] to outputs[k] for layers[k]. */
 typedef struct sl_bucket {
@@ -56,21 +56,21 @@ static inline bool sl_has_parameters(const sl_scheduler *s, int layer)
     return s->g->layers[layer].element_count > 0;
 }
 
-/* ---- permanent.c ---- */
+/* ---- schedule_permanent.c ---- */
 
 sluice_status sl_schedule_permanents(sl_scheduler *s);
 
-/* ---- gradient.c ---- */
+/* ---- schedule_gradient.c ---- */
 
-/* The gradient of a layer is final for this micro-batch: add it to the step's sum, or send it to where its update runs.
- */
+/* The gradient of a layer is final for this micro-batch: add it to the step's sum, or send it to where its update
+ * runs. */
 sluice_status sl_schedule_gradient(sl_scheduler *s, int layer);
 /* What is still in a bucket leaves now. */
 sluice_status sl_schedule_gradients_end(sl_scheduler *s);
 /* After the last micro-batch: gradients that still have a way to go to their update. */
 sluice_status sl_schedule_final_gradients(sl_scheduler *s);
 
-/* ---- update.c ---- */
+/* ---- schedule_update.c ---- */
 
 /* Norm leaves of a layer's final gradient in `buffer`, computed where that lies. Whoever sends the gradient away does
  * this first: the device reads it faster than the host. */
@@ -79,7 +79,7 @@ sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer);
 sluice_status sl_schedule_early_update(sl_scheduler *s, int layer);
 sluice_status sl_schedule_update(sl_scheduler *s);
 
-/* ---- collective.c ---- */
+/* ---- schedule_collective.c ---- */
 
 /* Adds a layer to a bucket of this kind; a full one, or one of another kind, is emitted first. `input` of buffer -1: in
  * place, `output` being the whole. */
@@ -89,7 +89,7 @@ sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b);
 /* True when the bucket holds as much as a collective should. */
 bool sl_bucket_is_full(const sl_scheduler *s, const sl_bucket *b);
 
-/* ---- emit.c ---- */
+/* ---- schedule_emit.c ---- */
 
 /* A buffer of the given kind; device_buffer and friends are the caller's to set. Negative on failure. */
 int sl_emit_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, uint64_t bytes, int layer, bool permanent);

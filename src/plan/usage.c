@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "plan/internal.h"
+#include "plan/passes.h"
 
 static int root_of(const sluice_graph *g, int value)
 {

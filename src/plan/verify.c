@@ -8,7 +8,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
-#include "plan/internal.h"
+#include "plan/passes.h"
 
 /* ---- buffers ---- */
 

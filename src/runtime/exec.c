@@ -1,6 +1,6 @@
 /* exec.c: walks the steps of a plan. Order, addresses, streams and waits are the plan's; this file only hands them to
  * the device. */
-#include "runtime/internal.h"
+#include "runtime/exec_parts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -131,7 +131,7 @@ static sluice_status join_streams(sl_exec *x)
     return SLUICE_OK;
 }
 
-/* What a segment must not overlap with: plan/address.c. */
+/* What a segment must not overlap with: plan/waits.c. */
 static sluice_status begin_segment(sl_exec *x, sl_segment_kind segment, const sl_run_context *context)
 {
     bool joined = segment == SL_SEGMENT_FORWARD && !is_first_micro_batch(x, context);

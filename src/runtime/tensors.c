@@ -9,7 +9,7 @@
 #include "core/bytes.h"
 #include "core/half.h"
 #include "ir/form.h"
-#include "runtime/internal.h"
+#include "runtime/exec_parts.h"
 
 #define CHUNK_ELEMENTS 8192
 #define BLOCK_BYTES    (SL_BLOCKS8_HEADER + SL_CUT_ELEMENTS)

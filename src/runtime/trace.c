@@ -2,7 +2,7 @@
 #include "runtime/trace.h"
 
 #include "core/alloc.h"
-#include "runtime/internal.h"
+#include "runtime/exec_parts.h"
 
 #define MAX_STEPS (1 << 22) /* of one trace; what shows it takes no more */
 

@@ -3,14 +3,14 @@
 #define SL_TRAIN_ENGINE_H
 
 #include "checkpoint/checkpoint.h"
-#include "format/text.h"
+#include "format/text_buffer.h"
+#include "machine/device_choice.h"
+#include "machine/machine.h"
+#include "machine/ranks.h"
 #include "optim/loss_scale.h"
 #include "optim/optim.h"
 #include "runtime/exec.h"
-#include "train/device_choice.h"
 #include "train/gpu_comm.h"
-#include "train/machine.h"
-#include "train/ranks.h"
 
 typedef struct sl_engine_options {
     bool training;   /* false: evaluation only; no gradients, no state */

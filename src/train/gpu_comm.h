@@ -3,8 +3,8 @@
 #define SL_TRAIN_GPU_COMM_H
 
 #include "core/log.h"
-#include "train/device_choice.h"
-#include "train/ranks.h"
+#include "machine/device_choice.h"
+#include "machine/ranks.h"
 
 /* Choices of communication.gpu. */
 typedef enum {

@@ -2,8 +2,8 @@
 #ifndef SL_TRAIN_JOB_H
 #define SL_TRAIN_JOB_H
 
+#include "config/config.h"
 #include "train/batch.h"
-#include "train/config.h"
 #include "train/report.h"
 #include "train/totals.h"
 

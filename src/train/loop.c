@@ -6,7 +6,7 @@
 
 #include "core/alloc.h"
 #include "core/thread.h"
-#include "train/measure.h"
+#include "machine/measure.h"
 #include "train/run.h"
 
 void sl_run_emit(const sl_run *r, const sluice_event *event)

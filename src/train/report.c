@@ -50,8 +50,8 @@ static void seconds_row(FILE *out, const sluice_engine *e, const char *name, sl_
 }
 
 /* What the process took beyond its arenas. Pages of an arena that were never touched are not resident, so this is a
- * lower bound. Ranks of one machine share their arenas and see each other's pages, so there it is what is not shared.
- */
+ * lower bound. Ranks of one machine share their arenas and see each other's pages, so there it is what is not
+ * shared. */
 static uint64_t outside_arenas(const sluice_engine *e)
 {
     if (e->ranks->local > 1 && strcmp(e->ranks->comm->ops->name, "local") == 0) return sl_memory_own();

@@ -51,8 +51,8 @@ void sl_run_emit(const sl_run *r, const sluice_event *event);
 
 /* A run owns its checkpoint folder: takes the lock, then resumes or makes sure that the folder is new. */
 sluice_status sl_run_open_folder(sl_run *r);
-/* Writes a checkpoint of the present step and waits for it. Nothing where it is on disk already, or no folder is set.
- */
+/* Writes a checkpoint of the present step and waits for it. Nothing where it is on disk already, or no folder is
+ * set. */
 sluice_status sl_run_save(sl_run *r);
 /* The same beside the following steps, where the configuration asks for that. */
 sluice_status sl_run_save_beside(sl_run *r);

@@ -2,11 +2,11 @@
 #ifndef SL_TRAIN_TOTALS_H
 #define SL_TRAIN_TOTALS_H
 
+#include "machine/ranks.h"
 #include "plan/plan.h"
-#include "train/ranks.h"
 
-/* Peaks, overhead, state and seconds are the largest over ranks; moved and comm bytes are sums over ranks of one step.
- */
+/* Peaks, overhead, state and seconds are the largest over ranks; moved and comm bytes are sums over ranks of one
+ * step. */
 typedef struct sl_run_totals {
     uint64_t peak[SL_TIER_COUNT];
     uint64_t overhead;

@@ -20,8 +20,8 @@ typedef struct test_device {
 #define MAX_TEST_DEVICES 16
 /* Every backend that computes: the CPU's on every instruction path of this one, with one and with two threads, then
  * the emulated CUDA backend where it was built, then a GPU where there is one. Returns how many. In the environment:
- * SLUICE_TEST_NO_EMULATION leaves the emulation out, SLUICE_TEST_DEVICES=cuda takes those alone whose name begins so.
- */
+ * SLUICE_TEST_NO_EMULATION leaves the emulation out, SLUICE_TEST_DEVICES=cuda takes those alone whose name begins
+ * so. */
 int test_devices(test_device out[MAX_TEST_DEVICES]);
 /* Their results agree in every bit: the paths of one backend do. Each backend's are held to the reference. */
 bool test_same_bits(const test_device *a, const test_device *b);

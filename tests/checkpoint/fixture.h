@@ -38,8 +38,8 @@ int64_t fixture_step(const fixture *f);
 sl_checkpoint_meta fixture_meta(uint64_t step);
 /* Fills for `step` and saves with keep 2. */
 sluice_status fixture_save(fixture *f, const char *folder, uint64_t step);
-/* Clears and loads; *step is what the values say, -1 where nothing or something torn was loaded. Warnings are counted.
- */
+/* Clears and loads; *step is what the values say, -1 where nothing or something torn was loaded. Warnings are
+ * counted. */
 sluice_status fixture_load(fixture *f, const char *folder, int64_t *step, int *warnings);
 
 /* An sl_io_hook for the calls of one process. */

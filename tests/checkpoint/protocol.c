@@ -1,5 +1,5 @@
-/* The save protocol: round trips, the order of system calls, and what is left after kills, full disks and short memory.
- */
+/* The save protocol: round trips, the order of system calls, and what is left after kills, full disks and short
+ * memory. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -149,8 +149,8 @@ static int record_call(void *user, const char *call, const char *path)
     return 0;
 }
 
-/* What a power cut leaves cannot be tried without a machine to cut; what can be held is the order that makes it safe.
- */
+/* What a power cut leaves cannot be tried without a machine to cut; what can be held is the order that makes it
+ * safe. */
 TEST(system_calls_come_in_the_order_of_the_protocol)
 {
     fixture f;

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "checkpoint/ranks.h"
+#include "checkpoint/rounds.h"
 #include "core/alloc.h"
 #include "fixture.h"
 #include "format/safetensors.h"

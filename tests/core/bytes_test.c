@@ -74,8 +74,8 @@ TEST(parse_bytes_refuses_everything_else)
     }
 }
 
-/* No text of bytes that occur in sizes may do more than be refused, and what is accepted is the same when parsed again.
- */
+/* No text of bytes that occur in sizes may do more than be refused, and what is accepted is the same when parsed
+ * again. */
 TEST(parse_bytes_survives_all_short_texts)
 {
     static const char alphabet[] = "019.KMiBG \x80";

@@ -1,5 +1,5 @@
-/* Good safetensors files: what is written reads back, converts, and survives every failure of memory and of the disk.
- */
+/* Good safetensors files: what is written reads back, converts, and survives every failure of memory and of the
+ * disk. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -279,8 +279,8 @@ static int fail_nth(void *user, const char *call, const char *path)
     return f->error;
 }
 
-/* Every call of a rewrite fails once, for a moment or for good: the file is whole, and old unless all was already done.
- */
+/* Every call of a rewrite fails once, for a moment or for good: the file is whole, and old unless all was already
+ * done. */
 TEST(a_failing_disk_leaves_the_old_file)
 {
     char path[4200], tmp[4300];

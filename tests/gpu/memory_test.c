@@ -5,9 +5,9 @@
 #include "backend/cuda_plugin.h"
 #include "core/bytes.h"
 #include "gpu.h"
+#include "machine/device_choice.h"
 #include "model/model.h"
 #include "test.h"
-#include "train/device_choice.h"
 #include "train/engine.h"
 
 #define GRAIN ((uint64_t)2 << 20) /* of cudaMalloc */

@@ -1,5 +1,5 @@
-/* Autodiff held to central differences, on small graphs made for one op each and on random ones full of shared values.
- */
+/* Autodiff held to central differences, on small graphs made for one op each and on random ones full of shared
+ * values. */
 #include "ir/interpreter.h"
 #include "test.h"
 

@@ -198,8 +198,8 @@ TEST(update_bits_do_not_depend_on_threads_or_on_neighbouring_segments)
     sl_pool_destroy(three);
 }
 
-/* Weights that changed inside the two segments; reports whatever changed outside, and gradients that changed anywhere.
- */
+/* Weights that changed inside the two segments; reports whatever changed outside, and gradients that changed
+ * anywhere. */
 static int64_t moved_inside(const char *what, const sl_update_segment *s, const arrays *before, const arrays *after,
                             int64_t n)
 {
@@ -300,8 +300,7 @@ TEST(an_update_without_a_norm_is_one_with_the_factor_1)
     sl_pool_destroy(pool);
 }
 
-/* ---- Norms, against the definition written out ----------------------------------------------------------------------
- */
+/* ---- Norms, against the definition written out ---- */
 
 static double plain_leaf(const float *x, int64_t n)
 {
@@ -430,8 +429,7 @@ TEST(accumulation_copies_the_first_micro_batch_and_adds_the_others)
     sl_pool_destroy(pool);
 }
 
-/* ---- LAMB and LARS over whole parameters ----------------------------------------------------------------------------
- */
+/* ---- LAMB and LARS over whole parameters ---- */
 
 /* Sum of the leaves first <= i < end of the fixed tree over [lo, lo + size), size a power of two; -1: none of them
  * exists. */
@@ -490,8 +488,8 @@ static void check_lars(int path, int64_t offset, int64_t count, int threads)
     sl_free(leaves);
 }
 
-/* Adding leaves one by one, and adding the sums of aligned runs of eight, both give the tree that hangs on the index.
- */
+/* Adding leaves one by one, and adding the sums of aligned runs of eight, both give the tree that hangs on the
+ * index. */
 TEST(leaf_trees_hang_on_the_index_wherever_they_start)
 {
     static double leaves[256];

@@ -23,8 +23,7 @@ typedef struct open_device {
 static open_device emulated, gpu;
 static uint8_t *image, *result; /* what the arena holds before and after a call */
 
-/* ---- Devices ------------------------------------------------------------------------------------------------------
- */
+/* ---- Devices ---- */
 
 /* Not where SLUICE_TEST_NO_EMULATION is set: beside a GPU it shows nothing more. */
 static const sl_backend *emulated_backend(void)
@@ -77,8 +76,7 @@ static open_device *device_of(open_device *d, const sl_backend *(*find)(void))
     return d->device != NULL ? d : NULL;
 }
 
-/* ---- A call -------------------------------------------------------------------------------------------------------
- */
+/* ---- A call ---- */
 
 /* Where operands lie: at multiples of 256 bytes, or one element behind. */
 typedef struct layout {
@@ -175,8 +173,7 @@ static void run_on(const open_device *d, sl_op op, const sl_kernel_args *a, bool
         test_fail(__FILE__, __LINE__, "%s on %s: %s", sl_ops[op].name, d->backend->name, sluice_error());
 }
 
-/* ---- Kernels of the CPU's interface, for each op ------------------------------------------------------------------
- */
+/* ---- Kernels of the CPU's interface, for each op ---- */
 
 #define DEFINE_KERNEL(name_, op_, device_, shifted_)                                                                   \
     static void name_(const sl_kernel_args *a)                                                                         \

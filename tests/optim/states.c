@@ -53,8 +53,7 @@ static float get_f32(const uint8_t *bytes, int64_t i)
     return x;
 }
 
-/* ---- A state slot as floats and back, by the plain definitions ----------------------------------------------------
- */
+/* ---- A state slot as floats and back, by the plain definitions ---- */
 
 typedef void (*block_fn)(sl_form form, uint8_t *bytes, int64_t first, int64_t n, void *user);
 
@@ -118,8 +117,7 @@ static void slot_from_floats(const sl_update_rule *rule, operands *o, int slot, 
     each_block(o->states_form, o->slot[slot], encode_block, &w);
 }
 
-/* ---- Weights and gradients likewise -------------------------------------------------------------------------------
- */
+/* ---- Weights and gradients likewise ---- */
 
 static float gradient_float(const operands *o, int64_t i)
 {
@@ -173,8 +171,7 @@ static void fill(operands *o, const sl_update_rule *rule, uint32_t seed)
     }
 }
 
-/* ---- Running ------------------------------------------------------------------------------------------------------
- */
+/* ---- Running ---- */
 
 static const sl_norm_result clipped = { 3.0, 0.37f, 1 };
 
@@ -297,8 +294,7 @@ TEST(updates_of_every_form_are_the_f32_update_between_decoding_and_encoding)
     each_case(check_paths, 2);
 }
 
-/* ---- More parameters and more changes between narrow and wide blocks than a GPU's launch can be told of at once -----
- */
+/* ---- More parameters and more changes between narrow and wide blocks than a GPU's launch can be told of at once ---- */
 
 enum { MANY = 1100 };
 
@@ -443,8 +439,7 @@ TEST(adamw_on_halves_is_adamw_on_their_master)
     sl_pool_destroy(pool);
 }
 
-/* ---- Random rounding, on average ----------------------------------------------------------------------------------
- */
+/* ---- Random rounding, on average ---- */
 
 enum { M = 64 * 1024 };
 static const sl_layer narrow_layer = { .name = "narrow", .element_count = M };
@@ -619,8 +614,7 @@ TEST(moments_stay_above_zero_and_finite)
     sl_pool_destroy(pool);
 }
 
-/* ---- Sums, norms and casts of every form ---------------------------------------------------------------------------
- */
+/* ---- Sums, norms and casts of every form ---- */
 
 enum { L = 40 * 1024 + 77 };
 

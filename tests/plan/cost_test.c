@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/internal.h"
+#include "plan/passes.h"
 #include "support/planned.h"
 #include "test.h"
 

@@ -1,7 +1,7 @@
 /* ranks_test.c: plans for several ranks: who owns what, what each stage keeps, and what goes over the wire. */
 #include "core/bytes.h"
 #include "model/model.h"
-#include "plan/internal.h"
+#include "plan/passes.h"
 #include "support/planned.h"
 #include "test.h"
 

@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "config/config.h"
 #include "core/bytes.h"
 #include "test.h"
-#include "train/config.h"
 #include "train/job.h"
 
 #define CLIP   1.8 /* some steps are above it, some below */

@@ -3,8 +3,8 @@
  * what it says: bytes kept, sent and moved equal formulas that know nothing of the planner, and the observed peak is
  * the predicted one.
  *
- * Ranks are always processes of their own: the caller never touches the device, and may start as many runs as it likes.
- */
+ * Ranks are always processes of their own: the caller never touches the device, and may start as many runs as it
+ * likes. */
 #ifndef SLUICE_TEST_MATRIX_H
 #define SLUICE_TEST_MATRIX_H
 

@@ -17,8 +17,8 @@ typedef struct planned {
 
 /* Builds, differentiates and plans the model of `seed` with fx->options, which plan_options_default has set. */
 sluice_status plan_model(planned *fx, uint64_t seed);
-/* The part of it after building: lowers and differentiates fx->graph and makes the optimizer, an AdamW with clipping.
- */
+/* The part of it after building: lowers and differentiates fx->graph and makes the optimizer, an AdamW with
+ * clipping. */
 sluice_status plan_prepare(planned *fx);
 void plan_options_default(sl_plan_options *o);
 void planned_free(planned *fx);

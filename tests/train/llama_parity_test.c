@@ -1,5 +1,5 @@
-/* llama_parity_test.c: twenty steps of a small Llama give the losses that PyTorch gives (tests/parity/record_llama.py).
- */
+/* llama_parity_test.c: twenty steps of a small Llama give the losses that PyTorch gives
+ * (tests/parity/record_llama.py). */
 #include "parity.h"
 
 static const sl_model_options model = { .type = "llama",

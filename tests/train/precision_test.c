@@ -1,6 +1,6 @@
 /* precision_test.c: runs in bf16 and fp16 from a configuration: events, learning rates, resumption, evaluation. */
+#include "config/config.h"
 #include "test.h"
-#include "train/config.h"
 
 static char folder[4096];
 

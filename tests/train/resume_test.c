@@ -1,14 +1,14 @@
 /* resume_test.c: what a resumed run may change, and what it must keep. */
 #include "checkpoint/manifest.h"
+#include "config/config.h"
 #include "core/alloc.h"
 #include "core/io.h"
 #include "test.h"
-#include "train/config.h"
 
 static char folder[4096];
 
-/* Trains with `assignments` ("a=1 b=2") over a fixed configuration; *weights gets the final hash where it is not NULL.
- */
+/* Trains with `assignments` ("a=1 b=2") over a fixed configuration; *weights gets the final hash where it is not
+ * NULL. */
 typedef struct last_event {
     char weights[65];
     uint64_t resumed;

@@ -3,9 +3,9 @@
 #include <sys/mman.h>
 
 #include "checkpoint/checkpoint.h"
+#include "config/config.h"
 #include "format/safetensors.h"
 #include "test.h"
-#include "train/config.h"
 
 static char folder[4096];
 

@@ -3,11 +3,11 @@
  * Ranks are processes; what they find comes back in memory that they share with the test. */
 #include <sys/mman.h>
 
+#include "config/config.h"
 #include "core/bytes.h"
 #include "core/status.h"
 #include "ir/tile.h"
 #include "test.h"
-#include "train/config.h"
 #include "train/engine.h"
 
 enum { MAX_RANKS = 4 };

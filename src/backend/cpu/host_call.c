@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "backend/cpu/workspace.h"
+#include "backend/cpu/cpu_workspace.h"
 #include "backend/operand.h"
 
 /* AMX is a matrix product within the AVX-512 kernels. */

@@ -2,8 +2,8 @@
  *
  * Without guard, arenas of SL_HUGE_PAGE bytes and more begin at a multiple of it and ask for huge pages, where the
  * machine offers them and for those that lie in the arena whole. So pages of either size take no more memory than the
- * arena has.
- */
+ * arena
+ * has. */
 #ifndef SL_BACKEND_CPU_MEMORY_H
 #define SL_BACKEND_CPU_MEMORY_H
 

@@ -3,7 +3,7 @@
 #define SL_BACKEND_CUDA_ARGS_H
 
 #include "backend/backend.h"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/cuda_kernels.h"
 
 /* All of *a that the call itself says; spans lie in the arenas that begin at bases[tier]. Stream, libraries and the
  * device's facts are left 0. */

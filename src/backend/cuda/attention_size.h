@@ -2,7 +2,7 @@
 #ifndef SL_BACKEND_CUDA_ATTENTION_SIZE_H
 #define SL_BACKEND_CUDA_ATTENTION_SIZE_H
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/cuda_kernels.h"
 
 /* ATTENTION_GRAD keeps two numbers per query and head, lse in units of log 2 and dout . out, as [B, H, T] with T up to
  * a multiple of this: tiles of queries never end inside a row, and rows begin at 16 bytes. */

@@ -4,7 +4,7 @@
  * .. of it, then the eight sums of a column in order. A second pass adds the parts: thread y of 32 the parts y, y + 32,
  * .., then those sums in order. Vector loads or single ones change nothing of that. */
 #include "backend/cuda/elem.cuh"
-#include "backend/cuda/gemm.h"
+#include "backend/cuda/cuda_gemm.h"
 #include "backend/cuda/linear_size.h"
 
 namespace

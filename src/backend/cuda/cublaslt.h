@@ -1,5 +1,5 @@
 /* cublaslt.h: cuBLASLt through the functions found in its file, and the algorithms chosen so far. Private to library.c
- * and gemm.c. */
+ * and cuda_gemm.c. */
 #ifndef SL_BACKEND_CUDA_CUBLASLT_H
 #define SL_BACKEND_CUDA_CUBLASLT_H
 

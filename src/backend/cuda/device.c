@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "backend/cuda/args.h"
-#include "backend/cuda/backend.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/operand.h"
 #include "core/alloc.h"
 
@@ -174,8 +174,8 @@ static sluice_status cuda_run(sl_device *d, sl_stream stream, const sl_call *c)
 
 /* ---- copies ---- */
 
-/* Within the host's arena: a queue's thread does it in its turn, on a CUDA stream the caller when the stream is there.
- */
+/* Within the host's arena: a queue's thread does it in its turn, on a CUDA stream the caller when the stream is
+ * there. */
 static sluice_status copy_on_host(sl_device *d, sl_stream stream, sl_span dst, sl_span src)
 {
     sl_host_queue *q;
@@ -270,8 +270,8 @@ static sluice_status cuda_synchronize(sl_device *d)
 
 /* ---- host work ---- */
 
-/* On a CUDA stream the caller does it when the stream has got there: the driver's own threads must not be kept waiting.
- */
+/* On a CUDA stream the caller does it when the stream has got there: the driver's own threads must not be kept
+ * waiting. */
 static sluice_status cuda_submit(sl_device *d, sl_stream stream, sluice_status (*work)(void *user), void *user)
 {
     sl_host_queue *q;

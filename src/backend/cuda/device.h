@@ -1,9 +1,9 @@
 /* device.h: a GPU at work. Private to the files of this folder that make up the device: device.c (the table, kernels,
- * copies), order.c (streams and events), arenas.c (memory), stamps.c (times), trouble.c (errors).
+ * copies), order.c (streams and events), arenas.c (memory), cuda_stamps.c (times), trouble.c (errors).
  *
  * COMPUTE, TO_DEVICE and TO_HOST are CUDA streams, and COMM where ranks talk through NCCL (lane.c); the other streams
- * are threads of the host (host_queue.h) that start when they are first used. One thread submits; it alone calls CUDA.
- */
+ * are threads of the host (host_queue.h) that start when they are first used. One thread submits; it alone calls
+ * CUDA. */
 #ifndef SL_BACKEND_CUDA_DEVICE_H
 #define SL_BACKEND_CUDA_DEVICE_H
 
@@ -155,7 +155,7 @@ sluice_status sl_order_await_all(sl_device *d);
 /* Until a mark recorded on some stream has come. */
 sluice_status sl_order_await_mark(sl_device *d, cudaEvent_t mark);
 
-/* ---- stamps.c: sl_backend.reserve_stamps, stamp and read_stamps ---- */
+/* ---- cuda_stamps.c: sl_backend.reserve_stamps, stamp and read_stamps ---- */
 
 sluice_status sl_cuda_stamps_reserve(sl_device *d, int count);
 sluice_status sl_cuda_stamp(sl_device *d, sl_stream stream, int index);

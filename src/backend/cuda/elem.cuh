@@ -58,8 +58,8 @@ __device__ __forceinline__ uint16_t nan_to_f16(float x)
     return (uint16_t)((b >> 16 & 0x8000u) | 0x7e00u | (b >> 13 & 0x3ffu));
 }
 
-/* Two elements in one instruction: `low` in the lower half. A NaN among them is rare, and is asked for once for both.
- */
+/* Two elements in one instruction: `low` in the lower half. A NaN among them is rare, and is asked for once for
+ * both. */
 template <class T> __device__ __forceinline__ unsigned round_pair(float low, float high);
 
 template <> __device__ __forceinline__ unsigned round_pair<bf16>(float low, float high)

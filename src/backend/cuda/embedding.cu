@@ -88,8 +88,8 @@ __device__ __forceinline__ unsigned digit_of(const SortJob &j, uint32_t key)
     return key >> j.shift & ((1u << j.bits) - 1);
 }
 
-/* Which token lane `lane` of a warp has in a round: a warp's tokens are consecutive, so order is by warp, round, lane.
- */
+/* Which token lane `lane` of a warp has in a round: a warp's tokens are consecutive, so order is by warp, round,
+ * lane. */
 __device__ __forceinline__ int64_t token_of(int round)
 {
     const int64_t warp = (int64_t)blockIdx.x * SL_SORT_WARPS + threadIdx.x / 32;

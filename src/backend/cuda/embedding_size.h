@@ -6,7 +6,7 @@
 #ifndef SL_BACKEND_CUDA_EMBEDDING_SIZE_H
 #define SL_BACKEND_CUDA_EMBEDDING_SIZE_H
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/cuda_kernels.h"
 
 #define SL_SORT_WARPS  8
 #define SL_SORT_ROUNDS 16 /* tokens that a lane of a tile has */

@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(tree_threads)
 }
 } // namespace
 
-/* contribution[n] of any float form -> accumulator f32[n]: copied for the step's first micro-batch, added afterwards.
- */
+/* contribution[n] of any float form -> accumulator f32[n]: copied for the step's first micro-batch, added
+ * afterwards. */
 extern "C" sluice_status sl_cuda_accumulate(const sl_cuda_args *a)
 {
     const sl_cuda_tensor *x = &a->in[0];

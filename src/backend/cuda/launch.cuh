@@ -28,7 +28,7 @@
 #endif
 
 extern "C" {
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/cuda_kernels.h"
 #include "core/status.h"
 }
 
@@ -41,7 +41,7 @@ static inline sluice_status sl_launched(const sl_cuda_args *a)
                    cudaGetErrorString(error));
 }
 
-/* Before the first: the workspace is what workspace.c promised. */
+/* Before the first: the workspace is what cuda_workspace.c promised. */
 static inline sluice_status sl_check_workspace(sl_op op, const sl_cuda_args *a)
 {
     uint64_t needed = sl_cuda_workspace(op, a);

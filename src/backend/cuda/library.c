@@ -1,4 +1,4 @@
-/* library.c: finds cuBLASLt and the functions of it that gemm.c calls. */
+/* library.c: finds cuBLASLt and the functions of it that cuda_gemm.c calls. */
 #include "backend/cuda/library.h"
 
 #include <dlfcn.h>

@@ -1,9 +1,9 @@
-/* linear_size.h: how the ops of linear.c and head.c cut their work, and the workspace that takes. Plain C without
+/* linear_size.h: how the ops of cuda_linear.c and cuda_head.c cut their work, and the workspace that takes. Plain C without
  * CUDA: plans for a GPU are made where there is none. Everything depends on shape and form alone (exact rule 6). */
 #ifndef SL_BACKEND_CUDA_LINEAR_SIZE_H
 #define SL_BACKEND_CUDA_LINEAR_SIZE_H
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/cuda_kernels.h"
 
 static inline uint64_t sl_linear_element_bytes(sl_form form)
 {

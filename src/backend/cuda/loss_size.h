@@ -2,7 +2,7 @@
 #ifndef SL_BACKEND_CUDA_LOSS_SIZE_H
 #define SL_BACKEND_CUDA_LOSS_SIZE_H
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/cuda_kernels.h"
 
 /* CROSS_ENTROPY: the loss of each row in f32, before they are summed in order. */
 static inline uint64_t sl_cuda_loss_workspace(sl_op op, const sl_cuda_args *a)

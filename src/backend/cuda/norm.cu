@@ -313,8 +313,8 @@ __global__ void __launch_bounds__(SL_NORM_THREADS) norm_gradient(const NormJob<T
     }
 }
 
-/* The sums of groups where rows are not kept in registers: a thread per column, adding in the order of norm_gradient.
- */
+/* The sums of groups where rows are not kept in registers: a thread per column, adding in the order of
+ * norm_gradient. */
 template <class T> __global__ void __launch_bounds__(SL_NORM_BLOCK) norm_columns(const NormJob<T> j)
 {
     const int64_t column = (int64_t)blockIdx.x * SL_NORM_BLOCK + threadIdx.x, width = j.cut.width;

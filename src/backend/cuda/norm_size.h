@@ -7,7 +7,7 @@
 #ifndef SL_BACKEND_CUDA_NORM_SIZE_H
 #define SL_BACKEND_CUDA_NORM_SIZE_H
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/cuda_kernels.h"
 
 #define SL_NORM_PIECES       4
 #define SL_NORM_THREADS      512   /* of a row, at most; with 128 registers each they fill a multiprocessor */

@@ -1,7 +1,7 @@
 /* product.cu: matrix products without a library, for operands that cuBLASLt has no algorithm for. A block makes tiles
  * of 16 by 16, a thread one element of each: a chain of fused multiply-adds over k in order. */
 #include "backend/cuda/elem.cuh"
-#include "backend/cuda/gemm.h"
+#include "backend/cuda/cuda_gemm.h"
 
 namespace
 {

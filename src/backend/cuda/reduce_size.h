@@ -8,7 +8,7 @@
 #define SL_BACKEND_CUDA_REDUCE_SIZE_H
 
 #include "backend/axes.h"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/cuda_kernels.h"
 
 #define SL_SUM_THREADS   256  /* of a block that sums a run of elements */
 #define SL_SUM_PART      8192 /* elements of a run: 32 for each thread */

@@ -90,8 +90,8 @@ template <class Rule, int states> void launch_any(const update_args &u, void *st
 }
 } // namespace
 
-/* update_two_pass.cu: LAMB and LARS. partials and rates: as sl_cuda_update_layout says, on the device; u->rates is set.
- */
+/* update_two_pass.cu: LAMB and LARS. partials and rates: as sl_cuda_update_layout says, on the device; u->rates is
+ * set. */
 sluice_status sl_cuda_update_in_two_passes(const sl_cuda_args *a, sl_update_args *u, double *partials, float *rates);
 
 #endif

@@ -6,7 +6,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/cuda_kernels.h"
 #include "core/bytes.h"
 #include "ir/graph.h"
 #ifdef __cplusplus

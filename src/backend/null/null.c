@@ -3,7 +3,7 @@
  * give zeros. */
 #include <string.h>
 
-#include "backend/cpu/workspace.h"
+#include "backend/cpu/cpu_workspace.h"
 #include "backend/failure.h"
 #include "backend/ledger.h"
 #include "backend/stamps.h"

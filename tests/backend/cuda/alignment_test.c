@@ -29,8 +29,8 @@ typedef struct aligned_case {
         }                                                                                                              \
     }
 
-/* Lengths that are whole packs of either width, so that packs are used where addresses allow it, and some that are not.
- */
+/* Lengths that are whole packs of either width, so that packs are used where addresses allow it, and some that are
+ * not. */
 /* clang-format off */
 static const aligned_case cases[] = {
     { SL_OP_ADD, 2, 1, .in = { S(37, 64), S(37, 64) }, .out = { S(37, 64) } },

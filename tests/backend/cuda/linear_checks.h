@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/gemm.h"
+#include "backend/cuda/cuda_gemm.h"
 #include "backend/cuda/library.h"
 #include "backend/cuda/linear_size.h"
 #include "core/half.h"

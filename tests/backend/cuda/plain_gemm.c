@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/cuda/gemm.h"
+#include "backend/cuda/cuda_gemm.h"
 #include "backend/cuda/library.h"
 #include "core/alloc.h"
 #include "core/half.h"

@@ -3,8 +3,8 @@
  * A task owns a tile of C, as in gemm.c. It walks k in blocks; for each it packs its columns of B, then its rows of A
  * some at a time, and runs blocks of 32 x 32 over both. Tiles multiply so fast that packing and carrying sums count: an
  * operand is packed once per task and block of k, so tasks are large, and blocks of k are long, though their panels
- * then come from the second-level cache. Sums that wait for the next block of k lie in scratch as the blocks they are.
- */
+ * then come from the second-level cache. Sums that wait for the next block of k lie in scratch as the blocks they
+ * are. */
 #include "backend/cpu/kernels/amx.h"
 
 #if defined(SL_HAVE_AMX) || defined(SL_AMX_EMULATED)

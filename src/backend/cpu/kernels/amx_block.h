@@ -7,8 +7,8 @@
 
 #define SL_AMX_SIDE 32 /* rows and columns of a block */
 
-/* Tiles 0..3 are c[0][0], c[0][1], c[1][0], c[1][1]. Blocks of up to sixteen rows or columns use the first ones only.
- */
+/* Tiles 0..3 are c[0][0], c[0][1], c[1][0], c[1][1]. Blocks of up to sixteen rows or columns use the first ones
+ * only. */
 SL_INLINE void sl_block_start(const float *from, int64_t row, bool tall, bool wide)
 {
     const int64_t stride = row * (int64_t)sizeof *from;

@@ -48,8 +48,8 @@ static void copy_task(void *context, int64_t task, void *scratch)
     accumulate_task(context, task, false);
 }
 
-/* contribution[n] of any float form -> accumulator f32[n]: copied for the step's first micro-batch, added afterwards.
- */
+/* contribution[n] of any float form -> accumulator f32[n]: copied for the step's first micro-batch, added
+ * afterwards. */
 void KI(accumulate)(const sl_kernel_args *a)
 {
     bool first = a->context->micro == 0;

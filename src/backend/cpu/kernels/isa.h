@@ -31,7 +31,7 @@
 #define K(name) SL_KT(name, f16)
 #endif
 
-/* One line per op in kernels/table.c; the prototypes come from the same lists. */
+/* One line per op in kernel_table.c; the prototypes come from the same lists. */
 /* clang-format off */
 #define SL_TYPED_KERNELS(X, type)                                                                                       \
     X(ADD, add, type) X(MULTIPLY, multiply, type) X(SCALE, scale, type) X(LINEAR, linear, type)                         \

@@ -23,8 +23,8 @@ typedef struct norm_job {
     bool add_dx, add_dweight, add_dbias;
 } norm_job;
 
-/* Sum of (x - shift)^2 when `squares`, else of x - shift, over a row: four sums of sixteen lanes, folded in one order.
- */
+/* Sum of (x - shift)^2 when `squares`, else of x - shift, over a row: four sums of sixteen lanes, folded in one
+ * order. */
 SL_INLINE float row_sum(const elem *x, int64_t n, float shift, bool squares)
 {
     const sl_v16 s = v16_set1(shift);

@@ -175,8 +175,8 @@ static void rows_task(void *context, int64_t task, void *scratch)
     }
 }
 
-/* Columns of one item: all where there is little to sum, down to SUM_COLUMNS where there is much, so that work spreads.
- */
+/* Columns of one item: all where there is little to sum, down to SUM_COLUMNS where there is much, so that work
+ * spreads. */
 static void cut_columns(reduce_job *j)
 {
     int64_t wanted = SL_TASK_ELEMENTS / sl_least(j->summed_count, SL_TASK_ELEMENTS) / SUM_COLUMNS;

@@ -69,8 +69,7 @@ static bool is_covered(const update_job *job, const place *p)
     return next_group_run(job->rule, &s, p->low, p->high, &run) && run.first == p->low && run.end == p->high;
 }
 
-/* ---- Blocks -------------------------------------------------------------------------------------------------------
- */
+/* ---- Blocks ---- */
 
 static void update_staged(const update_job *job, const place *p, sweep_fn sweep, stage *s)
 {

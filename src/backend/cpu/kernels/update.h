@@ -55,8 +55,8 @@ static inline void coefficients_fill(coefficients *c, const sl_group_scalars *s,
 
 /* Updates elements [first, first + count) of b, all of one group. */
 typedef void (*sweep_fn)(const buffers *b, int64_t first, int64_t count, const coefficients *c);
-/* Measures elements [first, first + count), part of one leaf, and writes both sums of squares; LAMB renews its moments.
- */
+/* Measures elements [first, first + count), part of one leaf, and writes both sums of squares; LAMB renews its
+ * moments. */
 typedef void (*measure_fn)(const buffers *b, int64_t first, int64_t count, const coefficients *c, double sums[2]);
 
 typedef struct sweeps {
@@ -94,8 +94,8 @@ typedef struct stage {
 
 /* The operands of a place as they lie. */
 buffers KI(update_buffers)(const update_job *job, const place *p);
-/* The same in f32: in the stage, or where they lie if that is f32 already; and what was staged back to where it lies.
- */
+/* The same in f32: in the stage, or where they lie if that is f32 already; and what was staged back to where it
+ * lies. */
 buffers KI(update_stage)(const update_job *job, const place *p, stage *s);
 void KI(update_unstage)(const update_job *job, const place *p, stage *s);
 /* Writes the slots of a whole BLOCKS8 block, b, of n elements from the new values in the stage, rounded at random. */

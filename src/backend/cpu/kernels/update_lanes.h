@@ -104,8 +104,7 @@ ALWAYS_INLINE sl_v16 v16_round_f16(sl_v16 a) { for (int i = 0; i < SL_LANES; i++
 #endif
 /* clang-format on */
 
-/* ---- Gradients ----------------------------------------------------------------------------------------------------
- */
+/* ---- Gradients ---- */
 
 /* How a gradient is read: its form, and for sums in f32 the narrower wire type that they are rounded to. */
 typedef enum { SL_READ_F32, SL_READ_F32_TO_BF16, SL_READ_F32_TO_F16, SL_READ_BF16, SL_READ_F16, SL_READ_COUNT } sl_read;
@@ -137,8 +136,7 @@ ALWAYS_INLINE sl_v16 gradient_get(sl_read read, const void *p, int64_t i, int64_
     return read == SL_READ_F32_TO_F16 ? v16_round_f16(g) : g;
 }
 
-/* ---- Masters as two halves ----------------------------------------------------------------------------------------
- */
+/* ---- Masters as two halves ---- */
 
 /* High and low half, low sign-extended: the sum is the join of core/half.h. */
 ALWAYS_INLINE sl_v16 master_load(const uint16_t *high, const uint16_t *low)
@@ -174,8 +172,7 @@ ALWAYS_INLINE void master_put(uint16_t *high, uint16_t *low, sl_v16 master, int6
     memcpy(low, l, (size_t)left * sizeof *l);
 }
 
-/* ---- Moments rounded at random ------------------------------------------------------------------------------------
- */
+/* ---- Moments rounded at random ---- */
 
 /* Of sixteen elements in a row, from their places' words. */
 ALWAYS_INLINE sl_b16 rounding_hash(sl_rounding_key key, const uint32_t *words)

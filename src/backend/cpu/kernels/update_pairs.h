@@ -28,8 +28,7 @@ typedef struct pair {
     __m512i even, odd;
 } pair;
 
-/* ---- Words in pairs -----------------------------------------------------------------------------------------------
- */
+/* ---- Words in pairs ---- */
 
 ALWAYS_INLINE __m512i pair_upper(__m512i words)
 {
@@ -65,8 +64,7 @@ ALWAYS_INLINE void pair_put_masters(uint16_t *high, uint16_t *low, __m512i even,
     _mm512_storeu_si512(low, pair_join(even, _mm512_slli_epi32(odd, 16)));
 }
 
-/* ---- Codes --------------------------------------------------------------------------------------------------------
- */
+/* ---- Codes ---- */
 
 /* A code's float has three bits of mantissa: its upper half is all of it. */
 typedef struct pair_scale {
@@ -104,8 +102,7 @@ ALWAYS_INLINE pair pair_signed(const uint8_t *codes, const pair_scale *s)
     return pair_split(_mm512_ternarylogic_epi32(magnitude, word, _mm512_set1_epi16((short)0x8000), 0xf8));
 }
 
-/* ---- Encoding -----------------------------------------------------------------------------------------------------
- */
+/* ---- Encoding ---- */
 
 /* Magnitudes of signed codes in units of 2^-20, counted from the base (blocks8.h), plus 20 random bits. */
 ALWAYS_INLINE __m512i pair_units(__m512i x, __m512i hash, __m512i least)
@@ -173,8 +170,7 @@ ALWAYS_INLINE void pair_encode(const pair_coder *k, int64_t i)
     pair_put_codes(k->codes2 + i, _mm512_sub_epi16(pair_codes(v1, v2), k->base2));
 }
 
-/* ---- The sweep ----------------------------------------------------------------------------------------------------
- */
+/* ---- The sweep ---- */
 
 /* Patterns, in every lane: the largest of the first moments' magnitudes and of the second moments, and the smallest of
  * these. */
@@ -238,8 +234,7 @@ DEFINE_PAIR_SWEEP(pair_sweep_l2_encoding, false, true)
 DEFINE_PAIR_SWEEP(pair_sweep_decoupled, true, false)
 DEFINE_PAIR_SWEEP(pair_sweep_decoupled_encoding, true, true)
 
-/* ---- A task's blocks ----------------------------------------------------------------------------------------------
- */
+/* ---- A task's blocks ---- */
 
 /* The block whose new moments wait in the stage for their codes; they are written while the next block is swept, for
  * the sweep waits for the divider and leaves room. */

@@ -27,8 +27,7 @@ buffers KI(update_buffers)(const update_job *job, const place *p)
     return b;
 }
 
-/* ---- In -----------------------------------------------------------------------------------------------------------
- */
+/* ---- In ---- */
 
 static void stage_gradient(const buffers *b, int64_t n, float *out)
 {
@@ -85,8 +84,7 @@ buffers KI(update_stage)(const update_job *job, const place *p, stage *s)
     return b;
 }
 
-/* ---- Out ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Out ---- */
 
 static void unstage_masters(const buffers *b, int64_t n, const float *w)
 {
@@ -122,8 +120,7 @@ void KI(update_unstage)(const update_job *job, const place *p, stage *s)
     if (p->states == SL_FORM_BLOCKS8) KI(update_encode)(job->rule, &b, n, s);
 }
 
-/* ---- Encoding a block ---------------------------------------------------------------------------------------------
- */
+/* ---- Encoding a block ---- */
 
 /* Patterns: the largest of magnitudes; the smallest number, as signed. */
 typedef struct extremes {

@@ -5,8 +5,7 @@
 #include "backend/cpu/kernels/update.h"
 #include "backend/cpu/kernels/update_rules.h"
 
-/* ---- Operands by form; forms are constants where these are used ---------------------------------------------------
- */
+/* ---- Operands by form; forms are constants where these are used ---- */
 
 ALWAYS_INLINE sl_v16 f32_get(const float *p, int64_t left)
 {
@@ -64,8 +63,7 @@ ALWAYS_INLINE void slot_put(sl_form form, const buffers *b, int s, sl_b16 hash, 
     if (form == SL_FORM_BLOCKS8 || form == SL_FORM_NORMAL8) f32_put(b->fresh[s] + i, x, left);
 }
 
-/* ---- The sweep ----------------------------------------------------------------------------------------------------
- */
+/* ---- The sweep ---- */
 
 /* Sixteen elements from `i` on, or the `left` that remain. any_read: the gradient's form is looked up in the buffers;
  * otherwise it is f32. */
@@ -188,8 +186,7 @@ static void sweep_lamb_apply(const buffers *b, int64_t first, int64_t count, con
     }
 }
 
-/* ---- Measuring ----------------------------------------------------------------------------------------------------
- */
+/* ---- Measuring ---- */
 
 /* Lanes from n on become zero: absent ones may be 0/0. */
 ALWAYS_INLINE sl_v16 only_first(sl_v16 x, int64_t n)
@@ -232,8 +229,7 @@ static void measure_lars(const buffers *b, int64_t first, int64_t count, const c
     sums[1] = d16_sum(gradient);
 }
 
-/* ---- Which one ----------------------------------------------------------------------------------------------------
- */
+/* ---- Which one ---- */
 
 /* By kind and variant: momentum kinds 0 none, 1 momentum, 2 Nesterov; Adam bit 0 decoupled, bit 1 amsgrad. */
 static const struct {

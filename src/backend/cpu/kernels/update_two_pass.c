@@ -53,8 +53,8 @@ static place place_of(const update_job *job, int64_t low, int64_t high)
     return (place){ low, high, (uint64_t)(low - job->begin) * sizeof(float), SL_FORM_F32 };
 }
 
-/* Leaves of the piece hang in the tree at their index in the layer, so a piece's sum is a subtree of its parameter's.
- */
+/* Leaves of the piece hang in the tree at their index in the layer, so a piece's sum is a subtree of its
+ * parameter's. */
 static void measure_task(void *context, int64_t task, void *scratch)
 {
     const two_pass_round *round = context;

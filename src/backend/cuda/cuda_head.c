@@ -1,0 +1,131 @@
+/* cuda_head.c: the last linear layer with its cross entropy, and the gradients of both, without the logits ever existing as
+ * a whole: rows are worked through in chunks (linear_size.h), each one's logits made, turned into their own gradient
+ * and used up while they are there. dw is summed over the chunks in f32 in their order. */
+#include "backend/cuda/cuda_gemm.h"
+#include "backend/cuda/linear_size.h"
+#include "core/status.h"
+
+typedef struct head {
+    const sl_cuda_args *a;
+    sl_form form;
+    int64_t rows, classes, width; /* x[rows, width], w[classes, width] */
+    int64_t chunk;                /* rows at a time */
+    bool gradient;
+    void *logits;  /* [chunk, classes] in form */
+    float *losses; /* [rows] */
+    float *count;  /* in the workspace where nobody wants it */
+} head;
+
+static void *row_of(const head *h, void *x, int64_t row)
+{
+    return (char *)x + (uint64_t)row * (uint64_t)h->width * sl_linear_element_bytes(h->form);
+}
+
+/* logits = x w^T */
+static sluice_status make_logits(const head *h, int64_t first, int64_t rows)
+{
+    const sl_cuda_gemm g = {
+        .m = rows,
+        .n = h->classes,
+        .k = h->width,
+        .form = h->form,
+        .out_form = h->form,
+        .a = row_of(h, h->a->in[0].data, first),
+        .stride_a = h->width,
+        .b = h->a->in[1].data,
+        .stride_b = h->width,
+        .transpose_b = true,
+        .out = h->logits,
+        .stride_out = h->classes,
+        .batch = 1,
+    };
+    return sl_cuda_gemm_run(h->a, &g);
+}
+
+/* dx = dlogits w */
+static sluice_status input_gradient(const head *h, int64_t first, int64_t rows)
+{
+    const sl_cuda_gemm g = {
+        .m = rows,
+        .n = h->width,
+        .k = h->classes,
+        .form = h->form,
+        .out_form = h->form,
+        .a = h->logits,
+        .stride_a = h->classes,
+        .b = h->a->in[1].data,
+        .stride_b = h->width,
+        .out = row_of(h, h->a->out[3].data, first),
+        .stride_out = h->width,
+        .batch = 1,
+    };
+    return sl_cuda_gemm_run(h->a, &g);
+}
+
+/* dw = dlogits^T x, added to that of the chunks before */
+static sluice_status weight_gradient(const head *h, int64_t first, int64_t rows)
+{
+    const sl_cuda_gemm g = {
+        .m = h->classes,
+        .n = h->width,
+        .k = rows,
+        .form = h->form,
+        .out_form = SL_FORM_F32,
+        .accumulate = first > 0,
+        .a = h->logits,
+        .stride_a = h->classes,
+        .transpose_a = true,
+        .b = row_of(h, h->a->in[0].data, first),
+        .stride_b = h->width,
+        .out = h->a->out[2].data,
+        .stride_out = h->width,
+        .batch = 1,
+    };
+    return sl_cuda_gemm_run(h->a, &g);
+}
+
+static sluice_status run_chunk(const head *h, int64_t first, int64_t rows)
+{
+    const sl_cuda_args *a = h->a;
+    const int32_t *targets = a->in[2].data;
+    SL_TRY(make_logits(h, first, rows));
+    sl_cuda_head_chunk(a->stream, h->form, h->logits, targets + first, rows, h->classes,
+                       a->attrs->cross_entropy.ignore_index, a->context->seed_gradient, h->count, h->gradient,
+                       h->losses + first);
+    if (h->gradient && a->out[3].data != NULL) SL_TRY(input_gradient(h, first, rows));
+    if (h->gradient && a->out[2].data != NULL) SL_TRY(weight_gradient(h, first, rows));
+    return SLUICE_OK;
+}
+
+static head set_head(const sl_cuda_args *a)
+{
+    head h = { .a = a, .form = sl_cuda_type(SL_OP_LINEAR_CROSS_ENTROPY, a) };
+    char *workspace = (char *)a->workspace + SL_CUDA_GEMM_WORKSPACE;
+    h.rows = a->in[2].elements;
+    h.classes = a->in[1].shape->dim[0];
+    h.width = a->in[1].shape->dim[1];
+    h.chunk = sl_cuda_head_rows(h.rows, h.classes, h.form);
+    h.gradient = a->context->training && (a->out[2].data != NULL || a->out[3].data != NULL);
+    h.logits = workspace;
+    h.losses = (float *)(void *)(workspace + sl_cuda_head_logits_bytes(h.rows, h.classes, h.form));
+    h.count = a->out[1].data != NULL ? a->out[1].data : h.losses + h.rows;
+    return h;
+}
+
+/* x[..,I], w[O,I], targets[..] -> loss, count?, dw[O,I]?, dx? */
+sluice_status sl_cuda_linear_cross_entropy(const sl_cuda_args *a)
+{
+    const uint64_t needed = sl_cuda_head_workspace(a);
+    if (a->workspace_bytes < needed)
+        return sl_fail(SLUICE_ERR_FAILED, "%s: needs %llu bytes of workspace, has %llu",
+                       a->name != NULL ? a->name : "?", (unsigned long long)needed,
+                       (unsigned long long)a->workspace_bytes);
+    const head h = set_head(a);
+    sl_cuda_count_targets(a->stream, a->in[2].data, h.rows, a->attrs->cross_entropy.ignore_index, h.count);
+    for (int64_t first = 0; first < h.rows; first += h.chunk) {
+        const int64_t left = h.rows - first;
+        SL_TRY(run_chunk(&h, first, left < h.chunk ? left : h.chunk));
+    }
+    sl_cuda_mean_loss(a->stream, h.losses, h.rows, h.count, a->out[0].data);
+    return SLUICE_OK;
+}

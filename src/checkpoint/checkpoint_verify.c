@@ -1,0 +1,157 @@
+/* checkpoint_verify.c: the only reader of data files. A chunk is hashed in the staging buffer before anyone sees a byte of it. */
+#include "checkpoint/checkpoint_verify.h"
+
+#include <inttypes.h>
+#include <xxhash.h>
+
+#include "checkpoint/folder.h"
+#include "format/safetensors.h"
+
+/* True where a piece reaches into bytes [begin, end) of the file at hand. */
+static bool reaches(const sl_walk *w, int64_t piece, uint64_t begin, uint64_t end)
+{
+    const sl_manifest_piece *p = &w->m->pieces[piece];
+    return p->file == w->index && p->offset < end && sl_piece_end(p) > begin;
+}
+
+/* Moves next_piece past all pieces that end before `begin` of the file at hand. */
+static void skip_pieces(sl_walk *w, uint64_t begin)
+{
+    while (w->next_piece < w->m->piece_count) {
+        const sl_manifest_piece *p = &w->m->pieces[w->next_piece];
+        if (p->file > w->index || (p->file == w->index && sl_piece_end(p) > begin)) return;
+        w->next_piece++;
+    }
+}
+
+/* The elements of a piece that lie in bytes [begin, end) of its file. */
+static sl_range elements_in(const sl_manifest_piece *p, uint64_t begin, uint64_t end)
+{
+    uint64_t from = p->offset > begin ? p->offset : begin, to = sl_piece_end(p) < end ? sl_piece_end(p) : end;
+    return (sl_range){ (int64_t)(p->first + (from - p->offset) / sizeof(float)),
+                       (int64_t)((to - from) / sizeof(float)) };
+}
+
+/* Whether this rank has a use for the part of a piece in bytes [begin, end). */
+static bool is_wanted(const sl_walk *w, const sl_manifest_piece *p, uint64_t begin, uint64_t end)
+{
+    int64_t tensor = w->target[p->tensor];
+    if (tensor < 0) return false;
+    sl_range r = elements_in(p, begin, end);
+    return w->state == NULL || (r.count > 0 && w->state->wants(w->state->user, tensor, r));
+}
+
+static bool counts(const sl_walk *w, uint64_t begin, uint64_t end)
+{
+    if (w->target == NULL) return true;
+    for (int64_t i = w->next_piece; i < w->m->piece_count && reaches(w, i, begin, end); i++)
+        if (is_wanted(w, &w->m->pieces[i], begin, end)) return true;
+    return false;
+}
+
+static sluice_status report_damage(const sl_walk *w, uint64_t begin, uint64_t end)
+{
+    const char *name = "none", *kind = "padding";
+    if (w->next_piece < w->m->piece_count && reaches(w, w->next_piece, begin, end)) {
+        const sl_state_tensor *t = &w->m->tensors[w->m->pieces[w->next_piece].tensor];
+        name = t->name;
+        kind = t->kind;
+    }
+    return sl_fail(SLUICE_ERR_INPUT,
+                   "%s is damaged: bytes %" PRIu64 " to %" PRIu64
+                   " do not match their checksum; first tensor there: %s (%s)",
+                   w->file.path, begin, end, sl_quote(name).text, kind);
+}
+
+/* Hands the part of a piece that lies in the chunk at [begin, end) to the state. */
+static sluice_status deliver(const sl_walk *w, const sl_manifest_piece *p, uint64_t begin, uint64_t end)
+{
+    if (!is_wanted(w, p, begin, end)) return SLUICE_OK;
+    uint64_t from = p->offset > begin ? p->offset : begin;
+    sl_range r = elements_in(p, begin, end);
+    return w->state->write(w->state->user, w->target[p->tensor], (uint64_t)r.first, (uint64_t)r.count,
+                           (const float *)(w->staging.chunk + (from - begin)));
+}
+
+/* Opens the file at hand where it is not open yet, and checks its size. */
+static sluice_status open_file(sl_walk *w)
+{
+    const sl_manifest_file *f = &w->m->files[w->index];
+    char path[PATH_MAX];
+    sl_file file;
+    uint64_t bytes;
+    if (w->file.path != NULL) return SLUICE_OK;
+    SL_TRY(sl_folder_path(w->folder, f->name, path));
+    SL_TRY(sl_file_open(path, SL_READ, &file));
+    w->file = file;
+    SL_TRY(sl_file_size(&w->file, &bytes));
+    if (bytes == f->bytes) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_INPUT, "%s is damaged: it has %" PRIu64 " bytes and should have %" PRIu64, path, bytes,
+                   f->bytes);
+}
+
+static sluice_status read_chunk(sl_walk *w, int64_t chunk, uint64_t begin, uint64_t end)
+{
+    SL_TRY(open_file(w));
+    SL_TRY(sl_file_pread(&w->file, w->staging.chunk, end - begin, begin));
+    if (XXH3_64bits(w->staging.chunk, end - begin) != w->m->files[w->index].chunks[chunk])
+        return report_damage(w, begin, end);
+    if (w->state == NULL) return SLUICE_OK;
+    for (int64_t i = w->next_piece; i < w->m->piece_count && reaches(w, i, begin, end); i++)
+        SL_TRY(deliver(w, &w->m->pieces[i], begin, end));
+    return SLUICE_OK;
+}
+
+/* Reads the chunk where it is this rank's to read. */
+static sluice_status visit_chunk(sl_walk *w, int64_t chunk, bool *was_read)
+{
+    uint64_t begin = (uint64_t)chunk * SL_CHECKPOINT_CHUNK, left = w->m->files[w->index].bytes - begin;
+    uint64_t end = begin + (left < SL_CHECKPOINT_CHUNK ? left : SL_CHECKPOINT_CHUNK);
+    skip_pieces(w, begin);
+    if (!counts(w, begin, end)) return SLUICE_OK;
+    if (w->state == NULL && w->counted++ % w->share_count != w->share) return SLUICE_OK;
+    *was_read = true;
+    return read_chunk(w, chunk, begin, end);
+}
+
+/* Each file's size is somebody's to check, also where no chunk of it counts. */
+static sluice_status enter_file(sl_walk *w)
+{
+    if (w->state != NULL || w->next_chunk > 0 || w->index % w->share_count != w->share) return SLUICE_OK;
+    return open_file(w);
+}
+
+sluice_status sl_walk_next(void *walk, bool *done)
+{
+    sl_walk *w = walk;
+    bool was_read = false;
+    if (w->staging.memory == NULL) SL_TRY(sl_staging_take(&w->staging));
+    while (w->index < w->m->file_count && !was_read) {
+        SL_TRY(enter_file(w));
+        if (w->next_chunk < w->m->files[w->index].chunk_count) {
+            SL_TRY(visit_chunk(w, w->next_chunk++, &was_read));
+        } else {
+            sl_file_close(&w->file);
+            w->index++;
+            w->next_chunk = 0;
+        }
+    }
+    *done = w->index == w->m->file_count;
+    return SLUICE_OK;
+}
+
+void sl_walk_end(sl_walk *w)
+{
+    sl_file_close(&w->file);
+    sl_staging_free(&w->staging);
+}
+
+sluice_status sl_verify_data(const sl_manifest *m, const char *folder, const int64_t *target)
+{
+    sl_walk w = { .m = m, .folder = folder, .target = target, .share_count = 1 };
+    bool done = false;
+    sluice_status st = SLUICE_OK;
+    while (!done && st == SLUICE_OK) st = sl_walk_next(&w, &done);
+    sl_walk_end(&w);
+    return st;
+}

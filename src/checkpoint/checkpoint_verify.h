@@ -1,0 +1,35 @@
+/* checkpoint_verify.h: reads a checkpoint's data files against their checksums. */
+#ifndef SL_CHECKPOINT_CHECKPOINT_VERIFY_H
+#define SL_CHECKPOINT_CHECKPOINT_VERIFY_H
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/staging.h"
+
+/* A walk through the data files in order, one chunk at a time. SLUICE_ERR_INPUT names file, offset and tensor of the
+ * first fault. Set the first part, the rest zero. */
+typedef struct sl_walk {
+    const sl_manifest *m;
+    const char *folder;
+    /* Maps each tensor of the manifest to a tensor of `state`, or to -1; chunks without a mapped tensor are not read.
+     * NULL: every chunk. */
+    const int64_t *target;
+    /* NULL: verifies sizes and checksums, of every share_count-th file and chunk that counts, beginning with `share`.
+     * Otherwise: brings in the chunks that hold elements it wants, hashed before it sees a byte of them. */
+    const sl_state *state;
+    int share, share_count;
+    /* ---- the walk's own ---- */
+    sl_staging staging;
+    sl_file file;       /* the one at hand; path NULL: closed */
+    int64_t index;      /* of the file */
+    int64_t next_chunk; /* in it */
+    int64_t next_piece; /* first piece that may reach into the chunk at hand or a later one */
+    int64_t counted;    /* chunks that count, up to here */
+} sl_walk;
+
+/* The next chunk that is to be read; an sl_round_fn. */
+sluice_status sl_walk_next(void *walk, bool *done);
+void sl_walk_end(sl_walk *w); /* after success and failure alike */
+/* Verifies everything, or what `target` maps, at once. */
+sluice_status sl_verify_data(const sl_manifest *m, const char *folder, const int64_t *target);
+
+#endif

@@ -1,0 +1,340 @@
+/* engine_state.c: a running engine's parameters and optimizer state as an sl_state. The only file here that knows the runtime.
+ * Making one may fail on one rank alone, so that each call begins with an agreement.
+ *
+ * Tiles of a large parameter (ir/tile.h) are tensors of their own in a checkpoint: cuts belong to the model. In weights
+ * files, hashes and the API they are presented as the whole they were cut from. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/rounds.h"
+#include "checkpoint/state.h"
+#include "checkpoint/wholes.h"
+#include "core/alloc.h"
+
+/* What a tensor of the state is in the plan. */
+typedef struct source {
+    int parameter; /* or the first tile of a whole */
+    int slot;      /* -1: the parameter itself */
+    int whole;     /* index into exec_state.wholes; -1: the parameter was not cut, or tiles are wanted */
+} source;
+
+typedef struct exec_state {
+    sl_state state;
+    sl_exec *x;
+    sl_state_tensor *tensors; /* owned */
+    source *sources;          /* owned; parallel to tensors */
+    sl_wholes wholes;         /* owned */
+} exec_state;
+
+/* Ownership does not depend on the slot. */
+static int64_t owned_count(void *user, int64_t tensor, int rank)
+{
+    const exec_state *s = user;
+    source of = s->sources[tensor];
+    if (of.whole >= 0) return sl_wholes_owned_count(&s->wholes, of.whole, rank);
+    return sl_plan_owned_count(sl_exec_plan(s->x), of.parameter, rank);
+}
+
+static sl_range owned(void *user, int64_t tensor, int rank, int64_t index)
+{
+    const exec_state *s = user;
+    source of = s->sources[tensor];
+    if (of.whole >= 0) return sl_wholes_owned(&s->wholes, of.whole, rank, index);
+    return sl_plan_owned(sl_exec_plan(s->x), of.parameter, rank, index);
+}
+
+static bool is_whole(const sl_plan *plan, int buffer)
+{
+    return buffer >= 0 && !plan->buffers[buffer].shard;
+}
+
+/* Whether this rank keeps all of a tensor, not its shard alone. */
+static bool keeps_all(const sl_plan *plan, source of)
+{
+    const sl_layer_place *l = &plan->layers[plan->graph->parameters[of.parameter].layer];
+    if (of.slot >= 0) return is_whole(plan, l->slots[of.slot]);
+    return is_whole(plan, l->master) || is_whole(plan, l->home) || is_whole(plan, l->working);
+}
+
+static bool wants(void *user, int64_t tensor, sl_range range)
+{
+    const exec_state *s = user;
+    const sl_state *state = &s->state;
+    if (state->rank_count == 1 || keeps_all(sl_exec_plan(s->x), s->sources[tensor])) return true;
+    int64_t i = sl_state_find_owned(state, tensor, state->rank, (uint64_t)range.first);
+    if (i == owned_count(user, tensor, state->rank)) return false;
+    return sl_range_common(range, owned(user, tensor, state->rank, i)).count > 0;
+}
+
+/* ---- Values ---- */
+
+typedef sluice_status (*run_fn)(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *data);
+
+static sluice_status store_run(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *data)
+{
+    return sl_exec_store(x, parameter, slot, first, count, data);
+}
+
+/* Goes through a range of a tensor in runs that lie in one parameter each. */
+static sluice_status for_each_run(exec_state *s, int64_t tensor, uint64_t first, uint64_t count, float *data, run_fn fn)
+{
+    source of = s->sources[tensor];
+    if (of.whole < 0) return fn(s->x, of.parameter, of.slot, (int64_t)first, (int64_t)count, data);
+    for (uint64_t done = 0; done < count;) {
+        sl_tile_run run =
+            sl_whole_run(sl_exec_plan(s->x)->graph, of.parameter, (int64_t)(first + done), (int64_t)(count - done));
+        SL_TRY(fn(s->x, run.parameter, of.slot, run.element, run.count, data + done));
+        done += (uint64_t)run.count;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status read_tensor(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
+{
+    return for_each_run(user, tensor, first, count, out, sl_exec_fetch);
+}
+
+static sluice_status read_snapshot(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
+{
+    return for_each_run(user, tensor, first, count, out, sl_exec_fetch_snapshot);
+}
+
+static sluice_status write_tensor(void *user, int64_t tensor, uint64_t first, uint64_t count, const float *data)
+{
+    return for_each_run(user, tensor, first, count, (float *)data, store_run);
+}
+
+/* ---- Tensors ---- */
+
+static sluice_status add_tensor(exec_state *s, int parameter, int slot, const char *kind, bool wholes)
+{
+    const sluice_graph *g = sl_exec_plan(s->x)->graph;
+    const sl_parameter *p = &g->parameters[parameter];
+    int64_t i = s->state.count++;
+    s->sources[i] = (source){ parameter, slot, -1 };
+    s->tensors[i] = (sl_state_tensor){ .name = p->name,
+                                       .kind = kind,
+                                       .shape = g->values[p->value].shape,
+                                       .elements = (uint64_t)p->count,
+                                       .is_adapter = p->is_adapter };
+    if (slot < 0 && (wholes || p->whole == NULL)) {
+        s->tensors[i].parts = p->parts;
+        s->tensors[i].part_count = p->part_count;
+    }
+    if (!wholes || p->whole == NULL) return SLUICE_OK;
+    s->tensors[i].name = p->whole;
+    s->tensors[i].shape = *sl_whole_shape(g, parameter);
+    s->tensors[i].elements = (uint64_t)sl_shape_elements(&s->tensors[i].shape);
+    return sl_wholes_add(&s->wholes, sl_exec_plan(s->x), parameter, &s->sources[i].whole);
+}
+
+static int compare_parameters(const void *a, const void *b, void *user)
+{
+    const sluice_graph *g = user;
+    return strcmp(g->parameters[*(const int *)a].name, g->parameters[*(const int *)b].name);
+}
+
+static int compare_wholes(const void *a, const void *b, void *user)
+{
+    return strcmp(sl_whole_name(user, *(const int *)a), sl_whole_name(user, *(const int *)b));
+}
+
+/* The parameters to list: every one, or with `wholes` the first tile of each. */
+static int list_parameters(const sluice_graph *g, bool wholes, int *order)
+{
+    int count = 0;
+    for (int p = 0; p < g->parameter_count; p = wholes ? sl_whole_end(g, p) : p + 1) order[count++] = p;
+    return count;
+}
+
+/* Weights in byte order of names, then the state of the trainable ones: a layout that no placement can change. */
+static sluice_status list_tensors(exec_state *s, const sl_checkpoint_slots *slots, bool wholes)
+{
+    const sluice_graph *g = sl_exec_plan(s->x)->graph;
+    int *order = sl_alloc_array((size_t)g->parameter_count, sizeof *order, "parameter order");
+    if (order == NULL) return SLUICE_ERR_NO_MEMORY;
+    int count = list_parameters(g, wholes, order);
+    sluice_status st = SLUICE_OK;
+    if (count > 0)
+        qsort_r(order, (size_t)count, sizeof *order, wholes ? compare_wholes : compare_parameters, (void *)g);
+    for (int i = 0; st == SLUICE_OK && i < count; i++) st = add_tensor(s, order[i], -1, SL_KIND_WEIGHT, wholes);
+    for (int i = 0; slots != NULL && i < count; i++)
+        for (int k = 0; st == SLUICE_OK && k < slots->count && g->parameters[order[i]].trainable; k++)
+            st = add_tensor(s, order[i], k, slots->names[k], wholes);
+    sl_free(order);
+    return st;
+}
+
+static void free_state(exec_state *s)
+{
+    sl_free(s->tensors);
+    sl_free(s->sources);
+    sl_wholes_free(&s->wholes);
+}
+
+static sluice_status allocate_tensors(exec_state *s, const sl_checkpoint_slots *slots, bool wholes)
+{
+    const sluice_graph *g = sl_exec_plan(s->x)->graph;
+    size_t most = (size_t)g->parameter_count * (size_t)(1 + (slots != NULL ? slots->count : 0));
+    s->tensors = sl_alloc_array(most, sizeof *s->tensors, "checkpoint tensors");
+    s->sources = sl_alloc_array(most, sizeof *s->sources, "checkpoint tensors");
+    return s->tensors == NULL || s->sources == NULL ? SLUICE_ERR_NO_MEMORY : list_tensors(s, slots, wholes);
+}
+
+/* slots NULL: weights alone. s stays where it is. */
+static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, bool wholes, exec_state *s)
+{
+    const sl_plan_options *o = &sl_exec_plan(x)->options;
+    *s = (exec_state){ .x = x };
+    s->state = (sl_state){ .rank = o->rank, .rank_count = o->rank_count, .comm = sl_exec_comm(x) };
+    s->state.constants = sl_exec_plan(x)->graph->constants;
+    sl_wholes_init(&s->wholes);
+    sluice_status st = sl_agree(s->state.comm, "checkpoint tensors", allocate_tensors(s, slots, wholes));
+    if (st != SLUICE_OK) {
+        free_state(s);
+        return st;
+    }
+    s->state.tensors = s->tensors;
+    s->state.owned_count = owned_count;
+    s->state.owned = owned;
+    s->state.wants = wants;
+    s->state.read = read_tensor;
+    s->state.write = write_tensor;
+    s->state.user = s;
+    return SLUICE_OK;
+}
+
+/* ---- Saves ---- */
+
+struct sl_save {
+    exec_state s;
+    sl_saving *saving;
+};
+
+static sluice_status take_save(sl_save **out)
+{
+    *out = sl_alloc(sizeof **out, "checkpoint save");
+    return *out != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
+static sluice_status begin_save(sl_save *save, const sl_checkpoint_meta *meta, const char *folder, int keep,
+                                bool background)
+{
+    sl_state *state = &save->s.state;
+    if (background) {
+        SL_TRY(sl_agree(state->comm, "checkpoint snapshot", sl_exec_snapshot(save->s.x)));
+        state->read = read_snapshot;
+    }
+    return sl_state_save_begin(state, meta, folder, keep, background, &save->saving);
+}
+
+sluice_status sl_checkpoint_begin(sl_exec *x, const sl_checkpoint_slots *slots, const sl_checkpoint_meta *meta,
+                                  const char *folder, int keep, bool background, sl_save **out)
+{
+    sl_save *save = NULL;
+    sluice_status st = sl_agree(sl_exec_comm(x), "checkpoint begin", take_save(&save));
+    if (st != SLUICE_OK) goto free_save;
+    if ((st = make_state(x, slots, false, &save->s)) != SLUICE_OK) goto free_save;
+    if ((st = begin_save(save, meta, folder, keep, background)) != SLUICE_OK) goto free_tensors;
+    *out = save;
+    return SLUICE_OK;
+free_tensors:
+    free_state(&save->s);
+free_save:
+    sl_free(save);
+    return st;
+}
+
+bool sl_save_done(sl_save *save)
+{
+    return sl_saving_done(save->saving);
+}
+
+sluice_status sl_checkpoint_finish(sl_save *save, char *path)
+{
+    sluice_status st = sl_state_save_finish(save->saving, path);
+    free_state(&save->s);
+    sl_free(save);
+    return st;
+}
+
+sluice_status sl_checkpoint_save(sl_exec *x, const sl_checkpoint_slots *slots, const sl_checkpoint_meta *meta,
+                                 const char *folder, int keep, char *path)
+{
+    sl_save *save;
+    SL_TRY(sl_checkpoint_begin(x, slots, meta, folder, keep, false, &save));
+    return sl_checkpoint_finish(save, path);
+}
+
+/* ---- Everything else ---- */
+
+sluice_status sl_checkpoint_load(sl_exec *x, const sl_checkpoint_slots *slots, const char *folder,
+                                 const char *model_sha256, const sl_log *log, sl_checkpoint_meta *meta)
+{
+    exec_state s;
+    bool found;
+    SL_TRY(make_state(x, slots, false, &s));
+    sluice_status st = sl_state_load(&s.state, folder, model_sha256, false, log, meta, &found);
+    free_state(&s);
+    return st;
+}
+
+sluice_status sl_checkpoint_load_weights(sl_exec *x, const char *folder, uint64_t *step)
+{
+    exec_state s;
+    sl_checkpoint_meta meta;
+    bool found = false;
+    SL_TRY(make_state(x, NULL, false, &s));
+    sluice_status st = sl_state_load(&s.state, folder, NULL, true, NULL, &meta, &found);
+    free_state(&s);
+    if (st == SLUICE_OK) *step = found ? meta.step : 0;
+    return st;
+}
+
+sluice_status sl_weights_save(sl_exec *x, const char *path, sluice_dtype type)
+{
+    exec_state s;
+    SL_TRY(make_state(x, NULL, true, &s));
+    s.state.file_type = type;
+    sluice_status st = sl_state_weights_save(&s.state, path);
+    free_state(&s);
+    return st;
+}
+
+sluice_status sl_weights_load(sl_exec *x, const char *path)
+{
+    exec_state s;
+    SL_TRY(make_state(x, NULL, true, &s));
+    sluice_status st = sl_state_weights_load(&s.state, path);
+    free_state(&s);
+    return st;
+}
+
+/* `parameter`: its first tile where it was cut. */
+static int64_t find_weight(const exec_state *s, int parameter)
+{
+    int64_t i = 0;
+    while (s->sources[i].parameter != parameter || s->sources[i].slot >= 0) i++;
+    return i;
+}
+
+sluice_status sl_parameter_read(sl_exec *x, int parameter, float *out)
+{
+    exec_state s;
+    SL_TRY(make_state(x, NULL, true, &s));
+    int64_t tensor = find_weight(&s, parameter);
+    sluice_status st = sl_state_read_all(&s.state, tensor, 0, s.tensors[tensor].elements, out);
+    free_state(&s);
+    return st;
+}
+
+sluice_status sl_state_hash(sl_exec *x, const sl_checkpoint_slots *slots, double loss_scale, char weights[65],
+                            char state[65])
+{
+    exec_state s;
+    SL_TRY(make_state(x, slots, true, &s));
+    sluice_status st = sl_state_sha256(&s.state, loss_scale, weights, state);
+    free_state(&s);
+    return st;
+}

@@ -1,0 +1,30 @@
+/* cmd_devices.c: sluice devices: what this machine offers. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+static bool read_device(const char *name, sluice_device *out)
+{
+    static const struct {
+        const char *name;
+        sluice_device device;
+    } names[] = { { "auto", SLUICE_DEVICE_AUTO }, { "cpu", SLUICE_DEVICE_CPU }, { "cuda", SLUICE_DEVICE_CUDA } };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i].name) != 0) continue;
+        *out = names[i].device;
+        return true;
+    }
+    return false;
+}
+
+int cli_devices(const cli_arguments *a)
+{
+    sluice_device device = SLUICE_DEVICE_AUTO;
+    if (a->machine != NULL && !a->measure)
+        return cli_usage("devices: --machine writes what --measure measures; give both");
+    if (a->ranks > 0 && !a->measure) return cli_usage("devices: --ranks says how --measure measures; give both");
+    if (a->device != NULL && !a->measure) return cli_usage("devices: --device says what --measure measures; give both");
+    if (a->device != NULL && !read_device(a->device, &device))
+        return cli_usage("devices: --device is \"%s\"; give auto, cpu or cuda", a->device);
+    return cli_report(sluice_devices(a->measure, a->ranks > 0 ? (int)a->ranks : 1, device, a->machine, stdout));
+}

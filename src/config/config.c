@@ -1,0 +1,484 @@
+/* config.c: from a JSON file and --set assignments to settings that are not yet resolved.
+ *
+ * Both sources walk the same way: every leaf must be a row of the option table, its value is checked against the row,
+ * and the place it came from is remembered, so that later checks can point at it. Nothing is refused here for not being
+ * built in: a later assignment may still mend it. */
+#include "config/config.h"
+
+#include <string.h>
+
+#include "config/config_rows.h"
+#include "core/alloc.h"
+#include "core/io.h"
+#include "core/status.h"
+#include "format/json.h"
+
+#define MAX_CONFIG_BYTES ((size_t)16 << 20)
+#define MAX_KEY_BYTES    256
+
+/* Sections under an older name. */
+static const struct {
+    const char *name, *now;
+} section_aliases[] = { { "bfloat16", "bf16" } };
+
+/* ---- Places ---- */
+
+static const char *write_where(const sluice_config *c, int line, char *out, size_t out_bytes)
+{
+    if (line == SL_ORIGIN_SET)
+        snprintf(out, out_bytes, "--set: ");
+    else if (line > 0)
+        snprintf(out, out_bytes, "%.900s:%d: ", c->path, line);
+    else
+        snprintf(out, out_bytes, "%.900s: ", c->path);
+    return out;
+}
+
+const char *sl_config_where(const sluice_config *c, const sl_option *row, char *out, size_t out_bytes)
+{
+    return write_where(c, c->private_data->origins[row - sl_config_rows].line, out, out_bytes);
+}
+
+/* Line of a key that is being read, or the mark of the command line. */
+static int line_of(const sluice_config *c, const char *key, bool from_set)
+{
+    const struct sl_config_private *p = c->private_data;
+    if (from_set || p->text == NULL) return SL_ORIGIN_SET;
+    int line = sl_json_key_line(p->text, p->bytes, key);
+    return line > 0 ? line : SL_ORIGIN_UNPLACED;
+}
+
+/* ---- Finding rows ---- */
+
+/* Whether `key` is `prefix` followed by a dot; NULL or the rest behind the dot. An empty prefix leaves the whole
+ * key. */
+static const char *below(const char *key, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (n == 0) return key;
+    return strncmp(key, prefix, n) == 0 && key[n] == '.' ? key + n + 1 : NULL;
+}
+
+static bool is_wildcard(const sl_option *row)
+{
+    size_t n = strlen(row->key);
+    return n > 2 && strcmp(row->key + n - 2, ".*") == 0;
+}
+
+static const sl_option *find_row(const char *key)
+{
+    const sl_option *exact = sl_option_find(sl_config_rows, sl_config_row_count, key);
+    if (exact != NULL) return is_wildcard(exact) ? NULL : exact;
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        size_t n = strlen(row->key);
+        if (is_wildcard(row) && strncmp(key, row->key, n - 1) == 0) return row;
+    }
+    return NULL;
+}
+
+static bool is_section(const char *key)
+{
+    for (size_t i = 0; i < sl_config_row_count; i++)
+        if (below(sl_config_rows[i].key, key) != NULL) return true;
+    return false;
+}
+
+/* ---- Unknown keys ---- */
+
+/* The neighbour whose name is nearest to `name`: what may stand directly in `section`. Written as a whole key. */
+static bool nearest_sibling(const char *section, const char *name, char *out, size_t out_bytes)
+{
+    int64_t best = (int64_t)strlen(name) / 3 + 1;
+    bool found = false;
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        char sibling[MAX_KEY_BYTES];
+        const char *rest = below(sl_config_rows[i].key, section);
+        if (rest == NULL || is_wildcard(&sl_config_rows[i])) continue;
+        snprintf(sibling, sizeof sibling, "%.*s", (int)strcspn(rest, "."), rest);
+        int64_t distance = sl_edit_distance(sibling, name);
+        if (distance >= best) continue;
+        best = distance;
+        found = true;
+        snprintf(out, out_bytes, "%s%s%s", section, section[0] != '\0' ? "." : "", sibling);
+    }
+    return found;
+}
+
+/* A row elsewhere with the same last name: the key stands in the wrong section. */
+static const char *same_name_elsewhere(const char *name)
+{
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const char *dot = strrchr(sl_config_rows[i].key, '.');
+        if (dot != NULL && strcmp(dot + 1, name) == 0) return sl_config_rows[i].key;
+    }
+    return NULL;
+}
+
+static sluice_status unknown_key(const char *where, const char *section, const char *name, const char *key)
+{
+    char sibling[2 * MAX_KEY_BYTES];
+    const char *nearest = sibling;
+    if (!nearest_sibling(section, name, sibling, sizeof sibling)) nearest = same_name_elsewhere(name);
+    if (nearest == NULL) nearest = sl_option_nearest(sl_config_rows, sl_config_row_count, key);
+    if (nearest == NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "%sunknown key \"%s\"; `sluice config` lists all keys", where, key);
+    return sl_fail(SLUICE_ERR_USAGE, "%sunknown key \"%s\"; did you mean \"%s\"?", where, key, nearest);
+}
+
+/* ---- Lists with contents of their own ---- */
+
+static sluice_status read_hidden(sluice_config *c, const json_t *list, const char *where)
+{
+    static const sl_option item = { .key = "model.hidden", .type = SL_OPT_INT, .fallback = "", .min = 1, .max = 1e9 };
+    sl_settings *s = &c->settings;
+    size_t count = json_array_size(list);
+    if (count > SL_MAX_HIDDEN)
+        return sl_fail(SLUICE_ERR_USAGE, "%smodel.hidden: %zu layers, at most %d are allowed", where, count,
+                       SL_MAX_HIDDEN);
+    for (size_t i = 0; i < count; i++) {
+        sl_config_value value;
+        SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
+        s->model.hidden_sizes[i] = value.integer;
+    }
+    s->model.hidden_count = (int)count;
+    return SLUICE_OK;
+}
+
+static sluice_status read_patterns(sluice_config *c, const char *key, const json_t *list, const char *where,
+                                   sl_patterns *out)
+{
+    const sl_option item = { .key = key, .type = SL_OPT_STRING, .fallback = "" };
+    size_t count = json_array_size(list);
+    if (count > SL_MAX_PATTERNS)
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %zu patterns, at most %d are allowed", where, key, count,
+                       SL_MAX_PATTERNS);
+    for (size_t i = 0; i < count; i++) {
+        sl_config_value value;
+        SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
+        if (value.text[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s%s: a pattern is empty", where, key);
+        out->list[i] = value.text;
+    }
+    out->count = (int)count;
+    return SLUICE_OK;
+}
+
+static sluice_status read_freeze(sluice_config *c, const json_t *list, const char *where)
+{
+    return read_patterns(c, "freeze", list, where, &c->settings.freeze);
+}
+
+static sluice_status read_targets(sluice_config *c, const json_t *list, const char *where)
+{
+    return read_patterns(c, "lora.targets", list, where, &c->settings.lora.targets);
+}
+
+/* Shares of the ranks: how many there must be is known when the number of ranks is. */
+static sluice_status read_weights(sluice_config *c, const json_t *list, const char *where)
+{
+    static const sl_option item = {
+        .key = "zero_optimization.partition_weights", .type = SL_OPT_DOUBLE, .fallback = "", .min = 1e-9, .max = 1e300
+    };
+    size_t count = json_array_size(list);
+    double *weights = sl_arena_array(&c->private_data->arena, count + 1, sizeof *weights);
+    if (weights == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        sl_config_value value;
+        SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
+        weights[i] = value.real;
+    }
+    c->settings.zero.weights = weights;
+    c->settings.zero.weight_count = (int)count;
+    return SLUICE_OK;
+}
+
+/* What a group may say; offsets are unused. */
+static const sl_option group_rows[] = {
+    { .key = "match", .type = SL_OPT_STRING, .fallback = "" },
+    { .key = "lr", .type = SL_OPT_DOUBLE, .fallback = "", .max = 1e300 },
+    { .key = "weight_decay", .type = SL_OPT_DOUBLE, .fallback = "", .max = 1e300 },
+};
+
+static sluice_status read_group(sluice_config *c, json_t *entry, const char *where, sl_config_group *out)
+{
+    const char *key;
+    json_t *json;
+    *out = (sl_config_group){ .lr = -1, .weight_decay = -1 };
+    json_object_foreach(entry, key, json)
+    {
+        const sl_option *row = sl_option_find(group_rows, 3, key);
+        sl_config_value value;
+        if (row == NULL)
+            return sl_fail(SLUICE_ERR_USAGE, "%sunknown key \"%s\"; a group has match, lr and weight_decay", where,
+                           key);
+        SL_TRY(sl_config_value_from_json(row, json, where, &c->private_data->arena, &value));
+        if (row == &group_rows[0])
+            out->pattern = value.text;
+        else
+            *(row == &group_rows[1] ? &out->lr : &out->weight_decay) = value.real;
+    }
+    if (out->pattern == NULL || out->pattern[0] == '\0')
+        return sl_fail(SLUICE_ERR_USAGE, "%smatch is missing; give a pattern of parameter names, or \"no_decay\"",
+                       where);
+    return SLUICE_OK;
+}
+
+static sluice_status read_groups(sluice_config *c, const json_t *list, const char *where)
+{
+    struct sl_config_private *p = c->private_data;
+    size_t count = json_array_size(list);
+    /* one is left for the parameters that no group names */
+    if (count > SL_MAX_GROUPS - 1)
+        return sl_fail(SLUICE_ERR_USAGE, "%soptimizer.groups: %zu groups, at most %d are allowed", where, count,
+                       SL_MAX_GROUPS - 1);
+    for (size_t i = 0; i < count; i++) {
+        char place[SL_WHERE_BYTES + 64];
+        json_t *entry = json_array_get(list, i);
+        snprintf(place, sizeof place, "%soptimizer.groups[%zu]: ", where, i);
+        if (!json_is_object(entry))
+            return sl_fail(SLUICE_ERR_USAGE, "%swrite {\"match\": pattern, \"lr\": x, \"weight_decay\": y}", place);
+        SL_TRY(read_group(c, entry, place, &p->groups[i]));
+    }
+    p->group_count = (int)count;
+    return SLUICE_OK;
+}
+
+static const struct {
+    const char *key;
+    sluice_status (*read)(sluice_config *c, const json_t *list, const char *where);
+} list_readers[] = { { "model.hidden", read_hidden },
+                     { "freeze", read_freeze },
+                     { "lora.targets", read_targets },
+                     { "optimizer.groups", read_groups },
+                     { "zero_optimization.partition_weights", read_weights } };
+
+static sluice_status read_list_contents(sluice_config *c, const sl_option *row, const json_t *list, const char *where)
+{
+    for (size_t i = 0; i < sizeof list_readers / sizeof list_readers[0]; i++)
+        if (strcmp(list_readers[i].key, row->key) == 0) return list_readers[i].read(c, list, where);
+    return SLUICE_OK;
+}
+
+/* ---- One value ---- */
+
+static sl_config_origin *origin_of(sluice_config *c, const sl_option *row)
+{
+    return &c->private_data->origins[row - sl_config_rows];
+}
+
+static sluice_status reset_row(sluice_config *c, const sl_option *row)
+{
+    sl_config_value value;
+    *origin_of(c, row) = (sl_config_origin){ 0 };
+    if (row->fate != SL_KEY_HONOURED) return SLUICE_OK;
+    sl_config_value_default(row, &value);
+    sl_config_value_store(row, &value, &c->settings);
+    return read_list_contents(c, row, NULL, "");
+}
+
+/* null and "auto" say nothing, where the row lets them. */
+static bool says_nothing(const sl_option *row, const json_t *json)
+{
+    if (json_is_null(json)) return row->auto_ok || row->fallback[0] == '\0';
+    return row->auto_ok && json_is_string(json) && strcmp(json_string_value(json), "auto") == 0;
+}
+
+static sluice_status remember(sluice_config *c, const sl_option *row, const json_t *json, int line, bool refused)
+{
+    sl_config_origin *origin = origin_of(c, row);
+    char *text = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+    if (text == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while reading the configuration");
+    origin->given = sl_arena_strdup(&c->private_data->arena, text);
+    sl_json_free_text(text);
+    if (origin->given == NULL) return SLUICE_ERR_NO_MEMORY;
+    origin->line = line;
+    origin->refused = refused;
+    return SLUICE_OK;
+}
+
+static sluice_status set_row(sluice_config *c, const sl_option *row, const json_t *json, int line)
+{
+    char where[SL_WHERE_BYTES];
+    sl_config_value value, fallback;
+    write_where(c, line, where, sizeof where);
+    if (is_wildcard(row)) return remember(c, row, json, line, row->fate == SL_KEY_UNBUILT);
+    if (says_nothing(row, json)) return reset_row(c, row);
+    SL_TRY(sl_config_value_from_json(row, json, where, &c->private_data->arena, &value));
+    if (row->fate == SL_KEY_HONOURED) {
+        SL_TRY(read_list_contents(c, row, json, where));
+        sl_config_value_store(row, &value, &c->settings);
+        return remember(c, row, json, line, false);
+    }
+    sl_config_value_default(row, &fallback);
+    bool harmless =
+        row->fate == SL_KEY_NOTED || (row->fallback[0] != '\0' && sl_config_value_equal(row, &value, &fallback));
+    return remember(c, row, json, line, !harmless);
+}
+
+/* ---- The walk ---- */
+
+static sluice_status apply(sluice_config *c, const char *key, json_t *json, bool from_set);
+
+/* A section that is switched on by being there: its rows have no harmless value. Given empty, its first row speaks for
+ * it. */
+static sluice_status note_empty_section(sluice_config *c, const char *section, json_t *json, int line)
+{
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        if (below(row->key, section) == NULL) continue;
+        if (row->fate != SL_KEY_UNBUILT || row->fallback[0] != '\0' || is_wildcard(row)) return SLUICE_OK;
+        return remember(c, row, json, line, true);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status apply_section(sluice_config *c, const char *section, json_t *object, bool from_set)
+{
+    const char *name;
+    json_t *json;
+    if (json_object_size(object) == 0) return note_empty_section(c, section, object, line_of(c, section, from_set));
+    json_object_foreach(object, name, json)
+    {
+        char key[MAX_KEY_BYTES], where[SL_WHERE_BYTES];
+        int length = snprintf(key, sizeof key, "%s%s%s", section, section[0] != '\0' ? "." : "", name);
+        if (length >= (int)sizeof key || strchr(name, '.') != NULL)
+            return unknown_key(write_where(c, line_of(c, section, from_set), where, sizeof where), section, name, key);
+        SL_TRY(apply(c, key, json, from_set));
+    }
+    return SLUICE_OK;
+}
+
+/* The key under its present name. */
+static const char *canonical(const char *key, char *out, size_t out_bytes)
+{
+    for (size_t i = 0; i < sizeof section_aliases / sizeof section_aliases[0]; i++) {
+        const char *rest = below(key, section_aliases[i].name);
+        if (rest == NULL && strcmp(key, section_aliases[i].name) != 0) continue;
+        snprintf(out, out_bytes, "%s%s%s", section_aliases[i].now, rest != NULL ? "." : "", rest != NULL ? rest : "");
+        return out;
+    }
+    return key;
+}
+
+static sluice_status apply(sluice_config *c, const char *key, json_t *json, bool from_set)
+{
+    char renamed[MAX_KEY_BYTES], where[SL_WHERE_BYTES], section[MAX_KEY_BYTES];
+    const char *known = canonical(key, renamed, sizeof renamed);
+    const sl_option *row = find_row(known);
+    int line = line_of(c, key, from_set);
+    if (row != NULL) return set_row(c, row, json, line);
+    write_where(c, line, where, sizeof where);
+    if (is_section(known)) {
+        if (json_is_null(json)) return SLUICE_OK;
+        if (!json_is_object(json))
+            return sl_fail(SLUICE_ERR_USAGE, "%s%s: a section in braces is expected: \"%s\": { ... }", where, key, key);
+        return apply_section(c, key, json, from_set);
+    }
+    const char *dot = strrchr(key, '.');
+    snprintf(section, sizeof section, "%.*s", dot != NULL ? (int)(dot - key) : 0, key);
+    return unknown_key(where, section, dot != NULL ? dot + 1 : key, key);
+}
+
+/* ---- Public ---- */
+
+static sluice_status create_config(const char *path, sluice_config **out)
+{
+    sluice_config *c = sl_alloc(sizeof *c, "configuration");
+    if (c == NULL) return SLUICE_ERR_NO_MEMORY;
+    c->private_data = sl_alloc(sizeof *c->private_data, "configuration");
+    c->path = sl_strdup(path, "configuration path");
+    if (c->private_data == NULL || c->path == NULL) goto destroy;
+    sl_arena_init(&c->private_data->arena, "configuration values");
+    c->private_data->origins = sl_arena_array(&c->private_data->arena, sl_config_row_count, sizeof(sl_config_origin));
+    if (c->private_data->origins == NULL) goto destroy;
+    for (size_t i = 0; i < sl_config_row_count; i++)
+        if (reset_row(c, &sl_config_rows[i]) != SLUICE_OK) goto destroy;
+    *out = c;
+    return SLUICE_OK;
+destroy:
+    sluice_config_destroy(c);
+    return SLUICE_ERR_NO_MEMORY;
+}
+
+/* A configuration that is not there is a mistake in the command, unlike a missing data file. */
+static sluice_status read_text(const char *path, char **text, size_t *bytes)
+{
+    char message[SL_MESSAGE_BYTES];
+    sluice_status st = sl_file_read_all(path, MAX_CONFIG_BYTES, text, bytes);
+    if (st != SLUICE_ERR_INPUT) return st;
+    sl_error_copy(message);
+    return sl_fail(SLUICE_ERR_USAGE, "configuration: %.1900s", message);
+}
+
+static sluice_status load_into(sluice_config *c)
+{
+    struct sl_config_private *p = c->private_data;
+    json_t *root;
+    SL_TRY(read_text(c->path, &p->text, &p->bytes));
+    SL_TRY(sl_json_parse(p->text, p->bytes, c->path, SLUICE_ERR_USAGE, &root));
+    sluice_status st = json_is_object(root)
+                           ? apply_section(c, "", root, false)
+                           : sl_fail(SLUICE_ERR_USAGE, "%s: a configuration is an object: { ... }", c->path);
+    json_decref(root);
+    sl_free(p->text);
+    p->text = NULL;
+    return st;
+}
+
+sluice_status sluice_config_load(const char *path, sluice_config **out)
+{
+    sluice_config *c;
+    if (path == NULL || out == NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_config_load: path and out must not be NULL");
+    SL_TRY(create_config(path, &c));
+    sluice_status st = load_into(c);
+    if (st != SLUICE_OK) {
+        sluice_config_destroy(c);
+        return st;
+    }
+    *out = c;
+    return SLUICE_OK;
+}
+
+/* JSON where it is JSON, otherwise a string; text rows take everything but null as it stands. */
+static json_t *assigned_value(const char *key, const char *text)
+{
+    char renamed[MAX_KEY_BYTES];
+    const sl_option *row = find_row(canonical(key, renamed, sizeof renamed));
+    json_error_t error;
+    json_t *json = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    bool wants_text = row != NULL && row->type == SL_OPT_STRING && !is_wildcard(row);
+    if (json != NULL && wants_text && !json_is_string(json) && !json_is_null(json)) {
+        json_decref(json);
+        json = NULL;
+    }
+    return json != NULL ? json : json_string(text);
+}
+
+sluice_status sluice_config_set(sluice_config *c, const char *assignment)
+{
+    char key[MAX_KEY_BYTES];
+    if (c == NULL || assignment == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_config_set: an argument is NULL");
+    const char *equals = strchr(assignment, '=');
+    if (equals == NULL || equals == assignment || (size_t)(equals - assignment) >= sizeof key)
+        return sl_fail(SLUICE_ERR_USAGE, "--set: \"%.200s\" is not key=value, as in --set optimizer.params.lr=0.001",
+                       assignment);
+    snprintf(key, sizeof key, "%.*s", (int)(equals - assignment), assignment);
+    json_t *json = assigned_value(key, equals + 1);
+    if (json == NULL) return sl_fail(SLUICE_ERR_USAGE, "--set: %s: the value is not valid UTF-8", key);
+    sluice_status st = apply(c, key, json, true);
+    json_decref(json);
+    return st;
+}
+
+void sluice_config_destroy(sluice_config *c)
+{
+    if (c == NULL) return;
+    if (c->private_data != NULL) {
+        sl_free(c->private_data->text);
+        sl_arena_free(&c->private_data->arena);
+    }
+    sl_free(c->private_data);
+    sl_free(c->path);
+    sl_free(c);
+}

@@ -1,0 +1,99 @@
+/* config_rows.h: the option table and what the files of the configuration share about it.
+ *
+ * A row of the table is an sl_option whose `offset` points into sl_settings. Three conventions go beyond sl_option:
+ *   - a key that ends in ".*" stands for every key below that section that has no row of its own;
+ *   - a choice that ends in '!' is known but not built in yet ("sync|delayed!");
+ *   - an SL_OPT_STRING with a range also takes a whole number in it, kept as decimal text. */
+#ifndef SL_CONFIG_CONFIG_ROWS_H
+#define SL_CONFIG_CONFIG_ROWS_H
+
+#include <jansson.h>
+
+#include "config/config.h"
+#include "core/arena.h"
+
+extern const sl_option sl_config_rows[];
+extern const size_t sl_config_row_count;
+
+/* One type of optimizer or scheduler: what may stand in its "params". */
+typedef struct sl_config_kind {
+    const char *name;     /* as DeepSpeed writes it; compared without case */
+    const char *params;   /* "lr|betas|...": rows of its section that apply */
+    const char *defaults; /* "lr=0.01|eps=1e-10": where they differ from the rows' */
+} sl_config_kind;
+
+/* A section whose valid parameters depend on its type. */
+typedef struct sl_config_family {
+    const char *section;         /* "optimizer" */
+    const sl_config_kind *kinds; /* in the order of the choices of <section>.type that are built in */
+    int kind_count;
+} sl_config_family;
+
+extern const sl_config_family sl_config_optimizers, sl_config_schedules;
+
+/* The part of a row's key behind "<section>.params.", or NULL where the row is not one of its parameters. */
+const char *sl_config_param(const sl_config_family *family, const sl_option *row);
+/* Whether `name` is an item of "a|b|c". */
+bool sl_config_listed(const char *list, const char *name);
+/* The text behind "name=" in "a=1|b=2", copied to out; NULL where it is not there. */
+const char *sl_config_listed_value(const char *list, const char *name, char *out, size_t out_bytes);
+
+/* Item `index` of a row's choices without its mark, copied to out; false past the end. *built says whether it is built
+ * in. */
+bool sl_config_choice(const sl_option *row, int index, char *out, size_t out_bytes, bool *built);
+
+/* A value of any row. */
+typedef union sl_config_value {
+    bool boolean;
+    int64_t integer;
+    double real;
+    uint64_t size;
+    const char *text; /* STRING, LIST */
+    int choice;
+    double pair[2];
+} sl_config_value;
+
+/* Type, range and choices are checked; `where` stands before the message ("config.json:3: "). Text goes to `arena`. */
+sluice_status sl_config_value_from_json(const sl_option *row, const json_t *json, const char *where, sl_arena *arena,
+                                        sl_config_value *out);
+/* The same for text from our own tables, which is always right, and never a string. */
+void sl_config_value_from_table(const sl_option *row, const char *text, sl_config_value *out);
+/* What a row holds when nothing is given: its fallback, or the mark for "auto" (-1, 0 for sizes, "" for text). */
+void sl_config_value_default(const sl_option *row, sl_config_value *out);
+bool sl_config_value_is_auto(const sl_option *row, const sl_config_value *value);
+bool sl_config_value_equal(const sl_option *row, const sl_config_value *a, const sl_config_value *b);
+void sl_config_value_store(const sl_option *row, const sl_config_value *value, sl_settings *settings);
+void sl_config_value_load(const sl_option *row, const sl_settings *settings, sl_config_value *out);
+void sl_config_value_print(const sl_option *row, const sl_config_value *value, FILE *out);
+/* "a whole number", "one of none, cpu": what a row takes, for messages and the documentation. */
+void sl_config_describe_type(const sl_option *row, char *out, size_t out_bytes);
+
+/* One entry of optimizer.groups as given. */
+typedef struct sl_config_group {
+    const char *pattern;
+    double lr, weight_decay; /* negative: the optimizer's */
+} sl_config_group;
+
+/* Where a row's value comes from. */
+typedef struct sl_config_origin {
+    int line;          /* 0: not given; > 0: line in the file; SL_ORIGIN_SET, SL_ORIGIN_UNPLACED */
+    bool refused;      /* given, known, and not to be ignored: sl_config_resolve fails on it */
+    const char *given; /* the value as JSON text */
+} sl_config_origin;
+enum { SL_ORIGIN_SET = -1, SL_ORIGIN_UNPLACED = -2 };
+
+struct sl_config_private {
+    sl_arena arena; /* owns every string of the settings and all below but `text` */
+    char *text;     /* of the file, for line numbers; freed after loading */
+    size_t bytes;
+    sl_config_origin *origins; /* one per row */
+    sl_config_group groups[SL_MAX_GROUPS];
+    int group_count;
+};
+
+/* "config.json:3: " or "--set: " or "config.json: " for the row's value. Returns out. */
+const char *sl_config_where(const sluice_config *c, const sl_option *row, char *out, size_t out_bytes);
+/* Large enough for any place. */
+#define SL_WHERE_BYTES 1024
+
+#endif

@@ -1,0 +1,352 @@
+/* config_value.c: values of the option table: from JSON, into the settings, back out, and compared.
+ *
+ * Everything here looks at one row and one value. What needs more than one key is in config_resolve.c. */
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config/config_rows.h"
+#include "core/bytes.h"
+#include "core/status.h"
+#include "format/json.h"
+
+/* Whole numbers up to here are exact as doubles, so that 5e8 may stand for 500000000. */
+#define EXACT_DOUBLE 9007199254740992.0
+/* Bounds this large are not worth telling. */
+#define UNBOUNDED 9e15
+
+#define CHOICE_BYTES 64
+
+static const char *const type_names[] = {
+    [SL_OPT_BOOL] = "true or false",
+    [SL_OPT_INT] = "a whole number",
+    [SL_OPT_DOUBLE] = "a number",
+    [SL_OPT_SIZE] = "a size (bytes, or text such as \"20GiB\")",
+    [SL_OPT_STRING] = "text",
+    [SL_OPT_CHOICE] = "one of",
+    [SL_OPT_PAIR] = "two numbers [a, b]",
+    [SL_OPT_LIST] = "a list",
+};
+
+static bool ranged(const sl_option *row)
+{
+    return row->min != 0 || row->max != 0;
+}
+
+/* "none, cpu": the choices that are built in. */
+static void list_choices(const sl_option *row, char *out, size_t out_bytes)
+{
+    char name[CHOICE_BYTES];
+    bool built;
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; sl_config_choice(row, i, name, sizeof name, &built); i++)
+        if (built && used < out_bytes)
+            used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used > 0 ? ", " : "", name);
+}
+
+void sl_config_describe_type(const sl_option *row, char *out, size_t out_bytes)
+{
+    char choices[512];
+    if (row->type == SL_OPT_CHOICE) {
+        list_choices(row, choices, sizeof choices);
+        snprintf(out, out_bytes, "one of %s", choices);
+    } else if (!ranged(row) || row->type == SL_OPT_SIZE) {
+        snprintf(out, out_bytes, "%s", type_names[row->type]);
+    } else if (row->type == SL_OPT_STRING) {
+        snprintf(out, out_bytes, "text, or a whole number of at least %g", row->min);
+    } else if (row->max > UNBOUNDED) {
+        snprintf(out, out_bytes, "%s, at least %g", type_names[row->type], row->min);
+    } else {
+        snprintf(out, out_bytes, "%s from %g to %.9g", type_names[row->type], row->min, row->max);
+    }
+}
+
+/* The one message about a value that a row does not take. */
+static sluice_status refuse(const sl_option *row, const json_t *json, const char *where)
+{
+    char expected[600];
+    sl_config_describe_type(row, expected, sizeof expected);
+    char *given = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+    sluice_status st = sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not allowed; it takes %s%s", where, row->key,
+                               given != NULL ? given : "this value", expected, row->auto_ok ? ", or \"auto\"" : "");
+    sl_json_free_text(given);
+    return st;
+}
+
+static bool in_range(const sl_option *row, double value)
+{
+    return !ranged(row) || (value >= row->min && value <= row->max);
+}
+
+static bool read_integer(const json_t *json, int64_t *out)
+{
+    if (json_is_integer(json)) {
+        *out = json_integer_value(json);
+        return true;
+    }
+    double real = json_is_real(json) ? json_real_value(json) : NAN;
+    if (!(fabs(real) <= EXACT_DOUBLE) || real != floor(real)) return false;
+    *out = (int64_t)real;
+    return true;
+}
+
+static bool read_size(const sl_option *row, const json_t *json, uint64_t *out)
+{
+    int64_t bytes;
+    if (json_is_string(json)) return sl_parse_bytes(json_string_value(json), out) && in_range(row, (double)*out);
+    if (!read_integer(json, &bytes) || bytes < 0 || !in_range(row, (double)bytes)) return false;
+    *out = (uint64_t)bytes;
+    return true;
+}
+
+static bool read_choice(const sl_option *row, const char *text, int *out)
+{
+    char name[CHOICE_BYTES];
+    bool built;
+    for (int i = 0; text != NULL && sl_config_choice(row, i, name, sizeof name, &built); i++)
+        if (strcasecmp(name, text) == 0) {
+            *out = i;
+            return true;
+        }
+    return false;
+}
+
+static bool read_pair(const sl_option *row, const json_t *json, double out[2])
+{
+    if (!json_is_array(json) || json_array_size(json) != 2) return false;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *item = json_array_get(json, i);
+        if (!json_is_number(item) || !in_range(row, json_number_value(item))) return false;
+        out[i] = json_number_value(item);
+    }
+    return true;
+}
+
+static sluice_status copy_text(const char *text, sl_arena *arena, sl_config_value *out)
+{
+    if (text == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while reading the configuration");
+    out->text = sl_arena_strdup(arena, text);
+    return out->text != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
+/* Text rows: a string, or where the row has a range a whole number in it. */
+static sluice_status read_string(const sl_option *row, const json_t *json, const char *where, sl_arena *arena,
+                                 sl_config_value *out)
+{
+    char digits[32];
+    int64_t number;
+    if (json_is_string(json)) return copy_text(json_string_value(json), arena, out);
+    if (!ranged(row) || !read_integer(json, &number) || !in_range(row, (double)number)) return refuse(row, json, where);
+    snprintf(digits, sizeof digits, "%lld", (long long)number);
+    return copy_text(digits, arena, out);
+}
+
+static sluice_status read_list(const sl_option *row, const json_t *json, const char *where, sl_arena *arena,
+                               sl_config_value *out)
+{
+    if (!json_is_array(json)) return refuse(row, json, where);
+    char *text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    sluice_status st = copy_text(text, arena, out);
+    sl_json_free_text(text);
+    return st;
+}
+
+/* The types that own no memory. False: wrong type or out of range. */
+static bool read_plain(const sl_option *row, const json_t *json, sl_config_value *out)
+{
+    switch (row->type) {
+    case SL_OPT_BOOL:
+        out->boolean = json_is_true(json);
+        return json_is_boolean(json);
+    case SL_OPT_INT:
+        return read_integer(json, &out->integer) && in_range(row, (double)out->integer);
+    case SL_OPT_DOUBLE:
+        out->real = json_number_value(json);
+        return json_is_number(json) && in_range(row, out->real);
+    case SL_OPT_SIZE:
+        return read_size(row, json, &out->size);
+    case SL_OPT_CHOICE:
+        return read_choice(row, json_string_value(json), &out->choice);
+    case SL_OPT_PAIR:
+        return read_pair(row, json, out->pair);
+    default:
+        return false;
+    }
+}
+
+sluice_status sl_config_value_from_json(const sl_option *row, const json_t *json, const char *where, sl_arena *arena,
+                                        sl_config_value *out)
+{
+    sl_config_value value = { 0 };
+    if (row->type == SL_OPT_STRING)
+        SL_TRY(read_string(row, json, where, arena, &value));
+    else if (row->type == SL_OPT_LIST)
+        SL_TRY(read_list(row, json, where, arena, &value));
+    else if (!read_plain(row, json, &value))
+        return refuse(row, json, where);
+    *out = value;
+    return SLUICE_OK;
+}
+
+void sl_config_value_from_table(const sl_option *row, const char *text, sl_config_value *out)
+{
+    memset(out, 0, sizeof *out);
+    switch (row->type) {
+    case SL_OPT_BOOL:
+        out->boolean = strcmp(text, "true") == 0;
+        return;
+    case SL_OPT_INT:
+        out->integer = (int64_t)strtod(text, NULL);
+        return; /* "5e8" */
+    case SL_OPT_DOUBLE:
+        out->real = strtod(text, NULL);
+        return;
+    case SL_OPT_SIZE:
+        sl_parse_bytes(text, &out->size);
+        return;
+    case SL_OPT_CHOICE:
+        read_choice(row, text, &out->choice);
+        return;
+    case SL_OPT_PAIR:
+        sscanf(text, "[%lf, %lf]", &out->pair[0], &out->pair[1]);
+        return;
+    case SL_OPT_STRING:
+    case SL_OPT_LIST:
+        out->text = text;
+        return;
+    }
+}
+
+/* The mark for "nothing said". A choice row may name "auto" itself. */
+static void value_auto(const sl_option *row, sl_config_value *out)
+{
+    memset(out, 0, sizeof *out);
+    switch (row->type) {
+    case SL_OPT_INT:
+        out->integer = -1;
+        return;
+    case SL_OPT_DOUBLE:
+        out->real = -1;
+        return;
+    case SL_OPT_STRING:
+    case SL_OPT_LIST:
+        out->text = "";
+        return;
+    case SL_OPT_CHOICE:
+        if (!read_choice(row, "auto", &out->choice)) out->choice = -1;
+        return;
+    case SL_OPT_BOOL:
+    case SL_OPT_SIZE:
+    case SL_OPT_PAIR:
+        return;
+    }
+}
+
+static bool undecided(const sl_option *row)
+{
+    return row->fallback[0] == '\0' || strcmp(row->fallback, "auto") == 0;
+}
+
+void sl_config_value_default(const sl_option *row, sl_config_value *out)
+{
+    if (undecided(row))
+        value_auto(row, out);
+    else
+        sl_config_value_from_table(row, row->fallback, out);
+}
+
+bool sl_config_value_is_auto(const sl_option *row, const sl_config_value *value)
+{
+    sl_config_value mark;
+    if (!undecided(row)) return false;
+    value_auto(row, &mark);
+    return sl_config_value_equal(row, value, &mark);
+}
+
+bool sl_config_value_equal(const sl_option *row, const sl_config_value *a, const sl_config_value *b)
+{
+    switch (row->type) {
+    case SL_OPT_BOOL:
+        return a->boolean == b->boolean;
+    case SL_OPT_INT:
+        return a->integer == b->integer;
+    case SL_OPT_DOUBLE:
+        return a->real == b->real;
+    case SL_OPT_SIZE:
+        return a->size == b->size;
+    case SL_OPT_CHOICE:
+        return a->choice == b->choice;
+    case SL_OPT_PAIR:
+        return a->pair[0] == b->pair[0] && a->pair[1] == b->pair[1];
+    case SL_OPT_STRING:
+        return strcasecmp(a->text, b->text) == 0;
+    case SL_OPT_LIST:
+        return strcmp(a->text, b->text) == 0;
+    }
+    return false;
+}
+
+/* Bytes of the field that a row of each type points at. */
+static const size_t field_bytes[] = {
+    [SL_OPT_BOOL] = sizeof(bool),       [SL_OPT_INT] = sizeof(int64_t),   [SL_OPT_DOUBLE] = sizeof(double),
+    [SL_OPT_SIZE] = sizeof(uint64_t),   [SL_OPT_STRING] = sizeof(char *), [SL_OPT_CHOICE] = sizeof(int),
+    [SL_OPT_PAIR] = 2 * sizeof(double), [SL_OPT_LIST] = sizeof(char *),
+};
+
+void sl_config_value_store(const sl_option *row, const sl_config_value *value, sl_settings *settings)
+{
+    memcpy((char *)settings + row->offset, value, field_bytes[row->type]);
+}
+
+void sl_config_value_load(const sl_option *row, const sl_settings *settings, sl_config_value *out)
+{
+    memset(out, 0, sizeof *out);
+    memcpy(out, (const char *)settings + row->offset, field_bytes[row->type]);
+}
+
+static void print_choice(const sl_option *row, int index, FILE *out)
+{
+    char name[CHOICE_BYTES];
+    bool built;
+    if (!sl_config_choice(row, index, name, sizeof name, &built)) snprintf(name, sizeof name, "auto");
+    sl_json_write_string(out, name);
+}
+
+void sl_config_value_print(const sl_option *row, const sl_config_value *value, FILE *out)
+{
+    if (sl_config_value_is_auto(row, value) && strcmp(row->fallback, "auto") == 0) {
+        fputs("\"auto\"", out);
+        return;
+    }
+    switch (row->type) {
+    case SL_OPT_BOOL:
+        fputs(value->boolean ? "true" : "false", out);
+        return;
+    case SL_OPT_INT:
+        fprintf(out, "%lld", (long long)value->integer);
+        return;
+    case SL_OPT_DOUBLE:
+        sl_json_write_double(out, value->real);
+        return;
+    case SL_OPT_SIZE:
+        fprintf(out, "%llu", (unsigned long long)value->size);
+        return;
+    case SL_OPT_STRING:
+        sl_json_write_string(out, value->text);
+        return;
+    case SL_OPT_CHOICE:
+        print_choice(row, value->choice, out);
+        return;
+    case SL_OPT_LIST:
+        fputs(value->text[0] != '\0' ? value->text : "[]", out);
+        return;
+    case SL_OPT_PAIR:
+        fputc('[', out);
+        sl_json_write_double(out, value->pair[0]);
+        fputs(", ", out);
+        sl_json_write_double(out, value->pair[1]);
+        fputc(']', out);
+        return;
+    }
+}

@@ -1,0 +1,186 @@
+/* op_cost.c: arithmetic and memory traffic of a node, for predicted times.
+ *
+ * Matrix products are counted exactly (a multiply and an add are two); other ops get a fixed number of operations per
+ * element, which never decides anything because they are bound by memory. Bytes count every operand once, and an
+ * accumulated output twice. */
+#include "core/bytes.h"
+#include "ir/op_rows.h"
+
+/* Operations per element of the largest operand. Ops that are not listed only move data. */
+static const double flops_per_element[SL_OP_COUNT] = {
+    [SL_OP_ADD] = 1,
+    [SL_OP_MULTIPLY] = 1,
+    [SL_OP_SCALE] = 1,
+    [SL_OP_RELU] = 1,
+    [SL_OP_GELU] = 12,
+    [SL_OP_SILU] = 8,
+    [SL_OP_SWIGLU] = 8,
+    [SL_OP_SOFTMAX] = 8,
+    [SL_OP_LAYER_NORM] = 8,
+    [SL_OP_RMS_NORM] = 5,
+    [SL_OP_ROTARY] = 6,
+    [SL_OP_DROPOUT] = 12, /* a Philox block serves four elements */
+    [SL_OP_CROSS_ENTROPY] = 8,
+    [SL_OP_MSE] = 3,
+    [SL_OP_SUM] = 1,
+    [SL_OP_MEAN] = 1,
+    [SL_OP_REDUCE_TO] = 1,
+    [SL_OP_MULTIPLY_REDUCE] = 2,
+    [SL_OP_RELU_GRAD] = 1,
+    [SL_OP_GELU_GRAD] = 20,
+    [SL_OP_SILU_GRAD] = 12,
+    [SL_OP_SWIGLU_GRAD] = 8,
+    [SL_OP_SOFTMAX_GRAD] = 4,
+    [SL_OP_LAYER_NORM_GRAD] = 14,
+    [SL_OP_RMS_NORM_GRAD] = 10,
+    [SL_OP_CROSS_ENTROPY_GRAD] = 8,
+    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = 1,
+    [SL_OP_MSE_GRAD] = 3,
+    [SL_OP_EXPAND] = 1,
+    /* per element of a layer's flat buffer */
+    [SL_OP_ACCUMULATE] = 1,
+    [SL_OP_NORM_LEAVES] = 2,
+    [SL_OP_UPDATE] = 14,
+};
+
+static double elements(const sluice_graph *g, int value)
+{
+    return value < 0 ? 0 : (double)sl_shape_elements(&g->values[value].shape);
+}
+
+static double bytes(const sluice_graph *g, int value)
+{
+    return value < 0 ? 0 : (double)sl_value_bytes(&g->values[value]);
+}
+
+/* Every operand once; an accumulated output is read as well. */
+static double operand_bytes(const sluice_graph *g, const sl_node *node)
+{
+    double sum = 0;
+    for (int i = 0; i < node->input_count; i++) sum += bytes(g, node->inputs[i]);
+    for (int i = 0; i < node->output_count; i++)
+        sum += bytes(g, node->outputs[i]) * (node->attrs.accumulate >> i & 1 ? 2 : 1);
+    return sum;
+}
+
+sl_cost sl_cost_pointwise(const sluice_graph *g, const sl_node *node)
+{
+    double most = 0;
+    for (int i = 0; i < node->input_count; i++)
+        if (elements(g, node->inputs[i]) > most) most = elements(g, node->inputs[i]);
+    for (int i = 0; i < node->output_count; i++)
+        if (elements(g, node->outputs[i]) > most) most = elements(g, node->outputs[i]);
+    return (sl_cost){ most * flops_per_element[node->op], operand_bytes(g, node) };
+}
+
+sl_cost sl_cost_view(const sluice_graph *g, const sl_node *node)
+{
+    (void)g;
+    (void)node;
+    return (sl_cost){ 0, 0 };
+}
+
+/* y[rows, O] = x[rows, I] w, and what is added to it: bias, base */
+sl_cost sl_cost_linear(const sluice_graph *g, const sl_node *node)
+{
+    double in = (double)sl_shape_last(sl_input_shape(g, node, 0)), out = elements(g, node->outputs[0]);
+    return (sl_cost){ 2 * out * in + (node->input_count - 2) * out, operand_bytes(g, node) };
+}
+
+sl_cost sl_cost_linear_grad_input(const sluice_graph *g, const sl_node *node)
+{
+    double out = (double)sl_shape_last(sl_input_shape(g, node, 0));
+    return (sl_cost){ 2 * elements(g, node->outputs[0]) * out, operand_bytes(g, node) };
+}
+
+sl_cost sl_cost_linear_grad_weight(const sluice_graph *g, const sl_node *node)
+{
+    double rows = (double)sl_shape_rows(sl_input_shape(g, node, 0));
+    double bias = node->output_count > 1 ? elements(g, node->outputs[1]) : 0;
+    return (sl_cost){ 2 * rows * elements(g, node->outputs[0]) + rows * bias, operand_bytes(g, node) };
+}
+
+/* The logits, and one product as large for each gradient that is wanted. */
+sl_cost sl_cost_linear_cross_entropy(const sluice_graph *g, const sl_node *node)
+{
+    double rows = elements(g, node->inputs[2]), products = 1 + (node->outputs[2] >= 0) + (node->outputs[3] >= 0);
+    double logits = rows * (double)sl_input_shape(g, node, 1)->dim[0];
+    return (sl_cost){ 2 * rows * elements(g, node->inputs[1]) * products + 8 * logits, operand_bytes(g, node) };
+}
+
+sl_cost sl_cost_matmul(const sluice_graph *g, const sl_node *node)
+{
+    const sl_shape *a = sl_input_shape(g, node, 0);
+    double k = (double)a->dim[a->rank - (node->attrs.matmul.transpose_a ? 2 : 1)];
+    return (sl_cost){ 2 * elements(g, node->outputs[0]) * k, operand_bytes(g, node) };
+}
+
+/* Reads the rows it needs, not the table. */
+sl_cost sl_cost_embedding(const sluice_graph *g, const sl_node *node)
+{
+    return (sl_cost){ 0, bytes(g, node->inputs[0]) + 2 * bytes(g, node->outputs[0]) };
+}
+
+/* Adds each row of dy to a row of the table, which is cleared first unless accumulating. */
+sl_cost sl_cost_embedding_grad(const sluice_graph *g, const sl_node *node)
+{
+    double clear = node->attrs.accumulate & 1 ? 0 : bytes(g, node->outputs[0]), added = elements(g, node->inputs[1]);
+    double rows = added * (double)sl_dtype_bytes(g->values[node->outputs[0]].dtype);
+    return (sl_cost){ added, bytes(g, node->inputs[0]) + bytes(g, node->inputs[1]) + 2 * rows + clear };
+}
+
+/* Query-key pairs over all batches and heads, times the width of a head. lse is [B, H, T]. */
+static double attention_products(const sluice_graph *g, const sl_node *node, int lse)
+{
+    const sl_shape *l = &g->values[lse].shape;
+    double queries = (double)l->dim[2];
+    double keys = (double)sl_input_shape(g, node, node->attrs.attention.packed ? 0 : 1)->dim[1];
+    double pairs = node->attrs.attention.causal ? queries * (queries + 1) / 2 : queries * keys;
+    return (double)l->dim[0] * (double)l->dim[1] * pairs * node->attrs.attention.head_width;
+}
+
+/* Two products: scores and weighted values. */
+sl_cost sl_cost_attention(const sluice_graph *g, const sl_node *node)
+{
+    return (sl_cost){ 4 * attention_products(g, node, node->outputs[1]), operand_bytes(g, node) };
+}
+
+/* Five products: the scores again, and the gradients of the weights, q, k and v. */
+sl_cost sl_cost_attention_grad(const sluice_graph *g, const sl_node *node)
+{
+    int lse = node->inputs[node->input_count - 2];
+    return (sl_cost){ 10 * attention_products(g, node, lse), operand_bytes(g, node) };
+}
+
+/* SPLIT, CONCAT_GRAD read, and SPLIT_GRAD accumulating writes, only the part. */
+sl_cost sl_cost_part(const sluice_graph *g, const sl_node *node)
+{
+    double in = bytes(g, node->inputs[0]), out = bytes(g, node->outputs[0]), part = in < out ? in : out;
+    double each = (double)sl_dtype_bytes(g->values[node->outputs[0]].dtype);
+    if (node->attrs.accumulate & 1) return (sl_cost){ part / each, 3 * part };
+    return (sl_cost){ 0, node->op == SL_OP_SPLIT_GRAD ? in + out : 2 * part };
+}
+
+/* Bytes per element that an update op reads and writes: gradients in the wire type, sums in f32. The states count as
+ * f32; optim/ knows better for the plan. */
+static double flat_bytes(const sluice_graph *g, const sl_node *node)
+{
+    double wire = (double)sl_dtype_bytes(g->wire);
+    if (node->op == SL_OP_NORM_LEAVES) return wire;
+    if (node->op == SL_OP_ACCUMULATE) return wire + 8;
+    double weights = g->precision == SLUICE_F16 ? 10 : 8; /* the master in and out; f16 weights out besides */
+    return wire + weights + (node->attrs.update != NULL ? 8 * node->attrs.update->slots : 0);
+}
+
+/* Update ops work on the flat buffer of a layer; NORM_FINISH reads one leaf sum per SL_CUT_ELEMENTS of all layers. */
+sl_cost sl_cost_flat(const sluice_graph *g, const sl_node *node)
+{
+    double n = 0, leaves = 0;
+    for (int i = 0; i < g->layer_count; i++) {
+        if (!g->layers[i].trainable) continue;
+        if (i == node->layer) n = (double)g->layers[i].element_count;
+        leaves += (double)sl_ceil_div(g->layers[i].element_count, SL_CUT_ELEMENTS);
+    }
+    if (node->op == SL_OP_NORM_FINISH) return (sl_cost){ leaves, 8 * leaves };
+    return (sl_cost){ n * flops_per_element[node->op], n * flat_bytes(g, node) };
+}

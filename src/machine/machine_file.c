@@ -1,0 +1,352 @@
+/* machine_file.c: a machine as a file, so that a plan can be made for one that is not here.
+ *
+ * One table names the members; reading and writing both follow it. A general rate or capacity that is missing, and a
+ * member that is not known, is an error, because a plan from half a description would look as good as any. What only a
+ * measurement knows may be left out: the general rates stand in for it, and those of f32 for those of 16 bits. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/bytes.h"
+#include "core/io.h"
+#include "format/json.h"
+#include "format/text_buffer.h"
+#include "machine/machine.h"
+
+#define MACHINE_FORMAT    1
+#define MAX_MACHINE_BYTES ((size_t)1 << 20)
+
+typedef enum { RATE, LATENCY, CAPACITY, FLAG, FACTOR, COUNT, PATH, NAME, POINTS, KERNELS } member_kind;
+
+typedef struct member {
+    const char *name;
+    member_kind kind;
+    size_t offset; /* in sl_machine_description */
+    bool optional;
+} member;
+
+#define AT(field_) offsetof(sl_machine_description, field_)
+
+static const member members[] = {
+    { "gemm_flops", RATE, AT(rates.gemm_flops), false },
+    { "gemm_16bit_flops", RATE, AT(rates.gemm_16bit_flops), true },
+    { "attention_fraction", RATE, AT(rates.attention_fraction), true },
+    { "vector_flops", RATE, AT(rates.vector_flops), false },
+    { "device_bytes_per_second", RATE, AT(rates.device_bytes_per_second), false },
+    { "update_bytes_per_second", RATE, AT(rates.update_bytes_per_second), false },
+    { "to_device_bytes_per_second", RATE, AT(rates.link_bytes_per_second[0]), false },
+    { "to_host_bytes_per_second", RATE, AT(rates.link_bytes_per_second[1]), false },
+    { "comm_bytes_per_second", RATE, AT(rates.comm_bytes_per_second), false },
+    { "link_latency", LATENCY, AT(rates.link_latency), false },
+    { "kernel_latency", LATENCY, AT(rates.kernel_latency), false },
+    { "comm_latency", LATENCY, AT(rates.comm_latency), false },
+    { "device_bytes", CAPACITY, AT(rates.capacity[SL_TIER_DEVICE]), false },
+    { "host_bytes", CAPACITY, AT(rates.capacity[SL_TIER_HOST]), false },
+    { "shared_memory", FLAG, AT(shared_memory), false },
+    { "pinnable_bytes", CAPACITY, AT(pinnable_bytes), true },
+    { "cuda", FLAG, AT(is_cuda), true },
+    { "gpu", NAME, AT(gpu), true },
+    { "copies_overlap", FLAG, AT(rates.copies_overlap), false },
+    { "measured_ranks", COUNT, AT(ranks), true },
+    { "measured_threads", COUNT, AT(threads), true },
+    { "instruction_path", PATH, AT(isa), true },
+    { "kernels_take_turns", FLAG, AT(rates.kernels_take_turns), true },
+    { "kernel_slowdown", FACTOR, AT(rates.kernel_slowdown), true },
+    { "move_slowdown", FACTOR, AT(rates.move_slowdown), true },
+    { "update_slowdown", FACTOR, AT(rates.update_slowdown), true },
+    { "move_update_slowdown", FACTOR, AT(rates.move_update_slowdown), true },
+    { "to_device", POINTS, AT(rates.copies[0]), true },
+    { "to_host", POINTS, AT(rates.copies[1]), true },
+    { "gather", POINTS, AT(rates.gather), true },
+    { "reduce_scatter", POINTS, AT(rates.reduce), true },
+    { "kernels", KERNELS, AT(rates.kernels[SL_RATE_F32]), true },
+    { "kernels_16bit", KERNELS, AT(rates.kernels[SL_RATE_16BIT]), true },
+    { "host_kernels", KERNELS, AT(rates.host_kernels), true },
+    { "update_16bit_states", POINTS, AT(rates.narrow_updates[0][0]), true },
+    { "update_compact_states", POINTS, AT(rates.narrow_updates[0][1]), true },
+    { "host_update_16bit_states", POINTS, AT(rates.narrow_updates[1][0]), true },
+    { "host_update_compact_states", POINTS, AT(rates.narrow_updates[1][1]), true },
+};
+enum { MEMBER_COUNT = sizeof members / sizeof members[0] };
+
+static const char *const expected[] = {
+    [RATE] = "a number above 0",
+    [LATENCY] = "a number of seconds, 0 or more",
+    [CAPACITY] = "a whole number of bytes, or text such as \"20GiB\"",
+    [FLAG] = "true or false",
+    [FACTOR] = "a number, 0 or more",
+    [COUNT] = "a whole number above 0",
+    [PATH] = "\"scalar\", \"avx2\", \"avx512\" or \"amx\"",
+    [NAME] = "text of at most 63 bytes",
+    [POINTS] = "a list of 1 to 8 pairs [work, seconds], both above 0, the work increasing",
+    [KERNELS] = "an object with a list of points for each kernel",
+};
+_Static_assert(SL_RATE_POINTS == 8, "the text above says 8");
+
+/* ---- reading ---- */
+
+typedef struct source {
+    const char *path, *text;
+    size_t bytes;
+    json_t *root;
+} source;
+
+static bool read_capacity(const json_t *json, uint64_t *out)
+{
+    if (json_is_string(json)) return sl_parse_bytes(json_string_value(json), out);
+    if (!json_is_integer(json) || json_integer_value(json) < 0) return false;
+    *out = (uint64_t)json_integer_value(json);
+    return true;
+}
+
+static bool read_count(const json_t *json, int *out)
+{
+    json_int_t value = json_integer_value(json);
+    if (!json_is_integer(json) || value < 1 || value > INT32_MAX) return false;
+    *out = (int)value;
+    return true;
+}
+
+static bool read_path(const json_t *json, sl_isa *out)
+{
+    for (int i = 0; json_is_string(json) && i < SL_ISA_COUNT; i++) {
+        if (strcmp(json_string_value(json), sl_isa_name((sl_isa)i)) != 0) continue;
+        *out = (sl_isa)i;
+        return true;
+    }
+    return false;
+}
+
+static bool read_name(const json_t *json, char *out, size_t room)
+{
+    return json_is_string(json) && snprintf(out, room, "%s", json_string_value(json)) < (int)room;
+}
+
+static bool read_positive(const json_t *json, double *out)
+{
+    *out = json_number_value(json);
+    return json_is_number(json) && isfinite(*out) && *out > 0;
+}
+
+static bool read_points(const json_t *json, sl_rates *out)
+{
+    size_t count = json_array_size(json);
+    if (!json_is_array(json) || count < 1 || count > SL_RATE_POINTS) return false;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *pair = json_array_get(json, i);
+        sl_rate_point *p = &out->points[i];
+        if (json_array_size(pair) != 2 || !read_positive(json_array_get(pair, 0), &p->work) ||
+            !read_positive(json_array_get(pair, 1), &p->seconds) || (i > 0 && p->work <= p[-1].work))
+            return false;
+    }
+    out->count = (int)count;
+    return true;
+}
+
+static bool store(const member *m, const json_t *json, sl_machine_description *d)
+{
+    void *field = (char *)d + m->offset;
+    double value = json_number_value(json);
+    switch (m->kind) {
+    case CAPACITY:
+        return read_capacity(json, field);
+    case FLAG:
+        *(bool *)field = json_is_true(json);
+        return json_is_boolean(json);
+    case COUNT:
+        return read_count(json, field);
+    case PATH:
+        return read_path(json, field);
+    case NAME:
+        return read_name(json, field, sizeof d->gpu);
+    case POINTS:
+        return read_points(json, field);
+    case KERNELS:
+        return json_is_object(json);
+    case RATE:
+        return read_positive(json, field);
+    default:
+        *(double *)field = value;
+        return json_is_number(json) && isfinite(value) && value >= 0;
+    }
+}
+
+static sluice_status read_member(const source *s, const member *m, sl_machine_description *d)
+{
+    const json_t *json = json_object_get(s->root, m->name);
+    if (json == NULL && m->optional) return SLUICE_OK;
+    if (json == NULL)
+        return sl_fail(SLUICE_ERR_INPUT, "%s: \"%s\" is missing; it is %s", s->path, m->name, expected[m->kind]);
+    if (store(m, json, d)) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_INPUT, "%s:%d: %s must be %s", s->path, sl_json_key_line(s->text, s->bytes, m->name),
+                   m->name, expected[m->kind]);
+}
+
+static int find_op(const char *name)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++)
+        if (strcmp(sl_ops[op].name, name) == 0) return op;
+    return -1;
+}
+
+static sluice_status read_kernels(const source *s, const member *m, sl_machine_description *d)
+{
+    sl_rates *kernels = (sl_rates *)(void *)((char *)d + m->offset);
+    const char *name;
+    json_t *points;
+    json_object_foreach(json_object_get(s->root, m->name), name, points)
+    {
+        char key[160];
+        int op = find_op(name);
+        snprintf(key, sizeof key, "%s.%.100s", m->name, name);
+        int line = sl_json_key_line(s->text, s->bytes, key);
+        if (op < 0) return sl_fail(SLUICE_ERR_INPUT, "%s:%d: unknown key \"%s\"", s->path, line, key);
+        if (!read_points(points, &kernels[op]))
+            return sl_fail(SLUICE_ERR_INPUT, "%s:%d: %s must be %s", s->path, line, key, expected[POINTS]);
+    }
+    return SLUICE_OK;
+}
+
+static bool is_member(const char *name)
+{
+    bool known = strcmp(name, "sluice_machine") == 0;
+    for (int i = 0; i < MEMBER_COUNT; i++) known = known || strcmp(members[i].name, name) == 0;
+    return known;
+}
+
+static sluice_status check_names(const source *s)
+{
+    const char *name;
+    json_t *json;
+    json_object_foreach(s->root, name, json)
+    {
+        if (!is_member(name))
+            return sl_fail(SLUICE_ERR_INPUT, "%s:%d: unknown key \"%.100s\"", s->path,
+                           sl_json_key_line(s->text, s->bytes, name), name);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status read_members(const source *s, sl_machine_description *d)
+{
+    const json_t *format = json_object_get(s->root, "sluice_machine");
+    if (!json_is_object(s->root) || !json_is_integer(format))
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "%s: this is not a description of a machine: \"sluice_machine\" is missing; write one with "
+                       "sluice devices --measure --machine FILE",
+                       s->path);
+    if (json_integer_value(format) != MACHINE_FORMAT)
+        return sl_fail(SLUICE_ERR_INPUT, "%s: the description has format %lld, this program reads %d", s->path,
+                       (long long)json_integer_value(format), MACHINE_FORMAT);
+    SL_TRY(check_names(s));
+    for (int i = 0; i < MEMBER_COUNT; i++) {
+        SL_TRY(read_member(s, &members[i], d));
+        if (members[i].kind == KERNELS) SL_TRY(read_kernels(s, &members[i], d));
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_machine_read(const char *path, sl_machine_description *out)
+{
+    char *text;
+    source s = { .path = path };
+    sl_machine_description d = { .shared_memory = false };
+    sl_machine_default(&d.rates); /* what a description does not speak of */
+    SL_TRY(sl_file_read_all(path, MAX_MACHINE_BYTES, &text, &s.bytes));
+    s.text = text;
+    sluice_status st = sl_json_parse(text, s.bytes, path, SLUICE_ERR_INPUT, &s.root);
+    if (st == SLUICE_OK) {
+        st = read_members(&s, &d);
+        json_decref(s.root);
+    }
+    sl_free(text);
+    if (st == SLUICE_OK) *out = d;
+    return st;
+}
+
+/* ---- writing ---- */
+
+static void add_points(const sl_rates *r, sl_text *text)
+{
+    sl_text_add(text, "[");
+    for (int i = 0; i < r->count; i++)
+        sl_text_add(text, "%s[%.6g, %.6g]", i > 0 ? ", " : "", r->points[i].work, r->points[i].seconds);
+    sl_text_add(text, "]");
+}
+
+static void add_kernels(const sl_rates *kernels, sl_text *text)
+{
+    const char *between = "";
+    sl_text_add(text, "{");
+    for (int op = 0; op < SL_OP_COUNT; op++) {
+        if (kernels[op].count == 0) continue;
+        sl_text_add(text, "%s\n    \"%s\": ", between, sl_ops[op].name);
+        add_points(&kernels[op], text);
+        between = ",";
+    }
+    sl_text_add(text, "\n  }");
+}
+
+/* Without what would have to be escaped. */
+static void add_name(const char *name, sl_text *text)
+{
+    sl_text_add(text, "\"");
+    for (; *name != '\0'; name++)
+        if ((unsigned char)*name >= ' ' && *name != '"' && *name != '\\') sl_text_add(text, "%c", *name);
+    sl_text_add(text, "\"");
+}
+
+static bool any_points(const sl_rates *kernels)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++)
+        if (kernels[op].count > 0) return true;
+    return false;
+}
+
+/* What was not measured is left out. */
+static bool is_known(const member *m, const sl_machine_description *d)
+{
+    const void *field = (const char *)d + m->offset;
+    if (m->kind == POINTS) return ((const sl_rates *)field)->count > 0;
+    if (m->kind == KERNELS) return any_points(field);
+    if (m->kind == RATE) return *(const double *)field > 0;
+    if (m->kind == NAME) return *(const char *)field != '\0';
+    if (m->kind == CAPACITY && m->optional) return *(const uint64_t *)field > 0;
+    return !m->optional || d->ranks > 0;
+}
+
+static void add_member(const member *m, const sl_machine_description *d, sl_text *text)
+{
+    const void *field = (const char *)d + m->offset;
+    if (!is_known(m, d)) return;
+    sl_text_add(text, ",\n  \"%s\": ", m->name);
+    if (m->kind == FLAG)
+        sl_text_add(text, "%s", *(const bool *)field ? "true" : "false");
+    else if (m->kind == CAPACITY)
+        sl_text_add(text, "%llu", (unsigned long long)*(const uint64_t *)field);
+    else if (m->kind == COUNT)
+        sl_text_add(text, "%d", *(const int *)field);
+    else if (m->kind == PATH)
+        sl_text_add(text, "\"%s\"", sl_isa_name(*(const sl_isa *)field));
+    else if (m->kind == NAME)
+        add_name(field, text);
+    else if (m->kind == POINTS)
+        add_points(field, text);
+    else if (m->kind == KERNELS)
+        add_kernels(field, text);
+    else
+        sl_text_add(text, "%.6g", *(const double *)field);
+}
+
+sluice_status sl_machine_write(const char *path, const sl_machine_description *d)
+{
+    sl_text text = { .data = NULL };
+    sl_text_add(&text, "{\n  \"sluice_machine\": %d", MACHINE_FORMAT);
+    for (int i = 0; i < MEMBER_COUNT; i++) add_member(&members[i], d, &text);
+    sl_text_add(&text, "\n}\n");
+    sluice_status st = sl_text_status(&text);
+    if (st == SLUICE_OK) st = sl_file_replace(path, text.data, text.bytes);
+    sl_text_free(&text);
+    return st;
+}

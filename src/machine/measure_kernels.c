@@ -1,0 +1,334 @@
+/* measure_kernels.c: the durations of the kernels that training runs, in f32 and in bf16.
+ *
+ * Models of one layer say which kernels there are, with which attributes and shapes; each node is then timed by itself,
+ * on operands that have not just been used. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/thread.h"
+#include "machine/measure.h"
+
+/* ---- one node ---- */
+
+typedef struct node_call {
+    const sluice_graph *graph;
+    const sl_node *node;
+    uint64_t read, written; /* bytes; workspace is written */
+    uint64_t workspace;
+    sl_call call; /* the next one */
+} node_call;
+
+static sl_span operand(sl_bench *b, const sl_value *v, bool written)
+{
+    if (v->dtype == SLUICE_I32) return (sl_span){ SL_TIER_DEVICE, 0, sl_value_bytes(v) };
+    return written ? sl_bench_written_span(b, SL_TIER_DEVICE, sl_value_bytes(v))
+                   : sl_bench_read_span(b, SL_TIER_DEVICE, sl_value_bytes(v));
+}
+
+/* The input that some node before this one computed last, or -1. */
+static int newest_input(const node_call *n)
+{
+    int newest = -1, producer = -1;
+    for (int i = 0; i < n->node->input_count; i++) {
+        const sl_value *v = &n->graph->values[n->node->inputs[i]];
+        if (v->dtype == SLUICE_I32 || v->producer <= producer) continue;
+        newest = i;
+        producer = v->producer;
+    }
+    return newest;
+}
+
+/* Passes over a span with a kernel that leaves it as it is, so that the caches hold what they would hold of it. */
+static sluice_status touch(sl_bench *b, sl_span span)
+{
+    static const sl_attrs attrs = { .scale = { 1.0f } };
+    sl_shape flat = { 1, { (int64_t)(span.bytes / sizeof(float)) } };
+    sl_call c = { .op = SL_OP_SCALE, .attrs = &attrs, .input_count = 1, .output_count = 1, .context = &b->context };
+    c.name = "measure";
+    c.inputs[0] = c.outputs[0] = span;
+    c.input_shapes[0] = c.output_shapes[0] = &flat;
+    return b->backend->run(b->device, SL_STREAM_COMPUTE, &c);
+}
+
+static void describe_node(const sl_bench *b, const node_call *n, sl_call *c)
+{
+    const sl_node *node = n->node;
+    *c = (sl_call){ .op = node->op, .attrs = &node->attrs, .context = &b->context, .name = "measure" };
+    c->wire = n->graph->wire;
+    c->input_count = node->input_count;
+    c->output_count = node->output_count;
+    for (int i = 0; i < node->input_count; i++) {
+        const sl_value *v = &n->graph->values[node->inputs[i]];
+        c->input_shapes[i] = &v->shape;
+        c->input_forms[i] = (sl_form)v->dtype;
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        if (node->outputs[i] < 0) continue;
+        const sl_value *v = &n->graph->values[node->outputs[i]];
+        c->output_shapes[i] = &v->shape;
+        c->output_forms[i] = (sl_form)v->dtype;
+    }
+}
+
+/* Operands that have not been used for a while, but for the one that the node before has just written. On a device
+ * that is apart, where nothing may be queued in between, for all of them. */
+static sluice_status prepare_node(sl_bench *b, void *what)
+{
+    node_call *n = what;
+    const sl_node *node = n->node;
+    sl_call *c = &n->call;
+    describe_node(b, n, c);
+    (void)sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written);
+    for (int i = 0; i < node->input_count; i++) c->inputs[i] = operand(b, &n->graph->values[node->inputs[i]], false);
+    for (int i = 0; i < node->output_count; i++)
+        if (node->outputs[i] >= 0) c->outputs[i] = operand(b, &n->graph->values[node->outputs[i]], true);
+    if (n->workspace > 0) c->workspace = sl_bench_written_span(b, SL_TIER_DEVICE, n->workspace);
+    int newest = b->scale.apart ? -1 : newest_input(n);
+    return newest >= 0 ? touch(b, c->inputs[newest]) : SLUICE_OK;
+}
+
+/* How much memory a call needs. */
+static void size_node(sl_bench *b, node_call *n)
+{
+    const sl_node *node = n->node;
+    for (int i = 0; i < node->input_count; i++) {
+        const sl_value *v = &n->graph->values[node->inputs[i]];
+        if (v->dtype != SLUICE_I32) n->read += sl_value_bytes(v);
+    }
+    for (int i = 0; i < node->output_count; i++)
+        if (node->outputs[i] >= 0) n->written += sl_value_bytes(&n->graph->values[node->outputs[i]]);
+    describe_node(b, n, &n->call);
+    n->workspace = b->backend->workspace(&n->call);
+    n->written += n->workspace;
+}
+
+static sluice_status run_node(sl_bench *b, void *what)
+{
+    const node_call *n = what;
+    return b->backend->run(b->device, SL_STREAM_COMPUTE, &n->call);
+}
+
+/* ---- a model's nodes ---- */
+
+#define MOST_SEEN 512 /* more are timed again */
+
+/* Durations of the kernels of one type; in a 16-bit graph a few are f32's all the same, and are passed over. */
+typedef struct survey {
+    sluice_dtype type;
+    const sl_machine *machine; /* general rates, to expect durations by */
+    bool sustained;            /* of the model at hand, products are timed as long as a device needs to get warm */
+    sl_samples samples[SL_OP_COUNT];
+    int seen_count;
+    uint64_t seen[MOST_SEEN]; /* ops and shapes that were timed, hashed */
+} survey;
+
+/* By the general rates. */
+static double expected_seconds(const survey *s, sl_op op, sl_cost cost)
+{
+    const sl_machine *m = s->machine;
+    if (sl_is_matrix_op(op)) return cost.flops / sl_machine_gemm_flops(m, s->type == SLUICE_BF16);
+    return cost.bytes / m->device_bytes_per_second;
+}
+
+static uint64_t mix(uint64_t hash, int64_t x)
+{
+    return (hash ^ (uint64_t)x) * 1099511628211u;
+}
+
+/* What a kernel's duration depends on. */
+static uint64_t hash_of(const node_call *n)
+{
+    uint64_t hash = mix(14695981039346656037u, (int64_t)n->node->op);
+    hash = mix(hash, n->node->op == SL_OP_ATTENTION || n->node->op == SL_OP_ATTENTION_GRAD
+                         ? n->node->attrs.attention.head_width
+                         : 0);
+    for (int i = 0; i < n->node->input_count; i++) {
+        const sl_shape *shape = &n->graph->values[n->node->inputs[i]].shape;
+        for (int k = 0; k < shape->rank; k++) hash = mix(hash, shape->dim[k]);
+        hash = mix(hash, -1);
+    }
+    return hash;
+}
+
+/* Whether the same was timed before; if not, it is now. */
+static bool is_seen(survey *s, const node_call *n)
+{
+    uint64_t hash = hash_of(n);
+    for (int i = 0; i < s->seen_count; i++)
+        if (s->seen[i] == hash) return true;
+    if (s->seen_count < MOST_SEEN) s->seen[s->seen_count++] = hash;
+    return false;
+}
+
+/* Whether a node is worth its time. All ranks say the same. */
+static bool is_wanted(sl_bench *b, survey *s, node_call *n, sl_cost cost, double work)
+{
+    if (work <= 0 || sl_node_type(n->graph, n->node) != s->type || !b->backend->supports(n->node->op)) return false;
+    if (b->scale.node_seconds > 0 && expected_seconds(s, n->node->op, cost) > b->scale.node_seconds) return false;
+    size_node(b, n);
+    if (!sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written)) return false;
+    return !b->scale.apart || !is_seen(s, n);
+}
+
+static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, survey *s)
+{
+    for (int i = 0; i < g->forward_count + g->backward_count; i++) {
+        node_call n = { .graph = g, .node = &g->nodes[i] };
+        double seconds;
+        bool late;
+        if (sl_ops[n.node->op].view || sl_ops[n.node->op].cost == NULL) continue;
+        sl_cost cost = sl_ops[n.node->op].cost(g, n.node);
+        double work = sl_is_matrix_op(n.node->op) ? cost.flops : cost.bytes;
+        if (!is_wanted(b, s, &n, cost, work)) continue;
+        SL_TRY(sl_bench_late(b, &late));
+        if (late) continue;
+        b->label = sl_ops[n.node->op].name;
+        b->label_work = work;
+        b->sustained = s->sustained && sl_is_matrix_op(n.node->op);
+        SL_TRY(sl_bench_time(b, prepare_node, run_node, &n, &seconds));
+        b->sustained = false;
+        SL_TRY(sl_samples_add(&s->samples[n.node->op], work, seconds));
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status time_model(sl_bench *b, const sl_model_options *o, survey *s)
+{
+    sluice_graph *g;
+    sl_model_info info;
+    SL_TRY(sluice_graph_create(&g));
+    sluice_status st = sl_model_build(g, o, &info);
+    if (st == SLUICE_OK) st = sl_graph_finish(g);
+    if (st == SLUICE_OK) st = sl_graph_lower(g, s->type, s->type);
+    if (st == SLUICE_OK) st = sl_graph_differentiate(g);
+    if (st == SLUICE_OK) st = time_nodes(b, g, s);
+    sluice_graph_destroy(g);
+    return st;
+}
+
+/* ---- which models ---- */
+
+/* Models that would take longer than this are left out: on a slow CPU the smaller ones say enough. */
+#define MODEL_SECONDS 3.0
+
+/* Rate of the models of a type timed so far, to tell how long the next one will take. */
+typedef struct pace {
+    double work, seconds;
+} pace;
+
+/* Of products, in any unit. */
+static double model_work(const sl_model_options *o)
+{
+    int64_t width = o->width > 0 ? o->width : o->features, context = o->context > 0 ? o->context : 1;
+    double per_row = (double)(width * width) * (o->layers > 0 ? 12 : 2);
+    return per_row * (double)(o->batch * context);
+}
+
+static sluice_status time_at_pace(sl_bench *b, const sl_model_options *o, pace *p, survey *s)
+{
+    double work = model_work(o), start = sl_now();
+    if (p->work > 0 && work / p->work * p->seconds > MODEL_SECONDS) return SLUICE_OK;
+    SL_TRY(time_model(b, o, s));
+    *p = (pace){ work, sl_now() - start };
+    return b->ranks > 1 ? b->comm->ops->broadcast(b->comm, "pace", 0, p, sizeof *p) : SLUICE_OK;
+}
+
+/* "bf16: llama 8x2048, width 3072" */
+static void name_group(const survey *s, const sl_model_options *o, char *out, size_t bytes)
+{
+    int64_t width = o->width > 0 ? o->width : o->features, context = o->context > 0 ? o->context : 1;
+    snprintf(out, bytes, "%s: %s %lldx%lld, width %lld", s->type == SLUICE_F32 ? "f32" : "bf16", o->type,
+             (long long)o->batch, (long long)context, (long long)width);
+}
+
+/* The models of a type share its time. */
+static sluice_status time_as_group(sl_bench *b, const sl_model_options *o, double end, pace *p, survey *s)
+{
+    char name[64];
+    double left = end - sl_now();
+    name_group(s, o, name, sizeof name);
+    sl_bench_begin(b, name, end <= 0 ? 0 : left > 0 ? left : 1e-9);
+    SL_TRY(time_at_pace(b, o, p, s));
+    sl_bench_end(b);
+    return SLUICE_OK;
+}
+
+static sluice_status time_models(sl_bench *b, survey *s)
+{
+    const sl_bench_scale *scale = &b->scale;
+    double limit = scale->group_seconds[s->type == SLUICE_F32 ? SL_BENCH_F32 : SL_BENCH_16BIT];
+    double end = limit > 0 ? sl_now() + limit : 0;
+    bool wide = s->type == SLUICE_F32, one_group = !scale->apart;
+    const sl_model_options *models = wide ? scale->wide_models : scale->models;
+    int count = wide ? scale->wide_model_count : scale->model_count;
+    pace p = { 0, 0 };
+    if (one_group) sl_bench_begin(b, wide ? "kernels in f32" : "kernels in bf16", limit);
+    for (int i = 0; i < count; i++) {
+        const sl_model_options *o = &models[i];
+        bool first = i == 0 || strcmp(o->type, models[i - 1].type) != 0;
+        s->sustained = !wide && i < scale->sustained_models;
+        if (first || scale->node_seconds > 0) p = (pace){ 0, 0 };
+        SL_TRY(one_group ? time_at_pace(b, o, &p, s) : time_as_group(b, o, end, &p, s));
+    }
+    if (one_group) sl_bench_end(b);
+    return SLUICE_OK;
+}
+
+/* Of all points; 0 where there are none. */
+static double best_rate(const sl_rates *r)
+{
+    double best = 0;
+    for (int i = 0; i < r->count; i++)
+        if (r->points[i].work / r->points[i].seconds > best) best = r->points[i].work / r->points[i].seconds;
+    return best;
+}
+
+static void take_rate(double *rate, double measured)
+{
+    if (measured > 0) *rate = measured;
+}
+
+/* Bytes a second of the largest call of an op that streams, the best of several: of some a model has only small
+ * ones. */
+static double streaming_rate(const sl_rates kernels[SL_OP_COUNT])
+{
+    static const sl_op streaming[] = { SL_OP_ADD, SL_OP_SWIGLU, SL_OP_RMS_NORM, SL_OP_LAYER_NORM };
+    double best = 0;
+    for (size_t i = 0; i < sizeof streaming / sizeof streaming[0]; i++) {
+        const sl_rates *r = &kernels[streaming[i]];
+        double rate = r->count > 0 ? r->points[r->count - 1].work / r->points[r->count - 1].seconds : 0;
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+/* The general rates, for ops without points: the best product, and the best streaming. */
+static void set_general_rates(sl_machine *m)
+{
+    double narrow = m->kernels_take_turns ? 0 : streaming_rate(m->kernels[SL_RATE_16BIT]);
+    take_rate(&m->gemm_flops, best_rate(&m->kernels[SL_RATE_F32][SL_OP_LINEAR]));
+    take_rate(&m->gemm_16bit_flops, best_rate(&m->kernels[SL_RATE_16BIT][SL_OP_LINEAR]));
+    m->vector_flops = m->kernels_take_turns ? m->gemm_flops / 8 : m->gemm_flops;
+    take_rate(&m->device_bytes_per_second, narrow > 0 ? narrow : streaming_rate(m->kernels[SL_RATE_F32]));
+}
+
+static sluice_status measure_type(sl_bench *b, sluice_dtype type, const sl_machine *m, sl_rates rates[SL_OP_COUNT])
+{
+    survey s = { .type = type, .machine = m };
+    sluice_status st = time_models(b, &s);
+    for (int op = 0; op < SL_OP_COUNT; op++) {
+        if (st == SLUICE_OK) st = sl_samples_to_rates(&s.samples[op], &rates[op]);
+        sl_samples_free(&s.samples[op]);
+    }
+    return st;
+}
+
+sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m)
+{
+    SL_TRY(sl_bench_fill(b, SL_TIER_DEVICE));
+    SL_TRY(measure_type(b, SLUICE_BF16, m, m->kernels[SL_RATE_16BIT]));
+    SL_TRY(sl_bench_fill(b, SL_TIER_DEVICE));
+    SL_TRY(measure_type(b, SLUICE_F32, m, m->kernels[SL_RATE_F32]));
+    set_general_rates(m);
+    return SLUICE_OK;
+}

@@ -1,0 +1,132 @@
+/* measure_scale.c: what is measured on a CPU and on a GPU: models whose nodes are timed, sizes of the rest. */
+#include "machine/measure.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+/* ---- a CPU ---- */
+
+enum { CPU_IDS = 65 };
+
+#define CPU_GPT(batch_, context_, width_)                                                                              \
+    {                                                                                                                  \
+        .type = "gpt2", .batch = (batch_), .context = (context_), .width = (width_), .layers = 1,                      \
+        .heads = (width_) / 64, .vocabulary = CPU_IDS, .dropout = 0.1                                                  \
+    }
+#define CPU_MLP(batch_, width_, activation_)                                                                           \
+    {                                                                                                                  \
+        .type = "mlp", .batch = (batch_), .bias = true, .activation = (activation_), .features = (width_),             \
+        .hidden = { (width_) }, .hidden_count = 1, .outputs = (width_)                                                 \
+    }
+
+/* Rows of 64 to 1,024, widths of 64 to 1,024. */
+static const sl_model_options cpu_models[] = {
+    CPU_GPT(1, 64, 64),       CPU_GPT(2, 128, 128),      CPU_GPT(8, 64, 128),        CPU_GPT(4, 128, 256),
+    CPU_GPT(4, 256, 512),     CPU_GPT(2, 256, 1024),     CPU_MLP(64, 64, "relu"),    CPU_MLP(256, 128, "relu"),
+    CPU_MLP(64, 512, "silu"), CPU_MLP(256, 256, "silu"), CPU_MLP(1024, 256, "silu"), CPU_MLP(256, 1024, "relu"),
+};
+
+static const int64_t cpu_flats[] = { 1 << 12, 1 << 15, 1 << 18, 1 << 20, 3 << 20 };
+static const uint64_t cpu_copies[] = { 16 << 10, 256 << 10, 2 << 20, 16 << 20 };
+
+const sl_bench_scale sl_bench_cpu = {
+    .round_seconds = 400e-6,
+    .long_seconds = 20e-3,
+    .rounds = 9,
+    .long_rounds = 4,
+    .most_calls = 256,
+    .region = { (uint64_t)48 << 20, (uint64_t)48 << 20 },
+    .id_bytes = 1 << 16,
+    .ids = CPU_IDS,
+    .models = cpu_models,
+    .group_seconds = { [SL_BENCH_16BIT] = 15, [SL_BENCH_F32] = 15, [SL_BENCH_UPDATES] = 5, [SL_BENCH_COPIES] = 5 },
+    .model_count = COUNT(cpu_models),
+    .wide_models = cpu_models,
+    .wide_model_count = COUNT(cpu_models),
+    .weights = SL_FORM_F32,
+    .flats = cpu_flats,
+    .flat_count = COUNT(cpu_flats),
+    .copies = cpu_copies,
+    .copy_count = COUNT(cpu_copies),
+    .collectives = cpu_copies,
+    .collective_count = COUNT(cpu_copies),
+    .product_side = 512,
+    .beside_copy = (uint64_t)3 << 20, /* takes somewhat less than the product */
+};
+
+/* ---- a GPU ---- */
+
+#define GPU_GPT(batch_, context_, width_, dropout_)                                                                    \
+    {                                                                                                                  \
+        .type = "gpt2", .batch = (batch_), .context = (context_), .width = (width_), .layers = 1,                      \
+        .heads = (width_) / 64, .vocabulary = 50304, .dropout = (dropout_)                                             \
+    }
+#define GPU_LLAMA(batch_, context_, width_, heads_, feed_forward_, vocabulary_)                                        \
+    {                                                                                                                  \
+        .type = "llama", .batch = (batch_), .context = (context_), .width = (width_), .layers = 1, .heads = (heads_),  \
+        .kv_heads = 8, .feed_forward = (feed_forward_), .vocabulary = (vocabulary_)                                    \
+    }
+
+/* First what is trained on one such GPU, in the sizes it is trained with: products of 1e11 to 5e13 operations, heads of
+ * 64 and 128, tensors of up to 1 GB. Then smaller ones. */
+static const sl_model_options gpu_models[] = {
+    GPU_LLAMA(8, 2048, 3072, 24, 8192, 128256),
+    GPU_LLAMA(8, 2048, 2048, 32, 8192, 128256),
+    GPU_GPT(64, 1024, 768, 0),
+    GPU_LLAMA(8, 2048, 4096, 32, 14336, 128256),
+    GPU_LLAMA(1, 2048, 5120, 40, 15360, 32000),
+    GPU_LLAMA(1, 2048, 2048, 32, 8192, 128256),
+    GPU_GPT(4, 1024, 768, 0),
+    GPU_GPT(1, 256, 256, 0.1),
+};
+/* f32 is far slower, and does no better in larger sizes. */
+static const sl_model_options gpu_wide_models[] = {
+    GPU_GPT(16, 1024, 768, 0),
+    GPU_LLAMA(1, 2048, 2048, 32, 8192, 128256),
+    GPU_LLAMA(1, 512, 1024, 16, 2816, 50304),
+    GPU_GPT(1, 256, 256, 0.1),
+};
+
+static const int64_t gpu_flats[] = { 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 26 };
+static const uint64_t gpu_copies[] = { 64 << 10, 256 << 10, 1 << 20,   4 << 20,
+                                       16 << 20, 64 << 20,  256 << 20, (uint64_t)1 << 30 };
+static const uint64_t gpu_collectives[] = { 16 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20 };
+
+const sl_bench_scale sl_bench_gpu = {
+    .apart = true,
+    .round_seconds = 4e-3, /* the end of a round is seen up to 0.1 ms late */
+    .long_seconds = 10e-3,
+    .rounds = 5,
+    .long_rounds = 3,
+    .most_calls = 2048,
+    .region = { (uint64_t)3584 << 20, (uint64_t)1152 << 20 },
+    .id_bytes = 1 << 20,
+    .ids = 31991,
+    .node_seconds = 0.1,
+    /* By an H200's rates and the rounds above 21, 4, 1, 2, 1 and 4 s; opening the device, filling its memory, the peaks
+     * and loading the libraries' kernels take 5 to 10 s more: about 40 s in all. */
+    .group_seconds = { [SL_BENCH_16BIT] = 24,
+                       [SL_BENCH_F32] = 4,
+                       [SL_BENCH_UPDATES] = 2,
+                       [SL_BENCH_HOST_UPDATES] = 3,
+                       [SL_BENCH_COPIES] = 3,
+                       [SL_BENCH_BESIDE] = 4 },
+    .sample_seconds = 1.5,
+    .sustained_from = 0.25e-3,
+    .sustained_seconds = 0.4,
+    .sustained_calls = 12,
+    .sustained_models = 3,
+    .models = gpu_models,
+    .model_count = COUNT(gpu_models),
+    .wide_models = gpu_wide_models,
+    .wide_model_count = COUNT(gpu_wide_models),
+    .weights = SL_FORM_BF16,
+    .flats = gpu_flats,
+    .flat_count = COUNT(gpu_flats),
+    .copies = gpu_copies,
+    .copy_count = COUNT(gpu_copies),
+    .collectives = gpu_collectives,
+    .collective_count = COUNT(gpu_collectives),
+    .product_side = 8192,
+    .beside_update = 1 << 24,
+    .beside_copy = (uint64_t)64 << 20,
+};

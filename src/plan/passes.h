@@ -1,0 +1,88 @@
+/* passes.h: what the passes of the planner share. Not for other folders. */
+#ifndef SL_PLAN_PASSES_H
+#define SL_PLAN_PASSES_H
+
+#include "plan/plan.h"
+
+/* Facts of the graph that no placement changes. Values are named by their storage root. */
+typedef struct sl_usage {
+    const sluice_graph *graph;
+    int *order; /* layers that have nodes, in forward order */
+    int order_count;
+    int *position;           /* layer -> index in order; -1 for layers without nodes */
+    int *uses;               /* parameter layers that layer order[i] reads: uses[use_first[i] .. use_first[i+1]) */
+    int *use_first;          /* order_count + 1 entries */
+    int *owner;              /* root -> layer whose forward produces it; -1: inputs, parameters, gradients */
+    bool *needed_backward;   /* root -> some backward node reads it */
+    bool *boundary;          /* root -> read by a forward node of another layer, or the loss */
+    int *last_forward;       /* root -> position in order of the last layer whose forward reads or writes it */
+    bool *recompute;         /* forward node -> must run again when its layer's activations are dropped */
+    int *last_gradient_node; /* layer -> last backward node that writes one of its parameter gradients; -1: frozen */
+    int *last_use_node;      /* the same, or a later backward node that reads one of its parameters */
+} sl_usage;
+
+sluice_status sl_usage_create(const sluice_graph *g, sl_usage **out);
+void sl_usage_destroy(sl_usage *u);
+
+/* How many layers each measure is applied to; the axes of the search in place.c. */
+typedef struct sl_candidate {
+    int recompute, offload, host_state, host_parameters;
+    int host_gradients; /* of the layers with host state, so many sum their micro-batches there too */
+    int prefetch;
+} sl_candidate;
+
+sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u);
+const char *sl_partition_name(sluice_partition rule);
+/* Norm leaves that a rank computes of a layer. */
+uint64_t sl_plan_own_leaves(const sl_shards *s, int rank);
+/* The rank that owns most: what fits there fits everywhere. */
+int sl_plan_heaviest_rank(const sl_plan *p);
+sluice_status sl_plan_place(sl_plan *p, const sl_usage *u);
+/* Sets layers[] from a candidate. */
+void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c);
+/* Rebuild the plan for the placement in layers[]. */
+sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch);
+sluice_status sl_plan_address(sl_plan *p);
+sluice_status sl_plan_waits(sl_plan *p);
+sluice_status sl_plan_cost(sl_plan *p);
+/* Seconds, busy and exposed times of every segment, from the seconds of the steps. */
+sluice_status sl_plan_clock(sl_plan *p);
+
+/* Growing the plan's arrays; negative or a status on failure. */
+int sl_plan_add_buffer(sl_plan *p, const sl_buffer *buffer);
+sluice_status sl_plan_add_step(sl_plan *p, const sl_step *step, const sl_piece *pieces);
+sluice_status sl_plan_add_wait(sl_plan *p, int step);
+sluice_status sl_plan_add_part(sl_plan *p, int layer);
+
+static inline sl_piece sl_whole(const sl_plan *p, int buffer)
+{
+    return (sl_piece){ buffer, 0, buffer < 0 ? 0 : p->buffers[buffer].bytes };
+}
+
+/* What the stage divides among several ranks. */
+static inline bool sl_cuts_state(const sl_plan *p)
+{
+    return p->options.rank_count > 1 && p->options.stage >= 1;
+}
+
+static inline bool sl_cuts_parameters(const sl_plan *p)
+{
+    return p->options.rank_count > 1 && p->options.stage >= 3;
+}
+
+static inline bool sl_is_collective(const sl_step *s)
+{
+    return s->kind == SL_STEP_GATHER || s->kind == SL_STEP_REDUCE_SCATTER || s->kind == SL_STEP_GATHER_NORM;
+}
+
+static inline bool sl_buffer_takes_room(const sl_buffer *b)
+{
+    return b->bytes > 0 && b->last >= 0;
+}
+
+static inline int sl_step_operands(const sl_step *s)
+{
+    return s->input_count + s->output_count + s->workspace_count;
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* schedule_permanent.c: what stays from training step to training step: parameters, state, sums over micro-batches, inputs, and
+ * room for a copy that a checkpoint is written from. */
+#include "plan/schedule.h"
+
+static sluice_status keep(sl_scheduler *s, sl_buffer_kind kind, sl_form form, sl_tier tier, int layer, bool shard,
+                          int *out)
+{
+    return sl_emit_layer_buffer(s, kind, form, tier, layer, shard, true, out);
+}
+
+static void forget_layer(sl_layer_place *place)
+{
+    place->master = place->rest = place->home = place->working = place->contribution = place->accumulator =
+        place->gradient = -1;
+    for (int k = 0; k < SL_MAX_STATE_SLOTS; k++) place->slots[k] = -1;
+    for (int k = 0; k < 2 + SL_MAX_STATE_SLOTS; k++) place->snapshots[k] = -1;
+}
+
+/* The update writes in place where it runs on the tier on which the parameters live; otherwise on a master of its own
+ * beside the state. (Parameters on the host with state on the device pass through the device in the update; f16 weights
+ * are only written, so they need no copy to read.) */
+static sluice_status parameters(sl_scheduler *s, int layer)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    sl_form form = sl_weights_form(s);
+    bool host_update = sl_is_trained(s, layer) && place->state == SL_TIER_HOST;
+    SL_TRY(keep(s, SL_BUFFER_PARAMETERS, form, place->parameters, layer, sl_cuts_parameters(s->p), &place->home));
+    if (place->parameters == SL_TIER_DEVICE && !sl_cuts_parameters(s->p)) place->working = place->home;
+    place->master = place->home;
+    if (!host_update || place->parameters == SL_TIER_HOST || form == SL_FORM_F16) return SLUICE_OK;
+    return keep(s, SL_BUFFER_PARAMETERS, form, SL_TIER_HOST, layer, sl_cuts_state(s->p), &place->master);
+}
+
+/* What 16-bit weights lack of their fp32 master. It is needed by updates alone and is cut and placed as their state. */
+static sluice_status rest(sl_scheduler *s, int layer)
+{
+    static const sl_form forms[] = { [SL_FORM_BF16] = SL_FORM_REMAINDER, [SL_FORM_F16] = SL_FORM_F32 };
+    sl_layer_place *place = &s->p->layers[layer];
+    if (!sl_is_trained(s, layer) || sl_weights_form(s) == SL_FORM_F32) return SLUICE_OK;
+    return keep(s, SL_BUFFER_STATE, forms[sl_weights_form(s)], place->state, layer, sl_cuts_state(s->p), &place->rest);
+}
+
+/* One rank sums into the whole. Several sum into the owners' shards; at stages 0 and 1 every rank also keeps the whole
+ * gradient on its device, which is what these stages mean, unless its update is elsewhere. Sums over micro-batches are
+ * fp32 (exact rule 1). */
+static sluice_status gradients(sl_scheduler *s, int layer)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    bool several = s->p->options.rank_count > 1;
+    if (several && s->p->options.stage <= 1 && place->state == SL_TIER_DEVICE)
+        SL_TRY(keep(s, SL_BUFFER_GRADIENTS, sl_wire_form(s), SL_TIER_DEVICE, layer, false, &place->contribution));
+    if (s->p->options.accumulation == 1) return SLUICE_OK;
+    return keep(s, SL_BUFFER_GRADIENTS, SL_FORM_F32, place->gradients, layer, several, &place->accumulator);
+}
+
+/* Each of what it copies, in that one's form. An f16 master is all in its rest. */
+static sluice_status snapshots(sl_scheduler *s, int layer, int slots)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    bool shard = s->p->options.rank_count > 1, all_in_rest = place->rest >= 0 && sl_weights_form(s) == SL_FORM_F16;
+    int of[2 + SL_MAX_STATE_SLOTS] = { all_in_rest ? -1 : place->master, place->rest };
+    for (int k = 0; k < slots; k++) of[2 + k] = place->slots[k];
+    for (int k = 0; k < 2 + slots; k++)
+        if (of[k] >= 0)
+            SL_TRY(keep(s, SL_BUFFER_SNAPSHOT, s->p->buffers[of[k]].form, SL_TIER_HOST, layer, shard,
+                        &place->snapshots[k]));
+    return SLUICE_OK;
+}
+
+static sluice_status layer_permanents(sl_scheduler *s, int layer)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    int slots = sl_is_trained(s, layer) ? s->p->options.state_slots : 0;
+    forget_layer(place);
+    if (!sl_has_parameters(s, layer)) return SLUICE_OK;
+    SL_TRY(parameters(s, layer));
+    SL_TRY(rest(s, layer));
+    for (int k = 0; k < slots; k++) {
+        SL_TRY(keep(s, SL_BUFFER_STATE, s->p->options.state_form, place->state, layer, sl_cuts_state(s->p),
+                    &place->slots[k]));
+        s->p->buffers[place->slots[k]].slot = k;
+    }
+    if (sl_is_trained(s, layer)) SL_TRY(gradients(s, layer));
+    return s->p->options.snapshot ? snapshots(s, layer, slots) : SLUICE_OK;
+}
+
+static sluice_status inputs(sl_scheduler *s)
+{
+    for (int v = 0; v < s->g->value_count; v++) {
+        int *buffer = &s->p->input_buffers[v];
+        *buffer = -1;
+        if (s->g->values[v].kind != SL_VALUE_INPUT) continue;
+        *buffer = sl_emit_buffer(s, SL_BUFFER_INPUT, SL_TIER_DEVICE, sl_value_bytes(&s->g->values[v]), -1, true);
+        if (*buffer < 0) return SLUICE_ERR_NO_MEMORY;
+        s->p->buffers[*buffer].value = v;
+        s->p->buffers[*buffer].form = (sl_form)s->g->values[v].dtype;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_schedule_permanents(sl_scheduler *s)
+{
+    for (int i = 0; i < s->g->layer_count; i++) SL_TRY(layer_permanents(s, i));
+    return inputs(s);
+}

@@ -1,0 +1,224 @@
+/* schedule_update.c: the end of a training step: the gradient's norm over all ranks, the update of what this rank owns, and the
+ * new parameters' way to where the next step reads them. */
+#include "core/bytes.h"
+#include "plan/schedule.h"
+
+typedef struct norm_buffers {
+    int result[2];  /* by tier: device, host; -1 where unused */
+    sl_tier finish; /* where the norm is put together */
+} norm_buffers;
+
+/* ---- norm ---- */
+
+/* Leaves of elements `range` of a layer. */
+static sl_piece leaf_piece(const sl_scheduler *s, int layer, sl_range range, int buffer)
+{
+    int64_t first = s->p->layers[layer].leaf_first + range.first / SL_CUT_ELEMENTS;
+    int64_t count = sl_ceil_div(range.count, SL_CUT_ELEMENTS);
+    return (sl_piece){ buffer, (uint64_t)first * sizeof(double), (uint64_t)count * sizeof(double) };
+}
+
+static sluice_status need_leaves(sl_scheduler *s, sl_tier tier)
+{
+    uint64_t bytes = (uint64_t)s->p->leaf_count * sizeof(double);
+    if (s->leaves[tier] < 0) s->leaves[tier] = sl_emit_buffer(s, SL_BUFFER_NORM, tier, bytes, -1, false);
+    return s->leaves[tier] < 0 ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
+}
+
+static int node_of(const sl_scheduler *s, sl_op op, int layer)
+{
+    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++)
+        if (s->g->nodes[n].op == op && s->g->nodes[n].layer == layer) return n;
+    return -1;
+}
+
+sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer)
+{
+    sl_tier tier = s->p->buffers[buffer].tier;
+    int node = node_of(s, SL_OP_NORM_LEAVES, layer);
+    SL_TRY(need_leaves(s, tier));
+    s->leaf_tier[layer] = (int)tier;
+    for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
+        sl_range range = sl_updated_range(s, layer, i);
+        sl_piece in = sl_range_piece(s, buffer, range), out = leaf_piece(s, layer, range, s->leaves[tier]);
+        SL_TRY(sl_emit_update(s, SL_OP_NORM_LEAVES, node, layer, tier, range.first, &in, 1, &out, 1));
+    }
+    return SLUICE_OK;
+}
+
+/* A layer's leaves to where the norm is put together; those that were computed on the host already are there. */
+static sluice_status bring_leaves(sl_scheduler *s, int layer, const norm_buffers *norm)
+{
+    if (s->leaf_tier[layer] == (int)norm->finish) return SLUICE_OK;
+    for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
+        sl_range range = sl_updated_range(s, layer, i);
+        SL_TRY(sl_emit_copy_piece(s, leaf_piece(s, layer, range, s->leaves[SL_TIER_DEVICE]),
+                                  leaf_piece(s, layer, range, s->leaves[SL_TIER_HOST]), layer));
+    }
+    return SLUICE_OK;
+}
+
+/* Every rank needs every leaf: the tree over them is the same everywhere, and so is the norm. */
+static sluice_status gather_leaves(sl_scheduler *s, const norm_buffers *norm)
+{
+    sl_piece in_place = { -1, 0, 0 };
+    for (int i = 0; sl_cuts_state(s->p) && i < s->g->layer_count; i++) {
+        if (!sl_is_trained(s, i) || !sl_has_parameters(s, i)) continue;
+        sl_range all = { 0, s->g->layers[i].element_count };
+        SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER_NORM, i, in_place,
+                             leaf_piece(s, i, all, s->leaves[norm->finish])));
+        s->gathers.bytes = 0; /* leaves are few: only the number of parts ends a bucket */
+    }
+    return sl_bucket_flush(s, &s->gathers);
+}
+
+static sluice_status norm_finish(sl_scheduler *s, int node, const norm_buffers *norm)
+{
+    sl_tier other = norm->finish == SL_TIER_HOST ? SL_TIER_DEVICE : SL_TIER_HOST;
+    sl_piece in = sl_whole(s->p, s->leaves[norm->finish]), out = sl_whole(s->p, norm->result[norm->finish]);
+    SL_TRY(gather_leaves(s, norm));
+    SL_TRY(sl_emit_update(s, SL_OP_NORM_FINISH, node, -1, norm->finish, 0, &in, 1, &out, 1));
+    return norm->result[other] >= 0 ? sl_emit_copy(s, norm->result[norm->finish], norm->result[other], -1) : SLUICE_OK;
+}
+
+/* ---- update ---- */
+
+/* Backward runs once in a step and leaves whole gradients: then updates are part of it. */
+static bool in_backward(const sl_scheduler *s)
+{
+    const sl_plan_options *o = &s->p->options;
+    return o->early_updates && o->accumulation == 1 && o->rank_count == 1;
+}
+
+/* Its update takes no norm, and waits for its own gradient alone. */
+static bool is_early(const sl_scheduler *s, int layer)
+{
+    return in_backward(s) || (s->p->options.early_updates && s->p->layers[layer].state == SL_TIER_HOST);
+}
+
+/* Weights that do not live where their update runs pass through a copy there; f16 ones are not read, so nothing is
+ * copied in. */
+static sluice_status stage_weights(sl_scheduler *s, int layer, sl_piece master, sl_piece *target)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    *target = master;
+    if (s->p->buffers[place->master].tier == place->state) return SLUICE_OK;
+    int b = sl_emit_buffer(s, SL_BUFFER_PARAMETERS, place->state, master.bytes, layer, false);
+    if (b < 0) return SLUICE_ERR_NO_MEMORY;
+    s->p->buffers[b].staged = true;
+    s->p->buffers[b].form = sl_weights_form(s);
+    *target = sl_whole(s->p, b);
+    return sl_weights_form(s) == SL_FORM_F16 ? SLUICE_OK : sl_emit_copy_piece(s, master, *target, layer);
+}
+
+static sluice_status update_range(sl_scheduler *s, int node, sl_range range, const norm_buffers *norm)
+{
+    int layer = s->g->nodes[node].layer;
+    const sl_layer_place *place = &s->p->layers[layer];
+    sl_piece master = sl_range_piece(s, place->master, range), target;
+    SL_TRY(stage_weights(s, layer, master, &target));
+    sl_piece in[2] = { sl_range_piece(s, place->gradient, range), { -1, 0, 0 } };
+    if (!is_early(s, layer)) in[1] = sl_whole(s->p, norm->result[place->state]);
+    sl_piece out[2 + SL_MAX_STATE_SLOTS] = { target, { -1, 0, 0 } };
+    int slots = s->p->options.state_slots;
+    if (place->rest >= 0) out[1] = sl_range_piece(s, place->rest, range);
+    for (int k = 0; k < slots; k++) out[2 + k] = sl_range_piece(s, place->slots[k], range);
+    SL_TRY(sl_emit_update(s, SL_OP_UPDATE, node, layer, place->state, range.first, in, 2, out, 2 + slots));
+    return target.buffer != master.buffer ? sl_emit_copy_piece(s, target, master, layer) : SLUICE_OK;
+}
+
+/* Stages 1 and 2 keep the whole parameters everywhere: each owner's part goes to all. */
+static sluice_status publish(sl_scheduler *s, int layer)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    bool gathers = sl_cuts_state(s->p) && !sl_cuts_parameters(s->p);
+    if (!gathers) return place->master != place->home ? sl_emit_copy(s, place->master, place->home, layer) : SLUICE_OK;
+    for (int64_t i = 0; place->master != place->home && i < sl_updated_ranges(s, layer); i++) {
+        sl_range range = sl_updated_range(s, layer, i);
+        SL_TRY(sl_emit_copy_piece(s, sl_range_piece(s, place->master, range), sl_range_piece(s, place->home, range),
+                                  layer));
+    }
+    SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, (sl_piece){ -1, 0, 0 }, sl_whole(s->p, place->home)));
+    return sl_bucket_is_full(s, &s->gathers) ? sl_bucket_flush(s, &s->gathers) : SLUICE_OK;
+}
+
+static sluice_status update_ranges(sl_scheduler *s, int node, const norm_buffers *norm)
+{
+    int layer = s->g->nodes[node].layer;
+    for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++)
+        SL_TRY(update_range(s, node, sl_updated_range(s, layer, i), norm));
+    return SLUICE_OK;
+}
+
+static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers *norm)
+{
+    SL_TRY(update_ranges(s, node, norm));
+    return publish(s, s->g->nodes[node].layer);
+}
+
+sluice_status sl_schedule_early_update(sl_scheduler *s, int layer)
+{
+    return in_backward(s) ? update_ranges(s, node_of(s, SL_OP_UPDATE, layer), NULL) : SLUICE_OK;
+}
+
+/* ---- the segment ---- */
+
+/* The norm is put together on the device, unless some leaves come from sums on the host. The result goes to wherever
+ * updates run. */
+static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
+{
+    bool on[2] = { false, false };
+    for (int i = 0; i < s->g->layer_count; i++)
+        if (sl_is_trained(s, i) && !is_early(s, i)) on[s->p->layers[i].state] = true;
+    norm->finish = s->leaves[SL_TIER_HOST] >= 0 ? SL_TIER_HOST : SL_TIER_DEVICE;
+    on[norm->finish] = true;
+    for (int t = 0; t < 2; t++) {
+        norm->result[t] = -1;
+        if (!on[t]) continue;
+        norm->result[t] = sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, sizeof(sl_norm_result), -1, false);
+        if (norm->result[t] < 0) return SLUICE_ERR_NO_MEMORY;
+    }
+    SL_TRY(need_leaves(s, norm->finish)); /* there may be no layer at all */
+    s->p->norm_buffer = norm->result[norm->finish];
+    s->p->leaves_buffer = s->leaves[norm->finish];
+    return SLUICE_OK;
+}
+
+static sluice_status remaining_leaves(sl_scheduler *s)
+{
+    for (int i = 0; i < s->g->layer_count; i++)
+        if (sl_is_trained(s, i) && sl_has_parameters(s, i) && s->leaf_tier[i] < 0)
+            SL_TRY(sl_schedule_leaves(s, i, s->p->layers[i].gradient));
+    return SLUICE_OK;
+}
+
+static sluice_status schedule_norm(sl_scheduler *s, const norm_buffers *norm)
+{
+    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
+        sl_op op = s->g->nodes[n].op;
+        if (op == SL_OP_NORM_LEAVES) SL_TRY(bring_leaves(s, s->g->nodes[n].layer, norm));
+        if (op == SL_OP_NORM_FINISH) SL_TRY(norm_finish(s, n, norm));
+    }
+    return SLUICE_OK;
+}
+
+/* Early ones from the last layer upward, as their gradients come; the others, and weights that were updated during
+ * backward, as the next forward needs them. */
+sluice_status sl_schedule_update(sl_scheduler *s)
+{
+    norm_buffers norm;
+    const int first = s->g->forward_count + s->g->backward_count;
+    SL_TRY(remaining_leaves(s));
+    SL_TRY(make_norm_buffers(s, &norm));
+    SL_TRY(schedule_norm(s, &norm));
+    for (int n = s->g->node_count - 1; n >= first && !in_backward(s); n--)
+        if (s->g->nodes[n].op == SL_OP_UPDATE && is_early(s, s->g->nodes[n].layer)) SL_TRY(update_layer(s, n, &norm));
+    for (int n = first; n < s->g->node_count; n++) {
+        if (s->g->nodes[n].op != SL_OP_UPDATE) continue;
+        if (in_backward(s))
+            SL_TRY(publish(s, s->g->nodes[n].layer));
+        else if (!is_early(s, s->g->nodes[n].layer))
+            SL_TRY(update_layer(s, n, &norm));
+    }
+    return sl_bucket_flush(s, &s->gathers);
+}

@@ -1,0 +1,309 @@
+/* schedule_walk.c: the list of steps of a training step, in an order that is itself a legal execution.
+ *
+ * Every segment walks the layers in levels. What lives on the host or is cut over the ranks is fetched `prefetch`
+ * levels before its use and dropped after it; gradients leave as soon as their layer's backward is done. Streams and
+ * addresses come later: this pass only decides what happens and in which order, so list order alone is correct, and
+ * waits are derived from it (waits.c). */
+#include <limits.h>
+
+#include "core/alloc.h"
+#include "core/bytes.h"
+#include "plan/schedule.h"
+
+static void forget_values(sl_scheduler *s)
+{
+    for (int v = 0; v < s->g->value_count; v++) {
+        s->device_buffer[v] = s->p->input_buffers[v];
+        s->host_buffer[v] = -1;
+    }
+    for (int i = 0; i < s->g->layer_count; i++) s->staged[i] = -1;
+}
+
+/* ---- streamed parameters ---- */
+
+static int level_of(const sl_scheduler *s, int position)
+{
+    return s->p->layers[s->u->order[position]].level;
+}
+
+/* True when a layer of `level` reads parameter layer `layer`. */
+static bool level_uses(const sl_scheduler *s, int level, int layer)
+{
+    for (int i = 0; i < s->u->order_count; i++) {
+        if (level_of(s, i) != level) continue;
+        for (int k = s->u->use_first[i]; k < s->u->use_first[i + 1]; k++)
+            if (s->u->uses[k] == layer) return true;
+    }
+    return false;
+}
+
+/* The whole of a layer that lives elsewhere: copied in, or gathered from the ranks' shards. */
+static sluice_status fetch_layer(sl_scheduler *s, int layer)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    int whole, shard = place->home;
+    SL_TRY(
+        sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, sl_weights_form(s), SL_TIER_DEVICE, layer, false, false, &whole));
+    s->p->buffers[whole].staged = true;
+    s->staged[layer] = whole;
+    if (!sl_cuts_parameters(s->p)) return sl_emit_copy(s, place->home, whole, layer);
+    if (place->parameters == SL_TIER_HOST) {
+        SL_TRY(sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, sl_weights_form(s), SL_TIER_DEVICE, layer, true, false,
+                                    &shard));
+        s->p->buffers[shard].staged = true;
+        SL_TRY(sl_emit_copy(s, place->home, shard, layer));
+    }
+    return sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, sl_whole(s->p, shard), sl_whole(s->p, whole));
+}
+
+static sluice_status fetch_level(sl_scheduler *s, int level)
+{
+    if (level < 0 || level >= s->p->level_count) return SLUICE_OK;
+    for (int layer = 0; layer < s->g->layer_count; layer++) {
+        if (!sl_has_parameters(s, layer) || s->p->layers[layer].working >= 0 || s->staged[layer] >= 0 ||
+            !level_uses(s, level, layer))
+            continue;
+        SL_TRY(fetch_layer(s, layer));
+    }
+    return sl_bucket_flush(s, &s->gathers);
+}
+
+/* Forgets the copies that neither the levels already fetched nor the next one to be fetched need. Gathered ones that
+ * are kept stay until backward has no more use for them. */
+static void drop_level(sl_scheduler *s, int level, int direction, bool keep_gathered)
+{
+    int reach = keep_gathered ? s->p->level_count : s->prefetch;
+    for (int layer = 0; layer < s->g->layer_count; layer++) {
+        bool wanted = keep_gathered && direction > 0;
+        for (int ahead = 1; ahead <= reach; ahead++) wanted = wanted || level_uses(s, level + direction * ahead, layer);
+        if (!wanted) s->staged[layer] = -1;
+    }
+}
+
+/* ---- activations ---- */
+
+static sl_activation_mode mode_of(const sl_scheduler *s, int root)
+{
+    return s->p->layers[s->u->owner[root]].activations;
+}
+
+/* What must survive the gap between a layer's forward and its backward, and does so on the host. */
+static bool leaves_device(const sl_scheduler *s, int root)
+{
+    if (s->u->owner[root] < 0 || s->u->last_forward[root] == s->u->order_count - 1) return false;
+    sl_activation_mode mode = mode_of(s, root);
+    bool read_again = s->u->needed_backward[root] || s->u->boundary[root];
+    if (mode == SL_ACT_OFFLOAD) return read_again;
+    return mode == SL_ACT_RECOMPUTE_OFFLOAD && s->u->boundary[root];
+}
+
+/* After the last forward use of a value: send it to the host. */
+static sluice_status offload_after(sl_scheduler *s, int position)
+{
+    for (int v = 0; v < s->g->value_count; v++) {
+        if (s->g->values[v].storage != v || s->u->last_forward[v] != position || s->device_buffer[v] < 0) continue;
+        if (!leaves_device(s, v)) continue;
+        uint64_t bytes = s->p->buffers[s->device_buffer[v]].bytes;
+        s->host_buffer[v] = sl_emit_buffer(s, SL_BUFFER_ACTIVATION, SL_TIER_HOST, bytes, s->u->owner[v], false);
+        if (s->host_buffer[v] < 0) return SLUICE_ERR_NO_MEMORY;
+        s->p->buffers[s->host_buffer[v]].value = v;
+        SL_TRY(sl_emit_copy(s, s->device_buffer[v], s->host_buffer[v], s->u->owner[v]));
+        s->device_buffer[v] = -1;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status bring_back(sl_scheduler *s, int value, int layer)
+{
+    int root = s->g->values[value].storage;
+    if (s->host_buffer[root] < 0 || s->device_buffer[root] >= 0) return SLUICE_OK;
+    uint64_t bytes = s->p->buffers[s->host_buffer[root]].bytes;
+    int b = sl_emit_buffer(s, SL_BUFFER_ACTIVATION, SL_TIER_DEVICE, bytes, layer, false);
+    if (b < 0) return SLUICE_ERR_NO_MEMORY;
+    s->p->buffers[b].value = root;
+    s->p->buffers[b].staged = true;
+    s->device_buffer[root] = b;
+    return sl_emit_copy(s, s->host_buffer[root], b, layer);
+}
+
+static bool recomputes(const sl_scheduler *s, int layer)
+{
+    sl_activation_mode mode = s->p->layers[layer].activations;
+    return mode == SL_ACT_RECOMPUTE || mode == SL_ACT_RECOMPUTE_OFFLOAD;
+}
+
+/* Fetches the offloaded values that the backward of the layer at `position`, or its recomputation, reads. */
+static sluice_status fetch_activations(sl_scheduler *s, int position)
+{
+    if (position < 0) return SLUICE_OK;
+    int layer = s->u->order[position];
+    const sl_layer *l = &s->g->layers[layer];
+    for (int n = l->first_node; recomputes(s, layer) && n < l->first_node + l->node_count; n++)
+        for (int k = 0; s->u->recompute[n] && k < s->g->nodes[n].input_count; k++)
+            SL_TRY(bring_back(s, s->g->nodes[n].inputs[k], layer));
+    for (int n = l->first_backward; n < l->first_backward + l->backward_count; n++)
+        for (int k = 0; k < s->g->nodes[n].input_count; k++) SL_TRY(bring_back(s, s->g->nodes[n].inputs[k], layer));
+    return SLUICE_OK;
+}
+
+/* ---- segments ---- */
+
+static sluice_status forward_layer(sl_scheduler *s, int position, bool keep)
+{
+    const sl_layer *l = &s->g->layers[s->u->order[position]];
+    for (int n = l->first_node; n < l->first_node + l->node_count; n++) SL_TRY(sl_emit_node(s, n, false));
+    return keep ? offload_after(s, position) : SLUICE_OK;
+}
+
+static sluice_status backward_layer(sl_scheduler *s, int position)
+{
+    int layer = s->u->order[position];
+    const sl_layer *l = &s->g->layers[layer];
+    for (int ahead = 0; ahead <= s->prefetch; ahead++) SL_TRY(fetch_activations(s, position - ahead));
+    for (int n = l->first_node; recomputes(s, layer) && n < l->first_node + l->node_count; n++)
+        if (s->u->recompute[n]) SL_TRY(sl_emit_node(s, n, true));
+    for (int n = l->first_backward; n < l->first_backward + l->backward_count; n++) {
+        SL_TRY(sl_emit_node(s, n, false));
+        for (int i = 0; i < s->g->layer_count; i++) {
+            if (s->u->last_gradient_node[i] == n) SL_TRY(sl_schedule_gradient(s, i));
+            if (s->u->last_use_node[i] == n && sl_is_trained(s, i)) SL_TRY(sl_schedule_early_update(s, i));
+        }
+    }
+    return SLUICE_OK;
+}
+
+typedef enum { WALK_FORWARD, WALK_BACKWARD, WALK_EVALUATE } walk;
+
+static sluice_status walk_levels(sl_scheduler *s, walk kind)
+{
+    int direction = kind == WALK_BACKWARD ? -1 : 1;
+    int first = kind == WALK_BACKWARD ? s->u->order_count - 1 : 0;
+    int level = level_of(s, first);
+    bool keep = kind != WALK_EVALUATE && s->p->options.keep_gathered && sl_cuts_parameters(s->p);
+    for (int ahead = 0; ahead < s->prefetch; ahead++) SL_TRY(fetch_level(s, level + direction * ahead));
+    for (int i = 0, position = first; i < s->u->order_count; i++, position += direction) {
+        bool enters = i == 0 || level_of(s, position) != level;
+        if (enters && i > 0) drop_level(s, level, direction, keep);
+        level = level_of(s, position);
+        if (enters) SL_TRY(fetch_level(s, level + direction * s->prefetch));
+        if (kind == WALK_BACKWARD)
+            SL_TRY(backward_layer(s, position));
+        else
+            SL_TRY(forward_layer(s, position, kind == WALK_FORWARD));
+    }
+    /* backward begins with the level that forward ended with: its parameters stay */
+    for (int i = 0; kind != WALK_FORWARD && i < s->g->layer_count; i++) s->staged[i] = -1;
+    return SLUICE_OK;
+}
+
+static void begin_segment(sl_plan *p, sl_segment_kind kind)
+{
+    p->segments[kind] = (sl_segment){ .first_step = p->step_count, .result_step = -1 };
+}
+
+static void end_segment(sl_plan *p, sl_segment_kind kind)
+{
+    p->segments[kind].step_count = p->step_count - p->segments[kind].first_step;
+}
+
+/* ---- the whole ---- */
+
+/* What the caller reads after a segment must still be there at its end. */
+static void pin_to_segment_end(sl_plan *p, int buffer, sl_segment_kind kind)
+{
+    if (buffer < 0 || p->buffers[buffer].permanent) return;
+    int last = p->segments[kind].first_step + p->segments[kind].step_count - 1;
+    if (p->buffers[buffer].last < last) p->buffers[buffer].last = last;
+}
+
+static void pin_results(sl_plan *p)
+{
+    pin_to_segment_end(p, p->loss_buffer, SL_SEGMENT_FORWARD);
+    pin_to_segment_end(p, p->norm_buffer, SL_SEGMENT_UPDATE);
+    pin_to_segment_end(p, p->leaves_buffer, SL_SEGMENT_UPDATE);
+    pin_to_segment_end(p, p->eval_loss_buffer, SL_SEGMENT_EVALUATE);
+    pin_to_segment_end(p, p->output_buffer, SL_SEGMENT_EVALUATE);
+}
+
+static sluice_status training_segments(sl_scheduler *s)
+{
+    sl_plan *p = s->p;
+    s->leaves[SL_TIER_DEVICE] = s->leaves[SL_TIER_HOST] = -1;
+    for (int i = 0; i < s->g->layer_count; i++) s->leaf_tier[i] = -1;
+    begin_segment(p, SL_SEGMENT_FORWARD);
+    SL_TRY(walk_levels(s, WALK_FORWARD));
+    p->loss_buffer = s->device_buffer[s->g->values[s->g->loss].storage];
+    end_segment(p, SL_SEGMENT_FORWARD);
+    begin_segment(p, SL_SEGMENT_BACKWARD);
+    SL_TRY(walk_levels(s, WALK_BACKWARD));
+    SL_TRY(sl_schedule_gradients_end(s));
+    end_segment(p, SL_SEGMENT_BACKWARD);
+    begin_segment(p, SL_SEGMENT_UPDATE);
+    SL_TRY(sl_schedule_final_gradients(s));
+    SL_TRY(sl_schedule_update(s));
+    end_segment(p, SL_SEGMENT_UPDATE);
+    return SLUICE_OK;
+}
+
+static sluice_status evaluation_segment(sl_scheduler *s)
+{
+    sl_plan *p = s->p;
+    forget_values(s);
+    begin_segment(p, SL_SEGMENT_EVALUATE);
+    s->evaluating = true;
+    SL_TRY(walk_levels(s, WALK_EVALUATE));
+    end_segment(p, SL_SEGMENT_EVALUATE);
+    if (s->g->loss >= 0) p->eval_loss_buffer = s->device_buffer[s->g->values[s->g->loss].storage];
+    if (s->g->output >= 0) p->output_buffer = s->device_buffer[s->g->values[s->g->output].storage];
+    return SLUICE_OK;
+}
+
+static void reset(sl_plan *p)
+{
+    p->buffer_count = p->piece_count = p->step_count = p->wait_count = p->event_count = p->part_count = 0;
+    p->loss_buffer = p->norm_buffer = p->leaves_buffer = p->output_buffer = p->eval_loss_buffer = -1;
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) p->segments[k] = (sl_segment){ .result_step = -1 };
+}
+
+/* The last step of a segment that writes `buffer`. */
+static void find_result(sl_plan *p, sl_segment_kind kind, int buffer)
+{
+    sl_segment *segment = &p->segments[kind];
+    for (int i = segment->first_step; i < segment->first_step + segment->step_count; i++) {
+        const sl_step *s = &p->steps[i];
+        for (int k = s->input_count; k < s->input_count + s->output_count; k++)
+            if (buffer >= 0 && p->pieces[s->first_piece + k].buffer == buffer) segment->result_step = i;
+    }
+}
+
+static sluice_status build(sl_scheduler *s)
+{
+    reset(s->p);
+    SL_TRY(sl_schedule_permanents(s));
+    forget_values(s);
+    if (s->p->options.training) SL_TRY(training_segments(s));
+    if (s->p->options.evaluation) SL_TRY(evaluation_segment(s));
+    sl_plan_lifetimes(s->p);
+    /* pinned first, so that nothing takes over a result the caller will read */
+    pin_results(s->p);
+    sl_merge_in_place(s->p);
+    find_result(s->p, SL_SEGMENT_FORWARD, s->p->loss_buffer);
+    find_result(s->p, SL_SEGMENT_UPDATE, s->p->norm_buffer);
+    return SLUICE_OK;
+}
+
+sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch)
+{
+    size_t values = (size_t)p->graph->value_count + 1, layers = (size_t)p->graph->layer_count + 1;
+    sl_scheduler s = { .p = p, .u = u, .g = p->graph, .prefetch = prefetch };
+    s.device_buffer = sl_alloc_array(values, sizeof(int), "plan: device buffers of values");
+    s.host_buffer = sl_alloc_array(values, sizeof(int), "plan: host buffers of values");
+    s.staged = sl_alloc_array(layers, sizeof(int), "plan: staged layers");
+    s.leaf_tier = sl_alloc_array(layers, sizeof(int), "plan: tiers of norm leaves");
+    sluice_status st = s.device_buffer && s.host_buffer && s.staged && s.leaf_tier ? build(&s) : SLUICE_ERR_NO_MEMORY;
+    sl_free(s.device_buffer);
+    sl_free(s.host_buffer);
+    sl_free(s.staged);
+    sl_free(s.leaf_tier);
+    return st;
+}

@@ -1,0 +1,45 @@
+/* exec_parts.h: what the files of the runtime share. Not for other folders. */
+#ifndef SL_RUNTIME_EXEC_PARTS_H
+#define SL_RUNTIME_EXEC_PARTS_H
+
+#include "core/thread.h"
+#include "runtime/exec.h"
+
+#define SL_COLLECTIVE_NAME_BYTES 96
+#define SL_EXEC_BOUNCE           ((int64_t)1 << 20)
+/* Of a layer: master, its rest, state slots; as in sl_layer_place.snapshots. */
+#define SL_LAYER_TENSORS (2 + SL_MAX_STATE_SLOTS)
+
+typedef struct sl_tracer sl_tracer;
+
+struct sl_exec {
+    const sl_plan *plan; /* borrowed */
+    const sl_backend *backend;
+    sl_device *device;          /* owned */
+    sl_comm *comm;              /* borrowed */
+    bool attached;              /* the comm knows the device */
+    bool busy;                  /* steps may be under way */
+    bool stored;                /* tensors may be on their way in, in order with kernels alone */
+    bool uses[SL_STREAM_COUNT]; /* the plan has steps there */
+    sl_pool *pool;              /* borrowed; NULL: none */
+    uint16_t *bounce;           /* owned; SL_EXEC_BOUNCE elements while there is a pool */
+    double seconds[SL_SEGMENT_COUNT];
+    sl_shape flat[SL_MAX_OPERANDS];          /* shapes of update operands, refilled for each call */
+    sl_collective *collectives;              /* owned; per plan step, part_count 0 where it is none */
+    sl_comm_part *parts;                     /* owned; what they point into, parallel to plan->parts */
+    char (*names)[SL_COLLECTIVE_NAME_BYTES]; /* owned; one per collective */
+    uint64_t sequence;                       /* collectives started so far */
+    const uint8_t **snapshots;               /* owned; per layer and tensor, where a snapshot lies; NULL: none */
+    const sl_update_rule **rules;            /* owned; per layer; NULL: not trained */
+    sl_tracer *tracer;                       /* owned; NULL: nothing is traced */
+};
+
+/* ---- trace.c; of an executor that traces ---- */
+
+/* A run of a segment begins; around each of its steps, with nothing but the step in between. */
+void sl_tracer_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *context, bool joined);
+sluice_status sl_tracer_before(sl_exec *x, const sl_step *s);
+sluice_status sl_tracer_after(sl_exec *x, const sl_step *s);
+void sl_tracer_drop(sl_exec *x); /* nothing traced is fine */
+
+#endif

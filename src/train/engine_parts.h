@@ -1,0 +1,28 @@
+/* engine_parts.h: what the files of the engine share.
+ *
+ *     engine.c          creation, in pipeline order
+ *     engine_plan.c     workspace, budgets, planning, comparison between ranks
+ *     engine_init.c     first values of parameters and state
+ *     engine_run.c      forward, backward, step, evaluation
+ *     engine_resume.c   what a checkpoint keeps, and which are continued
+ *     engine_numbers.c  numbers that are not finite
+ *     engine_facts.c    what an engine is, to be compared */
+#ifndef SL_TRAIN_ENGINE_PARTS_H
+#define SL_TRAIN_ENGINE_PARTS_H
+
+#include "train/engine.h"
+
+/* The communicator of the plan's collectives. */
+sl_comm *sl_engine_comm(const sluice_engine *e);
+/* Every micro-batch's gradient is seeded with loss scale / K (exact rule 1): called whenever the scale changed. */
+void sl_engine_use_scale(sluice_engine *e);
+
+/* engine_plan.c: asks the backend what each kernel of the graph needs beside its operands. */
+sluice_status sl_engine_ask_workspace(sluice_engine *e);
+/* All ranks. */
+sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads);
+
+/* engine_init.c: `poisoned` arenas also need their state zeroed. */
+sluice_status sl_engine_init_tensors(sluice_engine *e, bool poisoned);
+
+#endif

@@ -1,0 +1,226 @@
+/* engine_plan.c: what the plan is told: the kernels' workspace, the budgets of this rank, the options as they are decided
+ * here; and the comparison of all that between ranks. */
+#include "core/alloc.h"
+#include "core/bytes.h"
+#include "core/thread.h"
+#include "train/engine_parts.h"
+
+/* Room for what is allocated after planning: the executor, file names, JSON, a checkpoint's staging buffer. */
+#define LATER_BYTES (SL_CHECKPOINT_STAGING_BYTES + ((uint64_t)8 << 20))
+/* And for talking to other ranks: MPI's staging, or the shared segment, and what lies behind them. */
+#define COMM_BYTES ((uint64_t)12 << 20)
+
+/* ---- workspace ---- */
+
+static void describe_operand(const sluice_graph *g, int value, const sl_shape **shape, sl_form *form, sl_span *span)
+{
+    if (value < 0) return;
+    *shape = &g->values[value].shape;
+    *form = (sl_form)g->values[value].dtype;
+    *span = (sl_span){ SL_TIER_DEVICE, 0, sl_value_bytes(&g->values[value]) };
+}
+
+/* Bytes beside its operands that a node's kernel needs. */
+static uint64_t node_workspace(const sluice_engine *e, const sl_node *node)
+{
+    sl_call call = { .op = node->op, .attrs = &node->attrs, .context = &e->context, .wire = e->graph->wire };
+    call.input_count = node->input_count;
+    call.output_count = node->output_count;
+    for (int k = 0; k < node->input_count; k++)
+        describe_operand(e->graph, node->inputs[k], &call.input_shapes[k], &call.input_forms[k], &call.inputs[k]);
+    for (int k = 0; k < node->output_count; k++)
+        describe_operand(e->graph, node->outputs[k], &call.output_shapes[k], &call.output_forms[k], &call.outputs[k]);
+    return e->device.workspace(&call);
+}
+
+/* Of an update op on a run of `elements`, or for the end of the norm of as many leaves. */
+static uint64_t update_workspace(const sluice_engine *e, sl_op op, const sl_attrs *attrs, int64_t elements)
+{
+    sl_shape shape = { 1, { elements } };
+    uint64_t each = op == SL_OP_NORM_FINISH ? sizeof(double) : sizeof(float);
+    sl_call call = { .op = op, .attrs = attrs, .context = &e->context, .wire = e->graph->wire };
+    call.input_count = call.output_count = 1;
+    call.input_shapes[0] = call.output_shapes[0] = &shape;
+    call.inputs[0] = call.outputs[0] = (sl_span){ SL_TIER_DEVICE, 0, (uint64_t)elements * each };
+    return e->device.workspace(&call);
+}
+
+static void raise_to(uint64_t *most, uint64_t bytes)
+{
+    if (bytes > *most) *most = bytes;
+}
+
+/* Update ops get as much as the layer that needs most; several are not made of graph nodes. */
+static void ask_for_updates(const sluice_engine *e, uint64_t *of_op)
+{
+    static const sl_op by_layer[] = { SL_OP_CAST, SL_OP_ACCUMULATE, SL_OP_NORM_LEAVES };
+    static const sl_attrs no_attrs;
+    const sluice_graph *g = e->graph;
+    int64_t leaves = 0;
+    for (int i = 0; i < g->layer_count; i++) {
+        int64_t n = g->layers[i].element_count;
+        leaves += (n + SL_CUT_ELEMENTS - 1) / SL_CUT_ELEMENTS;
+        for (size_t k = 0; n > 0 && k < sizeof by_layer / sizeof by_layer[0]; k++)
+            raise_to(&of_op[by_layer[k]], update_workspace(e, by_layer[k], &no_attrs, n));
+    }
+    for (int i = g->forward_count + g->backward_count; i < g->node_count; i++) {
+        const sl_node *node = &g->nodes[i];
+        if (node->op == SL_OP_UPDATE)
+            raise_to(&of_op[SL_OP_UPDATE],
+                     update_workspace(e, SL_OP_UPDATE, &node->attrs, g->layers[node->layer].element_count));
+    }
+    raise_to(&of_op[SL_OP_NORM_FINISH], update_workspace(e, SL_OP_NORM_FINISH, &no_attrs, leaves));
+}
+
+sluice_status sl_engine_ask_workspace(sluice_engine *e)
+{
+    const sluice_graph *g = e->graph;
+    e->workspace = sl_alloc_array((size_t)g->node_count + SL_OP_COUNT, sizeof *e->workspace, "workspace of kernels");
+    if (e->workspace == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < g->forward_count + g->backward_count; i++)
+        e->workspace[i] = sl_ops[g->nodes[i].op].view ? 0 : node_workspace(e, &g->nodes[i]);
+    if (e->optim != NULL) ask_for_updates(e, e->workspace + g->node_count);
+    return SLUICE_OK;
+}
+
+/* ---- planning ---- */
+
+static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p)
+{
+    uint64_t resident = sl_memory_resident();
+    p->overhead_of[1] = o->data_bytes;
+    p->overhead_of[0] = (resident > o->data_bytes ? resident - o->data_bytes : 0) + LATER_BYTES + o->extra_bytes;
+    if (p->rank_count > 1) p->overhead_of[0] += COMM_BYTES;
+    if (e->device.is_cuda) {
+        p->overhead_of[0] += SL_CUDA_HOST_OVERHEAD_BYTES;
+        p->device_overhead = SL_CUDA_OVERHEAD_BYTES + (e->gpu_comm != NULL ? SL_GPU_COMM_BYTES : 0);
+    }
+    p->overhead_of[2] = sl_pool_overhead_bytes(threads);
+    p->overhead_bytes = p->overhead_of[0] + p->overhead_of[1] + p->overhead_of[2];
+}
+
+/* More was asked for than is free: another process may hold the rest. The plan goes by what there is. */
+static void warn_of_full_device(const sluice_engine *e, const sl_plan_options *p, uint64_t room)
+{
+    char asked[32], there[32];
+    uint64_t wanted = p->budget[SL_TIER_DEVICE], all = room + SL_CUDA_OVERHEAD_BYTES;
+    if (wanted <= all || p->rank != 0) return;
+    sl_log_write(&e->log, SLUICE_LOG_WARNING, "memory.device is %s, but only %s of the GPU is free; planning for that",
+                 sl_format_bytes(wanted, asked, sizeof asked), sl_format_bytes(all, there, sizeof there));
+}
+
+/* What this rank may take of its machine. Ranks that planned with different budgets could place things differently, so
+ * the least of all counts. */
+static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, sl_plan_options *p)
+{
+    uint64_t room;
+    if (o->machine != NULL && o->plan_only) {
+        sl_machine_described_budgets(p, o->machine);
+        return SLUICE_OK;
+    }
+    uint64_t mine = sl_machine_room(p, sl_memory_available() / (uint64_t)e->ranks->local);
+    SL_TRY(sl_ranks_least(e->ranks, "memory of the ranks", mine, &room));
+    if (!e->device.is_cuda) {
+        sl_machine_budgets(p, room);
+        return SLUICE_OK;
+    }
+    uint64_t on_device, taken = e->gpu_comm != NULL ? SL_GPU_COMM_BYTES : 0, free_bytes = sl_device_room(&e->device);
+    free_bytes = free_bytes > taken ? free_bytes - taken : 0;
+    SL_TRY(sl_ranks_least(e->ranks, "memory of the GPUs", free_bytes, &on_device));
+    warn_of_full_device(e, p, on_device);
+    sl_machine_split_budgets(p, on_device, room);
+    return SLUICE_OK;
+}
+
+static sluice_status compare_facts(sluice_engine *e, const char *what, const sl_text *facts)
+{
+    sluice_status st = sl_ranks_agree(e->ranks, what, sl_text_status(facts));
+    return st == SLUICE_OK ? sl_ranks_same(e->ranks, what, facts->data) : st;
+}
+
+static sluice_status compare_options(sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p)
+{
+    sl_text facts = { .data = NULL };
+    if (e->ranks->count == 1) return SLUICE_OK;
+    sl_engine_write_facts(e, o, p, &facts);
+    sluice_status st = compare_facts(e, "settings", &facts);
+    sl_text_free(&facts);
+    return st;
+}
+
+static sluice_status compare_plans(sluice_engine *e)
+{
+    sl_text facts = { .data = NULL };
+    if (e->ranks->count == 1) return SLUICE_OK;
+    sl_plan_write_facts(e->plan, &facts);
+    sluice_status st = compare_facts(e, "plan", &facts);
+    sl_text_free(&facts);
+    return st;
+}
+
+/* Measured rates hold for what they were measured with. A plan may be for another machine; then only the ranks
+ * count. */
+static void warn_of_other_rates(const sluice_engine *e, const sl_engine_options *o, int ranks, int threads)
+{
+    const sl_machine_description *d = o->machine;
+    bool same = o->plan_only || (d->threads == threads && d->isa == e->isa);
+    if (d->ranks == 0 || (d->ranks == ranks && same)) return;
+    sl_log_write(
+        &e->log, SLUICE_LOG_WARNING,
+        "the rates were measured with %d rank(s) of %d thread(s) on the %s path, this is %d of %d on %s: expected "
+        "times may be wrong; measure with sluice devices --measure --ranks %d --machine FILE",
+        d->ranks, d->threads, sl_isa_name(d->isa), ranks, threads, sl_isa_name(e->isa), ranks);
+}
+
+static const sl_form state_forms[] = {
+    [SLUICE_STATES_F32] = SL_FORM_F32,
+    [SLUICE_STATES_BF16] = SL_FORM_BF16,
+    [SLUICE_STATES_COMPACT] = SL_FORM_BLOCKS8,
+};
+
+/* Whether the arenas are files that other ranks map. */
+static bool shares_arenas(sl_comm *c)
+{
+    int files[SL_TIER_COUNT];
+    c->ops->arena_files(c, files);
+    return files[SL_TIER_DEVICE] > 0;
+}
+
+/* A plan that is not run goes by what was asked for: what ranks of another machine would find is not known here. */
+static bool comm_reaches_gpus(const sluice_engine *e, const sl_engine_options *o)
+{
+    return o->plan_only ? o->gpu_comm == SL_GPU_COMM_NCCL : sl_comm_reaches_gpus(sl_engine_comm(e));
+}
+
+sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
+{
+    sl_plan_options p = o->plan;
+    p.training = o->training;
+    p.state_slots = e->slots.count;
+    p.state_form = state_forms[o->states];
+    p.update_bytes_per_element =
+        e->optim != NULL ? sl_optim_bytes_per_element(e->optim, e->graph->precision, e->graph->wire, p.state_form) : 0;
+    if (!o->plan_only) {
+        p.rank = e->ranks->rank;
+        p.rank_count = e->ranks->count;
+    }
+    p.early_updates &= o->optim.clip == 0 && !o->check_overflow && e->graph->precision != SLUICE_F16;
+    p.comm_on_host = e->device.is_cuda && p.rank_count > 1 && !comm_reaches_gpus(e, o);
+    SL_TRY(compare_options(e, o, &p));
+    estimate_overhead(e, o, threads, &p);
+    SL_TRY(set_budgets(e, o, &p));
+    p.node_workspace = e->workspace;
+    p.update_workspace = e->workspace + e->graph->node_count;
+    sl_machine_describe(e->isa, threads, &e->machine);
+    if (e->device.is_cuda) sl_machine_describe_cuda(&e->device.facts, &e->machine);
+    if (o->machine != NULL) {
+        e->machine = o->machine->rates;
+        if (p.rank == 0) warn_of_other_rates(e, o, p.rank_count, threads);
+    }
+    if (o->machine == NULL || !o->plan_only)
+        sl_memory_describe(&e->ranks->place, shares_arenas(sl_engine_comm(e)), p.memory_note, sizeof p.memory_note);
+    double start = sl_now();
+    SL_TRY(sl_ranks_agree(e->ranks, "planning", sl_plan_create(e->graph, &e->machine, &p, &e->plan)));
+    e->plan_seconds = sl_now() - start;
+    return compare_plans(e);
+}

@@ -1,0 +1,230 @@
+/* engine_run.c: drives the segments of the plan: forward, backward, step, evaluation. */
+#include <math.h>
+#include <string.h>
+
+#include "core/half.h"
+#include "train/engine_parts.h"
+
+int sl_graph_inputs(const sluice_graph *g, int *values, int capacity)
+{
+    int n = 0;
+    for (int v = 0; v < g->value_count; v++) {
+        if (g->values[v].kind != SL_VALUE_INPUT) continue;
+        if (n < capacity) values[n] = v;
+        n++;
+    }
+    return n;
+}
+
+static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, bool training)
+{
+    int inputs = sl_graph_inputs(e->graph, NULL, 0), given = 0;
+    for (int i = 0; i < batch->count; i++) {
+        const sluice_array *a = &batch->arrays[i];
+        int value = a->name != NULL ? sl_graph_find_input(e->graph, a->name) : -1;
+        if (value < 0)
+            return sl_fail(SLUICE_ERR_USAGE, "the batch has an array \"%s\", the graph no such input",
+                           a->name != NULL ? a->name : "");
+        for (int k = 0; k < i; k++)
+            if (strcmp(batch->arrays[k].name, a->name) == 0)
+                return sl_fail(SLUICE_ERR_USAGE, "the batch has input \"%s\" twice", a->name);
+        SL_TRY(sl_exec_set_input(e->exec, value, a->data, a->bytes));
+        if (training) sl_engine_watch_input(e, value, a->data, a->bytes);
+        given++;
+    }
+    if (given != inputs) return sl_fail(SLUICE_ERR_USAGE, "the batch has %d of the graph's %d inputs", given, inputs);
+    return SLUICE_OK;
+}
+
+static sluice_status read_scalar(sluice_engine *e, int buffer, double *out)
+{
+    float value = 0;
+    if (buffer < 0) return sl_fail(SLUICE_ERR_USAGE, "the graph has no loss");
+    SL_TRY(sl_exec_read_result(e->exec, buffer, &value, sizeof value));
+    *out = (double)value;
+    return SLUICE_OK;
+}
+
+static sluice_status check_whole(const sluice_engine *e, const char *call)
+{
+    if (e->phase == SL_ENGINE_HALF_LOADED)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: loading weights failed halfway; load a whole file first", call);
+    if (e->phase == SL_ENGINE_BROKEN)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "%s: an earlier call failed halfway; create the engine anew or load a checkpoint", call);
+    return SLUICE_OK;
+}
+
+static sluice_status check_phase(const sluice_engine *e, sl_engine_phase wanted, const char *call)
+{
+    SL_TRY(check_whole(e, call));
+    if (!e->plan->options.training)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: this engine was made for evaluation only", call);
+    if (e->phase != wanted)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: %s", call,
+                       wanted == SL_ENGINE_READY ? "call sluice_backward first" : "call sluice_forward first");
+    return SLUICE_OK;
+}
+
+/* Work that fails halfway leaves the arenas in an unknown state, and the other ranks waiting for this one. */
+static sluice_status run_segment(sluice_engine *e, sl_segment_kind segment)
+{
+    sluice_status st = sl_exec_run(e->exec, segment, &e->context);
+    if (st != SLUICE_OK) {
+        e->phase = SL_ENGINE_BROKEN;
+        return sl_ranks_failed(e->ranks, st);
+    }
+    if (e->segment_runs[segment]++ > 0) e->segment_seconds[segment] += sl_exec_seconds(e->exec, segment);
+    return st;
+}
+
+sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss)
+{
+    SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_forward"));
+    if (e->micro >= e->plan->options.accumulation)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_forward: all %d micro-batches of the step are done; call sluice_step",
+                       e->micro);
+    SL_TRY(set_inputs(e, batch, true));
+    e->context.step = e->step + 1;
+    e->context.micro = (uint32_t)sl_engine_micro_index(e, e->micro);
+    e->context.training = true;
+    SL_TRY(run_segment(e, SL_SEGMENT_FORWARD));
+    SL_TRY(read_scalar(e, e->plan->loss_buffer, loss));
+    sl_engine_watch_loss(e, *loss);
+    e->phase = SL_ENGINE_FORWARD_DONE;
+    return SLUICE_OK;
+}
+
+/* What the step's updates are given, which may be part of backward. */
+static void set_scalars(sluice_engine *e)
+{
+    e->context.step = e->step + 1;
+    sl_optim_scalars(e->optim, e->applied + 1, e->lr, e->momentum, &e->context);
+}
+
+sluice_status sluice_backward(sluice_engine *e)
+{
+    SL_TRY(check_phase(e, SL_ENGINE_FORWARD_DONE, "sluice_backward"));
+    if (e->plan->options.early_updates) set_scalars(e);
+    SL_TRY(run_segment(e, SL_SEGMENT_BACKWARD));
+    e->phase = SL_ENGINE_READY;
+    e->micro++;
+    return SLUICE_OK;
+}
+
+/* After the update: whether it happened, and the loss scale of the next step. */
+static sluice_status judge_step(sluice_engine *e, const sl_norm_result *norm)
+{
+    e->skipped = e->computes && !norm->finite;
+    e->norm = e->skipped ? (double)NAN : norm->norm;
+    e->used_scale = e->scaler.scale;
+    sluice_status st = SLUICE_OK;
+    if (e->skipped)
+        st = sl_engine_skip_or_fail(e);
+    else
+        sl_loss_scale_update(&e->loss_scale, &e->scaler, false);
+    sl_engine_watch_anew(e);
+    sl_engine_use_scale(e);
+    return st;
+}
+
+sluice_status sluice_step(sluice_engine *e)
+{
+    sl_norm_result norm;
+    SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_step"));
+    if (e->micro != e->plan->options.accumulation)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_step: %d of %d micro-batches are done", e->micro,
+                       e->plan->options.accumulation);
+    set_scalars(e);
+    SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
+    SL_TRY(sl_exec_read_result(e->exec, e->plan->norm_buffer, &norm, sizeof norm));
+    e->micro = 0;
+    SL_TRY(judge_step(e, &norm));
+    e->step++;
+    if (!e->skipped) e->applied++;
+    return SLUICE_OK;
+}
+
+uint64_t sl_engine_micro_batches(const sluice_engine *e)
+{
+    return (uint64_t)e->plan->options.accumulation * (uint64_t)e->plan->options.rank_count;
+}
+
+uint64_t sl_engine_micro_index(const sluice_engine *e, int m)
+{
+    return (uint64_t)m * (uint64_t)e->plan->options.rank_count + (uint64_t)e->plan->options.rank;
+}
+
+double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t stride)
+{
+    double sum = 0;
+    for (int m = 0; m < e->plan->options.accumulation; m++)
+        for (int r = 0; r < e->plan->options.rank_count; r++) sum += all[(size_t)r * stride + (size_t)m];
+    return sum / (double)sl_engine_micro_batches(e);
+}
+
+static sluice_status run_micro_batches(sluice_engine *e, const sluice_batch *batches, double *losses)
+{
+    for (int i = 0; i < e->plan->options.accumulation; i++) {
+        SL_TRY(sluice_forward(e, &batches[i], &losses[i]));
+        SL_TRY(sluice_backward(e));
+    }
+    return sluice_step(e);
+}
+
+sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss)
+{
+    size_t count = (size_t)e->plan->options.accumulation;
+    double *mine = e->losses, *all = e->losses + count;
+    SL_TRY(run_micro_batches(e, batches, mine));
+    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", mine, count * sizeof *mine, all));
+    *loss = sl_engine_mean_loss(e, all, count);
+    return SLUICE_OK;
+}
+
+/* Evaluation shares bytes with a step in progress, so it may only run between steps. */
+static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch, const char *call)
+{
+    if (!e->plan->options.evaluation)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "%s: the engine was made without options.evaluation, so its plan has no room for it", call);
+    SL_TRY(check_whole(e, call));
+    if (e->phase != SL_ENGINE_READY || e->micro != 0)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is under way; finish it with sluice_step first", call);
+    SL_TRY(set_inputs(e, batch, false));
+    e->context.training = false;
+    return run_segment(e, SL_SEGMENT_EVALUATE);
+}
+
+sluice_status sluice_evaluate(sluice_engine *e, const sluice_batch *batch, double *loss)
+{
+    SL_TRY(run_evaluation(e, batch, "sluice_evaluate"));
+    return read_scalar(e, e->plan->eval_loss_buffer, loss);
+}
+
+/* Makes floats of 16-bit numbers at the beginning of the same memory, from the last one on. */
+static void widen(sluice_dtype type, int64_t count, float *values)
+{
+    const char *narrow = (const char *)values;
+    uint16_t half;
+    if (type != SLUICE_BF16 && type != SLUICE_F16) return;
+    for (int64_t i = count - 1; i >= 0; i--) {
+        memcpy(&half, narrow + (size_t)i * sizeof half, sizeof half);
+        values[i] = type == SLUICE_BF16 ? sl_bf16_to_float(half) : sl_f16_to_float(half);
+    }
+}
+
+sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float *out, size_t out_bytes)
+{
+    int buffer = e->plan->output_buffer;
+    if (buffer < 0) return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the graph has no output; call sluice_set_output");
+    const sl_value *v = &e->graph->values[e->graph->output];
+    int64_t count = sl_shape_elements(&v->shape);
+    if ((uint64_t)count * sizeof *out != out_bytes)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the output has %llu bytes, room for %zu was given",
+                       (unsigned long long)count * sizeof *out, out_bytes);
+    SL_TRY(run_evaluation(e, batch, "sluice_predict"));
+    SL_TRY(sl_exec_read(e->exec, sl_plan_span(e->plan, (sl_piece){ buffer, 0, sl_value_bytes(v) }), out));
+    widen(v->dtype, count, out);
+    return SLUICE_OK;
+}

@@ -1,0 +1,257 @@
+/* trace_file.c: `train --trace`: one training step as a timeline that trace viewers show, predicted beside measured.
+ *
+ * The format is Chrome's trace events in JSON: two processes, "measured" and "predicted", with a thread for each stream
+ * and a complete event for each step of the plan. Times are whole nanoseconds, so that rounding makes no two events of
+ * a stream overlap. */
+#include <stdio.h>
+
+#include "core/alloc.h"
+#include "core/io.h"
+#include "core/thread.h"
+#include "format/text_buffer.h"
+#include "train/run.h"
+
+#define WARM_STEPS 2 /* of a process: they touch new memory, and choose kernels */
+
+enum { MEASURED = 1, PREDICTED = 2 }; /* processes of the file */
+
+static const char *const process_names[] = { [MEASURED] = "measured", [PREDICTED] = "predicted" };
+
+/* ---- events ---- */
+
+static void add_separator(sl_text *out)
+{
+    if (out->bytes > 0 && out->data[out->bytes - 1] != '[') sl_text_add(out, ",\n");
+}
+
+/* A name, or with a number the place in the list, of a process or of one of its threads. */
+static void add_label(sl_text *out, const char *what, int process, int thread, const char *name, int number)
+{
+    add_separator(out);
+    sl_text_add(out, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"args\":{", process, thread, what);
+    if (name != NULL) {
+        sl_text_add(out, "\"name\":");
+        sl_text_add_string(out, name);
+    } else {
+        sl_text_add(out, "\"sort_index\":%d", number);
+    }
+    sl_text_add(out, "}}");
+}
+
+static void add_labels(sl_text *out, const sl_plan *p, int process)
+{
+    bool used[SL_STREAM_COUNT] = { false };
+    char name[64];
+    snprintf(name, sizeof name, "%s", process_names[process]);
+    if (p->options.rank_count > 1) snprintf(name, sizeof name, "%s, rank %d", process_names[process], p->options.rank);
+    add_label(out, "process_name", process, 0, name, 0);
+    add_label(out, "process_sort_index", process, 0, NULL, process);
+    for (int i = 0; i < p->step_count; i++) used[p->steps[i].stream] = true;
+    for (int m = 0; m < SL_STREAM_COUNT; m++) {
+        if (!used[m]) continue;
+        add_label(out, "thread_name", process, m + 1, sl_plan_stream_name((sl_stream)m), 0);
+        add_label(out, "thread_sort_index", process, m + 1, NULL, m);
+    }
+}
+
+/* Of inputs and outputs; what a copy moves counts once. */
+static uint64_t operand_bytes(const sl_plan *p, const sl_step *s)
+{
+    uint64_t bytes = 0;
+    int count = s->input_count + (s->kind == SL_STEP_COPY ? 0 : s->output_count);
+    for (int k = 0; k < count; k++) bytes += p->pieces[s->first_piece + k].bytes;
+    return bytes;
+}
+
+static const char *layer_name(const sl_plan *p, const sl_step *s)
+{
+    return s->layer >= 0 ? p->graph->layers[s->layer].name : NULL;
+}
+
+/* "linear layers.3", "copy of parameters layers.3". */
+static void add_name(sl_text *out, const sl_plan *p, const sl_step *s)
+{
+    char name[192];
+    const char *layer = layer_name(p, s);
+    bool copy = s->kind == SL_STEP_COPY;
+    snprintf(name, sizeof name, "%s%s%s%s%.128s", sl_plan_step_name(s), copy ? " of " : "",
+             copy ? sl_plan_buffer_name(p->buffers[p->pieces[s->first_piece].buffer].kind) : "",
+             layer != NULL ? " " : "", layer != NULL ? layer : "");
+    sl_text_add_string(out, name);
+}
+
+static void add_field(sl_text *out, const char *key, const char *value)
+{
+    if (value == NULL) return;
+    sl_text_add(out, "\"%s\":", key);
+    sl_text_add_string(out, value);
+    sl_text_add(out, ",");
+}
+
+static void add_arguments(sl_text *out, const sl_trace *t, const sl_traced_step *q)
+{
+    const sl_plan *p = t->plan;
+    const sl_step *s = &p->steps[q->step];
+    const sl_traced_run *run = &t->runs[q->run];
+    add_field(out, "op", sl_plan_step_name(s));
+    if (s->node >= 0) add_field(out, "node", p->graph->nodes[s->node].name);
+    add_field(out, "layer", layer_name(p, s));
+    if (s->recomputed) sl_text_add(out, "\"recomputed\":true,");
+    sl_text_add(out, "\"training_step\":%llu,\"micro_batch\":%u,\"plan_step\":%d,\"bytes\":%llu,",
+                (unsigned long long)run->step, (unsigned)run->micro, q->step, (unsigned long long)operand_bytes(p, s));
+    sl_text_add(out, "\"measured_seconds\":%.9g,\"predicted_seconds\":%.9g", q->measured.end - q->measured.begin,
+                q->expected.end - q->expected.begin);
+}
+
+/* Of a time that is not negative; small errors of two clocks against each other become 0. */
+static long long nanoseconds(double seconds)
+{
+    return seconds > 0 ? (long long)(seconds * 1e9 + 0.5) : 0;
+}
+
+static void add_event(sl_text *out, const sl_trace *t, int position, int process)
+{
+    const sl_traced_step *q = &t->steps[position];
+    const sl_step *s = &t->plan->steps[q->step];
+    sl_plan_time time = process == MEASURED ? q->measured : q->expected;
+    long long begin = nanoseconds(time.begin), length = nanoseconds(time.end) - begin;
+    add_separator(out);
+    sl_text_add(out, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%lld.%03lld,\"dur\":%lld.%03lld,\"cat\":\"%s\",",
+                process, (int)s->stream + 1, begin / 1000, begin % 1000, length / 1000, length % 1000,
+                sl_plan_segment_name(t->runs[q->run].what.segment));
+    sl_text_add(out, "\"name\":");
+    add_name(out, t->plan, s);
+    sl_text_add(out, ",\"args\":{");
+    add_arguments(out, t, q);
+    sl_text_add(out, "}}");
+}
+
+/* ---- the summary ---- */
+
+static void add_pair(sl_text *out, const char *key, double predicted, double measured)
+{
+    sl_text_add(out, "\"%s\":{\"predicted\":%.9g,\"measured\":%.9g}", key, predicted, measured);
+}
+
+static void add_streams(sl_text *out, const sl_trace_totals *predicted, const sl_trace_totals *measured)
+{
+    bool first = true;
+    for (int m = 0; m < SL_STREAM_COUNT; m++) {
+        if (predicted->busy[m] <= 0 && measured->busy[m] <= 0) continue;
+        sl_text_add(out, "%s\"%s\":{", first ? "" : ",", sl_plan_stream_name((sl_stream)m));
+        add_pair(out, "busy_seconds", predicted->busy[m], measured->busy[m]);
+        sl_text_add(out, ",");
+        add_pair(out, "exposed_seconds", predicted->exposed[m], measured->exposed[m]);
+        sl_text_add(out, "}");
+        first = false;
+    }
+}
+
+static void add_summary(sl_text *out, const sl_trace *t, const sl_trace_totals *predicted,
+                        const sl_trace_totals *measured)
+{
+    uint64_t step = t->run_count > 0 ? t->runs[0].step : 0;
+    uint64_t last = t->run_count > 0 ? t->runs[t->run_count - 1].step : 0;
+    sl_text_add(
+        out, "{\"program\":\"sluice %s\",\"rank\":%d,\"ranks\":%d,\"training_step\":%llu,\"covers\":\"step %llu%s\",",
+        sluice_version(), t->plan->options.rank, t->plan->options.rank_count, (unsigned long long)step,
+        (unsigned long long)step, last > step ? " and the first forward of the next" : "");
+    sl_text_add(out, "\"planned_step_seconds\":%.9g,", t->plan->totals.step_seconds);
+    add_pair(out, "step_seconds", predicted->step, measured->step);
+    sl_text_add(out, ",");
+    add_pair(out, "idle_seconds", predicted->idle, measured->idle);
+    sl_text_add(out, ",\"streams\":{");
+    add_streams(out, predicted, measured);
+    sl_text_add(out, "}}");
+}
+
+/* ---- the file ---- */
+
+/* Rank 0 writes the file that was asked for, the others beside it. */
+static char *path_of_rank(const char *path, int rank)
+{
+    sl_text name = { .data = NULL };
+    sl_text_add(&name, "%s", path);
+    if (rank > 0) sl_text_add(&name, ".rank%d", rank);
+    if (name.failed) sl_text_free(&name);
+    return name.data;
+}
+
+static sluice_status write_text(const sl_text *text, const char *path, int rank)
+{
+    SL_TRY(sl_text_status(text));
+    char *name = path_of_rank(path, rank);
+    if (name == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = sl_file_replace(name, text->data, text->bytes);
+    sl_free(name);
+    return st;
+}
+
+static sluice_status write_trace(const sl_trace *t, const char *path, int rank)
+{
+    sl_trace_totals predicted, measured;
+    sl_text out = { .data = NULL };
+    SL_TRY(sl_trace_add_up(t, true, &predicted));
+    SL_TRY(sl_trace_add_up(t, false, &measured));
+    sl_text_add(&out, "{\"displayTimeUnit\":\"ms\",\"otherData\":");
+    add_summary(&out, t, &predicted, &measured);
+    sl_text_add(&out, ",\n\"traceEvents\":[");
+    for (int process = MEASURED; process <= PREDICTED; process++) {
+        add_labels(&out, t->plan, process);
+        for (int i = 0; i < t->step_count; i++) add_event(&out, t, i, process);
+    }
+    sl_text_add(&out, "]}\n");
+    sluice_status st = write_text(&out, path, rank);
+    sl_text_free(&out);
+    return st;
+}
+
+sluice_status sl_trace_prepare(const char *path, int rank)
+{
+    sl_text out = { .data = NULL };
+    sl_text_add(&out, "{\"traceEvents\":[]}\n");
+    sluice_status st = write_text(&out, path, rank);
+    sl_text_free(&out);
+    return st;
+}
+
+/* ---- when ---- */
+
+sluice_status sl_run_trace_begin(sl_run *r)
+{
+    uint64_t step = r->job->engine->step + 1, wanted = r->first_step + WARM_STEPS + 1;
+    if (r->options->trace == NULL || step != (wanted < r->steps ? wanted : r->steps)) return SLUICE_OK;
+    double start = sl_now();
+    r->traced_step = step;
+    SL_TRY(sl_exec_trace_begin(r->job->engine->exec));
+    r->aside += sl_now() - start;
+    return SLUICE_OK;
+}
+
+sluice_status sl_run_trace_end(sl_run *r)
+{
+    const sluice_engine *e = r->job->engine;
+    sl_trace *trace;
+    if (!sl_exec_is_tracing(e->exec) || e->step < r->traced_step) return SLUICE_OK;
+    double start = sl_now();
+    SL_TRY(sl_exec_trace_end(e->exec, &trace));
+    sluice_status st = write_trace(trace, r->options->trace, r->job->ranks.rank);
+    sl_trace_free(trace);
+    r->aside += sl_now() - start;
+    return st;
+}
+
+void sl_run_trace_report(const sl_run *r, FILE *out)
+{
+    const char *path = r->options->trace;
+    int ranks = r->job->ranks.count;
+    if (path == NULL) return;
+    if (r->traced_step == 0) {
+        fprintf(out, "%s is empty: no step was run that could be traced\n", path);
+        return;
+    }
+    fprintf(out, "trace of step %llu written to %s", (unsigned long long)r->traced_step, path);
+    if (ranks == 2) fprintf(out, " and %s.rank1", path);
+    if (ranks > 2) fprintf(out, " and %s.rank1 to .rank%d", path, ranks - 1);
+    fprintf(out, ": open it in Perfetto\n");
+}

@@ -1,0 +1,868 @@
+/* config_test.c: the configuration: every key of DeepSpeed is known, values and messages are right, what is printed can
+ * be read. */
+#include <jansson.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "config/config_rows.h"
+#include "core/alloc.h"
+#include "core/options.h"
+#include "test.h"
+
+#define MODEL                                                                                                          \
+    "\"model\": {\"type\": \"mlp\", \"features\": 10, \"hidden\": [5, 3]}, \"data\": {\"type\": \"regression\"}"
+#define LENGTH "\"steps\": 100"
+#define BATCH  "\"train_batch_size\": 10"
+#define SGD    "\"optimizer\": {\"type\": \"SGD\"}"
+#define ADAM   "\"optimizer\": {\"type\": \"AdamW\"}"
+#define BASE   MODEL ", " LENGTH ", " BATCH ", " SGD
+
+static const char *write_config(const char *text)
+{
+    static char path[4200];
+    snprintf(path, sizeof path, "%s/config.json", test_tmpdir());
+    FILE *f = fopen(path, "w");
+    fputs(text, f);
+    fclose(f);
+    return path;
+}
+
+static sluice_status load(const char *text, sluice_config **out)
+{
+    return sluice_config_load(write_config(text), out);
+}
+
+/* Loads and resolves; the configuration is kept alive for its strings until the next call. */
+static sluice_status resolve(const char *text, sl_settings *out)
+{
+    static sluice_config *kept;
+    sluice_config_destroy(kept);
+    kept = NULL;
+    sluice_status st = load(text, &kept);
+    return st == SLUICE_OK ? sl_config_resolve(kept, 1, NULL, out) : st;
+}
+
+typedef struct notes {
+    char text[4096];
+    int count;
+} notes;
+
+static void take_note(void *user, sluice_log_level level, const char *line)
+{
+    notes *n = user;
+    CHECK_EQ(level, SLUICE_LOG_NOTE);
+    strncat(n->text, line, sizeof n->text - strlen(n->text) - 1);
+    n->count++;
+}
+
+/* ---- the table itself ---- */
+
+/* DeepSpeed's documented keys, by section: a row, or a wildcard, must answer for each. */
+static const char *const deepspeed_keys[] = {
+    "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps managed_gradient_accumulation "
+    "gradient_clipping",
+    "steps_per_print wall_clock_breakdown memory_breakdown dump_state dataloader_drop_last communication_data_type",
+    "seq_parallel_communication_data_type gradient_allreduce_op prescale_gradients gradient_predivide_factor "
+    "sparse_gradients",
+    "disable_allgather zero_allow_untested_optimizer zero_force_ds_cpu_optimizer data_types.grad_accum_dtype",
+    "data_types.param_dtype data_types.buffer_dtype optimizer.type optimizer.params.lr optimizer.params.betas "
+    "optimizer.params.eps",
+    "optimizer.params.weight_decay optimizer.params.torch_adam optimizer.params.adam_w_mode optimizer.params.momentum",
+    "optimizer.params.muon_lr optimizer.params.adam_lr optimizer.params.ns_method scheduler.type "
+    "scheduler.params.warmup_min_lr",
+    "scheduler.params.warmup_max_lr scheduler.params.warmup_num_steps scheduler.params.warmup_type "
+    "scheduler.params.total_num_steps",
+    "scheduler.params.warmup_min_ratio scheduler.params.cos_min_ratio scheduler.params.lr_range_test_min_lr",
+    "scheduler.params.lr_range_test_step_size scheduler.params.lr_range_test_step_rate "
+    "scheduler.params.lr_range_test_staircase",
+    "scheduler.params.cycle_min_lr scheduler.params.cycle_max_lr scheduler.params.cycle_first_step_size",
+    "scheduler.params.cycle_second_step_size scheduler.params.cycle_first_stair_count "
+    "scheduler.params.cycle_second_stair_count",
+    "scheduler.params.decay_step_size scheduler.params.decay_lr_rate scheduler.params.cycle_momentum "
+    "scheduler.params.cycle_min_mom",
+    "scheduler.params.cycle_max_mom scheduler.params.decay_mom_rate fp16.enabled fp16.auto_cast fp16.loss_scale",
+    "fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis fp16.consecutive_hysteresis fp16.min_loss_scale",
+    "fp16.fp16_master_weights_and_grads bf16.enabled bf16.immediate_grad_update bf16.check_grad_overflow",
+    "bf16.bf16_master_weights_and_grads bf16.bf16_optimizer_states torch_autocast.enabled torch_autocast.dtype",
+    "torch_autocast.lower_precision_safe_modules zero_optimization.stage zero_optimization.contiguous_gradients",
+    "zero_optimization.reduce_scatter zero_optimization.reduce_bucket_size zero_optimization.allgather_partitions",
+    "zero_optimization.allgather_bucket_size zero_optimization.use_multi_rank_bucket_allreduce "
+    "zero_optimization.overlap_comm",
+    "zero_optimization.load_from_fp32_weights zero_optimization.elastic_checkpoint "
+    "zero_optimization.round_robin_gradients",
+    "zero_optimization.ignore_unused_parameters zero_optimization.sub_group_size "
+    "zero_optimization.stage3_prefetch_bucket_size",
+    "zero_optimization.stage3_param_persistence_threshold zero_optimization.stage3_model_persistence_threshold",
+    "zero_optimization.stage3_max_live_parameters zero_optimization.stage3_max_reuse_distance",
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save zero_optimization.stage3_module_granularity_threshold",
+    "zero_optimization.stage3_use_all_reduce_for_fetch_params zero_optimization.stage3_allgather_sequential",
+    "zero_optimization.memory_efficient_linear zero_optimization.zero_hpz_partition_size "
+    "zero_optimization.zero_quantized_weights",
+    "zero_optimization.zero_quantized_nontrainable_weights zero_optimization.zero_quantized_gradients",
+    "zero_optimization.zeropp_loco_param.err_beta zero_optimization.zeropp_loco_param.reset_T "
+    "zero_optimization.mics_shard_size",
+    "zero_optimization.mics_hierarchical_params_gather zero_optimization.log_trace_cache_warnings",
+    "zero_optimization.enable_sanity_checks zero_optimization.cpu_offload zero_optimization.cpu_offload_param",
+    "zero_optimization.cpu_offload_use_pin_memory zero_optimization.offload_param.device "
+    "zero_optimization.offload_param.nvme_path",
+    "zero_optimization.offload_param.pin_memory zero_optimization.offload_param.buffer_count",
+    "zero_optimization.offload_param.buffer_size zero_optimization.offload_param.max_in_cpu",
+    "zero_optimization.offload_optimizer.device zero_optimization.offload_optimizer.nvme_path",
+    "zero_optimization.offload_optimizer.pin_memory zero_optimization.offload_optimizer.buffer_count",
+    "zero_optimization.offload_optimizer.pipeline_read zero_optimization.offload_optimizer.pipeline_write",
+    "zero_optimization.offload_optimizer.fast_init zero_optimization.offload_optimizer.ratio",
+    "zero_optimization.offload_optimizer.super_offload zero_optimization.offload_optimizer.cpuadam_cores_perc",
+    "zero_optimization.zenflow.topk_ratio zero_optimization.zenflow.select_strategy "
+    "zero_optimization.zenflow.select_interval",
+    "zero_optimization.zenflow.update_interval zero_optimization.zenflow.overlap_step "
+    "zero_optimization.zenflow.offload",
+    "zero_optimization.zenflow.auto_ratio zero_optimization.zenflow.full_warm_up_rounds",
+    "zero_optimization.zenflow.pt_reserved_cores_perc aio.block_size aio.queue_depth aio.intra_op_parallelism "
+    "aio.thread_count",
+    "aio.single_submit aio.overlap_events aio.use_gds activation_checkpointing.partition_activations",
+    "activation_checkpointing.cpu_checkpointing activation_checkpointing.contiguous_memory_optimization",
+    "activation_checkpointing.number_checkpoints activation_checkpointing.synchronize_checkpoint_boundary",
+    "activation_checkpointing.profile tensorboard.enabled tensorboard.output_path tensorboard.job_name "
+    "csv_monitor.enabled",
+    "csv_monitor.output_path csv_monitor.job_name wandb.enabled wandb.group wandb.team wandb.project comet.enabled",
+    "comet.samples_log_interval comet.project comet.workspace comet.experiment_name flops_profiler.enabled",
+    "flops_profiler.profile_step flops_profiler.module_depth flops_profiler.top_modules flops_profiler.detailed",
+    "flops_profiler.output_file flops_profiler.recompute_fwd_factor comms_logger.enabled comms_logger.verbose",
+    "comms_logger.prof_all comms_logger.debug comms_logger.prof_ops checkpoint.tag_validation "
+    "checkpoint.load_universal",
+    "checkpoint.use_node_local_storage checkpoint.parallel_write.pipeline_stage autotuning.enabled autotuning.metric",
+    "autotuning.fast autotuning.tuner_type autotuning.tuner_num_trials autotuning.tuner_early_stopping "
+    "elasticity.enabled",
+    "elasticity.max_train_batch_size elasticity.micro_batch_sizes elasticity.min_gpus elasticity.max_gpus "
+    "elasticity.version",
+    "compile.deepcompile compile.offload_opt_states compile.offload_parameters compile.offload_activation "
+    "compile.double_buffer",
+};
+
+TEST(every_key_of_deepspeed_has_a_row)
+{
+    for (size_t i = 0; i < sizeof deepspeed_keys / sizeof deepspeed_keys[0]; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "%s", deepspeed_keys[i]);
+        for (char *save, *key = strtok_r(line, " ", &save); key != NULL; key = strtok_r(NULL, " ", &save))
+            if (sl_option_find(sl_config_rows, sl_config_row_count, key) == NULL)
+                test_fail(__FILE__, __LINE__, "no row for %s", key);
+    }
+}
+
+TEST(every_row_is_complete_and_stands_once)
+{
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        CHECK(row->fallback != NULL);
+        CHECK(row->help != NULL || row->note != NULL);
+        CHECK((row->type == SL_OPT_CHOICE) == (row->choices != NULL));
+        if (sl_option_find(sl_config_rows, sl_config_row_count, row->key) != row)
+            test_fail(__FILE__, __LINE__, "%s stands twice", row->key);
+    }
+}
+
+TEST(every_parameter_of_a_type_is_a_row_and_every_parameter_row_has_a_type)
+{
+    const sl_config_family *families[] = { &sl_config_optimizers, &sl_config_schedules };
+    for (size_t f = 0; f < 2; f++) {
+        for (int k = 0; k < families[f]->kind_count; k++) {
+            char params[512], key[128];
+            snprintf(params, sizeof params, "%s", families[f]->kinds[k].params);
+            for (char *save, *name = strtok_r(params, "|", &save); name != NULL; name = strtok_r(NULL, "|", &save)) {
+                snprintf(key, sizeof key, "%s.params.%s", families[f]->section, name);
+                if (sl_option_find(sl_config_rows, sl_config_row_count, key) == NULL)
+                    test_fail(__FILE__, __LINE__, "no row for %s", key);
+            }
+        }
+        for (size_t i = 0; i < sl_config_row_count; i++) {
+            const char *name = sl_config_param(families[f], &sl_config_rows[i]);
+            int uses = 0;
+            for (int k = 0; name != NULL && k < families[f]->kind_count; k++)
+                uses += sl_config_listed(families[f]->kinds[k].params, name);
+            bool muon = name != NULL && (strstr(name, "muon") != NULL || strcmp(name, "adam_lr") == 0 ||
+                                         strcmp(name, "ns_method") == 0);
+            if (name != NULL && uses == 0 && !muon) test_fail(__FILE__, __LINE__, "%s belongs to no type", name);
+        }
+    }
+}
+
+/* ---- defaults and values ---- */
+
+TEST(defaults_that_change_numbers_are_deepspeeds)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", " ADAM "}", &s));
+    CHECK_NEAR(s.gradient_clipping, 1.0, 0);
+    CHECK_NEAR(s.optimizer.lr, 0.001, 0);
+    CHECK_NEAR(s.optimizer.betas[0], 0.9, 0);
+    CHECK_NEAR(s.optimizer.betas[1], 0.999, 0);
+    CHECK_NEAR(s.optimizer.eps, 1e-8, 0);
+    CHECK_NEAR(s.optimizer.weight_decay, 0, 0);
+    CHECK_EQ(s.optimizer.type, SLUICE_ADAMW);
+    CHECK_EQ(s.schedule.kind, SL_SCHEDULE_CONSTANT);
+    CHECK_EQ(s.zero.stage, 0);
+    CHECK_EQ(s.zero.offload_optimizer, -1);
+    CHECK_EQ(s.zero.offload_param, -1);
+    CHECK_EQ(s.memory.device, 0);
+    CHECK_EQ(s.memory.levels, 0);
+    CHECK_EQ(s.memory.prefetch, -1);
+    CHECK_EQ(s.threads, -1);
+}
+
+TEST(defaults_differ_by_type_of_optimizer)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"adagrad\"}}", &s));
+    CHECK_EQ(s.optimizer.type, SLUICE_ADAGRAD);
+    CHECK_NEAR(s.optimizer.lr, 0.01, 0);
+    CHECK_NEAR(s.optimizer.eps, 1e-10, 0);
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"Lion\"}}", &s));
+    CHECK_EQ(s.optimizer.type, SLUICE_LION);
+    CHECK_NEAR(s.optimizer.betas[1], 0.99, 0);
+}
+
+TEST(adam_means_adamw_unless_told_otherwise)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"Adam\"}}", &s));
+    CHECK_EQ(s.optimizer.type, SLUICE_ADAMW);
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH
+                       ", \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}",
+                       &s));
+    CHECK_EQ(s.optimizer.type, SLUICE_ADAM);
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH
+                       ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}}",
+                       &s));
+    CHECK_NEAR(s.optimizer.weight_decay, 0.01, 0);
+}
+
+TEST(a_whole_file_is_read)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve(
+        "{ \"model\": {\"type\": \"gpt2\", \"layers\": 6, \"heads\": 6, \"width\": 384, \"context\": 256,"
+        "   \"vocabulary\": \"characters\", \"dropout\": 0.2},"
+        " \"data\": {\"type\": \"text\", \"path\": \"input.txt\", \"validation\": 0.1},"
+        " \"steps\": 2000, \"seed\": 1337, \"evaluate\": {\"every\": 250, \"batches\": 20},"
+        " \"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 16, \"gradient_accumulation_steps\": \"auto\","
+        " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"betas\": [0.9, 0.99], \"weight_decay\": "
+        "0.1},"
+        "   \"groups\": [{\"match\": \"no_decay\", \"weight_decay\": 0}, {\"match\": \"wte*\", \"lr\": 1e-4}]},"
+        " \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 2000, \"warmup_num_steps\": "
+        "100,"
+        "   \"warmup_type\": \"linear\"}},"
+        " \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 0.5},"
+        "   \"offload_param\": {\"device\": \"none\"}, \"reduce_bucket_size\": 5e8},"
+        " \"activation_checkpointing\": {\"mode\": \"recompute\", \"device\": \"cpu\"},"
+        " \"memory\": {\"device\": \"20GiB\", \"host\": \"auto\", \"prefetch_layers\": 2, \"levels\": 3},"
+        " \"checkpoint\": {\"path\": \"runs/a\", \"every\": 500, \"keep\": 2}, \"save\": \"model.safetensors\" }",
+        &s));
+    CHECK_EQ(s.model.layers, 6);
+    CHECK_STR(s.model.vocabulary, "characters");
+    CHECK_EQ(s.data.unit, 2);
+    CHECK_EQ(s.data.seed, 1337);
+    CHECK_EQ(s.accumulation, 4);
+    CHECK_NEAR(s.optimizer.betas[1], 0.99, 0);
+    CHECK_EQ(s.group_count, 2);
+    CHECK_STR(s.groups[0].pattern, "no_decay");
+    CHECK_NEAR(s.groups[0].weight_decay, 0, 0);
+    CHECK_NEAR(s.groups[0].lr_scale, 1, 0);
+    CHECK_NEAR(s.groups[1].lr_scale, 0.1, 1e-15);
+    CHECK(s.groups[1].weight_decay < 0);
+    CHECK_EQ(s.schedule.kind, SL_SCHEDULE_WARMUP_COSINE);
+    CHECK(s.schedule.warmup_linear);
+    CHECK_NEAR(s.schedule.base_lr, 1e-3, 0);
+    CHECK_NEAR(s.schedule.cos_min_ratio, 1e-4, 0);
+    CHECK_EQ(s.zero.stage, 3);
+    CHECK_EQ(s.zero.offload_optimizer, 1);
+    CHECK_EQ(s.zero.offload_param, 0);
+    CHECK_NEAR(s.zero.offload_optimizer_ratio, 0.5, 0);
+    CHECK_EQ(s.activations.mode, 2);
+    CHECK_EQ(s.activations.device, 1);
+    CHECK_EQ(s.memory.device, 20ULL << 30);
+    CHECK_EQ(s.memory.levels, 3);
+    CHECK_STR(s.checkpoint.path, "runs/a");
+}
+
+TEST(schedules_follow_the_run_where_they_are_left_to)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve(
+        "{" BASE ", \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_num_steps\": 10}}}", &s));
+    CHECK_EQ(s.schedule.total_num_steps, 100);
+    CHECK_NEAR(s.schedule.warmup_max_lr, 0.001, 0);
+    REQUIRE_OK(resolve("{" MODEL ", \"epochs\": 2, " BATCH ", " SGD
+                       ", \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": \"auto\"}}}",
+                       &s));
+    CHECK_EQ(s.schedule.total_num_steps, -1);
+    REQUIRE_OK(resolve(
+        "{" MODEL ", " LENGTH ", " BATCH
+        ", \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}}, \"scheduler\": {\"type\": \"WarmupLR\"}}",
+        &s));
+    CHECK_NEAR(s.schedule.warmup_max_lr, 0.5, 0);
+}
+
+TEST(any_two_or_one_of_the_batch_numbers_give_the_third)
+{
+    static const struct {
+        const char *text;
+        int64_t total, micro, accumulation;
+    } rows[] = {
+        { "\"train_batch_size\": 12", 12, 12, 1 },
+        { "\"train_micro_batch_size_per_gpu\": 3", 3, 3, 1 },
+        { "\"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 3", 12, 3, 4 },
+        { "\"train_batch_size\": 12, \"gradient_accumulation_steps\": 3", 12, 4, 3 },
+        { "\"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 4", 12, 3, 4 },
+        { "\"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 4", 12, 3,
+          4 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024];
+        sl_settings s;
+        snprintf(text, sizeof text, "{" MODEL ", " LENGTH ", " SGD ", %s}", rows[i].text);
+        REQUIRE_OK(resolve(text, &s));
+        CHECK_EQ(s.train_batch_size, rows[i].total);
+        CHECK_EQ(s.micro_batch, rows[i].micro);
+        CHECK_EQ(s.accumulation, rows[i].accumulation);
+    }
+}
+
+/* Resolves for a number of ranks; see resolve. */
+static sluice_status resolve_for(int ranks, const char *text, sl_settings *out)
+{
+    static sluice_config *kept;
+    sluice_config_destroy(kept);
+    kept = NULL;
+    sluice_status st = load(text, &kept);
+    return st == SLUICE_OK ? sl_config_resolve(kept, ranks, NULL, out) : st;
+}
+
+TEST(the_batch_is_shared_out_over_the_ranks)
+{
+    static const struct {
+        const char *text;
+        int ranks;
+        int64_t total, micro, accumulation; /* total 0: refused */
+    } rows[] = {
+        { "\"train_batch_size\": 12", 4, 12, 3, 1 },
+        { "\"train_batch_size\": 12", 5, 0, 0, 0 },
+        { "\"train_micro_batch_size_per_gpu\": 3", 4, 12, 3, 1 },
+        { "\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 3", 4, 24, 3, 2 },
+        { "\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 3", 3, 0, 0, 0 },
+        { "\"train_batch_size\": 24, \"gradient_accumulation_steps\": 2", 3, 24, 4, 2 },
+        { "\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 2", 4, 24,
+          3, 2 },
+        { "\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 2", 0, 24,
+          3, 2 }, /* 0: as the file says */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024];
+        sl_settings s;
+        snprintf(text, sizeof text, "{" MODEL ", " LENGTH ", " SGD ", %s}", rows[i].text);
+        CHECK_EQ(resolve_for(rows[i].ranks, text, &s), rows[i].total > 0 ? SLUICE_OK : SLUICE_ERR_USAGE);
+        if (rows[i].total == 0) continue;
+        CHECK_EQ(s.train_batch_size, rows[i].total);
+        CHECK_EQ(s.micro_batch, rows[i].micro);
+        CHECK_EQ(s.accumulation, rows[i].accumulation);
+    }
+}
+
+TEST(a_batch_written_for_other_ranks_says_for_how_many)
+{
+    sl_settings s;
+    CHECK_EQ(resolve("{" MODEL ", " LENGTH ", " SGD ", \"train_batch_size\": 24, "
+                     "\"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 2}",
+                     &s),
+             SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "x 1 rank; it fits 4 ranks");
+}
+
+TEST(partition_settings_reach_the_plan)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve_for(2,
+                           "{" BASE ", \"zero_optimization\": {\"partition\": \"weighted\", \"partition_weights\": [1, "
+                           "2.5], \"partition_block\": 4096, \"reduce_bucket_size\": 5e8, "
+                           "\"allgather_bucket_size\": 1000}, \"memory\": {\"keep_gathered\": true}, "
+                           "\"checkpoint\": {\"background\": true}}",
+                           &s));
+    CHECK_EQ(s.zero.partition, 3);
+    CHECK_EQ(s.zero.weight_count, 2);
+    CHECK_NEAR(s.zero.weights[1], 2.5, 0);
+    CHECK_EQ(s.zero.partition_block, 4096);
+    CHECK_EQ(s.zero.bucket_bytes, 4000);
+    CHECK(s.memory.keep_gathered);
+    CHECK(s.checkpoint.background);
+    REQUIRE_OK(resolve("{" BASE ", \"checkpoint\": {\"background\": \"auto\"}}", &s));
+    CHECK_EQ(s.zero.bucket_bytes, 0);
+    CHECK_EQ(s.zero.weight_count, 0);
+    CHECK_EQ(s.zero.partition, SLUICE_PARTITION_LAYER);
+    CHECK(!s.checkpoint.background);
+}
+
+TEST(an_automatic_partition_follows_weights_and_optimizer)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve_for(2, "{" BASE ", \"zero_optimization\": {\"partition_weights\": [1, 2]}}", &s));
+    CHECK_EQ(s.zero.partition, SLUICE_PARTITION_WEIGHTED);
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"LAMB\"}}", &s));
+    CHECK_EQ(s.zero.partition, SLUICE_PARTITION_OWNER);
+}
+
+TEST(partition_weights_need_the_rule_and_one_number_a_rank)
+{
+    sl_settings s;
+    CHECK_EQ(resolve_for(2,
+                         "{" BASE ", \"zero_optimization\": {\"partition\": \"block\", \"partition_weights\": [1, "
+                         "2]}}",
+                         &s),
+             SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "\"weighted\"");
+    CHECK_EQ(resolve_for(5,
+                         "{" BASE ", \"zero_optimization\": {\"partition\": \"weighted\", \"partition_weights\": [1, "
+                         "2]}}",
+                         &s),
+             SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "2 numbers, and there are 5 ranks");
+    CHECK_EQ(resolve_for(2,
+                         "{" BASE ", \"zero_optimization\": {\"partition\": \"weighted\", \"partition_weights\": [1, "
+                         "0]}}",
+                         &s),
+             SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "partition_weights: 0 is not allowed");
+}
+
+TEST(older_names_of_deepspeed_mean_the_same)
+{
+    sl_settings s;
+    REQUIRE_OK(
+        resolve("{" BASE ", \"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true, \"cpu_offload_param\": true},"
+                " \"activation_checkpointing\": {\"cpu_checkpointing\": true}, \"bfloat16\": {\"enabled\": false}}",
+                &s));
+    CHECK_EQ(s.zero.offload_optimizer, 1);
+    CHECK_EQ(s.zero.offload_param, 1);
+    CHECK_EQ(s.activations.mode, 2);
+    CHECK_EQ(s.activations.device, 1);
+}
+
+TEST(a_file_written_for_another_library_to_fill_in_is_accepted)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve(
+        "{" MODEL ", " LENGTH ", \"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0, \"loss_scale_window\": 1000,"
+        " \"initial_scale_power\": 16, \"hysteresis\": 2, \"min_loss_scale\": 1}, \"bf16\": {\"enabled\": \"auto\"},"
+        " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": \"auto\","
+        " \"weight_decay\": \"auto\"}}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": "
+        "\"auto\","
+        " \"warmup_max_lr\": \"auto\", \"warmup_num_steps\": \"auto\"}}, \"zero_optimization\": {\"stage\": 3,"
+        " \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}, \"offload_param\": {\"device\": \"cpu\","
+        " \"pin_memory\": true}, \"overlap_comm\": true, \"contiguous_gradients\": true, \"sub_group_size\": 1e9,"
+        " \"reduce_bucket_size\": \"auto\", \"stage3_prefetch_bucket_size\": \"auto\","
+        " \"stage3_param_persistence_threshold\": \"auto\", \"stage3_max_live_parameters\": 1e9,"
+        " \"stage3_max_reuse_distance\": 1e9, \"stage3_gather_16bit_weights_on_model_save\": true},"
+        " \"gradient_accumulation_steps\": \"auto\", \"gradient_clipping\": \"auto\", \"steps_per_print\": 2000,"
+        " \"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": 4, \"wall_clock_breakdown\": false}",
+        &s));
+    CHECK_EQ(s.train_batch_size, 4);
+    CHECK_NEAR(s.gradient_clipping, 1, 0);
+    CHECK_NEAR(s.schedule.warmup_max_lr, 0.001, 0);
+    CHECK_EQ(s.schedule.warmup_num_steps, 1000);
+    CHECK_EQ(s.steps_per_print, 2000);
+}
+
+TEST(every_stage_is_accepted)
+{
+    sl_settings s;
+    for (int stage = 0; stage <= 3; stage++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{" BASE ", \"zero_optimization\": {\"stage\": %d}}", stage);
+        REQUIRE_OK(resolve(text, &s));
+        CHECK_EQ(s.zero.stage, stage);
+    }
+}
+
+/* ---- notes and refusals ---- */
+
+TEST(keys_without_effect_are_noted_with_their_line_and_reason)
+{
+    sluice_config *c;
+    notes n = { .count = 0 };
+    REQUIRE_OK(load("{" BASE ",\n\"zero_optimization\": {\n\"overlap_comm\": true,\n\"sub_group_size\": 5e8},\n"
+                    "\"wandb\": {\"enabled\": false, \"name\": \"x\"}}",
+                    &c));
+    REQUIRE_OK(sluice_config_check(c, take_note, &n));
+    CHECK_EQ(n.count, 3);
+    CHECK_CONTAINS(n.text, "config.json:3: zero_optimization.overlap_comm has no effect: ");
+    CHECK_CONTAINS(n.text, "config.json:4: zero_optimization.sub_group_size has no effect: ");
+    CHECK_CONTAINS(n.text, "config.json:5: wandb.* has no effect: ");
+    sluice_config_destroy(c);
+}
+
+TEST(precision_is_resolved_with_deepspeeds_defaults)
+{
+    static const struct {
+        const char *text;
+        sluice_dtype type;
+        int wire, states; /* fp32|bf16|fp16; fp32|bf16|compact */
+    } rows[] = {
+        { "", SLUICE_F32, 0, 0 },
+        { ", \"bf16\": {\"enabled\": true}", SLUICE_BF16, 1, 0 },
+        { ", \"bfloat16\": {\"enabled\": true}", SLUICE_BF16, 1, 0 },
+        { ", \"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": \"auto\"}", SLUICE_F16, 2, 0 },
+        { ", \"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"}", SLUICE_F32, 0, 0 },
+        { ", \"fp16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\"", SLUICE_F16, 0, 0 },
+        { ", \"communication_data_type\": \"bf16\"", SLUICE_F32, 1, 0 },
+        { ", \"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true}", SLUICE_BF16, 1, 1 },
+        { ", \"bf16\": {\"bf16_optimizer_states\": true}", SLUICE_F32, 0, 0 },
+        { ", \"zero_optimization\": {\"states\": \"bf16\"}", SLUICE_F32, 0, 1 },
+        { ", \"zero_optimization\": {\"states\": \"compact\"}", SLUICE_F32, 0, 2 },
+        { ", \"fp16\": {\"enabled\": true, \"loss_scale\": 64, \"loss_scale_window\": 0, \"min_loss_scale\": 0}",
+          SLUICE_F16, 2, 0 },
+    };
+    sl_settings s;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{" BASE "%s}", rows[i].text);
+        REQUIRE_OK(resolve(text, &s));
+        CHECK_EQ(s.precision.type, rows[i].type);
+        CHECK_EQ(s.precision.wire, rows[i].wire);
+        CHECK_EQ(s.zero.states, rows[i].states);
+    }
+    REQUIRE_OK(resolve("{" BASE "}", &s));
+    CHECK_NEAR(s.precision.loss_scale, 0, 0);
+    CHECK_EQ(s.precision.scale_power, 16);
+    CHECK_EQ(s.precision.scale_window, 1000);
+    CHECK_EQ(s.precision.hysteresis, 2);
+    CHECK_EQ(s.precision.consecutive_hysteresis, false);
+    CHECK_EQ(s.precision.min_loss_scale, 1);
+    CHECK_EQ(s.precision.check_overflow, true);
+}
+
+TEST(an_optimizer_can_ask_for_bf16_moments)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH
+                       ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"fp32_optimizer_states\": false}}}",
+                       &s));
+    CHECK_EQ(s.zero.states, SLUICE_STATES_BF16);
+}
+
+TEST(a_refused_value_can_be_mended_by_a_later_assignment)
+{
+    sluice_config *c;
+    REQUIRE_OK(load("{" BASE ", \"data_types\": {\"param_dtype\": \"bf16\"}, \"zero_optimization\": "
+                    "{\"offload_param\": {\"device\": \"nvme\"}}}",
+                    &c));
+    CHECK_EQ(sluice_config_check(c, NULL, NULL), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "data_types.param_dtype");
+    CHECK_CONTAINS(sluice_error(), "is not built in yet");
+    REQUIRE_OK(sluice_config_set(c, "data_types.param_dtype=fp32"));
+    CHECK_EQ(sluice_config_check(c, NULL, NULL), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "offload_param.device: \"nvme\" is not built in yet");
+    REQUIRE_OK(sluice_config_set(c, "zero_optimization.offload_param.device=auto"));
+    REQUIRE_OK(sluice_config_check(c, NULL, NULL));
+    sluice_config_destroy(c);
+}
+
+/* Each row is text added to a good file, and what the message must say. */
+static const struct {
+    const char *text, *message;
+} refusals[] = {
+    { "\"zero_optimisation\": {\"stage\": 1}",
+      "unknown key \"zero_optimisation\"; did you mean \"zero_optimization\"?" },
+    { "\n\"zero_optimization\": {\n\n\"stagee\": 1}",
+      ":4: unknown key \"zero_optimization.stagee\"; did you mean \"zero_optimization.stage\"?" },
+    { "\"lr\": 0.1", "did you mean \"optimizer.params.lr\"?" },
+    { "\"zero_optimization.stage\": 1", "unknown key" },
+    { "\"qqqqqqqqqqqqqqq\": 1", "`sluice config` lists all keys" },
+    { "\"seed\": \"x\"", "seed: \"x\" is not allowed; it takes a whole number, at least 0" },
+    { "\"seed\": 1.5", "seed: 1.5 is not allowed" },
+    { "\"seed\": -1", "seed: -1 is not allowed" },
+    { "\"seed\": null", "seed: null is not allowed" },
+    { "\"zero_optimization\": {\"stage\": 4}", "stage: 4 is not allowed; it takes a whole number from 0 to 3" },
+    { "\"zero_optimization\": true", "zero_optimization: a section in braces is expected" },
+    { "\"memory\": {\"device\": \"lots\"}", "memory.device: \"lots\" is not allowed" },
+    { "\"memory\": {\"device\": 0}", "memory.device: 0 is not allowed" },
+    { "\"activation_checkpointing\": {\"mode\": \"some\"}", "it takes one of auto, none, recompute, offload" },
+    { "\"gradient_clipping\": -1", "gradient_clipping: -1 is not allowed" },
+    { "\"scheduler\": {\"type\": \"Cosine\"}", "scheduler.type: \"Cosine\" is not allowed" },
+    { "\"scheduler\": {\"params\": {\"warmup_num_steps\": 3}}", "no meaning without a scheduler.type" },
+    { "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"cos_min_ratio\": 0.1}}",
+      "WarmupLR has no such parameter" },
+    { "\"scheduler\": {\"type\": \"OneCycle\"}", "OneCycle needs params.cycle_min_lr" },
+    { "\"scheduler\": {\"type\": \"ReduceLROnPlateau\"}", "set data.validation above 0" },
+    { "\"epochs\": 3", "epochs: steps is given too" },
+    { "\"gradient_accumulation_steps\": 3",
+      "train_batch_size: 10 does not divide by gradient_accumulation_steps 3 x 1 rank" },
+    { "\"train_micro_batch_size_per_gpu\": 4",
+      "train_batch_size: 10 does not divide by train_micro_batch_size_per_gpu 4 x 1 rank" },
+    { "\"train_micro_batch_size_per_gpu\": 5, \"gradient_accumulation_steps\": 3",
+      "10 is not train_micro_batch_size_per_gpu 5 x gradient_accumulation_steps 3 x 1 rank" },
+    { "\"fp16\": {\"enabled\": true}, \"bfloat16\": {\"enabled\": true}", "fp16.enabled: bf16.enabled is true too" },
+    { "\"fp16\": {\"loss_scale\": -1}", "fp16.loss_scale: -1 is not allowed" },
+    { "\"fp16\": {\"enabled\": true, \"loss_scale_window\": 0}", "fp16.loss_scale_window: it must be above 0" },
+    { "\"fp16\": {\"enabled\": true, \"min_loss_scale\": 0}", "fp16.min_loss_scale: it must be above 0" },
+    { "\"fp16\": {\"hysteresis\": 0}", "fp16.hysteresis: 0 is not allowed" },
+    { "\"zero_optimization\": {\"states\": \"fp8\"}", "it takes one of fp32, bf16, compact" },
+    { "\"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true}, \"zero_optimization\": {\"states\": "
+      "\"compact\"}",
+      "bf16.bf16_optimizer_states: it asks for bf16, zero_optimization.states for another type" },
+    { "\"gradient_predivide_factor\": 2.0", "gradient_predivide_factor: 2.0 is refused" },
+    { "\"gradient_allreduce_op\": \"sum\"", "is refused" },
+    { "\"communication_data_type\": \"fp8\"", "communication_data_type: \"fp8\" is not allowed; it takes one of fp32, "
+                                              "bf16, fp16" },
+    { "\"data_types\": {\"grad_accum_dtype\": \"bf16\"}", "always summed in fp32" },
+    { "\"zero_optimization\": {\"zenflow\": {}}", "zenflow" },
+    { "\"zero_optimization\": {\"zenflow\": {\"topk_ratio\": 0.1}}", "not built in yet" },
+    { "\"zero_optimization\": {\"update\": \"delayed\"}", "\"delayed\" is not built in yet; use one of auto, sync" },
+    { "\"compression_training\": {\"weight_quantization\": {}}", "not built in yet" },
+    { "\"tensorboard\": {\"enabled\": true}", "not built in yet" },
+    { "\"elasticity\": {\"enabled\": true}", "not built in yet" },
+};
+
+TEST(bad_values_are_refused_with_the_place_and_the_remedy)
+{
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        char text[1024];
+        sl_settings s;
+        snprintf(text, sizeof text, "{" BASE ", %s}", refusals[i].text);
+        CHECK_EQ(resolve(text, &s), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), refusals[i].message);
+        CHECK_CONTAINS(sluice_error(), "config.json:");
+    }
+}
+
+/* The same for files that lack something or contradict themselves. */
+static const struct {
+    const char *text, *message;
+} whole_refusals[] = {
+    { "{" MODEL ", " LENGTH ", " BATCH "}", "optimizer.type is missing; write \"optimizer\": {\"type\": \"AdamW\"" },
+    { "{" MODEL ", " BATCH ", " SGD "}", "give \"steps\" or \"epochs\"" },
+    { "{" MODEL ", " LENGTH ", " SGD "}", "the batch size is missing" },
+    { "{" MODEL ", " LENGTH ", " SGD ", \"gradient_accumulation_steps\": 2}", "the batch size is missing" },
+    { "{" MODEL ", \"steps\": 0, " BATCH ", " SGD "}", "steps: 0 is not allowed; it takes a whole number, at least 1" },
+    { "{" LENGTH ", " BATCH ", " SGD "}", "model.type is missing; it is one of linear, mlp, gpt2" },
+    { "{\"model\": {\"type\": \"gpt3\"}, " LENGTH ", " BATCH ", " SGD "}", "model.type: \"gpt3\" is not one of" },
+    { "{\"model\": {\"type\": \"mlp\"}, " LENGTH ", " BATCH ", " SGD "}", "data.type is missing" },
+    { "{\"model\": {\"type\": \"gpt2\"}, \"data\": {\"type\": \"regression\"}, " LENGTH ", " BATCH ", " SGD "}",
+      "gpt2 reads tokens" },
+    { "{\"model\": {\"type\": \"gpt2\"}, \"data\": {\"type\": \"text\"}, " LENGTH ", " BATCH ", " SGD "}",
+      "data.path" },
+    { "{\"model\": {\"type\": \"gpt2\", \"vocabulary\": 100}, \"data\": {\"type\": \"text\", \"path\": \"a\"}, " LENGTH
+      ", " BATCH ", " SGD "}",
+      "bytes have 256 values" },
+    { "{\"model\": {\"type\": \"mlp\", \"features\": 8}, \"data\": {\"type\": \"regression\", \"features\": 9}, " LENGTH
+      ", " BATCH ", " SGD "}",
+      "model.features: 8 does not match data.features, which is 9" },
+    { "{\"model\": {\"type\": \"mlp\", \"features\": 8, \"outputs\": 3, \"loss\": \"mse\"}, \"data\": {\"type\": "
+      "\"classification\"}, " LENGTH ", " BATCH ", " SGD "}",
+      "classes need cross_entropy" },
+    { "{\"model\": {\"type\": \"mlp\", \"features\": 8, \"hidden\": [5, 0]}, \"data\": {\"type\": "
+      "\"regression\"}, " LENGTH ", " BATCH ", " SGD "}",
+      "model.hidden: 0 is not allowed" },
+    { "{\"model\": {\"type\": \"mlp\", \"features\": 8, \"hidden\": 5}, \"data\": {\"type\": \"regression\"}, " LENGTH
+      ", " BATCH ", " SGD "}",
+      "model.hidden: 5 is not allowed; it takes a list" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"SGD\", \"params\": {\"betas\": [0.9, 0.99]}}}",
+      "SGD has no such parameter" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"beta\": 1}}}",
+      "unknown key \"optimizer.params.beta\"; did you mean \"optimizer.params.betas\"?" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"betas\": [0.9]}}}",
+      "it takes two numbers" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"betas\": [0.9, 1]}}}",
+      "[0.9,1] is not allowed" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"LAMB\"}, \"zero_optimization\": {\"states\": "
+      "\"compact\"}}",
+      "zero_optimization.states: LAMB and LARS keep their moments in fp32 only" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"LARS\"}, \"bf16\": {\"enabled\": true, "
+      "\"bf16_optimizer_states\": true}}",
+      "bf16.bf16_optimizer_states: LAMB and LARS keep their moments in fp32 only" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"Muon\"}}",
+      "\"Muon\" is not built in yet; use one of SGD" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"OneBitAdam\"}}", "not built in yet" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"Adam\", \"params\": {\"max_grad_norm\": 1}}}",
+      "write gradient_clipping" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"SGD\", \"params\": {\"nesterov\": true}}}",
+      "needs a momentum" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"SGD\", \"groups\": [{\"lr\": 1}]}}",
+      "groups[0]: match is missing" },
+    { "{" MODEL ", " LENGTH ", " BATCH
+      ", \"optimizer\": {\"type\": \"SGD\", \"groups\": [{\"match\": \"a\", \"rate\": 1}]}}",
+      "groups[0]: unknown key \"rate\"" },
+    { "{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"SGD\", \"groups\": [3]}}", "groups[0]: write {" },
+    { "{\"steps\": 1,\n\"steps\": 2}", "duplicate" },
+    { "{\"steps\": 1,,}", "line 1" },
+    { "", "" },
+    { "[]", "" },
+    { "{\"steps\": 1} x", "" },
+};
+
+TEST(incomplete_and_contradictory_files_are_refused)
+{
+    for (size_t i = 0; i < sizeof whole_refusals / sizeof whole_refusals[0]; i++) {
+        sl_settings s;
+        CHECK_EQ(resolve(whole_refusals[i].text, &s), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), whole_refusals[i].message);
+    }
+}
+
+TEST(a_missing_file_is_a_mistake_in_the_command)
+{
+    sluice_config *c = NULL;
+    CHECK_EQ(sluice_config_load("/nowhere/config.json", &c), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "/nowhere/config.json");
+    CHECK(c == NULL);
+}
+
+/* ---- assignments ---- */
+
+TEST(assignments_take_json_or_plain_words)
+{
+    sluice_config *c;
+    sl_settings s;
+    REQUIRE_OK(load("{" BASE "}", &c));
+    REQUIRE_OK(sluice_config_set(c, "optimizer.type=Lion"));
+    REQUIRE_OK(sluice_config_set(c, "optimizer.params.betas=[0.8, 0.9]"));
+    REQUIRE_OK(sluice_config_set(c, "memory.device=2MiB"));
+    REQUIRE_OK(sluice_config_set(c, "checkpoint.path=17"));
+    REQUIRE_OK(sluice_config_set(c, "model.hidden=[7]"));
+    REQUIRE_OK(sluice_config_set(c, "evaluate={\"every\": 5}"));
+    REQUIRE_OK(sluice_config_set(c, "save=a=b"));
+    REQUIRE_OK(sl_config_resolve(c, 1, NULL, &s));
+    CHECK_EQ(s.optimizer.type, SLUICE_LION);
+    CHECK_NEAR(s.optimizer.betas[0], 0.8, 0);
+    CHECK_EQ(s.memory.device, 2 << 20);
+    CHECK_STR(s.checkpoint.path, "17");
+    CHECK_EQ(s.model.hidden_count, 1);
+    CHECK_EQ(s.model.hidden_sizes[0], 7);
+    CHECK_EQ(s.evaluate.every, 5);
+    CHECK_STR(s.save, "a=b");
+    sluice_config_destroy(c);
+}
+
+TEST(bad_assignments_name_the_option)
+{
+    static const struct {
+        const char *assignment, *message;
+    } rows[] = {
+        { "steps", "--set: \"steps\" is not key=value" },
+        { "=3", "is not key=value" },
+        { "stepps=3", "--set: unknown key \"stepps\"; did you mean \"steps\"?" },
+        { "steps=0", "--set: steps: 0 is not allowed" },
+        { "steps=many", "--set: steps: \"many\" is not allowed" },
+        { "zero_optimization=3", "--set: zero_optimization: a section in braces" },
+    };
+    sluice_config *c;
+    REQUIRE_OK(load("{" BASE "}", &c));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CHECK_EQ(sluice_config_set(c, rows[i].assignment), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), rows[i].message);
+    }
+    REQUIRE_OK(sluice_config_check(c, NULL, NULL));
+    sluice_config_destroy(c);
+}
+
+TEST(epochs_can_replace_steps_by_assignment)
+{
+    sluice_config *c;
+    sl_settings s;
+    REQUIRE_OK(load("{" BASE "}", &c));
+    REQUIRE_OK(sluice_config_set(c, "steps=null"));
+    REQUIRE_OK(sluice_config_set(c, "epochs=3"));
+    REQUIRE_OK(sl_config_resolve(c, 1, NULL, &s));
+    CHECK_EQ(s.steps, -1);
+    CHECK_EQ(s.epochs, 3);
+    sluice_config_destroy(c);
+}
+
+/* ---- printing ---- */
+
+static char *print_config(const sluice_config *c)
+{
+    char *text;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    sluice_config_print(c, f);
+    fclose(f);
+    return text;
+}
+
+TEST(the_printed_configuration_reads_back_to_itself)
+{
+    static const char *const files[] = {
+        "{" BASE "}",
+        "{" BASE ", \"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true}, \"memory\": {\"device\": \"1GiB\"}}",
+        "{" MODEL ", \"epochs\": 2, \"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 4, \"optimizer\": "
+        "{\"type\": \"Adam\","
+        " \"params\": {\"lr\": 0.1, \"torch_adam\": true}, \"groups\": [{\"match\": \"a\\\"b\", \"lr\": 0.2}]},"
+        " \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1e-4, \"cycle_max_lr\": 0.1}}}",
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        sluice_config *first, *second;
+        json_error_t error;
+        REQUIRE_OK(load(files[i], &first));
+        char *text = print_config(first);
+        json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+        CHECK(json != NULL);
+        json_decref(json);
+        REQUIRE_OK(load(text, &second));
+        char *again = print_config(second);
+        CHECK_STR(again, text);
+        free(text);
+        free(again);
+        sluice_config_destroy(first);
+        sluice_config_destroy(second);
+    }
+}
+
+TEST(the_printed_configuration_is_resolved)
+{
+    sluice_config *c;
+    REQUIRE_OK(load("{" BASE "}", &c));
+    char *text = print_config(c);
+    CHECK_CONTAINS(text, "\"train_micro_batch_size_per_gpu\": 10");
+    CHECK_CONTAINS(text, "\"gradient_accumulation_steps\": 1");
+    CHECK_CONTAINS(text, "\"loss\": \"mse\"");
+    CHECK(strstr(text, "betas") == NULL); /* SGD has none */
+    free(text);
+    sluice_config_destroy(c);
+}
+
+TEST(one_value_can_be_asked_for)
+{
+    sluice_config *c;
+    char text[32], small[2];
+    REQUIRE_OK(load("{" BASE "}", &c));
+    REQUIRE_OK(sluice_config_get(c, "gradient_accumulation_steps", text, sizeof text));
+    CHECK_STR(text, "1");
+    REQUIRE_OK(sluice_config_get(c, "memory.levels", text, sizeof text));
+    CHECK_STR(text, "\"auto\"");
+    CHECK_EQ(sluice_config_get(c, "stepps", text, sizeof text), SLUICE_ERR_USAGE);
+    CHECK_EQ(sluice_config_get(c, "steps", small, sizeof small), SLUICE_ERR_USAGE);
+    sluice_config_destroy(c);
+}
+
+/* ---- memory ---- */
+
+TEST(a_failed_allocation_fails_the_load_and_leaks_nothing)
+{
+    const char *path = write_config("{" MODEL ", " LENGTH ", " BATCH
+                                    ", \"optimizer\": {\"type\": \"SGD\", \"groups\": [{\"match\": \"a\"}]}}");
+    sl_alloc_stats before, after;
+    sl_alloc_get_stats(&before);
+    int failures = 0;
+    for (int64_t nth = 1; nth < 1000; nth++) {
+        sluice_config *c = NULL;
+        sl_alloc_fail_nth(nth, 0);
+        sluice_status st = sluice_config_load(path, &c);
+        sl_alloc_fail_nth(0, 0);
+        sluice_config_destroy(c);
+        sl_alloc_get_stats(&after);
+        CHECK_EQ(after.live_count, before.live_count);
+        if (st == SLUICE_OK) break;
+        CHECK_EQ(st, SLUICE_ERR_NO_MEMORY);
+        failures++;
+    }
+    CHECK(failures >= 4);
+}
