@@ -10,6 +10,7 @@ int test_failures;
 const char *test_skip_reason;
 
 static char tmpdir[4096];
+static char memory_root[64];
 
 void test_register(test_case *c)
 {
@@ -30,11 +31,21 @@ void test_fail(const char *file, int line, const char *format, ...)
     fputc('\n', stderr);
 }
 
-static void remove_tmpdir(void)
+static void remove_folder(const char *folder)
 {
     char command[sizeof tmpdir + 16];
-    snprintf(command, sizeof command, "rm -rf '%s'", tmpdir);
-    if (system(command) != 0) fprintf(stderr, "could not remove %s\n", tmpdir);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    if (system(command) != 0) fprintf(stderr, "could not remove %s\n", folder);
+}
+
+static void remove_tmpdir(void)
+{
+    remove_folder(tmpdir);
+}
+
+static void remove_memory_root(void)
+{
+    remove_folder(memory_root);
 }
 
 const char *test_tmpdir(void)
@@ -56,6 +67,20 @@ const char *test_tmpdir(void)
     snprintf(path, sizeof path, "mkdir -p '%s/%d'", base, ++count);
     if (system(path) != 0) exit(99);
     snprintf(path, sizeof path, "%s/%d", base, count);
+    return path;
+}
+
+const char *test_memory_path(void)
+{
+    static char path[sizeof memory_root + 16];
+    static int count;
+    if (memory_root[0] == '\0') {
+        char root[] = "/dev/shm/sluice-test-XXXXXX";
+        if (mkdtemp(root) == NULL) return test_tmpdir();
+        snprintf(memory_root, sizeof memory_root, "%s", root);
+        atexit(remove_memory_root);
+    }
+    snprintf(path, sizeof path, "%s/%d", memory_root, ++count);
     return path;
 }
 

@@ -26,6 +26,9 @@ void test_register(test_case *c);
 void test_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* A fresh empty directory under the build's temporary folder, removed at exit. */
 const char *test_tmpdir(void);
+/* A fresh path for a folder, for loops of hundreds of saves: in memory where the machine offers that, since there each
+ * fsync is free. Removed at exit. */
+const char *test_memory_path(void);
 /* Path of a file under ../shared/data or $SLUICE_DATA, or NULL where it is absent. */
 const char *test_data(const char *name);
 

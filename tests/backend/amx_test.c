@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "core/thread.h"
-#include "forms.h"
+#include "support/stored_forms.h"
 
 #define SL_AMX_EMULATED
 #include "backend/cpu/kernels/amx.h"

@@ -3,8 +3,8 @@
 #include "test.h"
 
 #include "core/thread.h"
-#include "forms.h"
-#include "paths.h"
+#include "support/kernel_paths.h"
+#include "support/stored_forms.h"
 
 typedef struct attention_case {
     int64_t batches, queries, keys;

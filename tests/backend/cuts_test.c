@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "core/bytes.h"
-#include "harness.h"
+#include "support/op_harness.h"
 
 enum { MAX_RUNS = 16, GRADIENT = 0, WEIGHT = 1, ARRAYS = 2 + SL_MAX_STATE_SLOTS };
 #define ELEMENTS ((int64_t)100 * SL_CUT_ELEMENTS + 333)

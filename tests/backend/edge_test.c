@@ -4,7 +4,7 @@
 
 #include "core/half.h"
 #include "core/rng.h"
-#include "harness.h"
+#include "support/op_harness.h"
 #include "test.h"
 
 #define ROWS    5

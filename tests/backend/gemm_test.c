@@ -3,8 +3,8 @@
 #include "test.h"
 
 #include "core/thread.h"
-#include "forms.h"
-#include "paths.h"
+#include "support/kernel_paths.h"
+#include "support/stored_forms.h"
 
 /* One product c[batch,m,n] = a b: the numbers as floats, and stored in their forms. */
 typedef struct product {

@@ -5,7 +5,7 @@
  * wrong gradient rule, a wrong kernel and a wrong order of accumulation all show here. */
 #include <string.h>
 
-#include "harness.h"
+#include "support/op_harness.h"
 #include "test.h"
 
 #define GRADIENT_TOLERANCE 1e-4 /* relative to the parameter's largest gradient */

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/kernels/head_chunk.h"
 #include "core/half.h"
-#include "harness.h"
+#include "support/op_harness.h"
 #include "test.h"
 
 #define IGNORED (-1)

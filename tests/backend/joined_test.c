@@ -1,7 +1,7 @@
 /* A product with its GELU, its GELU's slope or a sum in one op, beside the two ops. */
 #include <string.h>
 
-#include "backend/harness.h"
+#include "support/op_harness.h"
 #include "test.h"
 
 enum { ROWS = 37, IN = 40, OUT = 56 };

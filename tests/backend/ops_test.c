@@ -7,7 +7,7 @@
  * sum, one row, one column. */
 #include <string.h>
 
-#include "harness.h"
+#include "support/op_harness.h"
 #include "test.h"
 
 #define DEFAULT_TOLERANCE 1e-5

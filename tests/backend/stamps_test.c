@@ -2,7 +2,7 @@
 #include <time.h>
 
 #include "backend/cuda/host_queue.h"
-#include "harness.h"
+#include "support/op_harness.h"
 #include "test.h"
 
 #define WORK_SECONDS 0.003

@@ -2,7 +2,7 @@
  * error must say. */
 #include <sys/stat.h>
 
-#include "run.h"
+#include "support/run.h"
 #include "test.h"
 
 #define MLP                                                                                                            \

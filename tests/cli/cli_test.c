@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "run.h"
+#include "support/run.h"
 #include "test.h"
 
 static const char *new_folder(void)

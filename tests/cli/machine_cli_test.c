@@ -1,5 +1,5 @@
 /* machine_cli_test.c: rates from a file: they decide what is expected, never what is computed. */
-#include "run.h"
+#include "support/run.h"
 #include "test.h"
 
 #define GENERAL                                                                                                        \

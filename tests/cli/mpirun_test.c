@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "run.h"
+#include "support/run.h"
 #include "test.h"
 
 #define PROGRAM SLUICE_BINARY_DIR "/sluice"

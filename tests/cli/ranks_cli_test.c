@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "run.h"
+#include "support/run.h"
 #include "test.h"
 
 /* Four micro-batches a step, on one, two or four ranks. */

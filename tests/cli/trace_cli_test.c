@@ -2,7 +2,7 @@
 #include <jansson.h>
 #include <unistd.h>
 
-#include "run.h"
+#include "support/run.h"
 #include "test.h"
 
 static void new_folder(char folder[4096])

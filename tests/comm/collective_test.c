@@ -1,7 +1,7 @@
 /* collective_test.c: what collectives among local ranks compute and count.
  *
  * Every test forks its ranks. A rank that finds something wrong returns a failure, which the launch reports. */
-#include "parts.h"
+#include "support/collective_parts.h"
 
 enum { LARGE = 1 << 20 };
 

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "double.h"
+#include "support/double_device.h"
 #include "test.h"
 
 enum { ARENA = 1 << 18, ELEMENTS = 4096 };

@@ -1,13 +1,13 @@
 /* nccl_test.c: collectives of GPUs without GPUs: the communicator of src/comm/nccl*.c on an NCCL that is made of
- * sockets (mock/mock_nccl.c) and a device that is a thread (lane.h). The bits are those that local ranks must give;
- * ranks that vanish, stop or fail are named. */
+ * sockets (support/modules/mock_nccl.c) and a device that is a thread (support/double_lane.h). The bits are those that
+ * local ranks must give; ranks that vanish, stop or fail are named. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "comm/nccl_comm.h"
-#include "lane.h"
-#include "parts.h"
+#include "support/collective_parts.h"
+#include "support/double_lane.h"
 
 #define MOCK SLUICE_BINARY_DIR "/mock/libmock_nccl.so"
 

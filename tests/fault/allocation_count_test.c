@@ -2,7 +2,7 @@
  * program. */
 #include <unistd.h>
 
-#include "program.h"
+#include "support/fault_program.h"
 #include "support/sanitized.h"
 #include "test.h"
 

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "program.h"
+#include "support/fault_program.h"
 #include "support/sanitized.h"
 #include "test.h"
 

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "program.h"
+#include "support/fault_program.h"
 #include "test.h"
 
 /* A checkpoint has 40 KiB, the weights alone 13 KiB. */

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "program.h"
+#include "support/fault_program.h"
 #include "test.h"
 
 #define KILLS      24

@@ -12,8 +12,8 @@
 #include "core/alloc.h"
 #include "core/io.h"
 #include "model/model.h"
-#include "program.h"
 #include "sluice.h"
+#include "support/fault_program.h"
 #include "test.h"
 
 /* ---- acts ---- */

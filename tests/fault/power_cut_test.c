@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "checkpoint/checkpoint.h"
-#include "crash_model.h"
 #include "model/model.h"
-#include "program.h"
 #include "sluice.h"
+#include "support/crash_model.h"
+#include "support/fault_program.h"
 #include "test.h"
 
 enum { MAX_STEP = 16, STEPS = 8 };

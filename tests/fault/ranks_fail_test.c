@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "model/model.h"
-#include "ranks.h"
+#include "support/fault_ranks.h"
 #include "test.h"
 
 #define DEADLINE 2  /* seconds; timeout_seconds */

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "ranks.h"
+#include "support/fault_ranks.h"
 #include "test.h"
 
 #define KILLS      24

@@ -5,7 +5,7 @@
  * comes at once and under another number of ranks. */
 #include <signal.h>
 
-#include "ranks.h"
+#include "support/fault_ranks.h"
 #include "test.h"
 
 #define STEPS 3

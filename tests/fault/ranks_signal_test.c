@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "ranks.h"
+#include "support/fault_ranks.h"
 #include "test.h"
 
 #define STOPS      20

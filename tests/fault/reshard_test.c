@@ -1,6 +1,6 @@
 /* Saved by any number of ranks at any stage, loaded by any other: the same bits right after loading, and after a step
  * more. */
-#include "ranks.h"
+#include "support/fault_ranks.h"
 #include "test.h"
 
 #define KINDS       16 /* 1 to 4 ranks x stages 0 to 3 */

@@ -9,7 +9,7 @@
  */
 #include <unistd.h>
 
-#include "cli/run.h"
+#include "support/run.h"
 #include "test.h"
 
 #define GOLDEN SLUICE_SOURCE_DIR "/tests/golden/"

@@ -1,7 +1,7 @@
 /* contributions.h: contributions of all kinds, and their sums by comm/sums.h, for tests of the CUDA kernel that adds
  * them: on the emulation and on a GPU. */
-#ifndef TESTS_SUPPORT_CONTRIBUTIONS_H
-#define TESTS_SUPPORT_CONTRIBUTIONS_H
+#ifndef SLUICE_TEST_CONTRIBUTIONS_H
+#define SLUICE_TEST_CONTRIBUTIONS_H
 
 #include "backend/cuda/contributions.h"
 #include "comm/sums.h"

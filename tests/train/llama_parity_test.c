@@ -1,6 +1,6 @@
 /* llama_parity_test.c: twenty steps of a small Llama give the losses that PyTorch gives
  * (tests/parity/record_llama.py). */
-#include "parity.h"
+#include "support/parity.h"
 
 static const sl_model_options model = { .type = "llama",
                                         .batch = BATCH,

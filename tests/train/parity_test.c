@@ -1,6 +1,6 @@
 /* parity_test.c: fifty steps of a small GPT give the losses that PyTorch gives. tests/parity/README.md describes the
  * case. */
-#include "parity.h"
+#include "support/parity.h"
 
 static const sl_model_options model = { .type = "gpt2",
                                         .batch = BATCH,

@@ -1,16 +1,15 @@
 /* launch.cuh: how kernels are launched; the first include of every .cu file.
  *
  * The same sources are compiled twice: by nvcc for the GPU, and for the tests by the C++ compiler with SL_CUDA_EMULATE,
- * where threads are coroutines in ordinary memory (tests/backend/cuda/emulator.h). So kernels are launched with
+ * where threads are coroutines in ordinary memory (tests/support/cuda/emulator.h, which the compiler is told to include
+ * first). So kernels are launched with
  * SL_LAUNCH, never with <<< >>>, dynamic shared memory is named with SL_DYNAMIC_SHARED, inline PTX and library calls
  * need a plain twin under SL_CUDA_EMULATE, and kernels and their helpers stand in an unnamed namespace: the files of
  * two families may use the same names. A grid is never empty. */
 #ifndef SL_BACKEND_CUDA_LAUNCH_CUH
 #define SL_BACKEND_CUDA_LAUNCH_CUH
 
-#if defined(SL_CUDA_EMULATE)
-#include "backend/cuda/emulator.h" /* of tests/ */
-#else
+#if !defined(SL_CUDA_EMULATE)
 #include <cuda_runtime.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend/cuda/mistakes.h" /* of tests/ */
+#include "support/cuda/mistakes.h"
 
 /* Launches in a child, whose complaint comes back. Returns how it ended; -1: there was none. */
 static int launch_in_child(const sl_mistake *m, char *said, size_t bytes)

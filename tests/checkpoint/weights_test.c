@@ -1,0 +1,315 @@
+/* Weights as safetensors, hashes by their definition, and what inspect and verify say. */
+#include <unistd.h>
+
+#include "core/sha256.h"
+#include "format/json.h"
+#include "format/safetensors.h"
+#include "support/checkpoint_fixture.h"
+#include "test.h"
+
+static const char *in_tmp(const char *name)
+{
+    static char path[4200];
+    snprintf(path, sizeof path, "%s/%s", test_tmpdir(), name);
+    return path;
+}
+
+TEST(weights_round_trip_through_safetensors)
+{
+    fixture f;
+    const char *path = in_tmp("w.safetensors");
+    sl_st_file *st;
+    fixture_make(&f, 20000);
+    fixture_fill(&f, 4);
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    REQUIRE_OK(sl_st_open(path, &st));
+    CHECK_EQ(st->tensor_count, 4);
+    CHECK_STR(st->metadata[0], "format");
+    CHECK_EQ(sl_st_find(st, "b")->dim[0], 20000);
+    sl_st_close(st);
+    for (int i = 0; i < 4; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    CHECK_EQ(fixture_step(&f), 4);
+    fixture_free(&f);
+}
+
+static void check_refused(fixture *f, const char *path, const char *message)
+{
+    f->writes = 0;
+    CHECK_EQ(sl_state_weights_load(&f->state, path), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), message);
+    CHECK_CONTAINS(sluice_error(), path);
+    CHECK_EQ(f->writes, 0);
+}
+
+TEST(weights_of_another_model_are_refused_by_tensor)
+{
+    fixture f;
+    const char *path = in_tmp("w.safetensors");
+    fixture_make(&f, 3);
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    f.tensors[2].name = "cc";
+    check_refused(&f, path, "tensor \"cc\" of this model is missing");
+    f.tensors[2].name = "c";
+    f.tensors[2].kind = "exp_avg";
+    check_refused(&f, path, "tensor \"c\" is not one of this model's");
+    f.tensors[2].kind = SL_KIND_WEIGHT;
+    f.tensors[0].shape.dim[1] = 4;
+    check_refused(&f, path, "tensor \"a\" has the shape [2, 3], this model's has [2, 4]");
+    f.tensors[0].shape.dim[1] = 3;
+    sl_st_tensor integer = { .name = "a", .dtype = SL_ST_I32, .rank = 2, .dim = { 2, 3 } };
+    sl_st_writer *w;
+    REQUIRE_OK(sl_st_write_begin(path, &integer, 1, NULL, 0, &w));
+    REQUIRE_OK(sl_st_write_data(w, (int32_t[6]){ 0 }, 24));
+    REQUIRE_OK(sl_st_write_finish(w));
+    check_refused(&f, path, "tensor \"a\" has dtype I32");
+    fixture_free(&f);
+}
+
+/* Exact rule 10 written out: SHA-256(name NUL SHA-256(values) ...). */
+/* Published files hold masks beside the parameters: a model names them, and no other stranger gets in. */
+TEST(constants_that_a_model_names_are_passed_over)
+{
+    static const char *const constants[] = { "h.*.mask", "c", NULL };
+    fixture f;
+    const char *path = in_tmp("w.safetensors");
+    fixture_make(&f, 3);
+    fixture_fill(&f, 2);
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    f.tensors[2].kind = "exp_avg"; /* now "c" is in the file and not in the model */
+    check_refused(&f, path, "tensor \"c\" is not one of this model's");
+    f.state.constants = constants;
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    f.state.constants = &constants[2];
+    check_refused(&f, path, "tensor \"c\" is not one of this model's");
+    fixture_free(&f);
+}
+
+TEST(hashes_follow_their_definition)
+{
+    fixture f;
+    sl_sha256 h, inner;
+    uint8_t digest[32];
+    char weights[65], state[65], expected[65];
+    double scale = 0.5;
+    static const int state_order[] = { 5, 4,
+                                       6 }; /* "a.b.exp_avg" comes before "a.exp_avg": names are compared as a whole */
+    fixture_make(&f, 20000);
+    fixture_fill(&f, 3);
+    f.tensors[1].name = f.tensors[5].name = "a.b";
+    REQUIRE_OK(sl_state_sha256(&f.state, scale, weights, state));
+    sl_sha256_init(&h);
+    for (int i = 0; i < 4; i++) {
+        sl_sha256_init(&inner);
+        sl_sha256_update(&inner, f.values[i], f.tensors[i].elements * sizeof(float));
+        sl_sha256_final(&inner, digest);
+        sl_sha256_update(&h, f.tensors[i].name, strlen(f.tensors[i].name) + 1);
+        sl_sha256_update(&h, digest, 32);
+    }
+    sl_sha256_final(&h, digest);
+    sl_sha256_hex(digest, expected);
+    CHECK_STR(weights, expected);
+    sl_sha256_init(&h);
+    for (int k = 0; k < 4; k++) {
+        char name[64] = "loss_scale";
+        sl_sha256_init(&inner);
+        if (k < 3) {
+            int i = state_order[k];
+            snprintf(name, sizeof name, "%s.exp_avg", f.tensors[i].name);
+            sl_sha256_update(&inner, f.values[i], f.tensors[i].elements * sizeof(float));
+        } else {
+            sl_sha256_update(&inner, &scale, sizeof scale);
+        }
+        sl_sha256_final(&inner, digest);
+        sl_sha256_update(&h, name, strlen(name) + 1);
+        sl_sha256_update(&h, digest, 32);
+    }
+    sl_sha256_final(&h, digest);
+    sl_sha256_hex(digest, expected);
+    CHECK_STR(state, expected);
+    fixture_free(&f);
+}
+
+/* What a function prints; `path` may be refused. */
+static char printed[65536];
+static sluice_status capture(sluice_status (*fn)(const char *path, FILE *out), const char *path)
+{
+    FILE *out = fmemopen(printed, sizeof printed, "w");
+    sluice_status st = fn(path, out);
+    fclose(out);
+    return st;
+}
+
+static sluice_status inspect_text(const char *path, FILE *out)
+{
+    return sluice_inspect(path, false, out);
+}
+
+static sluice_status inspect_json(const char *path, FILE *out)
+{
+    return sluice_inspect(path, true, out);
+}
+
+static json_t *inspected(const char *path)
+{
+    json_t *root = NULL;
+    if (capture(inspect_json, path) != SLUICE_OK) return NULL;
+    if (sl_json_parse(printed, strlen(printed), "inspect", SLUICE_ERR_FAILED, &root) != SLUICE_OK) return NULL;
+    return root;
+}
+
+TEST(inspect_tells_what_is_in_files_checkpoints_and_folders)
+{
+    fixture f;
+    char folder[4096], path[4200];
+    json_t *root;
+    fixture_make(&f, 3);
+    snprintf(folder, sizeof folder, "%.4000s/run", test_tmpdir());
+    REQUIRE_OK(fixture_save(&f, folder, 1));
+    REQUIRE_OK(fixture_save(&f, folder, 2));
+    snprintf(path, sizeof path, "%s/w.safetensors", folder);
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+
+    REQUIRE_OK(capture(inspect_text, path));
+    CHECK_CONTAINS(printed, "safetensors, 4 tensors, 199 elements");
+    CHECK_CONTAINS(printed, "F32      \"b\" [3, 64]");
+    REQUIRE((root = inspected(path)) != NULL);
+    CHECK_STR(json_string_value(json_object_get(root, "type")), "safetensors");
+    CHECK_EQ(json_array_size(json_object_get(root, "tensors")), 4);
+    json_decref(root);
+
+    snprintf(path, sizeof path, "%s/step-2", folder);
+    REQUIRE_OK(capture(inspect_text, path));
+    CHECK_CONTAINS(printed, "step 2 (2 applied), seed 18446744073709551610");
+    REQUIRE((root = inspected(path)) != NULL);
+    CHECK_EQ(json_integer_value(json_object_get(root, "step")), 2);
+    CHECK_STR(json_string_value(json_object_get(root, "seed")), "18446744073709551610");
+    CHECK_EQ(json_array_size(json_object_get(root, "tensors")), 7);
+    json_decref(root);
+
+    snprintf(path, sizeof path, "%s/step-1/manifest.json", folder);
+    write_bytes(path, "{}", 2);
+    REQUIRE_OK(capture(inspect_text, folder));
+    CHECK_CONTAINS(printed, "step-2: step 2, ");
+    CHECK_CONTAINS(printed, "step-1: damaged: ");
+    REQUIRE((root = inspected(folder)) != NULL);
+    json_t *list = json_object_get(root, "checkpoints");
+    CHECK_EQ(json_array_size(list), 2);
+    CHECK(json_is_null(json_object_get(json_array_get(list, 0), "fault")));
+    CHECK(json_is_string(json_object_get(json_array_get(list, 1), "fault")));
+    json_decref(root);
+    CHECK_EQ(capture(inspect_text, in_tmp("missing")), SLUICE_ERR_INPUT);
+    fixture_free(&f);
+}
+
+TEST(verify_reads_everything_and_counts_numbers_gone_bad)
+{
+    fixture f;
+    char folder[4096], path[4200];
+    fixture_make(&f, 3);
+    snprintf(folder, sizeof folder, "%.4000s/run", test_tmpdir());
+    CHECK_EQ(capture(sluice_verify, folder), SLUICE_ERR_INPUT);
+    REQUIRE_OK(fixture_save(&f, folder, 1));
+    REQUIRE_OK(fixture_save(&f, folder, 2));
+    REQUIRE_OK(capture(sluice_verify, folder));
+    CHECK_CONTAINS(printed, "step-1: ok: step 1, 7 tensors");
+    CHECK_CONTAINS(printed, "step-2: ok: step 2, 7 tensors");
+    snprintf(path, sizeof path, "%s/step-2", folder);
+    REQUIRE_OK(capture(sluice_verify, path));
+    snprintf(path, sizeof path, "%s/w.safetensors", folder);
+    f.values[1][7] = NAN;
+    f.values[1][9] = -INFINITY;
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    REQUIRE_OK(capture(sluice_verify, path));
+    CHECK_CONTAINS(printed, "note: tensor \"b\" holds 2 NaN or infinite values");
+    CHECK_CONTAINS(printed, "ok: 4 tensors");
+    CHECK(truncate(path, 300) == 0);
+    CHECK_EQ(capture(sluice_verify, path), SLUICE_ERR_INPUT);
+    CHECK_EQ(capture(sluice_verify, test_tmpdir()), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "holds no checkpoint");
+    fixture_free(&f);
+}
+
+/* ---- weights that files hold in parts ---- */
+
+static const sl_part rows_of_b[] = { { "b.first", 5 }, { "b.second", 1 }, { "b.third", 14 } };
+
+TEST(a_weight_in_parts_is_written_as_its_parts_and_read_back)
+{
+    fixture f;
+    const char *path = in_tmp("parts.safetensors");
+    sl_st_file *st;
+    fixture_make(&f, 20);
+    fixture_fill(&f, 4);
+    f.tensors[1].parts = rows_of_b;
+    f.tensors[1].part_count = 3;
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    REQUIRE_OK(sl_st_open(path, &st));
+    CHECK_EQ(st->tensor_count, 6);
+    CHECK(sl_st_find(st, "b") == NULL);
+    const sl_st_tensor *third = sl_st_find(st, "b.third");
+    REQUIRE(third != NULL && third->rank == 2);
+    CHECK(third->dim[0] == 14 && third->dim[1] == 64);
+    float value;
+    REQUIRE_OK(sl_st_read_f32(st, third, 65, 1, &value));
+    CHECK(value == f.values[1][6 * 64 + 65]);
+    sl_st_close(st);
+    for (int i = 0; i < 4; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    CHECK_EQ(fixture_step(&f), 4);
+    f.tensors[1].part_count = 2;
+    check_refused(&f, path, "tensor \"b.third\" is not one of this model's");
+    f.tensors[1].part_count = 0;
+    check_refused(&f, path, "tensor \"b\" of this model is missing");
+    fixture_free(&f);
+}
+
+TEST(a_weight_in_parts_is_also_read_from_a_file_that_has_it_whole)
+{
+    fixture f;
+    const char *path = in_tmp("whole.safetensors");
+    fixture_make(&f, 20);
+    fixture_fill(&f, 4);
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    f.tensors[1].parts = rows_of_b;
+    f.tensors[1].part_count = 3;
+    for (int i = 0; i < 4; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    CHECK_EQ(fixture_step(&f), 4);
+    fixture_free(&f);
+}
+
+TEST(a_part_that_is_missing_or_of_another_shape_is_refused_by_name)
+{
+    static const sl_part other_rows[] = { { "b.first", 6 }, { "b.second", 14 } };
+    static const sl_part other_names[] = { { "b.first", 5 }, { "b.zeroth", 15 } };
+    fixture f;
+    const char *path = in_tmp("parts.safetensors");
+    fixture_make(&f, 20);
+    f.tensors[1].parts = rows_of_b;
+    f.tensors[1].part_count = 3;
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    f.tensors[1].parts = other_rows;
+    f.tensors[1].part_count = 2;
+    check_refused(&f, path, "tensor \"b.first\" has the shape [5, 64], this model's has [6, 64]");
+    f.tensors[1].parts = other_names;
+    check_refused(&f, path, "tensor \"b.zeroth\" of this model is missing");
+    fixture_free(&f);
+}
+
+TEST(an_adapter_that_a_file_does_not_hold_stays_as_it_is)
+{
+    fixture f;
+    const char *path = in_tmp("base.safetensors");
+    fixture_make(&f, 3);
+    fixture_fill(&f, 4);
+    f.tensors[2].kind = "exp_avg"; /* "c" is not written */
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    f.tensors[2].kind = SL_KIND_WEIGHT;
+    check_refused(&f, path, "tensor \"c\" of this model is missing");
+    f.tensors[2].is_adapter = true;
+    for (int i = 0; i < 2; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    CHECK_EQ(fixture_step(&f), 4);
+    fixture_free(&f);
+}

@@ -1,0 +1,51 @@
+/* gpu_matrix_test.c: the matrix of support/matrix.h on a GPU, whose memory ranks share: the same bits, whatever is divided,
+ * moved or recomputed, and every byte where the formulas say. LONG=1: all 288 settings of each precision. */
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/gpu.h"
+#include "support/matrix.h"
+#include "test.h"
+
+/* The precisions side by side: most of a run is the opening of the GPU. What a process fails it says itself. */
+static pid_t start_precision(campaign *c, int k)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child != 0) return child;
+    if (getenv("LONG") != NULL)
+        matrix_run_all(c, k);
+    else
+        matrix_run_cover(c, k);
+    fflush(NULL);
+    _exit(test_failures > 0);
+}
+
+static void check_precisions(campaign *c, const pid_t *children)
+{
+    for (int k = 0; k < MATRIX_MODES; k++) {
+        int status = -1;
+        waitpid(children[k], &status, 0);
+        if (status != 0) test_fail(__FILE__, __LINE__, "%s: runs failed; its messages are above", matrix_modes[k].name);
+        CHECK_EQ(strlen(c[k].weights[k]), 64);
+        for (int other = 0; other < k; other++) CHECK(strcmp(c[k].weights[k], c[other].weights[other]) != 0);
+        printf("  %-7s %3d runs, weights %.8s, state %.8s\n", matrix_modes[k].name, c[k].runs[k], c[k].weights[k],
+               c[k].state[k]);
+        matrix_end(&c[k]);
+    }
+}
+
+TEST(every_way_to_divide_move_and_recompute_gives_the_same_bits_on_a_gpu)
+{
+    const char *device = gpu_device();
+    pid_t children[MATRIX_MODES];
+    if (device == NULL) SKIP(NO_GPU);
+    size_t bytes = MATRIX_MODES * sizeof(campaign);
+    campaign *c = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(c != MAP_FAILED);
+    for (int k = 0; k < MATRIX_MODES; k++) REQUIRE(matrix_start(&c[k], device));
+    for (int k = 0; k < MATRIX_MODES; k++) children[k] = start_precision(&c[k], k);
+    check_precisions(c, children);
+    munmap(c, bytes);
+}

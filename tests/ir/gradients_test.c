@@ -1,0 +1,544 @@
+/* Autodiff held to central differences, on small graphs made for one op each and on random ones full of shared
+ * values. */
+#include "support/graph_interpreter.h"
+#include "test.h"
+
+static uint64_t state;
+
+static uint32_t pick(uint32_t n)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33) % n;
+}
+
+static double uniform(void)
+{
+    return (double)pick(2000001) / 1000000.0 - 1.0;
+}
+
+static const sluice_init some = { SLUICE_INIT_NORMAL, 1 };
+
+static sluice_value parameter(sluice_graph *g, int rank, const int64_t *dims)
+{
+    char name[32];
+    snprintf(name, sizeof name, "p%d", g->parameter_count);
+    return sluice_parameter(g, name, rank, dims, some);
+}
+
+static sluice_value square(sluice_graph *g)
+{
+    return parameter(g, 2, (int64_t[]){ 4, 4 });
+}
+
+static sluice_value row(sluice_graph *g)
+{
+    return parameter(g, 1, (int64_t[]){ 4 });
+}
+
+/* Inputs and parameters random; i32 inputs small enough to index four rows. */
+static void fill(interpreter *in)
+{
+    const sluice_graph *g = in->graph;
+    for (int v = 0; v < g->value_count; v++) {
+        const sl_value *value = &g->values[v];
+        if (value->kind != SL_VALUE_INPUT && value->kind != SL_VALUE_PARAMETER) continue;
+        for (int64_t i = 0; i < sl_shape_elements(&value->shape); i++)
+            in->data[v][i] = value->dtype == SLUICE_I32 ? (double)pick(4) : uniform();
+    }
+}
+
+static double loss_at(interpreter *in, double *x, double at)
+{
+    *x = at;
+    interpreter_run(in, 0, in->graph->forward_count);
+    return in->data[in->graph->loss][0];
+}
+
+/* The largest difference between analytic and numeric gradient, relative where they are large. */
+static double worst_error(interpreter *in)
+{
+    const sluice_graph *g = in->graph;
+    double worst = 0;
+    for (int p = 0; p < g->parameter_count; p++) {
+        if (!g->parameters[p].trainable) continue;
+        double *x = in->data[g->parameters[p].value], *dx = in->data[g->parameters[p].gradient];
+        for (int64_t i = 0; i < g->parameters[p].count; i++) {
+            double kept = x[i], step = 1e-5;
+            double numeric = (loss_at(in, &x[i], kept + step) - loss_at(in, &x[i], kept - step)) / (2 * step);
+            x[i] = kept;
+            double error = fabs(numeric - dx[i]) / fmax(1, fabs(numeric));
+            if (!(error <= worst)) worst = error;
+        }
+    }
+    return worst;
+}
+
+/* Precision and wire type of the graphs under test. The interpreter works in double whatever they are: casts must
+ * change no gradient. */
+static const struct types {
+    sluice_dtype precision, wire;
+} all_types[] = {
+    { SLUICE_F32, SLUICE_F32 }, { SLUICE_BF16, SLUICE_BF16 }, { SLUICE_F16, SLUICE_F32 }, { SLUICE_F32, SLUICE_BF16 }
+};
+enum { TYPES = sizeof all_types / sizeof *all_types };
+
+static void check_gradients(sluice_graph *g, const struct types *types, const char *what)
+{
+    sluice_status st = sl_graph_lower(g, types->precision, types->wire);
+    if (st == SLUICE_OK) st = sl_graph_differentiate(g);
+    if (st != SLUICE_OK) {
+        test_fail(__FILE__, __LINE__, "%s: %s", what, sluice_error());
+        return;
+    }
+    interpreter in;
+    interpreter_open(&in, g);
+    fill(&in);
+    if (!interpreter_run(&in, 0, g->node_count)) test_fail(__FILE__, __LINE__, "%s: unknown op", what);
+    double error = worst_error(&in);
+    if (!(error < 1e-6)) {
+        test_fail(__FILE__, __LINE__, "%s: gradient off by %g", what, error);
+        sl_graph_print(g, stderr);
+    }
+    interpreter_close(&in);
+}
+
+/* ---- one op each ---- */
+
+static sluice_value one_add(sluice_graph *g)
+{
+    return sluice_add(g, square(g), square(g));
+}
+
+static sluice_value one_add_broadcast(sluice_graph *g)
+{
+    return sluice_add(g, parameter(g, 3, (int64_t[]){ 2, 1, 4 }), parameter(g, 2, (int64_t[]){ 3, 1 }));
+}
+
+static sluice_value one_add_self(sluice_graph *g)
+{
+    sluice_value x = sluice_silu(g, square(g));
+    return sluice_add(g, x, x);
+}
+
+static sluice_value one_add_same_parameter(sluice_graph *g)
+{
+    sluice_value x = square(g);
+    return sluice_add(g, x, x);
+}
+
+static sluice_value one_subtract(sluice_graph *g)
+{
+    return sluice_subtract(g, row(g), square(g));
+}
+
+static sluice_value one_multiply(sluice_graph *g)
+{
+    return sluice_multiply(g, square(g), row(g));
+}
+
+static sluice_value one_square(sluice_graph *g)
+{
+    sluice_value x = sluice_silu(g, square(g));
+    return sluice_multiply(g, x, x);
+}
+
+static sluice_value one_linear(sluice_graph *g)
+{
+    return sluice_linear_with(g, parameter(g, 3, (int64_t[]){ 2, 3, 4 }), parameter(g, 2, (int64_t[]){ 5, 4 }),
+                              parameter(g, 1, (int64_t[]){ 5 }), false);
+}
+
+static sluice_value one_linear_in_out(sluice_graph *g)
+{
+    return sluice_linear_with(g, parameter(g, 2, (int64_t[]){ 3, 4 }), parameter(g, 2, (int64_t[]){ 4, 5 }),
+                              SLUICE_NONE, true);
+}
+
+static sluice_value matmul(sluice_graph *g, bool ta, bool tb)
+{
+    int64_t a[2][3] = { { 2, 3, 4 }, { 2, 4, 3 } }, b[2][3] = { { 2, 4, 5 }, { 2, 5, 4 } };
+    return sluice_matmul(g, parameter(g, 3, a[ta]), parameter(g, 3, b[tb]), ta, tb);
+}
+
+static sluice_value one_matmul(sluice_graph *g)
+{
+    return matmul(g, false, false);
+}
+
+static sluice_value one_matmul_a(sluice_graph *g)
+{
+    return matmul(g, true, false);
+}
+
+static sluice_value one_matmul_b(sluice_graph *g)
+{
+    return matmul(g, false, true);
+}
+
+static sluice_value one_matmul_ab(sluice_graph *g)
+{
+    return matmul(g, true, true);
+}
+
+static sluice_value one_matmul_self(sluice_graph *g)
+{
+    sluice_value x = square(g);
+    return sluice_matmul(g, x, x, false, true);
+}
+
+static sluice_value one_embedding(sluice_graph *g)
+{
+    return sluice_embedding(g, sluice_input(g, "ids", SLUICE_I32, 2, (int64_t[]){ 2, 3 }), square(g));
+}
+
+static sluice_value one_relu(sluice_graph *g)
+{
+    return sluice_relu(g, square(g));
+}
+
+static sluice_value one_gelu(sluice_graph *g)
+{
+    return sluice_gelu(g, square(g), false);
+}
+
+static sluice_value linear_gelu(sluice_graph *g, sluice_value x)
+{
+    return sluice_gelu(g, sluice_linear_with(g, x, square(g), row(g), false), false);
+}
+
+static sluice_value one_linear_gelu(sluice_graph *g)
+{
+    return linear_gelu(g, square(g));
+}
+
+/* In 16 bits the gradient of the second product's input is at once that of the first product. */
+static sluice_value one_perceptron(sluice_graph *g)
+{
+    return sluice_linear_with(g, linear_gelu(g, square(g)), square(g), row(g), true);
+}
+
+/* Here it cannot be: the activation has another reader. */
+static sluice_value one_perceptron_shared(sluice_graph *g)
+{
+    sluice_value y = linear_gelu(g, square(g));
+    return sluice_add(g, sluice_linear_with(g, y, square(g), row(g), true), y);
+}
+
+static sluice_value one_perceptron_of_layers(sluice_graph *g)
+{
+    sluice_value y = linear_gelu(g, square(g));
+    sluice_layer(g, "next");
+    return sluice_linear_with(g, y, square(g), row(g), true);
+}
+
+static sluice_value one_gelu_of_a_shared_product(sluice_graph *g)
+{
+    sluice_value h = sluice_linear_with(g, square(g), square(g), row(g), false);
+    return sluice_multiply(g, sluice_gelu(g, h, false), h);
+}
+
+/* A residual connection, and one to the product's own input. */
+static sluice_value one_linear_add(sluice_graph *g)
+{
+    sluice_value x = square(g), y = sluice_add(g, square(g), sluice_linear_with(g, x, square(g), row(g), false));
+    return sluice_add(g, sluice_linear_with(g, y, square(g), SLUICE_NONE, true), y);
+}
+
+static sluice_value one_linear_add_of_products(sluice_graph *g)
+{
+    sluice_value x = square(g), y = sluice_linear_with(g, x, square(g), row(g), false);
+    return sluice_add(g, y, sluice_linear_with(g, x, square(g), row(g), true));
+}
+
+static sluice_value one_softmax(sluice_graph *g)
+{
+    return sluice_softmax(g, square(g));
+}
+
+static sluice_value one_layer_norm(sluice_graph *g)
+{
+    return sluice_layer_norm(g, square(g), row(g), row(g), 1e-2f);
+}
+
+/* weight and bias are one parameter: two outputs of one node add up */
+static sluice_value one_layer_norm_same(sluice_graph *g)
+{
+    sluice_value w = row(g);
+    return sluice_layer_norm(g, square(g), w, w, 1e-2f);
+}
+
+static sluice_value one_layer_norm_plain(sluice_graph *g)
+{
+    return sluice_layer_norm(g, square(g), row(g), SLUICE_NONE, 1e-2f);
+}
+
+static sluice_value one_rms_norm(sluice_graph *g)
+{
+    return sluice_rms_norm(g, square(g), row(g), 1e-2f);
+}
+
+static sluice_value one_reshape(sluice_graph *g)
+{
+    return sluice_silu(g, sluice_reshape(g, square(g), 3, (int64_t[]){ 2, -1, 2 }));
+}
+
+static sluice_value one_reshape_shared(sluice_graph *g)
+{
+    sluice_value x = sluice_silu(g, square(g)), flat = sluice_reshape(g, x, 1, (int64_t[]){ 16 });
+    sluice_value y = sluice_multiply(g, flat, flat);
+    return sluice_add(g, sluice_add(g, x, sluice_reshape(g, y, 2, (int64_t[]){ 4, 4 })),
+                      sluice_reshape(g, flat, 2, (int64_t[]){ 4, 4 }));
+}
+
+static sluice_value one_transpose(sluice_graph *g)
+{
+    return sluice_transpose(g, parameter(g, 3, (int64_t[]){ 2, 3, 4 }), (int[]){ 2, 0, 1 });
+}
+
+static sluice_value one_split(sluice_graph *g)
+{
+    sluice_value x = sluice_silu(g, parameter(g, 3, (int64_t[]){ 2, 5, 3 }));
+    sluice_value a = sluice_split(g, x, 1, 0, 2), b = sluice_split(g, x, 1, 3, 2);
+    return sluice_multiply(g, a, b);
+}
+
+static sluice_value one_concat(sluice_graph *g)
+{
+    sluice_value x = parameter(g, 3, (int64_t[]){ 2, 1, 3 }),
+                 y = sluice_silu(g, parameter(g, 3, (int64_t[]){ 2, 2, 3 }));
+    return sluice_concat(g, (sluice_value[]){ x, y, x, y }, 4, 1);
+}
+
+static sluice_value one_mse(sluice_graph *g)
+{
+    return sluice_mse(g, square(g), square(g));
+}
+
+static sluice_value one_mse_self(sluice_graph *g)
+{
+    sluice_value x = square(g);
+    return sluice_add(g, sluice_mse(g, x, x), sluice_sum(g, x));
+}
+
+static sluice_value one_cross_entropy(sluice_graph *g)
+{
+    return sluice_cross_entropy(g, square(g), sluice_input(g, "t", SLUICE_I32, 1, (int64_t[]){ 4 }), 2);
+}
+
+static sluice_value one_swiglu(sluice_graph *g)
+{
+    sluice_value x = sluice_silu(g, parameter(g, 2, (int64_t[]){ 3, 6 }));
+    return sluice_add(g, sluice_swiglu(g, x), sluice_split(g, x, 1, 2, 3));
+}
+
+static sluice_value head(sluice_graph *g, sluice_value x, sluice_value weight)
+{
+    sluice_value targets = sluice_input(g, "t", SLUICE_I32, 1, (int64_t[]){ 4 });
+    return sluice_linear_cross_entropy(g, x, weight, targets, 2);
+}
+
+static sluice_value one_linear_cross_entropy(sluice_graph *g)
+{
+    return head(g, square(g), square(g));
+}
+
+/* The weight is read twice more: its gradient is a sum. */
+static sluice_value one_linear_cross_entropy_shared(sluice_graph *g)
+{
+    sluice_value w = square(g), x = sluice_silu(g, sluice_add(g, square(g), w));
+    sluice_value loss = sluice_scale(g, head(g, x, w), 0.7f);
+    return sluice_add(g, loss, sluice_mean(g, sluice_multiply(g, x, w)));
+}
+
+/* Weight and input are one. */
+static sluice_value one_linear_cross_entropy_self(sluice_graph *g)
+{
+    sluice_value x = square(g);
+    return head(g, x, x);
+}
+
+static sluice_value one_linear_cross_entropy_frozen(sluice_graph *g)
+{
+    sluice_value w = square(g);
+    sluice_freeze(g, w);
+    return head(g, sluice_silu(g, square(g)), w);
+}
+
+static sluice_value one_linear_cross_entropy_alone(sluice_graph *g)
+{
+    return head(g, sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ 4, 4 }), square(g));
+}
+
+static sluice_value one_mean(sluice_graph *g)
+{
+    sluice_value x = sluice_silu(g, square(g));
+    return sluice_multiply(g, sluice_mean(g, x), sluice_sum(g, x));
+}
+
+static sluice_value one_scalar_parameter(sluice_graph *g)
+{
+    sluice_value s = parameter(g, 0, NULL), x = sluice_multiply(g, square(g), s);
+    return sluice_multiply(g, x, sluice_multiply(g, sluice_mean(g, x), s));
+}
+
+static sluice_value one_reshape_scalar(sluice_graph *g)
+{
+    int64_t one = 1;
+    sluice_value s = sluice_reshape(g, sluice_mean(g, sluice_silu(g, square(g))), 1, &one);
+    return sluice_multiply(g, sluice_reshape(g, sluice_silu(g, s), 0, NULL), sluice_sum(g, row(g)));
+}
+
+static const struct {
+    const char *name;
+    sluice_value (*build)(sluice_graph *g);
+} single_ops[] = {
+    { "add", one_add },
+    { "add_broadcast", one_add_broadcast },
+    { "add_self", one_add_self },
+    { "add_same_parameter", one_add_same_parameter },
+    { "subtract", one_subtract },
+    { "multiply", one_multiply },
+    { "square", one_square },
+    { "linear", one_linear },
+    { "linear_in_out", one_linear_in_out },
+    { "matmul", one_matmul },
+    { "matmul_a", one_matmul_a },
+    { "matmul_b", one_matmul_b },
+    { "matmul_ab", one_matmul_ab },
+    { "matmul_self", one_matmul_self },
+    { "embedding", one_embedding },
+    { "relu", one_relu },
+    { "gelu", one_gelu },
+    { "linear_gelu", one_linear_gelu },
+    { "perceptron", one_perceptron },
+    { "perceptron_shared", one_perceptron_shared },
+    { "perceptron_of_layers", one_perceptron_of_layers },
+    { "gelu_of_a_shared_product", one_gelu_of_a_shared_product },
+    { "linear_add", one_linear_add },
+    { "linear_add_of_products", one_linear_add_of_products },
+    { "softmax", one_softmax },
+    { "layer_norm", one_layer_norm },
+    { "layer_norm_same", one_layer_norm_same },
+    { "layer_norm_plain", one_layer_norm_plain },
+    { "rms_norm", one_rms_norm },
+    { "reshape", one_reshape },
+    { "reshape_shared", one_reshape_shared },
+    { "transpose", one_transpose },
+    { "split", one_split },
+    { "concat", one_concat },
+    { "mse", one_mse },
+    { "mse_self", one_mse_self },
+    { "cross_entropy", one_cross_entropy },
+    { "swiglu", one_swiglu },
+    { "linear_cross_entropy", one_linear_cross_entropy },
+    { "linear_cross_entropy_shared", one_linear_cross_entropy_shared },
+    { "linear_cross_entropy_self", one_linear_cross_entropy_self },
+    { "linear_cross_entropy_frozen", one_linear_cross_entropy_frozen },
+    { "linear_cross_entropy_alone", one_linear_cross_entropy_alone },
+    { "mean", one_mean },
+    { "scalar_parameter", one_scalar_parameter },
+    { "reshape_scalar", one_reshape_scalar },
+};
+
+/* The loss weighs every element differently, so that a permuted gradient does not pass. */
+static sluice_value weighted_loss(sluice_graph *g, sluice_value y)
+{
+    sl_shape shape = g->values[y].shape;
+    sluice_value weights = sluice_input(g, "weights", SLUICE_F32, shape.rank, shape.dim);
+    return sluice_sum(g, sluice_multiply(g, y, weights));
+}
+
+TEST(gradients_of_every_op_agree_with_finite_differences)
+{
+    state = 1;
+    for (size_t i = 0; i < TYPES * (sizeof single_ops / sizeof *single_ops); i++) {
+        sluice_graph *g;
+        REQUIRE_OK(sluice_graph_create(&g));
+        sluice_set_loss(g, weighted_loss(g, single_ops[i / TYPES].build(g)));
+        check_gradients(g, &all_types[i % TYPES], single_ops[i / TYPES].name);
+        sluice_graph_destroy(g);
+    }
+}
+
+/* ---- random graphs ---- */
+
+enum { POOL = 24 };
+
+static sluice_value random_op(sluice_graph *g, sluice_value a, sluice_value b, sluice_value w, sluice_value v)
+{
+    int64_t flat[] = { 2, 8 }, back[] = { 4, 4 };
+    sluice_value t;
+    switch (pick(16)) {
+    case 0:
+        return sluice_multiply(g, sluice_scale(g, a, 0.5f), sluice_softmax(g, b));
+    case 1:
+        return sluice_linear_with(g, a, w, pick(2) ? v : SLUICE_NONE, pick(2));
+    case 2:
+        return sluice_matmul(g, sluice_scale(g, a, 0.25f), sluice_softmax(g, b), pick(2), pick(2));
+    case 3:
+        return sluice_silu(g, a);
+    case 4:
+        return sluice_layer_norm(g, a, v, pick(2) ? v : SLUICE_NONE, 0.1f);
+    case 5:
+        return sluice_rms_norm(g, a, v, 0.1f);
+    case 6:
+        return sluice_reshape(g, sluice_silu(g, sluice_reshape(g, a, 2, flat)), 2, back);
+    case 7:
+        return sluice_transpose(g, a, (int[]){ 1, 0 });
+    case 8:
+        return sluice_add(g, a, v);
+    case 9:
+        t = sluice_split(g, a, 1, pick(3), 2);
+        return sluice_concat(g, (sluice_value[]){ t, sluice_split(g, b, 1, pick(3), 2) }, 2, 1);
+    case 10:
+        return sluice_reshape(g, sluice_reshape(g, a, 2, flat), 2, back);
+    case 11:
+        return sluice_gelu(g, sluice_linear_with(g, a, w, v, pick(2)), false);
+    case 12:
+        t = sluice_gelu(g, sluice_linear_with(g, a, w, v, pick(2)), false);
+        return sluice_linear_with(g, t, w, SLUICE_NONE, pick(2));
+    case 13:
+        return sluice_add(g, b, sluice_linear_with(g, a, w, pick(2) ? v : SLUICE_NONE, pick(2)));
+    default:
+        return sluice_add(g, a, b); /* twice as often: it is what shares gradients */
+    }
+}
+
+/* Every value ends in the loss, most of them through several ways. */
+static void random_graph(sluice_graph *g)
+{
+    sluice_value pool[POOL];
+    bool used[POOL] = { false };
+    int n = 0;
+    pool[n++] = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ 4, 4 });
+    pool[n++] = square(g);
+    pool[n++] = square(g);
+    sluice_value w = square(g), v = row(g), total = SLUICE_NONE;
+    int size = 6 + (int)pick(POOL - 6);
+    while (n < size) {
+        if (pick(4) == 0) sluice_layer(g, "next");
+        int a = (int)pick((uint32_t)n), b = n - 1 - (int)pick(n < 4 ? (uint32_t)n : 4);
+        pool[n++] = random_op(g, pool[a], pool[b], pool[1], v);
+        used[a] = used[b] = true;
+    }
+    for (int i = 0; i < n; i++)
+        if (!used[i] || pick(3) == 0) total = total == SLUICE_NONE ? pool[i] : sluice_add(g, total, pool[i]);
+    for (int i = 1; i < 3; i++) total = sluice_add(g, total, pool[i]);
+    total = sluice_linear_with(g, sluice_rms_norm(g, total, v, 0.1f), w, v, false);
+    sluice_set_loss(g, weighted_loss(g, total));
+}
+
+TEST(gradients_of_random_graphs_with_shared_values_agree_with_finite_differences)
+{
+    for (int seed = 0; seed < 300; seed++) {
+        sluice_graph *g;
+        char what[32];
+        snprintf(what, sizeof what, "seed %d", seed);
+        state = (uint64_t)seed * 7919 + 1;
+        REQUIRE_OK(sluice_graph_create(&g));
+        random_graph(g);
+        check_gradients(g, &all_types[seed % TYPES], what);
+        sluice_graph_destroy(g);
+        if (test_failures > 0) return;
+    }
+}

@@ -1,0 +1,675 @@
+/* op_reference.c: see op_reference.h. An op adds its result to outputs that reference_run has set to zero; absent ones are
+ * computed too and dropped. */
+#include "support/op_reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/rng.h"
+
+static int64_t count_of(const ref_tensor *t)
+{
+    return sl_shape_elements(t->shape);
+}
+
+static int64_t width_of(const ref_tensor *t)
+{
+    return t->shape->rank > 0 ? t->shape->dim[t->shape->rank - 1] : 1;
+}
+
+static int64_t rows_of(const ref_tensor *t)
+{
+    return count_of(t) / width_of(t);
+}
+
+/* Where element `flat` of `space` lies in an operand that is broadcast to it. */
+static int64_t broadcast_index(const sl_shape *space, int64_t flat, const sl_shape *operand)
+{
+    int64_t at = 0, stride = 1;
+    for (int i = space->rank - 1, k = operand->rank - 1; i >= 0; i--, k--) {
+        int64_t index = flat % space->dim[i];
+        flat /= space->dim[i];
+        if (k < 0) continue;
+        if (operand->dim[k] > 1) at += index * stride;
+        stride *= operand->dim[k];
+    }
+    return at;
+}
+
+/* ---- Pointwise ---- */
+
+static void ref_add(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[0].data[broadcast_index(c->out[0].shape, i, c->in[0].shape)] +
+                             c->in[1].data[broadcast_index(c->out[0].shape, i, c->in[1].shape)];
+}
+
+static void ref_multiply(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[0].data[broadcast_index(c->out[0].shape, i, c->in[0].shape)] *
+                             c->in[1].data[broadcast_index(c->out[0].shape, i, c->in[1].shape)];
+}
+
+static void ref_scale(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[0].data[i] * (double)c->attrs->scale.factor;
+}
+
+static void ref_cast(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += c->in[0].data[i];
+}
+
+static void ref_relu(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += c->in[0].data[i] < 0 ? 0 : c->in[0].data[i];
+}
+
+static void ref_relu_grad(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += c->in[0].data[i] > 0 ? c->in[1].data[i] : 0;
+}
+
+static double gelu(double x, bool exact)
+{
+    if (exact) return 0.5 * x * erfc(-x / sqrt(2.0));
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x, bool exact)
+{
+    if (exact) return 0.5 * erfc(-x / sqrt(2.0)) + x * exp(-0.5 * x * x) / sqrt(2 * M_PI);
+    double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+static void ref_gelu(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += gelu(c->in[0].data[i], c->attrs->gelu.exact);
+}
+
+static void ref_gelu_grad(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[1].data[i] * gelu_slope(c->in[0].data[i], c->attrs->gelu.exact);
+}
+
+static void ref_silu(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[0].data[i] / (1 + exp(-c->in[0].data[i]));
+}
+
+static void ref_silu_grad(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) {
+        double x = c->in[0].data[i], s = 1 / (1 + exp(-x));
+        c->out[0].data[i] += c->in[1].data[i] * (s + x * s * (1 - s));
+    }
+}
+
+static void ref_swiglu(const ref_call *c)
+{
+    int64_t n = width_of(&c->out[0]);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) {
+        const double *row = c->in[0].data + i / n * 2 * n;
+        double gate = row[i % n];
+        c->out[0].data[i] += gate / (1 + exp(-gate)) * row[n + i % n];
+    }
+}
+
+static void ref_swiglu_grad(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[1]);
+    for (int64_t i = 0; i < count_of(&c->in[1]); i++) {
+        int64_t at = i / n * 2 * n + i % n;
+        double gate = c->in[0].data[at], value = c->in[0].data[at + n], s = 1 / (1 + exp(-gate));
+        c->out[0].data[at] += c->in[1].data[i] * value * (s + gate * s * (1 - s));
+        c->out[0].data[at + n] += c->in[1].data[i] * gate * s;
+    }
+}
+
+static void ref_dropout(const ref_call *c)
+{
+    sl_rng stream =
+        sl_rng_stream(c->context->seed, SL_RNG_DROPOUT, c->context->step, c->context->micro, c->attrs->dropout.op);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) {
+        bool keep = sl_rng_uniform(&stream, (uint64_t)i) >= c->attrs->dropout.p;
+        double factor = !c->context->training ? 1 : keep ? 1 / (1 - (double)c->attrs->dropout.p) : 0;
+        c->out[0].data[i] += c->in[0].data[i] * factor;
+    }
+}
+
+static void ref_seed(const ref_call *c)
+{
+    c->out[0].data[0] += (double)c->context->seed_gradient;
+}
+
+static void ref_expand(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[0].data[0] * (double)c->attrs->scale.factor;
+}
+
+/* ---- Sums ---- */
+
+static void ref_sum(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->in[0]); i++) c->out[0].data[0] += c->in[0].data[i];
+}
+
+static void ref_mean(const ref_call *c)
+{
+    ref_sum(c);
+    c->out[0].data[0] /= (double)count_of(&c->in[0]);
+}
+
+static void ref_reduce_to(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->in[0]); i++)
+        c->out[0].data[broadcast_index(c->in[0].shape, i, c->out[0].shape)] += c->in[0].data[i];
+}
+
+static void ref_multiply_reduce(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->in[0]); i++)
+        c->out[0].data[broadcast_index(c->in[0].shape, i, c->out[0].shape)] +=
+            c->in[0].data[i] * c->in[1].data[broadcast_index(c->in[0].shape, i, c->in[1].shape)];
+}
+
+/* ---- Products ---- */
+
+static double weight_at(const ref_call *c, const ref_tensor *w, int64_t o, int64_t i)
+{
+    return w->data[c->attrs->linear.in_out ? i * w->shape->dim[1] + o : o * w->shape->dim[1] + i];
+}
+
+static void ref_linear(const ref_call *c)
+{
+    int64_t rows = rows_of(&c->in[0]), width = width_of(&c->in[0]), outs = width_of(&c->out[0]);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t o = 0; o < outs; o++) {
+            double sum = c->input_count > 2 && c->in[2].data != NULL ? c->in[2].data[o] : 0;
+            for (int64_t i = 0; i < width; i++) sum += c->in[0].data[r * width + i] * weight_at(c, &c->in[1], o, i);
+            c->out[0].data[r * outs + o] += sum;
+        }
+}
+
+static void ref_linear_grad_input(const ref_call *c)
+{
+    int64_t rows = rows_of(&c->in[0]), outs = width_of(&c->in[0]), width = width_of(&c->out[0]);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < width; i++)
+            for (int64_t o = 0; o < outs; o++)
+                c->out[0].data[r * width + i] += c->in[0].data[r * outs + o] * weight_at(c, &c->in[1], o, i);
+}
+
+static void ref_linear_add(const ref_call *c)
+{
+    ref_call linear = *c;
+    linear.in[2] = c->in[3];
+    linear.input_count--;
+    ref_linear(&linear);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += c->in[2].data[i];
+}
+
+static void ref_linear_gelu(const ref_call *c)
+{
+    ref_call linear = *c;
+    linear.out[0] = c->out[1];
+    ref_linear(&linear);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += gelu(c->out[1].data[i], false);
+}
+
+static void ref_linear_grad_gelu(const ref_call *c)
+{
+    ref_linear_grad_input(c);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] *= gelu_slope(c->in[2].data[i], false);
+}
+
+static void ref_linear_grad_weight(const ref_call *c)
+{
+    int64_t rows = rows_of(&c->in[0]), outs = width_of(&c->in[0]), width = width_of(&c->in[1]);
+    double *bias = c->out[1].data;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t o = 0; o < outs; o++) {
+            double dy = c->in[0].data[r * outs + o];
+            bias[o] += dy;
+            for (int64_t i = 0; i < width; i++)
+                c->out[0].data[c->attrs->linear.in_out ? i * outs + o : o * width + i] +=
+                    dy * c->in[1].data[r * width + i];
+        }
+}
+
+static void ref_matmul(const ref_call *c)
+{
+    const sl_shape *s = c->out[0].shape;
+    bool ta = c->attrs->matmul.transpose_a, tb = c->attrs->matmul.transpose_b;
+    int64_t m = s->dim[s->rank - 2], n = s->dim[s->rank - 1];
+    int64_t k = c->in[0].shape->dim[s->rank - (ta ? 2 : 1)], batches = count_of(&c->out[0]) / (m * n);
+    for (int64_t g = 0; g < batches; g++)
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t x = 0; x < k; x++)
+                    c->out[0].data[(g * m + i) * n + j] += c->in[0].data[g * m * k + (ta ? x * m + i : i * k + x)] *
+                                                           c->in[1].data[g * k * n + (tb ? j * k + x : x * n + j)];
+}
+
+/* ---- Rows ---- */
+
+static double log_sum_exp(const double *x, int64_t n)
+{
+    double top = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
+    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - top);
+    return top + log(sum);
+}
+
+static void ref_softmax(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[0]);
+    for (int64_t r = 0; r < rows_of(&c->in[0]); r++) {
+        const double *x = c->in[0].data + r * n;
+        double lse = log_sum_exp(x, n);
+        for (int64_t i = 0; i < n; i++) c->out[0].data[r * n + i] += exp(x[i] - lse);
+    }
+}
+
+static void ref_softmax_grad(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[0]);
+    for (int64_t r = 0; r < rows_of(&c->in[0]); r++) {
+        const double *y = c->in[0].data + r * n, *dy = c->in[1].data + r * n;
+        double dot = 0;
+        for (int64_t i = 0; i < n; i++) dot += y[i] * dy[i];
+        for (int64_t i = 0; i < n; i++) c->out[0].data[r * n + i] += y[i] * (dy[i] - dot);
+    }
+}
+
+static double row_mean(const double *x, int64_t n, double shift, int power)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += power == 2 ? (x[i] - shift) * (x[i] - shift) : x[i] - shift;
+    return sum / (double)n;
+}
+
+static void ref_layer_norm(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[0]);
+    const double *bias = c->input_count > 2 ? c->in[2].data : NULL;
+    for (int64_t r = 0; r < rows_of(&c->in[0]); r++) {
+        const double *x = c->in[0].data + r * n;
+        double mean = row_mean(x, n, 0, 1), rstd = 1 / sqrt(row_mean(x, n, mean, 2) + (double)c->attrs->norm.epsilon);
+        for (int64_t i = 0; i < n; i++)
+            c->out[0].data[r * n + i] += (x[i] - mean) * rstd * c->in[1].data[i] + (bias != NULL ? bias[i] : 0);
+        c->out[1].data[r] += mean;
+        c->out[2].data[r] += rstd;
+    }
+}
+
+static void ref_rms_norm(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[0]);
+    for (int64_t r = 0; r < rows_of(&c->in[0]); r++) {
+        const double *x = c->in[0].data + r * n;
+        double rstd = 1 / sqrt(row_mean(x, n, 0, 2) + (double)c->attrs->norm.epsilon);
+        for (int64_t i = 0; i < n; i++) c->out[0].data[r * n + i] += x[i] * rstd * c->in[1].data[i];
+        c->out[1].data[r] += rstd;
+    }
+}
+
+/* One row of either norm's gradient; mean NULL: RMS norm. */
+static void norm_grad_row(const ref_call *c, int64_t r, const double *mean, const double *rstd, const double *all_dy)
+{
+    int64_t n = width_of(&c->in[0]);
+    const double *x = c->in[0].data + r * n, *dy = all_dy + r * n, *w = c->in[1].data;
+    double m = mean != NULL ? mean[r] : 0, sum = 0, sum_hat = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double hat = (x[i] - m) * rstd[r];
+        sum += dy[i] * w[i] / (double)n;
+        sum_hat += dy[i] * w[i] * hat / (double)n;
+        c->out[1].data[i] += dy[i] * hat;
+        if (c->output_count > 2) c->out[2].data[i] += dy[i];
+    }
+    if (mean == NULL) sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        c->out[0].data[r * n + i] += rstd[r] * (dy[i] * w[i] - sum - (x[i] - m) * rstd[r] * sum_hat);
+}
+
+static void ref_layer_norm_grad(const ref_call *c)
+{
+    for (int64_t r = 0; r < rows_of(&c->in[0]); r++) norm_grad_row(c, r, c->in[2].data, c->in[3].data, c->in[4].data);
+}
+
+static void ref_rms_norm_grad(const ref_call *c)
+{
+    for (int64_t r = 0; r < rows_of(&c->in[0]); r++) norm_grad_row(c, r, NULL, c->in[2].data, c->in[3].data);
+}
+
+static void ref_rotary(const ref_call *c)
+{
+    const sl_shape *s = c->in[0].shape;
+    int64_t width = c->attrs->rotary.head_width, pairs = width / 2, row = s->dim[2];
+    for (int64_t at = 0; at < count_of(&c->in[0]); at++) {
+        int64_t column = at % row, position = at / row % s->dim[1], i = column % width % pairs;
+        double angle = (double)position * pow((double)c->attrs->rotary.base, -2.0 * (double)i / (double)width);
+        if (c->attrs->rotary.inverse) angle = -angle;
+        double turned = c->in[0].data[at];
+        if (column < c->attrs->rotary.heads * width) {
+            bool low = column % width < pairs;
+            double other = c->in[0].data[low ? at + pairs : at - pairs];
+            turned = turned * cos(angle) + (low ? -other : other) * sin(angle);
+        }
+        c->out[0].data[at] += turned;
+    }
+}
+
+/* ---- Losses ---- */
+
+static void ref_cross_entropy(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[0]), rows = rows_of(&c->in[0]), counted = 0;
+    double sum = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        double lse = log_sum_exp(c->in[0].data + r * n, n);
+        c->out[1].data[r] += lse;
+        int64_t target = (int64_t)c->in[1].data[r];
+        if (target == c->attrs->cross_entropy.ignore_index) continue;
+        sum += lse - c->in[0].data[r * n + target];
+        counted++;
+    }
+    c->out[0].data[0] += counted > 0 ? sum / (double)counted : 0;
+    c->out[2].data[0] += (double)counted;
+}
+
+static void ref_cross_entropy_grad(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[0]);
+    for (int64_t r = 0; r < rows_of(&c->in[0]); r++) {
+        int64_t target = (int64_t)c->in[1].data[r];
+        if (target == c->attrs->cross_entropy.ignore_index) continue;
+        double g = c->in[4].data[0] / c->in[3].data[0];
+        for (int64_t i = 0; i < n; i++)
+            c->out[0].data[r * n + i] += g * (exp(c->in[0].data[r * n + i] - c->in[2].data[r]) - (i == target));
+    }
+}
+
+/* Gradients of a mean over `count` rows that one row adds: d is (softmax - one-hot) seed / count. */
+static void add_head_gradients(const ref_call *c, int64_t row, const double *d)
+{
+    int64_t in = width_of(&c->in[0]), classes = c->in[1].shape->dim[0];
+    for (int64_t k = 0; k < classes; k++)
+        for (int64_t i = 0; i < in; i++) {
+            if (c->out[2].shape != NULL) c->out[2].data[k * in + i] += d[k] * c->in[0].data[row * in + i];
+            if (c->out[3].shape != NULL) c->out[3].data[row * in + i] += d[k] * c->in[1].data[k * in + i];
+        }
+}
+
+static void ref_linear_cross_entropy(const ref_call *c)
+{
+    int64_t in = width_of(&c->in[0]), classes = c->in[1].shape->dim[0], rows = count_of(&c->in[2]), counted = 0;
+    double sum = 0, *logits = calloc((size_t)classes, sizeof *logits);
+    for (int64_t r = 0; r < rows; r++) counted += (int64_t)c->in[2].data[r] != c->attrs->cross_entropy.ignore_index;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t target = (int64_t)c->in[2].data[r];
+        if (target == c->attrs->cross_entropy.ignore_index) continue;
+        for (int64_t k = 0; k < classes; k++) {
+            logits[k] = 0;
+            for (int64_t i = 0; i < in; i++) logits[k] += c->in[0].data[r * in + i] * c->in[1].data[k * in + i];
+        }
+        double lse = log_sum_exp(logits, classes), seed = (double)c->context->seed_gradient / (double)counted;
+        sum += lse - logits[target];
+        for (int64_t k = 0; k < classes; k++) logits[k] = (exp(logits[k] - lse) - (k == target)) * seed;
+        add_head_gradients(c, r, logits);
+    }
+    c->out[0].data[0] += counted > 0 ? sum / (double)counted : 0;
+    c->out[1].data[0] += (double)counted;
+    free(logits);
+}
+
+static void ref_linear_cross_entropy_grad(const ref_call *c)
+{
+    double factor = c->in[2].data[0] / (double)c->context->seed_gradient;
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < count_of(&c->in[k]); i++) c->out[k].data[i] += c->in[k].data[i] * factor;
+}
+
+static void ref_mse(const ref_call *c)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count_of(&c->in[0]); i++) sum += pow(c->in[0].data[i] - c->in[1].data[i], 2);
+    c->out[0].data[0] += sum / (double)count_of(&c->in[0]);
+}
+
+static void ref_mse_grad(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->in[0]); i++) {
+        double d = 2 * (c->in[0].data[i] - c->in[1].data[i]) / (double)count_of(&c->in[0]) * c->in[2].data[0];
+        c->out[0].data[i] += d;
+        c->out[1].data[i] -= d;
+    }
+}
+
+/* ---- Moving ---- */
+
+static void ref_embedding(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[1]);
+    for (int64_t t = 0; t < count_of(&c->in[0]); t++)
+        for (int64_t i = 0; i < n; i++) c->out[0].data[t * n + i] += c->in[1].data[(int64_t)c->in[0].data[t] * n + i];
+}
+
+static void ref_embedding_grad(const ref_call *c)
+{
+    int64_t n = width_of(&c->out[0]);
+    for (int64_t t = 0; t < count_of(&c->in[0]); t++)
+        for (int64_t i = 0; i < n; i++) c->out[0].data[(int64_t)c->in[0].data[t] * n + i] += c->in[1].data[t * n + i];
+}
+
+static void ref_transpose(const ref_call *c)
+{
+    const sl_shape *from = c->in[0].shape, *to = c->out[0].shape;
+    for (int64_t flat = 0; flat < count_of(&c->out[0]); flat++) {
+        int64_t index[SL_MAX_RANK] = { 0 }, rest = flat, at = 0;
+        for (int i = to->rank - 1; i >= 0; rest /= to->dim[i--])
+            index[c->attrs->transpose.order[i]] = rest % to->dim[i];
+        for (int i = 0; i < from->rank; i++) at = at * from->dim[i] + index[i];
+        c->out[0].data[flat] += c->in[0].data[at];
+    }
+}
+
+/* Element `flat` of a part that begins at `start` along `axis` of `whole`. */
+static int64_t part_index(const sl_shape *part, int64_t flat, const sl_shape *whole, int axis, int64_t start)
+{
+    int64_t inner = 1;
+    for (int i = axis + 1; i < part->rank; i++) inner *= part->dim[i];
+    int64_t outer = flat / inner / part->dim[axis], along = flat / inner % part->dim[axis] + start;
+    return (outer * whole->dim[axis] + along) * inner + flat % inner;
+}
+
+static void ref_split(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] +=
+            c->in[0].data[part_index(c->out[0].shape, i, c->in[0].shape, c->attrs->split.axis, c->attrs->split.start)];
+}
+
+static void ref_split_grad(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->in[0]); i++)
+        c->out[0].data[part_index(c->in[0].shape, i, c->out[0].shape, c->attrs->split.axis, c->attrs->split.start)] +=
+            c->in[0].data[i];
+}
+
+static void ref_concat(const ref_call *c)
+{
+    int64_t start = 0;
+    for (int k = 0; k < c->input_count; k++) {
+        const sl_shape *part = c->in[k].shape;
+        for (int64_t i = 0; i < count_of(&c->in[k]); i++)
+            c->out[0].data[part_index(part, i, c->out[0].shape, c->attrs->concat.axis, start)] += c->in[k].data[i];
+        start += part->dim[c->attrs->concat.axis];
+    }
+}
+
+/* ---- Attention ---- */
+
+/* q, k, v or their gradients: the row of token t of sequence b for a head, wherever it lies. */
+typedef struct head_rows {
+    double *base;
+    int64_t length, row, column; /* tokens of a sequence, elements of a token, where head 0 begins */
+} head_rows;
+
+static double *head_at(const head_rows *h, int64_t b, int64_t t, int64_t head, int64_t width)
+{
+    return h->base + (b * h->length + t) * h->row + h->column + head * width;
+}
+
+/* The three operands from one packed tensor or three. */
+static void find_heads(const ref_call *c, const ref_tensor *t, head_rows rows[3])
+{
+    int64_t d = c->attrs->attention.head_width, h = c->attrs->attention.heads, g = c->attrs->attention.kv_heads;
+    int64_t columns[3] = { 0, h * d, (h + g) * d };
+    for (int i = 0; i < 3; i++) {
+        const ref_tensor *from = c->attrs->attention.packed ? t : t + i;
+        rows[i] = (head_rows){ from->data, from->shape->dim[1], from->shape->dim[2],
+                               c->attrs->attention.packed ? columns[i] : 0 };
+    }
+}
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+static void ref_attention(const ref_call *c)
+{
+    int64_t d = c->attrs->attention.head_width, heads = c->attrs->attention.heads;
+    int64_t shared = heads / c->attrs->attention.kv_heads;
+    head_rows in[3];
+    find_heads(c, c->in, in);
+    int64_t batch = c->in[0].shape->dim[0], length = in[0].length;
+    double *p = calloc((size_t)in[1].length, sizeof *p);
+    for (int64_t at = 0; at < batch * heads * length; at++) {
+        int64_t t = at % length, h = at / length % heads, b = at / length / heads;
+        int64_t keys = c->attrs->attention.causal ? t + 1 : in[1].length;
+        const double *q = head_at(&in[0], b, t, h, d);
+        for (int64_t s = 0; s < keys; s++)
+            p[s] = dot(q, head_at(&in[1], b, s, h / shared, d), d) * (double)c->attrs->attention.scale;
+        double lse = log_sum_exp(p, keys);
+        for (int64_t s = 0; s < keys; s++)
+            for (int64_t i = 0; i < d; i++)
+                c->out[0].data[((b * length + t) * heads + h) * d + i] +=
+                    exp(p[s] - lse) * head_at(&in[2], b, s, h / shared, d)[i];
+        c->out[1].data[at] += lse;
+    }
+    free(p);
+}
+
+static void ref_attention_grad(const ref_call *c)
+{
+    int64_t d = c->attrs->attention.head_width, heads = c->attrs->attention.heads;
+    int64_t shared = heads / c->attrs->attention.kv_heads;
+    int saved = c->attrs->attention.packed ? 1 : 3; /* out, lse, dout follow the forward inputs */
+    head_rows in[3], grad[3];
+    find_heads(c, c->in, in);
+    find_heads(c, c->out, grad);
+    int64_t batch = c->in[0].shape->dim[0], length = in[0].length;
+    for (int64_t at = 0; at < batch * heads * length; at++) {
+        int64_t t = at % length, h = at / length % heads, b = at / length / heads,
+                row = ((b * length + t) * heads + h) * d;
+        int64_t keys = c->attrs->attention.causal ? t + 1 : in[1].length;
+        double scale = (double)c->attrs->attention.scale;
+        const double *q = head_at(&in[0], b, t, h, d), *dout = c->in[saved + 2].data + row;
+        double delta = dot(dout, c->in[saved].data + row, d);
+        for (int64_t s = 0; s < keys; s++) {
+            const double *k = head_at(&in[1], b, s, h / shared, d), *v = head_at(&in[2], b, s, h / shared, d);
+            double p = exp(dot(q, k, d) * scale - c->in[saved + 1].data[at]);
+            double ds = p * (dot(dout, v, d) - delta) * scale;
+            for (int64_t i = 0; i < d; i++) {
+                head_at(&grad[0], b, t, h, d)[i] += ds * k[i];
+                head_at(&grad[1], b, s, h / shared, d)[i] += ds * q[i];
+                head_at(&grad[2], b, s, h / shared, d)[i] += p * dout[i];
+            }
+        }
+    }
+}
+
+typedef void (*ref_fn)(const ref_call *c);
+
+static const ref_fn references[SL_OP_COUNT] = {
+    [SL_OP_ADD] = ref_add,
+    [SL_OP_MULTIPLY] = ref_multiply,
+    [SL_OP_SCALE] = ref_scale,
+    [SL_OP_LINEAR] = ref_linear,
+    [SL_OP_LINEAR_GELU] = ref_linear_gelu,
+    [SL_OP_LINEAR_ADD] = ref_linear_add,
+    [SL_OP_MATMUL] = ref_matmul,
+    [SL_OP_EMBEDDING] = ref_embedding,
+    [SL_OP_RELU] = ref_relu,
+    [SL_OP_GELU] = ref_gelu,
+    [SL_OP_SILU] = ref_silu,
+    [SL_OP_SWIGLU] = ref_swiglu,
+    [SL_OP_SOFTMAX] = ref_softmax,
+    [SL_OP_LAYER_NORM] = ref_layer_norm,
+    [SL_OP_RMS_NORM] = ref_rms_norm,
+    [SL_OP_ROTARY] = ref_rotary,
+    [SL_OP_ATTENTION] = ref_attention,
+    [SL_OP_DROPOUT] = ref_dropout,
+    [SL_OP_TRANSPOSE] = ref_transpose,
+    [SL_OP_SPLIT] = ref_split,
+    [SL_OP_CONCAT] = ref_concat,
+    [SL_OP_CROSS_ENTROPY] = ref_cross_entropy,
+    [SL_OP_LINEAR_CROSS_ENTROPY] = ref_linear_cross_entropy,
+    [SL_OP_MSE] = ref_mse,
+    [SL_OP_SUM] = ref_sum,
+    [SL_OP_MEAN] = ref_mean,
+    [SL_OP_CAST] = ref_cast,
+    [SL_OP_SEED] = ref_seed,
+    [SL_OP_REDUCE_TO] = ref_reduce_to,
+    [SL_OP_MULTIPLY_REDUCE] = ref_multiply_reduce,
+    [SL_OP_LINEAR_GRAD_INPUT] = ref_linear_grad_input,
+    [SL_OP_LINEAR_GRAD_GELU] = ref_linear_grad_gelu,
+    [SL_OP_LINEAR_GRAD_WEIGHT] = ref_linear_grad_weight,
+    [SL_OP_EMBEDDING_GRAD] = ref_embedding_grad,
+    [SL_OP_RELU_GRAD] = ref_relu_grad,
+    [SL_OP_GELU_GRAD] = ref_gelu_grad,
+    [SL_OP_SILU_GRAD] = ref_silu_grad,
+    [SL_OP_SWIGLU_GRAD] = ref_swiglu_grad,
+    [SL_OP_SOFTMAX_GRAD] = ref_softmax_grad,
+    [SL_OP_LAYER_NORM_GRAD] = ref_layer_norm_grad,
+    [SL_OP_RMS_NORM_GRAD] = ref_rms_norm_grad,
+    [SL_OP_ATTENTION_GRAD] = ref_attention_grad,
+    [SL_OP_CONCAT_GRAD] = ref_split,
+    [SL_OP_SPLIT_GRAD] = ref_split_grad,
+    [SL_OP_CROSS_ENTROPY_GRAD] = ref_cross_entropy_grad,
+    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = ref_linear_cross_entropy_grad,
+    [SL_OP_MSE_GRAD] = ref_mse_grad,
+    [SL_OP_EXPAND] = ref_expand,
+};
+
+bool reference_has(sl_op op)
+{
+    return references[op] != NULL;
+}
+
+void reference_run(const ref_call *call)
+{
+    ref_call fresh = *call;
+    for (int i = 0; i < call->output_count; i++)
+        fresh.out[i].data = calloc((size_t)(call->out[i].shape ? count_of(&call->out[i]) : 1), sizeof(double));
+    references[call->op](&fresh);
+    for (int i = 0; i < call->output_count; i++) {
+        bool accumulate = (call->attrs->accumulate >> i & 1u) != 0;
+        for (int64_t e = 0; call->out[i].data != NULL && e < count_of(&call->out[i]); e++)
+            call->out[i].data[e] = (accumulate ? call->out[i].data[e] : 0) + fresh.out[i].data[e];
+        free(fresh.out[i].data);
+    }
+}

@@ -1,0 +1,101 @@
+/* run.c: the program as its users run it. */
+#include "support/run.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROGRAM SLUICE_BINARY_DIR "/sluice"
+
+char *run_read(const char *path)
+{
+    size_t used = 0, capacity = 4096;
+    char *text = malloc(capacity);
+    FILE *f = fopen(path, "r");
+    for (size_t n; f != NULL && (n = fread(text + used, 1, capacity - used - 1, f)) > 0;) {
+        used += n;
+        if (capacity - used < 1024) text = realloc(text, capacity *= 2);
+    }
+    if (f != NULL) fclose(f);
+    text[used] = '\0';
+    return text;
+}
+
+void run_write(const char *folder, const char *name, const char *text)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    if (f == NULL) exit(99);
+    fputs(text, f);
+    fclose(f);
+}
+
+void run_write_config(const char *folder, const char *name, const char *extra)
+{
+    char text[2048];
+    snprintf(text, sizeof text,
+             "{\"model\": {\"type\": \"mlp\", \"features\": 4, \"hidden\": [8]},\n \"data\": {\"type\": "
+             "\"regression\", \"samples\": 40},\n"
+             " \"steps\": 5, \"train_batch_size\": 4, \"optimizer\": {\"type\": \"SGD\"}, \"threads\": 1%s}\n",
+             extra);
+    run_write(folder, name, text);
+}
+
+static run_result collect(const char *folder, int wait_status)
+{
+    char path[4400];
+    run_result r = { .status = WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status) };
+    snprintf(path, sizeof path, "%s/out", folder);
+    r.out = run_read(path);
+    snprintf(path, sizeof path, "%s/err", folder);
+    r.error = run_read(path);
+    return r;
+}
+
+run_result run_sluice(const char *folder, const char *arguments)
+{
+    char command[16384];
+    /* what the arguments redirect comes last and wins */
+    snprintf(command, sizeof command, "cd '%s' && '%s' >out 2>err %s", folder, PROGRAM, arguments);
+    return collect(folder, system(command));
+}
+
+void run_free(run_result *r)
+{
+    free(r->out);
+    free(r->error);
+}
+
+static void redirect(const char *name, int to)
+{
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || dup2(fd, to) < 0) _exit(99);
+    close(fd);
+}
+
+pid_t run_start(const char *folder, const char *arguments)
+{
+    char words[1024], *argv[32] = { PROGRAM };
+    int count = 1;
+    snprintf(words, sizeof words, "%s", arguments);
+    for (char *save, *word = strtok_r(words, " ", &save); word != NULL && count < 31; word = strtok_r(NULL, " ", &save))
+        argv[count++] = word;
+    pid_t child = fork();
+    if (child != 0) return child;
+    if (chdir(folder) != 0) _exit(99);
+    redirect("out", 1);
+    redirect("err", 2);
+    execv(PROGRAM, argv);
+    _exit(99);
+}
+
+run_result run_wait(const char *folder, pid_t child)
+{
+    int status = 0;
+    waitpid(child, &status, 0);
+    return collect(folder, status);
+}

@@ -1,0 +1,29 @@
+/* run.h: runs the built program in a folder of its own and keeps what it said. */
+#ifndef SLUICE_TEST_RUN_H
+#define SLUICE_TEST_RUN_H
+
+#include <sys/types.h>
+
+typedef struct run_result {
+    int status;  /* exit status; 128 + n when killed by signal n */
+    char *out;   /* standard output, owned */
+    char *error; /* standard error, owned */
+} run_result;
+
+/* Runs `sluice <arguments>` through the shell in `folder`; the arguments may redirect. */
+run_result run_sluice(const char *folder, const char *arguments);
+void run_free(run_result *r);
+/* Starts it without waiting, standard output and error in folder/out and folder/err. `arguments` are split at
+ * spaces. */
+pid_t run_start(const char *folder, const char *arguments);
+/* Waits for it and collects the result. */
+run_result run_wait(const char *folder, pid_t child);
+/* Writes folder/name. */
+void run_write(const char *folder, const char *name, const char *text);
+/* A whole file as a string, owned by the caller; "" where there is none. */
+char *run_read(const char *path);
+
+/* A small configuration that trains in well under a second; `extra` is appended ("" or ", \"key\": value"). */
+void run_write_config(const char *folder, const char *name, const char *extra);
+
+#endif
