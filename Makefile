@@ -67,9 +67,10 @@ install: all
 uninstall:
 	@scripts/uninstall $(BUILD)
 
-# docs/config.md is printed by the program from its option table.
+# docs/config.md is printed by the program from its table of settings; a test writes the table of docs/resume.md.
 docs: all
 	@$(BUILD)/sluice config --markdown > docs/config.md
+	@RECORD_DOCS=1 $(BUILD)/test_config the_page_on_resuming
 
 format:
 	@clang-format -i $$(git ls-files '*.c' '*.h')

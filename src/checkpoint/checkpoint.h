@@ -11,6 +11,7 @@
 #ifndef SL_CHECKPOINT_CHECKPOINT_H
 #define SL_CHECKPOINT_CHECKPOINT_H
 
+#include "checkpoint/identity.h"
 #include "core/io.h"
 #include "core/log.h"
 #include "optim/optim.h"
@@ -30,6 +31,7 @@ typedef struct sl_checkpoint_meta {
     uint64_t data_position; /* global micro-batches consumed */
     double loss_scale;
     sl_schedule_state schedule;
+    char identity[SL_IDENTITY_BYTES];           /* lines of what a run must keep to continue; "": an older version's */
     char model_sha256[65];                      /* of the model's description; another model is refused */
     char data_sha256[65];                       /* identity of the data set; "" when unknown */
     char kernels[64];                           /* instruction path and kernel generation the bits depend on */
@@ -61,10 +63,10 @@ sluice_status sl_checkpoint_begin(sl_exec *x, const sl_checkpoint_slots *slots, 
 bool sl_save_done(sl_save *save);
 sluice_status sl_checkpoint_finish(sl_save *save, char *path);
 /* Loads the newest checkpoint that verifies into exec. None there: SLUICE_OK with meta->step 0. All damaged:
- * SLUICE_ERR_INPUT, or SLUICE_ERR_IO where the newest cannot be read. One of another model or optimizer:
- * SLUICE_ERR_INPUT naming the tensor. */
+ * SLUICE_ERR_INPUT, or SLUICE_ERR_IO where the newest cannot be read. One that another run made: SLUICE_ERR_USAGE
+ * naming the setting and both values, or SLUICE_ERR_INPUT naming the tensor; nothing is loaded then. */
 sluice_status sl_checkpoint_load(sl_exec *x, const sl_checkpoint_slots *slots, const char *folder,
-                                 const char *model_sha256, const sl_log *log, sl_checkpoint_meta *meta);
+                                 const sl_identity *identity, const sl_log *log, sl_checkpoint_meta *meta);
 /* The highest step that has a folder here, whole or not; 0: none. */
 sluice_status sl_checkpoint_newest(const char *folder, uint64_t *step);
 /* Removes half-written leftovers (step-*.tmp) of killed runs, and puts a step-*.old that a killed save left alone back

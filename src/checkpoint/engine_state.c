@@ -270,12 +270,12 @@ sluice_status sl_checkpoint_save(sl_exec *x, const sl_checkpoint_slots *slots, c
 /* ---- Everything else ---- */
 
 sluice_status sl_checkpoint_load(sl_exec *x, const sl_checkpoint_slots *slots, const char *folder,
-                                 const char *model_sha256, const sl_log *log, sl_checkpoint_meta *meta)
+                                 const sl_identity *identity, const sl_log *log, sl_checkpoint_meta *meta)
 {
     exec_state s;
     bool found;
     SL_TRY(make_state(x, slots, false, &s));
-    sluice_status st = sl_state_load(&s.state, folder, model_sha256, false, log, meta, &found);
+    sluice_status st = sl_state_load(&s.state, folder, identity, false, log, meta, &found);
     free_state(&s);
     return st;
 }

@@ -22,7 +22,7 @@
 
 typedef struct loading {
     const sl_state *state;
-    const char *model_sha256; /* NULL: not compared */
+    const sl_identity *identity; /* NULL: not compared */
     bool weights_only;
     const sl_log *log;          /* may be NULL */
     int64_t damaged;            /* checkpoints found to be */
@@ -111,14 +111,15 @@ static sluice_status match_tensors(const loading *l, const sl_manifest *m, const
     return st;
 }
 
-/* Tensors first: their names tell the user more than two hashes do. */
+/* Settings first, then tensors: their names tell the user more than two hashes do. */
 static sluice_status check_model(const loading *l, const sl_manifest *m, const char *folder, int64_t *target)
 {
+    if (l->identity != NULL) SL_TRY(sl_identity_check_lines(l->identity, &m->meta));
     SL_TRY(match_tensors(l, m, folder, target));
-    if (l->model_sha256 == NULL || strcmp(l->model_sha256, m->meta.model_sha256) == 0) return SLUICE_OK;
+    if (l->identity == NULL || sl_identity_same_model(l->identity, &m->meta)) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_INPUT,
                    "%s is of another model: its description has SHA-256 %.12s..., this run's %.12s...", folder,
-                   m->meta.model_sha256, l->model_sha256);
+                   m->meta.model_sha256, l->identity->model_sha256);
 }
 
 /* The ranks verify a share of the data each. */
@@ -256,10 +257,10 @@ static sluice_status try_all(loading *l, const char *folder, search *s, sl_check
     return SLUICE_OK;
 }
 
-sluice_status sl_state_load(const sl_state *state, const char *folder, const char *model_sha256, bool weights_only,
+sluice_status sl_state_load(const sl_state *state, const char *folder, const sl_identity *identity, bool weights_only,
                             const sl_log *log, sl_checkpoint_meta *meta, bool *found)
 {
-    loading l = { .state = state, .model_sha256 = model_sha256, .weights_only = weights_only, .log = log };
+    loading l = { .state = state, .identity = identity, .weights_only = weights_only, .log = log };
     bool usable = false;
     search s;
     sluice_status st = sl_agree(state->comm, "checkpoint folder", look(&l, folder, &s));

@@ -30,6 +30,7 @@ const sl_meta_field sl_meta_fields[] = {
     FIELD(model_sha256, SL_META_TEXT),
     FIELD(data_sha256, SL_META_TEXT),
     FIELD(kernels, SL_META_TEXT),
+    LATER(identity, SL_META_TEXT),
     LATER(micro_batch, SL_META_COUNT),
     LATER(global_micro_batches, SL_META_COUNT),
     LATER(optimizer, SL_META_TEXT),

@@ -55,9 +55,9 @@ sluice_status sl_state_save_begin(const sl_state *state, const sl_checkpoint_met
                                   bool background, sl_saving **out);
 bool sl_saving_done(sl_saving *s);
 sluice_status sl_state_save_finish(sl_saving *s, char *path);
-/* model_sha256 NULL: any model whose tensors match. weights_only: kinds other than SL_KIND_WEIGHT are left alone.
+/* identity NULL: any model whose tensors match. weights_only: kinds other than SL_KIND_WEIGHT are left alone.
  * `folder` may also be one step-N. *found is false, and meta zero, where there is no checkpoint. */
-sluice_status sl_state_load(const sl_state *state, const char *folder, const char *model_sha256, bool weights_only,
+sluice_status sl_state_load(const sl_state *state, const char *folder, const sl_identity *identity, bool weights_only,
                             const sl_log *log, sl_checkpoint_meta *meta, bool *found);
 sluice_status sl_state_weights_save(const sl_state *state, const char *path);
 sluice_status sl_state_weights_load(const sl_state *state, const char *path);

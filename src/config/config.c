@@ -131,46 +131,49 @@ static sluice_status unknown_key(const char *where, const char *section, const c
 static sluice_status read_hidden(sluice_config *c, const json_t *list, const char *where)
 {
     static const sl_option item = { .key = "model.hidden", .type = SL_OPT_INT, .fallback = "", .min = 1, .max = 1e9 };
-    sl_settings *s = &c->settings;
-    size_t count = json_array_size(list);
-    if (count > SL_MAX_HIDDEN)
-        return sl_fail(SLUICE_ERR_USAGE, "%smodel.hidden: %zu layers, at most %d are allowed", where, count,
-                       SL_MAX_HIDDEN);
+    sl_model_options *m = &c->settings.model;
+    size_t count = json_array_size(list), most = sizeof m->hidden / sizeof m->hidden[0];
+    if (count > most)
+        return sl_fail(SLUICE_ERR_USAGE, "%smodel.hidden: %zu layers, at most %zu are allowed", where, count, most);
     for (size_t i = 0; i < count; i++) {
         sl_config_value value;
         SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
-        s->model.hidden_sizes[i] = value.integer;
+        m->hidden[i] = value.integer;
     }
-    s->model.hidden_count = (int)count;
+    m->hidden_count = (int)count;
     return SLUICE_OK;
 }
 
 static sluice_status read_patterns(sluice_config *c, const char *key, const json_t *list, const char *where,
-                                   sl_patterns *out)
+                                   const char *const **out, int *out_count)
 {
     const sl_option item = { .key = key, .type = SL_OPT_STRING, .fallback = "" };
     size_t count = json_array_size(list);
     if (count > SL_MAX_PATTERNS)
         return sl_fail(SLUICE_ERR_USAGE, "%s%s: %zu patterns, at most %d are allowed", where, key, count,
                        SL_MAX_PATTERNS);
+    const char **patterns = sl_arena_array(&c->private_data->arena, count + 1, sizeof *patterns);
+    if (patterns == NULL) return SLUICE_ERR_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
         sl_config_value value;
         SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
         if (value.text[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s%s: a pattern is empty", where, key);
-        out->list[i] = value.text;
+        patterns[i] = value.text;
     }
-    out->count = (int)count;
+    *out = patterns;
+    *out_count = (int)count;
     return SLUICE_OK;
 }
 
 static sluice_status read_freeze(sluice_config *c, const json_t *list, const char *where)
 {
-    return read_patterns(c, "freeze", list, where, &c->settings.freeze);
+    return read_patterns(c, "freeze", list, where, &c->settings.model.freeze, &c->settings.model.freeze_count);
 }
 
 static sluice_status read_targets(sluice_config *c, const json_t *list, const char *where)
 {
-    return read_patterns(c, "lora.targets", list, where, &c->settings.lora.targets);
+    sl_model_options *m = &c->settings.model;
+    return read_patterns(c, "lora.targets", list, where, &m->lora.targets, &m->lora.target_count);
 }
 
 /* Shares of the ranks: how many there must be is known when the number of ranks is. */
@@ -187,8 +190,8 @@ static sluice_status read_weights(sluice_config *c, const json_t *list, const ch
         SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
         weights[i] = value.real;
     }
-    c->settings.zero.weights = weights;
-    c->settings.zero.weight_count = (int)count;
+    c->settings.plan.partition_weights = count > 0 ? weights : NULL;
+    c->settings.given.weight_count = (int)count;
     return SLUICE_OK;
 }
 
@@ -305,9 +308,12 @@ static sluice_status set_row(sluice_config *c, const sl_option *row, const json_
     if (says_nothing(row, json)) return reset_row(c, row);
     SL_TRY(sl_config_value_from_json(row, json, where, &c->private_data->arena, &value));
     if (row->fate == SL_KEY_HONOURED) {
+        char name[64];
+        bool built = true; /* a choice may be known and not built in */
+        if (row->type == SL_OPT_CHOICE) sl_config_choice(row, value.choice, name, sizeof name, &built);
         SL_TRY(read_list_contents(c, row, json, where));
         sl_config_value_store(row, &value, &c->settings);
-        return remember(c, row, json, line, false);
+        return remember(c, row, json, line, !built);
     }
     sl_config_value_default(row, &fallback);
     bool harmless =

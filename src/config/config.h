@@ -1,133 +1,80 @@
-/* config.h: a configuration file as a plain struct. Every field is a row of the option table in config_table.c, or
- * follows from rows (said at the field). */
+/* config.h: the settings of a run as plain structs. Every field is a row of the option table in config_table.c, or follows
+ * from rows (said at the field). */
 #ifndef SL_CONFIG_CONFIG_H
 #define SL_CONFIG_CONFIG_H
 
 #include "core/log.h"
 #include "core/options.h"
+#include "data/data.h"
 #include "model/model.h"
 #include "optim/optim.h"
+#include "optim/precision.h"
+#include "plan/plan.h"
 #include "sluice.h"
-
-/* Entries of model.hidden, as many as sl_model_options takes. */
-#define SL_MAX_HIDDEN 16
 
 /* Entries of freeze and of lora.targets. */
 #define SL_MAX_PATTERNS 32
 
-/* A list of file-name patterns. */
-typedef struct sl_patterns {
-    const char *text; /* JSON array */
-    const char *list[SL_MAX_PATTERNS];
-    int count;
-} sl_patterns;
+/* How ranks on GPUs talk to each other. */
+typedef enum {
+    SL_GPU_COMM_AUTO, /* NCCL where every rank has a GPU of its own and finds NCCL */
+    SL_GPU_COMM_NCCL,
+    SL_GPU_COMM_HOST
+} sl_gpu_comm;
 
-/* The resolved settings, in the order of the file's sections. -1 or "" mean "auto" where a row allows it. */
+typedef struct sl_device_settings {
+    sluice_device kind;
+    int threads; /* 0: this rank's share of the CPUs */
+    bool tf32;   /* CUDA, F32: GEMMs may round their operands to tf32 */
+    sl_gpu_comm comm;
+    bool guard;        /* poisoned arenas with guard pages */
+    bool null_backend; /* nothing is computed */
+} sl_device_settings;
+
+/* The settings of a run. A row of the option table writes straight into the struct that the part it is meant for uses;
+ * sl_config_resolve fills in what follows from several rows. The C API's options are written by the same rows. */
 typedef struct sl_settings {
-    struct {
-        const char *type; /* one of sl_model_names() */
-        int64_t layers, heads, width, context;
-        const char *vocabulary; /* "bytes", "characters", or a number */
-        double dropout, norm_epsilon;
-        int64_t kv_heads, feed_forward; /* -1: auto */
-        double rope_theta;
-        bool tied;
-        int64_t features, outputs;
-        const char *hidden;                  /* JSON array as text: "[5, 3]" */
-        int64_t hidden_sizes[SL_MAX_HIDDEN]; /* the same, parsed by sl_config_resolve */
-        int hidden_count;
-        int activation; /* none|relu|gelu|silu */
-        int loss;       /* mse|cross_entropy */
-        bool bias;
-    } model;
-    sl_patterns freeze;
-    struct {
-        int64_t rank;
-        double alpha; /* -1: auto */
-        sl_patterns targets;
-        double dropout;
-    } lora;
-    struct {
-        const char *type; /* "text", "regression", "classification" */
-        const char *path;
-        int unit; /* auto|bytes|characters: auto follows model.vocabulary */
-        double validation;
-        int64_t samples, features, outputs; /* synthetic */
-        double noise;
-        int64_t seed; /* -1: the run's */
-        bool shuffle;
-    } data;
-    int64_t steps, epochs; /* -1: not given; exactly one is */
+    sl_model_options model;
+    sl_data_options data;
+    sl_optim_options optim; /* .groups: whoever keeps the settings points it at `groups` below */
+    sl_group_options groups[SL_MAX_GROUPS];
+    sl_schedule_options schedule; /* total_num_steps -1: as many as the run has, which only the data can tell when
+                                     `epochs` is given; whoever counts them fills it in */
+    sl_precision precision;
+    sl_plan_options plan; /* budgets 0: from the machine; what follows from the rank, the optimizer and the backend is
+                             filled in by the engine */
+    sl_device_settings device;
     int64_t seed;
-    int64_t threads; /* -1: all */
-    int device;      /* sluice_device */
-    bool tf32;
-    struct {
-        int gpu; /* sl_gpu_comm */
-    } communication;
+    int64_t steps, epochs;    /* -1: not given; exactly one is */
+    int64_t train_batch_size; /* samples in a step: model.batch x plan.accumulation x ranks */
     struct {
         int64_t every, batches;
     } evaluate; /* every 0: only before the first and after the last step; batches 0: all of the split */
-    int64_t train_batch_size, micro_batch, accumulation; /* resolved to positive numbers by sl_config_resolve */
     struct {
-        int type; /* sluice_optimizer_kind; resolved: "Adam" in adam_w_mode is SLUICE_ADAMW */
-        double lr, weight_decay, betas[2], eps, momentum, dampening, trust, min_trust, max_trust;
-        bool nesterov, amsgrad, adam_w_mode, torch_adam;
-        bool fp32_states;   /* resolved into zero.states */
-        const char *groups; /* JSON array as text; resolved into `groups` below */
-    } optimizer;
-    sl_group_options groups[SL_MAX_GROUPS];
-    int group_count;
-    /* Resolved: base_lr filled in. total_num_steps -1: as many as the run has, which only the data can tell when
-     * `epochs` is given; whoever counts them fills it in. */
-    sl_schedule_options schedule;
-    int warmup_type, threshold_mode; /* log|linear, rel|abs: resolved into `schedule` */
-    double gradient_clipping;
-    struct {
-        bool fp16, bf16;   /* resolved into `type` */
-        double loss_scale; /* 0: dynamic */
-        int64_t scale_power, scale_window, hysteresis, min_loss_scale;
-        bool consecutive_hysteresis;
-        bool check_overflow, bf16_states; /* of bf16; the second is resolved into zero.states */
-        int wire;                         /* fp32|bf16|fp16; -1: as `type`, and resolved to that */
-        sluice_dtype type;                /* resolved */
-    } precision;
-    struct {
-        int64_t stage;
-        int partition, update, states;        /* indexes of choices; states: a sluice_states */
-        int offload_optimizer, offload_param; /* none|cpu|nvme; -1: auto (absent) */
-        double offload_optimizer_ratio;
-        const char *partition_weights;           /* JSON array as text */
-        const double *weights;                   /* the same, parsed; borrowed from the configuration */
-        int weight_count;                        /* 0: equal weights */
-        int64_t partition_block;                 /* elements; -1: auto */
-        int64_t reduce_bucket, allgather_bucket; /* elements; -1: auto */
-        uint64_t bucket_bytes;                   /* what follows from the two; 0: auto */
-        bool cpu_offload, cpu_offload_param;     /* DeepSpeed's old names; resolved into the devices above */
-    } zero;
-    struct {
-        int mode, device;       /* auto|none|recompute|offload; device|cpu */
-        bool cpu_checkpointing; /* DeepSpeed's name; resolved into the two above */
-    } activations;
-    struct {
-        uint64_t device, host;    /* 0: auto */
-        uint64_t tile_bytes;      /* 0: no tiles */
-        int64_t levels, prefetch; /* 0 / -1: auto */
-        bool unified, keep_gathered;
-    } memory;
-    struct {
-        const char *path;
-        int64_t every, keep;
+        const char *path; /* "": none */
+        int64_t every;
+        int keep;
         bool background;
-    } checkpoint;                /* path "": none */
-    const char *save;            /* safetensors path; "": none */
-    int save_type;               /* fp32|bf16|fp16 */
+    } checkpoint;
+    const char *save; /* safetensors path; "": none */
+    sluice_dtype save_type;
     const char *initial_weights; /* safetensors to start from ("load"); "": random */
     int64_t timeout_seconds;
     int64_t steps_per_print;
-    bool guard;        /* "debug.guard": poisoned arenas with guard pages */
-    bool null_backend; /* "debug.null_backend" */
     bool hash;         /* "debug.hash" */
+    bool from_options; /* made by sl_settings_from_options: rows without an option say nothing */
+    /* What rows say that has no meaning alone: sl_config_resolve makes fields above of it. */
+    struct {
+        const char *vocabulary;                                   /* "bytes", "characters", or a number */
+        const char *hidden, *freeze, *targets, *groups, *weights; /* JSON arrays as text; parsed when they are read */
+        int weight_count;                                         /* entries of plan.partition_weights */
+        bool adam_w_mode, torch_adam;
+        bool fp16, bf16;
+        bool fp32_states, bf16_states;           /* DeepSpeed's names for precision.states */
+        int64_t reduce_bucket, allgather_bucket; /* elements; -1: auto */
+        bool cpu_offload, cpu_offload_param;     /* DeepSpeed's old names for plan.state and plan.parameters */
+        bool cpu_checkpointing;                  /* DeepSpeed's name for recomputation with offloaded inputs */
+    } given;
 } sl_settings;
 
 struct sluice_config {
@@ -142,7 +89,17 @@ struct sluice_config {
  * sluice_config_load and sluice_config_set leave the settings unresolved, so that a later assignment can mend an
  * earlier one. Strings in *out belong to `c`. Notes about keys without effect go to `log` (NULL: nowhere). */
 sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out);
-/* Every effective value as a line "key: value", for comparison between ranks. */
-void sl_config_write_lines(const sl_settings *settings, FILE *out);
+/* Every effective value as a line "key: value": what ranks compare. */
+void sl_settings_write(const sl_settings *settings, FILE *out);
+/* The lines of what a checkpoint continues only with the same value (rows marked SAME and MODEL). */
+void sl_settings_write_identity(const sl_settings *settings, FILE *out);
+/* Whether the setting of an identity line, such as "model.heads", says what the graph is. */
+bool sl_settings_is_model(const char *key);
+/* The table of docs/resume.md: every setting, and what becomes of it on --resume. */
+void sl_settings_write_resume_page(FILE *out);
+
+/* The settings that the options of the C API stand for: defaults, and what rows with an option take from it, checked
+ * against the rows. Pointers in *out are those of `o`. */
+sluice_status sl_settings_from_options(const sluice_options *o, sl_settings *out);
 
 #endif

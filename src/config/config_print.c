@@ -13,7 +13,8 @@ static bool other_types_parameter(const sl_option *row, const sl_settings *s)
     const struct {
         const sl_config_family *family;
         int type;
-    } families[] = { { &sl_config_optimizers, s->optimizer.type }, { &sl_config_schedules, (int)s->schedule.kind } };
+    } families[] = { { &sl_config_optimizers, (int)s->optim.optimizer.kind },
+                     { &sl_config_schedules, (int)s->schedule.kind } };
     for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
         const char *name = sl_config_param(families[i].family, row);
         if (name == NULL) continue;
@@ -29,12 +30,6 @@ static bool is_printed(const sl_option *row, const sl_settings *s, sl_config_val
     if (row->fate != SL_KEY_HONOURED || other_types_parameter(row, s)) return false;
     sl_config_value_load(row, s, value);
     return row->fallback[0] != '\0' || !sl_config_value_is_auto(row, value);
-}
-
-/* memory.levels is "auto" as 0 once it is resolved; the row's own mark is -1. */
-static void unresolve_marks(sl_settings *s)
-{
-    if (s->memory.levels == 0) s->memory.levels = -1;
 }
 
 /* Bytes of the sections that two keys have in common: "a.b." for a.b.c and a.b.d. */
@@ -79,7 +74,6 @@ void sluice_config_print(const sluice_config *c, FILE *out)
     sl_settings s;
     const char *previous = "";
     if (sl_config_resolve(c, 0, NULL, &s) != SLUICE_OK) s = c->settings;
-    unresolve_marks(&s);
     fputc('{', out);
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
@@ -96,15 +90,48 @@ void sluice_config_print(const sluice_config *c, FILE *out)
     fputs("\n}\n", out);
 }
 
-void sl_config_write_lines(const sl_settings *settings, FILE *out)
+static void write_line(const sl_option *row, const sl_config_value *value, FILE *out)
 {
+    fprintf(out, "%s: ", row->key);
+    sl_config_value_print(row, value, out);
+    fputc('\n', out);
+}
+
+void sl_settings_write(const sl_settings *settings, FILE *out)
+{
+    sl_config_value value;
+    for (size_t i = 0; i < sl_config_row_count; i++)
+        if (is_printed(&sl_config_rows[i], settings, &value)) write_line(&sl_config_rows[i], &value, out);
+}
+
+void sl_settings_write_identity(const sl_settings *settings, FILE *out)
+{
+    sl_config_value value;
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
-        sl_config_value value;
-        if (!is_printed(row, settings, &value)) continue;
-        fprintf(out, "%s: ", row->key);
-        sl_config_value_print(row, &value, out);
-        fputc('\n', out);
+        if (row->resume != SL_RESUME_SAME && row->resume != SL_RESUME_MODEL) continue;
+        if (settings->from_options && row->option == NULL) continue; /* not what the caller said */
+        if (is_printed(row, settings, &value)) write_line(row, &value, out);
+    }
+}
+
+bool sl_settings_is_model(const char *key)
+{
+    const sl_option *row = sl_option_find(sl_config_rows, sl_config_row_count, key);
+    return row == NULL || row->resume == SL_RESUME_MODEL;
+}
+
+void sl_settings_write_resume_page(FILE *out)
+{
+    fputs("| setting | on `--resume` |\n|---|---|\n", out);
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        if (row->fate != SL_KEY_HONOURED) continue;
+        fprintf(out, "| `%s` | ", row->key);
+        if (row->resume == SL_RESUME_FREE)
+            fprintf(out, "may change: %s |\n", row->why);
+        else
+            fputs(row->resume == SL_RESUME_SAME ? "must stay |\n" : "must stay where it changes the model |\n", out);
     }
 }
 
@@ -118,7 +145,6 @@ sluice_status sluice_config_get(const sluice_config *c, const char *key, char *o
     if (row == NULL || row->fate != SL_KEY_HONOURED)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_config_get: \"%.200s\" is not a key with a value", key);
     SL_TRY(sl_config_resolve(c, 0, NULL, &s));
-    unresolve_marks(&s);
     sl_config_value_load(row, &s, &value);
     FILE *memory = fmemopen(out, out_bytes, "w");
     if (memory == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_config_get: no room for the value of %s", key);

@@ -8,27 +8,24 @@
 
 #include "config/config_rows.h"
 #include "core/status.h"
-
-enum { OFFLOAD_CPU = 1 };                      /* choices of offload_*.device */
-enum { MODE_AUTO = 0, MODE_RECOMPUTE = 2 };    /* choices of activation_checkpointing.mode */
-enum { LOSS_MSE = 0, LOSS_CROSS_ENTROPY = 1 }; /* choices of model.loss */
-enum { WIRE_FP32, WIRE_BF16, WIRE_FP16 };      /* choices of communication_data_type */
-enum { UNIT_AUTO = 0, UNIT_BYTES = 1, UNIT_CHARACTERS = 2 };
+#include "optim/loss_scale.h"
 
 static const sl_option *row_of(const char *key)
 {
     return sl_option_find(sl_config_rows, sl_config_row_count, key);
 }
 
+/* `c` is NULL where the settings come from options of the C API, which give every value. */
 static bool given(const sluice_config *c, const char *key)
 {
-    return c->private_data->origins[row_of(key) - sl_config_rows].line != 0;
+    return c == NULL || c->private_data->origins[row_of(key) - sl_config_rows].line != 0;
 }
 
-/* Fails about one key: "config.json:3: steps: ...". */
+/* Fails about one key: "config.json:3: steps: ...", or "options.stage: ...". */
 static sluice_status fail_key(const sluice_config *c, const char *key, const char *message)
 {
     char where[SL_WHERE_BYTES];
+    if (c == NULL) return sl_fail(SLUICE_ERR_USAGE, "options.%s: %s", row_of(key)->option, message);
     return sl_fail(SLUICE_ERR_USAGE, "%s%s: %s", sl_config_where(c, row_of(key), where, sizeof where), key, message);
 }
 
@@ -49,22 +46,11 @@ static sluice_status refuse_row(const sluice_config *c, const sl_option *row)
     return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not built in yet; leave the key out", where, row->key, value);
 }
 
-/* A choice that the table marks as known but not built in. */
-static bool chose_unbuilt(const sl_option *row, const sl_settings *s)
-{
-    char name[64];
-    bool built = true;
-    sl_config_value value;
-    if (row->fate != SL_KEY_HONOURED || row->type != SL_OPT_CHOICE) return false;
-    sl_config_value_load(row, s, &value);
-    return sl_config_choice(row, value.choice, name, sizeof name, &built) && !built;
-}
-
 static sluice_status refuse_unbuilt(const sluice_config *c)
 {
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
-        if (c->private_data->origins[i].refused || chose_unbuilt(row, &c->settings)) return refuse_row(c, row);
+        if (c->private_data->origins[i].refused) return refuse_row(c, row);
     }
     return SLUICE_OK;
 }
@@ -102,36 +88,42 @@ static sluice_status resolve_parameters(const sluice_config *c, const sl_config_
     return SLUICE_OK;
 }
 
+static sluice_status check_optimizer(const sluice_config *c, const sluice_optimizer *o)
+{
+    if (o->nesterov && (o->momentum <= 0 || o->dampening != 0))
+        return fail_key(c, "optimizer.params.nesterov", "it needs a momentum above 0 and no dampening");
+    if (o->min_trust > o->max_trust) return fail_key(c, "optimizer.params.min_coeff", "it is larger than max_coeff");
+    return SLUICE_OK;
+}
+
 static sluice_status resolve_optimizer(const sluice_config *c, sl_settings *s)
 {
-    if (s->optimizer.type < 0)
+    sluice_optimizer *o = &s->optim.optimizer;
+    if ((int)o->kind < 0)
         return sl_fail(
             SLUICE_ERR_USAGE,
             "%s: optimizer.type is missing; write \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}",
             c->path);
-    SL_TRY(resolve_parameters(c, &sl_config_optimizers, s->optimizer.type, s));
-    if (s->optimizer.type == SLUICE_ADAM && s->optimizer.adam_w_mode) s->optimizer.type = SLUICE_ADAMW;
-    if (s->optimizer.type == SLUICE_ADAMW) {
-        s->optimizer.adam_w_mode = true;
-        if (s->optimizer.torch_adam && !given(c, "optimizer.params.weight_decay")) s->optimizer.weight_decay = 0.01;
+    o->size = sizeof *o;
+    SL_TRY(resolve_parameters(c, &sl_config_optimizers, (int)o->kind, s));
+    if (o->kind == SLUICE_ADAM && s->given.adam_w_mode) o->kind = SLUICE_ADAMW;
+    if (o->kind == SLUICE_ADAMW) {
+        s->given.adam_w_mode = true;
+        if (s->given.torch_adam && !given(c, "optimizer.params.weight_decay")) o->weight_decay = 0.01;
     }
-    if (s->optimizer.nesterov && (s->optimizer.momentum <= 0 || s->optimizer.dampening != 0))
-        return fail_key(c, "optimizer.params.nesterov", "it needs a momentum above 0 and no dampening");
-    if (s->optimizer.min_trust > s->optimizer.max_trust)
-        return fail_key(c, "optimizer.params.min_coeff", "it is larger than max_coeff");
-    return SLUICE_OK;
+    return check_optimizer(c, o);
 }
 
 static sluice_status resolve_groups(const sluice_config *c, sl_settings *s)
 {
     const struct sl_config_private *p = c->private_data;
-    s->group_count = p->group_count;
+    s->optim.group_count = p->group_count;
     for (int i = 0; i < p->group_count; i++) {
         const sl_config_group *g = &p->groups[i];
-        if (g->lr >= 0 && s->optimizer.lr == 0)
+        if (g->lr >= 0 && s->optim.optimizer.lr == 0)
             return fail_key(c, "optimizer.groups", "a group has a rate of its own, but optimizer.params.lr is 0");
         s->groups[i] = (sl_group_options){ .pattern = g->pattern,
-                                           .lr_scale = g->lr >= 0 ? g->lr / s->optimizer.lr : 1,
+                                           .lr_scale = g->lr >= 0 ? g->lr / s->optim.optimizer.lr : 1,
                                            .weight_decay = g->weight_decay };
     }
     return SLUICE_OK;
@@ -141,10 +133,8 @@ static sluice_status resolve_groups(const sluice_config *c, sl_settings *s)
 static sluice_status resolve_schedule(const sluice_config *c, sl_settings *s)
 {
     SL_TRY(resolve_parameters(c, &sl_config_schedules, (int)s->schedule.kind, s));
-    s->schedule.base_lr = s->optimizer.lr;
-    s->schedule.warmup_linear = s->warmup_type == 1;
-    s->schedule.threshold_absolute = s->threshold_mode == 1;
-    if (s->schedule.warmup_max_lr < 0) s->schedule.warmup_max_lr = s->optimizer.lr;
+    s->schedule.base_lr = s->optim.optimizer.lr;
+    if (s->schedule.warmup_max_lr < 0) s->schedule.warmup_max_lr = s->optim.optimizer.lr;
     if (s->schedule.total_num_steps < 0) s->schedule.total_num_steps = s->steps;
     if (s->schedule.kind == SL_SCHEDULE_ONE_CYCLE && (s->schedule.cycle_min_lr < 0 || s->schedule.cycle_max_lr < 0))
         return fail_key(c, "scheduler.type", "OneCycle needs params.cycle_min_lr and params.cycle_max_lr");
@@ -185,8 +175,8 @@ static sluice_status fail_batch(const sluice_config *c, const sl_settings *s, co
 static int64_t batch_ranks(const sl_settings *s)
 {
     int64_t product;
-    if (s->train_batch_size <= 0 || s->micro_batch <= 0 || s->accumulation <= 0) return 0;
-    if (__builtin_mul_overflow(s->micro_batch, s->accumulation, &product)) return 0;
+    if (s->train_batch_size <= 0 || s->model.batch <= 0 || s->plan.accumulation <= 0) return 0;
+    if (__builtin_mul_overflow(s->model.batch, s->plan.accumulation, &product)) return 0;
     int64_t ranks = s->train_batch_size % product == 0 ? s->train_batch_size / product : 0;
     return ranks <= INT32_MAX ? ranks : 0;
 }
@@ -200,31 +190,36 @@ static sluice_status check_batch_product(const sluice_config *c, const sl_settin
                    "%strain_batch_size: %lld is not train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps "
                    "%lld x %d %s%s",
                    sl_config_where(c, row_of("train_batch_size"), where, sizeof where), (long long)s->train_batch_size,
-                   (long long)s->micro_batch, (long long)s->accumulation, ranks, rank_word(ranks), fits);
+                   (long long)s->model.batch, (long long)s->plan.accumulation, ranks, rank_word(ranks), fits);
 }
 
 /* train_batch_size = micro-batch x accumulation x ranks; whatever is missing follows. */
 static sluice_status resolve_batch(const sluice_config *c, int ranks, sl_settings *s)
 {
-    bool total = s->train_batch_size > 0, micro = s->micro_batch > 0, accumulation = s->accumulation > 0;
+    bool total = s->train_batch_size > 0, micro = s->model.batch > 0, accumulation = s->plan.accumulation > 0;
     int64_t product;
     if (!total && !micro)
         return sl_fail(SLUICE_ERR_USAGE,
                        "%s: the batch size is missing; give \"train_batch_size\" or \"train_micro_batch_size_per_gpu\"",
                        c->path);
     if (!accumulation) {
-        s->accumulation = 1;
-        bool whole = !__builtin_mul_overflow(s->micro_batch, ranks, &product);
+        s->plan.accumulation = 1;
+        bool whole = !__builtin_mul_overflow(s->model.batch, ranks, &product);
         if (total && micro && (!whole || s->train_batch_size % product != 0))
-            return fail_batch(c, s, "train_micro_batch_size_per_gpu", s->micro_batch, ranks);
-        if (total && micro) s->accumulation = s->train_batch_size / product;
+            return fail_batch(c, s, "train_micro_batch_size_per_gpu", s->model.batch, ranks);
+        if (total && micro) {
+            if (s->train_batch_size / product > INT32_MAX)
+                return fail_key(c, "train_batch_size", "it is more than 2147483647 micro-batches of a rank");
+            s->plan.accumulation = (int)(s->train_batch_size / product);
+        }
     }
     if (!micro) {
-        if (__builtin_mul_overflow(s->accumulation, ranks, &product) || s->train_batch_size % product != 0)
-            return fail_batch(c, s, "gradient_accumulation_steps", s->accumulation, ranks);
-        s->micro_batch = s->train_batch_size / product;
+        if (__builtin_mul_overflow((int64_t)s->plan.accumulation, ranks, &product) ||
+            s->train_batch_size % product != 0)
+            return fail_batch(c, s, "gradient_accumulation_steps", s->plan.accumulation, ranks);
+        s->model.batch = s->train_batch_size / product;
     }
-    if (!total && (__builtin_mul_overflow(s->micro_batch, s->accumulation, &product) ||
+    if (!total && (__builtin_mul_overflow(s->model.batch, s->plan.accumulation, &product) ||
                    __builtin_mul_overflow(product, ranks, &s->train_batch_size)))
         return fail_key(c, "train_micro_batch_size_per_gpu", "the global batch is too large");
     return check_batch_product(c, s, ranks);
@@ -232,35 +227,36 @@ static sluice_status resolve_batch(const sluice_config *c, int ranks, sl_setting
 
 /* ---- Ranks ---- */
 
-enum { PARTITION_LAYER, PARTITION_BLOCK, PARTITION_OWNER, PARTITION_WEIGHTED }; /* zero_optimization.partition */
-
 /* What a file says about the number of ranks, where nobody else does. */
 static int ranks_written_for(const sl_settings *s)
 {
     if (batch_ranks(s) > 0) return (int)batch_ranks(s);
-    return s->zero.weight_count > 0 ? s->zero.weight_count : 1;
+    return s->given.weight_count > 0 ? s->given.weight_count : 1;
 }
 
-static int automatic_partition(const sl_settings *s)
+/* LAMB and LARS take norms of whole parameters. */
+static bool needs_whole_parameters(const sl_settings *s)
 {
-    if (s->zero.weight_count > 0) return PARTITION_WEIGHTED;
-    bool whole = s->optimizer.type == SLUICE_LAMB || s->optimizer.type == SLUICE_LARS;
-    return whole ? PARTITION_OWNER : PARTITION_LAYER;
+    return !sl_optim_allows_compact(s->optim.optimizer.kind);
 }
 
 static sluice_status resolve_partition(const sluice_config *c, int ranks, sl_settings *s)
 {
     char message[128];
-    if (s->zero.partition < 0) s->zero.partition = automatic_partition(s);
-    int64_t bucket = s->zero.reduce_bucket;
-    if (bucket < 0 || (s->zero.allgather_bucket > 0 && s->zero.allgather_bucket < bucket))
-        bucket = s->zero.allgather_bucket;
-    s->zero.bucket_bytes = bucket > 0 ? (uint64_t)bucket * (s->precision.wire == WIRE_FP32 ? 4 : 2) : 0;
-    if (s->zero.weight_count == 0) return SLUICE_OK;
-    if (s->zero.partition != PARTITION_WEIGHTED)
+    bool weighted = s->given.weight_count > 0;
+    int64_t bucket = s->given.reduce_bucket;
+    if ((int)s->plan.partition < 0)
+        s->plan.partition = weighted                    ? SLUICE_PARTITION_WEIGHTED
+                            : needs_whole_parameters(s) ? SLUICE_PARTITION_OWNER
+                                                        : SLUICE_PARTITION_LAYER;
+    if (bucket < 0 || (s->given.allgather_bucket > 0 && s->given.allgather_bucket < bucket))
+        bucket = s->given.allgather_bucket;
+    s->plan.bucket_bytes = bucket > 0 ? (uint64_t)bucket * (s->precision.wire == SLUICE_F32 ? 4 : 2) : 0;
+    if (!weighted) return SLUICE_OK;
+    if (s->plan.partition != SLUICE_PARTITION_WEIGHTED)
         return fail_key(c, "zero_optimization.partition_weights", "it needs zero_optimization.partition \"weighted\"");
-    if (s->zero.weight_count == ranks) return SLUICE_OK;
-    snprintf(message, sizeof message, "it has %d numbers, and there %s %d %s", s->zero.weight_count,
+    if (s->given.weight_count == ranks) return SLUICE_OK;
+    snprintf(message, sizeof message, "it has %d numbers, and there %s %d %s", s->given.weight_count,
              ranks == 1 ? "is" : "are", ranks, rank_word(ranks));
     return fail_key(c, "zero_optimization.partition_weights", message);
 }
@@ -268,43 +264,41 @@ static sluice_status resolve_partition(const sluice_config *c, int ranks, sl_set
 /* ---- Precision ---- */
 
 /* As DeepSpeed checks them: only where they count. */
-static sluice_status check_loss_scale(const sluice_config *c, const sl_settings *s)
+static sluice_status check_loss_scale(const sluice_config *c, const sl_precision *p)
 {
-    if (!s->precision.fp16 || s->precision.loss_scale > 0) return SLUICE_OK;
-    if (s->precision.scale_window < 1)
-        return fail_key(c, "fp16.loss_scale_window", "it must be above 0 where the loss scale is adapted");
-    if (s->precision.min_loss_scale < 1)
-        return fail_key(c, "fp16.min_loss_scale", "it must be above 0 where the loss scale is adapted");
+    if (p->type != SLUICE_F16 || p->loss_scale.fixed > 0) return SLUICE_OK;
+    if (p->loss_scale.window < 1)
+        return fail_key(c, "fp16.loss_scale_window", "it must be above 0 where the loss scale is dynamic");
+    if (!(p->loss_scale.minimum > 0))
+        return fail_key(c, "fp16.min_loss_scale", "it must be above 0 where the loss scale is dynamic");
     return SLUICE_OK;
 }
 
-/* DeepSpeed has two other names for bf16 moments. */
-static sluice_status resolve_states(const sluice_config *c, sl_settings *s)
+/* Wire type and loss scale of a precision that is decided, and whether its moments can be kept so. `key`: the one that
+ * decided about the moments. */
+static sluice_status settle_precision(const sluice_config *c, const char *key, sl_settings *s)
 {
-    bool by_section = s->precision.bf16 && s->precision.bf16_states, by_optimizer = !s->optimizer.fp32_states;
-    const char *key = by_section ? "bf16.bf16_optimizer_states" : "optimizer.params.fp32_optimizer_states";
-    bool whole = s->optimizer.type == SLUICE_LAMB || s->optimizer.type == SLUICE_LARS;
-    if (by_section || by_optimizer) {
-        if (given(c, "zero_optimization.states") && s->zero.states != SLUICE_STATES_BF16)
-            return fail_key(c, key, "it asks for bf16, zero_optimization.states for another type; give one of them");
-        s->zero.states = SLUICE_STATES_BF16;
-    } else {
-        key = "zero_optimization.states";
-    }
-    if (whole && s->zero.states != SLUICE_STATES_F32)
+    if ((int)s->precision.wire < 0) s->precision.wire = s->precision.type;
+    if (needs_whole_parameters(s) && s->precision.states != SLUICE_STATES_F32)
         return fail_key(c, key, "LAMB and LARS keep their moments in fp32 only");
-    return SLUICE_OK;
+    return check_loss_scale(c, &s->precision);
 }
 
 static sluice_status resolve_precision(const sluice_config *c, sl_settings *s)
 {
-    static const int as_type[] = { [SLUICE_F32] = WIRE_FP32, [SLUICE_BF16] = WIRE_BF16, [SLUICE_F16] = WIRE_FP16 };
-    if (s->precision.fp16 && s->precision.bf16)
+    bool by_section = s->given.bf16 && s->given.bf16_states, by_optimizer = !s->given.fp32_states;
+    const char *key = by_section     ? "bf16.bf16_optimizer_states"
+                      : by_optimizer ? "optimizer.params.fp32_optimizer_states"
+                                     : "zero_optimization.states";
+    if (s->given.fp16 && s->given.bf16)
         return fail_key(c, "fp16.enabled", "bf16.enabled is true too; a run has one precision, so switch one off");
-    s->precision.type = s->precision.fp16 ? SLUICE_F16 : s->precision.bf16 ? SLUICE_BF16 : SLUICE_F32;
-    if (s->precision.wire < 0) s->precision.wire = as_type[s->precision.type];
-    SL_TRY(check_loss_scale(c, s));
-    return resolve_states(c, s);
+    s->precision.type = s->given.fp16 ? SLUICE_F16 : s->given.bf16 ? SLUICE_BF16 : SLUICE_F32;
+    if (by_section || by_optimizer) { /* DeepSpeed has two other names for bf16 moments */
+        if (given(c, "zero_optimization.states") && s->precision.states != SLUICE_STATES_BF16)
+            return fail_key(c, key, "it asks for bf16, zero_optimization.states for another type; give one of them");
+        s->precision.states = SLUICE_STATES_BF16;
+    }
+    return settle_precision(c, key, s);
 }
 
 /* ---- Model and data ---- */
@@ -344,19 +338,19 @@ static sluice_status agree(const sluice_config *c, const char *model_key, int64_
 
 static sluice_status resolve_table_data(const sluice_config *c, bool classification, sl_settings *s)
 {
-    int wanted = classification ? LOSS_CROSS_ENTROPY : LOSS_MSE;
+    const char *wanted = classification ? "cross_entropy" : "mse";
     if (!classification && s->model.outputs < 0 && s->data.outputs < 0) s->data.outputs = 1;
     SL_TRY(agree(c, "model.features", &s->model.features, "data.features", &s->data.features));
     SL_TRY(agree(c, "model.outputs", &s->model.outputs, "data.outputs", &s->data.outputs));
-    if (s->model.loss < 0) s->model.loss = wanted;
-    if (s->model.loss != wanted)
+    if (s->model.loss[0] == '\0') s->model.loss = wanted;
+    if (strcmp(s->model.loss, wanted) != 0)
         return fail_key(c, "model.loss", classification ? "classes need cross_entropy" : "numbers as targets need mse");
     return SLUICE_OK;
 }
 
 static sluice_status resolve_text_data(const sluice_config *c, sl_settings *s)
 {
-    const char *vocabulary = s->model.vocabulary;
+    const char *vocabulary = s->given.vocabulary;
     bool characters = strcmp(vocabulary, "characters") == 0, bytes = strcmp(vocabulary, "bytes") == 0;
     char *end = NULL;
     long long count = strtoll(vocabulary, &end, 10);
@@ -364,10 +358,10 @@ static sluice_status resolve_text_data(const sluice_config *c, sl_settings *s)
     if (s->data.path[0] == '\0') return fail_key(c, "data.path", "it is missing; give the text file");
     if (number && (*end != '\0' || end == vocabulary || count < 1))
         return fail_key(c, "model.vocabulary", "it is \"bytes\", \"characters\" or a number of tokens");
-    if (s->data.unit == UNIT_AUTO) s->data.unit = characters ? UNIT_CHARACTERS : UNIT_BYTES;
-    if ((characters && s->data.unit != UNIT_CHARACTERS) || (bytes && s->data.unit != UNIT_BYTES))
+    if (s->data.unit < 0) s->data.unit = characters ? SL_TEXT_CHARACTERS : SL_TEXT_BYTES;
+    if ((characters && s->data.unit != SL_TEXT_CHARACTERS) || (bytes && s->data.unit != SL_TEXT_BYTES))
         return fail_key(c, "data.unit", "it does not match model.vocabulary");
-    if (number && s->data.unit == UNIT_BYTES && count < 256)
+    if (number && s->data.unit == SL_TEXT_BYTES && count < 256)
         return fail_key(c, "model.vocabulary", "bytes have 256 values; it is smaller than that");
     return SLUICE_OK;
 }
@@ -375,17 +369,17 @@ static sluice_status resolve_text_data(const sluice_config *c, sl_settings *s)
 static sluice_status check_random_tokens(const sluice_config *c, const sl_settings *s)
 {
     char *end = NULL;
-    long long count = strtoll(s->model.vocabulary, &end, 10);
+    long long count = strtoll(s->given.vocabulary, &end, 10);
     if (*end == '\0' && count > 0) return SLUICE_OK;
     return fail_key(c, "model.vocabulary", "random tokens need a number of different ones");
 }
 
 static sluice_status check_adapters(const sluice_config *c, const sl_settings *s, bool language)
 {
-    if (s->lora.rank > 0 && !language) return fail_key(c, "lora.rank", "only gpt2 and llama can have adapters");
-    if (s->lora.rank > 0 && s->lora.targets.count == 0)
+    if (s->model.lora.rank > 0 && !language) return fail_key(c, "lora.rank", "only gpt2 and llama can have adapters");
+    if (s->model.lora.rank > 0 && s->model.lora.target_count == 0)
         return fail_key(c, "lora.rank", "lora.targets is missing; name the linears to adapt, such as [\"*\"]");
-    if (s->lora.rank == 0 && s->lora.targets.count > 0)
+    if (s->model.lora.rank == 0 && s->model.lora.target_count > 0)
         return fail_key(c, "lora.targets", "lora.rank is 0; give the rank of the adapters, such as 8");
     return SLUICE_OK;
 }
@@ -393,9 +387,8 @@ static sluice_status check_adapters(const sluice_config *c, const sl_settings *s
 static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings *s)
 {
     SL_TRY(check_name(c, "model.type", s->model.type, sl_model_names()));
-    SL_TRY(check_name(c, "data.type", s->data.type, "text, random_tokens, regression, classification"));
-    bool random = strcmp(s->data.type, "random_tokens") == 0;
-    bool language = sl_model_reads_tokens(s->model.type), text = random || strcmp(s->data.type, "text") == 0;
+    SL_TRY(check_name(c, "data.type", s->data.type, sl_data_names()));
+    bool language = sl_model_reads_tokens(s->model.type), text = sl_data_type_has_tokens(s->data.type);
     char reads_text[64];
     snprintf(reads_text, sizeof reads_text, "%.40s reads tokens", s->model.type);
     if (language != text)
@@ -403,9 +396,9 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
     SL_TRY(check_adapters(c, s, language));
     if (s->data.seed < 0) s->data.seed = s->seed;
     if (text) {
-        if (s->model.loss == LOSS_MSE) return fail_key(c, "model.loss", "tokens need cross_entropy");
-        s->model.loss = LOSS_CROSS_ENTROPY;
-        return random ? check_random_tokens(c, s) : resolve_text_data(c, s);
+        if (strcmp(s->model.loss, "mse") == 0) return fail_key(c, "model.loss", "tokens need cross_entropy");
+        s->model.loss = "cross_entropy";
+        return strcmp(s->data.type, "text") == 0 ? resolve_text_data(c, s) : check_random_tokens(c, s);
     }
     return resolve_table_data(c, strcmp(s->data.type, "classification") == 0, s);
 }
@@ -415,13 +408,12 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
 /* DeepSpeed's older and other names for the same settings. */
 static void resolve_placement(const sluice_config *c, sl_settings *s)
 {
-    if (s->zero.cpu_offload && s->zero.offload_optimizer < 0) s->zero.offload_optimizer = OFFLOAD_CPU;
-    if (s->zero.cpu_offload_param && s->zero.offload_param < 0) s->zero.offload_param = OFFLOAD_CPU;
-    if (s->activations.cpu_checkpointing) {
-        s->activations.device = 1;
-        if (!given(c, "activation_checkpointing.mode")) s->activations.mode = MODE_RECOMPUTE;
+    if (s->given.cpu_offload && s->plan.state == SLUICE_PLACE_AUTO) s->plan.state = SLUICE_PLACE_HOST;
+    if (s->given.cpu_offload_param && s->plan.parameters == SLUICE_PLACE_AUTO) s->plan.parameters = SLUICE_PLACE_HOST;
+    if (s->given.cpu_checkpointing) {
+        s->plan.offload_checkpoints = true;
+        if (!given(c, "activation_checkpointing.mode")) s->plan.activations = SLUICE_ACTIVATIONS_RECOMPUTE;
     }
-    if (s->memory.levels < 0) s->memory.levels = 0;
 }
 
 /* ---- All of it ---- */
@@ -465,4 +457,69 @@ sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, voi
     const sl_log to = { .fn = log, .user = log_user, .rank_count = 1 };
     if (c == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_config_check: the configuration is NULL");
     return sl_config_resolve(c, 0, &to, &ignored);
+}
+
+/* ---- The C API ---- */
+
+void sluice_options_init(sluice_options *o)
+{
+    *o = (sluice_options){ .size = sizeof *o,
+                           .accumulation_steps = 1,
+                           .prefetch_layers = -1,
+                           .state_ratio = 1,
+                           .precision = SLUICE_F32,
+                           .wire = SLUICE_I32,
+                           .check_overflow = true };
+    sl_loss_scale_init(&o->loss_scale);
+    sluice_optimizer_init(&o->optimizer, SLUICE_ADAM);
+}
+
+static void set_defaults(sl_settings *s)
+{
+    *s = (sl_settings){ .seed = 0 };
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        sl_config_value value;
+        if (sl_config_rows[i].fate != SL_KEY_HONOURED) continue;
+        sl_config_value_default(&sl_config_rows[i], &value);
+        sl_config_value_store(&sl_config_rows[i], &value, s);
+    }
+}
+
+static bool is_float(sluice_dtype type)
+{
+    return type == SLUICE_F32 || type == SLUICE_BF16 || type == SLUICE_F16;
+}
+
+sluice_status sl_settings_from_options(const sluice_options *o, sl_settings *out)
+{
+    sl_settings s;
+    set_defaults(&s);
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        sl_config_value value;
+        if (sl_config_rows[i].option_bytes == 0) continue;
+        SL_TRY(sl_config_value_from_option(&sl_config_rows[i], o, &value));
+        sl_config_value_store(&sl_config_rows[i], &value, &s);
+    }
+    /* what is no row's, or not in the form of its row: any 64 bits are a seed, two rows are one precision, pointers */
+    if (!is_float(o->precision))
+        return sl_fail(SLUICE_ERR_USAGE, "options.precision is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",
+                       (int)o->precision);
+    if (o->wire != SLUICE_I32 && !is_float(o->wire))
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "options.wire is %d, must be SLUICE_F32, SLUICE_BF16, SLUICE_F16, or SLUICE_I32 for the precision",
+            (int)o->wire);
+    s.from_options = true;
+    s.seed = (int64_t)o->seed;
+    s.given.fp16 = o->precision == SLUICE_F16;
+    s.given.bf16 = o->precision == SLUICE_BF16;
+    s.precision.type = o->precision;
+    s.precision.wire = o->wire == SLUICE_I32 ? o->precision : o->wire;
+    s.optim.optimizer.size = sizeof s.optim.optimizer;
+    s.plan.partition_weights = o->partition_weights;
+    s.plan.evaluation = o->evaluation;
+    SL_TRY(check_optimizer(NULL, &s.optim.optimizer));
+    SL_TRY(settle_precision(NULL, "zero_optimization.states", &s));
+    *out = s;
+    return SLUICE_OK;
 }

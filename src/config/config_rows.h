@@ -64,6 +64,8 @@ bool sl_config_value_is_auto(const sl_option *row, const sl_config_value *value)
 bool sl_config_value_equal(const sl_option *row, const sl_config_value *a, const sl_config_value *b);
 void sl_config_value_store(const sl_option *row, const sl_config_value *value, sl_settings *settings);
 void sl_config_value_load(const sl_option *row, const sl_settings *settings, sl_config_value *out);
+/* What the row's member of the public options says; SLUICE_ERR_USAGE names it where the row does not take that. */
+sluice_status sl_config_value_from_option(const sl_option *row, const sluice_options *options, sl_config_value *out);
 void sl_config_value_print(const sl_option *row, const sl_config_value *value, FILE *out);
 /* "a whole number", "one of none, cpu": what a row takes, for messages and the documentation. */
 void sl_config_describe_type(const sl_option *row, char *out, size_t out_bytes);
@@ -77,7 +79,7 @@ typedef struct sl_config_group {
 /* Where a row's value comes from. */
 typedef struct sl_config_origin {
     int line;          /* 0: not given; > 0: line in the file; SL_ORIGIN_SET, SL_ORIGIN_UNPLACED */
-    bool refused;      /* given, known, and not to be ignored: sl_config_resolve fails on it */
+    bool refused;      /* given, known, and not built in or not to be ignored: sl_config_resolve fails on it */
     const char *given; /* the value as JSON text */
 } sl_config_origin;
 enum { SL_ORIGIN_SET = -1, SL_ORIGIN_UNPLACED = -2 };

@@ -3,41 +3,74 @@
  * The rows come in the order in which the effective configuration is printed; rows of one section stand together. Keys
  * of DeepSpeed have the defaults of its code wherever they change the numbers. What becomes of a key that does nothing
  * here follows one question: would ignoring it change the result, or withhold something asked for? If not, it is
- * accepted with a note; otherwise it is refused. */
+ * accepted with a note; otherwise it is refused.
+ *
+ * A row writes straight into the struct that uses the value. Marks at a row's end say what else is true of it:
+ *
+ *     SAME, MODEL, FREE(why)   on --resume: must stay; must stay as far as the graph is another by it; may change
+ *     OPTION(member)           member of sluice_options that sets the same in the C API
+ *     VALUES(...)              CHOICE: what each choice is stored as, where that is not its index
+ *     ZERO_IS_AUTO             a number that is "auto" is stored as 0, not as -1
+ *     NEGATED                  FLAG: stored as its opposite */
+#include <stddef.h>
 #include <string.h>
 
 #include "config/config_rows.h"
 
-#define AT(field) offsetof(sl_settings, field)
-/* Upper bounds that mean "none": counts stay exact as doubles. */
+/* Upper bounds that mean "none": counts stay exact as doubles. A 4-byte field has a bound of its own. */
 #define MANY  9007199254740992.0
 #define LARGE 1e300
 
+#define FIELD(field_) .offset = offsetof(sl_settings, field_), .bytes = sizeof(((sl_settings *)0)->field_)
+#define SAME          .resume = SL_RESUME_SAME
+#define MODEL         .resume = SL_RESUME_MODEL
+#define FREE(why_)    .resume = SL_RESUME_FREE, .why = why_
+#define VALUES(...)                                                                                                    \
+    .values = (const int[])                                                                                            \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+#define ZERO_IS_AUTO .auto_is_zero = true
+#define NEGATED      .negated = true
+#define OPTION(member_)                                                                                                \
+    .option = #member_, .option_offset = offsetof(sluice_options, member_),                                            \
+    .option_bytes = sizeof(((sluice_options *)0)->member_)
+
+#define NAMED_OPTION(member_) .option = #member_ /* taken over by sl_settings_from_options itself */
+
 /* Honoured keys. "auto" is accepted wherever it is the default, and by the _AUTO forms, where it leaves the default in
  * place. */
-#define ROW(key_, type_, fallback_, field_, min_, max_, choices_, auto_, help_)                                        \
+#define ROW(key_, type_, fallback_, field_, help_, ...)                                                                \
     {                                                                                                                  \
-        key_, type_, fallback_, help_, AT(field_), min_, max_, choices_, SL_KEY_HONOURED, NULL, auto_                  \
+        .key = key_, .type = type_, .fallback = fallback_, .help = help_, FIELD(field_), __VA_ARGS__                   \
     }
-#define FLAG(key_, fallback_, field_, help_)      ROW(key_, SL_OPT_BOOL, fallback_, field_, 0, 0, NULL, false, help_)
-#define FLAG_AUTO(key_, fallback_, field_, help_) ROW(key_, SL_OPT_BOOL, fallback_, field_, 0, 0, NULL, true, help_)
-#define COUNT(key_, fallback_, field_, min_, help_)                                                                    \
-    ROW(key_, SL_OPT_INT, fallback_, field_, min_, MANY, NULL, false, help_)
-#define COUNT_AUTO(key_, fallback_, field_, min_, help_)                                                               \
-    ROW(key_, SL_OPT_INT, fallback_, field_, min_, MANY, NULL, true, help_)
-#define REAL(key_, fallback_, field_, min_, max_, help_)                                                               \
-    ROW(key_, SL_OPT_DOUBLE, fallback_, field_, min_, max_, NULL, false, help_)
-#define REAL_AUTO(key_, fallback_, field_, min_, max_, help_)                                                          \
-    ROW(key_, SL_OPT_DOUBLE, fallback_, field_, min_, max_, NULL, true, help_)
-#define TEXT(key_, fallback_, field_, help_) ROW(key_, SL_OPT_STRING, fallback_, field_, 0, 0, NULL, false, help_)
-#define SIZE(key_, field_, help_)            ROW(key_, SL_OPT_SIZE, "auto", field_, 1, MANY, NULL, true, help_)
-#define CHOICE(key_, fallback_, field_, choices_, help_)                                                               \
-    ROW(key_, SL_OPT_CHOICE, fallback_, field_, 0, 0, choices_, true, help_)
+#define FLAG(key_, fallback_, field_, help_, ...) ROW(key_, SL_OPT_BOOL, fallback_, field_, help_, __VA_ARGS__)
+#define FLAG_AUTO(key_, fallback_, field_, help_, ...)                                                                 \
+    ROW(key_, SL_OPT_BOOL, fallback_, field_, help_, .auto_ok = true, __VA_ARGS__)
+#define COUNT(key_, fallback_, field_, min_, help_, ...)                                                               \
+    ROW(key_, SL_OPT_INT, fallback_, field_, help_, .min = min_, .max = MANY, __VA_ARGS__)
+#define COUNT_AUTO(key_, fallback_, field_, min_, help_, ...)                                                          \
+    ROW(key_, SL_OPT_INT, fallback_, field_, help_, .min = min_, .max = MANY, .auto_ok = true, __VA_ARGS__)
+#define COUNT_TO(key_, fallback_, field_, min_, max_, help_, ...)                                                      \
+    ROW(key_, SL_OPT_INT, fallback_, field_, help_, .min = min_, .max = max_, .auto_ok = true, __VA_ARGS__)
+#define REAL(key_, fallback_, field_, min_, max_, help_, ...)                                                          \
+    ROW(key_, SL_OPT_DOUBLE, fallback_, field_, help_, .min = min_, .max = max_, __VA_ARGS__)
+#define REAL_AUTO(key_, fallback_, field_, min_, max_, help_, ...)                                                     \
+    ROW(key_, SL_OPT_DOUBLE, fallback_, field_, help_, .min = min_, .max = max_, .auto_ok = true, __VA_ARGS__)
+#define TEXT(key_, fallback_, field_, help_, ...) ROW(key_, SL_OPT_STRING, fallback_, field_, help_, __VA_ARGS__)
+#define WORD(key_, fallback_, field_, choices_, help_, ...)                                                            \
+    ROW(key_, SL_OPT_STRING, fallback_, field_, help_, .choices = choices_, .auto_ok = true, __VA_ARGS__)
+#define LIST(key_, field_, help_, ...) ROW(key_, SL_OPT_LIST, "[]", field_, help_, __VA_ARGS__)
+#define SIZE(key_, field_, min_, help_, ...)                                                                           \
+    ROW(key_, SL_OPT_SIZE, "auto", field_, help_, .min = min_, .max = MANY, .auto_ok = true, __VA_ARGS__)
+#define CHOICE(key_, fallback_, field_, choices_, help_, ...)                                                          \
+    ROW(key_, SL_OPT_CHOICE, fallback_, field_, help_, .choices = choices_, .auto_ok = true, __VA_ARGS__)
 
 /* Known keys that are not stored: accepted with a note, or refused unless they have their default. */
 #define UNSTORED(key_, type_, fallback_, fate_, help_, note_)                                                          \
     {                                                                                                                  \
-        key_, type_, fallback_, help_, 0, 0, 0, NULL, fate_, note_, true                                               \
+        .key = key_, .type = type_, .fallback = fallback_, .help = help_, .fate = fate_, .note = note_,                \
+        .auto_ok = true                                                                                                \
     }
 #define NOTED(key_, type_, fallback_, note_)   UNSTORED(key_, SL_OPT_##type_, fallback_, SL_KEY_NOTED, NULL, note_)
 #define UNBUILT(key_, type_, fallback_, help_) UNSTORED(key_, SL_OPT_##type_, fallback_, SL_KEY_UNBUILT, help_, NULL)
@@ -50,100 +83,148 @@
 #define WITH(key_)   "takes effect with " key_ ", which is not built in yet"
 #define TORCH_DETAIL "chooses between implementations of one update; here there is one"
 
+/* Why a setting may change on --resume; shared by several rows. */
+#define NO_BITS        "the results do not depend on it"
+#define BY_HAND        "tuned by hand in a run: it counts from the next step on, the optimizer's state stays valid"
+#define SCALING        "it counts from the next step on; the loss scale itself is in the checkpoint"
+#define OUTPUT         "it says what is reported or written, not what is computed"
+#define LENGTH         "a run may be made longer or shorter; a schedule that follows its length follows the new one"
+#define DROPOUT        "regularisation without state: it counts from the next step on"
+#define RESOLVED(key_) "it is another way to write " key_
+
 const sl_option sl_config_rows[] = {
     /* ---- model, data, length of the run ---- */
-    TEXT("model.type", "", model.type, "Family of models: `linear`, `mlp`, `gpt2` or `llama`. Required."),
-    COUNT("model.layers", "12", model.layers, 1, "gpt2, llama: transformer blocks."),
-    COUNT("model.heads", "12", model.heads, 1, "gpt2, llama: attention heads; they divide the width."),
+    TEXT("model.type", "", model.type, "Family of models: `linear`, `mlp`, `gpt2` or `llama`. Required.", SAME),
+    COUNT("model.layers", "12", model.layers, 1, "gpt2, llama: number of transformer blocks.", MODEL),
+    COUNT("model.heads", "12", model.heads, 1, "gpt2, llama: attention heads; they divide the width.", MODEL),
     COUNT_AUTO("model.kv_heads", "auto", model.kv_heads, 1,
-               "llama: key and value heads, which the heads share; auto: as many as heads."),
-    COUNT("model.width", "768", model.width, 1, "gpt2, llama: width of the residual stream."),
+               "llama: key and value heads (grouped-query attention); auto: as many as heads.", MODEL, ZERO_IS_AUTO),
+    COUNT("model.width", "768", model.width, 1, "gpt2, llama: hidden size, the width of the residual stream.", MODEL),
     COUNT_AUTO("model.feed_forward", "auto", model.feed_forward, 1,
-               "llama: width of the feed-forward part; auto: 8/3 of the width, up to a multiple of 256."),
-    COUNT("model.context", "1024", model.context, 1, "gpt2, llama: tokens in a sample."),
-    ROW("model.vocabulary", SL_OPT_STRING, "bytes", model.vocabulary, 1, MANY, NULL, false,
-        "gpt2, llama: `bytes` (256), `characters` (those of the text), or a number of tokens."),
-    REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2: probability with which a value is dropped in training."),
-    REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in normalisations."),
-    REAL("model.rope_theta", "500000", model.rope_theta, 1, 1e30, "llama: base of the rotation's wavelengths."),
-    FLAG("model.tie_word_embeddings", "true", model.tied, "llama: the output head is the token embedding."),
-    COUNT_AUTO("model.features", "auto", model.features, 1, "linear, mlp: inputs of a sample; auto: `data.features`."),
+               "llama: width of the feed-forward layer; auto: 8/3 of the width, rounded up to a multiple of 256.",
+               MODEL, ZERO_IS_AUTO),
+    COUNT("model.context", "1024", model.context, 1, "gpt2, llama: sequence length, the tokens in a sample.", MODEL),
+    ROW("model.vocabulary", SL_OPT_STRING, "bytes", given.vocabulary,
+        "gpt2, llama: `bytes` (256 tokens), `characters` (those of the text), or a number of tokens.", .min = 1,
+        .max = MANY, SAME),
+    REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2: dropout probability in training.", FREE(DROPOUT)),
+    REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
+         MODEL),
+    REAL("model.rope_theta", "500000", model.rope_theta, 1, 1e30, "llama: base of the rotary position embedding.",
+         MODEL),
+    FLAG("model.tie_word_embeddings", "true", model.untied,
+         "llama: the output head shares the weights of the token embedding.", MODEL, NEGATED),
+    COUNT_AUTO("model.features", "auto", model.features, 1,
+               "linear, mlp: input features of a sample; auto: `data.features`.", MODEL),
     COUNT_AUTO("model.outputs", "auto", model.outputs, 1,
-               "linear, mlp: targets of a sample, or classes; auto: `data.outputs`."),
-    ROW("model.hidden", SL_OPT_LIST, "[]", model.hidden, 0, 0, NULL, false,
-        "mlp: widths of the hidden layers, at most 16."),
-    CHOICE("model.activation", "relu", model.activation, "none|relu|gelu|silu", "mlp: between the layers."),
-    CHOICE("model.loss", "auto", model.loss, "mse|cross_entropy", "linear, mlp; auto: what the data asks for."),
-    FLAG("model.bias", "true", model.bias, "linear, mlp: the layers have a bias."),
+               "linear, mlp: targets of a sample, or classes; auto: `data.outputs`.", MODEL),
+    LIST("model.hidden", given.hidden, "mlp: widths of the hidden layers, at most 16.", MODEL),
+    WORD("model.activation", "relu", model.activation, "none|relu|gelu|silu",
+         "mlp: activation function between the layers.", MODEL),
+    WORD("model.loss", "auto", model.loss, "mse|cross_entropy", "linear, mlp: loss; auto: the one for the data.",
+         MODEL),
+    FLAG("model.bias", "true", model.bias, "linear, mlp: the layers have a bias.", MODEL),
 
-    ROW("freeze", SL_OPT_LIST, "[]", freeze.text, 0, 0, NULL, false,
-        "Parameters that are not trained: a list of file-name patterns over their names, such as `[\"wte.*\", "
-        "\"h.0.*\"]`. They have no gradient and no optimizer state."),
-    COUNT("lora.rank", "0", lora.rank, 0,
-          "gpt2, llama: train an adapter of this rank beside each linear that `lora.targets` names, and nothing else; "
-          "0: none."),
-    REAL_AUTO("lora.alpha", "auto", lora.alpha, 1e-6, 1e6,
-              "An adapter's part is multiplied with alpha / rank; auto: the rank."),
-    ROW("lora.targets", SL_OPT_LIST, "[]", lora.targets.text, 0, 0, NULL, false,
-        "Linears with an adapter: a list of file-name patterns over their names (those of their parameters without "
-        "`.weight`), such as `[\"*.c_attn\"]` or `[\"*\"]` for all of the blocks."),
-    REAL("lora.dropout", "0", lora.dropout, 0, 0.999,
-         "Probability with which a value that an adapter reads is dropped in training."),
+    LIST("freeze", given.freeze,
+         "Parameters that are not trained: a list of file-name patterns over their names, such as `[\"wte.*\", "
+         "\"h.0.*\"]`. They have no gradient and no optimizer state.",
+         SAME),
+    COUNT(
+        "lora.rank", "0", model.lora.rank, 0,
+        "gpt2, llama: rank of the LoRA adapters on the linear layers that `lora.targets` names; only they are trained. "
+        "0: no adapters.",
+        MODEL),
+    REAL_AUTO("lora.alpha", "auto", model.lora.alpha, 1e-6, 1e6,
+              "Scale of the adapters: their output is multiplied by alpha / rank; auto: alpha is the rank.", MODEL,
+              ZERO_IS_AUTO),
+    LIST("lora.targets", given.targets,
+         "Linear layers that get an adapter: a list of file-name patterns over their names (those of their parameters "
+         "without `.weight`), such as `[\"*.c_attn\"]` or `[\"*\"]` for all linear layers of the blocks.",
+         MODEL),
+    REAL("lora.dropout", "0", model.lora.dropout, 0, 0.999, "Dropout probability on the input of the adapters.",
+         FREE(DROPOUT)),
 
     TEXT("data.type", "", data.type,
-         "`text` (a file), `random_tokens` (for timing), `regression` or `classification` (made from `data.seed`). "
-         "Required."),
-    TEXT("data.path", "", data.path, "text: the file. Required there."),
-    CHOICE("data.unit", "auto", data.unit, "auto|bytes|characters",
-           "text: what a token is; auto: as `model.vocabulary` says."),
-    REAL("data.validation", "0", data.validation, 0, 0.99, "Share kept from training for evaluation."),
-    COUNT("data.samples", "1000", data.samples, 1, "random_tokens, regression, classification: how many are made."),
-    COUNT_AUTO("data.features", "auto", data.features, 1, "regression, classification; auto: `model.features`."),
-    COUNT_AUTO("data.outputs", "auto", data.outputs, 1,
-               "regression: targets of a sample; classification: classes; auto: `model.outputs`, or 1 target."),
-    REAL("data.noise", "0.1", data.noise, 0, LARGE, "regression: standard deviation of what is added to the targets."),
-    COUNT_AUTO("data.seed", "auto", data.seed, 0, "Of made data and of the order of samples; auto: `seed`."),
-    FLAG("data.shuffle", "true", data.shuffle, "A new order every epoch."),
-
-    COUNT("steps", "", steps, 1, "Optimizer steps in the run. Give this or `epochs`."),
-    COUNT("epochs", "", epochs, 1, "Passes over the training data. Give this or `steps`."),
-    COUNT("seed", "1", seed, 0, "Of initial weights, dropout and the order of samples."),
+         "`text` (a file), `random_tokens` (for timing), `regression` or `classification` (synthetic, from "
+         "`data.seed`). "
+         "Required.",
+         SAME),
+    TEXT("data.path", "", data.path, "text: the file. Required there.",
+         FREE("files move; a data set with other contents is noticed by its hash, and a warning says so")),
+    CHOICE("data.unit", "auto", data.unit, "bytes|characters",
+           "text: what a token is; auto: as `model.vocabulary` says.", SAME),
+    REAL("data.validation", "0", data.validation, 0, 0.99,
+         "Share of the data kept for evaluation and never trained on.", SAME),
+    COUNT("data.samples", "1000", data.samples, 1,
+          "random_tokens, regression, classification: number of synthetic samples.", SAME),
+    COUNT_AUTO("data.features", "auto", data.features, 1,
+               "regression, classification: input features of a sample; auto: `model.features`.", SAME),
     COUNT_AUTO(
-        "threads", "auto", threads, 1,
-        "Compute threads of a rank; auto: the CPUs this process may use, shared out over the ranks of the machine."),
-    CHOICE("device", "auto", device, "cpu|cuda|auto",
+        "data.outputs", "auto", data.outputs, 1,
+        "regression: targets of a sample; classification: number of classes; auto: `model.outputs`, or 1 target.",
+        SAME),
+    REAL("data.noise", "0.1", data.noise, 0, LARGE, "regression: standard deviation of the noise added to the targets.",
+         SAME),
+    COUNT_AUTO("data.seed", "auto", data.seed, 0,
+               "Seed of synthetic data and of the order of the samples; auto: `seed`.", SAME),
+    FLAG("data.shuffle", "true", data.shuffle, "Shuffle the samples anew every epoch.", SAME),
+
+    COUNT("steps", "", steps, 1, "Optimizer steps in the run. Give this or `epochs`.", FREE(LENGTH)),
+    COUNT("epochs", "", epochs, 1, "Passes over the training data. Give this or `steps`.", FREE(LENGTH)),
+    COUNT("seed", "1", seed, 0, "Seed of initial weights, dropout and the order of the samples.", SAME,
+          NAMED_OPTION(seed)),
+    COUNT_AUTO(
+        "threads", "auto", device.threads, 1,
+        "Compute threads of a rank; auto: the CPUs this process may use, divided among the ranks of the machine.",
+        FREE(NO_BITS), ZERO_IS_AUTO, OPTION(threads)),
+    CHOICE("device", "auto", device.kind, "cpu|cuda|auto",
            "Where the model is computed; auto: on a GPU where there is one that sluice can use, else on the CPU. The "
-           "environment's SLUICE_DEVICE stands in for auto."),
-    FLAG("tf32", "false", tf32, "On a GPU in fp32: products may round their operands to tf32, which is faster."),
-    CHOICE("communication.gpu", "auto", communication.gpu, "auto|nccl|host",
-           "How ranks on GPUs talk: through NCCL, or through the memory of the host; auto: NCCL where every rank has a "
-           "GPU of its own. The bits are the same."),
+           "environment variable SLUICE_DEVICE replaces auto.",
+           FREE("a run may move to another device; where its kernels have other bits, a warning says so"),
+           OPTION(device)),
+    FLAG("tf32", "false", device.tf32, "On a GPU in fp32: GEMMs may round their operands to tf32, which is faster.",
+         SAME, OPTION(tf32)),
+    CHOICE(
+        "communication.gpu", "auto", device.comm, "auto|nccl|host",
+        "How ranks on GPUs exchange data: through NCCL, or through host memory; auto: NCCL where every rank has a GPU "
+        "of its own. The results are the same.",
+        FREE(NO_BITS)),
     COUNT("evaluate.every", "0", evaluate.every, 0,
-          "Steps between evaluations; 0: only before the first and after the last."),
+          "Steps between evaluations; 0: only before the first and after the last step.",
+          FREE("evaluation changes nothing but what ReduceLROnPlateau sees")),
     COUNT("evaluate.batches", "0", evaluate.batches, 0,
-          "Micro-batches in an evaluation; 0: the whole validation split."),
+          "Micro-batches in an evaluation; 0: the whole validation split.",
+          FREE("evaluation changes nothing but what ReduceLROnPlateau sees")),
 
     /* ---- batch ---- */
-    COUNT_AUTO("train_batch_size", "auto", train_batch_size, 1,
-               "Samples in a step: `train_micro_batch_size_per_gpu` x `gradient_accumulation_steps` x ranks. Give any "
-               "two of the "
-               "three, or one of the two sizes."),
-    COUNT_AUTO("train_micro_batch_size_per_gpu", "auto", micro_batch, 1, "Samples computed at once on a rank."),
-    COUNT_AUTO("gradient_accumulation_steps", "auto", accumulation, 1, "Micro-batches of a rank in a step."),
+    COUNT_AUTO(
+        "train_batch_size", "auto", train_batch_size, 1,
+        "Samples in an optimizer step: `train_micro_batch_size_per_gpu` x `gradient_accumulation_steps` x ranks. "
+        "Give any two of the three, or one of the two sizes.",
+        SAME),
+    COUNT_AUTO("train_micro_batch_size_per_gpu", "auto", model.batch, 1,
+               "Samples that a rank computes at once (micro-batch).", SAME),
+    COUNT_AUTO("gradient_accumulation_steps", "auto", plan.accumulation, 1,
+               "Gradient accumulation: micro-batches of a rank in a step.",
+               FREE("its product with the ranks is part of train_batch_size, which must stay"),
+               OPTION(accumulation_steps)),
     REFUSED("managed_gradient_accumulation", BOOL, "true",
             "the program owns the step boundary; a caller who wants it uses sluice_forward, sluice_backward and "
             "sluice_step"),
-    REAL_AUTO("gradient_clipping", "1.0", gradient_clipping, 0, LARGE, "Bound of the global gradient norm; 0: none."),
+    REAL_AUTO("gradient_clipping", "1.0", optim.clip, 0, LARGE,
+              "Largest global gradient norm; a larger gradient is scaled down to it. 0: no clipping.", FREE(BY_HAND),
+              OPTION(gradient_clipping)),
     COUNT_AUTO("steps_per_print", "auto", steps_per_print, 1,
-               "Steps between printed lines; auto: about twenty lines a run."),
+               "Steps between printed lines; auto: about twenty lines a run.", FREE(OUTPUT)),
     NOTED("wall_clock_breakdown", BOOL, "false", "the time of every step is in its event"),
     NOTED("memory_breakdown", BOOL, "false", "the plan prints memory by tier and kind before the first step"),
     NOTED("dump_state", BOOL, "false", "`sluice config` prints the effective configuration"),
     NOTED("dataloader_drop_last", BOOL, "false", "batches wrap epochs and are always full, so no last one is short"),
     CHOICE(
         "communication_data_type", "auto", precision.wire, "fp32|bf16|fp16",
-        "Type in which gradients are exchanged and kept; auto: that of the run. It changes the rounding, on one rank "
-        "too."),
+        "Type in which gradients are exchanged and kept; auto: the precision of the run. It changes the rounding, on "
+        "one rank too.",
+        SAME, VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16), NAMED_OPTION(wire)),
     NOTED("seq_parallel_communication_data_type", STRING, "fp32",
           "there is no sequence parallelism to communicate for"),
     REFUSED("gradient_allreduce_op", STRING, "mean",
@@ -160,34 +241,46 @@ const sl_option sl_config_rows[] = {
     UNBUILT("data_types.buffer_dtype", STRING, "fp32", "Type of buffers that are not trained."),
 
     /* ---- optimizer ---- */
-    ROW("optimizer.type", SL_OPT_CHOICE, "", optimizer.type, 0, 0,
-        "SGD|Adagrad|Adam|AdamW|LAMB|LARS|Lion|Muon!|OneBitAdam!|ZeroOneAdam!|OneBitLamb!|MuAdam!|MuAdamW!|MuSGD!",
-        false, "Required. `Adam` is AdamW unless `adam_w_mode` is false, as in DeepSpeed."),
-    REAL_AUTO("optimizer.params.lr", "0.001", optimizer.lr, 0, LARGE, "Learning rate."),
-    ROW("optimizer.params.betas", SL_OPT_PAIR, "[0.9, 0.999]", optimizer.betas, 0, 0.999999999, NULL, true,
-        "Decay of the two moments."),
-    REAL_AUTO("optimizer.params.eps", "1e-8", optimizer.eps, 0, LARGE, "Added to the denominator."),
-    REAL_AUTO("optimizer.params.weight_decay", "0", optimizer.weight_decay, 0, LARGE,
-              "Decay of the weights; AdamW with `torch_adam`: 0.01 when absent."),
-    REAL_AUTO("optimizer.params.momentum", "0", optimizer.momentum, 0, 0.999999999, "Momentum."),
-    REAL_AUTO("optimizer.params.dampening", "0", optimizer.dampening, 0, 1,
-              "Taken off the gradient that enters the momentum."),
-    FLAG_AUTO("optimizer.params.nesterov", "false", optimizer.nesterov, "Nesterov's form of momentum."),
-    FLAG_AUTO("optimizer.params.amsgrad", "false", optimizer.amsgrad, "Keep the largest second moment."),
-    FLAG_AUTO("optimizer.params.adam_w_mode", "true", optimizer.adam_w_mode,
-              "Adam: decay the weights, not the gradient."),
-    FLAG_AUTO("optimizer.params.torch_adam", "false", optimizer.torch_adam,
-              "Adam: PyTorch's default for the weight decay."),
-    REAL_AUTO("optimizer.params.trust_coefficient", "0.001", optimizer.trust, 0, LARGE, "Factor of the trust ratio."),
-    REAL_AUTO("optimizer.params.min_coeff", "0.01", optimizer.min_trust, 0, LARGE, "Lower bound of the trust ratio."),
-    REAL_AUTO("optimizer.params.max_coeff", "10.0", optimizer.max_trust, 0, LARGE, "Upper bound of the trust ratio."),
+    ROW("optimizer.type", SL_OPT_CHOICE, "", optim.optimizer.kind,
+        "Required. `Adam` is AdamW unless `adam_w_mode` is false, as in DeepSpeed.",
+        .choices =
+            "SGD|Adagrad|Adam|AdamW|LAMB|LARS|Lion|Muon!|OneBitAdam!|ZeroOneAdam!|OneBitLamb!|MuAdam!|MuAdamW!|MuSGD!",
+        SAME, OPTION(optimizer.kind)),
+    REAL_AUTO("optimizer.params.lr", "0.001", optim.optimizer.lr, 0, LARGE, "Learning rate.", FREE(BY_HAND),
+              OPTION(optimizer.lr)),
+    ROW("optimizer.params.betas", SL_OPT_PAIR, "[0.9, 0.999]", optim.optimizer.beta1,
+        "Decay rates of the first and second moment.", .max = 0.999999999, .auto_ok = true, FREE(BY_HAND),
+        OPTION(optimizer.beta1)),
+    REAL_AUTO("optimizer.params.eps", "1e-8", optim.optimizer.epsilon, 0, LARGE, "Added to the denominator.",
+              FREE(BY_HAND), OPTION(optimizer.epsilon)),
+    REAL_AUTO("optimizer.params.weight_decay", "0", optim.optimizer.weight_decay, 0, LARGE,
+              "Weight decay; AdamW with `torch_adam`: 0.01 when absent.", FREE(BY_HAND),
+              OPTION(optimizer.weight_decay)),
+    REAL_AUTO("optimizer.params.momentum", "0", optim.optimizer.momentum, 0, 0.999999999, "Momentum.", FREE(BY_HAND),
+              OPTION(optimizer.momentum)),
+    REAL_AUTO("optimizer.params.dampening", "0", optim.optimizer.dampening, 0, 1,
+              "Dampening of the gradient that enters the momentum.", FREE(BY_HAND), OPTION(optimizer.dampening)),
+    FLAG_AUTO("optimizer.params.nesterov", "false", optim.optimizer.nesterov, "Nesterov momentum.", FREE(BY_HAND),
+              OPTION(optimizer.nesterov)),
+    FLAG_AUTO("optimizer.params.amsgrad", "false", optim.optimizer.amsgrad, "Keep and use the largest second moment.",
+              SAME, OPTION(optimizer.amsgrad)),
+    FLAG_AUTO("optimizer.params.adam_w_mode", "true", given.adam_w_mode,
+              "Adam: decoupled weight decay (AdamW) instead of L2 regularisation.", FREE(RESOLVED("optimizer.type"))),
+    FLAG_AUTO("optimizer.params.torch_adam", "false", given.torch_adam, "Adam: PyTorch's default for the weight decay.",
+              FREE(RESOLVED("weight_decay"))),
+    REAL_AUTO("optimizer.params.trust_coefficient", "0.001", optim.optimizer.trust, 0, LARGE,
+              "LARS: trust coefficient.", FREE(BY_HAND), OPTION(optimizer.trust)),
+    REAL_AUTO("optimizer.params.min_coeff", "0.01", optim.optimizer.min_trust, 0, LARGE,
+              "LAMB: lower bound of the trust ratio.", FREE(BY_HAND), OPTION(optimizer.min_trust)),
+    REAL_AUTO("optimizer.params.max_coeff", "10.0", optim.optimizer.max_trust, 0, LARGE,
+              "LAMB: upper bound of the trust ratio.", FREE(BY_HAND), OPTION(optimizer.max_trust)),
     UNBUILT("optimizer.params.bias_correction", BOOL, "true", "Correct the moments for their zero start."),
     UNBUILT("optimizer.params.lr_decay", DOUBLE, "0", "Decay of the rate with the step."),
     UNBUILT("optimizer.params.initial_accumulator_value", DOUBLE, "0", "Start of the sum of squares."),
     UNBUILT("optimizer.params.maximize", BOOL, "false", "Climb instead of descend."),
     UNBUILT("optimizer.params.eps_inside_sqrt", BOOL, "false", "Add epsilon under the root."),
-    FLAG_AUTO("optimizer.params.fp32_optimizer_states", "true", optimizer.fp32_states,
-              "False: `zero_optimization.states` is bf16."),
+    FLAG_AUTO("optimizer.params.fp32_optimizer_states", "true", given.fp32_states,
+              "False: `zero_optimization.states` is bf16.", FREE(RESOLVED("zero_optimization.states"))),
     REFUSED("optimizer.params.max_grad_norm", DOUBLE, "0", "write gradient_clipping instead"),
     NOTED("optimizer.params.foreach", BOOL, "", TORCH_DETAIL),
     NOTED("optimizer.params.fused", BOOL, "", TORCH_DETAIL),
@@ -197,93 +290,108 @@ const sl_option sl_config_rows[] = {
     UNBUILT("optimizer.params.muon_lr", DOUBLE, "", "Muon: rate of the matrices."),
     UNBUILT("optimizer.params.adam_lr", DOUBLE, "", "Muon: rate of everything else."),
     UNBUILT("optimizer.params.ns_method", STRING, "gram", "Muon: how a matrix is made orthogonal."),
-    ROW("optimizer.groups", SL_OPT_LIST, "[]", optimizer.groups, 0, 0, NULL, false,
-        "Parameters with a rate and decay of their own: a list of `{\"match\": pattern, \"lr\": x, \"weight_decay\": "
-        "y}`. The pattern is a "
-        "file-name pattern over parameter names, or `no_decay` (norms and biases). The first that matches counts."),
+    LIST("optimizer.groups", given.groups,
+         "Parameter groups with their own learning rate and weight decay: a list of `{\"match\": pattern, \"lr\": x, "
+         "\"weight_decay\": y}`. The pattern is a file-name pattern over parameter names, or `no_decay` (norms and "
+         "biases). The first group that matches counts.",
+         FREE(BY_HAND)),
 
     /* ---- scheduler ---- */
-    ROW("scheduler.type", SL_OPT_CHOICE, "none", schedule.kind, 0, 0,
-        "none|WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest|ReduceLROnPlateau", false,
-        "Schedule of the learning rate."),
+    ROW("scheduler.type", SL_OPT_CHOICE, "none", schedule.kind, "Learning-rate schedule.",
+        .choices = "none|WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest|ReduceLROnPlateau", FREE(BY_HAND)),
     REAL_AUTO("scheduler.params.warmup_min_lr", "0", schedule.warmup_min_lr, 0, LARGE,
-              "Rate at the start of the warm-up."),
+              "Learning rate at the start of the warm-up.", FREE(BY_HAND)),
     REAL_AUTO("scheduler.params.warmup_max_lr", "auto", schedule.warmup_max_lr, 0, LARGE,
-              "Rate at the end of the warm-up; auto: the optimizer's."),
-    COUNT_AUTO("scheduler.params.warmup_num_steps", "1000", schedule.warmup_num_steps, 0, "Steps of warm-up."),
-    CHOICE("scheduler.params.warmup_type", "log", warmup_type, "log|linear", "Shape of the warm-up."),
+              "Learning rate at the end of the warm-up; auto: the optimizer's.", FREE(BY_HAND)),
+    COUNT_AUTO("scheduler.params.warmup_num_steps", "1000", schedule.warmup_num_steps, 0, "Steps of warm-up.",
+               FREE(BY_HAND)),
+    CHOICE("scheduler.params.warmup_type", "log", schedule.warmup_linear, "log|linear", "Shape of the warm-up.",
+           FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.total_num_steps", "auto", schedule.total_num_steps, 1,
-               "Steps of the schedule; auto: of the run."),
+               "Steps of the schedule; auto: those of the run.", FREE(BY_HAND)),
     REAL_AUTO("scheduler.params.warmup_min_ratio", "0", schedule.warmup_min_ratio, 0, 1,
-              "Rate at the start, as a share of the optimizer's."),
+              "Learning rate at the start, as a share of the optimizer's.", FREE(BY_HAND)),
     REAL_AUTO("scheduler.params.cos_min_ratio", "0.0001", schedule.cos_min_ratio, 0, 1,
-              "Rate at the end, as a share of the optimizer's."),
-    REAL_AUTO("scheduler.params.lr_range_test_min_lr", "0.001", schedule.range_min_lr, 0, LARGE, "Rate at the start."),
-    COUNT_AUTO("scheduler.params.lr_range_test_step_size", "2000", schedule.range_step_size, 1,
-               "Steps in an interval."),
+              "Learning rate at the end, as a share of the optimizer's.", FREE(BY_HAND)),
+    REAL_AUTO("scheduler.params.lr_range_test_min_lr", "0.001", schedule.range_min_lr, 0, LARGE,
+              "Learning rate at the start.", FREE(BY_HAND)),
+    COUNT_AUTO("scheduler.params.lr_range_test_step_size", "2000", schedule.range_step_size, 1, "Steps in an interval.",
+               FREE(BY_HAND)),
     REAL_AUTO("scheduler.params.lr_range_test_step_rate", "1.0", schedule.range_step_rate, 0, LARGE,
-              "Growth in an interval."),
-    FLAG_AUTO("scheduler.params.lr_range_test_staircase", "false", schedule.range_staircase, "Grow once an interval."),
+              "Growth of the learning rate in an interval.", FREE(BY_HAND)),
+    FLAG_AUTO("scheduler.params.lr_range_test_staircase", "false", schedule.range_staircase,
+              "Grow once an interval instead of every step.", FREE(BY_HAND)),
     REAL("scheduler.params.cycle_min_lr", "", schedule.cycle_min_lr, 0, LARGE,
-         "Rate at the ends of the cycle. Required."),
+         "Learning rate at the ends of the cycle. Required.", FREE(BY_HAND)),
     REAL("scheduler.params.cycle_max_lr", "", schedule.cycle_max_lr, 0, LARGE,
-         "Rate at the top of the cycle. Required."),
+         "Learning rate at the top of the cycle. Required.", FREE(BY_HAND)),
     REAL_AUTO("scheduler.params.decay_lr_rate", "0", schedule.decay_lr_rate, 0, LARGE,
-              "Decay of the rate after the cycle."),
+              "Decay of the learning rate after the cycle.", FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.cycle_first_step_size", "2000", schedule.cycle_first_step_size, 1,
-               "Steps of the rise."),
+               "Steps of the rise.", FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.cycle_second_step_size", "auto", schedule.cycle_second_step_size, 1,
-               "Steps of the fall; auto: as many as of the rise."),
+               "Steps of the fall; auto: as many as of the rise.", FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.cycle_first_stair_count", "0", schedule.cycle_first_stair_count, 0,
-               "Stairs of the rise; 0: smooth."),
+               "Stairs of the rise; 0: smooth.", FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.cycle_second_stair_count", "auto", schedule.cycle_second_stair_count, 0,
-               "Stairs of the fall; auto: as many as of the rise."),
+               "Stairs of the fall; auto: as many as of the rise.", FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.decay_step_size", "0", schedule.decay_step_size, 0,
-               "Steps in an interval of decay; 0: no decay."),
+               "Steps in an interval of decay; 0: no decay.", FREE(BY_HAND)),
     FLAG_AUTO("scheduler.params.cycle_momentum", "true", schedule.cycle_momentum,
-              "Cycle the momentum (beta1) the other way."),
-    REAL_AUTO("scheduler.params.cycle_min_mom", "0.8", schedule.cycle_min_mom, 0, 0.999999999, "Least momentum."),
-    REAL_AUTO("scheduler.params.cycle_max_mom", "0.9", schedule.cycle_max_mom, 0, 0.999999999, "Most momentum."),
+              "Cycle the momentum (beta1) in the opposite direction.", FREE(BY_HAND)),
+    REAL_AUTO("scheduler.params.cycle_min_mom", "0.8", schedule.cycle_min_mom, 0, 0.999999999, "Least momentum.",
+              FREE(BY_HAND)),
+    REAL_AUTO("scheduler.params.cycle_max_mom", "0.9", schedule.cycle_max_mom, 0, 0.999999999, "Largest momentum.",
+              FREE(BY_HAND)),
     REAL_AUTO("scheduler.params.decay_mom_rate", "0", schedule.decay_mom_rate, 0, LARGE,
-              "Decay of the momentum after the cycle."),
-    REAL_AUTO("scheduler.params.factor", "0.1", schedule.factor, 0, 0.999999999, "What the rate is multiplied with."),
+              "Decay of the momentum after the cycle.", FREE(BY_HAND)),
+    REAL_AUTO("scheduler.params.factor", "0.1", schedule.factor, 0, 0.999999999,
+              "Factor by which the learning rate is reduced.", FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.patience", "10", schedule.patience, 0,
-               "Evaluations without progress that are let pass."),
-    REAL_AUTO("scheduler.params.threshold", "0.0001", schedule.threshold, 0, LARGE, "What counts as progress."),
-    CHOICE("scheduler.params.threshold_mode", "rel", threshold_mode, "rel|abs", "Whether it is a share or an amount."),
+               "Evaluations without progress before a reduction.", FREE(BY_HAND)),
+    REAL_AUTO("scheduler.params.threshold", "0.0001", schedule.threshold, 0, LARGE,
+              "Least improvement that counts as progress.", FREE(BY_HAND)),
+    CHOICE("scheduler.params.threshold_mode", "rel", schedule.threshold_absolute, "rel|abs",
+           "Whether the threshold is relative or absolute.", FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.cooldown", "0", schedule.cooldown, 0,
-               "Evaluations that do not count after a reduction."),
-    REAL_AUTO("scheduler.params.min_lr", "0", schedule.min_lr, 0, LARGE, "Least rate."),
+               "Evaluations that do not count after a reduction.", FREE(BY_HAND)),
+    REAL_AUTO("scheduler.params.min_lr", "0", schedule.min_lr, 0, LARGE, "Least learning rate.", FREE(BY_HAND)),
     REFUSED("scheduler.params.mode", STRING, "min", "the loss is watched, and less is better"),
     REFUSED("scheduler.params.last_batch_iteration", INT, "-1", "a run continues from its checkpoint (--resume)"),
 
     /* ---- precision ---- */
-    FLAG_AUTO("fp16.enabled", "false", precision.fp16,
-              "Train in fp16 with an fp32 master and loss scaling. Not together with `bf16.enabled`."),
+    FLAG_AUTO("fp16.enabled", "false", given.fp16,
+              "Mixed precision in fp16 with fp32 master weights and loss scaling. Not together with `bf16.enabled`.",
+              SAME, NAMED_OPTION(precision)),
     NOTED("fp16.auto_cast", BOOL, "false", "inputs are converted where the model needs them"),
-    REAL_AUTO("fp16.loss_scale", "0", precision.loss_scale, 0, LARGE,
-              "What the loss is multiplied with before backward; 0: adapted while training, as the next keys say."),
-    ROW("fp16.initial_scale_power", SL_OPT_INT, "16", precision.scale_power, 0, 100, NULL, true,
-        "The adapted scale begins at 2 to this power."),
-    ROW("fp16.loss_scale_window", SL_OPT_INT, "1000", precision.scale_window, 0, 1e9, NULL, true,
-        "Steps without overflow after which the scale doubles."),
-    ROW("fp16.hysteresis", SL_OPT_INT, "2", precision.hysteresis, 1, 1e9, NULL, true,
-        "Overflows before the scale is halved."),
-    FLAG_AUTO("fp16.consecutive_hysteresis", "false", precision.consecutive_hysteresis,
-              "Every step without overflow restores the hysteresis, not only doubling."),
-    COUNT_AUTO("fp16.min_loss_scale", "1", precision.min_loss_scale, 0,
-               "Least scale; an overflow there ends the run (exit status 7)."),
+    REAL_AUTO("fp16.loss_scale", "0", precision.loss_scale.fixed, 0, LARGE,
+              "Fixed loss scale; 0: dynamic loss scaling, as the next keys say.", FREE(SCALING),
+              OPTION(loss_scale.fixed)),
+    COUNT_TO("fp16.initial_scale_power", "16", precision.loss_scale.initial_power, 0, 100,
+             "The dynamic loss scale begins at 2 to this power.", FREE(SCALING), OPTION(loss_scale.initial_power)),
+    COUNT_TO("fp16.loss_scale_window", "1000", precision.loss_scale.window, 0, 1e9,
+             "Steps without overflow after which the loss scale doubles.", FREE(SCALING), OPTION(loss_scale.window)),
+    COUNT_TO("fp16.hysteresis", "2", precision.loss_scale.hysteresis, 1, 1e9,
+             "Overflows before the loss scale is halved.", FREE(SCALING), OPTION(loss_scale.hysteresis)),
+    FLAG_AUTO("fp16.consecutive_hysteresis", "false", precision.loss_scale.consecutive,
+              "Every step without overflow restores the hysteresis, not only doubling.", FREE(SCALING),
+              OPTION(loss_scale.consecutive)),
+    REAL_AUTO("fp16.min_loss_scale", "1", precision.loss_scale.minimum, 0, LARGE,
+              "Least loss scale; an overflow there ends the run (exit status 7).", FREE(SCALING),
+              OPTION(loss_scale.minimum)),
     NOTED("fp16.fp16_master_weights_and_grads", BOOL, "false", "the master weights are always fp32"),
     NOTED("fp16.opt_level", STRING, "", "it belongs to another library"),
-    FLAG_AUTO("bf16.enabled", "false", precision.bf16,
-              "Train in bf16 with an exact fp32 master. The section may be called `bfloat16`."),
+    FLAG_AUTO("bf16.enabled", "false", given.bf16,
+              "Mixed precision in bf16 with exact fp32 master weights. The section may be called `bfloat16`.", SAME,
+              NAMED_OPTION(precision)),
     NOTED("bf16.immediate_grad_update", BOOL, "false", PLANNED),
     FLAG_AUTO("bf16.check_grad_overflow", "true", precision.check_overflow,
-              "Leave out a step whose gradient is not finite while its losses are; false: it ends the run."),
+              "Skip a step whose gradient is not finite while its losses are; false: such a step ends the run.",
+              FREE("it decides only about steps that are not finite"), OPTION(check_overflow)),
     NOTED("bf16.bf16_master_weights_and_grads", BOOL, "false",
           "a bf16 weight and 2 bytes beside it are the exact fp32 master"),
-    FLAG_AUTO("bf16.bf16_optimizer_states", "false", precision.bf16_states,
-              "True: `zero_optimization.states` is bf16."),
+    FLAG_AUTO("bf16.bf16_optimizer_states", "false", given.bf16_states, "True: `zero_optimization.states` is bf16.",
+              FREE(RESOLVED("zero_optimization.states"))),
     UNBUILT("torch_autocast.enabled", BOOL, "false", "Compute some operations in a smaller type."),
     NOTED("torch_autocast.dtype", STRING, "bfloat16", WITH("torch_autocast.enabled")),
     NOTED("torch_autocast.lower_precision_safe_modules", LIST, "", WITH("torch_autocast.enabled")),
@@ -291,31 +399,36 @@ const sl_option sl_config_rows[] = {
     NOTED("amp.*", STRING, "", WITH("amp.enabled")),
 
     /* ---- ZeRO ---- */
-    ROW("zero_optimization.stage", SL_OPT_INT, "0", zero.stage, 0, 3, NULL, true,
-        "What ranks share out: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters. On one rank all keep "
-        "the same. Results do not depend on it."),
-    CHOICE("zero_optimization.partition", "auto", zero.partition, "layer|block|owner|weighted",
-           "How a layer is cut over ranks: in equal parts, in blocks dealt round, whole layers to ranks, or in "
-           "proportion to `partition_weights`. auto: weighted where weights are given, owner for LAMB and LARS, which "
-           "need whole parameters, otherwise layer. Results do not depend on it."),
-    ROW("zero_optimization.partition_weights", SL_OPT_LIST, "[]", zero.partition_weights, 0, 0, NULL, false,
-        "weighted: one number per rank, such as their memory; empty: equal ones."),
-    COUNT_AUTO("zero_optimization.partition_block", "auto", zero.partition_block, 1,
-               "block: elements of a block, rounded up to a multiple of 1,024; auto: 262,144."),
+    COUNT_TO("zero_optimization.stage", "0", plan.stage, 0, 3,
+             "ZeRO stage: what is divided among the ranks. 0 nothing, 1 optimizer state, 2 also gradients, 3 also "
+             "parameters. On one rank all stages keep the same. Results do not depend on it.",
+             FREE(NO_BITS), OPTION(stage)),
     CHOICE(
-        "zero_optimization.update", "auto", zero.update, "auto|sync|speculative!|delayed!",
-        "When the update runs. `auto`: during backward where nothing of the whole gradient decides about a step, which "
-        "is without `gradient_clipping` and with `bf16.check_grad_overflow` false; otherwise, and with `sync`, when "
-        "its "
-        "norm is known."),
-    CHOICE(
-        "zero_optimization.states", "fp32", zero.states, "fp32|bf16|compact",
-        "Type of the optimizer's moments: compact is 8 bits with a scale per 1,024 elements, where embeddings, norms "
-        "and biases keep fp32. bf16 and compact round at random, which changes the numbers; not for LAMB and LARS."),
-    CHOICE("zero_optimization.offload_optimizer.device", "auto", zero.offload_optimizer, "none|cpu|nvme!",
-           "Where the optimizer state lives and the update runs: none is the device; auto: the plan decides."),
-    REAL_AUTO("zero_optimization.offload_optimizer.ratio", "1.0", zero.offload_optimizer_ratio, 0, 1,
-              "Share of the optimizer state that goes to the host when `device` is cpu."),
+        "zero_optimization.partition", "auto", plan.partition, "layer|block|owner|weighted",
+        "How a layer is divided among the ranks: in equal parts, in blocks dealt round, whole layers to ranks, or in "
+        "proportion to `partition_weights`. auto: weighted where weights are given, owner for LAMB and LARS, which "
+        "need whole parameters, otherwise layer. Results do not depend on it.",
+        FREE(NO_BITS), OPTION(partition)),
+    LIST("zero_optimization.partition_weights", given.weights,
+         "weighted: one number per rank, such as their memory; empty: equal ones.", FREE(NO_BITS),
+         NAMED_OPTION(partition_weights)),
+    COUNT_AUTO("zero_optimization.partition_block", "auto", plan.partition_block, 1,
+               "block: elements of a block, rounded up to a multiple of 1,024; auto: 262,144.", FREE(NO_BITS),
+               ZERO_IS_AUTO, OPTION(partition_block)),
+    CHOICE("zero_optimization.update", "auto", plan.early_updates, "auto|sync|speculative!|delayed!",
+           "When the optimizer update runs. `sync`: after backward, when the gradient norm is known. `auto`: during "
+           "backward where the update needs no norm, that is without `gradient_clipping` and with "
+           "`bf16.check_grad_overflow` false; otherwise as `sync`. Results are the same.",
+           FREE(NO_BITS), VALUES(true, false, false, false), OPTION(early_updates)),
+    CHOICE("zero_optimization.states", "fp32", precision.states, "fp32|bf16|compact",
+           "Type of the optimizer's moments; `compact`: 8 bits with a scale per 1,024 elements, embeddings, norms and "
+           "biases in fp32. bf16 and compact round at random and change the numbers a little.",
+           SAME, OPTION(states)),
+    CHOICE("zero_optimization.offload_optimizer.device", "auto", plan.state, "auto|none|cpu|nvme!",
+           "Offload the optimizer state: keep it in host memory (cpu) and update there; auto: the plan chooses.",
+           FREE(NO_BITS), OPTION(optimizer_state)),
+    REAL_AUTO("zero_optimization.offload_optimizer.ratio", "1.0", plan.state_ratio, 0, 1,
+              "With device cpu: share of the optimizer state that is offloaded.", FREE(NO_BITS), OPTION(state_ratio)),
     NOTED("zero_optimization.offload_optimizer.nvme_path", STRING, "", STATE_DISK),
     NOTED("zero_optimization.offload_optimizer.pin_memory", BOOL, "true",
           "host memory is reserved once and needs no pinning on a CPU"),
@@ -327,27 +440,29 @@ const sl_option sl_config_rows[] = {
     NOTED("zero_optimization.offload_optimizer.super_offload", BOOL, "false",
           "updates are exact; see zero_optimization.update"),
     NOTED("zero_optimization.offload_optimizer.cpuadam_cores_perc", DOUBLE, "0.8", "the update uses all of `threads`"),
-    CHOICE("zero_optimization.offload_param.device", "auto", zero.offload_param, "none|cpu|nvme!",
-           "Where the parameters live between uses: none is the device; auto: the plan decides."),
+    CHOICE("zero_optimization.offload_param.device", "auto", plan.parameters, "auto|none|cpu|nvme!",
+           "Offload the parameters: keep them in host memory (cpu) and copy them in for every use; auto: the plan "
+           "chooses.",
+           FREE(NO_BITS), OPTION(parameters)),
     NOTED("zero_optimization.offload_param.nvme_path", STRING, "", STATE_DISK),
     NOTED("zero_optimization.offload_param.pin_memory", BOOL, "true",
           "host memory is reserved once and needs no pinning on a CPU"),
     NOTED("zero_optimization.offload_param.buffer_count", INT, "5", PLANNED),
     NOTED("zero_optimization.offload_param.buffer_size", INT, "1e8", PLANNED),
     NOTED("zero_optimization.offload_param.max_in_cpu", INT, "1e9", STATE_DISK),
-    FLAG_AUTO("zero_optimization.cpu_offload", "false", zero.cpu_offload,
-              "Old name: true is `offload_optimizer.device: cpu`."),
-    FLAG_AUTO("zero_optimization.cpu_offload_param", "false", zero.cpu_offload_param,
-              "Old name: true is `offload_param.device: cpu`."),
+    FLAG_AUTO("zero_optimization.cpu_offload", "false", given.cpu_offload,
+              "DeepSpeed's old name for `offload_optimizer.device` cpu.", FREE(NO_BITS)),
+    FLAG_AUTO("zero_optimization.cpu_offload_param", "false", given.cpu_offload_param,
+              "DeepSpeed's old name for `offload_param.device` cpu.", FREE(NO_BITS)),
     NOTED("zero_optimization.cpu_offload_use_pin_memory", BOOL, "",
           "host memory is reserved once and needs no pinning on a CPU"),
     NOTED("zero_optimization.contiguous_gradients", BOOL, "true", PLANNED),
     NOTED("zero_optimization.reduce_scatter", BOOL, "true", COLLECTIVES),
-    COUNT_AUTO("zero_optimization.reduce_bucket_size", "auto", zero.reduce_bucket, 1,
-               "Elements: layers smaller than this share a collective. The smaller of the two bucket sizes counts; "
-               "auto: 262,144."),
+    COUNT_AUTO("zero_optimization.reduce_bucket_size", "auto", given.reduce_bucket, 1,
+               "Elements in a bucket: layers smaller than this share a collective.", FREE(NO_BITS)),
     NOTED("zero_optimization.allgather_partitions", BOOL, "true", COLLECTIVES),
-    COUNT_AUTO("zero_optimization.allgather_bucket_size", "auto", zero.allgather_bucket, 1, "As `reduce_bucket_size`."),
+    COUNT_AUTO("zero_optimization.allgather_bucket_size", "auto", given.allgather_bucket, 1,
+               "As `reduce_bucket_size`; the smaller of the two counts.", FREE(NO_BITS)),
     NOTED("zero_optimization.use_multi_rank_bucket_allreduce", BOOL, "true", COLLECTIVES),
     NOTED("zero_optimization.overlap_comm", BOOL, "", "collectives always run beside computation where they can"),
     NOTED("zero_optimization.load_from_fp32_weights", BOOL, "true", "a checkpoint holds the exact fp32 weights"),
@@ -408,52 +523,71 @@ const sl_option sl_config_rows[] = {
     NOTED("aio.use_gds", BOOL, "false", STATE_DISK),
 
     /* ---- activations, memory ---- */
-    CHOICE("activation_checkpointing.mode", "auto", activations.mode, "auto|none|recompute|offload",
-           "What becomes of activations between forward and backward: kept (none), recomputed, or moved to the host."),
-    CHOICE("activation_checkpointing.device", "device", activations.device, "device|cpu",
-           "With recompute: where the kept inputs of the layers wait."),
-    FLAG_AUTO("activation_checkpointing.cpu_checkpointing", "false", activations.cpu_checkpointing,
-              "True: `device` is cpu, and `mode` recompute unless it is given."),
+    CHOICE(
+        "activation_checkpointing.mode", "auto", plan.activations, "auto|none|recompute|offload",
+        "What becomes of activations between forward and backward: kept (none), recomputed, or offloaded to the host; "
+        "auto: the plan chooses for each layer.",
+        FREE(NO_BITS), OPTION(activations)),
+    CHOICE("activation_checkpointing.device", "device", plan.offload_checkpoints, "device|cpu",
+           "With recompute: where the kept layer inputs wait; cpu: offloaded to the host.", FREE(NO_BITS),
+           OPTION(offload_checkpoints)),
+    FLAG_AUTO("activation_checkpointing.cpu_checkpointing", "false", given.cpu_checkpointing,
+              "True: `device` is cpu, and `mode` is recompute unless it is given.", FREE(NO_BITS)),
     NOTED("activation_checkpointing.partition_activations", BOOL, "false",
           "every rank computes other samples, so no activation is held twice"),
     NOTED("activation_checkpointing.contiguous_memory_optimization", BOOL, "false", PLANNED),
     NOTED("activation_checkpointing.number_checkpoints", INT, "", "the plan chooses which layers are recomputed"),
     NOTED("activation_checkpointing.synchronize_checkpoint_boundary", BOOL, "false", PLANNED),
     NOTED("activation_checkpointing.profile", BOOL, "false", "the plan and the events hold the times"),
-    SIZE("memory.device", memory.device,
-         "Bytes of device memory of a rank for everything; auto: its share of what the machine and its cgroup allow."),
-    SIZE("memory.host", memory.host, "Bytes of host memory of a rank beside the device's; auto: what is left."),
+    SIZE("memory.device", plan.budget[SL_TIER_DEVICE], 1,
+         "Device memory that a rank may use, for everything; auto: its share of what the machine and its cgroup allow.",
+         FREE(NO_BITS), OPTION(device_bytes)),
+    SIZE("memory.host", plan.budget[SL_TIER_HOST], 1,
+         "Host memory that a rank may use for what is offloaded; auto: what is free.", FREE(NO_BITS),
+         OPTION(host_bytes)),
     UNBUILT("memory.disk", SIZE, "auto", "Bytes on disk."),
-    COUNT_AUTO("memory.levels", "auto", memory.levels, 1,
-               "Groups of layers that move together; auto: the plan chooses."),
-    COUNT_AUTO("memory.prefetch_layers", "auto", memory.prefetch, 0,
-               "Levels fetched ahead of their use; auto: the plan chooses."),
+    COUNT_AUTO("memory.levels", "auto", plan.levels, 1,
+               "Number of groups of layers that are moved together; auto: the plan chooses.", FREE(NO_BITS),
+               ZERO_IS_AUTO, OPTION(levels)),
+    COUNT_AUTO("memory.prefetch_layers", "auto", plan.prefetch, 0,
+               "How many levels ahead of their use parameters are fetched; auto: the plan chooses.", FREE(NO_BITS),
+               OPTION(prefetch_layers)),
     UNBUILT("memory.unified", BOOL, "false", "Use host memory in place instead of copying it to the device."),
-    FLAG_AUTO("memory.keep_gathered", "false", memory.keep_gathered,
-              "Stage 3: keep gathered parameters from forward to backward: more memory, less communication."),
-    ROW("memory.tile_bytes", SL_OPT_SIZE, "auto", memory.tile_bytes, 0, MANY, NULL, true,
-        "Cut parameters larger than this into tiles of at most as many bytes, each a layer of its own; this changes "
-        "rounding. 0 or auto: none are cut."),
+    FLAG_AUTO("memory.keep_gathered", "false", plan.keep_gathered,
+              "Stage 3: keep gathered parameters from forward to backward: more memory, less communication.",
+              FREE(NO_BITS), OPTION(keep_gathered)),
+    SIZE("memory.tile_bytes", model.tile_bytes, 0,
+         "Cut parameters larger than this into tiles of at most as many bytes, each a layer of its own; this changes "
+         "the "
+         "rounding. 0 or auto: none are cut.",
+         SAME),
 
     /* ---- results ---- */
-    TEXT("checkpoint.path", "", checkpoint.path, "Folder for checkpoints; empty: none are written."),
+    TEXT("checkpoint.path", "", checkpoint.path, "Folder for checkpoints; empty: none are written.", FREE(OUTPUT)),
     COUNT("checkpoint.every", "0", checkpoint.every, 0,
-          "Steps between checkpoints; 0: only at the end and when stopped."),
-    COUNT("checkpoint.keep", "2", checkpoint.keep, 1, "How many are kept."),
+          "Steps between checkpoints; 0: only at the end and when stopped.", FREE(OUTPUT)),
+    COUNT("checkpoint.keep", "2", checkpoint.keep, 1, "How many checkpoints are kept.", FREE(OUTPUT)),
     FLAG_AUTO("checkpoint.background", "false", checkpoint.background,
-              "Write checkpoints beside the following steps, from a copy in host memory that the plan makes room for."),
+              "Write checkpoints while training goes on, from a copy in host memory that the plan reserves.",
+              FREE(OUTPUT)),
     NOTED("checkpoint.tag_validation", STRING, "Warn", "checkpoints are named by their step"),
     NOTED("checkpoint.load_universal", BOOL, "false", "every checkpoint is independent of the number of ranks"),
     NOTED("checkpoint.use_node_local_storage", BOOL, "false", "the ranks of a checkpoint write into one folder"),
     NOTED("checkpoint.parallel_write.pipeline_stage", BOOL, "false", "every rank always writes what it owns"),
-    TEXT("save", "", save, "File for the weights after the last step, as safetensors; empty: none."),
+    TEXT("save", "", save, "File for the weights after the last step, as safetensors; empty: none.", FREE(OUTPUT)),
     CHOICE("save_dtype", "fp32", save_type, "fp32|bf16|fp16",
-           "Type of the weights in that file; fp32: the exact ones."),
-    TEXT("load", "", initial_weights, "Safetensors file to start from; empty: random weights."),
-    COUNT("timeout_seconds", "60", timeout_seconds, 1, "How long one rank waits for another."),
-    FLAG("debug.guard", "false", guard, "Poison the arenas and put guard pages behind them."),
-    FLAG("debug.null_backend", "false", null_backend, "Compute nothing."),
-    FLAG("debug.hash", "true", hash, "Hash weights and state at the end; of a large model that takes a while."),
+           "Type of the weights in that file; fp32: the exact values.", FREE(OUTPUT),
+           VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16)),
+    TEXT("load", "", initial_weights, "Safetensors file with the initial weights; empty: random weights.",
+         FREE("a resumed run has its weights from the checkpoint")),
+    COUNT("timeout_seconds", "60", timeout_seconds, 1,
+          "How long one rank waits for another before it is taken for lost.", FREE(NO_BITS)),
+    FLAG("debug.guard", "false", device.guard, "Poison the arenas and put guard pages behind them.", FREE(NO_BITS),
+         OPTION(guard)),
+    FLAG("debug.null_backend", "false", device.null_backend, "Compute nothing.",
+         FREE("a run that computes nothing has no results"), OPTION(null_backend)),
+    FLAG("debug.hash", "true", hash, "Hash weights and state at the end; of a large model that takes a while.",
+         FREE(OUTPUT)),
 
     /* ---- DeepSpeed's monitors, profilers and further parts ---- */
     UNBUILT("tensorboard.enabled", BOOL, "false", "Write TensorBoard events."),
@@ -524,17 +658,26 @@ const sl_option sl_config_rows[] = {
 };
 const size_t sl_config_row_count = sizeof sl_config_rows / sizeof sl_config_rows[0];
 
-/* The stored choices are the library's own kinds. */
+/* Stored choices are the library's own values. */
 _Static_assert(SLUICE_SGD == 0 && SLUICE_ADAGRAD == 1 && SLUICE_ADAM == 2 && SLUICE_ADAMW == 3 && SLUICE_LAMB == 4 &&
                    SLUICE_LARS == 5 && SLUICE_LION == 6,
                "choices of optimizer.type are in the order of sluice_optimizer_kind");
 _Static_assert(SLUICE_PARTITION_LAYER == 0 && SLUICE_PARTITION_BLOCK == 1 && SLUICE_PARTITION_OWNER == 2 &&
-                   SLUICE_PARTITION_WEIGHTED == 3 && sizeof(sluice_partition) == sizeof(int),
+                   SLUICE_PARTITION_WEIGHTED == 3,
                "choices of zero_optimization.partition are in the order of sluice_partition");
 _Static_assert(SLUICE_STATES_F32 == 0 && SLUICE_STATES_BF16 == 1 && SLUICE_STATES_COMPACT == 2,
                "choices of zero_optimization.states are in the order of sluice_states");
-_Static_assert(SL_SCHEDULE_CONSTANT == 0 && SL_SCHEDULE_PLATEAU == 6 && sizeof(sl_schedule_kind) == sizeof(int),
+_Static_assert(SLUICE_PLACE_AUTO == 0 && SLUICE_PLACE_DEVICE == 1 && SLUICE_PLACE_HOST == 2,
+               "choices of offload_*.device are in the order of sluice_place");
+_Static_assert(SLUICE_ACTIVATIONS_AUTO == 0 && SLUICE_ACTIVATIONS_KEEP == 1 && SLUICE_ACTIVATIONS_RECOMPUTE == 2 &&
+                   SLUICE_ACTIVATIONS_OFFLOAD == 3,
+               "choices of activation_checkpointing.mode are in the order of sluice_activations");
+_Static_assert(SLUICE_DEVICE_CPU == 0 && SLUICE_DEVICE_CUDA == 1 && SLUICE_DEVICE_AUTO == 2,
+               "choices of device are in the order of sluice_device");
+_Static_assert(SL_SCHEDULE_CONSTANT == 0 && SL_SCHEDULE_PLATEAU == 6,
                "choices of scheduler.type are in the order of sl_schedule_kind");
+_Static_assert(offsetof(sluice_optimizer, beta2) == offsetof(sluice_optimizer, beta1) + sizeof(double),
+               "optimizer.params.betas writes both");
 
 #define TORCH_PARAMS "maximize|foreach|fused|capturable|differentiable|max_grad_norm"
 #define ADAM_PARAMS                                                                                                    \

@@ -33,6 +33,12 @@ static bool ranged(const sl_option *row)
     return row->min != 0 || row->max != 0;
 }
 
+/* A number is bounded by its row, and by the field that keeps it. */
+static double upper_bound(const sl_option *row)
+{
+    return row->type == SL_OPT_INT && row->bytes == sizeof(int32_t) && row->max > INT32_MAX ? INT32_MAX : row->max;
+}
+
 /* "none, cpu": the choices that are built in. */
 static void list_choices(const sl_option *row, char *out, size_t out_bytes)
 {
@@ -48,17 +54,17 @@ static void list_choices(const sl_option *row, char *out, size_t out_bytes)
 void sl_config_describe_type(const sl_option *row, char *out, size_t out_bytes)
 {
     char choices[512];
-    if (row->type == SL_OPT_CHOICE) {
+    if (row->choices != NULL) {
         list_choices(row, choices, sizeof choices);
         snprintf(out, out_bytes, "one of %s", choices);
     } else if (!ranged(row) || row->type == SL_OPT_SIZE) {
         snprintf(out, out_bytes, "%s", type_names[row->type]);
     } else if (row->type == SL_OPT_STRING) {
         snprintf(out, out_bytes, "text, or a whole number of at least %g", row->min);
-    } else if (row->max > UNBOUNDED) {
+    } else if (upper_bound(row) > UNBOUNDED) {
         snprintf(out, out_bytes, "%s, at least %g", type_names[row->type], row->min);
     } else {
-        snprintf(out, out_bytes, "%s from %g to %.9g", type_names[row->type], row->min, row->max);
+        snprintf(out, out_bytes, "%s from %g to %.10g", type_names[row->type], row->min, upper_bound(row));
     }
 }
 
@@ -76,7 +82,7 @@ static sluice_status refuse(const sl_option *row, const json_t *json, const char
 
 static bool in_range(const sl_option *row, double value)
 {
-    return !ranged(row) || (value >= row->min && value <= row->max);
+    return !ranged(row) || (value >= row->min && value <= upper_bound(row));
 }
 
 static bool read_integer(const json_t *json, int64_t *out)
@@ -130,12 +136,20 @@ static sluice_status copy_text(const char *text, sl_arena *arena, sl_config_valu
     return out->text != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
-/* Text rows: a string, or where the row has a range a whole number in it. */
+/* Text rows: a string, one of the choices where the row has some, or where it has a range a whole number in it. */
 static sluice_status read_string(const sl_option *row, const json_t *json, const char *where, sl_arena *arena,
                                  sl_config_value *out)
 {
     char digits[32];
     int64_t number;
+    if (json_is_string(json) && row->choices != NULL) {
+        char name[CHOICE_BYTES];
+        int index;
+        bool built;
+        if (!read_choice(row, json_string_value(json), &index)) return refuse(row, json, where);
+        sl_config_choice(row, index, name, sizeof name, &built);
+        return copy_text(name, arena, out);
+    }
     if (json_is_string(json)) return copy_text(json_string_value(json), arena, out);
     if (!ranged(row) || !read_integer(json, &number) || !in_range(row, (double)number)) return refuse(row, json, where);
     snprintf(digits, sizeof digits, "%lld", (long long)number);
@@ -224,10 +238,10 @@ static void value_auto(const sl_option *row, sl_config_value *out)
     memset(out, 0, sizeof *out);
     switch (row->type) {
     case SL_OPT_INT:
-        out->integer = -1;
+        out->integer = row->auto_is_zero ? 0 : -1;
         return;
     case SL_OPT_DOUBLE:
-        out->real = -1;
+        out->real = row->auto_is_zero ? 0 : -1;
         return;
     case SL_OPT_STRING:
     case SL_OPT_LIST:
@@ -287,22 +301,125 @@ bool sl_config_value_equal(const sl_option *row, const sl_config_value *a, const
     return false;
 }
 
-/* Bytes of the field that a row of each type points at. */
-static const size_t field_bytes[] = {
-    [SL_OPT_BOOL] = sizeof(bool),       [SL_OPT_INT] = sizeof(int64_t),   [SL_OPT_DOUBLE] = sizeof(double),
-    [SL_OPT_SIZE] = sizeof(uint64_t),   [SL_OPT_STRING] = sizeof(char *), [SL_OPT_CHOICE] = sizeof(int),
-    [SL_OPT_PAIR] = 2 * sizeof(double), [SL_OPT_LIST] = sizeof(char *),
-};
+/* ---- Fields ---- */
+
+static int stored_choice(const sl_option *row, int index)
+{
+    return row->values != NULL && index >= 0 ? row->values[index] : index;
+}
+
+/* The first choice that is stored so; -1: none is. */
+static int choice_stored_as(const sl_option *row, int stored)
+{
+    char name[CHOICE_BYTES];
+    bool built;
+    for (int i = 0; sl_config_choice(row, i, name, sizeof name, &built); i++)
+        if (stored_choice(row, i) == stored) return i;
+    return -1;
+}
 
 void sl_config_value_store(const sl_option *row, const sl_config_value *value, sl_settings *settings)
 {
-    memcpy((char *)settings + row->offset, value, field_bytes[row->type]);
+    char *at = (char *)settings + row->offset;
+    bool flag;
+    int32_t number;
+    switch (row->type) {
+    case SL_OPT_BOOL:
+        flag = value->boolean != row->negated;
+        memcpy(at, &flag, sizeof flag);
+        return;
+    case SL_OPT_INT:
+        number = (int32_t)value->integer; /* within the field's bounds: upper_bound */
+        memcpy(at, row->bytes == sizeof number ? (void *)&number : (void *)&value->integer, row->bytes);
+        return;
+    case SL_OPT_CHOICE:
+        number = stored_choice(row, value->choice);
+        flag = number == 1;
+        memcpy(at, row->bytes == sizeof flag ? (void *)&flag : (void *)&number, row->bytes);
+        return;
+    case SL_OPT_PAIR:
+        memcpy(at, value->pair, sizeof value->pair);
+        return;
+    default:
+        memcpy(at, value, row->bytes);
+        return;
+    }
+}
+
+/* The value in a field of `bytes` bytes that is kept as the row's is. */
+static void load_field(const sl_option *row, const char *at, size_t bytes, sl_config_value *out)
+{
+    bool flag = false;
+    int32_t number = 0;
+    memset(out, 0, sizeof *out);
+    switch (row->type) {
+    case SL_OPT_BOOL:
+        memcpy(&flag, at, sizeof flag);
+        out->boolean = flag != row->negated;
+        return;
+    case SL_OPT_INT:
+        memcpy(bytes == sizeof number ? (void *)&number : (void *)&out->integer, at, bytes);
+        if (bytes == sizeof number) out->integer = number;
+        return;
+    case SL_OPT_CHOICE:
+        memcpy(bytes == sizeof flag ? (void *)&flag : (void *)&number, at, bytes);
+        out->choice = choice_stored_as(row, bytes == sizeof flag ? flag : number);
+        return;
+    case SL_OPT_PAIR:
+        memcpy(out->pair, at, sizeof out->pair);
+        return;
+    default:
+        memcpy(out, at, bytes);
+        return;
+    }
 }
 
 void sl_config_value_load(const sl_option *row, const sl_settings *settings, sl_config_value *out)
 {
-    memset(out, 0, sizeof *out);
-    memcpy(out, (const char *)settings + row->offset, field_bytes[row->type]);
+    load_field(row, (const char *)settings + row->offset, row->bytes, out);
+}
+
+/* ---- Options of the C API ---- */
+
+/* Whether a row takes a value as it stands, or as "auto". */
+static bool takes(const sl_option *row, const sl_config_value *value)
+{
+    char name[CHOICE_BYTES];
+    bool built = false;
+    if (row->type != SL_OPT_CHOICE && sl_config_value_is_auto(row, value)) return true;
+    switch (row->type) {
+    case SL_OPT_INT:
+        return in_range(row, (double)value->integer);
+    case SL_OPT_DOUBLE:
+        return isfinite(value->real) && in_range(row, value->real);
+    case SL_OPT_SIZE:
+        return in_range(row, (double)value->size);
+    case SL_OPT_PAIR:
+        return in_range(row, value->pair[0]) && in_range(row, value->pair[1]);
+    case SL_OPT_CHOICE:
+        return sl_config_choice(row, value->choice, name, sizeof name, &built) && built;
+    default:
+        return true;
+    }
+}
+
+sluice_status sl_config_value_from_option(const sl_option *row, const sluice_options *options, sl_config_value *out)
+{
+    const char *at = (const char *)options + row->option_offset;
+    char expected[600], given[64];
+    int32_t number = 0;
+    load_field(row, at, row->option_bytes, out);
+    if (takes(row, out)) return SLUICE_OK;
+    if (row->option_bytes == sizeof number) memcpy(&number, at, sizeof number);
+    if (row->type == SL_OPT_DOUBLE || row->type == SL_OPT_PAIR)
+        snprintf(given, sizeof given, "%g", out->real);
+    else if (row->option_bytes == sizeof number)
+        snprintf(given, sizeof given, "%d", number);
+    else
+        snprintf(given, sizeof given, "%lld", (long long)out->integer);
+    sl_config_describe_type(row, expected, sizeof expected);
+    return sl_fail(SLUICE_ERR_USAGE, "options.%s is %s, which %s does not allow; it takes %s", row->option, given,
+                   row->key, expected);
 }
 
 static void print_choice(const sl_option *row, int index, FILE *out)

@@ -12,11 +12,11 @@
 
 typedef enum {
     SL_OPT_BOOL,   /* bool */
-    SL_OPT_INT,    /* int64_t; 5e8 is accepted where whole */
+    SL_OPT_INT,    /* int64_t or int, by the field's size; 5e8 is accepted where whole */
     SL_OPT_DOUBLE, /* double */
     SL_OPT_SIZE,   /* uint64_t bytes: a number, or "20GiB" */
     SL_OPT_STRING, /* const char *, owned by the target's sl_option_values */
-    SL_OPT_CHOICE, /* int: index into `choices` */
+    SL_OPT_CHOICE, /* int, enum or bool: one of `values` or an index into `choices`; -1 where nothing is chosen */
     SL_OPT_PAIR,   /* double[2]: [a, b] */
     SL_OPT_LIST,   /* const char *: a JSON array, kept as its text */
 } sl_option_type;
@@ -29,17 +29,33 @@ typedef enum {
     SL_KEY_REFUSED,  /* refused unless it has its default: `note` gives the reason */
 } sl_key_fate;
 
+/* What becomes of a setting when a run is resumed from a checkpoint. Zero is no answer: every honoured row gives one. */
+typedef enum {
+    SL_RESUME_UNSAID,
+    SL_RESUME_SAME,  /* part of the run's identity: kept in checkpoints, another value is refused */
+    SL_RESUME_MODEL, /* the same, for a value that says what the graph is: refused where the graph is another */
+    SL_RESUME_FREE,  /* may change; `why` says why that is harmless, or wanted */
+} sl_resume_rule;
+
+/* One setting. Rows are written with designated initialisers; what a row leaves out is zero. */
 typedef struct sl_option {
     const char *key; /* dotted path in the JSON file */
     sl_option_type type;
     const char *fallback; /* default as text, or "auto" or "" (none) */
     const char *help;
-    size_t offset;       /* of the value in the target struct; unused unless honoured */
-    double min, max;     /* inclusive; both 0: unchecked */
-    const char *choices; /* SL_OPT_CHOICE: "none|cpu|nvme" */
+    size_t offset, bytes; /* of the field in the target struct; unused unless honoured */
+    double min, max;      /* inclusive; both 0: unchecked. A 4-byte field bounds a number too */
+    const char *choices;  /* SL_OPT_CHOICE, and an SL_OPT_STRING that takes only these: "none|cpu|nvme" */
+    const int *values;    /* SL_OPT_CHOICE: what each choice is stored as; NULL: its index */
     sl_key_fate fate;
-    const char *note; /* for NOTED, UNBUILT and REFUSED */
-    bool auto_ok;     /* the word "auto" may stand instead of a value and leaves the default in place */
+    const char *note;  /* for NOTED, UNBUILT and REFUSED */
+    bool auto_ok;      /* the word "auto" may stand instead of a value and leaves the default in place */
+    bool auto_is_zero; /* a number that is "auto" is stored as 0, not as -1 */
+    bool negated;      /* SL_OPT_BOOL: stored as its opposite */
+    sl_resume_rule resume;
+    const char *why;                    /* SL_RESUME_FREE */
+    const char *option;                 /* member of the public options struct that sets the same; NULL: none does */
+    size_t option_offset, option_bytes; /* of that member, in the form of the field; 0: its form is another */
 } sl_option;
 
 /* Nearest key by edit distance for "did you mean"; NULL when nothing is close (distance over a third of the length). */

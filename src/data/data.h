@@ -71,6 +71,25 @@ typedef struct sl_vocabulary {
 } sl_vocabulary;
 sluice_status sl_data_text(const char *path, sl_text_unit unit, int64_t context, double validation, bool shuffle,
                            uint64_t seed, sluice_data **out);
+
+/* Settings of all kinds of data sets; each reads its own. Comes from the "data" section. */
+typedef struct sl_data_options {
+    const char *type; /* a row of the table in open.c */
+    const char *path;
+    int unit; /* sl_text_unit */
+    double validation;
+    int64_t samples, features, outputs;
+    double noise;
+    int64_t seed;
+    bool shuffle;
+} sl_data_options;
+/* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */
+sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
+/* "text, random_tokens, regression, classification". */
+const char *sl_data_names(void);
+/* Whether samples of that type are tokens; false for a name that is none. */
+bool sl_data_type_has_tokens(const char *type);
+
 const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds */
 bool sl_data_has_tokens(const sluice_data *d);                      /* text or random tokens */
 /* Text <-> ids. Encoding an unknown character fails with SLUICE_ERR_INPUT naming it and its position. */

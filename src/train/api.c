@@ -1,63 +1,8 @@
 /* api.c: the public calls on an engine that are more than running it: options, parameters, files, results. */
-#include <float.h>
 #include <string.h>
 
 #include "ir/tile.h"
 #include "train/batch.h"
-
-void sluice_options_init(sluice_options *o)
-{
-    *o = (sluice_options){ .size = sizeof *o,
-                           .accumulation_steps = 1,
-                           .prefetch_layers = -1,
-                           .state_ratio = 1,
-                           .precision = SLUICE_F32,
-                           .wire = SLUICE_I32,
-                           .check_overflow = true };
-    sl_loss_scale_init(&o->loss_scale);
-    sluice_optimizer_init(&o->optimizer, SLUICE_ADAM);
-}
-
-static bool is_float(sluice_dtype type)
-{
-    return type == SLUICE_F32 || type == SLUICE_BF16 || type == SLUICE_F16;
-}
-
-static sluice_status check_loss_scale(const sluice_loss_scale *s)
-{
-    if (!(s->fixed >= 0 && s->fixed <= FLT_MAX))
-        return sl_fail(SLUICE_ERR_USAGE, "options.loss_scale.fixed is %g, must be a finite number of at least 0",
-                       s->fixed);
-    if (s->fixed > 0) return SLUICE_OK;
-    if (s->initial_power < 0 || s->initial_power > 100)
-        return sl_fail(SLUICE_ERR_USAGE, "options.loss_scale.initial_power is %d, must be 0 to 100", s->initial_power);
-    if (s->window < 1 || s->hysteresis < 1)
-        return sl_fail(SLUICE_ERR_USAGE, "options.loss_scale.%s is %d, must be at least 1",
-                       s->window < 1 ? "window" : "hysteresis", s->window < 1 ? s->window : s->hysteresis);
-    if (!(s->minimum > 0 && s->minimum <= FLT_MAX))
-        return sl_fail(SLUICE_ERR_USAGE, "options.loss_scale.minimum is %g, must be above 0", s->minimum);
-    return SLUICE_OK;
-}
-
-/* Decides the wire type. */
-static sluice_status check_precision(sluice_options *o)
-{
-    if (!is_float(o->precision))
-        return sl_fail(SLUICE_ERR_USAGE, "options.precision is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",
-                       (int)o->precision);
-    if (o->wire == SLUICE_I32) o->wire = o->precision;
-    if (!is_float(o->wire))
-        return sl_fail(
-            SLUICE_ERR_USAGE,
-            "options.wire is %d, must be SLUICE_F32, SLUICE_BF16, SLUICE_F16, or SLUICE_I32 for the precision",
-            (int)o->wire);
-    if (o->states < SLUICE_STATES_F32 || o->states > SLUICE_STATES_COMPACT)
-        return sl_fail(SLUICE_ERR_USAGE, "options.states is %d, which is not a sluice_states", (int)o->states);
-    bool whole = o->optimizer.kind == SLUICE_LAMB || o->optimizer.kind == SLUICE_LARS;
-    if (whole && o->states != SLUICE_STATES_F32)
-        return sl_fail(SLUICE_ERR_USAGE, "options.states: LAMB and LARS keep their moments in fp32 only");
-    return o->precision == SLUICE_F16 ? check_loss_scale(&o->loss_scale) : SLUICE_OK;
-}
 
 /* Callers built against an older header have a shorter struct: what they do not know keeps its default. */
 static sluice_status copy_options(const sluice_options *given, sluice_options *o)
@@ -67,49 +12,19 @@ static sluice_status copy_options(const sluice_options *given, sluice_options *o
     if (given->size < offsetof(sluice_options, gradient_clipping) || given->size > 16 * sizeof *o)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_options.size is %zu: start from sluice_options_init", given->size);
     memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
-    if (o->accumulation_steps < 1)
-        return sl_fail(SLUICE_ERR_USAGE, "options.accumulation_steps is %d, must be at least 1", o->accumulation_steps);
-    if (o->stage < 0 || o->stage > 3) return sl_fail(SLUICE_ERR_USAGE, "options.stage is %d, must be 0 to 3", o->stage);
-    if (!(o->state_ratio >= 0 && o->state_ratio <= 1))
-        return sl_fail(SLUICE_ERR_USAGE, "options.state_ratio is %g, must be 0 to 1", o->state_ratio);
-    return check_precision(o);
+    return SLUICE_OK;
 }
 
 sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *options, sluice_engine **out)
 {
     sluice_options o;
+    sl_settings settings;
     if (g == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_engine_create: the graph is NULL");
     SL_TRY(copy_options(options, &o));
+    SL_TRY(sl_settings_from_options(&o, &settings));
     sl_engine_options e = { .training = true,
-                            .optim = { .optimizer = o.optimizer, .clip = o.gradient_clipping },
                             .world = o.world,
-                            .precision = o.precision,
-                            .wire = o.wire,
-                            .states = o.states,
-                            .loss_scale = o.loss_scale,
-                            .check_overflow = o.check_overflow,
-                            .plan = { .budget = { o.device_bytes, o.host_bytes },
-                                      .stage = o.stage,
-                                      .partition = o.partition,
-                                      .partition_weights = o.partition_weights,
-                                      .partition_block = o.partition_block,
-                                      .keep_gathered = o.keep_gathered,
-                                      .early_updates = o.early_updates,
-                                      .parameters = o.parameters,
-                                      .state = o.optimizer_state,
-                                      .state_ratio = o.state_ratio,
-                                      .activations = o.activations,
-                                      .offload_checkpoints = o.offload_checkpoints,
-                                      .levels = o.levels,
-                                      .prefetch = o.prefetch_layers,
-                                      .accumulation = o.accumulation_steps,
-                                      .evaluation = o.evaluation },
-                            .seed = o.seed,
-                            .threads = o.threads,
-                            .guard = o.guard,
-                            .null_backend = o.null_backend,
-                            .device = o.device,
-                            .tf32 = o.tf32,
+                            .settings = &settings,
                             .log = { o.log, o.log_user, sluice_world_rank(o.world), sluice_world_size(o.world) } };
     return sl_engine_create(g, &e, out);
 }
@@ -202,12 +117,7 @@ sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)
 sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uint64_t *step)
 {
     sl_checkpoint_meta meta = { 0 };
-    SL_TRY(sl_checkpoint_load(e->exec, &e->slots, folder, e->identity, &e->log, &meta));
-    sluice_status st = meta.step > 0 ? sl_engine_check_resume(e, &meta) : SLUICE_OK;
-    if (st != SLUICE_OK) {
-        e->phase = SL_ENGINE_HALF_LOADED;
-        return st;
-    }
+    SL_TRY(sl_checkpoint_load(e->exec, &e->slots, folder, &e->identity, &e->log, &meta));
     if (meta.step > 0) sl_engine_restore(e, &meta);
     *step = meta.step;
     return SLUICE_OK;

@@ -22,11 +22,12 @@ static sluice_status build_graph(sluice_engine *e, const sl_engine_options *o)
     SL_TRY(sl_graph_finish(e->graph));
     if (o->training && e->graph->loss < 0)
         return sl_fail(SLUICE_ERR_USAGE, "the graph has no loss: call sluice_set_loss before sluice_engine_create");
-    sl_graph_identity(e->graph, e->identity);
-    SL_TRY(sl_graph_lower(e->graph, o->precision, o->wire));
+    sl_graph_identity(e->graph, e->identity.model_sha256);
+    sl_graph_identity(e->graph, e->identity.old_model_sha256);
+    SL_TRY(sl_graph_lower(e->graph, e->precision.type, e->precision.wire));
     if (o->training) {
         SL_TRY(sl_graph_differentiate(e->graph));
-        SL_TRY(sl_optim_create(e->graph, &o->optim, &e->optim));
+        SL_TRY(sl_optim_create(e->graph, &o->settings->optim, &e->optim));
         e->slots.count = sl_optim_slots(e->optim);
         for (int k = 0; k < e->slots.count; k++) e->slots.names[k] = sl_optim_slot_name(e->optim, k);
     }
@@ -36,14 +37,15 @@ static sluice_status build_graph(sluice_engine *e, const sl_engine_options *o)
 static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     const sl_plan_options *p = &e->plan->options;
+    const sl_device_settings *d = &o->settings->device;
     double start = sl_now();
-    sl_exec_options x = { .backend = o->null_backend ? &sl_null_backend : e->device.backend,
+    sl_exec_options x = { .backend = d->null_backend ? &sl_null_backend : e->device.backend,
                           .device = { .threads = sl_device_host_threads(&e->device, threads),
                                       .isa = e->isa,
-                                      .guard = o->guard,
+                                      .guard = d->guard,
                                       .log = o->log,
                                       .ordinal = e->device.ordinal,
-                                      .tf32 = o->tf32 },
+                                      .tf32 = d->tf32 },
                           .comm = sl_engine_comm(e) };
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
     x.device.nodes = e->ranks->place.binding.nodes;
@@ -54,13 +56,13 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     if (e->losses == NULL || e->all_found == NULL) return SLUICE_ERR_NO_MEMORY;
     SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
     e->reserve_seconds = sl_now() - start;
-    return sl_engine_init_tensors(e, o->guard);
+    return sl_engine_init_tensors(e, d->guard);
 }
 
 /* This rank's CPUs: those of the machine, shared out. */
 static int count_threads(const sluice_engine *e, const sl_engine_options *o)
 {
-    return o->threads > 0 ? o->threads : e->ranks->place.cpus;
+    return o->settings->device.threads > 0 ? o->settings->device.threads : e->ranks->place.cpus;
 }
 
 /* A plan for a machine that is described needs nothing of this one's devices. */
@@ -73,7 +75,7 @@ static sluice_status choose_device(sluice_engine *e, const sl_engine_options *o)
             SL_TRY(sl_device_choose(SLUICE_DEVICE_CPU, 0, 1, &e->device));
         return SLUICE_OK;
     }
-    return sl_device_choose(o->device, e->ranks->local_rank, e->ranks->local, &e->device);
+    return sl_device_choose(o->settings->device.kind, e->ranks->local_rank, e->ranks->local, &e->device);
 }
 
 static sluice_status create(sluice_engine *e, const sl_engine_options *o)
@@ -81,7 +83,8 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     e->ranks = o->ranks != NULL ? o->ranks : &e->own_ranks;
     if (o->ranks == NULL) SL_TRY(sl_ranks_open(o->world, &e->own_ranks));
     int threads = e->threads = count_threads(e, o);
-    int ranks = o->plan_only ? o->plan.rank_count : e->ranks->count, steps = o->plan.accumulation;
+    const sl_settings *s = o->settings;
+    int ranks = o->plan_only ? s->plan.rank_count : e->ranks->count, steps = s->plan.accumulation;
     e->micro_batches = (double)(steps > 0 ? steps : 1) * ranks;
     sl_engine_use_scale(e);
     sluice_status st = sl_machine_isa(&e->isa);
@@ -89,10 +92,11 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     if (st == SLUICE_OK) st = build_graph(e, o);
     if (st == SLUICE_OK) st = sl_engine_ask_workspace(e);
     SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
-    if (!o->plan_only && !o->null_backend)
-        SL_TRY(sl_gpu_comm_choose(e->ranks, &e->device, o->gpu_comm, &e->log, &e->gpu_comm));
+    if (!o->plan_only && !s->device.null_backend)
+        SL_TRY(sl_gpu_comm_choose(e->ranks, &e->device, s->device.comm, &e->log, &e->gpu_comm));
     SL_TRY(sl_engine_make_plan(e, o, threads));
     if (o->plan_only) return SLUICE_OK;
+    SL_TRY(sl_engine_identify(e, s));
     /* creating the executor is a meeting of all ranks: one that fails on the way there has to say so at once */
     return sl_ranks_agree(e->ranks, "reserving memory", sl_ranks_failed(e->ranks, open_executor(e, o, threads)));
 }
@@ -103,16 +107,13 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, slui
     if (e == NULL) return SLUICE_ERR_NO_MEMORY;
     e->graph = g;
     e->log = o->log;
-    e->computes = !o->null_backend;
-    e->lr = o->optim.optimizer.lr;
-    e->optimizer = o->optim.optimizer.kind;
+    e->computes = !o->settings->device.null_backend;
+    e->lr = o->settings->optim.optimizer.lr;
     e->momentum = -1;
-    e->context = (sl_run_context){ .seed = o->seed, .clip = o->optim.clip };
-    e->states = o->states;
-    e->check_overflow = o->check_overflow;
-    e->loss_scale = o->loss_scale;
-    if (o->precision != SLUICE_F16) e->loss_scale = (sluice_loss_scale){ .fixed = 1 };
-    sl_loss_scale_start(&e->loss_scale, &e->scaler);
+    e->context = (sl_run_context){ .seed = (uint64_t)o->settings->seed, .clip = o->settings->optim.clip };
+    e->precision = o->settings->precision;
+    if (e->precision.type != SLUICE_F16) e->precision.loss_scale = (sluice_loss_scale){ .fixed = 1 };
+    sl_loss_scale_start(&e->precision.loss_scale, &e->scaler);
     sl_engine_watch_anew(e);
     sluice_status st = create(e, o);
     if (st != SLUICE_OK) {

@@ -18,22 +18,9 @@ typedef struct sl_engine_options {
     sl_ranks *ranks; /* borrowed; NULL: the engine joins `world` itself */
     sl_comm *world;  /* borrowed; NULL: one rank */
     const sl_machine_description *machine; /* NULL: this machine */
-    sl_optim_options optim;
-    sluice_dtype precision, wire; /* F32, BF16 or F16, both decided */
-    sluice_states states;
-    sluice_loss_scale loss_scale; /* F16 */
-    bool check_overflow;          /* BF16 */
-    sl_plan_options plan; /* budgets 0: from the machine; overhead, rank, rank_count and what follows from the optimizer
-                             are filled in here */
-    uint64_t data_bytes;  /* held by the data set, for overhead_bytes */
-    uint64_t extra_bytes; /* other memory the caller will take, for overhead_bytes */
-    uint64_t seed;
-    int threads; /* 0: this rank's share of the CPUs */
-    bool guard;
-    bool null_backend; /* nothing is computed */
-    sluice_device device;
-    bool tf32;
-    sl_gpu_comm gpu_comm;
+    const sl_settings *settings;           /* borrowed during creation; resolved */
+    uint64_t data_bytes;                   /* held by the data set, for overhead_bytes */
+    uint64_t extra_bytes;                  /* other memory the caller will take, for overhead_bytes */
     sl_log log;
 } sl_engine_options;
 
@@ -74,19 +61,16 @@ struct sluice_engine {
     uint64_t step;        /* completed */
     uint64_t applied;     /* optimizer steps applied; the others were left out */
     bool skipped;         /* the newest step was left out */
-    char identity[65];    /* of the model, in whatever precision it is computed */
-    sluice_states states;
-    bool check_overflow;
-    sluice_loss_scale loss_scale;
+    sl_identity identity; /* what a checkpoint must have in common with it */
+    sl_precision precision;
     sl_loss_scaler scaler; /* scale 1 unless in fp16 */
     double used_scale;     /* of the newest step */
     sl_found found;        /* in the step at hand */
     sl_found *all_found;   /* owned; one for each rank */
-    sluice_optimizer_kind optimizer;
-    double lr, momentum; /* of the next step; momentum < 0: the optimizer's own */
-    double norm;         /* of the newest step; NaN where it was left out */
-    double *losses;      /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
-    uint64_t *workspace; /* owned: of each graph node, then of each update op */
+    double lr, momentum;   /* of the next step; momentum < 0: the optimizer's own */
+    double norm;           /* of the newest step; NaN where it was left out */
+    double *losses;        /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
+    uint64_t *workspace;   /* owned: of each graph node, then of each update op */
     double plan_seconds, reserve_seconds;     /* planning; creating the executor: arenas and threads */
     double segment_seconds[SL_SEGMENT_COUNT]; /* measured, summed over runs, the first run of each left out: it touches
                                                  new pages */
@@ -106,17 +90,15 @@ double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t str
 int sl_graph_inputs(const sluice_graph *g, int *values, int capacity);
 /* SHA-256 of what the model is: parameters and forward nodes. */
 void sl_graph_identity(const sluice_graph *g, char sha256[65]);
+/* What the engine is to checkpoints: hash of the model, and lines of the settings and of the step. After planning. */
+sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings);
 /* What must be the same on all ranks before planning, and of a plan: lines of "key: value". */
-void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p, sl_text *out);
+void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, sl_text *out);
 void sl_plan_write_facts(const sl_plan *p, sl_text *out);
 /* Whether the kernels that made a checkpoint give this engine's bits. */
 bool sl_engine_has_kernels(const sluice_engine *e, const char *there);
 /* Everything of the engine's state that is not a tensor, and back. The caller adds its own fields. */
 void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta);
-/* Refuses a checkpoint whose continuation here would be another computation: optimizer, micro-batch size, the number
- * of micro-batches in a step, precision, and the types of exchanged gradients and of moments must be the same. What an
- * older checkpoint does not say is not checked. */
-sluice_status sl_engine_check_resume(const sluice_engine *e, const sl_checkpoint_meta *meta);
 void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta);
 
 /* ---- engine_numbers.c: numbers that are not finite ---- */

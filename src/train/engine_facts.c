@@ -1,5 +1,6 @@
 /* engine_facts.c: what an engine is, in a form that can be compared: between ranks before the first step, and with a
  * checkpoint. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/sha256.h"
@@ -29,53 +30,20 @@ void sl_graph_identity(const sluice_graph *g, char sha256[65])
     sl_sha256_hex(digest, sha256);
 }
 
-/* %.17g tells doubles apart. */
-static void add_optimizer(const sl_optim_options *o, sl_text *out)
+void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, sl_text *out)
 {
-    const sluice_optimizer *q = &o->optimizer;
-    sl_text_add(out,
-                "optimizer: kind %d, lr %.17g, weight decay %.17g, betas %.17g %.17g, epsilon %.17g, momentum %.17g",
-                (int)q->kind, q->lr, q->weight_decay, q->beta1, q->beta2, q->epsilon, q->momentum);
-    sl_text_add(out, ", dampening %.17g, nesterov %d, amsgrad %d, trust %.17g %.17g %.17g, groups %d\n", q->dampening,
-                q->nesterov, q->amsgrad, q->trust, q->min_trust, q->max_trust, o->group_count);
-    sl_text_add(out, "gradient clipping: %.17g\n", o->clip);
-}
-
-static void add_precision(const sl_engine_options *o, sl_text *out)
-{
-    const sluice_loss_scale *s = &o->loss_scale;
-    sl_text_add(out, "precision: %d\ngradients exchanged in: %d\nstates in: %d\ncheck for overflow: %d\n",
-                (int)o->precision, (int)o->wire, (int)o->states, o->check_overflow);
-    sl_text_add(out, "loss scale: fixed %.17g, power %d, window %d, hysteresis %d %d, minimum %.17g\n", s->fixed,
-                s->initial_power, s->window, s->hysteresis, s->consecutive, s->minimum);
-}
-
-static void add_plan_options(const sl_plan_options *p, sl_text *out)
-{
-    sl_text_add(out, "accumulation steps: %d\nstage: %d\n", p->accumulation, p->stage);
-    sl_text_add(out, "partition: %d, block %lld, weights", (int)p->partition, (long long)p->partition_block);
-    for (int i = 0; p->partition_weights != NULL && i < p->rank_count; i++)
-        sl_text_add(out, " %.17g", p->partition_weights[i]);
-    sl_text_add(out, "\nbucket bytes: %llu\nkeep gathered: %d\nsnapshot: %d\n", (unsigned long long)p->bucket_bytes,
-                p->keep_gathered, p->snapshot);
-    sl_text_add(out, "parameters on: %d\nstate on: %d, ratio %.17g\nactivations: %d, offloaded inputs %d\n",
-                (int)p->parameters, (int)p->state, p->state_ratio, (int)p->activations, p->offload_checkpoints);
-    sl_text_add(out, "levels: %d\nprefetch: %d\ntraining: %d\nevaluation: %d\n", p->levels, p->prefetch, p->training,
-                p->evaluation);
-    sl_text_add(out, "device bytes: %llu\nhost bytes: %llu\n", (unsigned long long)p->budget[SL_TIER_DEVICE],
-                (unsigned long long)p->budget[SL_TIER_HOST]);
-}
-
-void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p, sl_text *out)
-{
-    char kernels[32];
+    char kernels[32], *settings = NULL;
+    size_t bytes = 0;
     sl_text_add(out, "sluice version: %s\ninstruction path: %s\nkernels: %s\n", sluice_version(), sl_isa_name(e->isa),
                 sl_device_kernels(&e->device, e->isa, kernels, sizeof kernels));
-    sl_text_add(out, "backend: %s\nmodel: %s\nseed: %llu\n", o->null_backend ? "null" : e->device.backend->name,
-                e->identity, (unsigned long long)o->seed);
-    add_precision(o, out);
-    add_optimizer(&o->optim, out);
-    add_plan_options(p, out);
+    sl_text_add(out, "backend: %s\nmodel: %s\n", o->settings->device.null_backend ? "null" : e->device.backend->name,
+                e->identity.model_sha256);
+    for (int i = 0; o->settings->plan.partition_weights != NULL && i < e->ranks->count; i++)
+        sl_text_add(out, "partition weight %d: %.17g\n", i, o->settings->plan.partition_weights[i]);
+    FILE *lines = open_memstream(&settings, &bytes);
+    if (lines != NULL) sl_settings_write(o->settings, lines);
+    if (lines != NULL && fclose(lines) == 0) sl_text_add_bytes(out, settings, bytes);
+    free(settings);
 }
 
 /* CPU paths have the same bits, but for the products of bf16 on AMX tiles. */

@@ -242,7 +242,7 @@ static sluice_status skip_in_fp16(sluice_engine *e)
 {
     double before = e->scaler.scale;
     char why[128];
-    if (!sl_loss_scale_update(&e->loss_scale, &e->scaler, true)) {
+    if (!sl_loss_scale_update(&e->precision.loss_scale, &e->scaler, true)) {
         snprintf(why, sizeof why, "; the loss scale is at its minimum, %g", before);
         return sl_engine_fail_numbers(e, why);
     }
@@ -275,6 +275,6 @@ static sluice_status skip_in_bf16(sluice_engine *e)
 sluice_status sl_engine_skip_or_fail(sluice_engine *e)
 {
     if (e->graph->precision == SLUICE_F16) return skip_in_fp16(e);
-    if (e->graph->precision == SLUICE_BF16 && e->check_overflow) return skip_in_bf16(e);
+    if (e->graph->precision == SLUICE_BF16 && e->precision.check_overflow) return skip_in_bf16(e);
     return sl_engine_fail_numbers(e, "");
 }

@@ -138,11 +138,11 @@ static sluice_status compare_facts(sluice_engine *e, const char *what, const sl_
     return st == SLUICE_OK ? sl_ranks_same(e->ranks, what, facts->data) : st;
 }
 
-static sluice_status compare_options(sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p)
+static sluice_status compare_options(sluice_engine *e, const sl_engine_options *o)
 {
     sl_text facts = { .data = NULL };
     if (e->ranks->count == 1) return SLUICE_OK;
-    sl_engine_write_facts(e, o, p, &facts);
+    sl_engine_write_facts(e, o, &facts);
     sluice_status st = compare_facts(e, "settings", &facts);
     sl_text_free(&facts);
     return st;
@@ -189,24 +189,25 @@ static bool shares_arenas(sl_comm *c)
 /* A plan that is not run goes by what was asked for: what ranks of another machine would find is not known here. */
 static bool comm_reaches_gpus(const sluice_engine *e, const sl_engine_options *o)
 {
-    return o->plan_only ? o->gpu_comm == SL_GPU_COMM_NCCL : sl_comm_reaches_gpus(sl_engine_comm(e));
+    return o->plan_only ? o->settings->device.comm == SL_GPU_COMM_NCCL : sl_comm_reaches_gpus(sl_engine_comm(e));
 }
 
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
-    sl_plan_options p = o->plan;
+    const sl_settings *s = o->settings;
+    sl_plan_options p = s->plan;
     p.training = o->training;
     p.state_slots = e->slots.count;
-    p.state_form = state_forms[o->states];
+    p.state_form = state_forms[s->precision.states];
     p.update_bytes_per_element =
         e->optim != NULL ? sl_optim_bytes_per_element(e->optim, e->graph->precision, e->graph->wire, p.state_form) : 0;
     if (!o->plan_only) {
         p.rank = e->ranks->rank;
         p.rank_count = e->ranks->count;
     }
-    p.early_updates &= o->optim.clip == 0 && !o->check_overflow && e->graph->precision != SLUICE_F16;
+    p.early_updates &= s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
     p.comm_on_host = e->device.is_cuda && p.rank_count > 1 && !comm_reaches_gpus(e, o);
-    SL_TRY(compare_options(e, o, &p));
+    SL_TRY(compare_options(e, o));
     estimate_overhead(e, o, threads, &p);
     SL_TRY(set_budgets(e, o, &p));
     p.node_workspace = e->workspace;

@@ -122,7 +122,7 @@ static sluice_status judge_step(sluice_engine *e, const sl_norm_result *norm)
     if (e->skipped)
         st = sl_engine_skip_or_fail(e);
     else
-        sl_loss_scale_update(&e->loss_scale, &e->scaler, false);
+        sl_loss_scale_update(&e->precision.loss_scale, &e->scaler, false);
     sl_engine_watch_anew(e);
     sl_engine_use_scale(e);
     return st;

@@ -2,16 +2,10 @@
 #ifndef SL_TRAIN_GPU_COMM_H
 #define SL_TRAIN_GPU_COMM_H
 
+#include "config/config.h"
 #include "core/log.h"
 #include "machine/device_choice.h"
 #include "machine/ranks.h"
-
-/* Choices of communication.gpu. */
-typedef enum {
-    SL_GPU_COMM_AUTO, /* NCCL where every rank has a GPU of its own and finds NCCL */
-    SL_GPU_COMM_NCCL,
-    SL_GPU_COMM_HOST
-} sl_gpu_comm;
 
 /* What NCCL takes of a GPU outside the arena, before anything is measured: its buffers and kernels, and staging for
  * contributions. */

@@ -2,7 +2,6 @@
 #include "train/job.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,115 +14,40 @@ void sluice_job_options_init(sluice_job_options *o)
     *o = (sluice_job_options){ .size = sizeof *o, .tokens = 200, .temperature = 0.8 };
 }
 
-/* ---- data ---- */
+/* ---- data and model ---- */
 
+/* The number in model.vocabulary; -1: it is a word. */
 static int64_t vocabulary_size(const sl_settings *s)
 {
     char *end;
     errno = 0;
-    long long n = strtoll(s->model.vocabulary, &end, 10);
-    return errno == 0 && *end == '\0' && end != s->model.vocabulary && n > 0 ? n : -1;
+    long long n = strtoll(s->given.vocabulary, &end, 10);
+    return errno == 0 && *end == '\0' && end != s->given.vocabulary && n > 0 ? n : -1;
 }
 
-static sluice_status text_unit(const sl_settings *s, sl_text_unit *out)
+/* A text has its own number of tokens; a number that is given must be as large. */
+static sluice_status resolve_vocabulary(sl_job *j)
 {
-    static const sl_text_unit by_choice[] = { SL_TEXT_BYTES, SL_TEXT_BYTES, SL_TEXT_CHARACTERS };
-    *out = by_choice[s->data.unit];
-    if (s->data.unit != 0) return SLUICE_OK;
-    if (strcmp(s->model.vocabulary, "characters") == 0) *out = SL_TEXT_CHARACTERS;
-    return SLUICE_OK;
-}
-
-static sluice_status open_text(sl_job *j, uint64_t seed)
-{
-    const sl_settings *s = &j->settings;
-    sl_text_unit unit;
-    if (s->data.path == NULL || s->data.path[0] == '\0')
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "data.path is missing: name the text file to learn from (or --set data.path=FILE)");
-    SL_TRY(text_unit(s, &unit));
-    return sl_data_text(s->data.path, unit, s->model.context, s->data.validation, s->data.shuffle, seed, &j->data);
-}
-
-static sluice_status open_data(sl_job *j)
-{
-    const sl_settings *s = &j->settings;
-    uint64_t seed = (uint64_t)(s->data.seed >= 0 ? s->data.seed : s->seed);
-    int64_t features = s->data.features > 0 ? s->data.features : s->model.features;
-    int64_t outputs = s->data.outputs > 0 ? s->data.outputs : s->model.outputs;
-    if (strcmp(s->data.type, "text") == 0) return open_text(j, seed);
-    if (strcmp(s->data.type, "random_tokens") == 0)
-        return sl_data_random_tokens(s->data.samples, s->model.context, vocabulary_size(s), s->data.validation, seed,
-                                     &j->data);
-    if (strcmp(s->data.type, "regression") == 0)
-        return sl_data_regression(s->data.samples, features, outputs, s->data.noise, s->data.validation, seed,
-                                  &j->data);
-    if (strcmp(s->data.type, "classification") == 0)
-        return sl_data_classification(s->data.samples, features, outputs, s->data.validation, seed, &j->data);
-    return sl_fail(SLUICE_ERR_USAGE,
-                   "data.type \"%s\" is not known; there are text, random_tokens, regression, classification",
-                   s->data.type);
-}
-
-/* ---- model ---- */
-
-static sluice_status resolve_vocabulary(const sl_job *j, int64_t *out)
-{
-    const sl_settings *s = &j->settings;
     const sl_vocabulary *v = sl_data_text_vocabulary(j->data);
-    int64_t given = vocabulary_size(s);
-    *out = v != NULL ? v->size : given;
+    int64_t given = vocabulary_size(&j->settings);
     if (given > 0 && v != NULL && given < v->size)
         return sl_fail(SLUICE_ERR_USAGE, "model.vocabulary is %lld, but the text has %d different tokens",
                        (long long)given, v->size);
-    if (given > 0) *out = given;
+    j->settings.model.vocabulary = given > 0 || v == NULL ? given : v->size;
     return SLUICE_OK;
-}
-
-static void language_options(const sl_settings *s, sl_model_options *m)
-{
-    m->layers = s->model.layers;
-    m->heads = s->model.heads;
-    m->kv_heads = s->model.kv_heads > 0 ? s->model.kv_heads : 0;
-    m->width = s->model.width;
-    m->feed_forward = s->model.feed_forward > 0 ? s->model.feed_forward : 0;
-    m->context = s->model.context;
-    m->dropout = s->model.dropout;
-    m->rope_theta = s->model.rope_theta;
-    m->untied = !s->model.tied;
-    m->tile_bytes = s->memory.tile_bytes;
-    m->lora.rank = s->lora.rank;
-    m->lora.alpha = s->lora.alpha > 0 ? s->lora.alpha : 0;
-    m->lora.dropout = s->lora.dropout;
-    m->lora.targets = s->lora.targets.list;
-    m->lora.target_count = s->lora.targets.count;
 }
 
 /* Only text that is being written needs logits; a loss is found without them. */
 static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
 {
-    static const char *activations[] = { "none", "relu", "gelu", "silu" }, *losses[] = { "mse", "cross_entropy" };
-    const sl_settings *s = &j->settings;
-    sl_model_options m = { .type = s->model.type,
-                           .batch = purpose == SL_JOB_GENERATE ? 1 : s->micro_batch,
-                           .logits = purpose == SL_JOB_GENERATE,
-                           .features = s->model.features,
-                           .outputs = s->model.outputs,
-                           .activation = activations[s->model.activation],
-                           .loss = losses[s->model.loss],
-                           .bias = s->model.bias,
-                           .norm_epsilon = s->model.norm_epsilon,
-                           .freeze = s->freeze.list,
-                           .freeze_count = s->freeze.count };
-    m.hidden_count = s->model.hidden_count;
-    memcpy(m.hidden, s->model.hidden_sizes, sizeof m.hidden);
-    if (sl_model_reads_tokens(m.type)) {
-        language_options(s, &m);
-        SL_TRY(resolve_vocabulary(j, &m.vocabulary));
-    }
+    sl_model_options m;
+    if (sl_model_reads_tokens(j->settings.model.type)) SL_TRY(resolve_vocabulary(j));
+    m = j->settings.model;
+    m.logits = purpose == SL_JOB_GENERATE;
+    if (purpose == SL_JOB_GENERATE) m.batch = 1;
     SL_TRY(sluice_graph_create(&j->graph));
     SL_TRY(sl_model_build(j->graph, &m, &j->info));
-    SL_TRY(sl_graph_tile(j->graph, s->memory.tile_bytes));
+    SL_TRY(sl_graph_tile(j->graph, m.tile_bytes));
     return sluice_graph_check(j->graph);
 }
 
@@ -138,71 +62,17 @@ static sluice_status check_fit(const sl_job *j)
 
 /* ---- engine ---- */
 
-static const double *partition_weights(const sl_settings *s)
+/* What the purpose of a job changes in its settings. */
+static void fit_settings(sl_job *j, sl_job_purpose purpose)
 {
-    return s->zero.weight_count > 0 ? s->zero.weights : NULL;
-}
-
-static void plan_options(const sl_job *j, sl_job_purpose purpose, sl_plan_options *p)
-{
-    static const sluice_place places[] = { SLUICE_PLACE_DEVICE, SLUICE_PLACE_HOST, SLUICE_PLACE_HOST };
-    const sl_settings *s = &j->settings;
+    sl_plan_options *p = &j->settings.plan;
     bool training = purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN;
-    *p = (sl_plan_options){ .budget = { s->memory.device, s->memory.host },
-                            .stage = s->zero.stage,
-                            .partition = (sluice_partition)s->zero.partition,
-                            .partition_weights = training ? partition_weights(s) : NULL,
-                            .partition_block = s->zero.partition_block > 0 ? s->zero.partition_block : 0,
-                            .bucket_bytes = s->zero.bucket_bytes,
-                            .keep_gathered = s->memory.keep_gathered,
-                            .early_updates = s->zero.update == 0, /* auto */
-                            .snapshot = training && s->checkpoint.background && s->checkpoint.path[0] != '\0',
-                            .parameters = s->zero.offload_param < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_param],
-                            .state =
-                                s->zero.offload_optimizer < 0 ? SLUICE_PLACE_AUTO : places[s->zero.offload_optimizer],
-                            .state_ratio = s->zero.offload_optimizer_ratio,
-                            .activations = (sluice_activations)s->activations.mode,
-                            .offload_checkpoints = s->activations.device == 1,
-                            .levels = (int)s->memory.levels,
-                            .prefetch = (int)s->memory.prefetch,
-                            .accumulation = training ? (int)s->accumulation : 1,
-                            .evaluation = !training || j->validates };
-}
-
-static void optim_options(const sl_settings *s, sl_optim_options *o)
-{
-    sluice_optimizer *q = &o->optimizer;
-    sluice_optimizer_init(q, (sluice_optimizer_kind)s->optimizer.type);
-    q->lr = s->optimizer.lr;
-    q->weight_decay = s->optimizer.weight_decay;
-    q->beta1 = s->optimizer.betas[0];
-    q->beta2 = s->optimizer.betas[1];
-    q->epsilon = s->optimizer.eps;
-    q->momentum = s->optimizer.momentum;
-    q->dampening = s->optimizer.dampening;
-    q->nesterov = s->optimizer.nesterov;
-    q->amsgrad = s->optimizer.amsgrad;
-    q->trust = s->optimizer.trust;
-    q->min_trust = s->optimizer.min_trust;
-    q->max_trust = s->optimizer.max_trust;
-    o->clip = s->gradient_clipping;
-    o->groups = s->groups;
-    o->group_count = s->group_count;
-}
-
-static void precision_options(const sl_settings *s, sl_engine_options *e)
-{
-    static const sluice_dtype wires[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
-    e->precision = s->precision.type;
-    e->wire = wires[s->precision.wire];
-    e->states = (sluice_states)s->zero.states;
-    e->check_overflow = s->precision.check_overflow;
-    e->loss_scale = (sluice_loss_scale){ .fixed = s->precision.loss_scale,
-                                         .initial_power = (int)s->precision.scale_power,
-                                         .window = (int)s->precision.scale_window,
-                                         .hysteresis = (int)s->precision.hysteresis,
-                                         .consecutive = s->precision.consecutive_hysteresis,
-                                         .minimum = (double)s->precision.min_loss_scale };
+    p->snapshot = training && j->settings.checkpoint.background && j->settings.checkpoint.path[0] != '\0';
+    p->evaluation = !training || j->validates;
+    if (!training) {
+        p->partition_weights = NULL;
+        p->accumulation = 1;
+    }
 }
 
 /* Bytes that evaluation and batches take from the C library; *predicts: an output is copied out. */
@@ -226,34 +96,25 @@ static int planned_ranks(const sluice_job_options *o)
 
 static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
-    const sl_settings *s = &j->settings;
     sl_machine_description machine;
     sl_engine_options e = { .training = purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN,
                             .plan_only = purpose == SL_JOB_PLAN,
                             .ranks = &j->ranks,
+                            .settings = &j->settings,
                             .data_bytes = j->data->ops->memory_bytes(j->data),
-                            .seed = (uint64_t)s->seed,
-                            .threads = s->threads > 0 ? (int)s->threads : 0,
-                            .guard = s->guard,
-                            .null_backend = s->null_backend,
-                            .device = (sluice_device)s->device,
-                            .tf32 = s->tf32,
-                            .gpu_comm = (sl_gpu_comm)s->communication.gpu,
                             .log = j->log };
     bool predicts;
-    plan_options(j, purpose, &e.plan);
-    optim_options(s, &e.optim);
-    precision_options(s, &e);
+    fit_settings(j, purpose);
     if (purpose == SL_JOB_PLAN) {
-        e.plan.rank_count = planned_ranks(o);
+        j->settings.plan.rank_count = planned_ranks(o);
         /* as train --ranks would share this machine out; a file describes what each rank has */
-        if (o->machine == NULL) j->ranks.local = e.plan.rank_count;
+        if (o->machine == NULL) j->ranks.local = j->settings.plan.rank_count;
     }
     if (o->machine != NULL && e.training) {
         SL_TRY(sl_ranks_agree(&j->ranks, "reading the machine", sl_machine_read(o->machine, &machine)));
         e.machine = &machine;
     }
-    e.extra_bytes = outside_bytes(j, purpose, e.plan.evaluation, &predicts);
+    e.extra_bytes = outside_bytes(j, purpose, j->settings.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     SL_TRY(sl_batch_buffers_make(j->graph, &j->batch));
     if (!predicts) return SLUICE_OK;
@@ -280,7 +141,7 @@ static sluice_status compare_settings(sl_job *j)
     sluice_status st = text != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
     if (text != NULL && memory == NULL) st = sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to compare configurations");
     if (memory != NULL) {
-        sl_config_write_lines(&j->settings, memory);
+        sl_settings_write(&j->settings, memory);
         fclose(memory);
         text[TEXT_BYTES - 1] = '\0';
     }
@@ -295,12 +156,14 @@ static sluice_status resolve(sl_job *j, const sluice_config *c, const sluice_job
     const sl_log notes = { j->ranks.rank == 0 ? o->log : NULL, o->log_user, 0, 1 };
     int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? planned_ranks(o) : 0;
     SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
+    j->settings.optim.groups = j->settings.groups;
     return compare_settings(j);
 }
 
 static sluice_status open_data_and_model(sl_job *j, sl_job_purpose purpose)
 {
-    SL_TRY(open_data(j));
+    const sl_settings *s = &j->settings;
+    SL_TRY(sl_data_open(&s->data, s->model.context, vocabulary_size(s), &j->data));
     j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
     if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);
     SL_TRY(build_model(j, purpose));

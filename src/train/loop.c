@@ -375,9 +375,8 @@ static sluice_status announce(sl_run *r)
 
 static sluice_status save_weights(sl_run *r)
 {
-    static const sluice_dtype types[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
     const sl_settings *s = &r->job->settings;
-    return sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save, types[s->save_type]));
+    return sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save, s->save_type));
 }
 
 static sluice_status run_training(sl_run *r)
@@ -428,7 +427,7 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
     sl_pace pace;
     sluice_event e;
     const sl_settings *s = &j->settings;
-    SL_TRY(sl_totals_predict(j->engine->plan, s->zero.weight_count > 0 ? s->zero.weights : NULL, &predicted));
+    SL_TRY(sl_totals_predict(j->engine->plan, s->plan.partition_weights, &predicted));
     sl_job_pace(j, 0, &pace);
     sl_job_plan_event(j, &predicted, &pace, &e);
     if (o->event != NULL) o->event(o->user, &e);

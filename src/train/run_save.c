@@ -51,8 +51,8 @@ static sluice_status begin(sl_run *r, bool background)
     sl_checkpoint_meta meta;
     fill_meta(r, &meta);
     r->pending_step = meta.step;
-    sluice_status st = sl_checkpoint_begin(e->exec, &e->slots, &meta, s->checkpoint.path, (int)s->checkpoint.keep,
-                                           background, &r->pending);
+    sluice_status st =
+        sl_checkpoint_begin(e->exec, &e->slots, &meta, s->checkpoint.path, s->checkpoint.keep, background, &r->pending);
     return sl_ranks_together(&r->job->ranks, st);
 }
 
@@ -83,27 +83,14 @@ void sl_run_drop_save(sl_run *r)
 
 /* ---- resuming ---- */
 
-/* What would silently continue as another computation. Everything that may change is not looked at; docs/resume.md has
- * the list. */
-static sluice_status check_resume(const sl_run *r, const sl_checkpoint_meta *meta)
-{
-    const sl_settings *s = &r->job->settings;
-    if (meta->seed != (uint64_t)s->seed)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "seed is %lld, the checkpoint was made with %llu: a resumed run must keep its seed",
-                       (long long)s->seed, (unsigned long long)meta->seed);
-    return sl_engine_check_resume(r->job->engine, meta);
-}
-
 static sluice_status resume(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
     sl_checkpoint_meta meta = { 0 };
     sluice_status st =
-        sl_checkpoint_load(e->exec, &e->slots, r->job->settings.checkpoint.path, e->identity, &r->job->log, &meta);
+        sl_checkpoint_load(e->exec, &e->slots, r->job->settings.checkpoint.path, &e->identity, &r->job->log, &meta);
     SL_TRY(sl_ranks_together(&r->job->ranks, st));
     if (meta.step == 0) return SLUICE_OK;
-    SL_TRY(sl_ranks_agree(&r->job->ranks, "resuming", check_resume(r, &meta)));
     if (r->job->ranks.rank == 0 && strcmp(meta.data_sha256, r->job->data_sha256) != 0)
         sl_log_write(&r->job->log, SLUICE_LOG_WARNING, "the data set is not the one the checkpoint was made with");
     if (r->job->ranks.rank == 0 && !sl_engine_has_kernels(e, meta.kernels))

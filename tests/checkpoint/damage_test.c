@@ -247,8 +247,14 @@ static void check_refused(pair *p, const char *model, const char *message)
 {
     sl_checkpoint_meta meta;
     bool found;
+    sl_identity identity = *fixture_identity();
     p->f.writes = 0;
-    CHECK_EQ(sl_state_load(&p->f.state, p->folder, model, false, NULL, &meta, &found), SLUICE_ERR_INPUT);
+    if (model != NULL) {
+        snprintf(identity.model_sha256, sizeof identity.model_sha256, "%s", model);
+        snprintf(identity.old_model_sha256, sizeof identity.old_model_sha256, "%s", model);
+    }
+    CHECK_EQ(sl_state_load(&p->f.state, p->folder, model != NULL ? &identity : NULL, false, NULL, &meta, &found),
+             SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), message);
     CHECK_CONTAINS(sluice_error(), "step-2");
     CHECK_EQ(p->f.writes, 0);

@@ -156,7 +156,8 @@ TEST(every_row_is_complete_and_stands_once)
         const sl_option *row = &sl_config_rows[i];
         CHECK(row->fallback != NULL);
         CHECK(row->help != NULL || row->note != NULL);
-        CHECK((row->type == SL_OPT_CHOICE) == (row->choices != NULL));
+        CHECK(row->type != SL_OPT_CHOICE || row->choices != NULL);
+        CHECK(row->choices == NULL || row->type == SL_OPT_CHOICE || row->type == SL_OPT_STRING);
         if (sl_option_find(sl_config_rows, sl_config_row_count, row->key) != row)
             test_fail(__FILE__, __LINE__, "%s stands twice", row->key);
     }
@@ -193,48 +194,48 @@ TEST(defaults_that_change_numbers_are_deepspeeds)
 {
     sl_settings s;
     REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", " ADAM "}", &s));
-    CHECK_NEAR(s.gradient_clipping, 1.0, 0);
-    CHECK_NEAR(s.optimizer.lr, 0.001, 0);
-    CHECK_NEAR(s.optimizer.betas[0], 0.9, 0);
-    CHECK_NEAR(s.optimizer.betas[1], 0.999, 0);
-    CHECK_NEAR(s.optimizer.eps, 1e-8, 0);
-    CHECK_NEAR(s.optimizer.weight_decay, 0, 0);
-    CHECK_EQ(s.optimizer.type, SLUICE_ADAMW);
+    CHECK_NEAR(s.optim.clip, 1.0, 0);
+    CHECK_NEAR(s.optim.optimizer.lr, 0.001, 0);
+    CHECK_NEAR(s.optim.optimizer.beta1, 0.9, 0);
+    CHECK_NEAR(s.optim.optimizer.beta2, 0.999, 0);
+    CHECK_NEAR(s.optim.optimizer.epsilon, 1e-8, 0);
+    CHECK_NEAR(s.optim.optimizer.weight_decay, 0, 0);
+    CHECK_EQ(s.optim.optimizer.kind, SLUICE_ADAMW);
     CHECK_EQ(s.schedule.kind, SL_SCHEDULE_CONSTANT);
-    CHECK_EQ(s.zero.stage, 0);
-    CHECK_EQ(s.zero.offload_optimizer, -1);
-    CHECK_EQ(s.zero.offload_param, -1);
-    CHECK_EQ(s.memory.device, 0);
-    CHECK_EQ(s.memory.levels, 0);
-    CHECK_EQ(s.memory.prefetch, -1);
-    CHECK_EQ(s.threads, -1);
+    CHECK_EQ(s.plan.stage, 0);
+    CHECK_EQ(s.plan.state, SLUICE_PLACE_AUTO);
+    CHECK_EQ(s.plan.parameters, SLUICE_PLACE_AUTO);
+    CHECK_EQ(s.plan.budget[SL_TIER_DEVICE], 0);
+    CHECK_EQ(s.plan.levels, 0);
+    CHECK_EQ(s.plan.prefetch, -1);
+    CHECK_EQ(s.device.threads, 0);
 }
 
 TEST(defaults_differ_by_type_of_optimizer)
 {
     sl_settings s;
     REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"adagrad\"}}", &s));
-    CHECK_EQ(s.optimizer.type, SLUICE_ADAGRAD);
-    CHECK_NEAR(s.optimizer.lr, 0.01, 0);
-    CHECK_NEAR(s.optimizer.eps, 1e-10, 0);
+    CHECK_EQ(s.optim.optimizer.kind, SLUICE_ADAGRAD);
+    CHECK_NEAR(s.optim.optimizer.lr, 0.01, 0);
+    CHECK_NEAR(s.optim.optimizer.epsilon, 1e-10, 0);
     REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"Lion\"}}", &s));
-    CHECK_EQ(s.optimizer.type, SLUICE_LION);
-    CHECK_NEAR(s.optimizer.betas[1], 0.99, 0);
+    CHECK_EQ(s.optim.optimizer.kind, SLUICE_LION);
+    CHECK_NEAR(s.optim.optimizer.beta2, 0.99, 0);
 }
 
 TEST(adam_means_adamw_unless_told_otherwise)
 {
     sl_settings s;
     REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"Adam\"}}", &s));
-    CHECK_EQ(s.optimizer.type, SLUICE_ADAMW);
+    CHECK_EQ(s.optim.optimizer.kind, SLUICE_ADAMW);
     REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH
                        ", \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}",
                        &s));
-    CHECK_EQ(s.optimizer.type, SLUICE_ADAM);
+    CHECK_EQ(s.optim.optimizer.kind, SLUICE_ADAM);
     REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH
                        ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}}",
                        &s));
-    CHECK_NEAR(s.optimizer.weight_decay, 0.01, 0);
+    CHECK_NEAR(s.optim.optimizer.weight_decay, 0.01, 0);
 }
 
 TEST(a_whole_file_is_read)
@@ -259,12 +260,12 @@ TEST(a_whole_file_is_read)
         " \"checkpoint\": {\"path\": \"runs/a\", \"every\": 500, \"keep\": 2}, \"save\": \"model.safetensors\" }",
         &s));
     CHECK_EQ(s.model.layers, 6);
-    CHECK_STR(s.model.vocabulary, "characters");
-    CHECK_EQ(s.data.unit, 2);
+    CHECK_STR(s.given.vocabulary, "characters");
+    CHECK_EQ(s.data.unit, SL_TEXT_CHARACTERS);
     CHECK_EQ(s.data.seed, 1337);
-    CHECK_EQ(s.accumulation, 4);
-    CHECK_NEAR(s.optimizer.betas[1], 0.99, 0);
-    CHECK_EQ(s.group_count, 2);
+    CHECK_EQ(s.plan.accumulation, 4);
+    CHECK_NEAR(s.optim.optimizer.beta2, 0.99, 0);
+    CHECK_EQ(s.optim.group_count, 2);
     CHECK_STR(s.groups[0].pattern, "no_decay");
     CHECK_NEAR(s.groups[0].weight_decay, 0, 0);
     CHECK_NEAR(s.groups[0].lr_scale, 1, 0);
@@ -274,14 +275,14 @@ TEST(a_whole_file_is_read)
     CHECK(s.schedule.warmup_linear);
     CHECK_NEAR(s.schedule.base_lr, 1e-3, 0);
     CHECK_NEAR(s.schedule.cos_min_ratio, 1e-4, 0);
-    CHECK_EQ(s.zero.stage, 3);
-    CHECK_EQ(s.zero.offload_optimizer, 1);
-    CHECK_EQ(s.zero.offload_param, 0);
-    CHECK_NEAR(s.zero.offload_optimizer_ratio, 0.5, 0);
-    CHECK_EQ(s.activations.mode, 2);
-    CHECK_EQ(s.activations.device, 1);
-    CHECK_EQ(s.memory.device, 20ULL << 30);
-    CHECK_EQ(s.memory.levels, 3);
+    CHECK_EQ(s.plan.stage, 3);
+    CHECK_EQ(s.plan.state, SLUICE_PLACE_HOST);
+    CHECK_EQ(s.plan.parameters, SLUICE_PLACE_DEVICE);
+    CHECK_NEAR(s.plan.state_ratio, 0.5, 0);
+    CHECK_EQ(s.plan.activations, 2);
+    CHECK_EQ(s.plan.offload_checkpoints, 1);
+    CHECK_EQ(s.plan.budget[SL_TIER_DEVICE], 20ULL << 30);
+    CHECK_EQ(s.plan.levels, 3);
     CHECK_STR(s.checkpoint.path, "runs/a");
 }
 
@@ -323,8 +324,8 @@ TEST(any_two_or_one_of_the_batch_numbers_give_the_third)
         snprintf(text, sizeof text, "{" MODEL ", " LENGTH ", " SGD ", %s}", rows[i].text);
         REQUIRE_OK(resolve(text, &s));
         CHECK_EQ(s.train_batch_size, rows[i].total);
-        CHECK_EQ(s.micro_batch, rows[i].micro);
-        CHECK_EQ(s.accumulation, rows[i].accumulation);
+        CHECK_EQ(s.model.batch, rows[i].micro);
+        CHECK_EQ(s.plan.accumulation, rows[i].accumulation);
     }
 }
 
@@ -363,8 +364,8 @@ TEST(the_batch_is_shared_out_over_the_ranks)
         CHECK_EQ(resolve_for(rows[i].ranks, text, &s), rows[i].total > 0 ? SLUICE_OK : SLUICE_ERR_USAGE);
         if (rows[i].total == 0) continue;
         CHECK_EQ(s.train_batch_size, rows[i].total);
-        CHECK_EQ(s.micro_batch, rows[i].micro);
-        CHECK_EQ(s.accumulation, rows[i].accumulation);
+        CHECK_EQ(s.model.batch, rows[i].micro);
+        CHECK_EQ(s.plan.accumulation, rows[i].accumulation);
     }
 }
 
@@ -387,17 +388,17 @@ TEST(partition_settings_reach_the_plan)
                            "\"allgather_bucket_size\": 1000}, \"memory\": {\"keep_gathered\": true}, "
                            "\"checkpoint\": {\"background\": true}}",
                            &s));
-    CHECK_EQ(s.zero.partition, 3);
-    CHECK_EQ(s.zero.weight_count, 2);
-    CHECK_NEAR(s.zero.weights[1], 2.5, 0);
-    CHECK_EQ(s.zero.partition_block, 4096);
-    CHECK_EQ(s.zero.bucket_bytes, 4000);
-    CHECK(s.memory.keep_gathered);
+    CHECK_EQ(s.plan.partition, 3);
+    CHECK_EQ(s.given.weight_count, 2);
+    CHECK_NEAR(s.plan.partition_weights[1], 2.5, 0);
+    CHECK_EQ(s.plan.partition_block, 4096);
+    CHECK_EQ(s.plan.bucket_bytes, 4000);
+    CHECK(s.plan.keep_gathered);
     CHECK(s.checkpoint.background);
     REQUIRE_OK(resolve("{" BASE ", \"checkpoint\": {\"background\": \"auto\"}}", &s));
-    CHECK_EQ(s.zero.bucket_bytes, 0);
-    CHECK_EQ(s.zero.weight_count, 0);
-    CHECK_EQ(s.zero.partition, SLUICE_PARTITION_LAYER);
+    CHECK_EQ(s.plan.bucket_bytes, 0);
+    CHECK_EQ(s.given.weight_count, 0);
+    CHECK_EQ(s.plan.partition, SLUICE_PARTITION_LAYER);
     CHECK(!s.checkpoint.background);
 }
 
@@ -405,9 +406,9 @@ TEST(an_automatic_partition_follows_weights_and_optimizer)
 {
     sl_settings s;
     REQUIRE_OK(resolve_for(2, "{" BASE ", \"zero_optimization\": {\"partition_weights\": [1, 2]}}", &s));
-    CHECK_EQ(s.zero.partition, SLUICE_PARTITION_WEIGHTED);
+    CHECK_EQ(s.plan.partition, SLUICE_PARTITION_WEIGHTED);
     REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"LAMB\"}}", &s));
-    CHECK_EQ(s.zero.partition, SLUICE_PARTITION_OWNER);
+    CHECK_EQ(s.plan.partition, SLUICE_PARTITION_OWNER);
 }
 
 TEST(partition_weights_need_the_rule_and_one_number_a_rank)
@@ -440,10 +441,10 @@ TEST(older_names_of_deepspeed_mean_the_same)
         resolve("{" BASE ", \"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true, \"cpu_offload_param\": true},"
                 " \"activation_checkpointing\": {\"cpu_checkpointing\": true}, \"bfloat16\": {\"enabled\": false}}",
                 &s));
-    CHECK_EQ(s.zero.offload_optimizer, 1);
-    CHECK_EQ(s.zero.offload_param, 1);
-    CHECK_EQ(s.activations.mode, 2);
-    CHECK_EQ(s.activations.device, 1);
+    CHECK_EQ(s.plan.state, SLUICE_PLACE_HOST);
+    CHECK_EQ(s.plan.parameters, SLUICE_PLACE_HOST);
+    CHECK_EQ(s.plan.activations, 2);
+    CHECK_EQ(s.plan.offload_checkpoints, 1);
 }
 
 TEST(a_file_written_for_another_library_to_fill_in_is_accepted)
@@ -465,7 +466,7 @@ TEST(a_file_written_for_another_library_to_fill_in_is_accepted)
         " \"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": 4, \"wall_clock_breakdown\": false}",
         &s));
     CHECK_EQ(s.train_batch_size, 4);
-    CHECK_NEAR(s.gradient_clipping, 1, 0);
+    CHECK_NEAR(s.optim.clip, 1, 0);
     CHECK_NEAR(s.schedule.warmup_max_lr, 0.001, 0);
     CHECK_EQ(s.schedule.warmup_num_steps, 1000);
     CHECK_EQ(s.steps_per_print, 2000);
@@ -478,7 +479,7 @@ TEST(every_stage_is_accepted)
         char text[1024];
         snprintf(text, sizeof text, "{" BASE ", \"zero_optimization\": {\"stage\": %d}}", stage);
         REQUIRE_OK(resolve(text, &s));
-        CHECK_EQ(s.zero.stage, stage);
+        CHECK_EQ(s.plan.stage, stage);
     }
 }
 
@@ -504,21 +505,26 @@ TEST(precision_is_resolved_with_deepspeeds_defaults)
     static const struct {
         const char *text;
         sluice_dtype type;
-        int wire, states; /* fp32|bf16|fp16; fp32|bf16|compact */
+        sluice_dtype wire;
+        sluice_states states;
     } rows[] = {
-        { "", SLUICE_F32, 0, 0 },
-        { ", \"bf16\": {\"enabled\": true}", SLUICE_BF16, 1, 0 },
-        { ", \"bfloat16\": {\"enabled\": true}", SLUICE_BF16, 1, 0 },
-        { ", \"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": \"auto\"}", SLUICE_F16, 2, 0 },
-        { ", \"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"}", SLUICE_F32, 0, 0 },
-        { ", \"fp16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\"", SLUICE_F16, 0, 0 },
-        { ", \"communication_data_type\": \"bf16\"", SLUICE_F32, 1, 0 },
-        { ", \"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true}", SLUICE_BF16, 1, 1 },
-        { ", \"bf16\": {\"bf16_optimizer_states\": true}", SLUICE_F32, 0, 0 },
-        { ", \"zero_optimization\": {\"states\": \"bf16\"}", SLUICE_F32, 0, 1 },
-        { ", \"zero_optimization\": {\"states\": \"compact\"}", SLUICE_F32, 0, 2 },
+        { "", SLUICE_F32, SLUICE_F32, SLUICE_STATES_F32 },
+        { ", \"bf16\": {\"enabled\": true}", SLUICE_BF16, SLUICE_BF16, SLUICE_STATES_F32 },
+        { ", \"bfloat16\": {\"enabled\": true}", SLUICE_BF16, SLUICE_BF16, SLUICE_STATES_F32 },
+        { ", \"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": \"auto\"}", SLUICE_F16, SLUICE_F16,
+          SLUICE_STATES_F32 },
+        { ", \"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"}", SLUICE_F32, SLUICE_F32,
+          SLUICE_STATES_F32 },
+        { ", \"fp16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\"", SLUICE_F16, SLUICE_F32,
+          SLUICE_STATES_F32 },
+        { ", \"communication_data_type\": \"bf16\"", SLUICE_F32, SLUICE_BF16, SLUICE_STATES_F32 },
+        { ", \"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true}", SLUICE_BF16, SLUICE_BF16,
+          SLUICE_STATES_BF16 },
+        { ", \"bf16\": {\"bf16_optimizer_states\": true}", SLUICE_F32, SLUICE_F32, SLUICE_STATES_F32 },
+        { ", \"zero_optimization\": {\"states\": \"bf16\"}", SLUICE_F32, SLUICE_F32, SLUICE_STATES_BF16 },
+        { ", \"zero_optimization\": {\"states\": \"compact\"}", SLUICE_F32, SLUICE_F32, SLUICE_STATES_COMPACT },
         { ", \"fp16\": {\"enabled\": true, \"loss_scale\": 64, \"loss_scale_window\": 0, \"min_loss_scale\": 0}",
-          SLUICE_F16, 2, 0 },
+          SLUICE_F16, SLUICE_F16, SLUICE_STATES_F32 },
     };
     sl_settings s;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -527,15 +533,15 @@ TEST(precision_is_resolved_with_deepspeeds_defaults)
         REQUIRE_OK(resolve(text, &s));
         CHECK_EQ(s.precision.type, rows[i].type);
         CHECK_EQ(s.precision.wire, rows[i].wire);
-        CHECK_EQ(s.zero.states, rows[i].states);
+        CHECK_EQ(s.precision.states, rows[i].states);
     }
     REQUIRE_OK(resolve("{" BASE "}", &s));
-    CHECK_NEAR(s.precision.loss_scale, 0, 0);
-    CHECK_EQ(s.precision.scale_power, 16);
-    CHECK_EQ(s.precision.scale_window, 1000);
-    CHECK_EQ(s.precision.hysteresis, 2);
-    CHECK_EQ(s.precision.consecutive_hysteresis, false);
-    CHECK_EQ(s.precision.min_loss_scale, 1);
+    CHECK_NEAR(s.precision.loss_scale.fixed, 0, 0);
+    CHECK_EQ(s.precision.loss_scale.initial_power, 16);
+    CHECK_EQ(s.precision.loss_scale.window, 1000);
+    CHECK_EQ(s.precision.loss_scale.hysteresis, 2);
+    CHECK_EQ(s.precision.loss_scale.consecutive, false);
+    CHECK_NEAR(s.precision.loss_scale.minimum, 1, 0);
     CHECK_EQ(s.precision.check_overflow, true);
 }
 
@@ -545,7 +551,7 @@ TEST(an_optimizer_can_ask_for_bf16_moments)
     REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH
                        ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"fp32_optimizer_states\": false}}}",
                        &s));
-    CHECK_EQ(s.zero.states, SLUICE_STATES_BF16);
+    CHECK_EQ(s.precision.states, SLUICE_STATES_BF16);
 }
 
 TEST(a_refused_value_can_be_mended_by_a_later_assignment)
@@ -730,12 +736,12 @@ TEST(assignments_take_json_or_plain_words)
     REQUIRE_OK(sluice_config_set(c, "evaluate={\"every\": 5}"));
     REQUIRE_OK(sluice_config_set(c, "save=a=b"));
     REQUIRE_OK(sl_config_resolve(c, 1, NULL, &s));
-    CHECK_EQ(s.optimizer.type, SLUICE_LION);
-    CHECK_NEAR(s.optimizer.betas[0], 0.8, 0);
-    CHECK_EQ(s.memory.device, 2 << 20);
+    CHECK_EQ(s.optim.optimizer.kind, SLUICE_LION);
+    CHECK_NEAR(s.optim.optimizer.beta1, 0.8, 0);
+    CHECK_EQ(s.plan.budget[SL_TIER_DEVICE], 2 << 20);
     CHECK_STR(s.checkpoint.path, "17");
     CHECK_EQ(s.model.hidden_count, 1);
-    CHECK_EQ(s.model.hidden_sizes[0], 7);
+    CHECK_EQ(s.model.hidden[0], 7);
     CHECK_EQ(s.evaluate.every, 5);
     CHECK_STR(s.save, "a=b");
     sluice_config_destroy(c);
@@ -865,4 +871,175 @@ TEST(a_failed_allocation_fails_the_load_and_leaks_nothing)
         failures++;
     }
     CHECK(failures >= 4);
+}
+
+/* ---- what may change on --resume ---- */
+
+TEST(every_setting_says_what_becomes_of_it_on_resume)
+{
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        bool said = row->resume != SL_RESUME_UNSAID, reason = row->why != NULL && row->why[0] != '\0';
+        if (said != (row->fate == SL_KEY_HONOURED))
+            test_fail(__FILE__, __LINE__, "%s: mark it SAME, MODEL or FREE(why)", row->key);
+        if (reason != (row->resume == SL_RESUME_FREE))
+            test_fail(__FILE__, __LINE__, "%s: a reason belongs to what may change", row->key);
+    }
+}
+
+/* A value of the row other than the one in `s`. */
+static bool other_value(const sl_option *row, const sl_settings *s, sl_config_value *out)
+{
+    char name[64];
+    bool built;
+    sl_config_value_load(row, s, out);
+    switch (row->type) {
+    case SL_OPT_BOOL:
+        out->boolean = !out->boolean;
+        return true;
+    case SL_OPT_INT:
+        out->integer = out->integer == (int64_t)row->min + 1 ? (int64_t)row->min + 2 : (int64_t)row->min + 1;
+        return true;
+    case SL_OPT_DOUBLE:
+        out->real = out->real == row->min + 0.125 ? row->min + 0.25 : row->min + 0.125;
+        return true;
+    case SL_OPT_SIZE:
+        out->size += 4096;
+        return true;
+    case SL_OPT_PAIR:
+        out->pair[0] = 0.5;
+        return true;
+    case SL_OPT_CHOICE:
+        out->choice = out->choice == 0 ? 1 : 0;
+        return sl_config_choice(row, out->choice, name, sizeof name, &built) && built;
+    case SL_OPT_STRING:
+        out->text = "another";
+        return true;
+    case SL_OPT_LIST:
+        out->text = "[\"another\"]";
+        return true;
+    }
+    return false;
+}
+
+static void write_to(void (*write)(const sl_settings *, FILE *), const sl_settings *s, char *out, size_t bytes)
+{
+    FILE *f = fmemopen(out, bytes, "w");
+    write(s, f);
+    fclose(f);
+}
+
+/* Walks the table: a value that changes is in the lines that ranks compare, and in the identity of a run exactly where
+ * its row says so. */
+TEST(every_setting_that_changes_is_seen_by_ranks_and_by_checkpoints_as_its_row_says)
+{
+    static char ranks[2][32768], identity[2][32768];
+    int same = 0, free_ones = 0;
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        sl_config_value value;
+        sl_settings s;
+        if (row->fate != SL_KEY_HONOURED) continue;
+        REQUIRE_OK(
+            resolve("{" MODEL ", " LENGTH ", " BATCH ", " ADAM ", \"scheduler\": {\"type\": \"WarmupLR\"}}", &s));
+        for (int k = 0; k < 2; k++) {
+            if (k == 1) {
+                REQUIRE(other_value(row, &s, &value));
+                sl_config_value_store(row, &value, &s);
+            }
+            write_to(sl_settings_write, &s, ranks[k], sizeof ranks[k]);
+            write_to(sl_settings_write_identity, &s, identity[k], sizeof identity[k]);
+        }
+        bool listed =
+            sl_config_param(&sl_config_optimizers, row) == NULL && sl_config_param(&sl_config_schedules, row) == NULL;
+        if (listed && strcmp(ranks[0], ranks[1]) == 0)
+            test_fail(__FILE__, __LINE__, "%s: ranks do not compare it", row->key);
+        bool kept = row->resume != SL_RESUME_FREE, seen = strcmp(identity[0], identity[1]) != 0;
+        if (kept != seen) test_fail(__FILE__, __LINE__, "%s: %s in a run's identity", row->key, seen ? "is" : "is not");
+        same += kept;
+        free_ones += !kept;
+    }
+    CHECK(same > 30 && free_ones > 60);
+}
+
+#define RESUME_PAGE SLUICE_SOURCE_DIR "/docs/resume.md"
+
+/* The table stands between the page's first "| setting |" and the next empty line; RECORD_DOCS=1 (make docs) renews it. */
+TEST(the_page_on_resuming_has_the_table)
+{
+    static char table[65536], page[131072];
+    FILE *f = fmemopen(table, sizeof table, "w");
+    sl_settings_write_resume_page(f);
+    fclose(f);
+    f = fopen(RESUME_PAGE, "r");
+    REQUIRE(f != NULL);
+    CHECK(fread(page, 1, sizeof page - 1, f) > 0);
+    fclose(f);
+    char *begin = strstr(page, "| setting |"), *end = begin != NULL ? strstr(begin, "\n\n") : NULL;
+    REQUIRE(end != NULL);
+    if (getenv("RECORD_DOCS") != NULL) {
+        f = fopen(RESUME_PAGE, "w");
+        REQUIRE(f != NULL);
+        fprintf(f, "%.*s%s%s", (int)(begin - page), page, table, end + 1);
+        fclose(f);
+    } else if (strncmp(begin, table, strlen(table)) != 0 || begin + strlen(table) != end + 1) {
+        test_fail(__FILE__, __LINE__, "docs/resume.md differs from the table of settings: run make docs");
+    }
+}
+
+/* ---- options of the C API go through the same rows ---- */
+
+TEST(options_are_held_to_the_bounds_of_their_rows)
+{
+    static const struct {
+        const char *message;
+        size_t offset;
+        int value;
+    } bad[] = {
+        { "options.stage is 7", offsetof(sluice_options, stage), 7 },
+        { "options.threads is -1", offsetof(sluice_options, threads), -1 },
+        { "options.levels is -3", offsetof(sluice_options, levels), -3 },
+        { "options.partition is 55", offsetof(sluice_options, partition), 55 },
+        { "options.device is 77", offsetof(sluice_options, device), 77 },
+        { "options.accumulation_steps is 0", offsetof(sluice_options, accumulation_steps), 0 },
+        { "options.optimizer.kind is 99", offsetof(sluice_options, optimizer.kind), 99 },
+        { "options.activations is 9", offsetof(sluice_options, activations), 9 },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        sluice_options o;
+        sl_settings s;
+        sluice_options_init(&o);
+        memcpy((char *)&o + bad[i].offset, &bad[i].value, sizeof bad[i].value);
+        CHECK_EQ(sl_settings_from_options(&o, &s), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), bad[i].message);
+    }
+}
+
+TEST(options_and_a_file_that_say_the_same_make_the_same_settings)
+{
+    sluice_options o;
+    sl_settings from_file, s;
+    sluice_options_init(&o);
+    sluice_optimizer_init(&o.optimizer, SLUICE_SGD);
+    o.optimizer.lr = 0.25;
+    o.gradient_clipping = 0.5;
+    o.stage = 3;
+    o.parameters = SLUICE_PLACE_HOST;
+    o.precision = SLUICE_BF16;
+    o.device_bytes = 1 << 20;
+    o.levels = 2;
+    REQUIRE_OK(sl_settings_from_options(&o, &s));
+    REQUIRE_OK(
+        resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.25}},"
+                " \"gradient_clipping\": 0.5, \"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3,"
+                " \"offload_param\": {\"device\": \"cpu\"}}, \"memory\": {\"device\": \"1MiB\", \"levels\": 2}}",
+                &from_file));
+    CHECK_EQ(s.plan.stage, from_file.plan.stage);
+    CHECK_EQ(s.plan.parameters, from_file.plan.parameters);
+    CHECK_EQ(s.plan.levels, from_file.plan.levels);
+    CHECK_EQ(s.plan.budget[SL_TIER_DEVICE], from_file.plan.budget[SL_TIER_DEVICE]);
+    CHECK_EQ(s.precision.type, from_file.precision.type);
+    CHECK_EQ(s.precision.wire, from_file.precision.wire);
+    CHECK_NEAR(s.optim.optimizer.lr, from_file.optim.optimizer.lr, 0);
+    CHECK_NEAR(s.optim.clip, from_file.optim.clip, 0);
 }

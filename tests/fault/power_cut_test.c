@@ -117,6 +117,7 @@ static sluice_status judge_create(judge *j)
     sluice_options_init(&o);
     sluice_optimizer_init(&o.optimizer, SLUICE_ADAMW);
     o.accumulation_steps = 2;
+    o.seed = 1;
     o.threads = 1;
     o.device_bytes = o.host_bytes = (uint64_t)1 << 24;
     SL_TRY(sluice_graph_create(&j->graph));

@@ -188,6 +188,15 @@ sl_checkpoint_meta fixture_meta(uint64_t step)
     return meta;
 }
 
+const sl_identity *fixture_identity(void)
+{
+    static sl_identity identity;
+    sl_checkpoint_meta meta = fixture_meta(1);
+    memcpy(identity.model_sha256, meta.model_sha256, sizeof meta.model_sha256);
+    memcpy(identity.old_model_sha256, meta.model_sha256, sizeof meta.model_sha256);
+    return &identity;
+}
+
 sluice_status fixture_save(fixture *f, const char *folder, uint64_t step)
 {
     char path[4096];
@@ -211,7 +220,7 @@ sluice_status fixture_load(fixture *f, const char *folder, int64_t *step, int *w
     sl_log log = { count_warning, warnings, 0, 1 };
     for (int i = 0; i < FIXTURE_TENSORS; i++) memset(f->values[i], 0, f->tensors[i].elements * sizeof(float));
     f->writes = 0;
-    SL_TRY(sl_state_load(&f->state, folder, fixture_meta(1).model_sha256, false, &log, &meta, &found));
+    SL_TRY(sl_state_load(&f->state, folder, fixture_identity(), false, &log, &meta, &found));
     if (found && (int64_t)meta.step == fixture_step(f)) *step = (int64_t)meta.step;
     return SLUICE_OK;
 }

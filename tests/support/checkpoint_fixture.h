@@ -36,6 +36,8 @@ void fixture_fill(fixture *f, uint64_t step);
 /* The step that all values it keeps agree on, or -1. */
 int64_t fixture_step(const fixture *f);
 sl_checkpoint_meta fixture_meta(uint64_t step);
+/* Of the run that made checkpoints of that meta. */
+const sl_identity *fixture_identity(void);
 /* Fills for `step` and saves with keep 2. */
 sluice_status fixture_save(fixture *f, const char *folder, uint64_t step);
 /* Clears and loads; *step is what the values say, -1 where nothing or something torn was loaded. Warnings are

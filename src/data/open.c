@@ -1,0 +1,66 @@
+/* open.c: the kinds of data sets that a configuration can name, one row each. */
+#include <string.h>
+
+#include "data/data.h"
+
+static sluice_status open_text(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out)
+{
+    (void)vocabulary; /* the text's own */
+    return sl_data_text(o->path, (sl_text_unit)o->unit, context, o->validation, o->shuffle, (uint64_t)o->seed, out);
+}
+
+static sluice_status open_random_tokens(const sl_data_options *o, int64_t context, int64_t vocabulary,
+                                        sluice_data **out)
+{
+    return sl_data_random_tokens(o->samples, context, vocabulary, o->validation, (uint64_t)o->seed, out);
+}
+
+static sluice_status open_regression(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out)
+{
+    (void)context, (void)vocabulary;
+    return sl_data_regression(o->samples, o->features, o->outputs, o->noise, o->validation, (uint64_t)o->seed, out);
+}
+
+static sluice_status open_classification(const sl_data_options *o, int64_t context, int64_t vocabulary,
+                                         sluice_data **out)
+{
+    (void)context, (void)vocabulary;
+    return sl_data_classification(o->samples, o->features, o->outputs, o->validation, (uint64_t)o->seed, out);
+}
+
+static const struct kind {
+    const char *name;
+    bool tokens;
+    sluice_status (*open)(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
+} kinds[] = {
+    { "text", true, open_text },
+    { "random_tokens", true, open_random_tokens },
+    { "regression", false, open_regression },
+    { "classification", false, open_classification },
+};
+#define NAMES "text, random_tokens, regression, classification"
+
+static const struct kind *find(const char *type)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kinds[i].name, type) == 0) return &kinds[i];
+    return NULL;
+}
+
+sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out)
+{
+    const struct kind *kind = find(o->type);
+    if (kind == NULL) return sl_fail(SLUICE_ERR_USAGE, "data.type \"%s\" is not one of %s", o->type, sl_data_names());
+    return kind->open(o, context, vocabulary, out);
+}
+
+const char *sl_data_names(void)
+{
+    return NAMES;
+}
+
+bool sl_data_type_has_tokens(const char *type)
+{
+    const struct kind *kind = find(type);
+    return kind != NULL && kind->tokens;
+}
