@@ -67,7 +67,7 @@ static sluice_status check_span(const sl_ledger *l, const char *what, const char
 static sluice_status check_shape(const sl_call *c, const char *role, int index, sl_span s, const sl_shape *shape,
                                  sl_form form)
 {
-    if (shape == NULL || s.bytes == 0 || c->op >= SL_OP_ACCUMULATE) return SLUICE_OK;
+    if (shape == NULL || s.bytes == 0 || sl_ops[c->op].phase == SL_PHASE_UPDATE) return SLUICE_OK;
     uint64_t bytes = (uint64_t)sl_shape_elements(shape) * sl_form_element_bytes(form);
     if (bytes > 0 && bytes <= s.bytes) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_FAILED, "%s %s: %s %d needs %" PRIu64 " bytes, its span has %" PRIu64, sl_ops[c->op].name,

@@ -14,6 +14,6 @@ int64_t sl_operand_elements(const sl_call *c, bool output, int i)
     sl_operand o = sl_call_operand(c, output, i);
     bool leaves = (c->op == SL_OP_NORM_LEAVES && output) || (c->op == SL_OP_NORM_FINISH && !output);
     size_t each = leaves ? sizeof(double) : sl_form_element_bytes(o.form);
-    if (c->op < SL_OP_ACCUMULATE && o.shape != NULL) return sl_shape_elements(o.shape);
+    if (sl_ops[c->op].phase != SL_PHASE_UPDATE && o.shape != NULL) return sl_shape_elements(o.shape);
     return each > 0 ? (int64_t)(o.span.bytes / each) : 0;
 }

@@ -284,12 +284,15 @@ static void count_contributions(sl_autodiff *ad, bool *reaches_loss)
     }
 }
 
+/* Makes a forward node the current one. Its gradient comes by its first output, or by a saved value where only that has
+ * one. */
 static void select_node(sl_autodiff *ad, int index)
 {
     ad->node = ad->graph->nodes[index];
     ad->node_index = index;
     ad->dy = ad->gradient[ad->node.outputs[0]];
-    if (ad->dy < 0 && ad->node.op == SL_OP_LINEAR_GELU) ad->dy = ad->gradient[ad->node.outputs[1]];
+    for (int k = 1; k < ad->node.output_count && ad->dy < 0; k++)
+        if (sl_ops[ad->node.op].saved[k - 1].kind == SL_SAVED_VALUE) ad->dy = ad->gradient[ad->node.outputs[k]];
 }
 
 static sluice_status seed(sl_autodiff *ad)

@@ -12,7 +12,7 @@ typedef struct sl_autodiff {
     sluice_graph *graph;
     sl_node node;   /* copy of the forward node being differentiated; the graph's own may move */
     int node_index; /* its index */
-    int dy;         /* gradient of node.outputs[0], or of outputs[1] where only that has one (LINEAR_GELU) */
+    int dy;         /* gradient of node.outputs[0], or of a saved value (SL_SAVED_VALUE) where only that has one */
     bool *needs;    /* per forward value: a trainable parameter reaches it */
     int *gradient;  /* per forward activation: its gradient so far, -1: none yet */
     /* Per value that is the storage of gradients: how many forward activations have their gradient in it and have not

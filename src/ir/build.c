@@ -90,7 +90,7 @@ static sluice_status make_outputs(sluice_graph *g, sl_node *node)
         if (i == 0)
             snprintf(name, sizeof name, "%s", node->name);
         else
-            snprintf(name, sizeof name, "%s.%s", node->name, row->saved[i - 1]);
+            snprintf(name, sizeof name, "%s.%s", node->name, row->saved[i - 1].name);
         const char *fault = sl_shape_fault(&shapes[i], dtypes[i]);
         if (fault != NULL) return sl_node_fail(node, "its result cannot be held: %s", fault);
         int value = sl_graph_add_value(g, SL_VALUE_ACTIVATION, dtypes[i], &shapes[i], name);
@@ -114,9 +114,8 @@ static sluice_status append(sluice_graph *g, sl_node *node)
     return SLUICE_OK;
 }
 
-/* Adds a node reading `inputs`; name NULL: made up. Returns its first output. */
-static sluice_value apply(sluice_graph *g, sl_op op, const char *name, const sl_attrs *attrs, int count,
-                          const sluice_value *inputs)
+sluice_value sl_graph_apply(sluice_graph *g, sl_op op, const char *name, const sl_attrs *attrs, int count,
+                            const sluice_value *inputs)
 {
     if (!building(g, sl_ops[op].name)) return SLUICE_NONE;
     sl_node node = { .op = op, .input_count = count };
@@ -138,12 +137,12 @@ static sluice_value apply(sluice_graph *g, sl_op op, const char *name, const sl_
 
 static sluice_value apply_one(sluice_graph *g, sl_op op, const sl_attrs *attrs, sluice_value x)
 {
-    return apply(g, op, NULL, attrs, 1, &x);
+    return sl_graph_apply(g, op, NULL, attrs, 1, &x);
 }
 
 static sluice_value apply_two(sluice_graph *g, sl_op op, const sl_attrs *attrs, sluice_value a, sluice_value b)
 {
-    return apply(g, op, NULL, attrs, 2, (sluice_value[]){ a, b });
+    return sl_graph_apply(g, op, NULL, attrs, 2, (sluice_value[]){ a, b });
 }
 
 /* Nodes with a weight are called after it: "h.0.ln_1" for "h.0.ln_1.weight". Returns buf, or NULL where there is no
@@ -335,8 +334,8 @@ sluice_value sluice_linear(sluice_graph *g, sluice_value x, int64_t features, co
 sluice_value sluice_linear_with(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias, bool in_out)
 {
     char name[NAME_BYTES];
-    return apply(g, SL_OP_LINEAR, name_of_weight(g, weight, name), &(sl_attrs){ .linear = { in_out } },
-                 bias == SLUICE_NONE ? 2 : 3, (sluice_value[]){ x, weight, bias });
+    return sl_graph_apply(g, SL_OP_LINEAR, name_of_weight(g, weight, name), &(sl_attrs){ .linear = { in_out } },
+                          bias == SLUICE_NONE ? 2 : 3, (sluice_value[]){ x, weight, bias });
 }
 
 sluice_value sluice_matmul(sluice_graph *g, sluice_value a, sluice_value b, bool transpose_a, bool transpose_b)
@@ -347,7 +346,7 @@ sluice_value sluice_matmul(sluice_graph *g, sluice_value a, sluice_value b, bool
 sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, sluice_value table)
 {
     char name[NAME_BYTES];
-    return apply(g, SL_OP_EMBEDDING, name_of_weight(g, table, name), NULL, 2, (sluice_value[]){ ids, table });
+    return sl_graph_apply(g, SL_OP_EMBEDDING, name_of_weight(g, table, name), NULL, 2, (sluice_value[]){ ids, table });
 }
 
 sluice_value sluice_relu(sluice_graph *g, sluice_value x)
@@ -378,15 +377,15 @@ sluice_value sluice_softmax(sluice_graph *g, sluice_value x)
 sluice_value sluice_layer_norm(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias, float epsilon)
 {
     char name[NAME_BYTES];
-    return apply(g, SL_OP_LAYER_NORM, name_of_weight(g, weight, name), &(sl_attrs){ .norm = { epsilon } },
-                 bias == SLUICE_NONE ? 2 : 3, (sluice_value[]){ x, weight, bias });
+    return sl_graph_apply(g, SL_OP_LAYER_NORM, name_of_weight(g, weight, name), &(sl_attrs){ .norm = { epsilon } },
+                          bias == SLUICE_NONE ? 2 : 3, (sluice_value[]){ x, weight, bias });
 }
 
 sluice_value sluice_rms_norm(sluice_graph *g, sluice_value x, sluice_value weight, float epsilon)
 {
     char name[NAME_BYTES];
-    return apply(g, SL_OP_RMS_NORM, name_of_weight(g, weight, name), &(sl_attrs){ .norm = { epsilon } }, 2,
-                 (sluice_value[]){ x, weight });
+    return sl_graph_apply(g, SL_OP_RMS_NORM, name_of_weight(g, weight, name), &(sl_attrs){ .norm = { epsilon } }, 2,
+                          (sluice_value[]){ x, weight });
 }
 
 sluice_value sluice_rotary(sluice_graph *g, sluice_value x, int heads, int head_width, float base)
@@ -413,7 +412,7 @@ sluice_value sluice_attention(sluice_graph *g, sluice_value q, sluice_value k, s
                               bool causal)
 {
     sl_attrs attrs = attention_attrs(heads, kv_heads, head_width(g, q, heads), causal, false);
-    return apply(g, SL_OP_ATTENTION, NULL, &attrs, 3, (sluice_value[]){ q, k, v });
+    return sl_graph_apply(g, SL_OP_ATTENTION, NULL, &attrs, 3, (sluice_value[]){ q, k, v });
 }
 
 sluice_value sluice_attention_packed(sluice_graph *g, sluice_value qkv, int heads, int kv_heads, bool causal)
@@ -506,7 +505,7 @@ sluice_value sluice_concat(sluice_graph *g, const sluice_value *values, int coun
     if (!building(g, "concat")) return SLUICE_NONE;
     if (values == NULL || count < 1 || count > SL_MAX_INPUTS)
         return keep_error(g, sl_fail(SLUICE_ERR_USAGE, "concat: joins 1 to %d values, got %d", SL_MAX_INPUTS, count));
-    return apply(g, SL_OP_CONCAT, NULL, &(sl_attrs){ .concat = { axis } }, count, values);
+    return sl_graph_apply(g, SL_OP_CONCAT, NULL, &(sl_attrs){ .concat = { axis } }, count, values);
 }
 
 sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets, int32_t ignore_index)
@@ -517,8 +516,8 @@ sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_v
 sluice_value sluice_linear_cross_entropy(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value targets,
                                          int32_t ignore_index)
 {
-    return apply(g, SL_OP_LINEAR_CROSS_ENTROPY, NULL, &(sl_attrs){ .cross_entropy = { ignore_index } }, 3,
-                 (sluice_value[]){ x, weight, targets });
+    return sl_graph_apply(g, SL_OP_LINEAR_CROSS_ENTROPY, NULL, &(sl_attrs){ .cross_entropy = { ignore_index } }, 3,
+                          (sluice_value[]){ x, weight, targets });
 }
 
 sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target)

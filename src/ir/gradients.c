@@ -123,41 +123,17 @@ sluice_status sl_gradient_embedding(sl_autodiff *ad)
     return single(ad, SL_OP_EMBEDDING_GRAD, NULL, 2, (int[]){ ad->node.inputs[0], ad->dy }, ad->node.inputs[1]);
 }
 
-/* Ops that need their output: RELU and SOFTMAX. */
-static sluice_status from_output(sl_autodiff *ad, sl_op op)
+/* The row's backward op on the output and its gradient. */
+sluice_status sl_gradient_from_output(sl_autodiff *ad)
 {
-    return single(ad, op, NULL, 2, (int[]){ ad->node.outputs[0], ad->dy }, ad->node.inputs[0]);
+    return single(ad, sl_ops[ad->node.op].backward, NULL, 2, (int[]){ ad->node.outputs[0], ad->dy },
+                  ad->node.inputs[0]);
 }
 
-/* Ops that need their input: GELU and SILU. */
-static sluice_status from_input(sl_autodiff *ad, sl_op op)
+/* The row's backward op on the input and the output's gradient. */
+sluice_status sl_gradient_from_input(sl_autodiff *ad)
 {
-    return single(ad, op, NULL, 2, (int[]){ ad->node.inputs[0], ad->dy }, ad->node.inputs[0]);
-}
-
-sluice_status sl_gradient_relu(sl_autodiff *ad)
-{
-    return from_output(ad, SL_OP_RELU_GRAD);
-}
-
-sluice_status sl_gradient_softmax(sl_autodiff *ad)
-{
-    return from_output(ad, SL_OP_SOFTMAX_GRAD);
-}
-
-sluice_status sl_gradient_gelu(sl_autodiff *ad)
-{
-    return from_input(ad, SL_OP_GELU_GRAD);
-}
-
-sluice_status sl_gradient_silu(sl_autodiff *ad)
-{
-    return from_input(ad, SL_OP_SILU_GRAD);
-}
-
-sluice_status sl_gradient_swiglu(sl_autodiff *ad)
-{
-    return from_input(ad, SL_OP_SWIGLU_GRAD);
+    return single(ad, sl_ops[ad->node.op].backward, NULL, 2, (int[]){ ad->node.inputs[0], ad->dy }, ad->node.inputs[0]);
 }
 
 /* x, weight, the saved statistics, dy -> dx, dweight and, where the op can have one, dbias */

@@ -231,15 +231,14 @@ static void mark_f32_states(sluice_graph *g)
 {
     for (int p = 0; p < g->parameter_count; p++) g->parameters[p].keeps_f32_state = true;
     for (int n = 0; n < g->forward_count; n++) {
-        sl_op op = g->nodes[n].op;
-        bool product = op == SL_OP_LINEAR || op == SL_OP_MATMUL || op == SL_OP_LINEAR_CROSS_ENTROPY;
+        bool product = sl_ops[g->nodes[n].op].rate == SL_CLASS_MATRIX;
         for (int k = 0; product && k < 2; k++) {
             int p = parameter_of(g, &g->nodes[n], k);
             if (p >= 0) g->parameters[p].keeps_f32_state = g->values[g->parameters[p].value].shape.rank < 2;
         }
     }
     for (int n = 0; n < g->forward_count; n++) {
-        int table = g->nodes[n].op == SL_OP_EMBEDDING ? parameter_of(g, &g->nodes[n], 1) : -1;
+        int table = sl_ops[g->nodes[n].op].tile == SL_TILE_TABLE ? parameter_of(g, &g->nodes[n], 1) : -1;
         if (table >= 0) g->parameters[table].keeps_f32_state = true;
     }
 }

@@ -43,8 +43,6 @@ typedef struct sl_value {
     int parameter; /* PARAMETER and PARAM_GRAD: index into parameters; else -1 */
 } sl_value;
 
-typedef enum { SL_PHASE_FORWARD, SL_PHASE_BACKWARD, SL_PHASE_UPDATE } sl_phase;
-
 typedef struct sl_node {
     sl_op op;
     sl_phase phase;
@@ -149,7 +147,7 @@ sluice_status sl_graph_differentiate(sluice_graph *g);
 /* Structure: every read has an earlier writer, shapes agree with the op table, layers are contiguous, accumulate only
  * on a value already written. Runs after every pass that changes the graph. */
 sluice_status sl_graph_verify(const sluice_graph *g);
-/* One line a node: number, layer, op, outputs = inputs with shapes. */
+/* One line a node: number, layer, op, outputs = inputs with shapes, attributes. */
 void sl_graph_print(const sluice_graph *g, FILE *out);
 
 /* For passes and optim/: append a value or a node and return its index (arrays grow, names are copied; a NULL name is
@@ -159,6 +157,11 @@ void sl_graph_print(const sluice_graph *g, FILE *out);
 int sl_graph_add_value(sluice_graph *g, sl_value_kind kind, sluice_dtype dtype, const sl_shape *shape,
                        const char *name);
 int sl_graph_add_node(sluice_graph *g, const sl_node *node);
+
+/* For builders: appends a forward node of any op that reads `inputs` and returns its first output; a NULL name is made
+ * up, NULL attrs are zeros. A building error, as of the builders, where the op refuses them. */
+sluice_value sl_graph_apply(sluice_graph *g, sl_op op, const char *name, const sl_attrs *attrs, int count,
+                            const sluice_value *inputs);
 
 /* For models: the parameter's rows are `count` tensors in files of other programs; names are copied. The rows must add
  * up. A building error, as of the builders, where they do not. */

@@ -31,6 +31,17 @@ static void print_outputs(const sluice_graph *g, const sl_node *node, FILE *out)
     if (node->output_count > 0) fputs(" = ", out);
 }
 
+/* " {heads 4, causal true}"; nothing for an op without attributes. */
+static void print_attributes(const sl_node *node, FILE *out)
+{
+    const sl_attribute_list *list = sl_ops[node->op].attributes;
+    char text[SL_ATTRIBUTE_TEXT_BYTES];
+    for (int i = 0; i < list->count; i++)
+        fprintf(out, "%s%s %s", i == 0 ? " {" : ", ", list->rows[i].name,
+                sl_attribute_text(&node->attrs, &list->rows[i], text));
+    if (list->count > 0) fputc('}', out);
+}
+
 static void print_node(const sluice_graph *g, int index, FILE *out)
 {
     const sl_node *node = &g->nodes[index];
@@ -40,6 +51,7 @@ static void print_node(const sluice_graph *g, int index, FILE *out)
         if (i > 0) fputs(", ", out);
         print_value(g, node->inputs[i], out);
     }
+    print_attributes(node, out);
     fputc('\n', out);
 }
 

@@ -177,7 +177,9 @@ static sluice_status expect_features(const sluice_graph *g, const sl_node *node,
         sl_shape_text(&w->shape, ws, sizeof ws));
 }
 
-sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+/* `bias`: which input it is, where there is one. */
+static sluice_status infer_product(const sluice_graph *g, const sl_node *node, int bias, sl_shape *shapes,
+                                   sluice_dtype *dtypes)
 {
     SL_TRY(expect_floats(g, node));
     SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
@@ -185,7 +187,6 @@ sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_sha
     const sl_shape *x = sl_input_shape(g, node, 0), *w = sl_input_shape(g, node, 1);
     bool in_out = node->attrs.linear.in_out;
     int64_t in = w->dim[in_out ? 0 : 1], out = w->dim[in_out ? 1 : 0];
-    int bias = node->op == SL_OP_LINEAR_ADD ? 3 : 2;
     SL_TRY(expect_features(g, node, in));
     if (node->input_count > bias) {
         const sl_shape *b = sl_input_shape(g, node, bias);
@@ -201,6 +202,11 @@ sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_sha
     return SLUICE_OK;
 }
 
+sluice_status sl_infer_linear(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    return infer_product(g, node, 2, shapes, dtypes);
+}
+
 sluice_status sl_infer_linear_gelu(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(sl_infer_linear(g, node, shapes, dtypes));
@@ -211,7 +217,7 @@ sluice_status sl_infer_linear_gelu(const sluice_graph *g, const sl_node *node, s
 sluice_status sl_infer_linear_add(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     char text[SL_OPERAND_BYTES], shape[160];
-    SL_TRY(sl_infer_linear(g, node, shapes, dtypes));
+    SL_TRY(infer_product(g, node, 3, shapes, dtypes));
     if (sl_shape_equal(sl_input_shape(g, node, 2), &shapes[0])) return SLUICE_OK;
     return sl_node_fail(node, "%s is to be added to a product of shape %s", sl_operand_text(g, node->inputs[2], text),
                         sl_shape_text(&shapes[0], shape, sizeof shape));

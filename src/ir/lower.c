@@ -28,24 +28,25 @@ sluice_dtype sl_node_type(const sluice_graph *g, const sl_node *node)
     return SLUICE_F32;
 }
 
-/* The type a node reads its float operands in. Tensors are computed in the precision and scalars in f32. */
+/* The type a node reads its float operands in. */
 static sluice_dtype operand_type(const lowering *l, const sl_node *node)
 {
     const sl_value *in = &l->g->values[node->inputs[0]], *out = &l->g->values[node->outputs[0]];
-    switch (node->op) {
-    case SL_OP_MSE:
+    sluice_dtype by_result = out->shape.rank > 0 ? l->precision : SLUICE_F32;
+    switch (sl_ops[node->op].lowering) {
+    case SL_LOWER_F32:
         return SLUICE_F32;
-    case SL_OP_SUM:
-    case SL_OP_MEAN:
-    case SL_OP_CROSS_ENTROPY:
-        return in->dtype; /* they add up in f32 from any type */
-    case SL_OP_LINEAR_CROSS_ENTROPY:
-        return l->precision; /* its first output is a scalar, its work a product */
-    case SL_OP_RESHAPE:
-        return out->shape.rank > 0 ? in->dtype : SLUICE_F32; /* a view has the type of its source */
-    default:
-        return out->shape.rank > 0 ? l->precision : SLUICE_F32;
+    case SL_LOWER_AS_INPUT:
+        return in->dtype;
+    case SL_LOWER_PRECISION:
+        return l->precision;
+    case SL_LOWER_VIEW:
+        return out->shape.rank > 0 ? in->dtype : SLUICE_F32;
+    case SL_LOWER_BY_RESULT:
+    case SL_LOWER_NOT_SAID: /* of no row (tests/ir/ops.c) */
+        break;
     }
+    return by_result;
 }
 
 /* ---- nodes ---- */

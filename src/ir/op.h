@@ -1,4 +1,5 @@
-/* op.h: the operations. One op = one row of sl_ops + one kernel per backend + one test case.
+/* op.h: the operations. One op = one row of op_list.h + one row of backend/op_kernels.h and a kernel per backend + one
+ * reference and one case of tests/support. docs/add-an-op.md walks through it.
  *
  * Conventions. Tensors are dense and row-major. "rows" of a tensor are its elements divided by its last dimension.
  * Forward ops list their outputs with the ones saved for backward last. A backward op's outputs may be absent (-1)
@@ -9,6 +10,7 @@
 #define SL_IR_OP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "sluice.h"
@@ -36,103 +38,62 @@ typedef struct sl_shape {
     int64_t dim[SL_MAX_RANK];
 } sl_shape;
 
-/* One op per row, with what it reads and writes beside it. */
+typedef enum { SL_PHASE_FORWARD, SL_PHASE_BACKWARD, SL_PHASE_UPDATE } sl_phase;
+
+/* The operations: op_list.h says of each what it reads and writes. */
 /* clang-format off */
 typedef enum {
-    /* forward: inputs -> outputs */
-    SL_OP_ADD,       /* a, b -> a + b, broadcasting as NumPy does */
-    SL_OP_MULTIPLY,  /* a, b -> a * b, broadcasting */
-    SL_OP_SCALE,     /* x -> x * attrs.scale.factor */
-    SL_OP_LINEAR,    /* x[..,I], w[O,I] (or [I,O] with attrs.linear.in_out), bias[O]? -> y[..,O] */
-    SL_OP_LINEAR_GELU, /* x, w, bias? -> gelu(y) in the tanh form, y: LINEAR's, for backward. Lowering makes it of the two */
-    SL_OP_LINEAR_ADD, /* x, w, base[..,O], bias? -> base + LINEAR's y. Lowering makes it of the two */
-    SL_OP_MATMUL,    /* a[..,M,K], b[..,K,N] (attrs.matmul.transpose_a/b swap the last two), leading dims equal -> [..,M,N] */
-    SL_OP_EMBEDDING, /* ids[..] i32, table[V,C] -> [..,C]; ids outside [0,V) are the data reader's fault and checked there */
-    SL_OP_RELU,      /* x -> max(x, 0) */
-    SL_OP_GELU,      /* x -> gelu(x); attrs.gelu.exact: erf, else tanh */
-    SL_OP_SILU,      /* x -> x * sigmoid(x) */
-    SL_OP_SWIGLU,    /* x[..,2F] -> silu(x[..,:F]) * x[..,F:] */
-    SL_OP_SOFTMAX,   /* x -> softmax over the last dimension */
-    SL_OP_LAYER_NORM, /* x[..,C], weight[C], bias[C]? -> y, mean[rows], rstd[rows] */
-    SL_OP_RMS_NORM,   /* x[..,C], weight[C] -> y, rstd[rows] */
-    SL_OP_ROTARY,     /* x[B,T,W] -> same; rotates attrs.rotary.heads heads of width D from the row's start (pairs i, i + D/2),
-                         positions 0..T-1, copies the rest; attrs.rotary.inverse: the transpose rotation */
-    SL_OP_ATTENTION,  /* qkv[B,T,(H+2G)*D], or q[B,T,H*D], k[B,S,G*D], v[B,S,G*D] -> out[B,T,H*D], lse[B,H,T].
-                         Query head h uses key head h / (H/G). Causal needs T == S. Never materialises T x S. */
-    SL_OP_DROPOUT,    /* x -> x * keep / (1-p); keep from the counter (seed, step, micro, op, element); identity in evaluation.
-                         Its own gradient: the same op on dy with the same attrs.dropout.op */
-    SL_OP_RESHAPE,    /* x -> same bytes, other shape. A view: never computed */
-    SL_OP_TRANSPOSE,  /* x -> dims permuted by attrs.transpose.order: out.dim[i] = in.dim[order[i]] */
-    SL_OP_SPLIT,      /* x -> part [start, start+size) of dimension attrs.split.axis */
-    SL_OP_CONCAT,     /* up to 8 inputs -> joined along attrs.concat.axis */
-    SL_OP_CROSS_ENTROPY, /* logits[..,V], targets[..] i32 -> mean loss [], lse[rows], count[] (rows not ignored, as f32; loss 0 if none) */
-    SL_OP_LINEAR_CROSS_ENTROPY, /* x[..,I], w[O,I], targets[..] i32 -> mean loss [], count[] (as CROSS_ENTROPY), dw[O,I] in f32, dx
-                         like x: the gradients of the loss for a seed of context.seed_gradient, so that logits never exist as
-                         a whole: rows are worked through in chunks whose length depends on the shape alone. dw and dx may be
-                         absent, and are not computed then */
-    SL_OP_MSE,        /* y, target (same shape) -> mean squared difference [] */
-    SL_OP_SUM,        /* x -> sum of all elements [] */
-    SL_OP_MEAN,       /* x -> mean of all elements [] */
-    SL_OP_CAST,       /* x -> the same values in the output's type, rounded to nearest even (accumulates, in f32).
-                         Also an update op of the plan: a summed gradient -> the wire type */
-    /* backward only */
-    SL_OP_SEED,            /* -> [] = loss_scale / K from the run context */
-    SL_OP_REDUCE_TO,       /* dy -> summed over broadcast dimensions to the output's shape (accumulates) */
-    SL_OP_MULTIPLY_REDUCE, /* dy, other (broadcast to dy) -> (dy * other) summed to the output's shape (accumulates) */
-    SL_OP_LINEAR_GRAD_INPUT,  /* dy[..,O], w -> dx[..,I] (accumulates) */
-    SL_OP_LINEAR_GRAD_GELU,   /* dy[..,O], w, h[..,I] -> dh[..,I]: LINEAR_GRAD_INPUT's dx, then GELU_GRAD's for x = gelu(h) in the tanh form */
-    SL_OP_LINEAR_GRAD_WEIGHT, /* dy[..,O], x[..,I] -> dw, dbias? (accumulates) */
-    SL_OP_EMBEDDING_GRAD,  /* ids, dy -> dtable: rows added in order of token position (accumulates) */
-    SL_OP_RELU_GRAD,       /* y, dy -> dx (accumulates) */
-    SL_OP_GELU_GRAD,       /* x, dy -> dx (accumulates) */
-    SL_OP_SILU_GRAD,       /* x, dy -> dx (accumulates) */
-    SL_OP_SWIGLU_GRAD,     /* x, dy -> dx (accumulates) */
-    SL_OP_SOFTMAX_GRAD,    /* y, dy -> dx (accumulates) */
-    SL_OP_LAYER_NORM_GRAD, /* x, weight, mean, rstd, dy -> dx?, dweight?, dbias? (accumulates) */
-    SL_OP_RMS_NORM_GRAD,   /* x, weight, rstd, dy -> dx?, dweight? (accumulates) */
-    SL_OP_ATTENTION_GRAD,  /* forward inputs (1 or 3), out, lse, dout -> dqkv, or dq, dk, dv */
-    SL_OP_CONCAT_GRAD,     /* dy -> part, as SPLIT, but accumulating */
-    SL_OP_SPLIT_GRAD,      /* dy -> dx: attrs.split part set or added, the rest zeroed unless accumulating */
-    SL_OP_CROSS_ENTROPY_GRAD, /* logits, targets, lse, count, dloss -> dlogits */
-    SL_OP_LINEAR_CROSS_ENTROPY_GRAD, /* dw, dx as forward left them, dloss -> dw?, dx?: times dloss / context.seed_gradient, a
-                              factor of exactly 1 where the loss itself is differentiated (accumulates) */
-    SL_OP_MSE_GRAD,        /* y, target, dloss -> dy?, dtarget? (accumulates) */
-    SL_OP_EXPAND,          /* scalar -> every element, times attrs.scale.factor (gradient of sum and mean; accumulates) */
-    /* update phase: operands are whole-layer flat buffers bound by the plan, see plan/plan.h */
-    SL_OP_ACCUMULATE,  /* contribution in the wire type -> f32 accumulator: copied for the first micro-batch of a step, added
-                          afterwards (rule 1) */
-    SL_OP_NORM_LEAVES, /* gradient -> fp64 sum of squares per 1,024 elements (rule 3) */
-    SL_OP_NORM_FINISH, /* all leaves -> sl_norm_result */
-    SL_OP_UPDATE,      /* gradient, norm result (absent: all is finite, the factor 1) -> weights,
-                          rest of the master, state slots; all in place. f32 weights are
-                          their own master (no rest); bf16 ones and their REMAINDER are it together; f16 ones are written
-                          from the f32 rest, also when the step is left out, and never read. A gradient in f32 where the wire type is narrower is a sum that
-                          was not rounded yet: NORM_LEAVES and UPDATE round it as they read it (rule 1) */
+#define SL_FORWARD_OP(op, ...)  SL_OP_##op,
+#define SL_BACKWARD_OP(op, ...) SL_OP_##op,
+#define SL_UPDATE_OP(op, ...)   SL_OP_##op,
+#include "ir/op_list.h"
     SL_OP_COUNT
 } sl_op;
 
-/* Typed parameters of an op: the union member is named for the op. */
+/* Typed parameters of an op, in the union member that the op's row names. */
 typedef struct sl_attrs {
-    uint32_t accumulate; /* bit i: output i is added to */
+    uint32_t accumulate; /* bit i: output i is added to. Set by differentiation */
     union {
-        struct { float factor; } scale;
-        struct { bool in_out; } linear;
-        struct { bool transpose_a, transpose_b; } matmul;
-        struct { bool exact; } gelu;
-        struct { float epsilon; } norm;
-        struct { int heads; int head_width; float base; bool inverse; } rotary;
-        struct { int heads, kv_heads, head_width; bool causal; bool packed; float scale; } attention;
-        struct { float p; uint32_t op; } dropout; /* op: the forward node's index, fixed at building */
-        struct { int order[SL_MAX_RANK]; } transpose;
-        struct { int axis; int64_t start, size; } split;
-        struct { int axis; } concat;
-        struct { int32_t ignore_index; } cross_entropy;
-        struct { int input; } mse; /* unused by forward */
-        const struct sl_update_rule *update; /* SL_OP_UPDATE; borrowed from the optimizer */
+#define SL_ATTRIBUTES(group, fields)                    struct { fields } group;
+#define SL_IDENTITY(group, type, field)                 type field;
+#define SL_IDENTITY_ARRAY(group, type, field, length)   type field[length];
+#define SL_FREE(group, type, field, why)                type field;
+#include "ir/op_list.h"
+        const struct sl_update_rule *update; /* SL_OP_UPDATE; borrowed from the optimizer, which is compared by itself */
     };
 } sl_attrs;
-
 /* clang-format on */
+
+typedef enum {
+    SL_ATTRIBUTE_bool,
+    SL_ATTRIBUTE_int,
+    SL_ATTRIBUTE_int32_t,
+    SL_ATTRIBUTE_uint32_t,
+    SL_ATTRIBUTE_int64_t,
+    SL_ATTRIBUTE_float,
+} sl_attribute_type;
+
+/* One field of a union member of sl_attrs. */
+typedef struct sl_attribute {
+    const char *name;
+    sl_attribute_type type;
+    size_t offset;    /* in sl_attrs */
+    int count;        /* elements; 1 unless it is an array */
+    const char *free; /* why it may be another one on resume; NULL: it belongs to a model's identity */
+} sl_attribute;
+
+typedef struct sl_attribute_list {
+    const sl_attribute *rows;
+    int count;
+    size_t bytes; /* of the union member */
+} sl_attribute_list;
+
+/* Bytes of one element of an attribute, and its value as bits: those of the declared type, zeros above. */
+size_t sl_attribute_bytes(const sl_attribute *a);
+uint64_t sl_attribute_bits(const sl_attrs *attrs, const sl_attribute *a, int i);
+#define SL_ATTRIBUTE_TEXT_BYTES 128
+/* "500000", "true", "1,0,2": returns buf. */
+const char *sl_attribute_text(const sl_attrs *attrs, const sl_attribute *a, char buf[SL_ATTRIBUTE_TEXT_BYTES]);
 
 /* Written by SL_OP_NORM_FINISH, read by SL_OP_UPDATE and, after the step, by the caller. */
 typedef struct sl_norm_result {
@@ -205,16 +166,71 @@ struct sluice_graph;
 
 struct sl_autodiff;
 
+/* ---- facts of an op. The zero of each enum is "not said", which a test refuses ---- */
+
+/* By which rate a call's duration is predicted, and which of its costs is the work that measured rates count. */
+typedef enum {
+    SL_CLASS_NOT_SAID,
+    SL_CLASS_VECTOR,    /* bytes, at the rate of memory */
+    SL_CLASS_MATRIX,    /* flops, at the rate of matrix products */
+    SL_CLASS_ATTENTION, /* flops, at the fraction of that rate which attention reaches */
+} sl_rate_class;
+
+/* The type a forward op reads its float operands in once the graph is lowered to a 16-bit precision. */
+typedef enum {
+    SL_LOWER_NOT_SAID,
+    SL_LOWER_BY_RESULT, /* the precision where the result is a tensor, f32 where it is a scalar */
+    SL_LOWER_F32,       /* always f32 */
+    SL_LOWER_AS_INPUT,  /* the type of its first input: it adds up in f32 from any */
+    SL_LOWER_PRECISION, /* the precision, though the first output is a scalar: its work is a product */
+    SL_LOWER_VIEW,      /* the type of its source, f32 where the result is a scalar */
+} sl_lowering;
+
+/* How a parameter that is larger than memory.tile_bytes may be cut where a forward op reads it (ir/tile.h). */
+typedef enum {
+    SL_TILE_NOT_SAID,
+    SL_TILE_NEVER,   /* parameters are read whole */
+    SL_TILE_PRODUCT, /* as LINEAR: input 1 is a weight, cut along rows and columns, input 2 its bias */
+    SL_TILE_TABLE,   /* as EMBEDDING: rows of input 1 are looked up; it is cut along its columns */
+} sl_tile_rule;
+
+/* Input whose bytes output 0 may take over. The planner does so only where that input's storage dies at this node, the
+ * byte sizes are equal and output 0 is not accumulated; kernels must then tolerate out == in exactly (never a partial
+ * overlap). */
+typedef enum {
+    SL_IN_PLACE_NOT_SAID,
+    SL_IN_PLACE_NEVER,
+    SL_IN_PLACE_INPUT_0,
+    SL_IN_PLACE_INPUT_1,
+} sl_in_place;
+
+/* What a forward op leaves in an output beside its first. */
+typedef enum {
+    SL_SAVED_NOT_SAID,
+    SL_SAVED_STATISTIC, /* for backward, and cheap: always computed. It has no gradient */
+    SL_SAVED_VALUE,     /* a value with a gradient of its own, as LINEAR_GELU's product */
+    SL_SAVED_AHEAD,     /* a gradient worked out ahead: for backward alone, not computed where nobody wants it */
+} sl_saved_kind;
+
+typedef struct sl_saved_output {
+    const char *name; /* "mean", "rstd" */
+    sl_saved_kind kind;
+} sl_saved_output;
+
+#define SL_ONLY_MOVES (-1.0) /* element_flops of an op that moves elements and computes nothing */
+/* The three facts of an op's arity. */
+#define SL_ARITY(least_inputs, most_inputs, most_outputs)                                                              \
+    .min_inputs = (least_inputs), .max_inputs = (most_inputs), .outputs = (most_outputs)
+
 typedef struct sl_op_def {
     const char *name;
+    sl_phase phase;
     int min_inputs, max_inputs; /* optional inputs come last */
-    int outputs;                /* at most; saved statistics included */
+    int outputs;                /* at most; saved ones included */
     bool accumulates;           /* honours attrs.accumulate */
     bool view;                  /* output shares input 0's storage; never computed */
-    /* Input whose bytes output 0 may take over; -1: none. The planner does so only where that input's storage dies at
-     * this node, the byte sizes are equal and output 0 is not accumulated; kernels must then tolerate out == in exactly
-     * (never a partial overlap). */
-    int in_place;
+    bool typed_by_output;       /* kernels are chosen by the type of output 0, not of the inputs */
+    sl_in_place in_place;
     /* Output shapes and dtypes from inputs and attrs; fails naming the op and, on mismatch, both producers. Where the
      * inputs leave a shape open (RESHAPE, REDUCE_TO, MULTIPLY_REDUCE, EMBEDDING_GRAD, SPLIT_GRAD, EXPAND)
      * node->outputs[0] is already a value: its shape is checked and returned. NULL for update ops. */
@@ -222,8 +238,16 @@ typedef struct sl_op_def {
                            sluice_dtype *dtypes);
     /* Appends the backward nodes of ad's current forward node (ir/autodiff.h); NULL: not differentiable. */
     sluice_status (*gradient)(struct sl_autodiff *ad);
+    sl_op backward; /* the op that sl_gradient_from_input and sl_gradient_from_output make */
     sl_cost (*cost)(const struct sluice_graph *g, const struct sl_node *node);
-    const char *saved[SL_MAX_OUTPUTS - 1]; /* what outputs 1, 2, .. of a forward op are: "mean", "rstd" */
+    sl_rate_class rate;
+    /* Operations per element of the largest operand, of update ops per element of the flat buffer, or SL_ONLY_MOVES;
+     * 0 where `cost` counts otherwise. */
+    double element_flops;
+    const sl_attribute_list *attributes;       /* never NULL: sl_attributes_none where there are none */
+    sl_lowering lowering;                      /* forward ops */
+    sl_tile_rule tile;                         /* forward ops */
+    sl_saved_output saved[SL_MAX_OUTPUTS - 1]; /* what outputs 1, 2, .. of a forward op are */
     /* Bit i: output i may be of any float type, whatever the inputs' types: parameter gradients, which have the wire
      * type or are summed in f32, and the tensor that EXPAND makes of an f32 scalar. */
     uint32_t wide_outputs;
@@ -231,11 +255,16 @@ typedef struct sl_op_def {
 
 extern const sl_op_def sl_ops[SL_OP_COUNT];
 
-/* Whether output k of a forward op is there for backward alone and need not be computed without one. (Saved statistics
- * such as a mean are cheap and always computed.) */
+/* Input whose bytes output 0 may take over; -1: none. */
+static inline int sl_op_in_place(sl_op op)
+{
+    return sl_ops[op].in_place >= SL_IN_PLACE_INPUT_0 ? (int)sl_ops[op].in_place - (int)SL_IN_PLACE_INPUT_0 : -1;
+}
+
+/* Whether output k of a forward op is there for backward alone and need not be computed without one. */
 static inline bool sl_op_serves_backward(sl_op op, int k)
 {
-    return op == SL_OP_LINEAR_CROSS_ENTROPY && k >= 2;
+    return k > 0 && sl_ops[op].saved[k - 1].kind == SL_SAVED_AHEAD;
 }
 
 #endif

@@ -6,42 +6,12 @@
 #include "core/bytes.h"
 #include "ir/op_rows.h"
 
-/* Operations per element of the largest operand. Ops that are not listed only move data. */
-static const double flops_per_element[SL_OP_COUNT] = {
-    [SL_OP_ADD] = 1,
-    [SL_OP_MULTIPLY] = 1,
-    [SL_OP_SCALE] = 1,
-    [SL_OP_RELU] = 1,
-    [SL_OP_GELU] = 12,
-    [SL_OP_SILU] = 8,
-    [SL_OP_SWIGLU] = 8,
-    [SL_OP_SOFTMAX] = 8,
-    [SL_OP_LAYER_NORM] = 8,
-    [SL_OP_RMS_NORM] = 5,
-    [SL_OP_ROTARY] = 6,
-    [SL_OP_DROPOUT] = 12, /* a Philox block serves four elements */
-    [SL_OP_CROSS_ENTROPY] = 8,
-    [SL_OP_MSE] = 3,
-    [SL_OP_SUM] = 1,
-    [SL_OP_MEAN] = 1,
-    [SL_OP_REDUCE_TO] = 1,
-    [SL_OP_MULTIPLY_REDUCE] = 2,
-    [SL_OP_RELU_GRAD] = 1,
-    [SL_OP_GELU_GRAD] = 20,
-    [SL_OP_SILU_GRAD] = 12,
-    [SL_OP_SWIGLU_GRAD] = 8,
-    [SL_OP_SOFTMAX_GRAD] = 4,
-    [SL_OP_LAYER_NORM_GRAD] = 14,
-    [SL_OP_RMS_NORM_GRAD] = 10,
-    [SL_OP_CROSS_ENTROPY_GRAD] = 8,
-    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = 1,
-    [SL_OP_MSE_GRAD] = 3,
-    [SL_OP_EXPAND] = 1,
-    /* per element of a layer's flat buffer */
-    [SL_OP_ACCUMULATE] = 1,
-    [SL_OP_NORM_LEAVES] = 2,
-    [SL_OP_UPDATE] = 14,
-};
+/* Per element; an op that only moves data has none. */
+static double element_flops(const sl_node *node)
+{
+    double flops = sl_ops[node->op].element_flops;
+    return flops > 0 ? flops : 0;
+}
 
 static double elements(const sluice_graph *g, int value)
 {
@@ -70,7 +40,7 @@ sl_cost sl_cost_pointwise(const sluice_graph *g, const sl_node *node)
         if (elements(g, node->inputs[i]) > most) most = elements(g, node->inputs[i]);
     for (int i = 0; i < node->output_count; i++)
         if (elements(g, node->outputs[i]) > most) most = elements(g, node->outputs[i]);
-    return (sl_cost){ most * flops_per_element[node->op], operand_bytes(g, node) };
+    return (sl_cost){ most * element_flops(node), operand_bytes(g, node) };
 }
 
 sl_cost sl_cost_view(const sluice_graph *g, const sl_node *node)
@@ -158,29 +128,48 @@ sl_cost sl_cost_part(const sluice_graph *g, const sl_node *node)
     double in = bytes(g, node->inputs[0]), out = bytes(g, node->outputs[0]), part = in < out ? in : out;
     double each = (double)sl_dtype_bytes(g->values[node->outputs[0]].dtype);
     if (node->attrs.accumulate & 1) return (sl_cost){ part / each, 3 * part };
-    return (sl_cost){ 0, node->op == SL_OP_SPLIT_GRAD ? in + out : 2 * part };
+    return (sl_cost){ 0, out > in ? in + out : 2 * part }; /* SPLIT_GRAD clears the rest of the output */
 }
 
-/* Bytes per element that an update op reads and writes: gradients in the wire type, sums in f32. The states count as
- * f32; optim/ knows better for the plan. */
-static double flat_bytes(const sluice_graph *g, const sl_node *node)
+/* ---- update ops, on the flat buffer of a layer ---- */
+
+static double layer_elements(const sluice_graph *g, const sl_node *node)
 {
-    double wire = (double)sl_dtype_bytes(g->wire);
-    if (node->op == SL_OP_NORM_LEAVES) return wire;
-    if (node->op == SL_OP_ACCUMULATE) return wire + 8;
+    bool updated = node->layer >= 0 && g->layers[node->layer].trainable;
+    return updated ? (double)g->layers[node->layer].element_count : 0;
+}
+
+/* `bytes` are read and written per element: gradients in the wire type, sums in f32. */
+static sl_cost flat_cost(const sluice_graph *g, const sl_node *node, double bytes_each)
+{
+    double n = layer_elements(g, node);
+    return (sl_cost){ n * element_flops(node), n * bytes_each };
+}
+
+sl_cost sl_cost_norm_leaves(const sluice_graph *g, const sl_node *node)
+{
+    return flat_cost(g, node, (double)sl_dtype_bytes(g->wire));
+}
+
+sl_cost sl_cost_accumulate(const sluice_graph *g, const sl_node *node)
+{
+    return flat_cost(g, node, (double)sl_dtype_bytes(g->wire) + 8);
+}
+
+/* The states count as f32; optim/ knows better for the plan. */
+sl_cost sl_cost_update(const sluice_graph *g, const sl_node *node)
+{
     double weights = g->precision == SLUICE_F16 ? 10 : 8; /* the master in and out; f16 weights out besides */
-    return wire + weights + (node->attrs.update != NULL ? 8 * node->attrs.update->slots : 0);
+    double states = node->attrs.update != NULL ? 8 * node->attrs.update->slots : 0;
+    return flat_cost(g, node, (double)sl_dtype_bytes(g->wire) + weights + states);
 }
 
-/* Update ops work on the flat buffer of a layer; NORM_FINISH reads one leaf sum per SL_CUT_ELEMENTS of all layers. */
-sl_cost sl_cost_flat(const sluice_graph *g, const sl_node *node)
+/* Reads one leaf sum per SL_CUT_ELEMENTS of all layers. */
+sl_cost sl_cost_norm_finish(const sluice_graph *g, const sl_node *node)
 {
-    double n = 0, leaves = 0;
-    for (int i = 0; i < g->layer_count; i++) {
-        if (!g->layers[i].trainable) continue;
-        if (i == node->layer) n = (double)g->layers[i].element_count;
-        leaves += (double)sl_ceil_div(g->layers[i].element_count, SL_CUT_ELEMENTS);
-    }
-    if (node->op == SL_OP_NORM_FINISH) return (sl_cost){ leaves, 8 * leaves };
-    return (sl_cost){ n * flops_per_element[node->op], n * flat_bytes(g, node) };
+    double leaves = 0;
+    (void)node;
+    for (int i = 0; i < g->layer_count; i++)
+        if (g->layers[i].trainable) leaves += (double)sl_ceil_div(g->layers[i].element_count, SL_CUT_ELEMENTS);
+    return (sl_cost){ leaves, 8 * leaves };
 }

@@ -34,34 +34,22 @@ static inline const sl_shape *sl_input_shape(const sluice_graph *g, const sl_nod
     return &g->values[node->inputs[i]].shape;
 }
 
-/* ---- the infer column: infer.c for forward ops, infer_backward.c for the others ---- */
+/* ---- the columns: infer.c and infer_backward.c, gradients.c, op_cost.c, attributes.c. Prototypes come from the rows of
+ * op_list.h; a function that serves several ops is declared as often ---- */
 
 typedef sluice_status sl_infer_fn(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes);
-sl_infer_fn sl_infer_broadcast, sl_infer_same, sl_infer_softmax, sl_infer_linear, sl_infer_matmul, sl_infer_embedding;
-sl_infer_fn sl_infer_layer_norm, sl_infer_rms_norm, sl_infer_rotary, sl_infer_attention, sl_infer_reshape;
-sl_infer_fn sl_infer_transpose, sl_infer_split, sl_infer_concat, sl_infer_cross_entropy, sl_infer_mse, sl_infer_scalar;
-sl_infer_fn sl_infer_seed, sl_infer_reduce_to, sl_infer_multiply_reduce, sl_infer_linear_grad_input;
-sl_infer_fn sl_infer_linear_grad_weight, sl_infer_embedding_grad, sl_infer_pointwise_grad, sl_infer_layer_norm_grad;
-sl_infer_fn sl_infer_rms_norm_grad, sl_infer_attention_grad, sl_infer_split_grad, sl_infer_cross_entropy_grad;
-sl_infer_fn sl_infer_mse_grad, sl_infer_expand, sl_infer_cast, sl_infer_swiglu, sl_infer_swiglu_grad;
-sl_infer_fn sl_infer_linear_cross_entropy, sl_infer_linear_cross_entropy_grad, sl_infer_linear_gelu;
-sl_infer_fn sl_infer_linear_grad_gelu, sl_infer_linear_add;
-
-/* ---- the gradient column: gradients.c ---- */
-
 typedef sluice_status sl_gradient_fn(struct sl_autodiff *ad);
-sl_gradient_fn sl_gradient_add, sl_gradient_multiply, sl_gradient_scale, sl_gradient_linear, sl_gradient_matmul;
-sl_gradient_fn sl_gradient_embedding, sl_gradient_relu, sl_gradient_gelu, sl_gradient_silu, sl_gradient_softmax;
-sl_gradient_fn sl_gradient_layer_norm, sl_gradient_rms_norm, sl_gradient_rotary, sl_gradient_attention;
-sl_gradient_fn sl_gradient_dropout, sl_gradient_reshape, sl_gradient_transpose, sl_gradient_split, sl_gradient_concat;
-sl_gradient_fn sl_gradient_cross_entropy, sl_gradient_mse, sl_gradient_sum, sl_gradient_mean, sl_gradient_cast;
-sl_gradient_fn sl_gradient_swiglu, sl_gradient_linear_cross_entropy, sl_gradient_linear_gelu, sl_gradient_linear_add;
-
-/* ---- the cost column: cost.c ---- */
-
 typedef sl_cost sl_cost_fn(const sluice_graph *g, const sl_node *node);
-sl_cost_fn sl_cost_pointwise, sl_cost_view, sl_cost_linear, sl_cost_linear_grad_input, sl_cost_linear_grad_weight;
-sl_cost_fn sl_cost_matmul, sl_cost_embedding, sl_cost_embedding_grad, sl_cost_attention, sl_cost_attention_grad;
-sl_cost_fn sl_cost_part, sl_cost_flat, sl_cost_linear_cross_entropy;
+#define SL_FORWARD_OP(op, name, infer, gradient, cost, ...)                                                            \
+    sl_infer_fn sl_infer_##infer;                                                                                      \
+    sl_gradient_fn sl_gradient_##gradient;                                                                             \
+    sl_cost_fn sl_cost_##cost;
+#define SL_BACKWARD_OP(op, name, infer, cost, ...)                                                                     \
+    sl_infer_fn sl_infer_##infer;                                                                                      \
+    sl_cost_fn sl_cost_##cost;
+#define SL_UPDATE_OP(op, name, cost, ...) sl_cost_fn sl_cost_##cost;
+#define SL_ATTRIBUTES(group, fields)      extern const sl_attribute_list sl_attributes_##group;
+#include "ir/op_list.h"
+extern const sl_attribute_list sl_attributes_none;
 
 #endif

@@ -17,7 +17,7 @@ enum { NO_OTHER_USE = -1, IS_OUTPUT = -2 };
 /* How one parameter is used and cut. */
 typedef struct cut {
     int reads;         /* operands that are this parameter or a view of it */
-    bool in_embedding; /* some embedding reads its rows */
+    bool is_table;     /* some embedding looks up its rows */
     int other;         /* a node that cannot read tiles, or one of the enum above */
     int rows, columns; /* blocks along each dimension as stored; 1 and 1: not cut. Vectors: blocks are rows */
     int first;         /* its first tile in tiler.parameters */
@@ -61,10 +61,11 @@ static void note_read(tiler *t, int node, int input)
     if (p < 0) return;
     cut *c = &t->cuts[p];
     c->reads++;
-    bool linear = n->op == SL_OP_LINEAR && input >= 1, embedding = n->op == SL_OP_EMBEDDING && input == 1;
-    bool readable = n->inputs[input] == root && (linear || embedding);
+    sl_tile_rule rule = sl_ops[n->op].tile;
+    bool product = rule == SL_TILE_PRODUCT && input >= 1, table = rule == SL_TILE_TABLE && input == 1;
+    bool readable = n->inputs[input] == root && (product || table);
     if (!readable && c->other == NO_OTHER_USE) c->other = node;
-    if (embedding) c->in_embedding = true;
+    if (table) c->is_table = true;
 }
 
 static void note_reads(tiler *t)
@@ -106,11 +107,11 @@ static sluice_status cut_matrix(tiler *t, int p)
 {
     const sl_value *v = &t->g->values[t->g->parameters[p].value];
     cut *c = &t->cuts[p];
-    int along = c->in_embedding ? 1 : 0;
+    int along = c->is_table ? 1 : 0;
     int64_t slices = v->shape.dim[along], slice = v->shape.dim[1 - along];
     int64_t room = (int64_t)(t->limit / sl_dtype_bytes(v->dtype)); /* elements */
     uint64_t enough = (uint64_t)slice * (uint64_t)divide_up(slices, SL_MAX_TILES) * sl_dtype_bytes(v->dtype);
-    if (c->in_embedding && slice > room)
+    if (c->is_table && slice > room)
         return refuse(t, p, "an embedding's table is cut along its columns, and one is larger", enough);
     if (room < 1) return refuse(t, p, "one element is larger", enough);
     int64_t blocks = slice <= room ? divide_up(slices, room / slice) : slices;
@@ -137,7 +138,7 @@ static sluice_status cut_matrices(tiler *t)
 /* The cut parameter that a node reads tile by tile; -1: none, the node stays as it is. */
 static int tiled_operand(const tiler *t, const sl_node *n)
 {
-    if (n->op != SL_OP_LINEAR && n->op != SL_OP_EMBEDDING) return -1;
+    if (sl_ops[n->op].tile <= SL_TILE_NEVER) return -1;
     int p = t->g->values[n->inputs[1]].parameter;
     return p >= 0 && is_cut(&t->cuts[p]) ? p : -1;
 }
@@ -156,7 +157,7 @@ static void cut_biases(tiler *t)
     for (int n = 0; n < g->forward_count; n++) {
         const sl_node *node = &g->nodes[n];
         int weight = tiled_operand(t, node);
-        if (weight < 0 || node->op != SL_OP_LINEAR || node->input_count < 3) continue;
+        if (weight < 0 || sl_ops[node->op].tile != SL_TILE_PRODUCT || node->input_count < 3) continue;
         int bias = g->values[node->inputs[2]].parameter;
         if (bias < 0 || t->cuts[bias].reads != 1 || t->cuts[bias].other != NO_OTHER_USE) continue;
         t->cuts[bias].rows = output_blocks(&t->cuts[weight], node);
@@ -447,7 +448,7 @@ static sluice_status rewrite_nodes(tiler *t, const saved *old)
         if (p < 0) {
             SL_TRY(open_part(t));
             SL_TRY(place(t, node));
-        } else if (node->op == SL_OP_LINEAR) {
+        } else if (sl_ops[node->op].tile == SL_TILE_PRODUCT) {
             SL_TRY(expand_linear(t, node, p));
         } else {
             SL_TRY(expand_embedding(t, node, p));

@@ -139,9 +139,8 @@ static uint64_t mix(uint64_t hash, int64_t x)
 static uint64_t hash_of(const node_call *n)
 {
     uint64_t hash = mix(14695981039346656037u, (int64_t)n->node->op);
-    hash = mix(hash, n->node->op == SL_OP_ATTENTION || n->node->op == SL_OP_ATTENTION_GRAD
-                         ? n->node->attrs.attention.head_width
-                         : 0);
+    bool attention = sl_ops[n->node->op].rate == SL_CLASS_ATTENTION;
+    hash = mix(hash, attention ? n->node->attrs.attention.head_width : 0);
     for (int i = 0; i < n->node->input_count; i++) {
         const sl_shape *shape = &n->graph->values[n->node->inputs[i]].shape;
         for (int k = 0; k < shape->rank; k++) hash = mix(hash, shape->dim[k]);

@@ -92,7 +92,7 @@ static const sl_rates *kernel_rates(const sl_plan *p, const sl_step *s, bool nar
 /* By the general rates. */
 static double arithmetic_rate(const sl_machine *m, sl_op op, bool narrow)
 {
-    bool attention = op == SL_OP_ATTENTION || op == SL_OP_ATTENTION_GRAD;
+    bool attention = sl_ops[op].rate == SL_CLASS_ATTENTION;
     if (!sl_is_matrix_op(op)) return m->vector_flops;
     return sl_machine_gemm_flops(m, narrow) * (attention && m->attention_fraction > 0 ? m->attention_fraction : 1);
 }

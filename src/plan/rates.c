@@ -20,13 +20,7 @@ void sl_machine_default(sl_machine *m)
 
 bool sl_is_matrix_op(sl_op op)
 {
-    static const sl_op matrix[] = {
-        SL_OP_LINEAR,           SL_OP_MATMUL,    SL_OP_LINEAR_GRAD_INPUT, SL_OP_LINEAR_GRAD_WEIGHT,   SL_OP_LINEAR_GELU,
-        SL_OP_LINEAR_GRAD_GELU, SL_OP_ATTENTION, SL_OP_ATTENTION_GRAD,    SL_OP_LINEAR_CROSS_ENTROPY, SL_OP_LINEAR_ADD
-    };
-    for (size_t i = 0; i < sizeof matrix / sizeof matrix[0]; i++)
-        if (matrix[i] == op) return true;
-    return false;
+    return sl_ops[op].rate != SL_CLASS_VECTOR;
 }
 
 double sl_rates_seconds(const sl_rates *r, double work, double latency)

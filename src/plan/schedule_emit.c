@@ -224,7 +224,7 @@ void sl_merge_in_place(sl_plan *p)
 {
     for (int i = 0; i < p->step_count; i++) {
         sl_step *step = &p->steps[i];
-        int in_place = step->kind == SL_STEP_COMPUTE && step->node >= 0 ? sl_ops[step->op].in_place : -1;
+        int in_place = step->kind == SL_STEP_COMPUTE && step->node >= 0 ? sl_op_in_place(step->op) : -1;
         if (in_place < 0 || in_place >= step->input_count) continue;
         sl_piece *pieces = &p->pieces[step->first_piece];
         sl_piece in = pieces[in_place], out = pieces[step->input_count];

@@ -79,7 +79,7 @@ static void cpu_close(sl_device *d)
 
 static bool cpu_supports(sl_op op)
 {
-    return (unsigned)op < SL_OP_COUNT && (op == SL_OP_RESHAPE || sl_kernels_scalar[SL_KERNEL_F32][op] != NULL);
+    return (unsigned)op < SL_OP_COUNT && (sl_ops[op].view || sl_kernels_scalar[SL_KERNEL_F32][op] != NULL);
 }
 
 /* ---- arenas ---- */

@@ -1,17 +1,36 @@
-/* cpu_workspace.c: which kernels of the CPU backend need workspace, and how much. */
+/* cpu_workspace.c: how much workspace a kernel of the CPU backend needs, by the rows of op_kernels.h. */
 #include "backend/cpu/cpu_workspace.h"
 
 #include "backend/cpu/kernels/head_chunk.h"
 #include "ir/form.h"
 
+/* Every op has a row in op_kernels.h: their numbers agree, and no op has two, which would override each other below. */
+enum {
+#define SL_OP_KERNEL(op, ...) SL_ROW_OF_##op,
+#include "backend/op_kernels.h"
+    SL_ROW_COUNT
+};
+_Static_assert((int)SL_ROW_COUNT == (int)SL_OP_COUNT, "every op has one row in backend/op_kernels.h");
+
 /* The logits of one chunk of rows, as wide as the inputs. */
-static uint64_t head_bytes(const sl_call *call)
+static uint64_t sl_cpu_head_workspace(const sl_call *call)
 {
     int64_t rows = sl_shape_elements(call->input_shapes[2]), classes = call->input_shapes[1]->dim[0];
     return (uint64_t)(sl_head_chunk_rows(rows, classes) * classes) * sl_form_element_bytes(call->input_forms[0]);
 }
 
+typedef uint64_t (*workspace_fn)(const sl_call *call);
+
+#define sl_cpu_none_workspace    NULL
+#define BYTES_TYPED(workspace)   sl_cpu_##workspace##_workspace
+#define BYTES_UNTYPED(workspace) sl_cpu_##workspace##_workspace
+#define BYTES_NO_KERNEL(why)     NULL
+static const workspace_fn workspaces[SL_OP_COUNT] = {
+#define SL_OP_KERNEL(op, name, cpu, workspace, ...) [SL_OP_##op] = BYTES_##cpu(workspace),
+#include "backend/op_kernels.h"
+};
+
 uint64_t sl_cpu_workspace(const sl_call *call)
 {
-    return call->op == SL_OP_LINEAR_CROSS_ENTROPY ? head_bytes(call) : 0;
+    return workspaces[call->op] != NULL ? workspaces[call->op](call) : 0;
 }

@@ -24,15 +24,15 @@ sluice_status sl_host_kernels_of(sl_isa isa, sl_host_kernels *out)
     return SLUICE_OK;
 }
 
-/* In which type the call computes, as sl_node_type says: the first 16-bit type among its inputs, else f32. EXPAND's
- * only input is an f32 scalar, so it goes by its output. */
+/* In which type the call computes, as sl_node_type says: the first 16-bit type among its inputs, else f32; or the
+ * type of its output, where the op's row says so. */
 static sl_kernel_type type_of(const sl_call *c)
 {
     static const sl_kernel_type of_form[SL_FORM_COUNT] = {
         [SL_FORM_BF16] = SL_KERNEL_BF16,
         [SL_FORM_F16] = SL_KERNEL_F16,
     };
-    if (c->op == SL_OP_EXPAND && c->output_count > 0) return of_form[c->output_forms[0]];
+    if (sl_ops[c->op].typed_by_output && c->output_count > 0) return of_form[c->output_forms[0]];
     for (int i = 0; i < c->input_count; i++)
         if (of_form[c->input_forms[i]] != SL_KERNEL_F32) return of_form[c->input_forms[i]];
     return SL_KERNEL_F32;

@@ -48,82 +48,23 @@ extern const sl_cuda_kernel sl_cuda_kernels[SL_OP_COUNT]; /* NULL: no such kerne
  * shape, form and attributes alone. The functions check what they were given against it. */
 uint64_t sl_cuda_workspace(sl_op op, const sl_cuda_args *a);
 
-/* In which type the call computes: of the first 16-bit input, else f32. EXPAND goes by its output. */
+/* In which type the call computes: of the first 16-bit input, else f32; or of the output, where the op's row says so. */
 static inline sl_form sl_cuda_type(sl_op op, const sl_cuda_args *a)
 {
-    if (op == SL_OP_EXPAND) return a->out[0].form;
+    if (sl_ops[op].typed_by_output) return a->out[0].form;
     for (int i = 0; i < a->input_count; i++)
         if (a->in[i].form == SL_FORM_BF16 || a->in[i].form == SL_FORM_F16) return a->in[i].form;
     return SL_FORM_F32;
 }
 
-/* One function per op, in the file of its family. */
-#define SL_CUDA_KERNEL(name) sluice_status sl_cuda_##name(const sl_cuda_args *a)
-/* pointwise.cu */
-SL_CUDA_KERNEL(add);
-SL_CUDA_KERNEL(multiply);
-SL_CUDA_KERNEL(scale);
-SL_CUDA_KERNEL(relu);
-SL_CUDA_KERNEL(gelu);
-SL_CUDA_KERNEL(silu);
-SL_CUDA_KERNEL(swiglu);
-SL_CUDA_KERNEL(relu_grad);
-SL_CUDA_KERNEL(gelu_grad);
-SL_CUDA_KERNEL(silu_grad);
-SL_CUDA_KERNEL(swiglu_grad);
-SL_CUDA_KERNEL(dropout);
-SL_CUDA_KERNEL(seed);
-SL_CUDA_KERNEL(expand);
-SL_CUDA_KERNEL(cast); /* also of update runs: the wire type of a summed gradient */
-/* reduce.cu */
-SL_CUDA_KERNEL(reduce_to);
-SL_CUDA_KERNEL(multiply_reduce);
-SL_CUDA_KERNEL(sum);
-SL_CUDA_KERNEL(mean);
-SL_CUDA_KERNEL(mse);
-SL_CUDA_KERNEL(mse_grad);
-/* shape.cu */
-SL_CUDA_KERNEL(transpose);
-SL_CUDA_KERNEL(split);
-SL_CUDA_KERNEL(concat);
-SL_CUDA_KERNEL(concat_grad);
-SL_CUDA_KERNEL(split_grad);
-/* softmax.cu */
-SL_CUDA_KERNEL(softmax);
-SL_CUDA_KERNEL(softmax_grad);
-/* norm.cu */
-SL_CUDA_KERNEL(layer_norm);
-SL_CUDA_KERNEL(layer_norm_grad);
-SL_CUDA_KERNEL(rms_norm);
-SL_CUDA_KERNEL(rms_norm_grad);
-/* rotary.cu */
-SL_CUDA_KERNEL(rotary);
-/* attention.cu */
-SL_CUDA_KERNEL(attention);
-SL_CUDA_KERNEL(attention_grad);
-/* embedding.cu */
-SL_CUDA_KERNEL(embedding);
-SL_CUDA_KERNEL(embedding_grad);
-/* loss.cu */
-SL_CUDA_KERNEL(cross_entropy);
-SL_CUDA_KERNEL(cross_entropy_grad);
-SL_CUDA_KERNEL(linear_cross_entropy_grad);
-/* cuda_linear.c: cuBLASLt */
-SL_CUDA_KERNEL(linear);
-SL_CUDA_KERNEL(linear_gelu);
-SL_CUDA_KERNEL(linear_add);
-SL_CUDA_KERNEL(matmul);
-SL_CUDA_KERNEL(linear_grad_input);
-SL_CUDA_KERNEL(linear_grad_gelu);
-SL_CUDA_KERNEL(linear_grad_weight);
-/* cuda_head.c: products of cuda_linear.c around the kernels of loss.cu */
-SL_CUDA_KERNEL(linear_cross_entropy);
-/* update.cu */
-SL_CUDA_KERNEL(update);
-/* gradient_norm.cu */
-SL_CUDA_KERNEL(accumulate);
-SL_CUDA_KERNEL(norm_leaves);
-SL_CUDA_KERNEL(norm_finish);
+/* One function per op, in the file of its family, by the rows of op_kernels.h. */
+#define SL_CUDA_KERNEL(name)    sluice_status sl_cuda_##name(const sl_cuda_args *a)
+#define SL_DECLARE_KERNEL(name) SL_CUDA_KERNEL(name);
+#define SL_DECLARE_NO_KERNEL(name)
+#define SL_OP_KERNEL(op, name, cpu, cpu_workspace, cuda, workspace) SL_DECLARE_##cuda(name)
+#include "backend/op_kernels.h"
+#undef SL_DECLARE_KERNEL
+#undef SL_DECLARE_NO_KERNEL
 
 /* ---- parts that other families call ---- */
 

@@ -1,5 +1,5 @@
-/* cuda_workspace.c: how much memory of its own a kernel needs. Each family says so in its <family>_size.h, beside how it
- * cuts its work. Plain C without CUDA: plans for a GPU are made where there is none. */
+/* cuda_workspace.c: how much memory of its own a kernel needs. op_kernels.h says which family's function tells;
+ * it is in <family>_size.h, beside how the family cuts its work. Plain C without CUDA: plans for a GPU are made where there is none. */
 #include "backend/cuda/attention_size.h"
 #include "backend/cuda/embedding_size.h"
 #include "backend/cuda/linear_size.h"
@@ -8,39 +8,17 @@
 #include "backend/cuda/reduce_size.h"
 #include "backend/cuda/update_size.h"
 
-typedef uint64_t (*family)(sl_op op, const sl_cuda_args *a);
+typedef uint64_t (*workspace_fn)(sl_op op, const sl_cuda_args *a);
 
-static const family families[SL_OP_COUNT] = {
-    [SL_OP_LINEAR] = sl_cuda_linear_workspace,
-    [SL_OP_LINEAR_GELU] = sl_cuda_linear_workspace,
-    [SL_OP_LINEAR_ADD] = sl_cuda_linear_workspace,
-    [SL_OP_MATMUL] = sl_cuda_linear_workspace,
-    [SL_OP_LINEAR_GRAD_INPUT] = sl_cuda_linear_workspace,
-    [SL_OP_LINEAR_GRAD_GELU] = sl_cuda_linear_workspace,
-    [SL_OP_LINEAR_GRAD_WEIGHT] = sl_cuda_linear_workspace,
-    [SL_OP_LINEAR_CROSS_ENTROPY] = sl_cuda_linear_workspace,
-    [SL_OP_EMBEDDING_GRAD] = sl_cuda_embedding_workspace,
-    [SL_OP_LAYER_NORM] = sl_cuda_norm_workspace,
-    [SL_OP_LAYER_NORM_GRAD] = sl_cuda_norm_workspace,
-    [SL_OP_RMS_NORM] = sl_cuda_norm_workspace,
-    [SL_OP_RMS_NORM_GRAD] = sl_cuda_norm_workspace,
-    [SL_OP_ATTENTION] = sl_cuda_attention_workspace,
-    [SL_OP_ATTENTION_GRAD] = sl_cuda_attention_workspace,
-    [SL_OP_CROSS_ENTROPY] = sl_cuda_loss_workspace,
-    [SL_OP_CROSS_ENTROPY_GRAD] = sl_cuda_loss_workspace,
-    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = sl_cuda_loss_workspace,
-    [SL_OP_REDUCE_TO] = sl_cuda_reduce_workspace,
-    [SL_OP_MULTIPLY_REDUCE] = sl_cuda_reduce_workspace,
-    [SL_OP_SUM] = sl_cuda_reduce_workspace,
-    [SL_OP_MEAN] = sl_cuda_reduce_workspace,
-    [SL_OP_MSE] = sl_cuda_reduce_workspace,
-    [SL_OP_ACCUMULATE] = sl_cuda_update_workspace,
-    [SL_OP_NORM_LEAVES] = sl_cuda_update_workspace,
-    [SL_OP_NORM_FINISH] = sl_cuda_update_workspace,
-    [SL_OP_UPDATE] = sl_cuda_update_workspace,
+#define sl_cuda_none_workspace  NULL
+#define BYTES_KERNEL(workspace) sl_cuda_##workspace##_workspace
+#define BYTES_NO_KERNEL(why)    NULL
+static const workspace_fn workspaces[SL_OP_COUNT] = {
+#define SL_OP_KERNEL(op, name, cpu, cpu_workspace, cuda, workspace) [SL_OP_##op] = BYTES_##cuda(workspace),
+#include "backend/op_kernels.h"
 };
 
 uint64_t sl_cuda_workspace(sl_op op, const sl_cuda_args *a)
 {
-    return (unsigned)op < SL_OP_COUNT && families[op] != NULL ? families[op](op, a) : 0;
+    return (unsigned)op < SL_OP_COUNT && workspaces[op] != NULL ? workspaces[op](op, a) : 0;
 }

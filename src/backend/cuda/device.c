@@ -96,7 +96,7 @@ static sluice_status cuda_open(const sl_device_options *options, sl_device **out
 
 static bool cuda_supports(sl_op op)
 {
-    return (unsigned)op < SL_OP_COUNT && (op == SL_OP_RESHAPE || sl_cuda_kernels[op] != NULL);
+    return (unsigned)op < SL_OP_COUNT && (sl_ops[op].view || sl_cuda_kernels[op] != NULL);
 }
 
 static sluice_status cuda_reserve(sl_device *d, sl_tier tier, uint64_t bytes)

@@ -66,7 +66,7 @@ static void emulated_close(sl_device *d)
 
 static bool emulated_supports(sl_op op)
 {
-    return (unsigned)op < SL_OP_COUNT && (op == SL_OP_RESHAPE || sl_cuda_kernels[op] != NULL);
+    return (unsigned)op < SL_OP_COUNT && (sl_ops[op].view || sl_cuda_kernels[op] != NULL);
 }
 
 /* ---- arenas ---- */

@@ -1,0 +1,90 @@
+/* op_kernels.h: what computes each op, one row per op, for all backends. The CPU's table, prototypes and workspaces
+ * (cpu/kernels/isa.h, cpu/kernels/kernel_table.c, cpu/cpu_workspace.c) and those of CUDA (cuda/cuda_kernels.h,
+ * cuda/cuda_table.c, cuda/cuda_workspace.c) are made of these rows. To be included: define SL_OP_KERNEL, which is
+ * undefined at the end.
+ *
+ *   SL_OP_KERNEL(OP, name, on the CPU, its workspace or why there is none, on CUDA, likewise)
+ *
+ * On the CPU  TYPED: K(name), compiled for each element type. UNTYPED: KI(name), compiled once, takes operands of any type.
+ * On CUDA     KERNEL: sl_cuda_name, which serves all element types.
+ * NO_KERNEL   nothing computes the op there, for the reason given in place of a workspace.
+ * Workspace   what sl_cpu_<workspace>_workspace or sl_cuda_<workspace>_workspace says, `none`: no bytes. These functions
+ *             are plain C, linked without the kernels: plans for a GPU are made where there is none.
+ *
+ * An op without a row does not compile (cpu/cpu_workspace.c), nor does one with two. */
+/* clang-format off */
+
+/* never computed */
+SL_OP_KERNEL(RESHAPE, reshape, NO_KERNEL, "a view of its input", NO_KERNEL, "a view of its input")
+/* cpu/kernels/pointwise.c, cuda/pointwise.cu */
+SL_OP_KERNEL(ADD, add, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(MULTIPLY, multiply, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(SCALE, scale, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(RELU, relu, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(GELU, gelu, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(SILU, silu, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(SWIGLU, swiglu, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(RELU_GRAD, relu_grad, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(GELU_GRAD, gelu_grad, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(SILU_GRAD, silu_grad, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(SWIGLU_GRAD, swiglu_grad, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(SEED, seed, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(EXPAND, expand, TYPED, none, KERNEL, none)
+/* cpu/kernels/dropout.c, cuda/pointwise.cu */
+SL_OP_KERNEL(DROPOUT, dropout, TYPED, none, KERNEL, none)
+/* cpu/kernels/cast.c, cuda/pointwise.cu */
+SL_OP_KERNEL(CAST, cast, UNTYPED, none, KERNEL, none)
+/* cpu/kernels/reduce.c, cuda/reduce.cu */
+SL_OP_KERNEL(REDUCE_TO, reduce_to, TYPED, none, KERNEL, reduce)
+SL_OP_KERNEL(MULTIPLY_REDUCE, multiply_reduce, TYPED, none, KERNEL, reduce)
+SL_OP_KERNEL(SUM, sum, TYPED, none, KERNEL, reduce)
+SL_OP_KERNEL(MEAN, mean, TYPED, none, KERNEL, reduce)
+/* cpu/kernels/loss.c, cuda/reduce.cu */
+SL_OP_KERNEL(MSE, mse, TYPED, none, KERNEL, reduce)
+SL_OP_KERNEL(MSE_GRAD, mse_grad, TYPED, none, KERNEL, none)
+/* cpu/kernels/reorder.c, cuda/shape.cu */
+SL_OP_KERNEL(TRANSPOSE, transpose, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(SPLIT, split, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(CONCAT, concat, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(CONCAT_GRAD, concat_grad, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(SPLIT_GRAD, split_grad, TYPED, none, KERNEL, none)
+/* cpu/kernels/softmax.c, cuda/softmax.cu */
+SL_OP_KERNEL(SOFTMAX, softmax, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(SOFTMAX_GRAD, softmax_grad, TYPED, none, KERNEL, none)
+/* cpu/kernels/norm.c, cuda/norm.cu */
+SL_OP_KERNEL(LAYER_NORM, layer_norm, TYPED, none, KERNEL, norm)
+SL_OP_KERNEL(LAYER_NORM_GRAD, layer_norm_grad, TYPED, none, KERNEL, norm)
+SL_OP_KERNEL(RMS_NORM, rms_norm, TYPED, none, KERNEL, norm)
+SL_OP_KERNEL(RMS_NORM_GRAD, rms_norm_grad, TYPED, none, KERNEL, norm)
+/* cpu/kernels/rotary.c, cuda/rotary.cu */
+SL_OP_KERNEL(ROTARY, rotary, TYPED, none, KERNEL, none)
+/* cpu/kernels/attention.c, cuda/attention.cu */
+SL_OP_KERNEL(ATTENTION, attention, TYPED, none, KERNEL, attention)
+SL_OP_KERNEL(ATTENTION_GRAD, attention_grad, TYPED, none, KERNEL, attention)
+/* cpu/kernels/embedding.c, cuda/embedding.cu */
+SL_OP_KERNEL(EMBEDDING, embedding, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(EMBEDDING_GRAD, embedding_grad, TYPED, none, KERNEL, embedding)
+/* cpu/kernels/loss.c, cuda/loss.cu */
+SL_OP_KERNEL(CROSS_ENTROPY, cross_entropy, TYPED, none, KERNEL, loss)
+SL_OP_KERNEL(CROSS_ENTROPY_GRAD, cross_entropy_grad, TYPED, none, KERNEL, loss)
+/* cpu/kernels/head.c, cuda/loss.cu */
+SL_OP_KERNEL(LINEAR_CROSS_ENTROPY_GRAD, linear_cross_entropy_grad, TYPED, none, KERNEL, loss)
+/* cpu/kernels/linear.c, cuda/cuda_linear.c */
+SL_OP_KERNEL(LINEAR, linear, TYPED, none, KERNEL, linear)
+SL_OP_KERNEL(LINEAR_GELU, linear_gelu, TYPED, none, KERNEL, linear)
+SL_OP_KERNEL(LINEAR_ADD, linear_add, TYPED, none, KERNEL, linear)
+SL_OP_KERNEL(MATMUL, matmul, TYPED, none, KERNEL, linear)
+SL_OP_KERNEL(LINEAR_GRAD_INPUT, linear_grad_input, TYPED, none, KERNEL, linear)
+SL_OP_KERNEL(LINEAR_GRAD_GELU, linear_grad_gelu, TYPED, none, KERNEL, linear)
+SL_OP_KERNEL(LINEAR_GRAD_WEIGHT, linear_grad_weight, TYPED, none, KERNEL, linear)
+/* cpu/kernels/head.c, cuda/cuda_head.c */
+SL_OP_KERNEL(LINEAR_CROSS_ENTROPY, linear_cross_entropy, TYPED, head, KERNEL, linear)
+/* cpu/kernels/update.c, cuda/update.cu */
+SL_OP_KERNEL(UPDATE, update, UNTYPED, none, KERNEL, update)
+/* cpu/kernels/gradient_norm.c, cuda/gradient_norm.cu */
+SL_OP_KERNEL(ACCUMULATE, accumulate, UNTYPED, none, KERNEL, update)
+SL_OP_KERNEL(NORM_LEAVES, norm_leaves, UNTYPED, none, KERNEL, update)
+SL_OP_KERNEL(NORM_FINISH, norm_finish, UNTYPED, none, KERNEL, update)
+
+#undef SL_OP_KERNEL
+/* clang-format on */

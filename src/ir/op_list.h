@@ -1,0 +1,288 @@
+/* op_list.h: every operation and every attribute, one row each. The enum, the op table, the prototypes of the columns,
+ * the union of attributes and their descriptors are made of these rows (op.h, ops.c, op_rows.h, attributes.c), so
+ * there is no second list. To be included: define the macros whose rows are wanted; the others expand to nothing, and all
+ * of them are undefined at the end.
+ *
+ *   SL_FORWARD_OP(OP, name, infer, gradient, cost, attributes, facts..)
+ *   SL_BACKWARD_OP(OP, name, infer, cost, attributes, facts..)      made by differentiation alone
+ *   SL_UPDATE_OP(OP, name, cost, attributes, facts..)               operands are flat buffers of layers, bound by the plan
+ *   SL_ATTRIBUTES(group, fields)                                    the struct sl_attrs.group
+ *
+ * infer, gradient and cost name functions: sl_infer_<infer>, sl_gradient_<gradient>, sl_cost_<cost>. attributes names a
+ * group, or `none`. The facts are designated initialisers of sl_op_def (op.h says what each means); tests/ir/ops.c
+ * fails for a row that leaves one open. docs/add-an-op.md walks through adding an op. */
+/* clang-format off */
+#ifndef SL_FORWARD_OP
+#define SL_FORWARD_OP(...)
+#endif
+#ifndef SL_BACKWARD_OP
+#define SL_BACKWARD_OP(...)
+#endif
+#ifndef SL_UPDATE_OP
+#define SL_UPDATE_OP(...)
+#endif
+#ifndef SL_ATTRIBUTES
+#define SL_ATTRIBUTES(group, fields)
+#endif
+
+/* ---- attributes ----
+ *
+ * SL_IDENTITY(group, type, field): with another value it is another model, and a checkpoint is not continued.
+ * SL_IDENTITY_ARRAY(group, type, field, length): the same for each element.
+ * SL_FREE(group, type, field, why): may be another one on resume, and why that does no harm. */
+
+SL_ATTRIBUTES(scale, SL_IDENTITY(scale, float, factor))
+SL_ATTRIBUTES(linear, SL_IDENTITY(linear, bool, in_out))
+SL_ATTRIBUTES(matmul, SL_IDENTITY(matmul, bool, transpose_a) SL_IDENTITY(matmul, bool, transpose_b))
+SL_ATTRIBUTES(gelu, SL_IDENTITY(gelu, bool, exact))
+SL_ATTRIBUTES(norm, SL_IDENTITY(norm, float, epsilon))
+SL_ATTRIBUTES(rotary,
+    SL_IDENTITY(rotary, int, heads) SL_IDENTITY(rotary, int, head_width) SL_IDENTITY(rotary, float, base)
+    SL_IDENTITY(rotary, bool, inverse))
+SL_ATTRIBUTES(attention,
+    SL_IDENTITY(attention, int, heads) SL_IDENTITY(attention, int, kv_heads) SL_IDENTITY(attention, int, head_width)
+    SL_IDENTITY(attention, bool, causal) SL_IDENTITY(attention, bool, packed) SL_IDENTITY(attention, float, scale))
+SL_ATTRIBUTES(dropout,
+    SL_FREE(dropout, float, p, "regularisation keeps no state, and may be changed on purpose")
+    SL_FREE(dropout, uint32_t, op, "the node's number, which building fixes"))
+SL_ATTRIBUTES(transpose, SL_IDENTITY_ARRAY(transpose, int, order, SL_MAX_RANK))
+SL_ATTRIBUTES(split,
+    SL_IDENTITY(split, int, axis) SL_IDENTITY(split, int64_t, start) SL_IDENTITY(split, int64_t, size))
+SL_ATTRIBUTES(concat, SL_IDENTITY(concat, int, axis))
+SL_ATTRIBUTES(cross_entropy, SL_IDENTITY(cross_entropy, int32_t, ignore_index))
+
+/* ---- forward: inputs -> outputs ---- */
+
+/* a, b -> a + b, broadcasting as NumPy does */
+SL_FORWARD_OP(ADD, add, broadcast, add, pointwise, none,
+    SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 1,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+/* a, b -> a * b, broadcasting */
+SL_FORWARD_OP(MULTIPLY, multiply, broadcast, multiply, pointwise, none,
+    SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 1,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+/* x -> x * attrs.scale.factor */
+SL_FORWARD_OP(SCALE, scale, same, scale, pointwise, scale,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 1,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+/* x[..,I], w[O,I] (or [I,O] with attrs.linear.in_out), bias[O]? -> y[..,O] */
+SL_FORWARD_OP(LINEAR, linear, linear, linear, linear, linear,
+    SL_ARITY(2, 3, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_PRODUCT)
+/* x, w, bias? -> gelu(y) in the tanh form, y: LINEAR's, for backward. Lowering makes it of the two */
+SL_FORWARD_OP(LINEAR_GELU, linear_gelu, linear_gelu, linear_gelu, linear, linear,
+    SL_ARITY(2, 3, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER, .saved = { { "linear", SL_SAVED_VALUE } })
+/* x, w, base[..,O], bias? -> base + LINEAR's y. Lowering makes it of the two */
+SL_FORWARD_OP(LINEAR_ADD, linear_add, linear_add, linear_add, linear, linear,
+    SL_ARITY(3, 4, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER)
+/* a[..,M,K], b[..,K,N] (attrs.matmul.transpose_a/b swap the last two), leading dims equal -> [..,M,N] */
+SL_FORWARD_OP(MATMUL, matmul, matmul, matmul, matmul, matmul,
+    SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER)
+/* ids[..] i32, table[V,C] -> [..,C]; ids outside [0,V) are the data reader's fault and checked there */
+SL_FORWARD_OP(EMBEDDING, embedding, embedding, embedding, embedding, none,
+    SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_TABLE)
+/* x -> max(x, 0) */
+SL_FORWARD_OP(RELU, relu, same, from_output, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 1,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_RELU_GRAD)
+/* x -> gelu(x); attrs.gelu.exact: erf, else tanh */
+SL_FORWARD_OP(GELU, gelu, same, from_input, pointwise, gelu,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 12,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_GELU_GRAD)
+/* x -> x * sigmoid(x) */
+SL_FORWARD_OP(SILU, silu, same, from_input, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_SILU_GRAD)
+/* x[..,2F] -> silu(x[..,:F]) * x[..,F:] */
+SL_FORWARD_OP(SWIGLU, swiglu, swiglu, from_input, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_SWIGLU_GRAD)
+/* x -> softmax over the last dimension */
+SL_FORWARD_OP(SOFTMAX, softmax, softmax, from_output, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_SOFTMAX_GRAD)
+/* x[..,C], weight[C], bias[C]? -> y, mean[rows], rstd[rows] */
+SL_FORWARD_OP(LAYER_NORM, layer_norm, layer_norm, layer_norm, pointwise, norm,
+    SL_ARITY(2, 3, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER,
+    .saved = { { "mean", SL_SAVED_STATISTIC }, { "rstd", SL_SAVED_STATISTIC } })
+/* x[..,C], weight[C] -> y, rstd[rows] */
+SL_FORWARD_OP(RMS_NORM, rms_norm, rms_norm, rms_norm, pointwise, norm,
+    SL_ARITY(2, 2, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 5,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .saved = { { "rstd", SL_SAVED_STATISTIC } })
+/* x[B,T,W] -> same; rotates attrs.rotary.heads heads of width D from the row's start (pairs i, i + D/2), positions
+ * 0..T-1, copies the rest; attrs.rotary.inverse: the transpose rotation */
+SL_FORWARD_OP(ROTARY, rotary, rotary, rotary, pointwise, rotary,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 6,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+/* qkv[B,T,(H+2G)*D], or q[B,T,H*D], k[B,S,G*D], v[B,S,G*D] -> out[B,T,H*D], lse[B,H,T]. Query head h uses key head
+ * h / (H/G). Causal needs T == S. Never materialises T x S. */
+SL_FORWARD_OP(ATTENTION, attention, attention, attention, attention, attention,
+    SL_ARITY(1, 3, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER, .saved = { { "lse", SL_SAVED_STATISTIC } })
+/* x -> x * keep / (1-p); keep from the counter (seed, step, micro, op, element); identity in evaluation. Its own
+ * gradient: the same op on dy with the same attrs.dropout.op */
+SL_FORWARD_OP(DROPOUT, dropout, same, dropout, pointwise, dropout,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 12,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+/* x -> same bytes, other shape. A view: never computed */
+SL_FORWARD_OP(RESHAPE, reshape, reshape, reshape, view, none,
+    SL_ARITY(1, 1, 1), .view = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .lowering = SL_LOWER_VIEW, .tile = SL_TILE_NEVER)
+/* x -> dims permuted by attrs.transpose.order: out.dim[i] = in.dim[order[i]] */
+SL_FORWARD_OP(TRANSPOSE, transpose, transpose, transpose, pointwise, transpose,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = SL_ONLY_MOVES,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+/* x -> part [start, start+size) of dimension attrs.split.axis */
+SL_FORWARD_OP(SPLIT, split, split, split, part, split,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER)
+/* up to 8 inputs -> joined along attrs.concat.axis */
+SL_FORWARD_OP(CONCAT, concat, concat, concat, pointwise, concat,
+    SL_ARITY(1, SL_MAX_INPUTS, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = SL_ONLY_MOVES, .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+/* logits[..,V], targets[..] i32 -> mean loss [], lse[rows], count[] (rows not ignored, as f32; loss 0 if none) */
+SL_FORWARD_OP(CROSS_ENTROPY, cross_entropy, cross_entropy, cross_entropy, pointwise, cross_entropy,
+    SL_ARITY(2, 2, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
+    .lowering = SL_LOWER_AS_INPUT, .tile = SL_TILE_NEVER,
+    .saved = { { "lse", SL_SAVED_STATISTIC }, { "count", SL_SAVED_STATISTIC } })
+/* x[..,I], w[O,I], targets[..] i32 -> mean loss [], count[] (as CROSS_ENTROPY), dw[O,I] in f32, dx like x: the
+ * gradients of the loss for a seed of context.seed_gradient, so that logits never exist as a whole: rows are worked
+ * through in chunks whose length depends on the shape alone. dw and dx may be absent, and are not computed then */
+SL_FORWARD_OP(LINEAR_CROSS_ENTROPY, linear_cross_entropy, linear_cross_entropy, linear_cross_entropy, linear_cross_entropy, cross_entropy,
+    SL_ARITY(3, 3, 4), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_PRECISION,
+    .tile = SL_TILE_NEVER,
+    .saved = { { "count", SL_SAVED_STATISTIC }, { "dw", SL_SAVED_AHEAD }, { "dx", SL_SAVED_AHEAD } })
+/* y, target (same shape) -> mean squared difference [] */
+SL_FORWARD_OP(MSE, mse, mse, mse, pointwise, none,
+    SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 3,
+    .lowering = SL_LOWER_F32, .tile = SL_TILE_NEVER)
+/* x -> sum of all elements [] */
+SL_FORWARD_OP(SUM, sum, scalar, sum, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 1,
+    .lowering = SL_LOWER_AS_INPUT, .tile = SL_TILE_NEVER)
+/* x -> mean of all elements [] */
+SL_FORWARD_OP(MEAN, mean, scalar, mean, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 1,
+    .lowering = SL_LOWER_AS_INPUT, .tile = SL_TILE_NEVER)
+/* x -> the same values in the output's type, rounded to nearest even (accumulates, in f32). Also an update op of
+ * the plan: a summed gradient -> the wire type */
+SL_FORWARD_OP(CAST, cast, cast, cast, pointwise, none,
+    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = SL_ONLY_MOVES, .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .wide_outputs = 1u << 0)
+
+/* ---- backward only ---- */
+
+/* -> [] = loss_scale / K from the run context */
+SL_BACKWARD_OP(SEED, seed, seed, pointwise, none,
+    SL_ARITY(0, 0, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = SL_ONLY_MOVES)
+/* dy -> summed over broadcast dimensions to the output's shape (accumulates) */
+SL_BACKWARD_OP(REDUCE_TO, reduce_to, reduce_to, pointwise, none,
+    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 1, .wide_outputs = 1u << 0)
+/* dy, other (broadcast to dy) -> (dy * other) summed to the output's shape (accumulates) */
+SL_BACKWARD_OP(MULTIPLY_REDUCE, multiply_reduce, multiply_reduce, pointwise, none,
+    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 2, .wide_outputs = 1u << 0)
+/* dy[..,O], w -> dx[..,I] (accumulates) */
+SL_BACKWARD_OP(LINEAR_GRAD_INPUT, linear_grad_input, linear_grad_input, linear_grad_input, linear,
+    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX)
+/* dy[..,O], w, h[..,I] -> dh[..,I]: LINEAR_GRAD_INPUT's dx, then GELU_GRAD's for x = gelu(h) in the tanh form */
+SL_BACKWARD_OP(LINEAR_GRAD_GELU, linear_grad_gelu, linear_grad_gelu, linear_grad_input, linear,
+    SL_ARITY(3, 3, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX)
+/* dy[..,O], x[..,I] -> dw, dbias? (accumulates) */
+SL_BACKWARD_OP(LINEAR_GRAD_WEIGHT, linear_grad_weight, linear_grad_weight, linear_grad_weight, linear,
+    SL_ARITY(2, 2, 2), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX,
+    .wide_outputs = 0x3u)
+/* ids, dy -> dtable: rows added in order of token position (accumulates) */
+SL_BACKWARD_OP(EMBEDDING_GRAD, embedding_grad, embedding_grad, embedding_grad, none,
+    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .wide_outputs = 1u << 0)
+/* y, dy -> dx (accumulates) */
+SL_BACKWARD_OP(RELU_GRAD, relu_grad, pointwise_grad, pointwise, none,
+    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    .element_flops = 1)
+/* x, dy -> dx (accumulates) */
+SL_BACKWARD_OP(GELU_GRAD, gelu_grad, pointwise_grad, pointwise, gelu,
+    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    .element_flops = 20)
+/* x, dy -> dx (accumulates) */
+SL_BACKWARD_OP(SILU_GRAD, silu_grad, pointwise_grad, pointwise, none,
+    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    .element_flops = 12)
+/* x, dy -> dx (accumulates) */
+SL_BACKWARD_OP(SWIGLU_GRAD, swiglu_grad, swiglu_grad, pointwise, none,
+    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 8)
+/* y, dy -> dx (accumulates) */
+SL_BACKWARD_OP(SOFTMAX_GRAD, softmax_grad, pointwise_grad, pointwise, none,
+    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    .element_flops = 4)
+/* x, weight, mean, rstd, dy -> dx?, dweight?, dbias? (accumulates) */
+SL_BACKWARD_OP(LAYER_NORM_GRAD, layer_norm_grad, layer_norm_grad, pointwise, norm,
+    SL_ARITY(5, 5, 3), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 14, .wide_outputs = 0x6u)
+/* x, weight, rstd, dy -> dx?, dweight? (accumulates) */
+SL_BACKWARD_OP(RMS_NORM_GRAD, rms_norm_grad, rms_norm_grad, pointwise, norm,
+    SL_ARITY(4, 4, 2), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 10, .wide_outputs = 0x2u)
+/* forward inputs (1 or 3), out, lse, dout -> dqkv, or dq, dk, dv */
+SL_BACKWARD_OP(ATTENTION_GRAD, attention_grad, attention_grad, attention_grad, attention,
+    SL_ARITY(4, 6, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION)
+/* dy -> part, as SPLIT, but accumulating */
+SL_BACKWARD_OP(CONCAT_GRAD, concat_grad, split, part, split,
+    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
+/* dy -> dx: attrs.split part set or added, the rest zeroed unless accumulating */
+SL_BACKWARD_OP(SPLIT_GRAD, split_grad, split_grad, part, split,
+    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
+/* logits, targets, lse, count, dloss -> dlogits */
+SL_BACKWARD_OP(CROSS_ENTROPY_GRAD, cross_entropy_grad, cross_entropy_grad, pointwise, cross_entropy,
+    SL_ARITY(5, 5, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8)
+/* dw, dx as forward left them, dloss -> dw?, dx?: times dloss / context.seed_gradient, a factor of exactly 1 where
+ * the loss itself is differentiated (accumulates) */
+SL_BACKWARD_OP(LINEAR_CROSS_ENTROPY_GRAD, linear_cross_entropy_grad, linear_cross_entropy_grad, pointwise, cross_entropy,
+    SL_ARITY(3, 3, 2), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
+    .element_flops = 1, .wide_outputs = 1u << 0)
+/* y, target, dloss -> dy?, dtarget? (accumulates) */
+SL_BACKWARD_OP(MSE_GRAD, mse_grad, mse_grad, pointwise, none,
+    SL_ARITY(3, 3, 2), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 3)
+/* scalar -> every element, times attrs.scale.factor (gradient of sum and mean; accumulates) */
+SL_BACKWARD_OP(EXPAND, expand, expand, pointwise, scale,
+    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 1, .typed_by_output = true, .wide_outputs = 1u << 0)
+
+/* ---- update phase: operands are whole-layer flat buffers bound by the plan, see plan/plan.h ---- */
+
+/* contribution in the wire type -> f32 accumulator: copied for the first micro-batch of a step, added afterwards
+ * (rule 1) */
+SL_UPDATE_OP(ACCUMULATE, accumulate, accumulate, none,
+    SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 1)
+/* gradient -> fp64 sum of squares per 1,024 elements (rule 3) */
+SL_UPDATE_OP(NORM_LEAVES, norm_leaves, norm_leaves, none,
+    SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 2)
+/* all leaves -> sl_norm_result */
+SL_UPDATE_OP(NORM_FINISH, norm_finish, norm_finish, none,
+    SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
+/* gradient, norm result (absent: all is finite, the factor 1) -> weights, rest of the master, state slots; all in
+ * place. f32 weights are their own master (no rest); bf16 ones and their REMAINDER are it together; f16 ones are
+ * written from the f32 rest, also when the step is left out, and never read. A gradient in f32 where the wire type
+ * is narrower is a sum that was not rounded yet: NORM_LEAVES and UPDATE round it as they read it (rule 1) */
+SL_UPDATE_OP(UPDATE, update, update, none,
+    SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 14)
+
+#undef SL_FORWARD_OP
+#undef SL_BACKWARD_OP
+#undef SL_UPDATE_OP
+#undef SL_ATTRIBUTES
+#undef SL_IDENTITY
+#undef SL_IDENTITY_ARRAY
+#undef SL_FREE
+/* clang-format on */
