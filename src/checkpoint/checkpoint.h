@@ -11,7 +11,7 @@
 #ifndef SL_CHECKPOINT_CHECKPOINT_H
 #define SL_CHECKPOINT_CHECKPOINT_H
 
-#include "checkpoint/identity.h"
+#include "checkpoint/run_identity.h"
 #include "core/io.h"
 #include "core/log.h"
 #include "optim/optim.h"

@@ -150,6 +150,16 @@ sluice_status sl_graph_verify(const sluice_graph *g);
 /* One line a node: number, layer, op, outputs = inputs with shapes, attributes. */
 void sl_graph_print(const sluice_graph *g, FILE *out);
 
+/* ---- identity.c: which model it is. Before lowering, so that it is the same in every precision ---- */
+
+/* SHA-256 of parameters, forward nodes, what they read, and every attribute that is not free (op_list.h). */
+void sl_graph_identity(const sluice_graph *g, char sha256[65]);
+/* The same as checkpoints had it at first: of the attributes only attention's numbers of heads. */
+void sl_graph_identity_v1(const sluice_graph *g, char sha256[65]);
+/* A line for each op and attribute that is not free, "rotary.base: 500000": what a refused checkpoint can be compared
+ * by. Where nodes of the op differ, their values in order; where those are long, the first ones and a hash of all. */
+void sl_graph_write_attributes(const sluice_graph *g, FILE *out);
+
 /* For passes and optim/: append a value or a node and return its index (arrays grow, names are copied; a NULL name is
  * made up). A node sets the producer of the values it is first to write and the storage of a view, and counts in its
  * phase. A failure is the negated status, with a message. Values and nodes may move: hold indices, not pointers, across

@@ -22,8 +22,7 @@ static sluice_status build_graph(sluice_engine *e, const sl_engine_options *o)
     SL_TRY(sl_graph_finish(e->graph));
     if (o->training && e->graph->loss < 0)
         return sl_fail(SLUICE_ERR_USAGE, "the graph has no loss: call sluice_set_loss before sluice_engine_create");
-    sl_graph_identity(e->graph, e->identity.model_sha256);
-    sl_graph_identity(e->graph, e->identity.old_model_sha256);
+    SL_TRY(sl_engine_identify_model(e));
     SL_TRY(sl_graph_lower(e->graph, e->precision.type, e->precision.wire));
     if (o->training) {
         SL_TRY(sl_graph_differentiate(e->graph));

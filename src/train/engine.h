@@ -88,10 +88,6 @@ uint64_t sl_engine_micro_index(const sluice_engine *e, int m);
 double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t stride);
 /* Names of the graph's inputs in value order and their values; fills at most `capacity`; returns how many there are. */
 int sl_graph_inputs(const sluice_graph *g, int *values, int capacity);
-/* SHA-256 of what the model is: parameters and forward nodes. */
-void sl_graph_identity(const sluice_graph *g, char sha256[65]);
-/* What the engine is to checkpoints: hash of the model, and lines of the settings and of the step. After planning. */
-sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings);
 /* What must be the same on all ranks before planning, and of a plan: lines of "key: value". */
 void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, sl_text *out);
 void sl_plan_write_facts(const sl_plan *p, sl_text *out);

@@ -6,30 +6,6 @@
 #include "core/sha256.h"
 #include "train/engine.h"
 
-void sl_graph_identity(const sluice_graph *g, char sha256[65])
-{
-    sl_sha256 h;
-    uint8_t digest[32];
-    sl_sha256_init(&h);
-    for (int i = 0; i < g->parameter_count; i++) {
-        const sl_parameter *q = &g->parameters[i];
-        const sl_shape *s = &g->values[q->value].shape;
-        sl_sha256_update(&h, q->name, strlen(q->name) + 1);
-        sl_sha256_update(&h, s->dim, (size_t)s->rank * sizeof s->dim[0]);
-    }
-    for (int i = 0; i < g->forward_count; i++) {
-        const char *op = sl_ops[g->nodes[i].op].name;
-        sl_sha256_update(&h, op, strlen(op) + 1);
-        sl_sha256_update(&h, g->nodes[i].inputs, (size_t)g->nodes[i].input_count * sizeof(int));
-        if (g->nodes[i].op == SL_OP_ATTENTION) {
-            int heads[2] = { g->nodes[i].attrs.attention.heads, g->nodes[i].attrs.attention.kv_heads };
-            sl_sha256_update(&h, heads, sizeof heads);
-        }
-    }
-    sl_sha256_final(&h, digest);
-    sl_sha256_hex(digest, sha256);
-}
-
 void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, sl_text *out)
 {
     char kernels[32], *settings = NULL;

@@ -22,6 +22,11 @@ sluice_status sl_engine_ask_workspace(sluice_engine *e);
 /* All ranks. */
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads);
 
+/* engine_resume.c: what the engine is to checkpoints. The model's hash and attributes, of the graph as it was built; then, after
+ * planning, the lines of settings and of the step before them. */
+sluice_status sl_engine_identify_model(sluice_engine *e);
+sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings);
+
 /* engine_init.c: `poisoned` arenas also need their state zeroed. */
 sluice_status sl_engine_init_tensors(sluice_engine *e, bool poisoned);
 

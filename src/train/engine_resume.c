@@ -1,6 +1,7 @@
 /* engine_resume.c: what a checkpoint keeps of an engine beside its tensors, and which checkpoints an engine continues. */
 #include <string.h>
 
+#include "core/alloc.h"
 #include "train/engine_parts.h"
 
 /* Samples in a micro-batch: the first dimension of the inputs. */
@@ -11,21 +12,39 @@ static uint64_t batch_rows(const sluice_graph *g)
     return (uint64_t)g->values[value].shape.dim[0];
 }
 
-/* Settings that say what the graph is, and attributes of its ops. */
+/* Settings that say what the graph is, and attributes of its ops, which no setting is called like. */
 static bool is_model(const char *key)
 {
-    return strncmp(key, "graph.", 6) == 0 || (strchr(key, ' ') == NULL && sl_settings_is_model(key));
+    return strchr(key, ' ') == NULL && sl_settings_is_model(key);
+}
+
+sluice_status sl_engine_identify_model(sluice_engine *e)
+{
+    sl_identity *d = &e->identity;
+    sl_graph_identity(e->graph, d->model_sha256);
+    sl_graph_identity_v1(e->graph, d->old_model_sha256);
+    FILE *out = fmemopen(d->lines, sizeof d->lines - 1, "w");
+    if (out == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to describe the model");
+    sl_graph_write_attributes(e->graph, out);
+    fclose(out);
+    return SLUICE_OK;
 }
 
 sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings)
 {
     sl_identity *d = &e->identity;
-    FILE *out = fmemopen(d->lines, sizeof d->lines - 1, "w");
-    if (out == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to describe the run");
+    char *attributes = sl_strdup(d->lines, "attributes of the model");
+    FILE *out = attributes != NULL ? fmemopen(d->lines, sizeof d->lines - 1, "w") : NULL;
+    if (out == NULL) {
+        sl_free(attributes);
+        return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to describe the run");
+    }
     sl_settings_write_identity(settings, out);
     fprintf(out, SL_IDENTITY_SAMPLES ": %llu\n", (unsigned long long)batch_rows(e->graph));
     fprintf(out, SL_IDENTITY_MICRO ": %llu\n", (unsigned long long)sl_engine_micro_batches(e));
+    fputs(attributes, out);
     fclose(out); /* what does not fit is attributes of ops, which the hash covers */
+    sl_free(attributes);
     d->is_model = is_model;
     return SLUICE_OK;
 }

@@ -1,10 +1,10 @@
-/* identity.h: what a run must have in common with a checkpoint to continue it (exact rule 15).
+/* run_identity.h: what a run must have in common with a checkpoint to continue it (exact rule 15).
  *
  * Identity is kept as lines of "key: value", so that a refusal names the setting and both values, and as the hash of the
  * model's description, which covers what has no line. Lines that only one side has are not compared: an older checkpoint
  * does not say what a newer version keeps. */
-#ifndef SL_CHECKPOINT_IDENTITY_H
-#define SL_CHECKPOINT_IDENTITY_H
+#ifndef SL_CHECKPOINT_RUN_IDENTITY_H
+#define SL_CHECKPOINT_RUN_IDENTITY_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
-/* identity.c: compares identities line by line. */
-#include "checkpoint/identity.h"
+/* run_identity.c: compares identities line by line. */
+#include "checkpoint/run_identity.h"
 
 #include <stdio.h>
 #include <string.h>
