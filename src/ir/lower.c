@@ -43,7 +43,7 @@ static sluice_dtype operand_type(const lowering *l, const sl_node *node)
     case SL_LOWER_VIEW:
         return out->shape.rank > 0 ? in->dtype : SLUICE_F32;
     case SL_LOWER_BY_RESULT:
-    case SL_LOWER_NOT_SAID: /* of no row (tests/ir/ops.c) */
+    case SL_LOWER_NOT_SAID: /* of no row (tests/ir/op_rows_test.c) */
         break;
     }
     return by_result;

@@ -9,7 +9,7 @@
  *   SL_ATTRIBUTES(group, fields)                                    the struct sl_attrs.group
  *
  * infer, gradient and cost name functions: sl_infer_<infer>, sl_gradient_<gradient>, sl_cost_<cost>. attributes names a
- * group, or `none`. The facts are designated initialisers of sl_op_def (op.h says what each means); tests/ir/ops.c
+ * group, or `none`. The facts are designated initialisers of sl_op_def (op.h says what each means); tests/ir/op_rows_test.c
  * fails for a row that leaves one open. docs/add-an-op.md walks through adding an op. */
 /* clang-format off */
 #ifndef SL_FORWARD_OP

@@ -1,64 +1,20 @@
 /* ops_test.c: every operation, in every element type, on every device variant against the reference in double.
  *
- * For each case below: the result is as close to the reference, taken of the rounded inputs, as one rounding to the
+ * For each case of op_cases.h: the result is as close to the reference, taken of the rounded inputs, as one rounding to the
  * output's type allows; all variants give the same bits; adding to an output equals the reference's sum; taking over an
  * input's memory changes no bit; nothing outside the outputs is touched.
  * Shapes are chosen for what kernels distinguish: tails shorter than sixteen lanes, several tasks, several blocks of a
  * sum, one row, one column. */
 #include <string.h>
 
+#include "support/op_cases.h"
 #include "support/op_harness.h"
 #include "test.h"
+#if defined(SL_TEST_CUDA_EMULATED)
+#include "support/cuda/emulated.h"
+#endif
 
 #define DEFAULT_TOLERANCE 1e-5
-
-typedef enum {
-    NORMAL,   /* -1.5 .. 1.5 */
-    WIDE,     /* -30 .. 30, and numbers beyond where exponentials reach their limits */
-    STEEP,    /* -30 .. 30: their products fit every type */
-    POSITIVE, /* 0.5 .. 1.5 */
-    LARGE,    /* 6 .. 8: as a log of a sum of exponentials of NORMAL numbers */
-    INDEX,    /* i32 below `classes` */
-    TARGET,   /* the same, every third one the ignored index */
-    COUNT,    /* the number of targets that are not ignored, or 3 */
-    COMPUTED, /* an output of the forward op on the inputs before it */
-} fill_kind;
-
-typedef struct op_case {
-    sl_op op;
-    sl_attrs attrs;
-    int inputs, outputs;
-    sl_shape in[SL_MAX_INPUTS], out[SL_MAX_OUTPUTS];
-    fill_kind fill[SL_MAX_INPUTS];
-    int32_t classes;
-    unsigned absent;   /* bit i: output i is not wanted */
-    double tolerance;  /* relative to the element plus the output's root mean square; 0: DEFAULT_TOLERANCE */
-    double narrow_gpu; /* as narrow, on backends other than the CPU's alone: they round where it does not */
-    double narrow;     /* the same in 16-bit types, for ops that round between their products; 0: as in f32 */
-    bool exact;        /* elements only move: no tolerance */
-    bool evaluation;   /* not training */
-} op_case;
-
-#define SHAPE(...)                                                                                                     \
-    {                                                                                                                  \
-        .rank = (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), .dim = { __VA_ARGS__ }                    \
-    }
-#define SCALAR                                                                                                         \
-    {                                                                                                                  \
-        .rank = 0                                                                                                      \
-    }
-
-/* Cases of one input and one output of the same shape, of two inputs and one output, and so on. */
-#define UNARY(op_, ...)                                                                                                \
-    .op = SL_OP_##op_, .inputs = 1, .outputs = 1, .in = { SHAPE(__VA_ARGS__) }, .out = { SHAPE(__VA_ARGS__) }
-#define GRAD(op_, ...)                                                                                                 \
-    .op = SL_OP_##op_, .inputs = 2, .outputs = 1, .in = { SHAPE(__VA_ARGS__), SHAPE(__VA_ARGS__) },                    \
-    .out = { SHAPE(__VA_ARGS__) }
-#define IO(op_, inputs_, outputs_) .op = SL_OP_##op_, .inputs = inputs_, .outputs = outputs_
-
-#include "op_cases.h"
-
-#define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))
 
 static const sl_run_context run_context = {
     .seed = 11, .step = 3, .micro = 2, .training = true, .seed_gradient = 0.25f
@@ -84,27 +40,6 @@ static const typing mixed_types[] = {
 };
 #define TYPES ((int)(sizeof types / sizeof types[0]))
 #define MIXED ((int)(sizeof mixed_types / sizeof mixed_types[0]))
-
-/* Statistics and scalars, which are f32 in every type. Attention's depend on how many inputs come before them. */
-static const struct {
-    unsigned in, out;
-} stays_f32[SL_OP_COUNT] = {
-    [SL_OP_LAYER_NORM] = { 0, 6 },
-    [SL_OP_RMS_NORM] = { 0, 2 },
-    [SL_OP_ATTENTION] = { 0, 2 },
-    [SL_OP_CROSS_ENTROPY] = { 0, 7 },
-    [SL_OP_MSE] = { 0, 1 },
-    [SL_OP_SUM] = { 0, 1 },
-    [SL_OP_MEAN] = { 0, 1 },
-    [SL_OP_SEED] = { 0, 1 },
-    [SL_OP_EXPAND] = { 1, 0 },
-    [SL_OP_LAYER_NORM_GRAD] = { 12, 0 },
-    [SL_OP_RMS_NORM_GRAD] = { 4, 0 },
-    [SL_OP_MSE_GRAD] = { 4, 0 },
-    [SL_OP_CROSS_ENTROPY_GRAD] = { 28, 0 },
-    [SL_OP_LINEAR_CROSS_ENTROPY] = { 0, 7 },
-    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = { 5, 0 },
-};
 
 static bool is_index(const op_case *c, int input)
 {
@@ -329,19 +264,7 @@ static void check_same_bits(const op_case *c, const test_device *device, const l
 /* Matrix products on AMX tiles add in another order; their own tests hold them to the reference. */
 static bool has_bits_of_its_own(const op_case *c, const test_device *device)
 {
-    static const bool products[SL_OP_COUNT] = {
-        [SL_OP_LINEAR] = true,
-        [SL_OP_LINEAR_GRAD_INPUT] = true,
-        [SL_OP_LINEAR_GRAD_WEIGHT] = true,
-        [SL_OP_LINEAR_GELU] = true,
-        [SL_OP_LINEAR_ADD] = true,
-        [SL_OP_LINEAR_GRAD_GELU] = true,
-        [SL_OP_MATMUL] = true,
-        [SL_OP_ATTENTION] = true,
-        [SL_OP_ATTENTION_GRAD] = true,
-        [SL_OP_LINEAR_CROSS_ENTROPY] = true,
-    };
-    return device->backend == &sl_cpu_backend && device->isa == SL_ISA_AMX && products[c->op];
+    return device->backend == &sl_cpu_backend && device->isa == SL_ISA_AMX && sl_ops[c->op].rate != SL_CLASS_VECTOR;
 }
 
 /* Runs a case on all variants of the device; `first` gets the first one's layout, to be freed by the caller. */
@@ -380,6 +303,38 @@ static void run_and_free(const op_case *c, variant v, typing t)
 
 /* ---- Tests ---- */
 
+/* Why an op has no kernel, NULL where it has one. */
+static const struct {
+    const char *cpu, *cuda;
+} without_kernel[SL_OP_COUNT] = {
+#define WHY_TYPED(workspace)   NULL
+#define WHY_UNTYPED(workspace) NULL
+#define WHY_KERNEL(workspace)  NULL
+#define WHY_NO_KERNEL(why)     why
+#define SL_OP_KERNEL(op, name, cpu_, cpu_why, cuda_, cuda_why)                                                         \
+    [SL_OP_##op] = { .cpu = WHY_##cpu_(cpu_why), .cuda = WHY_##cuda_(cuda_why) },
+#include "backend/op_kernels.h"
+};
+
+static void check_kernel(const sl_backend *backend, int op, const char *why)
+{
+    bool has = !sl_ops[op].view && backend->supports((sl_op)op);
+    if (has == (why != NULL))
+        test_fail(__FILE__, __LINE__, "%s on %s: %s", sl_ops[op].name, backend->name,
+                  has ? "has a kernel, and a reason why not" : "no kernel and no reason why");
+    if (why != NULL) CHECK(strlen(why) > 10);
+}
+
+TEST(every_op_has_a_kernel_on_every_backend_or_a_reason_why_not)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++) {
+        check_kernel(&sl_cpu_backend, op, without_kernel[op].cpu);
+#if defined(SL_TEST_CUDA_EMULATED)
+        check_kernel(&sl_emulated_cuda_backend, op, without_kernel[op].cuda);
+#endif
+    }
+}
+
 TEST(every_op_that_computes_has_a_reference_and_a_case)
 {
     for (int op = 0; op < SL_OP_COUNT; op++) {
@@ -388,7 +343,6 @@ TEST(every_op_that_computes_has_a_reference_and_a_case)
         for (int i = 0; i < CASE_COUNT; i++) found = found || (int)cases[i].op == op;
         if (!found) test_fail(__FILE__, __LINE__, "no case for %s in op_cases.h", sl_ops[op].name);
         if (!reference_has((sl_op)op)) test_fail(__FILE__, __LINE__, "no reference for %s", sl_ops[op].name);
-        if (!sl_cpu_backend.supports((sl_op)op)) test_fail(__FILE__, __LINE__, "no kernel for %s", sl_ops[op].name);
     }
 }
 

@@ -1,4 +1,4 @@
-/* identity.c: a model's identity follows every attribute that is not free, and the lines of attributes name each. */
+/* identity_test.c: a model's identity follows every attribute that is not free, and the lines of attributes name each. */
 #include <stdlib.h>
 
 #include "ir/graph.h"

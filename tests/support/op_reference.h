@@ -1,5 +1,5 @@
-/* op_reference.h: every operation once more, in double, written from op.h and as plainly as it can be. What kernels are
- * held to. */
+/* op_reference.h: every operation once more, in double, written from op_list.h and as plainly as it can be. What kernels
+ * are held to, and what finite differences are taken of. */
 #ifndef SLUICE_TEST_OP_REFERENCE_H
 #define SLUICE_TEST_OP_REFERENCE_H
 

@@ -1,4 +1,76 @@
-/* op_cases.h: the cases of ops_test.c, which includes this file once. A new op needs a line here. */
+/* op_cases.h: calls of every op. A case serves the CPU's kernels on every path, the emulated CUDA kernels and those of a
+ * GPU, held to the reference in every type (tests/backend/ops_test.c), and, where it is of a forward op and small, holds
+ * the op's gradient to finite differences (tests/ir/gradients_test.c). An op without a case fails both; new cases come
+ * last, because the numbers of a case follow from its place. */
+#ifndef SLUICE_TEST_OP_CASES_H
+#define SLUICE_TEST_OP_CASES_H
+
+#include "ir/graph.h"
+
+typedef enum {
+    NORMAL,   /* -1.5 .. 1.5 */
+    WIDE,     /* -30 .. 30, and numbers beyond where exponentials reach their limits */
+    STEEP,    /* -30 .. 30: their products fit every type */
+    POSITIVE, /* 0.5 .. 1.5 */
+    LARGE,    /* 6 .. 8: as a log of a sum of exponentials of NORMAL numbers */
+    INDEX,    /* i32 below `classes` */
+    TARGET,   /* the same, every third one the ignored index */
+    COUNT,    /* the number of targets that are not ignored, or 3 */
+    COMPUTED, /* an output of the forward op on the inputs before it */
+} fill_kind;
+
+typedef struct op_case {
+    sl_op op;
+    sl_attrs attrs;
+    int inputs, outputs;
+    sl_shape in[SL_MAX_INPUTS], out[SL_MAX_OUTPUTS];
+    fill_kind fill[SL_MAX_INPUTS];
+    int32_t classes;
+    unsigned absent;   /* bit i: output i is not wanted */
+    double tolerance;  /* relative to the element plus the output's root mean square; 0: DEFAULT_TOLERANCE */
+    double narrow_gpu; /* as narrow, on backends other than the CPU's alone: they round where it does not */
+    double narrow;     /* the same in 16-bit types, for ops that round between their products; 0: as in f32 */
+    bool exact;        /* elements only move: no tolerance */
+    bool evaluation;   /* not training */
+} op_case;
+
+#define SHAPE(...)                                                                                                     \
+    {                                                                                                                  \
+        .rank = (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), .dim = { __VA_ARGS__ }                    \
+    }
+#define SCALAR                                                                                                         \
+    {                                                                                                                  \
+        .rank = 0                                                                                                      \
+    }
+
+/* Cases of one input and one output of the same shape, of two inputs and one output, and so on. */
+#define UNARY(op_, ...)                                                                                                \
+    .op = SL_OP_##op_, .inputs = 1, .outputs = 1, .in = { SHAPE(__VA_ARGS__) }, .out = { SHAPE(__VA_ARGS__) }
+#define GRAD(op_, ...)                                                                                                 \
+    .op = SL_OP_##op_, .inputs = 2, .outputs = 1, .in = { SHAPE(__VA_ARGS__), SHAPE(__VA_ARGS__) },                    \
+    .out = { SHAPE(__VA_ARGS__) }
+#define IO(op_, inputs_, outputs_) .op = SL_OP_##op_, .inputs = inputs_, .outputs = outputs_
+
+/* Statistics and scalars, which are f32 in every type. Attention's depend on how many inputs come before them. */
+static const struct {
+    unsigned in, out;
+} stays_f32[SL_OP_COUNT] = {
+    [SL_OP_LAYER_NORM] = { 0, 6 },
+    [SL_OP_RMS_NORM] = { 0, 2 },
+    [SL_OP_ATTENTION] = { 0, 2 },
+    [SL_OP_CROSS_ENTROPY] = { 0, 7 },
+    [SL_OP_MSE] = { 0, 1 },
+    [SL_OP_SUM] = { 0, 1 },
+    [SL_OP_MEAN] = { 0, 1 },
+    [SL_OP_SEED] = { 0, 1 },
+    [SL_OP_EXPAND] = { 1, 0 },
+    [SL_OP_LAYER_NORM_GRAD] = { 12, 0 },
+    [SL_OP_RMS_NORM_GRAD] = { 4, 0 },
+    [SL_OP_MSE_GRAD] = { 4, 0 },
+    [SL_OP_CROSS_ENTROPY_GRAD] = { 28, 0 },
+    [SL_OP_LINEAR_CROSS_ENTROPY] = { 0, 7 },
+    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = { 5, 0 },
+};
 
 static const op_case cases[] = {
     /* clang-format off */
@@ -185,5 +257,16 @@ static const op_case cases[] = {
     { IO(LINEAR_ADD, 3, 1), .in = { SHAPE(9, 24), SHAPE(40, 24), SHAPE(9, 40) }, .out = { SHAPE(9, 40) }, .narrow = 5e-3 },
     { IO(LINEAR_ADD, 4, 1), .in = { SHAPE(67, 130), SHAPE(130, 72), SHAPE(67, 72), SHAPE(72) }, .out = { SHAPE(67, 72) }, .attrs = { .linear = { true } }, .narrow = 5e-3 },
     { IO(LINEAR_ADD, 3, 1), .in = { SHAPE(130, 600), SHAPE(264, 600), SHAPE(130, 264) }, .out = { SHAPE(130, 264) }, .narrow = 5e-3 },
+
+    /* small enough for finite differences of every element */
+    { UNARY(SCALE, 4, 5), .attrs = { .scale = { -1.7f } } },
+    { UNARY(ROTARY, 2, 3, 16), .attrs = { .rotary = { 2, 6, 100.0f, false } } },
+    { IO(MEAN, 1, 1), .in = { SHAPE(4, 5) }, .out = { SCALAR } },
+    { IO(LINEAR, 2, 1), .in = { SHAPE(3, 4), SHAPE(4, 5) }, .out = { SHAPE(3, 5) }, .attrs = { .linear = { true } } },
+    { IO(ATTENTION, 1, 2), .in = { SHAPE(2, 4, 16) }, .out = { SHAPE(2, 4, 8), SHAPE(2, 4, 4) }, .attrs = { .attention = { 4, 2, 2, true, true, 0.7f } }, .narrow_gpu = 1.6e-2 },
+    { IO(ATTENTION, 3, 2), .in = { SHAPE(1, 3, 8), SHAPE(1, 5, 4), SHAPE(1, 5, 4) }, .out = { SHAPE(1, 3, 8), SHAPE(1, 2, 3) }, .attrs = { .attention = { 2, 1, 4, false, false, 0.5f } }, .narrow_gpu = 1.6e-2 },
     /* clang-format on */
 };
+#define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))
+
+#endif

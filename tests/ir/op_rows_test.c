@@ -1,4 +1,4 @@
-/* ops.c: every row of the op table says everything. What a row leaves open is its zero, and each test here names the op
+/* op_rows_test.c: every row of the op table says everything. What a row leaves open is its zero, and each test here names the op
  * and the fact. */
 #include "ir/op_rows.h"
 #include "test.h"
