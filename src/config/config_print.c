@@ -121,17 +121,33 @@ bool sl_settings_is_model(const char *key)
     return row == NULL || row->resume == SL_RESUME_MODEL;
 }
 
+/* One line of the page: the keys of all rows with this rule and reason, from row `first` on. */
+static void write_resume_line(size_t first, FILE *out)
+{
+    const sl_option *of = &sl_config_rows[first];
+    const char *comma = "| ";
+    for (size_t i = first; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        if (row->resume != of->resume || (of->why != NULL && strcmp(row->why, of->why) != 0)) continue;
+        fprintf(out, "%s`%s`", comma, row->key);
+        comma = ", ";
+    }
+    if (of->resume == SL_RESUME_FREE)
+        fprintf(out, " | may change: %s |\n", of->why);
+    else
+        fputs(of->resume == SL_RESUME_SAME ? " | must stay |\n" : " | must stay where it changes the model |\n", out);
+}
+
 void sl_settings_write_resume_page(FILE *out)
 {
     fputs("| setting | on `--resume` |\n|---|---|\n", out);
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
-        if (row->fate != SL_KEY_HONOURED) continue;
-        fprintf(out, "| `%s` | ", row->key);
-        if (row->resume == SL_RESUME_FREE)
-            fprintf(out, "may change: %s |\n", row->why);
-        else
-            fputs(row->resume == SL_RESUME_SAME ? "must stay |\n" : "must stay where it changes the model |\n", out);
+        bool again = row->fate != SL_KEY_HONOURED;
+        for (size_t k = 0; k < i && !again; k++)
+            again = sl_config_rows[k].resume == row->resume &&
+                    (row->why == NULL || strcmp(sl_config_rows[k].why, row->why) == 0);
+        if (!again) write_resume_line(i, out);
     }
 }
 

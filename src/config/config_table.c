@@ -103,7 +103,7 @@ const sl_option sl_config_rows[] = {
     COUNT_AUTO("model.feed_forward", "auto", model.feed_forward, 1,
                "llama: width of the feed-forward layer; auto: 8/3 of the width, rounded up to a multiple of 256.",
                MODEL, ZERO_IS_AUTO),
-    COUNT("model.context", "1024", model.context, 1, "gpt2, llama: sequence length, the tokens in a sample.", MODEL),
+    COUNT("model.context", "1024", model.context, 1, "gpt2, llama: sequence length, the tokens in a sample.", SAME),
     ROW("model.vocabulary", SL_OPT_STRING, "bytes", given.vocabulary,
         "gpt2, llama: `bytes` (256 tokens), `characters` (those of the text), or a number of tokens.", .min = 1,
         .max = MANY, SAME),

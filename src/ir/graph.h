@@ -153,7 +153,7 @@ void sl_graph_print(const sluice_graph *g, FILE *out);
 /* ---- identity.c: which model it is. Before lowering, so that it is the same in every precision ---- */
 
 /* SHA-256 of parameters, forward nodes, what they read, and every attribute that is not free (op_list.h). */
-void sl_graph_identity(const sluice_graph *g, char sha256[65]);
+sluice_status sl_graph_identity(const sluice_graph *g, char sha256[65]);
 /* The same as checkpoints had it at first: of the attributes only attention's numbers of heads. */
 void sl_graph_identity_v1(const sluice_graph *g, char sha256[65]);
 /* A line for each op and attribute that is not free, "rotary.base: 500000": what a refused checkpoint can be compared

@@ -4,6 +4,7 @@
  * depends neither on padding nor on the machine. */
 #include <string.h>
 
+#include "core/alloc.h"
 #include "core/sha256.h"
 #include "ir/graph.h"
 #include "ir/op_rows.h"
@@ -51,20 +52,36 @@ static void hash_attributes(sl_sha256 *h, const sl_node *node)
     }
 }
 
-void sl_graph_identity(const sluice_graph *g, char sha256[65])
+/* Numbers the values as if nodes that only regularise were not there: their outputs are their inputs. */
+static void number_values(const sluice_graph *g, int *number)
+{
+    int next = 0;
+    for (int v = 0; v < g->value_count; v++) {
+        const sl_node *producer = g->values[v].producer >= 0 ? &g->nodes[g->values[v].producer] : NULL;
+        number[v] = producer != NULL && sl_ops[producer->op].regularises ? number[producer->inputs[0]] : next++;
+    }
+}
+
+sluice_status sl_graph_identity(const sluice_graph *g, char sha256[65])
 {
     sl_sha256 h;
+    int *number = sl_alloc_array((size_t)g->value_count + 1, sizeof *number, "numbers of values");
+    if (number == NULL) return SLUICE_ERR_NO_MEMORY;
+    number_values(g, number);
     sl_sha256_init(&h);
     hash_text(&h, "sluice model 2");
     hash_parameters(&h, g);
     for (int n = 0; n < g->forward_count; n++) {
         const sl_node *node = &g->nodes[n];
+        if (sl_ops[node->op].regularises) continue;
         hash_text(&h, sl_ops[node->op].name);
         hash_number(&h, (uint64_t)node->input_count, 4);
-        for (int i = 0; i < node->input_count; i++) hash_number(&h, (uint64_t)node->inputs[i], 4);
+        for (int i = 0; i < node->input_count; i++) hash_number(&h, (uint64_t)number[node->inputs[i]], 4);
         hash_attributes(&h, node);
     }
     hash_end(&h, sha256);
+    sl_free(number);
+    return SLUICE_OK;
 }
 
 void sl_graph_identity_v1(const sluice_graph *g, char sha256[65])

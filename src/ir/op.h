@@ -230,6 +230,8 @@ typedef struct sl_op_def {
     bool accumulates;           /* honours attrs.accumulate */
     bool view;                  /* output shares input 0's storage; never computed */
     bool typed_by_output;       /* kernels are chosen by the type of output 0, not of the inputs */
+    /* Regularisation that evaluation passes over: whether it is there does not make another model (identity.c). */
+    bool regularises;
     sl_in_place in_place;
     /* Output shapes and dtypes from inputs and attrs; fails naming the op and, on mismatch, both producers. Where the
      * inputs leave a shape open (RESHAPE, REDUCE_TO, MULTIPLY_REDUCE, EMBEDDING_GRAD, SPLIT_GRAD, EXPAND)

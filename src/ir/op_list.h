@@ -128,7 +128,7 @@ SL_FORWARD_OP(ATTENTION, attention, attention, attention, attention, attention,
  * gradient: the same op on dy with the same attrs.dropout.op */
 SL_FORWARD_OP(DROPOUT, dropout, same, dropout, pointwise, dropout,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 12,
-    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+    .regularises = true, .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
 /* x -> same bytes, other shape. A view: never computed */
 SL_FORWARD_OP(RESHAPE, reshape, reshape, reshape, view, none,
     SL_ARITY(1, 1, 1), .view = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,

@@ -21,7 +21,7 @@ static bool is_model(const char *key)
 sluice_status sl_engine_identify_model(sluice_engine *e)
 {
     sl_identity *d = &e->identity;
-    sl_graph_identity(e->graph, d->model_sha256);
+    SL_TRY(sl_graph_identity(e->graph, d->model_sha256));
     sl_graph_identity_v1(e->graph, d->old_model_sha256);
     FILE *out = fmemopen(d->lines, sizeof d->lines - 1, "w");
     if (out == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to describe the model");

@@ -146,7 +146,25 @@ static void rewrite_manifest(const char *from, const char *to, const char *by)
 TEST(a_checkpoint_of_an_older_version_is_still_continued)
 {
     last_event last;
+    char member[128], sha256[65];
+    sluice_graph *g;
+    sl_model_info info;
     REQUIRE_OK(first_half());
+    REQUIRE_OK(sluice_graph_create(&g));
+    const sl_model_options m = { .type = "mlp",
+                                 .batch = 2,
+                                 .features = 4,
+                                 .hidden = { 8 },
+                                 .hidden_count = 1,
+                                 .outputs = 1,
+                                 .activation = "relu",
+                                 .bias = true };
+    REQUIRE_OK(sl_model_build(g, &m, &info));
+    REQUIRE_OK(sl_graph_finish(g));
+    sl_graph_identity_v1(g, sha256);
+    sluice_graph_destroy(g);
+    snprintf(member, sizeof member, "\"model_sha256\": \"%s\"", sha256);
+    rewrite_manifest("\"model_sha256\": \"", ",", member);
     rewrite_manifest(", \"identity\"", "}", "");
     CHECK(train("seed=2", true, &last) != SLUICE_OK);
     CHECK_CONTAINS(sluice_error(), "seed is 2, the checkpoint was made with");
