@@ -5,11 +5,11 @@
  *
  *   SL_OP_KERNEL(OP, name, on the CPU, its workspace or why there is none, on CUDA, likewise)
  *
- * On the CPU  TYPED: K(name), compiled for each element type. UNTYPED: KI(name), compiled once, takes operands of any type.
+ * On the CPU  TYPED: K(name), compiled for each element type. UNTYPED: KI(name), compiled once for all of them.
  * On CUDA     KERNEL: sl_cuda_name, which serves all element types.
  * NO_KERNEL   nothing computes the op there, for the reason given in place of a workspace.
- * Workspace   what sl_cpu_<workspace>_workspace or sl_cuda_<workspace>_workspace says, `none`: no bytes. These functions
- *             are plain C, linked without the kernels: plans for a GPU are made where there is none.
+ * Workspace   what sl_cpu_<workspace>_workspace or sl_cuda_<workspace>_workspace says; `none`: 0. They are plain C,
+ *             linked without the kernels: plans for a GPU are made where there is none.
  *
  * An op without a row does not compile (cpu/cpu_workspace.c), nor does one with two. */
 /* clang-format off */

@@ -111,7 +111,7 @@ static bool writes(const sl_node *node, int value)
 /* May this node add to `gradient` where it lies? */
 static bool can_accumulate(const sl_autodiff *ad, const sl_node *node, int gradient)
 {
-    if (!sl_ops[node->op].accumulates || writes(node, gradient)) return false;
+    if (!sl_op_accumulates(node->op) || writes(node, gradient)) return false;
     bool aliased = ad->graph->values[gradient].kind == SL_VALUE_GRADIENT && ad->owners[storage(ad, gradient)] != 1;
     return !aliased;
 }

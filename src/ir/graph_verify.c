@@ -73,7 +73,7 @@ static sluice_status check_dataflow(const sluice_graph *g, int index, bool *writ
         if (v < 0) continue;
         if (g->values[v].kind == SL_VALUE_INPUT || g->values[v].kind == SL_VALUE_PARAMETER)
             return node_fault(g, index, "it writes an input or a parameter");
-        if (adds && !sl_ops[n->op].accumulates) return node_fault(g, index, "its op cannot add to an output");
+        if (adds && !sl_op_accumulates(n->op)) return node_fault(g, index, "its op cannot add to an output");
         if (adds != written[v])
             return node_fault(g, index, adds ? "it adds to a value not written yet" : "it overwrites a value");
         if (!adds && g->values[v].producer != index) return node_fault(g, index, "an output names another producer");

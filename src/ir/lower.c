@@ -34,8 +34,6 @@ static sluice_dtype operand_type(const lowering *l, const sl_node *node)
     const sl_value *in = &l->g->values[node->inputs[0]], *out = &l->g->values[node->outputs[0]];
     sluice_dtype by_result = out->shape.rank > 0 ? l->precision : SLUICE_F32;
     switch (sl_ops[node->op].lowering) {
-    case SL_LOWER_F32:
-        return SLUICE_F32;
     case SL_LOWER_AS_INPUT:
         return in->dtype;
     case SL_LOWER_PRECISION:

@@ -3,9 +3,9 @@
  *
  * Conventions. Tensors are dense and row-major. "rows" of a tensor are its elements divided by its last dimension.
  * Forward ops list their outputs with the ones saved for backward last. A backward op's outputs may be absent (-1)
- * where nobody wants that gradient. Ops whose row says `accumulates` honour attrs.accumulate: bit i set means output i
- * is added to, not overwritten (out = out + result, result rounded to f32 first unless stated). Sums run in a fixed
- * order that depends on shape alone. */
+ * where nobody wants that gradient. Ops whose row says SL_ADDS_ON_REQUEST honour attrs.accumulate: bit i set means
+ * output i is added to, not overwritten (out = out + result, result rounded to f32 first unless stated). Sums run in a
+ * fixed order that depends on shape alone. */
 #ifndef SL_IR_OP_H
 #define SL_IR_OP_H
 
@@ -59,7 +59,7 @@ typedef struct sl_attrs {
 #define SL_IDENTITY_ARRAY(group, type, field, length)   type field[length];
 #define SL_FREE(group, type, field, why)                type field;
 #include "ir/op_list.h"
-        const struct sl_update_rule *update; /* SL_OP_UPDATE; borrowed from the optimizer, which is compared by itself */
+        const struct sl_update_rule *update; /* SL_OP_UPDATE; borrowed from the optimizer */
     };
 } sl_attrs;
 /* clang-format on */
@@ -180,7 +180,6 @@ typedef enum {
 typedef enum {
     SL_LOWER_NOT_SAID,
     SL_LOWER_BY_RESULT, /* the precision where the result is a tensor, f32 where it is a scalar */
-    SL_LOWER_F32,       /* always f32 */
     SL_LOWER_AS_INPUT,  /* the type of its first input: it adds up in f32 from any */
     SL_LOWER_PRECISION, /* the precision, though the first output is a scalar: its work is a product */
     SL_LOWER_VIEW,      /* the type of its source, f32 where the result is a scalar */
@@ -203,6 +202,13 @@ typedef enum {
     SL_IN_PLACE_INPUT_0,
     SL_IN_PLACE_INPUT_1,
 } sl_in_place;
+
+/* Whether an op honours attrs.accumulate. One that does not writes its gradient apart, and ADD adds it. */
+typedef enum {
+    SL_ADDS_NOT_SAID,
+    SL_ADDS_NEVER,
+    SL_ADDS_ON_REQUEST,
+} sl_adds;
 
 /* What a forward op leaves in an output beside its first. */
 typedef enum {
@@ -227,7 +233,7 @@ typedef struct sl_op_def {
     sl_phase phase;
     int min_inputs, max_inputs; /* optional inputs come last */
     int outputs;                /* at most; saved ones included */
-    bool accumulates;           /* honours attrs.accumulate */
+    sl_adds adds;               /* backward ops and CAST */
     bool view;                  /* output shares input 0's storage; never computed */
     bool typed_by_output;       /* kernels are chosen by the type of output 0, not of the inputs */
     /* Regularisation that evaluation passes over: whether it is there does not make another model (identity.c). */
@@ -261,6 +267,11 @@ extern const sl_op_def sl_ops[SL_OP_COUNT];
 static inline int sl_op_in_place(sl_op op)
 {
     return sl_ops[op].in_place >= SL_IN_PLACE_INPUT_0 ? (int)sl_ops[op].in_place - (int)SL_IN_PLACE_INPUT_0 : -1;
+}
+
+static inline bool sl_op_accumulates(sl_op op)
+{
+    return sl_ops[op].adds == SL_ADDS_ON_REQUEST;
 }
 
 /* Whether output k of a forward op is there for backward alone and need not be computed without one. */

@@ -1,16 +1,16 @@
 /* op_list.h: every operation and every attribute, one row each. The enum, the op table, the prototypes of the columns,
  * the union of attributes and their descriptors are made of these rows (op.h, ops.c, op_rows.h, attributes.c), so
- * there is no second list. To be included: define the macros whose rows are wanted; the others expand to nothing, and all
- * of them are undefined at the end.
+ * there is no second list. To be included: define the macros whose rows are wanted; the others expand to nothing, and
+ * all of them are undefined at the end.
  *
  *   SL_FORWARD_OP(OP, name, infer, gradient, cost, attributes, facts..)
  *   SL_BACKWARD_OP(OP, name, infer, cost, attributes, facts..)      made by differentiation alone
- *   SL_UPDATE_OP(OP, name, cost, attributes, facts..)               operands are flat buffers of layers, bound by the plan
+ *   SL_UPDATE_OP(OP, name, cost, attributes, facts..)               operands are flat buffers of layers
  *   SL_ATTRIBUTES(group, fields)                                    the struct sl_attrs.group
  *
  * infer, gradient and cost name functions: sl_infer_<infer>, sl_gradient_<gradient>, sl_cost_<cost>. attributes names a
- * group, or `none`. The facts are designated initialisers of sl_op_def (op.h says what each means); tests/ir/op_rows_test.c
- * fails for a row that leaves one open. docs/add-an-op.md walks through adding an op. */
+ * group, or `none`. The facts are designated initialisers of sl_op_def (op.h says what each means);
+ * tests/ir/op_rows_test.c fails for a row that leaves one open. docs/add-an-op.md walks through adding an op. */
 /* clang-format off */
 #ifndef SL_FORWARD_OP
 #define SL_FORWARD_OP(...)
@@ -153,14 +153,15 @@ SL_FORWARD_OP(CROSS_ENTROPY, cross_entropy, cross_entropy, cross_entropy, pointw
 /* x[..,I], w[O,I], targets[..] i32 -> mean loss [], count[] (as CROSS_ENTROPY), dw[O,I] in f32, dx like x: the
  * gradients of the loss for a seed of context.seed_gradient, so that logits never exist as a whole: rows are worked
  * through in chunks whose length depends on the shape alone. dw and dx may be absent, and are not computed then */
-SL_FORWARD_OP(LINEAR_CROSS_ENTROPY, linear_cross_entropy, linear_cross_entropy, linear_cross_entropy, linear_cross_entropy, cross_entropy,
+SL_FORWARD_OP(LINEAR_CROSS_ENTROPY, linear_cross_entropy, linear_cross_entropy, linear_cross_entropy,
+              linear_cross_entropy, cross_entropy,
     SL_ARITY(3, 3, 4), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_PRECISION,
     .tile = SL_TILE_NEVER,
     .saved = { { "count", SL_SAVED_STATISTIC }, { "dw", SL_SAVED_AHEAD }, { "dx", SL_SAVED_AHEAD } })
 /* y, target (same shape) -> mean squared difference [] */
 SL_FORWARD_OP(MSE, mse, mse, mse, pointwise, none,
     SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 3,
-    .lowering = SL_LOWER_F32, .tile = SL_TILE_NEVER)
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
 /* x -> sum of all elements [] */
 SL_FORWARD_OP(SUM, sum, scalar, sum, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 1,
@@ -172,88 +173,91 @@ SL_FORWARD_OP(MEAN, mean, scalar, mean, pointwise, none,
 /* x -> the same values in the output's type, rounded to nearest even (accumulates, in f32). Also an update op of
  * the plan: a summed gradient -> the wire type */
 SL_FORWARD_OP(CAST, cast, cast, cast, pointwise, none,
-    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = SL_ONLY_MOVES, .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .wide_outputs = 1u << 0)
 
 /* ---- backward only ---- */
 
 /* -> [] = loss_scale / K from the run context */
 SL_BACKWARD_OP(SEED, seed, seed, pointwise, none,
-    SL_ARITY(0, 0, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = SL_ONLY_MOVES)
+    SL_ARITY(0, 0, 1), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = SL_ONLY_MOVES)
 /* dy -> summed over broadcast dimensions to the output's shape (accumulates) */
 SL_BACKWARD_OP(REDUCE_TO, reduce_to, reduce_to, pointwise, none,
-    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 1, .wide_outputs = 1u << 0)
 /* dy, other (broadcast to dy) -> (dy * other) summed to the output's shape (accumulates) */
 SL_BACKWARD_OP(MULTIPLY_REDUCE, multiply_reduce, multiply_reduce, pointwise, none,
-    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 2, .wide_outputs = 1u << 0)
 /* dy[..,O], w -> dx[..,I] (accumulates) */
 SL_BACKWARD_OP(LINEAR_GRAD_INPUT, linear_grad_input, linear_grad_input, linear_grad_input, linear,
-    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX)
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX)
 /* dy[..,O], w, h[..,I] -> dh[..,I]: LINEAR_GRAD_INPUT's dx, then GELU_GRAD's for x = gelu(h) in the tanh form */
 SL_BACKWARD_OP(LINEAR_GRAD_GELU, linear_grad_gelu, linear_grad_gelu, linear_grad_input, linear,
-    SL_ARITY(3, 3, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX)
+    SL_ARITY(3, 3, 1), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX)
 /* dy[..,O], x[..,I] -> dw, dbias? (accumulates) */
 SL_BACKWARD_OP(LINEAR_GRAD_WEIGHT, linear_grad_weight, linear_grad_weight, linear_grad_weight, linear,
-    SL_ARITY(2, 2, 2), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX,
+    SL_ARITY(2, 2, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX,
     .wide_outputs = 0x3u)
 /* ids, dy -> dtable: rows added in order of token position (accumulates) */
 SL_BACKWARD_OP(EMBEDDING_GRAD, embedding_grad, embedding_grad, embedding_grad, none,
-    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .wide_outputs = 1u << 0)
 /* y, dy -> dx (accumulates) */
 SL_BACKWARD_OP(RELU_GRAD, relu_grad, pointwise_grad, pointwise, none,
-    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
     .element_flops = 1)
 /* x, dy -> dx (accumulates) */
 SL_BACKWARD_OP(GELU_GRAD, gelu_grad, pointwise_grad, pointwise, gelu,
-    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
     .element_flops = 20)
 /* x, dy -> dx (accumulates) */
 SL_BACKWARD_OP(SILU_GRAD, silu_grad, pointwise_grad, pointwise, none,
-    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
     .element_flops = 12)
 /* x, dy -> dx (accumulates) */
 SL_BACKWARD_OP(SWIGLU_GRAD, swiglu_grad, swiglu_grad, pointwise, none,
-    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 8)
 /* y, dy -> dx (accumulates) */
 SL_BACKWARD_OP(SOFTMAX_GRAD, softmax_grad, pointwise_grad, pointwise, none,
-    SL_ARITY(2, 2, 1), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
     .element_flops = 4)
 /* x, weight, mean, rstd, dy -> dx?, dweight?, dbias? (accumulates) */
 SL_BACKWARD_OP(LAYER_NORM_GRAD, layer_norm_grad, layer_norm_grad, pointwise, norm,
-    SL_ARITY(5, 5, 3), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(5, 5, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 14, .wide_outputs = 0x6u)
 /* x, weight, rstd, dy -> dx?, dweight? (accumulates) */
 SL_BACKWARD_OP(RMS_NORM_GRAD, rms_norm_grad, rms_norm_grad, pointwise, norm,
-    SL_ARITY(4, 4, 2), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(4, 4, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 10, .wide_outputs = 0x2u)
 /* forward inputs (1 or 3), out, lse, dout -> dqkv, or dq, dk, dv */
 SL_BACKWARD_OP(ATTENTION_GRAD, attention_grad, attention_grad, attention_grad, attention,
-    SL_ARITY(4, 6, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION)
+    SL_ARITY(4, 6, 3), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION)
 /* dy -> part, as SPLIT, but accumulating */
 SL_BACKWARD_OP(CONCAT_GRAD, concat_grad, split, part, split,
-    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
+    SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
 /* dy -> dx: attrs.split part set or added, the rest zeroed unless accumulating */
 SL_BACKWARD_OP(SPLIT_GRAD, split_grad, split_grad, part, split,
-    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
+    SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
 /* logits, targets, lse, count, dloss -> dlogits */
 SL_BACKWARD_OP(CROSS_ENTROPY_GRAD, cross_entropy_grad, cross_entropy_grad, pointwise, cross_entropy,
-    SL_ARITY(5, 5, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8)
+    SL_ARITY(5, 5, 1), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
+    .element_flops = 8)
 /* dw, dx as forward left them, dloss -> dw?, dx?: times dloss / context.seed_gradient, a factor of exactly 1 where
  * the loss itself is differentiated (accumulates) */
-SL_BACKWARD_OP(LINEAR_CROSS_ENTROPY_GRAD, linear_cross_entropy_grad, linear_cross_entropy_grad, pointwise, cross_entropy,
-    SL_ARITY(3, 3, 2), .accumulates = true, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
+SL_BACKWARD_OP(LINEAR_CROSS_ENTROPY_GRAD, linear_cross_entropy_grad, linear_cross_entropy_grad, pointwise,
+               cross_entropy,
+    SL_ARITY(3, 3, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
     .element_flops = 1, .wide_outputs = 1u << 0)
 /* y, target, dloss -> dy?, dtarget? (accumulates) */
 SL_BACKWARD_OP(MSE_GRAD, mse_grad, mse_grad, pointwise, none,
-    SL_ARITY(3, 3, 2), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(3, 3, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 3)
 /* scalar -> every element, times attrs.scale.factor (gradient of sum and mean; accumulates) */
 SL_BACKWARD_OP(EXPAND, expand, expand, pointwise, scale,
-    SL_ARITY(1, 1, 1), .accumulates = true, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 1, .typed_by_output = true, .wide_outputs = 1u << 0)
 
 /* ---- update phase: operands are whole-layer flat buffers bound by the plan, see plan/plan.h ---- */

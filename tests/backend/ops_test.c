@@ -355,7 +355,7 @@ TEST(results_are_close_to_the_reference_and_equal_in_bits_on_every_path_in_every
 TEST(accumulating_ops_add_to_what_is_there_and_round_once)
 {
     for (int i = 0; i < CASE_COUNT; i++)
-        for (int t = 0; t < TYPES && sl_ops[cases[i].op].accumulates; t++)
+        for (int t = 0; t < TYPES && sl_op_accumulates(cases[i].op); t++)
             run_and_free(&cases[i], ACCUMULATING, types[t]);
 }
 

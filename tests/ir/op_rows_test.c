@@ -77,6 +77,12 @@ TEST(every_op_says_whether_it_takes_over_an_input)
     }
 }
 
+TEST(every_backward_op_says_whether_it_adds_to_an_output)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++)
+        must_say(op, !of_phase(op, SL_PHASE_BACKWARD) || sl_ops[op].adds != SL_ADDS_NOT_SAID, "whether it accumulates");
+}
+
 TEST(every_op_says_its_attributes_or_that_it_has_none)
 {
     for (int op = 0; op < SL_OP_COUNT; op++) must_say(op, sl_ops[op].attributes != NULL, "its attributes");
