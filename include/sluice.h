@@ -116,6 +116,8 @@ SLUICE_API sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, slui
 SLUICE_API sluice_value sluice_relu(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_gelu(sluice_graph *g, sluice_value x, bool exact); /* exact: erf; otherwise tanh */
 SLUICE_API sluice_value sluice_silu(sluice_graph *g, sluice_value x);
+SLUICE_API sluice_value sluice_tanh(sluice_graph *g, sluice_value x);
+SLUICE_API sluice_value sluice_sigmoid(sluice_graph *g, sluice_value x);
 /* x [.., 2F] -> [.., F]: silu of a row's first half times its second half. */
 SLUICE_API sluice_value sluice_swiglu(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_softmax(sluice_graph *g, sluice_value x); /* over the last dimension */

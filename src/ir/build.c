@@ -364,6 +364,16 @@ sluice_value sluice_silu(sluice_graph *g, sluice_value x)
     return apply_one(g, SL_OP_SILU, NULL, x);
 }
 
+sluice_value sluice_tanh(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_TANH, NULL, x);
+}
+
+sluice_value sluice_sigmoid(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_SIGMOID, NULL, x);
+}
+
 sluice_value sluice_swiglu(sluice_graph *g, sluice_value x)
 {
     return apply_one(g, SL_OP_SWIGLU, NULL, x);

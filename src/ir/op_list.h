@@ -97,6 +97,14 @@ SL_FORWARD_OP(GELU, gelu, same, from_input, pointwise, gelu,
 SL_FORWARD_OP(SILU, silu, same, from_input, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_SILU_GRAD)
+/* x -> tanh(x) */
+SL_FORWARD_OP(TANH, tanh, same, from_output, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 12,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_TANH_GRAD)
+/* x -> 1 / (1 + e^-x) */
+SL_FORWARD_OP(SIGMOID, sigmoid, same, from_output, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_SIGMOID_GRAD)
 /* x[..,2F] -> silu(x[..,:F]) * x[..,F:] */
 SL_FORWARD_OP(SWIGLU, swiglu, swiglu, from_input, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
@@ -216,6 +224,14 @@ SL_BACKWARD_OP(GELU_GRAD, gelu_grad, pointwise_grad, pointwise, gelu,
 SL_BACKWARD_OP(SILU_GRAD, silu_grad, pointwise_grad, pointwise, none,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
     .element_flops = 12)
+/* y, dy -> dx (accumulates) */
+SL_BACKWARD_OP(TANH_GRAD, tanh_grad, pointwise_grad, pointwise, none,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    .element_flops = 3)
+/* y, dy -> dx (accumulates) */
+SL_BACKWARD_OP(SIGMOID_GRAD, sigmoid_grad, pointwise_grad, pointwise, none,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    .element_flops = 3)
 /* x, dy -> dx (accumulates) */
 SL_BACKWARD_OP(SWIGLU_GRAD, swiglu_grad, swiglu_grad, pointwise, none,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,

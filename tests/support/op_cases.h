@@ -265,6 +265,13 @@ static const op_case cases[] = {
     { IO(LINEAR, 2, 1), .in = { SHAPE(3, 4), SHAPE(4, 5) }, .out = { SHAPE(3, 5) }, .attrs = { .linear = { true } } },
     { IO(ATTENTION, 1, 2), .in = { SHAPE(2, 4, 16) }, .out = { SHAPE(2, 4, 8), SHAPE(2, 4, 4) }, .attrs = { .attention = { 4, 2, 2, true, true, 0.7f } }, .narrow_gpu = 1.6e-2 },
     { IO(ATTENTION, 3, 2), .in = { SHAPE(1, 3, 8), SHAPE(1, 5, 4), SHAPE(1, 5, 4) }, .out = { SHAPE(1, 3, 8), SHAPE(1, 2, 3) }, .attrs = { .attention = { 2, 1, 4, false, false, 0.5f } }, .narrow_gpu = 1.6e-2 },
+
+    { UNARY(TANH, 13, 17), .fill = { WIDE } },
+    { UNARY(TANH, 33001) },
+    { GRAD(TANH_GRAD, 300, 111) },
+    { UNARY(SIGMOID, 13, 17), .fill = { WIDE } },
+    { UNARY(SIGMOID, 33001) },
+    { GRAD(SIGMOID_GRAD, 300, 111) },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

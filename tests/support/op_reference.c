@@ -113,6 +113,28 @@ static void ref_silu_grad(const ref_call *c)
     }
 }
 
+static void ref_tanh(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += tanh(c->in[0].data[i]);
+}
+
+static void ref_tanh_grad(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[1].data[i] * (1 - c->in[0].data[i] * c->in[0].data[i]);
+}
+
+static void ref_sigmoid(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += 1 / (1 + exp(-c->in[0].data[i]));
+}
+
+static void ref_sigmoid_grad(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[1].data[i] * c->in[0].data[i] * (1 - c->in[0].data[i]);
+}
+
 static void ref_swiglu(const ref_call *c)
 {
     int64_t n = width_of(&c->out[0]);
@@ -616,6 +638,10 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_RELU] = ref_relu,
     [SL_OP_GELU] = ref_gelu,
     [SL_OP_SILU] = ref_silu,
+    [SL_OP_TANH] = ref_tanh,
+    [SL_OP_TANH_GRAD] = ref_tanh_grad,
+    [SL_OP_SIGMOID] = ref_sigmoid,
+    [SL_OP_SIGMOID_GRAD] = ref_sigmoid_grad,
     [SL_OP_SWIGLU] = ref_swiglu,
     [SL_OP_SOFTMAX] = ref_softmax,
     [SL_OP_LAYER_NORM] = ref_layer_norm,

@@ -23,6 +23,10 @@ struct Scale { float factor; __device__ float operator()(float x, float) const {
 struct Relu { __device__ float operator()(float x, float) const { return 0.0f > x ? 0.0f : x; } };
 struct ReluGrad { __device__ float operator()(float y, float dy) const { return y > 0.0f ? dy : 0.0f; } };
 struct Silu { __device__ float operator()(float x, float) const { return x * sigmoid(x); } };
+struct Sigmoid { __device__ float operator()(float x, float) const { return sigmoid(x); } };
+struct SigmoidGrad { __device__ float operator()(float y, float dy) const { return dy * (y * (1.0f - y)); } };
+struct Tanh { __device__ float operator()(float x, float) const { return tanhf(x); } };
+struct TanhGrad { __device__ float operator()(float y, float dy) const { return dy * __fmaf_rn(-y, y, 1.0f); } };
 /* clang-format on */
 
 /* d/dx x s(x) = s (1 + x (1 - s)) */
@@ -474,6 +478,26 @@ SL_CUDA_KERNEL(silu)
 SL_CUDA_KERNEL(silu_grad)
 {
     return run_map<true>(SL_OP_SILU_GRAD, a, SiluGrad());
+}
+
+SL_CUDA_KERNEL(tanh)
+{
+    return run_map<false>(SL_OP_TANH, a, Tanh());
+}
+
+SL_CUDA_KERNEL(tanh_grad)
+{
+    return run_map<true>(SL_OP_TANH_GRAD, a, TanhGrad());
+}
+
+SL_CUDA_KERNEL(sigmoid)
+{
+    return run_map<false>(SL_OP_SIGMOID, a, Sigmoid());
+}
+
+SL_CUDA_KERNEL(sigmoid_grad)
+{
+    return run_map<true>(SL_OP_SIGMOID_GRAD, a, SigmoidGrad());
 }
 
 SL_CUDA_KERNEL(gelu)
