@@ -33,8 +33,16 @@ demo: deps configure
 	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target sluice_program > $(BUILD)/demo.log 2>&1 || { cat $(BUILD)/demo.log; exit 1; }
 	@scripts/demo $(BUILD)
 
+# Everything, or with T=FOLDER[:NAME-PART] one folder's tests, all or those whose names contain the part:
+#   make test T=plan      make test T=plan:wait      make test T="ir plan:wait"
+ifdef T
+test: deps-test configure
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) $(if $(filter install install:%,$(T)),,--target $(foreach t,$(T),test_$(firstword $(subst :, ,$(t)))))
+	@tests/run $(BUILD) $(T)
+else
 test: deps-test all
 	@tests/run $(BUILD)
+endif
 
 # Sanitizers, the other compiler, the whole matrix and the whole kill campaigns: about an hour.
 test-long: deps-test all

@@ -129,7 +129,7 @@ TEST(without_a_gpu_the_plugin_says_what_is_missing)
         printf("%s\n", sluice_error());
         return;
     }
-    if (open_plugin() == NULL) SKIP(NO_PLUGIN);
+    if (open_plugin() == NULL) SKIP(cuda, NO_PLUGIN);
     CHECK_EQ(run_child("CUDA_VISIBLE_DEVICES=", "without_a_gpu_the_plugin_says_what_is_missing"), 0);
     if (open_backend() != NULL)
         CHECK_CONTAINS(output, "the NVIDIA driver finds no GPU (CUDA_VISIBLE_DEVICES is set)");
@@ -310,7 +310,7 @@ TEST(events_order_cuda_streams_and_host_queues_in_random_programs)
 {
     enum { OPERATIONS = 3000, PROGRAMS = 6 };
     const sl_backend *b = open_backend();
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     mixing *mixings = calloc(OPERATIONS, sizeof *mixings);
     REQUIRE(mixings != NULL);
     for (uint64_t seed = 1; seed <= PROGRAMS && test_failures == 0; seed++) {
@@ -381,7 +381,7 @@ TEST(laps_over_gpu_and_host_keep_their_order_and_allocate_nothing)
     float zero = 0.0f, last = 0.0f;
     void *address;
     sl_alloc_stats before, after;
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     sl_device *d = open_device(b, (sl_device_options){ .guard = true }, 1024);
     REQUIRE(d != NULL);
     REQUIRE_OK(b->upload(d, SL_STREAM_COMPUTE, on_device(0, 4), &zero));
@@ -410,7 +410,7 @@ TEST(a_queued_kernel_has_its_own_copy_of_what_it_was_given)
     const sl_backend *b = open_backend();
     int microseconds = 20000;
     float out[2] = { 0, 0 };
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     sl_device *d = open_device(b, (sl_device_options){ .guard = true }, 1024);
     REQUIRE(d != NULL);
     REQUIRE_OK(b->submit(d, SL_STREAM_UPDATE, nap, &microseconds));
@@ -437,7 +437,7 @@ TEST(operands_on_the_wrong_side_are_refused)
     const sl_backend *b = open_backend();
     static const sl_attrs twice = { .scale = { 2.0f } };
     void *address;
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     sl_device *d = open_device(b, (sl_device_options){ 0 }, 1024);
     REQUIRE(d != NULL);
     sl_call c = scale_call(&twice, on_host(0, 4), on_device(0, 4));
@@ -462,7 +462,7 @@ TEST(arenas_of_a_gpu_are_zero_or_poisoned)
 {
     const sl_backend *b = open_backend();
     static const sl_tier tiers[] = { SL_TIER_DEVICE, SL_TIER_HOST };
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     for (int guard = 0; guard < 2; guard++) {
         sl_device *d = open_device(b, (sl_device_options){ .guard = guard == 1 }, 5000);
         REQUIRE(d != NULL);
@@ -484,7 +484,7 @@ TEST(more_memory_than_a_gpu_has_is_refused_with_the_numbers)
     const sl_backend *b = open_backend();
     sl_device *d = NULL;
     sl_device_options options = { .threads = 1 };
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     REQUIRE_OK(b->open(&options, &d));
     CHECK_EQ(b->reserve(d, SL_TIER_DEVICE, (uint64_t)1 << 50), SLUICE_ERR_NO_MEMORY);
     CHECK_CONTAINS(sluice_error(), "the device arena needs 1125899906842624 bytes");
@@ -500,7 +500,7 @@ TEST(large_uploads_arrive_whole_and_in_the_order_of_their_stream)
 {
     enum { BYTES = (20 << 20) + 13 };
     const sl_backend *b = open_backend();
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     uint8_t *sent = malloc(BYTES), *seen = malloc(BYTES);
     sl_device *d = open_device(b, (sl_device_options){ 0 }, BYTES);
     REQUIRE(sent != NULL && seen != NULL && d != NULL);
@@ -525,7 +525,7 @@ TEST(the_gpu_counts_what_it_was_handed)
     const sl_backend *b = open_backend();
     sl_device_stats stats;
     sl_window window;
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     int file = memfd_create("sluice test", MFD_CLOEXEC);
     sl_device *d = open_device(b, (sl_device_options){ .arena_files = { 0, file } }, 1 << 20);
     REQUIRE(file > 0 && d != NULL);
@@ -562,7 +562,7 @@ TEST(times_of_the_gpu_and_of_the_host_are_of_one_clock)
     const double slack = 100e-6;
     const sl_backend *b = open_backend();
     double at[4 * LAPS + 1];
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     sl_device *d = open_device(b, (sl_device_options){ .ordinal = 0 }, BYTES);
     REQUIRE(d != NULL);
     REQUIRE_OK(b->reserve_stamps(d, 4 * LAPS + 1));
@@ -604,7 +604,7 @@ TEST(the_first_failure_of_host_work_beside_a_gpu_is_reported_once)
     static const sl_stream streams[] = { SL_STREAM_COMM, SL_STREAM_UPDATE, SL_STREAM_COMPUTE, SL_STREAM_TO_DEVICE };
     const sl_backend *b = open_backend();
     int numbers[] = { 3, 4 };
-    if (b == NULL) SKIP(NO_GPU);
+    if (b == NULL) SKIP(gpu, NO_GPU);
     for (int s = 0; s < 4; s++)
         for (int awaited = 0; awaited < 2; awaited++) {
             float sum = 0.0f, x = 7.0f, y = 0.0f;
@@ -688,7 +688,7 @@ TEST(a_gpu_that_fails_names_the_operation_and_nothing_hangs)
         break_gpu(b);
         return;
     }
-    if (open_backend() == NULL) SKIP(NO_GPU);
+    if (open_backend() == NULL) SKIP(gpu, NO_GPU);
     int status = run_child("", "a_gpu_that_fails_names_the_operation_and_nothing_hangs");
     CHECK_EQ(status, 0);
     if (status != 0) fprintf(stderr, "%s\n", output);

@@ -157,7 +157,7 @@ static void check_cut(const rule_row *row, const test_device *device, const int6
     open_layer(&cut, &rule, bounds, runs);
     sluice_status st = test_run(device, &whole.image, whole.calls, 1);
     if (st == SLUICE_OK) st = test_run(device, &cut.image, cut.calls, runs);
-    if (st != SLUICE_OK) test_fail(__FILE__, __LINE__, "%s on %s: %s", row->name, device->name, sluice_error());
+    CHECK_THAT(st == SLUICE_OK, "%s on %s: %s", row->name, device->name, sluice_error());
     int64_t differ = differing_elements(&whole, &cut), moved = moved_weights(&whole);
     if (st == SLUICE_OK && (differ > 0 || moved < ELEMENTS * 9 / 10))
         test_fail(__FILE__, __LINE__, "%s on %s in %d runs: %lld elements differ, %lld weights moved", row->name,

@@ -280,8 +280,7 @@ static void run_everywhere(const op_case *c, variant v, typing t, layout *first)
         layout l;
         make_layout(c, v, t, &l);
         sluice_status st = run_layout(&devices[i], &l);
-        if (st != SLUICE_OK)
-            test_fail(__FILE__, __LINE__, "%s, %s: %s", case_name(c, &l), devices[i].name, sluice_error());
+        CHECK_THAT(st == SLUICE_OK, "%s, %s: %s", case_name(c, &l), devices[i].name, sluice_error());
         const bool alike = i > 0 && test_same_bits(&devices[i], &devices[0]);
         if (!alike && st == SLUICE_OK) check_reference(c, &devices[i], &before, &l);
         if (i == 0) {
@@ -341,8 +340,8 @@ TEST(every_op_that_computes_has_a_reference_and_a_case)
         if (sl_ops[op].view || sl_ops[op].phase == SL_PHASE_UPDATE) continue;
         bool found = false;
         for (int i = 0; i < CASE_COUNT; i++) found = found || (int)cases[i].op == op;
-        if (!found) test_fail(__FILE__, __LINE__, "no case for %s in op_cases.h", sl_ops[op].name);
-        if (!reference_has((sl_op)op)) test_fail(__FILE__, __LINE__, "no reference for %s", sl_ops[op].name);
+        CHECK_THAT(found, "no case for %s in op_cases.h", sl_ops[op].name);
+        CHECK_THAT(reference_has((sl_op)op), "no reference for %s", sl_ops[op].name);
     }
 }
 

@@ -82,8 +82,8 @@ static run_result run_under_mpi(const char *folder, const setting *s)
 TEST(ranks_of_mpirun_end_with_the_bits_of_ranks_of_our_own_and_of_one)
 {
     char folder[4096], arguments[1024];
-    if (access(PLUGIN, R_OK) != 0) SKIP("built without MPI: libsluice_mpi.so is not beside the program");
-    if (system("mpirun --version > /dev/null 2>&1") != 0) SKIP("no mpirun here");
+    if (access(PLUGIN, R_OK) != 0) SKIP(mpi, "built without MPI: libsluice_mpi.so is not beside the program");
+    if (system("mpirun --version > /dev/null 2>&1") != 0) SKIP(mpi, "no mpirun here");
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     run_write(folder, "m.json", MODEL);
     run_result alone = run_sluice(folder, "train m.json --json");

@@ -69,7 +69,7 @@ static void check_summary(const json_t *root, int step, bool followed)
     const json_t *other = json_object_get(root, "otherData");
     const json_t *seconds = json_object_get(other, "step_seconds");
     const json_t *compute = json_object_get(json_object_get(other, "streams"), "compute");
-    CHECK_EQ(number(other, "training_step"), step);
+    CHECK_NEAR(number(other, "training_step"), step, 0);
     CHECK_EQ(strstr(text(other, "covers"), "first forward of the next") != NULL, followed);
     CHECK(number(seconds, "predicted") > 0 && number(seconds, "measured") > 0);
     CHECK(number(other, "planned_step_seconds") > 0);
@@ -168,7 +168,7 @@ TEST(every_rank_writes_a_trace_of_its_own)
         REQUIRE(root != NULL);
         check_threads(root);
         check_summary(root, 3, true);
-        CHECK_EQ(number(json_object_get(root, "otherData"), "rank"), rank);
+        CHECK_NEAR(number(json_object_get(root, "otherData"), "rank"), rank, 0);
         CHECK(count_events(root, "X", 1, 4, "gather") > 0);
         CHECK(count_events(root, "X", 1, 4, "reduce-scatter") > 0);
         json_decref(root);

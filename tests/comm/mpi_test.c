@@ -51,7 +51,7 @@ static void expect(int status, int expected)
 
 TEST(three_ranks_under_mpirun_do_everything_the_contract_says)
 {
-    if (!has_mpi()) SKIP(NO_MPI);
+    if (!has_mpi()) SKIP(mpi, NO_MPI);
     expect(run_ranks(3, "together"), 0);
     int closings = 0;
     for (const char *p = output; (p = strstr(p, " passed, 0 failed, 0 skipped")) != NULL; p++) closings++;
@@ -60,7 +60,7 @@ TEST(three_ranks_under_mpirun_do_everything_the_contract_says)
 
 TEST(mpi_ranks_at_different_collectives_end_with_5_and_both_are_named)
 {
-    if (!has_mpi()) SKIP(NO_MPI);
+    if (!has_mpi()) SKIP(mpi, NO_MPI);
     expect(run_ranks(3, "broken_sequence"), 5);
     CHECK_CONTAINS(output, "collective 7, gather of h.3 (gather, 16384 bytes)");
     CHECK_CONTAINS(output, "collective 8, gather of h.4 (gather, 16384 bytes)");
@@ -68,7 +68,7 @@ TEST(mpi_ranks_at_different_collectives_end_with_5_and_both_are_named)
 
 TEST(mpi_ranks_that_add_different_forms_end_with_5)
 {
-    if (!has_mpi()) SKIP(NO_MPI);
+    if (!has_mpi()) SKIP(mpi, NO_MPI);
     expect(run_ranks(2, "broken_forms"), 5);
     CHECK_CONTAINS(output, "are both at collective 7, reduce-scatter of h.3 (reduce-scatter, 8192 bytes)");
     CHECK_CONTAINS(output, "in other forms");
@@ -76,14 +76,14 @@ TEST(mpi_ranks_that_add_different_forms_end_with_5)
 
 TEST(an_mpi_sum_in_a_form_that_is_not_its_own_is_refused)
 {
-    if (!has_mpi()) SKIP(NO_MPI);
+    if (!has_mpi()) SKIP(mpi, NO_MPI);
     expect(run_ranks(2, "broken_sum"), 5);
     CHECK_CONTAINS(output, "part 0 of reduce-scatter of h.3: a sum is kept in f32 or in the form of its contributions");
 }
 
 TEST(mpi_ranks_in_different_control_calls_end_with_5_and_both_are_named)
 {
-    if (!has_mpi()) SKIP(NO_MPI);
+    if (!has_mpi()) SKIP(mpi, NO_MPI);
     expect(run_ranks(2, "broken_control"), 5);
     CHECK_CONTAINS(output, "\"losses of step 1\"");
     CHECK_CONTAINS(output, "\"losses of step 2\"");
@@ -91,21 +91,21 @@ TEST(mpi_ranks_in_different_control_calls_end_with_5_and_both_are_named)
 
 TEST(a_silent_mpi_rank_is_named_after_the_deadline)
 {
-    if (!has_mpi()) SKIP(NO_MPI);
+    if (!has_mpi()) SKIP(mpi, NO_MPI);
     expect(run_ranks(3, "broken_silence"), 5);
     CHECK_CONTAINS(output, "rank 1 was not heard of for 2 s in collective 1, gather of h.0");
 }
 
 TEST(an_mpi_rank_that_gives_up_ends_the_others_with_its_message)
 {
-    if (!has_mpi()) SKIP(NO_MPI);
+    if (!has_mpi()) SKIP(mpi, NO_MPI);
     expect(run_ranks(3, "broken_abort"), 5);
     CHECK_CONTAINS(output, "rank 1 ended the job: open data.txt: no such file");
 }
 
 TEST(an_mpi_rank_that_leaves_early_is_noticed)
 {
-    if (!has_mpi()) SKIP(NO_MPI);
+    if (!has_mpi()) SKIP(mpi, NO_MPI);
     expect(run_ranks(2, "broken_leaving"), 5);
     CHECK_CONTAINS(output, "\"leaving the job\"");
 }
@@ -113,7 +113,7 @@ TEST(an_mpi_rank_that_leaves_early_is_noticed)
 /* The launcher ends the rest when a rank dies of a signal, and says which it was. */
 TEST(a_killed_mpi_rank_ends_the_job)
 {
-    if (!has_mpi()) SKIP(NO_MPI);
+    if (!has_mpi()) SKIP(mpi, NO_MPI);
     expect(run_ranks(3, "broken_killed"), 137);
     CHECK_CONTAINS(output, "rank 1");
 }

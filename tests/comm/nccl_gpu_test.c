@@ -67,7 +67,7 @@ TEST(contributions_of_several_ranks_are_added_on_a_gpu_to_the_same_bits)
     const sl_cuda_plugin *plugin;
     sl_device *d = open_device(&plugin);
     sl_lane lane;
-    if (d == NULL) SKIP(NO_GPU);
+    if (d == NULL) SKIP(gpu, NO_GPU);
     REQUIRE_OK(plugin->lane->open(d, 1 << 20, &lane));
     for (int k = 0; k < KINDS; k++)
         for (int i = 0; i < 4; i++) {
@@ -122,10 +122,10 @@ TEST(one_rank_talks_to_itself_through_nccl_on_a_gpu)
     sl_comm *self;
     sl_comm_stats stats;
     alone a = { .device = open_device(&plugin) };
-    if (a.device == NULL) SKIP(NO_GPU);
+    if (a.device == NULL) SKIP(gpu, NO_GPU);
     a.backend = plugin->backend;
     REQUIRE_OK(sl_comm_self_open(&self));
-    if (plugin->open_nccl(self, &a.comm) != SLUICE_OK) SKIP("no NCCL here");
+    if (plugin->open_nccl(self, &a.comm) != SLUICE_OK) SKIP(nccl, "no NCCL here");
     REQUIRE_OK(a.comm->ops->attach(a.comm, a.backend, a.device));
     reduce_and_gather(&a, SL_TIER_DEVICE);
     reduce_and_gather(&a, SL_TIER_HOST);

@@ -145,8 +145,7 @@ TEST(every_key_of_deepspeed_has_a_row)
         char line[512];
         snprintf(line, sizeof line, "%s", deepspeed_keys[i]);
         for (char *save, *key = strtok_r(line, " ", &save); key != NULL; key = strtok_r(NULL, " ", &save))
-            if (sl_option_find(sl_config_rows, sl_config_row_count, key) == NULL)
-                test_fail(__FILE__, __LINE__, "no row for %s", key);
+            CHECK_THAT(sl_option_find(sl_config_rows, sl_config_row_count, key) != NULL, "no row for %s", key);
     }
 }
 
@@ -172,8 +171,7 @@ TEST(every_parameter_of_a_type_is_a_row_and_every_parameter_row_has_a_type)
             snprintf(params, sizeof params, "%s", families[f]->kinds[k].params);
             for (char *save, *name = strtok_r(params, "|", &save); name != NULL; name = strtok_r(NULL, "|", &save)) {
                 snprintf(key, sizeof key, "%s.params.%s", families[f]->section, name);
-                if (sl_option_find(sl_config_rows, sl_config_row_count, key) == NULL)
-                    test_fail(__FILE__, __LINE__, "no row for %s", key);
+                CHECK_THAT(sl_option_find(sl_config_rows, sl_config_row_count, key) != NULL, "no row for %s", key);
             }
         }
         for (size_t i = 0; i < sl_config_row_count; i++) {
@@ -183,7 +181,7 @@ TEST(every_parameter_of_a_type_is_a_row_and_every_parameter_row_has_a_type)
                 uses += sl_config_listed(families[f]->kinds[k].params, name);
             bool muon = name != NULL && (strstr(name, "muon") != NULL || strcmp(name, "adam_lr") == 0 ||
                                          strcmp(name, "ns_method") == 0);
-            if (name != NULL && uses == 0 && !muon) test_fail(__FILE__, __LINE__, "%s belongs to no type", name);
+            if (name != NULL) CHECK_THAT(uses > 0 || muon, "%s belongs to no type", name);
         }
     }
 }

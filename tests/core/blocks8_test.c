@@ -141,8 +141,8 @@ static void check_mean(float x, bool is_signed, double spacing)
         for (int i = 1; i < N; i++) sum += (double)y[i];
     }
     double count = 64.0 * (N - 1);
-    if (fabs(sum / count - (double)x) > 6 * 0.5 * spacing / sqrt(count))
-        test_fail(__FILE__, __LINE__, "%a: the mean is %a", (double)x, sum / count);
+    CHECK_THAT(fabs(sum / count - (double)x) <= 6 * 0.5 * spacing / sqrt(count), "%a: the mean is %a", (double)x,
+               sum / count);
 }
 
 TEST(random_rounding_is_right_on_average)

@@ -26,10 +26,8 @@ TEST(parse_bytes_reads_plain_and_binary_sizes)
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         uint64_t bytes = 77;
-        if (!sl_parse_bytes(good[i].text, &bytes))
-            test_fail(__FILE__, __LINE__, "\"%s\" was refused", good[i].text);
-        else if (bytes != good[i].bytes)
-            test_fail(__FILE__, __LINE__, "\"%s\" gave %llu", good[i].text, (unsigned long long)bytes);
+        CHECK_THAT(sl_parse_bytes(good[i].text, &bytes), "\"%s\" was refused", good[i].text);
+        CHECK_THAT(bytes == good[i].bytes, "\"%s\" gave %llu", good[i].text, (unsigned long long)bytes);
     }
 }
 

@@ -51,7 +51,7 @@ static void check_f16(uint32_t bits)
         want = (uint16_t)(sign | 0x7e00u | (bits >> 13 & 0x1ffu));
     else
         want = (uint16_t)(sign | (isinf(x) ? 0x7c00u : nearest(fabs((double)x), 0x7c00, f16_value)));
-    if (have != want) test_fail(__FILE__, __LINE__, "f16 of %08x is %04x, not %04x", bits, have, want);
+    CHECK_THAT(have == want, "f16 of %08x is %04x, not %04x", bits, have, want);
 }
 
 static void check_bf16(uint32_t bits)
@@ -62,7 +62,7 @@ static void check_bf16(uint32_t bits)
         want = (uint16_t)(bits >> 16 | 0x40u);
     else
         want = (uint16_t)(sign | (isinf(x) ? 0x7f80u : nearest(fabs((double)x), 0x7f80, bf16_value)));
-    if (have != want) test_fail(__FILE__, __LINE__, "bf16 of %08x is %04x, not %04x", bits, have, want);
+    CHECK_THAT(have == want, "bf16 of %08x is %04x, not %04x", bits, have, want);
 }
 
 /* ---- 16 bits to float and back ---- */

@@ -68,7 +68,7 @@ TEST(sha256_does_not_depend_on_how_the_data_is_cut)
 
 TEST(sha256_instructions_agree_with_plain_c)
 {
-    if (!sl_sha256_has_ni()) SKIP("the CPU has no SHA instructions");
+    if (!sl_sha256_has_ni()) SKIP(sha_ni, "the CPU has no SHA instructions");
     enum { BLOCKS = 9 };
     uint8_t data[64 * BLOCKS + 1];
     sl_rng r = sl_rng_stream(1, SL_RNG_DATA, 0, 0, 0);

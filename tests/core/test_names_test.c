@@ -1,7 +1,8 @@
 /* test_names_test.c: every source below tests/ is either a test, *_test.c, which is what the build takes, or a helper in
- * tests/support/; and no two have the same name. */
+ * tests/support/; no two have the same name; and expected-skips names tests and needs that exist. */
 #include <ftw.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "test.h"
 
@@ -34,4 +35,33 @@ TEST(sources_below_tests_are_tests_or_helpers_and_have_names_of_their_own)
     files_seen = 0;
     REQUIRE(nftw(SLUICE_SOURCE_DIR "/tests", check_file, 16, FTW_PHYS) == 0);
     CHECK(files_seen > 100);
+}
+
+/* Whether a test source below tests/ has TEST(name), also as the first argument of a macro that makes tests. */
+static bool test_exists(const char *name)
+{
+    char command[512];
+    snprintf(command, sizeof command, "grep -rqF --include='*_test.c' 'TEST(%s' " SLUICE_SOURCE_DIR "/tests", name);
+    return system(command) == 0;
+}
+
+static bool need_is_known(const char *need)
+{
+    char command[512];
+    snprintf(command, sizeof command, SLUICE_SOURCE_DIR "/tests/needs " SLUICE_BINARY_DIR " %s > /dev/null 2>&1", need);
+    int status = system(command);
+    return WIFEXITED(status) && WEXITSTATUS(status) < 2;
+}
+
+TEST(expected_skips_are_of_tests_and_needs_that_exist)
+{
+    char line[256], name[128], need[32];
+    FILE *list = fopen(SLUICE_SOURCE_DIR "/tests/expected-skips", "r");
+    REQUIRE(list != NULL);
+    while (fgets(line, sizeof line, list) != NULL) {
+        CHECK_THAT(sscanf(line, "%127[a-z0-9_]: %31[a-z0-9_]", name, need) == 2, "not \"test: need\": %s", line);
+        CHECK_THAT(test_exists(name), "there is no test %s", name);
+        CHECK_THAT(need_is_known(need), "tests/needs does not know %s", need);
+    }
+    fclose(list);
 }

@@ -221,7 +221,7 @@ TEST(hwloc_tells_the_nodes_and_their_cpus)
 {
     sl_topology t;
     sl_binding b;
-    if (!sl_topology_built_in()) SKIP(NO_HWLOC);
+    if (!sl_topology_built_in()) SKIP(hwloc, NO_HWLOC);
     read_synthetic("NUMANode:2 Core:4 PU:2", &t);
     CHECK(t.unknown == NULL);
     CHECK_EQ(t.node_count, 2);
@@ -238,7 +238,7 @@ TEST(hwloc_tells_the_nodes_and_their_cpus)
 TEST(hwloc_tells_of_many_nodes_and_of_one)
 {
     sl_topology t;
-    if (!sl_topology_built_in()) SKIP(NO_HWLOC);
+    if (!sl_topology_built_in()) SKIP(hwloc, NO_HWLOC);
     read_synthetic("Package:4 NUMANode:2 Core:64 PU:2", &t);
     CHECK(t.unknown == NULL);
     CHECK_EQ(t.node_count, 8);
@@ -251,7 +251,7 @@ TEST(hwloc_tells_of_many_nodes_and_of_one)
 TEST(a_second_kind_of_memory_is_not_a_node_to_run_on)
 {
     sl_topology t;
-    if (!sl_topology_built_in()) SKIP(NO_HWLOC);
+    if (!sl_topology_built_in()) SKIP(hwloc, NO_HWLOC);
     read_synthetic("Package:2 [NUMANode] [NUMANode] Core:4 PU:1", &t);
     CHECK(t.unknown == NULL);
     CHECK_EQ(t.node_count, 2);
@@ -263,7 +263,7 @@ TEST(a_machine_with_too_many_cpus_is_left_alone)
 {
     sl_topology t;
     sl_binding b;
-    if (!sl_topology_built_in()) SKIP(NO_HWLOC);
+    if (!sl_topology_built_in()) SKIP(hwloc, NO_HWLOC);
     read_synthetic("NUMANode:2 Core:2049 PU:1", &t);
     CHECK(t.unknown != NULL);
     CHECK_EQ(t.node_count, 0);
@@ -284,7 +284,7 @@ static void read_with_one_cpu(void)
 
 TEST(only_cpus_of_the_affinity_mask_count)
 {
-    if (!sl_topology_built_in()) SKIP(NO_HWLOC);
+    if (!sl_topology_built_in()) SKIP(hwloc, NO_HWLOC);
     CHECK_EQ(in_child(read_with_one_cpu), 0);
 }
 

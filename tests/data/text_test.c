@@ -366,7 +366,7 @@ TEST(shakespeare_has_65_characters_and_the_published_split)
 {
     const char *path = test_data("shakespeare/input.txt");
     sluice_data *d;
-    if (path == NULL) SKIP("shakespeare/input.txt is absent");
+    if (path == NULL) SKIP(shakespeare, "shakespeare/input.txt is absent");
     REQUIRE_OK(sl_data_text(path, SL_TEXT_CHARACTERS, 256, 0.1, true, 1337, &d));
     CHECK_EQ(sl_data_text_vocabulary(d)->size, 65);
     CHECK_EQ(d->ops->samples(d, SL_SPLIT_TRAIN), 1003854 / 256 - 1);

@@ -52,19 +52,19 @@ static void check_equal(const char *settings, bool staged)
 
 TEST(a_step_allocates_nothing)
 {
-    if (SANITIZED) SKIP("a preload library cannot stand before the address sanitizer's");
+    if (SANITIZED) SKIP(plain_build, "a preload library cannot stand before the address sanitizer's");
     check_equal("", false);
 }
 
 TEST(a_step_with_parameters_on_the_host_allocates_nothing)
 {
-    if (SANITIZED) SKIP("a preload library cannot stand before the address sanitizer's");
+    if (SANITIZED) SKIP(plain_build, "a preload library cannot stand before the address sanitizer's");
     check_equal(" --set memory.device=320KiB", true);
 }
 
 TEST(a_step_of_several_micro_batches_allocates_nothing)
 {
-    if (SANITIZED) SKIP("a preload library cannot stand before the address sanitizer's");
+    if (SANITIZED) SKIP(plain_build, "a preload library cannot stand before the address sanitizer's");
     check_equal(" --set gradient_accumulation_steps=2 --set activation_checkpointing.mode=recompute", false);
 }
 
@@ -79,7 +79,7 @@ TEST(one_allocation_a_step_would_be_seen)
 {
     char folder[1024], few[512], many[512];
     program p;
-    if (SANITIZED) SKIP("a preload library cannot stand before the address sanitizer's");
+    if (SANITIZED) SKIP(plain_build, "a preload library cannot stand before the address sanitizer's");
     memory_folder(folder);
     write_text(folder, "c.json", config);
     write_corpus(folder, 20000);

@@ -112,7 +112,7 @@ static void check_runs_in_what_it_planned(const char *settings, uint64_t ranks, 
     snprintf(arguments, sizeof arguments, "train c.json --json%s", settings);
     CHECK_EQ(program_run(&outside, folder, arguments), 0);
     CHECK(planned(&outside) > least);
-    if (!make_group(planned_limit(&outside, ranks))) SKIP(NO_CGROUPS);
+    if (!make_group(planned_limit(&outside, ranks))) SKIP(cgroup, NO_CGROUPS);
     program_start_in_group(inside, folder, group, arguments);
     CHECK_EQ(program_wait(inside), 0);
     remove_group();
@@ -126,14 +126,14 @@ static void check_runs_in_what_it_planned(const char *settings, uint64_t ranks, 
 TEST(a_run_lives_in_a_cgroup_of_its_planned_and_printed_bytes)
 {
     program inside;
-    if (SANITIZED) SKIP(SANITIZER);
+    if (SANITIZED) SKIP(plain_build, SANITIZER);
     check_runs_in_what_it_planned("", 1, (uint64_t)300 << 20, &inside);
 }
 
 TEST(a_model_far_larger_than_the_device_lives_in_such_a_cgroup)
 {
     program inside;
-    if (SANITIZED) SKIP(SANITIZER);
+    if (SANITIZED) SKIP(plain_build, SANITIZER);
     check_runs_in_what_it_planned(" --set memory.device=80MiB", 1, (uint64_t)300 << 20, &inside);
     if (test_skip_reason == NULL) CHECK(inside.device_bytes <= (uint64_t)80 << 20);
 }
@@ -148,7 +148,7 @@ TEST(two_ranks_live_in_the_cgroup_of_one_copy_of_the_state)
 {
     program inside;
     const uint64_t state = (uint64_t)16 * 12 * 1024 * 1024, device = (uint64_t)16 << 20;
-    if (SANITIZED) SKIP(SANITIZER);
+    if (SANITIZED) SKIP(plain_build, SANITIZER);
     check_runs_in_what_it_planned(MANY_LAYERS ON_HOST
                                   " --ranks 2 --set memory.device=16MiB --set zero_optimization.stage=3",
                                   2, state / 2, &inside);
@@ -162,9 +162,9 @@ TEST(a_cgroup_too_small_is_refused_before_the_first_step)
 {
     char folder[1024];
     program p;
-    if (SANITIZED) SKIP(SANITIZER);
+    if (SANITIZED) SKIP(plain_build, SANITIZER);
     make_folder(folder);
-    if (!make_group((uint64_t)128 << 20)) SKIP(NO_CGROUPS);
+    if (!make_group((uint64_t)128 << 20)) SKIP(cgroup, NO_CGROUPS);
     program_start_in_group(&p, folder, group, "train c.json --json");
     CHECK_EQ(program_wait(&p), 3);
     remove_group();
@@ -183,13 +183,13 @@ TEST(an_automatic_budget_follows_the_cgroup)
 {
     char folder[1024];
     program outside, inside;
-    if (SANITIZED) SKIP(SANITIZER);
+    if (SANITIZED) SKIP(plain_build, SANITIZER);
     make_folder(folder);
     write_text(folder, "deep.json", deep_config);
     write_corpus(folder, 20000);
     CHECK_EQ(program_run(&outside, folder, "plan deep.json --json"), 0);
     CHECK(planned(&outside) > (uint64_t)200 << 20);
-    if (!make_group((uint64_t)160 << 20)) SKIP(NO_CGROUPS);
+    if (!make_group((uint64_t)160 << 20)) SKIP(cgroup, NO_CGROUPS);
     program_start_in_group(&inside, folder, group, "train deep.json --json");
     CHECK_EQ(program_wait(&inside), 0);
     remove_group();

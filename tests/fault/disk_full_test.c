@@ -83,7 +83,7 @@ TEST(a_full_disk_while_saving_is_exit_6_and_the_last_checkpoint_is_good)
     char folder[1024];
     make_folder(folder);
     int failures = in_private_mounts(folder, run_on_small_disk);
-    if (failures == 200) SKIP("no small file system can be mounted here");
+    if (failures == 200) SKIP(small_disk, "no small file system can be mounted here");
     CHECK_EQ(failures, 0);
 }
 

@@ -104,8 +104,7 @@ TEST(key_line_follows_the_object_path)
                  { "d", 0 },       { "x", 0 },   { "b.x.2", 0 }, { "", 0 } };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         int line = sl_json_key_line(text, sizeof text - 1, keys[i].key);
-        if (line != keys[i].line)
-            test_fail(__FILE__, __LINE__, "\"%s\": line %d, expected %d", keys[i].key, line, keys[i].line);
+        CHECK_THAT(line == keys[i].line, "\"%s\": line %d, expected %d", keys[i].key, line, keys[i].line);
     }
     for (size_t cut = 0; cut < sizeof text; cut++) sl_json_key_line(text, cut, "c.b.nothing"); /* must end */
 }

@@ -40,7 +40,7 @@ TEST(every_way_to_divide_move_and_recompute_gives_the_same_bits_on_a_gpu)
 {
     const char *device = gpu_device();
     pid_t children[MATRIX_MODES];
-    if (device == NULL) SKIP(NO_GPU);
+    if (device == NULL) SKIP(gpu, NO_GPU);
     size_t bytes = MATRIX_MODES * sizeof(campaign);
     campaign *c = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(c != MAP_FAILED);

@@ -43,7 +43,7 @@ static void take_arena(void *user)
 TEST(an_arena_takes_its_bytes_of_a_gpu_and_no_more)
 {
     const char *device = gpu_device();
-    if (device == NULL || strcmp(device, "cuda") != 0) SKIP(NO_GPU);
+    if (device == NULL || strcmp(device, "cuda") != 0) SKIP(gpu, NO_GPU);
     gpu_in_child(take_arena, NULL);
 }
 
@@ -116,6 +116,6 @@ TEST(a_job_takes_its_arena_and_the_overhead_it_says)
 {
     const char *device = gpu_device();
     sluice_dtype precisions[] = { SLUICE_F32, SLUICE_BF16 };
-    if (device == NULL || strcmp(device, "cuda") != 0) SKIP(NO_GPU);
+    if (device == NULL || strcmp(device, "cuda") != 0) SKIP(gpu, NO_GPU);
     for (int i = 0; i < 2; i++) gpu_in_child(run_job, &precisions[i]);
 }

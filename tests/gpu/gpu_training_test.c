@@ -9,7 +9,7 @@ TEST(five_runs_on_a_gpu_end_with_one_hash)
     const char *device = gpu_device();
     char folder[4096];
     gpu_run first, again;
-    if (device == NULL) SKIP(NO_GPU);
+    if (device == NULL) SKIP(gpu, NO_GPU);
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     const char *arguments = "--set bf16.enabled=true --set model.dropout=0.1";
     gpu_train_well(&first, folder, device, arguments);
@@ -54,7 +54,7 @@ TEST(losses_on_a_gpu_follow_those_of_the_cpu)
     const char *device = gpu_device();
     char folder[4096];
     gpu_run cpu, same, narrow;
-    if (device == NULL) SKIP(NO_GPU);
+    if (device == NULL) SKIP(gpu, NO_GPU);
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     gpu_train_well(&cpu, folder, "cpu", LONG_RUN);
     gpu_train_well(&same, folder, device, LONG_RUN);
@@ -110,7 +110,7 @@ TEST(a_run_on_a_gpu_goes_on_to_the_same_bits_on_any_number_of_ranks)
     const char *device = gpu_device();
     char folder[4096];
     gpu_run whole, half;
-    if (device == NULL) SKIP(NO_GPU);
+    if (device == NULL) SKIP(gpu, NO_GPU);
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     half_run(&whole, folder, device, "whole", "");
     half_run(&half, folder, device, "half", "--set steps=6");
@@ -129,7 +129,7 @@ TEST(updates_that_begin_during_backward_give_the_same_bits_on_a_gpu)
     const char *device = gpu_device();
     char folder[4096];
     gpu_run late, early;
-    if (device == NULL) SKIP(NO_GPU);
+    if (device == NULL) SKIP(gpu, NO_GPU);
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     gpu_train_well(&late, folder, device, HALVES "--set gradient_clipping=0" OFFLOAD);
     gpu_train_well(&early, folder, device,
@@ -164,7 +164,7 @@ TEST(checkpoints_pass_between_cpu_and_gpu_bit_by_bit)
     const char *device = gpu_device();
     char folder[4096];
     gpu_run on_gpu, on_cpu, more;
-    if (device == NULL) SKIP(NO_GPU);
+    if (device == NULL) SKIP(gpu, NO_GPU);
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     half_run(&on_cpu, folder, "cpu", "of-cpu", "--set steps=6");
     half_run(&on_gpu, folder, device, "of-gpu", "--set steps=6");

@@ -12,7 +12,7 @@ TEST(a_gpu_that_another_process_fills_is_refused_before_the_first_step)
     char folder[4096];
     gpu_run alone, r;
     gpu_hog hog;
-    if (device == NULL || strcmp(device, "cuda") != 0) SKIP(NO_GPU);
+    if (device == NULL || strcmp(device, "cuda") != 0) SKIP(gpu, NO_GPU);
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     gpu_train_well(&alone, folder, device, "");
     REQUIRE(gpu_hog_start(&hog, 256 * MIB));
@@ -39,7 +39,7 @@ TEST(more_memory_than_the_gpu_has_may_be_allowed_but_not_used)
     const char *device = gpu_device();
     char folder[4096];
     gpu_run r;
-    if (device == NULL) SKIP(NO_GPU);
+    if (device == NULL) SKIP(gpu, NO_GPU);
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     gpu_train_well(&r, folder, device, "--set memory.device=1000TiB");
     gpu_train(&r, folder, device, GIANT "--set memory.device=1000TiB");
@@ -53,7 +53,7 @@ TEST(a_gpu_that_is_hidden_is_not_used_and_its_absence_is_named)
     const char *device = gpu_device();
     char folder[4096];
     gpu_run cpu, r;
-    if (device == NULL || strcmp(device, "cuda") != 0) SKIP(NO_GPU);
+    if (device == NULL || strcmp(device, "cuda") != 0) SKIP(gpu, NO_GPU);
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     gpu_train_well(&cpu, folder, "cpu", "");
     const char *before = getenv("SLUICE_DEVICE"), *visible = getenv("CUDA_VISIBLE_DEVICES");

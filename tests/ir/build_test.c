@@ -568,15 +568,15 @@ TEST(costs_count_matrix_products_exactly)
     sluice_reshape(f.g, f.x, 1, D(48));
     sluice_embedding(f.g, f.t, f.m);
     sl_cost linear = sl_ops[SL_OP_LINEAR].cost(f.g, &f.g->nodes[0]);
-    CHECK_EQ(linear.flops, 2 * 6 * 8 * 5);
-    CHECK_EQ(linear.bytes, 4 * (48 + 40 + 30));
-    CHECK_EQ(sl_ops[SL_OP_MATMUL].cost(f.g, &f.g->nodes[1]).flops, 2 * 2 * 8 * 3 * 4);
-    CHECK_EQ(sl_ops[SL_OP_ATTENTION].cost(f.g, &f.g->nodes[2]).flops, 4 * 2 * 2 * 6 * 2);
-    CHECK_EQ(sl_ops[SL_OP_RESHAPE].cost(f.g, &f.g->nodes[3]).bytes, 0);
-    CHECK_EQ(sl_ops[SL_OP_EMBEDDING].cost(f.g, &f.g->nodes[4]).bytes, 4 * 6 + 2 * 4 * 30);
+    CHECK_NEAR(linear.flops, 2 * 6 * 8 * 5, 0);
+    CHECK_NEAR(linear.bytes, 4 * (48 + 40 + 30), 0);
+    CHECK_NEAR(sl_ops[SL_OP_MATMUL].cost(f.g, &f.g->nodes[1]).flops, 2 * 2 * 8 * 3 * 4, 0);
+    CHECK_NEAR(sl_ops[SL_OP_ATTENTION].cost(f.g, &f.g->nodes[2]).flops, 4 * 2 * 2 * 6 * 2, 0);
+    CHECK_NEAR(sl_ops[SL_OP_RESHAPE].cost(f.g, &f.g->nodes[3]).bytes, 0, 0);
+    CHECK_NEAR(sl_ops[SL_OP_EMBEDDING].cost(f.g, &f.g->nodes[4]).bytes, 4 * 6 + 2 * 4 * 30, 0);
     sluice_linear_cross_entropy(f.g, f.x, param(f.g, "w", 2, D(5, 8)), f.t, -1);
-    CHECK_EQ(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[5]).flops, 3 * 2 * 6 * 8 * 5 + 8 * 6 * 5);
+    CHECK_NEAR(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[5]).flops, 3 * 2 * 6 * 8 * 5 + 8 * 6 * 5, 0);
     f.g->nodes[5].outputs[2] = -1;
-    CHECK_EQ(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[5]).flops, 2 * 2 * 6 * 8 * 5 + 8 * 6 * 5);
+    CHECK_NEAR(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[5]).flops, 2 * 2 * 6 * 8 * 5 + 8 * 6 * 5, 0);
     sluice_graph_destroy(f.g);
 }

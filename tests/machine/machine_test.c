@@ -497,7 +497,7 @@ TEST(ranks_on_the_nodes_of_a_machine_get_their_share_of_it)
 {
     sl_rank_place place;
     char text[160];
-    if (!sl_topology_built_in()) SKIP("hwloc is not built in");
+    if (!sl_topology_built_in()) SKIP(hwloc, "hwloc is not built in");
     setenv("HWLOC_SYNTHETIC", "NUMANode:2 Core:4 PU:1", 1);
     sl_rank_place_choose(5, 1, 2, &place);
     unsetenv("HWLOC_SYNTHETIC");

@@ -50,7 +50,7 @@ void gpu_in_child(void (*body)(void *user), void *user)
         _exit(test_failures > 0);
     }
     int status = wait_for(child);
-    if (status != 0) test_fail(__FILE__, __LINE__, "the process of its own ended with status %d", status);
+    CHECK_THAT(status == 0, "the process of its own ended with status %d", status);
 }
 
 /* ---- memory that somebody else holds ---- */
