@@ -8,7 +8,7 @@
 
 const char *sl_tier_name(sl_tier tier)
 {
-    static const char *const names[SL_TIER_COUNT] = { "device", "host", "disk" };
+    static const char *const names[SL_TIER_COUNT] = { "device", "host" };
     return (unsigned)tier < SL_TIER_COUNT ? names[tier] : "unknown";
 }
 
@@ -25,7 +25,7 @@ void sl_ledger_stats(const sl_ledger *l, sl_device_stats *out)
 
 sluice_status sl_ledger_reserve(sl_ledger *l, sl_tier tier, uint64_t bytes)
 {
-    if ((unsigned)tier >= SL_TIER_COUNT || (tier == SL_TIER_DISK && bytes > 0))
+    if ((unsigned)tier >= SL_TIER_COUNT)
         return sl_fail(SLUICE_ERR_FAILED, "this backend has no arena on the %s tier (%" PRIu64 " bytes asked)",
                        sl_tier_name(tier), bytes);
     if (l->is_reserved[tier])

@@ -17,7 +17,7 @@ typedef struct sl_ledger {
 } sl_ledger;
 
 void sl_ledger_init(sl_ledger *l);
-/* Each tier and the events once; the disk tier has no arena. SLUICE_ERR_FAILED otherwise. */
+/* Each tier and the events once. SLUICE_ERR_FAILED otherwise. */
 sluice_status sl_ledger_reserve(sl_ledger *l, sl_tier tier, uint64_t bytes);
 sluice_status sl_ledger_events(sl_ledger *l, int event_count);
 /* Check, then count. A span beyond its arena, a shape larger than its span, an unknown stream or event:

@@ -4,17 +4,15 @@
 
 #include <stdint.h>
 
-typedef enum { SL_TIER_DEVICE, SL_TIER_HOST, SL_TIER_DISK, SL_TIER_COUNT } sl_tier;
+typedef enum { SL_TIER_DEVICE, SL_TIER_HOST, SL_TIER_COUNT } sl_tier;
 
-/* In-order queues of work. Disk and comm streams are named now so that plans keep their numbering. */
+/* In-order queues of work. */
 typedef enum {
     SL_STREAM_COMPUTE,
     SL_STREAM_TO_DEVICE,
     SL_STREAM_TO_HOST,
     SL_STREAM_COMM,
     SL_STREAM_UPDATE, /* the optimizer on the host's CPU */
-    SL_STREAM_DISK_READ,
-    SL_STREAM_DISK_WRITE,
     SL_STREAM_COUNT
 } sl_stream;
 

@@ -355,7 +355,7 @@ static size_t describe_lack(char *out, size_t room, const char *key, uint64_t bu
 
 static sluice_status refuse(const search *s)
 {
-    static const char *keys[SL_TIER_COUNT] = { "memory.device", "memory.host", "memory.disk" };
+    static const char *keys[SL_TIER_COUNT] = { "memory.device", "memory.host" };
     const sl_plan_options *o = &s->p->options;
     const uint64_t *peak = s->p->totals.peak;
     char help[512] = "", text[768] = "";

@@ -109,8 +109,6 @@ typedef enum {
     SL_STEP_GATHER,         /* shards -> wholes; no inputs: in place, from the own part of the wholes */
     SL_STEP_REDUCE_SCATTER, /* contributions -> accumulators of shards */
     SL_STEP_GATHER_NORM,    /* norm leaves, in place */
-    SL_STEP_READ,
-    SL_STEP_WRITE,
     SL_STEP_UPDATE
 } sl_step_kind;
 

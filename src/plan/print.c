@@ -124,9 +124,8 @@ static void print_moves(const sl_plan *p, FILE *out)
 }
 
 static const char *stream_names[SL_STREAM_COUNT] = {
-    [SL_STREAM_COMPUTE] = "compute",       [SL_STREAM_TO_DEVICE] = "to device", [SL_STREAM_TO_HOST] = "to host",
-    [SL_STREAM_COMM] = "communication",    [SL_STREAM_UPDATE] = "host update",  [SL_STREAM_DISK_READ] = "disk read",
-    [SL_STREAM_DISK_WRITE] = "disk write",
+    [SL_STREAM_COMPUTE] = "compute",    [SL_STREAM_TO_DEVICE] = "to device", [SL_STREAM_TO_HOST] = "to host",
+    [SL_STREAM_COMM] = "communication", [SL_STREAM_UPDATE] = "host update",
 };
 
 const char *sl_plan_stream_name(sl_stream stream)
@@ -226,7 +225,7 @@ const char *sl_plan_segment_name(sl_segment_kind segment)
 {
     return segment_names[segment];
 }
-static const char *tier_letters = "DHS";
+static const char *tier_letters = "DH";
 
 static void print_piece(const sl_plan *p, sl_piece q, FILE *out)
 {

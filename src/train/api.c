@@ -3,6 +3,7 @@
 
 #include "ir/tile.h"
 #include "train/batch.h"
+#include "train/totals.h"
 
 /* Callers built against an older header have a shorter struct: what they do not know keeps its default. */
 static sluice_status copy_options(const sluice_options *given, sluice_options *o)
@@ -130,16 +131,14 @@ sluice_status sluice_hash(sluice_engine *e, char weights[65], char state[65])
 
 void sluice_planned_peak(const sluice_engine *e, sluice_memory *out)
 {
-    const uint64_t *peak = e->plan->totals.peak;
-    *out = (sluice_memory){ peak[SL_TIER_DEVICE], peak[SL_TIER_HOST], peak[SL_TIER_DISK] };
+    *out = sl_totals_memory(e->plan->totals.peak);
 }
 
 void sluice_observed_peak(const sluice_engine *e, sluice_memory *out)
 {
     sl_device_stats stats;
     sl_exec_stats(e->exec, &stats, NULL);
-    const uint64_t *peak = stats.observed_peak;
-    *out = (sluice_memory){ peak[SL_TIER_DEVICE], peak[SL_TIER_HOST], peak[SL_TIER_DISK] };
+    *out = sl_totals_memory(stats.observed_peak);
 }
 
 void sluice_plan_print(const sluice_engine *e, FILE *out)

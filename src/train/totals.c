@@ -107,9 +107,14 @@ sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_
     return SLUICE_OK;
 }
 
+sluice_memory sl_totals_memory(const uint64_t bytes[SL_TIER_COUNT])
+{
+    return (sluice_memory){ .device = bytes[SL_TIER_DEVICE], .host = bytes[SL_TIER_HOST], .disk = 0 };
+}
+
 void sl_totals_to_event(const sl_run_totals *t, sluice_event *event)
 {
-    event->peak = (sluice_memory){ t->peak[SL_TIER_DEVICE], t->peak[SL_TIER_HOST], t->peak[SL_TIER_DISK] };
+    event->peak = sl_totals_memory(t->peak);
     event->overhead_bytes = t->overhead;
     event->state_parameters = t->state_parameters;
     event->state_gradients = t->state_gradients;

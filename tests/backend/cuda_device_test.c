@@ -246,8 +246,8 @@ static sluice_status random_copy(program *p)
 
 static sluice_status random_host_work(program *p, mixing *m)
 {
-    static const sl_stream streams[] = { SL_STREAM_COMM, SL_STREAM_UPDATE, SL_STREAM_DISK_READ };
-    sl_stream s = streams[pick(p, 3)];
+    static const sl_stream streams[] = { SL_STREAM_COMM, SL_STREAM_UPDATE };
+    sl_stream s = streams[pick(p, 2)];
     int from = pick(p, CELLS), to = pick(p, CELLS), work = pick(p, 5);
     if (from == to) return SLUICE_OK;
     SL_TRY(wait_for_cell(p, s, CELLS + from));

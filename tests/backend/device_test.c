@@ -93,7 +93,7 @@ TEST(a_span_beyond_its_arena_is_refused_with_names_and_sizes)
         CHECK_EQ(b->copy(d, SL_STREAM_TO_HOST, on_host(0, 8), on_device(0, 4)), SLUICE_ERR_FAILED);
         CHECK_EQ(b->copy(d, SL_STREAM_COMPUTE, on_device(4, 8), on_device(0, 8)), SLUICE_ERR_FAILED);
         CHECK_EQ(b->upload(d, SL_STREAM_COMPUTE, on_device(1020, 8), x), SLUICE_ERR_FAILED);
-        CHECK_EQ(b->download(d, x, span(SL_TIER_DISK, 0, 8)), SLUICE_ERR_FAILED);
+        CHECK_EQ(b->download(d, x, span(SL_TIER_COUNT, 0, 8)), SLUICE_ERR_FAILED);
         CHECK_EQ(b->record(d, SL_STREAM_COMPUTE, 8), SLUICE_ERR_FAILED);
         CHECK_EQ(b->wait(d, SL_STREAM_COMPUTE, -1), SLUICE_ERR_FAILED);
         CHECK_EQ(b->reserve(d, SL_TIER_HOST, 1), SLUICE_ERR_FAILED);
@@ -349,6 +349,6 @@ TEST(an_arena_that_cannot_be_had_is_refused_with_its_size)
     CHECK_EQ(cpu->reserve(d, SL_TIER_DEVICE, (uint64_t)1 << 60), SLUICE_ERR_NO_MEMORY);
     CHECK_CONTAINS(sluice_error(), "device arena needs 1152921504606846976 bytes");
     CHECK_EQ(cpu->upload(d, SL_STREAM_COMPUTE, on_device(0, 4), &options), SLUICE_ERR_FAILED);
-    CHECK_EQ(cpu->reserve(d, SL_TIER_DISK, 1), SLUICE_ERR_FAILED);
+    CHECK_EQ(cpu->reserve(d, SL_TIER_COUNT, 1), SLUICE_ERR_FAILED);
     cpu->close(d);
 }

@@ -217,7 +217,7 @@ TEST(resolve_counts_the_peak_and_refuses_what_is_not_in_the_arena)
         CHECK_EQ(both[b]->resolve(d, "gather of h.3", on_device(1000, 32), &p), SLUICE_ERR_FAILED);
         CHECK_CONTAINS(sluice_error(), "gather of h.3");
         CHECK_CONTAINS(sluice_error(), "32 bytes at offset 1000 of the device tier");
-        CHECK_EQ(both[b]->resolve(d, "x", (sl_span){ SL_TIER_DISK, 0, 4 }, &p), SLUICE_ERR_FAILED);
+        CHECK_EQ(both[b]->resolve(d, "x", (sl_span){ SL_TIER_COUNT, 0, 4 }, &p), SLUICE_ERR_FAILED);
         CHECK(p == &stats);
         both[b]->stats(d, &stats);
         CHECK_EQ(stats.observed_peak[SL_TIER_DEVICE], 0);
@@ -275,7 +275,7 @@ static void check_shared(bool guard, uint64_t bytes)
     REQUIRE(write(options.arena_files[0], "old contents", 12) == 12);
     sl_device *d = open_device(cpu, options, bytes);
     REQUIRE(d != NULL);
-    CHECK(!cpu->window(d, SL_TIER_HOST, &window) && !cpu->window(d, SL_TIER_DISK, &window));
+    CHECK(!cpu->window(d, SL_TIER_HOST, &window) && !cpu->window(d, SL_TIER_COUNT, &window));
     REQUIRE(cpu->window(d, SL_TIER_DEVICE, &window));
     CHECK_EQ(window.bytes, bytes);
     uint8_t *other = map_file(options.arena_files[0], &file_bytes);
@@ -311,7 +311,7 @@ TEST(a_forked_process_shares_an_arena_in_a_file)
     int status = 1;
     float x = 4.0f;
     void *p;
-    sl_device_options options = { .arena_files = { new_file(), -1, 0 } };
+    sl_device_options options = { .arena_files = { new_file(), -1 } };
     sl_device *d = open_device(cpu, options, 4096);
     REQUIRE(d != NULL);
     REQUIRE_OK(cpu->upload(d, SL_STREAM_COMPUTE, on_device(1024, 4), &x));

@@ -156,7 +156,7 @@ static sluice_status refuse_parts(void *user, sluice_world *w)
     const sl_span whole = { SL_TIER_DEVICE, 0, 16384 };
     const sl_span shard = { SL_TIER_HOST, 0, (uint64_t)(bounds[rank + 1] - bounds[rank]) * 4 };
     const sl_span short_whole = { SL_TIER_DEVICE, 0, 16380 }, short_shard = { SL_TIER_HOST, 0, shard.bytes - 4 };
-    const sl_span on_disk = { SL_TIER_DISK, 0, 16384 }, outside = { SL_TIER_DEVICE, ARENA - 4, 16384 };
+    const sl_span elsewhere = { SL_TIER_COUNT, 0, 16384 }, outside = { SL_TIER_DEVICE, ARENA - 4, 16384 };
     const struct {
         sl_comm_part part;
         bool first;
@@ -177,7 +177,7 @@ static sluice_status refuse_parts(void *user, sluice_world *w)
         { { &good, 1, 2, BF16, BF16, whole, shard, false }, false, "16 bits cannot be added to" },
         { { &good, 1, 4, F32, F32, whole, shard, true }, false, "takes the place of a contribution" },
         { { &good, 1, 2, BF16, F32, whole, shard, true }, true, "takes the place of a contribution" },
-        { { &good, 1, 4, F32, F32, on_disk, shard, false }, true, "do not share" },
+        { { &good, 1, 4, F32, F32, elsewhere, shard, false }, true, "do not share" },
         { { &good, 1, 4, F32, F32, outside, shard, false }, true, "not in the arena" },
     };
     sl_device *d = double_open(w, ARENA);

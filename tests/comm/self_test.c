@@ -6,7 +6,7 @@ TEST(one_rank_is_rank_0_of_1_and_talks_to_itself)
 {
     sl_comm *c;
     sl_comm_stats stats;
-    int files[SL_TIER_COUNT] = { 5, 5, 5 };
+    int files[SL_TIER_COUNT] = { 5, 5 };
     char data[] = "abc", all[4] = { 0 };
     size_t length = 4;
     REQUIRE_OK(sl_comm_self_open(&c));
