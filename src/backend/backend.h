@@ -63,8 +63,8 @@ typedef struct sl_window {
 } sl_window;
 
 typedef struct sl_device_stats {
-    uint64_t observed_peak[SL_TIER_COUNT];   /* highest end offset of any span handed in */
-    uint64_t moved_to_device, moved_to_host; /* bytes copied between tiers by copy() since the device was opened */
+    uint64_t observed_peak[SL_TIER_COUNT]; /* highest end offset of any span handed in */
+    uint64_t moved[SL_LINK_COUNT];         /* bytes copied between tiers by copy() since the device was opened */
     uint64_t kernel_calls, copy_calls;
     /* Taken outside the arenas since the device was opened, as seen from outside; 0 where nobody can say. */
     uint64_t device_overhead;

@@ -6,12 +6,6 @@
 #include "core/bytes.h"
 #include "ir/form.h"
 
-const char *sl_tier_name(sl_tier tier)
-{
-    static const char *const names[SL_TIER_COUNT] = { "device", "host" };
-    return (unsigned)tier < SL_TIER_COUNT ? names[tier] : "unknown";
-}
-
 void sl_ledger_init(sl_ledger *l)
 {
     *l = (sl_ledger){ .event_count = -1 };
@@ -193,8 +187,8 @@ sluice_status sl_ledger_copy(sl_ledger *l, sl_stream stream, sl_span dst, sl_spa
     count_span(l, dst);
     count_span(l, src);
     l->stats.copy_calls++;
-    if (src.tier == SL_TIER_HOST && dst.tier == SL_TIER_DEVICE) l->stats.moved_to_device += src.bytes;
-    if (src.tier == SL_TIER_DEVICE && dst.tier == SL_TIER_HOST) l->stats.moved_to_host += src.bytes;
+    sl_link link = sl_link_of(src.tier, dst.tier);
+    if (link < SL_LINK_COUNT) l->stats.moved[link] += src.bytes;
     return SLUICE_OK;
 }
 

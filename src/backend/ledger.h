@@ -29,6 +29,4 @@ sluice_status sl_ledger_event(const sl_ledger *l, sl_stream stream, int event);
 sluice_status sl_ledger_stream(sl_stream stream);
 void sl_ledger_stats(const sl_ledger *l, sl_device_stats *out);
 
-const char *sl_tier_name(sl_tier tier);
-
 #endif

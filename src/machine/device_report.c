@@ -189,8 +189,11 @@ static void print_rates(const sl_machine_description *d, FILE *out)
     print_products("attention", best_rate(&m->kernels[SL_RATE_F32][SL_OP_ATTENTION]),
                    best_rate(sl_machine_kernel_rates(m, SL_OP_ATTENTION, true)), out);
     fprintf(out, "  kernels, streaming   %8.1f GB/s\n", m->device_bytes_per_second / 1e9);
-    fprintf(out, "  host to device       %8.1f GB/s\n", m->link_bytes_per_second[0] / 1e9);
-    fprintf(out, "  device to host       %8.1f GB/s\n", m->link_bytes_per_second[1] / 1e9);
+    for (int k = 0; k < SL_LINK_COUNT; k++) {
+        char link[32];
+        snprintf(link, sizeof link, "%s to %s", sl_tiers[sl_links[k].from].name, sl_tiers[sl_links[k].to].name);
+        fprintf(out, "  %-20s %8.1f GB/s\n", link, m->link_bytes_per_second[k] / 1e9);
+    }
     print_host(d, out);
     if (d->ranks > 1) fprintf(out, "  between ranks        %8.1f GB/s\n", m->comm_bytes_per_second / 1e9);
     fprintf(out, "  latencies            kernel %.1f us, copy %.1f us", 1e6 * m->kernel_latency, 1e6 * m->link_latency);

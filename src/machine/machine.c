@@ -222,7 +222,7 @@ void sl_machine_describe(sl_isa isa, int threads, sl_machine *m)
     m->gemm_16bit_flops = gemm_per_thread[isa].bf16 * threads;
     m->vector_flops = m->gemm_flops / 8;
     m->device_bytes_per_second = m->update_bytes_per_second = memory_bytes_per_second(threads);
-    m->link_bytes_per_second[0] = m->link_bytes_per_second[1] = 8e9;
+    for (int k = 0; k < SL_LINK_COUNT; k++) m->link_bytes_per_second[k] = 8e9;
     m->copies_overlap = threads > 1;
     m->kernels_take_turns = true;
 }

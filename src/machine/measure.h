@@ -152,8 +152,8 @@ sluice_status sl_measure_links(sl_bench *b, sl_machine *m);
 sluice_status sl_measure_slowdowns(sl_bench *b, sl_machine *m);
 /* One UPDATE of `elements` on the host, queued. */
 sluice_status sl_bench_queue_update(sl_bench *b, int64_t elements);
-/* One copy; direction 0: to the device. */
-sluice_status sl_bench_queue_copy(sl_bench *b, int direction, uint64_t bytes);
+/* One copy over a link. */
+sluice_status sl_bench_queue_copy(sl_bench *b, sl_link link, uint64_t bytes);
 /* One product of square matrices in the form of updates' weights. */
 sluice_status sl_bench_queue_product(sl_bench *b, int64_t side);
 sluice_status sl_measure_collectives(sl_bench *b, sl_machine *m);

@@ -28,7 +28,7 @@ static sluice_status queue(sl_bench *b, kind k)
     b->written_at[tier] = copies ? b->scale.region[tier] / 2 : 0;
     if (k == PRODUCTS) return sl_bench_queue_product(b, b->scale.product_side);
     if (k == UPDATES) return sl_bench_queue_update(b, b->scale.beside_update);
-    return sl_bench_queue_copy(b, k == TO_HOST, b->scale.beside_copy);
+    return sl_bench_queue_copy(b, k == TO_HOST ? SL_LINK_TO_HOST : SL_LINK_TO_DEVICE, b->scale.beside_copy);
 }
 
 static sluice_status run_one(sl_bench *b, void *what)

@@ -226,53 +226,56 @@ sluice_status sl_bench_queue_update(sl_bench *b, int64_t elements)
 /* ---- copies ---- */
 
 typedef struct copy_call {
-    int direction; /* 0: to the device */
+    sl_link link;
     uint64_t bytes;
 } copy_call;
 
-sluice_status sl_bench_queue_copy(sl_bench *b, int direction, uint64_t bytes)
+sluice_status sl_bench_queue_copy(sl_bench *b, sl_link link, uint64_t bytes)
 {
-    sl_stream stream = direction == 0 ? SL_STREAM_TO_DEVICE : SL_STREAM_TO_HOST;
-    sl_tier to = direction == 0 ? SL_TIER_DEVICE : SL_TIER_HOST;
-    sl_tier from = direction == 0 ? SL_TIER_HOST : SL_TIER_DEVICE;
-    return b->backend->copy(b->device, stream, sl_bench_written_span(b, to, bytes), sl_bench_read_span(b, from, bytes));
+    const sl_link_row *row = &sl_links[link];
+    return b->backend->copy(b->device, row->stream, sl_bench_written_span(b, row->to, bytes),
+                            sl_bench_read_span(b, row->from, bytes));
 }
 
 static sluice_status run_copy(sl_bench *b, void *what)
 {
     const copy_call *c = what;
-    return sl_bench_queue_copy(b, c->direction, c->bytes);
+    return sl_bench_queue_copy(b, c->link, c->bytes);
 }
 
 /* A copy that compute waits for at once: what it costs before its first byte. */
 static sluice_status run_awaited(sl_bench *b, void *what)
 {
+    const copy_call *c = what;
     SL_TRY(run_copy(b, what));
-    SL_TRY(b->backend->record(b->device, SL_STREAM_TO_DEVICE, 0));
+    SL_TRY(b->backend->record(b->device, sl_links[c->link].stream, 0));
     return b->backend->wait(b->device, SL_STREAM_COMPUTE, 0);
 }
 
-static sluice_status measure_direction(sl_bench *b, int direction, sl_machine *m)
+static sluice_status measure_link(sl_bench *b, sl_link link, sl_machine *m)
 {
-    sl_rates *rates = &m->copies[direction];
-    const char *label = direction == 0 ? "copy to the device" : "copy to the host";
+    static const char *const labels[] = {
+        [SL_LINK_TO_DEVICE] = "copy to the device", [SL_LINK_TO_HOST] = "copy to the host"
+    };
+    _Static_assert(sizeof labels / sizeof labels[0] == SL_LINK_COUNT, "a label for each link");
+    sl_rates *rates = &m->copies[link];
     rates->count = 0;
     for (int k = b->scale.copy_count - 1; k >= 0; k--) {
-        copy_call c = { direction, b->scale.copies[k] };
-        if (c.bytes > b->scale.region[SL_TIER_DEVICE] || c.bytes > b->scale.region[SL_TIER_HOST]) continue;
-        SL_TRY(measure_point(b, run_copy, &c, label, (double)c.bytes, rates));
+        copy_call c = { link, b->scale.copies[k] };
+        if (c.bytes > b->scale.region[sl_links[link].from] || c.bytes > b->scale.region[sl_links[link].to]) continue;
+        SL_TRY(measure_point(b, run_copy, &c, labels[link], (double)c.bytes, rates));
     }
     const sl_rate_point *largest = &rates->points[rates->count - 1];
-    if (rates->count > 0) m->link_bytes_per_second[direction] = largest->work / largest->seconds;
+    if (rates->count > 0) m->link_bytes_per_second[link] = largest->work / largest->seconds;
     return SLUICE_OK;
 }
 
 static sluice_status measure_copies(sl_bench *b, sl_machine *m)
 {
-    copy_call tiny = { 0, 64 };
-    for (int d = 0; d < 2; d++) SL_TRY(measure_direction(b, d, m));
+    copy_call tiny = { SL_LINK_TO_DEVICE, 64 };
+    for (int k = 0; k < SL_LINK_COUNT; k++) SL_TRY(measure_link(b, (sl_link)k, m));
     /* where there is nobody to measure with; ranks meet in the host's memory */
-    if (!b->scale.apart) m->comm_bytes_per_second = m->link_bytes_per_second[0];
+    if (!b->scale.apart) m->comm_bytes_per_second = m->link_bytes_per_second[SL_LINK_TO_DEVICE];
     b->label = "latency";
     return sl_bench_time(b, NULL, run_awaited, &tiny, &m->link_latency);
 }
@@ -362,7 +365,7 @@ static sluice_status measure_slowdown(sl_bench *b, sl_machine *m)
         SL_TRY(run_mixture(b, &products, &alone, &none));
         SL_TRY(run_mixture(b, &both, &beside, &copying));
     }
-    double unhindered = both.products * sl_rates_seconds(&m->copies[1], (double)b->scale.beside_copy, 0);
+    double unhindered = both.products * sl_rates_seconds(&m->copies[SL_LINK_TO_HOST], (double)b->scale.beside_copy, 0);
     double lost = beside > alone ? (beside - alone) / copying : 0;
     m->move_slowdown = copying > unhindered ? copying / unhindered - 1 : 0;
     m->kernel_slowdown = lost < 0.9 ? lost / (1 - lost) : 9;

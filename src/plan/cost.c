@@ -20,10 +20,10 @@ static uint64_t operand_bytes(const sl_plan *p, const sl_step *s)
 static double copy_seconds(const sl_plan *p, const sl_step *s)
 {
     const sl_machine *m = &p->machine;
-    int direction = s->stream == SL_STREAM_TO_HOST;
+    sl_link link = sl_copy_link(p, s);
     double bytes = (double)p->pieces[s->first_piece].bytes;
-    if (m->copies[direction].count > 0) return sl_rates_seconds(&m->copies[direction], bytes, m->link_latency);
-    return m->link_latency + bytes / m->link_bytes_per_second[direction];
+    if (m->copies[link].count > 0) return sl_rates_seconds(&m->copies[link], bytes, m->link_latency);
+    return m->link_latency + bytes / m->link_bytes_per_second[link];
 }
 
 /* Of an element of a collective's wholes. */
@@ -143,8 +143,7 @@ static void count_copies(sl_plan *p, const sl_step *s, uint64_t times)
     uint64_t bytes = p->pieces[s->first_piece].bytes;
     if (s->kind == SL_STEP_COPY) {
         t->copies += times;
-        if (s->stream == SL_STREAM_TO_DEVICE) t->moved_to_device += times * bytes;
-        if (s->stream == SL_STREAM_TO_HOST) t->moved_to_host += times * bytes;
+        t->moved[sl_copy_link(p, s)] += times * bytes;
         return;
     }
     t->copies_naive += times * (uint64_t)s->input_count;
@@ -154,7 +153,8 @@ static void count_copies(sl_plan *p, const sl_step *s, uint64_t times)
 static void count_steps(sl_plan *p)
 {
     sl_plan_totals *t = &p->totals;
-    t->moved_to_device = t->moved_to_host = t->copies = t->copies_naive = t->copies_avoided_bytes = 0;
+    memset(t->moved, 0, sizeof t->moved);
+    t->copies = t->copies_naive = t->copies_avoided_bytes = 0;
     t->comm_gather = t->comm_reduce = t->comm_norm = 0;
     t->model_flops = 0;
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) {

@@ -75,6 +75,13 @@ static inline bool sl_is_collective(const sl_step *s)
     return s->kind == SL_STEP_GATHER || s->kind == SL_STEP_REDUCE_SCATTER || s->kind == SL_STEP_GATHER_NORM;
 }
 
+/* The link that a copy step crosses. Plans have no copies within a tier: verify.c. */
+static inline sl_link sl_copy_link(const sl_plan *p, const sl_step *s)
+{
+    const sl_piece *q = &p->pieces[s->first_piece];
+    return sl_link_of(p->buffers[q[0].buffer].tier, p->buffers[q[1].buffer].tier);
+}
+
 static inline bool sl_buffer_takes_room(const sl_buffer *b)
 {
     return b->bytes > 0 && b->last >= 0;

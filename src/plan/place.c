@@ -355,7 +355,6 @@ static size_t describe_lack(char *out, size_t room, const char *key, uint64_t bu
 
 static sluice_status refuse(const search *s)
 {
-    static const char *keys[SL_TIER_COUNT] = { "memory.device", "memory.host" };
     const sl_plan_options *o = &s->p->options;
     const uint64_t *peak = s->p->totals.peak;
     char help[512] = "", text[768] = "";
@@ -367,8 +366,8 @@ static sluice_status refuse(const search *s)
     for (int t = 0; t < SL_TIER_COUNT; t++) {
         if (peak[t] <= o->budget[t]) continue;
         if (used > 0 && used + 2 < sizeof text) memcpy(text + used, "; ", 3), used += 2;
-        used += describe_lack(text + used, sizeof text - used, keys[t], o->budget[t], peak[t]);
-        if (raise == NULL) raise = keys[t];
+        used += describe_lack(text + used, sizeof text - used, sl_tiers[t].setting, o->budget[t], peak[t]);
+        if (raise == NULL) raise = sl_tiers[t].setting;
     }
     if (raise == NULL) {
         describe_lack(text, sizeof text, "the memory this process may use", o->budget_together,

@@ -179,7 +179,7 @@ typedef struct sl_plan_totals {
     uint64_t fragmentation[SL_TIER_COUNT]; /* peak minus live bytes at that moment: alignment and gaps */
     uint64_t naive[SL_TIER_COUNT];         /* every buffer with bytes of its own */
     uint64_t state_parameters, state_gradients, state_optimizer; /* kept on the device */
-    uint64_t moved_to_device, moved_to_host;                     /* bytes in one training step */
+    uint64_t moved[SL_LINK_COUNT];                               /* bytes in one training step */
     uint64_t comm_gather, comm_reduce, comm_norm;                /* bytes this rank sends in one training step */
     uint64_t copies, copies_naive; /* copy steps in a training step; one per operand use would be the naive count */
     uint64_t copies_avoided_bytes;

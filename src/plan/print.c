@@ -21,23 +21,31 @@ const char *sl_plan_buffer_name(sl_buffer_kind kind)
     return kind_names[kind];
 }
 
-static void row(FILE *out, const char *name, uint64_t device, uint64_t host)
+/* One column for each tier. */
+static void row(FILE *out, const char *name, const uint64_t bytes[SL_TIER_COUNT])
 {
-    char a[32], b[32];
-    fprintf(out, "  %-22s %14s %14s\n", name, sl_format_bytes(device, a, sizeof a), sl_format_bytes(host, b, sizeof b));
+    char text[32];
+    fprintf(out, "  %-22s", name);
+    for (int t = 0; t < SL_TIER_COUNT; t++) fprintf(out, " %14s", sl_format_bytes(bytes[t], text, sizeof text));
+    fprintf(out, "\n");
 }
 
 static void print_memory(const sl_plan *p, FILE *out)
 {
     const sl_plan_totals *t = &p->totals;
-    fprintf(out, "memory at the fullest moment     device           host\n");
-    for (int k = 0; k < SL_BUFFER_KIND_COUNT; k++)
-        if (t->by_kind[SL_TIER_DEVICE][k] + t->by_kind[SL_TIER_HOST][k] > 0)
-            row(out, kind_names[k], t->by_kind[SL_TIER_DEVICE][k], t->by_kind[SL_TIER_HOST][k]);
-    row(out, "alignment and gaps", t->fragmentation[SL_TIER_DEVICE], t->fragmentation[SL_TIER_HOST]);
-    row(out, "arena, reserved once", t->peak[SL_TIER_DEVICE], t->peak[SL_TIER_HOST]);
-    row(out, "budget", p->options.budget[SL_TIER_DEVICE], p->options.budget[SL_TIER_HOST]);
-    row(out, "without reuse", t->naive[SL_TIER_DEVICE], t->naive[SL_TIER_HOST]);
+    fprintf(out, "memory at the fullest moment");
+    for (int i = 0; i < SL_TIER_COUNT; i++) /* the title reaches 4 characters into the first column */
+        fprintf(out, " %*s", i == 0 ? 10 : 14, sl_tiers[i].name);
+    fprintf(out, "\n");
+    for (int k = 0; k < SL_BUFFER_KIND_COUNT; k++) {
+        uint64_t bytes[SL_TIER_COUNT], all = 0;
+        for (int i = 0; i < SL_TIER_COUNT; i++) all += bytes[i] = t->by_kind[i][k];
+        if (all > 0) row(out, kind_names[k], bytes);
+    }
+    row(out, "alignment and gaps", t->fragmentation);
+    row(out, "arena, reserved once", t->peak);
+    row(out, "budget", p->options.budget);
+    row(out, "without reuse", t->naive);
     char total[32], part[3][32];
     for (int k = 0; k < 3; k++) sl_format_bytes(p->options.overhead_of[k], part[k], sizeof part[k]);
     fprintf(out, "  outside the arenas     %14s (program %s, data %s, threads %s)\n",
@@ -112,25 +120,26 @@ static void print_places(const sl_plan *p, FILE *out)
 static void print_moves(const sl_plan *p, FILE *out)
 {
     const sl_plan_totals *t = &p->totals;
-    char a[32], b[32], c[32];
-    fprintf(out, "moved in a step\n  to device %s, to host %s, in %llu copies\n",
-            sl_format_bytes(t->moved_to_device, a, sizeof a), sl_format_bytes(t->moved_to_host, b, sizeof b),
-            (unsigned long long)t->copies);
+    char a[32], b[32];
+    fprintf(out, "moved in a step\n  ");
+    for (int k = 0; k < SL_LINK_COUNT; k++)
+        fprintf(out, "%s %s, ", sl_links[k].name, sl_format_bytes(t->moved[k], a, sizeof a));
+    fprintf(out, "in %llu copies\n", (unsigned long long)t->copies);
     if (p->options.rank_count > 1)
         fprintf(out, "  sent to other ranks: gathered %s, reduced %s\n", sl_format_bytes(t->comm_gather, a, sizeof a),
                 sl_format_bytes(t->comm_reduce, b, sizeof b));
     fprintf(out, "  one copy per use of a tensor would be %llu copies; %s of copying avoided\n",
-            (unsigned long long)t->copies_naive, sl_format_bytes(t->copies_avoided_bytes, c, sizeof c));
+            (unsigned long long)t->copies_naive, sl_format_bytes(t->copies_avoided_bytes, a, sizeof a));
 }
-
-static const char *stream_names[SL_STREAM_COUNT] = {
-    [SL_STREAM_COMPUTE] = "compute",    [SL_STREAM_TO_DEVICE] = "to device", [SL_STREAM_TO_HOST] = "to host",
-    [SL_STREAM_COMM] = "communication", [SL_STREAM_UPDATE] = "host update",
-};
 
 const char *sl_plan_stream_name(sl_stream stream)
 {
-    return stream_names[stream];
+    static const char *const names[SL_STREAM_COUNT] = {
+        [SL_STREAM_COMPUTE] = "compute", [SL_STREAM_COMM] = "communication", [SL_STREAM_UPDATE] = "host update"
+    };
+    for (int k = 0; k < SL_LINK_COUNT; k++)
+        if (sl_links[k].stream == stream) return sl_links[k].name;
+    return names[stream];
 }
 
 static int times_run(const sl_plan *p, int segment)
@@ -178,10 +187,10 @@ static void print_time(const sl_plan *p, FILE *out)
         }
         if (busy <= 0) continue;
         if (m == SL_STREAM_COMPUTE)
-            fprintf(out, "  %-14s %.4g s\n", stream_names[m], busy);
+            fprintf(out, "  %-14s %.4g s\n", sl_plan_stream_name((sl_stream)m), busy);
         else
-            fprintf(out, "  %-14s %.4g s, of which %.4g s hidden behind compute and %.4g s exposed\n", stream_names[m],
-                    busy, busy > exposed ? busy - exposed : 0.0, exposed);
+            fprintf(out, "  %-14s %.4g s, of which %.4g s hidden behind compute and %.4g s exposed\n",
+                    sl_plan_stream_name((sl_stream)m), busy, busy > exposed ? busy - exposed : 0.0, exposed);
         if (exposed > 0) print_longest(p, m, out);
     }
 }
@@ -225,7 +234,6 @@ const char *sl_plan_segment_name(sl_segment_kind segment)
 {
     return segment_names[segment];
 }
-static const char *tier_letters = "DH";
 
 static void print_piece(const sl_plan *p, sl_piece q, FILE *out)
 {
@@ -233,13 +241,14 @@ static void print_piece(const sl_plan *p, sl_piece q, FILE *out)
     if (q.buffer < 0)
         fprintf(out, " -");
     else
-        fprintf(out, " %c[%llu+%llu]", tier_letters[s.tier], (unsigned long long)s.offset, (unsigned long long)s.bytes);
+        fprintf(out, " %c[%llu+%llu]", sl_tiers[s.tier].letter, (unsigned long long)s.offset,
+                (unsigned long long)s.bytes);
 }
 
 static void print_step(const sl_plan *p, int index, FILE *out)
 {
     const sl_step *s = &p->steps[index];
-    fprintf(out, "%6d  %-13s %-18s %-12s", index, stream_names[s->stream], sl_plan_step_name(s),
+    fprintf(out, "%6d  %-13s %-18s %-12s", index, sl_plan_stream_name(s->stream), sl_plan_step_name(s),
             s->layer >= 0 ? p->graph->layers[s->layer].name : "");
     for (int k = 0; k < s->input_count; k++) print_piece(p, p->pieces[s->first_piece + k], out);
     fprintf(out, " ->");

@@ -10,7 +10,7 @@ void sl_machine_default(sl_machine *m)
                        .vector_flops = 10e9,
                        .device_bytes_per_second = 20e9,
                        .update_bytes_per_second = 15e9,
-                       .link_bytes_per_second = { 8e9, 8e9 },
+                       .link_bytes_per_second = { [SL_LINK_TO_DEVICE] = 8e9, [SL_LINK_TO_HOST] = 8e9 },
                        .comm_bytes_per_second = 4e9,
                        .comm_latency = 30e-6,
                        .link_latency = 2e-6,

@@ -27,13 +27,13 @@ typedef struct sl_rates {
 } sl_rates;
 
 typedef struct sl_machine {
-    double gemm_flops;                /* matrix products, per second */
-    double gemm_16bit_flops;          /* those of bf16 operands, on a GPU of f16 too; 0: as gemm_flops */
-    double attention_fraction;        /* of the rate of products that attention reaches; 0: all of it */
-    double vector_flops;              /* everything else */
-    double device_bytes_per_second;   /* what kernels read and write */
-    double update_bytes_per_second;   /* the optimizer, where it runs on the host */
-    double link_bytes_per_second[2];  /* [0] host to device, [1] device to host */
+    double gemm_flops;              /* matrix products, per second */
+    double gemm_16bit_flops;        /* those of bf16 operands, on a GPU of f16 too; 0: as gemm_flops */
+    double attention_fraction;      /* of the rate of products that attention reaches; 0: all of it */
+    double vector_flops;            /* everything else */
+    double device_bytes_per_second; /* what kernels read and write */
+    double update_bytes_per_second; /* the optimizer, where it runs on the host */
+    double link_bytes_per_second[SL_LINK_COUNT];
     double comm_bytes_per_second;     /* what a rank receives from others, all ranks at it */
     double comm_latency;              /* seconds a collective costs before its first byte */
     double link_latency;              /* seconds a copy costs before its first byte */
@@ -45,9 +45,9 @@ typedef struct sl_machine {
     sl_rates kernels[SL_RATE_TYPES][SL_OP_COUNT]; /* work: flops of matrix ops (sl_is_matrix_op), bytes of others */
     /* Kernels of the update stream, where another processor than the device runs it; else they are as above. */
     sl_rates host_kernels[SL_OP_COUNT];
-    sl_rates narrow_updates[2][2]; /* UPDATE with moments in bf16, in 8 bits: [0] as in kernels, [1] in host_kernels */
-    sl_rates copies[2];            /* bytes; [0] host to device, [1] device to host */
-    sl_rates gather, reduce;       /* bytes that a rank receives */
+    sl_rates narrow_updates[2][2];  /* UPDATE with moments in bf16, in 8 bits: [0] as in kernels, [1] in host_kernels */
+    sl_rates copies[SL_LINK_COUNT]; /* bytes */
+    sl_rates gather, reduce;        /* bytes that a rank receives */
     /* Kernels of all streams run one after the other in the thread that walks the plan, and what comes after a kernel
      * in the plan's list is queued when it is done. So it is on a CPU. */
     bool kernels_take_turns;

@@ -30,9 +30,9 @@ typedef struct sl_scheduler {
     int *host_buffer;   /* root -> host copy of an offloaded activation; -1 */
     int *staged;        /* layer -> device copy of its streamed parameters now; -1 */
     sl_bucket gathers, reductions;
-    int leaves[2];   /* norm leaves by tier: device, host; -1: not used yet */
-    int *leaf_tier;  /* layer -> tier on which the leaves of its final gradient were computed; -1: not yet */
-    bool evaluating; /* no backward follows */
+    int leaves[SL_TIER_COUNT]; /* norm leaves by tier; -1: not used yet */
+    int *leaf_tier;            /* layer -> tier on which the leaves of its final gradient were computed; -1: not yet */
+    bool evaluating;           /* no backward follows */
 } sl_scheduler;
 
 static inline bool sl_is_trained(const sl_scheduler *s, int layer)

@@ -42,18 +42,12 @@ sl_range sl_updated_range(const sl_scheduler *s, int layer, int64_t index)
     return sl_shard_range(&s->p->layers[layer].shards, s->p->options.rank, index);
 }
 
-static sl_stream copy_stream(sl_tier from, sl_tier to)
-{
-    if (from == SL_TIER_HOST && to == SL_TIER_DEVICE) return SL_STREAM_TO_DEVICE;
-    return SL_STREAM_TO_HOST;
-}
-
 sluice_status sl_emit_copy_piece(sl_scheduler *s, sl_piece from, sl_piece to, int layer)
 {
     sl_piece pieces[2] = { from, to };
     if (from.bytes == 0) return SLUICE_OK;
     sl_step step = { .kind = SL_STEP_COPY,
-                     .stream = copy_stream(s->p->buffers[from.buffer].tier, s->p->buffers[to.buffer].tier),
+                     .stream = sl_copy_stream(s->p->buffers[from.buffer].tier, s->p->buffers[to.buffer].tier),
                      .op = SL_OP_COUNT,
                      .node = -1,
                      .layer = layer,

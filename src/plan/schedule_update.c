@@ -4,8 +4,8 @@
 #include "plan/schedule.h"
 
 typedef struct norm_buffers {
-    int result[2];  /* by tier: device, host; -1 where unused */
-    sl_tier finish; /* where the norm is put together */
+    int result[SL_TIER_COUNT]; /* -1 where unused */
+    sl_tier finish;            /* where the norm is put together */
 } norm_buffers;
 
 /* ---- norm ---- */
@@ -46,14 +46,14 @@ sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer)
     return SLUICE_OK;
 }
 
-/* A layer's leaves to where the norm is put together; those that were computed on the host already are there. */
+/* A layer's leaves to where the norm is put together; those that were computed there stay. */
 static sluice_status bring_leaves(sl_scheduler *s, int layer, const norm_buffers *norm)
 {
     if (s->leaf_tier[layer] == (int)norm->finish) return SLUICE_OK;
     for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
         sl_range range = sl_updated_range(s, layer, i);
-        SL_TRY(sl_emit_copy_piece(s, leaf_piece(s, layer, range, s->leaves[SL_TIER_DEVICE]),
-                                  leaf_piece(s, layer, range, s->leaves[SL_TIER_HOST]), layer));
+        SL_TRY(sl_emit_copy_piece(s, leaf_piece(s, layer, range, s->leaves[s->leaf_tier[layer]]),
+                                  leaf_piece(s, layer, range, s->leaves[norm->finish]), layer));
     }
     return SLUICE_OK;
 }
@@ -74,11 +74,13 @@ static sluice_status gather_leaves(sl_scheduler *s, const norm_buffers *norm)
 
 static sluice_status norm_finish(sl_scheduler *s, int node, const norm_buffers *norm)
 {
-    sl_tier other = norm->finish == SL_TIER_HOST ? SL_TIER_DEVICE : SL_TIER_HOST;
     sl_piece in = sl_whole(s->p, s->leaves[norm->finish]), out = sl_whole(s->p, norm->result[norm->finish]);
     SL_TRY(gather_leaves(s, norm));
     SL_TRY(sl_emit_update(s, SL_OP_NORM_FINISH, node, -1, norm->finish, 0, &in, 1, &out, 1));
-    return norm->result[other] >= 0 ? sl_emit_copy(s, norm->result[norm->finish], norm->result[other], -1) : SLUICE_OK;
+    for (int t = 0; t < SL_TIER_COUNT; t++)
+        if (t != (int)norm->finish && norm->result[t] >= 0)
+            SL_TRY(sl_emit_copy(s, norm->result[norm->finish], norm->result[t], -1));
+    return SLUICE_OK;
 }
 
 /* ---- update ---- */
@@ -167,12 +169,12 @@ sluice_status sl_schedule_early_update(sl_scheduler *s, int layer)
  * updates run. */
 static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
 {
-    bool on[2] = { false, false };
+    bool on[SL_TIER_COUNT] = { false };
     for (int i = 0; i < s->g->layer_count; i++)
         if (sl_is_trained(s, i) && !is_early(s, i)) on[s->p->layers[i].state] = true;
     norm->finish = s->leaves[SL_TIER_HOST] >= 0 ? SL_TIER_HOST : SL_TIER_DEVICE;
     on[norm->finish] = true;
-    for (int t = 0; t < 2; t++) {
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
         norm->result[t] = -1;
         if (!on[t]) continue;
         norm->result[t] = sl_emit_buffer(s, SL_BUFFER_NORM, (sl_tier)t, sizeof(sl_norm_result), -1, false);

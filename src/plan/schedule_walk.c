@@ -228,7 +228,7 @@ static void pin_results(sl_plan *p)
 static sluice_status training_segments(sl_scheduler *s)
 {
     sl_plan *p = s->p;
-    s->leaves[SL_TIER_DEVICE] = s->leaves[SL_TIER_HOST] = -1;
+    for (int t = 0; t < SL_TIER_COUNT; t++) s->leaves[t] = -1;
     for (int i = 0; i < s->g->layer_count; i++) s->leaf_tier[i] = -1;
     begin_segment(p, SL_SEGMENT_FORWARD);
     SL_TRY(walk_levels(s, WALK_FORWARD));

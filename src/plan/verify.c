@@ -90,6 +90,14 @@ static bool is_read_too(const sl_plan *p, const sl_step *s, int output, sl_piece
     return output > 0 || p->buffers[q.buffer].form != SL_FORM_F16;
 }
 
+/* Rates and counters of a copy are those of the link it crosses, and its stream is that link's. */
+static sluice_status check_copy(const sl_plan *p, int step)
+{
+    sl_link link = sl_copy_link(p, &p->steps[step]);
+    if (link < SL_LINK_COUNT && sl_links[link].stream == p->steps[step].stream) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED, "plan check: copy step %d crosses no link, or is not on its stream", step);
+}
+
 static sluice_status check_steps(const sl_plan *p)
 {
     uint64_t *filled = sl_alloc_array((size_t)p->buffer_count + 1, sizeof *filled, "plan check: written bytes");
@@ -97,6 +105,7 @@ static sluice_status check_steps(const sl_plan *p)
     sluice_status st = SLUICE_OK;
     for (int i = 0; st == SLUICE_OK && i < p->step_count; i++) {
         const sl_step *s = &p->steps[i];
+        if (s->kind == SL_STEP_COPY) st = check_copy(p, i);
         for (int k = 0; st == SLUICE_OK && k < sl_step_operands(s); k++) {
             bool output = k >= s->input_count;
             sl_piece q = p->pieces[s->first_piece + k];
@@ -287,7 +296,7 @@ sluice_status sl_plan_verify(const sl_plan *p)
 {
     for (int t = 0; t < SL_TIER_COUNT; t++)
         if (p->totals.peak[t] > p->options.budget[t])
-            return sl_fail(SLUICE_ERR_FAILED, "plan check: peak of tier %d is over its budget", t);
+            return sl_fail(SLUICE_ERR_FAILED, "plan check: the peak on the %s is over its budget", sl_tiers[t].name);
     SL_TRY(check_buffers(p));
     SL_TRY(check_steps(p));
     return check_order(p);

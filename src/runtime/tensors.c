@@ -336,6 +336,7 @@ static sluice_status copy_aside(sl_exec *x, int from, int to)
     const sl_buffer *source = &p->buffers[from];
     const sl_shards *s = &p->layers[source->layer].shards;
     bool alike = source->shard == p->buffers[to].shard;
+    sl_stream stream = sl_copy_stream(source->tier, p->buffers[to].tier);
     int64_t ranges = alike ? 1 : sl_shard_range_count(s, p->options.rank);
     for (int64_t i = 0; i < ranges; i++) {
         sl_piece src = { from, 0, source->bytes }, dst = { to, 0, source->bytes };
@@ -344,8 +345,7 @@ static sluice_status copy_aside(sl_exec *x, int from, int to)
             src = sl_plan_range_piece(p, from, r);
             dst = sl_plan_range_piece(p, to, r);
         }
-        if (src.bytes > 0)
-            SL_TRY(x->backend->copy(x->device, SL_STREAM_TO_HOST, sl_plan_span(p, dst), sl_plan_span(p, src)));
+        if (src.bytes > 0) SL_TRY(x->backend->copy(x->device, stream, sl_plan_span(p, dst), sl_plan_span(p, src)));
     }
     return SLUICE_OK;
 }

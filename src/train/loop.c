@@ -131,11 +131,8 @@ static void read_counters(const sl_run *r, sl_run_totals *out)
     sl_device_stats device;
     sl_comm_stats comm;
     sl_exec_stats(r->job->engine->exec, &device, &comm);
-    *out = (sl_run_totals){ .to_device = device.moved_to_device,
-                            .to_host = device.moved_to_host,
-                            .gather = comm.gather_bytes,
-                            .reduce = comm.reduce_bytes,
-                            .norm = comm.norm_bytes };
+    *out = (sl_run_totals){ .gather = comm.gather_bytes, .reduce = comm.reduce_bytes, .norm = comm.norm_bytes };
+    for (int k = 0; k < SL_LINK_COUNT; k++) out->moved[k] = device.moved[k];
 }
 
 /* What was counted since the step before, or since the pause between them: collectives go on while one step ends and
@@ -145,8 +142,7 @@ static void count_step(sl_run *r, double seconds)
     sl_run_totals after, *before = &r->counters, *sum = &r->moved;
     if (r->job->engine->step == r->first_step + 1) return; /* means are over steps 2 to n */
     read_counters(r, &after);
-    sum->to_device += after.to_device - before->to_device;
-    sum->to_host += after.to_host - before->to_host;
+    for (int k = 0; k < SL_LINK_COUNT; k++) sum->moved[k] += after.moved[k] - before->moved[k];
     sum->gather += after.gather - before->gather;
     sum->reduce += after.reduce - before->reduce;
     sum->norm += after.norm - before->norm;
@@ -287,8 +283,7 @@ static sluice_status measure(sl_run *r, sl_run_totals *out)
     out->seconds = r->counted_seconds / (double)n;
     for (int i = 0; i < SL_TIER_COUNT; i++) out->peak[i] = stats.observed_peak[i];
     SL_TRY(sl_totals_share(&r->job->ranks, out));
-    out->to_device /= n;
-    out->to_host /= n;
+    for (int k = 0; k < SL_LINK_COUNT; k++) out->moved[k] /= n;
     out->gather /= n;
     out->reduce /= n;
     out->norm /= n;

@@ -113,12 +113,16 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
     int ranks = e->plan->options.rank_count;
     if (ranks > 1) snprintf(title, sizeof title, "after the run, %d ranks", ranks);
     fprintf(out, "%-30s %14s %14s\n", title, "predicted", "measured");
-    bytes_row(out, "device arena, peak", predicted->peak[SL_TIER_DEVICE], measured->peak[SL_TIER_DEVICE]);
-    bytes_row(out, "host arena, peak", predicted->peak[SL_TIER_HOST], measured->peak[SL_TIER_HOST]);
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        snprintf(title, sizeof title, "%s arena, peak", sl_tiers[t].name);
+        bytes_row(out, title, predicted->peak[t], measured->peak[t]);
+    }
     bytes_row(out, "outside the arenas", predicted->overhead, outside_arenas(e));
     device_row(e, out);
-    bytes_row(out, "to device in a step", predicted->to_device, measured->to_device);
-    bytes_row(out, "to host in a step", predicted->to_host, measured->to_host);
+    for (int k = 0; k < SL_LINK_COUNT; k++) {
+        snprintf(title, sizeof title, "%s in a step", sl_links[k].name);
+        bytes_row(out, title, predicted->moved[k], measured->moved[k]);
+    }
     comm_rows(e, predicted, measured, out);
     int k = e->plan->options.accumulation;
     segment_rows(e, k, out);

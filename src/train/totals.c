@@ -10,13 +10,12 @@ void sl_totals_of_plan(const sl_plan *p, sl_run_totals *out)
                             .state_parameters = t->state_parameters,
                             .state_gradients = t->state_gradients,
                             .state_optimizer = t->state_optimizer,
-                            .to_device = t->moved_to_device,
-                            .to_host = t->moved_to_host,
                             .gather = t->comm_gather,
                             .reduce = t->comm_reduce,
                             .norm = t->comm_norm,
                             .seconds = t->step_seconds };
     for (int i = 0; i < SL_TIER_COUNT; i++) out->peak[i] = t->peak[i];
+    for (int k = 0; k < SL_LINK_COUNT; k++) out->moved[k] = t->moved[k];
 }
 
 static void lift(uint64_t *most, uint64_t value)
@@ -32,8 +31,7 @@ void sl_totals_add(sl_run_totals *sum, const sl_run_totals *one)
     lift(&sum->state_gradients, one->state_gradients);
     lift(&sum->state_optimizer, one->state_optimizer);
     if (one->seconds > sum->seconds) sum->seconds = one->seconds;
-    sum->to_device += one->to_device;
-    sum->to_host += one->to_host;
+    for (int k = 0; k < SL_LINK_COUNT; k++) sum->moved[k] += one->moved[k];
     sum->gather += one->gather;
     sum->reduce += one->reduce;
     sum->norm += one->norm;
@@ -81,8 +79,7 @@ static sluice_status predict_rank(const sl_plan *p, const double *weights, int r
 
 static void scale(sl_run_totals *t, uint64_t ranks)
 {
-    t->to_device *= ranks;
-    t->to_host *= ranks;
+    for (int k = 0; k < SL_LINK_COUNT; k++) t->moved[k] *= ranks;
     t->gather *= ranks;
     t->reduce *= ranks;
     t->norm *= ranks;
@@ -120,8 +117,8 @@ void sl_totals_to_event(const sl_run_totals *t, sluice_event *event)
     event->state_gradients = t->state_gradients;
     event->state_optimizer = t->state_optimizer;
     event->step_seconds = t->seconds;
-    event->moved_to_device = t->to_device;
-    event->moved_to_host = t->to_host;
+    event->moved_to_device = t->moved[SL_LINK_TO_DEVICE];
+    event->moved_to_host = t->moved[SL_LINK_TO_HOST];
     event->comm_gather = t->gather;
     event->comm_reduce = t->reduce;
     event->comm_norm = t->norm;

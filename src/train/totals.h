@@ -11,7 +11,7 @@ typedef struct sl_run_totals {
     uint64_t peak[SL_TIER_COUNT];
     uint64_t overhead;
     uint64_t state_parameters, state_gradients, state_optimizer;
-    uint64_t to_device, to_host;
+    uint64_t moved[SL_LINK_COUNT];
     uint64_t gather, reduce, norm;
     double seconds;
 } sl_run_totals;

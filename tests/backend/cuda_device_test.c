@@ -533,8 +533,8 @@ TEST(the_gpu_counts_what_it_was_handed)
     REQUIRE_OK(b->copy(d, SL_STREAM_TO_HOST, on_host(0, 100), on_device(4096, 100)));
     REQUIRE_OK(b->synchronize(d));
     b->stats(d, &stats);
-    CHECK_EQ(stats.moved_to_device, 4096);
-    CHECK_EQ(stats.moved_to_host, 100);
+    CHECK_EQ(stats.moved[SL_LINK_TO_DEVICE], 4096);
+    CHECK_EQ(stats.moved[SL_LINK_TO_HOST], 100);
     CHECK_EQ(stats.copy_calls, 2);
     CHECK_EQ(stats.observed_peak[SL_TIER_DEVICE], 4196);
     CHECK_EQ(stats.observed_peak[SL_TIER_HOST], 12288);

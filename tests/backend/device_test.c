@@ -153,8 +153,8 @@ TEST(both_backends_count_the_same_spans_and_moves)
     count_some_work(&sl_null_backend, &n);
     CHECK_EQ(c.observed_peak[SL_TIER_DEVICE], 1600);
     CHECK_EQ(c.observed_peak[SL_TIER_HOST], 1088);
-    CHECK_EQ(c.moved_to_device, 64);
-    CHECK_EQ(c.moved_to_host, 32);
+    CHECK_EQ(c.moved[SL_LINK_TO_DEVICE], 64);
+    CHECK_EQ(c.moved[SL_LINK_TO_HOST], 32);
     CHECK_EQ(c.kernel_calls, 1);
     CHECK_EQ(c.copy_calls, 3);
     CHECK(memcmp(&c, &n, sizeof c) == 0);

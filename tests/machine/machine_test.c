@@ -34,7 +34,7 @@ static void describe(sl_machine_description *d)
     d->is_cuda = true;
     snprintf(d->gpu, sizeof d->gpu, "GPU \"of\" 2026");
     d->pinnable_bytes = 98765432109;
-    d->rates.copies[1] = (sl_rates){ 1, { { 4096, 1e-6 } } };
+    d->rates.copies[SL_LINK_TO_HOST] = (sl_rates){ 1, { { 4096, 1e-6 } } };
     d->rates.gather = (sl_rates){ 1, { { 4096, 2e-6 } } };
     d->rates.reduce = (sl_rates){ 1, { { 4096, 3e-6 } } };
 }
@@ -317,8 +317,8 @@ TEST(a_device_that_is_apart_is_measured_with_the_host_beside_it)
     }
     CHECK_EQ(m.host_kernels[SL_OP_UPDATE].count, 2);
     for (int i = 0; i < 4; i++) check_measured(&m.narrow_updates[i / 2][i % 2], 2);
-    CHECK_EQ(m.copies[0].count, 2);
-    CHECK_EQ(m.copies[1].count, 2);
+    CHECK_EQ(m.copies[SL_LINK_TO_DEVICE].count, 2);
+    CHECK_EQ(m.copies[SL_LINK_TO_HOST].count, 2);
     CHECK(m.update_slowdown >= 0 && m.update_slowdown < 1000);
     CHECK(m.move_update_slowdown >= 0 && m.move_slowdown >= 0 && m.kernel_slowdown >= 0);
 }
@@ -378,9 +378,9 @@ TEST(what_there_is_no_time_for_is_left_out_and_said)
     CHECK_EQ(m.kernels[SL_RATE_16BIT][SL_OP_LINEAR].count, 0);
     CHECK_EQ(m.host_kernels[SL_OP_UPDATE].count, 1);
     CHECK_NEAR(m.host_kernels[SL_OP_UPDATE].points[0].work, 26.0 * 32768, 1e-9);
-    CHECK_EQ(m.copies[0].count, 1);
-    CHECK(m.copies[0].points[0].work == 1 << 20 && m.copies[0].points[0].seconds > 0);
-    CHECK(m.link_bytes_per_second[0] > 0 && m.gemm_flops > 0 && m.device_bytes_per_second > 0);
+    CHECK_EQ(m.copies[SL_LINK_TO_DEVICE].count, 1);
+    CHECK(m.copies[SL_LINK_TO_DEVICE].points[0].work == 1 << 20 && m.copies[SL_LINK_TO_DEVICE].points[0].seconds > 0);
+    CHECK(m.link_bytes_per_second[SL_LINK_TO_DEVICE] > 0 && m.gemm_flops > 0 && m.device_bytes_per_second > 0);
     fclose(f);
 }
 

@@ -46,7 +46,7 @@ TEST(one_point_is_a_rate_for_all_work)
 static void set_points(sl_machine *m)
 {
     for (int op = 0; op < SL_OP_COUNT; op++) m->kernels[SL_RATE_F32][op] = (sl_rates){ 1, { { 1, 1e-3 } } };
-    m->copies[0] = m->copies[1] = (sl_rates){ 1, { { 1, 2e-3 } } };
+    m->copies[SL_LINK_TO_DEVICE] = m->copies[SL_LINK_TO_HOST] = (sl_rates){ 1, { { 1, 2e-3 } } };
     m->kernel_latency = m->link_latency = 0;
 }
 

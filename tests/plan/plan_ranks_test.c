@@ -327,17 +327,17 @@ TEST(offload_moves_only_what_a_rank_owns)
         REQUIRE_OK(make_graph(&fx, false));
         REQUIRE_OK(plan_rank(&fx, 1));
         uint64_t shard = owned(fx.plan, 1);
-        CHECK_EQ(fx.plan->totals.moved_to_host, 4 * shard + sizeof(sl_norm_result));
-        CHECK_EQ(fx.plan->totals.moved_to_device, 4 * shard);
+        CHECK_EQ(fx.plan->totals.moved[SL_LINK_TO_HOST], 4 * shard + sizeof(sl_norm_result));
+        CHECK_EQ(fx.plan->totals.moved[SL_LINK_TO_DEVICE], 4 * shard);
         if (stage == 3) {
             fx.options.parameters = SLUICE_PLACE_HOST;
             REQUIRE_OK(plan_rank(&fx, 1));
             uint64_t in = 0;
             for (int i = 0; i < fx.graph->layer_count; i++)
                 in += gathers_of(fx.plan, i) * 4 * (uint64_t)sl_shard_elements(&fx.plan->layers[i].shards, 1);
-            CHECK_EQ(fx.plan->totals.moved_to_device, 2 * in);
+            CHECK_EQ(fx.plan->totals.moved[SL_LINK_TO_DEVICE], 2 * in);
             CHECK_EQ(fx.plan->totals.state_parameters, 0);
-            CHECK_EQ(fx.plan->totals.moved_to_host, 4 * shard + sizeof(sl_norm_result));
+            CHECK_EQ(fx.plan->totals.moved[SL_LINK_TO_HOST], 4 * shard + sizeof(sl_norm_result));
         }
         planned_free(&fx);
     }
@@ -356,12 +356,12 @@ TEST(sums_move_to_the_host_when_the_device_is_too_small_for_them)
     fx.options.parameters = SLUICE_PLACE_DEVICE;
     REQUIRE_OK(make_graph(&fx, false));
     REQUIRE_OK(plan_rank(&fx, 0));
-    uint64_t roomy = fx.plan->totals.peak[SL_TIER_DEVICE], moved = fx.plan->totals.moved_to_host;
+    uint64_t roomy = fx.plan->totals.peak[SL_TIER_DEVICE], moved = fx.plan->totals.moved[SL_LINK_TO_HOST];
     CHECK(fx.plan->totals.state_gradients > 0);
     fx.options.budget[SL_TIER_DEVICE] = roomy - 8192;
     REQUIRE_OK(plan_rank(&fx, 0));
     CHECK(fx.plan->totals.peak[SL_TIER_DEVICE] <= roomy - 8192);
-    CHECK(fx.plan->totals.moved_to_host > moved);
+    CHECK(fx.plan->totals.moved[SL_LINK_TO_HOST] > moved);
     planned_free(&fx);
 }
 

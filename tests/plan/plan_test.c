@@ -49,8 +49,8 @@ TEST(moved_bytes_follow_the_formulas)
     fx.options.parameters = SLUICE_PLACE_DEVICE;
     REQUIRE_OK(plan_model(&fx, SEED));
     uint64_t bytes = (uint64_t)sl_graph_parameter_elements(fx.graph) * sizeof(float);
-    CHECK_EQ(fx.plan->totals.moved_to_host, bytes + sizeof(sl_norm_result));
-    CHECK_EQ(fx.plan->totals.moved_to_device, bytes);
+    CHECK_EQ(fx.plan->totals.moved[SL_LINK_TO_HOST], bytes + sizeof(sl_norm_result));
+    CHECK_EQ(fx.plan->totals.moved[SL_LINK_TO_DEVICE], bytes);
     planned_free(&fx);
 
     planned staged = { 0 };
@@ -59,8 +59,8 @@ TEST(moved_bytes_follow_the_formulas)
     staged.options.levels = 1;
     staged.options.state = staged.options.parameters = SLUICE_PLACE_HOST;
     REQUIRE_OK(plan_model(&staged, SEED));
-    CHECK_EQ(staged.plan->totals.moved_to_host, bytes + sizeof(sl_norm_result));
-    CHECK_EQ(staged.plan->totals.moved_to_device, bytes); /* one level: fetched once, kept for backward */
+    CHECK_EQ(staged.plan->totals.moved[SL_LINK_TO_HOST], bytes + sizeof(sl_norm_result));
+    CHECK_EQ(staged.plan->totals.moved[SL_LINK_TO_DEVICE], bytes); /* one level: fetched once, kept for backward */
     planned_free(&staged);
 }
 

@@ -81,11 +81,18 @@ static void wait_for_nothing(sl_plan *p)
     p->steps[p->waits[p->steps[i].first_wait]].event = -1;
 }
 
+/* In order, but at the rates and on the queue of another link. */
+static void copies_on_another_stream(sl_plan *p)
+{
+    for (int i = 0; i < p->step_count; i++)
+        if (p->steps[i].kind == SL_STEP_COPY) p->steps[i].stream = SL_STREAM_COMPUTE;
+}
+
 TEST(verify_finds_planted_faults)
 {
-    static const fault faults[] = { misalign,         past_the_peak,     over_budget,
-                                    overlap,          read_before_write, operand_past_its_buffer,
-                                    used_after_death, wait_for_later,    wait_for_nothing };
+    static const fault faults[] = { misalign,          past_the_peak,           over_budget,      overlap,
+                                    read_before_write, operand_past_its_buffer, used_after_death, wait_for_later,
+                                    wait_for_nothing,  copies_on_another_stream };
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         planned fx = { 0 };
         plan_options_default(&fx.options);

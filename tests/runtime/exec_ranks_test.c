@@ -204,8 +204,8 @@ static sluice_status check_counters(running *r)
     } rows[] = {
         { "device peak", t->peak[SL_TIER_DEVICE], d.observed_peak[SL_TIER_DEVICE] },
         { "host peak", t->peak[SL_TIER_HOST], d.observed_peak[SL_TIER_HOST] },
-        { "to device", STEPS * t->moved_to_device, d.moved_to_device },
-        { "to host", STEPS * t->moved_to_host, d.moved_to_host },
+        { "to device", STEPS * t->moved[SL_LINK_TO_DEVICE], d.moved[SL_LINK_TO_DEVICE] },
+        { "to host", STEPS * t->moved[SL_LINK_TO_HOST], d.moved[SL_LINK_TO_HOST] },
         { "gathered", STEPS * t->comm_gather, c.gather_bytes },
         { "reduced", STEPS * t->comm_reduce, c.reduce_bytes },
         { "norm", STEPS * t->comm_norm, c.norm_bytes },

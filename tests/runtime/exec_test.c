@@ -71,8 +71,8 @@ TEST(bytes_counted_by_the_device_are_the_bytes_of_the_plan)
     }
     REQUIRE_OK(sl_exec_run(r.exec, SL_SEGMENT_UPDATE, &context));
     sl_exec_stats(r.exec, &stats, NULL);
-    CHECK_EQ(stats.moved_to_device, r.fx.plan->totals.moved_to_device);
-    CHECK_EQ(stats.moved_to_host, r.fx.plan->totals.moved_to_host);
+    CHECK_EQ(stats.moved[SL_LINK_TO_DEVICE], r.fx.plan->totals.moved[SL_LINK_TO_DEVICE]);
+    CHECK_EQ(stats.moved[SL_LINK_TO_HOST], r.fx.plan->totals.moved[SL_LINK_TO_HOST]);
     stop(&r);
 }
 
