@@ -24,11 +24,19 @@ typedef struct sl_usage {
 sluice_status sl_usage_create(const sluice_graph *g, sl_usage **out);
 void sl_usage_destroy(sl_usage *u);
 
-/* How many layers each measure is applied to; the axes of the search in place.c. */
+/* Ways to save device memory at the price of time. A placement says to how many layers each is applied. */
+typedef enum {
+    SL_SAVING_RECOMPUTE,       /* activations are dropped after forward and computed again before backward */
+    SL_SAVING_OFFLOAD,         /* activations go to the host after forward and come back before backward */
+    SL_SAVING_HOST_STATE,      /* optimizer state lives on the host, and the update runs there */
+    SL_SAVING_HOST_GRADIENTS,  /* of these layers, so many also sum their micro-batches there */
+    SL_SAVING_HOST_PARAMETERS, /* parameters live on the host and are staged for every use */
+    SL_SAVING_COUNT
+} sl_saving;
+
 typedef struct sl_candidate {
-    int recompute, offload, host_state, host_parameters;
-    int host_gradients; /* of the layers with host state, so many sum their micro-batches there too */
-    int prefetch;
+    int layers[SL_SAVING_COUNT];
+    int prefetch; /* levels fetched ahead */
 } sl_candidate;
 
 sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u);

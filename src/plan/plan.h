@@ -5,7 +5,7 @@
  * buffers; every buffer lives from its first to its last step and has one fixed offset in its tier's arena.
  *
  *     partition  who owns which piece of every layer                      partition.c
- *     place      home tier of parameters and state; keep, recompute or    place.c
+ *     place      home tier of parameters and state; keep, recompute or    place.c, place_search.c
  *                offload each layer's activations
  *     schedule   the list of steps: order, streams, prefetch              schedule_*.c
  *     address    lifetimes -> offsets; peak per tier                      address.c

@@ -184,6 +184,23 @@ TEST(the_refusal_names_bytes_and_remedies)
     planned_free(&fx);
 }
 
+TEST(the_refusal_names_every_setting_that_forbids_a_saving)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    fx.options.budget[SL_TIER_DEVICE] = 1000;
+    fx.options.budget[SL_TIER_HOST] = 0;
+    fx.options.activations = SLUICE_ACTIVATIONS_KEEP;
+    fx.options.state = fx.options.parameters = SLUICE_PLACE_DEVICE;
+    CHECK_EQ(plan_model(&fx, SEED), SLUICE_ERR_NO_FIT);
+    CHECK_CONTAINS(sluice_error(), "even with every permitted saving");
+    CHECK_CONTAINS(sluice_error(), "activation_checkpointing.mode \"recompute\" or \"auto\"");
+    CHECK_CONTAINS(sluice_error(), "zero_optimization.offload_optimizer.device \"cpu\"");
+    CHECK_CONTAINS(sluice_error(), "zero_optimization.offload_param.device \"cpu\"");
+    CHECK_CONTAINS(sluice_error(), "a host budget (memory.host)");
+    planned_free(&fx);
+}
+
 TEST(tiers_that_share_one_memory_are_held_to_their_sum)
 {
     planned fx = { 0 };

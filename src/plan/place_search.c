@@ -1,0 +1,299 @@
+/* place_search.c: the search for a placement on one rank.
+ *
+ * Candidates are judged by building them: schedule, address, waits and cost give exact peaks and a predicted time. The
+ * order of preference is
+ *
+ *     1. everything resident;
+ *     2. recomputation alone, in as few layers as fit: the device needs no other memory; unless the third is clearly
+ *        faster;
+ *     3. any mix of savings: from a start upward, always the saving that frees the most bytes per second lost, then
+ *        what turned out to be superfluous is taken back; the best of several starts.
+ *
+ * A mix is then made faster where it can be: a little more of one saving in exchange for as much less of another as
+ * still fits, as long as that shortens the predicted step and the number of trials lasts.
+ *
+ * An example: a GPT-2 of three blocks with 640,128 parameters in fp32 and 14 MiB for the device. Below, a candidate is
+ * written as its layers (recompute, offload, host state, host gradients, host parameters); a row of climbing is what
+ * was taken, with the excess and the predicted step after it.
+ *
+ *     resident         (0 0 0 0 0)   89.5 ms, 23.4 MiB over budget
+ *     recompute alone  (4 0 0 0 0)  110.0 ms,  5.3 MiB over: does not fit, so it must be a mix
+ *     START_EMPTY      (0 1 0 0 0)   89.5 ms, 22.8 MiB: frees 576 KiB at no loss; one layer's state would free 2 KiB
+ *                      (0 4 0 0 0)   89.5 ms, 13.7 MiB: activations have no layer left
+ *                      (0 4 4 0 0)   88.8 ms,  8.3 MiB: updates on the host run beside backward
+ *                      (1 4 6 0 6)   89.0 ms,  7.0 MiB: parameters too; recomputation alone is left
+ *                      (3 4 6 0 6)  it fits
+ *                      (3 0 0 0 6)  102.6 ms after taking back what is superfluous beside that
+ *     START_RECOMPUTE  (4 0 0 0 4)  109.3 ms, and START_RECOMPUTE_OFFLOAD the same
+ *     START_HOST_STATE (3 0 0 0 6)  102.6 ms
+ *     improve          (3 1 0 0 4)  102.5 ms: one layer offloaded keeps two more layers of parameters on the device
+ *
+ * The last is the plan: 13.6 MiB. */
+#include <math.h>
+#include <string.h>
+
+#include "plan/place.h"
+
+#define TRIALS 300 /* about as many as it takes to find a placement of a deep model at all */
+
+/* As far as addresses: enough to know whether it fits. */
+static sluice_status lay_out(sl_search *s, const sl_candidate *c)
+{
+    sl_place_apply(s->p, s->u, c);
+    SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
+    return sl_plan_address(s->p);
+}
+
+sluice_status sl_search_build(sl_search *s, const sl_candidate *c)
+{
+    SL_TRY(lay_out(s, c));
+    SL_TRY(sl_plan_waits(s->p));
+    return sl_plan_cost(s->p);
+}
+
+uint64_t sl_search_excess(const sl_search *s)
+{
+    const sl_plan_options *o = &s->p->options;
+    const uint64_t *peak = s->p->totals.peak;
+    uint64_t over = 0, together = peak[SL_TIER_DEVICE] + peak[SL_TIER_HOST];
+    for (int t = 0; t < SL_TIER_COUNT; t++)
+        if (peak[t] > o->budget[t]) over += peak[t] - o->budget[t];
+    if (over == 0 && o->budget_together > 0 && together > o->budget_together) over = together - o->budget_together;
+    return over;
+}
+
+static bool fits_now(const sl_search *s)
+{
+    return sl_search_excess(s) == 0;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- until it fits ---- */
+
+/* Layers by which a saving grows at a time: one in small models, an eighth of all in deep ones. */
+static int stride(const sl_search *s, int saving)
+{
+    int all = s->high.layers[saving];
+    return all <= 16 ? 1 : (all + 7) / 8;
+}
+
+/* False: the saving is at its end. Sums of gradients go to the host where the state is, and that follows parameters. */
+static bool take_more(const sl_search *s, sl_candidate *c, int saving)
+{
+    int *layers = c->layers, top = s->high.layers[saving];
+    int state = layers[SL_SAVING_HOST_STATE], parameters = layers[SL_SAVING_HOST_PARAMETERS];
+    if (saving == SL_SAVING_HOST_GRADIENTS) top = smaller(top, state > parameters ? state : parameters);
+    if (layers[saving] >= top) return false;
+    layers[saving] = smaller(layers[saving] + stride(s, saving), top);
+    return true;
+}
+
+/* Takes more of the saving of *c that frees most for its price; where none frees anything, the cheapest, because what frees
+ * nothing alone may do so together with others. *taken is false when every saving is at its end. */
+static sluice_status take_best(sl_search *s, sl_candidate *c, bool *taken)
+{
+    uint64_t before = sl_search_excess(s);
+    double seconds = s->p->totals.step_seconds, best_score = -1, least_loss = 0;
+    int best = -1, cheapest = -1;
+    for (int k = 0; k < SL_SAVING_COUNT; k++) {
+        sl_candidate next = *c;
+        if (!take_more(s, &next, k)) continue;
+        SL_TRY(sl_search_build(s, &next));
+        double loss = s->p->totals.step_seconds - seconds;
+        if (loss < 1e-9) loss = 1e-9;
+        uint64_t after = sl_search_excess(s);
+        double score = after < before ? (double)(before - after) / loss : -1;
+        if (score > best_score) best_score = score, best = k;
+        if (cheapest < 0 || loss < least_loss) least_loss = loss, cheapest = k;
+    }
+    *taken = cheapest >= 0;
+    if (!*taken) return SLUICE_OK;
+    take_more(s, c, best >= 0 ? best : cheapest);
+    return sl_search_build(s, c);
+}
+
+/* Takes back, layer by layer, what the final mix does not need. */
+static sluice_status take_back(sl_search *s, sl_candidate *c)
+{
+    for (int k = 0; k < SL_SAVING_COUNT; k++)
+        while (c->layers[k] > s->low.layers[k]) {
+            sl_candidate less = *c;
+            less.layers[k]--;
+            SL_TRY(sl_search_build(s, &less));
+            if (!fits_now(s)) break;
+            *c = less;
+        }
+    return sl_search_build(s, c);
+}
+
+/* From *c on until it fits. The last resort is every saving, and no prefetching, which needs room for two levels. */
+static sluice_status climb(sl_search *s, sl_candidate *c, bool *fits)
+{
+    bool taken = true;
+    SL_TRY(sl_search_build(s, c));
+    *fits = fits_now(s);
+    while (taken && !*fits) {
+        SL_TRY(take_best(s, c, &taken));
+        *fits = taken && fits_now(s);
+    }
+    if (!*fits && s->p->options.prefetch < 0) {
+        *c = s->high;
+        c->prefetch = 0;
+        SL_TRY(sl_search_build(s, c));
+        *fits = fits_now(s);
+    }
+    return *fits ? take_back(s, c) : SLUICE_OK;
+}
+
+/* ---- exchange of savings ---- */
+
+static sluice_status does_fit(sl_search *s, const sl_candidate *c, bool *fits)
+{
+    s->trials--;
+    SL_TRY(lay_out(s, c));
+    *fits = fits_now(s);
+    return SLUICE_OK;
+}
+
+/* Lowers a saving of *c as far as the plan still fits: by halving, since less of a saving never needs less memory. */
+static sluice_status lower(sl_search *s, sl_candidate *c, int saving)
+{
+    sl_candidate middle = *c;
+    int too_few = s->low.layers[saving] - 1, enough = c->layers[saving];
+    while (enough - too_few > 1 && s->trials > 0) {
+        bool fits;
+        int at = middle.layers[saving] = too_few + (enough - too_few) / 2;
+        SL_TRY(does_fit(s, &middle, &fits));
+        if (fits)
+            enough = at;
+        else
+            too_few = at;
+    }
+    c->layers[saving] = enough;
+    return SLUICE_OK;
+}
+
+/* `by` layers more of one saving, as many less of another as fits; *seconds and *best change where that is faster. */
+static sluice_status exchange(sl_search *s, sl_candidate from, int more, int by, int less, sl_candidate *best,
+                              double *seconds)
+{
+    int before = from.layers[less];
+    bool fits;
+    if (from.layers[more] >= s->high.layers[more]) return SLUICE_OK;
+    from.layers[more] = smaller(from.layers[more] + by, s->high.layers[more]);
+    SL_TRY(does_fit(s, &from, &fits));
+    if (!fits) return SLUICE_OK;
+    SL_TRY(lower(s, &from, less));
+    if (from.layers[less] == before) return SLUICE_OK; /* it bought nothing */
+    SL_TRY(sl_search_build(s, &from));
+    if (s->p->totals.step_seconds >= *seconds * 0.999) return SLUICE_OK;
+    *seconds = s->p->totals.step_seconds;
+    *best = from;
+    return SLUICE_OK;
+}
+
+/* The best of all single exchanges, again and again. */
+static sluice_status improve(sl_search *s, sl_candidate *c)
+{
+    sl_candidate best = *c;
+    SL_TRY(sl_search_build(s, c));
+    double before, seconds = s->p->totals.step_seconds;
+    s->trials = TRIALS;
+    do {
+        sl_candidate from = best;
+        before = seconds;
+        for (int more = 0; more < SL_SAVING_COUNT; more++)
+            for (int less = 0; less < SL_SAVING_COUNT && s->trials > 0; less++) {
+                if (more == less) continue;
+                SL_TRY(exchange(s, from, more, 1, less, &best, &seconds));
+                if (stride(s, more) > 1) SL_TRY(exchange(s, from, more, stride(s, more), less, &best, &seconds));
+            }
+    } while (seconds < before && s->trials > 0);
+    *c = best;
+    return sl_search_build(s, c);
+}
+
+/* ---- several starts ---- */
+
+/* Where climbing begins. Each saving is judged by what it frees when it is taken, so the start decides which
+ * placements are met at all. Offloaded activations need room on the device while they leave and come back: what is
+ * tight may not fit with them although it does without. */
+typedef enum {
+    START_EMPTY,             /* no saving, all permitted */
+    START_RECOMPUTE,         /* every layer recomputed, activations not offloaded */
+    START_RECOMPUTE_OFFLOAD, /* every layer recomputed, all savings permitted */
+    START_HOST_STATE,        /* all optimizer state on the host, all savings permitted */
+    START_COUNT
+} start;
+
+#define IMPROVED 3 /* the best of them are made faster */
+
+/* *seconds: of a step, INFINITY where nothing that fits was found. */
+static sluice_status search_from(sl_search *s, start from, sl_candidate *found, double *seconds)
+{
+    const sl_candidate low = s->low, high = s->high;
+    const int grown = from == START_HOST_STATE ? SL_SAVING_HOST_STATE : SL_SAVING_RECOMPUTE;
+    bool fits = false;
+    *found = low;
+    *seconds = INFINITY;
+    if (from != START_EMPTY) found->layers[grown] = high.layers[grown];
+    if (from != START_EMPTY && memcmp(found, &low, sizeof low) == 0) return SLUICE_OK; /* the same as START_EMPTY */
+    if (from == START_RECOMPUTE) {
+        s->low.layers[SL_SAVING_RECOMPUTE] = high.layers[SL_SAVING_RECOMPUTE];
+        s->high.layers[SL_SAVING_OFFLOAD] = low.layers[SL_SAVING_OFFLOAD];
+    }
+    sluice_status st = climb(s, found, &fits);
+    s->low = low;
+    s->high = high;
+    if (st == SLUICE_OK && fits && from == START_RECOMPUTE) st = take_back(s, found); /* with the real bounds */
+    if (fits) *seconds = s->p->totals.step_seconds;
+    return st;
+}
+
+/* The fastest mix: every start is tried, and the best ones are improved. */
+static sluice_status find_mix(sl_search *s, sl_candidate *found, bool *fits)
+{
+    sl_candidate c[START_COUNT];
+    double seconds[START_COUNT], fastest = INFINITY;
+    for (int k = 0; k < START_COUNT; k++) SL_TRY(search_from(s, (start)k, &c[k], &seconds[k]));
+    for (int i = 0; i < IMPROVED; i++) {
+        int best = 0;
+        for (int k = 1; k < START_COUNT; k++)
+            if (seconds[k] < seconds[best]) best = k;
+        if (isinf(seconds[best])) break;
+        seconds[best] = INFINITY; /* improved once */
+        SL_TRY(improve(s, &c[best]));
+        if (s->p->totals.step_seconds >= fastest) continue;
+        fastest = s->p->totals.step_seconds;
+        *found = c[best];
+        *fits = true;
+    }
+    return *fits ? sl_search_build(s, found) : SLUICE_OK;
+}
+
+/* Recomputation moves nothing and needs no other memory: a mix must be faster than this to be worth it. */
+#define WORTH_A_MIX 0.98
+
+sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits)
+{
+    sl_candidate recomputed = s->low;
+    bool recomputed_fits = false;
+    *found = s->low;
+    SL_TRY(sl_search_build(s, found));
+    *fits = fits_now(s);
+    if (*fits) return SLUICE_OK;
+    while (!recomputed_fits && take_more(s, &recomputed, SL_SAVING_RECOMPUTE)) {
+        SL_TRY(sl_search_build(s, &recomputed));
+        recomputed_fits = fits_now(s);
+    }
+    double seconds = s->p->totals.step_seconds;
+    SL_TRY(find_mix(s, found, fits));
+    if (!recomputed_fits || (*fits && s->p->totals.step_seconds < WORTH_A_MIX * seconds)) return SLUICE_OK;
+    *found = recomputed;
+    *fits = true;
+    return sl_search_build(s, found);
+}
