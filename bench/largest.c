@@ -67,8 +67,8 @@ static sluice_status hash_parameter(run *r, int parameter, uint64_t *out)
 {
     const sl_parameter *q = &r->job.graph->parameters[parameter];
     const sl_layer_place *place = &r->job.engine->plan->layers[q->layer];
-    bool in_rest = place->rest >= 0 && r->job.graph->precision == SLUICE_F16;
-    int buffers[2] = { in_rest ? -1 : place->master, place->rest };
+    bool in_remainder = place->remainder >= 0 && r->job.graph->precision == SLUICE_F16;
+    int buffers[2] = { in_remainder ? -1 : place->master, place->remainder };
     *out = 0;
     for (int k = 0; k < 2; k++)
         for (int64_t first = 0; buffers[k] >= 0 && first < q->count; first += CHUNK_ELEMENTS) {

@@ -79,13 +79,13 @@ static sluice_status check_operand(const sl_ledger *l, const sl_call *c, bool ou
     return check_shape(c, role, i, s, output ? c->output_shapes[i] : c->input_shapes[i], form);
 }
 
-/* Which rest of the master goes with weights of a form, as the kernel reads it. */
-static bool rest_fits(const sl_call *c)
+/* Which remainder of the master goes with weights of a form, as the kernel reads it. */
+static bool remainder_fits(const sl_call *c)
 {
-    const sl_form weights = c->output_forms[0], rest = c->output_forms[1];
+    const sl_form weights = c->output_forms[0], remainder = c->output_forms[1];
     if (weights == SL_FORM_F32) return c->outputs[1].bytes == 0;
-    return c->outputs[1].bytes > 0 &&
-           ((weights == SL_FORM_BF16 && rest == SL_FORM_REMAINDER) || (weights == SL_FORM_F16 && rest == SL_FORM_F32));
+    return c->outputs[1].bytes > 0 && ((weights == SL_FORM_BF16 && remainder == SL_FORM_REMAINDER) ||
+                                       (weights == SL_FORM_F16 && remainder == SL_FORM_F32));
 }
 
 static bool is_short(sl_span s, sl_form form, const sl_update_rule *r, int64_t first, int64_t elements)
@@ -94,7 +94,7 @@ static bool is_short(sl_span s, sl_form form, const sl_update_rule *r, int64_t f
     return s.bytes < sl_form_bytes(form, r->layer, first, elements);
 }
 
-/* The kernel goes by the weights' length, so gradient, rest and state must be no shorter. */
+/* The kernel goes by the weights' length, so gradient, remainder and state must be no shorter. */
 static sluice_status check_run_lengths(const sl_call *c, const sl_update_rule *r, int64_t elements)
 {
     const char *name = c->name ? c->name : "";
@@ -103,9 +103,9 @@ static sluice_status check_run_lengths(const sl_call *c, const sl_update_rule *r
     if (c->input_count < 2 || c->output_count < 2 + r->slots)
         return sl_fail(SLUICE_ERR_FAILED, "update %s: %d inputs and %d outputs, for %d states", name, c->input_count,
                        c->output_count, r->slots);
-    if (elements > 0 && !rest_fits(c))
+    if (elements > 0 && !remainder_fits(c))
         return sl_fail(SLUICE_ERR_FAILED,
-                       "update %s: %s weights with %" PRIu64 " bytes of %s as the rest of the master", name,
+                       "update %s: %s weights with %" PRIu64 " bytes of %s as the remainder of the master", name,
                        sl_form_name(c->output_forms[0]), c->outputs[1].bytes, sl_form_name(c->output_forms[1]));
     bool short_operand = c->inputs[1].bytes > 0 && c->inputs[1].bytes < sizeof(sl_norm_result);
     short_operand |= is_short(c->inputs[0], c->input_forms[0], r, c->first, elements);

@@ -149,26 +149,58 @@ typedef struct sl_segment {
 
 typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_OFFLOAD } sl_activation_mode;
 
-/* Where one layer's things live. Set by place, read by everyone after. */
+/* Where one layer's things live. Tiers, activations and level are set by place; buffers by schedule.
+ *
+ * Which buffers a trained layer has, of N ranks with M micro-batches each in a step. P, S and G are the tiers
+ * `parameters`, `state` and `gradients`. "own" holds this rank's shard, otherwise the whole layer; with one rank every
+ * stage is as stage 0, and own is the whole. "stays": permanent, otherwise it lives within a step. The first row of a
+ * buffer that applies is the one.
+ *
+ *     buffer        when                              is                 tier    form          own at    stays
+ *     home          always                            a buffer           P       precision     stage 3   yes
+ *     working       P device, stages 0 to 2           home
+ *                   otherwise                         none: staged for every use
+ *     master        S host, P device, f32 or bf16     a buffer           host    precision     1 to 3    yes
+ *                   otherwise                         home
+ *     remainder     bf16                              a buffer           S       REMAINDER     1 to 3    yes
+ *                   f16: all of the f32 master        a buffer           S       f32           1 to 3    yes
+ *                   f32                               none
+ *     slots         of the optimizer                  a buffer each      S       state_form    1 to 3    yes
+ *     contribution  N > 1, stages 0 and 1, S device   a buffer           device  wire          never     yes
+ *                   otherwise                         a buffer           device  wire          never     no
+ *     accumulator   M > 1                             a buffer           G       f32           N > 1     yes
+ *                   N > 1, contribution does not stay a buffer           device  wire          N > 1     no
+ *                   otherwise                         none
+ *     gradient      S host, M > 1, G host, not (N > 1 and stage 0)      accumulator
+ *                   S host                            a buffer           host    wire          1 to 3    no
+ *                   stage 0, N > 1 or M = 1           contribution
+ *                   stage 1, N > 1, M = 1             contribution, of which the own part is summed
+ *                   otherwise                         accumulator
+ *     snapshots     with options.snapshot: of master (not in f16), remainder and slots
+ *                                                     a buffer each      host    as what it    N > 1     yes
+ *                                                                                copies
+ *
+ * A frozen layer has home, working, master == home and its snapshot; a layer without parameters has none. What is
+ * staged for a step (a fetched layer, a sum on its way) has no member here. tests/plan/layer_place_test.c holds plans
+ * to these rows. */
 typedef struct sl_layer_place {
     sl_tier parameters; /* home. HOST: staged in for every use */
     sl_tier state;      /* HOST: the update runs there, on a host master copy of the parameters */
     sl_activation_mode activations;
     sl_tier gradients; /* where micro-batches are summed; differs from `state` only as DEVICE does from HOST */
     int level;         /* levels move together; layers of a level are consecutive */
-    /* buffers, -1 where absent */
-    /* The weights that the update writes, in the graph's precision; == home when in place. f32 ones are what a
-     * checkpoint reads. An f16 host update of parameters at home on the device writes a passing buffer: then it is ==
-     * home too. */
+    /* Buffers, -1 where absent. */
+    int home;    /* where the parameters wait for their next use */
+    int working; /* what kernels read */
+    /* The weights that the update writes, in the graph's precision. f32 ones are what a checkpoint reads. An update
+     * that runs on another tier than the master's works on a staged copy; f16 weights are only written by it. */
     int master;
-    int rest; /* beside the state: bf16 the REMAINDER of the master, f16 the f32 master; -1 in f32 and where frozen */
-    int home; /* where the parameters wait for their next use: whole, or at stage 3 this rank's shard */
-    int working;      /* permanent whole copy on the device that kernels read; -1: staged for every use */
-    int contribution; /* where backward writes this micro-batch's gradient, whole, on the device */
-    int accumulator;  /* this rank's shard of the sum over micro-batches; -1: nothing is summed */
+    int remainder;    /* beside the state: what 16-bit weights lack of their f32 master */
+    int contribution; /* where backward writes this micro-batch's gradient */
+    int accumulator;  /* the sum over micro-batches, or over ranks */
     int gradient;     /* final gradient, input of the update, on the tier of the state */
     int slots[SL_MAX_STATE_SLOTS];
-    int snapshots[2 + SL_MAX_STATE_SLOTS]; /* of the master, its rest, then of the slots */
+    int snapshots[2 + SL_MAX_STATE_SLOTS]; /* of the master, its remainder, then of the slots */
     sl_shards shards;   /* how the layer is cut over the ranks; also at stage 0, for sums and saves */
     int64_t leaf_first; /* global index of the layer's first norm leaf */
 } sl_layer_place;

@@ -10,7 +10,7 @@ static sluice_status keep(sl_scheduler *s, sl_buffer_kind kind, sl_form form, sl
 
 static void forget_layer(sl_layer_place *place)
 {
-    place->master = place->rest = place->home = place->working = place->contribution = place->accumulator =
+    place->master = place->remainder = place->home = place->working = place->contribution = place->accumulator =
         place->gradient = -1;
     for (int k = 0; k < SL_MAX_STATE_SLOTS; k++) place->slots[k] = -1;
     for (int k = 0; k < 2 + SL_MAX_STATE_SLOTS; k++) place->snapshots[k] = -1;
@@ -32,12 +32,13 @@ static sluice_status parameters(sl_scheduler *s, int layer)
 }
 
 /* What 16-bit weights lack of their fp32 master. It is needed by updates alone and is cut and placed as their state. */
-static sluice_status rest(sl_scheduler *s, int layer)
+static sluice_status remainder_of(sl_scheduler *s, int layer)
 {
     static const sl_form forms[] = { [SL_FORM_BF16] = SL_FORM_REMAINDER, [SL_FORM_F16] = SL_FORM_F32 };
     sl_layer_place *place = &s->p->layers[layer];
     if (!sl_is_trained(s, layer) || sl_weights_form(s) == SL_FORM_F32) return SLUICE_OK;
-    return keep(s, SL_BUFFER_STATE, forms[sl_weights_form(s)], place->state, layer, sl_cuts_state(s->p), &place->rest);
+    return keep(s, SL_BUFFER_STATE, forms[sl_weights_form(s)], place->state, layer, sl_cuts_state(s->p),
+                &place->remainder);
 }
 
 /* One rank sums into the whole. Several sum into the owners' shards; at stages 0 and 1 every rank also keeps the whole
@@ -53,12 +54,13 @@ static sluice_status gradients(sl_scheduler *s, int layer)
     return keep(s, SL_BUFFER_GRADIENTS, SL_FORM_F32, place->gradients, layer, several, &place->accumulator);
 }
 
-/* Each of what it copies, in that one's form. An f16 master is all in its rest. */
+/* Each of what it copies, in that one's form. An f16 master is all in its remainder. */
 static sluice_status snapshots(sl_scheduler *s, int layer, int slots)
 {
     sl_layer_place *place = &s->p->layers[layer];
-    bool shard = s->p->options.rank_count > 1, all_in_rest = place->rest >= 0 && sl_weights_form(s) == SL_FORM_F16;
-    int of[2 + SL_MAX_STATE_SLOTS] = { all_in_rest ? -1 : place->master, place->rest };
+    bool shard = s->p->options.rank_count > 1,
+         all_in_remainder = place->remainder >= 0 && sl_weights_form(s) == SL_FORM_F16;
+    int of[2 + SL_MAX_STATE_SLOTS] = { all_in_remainder ? -1 : place->master, place->remainder };
     for (int k = 0; k < slots; k++) of[2 + k] = place->slots[k];
     for (int k = 0; k < 2 + slots; k++)
         if (of[k] >= 0)
@@ -74,7 +76,7 @@ static sluice_status layer_permanents(sl_scheduler *s, int layer)
     forget_layer(place);
     if (!sl_has_parameters(s, layer)) return SLUICE_OK;
     SL_TRY(parameters(s, layer));
-    SL_TRY(rest(s, layer));
+    SL_TRY(remainder_of(s, layer));
     for (int k = 0; k < slots; k++) {
         SL_TRY(keep(s, SL_BUFFER_STATE, s->p->options.state_form, place->state, layer, sl_cuts_state(s->p),
                     &place->slots[k]));

@@ -123,7 +123,7 @@ static sluice_status update_range(sl_scheduler *s, int node, sl_range range, con
     if (!is_early(s, layer)) in[1] = sl_whole(s->p, norm->result[place->state]);
     sl_piece out[2 + SL_MAX_STATE_SLOTS] = { target, { -1, 0, 0 } };
     int slots = s->p->options.state_slots;
-    if (place->rest >= 0) out[1] = sl_range_piece(s, place->rest, range);
+    if (place->remainder >= 0) out[1] = sl_range_piece(s, place->remainder, range);
     for (int k = 0; k < slots; k++) out[2 + k] = sl_range_piece(s, place->slots[k], range);
     SL_TRY(sl_emit_update(s, SL_OP_UPDATE, node, layer, place->state, range.first, in, 2, out, 2 + slots));
     return target.buffer != master.buffer ? sl_emit_copy_piece(s, target, master, layer) : SLUICE_OK;

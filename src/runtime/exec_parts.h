@@ -7,7 +7,7 @@
 
 #define SL_COLLECTIVE_NAME_BYTES 96
 #define SL_EXEC_BOUNCE           ((int64_t)1 << 20)
-/* Of a layer: master, its rest, state slots; as in sl_layer_place.snapshots. */
+/* Of a layer: master, its remainder, state slots; as in sl_layer_place.snapshots. */
 #define SL_LAYER_TENSORS (2 + SL_MAX_STATE_SLOTS)
 
 typedef struct sl_tracer sl_tracer;

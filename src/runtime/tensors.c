@@ -262,7 +262,7 @@ sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, 
     if (x->busy) SL_TRY(sl_exec_settle(x));
     if (slot >= 0) return store_in(x, place->slots[slot], slot, run, data);
     SL_TRY(store_in(x, place->master, -1, run, data));
-    SL_TRY(store_in(x, place->rest, -1, run, data));
+    SL_TRY(store_in(x, place->remainder, -1, run, data));
     return place->home == place->master ? SLUICE_OK : store_in(x, place->home, -1, run, data);
 }
 
@@ -282,14 +282,14 @@ static parts parts_of(sl_exec *x, int layer, int slot, bool snapshot)
 {
     const sl_layer_place *place = &x->plan->layers[layer];
     parts q = { .second.buffer = -1 };
-    bool master_in_rest = place->rest >= 0 && x->plan->graph->precision == SLUICE_F16;
+    bool master_in_remainder = place->remainder >= 0 && x->plan->graph->precision == SLUICE_F16;
     if (slot >= 0) {
         q.first = tensor_at(x, layer, 2 + slot, place->slots[slot], snapshot, slot_is_signed(x, layer, slot));
-    } else if (master_in_rest) {
-        q.first = tensor_at(x, layer, 1, place->rest, snapshot, false);
+    } else if (master_in_remainder) {
+        q.first = tensor_at(x, layer, 1, place->remainder, snapshot, false);
     } else {
         q.first = tensor_at(x, layer, 0, place->master, snapshot, false);
-        if (place->rest >= 0) q.second = tensor_at(x, layer, 1, place->rest, snapshot, false);
+        if (place->remainder >= 0) q.second = tensor_at(x, layer, 1, place->remainder, snapshot, false);
     }
     return q;
 }
@@ -355,7 +355,7 @@ static sluice_status snapshot_layer(sl_exec *x, int layer)
     const sl_plan *p = x->plan;
     const sl_layer_place *place = &p->layers[layer];
     for (int k = 0; k < SL_LAYER_TENSORS; k++) {
-        int to = place->snapshots[k], from = k == 0 ? place->master : k == 1 ? place->rest : place->slots[k - 2];
+        int to = place->snapshots[k], from = k == 0 ? place->master : k == 1 ? place->remainder : place->slots[k - 2];
         void *address = NULL;
         if (to < 0) continue;
         SL_TRY(copy_aside(x, from, to));

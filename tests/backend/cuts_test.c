@@ -253,7 +253,7 @@ TEST(a_run_with_a_wrong_start_or_a_short_operand_is_refused)
     test_image_free(&l.image);
 }
 
-TEST(an_update_needs_the_rest_of_the_master_that_goes_with_its_weights)
+TEST(an_update_needs_the_remainder_of_the_master_that_goes_with_its_weights)
 {
     static const int64_t bounds[] = { 0, 2048 };
     static cut_layer l;
@@ -262,7 +262,7 @@ TEST(an_update_needs_the_rest_of_the_master_that_goes_with_its_weights)
         uint64_t weight_bytes, rest_bytes;
         const char *message;
     } wrong[] = {
-        { SL_FORM_F32, SL_FORM_F32, 8192, 8192, "f32 weights with 8192 bytes of f32 as the rest" },
+        { SL_FORM_F32, SL_FORM_F32, 8192, 8192, "f32 weights with 8192 bytes of f32 as the remainder" },
         { SL_FORM_BF16, SL_FORM_REMAINDER, 4096, 0, "bf16 weights with 0 bytes of remainder" },
         { SL_FORM_BF16, SL_FORM_F32, 4096, 8192, "bf16 weights with 8192 bytes of f32" },
         { SL_FORM_F16, SL_FORM_REMAINDER, 4096, 4096, "f16 weights with 4096 bytes of remainder" },
