@@ -26,14 +26,14 @@ typedef struct packer {
     placed *by_offset; /* buffers placed so far, increasing begin */
     int placed_count;
     uint64_t base; /* end of the permanent buffers */
-    bool patient;  /* gradients and the norm keep their bytes for the whole step */
+    bool holds;    /* gradients and the norm keep their bytes for the whole step */
 } packer;
 
 /* Lowest offset at which the bytes are free during its life. Keeps by_offset sorted. */
 static uint64_t place_one(packer *k, const sl_buffer *buffer)
 {
     uint64_t bytes = sl_align_up(buffer->bytes, SL_ALIGNMENT), at = k->base;
-    bool stays = k->patient && (buffer->kind == SL_BUFFER_GRADIENTS || buffer->kind == SL_BUFFER_NORM);
+    bool stays = k->holds && (buffer->kind == SL_BUFFER_GRADIENTS || buffer->kind == SL_BUFFER_NORM);
     const placed life = { .first = stays ? 0 : buffer->first, .last = stays ? INT_MAX : buffer->last }, *b = &life;
     for (int i = 0; i < k->placed_count; i++) {
         const placed *q = &k->by_offset[i];
@@ -109,12 +109,6 @@ static void place_permanents(packer *k)
     k->p->totals.peak[k->tier] = peak;
 }
 
-static void keep_offsets(packer *k, const uint64_t *offsets, uint64_t peak)
-{
-    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
-    if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
-}
-
 static uint64_t pack_best(packer *k, sort_entry *entries, uint64_t *offsets)
 {
     sort_order(k, entries, by_birth);
@@ -128,19 +122,20 @@ static uint64_t pack_best(packer *k, sort_entry *entries, uint64_t *offsets)
     return size_peak;
 }
 
-/* Gradients and the norm on the host are read by updates that run on into the next training step. What comes to lie
- * over them there would wait for these, so where there is room nothing does. */
+/* Gradients and the norm on the host are read by updates that run on into the next training step. A buffer of that step
+ * that shared their bytes would have to wait for those updates, so where there is room none does. */
 static void pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
 {
     const sl_plan_options *o = &k->p->options;
     place_permanents(k);
-    k->patient = k->tier == SL_TIER_HOST && o->budget_together == 0 && k->p->machine.copies_overlap;
+    k->holds = k->tier == SL_TIER_HOST && o->budget_together == 0 && k->p->machine.copies_overlap;
     uint64_t peak = pack_best(k, entries, offsets);
-    if (k->patient && peak > o->budget[k->tier]) {
-        k->patient = false;
+    if (k->holds && peak > o->budget[k->tier]) {
+        k->holds = false;
         peak = pack_best(k, entries, offsets);
     }
-    keep_offsets(k, offsets, peak);
+    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
+    if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
 }
 
 sluice_status sl_plan_address(sl_plan *p)

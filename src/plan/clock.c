@@ -14,9 +14,33 @@
  * step to the next; in between, speeds are constant.
  *
  * Where kernels stand still, the time is charged to the stream they waited for: that is the exposed part, the rest of
- * that stream's work is hidden. Kernels of the update stream that take turns with compute are exposed as a whole. */
-#include <string.h>
-
+ * that stream's work is hidden. Kernels of the update stream that take turns with compute are exposed as a whole.
+ *
+ * An example: two layers a and b with their optimizer state on the host, on a device whose lanes do not disturb each
+ * other (tests/plan/cost_test.c has it as a test).
+ *
+ *     segment   step           seconds  stream       waits for
+ *     FORWARD   0  forward a   2        compute      5
+ *               1  forward b   2        compute      7
+ *     BACKWARD  2  both        4        compute
+ *     UPDATE    3  norm        1        compute               its end is the segment's result
+ *               4  update a    0.5      host update  3
+ *               5  copy a      1        to device    4
+ *               6  update b    0.5      host update
+ *               7  copy b      1        to device    6
+ *
+ *     seconds      0    2    4         8   9    9.5  10    10.5   11.5   12.5      14.5
+ *     compute      | 0  | 1  | 2       | 3 |  stands still  | 0          | 1       |
+ *     host update                          | 4  | 6  |
+ *     to device                                 | 5         | 7    |
+ *
+ * In the first training step the waits of 0 and 1 are for nothing: 5 and 7 were never recorded. The norm is known at 9,
+ * and the next FORWARD begins; its step 0 waits for copy a until 10.5, so 1.5 seconds are charged to the stream "to
+ * device". Copy b is hidden behind step 0. FORWARD takes 5.5 seconds, from 9 to 14.5.
+ *
+ * And of speeds: a kernel and a copy of 1 second each begin together, kernel_slowdown is 0.5 and move_slowdown 1. The
+ * kernel works at 1 / 1.5 and is done at 1.5 seconds; the copy worked at 1 / 2, has 0.25 left, does that alone at speed
+ * 1, and is done at 1.75. */
 #include "core/alloc.h"
 #include "plan/passes.h"
 
@@ -109,22 +133,16 @@ static void find_next(clocks *c, int k)
 
 /* ---- starting ---- */
 
-/* Whether run `r` may begin; *late is what it waited for, or -1. */
-static bool may_begin(const clocks *c, int r, int *late)
+/* False: the run may not begin yet, or something that the step waits for is not done; else *late is the last of all
+ * that to be done, or -1. */
+static bool waits_done(const clocks *c, int position, int *late)
 {
-    *late = -1;
+    int r = run_at(c, position);
+    const sl_step *s = &c->p->steps[step_at(c, position)];
     if (r > 0 && c->runs[r - 1].result < 0) return false;
     for (int i = 0; c->runs[r].joined && i < r; i++)
         if (c->runs[i].left > 0) return false;
-    if (c->runs[r].joined) *late = c->newest;
-    return true;
-}
-
-/* False: something that the step waits for is not done; else *late is the last of it to be done, or -1. */
-static bool waits_done(const clocks *c, int position, int *late)
-{
-    const sl_step *s = &c->p->steps[step_at(c, position)];
-    if (!may_begin(c, run_at(c, position), late)) return false;
+    *late = c->runs[r].joined ? c->newest : -1;
     for (int k = 0; k < s->wait_count; k++) {
         int target = recording(c, position, c->p->waits[s->first_wait + k]);
         if (target < 0) continue;
@@ -283,20 +301,6 @@ static void count_run(sl_segment *g, const run *r, double seconds, double weight
     }
 }
 
-static void forget(sl_segment *g)
-{
-    g->seconds = 0;
-    memset(g->busy, 0, sizeof g->busy);
-    memset(g->exposed, 0, sizeof g->exposed);
-    memset(g->longest, 0, sizeof g->longest);
-    for (int m = 0; m < SL_STREAM_COUNT; m++) g->longest_step[m] = -1;
-}
-
-static double later(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /* Micro-batches of a step that are clocked: the first, beside which updates may still run, and one of the others. */
 static int clocked_passes(const sl_plan *p)
 {
@@ -311,12 +315,20 @@ static void add_passes(clocks *c)
     }
 }
 
-/* FORWARD and BACKWARD of the second step, UPDATE of the first; each run from the end of what came before it. */
-static void read_training(const clocks *c, sl_segment *of)
+/* Two training steps, the second without its update. Read off are FORWARD and BACKWARD of the second, which began
+ * beside the updates of the first, and UPDATE of the first; each run counts from the end of what came before it. */
+static sluice_status clock_training(sl_plan *p)
 {
-    int passes = clocked_passes(c->p), others = c->p->options.accumulation - 1;
-    const run *update = &c->runs[2 * passes];
-    double before = later(update->result, update->kernel_end);
+    run runs[MAX_RUNS];
+    clocks c = { .p = p, .runs = runs };
+    sl_segment *of = p->segments;
+    add_passes(&c);
+    add_run(&c, SL_SEGMENT_UPDATE, false);
+    add_passes(&c);
+    SL_TRY(run_all(&c));
+    int passes = clocked_passes(p), others = p->options.accumulation - 1;
+    const run *update = &runs[2 * passes];
+    double before = update->result > update->kernel_end ? update->result : update->kernel_end;
     count_run(&of[SL_SEGMENT_UPDATE], update, before - update[-1].kernel_end, 1);
     for (int m = 0; m < passes; m++) {
         const run *forward = update + 1 + 2 * m, *backward = forward + 1;
@@ -325,17 +337,6 @@ static void read_training(const clocks *c, sl_segment *of)
         count_run(&of[SL_SEGMENT_BACKWARD], backward, backward->kernel_end - forward->kernel_end, share);
         before = backward->kernel_end;
     }
-}
-
-static sluice_status clock_training(sl_plan *p)
-{
-    run runs[MAX_RUNS];
-    clocks c = { .p = p, .runs = runs };
-    add_passes(&c);
-    add_run(&c, SL_SEGMENT_UPDATE, false);
-    add_passes(&c);
-    SL_TRY(run_all(&c));
-    read_training(&c, p->segments);
     return SLUICE_OK;
 }
 
@@ -353,7 +354,11 @@ static sluice_status clock_evaluation(sl_plan *p)
 
 sluice_status sl_plan_clock(sl_plan *p)
 {
-    for (int k = 0; k < SL_SEGMENT_COUNT; k++) forget(&p->segments[k]);
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
+        sl_segment *g = &p->segments[k];
+        *g = (sl_segment){ .first_step = g->first_step, .step_count = g->step_count, .result_step = g->result_step };
+        for (int m = 0; m < SL_STREAM_COUNT; m++) g->longest_step[m] = -1;
+    }
     if (p->segments[SL_SEGMENT_FORWARD].step_count > 0) SL_TRY(clock_training(p));
     return p->segments[SL_SEGMENT_EVALUATE].step_count > 0 ? clock_evaluation(p) : SLUICE_OK;
 }

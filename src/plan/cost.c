@@ -10,13 +10,6 @@
 #include "ir/form.h"
 #include "plan/passes.h"
 
-static uint64_t operand_bytes(const sl_plan *p, const sl_step *s)
-{
-    uint64_t bytes = 0;
-    for (int k = 0; k < sl_step_operands(s); k++) bytes += p->pieces[s->first_piece + k].bytes;
-    return bytes;
-}
-
 static double copy_seconds(const sl_plan *p, const sl_step *s)
 {
     const sl_machine *m = &p->machine;
@@ -77,24 +70,11 @@ static sl_cost kernel_cost(const sl_plan *p, const sl_step *s)
     if (s->op == SL_OP_UPDATE)
         return (sl_cost){ 0, (double)weights.bytes / (double)sl_form_element_bytes(p->buffers[weights.buffer].form) *
                                  p->options.update_bytes_per_element };
-    if (s->node < 0 || g->nodes[s->node].phase == SL_PHASE_UPDATE || sl_ops[s->op].cost == NULL)
-        return (sl_cost){ 0, (double)operand_bytes(p, s) };
-    return sl_ops[s->op].cost(g, &g->nodes[s->node]);
-}
-
-static const sl_rates *kernel_rates(const sl_plan *p, const sl_step *s, bool narrow)
-{
-    bool on_host = s->stream == SL_STREAM_UPDATE;
-    if (s->op == SL_OP_UPDATE) return sl_machine_update_rates(&p->machine, on_host, p->options.state_form);
-    return on_host ? sl_machine_host_rates(&p->machine, s->op) : sl_machine_kernel_rates(&p->machine, s->op, narrow);
-}
-
-/* By the general rates. */
-static double arithmetic_rate(const sl_machine *m, sl_op op, bool narrow)
-{
-    bool attention = sl_ops[op].rate == SL_CLASS_ATTENTION;
-    if (!sl_is_matrix_op(op)) return m->vector_flops;
-    return sl_machine_gemm_flops(m, narrow) * (attention && m->attention_fraction > 0 ? m->attention_fraction : 1);
+    if (s->node >= 0 && g->nodes[s->node].phase != SL_PHASE_UPDATE && sl_ops[s->op].cost != NULL)
+        return sl_ops[s->op].cost(g, &g->nodes[s->node]);
+    uint64_t bytes = 0;
+    for (int k = 0; k < sl_step_operands(s); k++) bytes += p->pieces[s->first_piece + k].bytes;
+    return (sl_cost){ 0, (double)bytes };
 }
 
 /* Runs at the rates of 16 bits: on a CPU only bf16 has products of its own. */
@@ -103,34 +83,28 @@ static bool is_narrow(const sl_machine *m, sluice_dtype type)
     return type == SLUICE_BF16 || (type == SLUICE_F16 && !m->kernels_take_turns);
 }
 
+/* By the measured points of the op; without any, the slower of arithmetic and memory at the general rates. */
 static double kernel_seconds(const sl_plan *p, const sl_step *s)
 {
     const sl_machine *m = &p->machine;
     bool narrow = s->node >= 0 && is_narrow(m, sl_node_type(p->graph, &p->graph->nodes[s->node]));
-    const sl_rates *rates = kernel_rates(p, s, narrow);
+    bool on_host = s->stream == SL_STREAM_UPDATE, matrix = sl_is_matrix_op(s->op);
     sl_cost cost = kernel_cost(p, s);
-    bool matrix = sl_is_matrix_op(s->op);
+    const sl_rates *rates = s->op == SL_OP_UPDATE ? sl_machine_update_rates(m, on_host, p->options.state_form)
+                            : on_host             ? sl_machine_host_rates(m, s->op)
+                                                  : sl_machine_kernel_rates(m, s->op, narrow);
     if (rates->count > 0) return sl_rates_seconds(rates, matrix ? cost.flops : cost.bytes, m->kernel_latency);
-    double bytes_rate = s->stream == SL_STREAM_UPDATE ? m->update_bytes_per_second : m->device_bytes_per_second;
-    double compute = cost.flops / arithmetic_rate(m, s->op, narrow);
-    double memory = cost.bytes / bytes_rate;
+    bool attention = sl_ops[s->op].rate == SL_CLASS_ATTENTION;
+    double flops_rate = matrix ? sl_machine_gemm_flops(m, narrow) : m->vector_flops;
+    if (attention && m->attention_fraction > 0) flops_rate *= m->attention_fraction;
+    double compute = cost.flops / flops_rate;
+    double memory = cost.bytes / (on_host ? m->update_bytes_per_second : m->device_bytes_per_second);
     return m->kernel_latency + (compute > memory ? compute : memory);
 }
 
-static double step_seconds(const sl_plan *p, const sl_step *s)
-{
-    if (s->kind == SL_STEP_COPY) return copy_seconds(p, s);
-    return sl_is_collective(s) ? collective_seconds(p, s) : kernel_seconds(p, s);
-}
-
-static int repeats(const sl_plan *p, int segment)
-{
-    if (segment == SL_SEGMENT_EVALUATE) return 0;
-    return segment == SL_SEGMENT_UPDATE ? 1 : p->options.accumulation;
-}
-
-/* Operand sizes as if every use of a tensor had its own copy, beside the copies there really are. */
-static void count_copies(sl_plan *p, const sl_step *s, uint64_t times)
+/* Adds a step that runs `times` in a training step to the totals: what it moves or sends; or of a kernel its operands,
+ * as if every use of a tensor had its own copy, beside the copies there really are. */
+static void count_step(sl_plan *p, const sl_step *s, uint64_t times)
 {
     sl_plan_totals *t = &p->totals;
     if (sl_is_collective(s)) {
@@ -140,41 +114,38 @@ static void count_copies(sl_plan *p, const sl_step *s, uint64_t times)
         *sums[s->kind] += times * sent_bytes(p, s);
         return;
     }
-    uint64_t bytes = p->pieces[s->first_piece].bytes;
     if (s->kind == SL_STEP_COPY) {
         t->copies += times;
-        t->moved[sl_copy_link(p, s)] += times * bytes;
+        t->moved[sl_copy_link(p, s)] += times * p->pieces[s->first_piece].bytes;
         return;
     }
     t->copies_naive += times * (uint64_t)s->input_count;
     for (int k = 0; k < s->input_count; k++) t->copies_avoided_bytes += times * p->pieces[s->first_piece + k].bytes;
+    if (s->kind == SL_STEP_COMPUTE && s->node >= 0 && !s->recomputed && sl_is_matrix_op(s->op))
+        t->model_flops += (double)times * sl_ops[s->op].cost(p->graph, &p->graph->nodes[s->node]).flops;
 }
 
-static void count_steps(sl_plan *p)
+sluice_status sl_plan_cost(sl_plan *p)
 {
     sl_plan_totals *t = &p->totals;
     memset(t->moved, 0, sizeof t->moved);
     t->copies = t->copies_naive = t->copies_avoided_bytes = 0;
     t->comm_gather = t->comm_reduce = t->comm_norm = 0;
-    t->model_flops = 0;
+    t->step_seconds = t->model_flops = 0;
+    for (int i = 0; i < p->step_count; i++) {
+        sl_step *s = &p->steps[i];
+        s->seconds = s->kind == SL_STEP_COPY ? copy_seconds(p, s)
+                     : sl_is_collective(s)   ? collective_seconds(p, s)
+                                             : kernel_seconds(p, s);
+    }
+    SL_TRY(sl_plan_clock(p));
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
-        uint64_t times = (uint64_t)repeats(p, k);
-        for (int i = 0; times > 0 && i < p->segments[k].step_count; i++) {
-            const sl_step *s = &p->steps[p->segments[k].first_step + i];
-            count_copies(p, s, times);
-            if (s->kind == SL_STEP_COMPUTE && s->node >= 0 && !s->recomputed && sl_is_matrix_op(s->op))
-                t->model_flops += (double)times * sl_ops[s->op].cost(p->graph, &p->graph->nodes[s->node]).flops;
-        }
+        const sl_segment *segment = &p->segments[k];
+        int times = sl_segment_repeats(p, (sl_segment_kind)k);
+        t->step_seconds += times * segment->seconds;
+        for (int i = 0; times > 0 && i < segment->step_count; i++)
+            count_step(p, &p->steps[segment->first_step + i], (uint64_t)times);
     }
     t->copies_naive += t->copies;
-}
-
-sluice_status sl_plan_cost(sl_plan *p)
-{
-    p->totals.step_seconds = 0;
-    for (int i = 0; i < p->step_count; i++) p->steps[i].seconds = step_seconds(p, &p->steps[i]);
-    SL_TRY(sl_plan_clock(p));
-    for (int k = 0; k < SL_SEGMENT_COUNT; k++) p->totals.step_seconds += repeats(p, k) * p->segments[k].seconds;
-    count_steps(p);
     return SLUICE_OK;
 }

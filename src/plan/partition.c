@@ -70,17 +70,12 @@ static void cut_by_weight(const cutter *c, int64_t elements, int64_t *bounds)
     }
 }
 
-static int least_loaded(const cutter *c)
-{
-    int best = 0;
-    for (int r = 1; r < c->ranks; r++)
-        if (c->load[r] < c->load[best]) best = r;
-    return best;
-}
-
+/* The whole layer to the rank that owns least so far. */
 static void give_whole(const cutter *c, int64_t elements, int64_t *bounds)
 {
-    int owner = least_loaded(c);
+    int owner = 0;
+    for (int r = 1; r < c->ranks; r++)
+        if (c->load[r] < c->load[owner]) owner = r;
     for (int r = 0; r <= c->ranks; r++) bounds[r] = r > owner ? elements : 0;
 }
 

@@ -78,6 +78,13 @@ static inline bool sl_cuts_parameters(const sl_plan *p)
     return p->options.rank_count > 1 && p->options.stage >= 3;
 }
 
+/* How often a segment runs in a training step. */
+static inline int sl_segment_repeats(const sl_plan *p, sl_segment_kind segment)
+{
+    if (segment == SL_SEGMENT_EVALUATE) return 0;
+    return segment == SL_SEGMENT_UPDATE ? 1 : p->options.accumulation;
+}
+
 static inline bool sl_is_collective(const sl_step *s)
 {
     return s->kind == SL_STEP_GATHER || s->kind == SL_STEP_REDUCE_SCATTER || s->kind == SL_STEP_GATHER_NORM;

@@ -92,8 +92,8 @@ static bool take_more(const sl_search *s, sl_candidate *c, int saving)
     return true;
 }
 
-/* Takes more of the saving of *c that frees most for its price; where none frees anything, the cheapest, because what frees
- * nothing alone may do so together with others. *taken is false when every saving is at its end. */
+/* Takes more of the saving of *c that frees most for its price; where none frees anything, of the cheapest, because
+ * what frees nothing alone may do so together with others. *taken is false when every saving is at its end. */
 static sluice_status take_best(sl_search *s, sl_candidate *c, bool *taken)
 {
     uint64_t before = sl_search_excess(s);

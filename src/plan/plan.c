@@ -75,15 +75,16 @@ sluice_status sl_plan_add_part(sl_plan *p, int layer)
 
 /* ---- layer buffers ---- */
 
-/* Ranges of a shard lie one after the other. `ranges` of them come before the next. */
+/* Bytes of the first `ranges` ranges of this rank's shard, which lie one after the other. */
 static uint64_t shard_bytes(const sl_plan *p, sl_form form, int layer, int64_t ranges)
 {
     const sl_shards *s = &p->layers[layer].shards;
     uint64_t bytes = 0;
-    if (form != SL_FORM_BLOCKS8) /* elements are alike: no need to walk */
-        return (uint64_t)(ranges < sl_shard_range_count(s, p->options.rank) ? sl_shard_offset(s, ranges)
-                                                                            : sl_shard_elements(s, p->options.rank)) *
-               sl_form_element_bytes(form);
+    if (form != SL_FORM_BLOCKS8) { /* elements are alike: no need to walk */
+        bool all = ranges >= sl_shard_range_count(s, p->options.rank);
+        int64_t elements = all ? sl_shard_elements(s, p->options.rank) : sl_shard_offset(s, ranges);
+        return (uint64_t)elements * sl_form_element_bytes(form);
+    }
     for (int64_t i = 0; i < ranges; i++) {
         sl_range r = sl_shard_range(s, p->options.rank, i);
         bytes += sl_form_bytes(form, &p->graph->layers[layer], r.first, r.count);
@@ -115,17 +116,9 @@ sl_piece sl_plan_range_piece(const sl_plan *p, int buffer, sl_range range)
 
 /* ---- totals ---- */
 
-/* Live bytes by kind at the moment a tier holds most; +1 where a buffer is born, -1 after it dies. */
-static void tally_peak(sl_plan *p, sl_tier tier, int moment, uint64_t by_kind[SL_BUFFER_KIND_COUNT])
-{
-    memset(by_kind, 0, SL_BUFFER_KIND_COUNT * sizeof *by_kind);
-    for (int i = 0; i < p->buffer_count; i++) {
-        const sl_buffer *b = &p->buffers[i];
-        if (b->tier == tier && b->first <= moment && moment <= b->last) by_kind[b->kind] += b->bytes;
-    }
-}
-
-static int busiest_moment(const sl_plan *p, sl_tier tier, int64_t *change)
+/* The step at which a tier holds most: `change` gets the bytes of buffers that are born at each step, less those that
+ * died before it. */
+static int fullest_moment(const sl_plan *p, sl_tier tier, int64_t *change)
 {
     memset(change, 0, ((size_t)p->step_count + 2) * sizeof *change);
     for (int i = 0; i < p->buffer_count; i++) {
@@ -148,13 +141,19 @@ static sluice_status sum_memory(sl_plan *p)
     int64_t *change = sl_alloc_array((size_t)p->step_count + 2, sizeof *change, "plan: live bytes");
     if (change == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int t = 0; t < SL_TIER_COUNT; t++) {
-        uint64_t live = 0;
-        tally_peak(p, (sl_tier)t, busiest_moment(p, (sl_tier)t, change), p->totals.by_kind[t]);
-        for (int k = 0; k < SL_BUFFER_KIND_COUNT; k++) live += p->totals.by_kind[t][k];
-        p->totals.fragmentation[t] = p->totals.peak[t] - live;
+        uint64_t live = 0, *by_kind = p->totals.by_kind[t];
+        int moment = fullest_moment(p, (sl_tier)t, change);
+        memset(by_kind, 0, SL_BUFFER_KIND_COUNT * sizeof *by_kind);
         p->totals.naive[t] = 0;
-        for (int i = 0; i < p->buffer_count; i++)
-            if (p->buffers[i].tier == (sl_tier)t) p->totals.naive[t] += p->buffers[i].bytes;
+        for (int i = 0; i < p->buffer_count; i++) {
+            const sl_buffer *b = &p->buffers[i];
+            if (b->tier != (sl_tier)t) continue;
+            p->totals.naive[t] += b->bytes;
+            if (b->first > moment || moment > b->last) continue;
+            by_kind[b->kind] += b->bytes;
+            live += b->bytes;
+        }
+        p->totals.fragmentation[t] = p->totals.peak[t] - live;
     }
     sl_free(change);
     return SLUICE_OK;

@@ -142,12 +142,6 @@ const char *sl_plan_stream_name(sl_stream stream)
     return names[stream];
 }
 
-static int times_run(const sl_plan *p, int segment)
-{
-    if (segment == SL_SEGMENT_EVALUATE) return 0;
-    return segment == SL_SEGMENT_UPDATE ? 1 : p->options.accumulation;
-}
-
 const char *sl_plan_step_name(const sl_step *s)
 {
     static const char *const names[] = { [SL_STEP_COPY] = "copy",
@@ -182,8 +176,9 @@ static void print_time(const sl_plan *p, FILE *out)
     for (int m = 0; m < SL_STREAM_COUNT; m++) {
         double busy = 0, exposed = 0;
         for (int i = 0; i < SL_SEGMENT_COUNT; i++) {
-            busy += times_run(p, i) * s[i].busy[m];
-            exposed += times_run(p, i) * s[i].exposed[m];
+            int times = sl_segment_repeats(p, (sl_segment_kind)i);
+            busy += times * s[i].busy[m];
+            exposed += times * s[i].exposed[m];
         }
         if (busy <= 0) continue;
         if (m == SL_STREAM_COMPUTE)

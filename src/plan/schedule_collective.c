@@ -62,14 +62,6 @@ static sluice_status stage(sl_scheduler *s, int layer, sl_piece *piece)
     return SLUICE_OK;
 }
 
-static sluice_status stage_input(sl_scheduler *s, const sl_bucket *b, int k, sl_piece *piece)
-{
-    *piece = b->inputs[k];
-    SL_TRY(stage(s, b->layers[k], piece));
-    if (piece->buffer == b->inputs[k].buffer) return SLUICE_OK;
-    return sl_emit_copy_piece(s, b->inputs[k], *piece, b->layers[k]);
-}
-
 /* A gather in place reads what this rank owns of the whole; a reduction in place reads all of it; and sums that go on
  * from micro-batch to micro-batch are read too. */
 static sluice_status stage_output(sl_scheduler *s, const sl_bucket *b, int k, sl_piece *piece)
@@ -82,21 +74,18 @@ static sluice_status stage_output(sl_scheduler *s, const sl_bucket *b, int k, sl
     return b->in_place || sums ? sl_emit_copy_piece(s, b->outputs[k], *piece, b->layers[k]) : SLUICE_OK;
 }
 
-static sluice_status unstage(sl_scheduler *s, const sl_bucket *b, const sl_piece *outputs)
-{
-    for (int k = 0; k < b->count; k++)
-        if (outputs[k].buffer != b->outputs[k].buffer)
-            SL_TRY(sl_emit_copy_piece(s, outputs[k], b->outputs[k], b->layers[k]));
-    return SLUICE_OK;
-}
-
 sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b)
 {
-    sl_piece pieces[2 * SL_MAX_PARTS];
     int inputs = b->in_place ? 0 : b->count;
+    sl_piece pieces[2 * SL_MAX_PARTS], *outputs = pieces + inputs;
     if (b->count == 0) return SLUICE_OK;
-    for (int k = 0; k < inputs; k++) SL_TRY(stage_input(s, b, k, &pieces[k]));
-    for (int k = 0; k < b->count; k++) SL_TRY(stage_output(s, b, k, &pieces[inputs + k]));
+    for (int k = 0; k < inputs; k++) {
+        pieces[k] = b->inputs[k];
+        SL_TRY(stage(s, b->layers[k], &pieces[k]));
+        if (pieces[k].buffer != b->inputs[k].buffer)
+            SL_TRY(sl_emit_copy_piece(s, b->inputs[k], pieces[k], b->layers[k]));
+    }
+    for (int k = 0; k < b->count; k++) SL_TRY(stage_output(s, b, k, &outputs[k]));
     sl_step step = { .kind = b->kind,
                      .stream = SL_STREAM_COMM,
                      .op = SL_OP_COUNT,
@@ -108,7 +97,9 @@ sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b)
                      .first_part = s->p->part_count };
     for (int k = 0; k < b->count; k++) SL_TRY(sl_plan_add_part(s->p, b->layers[k]));
     SL_TRY(sl_plan_add_step(s->p, &step, pieces));
-    SL_TRY(unstage(s, b, pieces + inputs));
+    for (int k = 0; k < b->count; k++)
+        if (outputs[k].buffer != b->outputs[k].buffer)
+            SL_TRY(sl_emit_copy_piece(s, outputs[k], b->outputs[k], b->layers[k]));
     b->bytes = 0;
     b->count = 0;
     return SLUICE_OK;

@@ -1,5 +1,5 @@
-/* schedule_permanent.c: what stays from training step to training step: parameters, state, sums over micro-batches, inputs, and
- * room for a copy that a checkpoint is written from. */
+/* schedule_permanent.c: what stays from training step to training step: parameters, state, sums over micro-batches,
+ * inputs, and room for a copy that a checkpoint is written from. plan.h has the table of a layer's buffers. */
 #include "plan/schedule.h"
 
 static sluice_status keep(sl_scheduler *s, sl_buffer_kind kind, sl_form form, sl_tier tier, int layer, bool shard,
@@ -8,37 +8,23 @@ static sluice_status keep(sl_scheduler *s, sl_buffer_kind kind, sl_form form, sl
     return sl_emit_layer_buffer(s, kind, form, tier, layer, shard, true, out);
 }
 
-static void forget_layer(sl_layer_place *place)
-{
-    place->master = place->remainder = place->home = place->working = place->contribution = place->accumulator =
-        place->gradient = -1;
-    for (int k = 0; k < SL_MAX_STATE_SLOTS; k++) place->slots[k] = -1;
-    for (int k = 0; k < 2 + SL_MAX_STATE_SLOTS; k++) place->snapshots[k] = -1;
-}
-
 /* The update writes in place where it runs on the tier on which the parameters live; otherwise on a master of its own
  * beside the state. (Parameters on the host with state on the device pass through the device in the update; f16 weights
- * are only written, so they need no copy to read.) */
+ * are only written, so they need no copy to read.) What 16-bit weights lack of their fp32 master is needed by updates
+ * alone: it is cut and placed as their state. */
 static sluice_status parameters(sl_scheduler *s, int layer)
 {
+    static const sl_form remainders[] = { [SL_FORM_BF16] = SL_FORM_REMAINDER, [SL_FORM_F16] = SL_FORM_F32 };
     sl_layer_place *place = &s->p->layers[layer];
     sl_form form = sl_weights_form(s);
     bool host_update = sl_is_trained(s, layer) && place->state == SL_TIER_HOST;
     SL_TRY(keep(s, SL_BUFFER_PARAMETERS, form, place->parameters, layer, sl_cuts_parameters(s->p), &place->home));
     if (place->parameters == SL_TIER_DEVICE && !sl_cuts_parameters(s->p)) place->working = place->home;
     place->master = place->home;
-    if (!host_update || place->parameters == SL_TIER_HOST || form == SL_FORM_F16) return SLUICE_OK;
-    return keep(s, SL_BUFFER_PARAMETERS, form, SL_TIER_HOST, layer, sl_cuts_state(s->p), &place->master);
-}
-
-/* What 16-bit weights lack of their fp32 master. It is needed by updates alone and is cut and placed as their state. */
-static sluice_status remainder_of(sl_scheduler *s, int layer)
-{
-    static const sl_form forms[] = { [SL_FORM_BF16] = SL_FORM_REMAINDER, [SL_FORM_F16] = SL_FORM_F32 };
-    sl_layer_place *place = &s->p->layers[layer];
-    if (!sl_is_trained(s, layer) || sl_weights_form(s) == SL_FORM_F32) return SLUICE_OK;
-    return keep(s, SL_BUFFER_STATE, forms[sl_weights_form(s)], place->state, layer, sl_cuts_state(s->p),
-                &place->remainder);
+    if (host_update && place->parameters == SL_TIER_DEVICE && form != SL_FORM_F16)
+        SL_TRY(keep(s, SL_BUFFER_PARAMETERS, form, SL_TIER_HOST, layer, sl_cuts_state(s->p), &place->master));
+    if (!sl_is_trained(s, layer) || form == SL_FORM_F32) return SLUICE_OK;
+    return keep(s, SL_BUFFER_STATE, remainders[form], place->state, layer, sl_cuts_state(s->p), &place->remainder);
 }
 
 /* One rank sums into the whole. Several sum into the owners' shards; at stages 0 and 1 every rank also keeps the whole
@@ -73,10 +59,12 @@ static sluice_status layer_permanents(sl_scheduler *s, int layer)
 {
     sl_layer_place *place = &s->p->layers[layer];
     int slots = sl_is_trained(s, layer) ? s->p->options.state_slots : 0;
-    forget_layer(place);
+    place->master = place->remainder = place->home = place->working = place->contribution = place->accumulator =
+        place->gradient = -1;
+    for (int k = 0; k < SL_MAX_STATE_SLOTS; k++) place->slots[k] = -1;
+    for (int k = 0; k < 2 + SL_MAX_STATE_SLOTS; k++) place->snapshots[k] = -1;
     if (!sl_has_parameters(s, layer)) return SLUICE_OK;
     SL_TRY(parameters(s, layer));
-    SL_TRY(remainder_of(s, layer));
     for (int k = 0; k < slots; k++) {
         SL_TRY(keep(s, SL_BUFFER_STATE, s->p->options.state_form, place->state, layer, sl_cuts_state(s->p),
                     &place->slots[k]));

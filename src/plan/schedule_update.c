@@ -1,5 +1,5 @@
-/* schedule_update.c: the end of a training step: the gradient's norm over all ranks, the update of what this rank owns, and the
- * new parameters' way to where the next step reads them. */
+/* schedule_update.c: the end of a training step: the gradient's norm over all ranks, the update of what this rank owns,
+ * and the new parameters' way to where the next step reads them. */
 #include "core/bytes.h"
 #include "plan/schedule.h"
 
@@ -46,37 +46,33 @@ sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer)
     return SLUICE_OK;
 }
 
-/* A layer's leaves to where the norm is put together; those that were computed there stay. */
-static sluice_status bring_leaves(sl_scheduler *s, int layer, const norm_buffers *norm)
+/* The norm of the whole gradient: leaves to where it is put together, over all ranks, and its result to wherever
+ * updates run. Every rank needs every leaf: the tree over them is the same everywhere, and so is the norm. */
+static sluice_status schedule_norm(sl_scheduler *s, const norm_buffers *norm)
 {
-    if (s->leaf_tier[layer] == (int)norm->finish) return SLUICE_OK;
-    for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
-        sl_range range = sl_updated_range(s, layer, i);
-        SL_TRY(sl_emit_copy_piece(s, leaf_piece(s, layer, range, s->leaves[s->leaf_tier[layer]]),
-                                  leaf_piece(s, layer, range, s->leaves[norm->finish]), layer));
+    int finish = -1;
+    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
+        int layer = s->g->nodes[n].layer;
+        if (s->g->nodes[n].op == SL_OP_NORM_FINISH) finish = n;
+        if (s->g->nodes[n].op != SL_OP_NORM_LEAVES || s->leaf_tier[layer] == (int)norm->finish) continue;
+        for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
+            sl_range range = sl_updated_range(s, layer, i);
+            SL_TRY(sl_emit_copy_piece(s, leaf_piece(s, layer, range, s->leaves[s->leaf_tier[layer]]),
+                                      leaf_piece(s, layer, range, s->leaves[norm->finish]), layer));
+        }
     }
-    return SLUICE_OK;
-}
-
-/* Every rank needs every leaf: the tree over them is the same everywhere, and so is the norm. */
-static sluice_status gather_leaves(sl_scheduler *s, const norm_buffers *norm)
-{
-    sl_piece in_place = { -1, 0, 0 };
+    if (finish < 0) return SLUICE_OK;
     for (int i = 0; sl_cuts_state(s->p) && i < s->g->layer_count; i++) {
         if (!sl_is_trained(s, i) || !sl_has_parameters(s, i)) continue;
+        sl_piece in_place = { -1, 0, 0 };
         sl_range all = { 0, s->g->layers[i].element_count };
         SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER_NORM, i, in_place,
                              leaf_piece(s, i, all, s->leaves[norm->finish])));
         s->gathers.bytes = 0; /* leaves are few: only the number of parts ends a bucket */
     }
-    return sl_bucket_flush(s, &s->gathers);
-}
-
-static sluice_status norm_finish(sl_scheduler *s, int node, const norm_buffers *norm)
-{
+    SL_TRY(sl_bucket_flush(s, &s->gathers));
     sl_piece in = sl_whole(s->p, s->leaves[norm->finish]), out = sl_whole(s->p, norm->result[norm->finish]);
-    SL_TRY(gather_leaves(s, norm));
-    SL_TRY(sl_emit_update(s, SL_OP_NORM_FINISH, node, -1, norm->finish, 0, &in, 1, &out, 1));
+    SL_TRY(sl_emit_update(s, SL_OP_NORM_FINISH, finish, -1, norm->finish, 0, &in, 1, &out, 1));
     for (int t = 0; t < SL_TIER_COUNT; t++)
         if (t != (int)norm->finish && norm->result[t] >= 0)
             SL_TRY(sl_emit_copy(s, norm->result[norm->finish], norm->result[t], -1));
@@ -100,33 +96,27 @@ static bool is_early(const sl_scheduler *s, int layer)
 
 /* Weights that do not live where their update runs pass through a copy there; f16 ones are not read, so nothing is
  * copied in. */
-static sluice_status stage_weights(sl_scheduler *s, int layer, sl_piece master, sl_piece *target)
-{
-    const sl_layer_place *place = &s->p->layers[layer];
-    *target = master;
-    if (s->p->buffers[place->master].tier == place->state) return SLUICE_OK;
-    int b = sl_emit_buffer(s, SL_BUFFER_PARAMETERS, place->state, master.bytes, layer, false);
-    if (b < 0) return SLUICE_ERR_NO_MEMORY;
-    s->p->buffers[b].staged = true;
-    s->p->buffers[b].form = sl_weights_form(s);
-    *target = sl_whole(s->p, b);
-    return sl_weights_form(s) == SL_FORM_F16 ? SLUICE_OK : sl_emit_copy_piece(s, master, *target, layer);
-}
-
 static sluice_status update_range(sl_scheduler *s, int node, sl_range range, const norm_buffers *norm)
 {
-    int layer = s->g->nodes[node].layer;
+    int layer = s->g->nodes[node].layer, slots = s->p->options.state_slots;
     const sl_layer_place *place = &s->p->layers[layer];
-    sl_piece master = sl_range_piece(s, place->master, range), target;
-    SL_TRY(stage_weights(s, layer, master, &target));
+    sl_piece master = sl_range_piece(s, place->master, range), weights = master;
+    bool staged = s->p->buffers[place->master].tier != place->state;
+    if (staged) {
+        int b = sl_emit_buffer(s, SL_BUFFER_PARAMETERS, place->state, master.bytes, layer, false);
+        if (b < 0) return SLUICE_ERR_NO_MEMORY;
+        s->p->buffers[b].staged = true;
+        s->p->buffers[b].form = sl_weights_form(s);
+        weights = sl_whole(s->p, b);
+        if (sl_weights_form(s) != SL_FORM_F16) SL_TRY(sl_emit_copy_piece(s, master, weights, layer));
+    }
     sl_piece in[2] = { sl_range_piece(s, place->gradient, range), { -1, 0, 0 } };
     if (!is_early(s, layer)) in[1] = sl_whole(s->p, norm->result[place->state]);
-    sl_piece out[2 + SL_MAX_STATE_SLOTS] = { target, { -1, 0, 0 } };
-    int slots = s->p->options.state_slots;
+    sl_piece out[2 + SL_MAX_STATE_SLOTS] = { weights, { -1, 0, 0 } };
     if (place->remainder >= 0) out[1] = sl_range_piece(s, place->remainder, range);
     for (int k = 0; k < slots; k++) out[2 + k] = sl_range_piece(s, place->slots[k], range);
     SL_TRY(sl_emit_update(s, SL_OP_UPDATE, node, layer, place->state, range.first, in, 2, out, 2 + slots));
-    return target.buffer != master.buffer ? sl_emit_copy_piece(s, target, master, layer) : SLUICE_OK;
+    return staged ? sl_emit_copy_piece(s, weights, master, layer) : SLUICE_OK;
 }
 
 /* Stages 1 and 2 keep the whole parameters everywhere: each owner's part goes to all. */
@@ -186,31 +176,15 @@ static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
     return SLUICE_OK;
 }
 
-static sluice_status remaining_leaves(sl_scheduler *s)
-{
-    for (int i = 0; i < s->g->layer_count; i++)
-        if (sl_is_trained(s, i) && sl_has_parameters(s, i) && s->leaf_tier[i] < 0)
-            SL_TRY(sl_schedule_leaves(s, i, s->p->layers[i].gradient));
-    return SLUICE_OK;
-}
-
-static sluice_status schedule_norm(sl_scheduler *s, const norm_buffers *norm)
-{
-    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
-        sl_op op = s->g->nodes[n].op;
-        if (op == SL_OP_NORM_LEAVES) SL_TRY(bring_leaves(s, s->g->nodes[n].layer, norm));
-        if (op == SL_OP_NORM_FINISH) SL_TRY(norm_finish(s, n, norm));
-    }
-    return SLUICE_OK;
-}
-
 /* Early ones from the last layer upward, as their gradients come; the others, and weights that were updated during
  * backward, as the next forward needs them. */
 sluice_status sl_schedule_update(sl_scheduler *s)
 {
     norm_buffers norm;
     const int first = s->g->forward_count + s->g->backward_count;
-    SL_TRY(remaining_leaves(s));
+    for (int i = 0; i < s->g->layer_count; i++) /* of gradients that were not sent anywhere */
+        if (sl_is_trained(s, i) && sl_has_parameters(s, i) && s->leaf_tier[i] < 0)
+            SL_TRY(sl_schedule_leaves(s, i, s->p->layers[i].gradient));
     SL_TRY(make_norm_buffers(s, &norm));
     SL_TRY(schedule_norm(s, &norm));
     for (int n = s->g->node_count - 1; n >= first && !in_backward(s); n--)

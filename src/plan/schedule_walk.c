@@ -82,16 +82,11 @@ static void drop_level(sl_scheduler *s, int level, int direction, bool keep_gath
 
 /* ---- activations ---- */
 
-static sl_activation_mode mode_of(const sl_scheduler *s, int root)
-{
-    return s->p->layers[s->u->owner[root]].activations;
-}
-
 /* What must survive the gap between a layer's forward and its backward, and does so on the host. */
 static bool leaves_device(const sl_scheduler *s, int root)
 {
     if (s->u->owner[root] < 0 || s->u->last_forward[root] == s->u->order_count - 1) return false;
-    sl_activation_mode mode = mode_of(s, root);
+    sl_activation_mode mode = s->p->layers[s->u->owner[root]].activations;
     bool read_again = s->u->needed_backward[root] || s->u->boundary[root];
     if (mode == SL_ACT_OFFLOAD) return read_again;
     return mode == SL_ACT_RECOMPUTE_OFFLOAD && s->u->boundary[root];
@@ -216,15 +211,6 @@ static void pin_to_segment_end(sl_plan *p, int buffer, sl_segment_kind kind)
     if (p->buffers[buffer].last < last) p->buffers[buffer].last = last;
 }
 
-static void pin_results(sl_plan *p)
-{
-    pin_to_segment_end(p, p->loss_buffer, SL_SEGMENT_FORWARD);
-    pin_to_segment_end(p, p->norm_buffer, SL_SEGMENT_UPDATE);
-    pin_to_segment_end(p, p->leaves_buffer, SL_SEGMENT_UPDATE);
-    pin_to_segment_end(p, p->eval_loss_buffer, SL_SEGMENT_EVALUATE);
-    pin_to_segment_end(p, p->output_buffer, SL_SEGMENT_EVALUATE);
-}
-
 static sluice_status training_segments(sl_scheduler *s)
 {
     sl_plan *p = s->p;
@@ -258,13 +244,6 @@ static sluice_status evaluation_segment(sl_scheduler *s)
     return SLUICE_OK;
 }
 
-static void reset(sl_plan *p)
-{
-    p->buffer_count = p->piece_count = p->step_count = p->wait_count = p->event_count = p->part_count = 0;
-    p->loss_buffer = p->norm_buffer = p->leaves_buffer = p->output_buffer = p->eval_loss_buffer = -1;
-    for (int k = 0; k < SL_SEGMENT_COUNT; k++) p->segments[k] = (sl_segment){ .result_step = -1 };
-}
-
 /* The last step of a segment that writes `buffer`. */
 static void find_result(sl_plan *p, sl_segment_kind kind, int buffer)
 {
@@ -278,17 +257,24 @@ static void find_result(sl_plan *p, sl_segment_kind kind, int buffer)
 
 static sluice_status build(sl_scheduler *s)
 {
-    reset(s->p);
+    sl_plan *p = s->p;
+    p->buffer_count = p->piece_count = p->step_count = p->wait_count = p->event_count = p->part_count = 0;
+    p->loss_buffer = p->norm_buffer = p->leaves_buffer = p->output_buffer = p->eval_loss_buffer = -1;
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) p->segments[k] = (sl_segment){ .result_step = -1 };
     SL_TRY(sl_schedule_permanents(s));
     forget_values(s);
-    if (s->p->options.training) SL_TRY(training_segments(s));
-    if (s->p->options.evaluation) SL_TRY(evaluation_segment(s));
-    sl_plan_lifetimes(s->p);
-    /* pinned first, so that nothing takes over a result the caller will read */
-    pin_results(s->p);
-    sl_merge_in_place(s->p);
-    find_result(s->p, SL_SEGMENT_FORWARD, s->p->loss_buffer);
-    find_result(s->p, SL_SEGMENT_UPDATE, s->p->norm_buffer);
+    if (p->options.training) SL_TRY(training_segments(s));
+    if (p->options.evaluation) SL_TRY(evaluation_segment(s));
+    sl_plan_lifetimes(p);
+    /* pinned before merging, so that nothing takes over a result the caller will read */
+    pin_to_segment_end(p, p->loss_buffer, SL_SEGMENT_FORWARD);
+    pin_to_segment_end(p, p->norm_buffer, SL_SEGMENT_UPDATE);
+    pin_to_segment_end(p, p->leaves_buffer, SL_SEGMENT_UPDATE);
+    pin_to_segment_end(p, p->eval_loss_buffer, SL_SEGMENT_EVALUATE);
+    pin_to_segment_end(p, p->output_buffer, SL_SEGMENT_EVALUATE);
+    sl_merge_in_place(p);
+    find_result(p, SL_SEGMENT_FORWARD, p->loss_buffer);
+    find_result(p, SL_SEGMENT_UPDATE, p->norm_buffer);
     return SLUICE_OK;
 }
 

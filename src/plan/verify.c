@@ -272,7 +272,8 @@ static void drain(order_check *c)
     for (int t = 0; t < SL_TIER_COUNT; t++) c->count[t] = 0;
 }
 
-static sluice_status check_order_of(order_check *c)
+/* Two training steps in a row, then an evaluation with nothing under way. */
+static sluice_status check_segments(order_check *c)
 {
     drain(c);
     for (c->round = 0; c->round < 2; c->round++)
@@ -286,7 +287,7 @@ static sluice_status check_order(const sl_plan *p)
 {
     order_check c = { .p = p };
     c.seen = sl_alloc_array(2 * (size_t)p->step_count + 1, sizeof *c.seen, "plan check: clocks");
-    sluice_status st = c.seen != NULL ? check_order_of(&c) : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = c.seen != NULL ? check_segments(&c) : SLUICE_ERR_NO_MEMORY;
     sl_free(c.seen);
     for (int t = 0; t < SL_TIER_COUNT; t++) sl_free(c.of[t]);
     return st;

@@ -4,8 +4,23 @@
  * one are still under way. So waits are derived on two rounds of FORWARD, BACKWARD, UPDATE in a row. In the second, a
  * step meets everything that can be under way: steps before it in its own round, and all of the round before. A wait
  * names a step; at run time it is for that step's newest recording, which for a later step of the list is that of the
- * round before. What the second round needs within itself it never learns from the first, so its waits serve the first
- * round too, in which waits for later steps are for nothing.
+ * round before. The waits of the second round are kept, and serve the first training step too: what a stream knows of
+ * the first round never makes a wait within the second superfluous, because its positions are smaller; and a wait for a
+ * later step, which was never recorded then, is for nothing.
+ *
+ * An example: one layer whose weights w and gradient g are on the device, with w' and g' on the host, where it is
+ * updated. Positions are those of the second round; in the first they are 0 to 4.
+ *
+ *     step  position  does                           stream       needs                        waits for
+ *     0     5         forward   reads w              compute      4 of round 1: it wrote w     4
+ *     1     6         backward  writes g             compute      2 of round 1: it read g      nothing
+ *     2     7         copy      reads g, writes g'   to host      6: it wrote g                1
+ *     3     8         update    reads g', writes w'  host update  7: it wrote g'               2
+ *     4     9         copy      reads w', writes w   to device    8: it wrote w'; 5: it read w 3
+ *
+ * Backward waits for nothing: its stream waited for 4, which came after 3, and that after 2. Step 4 does not wait for
+ * 0: 3 came after 2, and that after 1 and 0. Forward waits for a later step of the list: for the copy of the training
+ * step before. tests/plan/waits_test.c has this plan.
  *
  * Between micro-batches all streams are joined (runtime/exec.c), and around EVALUATE they are drained. */
 #include <stdlib.h>
@@ -68,31 +83,31 @@ static int sort_by_offset(const sl_plan *p, sort_entry *entries)
     return count;
 }
 
-/* Calls `found` for each pair, both ways, and for each buffer with itself. */
-static void find_sharing(waiter *w, const sort_entry *sorted, int count, void (*found)(waiter *w, int a, int b))
+/* Buffer `a` shares bytes with `b`: counted in the first pass, listed in the second. */
+static void note_pair(waiter *w, int a, int b)
+{
+    if (w->sharing == NULL)
+        w->share_first[a + 2]++;
+    else
+        w->sharing[w->share_first[a + 1]++] = b;
+}
+
+/* Notes each pair, both ways, and each buffer with itself. */
+static void find_sharing(waiter *w, const sort_entry *sorted, int count)
 {
     for (int i = 0; i < count; i++) {
         const sl_buffer *a = &w->p->buffers[sorted[i].buffer];
-        found(w, sorted[i].buffer, sorted[i].buffer);
+        note_pair(w, sorted[i].buffer, sorted[i].buffer);
         for (int j = i + 1; j < count && sorted[j].tier == sorted[i].tier; j++) {
             if (sorted[j].offset >= a->offset + a->bytes) break;
-            found(w, sorted[i].buffer, sorted[j].buffer);
-            found(w, sorted[j].buffer, sorted[i].buffer);
+            note_pair(w, sorted[i].buffer, sorted[j].buffer);
+            note_pair(w, sorted[j].buffer, sorted[i].buffer);
         }
     }
 }
 
-static void count_pair(waiter *w, int a, int b)
-{
-    (void)b;
-    w->share_first[a + 2]++;
-}
-
-static void keep_pair(waiter *w, int a, int b)
-{
-    w->sharing[w->share_first[a + 1]++] = b;
-}
-
+/* After counting, share_first[i + 1] is where the list of buffer i begins; listing moves it to its end, which is where
+ * that of i + 1 begins. */
 static sluice_status list_sharing(waiter *w)
 {
     size_t buffers = (size_t)w->p->buffer_count;
@@ -100,27 +115,17 @@ static sluice_status list_sharing(waiter *w)
     w->share_first = sl_alloc_array(buffers + 2, sizeof *w->share_first, "plan: shared bytes");
     sluice_status st = sorted != NULL && w->share_first != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
     int count = st == SLUICE_OK ? sort_by_offset(w->p, sorted) : 0;
-    find_sharing(w, sorted, count, count_pair);
+    find_sharing(w, sorted, count);
     for (size_t i = 2; st == SLUICE_OK && i < buffers + 2; i++) w->share_first[i] += w->share_first[i - 1];
     if (st == SLUICE_OK)
         w->sharing = sl_alloc_array((size_t)w->share_first[buffers + 1] + 1, sizeof *w->sharing, "plan: shared bytes");
     if (st == SLUICE_OK && w->sharing == NULL) st = SLUICE_ERR_NO_MEMORY;
-    if (st == SLUICE_OK) find_sharing(w, sorted, count, keep_pair);
+    if (st == SLUICE_OK) find_sharing(w, sorted, count);
     sl_free(sorted);
     return st;
 }
 
 /* ---- what a step needs ---- */
-
-/* The first use of a buffer comes after all uses so far of the buffers whose bytes it takes over, its own of the round
- * before included. */
-static void need_predecessors(waiter *w, int buffer, int step)
-{
-    const sl_buffer *b = &w->p->buffers[buffer];
-    if (b->permanent || b->first != step) return;
-    for (int i = w->share_first[buffer]; i < w->share_first[buffer + 1]; i++)
-        need_touches(w, &w->of[w->sharing[i]], true);
-}
 
 static int position_of(const waiter *w, int step)
 {
@@ -159,6 +164,8 @@ static sluice_status record_waits(waiter *w, int index)
     return SLUICE_OK;
 }
 
+/* A read comes after the writes of its buffer so far, a write also after the reads. The first use of a buffer comes
+ * after all uses so far of the buffers whose bytes it takes over, its own of the round before included. */
 static sluice_status wait_for_step(waiter *w, int index)
 {
     const sl_step *step = &w->p->steps[index];
@@ -167,7 +174,9 @@ static sluice_status wait_for_step(waiter *w, int index)
         int b = w->p->pieces[step->first_piece + k].buffer;
         if (b < 0) continue;
         need_touches(w, &w->of[b], k >= step->input_count);
-        need_predecessors(w, b, index);
+        bool first_use = !w->p->buffers[b].permanent && w->p->buffers[b].first == index;
+        for (int i = w->share_first[b]; first_use && i < w->share_first[b + 1]; i++)
+            need_touches(w, &w->of[w->sharing[i]], true);
     }
     SL_TRY(record_waits(w, index));
     for (int k = 0; k < sl_step_operands(step); k++) {
@@ -192,28 +201,17 @@ static void forget_touches(waiter *w)
     memset(w->known, 0xff, sizeof w->known);
 }
 
-static void forget_waits(sl_plan *p)
-{
-    p->wait_count = p->event_count = 0;
-    for (int i = 0; i < p->step_count; i++) p->steps[i].event = -1;
-}
-
 static sluice_status derive_waits(waiter *w)
 {
     forget_touches(w);
     for (w->round = 0; w->round < 2; w->round++) {
-        forget_waits(w->p);
+        w->p->wait_count = w->p->event_count = 0; /* the second round's are kept */
+        for (int i = 0; i < w->p->step_count; i++) w->p->steps[i].event = -1;
         for (int k = SL_SEGMENT_FORWARD; k <= SL_SEGMENT_UPDATE; k++) SL_TRY(wait_in_segment(w, (sl_segment_kind)k));
     }
     forget_touches(w);
     w->round = 0;
     return wait_in_segment(w, SL_SEGMENT_EVALUATE);
-}
-
-/* What the host waits for itself always has an event. */
-static void mark_result(sl_plan *p, int step)
-{
-    if (step >= 0 && p->steps[step].event < 0) p->steps[step].event = p->event_count++;
 }
 
 sluice_status sl_plan_waits(sl_plan *p)
@@ -223,7 +221,10 @@ sluice_status sl_plan_waits(sl_plan *p)
     w.at_step = sl_alloc_array(2 * (size_t)p->step_count + 1, sizeof *w.at_step, "plan: clocks");
     sluice_status st = w.of != NULL && w.at_step != NULL ? list_sharing(&w) : SLUICE_ERR_NO_MEMORY;
     if (st == SLUICE_OK) st = derive_waits(&w);
-    for (int k = 0; k < SL_SEGMENT_COUNT; k++) mark_result(p, p->segments[k].result_step);
+    for (int k = 0; k < SL_SEGMENT_COUNT; k++) { /* what the host waits for itself always has an event */
+        int step = p->segments[k].result_step;
+        if (step >= 0 && p->steps[step].event < 0) p->steps[step].event = p->event_count++;
+    }
     sl_free(w.of);
     sl_free(w.at_step);
     sl_free(w.sharing);
