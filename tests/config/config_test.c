@@ -878,10 +878,8 @@ TEST(every_setting_says_what_becomes_of_it_on_resume)
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
         bool said = row->resume != SL_RESUME_UNSAID, reason = row->why != NULL && row->why[0] != '\0';
-        if (said != (row->fate == SL_KEY_HONOURED))
-            test_fail(__FILE__, __LINE__, "%s: mark it SAME, MODEL or FREE(why)", row->key);
-        if (reason != (row->resume == SL_RESUME_FREE))
-            test_fail(__FILE__, __LINE__, "%s: a reason belongs to what may change", row->key);
+        CHECK_THAT(said == (row->fate == SL_KEY_HONOURED), "%s: mark it SAME, MODEL or FREE(why)", row->key);
+        CHECK_THAT(reason == (row->resume == SL_RESUME_FREE), "%s: a reason belongs to what may change", row->key);
     }
 }
 

@@ -6,7 +6,7 @@
 /* `said`, or a failure that names the op and what its row lacks. */
 static void must_say(int op, bool said, const char *fact)
 {
-    if (!said) test_fail(__FILE__, __LINE__, "op_list.h: the row of %s does not say %s", sl_ops[op].name, fact);
+    CHECK_THAT(said, "op_list.h: the row of %s does not say %s", sl_ops[op].name, fact);
 }
 
 static bool of_phase(int op, sl_phase phase)
