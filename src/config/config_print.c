@@ -239,11 +239,55 @@ static void print_markdown_row(const sl_option *row, FILE *out)
     fputs(" |\n", out);
 }
 
-static void print_markdown_table(bool honoured, FILE *out)
+static void print_markdown_table(bool honoured, const char *sections, FILE *out)
 {
     fputs("| key | type | default | meaning |\n|---|---|---|---|\n", out);
-    for (size_t i = 0; i < sl_config_row_count; i++)
-        if ((sl_config_rows[i].fate == SL_KEY_HONOURED) == honoured) print_markdown_row(&sl_config_rows[i], out);
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        char section[64];
+        snprintf(section, sizeof section, "%.*s", (int)strcspn(row->key, "."), row->key);
+        if ((row->fate == SL_KEY_HONOURED) == honoured && (sections == NULL || sl_config_listed(sections, section)))
+            print_markdown_row(row, out);
+    }
+}
+
+/* The honoured keys by what they are about: first components of keys, and an example. */
+static const struct chapter {
+    const char *title, *sections, *example;
+} chapters[] = {
+    { "Model", "model|freeze|lora",
+      "\"model\": {\"type\": \"llama\", \"layers\": 16, \"heads\": 32, \"kv_heads\": 8, \"width\": 2048, \"context\": "
+      "2048, "
+      "\"vocabulary\": \"bytes\"}" },
+    { "Data", "data", "\"data\": {\"type\": \"text\", \"path\": \"input.txt\", \"validation\": 0.1}" },
+    { "Length, batch and evaluation",
+      "steps|epochs|seed|evaluate|train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps|"
+      "gradient_clipping|steps_per_print",
+      "\"steps\": 2000, \"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 16, \"evaluate\": {\"every\": "
+      "250}" },
+    { "Device and communication", "threads|device|tf32|communication|communication_data_type|timeout_seconds",
+      "\"device\": \"cuda\", \"communication\": {\"gpu\": \"nccl\"}" },
+    { "Optimizer and schedule", "optimizer|scheduler",
+      "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": 0.1}, \"groups\": "
+      "[{\"match\": "
+      "\"no_decay\", \"weight_decay\": 0}]},\n    \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": "
+      "{\"total_num_steps\": 2000, \"warmup_num_steps\": 100}}" },
+    { "Precision", "fp16|bf16", "\"bf16\": {\"enabled\": true}" },
+    { "ZeRO and offload", "zero_optimization",
+      "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}, \"states\": \"compact\"}" },
+    { "Activations and memory", "activation_checkpointing|memory",
+      "\"memory\": {\"device\": \"20GiB\"}, \"activation_checkpointing\": {\"mode\": \"recompute\"}" },
+    { "Checkpoints and results", "checkpoint|save|save_dtype|load|debug",
+      "\"checkpoint\": {\"path\": \"runs/a\", \"every\": 500}, \"save\": \"model.safetensors\"" },
+};
+
+bool sl_config_has_chapter(const char *key)
+{
+    char section[64];
+    snprintf(section, sizeof section, "%.*s", (int)strcspn(key, "."), key);
+    for (size_t i = 0; i < sizeof chapters / sizeof chapters[0]; i++)
+        if (sl_config_listed(chapters[i].sections, section)) return true;
+    return false;
 }
 
 /* Which parameters each type has, and its own defaults. */
@@ -278,19 +322,26 @@ static void print_markdown(FILE *out)
         "- `train_batch_size` = `train_micro_batch_size_per_gpu` x `gradient_accumulation_steps` x ranks. Give any "
         "two, or one of the\n"
         "  two sizes; the rest follows.\n"
-        "- `sluice config FILE` prints every effective value.\n\n"
-        "## Keys\n\n",
+        "- `sluice config FILE` prints every effective value.\n\n",
         out);
-    print_markdown_table(true, out);
-    print_markdown_family(&sl_config_optimizers, out);
-    print_markdown_family(&sl_config_schedules, out);
-    fputs("\n## Further keys of DeepSpeed\n\n"
+    for (size_t i = 0; i < sizeof chapters / sizeof chapters[0]; i++) {
+        fprintf(out, "## %s\n\n    %s\n\n", chapters[i].title, chapters[i].example);
+        print_markdown_table(true, chapters[i].sections, out);
+        if (!sl_config_listed(chapters[i].sections, "optimizer")) {
+            fputc('\n', out);
+            continue;
+        }
+        print_markdown_family(&sl_config_optimizers, out);
+        print_markdown_family(&sl_config_schedules, out);
+        fputc('\n', out);
+    }
+    fputs("## Further keys of DeepSpeed\n\n"
           "They are accepted, so that a DeepSpeed configuration can be used as it is. One that has no effect here is "
           "noted when the run\n"
           "starts; one that cannot be ignored without changing the result, or that asks for something missing, is "
           "refused.\n\n",
           out);
-    print_markdown_table(false, out);
+    print_markdown_table(false, NULL, out);
 }
 
 void sluice_config_help(FILE *out, bool markdown)

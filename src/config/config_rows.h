@@ -33,6 +33,8 @@ extern const sl_config_family sl_config_optimizers, sl_config_schedules;
 
 /* The part of a row's key behind "<section>.params.", or NULL where the row is not one of its parameters. */
 const char *sl_config_param(const sl_config_family *family, const sl_option *row);
+/* Whether docs/config.md has a place for the key among the honoured ones. */
+bool sl_config_has_chapter(const char *key);
 /* Whether `name` is an item of "a|b|c". */
 bool sl_config_listed(const char *list, const char *name);
 /* The text behind "name=" in "a=1|b=2", copied to out; NULL where it is not there. */

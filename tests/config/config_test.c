@@ -873,12 +873,14 @@ TEST(a_failed_allocation_fails_the_load_and_leaks_nothing)
 
 /* ---- what may change on --resume ---- */
 
-TEST(every_setting_says_what_becomes_of_it_on_resume)
+TEST(every_setting_says_what_becomes_of_it_on_resume_and_has_a_place_in_the_documentation)
 {
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
         bool said = row->resume != SL_RESUME_UNSAID, reason = row->why != NULL && row->why[0] != '\0';
         CHECK_THAT(said == (row->fate == SL_KEY_HONOURED), "%s: mark it SAME, MODEL or FREE(why)", row->key);
+        CHECK_THAT(row->fate != SL_KEY_HONOURED || sl_config_has_chapter(row->key),
+                   "%s: no chapter of docs/config.md has it", row->key);
         CHECK_THAT(reason == (row->resume == SL_RESUME_FREE), "%s: a reason belongs to what may change", row->key);
     }
 }
