@@ -95,20 +95,19 @@ static const sl_kernel *best_kernels(void)
 static void adamw(work *a, size_t which, sl_pool *pool)
 {
     const arrangement *f = &arrangements[which];
-    sl_update_segment segment = { 0, a->n, 0 };
-    sl_update_rule rule = { .kind = SL_UPDATE_ADAM, .slots = 2, .decoupled_decay = true, .layer = &a->layer };
+    sl_update_segment segment = { .count = a->n, .rows = 1, .columns = a->n };
+    sl_update_rule rule = { .kind = SL_UPDATE_adam_decoupled, .layer = &a->layer };
     sl_norm_result norm = { 1.0, 1.0f, 1 };
     sl_attrs attrs = { .update = &rule };
     sl_run_context run = { .group_count = 1, .step = ++a->step };
     rule.segments = &segment;
     rule.segment_count = 1;
-    run.groups[0] = (sl_group_scalars){ .lr = 1e-3f,
+    run.groups[0] = (sl_group_scalars){ .rate = 1e-3f,
                                         .beta1 = 0.9f,
                                         .beta2 = 0.999f,
                                         .epsilon = 1e-8f,
                                         .one_minus_beta1 = 0.1f,
                                         .one_minus_beta2 = 0.001f,
-                                        .step_size = 1e-3f,
                                         .bias2_sqrt = 1.0f,
                                         .decay_factor = 0.99999f };
     sl_kernel_args args = { .attrs = &attrs, .input_count = 2, .output_count = 4, .context = &run, .pool = pool };

@@ -100,9 +100,10 @@ static sluice_status check_run_lengths(const sl_call *c, const sl_update_rule *r
     const char *name = c->name ? c->name : "";
     if (c->first < 0 || c->first % SL_CUT_ELEMENTS != 0 || c->first > INT64_MAX - elements)
         return sl_fail(SLUICE_ERR_FAILED, "update %s: a run cannot begin at element %" PRId64, name, c->first);
-    if (c->input_count < 2 || c->output_count < 2 + r->slots)
+    int slots = sl_updates[r->kind].slots;
+    if (c->input_count < 2 || c->output_count < 2 + slots)
         return sl_fail(SLUICE_ERR_FAILED, "update %s: %d inputs and %d outputs, for %d states", name, c->input_count,
-                       c->output_count, r->slots);
+                       c->output_count, slots);
     if (elements > 0 && !remainder_fits(c))
         return sl_fail(SLUICE_ERR_FAILED,
                        "update %s: %s weights with %" PRIu64 " bytes of %s as the remainder of the master", name,
@@ -110,7 +111,7 @@ static sluice_status check_run_lengths(const sl_call *c, const sl_update_rule *r
     bool short_operand = c->inputs[1].bytes > 0 && c->inputs[1].bytes < sizeof(sl_norm_result);
     short_operand |= is_short(c->inputs[0], c->input_forms[0], r, c->first, elements);
     if (c->outputs[1].bytes > 0) short_operand |= is_short(c->outputs[1], c->output_forms[1], r, c->first, elements);
-    for (int s = 2; s < 2 + r->slots; s++)
+    for (int s = 2; s < 2 + slots; s++)
         short_operand |= is_short(c->outputs[s], c->output_forms[s], r, c->first, elements);
     if (short_operand)
         return sl_fail(SLUICE_ERR_FAILED, "update %s: an operand is shorter than the weights' %" PRId64 " elements",
@@ -141,7 +142,7 @@ static sluice_status check_update(const sl_call *c)
     if (each == 0) return sl_fail(SLUICE_ERR_FAILED, "update %s: weights in blocks", c->name ? c->name : "");
     int64_t elements = (int64_t)(c->outputs[0].bytes / each);
     SL_TRY(check_run_lengths(c, r, elements));
-    if (r->kind != SL_UPDATE_LAMB && r->kind != SL_UPDATE_LARS) return SLUICE_OK;
+    if (!sl_updates[r->kind].whole_parameters) return SLUICE_OK;
     return check_whole_segments(c, r, elements);
 }
 

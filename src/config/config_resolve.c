@@ -234,21 +234,15 @@ static int ranks_written_for(const sl_settings *s)
     return s->given.weight_count > 0 ? s->given.weight_count : 1;
 }
 
-/* LAMB and LARS take norms of whole parameters. */
-static bool needs_whole_parameters(const sl_settings *s)
-{
-    return !sl_optim_allows_compact(s->optim.optimizer.kind);
-}
-
 static sluice_status resolve_partition(const sluice_config *c, int ranks, sl_settings *s)
 {
     char message[128];
     bool weighted = s->given.weight_count > 0;
     int64_t bucket = s->given.reduce_bucket;
     if ((int)s->plan.partition < 0)
-        s->plan.partition = weighted                    ? SLUICE_PARTITION_WEIGHTED
-                            : needs_whole_parameters(s) ? SLUICE_PARTITION_OWNER
-                                                        : SLUICE_PARTITION_LAYER;
+        s->plan.partition = weighted                                                   ? SLUICE_PARTITION_WEIGHTED
+                            : sl_optim_needs_whole_parameters(s->optim.optimizer.kind) ? SLUICE_PARTITION_OWNER
+                                                                                       : SLUICE_PARTITION_LAYER;
     if (bucket < 0 || (s->given.allgather_bucket > 0 && s->given.allgather_bucket < bucket))
         bucket = s->given.allgather_bucket;
     s->plan.bucket_bytes = bucket > 0 ? (uint64_t)bucket * (s->precision.wire == SLUICE_F32 ? 4 : 2) : 0;
@@ -279,7 +273,7 @@ static sluice_status check_loss_scale(const sluice_config *c, const sl_precision
 static sluice_status settle_precision(const sluice_config *c, const char *key, sl_settings *s)
 {
     if ((int)s->precision.wire < 0) s->precision.wire = s->precision.type;
-    if (needs_whole_parameters(s) && s->precision.states != SLUICE_STATES_F32)
+    if (!sl_optim_allows_compact(s->optim.optimizer.kind) && s->precision.states != SLUICE_STATES_F32)
         return fail_key(c, key, "LAMB and LARS keep their moments in fp32 only");
     return check_loss_scale(c, &s->precision);
 }

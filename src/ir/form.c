@@ -58,7 +58,5 @@ uint64_t sl_form_bytes(sl_form form, const sl_layer *layer, int64_t first, int64
 
 bool sl_slot_is_signed(sl_update_kind kind, int slot)
 {
-    static const bool second_is_unsigned[SL_UPDATE_KIND_COUNT] = { [SL_UPDATE_ADAM] = true, [SL_UPDATE_LAMB] = true };
-    if (kind == SL_UPDATE_ADAGRAD) return false;
-    return slot == 0 || !second_is_unsigned[kind];
+    return (sl_updates[kind].squares >> slot & 1) == 0;
 }

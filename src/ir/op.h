@@ -13,14 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ir/update_rule.h"
 #include "sluice.h"
 
-#define SL_MAX_RANK        6
-#define SL_MAX_INPUTS      8
-#define SL_MAX_OUTPUTS     5
-#define SL_MAX_HEAD_WIDTH  4096 /* attention kernels hold tiles of a head in their scratch memory */
-#define SL_MAX_GROUPS      16   /* parameter groups of an optimizer */
-#define SL_MAX_STATE_SLOTS 3    /* state tensors per parameter: momentum, variance, max variance */
+#define SL_MAX_RANK       6
+#define SL_MAX_INPUTS     8
+#define SL_MAX_OUTPUTS    5
+#define SL_MAX_HEAD_WIDTH 4096 /* attention kernels hold tiles of a head in their scratch memory */
 
 /* How elements lie in memory: as one of the types, or in a way that only updates know. */
 typedef enum {
@@ -101,47 +100,6 @@ typedef struct sl_norm_result {
     float factor;   /* what every gradient element is multiplied by: 1/loss_scale times the clip factor */
     int32_t finite; /* 0: some element is not finite; updates of this step do nothing */
 } sl_norm_result;
-
-/* A run of one layer's flat buffer that is updated alike: one parameter. */
-typedef struct sl_update_segment {
-    int64_t offset, count; /* elements in the layer's flat buffer */
-    int group;             /* index into sl_run_context.groups */
-} sl_update_segment;
-
-typedef enum {
-    SL_UPDATE_SGD,
-    SL_UPDATE_ADAGRAD,
-    SL_UPDATE_ADAM, /* L2 decay into the gradient, or decoupled, by group scalars */
-    SL_UPDATE_LAMB,
-    SL_UPDATE_LARS,
-    SL_UPDATE_LION,
-    SL_UPDATE_KIND_COUNT
-} sl_update_kind;
-
-/* What an update node needs besides its operands and the step's scalars. Built by optim/, one per layer. */
-typedef struct sl_update_rule {
-    sl_update_kind kind;
-    int slots;                    /* state tensors, each as long as the layer's flat buffer */
-    const struct sl_layer *layer; /* for BLOCKS8 slots: which blocks are f32 (ir/form.h); borrowed from the graph */
-    /* Number of the layer's first element among those of all layers, each counted up to a multiple of SL_CUT_ELEMENTS:
-     * the counter of what is rounded at random. */
-    uint64_t first_element;
-    bool nesterov, amsgrad, decoupled_decay;
-    const sl_update_segment *segments;
-    int segment_count;
-} sl_update_rule;
-
-/* Per-group numbers of this step, computed once on the host in double and rounded to float (rule 4). */
-typedef struct sl_group_scalars {
-    float lr, weight_decay, beta1, beta2, epsilon, momentum, dampening;
-    float one_minus_beta1, one_minus_beta2; /* rounded from double, not from the floats above */
-    float step_size;                        /* lr / bias_correction1 */
-    float bias2_sqrt;                       /* sqrt(bias_correction2) */
-    float decay_factor;                     /* 1 - lr * weight_decay */
-    float bias1, bias2;                     /* 1 - beta^t */
-    float trust, trust_min, trust_max;      /* LARS coefficient; LAMB bounds */
-    int32_t first_step;                     /* 1 on the optimizer's first step: momentum starts as the gradient */
-} sl_group_scalars;
 
 /* What changes from run to run of the same plan. */
 typedef struct sl_run_context {

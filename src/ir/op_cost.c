@@ -160,7 +160,7 @@ sl_cost sl_cost_accumulate(const sluice_graph *g, const sl_node *node)
 sl_cost sl_cost_update(const sluice_graph *g, const sl_node *node)
 {
     double weights = g->precision == SLUICE_F16 ? 10 : 8; /* the master in and out; f16 weights out besides */
-    double states = node->attrs.update != NULL ? 8 * node->attrs.update->slots : 0;
+    double states = node->attrs.update != NULL ? 8 * sl_updates[node->attrs.update->kind].slots : 0;
     return flat_cost(g, node, (double)sl_dtype_bytes(g->wire) + weights + states);
 }
 

@@ -407,7 +407,7 @@ static void fill_context(sl_run_context *c)
                                        .one_minus_beta2 = 0.05f,
                                        .epsilon = 1e-8f,
                                        .bias2_sqrt = 1,
-                                       .step_size = 1e-3f,
+                                       .rate = 1e-3f,
                                        .decay_factor = 1 };
 }
 

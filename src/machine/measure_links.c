@@ -93,13 +93,10 @@ static const sl_attrs *update_attrs(sl_bench *b, const flat_call *f)
 {
     if (b->update.segment.count == f->elements) return &b->update.attrs;
     b->update.layer = flat_layer(f);
-    b->update.segment = (sl_update_segment){ 0, f->elements, 0 };
-    b->update.rule = (sl_update_rule){ .kind = SL_UPDATE_ADAM,
-                                       .slots = ADAM_SLOTS,
-                                       .decoupled_decay = true,
-                                       .layer = &b->update.layer,
-                                       .segments = &b->update.segment,
-                                       .segment_count = 1 };
+    b->update.segment = (sl_update_segment){ .count = f->elements, .rows = 1, .columns = f->elements };
+    b->update.rule = (sl_update_rule){
+        .kind = SL_UPDATE_adam_decoupled, .layer = &b->update.layer, .segments = &b->update.segment, .segment_count = 1
+    };
     b->update.attrs = (sl_attrs){ .update = &b->update.rule };
     return &b->update.attrs;
 }

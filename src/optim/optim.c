@@ -1,7 +1,8 @@
 /* optim.c: an optimizer becomes nodes of the graph, and every step becomes a handful of scalars.
  *
- * What an optimizer is lives in one row per kind: the update kernel it maps to, its state, its defaults. Everything
- * that depends on the step number (bias corrections, decay factors) is computed here in double and rounded once, so
+ * What an optimizer is stands in one row: the update rules it runs, by its options, the names of its state, its
+ * defaults. To add one: a value of sluice_optimizer_kind, a row here, and a row in ir/update_rule.h for each new rule.
+ * Everything that depends on the step number (bias corrections, decay factors) is computed here in double and rounded once, so
  * that kernels of every backend and every instruction path work from the same floats. */
 #include "optim/optim.h"
 
@@ -27,7 +28,7 @@ struct sl_optim {
     sl_arena arena; /* owns everything below */
     sluice_optimizer optimizer;
     double clip;
-    int slots;
+    const struct rule_choice *choice; /* what its options ask for */
     optim_group groups[SL_MAX_GROUPS];
     int group_count;
     int *group_of; /* per parameter of the graph; -1 for frozen ones */
@@ -35,91 +36,136 @@ struct sl_optim {
     sl_update_rule *rules; /* per layer of the graph; segment_count 0 where nothing is trained */
 };
 
-/* ---- The kinds ---- */
+/* ---- The optimizers ---- */
 
-typedef struct kind_row {
-    const char *name;
-    sl_update_kind update;
-    const char *slots[SL_MAX_STATE_SLOTS]; /* PyTorch's names of the state tensors */
-    bool has_momentum;                     /* the only slot exists only where momentum is not 0 */
-    bool has_betas;                        /* reads beta1 and beta2 */
-    bool has_amsgrad;                      /* a third slot on request */
-    bool decoupled_decay;
-    bool whole_parameters; /* needs norms of whole parameters: no compact states */
-    int extra_bytes;       /* per element of f32, read once more by a second pass over memory; and the gradient: */
+/* Options that decide which of its rules an optimizer runs. */
+typedef enum { NO_OPTION, WITH_MOMENTUM, WITH_NESTEROV, WITH_AMSGRAD } rule_option;
+
+/* A rule (ir/update_rule.h) and PyTorch's names of its state slots, which checkpoints use. */
+typedef struct rule_choice {
+    sl_update_kind rule;
+    const char *slots[SL_MAX_STATE_SLOTS];
+} rule_choice;
+
+typedef struct optimizer_row {
+    const char *name; /* as in the configuration's optimizer.type, and in checkpoints */
+    rule_option options[2];
+    rule_choice rules[4]; /* bit i of the index: options[i] is on */
+    bool has_betas;       /* reads beta1 and beta2: schedules may cycle them */
+    bool corrects_rate;   /* the rate is lr / (1 - beta1^t): the first moments started at zero */
+    bool compact_states;  /* the state may be kept in fewer than 32 bits */
+    int extra_bytes;      /* per element of f32, read once more by a second pass over memory; and the gradient: */
     bool reads_gradient_twice;
     sluice_optimizer defaults;
-} kind_row;
+} optimizer_row;
 
 /* Defaults are those of torch.optim (SGD, Adagrad, Adam, AdamW) and of deepspeed.ops (FusedLamb, FusedLion). LARS,
  * which neither has, takes its paper's momentum and trust coefficient; its decay is off like everyone's. */
-#define COMMON                                                                                                         \
-    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .trust = 0.001, .min_trust = 0.01, .max_trust = 10.0
+#define COMMON .beta1 = 0.9, .beta2 = 0.999, .trust = 0.001, .min_trust = 0.01, .max_trust = 10.0
+#define USUAL  COMMON, .lr = 1e-3, .epsilon = 1e-8
 
-static const kind_row kinds[] = {
-    [SLUICE_SGD] = { "SGD", SL_UPDATE_SGD, { "momentum_buffer" }, .has_momentum = true, .defaults = { COMMON } },
-    [SLUICE_ADAGRAD] = { "Adagrad",
-                         SL_UPDATE_ADAGRAD,
-                         { "sum" },
-                         .defaults = { .lr = 1e-2,
-                                       .beta1 = 0.9,
-                                       .beta2 = 0.999,
-                                       .epsilon = 1e-10,
-                                       .trust = 0.001,
-                                       .min_trust = 0.01,
-                                       .max_trust = 10.0 } },
-    [SLUICE_ADAM] = { "Adam",
-                      SL_UPDATE_ADAM,
-                      { "exp_avg", "exp_avg_sq", "max_exp_avg_sq" },
+static const optimizer_row optimizers[] = {
+    [SLUICE_SGD] = { .name = "SGD",
+                     .options = { WITH_MOMENTUM, WITH_NESTEROV },
+                     .rules = { [0] = { SL_UPDATE_sgd_plain, { NULL } },
+                                [1] = { SL_UPDATE_sgd_momentum, { "momentum_buffer" } },
+                                [3] = { SL_UPDATE_sgd_nesterov, { "momentum_buffer" } } },
+                     .compact_states = true,
+                     .defaults = { USUAL } },
+    [SLUICE_ADAGRAD] = { .name = "Adagrad",
+                         .rules = { { SL_UPDATE_adagrad, { "sum" } } },
+                         .compact_states = true,
+                         .defaults = { COMMON, .lr = 1e-2, .epsilon = 1e-10 } },
+    [SLUICE_ADAM] = { .name = "Adam",
+                      .options = { WITH_AMSGRAD },
+                      .rules = { { SL_UPDATE_adam_l2, { "exp_avg", "exp_avg_sq" } },
+                                 { SL_UPDATE_adam_l2_amsgrad, { "exp_avg", "exp_avg_sq", "max_exp_avg_sq" } } },
                       .has_betas = true,
-                      .has_amsgrad = true,
-                      .defaults = { COMMON } },
-    [SLUICE_ADAMW] = { "AdamW",
-                       SL_UPDATE_ADAM,
-                       { "exp_avg", "exp_avg_sq", "max_exp_avg_sq" },
+                      .corrects_rate = true,
+                      .compact_states = true,
+                      .defaults = { USUAL } },
+    [SLUICE_ADAMW] = { .name = "AdamW",
+                       .options = { WITH_AMSGRAD },
+                       .rules = { { SL_UPDATE_adam_decoupled, { "exp_avg", "exp_avg_sq" } },
+                                  { SL_UPDATE_adam_decoupled_amsgrad, { "exp_avg", "exp_avg_sq", "max_exp_avg_sq" } } },
                        .has_betas = true,
-                       .has_amsgrad = true,
-                       .decoupled_decay = true,
-                       .defaults = { COMMON, .weight_decay = 0.01 } },
-    [SLUICE_LAMB] = { "LAMB",
-                      SL_UPDATE_LAMB,
-                      { "exp_avg", "exp_avg_sq" },
+                       .corrects_rate = true,
+                       .compact_states = true,
+                       .defaults = { USUAL, .weight_decay = 0.01 } },
+    [SLUICE_LAMB] = { .name = "LAMB",
+                      .rules = { { SL_UPDATE_lamb, { "exp_avg", "exp_avg_sq" } } },
                       .has_betas = true,
-                      .whole_parameters = true,
+                      .corrects_rate = true,
                       .extra_bytes = 12,
-                      .defaults = { COMMON } },
-    [SLUICE_LARS] = { "LARS",
-                      SL_UPDATE_LARS,
-                      { "momentum_buffer" },
-                      .has_momentum = true,
-                      .whole_parameters = true,
+                      .defaults = { USUAL } },
+    [SLUICE_LARS] = { .name = "LARS",
+                      .options = { WITH_MOMENTUM, WITH_NESTEROV },
+                      .rules = { [0] = { SL_UPDATE_lars_plain, { NULL } },
+                                 [1] = { SL_UPDATE_lars_momentum, { "momentum_buffer" } },
+                                 [3] = { SL_UPDATE_lars_nesterov, { "momentum_buffer" } } },
                       .extra_bytes = 4,
                       .reads_gradient_twice = true,
-                      .defaults = { COMMON, .momentum = 0.9 } },
-    [SLUICE_LION] = { "Lion",
-                      SL_UPDATE_LION,
-                      { "exp_avg" },
+                      .defaults = { USUAL, .momentum = 0.9 } },
+    [SLUICE_LION] = { .name = "Lion",
+                      .rules = { { SL_UPDATE_lion, { "exp_avg" } } },
                       .has_betas = true,
-                      .decoupled_decay = true,
-                      .defaults = { COMMON } },
+                      .compact_states = true,
+                      .defaults = { USUAL } },
 };
-#define KIND_COUNT ((int)(sizeof kinds / sizeof kinds[0]))
+#define OPTIMIZER_COUNT ((int)(sizeof optimizers / sizeof optimizers[0]))
 
 void sluice_optimizer_init(sluice_optimizer *o, sluice_optimizer_kind kind)
 {
-    *o = kinds[kind].defaults;
+    *o = optimizers[kind].defaults;
     o->size = sizeof *o;
     o->kind = kind;
 }
 
-static int kind_slots(const sluice_optimizer *o)
+int sl_optim_count(void)
 {
-    const kind_row *k = &kinds[o->kind];
-    if (k->has_momentum) return o->momentum != 0.0 ? 1 : 0;
-    if (k->has_amsgrad) return o->amsgrad ? 3 : 2;
-    int n = 0;
-    while (n < SL_MAX_STATE_SLOTS && k->slots[n] != NULL) n++;
-    return n;
+    return OPTIMIZER_COUNT;
+}
+
+const char *sl_optim_name(sluice_optimizer_kind kind)
+{
+    return optimizers[kind].name;
+}
+
+bool sl_optim_allows_compact(sluice_optimizer_kind kind)
+{
+    return optimizers[kind].compact_states;
+}
+
+bool sl_optim_needs_whole_parameters(sluice_optimizer_kind kind)
+{
+    return sl_updates[optimizers[kind].rules[0].rule].whole_parameters; /* its other rules are of the same sort */
+}
+
+static bool has_option(const optimizer_row *row, rule_option option)
+{
+    return row->options[0] == option || row->options[1] == option;
+}
+
+static bool is_on(const sluice_optimizer *o, rule_option option)
+{
+    switch (option) {
+    case WITH_MOMENTUM:
+        return o->momentum != 0.0;
+    case WITH_NESTEROV:
+        return o->nesterov;
+    case WITH_AMSGRAD:
+        return o->amsgrad;
+    case NO_OPTION:
+        break;
+    }
+    return false;
+}
+
+/* The rule that the optimizer's options ask for. */
+static const rule_choice *choose_rule(const sluice_optimizer *o)
+{
+    const optimizer_row *row = &optimizers[o->kind];
+    return &row->rules[is_on(o, row->options[0]) | is_on(o, row->options[1]) << 1];
 }
 
 /* ---- Checks ---- */
@@ -132,11 +178,11 @@ static sluice_status check_range(const char *kind, const char *what, double valu
 
 static sluice_status check_switches(const sluice_optimizer *o)
 {
-    const kind_row *k = &kinds[o->kind];
-    if (o->amsgrad && !k->has_amsgrad)
+    const optimizer_row *k = &optimizers[o->kind];
+    if (o->amsgrad && !has_option(k, WITH_AMSGRAD))
         return sl_fail(SLUICE_ERR_USAGE, "optimizer %s has no amsgrad; use Adam or AdamW, or switch amsgrad off",
                        k->name);
-    if (o->nesterov && !k->has_momentum)
+    if (o->nesterov && !has_option(k, WITH_NESTEROV))
         return sl_fail(SLUICE_ERR_USAGE, "optimizer %s has no Nesterov momentum; use SGD, or switch nesterov off",
                        k->name);
     if (o->nesterov && (o->momentum == 0.0 || o->dampening != 0.0))
@@ -154,10 +200,10 @@ static sluice_status check_optimizer(const sluice_optimizer *o)
         return sl_fail(SLUICE_ERR_USAGE,
                        "optimizer: size field is %zu, not %zu; fill the struct with sluice_optimizer_init", o->size,
                        sizeof *o);
-    if ((int)o->kind < 0 || (int)o->kind >= KIND_COUNT)
+    if ((int)o->kind < 0 || (int)o->kind >= OPTIMIZER_COUNT)
         return sl_fail(SLUICE_ERR_USAGE, "optimizer: kind %d is unknown; kinds are 0 to %d", (int)o->kind,
-                       KIND_COUNT - 1);
-    const char *name = kinds[o->kind].name;
+                       OPTIMIZER_COUNT - 1);
+    const char *name = sl_optim_name(o->kind);
     const struct {
         const char *what;
         double value, high;
@@ -178,18 +224,26 @@ static sluice_status check_optimizer(const sluice_optimizer *o)
     return check_switches(o);
 }
 
-static sluice_status check_form(const sl_optim_options *options)
+sl_form sl_optim_state_form(sluice_states states)
 {
-    sl_form form = options->state_form;
+    static const sl_form forms[] = {
+        [SLUICE_STATES_F32] = SL_FORM_F32,
+        [SLUICE_STATES_BF16] = SL_FORM_BF16,
+        [SLUICE_STATES_COMPACT] = SL_FORM_BLOCKS8,
+    };
+    return forms[states];
+}
+
+static sluice_status check_states(const sl_optim_options *options)
+{
+    sluice_states states = options->states;
     sluice_optimizer_kind kind = options->optimizer.kind;
-    if (form != SL_FORM_F32 && form != SL_FORM_BF16 && form != SL_FORM_BLOCKS8)
-        return sl_fail(SLUICE_ERR_USAGE, "optimizer: states have no form %d; use fp32, bf16 or compact", (int)form);
-    if (form == SL_FORM_F32 || sl_optim_allows_compact(kind)) return SLUICE_OK;
-    return sl_fail(
-        SLUICE_ERR_USAGE,
-        "optimizer %s keeps its states in fp32, not in %s: it works with norms of whole parameters; use fp32 "
-        "states, or SGD, Adagrad, Adam, AdamW or Lion",
-        kinds[kind].name, sl_form_name(form));
+    if (states < SLUICE_STATES_F32 || states > SLUICE_STATES_COMPACT)
+        return sl_fail(SLUICE_ERR_USAGE, "optimizer: states is %d, which is not a sluice_states", (int)states);
+    if (states == SLUICE_STATES_F32 || sl_optim_allows_compact(kind)) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "optimizer %s keeps its states in fp32, not in %s: use fp32 states or another optimizer",
+                   sl_optim_name(kind), sl_form_name(sl_optim_state_form(states)));
 }
 
 /* ---- Groups ---- */
@@ -259,26 +313,29 @@ static sluice_status make_groups(sl_optim *o, const sluice_graph *g, const sl_op
 
 /* ---- Nodes ---- */
 
+static sl_update_segment segment_of(const sl_optim *o, const sluice_graph *g, int parameter)
+{
+    const sl_parameter *p = &g->parameters[parameter];
+    const sl_shape *shape = &g->values[p->value].shape;
+    int64_t rows = shape->rank > 1 ? shape->dim[0] : 1;
+    return (sl_update_segment){ .offset = p->offset,
+                                .count = p->count,
+                                .group = o->group_of[parameter],
+                                .rows = rows,
+                                .columns = p->count / rows };
+}
+
 /* The rule of one layer: its trainable parameters in the order of their offsets. */
 static sluice_status make_rule(sl_optim *o, const sluice_graph *g, const sl_layer *layer, sl_update_rule *rule)
 {
-    const sluice_optimizer *opt = &o->optimizer;
     sl_update_segment *segments = sl_arena_array(&o->arena, (size_t)layer->parameter_count, sizeof *segments);
     if (segments == NULL) return SLUICE_ERR_NO_MEMORY;
     int count = 0;
     for (int i = 0; i < layer->parameter_count; i++) {
         int index = g->layer_parameters[layer->first_parameter + i];
-        const sl_parameter *p = &g->parameters[index];
-        if (p->trainable) segments[count++] = (sl_update_segment){ p->offset, p->count, o->group_of[index] };
+        if (g->parameters[index].trainable) segments[count++] = segment_of(o, g, index);
     }
-    *rule = (sl_update_rule){ .kind = kinds[opt->kind].update,
-                              .slots = o->slots,
-                              .layer = layer,
-                              .nesterov = opt->nesterov,
-                              .amsgrad = opt->amsgrad,
-                              .decoupled_decay = kinds[opt->kind].decoupled_decay,
-                              .segments = segments,
-                              .segment_count = count };
+    *rule = (sl_update_rule){ .kind = o->choice->rule, .layer = layer, .segments = segments, .segment_count = count };
     return SLUICE_OK;
 }
 
@@ -334,14 +391,14 @@ sluice_status sl_optim_create(sluice_graph *g, const sl_optim_options *options, 
     if (!(options->clip >= 0.0 && options->clip < INFINITY))
         return sl_fail(SLUICE_ERR_USAGE, "gradient clipping is %g; it must be 0 (none) or a positive norm",
                        options->clip);
-    SL_TRY(check_form(options));
+    SL_TRY(check_states(options));
     assert(g->finished && g->backward_count > 0); /* our callers differentiate first */
     sl_optim *o = sl_alloc(sizeof *o, "optimizer");
     if (o == NULL) return SLUICE_ERR_NO_MEMORY;
     sl_arena_init(&o->arena, "optimizer");
     o->optimizer = options->optimizer;
     o->clip = options->clip;
-    o->slots = kind_slots(&o->optimizer);
+    o->choice = choose_rule(&o->optimizer);
     int node_count = g->node_count;
     sluice_status st = build(o, g, options);
     if (st != SLUICE_OK) {
@@ -364,13 +421,13 @@ void sl_optim_destroy(sl_optim *o)
 
 int sl_optim_slots(const sl_optim *o)
 {
-    return o->slots;
+    return sl_updates[o->choice->rule].slots;
 }
 
 const char *sl_optim_slot_name(const sl_optim *o, int slot)
 {
-    assert(slot >= 0 && slot < o->slots);
-    return kinds[o->optimizer.kind].slots[slot];
+    assert(slot >= 0 && slot < sl_optim_slots(o));
+    return o->choice->slots[slot];
 }
 
 int sl_optim_group_count(const sl_optim *o)
@@ -384,20 +441,15 @@ int sl_optim_group_of(const sl_optim *o, int parameter)
     return o->group_of[parameter];
 }
 
-bool sl_optim_allows_compact(sluice_optimizer_kind kind)
-{
-    return !kinds[kind].whole_parameters;
-}
-
 double sl_optim_bytes_per_element(const sl_optim *o, sluice_dtype precision, sluice_dtype wire, sl_form state_form)
 {
-    const kind_row *k = &kinds[o->optimizer.kind];
+    const optimizer_row *row = &optimizers[o->optimizer.kind];
     double gradient = (double)sl_dtype_bytes(wire), slot = (double)sl_form_element_bytes(state_form);
     if (state_form == SL_FORM_BLOCKS8) slot = 1.0 + (double)SL_BLOCKS8_HEADER / SL_CUT_ELEMENTS;
     /* gradient read; the master, whole or in halves, and every slot read and written; 16-bit weights of a separate
      * master written; what a second pass moves again */
-    return (k->reads_gradient_twice ? 2 : 1) * gradient + 8.0 + (precision == SLUICE_F16 ? 2.0 : 0.0) +
-           2.0 * slot * o->slots + k->extra_bytes;
+    return (row->reads_gradient_twice ? 2 : 1) * gradient + 8.0 + (precision == SLUICE_F16 ? 2.0 : 0.0) +
+           2.0 * slot * sl_optim_slots(o) + row->extra_bytes;
 }
 
 /* ---- Scalars of a step ---- */
@@ -407,7 +459,7 @@ static void fill_scalars(const sluice_optimizer *o, const optim_group *group, ui
 {
     double bias1 = 1.0 - pow(o->beta1, (double)t), bias2 = 1.0 - pow(o->beta2, (double)t);
     *s = (sl_group_scalars){
-        .lr = (float)lr,
+        .rate = (float)(optimizers[o->kind].corrects_rate ? lr / bias1 : lr),
         .weight_decay = (float)group->weight_decay,
         .beta1 = (float)o->beta1,
         .beta2 = (float)o->beta2,
@@ -416,11 +468,8 @@ static void fill_scalars(const sluice_optimizer *o, const optim_group *group, ui
         .dampening = (float)o->dampening,
         .one_minus_beta1 = (float)(1.0 - o->beta1),
         .one_minus_beta2 = (float)(1.0 - o->beta2),
-        .step_size = (float)(lr / bias1),
         .bias2_sqrt = (float)sqrt(bias2),
         .decay_factor = (float)(1.0 - lr * group->weight_decay),
-        .bias1 = (float)bias1,
-        .bias2 = (float)bias2,
         .trust = (float)o->trust,
         .trust_min = (float)o->min_trust,
         .trust_max = (float)o->max_trust,
@@ -431,7 +480,7 @@ static void fill_scalars(const sluice_optimizer *o, const optim_group *group, ui
 void sl_optim_scalars(const sl_optim *o, uint64_t t, double lr, double momentum, sl_run_context *context)
 {
     sluice_optimizer now = o->optimizer;
-    if (momentum >= 0.0 && kinds[now.kind].has_betas) {
+    if (momentum >= 0.0 && optimizers[now.kind].has_betas) {
         now.beta1 = momentum;
         now.beta2 = SL_CYCLE_BETA2;
     }

@@ -21,7 +21,7 @@ typedef struct sl_optim_options {
     double clip;                    /* global norm, 0: none */
     const sl_group_options *groups; /* borrowed during create */
     int group_count;
-    sl_form state_form; /* how the state is kept: F32, or BF16 or BLOCKS8 where sl_optim_allows_compact */
+    sluice_states states; /* how the state is kept: fp32, or narrower where sl_optim_allows_compact */
 } sl_optim_options;
 
 typedef struct sl_optim sl_optim;
@@ -38,9 +38,18 @@ typedef struct sl_optim sl_optim;
  * norm is zero. */
 sluice_status sl_optim_create(sluice_graph *g, const sl_optim_options *options, sl_optim **out);
 void sl_optim_destroy(sl_optim *o);
-/* Whether the state may be kept in fewer than 32 bits. Not for LAMB and LARS: their norms are of whole parameters,
- * which random rounding of the moments would shift. */
+
+/* What an optimizer is, for those who have none yet. `kind` is from 0 to sl_optim_count() - 1. */
+int sl_optim_count(void);
+const char *sl_optim_name(sluice_optimizer_kind kind); /* "AdamW"; DeepSpeed's name where it has one */
+/* Whether it scales a parameter's step by norms of the whole parameter, as LAMB and LARS do: ranks must not cut
+ * parameters then (partition "owner"). */
+bool sl_optim_needs_whole_parameters(sluice_optimizer_kind kind);
+/* Whether the state may be kept in fewer than 32 bits. Not for LAMB and LARS: random rounding of the moments would
+ * shift their norms. */
 bool sl_optim_allows_compact(sluice_optimizer_kind kind);
+sl_form sl_optim_state_form(sluice_states states);
+
 /* State tensors per parameter: SGD 0 or 1, Adam 2 or 3, ... and their checkpoint names ("exp_avg"). */
 int sl_optim_slots(const sl_optim *o);
 const char *sl_optim_slot_name(const sl_optim *o, int slot);

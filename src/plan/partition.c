@@ -118,8 +118,7 @@ static bool needs_whole_parameters(const sluice_graph *g)
 {
     for (int n = g->forward_count + g->backward_count; n < g->node_count; n++) {
         if (g->nodes[n].op != SL_OP_UPDATE || g->nodes[n].attrs.update == NULL) continue;
-        sl_update_kind kind = g->nodes[n].attrs.update->kind;
-        if (kind == SL_UPDATE_LAMB || kind == SL_UPDATE_LARS) return true;
+        if (sl_updates[g->nodes[n].attrs.update->kind].whole_parameters) return true;
     }
     return false;
 }

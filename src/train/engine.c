@@ -26,7 +26,9 @@ static sluice_status build_graph(sluice_engine *e, const sl_engine_options *o)
     SL_TRY(sl_graph_lower(e->graph, e->precision.type, e->precision.wire));
     if (o->training) {
         SL_TRY(sl_graph_differentiate(e->graph));
-        SL_TRY(sl_optim_create(e->graph, &o->settings->optim, &e->optim));
+        sl_optim_options optim = o->settings->optim;
+        optim.states = o->settings->precision.states;
+        SL_TRY(sl_optim_create(e->graph, &optim, &e->optim));
         e->slots.count = sl_optim_slots(e->optim);
         for (int k = 0; k < e->slots.count; k++) e->slots.names[k] = sl_optim_slot_name(e->optim, k);
     }

@@ -172,12 +172,6 @@ static void warn_of_other_rates(const sluice_engine *e, const sl_engine_options 
         d->ranks, d->threads, sl_isa_name(d->isa), ranks, threads, sl_isa_name(e->isa), ranks);
 }
 
-static const sl_form state_forms[] = {
-    [SLUICE_STATES_F32] = SL_FORM_F32,
-    [SLUICE_STATES_BF16] = SL_FORM_BF16,
-    [SLUICE_STATES_COMPACT] = SL_FORM_BLOCKS8,
-};
-
 /* Whether the arenas are files that other ranks map. */
 static bool shares_arenas(sl_comm *c)
 {
@@ -198,7 +192,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     sl_plan_options p = s->plan;
     p.training = o->training;
     p.state_slots = e->slots.count;
-    p.state_form = state_forms[s->precision.states];
+    p.state_form = sl_optim_state_form(s->precision.states);
     p.update_bytes_per_element =
         e->optim != NULL ? sl_optim_bytes_per_element(e->optim, e->graph->precision, e->graph->wire, p.state_form) : 0;
     if (!o->plan_only) {

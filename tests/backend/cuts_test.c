@@ -9,34 +9,16 @@
 enum { MAX_RUNS = 16, GRADIENT = 0, WEIGHT = 1, ARRAYS = 2 + SL_MAX_STATE_SLOTS };
 #define ELEMENTS ((int64_t)100 * SL_CUT_ELEMENTS + 333)
 
-typedef struct rule_row {
-    const char *name;
-    sl_update_rule rule;
-} rule_row;
-
-static const rule_row elementwise[] = {
-    { "sgd", { .kind = SL_UPDATE_SGD } },
-    { "sgd momentum", { .kind = SL_UPDATE_SGD, .slots = 1 } },
-    { "sgd nesterov", { .kind = SL_UPDATE_SGD, .slots = 1, .nesterov = true } },
-    { "adagrad", { .kind = SL_UPDATE_ADAGRAD, .slots = 1 } },
-    { "adam", { .kind = SL_UPDATE_ADAM, .slots = 2 } },
-    { "adamw", { .kind = SL_UPDATE_ADAM, .slots = 2, .decoupled_decay = true } },
-    { "adam amsgrad", { .kind = SL_UPDATE_ADAM, .slots = 3, .amsgrad = true } },
-    { "adamw amsgrad", { .kind = SL_UPDATE_ADAM, .slots = 3, .amsgrad = true, .decoupled_decay = true } },
-    { "lion", { .kind = SL_UPDATE_LION, .slots = 1, .decoupled_decay = true } },
-};
-
-static const rule_row by_parameter[] = {
-    { "lamb", { .kind = SL_UPDATE_LAMB, .slots = 2 } },
-    { "lars", { .kind = SL_UPDATE_LARS } },
-    { "lars momentum", { .kind = SL_UPDATE_LARS, .slots = 1 } },
-    { "lars nesterov", { .kind = SL_UPDATE_LARS, .slots = 1, .nesterov = true } },
-};
+/* A run of `count` elements as a parameter of one row. */
+#define SEGMENT(offset_, count_, group_)                                                                               \
+    {                                                                                                                  \
+        .offset = (offset_), .count = (count_), .group = (group_), .rows = 1, .columns = (count_)                      \
+    }
 
 /* Parameters of three groups with a gap; 6,144, 48,128 and 79,872 lie between parameters and are multiples of 1,024. */
 static const sl_update_segment segments[] = {
-    { 0, 5000, 0 },      { 5000, 1144, 1 }, { 6144, 40000, 1 }, { 46144, 1984, 2 },
-    { 48128, 31744, 0 }, { 79872, 1, 2 },   { 79900, 700, 0 },  { 80600, ELEMENTS - 80600, 1 },
+    SEGMENT(0, 5000, 0),      SEGMENT(5000, 1144, 1), SEGMENT(6144, 40000, 1), SEGMENT(46144, 1984, 2),
+    SEGMENT(48128, 31744, 0), SEGMENT(79872, 1, 2),   SEGMENT(79900, 700, 0),  SEGMENT(80600, ELEMENTS - 80600, 1),
 };
 #define SEGMENTS ((int)(sizeof segments / sizeof segments[0]))
 
@@ -45,7 +27,7 @@ static void fill_context(sl_run_context *run)
     *run = (sl_run_context){ .group_count = 3, .loss_scale = 1.0 };
     for (int i = 0; i < 3; i++) {
         float lr = 0.01f * (float)(i + 1);
-        run->groups[i] = (sl_group_scalars){ .lr = lr,
+        run->groups[i] = (sl_group_scalars){ .rate = lr,
                                              .weight_decay = 0.1f * (float)i,
                                              .beta1 = 0.9f,
                                              .beta2 = 0.999f,
@@ -54,7 +36,6 @@ static void fill_context(sl_run_context *run)
                                              .dampening = 0.25f,
                                              .one_minus_beta1 = 0.1f,
                                              .one_minus_beta2 = 0.001f,
-                                             .step_size = lr / 0.19f,
                                              .bias2_sqrt = 0.0447f,
                                              .decay_factor = 1.0f - lr * 0.1f * (float)i,
                                              .trust = 0.02f,
@@ -86,7 +67,7 @@ typedef struct cut_layer {
 static void lay_runs(cut_layer *l)
 {
     for (int i = 0; i < l->runs; i++)
-        for (int k = 0; k < 2 + l->attrs.update->slots; k++) {
+        for (int k = 0; k < 2 + sl_updates[l->attrs.update->kind].slots; k++) {
             int64_t n = l->bounds[i + 1] - l->bounds[i];
             l->arrays[i][k] = test_image_add(&l->image, n);
             float *x = test_floats(&l->image, l->arrays[i][k]);
@@ -103,9 +84,10 @@ static void call_runs(cut_layer *l)
         c->input_count = 2;
         c->inputs[0] = l->arrays[i][GRADIENT];
         c->inputs[1] = l->norm;
-        c->output_count = 2 + l->attrs.update->slots;
+        c->output_count = 2 + sl_updates[l->attrs.update->kind].slots;
         c->outputs[0] = l->arrays[i][WEIGHT]; /* f32: no rest */
-        for (int k = 0; k < l->attrs.update->slots; k++) c->outputs[2 + k] = l->arrays[i][WEIGHT + 1 + k];
+        for (int k = 0; k < sl_updates[l->attrs.update->kind].slots; k++)
+            c->outputs[2 + k] = l->arrays[i][WEIGHT + 1 + k];
     }
 }
 
@@ -126,7 +108,7 @@ static void open_layer(cut_layer *l, const sl_update_rule *rule, const int64_t *
 static int64_t differing_elements(const cut_layer *whole, const cut_layer *cut)
 {
     int64_t differ = 0;
-    for (int k = 0; k < 2 + whole->attrs.update->slots; k++)
+    for (int k = 0; k < 2 + sl_updates[whole->attrs.update->kind].slots; k++)
         for (int i = 0; i < cut->runs; i++) {
             const float *x = test_floats(&whole->image, whole->arrays[0][k]) + cut->bounds[i];
             const float *y = test_floats(&cut->image, cut->arrays[i][k]);
@@ -147,20 +129,19 @@ static int64_t moved_weights(const cut_layer *whole)
 static const int64_t uncut[2] = { 0, ELEMENTS };
 
 /* The whole against the cut, both from the same numbers. */
-static void check_cut(const rule_row *row, const test_device *device, const int64_t *bounds, int runs)
+static void check_cut(sl_update_kind kind, const test_device *device, const int64_t *bounds, int runs)
 {
     static cut_layer whole, cut;
-    sl_update_rule rule = row->rule;
-    rule.segments = segments;
-    rule.segment_count = SEGMENTS;
+    sl_update_rule rule = { .kind = kind, .segments = segments, .segment_count = SEGMENTS };
+    const char *name = sl_updates[kind].name;
     open_layer(&whole, &rule, uncut, 1);
     open_layer(&cut, &rule, bounds, runs);
     sluice_status st = test_run(device, &whole.image, whole.calls, 1);
     if (st == SLUICE_OK) st = test_run(device, &cut.image, cut.calls, runs);
-    CHECK_THAT(st == SLUICE_OK, "%s on %s: %s", row->name, device->name, sluice_error());
+    CHECK_THAT(st == SLUICE_OK, "%s on %s: %s", name, device->name, sluice_error());
     int64_t differ = differing_elements(&whole, &cut), moved = moved_weights(&whole);
     if (st == SLUICE_OK && (differ > 0 || moved < ELEMENTS * 9 / 10))
-        test_fail(__FILE__, __LINE__, "%s on %s in %d runs: %lld elements differ, %lld weights moved", row->name,
+        test_fail(__FILE__, __LINE__, "%s on %s in %d runs: %lld elements differ, %lld weights moved", name,
                   device->name, runs, (long long)differ, (long long)moved);
     test_image_free(&whole.image);
     test_image_free(&cut.image);
@@ -186,10 +167,11 @@ TEST(an_update_of_runs_gives_the_bits_of_the_whole_layer)
     int count = test_devices(devices);
     test_random r = { 7 };
     for (int d = 0; d < count; d++)
-        for (size_t v = 0; v < sizeof elementwise / sizeof elementwise[0]; v++) {
+        for (int kind = 0; kind < SL_UPDATE_KIND_COUNT; kind++) {
             int64_t bounds[MAX_RUNS + 1];
+            if (sl_updates[kind].whole_parameters) continue;
             int runs = random_cuts(&r, bounds);
-            check_cut(&elementwise[v], &devices[d], bounds, runs);
+            check_cut((sl_update_kind)kind, &devices[d], bounds, runs);
         }
 }
 
@@ -199,8 +181,8 @@ TEST(lamb_and_lars_give_the_bits_of_the_whole_layer_on_runs_of_whole_parameters)
     test_device devices[MAX_TEST_DEVICES];
     int count = test_devices(devices);
     for (int d = 0; d < count; d++)
-        for (size_t v = 0; v < sizeof by_parameter / sizeof by_parameter[0]; v++)
-            check_cut(&by_parameter[v], &devices[d], bounds, 4);
+        for (int kind = 0; kind < SL_UPDATE_KIND_COUNT; kind++)
+            if (sl_updates[kind].whole_parameters) check_cut((sl_update_kind)kind, &devices[d], bounds, 4);
 }
 
 /* Runs one call of a cut layer on both backends and expects the same refusal. */
@@ -222,10 +204,9 @@ TEST(lamb_and_lars_are_refused_a_part_of_a_parameter)
 {
     static const int64_t head[] = { 0, 46 * SL_CUT_ELEMENTS }, tail[] = { 7168, 48128 };
     static cut_layer l;
-    for (size_t v = 0; v < sizeof by_parameter / sizeof by_parameter[0]; v++) {
-        sl_update_rule rule = by_parameter[v].rule;
-        rule.segments = segments;
-        rule.segment_count = SEGMENTS;
+    for (int kind = 0; kind < SL_UPDATE_KIND_COUNT; kind++) {
+        sl_update_rule rule = { .kind = (sl_update_kind)kind, .segments = segments, .segment_count = SEGMENTS };
+        if (!sl_updates[kind].whole_parameters) continue;
         open_layer(&l, &rule, head, 1);
         check_refusal(&l, "update run: elements 0 to 47104 of the layer cut the parameter at 46144 to 48128");
         test_image_free(&l.image);
@@ -239,7 +220,7 @@ TEST(a_run_with_a_wrong_start_or_a_short_operand_is_refused)
 {
     static const int64_t bounds[] = { 1024, 4096 };
     static cut_layer l;
-    sl_update_rule rule = { .kind = SL_UPDATE_ADAM, .slots = 2, .segments = segments, .segment_count = SEGMENTS };
+    sl_update_rule rule = { .kind = SL_UPDATE_adam_l2, .segments = segments, .segment_count = SEGMENTS };
     open_layer(&l, &rule, bounds, 1);
     l.calls[0].first = 1000;
     check_refusal(&l, "a run cannot begin at element 1000");
@@ -270,7 +251,7 @@ TEST(an_update_needs_the_remainder_of_the_master_that_goes_with_its_weights)
         { SL_FORM_F16, SL_FORM_F32, 4096, 4096, "shorter than the weights' 2048 elements" },
         { SL_FORM_BLOCKS8, SL_FORM_F32, 4096, 0, "weights in blocks" },
     };
-    sl_update_rule rule = { .kind = SL_UPDATE_ADAM, .slots = 2, .segments = segments, .segment_count = SEGMENTS };
+    sl_update_rule rule = { .kind = SL_UPDATE_adam_l2, .segments = segments, .segment_count = SEGMENTS };
     open_layer(&l, &rule, bounds, 1);
     sl_call *c = &l.calls[0];
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -290,7 +271,7 @@ TEST(a_state_in_blocks_must_be_as_long_as_its_layer_says)
     static const sl_range wide[] = { { 1, 1 } };
     static const sl_layer layer = { .element_count = 5 * 1024, .wide_blocks = wide, .wide_block_runs = 1 };
     static cut_layer l;
-    sl_update_rule rule = { .kind = SL_UPDATE_SGD, .slots = 1, .segments = segments, .segment_count = SEGMENTS };
+    sl_update_rule rule = { .kind = SL_UPDATE_sgd_momentum, .segments = segments, .segment_count = SEGMENTS };
     open_layer(&l, &rule, bounds, 1);
     sl_call *c = &l.calls[0];
     c->output_forms[2] = SL_FORM_BLOCKS8;

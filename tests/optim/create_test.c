@@ -36,10 +36,94 @@ TEST(nodes_are_leaves_then_the_norm_then_updates_in_layer_order)
     CHECK_EQ(rule->segments[1].offset, 1);
     CHECK_EQ(rule->segments[2].offset, 78);
     CHECK_EQ(rule->segments[2].count, 1025);
-    CHECK(rule->kind == SL_UPDATE_ADAM && rule->slots == 2 && rule->decoupled_decay && !rule->amsgrad);
+    CHECK_EQ(rule->kind, SL_UPDATE_adam_decoupled);
     REQUIRE_OK(sl_graph_verify(g));
     sl_optim_destroy(o);
     sluice_graph_destroy(g);
+}
+
+TEST(segments_carry_the_rows_and_columns_of_their_parameters)
+{
+    static const struct {
+        const char *name;
+        int64_t rows, columns;
+    } rows[] = { { "a.scale", 1, 1 }, { "a.bias", 1, 77 }, { "a.weight", 25, 41 }, { "b.weight", 50, 100 } };
+    sluice_graph *g;
+    sl_optim *o;
+    sl_optim_options options = options_of(SLUICE_ADAMW);
+    REQUIRE_OK(small_graph(&g));
+    REQUIRE_OK(sl_optim_create(g, &options, &o));
+    const sl_update_rule *first = g->nodes[g->node_count - 2].attrs.update,
+                         *second = g->nodes[g->node_count - 1].attrs.update;
+    for (int i = 0; i < 4; i++) {
+        const sl_update_segment *s = i < 3 ? &first->segments[i] : &second->segments[0];
+        CHECK_EQ(s->offset, g->parameters[sl_graph_find_parameter(g, rows[i].name)].offset);
+        CHECK_EQ(s->rows, rows[i].rows);
+        CHECK_EQ(s->columns, rows[i].columns);
+    }
+    sl_optim_destroy(o);
+    sluice_graph_destroy(g);
+}
+
+/* Three dimensions: the first is the rows. */
+TEST(a_tensor_of_many_dimensions_is_a_matrix_of_its_first_by_the_others)
+{
+    sluice_graph *g;
+    sl_optim *o;
+    sl_optim_options options = options_of(SLUICE_SGD);
+    sluice_init zero = { SLUICE_INIT_ZERO, 0.0f };
+    REQUIRE_OK(sluice_graph_create(&g));
+    sluice_set_loss(g, sluice_sum(g, sluice_parameter(g, "kernel", 3, (int64_t[]){ 4, 3, 5 }, zero)));
+    REQUIRE_OK(sl_graph_finish(g));
+    REQUIRE_OK(sl_graph_differentiate(g));
+    REQUIRE_OK(sl_optim_create(g, &options, &o));
+    const sl_update_segment *s = g->nodes[g->node_count - 1].attrs.update->segments;
+    CHECK_EQ(s->rows, 4);
+    CHECK_EQ(s->columns, 15);
+    sl_optim_destroy(o);
+    sluice_graph_destroy(g);
+}
+
+/* Every optimizer with every combination of the options it has: as many slot names as its rule has slots, all
+ * different, and no rule that nothing runs. */
+TEST(every_rule_belongs_to_an_optimizer_which_names_its_slots)
+{
+    bool used[SL_UPDATE_KIND_COUNT] = { false };
+    for (int kind = 0; kind < sl_optim_count(); kind++)
+        for (int bits = 0; bits < 8; bits++) {
+            sluice_graph *g;
+            sl_optim *o;
+            sl_optim_options options = options_of((sluice_optimizer_kind)kind);
+            options.optimizer.momentum = bits & 1 ? 0.9 : 0.0;
+            options.optimizer.nesterov = bits >> 1 & 1;
+            options.optimizer.amsgrad = bits >> 2 & 1;
+            REQUIRE_OK(small_graph(&g));
+            if (sl_optim_create(g, &options, &o) == SLUICE_OK) {
+                const sl_update_rule *rule = g->nodes[g->node_count - 1].attrs.update;
+                used[rule->kind] = true;
+                CHECK_EQ(sl_optim_slots(o), sl_updates[rule->kind].slots);
+                CHECK_EQ(sl_updates[rule->kind].whole_parameters,
+                         sl_optim_needs_whole_parameters((sluice_optimizer_kind)kind));
+                for (int k = 0; k < sl_optim_slots(o); k++) {
+                    REQUIRE(sl_optim_slot_name(o, k) != NULL);
+                    for (int j = 0; j < k; j++) CHECK(strcmp(sl_optim_slot_name(o, k), sl_optim_slot_name(o, j)) != 0);
+                }
+                sl_optim_destroy(o);
+            }
+            sluice_graph_destroy(g);
+        }
+    for (int rule = 0; rule < SL_UPDATE_KIND_COUNT; rule++)
+        if (!used[rule]) test_fail(__FILE__, __LINE__, "no optimizer runs %s", sl_updates[rule].name);
+}
+
+/* Random rounding would shift the norms, and ranks would cut them. */
+TEST(optimizers_with_norms_of_whole_parameters_have_no_compact_states)
+{
+    for (int kind = 0; kind < sl_optim_count(); kind++)
+        if (sl_optim_needs_whole_parameters((sluice_optimizer_kind)kind))
+            CHECK(!sl_optim_allows_compact((sluice_optimizer_kind)kind));
+    CHECK(sl_optim_needs_whole_parameters(SLUICE_LAMB) && sl_optim_needs_whole_parameters(SLUICE_LARS));
+    CHECK(!sl_optim_needs_whole_parameters(SLUICE_LION) && sl_optim_allows_compact(SLUICE_LION));
 }
 
 TEST(defaults_are_those_of_torch_and_deepspeed)
@@ -120,7 +204,7 @@ TEST(rules_name_their_layer_and_number_its_elements_among_all)
     sluice_graph *g;
     sl_optim *o;
     sl_optim_options options = options_of(SLUICE_ADAMW);
-    options.state_form = SL_FORM_BLOCKS8;
+    options.states = SLUICE_STATES_COMPACT;
     REQUIRE_OK(small_graph(&g));
     int before = g->node_count;
     REQUIRE_OK(sl_optim_create(g, &options, &o));
@@ -155,9 +239,10 @@ TEST(the_first_matching_group_takes_a_parameter)
     sl_optim_scalars(o, 3, 0.01, -1.0, &run);
     CHECK_EQ(run.group_count, 3);
     CHECK(run.clip == 2.5);
-    CHECK(run.groups[0].lr == 0.01f && run.groups[0].weight_decay == 0.01f && run.groups[1].weight_decay == 0.0f);
-    CHECK(run.groups[2].lr == 0.005f && run.groups[2].decay_factor == (float)(1.0 - 0.005 * 0.25));
-    CHECK(run.groups[0].step_size == (float)(0.01 / (1.0 - 0.9 * 0.9 * 0.9)) && run.groups[0].first_step == 0);
+    CHECK(run.groups[0].weight_decay == 0.01f && run.groups[1].weight_decay == 0.0f);
+    CHECK(run.groups[2].decay_factor == (float)(1.0 - 0.005 * 0.25));
+    CHECK(run.groups[0].rate == (float)(0.01 / (1.0 - 0.9 * 0.9 * 0.9)) && run.groups[0].first_step == 0);
+    CHECK(run.groups[2].rate == (float)(0.01 * 0.5 / (1.0 - 0.9 * 0.9 * 0.9)));
     CHECK(run.groups[0].one_minus_beta2 == (float)(1.0 - 0.999));
     sl_optim_scalars(o, 1, 0.01, 0.85, &run);
     CHECK(run.groups[0].beta1 == 0.85f && run.groups[0].beta2 == 0.99f && run.groups[0].first_step == 1);
@@ -268,14 +353,14 @@ TEST(bad_optimizers_are_refused_by_name)
 TEST(lamb_and_lars_keep_their_states_in_fp32)
 {
     sl_optim_options o = options_of(SLUICE_LAMB);
-    o.state_form = SL_FORM_BLOCKS8;
+    o.states = SLUICE_STATES_COMPACT;
     expect_refusal(&o, "LAMB keeps its states in fp32, not in 8-bit blocks");
     o = options_of(SLUICE_LARS);
-    o.state_form = SL_FORM_BF16;
+    o.states = SLUICE_STATES_BF16;
     expect_refusal(&o, "LARS keeps its states in fp32, not in bf16");
     o = options_of(SLUICE_ADAM);
-    o.state_form = SL_FORM_I32;
-    expect_refusal(&o, "states have no form 1");
+    o.states = (sluice_states)7;
+    expect_refusal(&o, "states is 7");
     CHECK(sl_optim_allows_compact(SLUICE_LION) && !sl_optim_allows_compact(SLUICE_LAMB));
 }
 

@@ -18,9 +18,10 @@ enum { N = 34 * 1024 + 301, STEP = 5, SEED = 77 };
 static const sl_range wide_runs[] = { { 1, 2 }, { 33, 1 } };
 static sl_layer layer = { .name = "layer", .element_count = N, .wide_blocks = wide_runs, .wide_block_runs = 2 };
 /* Groups change inside a block, at its end, and nowhere in most. */
-static const sl_update_segment segments[] = { { 0, 3000, 0 },     { 3000, 77, 1 },        { 3077, 19, 1 },
-                                              { 3096, 2024, 0 },  { 5120, 1024, 1 },      { 6144, 15, 0 },
-                                              { 6159, 20000, 0 }, { 26159, N - 26159, 1 } };
+static const sl_update_segment segments[] = { SEGMENT(0, 3000, 0),     SEGMENT(3000, 77, 1),
+                                              SEGMENT(3077, 19, 1),    SEGMENT(3096, 2024, 0),
+                                              SEGMENT(5120, 1024, 1),  SEGMENT(6144, 15, 0),
+                                              SEGMENT(6159, 20000, 0), SEGMENT(26159, N - 26159, 1) };
 
 /* What an update reads and writes, in the forms of a case, with the same numbers in f32 beside it. */
 typedef struct operands {
@@ -160,7 +161,7 @@ static void fill(operands *o, const sl_update_rule *rule, uint32_t seed)
         if (o->gradient_form == SL_FORM_F32) put_f32(o->gradient, i, g);
         put_weight(o, i, hashed(seed + 2, i));
     }
-    for (int s = 0; s < rule->slots; s++) {
+    for (int s = 0; s < sl_updates[rule->kind].slots; s++) {
         for (uint32_t i = 0; i < N; i++) {
             values[i] =
                 hashed(seed + 3 + (uint32_t)s, i) * ldexpf(1.0f, -(int)(hash_bits(seed + 9, i) % (wide ? 24 : 8)));
@@ -189,7 +190,7 @@ static void run_part(const sl_kernel *kernels, sl_pool *pool, const sl_update_ru
     a.out[0] = (sl_tensor){ o->weights + sl_form_bytes(o->weights_form, &layer, 0, first), NULL, n, o->weights_form };
     if (o->weights_form != SL_FORM_F32)
         a.out[1] = (sl_tensor){ o->rest + sl_form_bytes(rest, &layer, 0, first), NULL, n, rest };
-    for (int s = 0; s < rule->slots; s++)
+    for (int s = 0; s < sl_updates[rule->kind].slots; s++)
         a.out[2 + s] =
             (sl_tensor){ o->slot[s] + sl_form_bytes(o->states_form, &layer, 0, first), NULL, n, o->states_form };
     kernels[SL_OP_UPDATE](&a);
@@ -197,7 +198,7 @@ static void run_part(const sl_kernel *kernels, sl_pool *pool, const sl_update_ru
 
 static sl_update_rule rule_of(size_t variant)
 {
-    sl_update_rule rule = update_variants[variant].rule;
+    sl_update_rule rule = (sl_update_rule){ .kind = (sl_update_kind)variant };
     rule.layer = &layer;
     rule.first_element = FIRST_ELEMENT;
     rule.segments = segments;
@@ -216,13 +217,13 @@ static void expected_step(sl_pool *pool, const sl_update_rule *rule, operands *o
         put_f32(f.gradient, i, gradient_float(o, i));
         put_f32(f.weights, i, weight_float(o, i));
     }
-    for (int s = 0; s < rule->slots; s++) {
+    for (int s = 0; s < sl_updates[rule->kind].slots; s++) {
         slot_floats(rule, o, s, values[s]);
         memcpy(f.slot[s], values[s], sizeof values[s]);
     }
     run_part(kernels_of(SL_ISA_SCALAR), pool, rule, &f, 0, N, clipped);
     for (int64_t i = 0; i < N; i++) put_weight(o, i, get_f32(f.weights, i));
-    for (int s = 0; s < rule->slots; s++) {
+    for (int s = 0; s < sl_updates[rule->kind].slots; s++) {
         memcpy(values[s], f.slot[s], sizeof values[s]);
         slot_from_floats(rule, o, s, values[s]);
     }
@@ -257,19 +258,19 @@ static void each_case(case_fn call, int threads)
     static operands input;
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(threads, &pool));
-    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
+    for (size_t v = 0; v < SL_UPDATE_KIND_COUNT; v++) {
         sl_update_rule rule = rule_of(v);
-        bool whole = rule.kind == SL_UPDATE_LAMB || rule.kind == SL_UPDATE_LARS;
+        const sl_update_def *def = &sl_updates[rule.kind];
         for (int r = 0; r < 5; r++)
             for (int w = 0; w < 3; w++)
-                for (int s = 0; s < (whole || rule.slots == 0 ? 1 : 3); s++) {
+                for (int s = 0; s < (def->whole_parameters || def->slots == 0 ? 1 : 3); s++) {
                     memset(&input, 0, sizeof input);
                     input.gradient_form = reads[r].form;
                     input.wire = reads[r].wire;
                     input.weights_form = weights[w];
                     input.states_form = states[s];
                     fill(&input, &rule, (uint32_t)(v * 45 + (size_t)(r * 9 + w * 3 + s)) * 16);
-                    call(update_variants[v].name, &rule, &input, pool);
+                    call(sl_updates[v].name, &rule, &input, pool);
                 }
     }
     sl_pool_destroy(pool);
@@ -304,11 +305,11 @@ static int many_segments(sl_update_segment *s)
     int64_t at = 0;
     for (uint32_t i = 0; i < MANY; i++) {
         if (hash_bits(21, i) % 5 == 0) at += 1 + hash_bits(22, i) % 9;
-        s[i] = (sl_update_segment){ at, 1 + hash_bits(23, i) % 50, (int)(hash_bits(24, i) % 2) };
+        s[i] = (sl_update_segment)SEGMENT(at, 1 + hash_bits(23, i) % 50, (int)(hash_bits(24, i) % 2));
         at += s[i].count;
     }
     assert(at < N);
-    s[MANY] = (sl_update_segment){ at, N - at, 1 };
+    s[MANY] = (sl_update_segment)SEGMENT(at, N - at, 1);
     return MANY + 1;
 }
 
@@ -326,12 +327,12 @@ TEST(updates_of_many_parameters_are_those_of_few)
     for (int i = 0; i < 16; i++) wide[i] = (sl_range){ 2 * i + 1, 1 };
     layer.wide_blocks = wide;
     layer.wide_block_runs = 16;
-    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
+    for (size_t v = 0; v < SL_UPDATE_KIND_COUNT; v++) {
         sl_update_rule rule = rule_of(v);
-        bool whole = rule.kind == SL_UPDATE_LAMB || rule.kind == SL_UPDATE_LARS;
+        const sl_update_def *def = &sl_updates[rule.kind];
         rule.segment_count = many_segments(many);
         rule.segments = many;
-        for (int f = 0; f < (whole || rule.slots == 0 ? 1 : 3); f++) {
+        for (int f = 0; f < (def->whole_parameters || def->slots == 0 ? 1 : 3); f++) {
             memset(&input, 0, sizeof input);
             input.gradient_form = input.weights_form = forms[f][0];
             input.wire = (sluice_dtype)forms[f][0];
@@ -343,7 +344,7 @@ TEST(updates_of_many_parameters_are_those_of_few)
                 if (kernels_on(path) == NULL) continue;
                 got = input;
                 run_part(kernels_on(path), pool, &rule, &got, 0, N, clipped);
-                compare(update_variants[v].name, path_name(path), &expected, &got);
+                compare(sl_updates[v].name, path_name(path), &expected, &got);
             }
         }
     }
@@ -356,7 +357,7 @@ static void check_cuts(const char *name, const sl_update_rule *rule, const opera
 {
     static const int64_t cuts[] = { 0, 1024, 4096, 5120, 31 * 1024, 34 * 1024, N };
     static operands expected, got;
-    if (rule->kind == SL_UPDATE_LAMB || rule->kind == SL_UPDATE_LARS) return;
+    if (sl_updates[rule->kind].whole_parameters) return;
     expected = *input;
     run_part(kernels_of(sl_isa_best()), pool, rule, &expected, 0, N, clipped);
     for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
@@ -395,7 +396,7 @@ TEST(a_skipped_step_still_writes_f16_weights_from_their_master)
     static operands o, expected;
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(2, &pool));
-    for (size_t v = 0; v < UPDATE_VARIANTS; v++)
+    for (size_t v = 0; v < SL_UPDATE_KIND_COUNT; v++)
         for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
             sl_update_rule rule = rule_of(v);
             if (kernels_on(path) == NULL) continue;
@@ -404,7 +405,7 @@ TEST(a_skipped_step_still_writes_f16_weights_from_their_master)
             expected = o;
             memset(o.weights, 0x7f, N * 2);
             run_part(kernels_on(path), pool, &rule, &o, 0, N, (sl_norm_result){ INFINITY, 0.0f, 0 });
-            compare(update_variants[v].name, path_name(path), &expected, &o);
+            compare(sl_updates[v].name, path_name(path), &expected, &o);
         }
     sl_pool_destroy(pool);
 }
@@ -414,7 +415,7 @@ TEST(adamw_on_halves_is_adamw_on_their_master)
 {
     static operands o, before;
     static float m[N], v[N];
-    sl_update_rule rule = rule_of(0);
+    sl_update_rule rule = rule_of(SL_UPDATE_adam_decoupled);
     sl_run_context run = { 0 };
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(2, &pool));
@@ -432,7 +433,7 @@ TEST(adamw_on_halves_is_adamw_on_their_master)
         float g = gradient_float(&before, i) * clipped.factor, w = weight_float(&before, i) * s->decay_factor;
         m[i] = fmaf(s->beta1, m[i], s->one_minus_beta1 * g);
         v[i] = fmaf(s->one_minus_beta2 * g, g, s->beta2 * v[i]);
-        w = fmaf(-s->step_size, m[i] / fmaf(sqrtf(v[i]), 1.0f / s->bias2_sqrt, s->epsilon), w);
+        w = fmaf(-s->rate, m[i] / fmaf(sqrtf(v[i]), 1.0f / s->bias2_sqrt, s->epsilon), w);
         CHECK(weight_float(&o, i) == w && get_f32(o.slot[0], i) == m[i] && get_f32(o.slot[1], i) == v[i]);
         CHECK_EQ(get16(o.weights, i), (sl_float_bits(w) + 0x8000u) >> 16);
     }
@@ -455,8 +456,8 @@ typedef struct adam_states {
 
 static void adam_step(adam_states *t, float g, sl_pool *pool)
 {
-    sl_update_segment segment = { 0, M, 0 };
-    sl_update_rule rule = { .kind = SL_UPDATE_ADAM, .slots = 2, .layer = &narrow_layer, .segments = &segment };
+    sl_update_segment segment = SEGMENT(0, M, 0);
+    sl_update_rule rule = { .kind = SL_UPDATE_adam_l2, .layer = &narrow_layer, .segments = &segment };
     sl_attrs attrs = { .update = &rule };
     sl_run_context run = { .seed = SEED, .step = ++t->step, .group_count = 1 };
     sl_norm_result norm = { 1.0, 1.0f, 1 };
@@ -582,7 +583,7 @@ TEST(moments_stay_above_zero_and_finite)
 {
     static operands o, got;
     static float values[N];
-    sl_update_rule rule = rule_of(0);
+    sl_update_rule rule = rule_of(SL_UPDATE_adam_decoupled);
     sl_pool *pool;
     REQUIRE_OK(sl_pool_create(1, &pool));
     for (int f = 0; f < 4; f++) {

@@ -78,10 +78,10 @@ static int ragged_segments(sl_update_segment *s, int64_t n)
     int64_t at = 0;
     int made = 0;
     for (; made < 9 && at + counts[made] < n; made++) {
-        s[made] = (sl_update_segment){ at, counts[made], made % 3 == 2 };
+        s[made] = (sl_update_segment)SEGMENT(at, counts[made], made % 3 == 2);
         at += counts[made];
     }
-    s[made] = (sl_update_segment){ at + 5, n - at - 5, 0 };
+    s[made] = (sl_update_segment)SEGMENT(at + 5, n - at - 5, 0);
     return made + 1;
 }
 
@@ -101,7 +101,8 @@ static void run_with(const sl_kernel *kernels, sl_pool *pool, const sl_update_ru
     args.in[0] = (sl_tensor){ a->x[GRADIENT] + first, NULL, n, SL_FORM_F32 };
     if (norm != NULL) args.in[1] = (sl_tensor){ norm, NULL, (int64_t)(sizeof *norm / 4), SL_FORM_F32 };
     args.out[0] = (sl_tensor){ a->x[WEIGHT] + first, NULL, n, SL_FORM_F32 };
-    for (int k = 0; k < rule->slots; k++) args.out[2 + k] = (sl_tensor){ a->x[SLOT + k] + first, NULL, n, SL_FORM_F32 };
+    for (int k = 0; k < sl_updates[rule->kind].slots; k++)
+        args.out[2 + k] = (sl_tensor){ a->x[SLOT + k] + first, NULL, n, SL_FORM_F32 };
     kernels[SL_OP_UPDATE](&args);
 }
 
@@ -142,8 +143,8 @@ TEST(update_kernels_of_all_paths_give_the_same_bits)
     int count = ragged_segments(segments, BLOCK);
     for (uint32_t block = 0; block < BLOCK_COUNT; block++) {
         fill_awkward(&input, BLOCK, block + 1);
-        for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
-            sl_update_rule rule = update_variants[v].rule;
+        for (size_t v = 0; v < SL_UPDATE_KIND_COUNT; v++) {
+            sl_update_rule rule = { .kind = (sl_update_kind)v };
             rule.segments = segments;
             rule.segment_count = count;
             arrays_copy_for(&rule, &expected, &input, BLOCK);
@@ -155,7 +156,7 @@ TEST(update_kernels_of_all_paths_give_the_same_bits)
                 if (kernels_on(path) == NULL || (slow && block > 0)) continue;
                 arrays_copy_for(&rule, &got, &input, BLOCK);
                 run_update(kernels_on(path), pool, &rule, &got, BLOCK, clipped);
-                compare_arrays(update_variants[v].name, path_name(path), &expected, &got, BLOCK);
+                compare_arrays(sl_updates[v].name, path_name(path), &expected, &got, BLOCK);
             }
         }
     }
@@ -174,22 +175,22 @@ TEST(update_bits_do_not_depend_on_threads_or_on_neighbouring_segments)
     REQUIRE_OK(sl_pool_create(3, &three));
     REQUIRE(arrays_open(&input, n) && arrays_open(&expected, n) && arrays_open(&got, n));
     fill_ordinary(&input, n);
-    sl_update_segment whole = { 0, n, 0 }, halves[2] = { { 0, 100001, 0 }, { 100001, n - 100001, 0 } };
-    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
-        sl_update_rule rule = update_variants[v].rule;
+    sl_update_segment whole = SEGMENT(0, n, 0), halves[2] = { SEGMENT(0, 100001, 0), SEGMENT(100001, n - 100001, 0) };
+    for (size_t v = 0; v < SL_UPDATE_KIND_COUNT; v++) {
+        sl_update_rule rule = { .kind = (sl_update_kind)v };
         rule.segments = &whole;
         rule.segment_count = 1;
         arrays_copy(&expected, &input, n);
         arrays_copy(&got, &input, n);
         run_update(kernels_of(sl_isa_best()), one, &rule, &expected, n, clipped);
         run_update(kernels_of(sl_isa_best()), three, &rule, &got, n, clipped);
-        compare_arrays(update_variants[v].name, "threads", &expected, &got, n);
-        if (rule.kind == SL_UPDATE_LAMB || rule.kind == SL_UPDATE_LARS) continue; /* a parameter is a unit there */
+        compare_arrays(sl_updates[v].name, "threads", &expected, &got, n);
+        if (sl_updates[rule.kind].whole_parameters) continue; /* a parameter is a unit there */
         rule.segments = halves;
         rule.segment_count = 2;
         arrays_copy(&got, &input, n);
         run_update(kernels_of(sl_isa_best()), three, &rule, &got, n, clipped);
-        compare_arrays(update_variants[v].name, "halves", &expected, &got, n);
+        compare_arrays(sl_updates[v].name, "halves", &expected, &got, n);
     }
     arrays_close(&input);
     arrays_close(&expected);
@@ -224,16 +225,16 @@ TEST(an_update_touches_only_its_segments)
     REQUIRE_OK(sl_pool_create(2, &pool));
     REQUIRE(arrays_open(&input, n) && arrays_open(&got, n));
     fill_ordinary(&input, n);
-    sl_update_segment segments[2] = { { 3, 40000, 0 }, { 40010, 20001, 1 } };
-    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
-        sl_update_rule rule = update_variants[v].rule;
+    sl_update_segment segments[2] = { SEGMENT(3, 40000, 0), SEGMENT(40010, 20001, 1) };
+    for (size_t v = 0; v < SL_UPDATE_KIND_COUNT; v++) {
+        sl_update_rule rule = { .kind = (sl_update_kind)v };
         rule.segments = segments;
         rule.segment_count = 2;
         for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
             if (kernels_on(path) == NULL) continue;
             arrays_copy(&got, &input, n);
             run_update(kernels_on(path), pool, &rule, &got, n, clipped);
-            CHECK(moved_inside(update_variants[v].name, segments, &input, &got, n) >
+            CHECK(moved_inside(sl_updates[v].name, segments, &input, &got, n) >
                   59000); /* of 60,001; a step may be below half an ulp */
         }
     }
@@ -251,16 +252,16 @@ TEST(an_update_does_nothing_when_the_norm_is_not_finite)
     REQUIRE(arrays_open(&input, n) && arrays_open(&got, n));
     fill_ordinary(&input, n);
     input.x[GRADIENT][4999] = NAN;
-    sl_update_segment whole = { 0, n, 0 };
-    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
-        sl_update_rule rule = update_variants[v].rule;
+    sl_update_segment whole = SEGMENT(0, n, 0);
+    for (size_t v = 0; v < SL_UPDATE_KIND_COUNT; v++) {
+        sl_update_rule rule = { .kind = (sl_update_kind)v };
         rule.segments = &whole;
         rule.segment_count = 1;
         for (int path = sl_isa_best(); path < PATH_COUNT; path++) {
             if (kernels_on(path) == NULL) continue;
             arrays_copy(&got, &input, n);
             run_update(kernels_on(path), pool, &rule, &got, n, (sl_norm_result){ NAN, 0.0f, 0 });
-            compare_arrays(update_variants[v].name, "skipped", &input, &got, n);
+            compare_arrays(sl_updates[v].name, "skipped", &input, &got, n);
         }
     }
     arrays_close(&input);
@@ -279,9 +280,9 @@ TEST(an_update_without_a_norm_is_one_with_the_factor_1)
     REQUIRE(arrays_open(&input, n) && arrays_open(&expected, n) && arrays_open(&got, n));
     fill_ordinary(&input, n);
     fill_groups(&run);
-    sl_update_segment whole = { 0, n, 0 };
-    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
-        sl_update_rule rule = update_variants[v].rule;
+    sl_update_segment whole = SEGMENT(0, n, 0);
+    for (size_t v = 0; v < SL_UPDATE_KIND_COUNT; v++) {
+        sl_update_rule rule = { .kind = (sl_update_kind)v };
         rule.segments = &whole;
         rule.segment_count = 1;
         arrays_copy_for(&rule, &expected, &input, n);
@@ -291,7 +292,7 @@ TEST(an_update_without_a_norm_is_one_with_the_factor_1)
             if (kernels_on(path) == NULL) continue;
             arrays_copy_for(&rule, &got, &input, n);
             run_with(kernels_on(path), pool, &rule, &run, &got, 0, n, NULL);
-            compare_arrays(update_variants[v].name, path_name(path), &expected, &got, n);
+            compare_arrays(sl_updates[v].name, path_name(path), &expected, &got, n);
         }
     }
     arrays_close(&input);
@@ -475,10 +476,10 @@ static void check_lars(int path, int64_t offset, int64_t count, int threads)
     const sl_group_scalars *s = &run.groups[0];
     double norm = sqrt(plain_norm(w, offset, count, leaves)),
            gradient = sqrt(plain_norm(scaled, offset, count, leaves));
-    float rate = s->lr * (float)((double)s->trust * norm / (gradient + (double)s->weight_decay * norm));
+    float rate = s->rate * (float)((double)s->trust * norm / (gradient + (double)s->weight_decay * norm));
     for (int64_t i = offset; i < n; i++) w[i] = fmaf(-rate, fmaf(s->weight_decay, w[i], scaled[i]), w[i]);
-    sl_update_segment segment = { offset, count, 0 };
-    sl_update_rule rule = { .kind = SL_UPDATE_LARS, .segments = &segment, .segment_count = 1 };
+    sl_update_segment segment = SEGMENT(offset, count, 0);
+    sl_update_rule rule = { .kind = SL_UPDATE_lars_plain, .segments = &segment, .segment_count = 1 };
     run_update(kernels_on(path), pool, &rule, &a, n, clipped);
     CHECK(memcmp(w, a.x[WEIGHT], (size_t)n * sizeof *w) == 0);
     arrays_close(&a);
@@ -534,8 +535,8 @@ TEST(a_parameter_larger_than_one_round_is_scaled_by_all_of_it)
 enum { PART_ELEMENTS = 16 * 1024 + 500, PART_PARAMETERS = 8, DELICATE = 3, DELICATE_STEP = 3072 + 10 };
 static const int64_t part_ends[] = { 3072, 9 * 1024, PART_ELEMENTS };
 static const sl_update_segment part_segments[PART_PARAMETERS] = {
-    { 0, 700, 0 },     { 700, 1500, 1 }, { 2205, 800, 0 },  { 3072, 3067, 0 },
-    { 6139, 2200, 1 }, { 8400, 1, 0 },   { 9220, 5000, 0 }, { 14220, PART_ELEMENTS - 14220, 1 }
+    SEGMENT(0, 700, 0),     SEGMENT(700, 1500, 1), SEGMENT(2205, 800, 0),  SEGMENT(3072, 3067, 0),
+    SEGMENT(6139, 2200, 1), SEGMENT(8400, 1, 0),   SEGMENT(9220, 5000, 0), SEGMENT(14220, PART_ELEMENTS - 14220, 1)
 };
 
 static void fill_parts(arrays *a)
@@ -560,7 +561,7 @@ static void fill_parts(arrays *a)
 static void fill_part_groups(sl_run_context *run)
 {
     fill_groups(run);
-    run->groups[0].lr = run->groups[0].trust = 1.0f;
+    run->groups[0].rate = run->groups[0].trust = 1.0f;
     run->groups[0].weight_decay = 0.0f;
 }
 
@@ -573,7 +574,7 @@ static void check_rates(const sl_run_context *run, const arrays *input, const ar
         const sl_group_scalars *s = &run->groups[q->group];
         double norm = sqrt(plain_norm(input->x[WEIGHT], q->offset, q->count, leaves)),
                gradient = sqrt(plain_norm(input->x[GRADIENT], q->offset, q->count, leaves));
-        float rate = s->lr * (float)((double)s->trust * norm / (gradient + (double)s->weight_decay * norm));
+        float rate = s->rate * (float)((double)s->trust * norm / (gradient + (double)s->weight_decay * norm));
         for (int64_t i = q->offset; i < q->offset + q->count; i++) {
             float w = input->x[WEIGHT][i];
             CHECK(got->x[WEIGHT][i] == fmaf(-rate, fmaf(s->weight_decay, w, input->x[GRADIENT][i]), w));
@@ -593,20 +594,20 @@ TEST(parameters_in_parts_of_a_layer_are_scaled_by_their_own_norms)
     REQUIRE(arrays_open(&got, PART_ELEMENTS));
     fill_parts(&input);
     fill_part_groups(&run);
-    for (size_t v = 0; v < UPDATE_VARIANTS; v++) {
-        sl_update_rule rule = update_variants[v].rule;
-        if (rule.kind != SL_UPDATE_LAMB && rule.kind != SL_UPDATE_LARS) continue;
+    for (size_t v = 0; v < SL_UPDATE_KIND_COUNT; v++) {
+        sl_update_rule rule = { .kind = (sl_update_kind)v };
+        if (!sl_updates[rule.kind].whole_parameters) continue;
         rule.segments = part_segments;
         rule.segment_count = PART_PARAMETERS;
         arrays_copy(&expected, &input, PART_ELEMENTS);
         run_part(sl_kernels_scalar[SL_KERNEL_F32], pool, &rule, &run, &expected, 0, PART_ELEMENTS, plain);
-        if (rule.slots == 0) check_rates(&run, &input, &expected);
+        if (sl_updates[v].slots == 0) check_rates(&run, &input, &expected);
         for (int path = 0; path < PATH_COUNT; path++) {
             if (kernels_on(path) == NULL) continue;
             arrays_copy(&got, &input, PART_ELEMENTS);
             for (int64_t part = 0, first = 0; part < 3; first = part_ends[part++])
                 run_part(kernels_on(path), pool, &rule, &run, &got, first, part_ends[part] - first, plain);
-            compare_arrays(update_variants[v].name, path_name(path), &expected, &got, PART_ELEMENTS);
+            compare_arrays(sl_updates[v].name, path_name(path), &expected, &got, PART_ELEMENTS);
         }
     }
     arrays_close(&input);

@@ -392,7 +392,7 @@ TEST(lamb_is_refused_where_a_partition_would_cut_its_parameters)
     REQUIRE_OK(make_graph(&fx, true));
     for (int n = 0; n < fx.graph->node_count; n++)
         if (fx.graph->nodes[n].op == SL_OP_UPDATE)
-            ((sl_update_rule *)fx.graph->nodes[n].attrs.update)->kind = SL_UPDATE_LAMB;
+            ((sl_update_rule *)fx.graph->nodes[n].attrs.update)->kind = SL_UPDATE_lamb;
     CHECK_EQ(plan_rank(&fx, 0), SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "owner");
     fx.options.partition = SLUICE_PARTITION_OWNER;

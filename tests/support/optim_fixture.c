@@ -57,26 +57,11 @@ sluice_status small_graph(sluice_graph **out)
     return SLUICE_OK;
 }
 
-const update_variant update_variants[UPDATE_VARIANTS] = {
-    { "adamw", { .kind = SL_UPDATE_ADAM, .slots = 2, .decoupled_decay = true } },
-    { "sgd", { .kind = SL_UPDATE_SGD } },
-    { "sgd momentum", { .kind = SL_UPDATE_SGD, .slots = 1 } },
-    { "sgd nesterov", { .kind = SL_UPDATE_SGD, .slots = 1, .nesterov = true } },
-    { "adagrad", { .kind = SL_UPDATE_ADAGRAD, .slots = 1 } },
-    { "adam", { .kind = SL_UPDATE_ADAM, .slots = 2 } },
-    { "adam amsgrad", { .kind = SL_UPDATE_ADAM, .slots = 3, .amsgrad = true } },
-    { "adamw amsgrad", { .kind = SL_UPDATE_ADAM, .slots = 3, .amsgrad = true, .decoupled_decay = true } },
-    { "lamb", { .kind = SL_UPDATE_LAMB, .slots = 2 } },
-    { "lars", { .kind = SL_UPDATE_LARS } },
-    { "lars momentum", { .kind = SL_UPDATE_LARS, .slots = 1 } },
-    { "lars nesterov", { .kind = SL_UPDATE_LARS, .slots = 1, .nesterov = true } },
-    { "lion", { .kind = SL_UPDATE_LION, .slots = 1, .decoupled_decay = true } },
-};
 void fill_groups(sl_run_context *run)
 {
     for (int i = 0; i < 2; i++) {
         float lr = i == 0 ? 0.01f : 0.03f;
-        run->groups[i] = (sl_group_scalars){ .lr = lr,
+        run->groups[i] = (sl_group_scalars){ .rate = lr,
                                              .weight_decay = 0.1f,
                                              .beta1 = 0.9f,
                                              .beta2 = 0.999f,
@@ -85,11 +70,8 @@ void fill_groups(sl_run_context *run)
                                              .dampening = 0.25f,
                                              .one_minus_beta1 = 0.1f,
                                              .one_minus_beta2 = 0.001f,
-                                             .step_size = lr / 0.19f,
                                              .bias2_sqrt = 0.0447f,
                                              .decay_factor = 1.0f - lr * 0.1f,
-                                             .bias1 = 0.19f,
-                                             .bias2 = 0.001999f,
                                              .trust = 0.02f,
                                              .trust_min = 0.01f,
                                              .trust_max = 10.0f };

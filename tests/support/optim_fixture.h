@@ -25,13 +25,12 @@ const char *path_name(int path);
  * [50,100]). */
 sluice_status small_graph(sluice_graph **out);
 
-/* Every rule that there is a sweep for. */
-typedef struct update_variant {
-    const char *name;
-    sl_update_rule rule;
-} update_variant;
-#define UPDATE_VARIANTS 13
-extern const update_variant update_variants[UPDATE_VARIANTS];
+/* A run of `count` elements as a parameter of one row. */
+#define SEGMENT(offset_, count_, group_)                                                                               \
+    {                                                                                                                  \
+        .offset = (offset_), .count = (count_), .group = (group_), .rows = 1, .columns = (count_)                      \
+    }
+
 /* Two groups' numbers of some step. */
 void fill_groups(sl_run_context *run);
 

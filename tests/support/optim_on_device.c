@@ -121,7 +121,7 @@ static void fill_call(sl_call *c, sl_shape *shape, layout *l, sl_op op, const sl
     *c = (sl_call){ .op = op, .attrs = a->attrs, .wire = a->wire, .context = a->context, .first = a->first };
     c->name = "test";
     c->input_count = op == SL_OP_UPDATE ? 2 : 1;
-    c->output_count = op == SL_OP_UPDATE ? 2 + a->attrs->update->slots : 1;
+    c->output_count = op == SL_OP_UPDATE ? 2 + sl_updates[a->attrs->update->kind].slots : 1;
     *shape = (sl_shape){ 1, { a->in[0].elements } };
     for (int i = 0; i < c->input_count; i++) {
         c->inputs[i] = place(l, op, a, false, i);

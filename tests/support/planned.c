@@ -14,7 +14,11 @@ void plan_options_default(sl_plan_options *o)
 
 sluice_status plan_prepare(planned *fx)
 {
-    sl_optim_options optim = { .clip = 1, .state_form = fx->options.state_form };
+    sl_form form = fx->options.state_form;
+    sl_optim_options optim = { .clip = 1 };
+    optim.states = form == SL_FORM_BF16      ? SLUICE_STATES_BF16
+                   : form == SL_FORM_BLOCKS8 ? SLUICE_STATES_COMPACT
+                                             : SLUICE_STATES_F32;
     sluice_optimizer_init(&optim.optimizer, SLUICE_ADAMW);
     sl_machine_default(&fx->machine);
     SL_TRY(sl_graph_finish(fx->graph));

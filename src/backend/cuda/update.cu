@@ -112,7 +112,7 @@ void fill_table(const sl_cuda_args *a, update_args *u, const sl_cuda_update_layo
     u->table = t.device;
 }
 
-coefficients coefficients_from(const sl_group_scalars *s, sl_update_kind kind)
+coefficients coefficients_from(const sl_group_scalars *s)
 {
     coefficients c;
     c.weight_decay = s->weight_decay;
@@ -126,7 +126,7 @@ coefficients coefficients_from(const sl_group_scalars *s, sl_update_kind kind)
     c.keep = s->first_step ? 0.0f : s->momentum;
     c.take = s->first_step ? 1.0f : 1.0f - s->dampening;
     c.inverse_bias2 = 1.0f / s->bias2_sqrt;
-    c.rate = kind == SL_UPDATE_ADAM ? s->step_size : s->lr;
+    c.rate = s->rate;
     return c;
 }
 
@@ -147,7 +147,7 @@ void fill_operands(const sl_cuda_args *a, update_args *u)
     u->count = a->out[0].elements;
     u->aligned = fits_vectors(&a->in[0]) && fits_vectors(&a->out[0]);
     if (u->rest != nullptr) u->aligned = u->aligned && fits_vectors(&a->out[1]);
-    for (int s = 0; s < r->slots; s++) {
+    for (int s = 0; s < sl_updates[r->kind].slots; s++) {
         u->slot[s] = a->out[2 + s].data;
         u->aligned = u->aligned && fits_vectors(&a->out[2 + s]);
         if (sl_slot_is_signed(r->kind, s)) u->signed_slots |= 1u << s;
@@ -161,44 +161,35 @@ void fill_numbers(const sl_cuda_args *a, update_args *u)
     u->block = (r->first_element + (uint64_t)a->first) / SL_CUT_ELEMENTS;
     u->leaf = a->first / SL_CUT_ELEMENTS;
     for (int i = 0; i < a->context->group_count && i < SL_MAX_GROUPS; i++)
-        u->group[i] = coefficients_from(&a->context->groups[i], r->kind);
+        u->group[i] = coefficients_from(&a->context->groups[i]);
 }
 
 /* ---- Which kernel ---- */
 
-/* SGD and LARS: 0 none, 1 momentum, 2 Nesterov; Adam: bit 0 decoupled, bit 1 amsgrad. */
-int variant_of(const sl_update_rule *r)
+/* Of a rule, with the forms of gradient and weights looked up. A rule without state has f32 "states" alone. */
+template <class Rule, int states> constexpr update_launch launch_with()
 {
-    if (r->kind == SL_UPDATE_SGD || r->kind == SL_UPDATE_LARS) return r->slots == 0 ? 0 : r->nesterov ? 2 : 1;
-    if (r->kind == SL_UPDATE_ADAM) return (r->decoupled_decay ? 1 : 0) | (r->amsgrad ? 2 : 0);
-    return 0;
+    if constexpr (Rule::slots > 0 || states == STATES_F32)
+        return launch_any<Rule, states>;
+    else
+        return nullptr;
 }
 
-typedef adam<false, false> adam_l2;
-typedef adam<true, false> adam_decoupled;
-typedef adam<false, true> adam_l2_amsgrad;
-typedef adam<true, true> adam_decoupled_amsgrad;
-
-/* By form of the states. */
-#define EACH_STATES(rule)                                                                                              \
-    {                                                                                                                  \
-        launch_any<rule, STATES_F32>, launch_any<rule, STATES_BF16>, launch_any<rule, STATES_BLOCKS8>                  \
-    }
+/* In the order of sl_update_kind, which is that of the rows. */
 const struct rule_row {
-    sl_update_kind kind;
-    int variant;
     update_launch launch[STATES_COUNT];
 } rule_rows[] = {
-    { SL_UPDATE_SGD, 0, { launch_any<sgd_plain, STATES_F32>, nullptr, nullptr } },
-    { SL_UPDATE_SGD, 1, EACH_STATES(sgd_momentum) },
-    { SL_UPDATE_SGD, 2, EACH_STATES(sgd_nesterov) },
-    { SL_UPDATE_ADAGRAD, 0, EACH_STATES(adagrad) },
-    { SL_UPDATE_ADAM, 0, EACH_STATES(adam_l2) },
-    { SL_UPDATE_ADAM, 1, EACH_STATES(adam_decoupled) },
-    { SL_UPDATE_ADAM, 2, EACH_STATES(adam_l2_amsgrad) },
-    { SL_UPDATE_ADAM, 3, EACH_STATES(adam_decoupled_amsgrad) },
-    { SL_UPDATE_LION, 0, EACH_STATES(lion) },
+#define ELEMENTWISE(rule, slots_, squares)                                                                             \
+    { { launch_with<rule, STATES_F32>(), launch_with<rule, STATES_BF16>(), launch_with<rule, STATES_BLOCKS8>() } },
+#define WHOLE(rule, slots_, squares, measure) { { nullptr, nullptr, nullptr } }, /* update_two_pass.cu */
+    SL_UPDATE_RULES(ELEMENTWISE, WHOLE)
+#undef ELEMENTWISE
+#undef WHOLE
 };
+
+#define SAME_SLOTS(rule, slots_, ...) static_assert(rule::slots == slots_, #rule ": update_rule.h has other slots");
+SL_UPDATE_RULES(SAME_SLOTS, SAME_SLOTS)
+#undef SAME_SLOTS
 
 /* Adam's with all forms known. */
 #define ADAM_FORMS(read, weights, states)                                                                              \
@@ -210,36 +201,33 @@ const struct rule_row {
     }
 const struct adam_row {
     int read, weights, states;
-    update_launch launch[2]; /* variants 0 and 1 */
+    update_launch launch[2]; /* L2 decay, decoupled decay */
 } adam_rows[] = {
     ADAM_FORMS(READ_F32, WEIGHTS_F32, STATES_F32),    ADAM_FORMS(READ_BF16, WEIGHTS_BF16, STATES_F32),
     ADAM_FORMS(READ_BF16, WEIGHTS_BF16, STATES_BF16), ADAM_FORMS(READ_BF16, WEIGHTS_BF16, STATES_BLOCKS8),
     ADAM_FORMS(READ_F16, WEIGHTS_F16, STATES_F32),
 };
 
-update_launch launch_of(const sl_update_rule *r, const update_args *u, int states)
+update_launch launch_of(sl_update_kind kind, const update_args *u, int states)
 {
-    const int variant = variant_of(r);
+    const bool plain_adam = kind == SL_UPDATE_adam_l2 || kind == SL_UPDATE_adam_decoupled;
     for (const adam_row &row : adam_rows)
-        if (r->kind == SL_UPDATE_ADAM && variant < 2 && row.read == u->read && row.weights == u->weights &&
-            row.states == states)
-            return row.launch[variant];
-    for (const rule_row &row : rule_rows)
-        if (row.kind == r->kind && row.variant == variant) return row.launch[states];
-    return nullptr;
+        if (plain_adam && row.read == u->read && row.weights == u->weights && row.states == states)
+            return row.launch[kind == SL_UPDATE_adam_decoupled];
+    return rule_rows[kind].launch[states];
 }
 
 /* -1: no form of states. */
 int states_of(const sl_cuda_args *a)
 {
-    if (a->attrs->update->slots == 0 || a->out[2].form == SL_FORM_F32) return STATES_F32;
+    if (sl_updates[a->attrs->update->kind].slots == 0 || a->out[2].form == SL_FORM_F32) return STATES_F32;
     return a->out[2].form == SL_FORM_BF16 ? STATES_BF16 : a->out[2].form == SL_FORM_BLOCKS8 ? STATES_BLOCKS8 : -1;
 }
 
 /* Codes are read four at a time. */
 bool blocks_fit(const sl_cuda_args *a)
 {
-    for (int s = 0; s < a->attrs->update->slots; s++)
+    for (int s = 0; s < sl_updates[a->attrs->update->kind].slots; s++)
         if (a->out[2 + s].form == SL_FORM_BLOCKS8 && !aligned_for(a->out[2 + s].data, sizeof(int32_t))) return false;
     return true;
 }
@@ -250,7 +238,7 @@ bool blocks_fit(const sl_cuda_args *a)
 extern "C" sluice_status sl_cuda_update(const sl_cuda_args *a)
 {
     const sl_update_rule *r = a->attrs->update;
-    const bool two_pass = r->kind == SL_UPDATE_LAMB || r->kind == SL_UPDATE_LARS;
+    const bool two_pass = sl_updates[r->kind].whole_parameters;
     const int states = states_of(a);
     if (a->out[0].elements == 0) return SLUICE_OK;
     SL_TRY(sl_check_workspace(SL_OP_UPDATE, a));
@@ -269,6 +257,6 @@ extern "C" sluice_status sl_cuda_update(const sl_cuda_args *a)
     if (two_pass)
         return sl_cuda_update_in_two_passes(a, &u, (double *)((char *)a->workspace + layout.partials),
                                             (float *)((char *)a->workspace + layout.rates));
-    launch_of(r, &u, states)(u, a->stream);
+    launch_of(r->kind, &u, states)(u, a->stream);
     return sl_launched(a);
 }

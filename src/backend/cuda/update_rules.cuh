@@ -113,6 +113,10 @@ template <bool decoupled, bool amsgrad> struct adam : one_pass<amsgrad ? 3 : 2> 
         e.w = descend(e.w, c.rate, __fdiv_rn(e.s[0], denominator));
     }
 };
+typedef adam<false, false> adam_l2;
+typedef adam<true, false> adam_decoupled;
+typedef adam<false, true> adam_l2_amsgrad;
+typedef adam<true, true> adam_decoupled_amsgrad;
 
 /* Lion with decoupled decay: w moves by lr against the sign of the interpolated gradient. Zero has no sign and moves
  * nothing. */
@@ -135,7 +139,7 @@ __device__ __forceinline__ float lamb_direction(const coefficients &c, const cel
 }
 
 /* Second pass: the moments are already this step's. */
-struct lamb_apply : one_pass<2> {
+struct lamb : one_pass<2> {
     static constexpr bool reads_gradient = false, renews_states = false, has_rates = true;
     static __device__ __forceinline__ void apply(const coefficients &c, float, cell &e)
     {

@@ -48,7 +48,7 @@ static inline sl_cuda_update_layout sl_cuda_update_layout_of(const sl_update_rul
     if (r->layer != NULL) words += (uint64_t)r->layer->wide_block_runs * SL_CUDA_WIDE_WORDS;
     if (words > SL_CUDA_UPDATE_WORDS) l.bytes = sl_cuda_align(words * sizeof(int64_t));
     l.partials = l.rates = l.bytes;
-    if (r->kind != SL_UPDATE_LAMB && r->kind != SL_UPDATE_LARS) return l;
+    if (!sl_updates[r->kind].whole_parameters) return l;
     if (r->segment_count > 0) {
         const sl_update_segment *last = &r->segments[r->segment_count - 1];
         leaves = (uint64_t)sl_ceil_div(last->offset + last->count, SL_CUT_ELEMENTS);

@@ -13,7 +13,7 @@ constexpr int lanes = 16; /* of a piece's sum */
 
 /* What a group's rates need. */
 struct rate_scalars {
-    float step_size, bias2_sqrt, trust, trust_min, trust_max, lr, weight_decay;
+    float rate, bias2_sqrt, trust, trust_min, trust_max, weight_decay;
 };
 
 struct rate_args {
@@ -39,7 +39,7 @@ struct measure_lamb {
             if (trust > s.trust_max) trust = s.trust_max;
             if (trust < s.trust_min) trust = s.trust_min;
         }
-        return __fmul_rn(__fmul_rn(s.step_size, s.bias2_sqrt), trust);
+        return __fmul_rn(__fmul_rn(s.rate, s.bias2_sqrt), trust);
     }
 };
 
@@ -59,7 +59,7 @@ struct measure_lars {
         if (weight != 0.0 && gradient != 0.0)
             local = __double2float_rn(
                 __ddiv_rn(__dmul_rn(s.trust, weight), __dadd_rn(gradient, __dmul_rn(s.weight_decay, weight))));
-        return __fmul_rn(s.lr, local);
+        return __fmul_rn(s.rate, local);
     }
 };
 
@@ -200,21 +200,13 @@ rate_args rate_args_of(const sl_run_context *context)
     rate_args r = {};
     for (int i = 0; i < context->group_count && i < SL_MAX_GROUPS; i++) {
         const sl_group_scalars *s = &context->groups[i];
-        r.group[i] = { s->step_size, s->bias2_sqrt, s->trust, s->trust_min, s->trust_max, s->lr, s->weight_decay };
+        r.group[i] = { s->rate, s->bias2_sqrt, s->trust, s->trust_min, s->trust_max, s->weight_decay };
     }
     return r;
 }
 
 /* ---- Which kernels ---- */
 
-/* Variants: 0 no momentum, 1 momentum, 2 Nesterov. */
-update_launch apply_of(const sl_update_rule *r)
-{
-    static const update_launch lars[] = { launch_any<lars_plain, STATES_F32>, launch_any<lars_momentum, STATES_F32>,
-                                          launch_any<lars_nesterov, STATES_F32> };
-    if (r->kind == SL_UPDATE_LAMB) return launch_any<lamb_apply, STATES_F32>;
-    return lars[r->slots == 0 ? 0 : r->nesterov ? 2 : 1];
-}
 template <class Measure> void measure(const sl_cuda_args *a, const update_args *u, double *partials, float *rates)
 {
     const unsigned leaves = (unsigned)sl_ceil_div(u->count, SL_CUT_ELEMENTS), runs = (unsigned)u->run_count;
@@ -222,16 +214,25 @@ template <class Measure> void measure(const sl_cuda_args *a, const update_args *
     SL_LAUNCH((measure_kernel<Measure>), leaves, update_threads, 0, a->stream, *u, partials);
     SL_LAUNCH((rate_kernel<Measure>), runs, tree_threads, 0, a->stream, *u, scalars, partials, rates);
 }
+
+/* Both passes of each rule; NULL for the elementwise ones. In the order of sl_update_kind. */
+const struct two_pass_row {
+    void (*measure)(const sl_cuda_args *a, const update_args *u, double *partials, float *rates);
+    update_launch apply;
+} two_pass_rows[] = {
+#define ELEMENTWISE(rule, slots_, squares)  { nullptr, nullptr },
+#define WHOLE(rule, slots_, squares, norm_) { measure<measure_##norm_>, launch_any<rule, STATES_F32> },
+    SL_UPDATE_RULES(ELEMENTWISE, WHOLE)
+#undef ELEMENTWISE
+#undef WHOLE
+};
 } // namespace
 
 sluice_status sl_cuda_update_in_two_passes(const sl_cuda_args *a, sl_update_args *u, double *partials, float *rates)
 {
-    const sl_update_rule *r = a->attrs->update;
-    if (r->kind == SL_UPDATE_LAMB)
-        measure<measure_lamb>(a, u, partials, rates);
-    else
-        measure<measure_lars>(a, u, partials, rates);
+    const two_pass_row *row = &two_pass_rows[a->attrs->update->kind];
+    row->measure(a, u, partials, rates);
     u->rates = rates;
-    apply_of(r)(*u, a->stream);
+    row->apply(*u, a->stream);
     return sl_launched(a);
 }

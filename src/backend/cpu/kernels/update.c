@@ -52,11 +52,10 @@ static void sweep_runs(const update_job *job, const buffers *b, int64_t origin, 
 {
     group_run run;
     int s = segment_behind(job->rule, low);
-    bool adam = job->rule->kind == SL_UPDATE_ADAM;
     while (next_group_run(job->rule, &s, low, high, &run)) {
         const sl_group_scalars *scalars = &job->context->groups[run.group];
         coefficients c;
-        coefficients_fill(&c, scalars, job->factor, adam ? scalars->step_size : scalars->lr);
+        coefficients_fill(&c, scalars, job->factor, scalars->rate);
         sweep(b, run.first - origin, run.end - run.first, &c);
     }
 }
@@ -96,8 +95,8 @@ static bool update_as_pairs(const update_job *job, const place *p, const buffers
     const sl_group_scalars *scalars =
         &job->context->groups[job->rule->segments[segment_behind(job->rule, p->low)].group];
     coefficients c;
-    coefficients_fill(&c, scalars, job->factor, scalars->step_size);
-    if (!pair_update(b, &c, job->rule->decoupled_decay, waiting, s))
+    coefficients_fill(&c, scalars, job->factor, scalars->rate);
+    if (!pair_update(b, &c, job->rule->kind == SL_UPDATE_adam_decoupled, waiting, s))
         KI(update_encode)(job->rule, b, SL_CUT_ELEMENTS, s);
     return true;
 #else
@@ -111,7 +110,7 @@ static bool update_as_pairs(const update_job *job, const place *p, const buffers
 static void update_codes(const update_job *job, const place *p, pair_waiting *waiting, stage *s)
 {
     buffers b = KI(update_buffers)(job, p);
-    for (int k = 0; k < job->rule->slots; k++) {
+    for (int k = 0; k < job->slots; k++) {
         memcpy(&b.exponent[k], b.slot[k], sizeof b.exponent[k]);
         b.fresh[k] = s->slot[k];
     }
@@ -198,12 +197,13 @@ void KI(update)(const sl_kernel_args *a)
     job.begin = a->first;
     job.end = a->first + a->out[0].elements;
     job.weights = a->out[0].form;
-    job.states = rule->slots > 0 ? a->out[2].form : SL_FORM_F32;
+    job.slots = sl_updates[rule->kind].slots;
+    job.states = job.slots > 0 ? a->out[2].form : SL_FORM_F32;
     job.b.read = sl_read_of(a->in[0].form, a->wire);
     job.b.g = a->in[0].data;
     job.b.w = a->out[0].data;
     job.b.rest = a->out[1].data;
-    for (int s = 0; s < rule->slots; s++) job.b.slot[s] = a->out[2 + s].data;
+    for (int s = 0; s < job.slots; s++) job.b.slot[s] = a->out[2 + s].data;
     for (uint32_t i = 0; i < sizeof words / sizeof words[0] && job.states != SL_FORM_F32; i++)
         words[i] = sl_rounding_place(i);
     if (job.states == SL_FORM_BLOCKS8) pair_order(pairs, words);

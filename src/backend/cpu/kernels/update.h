@@ -72,6 +72,7 @@ sweeps KI(update_sweeps)(const sl_update_rule *rule, sl_read read, sl_form weigh
 
 typedef struct update_job {
     const sl_update_rule *rule;
+    int slots; /* of the rule */
     const sl_run_context *context;
     buffers b; /* of the whole run */
     sl_form weights, states;

@@ -21,7 +21,7 @@ buffers KI(update_buffers)(const update_job *job, const place *p)
     b.g = (const char *)job->b.g + (size_t)from * read_bytes(b.read);
     b.w = moved(b.w, from, job->weights == SL_FORM_F32 ? sizeof(float) : sizeof(uint16_t));
     b.rest = moved(b.rest, from, job->weights == SL_FORM_F16 ? sizeof(float) : sizeof(uint16_t));
-    for (int k = 0; k < job->rule->slots; k++) b.slot[k] = (char *)b.slot[k] + p->offset;
+    for (int k = 0; k < job->slots; k++) b.slot[k] = (char *)b.slot[k] + p->offset;
     b.key = sl_rounding_key_of(job->context->seed, job->context->step,
                                (job->rule->first_element + (uint64_t)p->low) / SL_CUT_ELEMENTS);
     return b;
@@ -74,7 +74,7 @@ buffers KI(update_stage)(const update_job *job, const place *p, stage *s)
     }
     if (job->weights == SL_FORM_BF16) stage_masters(&b, n, s->w);
     if (job->weights != SL_FORM_F32) b.w = job->weights == SL_FORM_BF16 ? s->w : b.rest;
-    for (int k = 0; k < job->rule->slots; k++) {
+    for (int k = 0; k < job->slots; k++) {
         if (p->states == SL_FORM_F32) continue;
         if (p->states == SL_FORM_BF16) stage_bf16(b.slot[k], n, s->slot[k]);
         if (p->states == SL_FORM_BLOCKS8) stage_codes(b.slot[k], n, sl_slot_is_signed(job->rule->kind, k), s->slot[k]);
@@ -116,7 +116,7 @@ void KI(update_unstage)(const update_job *job, const place *p, stage *s)
     int64_t n = p->high - p->low;
     if (job->weights == SL_FORM_BF16) unstage_masters(&b, n, s->w);
     if (job->weights == SL_FORM_F16) round_masters(&b, n);
-    for (int k = 0; k < job->rule->slots && p->states == SL_FORM_BF16; k++) unstage_bf16(&b, s->slot[k], n, k);
+    for (int k = 0; k < job->slots && p->states == SL_FORM_BF16; k++) unstage_bf16(&b, s->slot[k], n, k);
     if (p->states == SL_FORM_BLOCKS8) KI(update_encode)(job->rule, &b, n, s);
 }
 
@@ -245,10 +245,11 @@ static void encode_moments(const buffers *b, float *first, float *second, int64_
 
 void KI(update_encode)(const sl_update_rule *rule, const buffers *b, int64_t n, stage *s)
 {
+    const sl_update_def *def = &sl_updates[rule->kind];
     int from = 0;
-    if (rule->kind == SL_UPDATE_ADAM) {
+    if ((def->squares & 3) == 2) { /* Adam's moments: slot 1 alone of the first two is of squares */
         encode_moments(b, s->slot[0], s->slot[1], n);
         from = 2;
     }
-    for (int k = from; k < rule->slots; k++) encode_slot(b, s->slot[k], n, k, sl_slot_is_signed(rule->kind, k));
+    for (int k = from; k < def->slots; k++) encode_slot(b, s->slot[k], n, k, sl_slot_is_signed(rule->kind, k));
 }

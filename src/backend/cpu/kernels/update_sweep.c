@@ -121,19 +121,13 @@ ALWAYS_INLINE void sweep(const buffers *buf, int64_t first, int64_t count, const
     {                                                                                                                  \
         sweep(b, first, count, c, part_##name_, slots_, rule_, any_read_, weights_, states_);                          \
     }
-#define DEFINE_PLAIN(rule_, slots_) DEFINE_SWEEP(rule_, slots_, rule_, false, SL_FORM_F32, SL_FORM_F32)
-DEFINE_PLAIN(sgd_plain, 0)
-DEFINE_PLAIN(sgd_momentum, 1)
-DEFINE_PLAIN(sgd_nesterov, 1)
-DEFINE_PLAIN(lars_plain, 0)
-DEFINE_PLAIN(lars_momentum, 1)
-DEFINE_PLAIN(lars_nesterov, 1)
-DEFINE_PLAIN(adagrad, 1)
-DEFINE_PLAIN(adam_l2, 2)
-DEFINE_PLAIN(adam_decoupled, 2)
-DEFINE_PLAIN(adam_l2_amsgrad, 3)
-DEFINE_PLAIN(adam_decoupled_amsgrad, 3)
-DEFINE_PLAIN(lion, 1)
+#define DEFINE_PLAIN(rule_, slots_, squares_) DEFINE_SWEEP(rule_, slots_, rule_, false, SL_FORM_F32, SL_FORM_F32)
+#define NONE(rule_, slots_, squares_, norm_)
+SL_UPDATE_RULES(DEFINE_PLAIN, NONE)
+/* The second passes of LARS are elementwise sweeps too; LAMB's is further below. */
+DEFINE_PLAIN(lars_plain, 0, 0)
+DEFINE_PLAIN(lars_momentum, 1, 0)
+DEFINE_PLAIN(lars_nesterov, 1, 0)
 
 #if defined(SL_ISA_avx512) || defined(SL_ISA_avx2) /* plain C stages them: it is slow in any case */
 #define DEFINE_ADAM(weights_, states_)                                                                                 \
@@ -145,10 +139,10 @@ DEFINE_ADAM(BF16, BLOCKS8)
 DEFINE_ADAM(BF16, NORMAL8)
 DEFINE_ADAM(F16, F32)
 
-/* Adam's on other forms; variants 0 and 1. */
+/* Adam's on other forms. */
 static const struct {
     sl_form weights, states;
-    sweep_fn sweep[2];
+    sweep_fn sweep[2]; /* L2 decay, decoupled decay */
 } adam_forms[] = {
     { SL_FORM_BF16, SL_FORM_F32, { sweep_l2_BF16_F32, sweep_decoupled_BF16_F32 } },
     { SL_FORM_BF16, SL_FORM_BF16, { sweep_l2_BF16_BF16, sweep_decoupled_BF16_BF16 } },
@@ -157,23 +151,24 @@ static const struct {
     { SL_FORM_F16, SL_FORM_F32, { sweep_l2_F16_F32, sweep_decoupled_F16_F32 } },
 };
 
-static sweep_fn adam_sweep(int variant, sl_form weights, sl_form states)
+static sweep_fn adam_sweep(sl_update_kind kind, sl_form weights, sl_form states)
 {
+    if (kind != SL_UPDATE_adam_l2 && kind != SL_UPDATE_adam_decoupled) return NULL;
     for (size_t i = 0; i < sizeof adam_forms / sizeof adam_forms[0]; i++)
-        if (variant < 2 && adam_forms[i].weights == weights && adam_forms[i].states == states)
-            return adam_forms[i].sweep[variant];
+        if (adam_forms[i].weights == weights && adam_forms[i].states == states)
+            return adam_forms[i].sweep[kind == SL_UPDATE_adam_decoupled];
     return NULL;
 }
 #else
-static sweep_fn adam_sweep(int variant, sl_form weights, sl_form states)
+static sweep_fn adam_sweep(sl_update_kind kind, sl_form weights, sl_form states)
 {
-    (void)variant, (void)weights, (void)states;
+    (void)kind, (void)weights, (void)states;
     return NULL;
 }
 #endif
 
 /* The second pass of LAMB reads no gradient and writes only weights. */
-static void sweep_lamb_apply(const buffers *b, int64_t first, int64_t count, const coefficients *coeff)
+static void sweep_lamb(const buffers *b, int64_t first, int64_t count, const coefficients *coeff)
 {
     const coefficients c = *coeff;
     float *w = b->w;
@@ -231,35 +226,23 @@ static void measure_lars(const buffers *b, int64_t first, int64_t count, const c
 
 /* ---- Which one ---- */
 
-/* By kind and variant: momentum kinds 0 none, 1 momentum, 2 Nesterov; Adam bit 0 decoupled, bit 1 amsgrad. */
 static const struct {
-    sweep_fn plain[4];
+    sweep_fn plain;
     measure_fn measure;
 } rules[SL_UPDATE_KIND_COUNT] = {
-    [SL_UPDATE_SGD] = { { sweep_sgd_plain, sweep_sgd_momentum, sweep_sgd_nesterov }, NULL },
-    [SL_UPDATE_LARS] = { { sweep_lars_plain, sweep_lars_momentum, sweep_lars_nesterov }, measure_lars },
-    [SL_UPDATE_ADAGRAD] = { { sweep_adagrad }, NULL },
-    [SL_UPDATE_ADAM] = { { sweep_adam_l2, sweep_adam_decoupled, sweep_adam_l2_amsgrad, sweep_adam_decoupled_amsgrad },
-                         NULL },
-    [SL_UPDATE_LAMB] = { { sweep_lamb_apply }, measure_lamb },
-    [SL_UPDATE_LION] = { { sweep_lion }, NULL },
+#define ELEMENTWISE(rule_, slots_, squares_)  [SL_UPDATE_##rule_] = { sweep_##rule_, NULL },
+#define WHOLE(rule_, slots_, squares_, norm_) [SL_UPDATE_##rule_] = { sweep_##rule_, measure_##norm_ },
+    SL_UPDATE_RULES(ELEMENTWISE, WHOLE)
 };
-
-static int variant_of(const sl_update_rule *r)
-{
-    if (r->kind == SL_UPDATE_SGD || r->kind == SL_UPDATE_LARS) return r->slots == 0 ? 0 : r->nesterov ? 2 : 1;
-    if (r->kind == SL_UPDATE_ADAM) return (r->decoupled_decay ? 1 : 0) | (r->amsgrad ? 2 : 0);
-    return 0;
-}
 
 sweeps KI(update_sweeps)(const sl_update_rule *rule, sl_read read, sl_form weights, sl_form states)
 {
-    int variant = variant_of(rule);
-    sweeps found = { .plain = rules[rule->kind].plain[variant], .measure = rules[rule->kind].measure };
+    sweeps found = { .plain = rules[rule->kind].plain, .measure = rules[rule->kind].measure };
     if (read == SL_READ_F32 && weights == SL_FORM_F32 && states == SL_FORM_F32)
         found.direct = found.plain;
-    else if (rule->kind == SL_UPDATE_ADAM)
-        found.direct = adam_sweep(variant, weights, states);
-    if (found.direct != NULL && states == SL_FORM_BLOCKS8) found.normal = adam_sweep(variant, weights, SL_FORM_NORMAL8);
+    else
+        found.direct = adam_sweep(rule->kind, weights, states);
+    if (found.direct != NULL && states == SL_FORM_BLOCKS8)
+        found.normal = adam_sweep(rule->kind, weights, SL_FORM_NORMAL8);
     return found;
 }

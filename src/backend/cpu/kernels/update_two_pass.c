@@ -24,7 +24,7 @@ static float rate_lamb(const sl_group_scalars *s, double weight_square, double d
         if (trust > s->trust_max) trust = s->trust_max;
         if (trust < s->trust_min) trust = s->trust_min;
     }
-    return s->step_size * s->bias2_sqrt * trust;
+    return s->rate * s->bias2_sqrt * trust;
 }
 
 /* LARS: trust * |w| / (|g| + weight_decay * |w|), 1 where either norm is zero. */
@@ -34,12 +34,16 @@ static float rate_lars(const sl_group_scalars *s, double weight_square, double g
     double weight = sqrt(weight_square), gradient = sqrt(gradient_square);
     if (weight != 0.0 && gradient != 0.0)
         local = (float)((double)s->trust * weight / (gradient + (double)s->weight_decay * weight));
-    return s->lr * local;
+    return s->rate * local;
 }
 
 /* Squares of both norms -> what the direction is multiplied by. */
 typedef float (*rate_fn)(const sl_group_scalars *s, double weight_square, double other_square);
-static const rate_fn rates[SL_UPDATE_KIND_COUNT] = { [SL_UPDATE_LAMB] = rate_lamb, [SL_UPDATE_LARS] = rate_lars };
+static const rate_fn rates[SL_UPDATE_KIND_COUNT] = {
+#define ELEMENTWISE(rule_, slots_, squares_)
+#define WHOLE(rule_, slots_, squares_, norm_) [SL_UPDATE_##rule_] = rate_##norm_,
+    SL_UPDATE_RULES(ELEMENTWISE, WHOLE)
+};
 
 typedef struct two_pass_round {
     const update_job *job;
