@@ -8,14 +8,14 @@
 #include "format/safetensors.h"
 
 /* True where a piece reaches into bytes [begin, end) of the file at hand. */
-static bool reaches(const sl_walk *w, int64_t piece, uint64_t begin, uint64_t end)
+static bool reaches(const sl_data_walk *w, int64_t piece, uint64_t begin, uint64_t end)
 {
     const sl_manifest_piece *p = &w->m->pieces[piece];
     return p->file == w->index && p->offset < end && sl_piece_end(p) > begin;
 }
 
 /* Moves next_piece past all pieces that end before `begin` of the file at hand. */
-static void skip_pieces(sl_walk *w, uint64_t begin)
+static void skip_pieces(sl_data_walk *w, uint64_t begin)
 {
     while (w->next_piece < w->m->piece_count) {
         const sl_manifest_piece *p = &w->m->pieces[w->next_piece];
@@ -33,7 +33,7 @@ static sl_range elements_in(const sl_manifest_piece *p, uint64_t begin, uint64_t
 }
 
 /* Whether this rank has a use for the part of a piece in bytes [begin, end). */
-static bool is_wanted(const sl_walk *w, const sl_manifest_piece *p, uint64_t begin, uint64_t end)
+static bool is_wanted(const sl_data_walk *w, const sl_manifest_piece *p, uint64_t begin, uint64_t end)
 {
     int64_t tensor = w->target[p->tensor];
     if (tensor < 0) return false;
@@ -41,7 +41,7 @@ static bool is_wanted(const sl_walk *w, const sl_manifest_piece *p, uint64_t beg
     return w->state == NULL || (r.count > 0 && w->state->wants(w->state->user, tensor, r));
 }
 
-static bool counts(const sl_walk *w, uint64_t begin, uint64_t end)
+static bool counts(const sl_data_walk *w, uint64_t begin, uint64_t end)
 {
     if (w->target == NULL) return true;
     for (int64_t i = w->next_piece; i < w->m->piece_count && reaches(w, i, begin, end); i++)
@@ -49,7 +49,7 @@ static bool counts(const sl_walk *w, uint64_t begin, uint64_t end)
     return false;
 }
 
-static sluice_status report_damage(const sl_walk *w, uint64_t begin, uint64_t end)
+static sluice_status report_damage(const sl_data_walk *w, uint64_t begin, uint64_t end)
 {
     const char *name = "none", *kind = "padding";
     if (w->next_piece < w->m->piece_count && reaches(w, w->next_piece, begin, end)) {
@@ -64,7 +64,7 @@ static sluice_status report_damage(const sl_walk *w, uint64_t begin, uint64_t en
 }
 
 /* Hands the part of a piece that lies in the chunk at [begin, end) to the state. */
-static sluice_status deliver(const sl_walk *w, const sl_manifest_piece *p, uint64_t begin, uint64_t end)
+static sluice_status deliver(const sl_data_walk *w, const sl_manifest_piece *p, uint64_t begin, uint64_t end)
 {
     if (!is_wanted(w, p, begin, end)) return SLUICE_OK;
     uint64_t from = p->offset > begin ? p->offset : begin;
@@ -74,7 +74,7 @@ static sluice_status deliver(const sl_walk *w, const sl_manifest_piece *p, uint6
 }
 
 /* Opens the file at hand where it is not open yet, and checks its size. */
-static sluice_status open_file(sl_walk *w)
+static sluice_status open_file(sl_data_walk *w)
 {
     const sl_manifest_file *f = &w->m->files[w->index];
     char path[PATH_MAX];
@@ -90,7 +90,7 @@ static sluice_status open_file(sl_walk *w)
                    f->bytes);
 }
 
-static sluice_status read_chunk(sl_walk *w, int64_t chunk, uint64_t begin, uint64_t end)
+static sluice_status read_chunk(sl_data_walk *w, int64_t chunk, uint64_t begin, uint64_t end)
 {
     SL_TRY(open_file(w));
     SL_TRY(sl_file_pread(&w->file, w->staging.chunk, end - begin, begin));
@@ -103,7 +103,7 @@ static sluice_status read_chunk(sl_walk *w, int64_t chunk, uint64_t begin, uint6
 }
 
 /* Reads the chunk where it is this rank's to read. */
-static sluice_status visit_chunk(sl_walk *w, int64_t chunk, bool *was_read)
+static sluice_status visit_chunk(sl_data_walk *w, int64_t chunk, bool *was_read)
 {
     uint64_t begin = (uint64_t)chunk * SL_CHECKPOINT_CHUNK, left = w->m->files[w->index].bytes - begin;
     uint64_t end = begin + (left < SL_CHECKPOINT_CHUNK ? left : SL_CHECKPOINT_CHUNK);
@@ -115,15 +115,15 @@ static sluice_status visit_chunk(sl_walk *w, int64_t chunk, bool *was_read)
 }
 
 /* Each file's size is somebody's to check, also where no chunk of it counts. */
-static sluice_status enter_file(sl_walk *w)
+static sluice_status enter_file(sl_data_walk *w)
 {
     if (w->state != NULL || w->next_chunk > 0 || w->index % w->share_count != w->share) return SLUICE_OK;
     return open_file(w);
 }
 
-sluice_status sl_walk_next(void *walk, bool *done)
+sluice_status sl_data_walk_next(void *walk, bool *done)
 {
-    sl_walk *w = walk;
+    sl_data_walk *w = walk;
     bool was_read = false;
     if (w->staging.memory == NULL) SL_TRY(sl_staging_take(&w->staging));
     while (w->index < w->m->file_count && !was_read) {
@@ -140,7 +140,7 @@ sluice_status sl_walk_next(void *walk, bool *done)
     return SLUICE_OK;
 }
 
-void sl_walk_end(sl_walk *w)
+void sl_data_walk_end(sl_data_walk *w)
 {
     sl_file_close(&w->file);
     sl_staging_free(&w->staging);
@@ -148,10 +148,10 @@ void sl_walk_end(sl_walk *w)
 
 sluice_status sl_verify_data(const sl_manifest *m, const char *folder, const int64_t *target)
 {
-    sl_walk w = { .m = m, .folder = folder, .target = target, .share_count = 1 };
+    sl_data_walk w = { .m = m, .folder = folder, .target = target, .share_count = 1 };
     bool done = false;
     sluice_status st = SLUICE_OK;
-    while (!done && st == SLUICE_OK) st = sl_walk_next(&w, &done);
-    sl_walk_end(&w);
+    while (!done && st == SLUICE_OK) st = sl_data_walk_next(&w, &done);
+    sl_data_walk_end(&w);
     return st;
 }

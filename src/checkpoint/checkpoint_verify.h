@@ -7,7 +7,7 @@
 
 /* A walk through the data files in order, one chunk at a time. SLUICE_ERR_INPUT names file, offset and tensor of the
  * first fault. Set the first part, the rest zero. */
-typedef struct sl_walk {
+typedef struct sl_data_walk {
     const sl_manifest *m;
     const char *folder;
     /* Maps each tensor of the manifest to a tensor of `state`, or to -1; chunks without a mapped tensor are not read.
@@ -18,17 +18,17 @@ typedef struct sl_walk {
     const sl_state *state;
     int share, share_count;
     /* ---- the walk's own ---- */
-    sl_staging staging;
+    sl_chunk_staging staging;
     sl_file file;       /* the one at hand; path NULL: closed */
     int64_t index;      /* of the file */
     int64_t next_chunk; /* in it */
     int64_t next_piece; /* first piece that may reach into the chunk at hand or a later one */
     int64_t counted;    /* chunks that count, up to here */
-} sl_walk;
+} sl_data_walk;
 
 /* The next chunk that is to be read; an sl_round_fn. */
-sluice_status sl_walk_next(void *walk, bool *done);
-void sl_walk_end(sl_walk *w); /* after success and failure alike */
+sluice_status sl_data_walk_next(void *walk, bool *done);
+void sl_data_walk_end(sl_data_walk *w); /* after success and failure alike */
 /* Verifies everything, or what `target` maps, at once. */
 sluice_status sl_verify_data(const sl_manifest *m, const char *folder, const int64_t *target);
 

@@ -17,11 +17,11 @@
 #define SL_CHUNK_ELEMENTS ((uint64_t)(SL_CHECKPOINT_CHUNK / sizeof(float)))
 
 typedef struct sl_gather {
-    const sl_state *state; /* borrowed */
-    sl_staging chunk;      /* for the values that are read or served */
-    sl_staging received;   /* rank 0 of several: what the ranks sent, in rank order */
-    size_t *lengths;       /* owned; bytes each rank sends */
-    sluice_status fault;   /* of this rank's first failed reading */
+    const sl_state *state;     /* borrowed */
+    sl_chunk_staging chunk;    /* for the values that are read or served */
+    sl_chunk_staging received; /* rank 0 of several: what the ranks sent, in rank order */
+    size_t *lengths;           /* owned; bytes each rank sends */
+    sluice_status fault;       /* of this rank's first failed reading */
 } sl_gather;
 
 sluice_status sl_gather_open(sl_gather *g, const sl_state *state);

@@ -125,19 +125,19 @@ static sluice_status check_model(const loading *l, const sl_manifest *m, const c
 /* The ranks verify a share of the data each. */
 static sluice_status verify_data(const loading *l, const sl_manifest *m, const char *folder, const int64_t *target)
 {
-    sl_walk w = { .m = m, .folder = folder, .target = l->weights_only ? target : NULL };
+    sl_data_walk w = { .m = m, .folder = folder, .target = l->weights_only ? target : NULL };
     w.share = l->state->rank;
     w.share_count = l->state->rank_count;
-    sluice_status st = sl_rounds(l->state->comm, "checkpoint verification", sl_walk_next, &w);
-    sl_walk_end(&w);
+    sluice_status st = sl_rounds(l->state->comm, "checkpoint verification", sl_data_walk_next, &w);
+    sl_data_walk_end(&w);
     return st;
 }
 
 static sluice_status bring_in(const loading *l, const sl_manifest *m, const char *folder, const int64_t *target)
 {
-    sl_walk w = { .m = m, .folder = folder, .target = target, .state = l->state };
-    sluice_status st = sl_rounds(l->state->comm, "checkpoint loading", sl_walk_next, &w);
-    sl_walk_end(&w);
+    sl_data_walk w = { .m = m, .folder = folder, .target = target, .state = l->state };
+    sluice_status st = sl_rounds(l->state->comm, "checkpoint loading", sl_data_walk_next, &w);
+    sl_data_walk_end(&w);
     return st;
 }
 

@@ -1,7 +1,7 @@
 /* rounds.h: the ranks of a job act as one.
  *
  * Each step of a save or a load can fail on one rank alone: its disk is full, its memory short. Then all must fail,
- * with the message of that one, and none may be left waiting. So every step ends in an exchange of statuses. A
+ * with the message of that one, and none may be left waiting. So every step ends in an agreement (comm/agree.h). A
  * communicator takes a rank for lost that says nothing until a deadline; work without a known end (writing a data file)
  * therefore goes in rounds of a fraction of a second, between which the ranks exchange how far they are.
  *
@@ -12,15 +12,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "comm/agree.h"
 #include "core/status.h"
-#include "runtime/exec.h"
-
-/* True where there are others to talk to. */
-bool sl_has_peers(const sl_comm *comm);
-
-/* Every rank gives its own status and gets the same one: SLUICE_OK, or that of the first rank that failed, and its
- * message. `what` names the step, the same on all ranks. */
-sluice_status sl_agree(sl_comm *comm, const char *what, sluice_status mine);
 
 /* A small part of some work; sets *done after the last. Not called again after that or after a failure. */
 typedef sluice_status (*sl_round_fn)(void *user, bool *done);

@@ -38,7 +38,7 @@ struct sl_saving {
     size_t *lengths;  /* bytes of hashes each rank has; in m.arena */
     /* ---- writing: this rank's file ---- */
     sl_file file;
-    sl_staging staging;
+    sl_chunk_staging staging;
     int64_t next_chunk; /* of this file */
     int64_t next_piece; /* first one of this file that has elements in that chunk or a later one */
     bool background;

@@ -6,12 +6,12 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 
-typedef struct sl_staging {
+typedef struct sl_chunk_staging {
     void *memory; /* owned; NULL: not taken */
     char *chunk;  /* SL_CHECKPOINT_CHUNK bytes in it, aligned to SL_FILE_ALIGNMENT */
-} sl_staging;
+} sl_chunk_staging;
 
-static inline sluice_status sl_staging_take(sl_staging *s)
+static inline sluice_status sl_staging_take(sl_chunk_staging *s)
 {
     s->memory = sl_alloc(SL_CHECKPOINT_CHUNK + SL_FILE_ALIGNMENT, "checkpoint staging");
     if (s->memory == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -20,7 +20,7 @@ static inline sluice_status sl_staging_take(sl_staging *s)
 }
 
 /* One that was not taken is fine. */
-static inline void sl_staging_free(sl_staging *s)
+static inline void sl_staging_free(sl_chunk_staging *s)
 {
     sl_free(s->memory);
     s->memory = NULL;

@@ -11,9 +11,9 @@
 #define SL_STORED_CHUNKS 8
 
 typedef struct sl_stored_chunk {
-    int64_t file, index; /* file -1: nothing in it */
-    uint64_t used;       /* higher: later */
-    sl_staging staging;  /* taken with the first use */
+    int64_t file, index;      /* file -1: nothing in it */
+    uint64_t used;            /* higher: later */
+    sl_chunk_staging staging; /* taken with the first use */
 } sl_stored_chunk;
 
 typedef struct sl_stored {

@@ -228,7 +228,7 @@ static sluice_status check_extra(const sl_st_file *f, const sl_state *state)
 typedef struct weights_loading {
     const sl_state *state;
     sl_st_file *f; /* owned */
-    sl_staging staging;
+    sl_chunk_staging staging;
     int64_t tensor; /* at hand */
     uint64_t done;  /* elements of it */
 } weights_loading;

@@ -26,7 +26,7 @@
 
 typedef struct launch {
     sluice_launch_options options;
-    sl_segment *segment;
+    sl_local_segment *segment;
     int (*files)[SL_LOCAL_TIERS]; /* [ranks] */
     pid_t *pids;                  /* [ranks]; 0: ended, or never started */
     bool *killed;                 /* [ranks]; by us */

@@ -174,7 +174,7 @@ static uint64_t hash_forms(uint64_t hash, const sl_comm_part *p)
 }
 
 /* Writes the notice, and the sources beside it: both hold until the parting. */
-static void prepare(const sl_job *job, sl_notice *n)
+static void prepare(const sl_local_job *job, sl_notice *n)
 {
     sl_source *sources = job->comm->segment->members[job->comm->rank].sources;
     *n = (sl_notice){
@@ -191,7 +191,7 @@ static void prepare(const sl_job *job, sl_notice *n)
 }
 
 /* Where rank r's source of part i is in this process. NULL where it has none: an empty shard. */
-static sluice_status find_source(const sl_job *job, int i, int r, const unsigned char **out)
+static sluice_status find_source(const sl_local_job *job, int i, int r, const unsigned char **out)
 {
     sl_local *c = job->comm;
     const sl_source s = c->segment->members[r].sources[i];
@@ -215,12 +215,12 @@ static sluice_status find_source(const sl_job *job, int i, int r, const unsigned
     return SLUICE_OK;
 }
 
-static unsigned char *own(const sl_job *job, sl_span s)
+static unsigned char *own(const sl_local_job *job, sl_span s)
 {
     return s.bytes > 0 ? job->base[s.tier] + s.offset : NULL;
 }
 
-static sluice_status pull_part(const sl_job *job, int i)
+static sluice_status pull_part(const sl_local_job *job, int i)
 {
     const sl_comm_part *p = &job->what.parts[i];
     const unsigned char *sources[SL_LOCAL_RANKS];
@@ -234,7 +234,7 @@ static sluice_status pull_part(const sl_job *job, int i)
 }
 
 /* Bytes of this rank that the others received. */
-static void count(const sl_job *job)
+static void count(const sl_local_job *job)
 {
     sl_local *c = job->comm;
     uint64_t sent = 0;
@@ -250,7 +250,7 @@ static void count(const sl_job *job)
     atomic_fetch_add(&c->collectives, 1);
 }
 
-static sluice_status carry_out(const sl_job *job)
+static sluice_status carry_out(const sl_local_job *job)
 {
     sl_local *c = job->comm;
     sl_notice notice;
@@ -264,7 +264,7 @@ static sluice_status carry_out(const sl_job *job)
 
 static sluice_status run_job(void *user)
 {
-    sl_job *job = user;
+    sl_local_job *job = user;
     sl_local *c = job->comm;
     sluice_status st = carry_out(job);
     pthread_mutex_lock(&c->lock);
@@ -296,7 +296,7 @@ static sluice_status check_part(const sl_local *c, const sl_collective *what, in
     return SLUICE_OK;
 }
 
-static sluice_status resolve(sl_local *c, sl_job *job, sl_span s)
+static sluice_status resolve(sl_local *c, sl_local_job *job, sl_span s)
 {
     void *address;
     sl_window window;
@@ -309,7 +309,7 @@ static sluice_status resolve(sl_local *c, sl_job *job, sl_span s)
     return SLUICE_OK;
 }
 
-static sluice_status fill_job(sl_local *c, sl_job *job)
+static sluice_status fill_job(sl_local *c, sl_local_job *job)
 {
     const sl_collective *what = &job->what;
     if (what->part_count > SL_LOCAL_PARTS)
@@ -351,8 +351,8 @@ static sluice_status local_start(sl_comm *base, uint64_t sequence, const sl_coll
     if (c->backend == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: no device is attached", collective->name);
     SL_TRY(sl_local_check(c));
     SL_TRY(wait_for_room(c));
-    sl_job *job = &c->jobs[c->started % SL_LOCAL_QUEUE];
-    *job = (sl_job){ .comm = c, .sequence = sequence, .what = *collective, .first = first };
+    sl_local_job *job = &c->jobs[c->started % SL_LOCAL_QUEUE];
+    *job = (sl_local_job){ .comm = c, .sequence = sequence, .what = *collective, .first = first };
     SL_TRY(fill_job(c, job));
     c->started++;
     sluice_status st = c->backend->submit(c->device, SL_STREAM_COMM, run_job, job);
@@ -393,7 +393,7 @@ static const sl_comm_ops local_ops = {
     .meet = local_meet,
 };
 
-sluice_status sl_comm_local_open(sl_segment *s, int rank, int (*files)[SL_LOCAL_TIERS], sl_comm **out)
+sluice_status sl_comm_local_open(sl_local_segment *s, int rank, int (*files)[SL_LOCAL_TIERS], sl_comm **out)
 {
     sl_local *c = sl_alloc(sizeof *c, "communicator");
     if (c == NULL) return SLUICE_ERR_NO_MEMORY;

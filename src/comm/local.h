@@ -24,17 +24,17 @@ typedef struct sl_view {
 } sl_view;
 
 /* A queued collective. */
-typedef struct sl_job {
+typedef struct sl_local_job {
     struct sl_local *comm;
     uint64_t sequence;
     sl_collective what; /* a copy; name and parts are the caller's */
     bool first;
     unsigned char *base[SL_LOCAL_TIERS]; /* own arenas, as resolved; NULL: no span of this job lies there */
-} sl_job;
+} sl_local_job;
 
 typedef struct sl_local {
     sl_comm comm; /* first: an sl_comm of this kind is an sl_local */
-    sl_segment *segment;
+    sl_local_segment *segment;
     int rank, ranks;
     int spins;                         /* looks at a word before sleeping; 0 where ranks outnumber CPUs */
     bool wide;                         /* sl_sum_has_wide */
@@ -47,7 +47,7 @@ typedef struct sl_local {
     bool moves;                       /* false: the null backend, which has no memory */
     sl_view (*views)[SL_LOCAL_TIERS]; /* [ranks]; own is empty */
     /* jobs[i % SL_LOCAL_QUEUE] for i in [finished, started) are queued */
-    sl_job *jobs;
+    sl_local_job *jobs;
     uint64_t started;  /* belongs to the caller's thread */
     uint64_t finished; /* under lock */
     pthread_mutex_t lock;
@@ -60,7 +60,7 @@ typedef struct sl_local {
 /* ---- local.c ---- */
 
 /* Rank `rank` of the segment's job. files[r] are the arena files of rank r, or -1; borrowed with the segment. */
-sluice_status sl_comm_local_open(sl_segment *s, int rank, int (*files)[SL_LOCAL_TIERS], sl_comm **out);
+sluice_status sl_comm_local_open(sl_local_segment *s, int rank, int (*files)[SL_LOCAL_TIERS], sl_comm **out);
 
 /* ---- meet.c: calls of all ranks ---- */
 

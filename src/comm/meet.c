@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm/local.h"
+#include "core/hash.h"
 #include "core/thread.h"
 
 enum { DESCRIPTION_BYTES = SL_LOCAL_NAME_BYTES + 128 };
@@ -132,7 +133,7 @@ static sluice_status wait_for(sl_local *c, sl_channel channel, int peer, sl_word
 
 void sl_notice_name(sl_notice *n, const char *name)
 {
-    n->name_hash = sl_notice_hash(name);
+    n->name_hash = sl_hash_text(name);
     snprintf(n->name, sizeof n->name, "%s", name);
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "comm/mpi_world.h"
+#include "core/hash.h"
 
 enum {
     LEAVING_PATIENCE = 10, /* deadlines */
@@ -64,7 +65,7 @@ static sluice_status mpi_collect(sl_comm *c, const char *what, int root, const v
                                  void *all)
 {
     sl_mpi_world *w = sl_mpi_world_of(c);
-    uint64_t layout = sl_comm_hash((uint64_t)root, lengths, (size_t)w->size * sizeof *lengths), total = 0;
+    uint64_t layout = sl_hash_bytes((uint64_t)root, lengths, (size_t)w->size * sizeof *lengths), total = 0;
     for (int r = 0; r < w->size; r++) total += lengths[r];
     sluice_status st = control_begins(w, SL_CALL_COLLECT, what, total, layout);
     if (w->rank != root) sl_mpi_lane_carries(&w->control.out[root], mine, lengths[w->rank]);

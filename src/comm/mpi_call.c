@@ -4,33 +4,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/hash.h"
+
 static const char *const kind_names[SL_CALL_KIND_COUNT] = {
     [SL_GATHER] = "gather",          [SL_REDUCE_SCATTER] = "reduce-scatter", [SL_GATHER_NORM] = "norm gather",
     [SL_CALL_EXCHANGE] = "exchange", [SL_CALL_BROADCAST] = "broadcast",      [SL_CALL_COLLECT] = "collect",
     [SL_CALL_BARRIER] = "barrier",
 };
 
-/* FNV-1a: a few hundred bytes a call, nobody to defend against. */
-uint64_t sl_comm_hash(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *p = data;
-    for (size_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * 0x100000001b3u;
-    return hash;
-}
-
 sl_comm_call sl_comm_call_make(int kind, const char *name, uint64_t number, uint64_t bytes, uint64_t layout)
 {
     sl_comm_call call;
     memset(&call, 0, sizeof call); /* every byte travels */
     call.number = number, call.bytes = bytes, call.layout = layout, call.kind = kind;
-    call.name_hash = sl_comm_hash(SL_HASH_START, name, strlen(name));
+    call.name_hash = sl_hash_text(name);
     snprintf(call.name, sizeof call.name, "%s", name);
     return call;
-}
-
-static uint64_t hash_number(uint64_t hash, int64_t number)
-{
-    return sl_comm_hash(hash, &number, sizeof number);
 }
 
 static uint64_t hash_part(uint64_t hash, const sl_comm_part *part)
@@ -38,13 +27,13 @@ static uint64_t hash_part(uint64_t hash, const sl_comm_part *part)
     const sl_shards *s = part->shards;
     const int64_t numbers[] = { s->rank_count,       s->elements,    s->block,   s->rounds,     part->per,
                                 (int64_t)part->unit, part->in_place, part->form, part->sum_form };
-    hash = sl_comm_hash(hash, numbers, sizeof numbers);
-    return sl_comm_hash(hash, s->bounds, sizeof *s->bounds * (size_t)(s->rank_count + 1));
+    hash = sl_hash_bytes(hash, numbers, sizeof numbers);
+    return sl_hash_bytes(hash, s->bounds, sizeof *s->bounds * (size_t)(s->rank_count + 1));
 }
 
 sl_comm_call sl_comm_call_of(const sl_collective *collective, uint64_t sequence, bool first)
 {
-    uint64_t bytes = 0, layout = hash_number(SL_HASH_START, first);
+    uint64_t bytes = 0, layout = sl_hash_number(SL_HASH_START, first);
     for (int i = 0; i < collective->part_count; i++) {
         bytes += collective->parts[i].whole.bytes;
         layout = hash_part(layout, &collective->parts[i]);

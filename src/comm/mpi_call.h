@@ -22,9 +22,6 @@ typedef struct sl_comm_call {
 sl_comm_call sl_comm_call_make(int kind, const char *name, uint64_t number, uint64_t bytes, uint64_t layout);
 /* The head of a collective: its bytes and cuts. */
 sl_comm_call sl_comm_call_of(const sl_collective *collective, uint64_t sequence, bool first);
-/* Adds `bytes` bytes to a hash; start with SL_HASH_START. */
-#define SL_HASH_START 0xcbf29ce484222325u
-uint64_t sl_comm_hash(uint64_t hash, const void *data, size_t bytes);
 /* Whether another rank makes the same call; otherwise `text` says what each of the two does. */
 bool sl_comm_call_same(const sl_comm_call *mine, int my_rank, const sl_comm_call *theirs, int their_rank, char *text,
                        size_t text_bytes);

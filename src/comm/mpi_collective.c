@@ -8,11 +8,12 @@
 /* Copies what this rank owns to its place in the whole. */
 static void copy_own(const sl_mpi_world *w, const sl_collective *collective)
 {
-    sl_walk walk = sl_walk_make(collective, w->rank, SL_MPI_MESSAGE_BYTES);
-    sl_piece piece;
-    while (sl_walk_next(&walk, &piece)) {
+    sl_shard_walk walk = sl_shard_walk_make(collective, w->rank, SL_MPI_MESSAGE_BYTES);
+    sl_shard_piece piece;
+    while (sl_shard_walk_next(&walk, &piece)) {
         if (piece.part->in_place || !w->has_memory) continue;
-        memcpy(sl_mpi_address_of(w, piece.whole), sl_mpi_address_of(w, sl_piece_in_shard(&piece)), piece.whole.bytes);
+        memcpy(sl_mpi_address_of(w, piece.whole), sl_mpi_address_of(w, sl_shard_piece_in_shard(&piece)),
+               piece.whole.bytes);
     }
 }
 
@@ -21,9 +22,9 @@ static sluice_status gather(sl_mpi_world *w, const sl_collective *collective, bo
     sl_mpi_talk *t = &w->collectives;
     (void)first;
     for (int r = 0; r < w->size; r++) {
-        t->out[r].walk = sl_walk_make(collective, w->rank, SL_MPI_MESSAGE_BYTES);
+        t->out[r].walk = sl_shard_walk_make(collective, w->rank, SL_MPI_MESSAGE_BYTES);
         t->out[r].sent = &w->sent[collective->kind];
-        t->in[r].walk = sl_walk_make(collective, r, SL_MPI_MESSAGE_BYTES);
+        t->in[r].walk = sl_shard_walk_make(collective, r, SL_MPI_MESSAGE_BYTES);
     }
     copy_own(w, collective);
     return sl_mpi_lanes_run(w, t, SL_MPI_TAG_BYTES);
@@ -32,8 +33,8 @@ static sluice_status gather(sl_mpi_world *w, const sl_collective *collective, bo
 /* The contributions to this rank's shard, in the order they are added: piece by piece, and of each piece rank by rank.
  * `posted` runs ahead of `added` by at most the slots there are. */
 typedef struct place {
-    sl_walk walk;
-    sl_piece piece;
+    sl_shard_walk walk;
+    sl_shard_piece piece;
     int rank;  /* whose contribution to the piece */
     bool left; /* false after the last */
 } place;
@@ -46,16 +47,16 @@ typedef struct intake {
 
 static void place_begins(place *p, const sl_collective *collective, int owner)
 {
-    p->walk = sl_walk_make(collective, owner, SL_COMM_MPI_SLOT_BYTES);
+    p->walk = sl_shard_walk_make(collective, owner, SL_COMM_MPI_SLOT_BYTES);
     p->rank = 0;
-    p->left = sl_walk_next(&p->walk, &p->piece);
+    p->left = sl_shard_walk_next(&p->walk, &p->piece);
 }
 
 static void place_advances(place *p, int size)
 {
     if (++p->rank < size) return;
     p->rank = 0;
-    p->left = sl_walk_next(&p->walk, &p->piece);
+    p->left = sl_shard_walk_next(&p->walk, &p->piece);
 }
 
 static char *slot_of(sl_mpi_world *w, uint64_t message)
@@ -111,10 +112,10 @@ static const arithmetic arithmetics[SL_FORM_COUNT] = {
 
 /* Rank `rank`'s contribution to a piece goes into its sum. Pieces are summed one after the other, so one place is
  * enough for a sum that is made aside: because it is rounded in the end, or takes the place of a contribution. */
-static void take_in(sl_mpi_world *w, const sl_piece *piece, int rank, const unsigned char *from, bool first)
+static void take_in(sl_mpi_world *w, const sl_shard_piece *piece, int rank, const unsigned char *from, bool first)
 {
     const sl_comm_part *part = piece->part;
-    unsigned char *to = sl_mpi_address_of(w, part->in_place ? piece->whole : sl_piece_in_shard(piece));
+    unsigned char *to = sl_mpi_address_of(w, part->in_place ? piece->whole : sl_shard_piece_in_shard(piece));
     bool rounds = part->sum_form != SL_FORM_F32, aside = rounds || part->in_place;
     void *sums = aside ? (void *)slot_of_sums(w) : to;
     int64_t n = (int64_t)(piece->whole.bytes / part->unit);
@@ -178,7 +179,7 @@ static sluice_status reduce_scatter(sl_mpi_world *w, const sl_collective *collec
     place_begins(&in.post, collective, w->rank);
     place_begins(&in.add, collective, w->rank);
     for (int r = 0; r < w->size; r++) {
-        t->out[r].walk = sl_walk_make(collective, r, SL_COMM_MPI_SLOT_BYTES);
+        t->out[r].walk = sl_shard_walk_make(collective, r, SL_COMM_MPI_SLOT_BYTES);
         t->out[r].sent = &w->sent[collective->kind];
     }
     sluice_status st = reduce_run(w, t, &in, first);

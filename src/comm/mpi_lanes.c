@@ -221,10 +221,10 @@ static uint64_t next_of_memory(sl_mpi_lane *l, void **address)
  * in the whole. */
 static uint64_t next_of_walk(const sl_mpi_world *w, sl_mpi_lane *l, void **address)
 {
-    sl_piece piece;
-    if (!sl_walk_next(&l->walk, &piece)) return 0;
+    sl_shard_piece piece;
+    if (!sl_shard_walk_next(&l->walk, &piece)) return 0;
     bool in_shard = l->walk.owner == w->rank && !piece.part->in_place;
-    *address = sl_mpi_address_of(w, in_shard ? sl_piece_in_shard(&piece) : piece.whole);
+    *address = sl_mpi_address_of(w, in_shard ? sl_shard_piece_in_shard(&piece) : piece.whole);
     return piece.whole.bytes;
 }
 

@@ -20,8 +20,8 @@ enum {
 /* One direction of traffic with one peer: pieces in order, a few under way at a time. The pieces are those of a walk
  * over a collective, or of plain memory. */
 typedef struct sl_mpi_lane {
-    sl_walk walk; /* collective NULL: plain memory */
-    char *memory; /* the rest of it */
+    sl_shard_walk walk; /* collective NULL: plain memory */
+    char *memory;       /* the rest of it */
     uint64_t memory_bytes;
     bool outgoing, drained; /* drained: no piece is left to start */
     _Atomic uint64_t *sent; /* counter of bytes sent, or NULL */

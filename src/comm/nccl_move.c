@@ -55,7 +55,7 @@ static void receive(sl_nccl *c, int *result, void *to, uint64_t bytes, int peer)
 
 /* The part of a rank's shards that one round takes. */
 typedef struct portion {
-    sl_walk *walk;
+    sl_shard_walk *walk;
     uint64_t room; /* bytes; a multiple of PIECE_ALIGNMENT */
     int count;     /* pieces so far */
     uint64_t used; /* bytes so far, with what aligns the next */
@@ -65,7 +65,7 @@ static bool portion_next(portion *p, sl_nccl_intake *out)
 {
     if (p->used == p->room || p->count == SL_NCCL_PIECES) return false;
     p->walk->limit = p->room - p->used;
-    if (!sl_walk_next(p->walk, &out->piece)) return false;
+    if (!sl_shard_walk_next(p->walk, &out->piece)) return false;
     out->in_slot = p->used;
     p->used += (out->piece.whole.bytes + PIECE_ALIGNMENT - 1) / PIECE_ALIGNMENT * PIECE_ALIGNMENT;
     p->count++;
@@ -74,17 +74,17 @@ static bool portion_next(portion *p, sl_nccl_intake *out)
 
 static void walks_begin(sl_nccl *c, const sl_collective *what)
 {
-    for (int r = 0; r < c->ranks; r++) c->walks[r] = sl_walk_make(what, r, 0);
+    for (int r = 0; r < c->ranks; r++) c->walks[r] = sl_shard_walk_make(what, r, 0);
 }
 
 /* Whether anybody has something left. */
 static bool walks_go_on(const sl_nccl *c)
 {
     for (int r = 0; r < c->ranks; r++) {
-        sl_walk ahead = c->walks[r];
-        sl_piece piece;
+        sl_shard_walk ahead = c->walks[r];
+        sl_shard_piece piece;
         ahead.limit = PIECE_ALIGNMENT;
-        if (sl_walk_next(&ahead, &piece)) return true;
+        if (sl_shard_walk_next(&ahead, &piece)) return true;
     }
     return false;
 }
@@ -126,7 +126,7 @@ static sluice_status add(sl_nccl *c, const sl_nccl_intake *in, bool first)
         .own = at(c, in->piece.whole),
         .received = c->lane.staging + in->in_slot,
         .stride = c->slot_bytes,
-        .sum = at(c, part->in_place ? in->piece.whole : sl_piece_in_shard(&in->piece)),
+        .sum = at(c, part->in_place ? in->piece.whole : sl_shard_piece_in_shard(&in->piece)),
         .elements = (int64_t)(in->piece.whole.bytes / part->unit),
     };
     return c->ops->add(c->device, &sum);
@@ -175,9 +175,9 @@ static sluice_status gather_even(sl_nccl *c, const sl_collective *what)
     return group_ends(c, result, what->name);
 }
 
-static void send_own(sl_nccl *c, int *result, const sl_piece *piece)
+static void send_own(sl_nccl *c, int *result, const sl_shard_piece *piece)
 {
-    sl_span from = piece->part->in_place ? piece->whole : sl_piece_in_shard(piece);
+    sl_span from = piece->part->in_place ? piece->whole : sl_shard_piece_in_shard(piece);
     for (int i = 1; i < c->ranks; i++) send(c, result, at(c, from), from.bytes, (c->rank + i) % c->ranks);
 }
 
@@ -202,10 +202,10 @@ static int exchange_pieces(sl_nccl *c, int *result)
     return count;
 }
 
-static sluice_status copy_own(sl_nccl *c, const sl_piece *piece)
+static sluice_status copy_own(sl_nccl *c, const sl_shard_piece *piece)
 {
     if (piece->part->in_place) return SLUICE_OK;
-    return c->ops->copy(c->device, at(c, piece->whole), at(c, sl_piece_in_shard(piece)), piece->whole.bytes);
+    return c->ops->copy(c->device, at(c, piece->whole), at(c, sl_shard_piece_in_shard(piece)), piece->whole.bytes);
 }
 
 static sluice_status gather_pieces(sl_nccl *c, const sl_collective *what)

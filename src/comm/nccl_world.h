@@ -27,7 +27,7 @@ typedef struct sl_nccl_note {
 
 /* A piece of this rank's shards, and where the others' contributions to it lie in each of their slots. */
 typedef struct sl_nccl_intake {
-    sl_piece piece;
+    sl_shard_piece piece;
     uint64_t in_slot;
 } sl_nccl_intake;
 
@@ -42,8 +42,8 @@ typedef struct sl_nccl {
     /* the attached device; the caller's */
     sl_device *device; /* NULL: none */
     sl_lane lane;
-    uint64_t slot_bytes; /* of the staging memory, for each other rank */
-    sl_walk *walks;      /* one per rank */
+    uint64_t slot_bytes;  /* of the staging memory, for each other rank */
+    sl_shard_walk *walks; /* one per rank */
     sl_nccl_intake intake[SL_NCCL_PIECES];
     uint8_t *bases[SL_TIER_COUNT]; /* of the collective being queued, as far as its spans lie there */
     _Atomic uint32_t queued;       /* collectives; the lane's marks follow it */

@@ -13,14 +13,14 @@
 
 static size_t segment_bytes(int ranks)
 {
-    return sizeof(sl_segment) + (size_t)ranks * sizeof(sl_member);
+    return sizeof(sl_local_segment) + (size_t)ranks * sizeof(sl_member);
 }
 
 /* Pages are taken when they are first touched: the staging of ranks that exchange little costs nothing. */
-sluice_status sl_segment_create(int ranks, double timeout_seconds, sl_segment **out)
+sluice_status sl_segment_create(int ranks, double timeout_seconds, sl_local_segment **out)
 {
     size_t bytes = segment_bytes(ranks);
-    sl_segment *s = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    sl_local_segment *s = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (s == MAP_FAILED)
         return sl_fail(SLUICE_ERR_NO_MEMORY, "%zu bytes of memory shared by %d ranks: %s", bytes, ranks,
                        strerror(errno));
@@ -30,7 +30,7 @@ sluice_status sl_segment_create(int ranks, double timeout_seconds, sl_segment **
     return SLUICE_OK;
 }
 
-void sl_segment_destroy(sl_segment *s)
+void sl_segment_destroy(sl_local_segment *s)
 {
     if (s != NULL) munmap(s, segment_bytes(s->ranks));
 }
@@ -60,7 +60,7 @@ void sl_word_sleep(sl_word *w, uint32_t seen, double seconds)
 /* ---- failures ---- */
 
 /* Whoever sleeps now looks at once; whoever is about to sleep looks after SL_LOCAL_LOOK_SECONDS. */
-static void wake_all(sl_segment *s)
+static void wake_all(sl_local_segment *s)
 {
     for (int r = 0; r < s->ranks; r++)
         for (int c = 0; c < SL_CHANNEL_COUNT; c++) {
@@ -69,19 +69,19 @@ static void wake_all(sl_segment *s)
         }
 }
 
-static void number_failure(sl_segment *s, sl_life *life)
+static void number_failure(sl_local_segment *s, sl_life *life)
 {
     if (atomic_load(&life->order) == 0) atomic_store(&life->order, atomic_fetch_add(&s->failures, 1) + 1);
 }
 
-static void break_all(sl_segment *s, int rank)
+static void break_all(sl_local_segment *s, int rank)
 {
     uint32_t none = 0;
     atomic_compare_exchange_strong(&s->broken, &none, (uint32_t)rank + 1);
     wake_all(s);
 }
 
-void sl_segment_break(sl_segment *s, int rank, sl_life_state state, const char *reason)
+void sl_segment_break(sl_local_segment *s, int rank, sl_life_state state, const char *reason)
 {
     sl_life *life = &s->members[rank].life;
     uint32_t before = atomic_load(&life->state);
@@ -93,7 +93,7 @@ void sl_segment_break(sl_segment *s, int rank, sl_life_state state, const char *
     break_all(s, rank);
 }
 
-void sl_segment_end(sl_segment *s, int rank, sluice_status status, const char *message)
+void sl_segment_end(sl_local_segment *s, int rank, sluice_status status, const char *message)
 {
     sl_life *life = &s->members[rank].life;
     bool failed = status != SLUICE_OK && status != SLUICE_ERR_STOPPED;
@@ -136,11 +136,4 @@ void sl_member_describe(const sl_member *m, char *out, size_t bytes)
     }
     sl_notice_describe(last, &m->boxes[last].notice, what, sizeof what);
     snprintf(out, bytes, "after %s", what);
-}
-
-uint64_t sl_notice_hash(const char *name)
-{
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (; *name != '\0'; name++) h = (h ^ (unsigned char)*name) * 1099511628211u;
-    return h;
 }

@@ -73,17 +73,17 @@ typedef struct sl_member {
     _Alignas(4096) unsigned char staging[SL_LOCAL_STAGING];
 } sl_member;
 
-typedef struct sl_segment {
+typedef struct sl_local_segment {
     int ranks;
     double timeout_seconds;
     _Atomic uint32_t failures; /* numbers sl_life.order */
     _Atomic uint32_t broken;   /* 1 + the rank that ended the job for all; 0: none */
     _Atomic bool late;         /* a wait has run into its deadline */
     sl_member members[];
-} sl_segment;
+} sl_local_segment;
 
-sluice_status sl_segment_create(int ranks, double timeout_seconds, sl_segment **out);
-void sl_segment_destroy(sl_segment *s); /* NULL is fine */
+sluice_status sl_segment_create(int ranks, double timeout_seconds, sl_local_segment **out);
+void sl_segment_destroy(sl_local_segment *s); /* NULL is fine */
 
 /* Adds one and wakes who waits. What was written before is visible to who sees the new value. */
 void sl_word_advance(sl_word *w);
@@ -91,15 +91,14 @@ void sl_word_advance(sl_word *w);
 void sl_word_sleep(sl_word *w, uint32_t seen, double seconds);
 
 /* Marks a rank as GAVE_UP or LOST and ends the job for all. Nothing happens when it is as far already. */
-void sl_segment_break(sl_segment *s, int rank, sl_life_state state, const char *reason);
+void sl_segment_break(sl_local_segment *s, int rank, sl_life_state state, const char *reason);
 /* Publishes how a rank ended; a failure other than a requested stop ends the job for all. */
-void sl_segment_end(sl_segment *s, int rank, sluice_status status, const char *message);
+void sl_segment_end(sl_local_segment *s, int rank, sluice_status status, const char *message);
 
 /* "collective 58 (gather of h.1, 40960 bytes)", or "\"losses of the step\" (exchange, 8 bytes)". */
 void sl_notice_describe(sl_channel channel, const sl_notice *n, char *out, size_t bytes);
 /* What a rank is at, as far as it has said: "in collective 58 (...)", "after collective 57 (...)". */
 void sl_member_describe(const sl_member *m, char *out, size_t bytes);
-uint64_t sl_notice_hash(const char *name);
 
 typedef enum { SL_CONTROL_EXCHANGE, SL_CONTROL_BROADCAST, SL_CONTROL_COLLECT, SL_CONTROL_BARRIER } sl_control_kind;
 

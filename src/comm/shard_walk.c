@@ -1,13 +1,13 @@
 /* shard_walk.c: see shard_walk.h. Pure arithmetic on cuts. */
 #include "comm/shard_walk.h"
 
-sl_walk sl_walk_make(const sl_collective *collective, int owner, uint64_t limit)
+sl_shard_walk sl_shard_walk_make(const sl_collective *collective, int owner, uint64_t limit)
 {
-    return (sl_walk){ .collective = collective, .owner = owner, .limit = limit };
+    return (sl_shard_walk){ .collective = collective, .owner = owner, .limit = limit };
 }
 
 /* Steps over finished ranges and parts; false at the end. On true, *range is the span of the current range. */
-static bool find_range(sl_walk *w, sl_span *range)
+static bool find_range(sl_shard_walk *w, sl_span *range)
 {
     while (w->part < w->collective->part_count) {
         const sl_comm_part *part = &w->collective->parts[w->part];
@@ -22,7 +22,7 @@ static bool find_range(sl_walk *w, sl_span *range)
     return false;
 }
 
-bool sl_walk_next(sl_walk *w, sl_piece *out)
+bool sl_shard_walk_next(sl_shard_walk *w, sl_shard_piece *out)
 {
     sl_span range;
     if (!find_range(w, &range)) return false;
@@ -36,7 +36,7 @@ bool sl_walk_next(sl_walk *w, sl_piece *out)
     return true;
 }
 
-sl_span sl_piece_in_shard(const sl_piece *piece)
+sl_span sl_shard_piece_in_shard(const sl_shard_piece *piece)
 {
     const sl_span shard = piece->part->shard;
     return (sl_span){ shard.tier, shard.offset + piece->in_shard, piece->shard_bytes };

@@ -9,11 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/agree.h"
 #include "core/alloc.h"
 #include "core/io.h"
 #include "core/sha256.h"
-
-#define MESSAGE_BYTES 1024
 
 /* ---- who is here ---- */
 
@@ -75,45 +74,11 @@ void sl_ranks_close(sl_ranks *r)
 
 /* ---- failing alike ---- */
 
-typedef struct outcome {
-    int32_t status;
-    char message[MESSAGE_BYTES];
-} outcome;
-
-/* Whether every rank that failed says the same as `one`. */
-static bool unanimous(const outcome *all, int count, const outcome *one)
-{
-    for (int i = 0; i < count; i++)
-        if (all[i].status != one->status || strcmp(all[i].message, one->message) != 0) return false;
-    return true;
-}
-
-static sluice_status first_failure(sl_ranks *r, const outcome *all)
-{
-    for (int i = 0; i < r->count; i++) {
-        if (all[i].status == SLUICE_OK) continue;
-        r->alike = true;
-        if (unanimous(all, r->count, &all[i])) return sl_fail((sluice_status)all[i].status, "%s", all[i].message);
-        return sl_fail((sluice_status)all[i].status, "rank %d: %s", i, all[i].message);
-    }
-    return SLUICE_OK;
-}
-
 sluice_status sl_ranks_agree(sl_ranks *r, const char *what, sluice_status status)
 {
-    outcome mine = { .status = (int32_t)status };
-    char message[SL_MESSAGE_BYTES];
-    if (r->count == 1) return status;
-    sl_error_copy(message);
-    if (status != SLUICE_OK) snprintf(mine.message, sizeof mine.message, "%.*s", MESSAGE_BYTES - 1, message);
-    outcome *all = sl_alloc_array((size_t)r->count, sizeof *all, "statuses of the ranks");
-    if (all == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = r->comm->ops->exchange(r->comm, what, &mine, sizeof mine, all);
-    if (st == SLUICE_OK)
-        st = first_failure(r, all);
-    else if (status != SLUICE_OK)
-        st = sl_fail(status, "%s", message); /* this rank's own failure came first */
-    sl_free(all);
+    sl_agreement all;
+    sluice_status st = sl_agree_in_part(r->comm, what, status, true, &all);
+    if (all.shared) r->alike = true;
     return st;
 }
 
@@ -185,25 +150,18 @@ static sluice_status share_text(sl_ranks *r, const char *what, const char *text,
     return SLUICE_OK;
 }
 
+/* All ranks know by now that the texts differ; those whose text is not rank 0's know where. */
 static sluice_status tell_difference(sl_ranks *r, const char *what, const char *text)
 {
-    outcome mine = { .status = SLUICE_OK };
-    char *first, difference[MESSAGE_BYTES - 128];
+    sluice_status st = SLUICE_OK;
+    char *first, difference[1024];
     SL_TRY(share_text(r, what, text, &first));
     if (strcmp(first, text) != 0) {
         describe_difference(first, text, r->rank, difference, sizeof difference);
-        mine.status = SLUICE_ERR_RANK;
-        snprintf(mine.message, sizeof mine.message, "the ranks do not have the same %.64s: %s", what, difference);
+        st = sl_fail(SLUICE_ERR_RANK, "the ranks do not have the same %s: %s", what, difference);
     }
     sl_free(first);
-    outcome *all = sl_alloc_array((size_t)r->count, sizeof *all, "differences of the ranks");
-    if (all == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = r->comm->ops->exchange(r->comm, what, &mine, sizeof mine, all);
-    for (int i = 0; st == SLUICE_OK && i < r->count; i++)
-        if (all[i].status != SLUICE_OK) st = sl_fail(SLUICE_ERR_RANK, "%s", all[i].message);
-    if (st != SLUICE_OK) r->alike = true;
-    sl_free(all);
-    return st;
+    return sl_ranks_agree(r, what, st);
 }
 
 sluice_status sl_ranks_same(sl_ranks *r, const char *what, const char *text)

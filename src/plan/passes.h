@@ -43,8 +43,6 @@ sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u);
 const char *sl_partition_name(sluice_partition rule);
 /* Norm leaves that a rank computes of a layer. */
 uint64_t sl_plan_own_leaves(const sl_shards *s, int rank);
-/* The rank that owns most: what fits there fits everywhere. */
-int sl_plan_heaviest_rank(const sl_plan *p);
 sluice_status sl_plan_place(sl_plan *p, const sl_usage *u);
 /* Sets layers[] from a candidate. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/hash.h"
 #include "ir/form.h"
 #include "plan/passes.h"
 
@@ -223,25 +224,19 @@ void sl_plan_destroy(sl_plan *p)
     sl_free(p);
 }
 
-static uint64_t mix(uint64_t hash, int64_t value)
-{
-    for (int i = 0; i < 8; i++) hash = (hash ^ ((uint64_t)value >> (8 * i) & 0xff)) * 0x100000001b3u; /* FNV-1a */
-    return hash;
-}
-
 uint64_t sl_plan_fingerprint(const sl_plan *p)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = SL_HASH_START;
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
-        hash = mix(hash, k);
+        hash = sl_hash_number(hash, k);
         for (int i = 0; i < p->segments[k].step_count; i++) {
             const sl_step *s = &p->steps[p->segments[k].first_step + i];
             if (!sl_is_collective(s)) continue;
-            hash = mix(mix(hash, s->kind), s->input_count);
-            hash = mix(hash, p->buffers[p->pieces[s->first_piece + s->input_count].buffer].form);
+            hash = sl_hash_number(sl_hash_number(hash, s->kind), s->input_count);
+            hash = sl_hash_number(hash, p->buffers[p->pieces[s->first_piece + s->input_count].buffer].form);
             for (int part = 0; part < s->output_count; part++) {
                 int layer = p->parts[s->first_part + part];
-                hash = mix(mix(hash, layer), p->graph->layers[layer].element_count);
+                hash = sl_hash_number(sl_hash_number(hash, layer), p->graph->layers[layer].element_count);
             }
         }
     }

@@ -255,6 +255,8 @@ void sl_plan_destroy(sl_plan *p);
 sluice_status sl_plan_verify(const sl_plan *p);
 /* What all ranks' plans must have in common: the collectives of every segment, in order. */
 uint64_t sl_plan_fingerprint(const sl_plan *p);
+/* The rank that owns most: what fits there fits everywhere. */
+int sl_plan_heaviest_rank(const sl_plan *p);
 
 /* A segment run once, as part of a sequence. */
 typedef struct sl_plan_run {

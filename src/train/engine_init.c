@@ -1,16 +1,10 @@
 /* engine_init.c: the values that parameters and optimizer state start with. */
 #include "core/alloc.h"
+#include "core/hash.h"
 #include "core/rng.h"
 #include "core/thread.h"
 #include "ir/tile.h"
 #include "train/engine_parts.h"
-
-static uint64_t name_hash(const char *name)
-{
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *name != '\0'; name++) h = (h ^ (unsigned char)*name) * 0x100000001b3u;
-    return h;
-}
 
 static float initial_value(const sluice_init *init, const sl_rng *rng, uint64_t element)
 {
@@ -60,7 +54,7 @@ static sluice_status init_parameter(sluice_engine *e, int index, sl_pool *pool, 
 {
     const sl_parameter *q = &e->graph->parameters[index];
     init_work w = { .graph = e->graph, .parameter = index, .chunk = chunk };
-    w.rng = sl_rng_stream(e->context.seed, SL_RNG_INIT, name_hash(sl_whole_name(e->graph, index)), 0, 0);
+    w.rng = sl_rng_stream(e->context.seed, SL_RNG_INIT, sl_hash_text(sl_whole_name(e->graph, index)), 0, 0);
     for (w.first = 0; w.first < q->count; w.first += INIT_CHUNK) {
         w.count = q->count - w.first < INIT_CHUNK ? q->count - w.first : INIT_CHUNK;
         sl_pool_run(pool, init_task, &w, (w.count + INIT_TASK - 1) / INIT_TASK);

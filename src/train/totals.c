@@ -49,22 +49,6 @@ sluice_status sl_totals_share(sl_ranks *r, sl_run_totals *totals)
     return st;
 }
 
-/* The rank that owns the most elements. */
-static int heaviest_rank(const sl_plan *p)
-{
-    int64_t most = -1;
-    int rank = 0;
-    for (int r = 0; r < p->options.rank_count; r++) {
-        int64_t elements = 0;
-        for (int i = 0; i < p->graph->layer_count; i++) elements += sl_shard_elements(&p->layers[i].shards, r);
-        if (elements > most) {
-            most = elements;
-            rank = r;
-        }
-    }
-    return rank;
-}
-
 static sluice_status predict_rank(const sl_plan *p, const double *weights, int rank, sl_run_totals *out)
 {
     sl_plan_options o = p->options;
@@ -90,7 +74,7 @@ sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_
     int ranks = p->options.rank_count;
     sl_run_totals sum = { .overhead = 0 }, one;
     if (ranks > SL_PLANNED_RANKS) {
-        SL_TRY(predict_rank(p, weights, heaviest_rank(p), &sum));
+        SL_TRY(predict_rank(p, weights, sl_plan_heaviest_rank(p), &sum));
         scale(&sum, (uint64_t)ranks);
     }
     for (int r = 0; ranks <= SL_PLANNED_RANKS && r < ranks; r++) {

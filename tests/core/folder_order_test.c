@@ -19,7 +19,7 @@ static const struct folder_rule {
     { "backend", { "core", "ir" } },
     { "comm", { "core", "ir", "backend" } },
     { "runtime", { "core", "ir", "plan", "backend", "comm" } },
-    { "checkpoint", { "core", "format", "ir", "optim", "plan", "runtime" } },
+    { "checkpoint", { "core", "format", "ir", "optim", "plan", "comm", "runtime" } },
     { "config", { "core", "format", "optim", "model", "data", "plan" } },
     { "machine", { "core", "format", "ir", "model", "plan", "backend", "comm" } },
     { "train",
