@@ -6,6 +6,7 @@
 #define SL_BACKEND_CUDA_PLUGIN_H
 
 #include "backend/backend.h"
+#include "backend/plugin_file.h"
 
 #define SL_CUDA_PLUGIN_SYMBOL "sl_cuda_plugin"
 #define SL_CUDA_PLUGIN_FILE   "libsluice_cuda.so"
@@ -13,14 +14,6 @@
 
 struct sl_comm;     /* comm/comm.h */
 struct sl_lane_ops; /* backend/cuda/lane.h */
-
-/* The library's side. */
-typedef struct sl_plugin_host {
-    void (*error_record)(const char *format, ...) __attribute__((format(printf, 1, 2)));
-    const char *(*error_text)(void); /* this thread's newest message */
-    void *(*alloc)(size_t bytes, const char *name);
-    void (*free)(void *p);
-} sl_plugin_host;
 
 /* One GPU, without opening it for work. */
 typedef struct sl_cuda_facts {

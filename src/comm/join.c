@@ -3,15 +3,12 @@
  * Launchers speak through the environment. MPI itself is asked only where the environment tells of ranks: starting it
  * costs half a second and background threads, which a program that runs alone should not pay. The MPI part is a plugin,
  * so that the library and the program run where there is no MPI. */
-#include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/plugin_file.h"
 #include "comm/plugin.h"
-#include "core/alloc.h"
 
 #define DEFAULT_TIMEOUT_SECONDS 60.0
 
@@ -62,36 +59,22 @@ static const launcher *find_launcher(void)
 
 /* ---- the plugin ---- */
 
-/* The plugin stays loaded to the end of the process: MPI libraries do not bear being unloaded. */
-static sluice_status load_plugin(const char *started, const sl_comm_plugin **out)
-{
-    char path[PATH_MAX];
-    sl_plugin_find(SL_COMM_PLUGIN_FILE, path);
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "%s, but the MPI part of sluice is not here: %s. Build sluice where MPI is installed "
-                       "(libopenmpi-dev), or name the folder of %s in SLUICE_PLUGINS; on one machine --ranks needs no "
-                       "MPI",
-                       started, dlerror(), SL_COMM_PLUGIN_FILE);
-    const sl_comm_plugin *plugin = dlsym(handle, SL_COMM_PLUGIN_SYMBOL);
-    if (plugin == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s is not a part of sluice", path);
-    if (strcmp(plugin->version, SL_COMM_VERSION) != 0 || plugin->ops_bytes != sizeof(sl_comm_ops) ||
-        plugin->backend_bytes != sizeof(sl_backend))
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "%s belongs to another build of sluice (%s, this is %s): install them together", path,
-                       plugin->version, SL_COMM_VERSION);
-    *out = plugin;
-    return SLUICE_OK;
-}
-
-static const sl_comm_host host = { sl_error_record, sluice_error, sl_alloc, sl_free };
-
 static sluice_status join_mpi(const char *started, int ranks, double timeout_seconds, sluice_world **out)
 {
-    const sl_comm_plugin *plugin;
-    SL_TRY(load_plugin(started, &plugin));
-    return plugin->open(&host, ranks, timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT_SECONDS, out);
+    char path[PATH_MAX], part[256];
+    const void *table;
+    snprintf(part, sizeof part, "%s, but the MPI part of sluice", started);
+    const sl_plugin what = { .file = SL_COMM_PLUGIN_FILE,
+                             .symbol = SL_COMM_PLUGIN_SYMBOL,
+                             .part = part,
+                             .needs = "MPI (libopenmpi-dev)",
+                             .otherwise = "; on one machine --ranks needs no MPI" };
+    SL_TRY(sl_plugin_open(&what, path, &table));
+    const sl_comm_plugin *plugin = table;
+    SL_TRY(sl_plugin_check(path, plugin->version,
+                           plugin->ops_bytes == sizeof(sl_comm_ops) && plugin->backend_bytes == sizeof(sl_backend)));
+    return plugin->open(&sl_plugin_library, ranks, timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT_SECONDS,
+                        out);
 }
 
 /* Several ranks that nothing connects: each would train alone and overwrite what the others save. */

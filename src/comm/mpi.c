@@ -210,7 +210,7 @@ static void set_defaults(void)
 }
 
 /* Starts MPI unless the program has. */
-static sluice_status start_mpi(const sl_comm_host *host, bool *owns)
+static sluice_status start_mpi(const sl_plugin_host *host, bool *owns)
 {
     int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
     MPI_Finalized(&finalized);
@@ -232,7 +232,7 @@ static sluice_status start_mpi(const sl_comm_host *host, bool *owns)
 }
 
 /* A launcher of another MPI leaves each rank alone in a world of its own. */
-static sluice_status check_size(const sl_comm_host *host, int expected, int size)
+static sluice_status check_size(const sl_plugin_host *host, int expected, int size)
 {
     if (expected == 0 || expected == size) return SLUICE_OK;
     host->error_record(
@@ -253,7 +253,7 @@ static bool talk_alloc(sl_mpi_world *w, sl_mpi_talk *t)
     return true;
 }
 
-static sl_mpi_world *world_alloc(const sl_comm_host *host, int rank, int size, double timeout)
+static sl_mpi_world *world_alloc(const sl_plugin_host *host, int rank, int size, double timeout)
 {
     sl_mpi_world *w = host->alloc(sizeof *w, "MPI communicator");
     if (w == NULL) return NULL;
@@ -266,7 +266,7 @@ static sl_mpi_world *world_alloc(const sl_comm_host *host, int rank, int size, d
     return NULL;
 }
 
-static sluice_status open_comm(MPI_Comm *comm, const sl_comm_host *host)
+static sluice_status open_comm(MPI_Comm *comm, const sl_plugin_host *host)
 {
     int code = MPI_Comm_dup(MPI_COMM_WORLD, comm);
     if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN);
@@ -275,7 +275,7 @@ static sluice_status open_comm(MPI_Comm *comm, const sl_comm_host *host)
     return SLUICE_ERR_RANK;
 }
 
-static sluice_status mpi_open(const sl_comm_host *host, int expected_ranks, double timeout_seconds, sl_comm **out)
+static sluice_status mpi_open(const sl_plugin_host *host, int expected_ranks, double timeout_seconds, sl_comm **out)
 {
     bool owns;
     int rank, size;
@@ -288,7 +288,7 @@ static sluice_status mpi_open(const sl_comm_host *host, int expected_ranks, doub
     w->owns_mpi = owns;
     sluice_status st = open_comm(&w->collectives.comm, host);
     if (st == SLUICE_OK) st = open_comm(&w->control.comm, host);
-    if (st == SLUICE_OK) st = mpi_barrier(&w->base, "joining the job with sluice " SL_COMM_VERSION);
+    if (st == SLUICE_OK) st = mpi_barrier(&w->base, "joining the job with sluice " SL_PLUGIN_VERSION);
     if (st != SLUICE_OK) {
         world_free(w);
         return st;
@@ -298,4 +298,4 @@ static sluice_status mpi_open(const sl_comm_host *host, int expected_ranks, doub
 }
 
 __attribute__((visibility("default"))) extern const sl_comm_plugin sl_comm_plugin_mpi;
-const sl_comm_plugin sl_comm_plugin_mpi = { SL_COMM_VERSION, sizeof(sl_comm_ops), sizeof(sl_backend), mpi_open };
+const sl_comm_plugin sl_comm_plugin_mpi = { SL_PLUGIN_VERSION, sizeof(sl_comm_ops), sizeof(sl_backend), mpi_open };

@@ -53,7 +53,7 @@ typedef struct sl_mpi_job {
 
 struct sl_mpi_world {
     sl_comm base; /* first: a world is an sl_comm */
-    const sl_comm_host *host;
+    const sl_plugin_host *host;
     int rank, size;
     double timeout;
     bool owns_mpi;           /* this library initialized MPI, and finalizes it */
