@@ -17,3 +17,14 @@ int64_t sl_operand_elements(const sl_call *c, bool output, int i)
     if (sl_ops[c->op].phase != SL_PHASE_UPDATE && o.shape != NULL) return sl_shape_elements(o.shape);
     return each > 0 ? (int64_t)(o.span.bytes / each) : 0;
 }
+
+void *sl_span_address(sl_span s, uint8_t *const bases[SL_TIER_COUNT])
+{
+    return s.bytes > 0 ? bases[s.tier] + s.offset : NULL;
+}
+
+sl_tensor sl_call_tensor(const sl_call *c, bool output, int i, uint8_t *const bases[SL_TIER_COUNT])
+{
+    sl_operand o = sl_call_operand(c, output, i);
+    return (sl_tensor){ sl_span_address(o.span, bases), o.shape, sl_operand_elements(c, output, i), o.form };
+}

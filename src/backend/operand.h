@@ -3,6 +3,7 @@
 #define SL_BACKEND_OPERAND_H
 
 #include "backend/backend.h"
+#include "backend/tensor.h"
 
 typedef struct sl_operand {
     sl_span span;
@@ -16,5 +17,9 @@ sl_operand sl_call_operand(const sl_call *c, bool output, int i);
  * buffers: their spans do, except in 8-bit blocks (0 then), where the weights' run counts. The norm's leaves are
  * doubles, whatever their form. */
 int64_t sl_operand_elements(const sl_call *c, bool output, int i);
+/* Where a span lies, given the first byte of each tier's arena; NULL for an empty one. */
+void *sl_span_address(sl_span s, uint8_t *const bases[SL_TIER_COUNT]);
+/* Input or output i in these arenas. */
+sl_tensor sl_call_tensor(const sl_call *c, bool output, int i, uint8_t *const bases[SL_TIER_COUNT]);
 
 #endif

@@ -18,10 +18,17 @@ typedef struct sl_model_family {
     sluice_status (*build)(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 } sl_model_family;
 
-sluice_status sl_model_build_linear(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
-sluice_status sl_model_build_mlp(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
-sluice_status sl_model_build_gpt2(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
-sluice_status sl_model_build_llama(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+/* The families: name, reads_tokens. Each has a function sl_model_build_<name>. */
+#define SL_MODEL_FAMILIES(ROW)                                                                                         \
+    ROW(linear, false)                                                                                                 \
+    ROW(mlp, false)                                                                                                    \
+    ROW(gpt2, true)                                                                                                    \
+    ROW(llama, true)
+
+#define SL_MODEL_DECLARE(name_, tokens_)                                                                               \
+    sluice_status sl_model_build_##name_(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+SL_MODEL_FAMILIES(SL_MODEL_DECLARE)
+#undef SL_MODEL_DECLARE
 
 /* 1 <= value <= max, or SLUICE_ERR_USAGE naming the key. */
 sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max);

@@ -7,10 +7,9 @@
 #include "model/family.h"
 
 static const sl_model_family families[] = {
-    { "linear", false, sl_model_build_linear },
-    { "mlp", false, sl_model_build_mlp },
-    { "gpt2", true, sl_model_build_gpt2 },
-    { "llama", true, sl_model_build_llama },
+#define ROW(name_, tokens_) { #name_, tokens_, sl_model_build_##name_ },
+    SL_MODEL_FAMILIES(ROW)
+#undef ROW
 };
 
 static const sl_model_family *find_family(const char *name)
@@ -22,7 +21,10 @@ static const sl_model_family *find_family(const char *name)
 
 const char *sl_model_names(void)
 {
-    return "linear, mlp, gpt2, llama";
+#define LISTED(name_, tokens_) ", " #name_
+    static const char names[] = SL_MODEL_FAMILIES(LISTED);
+#undef LISTED
+    return names + 2; /* the first comma goes */
 }
 
 sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max)

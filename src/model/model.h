@@ -51,7 +51,7 @@ typedef struct sl_model_info {
 /* Builds forward, loss and output of the family named by o->type into g. Bad settings: SLUICE_ERR_USAGE naming key and
  * bound. */
 sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
-/* "linear, mlp, gpt2, llama". */
+/* The families' names: "linear, mlp, ...". */
 const char *sl_model_names(void);
 /* Whether a family's samples are tokens; false for a name that is none. */
 bool sl_model_reads_tokens(const char *type);

@@ -136,9 +136,5 @@ static sluice_status evaluate_job(sl_job *j, const sluice_job_options *o)
 
 sluice_status sluice_job_eval(const sluice_config *c, const sluice_job_options *o)
 {
-    sl_job j = { .data = NULL };
-    sluice_status st = sl_job_open(&j, c, o, SL_JOB_EVALUATE);
-    if (st == SLUICE_OK) st = evaluate_job(&j, o);
-    sl_job_close(&j);
-    return st;
+    return sl_job_run(c, o, SL_JOB_EVALUATE, evaluate_job);
 }

@@ -129,9 +129,5 @@ static sluice_status generate_job(sl_job *j, const sluice_job_options *o)
 
 sluice_status sluice_job_generate(const sluice_config *c, const sluice_job_options *o)
 {
-    sl_job j = { .data = NULL };
-    sluice_status st = sl_job_open(&j, c, o, SL_JOB_GENERATE);
-    if (st == SLUICE_OK) st = generate_job(&j, o);
-    sl_job_close(&j);
-    return st;
+    return sl_job_run(c, o, SL_JOB_GENERATE, generate_job);
 }

@@ -201,6 +201,16 @@ void sl_job_close(sl_job *j)
     sl_ranks_close(&j->ranks);
 }
 
+sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose,
+                         sluice_status (*work)(sl_job *j, const sluice_job_options *o))
+{
+    sl_job j = { .data = NULL };
+    sluice_status st = sl_job_open(&j, c, o, purpose);
+    if (st == SLUICE_OK) st = work(&j, o);
+    sl_job_close(&j);
+    return st;
+}
+
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
 {
     const sl_settings *s = &j->settings;

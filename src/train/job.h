@@ -31,6 +31,9 @@ typedef enum { SL_JOB_TRAIN, SL_JOB_PLAN, SL_JOB_EVALUATE, SL_JOB_GENERATE } sl_
  * same configuration, data and plan, or the same failure. Zero the struct first; sl_job_close also after a failure. */
 sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose);
 void sl_job_close(sl_job *j);
+/* Opens a job, does `work` where that succeeded, and closes it. */
+sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose,
+                         sluice_status (*work)(sl_job *j, const sluice_job_options *o));
 /* Mean loss and, where the model classifies, accuracy over a split (at most `batches` micro-batches; 0: all). Every
  * sample counts once: padding is left out. *accuracy is NaN where it means nothing. */
 sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, double *loss, double *accuracy);

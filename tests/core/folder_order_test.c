@@ -79,6 +79,23 @@ static void check_name(const char *path)
     if (files_seen < 1024) snprintf(file_names[files_seen], sizeof file_names[0], "%.63s", name);
 }
 
+/* Names of the struct types so far: two types of one name cannot be included together, and mislead a reader. A device
+ * is another struct in each backend, behind the same opaque name. */
+static char type_names[2048][48];
+static int types_seen;
+
+static void check_type(const char *path, int number, const char *line)
+{
+    char name[48];
+    int end = 0;
+    if (strncmp(line, "typedef ", 8) == 0) line += 8;
+    if (sscanf(line, "struct sl_%47[a-z0-9_] %n", name, &end) != 1 || line[end] != '{') return;
+    if (strcmp(name, "device") == 0) return;
+    for (int i = 0; i < types_seen; i++)
+        if (strcmp(type_names[i], name) == 0) test_fail(path, number, "src/ has another struct sl_%s", name);
+    if (types_seen < 2048) snprintf(type_names[types_seen++], sizeof type_names[0], "%s", name);
+}
+
 static void check_file(const char *path, const struct folder_rule *rule)
 {
     char line[1024], include[256];
@@ -90,9 +107,11 @@ static void check_file(const char *path, const struct folder_rule *rule)
     }
     check_name(path);
     files_seen++;
-    for (int number = 1; fgets(line, sizeof line, f) != NULL; number++)
+    for (int number = 1; fgets(line, sizeof line, f) != NULL; number++) {
         if (included_path(line, include, sizeof include) && !may_include(rule, include, &why))
             test_fail(path, number, "folder order: %s/ must not include \"%s\": %s", rule->folder, include, why);
+        check_type(path, number, line);
+    }
     fclose(f);
 }
 
@@ -129,7 +148,7 @@ static void check_folder(const char *path, const struct folder_rule *rule)
     closedir(dir);
 }
 
-TEST(folders_include_only_what_their_place_in_the_pipeline_allows_and_file_names_are_unique)
+TEST(folders_include_only_what_their_place_in_the_pipeline_allows_and_names_of_files_and_structs_are_unique)
 {
     files_seen = 0;
     check_folder(SLUICE_SOURCE_DIR "/src", NULL);

@@ -50,17 +50,6 @@ sluice_status sl_host_call_check(const sl_host_kernels *k, const sl_call *c)
     return SLUICE_OK;
 }
 
-static void *address(uint8_t *const bases[SL_TIER_COUNT], sl_span s)
-{
-    return s.bytes > 0 ? bases[s.tier] + s.offset : NULL;
-}
-
-static sl_tensor tensor_of(const sl_call *c, bool output, int i, uint8_t *const bases[SL_TIER_COUNT])
-{
-    sl_operand o = sl_call_operand(c, output, i);
-    return (sl_tensor){ address(bases, o.span), o.shape, sl_operand_elements(c, output, i), o.form };
-}
-
 void sl_host_call_run(const sl_host_kernels *k, const sl_call *c, uint8_t *const bases[SL_TIER_COUNT], sl_pool *pool)
 {
     sl_kernel_args a = {
@@ -72,10 +61,10 @@ void sl_host_call_run(const sl_host_kernels *k, const sl_call *c, uint8_t *const
         .amx = k->amx,
         .first = c->first,
         .pool = pool,
-        .workspace = address(bases, c->workspace),
+        .workspace = sl_span_address(c->workspace, bases),
         .workspace_bytes = c->workspace.bytes,
     };
-    for (int i = 0; i < c->input_count; i++) a.in[i] = tensor_of(c, false, i, bases);
-    for (int i = 0; i < c->output_count; i++) a.out[i] = tensor_of(c, true, i, bases);
+    for (int i = 0; i < c->input_count; i++) a.in[i] = sl_call_tensor(c, false, i, bases);
+    for (int i = 0; i < c->output_count; i++) a.out[i] = sl_call_tensor(c, true, i, bases);
     k->table[type_of(c)][c->op](&a);
 }

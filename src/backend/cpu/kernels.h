@@ -3,15 +3,9 @@
 #ifndef SL_BACKEND_CPU_KERNELS_H
 #define SL_BACKEND_CPU_KERNELS_H
 
+#include "backend/tensor.h"
 #include "core/thread.h"
 #include "ir/graph.h"
-
-typedef struct sl_tensor {
-    void *data; /* NULL: absent optional operand */
-    const sl_shape *shape;
-    int64_t elements; /* of the value; update ops: of the run (norm leaves: how many) */
-    sl_form form;
-} sl_tensor;
 
 typedef struct sl_kernel_args {
     const sl_attrs *attrs;

@@ -16,24 +16,13 @@ static void fill_call(sl_cuda_args *a, const sl_call *c)
     };
 }
 
-static void *address(uint8_t *const bases[SL_TIER_COUNT], sl_span s)
-{
-    return s.bytes > 0 ? bases[s.tier] + s.offset : NULL;
-}
-
-static sl_cuda_tensor tensor_of(const sl_call *c, bool output, int i, uint8_t *const bases[SL_TIER_COUNT])
-{
-    sl_operand o = sl_call_operand(c, output, i);
-    return (sl_cuda_tensor){ address(bases, o.span), o.shape, sl_operand_elements(c, output, i), o.form };
-}
-
 void sl_cuda_args_fill(sl_cuda_args *a, const sl_call *c, uint8_t *const bases[SL_TIER_COUNT])
 {
     fill_call(a, c);
-    a->workspace = address(bases, c->workspace);
+    a->workspace = sl_span_address(c->workspace, bases);
     a->workspace_bytes = c->workspace.bytes;
-    for (int i = 0; i < c->input_count; i++) a->in[i] = tensor_of(c, false, i, bases);
-    for (int i = 0; i < c->output_count; i++) a->out[i] = tensor_of(c, true, i, bases);
+    for (int i = 0; i < c->input_count; i++) a->in[i] = sl_call_tensor(c, false, i, bases);
+    for (int i = 0; i < c->output_count; i++) a->out[i] = sl_call_tensor(c, true, i, bases);
 }
 
 /* An operand that has no memory yet; data says whether it is there. */

@@ -7,18 +7,13 @@
 #ifndef SL_BACKEND_CUDA_CUDA_KERNELS_H
 #define SL_BACKEND_CUDA_CUDA_KERNELS_H
 
-#include "ir/op.h"
+#include "backend/tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-typedef struct sl_cuda_tensor {
-    void *data; /* on the device; NULL: absent optional operand */
-    const sl_shape *shape;
-    int64_t elements; /* of the value; update ops: of the run (norm leaves: how many) */
-    sl_form form;
-} sl_cuda_tensor;
+typedef sl_tensor sl_cuda_tensor; /* data is on the device */
 
 typedef struct sl_cuda_libraries sl_cuda_libraries; /* library.h: cuBLASLt with what it remembers */
 

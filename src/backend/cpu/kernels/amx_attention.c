@@ -215,15 +215,8 @@ static void soften_panel(const attention *t, const forward_tile *f, packed p, in
     sl_v16 factor = v16_set1(t->scale), before = v16_load(r->max + query);
     sl_v16 max = largest_down(column, SL_AMX_SIDE, keys, before), base = v16_neg(v16_mul(max, factor));
     sl_v16 sum = raise_column(p, half, column, keys, factor, base);
-    v16_store(r->max + query, max);
-    if (first) {
-        v16_store(r->total + query, sum);
-        return;
-    }
-    sl_v16 shrink = v16_exp(v16_fma(before, factor, base));
-    v16_store(r->shrink + query, shrink);
-    v16_store(r->total + query, v16_fma(v16_load(r->total + query), shrink, sum));
-    scale_column(f->sums + query, f->row, t->width, r->shrink + query);
+    take_block(r, query, factor, before, max, base, sum, first);
+    if (!first) scale_column(f->sums + query, f->row, t->width, r->shrink + query);
 }
 
 /* The panel of queries from q on, of which the last sees `seen` keys. */

@@ -125,6 +125,22 @@ SL_INLINE sl_v16 largest_down(const float *column, int64_t row, int64_t keys, sl
     return v16_max(v16_max(m[0], m[1]), v16_max(m[2], m[3]));
 }
 
+/* The online softmax: the maximum and total of sixteen queries take a block of keys in, whose exponentials under the
+ * new maximum, exp(score * factor + base), add up to `sum`. What was summed under the maximum `before` must be scaled
+ * by r->shrink, which is set unless the block is the first. */
+SL_INLINE void take_block(const running *r, int64_t query, sl_v16 factor, sl_v16 before, sl_v16 max, sl_v16 base,
+                          sl_v16 sum, bool first)
+{
+    v16_store(r->max + query, max);
+    if (first) {
+        v16_store(r->total + query, sum);
+        return;
+    }
+    sl_v16 shrink = v16_exp(v16_fma(before, factor, base));
+    v16_store(r->shrink + query, shrink);
+    v16_store(r->total + query, v16_fma(v16_load(r->total + query), shrink, sum));
+}
+
 /* Sixteen queries: scores become exp(score * scale - max * scale), max and total take the block in. */
 static inline void soften_column(const running *r, float scale, float *column, int64_t row, int64_t keys, int64_t query,
                                  bool first)
@@ -137,14 +153,7 @@ static inline void soften_column(const running *r, float scale, float *column, i
         v16_store(column + j * row, e);
         sum = v16_add(sum, e);
     }
-    v16_store(r->max + query, max);
-    if (first) {
-        v16_store(r->total + query, sum);
-        return;
-    }
-    sl_v16 shrink = v16_exp(v16_fma(before, factor, base));
-    v16_store(r->shrink + query, shrink);
-    v16_store(r->total + query, v16_fma(v16_load(r->total + query), shrink, sum));
+    take_block(r, query, factor, before, max, base, sum, first);
 }
 
 /* Sixteen queries, `rows` numbers each, times a factor, or divided by it. */
