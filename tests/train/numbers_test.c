@@ -539,10 +539,9 @@ TEST(predictions_are_floats_in_every_precision)
 TEST(options_that_make_no_sense_are_refused_by_name)
 {
     for (int i = 0; i < 8; i++) {
-        static const char *const parts[] = { "options.precision", "options.wire",
-                                             "options.states",    "LAMB keeps its states in fp32",
-                                             "loss_scale.window", "loss_scale.hysteresis",
-                                             "loss_scale.fixed",  "loss_scale.minimum" };
+        static const char *const parts[] = { "options.precision",    "options.wire",      "options.states",
+                                             "options.states: LAMB", "loss_scale.window", "loss_scale.hysteresis",
+                                             "loss_scale.fixed",     "loss_scale.minimum" };
         sluice_options o;
         fixture f;
         options_in(SLUICE_F16, &o);
