@@ -163,15 +163,17 @@ typedef enum {
     SLUICE_ADAMW,
     SLUICE_LAMB,
     SLUICE_LARS,
-    SLUICE_LION
+    SLUICE_LION,
+    SLUICE_RMSPROP
 } sluice_optimizer_kind;
 
 typedef struct sluice_optimizer {
     size_t size;
     sluice_optimizer_kind kind;
-    double lr, weight_decay, beta1, beta2, epsilon;
-    double momentum, dampening; /* SGD, LARS */
+    double lr, weight_decay, beta1, beta2, epsilon; /* beta2 is RMSprop's alpha */
+    double momentum, dampening;                     /* SGD, LARS; momentum also RMSprop */
     bool nesterov, amsgrad;
+    bool centered;               /* RMSprop: divides by the deviation of the gradient from its mean */
     double trust;                /* LARS coefficient, 0.001 */
     double min_trust, max_trust; /* LAMB bounds, 0.01 and 10 */
 } sluice_optimizer;

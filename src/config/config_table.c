@@ -243,11 +243,14 @@ const sl_option sl_config_rows[] = {
     /* ---- optimizer ---- */
     ROW("optimizer.type", SL_OPT_CHOICE, "", optim.optimizer.kind,
         "Required. `Adam` is AdamW unless `adam_w_mode` is false, as in DeepSpeed.",
-        .choices =
-            "SGD|Adagrad|Adam|AdamW|LAMB|LARS|Lion|Muon!|OneBitAdam!|ZeroOneAdam!|OneBitLamb!|MuAdam!|MuAdamW!|MuSGD!",
+        .choices = "SGD|Adagrad|Adam|AdamW|LAMB|LARS|Lion|RMSprop|Muon!|OneBitAdam!|ZeroOneAdam!|OneBitLamb!|MuAdam!|"
+                   "MuAdamW!|MuSGD!",
         SAME, OPTION(optimizer.kind)),
     REAL_AUTO("optimizer.params.lr", "0.001", optim.optimizer.lr, 0, LARGE, "Learning rate.", FREE(BY_HAND),
               OPTION(optimizer.lr)),
+    /* before betas, whose second number it is: the row of betas has the default of all others */
+    REAL_AUTO("optimizer.params.alpha", "0.99", optim.optimizer.beta2, 0, 0.999999999,
+              "RMSprop: decay rate of the mean of squares.", FREE(BY_HAND)),
     ROW("optimizer.params.betas", SL_OPT_PAIR, "[0.9, 0.999]", optim.optimizer.beta1,
         "Decay rates of the first and second moment.", .max = 0.999999999, .auto_ok = true, FREE(BY_HAND),
         OPTION(optimizer.beta1)),
@@ -264,6 +267,8 @@ const sl_option sl_config_rows[] = {
               OPTION(optimizer.nesterov)),
     FLAG_AUTO("optimizer.params.amsgrad", "false", optim.optimizer.amsgrad, "Keep and use the largest second moment.",
               SAME, OPTION(optimizer.amsgrad)),
+    FLAG_AUTO("optimizer.params.centered", "false", optim.optimizer.centered,
+              "RMSprop: divide by the deviation of the gradient from its mean.", SAME, OPTION(optimizer.centered)),
     FLAG_AUTO("optimizer.params.adam_w_mode", "true", given.adam_w_mode,
               "Adam: decoupled weight decay (AdamW) instead of L2 regularisation.", FREE(RESOLVED("optimizer.type"))),
     FLAG_AUTO("optimizer.params.torch_adam", "false", given.torch_adam, "Adam: PyTorch's default for the weight decay.",
@@ -660,7 +665,7 @@ const size_t sl_config_row_count = sizeof sl_config_rows / sizeof sl_config_rows
 
 /* Stored choices are the library's own values. */
 _Static_assert(SLUICE_SGD == 0 && SLUICE_ADAGRAD == 1 && SLUICE_ADAM == 2 && SLUICE_ADAMW == 3 && SLUICE_LAMB == 4 &&
-                   SLUICE_LARS == 5 && SLUICE_LION == 6,
+                   SLUICE_LARS == 5 && SLUICE_LION == 6 && SLUICE_RMSPROP == 7,
                "choices of optimizer.type are in the order of sluice_optimizer_kind");
 _Static_assert(SLUICE_PARTITION_LAYER == 0 && SLUICE_PARTITION_BLOCK == 1 && SLUICE_PARTITION_OWNER == 2 &&
                    SLUICE_PARTITION_WEIGHTED == 3,
@@ -697,6 +702,8 @@ static const sl_config_kind optimizers[] = {
     [SLUICE_LARS] = { "LARS", "lr|momentum|weight_decay|nesterov|trust_coefficient|eps|max_grad_norm", "momentum=0.9" },
     [SLUICE_LION] = { "Lion", "lr|betas|weight_decay|set_grad_none|fp32_optimizer_states|max_grad_norm",
                       "betas=[0.9, 0.99]" },
+    [SLUICE_RMSPROP] = { "RMSprop", "lr|alpha|eps|momentum|centered|weight_decay|fp32_optimizer_states|" TORCH_PARAMS,
+                         "lr=0.01|alpha=0.99" },
 };
 
 #define WARMUP_PARAMS "warmup_num_steps|warmup_type|last_batch_iteration"

@@ -30,6 +30,10 @@
     ELEMENTWISE(adam_l2_amsgrad,        3, 3u << 1)  \
     ELEMENTWISE(adam_decoupled_amsgrad, 3, 3u << 1)  \
     ELEMENTWISE(lion,                   1, 0)        \
+    ELEMENTWISE(rmsprop,                1, 1u << 0)  \
+    ELEMENTWISE(rmsprop_momentum,       2, 1u << 0)  \
+    ELEMENTWISE(rmsprop_centered,       2, 1u << 0)  \
+    ELEMENTWISE(rmsprop_centered_momentum, 3, 1u << 0) \
     WHOLE(lamb,                         2, 1u << 1, lamb) \
     WHOLE(lars_plain,                   0, 0, lars)  \
     WHOLE(lars_momentum,                1, 0, lars)  \

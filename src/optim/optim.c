@@ -39,12 +39,13 @@ struct sl_optim {
 /* ---- The optimizers ---- */
 
 /* Options that decide which of its rules an optimizer runs. */
-typedef enum { NO_OPTION, WITH_MOMENTUM, WITH_NESTEROV, WITH_AMSGRAD } rule_option;
+typedef enum { NO_OPTION, WITH_MOMENTUM, WITH_NESTEROV, WITH_AMSGRAD, WITH_CENTERED } rule_option;
 
 /* A rule (ir/update_rule.h) and PyTorch's names of its state slots, which checkpoints use. */
 typedef struct rule_choice {
     sl_update_kind rule;
     const char *slots[SL_MAX_STATE_SLOTS];
+    bool fp32_states; /* its state must be kept in fp32, whatever the optimizer's other rules allow */
 } rule_choice;
 
 typedef struct optimizer_row {
@@ -59,10 +60,10 @@ typedef struct optimizer_row {
     sluice_optimizer defaults;
 } optimizer_row;
 
-/* Defaults are those of torch.optim (SGD, Adagrad, Adam, AdamW) and of deepspeed.ops (FusedLamb, FusedLion). LARS,
+/* Defaults are those of torch.optim (SGD, Adagrad, Adam, AdamW, RMSprop) and of deepspeed.ops (FusedLamb, FusedLion). LARS,
  * which neither has, takes its paper's momentum and trust coefficient; its decay is off like everyone's. */
-#define COMMON .beta1 = 0.9, .beta2 = 0.999, .trust = 0.001, .min_trust = 0.01, .max_trust = 10.0
-#define USUAL  COMMON, .lr = 1e-3, .epsilon = 1e-8
+#define COMMON .beta1 = 0.9, .trust = 0.001, .min_trust = 0.01, .max_trust = 10.0
+#define USUAL  COMMON, .beta2 = 0.999, .lr = 1e-3, .epsilon = 1e-8
 
 static const optimizer_row optimizers[] = {
     [SLUICE_SGD] = { .name = "SGD",
@@ -75,7 +76,7 @@ static const optimizer_row optimizers[] = {
     [SLUICE_ADAGRAD] = { .name = "Adagrad",
                          .rules = { { SL_UPDATE_adagrad, { "sum" } } },
                          .compact_states = true,
-                         .defaults = { COMMON, .lr = 1e-2, .epsilon = 1e-10 } },
+                         .defaults = { COMMON, .beta2 = 0.999, .lr = 1e-2, .epsilon = 1e-10 } },
     [SLUICE_ADAM] = { .name = "Adam",
                       .options = { WITH_AMSGRAD },
                       .rules = { { SL_UPDATE_adam_l2, { "exp_avg", "exp_avg_sq" } },
@@ -111,6 +112,17 @@ static const optimizer_row optimizers[] = {
                       .has_betas = true,
                       .compact_states = true,
                       .defaults = { USUAL } },
+    /* centered: the variance is a small difference of two slots, which rounding at random would drown */
+    [SLUICE_RMSPROP] = { .name = "RMSprop",
+                         .options = { WITH_MOMENTUM, WITH_CENTERED },
+                         .rules = { [0] = { SL_UPDATE_rmsprop, { "square_avg" } },
+                                    [1] = { SL_UPDATE_rmsprop_momentum, { "square_avg", "momentum_buffer" } },
+                                    [2] = { SL_UPDATE_rmsprop_centered, { "square_avg", "grad_avg" }, true },
+                                    [3] = { SL_UPDATE_rmsprop_centered_momentum,
+                                            { "square_avg", "momentum_buffer", "grad_avg" },
+                                            true } },
+                         .compact_states = true,
+                         .defaults = { COMMON, .beta2 = 0.99, .lr = 1e-2, .epsilon = 1e-8 } },
 };
 #define OPTIMIZER_COUNT ((int)(sizeof optimizers / sizeof optimizers[0]))
 
@@ -155,6 +167,8 @@ static bool is_on(const sluice_optimizer *o, rule_option option)
         return o->nesterov;
     case WITH_AMSGRAD:
         return o->amsgrad;
+    case WITH_CENTERED:
+        return o->centered;
     case NO_OPTION:
         break;
     }
@@ -181,6 +195,9 @@ static sluice_status check_switches(const sluice_optimizer *o)
     const optimizer_row *k = &optimizers[o->kind];
     if (o->amsgrad && !has_option(k, WITH_AMSGRAD))
         return sl_fail(SLUICE_ERR_USAGE, "optimizer %s has no amsgrad; use Adam or AdamW, or switch amsgrad off",
+                       k->name);
+    if (o->centered && !has_option(k, WITH_CENTERED))
+        return sl_fail(SLUICE_ERR_USAGE, "optimizer %s has no centered form; use RMSprop, or switch centered off",
                        k->name);
     if (o->nesterov && !has_option(k, WITH_NESTEROV))
         return sl_fail(SLUICE_ERR_USAGE, "optimizer %s has no Nesterov momentum; use SGD, or switch nesterov off",
@@ -240,10 +257,11 @@ static sluice_status check_states(const sl_optim_options *options)
     sluice_optimizer_kind kind = options->optimizer.kind;
     if (states < SLUICE_STATES_F32 || states > SLUICE_STATES_COMPACT)
         return sl_fail(SLUICE_ERR_USAGE, "optimizer: states is %d, which is not a sluice_states", (int)states);
-    if (states == SLUICE_STATES_F32 || sl_optim_allows_compact(kind)) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_USAGE,
-                   "optimizer %s keeps its states in fp32, not in %s: use fp32 states or another optimizer",
-                   sl_optim_name(kind), sl_form_name(sl_optim_state_form(states)));
+    bool by_options = choose_rule(&options->optimizer)->fp32_states;
+    if (states == SLUICE_STATES_F32 || (sl_optim_allows_compact(kind) && !by_options)) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "optimizer %s%s keeps its states in fp32, not in %s: use fp32 states or %s",
+                   sl_optim_name(kind), by_options ? ", with the options it has here," : "",
+                   sl_form_name(sl_optim_state_form(states)), by_options ? "other options" : "another optimizer");
 }
 
 /* ---- Groups ---- */

@@ -32,7 +32,7 @@ typedef struct sl_optim sl_optim;
  * rules, so the optimizer must outlive the graph's use. A group that matches nothing is SLUICE_ERR_USAGE and named. On
  * failure the graph is as it was.
  *
- * Mathematics: SGD, Adagrad, Adam and AdamW as torch.optim; LAMB as DeepSpeed's FusedLamb (epsilon outside the root,
+ * Mathematics: SGD, Adagrad, Adam, AdamW and RMSprop as torch.optim; LAMB as DeepSpeed's FusedLamb (epsilon outside the root,
  * bias correction in the step, trust ratio within bounds); Lion as DeepSpeed's with sign(0) = 0; LARS as in its paper:
  * momentum' = momentum * m + lr * local * (g + decay * w), local = trust * |w| / (|g| + decay * |w|), 1 where either
  * norm is zero. */

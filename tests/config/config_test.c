@@ -927,19 +927,31 @@ static void write_to(void (*write)(const sl_settings *, FILE *), const sl_settin
     fclose(f);
 }
 
+/* A whole configuration in which the row counts: with an optimizer that has the parameter. */
+static void write_file_for(const sl_option *row, char *out, size_t bytes)
+{
+    const char *name = sl_config_param(&sl_config_optimizers, row);
+    const sl_config_kind *kind = &sl_config_optimizers.kinds[SLUICE_ADAM];
+    for (int k = 0; name != NULL && !sl_config_listed(kind->params, name) && k < sl_config_optimizers.kind_count; k++)
+        kind = &sl_config_optimizers.kinds[k];
+    snprintf(out, bytes, "{%s, \"optimizer\": {\"type\": \"%s\"}, \"scheduler\": {\"type\": \"WarmupLR\"}}",
+             MODEL ", " LENGTH ", " BATCH, kind->name);
+}
+
 /* Walks the table: a value that changes is in the lines that ranks compare, and in the identity of a run exactly where
  * its row says so. */
 TEST(every_setting_that_changes_is_seen_by_ranks_and_by_checkpoints_as_its_row_says)
 {
     static char ranks[2][32768], identity[2][32768];
+    char file[2048];
     int same = 0, free_ones = 0;
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
         sl_config_value value;
         sl_settings s;
         if (row->fate != SL_KEY_HONOURED) continue;
-        REQUIRE_OK(
-            resolve("{" MODEL ", " LENGTH ", " BATCH ", " ADAM ", \"scheduler\": {\"type\": \"WarmupLR\"}}", &s));
+        write_file_for(row, file, sizeof file);
+        REQUIRE_OK(resolve(file, &s));
         for (int k = 0; k < 2; k++) {
             if (k == 1) {
                 REQUIRE(other_value(row, &s, &value));
@@ -958,6 +970,26 @@ TEST(every_setting_that_changes_is_seen_by_ranks_and_by_checkpoints_as_its_row_s
         free_ones += !kept;
     }
     CHECK(same > 30 && free_ones > 60);
+}
+
+/* alpha shares its place with the second of betas: each optimizer gets the default of its own. */
+TEST(rmsprop_reads_torchs_parameters_with_torchs_defaults)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"RMSprop\"}}", &s));
+    const sluice_optimizer *o = &s.optim.optimizer;
+    CHECK(o->kind == SLUICE_RMSPROP && o->lr == 0.01 && o->beta2 == 0.99 && o->epsilon == 1e-8);
+    CHECK(o->momentum == 0 && o->weight_decay == 0 && !o->centered);
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"RMSprop\", \"params\": "
+                       "{\"alpha\": 0.9, \"centered\": true, \"momentum\": 0.5}}}",
+                       &s));
+    CHECK(o->beta2 == 0.9 && o->centered && o->momentum == 0.5);
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", " ADAM "}", &s));
+    CHECK(o->beta1 == 0.9 && o->beta2 == 0.999);
+    CHECK(resolve("{" MODEL ", " LENGTH ", " BATCH ", \"optimizer\": {\"type\": \"RMSprop\", \"params\": "
+                  "{\"betas\": [0.9, 0.9]}}}",
+                  &s) != SLUICE_OK);
+    CHECK_CONTAINS(sluice_error(), "RMSprop has no such parameter");
 }
 
 #define RESUME_PAGE SLUICE_SOURCE_DIR "/docs/resume.md"

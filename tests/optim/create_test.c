@@ -90,13 +90,14 @@ TEST(every_rule_belongs_to_an_optimizer_which_names_its_slots)
 {
     bool used[SL_UPDATE_KIND_COUNT] = { false };
     for (int kind = 0; kind < sl_optim_count(); kind++)
-        for (int bits = 0; bits < 8; bits++) {
+        for (int bits = 0; bits < 16; bits++) {
             sluice_graph *g;
             sl_optim *o;
             sl_optim_options options = options_of((sluice_optimizer_kind)kind);
             options.optimizer.momentum = bits & 1 ? 0.9 : 0.0;
             options.optimizer.nesterov = bits >> 1 & 1;
             options.optimizer.amsgrad = bits >> 2 & 1;
+            options.optimizer.centered = bits >> 3 & 1;
             REQUIRE_OK(small_graph(&g));
             if (sl_optim_create(g, &options, &o) == SLUICE_OK) {
                 const sl_update_rule *rule = g->nodes[g->node_count - 1].attrs.update;
@@ -135,7 +136,7 @@ TEST(defaults_are_those_of_torch_and_deepspeed)
         { SLUICE_SGD, 1e-3, 0, 0.999, 1e-8, 0 },  { SLUICE_ADAGRAD, 1e-2, 0, 0.999, 1e-10, 0 },
         { SLUICE_ADAM, 1e-3, 0, 0.999, 1e-8, 0 }, { SLUICE_ADAMW, 1e-3, 0.01, 0.999, 1e-8, 0 },
         { SLUICE_LAMB, 1e-3, 0, 0.999, 1e-8, 0 }, { SLUICE_LARS, 1e-3, 0, 0.999, 1e-8, 0.9 },
-        { SLUICE_LION, 1e-3, 0, 0.999, 1e-8, 0 },
+        { SLUICE_LION, 1e-3, 0, 0.999, 1e-8, 0 }, { SLUICE_RMSPROP, 1e-2, 0, 0.99, 1e-8, 0 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         sluice_optimizer o;
@@ -145,7 +146,8 @@ TEST(defaults_are_those_of_torch_and_deepspeed)
         CHECK(o.lr == rows[i].lr && o.weight_decay == rows[i].weight_decay && o.beta1 == 0.9 &&
               o.beta2 == rows[i].beta2);
         CHECK(o.epsilon == rows[i].epsilon && o.momentum == rows[i].momentum && o.dampening == 0.0);
-        CHECK(!o.nesterov && !o.amsgrad && o.trust == 0.001 && o.min_trust == 0.01 && o.max_trust == 10.0);
+        CHECK(!o.nesterov && !o.amsgrad && !o.centered && o.trust == 0.001 && o.min_trust == 0.01 &&
+              o.max_trust == 10.0);
     }
 }
 
@@ -160,7 +162,8 @@ TEST(bytes_per_element_count_every_pass)
     } rows[] = { { SLUICE_SGD, 0, false, 12, 0 },     { SLUICE_SGD, 0.9, false, 20, 1 },
                  { SLUICE_ADAGRAD, 0, false, 20, 1 }, { SLUICE_ADAMW, 0, false, 28, 2 },
                  { SLUICE_ADAM, 0, true, 36, 3 },     { SLUICE_LAMB, 0, false, 40, 2 },
-                 { SLUICE_LARS, 0.9, false, 28, 1 },  { SLUICE_LION, 0, false, 20, 1 } };
+                 { SLUICE_LARS, 0.9, false, 28, 1 },  { SLUICE_LION, 0, false, 20, 1 },
+                 { SLUICE_RMSPROP, 0, false, 20, 1 }, { SLUICE_RMSPROP, 0.9, false, 28, 2 } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         sluice_graph *g;
         sl_optim *o;
@@ -336,6 +339,12 @@ TEST(bad_optimizers_are_refused_by_name)
     o = options_of(SLUICE_ADAM);
     o.optimizer.nesterov = true;
     expect_refusal(&o, "Adam has no Nesterov");
+    o.optimizer = options_of(SLUICE_SGD).optimizer;
+    o.optimizer.centered = true;
+    expect_refusal(&o, "SGD has no centered form; use RMSprop");
+    o = options_of(SLUICE_RMSPROP);
+    o.optimizer.nesterov = true;
+    expect_refusal(&o, "RMSprop has no Nesterov");
     o = options_of(SLUICE_LAMB);
     o.optimizer.min_trust = 20.0;
     expect_refusal(&o, "min_trust 20 is above");
@@ -361,6 +370,10 @@ TEST(lamb_and_lars_keep_their_states_in_fp32)
     o = options_of(SLUICE_ADAM);
     o.states = (sluice_states)7;
     expect_refusal(&o, "states is 7");
+    o = options_of(SLUICE_RMSPROP);
+    o.optimizer.centered = true;
+    o.states = SLUICE_STATES_BF16;
+    expect_refusal(&o, "RMSprop, with the options it has here, keeps its states in fp32, not in bf16");
     CHECK(sl_optim_allows_compact(SLUICE_LION) && !sl_optim_allows_compact(SLUICE_LAMB));
 }
 

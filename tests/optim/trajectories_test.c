@@ -6,8 +6,6 @@
 
 #define TOLERANCE 1e-6
 
-static const char *const kind_names[] = { "SGD", "Adagrad", "Adam", "AdamW", "LAMB", "LARS", "Lion" };
-
 static const struct {
     const char *key;
     size_t offset;
@@ -36,14 +34,16 @@ static void read_options(json_t *c, sl_optim_options *o, sl_group_options *group
 {
     const char *kind = json_string_value(json_object_get(c, "kind"));
     json_t *fields = json_object_get(c, "fields"), *list = json_object_get(c, "groups");
-    for (int k = 0; k < 7; k++)
-        if (strcmp(kind, kind_names[k]) == 0) sluice_optimizer_init(&o->optimizer, (sluice_optimizer_kind)k);
+    for (int k = 0; k < sl_optim_count(); k++)
+        if (strcmp(kind, sl_optim_name((sluice_optimizer_kind)k)) == 0)
+            sluice_optimizer_init(&o->optimizer, (sluice_optimizer_kind)k);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         json_t *v = json_object_get(fields, numbers[i].key);
         if (v != NULL) *(double *)((char *)&o->optimizer + numbers[i].offset) = json_number_value(v);
     }
     o->optimizer.nesterov = json_is_true(json_object_get(fields, "nesterov"));
     o->optimizer.amsgrad = json_is_true(json_object_get(fields, "amsgrad"));
+    o->optimizer.centered = json_is_true(json_object_get(fields, "centered"));
     o->clip = json_number_value(json_object_get(c, "clip"));
     o->groups = groups;
     o->group_count = (int)json_array_size(list);
@@ -205,4 +205,9 @@ TEST(lars_follows_its_paper)
 TEST(lion_follows_deepspeed)
 {
     run_kind("Lion");
+}
+
+TEST(rmsprop_follows_torch)
+{
+    run_kind("RMSprop");
 }

@@ -1,9 +1,10 @@
 """Records what PyTorch's and DeepSpeed's optimizers and schedules do, for tests/optim.
 
-    python record_optim.py optim.json        (needs torch and deepspeed; nothing of sluice)
+    python record_optim.py optim.json            (needs torch and deepspeed; nothing of sluice)
+    python record_optim.py optim.json RMSprop    (needs torch: the trajectories of this kind anew, the rest stays)
 
 Trajectories run in float64 from float32 inputs that both sides compute from a hash, so that the record is the mathematics and the
-test measures sluice's rounding alone. SGD, Adagrad, Adam and AdamW are torch.optim itself. DeepSpeed's LAMB needs a GPU, its Lion a
+test measures sluice's rounding alone. SGD, Adagrad, Adam, AdamW and RMSprop are torch.optim itself. DeepSpeed's LAMB needs a GPU, its Lion a
 compiler and float32, and LARS is in neither, so these three are restated below; where DeepSpeed's CPU Lion can be built, the
 restatement is first checked against it. Schedules are DeepSpeed's classes, driven as its engine drives them: the rate of a training
 step is what the optimizer holds when optimizer.step() runs, and scheduler.step() follows.
@@ -132,6 +133,7 @@ KINDS = {
     "LAMB": (Lamb, ["exp_avg", "exp_avg_sq"], {"epsilon": "eps", "min_trust": "min_coeff", "max_trust": "max_coeff"}),
     "LARS": (Lars, ["momentum_buffer"], {}),
     "Lion": (Lion, ["exp_avg"], {}),
+    "RMSprop": (torch.optim.RMSprop, ["square_avg", "momentum_buffer", "grad_avg"], {"epsilon": "eps", "beta2": "alpha"}),
 }
 
 NO_DECAY_FIRST = [dict(pattern="no_decay", lr_scale=1.0, weight_decay=-1.0)]
@@ -165,13 +167,18 @@ CASES = [
     ("lars without momentum in groups", "LARS", dict(lr=5.0, momentum=0.0, weight_decay=0.05), 0, TWO_GROUPS),
     ("lion", "Lion", dict(), 0, []),
     ("lion clipped with decay", "Lion", dict(lr=0.01, weight_decay=0.1, beta1=0.95, beta2=0.98), 15, []),
+    ("rmsprop", "RMSprop", dict(), 0, []),
+    ("rmsprop clipped with decay", "RMSprop", dict(lr=0.005, beta2=0.9, epsilon=1e-6, weight_decay=0.1), 15, []),
+    ("rmsprop momentum in groups", "RMSprop", dict(lr=0.005, momentum=0.9, weight_decay=0.1), 0, TWO_GROUPS),
+    ("rmsprop centered", "RMSprop", dict(lr=0.005, centered=True), 0, []),
+    ("rmsprop centered momentum", "RMSprop", dict(lr=0.002, beta2=0.95, momentum=0.8, centered=True, weight_decay=0.05), 15, []),
 ]
 
 
 def constructor_arguments(kind, fields):
     names = KINDS[kind][2]
-    arguments = {names.get(k, k): v for k, v in fields.items() if k not in ("beta1", "beta2")}
-    if "beta1" in fields or "beta2" in fields:
+    arguments = {names.get(k, k): v for k, v in fields.items() if k in names or k not in ("beta1", "beta2")}
+    if "beta2" not in names and ("beta1" in fields or "beta2" in fields):
         arguments["betas"] = (fields.get("beta1", 0.9), fields.get("beta2", 0.999))
     return arguments
 
@@ -326,6 +333,20 @@ def main(path):
         parameters=[dict(name=n, dims=d) for n, d in PARAMETERS], steps=STEPS, samples=SAMPLES,
         trajectories=[trajectory(*case) for case in CASES] + [cycled],
         schedules=[sequence(*s) for s in SCHEDULES], losses=LOSSES, plateaus=[plateau(*p) for p in PLATEAUS])
+    write(record, path)
+
+
+def renew(kind, path):
+    """The trajectories of one kind in a record that exists; the others stay as they are."""
+    with open(path) as file:
+        record = json.load(file)
+    kept = [t for t in record["trajectories"] if t["kind"] != kind or "schedule" in t]
+    record["trajectories"] = kept + [trajectory(*case) for case in CASES if case[1] == kind]
+    record["made_with"][kind] = "torch " + torch.__version__
+    write(record, path)
+
+
+def write(record, path):
     lines = []
     for key, value in compact(record).items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -338,4 +359,7 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if len(sys.argv) > 2:
+        renew(sys.argv[2], sys.argv[1])
+    else:
+        main(sys.argv[1])

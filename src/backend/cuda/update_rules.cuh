@@ -130,6 +130,30 @@ struct lion : one_pass<1> {
     }
 };
 
+/* torch.optim.RMSprop. Slots: mean of squares, then momentum, then mean, of which the last two may be missing. Where
+ * rounding leaves the variance around the mean below zero it counts as zero (torch: NaN). */
+template <bool with_momentum, bool centered> struct rmsprop_rule : one_pass<1 + with_momentum + centered> {
+    static __device__ __forceinline__ void apply(const coefficients &c, float g, cell &e)
+    {
+        constexpr int mean = with_momentum ? 2 : 1;
+        float d = decayed(c, g, e.w);
+        e.s[0] = __fmaf_rn(__fmul_rn(c.one_minus_beta2, d), d, __fmul_rn(c.beta2, e.s[0]));
+        float variance = e.s[0];
+        if (centered) {
+            e.s[mean] = __fmaf_rn(c.beta2, e.s[mean], __fmul_rn(c.one_minus_beta2, d));
+            variance = __fmaf_rn(-e.s[mean], e.s[mean], variance);
+            variance = variance > 0.0f ? variance : 0.0f;
+        }
+        float step = __fdiv_rn(d, __fadd_rn(__fsqrt_rn(variance), c.epsilon));
+        if (with_momentum) step = e.s[1] = __fmaf_rn(c.momentum, e.s[1], step);
+        e.w = descend(e.w, c.rate, step);
+    }
+};
+typedef rmsprop_rule<false, false> rmsprop;
+typedef rmsprop_rule<true, false> rmsprop_momentum;
+typedef rmsprop_rule<false, true> rmsprop_centered;
+typedef rmsprop_rule<true, true> rmsprop_centered_momentum;
+
 /* LAMB as DeepSpeed's FusedLamb: no bias correction inside the direction, epsilon outside the root, decay joins the
  * direction. */
 __device__ __forceinline__ float lamb_direction(const coefficients &c, const cell &e)

@@ -128,6 +128,43 @@ ALWAYS_INLINE void lion(const coefficients *c, sl_v16 g, cell *e)
     e->s[0] = v16_fma(c->beta2, e->s[0], v16_mul(c->one_minus_beta2, g));
 }
 
+/* torch.optim.RMSprop. Slots: mean of squares, then momentum, then mean, of which the last two may be missing. Where
+ * rounding leaves the variance around the mean below zero it counts as zero (torch: NaN). */
+ALWAYS_INLINE void rmsprop_cell(const coefficients *c, sl_v16 g, cell *e, bool momentum, bool centered)
+{
+    sl_v16 d = v16_fma(c->weight_decay, e->w, g);
+    e->s[0] = v16_fma(v16_mul(c->one_minus_beta2, d), d, v16_mul(c->beta2, e->s[0]));
+    sl_v16 variance = e->s[0];
+    if (centered) {
+        sl_v16 *mean = &e->s[momentum ? 2 : 1];
+        *mean = v16_fma(c->beta2, *mean, v16_mul(c->one_minus_beta2, d));
+        variance = v16_max(v16_fma(v16_neg(*mean), *mean, variance), v16_set1(0.0f));
+    }
+    sl_v16 step = v16_div(d, v16_add(v16_sqrt(variance), c->epsilon));
+    if (momentum) step = e->s[1] = v16_fma(c->momentum, e->s[1], step);
+    e->w = descend(e->w, c->rate, step);
+}
+
+ALWAYS_INLINE void rmsprop(const coefficients *c, sl_v16 g, cell *e)
+{
+    rmsprop_cell(c, g, e, false, false);
+}
+
+ALWAYS_INLINE void rmsprop_momentum(const coefficients *c, sl_v16 g, cell *e)
+{
+    rmsprop_cell(c, g, e, true, false);
+}
+
+ALWAYS_INLINE void rmsprop_centered(const coefficients *c, sl_v16 g, cell *e)
+{
+    rmsprop_cell(c, g, e, false, true);
+}
+
+ALWAYS_INLINE void rmsprop_centered_momentum(const coefficients *c, sl_v16 g, cell *e)
+{
+    rmsprop_cell(c, g, e, true, true);
+}
+
 /* LAMB as DeepSpeed's FusedLamb: no bias correction inside the direction, epsilon outside the root, decay joins the
  * direction. */
 ALWAYS_INLINE sl_v16 lamb_direction(const coefficients *c, const cell *e)
