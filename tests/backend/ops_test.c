@@ -277,6 +277,7 @@ static void run_everywhere(const op_case *c, variant v, typing t, layout *first)
     *first = (layout){ 0 };
     for (int i = 0; i < count; i++) {
         if (has_bits_of_its_own(c, &devices[i])) continue;
+        if (!devices[i].backend->supports(c->op)) continue; /* for a reason: op_kernels.h */
         layout l;
         make_layout(c, v, t, &l);
         sluice_status st = run_layout(&devices[i], &l);
