@@ -277,7 +277,7 @@ typedef struct sluice_options {
     sluice_dtype wire;               /* in what gradients are exchanged and kept; I32: as `precision` */
     sluice_states states;
     sluice_loss_scale loss_scale; /* F16 alone */
-    /* BF16: a step whose gradient is not finite while its losses are is left out, as under DeepSpeed; false: it is
+    /* BF16: a step whose gradient is not finite while its losses are is skipped, as under DeepSpeed; false: it is
      * SLUICE_ERR_NUMBERS, as in fp32. */
     bool check_overflow;
     sluice_device device;
@@ -309,7 +309,7 @@ SLUICE_API sluice_status sluice_engine_create(sluice_graph *g, const sluice_opti
 SLUICE_API void sluice_engine_destroy(sluice_engine *e);
 
 /* forward, backward, forward, backward, ... then step after accumulation_steps pairs; anything else is
- * SLUICE_ERR_USAGE. A step whose gradient is not finite changes nothing: it is left out and counted (see
+ * SLUICE_ERR_USAGE. A step whose gradient is not finite changes nothing: it is skipped and counted (see
  * sluice_skipped_steps), or SLUICE_ERR_NUMBERS on all ranks, which names the first tensor that is not finite.
  * sluice_step returns when the gradient's norm is known; updates may still be under way, and whatever needs the new
  * weights waits for them. What fails of them is reported by a later call. */

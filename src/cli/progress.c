@@ -63,7 +63,7 @@ static void format_mfu(const sluice_event *e, char *out, size_t bytes)
     if (isfinite(e->mfu)) snprintf(out, bytes, "  MFU %.1f%%", 100 * e->mfu);
 }
 
-/* "norm 1.234", or that the step was left out. */
+/* "norm 1.234", or that the step was skipped. */
 static void format_norm(const sluice_event *e, char *out, size_t bytes)
 {
     if (!e->skipped)

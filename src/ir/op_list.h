@@ -290,10 +290,11 @@ SL_UPDATE_OP(NORM_LEAVES, norm_leaves, norm_leaves, none,
 /* all leaves -> sl_norm_result */
 SL_UPDATE_OP(NORM_FINISH, norm_finish, norm_finish, none,
     SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
-/* gradient, norm result (absent: all is finite, the factor 1) -> weights, rest of the master, state slots; all in
- * place. f32 weights are their own master (no rest); bf16 ones and their REMAINDER are it together; f16 ones are
- * written from the f32 rest, also when the step is left out, and never read. A gradient in f32 where the wire type
- * is narrower is a sum that was not rounded yet: NORM_LEAVES and UPDATE round it as they read it (rule 1) */
+/* gradient, norm result (absent: all is finite, the factor 1) -> weights, the master's remainder, state slots; all in
+ * place. f32 weights are their own master and have no remainder; bf16 ones and their REMAINDER are the master together;
+ * f16 ones have all of the f32 master as remainder: written from it, also in a skipped step, and never read. A gradient
+ * in f32 where the wire type is narrower is a sum that was not rounded yet: NORM_LEAVES and UPDATE round it as they
+ * read it (rule 1) */
 SL_UPDATE_OP(UPDATE, update, update, none,
     SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 14)

@@ -309,12 +309,12 @@ static uint64_t arena_bytes(const sl_bench_scale *s, sl_tier tier)
 /* The least over the ranks: they must leave out the same. */
 static sluice_status agree_on_regions(sl_comm *comm, sl_bench_scale *s)
 {
-    uint64_t all[64][SL_TIER_HOST + 1];
+    uint64_t all[64][SL_TIER_COUNT];
     int ranks = comm->ops->size(comm);
     if (ranks == 1) return SLUICE_OK;
     SL_TRY(comm->ops->exchange(comm, "memory to measure with", s->region, sizeof s->region, all));
     for (int r = 0; r < ranks; r++)
-        for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
+        for (int t = 0; t < SL_TIER_COUNT; t++)
             if (all[r][t] < s->region[t]) s->region[t] = all[r][t];
     return SLUICE_OK;
 }
@@ -331,17 +331,19 @@ static void fit_calls(sl_bench_scale *s)
 /* No more than half of what a rank has of host memory, and of a GPU's what its arena may take. */
 static sluice_status fit_regions(sl_comm *comm, const sl_device_choice *device, sl_bench_scale *s)
 {
-    uint64_t room[] = { device->is_cuda ? sl_device_room(device) : UINT64_MAX,
-                        sl_memory_available() / (uint64_t)comm->ops->size(comm) / 2 };
-    for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++) {
+    const uint64_t room[SL_TIER_COUNT] = {
+        [SL_TIER_DEVICE] = device->is_cuda ? sl_device_room(device) : UINT64_MAX,
+        [SL_TIER_HOST] = sl_memory_available() / (uint64_t)comm->ops->size(comm) / 2,
+    };
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
         uint64_t most = room[t] > s->id_bytes ? (room[t] - s->id_bytes) / 2 / CHUNK_BYTES * CHUNK_BYTES : 0;
         if (s->region[t] > most) s->region[t] = most;
     }
     SL_TRY(agree_on_regions(comm, s));
-    for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
+    for (int t = 0; t < SL_TIER_COUNT; t++)
         if (s->region[t] < (s->apart ? 128 : 16) * CHUNK_BYTES)
             return sl_fail(SLUICE_ERR_NO_MEMORY, "there is not enough free memory on the %s to measure with",
-                           t == SL_TIER_HOST ? "host" : "device");
+                           sl_tier_name((sl_tier)t));
     fit_calls(s);
     return SLUICE_OK;
 }

@@ -43,7 +43,7 @@ typedef struct sl_bench_scale {
     int sustained_calls, sustained_models;
     /* Bytes that the operands of successive calls walk through, by tier: past the caches, as in training. There are two
      * regions of each, for what is read and for what is written. */
-    uint64_t region[SL_TIER_HOST + 1];
+    uint64_t region[SL_TIER_COUNT];
     uint64_t id_bytes; /* token ids before the regions */
     int32_t ids;       /* of which none is as large: vocabularies have at least as many rows */
     /* Of the models' nodes, those expected to take longer are left out; 0: the models that are, after the first of a

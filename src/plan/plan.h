@@ -63,8 +63,8 @@ typedef struct sl_plan_options {
     /* What kernels need beside their operands, as the backend says: of each node of the graph, and of the update ops on
      * the device (whatever their layer), by op. NULL: nothing. Borrowed during creation. */
     const uint64_t *node_workspace, *update_workspace;
-    uint64_t
-        overhead_bytes; /* outside the arenas, estimated by the caller; printed, and already taken off the budgets */
+    /* Outside the arenas, estimated by the caller; printed, and already taken off the budgets. */
+    uint64_t overhead_bytes;
     uint64_t overhead_of[3];  /* its parts: program, data, threads; for print */
     uint64_t device_overhead; /* likewise, of a device with a memory of its own: driver and libraries; 0: none */
     char memory_note[160];    /* how memory is had: huge pages, NUMA; for print; "": not known */
@@ -118,9 +118,9 @@ typedef struct sl_step {
     sl_op op;  /* COMPUTE and UPDATE */
     int node;  /* graph node; -1 for copies and for ACCUMULATE, which only the plan knows */
     int layer; /* for people; or -1 */
-    int first_piece, input_count,
-        output_count;           /* plan->pieces[first_piece ..): inputs, then outputs. COPY: source, destination */
-    int workspace_count;        /* 1: one more piece, the kernel's workspace, which counts as written */
+    /* plan->pieces[first_piece ..): inputs, then outputs, then with workspace_count 1 the kernel's workspace, which
+     * counts as written. COPY: source, destination. */
+    int first_piece, input_count, output_count, workspace_count;
     int first_wait, wait_count; /* plan->waits: earlier steps on other streams that must be done first */
     int event;                  /* fired when done; -1: nobody waits for it */
     int first_part;             /* collectives: plan->parts[first_part ..) are the layers of outputs 0, 1, .. */

@@ -59,8 +59,8 @@ struct sluice_engine {
     int micro;            /* micro-batches this rank has done in the step at hand */
     double micro_batches; /* of all ranks in a step: K */
     uint64_t step;        /* completed */
-    uint64_t applied;     /* optimizer steps applied; the others were left out */
-    bool skipped;         /* the newest step was left out */
+    uint64_t applied;     /* optimizer steps applied; the others were skipped */
+    bool skipped;         /* the newest step was skipped */
     sl_identity identity; /* what a checkpoint must have in common with it */
     sl_precision precision;
     sl_loss_scaler scaler; /* scale 1 unless in fp16 */
@@ -68,7 +68,7 @@ struct sluice_engine {
     sl_found found;        /* in the step at hand */
     sl_found *all_found;   /* owned; one for each rank */
     double lr, momentum;   /* of the next step; momentum < 0: the optimizer's own */
-    double norm;           /* of the newest step; NaN where it was left out */
+    double norm;           /* of the newest step; NaN where it was skipped */
     double *losses;        /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
     uint64_t *workspace;   /* owned: of each graph node, then of each update op */
     double plan_seconds, reserve_seconds;     /* planning; creating the executor: arenas and threads */
@@ -103,7 +103,7 @@ void sl_engine_watch_anew(sluice_engine *e);
 void sl_engine_watch_input(sluice_engine *e, int value, const void *data, size_t bytes);
 void sl_engine_watch_loss(sluice_engine *e, double loss);
 /* All ranks, after an update that changed nothing because the gradient is not finite: SLUICE_OK where the step is just
- * left out, and the loss scale is the next step's; otherwise as sl_engine_fail_numbers. */
+ * skipped, and the loss scale is the next step's; otherwise as sl_engine_fail_numbers. */
 sluice_status sl_engine_skip_or_fail(sluice_engine *e);
 /* All ranks: SLUICE_ERR_NUMBERS with the same message on all of them: the step, the first tensor that is not finite,
  * its layer and rank. `why` is put behind that; "" where there is nothing to say. */

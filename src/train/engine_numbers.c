@@ -1,6 +1,6 @@
 /* engine_numbers.c: what becomes of a step whose numbers are not finite, and what the reason was.
  *
- * The norm is the same on all ranks, so all of them come here at the same step. A step is left out where the precision
+ * The norm is the same on all ranks, so all of them come here at the same step. A step is skipped where the precision
  * says so: in fp16 while the loss scale can still fall, in bf16 where the losses are finite. Otherwise it fails, and
  * all ranks tell each other what they found, so that they give one message: the first array that was bad before
  * anything was computed, else the gradient that turned out so. Nothing here runs in a step that is fine, but for a look
@@ -249,10 +249,10 @@ static sluice_status skip_in_fp16(sluice_engine *e)
     if (e->ranks->rank != 0) return SLUICE_OK;
     if (e->scaler.scale != before)
         sl_log_write(&e->log, SLUICE_LOG_NOTE,
-                     "step %llu overflowed and was left out; the loss scale falls from %g to %g",
+                     "step %llu overflowed and was skipped; the loss scale falls from %g to %g",
                      (unsigned long long)(e->step + 1), before, e->scaler.scale);
     else
-        sl_log_write(&e->log, SLUICE_LOG_NOTE, "step %llu overflowed and was left out; the loss scale stays %g",
+        sl_log_write(&e->log, SLUICE_LOG_NOTE, "step %llu overflowed and was skipped; the loss scale stays %g",
                      (unsigned long long)(e->step + 1), before);
     return SLUICE_OK;
 }
@@ -267,7 +267,7 @@ static sluice_status skip_in_bf16(sluice_engine *e)
     char cause[512];
     describe(e, &leaf, cause, sizeof cause);
     if (e->ranks->rank == 0)
-        sl_log_write(&e->log, SLUICE_LOG_WARNING, "step %llu was left out: %s", (unsigned long long)(e->step + 1),
+        sl_log_write(&e->log, SLUICE_LOG_WARNING, "step %llu was skipped: %s", (unsigned long long)(e->step + 1),
                      cause);
     return SLUICE_OK;
 }

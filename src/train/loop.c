@@ -175,7 +175,7 @@ static void note_epoch(sl_run *r, double loss)
 {
     double before = floor((double)(r->job->engine->step - 1) / r->batches_per_epoch + 1e-9);
     double now = floor((double)r->job->engine->step / r->batches_per_epoch + 1e-9);
-    if (isfinite(loss)) { /* others are of steps that were left out */
+    if (isfinite(loss)) { /* others are of steps that were skipped */
         r->epoch_loss += loss;
         r->epoch_steps++;
     }
@@ -223,7 +223,7 @@ static sluice_status train_step(sl_run *r)
     if (r->pauses || e->step == r->first_step) read_counters(r, &r->counters);
     r->aside = 0;
     SL_TRY(sl_run_trace_begin(r));
-    /* steps that are left out do not move the schedule, as under DeepSpeed */
+    /* steps that are skipped do not move the schedule, as under DeepSpeed */
     e->lr = sl_schedule_lr(schedule, &r->schedule, e->applied + 1);
     e->momentum = sl_schedule_momentum(schedule, e->applied + 1);
     SL_TRY(micro_batches(r));

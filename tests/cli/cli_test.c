@@ -259,9 +259,9 @@ TEST(a_step_that_is_left_out_is_told_in_the_event_and_on_the_line)
     CHECK_EQ(json.status, 0);
     CHECK_CONTAINS(json.out, "\"grad_norm\":null,");
     CHECK_CONTAINS(json.out, "\"skipped\":true,\"loss_scale\":1099511627776,");
-    CHECK_CONTAINS(json.error, "sluice: note: step 1 overflowed and was left out; the loss scale stays");
+    CHECK_CONTAINS(json.error, "sluice: note: step 1 overflowed and was skipped; the loss scale stays");
     CHECK_CONTAINS(json.error,
-                   "step 2 overflowed and was left out; the loss scale falls from 1.09951e+12 to 5.49756e+11");
+                   "step 2 overflowed and was skipped; the loss scale falls from 1.09951e+12 to 5.49756e+11");
     CHECK_CONTAINS(text.out, "skipped at loss scale ");
     run_free(&json);
     run_free(&text);

@@ -11,7 +11,7 @@ enum { GLOBAL_MICRO = 4, STEPS = 3 };
 /* How a model is trained, whatever the plan. */
 typedef struct training {
     int micro;      /* micro-batches of a step, all ranks together */
-    bool unclipped; /* nothing is scaled, clipped or left out, so that updates may be early */
+    bool unclipped; /* nothing is scaled, clipped or skipped, so that updates may be early */
 } training;
 
 typedef struct running {
@@ -102,7 +102,7 @@ static sluice_status train(running *r)
 {
     int ranks = r->fx.options.rank_count, rank = r->fx.options.rank;
     for (uint64_t step = 1; step <= STEPS; step++) {
-        bool overflows = step == 2 && r->fx.precision == SLUICE_F16; /* the step is left out */
+        bool overflows = step == 2 && r->fx.precision == SLUICE_F16; /* the step is skipped */
         r->context.step = step;
         r->context.seed_gradient = overflows ? 1e30f : (float)r->context.loss_scale / (float)r->how.micro;
         set_scalars(r, step);

@@ -1,4 +1,4 @@
-/* numbers_test.c: numbers that are not finite: what is left out, what ends the run, what it says, and that nothing
+/* numbers_test.c: numbers that are not finite: what is skipped, what ends the run, what it says, and that nothing
  * changes; and loss scaling in real runs. */
 #include <sys/mman.h>
 
@@ -234,7 +234,7 @@ TEST(an_overflow_at_the_least_loss_scale_ends_the_run)
     close_fixture(&f);
 }
 
-/* ---- what is left out ---- */
+/* ---- what is skipped ---- */
 
 typedef struct log_lines {
     char text[2048];

@@ -63,7 +63,7 @@ static sluice_status run(sluice_status (*job)(const sluice_config *c, const slui
     return st;
 }
 
-/* Begins at a scale that no gradient survives, so that the first steps are left out. */
+/* Begins at a scale that no gradient survives, so that the first steps are skipped. */
 #define TOO_LARGE "fp16.enabled=true fp16.hysteresis=1 fp16.initial_scale_power=26 "
 
 TEST(steps_that_are_left_out_move_neither_the_schedule_nor_the_norm_but_the_scale)

@@ -233,8 +233,8 @@ bool blocks_fit(const sl_cuda_args *a)
 }
 } // namespace
 
-/* Operands: in[0] gradient, in[1] sl_norm_result, out[0] weights, out[1] rest of the master, out[2 ..] state slots, all
- * of one form. */
+/* Operands: in[0] gradient, in[1] sl_norm_result, out[0] weights, out[1] the master's remainder, out[2 ..] state slots,
+ * all of one form. */
 extern "C" sluice_status sl_cuda_update(const sl_cuda_args *a)
 {
     const sl_update_rule *r = a->attrs->update;

@@ -305,7 +305,7 @@ __device__ __forceinline__ void store_master(int form, const update_args &u, int
     if (form == WEIGHTS_F16) store_halves(behind(u.w, at * 2), halves_of_floats<f16>(w), n, whole);
 }
 
-/* A step that is left out changes nothing. f16 weights may be a passing buffer that is copied on all the same, so they
+/* A skipped step changes nothing. f16 weights may be a passing buffer that is copied on all the same, so they
  * are written as they are: the master, rounded. */
 __device__ __forceinline__ void leave_out(int form, const update_args &u, int64_t at, uint4 master, int n, bool whole)
 {

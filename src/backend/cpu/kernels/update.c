@@ -13,11 +13,11 @@
  * divisions and square roots are exact, denormals are kept, and random bits hang on the element. Elementwise work does
  * not depend on cuts, and blocks and norms are cut by the index in the layer.
  *
- * Operands: in[0] gradient, in[1] sl_norm_result (absent: the factor is 1), out[0] weights, out[1] rest of the master,
- * out[2 ..] state slots, all of one form. They are a run of the layer's flat buffer that begins at element `first`, a
- * multiple of the cut; the whole layer has first = 0. The rule's segments are in order of offset, in elements of the
- * layer, and do not overlap; neighbours of one group are swept together. Element numbers below are the layer's; only
- * the functions that touch memory take them relative to their buffers. */
+ * Operands: in[0] gradient, in[1] sl_norm_result (absent: the factor is 1), out[0] weights, out[1] the master's
+ * remainder, out[2 ..] state slots, all of one form. They are a run of the layer's flat buffer that begins at element
+ * `first`, a multiple of the cut; the whole layer has first = 0. The rule's segments are in order of offset, in elements
+ * of the layer, and do not overlap; neighbours of one group are swept together. Element numbers below are the layer's;
+ * only the functions that touch memory take them relative to their buffers. */
 #include "backend/cpu/kernels/update.h"
 #include "backend/cpu/kernels/update_pairs.h"
 
@@ -170,7 +170,7 @@ static void update_task(void *context, int64_t task, void *scratch)
     pair_finish(&waiting);
 }
 
-/* A step that is left out changes nothing. f16 weights may be a passing buffer that is copied on all the same, so they
+/* A skipped step changes nothing. f16 weights may be a passing buffer that is copied on all the same, so they
  * are written as they are: the master, rounded. */
 static void leave_out(const sl_kernel_args *a)
 {
