@@ -152,6 +152,7 @@ TEST(a_model_of_other_parameters_ops_or_attributes_has_another_identity)
     v = usual, v.epsilon = 1e-6f, check_identity(v, false);
     v = usual, v.twice = true, check_identity(v, false);
     v = usual, v.dropout = 0.2f, check_identity(v, true);
+    v = usual, v.dropout = 0, check_identity(v, true); /* no such node */
 }
 
 TEST(the_identity_of_older_checkpoints_sees_parameters_ops_and_heads_alone)
