@@ -174,6 +174,7 @@ typedef struct sluice_optimizer {
     double momentum, dampening;                     /* SGD, LARS; momentum also RMSprop */
     bool nesterov, amsgrad;
     bool centered;               /* RMSprop: divides by the deviation of the gradient from its mean */
+    bool uncorrected;            /* Adam, AdamW, LAMB: no bias correction of the moments */
     double trust;                /* LARS coefficient, 0.001 */
     double min_trust, max_trust; /* LAMB bounds, 0.01 and 10 */
 } sluice_optimizer;

@@ -475,7 +475,8 @@ double sl_optim_bytes_per_element(const sl_optim *o, sluice_dtype precision, slu
 static void fill_scalars(const sluice_optimizer *o, const optim_group *group, uint64_t t, double lr,
                          sl_group_scalars *s)
 {
-    double bias1 = 1.0 - pow(o->beta1, (double)t), bias2 = 1.0 - pow(o->beta2, (double)t);
+    double bias1 = o->uncorrected ? 1 : 1.0 - pow(o->beta1, (double)t);
+    double bias2 = o->uncorrected ? 1 : 1.0 - pow(o->beta2, (double)t);
     *s = (sl_group_scalars){
         .rate = (float)(optimizers[o->kind].corrects_rate ? lr / bias1 : lr),
         .weight_decay = (float)group->weight_decay,

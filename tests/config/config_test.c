@@ -1045,6 +1045,24 @@ TEST(options_are_held_to_the_bounds_of_their_rows)
     }
 }
 
+TEST(bias_correction_is_on_unless_a_file_or_an_option_switches_it_off)
+{
+    sluice_options o;
+    sl_settings s;
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH ", " ADAM "}", &s));
+    CHECK(!s.optim.optimizer.uncorrected);
+    REQUIRE_OK(resolve("{" MODEL ", " LENGTH ", " BATCH
+                       ", \"optimizer\": {\"type\": \"Adam\", \"params\": {\"bias_correction\": false}}}",
+                       &s));
+    CHECK(s.optim.optimizer.uncorrected);
+    sluice_options_init(&o);
+    REQUIRE_OK(sl_settings_from_options(&o, &s));
+    CHECK(!s.optim.optimizer.uncorrected);
+    o.optimizer.uncorrected = true;
+    REQUIRE_OK(sl_settings_from_options(&o, &s));
+    CHECK(s.optim.optimizer.uncorrected);
+}
+
 TEST(options_and_a_file_that_say_the_same_make_the_same_settings)
 {
     sluice_options o;

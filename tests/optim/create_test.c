@@ -282,6 +282,26 @@ static void expect_refusal(const sl_optim_options *options, const char *message)
     sluice_graph_destroy(g);
 }
 
+/* Adam's first step without bias correction: -lr * (1 - beta1) g / (sqrt((1 - beta2) g^2) + eps). */
+TEST(moments_are_not_corrected_where_the_optimizer_says_so)
+{
+    trainer t;
+    sl_optim_options o = { .clip = 0 };
+    sluice_optimizer_init(&o.optimizer, SLUICE_ADAM);
+    o.optimizer.weight_decay = 0;
+    for (int corrected = 0; corrected < 2; corrected++) {
+        o.optimizer.uncorrected = !corrected;
+        REQUIRE_OK(trainer_open(&t, &o, SL_ISA_SCALAR, 1));
+        trainer_set_weights(&t);
+        trainer_set_gradients(&t, 1);
+        double before = (double)t.weights[0][0], g = (double)t.gradients[0][0];
+        trainer_step(&t, 1, 0.5, -1);
+        double m = corrected ? g : 0.1 * g, v = corrected ? g * g : 0.001 * g * g;
+        CHECK_NEAR((double)t.weights[0][0], before - 0.5 * m / (sqrt(v) + 1e-8), 1e-5);
+        trainer_close(&t);
+    }
+}
+
 TEST(a_group_takes_the_tiles_of_a_parameter_it_matches)
 {
     sluice_graph *g;
