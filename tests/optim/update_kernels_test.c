@@ -85,11 +85,15 @@ static int ragged_segments(sl_update_segment *s, int64_t n)
     return made + 1;
 }
 
-/* A copy for a rule: where its first slot is a sum of squares, that is not negative either. */
+/* A copy for a rule: where its first slot is a sum of squares, that is not negative either. Infinities are for sums of
+ * squares: with a momentum or a mean they would make a NaN, whose sign differs between processors. */
 static void arrays_copy_for(const sl_update_rule *rule, arrays *to, const arrays *from, int64_t n)
 {
     arrays_copy(to, from, n);
     for (int64_t i = 0; i < n && !sl_slot_is_signed(rule->kind, 0); i++) to->x[SLOT][i] = fabsf(to->x[SLOT][i]);
+    for (int k = 1; k < sl_updates[rule->kind].slots; k++)
+        for (int64_t i = 0; i < n && sl_slot_is_signed(rule->kind, k); i++)
+            if (isinf(to->x[SLOT + k][i])) to->x[SLOT + k][i] = 1;
 }
 
 /* Elements [first, first + n) of the buffer; norm: NULL where there is none. */
