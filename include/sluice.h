@@ -12,12 +12,12 @@
  *
  * Rules that hold for every call:
  *   - Functions that can fail return a status; SLUICE_OK is 0. sluice_error() then says what was wrong, where, and what
- * to do.
+ *     to do.
  *   - Outputs come last and are set only on success. Every _destroy takes NULL.
  *   - The library never exits, aborts or prints. Text goes to a FILE or a callback that the caller gives.
  *   - Different objects may be used from different threads at once. One object belongs to one thread at a time.
  *   - Structs with a `size` field carry sizeof themselves, so that later versions can grow them; use the _init
- * function. */
+ *     function. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -51,7 +51,7 @@ typedef enum sluice_status {
     SLUICE_ERR_INPUT = 4,     /* other input missing, empty, too short, malformed, or of another model */
     SLUICE_ERR_RANK = 5,      /* a rank was lost, stuck or diverged */
     SLUICE_ERR_IO = 6,        /* I/O error or disk full on a file already accepted */
-    SLUICE_ERR_NUMBERS = 7,   /* the numbers went bad */
+    SLUICE_ERR_NUMBERS = 7,   /* a loss or gradient is not finite */
     SLUICE_ERR_NO_MEMORY = 8, /* the operating system refused memory; the program exits 1 */
     SLUICE_ERR_STOPPED = 75   /* stopped by request, after a save where there was a step to save */
 } sluice_status;
@@ -81,7 +81,7 @@ SLUICE_API sluice_status sluice_graph_create(sluice_graph **out);
 SLUICE_API void sluice_graph_destroy(sluice_graph *g);
 SLUICE_API sluice_status sluice_graph_check(const sluice_graph *g);
 
-/* How a parameter gets its first values. All are pure functions of the seed and the parameter's name. */
+/* How a parameter is initialised. All are pure functions of the seed and the parameter's name. */
 typedef enum { SLUICE_INIT_ZERO, SLUICE_INIT_ONE, SLUICE_INIT_NORMAL, SLUICE_INIT_UNIFORM } sluice_init_kind;
 typedef struct sluice_init {
     sluice_init_kind kind;
@@ -109,7 +109,7 @@ SLUICE_API sluice_value sluice_linear(sluice_graph *g, sluice_value x, int64_t f
 /* The same with given parameters: weight [out, in], or [in, out] when in_out is true; bias may be SLUICE_NONE. */
 SLUICE_API sluice_value sluice_linear_with(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
                                            bool in_out);
-/* Batched product over equal leading dimensions; transpose_a/b swap the operand's last two. */
+/* Batched matrix multiplication over equal leading dimensions; transpose_a/b swap the operand's last two. */
 SLUICE_API sluice_value sluice_matmul(sluice_graph *g, sluice_value a, sluice_value b, bool transpose_a,
                                       bool transpose_b);
 SLUICE_API sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, sluice_value table);
@@ -142,8 +142,8 @@ SLUICE_API sluice_value sluice_concat(sluice_graph *g, const sluice_value *value
 /* Mean over the rows whose target is not ignore_index. logits [.., V], targets [..] i32. */
 SLUICE_API sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets,
                                              int32_t ignore_index);
-/* The same of logits x weight^T, which never exist as a whole: x [.., I], weight [V, I]. Less memory than a linear and
- * its cross entropy, and the same loss. */
+/* The cross entropy of the logits x weight^T, computed in parts: x [.., I], weight [V, I]. The same loss as a linear
+ * and its cross entropy in less memory, because the logits never exist as a whole. */
 SLUICE_API sluice_value sluice_linear_cross_entropy(sluice_graph *g, sluice_value x, sluice_value weight,
                                                     sluice_value targets, int32_t ignore_index);
 SLUICE_API sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target);
@@ -218,8 +218,8 @@ SLUICE_API void sluice_world_leave(sluice_world *w);     /* NULL is fine */
 SLUICE_API int sluice_world_rank(const sluice_world *w); /* 0 for NULL */
 SLUICE_API int sluice_world_size(const sluice_world *w); /* 1 for NULL */
 
-/* How a layer's flat buffer is cut over ranks: in N parts; in blocks dealt round; whole layers to ranks; in proportion
- * to weights. */
+/* How a layer's flat buffer is sharded over ranks: in N parts; in blocks, round-robin; whole layers to ranks; in
+ * proportion to weights. */
 typedef enum {
     SLUICE_PARTITION_LAYER,
     SLUICE_PARTITION_BLOCK,
@@ -227,9 +227,10 @@ typedef enum {
     SLUICE_PARTITION_WEIGHTED
 } sluice_partition;
 
-/* In what the optimizer keeps its moments. BF16 and COMPACT (8 bits with a scale per 1,024 elements; embeddings, norms
- * and biases stay fp32) round at random, by a counter, so that small changes are not lost: opt-in, since they change
- * the numbers. COMPACT is for SGD, Adagrad, Adam, AdamW and Lion. */
+/* The type in which the optimizer keeps its moments. COMPACT is 8 bits with a scale per 1,024 elements; embeddings,
+ * norms and biases stay fp32. BF16 and COMPACT use stochastic rounding by a counter, so that small changes are not
+ * lost; they change the numbers, so they are opt-in. Both are for SGD, Adagrad, Adam, AdamW, Lion and RMSprop (not
+ * centered). */
 typedef enum { SLUICE_STATES_F32, SLUICE_STATES_BF16, SLUICE_STATES_COMPACT } sluice_states;
 
 /* Loss scaling of fp16, as DeepSpeed's. */
@@ -253,7 +254,7 @@ typedef struct sluice_options {
     size_t size;
     sluice_optimizer optimizer;
     double gradient_clipping; /* global norm; 0: none */
-    int accumulation_steps;   /* micro-batches in a step, K; at least 1 */
+    int accumulation_steps;   /* M, micro-batches of this rank in a step (gradient accumulation); at least 1 */
     uint64_t seed;
     int threads;                       /* 0: all CPUs this process may use */
     uint64_t device_bytes, host_bytes; /* budgets; 0: what the machine and its cgroup allow */
@@ -275,17 +276,17 @@ typedef struct sluice_options {
     double state_ratio;              /* share of the state on the host when optimizer_state is HOST; 1: all */
     bool keep_gathered;              /* stage 3: keep gathered parameters from forward to backward */
     sluice_dtype precision;          /* F32, BF16 or F16: parameters in use, activations, gradients */
-    sluice_dtype wire;               /* in what gradients are exchanged and kept; I32: as `precision` */
+    sluice_dtype wire;               /* type in which gradients are exchanged and kept; I32: as `precision` */
     sluice_states states;
     sluice_loss_scale loss_scale; /* F16 alone */
     /* BF16: a step whose gradient is not finite while its losses are is skipped, as under DeepSpeed; false: it is
      * SLUICE_ERR_NUMBERS, as in fp32. */
     bool check_overflow;
     sluice_device device;
-    bool tf32; /* CUDA, F32: products may round their operands to tf32 */
-    /* Updates may be part of sluice_backward where nothing of the whole gradient decides about a step: no clipping, no
-     * check_overflow, not F16. Same bits. A learning rate is then to be set before backward, and after
-     * SLUICE_ERR_NUMBERS weights and state are not those before the step. */
+    bool tf32; /* CUDA, F32: GEMMs may round their operands to tf32 */
+    /* Updates may run during sluice_backward where none needs the whole gradient: no clipping, no check_overflow, not
+     * F16. Same bits. Set the learning rate before backward then; after SLUICE_ERR_NUMBERS, weights and state are not
+     * those before the step. */
     bool early_updates;
 } sluice_options;
 SLUICE_API void sluice_options_init(sluice_options *o);
@@ -303,9 +304,9 @@ typedef struct sluice_batch {
 
 typedef struct sluice_engine sluice_engine;
 
-/* Finishes and differentiates the graph, plans, reserves both arenas and gives the parameters their first values. The
- * graph is borrowed and must outlive the engine; it serves one engine. SLUICE_ERR_NO_FIT says how many bytes are
- * missing and what would help. */
+/* Finishes and differentiates the graph, plans, reserves both arenas and initialises the parameters. The graph is
+ * borrowed and must outlive the engine; it serves one engine. SLUICE_ERR_NO_FIT says how many bytes are missing and
+ * what would help. */
 SLUICE_API sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *options, sluice_engine **out);
 SLUICE_API void sluice_engine_destroy(sluice_engine *e);
 
@@ -313,7 +314,7 @@ SLUICE_API void sluice_engine_destroy(sluice_engine *e);
  * SLUICE_ERR_USAGE. A step whose gradient is not finite changes nothing: it is skipped and counted (see
  * sluice_skipped_steps), or SLUICE_ERR_NUMBERS on all ranks, which names the first tensor that is not finite.
  * sluice_step returns when the gradient's norm is known; updates may still be under way, and whatever needs the new
- * weights waits for them. What fails of them is reported by a later call. */
+ * weights waits for them. An update that fails is reported by a later call. */
 SLUICE_API sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss);
 SLUICE_API sluice_status sluice_backward(sluice_engine *e);
 SLUICE_API sluice_status sluice_step(sluice_engine *e);
@@ -327,7 +328,7 @@ SLUICE_API sluice_status sluice_predict(sluice_engine *e, const sluice_batch *ba
 SLUICE_API void sluice_set_learning_rate(sluice_engine *e, double lr);
 SLUICE_API double sluice_gradient_norm(const sluice_engine *e); /* of the newest step, before clipping */
 SLUICE_API uint64_t sluice_step_count(const sluice_engine *e);
-/* Of these, how many changed nothing: their gradient was not finite, and the precision lets them pass. */
+/* How many of these were skipped, that is, changed nothing because their gradient was not finite (fp16, bf16). */
 SLUICE_API uint64_t sluice_skipped_steps(const sluice_engine *e);
 SLUICE_API double sluice_current_loss_scale(const sluice_engine *e); /* of the next step; 1 unless in fp16 */
 /* Copies a parameter out or in, in fp32. */
@@ -415,9 +416,9 @@ typedef struct sluice_event {
     uint64_t samples, tokens; /* of this step */
     bool skipped;
     double model_flops; /* PLAN, STEP, END: of one step, over all ranks; recomputation does not count */
-    double peak_flops; /* of the ranks together: matrix products in the run's precision; 0: not known. PLAN: expected */
-    const char *path;  /* SAVED */
-    /* PLAN: expected; STEP; END: in the mean over the steps after the first. Share of peak_flops from 0 to 1. NaN:
+    double peak_flops;  /* of all ranks together: GEMMs in the run's precision; 0: not known. PLAN: expected */
+    const char *path;   /* SAVED */
+    /* PLAN: expected; STEP; END: mean over the steps after the first. Share of peak_flops from 0 to 1. NaN:
      * there are no tokens, or the peak is not known. */
     double tokens_per_second, mfu;
 } sluice_event;
@@ -468,8 +469,8 @@ SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_p
                                        uint64_t shard_bytes, FILE *out);
 /* What this machine offers and what is built in; with `measure`, rates of `device`, which are also written to
  * machine_file if not NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no
- * other thread may run, and nothing of this process may have used CUDA. What is being measured is said as it goes, and
- * `out` flushed. */
+ * other thread may run, and nothing of this process may have used CUDA. Progress goes to `out`, which is
+ * flushed. */
 SLUICE_API sluice_status sluice_devices(bool measure, int ranks, sluice_device device, const char *machine_file,
                                         FILE *out);
 

@@ -1,8 +1,8 @@
 /* matrix_test.c: the same bits, whatever is divided, moved or recomputed (support/matrix.h).
  *
  * 20 steps of 4 micro-batches in fp32, bf16, fp16 with a loss scale that overflows now and then, and bf16 with compact
- * moments. A pairwise cover of the settings runs always, all 288 of each with LONG=1, which then also prints the tables
- * of docs/exactness.md to the file named by MATRIX_TABLE. */
+ * moments. A pairwise cover of the settings runs always, all 288 of each with LONG=1, which then also writes the rows
+ * of docs/results/exactness-matrix.csv, as Markdown, to the file named by MATRIX_TABLE. */
 #include "support/matrix.h"
 #include "test.h"
 
