@@ -2,7 +2,12 @@
  *
  * Counter-based, so every number is a function of its address alone. Where the address is wider than the 128 bits of
  * the counter, the rest goes into the high word of the key in fields that do not overlap; within one seed no two
- * addresses share a block. */
+ * addresses share a block.
+ *
+ * This is the reference; two kernels have the same rounds again, because they need them where a call per block would
+ * cost more than the numbers: eight blocks side by side in SIMD registers (backend/cpu/kernels/philox.h), and one block
+ * per GPU thread (backend/cuda/elem.cuh). tests/core/rng_test.c holds this file to the published vectors;
+ * tests/backend/ops_test.c holds dropout of every backend to masks made with this file (op_reference.c). */
 #include "core/rng.h"
 
 #include <math.h>

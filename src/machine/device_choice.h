@@ -27,7 +27,7 @@ sluice_status sl_device_choose(sluice_device wanted, int local_rank, int local_r
 void sl_device_describe_cuda(sl_device_choice *out);
 /* Device memory that this rank's arena may take now: what is free, shared out, less the overhead. */
 uint64_t sl_device_room(const sl_device_choice *c);
-/* Threads of the pool that works on the host: beside a GPU, updates leave room for the thread that queues its work and
+/* Threads of the pool that works on the host: with a GPU, updates leave room for the thread that queues its work and
  * for the driver's. */
 int sl_device_host_threads(const sl_device_choice *c, int threads);
 /* Rates of a GPU by its class; nothing is measured. The host's part is already in *m. */

@@ -13,7 +13,7 @@
 
 /* ---- what there is ---- */
 
-/* Whether the CPU says that it has AMX tiles and bf16 products on them; whether they work is core/cpu.h's to find
+/* Whether the CPU says that it has AMX tiles and bf16 GEMMs on them; whether they work is core/cpu.h's to find
  * out. */
 static bool amx_announced(void)
 {
@@ -128,7 +128,7 @@ static const char *flops_text(double rate, char *buf, size_t bytes)
     return buf;
 }
 
-static void print_products(const char *what, double f32, double narrow, FILE *out)
+static void print_gemm_rates(const char *what, double f32, double narrow, FILE *out)
 {
     char wide[32], half[32];
     fprintf(out, "  %-20s %16s in f32, %s in bf16\n", what, flops_text(f32, wide, sizeof wide),
@@ -185,9 +185,9 @@ static void print_rates(const sl_machine_description *d, FILE *out)
     const sl_machine *m = &d->rates;
     fprintf(out, "measured on the %s with %d rank%s of %d thread%s\n", d->is_cuda ? "GPU" : "CPU", d->ranks,
             d->ranks == 1 ? "" : "s", d->threads, d->threads == 1 ? "" : "s");
-    print_products("matrix products", m->gemm_flops, sl_machine_gemm_flops(m, true), out);
-    print_products("attention", best_rate(&m->kernels[SL_RATE_F32][SL_OP_ATTENTION]),
-                   best_rate(sl_machine_kernel_rates(m, SL_OP_ATTENTION, true)), out);
+    print_gemm_rates("matrix products", m->gemm_flops, sl_machine_gemm_flops(m, true), out);
+    print_gemm_rates("attention", best_rate(&m->kernels[SL_RATE_F32][SL_OP_ATTENTION]),
+                     best_rate(sl_machine_kernel_rates(m, SL_OP_ATTENTION, true)), out);
     fprintf(out, "  kernels, streaming   %8.1f GB/s\n", m->device_bytes_per_second / 1e9);
     for (int k = 0; k < SL_LINK_COUNT; k++) {
         char link[32];
@@ -205,7 +205,7 @@ static void print_rates(const sl_machine_description *d, FILE *out)
         fprintf(out, "  memory to pin        %8s\n", sl_format_bytes(d->pinnable_bytes, bytes, sizeof bytes));
 }
 
-/* The rates above are of products as models have them; these of a large one that has the machine to itself. */
+/* The rates above are of GEMMs as models have them; these of a large one that has the machine to itself. */
 static sluice_status print_peaks(const sl_machine_description *d, FILE *out)
 {
     double f32, bf16;
@@ -213,7 +213,7 @@ static sluice_status print_peaks(const sl_machine_description *d, FILE *out)
     SL_TRY(sl_device_choose(d->is_cuda ? SLUICE_DEVICE_CUDA : SLUICE_DEVICE_CPU, 0, 1, &device));
     SL_TRY(sl_measured_peak(&device, d->isa, d->threads, SLUICE_F32, &f32));
     SL_TRY(sl_measured_peak(&device, d->isa, d->threads, SLUICE_BF16, &bf16));
-    print_products("peak, alone", f32, bf16, out);
+    print_gemm_rates("peak, alone", f32, bf16, out);
     return SLUICE_OK;
 }
 

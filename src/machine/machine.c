@@ -161,7 +161,7 @@ void sl_machine_split_budgets(sl_plan_options *o, uint64_t device_room, uint64_t
     o->budget_together = 0;
 }
 
-/* Less 5 %, less what the program takes there beside its arenas. */
+/* Less 5 %, less what the program takes there outside its arenas. */
 static uint64_t usable(uint64_t capacity, uint64_t overhead)
 {
     uint64_t room = capacity - capacity / 20;

@@ -2,7 +2,7 @@
  *
  * One table names the members; reading and writing both follow it. A general rate or capacity that is missing, and a
  * member that is not known, is an error, because a plan from half a description would look as good as any. What only a
- * measurement knows may be left out: the general rates stand in for it, and those of f32 for those of 16 bits. */
+ * measurement knows may be missing: the general rates stand in for it, and those of f32 for those of 16 bits. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -304,7 +304,7 @@ static bool any_points(const sl_rates *kernels)
     return false;
 }
 
-/* What was not measured is left out. */
+/* What was not measured is not written. */
 static bool is_known(const member *m, const sl_machine_description *d)
 {
     const void *field = (const char *)d + m->offset;

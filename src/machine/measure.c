@@ -38,7 +38,7 @@ static sluice_status over_ranks(sl_bench *b, double mine, double *mean, double *
 static sluice_status time_calls(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, int calls,
                                 double *seconds)
 {
-    bool one_by_one = prepare != NULL && !b->scale.apart;
+    bool one_by_one = prepare != NULL && !b->scale.discrete;
     double sum = 0;
     if (b->ranks > 1) SL_TRY(b->comm->ops->barrier(b->comm, "a round of calls"));
     double start = sl_now();
@@ -66,7 +66,7 @@ static double median(double *rounds, int count)
     return (rounds[(count - 1) / 2] + rounds[count / 2]) / 2;
 }
 
-/* Calls that fill a round, and about how long one takes. The first call warms up. On a device that is apart a single
+/* Calls that fill a round, and about how long one takes. The first call warms up. On a discrete device a single
  * one says little, as most of it is waiting for its end: groups grow until they are long enough. */
 static sluice_status group_calls(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, int *calls, double *each)
 {
@@ -74,11 +74,11 @@ static sluice_status group_calls(sl_bench *b, sl_bench_fn prepare, sl_bench_fn f
     double mine, mean;
     *calls = 1;
     SL_TRY(time_calls(b, prepare, fn, what, 1, &mine));
-    for (int tries = scale->apart ? 6 : 0;; tries--) {
-        if (scale->apart) SL_TRY(time_calls(b, prepare, fn, what, *calls, &mine));
+    for (int tries = scale->discrete ? 6 : 0;; tries--) {
+        if (scale->discrete) SL_TRY(time_calls(b, prepare, fn, what, *calls, &mine));
         SL_TRY(over_ranks(b, mine, &mean, each));
         double group = *each * *calls;
-        if (group >= scale->round_seconds / (scale->apart ? 2 : 1) || *calls >= scale->most_calls) return SLUICE_OK;
+        if (group >= scale->round_seconds / (scale->discrete ? 2 : 1) || *calls >= scale->most_calls) return SLUICE_OK;
         double more = *each > 0 ? scale->round_seconds / *each + 1 : scale->most_calls;
         *calls = more < scale->most_calls ? (int)more : scale->most_calls;
         if (tries == 0) return SLUICE_OK;
@@ -231,7 +231,7 @@ sluice_status sl_samples_to_rates(sl_samples *s, sl_rates *out)
 #define CHUNK_BYTES ((uint64_t)1 << 20) /* regions are multiples of it */
 
 /* Both halves of an f32 are bf16, from 0.02 to 1, and so is the whole; of either sign where that may be. How much power
- * products draw, and with it the clock of a GPU, depends on how much their operands differ. */
+ * GEMMs draw, and with it the clock of a GPU, depends on how much their operands differ. */
 static uint32_t operand_bits(uint64_t *random, bool positive)
 {
     uint32_t halves[2];
@@ -295,7 +295,7 @@ static sluice_status measure_all(sl_bench *b, sl_machine *m)
     SL_TRY(sl_measure_updates(b, m));
     SL_TRY(sl_bench_fill(b, SL_TIER_HOST));
     SL_TRY(sl_measure_links(b, m));
-    if (b->scale.apart) SL_TRY(sl_measure_slowdowns(b, m));
+    if (b->scale.discrete) SL_TRY(sl_measure_slowdowns(b, m));
     return b->ranks > 1 ? sl_measure_collectives(b, m) : SLUICE_OK;
 }
 
@@ -319,13 +319,13 @@ static sluice_status agree_on_regions(sl_comm *comm, sl_bench_scale *s)
     return SLUICE_OK;
 }
 
-/* What runs beside other work may take a quarter of a region for each operand. */
+/* An operand of work that is timed under contention takes at most a quarter of a region. */
 static void fit_calls(sl_bench_scale *s)
 {
     uint64_t device = s->region[SL_TIER_DEVICE] / 4, host = s->region[SL_TIER_HOST] / 4;
-    while ((uint64_t)(s->product_side * s->product_side) * sizeof(float) > device) s->product_side /= 2;
-    while ((uint64_t)s->beside_update * sizeof(float) > host) s->beside_update /= 2;
-    while (s->beside_copy > device || s->beside_copy > host) s->beside_copy /= 2;
+    while ((uint64_t)(s->gemm_side * s->gemm_side) * sizeof(float) > device) s->gemm_side /= 2;
+    while ((uint64_t)s->contention_update * sizeof(float) > host) s->contention_update /= 2;
+    while (s->contention_copy > device || s->contention_copy > host) s->contention_copy /= 2;
 }
 
 /* No more than half of what a rank has of host memory, and of a GPU's what its arena may take. */
@@ -341,7 +341,7 @@ static sluice_status fit_regions(sl_comm *comm, const sl_device_choice *device, 
     }
     SL_TRY(agree_on_regions(comm, s));
     for (int t = 0; t < SL_TIER_COUNT; t++)
-        if (s->region[t] < (s->apart ? 128 : 16) * CHUNK_BYTES)
+        if (s->region[t] < (s->discrete ? 128 : 16) * CHUNK_BYTES)
             return sl_fail(SLUICE_ERR_NO_MEMORY, "there is not enough free memory on the %s to measure with",
                            sl_tier_name((sl_tier)t));
     fit_calls(s);

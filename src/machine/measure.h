@@ -19,26 +19,26 @@ typedef enum {
     SL_BENCH_UPDATES,
     SL_BENCH_HOST_UPDATES,
     SL_BENCH_COPIES,
-    SL_BENCH_BESIDE,
+    SL_BENCH_CONTENTION,
     SL_BENCH_GROUPS
 } sl_bench_group;
 
 /* What is measured, and on how much, by class of device. */
 typedef struct sl_bench_scale {
-    /* The device is another processor than the host's: its kernels are queued, and the update stream, which the host
-     * works off, is measured by itself. */
-    bool apart;
+    /* A discrete device is another processor than the host's: its kernels are queued, and the update stream, which the
+     * host works off, is measured by itself. */
+    bool discrete;
     double round_seconds; /* calls that take less are timed in groups */
     double long_seconds;  /* calls that take more are timed less often */
     int rounds, long_rounds, most_calls;
-    /* What a group may take: when it is over, what is left of the group is left out. 0: as long as it takes. */
+    /* What a group may take: after that, the rest of the group is skipped. 0: as long as it takes. */
     double group_seconds[SL_BENCH_GROUPS];
-    /* What one measurement may take, beside the calls that find out how long one takes: there are fewer rounds then.
+    /* What one measurement may take, without the calls that find out how long one takes: there are fewer rounds then.
      * 0: as long as it takes. */
     double sample_seconds;
     /* Matrix ops that take sustained_from or more are timed over sustained_seconds and sustained_calls, whichever is
      * more, in the first sustained_models models in 16 bits: a GPU at work for longer lowers its clock. So is the
-     * largest update on the host of a device that is apart. */
+     * largest update on the host of a discrete device. */
     double sustained_from, sustained_seconds;
     int sustained_calls, sustained_models;
     /* Bytes that the operands of successive calls walk through, by tier: past the caches, as in training. There are two
@@ -46,8 +46,8 @@ typedef struct sl_bench_scale {
     uint64_t region[SL_TIER_COUNT];
     uint64_t id_bytes; /* token ids before the regions */
     int32_t ids;       /* of which none is as large: vocabularies have at least as many rows */
-    /* Of the models' nodes, those expected to take longer are left out; 0: the models that are, after the first of a
-     * type. */
+    /* Of the models' nodes, those expected to take longer are skipped. 0: whole models are, except the first of a type.
+     */
     double node_seconds;
     const sl_model_options *models, *wide_models; /* in bf16, in f32; the most important first */
     int model_count, wide_model_count;
@@ -55,9 +55,9 @@ typedef struct sl_bench_scale {
     const int64_t *flats;                 /* elements of flat buffers, increasing */
     const uint64_t *copies, *collectives; /* bytes, increasing */
     int flat_count, copy_count, collective_count;
-    /* What runs at the same time to see how much it is slowed down: a product of square matrices, a copy, an update. */
-    int64_t product_side, beside_update;
-    uint64_t beside_copy;
+    /* What runs at the same time to see how much each is slowed down: a GEMM of square matrices, a copy, an update. */
+    int64_t gemm_side, contention_update;
+    uint64_t contention_copy;
 } sl_bench_scale;
 
 extern const sl_bench_scale sl_bench_cpu, sl_bench_gpu;
@@ -91,8 +91,8 @@ typedef struct sl_bench {
 typedef sluice_status (*sl_bench_fn)(sl_bench *b, void *what);
 
 /* Seconds of one call of fn: the median of several rounds, after one call that warms up. `prepare`, if not NULL, is
- * called before each call and does not count, unless the device is apart; then it queues nothing. What fn queues counts
- * until it is done, except on a device that is not apart and with `prepare`. All ranks begin each round together, and
+ * called before each call and does not count, unless the device is discrete; then it queues nothing. What fn queues counts
+ * until it is done, except on a device that is not discrete and with `prepare`. All ranks begin each round together, and
  * the answer is the mean over them. */
 sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds);
 /* Values that no kernel makes infinite or denormal, as f32 and as 16 bits, in all regions up to those of the tier
@@ -101,7 +101,7 @@ sluice_status sl_bench_fill(sl_bench *b, sl_tier last);
 /* Zeros in the first so many bytes, or a little more, of where `tier` is written. */
 sluice_status sl_bench_clear(sl_bench *b, sl_tier tier, uint64_t bytes);
 /* False: so much does not fit in the regions. Otherwise the next operands that are taken, of so many bytes in all (and
- * 256 for each), lie beside each other. */
+ * 256 for each), are adjacent. */
 bool sl_bench_make_room(sl_bench *b, sl_tier tier, uint64_t read, uint64_t written);
 /* The next operand of a region. */
 sl_span sl_bench_read_span(sl_bench *b, sl_tier tier, uint64_t bytes);
@@ -111,7 +111,7 @@ sl_span sl_bench_written_span(sl_bench *b, sl_tier tier, uint64_t bytes);
  * end what it took. */
 void sl_bench_begin(sl_bench *b, const char *group, double seconds);
 void sl_bench_end(sl_bench *b);
-/* *late: the group's time is over, on all ranks, and one more measurement is left out. */
+/* *late: the group's time is over, on all ranks, and one more measurement is skipped. */
 sluice_status sl_bench_late(sl_bench *b, bool *late);
 /* Around each measurement, which has b->label. */
 void sl_bench_progress_start(sl_bench *b);
@@ -132,8 +132,8 @@ sluice_status sl_samples_add(sl_samples *s, double work, double seconds);
 sluice_status sl_samples_to_rates(sl_samples *s, sl_rates *out);
 void sl_samples_free(sl_samples *s);
 
-/* Flops a second of the best of some large products, in `precision` on `threads` threads of this process: what a step's
- * own rate is compared with. Takes about 0.1 s and, while it lasts, a pool of threads and the product's three matrices
+/* Flops a second of the best of some large GEMMs, in `precision` on `threads` threads of this process: what a step's
+ * own rate is compared with. Takes about 0.1 s and, while it lasts, a pool of threads and the GEMM's three matrices
  * (7 MiB on up to four threads, 100 MiB of a GPU in 16 bits); leaves nothing behind. Ranks that share a machine should
  * begin together. */
 sluice_status sl_measured_peak(const sl_device_choice *device, sl_isa isa, int threads, sluice_dtype precision,
@@ -148,14 +148,14 @@ sluice_status sl_bench_measure(sl_comm *comm, const sl_device_choice *device, co
 sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m);
 sluice_status sl_measure_updates(sl_bench *b, sl_machine *m);
 sluice_status sl_measure_links(sl_bench *b, sl_machine *m);
-/* How much kernels, copies and updates of the host slow each other down, on a device that is apart. */
+/* How much kernels, copies and updates of the host slow each other down, on a discrete device. */
 sluice_status sl_measure_slowdowns(sl_bench *b, sl_machine *m);
 /* One UPDATE of `elements` on the host, queued. */
 sluice_status sl_bench_queue_update(sl_bench *b, int64_t elements);
 /* One copy over a link. */
 sluice_status sl_bench_queue_copy(sl_bench *b, sl_link link, uint64_t bytes);
-/* One product of square matrices in the form of updates' weights. */
-sluice_status sl_bench_queue_product(sl_bench *b, int64_t side);
+/* One GEMM of square matrices in the form of updates' weights. */
+sluice_status sl_bench_queue_gemm(sl_bench *b, int64_t side);
 sluice_status sl_measure_collectives(sl_bench *b, sl_machine *m);
 
 #endif

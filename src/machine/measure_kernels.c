@@ -70,8 +70,8 @@ static void describe_node(const sl_bench *b, const node_call *n, sl_call *c)
     }
 }
 
-/* Operands that have not been used for a while, but for the one that the node before has just written. On a device
- * that is apart, where nothing may be queued in between, for all of them. */
+/* Operands that have not been used for a while, except the one that the node before has just written. On a discrete
+ * device, where nothing may be queued in between, all of them. */
 static sluice_status prepare_node(sl_bench *b, void *what)
 {
     node_call *n = what;
@@ -83,7 +83,7 @@ static sluice_status prepare_node(sl_bench *b, void *what)
     for (int i = 0; i < node->output_count; i++)
         if (node->outputs[i] >= 0) c->outputs[i] = operand(b, &n->graph->values[node->outputs[i]], true);
     if (n->workspace > 0) c->workspace = sl_bench_written_span(b, SL_TIER_DEVICE, n->workspace);
-    int newest = b->scale.apart ? -1 : newest_input(n);
+    int newest = b->scale.discrete ? -1 : newest_input(n);
     return newest >= 0 ? touch(b, c->inputs[newest]) : SLUICE_OK;
 }
 
@@ -116,7 +116,7 @@ static sluice_status run_node(sl_bench *b, void *what)
 typedef struct survey {
     sluice_dtype type;
     const sl_machine *machine; /* general rates, to expect durations by */
-    bool sustained;            /* of the model at hand, products are timed as long as a device needs to get warm */
+    bool sustained;            /* of the model at hand, matrix ops are timed as long as a device needs to warm up */
     sl_samples samples[SL_OP_COUNT];
     int seen_count;
     uint64_t seen[MOST_SEEN]; /* ops and shapes that were timed, hashed */
@@ -166,7 +166,7 @@ static bool is_wanted(sl_bench *b, survey *s, node_call *n, sl_cost cost, double
     if (b->scale.node_seconds > 0 && expected_seconds(s, n->node->op, cost) > b->scale.node_seconds) return false;
     size_node(b, n);
     if (!sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written)) return false;
-    return !b->scale.apart || !is_seen(s, n);
+    return !b->scale.discrete || !is_seen(s, n);
 }
 
 static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, survey *s)
@@ -207,7 +207,7 @@ static sluice_status time_model(sl_bench *b, const sl_model_options *o, survey *
 
 /* ---- which models ---- */
 
-/* Models that would take longer than this are left out: on a slow CPU the smaller ones say enough. */
+/* Models that would take longer than this are skipped: on a slow CPU the smaller ones say enough. */
 #define MODEL_SECONDS 3.0
 
 /* Rate of the models of a type timed so far, to tell how long the next one will take. */
@@ -215,7 +215,7 @@ typedef struct pace {
     double work, seconds;
 } pace;
 
-/* Of products, in any unit. */
+/* Multiply-adds of a model's GEMMs, in any unit. */
 static double model_work(const sl_model_options *o)
 {
     int64_t width = o->width > 0 ? o->width : o->features, context = o->context > 0 ? o->context : 1;
@@ -257,7 +257,7 @@ static sluice_status time_models(sl_bench *b, survey *s)
     const sl_bench_scale *scale = &b->scale;
     double limit = scale->group_seconds[s->type == SLUICE_F32 ? SL_BENCH_F32 : SL_BENCH_16BIT];
     double end = limit > 0 ? sl_now() + limit : 0;
-    bool wide = s->type == SLUICE_F32, one_group = !scale->apart;
+    bool wide = s->type == SLUICE_F32, one_group = !scale->discrete;
     const sl_model_options *models = wide ? scale->wide_models : scale->models;
     int count = wide ? scale->wide_model_count : scale->model_count;
     pace p = { 0, 0 };
@@ -301,7 +301,7 @@ static double streaming_rate(const sl_rates kernels[SL_OP_COUNT])
     return best;
 }
 
-/* The general rates, for ops without points: the best product, and the best streaming. */
+/* The general rates, for ops without points: the best GEMM, and the best streaming. */
 static void set_general_rates(sl_machine *m)
 {
     double narrow = m->kernels_take_turns ? 0 : streaming_rate(m->kernels[SL_RATE_16BIT]);

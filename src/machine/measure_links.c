@@ -110,7 +110,7 @@ static sluice_status run_flat(sl_bench *b, void *what)
     sl_call c = { .op = f->op, .attrs = attrs, .context = &b->context, .name = "measure" };
     c.wire = (sluice_dtype)b->scale.weights;
     (void)place_operands(b, f, &c, shapes);
-    bool on_host = b->scale.apart && f->tier == SL_TIER_HOST;
+    bool on_host = b->scale.discrete && f->tier == SL_TIER_HOST;
     uint64_t workspace = on_host ? 0 : b->backend->workspace(&c);
     if (workspace > 0) c.workspace = sl_bench_written_span(b, f->tier, workspace);
     return b->backend->run(b->device, f->stream, &c);
@@ -166,7 +166,7 @@ static sluice_status measure_flat(sl_bench *b, flat_call f, sl_rates *rates)
         if (!fits(b, &f)) continue;
         if (f.states == SL_FORM_BLOCKS8) SL_TRY(sl_bench_clear(b, f.tier, (uint64_t)flat_work(b, &f)));
         /* a host's memory is faster for some tens of milliseconds than it stays */
-        b->sustained = b->scale.apart && f.tier == SL_TIER_HOST && f.op == SL_OP_UPDATE && rates->count == 0;
+        b->sustained = b->scale.discrete && f.tier == SL_TIER_HOST && f.op == SL_OP_UPDATE && rates->count == 0;
         SL_TRY(measure_point(b, run_flat, &f, sl_ops[f.op].name, flat_work(b, &f), rates));
         b->sustained = false;
     }
@@ -190,8 +190,8 @@ static sluice_status measure_flats(sl_bench *b, sl_tier tier, sl_stream stream, 
 static sluice_status measure_updates_of(sl_bench *b, sl_bench_group group, sl_tier tier, sl_stream stream,
                                         sl_rates rates[SL_OP_COUNT], sl_rates narrow[2])
 {
-    bool apart_on_host = group == SL_BENCH_HOST_UPDATES;
-    sl_bench_begin(b, apart_on_host ? "updates on the host" : "updates on the device", b->scale.group_seconds[group]);
+    bool on_host = group == SL_BENCH_HOST_UPDATES;
+    sl_bench_begin(b, on_host ? "updates on the host" : "updates on the device", b->scale.group_seconds[group]);
     SL_TRY(measure_flats(b, tier, stream, rates, narrow));
     sl_bench_end(b);
     return SLUICE_OK;
@@ -199,11 +199,11 @@ static sluice_status measure_updates_of(sl_bench *b, sl_bench_group group, sl_ti
 
 sluice_status sl_measure_updates(sl_bench *b, sl_machine *m)
 {
-    bool apart = b->scale.apart;
-    sl_stream stream = apart ? SL_STREAM_COMPUTE : SL_STREAM_UPDATE;
+    bool discrete = b->scale.discrete;
+    sl_stream stream = discrete ? SL_STREAM_COMPUTE : SL_STREAM_UPDATE;
     SL_TRY(
         measure_updates_of(b, SL_BENCH_UPDATES, SL_TIER_DEVICE, stream, m->kernels[SL_RATE_F32], m->narrow_updates[0]));
-    if (apart)
+    if (discrete)
         SL_TRY(measure_updates_of(b, SL_BENCH_HOST_UPDATES, SL_TIER_HOST, SL_STREAM_UPDATE, m->host_kernels,
                                   m->narrow_updates[1]));
     const sl_rates *updates = sl_machine_host_rates(m, SL_OP_UPDATE);
@@ -272,21 +272,21 @@ static sluice_status measure_copies(sl_bench *b, sl_machine *m)
     copy_call tiny = { SL_LINK_TO_DEVICE, 64 };
     for (int k = 0; k < SL_LINK_COUNT; k++) SL_TRY(measure_link(b, (sl_link)k, m));
     /* where there is nobody to measure with; ranks meet in the host's memory */
-    if (!b->scale.apart) m->comm_bytes_per_second = m->link_bytes_per_second[SL_LINK_TO_DEVICE];
+    if (!b->scale.discrete) m->comm_bytes_per_second = m->link_bytes_per_second[SL_LINK_TO_DEVICE];
     b->label = "latency";
     return sl_bench_time(b, NULL, run_awaited, &tiny, &m->link_latency);
 }
 
 /* ---- at the same time, on a CPU ---- */
 
-/* Products, and beside each of them one copy, as when layers are fetched while others compute. */
+/* GEMMs, and while each of them runs one copy, as when a layer is prefetched while another one computes. */
 typedef struct mixture {
-    int products;
+    int gemms;
     bool copies;
     double started, copying; /* when the copy at hand began; seconds of all of them. For the stream's thread */
 } mixture;
 
-static void describe_product(const sl_bench *b, const sl_shape *square, sl_call *c)
+static void describe_gemm(const sl_bench *b, const sl_shape *square, sl_call *c)
 {
     c->input_count = 2;
     c->output_count = 1;
@@ -298,13 +298,13 @@ static void describe_product(const sl_bench *b, const sl_shape *square, sl_call 
     c->output_forms[0] = b->scale.weights;
 }
 
-sluice_status sl_bench_queue_product(sl_bench *b, int64_t side)
+sluice_status sl_bench_queue_gemm(sl_bench *b, int64_t side)
 {
     static const sl_attrs attrs;
     const sl_shape square = { 2, { side, side } };
     const uint64_t bytes = (uint64_t)(side * side) * sl_form_element_bytes(b->scale.weights);
     sl_call c = { .op = SL_OP_LINEAR, .attrs = &attrs, .context = &b->context, .name = "measure" };
-    describe_product(b, &square, &c);
+    describe_gemm(b, &square, &c);
     uint64_t workspace = b->backend->workspace(&c);
     (void)sl_bench_make_room(b, SL_TIER_DEVICE, 2 * bytes, bytes + workspace);
     for (int k = 0; k < 2; k++) c.inputs[k] = sl_bench_read_span(b, SL_TIER_DEVICE, bytes);
@@ -329,41 +329,41 @@ static sluice_status note_end(void *user)
 static sluice_status start_copy(sl_bench *b, mixture *x)
 {
     SL_TRY(b->backend->submit(b->device, SL_STREAM_TO_HOST, note_start, x));
-    SL_TRY(sl_bench_queue_copy(b, 1, b->scale.beside_copy));
+    SL_TRY(sl_bench_queue_copy(b, 1, b->scale.contention_copy));
     return b->backend->submit(b->device, SL_STREAM_TO_HOST, note_end, x);
 }
 
-/* Seconds of all the products; keeps the best, and what the copies took then. */
-static sluice_status run_mixture(sl_bench *b, mixture *x, double *products, double *copies)
+/* Seconds of all the GEMMs; keeps the shortest, and what the copies took then. */
+static sluice_status run_mixture(sl_bench *b, mixture *x, double *gemms, double *copies)
 {
     x->copying = 0;
-    if (b->ranks > 1) SL_TRY(b->comm->ops->barrier(b->comm, "products"));
+    if (b->ranks > 1) SL_TRY(b->comm->ops->barrier(b->comm, "GEMMs"));
     double start = sl_now();
-    for (int k = 0; k < x->products; k++) {
+    for (int k = 0; k < x->gemms; k++) {
         if (x->copies) SL_TRY(start_copy(b, x));
-        SL_TRY(sl_bench_queue_product(b, b->scale.product_side));
+        SL_TRY(sl_bench_queue_gemm(b, b->scale.gemm_side));
     }
     double seconds = sl_now() - start;
     SL_TRY(b->backend->synchronize(b->device));
-    if (seconds >= *products) return SLUICE_OK;
-    *products = seconds;
+    if (seconds >= *gemms) return SLUICE_OK;
+    *gemms = seconds;
     *copies = x->copying;
     return SLUICE_OK;
 }
 
-/* While a copy runs, a kernel's speed is 1 / (1 + kernel_slowdown): by how much the products took longer, in terms of
+/* While a copy runs, a kernel's speed is 1 / (1 + kernel_slowdown): by how much the GEMMs took longer, in terms of
  * the time that copies ran, gives it. */
 static sluice_status measure_slowdown(sl_bench *b, sl_machine *m)
 {
     enum { TRIES = 15 };
-    mixture products = { .products = 24 }, both = { .products = 24, .copies = true };
-    double alone = 1e9, beside = 1e9, copying = 1, none = 0;
+    mixture gemms = { .gemms = 24 }, both = { .gemms = 24, .copies = true };
+    double alone = 1e9, contended = 1e9, copying = 1, none = 0;
     for (int i = 0; i < TRIES; i++) {
-        SL_TRY(run_mixture(b, &products, &alone, &none));
-        SL_TRY(run_mixture(b, &both, &beside, &copying));
+        SL_TRY(run_mixture(b, &gemms, &alone, &none));
+        SL_TRY(run_mixture(b, &both, &contended, &copying));
     }
-    double unhindered = both.products * sl_rates_seconds(&m->copies[SL_LINK_TO_HOST], (double)b->scale.beside_copy, 0);
-    double lost = beside > alone ? (beside - alone) / copying : 0;
+    double unhindered = both.gemms * sl_rates_seconds(&m->copies[SL_LINK_TO_HOST], (double)b->scale.contention_copy, 0);
+    double lost = contended > alone ? (contended - alone) / copying : 0;
     m->move_slowdown = copying > unhindered ? copying / unhindered - 1 : 0;
     m->kernel_slowdown = lost < 0.9 ? lost / (1 - lost) : 9;
     return SLUICE_OK;
@@ -374,7 +374,7 @@ sluice_status sl_measure_links(sl_bench *b, sl_machine *m)
     sl_bench_begin(b, "copies", b->scale.group_seconds[SL_BENCH_COPIES]);
     SL_TRY(measure_copies(b, m));
     sl_bench_end(b);
-    if (b->scale.apart) return SLUICE_OK;
+    if (b->scale.discrete) return SLUICE_OK;
     sl_bench_begin(b, "at the same time", 0);
     SL_TRY(measure_slowdown(b, m));
     sl_bench_end(b);
@@ -403,7 +403,7 @@ static void cut(const sl_bench *b, collective_call *c)
 static sluice_status run_collective(sl_bench *b, void *what)
 {
     collective_call *c = what;
-    sl_tier tier = b->scale.apart ? SL_TIER_HOST : SL_TIER_DEVICE; /* where ranks meet */
+    sl_tier tier = b->scale.discrete ? SL_TIER_HOST : SL_TIER_DEVICE; /* where ranks meet */
     uint64_t own = (uint64_t)(c->bounds[b->rank + 1] - c->bounds[b->rank]) * sizeof(float);
     bool reduces = c->kind == SL_REDUCE_SCATTER;
     c->part = (sl_comm_part){ .shards = &c->shards, .per = 1, .unit = sizeof(float) };

@@ -1,5 +1,5 @@
-/* measure_peak.c: the rate of one large matrix product, on a device of its own that is gone afterwards, so that nothing
- * of a run depends on it. */
+/* measure_peak.c: the rate of one large GEMM, on a device of its own that is closed afterwards, so that nothing of a run
+ * depends on it. */
 #include "core/alloc.h"
 #include "core/half.h"
 #include "core/thread.h"
@@ -11,27 +11,27 @@
 #define SIZE_STEP    ((int64_t)256)
 #define GPU_SIDE     ((int64_t)4096)
 
-/* A product of square matrices, side by side in the arena. */
-typedef struct product {
+/* A GEMM of square matrices, which lie next to each other in the arena. */
+typedef struct square_gemm {
     const sl_backend *backend;
     sl_device *device;
     uint64_t workspace; /* bytes, behind the matrices */
     sl_form form;
     int64_t largest; /* side that there is room for */
     uint64_t each;   /* bytes of a matrix of that side */
-} product;
+} square_gemm;
 
 /* Enough work for all threads. */
-static int64_t largest_side(int threads)
+static int64_t largest_gemm_side(int threads)
 {
     return threads <= 4 ? 3 * SIZE_STEP : threads <= 16 ? 4 * SIZE_STEP : 8 * SIZE_STEP;
 }
 
 /* Small numbers, as f32 and as either half; zeros would be multiplied at a clock that training never sees. */
-static sluice_status fill(const product *p)
+static sluice_status fill(const square_gemm *p)
 {
     enum { CHUNK = SIZE_STEP * SIZE_STEP / 2 }; /* matrices are made of whole ones */
-    float *chunk = sl_alloc_array(CHUNK, sizeof *chunk, "operands of a product");
+    float *chunk = sl_alloc_array(CHUNK, sizeof *chunk, "operands of a GEMM");
     if (chunk == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < CHUNK; i++) {
         uint32_t half = sl_float_to_bf16(0.01f * (float)(1 + i * 37 % 101));
@@ -45,7 +45,7 @@ static sluice_status fill(const product *p)
     return st;
 }
 
-static void describe_product(const product *p, const sl_shape *square, sl_call *c)
+static void describe_gemm(const square_gemm *p, const sl_shape *square, sl_call *c)
 {
     uint64_t bytes = (uint64_t)sl_shape_elements(square) * sl_form_element_bytes(p->form);
     c->input_count = 2;
@@ -61,24 +61,24 @@ static void describe_product(const product *p, const sl_shape *square, sl_call *
     if (p->workspace > 0) c->workspace = (sl_span){ SL_TIER_DEVICE, 3 * p->each, p->workspace };
 }
 
-static sluice_status run_product(const product *p, int64_t size)
+static sluice_status run_gemm(const square_gemm *p, int64_t size)
 {
     static const sl_attrs attrs;
     const sl_shape square = { 2, { size, size } };
     const sl_run_context context = { .training = true };
     sl_call c = { .op = SL_OP_LINEAR, .attrs = &attrs, .context = &context, .name = "measure" };
-    describe_product(p, &square, &c);
+    describe_gemm(p, &square, &c);
     SL_TRY(p->backend->run(p->device, SL_STREAM_COMPUTE, &c));
     return p->backend->synchronize(p->device);
 }
 
-/* Sides grow while a few products of the next size fit in the time: slow CPUs stay with small ones. */
-static sluice_status best_product(const product *p, int64_t size, double *best)
+/* Sides grow while a few GEMMs of the next size fit in the time: slow CPUs stay with small ones. */
+static sluice_status best_gemm(const square_gemm *p, int64_t size, double *best)
 {
     double spent = 0;
     for (int runs = 0; runs < PEAK_RUNS || spent < PEAK_SECONDS; runs++) {
         double start = sl_now(), flops = 2.0 * (double)size * (double)size * (double)size;
-        SL_TRY(run_product(p, size));
+        SL_TRY(run_gemm(p, size));
         double seconds = sl_now() - start;
         if (seconds > 0 && flops / seconds > *best) *best = flops / seconds;
         spent += seconds > 0 ? seconds : 1e-9;
@@ -87,20 +87,20 @@ static sluice_status best_product(const product *p, int64_t size, double *best)
     return SLUICE_OK;
 }
 
-/* What the product of the largest side needs; no smaller one needs more. */
-static uint64_t workspace_of(const product *p)
+/* What the GEMM of the largest side needs; no smaller one needs more. */
+static uint64_t workspace_of(const square_gemm *p)
 {
     static const sl_attrs attrs;
     const sl_shape square = { 2, { p->largest, p->largest } };
     sl_call c = { .op = SL_OP_LINEAR, .attrs = &attrs };
-    describe_product(p, &square, &c);
+    describe_gemm(p, &square, &c);
     return p->backend->workspace(&c);
 }
 
 sluice_status sl_measured_peak(const sl_device_choice *device, sl_isa isa, int threads, sluice_dtype precision,
                                double *out)
 {
-    product p = { .backend = device->backend, .form = (sl_form)precision, .largest = largest_side(threads) };
+    square_gemm p = { .backend = device->backend, .form = (sl_form)precision, .largest = largest_gemm_side(threads) };
     sl_device_options options = { .threads = threads, .isa = isa, .ordinal = device->ordinal };
     if (device->is_cuda) p.largest = GPU_SIDE;
     p.each = (uint64_t)(p.largest * p.largest) * sl_form_element_bytes(p.form);
@@ -109,9 +109,9 @@ sluice_status sl_measured_peak(const sl_device_choice *device, sl_isa isa, int t
     SL_TRY(p.backend->open(&options, &p.device));
     sluice_status st = p.backend->reserve(p.device, SL_TIER_DEVICE, 3 * p.each + p.workspace);
     if (st == SLUICE_OK) st = fill(&p);
-    /* the first product on a GPU loads its library */
-    if (st == SLUICE_OK && device->is_cuda) st = run_product(&p, p.largest);
-    if (st == SLUICE_OK) st = best_product(&p, device->is_cuda ? p.largest : SIZE_STEP, out);
+    /* the first GEMM on a GPU loads its library */
+    if (st == SLUICE_OK && device->is_cuda) st = run_gemm(&p, p.largest);
+    if (st == SLUICE_OK) st = best_gemm(&p, device->is_cuda ? p.largest : SIZE_STEP, out);
     p.backend->close(p.device);
     return st;
 }

@@ -7,7 +7,7 @@
 #include "core/thread.h"
 #include "machine/measure.h"
 
-#define PATIENCE_SECONDS 10 /* a measurement under way for longer is named, again and again */
+#define SLOW_SECONDS 10 /* a measurement under way for longer is named, every so many seconds */
 
 struct sl_bench_progress {
     FILE *out;
@@ -17,8 +17,8 @@ struct sl_bench_progress {
     bool closing, in_line; /* in_line: a line is begun, and not ended */
     char group[64];
     double group_start;
-    int timed, left_out; /* of the group */
-    const char *label;   /* of the measurement under way; NULL: none */
+    int timed, skipped; /* of the group */
+    const char *label;  /* of the measurement under way; NULL: none */
     double work, start;
     const char *longest; /* of the group */
     double longest_seconds;
@@ -26,12 +26,12 @@ struct sl_bench_progress {
 
 /* ---- the watcher ---- */
 
-/* Returns after the patience, or sooner where something changed. */
+/* Returns after SLOW_SECONDS, or sooner where something changed. */
 static void wait_a_while(sl_bench_progress *p)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_SECONDS;
+    until.tv_sec += SLOW_SECONDS;
     (void)pthread_cond_timedwait(&p->changed, &p->lock, &until);
 }
 
@@ -49,7 +49,7 @@ static void *watch(void *argument)
     while (!p->closing) {
         wait_a_while(p);
         double now = sl_now(), since = p->start > said ? p->start : said;
-        if (p->closing || p->label == NULL || now - since < PATIENCE_SECONDS) continue;
+        if (p->closing || p->label == NULL || now - since < SLOW_SECONDS) continue;
         end_line(p);
         fprintf(p->out, "    %s of %.3g has been under way for %.0f s\n", p->label, p->work, now - p->start);
         fflush(p->out);
@@ -100,7 +100,7 @@ static void begin_line(sl_bench_progress *p, const char *group)
     pthread_mutex_lock(&p->lock);
     snprintf(p->group, sizeof p->group, "%s", group);
     p->group_start = sl_now();
-    p->timed = p->left_out = 0;
+    p->timed = p->skipped = 0;
     p->longest = "";
     p->longest_seconds = 0;
     p->in_line = true;
@@ -120,7 +120,7 @@ static void print_end(sl_bench_progress *p)
     if (!p->in_line) fprintf(p->out, "  %-36s", p->group);
     fprintf(p->out, " %6.1f s", sl_now() - p->group_start);
     if (p->timed > 0) fprintf(p->out, ", %d timed, longest %s with %.2f s", p->timed, p->longest, p->longest_seconds);
-    if (p->left_out > 0) fprintf(p->out, "; %d left out, there was no time", p->left_out);
+    if (p->skipped > 0) fprintf(p->out, "; %d skipped for lack of time", p->skipped);
     fprintf(p->out, "\n");
     fflush(p->out);
     p->in_line = false;
@@ -138,7 +138,7 @@ sluice_status sl_bench_late(sl_bench *b, bool *late)
 {
     *late = b->deadline > 0 && sl_now() > b->deadline;
     if (b->deadline > 0 && b->ranks > 1) SL_TRY(b->comm->ops->broadcast(b->comm, "time left", 0, late, sizeof *late));
-    if (*late && b->progress != NULL) b->progress->left_out++;
+    if (*late && b->progress != NULL) b->progress->skipped++;
     return SLUICE_OK;
 }
 

@@ -49,8 +49,8 @@ const sl_bench_scale sl_bench_cpu = {
     .copy_count = COUNT(cpu_copies),
     .collectives = cpu_copies,
     .collective_count = COUNT(cpu_copies),
-    .product_side = 512,
-    .beside_copy = (uint64_t)3 << 20, /* takes somewhat less than the product */
+    .gemm_side = 512,
+    .contention_copy = (uint64_t)3 << 20, /* takes somewhat less than the GEMM */
 };
 
 /* ---- a GPU ---- */
@@ -66,7 +66,7 @@ const sl_bench_scale sl_bench_cpu = {
         .kv_heads = 8, .feed_forward = (feed_forward_), .vocabulary = (vocabulary_)                                    \
     }
 
-/* First what is trained on one such GPU, in the sizes it is trained with: products of 1e11 to 5e13 operations, heads of
+/* First what is trained on one such GPU, in the sizes it is trained with: GEMMs of 1e11 to 5e13 operations, heads of
  * 64 and 128, tensors of up to 1 GB. Then smaller ones. */
 static const sl_model_options gpu_models[] = {
     GPU_LLAMA(8, 2048, 3072, 24, 8192, 128256),
@@ -92,7 +92,7 @@ static const uint64_t gpu_copies[] = { 64 << 10, 256 << 10, 1 << 20,   4 << 20,
 static const uint64_t gpu_collectives[] = { 16 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20 };
 
 const sl_bench_scale sl_bench_gpu = {
-    .apart = true,
+    .discrete = true,
     .round_seconds = 4e-3, /* the end of a round is seen up to 0.1 ms late */
     .long_seconds = 10e-3,
     .rounds = 5,
@@ -109,7 +109,7 @@ const sl_bench_scale sl_bench_gpu = {
                        [SL_BENCH_UPDATES] = 2,
                        [SL_BENCH_HOST_UPDATES] = 3,
                        [SL_BENCH_COPIES] = 3,
-                       [SL_BENCH_BESIDE] = 4 },
+                       [SL_BENCH_CONTENTION] = 4 },
     .sample_seconds = 1.5,
     .sustained_from = 0.25e-3,
     .sustained_seconds = 0.4,
@@ -126,7 +126,7 @@ const sl_bench_scale sl_bench_gpu = {
     .copy_count = COUNT(gpu_copies),
     .collectives = gpu_collectives,
     .collective_count = COUNT(gpu_collectives),
-    .product_side = 8192,
-    .beside_update = 1 << 24,
-    .beside_copy = (uint64_t)64 << 20,
+    .gemm_side = 8192,
+    .contention_update = 1 << 24,
+    .contention_copy = (uint64_t)64 << 20,
 };

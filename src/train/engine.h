@@ -71,10 +71,11 @@ struct sluice_engine {
     double norm;           /* of the newest step; NaN where it was skipped */
     double *losses;        /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
     uint64_t *workspace;   /* owned: of each graph node, then of each update op */
-    double plan_seconds, reserve_seconds;     /* planning; creating the executor: arenas and threads */
-    double segment_seconds[SL_SEGMENT_COUNT]; /* measured, summed over runs, the first run of each left out: it touches
+    double plan_seconds, reserve_seconds; /* planning; creating the executor: arenas and threads */
+    double
+        segment_seconds[SL_SEGMENT_COUNT];   /* measured, summed over runs, without the first run of each, which touches
                                                  new pages */
-    uint64_t segment_runs[SL_SEGMENT_COUNT];  /* all runs */
+    uint64_t segment_runs[SL_SEGMENT_COUNT]; /* all runs */
     sl_checkpoint_slots slots;
 };
 

@@ -22,7 +22,7 @@ void sl_engine_write_facts(const sluice_engine *e, const sl_engine_options *o, s
     free(settings);
 }
 
-/* CPU paths have the same bits, but for the products of bf16 on AMX tiles. */
+/* CPU paths have the same bits, but for GEMMs in bf16 on AMX tiles. */
 bool sl_engine_has_kernels(const sluice_engine *e, const char *there)
 {
     char here[64];

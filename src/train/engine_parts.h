@@ -17,7 +17,7 @@ sl_comm *sl_engine_comm(const sluice_engine *e);
 /* Every micro-batch's gradient is seeded with loss scale / K (exact rule 1): called whenever the scale changed. */
 void sl_engine_use_scale(sluice_engine *e);
 
-/* engine_plan.c: asks the backend what each kernel of the graph needs beside its operands. */
+/* engine_plan.c: asks the backend how much workspace each kernel of the graph needs. */
 sluice_status sl_engine_ask_workspace(sluice_engine *e);
 /* All ranks. */
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads);

@@ -20,7 +20,7 @@ static void describe_operand(const sluice_graph *g, int value, const sl_shape **
     *span = (sl_span){ SL_TIER_DEVICE, 0, sl_value_bytes(&g->values[value]) };
 }
 
-/* Bytes beside its operands that a node's kernel needs. */
+/* Bytes of workspace that a node's kernel needs, its operands not included. */
 static uint64_t node_workspace(const sluice_engine *e, const sl_node *node)
 {
     sl_call call = { .op = node->op, .attrs = &node->attrs, .context = &e->context, .wire = e->graph->wire };

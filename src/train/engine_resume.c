@@ -1,4 +1,4 @@
-/* engine_resume.c: what a checkpoint keeps of an engine beside its tensors, and which checkpoints an engine continues. */
+/* engine_resume.c: what a checkpoint keeps of an engine in addition to its tensors, and which checkpoints an engine continues. */
 #include <string.h>
 
 #include "core/alloc.h"

@@ -26,7 +26,7 @@ static int descending(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* The logit below which tokens are left out. */
+/* The logit below which tokens are not drawn. */
 static float top_k_floor(generator *g, const float *logits)
 {
     int k = g->options->top_k;

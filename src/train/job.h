@@ -35,7 +35,7 @@ void sl_job_close(sl_job *j);
 sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose,
                          sluice_status (*work)(sl_job *j, const sluice_job_options *o));
 /* Mean loss and, where the model classifies, accuracy over a split (at most `batches` micro-batches; 0: all). Every
- * sample counts once: padding is left out. *accuracy is NaN where it means nothing. */
+ * sample counts once: padding does not count. *accuracy is NaN where it means nothing. */
 sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, double *loss, double *accuracy);
 /* Weights from o->weights, the newest checkpoint, or the configuration's "save", in this order. */
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o);

@@ -257,7 +257,7 @@ static sluice_status save_where_due(sl_run *r)
 {
     if (r->pending != NULL && r->written) SL_TRY(sl_run_finish_save(r));
     if (r->save) return sl_run_save(r);
-    return save_due(r) ? sl_run_save_beside(r) : SLUICE_OK;
+    return save_due(r) ? sl_run_save_in_background(r) : SLUICE_OK;
 }
 
 static sluice_status train_steps(sl_run *r)
@@ -337,7 +337,7 @@ static sluice_status measured_peak(const sluice_engine *e, double *out)
     return e->device.is_cuda && st == SLUICE_ERR_NO_MEMORY ? SLUICE_OK : st;
 }
 
-/* What steps are compared with, from products that all ranks compute at the same time, as they do in a step. */
+/* What steps are compared with, from GEMMs that all ranks compute at the same time, as they do in a step. */
 static sluice_status measure_peak(sl_run *r)
 {
     const sluice_engine *e = r->job->engine;

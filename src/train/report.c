@@ -1,4 +1,4 @@
-/* report.c: the plan's table once more, with what really happened beside it. */
+/* report.c: the plan's table after the run: predicted and measured in two columns. */
 #include "train/report.h"
 
 #include <math.h>
@@ -82,7 +82,7 @@ static void pace_rows(const sl_pace *p, double predicted, double measured, FILE 
         fprintf(out, "  %-28s %12.1f %% %12.1f %%\n", "model flops, of the peak", 100 * before.mfu, 100 * after.mfu);
 }
 
-/* What a GPU's memory holds of this process beside the arena. */
+/* What this process holds of the GPU's memory outside its arena. */
 static void device_row(const sluice_engine *e, FILE *out)
 {
     sl_device_stats stats;

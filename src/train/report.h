@@ -1,4 +1,4 @@
-/* report.h: predicted beside measured, after a run. */
+/* report.h: predicted and measured numbers, after a run. */
 #ifndef SL_TRAIN_REPORT_H
 #define SL_TRAIN_REPORT_H
 
@@ -9,7 +9,7 @@
 typedef struct sl_pace {
     double samples, tokens; /* in a step; tokens 0: the model has none */
     double flops;           /* of the model in a step */
-    double planned_peak;    /* flops a second of matrix products that plans reckon with */
+    double planned_peak;    /* flops a second of GEMMs that plans assume */
     double peak;            /* the same of a large one, measured; 0: not known */
 } sl_pace;
 

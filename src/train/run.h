@@ -54,8 +54,8 @@ sluice_status sl_run_open_folder(sl_run *r);
 /* Writes a checkpoint of the present step and waits for it. Nothing where it is on disk already, or no folder is
  * set. */
 sluice_status sl_run_save(sl_run *r);
-/* The same beside the following steps, where the configuration asks for that. */
-sluice_status sl_run_save_beside(sl_run *r);
+/* The same in the background, while the following steps run, where the configuration asks for that. */
+sluice_status sl_run_save_in_background(sl_run *r);
 /* Commits the save in the background; waits for its writers. Nothing where there is none. */
 sluice_status sl_run_finish_save(sl_run *r);
 /* Ends a save that a failure left behind; keeps the message of that failure. */

@@ -64,7 +64,7 @@ sluice_status sl_run_save(sl_run *r)
     return sl_run_finish_save(r);
 }
 
-sluice_status sl_run_save_beside(sl_run *r)
+sluice_status sl_run_save_in_background(sl_run *r)
 {
     if (!r->job->engine->plan->options.snapshot) return sl_run_save(r);
     SL_TRY(sl_run_finish_save(r));

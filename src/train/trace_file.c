@@ -1,4 +1,4 @@
-/* trace_file.c: `train --trace`: one training step as a timeline that trace viewers show, predicted beside measured.
+/* trace_file.c: `train --trace`: one training step as a timeline that trace viewers show, predicted and measured.
  *
  * The format is Chrome's trace events in JSON: two processes, "measured" and "predicted", with a thread for each stream
  * and a complete event for each step of the plan. Times are whole nanoseconds, so that rounding makes no two events of
@@ -167,7 +167,7 @@ static void add_summary(sl_text *out, const sl_trace *t, const sl_trace_totals *
 
 /* ---- the file ---- */
 
-/* Rank 0 writes the file that was asked for, the others beside it. */
+/* Rank 0 writes the file that was asked for, the others files of that name with a suffix. */
 static char *path_of_rank(const char *path, int rank)
 {
     sl_text name = { .data = NULL };

@@ -238,7 +238,7 @@ static const int64_t tiny_flats[] = { 1 << 11, 1 << 15, (int64_t)1 << 33 }; /* t
 static const uint64_t tiny_copies[] = { 1 << 12, 1 << 20, (uint64_t)1 << 40 };
 
 static const sl_bench_scale tiny_scale = {
-    .apart = true,
+    .discrete = true,
     .round_seconds = 100e-6,
     .long_seconds = 1,
     .rounds = 3,
@@ -257,9 +257,9 @@ static const sl_bench_scale tiny_scale = {
     .flat_count = 3,
     .copies = tiny_copies,
     .copy_count = 3,
-    .product_side = 128,
-    .beside_update = 1 << 16,
-    .beside_copy = 1 << 20,
+    .gemm_side = 128,
+    .contention_update = 1 << 16,
+    .contention_copy = 1 << 20,
 };
 
 static void check_measured(const sl_rates *r, int at_least)
@@ -280,7 +280,7 @@ static void measure_tiny(const sl_device_choice *device, sl_machine *m)
     self->ops->close(self);
 }
 
-TEST(a_device_that_is_apart_is_measured_with_the_host_beside_it)
+TEST(a_discrete_device_is_measured_together_with_its_host)
 {
     static const sl_op narrow[] = { SL_OP_LINEAR,
                                     SL_OP_LINEAR_GRAD_INPUT,
@@ -352,7 +352,7 @@ TEST(what_is_measured_is_said_group_by_group)
     static const char *const groups[] = { "opening the device",        "bf16: llama 1x32, width 64",
                                           "bf16: gpt2 2x64, width 64", "f32: llama 1x32",
                                           "updates on the device",     "updates on the host",
-                                          "copies              ",      "products, copies, updates together" };
+                                          "copies              ",      "GEMMs, copies and updates at once" };
     sl_machine m;
     FILE *f = tmpfile();
     REQUIRE(f != NULL);
@@ -361,7 +361,7 @@ TEST(what_is_measured_is_said_group_by_group)
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) CHECK_CONTAINS(text, groups[i]);
     CHECK_CONTAINS(text, " s, ");
     CHECK_CONTAINS(text, " timed, longest ");
-    CHECK(strstr(text, "left out") == NULL);
+    CHECK(strstr(text, "skipped") == NULL);
     fclose(f);
 }
 
@@ -374,7 +374,7 @@ TEST(what_there_is_no_time_for_is_left_out_and_said)
     REQUIRE(f != NULL);
     for (int g = 0; g < SL_BENCH_GROUPS; g++) hurried.group_seconds[g] = 1e-9;
     measure_with_progress(&hurried, f, &m);
-    CHECK_CONTAINS(written(f), " left out, there was no time");
+    CHECK_CONTAINS(written(f), " skipped for lack of time");
     CHECK_EQ(m.kernels[SL_RATE_16BIT][SL_OP_LINEAR].count, 0);
     CHECK_EQ(m.host_kernels[SL_OP_UPDATE].count, 1);
     CHECK_NEAR(m.host_kernels[SL_OP_UPDATE].points[0].work, 26.0 * 32768, 1e-9);
@@ -454,7 +454,7 @@ TEST(the_work_of_a_measured_update_is_what_the_plan_charges)
     CHECK_NEAR(m.host_kernels[SL_OP_NORM_LEAVES].points[1].work, 2.0 * 32768 + 32 * 8, 1e-9);
 }
 
-TEST(operands_of_a_call_lie_beside_each_other_in_their_region)
+TEST(operands_of_a_call_are_adjacent_in_their_region)
 {
     sl_bench b = { .scale = tiny_scale };
     uint64_t region = b.scale.region[SL_TIER_DEVICE];

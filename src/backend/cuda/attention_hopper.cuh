@@ -1,6 +1,8 @@
-/* attention_hopper.cuh: attention on sm_90a: heads of 64 or 128 in 16 bits, on warpgroup products (hopper.cuh).
+/* attention_hopper.cuh: attention on sm_90a: heads of 64 or 128 in 16 bits, on warpgroup MMAs (hopper.cuh).
  *
- * One warp of a block only asks for tiles; two or three warpgroups compute, each on 64 rows of its own. */
+ * A block has three warpgroups of 128 threads: a producer, of which one thread asks for tiles, and two consumers, each
+ * with 64 rows of its own. attention_hopper_maps.cuh has the register budget of a block; the tables of what a consumer
+ * keeps in registers and of shared memory stand at the head of each kernel's file. */
 #ifndef SL_BACKEND_CUDA_ATTENTION_HOPPER_CUH
 #define SL_BACKEND_CUDA_ATTENTION_HOPPER_CUH
 

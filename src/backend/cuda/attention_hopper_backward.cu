@@ -1,9 +1,35 @@
 /* attention_hopper_backward.cu: the gradient of attention on sm_90a, in the two walks of attention_backward.cu.
  *
- * By keys, a warpgroup has 64 keys with dk and dv in registers and visits tiles of queries; scores and dp come turned,
- * [keys, queries], so that p and ds are the left operands of dv and dk from the registers in which they were made. By
- * queries, it has 64 queries with dq and visits tiles of keys. In both the next tile's scores and dp and this tile's
- * last product run while the other exponentiates.
+ * By keys, a consumer warpgroup has 64 keys with dk and dv in registers and visits tiles of 64 queries; scores and dp are
+ * computed transposed, [keys, queries], so that p and ds are the left operands of dv and dk in the registers in which
+ * they were made. By queries, it has 64 queries with dq and visits tiles of 64 keys. In both, a consumer's last MMA of
+ * the tile before runs while it exponentiates, and so do the MMAs of the other consumer.
+ *
+ * Registers of a consumer's thread (32 bits each; 64 x N numbers are N / 2 f32 or N / 4 pairs of 16 bits in a thread):
+ *
+ *     by keys                                       W = 64  W = 128  |  by queries            W = 64  W = 128
+ *     dk     accumulator, 64 x W                        32       64  |  dq                        32       64
+ *     dv     accumulator, 64 x W                        32       64  |
+ *     s      accumulator of the scores, 64 x 64         32       32  |  s                         32       32
+ *     dp     accumulator, 64 x 64                       32       32  |  dp                        32       32
+ *     p      left operand of dv, 16 bits                16       16  |  (p stays in s)
+ *     ds     left operand of dk, 16 bits                16       16  |  ds, left operand of dq    16       16
+ *                                                                    |  lse2, delta of two rows    4        4
+ *     all                                              160      224  |                           116      148   of 240
+ *
+ * By keys with W = 128, all at once would leave 16 registers for addresses and the loop. So s and dp never live at the
+ * same time (walk_queries): scores run with dk of the tile before, and only when s has become p do dp and dv start,
+ * which makes 192 at most. By queries, scores and dp start together.
+ *
+ * Shared memory (a block may have 232,448 bytes; barriers take 64, slack 1,024):
+ *
+ *                                           W = 64     W = 128
+ *     operands of both consumers            32 KiB      64 KiB   k and v, or q and dout: 2 x 2 x 64 x W x 2
+ *     tiles that come by, three stages      48 KiB      96 KiB   q and dout, or k and v: 3 x 2 x 64 x W x 2
+ *     results on their way                  16 KiB      32 KiB   2 x 64 x W x 2
+ *     lse2 and delta, three stages          1.5 KiB    1.5 KiB   by keys only; by queries they are in registers
+ *
+ * By keys with W = 128 a fourth stage would be 80 bytes too much.
  *
  * Pieces by keys differ by the group's heads, and fewer blocks than pieces would leave some long ones to the end; those
  * by queries are many, and one block does several, so that the next one's tiles come while it still computes. */

@@ -1,7 +1,31 @@
 /* attention_hopper_forward.cu: attention on sm_90a.
  *
- * A warpgroup has 64 queries; scores, softmax and output stay in its registers. While it exponentiates the scores of
- * one tile of keys, its product of the tile before with the values runs, and the products of the other warpgroups. */
+ * A consumer warpgroup has 64 queries; scores, softmax and output stay in its registers. While it exponentiates the
+ * scores of one tile of 128 keys, its own P V of the tile before runs on the tensor cores, and the other consumer's MMAs.
+ *
+ * Registers of a consumer's thread (32 bits each; 64 x N numbers of a warpgroup are N / 2 f32 or N / 4 pairs of 16 bits
+ * in each of its 128 threads):
+ *
+ *                                                      W = 64    W = 128
+ *     x.out    accumulator of the output, 64 x W           32         64
+ *     x.s      accumulator of the scores, 64 x 128         64         64
+ *     p        left operand of P V: 64 x 128 in 16 bits    32         32
+ *     x.run    reference and sum of two rows; shrink        6          6
+ *                                                         134        166   of 240
+ *
+ * p is apart from s because both are in use by the tensor cores at once: P V of a tile reads p while Q K^T of the next
+ * one writes s. What is left is for addresses, descriptors and the loop.
+ *
+ * Shared memory (bytes; a block may have 232,448):
+ *
+ *     queries of both consumers   2 x 64 x W x 2          16 KiB     32 KiB
+ *     keys, two stages            2 x 128 x W x 2         32 KiB     64 KiB
+ *     values, two stages          2 x 128 x W x 2         32 KiB     64 KiB
+ *     output on its way           2 x 64 x W x 2          16 KiB     32 KiB
+ *                                                         96 KiB    192 KiB, with 80 for barriers and 1,024 of slack
+ *
+ * A third stage of keys and values would not fit with W = 128. Keys and values have barriers of their own: a stage of
+ * keys is free again after Q K^T, one tile earlier than its values. */
 #include "backend/cuda/attention_hopper_maps.cuh"
 #include "backend/cuda/attention_rows.cuh"
 

@@ -9,8 +9,17 @@ namespace
 {
 constexpr int group_rows = 64, group_threads = 128; /* of a warpgroup */
 
-/* Warpgroups that compute, beside one of which a thread asks for tiles; its registers are theirs. Three would have too
- * few each. */
+/* The register budget of a block. A multiprocessor has 65,536 registers, and __launch_bounds__(384, 1) lets one block
+ * have all of them: 65,536 / 384 = 170, of which multiples of 8 are given out, so a block starts with 168 for each
+ * thread. setmaxnreg then moves registers from the producer to the two consumers:
+ *
+ *     producer     128 threads x  24 =  3,072    24 is the least that the instruction accepts
+ *     2 consumers  256 threads x 240 = 61,440
+ *                                      64,512 = 384 x 168: exactly what the block started with
+ *
+ * 240 is the most that this leaves in multiples of 8. With three consumers a block would start with 512 x 128 = 65,536,
+ * and each thread could have (65,536 - 3,072) / 384 = 162, hence 160. That is no more than the forward's tiles alone
+ * take with heads of 128 (attention_hopper_forward.cu), and less than those of dk and dv. */
 constexpr int groups = 2, readers = group_threads * groups, threads = readers + group_threads;
 constexpr int registers = 240, few_registers = 24;
 constexpr int group_apart = group_rows * tile_row_bytes;

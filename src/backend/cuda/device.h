@@ -1,5 +1,5 @@
 /* device.h: a GPU at work. Private to the files of this folder that make up the device: device.c (the table, kernels,
- * copies), order.c (streams and events), arenas.c (memory), cuda_stamps.c (times), trouble.c (errors).
+ * copies), order.c (streams and events), arenas.c (memory), cuda_stamps.c (times), cuda_errors.c (errors).
  *
  * COMPUTE, TO_DEVICE and TO_HOST are CUDA streams, and COMM where ranks talk through NCCL (lane.c); the other streams
  * are threads of the host (host_queue.h) that start when they are first used. One thread submits; it alone calls
@@ -34,7 +34,7 @@ typedef struct sl_device_words {
 
 typedef CUresult (*sl_stream_word)(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned flags);
 
-/* ---- trouble ---- */
+/* ---- errors ---- */
 
 #define SL_CALL_RING 4096
 
@@ -97,7 +97,7 @@ struct sl_device {
     sl_overhead *overhead; /* owned; changes where the device does not */
 };
 
-/* ---- trouble.c ---- */
+/* ---- cuda_errors.c ---- */
 
 /* Every entry begins with it: SLUICE_ERR_FAILED with the first message once the device has failed; makes the GPU the
  * thread's. */

@@ -203,7 +203,12 @@ template <int threads> __device__ __forceinline__ float block_max(float x)
     return warp_max(part[threadIdx.x % 32 < threads / 32 ? threadIdx.x % 32 : 0]);
 }
 
-/* ---- random words: block `block` of core/rng.h's stream ---- */
+/* ---- random words ---- */
+
+/* Block `block` of core/rng.h's stream: Philox 4x32-10, as sl_rng_block of core/rng.c. It exists a second time because
+ * masks of dropout are made in registers of the kernel that uses them, and rng.c is compiled for the host only.
+ * tests/backend/ops_test.c compares the two: dropout of every backend (this one on the emulation, or a GPU) against the
+ * masks that tests/support/op_reference.c makes with core/rng.c. */
 __device__ __forceinline__ uint4 philox(const sl_rng &r, uint64_t block)
 {
     unsigned c0 = (unsigned)block, c1 = r.counter[0], c2 = r.counter[1], c3 = r.counter[2];

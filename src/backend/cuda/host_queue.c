@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "backend/cuda/patience.h"
+#include "backend/cuda/spin_wait.h"
 #include "core/alloc.h"
 
 #define RING_LENGTH 256
@@ -70,8 +70,8 @@ static void do_record(sl_host_queue *q, const sl_host_entry *e)
 
 static void do_wait(sl_host_queue *q, const sl_host_entry *e)
 {
-    sl_patience patience = { 0 };
-    while (!sl_word_passed(e->word, e->number) && !is_dead(q)) (void)sl_patience_wait(&patience);
+    sl_spin_wait wait = { 0 };
+    while (!sl_word_passed(e->word, e->number) && !is_dead(q)) (void)sl_spin_wait_once(&wait);
 }
 
 static void do_stamp(sl_host_queue *q, const sl_host_entry *e)
@@ -151,11 +151,11 @@ not_open:
 /* Waits until at most `left` entries are not done. */
 static void await_finished(sl_host_queue *q, uint64_t left)
 {
-    sl_patience patience = { 0 };
+    sl_spin_wait wait = { 0 };
     while (atomic_load_explicit(&q->submitted, memory_order_relaxed) -
                atomic_load_explicit(&q->finished, memory_order_acquire) >
            left)
-        if (sl_patience_wait(&patience)) q->side->look(q->side->user);
+        if (sl_spin_wait_once(&wait)) q->side->look(q->side->user);
 }
 
 /* The slot of the next entry, free; sl_host_queue's thread sees it after publish. */
@@ -243,9 +243,9 @@ void sl_host_queue_drain(sl_host_queue *q)
 
 void sl_host_side_await(sl_host_side *side, const _Atomic uint32_t *word, uint32_t number)
 {
-    sl_patience patience = { 0 };
+    sl_spin_wait wait = { 0 };
     while (!sl_word_passed(word, number) && !atomic_load(&side->dead))
-        if (sl_patience_wait(&patience)) side->look(side->user);
+        if (sl_spin_wait_once(&wait)) side->look(side->user);
 }
 
 void sl_host_queue_close(sl_host_queue *q)

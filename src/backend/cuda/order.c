@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "backend/cuda/device.h"
-#include "backend/cuda/patience.h"
+#include "backend/cuda/spin_wait.h"
 #include "core/alloc.h"
 
 const char *sl_stream_name(sl_stream s)
@@ -217,17 +217,17 @@ static bool is_pending(cudaError_t error)
 
 sluice_status sl_order_await_mark(sl_device *d, cudaEvent_t mark)
 {
-    sl_patience patience = { 0 };
+    sl_spin_wait wait = { 0 };
     cudaError_t error;
-    while (is_pending(error = cudaEventQuery(mark))) (void)sl_patience_wait(&patience);
+    while (is_pending(error = cudaEventQuery(mark))) (void)sl_spin_wait_once(&wait);
     return error == cudaSuccess ? SLUICE_OK : sl_device_failed(d, error, "waiting for the GPU");
 }
 
 sluice_status sl_order_await_cuda(sl_device *d, cudaStream_t s)
 {
-    sl_patience patience = { 0 };
+    sl_spin_wait wait = { 0 };
     cudaError_t error;
-    while (is_pending(error = cudaStreamQuery(s))) (void)sl_patience_wait(&patience);
+    while (is_pending(error = cudaStreamQuery(s))) (void)sl_spin_wait_once(&wait);
     return error == cudaSuccess ? SLUICE_OK : sl_device_failed(d, error, "waiting for the GPU");
 }
 

@@ -1,4 +1,4 @@
-/* trouble.c: what went wrong on the GPU, and in which operation.
+/* cuda_errors.c: errors of CUDA, and in which operation they occurred.
  *
  * Errors of kernels come to light long after the kernel was submitted, in whatever call is made next, and kill the CUDA
  * context. So that the message can name the operation, the GPU counts the calls of COMPUTE as it finishes them, in
