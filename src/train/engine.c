@@ -60,12 +60,6 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     return sl_engine_init_tensors(e, d->guard);
 }
 
-/* This rank's CPUs: those of the machine, shared out. */
-static int count_threads(const sluice_engine *e, const sl_engine_options *o)
-{
-    return o->settings->device.threads > 0 ? o->settings->device.threads : e->ranks->place.cpus;
-}
-
 /* A plan for a machine that is described needs nothing of this one's devices. */
 static sluice_status choose_device(sluice_engine *e, const sl_engine_options *o)
 {
@@ -83,8 +77,9 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
 {
     e->ranks = o->ranks != NULL ? o->ranks : &e->own_ranks;
     if (o->ranks == NULL) SL_TRY(sl_ranks_open(o->world, &e->own_ranks));
-    int threads = e->threads = count_threads(e, o);
     const sl_settings *s = o->settings;
+    /* without a setting: this rank's share of the machine's CPUs */
+    int threads = e->threads = s->device.threads > 0 ? s->device.threads : e->ranks->place.cpus;
     int ranks = o->plan_only ? s->plan.rank_count : e->ranks->count, steps = s->plan.accumulation;
     e->micro_batches = (double)(steps > 0 ? steps : 1) * ranks;
     sl_engine_use_scale(e);

@@ -75,18 +75,14 @@ static sluice_status zero_state(sluice_engine *e, int index, const float *zeros)
     return SLUICE_OK;
 }
 
-static int64_t longest_parameter(const sluice_graph *g)
-{
-    int64_t longest = 0;
-    for (int i = 0; i < g->parameter_count; i++)
-        if (g->parameters[i].count > longest) longest = g->parameters[i].count;
-    return longest < INIT_CHUNK ? longest : INIT_CHUNK;
-}
-
 sluice_status sl_engine_init_tensors(sluice_engine *e, bool poisoned)
 {
-    size_t room = (size_t)longest_parameter(e->graph);
+    int64_t longest = 0; /* parameter, or a chunk of it */
+    for (int i = 0; i < e->graph->parameter_count; i++)
+        if (e->graph->parameters[i].count > longest) longest = e->graph->parameters[i].count;
+    size_t room = (size_t)(longest < INIT_CHUNK ? longest : INIT_CHUNK);
     sl_pool *pool = NULL;
+    /* values of a chunk, then as many zeros */
     float *chunk = sl_alloc_array(2 * room + 1, sizeof *chunk, "first values");
     sluice_status st = chunk != NULL ? sl_pool_create(e->threads, &pool) : SLUICE_ERR_NO_MEMORY;
     if (st == SLUICE_OK) st = sl_exec_lend_pool(e->exec, pool);

@@ -132,30 +132,6 @@ static void describe_leaf(const sluice_engine *e, const bad_leaf *leaf, char *ou
              layer->name, owner_of(&e->plan->layers[leaf->layer].shards, leaf->elements.first));
 }
 
-static void describe_input(const sluice_engine *e, const sl_found *found, int rank, char *out, size_t bytes)
-{
-    snprintf(out, bytes, "input \"%s\" of micro-batch %d (rank %d) is %s at element %lld",
-             e->graph->values[found->input].name, found->input_micro, rank, name_of(found->input_value),
-             (long long)found->input_element);
-}
-
-static void describe_weight(const sluice_engine *e, const sl_found *found, int rank, char *out, size_t bytes)
-{
-    const sluice_graph *g = e->graph;
-    snprintf(out, bytes, "weight \"%s\" (layer \"%s\", rank %d) was %s before the step, at element %lld",
-             sl_whole_name(g, found->weight), g->layers[g->parameters[found->weight].layer].name, rank,
-             name_of(found->weight_value),
-             (long long)sl_parameter_whole_element(g, found->weight, found->weight_element));
-}
-
-static void describe_loss(const sluice_engine *e, const sl_found *found, int rank, char *out, size_t bytes)
-{
-    const sl_value *loss = &e->graph->values[e->graph->loss];
-    const char *layer = loss->producer >= 0 ? e->graph->layers[e->graph->nodes[loss->producer].layer].name : "";
-    snprintf(out, bytes, "the loss of micro-batch %d (layer \"%s\", rank %d) is %s", found->loss_micro, layer, rank,
-             name_of(found->loss));
-}
-
 /* The rank whose finding comes first by `key`, which is negative where there is none; -1: nobody has one. */
 static int first_rank(const sluice_engine *e, int64_t (*key)(const sl_found *found))
 {
@@ -182,45 +158,44 @@ static int64_t loss_key(const sl_found *found)
     return found->loss_micro;
 }
 
-static const char *const advice_data = "look at the data";
-static const char *const advice_weights = "load other weights, or resume from an earlier checkpoint";
-static const char *const advice_steps = "lower the learning rate or gradient_clipping, or look at the data";
-
-/* Writes what went wrong first; returns what to do about it. */
+/* Writes what went wrong first; returns what to do about it. The order is that of causes: a bad input or weight makes
+ * everything after it bad, and a gradient names its layer, which a loss does not. */
 static const char *describe(sluice_engine *e, const bad_leaf *leaf, char *out, size_t bytes)
 {
+    const sluice_graph *g = e->graph;
     int input = first_rank(e, input_key), weight = first_rank(e, weight_key), loss = first_rank(e, loss_key);
     if (input >= 0) {
-        describe_input(e, &e->all_found[input], input, out, bytes);
-        return advice_data;
+        const sl_found *found = &e->all_found[input];
+        snprintf(out, bytes, "input \"%s\" of micro-batch %d (rank %d) is %s at element %lld",
+                 g->values[found->input].name, found->input_micro, input, name_of(found->input_value),
+                 (long long)found->input_element);
+        return "check the data";
     }
     if (weight >= 0) {
-        describe_weight(e, &e->all_found[weight], weight, out, bytes);
-        return advice_weights;
+        const sl_found *found = &e->all_found[weight];
+        int64_t element = sl_parameter_whole_element(g, found->weight, found->weight_element);
+        snprintf(out, bytes, "weight \"%s\" (layer \"%s\", rank %d) was %s before the step, at element %lld",
+                 sl_whole_name(g, found->weight), g->layers[g->parameters[found->weight].layer].name, weight,
+                 name_of(found->weight_value), (long long)element);
+        return "load other weights, or resume from an earlier checkpoint";
     }
-    if (leaf->layer >= 0)
+    if (leaf->layer >= 0) {
         describe_leaf(e, leaf, out, bytes);
-    else if (loss >= 0)
-        describe_loss(e, &e->all_found[loss], loss, out, bytes);
-    else
+    } else if (loss >= 0) {
+        const sl_found *found = &e->all_found[loss];
+        int producer = g->values[g->loss].producer;
+        snprintf(out, bytes, "the loss of micro-batch %d (layer \"%s\", rank %d) is %s", found->loss_micro,
+                 producer >= 0 ? g->layers[g->nodes[producer].layer].name : "", loss, name_of(found->loss));
+    } else {
         snprintf(out, bytes, "the gradient is not finite");
-    return advice_steps;
-}
-
-/* "; the loss was not finite on rank 0, 2", or nothing. */
-static void describe_ranks(const sluice_engine *e, char *out, size_t bytes)
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (int r = 0; r < e->ranks->count; r++)
-        if (e->all_found[r].loss_micro >= 0 && used + 1 < bytes)
-            used += (size_t)snprintf(out + used, bytes - used, "%s%d",
-                                     used == 0 ? "; the loss was not finite on rank " : ", ", r);
+    }
+    return "lower the learning rate or gradient_clipping, or check the data";
 }
 
 sluice_status sl_engine_fail_numbers(sluice_engine *e, const char *why)
 {
-    char cause[512], losses[256];
+    char cause[512], losses[256] = ""; /* losses: "; the loss was not finite on rank 0, 2" */
+    size_t used = 0;
     bad_leaf leaf = { .layer = -1 };
     bool changed = e->plan->options.early_updates; /* what weights were before the step cannot be told */
     sluice_status st = changed ? SLUICE_OK : look_at_weights(e);
@@ -229,14 +204,17 @@ sluice_status sl_engine_fail_numbers(sluice_engine *e, const char *why)
         e->ranks->comm->ops->exchange(e->ranks->comm, "what is not finite", &e->found, sizeof e->found, e->all_found));
     if (e->micro == 0) leaf = find_bad_leaf(e); /* the update has run: there are leaves */
     const char *advice = describe(e, &leaf, cause, sizeof cause);
-    describe_ranks(e, losses, sizeof losses);
+    for (int r = 0; r < e->ranks->count; r++)
+        if (e->all_found[r].loss_micro >= 0 && used + 1 < sizeof losses)
+            used += (size_t)snprintf(losses + used, sizeof losses - used, "%s%d",
+                                     used == 0 ? "; the loss was not finite on rank " : ", ", r);
     return sl_fail(SLUICE_ERR_NUMBERS, "step %llu: %s%s%s; %s. To go on, %s%s", (unsigned long long)(e->step + 1),
                    cause, losses, why,
                    changed ? "weights were changed in this step" : "the weights were left as they were",
                    changed ? "resume from the newest checkpoint and " : "", advice);
 }
 
-/* ---- leaving a step out ---- */
+/* ---- skipping a step ---- */
 
 static sluice_status skip_in_fp16(sluice_engine *e)
 {

@@ -99,18 +99,19 @@ static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o
     p->overhead_bytes = p->overhead_of[0] + p->overhead_of[1] + p->overhead_of[2];
 }
 
-/* More was asked for than is free: another process may hold the rest. The plan goes by what there is. */
-static void warn_of_full_device(const sluice_engine *e, const sl_plan_options *p, uint64_t room)
-{
-    char asked[32], there[32];
-    uint64_t wanted = p->budget[SL_TIER_DEVICE], all = room + SL_CUDA_OVERHEAD_BYTES;
-    if (wanted <= all || p->rank != 0) return;
-    sl_log_write(&e->log, SLUICE_LOG_WARNING, "memory.device is %s, but only %s of the GPU is free; planning for that",
-                 sl_format_bytes(wanted, asked, sizeof asked), sl_format_bytes(all, there, sizeof there));
-}
-
-/* What this rank may take of its machine. Ranks that planned with different budgets could place things differently, so
- * the least of all counts. */
+/* How much memory the plan may use in each tier:
+ *
+ *     what is planned        device budget                               host budget
+ *     described, plan only   its capacity in the file, less 5 %, less overhead: sl_machine_described_budgets
+ *     CPU                    the smaller of memory.device and the room   the smaller of memory.host and the room; both
+ *                                                                        together no more than the room, as it is all RAM
+ *     GPU                    the smaller of memory.device less CUDA's    the smaller of memory.host and the room
+ *                            overhead and what is free of the GPU
+ *
+ * A budget of 0 in the settings stands for all there is. The room is this rank's share of the host's available memory,
+ * less 5 %, less the overhead that is still to come (sl_machine_room). What is free of a GPU is this rank's share of it,
+ * less CUDA's overhead and NCCL's (sl_device_room). Of both the minimum over all ranks counts: with different budgets,
+ * ranks could place layers differently. */
 static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, sl_plan_options *p)
 {
     uint64_t room;
@@ -127,33 +128,29 @@ static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, s
     uint64_t on_device, taken = e->gpu_comm != NULL ? SL_GPU_COMM_BYTES : 0, free_bytes = sl_device_room(&e->device);
     free_bytes = free_bytes > taken ? free_bytes - taken : 0;
     SL_TRY(sl_ranks_least(e->ranks, "memory of the GPUs", free_bytes, &on_device));
-    warn_of_full_device(e, p, on_device);
+    uint64_t wanted = p->budget[SL_TIER_DEVICE], all = on_device + SL_CUDA_OVERHEAD_BYTES;
+    if (wanted > all && p->rank == 0) {
+        char asked[32], there[32];
+        sl_log_write(&e->log, SLUICE_LOG_WARNING,
+                     "memory.device is %s, but only %s of the GPU is free; planning for that",
+                     sl_format_bytes(wanted, asked, sizeof asked), sl_format_bytes(all, there, sizeof there));
+    }
     sl_machine_split_budgets(p, on_device, room);
     return SLUICE_OK;
 }
 
-static sluice_status compare_facts(sluice_engine *e, const char *what, const sl_text *facts)
+/* Whether all ranks have the same settings, or, given those as NULL, the same plan. */
+static sluice_status compare_ranks(sluice_engine *e, const sl_engine_options *settings)
 {
-    sluice_status st = sl_ranks_agree(e->ranks, what, sl_text_status(facts));
-    return st == SLUICE_OK ? sl_ranks_same(e->ranks, what, facts->data) : st;
-}
-
-static sluice_status compare_options(sluice_engine *e, const sl_engine_options *o)
-{
+    const char *what = settings != NULL ? "settings" : "plan";
     sl_text facts = { .data = NULL };
     if (e->ranks->count == 1) return SLUICE_OK;
-    sl_engine_write_facts(e, o, &facts);
-    sluice_status st = compare_facts(e, "settings", &facts);
-    sl_text_free(&facts);
-    return st;
-}
-
-static sluice_status compare_plans(sluice_engine *e)
-{
-    sl_text facts = { .data = NULL };
-    if (e->ranks->count == 1) return SLUICE_OK;
-    sl_plan_write_facts(e->plan, &facts);
-    sluice_status st = compare_facts(e, "plan", &facts);
+    if (settings != NULL)
+        sl_engine_write_facts(e, settings, &facts);
+    else
+        sl_plan_write_facts(e->plan, &facts);
+    sluice_status st = sl_ranks_agree(e->ranks, what, sl_text_status(&facts));
+    if (st == SLUICE_OK) st = sl_ranks_same(e->ranks, what, facts.data);
     sl_text_free(&facts);
     return st;
 }
@@ -180,12 +177,6 @@ static bool shares_arenas(sl_comm *c)
     return files[SL_TIER_DEVICE] > 0;
 }
 
-/* A plan that is not run goes by what was asked for: what ranks of another machine would find is not known here. */
-static bool comm_reaches_gpus(const sluice_engine *e, const sl_engine_options *o)
-{
-    return o->plan_only ? o->settings->device.comm == SL_GPU_COMM_NCCL : sl_comm_reaches_gpus(sl_engine_comm(e));
-}
-
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     const sl_settings *s = o->settings;
@@ -200,8 +191,10 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
         p.rank_count = e->ranks->count;
     }
     p.early_updates &= s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
-    p.comm_on_host = e->device.is_cuda && p.rank_count > 1 && !comm_reaches_gpus(e, o);
-    SL_TRY(compare_options(e, o));
+    /* a plan that is not run goes by the setting: what ranks of another machine would find is not known here */
+    bool reaches_gpus = o->plan_only ? s->device.comm == SL_GPU_COMM_NCCL : sl_comm_reaches_gpus(sl_engine_comm(e));
+    p.comm_on_host = e->device.is_cuda && p.rank_count > 1 && !reaches_gpus;
+    SL_TRY(compare_ranks(e, o));
     estimate_overhead(e, o, threads, &p);
     SL_TRY(set_budgets(e, o, &p));
     p.node_workspace = e->workspace;
@@ -217,5 +210,5 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     double start = sl_now();
     SL_TRY(sl_ranks_agree(e->ranks, "planning", sl_plan_create(e->graph, &e->machine, &p, &e->plan)));
     e->plan_seconds = sl_now() - start;
-    return compare_plans(e);
+    return compare_ranks(e, NULL);
 }

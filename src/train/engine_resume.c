@@ -64,22 +64,18 @@ void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta)
     sl_device_kernels(&e->device, e->isa, meta->kernels, sizeof meta->kernels);
 }
 
-/* A scale that is fixed now, or was, is what the settings say. */
-static void restore_scale(sluice_engine *e, const sl_checkpoint_meta *meta)
-{
-    if (e->precision.loss_scale.fixed > 0 || meta->scale_hysteresis == 0) return;
-    e->scaler.scale = meta->loss_scale;
-    e->scaler.clean_steps = (int64_t)meta->scale_steps;
-    e->scaler.hysteresis = (int)meta->scale_hysteresis;
-    sl_engine_use_scale(e);
-}
-
 void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta)
 {
     e->step = meta->step;
     e->applied = meta->applied_steps;
     e->context.seed = meta->seed;
-    if (e->graph->precision == SLUICE_F16) restore_scale(e, meta);
     e->micro = 0;
     e->phase = SL_ENGINE_READY;
+    /* a loss scale that is fixed now, or was when the checkpoint was made, is what the settings say */
+    bool dynamic = e->precision.loss_scale.fixed <= 0 && meta->scale_hysteresis != 0;
+    if (e->graph->precision != SLUICE_F16 || !dynamic) return;
+    e->scaler.scale = meta->loss_scale;
+    e->scaler.clean_steps = (int64_t)meta->scale_steps;
+    e->scaler.hysteresis = (int)meta->scale_hysteresis;
+    sl_engine_use_scale(e);
 }

@@ -112,25 +112,10 @@ sluice_status sluice_backward(sluice_engine *e)
     return SLUICE_OK;
 }
 
-/* After the update: whether it happened, and the loss scale of the next step. */
-static sluice_status judge_step(sluice_engine *e, const sl_norm_result *norm)
-{
-    e->skipped = e->computes && !norm->finite;
-    e->norm = e->skipped ? (double)NAN : norm->norm;
-    e->used_scale = e->scaler.scale;
-    sluice_status st = SLUICE_OK;
-    if (e->skipped)
-        st = sl_engine_skip_or_fail(e);
-    else
-        sl_loss_scale_update(&e->precision.loss_scale, &e->scaler, false);
-    sl_engine_watch_anew(e);
-    sl_engine_use_scale(e);
-    return st;
-}
-
 sluice_status sluice_step(sluice_engine *e)
 {
     sl_norm_result norm;
+    sluice_status st = SLUICE_OK;
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_step"));
     if (e->micro != e->plan->options.accumulation)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_step: %d of %d micro-batches are done", e->micro,
@@ -139,7 +124,18 @@ sluice_status sluice_step(sluice_engine *e)
     SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
     SL_TRY(sl_exec_read_result(e->exec, e->plan->norm_buffer, &norm, sizeof norm));
     e->micro = 0;
-    SL_TRY(judge_step(e, &norm));
+    /* an update with a gradient that is not finite has changed nothing */
+    e->skipped = e->computes && !norm.finite;
+    e->norm = e->skipped ? (double)NAN : norm.norm;
+    e->used_scale = e->scaler.scale;
+    if (e->skipped)
+        st = sl_engine_skip_or_fail(e);
+    else
+        sl_loss_scale_update(&e->precision.loss_scale, &e->scaler, false);
+    /* now for the next step */
+    sl_engine_watch_anew(e);
+    sl_engine_use_scale(e);
+    SL_TRY(st);
     e->step++;
     if (!e->skipped) e->applied++;
     return SLUICE_OK;
@@ -163,20 +159,15 @@ double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t str
     return sum / (double)sl_engine_micro_batches(e);
 }
 
-static sluice_status run_micro_batches(sluice_engine *e, const sluice_batch *batches, double *losses)
-{
-    for (int i = 0; i < e->plan->options.accumulation; i++) {
-        SL_TRY(sluice_forward(e, &batches[i], &losses[i]));
-        SL_TRY(sluice_backward(e));
-    }
-    return sluice_step(e);
-}
-
 sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss)
 {
     size_t count = (size_t)e->plan->options.accumulation;
     double *mine = e->losses, *all = e->losses + count;
-    SL_TRY(run_micro_batches(e, batches, mine));
+    for (size_t i = 0; i < count; i++) {
+        SL_TRY(sluice_forward(e, &batches[i], &mine[i]));
+        SL_TRY(sluice_backward(e));
+    }
+    SL_TRY(sluice_step(e));
     SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", mine, count * sizeof *mine, all));
     *loss = sl_engine_mean_loss(e, all, count);
     return SLUICE_OK;

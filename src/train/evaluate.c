@@ -11,15 +11,6 @@ typedef struct tally {
     double correct, classed; /* rows with a class */
 } tally;
 
-/* Targets of a padded row are -1, the ignore index. */
-static int64_t real_targets(const sl_data_field *targets, int64_t rows)
-{
-    const int32_t *t = targets->buffer;
-    int64_t n = 0;
-    for (int64_t i = 0; i < rows * targets->row_elements; i++) n += t[i] >= 0;
-    return n;
-}
-
 static int64_t argmax(const float *row, int64_t n)
 {
     int64_t best = 0;
@@ -62,32 +53,28 @@ static sluice_status run_batch(sl_job *j, int64_t valid, tally *t)
         count_correct(j, targets, valid, t);
     }
     SL_TRY(sluice_evaluate(j->engine, &batch, &loss));
-    double weight = (double)real_targets(targets, j->batch.rows);
-    t->loss += loss * weight;
-    t->weight += weight;
+    /* the loss is a mean over targets; those of padded rows are -1, the ignore index */
+    const int32_t *target = targets->buffer;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < j->batch.rows * targets->row_elements; i++) counted += target[i] >= 0;
+    t->loss += loss * (double)counted;
+    t->weight += (double)counted;
     return SLUICE_OK;
 }
 
-/* One batch on each rank, from number `first` on. Every pass may gather parameters, so a rank without a batch computes
- * one too, which counts for nothing. */
-static sluice_status run_round(sl_job *j, sl_data_split split, int64_t first, int64_t batches, tally *mine)
-{
-    int64_t number = first + j->ranks.rank, rows = j->batch.rows, valid = 0;
-    bool counts = number < batches;
-    *mine = (tally){ 0 };
-    SL_TRY(j->data->ops->fill_eval(j->data, split, counts ? number * rows : 0, rows, j->batch.fields, j->batch.count,
-                                   &valid));
-    SL_TRY(run_batch(j, valid, mine));
-    if (!counts) *mine = (tally){ 0 };
-    return SLUICE_OK;
-}
-
-/* Sums in the order of batches, whoever computed them, so that the result does not depend on the number of ranks. */
+/* Rounds of one batch on each rank. Every pass may gather parameters, so a rank without a batch computes one too, which
+ * does not count. Sums run in the order of batches, whoever computed them, so that the result does not depend on the
+ * number of ranks. */
 static sluice_status run_rounds(sl_job *j, sl_data_split split, int64_t batches, tally *all, tally *sum)
 {
     for (int64_t first = 0; first < batches; first += j->ranks.count) {
-        tally mine;
-        SL_TRY(run_round(j, split, first, batches, &mine));
+        int64_t number = first + j->ranks.rank, rows = j->batch.rows, valid = 0;
+        bool counts = number < batches;
+        tally mine = { 0 };
+        SL_TRY(j->data->ops->fill_eval(j->data, split, counts ? number * rows : 0, rows, j->batch.fields,
+                                       j->batch.count, &valid));
+        SL_TRY(run_batch(j, valid, &mine));
+        if (!counts) mine = (tally){ 0 };
         SL_TRY(j->ranks.comm->ops->exchange(j->ranks.comm, "evaluation", &mine, sizeof mine, all));
         for (int i = 0; i < j->ranks.count; i++) {
             sum->loss += all[i].loss;
@@ -113,24 +100,19 @@ sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, d
     return SLUICE_OK;
 }
 
-static void report(const sl_job *j, const sluice_job_options *o, double loss, double accuracy)
-{
-    if (o->event != NULL) {
-        sluice_event e = { .kind = SLUICE_EVENT_EVAL, .step = j->engine->step, .loss = loss, .accuracy = accuracy };
-        o->event(o->user, &e);
-    }
-    if (o->json || o->out == NULL) return;
-    fprintf(o->out, "%s loss %.6f", j->validates ? "validation" : "training", loss);
-    if (isfinite(accuracy)) fprintf(o->out, ", accuracy %.4f", accuracy);
-    fprintf(o->out, "\n");
-}
-
 static sluice_status evaluate_job(sl_job *j, const sluice_job_options *o)
 {
     double loss, accuracy;
     SL_TRY(sl_job_load_weights(j, o));
     SL_TRY(sl_job_evaluate(j, j->validates ? SL_SPLIT_VALIDATION : SL_SPLIT_TRAIN, 0, &loss, &accuracy));
-    report(j, o, loss, accuracy);
+    if (o->event != NULL) {
+        sluice_event e = { .kind = SLUICE_EVENT_EVAL, .step = j->engine->step, .loss = loss, .accuracy = accuracy };
+        o->event(o->user, &e);
+    }
+    if (o->json || o->out == NULL) return SLUICE_OK;
+    fprintf(o->out, "%s loss %.6f", j->validates ? "validation" : "training", loss);
+    if (isfinite(accuracy)) fprintf(o->out, ", accuracy %.4f", accuracy);
+    fprintf(o->out, "\n");
     return SLUICE_OK;
 }
 

@@ -72,15 +72,6 @@ static void push(generator *g, int32_t token)
     g->window[g->filled++] = token;
 }
 
-static sluice_status next_token(generator *g, uint64_t index, int32_t *out)
-{
-    sl_job *j = g->job;
-    sluice_batch batch = sl_batch_of(&j->batch);
-    SL_TRY(sluice_predict(j->engine, &batch, j->predictions, j->prediction_bytes));
-    *out = sample(g, j->predictions + (g->filled - 1) * g->vocabulary_size, index);
-    return SLUICE_OK;
-}
-
 static sluice_status start_with_prompt(generator *g)
 {
     const char *prompt = g->options->prompt != NULL && g->options->prompt[0] != '\0' ? g->options->prompt : "\n";
@@ -97,11 +88,14 @@ static sluice_status start_with_prompt(generator *g)
 
 static sluice_status generate(generator *g)
 {
+    sl_job *j = g->job;
+    sluice_batch batch = sl_batch_of(&j->batch);
     SL_TRY(start_with_prompt(g));
     for (int64_t i = 0; i < g->options->tokens; i++) {
         char text[4];
-        int32_t token;
-        SL_TRY(next_token(g, (uint64_t)i, &token));
+        SL_TRY(sluice_predict(j->engine, &batch, j->predictions, j->prediction_bytes));
+        /* logits of the window's last token */
+        int32_t token = sample(g, j->predictions + (g->filled - 1) * g->vocabulary_size, (uint64_t)i);
         push(g, token);
         fwrite(text, 1, (size_t)sl_vocabulary_decode(g->vocabulary, token, text), g->options->out);
         fflush(g->options->out);

@@ -25,39 +25,26 @@ static int64_t vocabulary_size(const sl_settings *s)
     return errno == 0 && *end == '\0' && end != s->given.vocabulary && n > 0 ? n : -1;
 }
 
-/* A text has its own number of tokens; a number that is given must be as large. */
-static sluice_status resolve_vocabulary(sl_job *j)
-{
-    const sl_vocabulary *v = sl_data_text_vocabulary(j->data);
-    int64_t given = vocabulary_size(&j->settings);
-    if (given > 0 && v != NULL && given < v->size)
-        return sl_fail(SLUICE_ERR_USAGE, "model.vocabulary is %lld, but the text has %d different tokens",
-                       (long long)given, v->size);
-    j->settings.model.vocabulary = given > 0 || v == NULL ? given : v->size;
-    return SLUICE_OK;
-}
-
-/* Only text that is being written needs logits; a loss is found without them. */
 static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
 {
-    sl_model_options m;
-    if (sl_model_reads_tokens(j->settings.model.type)) SL_TRY(resolve_vocabulary(j));
-    m = j->settings.model;
-    m.logits = purpose == SL_JOB_GENERATE;
+    if (sl_model_reads_tokens(j->settings.model.type)) {
+        /* a text has its own number of tokens; one that is given must be at least as large */
+        const sl_vocabulary *v = sl_data_text_vocabulary(j->data);
+        int64_t given = vocabulary_size(&j->settings);
+        if (given > 0 && v != NULL && given < v->size)
+            return sl_fail(SLUICE_ERR_USAGE,
+                           "model.vocabulary is %lld, but the text has %d different tokens: give at "
+                           "least as many, or leave model.vocabulary out",
+                           (long long)given, v->size);
+        j->settings.model.vocabulary = given > 0 || v == NULL ? given : v->size;
+    }
+    sl_model_options m = j->settings.model;
+    m.logits = purpose == SL_JOB_GENERATE; /* a loss is computed without them */
     if (purpose == SL_JOB_GENERATE) m.batch = 1;
     SL_TRY(sluice_graph_create(&j->graph));
     SL_TRY(sl_model_build(j->graph, &m, &j->info));
     SL_TRY(sl_graph_tile(j->graph, m.tile_bytes));
     return sluice_graph_check(j->graph);
-}
-
-/* The model's inputs must be what the data set can fill. */
-static sluice_status check_fit(const sl_job *j)
-{
-    bool text = sl_data_has_tokens(j->data), wants_text = j->info.tokens_per_sample > 0;
-    if (text == wants_text) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" %s text, but data.type is \"%s\"", j->settings.model.type,
-                   wants_text ? "learns from" : "cannot read", j->settings.data.type);
 }
 
 /* ---- engine ---- */
@@ -151,15 +138,6 @@ static sluice_status compare_settings(sl_job *j)
     return st;
 }
 
-static sluice_status resolve(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
-{
-    const sl_log notes = { j->ranks.rank == 0 ? o->log : NULL, o->log_user, 0, 1 };
-    int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? planned_ranks(o) : 0;
-    SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
-    j->settings.optim.groups = j->settings.groups;
-    return compare_settings(j);
-}
-
 static sluice_status open_data_and_model(sl_job *j, sl_job_purpose purpose)
 {
     const sl_settings *s = &j->settings;
@@ -167,7 +145,11 @@ static sluice_status open_data_and_model(sl_job *j, sl_job_purpose purpose)
     j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
     if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);
     SL_TRY(build_model(j, purpose));
-    return check_fit(j);
+    /* the model's inputs must be what the data set can fill */
+    bool wants_text = j->info.tokens_per_sample > 0;
+    if (sl_data_has_tokens(j->data) == wants_text) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" %s text, but data.type is \"%s\"", s->model.type,
+                   wants_text ? "learns from" : "cannot read", s->data.type);
 }
 
 static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
@@ -175,7 +157,11 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     char data[80];
     SL_TRY(sl_ranks_open(purpose == SL_JOB_TRAIN ? o->world : NULL, &j->ranks));
     j->log = (sl_log){ log_of_rank, j, j->ranks.rank, j->ranks.count };
-    SL_TRY(resolve(j, c, o, purpose));
+    const sl_log notes = { j->ranks.rank == 0 ? o->log : NULL, o->log_user, 0, 1 };
+    int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? planned_ranks(o) : 0;
+    SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
+    j->settings.optim.groups = j->settings.groups;
+    SL_TRY(compare_settings(j));
     if (purpose == SL_JOB_TRAIN && o->trace != NULL)
         SL_TRY(sl_ranks_agree(&j->ranks, "opening the trace", sl_trace_prepare(o->trace, j->ranks.rank)));
     SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, purpose)));

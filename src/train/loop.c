@@ -21,20 +21,6 @@ static bool stop_asked(const sl_run *r)
     return r->options->stop != NULL && __atomic_load_n(r->options->stop, __ATOMIC_RELAXED) != 0;
 }
 
-static bool save_asked(const sl_run *r)
-{
-    return r->options->save_request != NULL && __atomic_exchange_n(r->options->save_request, 0, __ATOMIC_RELAXED) != 0;
-}
-
-static sluice_status make_notes(sl_run *r)
-{
-    size_t losses = (size_t)r->job->engine->plan->options.accumulation;
-    r->note_bytes = sizeof(sl_step_note) + losses * sizeof(double);
-    r->mine = sl_alloc(r->note_bytes, "note to the ranks");
-    r->all = sl_alloc_array((size_t)r->job->ranks.count, r->note_bytes, "notes of the ranks");
-    return r->mine != NULL && r->all != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
-}
-
 static const sl_step_note *note_of(const sl_run *r, int rank)
 {
     return (const sl_step_note *)(const void *)(r->all + (size_t)rank * r->note_bytes);
@@ -44,8 +30,9 @@ static const sl_step_note *note_of(const sl_run *r, int rank)
 static sluice_status exchange_notes(sl_run *r)
 {
     const sl_ranks *ranks = &r->job->ranks;
+    int *save = r->options->save_request;
     r->mine->stop = stop_asked(r);
-    r->mine->save = save_asked(r);
+    r->mine->save = save != NULL && __atomic_exchange_n(save, 0, __ATOMIC_RELAXED) != 0;
     r->mine->written = r->pending == NULL || sl_save_done(r->pending);
     SL_TRY(ranks->comm->ops->exchange(ranks->comm, "step", r->mine, r->note_bytes, r->all));
     r->stop = r->save = false;
@@ -80,8 +67,8 @@ static bool evaluation_due(const sl_run *r)
 
 /* ---- one step ---- */
 
-/* The job's buffers get this rank's micro-batch m of a step, unless they hold it. */
-static sluice_status hold(sl_run *r, uint64_t step, int m)
+/* Fills the job's buffers with this rank's micro-batch m of a step, unless they hold it already. */
+static sluice_status fill_batch(sl_run *r, uint64_t step, int m)
 {
     sl_job *j = r->job;
     uint64_t index = step * sl_engine_micro_batches(j->engine) + sl_engine_micro_index(j->engine, m);
@@ -92,37 +79,25 @@ static sluice_status hold(sl_run *r, uint64_t step, int m)
     return SLUICE_OK;
 }
 
-/* The micro-batch after m, read while the device is still at the backward of m: a forward has taken its batch when it
- * returns. A failure is no business of this step; whoever wants that batch tries again and reports it. */
-static void hold_next(sl_run *r, int m)
-{
-    const sluice_engine *e = r->job->engine;
-    bool last = m + 1 == e->plan->options.accumulation;
-    if (last && e->step + 1 >= r->steps) return;
-    (void)hold(r, e->step + last, last ? 0 : m + 1);
-}
-
-static sluice_status micro_batches(sl_run *r)
+/* Forward and backward of this rank's micro-batches. The next batch is prefetched while the device is still busy with
+ * the backward, which no longer needs the buffers: a forward has taken its batch when it returns. A prefetch that fails
+ * does not fail this step; the step that needs the batch reads it again and reports the failure. */
+static sluice_status run_micro_batches(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
     sluice_batch batch = sl_batch_of(&r->job->batch);
     for (int m = 0; m < e->plan->options.accumulation; m++) {
-        SL_TRY(hold(r, e->step, m));
+        SL_TRY(fill_batch(r, e->step, m));
         SL_TRY(sluice_forward(e, &batch, &r->mine->losses[m]));
         SL_TRY(sl_run_trace_end(r));
         SL_TRY(sluice_backward(e));
-        hold_next(r, m);
+        bool last = m + 1 == e->plan->options.accumulation;
+        if (!last)
+            (void)fill_batch(r, e->step, m + 1);
+        else if (e->step + 1 < r->steps)
+            (void)fill_batch(r, e->step + 1, 0);
     }
     return SLUICE_OK;
-}
-
-/* The gradient of a loss that is not finite is not worth applying. In fp16 it may just be too large a scale, which the
- * step finds out. */
-static sluice_status check_loss(const sl_run *r, double loss)
-{
-    sluice_engine *e = r->job->engine;
-    if (isfinite(loss) || !e->computes || e->graph->precision == SLUICE_F16) return SLUICE_OK;
-    return sl_engine_fail_numbers(e, "");
 }
 
 /* Counters of this rank since the engine was created. */
@@ -226,10 +201,12 @@ static sluice_status train_step(sl_run *r)
     /* steps that are skipped do not move the schedule, as under DeepSpeed */
     e->lr = sl_schedule_lr(schedule, &r->schedule, e->applied + 1);
     e->momentum = sl_schedule_momentum(schedule, e->applied + 1);
-    SL_TRY(micro_batches(r));
+    SL_TRY(run_micro_batches(r));
     SL_TRY(exchange_notes(r));
     double loss = sl_engine_mean_loss(e, note_of(r, 0)->losses, r->note_bytes / sizeof(double));
-    SL_TRY(check_loss(r, loss));
+    /* A loss that is not finite has no gradient worth applying. In fp16 the loss scale may just be too large: then
+     * sluice_step skips the step. */
+    if (!isfinite(loss) && e->computes && e->graph->precision != SLUICE_F16) return sl_engine_fail_numbers(e, "");
     SL_TRY(sluice_step(e));
     SL_TRY(settle_before_pause(r));
     double seconds = sl_now() - start - r->aside;
@@ -252,14 +229,6 @@ static sluice_status stopped(sl_run *r)
     return sl_fail(SLUICE_ERR_STOPPED, "stopped by a signal after step %llu%s", (unsigned long long)step, outcome);
 }
 
-/* Saves that are asked for are waited for: whoever asks wants to know. */
-static sluice_status save_where_due(sl_run *r)
-{
-    if (r->pending != NULL && r->written) SL_TRY(sl_run_finish_save(r));
-    if (r->save) return sl_run_save(r);
-    return save_due(r) ? sl_run_save_in_background(r) : SLUICE_OK;
-}
-
 static sluice_status train_steps(sl_run *r)
 {
     if (r->first_step == 0) SL_TRY(evaluate(r));
@@ -268,7 +237,11 @@ static sluice_status train_steps(sl_run *r)
         if (stops(r)) return stopped(r);
         SL_TRY(train_step(r));
         if (evaluation_due(r)) SL_TRY(evaluate(r));
-        SL_TRY(save_where_due(r));
+        if (r->pending != NULL && r->written) SL_TRY(sl_run_finish_save(r));
+        if (r->save)
+            SL_TRY(sl_run_save(r)); /* somebody asked for it, and waits for the event */
+        else if (save_due(r))
+            SL_TRY(sl_run_save_in_background(r));
     }
     return SLUICE_OK;
 }
@@ -330,13 +303,6 @@ static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl
     sl_pace_print(pace, predicted->seconds, out);
 }
 
-/* A GPU that the arena fills has no room for it: then nothing is known. */
-static sluice_status measured_peak(const sluice_engine *e, double *out)
-{
-    sluice_status st = sl_measured_peak(&e->device, e->isa, e->threads, e->graph->precision, out);
-    return e->device.is_cuda && st == SLUICE_ERR_NO_MEMORY ? SLUICE_OK : st;
-}
-
 /* What steps are compared with, from GEMMs that all ranks compute at the same time, as they do in a step. */
 static sluice_status measure_peak(sl_run *r)
 {
@@ -346,7 +312,11 @@ static sluice_status measure_peak(sl_run *r)
     double *all = sl_alloc_array((size_t)ranks->count, sizeof *all, "rates of the ranks");
     if (all == NULL) return SLUICE_ERR_NO_MEMORY;
     sluice_status st = ranks->comm->ops->barrier(ranks->comm, "measuring together");
-    if (st == SLUICE_OK && e->computes) st = measured_peak(e, &peak);
+    if (st == SLUICE_OK && e->computes) {
+        st = sl_measured_peak(&e->device, e->isa, e->threads, e->graph->precision, &peak);
+        /* an arena that fills the GPU leaves no room to measure: then the peak stays unknown */
+        if (e->device.is_cuda && st == SLUICE_ERR_NO_MEMORY) st = SLUICE_OK;
+    }
     st = sl_ranks_agree(ranks, "measuring", st);
     if (st == SLUICE_OK) st = ranks->comm->ops->exchange(ranks->comm, "measured rates", &peak, sizeof peak, all);
     peak = 0;
@@ -368,35 +338,27 @@ static sluice_status announce(sl_run *r)
     return SLUICE_OK;
 }
 
-static sluice_status save_weights(sl_run *r)
-{
-    const sl_settings *s = &r->job->settings;
-    return sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save, s->save_type));
-}
-
 static sluice_status run_training(sl_run *r)
 {
     const sl_settings *s = &r->job->settings;
+    const sluice_engine *e = r->job->engine;
+    sl_ranks *ranks = &r->job->ranks;
     count_steps(r);
     sl_schedule_start(&s->schedule, &r->schedule);
-    SL_TRY(make_notes(r));
-    if (s->initial_weights[0] != '\0')
-        SL_TRY(sl_ranks_together(&r->job->ranks, sl_weights_load(r->job->engine->exec, s->initial_weights)));
+    r->note_bytes = sizeof(sl_step_note) + (size_t)e->plan->options.accumulation * sizeof(double);
+    r->mine = sl_alloc(r->note_bytes, "note to the ranks");
+    r->all = sl_alloc_array((size_t)ranks->count, r->note_bytes, "notes of the ranks");
+    if (r->mine == NULL || r->all == NULL) return SLUICE_ERR_NO_MEMORY;
+    if (s->initial_weights[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_weights_load(e->exec, s->initial_weights)));
     SL_TRY(measure_peak(r));
     SL_TRY(announce(r));
     SL_TRY(sl_run_open_folder(r));
-    r->first_step = r->job->engine->step;
+    r->first_step = e->step;
     r->start = sl_now();
     SL_TRY(train_steps(r));
     SL_TRY(sl_run_save(r));
-    if (s->save[0] != '\0') SL_TRY(save_weights(r));
+    if (s->save[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_weights_save(e->exec, s->save, s->save_type)));
     return end_event(r);
-}
-
-/* These befall all ranks at the same step; after anything else the others have to be told. */
-static bool befalls_all(sluice_status st)
-{
-    return st == SLUICE_ERR_NUMBERS || st == SLUICE_ERR_STOPPED;
 }
 
 sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *o)
@@ -406,7 +368,8 @@ sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options 
     sluice_status st = sl_job_open(&j, c, o, SL_JOB_TRAIN);
     if (st == SLUICE_OK) {
         st = run_training(&r);
-        if (!befalls_all(st)) sl_ranks_failed(&j.ranks, st);
+        /* bad numbers and a stop happen on all ranks at the same step; the others have to be told of anything else */
+        if (st != SLUICE_ERR_NUMBERS && st != SLUICE_ERR_STOPPED) sl_ranks_failed(&j.ranks, st);
     }
     sl_run_drop_save(&r);
     sl_lock_release(&r.lock);
@@ -430,7 +393,7 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
     return SLUICE_OK;
 }
 
-/* Ranks share this machine unless a file describes another: who plans for a cluster may have meant that. */
+/* Ranks share this machine unless a file describes another one; whoever plans for a cluster may have forgotten that. */
 static sluice_status hint_at_machine(sluice_status st, const sluice_job_options *o)
 {
     char message[SL_MESSAGE_BYTES];

@@ -60,14 +60,6 @@ static uint64_t outside_arenas(const sluice_engine *e)
     return high > arenas ? high - arenas : 0;
 }
 
-static void comm_rows(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured, FILE *out)
-{
-    if (e->plan->options.rank_count == 1) return;
-    bytes_row(out, "gathered in a step", predicted->gather, measured->gather);
-    bytes_row(out, "reduced in a step", predicted->reduce, measured->reduce);
-    bytes_row(out, "norm leaves in a step", predicted->norm, measured->norm);
-}
-
 static void pace_rows(const sl_pace *p, double predicted, double measured, FILE *out)
 {
     sluice_event before, after;
@@ -80,15 +72,6 @@ static void pace_rows(const sl_pace *p, double predicted, double measured, FILE 
             units / measured);
     if (isfinite(after.mfu))
         fprintf(out, "  %-28s %12.1f %% %12.1f %%\n", "model flops, of the peak", 100 * before.mfu, 100 * after.mfu);
-}
-
-/* What this process holds of the GPU's memory outside its arena. */
-static void device_row(const sluice_engine *e, FILE *out)
-{
-    sl_device_stats stats;
-    if (!e->device.is_cuda) return;
-    sl_exec_stats(e->exec, &stats, NULL);
-    bytes_row(out, "on the device beside it", e->plan->options.device_overhead, stats.device_overhead);
 }
 
 /* A GPU's work is queued, and awaited only where its result is read: of backward and update that is the norm. */
@@ -118,14 +101,21 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
         bytes_row(out, title, predicted->peak[t], measured->peak[t]);
     }
     bytes_row(out, "outside the arenas", predicted->overhead, outside_arenas(e));
-    device_row(e, out);
+    if (e->device.is_cuda) {
+        sl_device_stats stats;
+        sl_exec_stats(e->exec, &stats, NULL);
+        bytes_row(out, "outside the device arena", e->plan->options.device_overhead, stats.device_overhead);
+    }
     for (int k = 0; k < SL_LINK_COUNT; k++) {
         snprintf(title, sizeof title, "%s in a step", sl_links[k].name);
         bytes_row(out, title, predicted->moved[k], measured->moved[k]);
     }
-    comm_rows(e, predicted, measured, out);
-    int k = e->plan->options.accumulation;
-    segment_rows(e, k, out);
+    if (ranks > 1) {
+        bytes_row(out, "gathered in a step", predicted->gather, measured->gather);
+        bytes_row(out, "reduced in a step", predicted->reduce, measured->reduce);
+        bytes_row(out, "norm leaves in a step", predicted->norm, measured->norm);
+    }
+    segment_rows(e, e->plan->options.accumulation, out);
     pace_rows(pace, predicted->seconds, measured->seconds, out);
     fprintf(out, "  planned in %.3g s, reserved in %.3g s; no memory was taken or released in a step\n",
             e->plan_seconds, e->reserve_seconds);

@@ -14,20 +14,7 @@
 
 /* ---- saving ---- */
 
-static void fill_meta(const sl_run *r, sl_checkpoint_meta *meta)
-{
-    sl_engine_meta(r->job->engine, meta);
-    meta->schedule = r->schedule;
-    memcpy(meta->data_sha256, r->job->data_sha256, sizeof meta->data_sha256);
-}
-
-static void saved(sl_run *r, uint64_t step, const char *path)
-{
-    sluice_event e = { .kind = SLUICE_EVENT_SAVED, .step = step, .steps = r->steps, .path = path };
-    r->saved_step = step;
-    sl_run_emit(r, &e);
-}
-
+/* The present step, or there is no folder to save it to. */
 static bool on_disk(const sl_run *r)
 {
     return r->job->settings.checkpoint.path[0] == '\0' || r->job->engine->step == r->saved_step;
@@ -40,7 +27,9 @@ sluice_status sl_run_finish_save(sl_run *r)
     if (save == NULL) return SLUICE_OK;
     r->pending = NULL;
     SL_TRY(sl_ranks_together(&r->job->ranks, sl_checkpoint_finish(save, path)));
-    saved(r, r->pending_step, path);
+    r->saved_step = r->pending_step;
+    sluice_event e = { .kind = SLUICE_EVENT_SAVED, .step = r->saved_step, .steps = r->steps, .path = path };
+    sl_run_emit(r, &e);
     return SLUICE_OK;
 }
 
@@ -49,7 +38,9 @@ static sluice_status begin(sl_run *r, bool background)
     const sl_settings *s = &r->job->settings;
     const sluice_engine *e = r->job->engine;
     sl_checkpoint_meta meta;
-    fill_meta(r, &meta);
+    sl_engine_meta(e, &meta);
+    meta.schedule = r->schedule;
+    memcpy(meta.data_sha256, r->job->data_sha256, sizeof meta.data_sha256);
     r->pending_step = meta.step;
     sluice_status st =
         sl_checkpoint_begin(e->exec, &e->slots, &meta, s->checkpoint.path, s->checkpoint.keep, background, &r->pending);

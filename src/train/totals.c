@@ -61,21 +61,16 @@ static sluice_status predict_rank(const sl_plan *p, const double *weights, int r
     return SLUICE_OK;
 }
 
-static void scale(sl_run_totals *t, uint64_t ranks)
-{
-    for (int k = 0; k < SL_LINK_COUNT; k++) t->moved[k] *= ranks;
-    t->gather *= ranks;
-    t->reduce *= ranks;
-    t->norm *= ranks;
-}
-
 sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_totals *out)
 {
     int ranks = p->options.rank_count;
     sl_run_totals sum = { .overhead = 0 }, one;
     if (ranks > SL_PLANNED_RANKS) {
         SL_TRY(predict_rank(p, weights, sl_plan_heaviest_rank(p), &sum));
-        scale(&sum, (uint64_t)ranks);
+        for (int k = 0; k < SL_LINK_COUNT; k++) sum.moved[k] *= (uint64_t)ranks;
+        sum.gather *= (uint64_t)ranks;
+        sum.reduce *= (uint64_t)ranks;
+        sum.norm *= (uint64_t)ranks;
     }
     for (int r = 0; ranks <= SL_PLANNED_RANKS && r < ranks; r++) {
         if (r == p->options.rank)

@@ -54,15 +54,6 @@ static void add_labels(sl_text *out, const sl_plan *p, int process)
     }
 }
 
-/* Of inputs and outputs; what a copy moves counts once. */
-static uint64_t operand_bytes(const sl_plan *p, const sl_step *s)
-{
-    uint64_t bytes = 0;
-    int count = s->input_count + (s->kind == SL_STEP_COPY ? 0 : s->output_count);
-    for (int k = 0; k < count; k++) bytes += p->pieces[s->first_piece + k].bytes;
-    return bytes;
-}
-
 static const char *layer_name(const sl_plan *p, const sl_step *s)
 {
     return s->layer >= 0 ? p->graph->layers[s->layer].name : NULL;
@@ -93,12 +84,15 @@ static void add_arguments(sl_text *out, const sl_trace *t, const sl_traced_step 
     const sl_plan *p = t->plan;
     const sl_step *s = &p->steps[q->step];
     const sl_traced_run *run = &t->runs[q->run];
+    uint64_t bytes = 0; /* of inputs and outputs; what a copy moves counts once */
+    int operands = s->input_count + (s->kind == SL_STEP_COPY ? 0 : s->output_count);
+    for (int k = 0; k < operands; k++) bytes += p->pieces[s->first_piece + k].bytes;
     add_field(out, "op", sl_plan_step_name(s));
     if (s->node >= 0) add_field(out, "node", p->graph->nodes[s->node].name);
     add_field(out, "layer", layer_name(p, s));
     if (s->recomputed) sl_text_add(out, "\"recomputed\":true,");
     sl_text_add(out, "\"training_step\":%llu,\"micro_batch\":%u,\"plan_step\":%d,\"bytes\":%llu,",
-                (unsigned long long)run->step, (unsigned)run->micro, q->step, (unsigned long long)operand_bytes(p, s));
+                (unsigned long long)run->step, (unsigned)run->micro, q->step, (unsigned long long)bytes);
     sl_text_add(out, "\"measured_seconds\":%.9g,\"predicted_seconds\":%.9g", q->measured.end - q->measured.begin,
                 q->expected.end - q->expected.begin);
 }
@@ -133,23 +127,10 @@ static void add_pair(sl_text *out, const char *key, double predicted, double mea
     sl_text_add(out, "\"%s\":{\"predicted\":%.9g,\"measured\":%.9g}", key, predicted, measured);
 }
 
-static void add_streams(sl_text *out, const sl_trace_totals *predicted, const sl_trace_totals *measured)
-{
-    bool first = true;
-    for (int m = 0; m < SL_STREAM_COUNT; m++) {
-        if (predicted->busy[m] <= 0 && measured->busy[m] <= 0) continue;
-        sl_text_add(out, "%s\"%s\":{", first ? "" : ",", sl_plan_stream_name((sl_stream)m));
-        add_pair(out, "busy_seconds", predicted->busy[m], measured->busy[m]);
-        sl_text_add(out, ",");
-        add_pair(out, "exposed_seconds", predicted->exposed[m], measured->exposed[m]);
-        sl_text_add(out, "}");
-        first = false;
-    }
-}
-
 static void add_summary(sl_text *out, const sl_trace *t, const sl_trace_totals *predicted,
                         const sl_trace_totals *measured)
 {
+    const char *between = "";
     uint64_t step = t->run_count > 0 ? t->runs[0].step : 0;
     uint64_t last = t->run_count > 0 ? t->runs[t->run_count - 1].step : 0;
     sl_text_add(
@@ -161,29 +142,30 @@ static void add_summary(sl_text *out, const sl_trace *t, const sl_trace_totals *
     sl_text_add(out, ",");
     add_pair(out, "idle_seconds", predicted->idle, measured->idle);
     sl_text_add(out, ",\"streams\":{");
-    add_streams(out, predicted, measured);
+    for (int m = 0; m < SL_STREAM_COUNT; m++) {
+        if (predicted->busy[m] <= 0 && measured->busy[m] <= 0) continue;
+        sl_text_add(out, "%s\"%s\":{", between, sl_plan_stream_name((sl_stream)m));
+        add_pair(out, "busy_seconds", predicted->busy[m], measured->busy[m]);
+        sl_text_add(out, ",");
+        add_pair(out, "exposed_seconds", predicted->exposed[m], measured->exposed[m]);
+        sl_text_add(out, "}");
+        between = ",";
+    }
     sl_text_add(out, "}}");
 }
 
 /* ---- the file ---- */
 
 /* Rank 0 writes the file that was asked for, the others files of that name with a suffix. */
-static char *path_of_rank(const char *path, int rank)
-{
-    sl_text name = { .data = NULL };
-    sl_text_add(&name, "%s", path);
-    if (rank > 0) sl_text_add(&name, ".rank%d", rank);
-    if (name.failed) sl_text_free(&name);
-    return name.data;
-}
-
 static sluice_status write_text(const sl_text *text, const char *path, int rank)
 {
+    sl_text name = { .data = NULL };
     SL_TRY(sl_text_status(text));
-    char *name = path_of_rank(path, rank);
-    if (name == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = sl_file_replace(name, text->data, text->bytes);
-    sl_free(name);
+    sl_text_add(&name, "%s", path);
+    if (rank > 0) sl_text_add(&name, ".rank%d", rank);
+    sluice_status st = sl_text_status(&name);
+    if (st == SLUICE_OK) st = sl_file_replace(name.data, text->data, text->bytes);
+    sl_text_free(&name);
     return st;
 }
 
