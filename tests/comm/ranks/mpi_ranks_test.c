@@ -75,6 +75,15 @@ static sl_device device;
 static sluice_world *job;
 static int rank, size;
 
+/* Leaves as the program would. */
+static void leave_with(sluice_status st)
+{
+    fprintf(stderr, "rank %d: status %d: %s\n", rank, (int)st, sluice_error());
+    if (job != NULL) job->ops->close(job);
+    _exit(sluice_exit_status(st));
+}
+
+/* A rank that gives up at once is heard of by others while they still attach. */
 static bool join_within(double timeout_seconds)
 {
     if (job != NULL) return true;
@@ -84,7 +93,9 @@ static bool join_within(double timeout_seconds)
     }
     rank = job->ops->rank(job), size = job->ops->size(job);
     for (int i = 0; i < 2; i++) device.arena[i] = calloc(1, ARENA_BYTES);
-    return job->ops->attach(job, &backend, &device) == SLUICE_OK;
+    sluice_status st = job->ops->attach(job, &backend, &device);
+    if (st != SLUICE_OK) leave_with(st);
+    return true;
 }
 
 static bool join(void)
@@ -423,14 +434,6 @@ TEST(together_the_ranks_leave)
 }
 
 /* ---- broken ---- */
-
-/* Leaves as the program would. */
-static void leave_with(sluice_status st)
-{
-    fprintf(stderr, "rank %d: status %d: %s\n", rank, (int)st, sluice_error());
-    if (job != NULL) job->ops->close(job);
-    _exit(sluice_exit_status(st));
-}
 
 /* Waits to be ended by the launcher. */
 static void never_return(void)
