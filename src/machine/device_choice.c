@@ -5,18 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void take_cpu(sl_device_choice *out)
-{
-    *out = (sl_device_choice){ .backend = &sl_cpu_backend, .workspace = sl_cpu_backend.workspace, .sharing = 1 };
-}
-
 static sluice_status take_cuda(int local_rank, int local_ranks, sl_device_choice *out)
 {
     const sl_cuda_plugin *plugin;
     int count = 0;
     SL_TRY(sl_cuda_open_plugin(&plugin));
     SL_TRY(plugin->count(&count));
-    if (count == 0) return sl_fail(SLUICE_ERR_USAGE, "device is cuda, and this machine has no usable GPU");
+    if (count == 0)
+        return sl_fail(SLUICE_ERR_USAGE, "device is cuda, but this machine has no usable GPU; set it to cpu or auto");
     int ordinal = local_rank % count;
     *out = (sl_device_choice){ .backend = plugin->backend,
                                .workspace = sl_cuda_plan_workspace,
@@ -51,7 +47,7 @@ sluice_status sl_device_choose(sluice_device wanted, int local_rank, int local_r
     if (wanted == SLUICE_DEVICE_AUTO) SL_TRY(wish_of_environment(&wanted));
     if (wanted == SLUICE_DEVICE_CUDA) return take_cuda(local_rank, local_ranks, out);
     if (wanted == SLUICE_DEVICE_AUTO && take_cuda(local_rank, local_ranks, out) == SLUICE_OK) return SLUICE_OK;
-    take_cpu(out);
+    *out = (sl_device_choice){ .backend = &sl_cpu_backend, .workspace = sl_cpu_backend.workspace, .sharing = 1 };
     return SLUICE_OK;
 }
 
@@ -105,7 +101,7 @@ void sl_machine_describe_cuda(const sl_cuda_facts *facts, sl_machine *m)
 }
 
 #define CPU_GENERATION  1
-#define CUDA_GENERATION 2 /* 2: a product and the GELU or sum after it are rounded once in 16 bits */
+#define CUDA_GENERATION 2 /* 2: a GEMM and the GELU or sum after it are rounded once in 16 bits */
 
 const char *sl_device_kernels(const sl_device_choice *c, sl_isa isa, char *buf, size_t bytes)
 {

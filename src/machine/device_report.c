@@ -32,31 +32,25 @@ static void print_paths(sl_isa isa, FILE *out)
     for (int i = 0; i <= (int)best; i++) fprintf(out, " %s", sl_isa_name((sl_isa)i));
     fprintf(out, "; SLUICE_CPU forces one)\n");
     if (best < SL_ISA_AMX && amx_announced())
-        fprintf(out, "  amx is announced by this CPU, but its self-test failed: it is not used\n");
-}
-
-static void print_memory(FILE *out)
-{
-    char available[32], why[2][64];
-    sl_rank_place place;
-    bool huge[2];
-    for (int shared = 0; shared < 2; shared++)
-        huge[shared] = sl_huge_pages_offered(shared == 1, why[shared], sizeof why[shared]);
-    sl_rank_place_choose(0, 0, 1, &place);
-    fprintf(out, "  memory to use        %8s\n", sl_format_bytes(sl_memory_available(), available, sizeof available));
-    fprintf(out, "  huge pages           %8s (%s); for arenas that ranks share: %s (%s)\n", huge[0] ? "yes" : "no",
-            why[0], huge[1] ? "yes" : "no", why[1]);
-    fprintf(out, "  NUMA                 %s\n", place.note);
+        fprintf(out, "  amx is not used: this CPU announces it, but its self-test failed\n");
 }
 
 static void print_machine(sl_isa isa, FILE *out)
 {
-    char model[128];
+    char model[128], available[32], why[2][64];
+    sl_rank_place place;
+    bool huge[2];
     sl_cpu_model(model, sizeof model);
     fprintf(out, "cpu: %s\n", model);
     fprintf(out, "  threads              %8d\n", sl_cpu_count());
     print_paths(isa, out);
-    print_memory(out);
+    for (int shared = 0; shared < 2; shared++)
+        huge[shared] = sl_huge_pages_offered(shared == 1, why[shared], sizeof why[shared]);
+    sl_rank_place_choose(0, 0, 1, &place);
+    fprintf(out, "  usable memory        %8s\n", sl_format_bytes(sl_memory_available(), available, sizeof available));
+    fprintf(out, "  huge pages           %8s (%s); for arenas that ranks share: %s (%s)\n", huge[0] ? "yes" : "no",
+            why[0], huge[1] ? "yes" : "no", why[1]);
+    fprintf(out, "  NUMA                 %s\n", place.note);
 }
 
 static void print_gpu(int ordinal, const sl_cuda_facts *f, FILE *out)
@@ -74,19 +68,11 @@ static void print_gpu(int ordinal, const sl_cuda_facts *f, FILE *out)
         fprintf(out, "  NUMA                 node not known\n");
 }
 
-/* Of what copies to a GPU need. Not every driver asks for the limit: --measure tries. */
-static void print_pinning(FILE *out)
+/* Fails with the reason where there is none. */
+static sluice_status print_gpus(FILE *out)
 {
     char bytes[32];
     struct rlimit limit;
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return;
-    bool none = limit.rlim_cur == RLIM_INFINITY;
-    fprintf(out, "  locked memory        %8s (RLIMIT_MEMLOCK; how much can be pinned --measure finds out)\n",
-            none ? "no limit" : sl_format_bytes(limit.rlim_cur, bytes, sizeof bytes));
-}
-
-static sluice_status print_usable_gpus(FILE *out)
-{
     const sl_cuda_plugin *plugin;
     int count = 0;
     SL_TRY(sl_cuda_open_plugin(&plugin));
@@ -98,14 +84,12 @@ static sluice_status print_usable_gpus(FILE *out)
         print_gpu(i, &facts, out);
         fprintf(out, "  libraries            %s\n", plugin->libraries());
     }
-    print_pinning(out);
+    /* copies to a GPU need pinned memory, for which not every driver asks this limit: --measure tries */
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return SLUICE_OK;
+    bool none = limit.rlim_cur == RLIM_INFINITY;
+    fprintf(out, "  locked memory        %8s (RLIMIT_MEMLOCK; --measure finds out how much can be pinned)\n",
+            none ? "no limit" : sl_format_bytes(limit.rlim_cur, bytes, sizeof bytes));
     return SLUICE_OK;
-}
-
-/* A machine without one is none the worse: the reason is all there is to say. */
-static void print_gpus(FILE *out)
-{
-    if (print_usable_gpus(out) != SLUICE_OK) fprintf(out, "gpu: none: %s\n", sluice_error());
 }
 
 /* ---- how fast it is ---- */
@@ -155,28 +139,19 @@ static void print_updates(const char *what, const sl_rates *full, const sl_rates
 /* Bytes that an update moves for an element, with the weights that were measured (optim.h). */
 static const double update_bytes[2][3] = { { 28, 20, 16 }, { 26, 18, 14 } };
 
-static void print_host(const sl_machine_description *d, FILE *out)
-{
-    const sl_machine *m = &d->rates;
-    print_updates("AdamW on the host", sl_machine_host_rates(m, SL_OP_UPDATE), m->narrow_updates[d->is_cuda ? 1 : 0],
-                  update_bytes[d->is_cuda], out);
-    if (d->is_cuda)
-        print_updates("AdamW on the GPU", &m->kernels[SL_RATE_F32][SL_OP_UPDATE], m->narrow_updates[0], update_bytes[1],
-                      out);
-}
-
-static void print_disturbances(const sl_machine_description *d, FILE *out)
+static void print_contention(const sl_machine_description *d, FILE *out)
 {
     const sl_machine *m = &d->rates;
     if (!d->is_cuda) {
-        fprintf(out, "  at the same time     kernels take %.2f times as long, copies %.2f times\n",
+        fprintf(out, "  contention           while both run, kernels take %.2f times as long, copies %.2f times\n",
                 1 + m->kernel_slowdown, 1 + m->move_slowdown);
         return;
     }
-    fprintf(out, "  beside copies        both ways, kernels take %.2f times as long, host updates %.2f times\n",
+    fprintf(out,
+            "  contention           during copies both ways kernels take %.2f times as long, host updates %.2f times\n",
             1 + 2 * m->kernel_slowdown, 1 + 2 * m->update_slowdown);
     fprintf(out,
-            "  copies               beside kernels and each other take %.2f times as long, with host updates %.2f\n",
+            "                       copies both ways during kernels take %.2f times as long, with host updates %.2f\n",
             1 + 2 * m->move_slowdown, 1 + 2 * m->move_slowdown + m->move_update_slowdown);
 }
 
@@ -185,7 +160,7 @@ static void print_rates(const sl_machine_description *d, FILE *out)
     const sl_machine *m = &d->rates;
     fprintf(out, "measured on the %s with %d rank%s of %d thread%s\n", d->is_cuda ? "GPU" : "CPU", d->ranks,
             d->ranks == 1 ? "" : "s", d->threads, d->threads == 1 ? "" : "s");
-    print_gemm_rates("matrix products", m->gemm_flops, sl_machine_gemm_flops(m, true), out);
+    print_gemm_rates("GEMM", m->gemm_flops, sl_machine_gemm_flops(m, true), out);
     print_gemm_rates("attention", best_rate(&m->kernels[SL_RATE_F32][SL_OP_ATTENTION]),
                      best_rate(sl_machine_kernel_rates(m, SL_OP_ATTENTION, true)), out);
     fprintf(out, "  kernels, streaming   %8.1f GB/s\n", m->device_bytes_per_second / 1e9);
@@ -194,15 +169,19 @@ static void print_rates(const sl_machine_description *d, FILE *out)
         snprintf(link, sizeof link, "%s to %s", sl_tiers[sl_links[k].from].name, sl_tiers[sl_links[k].to].name);
         fprintf(out, "  %-20s %8.1f GB/s\n", link, m->link_bytes_per_second[k] / 1e9);
     }
-    print_host(d, out);
+    print_updates("AdamW on the host", sl_machine_host_rates(m, SL_OP_UPDATE), m->narrow_updates[d->is_cuda ? 1 : 0],
+                  update_bytes[d->is_cuda], out);
+    if (d->is_cuda)
+        print_updates("AdamW on the GPU", &m->kernels[SL_RATE_F32][SL_OP_UPDATE], m->narrow_updates[0], update_bytes[1],
+                      out);
     if (d->ranks > 1) fprintf(out, "  between ranks        %8.1f GB/s\n", m->comm_bytes_per_second / 1e9);
     fprintf(out, "  latencies            kernel %.1f us, copy %.1f us", 1e6 * m->kernel_latency, 1e6 * m->link_latency);
     if (d->ranks > 1) fprintf(out, ", collective %.1f us", 1e6 * m->comm_latency);
     fprintf(out, "\n");
-    print_disturbances(d, out);
+    print_contention(d, out);
     char bytes[32];
     if (d->is_cuda)
-        fprintf(out, "  memory to pin        %8s\n", sl_format_bytes(d->pinnable_bytes, bytes, sizeof bytes));
+        fprintf(out, "  pinnable memory      %8s\n", sl_format_bytes(d->pinnable_bytes, bytes, sizeof bytes));
 }
 
 /* The rates above are of GEMMs as models have them; these of a large one that has the machine to itself. */
@@ -213,7 +192,7 @@ static sluice_status print_peaks(const sl_machine_description *d, FILE *out)
     SL_TRY(sl_device_choose(d->is_cuda ? SLUICE_DEVICE_CUDA : SLUICE_DEVICE_CPU, 0, 1, &device));
     SL_TRY(sl_measured_peak(&device, d->isa, d->threads, SLUICE_F32, &f32));
     SL_TRY(sl_measured_peak(&device, d->isa, d->threads, SLUICE_BF16, &bf16));
-    print_gemm_rates("peak, alone", f32, bf16, out);
+    print_gemm_rates("peak of a GEMM alone", f32, bf16, out);
     return SLUICE_OK;
 }
 
@@ -221,7 +200,7 @@ static void print_built_in(FILE *out)
 {
     fprintf(out, "built in: backends cpu, null; communication self, local; formats json, safetensors%s\n",
             sl_topology_built_in() ? "; hwloc" : "");
-    fprintf(out, "loaded where it is found: cuda, nccl, mpi\n");
+    fprintf(out, "loaded at run time where present: cuda, nccl, mpi\n");
     if (!sl_topology_built_in()) fprintf(out, "not built in: hwloc, so ranks are not bound to NUMA nodes\n");
     fprintf(out, "not built in yet: disk tier\n");
 }
@@ -237,7 +216,8 @@ sluice_status sluice_devices(bool measure, int ranks, sluice_device device, cons
     fflush(out);
     if (measure) SL_TRY(sl_machine_measure(isa, ranks > 0 ? ranks : 1, device, out, &here));
     if (measure && machine_file != NULL) SL_TRY(sl_machine_write(machine_file, &here));
-    print_gpus(out);
+    /* a machine without a GPU works as well: the reason is all there is to say */
+    if (print_gpus(out) != SLUICE_OK) fprintf(out, "gpu: none: %s\n", sluice_error());
     if (measure) {
         print_rates(&here, out);
         fflush(out); /* what is known is said before more is measured */

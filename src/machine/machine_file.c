@@ -118,11 +118,6 @@ static bool read_path(const json_t *json, sl_isa *out)
     return false;
 }
 
-static bool read_name(const json_t *json, char *out, size_t room)
-{
-    return json_is_string(json) && snprintf(out, room, "%s", json_string_value(json)) < (int)room;
-}
-
 static bool read_positive(const json_t *json, double *out)
 {
     *out = json_number_value(json);
@@ -159,7 +154,8 @@ static bool store(const member *m, const json_t *json, sl_machine_description *d
     case PATH:
         return read_path(json, field);
     case NAME:
-        return read_name(json, field, sizeof d->gpu);
+        return json_is_string(json) &&
+               snprintf(field, sizeof d->gpu, "%s", json_string_value(json)) < (int)sizeof d->gpu;
     case POINTS:
         return read_points(json, field);
     case KERNELS:
@@ -183,13 +179,6 @@ static sluice_status read_member(const source *s, const member *m, sl_machine_de
                    m->name, expected[m->kind]);
 }
 
-static int find_op(const char *name)
-{
-    for (int op = 0; op < SL_OP_COUNT; op++)
-        if (strcmp(sl_ops[op].name, name) == 0) return op;
-    return -1;
-}
-
 static sluice_status read_kernels(const source *s, const member *m, sl_machine_description *d)
 {
     sl_rates *kernels = (sl_rates *)(void *)((char *)d + m->offset);
@@ -198,21 +187,15 @@ static sluice_status read_kernels(const source *s, const member *m, sl_machine_d
     json_object_foreach(json_object_get(s->root, m->name), name, points)
     {
         char key[160];
-        int op = find_op(name);
+        int op = 0;
+        while (op < SL_OP_COUNT && strcmp(sl_ops[op].name, name) != 0) op++;
         snprintf(key, sizeof key, "%s.%.100s", m->name, name);
         int line = sl_json_key_line(s->text, s->bytes, key);
-        if (op < 0) return sl_fail(SLUICE_ERR_INPUT, "%s:%d: unknown key \"%s\"", s->path, line, key);
+        if (op == SL_OP_COUNT) return sl_fail(SLUICE_ERR_INPUT, "%s:%d: unknown key \"%s\"", s->path, line, key);
         if (!read_points(points, &kernels[op]))
             return sl_fail(SLUICE_ERR_INPUT, "%s:%d: %s must be %s", s->path, line, key, expected[POINTS]);
     }
     return SLUICE_OK;
-}
-
-static bool is_member(const char *name)
-{
-    bool known = strcmp(name, "sluice_machine") == 0;
-    for (int i = 0; i < MEMBER_COUNT; i++) known = known || strcmp(members[i].name, name) == 0;
-    return known;
 }
 
 static sluice_status check_names(const source *s)
@@ -221,7 +204,9 @@ static sluice_status check_names(const source *s)
     json_t *json;
     json_object_foreach(s->root, name, json)
     {
-        if (!is_member(name))
+        bool known = strcmp(name, "sluice_machine") == 0;
+        for (int i = 0; i < MEMBER_COUNT; i++) known = known || strcmp(members[i].name, name) == 0;
+        if (!known)
             return sl_fail(SLUICE_ERR_INPUT, "%s:%d: unknown key \"%.100s\"", s->path,
                            sl_json_key_line(s->text, s->bytes, name), name);
     }
@@ -297,19 +282,17 @@ static void add_name(const char *name, sl_text *text)
     sl_text_add(text, "\"");
 }
 
-static bool any_points(const sl_rates *kernels)
-{
-    for (int op = 0; op < SL_OP_COUNT; op++)
-        if (kernels[op].count > 0) return true;
-    return false;
-}
-
 /* What was not measured is not written. */
 static bool is_known(const member *m, const sl_machine_description *d)
 {
     const void *field = (const char *)d + m->offset;
     if (m->kind == POINTS) return ((const sl_rates *)field)->count > 0;
-    if (m->kind == KERNELS) return any_points(field);
+    if (m->kind == KERNELS) {
+        const sl_rates *kernels = field;
+        for (int op = 0; op < SL_OP_COUNT; op++)
+            if (kernels[op].count > 0) return true;
+        return false;
+    }
     if (m->kind == RATE) return *(const double *)field > 0;
     if (m->kind == NAME) return *(const char *)field != '\0';
     if (m->kind == CAPACITY && m->optional) return *(const uint64_t *)field > 0;

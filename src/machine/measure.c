@@ -1,7 +1,12 @@
 /* measure.c: the bench on which kernels, copies and collectives are timed, and the order in which that happens.
  *
- * With several ranks every rank is a process with its share of the cores, and all time the same thing at the same
- * moment, so that what they share, memory above all, is in the durations. */
+ * One duration (sl_bench_time): a call that warms up; calls in growing numbers until a round of them is long enough for
+ * the clock; then some such rounds, of which the median counts. With several ranks every rank is a process with its
+ * share of the cores, and all begin a round together, so that what they share, memory above all, is in the durations.
+ *
+ * All durations (sl_machine_measure): ranks are started before any of them uses CUDA, which does not survive a fork;
+ * each chooses its device, fits the regions of operands into free memory, opens the device, and measures in the order
+ * of measure_all. */
 #include "machine/measure.h"
 
 #include <math.h>
@@ -100,22 +105,19 @@ static int count_rounds(const sl_bench *b, double each, int *calls)
     return count > most ? (most > 1 ? (int)most : 1) : count;
 }
 
-static sluice_status time_rounds(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds)
+sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds)
 {
     double rounds[MOST_ROUNDS], each, most;
     int calls;
+    sl_bench_progress_start(b);
     SL_TRY(group_calls(b, prepare, fn, what, &calls, &each));
     *seconds = each;
-    if (b->scale.sample_seconds > 0 && each > b->scale.sample_seconds) return SLUICE_OK;
-    int count = count_rounds(b, each, &calls);
-    for (int i = 0; i < count; i++) SL_TRY(time_calls(b, prepare, fn, what, calls, &rounds[i]));
-    return over_ranks(b, median(rounds, count), seconds, &most);
-}
-
-sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds)
-{
-    sl_bench_progress_start(b);
-    SL_TRY(time_rounds(b, prepare, fn, what, seconds));
+    bool too_long = b->scale.sample_seconds > 0 && each > b->scale.sample_seconds; /* one call must do then */
+    if (!too_long) {
+        int count = count_rounds(b, each, &calls);
+        for (int i = 0; i < count; i++) SL_TRY(time_calls(b, prepare, fn, what, calls, &rounds[i]));
+        SL_TRY(over_ranks(b, median(rounds, count), seconds, &most));
+    }
     sl_bench_progress_done(b);
     return SLUICE_OK;
 }
@@ -185,20 +187,15 @@ typedef struct cluster {
     double work, seconds;
 } cluster;
 
-/* How much the squares of distances from the mean grow when two become one: nothing where the work is the same. */
-static double merging_costs(const cluster *a, const cluster *b)
-{
-    double distance = b->work / b->count - a->work / a->count;
-    return distance * distance * a->count * b->count / (a->count + b->count);
-}
-
-/* Merges the neighbours for which that costs least. False: it is not needed any more. */
+/* Merges the neighbours that are nearest: those for which the sum of squared distances from the mean grows least (Ward's
+ * method); it does not grow at all where the work is the same. False: there are few enough points. */
 static bool merge_nearest(cluster *c, int *count)
 {
     int at = -1;
     double least = *count > SL_RATE_POINTS ? INFINITY : 1e-18;
     for (int i = 0; i + 1 < *count; i++) {
-        double cost = merging_costs(&c[i], &c[i + 1]);
+        double distance = c[i + 1].work / c[i + 1].count - c[i].work / c[i].count;
+        double cost = distance * distance * c[i].count * c[i + 1].count / (c[i].count + c[i + 1].count);
         if (cost >= least) continue;
         least = cost;
         at = i;
@@ -288,6 +285,18 @@ sluice_status sl_bench_clear(sl_bench *b, sl_tier tier, uint64_t bytes)
     return st;
 }
 
+/* The order of a measurement. What runs alone comes before what runs at the same time as something else:
+ *
+ *     1  kernels of graphs: bf16, then f32        also sets the general rates, which stand in for ops without points
+ *     2  updates: on the device, then on a        sizes from the largest down: the largest is measured even when the
+ *        discrete device's host; kernel latency   group's time is over
+ *     3  copies each way; copy latency            likewise
+ *     4  contention of kernels, copies, updates   on a CPU part of sl_measure_links, which compares with 3
+ *     5  collectives, with several ranks
+ *
+ * Operands that are read are never written, but results stay in the regions that are written, where updates find their
+ * moments and sums. So the regions are filled anew before 2 and 3: numbers that are infinite or denormal would change
+ * durations. */
 static sluice_status measure_all(sl_bench *b, sl_machine *m)
 {
     SL_TRY(sl_measure_kernels(b, m));
@@ -319,15 +328,6 @@ static sluice_status agree_on_regions(sl_comm *comm, sl_bench_scale *s)
     return SLUICE_OK;
 }
 
-/* An operand of work that is timed under contention takes at most a quarter of a region. */
-static void fit_calls(sl_bench_scale *s)
-{
-    uint64_t device = s->region[SL_TIER_DEVICE] / 4, host = s->region[SL_TIER_HOST] / 4;
-    while ((uint64_t)(s->gemm_side * s->gemm_side) * sizeof(float) > device) s->gemm_side /= 2;
-    while ((uint64_t)s->contention_update * sizeof(float) > host) s->contention_update /= 2;
-    while (s->contention_copy > device || s->contention_copy > host) s->contention_copy /= 2;
-}
-
 /* No more than half of what a rank has of host memory, and of a GPU's what its arena may take. */
 static sluice_status fit_regions(sl_comm *comm, const sl_device_choice *device, sl_bench_scale *s)
 {
@@ -342,9 +342,16 @@ static sluice_status fit_regions(sl_comm *comm, const sl_device_choice *device, 
     SL_TRY(agree_on_regions(comm, s));
     for (int t = 0; t < SL_TIER_COUNT; t++)
         if (s->region[t] < (s->discrete ? 128 : 16) * CHUNK_BYTES)
-            return sl_fail(SLUICE_ERR_NO_MEMORY, "there is not enough free memory on the %s to measure with",
-                           sl_tier_name((sl_tier)t));
-    fit_calls(s);
+            return sl_fail(
+                SLUICE_ERR_NO_MEMORY,
+                "not enough free memory on the %s to measure with: end other programs, or measure with fewer "
+                "ranks",
+                sl_tier_name((sl_tier)t));
+    /* an operand of work that is timed under contention takes at most a quarter of a region */
+    uint64_t on_device = s->region[SL_TIER_DEVICE] / 4, on_host = s->region[SL_TIER_HOST] / 4;
+    while ((uint64_t)(s->gemm_side * s->gemm_side) * sizeof(float) > on_device) s->gemm_side /= 2;
+    while ((uint64_t)s->contention_update * sizeof(float) > on_host) s->contention_update /= 2;
+    while (s->contention_copy > on_device || s->contention_copy > on_host) s->contention_copy /= 2;
     return SLUICE_OK;
 }
 
@@ -378,17 +385,12 @@ static uint64_t limit_beyond(uint64_t bytes)
 
 /* ---- the bench ---- */
 
-static sluice_status reserve(sl_bench *b)
-{
-    SL_TRY(b->backend->reserve(b->device, SL_TIER_DEVICE, arena_bytes(&b->scale, SL_TIER_DEVICE)));
-    SL_TRY(b->backend->reserve(b->device, SL_TIER_HOST, arena_bytes(&b->scale, SL_TIER_HOST)));
-    return b->backend->reserve_events(b->device, 1);
-}
-
 static sluice_status measure_opened(sl_bench *b, sl_machine *m, bool *pageable)
 {
     sl_device_stats stats;
-    SL_TRY(reserve(b));
+    for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++)
+        SL_TRY(b->backend->reserve(b->device, (sl_tier)t, arena_bytes(&b->scale, (sl_tier)t)));
+    SL_TRY(b->backend->reserve_events(b->device, 1));
     sl_bench_end(b);
     b->backend->stats(b->device, &stats);
     *pageable = stats.pageable;
@@ -462,9 +464,10 @@ typedef struct request {
     sl_machine_description *out; /* memory that the ranks share with who started them */
 } request;
 
-/* The device is chosen here, after ranks were started: a process that has used CUDA cannot be forked. */
-static sluice_status measure_with(const request *r, sl_comm *comm)
+/* A rank's part. The device is chosen here, after ranks were started: a process that has used CUDA cannot be forked. */
+static sluice_status measure_rank(void *user, sluice_world *comm)
 {
+    const request *r = user;
     int rank = comm->ops->rank(comm);
     double start = sl_now();
     sl_machine_description d = { .ranks = r->ranks, .isa = r->isa };
@@ -496,17 +499,13 @@ static sluice_status measure_with(const request *r, sl_comm *comm)
     return SLUICE_OK;
 }
 
-static sluice_status measure_rank(void *user, sluice_world *world)
-{
-    return measure_with(user, world);
-}
-
 static sluice_status measure_ranks(const request *r)
 {
     sluice_launch_options o;
     sl_machine_description *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to measure with several ranks");
+    if (shared == MAP_FAILED)
+        return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while starting ranks to measure with");
     request mine = *r;
     mine.out = shared;
     sluice_launch_options_init(&o);
@@ -517,11 +516,11 @@ static sluice_status measure_ranks(const request *r)
     return st;
 }
 
-static sluice_status measure_alone(const request *r)
+static sluice_status measure_alone(request *r)
 {
     sl_comm *self;
     SL_TRY(sl_comm_self_open(&self));
-    sluice_status st = measure_with(r, self);
+    sluice_status st = measure_rank(r, self);
     self->ops->close(self);
     return st;
 }

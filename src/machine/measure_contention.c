@@ -44,15 +44,6 @@ static int calls_for(double seconds, double each)
     return calls < MOST_OF_A_KIND ? (int)calls : MOST_OF_A_KIND;
 }
 
-static sluice_status queue_others(sl_bench *b, const double alone[KINDS], unsigned others)
-{
-    for (int k = 0; k < KINDS; k++) {
-        int calls = (others & BIT(k)) != 0 ? calls_for(OUTLASTING * WORK_SECONDS, alone[k]) : 0;
-        for (int i = 0; i < calls; i++) SL_TRY(queue(b, (kind)k));
-    }
-    return SLUICE_OK;
-}
-
 /* Seconds of one queue while `others` (bits of kinds) run. The shortest of some tries: any other disturbance only makes
  * one longer. */
 static sluice_status time_contended(sl_bench *b, const double alone[KINDS], kind k, unsigned others, double *seconds)
@@ -64,7 +55,10 @@ static sluice_status time_contended(sl_bench *b, const double alone[KINDS], kind
         if (t > 0) SL_TRY(sl_bench_late(b, &late));
         if (late) break;
         if (b->ranks > 1) SL_TRY(b->comm->ops->barrier(b->comm, "contended work"));
-        SL_TRY(queue_others(b, alone, others));
+        for (int other = 0; other < KINDS; other++) {
+            int more = (others & BIT(other)) != 0 ? calls_for(OUTLASTING * WORK_SECONDS, alone[other]) : 0;
+            for (int i = 0; i < more; i++) SL_TRY(queue(b, (kind)other));
+        }
         double start = sl_now();
         for (int i = 0; i < calls; i++) SL_TRY(queue(b, k));
         SL_TRY(b->backend->record(b->device, streams[k], 0));

@@ -122,14 +122,6 @@ typedef struct survey {
     uint64_t seen[MOST_SEEN]; /* ops and shapes that were timed, hashed */
 } survey;
 
-/* By the general rates. */
-static double expected_seconds(const survey *s, sl_op op, sl_cost cost)
-{
-    const sl_machine *m = s->machine;
-    if (sl_is_matrix_op(op)) return cost.flops / sl_machine_gemm_flops(m, s->type == SLUICE_BF16);
-    return cost.bytes / m->device_bytes_per_second;
-}
-
 static uint64_t mix(uint64_t hash, int64_t x)
 {
     return (hash ^ (uint64_t)x) * 1099511628211u;
@@ -162,8 +154,11 @@ static bool is_seen(survey *s, const node_call *n)
 /* Whether a node is worth its time. All ranks say the same. */
 static bool is_wanted(sl_bench *b, survey *s, node_call *n, sl_cost cost, double work)
 {
+    const sl_machine *m = s->machine;
+    double expected = sl_is_matrix_op(n->node->op) ? cost.flops / sl_machine_gemm_flops(m, s->type == SLUICE_BF16)
+                                                   : cost.bytes / m->device_bytes_per_second;
     if (work <= 0 || sl_node_type(n->graph, n->node) != s->type || !b->backend->supports(n->node->op)) return false;
-    if (b->scale.node_seconds > 0 && expected_seconds(s, n->node->op, cost) > b->scale.node_seconds) return false;
+    if (b->scale.node_seconds > 0 && expected > b->scale.node_seconds) return false;
     size_node(b, n);
     if (!sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written)) return false;
     return !b->scale.discrete || !is_seen(s, n);
@@ -232,20 +227,14 @@ static sluice_status time_at_pace(sl_bench *b, const sl_model_options *o, pace *
     return b->ranks > 1 ? b->comm->ops->broadcast(b->comm, "pace", 0, p, sizeof *p) : SLUICE_OK;
 }
 
-/* "bf16: llama 8x2048, width 3072" */
-static void name_group(const survey *s, const sl_model_options *o, char *out, size_t bytes)
-{
-    int64_t width = o->width > 0 ? o->width : o->features, context = o->context > 0 ? o->context : 1;
-    snprintf(out, bytes, "%s: %s %lldx%lld, width %lld", s->type == SLUICE_F32 ? "f32" : "bf16", o->type,
-             (long long)o->batch, (long long)context, (long long)width);
-}
-
 /* The models of a type share its time. */
 static sluice_status time_as_group(sl_bench *b, const sl_model_options *o, double end, pace *p, survey *s)
 {
-    char name[64];
+    char name[64]; /* "bf16: llama 8x2048, width 3072" */
     double left = end - sl_now();
-    name_group(s, o, name, sizeof name);
+    int64_t width = o->width > 0 ? o->width : o->features, context = o->context > 0 ? o->context : 1;
+    snprintf(name, sizeof name, "%s: %s %lldx%lld, width %lld", s->type == SLUICE_F32 ? "f32" : "bf16", o->type,
+             (long long)o->batch, (long long)context, (long long)width);
     sl_bench_begin(b, name, end <= 0 ? 0 : left > 0 ? left : 1e-9);
     SL_TRY(time_at_pace(b, o, p, s));
     sl_bench_end(b);

@@ -23,17 +23,6 @@ static sl_layer flat_layer(const flat_call *f)
     return (sl_layer){ .name = "measure", .element_count = f->elements };
 }
 
-static uint64_t slot_bytes(const flat_call *f)
-{
-    sl_layer layer = flat_layer(f);
-    return sl_form_bytes(f->states, &layer, 0, f->elements);
-}
-
-static uint64_t leaves_bytes(const flat_call *f)
-{
-    return (uint64_t)((f->elements + SL_CUT_ELEMENTS - 1) / SL_CUT_ELEMENTS) * sizeof(double);
-}
-
 /* An operand: bytes 0: absent. */
 typedef struct flat_operand {
     uint64_t bytes;
@@ -46,7 +35,8 @@ static int flat_operands(const sl_bench *b, const flat_call *f, flat_operand out
     sl_form weights = b->scale.weights;
     uint64_t n = (uint64_t)f->elements, narrow = n * sl_form_element_bytes(weights);
     flat_operand gradient = { narrow, weights }, sum = { n * sizeof(float), SL_FORM_F32 };
-    flat_operand leaves = { leaves_bytes(f), SL_FORM_F32 }, norm = { sizeof(sl_norm_result), SL_FORM_F32 };
+    flat_operand leaves = { (uint64_t)sl_ceil_div(f->elements, SL_CUT_ELEMENTS) * sizeof(double), SL_FORM_F32 };
+    flat_operand norm = { sizeof(sl_norm_result), SL_FORM_F32 };
     *inputs = f->op == SL_OP_UPDATE ? 2 : 1;
     out[0] = f->op == SL_OP_NORM_FINISH ? leaves : f->op == SL_OP_CAST ? sum : gradient;
     out[1] = f->op == SL_OP_NORM_LEAVES  ? leaves
@@ -56,7 +46,9 @@ static int flat_operands(const sl_bench *b, const flat_call *f, flat_operand out
     if (f->op != SL_OP_UPDATE) return 2;
     out[2] = gradient;
     out[3] = (flat_operand){ weights == SL_FORM_BF16 ? narrow : 0, SL_FORM_REMAINDER };
-    for (int k = 0; k < ADAM_SLOTS; k++) out[4 + k] = (flat_operand){ slot_bytes(f), f->states };
+    sl_layer layer = flat_layer(f);
+    uint64_t slot = sl_form_bytes(f->states, &layer, 0, f->elements);
+    for (int k = 0; k < ADAM_SLOTS; k++) out[4 + k] = (flat_operand){ slot, f->states };
     return 4 + ADAM_SLOTS;
 }
 
@@ -134,14 +126,8 @@ static bool fits(sl_bench *b, const flat_call *f)
     return place_operands(b, f, &c, shapes);
 }
 
-/* Points are measured from the largest down, which matters most, and is measured in any case. */
-static void put_smaller(sl_rates *rates, sl_rate_point p)
-{
-    for (int i = rates->count; i > 0; i--) rates->points[i] = rates->points[i - 1];
-    rates->points[0] = p;
-    rates->count++;
-}
-
+/* Measures the next smaller point and puts it first. Points are measured from the largest down, which matters most, and
+ * is measured even when the group's time is over. */
 static sluice_status measure_point(sl_bench *b, sl_bench_fn fn, void *call, const char *label, double work,
                                    sl_rates *rates)
 {
@@ -152,7 +138,9 @@ static sluice_status measure_point(sl_bench *b, sl_bench_fn fn, void *call, cons
     b->label = label;
     b->label_work = work;
     SL_TRY(sl_bench_time(b, NULL, fn, call, &p.seconds));
-    put_smaller(rates, p);
+    for (int i = rates->count; i > 0; i--) rates->points[i] = rates->points[i - 1];
+    rates->points[0] = p;
+    rates->count++;
     return SLUICE_OK;
 }
 
@@ -173,26 +161,19 @@ static sluice_status measure_flat(sl_bench *b, flat_call f, sl_rates *rates)
     return SLUICE_OK;
 }
 
-static sluice_status measure_flats(sl_bench *b, sl_tier tier, sl_stream stream, sl_rates rates[SL_OP_COUNT],
-                                   sl_rates narrow[2])
+static sluice_status measure_updates_of(sl_bench *b, sl_bench_group group, sl_tier tier, sl_stream stream,
+                                        sl_rates rates[SL_OP_COUNT], sl_rates narrow[2])
 {
     static const sl_op ops[] = { SL_OP_UPDATE, SL_OP_ACCUMULATE, SL_OP_NORM_LEAVES, SL_OP_NORM_FINISH, SL_OP_CAST };
     static const sl_form states[] = { SL_FORM_BF16, SL_FORM_BLOCKS8 };
     /* a cast changes nothing where gradients are f32, and is not done */
     size_t count = sizeof ops / sizeof ops[0] - (b->scale.weights == SL_FORM_F32 ? 1 : 0);
+    bool on_host = group == SL_BENCH_HOST_UPDATES;
+    sl_bench_begin(b, on_host ? "updates on the host" : "updates on the device", b->scale.group_seconds[group]);
     for (size_t i = 0; i < count; i++)
         SL_TRY(measure_flat(b, (flat_call){ ops[i], 0, tier, stream, SL_FORM_F32 }, &rates[ops[i]]));
     for (int k = 0; k < 2; k++)
         SL_TRY(measure_flat(b, (flat_call){ SL_OP_UPDATE, 0, tier, stream, states[k] }, &narrow[k]));
-    return SLUICE_OK;
-}
-
-static sluice_status measure_updates_of(sl_bench *b, sl_bench_group group, sl_tier tier, sl_stream stream,
-                                        sl_rates rates[SL_OP_COUNT], sl_rates narrow[2])
-{
-    bool on_host = group == SL_BENCH_HOST_UPDATES;
-    sl_bench_begin(b, on_host ? "updates on the host" : "updates on the device", b->scale.group_seconds[group]);
-    SL_TRY(measure_flats(b, tier, stream, rates, narrow));
     sl_bench_end(b);
     return SLUICE_OK;
 }
@@ -286,25 +267,22 @@ typedef struct mixture {
     double started, copying; /* when the copy at hand began; seconds of all of them. For the stream's thread */
 } mixture;
 
-static void describe_gemm(const sl_bench *b, const sl_shape *square, sl_call *c)
-{
-    c->input_count = 2;
-    c->output_count = 1;
-    for (int k = 0; k < 2; k++) {
-        c->input_shapes[k] = square;
-        c->input_forms[k] = b->scale.weights;
-    }
-    c->output_shapes[0] = square;
-    c->output_forms[0] = b->scale.weights;
-}
-
 sluice_status sl_bench_queue_gemm(sl_bench *b, int64_t side)
 {
     static const sl_attrs attrs;
     const sl_shape square = { 2, { side, side } };
     const uint64_t bytes = (uint64_t)(side * side) * sl_form_element_bytes(b->scale.weights);
-    sl_call c = { .op = SL_OP_LINEAR, .attrs = &attrs, .context = &b->context, .name = "measure" };
-    describe_gemm(b, &square, &c);
+    const sl_form form = b->scale.weights;
+    sl_call c = { .op = SL_OP_LINEAR,
+                  .attrs = &attrs,
+                  .context = &b->context,
+                  .name = "measure",
+                  .input_count = 2,
+                  .output_count = 1,
+                  .input_shapes = { &square, &square },
+                  .output_shapes = { &square },
+                  .input_forms = { form, form },
+                  .output_forms = { form } };
     uint64_t workspace = b->backend->workspace(&c);
     (void)sl_bench_make_room(b, SL_TIER_DEVICE, 2 * bytes, bytes + workspace);
     for (int k = 0; k < 2; k++) c.inputs[k] = sl_bench_read_span(b, SL_TIER_DEVICE, bytes);
@@ -326,13 +304,6 @@ static sluice_status note_end(void *user)
     return SLUICE_OK;
 }
 
-static sluice_status start_copy(sl_bench *b, mixture *x)
-{
-    SL_TRY(b->backend->submit(b->device, SL_STREAM_TO_HOST, note_start, x));
-    SL_TRY(sl_bench_queue_copy(b, 1, b->scale.contention_copy));
-    return b->backend->submit(b->device, SL_STREAM_TO_HOST, note_end, x);
-}
-
 /* Seconds of all the GEMMs; keeps the shortest, and what the copies took then. */
 static sluice_status run_mixture(sl_bench *b, mixture *x, double *gemms, double *copies)
 {
@@ -340,7 +311,11 @@ static sluice_status run_mixture(sl_bench *b, mixture *x, double *gemms, double 
     if (b->ranks > 1) SL_TRY(b->comm->ops->barrier(b->comm, "GEMMs"));
     double start = sl_now();
     for (int k = 0; k < x->gemms; k++) {
-        if (x->copies) SL_TRY(start_copy(b, x));
+        if (x->copies) {
+            SL_TRY(b->backend->submit(b->device, SL_STREAM_TO_HOST, note_start, x));
+            SL_TRY(sl_bench_queue_copy(b, SL_LINK_TO_HOST, b->scale.contention_copy));
+            SL_TRY(b->backend->submit(b->device, SL_STREAM_TO_HOST, note_end, x));
+        }
         SL_TRY(sl_bench_queue_gemm(b, b->scale.gemm_side));
     }
     double seconds = sl_now() - start;
@@ -393,6 +368,7 @@ typedef struct collective_call {
     int64_t bounds[65];
 } collective_call;
 
+/* Shares the elements out between the ranks, at multiples of a cut. */
 static void cut(const sl_bench *b, collective_call *c)
 {
     int64_t elements = (int64_t)(c->bytes / sizeof(float)), cuts = elements / SL_CUT_ELEMENTS;
@@ -414,12 +390,6 @@ static sluice_status run_collective(sl_bench *b, void *what)
     return b->backend->synchronize(b->device);
 }
 
-static double received(const sl_bench *b, const collective_call *c)
-{
-    double own = (double)(c->bounds[b->rank + 1] - c->bounds[b->rank]) * sizeof(float);
-    return c->kind == SL_REDUCE_SCATTER ? own * (b->ranks - 1) : (double)c->bytes - own;
-}
-
 sluice_status sl_measure_collectives(sl_bench *b, sl_machine *m)
 {
     const uint64_t *sizes = b->scale.collectives;
@@ -436,7 +406,10 @@ sluice_status sl_measure_collectives(sl_bench *b, sl_machine *m)
             b->label = kind == SL_GATHER ? "gather" : "reduce_scatter";
             b->label_work = (double)c.bytes;
             SL_TRY(sl_bench_time(b, NULL, run_collective, &c, &seconds));
-            rates->points[rates->count++] = (sl_rate_point){ received(b, &c), seconds };
+            /* the work is what a rank receives */
+            double own = (double)(c.bounds[b->rank + 1] - c.bounds[b->rank]) * sizeof(float);
+            double received = kind == SL_REDUCE_SCATTER ? own * (b->ranks - 1) : (double)c.bytes - own;
+            rates->points[rates->count++] = (sl_rate_point){ received, seconds };
         }
     sl_bench_end(b);
     m->comm_latency = m->gather.points[0].seconds;

@@ -21,12 +21,6 @@ typedef struct square_gemm {
     uint64_t each;   /* bytes of a matrix of that side */
 } square_gemm;
 
-/* Enough work for all threads. */
-static int64_t largest_gemm_side(int threads)
-{
-    return threads <= 4 ? 3 * SIZE_STEP : threads <= 16 ? 4 * SIZE_STEP : 8 * SIZE_STEP;
-}
-
 /* Small numbers, as f32 and as either half; zeros would be multiplied at a clock that training never sees. */
 static sluice_status fill(const square_gemm *p)
 {
@@ -100,7 +94,8 @@ static uint64_t workspace_of(const square_gemm *p)
 sluice_status sl_measured_peak(const sl_device_choice *device, sl_isa isa, int threads, sluice_dtype precision,
                                double *out)
 {
-    square_gemm p = { .backend = device->backend, .form = (sl_form)precision, .largest = largest_gemm_side(threads) };
+    int64_t steps = threads <= 4 ? 3 : threads <= 16 ? 4 : 8; /* enough work for all threads */
+    square_gemm p = { .backend = device->backend, .form = (sl_form)precision, .largest = steps * SIZE_STEP };
     sl_device_options options = { .threads = threads, .isa = isa, .ordinal = device->ordinal };
     if (device->is_cuda) p.largest = GPU_SIDE;
     p.each = (uint64_t)(p.largest * p.largest) * sl_form_element_bytes(p.form);

@@ -26,15 +26,6 @@ struct sl_bench_progress {
 
 /* ---- the watcher ---- */
 
-/* Returns after SLOW_SECONDS, or sooner where something changed. */
-static void wait_a_while(sl_bench_progress *p)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += SLOW_SECONDS;
-    (void)pthread_cond_timedwait(&p->changed, &p->lock, &until);
-}
-
 static void end_line(sl_bench_progress *p)
 {
     if (p->in_line) fprintf(p->out, "\n");
@@ -47,11 +38,14 @@ static void *watch(void *argument)
     double said = 0; /* when */
     pthread_mutex_lock(&p->lock);
     while (!p->closing) {
-        wait_a_while(p);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += SLOW_SECONDS;
+        (void)pthread_cond_timedwait(&p->changed, &p->lock, &until); /* sooner where it closes */
         double now = sl_now(), since = p->start > said ? p->start : said;
         if (p->closing || p->label == NULL || now - since < SLOW_SECONDS) continue;
         end_line(p);
-        fprintf(p->out, "    %s of %.3g has been under way for %.0f s\n", p->label, p->work, now - p->start);
+        fprintf(p->out, "    %s of %.3g has been running for %.0f s\n", p->label, p->work, now - p->start);
         fflush(p->out);
         said = now;
     }
@@ -72,7 +66,7 @@ sluice_status sl_bench_progress_open(FILE *out, sl_bench_progress **progress)
         pthread_cond_destroy(&p->changed);
         pthread_mutex_destroy(&p->lock);
         sl_free(p);
-        return sl_fail(SLUICE_ERR_NO_MEMORY, "no thread to report a measurement's progress");
+        return sl_fail(SLUICE_ERR_NO_MEMORY, "cannot start a thread to report the progress of a measurement");
     }
     *progress = p;
     return SLUICE_OK;
@@ -95,8 +89,11 @@ void sl_bench_progress_close(sl_bench_progress *p)
 
 /* ---- groups ---- */
 
-static void begin_line(sl_bench_progress *p, const char *group)
+void sl_bench_begin(sl_bench *b, const char *group, double seconds)
 {
+    sl_bench_progress *p = b->progress;
+    b->deadline = seconds > 0 ? sl_now() + seconds : 0;
+    if (p == NULL) return;
     pthread_mutex_lock(&p->lock);
     snprintf(p->group, sizeof p->group, "%s", group);
     p->group_start = sl_now();
@@ -109,14 +106,11 @@ static void begin_line(sl_bench_progress *p, const char *group)
     pthread_mutex_unlock(&p->lock);
 }
 
-void sl_bench_begin(sl_bench *b, const char *group, double seconds)
+void sl_bench_end(sl_bench *b)
 {
-    b->deadline = seconds > 0 ? sl_now() + seconds : 0;
-    if (b->progress != NULL) begin_line(b->progress, group);
-}
-
-static void print_end(sl_bench_progress *p)
-{
+    sl_bench_progress *p = b->progress;
+    if (p == NULL) return;
+    pthread_mutex_lock(&p->lock);
     if (!p->in_line) fprintf(p->out, "  %-36s", p->group);
     fprintf(p->out, " %6.1f s", sl_now() - p->group_start);
     if (p->timed > 0) fprintf(p->out, ", %d timed, longest %s with %.2f s", p->timed, p->longest, p->longest_seconds);
@@ -124,14 +118,7 @@ static void print_end(sl_bench_progress *p)
     fprintf(p->out, "\n");
     fflush(p->out);
     p->in_line = false;
-}
-
-void sl_bench_end(sl_bench *b)
-{
-    if (b->progress == NULL) return;
-    pthread_mutex_lock(&b->progress->lock);
-    print_end(b->progress);
-    pthread_mutex_unlock(&b->progress->lock);
+    pthread_mutex_unlock(&p->lock);
 }
 
 sluice_status sl_bench_late(sl_bench *b, bool *late)

@@ -113,7 +113,7 @@ TEST(devices_says_why_there_is_no_gpu)
     CHECK_EQ(r.status, 0);
     CHECK_STR(r.error, "");
     CHECK_CONTAINS(r.out, "gpu: none: the CUDA part of sluice is not here");
-    CHECK_CONTAINS(r.out, "loaded where it is found: cuda, nccl, mpi");
+    CHECK_CONTAINS(r.out, "loaded at run time where present: cuda, nccl, mpi");
     CHECK_EQ(asked.status, 2);
     CHECK_CONTAINS(asked.error, "the CUDA part of sluice is not here");
     run_free(&r);
