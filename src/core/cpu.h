@@ -6,7 +6,7 @@
 
 #include "sluice.h"
 
-/* AMX is AVX-512 with bf16 matrix products on tiles. */
+/* AMX is AVX-512 with bf16 GEMMs on tiles. */
 typedef enum { SL_ISA_SCALAR, SL_ISA_AVX2, SL_ISA_AVX512, SL_ISA_AMX, SL_ISA_COUNT } sl_isa;
 
 /* The best path the CPU and the operating system support. */

@@ -1,4 +1,4 @@
-/* thread.h: a pool of compute threads, and threads beside it.
+/* thread.h: a pool of compute threads, and threads outside it.
  *
  * sl_pool_run cuts work into tasks by shape alone; which thread runs a task never changes a bit, because a task owns
  * its outputs and no sum crosses tasks. Each worker has scratch memory of a fixed size, taken once at creation, for

@@ -21,7 +21,7 @@ typedef struct sl_numa_node {
     sl_cpu_set cpus;
 } sl_numa_node;
 
-/* As this process may use it: nodes without a CPU for it are left out. */
+/* As this process may use it: nodes without a CPU for it are not listed. */
 typedef struct sl_topology {
     const char *unknown; /* why nothing is known; NULL: it is */
     int node_count;
@@ -32,7 +32,7 @@ typedef struct sl_binding {
     uint64_t nodes; /* bit n: arenas are spread over the kernel's node n; 0: they lie where they are first touched */
     bool threads;   /* run on `cpus`; false: as the process may */
     sl_cpu_set cpus;
-    int cpu_share; /* how many of them this rank should use, beside the ranks that were given the same; 0: not bound */
+    int cpu_share; /* how many of them this rank should use: ranks with the same CPUs share them; 0: not bound */
 } sl_binding;
 
 /* Whether hwloc is built in. */

@@ -3,7 +3,7 @@
  * Both tiers are mappings of exactly the planned size (memory.h). Kernels run in the caller's thread on the pool,
  * whatever their stream: compute and the optimizer's update want the same cores, and a pool runs one thing at a time,
  * so a second thread would only make them take turns. Copies and host work on the to-device, to-host and communication
- * streams run beside the caller, one thread each; on other streams they run at once. Events order all of them. */
+ * streams run alongside the caller, one thread each; on other streams they run at once. Events order all of them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

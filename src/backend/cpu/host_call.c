@@ -6,7 +6,7 @@
 #include "backend/cpu/cpu_workspace.h"
 #include "backend/operand.h"
 
-/* AMX is a matrix product within the AVX-512 kernels. */
+/* AMX is a GEMM within the AVX-512 kernels. */
 sluice_status sl_host_kernels_of(sl_isa isa, sl_host_kernels *out)
 {
     static const sl_kernel(*const tables[SL_ISA_COUNT])[SL_OP_COUNT] = {

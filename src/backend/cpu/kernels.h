@@ -14,7 +14,7 @@ typedef struct sl_kernel_args {
     sl_tensor out[SL_MAX_OUTPUTS];
     const sl_run_context *context;
     sluice_dtype wire; /* sl_call.wire */
-    bool amx;          /* matrix products of bf16 operands run on AMX tiles: other bits than the other paths' */
+    bool amx;          /* GEMMs of bf16 operands run on AMX tiles: other bits than the other paths' */
     int64_t first;     /* update: element of the layer's flat buffer that the operands begin with; 0 for other ops */
     sl_pool *pool;     /* cut work by shape, never by thread count */
     /* Of at least what sl_cpu_workspace says for this call; NULL where that is 0. 256-byte aligned. */

@@ -1,4 +1,4 @@
-/* stream.h: events, and the streams of the CPU backend that run beside the caller.
+/* stream.h: events, and the streams of the CPU backend that run concurrently with the caller.
  *
  * A queue is a ring of fixed size and one thread that empties it in order. Work is submitted in an order that is itself
  * a legal order of execution, and a wait refers to a recording submitted before it, so a full ring delays the submitter

@@ -1,4 +1,4 @@
-/* amx.c: the product of bf16 matrices on AMX tiles.
+/* amx.c: the GEMM of bf16 matrices on AMX tiles.
  *
  * A task owns a tile of C, as in gemm.c. It walks k in blocks; for each it packs its columns of B, then its rows of A
  * some at a time, and runs blocks of 32 x 32 over both. Tiles multiply so fast that packing and carrying sums count: an
@@ -14,7 +14,7 @@
 #include "backend/cpu/kernels/gemm_cut.h"
 #include "core/thread.h"
 
-/* Longest run of k between two visits of a block of C: most products of a model need no second one. */
+/* Longest run of k between two visits of a block of C: most GEMMs of a model need no second one. */
 #define K_STEPS 32
 #define K_BLOCK (K_STEPS * SL_TILE_K)
 /* Rows of A packed together: 256 KiB. */
@@ -62,7 +62,7 @@ static void finish_block(const task *t, int64_t row, int64_t column, int64_t row
         finish_as(t, t->c.form, row, column, rows, columns);
 }
 
-/* The lines of C that a block will write are asked for before its products, which hide the way from memory. */
+/* The lines of C that a block will write are prefetched before its tile products, which hide the latency of memory. */
 SL_INLINE void fetch_block(const task *t, int64_t row, int64_t column, int64_t rows, int64_t columns)
 {
     int64_t bytes = sl_float_bytes(t->c.form);

@@ -1,4 +1,4 @@
-/* amx.h: products of bf16 operands on AMX tiles, for the AVX-512 path of CPUs that have them (core/cpu.h).
+/* amx.h: GEMMs of bf16 operands on AMX tiles, for the AVX-512 path of CPUs that have them (core/cpu.h).
  *
  * C = A B with sums in f32, k in order, thirty-two k at a time as the tile instruction adds them (amx_tile.h): the bits
  * depend on the shape alone, but are not those of gemm.h, and bf16 denormals count as zero. */
@@ -23,7 +23,7 @@ static inline bool sl_amx_takes(const sl_gemm *g)
     return g->a.form == SL_FORM_BF16 && g->b.form == SL_FORM_BF16 && g->k > 0;
 }
 
-/* As KI(gemm), for products that sl_amx_takes; the CPU must have the tiles. */
+/* As KI(gemm), for GEMMs that sl_amx_takes; the CPU must have the tiles. */
 void AMX(gemm)(sl_pool *pool, const sl_gemm *g);
 
 /* As the bf16 kernels of attention, with probabilities and their slopes rounded to bf16 before they are multiplied. */

@@ -1,9 +1,9 @@
-/* amx_attention.c: attention of bf16 operands with its products on AMX tiles.
+/* amx_attention.c: attention of bf16 operands with its GEMMs on AMX tiles.
  *
- * The tiles of attention and their order are those of attention.c. Products take so little time that everything beside
+ * The tiles of attention and their order are those of attention.c. GEMMs take so little time that everything besides
  * them is kept short: a tile is walked in panels of 32 queries, whose scores lie [keys, 32] in f32 and never leave the
  * first-level cache; one pass over them makes probabilities and slopes and rounds these to bf16 into the operands that
- * the next products read; what a causal query does not see is neither multiplied nor raised. Whatever else a product
+ * the next GEMMs read; what a causal query does not see is neither multiplied nor raised. Whatever else a product
  * reads is packed once per tile, so that the layout in memory needs a plain copy or one pass of transposes
  * (amx_pack.h). */
 #define SL_ELEM_bf16

@@ -1,4 +1,4 @@
-/* amx_tile.h: the tile instructions that bf16 products need, on eight tiles of 16 rows x 64 bytes.
+/* amx_tile.h: the tile instructions that GEMMs of bf16 need, on eight tiles of 16 rows x 64 bytes.
  *
  * A product of tiles adds to c[16][16] (f32) the a[16][32] (bf16, a row of 32 k per row of c) times b[16][32], whose
  * row p holds k = 2p and 2p + 1 of sixteen columns side by side.

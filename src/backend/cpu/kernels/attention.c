@@ -1,6 +1,6 @@
 /* attention.c: softmax(q k^T scale) v in tiles, and its gradient; the T x S matrix never exists.
  *
- * All products are gemm.h's packed ones; sums stay in f32 until an output is stored. The results depend on the block of
+ * All GEMMs are gemm.h's packed ones; sums stay in f32 until an output is stored. The results depend on the block of
  * keys alone, which depends on the head width alone. */
 
 #define MOST_QUERIES 64

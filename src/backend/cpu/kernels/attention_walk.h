@@ -134,7 +134,7 @@ static int64_t backward_floats_by_tile(const attention *t)
     return backward_floats(t) + dq_floats(t);
 }
 
-/* dq of every query of a group of heads is carried beside the tile. */
+/* dq of every query of a group of heads is carried along with the tile. */
 static bool group_fits(const attention *t)
 {
     int64_t tiles = t->query_heads / t->key_heads * sl_ceil_div(t->queries, t->tile_queries);

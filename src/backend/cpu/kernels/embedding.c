@@ -3,7 +3,7 @@
  * The gradient adds one row of dy per token, and several tokens may share a table row. A task owns a block of the
  * table, whose sums lie as floats in its scratch memory, and walks the tokens in order: every element is the sum of its
  * tokens in order of position, rounded once to the output's form. Looking through all indices for each block costs
- * little beside the rows. Readers of data check ids; an id outside the table that comes here all the same yields NaN,
+ * little next to the rows. Readers of data check ids; an id outside the table that comes here all the same yields NaN,
  * which stops the run, and is never used as an index. */
 #include "backend/cpu/kernels/elem.h"
 

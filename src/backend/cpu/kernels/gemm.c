@@ -1,4 +1,4 @@
-/* gemm.c: the register tile, and the cut of a product into tasks.
+/* gemm.c: the register tile, and the cut of a GEMM into tasks.
  *
  * A task owns a tile of C. It walks k in blocks; for each it packs its columns of B (they stay in the second-level
  * cache), then takes A some panels at a time and runs the register tile of each over all panels of B. An A of floats
@@ -110,7 +110,7 @@ void KI(multiply_packed)(const float *a, const float *b, int64_t m, int64_t n, i
     }
 }
 
-/* ---- a whole product ---- */
+/* ---- a whole GEMM ---- */
 
 /* The task at hand: its tile of C and its memory. */
 typedef struct task {

@@ -1,6 +1,6 @@
-/* gemm.h: the matrix product of the CPU backend, whole and in packed pieces.
+/* gemm.h: the GEMM of the CPU backend, whole and in packed pieces.
  *
- * Every element of a product is one chain c = fma(a[m,k], b[k,n], c) over k = 0, 1, 2, ... that starts at zero, in f32
+ * Every element of C is one chain c = fma(a[m,k], b[k,n], c) over k = 0, 1, 2, ... that starts at zero, in f32
  * whatever the operands' forms. Blocking, packing, threads and instruction path cannot change a bit of it: a partial
  * chain is carried as a stored float, exactly, and rounded to a narrow C once.
  *
@@ -70,9 +70,9 @@ void KI(gemm)(sl_pool *pool, const sl_gemm *g);
 
 /* ---- packed pieces, for kernels that keep their tiles in scratch ---- */
 
-/* A block of C as the packed product reads and writes it: panel p holds columns [p * SL_TILE_COLUMNS, ...) and starts
+/* A block of C as the packed GEMM reads and writes it: panel p holds columns [p * SL_TILE_COLUMNS, ...) and starts
  * p * panel elements on; its rows are `row` apart. Row-major: row = ld, panel = SL_TILE_COLUMNS. The B operand of a
- * further product with k rows: row = 0 (rows as wide as their panel), panel = k * SL_TILE_COLUMNS. Whole vectors are
+ * further GEMM with k rows: row = 0 (rows as wide as their panel), panel = k * SL_TILE_COLUMNS. Whole vectors are
  * written: columns up to the next multiple of SL_LANES must exist. */
 typedef struct sl_block {
     float *data;

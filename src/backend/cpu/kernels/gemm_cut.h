@@ -1,4 +1,4 @@
-/* gemm_cut.h: how a product is cut into tasks, each of which owns a tile of C.
+/* gemm_cut.h: how a GEMM is cut into tasks, each of which owns a tile of C.
  *
  * Tiles are halved until every thread has a few or they get too small to pay for packing. The cut may follow the number
  * of threads because an element is one chain over k, whoever computes it. */

@@ -1,7 +1,7 @@
-/* gemm_pack.c: operands of a product into panels of floats.
+/* gemm_pack.c: operands of a GEMM into panels of floats.
  *
  * Functions that take a form are inlined with a constant: each form has its own loops. 16-bit elements whose k lie side
- * by side are turned in pairs, as if two neighbours in k were one float, and become floats when they are stored. */
+ * by side are transposed in pairs, as if two neighbours in k were one float, and become floats when they are stored. */
 #include "backend/cpu/kernels/convert.h"
 #include "backend/cpu/kernels/gemm.h"
 #include "backend/cpu/kernels/gemm_turn.h"

@@ -1,12 +1,12 @@
-/* head.c: the product with the output head, its cross entropy and both gradients in one go, chunk by chunk of rows.
+/* head.c: the GEMM with the output head, its cross entropy and both gradients in one go, chunk by chunk of rows.
  *
  * Rows are independent, and once it is known how many of them count, a row's gradient follows from its logits alone. So
  * the logits of a chunk are made, turned into their gradient where they lie, multiplied into dx and added to dw, and
  * the next chunk takes their place. Logits and their gradient are rounded to the element type as the two ops apart
- * would round them: loss and dx have those ops' bits, dw is a sum of one product per chunk. */
+ * would round them: loss and dx have those ops' bits, dw is a sum of one GEMM per chunk. */
 #include "backend/cpu/kernels/entropy.h"
 #include "backend/cpu/kernels/head_chunk.h"
-#include "backend/cpu/kernels/product.h"
+#include "backend/cpu/kernels/strided_gemm.h"
 
 typedef struct head {
     const sl_kernel_args *a;
@@ -55,7 +55,7 @@ static void rows_task(void *context, int64_t task, void *scratch)
     h->losses[task] = loss;
 }
 
-/* ---- products of a chunk ---- */
+/* ---- GEMMs of a chunk ---- */
 
 static sl_matrix chunk_logits(const head *h)
 {

@@ -5,7 +5,7 @@
 #include "core/bytes.h"
 
 /* Logits that exist at a time, or the logits of SL_HEAD_LEAST_ROWS rows where those are more: every chunk adds to all
- * of dw, which the products of too few rows would not pay for. */
+ * of dw, which the GEMMs of too few rows would not pay for. */
 #define SL_HEAD_CHUNK_ELEMENTS ((int64_t)1 << 22)
 #define SL_HEAD_LEAST_ROWS     256
 #define SL_HEAD_UNIT           32 /* rows of a tile */

@@ -1,8 +1,8 @@
-/* linear.c: the ops that are matrix products, each as one call of gemm.h: operands are described by strides, never
+/* linear.c: the ops that are GEMMs, each as one call of gemm.h: operands are described by strides, never
  * transposed in memory. Every operand is in the form its tensor says; gradients of parameters may be in another one
  * than the element type. */
 #include "backend/cpu/kernels/elem.h"
-#include "backend/cpu/kernels/product.h"
+#include "backend/cpu/kernels/strided_gemm.h"
 
 /* w as a matrix of `out` rows and `in` columns, however it is stored. */
 static sl_matrix weight_out_in(const sl_kernel_args *a, const sl_tensor *w, int64_t out, int64_t in)

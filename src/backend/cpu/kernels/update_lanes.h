@@ -1,4 +1,4 @@
-/* update_lanes.h: sixteen patterns of 32 bits beside the sixteen floats of simd.h, and what updates make of them: the
+/* update_lanes.h: sixteen patterns of 32 bits next to the sixteen floats of simd.h, and what updates make of them: the
  * halves of a master weight, gradients of any form, random bits, 8-bit codes. The plain definitions are in core/half.h,
  * core/rounding.h and core/blocks8.h; every path gives their bits. */
 #ifndef SL_BACKEND_CPU_UPDATE_LANES_H

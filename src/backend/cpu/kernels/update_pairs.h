@@ -41,7 +41,7 @@ ALWAYS_INLINE pair pair_split(__m512i words)
     return (pair){ _mm512_slli_epi32(words, 16), pair_upper(words) };
 }
 
-/* The lower word of each even pattern beside the upper word of each odd one. */
+/* The lower word of each even pattern next to the upper word of each odd one. */
 ALWAYS_INLINE __m512i pair_join(__m512i even, __m512i odd)
 {
     return _mm512_mask_blend_epi16(0xaaaaaaaau, even, odd);

@@ -1,6 +1,6 @@
-/* product.h: operands of matrix products described by strides, and the one way to multiply them. */
-#ifndef SL_BACKEND_CPU_PRODUCT_H
-#define SL_BACKEND_CPU_PRODUCT_H
+/* strided_gemm.h: operands of GEMMs described by strides, and the one way to multiply them. */
+#ifndef SL_BACKEND_CPU_STRIDED_GEMM_H
+#define SL_BACKEND_CPU_STRIDED_GEMM_H
 
 #include "backend/cpu/kernels/amx.h"
 #include "backend/cpu/kernels/gemm.h"
