@@ -23,41 +23,42 @@ typedef struct argument {
 
 static const argument arguments[] = {
     { "set", ARG_SETS, AT(sets), "KEY=VALUE", WITH_CONFIG,
-      "assign a key of the configuration after reading it; repeatable", 0 },
+      "set a key of the configuration after reading it; may be repeated", 0 },
     { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train devices ",
-      "ranks on this machine, which they share; with plan none is started, with devices rates are measured in so many "
-      "at once",
+      "number of ranks, which share this machine; train starts them, plan only plans for them, devices measures with "
+      "so many at once",
       1 },
     { "resume", ARG_FLAG, AT(resume), NULL, " train ",
-      "continue from the newest good checkpoint in checkpoint.path, or start anew where there is none", 0 },
+      "continue from the newest valid checkpoint in checkpoint.path; without one, start from the beginning", 0 },
     { "max-restarts", ARG_INTEGER, AT(max_restarts), "N", " train ",
-      "start again from the newest checkpoint when a rank was lost, at most N times", 0 },
+      "restart from the newest checkpoint when a rank is lost, at most N times", 0 },
     { "weights", ARG_TEXT, AT(weights), "FILE", " eval generate ",
-      "safetensors file; otherwise the newest checkpoint, or the file named by \"save\"", 0 },
-    { "prompt", ARG_TEXT, AT(prompt), "TEXT", " generate ", "what the text begins with", 0 },
-    { "tokens", ARG_INTEGER, AT(tokens), "N", " generate ", "how many tokens to add", 1 },
-    { "temperature", ARG_NUMBER, AT(temperature), "X", " generate ", "0: always the most likely token", 0 },
-    { "top-k", ARG_INTEGER, AT(top_k), "N", " generate ", "choose among the N most likely tokens; 0: all", 0 },
-    { "out", ARG_TEXT, AT(out), "FILE", " export ", "the file to write (also -o)", 0 },
-    { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export ",
-      "fp32, the exact values (the default), or bf16 or fp16, rounded", 0 },
-    { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export ",
-      "several files of at most so many bytes, such as 5GiB, and an index", 1 },
-    { "measure", ARG_FLAG, AT(measure), NULL, " devices ", "measure rates (takes some seconds, with a GPU about 45)",
+      "safetensors file to load; default: the newest checkpoint, else the file that \"save\" names", 0 },
+    { "prompt", ARG_TEXT, AT(prompt), "TEXT", " generate ", "text to start with", 0 },
+    { "tokens", ARG_INTEGER, AT(tokens), "N", " generate ", "number of tokens to generate", 1 },
+    { "temperature", ARG_NUMBER, AT(temperature), "X", " generate ",
+      "sampling temperature; 0: always take the most likely token", 0 },
+    { "top-k", ARG_INTEGER, AT(top_k), "N", " generate ", "sample from the N most likely tokens only; 0: from all", 0 },
+    { "out", ARG_TEXT, AT(out), "FILE", " export ", "file to write (also -o)", 0 },
+    { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export ", "fp32 (default: the exact values), or bf16 or fp16 (rounded)",
       0 },
+    { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export ",
+      "split into files of at most so many bytes, such as 5GiB, with an index", 1 },
+    { "measure", ARG_FLAG, AT(measure), NULL, " devices ",
+      "measure how fast the device is (some seconds; about 45 with a GPU)", 0 },
     { "device", ARG_TEXT, AT(device), "NAME", " devices ",
-      "what to measure: cpu, cuda, or auto, a GPU where there is one (the default)", 0 },
+      "device to measure: cpu, cuda or auto (default: a GPU if there is one)", 0 },
     { "machine", ARG_TEXT, AT(machine), "FILE", " plan train devices ",
-      "devices: write the measured rates here; plan: plan for the machine described here; train: plan with these rates",
+      "devices: write the measured rates to FILE; plan: plan for the machine that FILE describes; train: plan with its "
+      "rates",
       0 },
     { "trace", ARG_TEXT, AT(trace), "FILE", " train ",
-      "write the timeline of one step, predicted beside measured, for Perfetto or chrome://tracing (docs/trace.md)",
-      0 },
-    { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "every key, as the page docs/config.md", 0 },
-    { "json", ARG_FLAG, AT(json), NULL, " plan train eval inspect ", "machine-readable output", 0 },
+      "write a timeline of one step, predicted and measured, for Perfetto or chrome://tracing (docs/trace.md)", 0 },
+    { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "print every key, as the page docs/config.md", 0 },
+    { "json", ARG_FLAG, AT(json), NULL, " plan train eval inspect ", "print JSON for programs", 0 },
     { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export verify ",
-      "results, warnings and errors only", 0 },
-    { "help", ARG_FLAG, AT(help), NULL, NULL, "this text", 0 },
+      "print results, warnings and errors only", 0 },
+    { "help", ARG_FLAG, AT(help), NULL, NULL, "print this text", 0 },
 };
 enum { ARGUMENT_COUNT = sizeof arguments / sizeof arguments[0], FIRST_CODE = 256 };
 
@@ -169,7 +170,7 @@ static bool read_size(const argument *a, const char *text, int64_t *out)
             *out = (int64_t)(value * factor);
             return true;
         }
-    cli_usage("--%s: \"%s\" is not a size, as 5000000 or 5GiB are", a->name, text);
+    cli_usage("--%s: \"%s\" is not a size; give bytes such as 5000000, or 5GiB", a->name, text);
     return false;
 }
 

@@ -10,7 +10,7 @@
 
 /* The command line of one command, from the table in arguments.c. */
 typedef struct cli_arguments {
-    const char *operand; /* CONFIG or PATH; NULL where it may be left out and is */
+    const char *operand; /* CONFIG or PATH; NULL where it is optional and not given */
     const char **sets;   /* owned array of borrowed strings: --set, in order */
     int set_count;
     bool help, json, quiet, resume, measure, markdown;

@@ -91,12 +91,7 @@ static sluice_status rank_body(void *user, sluice_world *world)
     return status;
 }
 
-static bool stop_asked(void)
-{
-    return __atomic_load_n(cli_stop_flag(), __ATOMIC_RELAXED) != 0;
-}
-
-/* Starts the ranks, and again as often as --max-restarts allows while ranks get lost. */
+/* Starts the ranks, and restarts them while ranks are lost and --max-restarts allows it. */
 static sluice_status launch(training *t, int64_t timeout)
 {
     const cli_arguments *a = t->arguments;
@@ -108,7 +103,8 @@ static sluice_status launch(training *t, int64_t timeout)
     o.stop = cli_stop_flag();
     o.save_request = cli_save_flag();
     sluice_status status = sluice_launch(&o, rank_body, t);
-    for (int64_t i = 1; i <= restarts && status == SLUICE_ERR_RANK && !stop_asked(); i++) {
+    for (int64_t i = 1; i <= restarts && status == SLUICE_ERR_RANK; i++) {
+        if (__atomic_load_n(cli_stop_flag(), __ATOMIC_RELAXED) != 0) break;
         fprintf(stderr, "sluice: warning: %s; restart %lld of %lld from the newest checkpoint\n", sluice_error(),
                 (long long)i, (long long)restarts);
         t->resume = true;
@@ -117,41 +113,33 @@ static sluice_status launch(training *t, int64_t timeout)
     return status;
 }
 
-static int finish_launched(sluice_status status, const report *r)
-{
-    if (r->output_errno == 0) return cli_report(status);
-    fprintf(stderr, "sluice: standard output: %s\n", strerror(r->output_errno));
-    return sluice_exit_status(status == SLUICE_OK || status == SLUICE_ERR_STOPPED ? SLUICE_ERR_IO : status);
-}
-
 static int train_launched(training *t, int64_t timeout)
 {
     report *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (r == MAP_FAILED) return cli_usage("no memory to start ranks");
+    if (r == MAP_FAILED) return cli_usage("out of memory while starting the ranks");
     t->report = r;
-    int exit_status = finish_launched(launch(t, timeout), r);
+    sluice_status status = launch(t, timeout);
+    int failed = r->output_errno;
     munmap(r, sizeof *r);
-    return exit_status;
+    if (failed == 0) return cli_report(status);
+    fprintf(stderr, "sluice: standard output: %s\n", strerror(failed));
+    return sluice_exit_status(status == SLUICE_OK || status == SLUICE_ERR_STOPPED ? SLUICE_ERR_IO : status);
 }
 
 /* ---- this process is a rank ---- */
 
-/* Every rank of a launcher's job fails alike, so one speaks for all; a second one where the first may be the lost
- * one. */
-static int report_rank(sluice_status status, int rank)
-{
-    bool unread = status == SLUICE_ERR_STOPPED && ferror(stdout); /* cli_finish_output tells why */
-    bool speaks = rank == 0 || (rank == 1 && status == SLUICE_ERR_RANK);
-    return unread || !speaks ? sluice_exit_status(status) : cli_report(status);
-}
-
+/* Every rank of a launcher's job fails alike, so rank 0 reports for all; rank 1 too where a rank was lost, which may
+ * have been rank 0. */
 static int train_here(const training *t, int64_t timeout)
 {
     sluice_world *world = NULL;
     sluice_status status = sluice_world_join((double)timeout, &world);
     if (status != SLUICE_OK) return cli_report(status);
     status = train(t, world);
-    int exit_status = report_rank(status, sluice_world_rank(world));
+    int rank = sluice_world_rank(world);
+    bool unread = status == SLUICE_ERR_STOPPED && ferror(stdout); /* cli_finish_output tells why */
+    bool reports = rank == 0 || (rank == 1 && status == SLUICE_ERR_RANK);
+    int exit_status = unread || !reports ? sluice_exit_status(status) : cli_report(status);
     sluice_world_leave(world);
     return exit_status;
 }
@@ -163,13 +151,13 @@ static int check_launch(const cli_arguments *a, const sluice_config *config)
 {
     char path[8];
     if (cli_launched_ranks() > 1 && (a->ranks > 0 || a->max_restarts > 0))
-        return cli_usage("--%s: the ranks were started by a launcher, which decides that",
+        return cli_usage("--%s: the ranks were started by a launcher such as mpirun; leave the option out",
                          a->ranks > 0 ? "ranks" : "max-restarts");
     if (a->max_restarts <= 0) return 0;
     sluice_status status = sluice_config_get(config, "checkpoint.path", path, sizeof path);
     if (status == SLUICE_OK && strcmp(path, "\"\"") == 0)
         return cli_usage(
-            "--max-restarts needs checkpoint.path in the configuration, and checkpoint.every to lose little");
+            "--max-restarts needs checkpoint.path in the configuration; set checkpoint.every too, to lose few steps");
     return 0; /* a path that is longer than the buffer is one */
 }
 

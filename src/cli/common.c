@@ -93,7 +93,9 @@ int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config
     sluice_config *config;
     sluice_job_options options;
     if (cli_launched_ranks() > 1)
-        return cli_usage("started as one of %d ranks: only train runs on several", cli_launched_ranks());
+        return cli_usage(
+            "started by a launcher as one of %d ranks, but only train runs on several: start it without the launcher",
+            cli_launched_ranks());
     int exit_status = cli_load_config(a, &config);
     if (exit_status != 0) return exit_status;
     cli_job_options(a, &options);

@@ -5,16 +5,17 @@
 #include "cli/cli.h"
 
 const cli_command cli_commands[] = {
-    { "plan", cli_plan, "CONFIG", false, "print memory, movement and expected time; runs nothing" },
+    { "plan", cli_plan, "CONFIG", false, "print memory, transfers and expected step time; runs nothing" },
     { "train", cli_train, "CONFIG", false, "plan, then train" },
-    { "eval", cli_eval, "CONFIG", false, "loss and accuracy on the validation data" },
-    { "generate", cli_generate, "CONFIG", false, "text from a trained language model" },
-    { "export", cli_export, "CHECKPOINT", false, "the weights of a checkpoint as safetensors" },
+    { "eval", cli_eval, "CONFIG", false, "compute loss and accuracy on the validation data" },
+    { "generate", cli_generate, "CONFIG", false, "write text with a trained language model" },
+    { "export", cli_export, "CHECKPOINT", false, "write the weights of a checkpoint as safetensors" },
     { "inspect", cli_inspect, "PATH", false,
-      "what is in a safetensors file, a checkpoint, or a folder of checkpoints" },
-    { "verify", cli_verify, "PATH", false, "whether a file or checkpoint is whole, byte by byte" },
-    { "devices", cli_devices, NULL, false, "what this machine offers, how fast it is, and what is built in" },
-    { "config", cli_config, "CONFIG", true, "the effective configuration; without CONFIG: every key there is" },
+      "list what a safetensors file, a checkpoint or a folder of checkpoints contains" },
+    { "verify", cli_verify, "PATH", false, "check every byte of a file or checkpoint against its checksums" },
+    { "devices", cli_devices, NULL, false,
+      "list CPU, memory, GPUs and what is built in; with --measure also how fast they are" },
+    { "config", cli_config, "CONFIG", true, "print the effective configuration; without CONFIG every key there is" },
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
 
@@ -33,11 +34,16 @@ static void print_usage(FILE *out)
     fputs("\n  sluice COMMAND --help    options of a command\n"
           "  sluice config            keys of a configuration file\n"
           "  sluice --version\n\n"
-          "exit status: 0 done; 1 other failure; 2 wrong command line or configuration; 3 does not fit in memory; 4 "
-          "other input\n"
-          "missing, malformed or of another model; 5 a rank was lost; 6 input/output error, also on standard output; 7 "
-          "the numbers\n"
-          "went bad; 75 stopped by a signal, after a save where there was a step to save\n",
+          "exit status:\n"
+          "   0  success\n"
+          "   1  any other failure\n"
+          "   2  wrong command line or configuration\n"
+          "   3  the model does not fit in memory\n"
+          "   4  an input file is missing, malformed or of another model\n"
+          "   5  a rank was lost\n"
+          "   6  input/output error, also on standard output\n"
+          "   7  a loss, gradient or weight is not finite\n"
+          "  75  stopped by a signal, after saving a checkpoint where there was a step to save\n",
           out);
 }
 

@@ -21,19 +21,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static bool set_and_not_empty(const char *variable)
-{
-    const char *value = getenv(variable);
-    return value != NULL && value[0] != '\0';
-}
-
 void cli_progress_start(cli_progress *p, FILE *out, int64_t every)
 {
-    const char *terminal = getenv("TERM");
+    const char *terminal = getenv("TERM"), *plain = getenv("NO_COLOR");
     bool capable = terminal == NULL || strcmp(terminal, "dumb") != 0;
     *p = (cli_progress){ .out = out, .every = every, .started = now() };
     p->line = isatty(fileno(out)) && capable;
-    p->colour = p->line && !set_and_not_empty("NO_COLOR");
+    p->colour = p->line && (plain == NULL || plain[0] == '\0');
 }
 
 void cli_progress_clear(cli_progress *p)

@@ -96,7 +96,8 @@ sluice_status sluice_save(sluice_engine *e, const char *path)
 sluice_status sluice_load(sluice_engine *e, const char *path)
 {
     if (e->phase == SL_ENGINE_FORWARD_DONE || e->micro != 0)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_load: a training step is under way; finish it with sluice_step first");
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "sluice_load: a training step is in progress; finish it with sluice_step first");
     sluice_status st = sl_weights_load(e->exec, path);
     /* a file is checked before its first byte is used, but reading may still fail halfway */
     if (st == SLUICE_ERR_IO && e->phase == SL_ENGINE_READY) e->phase = SL_ENGINE_HALF_LOADED;
@@ -110,7 +111,7 @@ sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)
     sl_checkpoint_meta meta;
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE,
-                       "sluice_checkpoint_save: a training step is under way; finish it with sluice_step first");
+                       "sluice_checkpoint_save: a training step is in progress; finish it with sluice_step first");
     sl_engine_meta(e, &meta);
     return sl_checkpoint_save(e->exec, &e->slots, &meta, folder, 2, path);
 }

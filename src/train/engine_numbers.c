@@ -210,7 +210,7 @@ sluice_status sl_engine_fail_numbers(sluice_engine *e, const char *why)
                                      used == 0 ? "; the loss was not finite on rank " : ", ", r);
     return sl_fail(SLUICE_ERR_NUMBERS, "step %llu: %s%s%s; %s. To go on, %s%s", (unsigned long long)(e->step + 1),
                    cause, losses, why,
-                   changed ? "weights were changed in this step" : "the weights were left as they were",
+                   changed ? "some weights were already updated in this step" : "the weights are unchanged",
                    changed ? "resume from the newest checkpoint and " : "", advice);
 }
 

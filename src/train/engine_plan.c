@@ -164,8 +164,8 @@ static void warn_of_other_rates(const sluice_engine *e, const sl_engine_options 
     if (d->ranks == 0 || (d->ranks == ranks && same)) return;
     sl_log_write(
         &e->log, SLUICE_LOG_WARNING,
-        "the rates were measured with %d rank(s) of %d thread(s) on the %s path, this is %d of %d on %s: expected "
-        "times may be wrong; measure with sluice devices --measure --ranks %d --machine FILE",
+        "the rates were measured with %d rank(s) of %d thread(s) on the %s path, but this run has %d of %d on %s: "
+        "expected times may be wrong; measure again with sluice devices --measure --ranks %d --machine FILE",
         d->ranks, d->threads, sl_isa_name(d->isa), ranks, threads, sl_isa_name(e->isa), ranks);
 }
 

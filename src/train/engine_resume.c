@@ -24,7 +24,7 @@ sluice_status sl_engine_identify_model(sluice_engine *e)
     SL_TRY(sl_graph_identity(e->graph, d->model_sha256));
     sl_graph_identity_v1(e->graph, d->old_model_sha256);
     FILE *out = fmemopen(d->lines, sizeof d->lines - 1, "w");
-    if (out == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to describe the model");
+    if (out == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while describing the model");
     sl_graph_write_attributes(e->graph, out);
     fclose(out);
     return SLUICE_OK;
@@ -37,7 +37,7 @@ sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings)
     FILE *out = attributes != NULL ? fmemopen(d->lines, sizeof d->lines - 1, "w") : NULL;
     if (out == NULL) {
         sl_free(attributes);
-        return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to describe the run");
+        return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while describing the run");
     }
     sl_settings_write_identity(settings, out);
     fprintf(out, SL_IDENTITY_SAMPLES ": %llu\n", (unsigned long long)batch_rows(e->graph));

@@ -23,7 +23,7 @@ static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, boo
         const sluice_array *a = &batch->arrays[i];
         int value = a->name != NULL ? sl_graph_find_input(e->graph, a->name) : -1;
         if (value < 0)
-            return sl_fail(SLUICE_ERR_USAGE, "the batch has an array \"%s\", the graph no such input",
+            return sl_fail(SLUICE_ERR_USAGE, "the batch has an array \"%s\", but the graph has no input of that name",
                            a->name != NULL ? a->name : "");
         for (int k = 0; k < i; k++)
             if (strcmp(batch->arrays[k].name, a->name) == 0)
@@ -32,14 +32,16 @@ static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, boo
         if (training) sl_engine_watch_input(e, value, a->data, a->bytes);
         given++;
     }
-    if (given != inputs) return sl_fail(SLUICE_ERR_USAGE, "the batch has %d of the graph's %d inputs", given, inputs);
+    if (given != inputs)
+        return sl_fail(SLUICE_ERR_USAGE, "the batch has %d of the graph's %d inputs; give them all", given, inputs);
     return SLUICE_OK;
 }
 
 static sluice_status read_scalar(sluice_engine *e, int buffer, double *out)
 {
     float value = 0;
-    if (buffer < 0) return sl_fail(SLUICE_ERR_USAGE, "the graph has no loss");
+    if (buffer < 0)
+        return sl_fail(SLUICE_ERR_USAGE, "the graph has no loss: call sluice_set_loss before sluice_engine_create");
     SL_TRY(sl_exec_read_result(e->exec, buffer, &value, sizeof value));
     *out = (double)value;
     return SLUICE_OK;
@@ -59,7 +61,7 @@ static sluice_status check_phase(const sluice_engine *e, sl_engine_phase wanted,
 {
     SL_TRY(check_whole(e, call));
     if (!e->plan->options.training)
-        return sl_fail(SLUICE_ERR_USAGE, "%s: this engine was made for evaluation only", call);
+        return sl_fail(SLUICE_ERR_USAGE, "%s: this engine was created for evaluation only", call);
     if (e->phase != wanted)
         return sl_fail(SLUICE_ERR_USAGE, "%s: %s", call,
                        wanted == SL_ENGINE_READY ? "call sluice_backward first" : "call sluice_forward first");
@@ -118,8 +120,9 @@ sluice_status sluice_step(sluice_engine *e)
     sluice_status st = SLUICE_OK;
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_step"));
     if (e->micro != e->plan->options.accumulation)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_step: %d of %d micro-batches are done", e->micro,
-                       e->plan->options.accumulation);
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "sluice_step: %d of %d micro-batches are done; run forward and backward for the rest first",
+                       e->micro, e->plan->options.accumulation);
     set_scalars(e);
     SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
     SL_TRY(sl_exec_read_result(e->exec, e->plan->norm_buffer, &norm, sizeof norm));
@@ -178,10 +181,10 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
 {
     if (!e->plan->options.evaluation)
         return sl_fail(SLUICE_ERR_USAGE,
-                       "%s: the engine was made without options.evaluation, so its plan has no room for it", call);
+                       "%s: the engine was created without options.evaluation, so its plan has no memory for it", call);
     SL_TRY(check_whole(e, call));
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
-        return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is under way; finish it with sluice_step first", call);
+        return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is in progress; finish it with sluice_step first", call);
     SL_TRY(set_inputs(e, batch, false));
     e->context.training = false;
     return run_segment(e, SL_SEGMENT_EVALUATE);

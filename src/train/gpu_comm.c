@@ -35,7 +35,8 @@ static sluice_status open_nccl(sl_comm *base, sl_comm **out)
     const sl_cuda_plugin *plugin;
     SL_TRY(sl_cuda_open_plugin(&plugin));
     if (plugin->comm_ops_bytes != sizeof(sl_comm_ops))
-        return sl_fail(SLUICE_ERR_USAGE, "%s belongs to another build of sluice: install them together",
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "%s belongs to another build of sluice: install the plugin and the program of one build",
                        SL_CUDA_PLUGIN_FILE);
     return plugin->open_nccl(base, out);
 }
@@ -43,7 +44,7 @@ static sluice_status open_nccl(sl_comm *base, sl_comm **out)
 static void say(const sl_ranks *r, const sl_log *log, const char *why)
 {
     if (r->rank == 0)
-        sl_log_write(log, SLUICE_LOG_NOTE, "collectives of the GPUs pass through the host, not through NCCL: %s", why);
+        sl_log_write(log, SLUICE_LOG_NOTE, "GPU collectives are staged through host memory instead of NCCL: %s", why);
 }
 
 /* Opens it on every rank or on none. */
@@ -61,7 +62,7 @@ static sluice_status open_together(sl_ranks *r, bool required, const sl_log *log
     if (together == SLUICE_OK && (required || everywhere == 1)) return SLUICE_OK;
     if (*out != NULL) (*out)->ops->close(*out);
     *out = NULL;
-    if (together == SLUICE_OK) say(r, log, st != SLUICE_OK ? why : "another rank does not have it");
+    if (together == SLUICE_OK) say(r, log, st != SLUICE_OK ? why : "another rank cannot open it");
     return together;
 }
 

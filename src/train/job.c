@@ -126,7 +126,8 @@ static sluice_status compare_settings(sl_job *j)
     char *text = sl_alloc(TEXT_BYTES, "configuration to compare");
     FILE *memory = text != NULL ? fmemopen(text, TEXT_BYTES, "w") : NULL;
     sluice_status st = text != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
-    if (text != NULL && memory == NULL) st = sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to compare configurations");
+    if (text != NULL && memory == NULL)
+        st = sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while comparing configurations");
     if (memory != NULL) {
         sl_settings_write(&j->settings, memory);
         fclose(memory);

@@ -393,19 +393,16 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
     return SLUICE_OK;
 }
 
-/* Ranks share this machine unless a file describes another one; whoever plans for a cluster may have forgotten that. */
-static sluice_status hint_at_machine(sluice_status st, const sluice_job_options *o)
-{
-    char message[SL_MESSAGE_BYTES];
-    if (st != SLUICE_ERR_NO_FIT || o->ranks < 2 || o->machine != NULL) return st;
-    sl_error_copy(message);
-    return sl_fail(st, "%s, or, for ranks that do not share this machine, --machine FILE with what each has", message);
-}
-
 sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *o)
 {
     sl_job j = { .data = NULL };
-    sluice_status st = hint_at_machine(sl_job_open(&j, c, o, SL_JOB_PLAN), o);
+    sluice_status st = sl_job_open(&j, c, o, SL_JOB_PLAN);
+    if (st == SLUICE_ERR_NO_FIT && o->ranks > 1 && o->machine == NULL) {
+        /* without a file the ranks share this machine, which whoever plans for a cluster may not have meant */
+        char message[SL_MESSAGE_BYTES];
+        sl_error_copy(message);
+        sl_fail(st, "%s, or, for ranks that do not share this machine, --machine FILE with what each has", message);
+    }
     if (st == SLUICE_OK) st = report_plan(&j, o);
     sl_job_close(&j);
     return st;

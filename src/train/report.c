@@ -68,10 +68,10 @@ static void pace_rows(const sl_pace *p, double predicted, double measured, FILE 
     sl_pace_to_event(p, true, predicted, &before);
     sl_pace_to_event(p, false, measured, &after);
     fprintf(out, "  %-28s %12.4g s %12.4g s\n", "step", predicted, measured);
-    fprintf(out, "  %-28s %14.4g %14.4g\n", p->tokens > 0 ? "tokens a second" : "samples a second", units / predicted,
-            units / measured);
+    fprintf(out, "  %-28s %14.4g %14.4g\n", p->tokens > 0 ? "tokens per second" : "samples per second",
+            units / predicted, units / measured);
     if (isfinite(after.mfu))
-        fprintf(out, "  %-28s %12.1f %% %12.1f %%\n", "model flops, of the peak", 100 * before.mfu, 100 * after.mfu);
+        fprintf(out, "  %-28s %12.1f %% %12.1f %%\n", "model FLOPs utilization", 100 * before.mfu, 100 * after.mfu);
 }
 
 /* A GPU's work is queued, and awaited only where its result is read: of backward and update that is the norm. */
@@ -117,6 +117,6 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
     }
     segment_rows(e, e->plan->options.accumulation, out);
     pace_rows(pace, predicted->seconds, measured->seconds, out);
-    fprintf(out, "  planned in %.3g s, reserved in %.3g s; no memory was taken or released in a step\n",
+    fprintf(out, "  planned in %.3g s, memory reserved in %.3g s; no memory was allocated or freed in a step\n",
             e->plan_seconds, e->reserve_seconds);
 }

@@ -83,13 +83,15 @@ static sluice_status resume(sl_run *r)
     SL_TRY(sl_ranks_together(&r->job->ranks, st));
     if (meta.step == 0) return SLUICE_OK;
     if (r->job->ranks.rank == 0 && strcmp(meta.data_sha256, r->job->data_sha256) != 0)
-        sl_log_write(&r->job->log, SLUICE_LOG_WARNING, "the data set is not the one the checkpoint was made with");
+        sl_log_write(&r->job->log, SLUICE_LOG_WARNING,
+                     "the data set differs from the one the checkpoint was made with: the run goes on, with the "
+                     "new data from here");
     if (r->job->ranks.rank == 0 && !sl_engine_has_kernels(e, meta.kernels))
-        sl_log_write(
-            &r->job->log, SLUICE_LOG_WARNING,
-            "the checkpoint was made by other kernels (%s): the run goes on from it, but its weights will not be "
-            "bit by bit those of a run that stayed with them",
-            meta.kernels);
+        sl_log_write(&r->job->log, SLUICE_LOG_WARNING,
+                     "the checkpoint was made by other kernels (%s): the run goes on, but its weights will not be "
+                     "bit-identical to "
+                     "those of a run that stayed with them",
+                     meta.kernels);
     sl_engine_restore(e, &meta);
     r->schedule = meta.schedule;
     r->saved_step = meta.step;
@@ -120,7 +122,8 @@ static sluice_status claim_folder(sl_run *r)
     char lock[4096];
     uint64_t newest = 0;
     if (snprintf(lock, sizeof lock, "%s/lock", folder) >= (int)sizeof lock)
-        return sl_fail(SLUICE_ERR_USAGE, "checkpoint.path is too long");
+        return sl_fail(SLUICE_ERR_USAGE, "checkpoint.path is too long: give one of less than %zu bytes",
+                       sizeof lock - sizeof "/lock");
     SL_TRY(sl_dir_make_lasting(folder));
     SL_TRY(take_lock(r, lock));
     SL_TRY(sl_checkpoint_clean(folder));

@@ -229,7 +229,7 @@ void sl_run_trace_report(const sl_run *r, FILE *out)
     int ranks = r->job->ranks.count;
     if (path == NULL) return;
     if (r->traced_step == 0) {
-        fprintf(out, "%s is empty: no step was run that could be traced\n", path);
+        fprintf(out, "%s is empty: the run ended before the step to trace\n", path);
         return;
     }
     fprintf(out, "trace of step %llu written to %s", (unsigned long long)r->traced_step, path);

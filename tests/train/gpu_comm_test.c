@@ -55,7 +55,7 @@ TEST(ranks_on_one_gpu_stay_with_the_host_and_say_so)
                                  true,
                                  SL_GPU_COMM_AUTO,
                                  SLUICE_OK,
-                                 "pass through the host, not through NCCL: ranks 0 and 1 share a GPU",
+                                 "staged through host memory instead of NCCL: ranks 0 and 1 share a GPU",
                                  NULL });
     check_situation((situation){ { "0000:1b:00.0", "0000:1b:00.0" },
                                  true,
@@ -68,7 +68,7 @@ TEST(ranks_on_one_gpu_stay_with_the_host_and_say_so)
 TEST(ranks_without_nccl_stay_with_the_host_unless_it_is_required)
 {
     check_situation((situation){
-        { "0000:1b:00.0", "0000:43:00.0" }, true, SL_GPU_COMM_AUTO, SLUICE_OK, "not through NCCL: ", NULL });
+        { "0000:1b:00.0", "0000:43:00.0" }, true, SL_GPU_COMM_AUTO, SLUICE_OK, "instead of NCCL: ", NULL });
     check_situation((situation){
         { "0000:1b:00.0", "0000:43:00.0" }, true, SL_GPU_COMM_NCCL, SLUICE_ERR_USAGE, NULL, "is not here: " });
 }

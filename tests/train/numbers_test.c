@@ -208,7 +208,7 @@ TEST(a_gradient_that_overflows_ends_a_run_with_early_updates_too)
         CHECK_EQ(sluice_train_step(f.e, &batch, &loss), SLUICE_ERR_NUMBERS);
         CHECK_CONTAINS(sluice_error(), "step 1: the gradient of \"fc.weight\"");
         CHECK_CONTAINS(sluice_error(),
-                       "weights were changed in this step. To go on, resume from the newest checkpoint");
+                       "some weights were already updated in this step. To go on, resume from the newest checkpoint");
         close_fixture(&f);
     }
 }
@@ -492,7 +492,7 @@ TEST(all_ranks_name_the_tensor_and_the_rank_it_was_bad_on)
     q.kind = BAD_GRADIENT;
     launch_pair(&q);
     CHECK_CONTAINS(q.out->messages[0], "step 2: the gradient of \"fc.weight\"");
-    CHECK_CONTAINS(q.out->messages[0], "(layer \"first\", rank 0) is not finite; the weights were left");
+    CHECK_CONTAINS(q.out->messages[0], "(layer \"first\", rank 0) is not finite; the weights are unchanged");
 }
 
 TEST(an_overflow_on_one_rank_is_left_out_on_all)
