@@ -26,7 +26,7 @@ static sluice_status take_cuda(int local_rank, int local_ranks, sl_device_choice
                    out->facts.name, out->facts.major, out->facts.minor, SL_CUDA_LEAST_MAJOR);
 }
 
-static sluice_status wish_of_environment(sluice_device *wanted)
+static sluice_status device_from_environment(sluice_device *wanted)
 {
     static const struct {
         const char *name;
@@ -44,7 +44,7 @@ static sluice_status wish_of_environment(sluice_device *wanted)
 
 sluice_status sl_device_choose(sluice_device wanted, int local_rank, int local_ranks, sl_device_choice *out)
 {
-    if (wanted == SLUICE_DEVICE_AUTO) SL_TRY(wish_of_environment(&wanted));
+    if (wanted == SLUICE_DEVICE_AUTO) SL_TRY(device_from_environment(&wanted));
     if (wanted == SLUICE_DEVICE_CUDA) return take_cuda(local_rank, local_ranks, out);
     if (wanted == SLUICE_DEVICE_AUTO && take_cuda(local_rank, local_ranks, out) == SLUICE_OK) return SLUICE_OK;
     *out = (sl_device_choice){ .backend = &sl_cpu_backend, .workspace = sl_cpu_backend.workspace, .sharing = 1 };

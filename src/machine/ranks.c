@@ -72,20 +72,20 @@ void sl_ranks_close(sl_ranks *r)
     r->comm = NULL;
 }
 
-/* ---- failing alike ---- */
+/* ---- failing together ---- */
 
 sluice_status sl_ranks_agree(sl_ranks *r, const char *what, sluice_status status)
 {
     sl_agreement all;
     sluice_status st = sl_agree_in_part(r->comm, what, status, true, &all);
-    if (all.shared) r->alike = true;
+    if (all.shared) r->failed_everywhere = true;
     return st;
 }
 
 sluice_status sl_ranks_failed(sl_ranks *r, sluice_status status)
 {
     char message[SL_MESSAGE_BYTES];
-    if (r->comm == NULL || r->count == 1 || r->alike || status == SLUICE_OK) return status;
+    if (r->comm == NULL || r->count == 1 || r->failed_everywhere || status == SLUICE_OK) return status;
     sl_error_copy(message);
     r->comm->ops->abort(r->comm, message);
     return sl_fail(status, "%s", message);
@@ -93,7 +93,7 @@ sluice_status sl_ranks_failed(sl_ranks *r, sluice_status status)
 
 sluice_status sl_ranks_together(sl_ranks *r, sluice_status status)
 {
-    if (status != SLUICE_OK && status != SLUICE_ERR_RANK) r->alike = true;
+    if (status != SLUICE_OK && status != SLUICE_ERR_RANK) r->failed_everywhere = true;
     return status;
 }
 
@@ -151,7 +151,7 @@ static sluice_status share_text(sl_ranks *r, const char *what, const char *text,
 }
 
 /* All ranks know by now that the texts differ; those whose text is not rank 0's know where. */
-static sluice_status tell_difference(sl_ranks *r, const char *what, const char *text)
+static sluice_status fail_with_difference(sl_ranks *r, const char *what, const char *text)
 {
     sluice_status st = SLUICE_OK;
     char *first, difference[1024];
@@ -178,7 +178,7 @@ sluice_status sl_ranks_same(sl_ranks *r, const char *what, const char *text)
     sluice_status st = r->comm->ops->exchange(r->comm, what, mine, sizeof mine, all);
     for (int i = 1; i < r->count; i++) same = same && memcmp(all, all + (size_t)i * sizeof mine, sizeof mine) == 0;
     sl_free(all);
-    return st != SLUICE_OK || same ? st : tell_difference(r, what, text);
+    return st != SLUICE_OK || same ? st : fail_with_difference(r, what, text);
 }
 
 sluice_status sl_ranks_least(sl_ranks *r, const char *what, uint64_t mine, uint64_t *least)

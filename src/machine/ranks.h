@@ -1,4 +1,4 @@
-/* ranks.h: how the ranks of a job come to the same decisions: they fail alike, and compare what must be equal. */
+/* ranks.h: how the ranks of a job come to the same decisions: they fail together, and compare what must be equal. */
 #ifndef SL_MACHINE_RANKS_H
 #define SL_MACHINE_RANKS_H
 
@@ -9,10 +9,10 @@ typedef struct sl_ranks {
     sl_comm *comm;
     bool owned; /* opened here, for a job of one rank */
     int rank, count;
-    int local;           /* ranks on this machine, this one included */
-    int local_rank;      /* how many of them come before this one */
-    sl_rank_place place; /* of this rank on it */
-    bool alike;          /* the failure under way is known to all ranks: each of them returns it on its own */
+    int local;              /* ranks on this machine, this one included */
+    int local_rank;         /* how many of them come before this one */
+    sl_rank_place place;    /* of this rank on it */
+    bool failed_everywhere; /* every rank has the failure at hand and returns it: nobody needs to be told */
 } sl_ranks;
 
 #define SL_HOST_BYTES 128

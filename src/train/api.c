@@ -172,6 +172,6 @@ sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, doubl
     sluice_status st = sl_batch_buffers_make(e->graph, &f);
     for (uint64_t s = 0; st == SLUICE_OK && s < steps; s++) st = fit_step(e, d, &f, last_loss);
     sl_batch_buffers_free(&f);
-    /* a gradient that is not finite is so on all ranks; anything else may have befallen this one alone */
+    /* a gradient that is not finite is so on all ranks; anything else may have happened on this rank alone */
     return st == SLUICE_ERR_NUMBERS ? st : sl_ranks_failed(e->ranks, st);
 }

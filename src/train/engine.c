@@ -110,7 +110,7 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, slui
     e->precision = o->settings->precision;
     if (e->precision.type != SLUICE_F16) e->precision.loss_scale = (sluice_loss_scale){ .fixed = 1 };
     sl_loss_scale_start(&e->precision.loss_scale, &e->scaler);
-    sl_engine_watch_anew(e);
+    sl_engine_reset_watch(e);
     sluice_status st = create(e, o);
     if (st != SLUICE_OK) {
         if (e->ranks != NULL) sl_ranks_failed(e->ranks, st);

@@ -100,7 +100,7 @@ void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta);
 
 /* ---- engine_numbers.c: numbers that are not finite ---- */
 
-void sl_engine_watch_anew(sluice_engine *e);
+void sl_engine_reset_watch(sluice_engine *e);
 void sl_engine_watch_input(sluice_engine *e, int value, const void *data, size_t bytes);
 void sl_engine_watch_loss(sluice_engine *e, double loss);
 /* All ranks, after an update that changed nothing because the gradient is not finite: SLUICE_OK where the step is just

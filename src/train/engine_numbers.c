@@ -56,13 +56,13 @@ void sl_engine_watch_loss(sluice_engine *e, double loss)
     e->found.loss = loss;
 }
 
-void sl_engine_watch_anew(sluice_engine *e)
+void sl_engine_reset_watch(sluice_engine *e)
 {
     e->found = (sl_found){ .loss_micro = -1, .input = -1, .weight = -1 };
 }
 
 /* The first weight this rank owns that is not finite. What it does not own is left as it is in `chunk`: zero. */
-static sluice_status look_at_weights(sluice_engine *e)
+static sluice_status find_bad_weight(sluice_engine *e)
 {
     float chunk[CHUNK];
     for (int i = 0; i < e->graph->parameter_count; i++)
@@ -198,7 +198,7 @@ sluice_status sl_engine_fail_numbers(sluice_engine *e, const char *why)
     size_t used = 0;
     bad_leaf leaf = { .layer = -1 };
     bool changed = e->plan->options.early_updates; /* what weights were before the step cannot be told */
-    sluice_status st = changed ? SLUICE_OK : look_at_weights(e);
+    sluice_status st = changed ? SLUICE_OK : find_bad_weight(e);
     if (st != SLUICE_OK) return sl_ranks_failed(e->ranks, st);
     SL_TRY(
         e->ranks->comm->ops->exchange(e->ranks->comm, "what is not finite", &e->found, sizeof e->found, e->all_found));

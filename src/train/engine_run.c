@@ -136,7 +136,7 @@ sluice_status sluice_step(sluice_engine *e)
     else
         sl_loss_scale_update(&e->precision.loss_scale, &e->scaler, false);
     /* now for the next step */
-    sl_engine_watch_anew(e);
+    sl_engine_reset_watch(e);
     sl_engine_use_scale(e);
     SL_TRY(st);
     e->step++;

@@ -25,7 +25,7 @@ typedef struct sl_run {
     uint64_t held;            /* micro-batch of the run that the job's buffers hold, from 1; 0: none */
     sl_save *pending;         /* being written in the background; NULL: none */
     uint64_t pending_step;
-    /* what all ranks said last, which is why they decide alike */
+    /* the notes of the newest exchange: all ranks decide by these, and hence the same */
     sl_step_note *mine; /* owned; note_bytes long */
     char *all;          /* owned; a note of each rank */
     size_t note_bytes;
