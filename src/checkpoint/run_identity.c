@@ -6,19 +6,18 @@
 
 #include "checkpoint/checkpoint.h"
 
-/* The end of the key in a line "key: value"; NULL where it has none. */
-static const char *key_end(const char *line, size_t length)
+static const char *next_line(const char *line)
 {
-    const char *end = memmem(line, length, ": ", 2);
-    return end;
+    size_t length = strcspn(line, "\n");
+    return line + length + (line[length] == '\n');
 }
 
 /* The line of `lines` that begins with `key` and ": "; NULL: there is none. */
-static const char *find_line(const char *lines, const char *key, size_t key_length)
+static const char *find_line(const char *lines, const char *key)
 {
-    for (const char *line = lines; *line != '\0';
-         line += line[strcspn(line, "\n")] == '\n' ? strcspn(line, "\n") + 1 : strcspn(line, "\n"))
-        if (strncmp(line, key, key_length) == 0 && strncmp(line + key_length, ": ", 2) == 0) return line;
+    size_t length = strlen(key);
+    for (const char *line = lines; *line != '\0'; line = next_line(line))
+        if (strncmp(line, key, length) == 0 && strncmp(line + length, ": ", 2) == 0) return line;
     return NULL;
 }
 
@@ -53,21 +52,20 @@ sluice_status sl_identity_check_lines(const sl_identity *here, const sl_checkpoi
         write_old_lines(there, old, sizeof old);
         lines = old;
     }
-    for (const char *line = lines; *line != '\0';) {
-        size_t length = strcspn(line, "\n");
-        const char *end = key_end(line, length), *mine = NULL;
-        if (end != NULL && (size_t)(end - line) < sizeof key) mine = find_line(here->lines, line, (size_t)(end - line));
-        size_t my_length = mine != NULL ? strcspn(mine, "\n") : 0;
-        if (mine != NULL && (my_length != length || memcmp(mine, line, length) != 0)) {
-            size_t value = (size_t)(end - line) + 2;
-            snprintf(key, sizeof key, "%.*s", (int)(end - line), line);
-            if (!(same_model && here->is_model != NULL && here->is_model(key)))
-                return sl_fail(SLUICE_ERR_USAGE,
-                               "%s is %.*s, the checkpoint was made with %.*s: a resumed run must keep it "
-                               "(docs/resume.md lists what may change)",
-                               key, (int)(my_length - value), mine + value, (int)(length - value), line + value);
-        }
-        line += length + (line[length] == '\n');
+    for (const char *line = lines; *line != '\0'; line = next_line(line)) {
+        size_t length = strcspn(line, "\n"), key_length = 0;
+        while (key_length + 1 < length && strncmp(line + key_length, ": ", 2) != 0) key_length++;
+        if (key_length >= sizeof key) continue;
+        snprintf(key, sizeof key, "%.*s", (int)key_length, line);
+        const char *mine = find_line(here->lines, key);
+        size_t mine_length = mine != NULL ? strcspn(mine, "\n") : 0, value = key_length + 2;
+        if (mine == NULL || (mine_length == length && memcmp(mine, line, length) == 0)) continue;
+        if (same_model && here->is_model != NULL && here->is_model(key)) continue;
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "%s is %.*s, the checkpoint was made with %.*s: a resumed run must keep it (docs/resume.md lists "
+            "what may change)",
+            key, (int)(mine_length - value), mine + value, (int)(length - value), line + value);
     }
     return SLUICE_OK;
 }
