@@ -157,9 +157,9 @@ TEST(bad_input_ends_with_its_exit_status_and_one_line_that_helps)
         run_result r = run_sluice(folder, rows[i].arguments);
         bool right = r.status == rows[i].status && one_message(r.error) && strstr(r.error, rows[i].part) != NULL &&
                      (rows[i].second_part == NULL || strstr(r.error, rows[i].second_part) != NULL);
-        CHECK_THAT(right, "row %zu, sluice %s: status %d, expected %d with \"%s\" and \"%s\"; said: %s",
-                      i, rows[i].arguments, r.status, rows[i].status, rows[i].part,
-                      rows[i].second_part != NULL ? rows[i].second_part : "", r.error);
+        CHECK_THAT(right, "row %zu, sluice %s: status %d, expected %d with \"%s\" and \"%s\"; said: %s", i,
+                   rows[i].arguments, r.status, rows[i].status, rows[i].part,
+                   rows[i].second_part != NULL ? rows[i].second_part : "", r.error);
         run_free(&r);
     }
 }

@@ -74,8 +74,8 @@ TEST(a_device_that_cannot_be_had_ends_with_status_2_and_the_reason)
         run_result r = run_sluice(folder, rows[i].arguments);
         bool right = r.status == rows[i].status &&
                      (rows[i].part == NULL || (one_message(r.error) && strstr(r.error, rows[i].part) != NULL));
-        CHECK_THAT(right, "row %zu, sluice %s: status %d, expected %d with \"%s\"; said: %s", i,
-                      rows[i].arguments, r.status, rows[i].status, rows[i].part != NULL ? rows[i].part : "", r.error);
+        CHECK_THAT(right, "row %zu, sluice %s: status %d, expected %d with \"%s\"; said: %s", i, rows[i].arguments,
+                   r.status, rows[i].status, rows[i].part != NULL ? rows[i].part : "", r.error);
         run_free(&r);
     }
     put_back(&device);
