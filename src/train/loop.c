@@ -9,6 +9,8 @@
 #include "machine/measure.h"
 #include "train/run.h"
 
+#define WORTH_A_PEAK_SECONDS 1.0 /* measuring takes a tenth of that */
+
 void sl_run_emit(const sl_run *r, const sluice_event *event)
 {
     if (r->options->event != NULL && r->job->ranks.rank == 0) r->options->event(r->options->user, event);
@@ -303,10 +305,14 @@ static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl
     sl_pace_print(pace, predicted->seconds, out);
 }
 
-/* What steps are compared with, from GEMMs that all ranks compute at the same time, as they do in a step. */
+/* What steps are compared with, from GEMMs that all ranks compute at the same time, as they do in a step. A run that is
+ * over in a moment is not kept waiting for it; its peak stays unknown. All ranks have the same prediction, so they take
+ * the same way. */
 static sluice_status measure_peak(sl_run *r)
 {
     const sluice_engine *e = r->job->engine;
+    sl_job_pace(r->job, 0, &r->pace);
+    if ((double)r->steps * r->predicted.seconds < WORTH_A_PEAK_SECONDS) return SLUICE_OK;
     sl_ranks *ranks = &r->job->ranks;
     double peak = 0;
     double *all = sl_alloc_array((size_t)ranks->count, sizeof *all, "rates of the ranks");
@@ -329,8 +335,6 @@ static sluice_status measure_peak(sl_run *r)
 static sluice_status announce(sl_run *r)
 {
     sluice_event plan;
-    sl_totals_of_plan(r->job->engine->plan, &r->predicted);
-    SL_TRY(sl_totals_share(&r->job->ranks, &r->predicted));
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
         print_plan(r->job, &r->predicted, &r->pace, r->options->plan_out);
     sl_job_plan_event(r->job, &r->predicted, &r->pace, &plan);
@@ -350,6 +354,8 @@ static sluice_status run_training(sl_run *r)
     r->all = sl_alloc_array((size_t)ranks->count, r->note_bytes, "notes of the ranks");
     if (r->mine == NULL || r->all == NULL) return SLUICE_ERR_NO_MEMORY;
     if (s->initial_weights[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_weights_load(e->exec, s->initial_weights)));
+    sl_totals_of_plan(e->plan, &r->predicted);
+    SL_TRY(sl_totals_share(ranks, &r->predicted));
     SL_TRY(measure_peak(r));
     SL_TRY(announce(r));
     SL_TRY(sl_run_open_folder(r));

@@ -229,7 +229,15 @@ TEST(tokens_a_second_and_mfu_are_told_of_every_step_and_of_the_run)
         "{\"model\": {\"type\": \"gpt2\", \"layers\": 1, \"heads\": 2, \"width\": 16, \"context\": 16}, \"data\": "
         "{\"type\": \"text\", \"path\": \"text.txt\"}, \"steps\": 3, \"train_batch_size\": 2, \"threads\": 1, "
         "\"optimizer\": {\"type\": \"AdamW\"}, \"bf16\": {\"enabled\": true}}");
-    run_result json = run_sluice(folder, "train g.json --json"), text = run_sluice(folder, "train g.json");
+    /* a machine on which these steps would take seconds: a shorter run has no utilization */
+    run_write(
+        folder, "slow.json",
+        "{\"sluice_machine\": 1, \"gemm_flops\": 6e10, \"vector_flops\": 8e9, \"device_bytes_per_second\": 1e10, "
+        "\"update_bytes_per_second\": 1e10, \"to_device_bytes_per_second\": 7e9, \"to_host_bytes_per_second\": 6e9, "
+        "\"comm_bytes_per_second\": 3e9, \"link_latency\": 2e-6, \"kernel_latency\": 1, \"comm_latency\": 2e-5, "
+        "\"device_bytes\": \"1GiB\", \"host_bytes\": \"2GiB\", \"shared_memory\": false, \"copies_overlap\": true}");
+    run_result json = run_sluice(folder, "train g.json --machine slow.json --json");
+    run_result text = run_sluice(folder, "train g.json --machine slow.json");
     CHECK_EQ(json.status, 0);
     for (int i = 0; (event = event_line(json.out, i)) != NULL; i++) {
         json_t *tokens = json_object_get(event, "tokens_per_second"), *mfu = json_object_get(event, "mfu");
@@ -247,8 +255,13 @@ TEST(tokens_a_second_and_mfu_are_told_of_every_step_and_of_the_run)
     CHECK_CONTAINS(text.out, "  MFU ");
     CHECK_CONTAINS(text.out, "tokens per second");
     CHECK_CONTAINS(text.out, "model FLOPs utilization");
+    run_result brief = run_sluice(folder, "train g.json");
+    CHECK_EQ(brief.status, 0);
+    CHECK_CONTAINS(brief.out, "tokens per second");
+    CHECK(strstr(brief.out, "model FLOPs utilization") == NULL);
     run_free(&json);
     run_free(&text);
+    run_free(&brief);
 }
 
 TEST(a_step_that_is_left_out_is_told_in_the_event_and_on_the_line)
