@@ -8,7 +8,7 @@ PREFIX   ?= /usr/local
 FLAGS    ?=
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps deps-test configure demo test test-long test-gpu bench asan tsan install uninstall clean format docs
+.PHONY: all deps deps-test configure demo test test-long test-gpu fuzz bench asan tsan install uninstall clean format docs
 .NOTPARALLEL: # the targets are steps; each is parallel inside
 
 all: configure
@@ -52,6 +52,13 @@ test-long: deps-test all
 test-gpu: deps-test all
 	@tests/run-gpu $(BUILD)
 
+# Inputs that the parsers do not stand: libFuzzer with the address and undefined-behaviour sanitizers, FUZZ_SECONDS (60)
+# for each parser, from the corpus in tests/fuzz/corpus on.
+fuzz: deps-test
+	@$(MAKE) configure CC=clang BUILD=$(BUILD)-fuzz FLAGS="$(FLAGS) -DSLUICE_FUZZ=ON -DSLUICE_MPI=OFF"
+	@$(CMAKE) --build $(BUILD)-fuzz -j $(JOBS) --target fuzz
+	@tests/run-fuzz $(BUILD)-fuzz
+
 # Timings, beside PyTorch where SLUICE_PYTHON (or python3) has it.
 bench: deps all
 	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target bench
@@ -84,4 +91,4 @@ format:
 	@clang-format -i $$(git ls-files '*.c' '*.h')
 
 clean:
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang $(BUILD)-gcc
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-clang $(BUILD)-gcc

@@ -61,10 +61,11 @@ sluice_status sl_run_finish_save(sl_run *r);
 /* Ends a save that a failure left behind; keeps the message of that failure. */
 void sl_run_drop_save(sl_run *r);
 
-/* ---- trace.c: every rank for itself ---- */
+/* ---- trace_file.c: every rank for itself ---- */
 
 /* Makes sure, before anything else is done, that the rank's trace can be written: writes an empty one. */
 sluice_status sl_trace_prepare(const char *path, int rank);
+sluice_status sl_trace_write(const sl_trace *t, const char *path, int rank);
 /* At the beginning of every step: begins the trace where this is the step for it, the third of the run or its last. */
 sluice_status sl_run_trace_begin(sl_run *r);
 /* After the first forward of every step, and where training pauses: writes the trace when its step is done. */

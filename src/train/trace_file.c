@@ -3,6 +3,7 @@
  * The format is Chrome's trace events in JSON: two processes, "measured" and "predicted", with a thread for each stream
  * and a complete event for each step of the plan. Times are whole nanoseconds, so that rounding makes no two events of
  * a stream overlap. */
+#include <math.h>
 #include <stdio.h>
 
 #include "core/alloc.h"
@@ -71,6 +72,16 @@ static void add_name(sl_text *out, const sl_plan *p, const sl_step *s)
     sl_text_add_string(out, name);
 }
 
+/* JSON has no infinity: what a machine file makes unreachable is null. */
+static void add_seconds(sl_text *out, const char *key, double seconds)
+{
+    sl_text_add(out, "\"%s\":", key);
+    if (isfinite(seconds))
+        sl_text_add(out, "%.9g", seconds);
+    else
+        sl_text_add(out, "null");
+}
+
 static void add_field(sl_text *out, const char *key, const char *value)
 {
     if (value == NULL) return;
@@ -93,14 +104,16 @@ static void add_arguments(sl_text *out, const sl_trace *t, const sl_traced_step 
     if (s->recomputed) sl_text_add(out, "\"recomputed\":true,");
     sl_text_add(out, "\"training_step\":%llu,\"micro_batch\":%u,\"plan_step\":%d,\"bytes\":%llu,",
                 (unsigned long long)run->step, (unsigned)run->micro, q->step, (unsigned long long)bytes);
-    sl_text_add(out, "\"measured_seconds\":%.9g,\"predicted_seconds\":%.9g", q->measured.end - q->measured.begin,
-                q->expected.end - q->expected.begin);
+    add_seconds(out, "measured_seconds", q->measured.end - q->measured.begin);
+    sl_text_add(out, ",");
+    add_seconds(out, "predicted_seconds", q->expected.end - q->expected.begin);
 }
 
-/* Of a time that is not negative; small errors of two clocks against each other become 0. */
+/* Of a time that is not negative; small errors of two clocks against each other become 0. A prediction beyond what a
+ * viewer can show ends at its edge, some months away. */
 static long long nanoseconds(double seconds)
 {
-    return seconds > 0 ? (long long)(seconds * 1e9 + 0.5) : 0;
+    return seconds > 0 ? (long long)(fmin(seconds, 1e7) * 1e9 + 0.5) : 0;
 }
 
 static void add_event(sl_text *out, const sl_trace *t, int position, int process)
@@ -108,7 +121,7 @@ static void add_event(sl_text *out, const sl_trace *t, int position, int process
     const sl_traced_step *q = &t->steps[position];
     const sl_step *s = &t->plan->steps[q->step];
     sl_plan_time time = process == MEASURED ? q->measured : q->expected;
-    long long begin = nanoseconds(time.begin), length = nanoseconds(time.end) - begin;
+    long long begin = nanoseconds(time.begin), end = nanoseconds(time.end), length = end > begin ? end - begin : 0;
     add_separator(out);
     sl_text_add(out, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%lld.%03lld,\"dur\":%lld.%03lld,\"cat\":\"%s\",",
                 process, (int)s->stream + 1, begin / 1000, begin % 1000, length / 1000, length % 1000,
@@ -124,7 +137,11 @@ static void add_event(sl_text *out, const sl_trace *t, int position, int process
 
 static void add_pair(sl_text *out, const char *key, double predicted, double measured)
 {
-    sl_text_add(out, "\"%s\":{\"predicted\":%.9g,\"measured\":%.9g}", key, predicted, measured);
+    sl_text_add(out, "\"%s\":{", key);
+    add_seconds(out, "predicted", predicted);
+    sl_text_add(out, ",");
+    add_seconds(out, "measured", measured);
+    sl_text_add(out, "}");
 }
 
 static void add_summary(sl_text *out, const sl_trace *t, const sl_trace_totals *predicted,
@@ -137,7 +154,8 @@ static void add_summary(sl_text *out, const sl_trace *t, const sl_trace_totals *
         out, "{\"program\":\"sluice %s\",\"rank\":%d,\"ranks\":%d,\"training_step\":%llu,\"covers\":\"step %llu%s\",",
         sluice_version(), t->plan->options.rank, t->plan->options.rank_count, (unsigned long long)step,
         (unsigned long long)step, last > step ? " and the first forward of the next" : "");
-    sl_text_add(out, "\"planned_step_seconds\":%.9g,", t->plan->totals.step_seconds);
+    add_seconds(out, "planned_step_seconds", t->plan->totals.step_seconds);
+    sl_text_add(out, ",");
     add_pair(out, "step_seconds", predicted->step, measured->step);
     sl_text_add(out, ",");
     add_pair(out, "idle_seconds", predicted->idle, measured->idle);
@@ -169,7 +187,7 @@ static sluice_status write_text(const sl_text *text, const char *path, int rank)
     return st;
 }
 
-static sluice_status write_trace(const sl_trace *t, const char *path, int rank)
+sluice_status sl_trace_write(const sl_trace *t, const char *path, int rank)
 {
     sl_trace_totals predicted, measured;
     sl_text out = { .data = NULL };
@@ -217,7 +235,7 @@ sluice_status sl_run_trace_end(sl_run *r)
     if (!sl_exec_is_tracing(e->exec) || e->step < r->traced_step) return SLUICE_OK;
     double start = sl_now();
     SL_TRY(sl_exec_trace_end(e->exec, &trace));
-    sluice_status st = write_trace(trace, r->options->trace, r->job->ranks.rank);
+    sluice_status st = sl_trace_write(trace, r->options->trace, r->job->ranks.rank);
     sl_trace_free(trace);
     r->aside += sl_now() - start;
     return st;
