@@ -37,17 +37,23 @@ void cli_progress_clear(cli_progress *p)
     fflush(p->out);
 }
 
-/* "12.3k tokens/s" */
-static void format_rate(const sluice_event *e, char *out, size_t bytes)
+/* "12.3k tokens/s", as the plan prints it */
+static void format_rate(double rate, const char *unit, char *out, size_t bytes)
 {
     static const char *const suffixes[] = { "", "k", "M", "G" };
-    double rate = (double)(e->tokens > 0 ? e->tokens : e->samples) / (e->seconds > 0 ? e->seconds : 1e-9);
     int scale = 0;
-    while (rate >= (scale == 0 ? 10000 : 1000) && scale < 3) {
+    while (rate >= (scale == 0 ? 9999.5 : 999.95) && scale < 3) {
         rate /= 1000;
         scale++;
     }
-    snprintf(out, bytes, "%.*f%s %s/s", scale > 0, rate, suffixes[scale], e->tokens > 0 ? "tokens" : "samples");
+    snprintf(out, bytes, "%.*f%s %s/s", scale > 0 ? 1 : rate < 10 ? 2 : 0, rate, suffixes[scale], unit);
+}
+
+static void format_step_rate(const sluice_event *e, char *out, size_t bytes)
+{
+    double seconds = e->seconds > 0 ? e->seconds : 1e-9;
+    bool tokens = e->tokens > 0;
+    format_rate((double)(tokens ? e->tokens : e->samples) / seconds, tokens ? "tokens" : "samples", out, bytes);
 }
 
 /* "  MFU 12.3%", or nothing where the machine's rate is not known. */
@@ -84,7 +90,7 @@ static void draw_line(cli_progress *p, const sluice_event *e)
     const char *strong = p->colour ? "\033[1m" : "", *plain = p->colour ? "\033[0m" : "";
     double clock = now();
     if (p->drawn && e->step != e->steps && clock - p->drawn_at < REDRAW_SECONDS) return;
-    format_rate(e, rate, sizeof rate);
+    format_step_rate(e, rate, sizeof rate);
     format_mfu(e, mfu, sizeof mfu);
     format_seconds(p->smooth_seconds * (double)(e->steps - e->step), left, sizeof left);
     fprintf(p->out, "\r\033[Kstep %llu/%llu  %sloss %.4f%s  %s%s  %s left", (unsigned long long)e->step,
@@ -100,7 +106,7 @@ static void print_line(cli_progress *p, const sluice_event *e)
     uint64_t every = p->every > 0 ? (uint64_t)p->every : e->steps / LINES_A_RUN;
     if (every == 0) every = 1;
     if (e->step % every != 0 && e->step != e->steps && e->step != p->first_step) return;
-    format_rate(e, rate, sizeof rate);
+    format_step_rate(e, rate, sizeof rate);
     format_mfu(e, mfu, sizeof mfu);
     format_norm(e, norm, sizeof norm);
     fprintf(p->out, "step %llu/%llu  loss %.4f  lr %.3g  %s  %s%s\n", (unsigned long long)e->step,
@@ -145,10 +151,13 @@ static void on_epoch(cli_progress *p, const sluice_event *e)
 
 static void on_end(cli_progress *p, const sluice_event *e)
 {
-    char took[32], pace[64] = "", mfu[32];
+    char took[32], rate[48], pace[96] = "", mfu[32];
     format_seconds(now() - p->started, took, sizeof took);
     format_mfu(e, mfu, sizeof mfu);
-    if (isfinite(e->tokens_per_second)) snprintf(pace, sizeof pace, ", %.4g tokens/s%s", e->tokens_per_second, mfu);
+    if (isfinite(e->tokens_per_second)) {
+        format_rate(e->tokens_per_second, "tokens", rate, sizeof rate);
+        snprintf(pace, sizeof pace, ", %s%s", rate, mfu);
+    }
     fprintf(p->out, "done: %llu steps in %s%s; peak device %.1f MiB, host %.1f MiB\nweights sha256 %s\n",
             (unsigned long long)e->steps, took, pace, (double)e->peak.device / 1048576, (double)e->peak.host / 1048576,
             e->weights_sha256 != NULL ? e->weights_sha256 : "");

@@ -89,3 +89,15 @@ const char *sl_format_bytes(uint64_t bytes, char *buf, size_t buf_bytes)
     snprintf(buf, buf_bytes, "%.2f %s", value, units[unit].name);
     return buf;
 }
+
+const char *sl_format_rate(double rate, char *buf, size_t buf_bytes)
+{
+    static const char *const suffixes[] = { "", "k", "M", "G" };
+    int scale = 0;
+    while (rate >= (scale == 0 ? 9999.5 : 999.95) && scale < 3) {
+        rate /= 1000;
+        scale++;
+    }
+    snprintf(buf, buf_bytes, "%.*f%s", scale > 0 ? 1 : rate < 10 ? 2 : 0, rate, suffixes[scale]);
+    return buf;
+}

@@ -50,5 +50,8 @@ static inline void sl_store_le64(void *p, uint64_t v)
 bool sl_parse_bytes(const char *text, uint64_t *out);
 /* Writes "1.50 GiB", "512 B", ... for people. Returns buf. */
 const char *sl_format_bytes(uint64_t bytes, char *buf, size_t buf_bytes);
+/* Writes "8.25", "509", "30.3k", "1.2M" (k, M, G: powers of 1,000) for how often something happens in a second. Returns
+ * buf. */
+const char *sl_format_rate(double rate, char *buf, size_t buf_bytes);
 
 #endif

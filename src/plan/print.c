@@ -50,10 +50,10 @@ static void print_memory(const sl_plan *p, FILE *out)
     for (int k = 0; k < 3; k++) sl_format_bytes(p->options.overhead_of[k], part[k], sizeof part[k]);
     fprintf(out, "  outside the arenas     %14s (program %s, data %s, threads %s)\n",
             sl_format_bytes(p->options.overhead_bytes, total, sizeof total), part[0], part[1], part[2]);
-    if (p->options.memory_note[0] != '\0') fprintf(out, "memory: %s\n", p->options.memory_note);
     if (p->options.device_overhead > 0)
-        fprintf(out, "  and on the device     %12s (driver and libraries)\n",
+        fprintf(out, "  outside, on the device %14s (driver and libraries)\n",
                 sl_format_bytes(p->options.device_overhead, total, sizeof total));
+    if (p->options.memory_note[0] != '\0') fprintf(out, "memory: %s\n", p->options.memory_note);
 }
 
 static int layers_with(const sl_plan *p, bool (*has)(const sl_plan *, int))
@@ -208,7 +208,7 @@ static void print_precision(const sl_plan *p, FILE *out)
 
 void sl_plan_print(const sl_plan *p, FILE *out)
 {
-    fprintf(out, "plan: %lld parameters in %d layers, %d rank%s, stage %d, %d micro-batch%s a step, %d steps of work\n",
+    fprintf(out, "plan: %lld parameters in %d layers, %d rank%s, stage %d, %d micro-batch%s a step, %d operations\n",
             (long long)sl_graph_parameter_elements(p->graph), layers_with(p, has_nodes), p->options.rank_count,
             p->options.rank_count == 1 ? "" : "s", p->options.stage, p->options.accumulation,
             p->options.accumulation == 1 ? "" : "es", p->step_count);

@@ -21,9 +21,11 @@ void sl_pace_to_event(const sl_pace *p, bool planned, double seconds, sluice_eve
 void sl_pace_print(const sl_pace *p, double seconds, FILE *out)
 {
     sluice_event e;
+    char rate[32];
     sl_pace_to_event(p, true, seconds, &e);
     if (!(seconds > 0)) return;
-    fprintf(out, "expected: %.4g %s/s", (p->tokens > 0 ? p->tokens : p->samples) / seconds,
+    fprintf(out, "expected: %s %s/s",
+            sl_format_rate((p->tokens > 0 ? p->tokens : p->samples) / seconds, rate, sizeof rate),
             p->tokens > 0 ? "tokens" : "samples");
     if (isfinite(e.mfu)) fprintf(out, ", MFU %.1f %%", 100 * e.mfu);
     fputc('\n', out);
@@ -63,13 +65,14 @@ static uint64_t outside_arenas(const sluice_engine *e)
 static void pace_rows(const sl_pace *p, double predicted, double measured, FILE *out)
 {
     sluice_event before, after;
+    char a[32], b[32];
     double units = p->tokens > 0 ? p->tokens : p->samples;
     if (!(predicted > 0 && measured > 0)) return;
     sl_pace_to_event(p, true, predicted, &before);
     sl_pace_to_event(p, false, measured, &after);
     fprintf(out, "  %-28s %12.4g s %12.4g s\n", "step", predicted, measured);
-    fprintf(out, "  %-28s %14.4g %14.4g\n", p->tokens > 0 ? "tokens per second" : "samples per second",
-            units / predicted, units / measured);
+    fprintf(out, "  %-28s %14s %14s\n", p->tokens > 0 ? "tokens per second" : "samples per second",
+            sl_format_rate(units / predicted, a, sizeof a), sl_format_rate(units / measured, b, sizeof b));
     if (isfinite(after.mfu))
         fprintf(out, "  %-28s %12.1f %% %12.1f %%\n", "model FLOPs utilization", 100 * before.mfu, 100 * after.mfu);
 }

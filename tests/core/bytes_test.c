@@ -117,6 +117,20 @@ TEST(format_bytes_stays_inside_a_small_buffer)
     CHECK_STR(sl_format_bytes(UINT64_C(3) << 29, buf, sizeof buf), "1.50");
 }
 
+TEST(format_rate_has_plain_digits_and_a_suffix_but_no_exponent)
+{
+    static const struct {
+        double rate;
+        const char *text;
+    } rows[] = {
+        { 0, "0.00" },      { 8.25, "8.25" },   { 508.6, "509" },      { 9999, "9999" },  { 9999.6, "10.0k" },
+        { 30271, "30.3k" }, { 999960, "1.0M" }, { 82280000, "82.3M" }, { 1.5e9, "1.5G" }, { 3e13, "30000.0G" },
+    };
+    char buf[32];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        CHECK_STR(sl_format_rate(rows[i].rate, buf, sizeof buf), rows[i].text);
+}
+
 TEST(formatted_sizes_parse_back_within_their_digits)
 {
     char buf[32];

@@ -291,3 +291,44 @@ TEST(the_printed_plan_names_memory_movement_and_time)
     free(text);
     planned_free(&fx);
 }
+
+/* A line of the table that is not followed by others of it would stand under another heading. */
+TEST(memory_outside_the_device_arena_stands_in_the_table_of_memory)
+{
+    planned fx = { 0 };
+    char *text = NULL;
+    size_t bytes = 0;
+    plan_options_default(&fx.options);
+    fx.options.device_overhead = UINT64_C(512) << 20;
+    snprintf(fx.options.memory_note, sizeof fx.options.memory_note, "huge pages no");
+    REQUIRE_OK(plan_model(&fx, SEED));
+    FILE *f = open_memstream(&text, &bytes);
+    REQUIRE(f != NULL);
+    sl_plan_print(fx.plan, f);
+    fclose(f);
+    const char *outside = strstr(text, "\n  outside the arenas"), *device = strstr(text, "\n  outside, on the device");
+    REQUIRE(outside != NULL && device != NULL);
+    CHECK(strchr(outside + 1, '\n') == device);
+    CHECK_CONTAINS(device, "512.00 MiB (driver and libraries)\nmemory: huge pages no\n");
+    free(text);
+    planned_free(&fx);
+}
+
+/* "Step" is a step of training everywhere else. */
+TEST(the_printed_plan_counts_operations_not_steps)
+{
+    planned fx = { 0 };
+    char *text = NULL, expected[64];
+    size_t bytes = 0;
+    plan_options_default(&fx.options);
+    REQUIRE_OK(plan_model(&fx, SEED));
+    FILE *f = open_memstream(&text, &bytes);
+    REQUIRE(f != NULL);
+    sl_plan_print(fx.plan, f);
+    fclose(f);
+    snprintf(expected, sizeof expected, "a step, %d operations\n", fx.plan->step_count);
+    CHECK_CONTAINS(text, expected);
+    CHECK(strstr(text, "steps") == NULL);
+    free(text);
+    planned_free(&fx);
+}
