@@ -88,6 +88,10 @@ typedef struct sluice_init {
     float scale; /* NORMAL: standard deviation; UNIFORM: values in [-scale, scale) */
 } sluice_init;
 
+/* Names of layers, inputs and parameters are UTF-8 without control characters, of 1 to 1,024 bytes. An input and a
+ * parameter have different names. A parameter's name is a tensor's in files, so "__metadata__" and names that end in
+ * ".tile" and a number are not for parameters. */
+
 /* Starts a layer: the nodes made from here to the next call are staged, recomputed and updated together. Without any
  * call a graph is one layer. */
 SLUICE_API void sluice_layer(sluice_graph *g, const char *name);

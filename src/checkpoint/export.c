@@ -251,8 +251,7 @@ static sluice_status export_weights(export *x)
 static sluice_status refuse_tiles(const sl_manifest *m, const char *folder)
 {
     for (int64_t i = 0; i < m->tensor_count; i++) {
-        const char *tile = strstr(m->tensors[i].name, ".tile");
-        if (tile == NULL || tile[5] == '\0' || tile[5 + strspn(tile + 5, "0123456789")] != '\0') continue;
+        if (!sl_is_tile_name(m->tensors[i].name)) continue;
         return sl_fail(SLUICE_ERR_INPUT,
                        "%s: tensor %s is a tile: the model was cut by memory.tile_bytes. Write its weights with the "
                        "configuration's \"save\", which joins the tiles",

@@ -138,23 +138,3 @@ sluice_status sl_st_read_f32(sl_st_file *f, const sl_st_tensor *t, int64_t first
     }
     return SLUICE_OK;
 }
-
-sl_quoted sl_quote(const char *name)
-{
-    sl_quoted q = { "\"" };
-    char escaped[SL_ESCAPE_BYTES];
-    size_t used = 1;
-    while (*name != '\0') {
-        name += sl_json_escape(name, escaped);
-        size_t length = strlen(escaped);
-        if (used + length + sizeof "...\"" > sizeof q.text) {
-            memcpy(q.text + used, "...", 3);
-            used += 3;
-            break;
-        }
-        memcpy(q.text + used, escaped, length);
-        used += length;
-    }
-    memcpy(q.text + used, "\"", 2);
-    return q;
-}

@@ -9,12 +9,12 @@
 #include <stdint.h>
 
 #include "core/io.h"
+#include "core/quote.h"
 #include "core/status.h"
 
 #define SL_ST_MAX_RANK    8
 #define SL_ST_MAX_HEADER  100000000 /* bytes of JSON */
 #define SL_ST_MAX_TENSORS 1000000   /* and as many pairs of metadata */
-#define SL_ST_MAX_NAME    1024
 
 typedef enum {
     SL_ST_BOOL,
@@ -77,11 +77,6 @@ sluice_status sl_st_write_data(sl_st_writer *w, const void *data, size_t bytes);
 sluice_status sl_st_write_finish(sl_st_writer *w); /* frees w, also on failure */
 void sl_st_write_abort(sl_st_writer *w);           /* NULL is fine */
 
-/* A name in quotes for messages: control bytes escaped, cut where it is long. */
-typedef struct sl_quoted {
-    char text[100];
-} sl_quoted;
-sl_quoted sl_quote(const char *name);
 /* Product of dimensions and size in bytes; false on overflow. For readers and writers alike. */
 bool sl_st_size(sl_st_dtype dtype, int rank, const int64_t *dim, uint64_t *bytes);
 

@@ -144,7 +144,7 @@ static sluice_status parse_tensor(reader *r, char *name)
     bool seen[FIELD_COUNT] = { false };
     sl_st_file *f = r->f;
     r->tensor = name;
-    if (strlen(name) > SL_ST_MAX_NAME) return refuse(r, "the name has more than %d bytes", SL_ST_MAX_NAME);
+    if (strlen(name) > SL_MAX_NAME_BYTES) return refuse(r, "the name has more than %d bytes", SL_MAX_NAME_BYTES);
     if (f->tensor_count == SL_ST_MAX_TENSORS) return refuse(r, "more than %d tensors", SL_ST_MAX_TENSORS);
     SL_TRY(grow((void **)&f->tensors, f->tensor_count, &r->tensor_capacity, sizeof *f->tensors, "safetensors list"));
     sl_st_tensor *t = &f->tensors[f->tensor_count++];

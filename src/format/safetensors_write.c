@@ -42,10 +42,8 @@ static sluice_status check_unique(const char *path, const sl_st_tensor *tensors,
 static sluice_status check_tensor(const char *path, const sl_st_tensor *t, uint64_t *bytes)
 {
     const char *fault = NULL;
-    size_t bad;
-    if (strlen(t->name) > SL_ST_MAX_NAME) fault = "its name is longer than 1024 bytes";
-    if (!sl_utf8_valid(t->name, strlen(t->name), &bad)) fault = "its name is not valid UTF-8";
-    if (strcmp(t->name, "__metadata__") == 0) fault = "the name is reserved by the format";
+    const sl_name_fault name = sl_tensor_name_fault(t->name);
+    if (name.text[0] != '\0') fault = name.text;
     if (t->rank < 0 || t->rank > SL_ST_MAX_RANK) fault = "it has more than 8 dimensions";
     for (int i = 0; fault == NULL && i < t->rank; i++)
         if (t->dim[i] < 0) fault = "it has a negative dimension";

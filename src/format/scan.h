@@ -9,9 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/quote.h"
+
 /* Arrays and objects nest at most this deep in any JSON that sluice reads. */
 #define SL_JSON_MAX_DEPTH 64
-#define SL_ESCAPE_BYTES   8
 
 typedef struct sl_scan {
     const char *text; /* borrowed; valid UTF-8 */
@@ -35,13 +36,5 @@ void sl_scan_space(sl_scan *s);
 size_t sl_scan_decode(const char *raw, size_t bytes, char *out);
 /* Line and column in bytes, both from 1. */
 void sl_scan_position(const char *text, size_t at, int *line, int *column);
-
-/* Bytes of the valid UTF-8 sequence at the start of the text, or 0. */
-size_t sl_utf8_length(const char *text, size_t bytes);
-/* True for valid UTF-8; otherwise *bad is the offset of the first byte that is not. */
-bool sl_utf8_valid(const char *text, size_t bytes, size_t *bad);
-/* Escapes the first character of a non-empty string for JSON into `out`; bytes that are not UTF-8 become U+FFFD.
- * Returns how many bytes of `text` it covers. */
-size_t sl_json_escape(const char *text, char out[SL_ESCAPE_BYTES]);
 
 #endif

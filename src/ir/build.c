@@ -10,10 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/quote.h"
 #include "ir/graph.h"
 #include "ir/op_rows.h"
 
-#define NAME_BYTES 256
+#define NAME_BYTES (SL_MAX_NAME_BYTES + 1)
 
 /* Keeps this thread's newest failure as the graph's error. */
 static sluice_value keep_error(sluice_graph *g, sluice_status status)
@@ -54,7 +55,34 @@ static sluice_status check_value(const sluice_graph *g, sluice_value value, cons
 static sluice_status check_name(const char *what, const char *name)
 {
     if (name == NULL || name[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s: needs a name", what);
+    const sl_name_fault fault = sl_text_name_fault(name);
+    if (fault.text[0] == '\0') return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s %s: %s", what, sl_quote(name).text, fault.text);
+}
+
+/* A parameter's name must come back from weights files and checkpoints as it went in. */
+static sluice_status check_parameter_name(const char *name)
+{
+    SL_TRY(check_name("parameter", name));
+    const sl_name_fault fault = sl_tensor_name_fault(name);
+    if (fault.text[0] != '\0') return sl_fail(SLUICE_ERR_USAGE, "parameter %s: %s", sl_quote(name).text, fault.text);
+    if (sl_is_tile_name(name))
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "parameter %s: names that end in .tile and a number belong to the tiles of large parameters",
+                       sl_quote(name).text);
     return SLUICE_OK;
+}
+
+/* Batches, weights files and messages tell inputs and parameters apart by their names alone. */
+static sluice_status check_new(const sluice_graph *g, const char *what, const char *name)
+{
+    bool input = sl_graph_find_input(g, name) >= 0, parameter = sl_graph_find_parameter(g, name) >= 0;
+    if (!input && !parameter) return SLUICE_OK;
+    bool same = input == (strcmp(what, "input") == 0);
+    return sl_fail(SLUICE_ERR_USAGE, "%s \"%.64s\": %s", what, name,
+                   same    ? "there is one of this name already"
+                   : input ? "an input has this name already"
+                           : "a parameter has this name already");
 }
 
 /* ---- layers ---- */
@@ -188,8 +216,7 @@ static sluice_status add_input(sluice_graph *g, const char *name, sluice_dtype d
         return sl_fail(SLUICE_ERR_USAGE, "input \"%.64s\": is %s, must be f32 or i32; an engine rounds what it reads",
                        name, sl_dtype_name(dtype));
     SL_TRY(shape_from("input", name, dtype, rank, dims, &shape));
-    if (sl_graph_find_input(g, name) >= 0)
-        return sl_fail(SLUICE_ERR_USAGE, "input \"%.64s\": there is one of this name already", name);
+    SL_TRY(check_new(g, "input", name));
     *value = sl_graph_add_value(g, SL_VALUE_INPUT, dtype, &shape, name);
     return *value < 0 ? (sluice_status) - *value : SLUICE_OK;
 }
@@ -217,11 +244,10 @@ static sluice_status add_parameter(sluice_graph *g, const char *name, int rank, 
                                    const sluice_init *init, int *value)
 {
     sl_shape shape;
-    SL_TRY(check_name("parameter", name));
+    SL_TRY(check_parameter_name(name));
     SL_TRY(shape_from("parameter", name, SLUICE_F32, rank, dims, &shape));
     SL_TRY(check_init(name, init));
-    if (sl_graph_find_parameter(g, name) >= 0)
-        return sl_fail(SLUICE_ERR_USAGE, "parameter \"%.64s\": there is one of this name already", name);
+    SL_TRY(check_new(g, "parameter", name));
     SL_TRY(sl_grow((void **)&g->parameters, &g->parameter_capacity, g->parameter_count + 1, sizeof *g->parameters,
                    "graph parameters"));
     int v = sl_graph_add_value(g, SL_VALUE_PARAMETER, SLUICE_F32, &shape, name);
@@ -320,12 +346,9 @@ sluice_value sluice_linear(sluice_graph *g, sluice_value x, int64_t features, co
     if (st != SLUICE_OK) return keep_error(g, st);
     int64_t in = sl_shape_last(&g->values[x].shape);
     sluice_init init = { SLUICE_INIT_UNIFORM, (float)(1.0 / sqrt((double)in)) };
-    char weight_name[NAME_BYTES], bias_name[NAME_BYTES];
-    int length = snprintf(weight_name, sizeof weight_name, "%s.weight", name);
+    char weight_name[NAME_BYTES + 8], bias_name[NAME_BYTES + 8]; /* too long a name is the parameter's to refuse */
+    snprintf(weight_name, sizeof weight_name, "%s.weight", name);
     snprintf(bias_name, sizeof bias_name, "%s.bias", name);
-    if (length >= NAME_BYTES)
-        return keep_error(
-            g, sl_fail(SLUICE_ERR_USAGE, "linear \"%.64s..\": the name is over %d bytes", name, NAME_BYTES - 8));
     sluice_value weight = sluice_parameter(g, weight_name, 2, (int64_t[]){ features, in }, init);
     sluice_value bias = sluice_parameter(g, bias_name, 1, &features, init);
     return sluice_linear_with(g, x, weight, bias, false);

@@ -25,6 +25,7 @@ void sluice_graph_destroy(sluice_graph *g)
 {
     if (g == NULL) return;
     sl_free(g->values);
+    sl_free(g->inputs);
     sl_free(g->nodes);
     sl_free(g->parameters);
     sl_free(g->layers);
@@ -65,6 +66,8 @@ int sl_graph_add_value(sluice_graph *g, sl_value_kind kind, sluice_dtype dtype, 
         return -(int)sl_fail(SLUICE_ERR_USAGE, "\"%.64s\": cannot have this shape: %s", name ? name : "value", fault);
     sluice_status st =
         sl_grow((void **)&g->values, &g->value_capacity, g->value_count + 1, sizeof *g->values, "graph values");
+    if (st == SLUICE_OK && kind == SL_VALUE_INPUT)
+        st = sl_grow((void **)&g->inputs, &g->input_capacity, g->input_count + 1, sizeof *g->inputs, "graph inputs");
     if (st != SLUICE_OK) return -(int)st;
     const char *kept = keep_name(g, name, "value", g->value_count);
     if (kept == NULL) return -(int)SLUICE_ERR_NO_MEMORY;
@@ -72,6 +75,7 @@ int sl_graph_add_value(sluice_graph *g, sl_value_kind kind, sluice_dtype dtype, 
     g->values[index] = (sl_value){
         .name = kept, .kind = kind, .dtype = dtype, .shape = *shape, .producer = -1, .storage = index, .parameter = -1
     };
+    if (kind == SL_VALUE_INPUT) g->inputs[g->input_count++] = index;
     return index;
 }
 
@@ -98,8 +102,8 @@ int sl_graph_add_node(sluice_graph *g, const sl_node *node)
 
 int sl_graph_find_input(const sluice_graph *g, const char *name)
 {
-    for (int i = 0; i < g->value_count; i++)
-        if (g->values[i].kind == SL_VALUE_INPUT && strcmp(g->values[i].name, name) == 0) return i;
+    for (int i = 0; i < g->input_count; i++)
+        if (strcmp(g->values[g->inputs[i]].name, name) == 0) return g->inputs[i];
     return -1;
 }
 

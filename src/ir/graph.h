@@ -102,6 +102,8 @@ struct sluice_graph {
     sl_arena arena; /* owns all arrays' contents below except the growable arrays themselves */
     sl_value *values;
     int value_count, value_capacity;
+    int *inputs; /* values of kind INPUT, in order */
+    int input_count, input_capacity;
     sl_node *nodes; /* forward, then backward, then update */
     int node_count, node_capacity;
     int forward_count;  /* nodes[0 .. forward_count) are forward */

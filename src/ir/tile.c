@@ -214,11 +214,8 @@ static sluice_status add_tile(tiler *t, int p, int tile)
     made.row0 = block_start(made.whole_shape.dim[0], c->rows, tile / c->columns);
     made.col0 = shape.rank > 1 ? block_start(made.whole_shape.dim[1], c->columns, tile % c->columns) : 0;
     made.count = sl_shape_elements(&shape);
-    made.name = sl_arena_printf(&g->arena, "%s.tile%d", made.whole, tile);
+    made.name = sl_arena_printf(&g->arena, "%s.tile%d", made.whole, tile); /* builders give no such names */
     if (made.name == NULL) return SLUICE_ERR_NO_MEMORY;
-    if (sl_graph_find_parameter(g, made.name) >= 0)
-        return sl_fail(SLUICE_ERR_USAGE, "parameter \"%.64s\": a tile of \"%.64s\" needs this name; give another",
-                       made.name, made.whole);
     if (tile > 0) {
         made.value = sl_graph_add_value(g, SL_VALUE_PARAMETER, g->values[made.value].dtype, &shape, made.name);
         if (made.value < 0) return (sluice_status)-made.value;

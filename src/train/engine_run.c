@@ -7,13 +7,8 @@
 
 int sl_graph_inputs(const sluice_graph *g, int *values, int capacity)
 {
-    int n = 0;
-    for (int v = 0; v < g->value_count; v++) {
-        if (g->values[v].kind != SL_VALUE_INPUT) continue;
-        if (n < capacity) values[n] = v;
-        n++;
-    }
-    return n;
+    for (int i = 0; i < g->input_count && i < capacity; i++) values[i] = g->inputs[i];
+    return g->input_count;
 }
 
 static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, bool training)

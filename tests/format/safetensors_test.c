@@ -222,9 +222,9 @@ TEST(the_writer_refuses_what_the_reader_would_refuse)
         sl_st_tensor t;
         const char *message;
     } bad[] = {
-        { { .name = long_name, .dtype = SL_ST_F32 }, "longer than 1024" },
+        { { .name = long_name, .dtype = SL_ST_F32 }, "the name has 1025 bytes, at most 1024" },
         { { .name = "\xff", .dtype = SL_ST_F32 }, "not valid UTF-8" },
-        { { .name = "__metadata__", .dtype = SL_ST_F32 }, "reserved" },
+        { { .name = "__metadata__", .dtype = SL_ST_F32 }, "safetensors files reserve this name" },
         { { .name = "r", .dtype = SL_ST_F32, .rank = 9 }, "more than 8 dimensions" },
         { { .name = "n", .dtype = SL_ST_F32, .rank = 1, .dim = { -1 } }, "negative dimension" },
         { { .name = "o", .dtype = SL_ST_F32, .rank = 2, .dim = { INT64_MAX, 4 } }, "overflows" },

@@ -532,12 +532,6 @@ static void build_shared_bias(sluice_graph *g)
     finish_model(g, sluice_add(g, y, sluice_linear_with(g, x, matrix(g, "v", 16, 2), b, false)));
 }
 
-static void build_taken_name(sluice_graph *g)
-{
-    sluice_value x = sluice_linear_with(g, start(g, 4, 4), matrix(g, "w.tile1", 4, 1), SLUICE_NONE, true);
-    finish_model(g, sluice_linear_with(g, x, matrix(g, "w", 16, 1), SLUICE_NONE, false));
-}
-
 static void build_long(sluice_graph *g)
 {
     finish_model(g, sluice_linear_with(g, start(g, 1, 1), matrix(g, "w", 2 * SL_MAX_TILES, 1), SLUICE_NONE, false));
@@ -570,7 +564,6 @@ TEST(tile_refusals_name_the_parameter_its_bytes_and_the_limit)
         { build_shared_bias, 60,
           "parameter \"b\" has 64 bytes, over memory.tile_bytes 60, and cannot be cut to that: it" },
         { build_rows, 3, "one element is larger" },
-        { build_taken_name, 32, "parameter \"w.tile1\": a tile of \"w\" needs this name" },
         { build_long, 4, "that makes over 4096 tiles; give memory.tile_bytes 8 or more" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
