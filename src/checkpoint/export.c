@@ -60,8 +60,19 @@ static sluice_status open_newest(const char *folder, const sl_entries *e, FILE *
         if (first == SLUICE_OK) sl_error_copy(first_fault);
         if (first == SLUICE_OK) first = st;
     }
-    if (first == SLUICE_OK) return sl_fail(SLUICE_ERR_INPUT, "%s holds no checkpoint", folder);
+    if (first == SLUICE_OK) return sl_refuse_folder(folder);
     return sl_fail(first, "%s: no checkpoint can be exported; the newest: %s", folder, first_fault);
+}
+
+/* A file is no checkpoint: says what it is. */
+static sluice_status refuse_file(const char *path)
+{
+    sl_st_file *f;
+    SL_TRY(sl_st_open(path, &f));
+    sl_st_close(f);
+    return sl_fail(
+        SLUICE_ERR_INPUT,
+        "%s is a weights file already; export takes a checkpoint: a folder of checkpoints, or a step-N in it", path);
 }
 
 /* *path gets the step's own folder. */
@@ -73,6 +84,7 @@ static sluice_status choose(const char *checkpoint, FILE *out_text, char path[PA
         snprintf(path, PATH_MAX, "%s", checkpoint); /* its manifest's path fitted */
         return open_checkpoint(path, NULL, out, &known);
     }
+    if (sl_path_exists(checkpoint) && !sl_is_folder(checkpoint)) return refuse_file(checkpoint);
     SL_TRY(sl_entries_read(checkpoint, &e));
     sluice_status st = open_newest(checkpoint, &e, out_text, path, out);
     sl_entries_free(&e);
@@ -166,8 +178,8 @@ static void tell(const export *x, const char *path, int64_t begin, int64_t end)
         if (sl_state_is_weight(t)) tensors += file_tensors(t);
         bytes += weight_bytes(x, i);
     }
-    fprintf(x->out, "%s: %" PRId64 " tensors of step %" PRIu64 ", %s\n", path, tensors, x->stored.m->meta.step,
-            sl_format_bytes(bytes, size, sizeof size));
+    fprintf(x->out, "%s: %" PRId64 " tensor%s of step %" PRIu64 ", %s\n", path, tensors, tensors == 1 ? "" : "s",
+            x->stored.m->meta.step, sl_format_bytes(bytes, size, sizeof size));
 }
 
 static sluice_status write_file(export *x, int number, int64_t begin, int64_t end)

@@ -8,6 +8,7 @@
 
 #include "checkpoint/manifest.h"
 #include "core/alloc.h"
+#include "format/safetensors.h"
 
 static const char *const endings[] = { [SL_ENTRY_COMMITTED] = "", [SL_ENTRY_OLD] = ".old", [SL_ENTRY_TMP] = ".tmp" };
 enum { ENDING_COUNT = sizeof endings / sizeof endings[0] };
@@ -138,4 +139,69 @@ sluice_status sl_checkpoint_newest(const char *folder, uint64_t *step)
     sl_entries_free(&e);
     *step = newest;
     return SLUICE_OK;
+}
+
+/* ---- folders that are not what was asked for ---- */
+
+bool sl_is_folder(const char *path)
+{
+    char inside[PATH_MAX];
+    return sl_folder_path(path, ".", inside) == SLUICE_OK && sl_path_exists(inside);
+}
+
+/* What a folder may hold in place of checkpoints; earlier rows tell more. */
+static const struct holding {
+    const char *ending, *advice;
+} holdings[] = {
+    { ".safetensors.index.json", "the index of weights in several files; weights are read from one file" },
+    { ".safetensors", "a weights file: name that" },
+    { ".bin", "perhaps a PyTorch pickle, which is not read" },
+    { ".pt", "a PyTorch pickle, which is not read" },
+    { ".gguf", "a GGUF file, which is not read" },
+};
+enum { HOLDING_COUNT = sizeof holdings / sizeof holdings[0] };
+
+/* The name by which a folder is described: of the first row that fits, the first in byte order. */
+typedef struct finding {
+    int row; /* HOLDING_COUNT: nothing so far */
+    char name[256];
+} finding;
+
+static sluice_status look_at(void *user, const char *name)
+{
+    finding *found = user;
+    size_t bytes = strlen(name);
+    for (int i = 0; i <= found->row && i < HOLDING_COUNT; i++) {
+        size_t length = strlen(holdings[i].ending);
+        if (bytes <= length || bytes >= sizeof found->name || strcmp(name + bytes - length, holdings[i].ending) != 0)
+            continue;
+        if (i == found->row && strcmp(name, found->name) >= 0) break;
+        found->row = i;
+        memcpy(found->name, name, bytes + 1);
+        break;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_refuse_folder(const char *folder)
+{
+    finding found = { .row = HOLDING_COUNT };
+    if (!sl_path_exists(folder)) return sl_fail(SLUICE_ERR_INPUT, "%s: there is no such file or folder", folder);
+    SL_TRY(sl_dir_list(folder, look_at, &found));
+    if (found.row == HOLDING_COUNT)
+        return sl_fail(SLUICE_ERR_INPUT, "%s holds no checkpoint: no folder in it is called step-N", folder);
+    return sl_fail(SLUICE_ERR_INPUT, "%s holds no checkpoint, but %s (%s)", folder, sl_quote(found.name).text,
+                   holdings[found.row].advice);
+}
+
+sluice_status sl_refuse_weights_folder(const char *path)
+{
+    uint64_t newest = 0;
+    if (!sl_is_folder(path)) return SLUICE_OK;
+    SL_TRY(sl_checkpoint_newest(path, &newest));
+    if (newest == 0 && !sl_has_manifest(path)) return sl_refuse_folder(path);
+    return sl_fail(SLUICE_ERR_INPUT,
+                   "%s holds checkpoints, not a weights file: write one with sluice export %s --out FILE, or name the "
+                   "folder as checkpoint.path",
+                   path, path);
 }

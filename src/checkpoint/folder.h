@@ -32,6 +32,12 @@ sluice_status sl_entry_path(const char *folder, sl_entry entry, char path[PATH_M
 sluice_status sl_folder_path(const char *folder, const char *name, char path[PATH_MAX]);
 /* True for a step's own folder. */
 bool sl_has_manifest(const char *folder);
+/* SLUICE_ERR_INPUT for a folder without a checkpoint: says what it holds instead, where that can be told. */
+sluice_status sl_refuse_folder(const char *folder);
+/* The same for a folder that was given as a weights file. SLUICE_OK for anything but a folder. */
+sluice_status sl_refuse_weights_folder(const char *path);
+/* True for any folder. */
+bool sl_is_folder(const char *path);
 /* Removes a checkpoint's folder for good; it stops looking like a checkpoint before its first file goes. */
 sluice_status sl_entry_remove(const char *folder, sl_entry entry);
 

@@ -14,10 +14,13 @@ typedef enum { PATH_FILE, PATH_CHECKPOINT, PATH_FOLDER } path_kind;
 
 static path_kind kind_of(const char *path)
 {
-    char inside[PATH_MAX];
     if (sl_has_manifest(path)) return PATH_CHECKPOINT;
-    if (sl_folder_path(path, ".", inside) == SLUICE_OK && sl_path_exists(inside)) return PATH_FOLDER;
-    return PATH_FILE;
+    return sl_is_folder(path) ? PATH_FOLDER : PATH_FILE;
+}
+
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
 }
 
 static void print_shape(FILE *out, int rank, const int64_t *dim)
@@ -67,8 +70,8 @@ static void print_file_text(const sl_st_file *f, const char *path, FILE *out)
         elements += sl_st_elements(&f->tensors[i]);
         bytes += f->tensors[i].bytes;
     }
-    fprintf(out, "%s: safetensors, %" PRId64 " tensors, %" PRId64 " elements, %s\n", path, f->tensor_count, elements,
-            sl_format_bytes(bytes, size, sizeof size));
+    fprintf(out, "%s: safetensors, %" PRId64 " tensor%s, %" PRId64 " element%s, %s\n", path, f->tensor_count,
+            plural(f->tensor_count), elements, plural(elements), sl_format_bytes(bytes, size, sizeof size));
     for (int64_t i = 0; i < f->metadata_count; i++)
         fprintf(out, "  %s = %s\n", sl_quote(f->metadata[2 * i]).text, sl_quote(f->metadata[2 * i + 1]).text);
     for (int64_t i = 0; i < f->tensor_count; i++) {
@@ -124,12 +127,12 @@ static sluice_status verify_tensors(sl_st_file *f, char *buffer, FILE *out)
         int64_t nonfinite;
         SL_TRY(verify_tensor(f, t, buffer, &nonfinite));
         if (nonfinite > 0)
-            fprintf(out, "%s: note: tensor %s holds %" PRId64 " NaN or infinite values\n", f->file.path,
-                    sl_quote(t->name).text, nonfinite);
+            fprintf(out, "%s: note: tensor %s holds %" PRId64 " NaN or infinite value%s\n", f->file.path,
+                    sl_quote(t->name).text, nonfinite, plural(nonfinite));
     }
     fprintf(out,
-            "%s: ok: %" PRId64 " tensors; the format carries no checksums, structure and readability were checked\n",
-            f->file.path, f->tensor_count);
+            "%s: ok: %" PRId64 " tensor%s; the format carries no checksums, structure and readability were checked\n",
+            f->file.path, f->tensor_count, plural(f->tensor_count));
     return SLUICE_OK;
 }
 
@@ -189,8 +192,9 @@ static void print_checkpoint_text(const sl_manifest *m, const char *path, FILE *
             "  step %" PRIu64 " (%" PRIu64 " applied), seed %" PRIu64 ", data position %" PRIu64 ", loss scale %g\n",
             m->meta.step, m->meta.applied_steps, m->meta.seed, m->meta.data_position, m->meta.loss_scale);
     fprintf(out, "  model %s, kernels %s\n", sl_quote(m->meta.model_sha256).text, sl_quote(m->meta.kernels).text);
-    fprintf(out, "  %" PRId64 " tensors in %" PRId64 " files of %" PRId64 " ranks, %s\n", m->tensor_count,
-            m->file_count, m->ranks, sl_format_bytes(data_bytes(m), size, sizeof size));
+    fprintf(out, "  %" PRId64 " tensor%s in %" PRId64 " file%s of %" PRId64 " rank%s, %s\n", m->tensor_count,
+            plural(m->tensor_count), m->file_count, plural(m->file_count), m->ranks, plural(m->ranks),
+            sl_format_bytes(data_bytes(m), size, sizeof size));
     for (int64_t i = 0; i < m->tensor_count; i++) {
         fprintf(out, "  %-10s %s ", m->tensors[i].kind, sl_quote(m->tensors[i].name).text);
         print_shape(out, m->tensors[i].shape.rank, m->tensors[i].shape.dim);
@@ -229,8 +233,8 @@ static sluice_status verify_step(const char *path, const uint64_t *step, FILE *o
     SL_TRY(read_known(path, step, &m));
     sluice_status st = sl_verify_data(m, path, NULL);
     if (st == SLUICE_OK)
-        fprintf(out, "%s: ok: step %" PRIu64 ", %" PRId64 " tensors, %s, every checksum matches\n", path, m->meta.step,
-                m->tensor_count, sl_format_bytes(data_bytes(m), size, sizeof size));
+        fprintf(out, "%s: ok: step %" PRIu64 ", %" PRId64 " tensor%s, %s, every checksum matches\n", path, m->meta.step,
+                m->tensor_count, plural(m->tensor_count), sl_format_bytes(data_bytes(m), size, sizeof size));
     sl_manifest_free(m);
     return st;
 }
@@ -268,13 +272,35 @@ static sluice_status print_entry(const char *path, sl_entry entry, bool json, bo
     return SLUICE_OK;
 }
 
+static int64_t count_committed(const sl_entries *e)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < e->count; i++) count += e->list[i].kind != SL_ENTRY_TMP;
+    return count;
+}
+
+static sluice_status print_entries(const char *folder, const sl_entries *e, bool json, FILE *out)
+{
+    bool first = true;
+    for (int64_t i = 0; i < e->count; i++) {
+        char path[PATH_MAX];
+        if (e->list[i].kind == SL_ENTRY_TMP) continue;
+        SL_TRY(sl_entry_path(folder, e->list[i], path));
+        SL_TRY(print_entry(path, e->list[i], json, first, out));
+        first = false;
+    }
+    return SLUICE_OK;
+}
+
 /* The newest fault-free manifest is not looked for here: that takes all data to be read. */
 static sluice_status inspect_folder(const char *folder, bool json, FILE *out)
 {
     sl_entries e;
-    bool first = true;
-    sluice_status st = SLUICE_OK;
     SL_TRY(sl_entries_read(folder, &e));
+    if (count_committed(&e) == 0) {
+        sl_entries_free(&e);
+        return sl_refuse_folder(folder);
+    }
     if (json) {
         fputs("{\"type\": \"checkpoints\", ", out);
         print_json_member(out, "path", folder);
@@ -282,13 +308,7 @@ static sluice_status inspect_folder(const char *folder, bool json, FILE *out)
     } else {
         fprintf(out, "%s: folder of checkpoints, newest first\n", folder);
     }
-    for (int64_t i = 0; i < e.count && st == SLUICE_OK; i++) {
-        char path[PATH_MAX];
-        if (e.list[i].kind == SL_ENTRY_TMP) continue;
-        st = sl_entry_path(folder, e.list[i], path);
-        if (st == SLUICE_OK) st = print_entry(path, e.list[i], json, first, out);
-        first = false;
-    }
+    sluice_status st = print_entries(folder, &e, json, out);
     sl_entries_free(&e);
     if (json) fputs("]}\n", out);
     return st;
@@ -299,19 +319,17 @@ static sluice_status verify_entries(const char *folder, const sl_entries *e, FIL
 {
     char first_fault[SL_MESSAGE_BYTES] = "";
     sluice_status result = SLUICE_OK;
-    int64_t checked = 0;
+    if (count_committed(e) == 0) return sl_refuse_folder(folder);
     for (int64_t i = 0; i < e->count; i++) {
         char path[PATH_MAX];
         if (e->list[i].kind == SL_ENTRY_TMP) continue;
         SL_TRY(sl_entry_path(folder, e->list[i], path));
         sluice_status st = verify_step(path, &e->list[i].step, out);
-        checked++;
         if (st == SLUICE_OK) continue;
         fprintf(out, "%s: damaged: %s\n", path, sluice_error());
         if (result == SLUICE_OK) sl_error_copy(first_fault);
         if (result == SLUICE_OK) result = st;
     }
-    if (checked == 0) return sl_fail(SLUICE_ERR_INPUT, "%s holds no checkpoint", folder);
     return result == SLUICE_OK ? SLUICE_OK : sl_fail(result, "%s", first_fault);
 }
 

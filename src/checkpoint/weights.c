@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/folder.h"
 #include "checkpoint/rounds.h"
 #include "checkpoint/weights.h"
 #include "core/half.h"
@@ -236,6 +237,7 @@ typedef struct weights_loading {
 /* All names, shapes and dtypes are checked before the first value is replaced. */
 static sluice_status open_weights(weights_loading *l, const char *path)
 {
+    SL_TRY(sl_refuse_weights_folder(path));
     SL_TRY(sl_st_open(path, &l->f));
     for (int64_t i = 0; i < l->state->count; i++)
         if (sl_state_is_weight(&l->state->tensors[i])) SL_TRY(check_weight(l->f, &l->state->tensors[i]));

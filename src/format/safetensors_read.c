@@ -12,6 +12,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "format/file_kind.h"
 #include "format/safetensors.h"
 #include "format/scan.h"
 
@@ -300,12 +301,28 @@ static sluice_status read_header(reader *r, uint64_t file_bytes)
     return SLUICE_OK;
 }
 
+/* After a header was refused: where the file is no safetensors file at all, the message says what it is instead. */
+static void name_kind(const reader *r, uint64_t file_bytes)
+{
+    char head[SL_FILE_HEAD_BYTES], message[SL_MESSAGE_BYTES];
+    size_t bytes = file_bytes < sizeof head ? (size_t)file_bytes : sizeof head;
+    sl_error_copy(message);
+    if (sl_file_pread(&r->f->file, head, bytes, 0) != SLUICE_OK || (bytes > 8 && head[8] == '{')) {
+        sl_error_record("%s", message);
+        return;
+    }
+    const sl_file_kind *kind = sl_weights_file_kind(head, bytes);
+    if (kind != NULL) sl_error_record("%s is %s, not safetensors: %s", r->path, kind->what, kind->as_weights);
+}
+
 static sluice_status read_file(sl_st_file *f, const char *path)
 {
     reader r = { .f = f, .path = path };
     uint64_t file_bytes;
     SL_TRY(sl_file_size(&f->file, &file_bytes));
-    SL_TRY(read_header(&r, file_bytes));
+    sluice_status st = read_header(&r, file_bytes);
+    if (st == SLUICE_ERR_INPUT) name_kind(&r, file_bytes);
+    if (st != SLUICE_OK) return st;
     SL_TRY(parse_header(&r));
     sort_by_place(f);
     SL_TRY(check_names(&r)); /* before the places: a tensor given twice also overlaps itself */
