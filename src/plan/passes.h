@@ -4,7 +4,13 @@
 
 #include "plan/plan.h"
 
-/* Facts of the graph that no placement changes. Values are named by their storage root. */
+/* Numbers in groups: those of group k are items[first[k] .. first[k + 1]). */
+typedef struct sl_groups {
+    int *first, *items;
+} sl_groups;
+
+/* Facts of the graph and of the number of levels that no placement changes, so that a schedule is made without searching.
+ * Values are named by their storage root. */
 typedef struct sl_usage {
     const sluice_graph *graph;
     int *order; /* layers that have nodes, in forward order */
@@ -19,10 +25,24 @@ typedef struct sl_usage {
     bool *recompute;         /* forward node -> must run again when its layer's activations are dropped */
     int *last_gradient_node; /* layer -> last backward node that writes one of its parameter gradients; -1: frozen */
     int *last_use_node;      /* the same, or a later backward node that reads one of its parameters */
+    int *leaves_node;        /* layer -> update node that computes its norm leaves; -1: none */
+    int *update_node;        /* layer -> update node that updates it; -1: none */
+    int level_count;         /* levels are runs of positions: sl_level_at */
+    sl_groups level_uses;    /* level -> parameter layers that its layers read, increasing */
+    sl_groups use_levels;    /* parameter layer -> levels that read it, increasing */
+    sl_groups forward_ends;  /* position -> roots whose last forward use is there, increasing */
+    sl_groups backward_ends; /* backward node, from 0 -> layers whose last_gradient_node or last_use_node it is */
 } sl_usage;
 
-sluice_status sl_usage_create(const sluice_graph *g, sl_usage **out);
+/* `levels`: of the options; 0 or more than there are layers: one for each. */
+sluice_status sl_usage_create(const sluice_graph *g, int levels, sl_usage **out);
 void sl_usage_destroy(sl_usage *u);
+
+/* The level of the layer at a position. Consecutive positions are on the same level or on consecutive ones. */
+static inline int sl_level_at(const sl_usage *u, int position)
+{
+    return (int)((int64_t)position * u->level_count / u->order_count);
+}
 
 /* Ways to save device memory at the price of time. A placement says to how many layers each is applied. */
 typedef enum {

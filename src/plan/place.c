@@ -34,13 +34,11 @@ static sl_activation_mode activations_at(int position, int last, const sl_candid
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 {
     int states = 0, gradients = 0, parameters = 0;
-    int levels = p->options.levels;
-    if (levels <= 0 || levels > u->order_count) levels = u->order_count;
-    p->level_count = levels;
+    p->level_count = u->level_count;
     for (int i = p->graph->layer_count - 1; i >= 0; i--) {
         sl_layer_place *place = &p->layers[i];
         int position = u->position[i];
-        place->level = position < 0 ? -1 : (int)((int64_t)position * levels / u->order_count);
+        place->level = position < 0 ? -1 : sl_level_at(u, position);
         place->activations = activations_at(position, u->order_count - 1, c);
         place->parameters = place->state = place->gradients = SL_TIER_DEVICE;
         if (p->graph->layers[i].element_count == 0) continue;

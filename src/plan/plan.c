@@ -205,7 +205,7 @@ sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, c
     p->options = *options;
     p->layers = sl_alloc_array((size_t)g->layer_count + 1, sizeof *p->layers, "plan: layers");
     p->input_buffers = sl_alloc_array((size_t)g->value_count + 1, sizeof *p->input_buffers, "plan: inputs");
-    sluice_status st = p->layers && p->input_buffers ? sl_usage_create(g, &u) : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = p->layers && p->input_buffers ? sl_usage_create(g, options->levels, &u) : SLUICE_ERR_NO_MEMORY;
     if (st == SLUICE_OK) st = run_passes(p, u);
     sl_usage_destroy(u);
     if (st != SLUICE_OK) {

@@ -114,7 +114,7 @@ sluice_status sl_emit_node(sl_scheduler *s, int node, bool recomputed);
 sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_tier tier, int64_t first,
                              const sl_piece *inputs, int input_count, const sl_piece *outputs, int output_count);
 /* Lets an output take over the buffer of an input that dies in the same step, where the op allows it. */
-void sl_merge_in_place(sl_plan *p);
+sluice_status sl_merge_in_place(sl_plan *p);
 /* first and last of every buffer that is not permanent, from the steps. */
 void sl_plan_lifetimes(sl_plan *p);
 

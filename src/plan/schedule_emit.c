@@ -1,6 +1,7 @@
 /* schedule_emit.c: one step at a time onto the plan, and lifetimes from what was written. */
 #include <limits.h>
 
+#include "core/alloc.h"
 #include "ir/form.h"
 #include "plan/schedule.h"
 
@@ -214,28 +215,46 @@ static bool can_take_over(const sl_plan *p, int i, sl_piece in, sl_piece out)
     return from->last == i && to->first == i;
 }
 
-void sl_merge_in_place(sl_plan *p)
+/* What later steps, and the caller, know as `out` is `in` from now on. */
+static void take_over(sl_plan *p, int in, int out)
 {
+    int *read_later[] = { &p->loss_buffer, &p->eval_loss_buffer, &p->output_buffer };
+    sl_buffer *to = &p->buffers[in], *from = &p->buffers[out];
+    to->last = from->last;
+    to->value = from->value;
+    from->bytes = 0; /* takes no room */
+    from->first = INT_MAX;
+    from->last = -1;
+    for (size_t k = 0; k < sizeof read_later / sizeof read_later[0]; k++)
+        if (*read_later[k] == out) *read_later[k] = in;
+}
+
+static void rename_operands(sl_plan *p, const sl_step *step, const int *renamed)
+{
+    for (int k = 0; k < sl_step_operands(step); k++) {
+        int *buffer = &p->pieces[step->first_piece + k].buffer;
+        if (*buffer >= 0 && renamed[*buffer] > 0) *buffer = renamed[*buffer] - 1;
+    }
+}
+
+/* One walk: an output is born in the step that merges it, so all its uses are still ahead, and what it is renamed to was
+ * born earlier and is never renamed again. `renamed` has what a buffer is now, plus 1; 0: itself. */
+sluice_status sl_merge_in_place(sl_plan *p)
+{
+    int *renamed = sl_alloc_array((size_t)p->buffer_count + 1, sizeof *renamed, "plan: merged buffers");
+    if (renamed == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < p->step_count; i++) {
         sl_step *step = &p->steps[i];
         int in_place = step->kind == SL_STEP_COMPUTE && step->node >= 0 ? sl_op_in_place(step->op) : -1;
+        rename_operands(p, step, renamed);
         if (in_place < 0 || in_place >= step->input_count) continue;
         sl_piece *pieces = &p->pieces[step->first_piece];
         sl_piece in = pieces[in_place], out = pieces[step->input_count];
         if (!can_take_over(p, i, in, out)) continue;
-        int last = p->buffers[out.buffer].last;
-        for (int j = i; j <= last; j++)
-            for (int k = 0; k < sl_step_operands(&p->steps[j]); k++) {
-                sl_piece *q = &p->pieces[p->steps[j].first_piece + k];
-                if (q->buffer == out.buffer) q->buffer = in.buffer;
-            }
-        p->buffers[in.buffer].last = last;
-        p->buffers[in.buffer].value = p->buffers[out.buffer].value;
-        p->buffers[out.buffer].bytes = 0; /* takes no room */
-        p->buffers[out.buffer].first = INT_MAX;
-        p->buffers[out.buffer].last = -1;
-        int *read_later[] = { &p->loss_buffer, &p->eval_loss_buffer, &p->output_buffer };
-        for (size_t k = 0; k < sizeof read_later / sizeof read_later[0]; k++)
-            if (*read_later[k] == out.buffer) *read_later[k] = in.buffer;
+        renamed[out.buffer] = in.buffer + 1;
+        take_over(p, in.buffer, out.buffer);
+        rename_operands(p, step, renamed);
     }
+    sl_free(renamed);
+    return SLUICE_OK;
 }

@@ -25,17 +25,10 @@ static sluice_status need_leaves(sl_scheduler *s, sl_tier tier)
     return s->leaves[tier] < 0 ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
 }
 
-static int node_of(const sl_scheduler *s, sl_op op, int layer)
-{
-    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++)
-        if (s->g->nodes[n].op == op && s->g->nodes[n].layer == layer) return n;
-    return -1;
-}
-
 sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer)
 {
     sl_tier tier = s->p->buffers[buffer].tier;
-    int node = node_of(s, SL_OP_NORM_LEAVES, layer);
+    int node = s->u->leaves_node[layer];
     SL_TRY(need_leaves(s, tier));
     s->leaf_tier[layer] = (int)tier;
     for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
@@ -150,7 +143,7 @@ static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers 
 
 sluice_status sl_schedule_early_update(sl_scheduler *s, int layer)
 {
-    return in_backward(s) ? update_ranges(s, node_of(s, SL_OP_UPDATE, layer), NULL) : SLUICE_OK;
+    return in_backward(s) ? update_ranges(s, s->u->update_node[layer], NULL) : SLUICE_OK;
 }
 
 /* ---- the segment ---- */

@@ -21,20 +21,20 @@ static void forget_values(sl_scheduler *s)
 
 /* ---- streamed parameters ---- */
 
-static int level_of(const sl_scheduler *s, int position)
+/* True when one of the `reach` levels behind `level`, in walking direction, reads parameter layer `layer`. */
+static bool used_soon(const sl_scheduler *s, int layer, int level, int direction, int reach)
 {
-    return s->p->layers[s->u->order[position]].level;
-}
-
-/* True when a layer of `level` reads parameter layer `layer`. */
-static bool level_uses(const sl_scheduler *s, int level, int layer)
-{
-    for (int i = 0; i < s->u->order_count; i++) {
-        if (level_of(s, i) != level) continue;
-        for (int k = s->u->use_first[i]; k < s->u->use_first[i + 1]; k++)
-            if (s->u->uses[k] == layer) return true;
+    const int *levels = s->u->use_levels.items;
+    int low = s->u->use_levels.first[layer], high = s->u->use_levels.first[layer + 1], end = high, begin = low;
+    while (low < high) { /* the first use at `level` or, going forward, after it */
+        int middle = low + (high - low) / 2;
+        if (levels[middle] < level + (direction > 0))
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return false;
+    if (direction > 0) return low < end && levels[low] - level <= reach;
+    return low > begin && level - levels[low - 1] <= reach;
 }
 
 /* The whole of a layer that lives elsewhere: copied in, or gathered from the ranks' shards. */
@@ -58,26 +58,25 @@ static sluice_status fetch_layer(sl_scheduler *s, int layer)
 
 static sluice_status fetch_level(sl_scheduler *s, int level)
 {
+    const sl_groups *uses = &s->u->level_uses;
     if (level < 0 || level >= s->p->level_count) return SLUICE_OK;
-    for (int layer = 0; layer < s->g->layer_count; layer++) {
-        if (!sl_has_parameters(s, layer) || s->p->layers[layer].working >= 0 || s->staged[layer] >= 0 ||
-            !level_uses(s, level, layer))
-            continue;
+    for (int i = uses->first[level]; i < uses->first[level + 1]; i++) {
+        int layer = uses->items[i];
+        if (!sl_has_parameters(s, layer) || s->p->layers[layer].working >= 0 || s->staged[layer] >= 0) continue;
         SL_TRY(fetch_layer(s, layer));
     }
     return sl_bucket_flush(s, &s->gathers);
 }
 
-/* Forgets the copies that neither the levels already fetched nor the next one to be fetched need. Gathered ones that
- * are kept stay until backward has no more use for them. */
+/* Forgets the copies that neither the levels already fetched nor the next one to be fetched need: copies that this
+ * level used last. Gathered ones that are kept stay until backward has no more use for them. */
 static void drop_level(sl_scheduler *s, int level, int direction, bool keep_gathered)
 {
+    const sl_groups *uses = &s->u->level_uses;
     int reach = keep_gathered ? s->p->level_count : s->prefetch;
-    for (int layer = 0; layer < s->g->layer_count; layer++) {
-        bool wanted = keep_gathered && direction > 0;
-        for (int ahead = 1; ahead <= reach; ahead++) wanted = wanted || level_uses(s, level + direction * ahead, layer);
-        if (!wanted) s->staged[layer] = -1;
-    }
+    if (keep_gathered && direction > 0) return;
+    for (int i = uses->first[level]; i < uses->first[level + 1]; i++)
+        if (!used_soon(s, uses->items[i], level, direction, reach)) s->staged[uses->items[i]] = -1;
 }
 
 /* ---- activations ---- */
@@ -95,9 +94,10 @@ static bool leaves_device(const sl_scheduler *s, int root)
 /* After the last forward use of a value: send it to the host. */
 static sluice_status offload_after(sl_scheduler *s, int position)
 {
-    for (int v = 0; v < s->g->value_count; v++) {
-        if (s->g->values[v].storage != v || s->u->last_forward[v] != position || s->device_buffer[v] < 0) continue;
-        if (!leaves_device(s, v)) continue;
+    const sl_groups *ends = &s->u->forward_ends;
+    for (int i = ends->first[position]; i < ends->first[position + 1]; i++) {
+        int v = ends->items[i];
+        if (s->device_buffer[v] < 0 || !leaves_device(s, v)) continue;
         uint64_t bytes = s->p->buffers[s->device_buffer[v]].bytes;
         s->host_buffer[v] = sl_emit_buffer(s, SL_BUFFER_ACTIVATION, SL_TIER_HOST, bytes, s->u->owner[v], false);
         if (s->host_buffer[v] < 0) return SLUICE_ERR_NO_MEMORY;
@@ -130,7 +130,6 @@ static bool recomputes(const sl_scheduler *s, int layer)
 /* Fetches the offloaded values that the backward of the layer at `position`, or its recomputation, reads. */
 static sluice_status fetch_activations(sl_scheduler *s, int position)
 {
-    if (position < 0) return SLUICE_OK;
     int layer = s->u->order[position];
     const sl_layer *l = &s->g->layers[layer];
     for (int n = l->first_node; recomputes(s, layer) && n < l->first_node + l->node_count; n++)
@@ -150,19 +149,31 @@ static sluice_status forward_layer(sl_scheduler *s, int position, bool keep)
     return keep ? offload_after(s, position) : SLUICE_OK;
 }
 
+/* What can be done once backward node `node` has run: gradients that it completes, layers that it is the last to read. */
+static sluice_status after_backward(sl_scheduler *s, int node)
+{
+    const sl_groups *ends = &s->u->backward_ends;
+    int at = node - s->g->forward_count;
+    for (int k = ends->first[at]; k < ends->first[at + 1]; k++) {
+        int layer = ends->items[k];
+        if (s->u->last_gradient_node[layer] == node) SL_TRY(sl_schedule_gradient(s, layer));
+        if (s->u->last_use_node[layer] == node && sl_is_trained(s, layer)) SL_TRY(sl_schedule_early_update(s, layer));
+    }
+    return SLUICE_OK;
+}
+
+/* What comes back stays until it is used: all but the furthest layer ahead was fetched for the position before. */
 static sluice_status backward_layer(sl_scheduler *s, int position)
 {
     int layer = s->u->order[position];
     const sl_layer *l = &s->g->layers[layer];
-    for (int ahead = 0; ahead <= s->prefetch; ahead++) SL_TRY(fetch_activations(s, position - ahead));
+    int ahead = position == s->u->order_count - 1 ? 0 : s->prefetch;
+    for (; ahead <= s->prefetch && ahead <= position; ahead++) SL_TRY(fetch_activations(s, position - ahead));
     for (int n = l->first_node; recomputes(s, layer) && n < l->first_node + l->node_count; n++)
         if (s->u->recompute[n]) SL_TRY(sl_emit_node(s, n, true));
     for (int n = l->first_backward; n < l->first_backward + l->backward_count; n++) {
         SL_TRY(sl_emit_node(s, n, false));
-        for (int i = 0; i < s->g->layer_count; i++) {
-            if (s->u->last_gradient_node[i] == n) SL_TRY(sl_schedule_gradient(s, i));
-            if (s->u->last_use_node[i] == n && sl_is_trained(s, i)) SL_TRY(sl_schedule_early_update(s, i));
-        }
+        SL_TRY(after_backward(s, n));
     }
     return SLUICE_OK;
 }
@@ -173,13 +184,13 @@ static sluice_status walk_levels(sl_scheduler *s, walk kind)
 {
     int direction = kind == WALK_BACKWARD ? -1 : 1;
     int first = kind == WALK_BACKWARD ? s->u->order_count - 1 : 0;
-    int level = level_of(s, first);
+    int level = sl_level_at(s->u, first);
     bool keep = kind != WALK_EVALUATE && s->p->options.keep_gathered && sl_cuts_parameters(s->p);
     for (int ahead = 0; ahead < s->prefetch; ahead++) SL_TRY(fetch_level(s, level + direction * ahead));
     for (int i = 0, position = first; i < s->u->order_count; i++, position += direction) {
-        bool enters = i == 0 || level_of(s, position) != level;
+        bool enters = i == 0 || sl_level_at(s->u, position) != level;
         if (enters && i > 0) drop_level(s, level, direction, keep);
-        level = level_of(s, position);
+        level = sl_level_at(s->u, position);
         if (enters) SL_TRY(fetch_level(s, level + direction * s->prefetch));
         if (kind == WALK_BACKWARD)
             SL_TRY(backward_layer(s, position));
@@ -272,7 +283,7 @@ static sluice_status build(sl_scheduler *s)
     pin_to_segment_end(p, p->leaves_buffer, SL_SEGMENT_UPDATE);
     pin_to_segment_end(p, p->eval_loss_buffer, SL_SEGMENT_EVALUATE);
     pin_to_segment_end(p, p->output_buffer, SL_SEGMENT_EVALUATE);
-    sl_merge_in_place(p);
+    SL_TRY(sl_merge_in_place(p));
     find_result(p, SL_SEGMENT_FORWARD, p->loss_buffer);
     find_result(p, SL_SEGMENT_UPDATE, p->norm_buffer);
     return SLUICE_OK;

@@ -103,6 +103,96 @@ static void find_recompute(sl_usage *u, const sl_layer *layer, bool *wanted)
     }
 }
 
+/* ---- groups ---- */
+
+/* Puts items[i] into group keys[i], in the order given; a negative key leaves it out. `items` NULL: i itself. */
+static sluice_status group_by(sl_groups *to, int groups, const int *keys, const int *items, int count)
+{
+    to->first = sl_alloc_array((size_t)groups + 2, sizeof *to->first, "plan: index of groups");
+    to->items = sl_alloc_array((size_t)count + 1, sizeof *to->items, "plan: groups");
+    if (to->first == NULL || to->items == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < count; i++)
+        if (keys[i] >= 0) to->first[keys[i] + 2]++;
+    for (int k = 2; k < groups + 2; k++) to->first[k] += to->first[k - 1];
+    for (int i = 0; i < count; i++) /* first[k + 1] moves from the beginning of group k to its end */
+        if (keys[i] >= 0) to->items[to->first[keys[i] + 1]++] = items != NULL ? items[i] : i;
+    return SLUICE_OK;
+}
+
+/* Groups of the same pairs by their other half; within each, increasing. */
+static sluice_status transpose(const sl_groups *from, int groups, sl_groups *to, int to_groups)
+{
+    int count = from->first[groups];
+    int *owner = sl_alloc_array((size_t)count + 1, sizeof *owner, "plan: groups of pairs");
+    if (owner == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int k = 0; k < groups; k++)
+        for (int i = from->first[k]; i < from->first[k + 1]; i++) owner[i] = k;
+    sluice_status st = group_by(to, to_groups, from->items, owner, count);
+    sl_free(owner);
+    return st;
+}
+
+/* use_levels from uses, in which a layer may be named by several positions of a level; level_uses from that. */
+static sluice_status find_level_uses(sl_usage *u)
+{
+    int count = u->use_first[u->order_count], layers = u->graph->layer_count;
+    int *keys = sl_alloc_array((size_t)count + 1, sizeof *keys, "plan: uses");
+    int *levels = sl_alloc_array((size_t)count + 1, sizeof *levels, "plan: levels of uses");
+    int *newest = sl_alloc_array((size_t)layers + 1, sizeof *newest, "plan: newest levels");
+    sluice_status st = keys != NULL && levels != NULL && newest != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; st == SLUICE_OK && i < layers; i++) newest[i] = -1;
+    for (int i = 0; st == SLUICE_OK && i < u->order_count; i++)
+        for (int k = u->use_first[i]; k < u->use_first[i + 1]; k++) {
+            levels[k] = sl_level_at(u, i);
+            keys[k] = newest[u->uses[k]] == levels[k] ? -1 : u->uses[k];
+            newest[u->uses[k]] = levels[k];
+        }
+    if (st == SLUICE_OK) st = group_by(&u->use_levels, layers, keys, levels, count);
+    if (st == SLUICE_OK) st = transpose(&u->use_levels, layers, &u->level_uses, u->level_count);
+    sl_free(keys);
+    sl_free(levels);
+    sl_free(newest);
+    return st;
+}
+
+/* A layer is in one group, or in two different ones. */
+static sluice_status find_backward_ends(sl_usage *u)
+{
+    int layers = u->graph->layer_count, first = u->graph->forward_count;
+    int *keys = sl_alloc_array(2 * (size_t)layers + 1, sizeof *keys, "plan: last backward nodes");
+    int *of = sl_alloc_array(2 * (size_t)layers + 1, sizeof *of, "plan: layers of last nodes");
+    sluice_status st = keys != NULL && of != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; st == SLUICE_OK && i < layers; i++) {
+        int gradient = u->last_gradient_node[i], use = u->last_use_node[i];
+        of[2 * i] = of[2 * i + 1] = i;
+        keys[2 * i] = gradient - first; /* negative where there is none */
+        keys[2 * i + 1] = use == gradient ? -1 : use - first;
+    }
+    if (st == SLUICE_OK) st = group_by(&u->backward_ends, u->graph->backward_count, keys, of, 2 * layers);
+    sl_free(keys);
+    sl_free(of);
+    return st;
+}
+
+static sluice_status find_groups(sl_usage *u)
+{
+    SL_TRY(find_level_uses(u));
+    SL_TRY(group_by(&u->forward_ends, u->order_count, u->last_forward, NULL, u->graph->value_count));
+    return find_backward_ends(u);
+}
+
+static void find_update_nodes(sl_usage *u)
+{
+    const sluice_graph *g = u->graph;
+    for (int n = g->node_count - 1; n >= g->forward_count + g->backward_count; n--) {
+        const sl_node *node = &g->nodes[n];
+        if (node->layer >= 0 && node->op == SL_OP_NORM_LEAVES) u->leaves_node[node->layer] = n;
+        if (node->layer >= 0 && node->op == SL_OP_UPDATE) u->update_node[node->layer] = n;
+    }
+}
+
+/* ---- life ---- */
+
 static sluice_status allocate(sl_usage *u)
 {
     const sluice_graph *g = u->graph;
@@ -120,41 +210,74 @@ static sluice_status allocate(sl_usage *u)
     u->recompute = sl_alloc_array(nodes + 1, sizeof *u->recompute, "plan: recomputed nodes");
     u->last_gradient_node = sl_alloc_array(layers + 1, sizeof *u->last_gradient_node, "plan: last gradients");
     u->last_use_node = sl_alloc_array(layers + 1, sizeof *u->last_use_node, "plan: last uses");
+    u->leaves_node = sl_alloc_array(layers + 1, sizeof *u->leaves_node, "plan: nodes of norm leaves");
+    u->update_node = sl_alloc_array(layers + 1, sizeof *u->update_node, "plan: nodes of updates");
     bool ok = u->order && u->position && u->uses && u->use_first && u->owner && u->needed_backward && u->boundary &&
-              u->last_forward && u->recompute && u->last_gradient_node && u->last_use_node;
+              u->last_forward && u->recompute && u->last_gradient_node && u->last_use_node && u->leaves_node &&
+              u->update_node;
     return ok ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
-sluice_status sl_usage_create(const sluice_graph *g, sl_usage **out)
+/* All but the groups. `wanted`: scratch, one for each value. */
+static void find_facts(sl_usage *u, int levels, bool *wanted)
 {
-    sl_usage *u = sl_alloc(sizeof *u, "plan: usage");
-    if (u == NULL) return SLUICE_ERR_NO_MEMORY;
-    u->graph = g;
-    bool *wanted = sl_alloc_array((size_t)g->value_count + 1, sizeof *wanted, "plan: recompute closure");
-    if (wanted == NULL || allocate(u) != SLUICE_OK) {
-        sl_free(wanted);
-        sl_usage_destroy(u);
-        return SLUICE_ERR_NO_MEMORY;
-    }
+    const sluice_graph *g = u->graph;
     for (int i = 0; i < g->value_count; i++) u->owner[i] = u->last_forward[i] = -1;
-    for (int i = 0; i < g->layer_count; i++) u->last_gradient_node[i] = u->last_use_node[i] = -1;
+    for (int i = 0; i < g->layer_count; i++)
+        u->last_gradient_node[i] = u->last_use_node[i] = u->leaves_node[i] = u->update_node[i] = -1;
     find_order(u);
+    u->level_count = levels <= 0 || levels > u->order_count ? u->order_count : levels;
     find_uses(u);
     for (int n = 0; n < g->forward_count; n++) note_forward(u, &g->nodes[n]);
     for (int n = g->forward_count; n < g->forward_count + g->backward_count; n++) note_backward(u, n);
     if (g->loss >= 0) u->boundary[root_of(g, g->loss)] = true;
     for (int i = 0; i < u->order_count; i++) find_recompute(u, &g->layers[u->order[i]], wanted);
+    find_update_nodes(u);
+}
+
+sluice_status sl_usage_create(const sluice_graph *g, int levels, sl_usage **out)
+{
+    sl_usage *u = sl_alloc(sizeof *u, "plan: usage");
+    if (u == NULL) return SLUICE_ERR_NO_MEMORY;
+    u->graph = g;
+    bool *wanted = sl_alloc_array((size_t)g->value_count + 1, sizeof *wanted, "plan: recompute closure");
+    sluice_status st = wanted != NULL ? allocate(u) : SLUICE_ERR_NO_MEMORY;
+    if (st == SLUICE_OK) {
+        find_facts(u, levels, wanted);
+        st = find_groups(u);
+    }
     sl_free(wanted);
-    *out = u;
-    return SLUICE_OK;
+    if (st == SLUICE_OK)
+        *out = u;
+    else
+        sl_usage_destroy(u);
+    return st;
 }
 
 void sl_usage_destroy(sl_usage *u)
 {
     if (u == NULL) return;
-    void *owned[] = { u->order,     u->position,           u->uses,         u->use_first,
-                      u->owner,     u->needed_backward,    u->boundary,     u->last_forward,
-                      u->recompute, u->last_gradient_node, u->last_use_node };
+    void *owned[] = { u->order,
+                      u->position,
+                      u->uses,
+                      u->use_first,
+                      u->owner,
+                      u->needed_backward,
+                      u->boundary,
+                      u->last_forward,
+                      u->recompute,
+                      u->last_gradient_node,
+                      u->last_use_node,
+                      u->leaves_node,
+                      u->update_node,
+                      u->level_uses.first,
+                      u->level_uses.items,
+                      u->use_levels.first,
+                      u->use_levels.items,
+                      u->forward_ends.first,
+                      u->forward_ends.items,
+                      u->backward_ends.first,
+                      u->backward_ends.items };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_free(u);
 }
