@@ -4,13 +4,15 @@
  * the counter, the rest goes into the high word of the key in fields that do not overlap; within one seed no two
  * addresses share a block.
  *
- * This is the reference; two kernels have the same rounds again, because they need them where a call per block would
- * cost more than the numbers: eight blocks side by side in SIMD registers (backend/cpu/kernels/philox.h), and one block
- * per GPU thread (backend/cuda/elem.cuh). tests/core/rng_test.c holds this file to the published vectors;
+ * This is the reference; three places have the same rounds again, because they need them where a call per block would
+ * cost more than the numbers: blocks side by side in SIMD registers (core/normals.c, backend/cpu/kernels/philox.h), and
+ * one block per GPU thread (backend/cuda/elem.cuh). tests/core/rng_test.c holds this file to the published vectors;
  * tests/backend/ops_test.c holds dropout of every backend to masks made with this file (op_reference.c). */
 #include "core/rng.h"
 
-#include <math.h>
+#include <stdbool.h>
+
+#include "core/normals.h"
 
 #define PHILOX_ROUNDS  10
 #define PERMUTE_ROUNDS 8
@@ -18,8 +20,6 @@
 /* Fields of key[1], above which lie the seed's bits (exclusive or): domain, block / 2^32, step / 2^32. */
 #define DOMAIN_SHIFT     24
 #define BLOCK_HIGH_SHIFT 12
-
-static const double two_pi = 6.283185307179586476925286766559;
 
 /* One round's product: high and low word of a * b. */
 static void multiply(uint32_t a, uint32_t b, uint32_t *high, uint32_t *low)
@@ -76,43 +76,37 @@ float sl_rng_uniform(const sl_rng *r, uint64_t element)
     return (float)(sl_rng_u32(r, element) >> 8) * 0x1p-24f;
 }
 
-/* Two normals from a pair of words: the even element by cosine, the odd one by sine. */
-static double radius_of(const uint32_t *pair)
-{
-    return sqrt(-2.0 * log(((double)pair[0] + 1.0) * 0x1p-32)); /* of (0, 1]: the logarithm is finite */
-}
-
-static double angle_of(const uint32_t *pair)
-{
-    return two_pi * ((double)pair[1] * 0x1p-32);
-}
-
 float sl_rng_normal(const sl_rng *r, uint64_t element)
 {
     uint32_t words[4];
+    float pair[2];
     sl_rng_block(r, element / 4, words);
-    const uint32_t *pair = words + (element % 4 & 2);
-    double angle = angle_of(pair);
-    return (float)(radius_of(pair) * (element % 2 == 0 ? cos(angle) : sin(angle)));
+    const uint32_t *of = words + (element % 4 & 2);
+    sl_normal_pair(of[0], of[1], &pair[0], &pair[1]);
+    return pair[element % 2];
 }
 
-static void four_normals(const sl_rng *r, uint64_t block, float out[4])
+/* Blocks of a batch share the key: they lie in one run of 2^32. */
+static bool is_batch(uint64_t block, int64_t count)
 {
-    uint32_t words[4];
-    sl_rng_block(r, block, words);
-    for (int k = 0; k < 4; k += 2) {
-        double radius = radius_of(words + k), angle = angle_of(words + k);
-        out[k] = (float)(radius * cos(angle));
-        out[k + 1] = (float)(radius * sin(angle));
-    }
+    return count >= SL_NORMALS_BATCH && (uint32_t)block <= UINT32_MAX - (SL_NORMALS_BATCH / 4 - 1);
 }
 
 void sl_rng_normals(const sl_rng *r, uint64_t first, int64_t count, float *out)
 {
+    const int path = sl_normals_paths() - 1;
     int64_t i = 0;
-    for (; i < count && (first + (uint64_t)i) % 4 != 0; i++) out[i] = sl_rng_normal(r, first + (uint64_t)i);
-    for (; i + 4 <= count; i += 4) four_normals(r, (first + (uint64_t)i) / 4, out + i);
-    for (; i < count; i++) out[i] = sl_rng_normal(r, first + (uint64_t)i);
+    while (i < count) {
+        uint64_t element = first + (uint64_t)i, block = element / 4;
+        if (element % 4 != 0 || !is_batch(block, count - i)) {
+            out[i++] = sl_rng_normal(r, element);
+            continue;
+        }
+        uint32_t counter[4] = { (uint32_t)block, r->counter[0], r->counter[1], r->counter[2] };
+        uint32_t key[2] = { r->key[0], r->key[1] ^ (uint32_t)(block >> 32) << BLOCK_HIGH_SHIFT };
+        sl_normals_batch(path, counter, key, out + i);
+        i += SL_NORMALS_BATCH;
+    }
 }
 
 uint64_t sl_rng_below(const sl_rng *r, uint64_t element, uint64_t n)

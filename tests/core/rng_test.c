@@ -1,4 +1,5 @@
 /* rng_test.c: Philox against its published vectors, and the numbers made of it. */
+#include "core/normals.h"
 #include "core/rng.h"
 #include "test.h"
 
@@ -174,4 +175,64 @@ TEST(many_normals_are_the_single_ones)
             sl_rng_normals(&r, first, count, many);
             for (int64_t i = 0; i < count; i++) CHECK(many[i] == sl_rng_normal(&r, first + (uint64_t)i));
         }
+}
+
+static int differing_pairs(int path, const uint32_t *radii, const uint32_t *angles)
+{
+    float even[SL_NORMALS_PAIRS], odd[SL_NORMALS_PAIRS], pair[2];
+    int different = 0;
+    sl_normals_pairs(path, radii, angles, even, odd);
+    for (int i = 0; i < SL_NORMALS_PAIRS; i++) {
+        sl_normal_pair(radii[i], angles[i], &pair[0], &pair[1]);
+        different += memcmp(&pair[0], &even[i], sizeof(float)) != 0 || memcmp(&pair[1], &odd[i], sizeof(float)) != 0;
+    }
+    return different;
+}
+
+/* Every path against the C library, bit by bit, signs of zeros included. */
+TEST(normals_in_lanes_have_the_bits_of_the_c_library)
+{
+    enum { BATCHES = 20000 };
+    sl_rng r = sl_rng_stream(11, SL_RNG_INIT, 1, 0, 0);
+    for (int path = 0; path < sl_normals_paths(); path++) {
+        int different = 0;
+        for (uint64_t b = 0; b < BATCHES; b++) {
+            uint32_t words[2][SL_NORMALS_PAIRS];
+            for (uint64_t i = 0; i < 2 * SL_NORMALS_PAIRS; i += 4)
+                sl_rng_block(&r, b * 2 * SL_NORMALS_PAIRS + i, &words[0][0] + i);
+            different += differing_pairs(path, words[0], words[1]);
+        }
+        CHECK_EQ(different, 0);
+    }
+}
+
+/* Radii next to 0 and to their largest, powers of two; angles next to every multiple of pi/4. */
+TEST(normals_in_lanes_have_the_bits_of_the_c_library_at_the_edges)
+{
+    uint32_t radii[SL_NORMALS_PAIRS], angles[SL_NORMALS_PAIRS];
+    for (int path = 0; path < sl_normals_paths(); path++)
+        for (uint32_t octant = 0; octant < 8; octant++)
+            for (uint32_t near = 0; near < 64; near++) {
+                for (uint32_t i = 0; i < SL_NORMALS_PAIRS; i++) {
+                    uint32_t power = UINT32_C(1) << (i % 32);
+                    radii[i] = i < 32 ? power + near - 32 : ~(power - 1) + near - 32;
+                    angles[i] = octant * (UINT32_C(1) << 29) + near - 32;
+                }
+                CHECK_EQ(differing_pairs(path, radii, angles), 0);
+            }
+}
+
+TEST(long_runs_of_normals_are_the_single_ones_from_any_element_on)
+{
+    sl_rng r = sl_rng_stream(9, SL_RNG_INIT, 4, 0, 0);
+    enum { COUNT = 3 * SL_NORMALS_BATCH + 5 };
+    static float many[COUNT];
+    const uint64_t firsts[] = { 0, 1, 1023, (UINT64_C(1) << 34) - 2 * SL_NORMALS_BATCH - 8, (UINT64_C(5) << 34) - 300 };
+    for (size_t k = 0; k < sizeof firsts / sizeof firsts[0]; k++) {
+        sl_rng_normals(&r, firsts[k], COUNT, many);
+        for (int64_t i = 0; i < COUNT; i++) {
+            float one = sl_rng_normal(&r, firsts[k] + (uint64_t)i);
+            CHECK(memcmp(&many[i], &one, sizeof one) == 0);
+        }
+    }
 }
