@@ -6,6 +6,11 @@
 
 #include "cli/cli.h"
 
+/* Largest values of options: whole numbers are ints of the library, sizes are exact as doubles. */
+#define MOST_COUNT  INT32_MAX
+#define MOST_NUMBER 1e9
+#define MOST_BYTES  9007199254740992.0
+
 typedef enum { ARG_FLAG, ARG_TEXT, ARG_INTEGER, ARG_NUMBER, ARG_SIZE, ARG_SETS } argument_kind;
 
 typedef struct argument {
@@ -138,8 +143,8 @@ static bool read_integer(const argument *a, const char *text, int64_t *out)
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < a->min || value > INT32_MAX) {
-        cli_usage("--%s: \"%s\" is not a whole number of at least %lld", a->name, text, (long long)a->min);
+    if (end == text || *end != '\0' || errno != 0 || value < a->min || value > MOST_COUNT) {
+        cli_usage("--%s: \"%s\" is not a whole number from %lld to %d", a->name, text, (long long)a->min, MOST_COUNT);
         return false;
     }
     *out = value;
@@ -150,8 +155,8 @@ static bool read_number(const argument *a, const char *text, double *out)
 {
     char *end;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= (double)a->min && value <= 1e9)) {
-        cli_usage("--%s: \"%s\" is not a number of at least %lld", a->name, text, (long long)a->min);
+    if (end == text || *end != '\0' || !(value >= (double)a->min && value <= MOST_NUMBER)) {
+        cli_usage("--%s: \"%s\" is not a number from %lld to %.0f", a->name, text, (long long)a->min, MOST_NUMBER);
         return false;
     }
     *out = value;
@@ -166,11 +171,12 @@ static bool read_size(const argument *a, const char *text, int64_t *out)
     double value = strtod(text, &end);
     double factor = 1;
     for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++, factor *= 1024)
-        if (strcmp(end, units[i]) == 0 && value * factor >= (double)a->min && value * factor < 9e15) {
+        if (strcmp(end, units[i]) == 0 && value * factor >= (double)a->min && value * factor <= MOST_BYTES) {
             *out = (int64_t)(value * factor);
             return true;
         }
-    cli_usage("--%s: \"%s\" is not a size; give bytes such as 5000000, or 5GiB", a->name, text);
+    cli_usage("--%s: \"%s\" is not a size from %lld to %.0f bytes; give bytes such as 5000000, or 5GiB", a->name, text,
+              (long long)a->min, MOST_BYTES);
     return false;
 }
 

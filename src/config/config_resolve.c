@@ -171,6 +171,16 @@ static sluice_status fail_batch(const sluice_config *c, const sl_settings *s, co
                    other, (long long)value, ranks, rank_word(ranks));
 }
 
+/* A number of the batch that follows from the others is bounded as one that is given. */
+static sluice_status check_derived(const sluice_config *c, const sl_settings *s, const char *key, int64_t value)
+{
+    char where[SL_WHERE_BYTES];
+    if (value <= (int64_t)row_of(key)->max) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%strain_batch_size: %lld makes %s %lld, which is at most %lld",
+                   sl_config_where(c, row_of("train_batch_size"), where, sizeof where), (long long)s->train_batch_size,
+                   key, (long long)value, (long long)row_of(key)->max);
+}
+
 /* The number of ranks that three given batch numbers were written for; 0: there is none. */
 static int64_t batch_ranks(const sl_settings *s)
 {
@@ -208,9 +218,9 @@ static sluice_status resolve_batch(const sluice_config *c, int ranks, sl_setting
         if (total && micro && (!whole || s->train_batch_size % product != 0))
             return fail_batch(c, s, "train_micro_batch_size_per_gpu", s->model.batch, ranks);
         if (total && micro) {
-            if (s->train_batch_size / product > INT32_MAX)
-                return fail_key(c, "train_batch_size", "it is more than 2147483647 micro-batches of a rank");
-            s->plan.accumulation = (int)(s->train_batch_size / product);
+            int64_t steps = s->train_batch_size / product;
+            SL_TRY(check_derived(c, s, "gradient_accumulation_steps", steps));
+            s->plan.accumulation = (int)steps;
         }
     }
     if (!micro) {
@@ -218,6 +228,7 @@ static sluice_status resolve_batch(const sluice_config *c, int ranks, sl_setting
             s->train_batch_size % product != 0)
             return fail_batch(c, s, "gradient_accumulation_steps", s->plan.accumulation, ranks);
         s->model.batch = s->train_batch_size / product;
+        SL_TRY(check_derived(c, s, "train_micro_batch_size_per_gpu", s->model.batch));
     }
     if (!total && (__builtin_mul_overflow(s->model.batch, s->plan.accumulation, &product) ||
                    __builtin_mul_overflow(product, ranks, &s->train_batch_size)))

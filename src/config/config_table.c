@@ -16,10 +16,14 @@
 #include <string.h>
 
 #include "config/config_rows.h"
+#include "core/thread.h"
+#include "model/family.h"
 
-/* Upper bounds that mean "none": counts stay exact as doubles. A 4-byte field has a bound of its own. */
-#define MANY  9007199254740992.0
-#define LARGE 1e300
+/* Upper bounds. Every number has one that its field can hold. */
+#define MANY  1e12               /* counts that have no reason for another */
+#define SIZES SL_MODEL_MAX_SIZE  /* dimensions and token ids */
+#define EXACT 9007199254740992.0 /* seeds and bytes: as far as numbers of JSON are exact as doubles */
+#define LARGE 1e300              /* of a real number: none */
 
 #define FIELD(field_) .offset = offsetof(sl_settings, field_), .bytes = sizeof(((sl_settings *)0)->field_)
 #define SAME          .resume = SL_RESUME_SAME
@@ -51,6 +55,8 @@
     ROW(key_, SL_OPT_INT, fallback_, field_, help_, .min = min_, .max = MANY, __VA_ARGS__)
 #define COUNT_AUTO(key_, fallback_, field_, min_, help_, ...)                                                          \
     ROW(key_, SL_OPT_INT, fallback_, field_, help_, .min = min_, .max = MANY, .auto_ok = true, __VA_ARGS__)
+#define COUNT_UP_TO(key_, fallback_, field_, min_, max_, help_, ...)                                                   \
+    ROW(key_, SL_OPT_INT, fallback_, field_, help_, .min = min_, .max = max_, __VA_ARGS__)
 #define COUNT_TO(key_, fallback_, field_, min_, max_, help_, ...)                                                      \
     ROW(key_, SL_OPT_INT, fallback_, field_, help_, .min = min_, .max = max_, .auto_ok = true, __VA_ARGS__)
 #define REAL(key_, fallback_, field_, min_, max_, help_, ...)                                                          \
@@ -62,7 +68,7 @@
     ROW(key_, SL_OPT_STRING, fallback_, field_, help_, .choices = choices_, .auto_ok = true, __VA_ARGS__)
 #define LIST(key_, field_, help_, ...) ROW(key_, SL_OPT_LIST, "[]", field_, help_, __VA_ARGS__)
 #define SIZE(key_, field_, min_, help_, ...)                                                                           \
-    ROW(key_, SL_OPT_SIZE, "auto", field_, help_, .min = min_, .max = MANY, .auto_ok = true, __VA_ARGS__)
+    ROW(key_, SL_OPT_SIZE, "auto", field_, help_, .min = min_, .max = EXACT, .auto_ok = true, __VA_ARGS__)
 #define CHOICE(key_, fallback_, field_, choices_, help_, ...)                                                          \
     ROW(key_, SL_OPT_CHOICE, fallback_, field_, help_, .choices = choices_, .auto_ok = true, __VA_ARGS__)
 
@@ -95,18 +101,22 @@
 const sl_option sl_config_rows[] = {
     /* ---- model, data, length of the run ---- */
     TEXT("model.type", "", model.type, "Family of models: `linear`, `mlp`, `gpt2` or `llama`. Required.", SAME),
-    COUNT("model.layers", "12", model.layers, 1, "gpt2, llama: number of transformer blocks.", MODEL),
-    COUNT("model.heads", "12", model.heads, 1, "gpt2, llama: attention heads; they divide the width.", MODEL),
-    COUNT_AUTO("model.kv_heads", "auto", model.kv_heads, 1,
-               "llama: key and value heads (grouped-query attention); auto: as many as heads.", MODEL, ZERO_IS_AUTO),
-    COUNT("model.width", "768", model.width, 1, "gpt2, llama: hidden size, the width of the residual stream.", MODEL),
-    COUNT_AUTO("model.feed_forward", "auto", model.feed_forward, 1,
-               "llama: width of the feed-forward layer; auto: 8/3 of the width, rounded up to a multiple of 256.",
-               MODEL, ZERO_IS_AUTO),
-    COUNT("model.context", "1024", model.context, 1, "gpt2, llama: sequence length, the tokens in a sample.", SAME),
+    COUNT_UP_TO("model.layers", "12", model.layers, 1, SL_MODEL_MAX_LAYERS,
+                "gpt2, llama: number of transformer blocks.", MODEL),
+    COUNT_UP_TO("model.heads", "12", model.heads, 1, SIZES, "gpt2, llama: attention heads; they divide the width.",
+                MODEL),
+    COUNT_TO("model.kv_heads", "auto", model.kv_heads, 1, SIZES,
+             "llama: key and value heads (grouped-query attention); auto: as many as heads.", MODEL, ZERO_IS_AUTO),
+    COUNT_UP_TO("model.width", "768", model.width, 1, SIZES / 4,
+                "gpt2, llama: hidden size, the width of the residual stream.", MODEL),
+    COUNT_TO("model.feed_forward", "auto", model.feed_forward, 1, SIZES / 2,
+             "llama: width of the feed-forward layer; auto: 8/3 of the width, rounded up to a multiple of 256.", MODEL,
+             ZERO_IS_AUTO),
+    COUNT_UP_TO("model.context", "1024", model.context, 1, SIZES,
+                "gpt2, llama: sequence length, the tokens in a sample.", SAME),
     ROW("model.vocabulary", SL_OPT_STRING, "bytes", given.vocabulary,
         "gpt2, llama: `bytes` (256 tokens), `characters` (those of the text), or a number of tokens.", .min = 1,
-        .max = MANY, SAME),
+        .max = SIZES, SAME),
     REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2: dropout probability in training.", FREE(DROPOUT)),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
          MODEL),
@@ -114,10 +124,10 @@ const sl_option sl_config_rows[] = {
          MODEL),
     FLAG("model.tie_word_embeddings", "true", model.untied,
          "llama: the output head shares the weights of the token embedding.", MODEL, NEGATED),
-    COUNT_AUTO("model.features", "auto", model.features, 1,
-               "linear, mlp: input features of a sample; auto: `data.features`.", MODEL),
-    COUNT_AUTO("model.outputs", "auto", model.outputs, 1,
-               "linear, mlp: targets of a sample, or classes; auto: `data.outputs`.", MODEL),
+    COUNT_TO("model.features", "auto", model.features, 1, SIZES,
+             "linear, mlp: input features of a sample; auto: `data.features`.", MODEL),
+    COUNT_TO("model.outputs", "auto", model.outputs, 1, SIZES,
+             "linear, mlp: targets of a sample, or classes; auto: `data.outputs`.", MODEL),
     LIST("model.hidden", given.hidden, "mlp: widths of the hidden layers, at most 16.", MODEL),
     WORD("model.activation", "relu", model.activation, "none|relu|gelu|silu",
          "mlp: activation function between the layers.", MODEL),
@@ -129,8 +139,8 @@ const sl_option sl_config_rows[] = {
          "Parameters that are not trained: a list of file-name patterns over their names, such as `[\"wte.*\", "
          "\"h.0.*\"]`. They have no gradient and no optimizer state.",
          SAME),
-    COUNT(
-        "lora.rank", "0", model.lora.rank, 0,
+    COUNT_UP_TO(
+        "lora.rank", "0", model.lora.rank, 0, SIZES,
         "gpt2, llama: rank of the LoRA adapters on the linear layers that `lora.targets` names; only they are trained. "
         "0: no adapters.",
         MODEL),
@@ -157,26 +167,24 @@ const sl_option sl_config_rows[] = {
          "Share of the data kept for evaluation and never trained on.", SAME),
     COUNT("data.samples", "1000", data.samples, 1,
           "random_tokens, regression, classification: number of synthetic samples.", SAME),
-    COUNT_AUTO("data.features", "auto", data.features, 1,
-               "regression, classification: input features of a sample; auto: `model.features`.", SAME),
-    COUNT_AUTO(
-        "data.outputs", "auto", data.outputs, 1,
-        "regression: targets of a sample; classification: number of classes; auto: `model.outputs`, or 1 target.",
-        SAME),
+    COUNT_TO("data.features", "auto", data.features, 1, SIZES,
+             "regression, classification: input features of a sample; auto: `model.features`.", SAME),
+    COUNT_TO("data.outputs", "auto", data.outputs, 1, SIZES,
+             "regression: targets of a sample; classification: number of classes; auto: `model.outputs`, or 1 target.",
+             SAME),
     REAL("data.noise", "0.1", data.noise, 0, LARGE, "regression: standard deviation of the noise added to the targets.",
          SAME),
-    COUNT_AUTO("data.seed", "auto", data.seed, 0,
-               "Seed of synthetic data and of the order of the samples; auto: `seed`.", SAME),
+    COUNT_TO("data.seed", "auto", data.seed, 0, EXACT,
+             "Seed of synthetic data and of the order of the samples; auto: `seed`.", SAME),
     FLAG("data.shuffle", "true", data.shuffle, "Shuffle the samples anew every epoch.", SAME),
 
     COUNT("steps", "", steps, 1, "Optimizer steps in the run. Give this or `epochs`.", FREE(LENGTH)),
     COUNT("epochs", "", epochs, 1, "Passes over the training data. Give this or `steps`.", FREE(LENGTH)),
-    COUNT("seed", "1", seed, 0, "Seed of initial weights, dropout and the order of the samples.", SAME,
-          NAMED_OPTION(seed)),
-    COUNT_AUTO(
-        "threads", "auto", device.threads, 1,
-        "Compute threads of a rank; auto: the CPUs this process may use, divided among the ranks of the machine.",
-        FREE(NO_BITS), ZERO_IS_AUTO, OPTION(threads)),
+    COUNT_UP_TO("seed", "1", seed, 0, EXACT, "Seed of initial weights, dropout and the order of the samples.", SAME,
+                NAMED_OPTION(seed)),
+    COUNT_TO("threads", "auto", device.threads, 1, SL_MAX_THREADS,
+             "Compute threads of a rank; auto: the CPUs this process may use, divided among the ranks of the machine.",
+             FREE(NO_BITS), ZERO_IS_AUTO, OPTION(threads)),
     CHOICE("device", "auto", device.kind, "cpu|cuda|auto",
            "Where the model is computed; auto: on a GPU where there is one that sluice can use, else on the CPU. The "
            "environment variable SLUICE_DEVICE replaces auto.",
@@ -202,12 +210,12 @@ const sl_option sl_config_rows[] = {
         "Samples in an optimizer step: `train_micro_batch_size_per_gpu` x `gradient_accumulation_steps` x ranks. "
         "Give any two of the three, or one of the two sizes.",
         SAME),
-    COUNT_AUTO("train_micro_batch_size_per_gpu", "auto", model.batch, 1,
-               "Samples that a rank computes at once (micro-batch).", SAME),
-    COUNT_AUTO("gradient_accumulation_steps", "auto", plan.accumulation, 1,
-               "Gradient accumulation: micro-batches of a rank in a step.",
-               FREE("its product with the ranks is part of train_batch_size, which must stay"),
-               OPTION(accumulation_steps)),
+    COUNT_TO("train_micro_batch_size_per_gpu", "auto", model.batch, 1, SIZES,
+             "Samples that a rank computes at once (micro-batch).", SAME),
+    COUNT_TO("gradient_accumulation_steps", "auto", plan.accumulation, 1, 1e6,
+             "Gradient accumulation: micro-batches of a rank in a step.",
+             FREE("its product with the ranks is part of train_batch_size, which must stay"),
+             OPTION(accumulation_steps)),
     REFUSED("managed_gradient_accumulation", BOOL, "true",
             "the program owns the step boundary; a caller who wants it uses sluice_forward, sluice_backward and "
             "sluice_step"),
@@ -553,12 +561,12 @@ const sl_option sl_config_rows[] = {
          "Host memory that a rank may use for what is offloaded; auto: what is free.", FREE(NO_BITS),
          OPTION(host_bytes)),
     UNBUILT("memory.disk", SIZE, "auto", "Bytes on disk."),
-    COUNT_AUTO("memory.levels", "auto", plan.levels, 1,
-               "Number of groups of layers that are moved together; auto: the plan chooses.", FREE(NO_BITS),
-               ZERO_IS_AUTO, OPTION(levels)),
-    COUNT_AUTO("memory.prefetch_layers", "auto", plan.prefetch, 0,
-               "How many levels ahead of their use parameters are fetched; auto: the plan chooses.", FREE(NO_BITS),
-               OPTION(prefetch_layers)),
+    COUNT_TO("memory.levels", "auto", plan.levels, 1, 1e6,
+             "Number of groups of layers that are moved together; auto: the plan chooses.", FREE(NO_BITS), ZERO_IS_AUTO,
+             OPTION(levels)),
+    COUNT_TO("memory.prefetch_layers", "auto", plan.prefetch, 0, 1e6,
+             "How many levels ahead of their use parameters are fetched; auto: the plan chooses.", FREE(NO_BITS),
+             OPTION(prefetch_layers)),
     UNBUILT("memory.unified", BOOL, "false", "Use host memory in place instead of copying it to the device."),
     FLAG_AUTO("memory.keep_gathered", "false", plan.keep_gathered,
               "Stage 3: keep gathered parameters from forward to backward: more memory, less communication.",
@@ -573,7 +581,7 @@ const sl_option sl_config_rows[] = {
     TEXT("checkpoint.path", "", checkpoint.path, "Folder for checkpoints; empty: none are written.", FREE(OUTPUT)),
     COUNT("checkpoint.every", "0", checkpoint.every, 0,
           "Steps between checkpoints; 0: only at the end and when stopped.", FREE(OUTPUT)),
-    COUNT("checkpoint.keep", "2", checkpoint.keep, 1, "How many checkpoints are kept.", FREE(OUTPUT)),
+    COUNT_UP_TO("checkpoint.keep", "2", checkpoint.keep, 1, 1e6, "How many checkpoints are kept.", FREE(OUTPUT)),
     FLAG_AUTO("checkpoint.background", "false", checkpoint.background,
               "Write checkpoints while training goes on, from a copy in host memory that the plan reserves.",
               FREE(OUTPUT)),
@@ -587,8 +595,8 @@ const sl_option sl_config_rows[] = {
            VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16)),
     TEXT("load", "", initial_weights, "Safetensors file with the initial weights; empty: random weights.",
          FREE("a resumed run has its weights from the checkpoint")),
-    COUNT("timeout_seconds", "60", timeout_seconds, 1,
-          "How long one rank waits for another before it is taken for lost.", FREE(NO_BITS)),
+    COUNT_UP_TO("timeout_seconds", "60", timeout_seconds, 1, 1e9,
+                "How long one rank waits for another before it is taken for lost.", FREE(NO_BITS)),
     FLAG("debug.guard", "false", device.guard, "Poison the arenas and put guard pages behind them.", FREE(NO_BITS),
          OPTION(guard)),
     FLAG("debug.null_backend", "false", device.null_backend, "Compute nothing.",

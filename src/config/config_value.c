@@ -1,7 +1,9 @@
 /* config_value.c: values of the option table: from JSON, into the settings, back out, and compared.
  *
  * Everything here looks at one row and one value. What needs more than one key is in config_resolve.c. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -12,7 +14,7 @@
 
 /* Whole numbers up to here are exact as doubles, so that 5e8 may stand for 500000000. */
 #define EXACT_DOUBLE 9007199254740992.0
-/* Bounds this large are not worth telling. */
+/* Bounds of real numbers this large are not worth telling. */
 #define UNBOUNDED 9e15
 
 #define CHOICE_BYTES 64
@@ -33,12 +35,6 @@ static bool ranged(const sl_option *row)
     return row->min != 0 || row->max != 0;
 }
 
-/* A number is bounded by its row, and by the field that keeps it. */
-static double upper_bound(const sl_option *row)
-{
-    return row->type == SL_OPT_INT && row->bytes == sizeof(int32_t) && row->max > INT32_MAX ? INT32_MAX : row->max;
-}
-
 /* "none, cpu": the choices that are built in. */
 static void list_choices(const sl_option *row, char *out, size_t out_bytes)
 {
@@ -57,14 +53,15 @@ void sl_config_describe_type(const sl_option *row, char *out, size_t out_bytes)
     if (row->choices != NULL) {
         list_choices(row, choices, sizeof choices);
         snprintf(out, out_bytes, "one of %s", choices);
-    } else if (!ranged(row) || row->type == SL_OPT_SIZE) {
+    } else if (!ranged(row)) {
         snprintf(out, out_bytes, "%s", type_names[row->type]);
-    } else if (row->type == SL_OPT_STRING) {
-        snprintf(out, out_bytes, "text, or a whole number of at least %g", row->min);
-    } else if (upper_bound(row) > UNBOUNDED) {
+    } else if (row->type == SL_OPT_INT || row->type == SL_OPT_SIZE || row->type == SL_OPT_STRING) {
+        snprintf(out, out_bytes, "%s%s from %" PRId64 " to %" PRId64, type_names[row->type],
+                 row->type == SL_OPT_STRING ? ", or a whole number" : "", (int64_t)row->min, (int64_t)row->max);
+    } else if (row->max > UNBOUNDED) {
         snprintf(out, out_bytes, "%s, at least %g", type_names[row->type], row->min);
     } else {
-        snprintf(out, out_bytes, "%s from %g to %.10g", type_names[row->type], row->min, upper_bound(row));
+        snprintf(out, out_bytes, "%s from %g to %.10g", type_names[row->type], row->min, row->max);
     }
 }
 
@@ -82,7 +79,13 @@ static sluice_status refuse(const sl_option *row, const json_t *json, const char
 
 static bool in_range(const sl_option *row, double value)
 {
-    return !ranged(row) || (value >= row->min && value <= upper_bound(row));
+    return !ranged(row) || (value >= row->min && value <= row->max);
+}
+
+/* The same without rounding: bounds of whole numbers are exact as doubles, the numbers themselves may not be. */
+static bool whole_in_range(const sl_option *row, int64_t value)
+{
+    return !ranged(row) || (value >= (int64_t)row->min && value <= (int64_t)row->max);
 }
 
 static bool read_integer(const json_t *json, int64_t *out)
@@ -100,8 +103,9 @@ static bool read_integer(const json_t *json, int64_t *out)
 static bool read_size(const sl_option *row, const json_t *json, uint64_t *out)
 {
     int64_t bytes;
-    if (json_is_string(json)) return sl_parse_bytes(json_string_value(json), out) && in_range(row, (double)*out);
-    if (!read_integer(json, &bytes) || bytes < 0 || !in_range(row, (double)bytes)) return false;
+    if (json_is_string(json))
+        return sl_parse_bytes(json_string_value(json), out) && *out <= INT64_MAX && whole_in_range(row, (int64_t)*out);
+    if (!read_integer(json, &bytes) || bytes < 0 || !whole_in_range(row, bytes)) return false;
     *out = (uint64_t)bytes;
     return true;
 }
@@ -136,7 +140,16 @@ static sluice_status copy_text(const char *text, sl_arena *arena, sl_config_valu
     return out->text != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
-/* Text rows: a string, one of the choices where the row has some, or where it has a range a whole number in it. */
+/* Whether text is a whole number; *out is INT64_MAX or INT64_MIN where it is beyond. */
+static bool is_number(const char *text, int64_t *out)
+{
+    char *end;
+    *out = strtoll(text, &end, 10);
+    return end != text && *end == '\0';
+}
+
+/* Text rows: a string, one of the choices where the row has some, or where it has a range a whole number in it, which
+ * may come in quotes. */
 static sluice_status read_string(const sl_option *row, const json_t *json, const char *where, sl_arena *arena,
                                  sl_config_value *out)
 {
@@ -150,8 +163,11 @@ static sluice_status read_string(const sl_option *row, const json_t *json, const
         sl_config_choice(row, index, name, sizeof name, &built);
         return copy_text(name, arena, out);
     }
-    if (json_is_string(json)) return copy_text(json_string_value(json), arena, out);
-    if (!ranged(row) || !read_integer(json, &number) || !in_range(row, (double)number)) return refuse(row, json, where);
+    if (json_is_string(json)) {
+        bool beyond = ranged(row) && is_number(json_string_value(json), &number) && !whole_in_range(row, number);
+        return beyond ? refuse(row, json, where) : copy_text(json_string_value(json), arena, out);
+    }
+    if (!ranged(row) || !read_integer(json, &number) || !whole_in_range(row, number)) return refuse(row, json, where);
     snprintf(digits, sizeof digits, "%lld", (long long)number);
     return copy_text(digits, arena, out);
 }
@@ -174,7 +190,7 @@ static bool read_plain(const sl_option *row, const json_t *json, sl_config_value
         out->boolean = json_is_true(json);
         return json_is_boolean(json);
     case SL_OPT_INT:
-        return read_integer(json, &out->integer) && in_range(row, (double)out->integer);
+        return read_integer(json, &out->integer) && whole_in_range(row, out->integer);
     case SL_OPT_DOUBLE:
         out->real = json_number_value(json);
         return json_is_number(json) && in_range(row, out->real);
@@ -329,7 +345,7 @@ void sl_config_value_store(const sl_option *row, const sl_config_value *value, s
         memcpy(at, &flag, sizeof flag);
         return;
     case SL_OPT_INT:
-        number = (int32_t)value->integer; /* within the field's bounds: upper_bound */
+        number = (int32_t)value->integer; /* within the field: the row's bounds are */
         memcpy(at, row->bytes == sizeof number ? (void *)&number : (void *)&value->integer, row->bytes);
         return;
     case SL_OPT_CHOICE:
@@ -389,11 +405,11 @@ static bool takes(const sl_option *row, const sl_config_value *value)
     if (row->type != SL_OPT_CHOICE && sl_config_value_is_auto(row, value)) return true;
     switch (row->type) {
     case SL_OPT_INT:
-        return in_range(row, (double)value->integer);
+        return whole_in_range(row, value->integer);
     case SL_OPT_DOUBLE:
         return isfinite(value->real) && in_range(row, value->real);
     case SL_OPT_SIZE:
-        return in_range(row, (double)value->size);
+        return value->size <= INT64_MAX && whole_in_range(row, (int64_t)value->size);
     case SL_OPT_PAIR:
         return in_range(row, value->pair[0]) && in_range(row, value->pair[1]);
     case SL_OPT_CHOICE:

@@ -44,7 +44,7 @@ typedef struct sl_option {
     const char *fallback; /* default as text, or "auto" or "" (none) */
     const char *help;
     size_t offset, bytes; /* of the field in the target struct; unused unless honoured */
-    double min, max;      /* inclusive; both 0: unchecked. A 4-byte field bounds a number too */
+    double min, max;      /* inclusive, whole for whole numbers and within the field; both 0: unchecked */
     const char *choices;  /* SL_OPT_CHOICE, and an SL_OPT_STRING that takes only these: "none|cpu|nvme" */
     const int *values;    /* SL_OPT_CHOICE: what each choice is stored as; NULL: its index */
     sl_key_fate fate;

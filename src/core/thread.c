@@ -21,7 +21,6 @@
 
 #define SPIN_SECONDS  40e-6
 #define SPIN_BATCH    32 /* pauses between two looks at the clock */
-#define MAX_THREADS   4096
 #define STACK_BYTES   ((size_t)2 << 20)
 #define STACK_TOUCHED ((uint64_t)64 << 10)
 
@@ -241,8 +240,8 @@ static void destroy_locks(sl_pool *p)
 
 sluice_status sl_pool_create(int threads, sl_pool **out)
 {
-    if (threads < 1 || threads > MAX_THREADS)
-        return sl_fail(SLUICE_ERR_USAGE, "%d threads: must be 1 to %d", threads, MAX_THREADS);
+    if (threads < 1 || threads > SL_MAX_THREADS)
+        return sl_fail(SLUICE_ERR_USAGE, "%d threads: must be 1 to %d", threads, SL_MAX_THREADS);
     sluice_status st = SLUICE_ERR_NO_MEMORY;
     sl_pool *p = sl_alloc(sizeof *p, "thread pool");
     if (p == NULL) return st;

@@ -12,6 +12,8 @@
 
 #include "sluice.h"
 
+#define SL_MAX_THREADS 4096 /* of a pool */
+
 /* Scratch per worker: GEMM panels, attention tiles. A kernel that needs more is wrong. */
 #define SL_SCRATCH_BYTES ((size_t)4 << 20)
 

@@ -73,6 +73,19 @@ static sluice_status choose_device(sluice_engine *e, const sl_engine_options *o)
     return sl_device_choose(o->settings->device.kind, e->ranks->local_rank, e->ranks->local, &e->device);
 }
 
+/* Micro-batches of a step are counted in 32 bits: by random numbers (exact rule 8), and between ranks. */
+static sluice_status count_micro_batches(sluice_engine *e, int accumulation, int ranks)
+{
+    int64_t count = (int64_t)(accumulation > 0 ? accumulation : 1) * ranks;
+    if (count > INT32_MAX)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "gradient_accumulation_steps %d x %d ranks is %lld micro-batches in a step; at most %d are "
+                       "allowed",
+                       accumulation, ranks, (long long)count, INT32_MAX);
+    e->micro_batches = (double)count;
+    return SLUICE_OK;
+}
+
 static sluice_status create(sluice_engine *e, const sl_engine_options *o)
 {
     e->ranks = o->ranks != NULL ? o->ranks : &e->own_ranks;
@@ -80,8 +93,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     const sl_settings *s = o->settings;
     /* without a setting: this rank's share of the machine's CPUs */
     int threads = e->threads = s->device.threads > 0 ? s->device.threads : e->ranks->place.cpus;
-    int ranks = o->plan_only ? s->plan.rank_count : e->ranks->count, steps = s->plan.accumulation;
-    e->micro_batches = (double)(steps > 0 ? steps : 1) * ranks;
+    SL_TRY(count_micro_batches(e, s->plan.accumulation, o->plan_only ? s->plan.rank_count : e->ranks->count));
     sl_engine_use_scale(e);
     sluice_status st = sl_machine_isa(&e->isa);
     if (st == SLUICE_OK) st = choose_device(e, o);

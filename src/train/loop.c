@@ -290,13 +290,20 @@ static sluice_status end_event(sl_run *r)
 
 /* Epochs become steps: the steps that see every sample that often. A schedule without a length of its own has the
  * run's. */
-static void count_steps(sl_run *r)
+static sluice_status count_steps(sl_run *r)
 {
+    const double most = 9007199254740992.0; /* exact as a double, which epochs are counted in */
     sl_settings *s = &r->job->settings;
     double samples = (double)r->job->data->ops->samples(r->job->data, SL_SPLIT_TRAIN);
     r->batches_per_epoch = samples / (double)s->train_batch_size;
-    r->steps = s->steps > 0 ? (uint64_t)s->steps : (uint64_t)ceil((double)s->epochs * r->batches_per_epoch - 1e-9);
+    double steps = s->steps > 0 ? (double)s->steps : ceil((double)s->epochs * r->batches_per_epoch - 1e-9);
+    if (steps > most)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "epochs: %lld epochs of %.17g samples are %.3g steps; at most %.0f are allowed",
+                       (long long)s->epochs, samples, steps, most);
+    r->steps = (uint64_t)steps;
     if (s->schedule.total_num_steps < 0) s->schedule.total_num_steps = (int64_t)r->steps;
+    return SLUICE_OK;
 }
 
 static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, FILE *out)
@@ -347,7 +354,7 @@ static sluice_status run_training(sl_run *r)
     const sl_settings *s = &r->job->settings;
     const sluice_engine *e = r->job->engine;
     sl_ranks *ranks = &r->job->ranks;
-    count_steps(r);
+    SL_TRY(count_steps(r));
     sl_schedule_start(&s->schedule, &r->schedule);
     r->note_bytes = sizeof(sl_step_note) + (size_t)e->plan->options.accumulation * sizeof(double);
     r->mine = sl_alloc(r->note_bytes, "note to the ranks");
