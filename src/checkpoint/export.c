@@ -13,6 +13,7 @@
 #include "checkpoint/weights.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/output.h"
 
 #define ENDING ".safetensors"
 
@@ -238,13 +239,21 @@ static sluice_status write_index(const export *x, const char *path)
     return st;
 }
 
+/* An old index goes; where it is a link, what that leads to. */
+static sluice_status remove_index(const char *index)
+{
+    sl_target target;
+    SL_TRY(sl_target_find(index, &target));
+    return sl_path_remove(target.path);
+}
+
 static sluice_status write_files(export *x)
 {
     char index[PATH_MAX];
     int64_t begin = 0;
     if (x->file_count == 1) return write_file(x, 1, 0, x->stored.state.count);
     SL_TRY(index_path(x, index));
-    SL_TRY(sl_path_remove(index));
+    SL_TRY(remove_index(index));
     for (int number = 1; number <= x->file_count; number++) {
         int64_t end = run_end(x, begin);
         SL_TRY(write_file(x, number, begin, end));
@@ -257,6 +266,50 @@ static sluice_status export_weights(export *x)
 {
     SL_TRY(sl_gather_open(&x->gather, &x->stored.state));
     return sl_gather_close(&x->gather, write_files(x));
+}
+
+/* ---- What may be written ---- */
+
+/* None of the checkpoint's own files is. */
+static sluice_status check_output(const char *path, const sl_manifest *m, const char *folder)
+{
+    char input[PATH_MAX];
+    sl_target target;
+    bool same = false;
+    SL_TRY(sl_target_find(path, &target));
+    for (int64_t i = -1; i < m->file_count; i++) {
+        SL_TRY(sl_folder_path(folder, i < 0 ? SL_MANIFEST_NAME : m->files[i].name, input));
+        SL_TRY(sl_target_is_file(&target, input, &same));
+        if (same)
+            return sl_fail(SLUICE_ERR_USAGE, "%s is a file of the checkpoint that is exported; write to another file",
+                           path);
+    }
+    return sl_target_try(&target);
+}
+
+static sluice_status check_outputs(const export *x, const sl_manifest *m, const char *folder)
+{
+    char path[PATH_MAX];
+    for (int number = 1; number <= x->file_count; number++) {
+        SL_TRY(file_path(x, number, path));
+        SL_TRY(check_output(path, m, folder));
+    }
+    if (x->file_count == 1) return SLUICE_OK;
+    SL_TRY(index_path(x, path));
+    return check_output(path, m, folder);
+}
+
+/* Before the checkpoint is verified, which reads all of it: whether there can be files of these names at all. */
+static sluice_status try_folder(const export *x)
+{
+    char path[PATH_MAX];
+    sl_target target;
+    if (x->shard_bytes > 0)
+        SL_TRY(index_path(x, path));
+    else
+        SL_TRY(check_length(x->path, snprintf(path, sizeof path, "%s", x->path)));
+    SL_TRY(sl_target_find(path, &target));
+    return sl_target_try(&target);
 }
 
 /* A checkpoint keeps the tiles of a large parameter as they are, and does not say how they lie in the whole. */
@@ -281,13 +334,15 @@ sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice
     if (type != SLUICE_F32 && type != SLUICE_BF16 && type != SLUICE_F16)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_export: the type is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",
                        (int)type);
+    SL_TRY(try_folder(&x));
     SL_TRY(choose(checkpoint, out, folder, &m));
     sluice_status st = refuse_tiles(m, folder);
     if (st == SLUICE_OK) st = sl_stored_open(&x.stored, m, folder);
     if (st == SLUICE_OK) {
         x.stored.state.file_type = type;
         x.file_count = count_files(&x);
-        st = export_weights(&x);
+        st = check_outputs(&x, m, folder);
+        if (st == SLUICE_OK) st = export_weights(&x);
         sl_stored_close(&x.stored);
     }
     sl_manifest_free(m);

@@ -26,6 +26,7 @@
 #include "checkpoint/staging.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/output.h"
 #include "format/json.h"
 
 struct sl_saving {
@@ -181,17 +182,10 @@ static sluice_status lay_out(sl_saving *s)
 
 static sluice_status write_text(const sl_text *text, const char *path)
 {
-    sl_file file;
     if (text->bytes > SL_JSON_MAX_BYTES)
         return sl_fail(SLUICE_ERR_FAILED, "%s would have %zu bytes, at most %d can be read back", path, text->bytes,
                        SL_JSON_MAX_BYTES);
-    SL_TRY(sl_file_open(path, SL_CREATE, &file));
-    sluice_status st = sl_file_pwrite(&file, text->data, text->bytes, 0);
-    if (st != SLUICE_OK) {
-        sl_file_close(&file);
-        return st;
-    }
-    return sl_file_finish(&file);
+    return sl_file_write_all(path, text->data, text->bytes);
 }
 
 static sluice_status write_manifest(const sl_manifest *m, const char *folder)

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/alloc.h"
@@ -93,6 +94,31 @@ static int io_fstat(int fd, const char *path, struct stat *out)
 static int io_stat(const char *path, struct stat *out)
 {
     return refused("stat", path, NULL) ? -1 : stat(path, out);
+}
+
+static int io_lstat(const char *path, struct stat *out)
+{
+    return refused("lstat", path, NULL) ? -1 : lstat(path, out);
+}
+
+static ssize_t io_readlink(const char *path, char *buf, size_t bytes)
+{
+    return refused("readlink", path, NULL) ? -1 : readlink(path, buf, bytes);
+}
+
+static int io_statvfs(const char *path, struct statvfs *out)
+{
+    return refused("statvfs", path, NULL) ? -1 : statvfs(path, out);
+}
+
+static int io_fchmod(int fd, const char *path, unsigned mode)
+{
+    return refused("fchmod", path, NULL) ? -1 : fchmod(fd, (mode_t)mode);
+}
+
+static int io_fchown(int fd, const char *path, unsigned owner, unsigned group)
+{
+    return refused("fchown", path, NULL) ? -1 : fchown(fd, (uid_t)owner, (gid_t)group);
 }
 
 static int io_ftruncate(int fd, const char *path, uint64_t bytes)
@@ -214,13 +240,40 @@ static int open_direct_or_not(const char *path, int flags, bool direct)
     return io_open(path, flags);
 }
 
-/* Directories open for reading but hold no bytes. */
-static sluice_status refuse_directory(int fd, const char *path)
+static sl_path_info info_of(const struct stat *s)
+{
+    static const struct {
+        mode_t type;
+        sl_path_kind kind;
+    } kinds[] = {
+        { S_IFREG, SL_PATH_FILE },    { S_IFDIR, SL_PATH_FOLDER }, { S_IFLNK, SL_PATH_LINK },
+        { S_IFIFO, SL_PATH_FIFO },    { S_IFBLK, SL_PATH_DEVICE }, { S_IFCHR, SL_PATH_DEVICE },
+        { S_IFSOCK, SL_PATH_SOCKET },
+    };
+    sl_path_info info = { SL_PATH_OTHER, s->st_dev, s->st_ino, s->st_mode & 07777, s->st_uid, s->st_gid };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if ((s->st_mode & S_IFMT) == kinds[i].type) info.kind = kinds[i].kind;
+    return info;
+}
+
+const char *sl_path_kind_name(sl_path_kind kind)
+{
+    static const char *const names[] = {
+        [SL_PATH_MISSING] = "missing file", [SL_PATH_FILE] = "regular file", [SL_PATH_FOLDER] = "directory",
+        [SL_PATH_LINK] = "symbolic link",   [SL_PATH_FIFO] = "named pipe",   [SL_PATH_SOCKET] = "socket",
+        [SL_PATH_DEVICE] = "device",        [SL_PATH_OTHER] = "special file"
+    };
+    return names[kind];
+}
+
+/* Directories open for reading but hold no bytes; devices and pipes have no end, or none that a length tells of. */
+static sluice_status refuse_irregular(int fd, const char *path)
 {
     struct stat info;
     if (io_fstat(fd, path, &info) != 0) return io_fail("examine", path);
-    if (!S_ISDIR(info.st_mode)) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_INPUT, "%s is a directory; name a file", path);
+    sl_path_kind kind = info_of(&info).kind;
+    if (kind == SL_PATH_FILE) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_INPUT, "%s is a %s; name a regular file", path, sl_path_kind_name(kind));
 }
 
 sluice_status sl_file_open(const char *path, int mode, sl_file *out)
@@ -228,6 +281,7 @@ sluice_status sl_file_open(const char *path, int mode, sl_file *out)
     bool create = (mode & SL_CREATE) != 0;
     /* Without O_NONBLOCK, opening a named pipe would wait for its other end; it changes nothing for files. */
     int flags = create ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY | O_NONBLOCK;
+    if ((mode & SL_NEW) != 0) flags |= O_EXCL;
     char *own_path = sl_strdup(path, "file path");
     if (own_path == NULL) return SLUICE_ERR_NO_MEMORY;
     sluice_status st = SLUICE_OK;
@@ -236,7 +290,7 @@ sluice_status sl_file_open(const char *path, int mode, sl_file *out)
         st = create ? io_fail("create", path) : input_fail("open", path);
         goto free_path;
     }
-    if (!create && (st = refuse_directory(fd, path)) != SLUICE_OK) goto close_file;
+    if (!create && (st = refuse_irregular(fd, path)) != SLUICE_OK) goto close_file;
     *out = (sl_file){ fd, own_path };
     return SLUICE_OK;
 close_file:
@@ -385,30 +439,7 @@ bool sl_file_peek(const char *path, char *buf, size_t bytes)
     return n >= 0;
 }
 
-/* "a/b/c" -> "a/b", "c" -> ".", "/c" -> "/". False where it does not fit. */
-static bool parent_path(const char *path, char out[PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    size_t length = slash == NULL ? 0 : (size_t)(slash - path);
-    if (length >= PATH_MAX) return false;
-    if (slash == NULL) {
-        strcpy(out, ".");
-    } else if (length == 0) {
-        strcpy(out, "/");
-    } else {
-        memcpy(out, path, length);
-        out[length] = '\0';
-    }
-    return true;
-}
-
-static sluice_status path_too_long(const char *path)
-{
-    errno = ENAMETOOLONG;
-    return io_fail("use", path);
-}
-
-static sluice_status write_whole(const char *path, const void *data, size_t bytes)
+sluice_status sl_file_write_all(const char *path, const void *data, size_t bytes)
 {
     sl_file f;
     SL_TRY(sl_file_open(path, SL_CREATE, &f));
@@ -420,21 +451,97 @@ static sluice_status write_whole(const char *path, const void *data, size_t byte
     return sl_file_finish(&f);
 }
 
-sluice_status sl_file_replace(const char *path, const void *data, size_t bytes)
+/* ---- Directories and paths ---- */
+
+static sluice_status path_too_long(const char *path)
 {
-    char temporary[PATH_MAX], folder[PATH_MAX];
-    int length = snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    if (length < 0 || length >= PATH_MAX || !parent_path(path, folder)) return path_too_long(path);
-    sluice_status st = write_whole(temporary, data, bytes);
-    if (st == SLUICE_OK) st = sl_path_rename(temporary, path);
-    if (st != SLUICE_OK) {
-        io_unlink(temporary); /* as far as possible; the first failure is the one to report */
-        return st;
-    }
-    return sl_dir_sync(folder);
+    errno = ENAMETOOLONG;
+    return io_fail("use", path);
 }
 
-/* ---- Directories and paths ---- */
+sluice_status sl_path_parent(const char *path, char *out)
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : (size_t)(slash - path);
+    if (length >= PATH_MAX) return path_too_long(path);
+    if (length == 0)
+        strcpy(out, slash == NULL ? "." : "/");
+    else
+        snprintf(out, PATH_MAX, "%.*s", (int)length, path);
+    return SLUICE_OK;
+}
+
+static sluice_status look(const char *path, int failed, const struct stat *info, sl_path_info *out)
+{
+    if (failed && errno != ENOENT) return io_fail("examine", path);
+    *out = failed ? (sl_path_info){ .kind = SL_PATH_MISSING } : info_of(info);
+    return SLUICE_OK;
+}
+
+sluice_status sl_path_look(const char *path, sl_path_info *out)
+{
+    struct stat info;
+    return look(path, io_stat(path, &info), &info, out);
+}
+
+sluice_status sl_path_look_at_name(const char *path, sl_path_info *out)
+{
+    struct stat info;
+    return look(path, io_lstat(path, &info), &info, out);
+}
+
+/* The target of a link, relative to where the link lies, takes the place of *at. */
+static sluice_status take_target(const char *path, char *at, const char *target)
+{
+    char folder[PATH_MAX];
+    int length;
+    if (target[0] == '/' || strchr(at, '/') == NULL) {
+        length = snprintf(at, PATH_MAX, "%s", target);
+    } else {
+        SL_TRY(sl_path_parent(at, folder));
+        length = snprintf(at, PATH_MAX, "%s/%s", folder, target);
+    }
+    return length >= 0 && length < PATH_MAX ? SLUICE_OK : path_too_long(path);
+}
+
+sluice_status sl_path_follow(const char *path, char *out)
+{
+    enum { MOST_LINKS = 40 }; /* as Linux has it */
+    char target[PATH_MAX];
+    if (strlen(path) >= PATH_MAX) return path_too_long(path);
+    strcpy(out, path);
+    for (int links = 0; links <= MOST_LINKS; links++) {
+        ssize_t length = io_readlink(out, target, sizeof target - 1);
+        if (length < 0) return errno == EINVAL || errno == ENOENT ? SLUICE_OK : io_fail("examine", path);
+        target[length] = '\0';
+        SL_TRY(take_target(path, out, target));
+    }
+    errno = ELOOP;
+    return io_fail("use", path);
+}
+
+sluice_status sl_path_room(const char *path, uint64_t *bytes, uint64_t *file_system)
+{
+    struct statvfs room;
+    struct stat info;
+    if (io_statvfs(path, &room) != 0 || io_stat(path, &info) != 0) return io_fail("examine", path);
+    *bytes = (uint64_t)room.f_bavail * (uint64_t)room.f_frsize;
+    *file_system = info.st_dev;
+    return SLUICE_OK;
+}
+
+/* The owner first: changing it takes bits off the mode. */
+sluice_status sl_file_take_mode(sl_file *f, const sl_path_info *from)
+{
+    struct stat now;
+    if (io_fstat(f->fd, f->path, &now) != 0) return io_fail("examine", f->path);
+    bool owned = now.st_uid == from->owner && now.st_gid == from->group;
+    if (!owned && geteuid() == 0 && io_fchown(f->fd, f->path, from->owner, from->group) != 0)
+        return io_fail("set the owner of", f->path);
+    if ((now.st_mode & 07777) != from->mode && io_fchmod(f->fd, f->path, from->mode) != 0)
+        return io_fail("set the mode of", f->path);
+    return SLUICE_OK;
+}
 
 /* Makes one directory whose parent exists. True also where it is there already. */
 static bool make_one(const char *path)
@@ -468,7 +575,8 @@ static sluice_status make_lasting(const char *path)
     struct stat info;
     if (io_stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return SLUICE_OK;
     if (!make_one(path)) return io_fail("make directory", path);
-    return parent_path(path, folder) ? sl_dir_sync(folder) : path_too_long(path);
+    SL_TRY(sl_path_parent(path, folder));
+    return sl_dir_sync(folder);
 }
 
 sluice_status sl_dir_make_lasting(const char *path)
@@ -570,8 +678,9 @@ static sluice_status write_pid(int fd, const char *path)
 sluice_status sl_lock_take(const char *path, sl_lock *out)
 {
     sluice_status st;
-    int fd = io_open(path, O_RDWR | O_CREAT);
+    int fd = io_open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return io_fail("open", path);
+    if ((st = refuse_irregular(fd, path)) != SLUICE_OK) goto close_file;
     if (io_flock(fd, path, LOCK_EX | LOCK_NB) != 0) {
         st = errno == EWOULDBLOCK ? report_holder(fd, path) : io_fail("lock", path);
         goto close_file;

@@ -13,9 +13,9 @@
 #include "sluice.h"
 
 /* Called before each system call with its name ("open", "pwrite", "fdatasync", "fsync", "rename", "mkdir", "unlink",
- * "rmdir", "pread", "fstat", "stat", "ftruncate", "close", "flock", "opendir", "readdir") and path. Returns 0 to go on,
- * an errno to fail with, or -n to let a pread or pwrite transfer at most n bytes. "close" cannot be refused, only
- * observed and failed: the descriptor is gone either way. */
+ * "rmdir", "pread", "fstat", "stat", "lstat", "readlink", "statvfs", "fchmod", "fchown", "ftruncate", "close", "flock",
+ * "opendir", "readdir") and path. Returns 0 to go on, an errno to fail with, or -n to let a pread or pwrite transfer at
+ * most n bytes. "close" cannot be refused, only observed and failed: the descriptor is gone either way. */
 typedef int (*sl_io_hook)(void *user, const char *call, const char *path);
 void sl_io_set_hook(sl_io_hook hook, void *user); /* NULL: none. Test instrument, process-wide. */
 
@@ -24,10 +24,12 @@ typedef struct sl_file {
     char *path; /* owned; for messages */
 } sl_file;
 
-/* Modes: SL_READ opens an existing file; SL_CREATE makes a new one or truncates; SL_DIRECT adds O_DIRECT where the file
- * system has it and silently goes without where it has not. */
-enum { SL_READ = 1, SL_CREATE = 2, SL_DIRECT = 4 };
-/* A missing file or no permission to read: SLUICE_ERR_INPUT. Failing to create: SLUICE_ERR_IO. */
+/* Modes: SL_READ opens an existing regular file; SL_CREATE makes a new one or truncates; SL_NEW, with SL_CREATE, fails
+ * where the name is taken, also by a link; SL_DIRECT adds O_DIRECT where the file system has it and silently goes
+ * without where it has not. */
+enum { SL_READ = 1, SL_CREATE = 2, SL_DIRECT = 4, SL_NEW = 8 };
+/* A missing file, no permission to read, or something that is no regular file: SLUICE_ERR_INPUT. Failing to create:
+ * SLUICE_ERR_IO. */
 sluice_status sl_file_open(const char *path, int mode, sl_file *out);
 void sl_file_close(sl_file *f);           /* for readers, and on error paths; reports nothing */
 sluice_status sl_file_finish(sl_file *f); /* for writers: fdatasync and close, both checked */
@@ -39,11 +41,42 @@ sluice_status sl_file_truncate(sl_file *f, uint64_t bytes);
 
 /* Reads a whole file of at most `limit` bytes; *out is sl_alloc'ed, NUL-terminated beyond *bytes. */
 sluice_status sl_file_read_all(const char *path, size_t limit, char **out, size_t *bytes);
+/* Writes a small file in a folder that nobody reads yet, fdatasync included; for all others see core/output.h. */
+sluice_status sl_file_write_all(const char *path, const void *data, size_t bytes);
 /* The start of a small system file (/proc, /sys) into buf, NUL-terminated, cut to fit. False where there is none;
  * records no failure and allocates nothing, because such files are optional. */
 bool sl_file_peek(const char *path, char *buf, size_t bytes);
-/* Writes a whole small file atomically: path.tmp, fdatasync, rename, fsync of the directory. */
-sluice_status sl_file_replace(const char *path, const void *data, size_t bytes);
+
+/* What a path leads to. */
+typedef enum {
+    SL_PATH_MISSING,
+    SL_PATH_FILE,
+    SL_PATH_FOLDER,
+    SL_PATH_LINK, /* sl_path_look_at_name alone */
+    SL_PATH_FIFO,
+    SL_PATH_SOCKET,
+    SL_PATH_DEVICE,
+    SL_PATH_OTHER
+} sl_path_kind;
+typedef struct sl_path_info {
+    sl_path_kind kind;
+    uint64_t device, inode; /* two paths with the same ones are the same file, however they are spelt */
+    unsigned mode, owner, group;
+} sl_path_info;
+/* "directory", "named pipe", ... for messages. */
+const char *sl_path_kind_name(sl_path_kind kind);
+/* What is behind all links; MISSING is no failure. */
+sluice_status sl_path_look(const char *path, sl_path_info *out);
+/* What the name itself is: a link is one. */
+sluice_status sl_path_look_at_name(const char *path, sl_path_info *out);
+/* Where the links that the path's last name is lead to, which may be missing. `out` has PATH_MAX bytes. */
+sluice_status sl_path_follow(const char *path, char *out);
+/* "a/b/c" -> "a/b", "c" -> ".", "/c" -> "/". `out` has PATH_MAX bytes. */
+sluice_status sl_path_parent(const char *path, char *out);
+/* Bytes that this process may still write to the file system of `path`, and which one it is. */
+sluice_status sl_path_room(const char *path, uint64_t *bytes, uint64_t *file_system);
+/* Gives an open file the mode of another and, where this process may decide that, its owner. */
+sluice_status sl_file_take_mode(sl_file *f, const sl_path_info *from);
 
 sluice_status sl_dir_make(const char *path);         /* existing is fine; parents are made */
 sluice_status sl_dir_make_lasting(const char *path); /* the same; what was made outlasts a power cut */

@@ -1,5 +1,5 @@
-/* safetensors_write.c: writes a safetensors file so that `path` holds the old file or the whole new one, whatever
- * happens: all bytes go to path.tmp, which takes the place of `path` only after they are on the disk. */
+/* safetensors_write.c: writes a safetensors file as an output (core/output.h): `path` holds the old file or the whole
+ * new one, whatever happens. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/output.h"
 #include "format/safetensors.h"
 #include "format/scan.h"
 #include "format/text_buffer.h"
@@ -14,8 +15,8 @@
 #define DATA_ALIGNMENT 64
 
 struct sl_st_writer {
-    sl_file file; /* path.tmp */
-    char *path, *tmp;
+    sl_output output;
+    char *path;       /* as it was given; for messages */
     uint64_t at, end; /* next byte to write; size of the whole file */
 };
 
@@ -102,7 +103,6 @@ static sluice_status make_header(const char *path, const sl_st_tensor *tensors, 
 static void free_writer(sl_st_writer *w)
 {
     sl_free(w->path);
-    sl_free(w->tmp);
     sl_free(w);
 }
 
@@ -110,33 +110,20 @@ static sluice_status new_writer(const char *path, sl_st_writer **out)
 {
     sl_st_writer *w = sl_alloc(sizeof *w, "safetensors writer");
     if (w == NULL) return SLUICE_ERR_NO_MEMORY;
-    size_t bytes = strlen(path) + sizeof ".tmp";
     w->path = sl_strdup(path, "safetensors path");
-    w->tmp = w->path != NULL ? sl_alloc(bytes, "safetensors path") : NULL;
-    if (w->tmp == NULL) {
+    if (w->path == NULL) {
         free_writer(w);
         return SLUICE_ERR_NO_MEMORY;
     }
-    snprintf(w->tmp, bytes, "%s.tmp", path);
     *out = w;
     return SLUICE_OK;
 }
 
-/* Removes path.tmp. The message of the failure that led here stays the newest one. */
-static void remove_tmp(sl_st_writer *w)
-{
-    char message[SL_MESSAGE_BYTES];
-    sl_error_copy(message);
-    if (sl_path_remove(w->tmp) != SLUICE_OK) sl_fail(SLUICE_ERR_IO, "%s", message);
-}
-
 static sluice_status open_and_write_header(sl_st_writer *w, const sl_text *header)
 {
-    SL_TRY(sl_file_open(w->tmp, SL_CREATE, &w->file));
-    sluice_status st = sl_file_pwrite(&w->file, header->data, header->bytes, 0);
-    if (st == SLUICE_OK) return st;
-    sl_file_close(&w->file);
-    remove_tmp(w);
+    SL_TRY(sl_output_begin(w->path, &w->output));
+    sluice_status st = sl_file_pwrite(&w->output.file, header->data, header->bytes, 0);
+    if (st != SLUICE_OK) sl_output_drop(&w->output);
     return st;
 }
 
@@ -169,21 +156,9 @@ sluice_status sl_st_write_data(sl_st_writer *w, const void *data, size_t bytes)
     if (bytes > w->end - w->at)
         return sl_fail(SLUICE_ERR_USAGE, "%s: %zu bytes of data given, %" PRIu64 " are left to write", w->path, bytes,
                        w->end - w->at);
-    SL_TRY(sl_file_pwrite(&w->file, data, bytes, w->at));
+    SL_TRY(sl_file_pwrite(&w->output.file, data, bytes, w->at));
     w->at += bytes;
     return SLUICE_OK;
-}
-
-/* fsync of the directory that holds `path`. */
-static sluice_status sync_parent(char *path)
-{
-    char *slash = strrchr(path, '/');
-    if (slash == NULL) return sl_dir_sync(".");
-    if (slash == path) return sl_dir_sync("/");
-    *slash = '\0';
-    sluice_status st = sl_dir_sync(path);
-    *slash = '/';
-    return st;
 }
 
 sluice_status sl_st_write_finish(sl_st_writer *w)
@@ -194,12 +169,7 @@ sluice_status sl_st_write_finish(sl_st_writer *w)
         sl_st_write_abort(w);
         return st;
     }
-    sluice_status st = sl_file_finish(&w->file);
-    if (st == SLUICE_OK) st = sl_path_rename(w->tmp, w->path);
-    if (st != SLUICE_OK)
-        remove_tmp(w);
-    else
-        st = sync_parent(w->path);
+    sluice_status st = sl_output_finish(&w->output);
     free_writer(w);
     return st;
 }
@@ -207,7 +177,6 @@ sluice_status sl_st_write_finish(sl_st_writer *w)
 void sl_st_write_abort(sl_st_writer *w)
 {
     if (w == NULL) return;
-    sl_file_close(&w->file);
-    remove_tmp(w);
+    sl_output_drop(&w->output);
     free_writer(w);
 }

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/memory.h"
 #include "core/bytes.h"
+#include "core/output.h"
 #include "core/thread.h"
 #include "machine/machine_place.h"
 #include "machine/measure.h"
@@ -206,11 +207,20 @@ static void print_built_in(FILE *out)
 }
 
 /* Ranks are copies of this process, which must not have used CUDA then: GPUs are looked at when they have ended. */
+/* Measuring takes a while: a file that cannot be written is refused before. */
+static sluice_status try_file(const char *path)
+{
+    sl_target target;
+    SL_TRY(sl_target_find(path, &target));
+    return sl_target_try(&target);
+}
+
 sluice_status sluice_devices(bool measure, int ranks, sluice_device device, const char *machine_file, FILE *out)
 {
     sl_isa isa;
     sl_machine_description here;
     SL_TRY(sl_machine_isa(&isa));
+    if (measure && machine_file != NULL) SL_TRY(try_file(machine_file));
     fprintf(out, "sluice %s\n", sluice_version());
     print_machine(isa, out);
     fflush(out);

@@ -9,7 +9,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
-#include "core/io.h"
+#include "core/output.h"
 #include "format/json.h"
 #include "format/text_buffer.h"
 #include "machine/machine.h"

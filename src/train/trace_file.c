@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "core/alloc.h"
-#include "core/io.h"
+#include "core/output.h"
 #include "core/thread.h"
 #include "format/text_buffer.h"
 #include "train/run.h"

@@ -1,5 +1,6 @@
 /* Exports: the same bytes as a save of the weights, whole or in shards, and never from damaged data. */
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/half.h"
@@ -307,4 +308,41 @@ TEST(an_export_writes_a_weight_in_its_parts)
     CHECK(strstr(index, "\"b\": ") == NULL);
     free(index);
     fixture_free(&f);
+}
+
+/* ---- what is not written ---- */
+
+TEST(an_export_replaces_neither_its_checkpoint_nor_what_is_no_file)
+{
+    paths p;
+    char source[4400], target[4500];
+    make_paths(&p);
+    REQUIRE_OK(save_by(1, CUT_EVEN, p.folder, 40));
+    static const char *const files[] = { "rank-0.bin", "manifest.json" };
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(source, sizeof source, "%s/step-2/%s", p.folder, files[i]);
+        snprintf(target, sizeof target, "%s/hard-%s", p.folder, files[i]);
+        REQUIRE(link(source, target) == 0);
+        CHECK_EQ(sluice_export(p.folder, source, SLUICE_F32, 0, NULL), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "a file of the checkpoint that is exported");
+        CHECK_EQ(sluice_export(p.folder, target, SLUICE_F32, 0, NULL), SLUICE_ERR_USAGE);
+    }
+    snprintf(target, sizeof target, "%s/pipe", p.folder);
+    REQUIRE(mkfifo(target, 0600) == 0);
+    CHECK_EQ(sluice_export(p.folder, target, SLUICE_F32, 0, NULL), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "a named pipe");
+    /* an index that is a link keeps it */
+    snprintf(source, sizeof source, "%s.real", p.index);
+    REQUIRE(symlink(source, p.index) == 0);
+    REQUIRE_OK(sluice_export(p.folder, p.out, SLUICE_F32, 100, NULL));
+    CHECK(access(source, F_OK) == 0);
+    CHECK(readlink(p.index, target, sizeof target) > 0);
+    snprintf(target, sizeof target, "%s/m", p.folder);
+    CHECK_EQ(sluice_export("nowhere", target, SLUICE_F32, 0, NULL), SLUICE_ERR_INPUT);
+    snprintf(target, sizeof target, "%s/none/m", p.folder);
+    CHECK_EQ(sluice_export("nowhere", target, SLUICE_F32, 0, NULL), SLUICE_ERR_IO); /* before anything is read */
+    FILE *sink = tmpfile();
+    REQUIRE(sink != NULL);
+    CHECK_EQ(sluice_verify(p.folder, sink), SLUICE_OK);
+    fclose(sink);
 }

@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "core/cpu.h"
-#include "core/io.h"
+#include "core/output.h"
 #include "core/thread.h"
 #include "test.h"
 

@@ -377,5 +377,5 @@ TEST(data_is_on_the_disk_before_the_file_takes_its_name)
     sluice_status st = write_floats(path, 1, 1.0f);
     sl_io_set_hook(NULL, NULL);
     REQUIRE_OK(st);
-    CHECK_STR(trace, "open pwrite pwrite fdatasync close rename open fsync close ");
+    CHECK_STR(trace, "stat readlink stat lstat open pwrite pwrite fdatasync close lstat rename open fsync close ");
 }

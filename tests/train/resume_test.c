@@ -2,7 +2,7 @@
 #include "checkpoint/manifest.h"
 #include "config/config.h"
 #include "core/alloc.h"
-#include "core/io.h"
+#include "core/output.h"
 #include "test.h"
 
 static char folder[4096];

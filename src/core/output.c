@@ -1,0 +1,158 @@
+/* output.c: see output.h. */
+#include "core/output.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/status.h"
+
+/* ---- Targets ---- */
+
+static sluice_status refuse_kind(const char *path, sl_path_kind kind)
+{
+    if (kind == SL_PATH_MISSING || kind == SL_PATH_FILE) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s is a %s, which is not replaced by a file; name a regular file or a new one",
+                   path, sl_path_kind_name(kind));
+}
+
+static sluice_status check_spelling(const char *path)
+{
+    size_t length = strlen(path);
+    if (length == 0) return sl_fail(SLUICE_ERR_USAGE, "the path of the file to write is empty; name a file");
+    if (path[length - 1] != '/') return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s ends in a slash, so that it names a directory; name a file", path);
+}
+
+/* Links into /proc need not lead to the file that they stand for. */
+static sluice_status check_followed(const char *path, const sl_target *t)
+{
+    sl_path_info there;
+    SL_TRY(sl_path_look(t->path, &there));
+    if (there.kind == t->before.kind && there.device == t->before.device && there.inode == t->before.inode)
+        return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s leads to %s, which is another file; name the file itself", path, t->path);
+}
+
+sluice_status sl_target_find(const char *path, sl_target *out)
+{
+    SL_TRY(check_spelling(path));
+    SL_TRY(sl_path_look(path, &out->before));
+    SL_TRY(refuse_kind(path, out->before.kind));
+    SL_TRY(sl_path_follow(path, out->path));
+    SL_TRY(check_followed(path, out));
+    SL_TRY(sl_path_parent(out->path, out->folder));
+    int length = snprintf(out->temporary, sizeof out->temporary, "%s.tmp", out->path);
+    if (length >= 0 && length < (int)sizeof out->temporary) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "the path of the file to write is too long: %.80s...; use a shorter one", path);
+}
+
+static bool same_file(const sl_path_info *a, const sl_path_info *b)
+{
+    return a->kind != SL_PATH_MISSING && b->kind != SL_PATH_MISSING && a->device == b->device && a->inode == b->inode;
+}
+
+sluice_status sl_target_is_file(const sl_target *target, const char *input, bool *same)
+{
+    sl_path_info temporary, in;
+    SL_TRY(sl_path_look(input, &in));
+    SL_TRY(sl_path_look(target->temporary, &temporary));
+    *same = same_file(&target->before, &in) || same_file(&temporary, &in);
+    return SLUICE_OK;
+}
+
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* By their folders and names, for files that are not there yet. */
+sluice_status sl_target_is_target(const sl_target *a, const sl_target *b, bool *same)
+{
+    sl_path_info of_a, of_b;
+    SL_TRY(sl_path_look(a->folder, &of_a));
+    SL_TRY(sl_path_look(b->folder, &of_b));
+    bool named = strcmp(last_name(a->path), last_name(b->path)) == 0 ||
+                 strcmp(last_name(a->temporary), last_name(b->path)) == 0 ||
+                 strcmp(last_name(a->path), last_name(b->temporary)) == 0;
+    *same = same_file(&a->before, &b->before) || (named && same_file(&of_a, &of_b));
+    return SLUICE_OK;
+}
+
+/* A temporary file that is there was left by a run that was killed. It is removed and made anew, so that nothing is
+ * written through a name that leads elsewhere. */
+static sluice_status remove_leftover(const sl_target *t)
+{
+    sl_path_info there;
+    SL_TRY(sl_path_look_at_name(t->temporary, &there));
+    if (there.kind == SL_PATH_MISSING) return SLUICE_OK;
+    if (there.kind == SL_PATH_FILE) return sl_path_remove(t->temporary);
+    return sl_fail(SLUICE_ERR_USAGE, "%s, which is needed while %s is written, is a %s; remove it or name another file",
+                   t->temporary, t->path, sl_path_kind_name(there.kind));
+}
+
+static sluice_status open_temporary(const sl_target *t, sl_file *out)
+{
+    SL_TRY(remove_leftover(t));
+    SL_TRY(sl_file_open(t->temporary, SL_CREATE | SL_NEW, out));
+    if (t->before.kind == SL_PATH_MISSING) return SLUICE_OK;
+    return sl_file_take_mode(out, &t->before);
+}
+
+sluice_status sl_target_try(const sl_target *target)
+{
+    sl_output o = { .target = *target };
+    sluice_status st = open_temporary(target, &o.file);
+    sl_output_drop(&o);
+    return st;
+}
+
+/* ---- Outputs ---- */
+
+sluice_status sl_output_begin(const char *path, sl_output *out)
+{
+    out->file = (sl_file){ -1, NULL };
+    SL_TRY(sl_target_find(path, &out->target));
+    sluice_status st = open_temporary(&out->target, &out->file);
+    if (st != SLUICE_OK) sl_output_drop(out);
+    return st;
+}
+
+void sl_output_drop(sl_output *o)
+{
+    char message[SL_MESSAGE_BYTES];
+    if (o->file.path == NULL) return; /* it was never made */
+    sl_file_close(&o->file);
+    sl_error_copy(message);
+    if (sl_path_remove(o->target.temporary) != SLUICE_OK) sl_error_record("%s", message);
+}
+
+/* Time has passed since the target was found. */
+static sluice_status put_in_place(const sl_target *t)
+{
+    sl_path_info now;
+    SL_TRY(sl_path_look_at_name(t->path, &now));
+    SL_TRY(refuse_kind(t->path, now.kind));
+    return sl_path_rename(t->temporary, t->path);
+}
+
+sluice_status sl_output_finish(sl_output *o)
+{
+    char message[SL_MESSAGE_BYTES];
+    sluice_status st = sl_file_finish(&o->file);
+    if (st == SLUICE_OK) st = put_in_place(&o->target);
+    if (st == SLUICE_OK) return sl_dir_sync(o->target.folder);
+    sl_error_copy(message);
+    if (sl_path_remove(o->target.temporary) != SLUICE_OK) sl_error_record("%s", message);
+    return st;
+}
+
+sluice_status sl_file_replace(const char *path, const void *data, size_t bytes)
+{
+    sl_output o;
+    SL_TRY(sl_output_begin(path, &o));
+    sluice_status st = sl_file_pwrite(&o.file, data, bytes, 0);
+    if (st == SLUICE_OK) return sl_output_finish(&o);
+    sl_output_drop(&o);
+    return st;
+}
