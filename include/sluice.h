@@ -339,8 +339,9 @@ SLUICE_API double sluice_current_loss_scale(const sluice_engine *e); /* of the n
 SLUICE_API sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes);
 SLUICE_API sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes);
 /* Weights as safetensors, written atomically: through a symbolic link, with the mode of the file that is replaced. What
- * exists and is no regular file is SLUICE_ERR_USAGE. Loading refuses a file whose names, shapes or dtypes do not match, and
- * changes nothing then. An I/O error halfway through leaves an engine that takes no call but another load. */
+ * exists and is no regular file is SLUICE_ERR_USAGE. Loading refuses a file that lacks a parameter, holds a tensor that is
+ * none, or has another shape or dtype, and changes nothing then (docs/formats.md says what is passed over). An I/O error
+ * halfway through leaves an engine that takes no call but another load. */
 SLUICE_API sluice_status sluice_save(sluice_engine *e, const char *path);
 SLUICE_API sluice_status sluice_load(sluice_engine *e, const char *path);
 /* Whole training state in folder/step-N, atomic and checksummed; resume takes the newest one that verifies.

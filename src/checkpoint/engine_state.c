@@ -188,7 +188,7 @@ static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, bo
     const sl_plan_options *o = &sl_exec_plan(x)->options;
     *s = (exec_state){ .x = x };
     s->state = (sl_state){ .rank = o->rank, .rank_count = o->rank_count, .comm = sl_exec_comm(x) };
-    s->state.constants = sl_exec_plan(x)->graph->constants;
+    s->state.names = sl_exec_plan(x)->graph->file_names;
     sl_wholes_init(&s->wholes);
     sluice_status st = sl_agree(s->state.comm, "checkpoint tensors", allocate_tensors(s, slots, wholes));
     if (st != SLUICE_OK) {

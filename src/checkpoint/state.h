@@ -28,8 +28,8 @@ typedef struct sl_state_tensor {
 typedef struct sl_state {
     const sl_state_tensor *tensors; /* weights first, in byte order of names; then state, by parameter and slot */
     int64_t count;
-    const char *const *constants; /* sluice_graph.constants; may be NULL */
-    sluice_dtype file_type;       /* of weights in the files that are written: F32, BF16 or F16 */
+    const struct sl_weight_names *names; /* sluice_graph.file_names; may be NULL */
+    sluice_dtype file_type;              /* of weights in the files that are written: F32, BF16 or F16 */
     int rank, rank_count;
     sl_comm *comm; /* borrowed; NULL: alone */
     /* The runs of elements of a tensor that `rank` owns, in increasing order. Pure. */

@@ -1,5 +1,4 @@
 /* weights.c: weights as safetensors, and the hashes by which two runs are compared. */
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/rounds.h"
 #include "checkpoint/weights.h"
+#include "checkpoint/weights_check.h"
 #include "core/half.h"
 #include "core/sha256.h"
 
@@ -131,99 +131,7 @@ sluice_status sl_state_weights_save(const sl_state *state, const char *path)
     return st;
 }
 
-/* ---- what a file must hold ---- */
-
-static sluice_status refuse_shape(const sl_st_file *f, const sl_st_tensor *found, const char *name, const sl_shape *s)
-{
-    char have[128], want[128];
-    sl_shape shape = { .rank = found->rank < SL_MAX_RANK ? found->rank : SL_MAX_RANK };
-    for (int i = 0; i < shape.rank; i++) shape.dim[i] = found->dim[i];
-    return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has the shape %s%s, this model's has %s", f->file.path,
-                   sl_quote(name).text, sl_shape_text(&shape, have, sizeof have),
-                   found->rank > SL_MAX_RANK ? "..." : "", sl_shape_text(s, want, sizeof want));
-}
-
-static sluice_status check_tensor(const sl_st_file *f, const char *name, const sl_shape *shape)
-{
-    const sl_st_tensor *found = sl_st_find(f, name);
-    if (found == NULL)
-        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s of this model is missing", f->file.path, sl_quote(name).text);
-    if (found->rank != shape->rank || memcmp(found->dim, shape->dim, (size_t)found->rank * sizeof found->dim[0]) != 0)
-        return refuse_shape(f, found, name, shape);
-    if (!sl_st_is_float(found->dtype))
-        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has dtype %s; weights are F32, F16, BF16 or F64", f->file.path,
-                       sl_quote(name).text, sl_st_dtype_name(found->dtype));
-    return SLUICE_OK;
-}
-
-/* A file may hold a weight by its own name, or all of its parts. */
-static bool is_in_parts(const sl_st_file *f, const sl_state_tensor *t)
-{
-    return t->part_count > 0 && sl_st_find(f, t->name) == NULL;
-}
-
-static bool is_left_out(const sl_st_file *f, const sl_state_tensor *t)
-{
-    return t->is_adapter && sl_st_find(f, t->name) == NULL;
-}
-
-static sluice_status check_weight(const sl_st_file *f, const sl_state_tensor *t)
-{
-    if (is_left_out(f, t)) return SLUICE_OK;
-    if (!is_in_parts(f, t)) return check_tensor(f, t->name, &t->shape);
-    for (int i = 0; i < t->part_count; i++) {
-        sl_shape shape = t->shape;
-        shape.dim[0] = t->parts[i].rows;
-        SL_TRY(check_tensor(f, t->parts[i].name, &shape));
-    }
-    return SLUICE_OK;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static bool is_constant(const sl_state *state, const char *name)
-{
-    for (const char *const *p = state->constants; p != NULL && *p != NULL; p++)
-        if (fnmatch(*p, name, 0) == 0) return true;
-    return false;
-}
-
-/* The names under which the file holds this model's weights, in byte order. */
-static int64_t list_names(const sl_st_file *f, const sl_state *state, const char **names)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < state->count; i++) {
-        const sl_state_tensor *t = &state->tensors[i];
-        if (!sl_state_is_weight(t)) continue;
-        if (!is_in_parts(f, t)) names[count++] = t->name;
-        for (int k = 0; is_in_parts(f, t) && k < t->part_count; k++) names[count++] = t->parts[k].name;
-    }
-    if (count > 0) qsort((void *)names, (size_t)count, sizeof *names, compare_names);
-    return count;
-}
-
-/* Names in the file that the model does not have, but for constants. */
-static sluice_status check_extra(const sl_st_file *f, const sl_state *state)
-{
-    int64_t most = 1;
-    for (int64_t i = 0; i < state->count; i++) most += tensors_of(&state->tensors[i]);
-    const char **names = sl_alloc_array((size_t)most, sizeof *names, "list of weights");
-    sluice_status st = SLUICE_OK;
-    if (names == NULL) return SLUICE_ERR_NO_MEMORY;
-    int64_t count = list_names(f, state, names);
-    for (int64_t i = 0; i < f->tensor_count && st == SLUICE_OK; i++) {
-        const char *name = f->by_name[i]->name;
-        bool known = bsearch((const void *)&name, (const void *)names, (size_t)count, sizeof *names, compare_names);
-        if (!known && !is_constant(state, name))
-            st = sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s is not one of this model's", f->file.path,
-                         sl_quote(name).text);
-    }
-    sl_free((void *)names);
-    return st;
-}
+/* ---- loading ---- */
 
 /* A file on its way into a state. */
 typedef struct weights_loading {
@@ -234,14 +142,12 @@ typedef struct weights_loading {
     uint64_t done;  /* elements of it */
 } weights_loading;
 
-/* All names, shapes and dtypes are checked before the first value is replaced. */
+/* Everything is checked before the first value is replaced. */
 static sluice_status open_weights(weights_loading *l, const char *path)
 {
     SL_TRY(sl_refuse_weights_folder(path));
     SL_TRY(sl_st_open(path, &l->f));
-    for (int64_t i = 0; i < l->state->count; i++)
-        if (sl_state_is_weight(&l->state->tensors[i])) SL_TRY(check_weight(l->f, &l->state->tensors[i]));
-    SL_TRY(check_extra(l->f, l->state));
+    SL_TRY(sl_weights_check(l->f, l->state));
     return sl_staging_take(&l->staging);
 }
 
@@ -264,7 +170,7 @@ static sluice_status read_parts(sl_st_file *f, const sl_state_tensor *t, int64_t
 
 static sluice_status read_weight(sl_st_file *f, const sl_state_tensor *t, int64_t first, int64_t count, float *out)
 {
-    if (is_in_parts(f, t)) return read_parts(f, t, first, count, out);
+    if (sl_weight_is_in_parts(f, t)) return read_parts(f, t, first, count, out);
     return sl_st_read_f32(f, sl_st_find(f, t->name), first, count, out);
 }
 
@@ -276,7 +182,7 @@ static sluice_status load_next(void *loading, bool *done)
     *done = l->tensor == state->count;
     if (*done) return SLUICE_OK;
     const sl_state_tensor *t = &state->tensors[l->tensor];
-    if (!sl_state_is_weight(t) || is_left_out(l->f, t) || l->done == t->elements) {
+    if (!sl_state_is_weight(t) || sl_weight_is_left_out(l->f, t) || l->done == t->elements) {
         l->tensor++;
         l->done = 0;
         return SLUICE_OK;
@@ -294,6 +200,8 @@ sluice_status sl_state_weights_load(const sl_state *state, const char *path)
 {
     weights_loading l = { .state = state };
     sluice_status st = sl_agree(state->comm, "weights file", open_weights(&l, path));
+    sl_copies_walk copies = { .state = state, .f = l.f, .buffer = (float *)l.staging.chunk };
+    if (st == SLUICE_OK) st = sl_rounds(state->comm, "weights comparison", sl_copies_walk_next, &copies);
     if (st == SLUICE_OK) st = sl_rounds(state->comm, "weights loading", load_next, &l);
     sl_staging_free(&l.staging);
     sl_st_close(l.f);

@@ -116,9 +116,9 @@ struct sluice_graph {
     int *layer_parameters; /* parameter indices grouped by layer, in offset order; set by sl_graph_finish */
     int loss;              /* scalar value; -1 before sluice_set_loss */
     int output;            /* value that evaluation and generation read (logits, prediction); -1 when none */
-    /* Patterns (fnmatch) of tensors that published weights files of this model hold beside its parameters: constants
-     * such as masks, passed over when loading. Static; NULL ends it; NULL: none. */
-    const char *const *constants;
+    /* What published weights files of this model hold beside its parameters (format/weight_names.h). Static; NULL: nothing
+     * is known. */
+    const struct sl_weight_names *file_names;
     sluice_status error; /* first error of building; builders are no-ops afterwards */
     char error_text[512];
     bool finished;          /* sl_graph_finish ran: layers are laid out, no more building */

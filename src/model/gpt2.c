@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "format/weight_names.h"
 #include "model/family.h"
 
 #define STDDEV 0.02f
@@ -21,9 +22,6 @@ typedef struct gpt2 {
     float epsilon;
     float residual_stddev; /* of projections into the residual stream: their number would otherwise widen it */
 } gpt2;
-
-/* Causal masks that Hugging Face's files of this model hold. */
-static const char *const constants[] = { "h.*.attn.bias", "h.*.attn.masked_bias", NULL };
 
 static sluice_status check(const sl_model_options *o)
 {
@@ -97,7 +95,7 @@ static void head(const gpt2 *p, sluice_value x, sluice_value table)
 {
     sluice_layer(p->m.g, "head");
     sl_model_head(&p->m, norm(p, x, "", "ln_f"), table);
-    p->m.g->constants = constants;
+    p->m.g->file_names = &sl_gpt2_weight_names;
 }
 
 sluice_status sl_model_build_gpt2(sluice_graph *g, const sl_model_options *o, sl_model_info *info)

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "format/weight_names.h"
 #include "model/family.h"
 
 #define STDDEV 0.02f
@@ -23,10 +24,6 @@ typedef struct llama {
     float epsilon, theta;
     float residual_stddev; /* of projections into the residual stream: their number would otherwise widen it */
 } llama;
-
-/* What files hold beside the parameters: frequencies of the rotation and, where the head is the embedding, a copy. */
-static const char *const constants[] = { "model.layers.*.self_attn.rotary_emb.inv_freq", NULL };
-static const char *const tied_constants[] = { "model.layers.*.self_attn.rotary_emb.inv_freq", "lm_head.weight", NULL };
 
 static sluice_status check(const sl_model_options *o)
 {
@@ -129,7 +126,7 @@ static void head(const llama *l, sluice_value x, sluice_value table)
     if (o->untied)
         weight = sl_model_parameter(&l->m, "", "lm_head.weight", o->vocabulary, l->width, random_init(STDDEV));
     sl_model_head(&l->m, x, weight);
-    l->m.g->constants = o->untied ? constants : tied_constants;
+    l->m.g->file_names = o->untied ? &sl_llama_weight_names : &sl_llama_tied_weight_names;
 }
 
 /* 8/3 of the width, so that three matrices have as many elements as two of four times the width. */

@@ -4,6 +4,7 @@
 #include "core/sha256.h"
 #include "format/json.h"
 #include "format/safetensors.h"
+#include "format/weight_names.h"
 #include "support/checkpoint_fixture.h"
 #include "test.h"
 
@@ -49,10 +50,13 @@ TEST(weights_of_another_model_are_refused_by_tensor)
     fixture_make(&f, 3);
     REQUIRE_OK(sl_state_weights_save(&f.state, path));
     f.tensors[2].name = "cc";
-    check_refused(&f, path, "tensor \"cc\" of this model is missing");
+    check_refused(
+        &f, path,
+        "does not fit this model: it lacks 1 tensor of the model: \"cc\"; it holds 1 tensor the model does not "
+        "have: \"c\"");
     f.tensors[2].name = "c";
     f.tensors[2].kind = "exp_avg";
-    check_refused(&f, path, "tensor \"c\" is not one of this model's");
+    check_refused(&f, path, "does not fit this model: it holds 1 tensor the model does not have: \"c\"");
     f.tensors[2].kind = SL_KIND_WEIGHT;
     f.tensors[0].shape.dim[1] = 4;
     check_refused(&f, path, "tensor \"a\" has the shape [2, 3], this model's has [2, 4]");
@@ -62,29 +66,105 @@ TEST(weights_of_another_model_are_refused_by_tensor)
     REQUIRE_OK(sl_st_write_begin(path, &integer, 1, NULL, 0, &w));
     REQUIRE_OK(sl_st_write_data(w, (int32_t[6]){ 0 }, 24));
     REQUIRE_OK(sl_st_write_finish(w));
+    for (int i = 1; i < 4; i++) f.tensors[i].is_adapter = true; /* the file need not have them */
     check_refused(&f, path, "tensor \"a\" has dtype I32");
     fixture_free(&f);
 }
 
-/* Exact rule 10 written out: SHA-256(name NUL SHA-256(values) ...). */
+TEST(of_many_wrong_names_five_are_named_and_the_others_counted)
+{
+    static char names[12][8];
+    fixture f;
+    const char *path = in_tmp("w.safetensors");
+    sl_st_tensor tensors[12];
+    sl_st_writer *w;
+    fixture_make(&f, 3);
+    for (int i = 0; i < 12; i++) {
+        snprintf(names[i], sizeof names[i], "x%02d", i);
+        tensors[i] = (sl_st_tensor){ .name = names[i], .dtype = SL_ST_F32, .rank = 1, .dim = { 0 } };
+    }
+    REQUIRE_OK(sl_st_write_begin(path, tensors, 12, NULL, 0, &w));
+    REQUIRE_OK(sl_st_write_finish(w));
+    check_refused(&f, path, "it lacks 4 tensors of the model: \"a\", \"b\", \"c\", \"d\"; it holds 12 tensors");
+    check_refused(&f, path, "\"x00\", \"x01\", \"x02\", \"x03\", \"x04\" and 7 more");
+    fixture_free(&f);
+}
+
 /* Published files hold masks beside the parameters: a model names them, and no other stranger gets in. */
 TEST(constants_that_a_model_names_are_passed_over)
 {
-    static const char *const constants[] = { "h.*.mask", "c", NULL };
+    static const char *const buffers[] = { "h.*.mask", "c", NULL };
+    static const sl_weight_names all = { buffers, NULL, NULL }, none = { &buffers[2], NULL, NULL };
     fixture f;
     const char *path = in_tmp("w.safetensors");
     fixture_make(&f, 3);
     fixture_fill(&f, 2);
     REQUIRE_OK(sl_state_weights_save(&f.state, path));
     f.tensors[2].kind = "exp_avg"; /* now "c" is in the file and not in the model */
-    check_refused(&f, path, "tensor \"c\" is not one of this model's");
-    f.state.constants = constants;
+    check_refused(&f, path, "it holds 1 tensor the model does not have: \"c\"");
+    f.state.names = &all;
     REQUIRE_OK(sl_state_weights_load(&f.state, path));
-    f.state.constants = &constants[2];
-    check_refused(&f, path, "tensor \"c\" is not one of this model's");
+    f.state.names = &none;
+    check_refused(&f, path, "it holds 1 tensor the model does not have: \"c\"");
     fixture_free(&f);
 }
 
+/* A file with tensor "e", which a model takes for a copy of "b". */
+static void write_copy(const fixture *f, const char *path, sl_st_dtype dtype, int64_t rows, const float *values)
+{
+    char other[4300];
+    sl_st_file *from;
+    sl_st_tensor tensors[5];
+    sl_st_writer *w;
+    float *whole = calloc(f->tensors[1].elements + 1, sizeof *whole);
+    snprintf(other, sizeof other, "%s.plain", path);
+    REQUIRE_OK(sl_state_weights_save(&f->state, other));
+    REQUIRE_OK(sl_st_open(other, &from));
+    for (int i = 0; i < 4; i++) tensors[i] = *from->by_name[i];
+    tensors[4] = (sl_st_tensor){ .name = "e", .dtype = dtype, .rank = 2, .dim = { rows, 64 } };
+    REQUIRE_OK(sl_st_write_begin(path, tensors, 5, NULL, 0, &w));
+    for (int i = 0; i < 4; i++) {
+        REQUIRE_OK(sl_st_read(from, from->by_name[i], 0, sl_st_elements(from->by_name[i]), whole));
+        REQUIRE_OK(sl_st_write_data(w, whole, from->by_name[i]->bytes));
+    }
+    REQUIRE_OK(sl_st_write_data(w, values, (size_t)rows * 64 * sl_st_dtype_bytes(dtype)));
+    REQUIRE_OK(sl_st_write_finish(w));
+    sl_st_close(from);
+    free(whole);
+}
+
+/* 20,000 rows are more than one chunk: the last element is looked at too. */
+TEST(a_copy_of_a_parameter_is_taken_where_it_is_one_and_refused_where_it_is_not)
+{
+    static const sl_weight_copy copies[] = { { "e", "b", "do this" }, { NULL, NULL, NULL } };
+    static const sl_weight_names names = { NULL, copies, NULL };
+    fixture f;
+    const char *path = in_tmp("copy.safetensors");
+    fixture_make(&f, 20000);
+    fixture_fill(&f, 4);
+    f.state.names = &names;
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    REQUIRE_OK(sl_state_weights_load(&f.state, path)); /* a file need not hold the copy */
+    float *head = malloc(f.tensors[1].elements * sizeof *head);
+    memcpy(head, f.values[1], f.tensors[1].elements * sizeof *head);
+    write_copy(&f, path, SL_ST_F32, 20000, head);
+    for (int i = 0; i < 4; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    CHECK_EQ(fixture_step(&f), 4);
+    head[f.tensors[1].elements - 1] += 1;
+    write_copy(&f, path, SL_ST_F32, 20000, head);
+    check_refused(&f, path, "tensor \"e\" differs from \"b\", which serves as the head of this model: do this");
+    write_copy(&f, path, SL_ST_F32, 19999, head);
+    check_refused(&f, path, "tensor \"e\" has the shape [19999, 64], this model's has [20000, 64]");
+    write_copy(&f, path, SL_ST_I32, 20000, head);
+    check_refused(&f, path, "tensor \"e\" has dtype I32");
+    f.state.names = NULL;
+    check_refused(&f, path, "it holds 1 tensor the model does not have: \"e\"");
+    free(head);
+    fixture_free(&f);
+}
+
+/* Exact rule 10 written out: SHA-256(name NUL SHA-256(values) ...). */
 TEST(hashes_follow_their_definition)
 {
     fixture f;
@@ -258,9 +338,9 @@ TEST(a_weight_in_parts_is_written_as_its_parts_and_read_back)
     REQUIRE_OK(sl_state_weights_load(&f.state, path));
     CHECK_EQ(fixture_step(&f), 4);
     f.tensors[1].part_count = 2;
-    check_refused(&f, path, "tensor \"b.third\" is not one of this model's");
+    check_refused(&f, path, "it holds 1 tensor the model does not have: \"b.third\"");
     f.tensors[1].part_count = 0;
-    check_refused(&f, path, "tensor \"b\" of this model is missing");
+    check_refused(&f, path, "it lacks 1 tensor of the model: \"b\"");
     fixture_free(&f);
 }
 
@@ -281,7 +361,7 @@ TEST(a_weight_in_parts_is_also_read_from_a_file_that_has_it_whole)
 
 TEST(a_part_that_is_missing_or_of_another_shape_is_refused_by_name)
 {
-    static const sl_part other_rows[] = { { "b.first", 6 }, { "b.second", 14 } };
+    static const sl_part other_rows[] = { { "b.first", 6 }, { "b.second", 1 }, { "b.third", 13 } };
     static const sl_part other_names[] = { { "b.first", 5 }, { "b.zeroth", 15 } };
     fixture f;
     const char *path = in_tmp("parts.safetensors");
@@ -290,10 +370,10 @@ TEST(a_part_that_is_missing_or_of_another_shape_is_refused_by_name)
     f.tensors[1].part_count = 3;
     REQUIRE_OK(sl_state_weights_save(&f.state, path));
     f.tensors[1].parts = other_rows;
-    f.tensors[1].part_count = 2;
     check_refused(&f, path, "tensor \"b.first\" has the shape [5, 64], this model's has [6, 64]");
     f.tensors[1].parts = other_names;
-    check_refused(&f, path, "tensor \"b.zeroth\" of this model is missing");
+    f.tensors[1].part_count = 2;
+    check_refused(&f, path, "it lacks 1 tensor of the model: \"b.zeroth\"");
     fixture_free(&f);
 }
 
@@ -306,7 +386,7 @@ TEST(an_adapter_that_a_file_does_not_hold_stays_as_it_is)
     f.tensors[2].kind = "exp_avg"; /* "c" is not written */
     REQUIRE_OK(sl_state_weights_save(&f.state, path));
     f.tensors[2].kind = SL_KIND_WEIGHT;
-    check_refused(&f, path, "tensor \"c\" of this model is missing");
+    check_refused(&f, path, "it lacks 1 tensor of the model: \"c\"");
     f.tensors[2].is_adapter = true;
     for (int i = 0; i < 2; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
     REQUIRE_OK(sl_state_weights_load(&f.state, path));

@@ -1,0 +1,261 @@
+/* weights_check.c: compares the names, shapes and types of a file with those of a model.
+ *
+ * A published file that almost fits is the dangerous one: what is left over is never dropped in silence, and what is missing
+ * is never made up, but for adapters, which start as they were. Names come first: of a file of another family they tell more
+ * than the first shape that differs. */
+#include "checkpoint/weights_check.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "checkpoint/gather.h"
+#include "core/alloc.h"
+#include "format/weight_names.h"
+
+enum { NAMED = 5, LIST_BYTES = 640 };
+
+bool sl_weight_is_in_parts(const sl_st_file *f, const sl_state_tensor *t)
+{
+    return t->part_count > 0 && sl_st_find(f, t->name) == NULL;
+}
+
+bool sl_weight_is_left_out(const sl_st_file *f, const sl_state_tensor *t)
+{
+    return t->is_adapter && sl_st_find(f, t->name) == NULL;
+}
+
+/* ---- names ---- */
+
+/* Names of a message: the first few, and how many there are. */
+typedef struct name_list {
+    char text[LIST_BYTES];
+    int64_t count;
+} name_list;
+
+static void add_name(name_list *list, const char *name)
+{
+    size_t used = strlen(list->text);
+    if (list->count++ < NAMED)
+        snprintf(list->text + used, sizeof list->text - used, "%s%s", used > 0 ? ", " : "", sl_quote(name).text);
+}
+
+static void end_list(name_list *list)
+{
+    size_t used = strlen(list->text);
+    if (list->count > NAMED)
+        snprintf(list->text + used, sizeof list->text - used, " and %" PRId64 " more", list->count - NAMED);
+}
+
+/* What is wrong with the names of a file, and what may have led to it. */
+typedef struct name_faults {
+    const sl_st_file *f;
+    const sl_state *state;
+    name_list missing, strange;
+    char prefix[32];      /* that one side has before its names and the other has not; "": none */
+    bool prefix_is_there; /* on the file's side */
+    const char *absence;  /* advice for a tensor that is missing; NULL: none */
+} name_faults;
+
+/* Looks for a missing name under the prefixes that programs add or leave out. */
+static void try_prefixes(name_faults *n, const char *name)
+{
+    char longer[SL_ST_MAX_NAME + 64];
+    for (const char *const *p = sl_weight_prefixes; *p != NULL && n->prefix[0] == '\0'; p++) {
+        size_t bytes = strlen(*p);
+        bool added = snprintf(longer, sizeof longer, "%s%s", *p, name) < (int)sizeof longer && sl_st_find(n->f, longer);
+        bool left_out = strncmp(name, *p, bytes) == 0 && sl_st_find(n->f, name + bytes) != NULL;
+        if (!added && !left_out) continue;
+        snprintf(n->prefix, sizeof n->prefix, "%s", *p);
+        n->prefix_is_there = added;
+    }
+}
+
+static void add_missing(name_faults *n, const char *name)
+{
+    const sl_weight_names *known = n->state->names;
+    if (sl_st_find(n->f, name) != NULL) return;
+    add_name(&n->missing, name);
+    try_prefixes(n, name);
+    for (const sl_weight_absence *a = known != NULL ? known->absences : NULL; a != NULL && a->name != NULL; a++)
+        if (strcmp(a->name, name) == 0) n->absence = a->advice;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The names under which the file should hold this model's weights, in byte order; notes those that it does not. */
+static int64_t list_expected(name_faults *n, const char **names)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n->state->count; i++) {
+        const sl_state_tensor *t = &n->state->tensors[i];
+        if (!sl_state_is_weight(t) || sl_weight_is_left_out(n->f, t)) continue;
+        if (!sl_weight_is_in_parts(n->f, t)) names[count++] = t->name;
+        for (int k = 0; sl_weight_is_in_parts(n->f, t) && k < t->part_count; k++) names[count++] = t->parts[k].name;
+    }
+    if (count > 0) qsort((void *)names, (size_t)count, sizeof *names, compare_names);
+    for (int64_t i = 0; i < count; i++) add_missing(n, names[i]);
+    return count;
+}
+
+/* A constant, or the copy of a parameter, whose values are compared later. */
+static bool is_harmless(const sl_weight_names *known, const char *name)
+{
+    if (known == NULL) return false;
+    for (const char *const *p = known->buffers; p != NULL && *p != NULL; p++)
+        if (fnmatch(*p, name, 0) == 0) return true;
+    for (const sl_weight_copy *c = known->copies; c != NULL && c->name != NULL; c++)
+        if (strcmp(c->name, name) == 0) return true;
+    return false;
+}
+
+static void add_strange(name_faults *n, const char **expected, int64_t count)
+{
+    for (int64_t i = 0; i < n->f->tensor_count; i++) {
+        const char *name = n->f->by_name[i]->name;
+        bool known = count > 0 && bsearch((const void *)&name, (const void *)expected, (size_t)count, sizeof *expected,
+                                          compare_names) != NULL;
+        if (!known && !is_harmless(n->state->names, name)) add_name(&n->strange, name);
+    }
+}
+
+/* "model-00001-of-00003.safetensors". */
+static bool is_shard(const char *path)
+{
+    return fnmatch("*-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors", path, 0) == 0;
+}
+
+/* The most likely reason, as a sentence that begins with a space; "" where none is seen. */
+static void explain(const name_faults *n, char *out, size_t bytes)
+{
+    const sl_weight_family *family = sl_weight_family_of(n->f);
+    out[0] = '\0';
+    if (is_shard(n->f->file.path))
+        snprintf(out, bytes,
+                 ". It is one of several files of a model, and weights are read from one: join them in Python with "
+                 "transformers' save_pretrained(FOLDER, max_shard_size=\"1000GB\")");
+    else if (n->absence != NULL && n->missing.count == 1 && n->strange.count == 0)
+        snprintf(out, bytes, ": %s", n->absence);
+    else if (n->prefix[0] != '\0')
+        snprintf(out, bytes, ". Its names %s \"%s\" before those of this model: rename them",
+                 n->prefix_is_there ? "have" : "lack the", n->prefix);
+    else if (family != NULL)
+        snprintf(out, bytes, ". It looks like %s: %s", family->family, family->advice);
+}
+
+static sluice_status refuse_names(name_faults *n)
+{
+    const name_list *missing = &n->missing, *strange = &n->strange;
+    char lacks[LIST_BYTES + 96] = "", holds[LIST_BYTES + 96] = "", reason[400];
+    end_list(&n->missing);
+    end_list(&n->strange);
+    if (missing->count > 0)
+        snprintf(lacks, sizeof lacks, "it lacks %" PRId64 " tensor%s of the model: %s", missing->count,
+                 missing->count == 1 ? "" : "s", missing->text);
+    if (strange->count > 0)
+        snprintf(holds, sizeof holds, "%s %" PRId64 " tensor%s the model does not have: %s",
+                 missing->count > 0 ? "; it holds" : "it holds", strange->count, strange->count == 1 ? "" : "s",
+                 strange->text);
+    explain(n, reason, sizeof reason);
+    return sl_fail(SLUICE_ERR_INPUT, "%s does not fit this model: %s%s%s", n->f->file.path, lacks, holds, reason);
+}
+
+static sluice_status check_names(const sl_st_file *f, const sl_state *state)
+{
+    int64_t most = 1;
+    for (int64_t i = 0; i < state->count; i++)
+        most += state->tensors[i].part_count > 0 ? state->tensors[i].part_count : 1;
+    const char **expected = sl_alloc_array((size_t)most, sizeof *expected, "list of weights");
+    if (expected == NULL) return SLUICE_ERR_NO_MEMORY;
+    name_faults n = { .f = f, .state = state };
+    add_strange(&n, expected, list_expected(&n, expected));
+    sl_free((void *)expected);
+    return n.missing.count == 0 && n.strange.count == 0 ? SLUICE_OK : refuse_names(&n);
+}
+
+/* ---- shapes and types ---- */
+
+static sluice_status refuse_shape(const sl_st_file *f, const sl_st_tensor *found, const char *name, const sl_shape *s)
+{
+    char have[128], want[128];
+    sl_shape shape = { .rank = found->rank < SL_MAX_RANK ? found->rank : SL_MAX_RANK };
+    for (int i = 0; i < shape.rank; i++) shape.dim[i] = found->dim[i];
+    return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has the shape %s%s, this model's has %s", f->file.path,
+                   sl_quote(name).text, sl_shape_text(&shape, have, sizeof have),
+                   found->rank > SL_MAX_RANK ? "..." : "", sl_shape_text(s, want, sizeof want));
+}
+
+static sluice_status check_tensor(const sl_st_file *f, const char *name, const sl_shape *shape)
+{
+    const sl_st_tensor *found = sl_st_find(f, name);
+    if (found == NULL) return SLUICE_OK; /* a copy that the file has not */
+    if (found->rank != shape->rank || memcmp(found->dim, shape->dim, (size_t)found->rank * sizeof found->dim[0]) != 0)
+        return refuse_shape(f, found, name, shape);
+    if (!sl_st_is_float(found->dtype))
+        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has dtype %s; weights are F32, F16, BF16 or F64", f->file.path,
+                       sl_quote(name).text, sl_st_dtype_name(found->dtype));
+    return SLUICE_OK;
+}
+
+static sluice_status check_weight(const sl_st_file *f, const sl_state_tensor *t)
+{
+    if (sl_weight_is_left_out(f, t)) return SLUICE_OK;
+    if (!sl_weight_is_in_parts(f, t)) return check_tensor(f, t->name, &t->shape);
+    for (int i = 0; i < t->part_count; i++) {
+        sl_shape shape = t->shape;
+        shape.dim[0] = t->parts[i].rows;
+        SL_TRY(check_tensor(f, t->parts[i].name, &shape));
+    }
+    return SLUICE_OK;
+}
+
+/* A copy has the shape of what it repeats. */
+static sluice_status check_copies(const sl_st_file *f, const sl_state *state, const sl_state_tensor *t)
+{
+    const sl_weight_copy *copies = state->names != NULL ? state->names->copies : NULL;
+    for (const sl_weight_copy *c = copies; c != NULL && c->name != NULL; c++)
+        if (strcmp(c->of, t->name) == 0) SL_TRY(check_tensor(f, c->name, &t->shape));
+    return SLUICE_OK;
+}
+
+sluice_status sl_weights_check(const sl_st_file *f, const sl_state *state)
+{
+    SL_TRY(check_names(f, state));
+    for (int64_t i = 0; i < state->count; i++) {
+        if (!sl_state_is_weight(&state->tensors[i])) continue;
+        SL_TRY(check_weight(f, &state->tensors[i]));
+        SL_TRY(check_copies(f, state, &state->tensors[i]));
+    }
+    return SLUICE_OK;
+}
+
+/* ---- values of copies ---- */
+
+sluice_status sl_copies_walk_next(void *walk, bool *done)
+{
+    enum { HALF = SL_CHECKPOINT_CHUNK / sizeof(float) / 2 };
+    sl_copies_walk *w = walk;
+    const sl_weight_copy *copies = w->state->names != NULL ? w->state->names->copies : NULL;
+    *done = copies == NULL || copies[w->copy].name == NULL;
+    if (*done) return SLUICE_OK;
+    const sl_weight_copy *c = &copies[w->copy];
+    const sl_st_tensor *copy = sl_st_find(w->f, c->name), *of = sl_st_find(w->f, c->of);
+    int64_t elements = copy != NULL && of != NULL ? sl_st_elements(of) : 0;
+    int64_t first = (int64_t)(w->chunk * (uint64_t)w->state->rank_count + (uint64_t)w->state->rank) * HALF;
+    if (first >= elements) {
+        w->copy++;
+        w->chunk = 0;
+        return SLUICE_OK;
+    }
+    int64_t count = elements - first < HALF ? elements - first : HALF;
+    w->chunk++;
+    SL_TRY(sl_st_read_f32(w->f, copy, first, count, w->buffer));
+    SL_TRY(sl_st_read_f32(w->f, of, first, count, w->buffer + HALF));
+    if (memcmp(w->buffer, w->buffer + HALF, (size_t)count * sizeof(float)) == 0) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s differs from %s, which serves as the head of this model: %s",
+                   w->f->file.path, sl_quote(c->name).text, sl_quote(c->of).text, c->otherwise);
+}

@@ -1,0 +1,30 @@
+/* weights_check.h: whether a weights file is of this model, before its first value is used. */
+#ifndef SL_CHECKPOINT_WEIGHTS_CHECK_H
+#define SL_CHECKPOINT_WEIGHTS_CHECK_H
+
+#include "checkpoint/staging.h"
+#include "checkpoint/state.h"
+#include "format/safetensors.h"
+
+/* A file may hold a weight by its own name, or all of its parts. */
+bool sl_weight_is_in_parts(const sl_st_file *f, const sl_state_tensor *t);
+/* A file need not hold adapters: the values stay as they are. */
+bool sl_weight_is_left_out(const sl_st_file *f, const sl_state_tensor *t);
+
+/* Names, shapes and dtypes. SLUICE_ERR_INPUT names up to five tensors that the file lacks and five that the model does not
+ * have, and says what the file looks like. */
+sluice_status sl_weights_check(const sl_st_file *f, const sl_state *state);
+
+/* The values of tensors that repeat a parameter (sl_weight_names.copies). All ranks go through them together, each a share
+ * of the chunks. */
+typedef struct sl_copies_walk {
+    const sl_state *state;
+    sl_st_file *f;
+    float *buffer;  /* of SL_CHECKPOINT_CHUNK bytes; the caller's */
+    int copy;       /* row at hand */
+    uint64_t chunk; /* of it */
+} sl_copies_walk;
+/* The next share; an sl_round_fn. SLUICE_ERR_INPUT where values differ. */
+sluice_status sl_copies_walk_next(void *walk, bool *done);
+
+#endif
