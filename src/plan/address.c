@@ -5,58 +5,55 @@
  * share bytes exactly when their step ranges are disjoint. Because ranges are positions in the list and streams run
  * ahead of it, a step that is the first to use reused bytes must wait for the last users of those bytes on other
  * streams: waits.c derives that from the offsets. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "plan/first_fit.h"
 #include "plan/passes.h"
-
-typedef struct placed {
-    uint64_t begin, end; /* bytes, end rounded up to the alignment */
-    int first, last;
-} placed;
 
 typedef struct packer {
     sl_plan *p;
     sl_tier tier;
     int *order; /* transient buffers of the tier */
     int count;
-    placed *by_offset; /* buffers placed so far, increasing begin */
-    int placed_count;
+    int *births;   /* per step: steps up to it at which a transient buffer of the tier is born */
     uint64_t base; /* end of the permanent buffers */
     bool holds;    /* gradients and the norm keep their bytes for the whole step */
+    sl_first_fit fit;
 } packer;
 
-/* Lowest offset at which the bytes are free during its life. Keeps by_offset sorted. */
-static uint64_t place_one(packer *k, const sl_buffer *buffer)
+/* Times are counted in births: two lives have a step in common exactly when one of them begins within the other. */
+static void count_births(packer *k)
 {
-    uint64_t bytes = sl_align_up(buffer->bytes, SL_ALIGNMENT), at = k->base;
-    bool stays = k->holds && (buffer->kind == SL_BUFFER_GRADIENTS || buffer->kind == SL_BUFFER_NORM);
-    const placed life = { .first = stays ? 0 : buffer->first, .last = stays ? INT_MAX : buffer->last }, *b = &life;
-    for (int i = 0; i < k->placed_count; i++) {
-        const placed *q = &k->by_offset[i];
-        if (q->last < b->first || q->first > b->last || q->end <= at) continue;
-        if (q->begin >= at + bytes) break;
-        at = q->end;
-    }
-    int i = k->placed_count++;
-    for (; i > 0 && k->by_offset[i - 1].begin > at; i--) k->by_offset[i] = k->by_offset[i - 1];
-    k->by_offset[i] = (placed){ at, at + bytes, b->first, b->last };
-    return at;
+    int born = 0;
+    memset(k->births, 0, (size_t)k->p->step_count * sizeof *k->births);
+    for (int i = 0; i < k->count; i++) k->births[k->p->buffers[k->order[i]].first] = 1;
+    for (int i = 0; i < k->p->step_count; i++) k->births[i] = born += k->births[i];
 }
 
-static uint64_t pack(packer *k, uint64_t *offsets)
+/* Lowest offset at which the bytes are free during its life. */
+static sluice_status place_one(packer *k, const sl_buffer *b, uint64_t *offset)
 {
-    uint64_t peak = 0;
-    k->placed_count = 0;
+    bool stays = k->holds && (b->kind == SL_BUFFER_GRADIENTS || b->kind == SL_BUFFER_NORM);
+    int first = stays ? 0 : k->births[b->first] - 1;
+    int last = (stays ? k->births[k->p->step_count - 1] : k->births[b->last]) - 1;
+    return sl_first_fit_place(&k->fit, sl_align_up(b->bytes, SL_ALIGNMENT), first, last, offset);
+}
+
+/* In the order of `order`; offsets[i] is that of order[i]. */
+static sluice_status pack(packer *k, uint64_t *offsets, uint64_t *peak)
+{
+    *peak = 0;
+    if (k->count == 0) return SLUICE_OK;
+    SL_TRY(sl_first_fit_begin(&k->fit, k->base, k->births[k->p->step_count - 1]));
     for (int i = 0; i < k->count; i++) {
         const sl_buffer *b = &k->p->buffers[k->order[i]];
-        offsets[i] = place_one(k, b);
-        if (offsets[i] + b->bytes > peak) peak = offsets[i] + b->bytes;
+        SL_TRY(place_one(k, b, &offsets[i]));
+        if (offsets[i] + b->bytes > *peak) *peak = offsets[i] + b->bytes;
     }
-    return peak;
+    return SLUICE_OK;
 }
 
 /* qsort has no context argument: the keys travel with the entries. */
@@ -109,49 +106,55 @@ static void place_permanents(packer *k)
     k->p->totals.peak[k->tier] = peak;
 }
 
-static uint64_t pack_best(packer *k, sort_entry *entries, uint64_t *offsets)
+/* Sets the offsets of the tier's transient buffers. */
+static sluice_status pack_best(packer *k, sort_entry *entries, uint64_t *offsets, uint64_t *peak)
 {
+    uint64_t birth_peak;
     sort_order(k, entries, by_birth);
-    uint64_t birth_peak = pack(k, offsets);
+    SL_TRY(pack(k, offsets, &birth_peak));
+    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
     sort_order(k, entries, by_size);
-    uint64_t size_peak = pack(k, offsets);
-    if (birth_peak < size_peak) {
-        sort_order(k, entries, by_birth);
-        size_peak = pack(k, offsets);
-    }
-    return size_peak;
+    SL_TRY(pack(k, offsets, peak));
+    for (int i = 0; *peak <= birth_peak && i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
+    if (birth_peak < *peak) *peak = birth_peak;
+    return SLUICE_OK;
 }
 
 /* Gradients and the norm on the host are read by updates that run on into the next training step. A buffer of that step
  * that shared their bytes would have to wait for those updates, so where there is room none does. */
-static void pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
+static sluice_status pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
 {
     const sl_plan_options *o = &k->p->options;
+    uint64_t peak;
     place_permanents(k);
+    count_births(k);
     k->holds = k->tier == SL_TIER_HOST && o->budget_together == 0 && k->p->machine.copies_overlap;
-    uint64_t peak = pack_best(k, entries, offsets);
+    SL_TRY(pack_best(k, entries, offsets, &peak));
     if (k->holds && peak > o->budget[k->tier]) {
         k->holds = false;
-        peak = pack_best(k, entries, offsets);
+        SL_TRY(pack_best(k, entries, offsets, &peak));
     }
-    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
     if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
+    return SLUICE_OK;
 }
 
 sluice_status sl_plan_address(sl_plan *p)
 {
     size_t n = (size_t)p->buffer_count + 1;
-    int *order = sl_alloc_array(n, sizeof *order, "plan: address order");
-    placed *by_offset = sl_alloc_array(n, sizeof *by_offset, "plan: placed buffers");
+    packer k = { .p = p };
+    k.order = sl_alloc_array(n, sizeof *k.order, "plan: address order");
+    k.births = sl_alloc_array((size_t)p->step_count + 1, sizeof *k.births, "plan: births");
     sort_entry *entries = sl_alloc_array(n, sizeof *entries, "plan: sort keys");
     uint64_t *offsets = sl_alloc_array(n, sizeof *offsets, "plan: offsets");
-    sluice_status st = order && by_offset && entries && offsets ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = k.order && k.births && entries && offsets ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
     for (int t = 0; st == SLUICE_OK && t < SL_TIER_COUNT; t++) {
-        packer k = { .p = p, .tier = (sl_tier)t, .order = order, .by_offset = by_offset };
-        pack_tier(&k, entries, offsets);
+        k.tier = (sl_tier)t;
+        k.count = 0;
+        st = pack_tier(&k, entries, offsets);
     }
-    sl_free(order);
-    sl_free(by_offset);
+    sl_first_fit_destroy(&k.fit);
+    sl_free(k.order);
+    sl_free(k.births);
     sl_free(entries);
     sl_free(offsets);
     return st;
