@@ -28,6 +28,7 @@
 
 #include "core/alloc.h"
 #include "plan/passes.h"
+#include "plan/tenants.h"
 
 /* Last position at which a buffer was touched, per stream; -1 never. Positions number the steps of both rounds. */
 typedef struct touches {
@@ -37,9 +38,8 @@ typedef struct touches {
 typedef struct waiter {
     sl_plan *p;
     int round;
-    touches *of;      /* per buffer */
-    int *sharing;     /* buffers that share bytes with a transient one, itself included */
-    int *share_first; /* per buffer: sharing[share_first[i] .. share_first[i + 1]) */
+    touches *of; /* per buffer */
+    sl_tenants tenants;
     int known[SL_STREAM_COUNT]
              [SL_STREAM_COUNT];      /* newest position of stream b that stream a is already ordered after */
     int (*at_step)[SL_STREAM_COUNT]; /* per position: known[] of its stream when it starts */
@@ -52,77 +52,6 @@ static void need_touches(waiter *w, const touches *t, bool reads_too)
         if (t->writes[stream] > w->need[stream]) w->need[stream] = t->writes[stream];
         if (reads_too && t->reads[stream] > w->need[stream]) w->need[stream] = t->reads[stream];
     }
-}
-
-/* ---- who shares bytes with whom ---- */
-
-/* qsort has no context argument: the keys travel with the entries. */
-typedef struct sort_entry {
-    sl_tier tier;
-    uint64_t offset;
-    int buffer;
-} sort_entry;
-
-static int by_offset(const void *a, const void *b)
-{
-    const sort_entry *x = a, *y = b;
-    if (x->tier != y->tier) return x->tier < y->tier ? -1 : 1;
-    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return x->buffer < y->buffer ? -1 : 1;
-}
-
-/* The transient buffers by tier and offset; permanent ones have their bytes to themselves. Returns how many. */
-static int sort_by_offset(const sl_plan *p, sort_entry *entries)
-{
-    int count = 0;
-    for (int i = 0; i < p->buffer_count; i++) {
-        const sl_buffer *b = &p->buffers[i];
-        if (!b->permanent && sl_buffer_takes_room(b)) entries[count++] = (sort_entry){ b->tier, b->offset, i };
-    }
-    qsort(entries, (size_t)count, sizeof *entries, by_offset);
-    return count;
-}
-
-/* Buffer `a` shares bytes with `b`: counted in the first pass, listed in the second. */
-static void note_pair(waiter *w, int a, int b)
-{
-    if (w->sharing == NULL)
-        w->share_first[a + 2]++;
-    else
-        w->sharing[w->share_first[a + 1]++] = b;
-}
-
-/* Notes each pair, both ways, and each buffer with itself. */
-static void find_sharing(waiter *w, const sort_entry *sorted, int count)
-{
-    for (int i = 0; i < count; i++) {
-        const sl_buffer *a = &w->p->buffers[sorted[i].buffer];
-        note_pair(w, sorted[i].buffer, sorted[i].buffer);
-        for (int j = i + 1; j < count && sorted[j].tier == sorted[i].tier; j++) {
-            if (sorted[j].offset >= a->offset + a->bytes) break;
-            note_pair(w, sorted[i].buffer, sorted[j].buffer);
-            note_pair(w, sorted[j].buffer, sorted[i].buffer);
-        }
-    }
-}
-
-/* After counting, share_first[i + 1] is where the list of buffer i begins; listing moves it to its end, which is where
- * that of i + 1 begins. */
-static sluice_status list_sharing(waiter *w)
-{
-    size_t buffers = (size_t)w->p->buffer_count;
-    sort_entry *sorted = sl_alloc_array(buffers + 1, sizeof *sorted, "plan: buffers by offset");
-    w->share_first = sl_alloc_array(buffers + 2, sizeof *w->share_first, "plan: shared bytes");
-    sluice_status st = sorted != NULL && w->share_first != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
-    int count = st == SLUICE_OK ? sort_by_offset(w->p, sorted) : 0;
-    find_sharing(w, sorted, count);
-    for (size_t i = 2; st == SLUICE_OK && i < buffers + 2; i++) w->share_first[i] += w->share_first[i - 1];
-    if (st == SLUICE_OK)
-        w->sharing = sl_alloc_array((size_t)w->share_first[buffers + 1] + 1, sizeof *w->sharing, "plan: shared bytes");
-    if (st == SLUICE_OK && w->sharing == NULL) st = SLUICE_ERR_NO_MEMORY;
-    if (st == SLUICE_OK) find_sharing(w, sorted, count);
-    sl_free(sorted);
-    return st;
 }
 
 /* ---- what a step needs ---- */
@@ -164,8 +93,17 @@ static sluice_status record_waits(waiter *w, int index)
     return SLUICE_OK;
 }
 
-/* A read comes after the writes of its buffer so far, a write also after the reads. The first use of a buffer comes
- * after all uses so far of the buffers whose bytes it takes over, its own of the round before included. */
+/* The first use of a buffer comes after all uses so far of the buffers whose bytes it takes over, its own of the round
+ * before included. Of these only the last tenants of the bytes are asked: each of them came after the tenants before
+ * it, and whatever is ordered after a step is ordered after all that the step was. */
+static void need_tenants(waiter *w, int buffer)
+{
+    for (int i = sl_tenants_begin(&w->tenants, buffer); i >= 0; i = sl_tenants_next(&w->tenants, buffer, i))
+        if (w->tenants.tenant[i] >= 0) need_touches(w, &w->of[w->tenants.tenant[i]], true);
+    sl_tenants_move_in(&w->tenants, buffer);
+}
+
+/* A read comes after the writes of its buffer so far, a write also after the reads. */
 static sluice_status wait_for_step(waiter *w, int index)
 {
     const sl_step *step = &w->p->steps[index];
@@ -174,9 +112,7 @@ static sluice_status wait_for_step(waiter *w, int index)
         int b = w->p->pieces[step->first_piece + k].buffer;
         if (b < 0) continue;
         need_touches(w, &w->of[b], k >= step->input_count);
-        bool first_use = !w->p->buffers[b].permanent && w->p->buffers[b].first == index;
-        for (int i = w->share_first[b]; first_use && i < w->share_first[b + 1]; i++)
-            need_touches(w, &w->of[w->sharing[i]], true);
+        if (!w->p->buffers[b].permanent && w->p->buffers[b].first == index) need_tenants(w, b);
     }
     SL_TRY(record_waits(w, index));
     for (int k = 0; k < sl_step_operands(step); k++) {
@@ -199,6 +135,7 @@ static void forget_touches(waiter *w)
 {
     memset(w->of, 0xff, ((size_t)w->p->buffer_count + 1) * sizeof *w->of); /* all -1 */
     memset(w->known, 0xff, sizeof w->known);
+    sl_tenants_move_out(&w->tenants);
 }
 
 static sluice_status derive_waits(waiter *w)
@@ -219,7 +156,7 @@ sluice_status sl_plan_waits(sl_plan *p)
     waiter w = { .p = p };
     w.of = sl_alloc_array((size_t)p->buffer_count + 1, sizeof *w.of, "plan: last uses");
     w.at_step = sl_alloc_array(2 * (size_t)p->step_count + 1, sizeof *w.at_step, "plan: clocks");
-    sluice_status st = w.of != NULL && w.at_step != NULL ? list_sharing(&w) : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = w.of != NULL && w.at_step != NULL ? sl_tenants_create(&w.tenants, p) : SLUICE_ERR_NO_MEMORY;
     if (st == SLUICE_OK) st = derive_waits(&w);
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) { /* what the host waits for itself always has an event */
         int step = p->segments[k].result_step;
@@ -227,7 +164,6 @@ sluice_status sl_plan_waits(sl_plan *p)
     }
     sl_free(w.of);
     sl_free(w.at_step);
-    sl_free(w.sharing);
-    sl_free(w.share_first);
+    sl_tenants_destroy(&w.tenants);
     return st;
 }
