@@ -8,6 +8,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/marks.h"
 #include "plan/passes.h"
 
 /* ---- buffers ---- */
@@ -24,45 +25,84 @@ static sluice_status check_buffer(const sl_plan *p, int i)
     return SLUICE_OK;
 }
 
-typedef struct by_offset {
-    uint64_t begin, end;
+/* A buffer that is to be ordered by some key; equal ones by their number. */
+typedef struct keyed_buffer {
+    uint64_t key;
     int buffer;
-} by_offset;
+} keyed_buffer;
 
-static int compare_offsets(const void *a, const void *b)
+static int by_key(const void *a, const void *b)
 {
-    const by_offset *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
+    const keyed_buffer *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->buffer < y->buffer ? -1 : x->buffer > y->buffer;
 }
 
-/* No two buffers of a tier that live at the same time share a byte. */
-static sluice_status check_overlap(const sl_plan *p, sl_tier tier, by_offset *sorted)
+/* Buffers of a tier, in three orders. */
+typedef struct sweep {
+    const sl_plan *p;
+    int count;
+    keyed_buffer *by_offset, *by_first, *by_last;
+    int *rank;     /* per buffer: its index in by_offset */
+    sl_marks live; /* ranks of the buffers that live now */
+} sweep;
+
+static void sort_buffers(sweep *w, sl_tier tier)
 {
-    int n = 0;
-    for (int i = 0; i < p->buffer_count; i++) {
-        const sl_buffer *b = &p->buffers[i];
-        if (b->tier == tier && b->bytes > 0 && b->last >= 0)
-            sorted[n++] = (by_offset){ b->offset, b->offset + b->bytes, i };
+    w->count = 0;
+    for (int i = 0; i < w->p->buffer_count; i++) {
+        const sl_buffer *b = &w->p->buffers[i];
+        if (b->tier != tier || b->bytes == 0 || b->last < b->first) continue;
+        w->by_offset[w->count] = (keyed_buffer){ b->offset, i };
+        w->by_first[w->count] = (keyed_buffer){ (uint64_t)b->first, i };
+        w->by_last[w->count++] = (keyed_buffer){ (uint64_t)b->last, i };
     }
-    qsort(sorted, (size_t)n, sizeof *sorted, compare_offsets);
-    for (int i = 0; i < n; i++)
-        for (int j = i + 1; j < n && sorted[j].begin < sorted[i].end; j++) {
-            const sl_buffer *a = &p->buffers[sorted[i].buffer], *b = &p->buffers[sorted[j].buffer];
-            if (a->first <= b->last && b->first <= a->last)
-                return sl_fail(SLUICE_ERR_FAILED, "plan check: buffers %d and %d live together and share bytes",
-                               sorted[i].buffer, sorted[j].buffer);
-        }
+    qsort(w->by_offset, (size_t)w->count, sizeof *w->by_offset, by_key);
+    qsort(w->by_first, (size_t)w->count, sizeof *w->by_first, by_key);
+    qsort(w->by_last, (size_t)w->count, sizeof *w->by_last, by_key);
+    for (int i = 0; i < w->count; i++) w->rank[w->by_offset[i].buffer] = i;
+}
+
+/* `low` and `high` are ranks of neighbours; -1: there is none. */
+static sluice_status check_neighbours(const sweep *w, int low, int high)
+{
+    if (low < 0 || high < 0) return SLUICE_OK;
+    int a = w->by_offset[low].buffer, b = w->by_offset[high].buffer;
+    if (w->p->buffers[a].offset + w->p->buffers[a].bytes <= w->p->buffers[b].offset) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED, "plan check: buffers %d and %d live together and share bytes", a, b);
+}
+
+/* No two buffers of a tier that live at the same time share a byte. They are born and die in the order of time; those
+ * alive lie apart, so that a new one has to be compared with the nearest on both sides alone. */
+static sluice_status check_overlap(sweep *w, sl_tier tier)
+{
+    sort_buffers(w, tier);
+    for (int i = 0, dead = 0; i < w->count; i++) {
+        int rank = w->rank[w->by_first[i].buffer];
+        for (; dead < w->count && w->by_last[dead].key < w->by_first[i].key; dead++)
+            sl_marks_clear(&w->live, w->rank[w->by_last[dead].buffer]);
+        SL_TRY(check_neighbours(w, sl_marks_previous(&w->live, rank), rank));
+        SL_TRY(check_neighbours(w, rank, sl_marks_next(&w->live, rank)));
+        sl_marks_set(&w->live, rank);
+    }
+    for (int i = 0; i < w->count; i++) sl_marks_clear(&w->live, i);
     return SLUICE_OK;
 }
 
 static sluice_status check_buffers(const sl_plan *p)
 {
+    size_t n = (size_t)p->buffer_count + 1;
+    sweep w = { .p = p };
     for (int i = 0; i < p->buffer_count; i++) SL_TRY(check_buffer(p, i));
-    by_offset *sorted = sl_alloc_array((size_t)p->buffer_count + 1, sizeof *sorted, "plan check: offsets");
-    if (sorted == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = SLUICE_OK;
-    for (int t = 0; st == SLUICE_OK && t < SL_TIER_COUNT; t++) st = check_overlap(p, (sl_tier)t, sorted);
-    sl_free(sorted);
+    w.by_offset = sl_alloc_array(3 * n, sizeof *w.by_offset, "plan check: orders of buffers");
+    w.rank = sl_alloc_array(n, sizeof *w.rank, "plan check: ranks of buffers");
+    sluice_status st =
+        w.by_offset != NULL && w.rank != NULL ? sl_marks_create(&w.live, p->buffer_count) : SLUICE_ERR_NO_MEMORY;
+    if (st == SLUICE_OK) w.by_first = w.by_offset + n, w.by_last = w.by_first + n;
+    for (int t = 0; st == SLUICE_OK && t < SL_TIER_COUNT; t++) st = check_overlap(&w, (sl_tier)t);
+    sl_free(w.by_offset);
+    sl_free(w.rank);
+    sl_marks_destroy(&w.live);
     return st;
 }
 
@@ -123,74 +163,61 @@ static sluice_status check_steps(const sl_plan *p)
  * of both. A wait is for the newest recording: of the same round, or for a step that comes later in the list of the one
  * before. */
 
-/* A stretch of a tier's memory with its newest writer and readers. Stretches tile what was touched, sorted by begin. */
-typedef struct stretch {
-    uint64_t begin, end;
-    int writer;
-    int readers[SL_STREAM_COUNT];
-} stretch;
+/* Whoever touched a stretch of memory. */
+typedef struct toucher {
+    int writer;                   /* newest position that wrote it; -1: none */
+    int readers[SL_STREAM_COUNT]; /* newest position of each stream that read it since; -1: none */
+} toucher;
 
+/* The ends of all operands cut the memory of all tiers into parts; parts that were always touched together lie in one
+ * stretch. A write makes one of all stretches that it covers: whatever follows it follows what it followed. */
 typedef struct order_check {
     const sl_plan *p;
     int round;
     int (*seen)[SL_STREAM_COUNT]; /* per position: newest one of each stream known to be done before it starts */
-    stretch *of[SL_TIER_COUNT];
-    int count[SL_TIER_COUNT], capacity[SL_TIER_COUNT];
+    int *begin, *end;             /* per piece: its parts */
+    int part_count;
+    sl_marks stretches;          /* parts that a stretch begins with */
+    toucher *of;                 /* per part that a stretch begins with */
     int newest[SL_STREAM_COUNT]; /* last position issued on each stream; -1: none */
 } order_check;
 
-static sluice_status insert_stretch(order_check *c, sl_tier t, int at, stretch s)
+typedef struct operand_edge {
+    uint64_t at;
+    sl_tier tier;
+    int *part; /* begin or end of the piece */
+} operand_edge;
+
+static int by_address(const void *a, const void *b)
 {
-    if (c->count[t] == c->capacity[t]) {
-        int larger = c->capacity[t] == 0 ? 256 : 2 * c->capacity[t];
-        stretch *grown = sl_realloc(c->of[t], (size_t)c->capacity[t] * sizeof s, (size_t)larger * sizeof s,
-                                    "plan check: memory map");
-        if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
-        c->of[t] = grown;
-        c->capacity[t] = larger;
-    }
-    memmove(&c->of[t][at + 1], &c->of[t][at], (size_t)(c->count[t] - at) * sizeof s);
-    c->of[t][at] = s;
-    c->count[t]++;
-    return SLUICE_OK;
+    const operand_edge *x = a, *y = b;
+    if (x->tier != y->tier) return x->tier < y->tier ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static stretch untouched(uint64_t begin, uint64_t end)
+static void number_parts(order_check *c, operand_edge *edges)
 {
-    stretch s = { .begin = begin, .end = end, .writer = -1 };
-    for (int k = 0; k < SL_STREAM_COUNT; k++) s.readers[k] = -1;
-    return s;
+    int count = 0;
+    for (int i = 0; i < c->p->piece_count; i++) {
+        sl_span span = sl_plan_span(c->p, c->p->pieces[i]);
+        if (span.bytes == 0) continue;
+        edges[count++] = (operand_edge){ span.offset, span.tier, &c->begin[i] };
+        edges[count++] = (operand_edge){ span.offset + span.bytes, span.tier, &c->end[i] };
+    }
+    qsort(edges, (size_t)count, sizeof *edges, by_address);
+    for (int i = 0; i < count; i++) {
+        if (i > 0 && by_address(&edges[i - 1], &edges[i]) != 0) c->part_count++;
+        *edges[i].part = c->part_count;
+    }
+    c->part_count++;
 }
 
-/* Makes [begin, end) a union of whole stretches; *first gets the index of the first one. */
-static sluice_status cut(order_check *c, sl_tier t, uint64_t begin, uint64_t end, int *first)
+/* Makes a stretch begin at `part`. */
+static void cut(order_check *c, int part)
 {
-    int low = 0, high = c->count[t];
-    while (low < high) {
-        int mid = (low + high) / 2;
-        if (c->of[t][mid].end <= begin)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    int i = low;
-    if (i < c->count[t] && c->of[t][i].begin < begin) {
-        stretch right = c->of[t][i];
-        c->of[t][i].end = right.begin = begin;
-        SL_TRY(insert_stretch(c, t, ++i, right));
-    }
-    *first = i;
-    for (uint64_t at = begin; at < end; i++) {
-        uint64_t next = i < c->count[t] ? c->of[t][i].begin : UINT64_MAX;
-        if (next > at) SL_TRY(insert_stretch(c, t, i, untouched(at, next < end ? next : end)));
-        if (c->of[t][i].end > end) {
-            stretch right = c->of[t][i];
-            c->of[t][i].end = right.begin = end;
-            SL_TRY(insert_stretch(c, t, i + 1, right));
-        }
-        at = c->of[t][i].end;
-    }
-    return SLUICE_OK;
+    if (sl_marks_has(&c->stretches, part)) return;
+    c->of[part] = c->of[sl_marks_previous(&c->stretches, part)];
+    sl_marks_set(&c->stretches, part);
 }
 
 static sl_stream stream_at(const order_check *c, int position)
@@ -209,21 +236,36 @@ static sluice_status must_follow(const order_check *c, int position, int earlier
                    earlier / c->p->step_count < position / c->p->step_count ? " of the next training step" : "");
 }
 
-static sluice_status touch(order_check *c, int position, sl_piece q, bool writes)
+static toucher nobody(void)
 {
-    sl_span span = sl_plan_span(c->p, q);
-    int i;
-    if (span.bytes == 0) return SLUICE_OK;
-    SL_TRY(cut(c, span.tier, span.offset, span.offset + span.bytes, &i));
-    for (; i < c->count[span.tier] && c->of[span.tier][i].begin < span.offset + span.bytes; i++) {
-        stretch *s = &c->of[span.tier][i];
-        SL_TRY(must_follow(c, position, s->writer));
-        for (int k = 0; writes && k < SL_STREAM_COUNT; k++) SL_TRY(must_follow(c, position, s->readers[k]));
-        if (writes)
-            s->writer = position;
-        else
-            s->readers[stream_at(c, position)] = position;
+    toucher t = { .writer = -1 };
+    for (int k = 0; k < SL_STREAM_COUNT; k++) t.readers[k] = -1;
+    return t;
+}
+
+/* After a write the piece is one stretch. */
+static void note_write(order_check *c, int position, int piece)
+{
+    int first = c->begin[piece];
+    for (int i = sl_marks_next(&c->stretches, first + 1); i >= 0 && i < c->end[piece];
+         i = sl_marks_next(&c->stretches, i + 1))
+        sl_marks_clear(&c->stretches, i);
+    c->of[first] = nobody();
+    c->of[first].writer = position;
+}
+
+static sluice_status touch(order_check *c, int position, int piece, bool writes)
+{
+    if (c->begin[piece] == c->end[piece]) return SLUICE_OK;
+    cut(c, c->begin[piece]);
+    cut(c, c->end[piece]);
+    for (int i = c->begin[piece]; i >= 0 && i < c->end[piece]; i = sl_marks_next(&c->stretches, i + 1)) {
+        toucher *t = &c->of[i];
+        SL_TRY(must_follow(c, position, t->writer));
+        for (int k = 0; writes && k < SL_STREAM_COUNT; k++) SL_TRY(must_follow(c, position, t->readers[k]));
+        if (!writes) t->readers[stream_at(c, position)] = position;
     }
+    if (writes) note_write(c, position, piece);
     return SLUICE_OK;
 }
 
@@ -261,7 +303,7 @@ static sluice_status check_segment(order_check *c, const sl_segment *g)
         const sl_step *s = &c->p->steps[i];
         SL_TRY(advance_clock(c, i));
         for (int q = 0; q < sl_step_operands(s); q++)
-            SL_TRY(touch(c, c->round * c->p->step_count + i, c->p->pieces[s->first_piece + q], q >= s->input_count));
+            SL_TRY(touch(c, c->round * c->p->step_count + i, s->first_piece + q, q >= s->input_count));
     }
     return SLUICE_OK;
 }
@@ -269,7 +311,10 @@ static sluice_status check_segment(order_check *c, const sl_segment *g)
 static void drain(order_check *c)
 {
     for (int m = 0; m < SL_STREAM_COUNT; m++) c->newest[m] = -1;
-    for (int t = 0; t < SL_TIER_COUNT; t++) c->count[t] = 0;
+    for (int i = sl_marks_next(&c->stretches, 0); i >= 0; i = sl_marks_next(&c->stretches, i + 1))
+        sl_marks_clear(&c->stretches, i);
+    sl_marks_set(&c->stretches, 0);
+    c->of[0] = nobody();
 }
 
 /* Two training steps in a row, then an evaluation with nothing under way. */
@@ -283,13 +328,32 @@ static sluice_status check_segments(order_check *c)
     return check_segment(c, &c->p->segments[SL_SEGMENT_EVALUATE]);
 }
 
+static sluice_status prepare_order(order_check *c)
+{
+    size_t pieces = (size_t)c->p->piece_count + 1;
+    c->seen = sl_alloc_array(2 * (size_t)c->p->step_count + 1, sizeof *c->seen, "plan check: clocks");
+    c->begin = sl_alloc_array(2 * pieces, sizeof *c->begin, "plan check: parts of operands");
+    operand_edge *edges = sl_alloc_array(2 * pieces, sizeof *edges, "plan check: ends of operands");
+    sluice_status st = c->seen != NULL && c->begin != NULL && edges != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    if (st == SLUICE_OK) {
+        c->end = c->begin + pieces;
+        number_parts(c, edges);
+    }
+    sl_free(edges);
+    SL_TRY(st);
+    c->of = sl_alloc_array((size_t)c->part_count, sizeof *c->of, "plan check: memory map");
+    return c->of != NULL ? sl_marks_create(&c->stretches, c->part_count) : SLUICE_ERR_NO_MEMORY;
+}
+
 static sluice_status check_order(const sl_plan *p)
 {
     order_check c = { .p = p };
-    c.seen = sl_alloc_array(2 * (size_t)p->step_count + 1, sizeof *c.seen, "plan check: clocks");
-    sluice_status st = c.seen != NULL ? check_segments(&c) : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = prepare_order(&c);
+    if (st == SLUICE_OK) st = check_segments(&c);
     sl_free(c.seen);
-    for (int t = 0; t < SL_TIER_COUNT; t++) sl_free(c.of[t]);
+    sl_free(c.begin);
+    sl_free(c.of);
+    sl_marks_destroy(&c.stretches);
     return st;
 }
 
