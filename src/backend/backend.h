@@ -15,6 +15,7 @@
 #include "core/cpu.h"
 #include "core/log.h"
 #include "core/status.h"
+#include "core/thread.h"
 #include "ir/graph.h"
 #include "ir/span.h"
 
@@ -89,8 +90,13 @@ typedef struct sl_backend {
     sluice_status (*copy)(sl_device *d, sl_stream stream, sl_span dst, sl_span src);
     /* Caller's memory -> a span, in order with what is queued on `stream`; the caller's memory is free on return. */
     sluice_status (*upload)(sl_device *d, sl_stream stream, sl_span dst, const void *src);
-    /* A span -> caller's memory, at once. The caller has waited for whoever writes it (await, synchronize). */
+    /* A span -> caller's memory, at once. The caller has waited for whoever writes it (await, synchronize). While nothing
+     * is queued, several threads may call it at a time. */
     sluice_status (*download)(sl_device *d, void *dst, sl_span src);
+    /* Caller's memory -> a span, at once, while nothing is queued. Several threads may call it at a time. */
+    sluice_status (*store)(sl_device *d, sl_span dst, const void *src);
+    /* The threads that compute on the host, for work of the caller's while nothing is queued; NULL: there are none. */
+    sl_pool *(*pool)(const sl_device *d);
     /* Event `event` fires when all work queued on `stream` so far is done. Events are small integers below
      * event_count. */
     sluice_status (*reserve_events)(sl_device *d, int event_count);

@@ -184,6 +184,41 @@ void sl_pool_run(sl_pool *p, sl_task_fn fn, void *context, int64_t tasks)
     pthread_mutex_unlock(&p->run_lock);
 }
 
+/* ---- tasks that can fail ---- */
+
+typedef struct attempt {
+    sl_try_fn fn;
+    void *context;
+    pthread_mutex_t lock; /* of the message */
+    _Atomic int status;   /* SLUICE_OK: no task has failed */
+    char message[SL_MESSAGE_BYTES];
+} attempt;
+
+static void attempt_task(void *context, int64_t task, void *scratch)
+{
+    attempt *a = context;
+    if (atomic_load_explicit(&a->status, memory_order_relaxed) != SLUICE_OK) return;
+    sluice_status st = a->fn(a->context, task, scratch);
+    if (st == SLUICE_OK) return;
+    pthread_mutex_lock(&a->lock);
+    if (atomic_load(&a->status) == SLUICE_OK) {
+        sl_error_copy(a->message);
+        atomic_store(&a->status, (int)st);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+sluice_status sl_pool_try(sl_pool *p, sl_try_fn fn, void *context, int64_t tasks)
+{
+    attempt a = { .fn = fn, .context = context };
+    pthread_mutex_init(&a.lock, NULL);
+    sl_pool_run(p, attempt_task, &a, tasks);
+    pthread_mutex_destroy(&a.lock);
+    return a.status == SLUICE_OK ? SLUICE_OK : sl_fail((sluice_status)a.status, "%s", a.message);
+}
+
+/* ---- life ---- */
+
 /* Stops and joins the first `count` workers. */
 static void stop_workers(sl_pool *p, int count)
 {

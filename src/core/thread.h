@@ -30,6 +30,10 @@ int sl_pool_threads(const sl_pool *p);
 /* Runs fn(context, t, scratch) for t in [0, tasks); returns when all are done. Allocates nothing. Tasks are handed out
  * in order from a shared counter. Must not be called from inside a task. */
 void sl_pool_run(sl_pool *p, sl_task_fn fn, void *context, int64_t tasks);
+/* The same for tasks that can fail: after the first failure no further task begins, and its status and message are the
+ * caller's. */
+typedef sluice_status (*sl_try_fn)(void *context, int64_t task, void *scratch);
+sluice_status sl_pool_try(sl_pool *p, sl_try_fn fn, void *context, int64_t tasks);
 /* Bytes the pool holds outside every arena: stacks touched and scratch. For overhead_bytes. */
 uint64_t sl_pool_overhead_bytes(int threads);
 

@@ -151,7 +151,6 @@ sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_cont
 {
     const sl_segment *g = &x->plan->segments[segment];
     double start = sl_now();
-    if (x->stored) SL_TRY(sl_exec_settle(x));
     SL_TRY(begin_segment(x, segment, context));
     x->busy = true;
     for (int i = g->first_step; i < g->first_step + g->step_count; i++)
@@ -163,9 +162,9 @@ sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_cont
 
 sluice_status sl_exec_settle(sl_exec *x)
 {
-    if (!x->busy && !x->stored) return SLUICE_OK;
+    if (!x->busy) return SLUICE_OK;
     SL_TRY(x->backend->synchronize(x->device));
-    x->busy = x->stored = false;
+    x->busy = false;
     return SLUICE_OK;
 }
 
@@ -279,6 +278,7 @@ static sluice_status create(sl_exec *x, const sl_exec_options *options)
         if (node->op == SL_OP_UPDATE) x->rules[node->layer] = node->attrs.update;
     }
     SL_TRY(open_device(x, options));
+    if (x->backend->pool(x->device) == NULL) SL_TRY(sl_pool_create(1, &x->own_pool));
     SL_TRY(x->comm->ops->attach(x->comm, x->backend, x->device));
     x->attached = true;
     return SLUICE_OK;
@@ -321,19 +321,15 @@ void sl_exec_destroy(sl_exec *x)
     sl_free(x->collectives);
     sl_free(x->parts);
     sl_free(x->names);
-    sl_free(x->bounce);
+    sl_pool_destroy(x->own_pool);
     sl_free((void *)x->snapshots);
     sl_free((void *)x->rules);
     sl_free(x);
 }
 
-sluice_status sl_exec_lend_pool(sl_exec *x, sl_pool *pool)
+sl_pool *sl_exec_pool(const sl_exec *x)
 {
-    sl_free(x->bounce);
-    x->bounce =
-        pool != NULL ? sl_alloc_array((size_t)SL_EXEC_BOUNCE, sizeof *x->bounce, "values on their way in") : NULL;
-    x->pool = x->bounce != NULL ? pool : NULL;
-    return pool != NULL && x->bounce == NULL ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
+    return x->own_pool != NULL ? x->own_pool : x->backend->pool(x->device);
 }
 
 /* ---- data in and out ---- */

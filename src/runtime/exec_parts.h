@@ -6,7 +6,6 @@
 #include "runtime/exec.h"
 
 #define SL_COLLECTIVE_NAME_BYTES 96
-#define SL_EXEC_BOUNCE           ((int64_t)1 << 20)
 /* Of a layer: master, its remainder, state slots; as in sl_layer_place.snapshots. */
 #define SL_LAYER_TENSORS (2 + SL_MAX_STATE_SLOTS)
 
@@ -19,10 +18,8 @@ struct sl_exec {
     sl_comm *comm;              /* borrowed */
     bool attached;              /* the comm knows the device */
     bool busy;                  /* steps may be under way */
-    bool stored;                /* tensors may be on their way in, in order with kernels alone */
     bool uses[SL_STREAM_COUNT]; /* the plan has steps there */
-    sl_pool *pool;              /* borrowed; NULL: none */
-    uint16_t *bounce;           /* owned; SL_EXEC_BOUNCE elements while there is a pool */
+    sl_pool *own_pool;          /* owned; of one thread, where the device has none */
     double seconds[SL_SEGMENT_COUNT];
     sl_shape flat[SL_MAX_OPERANDS];          /* shapes of update operands, refilled for each call */
     sl_collective *collectives;              /* owned; per plan step, part_count 0 where it is none */

@@ -2,7 +2,8 @@
  *
  * A master in two parts is split on its way in and joined on its way out; moments are rounded to nearest on their way
  * in, which changes nothing for values that came out of the same form. Blocks of 8-bit moments are read, changed and
- * written whole. Nothing here allocates; snapshots are read by another thread while training goes on. */
+ * written whole. Nothing here allocates; snapshots are read by another thread while training goes on. When all is settled,
+ * several threads may read, and store other elements each, but for 8-bit blocks, which neighbours may share. */
 #include <string.h>
 
 #include "core/blocks8.h"
@@ -11,7 +12,7 @@
 #include "ir/form.h"
 #include "runtime/exec_parts.h"
 
-#define CHUNK_ELEMENTS 8192
+#define CHUNK_ELEMENTS 16384 /* on the stack of whoever calls */
 #define BLOCK_BYTES    (SL_BLOCKS8_HEADER + SL_CUT_ELEMENTS)
 
 /* One tensor of a layer, or the copy of it that a checkpoint is written from. */
@@ -39,8 +40,7 @@ static sluice_status get_bytes(const tensor *t, sl_piece q, void *out)
 
 static sluice_status put_bytes(const tensor *t, sl_piece q, const void *data)
 {
-    t->x->stored = true;
-    return t->x->backend->upload(t->x->device, SL_STREAM_COMPUTE, sl_plan_span(t->x->plan, q), data);
+    return t->x->backend->store(t->x->device, sl_plan_span(t->x->plan, q), data);
 }
 
 static sl_form form_of(const tensor *t)
@@ -50,66 +50,63 @@ static sl_form form_of(const tensor *t)
 
 /* ---- 16-bit elements ---- */
 
-typedef uint16_t (*narrow_fn)(float x);
-typedef float (*widen_fn)(uint16_t h);
+/* Whole runs at a time: a call for each element would take longer than the work. */
+typedef void (*narrow_fn)(const float *from, int64_t count, uint16_t *to);
+typedef void (*widen_fn)(const uint16_t *from, int64_t count, float *to);
 
-static uint16_t upper_half(float x)
+static void upper_halves(const float *from, int64_t count, uint16_t *to)
 {
-    return sl_weight_high(sl_float_bits(x));
+    for (int64_t i = 0; i < count; i++) to[i] = sl_weight_high(sl_float_bits(from[i]));
 }
 
-static uint16_t lower_half(float x)
+static void lower_halves(const float *from, int64_t count, uint16_t *to)
 {
-    return sl_weight_low(sl_float_bits(x));
+    for (int64_t i = 0; i < count; i++) to[i] = sl_weight_low(sl_float_bits(from[i]));
 }
 
-typedef struct narrowing {
-    const float *from;
-    uint16_t *to;
-    int64_t count;
-    narrow_fn narrow;
-} narrowing;
-
-static void narrow_task(void *context, int64_t task, void *scratch)
+static void to_bf16(const float *from, int64_t count, uint16_t *to)
 {
-    const narrowing *w = context;
-    int64_t first = task * CHUNK_ELEMENTS;
-    int64_t end = first + CHUNK_ELEMENTS < w->count ? first + CHUNK_ELEMENTS : w->count;
-    (void)scratch;
-    for (int64_t i = first; i < end; i++) w->to[i] = w->narrow(w->from[i]);
+    for (int64_t i = 0; i < count; i++) to[i] = sl_float_to_bf16(from[i]);
 }
 
-/* Long runs on all threads, where the executor was lent some. */
-static sluice_status put_many_halves(const tensor *t, sl_range r, const float *data, narrow_fn narrow)
+static void to_f16(const float *from, int64_t count, uint16_t *to)
 {
-    for (int64_t done = 0; done < r.count; done += SL_EXEC_BOUNCE) {
-        narrowing w = { data + done, t->x->bounce, r.count - done, narrow };
-        if (w.count > SL_EXEC_BOUNCE) w.count = SL_EXEC_BOUNCE;
-        sl_pool_run(t->x->pool, narrow_task, &w, sl_ceil_div(w.count, CHUNK_ELEMENTS));
-        SL_TRY(put_bytes(t, piece_of(t, (sl_range){ r.first + done, w.count }), w.to));
-    }
-    return SLUICE_OK;
+    for (int64_t i = 0; i < count; i++) to[i] = sl_float_to_f16(from[i]);
+}
+
+static void from_bf16(const uint16_t *from, int64_t count, float *to)
+{
+    for (int64_t i = 0; i < count; i++) to[i] = sl_bf16_to_float(from[i]);
+}
+
+static void from_f16(const uint16_t *from, int64_t count, float *to)
+{
+    for (int64_t i = 0; i < count; i++) to[i] = sl_f16_to_float(from[i]);
 }
 
 static sluice_status put_halves(const tensor *t, sl_range r, const float *data, narrow_fn narrow)
 {
     uint16_t chunk[CHUNK_ELEMENTS];
-    if (t->x->pool != NULL && r.count > CHUNK_ELEMENTS) return put_many_halves(t, r, data, narrow);
     for (int64_t done = 0; done < r.count; done += CHUNK_ELEMENTS) {
         int64_t n = r.count - done < CHUNK_ELEMENTS ? r.count - done : CHUNK_ELEMENTS;
-        for (int64_t i = 0; i < n; i++) chunk[i] = narrow(data[done + i]);
+        narrow(data + done, n, chunk);
         SL_TRY(put_bytes(t, piece_of(t, (sl_range){ r.first + done, n }), chunk));
     }
     return SLUICE_OK;
 }
 
+/* They come in one piece, to the second half of `out`, and are widened from the front on: the end of what is written
+ * never overtakes what is still to be read. */
 static sluice_status get_halves(const tensor *t, sl_range r, float *out, widen_fn widen)
 {
-    uint16_t chunk[CHUNK_ELEMENTS];
-    for (int64_t done = 0; done < r.count; done += CHUNK_ELEMENTS) {
-        int64_t n = r.count - done < CHUNK_ELEMENTS ? r.count - done : CHUNK_ELEMENTS;
-        SL_TRY(get_bytes(t, piece_of(t, (sl_range){ r.first + done, n }), chunk));
-        for (int64_t i = 0; i < n; i++) out[done + i] = widen(chunk[i]);
+    enum { STEP = 1024 };
+    uint16_t next[STEP];
+    const char *halves = (const char *)out + (size_t)r.count * sizeof *next;
+    SL_TRY(get_bytes(t, piece_of(t, r), (void *)halves));
+    for (int64_t done = 0; done < r.count; done += STEP) {
+        int64_t n = r.count - done < STEP ? r.count - done : STEP;
+        memcpy(next, halves + (size_t)done * sizeof *next, (size_t)n * sizeof *next);
+        widen(next, n, out + done);
     }
     return SLUICE_OK;
 }
@@ -199,9 +196,9 @@ static const struct {
     narrow_fn weight, other;
     widen_fn widen;
 } halves[SL_FORM_COUNT] = {
-    [SL_FORM_BF16] = { upper_half, sl_float_to_bf16, sl_bf16_to_float },
-    [SL_FORM_F16] = { sl_float_to_f16, sl_float_to_f16, sl_f16_to_float },
-    [SL_FORM_REMAINDER] = { lower_half, lower_half, NULL },
+    [SL_FORM_BF16] = { upper_halves, to_bf16, from_bf16 },
+    [SL_FORM_F16] = { to_f16, to_f16, from_f16 },
+    [SL_FORM_REMAINDER] = { lower_halves, lower_halves, NULL },
 };
 
 /* Elements r of the layer, which lie side by side in the tensor. */

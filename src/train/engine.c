@@ -35,11 +35,19 @@ static sluice_status build_graph(sluice_engine *e, const sl_engine_options *o)
     return sl_graph_verify(e->graph);
 }
 
+/* Of all tiers. */
+static uint64_t planned_bytes(const sl_plan *p)
+{
+    uint64_t bytes = 0;
+    for (int t = 0; t < SL_TIER_COUNT; t++) bytes += p->totals.peak[t];
+    return bytes;
+}
+
 static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     const sl_plan_options *p = &e->plan->options;
     const sl_device_settings *d = &o->settings->device;
-    double start = sl_now();
+    sl_activity activity;
     sl_exec_options x = { .backend = d->null_backend ? &sl_null_backend : e->device.backend,
                           .device = { .threads = sl_device_host_threads(&e->device, threads),
                                       .isa = e->isa,
@@ -55,8 +63,9 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     e->losses = sl_alloc_array((size_t)p->accumulation * (size_t)(1 + p->rank_count), sizeof *e->losses, "losses");
     e->all_found = sl_alloc_array((size_t)p->rank_count, sizeof *e->all_found, "what ranks found");
     if (e->losses == NULL || e->all_found == NULL) return SLUICE_ERR_NO_MEMORY;
+    sl_activity_begin(&activity, &e->progress, "reserve", planned_bytes(e->plan));
     SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
-    e->reserve_seconds = sl_now() - start;
+    e->reserve_seconds = sl_activity_end(&activity);
     return sl_engine_init_tensors(e, d->guard);
 }
 
@@ -115,6 +124,7 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, slui
     if (e == NULL) return SLUICE_ERR_NO_MEMORY;
     e->graph = g;
     e->log = o->log;
+    e->progress = o->progress;
     e->computes = !o->settings->device.null_backend;
     e->lr = o->settings->optim.optimizer.lr;
     e->momentum = -1;

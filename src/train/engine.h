@@ -3,6 +3,7 @@
 #define SL_TRAIN_ENGINE_H
 
 #include "checkpoint/checkpoint.h"
+#include "core/progress.h"
 #include "format/text_buffer.h"
 #include "machine/device_choice.h"
 #include "machine/machine.h"
@@ -22,6 +23,7 @@ typedef struct sl_engine_options {
     uint64_t data_bytes;                   /* held by the data set, for overhead_bytes */
     uint64_t extra_bytes;                  /* other memory the caller will take, for overhead_bytes */
     sl_log log;
+    sl_progress progress; /* of what takes a while; told on every rank */
 } sl_engine_options;
 
 typedef enum {
@@ -71,7 +73,9 @@ struct sluice_engine {
     double norm;           /* of the newest step; NaN where it was skipped */
     double *losses;        /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
     uint64_t *workspace;   /* owned: of each graph node, then of each update op */
+    sl_progress progress;
     double plan_seconds, reserve_seconds; /* planning; creating the executor: arenas and threads */
+    double fill_seconds;                  /* first values of the weights */
     double
         segment_seconds[SL_SEGMENT_COUNT];   /* measured, summed over runs, without the first run of each, which touches
                                                  new pages */

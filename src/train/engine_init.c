@@ -1,10 +1,19 @@
-/* engine_init.c: the values that parameters and optimizer state start with. */
+/* engine_init.c: the values that parameters and optimizer state start with.
+ *
+ * A value depends on the seed, the parameter's name and the element alone, so any thread may make it. All parameters are
+ * cut into tasks of the same size, one after the other; a task makes its values in its thread's scratch memory and stores
+ * those that this rank keeps. */
 #include "core/alloc.h"
 #include "core/hash.h"
 #include "core/rng.h"
 #include "core/thread.h"
 #include "ir/tile.h"
 #include "train/engine_parts.h"
+
+#define FILL_TASK ((int64_t)1 << 18) /* elements; as floats they fit in the scratch memory of a thread */
+_Static_assert(FILL_TASK * sizeof(float) <= SL_SCRATCH_BYTES, "the values of a task fit in the scratch memory");
+/* Tasks between two reports of progress: a tenth of a second of work or less. */
+#define FILL_ROUND(threads) ((int64_t)32 * (threads))
 
 static float initial_value(const sluice_init *init, const sl_rng *rng, uint64_t element)
 {
@@ -20,47 +29,84 @@ static float initial_value(const sluice_init *init, const sl_rng *rng, uint64_t 
     }
 }
 
-/* Values depend on the global element alone; each rank stores those it keeps. */
-#define INIT_CHUNK ((int64_t)1 << 20)
-#define INIT_TASK  ((int64_t)1 << 14)
-
-typedef struct init_work {
-    const sluice_graph *graph;
-    int parameter;
-    int64_t first, count; /* elements of the chunk */
-    sl_rng rng;
-    float *chunk;
-} init_work;
-
-static void init_task(void *context, int64_t task, void *scratch)
+/* Elements [first, first + count) of a parameter. By name and element of the whole parameter, so that neither ranks nor
+ * tiles nor threads change a value. */
+static void make_values(const sluice_engine *e, int index, int64_t first, int64_t count, float *out)
 {
-    const init_work *w = context;
-    const sluice_init *init = &w->graph->parameters[w->parameter].init;
-    int64_t begin = task * INIT_TASK, end = begin + INIT_TASK < w->count ? begin + INIT_TASK : w->count;
-    (void)scratch;
-    if (init->kind == SLUICE_INIT_NORMAL && w->graph->parameters[w->parameter].whole == NULL) {
-        sl_rng_normals(&w->rng, (uint64_t)(w->first + begin), end - begin, w->chunk + begin);
-        for (int64_t i = begin; i < end; i++) w->chunk[i] *= init->scale;
+    const sl_parameter *q = &e->graph->parameters[index];
+    sl_rng rng = sl_rng_stream(e->context.seed, SL_RNG_INIT, sl_hash_text(sl_whole_name(e->graph, index)), 0, 0);
+    if (q->init.kind == SLUICE_INIT_NORMAL && q->whole == NULL) {
+        sl_rng_normals(&rng, (uint64_t)first, count, out);
+        for (int64_t i = 0; i < count; i++) out[i] *= q->init.scale;
         return;
     }
-    for (int64_t i = begin; i < end; i++) {
-        int64_t element = sl_parameter_whole_element(w->graph, w->parameter, w->first + i);
-        w->chunk[i] = initial_value(init, &w->rng, (uint64_t)element);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t element = sl_parameter_whole_element(e->graph, index, first + i);
+        out[i] = initial_value(&q->init, &rng, (uint64_t)element);
     }
 }
 
-/* By name and element of the whole parameter, so that neither ranks nor tiles nor threads change a value. */
-static sluice_status init_parameter(sluice_engine *e, int index, sl_pool *pool, float *chunk)
+typedef struct filling {
+    const sluice_engine *e;
+    int64_t *first_task; /* owned; of each parameter, and behind the last the number of all */
+    int64_t done;        /* tasks of the rounds before */
+} filling;
+
+/* The parameter that a task belongs to: the last one whose first task is not behind it. */
+static int parameter_of(const filling *f, int64_t task)
 {
-    const sl_parameter *q = &e->graph->parameters[index];
-    init_work w = { .graph = e->graph, .parameter = index, .chunk = chunk };
-    w.rng = sl_rng_stream(e->context.seed, SL_RNG_INIT, sl_hash_text(sl_whole_name(e->graph, index)), 0, 0);
-    for (w.first = 0; w.first < q->count; w.first += INIT_CHUNK) {
-        w.count = q->count - w.first < INIT_CHUNK ? q->count - w.first : INIT_CHUNK;
-        sl_pool_run(pool, init_task, &w, (w.count + INIT_TASK - 1) / INIT_TASK);
-        SL_TRY(sl_exec_store(e->exec, index, -1, w.first, w.count, chunk));
+    int low = 0, high = f->e->graph->parameter_count;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (f->first_task[middle] <= task)
+            low = middle;
+        else
+            high = middle;
     }
+    return low;
+}
+
+static sluice_status fill_task(void *context, int64_t task, void *scratch)
+{
+    const filling *f = context;
+    int index = parameter_of(f, f->done + task);
+    int64_t first = (f->done + task - f->first_task[index]) * FILL_TASK;
+    int64_t left = f->e->graph->parameters[index].count - first, count = left < FILL_TASK ? left : FILL_TASK;
+    make_values(f->e, index, first, count, scratch);
+    return sl_exec_store(f->e->exec, index, -1, first, count, scratch);
+}
+
+static sluice_status list_tasks(filling *f)
+{
+    const sluice_graph *g = f->e->graph;
+    f->first_task = sl_alloc_array((size_t)g->parameter_count + 1, sizeof *f->first_task, "first values");
+    if (f->first_task == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < g->parameter_count; i++)
+        f->first_task[i + 1] = f->first_task[i] + (g->parameters[i].count + FILL_TASK - 1) / FILL_TASK;
     return SLUICE_OK;
+}
+
+/* What a model's parameters have in common is that a report in tasks is close enough to one in weights. */
+static sluice_status fill_weights(sluice_engine *e)
+{
+    sl_pool *pool = sl_exec_pool(e->exec);
+    const int64_t round = FILL_ROUND(sl_pool_threads(pool));
+    uint64_t weights = (uint64_t)sl_graph_parameter_elements(e->graph);
+    filling f = { .e = e };
+    sl_activity activity;
+    sluice_status st = list_tasks(&f);
+    if (st != SLUICE_OK) return st;
+    int64_t tasks = f.first_task[e->graph->parameter_count];
+    sl_activity_begin(&activity, &e->progress, "fill", weights);
+    while (st == SLUICE_OK && f.done < tasks) {
+        int64_t count = tasks - f.done < round ? tasks - f.done : round;
+        st = sl_pool_try(pool, fill_task, &f, count);
+        f.done += count;
+        sl_activity_at(&activity, (uint64_t)((double)weights * (double)f.done / (double)tasks));
+    }
+    if (st == SLUICE_OK) e->fill_seconds = sl_activity_end(&activity);
+    sl_free(f.first_task);
+    return st;
 }
 
 /* State starts as zero, as arenas do, except under guard, where they are poisoned. */
@@ -68,30 +114,25 @@ static sluice_status zero_state(sluice_engine *e, int index, const float *zeros)
 {
     const sl_parameter *q = &e->graph->parameters[index];
     for (int k = 0; q->trainable && k < e->slots.count; k++)
-        for (int64_t first = 0; first < q->count; first += INIT_CHUNK) {
-            int64_t n = q->count - first < INIT_CHUNK ? q->count - first : INIT_CHUNK;
+        for (int64_t first = 0; first < q->count; first += FILL_TASK) {
+            int64_t n = q->count - first < FILL_TASK ? q->count - first : FILL_TASK;
             SL_TRY(sl_exec_store(e->exec, index, k, first, n, zeros));
         }
     return SLUICE_OK;
 }
 
+static sluice_status zero_all_state(sluice_engine *e)
+{
+    float *zeros = sl_alloc_array((size_t)FILL_TASK, sizeof *zeros, "first values of state");
+    if (zeros == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = SLUICE_OK;
+    for (int i = 0; st == SLUICE_OK && i < e->graph->parameter_count; i++) st = zero_state(e, i, zeros);
+    sl_free(zeros);
+    return st;
+}
+
 sluice_status sl_engine_init_tensors(sluice_engine *e, bool poisoned)
 {
-    int64_t longest = 0; /* parameter, or a chunk of it */
-    for (int i = 0; i < e->graph->parameter_count; i++)
-        if (e->graph->parameters[i].count > longest) longest = e->graph->parameters[i].count;
-    size_t room = (size_t)(longest < INIT_CHUNK ? longest : INIT_CHUNK);
-    sl_pool *pool = NULL;
-    /* values of a chunk, then as many zeros */
-    float *chunk = sl_alloc_array(2 * room + 1, sizeof *chunk, "first values");
-    sluice_status st = chunk != NULL ? sl_pool_create(e->threads, &pool) : SLUICE_ERR_NO_MEMORY;
-    if (st == SLUICE_OK) st = sl_exec_lend_pool(e->exec, pool);
-    for (int i = 0; st == SLUICE_OK && i < e->graph->parameter_count; i++) {
-        st = init_parameter(e, i, pool, chunk);
-        if (st == SLUICE_OK && poisoned) st = zero_state(e, i, chunk + room);
-    }
-    sl_exec_lend_pool(e->exec, NULL);
-    sl_pool_destroy(pool);
-    sl_free(chunk);
-    return st;
+    SL_TRY(fill_weights(e));
+    return poisoned ? zero_all_state(e) : SLUICE_OK;
 }

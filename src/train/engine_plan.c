@@ -207,8 +207,9 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     }
     if (o->machine == NULL || !o->plan_only)
         sl_memory_describe(&e->ranks->place, shares_arenas(sl_engine_comm(e)), p.memory_note, sizeof p.memory_note);
-    double start = sl_now();
+    sl_activity activity;
+    sl_activity_begin(&activity, &e->progress, "plan", (uint64_t)sl_graph_parameter_elements(e->graph));
     SL_TRY(sl_ranks_agree(e->ranks, "planning", sl_plan_create(e->graph, &e->machine, &p, &e->plan)));
-    e->plan_seconds = sl_now() - start;
+    e->plan_seconds = sl_activity_end(&activity);
     return compare_ranks(e, NULL);
 }

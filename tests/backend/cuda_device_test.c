@@ -479,6 +479,45 @@ TEST(arenas_of_a_gpu_are_zero_or_poisoned)
     }
 }
 
+enum { SHARED_TASKS = 40, SHARED_BYTES = 300001 }; /* larger than a staging slot, and no multiple of anything */
+
+typedef struct shared_memory {
+    const sl_backend *b;
+    sl_device *d;
+    sl_tier tier;
+} shared_memory;
+
+/* Stores its part, reads it back and compares. */
+static sluice_status store_and_read(void *context, int64_t task, void *scratch)
+{
+    const shared_memory *m = context;
+    sl_span s = { m->tier, (uint64_t)task * SHARED_BYTES, SHARED_BYTES };
+    uint8_t *written = scratch, *seen = written + SHARED_BYTES;
+    for (int i = 0; i < SHARED_BYTES; i++) written[i] = (uint8_t)(i * 31 + task * 7);
+    SL_TRY(m->b->store(m->d, s, written));
+    SL_TRY(m->b->download(m->d, seen, s));
+    if (memcmp(written, seen, SHARED_BYTES) == 0) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED, "task %d read other bytes than it stored", (int)task);
+}
+
+/* More threads than there are ways to the GPU, so that some wait for one. */
+TEST(several_threads_store_to_a_gpu_and_read_at_a_time)
+{
+    const sl_backend *b = open_backend();
+    sl_pool *pool;
+    if (b == NULL) SKIP(gpu, NO_GPU);
+    sl_device *d = open_device(b, (sl_device_options){ .guard = true }, SHARED_TASKS * SHARED_BYTES);
+    REQUIRE(d != NULL);
+    REQUIRE_OK(sl_pool_create(24, &pool));
+    for (int tier = SL_TIER_DEVICE; tier <= SL_TIER_HOST; tier++) {
+        shared_memory m = { b, d, (sl_tier)tier };
+        REQUIRE_OK(sl_pool_try(pool, store_and_read, &m, SHARED_TASKS));
+    }
+    REQUIRE_OK(b->synchronize(d));
+    sl_pool_destroy(pool);
+    b->close(d);
+}
+
 TEST(more_memory_than_a_gpu_has_is_refused_with_the_numbers)
 {
     const sl_backend *b = open_backend();

@@ -64,6 +64,46 @@ TEST(memory_is_zero_and_poisoned_under_guard)
     }
 }
 
+enum { SHARED_TASKS = 40, SHARED_BYTES = 300001 }; /* larger than a staging slot, and no multiple of anything */
+
+typedef struct shared_memory {
+    const sl_backend *b;
+    sl_device *d;
+    sl_tier tier;
+} shared_memory;
+
+/* Stores its part, reads it back and compares. */
+static sluice_status store_and_read(void *context, int64_t task, void *scratch)
+{
+    const shared_memory *m = context;
+    sl_span s = { m->tier, (uint64_t)task * SHARED_BYTES, SHARED_BYTES };
+    uint8_t *written = scratch, *seen = written + SHARED_BYTES;
+    for (int i = 0; i < SHARED_BYTES; i++) written[i] = (uint8_t)(i * 31 + task * 7);
+    SL_TRY(m->b->store(m->d, s, written));
+    SL_TRY(m->b->download(m->d, seen, s));
+    if (memcmp(written, seen, SHARED_BYTES) == 0) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED, "task %d read other bytes than it stored", (int)task);
+}
+
+TEST(several_threads_store_and_read_at_a_time)
+{
+    sl_device *d = open_device(cpu, SHARED_TASKS * SHARED_BYTES, SHARED_TASKS * SHARED_BYTES, true);
+    sl_pool *pool;
+    REQUIRE(d != NULL);
+    REQUIRE_OK(sl_pool_create(5, &pool));
+    for (int tier = SL_TIER_DEVICE; tier <= SL_TIER_HOST; tier++) {
+        shared_memory m = { cpu, d, (sl_tier)tier };
+        REQUIRE_OK(sl_pool_try(pool, store_and_read, &m, SHARED_TASKS));
+    }
+    sl_device_stats stats;
+    cpu->stats(d, &stats);
+    CHECK_EQ(stats.observed_peak[SL_TIER_HOST], SHARED_TASKS * SHARED_BYTES);
+    CHECK(cpu->pool(d) != NULL && sl_pool_threads(cpu->pool(d)) == 2);
+    CHECK_EQ(cpu->store(d, on_host(SHARED_TASKS * SHARED_BYTES, 4), &stats), SLUICE_ERR_FAILED);
+    sl_pool_destroy(pool);
+    cpu->close(d);
+}
+
 TEST(a_large_arena_can_be_written_to_its_last_byte)
 {
     const uint64_t bytes = ((uint64_t)20 << 20) + 4096 + 12;

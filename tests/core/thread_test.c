@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/status.h"
 #include "core/thread.h"
 #include "test.h"
 
@@ -217,5 +218,29 @@ TEST(clock_does_not_go_back)
         double now = sl_now();
         CHECK(now >= before);
         before = now;
+    }
+}
+
+static sluice_status fail_one(void *context, int64_t task, void *scratch)
+{
+    (void)scratch;
+    atomic_fetch_add((atomic_int *)context, 1);
+    return task == 7 ? sl_fail(SLUICE_ERR_IO, "task %d of a pool", (int)task) : SLUICE_OK;
+}
+
+TEST(a_task_that_fails_ends_the_run_with_its_message_in_the_callers_thread)
+{
+    for (int threads = 1; threads <= 4; threads += 3) {
+        sl_pool *p;
+        atomic_int begun = 0;
+        REQUIRE_OK(sl_pool_create(threads, &p));
+        sl_error_record("%s", "");
+        CHECK_EQ(sl_pool_try(p, fail_one, &begun, 1000000), SLUICE_ERR_IO);
+        CHECK_STR(sluice_error(), "task 7 of a pool");
+        CHECK(begun >= 8 && begun < 1000000);
+        begun = 0;
+        CHECK_EQ(sl_pool_try(p, fail_one, &begun, 7), SLUICE_OK);
+        CHECK_EQ(begun, 7);
+        sl_pool_destroy(p);
     }
 }

@@ -186,6 +186,18 @@ static sluice_status cpu_download(sl_device *d, void *dst, sl_span src)
     return SLUICE_OK;
 }
 
+static sluice_status cpu_store(sl_device *d, sl_span dst, const void *src)
+{
+    SL_TRY(sl_ledger_transfer(&d->ledger, "store", dst));
+    if (dst.bytes > 0) memcpy(address(d, dst), src, (size_t)dst.bytes);
+    return SLUICE_OK;
+}
+
+static sl_pool *cpu_pool(const sl_device *d)
+{
+    return d->pool;
+}
+
 /* ---- events ---- */
 
 static sluice_status cpu_reserve_events(sl_device *d, int event_count)
@@ -308,6 +320,8 @@ const sl_backend sl_cpu_backend = {
     .copy = cpu_copy,
     .upload = cpu_upload,
     .download = cpu_download,
+    .store = cpu_store,
+    .pool = cpu_pool,
     .reserve_events = cpu_reserve_events,
     .record = cpu_record,
     .wait = cpu_wait,

@@ -2,7 +2,7 @@
  *
  * The device arena is one allocation, the host arena one mapping, pinned where the system allows it. Uploads pass
  * through a ring of small pinned slots, so that the caller's memory is free when they return and the copy itself keeps
- * its place in its stream. */
+ * its place in its stream. Downloads and stores pass through the same memory, of which each thread takes a part. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -23,6 +23,11 @@ sluice_status sl_arenas_open(sl_device *d)
             "pinned memory for uploads");
     for (int i = 0; i < SL_STAGING_SLOTS; i++)
         SL_CUDA(d, cudaEventCreateWithFlags(&d->staging.free[i], cudaEventDisableTiming), "making an event");
+    pthread_mutex_init(&d->passages.lock, NULL);
+    pthread_cond_init(&d->passages.freed, NULL);
+    d->passages.open = true;
+    for (int i = 0; i < SL_PASSAGES; i++)
+        SL_CUDA(d, cudaStreamCreateWithFlags(&d->passages.streams[i], cudaStreamNonBlocking), "making a stream");
     return SLUICE_OK;
 }
 
@@ -32,8 +37,18 @@ static size_t pinned_bytes(const sl_memory *m)
     return (size_t)sl_align_up(m->front_bytes + m->bytes + m->back_bytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
+static void close_passages(sl_passages *p)
+{
+    for (int i = 0; i < SL_PASSAGES; i++)
+        if (p->streams[i] != NULL) (void)cudaStreamDestroy(p->streams[i]);
+    if (!p->open) return;
+    pthread_cond_destroy(&p->freed);
+    pthread_mutex_destroy(&p->lock);
+}
+
 void sl_arenas_close(sl_device *d)
 {
+    close_passages(&d->passages);
     for (int i = 0; i < SL_STAGING_SLOTS; i++)
         if (d->staging.free[i] != NULL) (void)cudaEventDestroy(d->staging.free[i]);
     if (d->staging.base != NULL) (void)cudaFreeHost(d->staging.base);
@@ -193,6 +208,59 @@ sluice_status sl_arenas_upload(sl_device *d, sl_stream stream, sl_span dst, cons
     return SLUICE_OK;
 }
 
+/* ---- passages ---- */
+
+static int take_passage(sl_passages *p)
+{
+    int i = 0;
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        for (i = 0; i < SL_PASSAGES && p->taken[i]; i++) continue;
+        if (i < SL_PASSAGES) break;
+        pthread_cond_wait(&p->freed, &p->lock);
+    }
+    p->taken[i] = true;
+    pthread_mutex_unlock(&p->lock);
+    return i;
+}
+
+static void free_passage(sl_passages *p, int i)
+{
+    pthread_mutex_lock(&p->lock);
+    p->taken[i] = false;
+    pthread_cond_signal(&p->freed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Bytes of the GPU's memory at `device` to `to` or, where that is NULL, from `from`, a pinned part after the other. The
+ * uploads that used the same pinned memory are over. */
+static sluice_status pass(sl_device *d, int passage, uint8_t *device, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    int first = passage * SL_PASSAGE_SLOTS;
+    uint8_t *pinned = d->staging.base + (size_t)first * SL_STAGING_BYTES;
+    cudaStream_t stream = d->passages.streams[passage];
+    for (int i = 0; i < SL_PASSAGE_SLOTS; i++) SL_TRY(sl_order_await_mark(d, d->staging.free[first + i]));
+    for (size_t done = 0; done < bytes; done += SL_PASSAGE_BYTES) {
+        size_t part = bytes - done < SL_PASSAGE_BYTES ? bytes - done : SL_PASSAGE_BYTES;
+        if (to == NULL) memcpy(pinned, from + done, part);
+        SL_CUDA(d,
+                to == NULL ? cudaMemcpyAsync(device + done, pinned, part, cudaMemcpyHostToDevice, stream)
+                           : cudaMemcpyAsync(pinned, device + done, part, cudaMemcpyDeviceToHost, stream),
+                to == NULL ? "store" : "download");
+        SL_TRY(sl_order_await_cuda(d, stream));
+        if (to != NULL) memcpy(to + done, pinned, part);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status pass_through(sl_device *d, uint8_t *device, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    int passage = take_passage(&d->passages);
+    sluice_status st = pass(d, passage, device, to, from, bytes);
+    free_passage(&d->passages, passage);
+    return st;
+}
+
 sluice_status sl_arenas_download(sl_device *d, void *dst, sl_span src)
 {
     if (src.bytes == 0) return SLUICE_OK;
@@ -200,7 +268,16 @@ sluice_status sl_arenas_download(sl_device *d, void *dst, sl_span src)
         memcpy(dst, sl_host_address(d, src), (size_t)src.bytes);
         return SLUICE_OK;
     }
+    if (src.bytes >= SL_PASSAGE_LEAST) return pass_through(d, sl_device_address(d, src), dst, NULL, (size_t)src.bytes);
     SL_CUDA(d, cudaMemcpyAsync(dst, sl_device_address(d, src), (size_t)src.bytes, cudaMemcpyDeviceToHost, d->transfer),
             "download");
     return sl_order_await_cuda(d, d->transfer);
+}
+
+sluice_status sl_arenas_store(sl_device *d, sl_span dst, const void *src)
+{
+    if (dst.bytes == 0) return SLUICE_OK;
+    if (dst.tier == SL_TIER_DEVICE) return pass_through(d, sl_device_address(d, dst), NULL, src, (size_t)dst.bytes);
+    memcpy(sl_host_address(d, dst), src, (size_t)dst.bytes);
+    return SLUICE_OK;
 }

@@ -50,10 +50,11 @@ static void describe_place(const sl_device *d, char *out, size_t bytes)
 
 /* ---- life and death ---- */
 
+/* Of several threads that see it, the first writes the message. */
 static void die(sl_device *d, cudaError_t error)
 {
     char place[640];
-    if (atomic_load(&d->host.dead)) return;
+    if (atomic_load(&d->host.dead) || atomic_flag_test_and_set(&d->dying)) return;
     describe_place(d, place, sizeof place);
     snprintf(d->death, sizeof d->death, "GPU %d failed, %s: %s", d->options.ordinal, place, cudaGetErrorString(error));
     atomic_store(&d->host.dead, true);

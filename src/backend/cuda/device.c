@@ -229,6 +229,18 @@ static sluice_status cuda_download(sl_device *d, void *dst, sl_span src)
     return sl_arenas_download(d, dst, src);
 }
 
+static sluice_status cuda_store(sl_device *d, sl_span dst, const void *src)
+{
+    SL_TRY(sl_device_enter(d));
+    SL_TRY(sl_ledger_transfer(&d->ledger, "store", dst));
+    return sl_arenas_store(d, dst, src);
+}
+
+static sl_pool *cuda_pool(const sl_device *d)
+{
+    return d->host.pool;
+}
+
 /* ---- events ---- */
 
 static sluice_status cuda_reserve_events(sl_device *d, int event_count)
@@ -361,6 +373,8 @@ const sl_backend sl_cuda_backend = {
     .copy = cuda_copy,
     .upload = cuda_upload,
     .download = cuda_download,
+    .store = cuda_store,
+    .pool = cuda_pool,
     .reserve_events = cuda_reserve_events,
     .record = cuda_record,
     .wait = cuda_wait,

@@ -3,9 +3,12 @@
  *
  * COMPUTE, TO_DEVICE and TO_HOST are CUDA streams, and COMM where ranks talk through NCCL (lane.c); the other streams
  * are threads of the host (host_queue.h) that start when they are first used. One thread submits; it alone calls
- * CUDA. */
+ * CUDA, but for downloads and stores while nothing is queued (sl_passages). */
 #ifndef SL_BACKEND_CUDA_DEVICE_H
 #define SL_BACKEND_CUDA_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include <cuda.h> /* types alone: the driver's functions are asked for by name */
 #include <cuda_runtime_api.h>
@@ -56,6 +59,21 @@ typedef struct sl_staging {
     int next;
 } sl_staging;
 
+#define SL_PASSAGES      16
+#define SL_PASSAGE_SLOTS (SL_STAGING_SLOTS / SL_PASSAGES) /* of the staging memory, one behind the other */
+#define SL_PASSAGE_BYTES (SL_PASSAGE_SLOTS * SL_STAGING_BYTES)
+#define SL_PASSAGE_LEAST ((size_t)4 << 10) /* results of a step are smaller, and do not wait for uploads */
+
+/* Ways between the caller's memory and the GPU's that several threads use at a time: each has a stream and a part of the
+ * pinned memory of uploads, of which there are none meanwhile. */
+typedef struct sl_passages {
+    pthread_mutex_t lock;
+    pthread_cond_t freed;
+    bool open; /* lock and freed are made */
+    bool taken[SL_PASSAGES];
+    cudaStream_t streams[SL_PASSAGES];
+} sl_passages;
+
 /* What the GPU's memory holds beside the arena: context, code of kernels, libraries. */
 typedef struct sl_overhead {
     sl_gpu_meter meter;
@@ -89,9 +107,11 @@ struct sl_device {
     bool pinned;                   /* the host arena is */
     uint8_t *bases[SL_TIER_COUNT]; /* of the arenas as kernels address them */
     sl_staging staging;
+    sl_passages passages;
 
     uint32_t call_count; /* of COMPUTE */
     sl_call_note *calls; /* the newest SL_CALL_RING, by number */
+    atomic_flag dying;   /* `death` is being written, or was */
     char death[SL_MESSAGE_BYTES];
 
     sl_overhead *overhead; /* owned; changes where the device does not */
@@ -178,6 +198,7 @@ static inline uint8_t *sl_host_address(const sl_device *d, sl_span s)
 }
 sluice_status sl_arenas_upload(sl_device *d, sl_stream stream, sl_span dst, const void *src);
 sluice_status sl_arenas_download(sl_device *d, void *dst, sl_span src);
+sluice_status sl_arenas_store(sl_device *d, sl_span dst, const void *src);
 /* Under guard: nothing was written outside the arenas. */
 sluice_status sl_arenas_check(sl_device *d);
 

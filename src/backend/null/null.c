@@ -72,6 +72,18 @@ static sluice_status null_download(sl_device *d, void *dst, sl_span src)
     return SLUICE_OK;
 }
 
+static sluice_status null_store(sl_device *d, sl_span dst, const void *src)
+{
+    (void)src;
+    return sl_ledger_transfer(&d->ledger, "store", dst);
+}
+
+static sl_pool *null_pool(const sl_device *d)
+{
+    (void)d;
+    return NULL;
+}
+
 static sluice_status null_reserve_events(sl_device *d, int event_count)
 {
     return sl_ledger_events(&d->ledger, event_count);
@@ -147,6 +159,8 @@ const sl_backend sl_null_backend = {
     .copy = null_copy,
     .upload = null_upload,
     .download = null_download,
+    .store = null_store,
+    .pool = null_pool,
     .reserve_events = null_reserve_events,
     .record = null_event,
     .wait = null_event,

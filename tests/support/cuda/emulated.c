@@ -148,6 +148,18 @@ static sluice_status emulated_download(sl_device *d, void *dst, sl_span src)
     return SLUICE_OK;
 }
 
+static sluice_status emulated_store(sl_device *d, sl_span dst, const void *src)
+{
+    SL_TRY(sl_ledger_transfer(&d->ledger, "store", dst));
+    if (dst.bytes > 0) memcpy(address(d, dst), src, (size_t)dst.bytes);
+    return SLUICE_OK;
+}
+
+static sl_pool *emulated_pool(const sl_device *d)
+{
+    return d->pool;
+}
+
 /* ---- events: all work is done when it was queued ---- */
 
 static sluice_status emulated_reserve_events(sl_device *d, int event_count)
@@ -240,6 +252,8 @@ const sl_backend sl_emulated_cuda_backend = {
     .copy = emulated_copy,
     .upload = emulated_upload,
     .download = emulated_download,
+    .store = emulated_store,
+    .pool = emulated_pool,
     .reserve_events = emulated_reserve_events,
     .record = emulated_record,
     .wait = emulated_wait,
