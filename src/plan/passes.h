@@ -64,6 +64,8 @@ const char *sl_partition_name(sluice_partition rule);
 /* Norm leaves that a rank computes of a layer. */
 uint64_t sl_plan_own_leaves(const sl_shards *s, int rank);
 sluice_status sl_plan_place(sl_plan *p, const sl_usage *u);
+/* In place of it: what any placement needs. The plan is of no use after that. */
+sluice_status sl_plan_need_of(sl_plan *p, const sl_usage *u, sl_plan_need *out);
 /* Sets layers[] from a candidate. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c);
 /* Rebuild the plan for the placement in layers[]. */

@@ -3,14 +3,11 @@
  * A placement says to how many layers each memory saving is applied (sl_saving). Savings are rows: where the bytes go
  * that leave the device, how many layers there are to apply it to, and what the settings leave of that: an explicit
  * setting fixes the number, "auto" leaves it free. place_search.c looks for the numbers; this file applies them to the
- * layers, takes one placement for all ranks, and refuses what does not fit with every permitted saving. */
+ * layers and takes one placement for all ranks. */
 #include "plan/place.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "core/bytes.h"
 
 /* ---- a placement applied ---- */
 
@@ -104,7 +101,6 @@ static int parameter_layers(const sl_search *s)
 /* The fewest and the most layers that a saving may be applied to. */
 typedef struct bounds {
     int low, high;
-    bool forbidden; /* a setting says never */
 } bounds;
 
 /* `all`: layers that the saving can be applied to; `room`: the tier that it needs exists. */
@@ -112,64 +108,54 @@ static bounds recompute_bounds(const sl_search *s, int all, bool room)
 {
     const sl_plan_options *o = &s->p->options;
     (void)room;
-    if (o->activations == SLUICE_ACTIVATIONS_AUTO) return (bounds){ 0, o->training ? all : 0, false };
+    if (o->activations == SLUICE_ACTIVATIONS_AUTO) return (bounds){ 0, o->training ? all : 0 };
     int fixed = o->activations == SLUICE_ACTIVATIONS_RECOMPUTE ? all : 0;
-    return (bounds){ fixed, fixed, o->training && o->activations == SLUICE_ACTIVATIONS_KEEP };
+    return (bounds){ fixed, fixed };
 }
 
 /* Asked for where there is no room, it is taken all the same, and the plan is refused. */
 static bounds offload_bounds(const sl_search *s, int all, bool room)
 {
     const sl_plan_options *o = &s->p->options;
-    if (o->activations == SLUICE_ACTIVATIONS_AUTO) return (bounds){ 0, o->training && room ? all : 0, false };
+    if (o->activations == SLUICE_ACTIVATIONS_AUTO) return (bounds){ 0, o->training && room ? all : 0 };
     bool offload = o->activations == SLUICE_ACTIVATIONS_OFFLOAD ||
                    (o->activations == SLUICE_ACTIVATIONS_RECOMPUTE && o->offload_checkpoints);
-    return (bounds){ offload ? all : 0, offload ? all : 0, false };
+    return (bounds){ offload ? all : 0, offload ? all : 0 };
 }
 
 static bounds state_bounds(const sl_search *s, int all, bool room)
 {
     const sl_plan_options *o = &s->p->options;
     int fixed = room ? layers_of_state(s, o->state_ratio) : 0;
-    if (o->state == SLUICE_PLACE_HOST) return (bounds){ fixed, fixed, false };
-    if (o->state == SLUICE_PLACE_DEVICE) return (bounds){ 0, 0, o->training };
-    return (bounds){ 0, room ? all : 0, false };
+    if (o->state == SLUICE_PLACE_HOST) return (bounds){ fixed, fixed };
+    if (o->state == SLUICE_PLACE_DEVICE) return (bounds){ 0, 0 };
+    return (bounds){ 0, room ? all : 0 };
 }
 
 /* A single micro-batch is not summed. */
 static bounds gradient_bounds(const sl_search *s, int all, bool room)
 {
-    return (bounds){ 0, room && s->p->options.accumulation > 1 ? all : 0, false };
+    return (bounds){ 0, room && s->p->options.accumulation > 1 ? all : 0 };
 }
 
 static bounds parameter_bounds(const sl_search *s, int all, bool room)
 {
     const sl_plan_options *o = &s->p->options;
     int most = room ? all : 0;
-    if (o->parameters == SLUICE_PLACE_DEVICE) return (bounds){ 0, 0, true };
-    return (bounds){ o->parameters == SLUICE_PLACE_HOST ? most : 0, most, false };
+    if (o->parameters == SLUICE_PLACE_DEVICE) return (bounds){ 0, 0 };
+    return (bounds){ o->parameters == SLUICE_PLACE_HOST ? most : 0, most };
 }
 
 static const struct {
     sl_tier to;                        /* where goes what leaves the device; DEVICE: nothing does */
     int (*layers)(const sl_search *s); /* that it can be applied to */
     bounds (*permitted)(const sl_search *s, int all, bool room);
-    const char *permit; /* the setting that would permit it where one forbids it */
 } savings[SL_SAVING_COUNT] = {
-    [SL_SAVING_RECOMPUTE] = { .to = SL_TIER_DEVICE,
-                              .layers = activation_layers,
-                              .permitted = recompute_bounds,
-                              .permit = "activation_checkpointing.mode \"recompute\" or \"auto\"" },
+    [SL_SAVING_RECOMPUTE] = { .to = SL_TIER_DEVICE, .layers = activation_layers, .permitted = recompute_bounds },
     [SL_SAVING_OFFLOAD] = { .to = SL_TIER_HOST, .layers = activation_layers, .permitted = offload_bounds },
-    [SL_SAVING_HOST_STATE] = { .to = SL_TIER_HOST,
-                               .layers = state_layers,
-                               .permitted = state_bounds,
-                               .permit = "zero_optimization.offload_optimizer.device \"cpu\"" },
+    [SL_SAVING_HOST_STATE] = { .to = SL_TIER_HOST, .layers = state_layers, .permitted = state_bounds },
     [SL_SAVING_HOST_GRADIENTS] = { .to = SL_TIER_HOST, .layers = state_layers, .permitted = gradient_bounds },
-    [SL_SAVING_HOST_PARAMETERS] = { .to = SL_TIER_HOST,
-                                    .layers = parameter_layers,
-                                    .permitted = parameter_bounds,
-                                    .permit = "zero_optimization.offload_param.device \"cpu\"" },
+    [SL_SAVING_HOST_PARAMETERS] = { .to = SL_TIER_HOST, .layers = parameter_layers, .permitted = parameter_bounds },
 };
 
 static void set_bounds(sl_search *s)
@@ -179,86 +165,14 @@ static void set_bounds(sl_search *s)
         bounds b = savings[k].permitted(s, savings[k].layers(s), o->budget[savings[k].to] > 0);
         s->low.layers[k] = b.low;
         s->high.layers[k] = b.high;
-        s->forbidden[k] = b.forbidden;
     }
     s->low.prefetch = s->high.prefetch = o->prefetch < 0 ? 1 : o->prefetch;
 }
 
-/* ---- refusal ---- */
-
-/* Adds to the text in `out`, behind `separator` where there is some already; what has no room is cut off. */
-static void append(char *out, size_t room, const char *separator, const char *format, ...)
-{
-    size_t used = strlen(out);
-    va_list args;
-    if (used > 0) used += (size_t)snprintf(out + used, room - used, "%s", separator);
-    if (used >= room) return;
-    va_start(args, format);
-    vsnprintf(out + used, room - used, format, args);
-    va_end(args);
-}
-
-static void describe_lack(char *out, size_t room, const char *key, uint64_t budget, uint64_t needed)
-{
-    char needs[32], has[32], missing[32];
-    append(out, room, "; ", "%s has %llu bytes (%s), needs %llu (%s): %llu bytes (%s) are missing", key,
-           (unsigned long long)budget, sl_format_bytes(budget, has, sizeof has), (unsigned long long)needed,
-           sl_format_bytes(needed, needs, sizeof needs), (unsigned long long)(needed - budget),
-           sl_format_bytes(needed - budget, missing, sizeof missing));
-}
-
-/* What else than more memory would help. */
-static void advise(char *out, size_t room, const sl_search *s)
-{
-    const sl_plan_options *o = &s->p->options;
-    const struct {
-        bool applies;
-        const char *text;
-    } advice[] = {
-        { o->levels > 0 && o->levels < s->u->order_count, "more memory.levels" },
-        { o->rank_count > 1 && o->stage < 3, "a higher zero_optimization.stage" },
-        { o->rank_count > 1 && o->keep_gathered, "no memory.keep_gathered" },
-        { o->partition == SLUICE_PARTITION_WEIGHTED, "other zero_optimization.partition_weights" },
-        { o->partition == SLUICE_PARTITION_OWNER && o->rank_count > 1, "zero_optimization.partition \"layer\"" },
-        { o->evaluation && o->training, "no evaluation during the run" },
-        { true, "a smaller train_micro_batch_size_per_gpu" },
-    };
-    for (int k = 0; k < SL_SAVING_COUNT; k++)
-        if (s->forbidden[k]) append(out, room, ", ", "%s", savings[k].permit);
-    for (int t = 0; t < SL_TIER_COUNT; t++)
-        if (o->budget[t] == 0) append(out, room, ", ", "a %s budget (%s)", sl_tiers[t].name, sl_tiers[t].setting);
-    for (size_t i = 0; i < sizeof advice / sizeof advice[0]; i++)
-        if (advice[i].applies) append(out, room, ", ", "%s", advice[i].text);
-}
-
-/* Of the plan that was built last: with every saving, or with the placement that fits another rank. */
-static sluice_status refuse(const sl_search *s)
-{
-    const sl_plan_options *o = &s->p->options;
-    const uint64_t *peak = s->p->totals.peak;
-    char who[48] = "", lack[768] = "", help[512] = "";
-    const char *raise = NULL;
-    if (o->rank_count > 1) snprintf(who, sizeof who, "rank %d of %d: ", o->rank, o->rank_count);
-    for (int t = 0; t < SL_TIER_COUNT; t++) {
-        if (peak[t] <= o->budget[t]) continue;
-        describe_lack(lack, sizeof lack, sl_tiers[t].setting, o->budget[t], peak[t]);
-        if (raise == NULL) raise = sl_tiers[t].setting;
-    }
-    if (raise == NULL) {
-        raise = "the memory limit of the job";
-        describe_lack(lack, sizeof lack, "the memory this process may use", o->budget_together,
-                      peak[SL_TIER_DEVICE] + peak[SL_TIER_HOST]);
-    }
-    advise(help, sizeof help, s);
-    return sl_fail(SLUICE_ERR_NO_FIT,
-                   "%sdoes not fit, even with every permitted saving: %s. What would help: raise %s, or %s", who, lack,
-                   raise, help);
-}
-
 /* ---- all ranks ---- */
 
-/* Up to so many ranks a placement is tried on each; beyond, on the heaviest and on the one that is planned for. */
-#define CHECKED_RANKS 16
+/* A placement is sought anew at most so often. */
+#define SOUGHT_RANKS 16
 
 /* Both own as many elements of every layer: what fits one fits the other. */
 static bool own_alike(const sl_plan *p, int a, int b)
@@ -268,28 +182,42 @@ static bool own_alike(const sl_plan *p, int a, int b)
     return true;
 }
 
+static bool is_new_kind(const sl_search *s, int rank)
+{
+    for (int i = 0; i < s->kind_count; i++)
+        if (own_alike(s->p, s->kinds[i], rank)) return false;
+    return true;
+}
+
+/* One of each kind of ranks, in order; of more kinds than there is room for the first and the heaviest. The same on
+ * every rank. */
+static void find_kinds(sl_search *s)
+{
+    int heaviest = sl_plan_heaviest_rank(s->p);
+    for (int r = 0; r < s->p->options.rank_count && s->kind_count < SL_RANK_KINDS; r++)
+        if (is_new_kind(s, r)) s->kinds[s->kind_count++] = r;
+    if (is_new_kind(s, heaviest)) s->kinds[SL_RANK_KINDS - 1] = heaviest;
+    for (int i = 0; i < s->kind_count; i++)
+        if (own_alike(s->p, s->kinds[i], heaviest)) s->heaviest = i;
+}
+
 /* The first rank on which a placement does not fit, or -1. It fits `representative`. */
 static sluice_status find_misfit(sl_search *s, const sl_candidate *c, int representative, int *misfit)
 {
     *misfit = -1;
-    if (s->p->options.rank_count > CHECKED_RANKS) return SLUICE_OK;
-    for (int r = 0; r < s->p->options.rank_count && *misfit < 0; r++) {
-        bool checked = own_alike(s->p, representative, r);
-        for (int before = 0; before < r && !checked; before++) checked = own_alike(s->p, before, r);
-        if (checked) continue;
-        s->p->options.rank = r;
+    for (int i = 0; i < s->kind_count && *misfit < 0; i++) {
+        if (own_alike(s->p, representative, s->kinds[i])) continue;
+        s->p->options.rank = s->kinds[i];
         SL_TRY(sl_search_build(s, c));
-        if (sl_search_excess(s) > 0) *misfit = r;
+        if (sl_search_excess(s) > 0) *misfit = s->kinds[i];
     }
     return SLUICE_OK;
 }
 
-/* One placement for all ranks, because they must make the same collectives: sought on the rank that owns most, tried on
- * the others, and sought anew on one that it does not fit. Every rank comes to the same result. */
-static sluice_status search_all(sl_search *s, sl_candidate *found, bool *fits)
+sluice_status sl_search_all(sl_search *s, sl_candidate *found, bool *fits)
 {
     int representative = sl_plan_heaviest_rank(s->p), misfit = -1;
-    for (int tries = 0; tries <= CHECKED_RANKS; tries++) {
+    for (int tries = 0; tries <= SOUGHT_RANKS; tries++) {
         s->p->options.rank = representative;
         SL_TRY(sl_search_rank(s, found, fits));
         if (!*fits) return SLUICE_OK;
@@ -301,20 +229,47 @@ static sluice_status search_all(sl_search *s, sl_candidate *found, bool *fits)
     return SLUICE_OK;
 }
 
+void sl_search_open(sl_search *s, sl_plan *p, const sl_usage *u)
+{
+    *s = (sl_search){ .p = p, .u = u };
+    set_bounds(s);
+    find_kinds(s);
+}
+
+/* With more kinds of ranks than are tried, this one may be of another: it speaks for itself then. */
+static sluice_status build_own(sl_search *s, const sl_candidate *found, sl_plan_need *need, bool *fits)
+{
+    SL_TRY(sl_search_build(s, found));
+    *fits = sl_search_excess(s) == 0;
+    if (!*fits) sl_search_own_need(s, need);
+    return SLUICE_OK;
+}
+
 sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
 {
-    sl_search s = { .p = p, .u = u };
+    sl_search s;
     sl_candidate found;
-    bool fits = false;
+    sl_plan_need need;
+    bool fits = false, rebuild = p->options.rank_count > 1;
     int rank = p->options.rank;
-    set_bounds(&s);
-    SL_TRY(search_all(&s, &found, &fits));
-    if (fits && p->options.rank_count > 1) {
-        p->options.rank = rank;
-        SL_TRY(sl_search_build(&s, &found));
-        fits = sl_search_excess(&s) == 0;
+    sl_search_open(&s, p, u);
+    SL_TRY(sl_search_all(&s, &found, &fits));
+    if (!fits) {
+        SL_TRY(sl_search_need(&s, true, &need, &found, &fits));
+        rebuild = true;
     }
-    if (!fits) return refuse(&s);
+    p->options.rank = rank;
+    if (fits && rebuild) SL_TRY(build_own(&s, &found, &need, &fits));
+    if (!fits) return sl_plan_refuse(&s, &need);
     count_savings(p, u);
     return SLUICE_OK;
+}
+
+sluice_status sl_plan_need_of(sl_plan *p, const sl_usage *u, sl_plan_need *out)
+{
+    sl_search s;
+    sl_candidate found;
+    bool fits;
+    sl_search_open(&s, p, u);
+    return sl_search_need(&s, false, out, &found, &fits);
 }

@@ -1,25 +1,51 @@
 /* place.h: the working state of the place pass, shared by its files.
  *
- *     place.c         what a placement is, what the settings permit, one placement for all ranks, the refusal
- *     place_search.c  the search for a placement on one rank */
+ *     place.c         what a placement is, what the settings permit, one placement for all ranks
+ *     place_search.c  the search for a placement on one rank
+ *     place_need.c    the least memory that any placement needs
+ *     place_refuse.c  the refusal: what is needed, and what would help */
 #ifndef SL_PLAN_PLACE_H
 #define SL_PLAN_PLACE_H
 
 #include "plan/passes.h"
 
+/* Ranks that own as many elements of every layer are of one kind. So many kinds are tried. */
+#define SL_RANK_KINDS 64
+
 typedef struct sl_search {
     sl_plan *p;
     const sl_usage *u;
-    sl_candidate low, high;          /* what the settings demand, and the most that they permit */
-    bool forbidden[SL_SAVING_COUNT]; /* a setting says never; for the advice of a refusal */
-    int trials;                      /* candidates that may still be built to make a placement faster */
+    sl_candidate low, high;   /* what the settings demand, and the most that they permit */
+    int kinds[SL_RANK_KINDS]; /* a rank of each kind */
+    int kind_count, heaviest; /* kinds[heaviest] owns most */
+    int trials;               /* candidates that may still be built to make a placement faster */
 } sl_search;
 
+void sl_search_open(sl_search *s, sl_plan *p, const sl_usage *u);
 /* Builds the plan of a candidate: schedule, addresses, waits and cost. */
 sluice_status sl_search_build(sl_search *s, const sl_candidate *c);
+/* As far as addresses: enough to know what it needs. */
+sluice_status sl_search_lay_out(sl_search *s, const sl_candidate *c);
 /* Bytes over budget of the plan that was built last, all tiers added up. 0: it fits. */
 uint64_t sl_search_excess(const sl_search *s);
+/* Layers by which a saving grows at a time: one in small models, an eighth of all in deep ones. */
+int sl_search_stride(const sl_search *s, int saving);
 /* The best placement for the rank in the plan's options, built last where *fits. */
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits);
+/* One placement for all ranks, because they must make the same collectives: sought on the rank that owns most, tried on
+ * the others, and sought anew on one that it does not fit. Every rank comes to the same result. Leaves another rank in
+ * the plan's options. */
+sluice_status sl_search_all(sl_search *s, sl_candidate *found, bool *fits);
+
+/* The budgets that would do, whatever the rank. Where they turn out to be those there are, *fits, and *found is a
+ * placement that fits all ranks. With `exact` no budget that is lacking could be a byte smaller: a search with so much
+ * is made to see that it fails. Without, they are enough, and found faster. Leaves another rank in the options. */
+sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_candidate *found, bool *fits);
+/* The least device budget beside the host's as it is; UINT64_MAX: none would do. */
+sluice_status sl_search_device_alone(sl_search *s, uint64_t *bytes);
+/* Of the plan that was built last. */
+void sl_search_own_need(const sl_search *s, sl_plan_need *need);
+/* SLUICE_ERR_NO_FIT, with a message. */
+sluice_status sl_plan_refuse(sl_search *s, const sl_plan_need *need);
 
 #endif

@@ -36,8 +36,7 @@
 
 #define TRIALS 300 /* about as many as it takes to find a placement of a deep model at all */
 
-/* As far as addresses: enough to know whether it fits. */
-static sluice_status lay_out(sl_search *s, const sl_candidate *c)
+sluice_status sl_search_lay_out(sl_search *s, const sl_candidate *c)
 {
     sl_place_apply(s->p, s->u, c);
     SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
@@ -46,7 +45,7 @@ static sluice_status lay_out(sl_search *s, const sl_candidate *c)
 
 sluice_status sl_search_build(sl_search *s, const sl_candidate *c)
 {
-    SL_TRY(lay_out(s, c));
+    SL_TRY(sl_search_lay_out(s, c));
     SL_TRY(sl_plan_waits(s->p));
     return sl_plan_cost(s->p);
 }
@@ -74,8 +73,7 @@ static int smaller(int a, int b)
 
 /* ---- until it fits ---- */
 
-/* Layers by which a saving grows at a time: one in small models, an eighth of all in deep ones. */
-static int stride(const sl_search *s, int saving)
+int sl_search_stride(const sl_search *s, int saving)
 {
     int all = s->high.layers[saving];
     return all <= 16 ? 1 : (all + 7) / 8;
@@ -88,7 +86,7 @@ static bool take_more(const sl_search *s, sl_candidate *c, int saving)
     int state = layers[SL_SAVING_HOST_STATE], parameters = layers[SL_SAVING_HOST_PARAMETERS];
     if (saving == SL_SAVING_HOST_GRADIENTS) top = smaller(top, state > parameters ? state : parameters);
     if (layers[saving] >= top) return false;
-    layers[saving] = smaller(layers[saving] + stride(s, saving), top);
+    layers[saving] = smaller(layers[saving] + sl_search_stride(s, saving), top);
     return true;
 }
 
@@ -154,7 +152,7 @@ static sluice_status climb(sl_search *s, sl_candidate *c, bool *fits)
 static sluice_status does_fit(sl_search *s, const sl_candidate *c, bool *fits)
 {
     s->trials--;
-    SL_TRY(lay_out(s, c));
+    SL_TRY(sl_search_lay_out(s, c));
     *fits = fits_now(s);
     return SLUICE_OK;
 }
@@ -210,7 +208,8 @@ static sluice_status improve(sl_search *s, sl_candidate *c)
             for (int less = 0; less < SL_SAVING_COUNT && s->trials > 0; less++) {
                 if (more == less) continue;
                 SL_TRY(exchange(s, from, more, 1, less, &best, &seconds));
-                if (stride(s, more) > 1) SL_TRY(exchange(s, from, more, stride(s, more), less, &best, &seconds));
+                if (sl_search_stride(s, more) > 1)
+                    SL_TRY(exchange(s, from, more, sl_search_stride(s, more), less, &best, &seconds));
             }
     } while (seconds < before && s->trials > 0);
     *c = best;

@@ -194,18 +194,27 @@ static sluice_status run_passes(sl_plan *p, const sl_usage *u)
     return sl_plan_verify(p);
 }
 
-sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
-                             sl_plan **out)
+/* A plan before its passes; destroy both also after a failure. */
+static sluice_status open_plan(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                               sl_plan **out, sl_usage **usage)
 {
-    sl_usage *u = NULL;
-    sl_plan *p = sl_alloc(sizeof *p, "plan");
+    *usage = NULL;
+    sl_plan *p = *out = sl_alloc(sizeof *p, "plan");
     if (p == NULL) return SLUICE_ERR_NO_MEMORY;
     p->graph = g;
     p->machine = *machine;
     p->options = *options;
     p->layers = sl_alloc_array((size_t)g->layer_count + 1, sizeof *p->layers, "plan: layers");
     p->input_buffers = sl_alloc_array((size_t)g->value_count + 1, sizeof *p->input_buffers, "plan: inputs");
-    sluice_status st = p->layers && p->input_buffers ? sl_usage_create(g, options->levels, &u) : SLUICE_ERR_NO_MEMORY;
+    return p->layers && p->input_buffers ? sl_usage_create(g, options->levels, usage) : SLUICE_ERR_NO_MEMORY;
+}
+
+sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                             sl_plan **out)
+{
+    sl_usage *u;
+    sl_plan *p;
+    sluice_status st = open_plan(g, machine, options, &p, &u);
     if (st == SLUICE_OK) st = run_passes(p, u);
     sl_usage_destroy(u);
     if (st != SLUICE_OK) {
@@ -214,6 +223,19 @@ sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, c
     }
     *out = p;
     return SLUICE_OK;
+}
+
+sluice_status sl_plan_least(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                            sl_plan_need *out)
+{
+    sl_usage *u;
+    sl_plan *p;
+    sluice_status st = open_plan(g, machine, options, &p, &u);
+    if (st == SLUICE_OK) st = sl_plan_partition(p, u);
+    if (st == SLUICE_OK) st = sl_plan_need_of(p, u, out);
+    sl_usage_destroy(u);
+    sl_plan_destroy(p);
+    return st;
 }
 
 void sl_plan_destroy(sl_plan *p)

@@ -38,8 +38,12 @@
 typedef struct sl_plan_options {
     uint64_t budget[SL_TIER_COUNT]; /* bytes for the arena of each tier; 0: the tier does not exist */
     uint64_t budget_together;       /* device and host share one memory of this size (CPU backend); 0: they do not */
-    int rank, rank_count;           /* the rank this plan is for */
-    int stage;                      /* ZeRO stage; at one rank all stages keep the same */
+    /* How the budgets came about, for the refusal. What the setting says, where that is not the budget and what is
+     * outside together; what of it the arena does not get; and whether nothing is set: the budget is all there is. */
+    uint64_t told[SL_TIER_COUNT], outside[SL_TIER_COUNT];
+    bool automatic[SL_TIER_COUNT];
+    int rank, rank_count; /* the rank this plan is for */
+    int stage;            /* ZeRO stage; at one rank all stages keep the same */
     sluice_partition partition;
     const double *partition_weights; /* WEIGHTED: one per rank; NULL: equal. Borrowed during creation */
     int64_t partition_block;         /* BLOCK: elements; 0: SL_PARTITION_BLOCK */
@@ -246,10 +250,27 @@ typedef struct sl_plan {
     sl_plan_totals totals;
 } sl_plan;
 
-/* Runs all passes. SLUICE_ERR_NO_FIT: the message says the bytes needed and missing per tier and which settings would
- * help. */
+/* Runs all passes. SLUICE_ERR_NO_FIT: the message says the bytes needed and missing per tier, to the byte: a plan with
+ * so much is made, one with a byte less is refused; and which settings would help, each tried, with what it would
+ * need. */
 sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
                              sl_plan **out);
+
+/* Budgets that are enough, of the rank that needs most. */
+typedef struct sl_plan_need {
+    uint64_t bytes[SL_TIER_COUNT];
+    int rank[SL_TIER_COUNT]; /* which that is */
+    uint64_t together;       /* of device and host where they are one memory; 0: that is enough */
+} sl_plan_need;
+
+/* The budgets with which a plan could be made, by a short search: enough, and mostly the least. */
+sluice_status sl_plan_least(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                            sl_plan_need *out);
+/* Bytes that the budgets lack of it. */
+uint64_t sl_plan_lack(const sl_plan_options *options, const sl_plan_need *need);
+/* "memory.device 380160 (371.25 KiB)": what a remedy needs, of the tiers that lack something without it or with it. */
+void sl_plan_describe_need(const sl_plan_options *options, const sl_plan_need *without, const sl_plan_need *with,
+                           char *out, size_t bytes);
 void sl_plan_destroy(sl_plan *p);
 /* Independent check of everything the address and schedule passes promise. Always run by sl_plan_create. */
 sluice_status sl_plan_verify(const sl_plan *p);

@@ -410,11 +410,13 @@ sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *
 {
     sl_job j = { .data = NULL };
     sluice_status st = sl_job_open(&j, c, o, SL_JOB_PLAN);
-    if (st == SLUICE_ERR_NO_FIT && o->ranks > 1 && o->machine == NULL) {
+    const uint64_t *told = j.settings.plan.budget;
+    bool shared = o->ranks > 1 && o->machine == NULL && (told[SL_TIER_DEVICE] == 0 || told[SL_TIER_HOST] == 0);
+    if (st == SLUICE_ERR_NO_FIT && shared) {
         /* without a file the ranks share this machine, which whoever plans for a cluster may not have meant */
         char message[SL_MESSAGE_BYTES];
         sl_error_copy(message);
-        sl_fail(st, "%s, or, for ranks that do not share this machine, --machine FILE with what each has", message);
+        sl_fail(st, "%s; for ranks that do not share this machine, --machine FILE with what each has", message);
     }
     if (st == SLUICE_OK) st = report_plan(&j, o);
     sl_job_close(&j);

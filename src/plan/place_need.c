@@ -1,0 +1,333 @@
+/* place_need.c: the least memory that any placement needs.
+ *
+ * A goal (the device, the host, or both together) is made as small as the limits of the others allow: first from the
+ * corners, where each saving is applied to as few or as many layers as the settings permit, then by changing one saving
+ * at a time, or one against another. What counts of a placement is the rank that needs most.
+ *
+ * The number is told to people, who then give exactly that much. So it must not depend on the budget of the goal, a plan
+ * with it must be found, and one with a byte less must not. The first two hold because a search that fails ends here:
+ * what is found fits or is told. The last is settled by trying: the search with a byte less, again from what it finds,
+ * until it finds nothing. */
+#include "plan/place.h"
+
+#define NO_LIMIT ((uint64_t)1 << 60)
+
+/* A tier, or the sum of all. */
+typedef enum { GOAL_DEVICE = SL_TIER_DEVICE, GOAL_HOST = SL_TIER_HOST, GOAL_SUM = SL_TIER_COUNT } goal;
+enum { GOAL_COUNT = GOAL_SUM + 1 };
+
+typedef struct limits {
+    uint64_t bytes[GOAL_COUNT];
+} limits;
+
+/* What a candidate needs: of each goal the most of any rank, and which that is. */
+typedef struct standing {
+    sl_candidate candidate;
+    uint64_t peak[GOAL_COUNT], over; /* over the limits of all but the goal */
+    int rank[GOAL_COUNT];
+} standing;
+
+/* ---- measuring ---- */
+
+static void add_rank(sl_search *s, standing *x)
+{
+    const uint64_t *tier = s->p->totals.peak;
+    uint64_t sum = 0;
+    for (int t = 0; t < SL_TIER_COUNT; t++) sum += tier[t];
+    for (int g = 0; g < GOAL_COUNT; g++) {
+        uint64_t bytes = g == GOAL_SUM ? sum : tier[g];
+        if (bytes <= x->peak[g]) continue;
+        x->peak[g] = bytes;
+        x->rank[g] = s->p->options.rank;
+    }
+}
+
+static uint64_t bytes_over(const standing *x, const limits *l, int without)
+{
+    uint64_t over = 0;
+    for (int g = 0; g < GOAL_COUNT; g++)
+        if (g != without && x->peak[g] > l->bytes[g]) over += x->peak[g] - l->bytes[g];
+    return over;
+}
+
+static bool is_better(const standing *a, const standing *b, goal g)
+{
+    return a->over != b->over ? a->over < b->over : a->peak[g] < b->peak[g];
+}
+
+/* Ranks are measured from the heaviest on, until it is clear that the candidate is no better than `than` (NULL: all of
+ * them). */
+static sluice_status measure(sl_search *s, goal g, const limits *l, const sl_candidate *c, const standing *than,
+                             standing *out)
+{
+    *out = (standing){ .candidate = *c };
+    for (int i = 0; i < s->kind_count; i++) {
+        s->p->options.rank = s->kinds[(s->heaviest + i) % s->kind_count];
+        SL_TRY(sl_search_lay_out(s, c));
+        add_rank(s, out);
+        out->over = bytes_over(out, l, g);
+        if (than != NULL && !is_better(out, than, g)) break;
+    }
+    return SLUICE_OK;
+}
+
+/* ---- making it small ---- */
+
+typedef struct descent {
+    sl_search *s;
+    goal goal;
+    const limits *limits;
+    standing best;
+    bool any;   /* best is set */
+    int trials; /* that are left */
+} descent;
+
+static sluice_status consider(descent *d, const sl_candidate *c, bool *better)
+{
+    standing x;
+    *better = false;
+    if (d->trials-- <= 0) return SLUICE_OK;
+    SL_TRY(measure(d->s, d->goal, d->limits, c, d->any ? &d->best : NULL, &x));
+    *better = !d->any || is_better(&x, &d->best, d->goal);
+    if (*better) d->best = x;
+    d->any = true;
+    return SLUICE_OK;
+}
+
+/* Savings at their ends, those with most savings first. */
+static sluice_status try_corners(descent *d)
+{
+    const sl_candidate *low = &d->s->low, *high = &d->s->high;
+    int least_prefetch = d->s->p->options.prefetch < 0 ? 0 : low->prefetch;
+    for (int prefetch = least_prefetch; prefetch <= low->prefetch; prefetch++)
+        for (int mask = (1 << SL_SAVING_COUNT) - 1; mask >= 0; mask--) {
+            sl_candidate c = { .prefetch = prefetch };
+            bool again = false, better;
+            for (int k = 0; k < SL_SAVING_COUNT; k++) {
+                bool most = (mask >> k & 1) != 0;
+                c.layers[k] = most ? high->layers[k] : low->layers[k];
+                again = again || (!most && low->layers[k] == high->layers[k]);
+            }
+            if (!again) SL_TRY(consider(d, &c, &better));
+        }
+    return SLUICE_OK;
+}
+
+/* *moved: some other number of layers of one saving is better. */
+static sluice_status change_one(descent *d, int saving, bool *moved)
+{
+    int low = d->s->low.layers[saving], high = d->s->high.layers[saving], stride = sl_search_stride(d->s, saving);
+    const int steps[] = { -1, 1, -stride, stride };
+    for (int i = 0; i < 4; i++) {
+        sl_candidate c = d->best.candidate;
+        bool better;
+        c.layers[saving] += steps[i];
+        if (c.layers[saving] < low || c.layers[saving] > high || (i >= 2 && stride == 1)) continue;
+        SL_TRY(consider(d, &c, &better));
+        *moved = *moved || better;
+    }
+    return SLUICE_OK;
+}
+
+/* Lowers a saving of *c as far as the limits hold, by halving. */
+static sluice_status lower(descent *d, sl_candidate *c, int saving)
+{
+    int too_few = d->s->low.layers[saving] - 1, enough = c->layers[saving];
+    standing x;
+    while (enough - too_few > 1 && d->trials-- > 0) {
+        int at = c->layers[saving] = too_few + (enough - too_few) / 2;
+        SL_TRY(measure(d->s, d->goal, d->limits, c, NULL, &x));
+        if (x.over == 0)
+            enough = at;
+        else
+            too_few = at;
+    }
+    c->layers[saving] = enough;
+    return SLUICE_OK;
+}
+
+/* More of one saving, as much less of another as the limits allow. */
+static sluice_status exchange(descent *d, int more, int by, int less, bool *moved)
+{
+    sl_candidate c = d->best.candidate;
+    bool better;
+    if (c.layers[more] + by > d->s->high.layers[more] || c.layers[less] == d->s->low.layers[less]) return SLUICE_OK;
+    c.layers[more] += by;
+    SL_TRY(lower(d, &c, less));
+    SL_TRY(consider(d, &c, &better));
+    *moved = *moved || better;
+    return SLUICE_OK;
+}
+
+static sluice_status exchange_all(descent *d, bool *moved)
+{
+    for (int more = 0; more < SL_SAVING_COUNT; more++)
+        for (int less = 0; less < SL_SAVING_COUNT && d->trials > 0; less++) {
+            int stride = sl_search_stride(d->s, more);
+            if (more == less) continue;
+            SL_TRY(exchange(d, more, 1, less, moved));
+            if (stride > 1) SL_TRY(exchange(d, more, stride, less, moved));
+        }
+    return SLUICE_OK;
+}
+
+/* Trials for a plan of so many steps: the work of all of them together is bounded, as planning a deep model takes
+ * seconds. */
+static int trials_for(const sl_search *s, bool exact)
+{
+    int most = exact ? 600 : 120, least = exact ? 120 : 24;
+    int64_t trials = ((int64_t)most << 14) / (s->p->step_count + 1);
+    return trials > most ? most : trials < least ? least : (int)trials;
+}
+
+/* The smallest peak of a goal within the limits of the others; out->over > 0: nothing is within them. */
+static sluice_status find_least(sl_search *s, bool exact, goal g, const limits *l, standing *out)
+{
+    sl_plan_options *o = &s->p->options;
+    const sl_plan_options given = *o;
+    descent d = { .s = s, .goal = g, .limits = l, .trials = trials_for(s, exact) };
+    bool moved = true;
+    o->budget[SL_TIER_HOST] = 0; /* nothing is kept from being reused there: address.c */
+    sluice_status st = try_corners(&d);
+    while (st == SLUICE_OK && moved && d.trials > 0) {
+        moved = false;
+        for (int k = 0; k < SL_SAVING_COUNT && st == SLUICE_OK; k++) st = change_one(&d, k, &moved);
+        if (st == SLUICE_OK && !moved) st = exchange_all(&d, &moved);
+    }
+    *o = given;
+    *out = d.best;
+    return st;
+}
+
+/* ---- settling it ---- */
+
+static bool is_within(const standing *x, const limits *l)
+{
+    return bytes_over(x, l, -1) == 0;
+}
+
+/* What the search for the fastest placement finds within limits. */
+static sluice_status search_within(sl_search *s, goal g, const limits *l, standing *out, bool *found)
+{
+    sl_plan_options *o = &s->p->options;
+    const sl_plan_options given = *o;
+    sl_candidate c;
+    for (int t = 0; t < SL_TIER_COUNT; t++) o->budget[t] = l->bytes[t];
+    o->budget_together = given.budget_together > 0 ? l->bytes[GOAL_SUM] : 0;
+    *found = false;
+    sluice_status st = sl_search_all(s, &c, found);
+    o->budget[SL_TIER_HOST] = 0;
+    if (st == SLUICE_OK && *found) st = measure(s, g, l, &c, NULL, out);
+    *o = given;
+    return st;
+}
+
+/* Anything within limits: by the search, or by making another tier small. */
+static sluice_status find_within(sl_search *s, goal g, const limits *l, standing *out, bool *found)
+{
+    goal other = g == GOAL_DEVICE ? GOAL_HOST : GOAL_DEVICE;
+    SL_TRY(search_within(s, g, l, out, found));
+    if (*found || g == GOAL_SUM || l->bytes[other] >= NO_LIMIT) return SLUICE_OK;
+    SL_TRY(find_least(s, true, other, l, out));
+    *found = is_within(out, l);
+    return SLUICE_OK;
+}
+
+#define SETTLED 16 /* rounds; a search that still finds less after them is taken at its word */
+
+/* Lowers *best until a byte less is refused. Here the limit of the goal is not looked at. */
+static sluice_status settle(sl_search *s, goal g, limits l, standing *best)
+{
+    bool found = true;
+    for (int round = 0; found && round < SETTLED && best->peak[g] > 0; round++) {
+        standing x;
+        l.bytes[g] = best->peak[g] - 1;
+        SL_TRY(find_within(s, g, &l, &x, &found));
+        if (found) *best = x;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status find_settled(sl_search *s, bool exact, goal g, const limits *l, standing *out)
+{
+    SL_TRY(find_least(s, exact, g, l, out));
+    return exact && out->over == 0 ? settle(s, g, *l, out) : SLUICE_OK;
+}
+
+/* ---- all tiers ---- */
+
+static limits given_limits(const sl_search *s)
+{
+    const sl_plan_options *o = &s->p->options;
+    limits l = { { o->budget[SL_TIER_DEVICE], o->budget[SL_TIER_HOST],
+                   o->budget_together > 0 ? o->budget_together : NO_LIMIT } };
+    return l;
+}
+
+/* Says that a tier lacks what *x needs of it, and lifts the limit to that. */
+static void lack(const standing *x, int tier, limits *l, sl_plan_need *need)
+{
+    if (x->peak[tier] <= l->bytes[tier]) return;
+    need->bytes[tier] = l->bytes[tier] = x->peak[tier];
+    need->rank[tier] = x->rank[tier];
+}
+
+/* The device first, as what it needs no other memory can replace; then the host beside so much device; then the memory
+ * that both are parts of. */
+static sluice_status find_lacks(sl_search *s, bool exact, limits *l, sl_plan_need *need, standing *x)
+{
+    const limits no_host = { { l->bytes[SL_TIER_DEVICE], NO_LIMIT, NO_LIMIT } };
+    SL_TRY(find_least(s, exact, GOAL_DEVICE, &no_host, x));
+    if (x->peak[SL_TIER_DEVICE] > l->bytes[SL_TIER_DEVICE]) {
+        bool alone = bytes_over(x, l, GOAL_DEVICE) == 0;
+        if (exact) SL_TRY(settle(s, GOAL_DEVICE, alone ? *l : no_host, x));
+        lack(x, SL_TIER_DEVICE, l, need);
+    }
+    if (is_within(x, l)) return SLUICE_OK;
+    if (x->peak[SL_TIER_HOST] > l->bytes[SL_TIER_HOST]) {
+        const limits no_sum = { { l->bytes[SL_TIER_DEVICE], NO_LIMIT, NO_LIMIT } };
+        SL_TRY(find_settled(s, exact, GOAL_HOST, &no_sum, x));
+        lack(x, SL_TIER_HOST, l, need);
+    }
+    if (is_within(x, l)) return SLUICE_OK;
+    SL_TRY(find_settled(s, exact, GOAL_SUM, l, x));
+    if (x->peak[GOAL_SUM] > l->bytes[GOAL_SUM]) need->together = x->peak[GOAL_SUM];
+    return SLUICE_OK;
+}
+
+sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_candidate *found, bool *fits)
+{
+    limits l = given_limits(s);
+    const limits given = l;
+    standing x;
+    *need = (sl_plan_need){ .together = 0 };
+    SL_TRY(find_lacks(s, exact, &l, need, &x));
+    *fits = is_within(&x, &given);
+    *found = x.candidate;
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        if (need->bytes[t] > 0) continue;
+        need->bytes[t] = x.peak[t];
+        need->rank[t] = x.rank[t];
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_search_device_alone(sl_search *s, uint64_t *bytes)
+{
+    const limits l = given_limits(s);
+    standing x;
+    SL_TRY(find_settled(s, true, GOAL_DEVICE, &l, &x));
+    *bytes = x.over == 0 ? x.peak[SL_TIER_DEVICE] : UINT64_MAX;
+    return SLUICE_OK;
+}
+
+void sl_search_own_need(const sl_search *s, sl_plan_need *need)
+{
+    const limits l = given_limits(s);
+    uint64_t sum = 0;
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        sum += need->bytes[t] = s->p->totals.peak[t];
+        need->rank[t] = s->p->options.rank;
+    }
+    need->together = sum > l.bytes[GOAL_SUM] ? sum : 0;
+}

@@ -1,0 +1,178 @@
+/* fit_cli_test.c: what a refusal says is needed is needed: with so many bytes the same command runs, with one less it is
+ * refused in the same words, on any number of ranks and for either tier. */
+#include "support/run.h"
+#include "test.h"
+
+#define MLP                                                                                                            \
+    "{\"model\": {\"type\": \"mlp\", \"features\": 12, \"hidden\": [40, 90, 30], \"outputs\": 5},"                     \
+    "\"data\": {\"type\": \"classification\", \"samples\": 120, \"validation\": 0.1}, \"steps\": 1,"                   \
+    "\"train_micro_batch_size_per_gpu\": 6, \"optimizer\": {\"type\": \"AdamW\"}, \"threads\": 1}"
+#define GPT2                                                                                                           \
+    "{\"model\": {\"type\": \"gpt2\", \"layers\": 2, \"heads\": 2, \"width\": 32, \"context\": 24,"                    \
+    "\"vocabulary\": \"50\"}, \"data\": {\"type\": \"random_tokens\", \"samples\": 120}, \"steps\": 1,"                \
+    "\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\"}, \"threads\": 1}"
+#define LLAMA                                                                                                          \
+    "{\"model\": {\"type\": \"llama\", \"layers\": 2, \"heads\": 4, \"kv_heads\": 2, \"width\": 32,"                   \
+    "\"feed_forward\": 48, \"context\": 16, \"vocabulary\": \"50\"}, \"data\": {\"type\": \"random_tokens\","          \
+    "\"samples\": 120}, \"steps\": 1, \"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"Adam\"},"     \
+    "\"threads\": 1}"
+
+typedef struct fit_case {
+    const char *model;
+    int ranks, stage;
+    const char *settings; /* --set arguments */
+} fit_case;
+
+#define SUMS   "--set gradient_accumulation_steps=2 "
+#define BF16   "--set bf16.enabled=true "
+#define LORA   "--set lora.rank=2 --set 'lora.targets=[\"*\"]' "
+#define CUT(x) "--set zero_optimization.partition=" x " "
+
+static const fit_case cases[] = {
+    { "mlp", 1, 0, "" },
+    { "mlp", 2, 1, "" },
+    { "mlp", 2, 3, "" },
+    { "mlp", 3, 2, SUMS },
+    { "mlp", 5, 3, CUT("owner") },
+    { "gpt2", 1, 0, SUMS },
+    { "gpt2", 2, 3, "" },
+    { "gpt2", 3, 2, "" },
+    { "gpt2", 3, 2, BF16 },
+    { "gpt2", 5, 1, BF16 SUMS },
+    { "gpt2", 2, 0, "--set activation_checkpointing.mode=recompute " },
+    { "llama", 1, 0, BF16 },
+    { "llama", 2, 1, "" },
+    { "llama", 3, 3, BF16 SUMS },
+    { "llama", 5, 2, "--set memory.levels=2 " },
+    { "llama", 2, 3, "--set zero_optimization.offload_param.device=cpu --set memory.prefetch_layers=1 " },
+    { "llama", 1, 0, LORA },
+    { "llama", 2, 3, LORA },
+    { "llama", 3, 1, LORA BF16 },
+    { "gpt2", 5, 3, CUT("block") "--set zero_optimization.partition_block=1024 " },
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static void prepare(char folder[4096])
+{
+    snprintf(folder, 4096, "%s", test_tmpdir());
+    run_write(folder, "mlp.json", MLP);
+    run_write(folder, "gpt2.json", GPT2);
+    run_write(folder, "llama.json", LLAMA);
+}
+
+static run_result run_case(const char *folder, const char *command, const fit_case *c, uint64_t device, uint64_t host)
+{
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "%s %s.json --quiet --ranks %d --set zero_optimization.stage=%d %s--set memory.device=%llu --set "
+             "memory.host=%llu",
+             command, c->model, c->ranks, c->stage, c->settings, (unsigned long long)device, (unsigned long long)host);
+    return run_sluice(folder, arguments);
+}
+
+/* The bytes that a refusal says `key` needs; 0 where it does not lack any. */
+static uint64_t told_need(const char *error, const char *key)
+{
+    char has[64];
+    unsigned long long needs = 0;
+    snprintf(has, sizeof has, "%s has ", key);
+    const char *at = strstr(error, has), *number = at != NULL ? strstr(at, "needs ") : NULL;
+    if (number != NULL) sscanf(number, "needs %llu", &needs);
+    return needs;
+}
+
+static uint64_t ask(const char *folder, const char *command, const fit_case *c, uint64_t device, uint64_t host,
+                    const char *key)
+{
+    run_result r = run_case(folder, command, c, device, host);
+    uint64_t needs = told_need(r.error, key);
+    if (r.status != 3 || needs == 0)
+        test_fail(__FILE__, __LINE__, "%s on %d ranks, stage %d %s: device %llu, host %llu: %s: status %d: %s",
+                  c->model, c->ranks, c->stage, c->settings, (unsigned long long)device, (unsigned long long)host,
+                  command, r.status, r.error);
+    run_free(&r);
+    return needs;
+}
+
+static void check_runs(const char *folder, const char *command, const fit_case *c, uint64_t device, uint64_t host)
+{
+    run_result r = run_case(folder, command, c, device, host);
+    CHECK_THAT(r.status == 0, "%s on %d ranks, stage %d %s: device %llu, host %llu: %s: status %d: %s", c->model,
+               c->ranks, c->stage, c->settings, (unsigned long long)device, (unsigned long long)host, command, r.status,
+               r.error);
+    run_free(&r);
+}
+
+#define PLENTY ((uint64_t)64 << 20)
+
+/* Of the device with plenty of host memory. */
+static uint64_t check_device(const char *folder, const fit_case *c)
+{
+    uint64_t needs = ask(folder, "plan", c, 1024, PLENTY, "memory.device");
+    if (needs == 0) return 0;
+    check_runs(folder, "plan", c, needs, PLENTY);
+    CHECK_EQ(ask(folder, "plan", c, needs - 1, PLENTY, "memory.device"), needs);
+    return needs;
+}
+
+/* Of the host beside so much device memory. False: everything fits on the device. */
+static bool check_host(const char *folder, const fit_case *c, uint64_t device)
+{
+    run_result r = run_case(folder, "plan", c, device, 1);
+    uint64_t needs = told_need(r.error, "memory.host");
+    bool fits = r.status == 0;
+    run_free(&r);
+    if (fits) return false;
+    CHECK_THAT(needs > 0, "%s on %d ranks, device %llu: the host is not told", c->model, c->ranks,
+               (unsigned long long)device);
+    check_runs(folder, "train", c, device, needs);
+    CHECK_EQ(ask(folder, "plan", c, device, needs - 1, "memory.host"), needs);
+    return true;
+}
+
+/* The host is asked for beside as little device memory as possible, and beside a quarter more. */
+TEST(the_bytes_that_a_refusal_asks_for_are_enough_and_one_less_is_not)
+{
+    char folder[4096];
+    int hosts = 0;
+    prepare(folder);
+    for (int i = 0; i < CASES; i++) {
+        uint64_t device = check_device(folder, &cases[i]);
+        hosts += check_host(folder, &cases[i], i % 3 == 0 ? device + device / 4 : device);
+    }
+    CHECK_THAT(hosts >= CASES - 3, "the host was short in %d of %d cases", hosts, CASES);
+}
+
+/* Every rank says the same, so the program prints it once and as it is. */
+TEST(ranks_that_train_refuse_with_the_number_of_the_one_that_needs_most)
+{
+    static const int chosen[] = { 2, 8 };
+    char folder[4096];
+    prepare(folder);
+    for (size_t i = 0; i < sizeof chosen / sizeof chosen[0]; i++) {
+        const fit_case *c = &cases[chosen[i]];
+        uint64_t needs = ask(folder, "plan", c, 1024, PLENTY, "memory.device");
+        CHECK_EQ(ask(folder, "train", c, needs - 1, PLENTY, "memory.device"), needs);
+        run_result r = run_case(folder, "train", c, 1024, PLENTY);
+        CHECK_THAT(strstr(r.error, "on rank 0: ") == NULL, "%s", r.error);
+        run_free(&r);
+    }
+}
+
+/* Where both tiers are too small both are told, and both together are enough. */
+TEST(two_tiers_that_are_too_small_are_both_told)
+{
+    char folder[4096];
+    prepare(folder);
+    for (int i = 0; i < CASES; i += 5) {
+        run_result r = run_case(folder, "plan", &cases[i], 1024, 1);
+        uint64_t device = told_need(r.error, "memory.device"), host = told_need(r.error, "memory.host");
+        CHECK_EQ(r.status, 3);
+        CHECK(device > 0);
+        run_free(&r);
+        if (host == 0) host = 1;
+        check_runs(folder, "plan", &cases[i], device, host);
+        CHECK_EQ(ask(folder, "plan", &cases[i], device - 1, host, "memory.device"), device);
+        if (host > 1) CHECK_EQ(ask(folder, "plan", &cases[i], device, host - 1, "memory.host"), host);
+    }
+}
