@@ -41,11 +41,9 @@ sluice_status sl_search_all(sl_search *s, sl_candidate *found, bool *fits);
  * placement that fits all ranks. With `exact` no budget that is lacking could be a byte smaller: a search with so much
  * is made to see that it fails. Without, they are enough, and found faster. Leaves another rank in the options. */
 sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_candidate *found, bool *fits);
-/* The least device budget beside the host's as it is; UINT64_MAX: none would do. */
-sluice_status sl_search_device_alone(sl_search *s, uint64_t *bytes);
 /* Of the plan that was built last. */
 void sl_search_own_need(const sl_search *s, sl_plan_need *need);
 /* SLUICE_ERR_NO_FIT, with a message. */
-sluice_status sl_plan_refuse(sl_search *s, const sl_plan_need *need);
+sluice_status sl_plan_refuse(const sl_search *s, const sl_plan_need *need);
 
 #endif

@@ -295,6 +295,18 @@ static sluice_status find_lacks(sl_search *s, bool exact, limits *l, sl_plan_nee
     return SLUICE_OK;
 }
 
+/* More of the device instead of the host: what that takes, where it does. */
+static sluice_status find_alone(sl_search *s, const limits *given, sl_plan_need *need, standing *x, bool *fits)
+{
+    standing alone;
+    SL_TRY(find_settled(s, true, GOAL_DEVICE, given, &alone));
+    if (alone.over > 0) return SLUICE_OK;
+    need->device_alone = alone.peak[SL_TIER_DEVICE];
+    *fits = is_within(&alone, given);
+    if (*fits) *x = alone;
+    return SLUICE_OK;
+}
+
 sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_candidate *found, bool *fits)
 {
     limits l = given_limits(s);
@@ -303,6 +315,7 @@ sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_ca
     *need = (sl_plan_need){ .together = 0 };
     SL_TRY(find_lacks(s, exact, &l, need, &x));
     *fits = is_within(&x, &given);
+    if (exact && need->bytes[SL_TIER_HOST] > 0) SL_TRY(find_alone(s, &given, need, &x, fits));
     *found = x.candidate;
     for (int t = 0; t < SL_TIER_COUNT; t++) {
         if (need->bytes[t] > 0) continue;
@@ -312,19 +325,11 @@ sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_ca
     return SLUICE_OK;
 }
 
-sluice_status sl_search_device_alone(sl_search *s, uint64_t *bytes)
-{
-    const limits l = given_limits(s);
-    standing x;
-    SL_TRY(find_settled(s, true, GOAL_DEVICE, &l, &x));
-    *bytes = x.over == 0 ? x.peak[SL_TIER_DEVICE] : UINT64_MAX;
-    return SLUICE_OK;
-}
-
 void sl_search_own_need(const sl_search *s, sl_plan_need *need)
 {
     const limits l = given_limits(s);
     uint64_t sum = 0;
+    *need = (sl_plan_need){ .together = 0 };
     for (int t = 0; t < SL_TIER_COUNT; t++) {
         sum += need->bytes[t] = s->p->totals.peak[t];
         need->rank[t] = s->p->options.rank;

@@ -305,31 +305,24 @@ static sluice_status advise(const sl_search *s, const sl_plan_need *now, char *o
 /* ---- the message ---- */
 
 /* "memory.device 380160"; with the host lacking, the device alone where that would do. */
-static sluice_status tell_budgets(sl_search *s, const sl_plan_need *need, char *out, size_t room)
+static void tell_budgets(const sl_plan_options *o, const sl_plan_need *need, char *out, size_t room)
 {
-    const sl_plan_options *o = &s->p->options;
     const char *separator = "";
-    bool host = lacks(o, need, SL_TIER_HOST) && o->budget[SL_TIER_HOST] > 0;
-    uint64_t alone = UINT64_MAX;
     for (int t = 0; t < SL_TIER_COUNT; t++) {
         if (!lacks(o, need, t) || o->automatic[t]) continue;
         append(out, room, separator, "%s %llu", sl_tiers[t].setting, (unsigned long long)as_set(o, t, need->bytes[t]));
         separator = " and ";
     }
     if (out[0] == '\0') append(out, room, "", "a machine or a cgroup with more memory");
-    if (host && !o->automatic[SL_TIER_DEVICE]) SL_TRY(sl_search_device_alone(s, &alone));
-    if (alone < UINT64_MAX)
+    if (need->device_alone > 0 && !o->automatic[SL_TIER_DEVICE])
         append(out, room, "; ", "%s %llu alone", sl_tiers[SL_TIER_DEVICE].setting,
-               (unsigned long long)as_set(o, SL_TIER_DEVICE, alone));
-    return SLUICE_OK;
+               (unsigned long long)as_set(o, SL_TIER_DEVICE, need->device_alone));
 }
 
-sluice_status sl_plan_refuse(sl_search *s, const sl_plan_need *need)
+sluice_status sl_plan_refuse(const sl_search *s, const sl_plan_need *need)
 {
     char lack[768] = "", help[1024] = "";
-    int rank = s->p->options.rank;
-    SL_TRY(tell_budgets(s, need, help, sizeof help));
-    s->p->options.rank = rank;
+    tell_budgets(&s->p->options, need, help, sizeof help);
     SL_TRY(advise(s, need, help, sizeof help));
     describe_lacks(s, need, lack, sizeof lack);
     return sl_fail(SLUICE_ERR_NO_FIT, "does not fit, even with every permitted saving: %s. What would help: %s", lack,

@@ -261,6 +261,7 @@ typedef struct sl_plan_need {
     uint64_t bytes[SL_TIER_COUNT];
     int rank[SL_TIER_COUNT]; /* which that is */
     uint64_t together;       /* of device and host where they are one memory; 0: that is enough */
+    uint64_t device_alone;   /* the least device budget beside the host's as it is; 0: none would do, or not sought */
 } sl_plan_need;
 
 /* The budgets with which a plan could be made, by a short search: enough, and mostly the least. */
