@@ -58,6 +58,10 @@ typedef enum sluice_status {
 
 /* What went wrong in the newest failed call of this thread. Never NULL; valid until the thread's next failure. */
 SLUICE_API const char *sluice_error(void);
+/* Copies `text` as a terminal may show it: printable UTF-8 as it is; control characters, marks of direction and bytes
+ * that are not UTF-8 as \n, \x1b, \u202e. What has no room is left off, in whole characters. Returns the length. Messages
+ * and log lines of the library have passed through it; names and paths in events have not. */
+SLUICE_API size_t sluice_printable(const char *text, char *out, size_t out_bytes);
 /* The exit status a program should end with. */
 SLUICE_API int sluice_exit_status(sluice_status status);
 

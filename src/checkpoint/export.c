@@ -14,6 +14,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/output.h"
+#include "core/utf8.h"
 
 #define ENDING ".safetensors"
 
@@ -57,7 +58,7 @@ static sluice_status open_newest(const char *folder, const sl_entries *e, FILE *
         SL_TRY(sl_entry_path(folder, e->list[i], path));
         sluice_status st = open_checkpoint(path, &e->list[i].step, out, &known);
         if (st == SLUICE_OK || !known || (st != SLUICE_ERR_INPUT && st != SLUICE_ERR_IO)) return st;
-        if (out_text != NULL) fprintf(out_text, "%s: skipped: %s\n", path, sluice_error());
+        if (out_text != NULL) fprintf(out_text, "%s: skipped: %s\n", sl_show(path).text, sluice_error());
         if (first == SLUICE_OK) sl_error_copy(first_fault);
         if (first == SLUICE_OK) first = st;
     }
@@ -179,8 +180,8 @@ static void tell(const export *x, const char *path, int64_t begin, int64_t end)
         if (sl_state_is_weight(t)) tensors += file_tensors(t);
         bytes += weight_bytes(x, i);
     }
-    fprintf(x->out, "%s: %" PRId64 " tensor%s of step %" PRIu64 ", %s\n", path, tensors, tensors == 1 ? "" : "s",
-            x->stored.m->meta.step, sl_format_bytes(bytes, size, sizeof size));
+    fprintf(x->out, "%s: %" PRId64 " tensor%s of step %" PRIu64 ", %s\n", sl_show(path).text, tensors,
+            tensors == 1 ? "" : "s", x->stored.m->meta.step, sl_format_bytes(bytes, size, sizeof size));
 }
 
 static sluice_status write_file(export *x, int number, int64_t begin, int64_t end)
@@ -235,7 +236,8 @@ static sluice_status write_index(const export *x, const char *path)
     sluice_status st = make_index(x, &text);
     if (st == SLUICE_OK) st = sl_file_replace(path, text.data, text.bytes);
     sl_text_free(&text);
-    if (st == SLUICE_OK && x->out != NULL) fprintf(x->out, "%s: index of %d files\n", path, x->file_count);
+    if (st == SLUICE_OK && x->out != NULL)
+        fprintf(x->out, "%s: index of %d files\n", sl_show(path).text, x->file_count);
     return st;
 }
 

@@ -61,7 +61,7 @@ typedef struct name_faults {
 /* Looks for a missing name under the prefixes that programs add or leave out. */
 static void try_prefixes(name_faults *n, const char *name)
 {
-    char longer[SL_ST_MAX_NAME + 64];
+    char longer[SL_MAX_NAME_BYTES + 64];
     for (const char *const *p = sl_weight_prefixes; *p != NULL && n->prefix[0] == '\0'; p++) {
         size_t bytes = strlen(*p);
         bool added = snprintf(longer, sizeof longer, "%s%s", *p, name) < (int)sizeof longer && sl_st_find(n->f, longer);

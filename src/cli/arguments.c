@@ -23,6 +23,10 @@ typedef struct argument {
     int64_t min; /* numbers */
 } argument;
 
+/* Upper bounds of what has none of its own. */
+#define MOST_NUMBER 1e9
+#define MOST_BYTES  (8191.0 * 1024 * 1024 * 1024 * 1024)
+
 #define AT(field)   offsetof(cli_arguments, field)
 #define WITH_CONFIG " plan train eval generate config "
 

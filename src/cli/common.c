@@ -8,12 +8,13 @@
 
 int cli_usage(const char *format, ...)
 {
+    char text[4096], shown[4096];
     va_list args;
-    fputs("sluice: ", stderr);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fputc('\n', stderr);
+    sluice_printable(text, shown, sizeof shown);
+    fprintf(stderr, "sluice: %s\n", shown);
     return sluice_exit_status(SLUICE_ERR_USAGE);
 }
 

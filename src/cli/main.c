@@ -31,7 +31,7 @@ static void print_usage(FILE *out)
                  c->operand_optional ? "[" : "", c->operand != NULL ? c->operand : "", c->operand_optional ? "]" : "");
         fprintf(out, "  %-18s %s\n", left, c->help);
     }
-    fputs("\n  sluice COMMAND --help    options of a command\n"
+    fputs("\n  sluice help COMMAND      options of a command, as sluice COMMAND --help\n"
           "  sluice config            keys of a configuration file\n"
           "  sluice --version\n\n"
           "exit status:\n"
@@ -61,6 +61,20 @@ static int unknown_command(const char *name)
     return cli_usage("unknown command \"%s\"; did you mean \"%s\"?", name, nearest);
 }
 
+/* sluice help, sluice help COMMAND */
+static int print_help(int argc, char **argv)
+{
+    if (argc == 0 || strcmp(argv[0], "help") == 0) {
+        print_usage(stdout);
+        return 0;
+    }
+    const cli_command *command = find_command(argv[0]);
+    if (command == NULL) return unknown_command(argv[0]);
+    if (argc > 1) return cli_usage("help: unexpected argument \"%s\"", argv[1]);
+    cli_print_help(command, stdout);
+    return 0;
+}
+
 static int run_command(const cli_command *command, int argc, char **argv)
 {
     cli_arguments arguments;
@@ -83,10 +97,8 @@ int main(int argc, char **argv)
         return 2;
     }
     const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        print_usage(stdout);
-        return cli_finish_output(0);
-    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+        return cli_finish_output(print_help(argc - 2, argv + 2));
     if (strcmp(name, "--version") == 0) {
         printf("sluice %s\n", sluice_version());
         return cli_finish_output(0);

@@ -141,7 +141,9 @@ static void on_eval(cli_progress *p, const sluice_event *e)
 
 static void on_saved(cli_progress *p, const sluice_event *e)
 {
-    fprintf(p->out, "step %llu: saved %s\n", (unsigned long long)e->step, e->path != NULL ? e->path : "");
+    char path[4096];
+    sluice_printable(e->path, path, sizeof path);
+    fprintf(p->out, "step %llu: saved %s\n", (unsigned long long)e->step, path);
 }
 
 static void on_epoch(cli_progress *p, const sluice_event *e)

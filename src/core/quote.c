@@ -1,36 +1,8 @@
-/* quote.c: UTF-8, escapes, and the rules for names. */
+/* quote.c: escapes, and the rules for names. */
 #include "core/quote.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Lengths by first byte, then the ranges that rule out overlong forms, surrogates and what lies beyond U+10FFFF. */
-size_t sl_utf8_length(const char *text, size_t bytes)
-{
-    const unsigned char *t = (const unsigned char *)text;
-    if (bytes == 0) return 0;
-    if (t[0] < 0x80) return 1;
-    size_t length = t[0] >= 0xc2 && t[0] <= 0xdf ? 2 : (t[0] & 0xf0) == 0xe0 ? 3 : t[0] >= 0xf0 && t[0] <= 0xf4 ? 4 : 0;
-    if (length == 0 || bytes < length) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((t[i] & 0xc0) != 0x80) return 0;
-    if ((t[0] == 0xe0 && t[1] < 0xa0) || (t[0] == 0xed && t[1] > 0x9f)) return 0;
-    if ((t[0] == 0xf0 && t[1] < 0x90) || (t[0] == 0xf4 && t[1] > 0x8f)) return 0;
-    return length;
-}
-
-bool sl_utf8_valid(const char *text, size_t bytes, size_t *bad)
-{
-    for (size_t i = 0; i < bytes;) {
-        size_t length = sl_utf8_length(text + i, bytes - i);
-        if (length == 0) {
-            *bad = i;
-            return false;
-        }
-        i += length;
-    }
-    return true;
-}
 
 size_t sl_json_escape(const char *text, char out[SL_ESCAPE_BYTES])
 {

@@ -1,17 +1,15 @@
-/* quote.h: names and other text that strangers wrote: whether it is UTF-8, how it is shown, what may be a name. */
+/* quote.h: names that strangers wrote: how they are quoted, and what may be one. */
 #ifndef SL_CORE_QUOTE_H
 #define SL_CORE_QUOTE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "core/utf8.h"
+
 #define SL_ESCAPE_BYTES   8
 #define SL_MAX_NAME_BYTES 1024 /* of a tensor in a file, and so of everything in a graph */
 
-/* Bytes of the valid UTF-8 sequence at the start of the text, or 0. */
-size_t sl_utf8_length(const char *text, size_t bytes);
-/* True for valid UTF-8; otherwise *bad is the offset of the first byte that is not. */
-bool sl_utf8_valid(const char *text, size_t bytes, size_t *bad);
 /* Escapes the first character of a non-empty string for JSON into `out`; bytes that are not UTF-8 become U+FFFD.
  * Returns how many bytes of `text` it covers. */
 size_t sl_json_escape(const char *text, char out[SL_ESCAPE_BYTES]);

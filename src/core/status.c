@@ -18,7 +18,7 @@ void sl_error_record(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    memcpy(message, text, strlen(text) + 1);
+    sluice_printable(text, message, sizeof message);
 }
 
 void sl_error_copy(char out[SL_MESSAGE_BYTES])

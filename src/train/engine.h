@@ -3,7 +3,7 @@
 #define SL_TRAIN_ENGINE_H
 
 #include "checkpoint/checkpoint.h"
-#include "core/progress.h"
+#include "core/phase.h"
 #include "format/text_buffer.h"
 #include "machine/device_choice.h"
 #include "machine/machine.h"

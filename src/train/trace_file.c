@@ -9,6 +9,7 @@
 #include "core/alloc.h"
 #include "core/output.h"
 #include "core/thread.h"
+#include "core/utf8.h"
 #include "format/text_buffer.h"
 #include "train/run.h"
 
@@ -247,11 +248,11 @@ void sl_run_trace_report(const sl_run *r, FILE *out)
     int ranks = r->job->ranks.count;
     if (path == NULL) return;
     if (r->traced_step == 0) {
-        fprintf(out, "%s is empty: the run ended before the step to trace\n", path);
+        fprintf(out, "%s is empty: the run ended before the step to trace\n", sl_show(path).text);
         return;
     }
-    fprintf(out, "trace of step %llu written to %s", (unsigned long long)r->traced_step, path);
-    if (ranks == 2) fprintf(out, " and %s.rank1", path);
-    if (ranks > 2) fprintf(out, " and %s.rank1 to .rank%d", path, ranks - 1);
+    fprintf(out, "trace of step %llu written to %s", (unsigned long long)r->traced_step, sl_show(path).text);
+    if (ranks == 2) fprintf(out, " and %s.rank1", sl_show(path).text);
+    if (ranks > 2) fprintf(out, " and %s.rank1 to .rank%d", sl_show(path).text, ranks - 1);
     fprintf(out, ": open it in Perfetto\n");
 }

@@ -25,6 +25,8 @@ static const struct {
     /* command line */
     { NULL, "trian good.json", 2, "unknown command \"trian\"", "did you mean \"train\"?" },
     { NULL, "frobnicate", 2, "unknown command \"frobnicate\"", "sluice --help" },
+    { NULL, "help trian", 2, "unknown command \"trian\"", "did you mean \"train\"?" },
+    { NULL, "help train plan", 2, "help: unexpected argument \"plan\"", NULL },
     { NULL, "train", 2, "CONFIG is missing", NULL },
     { NULL, "train good.json more", 2, "unexpected argument \"more\"", NULL },
     { NULL, "train good.json --resme", 2, "unknown option \"--resme\"", "did you mean --resume?" },

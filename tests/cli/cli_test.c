@@ -40,6 +40,25 @@ TEST(help_lists_every_command_and_each_command_has_help)
     run_free(&all);
 }
 
+TEST(help_followed_by_a_command_prints_what_the_command_prints_with_help)
+{
+    static const char *const commands[] = { "plan",    "train",  "eval",    "generate", "export",
+                                            "inspect", "verify", "devices", "config" };
+    const char *folder = new_folder();
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char arguments[64];
+        snprintf(arguments, sizeof arguments, "help %s", commands[i]);
+        run_result asked = run_sluice(folder, arguments);
+        snprintf(arguments, sizeof arguments, "%s --help", commands[i]);
+        run_result option = run_sluice(folder, arguments);
+        CHECK_EQ(asked.status, 0);
+        CHECK_STR(asked.out, option.out);
+        CHECK_STR(asked.error, "");
+        run_free(&asked);
+        run_free(&option);
+    }
+}
+
 TEST(the_version_is_printed)
 {
     run_result r = run_sluice(new_folder(), "--version");
@@ -344,6 +363,26 @@ TEST(keys_without_effect_are_noted_on_standard_error_alone)
 }
 
 /* ---- plan, eval, inspect ---- */
+
+TEST(control_characters_in_paths_and_arguments_are_shown_not_sent)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "config.json", "");
+    run_result saved =
+        run_sluice(folder, "train config.json --set \"$(printf 'checkpoint.path=a\\nb\\033[31m')\" --set threads=1");
+    CHECK_EQ(saved.status, 0);
+    CHECK_CONTAINS(saved.out, "saved a\\nb\\x1b[31m/");
+    CHECK(strchr(saved.out, '\033') == NULL);
+    run_result refused = run_sluice(folder, "train \"$(printf 'no\\nwhere\\033[1m.json')\"");
+    CHECK_EQ(refused.status, 2);
+    CHECK_CONTAINS(refused.error, "no\\nwhere\\x1b[1m.json");
+    run_result unknown = run_sluice(folder, "\"$(printf 'tr\\nain')\"");
+    CHECK_EQ(unknown.status, 2);
+    CHECK_CONTAINS(unknown.error, "unknown command \"tr\\nain\"");
+    run_free(&saved);
+    run_free(&refused);
+    run_free(&unknown);
+}
 
 TEST(plan_prints_a_table_or_one_event)
 {

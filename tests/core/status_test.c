@@ -33,6 +33,14 @@ TEST(fail_cuts_a_message_that_is_too_long)
     CHECK_STR(copy, sluice_error());
 }
 
+TEST(fail_shows_control_characters_and_stray_bytes_instead_of_sending_them)
+{
+    sl_fail(SLUICE_ERR_IO, "cannot open %s", "a\nb\x1b[31m\xffZ\xc3\xbcrich");
+    CHECK_STR(sluice_error(), "cannot open a\\nb\\x1b[31m\\xffZ\xc3\xbcrich");
+    sl_fail(SLUICE_ERR_IO, "then: %s", sluice_error());
+    CHECK_STR(sluice_error(), "then: cannot open a\\nb\\x1b[31m\\xffZ\xc3\xbcrich");
+}
+
 static void *fail_in_thread(void *out)
 {
     sl_fail(SLUICE_ERR_IO, "in the thread");

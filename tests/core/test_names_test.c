@@ -1,5 +1,5 @@
-/* test_names_test.c: every source below tests/ is either a test, *_test.c, which is what the build takes, or a helper in
- * tests/support/; no two have the same name; and expected-skips names tests and needs that exist. */
+/* test_names_test.c: every source below tests/ is either a test, *_test.c or *_fuzz.c, which is what the build takes, or a
+ * helper in tests/support/; no two have the same name; and expected-skips names tests and needs that exist. */
 #include <ftw.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,7 +21,9 @@ static int check_file(const char *path, const struct stat *info, int type, struc
     const char *name = path + walk->base;
     if (type != FTW_F || !(has_ending(name, ".c") || has_ending(name, ".h") || has_ending(name, ".cc"))) return 0;
     bool helper = strstr(path, "/tests/support/") != NULL || strcmp(name, "test.c") == 0 || strcmp(name, "test.h") == 0;
-    if (!helper && !has_ending(name, "_test.c") && !has_ending(name, "_cases.h")) /* a table beside its test */
+    bool target = strstr(path, "/tests/fuzz/") != NULL && has_ending(name, "_fuzz.c");
+    if (!helper && !target && !has_ending(name, "_test.c") &&
+        !has_ending(name, "_cases.h")) /* a table beside its test */
         test_fail(path, 1, "neither a test (*_test.c) nor in tests/support/: it would not be built");
     if (helper && has_ending(name, "_test.c")) test_fail(path, 1, "a test among the helpers would not be run");
     for (int i = 0; i < files_seen; i++)

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "config/config.h"
-#include "fuzz/fuzz.h"
+#include "support/fuzz/fuzz.h"
 
 /* What is printed of a configuration that makes sense can be read again, and says the same. */
 static void check_printed(const sluice_config *c)

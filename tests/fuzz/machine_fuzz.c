@@ -3,8 +3,8 @@
 
 #include "core/alloc.h"
 #include "core/io.h"
-#include "fuzz/fuzz.h"
 #include "machine/machine.h"
+#include "support/fuzz/fuzz.h"
 
 static char *written(const sl_machine_description *d, size_t *bytes)
 {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "checkpoint/manifest.h"
-#include "fuzz/fuzz.h"
+#include "support/fuzz/fuzz.h"
 
 /* Pieces cover every tensor exactly once, inside the files: the reader's promise to everyone who reads by it. */
 static void check_pieces(const sl_manifest *m)

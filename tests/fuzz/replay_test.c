@@ -4,7 +4,7 @@
 
 #include "core/alloc.h"
 #include "core/io.h"
-#include "fuzz/fuzz.h"
+#include "support/fuzz/fuzz.h"
 #include "test.h"
 
 #define CORPUS SLUICE_SOURCE_DIR "/tests/fuzz/corpus/"

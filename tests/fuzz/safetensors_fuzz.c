@@ -1,6 +1,6 @@
 /* safetensors_fuzz.c: a file of weights. All tensors of one that was opened are inside it, and are read. */
 #include "format/safetensors.h"
-#include "fuzz/fuzz.h"
+#include "support/fuzz/fuzz.h"
 
 static void read_tensor(sl_st_file *f, const sl_st_tensor *t, size_t file_bytes)
 {

@@ -1,6 +1,6 @@
 /* text_fuzz.c: a text as training data, by bytes and by characters. */
 #include "data/data.h"
-#include "fuzz/fuzz.h"
+#include "support/fuzz/fuzz.h"
 
 enum { CONTEXT = 8, ROWS = 3 };
 

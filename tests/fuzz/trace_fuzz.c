@@ -3,7 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "fuzz/fuzz.h"
+#include "support/fuzz/fuzz.h"
 #include "train/run.h"
 
 enum { STEPS = 4 };

@@ -1,9 +1,9 @@
-/* progress.h: how far a long piece of work is, told to whoever asked for it.
+/* phase.h: how far a long piece of work is, told to whoever asked for it.
  *
  * Work that may take seconds (filling, reading, hashing) is an activity: begun, told of as it goes, ended. The receiver hears
  * of the beginning, of at most ten places a second on the way, and of the end, always from the thread that began it. */
-#ifndef SL_CORE_PROGRESS_H
-#define SL_CORE_PROGRESS_H
+#ifndef SL_CORE_PHASE_H
+#define SL_CORE_PHASE_H
 
 #include <stdbool.h>
 #include <stdint.h>

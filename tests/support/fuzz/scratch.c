@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "format/scan.h"
-#include "fuzz/fuzz.h"
+#include "support/fuzz/fuzz.h"
 
 static char folder[64]; /* one for each process: libFuzzer may fork */
 static pid_t owner;

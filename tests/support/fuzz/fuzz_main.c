@@ -1,5 +1,5 @@
 /* fuzz_main.c: libFuzzer's entry; compiled once for each target, with FUZZ_TARGET its function. */
-#include "fuzz/fuzz.h"
+#include "support/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

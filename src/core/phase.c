@@ -1,5 +1,5 @@
-/* progress.c: see progress.h. */
-#include "core/progress.h"
+/* phase.c: see progress.h. */
+#include "core/phase.h"
 
 #include <stddef.h>
 
