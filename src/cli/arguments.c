@@ -24,8 +24,6 @@ typedef struct argument {
 } argument;
 
 /* Upper bounds of what has none of its own. */
-#define MOST_NUMBER 1e9
-#define MOST_BYTES  (8191.0 * 1024 * 1024 * 1024 * 1024)
 
 #define AT(field)   offsetof(cli_arguments, field)
 #define WITH_CONFIG " plan train eval generate config "

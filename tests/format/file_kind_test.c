@@ -1,7 +1,7 @@
 /* Files that are not what was asked for are called by their names. */
 #include "format/file_kind.h"
 
-#include "core/io.h"
+#include "core/output.h"
 #include "format/safetensors.h"
 #include "test.h"
 
