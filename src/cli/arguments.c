@@ -23,8 +23,6 @@ typedef struct argument {
     int64_t min; /* numbers */
 } argument;
 
-/* Upper bounds of what has none of its own. */
-
 #define AT(field)   offsetof(cli_arguments, field)
 #define WITH_CONFIG " plan train eval generate config "
 
