@@ -403,7 +403,8 @@ typedef enum {
     SLUICE_EVENT_EVAL,
     SLUICE_EVENT_SAVED,
     SLUICE_EVENT_EPOCH,
-    SLUICE_EVENT_END
+    SLUICE_EVENT_END,
+    SLUICE_EVENT_PHASE
 } sluice_event_kind;
 
 /* Fields not named for an event's kind are zero. */
@@ -418,7 +419,7 @@ typedef struct sluice_event {
     double step_seconds;
     uint64_t moved_to_device, moved_to_host, moved_disk_read, moved_disk_write; /* bytes in one step */
     uint64_t comm_gather, comm_reduce, comm_norm;                               /* bytes that ranks send in one step */
-    const char *weights_sha256, *state_sha256;                                  /* END */
+    const char *weights_sha256, *state_sha256; /* END; NULL where the setting `hashes` is false */
     uint64_t speculated, rolled_back;
     /* RESUMED, STEP, EVAL, SAVED, EPOCH, END */
     uint64_t step, steps; /* this one; all that are planned */
@@ -431,6 +432,11 @@ typedef struct sluice_event {
     /* PLAN: expected; STEP; END: mean over the steps after the first. Share of peak_flops from 0 to 1. NaN:
      * there are no tokens, or the peak is not known. */
     double tokens_per_second, mfu;
+    /* PHASE: something other than a step takes its time: "plan", "reserve", "fill", "read", "verify" or "hash". Told when
+     * it begins, at most ten times a second while it goes on, and when it is over; `seconds` since its beginning. */
+    const char *phase;
+    uint64_t done, total; /* plan, fill: weights; the others: bytes */
+    bool over;
 } sluice_event;
 
 typedef struct sluice_job_options {

@@ -172,7 +172,7 @@ class Events:
 
 def command_of(arguments, row):
     command = [os.path.join(arguments.build, "sluice"), "train", os.path.join(HERE, row.config + ".json"), "--json"]
-    for setting in ["debug.hash=false", f"steps={row.steps}"] + row.settings + arguments.set:
+    for setting in ["hashes=false", f"steps={row.steps}"] + row.settings + arguments.set:
         command += ["--set", setting]
     return command + (["--machine", arguments.machine] if arguments.machine else [])
 

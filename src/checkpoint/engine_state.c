@@ -189,6 +189,8 @@ static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, bo
     *s = (exec_state){ .x = x };
     s->state = (sl_state){ .rank = o->rank, .rank_count = o->rank_count, .comm = sl_exec_comm(x) };
     s->state.names = sl_exec_plan(x)->graph->file_names;
+    s->state.pool = sl_exec_pool(x);
+    s->state.progress = sl_exec_progress(x);
     sl_wholes_init(&s->wholes);
     sluice_status st = sl_agree(s->state.comm, "checkpoint tensors", allocate_tensors(s, slots, wholes));
     if (st != SLUICE_OK) {
@@ -333,6 +335,7 @@ sluice_status sl_state_hash(sl_exec *x, const sl_checkpoint_slots *slots, double
                             char state[65])
 {
     exec_state s;
+    SL_TRY(sl_agree(sl_exec_comm(x), "hashing", sl_exec_settle(x)));
     SL_TRY(make_state(x, slots, true, &s));
     sluice_status st = sl_state_sha256(&s.state, loss_scale, weights, state);
     free_state(&s);

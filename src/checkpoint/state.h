@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "core/phase.h"
+#include "core/thread.h"
 
 /* Kind of a tensor that holds a parameter's values; the others are named for their optimizer slot. */
 #define SL_KIND_WEIGHT "weight"
@@ -32,6 +34,9 @@ typedef struct sl_state {
     sluice_dtype file_type;              /* of weights in the files that are written: F32, BF16 or F16 */
     int rank, rank_count;
     sl_comm *comm; /* borrowed; NULL: alone */
+    /* Borrowed; NULL: the caller's thread does all. With it, hashes `read` from all its threads at a time. */
+    sl_pool *pool;
+    const sl_progress *progress; /* borrowed; NULL: nobody listens */
     /* The runs of elements of a tensor that `rank` owns, in increasing order. Pure. */
     int64_t (*owned_count)(void *user, int64_t tensor, int rank);
     sl_range (*owned)(void *user, int64_t tensor, int rank, int64_t index);

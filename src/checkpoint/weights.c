@@ -1,4 +1,4 @@
-/* weights.c: weights as safetensors, and the hashes by which two runs are compared. */
+/* weights.c: weights as safetensors. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_check.h"
 #include "core/half.h"
-#include "core/sha256.h"
 
 /* Rank 0: reads a tensor chunk by chunk and gives each to `use`, which may spoil it. */
 static sluice_status for_each_chunk(sl_gather *g, int64_t tensor,
@@ -206,113 +205,4 @@ sluice_status sl_state_weights_load(const sl_state *state, const char *path)
     sl_staging_free(&l.staging);
     sl_st_close(l.f);
     return st;
-}
-
-/* ---- Hashes ---- */
-
-/* One entry of a hash: exact rule 10. */
-typedef struct entry {
-    const char *name;
-    int64_t tensor;
-} entry;
-
-static int compare_entries(const void *a, const void *b)
-{
-    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
-}
-
-static sluice_status update_digest(void *user, void *data, size_t bytes)
-{
-    sl_sha256_update(user, data, bytes);
-    return SLUICE_OK;
-}
-
-static void add_named_digest(sl_sha256 *h, const char *name, sl_sha256 *values)
-{
-    uint8_t digest[32];
-    sl_sha256_final(values, digest);
-    sl_sha256_update(h, name, strlen(name) + 1);
-    sl_sha256_update(h, digest, sizeof digest);
-}
-
-static sluice_status hash_entries(sl_gather *g, const entry *entries, int64_t count, sl_sha256 *h)
-{
-    for (int64_t i = 0; i < count; i++) {
-        sl_sha256 values;
-        sl_sha256_init(&values);
-        SL_TRY(for_each_chunk(g, entries[i].tensor, update_digest, &values));
-        add_named_digest(h, entries[i].name, &values);
-    }
-    return SLUICE_OK;
-}
-
-/* The entries of the weights, or of everything else, in byte order of their names. */
-static sluice_status list_entries(const sl_state *state, bool weights, sl_arena *arena, entry **out, int64_t *count)
-{
-    entry *entries = sl_arena_array(arena, (size_t)state->count, sizeof *entries);
-    int64_t n = 0;
-    if (entries == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int64_t i = 0; i < state->count; i++) {
-        const sl_state_tensor *t = &state->tensors[i];
-        if (sl_state_is_weight(t) != weights) continue;
-        const char *name = weights ? t->name : sl_arena_printf(arena, "%s.%s", t->name, t->kind);
-        if (name == NULL) return SLUICE_ERR_NO_MEMORY;
-        entries[n++] = (entry){ name, i };
-    }
-    if (n > 0) qsort(entries, (size_t)n, sizeof *entries, compare_entries);
-    *out = entries;
-    *count = n;
-    return SLUICE_OK;
-}
-
-static sluice_status hash_group(sl_gather *g, bool weights, sl_sha256 *h)
-{
-    sl_arena arena;
-    entry *entries;
-    int64_t count;
-    sl_arena_init(&arena, "names for hashing");
-    sluice_status st = list_entries(g->state, weights, &arena, &entries, &count);
-    if (st == SLUICE_OK) st = hash_entries(g, entries, count, h);
-    sl_arena_free(&arena);
-    return st;
-}
-
-static void finish_hex(sl_sha256 *h, char hex[65])
-{
-    uint8_t digest[32];
-    sl_sha256_final(h, digest);
-    sl_sha256_hex(digest, hex);
-}
-
-/* The two hashes, as they go from rank 0 to the others. */
-typedef struct hashes {
-    char weights[65], optimizer[65];
-} hashes;
-
-static sluice_status hash_all(sl_gather *g, double loss_scale, hashes *out)
-{
-    sl_sha256 w, o, scale;
-    sl_sha256_init(&w);
-    sl_sha256_init(&o);
-    SL_TRY(hash_group(g, true, &w));
-    SL_TRY(hash_group(g, false, &o));
-    sl_sha256_init(&scale);
-    sl_sha256_update(&scale, &loss_scale, sizeof loss_scale);
-    add_named_digest(&o, "loss_scale", &scale);
-    finish_hex(&w, out->weights);
-    finish_hex(&o, out->optimizer);
-    return SLUICE_OK;
-}
-
-sluice_status sl_state_sha256(const sl_state *state, double loss_scale, char weights[65], char optimizer[65])
-{
-    sl_gather g;
-    hashes result = { 0 };
-    SL_TRY(sl_gather_open(&g, state));
-    sluice_status st = state->rank == 0 ? hash_all(&g, loss_scale, &result) : sl_gather_serve(&g);
-    SL_TRY(sl_gather_close(&g, st));
-    SL_TRY(sl_share(state->comm, "hashes", &result, sizeof result));
-    memcpy(weights, result.weights, sizeof result.weights);
-    memcpy(optimizer, result.optimizer, sizeof result.optimizer);
-    return SLUICE_OK;
 }

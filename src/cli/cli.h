@@ -80,7 +80,12 @@ void cli_request_stop(int signal_number);
 
 /* ---- events.c: --json ---- */
 
-void cli_event_json(FILE *out, const sluice_event *event);
+typedef struct cli_events {
+    FILE *out;
+    double phase_told; /* seconds into the phase at hand when it was written last */
+} cli_events;
+
+void cli_event_json(cli_events *e, const sluice_event *event);
 
 /* ---- progress.c: for people ---- */
 
@@ -89,6 +94,7 @@ typedef struct cli_progress {
     bool line; /* one line drawn over and over; otherwise plain lines */
     bool colour;
     bool drawn;            /* the line is on the screen */
+    bool begun;            /* a plain line is, without its end: of a phase */
     int64_t every;         /* steps between plain lines; 0: about twenty lines a run */
     double smooth_seconds; /* of a step, slowly following */
     double drawn_at;       /* clock, for not drawing too often */

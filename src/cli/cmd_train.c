@@ -18,6 +18,7 @@ typedef struct report {
 typedef struct narrator {
     const cli_arguments *arguments;
     cli_progress progress;
+    cli_events events;
 } narrator;
 
 /* All that a rank needs to run. */
@@ -33,7 +34,7 @@ static void on_event(void *user, const sluice_event *event)
 {
     narrator *n = user;
     if (n->arguments->json)
-        cli_event_json(stdout, event);
+        cli_event_json(&n->events, event);
     else if (!n->arguments->quiet)
         cli_progress_event(&n->progress, event);
     if (ferror(stdout)) cli_request_stop(SIGPIPE);
@@ -58,7 +59,7 @@ static sluice_status config_number(const sluice_config *config, const char *key,
 static sluice_status train(const training *t, sluice_world *world)
 {
     const cli_arguments *a = t->arguments;
-    narrator n = { .arguments = a };
+    narrator n = { .arguments = a, .events = { .out = stdout } };
     sluice_job_options options;
     int64_t every;
     sluice_status status = config_number(t->config, "steps_per_print", &every);

@@ -85,14 +85,14 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
 
 static void on_event(void *user, const sluice_event *event)
 {
-    (void)user;
-    cli_event_json(stdout, event);
+    cli_event_json(user, event);
 }
 
 int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o))
 {
     sluice_config *config;
     sluice_job_options options;
+    cli_events events = { .out = stdout };
     if (cli_launched_ranks() > 1)
         return cli_usage(
             "started by a launcher as one of %d ranks, but only train runs on several: start it without the launcher",
@@ -101,6 +101,7 @@ int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config
     if (exit_status != 0) return exit_status;
     cli_job_options(a, &options);
     if (a->json) options.event = on_event; /* the results come as events then */
+    options.user = &events;
     exit_status = cli_report(job(config, &options));
     sluice_config_destroy(config);
     return exit_status;

@@ -4,6 +4,8 @@
 
 #include "cli/cli.h"
 
+#define PHASE_SECONDS 1.0
+
 /* The shortest of 15 to 17 digits that reads back to the same double; null when there is no such number. */
 static void put_number(FILE *out, const char *name, double value)
 {
@@ -118,9 +120,18 @@ static void put_end(FILE *out, const sluice_event *e)
     put_traffic(out, e);
     put_count(out, "speculated", e->speculated);
     put_count(out, "rolled_back", e->rolled_back);
-    put_text(out, "weights_sha256", e->weights_sha256);
-    put_text(out, "state_sha256", e->state_sha256);
+    if (e->weights_sha256 != NULL) put_text(out, "weights_sha256", e->weights_sha256);
+    if (e->state_sha256 != NULL) put_text(out, "state_sha256", e->state_sha256);
     put_pace(out, e);
+}
+
+static void put_phase(FILE *out, const sluice_event *e)
+{
+    put_text(out, "phase", e->phase);
+    put_count(out, "done", e->done);
+    put_count(out, "total", e->total);
+    put_number(out, "seconds", e->seconds);
+    fprintf(out, ",\"over\":%s", e->over ? "true" : "false");
 }
 
 static const struct {
@@ -130,12 +141,23 @@ static const struct {
     [SLUICE_EVENT_PLAN] = { "plan", put_plan },    [SLUICE_EVENT_RESUMED] = { "resumed", put_resumed },
     [SLUICE_EVENT_STEP] = { "step", put_step },    [SLUICE_EVENT_EVAL] = { "eval", put_eval },
     [SLUICE_EVENT_SAVED] = { "saved", put_saved }, [SLUICE_EVENT_EPOCH] = { "epoch", put_epoch },
-    [SLUICE_EVENT_END] = { "end", put_end },
+    [SLUICE_EVENT_END] = { "end", put_end },       [SLUICE_EVENT_PHASE] = { "phase", put_phase },
 };
 
-void cli_event_json(FILE *out, const sluice_event *event)
+/* A phase is written once a second while it goes on, and when it is over. */
+static bool is_due(cli_events *e, const sluice_event *event)
 {
+    if (event->kind != SLUICE_EVENT_PHASE) return true;
+    bool due = event->over || event->seconds >= e->phase_told + PHASE_SECONDS;
+    if (due) e->phase_told = event->over ? 0 : event->seconds;
+    return due;
+}
+
+void cli_event_json(cli_events *e, const sluice_event *event)
+{
+    FILE *out = e->out;
     if ((size_t)event->kind >= sizeof event_writers / sizeof event_writers[0]) return; /* from a newer library */
+    if (!is_due(e, event)) return;
     fprintf(out, "{\"event\":\"%s\"", event_writers[event->kind].name);
     event_writers[event->kind].put(out, event);
     fputs("}\n", out);

@@ -11,6 +11,8 @@
 #define REDRAW_SECONDS 0.1
 /* Weight of the newest step in the smoothed step time. */
 #define SMOOTHING 0.1
+/* Phases that take less leave no line behind. */
+#define PHASE_SECONDS 1.0
 /* Lines in a run, where nothing else is asked for. */
 #define LINES_A_RUN 20
 
@@ -33,7 +35,8 @@ void cli_progress_start(cli_progress *p, FILE *out, int64_t every)
 void cli_progress_clear(cli_progress *p)
 {
     if (p->drawn) fputs("\r\033[K", p->out);
-    p->drawn = false;
+    if (p->begun) fputc('\n', p->out);
+    p->drawn = p->begun = false;
     fflush(p->out);
 }
 
@@ -127,6 +130,56 @@ static void on_step(cli_progress *p, const sluice_event *e)
         print_line(p, e);
 }
 
+/* ---- phases: what takes its time and is no step ---- */
+
+static const struct {
+    const char *name, *doing;
+    bool weights; /* counts weights; otherwise bytes */
+} phases[] = {
+    { "plan", "planning", true }, { "reserve", "reserving", false }, { "fill", "filling", true },
+    { "read", "reading", false }, { "verify", "verifying", false },  { "hash", "hashing", false },
+};
+
+/* "filling 8.03B weights", "hashing 89.7 GiB"; false: a phase of a newer library. */
+static bool format_phase(const sluice_event *e, char *out, size_t bytes)
+{
+    static const char *const counts[] = { "", "k", "M", "B", "T" }, *const sizes[] = { "B", "KiB", "MiB", "GiB",
+                                                                                       "TiB" };
+    size_t i = 0, scale = 0;
+    while (i < sizeof phases / sizeof phases[0] && strcmp(phases[i].name, e->phase) != 0) i++;
+    if (i == sizeof phases / sizeof phases[0]) return false;
+    double amount = (double)e->total, step = phases[i].weights ? 1000 : 1024;
+    for (; amount >= step && scale < 4; scale++) amount /= step;
+    if (phases[i].weights)
+        snprintf(out, bytes, "%s %.3g%s weights", phases[i].doing, amount, counts[scale]);
+    else
+        snprintf(out, bytes, "%s %.3g %s", phases[i].doing, amount, sizes[scale]);
+    return true;
+}
+
+/* On a terminal drawn from the beginning on; elsewhere begun as a line when it has taken a second. What took less leaves
+ * nothing behind. */
+static void on_phase(cli_progress *p, const sluice_event *e)
+{
+    char what[96];
+    bool is_long = e->seconds >= PHASE_SECONDS;
+    if (!format_phase(e, what, sizeof what)) return;
+    if (e->over) {
+        bool begun = p->begun;
+        p->begun = false;
+        cli_progress_clear(p);
+        if (is_long) fprintf(p->out, "%s ... %.1f s\n", begun ? "" : what, e->seconds);
+    } else if (p->line) {
+        fprintf(p->out, "\r\033[K%s ... %.0f%%  %.1f s", what,
+                100 * (double)e->done / (double)(e->total > 0 ? e->total : 1), e->seconds);
+        p->drawn = true;
+    } else if (is_long && !p->begun) {
+        fputs(what, p->out);
+        p->begun = true;
+    }
+    fflush(p->out);
+}
+
 static void on_resumed(cli_progress *p, const sluice_event *e)
 {
     fprintf(p->out, "resumed after step %llu\n", (unsigned long long)e->step);
@@ -160,9 +213,9 @@ static void on_end(cli_progress *p, const sluice_event *e)
         format_rate(e->tokens_per_second, "tokens", rate, sizeof rate);
         snprintf(pace, sizeof pace, ", %s%s", rate, mfu);
     }
-    fprintf(p->out, "done: %llu steps in %s%s; peak device %.1f MiB, host %.1f MiB\nweights sha256 %s\n",
-            (unsigned long long)e->steps, took, pace, (double)e->peak.device / 1048576, (double)e->peak.host / 1048576,
-            e->weights_sha256 != NULL ? e->weights_sha256 : "");
+    fprintf(p->out, "done: %llu steps in %s%s; peak device %.1f MiB, host %.1f MiB\n", (unsigned long long)e->steps,
+            took, pace, (double)e->peak.device / 1048576, (double)e->peak.host / 1048576);
+    if (e->weights_sha256 != NULL) fprintf(p->out, "weights sha256 %s\n", e->weights_sha256);
 }
 
 static void (*const event_printers[])(cli_progress *p, const sluice_event *e) = {
@@ -172,8 +225,8 @@ static void (*const event_printers[])(cli_progress *p, const sluice_event *e) = 
 
 void cli_progress_event(cli_progress *p, const sluice_event *event)
 {
-    if (event->kind == SLUICE_EVENT_STEP) {
-        on_step(p, event);
+    if (event->kind == SLUICE_EVENT_STEP || event->kind == SLUICE_EVENT_PHASE) {
+        (event->kind == SLUICE_EVENT_STEP ? on_step : on_phase)(p, event);
         return;
     }
     if ((size_t)event->kind >= sizeof event_printers / sizeof event_printers[0] || event_printers[event->kind] == NULL)

@@ -61,7 +61,7 @@ typedef struct sl_settings {
     const char *initial_weights; /* safetensors to start from ("load"); "": random */
     int64_t timeout_seconds;
     int64_t steps_per_print;
-    bool hash;         /* "debug.hash" */
+    bool hashes;
     bool from_options; /* made by sl_settings_from_options: rows without an option say nothing */
     /* What rows say that has no meaning alone: sl_config_resolve makes fields above of it. */
     struct {

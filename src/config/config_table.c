@@ -593,6 +593,9 @@ const sl_option sl_config_rows[] = {
     CHOICE("save_dtype", "fp32", save_type, "fp32|bf16|fp16",
            "Type of the weights in that file; fp32: the exact values.", FREE(OUTPUT),
            VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16)),
+    FLAG("hashes", "true", hashes,
+         "SHA-256 of the weights and of the state after the last step, on all cores; false: neither is computed.",
+         FREE(OUTPUT)),
     TEXT("load", "", initial_weights, "Safetensors file with the initial weights; empty: random weights.",
          FREE("a resumed run has its weights from the checkpoint")),
     COUNT_UP_TO("timeout_seconds", "60", timeout_seconds, 1, 1e9,
@@ -601,8 +604,6 @@ const sl_option sl_config_rows[] = {
          OPTION(guard)),
     FLAG("debug.null_backend", "false", device.null_backend, "Compute nothing.",
          FREE("a run that computes nothing has no results"), OPTION(null_backend)),
-    FLAG("debug.hash", "true", hash, "Hash weights and state at the end; of a large model that takes a while.",
-         FREE(OUTPUT)),
 
     /* ---- DeepSpeed's monitors, profilers and further parts ---- */
     UNBUILT("tensorboard.enabled", BOOL, "false", "Write TensorBoard events."),

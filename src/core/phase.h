@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What an activity is told as; `name` is one of docs/running.md's. */
+/* What an activity is told as; `name` is one of docs/formats.md's. */
 typedef struct sl_activity_note {
     const char *name;
     uint64_t done, total; /* of what it counts: weights, bytes; total 0: it is not known */

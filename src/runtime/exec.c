@@ -291,6 +291,7 @@ sluice_status sl_exec_create(const sl_plan *plan, const sl_exec_options *options
     x->plan = plan;
     x->backend = options->backend;
     x->comm = options->comm;
+    x->progress = options->progress;
     sluice_status st = create(x, options);
     if (st != SLUICE_OK) {
         sl_exec_destroy(x);
@@ -374,4 +375,9 @@ const sl_plan *sl_exec_plan(const sl_exec *x)
 sl_comm *sl_exec_comm(const sl_exec *x)
 {
     return x->comm;
+}
+
+const sl_progress *sl_exec_progress(const sl_exec *x)
+{
+    return &x->progress;
 }

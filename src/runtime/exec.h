@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "comm/comm.h"
+#include "core/phase.h"
 #include "core/thread.h"
 #include "plan/plan.h"
 
@@ -12,7 +13,8 @@ typedef struct sl_exec sl_exec;
 typedef struct sl_exec_options {
     const sl_backend *backend;
     sl_device_options device;
-    sl_comm *comm; /* borrowed */
+    sl_comm *comm;        /* borrowed */
+    sl_progress progress; /* of what takes a while */
 } sl_exec_options;
 
 /* Opens the device and reserves the arenas at the plan's peaks. `plan` is borrowed. No allocation after this. */
@@ -47,5 +49,6 @@ void sl_exec_stats(const sl_exec *x, sl_device_stats *device, sl_comm_stats *com
 double sl_exec_seconds(const sl_exec *x, sl_segment_kind segment);
 const sl_plan *sl_exec_plan(const sl_exec *x);
 sl_comm *sl_exec_comm(const sl_exec *x);
+const sl_progress *sl_exec_progress(const sl_exec *x);
 
 #endif

@@ -14,8 +14,9 @@ typedef struct sl_tracer sl_tracer;
 struct sl_exec {
     const sl_plan *plan; /* borrowed */
     const sl_backend *backend;
-    sl_device *device;          /* owned */
-    sl_comm *comm;              /* borrowed */
+    sl_device *device; /* owned */
+    sl_comm *comm;     /* borrowed */
+    sl_progress progress;
     bool attached;              /* the comm knows the device */
     bool busy;                  /* steps may be under way */
     bool uses[SL_STREAM_COUNT]; /* the plan has steps there */

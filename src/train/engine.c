@@ -55,7 +55,8 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
                                       .log = o->log,
                                       .ordinal = e->device.ordinal,
                                       .tf32 = d->tf32 },
-                          .comm = sl_engine_comm(e) };
+                          .comm = sl_engine_comm(e),
+                          .progress = e->progress };
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
     x.device.nodes = e->ranks->place.binding.nodes;
     /* of several ranks only: this thread computes, and starts the others that do */

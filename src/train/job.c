@@ -81,6 +81,19 @@ static int planned_ranks(const sluice_job_options *o)
     return o->ranks > 0 ? o->ranks : sluice_world_size(o->world);
 }
 
+/* Rank 0 speaks for all. */
+static void tell_phase(void *job, const sl_activity_note *note)
+{
+    const sl_job *j = job;
+    if (j->event == NULL || j->ranks.rank != 0) return;
+    j->event(j->event_user, &(sluice_event){ .kind = SLUICE_EVENT_PHASE,
+                                             .phase = note->name,
+                                             .done = note->done,
+                                             .total = note->total,
+                                             .seconds = note->seconds,
+                                             .over = note->over });
+}
+
 static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     sl_machine_description machine;
@@ -89,7 +102,8 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .ranks = &j->ranks,
                             .settings = &j->settings,
                             .data_bytes = j->data->ops->memory_bytes(j->data),
-                            .log = j->log };
+                            .log = j->log,
+                            .progress = { purpose == SL_JOB_TRAIN ? tell_phase : NULL, j } };
     bool predicts;
     fit_settings(j, purpose);
     if (purpose == SL_JOB_PLAN) {
@@ -175,6 +189,8 @@ sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_op
 {
     j->log_to = o->log;
     j->log_user = o->log_user;
+    j->event = o->event;
+    j->event_user = o->user;
     return sl_ranks_failed(&j->ranks, open_parts(j, c, o, purpose));
 }
 

@@ -12,6 +12,8 @@ typedef struct sl_job {
     sl_log log;           /* of ranks other than 0: warnings only */
     sluice_log_fn log_to; /* the caller's */
     void *log_user;
+    void (*event)(void *user, const sluice_event *event); /* the caller's; may be NULL */
+    void *event_user;
     sl_ranks ranks;
     sluice_data *data;
     sluice_graph *graph;

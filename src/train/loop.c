@@ -271,15 +271,15 @@ static sluice_status end_event(sl_run *r)
     char weights[65] = "", state[65] = "";
     sl_run_totals measured;
     sluice_event event;
-    if (r->job->settings.hash) SL_TRY(sluice_hash(e, weights, state));
+    if (r->job->settings.hashes) SL_TRY(sluice_hash(e, weights, state));
     SL_TRY(measure(r, &measured));
     sl_job_plan_event(r->job, &measured, &r->pace, &event);
     event.kind = SLUICE_EVENT_END;
     sl_pace_to_event(&r->pace, false, measured.seconds, &event);
     event.step = event.steps = e->step;
     event.seconds = sl_now() - r->start;
-    event.weights_sha256 = weights;
-    event.state_sha256 = state;
+    event.weights_sha256 = r->job->settings.hashes ? weights : NULL;
+    event.state_sha256 = r->job->settings.hashes ? state : NULL;
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0) {
         sl_report_print(e, &r->predicted, &measured, &r->pace, r->options->plan_out);
         sl_run_trace_report(r, r->options->plan_out);

@@ -15,7 +15,7 @@ typedef struct job {
     char folder[4096], file[4200];
     int64_t rows;
     fixture_cut c;
-    bool whole;
+    bool whole, slivers;
     uint64_t step; /* to save, or to be found */
     int victim;    /* the rank that something happens to */
     int error;
@@ -404,6 +404,85 @@ TEST(weights_hashes_and_values_are_those_of_one_rank)
         free(other);
     }
     free(data);
+    fixture_free(&f);
+}
+
+/* ---- hashes on many threads and ranks ---- */
+
+/* Every rank keeps all; the owner changes every few elements, as with tiles of columns. */
+enum { SLIVER = 100 };
+
+static int64_t sliver_count(void *user, int64_t tensor, int rank)
+{
+    const fixture *f = user;
+    int64_t slivers = ((int64_t)f->tensors[tensor].elements + SLIVER - 1) / SLIVER;
+    return (slivers - rank + f->state.rank_count - 1) / f->state.rank_count;
+}
+
+static sl_range sliver(void *user, int64_t tensor, int rank, int64_t index)
+{
+    const fixture *f = user;
+    int64_t first = (index * f->state.rank_count + rank) * SLIVER, left = (int64_t)f->tensors[tensor].elements - first;
+    return (sl_range){ first, left < SLIVER ? left : SLIVER };
+}
+
+/* Of the range only what this rank owns; the rest of `out` would spoil a hash. */
+static sluice_status read_slivers(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
+{
+    const fixture *f = user;
+    for (uint64_t i = first; i < first + count; i++)
+        if ((int)(i / SLIVER % (uint64_t)f->state.rank_count) == f->state.rank) out[i - first] = f->values[tensor][i];
+    return SLUICE_OK;
+}
+
+static sluice_status hash_on_threads(void *user, sluice_world *world)
+{
+    job *j = user;
+    fixture f;
+    char weights[65], state[65];
+    sl_pool *pool;
+    fixture_make_rank(&f, j->rows, world, j->c, j->whole);
+    fixture_fill(&f, j->step);
+    if (j->slivers) {
+        f.state.owned_count = sliver_count;
+        f.state.owned = sliver;
+        f.state.read = read_slivers;
+    }
+    SL_TRY(sl_pool_create(3 + sluice_world_rank(world), &pool));
+    f.state.pool = pool;
+    SL_TRY(sl_state_sha256(&f.state, 0.5, weights, state));
+    EXPECT(strcmp(weights, j->weights) == 0 && strcmp(state, j->state) == 0);
+    sl_pool_destroy(pool);
+    fixture_free(&f);
+    return SLUICE_OK;
+}
+
+/* b has more elements than a rank hashes in one go, at odd places cut among the ranks. */
+TEST(hashes_do_not_depend_on_threads_ranks_or_who_owns_what)
+{
+    fixture f;
+    job j = make_job(140001);
+    j.step = 6;
+    fixture_make(&f, j.rows);
+    fixture_fill(&f, j.step);
+    REQUIRE_OK(sl_state_sha256(&f.state, 0.5, j.weights, j.state));
+    for (int c = 0; c < CUT_COUNT; c++) {
+        j.c = (fixture_cut)c;
+        REQUIRE_OK(on_ranks(1 + c % 4, hash_on_threads, &j));
+    }
+    fixture_free(&f);
+}
+
+TEST(tensors_whose_owner_changes_all_the_time_have_the_same_hashes)
+{
+    fixture f;
+    job j = make_job(500);
+    j.whole = j.slivers = true;
+    fixture_make(&f, j.rows);
+    fixture_fill(&f, j.step);
+    REQUIRE_OK(sl_state_sha256(&f.state, 0.5, j.weights, j.state));
+    REQUIRE_OK(on_ranks(2, hash_on_threads, &j));
+    REQUIRE_OK(on_ranks(3, hash_on_threads, &j));
     fixture_free(&f);
 }
 

@@ -1,6 +1,7 @@
 /* cli_test.c: what the program prints, and how it answers signals. */
 #include <dirent.h>
 #include <jansson.h>
+#include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -163,6 +164,7 @@ static const struct {
         "comm_bytes.norm",
         "tokens_per_second",
         "mfu" } },
+    { "phase", { "phase", "done", "total", "seconds", "over" } },
     { "resumed", { "step" } },
     { "step",
       { "step", "epoch", "loss", "lr", "grad_norm", "seconds", "samples", "tokens", "skipped", "loss_scale",
@@ -461,6 +463,80 @@ TEST(sigint_finishes_the_step_saves_and_exits_75)
     check_stopped_by(SIGINT);
 }
 
+TEST(phases_are_told_in_their_order_and_end)
+{
+    static const char *const order[] = { "\"phase\":\"plan\"", "\"phase\":\"reserve\"", "\"phase\":\"fill\"",
+                                         "\"event\":\"plan\"", "\"event\":\"step\"",    "\"phase\":\"hash\"",
+                                         "\"event\":\"end\"" };
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", "");
+    run_result r = run_sluice(folder, "train a.json --json --set steps=2");
+    const char *at = r.out;
+    CHECK_EQ(r.status, 0);
+    for (size_t i = 0; i < sizeof order / sizeof order[0] && at != NULL; i++) {
+        at = strstr(at, order[i]);
+        if (at == NULL) test_fail(__FILE__, __LINE__, "no %s, or too early, in %s", order[i], r.out);
+    }
+    CHECK_EQ(count_events(r.out, "phase"), 4);
+    CHECK(strstr(r.out, "\"over\":false") == NULL);
+    run_free(&r);
+}
+
+TEST(hashes_false_leaves_the_hashes_out_everywhere)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", ", \"hashes\": false");
+    run_result json = run_sluice(folder, "train a.json --json --set steps=1"),
+               text = run_sluice(folder, "train a.json --set steps=1"),
+               with = run_sluice(folder, "train a.json --set steps=1 --set hashes=true");
+    CHECK_EQ(json.status, 0);
+    CHECK_EQ(text.status, 0);
+    CHECK_CONTAINS(json.out, "\"event\":\"end\"");
+    CHECK(strstr(json.out, "sha256") == NULL && strstr(json.out, "\"hash\"") == NULL);
+    CHECK_CONTAINS(text.out, "done: 1 steps");
+    CHECK(strstr(text.out, "sha256") == NULL);
+    CHECK_CONTAINS(with.out, "weights sha256 ");
+    run_free(&json);
+    run_free(&text);
+    run_free(&with);
+}
+
+/* All that a run writes to a terminal; *status as of waitpid. */
+static size_t run_on_terminal(const char *folder, char *out, size_t bytes, int *status)
+{
+    int terminal;
+    size_t used = 0;
+    pid_t child = forkpty(&terminal, NULL, NULL, NULL);
+    if (child == 0) {
+        if (chdir(folder) == 0 && setenv("TERM", "xterm", 1) == 0)
+            execl(SLUICE_BINARY_DIR "/sluice", "sluice", "train", "a.json", "--set", "steps=1", (char *)NULL);
+        _exit(127);
+    }
+    if (child < 0) return 0;
+    for (ssize_t n = 1; n > 0 && used + 1 < bytes; used += n > 0 ? (size_t)n : 0)
+        n = read(terminal, out + used, bytes - 1 - used); /* EIO: the other side is closed */
+    out[used] = '\0';
+    close(terminal);
+    waitpid(child, status, 0);
+    return used;
+}
+
+TEST(a_terminal_shows_what_goes_on_before_and_after_the_steps)
+{
+    static char out[64 << 10];
+    const char *folder = new_folder();
+    int status = -1;
+    run_write_config(folder, "a.json", "");
+    REQUIRE(run_on_terminal(folder, out, sizeof out, &status) > 0);
+    CHECK_EQ(status, 0);
+    CHECK_CONTAINS(out, "\r\033[Kplanning ");
+    CHECK_CONTAINS(out, "\r\033[Kreserving ");
+    CHECK_CONTAINS(out, "\r\033[Kfilling ");
+    CHECK_CONTAINS(out, " weights ... 0%");
+    CHECK_CONTAINS(out, "\r\033[Khashing ");
+    CHECK_CONTAINS(out, "weights sha256 ");
+}
+
 TEST(sigusr1_saves_and_goes_on)
 {
     const char *folder = new_folder();
@@ -503,9 +579,9 @@ TEST(a_reader_that_goes_away_stops_the_run_after_a_save)
 {
     const char *folder = new_folder();
     run_write_config(folder, "a.json", LONG_RUN);
-    /* head leaves after two lines; the program's own exit status is kept in a file */
+    /* head leaves when steps have begun; the program's own exit status is kept in a file */
     run_result r = run_sluice(folder, "--version >/dev/null; { '" SLUICE_BINARY_DIR "/sluice' " LONG_ARGUMENTS
-                                      " 2>err; echo $? >status; } | head -n 2 >/dev/null");
+                                      " 2>err; echo $? >status; } | head -n 6 >/dev/null");
     char path[4400];
     snprintf(path, sizeof path, "%s/status", folder);
     char *status = run_read(path);
