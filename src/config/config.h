@@ -95,6 +95,13 @@ void sl_settings_write(const sl_settings *settings, FILE *out);
 void sl_settings_write_identity(const sl_settings *settings, FILE *out);
 /* Whether the setting of an identity line, such as "model.heads", says what the graph is. */
 bool sl_settings_is_model(const char *key);
+/* A file or folder that a setting names. */
+typedef struct sl_setting_file {
+    const char *key, *path;
+    sl_file_role role;
+} sl_setting_file;
+/* The first one from row *row on, which is left behind it; begin with 0. False: there are no more. */
+bool sl_settings_next_file(const sl_settings *settings, size_t *row, sl_setting_file *out);
 /* The table of docs/resume.md: every setting, and what becomes of it on --resume. */
 void sl_settings_write_resume_page(FILE *out);
 

@@ -115,6 +115,20 @@ void sl_settings_write_identity(const sl_settings *settings, FILE *out)
     }
 }
 
+bool sl_settings_next_file(const sl_settings *settings, size_t *row, sl_setting_file *out)
+{
+    while (*row < sl_config_row_count) {
+        const sl_option *o = &sl_config_rows[(*row)++];
+        sl_config_value value;
+        if (o->file == SL_FILE_NONE) continue;
+        sl_config_value_load(o, settings, &value);
+        if (value.text == NULL || value.text[0] == '\0') continue;
+        *out = (sl_setting_file){ o->key, value.text, o->file };
+        return true;
+    }
+    return false;
+}
+
 bool sl_settings_is_model(const char *key)
 {
     const sl_option *row = sl_option_find(sl_config_rows, sl_config_row_count, key);

@@ -8,6 +8,7 @@
  * A row writes straight into the struct that uses the value. Marks at a row's end say what else is true of it:
  *
  *     SAME, MODEL, FREE(why)   on --resume: must stay; must stay as far as the graph is another by it; may change
+ *     READS, WRITES, FOLDER    TEXT: the path of a file or folder, and what a run does with it
  *     OPTION(member)           member of sluice_options that sets the same in the C API
  *     VALUES(...)              CHOICE: what each choice is stored as, where that is not its index
  *     ZERO_IS_AUTO             a number that is "auto" is stored as 0, not as -1
@@ -29,6 +30,9 @@
 #define SAME          .resume = SL_RESUME_SAME
 #define MODEL         .resume = SL_RESUME_MODEL
 #define FREE(why_)    .resume = SL_RESUME_FREE, .why = why_
+#define READS         .file = SL_FILE_READ
+#define WRITES        .file = SL_FILE_WRITE
+#define FOLDER        .file = SL_FILE_FOLDER
 #define VALUES(...)                                                                                                    \
     .values = (const int[])                                                                                            \
     {                                                                                                                  \
@@ -160,7 +164,7 @@ const sl_option sl_config_rows[] = {
          "Required.",
          SAME),
     TEXT("data.path", "", data.path, "text: the file. Required there.",
-         FREE("files move; a data set with other contents is noticed by its hash, and a warning says so")),
+         FREE("files move; a data set with other contents is noticed by its hash, and a warning says so"), READS),
     CHOICE("data.unit", "auto", data.unit, "bytes|characters",
            "text: what a token is; auto: as `model.vocabulary` says.", SAME),
     REAL("data.validation", "0", data.validation, 0, 0.99,
@@ -578,7 +582,8 @@ const sl_option sl_config_rows[] = {
          SAME),
 
     /* ---- results ---- */
-    TEXT("checkpoint.path", "", checkpoint.path, "Folder for checkpoints; empty: none are written.", FREE(OUTPUT)),
+    TEXT("checkpoint.path", "", checkpoint.path, "Folder for checkpoints; empty: none are written.", FREE(OUTPUT),
+         FOLDER),
     COUNT("checkpoint.every", "0", checkpoint.every, 0,
           "Steps between checkpoints; 0: only at the end and when stopped.", FREE(OUTPUT)),
     COUNT_UP_TO("checkpoint.keep", "2", checkpoint.keep, 1, 1e6, "How many checkpoints are kept.", FREE(OUTPUT)),
@@ -589,7 +594,8 @@ const sl_option sl_config_rows[] = {
     NOTED("checkpoint.load_universal", BOOL, "false", "every checkpoint is independent of the number of ranks"),
     NOTED("checkpoint.use_node_local_storage", BOOL, "false", "the ranks of a checkpoint write into one folder"),
     NOTED("checkpoint.parallel_write.pipeline_stage", BOOL, "false", "every rank always writes what it owns"),
-    TEXT("save", "", save, "File for the weights after the last step, as safetensors; empty: none.", FREE(OUTPUT)),
+    TEXT("save", "", save, "File for the weights after the last step, as safetensors; empty: none.", FREE(OUTPUT),
+         WRITES),
     CHOICE("save_dtype", "fp32", save_type, "fp32|bf16|fp16",
            "Type of the weights in that file; fp32: the exact values.", FREE(OUTPUT),
            VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16)),
@@ -597,7 +603,7 @@ const sl_option sl_config_rows[] = {
          "SHA-256 of the weights and of the state after the last step, on all cores; false: neither is computed.",
          FREE(OUTPUT)),
     TEXT("load", "", initial_weights, "Safetensors file with the initial weights; empty: random weights.",
-         FREE("a resumed run has its weights from the checkpoint")),
+         FREE("a resumed run has its weights from the checkpoint"), READS),
     COUNT_UP_TO("timeout_seconds", "60", timeout_seconds, 1, 1e9,
                 "How long one rank waits for another before it is taken for lost.", FREE(NO_BITS)),
     FLAG("debug.guard", "false", device.guard, "Poison the arenas and put guard pages behind them.", FREE(NO_BITS),

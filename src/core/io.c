@@ -101,6 +101,11 @@ static int io_lstat(const char *path, struct stat *out)
     return refused("lstat", path, NULL) ? -1 : lstat(path, out);
 }
 
+static int io_access(const char *path, int how)
+{
+    return refused("access", path, NULL) ? -1 : access(path, how);
+}
+
 static ssize_t io_readlink(const char *path, char *buf, size_t bytes)
 {
     return refused("readlink", path, NULL) ? -1 : readlink(path, buf, bytes);
@@ -590,6 +595,25 @@ sluice_status sl_dir_make_lasting(const char *path)
         SL_TRY(make_lasting(prefix));
     }
     return make_lasting(path);
+}
+
+sluice_status sl_dir_try(const char *path, char *folder)
+{
+    char above[PATH_MAX];
+    sl_path_info there;
+    if (strlen(path) >= PATH_MAX) return path_too_long(path);
+    strcpy(folder, path);
+    SL_TRY(sl_path_look(folder, &there));
+    while (there.kind == SL_PATH_MISSING) {
+        for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--) folder[n - 1] = '\0';
+        SL_TRY(sl_path_parent(folder, above));
+        strcpy(folder, above);
+        SL_TRY(sl_path_look(folder, &there));
+    }
+    errno = ENOTDIR;
+    if (there.kind != SL_PATH_FOLDER || io_access(folder, W_OK | X_OK) != 0)
+        return io_fail(strcmp(folder, path) == 0 ? "write to directory" : "make a directory in", folder);
+    return SLUICE_OK;
 }
 
 sluice_status sl_dir_sync(const char *path)

@@ -13,7 +13,7 @@
 #include "sluice.h"
 
 /* Called before each system call with its name ("open", "pwrite", "fdatasync", "fsync", "rename", "mkdir", "unlink",
- * "rmdir", "pread", "fstat", "stat", "lstat", "readlink", "statvfs", "fchmod", "fchown", "ftruncate", "close", "flock",
+ * "rmdir", "pread", "fstat", "stat", "lstat", "access", "readlink", "statvfs", "fchmod", "fchown", "ftruncate", "close", "flock",
  * "opendir", "readdir") and path. Returns 0 to go on, an errno to fail with, or -n to let a pread or pwrite transfer at
  * most n bytes. "close" cannot be refused, only observed and failed: the descriptor is gone either way. */
 typedef int (*sl_io_hook)(void *user, const char *call, const char *path);
@@ -80,6 +80,9 @@ sluice_status sl_file_take_mode(sl_file *f, const sl_path_info *from);
 
 sluice_status sl_dir_make(const char *path);         /* existing is fine; parents are made */
 sluice_status sl_dir_make_lasting(const char *path); /* the same; what was made outlasts a power cut */
+/* Whether the directory can be made and written to; changes nothing. `folder` (PATH_MAX bytes) gets the directory, or
+ * the one above it that is there. */
+sluice_status sl_dir_try(const char *path, char *folder);
 sluice_status sl_dir_sync(const char *path);
 sluice_status sl_path_rename(const char *from, const char *to);
 sluice_status sl_path_remove(const char *path);     /* a file; missing is fine */

@@ -37,6 +37,14 @@ typedef enum {
     SL_RESUME_FREE,  /* may change; `why` says why that is harmless, or wanted */
 } sl_resume_rule;
 
+/* What a setting that is a path names. */
+typedef enum {
+    SL_FILE_NONE,   /* it is no path */
+    SL_FILE_READ,   /* an input of the run: never written */
+    SL_FILE_WRITE,  /* a file written whole */
+    SL_FILE_FOLDER, /* a folder that is written to */
+} sl_file_role;
+
 /* One setting. Rows are written with designated initialisers; what a row leaves out is zero. */
 typedef struct sl_option {
     const char *key; /* dotted path in the JSON file */
@@ -52,6 +60,7 @@ typedef struct sl_option {
     bool auto_ok;      /* the word "auto" may stand instead of a value and leaves the default in place */
     bool auto_is_zero; /* a number that is "auto" is stored as 0, not as -1 */
     bool negated;      /* SL_OPT_BOOL: stored as its opposite */
+    sl_file_role file;
     sl_resume_rule resume;
     const char *why;                    /* SL_RESUME_FREE */
     const char *option;                 /* member of the public options struct that sets the same; NULL: none does */

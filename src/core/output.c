@@ -54,7 +54,8 @@ static bool same_file(const sl_path_info *a, const sl_path_info *b)
 sluice_status sl_target_is_file(const sl_target *target, const char *input, bool *same)
 {
     sl_path_info temporary, in;
-    SL_TRY(sl_path_look(input, &in));
+    *same = false;
+    if (sl_path_look(input, &in) != SLUICE_OK) return SLUICE_OK; /* whoever reads it says so */
     SL_TRY(sl_path_look(target->temporary, &temporary));
     *same = same_file(&target->before, &in) || same_file(&temporary, &in);
     return SLUICE_OK;

@@ -177,8 +177,7 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
     j->settings.optim.groups = j->settings.groups;
     SL_TRY(compare_settings(j));
-    if (purpose == SL_JOB_TRAIN && o->trace != NULL)
-        SL_TRY(sl_ranks_agree(&j->ranks, "opening the trace", sl_trace_prepare(o->trace, j->ranks.rank)));
+    if (purpose == SL_JOB_TRAIN) SL_TRY(sl_run_try_files(j, c, o));
     SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, purpose)));
     snprintf(data, sizeof data, "sha256: %s\n", j->data_sha256);
     SL_TRY(sl_ranks_same(&j->ranks, "data", data));

@@ -366,6 +366,7 @@ static sluice_status run_training(sl_run *r)
     SL_TRY(measure_peak(r));
     SL_TRY(announce(r));
     SL_TRY(sl_run_open_folder(r));
+    SL_TRY(sl_run_check_room(r));
     r->first_step = e->step;
     r->start = sl_now();
     SL_TRY(train_steps(r));

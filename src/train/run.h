@@ -2,6 +2,8 @@
 #ifndef SL_TRAIN_RUN_H
 #define SL_TRAIN_RUN_H
 
+#include <limits.h>
+
 #include "runtime/trace.h"
 #include "train/job.h"
 
@@ -61,10 +63,18 @@ sluice_status sl_run_finish_save(sl_run *r);
 /* Ends a save that a failure left behind; keeps the message of that failure. */
 void sl_run_drop_save(sl_run *r);
 
+/* ---- run_files.c: what the run reads and writes ---- */
+
+/* All ranks, before anything is read or planned: every output can be written, is none of the inputs and not another
+ * output. Changes nothing. */
+sluice_status sl_run_try_files(sl_job *j, const sluice_config *c, const sluice_job_options *o);
+/* All ranks, before the first step: whether the file systems have room for what the run is sure to write. */
+sluice_status sl_run_check_room(sl_run *r);
+
 /* ---- trace_file.c: every rank for itself ---- */
 
-/* Makes sure, before anything else is done, that the rank's trace can be written: writes an empty one. */
-sluice_status sl_trace_prepare(const char *path, int rank);
+/* Rank 0 writes the file that was asked for, the others files of that name with a suffix. */
+sluice_status sl_trace_path(const char *path, int rank, char out[PATH_MAX]);
 sluice_status sl_trace_write(const sl_trace *t, const char *path, int rank);
 /* At the beginning of every step: begins the trace where this is the step for it, the third of the run or its last. */
 sluice_status sl_run_trace_begin(sl_run *r);

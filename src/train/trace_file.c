@@ -175,17 +175,19 @@ static void add_summary(sl_text *out, const sl_trace *t, const sl_trace_totals *
 
 /* ---- the file ---- */
 
-/* Rank 0 writes the file that was asked for, the others files of that name with a suffix. */
+sluice_status sl_trace_path(const char *path, int rank, char out[PATH_MAX])
+{
+    int bytes = rank > 0 ? snprintf(out, PATH_MAX, "%s.rank%d", path, rank) : snprintf(out, PATH_MAX, "%s", path);
+    if (bytes >= 0 && bytes < PATH_MAX) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "--trace: the path is too long: %.80s...; use a shorter one", path);
+}
+
 static sluice_status write_text(const sl_text *text, const char *path, int rank)
 {
-    sl_text name = { .data = NULL };
+    char name[PATH_MAX];
     SL_TRY(sl_text_status(text));
-    sl_text_add(&name, "%s", path);
-    if (rank > 0) sl_text_add(&name, ".rank%d", rank);
-    sluice_status st = sl_text_status(&name);
-    if (st == SLUICE_OK) st = sl_file_replace(name.data, text->data, text->bytes);
-    sl_text_free(&name);
-    return st;
+    SL_TRY(sl_trace_path(path, rank, name));
+    return sl_file_replace(name, text->data, text->bytes);
 }
 
 sluice_status sl_trace_write(const sl_trace *t, const char *path, int rank)
@@ -202,15 +204,6 @@ sluice_status sl_trace_write(const sl_trace *t, const char *path, int rank)
         for (int i = 0; i < t->step_count; i++) add_event(&out, t, i, process);
     }
     sl_text_add(&out, "]}\n");
-    sluice_status st = write_text(&out, path, rank);
-    sl_text_free(&out);
-    return st;
-}
-
-sluice_status sl_trace_prepare(const char *path, int rank)
-{
-    sl_text out = { .data = NULL };
-    sl_text_add(&out, "{\"traceEvents\":[]}\n");
     sluice_status st = write_text(&out, path, rank);
     sl_text_free(&out);
     return st;
@@ -248,7 +241,7 @@ void sl_run_trace_report(const sl_run *r, FILE *out)
     int ranks = r->job->ranks.count;
     if (path == NULL) return;
     if (r->traced_step == 0) {
-        fprintf(out, "%s is empty: the run ended before the step to trace\n", sl_show(path).text);
+        fprintf(out, "no trace was written to %s: there was no step to trace\n", sl_show(path).text);
         return;
     }
     fprintf(out, "trace of step %llu written to %s", (unsigned long long)r->traced_step, sl_show(path).text);

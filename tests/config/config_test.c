@@ -886,6 +886,18 @@ TEST(every_setting_says_what_becomes_of_it_on_resume_and_has_a_place_in_the_docu
     }
 }
 
+/* A run compares what it reads with what it writes, and tries the latter: it must know which settings are paths. */
+TEST(every_text_is_marked_as_a_path_or_known_to_be_none)
+{
+    static const char *const no_paths[] = { "model.type", "model.vocabulary", "data.type" };
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        bool none = row->choices != NULL || row->type != SL_OPT_STRING || row->fate != SL_KEY_HONOURED;
+        for (size_t k = 0; k < sizeof no_paths / sizeof no_paths[0]; k++) none |= strcmp(row->key, no_paths[k]) == 0;
+        CHECK_THAT(none == (row->file == SL_FILE_NONE), "%s: mark a path READS, WRITES or FOLDER", row->key);
+    }
+}
+
 /* A value of the row other than the one in `s`. */
 static bool other_value(const sl_option *row, const sl_settings *s, sl_config_value *out)
 {

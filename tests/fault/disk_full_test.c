@@ -119,3 +119,39 @@ TEST(weights_that_cannot_be_written_are_exit_6_and_the_old_file_stays)
              0);
     CHECK_STR(p.weights, first.weights);
 }
+
+/* ---- known before the first step ---- */
+
+static void check_no_room(const char *folder, const char *arguments, const char *what)
+{
+    program p;
+    CHECK_EQ(program_run(&p, folder, arguments), 6);
+    CHECK_EQ(p.step, 0);
+    CHECK_CONTAINS(program_error(&p), what);
+    CHECK_CONTAINS(program_error(&p), "free space there or choose another folder");
+}
+
+/* 100 KiB, where 1,000 hidden features have 130 KiB of weights and three times that in a checkpoint; 500 have 66 KiB of
+ * weights alone. */
+static void run_without_room(const char *folder)
+{
+    check_no_room(folder, "train c.json --json --set model.hidden=[1000]", "a checkpoint needs at least");
+    check_no_room(folder,
+                  "train c.json --json --set model.hidden=[1000] --set checkpoint.path=elsewhere --set save=small/w",
+                  "save needs at least");
+    check_no_room(folder, "train c.json --json --set model.hidden=[200] --set save=small/w",
+                  "a checkpoint together with save needs at least");
+    program p;
+    CHECK_EQ(program_run(&p, folder,
+                         "train c.json --json --set model.hidden=[500] --set checkpoint.path=else --set save=small/w"),
+             0);
+}
+
+TEST(a_disk_without_room_for_what_a_run_writes_ends_it_before_the_first_step)
+{
+    char folder[1024];
+    make_folder(folder);
+    int status = in_private_mounts(folder, run_without_room);
+    if (status == 200) SKIP(small_disk, "no small file system can be mounted here");
+    CHECK_EQ(status, 0);
+}
