@@ -445,10 +445,12 @@ typedef struct sluice_job_options {
     const char *weights; /* eval, generate: a safetensors file; NULL: the newest checkpoint, or config "save" */
     void (*event)(void *user, const sluice_event *event);
     void *user;
-    FILE *plan_out;    /* train: the plan is printed here first; NULL: not */
-    FILE *out;         /* plan, eval, generate: results; not NULL */
-    bool json;         /* plan: machine-readable */
-    const int *stop;   /* polled between steps: a signal number asks to stop; NULL: never. Set it from a handler. */
+    FILE *plan_out; /* train: the plan is printed here first; NULL: not */
+    FILE *out;      /* plan, eval, generate: results; not NULL */
+    bool json;      /* plan: machine-readable */
+    /* Polled between steps and, before the first one, while planning, filling and loading: a signal number asks to stop.
+     * NULL: never. Set it from a handler; it outlives the call. */
+    const int *stop;
     int *save_request; /* polled and cleared between steps: save and go on; NULL: never */
     sluice_log_fn log;
     void *log_user;

@@ -127,6 +127,7 @@ sluice_status sl_data_walk_next(void *walk, bool *done)
     bool was_read = false;
     if (w->staging.memory == NULL) SL_TRY(sl_staging_take(&w->staging));
     while (w->index < w->m->file_count && !was_read) {
+        SL_TRY(sl_stop_poll(w->stop, "loading a checkpoint"));
         SL_TRY(enter_file(w));
         if (w->next_chunk < w->m->files[w->index].chunk_count) {
             SL_TRY(visit_chunk(w, w->next_chunk++, &was_read));

@@ -17,6 +17,7 @@ typedef struct sl_data_walk {
      * Otherwise: brings in the chunks that hold elements it wants, hashed before it sees a byte of them. */
     const sl_state *state;
     int share, share_count;
+    const int *stop; /* a request to stop (core/stop.h); NULL: none */
     /* ---- the walk's own ---- */
     sl_chunk_staging staging;
     sl_file file;       /* the one at hand; path NULL: closed */

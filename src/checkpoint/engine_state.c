@@ -191,6 +191,7 @@ static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, bo
     s->state.names = sl_exec_plan(x)->graph->file_names;
     s->state.pool = sl_exec_pool(x);
     s->state.progress = sl_exec_progress(x);
+    s->state.stop = o->stop;
     sl_wholes_init(&s->wholes);
     sluice_status st = sl_agree(s->state.comm, "checkpoint tensors", allocate_tensors(s, slots, wholes));
     if (st != SLUICE_OK) {

@@ -128,6 +128,7 @@ static sluice_status verify_data(const loading *l, const sl_manifest *m, const c
     sl_data_walk w = { .m = m, .folder = folder, .target = l->weights_only ? target : NULL };
     w.share = l->state->rank;
     w.share_count = l->state->rank_count;
+    w.stop = l->state->stop;
     sluice_status st = sl_rounds(l->state->comm, "checkpoint verification", sl_data_walk_next, &w);
     sl_data_walk_end(&w);
     return st;
@@ -136,6 +137,7 @@ static sluice_status verify_data(const loading *l, const sl_manifest *m, const c
 static sluice_status bring_in(const loading *l, const sl_manifest *m, const char *folder, const int64_t *target)
 {
     sl_data_walk w = { .m = m, .folder = folder, .target = target, .state = l->state };
+    w.stop = l->state->stop;
     sluice_status st = sl_rounds(l->state->comm, "checkpoint loading", sl_data_walk_next, &w);
     sl_data_walk_end(&w);
     return st;

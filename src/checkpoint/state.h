@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "core/phase.h"
 #include "core/thread.h"
+#include "core/stop.h"
 
 /* Kind of a tensor that holds a parameter's values; the others are named for their optimizer slot. */
 #define SL_KIND_WEIGHT "weight"
@@ -32,6 +33,7 @@ typedef struct sl_state {
     int64_t count;
     const struct sl_weight_names *names; /* sluice_graph.file_names; may be NULL */
     sluice_dtype file_type;              /* of weights in the files that are written: F32, BF16 or F16 */
+    const int *stop; /* a request to stop (core/stop.h), which ends loading and hashing, never saving; NULL: none */
     int rank, rank_count;
     sl_comm *comm; /* borrowed; NULL: alone */
     /* Borrowed; NULL: the caller's thread does all. With it, hashes `read` from all its threads at a time. */

@@ -180,6 +180,7 @@ static sluice_status load_next(void *loading, bool *done)
     const sl_state *state = l->state;
     *done = l->tensor == state->count;
     if (*done) return SLUICE_OK;
+    SL_TRY(sl_stop_poll(state->stop, "loading weights"));
     const sl_state_tensor *t = &state->tensors[l->tensor];
     if (!sl_state_is_weight(t) || sl_weight_is_left_out(l->f, t) || l->done == t->elements) {
         l->tensor++;

@@ -70,7 +70,7 @@ void cli_log(void *user, sluice_log_level level, const char *line);
 
 /* ---- signals.c ---- */
 
-/* From here SIGTERM and SIGINT ask the run to stop (a second one kills), SIGUSR1 asks for a save, and SIGPIPE is an
+/* From here SIGTERM, SIGINT and, where it is not ignored, SIGHUP ask the run to stop (a second SIGTERM or SIGINT kills), SIGUSR1 asks for a save, and SIGPIPE is an
  * error of the write instead of death. */
 void cli_catch_signals(void);
 const int *cli_stop_flag(void);

@@ -1,4 +1,4 @@
-/* signals.c: signals become flags that the run polls between steps.
+/* signals.c: signals become flags that the run polls: between steps, and while it plans, reads, loads and hashes.
  *
  * A handler can reach nothing but file-level variables; these three are the program's only ones. The flags are plain
  * ints, because that is what the library polls, and are written with atomic stores. */
@@ -13,11 +13,12 @@ static int save_request;
 static pid_t first_process; /* the one that was told to catch signals; ranks are its children */
 
 /* Whoever asks a second time means it: the first process then dies of the signal, and its ranks with it. A rank itself
- * may well get the same request twice, from a service manager that tells every process and from its parent. */
+ * may well get the same request twice, from a service manager that tells every process and from its parent. A hang-up
+ * is no such insistence: it comes from the terminal, the shell or the service manager, often beside another signal. */
 static void on_stop(int signal_number)
 {
     __atomic_store_n(&stop_signal, signal_number, __ATOMIC_RELAXED);
-    if (getpid() != first_process) return;
+    if (getpid() != first_process || signal_number == SIGHUP) return;
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
 }
@@ -38,11 +39,18 @@ static void catch_signal(int signal_number, void (*handler)(int))
     sigaction(signal_number, &action, NULL);
 }
 
+static bool is_ignored(int signal_number)
+{
+    struct sigaction now;
+    return sigaction(signal_number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 void cli_catch_signals(void)
 {
     first_process = getpid();
     catch_signal(SIGTERM, on_stop);
     catch_signal(SIGINT, on_stop);
+    if (!is_ignored(SIGHUP)) catch_signal(SIGHUP, on_stop); /* nohup has it ignored */
     catch_signal(SIGUSR1, on_save);
     catch_signal(SIGPIPE, SIG_IGN); /* a closed pipe and a file over its limit are errors of write, */
     catch_signal(SIGXFSZ, SIG_IGN); /* with a message and an exit status */

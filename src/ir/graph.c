@@ -62,6 +62,7 @@ static const char *keep_name(sluice_graph *g, const char *name, const char *word
 int sl_graph_add_value(sluice_graph *g, sl_value_kind kind, sluice_dtype dtype, const sl_shape *shape, const char *name)
 {
     const char *fault = sl_shape_fault(shape, dtype);
+    if (sl_graph_poll(g) != SLUICE_OK) return -(int)SLUICE_ERR_STOPPED;
     if (fault != NULL)
         return -(int)sl_fail(SLUICE_ERR_USAGE, "\"%.64s\": cannot have this shape: %s", name ? name : "value", fault);
     sluice_status st =
@@ -81,8 +82,9 @@ int sl_graph_add_value(sluice_graph *g, sl_value_kind kind, sluice_dtype dtype, 
 
 int sl_graph_add_node(sluice_graph *g, const sl_node *node)
 {
-    sluice_status st =
-        sl_grow((void **)&g->nodes, &g->node_capacity, g->node_count + 1, sizeof *g->nodes, "graph nodes");
+    sluice_status st = sl_graph_poll(g);
+    if (st == SLUICE_OK)
+        st = sl_grow((void **)&g->nodes, &g->node_capacity, g->node_count + 1, sizeof *g->nodes, "graph nodes");
     if (st != SLUICE_OK) return -(int)st;
     const char *kept = keep_name(g, node->name, sl_ops[node->op].name, g->node_count);
     if (kept == NULL) return -(int)SLUICE_ERR_NO_MEMORY;

@@ -20,6 +20,7 @@
 #include "core/arena.h"
 #include "core/shard.h"
 #include "core/status.h"
+#include "core/stop.h"
 #include "ir/op.h"
 #include "sluice.h"
 
@@ -119,12 +120,19 @@ struct sluice_graph {
     /* What published weights files of this model hold beside its parameters (format/weight_names.h). Static; NULL: nothing
      * is known. */
     const struct sl_weight_names *file_names;
+    const int *stop;     /* a request to stop (core/stop.h), polled while the graph grows; NULL: none. Borrowed */
     sluice_status error; /* first error of building; builders are no-ops afterwards */
     char error_text[512];
     bool finished;          /* sl_graph_finish ran: layers are laid out, no more building */
     sluice_dtype precision; /* of parameters and activations; F32 before sl_graph_lower */
     sluice_dtype wire;      /* of parameter gradients */
 };
+
+/* To be called in every loop over nodes or layers that a deep model makes long. */
+static inline sluice_status sl_graph_poll(const sluice_graph *g)
+{
+    return sl_stop_poll(g->stop, "planning");
+}
 
 /* Makes room for `needed` elements of `each` bytes in a growable array; on failure the array is as it was. */
 sluice_status sl_grow(void **array, int *capacity, int needed, size_t each, const char *what);

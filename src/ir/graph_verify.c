@@ -129,6 +129,7 @@ static sluice_status check_nodes(const sluice_graph *g, bool *written)
             return sl_fail(SLUICE_ERR_FAILED, "graph: value %d \"%.64s\": its storage is not a root", v, value->name);
     }
     for (int n = 0; n < g->node_count; n++) {
+        SL_TRY(sl_graph_poll(g));
         SL_TRY(check_arity(g, n));
         SL_TRY(check_phase(g, n));
         SL_TRY(check_dataflow(g, n, written));
@@ -187,6 +188,7 @@ static sluice_status check_layers(const sluice_graph *g)
     int next_forward = 0, previous_backward = backward_end;
     for (int i = 0; i < g->layer_count; i++) {
         const sl_layer *layer = &g->layers[i];
+        SL_TRY(sl_graph_poll(g));
         if (!covers(g, i, 0, g->forward_count, layer->first_node, layer->node_count))
             return layer_fault(layer, "its forward nodes are not the ones it names");
         if (!covers(g, i, g->forward_count, backward_end, layer->first_backward, layer->backward_count))

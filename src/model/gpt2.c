@@ -108,7 +108,7 @@ sluice_status sl_model_build_gpt2(sluice_graph *g, const sl_model_options *o, sl
     };
     sluice_value table;
     sluice_value x = embed(&p, &table);
-    for (int64_t i = 0; i < o->layers; i++) x = block(&p, x, i);
+    for (int64_t i = 0; i < o->layers && x != SLUICE_NONE; i++) x = block(&p, x, i);
     head(&p, x, table);
     info->tokens_per_sample = o->context;
     info->classifies = true;

@@ -157,7 +157,7 @@ sluice_status sl_model_build_llama(sluice_graph *g, const sl_model_options *o, s
     sluice_value table =
         sl_model_parameter(&l.m, "", "model.embed_tokens.weight", o->vocabulary, o->width, random_init(STDDEV));
     sluice_value x = sluice_embedding(g, tokens, table);
-    for (int64_t i = 0; i < o->layers; i++) x = block(&l, x, i);
+    for (int64_t i = 0; i < o->layers && x != SLUICE_NONE; i++) x = block(&l, x, i);
     head(&l, x, table);
     info->tokens_per_sample = o->context;
     info->classifies = true;

@@ -50,6 +50,7 @@ static sluice_status pack(packer *k, uint64_t *offsets, uint64_t *peak)
     SL_TRY(sl_first_fit_begin(&k->fit, k->base, k->births[k->p->step_count - 1]));
     for (int i = 0; i < k->count; i++) {
         const sl_buffer *b = &k->p->buffers[k->order[i]];
+        SL_TRY(sl_plan_poll(k->p));
         SL_TRY(place_one(k, b, &offsets[i]));
         if (offsets[i] + b->bytes > *peak) *peak = offsets[i] + b->bytes;
     }

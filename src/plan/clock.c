@@ -267,23 +267,24 @@ static void add_run(clocks *c, sl_segment_kind kind, bool joined)
 }
 
 /* `times` has room for all positions. */
-static void run_in(clocks *c, sl_plan_time *times)
+static sluice_status run_in(clocks *c, const int *stop, sl_plan_time *times)
 {
     c->times = times;
     for (int i = 0; i < c->end; i++) times[i].end = -1;
     c->newest = -1;
     for (int k = 0; k < SL_STREAM_COUNT; k++) find_next(c, k);
     do start_ready(c);
-    while (advance(c));
+    while (!sl_stop_asked(stop) && advance(c));
+    return sl_stop_poll(stop, "planning");
 }
 
 static sluice_status run_all(clocks *c)
 {
     sl_plan_time *times = sl_alloc_array((size_t)c->end + 1, sizeof *times, "plan: times of steps");
     if (times == NULL) return SLUICE_ERR_NO_MEMORY;
-    run_in(c, times);
+    sluice_status st = run_in(c, c->p->options.stop, times);
     sl_free(times);
-    return SLUICE_OK;
+    return st;
 }
 
 /* ---- what is read off ---- */
@@ -369,7 +370,7 @@ sluice_status sl_plan_timeline(const sl_plan *p, const sl_plan_run *runs, int ru
     c.runs = sl_alloc_array((size_t)run_count + 1, sizeof *c.runs, "plan: runs of segments");
     if (c.runs == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < run_count; i++) add_run(&c, runs[i].segment, runs[i].joined);
-    run_in(&c, times);
+    sluice_status st = run_in(&c, NULL, times); /* asked for by a run, whatever it was asked */
     sl_free(c.runs);
-    return SLUICE_OK;
+    return st;
 }

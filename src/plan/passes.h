@@ -2,6 +2,7 @@
 #ifndef SL_PLAN_PASSES_H
 #define SL_PLAN_PASSES_H
 
+#include "core/stop.h"
 #include "plan/plan.h"
 
 /* Numbers in groups: those of group k are items[first[k] .. first[k + 1]). */
@@ -75,6 +76,12 @@ sluice_status sl_plan_waits(sl_plan *p);
 sluice_status sl_plan_cost(sl_plan *p);
 /* Seconds, busy and exposed times of every segment, from the seconds of the steps. */
 sluice_status sl_plan_clock(sl_plan *p);
+
+/* To be called in every loop over steps, buffers or layers that a deep model makes long. */
+static inline sluice_status sl_plan_poll(const sl_plan *p)
+{
+    return sl_stop_poll(p->options.stop, "planning");
+}
 
 /* Growing the plan's arrays; negative or a status on failure. */
 int sl_plan_add_buffer(sl_plan *p, const sl_buffer *buffer);

@@ -38,6 +38,7 @@
 
 sluice_status sl_search_lay_out(sl_search *s, const sl_candidate *c)
 {
+    SL_TRY(sl_plan_poll(s->p));
     sl_place_apply(s->p, s->u, c);
     SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
     return sl_plan_address(s->p);

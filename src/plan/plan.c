@@ -46,6 +46,7 @@ static sluice_status add_piece(sl_plan *p, sl_piece piece)
 sluice_status sl_plan_add_step(sl_plan *p, const sl_step *step, const sl_piece *pieces)
 {
     void *array = p->steps;
+    SL_TRY(sl_plan_poll(p));
     sluice_status st = grow(&array, p->step_count, &p->step_capacity, sizeof *step, "plan: steps");
     p->steps = array;
     SL_TRY(st);
@@ -217,6 +218,10 @@ sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, c
     sluice_status st = open_plan(g, machine, options, &p, &u);
     if (st == SLUICE_OK) st = run_passes(p, u);
     sl_usage_destroy(u);
+    if (st == SLUICE_ERR_NO_FIT) { /* what was looked for to say in its message may have been stopped */
+        sluice_status asked = sl_plan_poll(p);
+        if (asked != SLUICE_OK) st = asked;
+    }
     if (st != SLUICE_OK) {
         sl_plan_destroy(p);
         return st;

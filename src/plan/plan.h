@@ -71,7 +71,9 @@ typedef struct sl_plan_options {
     uint64_t overhead_bytes;
     uint64_t overhead_of[3];  /* its parts: program, data, threads; for print */
     uint64_t device_overhead; /* likewise, of a device with a memory of its own: driver and libraries; 0: none */
-    char memory_note[160];    /* how memory is had: huge pages, NUMA; for print; "": not known */
+    const int
+        *stop; /* a request to stop (core/stop.h), polled while planning, loading and hashing; NULL: none. Borrowed */
+    char memory_note[160]; /* how memory is had: huge pages, NUMA; for print; "": not known */
 } sl_plan_options;
 
 typedef enum {

@@ -145,7 +145,8 @@ static sluice_status check_steps(const sl_plan *p)
     sluice_status st = SLUICE_OK;
     for (int i = 0; st == SLUICE_OK && i < p->step_count; i++) {
         const sl_step *s = &p->steps[i];
-        if (s->kind == SL_STEP_COPY) st = check_copy(p, i);
+        st = sl_plan_poll(p);
+        if (st == SLUICE_OK && s->kind == SL_STEP_COPY) st = check_copy(p, i);
         for (int k = 0; st == SLUICE_OK && k < sl_step_operands(s); k++) {
             bool output = k >= s->input_count;
             sl_piece q = p->pieces[s->first_piece + k];
@@ -301,6 +302,7 @@ static sluice_status check_segment(order_check *c, const sl_segment *g)
 {
     for (int i = g->first_step; i < g->first_step + g->step_count; i++) {
         const sl_step *s = &c->p->steps[i];
+        SL_TRY(sl_plan_poll(c->p));
         SL_TRY(advance_clock(c, i));
         for (int q = 0; q < sl_step_operands(s); q++)
             SL_TRY(touch(c, c->round * c->p->step_count + i, s->first_piece + q, q >= s->input_count));

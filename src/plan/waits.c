@@ -127,7 +127,10 @@ static sluice_status wait_for_step(waiter *w, int index)
 static sluice_status wait_in_segment(waiter *w, sl_segment_kind kind)
 {
     const sl_segment *g = &w->p->segments[kind];
-    for (int i = 0; i < g->step_count; i++) SL_TRY(wait_for_step(w, g->first_step + i));
+    for (int i = 0; i < g->step_count; i++) {
+        SL_TRY(sl_plan_poll(w->p));
+        SL_TRY(wait_for_step(w, g->first_step + i));
+    }
     return SLUICE_OK;
 }
 

@@ -21,6 +21,7 @@ typedef struct sl_engine_options {
     const sl_machine_description *machine; /* NULL: this machine */
     const sl_settings *settings;           /* borrowed during creation; resolved */
     uint64_t data_bytes;                   /* held by the data set, for overhead_bytes */
+    const int *stop;                       /* a request to stop (core/stop.h); outlives the engine; NULL: none */
     uint64_t extra_bytes;                  /* other memory the caller will take, for overhead_bytes */
     sl_log log;
     sl_progress progress; /* of what takes a while; told on every rank */

@@ -101,6 +101,7 @@ static sluice_status fill_weights(sluice_engine *e)
     while (st == SLUICE_OK && f.done < tasks) {
         int64_t count = tasks - f.done < round ? tasks - f.done : round;
         st = sl_pool_try(pool, fill_task, &f, count);
+        if (st == SLUICE_OK) st = sl_stop_poll(e->plan->options.stop, "filling the first weights");
         f.done += count;
         sl_activity_at(&activity, (uint64_t)((double)weights * (double)f.done / (double)tasks));
     }
@@ -126,7 +127,10 @@ static sluice_status zero_all_state(sluice_engine *e)
     float *zeros = sl_alloc_array((size_t)FILL_TASK, sizeof *zeros, "first values of state");
     if (zeros == NULL) return SLUICE_ERR_NO_MEMORY;
     sluice_status st = SLUICE_OK;
-    for (int i = 0; st == SLUICE_OK && i < e->graph->parameter_count; i++) st = zero_state(e, i, zeros);
+    for (int i = 0; st == SLUICE_OK && i < e->graph->parameter_count; i++) {
+        st = zero_state(e, i, zeros);
+        if (st == SLUICE_OK) st = sl_stop_poll(e->plan->options.stop, "clearing the state");
+    }
     sl_free(zeros);
     return st;
 }

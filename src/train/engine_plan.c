@@ -197,6 +197,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     SL_TRY(compare_ranks(e, o));
     estimate_overhead(e, o, threads, &p);
     SL_TRY(set_budgets(e, o, &p));
+    p.stop = o->stop;
     p.node_workspace = e->workspace;
     p.update_workspace = e->workspace + e->graph->node_count;
     sl_machine_describe(e->isa, threads, &e->machine);

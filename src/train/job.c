@@ -42,6 +42,7 @@ static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
     m.logits = purpose == SL_JOB_GENERATE; /* a loss is computed without them */
     if (purpose == SL_JOB_GENERATE) m.batch = 1;
     SL_TRY(sluice_graph_create(&j->graph));
+    j->graph->stop = j->stop;
     SL_TRY(sl_model_build(j->graph, &m, &j->info));
     SL_TRY(sl_graph_tile(j->graph, m.tile_bytes));
     return sluice_graph_check(j->graph);
@@ -102,6 +103,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .ranks = &j->ranks,
                             .settings = &j->settings,
                             .data_bytes = j->data->ops->memory_bytes(j->data),
+                            .stop = j->stop,
                             .log = j->log,
                             .progress = { purpose == SL_JOB_TRAIN ? tell_phase : NULL, j } };
     bool predicts;
@@ -190,6 +192,7 @@ sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_op
     j->log_user = o->log_user;
     j->event = o->event;
     j->event_user = o->user;
+    j->stop = o->stop;
     return sl_ranks_failed(&j->ranks, open_parts(j, c, o, purpose));
 }
 

@@ -14,6 +14,7 @@ typedef struct sl_job {
     void *log_user;
     void (*event)(void *user, const sluice_event *event); /* the caller's; may be NULL */
     void *event_user;
+    const int *stop; /* the caller's; NULL: never */
     sl_ranks ranks;
     sluice_data *data;
     sluice_graph *graph;

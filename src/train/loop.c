@@ -20,7 +20,7 @@ void sl_run_emit(const sl_run *r, const sluice_event *event)
 
 static bool stop_asked(const sl_run *r)
 {
-    return r->options->stop != NULL && __atomic_load_n(r->options->stop, __ATOMIC_RELAXED) != 0;
+    return sl_stop_asked(r->options->stop);
 }
 
 static const sl_step_note *note_of(const sl_run *r, int rank)

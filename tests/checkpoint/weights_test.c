@@ -393,3 +393,30 @@ TEST(an_adapter_that_a_file_does_not_hold_stays_as_it_is)
     CHECK_EQ(fixture_step(&f), 4);
     fixture_free(&f);
 }
+
+/* ---- asked to stop ---- */
+
+TEST(a_stop_ends_loading_and_never_saving)
+{
+    int stop = 15;
+    char folder[4096], path[4200];
+    fixture f;
+    snprintf(folder, sizeof folder, "%s", test_memory_path());
+    snprintf(path, sizeof path, "%s-weights", folder);
+    fixture_make(&f, 200);
+    fixture_fill(&f, 1);
+    f.state.stop = &stop;
+    CHECK_EQ(sl_state_weights_save(&f.state, path), SLUICE_OK);
+    CHECK_EQ(fixture_save(&f, folder, 1), SLUICE_OK);
+    CHECK_EQ(sl_state_weights_load(&f.state, path), SLUICE_ERR_STOPPED);
+    CHECK_CONTAINS(sluice_error(), "stopped by a signal while loading weights");
+    sl_checkpoint_meta meta;
+    bool found;
+    sl_log log = { NULL, NULL, 0, 1 };
+    CHECK_EQ(sl_state_load(&f.state, folder, NULL, false, &log, &meta, &found), SLUICE_ERR_STOPPED);
+    CHECK_CONTAINS(sluice_error(), "stopped by a signal while loading a checkpoint");
+    stop = 0;
+    CHECK_EQ(sl_state_weights_load(&f.state, path), SLUICE_OK);
+    CHECK_EQ(sl_state_load(&f.state, folder, NULL, false, &log, &meta, &found), SLUICE_OK);
+    fixture_free(&f);
+}

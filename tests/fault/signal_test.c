@@ -3,7 +3,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "core/thread.h"
 #include "support/fault_program.h"
+#include "support/sanitized.h"
 #include "test.h"
 
 #define STOPS 10
@@ -65,6 +67,86 @@ TEST(sigterm_at_any_moment_saves_and_resumes_to_the_same_bits)
 TEST(sigint_at_any_moment_saves_and_resumes_to_the_same_bits)
 {
     check_stops(SIGINT);
+}
+
+TEST(sighup_at_any_moment_saves_and_resumes_to_the_same_bits)
+{
+    check_stops(SIGHUP);
+}
+
+/* As under nohup. */
+TEST(a_run_that_was_started_with_sighup_ignored_goes_on_after_it)
+{
+    char folder[1024];
+    program p;
+    make_folder(folder);
+    signal(SIGHUP, SIG_IGN);
+    program_start(&p, folder, "train c.json --json");
+    signal(SIGHUP, SIG_DFL);
+    REQUIRE(program_reach(&p, 100));
+    kill(p.pid, SIGHUP);
+    CHECK_EQ(program_wait(&p), 0);
+    CHECK_EQ(p.step, STEPS);
+}
+
+/* A service manager sends it right after SIGTERM, and a terminal that goes may send several. */
+TEST(a_hang_up_beside_another_signal_does_not_end_a_run_before_it_has_saved)
+{
+    static const int pairs[][2] = { { SIGTERM, SIGHUP }, { SIGHUP, SIGTERM }, { SIGHUP, SIGHUP } };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        char folder[1024];
+        program p;
+        make_folder(folder);
+        program_start(&p, folder, "train c.json --json");
+        REQUIRE(program_reach(&p, 50));
+        kill(p.pid, pairs[i][0]);
+        kill(p.pid, pairs[i][1]);
+        CHECK_EQ(program_wait(&p), 75);
+        CHECK(p.step > 0);
+        CHECK_EQ(p.saved, p.step);
+    }
+}
+
+/* ---- before the first step ---- */
+
+/* Planning so many layers takes minutes. */
+#define DEEP                                                                                                           \
+    "train c.json --json --set model.layers=100000 --set model.heads=1 --set model.width=2 --set save=w.safetensors "  \
+    "--trace t.json"
+#define SOON (SANITIZED ? 10.0 : 1.0) /* seconds; freeing the memory of a large graph is part of it */
+
+static void check_stop_while_planning(const char *arguments, int signal_number, double seconds)
+{
+    static const char *const outputs[] = { "w.safetensors", "w.safetensors.tmp", "t.json", "run" };
+    char folder[1024], path[1100];
+    program p;
+    make_folder(folder);
+    program_start(&p, folder, arguments);
+    usleep((useconds_t)(seconds * 1e6));
+    double asked = sl_now();
+    kill(p.pid, signal_number);
+    CHECK_EQ(program_wait(&p), 75);
+    double took = sl_now() - asked;
+    CHECK_THAT(took < SOON, "signal %d after %g s: %g s to the end", signal_number, seconds, took);
+    CHECK_EQ(p.events, 0);
+    CHECK_CONTAINS(program_error(&p), "stopped by a signal while planning");
+    CHECK_CONTAINS(program_error(&p), "nothing was written");
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, outputs[i]);
+        CHECK_THAT(access(path, F_OK) != 0, "%s was written", outputs[i]);
+    }
+}
+
+TEST(a_stop_while_planning_ends_within_a_second_and_writes_nothing)
+{
+    check_stop_while_planning(DEEP, SIGTERM, 2.0);
+    check_stop_while_planning(DEEP, SIGINT, 0.5);
+    check_stop_while_planning(DEEP, SIGHUP, 0.5);
+}
+
+TEST(ranks_that_are_planning_stop_within_a_second_too)
+{
+    check_stop_while_planning(DEEP " --ranks 2", SIGTERM, 1.0);
 }
 
 TEST(sigusr1_saves_and_the_run_goes_on_to_the_same_bits)

@@ -660,3 +660,28 @@ TEST(costs_count_matrix_products_exactly)
     CHECK_NEAR(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[5]).flops, 2 * 2 * 6 * 8 * 5 + 8 * 6 * 5, 0);
     sluice_graph_destroy(f.g);
 }
+
+/* ---- asked to stop ---- */
+
+TEST(a_stop_ends_building_and_differentiating)
+{
+    int stop = 15;
+    fixture f = open_fixture();
+    f.g->stop = &stop;
+    CHECK_EQ(sluice_add(f.g, f.x, f.x), SLUICE_NONE);
+    CHECK_EQ(sluice_graph_check(f.g), SLUICE_ERR_STOPPED);
+    CHECK_CONTAINS(sluice_error(), "stopped by a signal while planning");
+    sluice_graph_destroy(f.g);
+
+    stop = 0;
+    REQUIRE_OK(sluice_graph_create(&f.g));
+    f.g->stop = &stop;
+    sluice_value x = input(f.g, "x", 2, D(2, 3)), w = param(f.g, "w.weight", 2, D(3, 3));
+    sluice_set_loss(f.g, sluice_mse(f.g, sluice_matmul(f.g, x, w, false, false), input(f.g, "target", 2, D(2, 3))));
+    REQUIRE_OK(sl_graph_finish(f.g));
+    stop = 15;
+    CHECK_EQ(sl_graph_lower(f.g, SLUICE_BF16, SLUICE_BF16), SLUICE_ERR_STOPPED);
+    CHECK_EQ(sl_graph_differentiate(f.g), SLUICE_ERR_STOPPED);
+    CHECK_EQ(sl_graph_verify(f.g), SLUICE_ERR_STOPPED);
+    sluice_graph_destroy(f.g);
+}

@@ -334,3 +334,24 @@ TEST(the_printed_plan_counts_operations_not_steps)
     free(text);
     planned_free(&fx);
 }
+
+/* ---- asked to stop ---- */
+
+TEST(a_stop_ends_planning_at_once)
+{
+    int stop = 0;
+    planned fx = { .plan = NULL };
+    sl_plan *second = NULL;
+    plan_options_default(&fx.options);
+    fx.options.stop = &stop;
+    REQUIRE_OK(plan_model(&fx, 3));
+    stop = 15;
+    CHECK_EQ(sl_plan_create(fx.graph, &fx.machine, &fx.options, &second), SLUICE_ERR_STOPPED);
+    CHECK_CONTAINS(sluice_error(), "stopped by a signal while planning");
+    CHECK_EQ(sl_plan_verify(fx.plan), SLUICE_ERR_STOPPED);
+    fx.options.budget[SL_TIER_DEVICE] = 1000; /* what does not fit is not told of either */
+    CHECK_EQ(sl_plan_create(fx.graph, &fx.machine, &fx.options, &second), SLUICE_ERR_STOPPED);
+    stop = 0;
+    CHECK_EQ(sl_plan_verify(fx.plan), SLUICE_OK);
+    planned_free(&fx);
+}
