@@ -188,6 +188,7 @@ static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, bo
     const sl_plan_options *o = &sl_exec_plan(x)->options;
     *s = (exec_state){ .x = x };
     s->state = (sl_state){ .rank = o->rank, .rank_count = o->rank_count, .comm = sl_exec_comm(x) };
+    s->state.vocabulary = sl_exec_plan(x)->graph->vocabulary;
     s->state.names = sl_exec_plan(x)->graph->file_names;
     s->state.pool = sl_exec_pool(x);
     s->state.progress = sl_exec_progress(x);

@@ -156,6 +156,18 @@ static uint64_t data_bytes(const sl_manifest *m)
     return bytes;
 }
 
+static void print_vocabulary_json(const sl_manifest *m, FILE *out)
+{
+    if (m->vocabulary.unit == NULL) return;
+    fputs(", \"vocabulary\": {", out);
+    print_json_member(out, "unit", m->vocabulary.unit);
+    if (m->vocabulary.characters != NULL) {
+        fputs(", ", out);
+        print_json_member(out, "characters", m->vocabulary.characters);
+    }
+    fputc('}', out);
+}
+
 static void print_checkpoint_json(const sl_manifest *m, const char *path, FILE *out)
 {
     fputs("{\"type\": \"checkpoint\", ", out);
@@ -171,6 +183,7 @@ static void print_checkpoint_json(const sl_manifest *m, const char *path, FILE *
     print_json_member(out, "model_sha256", m->meta.model_sha256);
     fputs(", ", out);
     print_json_member(out, "kernels", m->meta.kernels);
+    print_vocabulary_json(m, out);
     fprintf(out, ", \"bytes\": %" PRIu64 ", \"tensors\": [", data_bytes(m));
     for (int64_t i = 0; i < m->tensor_count; i++) {
         fputs(i > 0 ? ", {" : "{", out);
@@ -192,6 +205,10 @@ static void print_checkpoint_text(const sl_manifest *m, const char *path, FILE *
             "  step %" PRIu64 " (%" PRIu64 " applied), seed %" PRIu64 ", data position %" PRIu64 ", loss scale %g\n",
             m->meta.step, m->meta.applied_steps, m->meta.seed, m->meta.data_position, m->meta.loss_scale);
     fprintf(out, "  model %s, kernels %s\n", sl_quote(m->meta.model_sha256).text, sl_quote(m->meta.kernels).text);
+    if (m->vocabulary.unit != NULL)
+        fprintf(out, "  vocabulary %s%s%s\n", sl_quote(m->vocabulary.unit).text,
+                m->vocabulary.characters != NULL ? ": " : "",
+                m->vocabulary.characters != NULL ? sl_quote(m->vocabulary.characters).text : "");
     fprintf(out, "  %" PRId64 " tensor%s in %" PRId64 " file%s of %" PRId64 " rank%s, %s\n", m->tensor_count,
             plural(m->tensor_count), m->file_count, plural(m->file_count), m->ranks, plural(m->ranks),
             sl_format_bytes(data_bytes(m), size, sizeof size));

@@ -15,6 +15,7 @@
 
 #include "checkpoint/checkpoint_verify.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/kept_vocabulary.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rounds.h"
 #include "core/alloc.h"
@@ -115,6 +116,7 @@ static sluice_status match_tensors(const loading *l, const sl_manifest *m, const
 static sluice_status check_model(const loading *l, const sl_manifest *m, const char *folder, int64_t *target)
 {
     if (l->identity != NULL) SL_TRY(sl_identity_check_lines(l->identity, &m->meta));
+    SL_TRY(sl_kept_check(&l->state->vocabulary, &m->vocabulary, folder));
     SL_TRY(match_tensors(l, m, folder, target));
     if (l->identity == NULL || sl_identity_same_model(l->identity, &m->meta)) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_INPUT,

@@ -35,7 +35,8 @@ typedef struct sl_manifest {
     int64_t format;
     const char *version; /* of the sluice that wrote it */
     sl_checkpoint_meta meta;
-    int64_t ranks; /* that wrote it */
+    int64_t ranks;                 /* that wrote it */
+    sl_kept_vocabulary vocabulary; /* unit NULL: none is kept */
     sl_manifest_file *files;
     int64_t file_count;
     sl_state_tensor *tensors; /* in the order of the saved state */

@@ -107,6 +107,17 @@ static sluice_status parse_meta(const parser *p, const json_t *root)
     return SLUICE_OK;
 }
 
+/* Optional: older versions did not keep it, and not every model reads text. */
+static sluice_status parse_vocabulary(const parser *p, const json_t *root)
+{
+    const json_t *object = json_object_get(root, "vocabulary");
+    sl_kept_vocabulary *v = &p->m->vocabulary;
+    if (object == NULL) return SLUICE_OK;
+    SL_TRY(get_string(p, object, "unit", &v->unit));
+    if (json_object_get(object, "characters") == NULL) return SLUICE_OK;
+    return get_string(p, object, "characters", &v->characters);
+}
+
 /* Names of files, kinds and versions: plain words. A file of such a name lies in the checkpoint's folder, in the
  * open. */
 static bool is_plain_name(const char *name)
@@ -303,6 +314,7 @@ static sluice_status parse_root(const parser *p, const json_t *root)
     if (p->m->format != SL_CHECKPOINT_FORMAT) return SLUICE_OK;
     SL_TRY(get_integer(p, root, "ranks", INT64_MAX, &p->m->ranks));
     SL_TRY(parse_meta(p, root));
+    SL_TRY(parse_vocabulary(p, root));
     SL_TRY(parse_files(p, root));
     SL_TRY(parse_tensors(p, root));
     SL_TRY(parse_pieces(p, root));

@@ -77,6 +77,18 @@ static void add_tensors(sl_text *text, const sl_manifest *m)
     }
 }
 
+static void add_vocabulary(sl_text *text, const sl_kept_vocabulary *v)
+{
+    if (v->unit == NULL) return;
+    sl_text_add(text, ",\n \"vocabulary\": {\"unit\": ");
+    sl_text_add_string(text, v->unit);
+    if (v->characters != NULL) {
+        sl_text_add(text, ", \"characters\": ");
+        sl_text_add_string(text, v->characters);
+    }
+    sl_text_add(text, "}");
+}
+
 void sl_manifest_write(const sl_manifest *m, sl_text *text)
 {
     sl_text_add(text, "{\n \"format\": %" PRId64 ",\n \"sluice\": ", m->format);
@@ -86,7 +98,9 @@ void sl_manifest_write(const sl_manifest *m, sl_text *text)
         if (i > 0) sl_text_add(text, ", ");
         add_meta_field(text, &sl_meta_fields[i], &m->meta);
     }
-    sl_text_add(text, "},\n \"files\": [");
+    sl_text_add(text, "}");
+    add_vocabulary(text, &m->vocabulary);
+    sl_text_add(text, ",\n \"files\": [");
     add_files(text, m);
     sl_text_add(text, "\n ],\n \"tensors\": [");
     add_tensors(text, m);

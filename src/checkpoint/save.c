@@ -295,6 +295,7 @@ static sluice_status prepare(const sl_state *state, const sl_checkpoint_meta *me
     s->m.version = sluice_version();
     s->m.meta = *meta;
     s->m.ranks = state->rank_count;
+    s->m.vocabulary = state->vocabulary;
     s->m.tensors = (sl_state_tensor *)state->tensors; /* only read */
     s->m.tensor_count = state->count;
     sl_arena_init(&s->m.arena, "checkpoint manifest");

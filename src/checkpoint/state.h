@@ -32,7 +32,8 @@ typedef struct sl_state {
     const sl_state_tensor *tensors; /* weights first, in byte order of names; then state, by parameter and slot */
     int64_t count;
     const struct sl_weight_names *names; /* sluice_graph.file_names; may be NULL */
-    sluice_dtype file_type;              /* of weights in the files that are written: F32, BF16 or F16 */
+    sl_kept_vocabulary vocabulary; /* sluice_graph.vocabulary: written with the weights; what is loaded must agree */
+    sluice_dtype file_type;        /* of weights in the files that are written: F32, BF16 or F16 */
     const int *stop; /* a request to stop (core/stop.h), which ends loading and hashing, never saving; NULL: none */
     int rank, rank_count;
     sl_comm *comm; /* borrowed; NULL: alone */

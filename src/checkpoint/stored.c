@@ -104,6 +104,7 @@ sluice_status sl_stored_open(sl_stored *s, const sl_manifest *m, const char *fol
     *s = (sl_stored){ .m = m, .folder = folder };
     for (int i = 0; i < SL_STORED_CHUNKS; i++) s->chunks[i].file = -1;
     s->state = (sl_state){ .tensors = m->tensors, .count = m->tensor_count, .rank_count = 1 };
+    s->state.vocabulary = m->vocabulary;
     s->state.read = read_tensor;
     s->state.user = s;
     return sl_manifest_sort_pieces(m, &s->pieces);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "checkpoint/folder.h"
+#include "checkpoint/kept_vocabulary.h"
 #include "checkpoint/rounds.h"
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_check.h"
@@ -80,18 +81,36 @@ static int64_t describe(const sl_state_tensor *t, sluice_dtype type, sl_st_tenso
     return tensors_of(t);
 }
 
+/* Pairs of a file's metadata; how many. */
+static int64_t list_metadata(const sl_kept_vocabulary *v, const char *metadata[6])
+{
+    const char *const pairs[][2] = {
+        /* Loaders of other frameworks look for this pair before they take a file for weights in PyTorch's layout. */
+        { "format", "pt" },
+        { SL_CHARACTERS_KEY, v->characters },
+        { SL_VOCABULARY_KEY, v->unit },
+    };
+    int64_t count = 0;
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        if (pairs[i][1] == NULL) continue;
+        metadata[2 * count] = pairs[i][0];
+        metadata[2 * count + 1] = pairs[i][1];
+        count++;
+    }
+    return count;
+}
+
 static sluice_status begin_file(const sl_state *state, int64_t begin, int64_t end, const char *path, sl_st_writer **out)
 {
-    /* Loaders of other frameworks look for this pair before they take a file for weights in PyTorch's layout. */
-    static const char *const metadata[] = { "format", "pt" };
-    int64_t count = 0, most = 0;
+    const char *metadata[6];
+    int64_t pairs = list_metadata(&state->vocabulary, metadata), count = 0, most = 0;
     for (int64_t i = begin; i < end; i++) most += tensors_of(&state->tensors[i]);
     sl_st_tensor *tensors = sl_alloc_array((size_t)most, sizeof *tensors, "list of weights");
     if (tensors == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = begin; i < end; i++)
         if (sl_state_is_weight(&state->tensors[i]))
             count += describe(&state->tensors[i], state->file_type, tensors + count);
-    sluice_status st = sl_st_write_begin(path, tensors, count, metadata, 1, out);
+    sluice_status st = sl_st_write_begin(path, tensors, count, metadata, pairs, out);
     sl_free(tensors);
     return st;
 }
@@ -146,7 +165,9 @@ static sluice_status open_weights(weights_loading *l, const char *path)
 {
     SL_TRY(sl_refuse_weights_folder(path));
     SL_TRY(sl_st_open(path, &l->f));
+    sl_kept_vocabulary kept = sl_kept_in_file(l->f);
     SL_TRY(sl_weights_check(l->f, l->state));
+    SL_TRY(sl_kept_check(&l->state->vocabulary, &kept, path));
     return sl_staging_take(&l->staging);
 }
 

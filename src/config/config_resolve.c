@@ -360,7 +360,6 @@ static sluice_status resolve_text_data(const sluice_config *c, sl_settings *s)
     char *end = NULL;
     long long count = strtoll(vocabulary, &end, 10);
     bool number = !characters && !bytes;
-    if (s->data.path[0] == '\0') return fail_key(c, "data.path", "it is missing; give the text file");
     if (number && (*end != '\0' || end == vocabulary || count < 1))
         return fail_key(c, "model.vocabulary", "it is \"bytes\", \"characters\" or a number of tokens");
     if (s->data.unit < 0) s->data.unit = characters ? SL_TEXT_CHARACTERS : SL_TEXT_BYTES;

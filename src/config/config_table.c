@@ -119,8 +119,9 @@ const sl_option sl_config_rows[] = {
     COUNT_UP_TO("model.context", "1024", model.context, 1, SIZES,
                 "gpt2, llama: sequence length, the tokens in a sample.", SAME),
     ROW("model.vocabulary", SL_OPT_STRING, "bytes", given.vocabulary,
-        "gpt2, llama: `bytes` (256 tokens), `characters` (those of the text), or a number of tokens.", .min = 1,
-        .max = SIZES, SAME),
+        "gpt2, llama: `bytes` (256 tokens), `characters` (those of the text, or those that loaded weights keep), or a "
+        "number of tokens.",
+        .min = 1, .max = SIZES, SAME),
     REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2: dropout probability in training.", FREE(DROPOUT)),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
          MODEL),
@@ -163,7 +164,8 @@ const sl_option sl_config_rows[] = {
          "`data.seed`). "
          "Required.",
          SAME),
-    TEXT("data.path", "", data.path, "text: the file. Required there.",
+    TEXT("data.path", "", data.path,
+         "text: the file. Required there, but for `generate` with weights that keep their vocabulary.",
          FREE("files move; a data set with other contents is noticed by its hash, and a warning says so"), READS),
     CHOICE("data.unit", "auto", data.unit, "bytes|characters",
            "text: what a token is; auto: as `model.vocabulary` says.", SAME),

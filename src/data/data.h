@@ -66,17 +66,20 @@ typedef struct sl_vocabulary {
     sl_text_unit unit;
     int32_t size;
     /* CHARACTERS: code points in increasing order, size entries; BYTES: NULL, ids are byte values. Owned by the data
-     * set. */
+     * set, or as sl_vocabulary_read says. */
     const uint32_t *code_points;
 } sl_vocabulary;
-sluice_status sl_data_text(const char *path, sl_text_unit unit, int64_t context, double validation, bool shuffle,
-                           uint64_t seed, sluice_data **out);
+/* `kept`, of the same unit: the ids are those of a model that was trained before, and a character that it does not have is
+ * SLUICE_ERR_INPUT with its line; copied. NULL: the text's own characters in increasing order. */
+sluice_status sl_data_text(const char *path, sl_text_unit unit, const sl_vocabulary *kept, int64_t context,
+                           double validation, bool shuffle, uint64_t seed, sluice_data **out);
 
 /* Settings of all kinds of data sets; each reads its own. Comes from the "data" section. */
 typedef struct sl_data_options {
     const char *type; /* a row of the table in open.c */
     const char *path;
-    int unit; /* sl_text_unit */
+    int unit;                  /* sl_text_unit */
+    const sl_vocabulary *kept; /* text: as sl_data_text takes it; follows from the weights that a job begins with */
     double validation;
     int64_t samples, features, outputs;
     double noise;
@@ -92,6 +95,17 @@ bool sl_data_type_has_tokens(const char *type);
 
 const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds */
 bool sl_data_has_tokens(const sluice_data *d);                      /* text or random tokens */
+/* What a text read as data looks like where it is no plain text (format/file_kind.h); NULL: it is one, or no text. */
+const struct sl_file_kind *sl_data_text_kind(const sluice_data *d);
+
+/* Every byte is a token. */
+sl_vocabulary sl_vocabulary_bytes(void);
+/* A vocabulary as files keep it: the name of the unit, a literal; and its characters in the order of ids as UTF-8, owned by
+ * the caller (*characters is NULL for bytes). U+0000, which no string can hold, has a unit of its own: "nul+characters". */
+sluice_status sl_vocabulary_keep(const sl_vocabulary *v, const char **unit, char **characters);
+/* And back; `characters` may be NULL. SLUICE_ERR_INPUT names `source` where they are none that sl_vocabulary_keep makes. The
+ * caller frees code_points with sl_free. */
+sluice_status sl_vocabulary_read(const char *unit, const char *characters, const char *source, sl_vocabulary *out);
 /* Text <-> ids. Encoding an unknown character fails with SLUICE_ERR_INPUT naming it and its position. */
 sluice_status sl_vocabulary_encode(const sl_vocabulary *v, const char *text, size_t bytes, int32_t *ids,
                                    int64_t capacity, int64_t *count);

@@ -5,12 +5,15 @@
  * sees each token about once and yet every cut is tried in time; the number of windows is the same for every phase, so
  * epochs are found by division. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
 #include "core/io.h"
 #include "core/rng.h"
 #include "data/source.h"
+#include "format/file_kind.h"
+#include "format/scan.h"
 
 #define MAX_TEXT_BYTES   ((size_t)4 << 30)
 #define CODE_POINT_COUNT 0x110000
@@ -30,6 +33,7 @@ typedef struct text {
     bool shuffle;
     uint64_t seed;
     sl_vocabulary vocabulary; /* code_points owned here */
+    const sl_file_kind *kind; /* where it is no plain text; NULL otherwise */
     uint64_t held_bytes;
     char identity[65];
 } text;
@@ -133,6 +137,17 @@ static void text_identity(const sluice_data *d, char sha256[65])
 static const sl_data_ops text_ops = { "text",         text_destroy, text_samples, text_fill,
                                       text_fill_eval, text_memory,  text_identity };
 
+/* Bytes that are no UTF-8, perhaps because they are no text at all. */
+static sluice_status refuse_bytes(const char *path, const char *raw, size_t bytes, size_t at)
+{
+    const sl_file_kind *kind = sl_text_file_kind(path, raw, bytes);
+    if (kind != NULL) return sl_fail(SLUICE_ERR_INPUT, "%s is %s, not a text: %s", path, kind->what, kind->as_text);
+    return sl_fail(SLUICE_ERR_INPUT,
+                   "%s: byte %zu (0x%02x) is not valid UTF-8; convert the file, or read it with "
+                   "model.vocabulary \"bytes\"",
+                   path, at, (unsigned char)raw[at]);
+}
+
 /* Marks every code point of the text in seen[CODE_POINT_COUNT] with 1 and counts characters. */
 static sluice_status scan_characters(const char *path, const char *raw, size_t bytes, int32_t *seen,
                                      int64_t *characters)
@@ -142,11 +157,7 @@ static sluice_status scan_characters(const char *path, const char *raw, size_t b
     uint32_t c;
     int length;
     for (size_t at = 0; at < bytes; at += (size_t)length, n++) {
-        if ((length = sl_utf8_decode(p + at, bytes - at, &c)) == 0)
-            return sl_fail(SLUICE_ERR_INPUT,
-                           "%s: byte %zu (0x%02x) is not valid UTF-8; convert the file, or read it with "
-                           "model.vocabulary \"bytes\"",
-                           path, at, p[at]);
+        if ((length = sl_utf8_decode(p + at, bytes - at, &c)) == 0) return refuse_bytes(path, raw, bytes, at);
         seen[c] = 1;
     }
     *characters = n;
@@ -170,7 +181,82 @@ static sluice_status number_characters(text *t, int32_t *seen)
     return SLUICE_OK;
 }
 
-/* Writes the ids of text that scan_characters accepted. */
+/* ---- with the vocabulary of a model that was trained before ---- */
+
+enum { NAMED_CHARACTERS = 20 };
+
+/* Characters of a text that a vocabulary does not have. */
+typedef struct strangers {
+    int64_t different;
+    size_t first_at;                  /* bytes into the text */
+    uint32_t named[NAMED_CHARACTERS]; /* the first ones, in the order of the text */
+} strangers;
+
+static void note_stranger(strangers *s, int32_t *mark, uint32_t c, size_t at)
+{
+    if (*mark < 0) return; /* seen before */
+    *mark = -1;
+    if (s->different == 0) s->first_at = at;
+    if (s->different < NAMED_CHARACTERS) s->named[s->different] = c;
+    s->different++;
+}
+
+static sluice_status refuse_strangers(const char *path, const char *raw, const strangers *s, int32_t known)
+{
+    char list[NAMED_CHARACTERS * 24] = "";
+    size_t used = 0;
+    int line, column;
+    int64_t named = s->different < NAMED_CHARACTERS ? s->different : NAMED_CHARACTERS;
+    sl_scan_position(raw, s->first_at, &line, &column);
+    for (int64_t i = 0; i < named; i++) {
+        const sl_vocabulary one = { SL_TEXT_CHARACTERS, 1, &s->named[i] };
+        char character[5] = "", escaped[SL_ESCAPE_BYTES];
+        sl_vocabulary_decode(&one, 0, character);
+        if (character[0] == '\0')
+            memcpy(escaped, "\\u0000", sizeof "\\u0000");
+        else
+            sl_json_escape(character, escaped);
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\" (U+%04" PRIX32 ")", i > 0 ? ", " : "",
+                                 escaped, s->named[i]);
+    }
+    return sl_fail(SLUICE_ERR_INPUT,
+                   "%s, line %d: the model was trained on %" PRId32 " characters, and the text has %" PRId64
+                   " that are not among them: %s%s, first at byte %zu. Give a text of the model's characters, replace "
+                   "these, or train a new model",
+                   path, line, known, s->different, list, s->different > named ? ", ..." : "", s->first_at);
+}
+
+/* As scan_characters, for the characters that `kept` has: known[c] becomes c's id. */
+static sluice_status scan_known(const char *path, const char *raw, size_t bytes, const sl_vocabulary *kept,
+                                int32_t *known, int64_t *characters)
+{
+    strangers s = { .different = 0 };
+    const unsigned char *p = (const unsigned char *)raw;
+    int64_t n = 0;
+    uint32_t c = 0;
+    int length;
+    for (int32_t id = 0; id < kept->size; id++) known[kept->code_points[id]] = id + 1;
+    for (size_t at = 0; at < bytes; at += (size_t)length, n++) {
+        if ((length = sl_utf8_decode(p + at, bytes - at, &c)) == 0) return refuse_bytes(path, raw, bytes, at);
+        if (known[c] <= 0) note_stranger(&s, &known[c], c, at);
+    }
+    if (s.different > 0) return refuse_strangers(path, raw, &s, kept->size);
+    for (int32_t id = 0; id < kept->size; id++) known[kept->code_points[id]] = id;
+    *characters = n;
+    return SLUICE_OK;
+}
+
+static sluice_status copy_vocabulary(text *t, const sl_vocabulary *kept)
+{
+    uint32_t *code_points = sl_alloc_array((size_t)kept->size, sizeof *code_points, "text vocabulary");
+    if (code_points == NULL) return SLUICE_ERR_NO_MEMORY;
+    memcpy(code_points, kept->code_points, (size_t)kept->size * sizeof *code_points);
+    t->vocabulary = (sl_vocabulary){ SL_TEXT_CHARACTERS, kept->size, code_points };
+    t->held_bytes += (uint64_t)kept->size * sizeof *code_points;
+    return SLUICE_OK;
+}
+
+/* Writes the ids of text whose characters all have one. */
 static sluice_status store_ids(text *t, const char *raw, size_t bytes, const int32_t *id_of)
 {
     const unsigned char *p = (const unsigned char *)raw;
@@ -192,15 +278,15 @@ static sluice_status store_ids(text *t, const char *raw, size_t bytes, const int
     return SLUICE_OK;
 }
 
-static sluice_status take_characters(text *t, const char *path, const char *raw, size_t bytes)
+static sluice_status take_characters(text *t, const char *path, const char *raw, size_t bytes,
+                                     const sl_vocabulary *kept)
 {
-    sluice_status st;
     int32_t *id_of = sl_alloc_array(CODE_POINT_COUNT, sizeof *id_of, "text character table");
     if (id_of == NULL) return SLUICE_ERR_NO_MEMORY;
-    if ((st = scan_characters(path, raw, bytes, id_of, &t->tokens)) != SLUICE_OK) goto free_table;
-    if ((st = number_characters(t, id_of)) != SLUICE_OK) goto free_table;
-    st = store_ids(t, raw, bytes, id_of);
-free_table:
+    sluice_status st = kept != NULL ? scan_known(path, raw, bytes, kept, id_of, &t->tokens)
+                                    : scan_characters(path, raw, bytes, id_of, &t->tokens);
+    if (st == SLUICE_OK) st = kept != NULL ? copy_vocabulary(t, kept) : number_characters(t, id_of);
+    if (st == SLUICE_OK) st = store_ids(t, raw, bytes, id_of);
     sl_free(id_of);
     return st;
 }
@@ -212,7 +298,7 @@ static void take_bytes(text *t, char **raw, size_t bytes)
     *raw = NULL;
     t->id_bytes = 1;
     t->tokens = (int64_t)bytes;
-    t->vocabulary = (sl_vocabulary){ SL_TEXT_BYTES, 256, NULL };
+    t->vocabulary = sl_vocabulary_bytes();
     t->held_bytes += bytes + 1;
 }
 
@@ -242,7 +328,7 @@ static sluice_status lay_out_windows(text *t, const char *path, double validatio
     return SLUICE_OK;
 }
 
-static sluice_status load(text *t, const char *path, sl_text_unit unit, double validation)
+static sluice_status load(text *t, const char *path, sl_text_unit unit, const sl_vocabulary *kept, double validation)
 {
     sl_sha256 h;
     size_t bytes;
@@ -257,19 +343,20 @@ static sluice_status load(text *t, const char *path, sl_text_unit unit, double v
                       t->context, validation, t->shuffle, t->seed);
     sl_sha256_update(&h, raw, bytes);
     sl_identity_end(&h, t->identity);
+    t->kind = sl_text_file_kind(path, raw, bytes);
     st = SLUICE_OK;
     if (unit == SL_TEXT_BYTES)
         take_bytes(t, &raw, bytes);
     else
-        st = take_characters(t, path, raw, bytes);
+        st = take_characters(t, path, raw, bytes, kept);
     if (st == SLUICE_OK) st = lay_out_windows(t, path, validation);
 free_raw:
     sl_free(raw);
     return st;
 }
 
-sluice_status sl_data_text(const char *path, sl_text_unit unit, int64_t context, double validation, bool shuffle,
-                           uint64_t seed, sluice_data **out)
+sluice_status sl_data_text(const char *path, sl_text_unit unit, const sl_vocabulary *kept, int64_t context,
+                           double validation, bool shuffle, uint64_t seed, sluice_data **out)
 {
     sluice_status st;
     if (context < 1 || context > MAX_CONTEXT)
@@ -283,7 +370,7 @@ sluice_status sl_data_text(const char *path, sl_text_unit unit, int64_t context,
     t->shuffle = shuffle;
     t->seed = seed;
     t->held_bytes = sizeof *t;
-    if ((st = load(t, path, unit, validation)) != SLUICE_OK) {
+    if ((st = load(t, path, unit, kept, validation)) != SLUICE_OK) {
         text_destroy(&t->base);
         return st;
     }
@@ -294,4 +381,9 @@ sluice_status sl_data_text(const char *path, sl_text_unit unit, int64_t context,
 const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d)
 {
     return d != NULL && d->ops == &text_ops ? &((const text *)d)->vocabulary : NULL;
+}
+
+const sl_file_kind *sl_data_text_kind(const sluice_data *d)
+{
+    return d != NULL && d->ops == &text_ops ? ((const text *)d)->kind : NULL;
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/alloc.h"
 #include "data/source.h"
 
 int sl_utf8_decode(const unsigned char *p, size_t left, uint32_t *code_point)
@@ -74,6 +75,69 @@ sluice_status sl_vocabulary_encode(const sl_vocabulary *v, const char *text, siz
         SL_TRY(encode_one(v, p + at, bytes - at, at, &length, &ids[n]));
     }
     *count = n;
+    return SLUICE_OK;
+}
+
+sl_vocabulary sl_vocabulary_bytes(void)
+{
+    return (sl_vocabulary){ SL_TEXT_BYTES, 256, NULL };
+}
+
+/* ---- as files keep it ---- */
+
+#define UNIT_BYTES          "bytes"
+#define UNIT_CHARACTERS     "characters"
+#define UNIT_NUL_CHARACTERS "nul+characters" /* U+0000 is token 0; the others follow */
+
+sluice_status sl_vocabulary_keep(const sl_vocabulary *v, const char **unit, char **characters)
+{
+    *unit = UNIT_BYTES;
+    *characters = NULL;
+    if (v->unit == SL_TEXT_BYTES) return SLUICE_OK;
+    int32_t first = v->size > 0 && v->code_points[0] == 0;
+    char *at = sl_alloc_array((size_t)v->size + 1, 4, "characters of the vocabulary");
+    if (at == NULL) return SLUICE_ERR_NO_MEMORY;
+    *unit = first > 0 ? UNIT_NUL_CHARACTERS : UNIT_CHARACTERS;
+    *characters = at;
+    for (int32_t id = first; id < v->size; id++) at += sl_vocabulary_decode(v, id, at);
+    return SLUICE_OK;
+}
+
+/* Decodes `text` behind the code points that are there already; false: not UTF-8, or not in increasing order. */
+static bool decode_characters(const char *text, uint32_t *code_points, int32_t *size)
+{
+    size_t bytes = strlen(text);
+    int length;
+    for (size_t at = 0; at < bytes; at += (size_t)length, ++*size) {
+        length = sl_utf8_decode((const unsigned char *)text + at, bytes - at, &code_points[*size]);
+        if (length == 0 || (*size > 0 && code_points[*size] <= code_points[*size - 1])) return false;
+    }
+    return *size > 0;
+}
+
+sluice_status sl_vocabulary_read(const char *unit, const char *characters, const char *source, sl_vocabulary *out)
+{
+    bool nul = strcmp(unit, UNIT_NUL_CHARACTERS) == 0;
+    if (strcmp(unit, UNIT_BYTES) == 0) {
+        *out = sl_vocabulary_bytes();
+        return SLUICE_OK;
+    }
+    if (!nul && strcmp(unit, UNIT_CHARACTERS) != 0)
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "%s: its tokens are \"%.40s\", which this version of sluice does not know; use a newer one",
+                       source, unit);
+    if (characters == NULL) characters = "";
+    uint32_t *code_points = sl_alloc_array(strlen(characters) + 1, sizeof *code_points, "text vocabulary");
+    if (code_points == NULL) return SLUICE_ERR_NO_MEMORY;
+    int32_t size = nul;
+    if (!decode_characters(characters, code_points, &size)) {
+        sl_free(code_points);
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "%s: the characters of its vocabulary are not in increasing order, or not UTF-8: "
+                       "it was altered",
+                       source);
+    }
+    *out = (sl_vocabulary){ SL_TEXT_CHARACTERS, size, code_points };
     return SLUICE_OK;
 }
 

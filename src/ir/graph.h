@@ -99,6 +99,12 @@ typedef struct sl_layer {
     int wide_block_runs;
 } sl_layer;
 
+/* What token ids stand for, as it is kept beside weights (docs/formats.md). */
+typedef struct sl_kept_vocabulary {
+    const char *unit;       /* what a token is: "bytes", "characters"; NULL: nothing is known */
+    const char *characters; /* UTF-8, in the order of ids; NULL: the unit has none */
+} sl_kept_vocabulary;
+
 struct sluice_graph {
     sl_arena arena; /* owns all arrays' contents below except the growable arrays themselves */
     sl_value *values;
@@ -121,7 +127,8 @@ struct sluice_graph {
      * is known. */
     const struct sl_weight_names *file_names;
     const int *stop;     /* a request to stop (core/stop.h), polled while the graph grows; NULL: none. Borrowed */
-    sluice_status error; /* first error of building; builders are no-ops afterwards */
+    sl_kept_vocabulary vocabulary; /* of the token ids it reads; borrowed strings */
+    sluice_status error;           /* first error of building; builders are no-ops afterwards */
     char error_text[512];
     bool finished;          /* sl_graph_finish ran: layers are laid out, no more building */
     sluice_dtype precision; /* of parameters and activations; F32 before sl_graph_lower */

@@ -107,7 +107,7 @@ static sluice_status generate(generator *g)
 static sluice_status generate_job(sl_job *j, const sluice_job_options *o)
 {
     const sl_data_field *tokens = sl_batch_field(&j->batch, "tokens"), *targets = sl_batch_field(&j->batch, "targets");
-    generator g = { .job = j, .options = o, .vocabulary = sl_data_text_vocabulary(j->data) };
+    generator g = { .job = j, .options = o, .vocabulary = j->vocabulary };
     if (tokens == NULL || targets == NULL || g.vocabulary == NULL)
         return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" does not generate text", j->settings.model.type);
     SL_TRY(sl_job_load_weights(j, o));

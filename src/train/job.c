@@ -2,10 +2,12 @@
 #include "train/job.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/hash.h"
 #include "ir/tile.h"
 #include "train/run.h"
 
@@ -29,7 +31,7 @@ static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
 {
     if (sl_model_reads_tokens(j->settings.model.type)) {
         /* a text has its own number of tokens; one that is given must be at least as large */
-        const sl_vocabulary *v = sl_data_text_vocabulary(j->data);
+        const sl_vocabulary *v = j->vocabulary;
         int64_t given = vocabulary_size(&j->settings);
         if (given > 0 && v != NULL && given < v->size)
             return sl_fail(SLUICE_ERR_USAGE,
@@ -44,6 +46,7 @@ static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
     SL_TRY(sluice_graph_create(&j->graph));
     j->graph->stop = j->stop;
     SL_TRY(sl_model_build(j->graph, &m, &j->info));
+    j->graph->vocabulary = (sl_kept_vocabulary){ j->unit, j->characters };
     SL_TRY(sl_graph_tile(j->graph, m.tile_bytes));
     return sluice_graph_check(j->graph);
 }
@@ -102,7 +105,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .plan_only = purpose == SL_JOB_PLAN,
                             .ranks = &j->ranks,
                             .settings = &j->settings,
-                            .data_bytes = j->data->ops->memory_bytes(j->data),
+                            .data_bytes = j->data != NULL ? j->data->ops->memory_bytes(j->data) : 0,
                             .stop = j->stop,
                             .log = j->log,
                             .progress = { purpose == SL_JOB_TRAIN ? tell_phase : NULL, j } };
@@ -155,23 +158,34 @@ static sluice_status compare_settings(sl_job *j)
     return st;
 }
 
-static sluice_status open_data_and_model(sl_job *j, sl_job_purpose purpose)
+static sluice_status open_data(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
+{
+    sl_settings *s = &j->settings;
+    SL_TRY(sl_job_read_vocabulary(j, o, purpose));
+    if (sl_job_needs_data(j, purpose)) {
+        s->data.kept = j->has_kept ? &j->kept : NULL;
+        SL_TRY(sl_data_open(&s->data, s->model.context, vocabulary_size(s), &j->data));
+        j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
+        if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);
+    }
+    return sl_job_use_vocabulary(j);
+}
+
+static sluice_status open_data_and_model(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     const sl_settings *s = &j->settings;
-    SL_TRY(sl_data_open(&s->data, s->model.context, vocabulary_size(s), &j->data));
-    j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
-    if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);
+    SL_TRY(open_data(j, o, purpose));
     SL_TRY(build_model(j, purpose));
     /* the model's inputs must be what the data set can fill */
     bool wants_text = j->info.tokens_per_sample > 0;
-    if (sl_data_has_tokens(j->data) == wants_text) return SLUICE_OK;
+    if (j->data == NULL || sl_data_has_tokens(j->data) == wants_text) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" %s text, but data.type is \"%s\"", s->model.type,
                    wants_text ? "learns from" : "cannot read", s->data.type);
 }
 
 static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
 {
-    char data[80];
+    char data[128];
     SL_TRY(sl_ranks_open(purpose == SL_JOB_TRAIN ? o->world : NULL, &j->ranks));
     j->log = (sl_log){ log_of_rank, j, j->ranks.rank, j->ranks.count };
     const sl_log notes = { j->ranks.rank == 0 ? o->log : NULL, o->log_user, 0, 1 };
@@ -180,14 +194,16 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     j->settings.optim.groups = j->settings.groups;
     SL_TRY(compare_settings(j));
     if (purpose == SL_JOB_TRAIN) SL_TRY(sl_run_try_files(j, c, o));
-    SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, purpose)));
-    snprintf(data, sizeof data, "sha256: %s\n", j->data_sha256);
+    SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, o, purpose)));
+    snprintf(data, sizeof data, "sha256: %s\nvocabulary: %016" PRIx64 "\n", j->data_sha256,
+             sl_hash_text(j->characters != NULL ? j->characters : ""));
     SL_TRY(sl_ranks_same(&j->ranks, "data", data));
     return create_engine(j, o, purpose);
 }
 
 sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
 {
+    sl_arena_init(&j->arena, "vocabulary of the weights");
     j->log_to = o->log;
     j->log_user = o->log_user;
     j->event = o->event;
@@ -203,6 +219,7 @@ void sl_job_close(sl_job *j)
     sluice_engine_destroy(j->engine);
     sluice_graph_destroy(j->graph);
     sluice_data_destroy(j->data);
+    sl_job_free_vocabulary(j);
     sl_ranks_close(&j->ranks);
 }
 

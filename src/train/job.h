@@ -16,7 +16,14 @@ typedef struct sl_job {
     void *event_user;
     const int *stop; /* the caller's; NULL: never */
     sl_ranks ranks;
-    sluice_data *data;
+    sluice_data *data; /* NULL: none is needed */
+    /* Text: what token ids stand for. */
+    const sl_vocabulary *vocabulary; /* in use: of the data, or kept; NULL: the data is no text */
+    sl_vocabulary kept;              /* in the weights that the job begins with, where has_kept; code points owned */
+    bool has_kept;
+    const char *unit; /* `vocabulary` as files keep it; NULL without one */
+    char *characters; /* owned; likewise */
+    sl_arena arena;   /* of what was read to find `kept` */
     sluice_graph *graph;
     sl_model_info info;
     sluice_engine *engine;
@@ -46,5 +53,16 @@ sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o);
 void sl_job_pace(const sl_job *j, double peak, sl_pace *out);
 /* A prediction for all ranks as an event. */
 void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sluice_event *event);
+
+/* ---- job_vocabulary.c ---- */
+
+/* Before the data is opened: finds what the weights keep that the job will begin with, and refuses what does not go with the
+ * configuration. */
+sluice_status sl_job_read_vocabulary(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose);
+/* Whether the data set must be opened: generating needs the vocabulary alone. */
+bool sl_job_needs_data(const sl_job *j, sl_job_purpose purpose);
+/* After that: the vocabulary in use. */
+sluice_status sl_job_use_vocabulary(sl_job *j);
+void sl_job_free_vocabulary(sl_job *j);
 
 #endif

@@ -1,6 +1,7 @@
 /* Weights as safetensors, hashes by their definition, and what inspect and verify say. */
 #include <unistd.h>
 
+#include "checkpoint/kept_vocabulary.h"
 #include "core/sha256.h"
 #include "format/json.h"
 #include "format/safetensors.h"
@@ -418,5 +419,72 @@ TEST(a_stop_ends_loading_and_never_saving)
     stop = 0;
     CHECK_EQ(sl_state_weights_load(&f.state, path), SLUICE_OK);
     CHECK_EQ(sl_state_load(&f.state, folder, NULL, false, &log, &meta, &found), SLUICE_OK);
+/* ---- the vocabulary that is kept beside weights ---- */
+
+TEST(a_vocabulary_is_kept_in_weights_files_and_another_one_is_refused)
+{
+    fixture f;
+    sl_arena arena;
+    sl_kept_vocabulary kept;
+    const char *path = in_tmp("v.safetensors");
+    fixture_make(&f, 3);
+    fixture_fill(&f, 4);
+    sl_arena_init(&arena, "test");
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    REQUIRE_OK(sl_weights_vocabulary(path, &arena, &kept));
+    CHECK(kept.unit == NULL && kept.characters == NULL);
+    f.state.vocabulary = (sl_kept_vocabulary){ "characters", "\n \"ab\xc3\xa9" };
+    REQUIRE_OK(sl_state_weights_load(&f.state, path)); /* a file that keeps none says nothing against it */
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    REQUIRE_OK(sl_weights_vocabulary(path, &arena, &kept));
+    CHECK_STR(kept.unit, "characters");
+    CHECK_STR(kept.characters, "\n \"ab\xc3\xa9");
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    f.state.vocabulary.characters = "\n \"abc";
+    check_refused(&f, path, "keeps another vocabulary");
+    f.state.vocabulary = (sl_kept_vocabulary){ "bytes", NULL };
+    check_refused(&f, path,
+                  "keeps another vocabulary (\"characters\", 7 bytes of characters) than this run has (\"bytes\"");
+    f.state.vocabulary = (sl_kept_vocabulary){ NULL, NULL };
+    REQUIRE_OK(sl_state_weights_load(&f.state, path));
+    sl_arena_free(&arena);
+    fixture_free(&f);
+}
+
+TEST(a_vocabulary_is_kept_in_checkpoints_and_found_in_the_newest_that_can_be_read)
+{
+    fixture f;
+    sl_arena arena;
+    sl_kept_vocabulary kept = { NULL, NULL };
+    char folder[4096], path[4200];
+    bool found;
+    int64_t step;
+    int warnings;
+    fixture_make(&f, 3);
+    sl_arena_init(&arena, "test");
+    snprintf(folder, sizeof folder, "%.4000s/run", test_tmpdir());
+    REQUIRE_OK(sl_checkpoint_vocabulary(folder, &arena, &kept, &found));
+    CHECK(!found);
+    REQUIRE_OK(fixture_save(&f, folder, 1));
+    REQUIRE_OK(sl_checkpoint_vocabulary(folder, &arena, &kept, &found));
+    CHECK(found && kept.unit == NULL);
+    f.state.vocabulary = (sl_kept_vocabulary){ "characters", "ab\"\\\xe2\x82\xac" };
+    REQUIRE_OK(fixture_save(&f, folder, 2));
+    REQUIRE_OK(fixture_save(&f, folder, 3));
+    snprintf(path, sizeof path, "%s/step-3/manifest.json", folder);
+    write_bytes(path, "{}", 2);
+    REQUIRE_OK(sl_checkpoint_vocabulary(folder, &arena, &kept, &found));
+    CHECK(found);
+    CHECK_STR(kept.unit, "characters");
+    CHECK_STR(kept.characters, "ab\"\\\xe2\x82\xac");
+    snprintf(path, sizeof path, "%s/step-2", folder);
+    REQUIRE_OK(sl_checkpoint_vocabulary(path, &arena, &kept, &found));
+    CHECK(found);
+    REQUIRE_OK(fixture_load(&f, folder, &step, &warnings));
+    CHECK_EQ(step, 2);
+    f.state.vocabulary.characters = "ab";
+    CHECK_EQ(fixture_load(&f, folder, &step, &warnings), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "keeps another vocabulary");
+    sl_arena_free(&arena);
     fixture_free(&f);
 }

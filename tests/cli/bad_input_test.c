@@ -102,6 +102,7 @@ static const struct {
     { NULL, "train good.json --ranks 2 --set memory.device=1KiB --set memory.host=1KiB", 3, "missing", NULL },
     { NULL, "plan good.json --ranks 2 --set memory.device=1KiB --set memory.host=1KiB", 3, "missing", NULL },
     /* other input */
+    { "{" GPT "\"\"}, " REST "}", "train bad.json", 2, "data.path is missing; give the text file", NULL },
     { "{" GPT "\"nowhere.txt\"}, " REST "}", "train bad.json", 4, "nowhere.txt", NULL },
     { "{" GPT "\"empty.txt\"}, " REST "}", "train bad.json", 4, "empty.txt", NULL },
     { "{" GPT "\"short.txt\"}, " REST "}", "train bad.json", 4, "short.txt", NULL },

@@ -652,8 +652,6 @@ static const struct {
     { "{\"model\": {\"type\": \"mlp\"}, " LENGTH ", " BATCH ", " SGD "}", "data.type is missing" },
     { "{\"model\": {\"type\": \"gpt2\"}, \"data\": {\"type\": \"regression\"}, " LENGTH ", " BATCH ", " SGD "}",
       "gpt2 reads tokens" },
-    { "{\"model\": {\"type\": \"gpt2\"}, \"data\": {\"type\": \"text\"}, " LENGTH ", " BATCH ", " SGD "}",
-      "data.path" },
     { "{\"model\": {\"type\": \"gpt2\", \"vocabulary\": 100}, \"data\": {\"type\": \"text\", \"path\": \"a\"}, " LENGTH
       ", " BATCH ", " SGD "}",
       "bytes have 256 values" },

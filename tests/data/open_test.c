@@ -6,7 +6,7 @@ TEST(every_type_that_is_listed_opens_and_no_other_does)
 {
     char names[256];
     int count = 0;
-    sl_data_options o = { .path = "", .samples = 8, .features = 3, .outputs = 2 };
+    sl_data_options o = { .path = "no folder/here.txt", .samples = 8, .features = 3, .outputs = 2 };
     sluice_data *d;
     snprintf(names, sizeof names, "%s", sl_data_names());
     for (char *save, *name = strtok_r(names, ", ", &save); name != NULL; name = strtok_r(NULL, ", ", &save), count++) {

@@ -3,6 +3,7 @@
 
 #include "core/alloc.h"
 #include "data/data.h"
+#include "format/file_kind.h"
 #include "test.h"
 
 /* Writes a file in a fresh folder and returns its path, which stays valid until the next call. */
@@ -32,7 +33,7 @@ TEST(targets_are_the_next_tokens)
     sluice_data *d;
     int32_t tokens[ROWS][CONTEXT], targets[ROWS][CONTEXT];
     sl_data_field f[] = { { "tokens", SLUICE_I32, CONTEXT, tokens }, { "targets", SLUICE_I32, CONTEXT, targets } };
-    REQUIRE_OK(sl_data_text(write_ramp(1000), SL_TEXT_BYTES, CONTEXT, 0.1, true, 1, &d));
+    REQUIRE_OK(sl_data_text(write_ramp(1000), SL_TEXT_BYTES, NULL, CONTEXT, 0.1, true, 1, &d));
     REQUIRE_OK(d->ops->fill(d, 0, ROWS, f, 2));
     for (int r = 0; r < ROWS; r++)
         for (int i = 0; i < CONTEXT; i++) {
@@ -59,7 +60,7 @@ TEST(windows_of_an_epoch_do_not_overlap_and_phases_reach_every_token)
     sluice_data *d;
     int32_t starts[TOKENS / CONTEXT];
     bool is_target[TOKENS] = { false };
-    REQUIRE_OK(sl_data_text(write_ramp(TOKENS), SL_TEXT_BYTES, CONTEXT, 0, true, 1, &d));
+    REQUIRE_OK(sl_data_text(write_ramp(TOKENS), SL_TEXT_BYTES, NULL, CONTEXT, 0, true, 1, &d));
     int64_t windows = d->ops->samples(d, SL_SPLIT_TRAIN);
     CHECK_EQ(windows, TOKENS / CONTEXT - 1);
     for (uint64_t e = 0; e < EPOCHS; e++) {
@@ -82,7 +83,7 @@ TEST(a_text_of_one_window_trains_on_it)
     sluice_data *d;
     int32_t tokens[2][9];
     sl_data_field f = { "tokens", SLUICE_I32, 9, tokens };
-    REQUIRE_OK(sl_data_text(write_ramp(10), SL_TEXT_BYTES, 9, 0, true, 1, &d));
+    REQUIRE_OK(sl_data_text(write_ramp(10), SL_TEXT_BYTES, NULL, 9, 0, true, 1, &d));
     CHECK_EQ(d->ops->samples(d, SL_SPLIT_TRAIN), 1);
     REQUIRE_OK(d->ops->fill(d, 3, 2, &f, 1));
     for (int i = 0; i < 9; i++) CHECK_EQ(tokens[1][i], i);
@@ -94,7 +95,7 @@ TEST(unshuffled_windows_follow_the_file)
     sluice_data *d;
     int32_t tokens[4][10];
     sl_data_field f = { "tokens", SLUICE_I32, 10, tokens };
-    REQUIRE_OK(sl_data_text(write_ramp(31), SL_TEXT_BYTES, 10, 0, false, 1, &d));
+    REQUIRE_OK(sl_data_text(write_ramp(31), SL_TEXT_BYTES, NULL, 10, 0, false, 1, &d));
     CHECK_EQ(d->ops->samples(d, SL_SPLIT_TRAIN), 3);
     REQUIRE_OK(d->ops->fill(d, 0, 4, &f, 1));
     const int32_t starts[] = { 0, 10, 20, 0 };
@@ -110,7 +111,7 @@ static void check_validation_coverage(size_t bytes, int64_t context, int64_t row
     int32_t tokens[8 * 32], targets[8 * 32];
     int seen[251] = { 0 };
     sl_data_field f[] = { { "tokens", SLUICE_I32, context, tokens }, { "targets", SLUICE_I32, context, targets } };
-    REQUIRE_OK(sl_data_text(write_ramp(bytes), SL_TEXT_BYTES, context, 0.5, true, 1, &d));
+    REQUIRE_OK(sl_data_text(write_ramp(bytes), SL_TEXT_BYTES, NULL, context, 0.5, true, 1, &d));
     int64_t train = (int64_t)(bytes / 2), held = (int64_t)bytes - train,
             windows = d->ops->samples(d, SL_SPLIT_VALIDATION), real = 0;
     for (int64_t first = 0; first < windows; first += rows) {
@@ -145,7 +146,7 @@ TEST(the_split_is_the_floor_of_the_training_share)
     int32_t tokens[1][4];
     int64_t valid;
     sl_data_field f = { "tokens", SLUICE_I32, 4, tokens };
-    REQUIRE_OK(sl_data_text(write_ramp(105), SL_TEXT_BYTES, 4, 0.1, false, 1, &d));
+    REQUIRE_OK(sl_data_text(write_ramp(105), SL_TEXT_BYTES, NULL, 4, 0.1, false, 1, &d));
     REQUIRE_OK(d->ops->fill_eval(d, SL_SPLIT_VALIDATION, 0, 1, &f, 1, &valid));
     CHECK_EQ(tokens[0][0], 94);
     sluice_data_destroy(d);
@@ -160,7 +161,7 @@ TEST(characters_are_numbered_in_order_of_code_points)
     int32_t ids[1][5];
     int64_t valid;
     sl_data_field f = { "tokens", SLUICE_I32, 5, ids };
-    REQUIRE_OK(sl_data_text(write_file(text, sizeof text - 1), SL_TEXT_CHARACTERS, 5, 0, false, 1, &d));
+    REQUIRE_OK(sl_data_text(write_file(text, sizeof text - 1), SL_TEXT_CHARACTERS, NULL, 5, 0, false, 1, &d));
     const sl_vocabulary *v = sl_data_text_vocabulary(d);
     const uint32_t expected[] = { 'a', 'b', 0xe4, 0x20ac, 0x1f600 };
     REQUIRE(v != NULL && v->size == 5);
@@ -189,7 +190,7 @@ TEST(ids_take_two_bytes_when_the_vocabulary_needs_them)
     size_t n = 0;
     sl_data_field f = { "tokens", SLUICE_I32, CHARACTERS - 1, ids };
     for (uint32_t c = 0; c < CHARACTERS; c++) n += put_utf8(text + n, 0x4e00 + (CHARACTERS - 1 - c));
-    REQUIRE_OK(sl_data_text(write_file(text, n), SL_TEXT_CHARACTERS, CHARACTERS - 1, 0, false, 1, &d));
+    REQUIRE_OK(sl_data_text(write_file(text, n), SL_TEXT_CHARACTERS, NULL, CHARACTERS - 1, 0, false, 1, &d));
     CHECK_EQ(sl_data_text_vocabulary(d)->size, CHARACTERS);
     REQUIRE_OK(d->ops->fill_eval(d, SL_SPLIT_TRAIN, 0, 1, &f, 1, &valid));
     for (int i = 0; i < CHARACTERS - 1; i++) CHECK_EQ(ids[0][i], CHARACTERS - 1 - i);
@@ -212,7 +213,7 @@ TEST(ids_take_four_bytes_beyond_65536_characters)
         text[4 * i + 2] = (unsigned char)(0x80 | (c >> 6 & 0x3f));
         text[4 * i + 3] = (unsigned char)(0x80 | (c & 0x3f));
     }
-    REQUIRE_OK(sl_data_text(write_file(text, 4 * COUNT), SL_TEXT_CHARACTERS, CONTEXT, 0, false, 1, &d));
+    REQUIRE_OK(sl_data_text(write_file(text, 4 * COUNT), SL_TEXT_CHARACTERS, NULL, CONTEXT, 0, false, 1, &d));
     REQUIRE_OK(d->ops->fill_eval(d, SL_SPLIT_TRAIN, 8700, 1, &f, 1, &valid));
     for (int i = 0; i < CONTEXT; i++) CHECK_EQ(ids[0][i], 8700 * CONTEXT + i);
     CHECK(d->ops->memory_bytes(d) >= 8 * COUNT);
@@ -227,7 +228,7 @@ TEST(invalid_utf8_is_refused_with_its_byte)
     sluice_data *d = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const char *path = write_file(bad[i], strlen(bad[i]));
-        CHECK_EQ(sl_data_text(path, SL_TEXT_CHARACTERS, 1, 0, true, 1, &d), SLUICE_ERR_INPUT);
+        CHECK_EQ(sl_data_text(path, SL_TEXT_CHARACTERS, NULL, 1, 0, true, 1, &d), SLUICE_ERR_INPUT);
         CHECK_CONTAINS(sluice_error(), "byte 2 ");
         CHECK_CONTAINS(sluice_error(), path);
     }
@@ -239,17 +240,17 @@ TEST(missing_empty_and_short_texts_are_refused_with_numbers)
     sluice_data *d = NULL;
     char missing[4200];
     snprintf(missing, sizeof missing, "%s/nothing.txt", test_tmpdir());
-    CHECK_EQ(sl_data_text(missing, SL_TEXT_BYTES, 8, 0, true, 1, &d), SLUICE_ERR_INPUT);
+    CHECK_EQ(sl_data_text(missing, SL_TEXT_BYTES, NULL, 8, 0, true, 1, &d), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "nothing.txt");
-    CHECK_EQ(sl_data_text(write_ramp(0), SL_TEXT_BYTES, 8, 0, true, 1, &d), SLUICE_ERR_INPUT);
+    CHECK_EQ(sl_data_text(write_ramp(0), SL_TEXT_BYTES, NULL, 8, 0, true, 1, &d), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "is empty");
-    CHECK_EQ(sl_data_text(write_ramp(8), SL_TEXT_BYTES, 8, 0, true, 1, &d), SLUICE_ERR_INPUT);
+    CHECK_EQ(sl_data_text(write_ramp(8), SL_TEXT_BYTES, NULL, 8, 0, true, 1, &d), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "the training part has 8 bytes, and a context of 8 needs at least 9");
-    CHECK_EQ(sl_data_text(write_file("aaaaaaaaaaaaaaaaaaaa", 20), SL_TEXT_CHARACTERS, 8, 0.1, true, 1, &d),
+    CHECK_EQ(sl_data_text(write_file("aaaaaaaaaaaaaaaaaaaa", 20), SL_TEXT_CHARACTERS, NULL, 8, 0.1, true, 1, &d),
              SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "the validation part has 2 characters, and a context of 8 needs at least 9");
-    CHECK_EQ(sl_data_text(write_ramp(100), SL_TEXT_BYTES, 0, 0.1, true, 1, &d), SLUICE_ERR_USAGE);
-    CHECK_EQ(sl_data_text(write_ramp(100), SL_TEXT_BYTES, 8, -0.1, true, 1, &d), SLUICE_ERR_USAGE);
+    CHECK_EQ(sl_data_text(write_ramp(100), SL_TEXT_BYTES, NULL, 0, 0.1, true, 1, &d), SLUICE_ERR_USAGE);
+    CHECK_EQ(sl_data_text(write_ramp(100), SL_TEXT_BYTES, NULL, 8, -0.1, true, 1, &d), SLUICE_ERR_USAGE);
     CHECK(d == NULL);
 }
 
@@ -259,7 +260,7 @@ TEST(a_text_without_validation_has_nothing_to_evaluate)
     int32_t tokens[8];
     int64_t valid;
     sl_data_field f = { "tokens", SLUICE_I32, 8, tokens };
-    REQUIRE_OK(sl_data_text(write_ramp(100), SL_TEXT_BYTES, 8, 0, true, 1, &d));
+    REQUIRE_OK(sl_data_text(write_ramp(100), SL_TEXT_BYTES, NULL, 8, 0, true, 1, &d));
     CHECK_EQ(d->ops->samples(d, SL_SPLIT_VALIDATION), 0);
     CHECK_EQ(d->ops->fill_eval(d, SL_SPLIT_VALIDATION, 0, 1, &f, 1, &valid), SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "data.validation");
@@ -271,7 +272,7 @@ TEST(a_context_that_differs_from_the_models_is_refused)
     sluice_data *d;
     int32_t tokens[16];
     sl_data_field f = { "tokens", SLUICE_I32, 16, tokens };
-    REQUIRE_OK(sl_data_text(write_ramp(100), SL_TEXT_BYTES, 8, 0, true, 1, &d));
+    REQUIRE_OK(sl_data_text(write_ramp(100), SL_TEXT_BYTES, NULL, 8, 0, true, 1, &d));
     CHECK_EQ(d->ops->fill(d, 0, 1, &f, 1), SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "\"tokens\" takes 16 elements a sample, the text data has 8");
     sluice_data_destroy(d);
@@ -285,7 +286,7 @@ TEST(encoding_and_decoding_return_the_text)
     int64_t count;
     char back[64] = { 0 };
     size_t n = 0;
-    REQUIRE_OK(sl_data_text(write_file(text, sizeof text - 1), SL_TEXT_CHARACTERS, 2, 0, true, 1, &d));
+    REQUIRE_OK(sl_data_text(write_file(text, sizeof text - 1), SL_TEXT_CHARACTERS, NULL, 2, 0, true, 1, &d));
     const sl_vocabulary *v = sl_data_text_vocabulary(d);
     REQUIRE_OK(sl_vocabulary_encode(v, text, sizeof text - 1, ids, 32, &count));
     CHECK_EQ(count, 8);
@@ -331,13 +332,13 @@ TEST(identity_of_a_text_follows_contents_and_settings)
         uint64_t seed;
     } cases[] = { { 200, 8, 1 }, { 201, 8, 1 }, { 200, 9, 1 }, { 200, 8, 2 } };
     for (int i = 0; i < 4; i++) {
-        REQUIRE_OK(
-            sl_data_text(write_ramp(cases[i].bytes), SL_TEXT_BYTES, cases[i].context, 0.1, true, cases[i].seed, &d));
+        REQUIRE_OK(sl_data_text(write_ramp(cases[i].bytes), SL_TEXT_BYTES, NULL, cases[i].context, 0.1, true,
+                                cases[i].seed, &d));
         d->ops->identity(d, ids[i]);
         sluice_data_destroy(d);
         for (int j = 0; j < i; j++) CHECK(strcmp(ids[i], ids[j]) != 0);
     }
-    REQUIRE_OK(sl_data_text(write_ramp(200), SL_TEXT_BYTES, 8, 0.1, true, 1, &d));
+    REQUIRE_OK(sl_data_text(write_ramp(200), SL_TEXT_BYTES, NULL, 8, 0.1, true, 1, &d));
     d->ops->identity(d, ids[1]);
     CHECK_STR(ids[0], ids[1]);
     sluice_data_destroy(d);
@@ -352,7 +353,7 @@ TEST(failed_allocations_of_text_leak_nothing)
     sl_alloc_get_stats(&before);
     for (int n = 1; n < 16; n++) {
         sl_alloc_fail_nth(n, 0);
-        sluice_status st = sl_data_text(path, SL_TEXT_CHARACTERS, 4, 0, true, 1, &d);
+        sluice_status st = sl_data_text(path, SL_TEXT_CHARACTERS, NULL, 4, 0, true, 1, &d);
         sl_alloc_fail_nth(0, 0);
         failed += st == SLUICE_ERR_NO_MEMORY;
         if (st == SLUICE_OK) sluice_data_destroy(d);
@@ -367,9 +368,103 @@ TEST(shakespeare_has_65_characters_and_the_published_split)
     const char *path = test_data("shakespeare/input.txt");
     sluice_data *d;
     if (path == NULL) SKIP(shakespeare, "shakespeare/input.txt is absent");
-    REQUIRE_OK(sl_data_text(path, SL_TEXT_CHARACTERS, 256, 0.1, true, 1337, &d));
+    REQUIRE_OK(sl_data_text(path, SL_TEXT_CHARACTERS, NULL, 256, 0.1, true, 1337, &d));
     CHECK_EQ(sl_data_text_vocabulary(d)->size, 65);
     CHECK_EQ(d->ops->samples(d, SL_SPLIT_TRAIN), 1003854 / 256 - 1);
     CHECK_EQ(d->ops->samples(d, SL_SPLIT_VALIDATION), (111540 - 1 + 255) / 256);
+    sluice_data_destroy(d);
+}
+
+/* ---- a vocabulary that was kept ---- */
+
+TEST(a_vocabulary_is_kept_as_text_and_read_back)
+{
+    static const uint32_t plain[] = { '\n', ' ', '"', '\\', 'a', 0xe9, 0x20ac, 0x1f600 }, nul[] = { 0, 'b', 'c' };
+    static const struct {
+        sl_vocabulary v;
+        const char *unit, *characters;
+    } rows[] = {
+        { { SL_TEXT_CHARACTERS, 8, plain }, "characters", "\n \"\\a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80" },
+        { { SL_TEXT_CHARACTERS, 3, nul }, "nul+characters", "bc" },
+        { { SL_TEXT_CHARACTERS, 1, nul }, "nul+characters", "" },
+        { { SL_TEXT_BYTES, 256, NULL }, "bytes", NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *unit;
+        char *characters;
+        sl_vocabulary back;
+        REQUIRE_OK(sl_vocabulary_keep(&rows[i].v, &unit, &characters));
+        CHECK_STR(unit, rows[i].unit);
+        CHECK((characters == NULL) == (rows[i].characters == NULL));
+        if (characters != NULL) CHECK_STR(characters, rows[i].characters);
+        REQUIRE_OK(sl_vocabulary_read(unit, characters, "file", &back));
+        CHECK_EQ(back.unit, rows[i].v.unit);
+        REQUIRE(back.size == rows[i].v.size);
+        for (int32_t id = 0; back.code_points != NULL && id < back.size; id++)
+            CHECK_EQ(back.code_points[id], rows[i].v.code_points[id]);
+        sl_free((void *)back.code_points);
+        sl_free(characters);
+    }
+}
+
+TEST(a_vocabulary_that_nothing_wrote_is_refused)
+{
+    static const struct {
+        const char *unit, *characters, *part;
+    } rows[] = {
+        { "bpe", "ab", "file: its tokens are \"bpe\"" },       { "characters", "", "file: the characters" },
+        { "characters", NULL, "file: the characters" },        { "characters", "ba", "increasing order" },
+        { "characters", "aab", "increasing order" },           { "characters", "a\xff", "UTF-8" },
+        { "nul+characters", "a\xc3", "file: the characters" },
+    };
+    sl_vocabulary v;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CHECK_EQ(sl_vocabulary_read(rows[i].unit, rows[i].characters, "file", &v), SLUICE_ERR_INPUT);
+        CHECK_CONTAINS(sluice_error(), rows[i].part);
+    }
+}
+
+TEST(a_kept_vocabulary_gives_its_ids_to_any_text_of_its_characters)
+{
+    static const uint32_t abcd[] = { 'a', 'b', 'c', 'd' };
+    const sl_vocabulary kept = { SL_TEXT_CHARACTERS, 4, abcd };
+    sluice_data *d;
+    int32_t tokens[4], targets[4];
+    const sl_data_field fields[] = { { "tokens", SLUICE_I32, 4, tokens }, { "targets", SLUICE_I32, 4, targets } };
+    REQUIRE_OK(sl_data_text(write_file("bdbdb", 5), SL_TEXT_CHARACTERS, &kept, 4, 0, false, 1, &d));
+    REQUIRE_OK(d->ops->fill(d, 0, 1, fields, 2));
+    CHECK(tokens[0] == 1 && tokens[1] == 3 && targets[0] == 3 && targets[1] == 1);
+    CHECK_EQ(sl_data_text_vocabulary(d)->size, 4);
+    sluice_data_destroy(d);
+}
+
+TEST(characters_that_a_kept_vocabulary_lacks_are_named_with_the_line_of_the_first)
+{
+    static const uint32_t ab[] = { '\n', 'a', 'b' };
+    const sl_vocabulary kept = { SL_TEXT_CHARACTERS, 3, ab };
+    char many[200] = "ab\nab\n";
+    sluice_data *d;
+    const char *path = write_file("ab\nab\nax\0yxb", 12);
+    CHECK_EQ(sl_data_text(path, SL_TEXT_CHARACTERS, &kept, 2, 0, true, 1, &d), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "line 3: the model was trained on 3 characters, and the text has 3 that are not");
+    CHECK_CONTAINS(sluice_error(), "\"x\" (U+0078), \"\\u0000\" (U+0000), \"y\" (U+0079), first at byte 7");
+    for (int i = 0; i < 25; i++) many[6 + i] = (char)('A' + i);
+    CHECK_EQ(sl_data_text(write_file(many, 31), SL_TEXT_CHARACTERS, &kept, 2, 0, true, 1, &d), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "the text has 25 that are not");
+    CHECK_CONTAINS(sluice_error(), "\"T\" (U+0054), ..., first at byte 6");
+}
+
+TEST(what_is_no_text_is_called_by_its_name)
+{
+    sluice_data *d;
+    CHECK_EQ(sl_data_text(write_file("\037\213\010\377\377\377\377", 7), SL_TEXT_CHARACTERS, NULL, 2, 0, true, 1, &d),
+             SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "is compressed (gzip), not a text");
+    REQUIRE_OK(sl_data_text(write_file("\037\213\010\377\377\377\377", 7), SL_TEXT_BYTES, NULL, 2, 0, true, 1, &d));
+    REQUIRE(sl_data_text_kind(d) != NULL);
+    CHECK_CONTAINS(sl_data_text_kind(d)->as_text, "gunzip");
+    sluice_data_destroy(d);
+    REQUIRE_OK(sl_data_text(write_file("{plain}", 7), SL_TEXT_BYTES, NULL, 2, 0, true, 1, &d));
+    CHECK(sl_data_text_kind(d) == NULL);
     sluice_data_destroy(d);
 }

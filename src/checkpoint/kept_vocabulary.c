@@ -1,0 +1,88 @@
+/* kept_vocabulary.c: finds and compares what files keep of a vocabulary. */
+#include "checkpoint/kept_vocabulary.h"
+
+#include <string.h>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/manifest.h"
+
+static const char *find_metadata(const sl_st_file *f, const char *key)
+{
+    for (int64_t i = 0; i < f->metadata_count; i++)
+        if (strcmp(f->metadata[2 * i], key) == 0) return f->metadata[2 * i + 1];
+    return NULL;
+}
+
+sl_kept_vocabulary sl_kept_in_file(const sl_st_file *f)
+{
+    return (sl_kept_vocabulary){ find_metadata(f, SL_VOCABULARY_KEY), find_metadata(f, SL_CHARACTERS_KEY) };
+}
+
+static bool same(const char *a, const char *b)
+{
+    return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
+}
+
+sluice_status sl_kept_check(const sl_kept_vocabulary *here, const sl_kept_vocabulary *there, const char *path)
+{
+    if (here->unit == NULL || there->unit == NULL) return SLUICE_OK;
+    if (same(here->unit, there->unit) && same(here->characters, there->characters)) return SLUICE_OK;
+    return sl_fail(
+        SLUICE_ERR_INPUT,
+        "%s keeps another vocabulary (%s, %zu bytes of characters) than this run has (%s, %zu bytes): its token "
+        "ids stand for other text",
+        path, sl_quote(there->unit).text, there->characters != NULL ? strlen(there->characters) : 0,
+        sl_quote(here->unit).text, here->characters != NULL ? strlen(here->characters) : 0);
+}
+
+static sluice_status copy(const sl_kept_vocabulary *kept, sl_arena *arena, sl_kept_vocabulary *out)
+{
+    sl_kept_vocabulary made = { NULL, NULL };
+    if (kept->unit != NULL && (made.unit = sl_arena_strdup(arena, kept->unit)) == NULL) return SLUICE_ERR_NO_MEMORY;
+    if (kept->characters != NULL && (made.characters = sl_arena_strdup(arena, kept->characters)) == NULL)
+        return SLUICE_ERR_NO_MEMORY;
+    *out = made;
+    return SLUICE_OK;
+}
+
+sluice_status sl_weights_vocabulary(const char *path, sl_arena *arena, sl_kept_vocabulary *out)
+{
+    sl_st_file *f;
+    SL_TRY(sl_refuse_weights_folder(path));
+    SL_TRY(sl_st_open(path, &f));
+    sl_kept_vocabulary kept = sl_kept_in_file(f);
+    sluice_status st = copy(&kept, arena, out);
+    sl_st_close(f);
+    return st;
+}
+
+/* A manifest that cannot be read, or is of another format, is passed over. */
+static sluice_status read_manifest(const char *folder, const uint64_t *step, sl_arena *arena, sl_kept_vocabulary *out,
+                                   bool *found)
+{
+    sl_manifest *m = NULL;
+    sluice_status st = sl_manifest_read(folder, step, &m);
+    if (st == SLUICE_ERR_INPUT || st == SLUICE_ERR_IO) return SLUICE_OK;
+    if (st != SLUICE_OK) return st;
+    *found = m->format == SL_CHECKPOINT_FORMAT;
+    if (*found) st = copy(&m->vocabulary, arena, out);
+    sl_manifest_free(m);
+    return st;
+}
+
+sluice_status sl_checkpoint_vocabulary(const char *folder, sl_arena *arena, sl_kept_vocabulary *out, bool *found)
+{
+    sl_entries e;
+    sluice_status st = SLUICE_OK;
+    *found = false;
+    if (sl_has_manifest(folder)) return read_manifest(folder, NULL, arena, out, found);
+    SL_TRY(sl_entries_read(folder, &e));
+    for (int64_t i = 0; i < e.count && st == SLUICE_OK && !*found; i++) {
+        char path[PATH_MAX];
+        if (e.list[i].kind == SL_ENTRY_TMP) continue;
+        st = sl_entry_path(folder, e.list[i], path);
+        if (st == SLUICE_OK) st = read_manifest(path, &e.list[i].step, arena, out, found);
+    }
+    sl_entries_free(&e);
+    return st;
+}
