@@ -120,7 +120,7 @@ const sl_option sl_config_rows[] = {
                 "gpt2, llama: sequence length, the tokens in a sample.", SAME),
     ROW("model.vocabulary", SL_OPT_STRING, "bytes", given.vocabulary,
         "gpt2, llama: `bytes` (256 tokens), `characters` (those of the text, or those that loaded weights keep), or a "
-        "number of tokens.",
+        "number of tokens, for `random_tokens`; with a text, at least as many as it has.",
         .min = 1, .max = SIZES, SAME),
     REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2: dropout probability in training.", FREE(DROPOUT)),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
@@ -165,7 +165,8 @@ const sl_option sl_config_rows[] = {
          "Required.",
          SAME),
     TEXT("data.path", "", data.path,
-         "text: the file. Required there, but for `generate` with weights that keep their vocabulary.",
+         "text: the file, plain text (not JSON, CSV, compressed or token ids). Required there, but for `generate` with "
+         "weights that keep their vocabulary.",
          FREE("files move; a data set with other contents is noticed by its hash, and a warning says so"), READS),
     CHOICE("data.unit", "auto", data.unit, "bytes|characters",
            "text: what a token is; auto: as `model.vocabulary` says.", SAME),

@@ -30,15 +30,9 @@ static int64_t vocabulary_size(const sl_settings *s)
 static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
 {
     if (sl_model_reads_tokens(j->settings.model.type)) {
-        /* a text has its own number of tokens; one that is given must be at least as large */
-        const sl_vocabulary *v = j->vocabulary;
         int64_t given = vocabulary_size(&j->settings);
-        if (given > 0 && v != NULL && given < v->size)
-            return sl_fail(SLUICE_ERR_USAGE,
-                           "model.vocabulary is %lld, but the text has %d different tokens: give at "
-                           "least as many, or leave model.vocabulary out",
-                           (long long)given, v->size);
-        j->settings.model.vocabulary = given > 0 || v == NULL ? given : v->size;
+        SL_TRY(sl_job_fit_vocabulary(j, given));
+        j->settings.model.vocabulary = given > 0 || j->vocabulary == NULL ? given : j->vocabulary->size;
     }
     sl_model_options m = j->settings.model;
     m.logits = purpose == SL_JOB_GENERATE; /* a loss is computed without them */

@@ -63,6 +63,9 @@ sluice_status sl_job_read_vocabulary(sl_job *j, const sluice_job_options *o, sl_
 bool sl_job_needs_data(const sl_job *j, sl_job_purpose purpose);
 /* After that: the vocabulary in use. */
 sluice_status sl_job_use_vocabulary(sl_job *j);
+/* Refuses a number as model.vocabulary (`given`; -1: none) that is less than the text has tokens, and warns of what a text
+ * is read as where its user may mean something else: a larger number, a file that is no plain text. */
+sluice_status sl_job_fit_vocabulary(const sl_job *j, int64_t given);
 void sl_job_free_vocabulary(sl_job *j);
 
 #endif

@@ -6,7 +6,14 @@
 
 #include "checkpoint/kept_vocabulary.h"
 #include "core/alloc.h"
+#include "format/file_kind.h"
 #include "train/job.h"
+
+/* What concerns the input is said once, not by every rank. */
+static sl_log said_once(const sl_job *j)
+{
+    return (sl_log){ j->ranks.rank == 0 ? j->log.fn : NULL, j->log.user, 0, 1 };
+}
 
 static bool is_text(const sl_job *j)
 {
@@ -40,13 +47,14 @@ sluice_status sl_job_read_vocabulary(sl_job *j, const sluice_job_options *o, sl_
 {
     sl_kept_vocabulary kept = { NULL, NULL };
     const char *source;
+    const sl_log log = said_once(j);
     sl_text_unit unit = (sl_text_unit)j->settings.data.unit;
     if (!is_text(j)) return SLUICE_OK;
     SL_TRY(find_kept(j, o, purpose, &kept, &source));
     if (source == NULL) return SLUICE_OK;
     if (kept.unit == NULL) {
-        if (unit == SL_TEXT_CHARACTERS && j->ranks.rank == 0)
-            sl_log_write(&j->log, SLUICE_LOG_WARNING,
+        if (unit == SL_TEXT_CHARACTERS)
+            sl_log_write(&log, SLUICE_LOG_WARNING,
                          "%s does not say which characters its token ids stand for, as files of older versions and of "
                          "other programs do not. They are taken to be those of %s: it must be the text that the model "
                          "was trained on",
@@ -73,6 +81,44 @@ sluice_status sl_job_use_vocabulary(sl_job *j)
     if (v == NULL && !j->has_kept) j->kept = sl_vocabulary_bytes();
     j->vocabulary = v != NULL ? v : &j->kept;
     return sl_vocabulary_keep(j->vocabulary, &j->unit, &j->characters);
+}
+
+/* A larger number is what models with a tokenizer have, whose ids a text read by units does not give. */
+static void warn_of_number(const sl_job *j, int64_t given)
+{
+    const sl_vocabulary *v = j->vocabulary;
+    if (given <= v->size) return;
+    sl_log_write(
+        &j->log, SLUICE_LOG_WARNING,
+        "model.vocabulary is %lld, but the text is read as %s, which are token ids 0 to %d: the %lld others are "
+        "never used. A tokenizer's ids are not among what can be read, so weights that were trained with one "
+        "mean nothing here. Set model.vocabulary to \"%s\" to train on the text, or data.type to "
+        "\"random_tokens\" to plan or time a model of this size",
+        (long long)given, unit_name(v->unit), v->size - 1, (long long)given - v->size, unit_name(v->unit));
+}
+
+static void warn_of_kind(const sl_job *j)
+{
+    const sl_file_kind *kind = sl_data_text_kind(j->data);
+    const sl_log log = said_once(j);
+    if (kind == NULL) return;
+    sl_log_write(&log, SLUICE_LOG_WARNING, "data.path: %s is %s, but it is read as plain text: %s",
+                 j->settings.data.path, kind->what, kind->as_text);
+}
+
+sluice_status sl_job_fit_vocabulary(const sl_job *j, int64_t given)
+{
+    const sl_vocabulary *v = j->vocabulary;
+    if (v == NULL) return SLUICE_OK;
+    if (given > 0 && given < v->size)
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "model.vocabulary is %lld, but the text has %d different tokens: give at least as many, or set it "
+            "to \"%s\"",
+            (long long)given, v->size, unit_name(v->unit));
+    warn_of_number(j, given);
+    warn_of_kind(j);
+    return SLUICE_OK;
 }
 
 void sl_job_free_vocabulary(sl_job *j)

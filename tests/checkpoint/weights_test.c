@@ -419,6 +419,9 @@ TEST(a_stop_ends_loading_and_never_saving)
     stop = 0;
     CHECK_EQ(sl_state_weights_load(&f.state, path), SLUICE_OK);
     CHECK_EQ(sl_state_load(&f.state, folder, NULL, false, &log, &meta, &found), SLUICE_OK);
+    fixture_free(&f);
+}
+
 /* ---- the vocabulary that is kept beside weights ---- */
 
 TEST(a_vocabulary_is_kept_in_weights_files_and_another_one_is_refused)

@@ -107,6 +107,39 @@ TEST(every_example_configuration_is_valid)
     CHECK(count >= 4);
 }
 
+/* As a user would have them, in a folder with a text, for a machine that is large enough. */
+TEST(every_example_is_planned_without_a_warning)
+{
+    const char *folder = new_folder();
+    char text[8001];
+    DIR *examples = opendir(SLUICE_SOURCE_DIR "/examples");
+    REQUIRE(examples != NULL);
+    int count = 0;
+    for (int i = 0; i < 8000; i++) text[i] = (char)('a' + i * 7 % 26);
+    text[8000] = '\0';
+    run_write(folder, "input.txt", text);
+    run_write(
+        folder, "machine.json",
+        "{\"sluice_machine\": 1, \"gemm_flops\": 2e13, \"gemm_16bit_flops\": 1e14, \"vector_flops\": 1e12,\n"
+        "\"device_bytes_per_second\": 9e11, \"update_bytes_per_second\": 3e10, \"to_device_bytes_per_second\": 2e10,\n"
+        "\"to_host_bytes_per_second\": 2e10, \"comm_bytes_per_second\": 1e10, \"link_latency\": 2e-6,\n"
+        "\"kernel_latency\": 2e-6, \"comm_latency\": 2e-5, \"device_bytes\": \"24GiB\", \"host_bytes\": \"256GiB\",\n"
+        "\"shared_memory\": false, \"copies_overlap\": true}\n");
+    for (struct dirent *entry; (entry = readdir(examples)) != NULL;) {
+        char arguments[4096];
+        if (strstr(entry->d_name, ".json") == NULL) continue;
+        snprintf(arguments, sizeof arguments, "plan '" SLUICE_SOURCE_DIR "/examples/%s' --machine machine.json",
+                 entry->d_name);
+        run_result r = run_sluice(folder, arguments);
+        CHECK_THAT(r.status == 0 && strstr(r.error, "warning") == NULL, "%s: status %d: %s", entry->d_name, r.status,
+                   r.error);
+        run_free(&r);
+        count++;
+    }
+    closedir(examples);
+    CHECK(count >= 4);
+}
+
 TEST(the_effective_configuration_contains_what_was_set)
 {
     const char *folder = new_folder();

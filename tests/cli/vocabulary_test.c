@@ -187,3 +187,76 @@ TEST(exported_weights_keep_the_vocabulary_as_saved_ones_do)
     CHECK_CONTAINS(r.out, "\"vocabulary\": {\"unit\": \"characters\", \"characters\": \" abcdefgh\"}");
     run_free(&r);
 }
+
+/* ---- texts that may not be what they are read as ---- */
+
+TEST(a_number_of_tokens_beyond_those_of_the_text_is_taken_with_a_warning)
+{
+    char folder[4096];
+    prepare(folder);
+    static const struct {
+        const char *arguments;
+        int status;
+        const char *part, *second_part;
+    } rows[] = {
+        { "plan a.json --set model.vocabulary=32000", 0, "token ids 0 to 255: the 31744 others are never used",
+          "data.type to \"random_tokens\"" },
+        { "train a.json --quiet --set checkpoint.path= --set steps=1 --set model.vocabulary=300", 0,
+          "model.vocabulary is 300, but the text is read as bytes", "Set model.vocabulary to \"bytes\"" },
+        { "plan a.json --set model.vocabulary=10 --set data.unit=characters", 0, "token ids 0 to 8: the 1 others",
+          "Set model.vocabulary to \"characters\"" },
+        { "plan a.json --set model.vocabulary=8 --set data.unit=characters", 2, "the text has 9 different tokens",
+          "\"characters\"" },
+        { "plan a.json --set model.vocabulary=255", 2, "bytes have 256 values", "" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        run_result r = run_sluice(folder, rows[i].arguments);
+        CHECK_EQ(r.status, rows[i].status);
+        CHECK_CONTAINS(r.error, rows[i].part);
+        CHECK_CONTAINS(r.error, rows[i].second_part);
+        run_free(&r);
+    }
+    run_result r = run_sluice(folder, "plan a.json --set model.vocabulary=256");
+    CHECK_EQ(r.status, 0);
+    CHECK(strstr(r.error, "warning") == NULL);
+    run_free(&r);
+}
+
+TEST(a_file_that_is_no_plain_text_is_read_with_a_warning_that_says_what_to_do)
+{
+    static const struct {
+        const char *name, *text, *part, *second_part;
+    } rows[] = {
+        { "a.jsonl", "{\"text\": \"once\"}\n{\"text\": \"upon\"}\n", "a.jsonl is JSON text", "jq -r .text" },
+        { "a.json.data.json", "[1, 2, 3, 4, 5, 6, 7, 8, 9]", "is JSON text", "keys, quotes and escapes" },
+        { "a.csv", "id,text\n1,once\n2,upon a time\n", "a.csv is a table (CSV)", "one column" },
+        { "train.bin", "0123456789abcdef", "train.bin is binary", "not as token ids" },
+        { "a.parquet", "PAR1 and then much more of it", "a.parquet is a Parquet file", "column of texts" },
+        { "a.npy", "0123456789abcdef", "a.npy is a NumPy array", "not as token ids" },
+        { "a.txt.gz", "\037\213 0123456789abcdef", "a.txt.gz is compressed (gzip)", "gunzip" },
+        { "a.zip", "PK\003\004 0123456789abcdef", "a.zip is a zip archive", "unzip" },
+        { "a.zst", "0123456789abcdef", "a.zst is compressed (zstd)", "unzstd" },
+        { "pulled.txt", "version https://git-lfs.github.com/spec/v1\noid 12\n", "Git LFS pointer", "git lfs pull" },
+    };
+    char folder[4096], arguments[512];
+    prepare(folder);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        run_write(folder, rows[i].name, rows[i].text);
+        snprintf(
+            arguments, sizeof arguments,
+            "train a.json --quiet --ranks 2 --set model.vocabulary=bytes --set checkpoint.path= --set steps=1 --set "
+            "data.path=%s",
+            rows[i].name);
+        run_result r = run_sluice(folder, arguments);
+        CHECK_EQ(r.status, 0);
+        CHECK_CONTAINS(r.error, rows[i].part);
+        CHECK_CONTAINS(r.error, "it is read as plain text: ");
+        CHECK_CONTAINS(r.error, rows[i].second_part);
+        const char *first = strstr(r.error, "warning: data.path");
+        CHECK(first != NULL && strstr(first + 1, "warning: data.path") == NULL); /* once, not for every rank */
+        run_free(&r);
+    }
+    run_result r = run_sluice(folder, "plan a.json");
+    CHECK(strstr(r.error, "warning") == NULL);
+    run_free(&r);
+}
