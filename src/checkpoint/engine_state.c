@@ -182,7 +182,14 @@ static sluice_status allocate_tensors(exec_state *s, const sl_checkpoint_slots *
     return s->tensors == NULL || s->sources == NULL ? SLUICE_ERR_NO_MEMORY : list_tensors(s, slots, wholes);
 }
 
-/* slots NULL: weights alone. s stays where it is. */
+static sluice_status settle_and_list(exec_state *s, const sl_checkpoint_slots *slots, bool wholes)
+{
+    SL_TRY(sl_exec_settle(s->x));
+    return allocate_tensors(s, slots, wholes);
+}
+
+/* slots NULL: weights alone. s stays where it is. Nothing is under way afterwards, so that any thread may read and write
+ * values. */
 static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, bool wholes, exec_state *s)
 {
     const sl_plan_options *o = &sl_exec_plan(x)->options;
@@ -194,7 +201,7 @@ static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, bo
     s->state.progress = sl_exec_progress(x);
     s->state.stop = o->stop;
     sl_wholes_init(&s->wholes);
-    sluice_status st = sl_agree(s->state.comm, "checkpoint tensors", allocate_tensors(s, slots, wholes));
+    sluice_status st = sl_agree(s->state.comm, "checkpoint tensors", settle_and_list(s, slots, wholes));
     if (st != SLUICE_OK) {
         free_state(s);
         return st;
@@ -337,7 +344,6 @@ sluice_status sl_state_hash(sl_exec *x, const sl_checkpoint_slots *slots, double
                             char state[65])
 {
     exec_state s;
-    SL_TRY(sl_agree(sl_exec_comm(x), "hashing", sl_exec_settle(x)));
     SL_TRY(make_state(x, slots, true, &s));
     sluice_status st = sl_state_sha256(&s.state, loss_scale, weights, state);
     free_state(&s);

@@ -124,25 +124,40 @@ static sluice_status check_model(const loading *l, const sl_manifest *m, const c
                    m->meta.model_sha256, l->identity->model_sha256);
 }
 
+static uint64_t bytes_to_read(const sl_data_walk *w)
+{
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < w->m->tensor_count; i++)
+        if (w->target == NULL || w->target[i] >= 0) bytes += w->m->tensors[i].elements * sizeof(float);
+    return bytes;
+}
+
+static sluice_status walk_data(const loading *l, sl_data_walk *w, const char *phase, const char *what)
+{
+    sl_activity activity;
+    sl_activity_begin(&activity, l->state->progress, phase, bytes_to_read(w));
+    w->pool = l->state->pool;
+    w->stop = l->state->stop;
+    w->activity = &activity;
+    sluice_status st = sl_rounds(l->state->comm, what, sl_data_walk_next, w);
+    sl_data_walk_end(w);
+    if (st == SLUICE_OK) sl_activity_end(&activity);
+    return st;
+}
+
 /* The ranks verify a share of the data each. */
 static sluice_status verify_data(const loading *l, const sl_manifest *m, const char *folder, const int64_t *target)
 {
     sl_data_walk w = { .m = m, .folder = folder, .target = l->weights_only ? target : NULL };
     w.share = l->state->rank;
     w.share_count = l->state->rank_count;
-    w.stop = l->state->stop;
-    sluice_status st = sl_rounds(l->state->comm, "checkpoint verification", sl_data_walk_next, &w);
-    sl_data_walk_end(&w);
-    return st;
+    return walk_data(l, &w, "verify", "checkpoint verification");
 }
 
 static sluice_status bring_in(const loading *l, const sl_manifest *m, const char *folder, const int64_t *target)
 {
     sl_data_walk w = { .m = m, .folder = folder, .target = target, .state = l->state };
-    w.stop = l->state->stop;
-    sluice_status st = sl_rounds(l->state->comm, "checkpoint loading", sl_data_walk_next, &w);
-    sl_data_walk_end(&w);
-    return st;
+    return walk_data(l, &w, "read", "checkpoint loading");
 }
 
 static sluice_status make_target(const loading *l, const sl_manifest *m, const char *folder, int64_t **out)

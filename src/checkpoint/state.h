@@ -37,7 +37,8 @@ typedef struct sl_state {
     const int *stop; /* a request to stop (core/stop.h), which ends loading and hashing, never saving; NULL: none */
     int rank, rank_count;
     sl_comm *comm; /* borrowed; NULL: alone */
-    /* Borrowed; NULL: the caller's thread does all. With it, hashes `read` from all its threads at a time. */
+    /* Borrowed; NULL: the caller's thread does all. With it, `read` and `write` are called from all its threads at a
+     * time, `write` for other elements each. */
     sl_pool *pool;
     const sl_progress *progress; /* borrowed; NULL: nobody listens */
     /* The runs of elements of a tensor that `rank` owns, in increasing order. Pure. */

@@ -151,11 +151,22 @@ sluice_status sl_state_weights_save(const sl_state *state, const char *path)
 
 /* ---- loading ---- */
 
+/* What a thread reads at a time. */
+typedef struct weights_chunk {
+    int64_t tensor;
+    uint64_t first, count;
+} weights_chunk;
+
 /* A file on its way into a state. */
 typedef struct weights_loading {
     const sl_state *state;
     sl_st_file *f; /* owned */
     sl_chunk_staging staging;
+    sl_pool *pool, *own_pool; /* the state's, or one thread that is owned */
+    weights_chunk *batch;     /* owned; as many as there are threads */
+    int64_t batch_count;
+    sl_activity activity;
+    uint64_t bytes; /* that were read, or that this rank does not keep */
     int64_t tensor; /* at hand */
     uint64_t done;  /* elements of it */
 } weights_loading;
@@ -168,6 +179,10 @@ static sluice_status open_weights(weights_loading *l, const char *path)
     sl_kept_vocabulary kept = sl_kept_in_file(l->f);
     SL_TRY(sl_weights_check(l->f, l->state));
     SL_TRY(sl_kept_check(&l->state->vocabulary, &kept, path));
+    if (l->state->pool == NULL) SL_TRY(sl_pool_create(1, &l->own_pool));
+    l->pool = l->state->pool != NULL ? l->state->pool : l->own_pool;
+    l->batch = sl_alloc_array((size_t)sl_pool_threads(l->pool), sizeof *l->batch, "chunks of weights");
+    if (l->batch == NULL) return SLUICE_ERR_NO_MEMORY;
     return sl_staging_take(&l->staging);
 }
 
@@ -194,26 +209,59 @@ static sluice_status read_weight(sl_st_file *f, const sl_state_tensor *t, int64_
     return sl_st_read_f32(f, sl_st_find(f, t->name), first, count, out);
 }
 
-/* The next chunk of values, where this rank keeps any of them; an sl_round_fn. */
+static uint64_t bytes_to_load(const weights_loading *l)
+{
+    uint64_t elements = 0;
+    for (int64_t i = 0; i < l->state->count; i++) {
+        const sl_state_tensor *t = &l->state->tensors[i];
+        if (sl_state_is_weight(t) && !sl_weight_is_left_out(l->f, t)) elements += t->elements;
+    }
+    return elements * sizeof(float);
+}
+
+/* Chunks in which this rank keeps any value, as many as there are threads. */
+static void collect_chunks(weights_loading *l)
+{
+    const sl_state *state = l->state;
+    l->batch_count = 0;
+    while (l->tensor < state->count && l->batch_count < sl_pool_threads(l->pool)) {
+        const sl_state_tensor *t = &state->tensors[l->tensor];
+        if (!sl_state_is_weight(t) || sl_weight_is_left_out(l->f, t) || l->done == t->elements) {
+            l->tensor++;
+            l->done = 0;
+            continue;
+        }
+        uint64_t first = l->done, left = t->elements - first;
+        uint64_t count = left < SL_CHUNK_ELEMENTS ? left : SL_CHUNK_ELEMENTS;
+        l->done += count;
+        l->bytes += count * sizeof(float);
+        if (state->wants(state->user, l->tensor, (sl_range){ (int64_t)first, (int64_t)count }))
+            l->batch[l->batch_count++] = (weights_chunk){ l->tensor, first, count };
+    }
+}
+
+_Static_assert(SL_CHECKPOINT_CHUNK <= SL_SCRATCH_BYTES, "a chunk fits in the scratch memory of a thread");
+
+/* An sl_try_fn. */
+static sluice_status load_chunk(void *loading, int64_t task, void *scratch)
+{
+    const weights_loading *l = loading;
+    const weights_chunk *c = &l->batch[task];
+    const sl_state *state = l->state;
+    SL_TRY(read_weight(l->f, &state->tensors[c->tensor], (int64_t)c->first, (int64_t)c->count, scratch));
+    return state->write(state->user, c->tensor, c->first, c->count, scratch);
+}
+
+/* An sl_round_fn. */
 static sluice_status load_next(void *loading, bool *done)
 {
     weights_loading *l = loading;
-    const sl_state *state = l->state;
-    *done = l->tensor == state->count;
-    if (*done) return SLUICE_OK;
-    SL_TRY(sl_stop_poll(state->stop, "loading weights"));
-    const sl_state_tensor *t = &state->tensors[l->tensor];
-    if (!sl_state_is_weight(t) || sl_weight_is_left_out(l->f, t) || l->done == t->elements) {
-        l->tensor++;
-        l->done = 0;
-        return SLUICE_OK;
-    }
-    uint64_t first = l->done, left = t->elements - first, count = left < SL_CHUNK_ELEMENTS ? left : SL_CHUNK_ELEMENTS;
-    l->done += count;
-    if (!state->wants(state->user, l->tensor, (sl_range){ (int64_t)first, (int64_t)count })) return SLUICE_OK;
-    float *values = (float *)l->staging.chunk;
-    SL_TRY(read_weight(l->f, t, (int64_t)first, (int64_t)count, values));
-    return state->write(state->user, l->tensor, first, count, values);
+    SL_TRY(sl_stop_poll(l->state->stop, "loading weights"));
+    collect_chunks(l);
+    SL_TRY(sl_pool_try(l->pool, load_chunk, l, l->batch_count));
+    sl_activity_at(&l->activity, l->bytes);
+    *done = l->tensor == l->state->count;
+    return SLUICE_OK;
 }
 
 /* Every rank reads the file for itself. */
@@ -223,7 +271,13 @@ sluice_status sl_state_weights_load(const sl_state *state, const char *path)
     sluice_status st = sl_agree(state->comm, "weights file", open_weights(&l, path));
     sl_copies_walk copies = { .state = state, .f = l.f, .buffer = (float *)l.staging.chunk };
     if (st == SLUICE_OK) st = sl_rounds(state->comm, "weights comparison", sl_copies_walk_next, &copies);
-    if (st == SLUICE_OK) st = sl_rounds(state->comm, "weights loading", load_next, &l);
+    if (st == SLUICE_OK) {
+        sl_activity_begin(&l.activity, state->progress, "read", bytes_to_load(&l));
+        st = sl_rounds(state->comm, "weights loading", load_next, &l);
+        if (st == SLUICE_OK) sl_activity_end(&l.activity);
+    }
+    sl_pool_destroy(l.own_pool);
+    sl_free(l.batch);
     sl_staging_free(&l.staging);
     sl_st_close(l.f);
     return st;

@@ -291,6 +291,7 @@ sluice_status sl_exec_create(const sl_plan *plan, const sl_exec_options *options
     x->plan = plan;
     x->backend = options->backend;
     x->comm = options->comm;
+    pthread_mutex_init(&x->blocks, NULL);
     x->progress = options->progress;
     sluice_status st = create(x, options);
     if (st != SLUICE_OK) {
@@ -323,6 +324,7 @@ void sl_exec_destroy(sl_exec *x)
     sl_free(x->parts);
     sl_free(x->names);
     sl_pool_destroy(x->own_pool);
+    pthread_mutex_destroy(&x->blocks);
     sl_free((void *)x->snapshots);
     sl_free((void *)x->rules);
     sl_free(x);

@@ -34,8 +34,8 @@ sluice_status sl_exec_read(sl_exec *x, sl_span span, void *out);
 /* A parameter's values (slot < 0), or one of its state tensors, by element.
  * store: every copy this rank keeps of elements [first, first + count); what it does not keep is passed over.
  * fetch: those of them that this rank owns (sl_plan_owned), to their places in `out`; the rest of `out` is left alone.
- * Both between segments only. When nothing is under way (sl_exec_settle), several threads may call them at a time; store
- * then for other elements each, and not for slots in 8-bit blocks. */
+ * Both between segments only. When nothing is under way (sl_exec_settle), several threads may call them at a time, store
+ * for other elements each. */
 sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data);
 sluice_status sl_exec_fetch(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out);
 /* The threads of the host, for work of the caller's between segments. Not while anything is under way. */

@@ -20,6 +20,7 @@ struct sl_exec {
     bool attached;              /* the comm knows the device */
     bool busy;                  /* steps may be under way */
     bool uses[SL_STREAM_COUNT]; /* the plan has steps there */
+    pthread_mutex_t blocks;     /* held while 8-bit blocks are stored, of which neighbours may share one */
     sl_pool *own_pool;          /* owned; of one thread, where the device has none */
     double seconds[SL_SEGMENT_COUNT];
     sl_shape flat[SL_MAX_OPERANDS];          /* shapes of update operands, refilled for each call */

@@ -3,7 +3,7 @@
  * A master in two parts is split on its way in and joined on its way out; moments are rounded to nearest on their way
  * in, which changes nothing for values that came out of the same form. Blocks of 8-bit moments are read, changed and
  * written whole. Nothing here allocates; snapshots are read by another thread while training goes on. When all is settled,
- * several threads may read, and store other elements each, but for 8-bit blocks, which neighbours may share. */
+ * several threads may read, and store other elements each. */
 #include <string.h>
 
 #include "core/blocks8.h"
@@ -162,7 +162,7 @@ static sluice_status put_block(const tensor *t, const block *b, const float *val
     return put_bytes(t, q, bytes);
 }
 
-static sluice_status put_blocks(const tensor *t, sl_range r, const float *data)
+static sluice_status put_each_block(const tensor *t, sl_range r, const float *data)
 {
     float values[SL_CUT_ELEMENTS];
     while (r.count > 0) {
@@ -174,6 +174,14 @@ static sluice_status put_blocks(const tensor *t, sl_range r, const float *data)
         r = (sl_range){ r.first + b.part.count, r.count - b.part.count };
     }
     return SLUICE_OK;
+}
+
+static sluice_status put_blocks(const tensor *t, sl_range r, const float *data)
+{
+    pthread_mutex_lock(&t->x->blocks);
+    sluice_status st = put_each_block(t, r, data);
+    pthread_mutex_unlock(&t->x->blocks);
+    return st;
 }
 
 static sluice_status get_blocks(const tensor *t, sl_range r, float *out)

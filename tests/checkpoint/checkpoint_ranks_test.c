@@ -357,8 +357,11 @@ static sluice_status write_weights(void *user, sluice_world *world)
     job *j = user;
     fixture f;
     char weights[65], state[65];
+    sl_pool *pool;
     fixture_make_rank(&f, j->rows, world, j->c, j->whole);
     fixture_fill(&f, j->step);
+    SL_TRY(sl_pool_create(3, &pool));
+    f.state.pool = pool; /* the file is read by several threads */
     SL_TRY(sl_state_weights_save(&f.state, j->file));
     SL_TRY(sl_state_sha256(&f.state, 0.5, weights, state));
     EXPECT(strcmp(weights, j->weights) == 0 && strcmp(state, j->state) == 0);
@@ -378,6 +381,7 @@ static sluice_status write_weights(void *user, sluice_world *world)
     SL_TRY(sl_state_read_all(&f.state, 1, 13, 70, few));
     EXPECT(memcmp(few, whole.values[1] + 13, sizeof few) == 0);
     fixture_free(&whole);
+    sl_pool_destroy(pool);
     fixture_free(&f);
     return SLUICE_OK;
 }

@@ -127,6 +127,41 @@ TEST(damage_is_named_by_file_offset_and_tensor)
     fixture_free(&p.f);
 }
 
+/* Chunks are read side by side; whichever fault a thread finds first, the first in the file is named. */
+TEST(of_several_damaged_chunks_the_first_is_named)
+{
+    enum { CHUNK = 4 << 20, ROWS = 100000 }; /* tensor b and its slot have 25.6 MB each: 13 chunks */
+    char folder[4096], file[4200];
+    fixture f;
+    sl_pool *pool;
+    size_t bytes;
+    int64_t step;
+    int warnings;
+    snprintf(folder, sizeof folder, "%s", test_memory_path());
+    snprintf(file, sizeof file, "%s/step-2/rank-0.bin", folder);
+    fixture_make(&f, ROWS);
+    REQUIRE_OK(sl_pool_create(5, &pool));
+    REQUIRE_OK(fixture_save(&f, folder, 1));
+    REQUIRE_OK(fixture_save(&f, folder, 2));
+    char *data = read_bytes(file, &bytes);
+    REQUIRE(data != NULL && bytes > 12 * (size_t)CHUNK);
+    for (size_t chunk = 2; chunk < 12; chunk++) data[chunk * CHUNK + 77] ^= 1;
+    write_bytes(file, data, bytes);
+    for (int i = 0; i < 20; i++) {
+        FILE *sink = fopen("/dev/null", "w");
+        CHECK_EQ(sluice_verify(folder, sink), SLUICE_ERR_INPUT);
+        CHECK_CONTAINS(sluice_error(), "is damaged: bytes 8388608 to 12582912 do not match");
+        fclose(sink);
+    }
+    f.state.pool = pool;
+    REQUIRE_OK(fixture_load(&f, folder, &step, &warnings));
+    CHECK_EQ(step, 1);
+    CHECK_EQ(warnings, 1);
+    free(data);
+    sl_pool_destroy(pool);
+    fixture_free(&f);
+}
+
 TEST(nothing_is_written_before_everything_is_verified)
 {
     pair p;

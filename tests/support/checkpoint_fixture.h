@@ -17,8 +17,8 @@ typedef struct fixture {
     sl_state state;
     sl_state_tensor tensors[FIXTURE_TENSORS];
     float *values[FIXTURE_TENSORS];
-    int64_t writes; /* calls of state.write */
-    bool whole;     /* keeps everything; otherwise what it owns alone */
+    _Atomic int64_t writes; /* calls of state.write */
+    bool whole;             /* keeps everything; otherwise what it owns alone */
     int64_t run_count[FIXTURE_TENSORS][FIXTURE_RANKS];
     sl_range runs[FIXTURE_TENSORS][FIXTURE_RANKS][FIXTURE_RUNS];
     float *snapshot[FIXTURE_TENSORS]; /* what read_snapshot reads; NULL: none was taken */
