@@ -18,9 +18,10 @@ typedef struct packer {
     sl_tier tier;
     int *order; /* transient buffers of the tier */
     int count;
-    int *births;   /* per step: steps up to it at which a transient buffer of the tier is born */
-    uint64_t base; /* end of the permanent buffers */
-    bool holds;    /* gradients and the norm keep their bytes for the whole step */
+    uint64_t *live; /* scratch of least_peak */
+    int *births;    /* per step: steps up to it at which a transient buffer of the tier is born */
+    uint64_t base;  /* end of the permanent buffers */
+    bool holds;     /* gradients and the norm keep their bytes for the whole step */
     sl_first_fit fit;
 } packer;
 
@@ -42,13 +43,13 @@ static sluice_status place_one(packer *k, const sl_buffer *b, uint64_t *offset)
     return sl_first_fit_place(&k->fit, sl_align_up(b->bytes, SL_ALIGNMENT), first, last, offset);
 }
 
-/* In the order of `order`; offsets[i] is that of order[i]. */
-static sluice_status pack(packer *k, uint64_t *offsets, uint64_t *peak)
+/* In the order of `order`; offsets[i] is that of order[i]. Ends early where the peak is over `limit`. */
+static sluice_status pack(packer *k, uint64_t limit, uint64_t *offsets, uint64_t *peak)
 {
     *peak = 0;
     if (k->count == 0) return SLUICE_OK;
     SL_TRY(sl_first_fit_begin(&k->fit, k->base, k->births[k->p->step_count - 1]));
-    for (int i = 0; i < k->count; i++) {
+    for (int i = 0; i < k->count && *peak <= limit; i++) {
         const sl_buffer *b = &k->p->buffers[k->order[i]];
         SL_TRY(sl_plan_poll(k->p));
         SL_TRY(place_one(k, b, &offsets[i]));
@@ -91,6 +92,7 @@ static void sort_order(packer *k, sort_entry *entries, int (*compare)(const void
 
 static void place_permanents(packer *k)
 {
+    k->count = 0;
     uint64_t end = 0, peak = 0;
     for (int i = 0; i < k->p->buffer_count; i++) {
         sl_buffer *b = &k->p->buffers[i];
@@ -112,10 +114,10 @@ static sluice_status pack_best(packer *k, sort_entry *entries, uint64_t *offsets
 {
     uint64_t birth_peak;
     sort_order(k, entries, by_birth);
-    SL_TRY(pack(k, offsets, &birth_peak));
+    SL_TRY(pack(k, UINT64_MAX, offsets, &birth_peak));
     for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
     sort_order(k, entries, by_size);
-    SL_TRY(pack(k, offsets, peak));
+    SL_TRY(pack(k, UINT64_MAX, offsets, peak));
     for (int i = 0; *peak <= birth_peak && i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
     if (birth_peak < *peak) *peak = birth_peak;
     return SLUICE_OK;
@@ -123,13 +125,18 @@ static sluice_status pack_best(packer *k, sort_entry *entries, uint64_t *offsets
 
 /* Gradients and the norm on the host are read by updates that run on into the next training step. A buffer of that step
  * that shared their bytes would have to wait for those updates, so where there is room none does. */
+static bool may_hold(const packer *k)
+{
+    return k->tier == SL_TIER_HOST && k->p->options.budget_together == 0 && k->p->machine.copies_overlap;
+}
+
 static sluice_status pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
 {
     const sl_plan_options *o = &k->p->options;
     uint64_t peak;
     place_permanents(k);
     count_births(k);
-    k->holds = k->tier == SL_TIER_HOST && o->budget_together == 0 && k->p->machine.copies_overlap;
+    k->holds = may_hold(k);
     SL_TRY(pack_best(k, entries, offsets, &peak));
     if (k->holds && peak > o->budget[k->tier]) {
         k->holds = false;
@@ -139,24 +146,100 @@ static sluice_status pack_tier(packer *k, sort_entry *entries, uint64_t *offsets
     return SLUICE_OK;
 }
 
+/* ---- does it fit ---- */
+
+/* Bytes that the tier needs at least: what lives at its fullest moment. */
+static uint64_t least_peak(packer *k)
+{
+    uint64_t *live = k->live;
+    uint64_t now = 0, most = 0;
+    memset(live, 0, ((size_t)k->p->step_count + 1) * sizeof *live);
+    for (int i = 0; i < k->count; i++) {
+        const sl_buffer *b = &k->p->buffers[k->order[i]];
+        live[b->first] += sl_align_up(b->bytes, SL_ALIGNMENT);
+        live[b->last + 1] -= sl_align_up(b->bytes, SL_ALIGNMENT); /* sums are never negative, though terms wrap */
+    }
+    for (int i = 0; i < k->p->step_count; i++) {
+        now += live[i];
+        if (now > most) most = now;
+    }
+    return most == 0 ? k->p->totals.peak[k->tier]
+                     : k->base + most - (SL_ALIGNMENT - 1); /* the topmost ends where it ends */
+}
+
+/* *fits: one of the packings that pack_tier tries keeps to the budget. Those most likely to do so come first. */
+static sluice_status any_fits(packer *k, sort_entry *entries, uint64_t *offsets, bool *fits)
+{
+    static int (*const orders[])(const void *, const void *) = { by_birth, by_size };
+    uint64_t budget = k->p->options.budget[k->tier], peak;
+    int both = may_hold(k) ? 2 : 1;
+    count_births(k);
+    *fits = false;
+    for (int i = 0; !*fits && i < 2 * both; i++) {
+        k->holds = i / 2 == 1;
+        sort_order(k, entries, orders[i % 2]);
+        SL_TRY(pack(k, budget, offsets, &peak));
+        *fits = peak <= budget;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status tier_fits(packer *k, sort_entry *entries, uint64_t *offsets, bool *fits)
+{
+    uint64_t budget = k->p->options.budget[k->tier];
+    place_permanents(k);
+    *fits = k->p->totals.peak[k->tier] <= budget && least_peak(k) <= budget;
+    return *fits && k->count > 0 ? any_fits(k, entries, offsets, fits) : SLUICE_OK;
+}
+
+/* ---- all tiers ---- */
+
+typedef struct scratch {
+    sort_entry *entries;
+    uint64_t *offsets;
+} scratch;
+
+static sluice_status open_packer(packer *k, scratch *s)
+{
+    size_t n = (size_t)k->p->buffer_count + 1, steps = (size_t)k->p->step_count + 1;
+    k->order = sl_alloc_array(n, sizeof *k->order, "plan: address order");
+    k->births = sl_alloc_array(steps, sizeof *k->births, "plan: births");
+    k->live = sl_alloc_array(steps, sizeof *k->live, "plan: live bytes");
+    s->entries = sl_alloc_array(n, sizeof *s->entries, "plan: sort keys");
+    s->offsets = sl_alloc_array(n, sizeof *s->offsets, "plan: offsets");
+    return k->order && k->births && k->live && s->entries && s->offsets ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
+static void close_packer(packer *k, scratch *s)
+{
+    void *owned[] = { k->order, k->births, k->live, s->entries, s->offsets };
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
+    sl_first_fit_destroy(&k->fit);
+}
+
 sluice_status sl_plan_address(sl_plan *p)
 {
-    size_t n = (size_t)p->buffer_count + 1;
     packer k = { .p = p };
-    k.order = sl_alloc_array(n, sizeof *k.order, "plan: address order");
-    k.births = sl_alloc_array((size_t)p->step_count + 1, sizeof *k.births, "plan: births");
-    sort_entry *entries = sl_alloc_array(n, sizeof *entries, "plan: sort keys");
-    uint64_t *offsets = sl_alloc_array(n, sizeof *offsets, "plan: offsets");
-    sluice_status st = k.order && k.births && entries && offsets ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    scratch s = { NULL, NULL };
+    sluice_status st = open_packer(&k, &s);
     for (int t = 0; st == SLUICE_OK && t < SL_TIER_COUNT; t++) {
         k.tier = (sl_tier)t;
-        k.count = 0;
-        st = pack_tier(&k, entries, offsets);
+        st = pack_tier(&k, s.entries, s.offsets);
     }
-    sl_first_fit_destroy(&k.fit);
-    sl_free(k.order);
-    sl_free(k.births);
-    sl_free(entries);
-    sl_free(offsets);
+    close_packer(&k, &s);
+    return st;
+}
+
+sluice_status sl_plan_fits(sl_plan *p, bool *fits)
+{
+    packer k = { .p = p };
+    scratch s = { NULL, NULL };
+    sluice_status st = open_packer(&k, &s);
+    *fits = true;
+    for (int t = 0; st == SLUICE_OK && *fits && t < SL_TIER_COUNT; t++) {
+        k.tier = (sl_tier)t;
+        st = tier_fits(&k, s.entries, s.offsets, fits);
+    }
+    close_packer(&k, &s);
     return st;
 }

@@ -72,6 +72,8 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c);
 /* Rebuild the plan for the placement in layers[]. */
 sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch);
 sluice_status sl_plan_address(sl_plan *p);
+/* Whether the address pass would keep to the budget of each tier; leaves offsets and peaks undefined. */
+sluice_status sl_plan_fits(sl_plan *p, bool *fits);
 sluice_status sl_plan_waits(sl_plan *p);
 sluice_status sl_plan_cost(sl_plan *p);
 /* Seconds, busy and exposed times of every segment, from the seconds of the steps. */

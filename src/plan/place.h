@@ -3,7 +3,8 @@
  *     place.c         what a placement is, what the settings permit, one placement for all ranks
  *     place_search.c  the search for a placement on one rank
  *     place_need.c    the least memory that any placement needs
- *     place_refuse.c  the refusal: what is needed, and what would help */
+ *     place_refuse.c  the refusal: what is needed, and what would help
+ *     place_verdict.c what a candidate needs and how long it takes, each found once */
 #ifndef SL_PLAN_PLACE_H
 #define SL_PLAN_PLACE_H
 
@@ -12,6 +13,17 @@
 /* Ranks that own as many elements of every layer are of one kind. So many kinds are tried. */
 #define SL_RANK_KINDS 64
 
+/* What is known of a candidate. */
+typedef struct sl_verdict {
+    sl_candidate candidate;
+    bool used;       /* a slot of the table that holds one */
+    bool tried;      /* `fits` is known */
+    bool built;      /* the others are known too */
+    bool fits;       /* excess is 0 */
+    uint64_t excess; /* bytes over budget, all tiers added up */
+    double seconds;  /* of a training step */
+} sl_verdict;
+
 typedef struct sl_search {
     sl_plan *p;
     const sl_usage *u;
@@ -19,6 +31,8 @@ typedef struct sl_search {
     int kinds[SL_RANK_KINDS]; /* a rank of each kind */
     int kind_count, heaviest; /* kinds[heaviest] owns most */
     int trials;               /* candidates that may still be built to make a placement faster */
+    sl_verdict *verdicts;     /* a hash table; of the rank and the budgets of one search */
+    int verdict_count, verdict_capacity;
 } sl_search;
 
 void sl_search_open(sl_search *s, sl_plan *p, const sl_usage *u);
@@ -28,6 +42,12 @@ sluice_status sl_search_build(sl_search *s, const sl_candidate *c);
 sluice_status sl_search_lay_out(sl_search *s, const sl_candidate *c);
 /* Bytes over budget of the plan that was built last, all tiers added up. 0: it fits. */
 uint64_t sl_search_excess(const sl_search *s);
+/* Excess and seconds of a candidate, which is built where they are not known yet. */
+sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *out);
+/* Whether it fits, with no more work than that takes. */
+sluice_status sl_search_fits(sl_search *s, const sl_candidate *c, bool *fits);
+/* Forgets all verdicts: they hold for one rank and its budgets. */
+void sl_search_forget(sl_search *s);
 /* Layers by which a saving grows at a time: one in small models, an eighth of all in deep ones. */
 int sl_search_stride(const sl_search *s, int saving);
 /* The best placement for the rank in the plan's options, built last where *fits. */

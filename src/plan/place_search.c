@@ -1,7 +1,7 @@
 /* place_search.c: the search for a placement on one rank.
  *
- * Candidates are judged by building them: schedule, address, waits and cost give exact peaks and a predicted time. The
- * order of preference is
+ * Candidates are judged by building them, which gives exact peaks and a predicted time (place_verdict.c). The order of
+ * preference is
  *
  *     1. everything resident;
  *     2. recomputation alone, in as few layers as fit: the device needs no other memory; unless the third is clearly
@@ -36,37 +36,6 @@
 
 #define TRIALS 300 /* about as many as it takes to find a placement of a deep model at all */
 
-sluice_status sl_search_lay_out(sl_search *s, const sl_candidate *c)
-{
-    SL_TRY(sl_plan_poll(s->p));
-    sl_place_apply(s->p, s->u, c);
-    SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
-    return sl_plan_address(s->p);
-}
-
-sluice_status sl_search_build(sl_search *s, const sl_candidate *c)
-{
-    SL_TRY(sl_search_lay_out(s, c));
-    SL_TRY(sl_plan_waits(s->p));
-    return sl_plan_cost(s->p);
-}
-
-uint64_t sl_search_excess(const sl_search *s)
-{
-    const sl_plan_options *o = &s->p->options;
-    const uint64_t *peak = s->p->totals.peak;
-    uint64_t over = 0, together = peak[SL_TIER_DEVICE] + peak[SL_TIER_HOST];
-    for (int t = 0; t < SL_TIER_COUNT; t++)
-        if (peak[t] > o->budget[t]) over += peak[t] - o->budget[t];
-    if (over == 0 && o->budget_together > 0 && together > o->budget_together) over = together - o->budget_together;
-    return over;
-}
-
-static bool fits_now(const sl_search *s)
-{
-    return sl_search_excess(s) == 0;
-}
-
 static int smaller(int a, int b)
 {
     return a < b ? a : b;
@@ -91,82 +60,16 @@ static bool take_more(const sl_search *s, sl_candidate *c, int saving)
     return true;
 }
 
-/* Takes more of the saving of *c that frees most for its price; where none frees anything, of the cheapest, because
- * what frees nothing alone may do so together with others. *taken is false when every saving is at its end. */
-static sluice_status take_best(sl_search *s, sl_candidate *c, bool *taken)
-{
-    uint64_t before = sl_search_excess(s);
-    double seconds = s->p->totals.step_seconds, best_score = -1, least_loss = 0;
-    int best = -1, cheapest = -1;
-    for (int k = 0; k < SL_SAVING_COUNT; k++) {
-        sl_candidate next = *c;
-        if (!take_more(s, &next, k)) continue;
-        SL_TRY(sl_search_build(s, &next));
-        double loss = s->p->totals.step_seconds - seconds;
-        if (loss < 1e-9) loss = 1e-9;
-        uint64_t after = sl_search_excess(s);
-        double score = after < before ? (double)(before - after) / loss : -1;
-        if (score > best_score) best_score = score, best = k;
-        if (cheapest < 0 || loss < least_loss) least_loss = loss, cheapest = k;
-    }
-    *taken = cheapest >= 0;
-    if (!*taken) return SLUICE_OK;
-    take_more(s, c, best >= 0 ? best : cheapest);
-    return sl_search_build(s, c);
-}
-
-/* Takes back, layer by layer, what the final mix does not need. */
-static sluice_status take_back(sl_search *s, sl_candidate *c)
-{
-    for (int k = 0; k < SL_SAVING_COUNT; k++)
-        while (c->layers[k] > s->low.layers[k]) {
-            sl_candidate less = *c;
-            less.layers[k]--;
-            SL_TRY(sl_search_build(s, &less));
-            if (!fits_now(s)) break;
-            *c = less;
-        }
-    return sl_search_build(s, c);
-}
-
-/* From *c on until it fits. The last resort is every saving, and no prefetching, which needs room for two levels. */
-static sluice_status climb(sl_search *s, sl_candidate *c, bool *fits)
-{
-    bool taken = true;
-    SL_TRY(sl_search_build(s, c));
-    *fits = fits_now(s);
-    while (taken && !*fits) {
-        SL_TRY(take_best(s, c, &taken));
-        *fits = taken && fits_now(s);
-    }
-    if (!*fits && s->p->options.prefetch < 0) {
-        *c = s->high;
-        c->prefetch = 0;
-        SL_TRY(sl_search_build(s, c));
-        *fits = fits_now(s);
-    }
-    return *fits ? take_back(s, c) : SLUICE_OK;
-}
-
-/* ---- exchange of savings ---- */
-
-static sluice_status does_fit(sl_search *s, const sl_candidate *c, bool *fits)
-{
-    s->trials--;
-    SL_TRY(sl_search_lay_out(s, c));
-    *fits = fits_now(s);
-    return SLUICE_OK;
-}
-
-/* Lowers a saving of *c as far as the plan still fits: by halving, since less of a saving never needs less memory. */
-static sluice_status lower(sl_search *s, sl_candidate *c, int saving)
+/* Lowers a saving of *c as far as the plan still fits: by halving, since less of a saving never needs less memory.
+ * *trials is how many candidates may still be tried; NULL: as many as it takes. */
+static sluice_status lower(sl_search *s, sl_candidate *c, int saving, int *trials)
 {
     sl_candidate middle = *c;
     int too_few = s->low.layers[saving] - 1, enough = c->layers[saving];
-    while (enough - too_few > 1 && s->trials > 0) {
+    while (enough - too_few > 1 && (trials == NULL || (*trials)-- > 0)) {
         bool fits;
         int at = middle.layers[saving] = too_few + (enough - too_few) / 2;
-        SL_TRY(does_fit(s, &middle, &fits));
+        SL_TRY(sl_search_fits(s, &middle, &fits));
         if (fits)
             enough = at;
         else
@@ -176,45 +79,107 @@ static sluice_status lower(sl_search *s, sl_candidate *c, int saving)
     return SLUICE_OK;
 }
 
+/* Takes more of the saving of *c that frees most for its price; where none frees anything, of the cheapest, because
+ * what frees nothing alone may do so together with others. *taken is false when every saving is at its end. *now is the
+ * verdict on *c, before and after. */
+static sluice_status take_best(sl_search *s, sl_candidate *c, sl_verdict *now, bool *taken)
+{
+    double best_score = -1, least_loss = 0;
+    int best = -1, cheapest = -1;
+    for (int k = 0; k < SL_SAVING_COUNT; k++) {
+        sl_candidate next = *c;
+        sl_verdict then;
+        if (!take_more(s, &next, k)) continue;
+        SL_TRY(sl_search_judge(s, &next, &then));
+        double loss = then.seconds - now->seconds;
+        if (loss < 1e-9) loss = 1e-9;
+        double score = then.excess < now->excess ? (double)(now->excess - then.excess) / loss : -1;
+        if (score > best_score) best_score = score, best = k;
+        if (cheapest < 0 || loss < least_loss) least_loss = loss, cheapest = k;
+    }
+    *taken = cheapest >= 0;
+    if (!*taken) return SLUICE_OK;
+    take_more(s, c, best >= 0 ? best : cheapest);
+    return sl_search_judge(s, c, now);
+}
+
+/* Takes back, layer by layer, what the final mix does not need; in deep models by halving. */
+static sluice_status take_back(sl_search *s, sl_candidate *c)
+{
+    for (int k = 0; k < SL_SAVING_COUNT; k++) {
+        bool fits = true;
+        if (sl_search_stride(s, k) > 1) SL_TRY(lower(s, c, k, NULL));
+        while (sl_search_stride(s, k) == 1 && fits && c->layers[k] > s->low.layers[k]) {
+            sl_candidate less = *c;
+            less.layers[k]--;
+            SL_TRY(sl_search_fits(s, &less, &fits));
+            if (fits) *c = less;
+        }
+    }
+    return SLUICE_OK;
+}
+
+/* From *c on until it fits. The last resort is every saving, and no prefetching, which needs room for two levels. */
+static sluice_status climb(sl_search *s, sl_candidate *c, bool *fits)
+{
+    bool taken = true;
+    sl_verdict now;
+    SL_TRY(sl_search_judge(s, c, &now));
+    while (taken && !now.fits) SL_TRY(take_best(s, c, &now, &taken));
+    if (!now.fits && s->p->options.prefetch < 0) {
+        *c = s->high;
+        c->prefetch = 0;
+        SL_TRY(sl_search_judge(s, c, &now));
+    }
+    *fits = now.fits;
+    return *fits ? take_back(s, c) : SLUICE_OK;
+}
+
+/* ---- exchange of savings ---- */
+
 /* `by` layers more of one saving, as many less of another as fits; *seconds and *best change where that is faster. */
 static sluice_status exchange(sl_search *s, sl_candidate from, int more, int by, int less, sl_candidate *best,
                               double *seconds)
 {
     int before = from.layers[less];
     bool fits;
+    sl_verdict v;
     if (from.layers[more] >= s->high.layers[more]) return SLUICE_OK;
     from.layers[more] = smaller(from.layers[more] + by, s->high.layers[more]);
-    SL_TRY(does_fit(s, &from, &fits));
+    s->trials--;
+    SL_TRY(sl_search_fits(s, &from, &fits));
     if (!fits) return SLUICE_OK;
-    SL_TRY(lower(s, &from, less));
+    SL_TRY(lower(s, &from, less, &s->trials));
     if (from.layers[less] == before) return SLUICE_OK; /* it bought nothing */
-    SL_TRY(sl_search_build(s, &from));
-    if (s->p->totals.step_seconds >= *seconds * 0.999) return SLUICE_OK;
-    *seconds = s->p->totals.step_seconds;
+    SL_TRY(sl_search_judge(s, &from, &v));
+    if (v.seconds >= *seconds * 0.999) return SLUICE_OK;
+    *seconds = v.seconds;
     *best = from;
     return SLUICE_OK;
 }
 
-/* The best of all single exchanges, again and again. */
-static sluice_status improve(sl_search *s, sl_candidate *c)
+/* The best of all single exchanges, again and again. *seconds: of a step with what was found. */
+static sluice_status improve(sl_search *s, sl_candidate *c, double *seconds)
 {
     sl_candidate best = *c;
-    SL_TRY(sl_search_build(s, c));
-    double before, seconds = s->p->totals.step_seconds;
+    sl_verdict v;
+    SL_TRY(sl_search_judge(s, c, &v));
+    double before;
+    *seconds = v.seconds;
     s->trials = TRIALS;
     do {
         sl_candidate from = best;
-        before = seconds;
+        before = *seconds;
         for (int more = 0; more < SL_SAVING_COUNT; more++)
             for (int less = 0; less < SL_SAVING_COUNT && s->trials > 0; less++) {
                 if (more == less) continue;
-                SL_TRY(exchange(s, from, more, 1, less, &best, &seconds));
+                SL_TRY(exchange(s, from, more, 1, less, &best, seconds));
                 if (sl_search_stride(s, more) > 1)
-                    SL_TRY(exchange(s, from, more, sl_search_stride(s, more), less, &best, &seconds));
+                    SL_TRY(exchange(s, from, more, sl_search_stride(s, more), less, &best, seconds));
             }
-    } while (seconds < before && s->trials > 0);
+    } while (*seconds < before && s->trials > 0);
     *c = best;
-    return sl_search_build(s, c);
+    return SLUICE_OK;
 }
 
 /* ---- several starts ---- */
@@ -250,15 +215,20 @@ static sluice_status search_from(sl_search *s, start from, sl_candidate *found, 
     s->low = low;
     s->high = high;
     if (st == SLUICE_OK && fits && from == START_RECOMPUTE) st = take_back(s, found); /* with the real bounds */
-    if (fits) *seconds = s->p->totals.step_seconds;
-    return st;
+    if (st != SLUICE_OK || !fits) return st;
+    sl_verdict v;
+    SL_TRY(sl_search_judge(s, found, &v));
+    *seconds = v.seconds;
+    return SLUICE_OK;
 }
 
-/* The fastest mix: every start is tried, and the best ones are improved. */
-static sluice_status find_mix(sl_search *s, sl_candidate *found, bool *fits)
+/* The fastest mix: every start is tried, and the best ones are improved. *fastest: seconds of a step; INFINITY: none
+ * fits. */
+static sluice_status find_mix(sl_search *s, sl_candidate *found, double *fastest)
 {
     sl_candidate c[START_COUNT];
-    double seconds[START_COUNT], fastest = INFINITY;
+    double seconds[START_COUNT], improved;
+    *fastest = INFINITY;
     for (int k = 0; k < START_COUNT; k++) SL_TRY(search_from(s, (start)k, &c[k], &seconds[k]));
     for (int i = 0; i < IMPROVED; i++) {
         int best = 0;
@@ -266,34 +236,40 @@ static sluice_status find_mix(sl_search *s, sl_candidate *found, bool *fits)
             if (seconds[k] < seconds[best]) best = k;
         if (isinf(seconds[best])) break;
         seconds[best] = INFINITY; /* improved once */
-        SL_TRY(improve(s, &c[best]));
-        if (s->p->totals.step_seconds >= fastest) continue;
-        fastest = s->p->totals.step_seconds;
+        SL_TRY(improve(s, &c[best], &improved));
+        if (improved >= *fastest) continue;
+        *fastest = improved;
         *found = c[best];
-        *fits = true;
     }
-    return *fits ? sl_search_build(s, found) : SLUICE_OK;
+    return SLUICE_OK;
 }
 
 /* Recomputation moves nothing and needs no other memory: a mix must be faster than this to be worth it. */
 #define WORTH_A_MIX 0.98
 
-sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits)
+static sluice_status search(sl_search *s, sl_candidate *found, bool *fits)
 {
     sl_candidate recomputed = s->low;
-    bool recomputed_fits = false;
+    sl_verdict v;
+    double mixed;
     *found = s->low;
-    SL_TRY(sl_search_build(s, found));
-    *fits = fits_now(s);
+    SL_TRY(sl_search_judge(s, found, &v));
+    *fits = v.fits;
     if (*fits) return SLUICE_OK;
-    while (!recomputed_fits && take_more(s, &recomputed, SL_SAVING_RECOMPUTE)) {
-        SL_TRY(sl_search_build(s, &recomputed));
-        recomputed_fits = fits_now(s);
-    }
-    double seconds = s->p->totals.step_seconds;
-    SL_TRY(find_mix(s, found, fits));
-    if (!recomputed_fits || (*fits && s->p->totals.step_seconds < WORTH_A_MIX * seconds)) return SLUICE_OK;
+    while (!v.fits && take_more(s, &recomputed, SL_SAVING_RECOMPUTE)) SL_TRY(sl_search_judge(s, &recomputed, &v));
+    SL_TRY(find_mix(s, found, &mixed));
+    *fits = !isinf(mixed);
+    if (!v.fits || (*fits && mixed < WORTH_A_MIX * v.seconds)) return SLUICE_OK;
     *found = recomputed;
     *fits = true;
-    return sl_search_build(s, found);
+    return SLUICE_OK;
+}
+
+sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits)
+{
+    sl_search_forget(s);
+    sluice_status st = search(s, found, fits);
+    sl_search_forget(s);
+    SL_TRY(st);
+    return *fits ? sl_search_build(s, found) : SLUICE_OK;
 }

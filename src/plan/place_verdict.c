@@ -1,0 +1,132 @@
+/* place_verdict.c: what a candidate needs and how long a step takes with it.
+ *
+ * Both are found by building its plan: schedule, addresses, waits and cost. A search comes back to the same candidates
+ * again and again, so that what was found is kept. */
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/hash.h"
+#include "plan/place.h"
+
+/* ---- building ---- */
+
+static sluice_status schedule(sl_search *s, const sl_candidate *c)
+{
+    SL_TRY(sl_plan_poll(s->p));
+    sl_place_apply(s->p, s->u, c);
+    return sl_plan_schedule(s->p, s->u, c->prefetch);
+}
+
+sluice_status sl_search_lay_out(sl_search *s, const sl_candidate *c)
+{
+    SL_TRY(schedule(s, c));
+    return sl_plan_address(s->p);
+}
+
+sluice_status sl_search_build(sl_search *s, const sl_candidate *c)
+{
+    SL_TRY(sl_search_lay_out(s, c));
+    SL_TRY(sl_plan_waits(s->p));
+    return sl_plan_cost(s->p);
+}
+
+uint64_t sl_search_excess(const sl_search *s)
+{
+    const sl_plan_options *o = &s->p->options;
+    const uint64_t *peak = s->p->totals.peak;
+    uint64_t over = 0, together = peak[SL_TIER_DEVICE] + peak[SL_TIER_HOST];
+    for (int t = 0; t < SL_TIER_COUNT; t++)
+        if (peak[t] > o->budget[t]) over += peak[t] - o->budget[t];
+    if (over == 0 && o->budget_together > 0 && together > o->budget_together) over = together - o->budget_together;
+    return over;
+}
+
+/* ---- the table ---- */
+
+static bool same_candidate(const sl_candidate *a, const sl_candidate *b)
+{
+    for (int k = 0; k < SL_SAVING_COUNT; k++)
+        if (a->layers[k] != b->layers[k]) return false;
+    return a->prefetch == b->prefetch;
+}
+
+/* The slot of a candidate, or the free one where it belongs. There always is a free one. */
+static sl_verdict *slot_of(sl_verdict *table, int capacity, const sl_candidate *c)
+{
+    uint64_t hash = sl_hash_number(SL_HASH_START, c->prefetch);
+    for (int k = 0; k < SL_SAVING_COUNT; k++) hash = sl_hash_number(hash, c->layers[k]);
+    size_t mask = (size_t)capacity - 1, i = (size_t)hash & mask;
+    while (table[i].used && !same_candidate(&table[i].candidate, c)) i = (i + 1) & mask;
+    return &table[i];
+}
+
+/* At most half of the slots are used. */
+static sluice_status make_room(sl_search *s)
+{
+    int larger = s->verdict_capacity == 0 ? 256 : 2 * s->verdict_capacity;
+    if (2 * s->verdict_count < s->verdict_capacity) return SLUICE_OK;
+    sl_verdict *table = sl_alloc_array((size_t)larger, sizeof *table, "plan: judged placements");
+    if (table == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < s->verdict_capacity; i++)
+        if (s->verdicts[i].used) *slot_of(table, larger, &s->verdicts[i].candidate) = s->verdicts[i];
+    sl_free(s->verdicts);
+    s->verdicts = table;
+    s->verdict_capacity = larger;
+    return SLUICE_OK;
+}
+
+static sluice_status find_verdict(sl_search *s, const sl_candidate *c, sl_verdict **out)
+{
+    SL_TRY(make_room(s));
+    sl_verdict *v = *out = slot_of(s->verdicts, s->verdict_capacity, c);
+    if (v->used) return SLUICE_OK;
+    *v = (sl_verdict){ .candidate = *c, .used = true };
+    s->verdict_count++;
+    return SLUICE_OK;
+}
+
+void sl_search_forget(sl_search *s)
+{
+    sl_free(s->verdicts);
+    s->verdicts = NULL;
+    s->verdict_count = s->verdict_capacity = 0;
+}
+
+/* ---- verdicts ---- */
+
+sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *out)
+{
+    sl_verdict *v;
+    SL_TRY(find_verdict(s, c, &v));
+    if (!v->built) {
+        SL_TRY(sl_search_build(s, c));
+        v->built = v->tried = true;
+        v->excess = sl_search_excess(s);
+        v->fits = v->excess == 0;
+        v->seconds = s->p->totals.step_seconds;
+    }
+    *out = *v;
+    return SLUICE_OK;
+}
+
+/* Where tiers share a memory, their exact peaks count. */
+static sluice_status try_fit(sl_search *s, const sl_candidate *c, bool *fits)
+{
+    SL_TRY(schedule(s, c));
+    if (s->p->options.budget_together == 0) return sl_plan_fits(s->p, fits);
+    SL_TRY(sl_plan_address(s->p));
+    *fits = sl_search_excess(s) == 0;
+    return SLUICE_OK;
+}
+
+sluice_status sl_search_fits(sl_search *s, const sl_candidate *c, bool *fits)
+{
+    sl_verdict *v;
+    SL_TRY(find_verdict(s, c, &v));
+    if (!v->tried) {
+        SL_TRY(try_fit(s, c, &v->fits));
+        v->tried = true;
+    }
+    *fits = v->fits;
+    return SLUICE_OK;
+}
