@@ -45,21 +45,6 @@ static inline int sl_level_at(const sl_usage *u, int position)
     return (int)((int64_t)position * u->level_count / u->order_count);
 }
 
-/* Ways to save device memory at the price of time. A placement says to how many layers each is applied. */
-typedef enum {
-    SL_SAVING_RECOMPUTE,       /* activations are dropped after forward and computed again before backward */
-    SL_SAVING_OFFLOAD,         /* activations go to the host after forward and come back before backward */
-    SL_SAVING_HOST_STATE,      /* optimizer state lives on the host, and the update runs there */
-    SL_SAVING_HOST_GRADIENTS,  /* of these layers, so many also sum their micro-batches there */
-    SL_SAVING_HOST_PARAMETERS, /* parameters live on the host and are staged for every use */
-    SL_SAVING_COUNT
-} sl_saving;
-
-typedef struct sl_candidate {
-    int layers[SL_SAVING_COUNT];
-    int prefetch; /* levels fetched ahead */
-} sl_candidate;
-
 sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u);
 const char *sl_partition_name(sluice_partition rule);
 /* Norm leaves that a rank computes of a layer. */
@@ -67,6 +52,8 @@ uint64_t sl_plan_own_leaves(const sl_shards *s, int rank);
 sluice_status sl_plan_place(sl_plan *p, const sl_usage *u);
 /* In place of it: what any placement needs. The plan is of no use after that. */
 sluice_status sl_plan_need_of(sl_plan *p, const sl_usage *u, sl_plan_need *out);
+/* In place of it: the placement that was found for another rank of the same run, and with that for all. */
+sluice_status sl_plan_place_as(sl_plan *p, const sl_usage *u, const sl_candidate *found);
 /* Sets layers[] from a candidate. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c);
 /* Rebuild the plan for the placement in layers[]. */

@@ -1,6 +1,6 @@
 /* place.c: where everything lives.
  *
- * A placement says to how many layers each memory saving is applied (sl_saving). Savings are rows: where the bytes go
+ * A placement says to how many layers each memory saving is applied (sl_memory_saving). Savings are rows: where the bytes go
  * that leave the device, how many layers there are to apply it to, and what the settings leave of that: an explicit
  * setting fixes the number, "auto" leaves it free. place_search.c looks for the numbers; this file applies them to the
  * layers and takes one placement for all ranks. */
@@ -31,6 +31,7 @@ static sl_activation_mode activations_at(int position, int last, const sl_candid
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 {
     int states = 0, gradients = 0, parameters = 0;
+    p->placement = *c;
     p->level_count = u->level_count;
     for (int i = p->graph->layer_count - 1; i >= 0; i--) {
         sl_layer_place *place = &p->layers[i];
@@ -272,4 +273,14 @@ sluice_status sl_plan_need_of(sl_plan *p, const sl_usage *u, sl_plan_need *out)
     bool fits;
     sl_search_open(&s, p, u);
     return sl_search_need(&s, false, out, &found, &fits);
+}
+
+/* Where it does not fit this rank after all, the search says so. */
+sluice_status sl_plan_place_as(sl_plan *p, const sl_usage *u, const sl_candidate *found)
+{
+    sl_search s = { .p = p, .u = u };
+    SL_TRY(sl_search_build(&s, found));
+    if (sl_search_excess(&s) > 0) return sl_plan_place(p, u);
+    count_savings(p, u);
+    return SLUICE_OK;
 }

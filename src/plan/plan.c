@@ -186,10 +186,12 @@ static void sum_state(sl_plan *p)
 
 /* ---- life ---- */
 
-static sluice_status run_passes(sl_plan *p, const sl_usage *u)
+/* `found`: NULL, or the placement that is to be taken. */
+static sluice_status run_passes(sl_plan *p, const sl_usage *u, const sl_candidate *found)
 {
     SL_TRY(sl_plan_partition(p, u));
-    SL_TRY(sl_plan_place(p, u)); /* schedules, addresses and costs every candidate; the last one is the plan */
+    /* schedules, addresses and costs every candidate; the last one is the plan */
+    SL_TRY(found != NULL ? sl_plan_place_as(p, u, found) : sl_plan_place(p, u));
     SL_TRY(sum_memory(p));
     sum_state(p);
     return sl_plan_verify(p);
@@ -210,13 +212,13 @@ static sluice_status open_plan(const sluice_graph *g, const sl_machine *machine,
     return p->layers && p->input_buffers ? sl_usage_create(g, options->levels, usage) : SLUICE_ERR_NO_MEMORY;
 }
 
-sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
-                             sl_plan **out)
+static sluice_status create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                            const sl_candidate *found, sl_plan **out)
 {
     sl_usage *u;
     sl_plan *p;
     sluice_status st = open_plan(g, machine, options, &p, &u);
-    if (st == SLUICE_OK) st = run_passes(p, u);
+    if (st == SLUICE_OK) st = run_passes(p, u, found);
     sl_usage_destroy(u);
     if (st == SLUICE_ERR_NO_FIT) { /* what was looked for to say in its message may have been stopped */
         sluice_status asked = sl_plan_poll(p);
@@ -228,6 +230,20 @@ sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, c
     }
     *out = p;
     return SLUICE_OK;
+}
+
+sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                             sl_plan **out)
+{
+    return create(g, machine, options, NULL, out);
+}
+
+sluice_status sl_plan_create_for_rank(const sl_plan *of, const double *weights, int rank, sl_plan **out)
+{
+    sl_plan_options options = of->options;
+    options.rank = rank;
+    options.partition_weights = weights;
+    return create(of->graph, &of->machine, &options, &of->placement, out);
 }
 
 sluice_status sl_plan_least(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,

@@ -211,6 +211,21 @@ typedef struct sl_layer_place {
     int64_t leaf_first; /* global index of the layer's first norm leaf */
 } sl_layer_place;
 
+/* Ways to save device memory at the price of time. A placement says to how many layers each is applied. */
+typedef enum {
+    SL_SAVING_RECOMPUTE,       /* activations are dropped after forward and computed again before backward */
+    SL_SAVING_OFFLOAD,         /* activations go to the host after forward and come back before backward */
+    SL_SAVING_HOST_STATE,      /* optimizer state lives on the host, and the update runs there */
+    SL_SAVING_HOST_GRADIENTS,  /* of these layers, so many also sum their micro-batches there */
+    SL_SAVING_HOST_PARAMETERS, /* parameters live on the host and are staged for every use */
+    SL_SAVING_COUNT
+} sl_memory_saving;
+
+typedef struct sl_candidate {
+    int layers[SL_SAVING_COUNT];
+    int prefetch; /* levels fetched ahead */
+} sl_candidate;
+
 typedef struct sl_plan_totals {
     uint64_t peak[SL_TIER_COUNT];
     uint64_t by_kind[SL_TIER_COUNT][SL_BUFFER_KIND_COUNT]; /* bytes live at the tier's peak moment, by kind */
@@ -231,6 +246,7 @@ typedef struct sl_plan {
     sl_machine machine;
     sl_layer_place *layers; /* graph->layer_count */
     int64_t *bounds;        /* what layers[].shards.bounds point into */
+    sl_candidate placement; /* what layers[] were set from */
     int level_count;
     sl_buffer *buffers;
     int buffer_count, buffer_capacity;
@@ -274,6 +290,9 @@ uint64_t sl_plan_lack(const sl_plan_options *options, const sl_plan_need *need);
 /* "memory.device 380160 (371.25 KiB)": what a remedy needs, of the tiers that lack something without it or with it. */
 void sl_plan_describe_need(const sl_plan_options *options, const sl_plan_need *without, const sl_plan_need *with,
                            char *out, size_t bytes);
+/* The plan of another rank of the run that `of` is a plan of: all ranks have one placement, so that it is not sought
+ * again. `weights`: partition_weights of its options. */
+sluice_status sl_plan_create_for_rank(const sl_plan *of, const double *weights, int rank, sl_plan **out);
 void sl_plan_destroy(sl_plan *p);
 /* Independent check of everything the address and schedule passes promise. Always run by sl_plan_create. */
 sluice_status sl_plan_verify(const sl_plan *p);

@@ -51,11 +51,8 @@ sluice_status sl_totals_share(sl_ranks *r, sl_run_totals *totals)
 
 static sluice_status predict_rank(const sl_plan *p, const double *weights, int rank, sl_run_totals *out)
 {
-    sl_plan_options o = p->options;
     sl_plan *other;
-    o.rank = rank;
-    o.partition_weights = weights;
-    SL_TRY(sl_plan_create(p->graph, &p->machine, &o, &other));
+    SL_TRY(sl_plan_create_for_rank(p, weights, rank, &other));
     sl_totals_of_plan(other, out);
     sl_plan_destroy(other);
     return SLUICE_OK;
