@@ -340,37 +340,38 @@ static sluice_status prepare(sl_autodiff *ad, sl_arena *scratch)
 {
     size_t values = (size_t)ad->graph->value_count, parameters = (size_t)ad->graph->parameter_count;
     bool *reaches_loss = sl_arena_array(scratch, values, sizeof *reaches_loss);
+    ad->readers = sl_arena_array(scratch, values, sizeof *ad->readers);
     ad->needs = sl_arena_array(scratch, values, sizeof *ad->needs);
     ad->gradient = sl_arena_array(scratch, values, sizeof *ad->gradient);
     ad->target = sl_arena_array(scratch, parameters, sizeof *ad->target);
     ad->contributions = sl_arena_array(scratch, parameters, sizeof *ad->contributions);
     ad->summed = sl_arena_array(scratch, parameters, sizeof *ad->summed);
-    if (!reaches_loss || !ad->needs || !ad->gradient || !ad->target || !ad->contributions || !ad->summed)
+    if (!reaches_loss || !ad->readers || !ad->needs || !ad->gradient || !ad->target || !ad->contributions ||
+        !ad->summed)
         return SLUICE_ERR_NO_MEMORY;
     for (size_t i = 0; i < values; i++) ad->gradient[i] = -1;
+    sl_graph_count_readers(ad->graph, ad->readers);
     mark_needs(ad);
     count_contributions(ad, reaches_loss);
     return SLUICE_OK;
 }
 
-static bool read_by_backward(const sluice_graph *g, int value)
-{
-    for (int n = g->forward_count; n < g->node_count; n++)
-        for (int i = 0; i < g->nodes[n].input_count; i++)
-            if (g->nodes[n].inputs[i] == value) return true;
-    return false;
-}
-
 /* Gradients that a forward node works out ahead (sl_op_serves_backward) and nobody wants are not made. */
-static void drop_unwanted_outputs(sluice_graph *g)
+static sluice_status drop_unwanted_outputs(sluice_graph *g)
 {
+    bool *read = sl_alloc_array((size_t)g->value_count, sizeof *read, "autodiff: values that backward reads");
+    if (read == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int n = g->forward_count; n < g->node_count; n++)
+        for (int i = 0; i < g->nodes[n].input_count; i++) read[g->nodes[n].inputs[i]] = true;
     for (int n = 0; n < g->forward_count; n++)
         for (int i = 0; i < g->nodes[n].output_count; i++) {
             int *output = &g->nodes[n].outputs[i];
-            if (!sl_op_serves_backward(g->nodes[n].op, i) || read_by_backward(g, *output)) continue;
+            if (!sl_op_serves_backward(g->nodes[n].op, i) || read[*output]) continue;
             g->values[*output].producer = -1;
             *output = -1;
         }
+    sl_free(read);
+    return SLUICE_OK;
 }
 
 static sluice_status differentiate(sl_autodiff *ad)
@@ -380,8 +381,7 @@ static sluice_status differentiate(sl_autodiff *ad)
     SL_TRY(check_all_reached(ad->graph));
     find_backward_ranges(ad->graph);
     SL_TRY(sl_graph_verify(ad->graph));
-    drop_unwanted_outputs(ad->graph);
-    return SLUICE_OK;
+    return drop_unwanted_outputs(ad->graph);
 }
 
 /* The graph as it was before differentiation; its names stay in the arena. */

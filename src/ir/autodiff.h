@@ -13,6 +13,7 @@ typedef struct sl_autodiff {
     sl_node node;   /* copy of the forward node being differentiated; the graph's own may move */
     int node_index; /* its index */
     int dy;         /* gradient of node.outputs[0], or of a saved value (SL_SAVED_VALUE) where only that has one */
+    int *readers;   /* per forward value: operands of forward nodes that it is */
     bool *needs;    /* per forward value: a trainable parameter reaches it */
     int *gradient;  /* per forward activation: its gradient so far, -1: none yet */
     /* Per value that is the storage of gradients: how many forward activations have their gradient in it and have not

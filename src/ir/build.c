@@ -264,7 +264,7 @@ static sluice_status add_parameter(sluice_graph *g, const char *name, int rank, 
         .is_norm_or_bias = rank < 2,
     };
     *value = v;
-    return SLUICE_OK;
+    return sl_graph_name_parameters(g);
 }
 
 sluice_value sluice_parameter(sluice_graph *g, const char *name, int rank, const int64_t *dims, sluice_init init)

@@ -49,12 +49,10 @@ sluice_status sl_gradient_scale(sl_autodiff *ad)
 static const sl_node *gelu_before(const sl_autodiff *ad, int x)
 {
     const sluice_graph *g = ad->graph;
-    int producer = g->values[x].producer, readers = 0;
+    int producer = g->values[x].producer;
     if (producer < 0 || g->nodes[producer].op != SL_OP_LINEAR_GELU) return NULL;
     if (g->nodes[producer].layer != ad->node.layer) return NULL;
-    for (int n = producer + 1; n < g->forward_count; n++)
-        for (int i = 0; i < g->nodes[n].input_count; i++) readers += g->nodes[n].inputs[i] == x;
-    return readers == 1 ? &g->nodes[producer] : NULL;
+    return ad->readers[x] == 1 ? &g->nodes[producer] : NULL;
 }
 
 /* Of a product's input, or at once of what it was the GELU of. */

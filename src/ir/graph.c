@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/hash.h"
 #include "ir/graph.h"
 #include "ir/op_rows.h"
 
@@ -29,6 +30,7 @@ void sluice_graph_destroy(sluice_graph *g)
     sl_free(g->nodes);
     sl_free(g->parameters);
     sl_free(g->layers);
+    sl_free(g->name_slots);
     sl_arena_free(&g->arena);
     sl_free(g);
 }
@@ -109,11 +111,49 @@ int sl_graph_find_input(const sluice_graph *g, const char *name)
     return -1;
 }
 
+/* ---- names of parameters ---- */
+
+/* The slot of a name, or the free one where it belongs. At most half of the slots are used. */
+static int *name_slot(const sluice_graph *g, int *slots, int count, const char *name)
+{
+    size_t mask = (size_t)count - 1, i = (size_t)sl_hash_text(name) & mask;
+    while (slots[i] > 0 && strcmp(g->parameters[slots[i] - 1].name, name) != 0) i = (i + 1) & mask;
+    return &slots[i];
+}
+
+sluice_status sl_graph_name_parameters(sluice_graph *g)
+{
+    int wanted = g->name_slot_count > 0 ? g->name_slot_count : 64;
+    while (wanted / 2 <= g->parameter_count) wanted *= 2;
+    if (wanted != g->name_slot_count || g->named_count == 0) {
+        int *slots = sl_alloc_array((size_t)wanted, sizeof *slots, "graph names");
+        if (slots == NULL) return SLUICE_ERR_NO_MEMORY;
+        sl_free(g->name_slots);
+        g->name_slots = slots;
+        g->name_slot_count = wanted;
+        g->named_count = 0;
+    }
+    for (; g->named_count < g->parameter_count; g->named_count++) {
+        int *slot = name_slot(g, g->name_slots, g->name_slot_count, g->parameters[g->named_count].name);
+        if (*slot == 0) *slot = g->named_count + 1;
+    }
+    return SLUICE_OK;
+}
+
+/* By the table; what it does not name yet is looked through. */
 int sl_graph_find_parameter(const sluice_graph *g, const char *name)
 {
-    for (int i = 0; i < g->parameter_count; i++)
-        if (strcmp(g->parameters[i].name, name) == 0) return i;
-    return -1;
+    int found = g->named_count > 0 ? *name_slot(g, g->name_slots, g->name_slot_count, name) - 1 : -1;
+    for (int i = g->named_count; found < 0 && i < g->parameter_count; i++)
+        if (strcmp(g->parameters[i].name, name) == 0) found = i;
+    return found;
+}
+
+void sl_graph_count_readers(const sluice_graph *g, int *readers)
+{
+    for (int v = 0; v < g->value_count; v++) readers[v] = 0;
+    for (int n = 0; n < g->forward_count; n++)
+        for (int i = 0; i < g->nodes[n].input_count; i++) readers[g->nodes[n].inputs[i]]++;
 }
 
 int64_t sl_graph_parameter_elements(const sluice_graph *g)
@@ -169,22 +209,22 @@ static void place_tied(sluice_graph *g, layout *l)
     }
 }
 
-/* One layer without nodes for the frozen parameters of each layer that has some. */
+/* One layer without nodes for the frozen parameters of each layer that has some, in the order of those. */
 static sluice_status place_frozen(sluice_graph *g, layout *l)
 {
+    int *target = l->home; /* building layer -> its layer of frozen parameters; -1: none */
+    for (int i = 0; i < g->layer_count; i++) target[i] = -1;
+    for (int p = 0; p < g->parameter_count; p++)
+        if (l->use[p] >= 0 && !g->parameters[p].trainable) target[l->use[p]] = 0;
     for (int i = 0; i < g->layer_count; i++) {
-        int target = -1;
-        for (int p = 0; p < g->parameter_count; p++) {
-            if (l->use[p] != i || g->parameters[p].trainable) continue;
-            if (target < 0) {
-                const char *name = sl_arena_printf(&g->arena, "%s.frozen", g->layers[i].name);
-                if (name == NULL) return SLUICE_ERR_NO_MEMORY;
-                target = l->count++;
-                l->layers[target] = (sl_layer){ .name = name };
-            }
-            g->parameters[p].layer = target;
-        }
+        if (target[i] < 0) continue;
+        const char *name = sl_arena_printf(&g->arena, "%s.frozen", g->layers[i].name);
+        if (name == NULL) return SLUICE_ERR_NO_MEMORY;
+        target[i] = l->count++;
+        l->layers[target[i]] = (sl_layer){ .name = name };
     }
+    for (int p = 0; p < g->parameter_count; p++)
+        if (l->use[p] >= 0 && !g->parameters[p].trainable) g->parameters[p].layer = target[l->use[p]];
     return SLUICE_OK;
 }
 
@@ -206,20 +246,20 @@ static void place_node_layers(sluice_graph *g, layout *l)
 static sluice_status lay_out_buffers(sluice_graph *g, layout *l, int *grouped)
 {
     int next = 0;
+    for (int p = 0; p < g->parameter_count; p++) l->layers[g->parameters[p].layer].parameter_count++;
     for (int i = 0; i < l->count; i++) {
-        sl_layer *layer = &l->layers[i];
-        layer->first_parameter = next;
-        for (int p = 0; p < g->parameter_count; p++) {
-            sl_parameter *parameter = &g->parameters[p];
-            if (parameter->layer != i) continue;
-            parameter->offset = layer->element_count;
-            grouped[next++] = p;
-            layer->parameter_count++;
-            if (__builtin_add_overflow(layer->element_count, parameter->count, &layer->element_count) ||
-                layer->element_count > INT64_MAX / 8)
-                return sl_fail(SLUICE_ERR_USAGE, "layer \"%.64s\": its parameters have over 2^60 elements",
-                               layer->name);
-        }
+        l->layers[i].first_parameter = next;
+        next += l->layers[i].parameter_count;
+        l->layers[i].parameter_count = 0; /* counted again as they are listed */
+    }
+    for (int p = 0; p < g->parameter_count; p++) {
+        sl_parameter *parameter = &g->parameters[p];
+        sl_layer *layer = &l->layers[parameter->layer];
+        parameter->offset = layer->element_count;
+        grouped[layer->first_parameter + layer->parameter_count++] = p;
+        if (__builtin_add_overflow(layer->element_count, parameter->count, &layer->element_count) ||
+            layer->element_count > INT64_MAX / 8)
+            return sl_fail(SLUICE_ERR_USAGE, "layer \"%.64s\": its parameters have over 2^60 elements", layer->name);
     }
     return SLUICE_OK;
 }

@@ -117,6 +117,8 @@ struct sluice_graph {
     int backward_count; /* the next ones; 0 before sl_graph_differentiate */
     sl_parameter *parameters;
     int parameter_count, parameter_capacity;
+    int *name_slots; /* a hash table of the names of the first named_count parameters: index + 1; 0: free */
+    int name_slot_count, named_count;
     sl_layer *
         layers; /* graph order: by first forward node; the layers without nodes (tied, then frozen) come first of all */
     int layer_count, layer_capacity;
@@ -196,7 +198,11 @@ void sl_graph_set_parts(sluice_graph *g, sluice_value parameter, const sl_part *
 
 int sl_graph_find_input(const sluice_graph *g, const char *name);     /* value or -1 */
 int sl_graph_find_parameter(const sluice_graph *g, const char *name); /* parameter or -1 */
-int64_t sl_graph_parameter_elements(const sluice_graph *g);           /* trainable and frozen, tied once */
+/* After parameters were added or, with named_count 0, replaced: names them all, so that they are found at once. */
+sluice_status sl_graph_name_parameters(sluice_graph *g);
+/* Per value: how many operands of forward nodes it is. */
+void sl_graph_count_readers(const sluice_graph *g, int *readers);
+int64_t sl_graph_parameter_elements(const sluice_graph *g); /* trainable and frozen, tied once */
 
 int64_t sl_shape_elements(const sl_shape *s);
 uint64_t sl_value_bytes(const sl_value *v); /* elements * dtype size; shapes were checked when the value was made */

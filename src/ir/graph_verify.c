@@ -146,14 +146,12 @@ static sluice_status layer_fault(const sl_layer *layer, const char *what)
     return sl_fail(SLUICE_ERR_FAILED, "graph: layer \"%.64s\": %s", layer->name, what);
 }
 
-/* Nodes [first, first + count) are exactly those of the layer in one phase. */
-static bool covers(const sluice_graph *g, int layer, int begin, int end, int first, int count)
+/* Nodes [first, first + count) are of one phase, which is [begin, end), and of the layer. */
+static bool owns_run(const sluice_graph *g, int layer, int begin, int end, int first, int count)
 {
-    int found = 0;
-    for (int n = begin; n < end; n++) found += g->nodes[n].layer == layer;
-    if (found != count) return false;
+    if (count < 0 || (count > 0 && (first < begin || count > end - first))) return false;
     for (int n = first; n < first + count; n++)
-        if (n < begin || n >= end || g->nodes[n].layer != layer) return false;
+        if (g->nodes[n].layer != layer) return false;
     return true;
 }
 
@@ -184,14 +182,14 @@ static sluice_status check_buffer(const sluice_graph *g, int index)
 
 static sluice_status check_layers(const sluice_graph *g)
 {
-    int listed = 0, backward_end = g->forward_count + g->backward_count;
+    int listed = 0, forward = 0, backward = 0, backward_end = g->forward_count + g->backward_count;
     int next_forward = 0, previous_backward = backward_end;
     for (int i = 0; i < g->layer_count; i++) {
         const sl_layer *layer = &g->layers[i];
         SL_TRY(sl_graph_poll(g));
-        if (!covers(g, i, 0, g->forward_count, layer->first_node, layer->node_count))
+        if (!owns_run(g, i, 0, g->forward_count, layer->first_node, layer->node_count))
             return layer_fault(layer, "its forward nodes are not the ones it names");
-        if (!covers(g, i, g->forward_count, backward_end, layer->first_backward, layer->backward_count))
+        if (!owns_run(g, i, g->forward_count, backward_end, layer->first_backward, layer->backward_count))
             return layer_fault(layer, "its backward nodes are not the ones it names");
         if (layer->node_count > 0 && layer->first_node != next_forward) return layer_fault(layer, "it is out of order");
         if (layer->backward_count > 0 && layer->first_backward + layer->backward_count != previous_backward)
@@ -200,7 +198,12 @@ static sluice_status check_layers(const sluice_graph *g)
         if (layer->backward_count > 0) previous_backward = layer->first_backward;
         SL_TRY(check_buffer(g, i));
         listed += layer->parameter_count;
+        forward += layer->node_count;
+        backward += layer->backward_count;
     }
+    if (forward != g->forward_count || backward != g->backward_count) /* runs are apart: a node has one layer */
+        return sl_fail(SLUICE_ERR_FAILED, "graph: layers name %d forward and %d backward nodes of %d and %d", forward,
+                       backward, g->forward_count, g->backward_count);
     if (listed != g->parameter_count)
         return sl_fail(SLUICE_ERR_FAILED, "graph: layers list %d parameters of %d", listed, g->parameter_count);
     return SLUICE_OK;

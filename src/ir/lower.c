@@ -14,7 +14,8 @@
 typedef struct lowering {
     sluice_graph *g;
     sluice_dtype precision;
-    int *casts; /* per value: the same in the other of f32 and the precision; -1: not needed so far */
+    int *casts;   /* per value: the same in the other of f32 and the precision; -1: not needed so far */
+    int *readers; /* per value: operands of nodes that it is, before lowering */
 } lowering;
 
 /* ---- types ---- */
@@ -79,16 +80,15 @@ static sluice_status cast(lowering *l, int value, sluice_dtype type, int layer, 
 /* ---- nodes that become one ---- */
 
 /* What follows the product at `n` and is its only reader, of the same layer and shape; NULL: nothing is. */
-static const sl_node *follower(const sluice_graph *g, const sl_node *nodes, int count, int n)
+static const sl_node *follower(const lowering *l, const sl_node *nodes, int count, int n)
 {
+    const sluice_graph *g = l->g;
     const sl_node *linear = &nodes[n], *next = linear + 1;
-    int y = linear->outputs[0], readers = 0;
+    int y = linear->outputs[0];
     if (linear->op != SL_OP_LINEAR || n + 1 == count || next->layer != linear->layer || g->output == y) return NULL;
     if (!sl_shape_equal(&g->values[y].shape, &g->values[next->outputs[0]].shape)) return NULL;
-    for (int k = n + 1; k < count; k++)
-        for (int i = 0; i < nodes[k].input_count; i++) readers += nodes[k].inputs[i] == y;
     for (int i = 0; i < next->input_count; i++)
-        if (readers == 1 && next->inputs[i] == y) return next;
+        if (l->readers[y] == 1 && next->inputs[i] == y) return next;
     return NULL;
 }
 
@@ -118,11 +118,11 @@ static bool join_add(const sluice_graph *g, sl_node *linear, const sl_node *add)
 }
 
 /* The node at *n, or the one that it and the next become; *n is then at the next. */
-static sl_node joined(const sluice_graph *g, const sl_node *nodes, int count, int *n)
+static sl_node joined(const lowering *l, const sl_node *nodes, int count, int *n)
 {
     sl_node node = nodes[*n];
-    const sl_node *next = follower(g, nodes, count, *n);
-    if (next != NULL && (join_gelu(&node, next) || join_add(g, &node, next))) (*n)++;
+    const sl_node *next = follower(l, nodes, count, *n);
+    if (next != NULL && (join_gelu(&node, next) || join_add(l->g, &node, next))) (*n)++;
     return node;
 }
 
@@ -202,7 +202,7 @@ static sluice_status rewrite(lowering *l)
     for (int p = 0; p < g->parameter_count; p++) g->values[g->parameters[p].value].dtype = l->precision;
     sluice_status st = SLUICE_OK;
     for (int n = 0; n < old.node_count && st == SLUICE_OK; n++) {
-        sl_node node = joined(g, old.nodes, old.node_count, &n);
+        sl_node node = joined(l, old.nodes, old.node_count, &n);
         st = lower_node(l, &node);
     }
     if (st != SLUICE_OK) {
@@ -231,9 +231,11 @@ sluice_status sl_graph_lower(sluice_graph *g, sluice_dtype precision, sluice_dty
     g->wire = wire;
     if (precision == SLUICE_F32) return SLUICE_OK;
     lowering l = { .g = g, .precision = precision };
-    l.casts = sl_alloc_array((size_t)g->value_count, sizeof *l.casts, "casts of a graph");
+    l.casts = sl_alloc_array(2 * (size_t)g->value_count, sizeof *l.casts, "casts of a graph");
     if (l.casts == NULL) return SLUICE_ERR_NO_MEMORY;
+    l.readers = l.casts + g->value_count;
     for (int v = 0; v < g->value_count; v++) l.casts[v] = -1;
+    sl_graph_count_readers(g, l.readers);
     sluice_status st = rewrite(&l);
     sl_free(l.casts);
     return st;

@@ -503,6 +503,7 @@ static void install(tiler *t, const saved *old)
     sl_free(g->parameters);
     g->parameters = t->parameters;
     g->parameter_count = g->parameter_capacity = t->parameter_count;
+    g->named_count = 0; /* names are looked through until they are in the table again */
     t->parameters = NULL;
     for (int p = 0; p < g->parameter_count; p++) g->values[g->parameters[p].value].parameter = p;
     sl_free(old->nodes);
@@ -519,6 +520,7 @@ static sluice_status rewrite(tiler *t)
         return st;
     }
     install(t, &old);
+    SL_TRY(sl_graph_name_parameters(t->g));
     return sl_graph_verify(t->g);
 }
 
