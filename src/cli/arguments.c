@@ -63,6 +63,8 @@ static const argument arguments[] = {
     { "json", ARG_FLAG, AT(json), NULL, " plan train eval inspect ", "print JSON for programs", 0 },
     { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export verify ",
       "print results, warnings and errors only", 0 },
+    { "notes", ARG_FLAG, AT(notes), NULL, WITH_CONFIG,
+      "print every note on a line of its own: also why keys have no effect, and what \"auto\" stands for", 0 },
     { "help", ARG_FLAG, AT(help), NULL, NULL, "print this text", 0 },
 };
 enum { ARGUMENT_COUNT = sizeof arguments / sizeof arguments[0], FIRST_CODE = 256 };

@@ -13,7 +13,7 @@ typedef struct cli_arguments {
     const char *operand; /* CONFIG or PATH; NULL where it is optional and not given */
     const char **sets;   /* owned array of borrowed strings: --set, in order */
     int set_count;
-    bool help, json, quiet, resume, measure, markdown;
+    bool help, json, quiet, notes, resume, measure, markdown;
     const char *weights, *prompt, *machine, *device, *out, *dtype, *trace; /* NULL: not given */
     int64_t ranks, tokens, top_k;                                          /* -1: not given */
     int64_t max_restarts, shard_size;                                      /* -1: not given */
@@ -65,7 +65,7 @@ int cli_load_config(const cli_arguments *a, sluice_config **out);
 void cli_job_options(const cli_arguments *a, sluice_job_options *out);
 /* Runs a job that only reads its configuration and writes to standard output. */
 int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o));
-/* sluice_log_fn that writes warnings, and notes unless quiet, to standard error; `user` is the cli_arguments. */
+/* sluice_log_fn that writes warnings, notes unless quiet, and details with --notes, to standard error; `user` is the cli_arguments. */
 void cli_log(void *user, sluice_log_level level, const char *line);
 
 /* ---- signals.c ---- */

@@ -36,7 +36,7 @@ int cli_finish_output(int status)
 void cli_log(void *user, sluice_log_level level, const char *line)
 {
     const cli_arguments *a = user;
-    if (level == SLUICE_LOG_DETAIL || (level == SLUICE_LOG_NOTE && a->quiet)) return;
+    if ((level == SLUICE_LOG_DETAIL && !a->notes) || (level == SLUICE_LOG_NOTE && a->quiet)) return;
     fprintf(stderr, "sluice: %s: %s\n", level == SLUICE_LOG_WARNING ? "warning" : "note", line);
 }
 

@@ -14,16 +14,10 @@
 #include "format/json.h"
 
 #define MAX_CONFIG_BYTES ((size_t)16 << 20)
-#define MAX_KEY_BYTES    256
-
-/* Sections under an older name. */
-static const struct {
-    const char *name, *now;
-} section_aliases[] = { { "bfloat16", "bf16" } };
 
 /* ---- Places ---- */
 
-static const char *write_where(const sluice_config *c, int line, char *out, size_t out_bytes)
+const char *sl_config_place(const sluice_config *c, int line, char *out, size_t out_bytes)
 {
     if (line == SL_ORIGIN_SET)
         snprintf(out, out_bytes, "--set: ");
@@ -36,7 +30,7 @@ static const char *write_where(const sluice_config *c, int line, char *out, size
 
 const char *sl_config_where(const sluice_config *c, const sl_option *row, char *out, size_t out_bytes)
 {
-    return write_where(c, c->private_data->origins[row - sl_config_rows].line, out, out_bytes);
+    return sl_config_place(c, c->private_data->origins[row - sl_config_rows].line, out, out_bytes);
 }
 
 /* Line of a key that is being read, or the mark of the command line. */
@@ -50,29 +44,30 @@ static int line_of(const sluice_config *c, const char *key, bool from_set)
 
 /* ---- Finding rows ---- */
 
-/* Whether `key` is `prefix` followed by a dot; NULL or the rest behind the dot. An empty prefix leaves the whole
- * key. */
-static const char *below(const char *key, const char *prefix)
-{
-    size_t n = strlen(prefix);
-    if (n == 0) return key;
-    return strncmp(key, prefix, n) == 0 && key[n] == '.' ? key + n + 1 : NULL;
-}
-
-static bool is_wildcard(const sl_option *row)
+bool sl_config_is_wildcard(const sl_option *row)
 {
     size_t n = strlen(row->key);
-    return n > 2 && strcmp(row->key + n - 2, ".*") == 0;
+    return n >= 2 && row->key[n - 1] == '*' && (row->key[n - 2] == '.' || row->key[n - 2] == '_');
+}
+
+/* The row for every key whose last name begins with an underscore: a comment. */
+static const sl_option *comment_row(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+    const char *name = dot != NULL ? dot + 1 : key;
+    return name[0] == '_' ? sl_option_find(sl_config_rows, sl_config_row_count, "_*") : NULL;
 }
 
 static const sl_option *find_row(const char *key)
 {
     const sl_option *exact = sl_option_find(sl_config_rows, sl_config_row_count, key);
-    if (exact != NULL) return is_wildcard(exact) ? NULL : exact;
+    if (exact != NULL) return sl_config_is_wildcard(exact) ? NULL : exact;
+    const sl_option *comment = comment_row(key);
+    if (comment != NULL) return comment;
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
         size_t n = strlen(row->key);
-        if (is_wildcard(row) && strncmp(key, row->key, n - 1) == 0) return row;
+        if (sl_config_is_wildcard(row) && strncmp(key, row->key, n - 1) == 0) return row;
     }
     return NULL;
 }
@@ -80,50 +75,16 @@ static const sl_option *find_row(const char *key)
 static bool is_section(const char *key)
 {
     for (size_t i = 0; i < sl_config_row_count; i++)
-        if (below(sl_config_rows[i].key, key) != NULL) return true;
+        if (sl_config_below(sl_config_rows[i].key, key) != NULL) return true;
     return false;
 }
 
-/* ---- Unknown keys ---- */
-
-/* The neighbour whose name is nearest to `name`: what may stand directly in `section`. Written as a whole key. */
-static bool nearest_sibling(const char *section, const char *name, char *out, size_t out_bytes)
+/* Whether the section has a key "enabled". */
+static bool has_switch(const char *section)
 {
-    int64_t best = (int64_t)strlen(name) / 3 + 1;
-    bool found = false;
-    for (size_t i = 0; i < sl_config_row_count; i++) {
-        char sibling[MAX_KEY_BYTES];
-        const char *rest = below(sl_config_rows[i].key, section);
-        if (rest == NULL || is_wildcard(&sl_config_rows[i])) continue;
-        snprintf(sibling, sizeof sibling, "%.*s", (int)strcspn(rest, "."), rest);
-        int64_t distance = sl_edit_distance(sibling, name);
-        if (distance >= best) continue;
-        best = distance;
-        found = true;
-        snprintf(out, out_bytes, "%s%s%s", section, section[0] != '\0' ? "." : "", sibling);
-    }
-    return found;
-}
-
-/* A row elsewhere with the same last name: the key stands in the wrong section. */
-static const char *same_name_elsewhere(const char *name)
-{
-    for (size_t i = 0; i < sl_config_row_count; i++) {
-        const char *dot = strrchr(sl_config_rows[i].key, '.');
-        if (dot != NULL && strcmp(dot + 1, name) == 0) return sl_config_rows[i].key;
-    }
-    return NULL;
-}
-
-static sluice_status unknown_key(const char *where, const char *section, const char *name, const char *key)
-{
-    char sibling[2 * MAX_KEY_BYTES];
-    const char *nearest = sibling;
-    if (!nearest_sibling(section, name, sibling, sizeof sibling)) nearest = same_name_elsewhere(name);
-    if (nearest == NULL) nearest = sl_option_nearest(sl_config_rows, sl_config_row_count, key);
-    if (nearest == NULL)
-        return sl_fail(SLUICE_ERR_USAGE, "%sunknown key \"%s\"; `sluice config` lists all keys", where, key);
-    return sl_fail(SLUICE_ERR_USAGE, "%sunknown key \"%s\"; did you mean \"%s\"?", where, key, nearest);
+    char key[SL_KEY_BYTES + 16];
+    snprintf(key, sizeof key, "%s.enabled", section);
+    return find_row(key) != NULL && !sl_config_is_wildcard(find_row(key));
 }
 
 /* ---- Lists with contents of their own ---- */
@@ -198,8 +159,8 @@ static sluice_status read_weights(sluice_config *c, const json_t *list, const ch
 /* What a group may say; offsets are unused. */
 static const sl_option group_rows[] = {
     { .key = "match", .type = SL_OPT_STRING, .fallback = "" },
-    { .key = "lr", .type = SL_OPT_DOUBLE, .fallback = "", .max = 1e300 },
-    { .key = "weight_decay", .type = SL_OPT_DOUBLE, .fallback = "", .max = 1e300 },
+    { .key = "lr", .type = SL_OPT_DOUBLE, .fallback = "", .max = SL_LARGEST_F32 },
+    { .key = "weight_decay", .type = SL_OPT_DOUBLE, .fallback = "", .max = SL_LARGEST_F32 },
 };
 
 static sluice_status read_group(sluice_config *c, json_t *entry, const char *where, sl_config_group *out)
@@ -286,26 +247,46 @@ static bool says_nothing(const sl_option *row, const json_t *json)
     return row->auto_ok && json_is_string(json) && strcmp(json_string_value(json), "auto") == 0;
 }
 
-static sluice_status remember(sluice_config *c, const sl_option *row, const json_t *json, int line, bool refused)
+/* A wildcard stands for several keys; the first is told. */
+static sluice_status remember(sluice_config *c, const sl_option *row, const char *key, const json_t *json, int line,
+                              bool refused)
 {
     sl_config_origin *origin = origin_of(c, row);
+    if (sl_config_is_wildcard(row) && origin->line != 0) {
+        origin->count++;
+        return SLUICE_OK;
+    }
     char *text = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     if (text == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while reading the configuration");
     origin->given = sl_arena_strdup(&c->private_data->arena, text);
     sl_json_free_text(text);
-    if (origin->given == NULL) return SLUICE_ERR_NO_MEMORY;
+    origin->key = sl_arena_strdup(&c->private_data->arena, key);
+    if (origin->given == NULL || origin->key == NULL) return SLUICE_ERR_NO_MEMORY;
     origin->line = line;
+    origin->auto_line = 0;
+    origin->count = 1;
     origin->refused = refused;
     return SLUICE_OK;
 }
 
-static sluice_status set_row(sluice_config *c, const sl_option *row, const json_t *json, int line)
+/* What Python takes for nothing, in a key that has no effect: "number_checkpoints": false. */
+static bool is_harmless_false(const sl_option *row, const json_t *json)
+{
+    return row->fate == SL_KEY_NOTED && row->type != SL_OPT_BOOL && json_is_false(json);
+}
+
+static sluice_status set_row(sluice_config *c, const sl_option *row, const char *key, const json_t *json, int line)
 {
     char where[SL_WHERE_BYTES];
     sl_config_value value, fallback;
-    write_where(c, line, where, sizeof where);
-    if (is_wildcard(row)) return remember(c, row, json, line, row->fate == SL_KEY_UNBUILT);
-    if (says_nothing(row, json)) return reset_row(c, row);
+    sl_config_place(c, line, where, sizeof where);
+    if (sl_config_is_wildcard(row) || is_harmless_false(row, json))
+        return remember(c, row, key, json, line, row->fate == SL_KEY_UNBUILT);
+    if (says_nothing(row, json)) {
+        SL_TRY(reset_row(c, row));
+        if (json_is_string(json)) origin_of(c, row)->auto_line = line;
+        return SLUICE_OK;
+    }
     SL_TRY(sl_config_value_from_json(row, json, where, &c->private_data->arena, &value));
     if (row->fate == SL_KEY_HONOURED) {
         char name[64];
@@ -313,12 +294,12 @@ static sluice_status set_row(sluice_config *c, const sl_option *row, const json_
         if (row->type == SL_OPT_CHOICE) sl_config_choice(row, value.choice, name, sizeof name, &built);
         SL_TRY(read_list_contents(c, row, json, where));
         sl_config_value_store(row, &value, &c->settings);
-        return remember(c, row, json, line, !built);
+        return remember(c, row, key, json, line, !built);
     }
     sl_config_value_default(row, &fallback);
     bool harmless =
         row->fate == SL_KEY_NOTED || (row->fallback[0] != '\0' && sl_config_value_equal(row, &value, &fallback));
-    return remember(c, row, json, line, !harmless);
+    return remember(c, row, key, json, line, !harmless);
 }
 
 /* ---- The walk ---- */
@@ -331,9 +312,9 @@ static sluice_status note_empty_section(sluice_config *c, const char *section, j
 {
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
-        if (below(row->key, section) == NULL) continue;
-        if (row->fate != SL_KEY_UNBUILT || row->fallback[0] != '\0' || is_wildcard(row)) return SLUICE_OK;
-        return remember(c, row, json, line, true);
+        if (sl_config_below(row->key, section) == NULL) continue;
+        if (row->fate != SL_KEY_UNBUILT || row->fallback[0] != '\0' || sl_config_is_wildcard(row)) return SLUICE_OK;
+        return remember(c, row, section, json, line, true);
     }
     return SLUICE_OK;
 }
@@ -345,44 +326,34 @@ static sluice_status apply_section(sluice_config *c, const char *section, json_t
     if (json_object_size(object) == 0) return note_empty_section(c, section, object, line_of(c, section, from_set));
     json_object_foreach(object, name, json)
     {
-        char key[MAX_KEY_BYTES], where[SL_WHERE_BYTES];
+        char key[SL_KEY_BYTES], where[SL_WHERE_BYTES];
         int length = snprintf(key, sizeof key, "%s%s%s", section, section[0] != '\0' ? "." : "", name);
         if (length >= (int)sizeof key || strchr(name, '.') != NULL)
-            return unknown_key(write_where(c, line_of(c, section, from_set), where, sizeof where), section, name, key);
+            return sl_config_unknown_key(sl_config_place(c, line_of(c, section, from_set), where, sizeof where),
+                                         section, name, key);
         SL_TRY(apply(c, key, json, from_set));
     }
     return SLUICE_OK;
 }
 
-/* The key under its present name. */
-static const char *canonical(const char *key, char *out, size_t out_bytes)
-{
-    for (size_t i = 0; i < sizeof section_aliases / sizeof section_aliases[0]; i++) {
-        const char *rest = below(key, section_aliases[i].name);
-        if (rest == NULL && strcmp(key, section_aliases[i].name) != 0) continue;
-        snprintf(out, out_bytes, "%s%s%s", section_aliases[i].now, rest != NULL ? "." : "", rest != NULL ? rest : "");
-        return out;
-    }
-    return key;
-}
-
 static sluice_status apply(sluice_config *c, const char *key, json_t *json, bool from_set)
 {
-    char renamed[MAX_KEY_BYTES], where[SL_WHERE_BYTES], section[MAX_KEY_BYTES];
-    const char *known = canonical(key, renamed, sizeof renamed);
+    char renamed[SL_KEY_BYTES], where[SL_WHERE_BYTES], section[SL_KEY_BYTES];
+    const char *known = sl_config_canonical(key, renamed, sizeof renamed);
     const sl_option *row = find_row(known);
     int line = line_of(c, key, from_set);
-    if (row != NULL) return set_row(c, row, json, line);
-    write_where(c, line, where, sizeof where);
+    if (row != NULL) return set_row(c, row, known, json, line);
+    sl_config_place(c, line, where, sizeof where);
     if (is_section(known)) {
         if (json_is_null(json)) return SLUICE_OK;
         if (!json_is_object(json))
-            return sl_fail(SLUICE_ERR_USAGE, "%s%s: a section in braces is expected: \"%s\": { ... }", where, key, key);
+            return sl_fail(SLUICE_ERR_USAGE, "%s%s: a section in braces is expected: \"%s\": { %s }", where, key, key,
+                           has_switch(known) ? "\"enabled\": true" : "...");
         return apply_section(c, key, json, from_set);
     }
     const char *dot = strrchr(key, '.');
     snprintf(section, sizeof section, "%.*s", dot != NULL ? (int)(dot - key) : 0, key);
-    return unknown_key(where, section, dot != NULL ? dot + 1 : key, key);
+    return sl_config_unknown_key(where, section, dot != NULL ? dot + 1 : key, key);
 }
 
 /* ---- Public ---- */
@@ -449,11 +420,11 @@ sluice_status sluice_config_load(const char *path, sluice_config **out)
 /* JSON where it is JSON, otherwise a string; text rows take everything but null as it stands. */
 static json_t *assigned_value(const char *key, const char *text)
 {
-    char renamed[MAX_KEY_BYTES];
-    const sl_option *row = find_row(canonical(key, renamed, sizeof renamed));
+    char renamed[SL_KEY_BYTES];
+    const sl_option *row = find_row(sl_config_canonical(key, renamed, sizeof renamed));
     json_error_t error;
     json_t *json = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
-    bool wants_text = row != NULL && row->type == SL_OPT_STRING && !is_wildcard(row);
+    bool wants_text = row != NULL && row->type == SL_OPT_STRING && !sl_config_is_wildcard(row);
     if (json != NULL && wants_text && !json_is_string(json) && !json_is_null(json)) {
         json_decref(json);
         json = NULL;
@@ -463,7 +434,7 @@ static json_t *assigned_value(const char *key, const char *text)
 
 sluice_status sluice_config_set(sluice_config *c, const char *assignment)
 {
-    char key[MAX_KEY_BYTES];
+    char key[SL_KEY_BYTES];
     if (c == NULL || assignment == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_config_set: an argument is NULL");
     const char *equals = strchr(assignment, '=');
     if (equals == NULL || equals == assignment || (size_t)(equals - assignment) >= sizeof key)

@@ -89,6 +89,9 @@ struct sluice_config {
  * sluice_config_load and sluice_config_set leave the settings unresolved, so that a later assignment can mend an
  * earlier one. Strings in *out belong to `c`. Notes about keys without effect go to `log` (NULL: nowhere). */
 sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out);
+/* Warns where the learning rate is still warming up at the end of a run of so many steps. sl_config_resolve has done so
+ * where the number is in the settings. */
+void sl_config_warn_of_warmup(const sl_settings *settings, int64_t steps, const sl_log *log);
 /* Every effective value as a line "key: value": what ranks compare. */
 void sl_settings_write(const sl_settings *settings, FILE *out);
 /* The lines of what a checkpoint continues only with the same value (rows marked SAME and MODEL). */

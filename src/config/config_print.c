@@ -7,8 +7,7 @@
 
 /* ---- Effective configuration ---- */
 
-/* A parameter of another optimizer or schedule says nothing about this run. */
-static bool other_types_parameter(const sl_option *row, const sl_settings *s)
+bool sl_config_other_types(const sl_option *row, const sl_settings *s)
 {
     const struct {
         const sl_config_family *family;
@@ -27,7 +26,7 @@ static bool other_types_parameter(const sl_option *row, const sl_settings *s)
 
 static bool is_printed(const sl_option *row, const sl_settings *s, sl_config_value *value)
 {
-    if (row->fate != SL_KEY_HONOURED || other_types_parameter(row, s)) return false;
+    if (row->fate != SL_KEY_HONOURED || sl_config_other_types(row, s)) return false;
     sl_config_value_load(row, s, value);
     return row->fallback[0] != '\0' || !sl_config_value_is_auto(row, value);
 }
@@ -319,6 +318,22 @@ static void print_markdown_family(const sl_config_family *family, FILE *out)
     }
 }
 
+/* Names that are no keys, and what the message about them says. */
+static void print_markdown_synonyms(FILE *out)
+{
+    const char *names, *ours, *note;
+    fputs("\n## Names in other programs\n\nThey are not keys; the message about them has ours.\n\n"
+          "| elsewhere | here |\n|---|---|\n",
+          out);
+    for (int i = 0; sl_config_synonym(i, &names, &ours, &note); i++) {
+        fputs("| `", out);
+        for (const char *p = names; *p != '\0'; p++) fputs(*p == '|' ? "`, `" : (char[]){ *p, '\0' }, out);
+        fputs("` | ", out);
+        if (ours != NULL) fprintf(out, "`%s`%s", ours, note != NULL ? ": " : "");
+        fprintf(out, "%s |\n", note != NULL ? note : "");
+    }
+}
+
 static void print_markdown(FILE *out)
 {
     fputs(
@@ -336,7 +351,12 @@ static void print_markdown(FILE *out)
         "- `train_batch_size` = `train_micro_batch_size_per_gpu` x `gradient_accumulation_steps` x ranks. Give any "
         "two, or one of the\n"
         "  two sizes; the rest follows.\n"
-        "- `sluice config FILE` prints every effective value.\n\n",
+        "- `sluice config FILE` prints every effective value.\n"
+        "- Keys without effect are noted in one line, and `--notes` says why for each. A value that Hugging Face's "
+        "Trainer "
+        "would fill in for\n"
+        "  `\"auto\"` is told with what was taken instead, unless that is the Trainer's default too.\n"
+        "- A key that begins with an underscore is a comment.\n\n",
         out);
     for (size_t i = 0; i < sizeof chapters / sizeof chapters[0]; i++) {
         fprintf(out, "## %s\n\n    %s\n\n", chapters[i].title, chapters[i].example);
@@ -356,6 +376,7 @@ static void print_markdown(FILE *out)
           "refused.\n\n",
           out);
     print_markdown_table(false, NULL, out);
+    print_markdown_synonyms(out);
 }
 
 void sluice_config_help(FILE *out, bool markdown)

@@ -34,16 +34,18 @@ static sluice_status fail_key(const sluice_config *c, const char *key, const cha
 static sluice_status refuse_row(const sluice_config *c, const sl_option *row)
 {
     char where[SL_WHERE_BYTES];
-    const char *value = c->private_data->origins[row - sl_config_rows].given;
+    const sl_config_origin *origin = &c->private_data->origins[row - sl_config_rows];
+    const char *value = origin->given;
     sl_config_where(c, row, where, sizeof where);
     if (row->fate == SL_KEY_REFUSED)
-        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is refused: %s", where, row->key, value, row->note);
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is refused: %s", where, origin->key, value, row->note);
     if (row->type == SL_OPT_CHOICE) {
         char choices[600];
         sl_config_describe_type(row, choices, sizeof choices);
         return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not built in yet; use %s", where, row->key, value, choices);
     }
-    return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not built in yet; leave the key out", where, row->key, value);
+    return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not built in yet (\"%s\"); leave the key out", where, origin->key,
+                   value, row->help);
 }
 
 static sluice_status refuse_unbuilt(const sluice_config *c)
@@ -79,9 +81,12 @@ static sluice_status resolve_parameters(const sluice_config *c, const sl_config_
         char text[64];
         sl_config_value value;
         if (name == NULL) continue;
-        bool is_given = c->private_data->origins[i].line != 0;
+        const sl_config_origin *origin = &c->private_data->origins[i];
+        bool is_given = origin->line != 0;
+        /* the word itself asks for what the row calls auto, such as the optimizer's rate; a type's default does not */
+        bool asks_auto = origin->auto_line != 0 && strcmp(row->fallback, "auto") == 0;
         if (is_given && !sl_config_listed(kind->params, name)) return refuse_parameter(c, row, kind);
-        if (is_given || sl_config_listed_value(kind->defaults, name, text, sizeof text) == NULL) continue;
+        if (is_given || asks_auto || sl_config_listed_value(kind->defaults, name, text, sizeof text) == NULL) continue;
         sl_config_value_from_table(row, text, &value);
         sl_config_value_store(row, &value, s);
     }
@@ -256,6 +261,7 @@ static sluice_status resolve_partition(const sluice_config *c, int ranks, sl_set
                                                                                        : SLUICE_PARTITION_LAYER;
     if (bucket < 0 || (s->given.allgather_bucket > 0 && s->given.allgather_bucket < bucket))
         bucket = s->given.allgather_bucket;
+    if (bucket == 0) bucket = 1; /* as in DeepSpeed: nothing shares a collective */
     s->plan.bucket_bytes = bucket > 0 ? (uint64_t)bucket * (s->precision.wire == SLUICE_F32 ? 4 : 2) : 0;
     if (!weighted) return SLUICE_OK;
     if (s->plan.partition != SLUICE_PARTITION_WEIGHTED)
@@ -422,20 +428,6 @@ static void resolve_placement(const sluice_config *c, sl_settings *s)
 
 /* ---- All of it ---- */
 
-static void write_notes(const sluice_config *c, const sl_settings *s, const sl_log *log)
-{
-    if (log == NULL) return;
-    if (s->evaluate.every > 0 && s->data.validation <= 0)
-        sl_log_write(log, SLUICE_LOG_WARNING, "evaluate.every has nothing to evaluate on; set data.validation above 0");
-    for (size_t i = 0; i < sl_config_row_count; i++) {
-        const sl_option *row = &sl_config_rows[i];
-        char where[SL_WHERE_BYTES];
-        if (row->fate != SL_KEY_NOTED || c->private_data->origins[i].line == 0) continue;
-        sl_log_write(log, SLUICE_LOG_NOTE, "%s%s has no effect: %s", sl_config_where(c, row, where, sizeof where),
-                     row->key, row->note);
-    }
-}
-
 sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out)
 {
     sl_settings s = c->settings;
@@ -450,7 +442,7 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     SL_TRY(resolve_schedule(c, &s));
     SL_TRY(resolve_model_and_data(c, &s));
     resolve_placement(c, &s);
-    write_notes(c, &s, log);
+    sl_config_write_notes(c, &s, log);
     *out = s;
     return SLUICE_OK;
 }

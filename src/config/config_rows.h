@@ -1,7 +1,8 @@
 /* config_rows.h: the option table and what the files of the configuration share about it.
  *
- * A row of the table is an sl_option whose `offset` points into sl_settings. Three conventions go beyond sl_option:
+ * A row of the table is an sl_option whose `offset` points into sl_settings. Four conventions go beyond sl_option:
  *   - a key that ends in ".*" stands for every key below that section that has no row of its own;
+ *   - the key "_*" stands for every key whose last name begins with an underscore;
  *   - a choice that ends in '!' is known but not built in yet ("sync|delayed!");
  *   - an SL_OPT_STRING with a range also takes a whole number in it, kept as decimal text. */
 #ifndef SL_CONFIG_CONFIG_ROWS_H
@@ -11,6 +12,11 @@
 
 #include "config/config.h"
 #include "core/arena.h"
+
+/* Bytes of a whole key with its NUL; longer ones are unknown. */
+#define SL_KEY_BYTES 256
+/* What is computed in fp32 is no larger. */
+#define SL_LARGEST_F32 3.4028234663852886e38
 
 extern const sl_option sl_config_rows[];
 extern const size_t sl_config_row_count;
@@ -81,6 +87,9 @@ typedef struct sl_config_group {
 /* Where a row's value comes from. */
 typedef struct sl_config_origin {
     int line;          /* 0: not given; > 0: line in the file; SL_ORIGIN_SET, SL_ORIGIN_UNPLACED */
+    int auto_line;     /* the same for the word "auto", which leaves `line` at 0 */
+    int count;         /* keys that the row stands for; more than one for a wildcard */
+    const char *key;   /* the first of them */
     bool refused;      /* given, known, and not built in or not to be ignored: sl_config_resolve fails on it */
     const char *given; /* the value as JSON text */
 } sl_config_origin;
@@ -95,7 +104,29 @@ struct sl_config_private {
     int group_count;
 };
 
-/* "config.json:3: " or "--set: " or "config.json: " for the row's value. Returns out. */
+/* Whether the row is a parameter of another optimizer or schedule than the settings have. */
+bool sl_config_other_types(const sl_option *row, const sl_settings *s);
+
+/* ---- config_names.c ---- */
+
+/* The rest of `key` behind `prefix` and a dot, or NULL. An empty prefix leaves the whole key. */
+const char *sl_config_below(const char *key, const char *prefix);
+/* The key under its present name. */
+const char *sl_config_canonical(const char *key, char *out, size_t out_bytes);
+/* Whether the row stands for every key of a section without a row, or for every key that begins with an underscore. */
+bool sl_config_is_wildcard(const sl_option *row);
+/* Entry `index` of the table of other programs' names; false past its end. */
+bool sl_config_synonym(int index, const char **names, const char **ours, const char **note);
+/* Fails with the best guess of what was meant. */
+sluice_status sl_config_unknown_key(const char *where, const char *section, const char *name, const char *key);
+
+/* ---- config_notes.c ---- */
+
+void sl_config_write_notes(const sluice_config *c, const sl_settings *s, const sl_log *log);
+
+/* "config.json:3: " or "--set: " or "config.json: " for a line of an origin. Returns out. */
+const char *sl_config_place(const sluice_config *c, int line, char *out, size_t out_bytes);
+/* The same for the row's value. */
 const char *sl_config_where(const sluice_config *c, const sl_option *row, char *out, size_t out_bytes);
 /* Large enough for any place. */
 #define SL_WHERE_BYTES 1024

@@ -12,7 +12,8 @@
  *     OPTION(member)           member of sluice_options that sets the same in the C API
  *     VALUES(...)              CHOICE: what each choice is stored as, where that is not its index
  *     ZERO_IS_AUTO             a number that is "auto" is stored as 0, not as -1
- *     NEGATED                  FLAG: stored as its opposite */
+ *     NEGATED                  FLAG: stored as its opposite
+ *     TRAINER(name, default)   "auto" is what Hugging Face's Trainer fills in from this argument */
 #include <stddef.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@
 #define MANY  1e12               /* counts that have no reason for another */
 #define SIZES SL_MODEL_MAX_SIZE  /* dimensions and token ids */
 #define EXACT 9007199254740992.0 /* seeds and bytes: as far as numbers of JSON are exact as doubles */
-#define LARGE 1e300              /* of a real number: none */
+#define LARGE SL_LARGEST_F32     /* real numbers: what is computed in fp32 is no larger */
 
 #define FIELD(field_) .offset = offsetof(sl_settings, field_), .bytes = sizeof(((sl_settings *)0)->field_)
 #define SAME          .resume = SL_RESUME_SAME
@@ -38,8 +39,9 @@
     {                                                                                                                  \
         __VA_ARGS__                                                                                                    \
     }
-#define ZERO_IS_AUTO .auto_is_zero = true
-#define NEGATED      .negated = true
+#define ZERO_IS_AUTO             .auto_is_zero = true
+#define NEGATED                  .negated = true
+#define TRAINER(name_, default_) .trainer = name_, .trainer_default = default_
 #define OPTION(member_)                                                                                                \
     .option = #member_, .option_offset = offsetof(sluice_options, member_),                                            \
     .option_bytes = sizeof(((sluice_options *)0)->member_)
@@ -91,6 +93,7 @@
 #define PLANNED      "addresses, order and movement are decided by the plan"
 #define STATE_DISK   "the disk tier is not built in yet"
 #define WITH(key_)   "takes effect with " key_ ", which is not built in yet"
+#define UNSCALED     "bf16 has the range of fp32 and needs no loss scale"
 #define TORCH_DETAIL "chooses between implementations of one update; here there is one"
 
 /* Why a setting may change on --resume; shared by several rows. */
@@ -218,28 +221,35 @@ const sl_option sl_config_rows[] = {
         "Give any two of the three, or one of the two sizes.",
         SAME),
     COUNT_TO("train_micro_batch_size_per_gpu", "auto", model.batch, 1, SIZES,
-             "Samples that a rank computes at once (micro-batch).", SAME),
+             "Samples that a rank computes at once (micro-batch).", SAME, TRAINER("per_device_train_batch_size", "8")),
     COUNT_TO("gradient_accumulation_steps", "auto", plan.accumulation, 1, 1e6,
              "Gradient accumulation: micro-batches of a rank in a step.",
              FREE("its product with the ranks is part of train_batch_size, which must stay"),
-             OPTION(accumulation_steps)),
+             OPTION(accumulation_steps), TRAINER("gradient_accumulation_steps", "1")),
     REFUSED("managed_gradient_accumulation", BOOL, "true",
             "the program owns the step boundary; a caller who wants it uses sluice_forward, sluice_backward and "
             "sluice_step"),
     REAL_AUTO("gradient_clipping", "1.0", optim.clip, 0, LARGE,
               "Largest global gradient norm; a larger gradient is scaled down to it. 0: no clipping.", FREE(BY_HAND),
-              OPTION(gradient_clipping)),
+              OPTION(gradient_clipping), TRAINER("max_grad_norm", "1.0")),
     COUNT_AUTO("steps_per_print", "auto", steps_per_print, 1,
                "Steps between printed lines; auto: about twenty lines a run.", FREE(OUTPUT)),
     NOTED("wall_clock_breakdown", BOOL, "false", "the time of every step is in its event"),
     NOTED("memory_breakdown", BOOL, "false", "the plan prints memory by tier and kind before the first step"),
+    { .key = "cuda_visible_devices",
+      .type = SL_OPT_STRING,
+      .fallback = "",
+      .fate = SL_KEY_NOTED,
+      .note = "the environment variable CUDA_VISIBLE_DEVICES says which GPUs there are",
+      .max = 1024, /* a number or a list of them as text */
+      .auto_ok = true },
     NOTED("dump_state", BOOL, "false", "`sluice config` prints the effective configuration"),
     NOTED("dataloader_drop_last", BOOL, "false", "batches wrap epochs and are always full, so no last one is short"),
     CHOICE(
-        "communication_data_type", "auto", precision.wire, "fp32|bf16|fp16",
+        "communication_data_type", "auto", precision.wire, "fp32|bf16|fp16|bfp16",
         "Type in which gradients are exchanged and kept; auto: the precision of the run. It changes the rounding, on "
         "one rank too.",
-        SAME, VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16), NAMED_OPTION(wire)),
+        SAME, VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16, SLUICE_BF16), NAMED_OPTION(wire)),
     NOTED("seq_parallel_communication_data_type", STRING, "fp32",
           "there is no sequence parallelism to communicate for"),
     REFUSED("gradient_allreduce_op", STRING, "mean",
@@ -262,18 +272,18 @@ const sl_option sl_config_rows[] = {
                    "MuAdamW!|MuSGD!",
         SAME, OPTION(optimizer.kind)),
     REAL_AUTO("optimizer.params.lr", "0.001", optim.optimizer.lr, 0, LARGE, "Learning rate.", FREE(BY_HAND),
-              OPTION(optimizer.lr)),
+              OPTION(optimizer.lr), TRAINER("learning_rate", "5e-5")),
     /* before betas, whose second number it is: the row of betas has the default of all others */
     REAL_AUTO("optimizer.params.alpha", "0.99", optim.optimizer.beta2, 0, 0.999999999,
               "RMSprop: decay rate of the mean of squares.", FREE(BY_HAND)),
     ROW("optimizer.params.betas", SL_OPT_PAIR, "[0.9, 0.999]", optim.optimizer.beta1,
         "Decay rates of the first and second moment.", .max = 0.999999999, .auto_ok = true, FREE(BY_HAND),
-        OPTION(optimizer.beta1)),
+        OPTION(optimizer.beta1), TRAINER("adam_beta1 and adam_beta2", "[0.9, 0.999]")),
     REAL_AUTO("optimizer.params.eps", "1e-8", optim.optimizer.epsilon, 0, LARGE, "Added to the denominator.",
-              FREE(BY_HAND), OPTION(optimizer.epsilon)),
+              FREE(BY_HAND), OPTION(optimizer.epsilon), TRAINER("adam_epsilon", "1e-8")),
     REAL_AUTO("optimizer.params.weight_decay", "0", optim.optimizer.weight_decay, 0, LARGE,
-              "Weight decay; AdamW with `torch_adam`: 0.01 when absent.", FREE(BY_HAND),
-              OPTION(optimizer.weight_decay)),
+              "Weight decay; AdamW with `torch_adam`: 0.01 when absent.", FREE(BY_HAND), OPTION(optimizer.weight_decay),
+              TRAINER("weight_decay", "0")),
     REAL_AUTO("optimizer.params.momentum", "0", optim.optimizer.momentum, 0, 0.999999999, "Momentum.", FREE(BY_HAND),
               OPTION(optimizer.momentum)),
     REAL_AUTO("optimizer.params.dampening", "0", optim.optimizer.dampening, 0, 1,
@@ -309,6 +319,17 @@ const sl_option sl_config_rows[] = {
     NOTED("optimizer.params.capturable", BOOL, "false", TORCH_DETAIL),
     NOTED("optimizer.params.differentiable", BOOL, "false", TORCH_DETAIL),
     NOTED("optimizer.params.set_grad_none", BOOL, "true", PLANNED),
+    UNBUILT("optimizer.params.freeze_step", INT, "", "1-bit optimizers: steps before compression begins."),
+    UNBUILT("optimizer.params.cuda_aware", BOOL, "", "1-bit optimizers: whether MPI reads GPU memory."),
+    UNBUILT("optimizer.params.comm_backend_name", STRING, "", "1-bit optimizers: library for their collectives."),
+    UNBUILT("optimizer.params.var_freeze_step", INT, "", "0/1 Adam: step after which the variance stays."),
+    UNBUILT("optimizer.params.var_update_scaler", INT, "", "0/1 Adam: interval of updates of the variance."),
+    UNBUILT("optimizer.params.local_step_scaler", INT, "", "0/1 Adam: interval of local steps."),
+    UNBUILT("optimizer.params.local_step_clipper", INT, "", "0/1 Adam: longest interval of local steps."),
+    UNBUILT("optimizer.params.coeff_beta", DOUBLE, "", "1-bit LAMB: average of the trust ratios."),
+    UNBUILT("optimizer.params.factor_max", DOUBLE, "", "1-bit LAMB: upper bound of their factor."),
+    UNBUILT("optimizer.params.factor_min", DOUBLE, "", "1-bit LAMB: lower bound of their factor."),
+    UNBUILT("optimizer.params.factor_threshold", DOUBLE, "", "1-bit LAMB: bound of its change in a step."),
     UNBUILT("optimizer.params.muon_lr", DOUBLE, "", "Muon: rate of the matrices."),
     UNBUILT("optimizer.params.adam_lr", DOUBLE, "", "Muon: rate of everything else."),
     UNBUILT("optimizer.params.ns_method", STRING, "gram", "Muon: how a matrix is made orthogonal."),
@@ -325,8 +346,9 @@ const sl_option sl_config_rows[] = {
               "Learning rate at the start of the warm-up.", FREE(BY_HAND)),
     REAL_AUTO("scheduler.params.warmup_max_lr", "auto", schedule.warmup_max_lr, 0, LARGE,
               "Learning rate at the end of the warm-up; auto: the optimizer's.", FREE(BY_HAND)),
-    COUNT_AUTO("scheduler.params.warmup_num_steps", "1000", schedule.warmup_num_steps, 0, "Steps of warm-up.",
-               FREE(BY_HAND)),
+    COUNT_AUTO("scheduler.params.warmup_num_steps", "1000", schedule.warmup_num_steps, 0,
+               "Steps of warm-up; fewer than 2 count as 2, as in DeepSpeed.", FREE(BY_HAND),
+               TRAINER("warmup_steps", "0")),
     CHOICE("scheduler.params.warmup_type", "log", schedule.warmup_linear, "log|linear", "Shape of the warm-up.",
            FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.total_num_steps", "auto", schedule.total_num_steps, 1,
@@ -406,6 +428,12 @@ const sl_option sl_config_rows[] = {
     FLAG_AUTO("bf16.enabled", "false", given.bf16,
               "Mixed precision in bf16 with exact fp32 master weights. The section may be called `bfloat16`.", SAME,
               NAMED_OPTION(precision)),
+    NOTED("bf16.auto_cast", BOOL, "false", "inputs are converted where the model needs them"),
+    NOTED("bf16.loss_scale", DOUBLE, "", UNSCALED),
+    NOTED("bf16.initial_scale_power", INT, "", UNSCALED),
+    NOTED("bf16.loss_scale_window", INT, "", UNSCALED),
+    NOTED("bf16.hysteresis", INT, "", UNSCALED),
+    NOTED("bf16.min_loss_scale", DOUBLE, "", UNSCALED),
     NOTED("bf16.immediate_grad_update", BOOL, "false", PLANNED),
     FLAG_AUTO("bf16.check_grad_overflow", "true", precision.check_overflow,
               "Skip a step whose gradient is not finite while its losses are; false: such a step ends the run.",
@@ -414,6 +442,8 @@ const sl_option sl_config_rows[] = {
           "a bf16 weight and 2 bytes beside it are the exact fp32 master"),
     FLAG_AUTO("bf16.bf16_optimizer_states", "false", given.bf16_states, "True: `zero_optimization.states` is bf16.",
               FREE(RESOLVED("zero_optimization.states"))),
+    UNBUILT("fp8.enabled", BOOL, "false", "Compute in 8 bits."),
+    NOTED("fp8.*", STRING, "", WITH("fp8.enabled")),
     UNBUILT("torch_autocast.enabled", BOOL, "false", "Compute some operations in a smaller type."),
     NOTED("torch_autocast.dtype", STRING, "bfloat16", WITH("torch_autocast.enabled")),
     NOTED("torch_autocast.lower_precision_safe_modules", LIST, "", WITH("torch_autocast.enabled")),
@@ -480,10 +510,10 @@ const sl_option sl_config_rows[] = {
           "host memory is reserved once and needs no pinning on a CPU"),
     NOTED("zero_optimization.contiguous_gradients", BOOL, "true", PLANNED),
     NOTED("zero_optimization.reduce_scatter", BOOL, "true", COLLECTIVES),
-    COUNT_AUTO("zero_optimization.reduce_bucket_size", "auto", given.reduce_bucket, 1,
-               "Elements in a bucket: layers smaller than this share a collective.", FREE(NO_BITS)),
+    COUNT_AUTO("zero_optimization.reduce_bucket_size", "auto", given.reduce_bucket, 0,
+               "Elements in a bucket: layers smaller than this share a collective. 0: none do.", FREE(NO_BITS)),
     NOTED("zero_optimization.allgather_partitions", BOOL, "true", COLLECTIVES),
-    COUNT_AUTO("zero_optimization.allgather_bucket_size", "auto", given.allgather_bucket, 1,
+    COUNT_AUTO("zero_optimization.allgather_bucket_size", "auto", given.allgather_bucket, 0,
                "As `reduce_bucket_size`; the smaller of the two counts.", FREE(NO_BITS)),
     NOTED("zero_optimization.use_multi_rank_bucket_allreduce", BOOL, "true", COLLECTIVES),
     NOTED("zero_optimization.overlap_comm", BOOL, "", "collectives always run beside computation where they can"),
@@ -508,6 +538,11 @@ const sl_option sl_config_rows[] = {
     NOTED("zero_optimization.stage3_module_granularity_threshold", INT, "0", "memory.levels sets what moves together"),
     NOTED("zero_optimization.stage3_use_all_reduce_for_fetch_params", BOOL, "false", COLLECTIVES),
     NOTED("zero_optimization.stage3_allgather_sequential", BOOL, "false", COLLECTIVES),
+    NOTED("zero_optimization.stage3_partition_stream_chunk_size", INT, "0", PLANNED),
+    NOTED("zero_optimization.leaf_module.*", STRING, "", "memory.levels sets what moves together"),
+    NOTED("zero_optimization.sdma_allgather", BOOL, "false", COLLECTIVES),
+    NOTED("zero_optimization.sdma_allgather_max_numel", INT, "", COLLECTIVES),
+    NOTED("zero_optimization.save_muon_momentum_buffer_in_memory", BOOL, "false", STATE_DISK),
     NOTED("zero_optimization.memory_efficient_linear", BOOL, "true", PLANNED),
     NOTED("zero_optimization.zero_hpz_partition_size", INT, "1",
           "parameters are cut over all ranks; a second copy by node is not built in"),
@@ -658,12 +693,15 @@ const sl_option sl_config_rows[] = {
     NOTED("elasticity.max_gpus", INT, "10000", WITH("elasticity.enabled")),
     NOTED("elasticity.version", DOUBLE, "0.2", WITH("elasticity.enabled")),
     NOTED("elasticity.*", STRING, "", WITH("elasticity.enabled")),
-    UNBUILT("compile.deepcompile", BOOL, "false", "Rewrite the traced program."),
+    REFUSED(
+        "compile.deepcompile", BOOL, "false",
+        "it rewrites a program that PyTorch has traced; here the whole step is planned before it runs, so leave the "
+        "key out"),
     NOTED("compile.offload_opt_states", BOOL, "false", "write zero_optimization.offload_optimizer"),
     NOTED("compile.offload_parameters", BOOL, "false", "write zero_optimization.offload_param"),
     NOTED("compile.offload_activation", BOOL, "false", "write activation_checkpointing.mode"),
     NOTED("compile.double_buffer", BOOL, "true", PLANNED),
-    NOTED("compile.*", STRING, "", WITH("compile.deepcompile")),
+    NOTED("compile.*", STRING, "", "there is no program of PyTorch to compile: the step is planned before it runs"),
     UNBUILT("curriculum_learning.enabled", BOOL, "false", "Samples of growing length."),
     NOTED("curriculum_learning.*", STRING, "", WITH("curriculum_learning.enabled")),
     UNBUILT("data_efficiency.enabled", BOOL, "false", "Sample and route data by difficulty."),
@@ -672,14 +710,28 @@ const sl_option sl_config_rows[] = {
     NOTED("progressive_layer_drop.*", STRING, "", WITH("progressive_layer_drop.enabled")),
     UNBUILT("eigenvalue.enabled", BOOL, "false", "Estimate eigenvalues of the Hessian."),
     NOTED("eigenvalue.*", STRING, "", WITH("eigenvalue.enabled")),
-    UNBUILT("hybrid_engine.enabled", BOOL, "false", "Switch between training and inference."),
-    NOTED("hybrid_engine.*", STRING, "", WITH("hybrid_engine.enabled")),
+    NOTED("hybrid_engine.*", STRING, "", "it serves generation between steps, and a run here only trains"),
+    REFUSED(
+        "quantize_training.enabled", BOOL, "false",
+        "training with weights of fewer and fewer bits (MoQ) is not built in, and without it the result is another"),
+    NOTED("quantize_training.*", STRING, "", WITH("quantize_training.enabled")),
     UNBUILT("nebula.enabled", BOOL, "false", "Checkpoints by another service."),
     NOTED("nebula.*", STRING, "", WITH("nebula.enabled")),
+    UNBUILT("sequence_parallel_size", INT, "1", "Cut sequences over ranks."),
+    UNBUILT("sequence_parallel.enabled", BOOL, "false", "Cut sequences over ranks."),
+    NOTED("sequence_parallel.*", STRING, "", WITH("sequence_parallel.enabled")),
+    UNBUILT("expert_parallel.enabled", BOOL, "false", "Spread experts over ranks."),
+    NOTED("expert_parallel.*", STRING, "", WITH("expert_parallel.enabled")),
     UNBUILT("compression_training.*", STRING, "", "Quantise or prune while training."),
     UNBUILT("sparse_attention.*", STRING, "", "Attention over chosen blocks only."),
     UNBUILT("tensor_parallel.*", STRING, "", "Slice matrices over ranks."),
     UNBUILT("pipeline.*", STRING, "", "Pipeline layers over ranks."),
+
+    /* ---- sections of other tools, comments ---- */
+    NOTED("comms_config.*", STRING, "", "the events hold the bytes that ranks send"),
+    NOTED("monitor_config.*", STRING, "", "`sluice train --json` prints every value"),
+    NOTED("timers.*", STRING, "", "the time of every step is in its event"),
+    NOTED("_*", STRING, "", "a key that begins with an underscore is a comment"),
 };
 const size_t sl_config_row_count = sizeof sl_config_rows / sizeof sl_config_rows[0];
 

@@ -58,8 +58,8 @@ void sl_config_describe_type(const sl_option *row, char *out, size_t out_bytes)
     } else if (row->type == SL_OPT_INT || row->type == SL_OPT_SIZE || row->type == SL_OPT_STRING) {
         snprintf(out, out_bytes, "%s%s from %" PRId64 " to %" PRId64, type_names[row->type],
                  row->type == SL_OPT_STRING ? ", or a whole number" : "", (int64_t)row->min, (int64_t)row->max);
-    } else if (row->max > UNBOUNDED) {
-        snprintf(out, out_bytes, "%s, at least %g", type_names[row->type], row->min);
+    } else if (row->max == SL_LARGEST_F32) {
+        snprintf(out, out_bytes, "%s from %g to %.3g, the largest in fp32", type_names[row->type], row->min, row->max);
     } else {
         snprintf(out, out_bytes, "%s from %g to %.10g", type_names[row->type], row->min, row->max);
     }

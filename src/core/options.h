@@ -61,6 +61,9 @@ typedef struct sl_option {
     bool auto_is_zero; /* a number that is "auto" is stored as 0, not as -1 */
     bool negated;      /* SL_OPT_BOOL: stored as its opposite */
     sl_file_role file;
+    /* "auto": the argument of Hugging Face's Trainer that it stands for there, and that argument's default; NULL: it
+     * stands for nothing elsewhere. */
+    const char *trainer, *trainer_default;
     sl_resume_rule resume;
     const char *why;                    /* SL_RESUME_FREE */
     const char *option;                 /* member of the public options struct that sets the same; NULL: none does */

@@ -204,7 +204,7 @@ static sluice_status check_warmup_common(const sl_schedule_options *o, const cha
 {
     SL_TRY(check_rate(name, "warmup_min_lr", o->warmup_min_lr));
     SL_TRY(check_finite(name, "warmup_max_lr", o->warmup_max_lr));
-    SL_TRY(check_steps(name, "warmup_num_steps", o->warmup_num_steps));
+    if (o->warmup_num_steps < 0) return bad(name, "warmup_num_steps", (double)o->warmup_num_steps, "0 or more");
     return has_total ? check_steps(name, "total_num_steps", o->total_num_steps) : SLUICE_OK;
 }
 

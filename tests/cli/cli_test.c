@@ -399,6 +399,37 @@ TEST(keys_without_effect_are_noted_on_standard_error_alone)
 
 /* ---- plan, eval, inspect ---- */
 
+TEST(keys_without_effect_are_one_line_and_notes_shows_each)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json",
+                     ", \"zero_optimization\": {\"overlap_comm\": true, \"contiguous_gradients\": true, "
+                     "\"offload_param\": {\"pin_memory\": true}}");
+    run_result folded = run_sluice(folder, "plan a.json"), all = run_sluice(folder, "plan a.json --notes"),
+               quiet = run_sluice(folder, "plan a.json --quiet");
+    CHECK_CONTAINS(folded.error, "sluice: note: a.json: 3 keys have no effect here: offload_param.pin_memory, "
+                                 "contiguous_gradients, overlap_comm; --notes shows why\n");
+    CHECK(strstr(folded.error, "zero_optimization.overlap_comm") == NULL);
+    CHECK_CONTAINS(all.error, "zero_optimization.overlap_comm has no effect: ");
+    CHECK_CONTAINS(all.error, "zero_optimization.contiguous_gradients has no effect: ");
+    CHECK_STR(quiet.error, "");
+    run_free(&folded);
+    run_free(&all);
+    run_free(&quiet);
+}
+
+/* Their number is known only when the data is. */
+TEST(a_warmup_longer_than_the_epochs_is_warned_of)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json",
+                     ", \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 500}}");
+    run_result r = run_sluice(folder, "train a.json --set steps=null --set epochs=1");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.error, "warning: scheduler.params.warmup_num_steps is 500, but the run has ");
+    run_free(&r);
+}
+
 TEST(control_characters_in_paths_and_arguments_are_shown_not_sent)
 {
     const char *folder = new_folder();

@@ -182,7 +182,7 @@ TEST(schedule_errors_name_the_parameter)
         double value;
         const char *expected;
     } rows[] = {
-        { SL_SCHEDULE_WARMUP, offsetof(sl_schedule_options, warmup_num_steps), INTEGER, 0,
+        { SL_SCHEDULE_WARMUP, offsetof(sl_schedule_options, warmup_num_steps), INTEGER, -1,
           "WarmupLR: warmup_num_steps" },
         { SL_SCHEDULE_WARMUP, offsetof(sl_schedule_options, base_lr), NUMBER, NAN, "WarmupLR: lr" },
         { SL_SCHEDULE_WARMUP_DECAY, offsetof(sl_schedule_options, total_num_steps), INTEGER, 0,
