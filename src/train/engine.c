@@ -2,6 +2,7 @@
 #include "train/engine.h"
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "core/thread.h"
 #include "train/engine_parts.h"
 
@@ -96,6 +97,22 @@ static sluice_status count_micro_batches(sluice_engine *e, int accumulation, int
     return SLUICE_OK;
 }
 
+/* Threads cost memory each. Where they take most of what there is, the message about what is left for the model would
+ * blame its budget. */
+static sluice_status check_threads(const sluice_engine *e, const sl_engine_options *o, int threads)
+{
+    char needs[32], has[32];
+    uint64_t scratch = sl_pool_overhead_bytes(threads), memory = sl_memory_available() / (uint64_t)e->ranks->local;
+    bool described = o->machine != NULL && o->plan_only; /* the memory of another machine */
+    if (described || scratch <= memory / 2) return SLUICE_OK;
+    return sl_fail(
+        SLUICE_ERR_USAGE,
+        "threads: %d threads take %s of scratch memory, and a rank has %s here for everything; \"auto\" takes "
+        "the %d CPUs that it has",
+        threads, sl_format_bytes(scratch, needs, sizeof needs), sl_format_bytes(memory, has, sizeof has),
+        e->ranks->place.cpus);
+}
+
 static sluice_status create(sluice_engine *e, const sl_engine_options *o)
 {
     e->ranks = o->ranks != NULL ? o->ranks : &e->own_ranks;
@@ -106,6 +123,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     SL_TRY(count_micro_batches(e, s->plan.accumulation, o->plan_only ? s->plan.rank_count : e->ranks->count));
     sl_engine_use_scale(e);
     sluice_status st = sl_machine_isa(&e->isa);
+    if (st == SLUICE_OK) st = check_threads(e, o, threads);
     if (st == SLUICE_OK) st = choose_device(e, o);
     if (st == SLUICE_OK) st = build_graph(e, o);
     if (st == SLUICE_OK) st = sl_engine_ask_workspace(e);

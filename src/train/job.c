@@ -27,6 +27,20 @@ static int64_t vocabulary_size(const sl_settings *s)
     return errno == 0 && *end == '\0' && end != s->given.vocabulary && n > 0 ? n : -1;
 }
 
+/* A graph without anything to train says so too, but cannot know why. */
+static sluice_status check_frozen(const sl_job *j)
+{
+    const sl_model_options *m = &j->settings.model;
+    for (int p = 0; p < j->graph->parameter_count; p++)
+        if (j->graph->parameters[p].trainable) return SLUICE_OK;
+    if (m->freeze_count == 0) return SLUICE_OK;
+    return sl_fail(
+        SLUICE_ERR_USAGE,
+        "freeze: its patterns (the first is \"%.100s\") name every parameter%s, so nothing is left to train; leave "
+        "one out",
+        m->freeze[0], m->lora.rank > 0 ? " of the adapters" : "");
+}
+
 static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
 {
     if (sl_model_reads_tokens(j->settings.model.type)) {
@@ -41,6 +55,7 @@ static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
     j->graph->stop = j->stop;
     SL_TRY(sl_model_build(j->graph, &m, &j->info));
     j->graph->vocabulary = (sl_kept_vocabulary){ j->unit, j->characters };
+    if (purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN) SL_TRY(check_frozen(j));
     SL_TRY(sl_graph_tile(j->graph, m.tile_bytes));
     return sluice_graph_check(j->graph);
 }

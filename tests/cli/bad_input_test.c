@@ -96,6 +96,9 @@ static const struct {
     { NULL, "train good.json --set model.type=gpt2", 2, "gpt2 reads tokens", NULL },
     { "{" GPT "\"text.txt\"}, " REST "}", "plan bad.json --set model.heads=3", 2, "heads", "3" },
     { NULL, "train good.json --set 'optimizer.groups=[{\"match\": \"nothing*\", \"lr\": 1}]'", 2, "nothing*", NULL },
+    { NULL, "plan good.json --set 'freeze=[\"*\"]'", 2,
+      "freeze: its patterns (the first is \"*\") name every parameter", "nothing is left to train" },
+    { NULL, "train good.json --set threads=100000", 2, "threads: 100000 is not allowed", "to 4096" },
     /* memory */
     { NULL, "plan good.json --set memory.device=1KiB --set memory.host=1KiB", 3, "", NULL },
     { NULL, "train good.json --set memory.device=1KiB --set memory.host=1KiB", 3, "", NULL },
