@@ -88,7 +88,7 @@ TEST(settings_that_may_change_pass_on_resume)
         "--set 'optimizer.params.betas=[0.8, 0.9]'",
         "--set optimizer.params.weight_decay=0.1",
         "--set gradient_clipping=0.5",
-        "--set scheduler.type=WarmupLR",
+        "--set scheduler.type=WarmupLR --set scheduler.params.warmup_num_steps=2",
         "--set lora.dropout=0.1", /* nodes of dropout do not make another model */
         "--set zero_optimization.stage=2 --ranks 2",
         "--set zero_optimization.offload_optimizer.device=cpu",
@@ -108,6 +108,26 @@ TEST(settings_that_may_change_pass_on_resume)
         run_result r = resume(folder, cases[i]);
         if (r.status != 0) test_fail(__FILE__, __LINE__, "%s: status %d: %s", cases[i], r.status, r.error);
         CHECK_STR(r.error, "");
+        run_free(&r);
+    }
+}
+
+/* GPT-2 has dropout in its blocks: switching it on or off changes the nodes, but not what a checkpoint holds. */
+TEST(dropout_may_change_on_resume)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    run_write(folder, "a.json",
+              "{\"model\": {\"type\": \"gpt2\", \"layers\": 1, \"heads\": 2, \"width\": 16, \"context\": 8, "
+              "\"vocabulary\": \"20\"}, \"data\": {\"type\": \"random_tokens\", \"samples\": 64}, \"steps\": 2, "
+              "\"train_batch_size\": 4, \"threads\": 1, \"optimizer\": {\"type\": \"AdamW\"}, "
+              "\"checkpoint\": {\"path\": \"run\"}}");
+    static const char *const runs[] = { "train a.json --quiet",
+                                        "train a.json --quiet --resume --set steps=3 --set model.dropout=0.1",
+                                        "train a.json --quiet --resume --set steps=4" };
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        run_result r = run_sluice(folder, runs[i]);
+        CHECK_THAT(r.status == 0 && r.error[0] == '\0', "%s: status %d: %s", runs[i], r.status, r.error);
         run_free(&r);
     }
 }
