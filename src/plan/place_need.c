@@ -222,14 +222,17 @@ static sluice_status search_within(sl_search *s, goal g, const limits *l, standi
     return st;
 }
 
-/* Anything within limits: by the search, or by making another tier small. */
+static sluice_status find_settled(sl_search *s, bool exact, goal g, const limits *l, standing *out);
+
+/* Anything within limits, by all that a refusal at these limits would have tried: the search, the least of the host
+ * beside a device so small, and the least of the device, settled, beside a host so small. */
 static sluice_status find_within(sl_search *s, goal g, const limits *l, standing *out, bool *found)
 {
-    goal other = g == GOAL_DEVICE ? GOAL_HOST : GOAL_DEVICE;
     SL_TRY(search_within(s, g, l, out, found));
-    if (*found || g == GOAL_SUM || l->bytes[other] >= NO_LIMIT) return SLUICE_OK;
-    SL_TRY(find_least(s, true, other, l, out));
-    *found = is_within(out, l);
+    if (*found || g == GOAL_SUM) return SLUICE_OK;
+    if (g == GOAL_HOST) SL_TRY(find_settled(s, true, GOAL_DEVICE, l, out));
+    if (g == GOAL_DEVICE && l->bytes[GOAL_HOST] < NO_LIMIT) SL_TRY(find_least(s, true, GOAL_HOST, l, out));
+    *found = (g == GOAL_HOST || l->bytes[GOAL_HOST] < NO_LIMIT) && is_within(out, l);
     return SLUICE_OK;
 }
 
