@@ -265,7 +265,7 @@ typedef struct sluice_options {
     int accumulation_steps;   /* M, micro-batches of this rank in a step (gradient accumulation); at least 1 */
     uint64_t seed;
     int threads;                       /* 0: all CPUs this process may use */
-    uint64_t device_bytes, host_bytes; /* budgets; 0: what the machine and its cgroup allow */
+    uint64_t device_bytes, host_bytes; /* budgets; 0: what the machine and its cgroup allow; more does not fit */
     sluice_place parameters, optimizer_state;
     sluice_activations activations;
     bool offload_checkpoints; /* with RECOMPUTE: the kept layer inputs go to the host */

@@ -597,11 +597,13 @@ const sl_option sl_config_rows[] = {
     NOTED("activation_checkpointing.synchronize_checkpoint_boundary", BOOL, "false", PLANNED),
     NOTED("activation_checkpointing.profile", BOOL, "false", "the plan and the events hold the times"),
     SIZE("memory.device", plan.budget[SL_TIER_DEVICE], 1,
-         "Device memory that a rank may use, for everything; auto: its share of what the machine and its cgroup allow.",
+         "Device memory that a rank may use, for everything; auto: its share of what the machine and its cgroup allow. "
+         "train refuses more than there is, plan plans for it.",
          FREE(NO_BITS), OPTION(device_bytes)),
     SIZE("memory.host", plan.budget[SL_TIER_HOST], 1,
-         "Host memory that a rank may use for what is offloaded; auto: what is free.", FREE(NO_BITS),
-         OPTION(host_bytes)),
+         "Host memory that a rank may use for what is offloaded; auto: what is free. train refuses more than there is, "
+         "plan plans for it.",
+         FREE(NO_BITS), OPTION(host_bytes)),
     UNBUILT("memory.disk", SIZE, "auto", "Bytes on disk."),
     COUNT_TO("memory.levels", "auto", plan.levels, 1, 1e6,
              "Number of groups of layers that are moved together; auto: the plan chooses.", FREE(NO_BITS), ZERO_IS_AUTO,

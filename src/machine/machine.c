@@ -99,15 +99,31 @@ static uint64_t hierarchy_room(const cgroup_files *h)
     return room;
 }
 
-uint64_t sl_memory_available(void)
+static uint64_t machine_room(void)
 {
     uint64_t kib = sum_of_lines("/proc/meminfo", "MemAvailable:");
-    uint64_t room = kib > 0 ? kib * 1024 : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return kib > 0 ? kib * 1024 : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t groups_room(void)
+{
+    uint64_t room = UINT64_MAX;
     for (size_t i = 0; i < sizeof hierarchies / sizeof hierarchies[0]; i++) {
         uint64_t group = hierarchy_room(&hierarchies[i]);
         if (group < room) room = group;
     }
     return room;
+}
+
+uint64_t sl_memory_available(void)
+{
+    uint64_t machine = machine_room(), groups = groups_room();
+    return machine < groups ? machine : groups;
+}
+
+bool sl_memory_is_limited(void)
+{
+    return groups_room() < machine_room();
 }
 
 uint64_t sl_memory_resident(void)
@@ -140,24 +156,38 @@ uint64_t sl_machine_room(const sl_plan_options *o, uint64_t available)
     return room > to_come ? room - to_come : 0;
 }
 
-static void cap(uint64_t *budget, uint64_t room)
+/* A budget of 0 becomes the room; one that is told stays, and what the room lacks of it is noted. `outside` of it the
+ * arena does not get. */
+static void set_budget(sl_plan_options *o, sl_tier t, uint64_t room, uint64_t outside, bool on_device,
+                       sl_shortage *short_of)
 {
-    if (*budget == 0 || *budget > room) *budget = room;
+    uint64_t told = o->budget[t];
+    o->told[t] = told;
+    o->outside[t] = outside;
+    o->automatic[t] = told == 0;
+    o->budget[t] = told == 0 ? room : told > outside ? told - outside : 1;
+    if (told > room + outside && short_of->keys == NULL)
+        *short_of = (sl_shortage){ sl_tiers[t].setting, told, room + outside, false, on_device };
 }
 
-void sl_machine_budgets(sl_plan_options *o, uint64_t room)
+void sl_machine_budgets(sl_plan_options *o, uint64_t room, sl_shortage *short_of)
 {
-    cap(&o->budget[SL_TIER_DEVICE], room);
-    cap(&o->budget[SL_TIER_HOST], room);
-    o->budget_together = room; /* the host tier gets what the device leaves */
+    *short_of = (sl_shortage){ .keys = NULL };
+    set_budget(o, SL_TIER_DEVICE, room, 0, false, short_of);
+    set_budget(o, SL_TIER_HOST, room, 0, false, short_of);
+    uint64_t device = o->told[SL_TIER_DEVICE], host = o->told[SL_TIER_HOST];
+    bool one = device <= room || host <= room; /* at most one of them is too much by itself */
+    if (device > 0 && host > 0 && device + host > room && (short_of->keys == NULL || !one))
+        *short_of = (sl_shortage){ "memory.device and memory.host", device + host, room, true, false };
+    /* an automatic host tier gets what the device leaves */
+    o->budget_together = short_of->keys == NULL ? room : o->budget[SL_TIER_DEVICE] + o->budget[SL_TIER_HOST];
 }
 
-void sl_machine_split_budgets(sl_plan_options *o, uint64_t device_room, uint64_t host_room)
+void sl_machine_split_budgets(sl_plan_options *o, uint64_t device_room, uint64_t host_room, sl_shortage *short_of)
 {
-    uint64_t *device = &o->budget[SL_TIER_DEVICE];
-    if (*device > 0) *device = *device > SL_CUDA_OVERHEAD_BYTES ? *device - SL_CUDA_OVERHEAD_BYTES : 1;
-    cap(device, device_room);
-    cap(&o->budget[SL_TIER_HOST], host_room);
+    *short_of = (sl_shortage){ .keys = NULL };
+    set_budget(o, SL_TIER_DEVICE, device_room, SL_CUDA_OVERHEAD_BYTES, true, short_of);
+    set_budget(o, SL_TIER_HOST, host_room, 0, false, short_of);
     o->budget_together = 0;
 }
 
@@ -168,20 +198,21 @@ static uint64_t usable(uint64_t capacity, uint64_t overhead)
     return room > overhead ? room - overhead : 0;
 }
 
-void sl_machine_described_budgets(sl_plan_options *o, const sl_machine_description *d)
+void sl_machine_described_budgets(sl_plan_options *o, const sl_machine_description *d, sl_shortage *short_of)
 {
     const uint64_t *capacity = d->rates.capacity;
     if (d->shared_memory) {
-        sl_machine_budgets(o, usable(capacity[SL_TIER_DEVICE], o->overhead_bytes));
+        sl_machine_budgets(o, usable(capacity[SL_TIER_DEVICE], o->overhead_bytes), short_of);
         return;
     }
     uint64_t host = usable(capacity[SL_TIER_HOST], o->overhead_bytes);
     if (d->is_cuda) {
-        sl_machine_split_budgets(o, usable(capacity[SL_TIER_DEVICE], SL_CUDA_OVERHEAD_BYTES), host);
+        sl_machine_split_budgets(o, usable(capacity[SL_TIER_DEVICE], SL_CUDA_OVERHEAD_BYTES), host, short_of);
         return;
     }
-    cap(&o->budget[SL_TIER_DEVICE], usable(capacity[SL_TIER_DEVICE], 0));
-    cap(&o->budget[SL_TIER_HOST], host);
+    *short_of = (sl_shortage){ .keys = NULL };
+    set_budget(o, SL_TIER_DEVICE, usable(capacity[SL_TIER_DEVICE], 0), 0, true, short_of);
+    set_budget(o, SL_TIER_HOST, host, 0, false, short_of);
     o->budget_together = 0;
 }
 

@@ -9,6 +9,8 @@
 
 /* Bytes this process may still take: the least of available memory and what its cgroups (v1, v2) leave. */
 uint64_t sl_memory_available(void);
+/* Whether it is a cgroup that leaves no more. */
+bool sl_memory_is_limited(void);
 /* Resident bytes of this process now. */
 uint64_t sl_memory_resident(void);
 /* Of these what is not shared with other processes. */
@@ -19,13 +21,22 @@ uint64_t sl_memory_high_water(void);
 void sl_machine_describe(sl_isa isa, int threads, sl_machine *out);
 /* What the arenas of this process may take of `available` bytes: less 5 %, less the overhead still to come. */
 uint64_t sl_machine_room(const sl_plan_options *options, uint64_t available);
-/* Fills in the budgets that are 0 and caps those that exceed `room`. On the CPU both tiers are RAM, so together they
- * may not take more than that either. */
-void sl_machine_budgets(sl_plan_options *options, uint64_t room);
 
+/* A budget that was told and that the machine does not have. */
+typedef struct sl_shortage {
+    const char *keys;   /* "memory.device", "memory.host", or both of them; NULL: nothing is short */
+    uint64_t told, has; /* bytes; of both keys the sum */
+    bool both;          /* keys are two */
+    bool on_device;     /* of a memory that the device has for itself */
+} sl_shortage;
+
+/* Budgets as they are told; those that are 0 become `room`. On the CPU both tiers are RAM, so together they may not take
+ * more than that either. What is told and not there is left as told: *short_of says so, and the caller decides. */
+void sl_machine_budgets(sl_plan_options *options, uint64_t room, sl_shortage *short_of);
 /* The same where they are different memories. A budget for the device includes what the program takes there outside its
- * arena (device_choice.h). */
-void sl_machine_split_budgets(sl_plan_options *options, uint64_t device_room, uint64_t host_room);
+ * arena (device_choice.h); `device_room` is without it. */
+void sl_machine_split_budgets(sl_plan_options *options, uint64_t device_room, uint64_t host_room,
+                              sl_shortage *short_of);
 
 /* A machine as a file describes it. Capacities are what one rank has. */
 typedef struct sl_machine_description {
@@ -47,7 +58,7 @@ sluice_status sl_machine_measure(sl_isa isa, int ranks, sluice_device device, FI
                                  sl_machine_description *out);
 
 /* The same from a description instead of this machine. */
-void sl_machine_described_budgets(sl_plan_options *options, const sl_machine_description *d);
+void sl_machine_described_budgets(sl_plan_options *options, const sl_machine_description *d, sl_shortage *short_of);
 /* JSON: "sluice_machine" with the number of the format, and one member for each rate and capacity. All are required but
  * those of 16-bit kernels, where f32's stand in, and what only a measurement or a GPU has. Errors name the line and the
  * key.

@@ -1,7 +1,8 @@
 /* engine_parts.h: what the files of the engine share.
  *
  *     engine.c          creation, in pipeline order
- *     engine_plan.c     workspace, budgets, planning, comparison between ranks
+ *     engine_plan.c     workspace, planning, comparison between ranks
+ *     engine_budget.c   how much memory the plan may use
  *     engine_init.c     first values of parameters and state
  *     engine_run.c      forward, backward, step, evaluation
  *     engine_resume.c   what a checkpoint keeps, and which are continued
@@ -19,6 +20,9 @@ void sl_engine_use_scale(sluice_engine *e);
 
 /* engine_plan.c: asks the backend how much workspace each kernel of the graph needs. */
 sluice_status sl_engine_ask_workspace(sluice_engine *e);
+/* engine_budget.c: all ranks. Budgets and overheads of the plan. SLUICE_ERR_NO_FIT: a run is told of more than there
+ * is. */
+sluice_status sl_engine_set_budgets(sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p);
 /* All ranks. */
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads);
 

@@ -1,14 +1,9 @@
-/* engine_plan.c: what the plan is told: the kernels' workspace, the budgets of this rank, the options as they are decided
- * here; and the comparison of all that between ranks. */
+/* engine_plan.c: what the plan is told: the kernels' workspace, the options as they are decided here; and the comparison
+ * of all that between ranks. */
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
 #include "train/engine_parts.h"
-
-/* Room for what is allocated after planning: the executor, file names, JSON, a checkpoint's staging buffer. */
-#define LATER_BYTES (SL_CHECKPOINT_STAGING_BYTES + ((uint64_t)8 << 20))
-/* And for talking to other ranks: MPI's staging, or the shared segment, and what lies behind them. */
-#define COMM_BYTES ((uint64_t)12 << 20)
 
 /* ---- workspace ---- */
 
@@ -85,60 +80,6 @@ sluice_status sl_engine_ask_workspace(sluice_engine *e)
 
 /* ---- planning ---- */
 
-static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p)
-{
-    uint64_t resident = sl_memory_resident();
-    p->overhead_of[1] = o->data_bytes;
-    p->overhead_of[0] = (resident > o->data_bytes ? resident - o->data_bytes : 0) + LATER_BYTES + o->extra_bytes;
-    if (p->rank_count > 1) p->overhead_of[0] += COMM_BYTES;
-    if (e->device.is_cuda) {
-        p->overhead_of[0] += SL_CUDA_HOST_OVERHEAD_BYTES;
-        p->device_overhead = SL_CUDA_OVERHEAD_BYTES + (e->gpu_comm != NULL ? SL_GPU_COMM_BYTES : 0);
-    }
-    p->overhead_of[2] = sl_pool_overhead_bytes(threads);
-    p->overhead_bytes = p->overhead_of[0] + p->overhead_of[1] + p->overhead_of[2];
-}
-
-/* How much memory the plan may use in each tier:
- *
- *     what is planned        device budget                               host budget
- *     described, plan only   its capacity in the file, less 5 %, less overhead: sl_machine_described_budgets
- *     CPU                    the smaller of memory.device and the room   the smaller of memory.host and the room; both
- *                                                                        together no more than the room, as it is all RAM
- *     GPU                    the smaller of memory.device less CUDA's    the smaller of memory.host and the room
- *                            overhead and what is free of the GPU
- *
- * A budget of 0 in the settings stands for all there is. The room is this rank's share of the host's available memory,
- * less 5 %, less the overhead that is still to come (sl_machine_room). What is free of a GPU is this rank's share of it,
- * less CUDA's overhead and NCCL's (sl_device_room). Of both the minimum over all ranks counts: with different budgets,
- * ranks could place layers differently. */
-static sluice_status set_budgets(sluice_engine *e, const sl_engine_options *o, sl_plan_options *p)
-{
-    uint64_t room;
-    if (o->machine != NULL && o->plan_only) {
-        sl_machine_described_budgets(p, o->machine);
-        return SLUICE_OK;
-    }
-    uint64_t mine = sl_machine_room(p, sl_memory_available() / (uint64_t)e->ranks->local);
-    SL_TRY(sl_ranks_least(e->ranks, "memory of the ranks", mine, &room));
-    if (!e->device.is_cuda) {
-        sl_machine_budgets(p, room);
-        return SLUICE_OK;
-    }
-    uint64_t on_device, taken = e->gpu_comm != NULL ? SL_GPU_COMM_BYTES : 0, free_bytes = sl_device_room(&e->device);
-    free_bytes = free_bytes > taken ? free_bytes - taken : 0;
-    SL_TRY(sl_ranks_least(e->ranks, "memory of the GPUs", free_bytes, &on_device));
-    uint64_t wanted = p->budget[SL_TIER_DEVICE], all = on_device + SL_CUDA_OVERHEAD_BYTES;
-    if (wanted > all && p->rank == 0) {
-        char asked[32], there[32];
-        sl_log_write(&e->log, SLUICE_LOG_WARNING,
-                     "memory.device is %s, but only %s of the GPU is free; planning for that",
-                     sl_format_bytes(wanted, asked, sizeof asked), sl_format_bytes(all, there, sizeof there));
-    }
-    sl_machine_split_budgets(p, on_device, room);
-    return SLUICE_OK;
-}
-
 /* Whether all ranks have the same settings, or, given those as NULL, the same plan. */
 static sluice_status compare_ranks(sluice_engine *e, const sl_engine_options *settings)
 {
@@ -195,8 +136,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     bool reaches_gpus = o->plan_only ? s->device.comm == SL_GPU_COMM_NCCL : sl_comm_reaches_gpus(sl_engine_comm(e));
     p.comm_on_host = e->device.is_cuda && p.rank_count > 1 && !reaches_gpus;
     SL_TRY(compare_ranks(e, o));
-    estimate_overhead(e, o, threads, &p);
-    SL_TRY(set_budgets(e, o, &p));
+    SL_TRY(sl_engine_set_budgets(e, o, threads, &p));
     p.stop = o->stop;
     p.node_workspace = e->workspace;
     p.update_workspace = e->workspace + e->graph->node_count;

@@ -65,6 +65,76 @@ TEST(rates_measured_with_other_ranks_are_warned_of)
     run_free(&planned);
 }
 
+/* More than any machine has. */
+#define ABOVE "--set memory.device=2048TiB --set memory.host=4096TiB"
+
+static int lines_of(const char *text)
+{
+    int lines = 0;
+    for (; *text != '\0'; text++) lines += *text == '\n';
+    return lines;
+}
+
+TEST(a_plan_for_more_memory_than_this_machine_has_is_made_as_told_and_says_so)
+{
+    char folder[4096];
+    new_folder(folder);
+    run_write_config(folder, "a.json", "");
+    run_write(folder, "small.json", GENERAL "}");
+    run_result here = run_sluice(folder, "plan a.json " ABOVE),
+               there = run_sluice(folder, "plan a.json --ranks 2 --machine small.json " ABOVE);
+    CHECK_EQ(here.status, 0);
+    CHECK_CONTAINS(here.out, "2048.00 TiB    4096.00 TiB");
+    CHECK_CONTAINS(here.error, "warning: memory.device and memory.host are together 6144.00 TiB");
+    CHECK_CONTAINS(here.error, "planned as told, but train here would refuse");
+    CHECK_EQ(lines_of(here.error), 1);
+    CHECK_EQ(there.status, 0);
+    CHECK_CONTAINS(there.out, "2048.00 TiB    4096.00 TiB");
+    CHECK_CONTAINS(there.error, "but the described machine has only 3.");
+    CHECK_EQ(lines_of(there.error), 1);
+    run_free(&here);
+    run_free(&there);
+}
+
+/* The number behind `text`; 0 where it is not there. */
+static unsigned long long number_behind(const char *said, const char *text)
+{
+    unsigned long long n = 0;
+    const char *at = strstr(said, text);
+    const char *bytes = at != NULL ? strchr(at + strlen(text), '(') : NULL;
+    if (bytes != NULL) sscanf(bytes, "(%llu bytes)", &n);
+    return n;
+}
+
+TEST(a_run_that_is_told_of_more_memory_than_there_is_is_refused_with_both_numbers)
+{
+    char folder[4096], arguments[256];
+    new_folder(folder);
+    run_write_config(folder, "a.json", "");
+    run_result alone = run_sluice(folder, "train a.json --set memory.host=4096TiB"),
+               two = run_sluice(folder, "train a.json --ranks 2 --set memory.device=2048TiB");
+    unsigned long long room = number_behind(alone.error, " has only ");
+    CHECK_EQ(alone.status, 3);
+    CHECK_CONTAINS(alone.error, "does not fit: memory.host is 4096.00 TiB (4503599627370496 bytes), but ");
+    CHECK_CONTAINS(alone.error, "Lower memory.host, or leave it out");
+    CHECK(room > 0);
+    CHECK_EQ(two.status, 3);
+    CHECK_CONTAINS(two.error, "memory.device is 2048.00 TiB");
+    CHECK_CONTAINS(two.error, "free for each of 2 ranks");
+    CHECK(number_behind(two.error, " has only ") < room * 3 / 4);
+    CHECK_EQ(lines_of(alone.error) + lines_of(two.error), 2);
+    run_free(&alone);
+    run_free(&two);
+    /* each of them is there, both are not: without a GPU all is RAM */
+    snprintf(arguments, sizeof arguments,
+             "train a.json --set device=cpu --set memory.device=%llu --set memory.host=%llu", room / 10 * 7,
+             room / 10 * 7);
+    run_result both = run_sluice(folder, arguments);
+    CHECK_EQ(both.status, 3);
+    CHECK_CONTAINS(both.error, "memory.device and memory.host are together ");
+    run_free(&both);
+}
+
 TEST(a_file_that_is_no_machine_stops_all_ranks_of_a_run)
 {
     char folder[4096];

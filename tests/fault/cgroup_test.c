@@ -173,6 +173,21 @@ TEST(a_cgroup_too_small_is_refused_before_the_first_step)
     CHECK_CONTAINS(program_error(&p), "are missing");
 }
 
+TEST(a_budget_that_the_cgroup_does_not_leave_is_refused_as_the_cgroups)
+{
+    char folder[1024];
+    program p;
+    if (SANITIZED) SKIP(plain_build, SANITIZER);
+    make_folder(folder);
+    if (!make_group((uint64_t)256 << 20)) SKIP(cgroup, NO_CGROUPS);
+    program_start_in_group(&p, folder, group, "train c.json --json --set memory.device=1GiB");
+    CHECK_EQ(program_wait(&p), 3);
+    remove_group();
+    CHECK_EQ(p.events, 0);
+    CHECK_CONTAINS(program_error(&p), "memory.device is 1.00 GiB");
+    CHECK_CONTAINS(program_error(&p), "but the cgroup of this process has only ");
+}
+
 /* 200 MiB of activations that recomputing brings down to 45. */
 static const char deep_config[] =
     "{\"model\": {\"type\": \"gpt2\", \"layers\": 6, \"heads\": 4, \"width\": 128, \"context\": 128},\n"

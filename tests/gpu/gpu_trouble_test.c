@@ -34,15 +34,19 @@ TEST(a_gpu_that_another_process_fills_is_refused_before_the_first_step)
     "--set model.width=16384 --set model.heads=128 --set model.layers=64 --set "                                       \
     "zero_optimization.offload_optimizer.device=none --set zero_optimization.offload_param.device=none "
 
-TEST(more_memory_than_the_gpu_has_may_be_allowed_but_not_used)
+TEST(more_memory_than_the_gpu_has_is_neither_taken_nor_believed)
 {
     const char *device = gpu_device();
     char folder[4096];
     gpu_run r;
     if (device == NULL) SKIP(gpu, NO_GPU);
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
-    gpu_train_well(&r, folder, device, "--set memory.device=1000TiB");
-    gpu_train(&r, folder, device, GIANT "--set memory.device=1000TiB");
+    gpu_train(&r, folder, device, "--set memory.device=1000TiB");
+    CHECK_EQ(r.status, 3);
+    CHECK_EQ(r.steps, 0);
+    CHECK_CONTAINS(r.error, "memory.device is 1000.00 TiB");
+    CHECK_CONTAINS(r.error, "has only ");
+    gpu_train(&r, folder, device, GIANT);
     CHECK_EQ(r.status, 3);
     CHECK_EQ(r.steps, 0);
     CHECK_CONTAINS(r.error, "missing");

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/thread.h"
+#include "machine/device_choice.h"
 #include "machine/machine_place.h"
 #include "machine/measure.h"
 #include "test.h"
@@ -548,4 +549,111 @@ TEST(samples_of_the_same_work_become_one_point_of_their_mean_rate)
     CHECK_EQ(r.count, 1);
     CHECK_NEAR(r.points[0].seconds, 2, 1e-12);
     sl_samples_free(&s);
+}
+
+/* ---- budgets ---- */
+
+#define GIB ((uint64_t)1 << 30)
+
+static sl_plan_options told(uint64_t device, uint64_t host)
+{
+    return (sl_plan_options){ .budget = { device, host } };
+}
+
+static void check_budgets(const sl_plan_options *o, uint64_t device, uint64_t host, uint64_t together)
+{
+    CHECK_EQ(o->budget[SL_TIER_DEVICE], device);
+    CHECK_EQ(o->budget[SL_TIER_HOST], host);
+    CHECK_EQ(o->budget_together, together);
+}
+
+TEST(budgets_that_are_not_told_are_all_there_is)
+{
+    sl_shortage x;
+    sl_plan_options o = told(0, 0);
+    sl_machine_budgets(&o, 8 * GIB, &x);
+    check_budgets(&o, 8 * GIB, 8 * GIB, 8 * GIB);
+    CHECK(x.keys == NULL && o.automatic[SL_TIER_DEVICE] && o.automatic[SL_TIER_HOST]);
+    o = told(3 * GIB, 0);
+    sl_machine_budgets(&o, 8 * GIB, &x);
+    check_budgets(&o, 3 * GIB, 8 * GIB, 8 * GIB);
+    CHECK(x.keys == NULL && !o.automatic[SL_TIER_DEVICE] && o.automatic[SL_TIER_HOST]);
+}
+
+TEST(a_budget_of_more_than_there_is_stays_and_is_named)
+{
+    static const struct {
+        uint64_t device, host, told;
+        const char *keys;
+        bool both;
+    } cases[] = { { 24 * GIB, 0, 24 * GIB, "memory.device", false },
+                  { 24 * GIB, 1, 24 * GIB, "memory.device", false },
+                  { 0, 9 * GIB, 9 * GIB, "memory.host", false },
+                  { 1, 9 * GIB, 9 * GIB, "memory.host", false },
+                  { 24 * GIB, 128 * GIB, 152 * GIB, "memory.device and memory.host", true },
+                  { 5 * GIB, 4 * GIB, 9 * GIB, "memory.device and memory.host", true } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_shortage x;
+        sl_plan_options o = told(cases[i].device, cases[i].host);
+        sl_machine_budgets(&o, 8 * GIB, &x);
+        uint64_t device = cases[i].device > 0 ? cases[i].device : 8 * GIB;
+        uint64_t host = cases[i].host > 0 ? cases[i].host : 8 * GIB;
+        check_budgets(&o, device, host, device + host);
+        REQUIRE(x.keys != NULL);
+        CHECK_STR(x.keys, cases[i].keys);
+        CHECK_EQ(x.told, cases[i].told);
+        CHECK_EQ(x.has, 8 * GIB);
+        CHECK_EQ(x.both, cases[i].both);
+    }
+}
+
+TEST(budgets_that_fill_the_machine_are_no_shortage)
+{
+    sl_shortage x;
+    sl_plan_options o = told(5 * GIB, 3 * GIB);
+    sl_machine_budgets(&o, 8 * GIB, &x);
+    check_budgets(&o, 5 * GIB, 3 * GIB, 8 * GIB);
+    CHECK(x.keys == NULL);
+}
+
+/* Of a GPU the setting counts what the driver takes, and the arena gets the rest. */
+TEST(the_budget_of_a_gpu_includes_what_the_driver_takes_of_it)
+{
+    const uint64_t taken = SL_CUDA_OVERHEAD_BYTES;
+    sl_shortage x;
+    sl_plan_options o = told(20 * GIB, 0);
+    sl_machine_split_budgets(&o, 20 * GIB - taken, 64 * GIB, &x);
+    check_budgets(&o, 20 * GIB - taken, 64 * GIB, 0);
+    CHECK(x.keys == NULL);
+    CHECK_EQ(o.outside[SL_TIER_DEVICE], taken);
+    o = told(20 * GIB + 1, 0);
+    sl_machine_split_budgets(&o, 20 * GIB - taken, 64 * GIB, &x);
+    check_budgets(&o, 20 * GIB + 1 - taken, 64 * GIB, 0);
+    CHECK_STR(x.keys, "memory.device");
+    CHECK_EQ(x.told, 20 * GIB + 1);
+    CHECK_EQ(x.has, 20 * GIB);
+    CHECK(x.on_device);
+    o = told(1024, 65 * GIB); /* less than the driver takes: told as it was given */
+    sl_machine_split_budgets(&o, 20 * GIB - taken, 64 * GIB, &x);
+    check_budgets(&o, 1, 65 * GIB, 0);
+    CHECK_EQ(o.told[SL_TIER_DEVICE], 1024);
+    CHECK_STR(x.keys, "memory.host");
+    CHECK(!x.on_device);
+}
+
+TEST(what_a_described_machine_lacks_is_named_likewise)
+{
+    sl_machine_description d = { .shared_memory = false };
+    sl_shortage x;
+    d.rates.capacity[SL_TIER_DEVICE] = 20 * GIB;
+    d.rates.capacity[SL_TIER_HOST] = 100 * GIB;
+    sl_plan_options o = told(19 * GIB, 96 * GIB);
+    sl_machine_described_budgets(&o, &d, &x);
+    check_budgets(&o, 19 * GIB, 96 * GIB, 0);
+    CHECK_STR(x.keys, "memory.host");
+    CHECK_EQ(x.has, 95 * GIB);
+    d.shared_memory = true;
+    o = told(19 * GIB, 1 * GIB);
+    sl_machine_described_budgets(&o, &d, &x);
+    CHECK_STR(x.keys, "memory.device and memory.host");
 }
