@@ -18,7 +18,7 @@ void sl_engine_use_scale(sluice_engine *e)
 }
 
 /* Identity comes before the precision, so that a checkpoint tells another model from another precision. */
-static sluice_status build_graph(sluice_engine *e, const sl_engine_options *o)
+sluice_status sl_engine_build_graph(sluice_engine *e, const sl_engine_options *o)
 {
     SL_TRY(sl_graph_finish(e->graph));
     if (o->training && e->graph->loss < 0)
@@ -125,7 +125,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     sluice_status st = sl_machine_isa(&e->isa);
     if (st == SLUICE_OK) st = check_threads(e, o, threads);
     if (st == SLUICE_OK) st = choose_device(e, o);
-    if (st == SLUICE_OK) st = build_graph(e, o);
+    if (st == SLUICE_OK) st = sl_engine_build_graph(e, o);
     if (st == SLUICE_OK) st = sl_engine_ask_workspace(e);
     SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
     if (!o->plan_only && !s->device.null_backend)

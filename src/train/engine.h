@@ -23,6 +23,11 @@ typedef struct sl_engine_options {
     uint64_t data_bytes;                   /* held by the data set, for overhead_bytes */
     const int *stop;                       /* a request to stop (core/stop.h); outlives the engine; NULL: none */
     uint64_t extra_bytes;                  /* other memory the caller will take, for overhead_bytes */
+    /* What micro-batches have, and the same model for smaller ones, so that a refusal can tell what those would need.
+     * NULL: unknown. */
+    int64_t micro_batch;
+    sluice_status (*rebuild)(void *user, int64_t micro_batch, sluice_graph **out);
+    void *rebuild_user;
     sl_log log;
     sl_progress progress; /* of what takes a while; told on every rank */
 } sl_engine_options;

@@ -3,6 +3,7 @@
  *     engine.c          creation, in pipeline order
  *     engine_plan.c     workspace, planning, comparison between ranks
  *     engine_budget.c   how much memory the plan may use
+ *     engine_remedy.c   what smaller micro-batches would need where the plan is refused
  *     engine_init.c     first values of parameters and state
  *     engine_run.c      forward, backward, step, evaluation
  *     engine_resume.c   what a checkpoint keeps, and which are continued
@@ -17,6 +18,12 @@
 sl_comm *sl_engine_comm(const sluice_engine *e);
 /* Every micro-batch's gradient is seeded with loss scale / K (exact rule 1): called whenever the scale changed. */
 void sl_engine_use_scale(sluice_engine *e);
+
+/* Completes the graph: its precision, gradients and updates. */
+sluice_status sl_engine_build_graph(sluice_engine *e, const sl_engine_options *o);
+/* engine_remedy.c: adds to the message of a refusal what smaller micro-batches would need, where that is less. `p` is
+ * what was refused. Returns SLUICE_ERR_NO_FIT. */
+sluice_status sl_engine_try_smaller(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p);
 
 /* engine_plan.c: asks the backend how much workspace each kernel of the graph needs. */
 sluice_status sl_engine_ask_workspace(sluice_engine *e);

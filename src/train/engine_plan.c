@@ -150,7 +150,9 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
         sl_memory_describe(&e->ranks->place, shares_arenas(sl_engine_comm(e)), p.memory_note, sizeof p.memory_note);
     sl_activity activity;
     sl_activity_begin(&activity, &e->progress, "plan", (uint64_t)sl_graph_parameter_elements(e->graph));
-    SL_TRY(sl_ranks_agree(e->ranks, "planning", sl_plan_create(e->graph, &e->machine, &p, &e->plan)));
+    sluice_status st = sl_plan_create(e->graph, &e->machine, &p, &e->plan);
+    if (st == SLUICE_ERR_NO_FIT) st = sl_engine_try_smaller(e, o, &p);
+    SL_TRY(sl_ranks_agree(e->ranks, "planning", st));
     e->plan_seconds = sl_activity_end(&activity);
     return compare_ranks(e, NULL);
 }

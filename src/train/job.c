@@ -28,17 +28,30 @@ static int64_t vocabulary_size(const sl_settings *s)
 }
 
 /* A graph without anything to train says so too, but cannot know why. */
-static sluice_status check_frozen(const sl_job *j)
+static sluice_status check_frozen(const sl_job *j, const sluice_graph *g)
 {
     const sl_model_options *m = &j->settings.model;
-    for (int p = 0; p < j->graph->parameter_count; p++)
-        if (j->graph->parameters[p].trainable) return SLUICE_OK;
+    for (int p = 0; p < g->parameter_count; p++)
+        if (g->parameters[p].trainable) return SLUICE_OK;
     if (m->freeze_count == 0) return SLUICE_OK;
     return sl_fail(
         SLUICE_ERR_USAGE,
         "freeze: its patterns (the first is \"%.100s\") name every parameter%s, so nothing is left to train; leave "
         "one out",
         m->freeze[0], m->lora.rank > 0 ? " of the adapters" : "");
+}
+
+/* *out is the caller's, also after a failure. */
+static sluice_status build_graph_of(const sl_job *j, const sl_model_options *m, bool trains, sluice_graph **out,
+                                    sl_model_info *info)
+{
+    SL_TRY(sluice_graph_create(out));
+    (*out)->stop = j->stop;
+    SL_TRY(sl_model_build(*out, m, info));
+    (*out)->vocabulary = (sl_kept_vocabulary){ j->unit, j->characters };
+    if (trains) SL_TRY(check_frozen(j, *out));
+    SL_TRY(sl_graph_tile(*out, m->tile_bytes));
+    return sluice_graph_check(*out);
 }
 
 static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
@@ -51,13 +64,17 @@ static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
     sl_model_options m = j->settings.model;
     m.logits = purpose == SL_JOB_GENERATE; /* a loss is computed without them */
     if (purpose == SL_JOB_GENERATE) m.batch = 1;
-    SL_TRY(sluice_graph_create(&j->graph));
-    j->graph->stop = j->stop;
-    SL_TRY(sl_model_build(j->graph, &m, &j->info));
-    j->graph->vocabulary = (sl_kept_vocabulary){ j->unit, j->characters };
-    if (purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN) SL_TRY(check_frozen(j));
-    SL_TRY(sl_graph_tile(j->graph, m.tile_bytes));
-    return sluice_graph_check(j->graph);
+    return build_graph_of(j, &m, purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN, &j->graph, &j->info);
+}
+
+/* The model of a job that trains, for other micro-batches. */
+static sluice_status rebuild_model(void *user, int64_t micro_batch, sluice_graph **out)
+{
+    const sl_job *j = user;
+    sl_model_options m = j->settings.model;
+    sl_model_info info;
+    m.batch = micro_batch;
+    return build_graph_of(j, &m, true, out, &info);
 }
 
 /* ---- engine ---- */
@@ -119,6 +136,11 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .log = j->log,
                             .progress = { purpose == SL_JOB_TRAIN ? tell_phase : NULL, j } };
     bool predicts;
+    if (e.training) {
+        e.micro_batch = j->settings.model.batch;
+        e.rebuild = rebuild_model;
+        e.rebuild_user = j;
+    }
     fit_settings(j, purpose);
     if (purpose == SL_JOB_PLAN) {
         j->settings.plan.rank_count = planned_ranks(o);

@@ -176,3 +176,92 @@ TEST(two_tiers_that_are_too_small_are_both_told)
         if (host > 1) CHECK_EQ(ask(folder, "plan", &cases[i], device, host - 1, "memory.host"), host);
     }
 }
+
+/* ---- what would help ---- */
+
+#define ON_DEVICE                                                                                                      \
+    "--set activation_checkpointing.mode=none --set zero_optimization.offload_optimizer.device=none --set "            \
+    "zero_optimization.offload_param.device=none "
+
+/* A refusal of `settings` tells of `remedy`, and with `applied` it runs in what it tells. */
+static const struct {
+    const char *settings, *remedy, *applied;
+} remedies[] = {
+    { "llama.json " ON_DEVICE, "zero_optimization.offload_optimizer.device \"cpu\" needs",
+      "--set zero_optimization.offload_optimizer.device=cpu" },
+    { "llama.json " ON_DEVICE, "zero_optimization.offload_param.device \"cpu\" needs",
+      "--set zero_optimization.offload_param.device=cpu" },
+    { "llama.json " ON_DEVICE, "activation_checkpointing.mode \"auto\" needs",
+      "--set activation_checkpointing.mode=auto" },
+    { "llama.json " ON_DEVICE, "all of these need",
+      "--set activation_checkpointing.mode=auto --set zero_optimization.offload_optimizer.device=cpu --set "
+      "zero_optimization.offload_param.device=cpu" },
+    { "llama.json --ranks 2 " ON_DEVICE, "zero_optimization.stage 3 needs", "--set zero_optimization.stage=3" },
+    { "llama.json --ranks 2 --set zero_optimization.stage=3 --set memory.keep_gathered=true "
+      "--set zero_optimization.offload_optimizer.device=cpu --set activation_checkpointing.mode=recompute",
+      "memory.keep_gathered false needs", "--set memory.keep_gathered=false" },
+    { "gpt2.json --set memory.levels=1 --set zero_optimization.offload_param.device=cpu",
+      "memory.levels \"auto\" needs", "--set memory.levels=auto" },
+    { "gpt2.json --set memory.prefetch_layers=2 --set zero_optimization.offload_param.device=cpu",
+      "memory.prefetch_layers 0 needs", "--set memory.prefetch_layers=0" },
+    { "mlp.json --ranks 2 --set zero_optimization.stage=3 " ON_DEVICE CUT("owner"),
+      "zero_optimization.partition \"layer\" needs", "--set zero_optimization.partition=layer" },
+    { "gpt2.json --ranks 3 --set zero_optimization.stage=2", "one rank needs",
+      "--ranks 1 --set gradient_accumulation_steps=3" },
+    { "gpt2.json --set train_micro_batch_size_per_gpu=8", "train_micro_batch_size_per_gpu 1 needs",
+      "--set train_micro_batch_size_per_gpu=1 --set gradient_accumulation_steps=8" },
+};
+
+static run_result plan_with(const char *folder, const char *settings, const char *more, uint64_t device)
+{
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments, "plan %s %s --quiet --set memory.host=64MiB --set memory.device=%llu",
+             settings, more, (unsigned long long)device);
+    return run_sluice(folder, arguments);
+}
+
+TEST(a_remedy_that_is_told_needs_what_is_told_and_less_than_before)
+{
+    char folder[4096];
+    prepare(folder);
+    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
+        unsigned long long needs = 0;
+        run_result asked = plan_with(folder, remedies[i].settings, "", 1024);
+        const char *at = strstr(asked.error, remedies[i].remedy);
+        if (at != NULL) sscanf(at + strlen(remedies[i].remedy), " memory.device %llu", &needs);
+        CHECK_EQ(asked.status, 3);
+        CHECK_THAT(needs > 0, "%s is not told: %s", remedies[i].remedy, asked.error);
+        CHECK_THAT(needs < told_need(asked.error, "memory.device"), "%s", asked.error);
+        run_result applied = plan_with(folder, remedies[i].settings, remedies[i].applied, needs);
+        CHECK_THAT(applied.status == 0, "%s %s: %s", remedies[i].settings, remedies[i].applied, applied.error);
+        run_free(&asked);
+        run_free(&applied);
+    }
+}
+
+/* At stage 1 with all savings permitted stage 3 needs as much, and on one rank there is nothing to divide. */
+TEST(a_remedy_that_does_not_help_is_not_told)
+{
+    char folder[4096];
+    prepare(folder);
+    run_result r = plan_with(folder, "gpt2.json --ranks 2 --set zero_optimization.stage=1", "", 1024);
+    CHECK_EQ(r.status, 3);
+    CHECK_THAT(strstr(r.error, "zero_optimization.stage") == NULL, "%s", r.error);
+    run_free(&r);
+    r = plan_with(folder, "mlp.json --set train_micro_batch_size_per_gpu=1", "", 1024);
+    CHECK_EQ(r.status, 3);
+    CHECK_THAT(strstr(r.error, "micro_batch") == NULL && strstr(r.error, "rank") == NULL, "%s", r.error);
+    run_free(&r);
+}
+
+/* The largest micro-batch that fits. */
+TEST(a_smaller_micro_batch_is_told_of_as_large_as_it_fits)
+{
+    char folder[4096];
+    prepare(folder);
+    run_result r = plan_with(folder, "gpt2.json --set train_micro_batch_size_per_gpu=8", "", 250000);
+    CHECK_EQ(r.status, 3);
+    CHECK_CONTAINS(r.error, "train_micro_batch_size_per_gpu 2 needs memory.device ");
+    CHECK_CONTAINS(r.error, " and fits");
+    run_free(&r);
+}
