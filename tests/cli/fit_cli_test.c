@@ -125,7 +125,7 @@ static bool check_host(const char *folder, const fit_case *c, uint64_t device)
     if (fits) return false;
     CHECK_THAT(needs > 0, "%s on %d ranks, device %llu: the host is not told", c->model, c->ranks,
                (unsigned long long)device);
-    check_runs(folder, "train", c, device, needs);
+    check_runs(folder, strstr(c->settings, "cuda") != NULL ? "plan" : "train", c, device, needs);
     CHECK_EQ(ask(folder, "plan", c, device, needs - 1, "memory.host"), needs);
     return true;
 }
@@ -175,6 +175,30 @@ TEST(two_tiers_that_are_too_small_are_both_told)
         CHECK_EQ(ask(folder, "plan", &cases[i], device - 1, host, "memory.device"), device);
         if (host > 1) CHECK_EQ(ask(folder, "plan", &cases[i], device, host - 1, "memory.host"), host);
     }
+}
+
+/* A GPU that is described, so that plans for it are made anywhere. */
+#define CARD                                                                                                           \
+    "{\"sluice_machine\": 1, \"gemm_flops\": 5e13, \"vector_flops\": 5e13, \"device_bytes_per_second\": 3.8e12,"       \
+    "\"update_bytes_per_second\": 1.3e11, \"to_device_bytes_per_second\": 5.5e10, \"to_host_bytes_per_second\": "      \
+    "5.5e10, \"comm_bytes_per_second\": 1e10, \"link_latency\": 4e-6, \"kernel_latency\": 3e-6, \"comm_latency\": "    \
+    "3e-5, \"device_bytes\": \"80GiB\", \"host_bytes\": \"125GiB\", \"shared_memory\": false, "                        \
+    "\"copies_overlap\": true, \"cuda\": true, \"kernels_take_turns\": false}"
+
+/* What is told of a GPU's memory counts what the driver takes of it, as the setting does. */
+TEST(the_bytes_that_a_gpu_needs_include_those_of_its_driver)
+{
+    static const fit_case c = { "gpt2", 2, 3, "--set device=cuda --machine card.json " };
+    const uint64_t driver = (uint64_t)768 << 20;
+    char folder[4096];
+    prepare(folder);
+    run_write(folder, "card.json", CARD);
+    uint64_t needs = check_device(folder, &c);
+    CHECK(needs > driver && needs < driver + (64 << 20)); /* beside it workspace of GEMMs */
+    run_result r = run_case(folder, "plan", &c, 1024, PLENTY);
+    CHECK_CONTAINS(r.error, "memory.device has 1024 bytes");
+    run_free(&r);
+    CHECK(check_host(folder, &c, needs));
 }
 
 /* ---- what would help ---- */

@@ -272,6 +272,28 @@ TEST(every_failing_allocation_while_planning_ends_cleanly)
     CHECK_EQ(after.live_bytes, before.live_bytes);
 }
 
+/* A refusal plans again and again; of its many allocations some are tried. */
+TEST(a_failing_allocation_while_refusing_ends_cleanly)
+{
+    sl_alloc_stats before, after;
+    bool done = false;
+    sl_alloc_get_stats(&before);
+    for (int64_t n = 1; !done && n < 10000000; n += 1 + n / 3) {
+        planned fx = { 0 };
+        plan_options_default(&fx.options);
+        fx.options.budget[SL_TIER_DEVICE] = 1000;
+        sl_alloc_fail_nth(n, 0);
+        sluice_status st = plan_model(&fx, SEED);
+        sl_alloc_fail_nth(0, 0);
+        CHECK(st == SLUICE_ERR_NO_FIT || st == SLUICE_ERR_NO_MEMORY);
+        done = st == SLUICE_ERR_NO_FIT;
+        planned_free(&fx);
+    }
+    CHECK(done);
+    sl_alloc_get_stats(&after);
+    CHECK_EQ(after.live_bytes, before.live_bytes);
+}
+
 TEST(the_printed_plan_names_memory_movement_and_time)
 {
     planned fx = { 0 };
