@@ -145,6 +145,7 @@ static sluice_status take_turn(void *context, int64_t task, void *scratch)
     turn *t = &h->mine[task];
     while (t->hash.done < t->end) {
         uint64_t left = t->end - t->hash.done, count = left < CHUNK_ELEMENTS ? left : CHUNK_ELEMENTS;
+        SL_TRY(sl_stop_poll(state->stop, "hashing"));
         SL_TRY(state->read(state->user, t->tensor, t->hash.done, count, scratch));
         sl_sha256_update(&t->hash.sha, scratch, count * sizeof(float));
         t->hash.done += count;
@@ -190,6 +191,7 @@ static sluice_status read_and_hash(hashing *h, sl_gather *g, int64_t tensor)
     float *chunk = (float *)g->chunk.chunk;
     while (v->done < elements) {
         uint64_t left = elements - v->done, count = left < CHUNK_ELEMENTS ? left : CHUNK_ELEMENTS;
+        SL_TRY(sl_stop_poll(h->state->stop, "hashing"));
         SL_TRY(sl_gather_read(g, tensor, v->done, count, chunk));
         sl_sha256_update(&v->sha, chunk, count * sizeof(float));
         v->done += count;

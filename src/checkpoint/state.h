@@ -10,6 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/phase.h"
+#include "core/stop.h"
 #include "core/thread.h"
 #include "core/stop.h"
 

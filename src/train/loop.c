@@ -265,13 +265,23 @@ static sluice_status measure(sl_run *r, sl_run_totals *out)
     return SLUICE_OK;
 }
 
+/* By now everything is written; a stop only costs the hashes. */
+static sluice_status hash_end(const sl_run *r, char weights[65], char state[65])
+{
+    if (!r->job->settings.hashes) return SLUICE_OK;
+    sluice_status st = sluice_hash(r->job->engine, weights, state);
+    if (st != SLUICE_ERR_STOPPED) return st;
+    return sl_fail(st, "stopped by a signal while hashing, after step %llu, the last one; all files are written",
+                   (unsigned long long)r->job->engine->step);
+}
+
 static sluice_status end_event(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
     char weights[65] = "", state[65] = "";
     sl_run_totals measured;
     sluice_event event;
-    if (r->job->settings.hashes) SL_TRY(sluice_hash(e, weights, state));
+    SL_TRY(hash_end(r, weights, state));
     SL_TRY(measure(r, &measured));
     sl_job_plan_event(r->job, &measured, &r->pace, &event);
     event.kind = SLUICE_EVENT_END;

@@ -416,7 +416,11 @@ TEST(a_stop_ends_loading_and_never_saving)
     sl_log log = { NULL, NULL, 0, 1 };
     CHECK_EQ(sl_state_load(&f.state, folder, NULL, false, &log, &meta, &found), SLUICE_ERR_STOPPED);
     CHECK_CONTAINS(sluice_error(), "stopped by a signal while loading a checkpoint");
+    char weights[65], state[65];
+    CHECK_EQ(sl_state_sha256(&f.state, 1, weights, state), SLUICE_ERR_STOPPED);
+    CHECK_CONTAINS(sluice_error(), "stopped by a signal while hashing");
     stop = 0;
+    CHECK_EQ(sl_state_sha256(&f.state, 1, weights, state), SLUICE_OK);
     CHECK_EQ(sl_state_weights_load(&f.state, path), SLUICE_OK);
     CHECK_EQ(sl_state_load(&f.state, folder, NULL, false, &log, &meta, &found), SLUICE_OK);
     fixture_free(&f);
