@@ -448,7 +448,7 @@ typedef struct sluice_job_options {
     FILE *plan_out; /* train: the plan is printed here first; NULL: not */
     FILE *out;      /* plan, eval, generate: results; not NULL */
     bool json;      /* plan: machine-readable */
-    /* Polled between steps and, before the first one, while planning, filling and loading: a signal number asks to stop.
+    /* Polled between steps and, before the first one, while reading data, planning, filling and loading: a signal number asks to stop.
      * NULL: never. Set it from a handler; it outlives the call. */
     const int *stop;
     int *save_request; /* polled and cleared between steps: save and go on; NULL: never */

@@ -12,7 +12,6 @@
 #include "core/phase.h"
 #include "core/stop.h"
 #include "core/thread.h"
-#include "core/stop.h"
 
 /* Kind of a tensor that holds a parameter's values; the others are named for their optimizer slot. */
 #define SL_KIND_WEIGHT "weight"

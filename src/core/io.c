@@ -20,6 +20,7 @@
 
 #include "core/alloc.h"
 #include "core/status.h"
+#include "core/stop.h"
 
 /* ---- System calls ---- */
 
@@ -385,17 +386,20 @@ static sluice_status too_large(const char *path, size_t limit)
 }
 
 /* Reads to the end, growing *buf (*capacity bytes, one of them for the NUL): files in /proc say that they are empty. */
-static sluice_status read_to_end(sl_file *f, size_t limit, char **buf, size_t capacity, size_t *bytes)
+static sluice_status read_to_end(const int *stop, sl_file *f, size_t limit, char **buf, size_t capacity, size_t *bytes)
 {
+    enum { AT_ONCE = 16 << 20 }; /* of a slow disk's, between two looks at the request */
     size_t done = 0;
     for (;;) {
+        SL_TRY(sl_stop_poll(stop, "reading the data"));
         if (done + 1 == capacity) {
             char *grown = sl_realloc(*buf, done, 2 * capacity, "file contents");
             if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
             *buf = grown;
             capacity *= 2;
         }
-        ssize_t n = io_pread(f->fd, f->path, *buf + done, capacity - 1 - done, done);
+        size_t room = capacity - 1 - done, part = stop == NULL || room < AT_ONCE ? room : AT_ONCE;
+        ssize_t n = io_pread(f->fd, f->path, *buf + done, part, done);
         if (n < 0) return input_fail("read", f->path);
         if (n == 0) break;
         done += (size_t)n;
@@ -407,6 +411,11 @@ static sluice_status read_to_end(sl_file *f, size_t limit, char **buf, size_t ca
 }
 
 sluice_status sl_file_read_all(const char *path, size_t limit, char **out, size_t *bytes)
+{
+    return sl_file_read_all_until(NULL, path, limit, out, bytes);
+}
+
+sluice_status sl_file_read_all_until(const int *stop, const char *path, size_t limit, char **out, size_t *bytes)
 {
     sl_file f;
     uint64_t size;
@@ -420,7 +429,7 @@ sluice_status sl_file_read_all(const char *path, size_t limit, char **out, size_
     }
     size_t capacity = (size_t)size + 2; /* the NUL, and one that lets the read see the end without growing */
     buf = sl_alloc(capacity, "file contents");
-    st = buf == NULL ? SLUICE_ERR_NO_MEMORY : read_to_end(&f, limit, &buf, capacity, bytes);
+    st = buf == NULL ? SLUICE_ERR_NO_MEMORY : read_to_end(stop, &f, limit, &buf, capacity, bytes);
     if (st != SLUICE_OK) goto free_buf;
     *out = buf;
     sl_file_close(&f);

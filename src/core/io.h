@@ -41,6 +41,8 @@ sluice_status sl_file_truncate(sl_file *f, uint64_t bytes);
 
 /* Reads a whole file of at most `limit` bytes; *out is sl_alloc'ed, NUL-terminated beyond *bytes. */
 sluice_status sl_file_read_all(const char *path, size_t limit, char **out, size_t *bytes);
+/* The same, for files that take long to read: a request to stop (core/stop.h) ends it. */
+sluice_status sl_file_read_all_until(const int *stop, const char *path, size_t limit, char **out, size_t *bytes);
 /* Writes a small file in a folder that nobody reads yet, fdatasync included; for all others see core/output.h. */
 sluice_status sl_file_write_all(const char *path, const void *data, size_t bytes);
 /* The start of a small system file (/proc, /sys) into buf, NUL-terminated, cut to fit. False where there is none;

@@ -74,6 +74,10 @@ typedef struct sl_vocabulary {
 sluice_status sl_data_text(const char *path, sl_text_unit unit, const sl_vocabulary *kept, int64_t context,
                            double validation, bool shuffle, uint64_t seed, sluice_data **out);
 
+/* The same; a request to stop (core/stop.h) ends the reading with SLUICE_ERR_STOPPED. */
+sluice_status sl_data_text_until(const int *stop, const char *path, sl_text_unit unit, const sl_vocabulary *kept,
+                                 int64_t context, double validation, bool shuffle, uint64_t seed, sluice_data **out);
+
 /* Settings of all kinds of data sets; each reads its own. Comes from the "data" section. */
 typedef struct sl_data_options {
     const char *type; /* a row of the table in open.c */
@@ -85,6 +89,7 @@ typedef struct sl_data_options {
     double noise;
     int64_t seed;
     bool shuffle;
+    const int *stop; /* a request to stop (core/stop.h), polled while the data is read; NULL: none. Borrowed */
 } sl_data_options;
 /* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */
 sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);

@@ -11,6 +11,7 @@
 #include "core/alloc.h"
 #include "core/io.h"
 #include "core/rng.h"
+#include "core/stop.h"
 #include "data/source.h"
 #include "format/file_kind.h"
 #include "format/scan.h"
@@ -36,7 +37,11 @@ typedef struct text {
     const sl_file_kind *kind; /* where it is no plain text; NULL otherwise */
     uint64_t held_bytes;
     char identity[65];
+    const int *stop; /* while it is read; NULL: nobody asks */
 } text;
+
+/* Between two looks at the request to stop while a large text is gone through. */
+#define POLLED_BYTES ((size_t)1 << 24)
 
 /* Ids [first, first + count) widened to 32 bits. */
 static void read_ids(const text *t, int64_t first, int64_t count, int32_t *out)
@@ -148,8 +153,13 @@ static sluice_status refuse_bytes(const char *path, const char *raw, size_t byte
                    path, at, (unsigned char)raw[at]);
 }
 
+static sluice_status poll_stop(const text *t)
+{
+    return sl_stop_poll(t->stop, "reading the data");
+}
+
 /* Marks every code point of the text in seen[CODE_POINT_COUNT] with 1 and counts characters. */
-static sluice_status scan_characters(const char *path, const char *raw, size_t bytes, int32_t *seen,
+static sluice_status scan_characters(const text *t, const char *path, const char *raw, size_t bytes, int32_t *seen,
                                      int64_t *characters)
 {
     const unsigned char *p = (const unsigned char *)raw;
@@ -157,6 +167,7 @@ static sluice_status scan_characters(const char *path, const char *raw, size_t b
     uint32_t c;
     int length;
     for (size_t at = 0; at < bytes; at += (size_t)length, n++) {
+        if (n % POLLED_BYTES == 0) SL_TRY(poll_stop(t));
         if ((length = sl_utf8_decode(p + at, bytes - at, &c)) == 0) return refuse_bytes(path, raw, bytes, at);
         seen[c] = 1;
     }
@@ -227,8 +238,8 @@ static sluice_status refuse_strangers(const char *path, const char *raw, const s
 }
 
 /* As scan_characters, for the characters that `kept` has: known[c] becomes c's id. */
-static sluice_status scan_known(const char *path, const char *raw, size_t bytes, const sl_vocabulary *kept,
-                                int32_t *known, int64_t *characters)
+static sluice_status scan_known(const text *t, const char *path, const char *raw, size_t bytes,
+                                const sl_vocabulary *kept, int32_t *known, int64_t *characters)
 {
     strangers s = { .different = 0 };
     const unsigned char *p = (const unsigned char *)raw;
@@ -237,6 +248,7 @@ static sluice_status scan_known(const char *path, const char *raw, size_t bytes,
     int length;
     for (int32_t id = 0; id < kept->size; id++) known[kept->code_points[id]] = id + 1;
     for (size_t at = 0; at < bytes; at += (size_t)length, n++) {
+        if (n % POLLED_BYTES == 0) SL_TRY(poll_stop(t));
         if ((length = sl_utf8_decode(p + at, bytes - at, &c)) == 0) return refuse_bytes(path, raw, bytes, at);
         if (known[c] <= 0) note_stranger(&s, &known[c], c, at);
     }
@@ -266,6 +278,7 @@ static sluice_status store_ids(text *t, const char *raw, size_t bytes, const int
     t->ids = sl_alloc_array((size_t)t->tokens, (size_t)t->id_bytes, "text tokens");
     if (t->ids == NULL) return SLUICE_ERR_NO_MEMORY;
     for (size_t at = 0; at < bytes; n++) {
+        if (n % POLLED_BYTES == 0) SL_TRY(poll_stop(t));
         at += (size_t)sl_utf8_decode(p + at, bytes - at, &c);
         if (t->id_bytes == 1)
             ((uint8_t *)t->ids)[n] = (uint8_t)id_of[c];
@@ -283,8 +296,8 @@ static sluice_status take_characters(text *t, const char *path, const char *raw,
 {
     int32_t *id_of = sl_alloc_array(CODE_POINT_COUNT, sizeof *id_of, "text character table");
     if (id_of == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = kept != NULL ? scan_known(path, raw, bytes, kept, id_of, &t->tokens)
-                                    : scan_characters(path, raw, bytes, id_of, &t->tokens);
+    sluice_status st = kept != NULL ? scan_known(t, path, raw, bytes, kept, id_of, &t->tokens)
+                                    : scan_characters(t, path, raw, bytes, id_of, &t->tokens);
     if (st == SLUICE_OK) st = kept != NULL ? copy_vocabulary(t, kept) : number_characters(t, id_of);
     if (st == SLUICE_OK) st = store_ids(t, raw, bytes, id_of);
     sl_free(id_of);
@@ -328,23 +341,31 @@ static sluice_status lay_out_windows(text *t, const char *path, double validatio
     return SLUICE_OK;
 }
 
+static sluice_status hash_text(const text *t, sl_sha256 *h, const char *raw, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += POLLED_BYTES) {
+        SL_TRY(poll_stop(t));
+        sl_sha256_update(h, raw + at, bytes - at < POLLED_BYTES ? bytes - at : POLLED_BYTES);
+    }
+    return SLUICE_OK;
+}
+
 static sluice_status load(text *t, const char *path, sl_text_unit unit, const sl_vocabulary *kept, double validation)
 {
     sl_sha256 h;
     size_t bytes;
     char *raw;
     sluice_status st;
-    SL_TRY(sl_file_read_all(path, MAX_TEXT_BYTES, &raw, &bytes));
+    SL_TRY(sl_file_read_all_until(t->stop, path, MAX_TEXT_BYTES, &raw, &bytes));
     if (bytes == 0) {
         st = sl_fail(SLUICE_ERR_INPUT, "%s is empty; give a text to train on", path);
         goto free_raw;
     }
     sl_identity_begin(&h, "text unit %d context %" PRId64 " validation %.17g shuffle %d seed %" PRIu64, (int)unit,
                       t->context, validation, t->shuffle, t->seed);
-    sl_sha256_update(&h, raw, bytes);
+    if ((st = hash_text(t, &h, raw, bytes)) != SLUICE_OK) goto free_raw;
     sl_identity_end(&h, t->identity);
     t->kind = sl_text_file_kind(path, raw, bytes);
-    st = SLUICE_OK;
     if (unit == SL_TEXT_BYTES)
         take_bytes(t, &raw, bytes);
     else
@@ -358,6 +379,12 @@ free_raw:
 sluice_status sl_data_text(const char *path, sl_text_unit unit, const sl_vocabulary *kept, int64_t context,
                            double validation, bool shuffle, uint64_t seed, sluice_data **out)
 {
+    return sl_data_text_until(NULL, path, unit, kept, context, validation, shuffle, seed, out);
+}
+
+sluice_status sl_data_text_until(const int *stop, const char *path, sl_text_unit unit, const sl_vocabulary *kept,
+                                 int64_t context, double validation, bool shuffle, uint64_t seed, sluice_data **out)
+{
     sluice_status st;
     if (context < 1 || context > MAX_CONTEXT)
         return sl_fail(SLUICE_ERR_USAGE, "model.context is %" PRId64 "; give 1 to %" PRId64, context, MAX_CONTEXT);
@@ -370,10 +397,12 @@ sluice_status sl_data_text(const char *path, sl_text_unit unit, const sl_vocabul
     t->shuffle = shuffle;
     t->seed = seed;
     t->held_bytes = sizeof *t;
+    t->stop = stop;
     if ((st = load(t, path, unit, kept, validation)) != SLUICE_OK) {
         text_destroy(&t->base);
         return st;
     }
+    t->stop = NULL;
     *out = &t->base;
     return SLUICE_OK;
 }

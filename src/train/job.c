@@ -195,6 +195,7 @@ static sluice_status open_data(sl_job *j, const sluice_job_options *o, sl_job_pu
     SL_TRY(sl_job_read_vocabulary(j, o, purpose));
     if (sl_job_needs_data(j, purpose)) {
         s->data.kept = j->has_kept ? &j->kept : NULL;
+        s->data.stop = j->stop;
         SL_TRY(sl_data_open(&s->data, s->model.context, vocabulary_size(s), &j->data));
         j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
         if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);

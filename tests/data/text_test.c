@@ -468,3 +468,18 @@ TEST(what_is_no_text_is_called_by_its_name)
     CHECK(sl_data_text_kind(d) == NULL);
     sluice_data_destroy(d);
 }
+
+TEST(a_stop_ends_the_reading_of_a_text)
+{
+    int stop = 15;
+    sluice_data *d = NULL;
+    for (int unit = SL_TEXT_BYTES; unit <= SL_TEXT_CHARACTERS; unit++) {
+        stop = 15;
+        CHECK_EQ(sl_data_text_until(&stop, write_ramp(100), (sl_text_unit)unit, NULL, 8, 0, true, 1, &d),
+                 SLUICE_ERR_STOPPED);
+        CHECK_CONTAINS(sluice_error(), "stopped by a signal while reading the data");
+        stop = 0;
+        REQUIRE_OK(sl_data_text_until(&stop, write_ramp(100), (sl_text_unit)unit, NULL, 8, 0, true, 1, &d));
+        sluice_data_destroy(d);
+    }
+}
