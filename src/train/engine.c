@@ -68,7 +68,7 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     sl_activity_begin(&activity, &e->progress, "reserve", planned_bytes(e->plan));
     SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
     e->reserve_seconds = sl_activity_end(&activity);
-    return sl_engine_init_tensors(e, d->guard);
+    return SLUICE_OK;
 }
 
 /* A plan for a machine that is described needs nothing of this one's devices. */
@@ -134,7 +134,9 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     if (o->plan_only) return SLUICE_OK;
     SL_TRY(sl_engine_identify(e, s));
     /* creating the executor is a meeting of all ranks: one that fails on the way there has to say so at once */
-    return sl_ranks_agree(e->ranks, "reserving memory", sl_ranks_failed(e->ranks, open_executor(e, o, threads)));
+    SL_TRY(sl_ranks_agree(e->ranks, "reserving memory", sl_ranks_failed(e->ranks, open_executor(e, o, threads))));
+    /* a rank may be asked to stop here before the others are: that is no failure of theirs */
+    return sl_ranks_agree(e->ranks, "first weights", sl_engine_init_tensors(e, s->device.guard));
 }
 
 sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, sluice_engine **out)
