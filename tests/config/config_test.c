@@ -549,13 +549,13 @@ TEST(deepspeeds_field_names_without_stage3_mean_the_same)
 
 #define TRAINER_FILE                                                                                                   \
     MODEL                                                                                                              \
-        ", \"steps\": 10, \"train_micro_batch_size_per_gpu\": 4, \"train_batch_size\": \"auto\", "                     \
-        "\"gradient_accumulation_steps\": \"auto\", \"gradient_clipping\": \"auto\",\n"                                \
-        "\"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"},\n"                                      \
-        "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": \"auto\", " \
-        "\"weight_decay\": \"auto\"}},\n"                                                                              \
-        "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": \"auto\", "                           \
-        "\"warmup_max_lr\": \"auto\", \"warmup_num_steps\": \"auto\"}}"
+    ", \"steps\": 10, \"train_micro_batch_size_per_gpu\": 4, \"train_batch_size\": \"auto\", "                         \
+    "\"gradient_accumulation_steps\": \"auto\", \"gradient_clipping\": \"auto\",\n"                                    \
+    "\"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"},\n"                                          \
+    "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": \"auto\", "     \
+    "\"weight_decay\": \"auto\"}},\n"                                                                                  \
+    "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": \"auto\", "                               \
+    "\"warmup_max_lr\": \"auto\", \"warmup_num_steps\": \"auto\"}}"
 
 /* Values that a trainer would fill in are told with what was taken; those that are its defaults too are details. */
 TEST(auto_is_told_with_what_was_taken_and_what_is_usual)
