@@ -47,8 +47,10 @@ TEST(a_text_with_other_characters_than_the_model_has_is_refused_everywhere)
         "eval a.json --set data.path=b.txt --weights a.safetensors",
         "eval a.json --set data.path=b.txt",
         "eval a.json --set data.path=b.txt --weights exported.safetensors",
-        "train a.json --set data.path=b.txt --set load=a.safetensors --set checkpoint.path=other",
-        "train a.json --ranks 2 --set data.path=b.txt --set load=a.safetensors --set checkpoint.path=other",
+        "train a.json --set data.path=b.txt --set load=a.safetensors --set save=b.safetensors --set "
+        "checkpoint.path=other",
+        "train a.json --ranks 2 --set data.path=b.txt --set load=a.safetensors --set save=b.safetensors --set "
+        "checkpoint.path=other",
         "train a.json --set data.path=b.txt --resume --set steps=70",
         "plan a.json --set data.path=b.txt --set load=a.safetensors",
     };
@@ -166,8 +168,8 @@ TEST(weights_that_keep_no_vocabulary_are_used_as_before_with_a_warning)
     CHECK_CONTAINS(r.error, "a.safetensors does not say which characters its token ids stand for");
     CHECK_CONTAINS(r.error, "those of a.txt");
     run_free(&r);
-    r = run_sluice(folder,
-                   "train a.json --quiet --ranks 2 --set load=a.safetensors --set steps=1 --set checkpoint.path=");
+    r = run_sluice(folder, "train a.json --quiet --ranks 2 --set load=a.safetensors --set save=b.safetensors --set "
+                           "steps=1 --set checkpoint.path=");
     CHECK_EQ(r.status, 0);
     const char *first = strstr(r.error, "does not say which characters");
     CHECK(first != NULL && strstr(first + 1, "does not say which characters") == NULL);
