@@ -21,6 +21,7 @@ typedef struct packer {
     uint64_t *live; /* scratch of least_peak */
     int *births;    /* per step: steps up to it at which a transient buffer of the tier is born */
     uint64_t base;  /* end of the permanent buffers */
+    uint64_t least; /* no packing ends lower */
     bool holds;     /* gradients and the norm keep their bytes for the whole step */
     sl_first_fit fit;
 } packer;
@@ -109,18 +110,48 @@ static void place_permanents(packer *k)
     k->p->totals.peak[k->tier] = peak;
 }
 
-/* Sets the offsets of the tier's transient buffers. */
+/* Bytes that the tier needs at least: of what lives at its fullest moment, all but the padding of the one on top. */
+static uint64_t least_peak(packer *k)
+{
+    uint64_t *live = k->live, now = 0, most = 0, padding = 0;
+    int moment = 0;
+    memset(live, 0, ((size_t)k->p->step_count + 1) * sizeof *live);
+    for (int i = 0; i < k->count; i++) {
+        const sl_buffer *b = &k->p->buffers[k->order[i]];
+        live[b->first] += sl_align_up(b->bytes, SL_ALIGNMENT);
+        live[b->last + 1] -= sl_align_up(b->bytes, SL_ALIGNMENT); /* sums are never negative, though terms wrap */
+    }
+    for (int i = 0; i < k->p->step_count; i++) {
+        now += live[i];
+        if (now > most) most = now, moment = i;
+    }
+    for (int i = 0; i < k->count; i++) {
+        const sl_buffer *b = &k->p->buffers[k->order[i]];
+        uint64_t over = sl_align_up(b->bytes, SL_ALIGNMENT) - b->bytes;
+        if (b->first <= moment && moment <= b->last && over > padding) padding = over;
+    }
+    return most == 0 ? k->p->totals.peak[k->tier] : k->base + most - padding;
+}
+
+/* Packs in an order, and keeps the offsets where they end lower than *peak. */
+static sluice_status pack_in(packer *k, sort_entry *entries, int (*order)(const void *, const void *),
+                             uint64_t *offsets, uint64_t *peak)
+{
+    uint64_t reached;
+    sort_order(k, entries, order);
+    SL_TRY(pack(k, *peak, offsets, &reached));
+    if (reached >= *peak) return SLUICE_OK;
+    *peak = reached;
+    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
+    return SLUICE_OK;
+}
+
+/* Sets the offsets of the tier's transient buffers. The order of birth is tried where it could free something. */
 static sluice_status pack_best(packer *k, sort_entry *entries, uint64_t *offsets, uint64_t *peak)
 {
-    uint64_t birth_peak;
-    sort_order(k, entries, by_birth);
-    SL_TRY(pack(k, UINT64_MAX, offsets, &birth_peak));
-    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
-    sort_order(k, entries, by_size);
-    SL_TRY(pack(k, UINT64_MAX, offsets, peak));
-    for (int i = 0; *peak <= birth_peak && i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
-    if (birth_peak < *peak) *peak = birth_peak;
-    return SLUICE_OK;
+    *peak = UINT64_MAX;
+    SL_TRY(pack_in(k, entries, by_size, offsets, peak));
+    return *peak > k->least ? pack_in(k, entries, by_birth, offsets, peak) : SLUICE_OK;
 }
 
 /* Gradients and the norm on the host are read by updates that run on into the next training step. A buffer of that step
@@ -136,6 +167,7 @@ static sluice_status pack_tier(packer *k, sort_entry *entries, uint64_t *offsets
     uint64_t peak;
     place_permanents(k);
     count_births(k);
+    k->least = least_peak(k);
     k->holds = may_hold(k);
     SL_TRY(pack_best(k, entries, offsets, &peak));
     if (k->holds && peak > o->budget[k->tier]) {
@@ -147,25 +179,6 @@ static sluice_status pack_tier(packer *k, sort_entry *entries, uint64_t *offsets
 }
 
 /* ---- does it fit ---- */
-
-/* Bytes that the tier needs at least: what lives at its fullest moment. */
-static uint64_t least_peak(packer *k)
-{
-    uint64_t *live = k->live;
-    uint64_t now = 0, most = 0;
-    memset(live, 0, ((size_t)k->p->step_count + 1) * sizeof *live);
-    for (int i = 0; i < k->count; i++) {
-        const sl_buffer *b = &k->p->buffers[k->order[i]];
-        live[b->first] += sl_align_up(b->bytes, SL_ALIGNMENT);
-        live[b->last + 1] -= sl_align_up(b->bytes, SL_ALIGNMENT); /* sums are never negative, though terms wrap */
-    }
-    for (int i = 0; i < k->p->step_count; i++) {
-        now += live[i];
-        if (now > most) most = now;
-    }
-    return most == 0 ? k->p->totals.peak[k->tier]
-                     : k->base + most - (SL_ALIGNMENT - 1); /* the topmost ends where it ends */
-}
 
 /* *fits: one of the packings that pack_tier tries keeps to the budget. Those most likely to do so come first. */
 static sluice_status any_fits(packer *k, sort_entry *entries, uint64_t *offsets, bool *fits)
@@ -188,7 +201,8 @@ static sluice_status tier_fits(packer *k, sort_entry *entries, uint64_t *offsets
 {
     uint64_t budget = k->p->options.budget[k->tier];
     place_permanents(k);
-    *fits = k->p->totals.peak[k->tier] <= budget && least_peak(k) <= budget;
+    k->least = least_peak(k);
+    *fits = k->p->totals.peak[k->tier] <= budget && k->least <= budget;
     return *fits && k->count > 0 ? any_fits(k, entries, offsets, fits) : SLUICE_OK;
 }
 

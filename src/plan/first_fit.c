@@ -91,23 +91,30 @@ typedef struct cursor {
     const sl_stretch *next, *end;
 } cursor;
 
+/* The first offset from `at` on at which one set has nothing for `bytes`. */
+static uint64_t pass_set(sl_first_fit *f, cursor *c, uint64_t at, uint64_t bytes)
+{
+    const sl_stretch *next = c->next;
+    while (next < c->end && (next->end <= at || next->begin < at + bytes)) {
+        if (next->end > at) at = next->end;
+        next++;
+    }
+    f->looked += (uint64_t)(next - c->next) + 1;
+    c->next = next;
+    return at;
+}
+
 /* The first offset from the base on at which no set has anything for `bytes`. */
 static uint64_t lowest_free(sl_first_fit *f, cursor *c, int count, uint64_t bytes)
 {
-    uint64_t at = f->base;
-    for (bool moved = true; moved;) {
-        moved = false;
+    uint64_t at = f->base, before;
+    do {
+        before = at;
         for (int k = 0; k < count; k++) {
-            for (; c[k].next < c[k].end && c[k].next->end <= at; c[k].next++) f->looked++;
-            f->looked++;
-            if (c[k].next == c[k].end) { /* has nothing more to say */
-                c[k--] = c[--count];
-            } else if (c[k].next->begin < at + bytes) {
-                at = c[k].next->end;
-                moved = true;
-            }
+            at = pass_set(f, &c[k], at, bytes);
+            if (c[k].next == c[k].end) c[k--] = c[--count]; /* has nothing more to say */
         }
-    }
+    } while (at != before);
     return at;
 }
 

@@ -208,9 +208,10 @@ static sluice_status find_misfit(sl_search *s, const sl_candidate *c, int repres
     *misfit = -1;
     for (int i = 0; i < s->kind_count && *misfit < 0; i++) {
         if (own_alike(s->p, representative, s->kinds[i])) continue;
+        bool fits;
         s->p->options.rank = s->kinds[i];
-        SL_TRY(sl_search_build(s, c));
-        if (sl_search_excess(s) > 0) *misfit = s->kinds[i];
+        SL_TRY(sl_search_try(s, c, &fits));
+        if (!fits) *misfit = s->kinds[i];
     }
     return SLUICE_OK;
 }

@@ -33,6 +33,7 @@ typedef struct sl_search {
     int trials;               /* candidates that may still be built to make a placement faster */
     sl_verdict *verdicts;     /* a hash table; of the rank and the budgets of one search */
     int verdict_count, verdict_capacity;
+    bool is_built; /* p is a whole plan, of p->placement */
 } sl_search;
 
 void sl_search_open(sl_search *s, sl_plan *p, const sl_usage *u);
@@ -46,6 +47,10 @@ uint64_t sl_search_excess(const sl_search *s);
 sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *out);
 /* Whether it fits, with no more work than that takes. */
 sluice_status sl_search_fits(sl_search *s, const sl_candidate *c, bool *fits);
+/* The same of a candidate that is not asked about again: nothing is kept. */
+sluice_status sl_search_try(sl_search *s, const sl_candidate *c, bool *fits);
+/* Builds the plan of a candidate, unless that is the one built last, for the same rank. */
+sluice_status sl_search_settle(sl_search *s, const sl_candidate *c);
 /* Forgets all verdicts: they hold for one rank and its budgets. */
 void sl_search_forget(sl_search *s);
 /* Layers by which a saving grows at a time: one in small models, an eighth of all in deep ones. */

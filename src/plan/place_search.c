@@ -271,5 +271,5 @@ sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits)
     sluice_status st = search(s, found, fits);
     sl_search_forget(s);
     SL_TRY(st);
-    return *fits ? sl_search_build(s, found) : SLUICE_OK;
+    return *fits ? sl_search_settle(s, found) : SLUICE_OK;
 }

@@ -13,6 +13,7 @@
 static sluice_status schedule(sl_search *s, const sl_candidate *c)
 {
     SL_TRY(sl_plan_poll(s->p));
+    s->is_built = false;
     sl_place_apply(s->p, s->u, c);
     return sl_plan_schedule(s->p, s->u, c->prefetch);
 }
@@ -27,7 +28,19 @@ sluice_status sl_search_build(sl_search *s, const sl_candidate *c)
 {
     SL_TRY(sl_search_lay_out(s, c));
     SL_TRY(sl_plan_waits(s->p));
-    return sl_plan_cost(s->p);
+    SL_TRY(sl_plan_cost(s->p));
+    s->is_built = true;
+    return SLUICE_OK;
+}
+
+/* Where tiers share a memory, their exact peaks count. */
+sluice_status sl_search_try(sl_search *s, const sl_candidate *c, bool *fits)
+{
+    SL_TRY(schedule(s, c));
+    if (s->p->options.budget_together == 0) return sl_plan_fits(s->p, fits);
+    SL_TRY(sl_plan_address(s->p));
+    *fits = sl_search_excess(s) == 0;
+    return SLUICE_OK;
 }
 
 uint64_t sl_search_excess(const sl_search *s)
@@ -94,6 +107,11 @@ void sl_search_forget(sl_search *s)
 
 /* ---- verdicts ---- */
 
+sluice_status sl_search_settle(sl_search *s, const sl_candidate *c)
+{
+    return s->is_built && same_candidate(&s->p->placement, c) ? SLUICE_OK : sl_search_build(s, c);
+}
+
 sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *out)
 {
     sl_verdict *v;
@@ -109,22 +127,12 @@ sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *o
     return SLUICE_OK;
 }
 
-/* Where tiers share a memory, their exact peaks count. */
-static sluice_status try_fit(sl_search *s, const sl_candidate *c, bool *fits)
-{
-    SL_TRY(schedule(s, c));
-    if (s->p->options.budget_together == 0) return sl_plan_fits(s->p, fits);
-    SL_TRY(sl_plan_address(s->p));
-    *fits = sl_search_excess(s) == 0;
-    return SLUICE_OK;
-}
-
 sluice_status sl_search_fits(sl_search *s, const sl_candidate *c, bool *fits)
 {
     sl_verdict *v;
     SL_TRY(find_verdict(s, c, &v));
     if (!v->tried) {
-        SL_TRY(try_fit(s, c, &v->fits));
+        SL_TRY(sl_search_try(s, c, &v->fits));
         v->tried = true;
     }
     *fits = v->fits;
