@@ -1,7 +1,7 @@
 /* address.c: gives every buffer its offset.
  *
  * Permanent buffers lie at the bottom of their arena. The others are placed largest first at the lowest offset that is
- * free during their whole life; a second attempt in order of birth is kept where it packs tighter. Two buffers may
+ * free during their whole life (first_fit.h); an attempt in order of birth (live_fit.h) is kept where it packs tighter. Two buffers may
  * share bytes exactly when their step ranges are disjoint. Because ranges are positions in the list and streams run
  * ahead of it, a step that is the first to use reused bytes must wait for the last users of those bytes on other
  * streams: waits.c derives that from the offsets. */
@@ -11,6 +11,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "plan/first_fit.h"
+#include "plan/live_fit.h"
 #include "plan/passes.h"
 
 typedef struct packer {
@@ -18,13 +19,19 @@ typedef struct packer {
     sl_tier tier;
     int *order; /* transient buffers of the tier */
     int count;
-    uint64_t *live; /* scratch of least_peak */
-    int *births;    /* per step: steps up to it at which a transient buffer of the tier is born */
-    uint64_t base;  /* end of the permanent buffers */
-    uint64_t least; /* no packing ends lower */
-    bool holds;     /* gradients and the norm keep their bytes for the whole step */
+    uint64_t *live;         /* scratch of least_peak */
+    int *births;            /* per step: steps up to it at which a transient buffer of the tier is born */
+    uint64_t base;          /* end of the permanent buffers */
+    bool holds;             /* gradients and the norm keep their bytes for the whole step */
+    int *dies, *next_dying; /* scratch of pack_births */
     sl_first_fit fit;
+    sl_live_fit live_fit;
 } packer;
+
+static uint64_t aligned_bytes(const packer *k, int index)
+{
+    return sl_align_up(k->p->buffers[k->order[index]].bytes, SL_ALIGNMENT);
+}
 
 /* Times are counted in births: two lives have a step in common exactly when one of them begins within the other. */
 static void count_births(packer *k)
@@ -42,6 +49,35 @@ static sluice_status place_one(packer *k, const sl_buffer *b, uint64_t *offset)
     int first = stays ? 0 : k->births[b->first] - 1;
     int last = (stays ? k->births[k->p->step_count - 1] : k->births[b->last]) - 1;
     return sl_first_fit_place(&k->fit, sl_align_up(b->bytes, SL_ALIGNMENT), first, last, offset);
+}
+
+/* Links the buffers by their last steps: dies[step] is the first of them, by its index in `order` plus 1, and
+ * next_dying[index] the one after it. */
+static void link_deaths(packer *k)
+{
+    memset(k->dies, 0, ((size_t)k->p->step_count + 1) * sizeof *k->dies);
+    for (int i = 0; i < k->count; i++) {
+        int last = k->p->buffers[k->order[i]].last;
+        k->next_dying[i] = k->dies[last];
+        k->dies[last] = i + 1;
+    }
+}
+
+/* The same as pack for the order of birth, where every buffer lives its own life. */
+static sluice_status pack_births(packer *k, uint64_t limit, uint64_t *offsets, uint64_t *peak)
+{
+    *peak = 0;
+    link_deaths(k);
+    sl_live_fit_begin(&k->live_fit, k->base);
+    for (int i = 0, now = 0; i < k->count && *peak <= limit; i++) {
+        const sl_buffer *b = &k->p->buffers[k->order[i]];
+        for (; now < b->first; now++)
+            for (int dead = k->dies[now]; dead > 0; dead = k->next_dying[dead - 1])
+                SL_TRY(sl_live_fit_release(&k->live_fit, aligned_bytes(k, dead - 1), offsets[dead - 1]));
+        SL_TRY(sl_live_fit_place(&k->live_fit, aligned_bytes(k, i), &offsets[i]));
+        if (offsets[i] + b->bytes > *peak) *peak = offsets[i] + b->bytes;
+    }
+    return SLUICE_OK;
 }
 
 /* In the order of `order`; offsets[i] is that of order[i]. Ends early where the peak is over `limit`. */
@@ -110,6 +146,57 @@ static void place_permanents(packer *k)
     k->p->totals.peak[k->tier] = peak;
 }
 
+static sluice_status pack_in(packer *k, sort_entry *entries, int (*order)(const void *, const void *), uint64_t limit,
+                             uint64_t *offsets, uint64_t *peak)
+{
+    sort_order(k, entries, order);
+    return order == by_birth && !k->holds ? pack_births(k, limit, offsets, peak) : pack(k, limit, offsets, peak);
+}
+
+static void keep_offsets(packer *k, const uint64_t *offsets)
+{
+    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
+}
+
+/* Sets the offsets of the tier's transient buffers. The order of size is given up where it is over that of birth. */
+static sluice_status pack_best(packer *k, sort_entry *entries, uint64_t *offsets, uint64_t *peak)
+{
+    uint64_t birth_peak;
+    SL_TRY(pack_in(k, entries, by_birth, UINT64_MAX, offsets, &birth_peak));
+    keep_offsets(k, offsets);
+    SL_TRY(pack_in(k, entries, by_size, birth_peak, offsets, peak));
+    if (*peak <= birth_peak)
+        keep_offsets(k, offsets);
+    else
+        *peak = birth_peak;
+    return SLUICE_OK;
+}
+
+/* Gradients and the norm on the host are read by updates that run on into the next training step. A buffer of that step
+ * that shared their bytes would have to wait for those updates, so where there is room none does. */
+static bool may_hold(const packer *k)
+{
+    return k->tier == SL_TIER_HOST && k->p->options.budget_together == 0 && k->p->machine.copies_overlap;
+}
+
+static sluice_status pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
+{
+    const sl_plan_options *o = &k->p->options;
+    uint64_t peak;
+    place_permanents(k);
+    count_births(k);
+    k->holds = may_hold(k);
+    SL_TRY(pack_best(k, entries, offsets, &peak));
+    if (k->holds && peak > o->budget[k->tier]) {
+        k->holds = false;
+        SL_TRY(pack_best(k, entries, offsets, &peak));
+    }
+    if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
+    return SLUICE_OK;
+}
+
+/* ---- does it fit ---- */
+
 /* Bytes that the tier needs at least: of what lives at its fullest moment, all but the padding of the one on top. */
 static uint64_t least_peak(packer *k)
 {
@@ -133,53 +220,6 @@ static uint64_t least_peak(packer *k)
     return most == 0 ? k->p->totals.peak[k->tier] : k->base + most - padding;
 }
 
-/* Packs in an order, and keeps the offsets where they end lower than *peak. */
-static sluice_status pack_in(packer *k, sort_entry *entries, int (*order)(const void *, const void *),
-                             uint64_t *offsets, uint64_t *peak)
-{
-    uint64_t reached;
-    sort_order(k, entries, order);
-    SL_TRY(pack(k, *peak, offsets, &reached));
-    if (reached >= *peak) return SLUICE_OK;
-    *peak = reached;
-    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
-    return SLUICE_OK;
-}
-
-/* Sets the offsets of the tier's transient buffers. The order of birth is tried where it could free something. */
-static sluice_status pack_best(packer *k, sort_entry *entries, uint64_t *offsets, uint64_t *peak)
-{
-    *peak = UINT64_MAX;
-    SL_TRY(pack_in(k, entries, by_size, offsets, peak));
-    return *peak > k->least ? pack_in(k, entries, by_birth, offsets, peak) : SLUICE_OK;
-}
-
-/* Gradients and the norm on the host are read by updates that run on into the next training step. A buffer of that step
- * that shared their bytes would have to wait for those updates, so where there is room none does. */
-static bool may_hold(const packer *k)
-{
-    return k->tier == SL_TIER_HOST && k->p->options.budget_together == 0 && k->p->machine.copies_overlap;
-}
-
-static sluice_status pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
-{
-    const sl_plan_options *o = &k->p->options;
-    uint64_t peak;
-    place_permanents(k);
-    count_births(k);
-    k->least = least_peak(k);
-    k->holds = may_hold(k);
-    SL_TRY(pack_best(k, entries, offsets, &peak));
-    if (k->holds && peak > o->budget[k->tier]) {
-        k->holds = false;
-        SL_TRY(pack_best(k, entries, offsets, &peak));
-    }
-    if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
-    return SLUICE_OK;
-}
-
-/* ---- does it fit ---- */
-
 /* *fits: one of the packings that pack_tier tries keeps to the budget. Those most likely to do so come first. */
 static sluice_status any_fits(packer *k, sort_entry *entries, uint64_t *offsets, bool *fits)
 {
@@ -190,8 +230,7 @@ static sluice_status any_fits(packer *k, sort_entry *entries, uint64_t *offsets,
     *fits = false;
     for (int i = 0; !*fits && i < 2 * both; i++) {
         k->holds = i / 2 == 1;
-        sort_order(k, entries, orders[i % 2]);
-        SL_TRY(pack(k, budget, offsets, &peak));
+        SL_TRY(pack_in(k, entries, orders[i % 2], budget, offsets, &peak));
         *fits = peak <= budget;
     }
     return SLUICE_OK;
@@ -201,8 +240,7 @@ static sluice_status tier_fits(packer *k, sort_entry *entries, uint64_t *offsets
 {
     uint64_t budget = k->p->options.budget[k->tier];
     place_permanents(k);
-    k->least = least_peak(k);
-    *fits = k->p->totals.peak[k->tier] <= budget && k->least <= budget;
+    *fits = k->p->totals.peak[k->tier] <= budget && least_peak(k) <= budget;
     return *fits && k->count > 0 ? any_fits(k, entries, offsets, fits) : SLUICE_OK;
 }
 
@@ -219,16 +257,21 @@ static sluice_status open_packer(packer *k, scratch *s)
     k->order = sl_alloc_array(n, sizeof *k->order, "plan: address order");
     k->births = sl_alloc_array(steps, sizeof *k->births, "plan: births");
     k->live = sl_alloc_array(steps, sizeof *k->live, "plan: live bytes");
+    k->dies = sl_alloc_array(steps, sizeof *k->dies, "plan: deaths");
+    k->next_dying = sl_alloc_array(n, sizeof *k->next_dying, "plan: deaths");
     s->entries = sl_alloc_array(n, sizeof *s->entries, "plan: sort keys");
     s->offsets = sl_alloc_array(n, sizeof *s->offsets, "plan: offsets");
-    return k->order && k->births && k->live && s->entries && s->offsets ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    return k->order && k->births && k->live && k->dies && k->next_dying && s->entries && s->offsets
+               ? SLUICE_OK
+               : SLUICE_ERR_NO_MEMORY;
 }
 
 static void close_packer(packer *k, scratch *s)
 {
-    void *owned[] = { k->order, k->births, k->live, s->entries, s->offsets };
+    void *owned[] = { k->order, k->births, k->live, k->dies, k->next_dying, s->entries, s->offsets };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_first_fit_destroy(&k->fit);
+    sl_live_fit_destroy(&k->live_fit);
 }
 
 sluice_status sl_plan_address(sl_plan *p)

@@ -34,7 +34,9 @@
 
 #include "plan/place.h"
 
-#define TRIALS 300 /* about as many as it takes to find a placement of a deep model at all */
+#define TRIALS      300 /* about as many as it takes to find a placement of a deep model at all */
+#define FEW_TRIALS  60
+#define QUICK_STEPS 16384 /* plans of more steps are tried less often, so that the work of all trials has a bound */
 
 static int smaller(int a, int b)
 {
@@ -158,6 +160,12 @@ static sluice_status exchange(sl_search *s, sl_candidate from, int more, int by,
     return SLUICE_OK;
 }
 
+static int trials_for(const sl_search *s)
+{
+    int64_t trials = (int64_t)TRIALS * QUICK_STEPS / (s->p->step_count + 1);
+    return trials > TRIALS ? TRIALS : trials < FEW_TRIALS ? FEW_TRIALS : (int)trials;
+}
+
 /* The best of all single exchanges, again and again. *seconds: of a step with what was found. */
 static sluice_status improve(sl_search *s, sl_candidate *c, double *seconds)
 {
@@ -166,7 +174,7 @@ static sluice_status improve(sl_search *s, sl_candidate *c, double *seconds)
     SL_TRY(sl_search_judge(s, c, &v));
     double before;
     *seconds = v.seconds;
-    s->trials = TRIALS;
+    s->trials = trials_for(s);
     do {
         sl_candidate from = best;
         before = *seconds;

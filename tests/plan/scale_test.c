@@ -3,6 +3,7 @@
 #include "core/bytes.h"
 #include "model/model.h"
 #include "plan/first_fit.h"
+#include "plan/live_fit.h"
 #include "plan/passes.h"
 #include "plan/tenants.h"
 #include "support/plain_planner.h"
@@ -62,6 +63,32 @@ TEST(first_fit_gives_the_offsets_of_the_plain_search)
         CHECK_EQ(wrong, 0);
     }
     sl_first_fit_destroy(&fit);
+}
+
+/* Lives in the order of their births. */
+TEST(live_fit_gives_the_offsets_of_the_plain_search_in_order_of_birth)
+{
+    static plain_placed placed[400];
+    static life lives[400];
+    static uint64_t offsets[400];
+    sl_live_fit fit = { .base = 0 };
+    uint64_t state = 11;
+    for (int trial = 0; trial < 40; trial++) {
+        int count = 1 + (int)draw(&state, 400), wrong = 0;
+        uint64_t base = 256 * draw(&state, 5);
+        sl_live_fit_begin(&fit, base);
+        for (int i = 0; i < count; i++) {
+            life l = draw_life(&state, trial % LIFE_KINDS, i, count);
+            lives[i] = (life){ l.bytes, i, i + l.last - l.first };
+            for (int k = 0; k < i; k++)
+                if (lives[k].last == i - 1) REQUIRE_OK(sl_live_fit_release(&fit, lives[k].bytes, offsets[k]));
+            uint64_t plain = plain_first_fit(placed, i, base, l.bytes, lives[i].first, lives[i].last);
+            REQUIRE_OK(sl_live_fit_place(&fit, l.bytes, &offsets[i]));
+            wrong += offsets[i] != plain;
+        }
+        CHECK_EQ(wrong, 0);
+    }
+    sl_live_fit_destroy(&fit);
 }
 
 static double looked_per_life(int kind, int count)
