@@ -319,18 +319,20 @@ SLUICE_API sluice_status sluice_engine_create(sluice_graph *g, const sluice_opti
 SLUICE_API void sluice_engine_destroy(sluice_engine *e);
 
 /* forward, backward, forward, backward, ... then step after accumulation_steps pairs; anything else is
- * SLUICE_ERR_USAGE. A step whose gradient is not finite changes nothing: it is skipped and counted (see
- * sluice_skipped_steps), or SLUICE_ERR_NUMBERS on all ranks, which names the first tensor that is not finite.
+ * SLUICE_ERR_USAGE. An id or target that its table does not have is SLUICE_ERR_INPUT before anything is computed: the
+ * message names input, element, value and range. A step whose gradient or loss is not finite changes nothing: it is
+ * skipped and counted (see sluice_skipped_steps), or SLUICE_ERR_NUMBERS on all ranks, which names the first tensor that
+ * is not finite. sluice_forward itself gives such a loss: the step is judged as a whole.
  * sluice_step returns when the gradient's norm is known; updates may still be under way, and whatever needs the new
  * weights waits for them. An update that fails is reported by a later call. */
 SLUICE_API sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss);
 SLUICE_API sluice_status sluice_backward(sluice_engine *e);
 SLUICE_API sluice_status sluice_step(sluice_engine *e);
-/* All of the above for accumulation_steps micro-batches; *loss is their mean. */
+/* All of the above for accumulation_steps micro-batches; *loss is their mean. All of them are checked first. */
 SLUICE_API sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss);
-/* Forward only, dropout off. Needs options.evaluation. */
+/* Forward only, dropout off. Needs options.evaluation. A loss that is not finite is SLUICE_ERR_NUMBERS. */
 SLUICE_API sluice_status sluice_evaluate(sluice_engine *e, const sluice_batch *batch, double *loss);
-/* The same, and copies the graph's output to `out`. */
+/* The same, and copies the graph's output to `out`. Output that is not finite is SLUICE_ERR_NUMBERS; it is there then. */
 SLUICE_API sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float *out, size_t out_bytes);
 
 SLUICE_API void sluice_set_learning_rate(sluice_engine *e, double lr);
@@ -375,7 +377,7 @@ typedef sluice_status (*sluice_fill_fn)(void *user, uint64_t index, const char *
 SLUICE_API sluice_status sluice_data_from_callback(sluice_fill_fn fill, void *user, sluice_data **out);
 SLUICE_API void sluice_data_destroy(sluice_data *d);
 /* Trains `steps` steps from `data`; the position continues from the engine's step count, so a resumed run goes on where
- * it was. */
+ * it was. A failure ends it between two steps of an engine that is alone: the next call does the step anew. */
 SLUICE_API sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss);
 
 /* ---- Jobs: a configuration file made real ---- */

@@ -98,7 +98,7 @@ const char *sl_attribute_text(const sl_attrs *attrs, const sl_attribute *a, char
 typedef struct sl_norm_result {
     double norm;    /* global L2 norm before clipping, unscaled */
     float factor;   /* what every gradient element is multiplied by: 1/loss_scale times the clip factor */
-    int32_t finite; /* 0: some element is not finite; updates of this step do nothing */
+    int32_t finite; /* 0: some element or the loss scale is not finite; updates of this step do nothing */
 } sl_norm_result;
 
 /* What changes from run to run of the same plan. */
@@ -109,7 +109,7 @@ typedef struct sl_run_context {
     bool training;       /* false: dropout is the identity */
     float seed_gradient; /* loss_scale / K */
     double clip;         /* 0: never */
-    double loss_scale;   /* 1 in fp32 */
+    double loss_scale;   /* 1 in fp32; NaN: the step is not applied, whatever its gradient */
     int group_count;
     sl_group_scalars groups[SL_MAX_GROUPS];
 } sl_run_context;
@@ -181,6 +181,16 @@ typedef struct sl_saved_output {
     sl_saved_kind kind;
 } sl_saved_output;
 
+/* An i32 operand whose elements are places in a dimension of another operand. */
+typedef struct sl_index_rule {
+    bool there;   /* false: the op has none */
+    int input;    /* the places */
+    int table;    /* the operand they are in */
+    bool last;    /* in its last dimension; false: in its first */
+    bool ignores; /* attrs.cross_entropy.ignore_index is no place, and allowed */
+} sl_index_rule;
+#define SL_INDEXES(input_, table_, last_, ignores_) .index = { true, input_, table_, last_, ignores_ }
+
 #define SL_ONLY_MOVES (-1.0) /* element_flops of an op that moves elements and computes nothing */
 /* The three facts of an op's arity. */
 #define SL_ARITY(least_inputs, most_inputs, most_outputs)                                                              \
@@ -213,6 +223,7 @@ typedef struct sl_op_def {
     const sl_attribute_list *attributes;       /* never NULL: sl_attributes_none where there are none */
     sl_lowering lowering;                      /* forward ops */
     sl_tile_rule tile;                         /* forward ops */
+    sl_index_rule index;                       /* forward ops that read i32: batches are checked by it */
     sl_saved_output saved[SL_MAX_OUTPUTS - 1]; /* what outputs 1, 2, .. of a forward op are */
     /* Bit i: output i may be of any float type, whatever the inputs' types: parameter gradients, which have the wire
      * type or are summed in f32, and the tensor that EXPAND makes of an f32 scalar. */

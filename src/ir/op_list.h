@@ -81,10 +81,10 @@ SL_FORWARD_OP(LINEAR_ADD, linear_add, linear_add, linear_add, linear, linear,
 SL_FORWARD_OP(MATMUL, matmul, matmul, matmul, matmul, matmul,
     SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
     .tile = SL_TILE_NEVER)
-/* ids[..] i32, table[V,C] -> [..,C]; ids outside [0,V) are the data reader's fault and checked there */
+/* ids[..] i32, table[V,C] -> [..,C]; ids outside [0,V) are refused before a batch is used */
 SL_FORWARD_OP(EMBEDDING, embedding, embedding, embedding, embedding, none,
     SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .lowering = SL_LOWER_BY_RESULT,
-    .tile = SL_TILE_TABLE)
+    .tile = SL_TILE_TABLE, SL_INDEXES(0, 1, false, false))
 /* x -> max(x, 0) */
 SL_FORWARD_OP(RELU, relu, same, from_output, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 1,
@@ -156,7 +156,7 @@ SL_FORWARD_OP(CONCAT, concat, concat, concat, pointwise, concat,
 /* logits[..,V], targets[..] i32 -> mean loss [], lse[rows], count[] (rows not ignored, as f32; loss 0 if none) */
 SL_FORWARD_OP(CROSS_ENTROPY, cross_entropy, cross_entropy, cross_entropy, pointwise, cross_entropy,
     SL_ARITY(2, 2, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
-    .lowering = SL_LOWER_AS_INPUT, .tile = SL_TILE_NEVER,
+    .lowering = SL_LOWER_AS_INPUT, .tile = SL_TILE_NEVER, SL_INDEXES(1, 0, true, true),
     .saved = { { "lse", SL_SAVED_STATISTIC }, { "count", SL_SAVED_STATISTIC } })
 /* x[..,I], w[O,I], targets[..] i32 -> mean loss [], count[] (as CROSS_ENTROPY), dw[O,I] in f32, dx like x: the
  * gradients of the loss for a seed of context.seed_gradient, so that logits never exist as a whole: rows are worked
@@ -164,7 +164,7 @@ SL_FORWARD_OP(CROSS_ENTROPY, cross_entropy, cross_entropy, cross_entropy, pointw
 SL_FORWARD_OP(LINEAR_CROSS_ENTROPY, linear_cross_entropy, linear_cross_entropy, linear_cross_entropy,
               linear_cross_entropy, cross_entropy,
     SL_ARITY(3, 3, 4), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_PRECISION,
-    .tile = SL_TILE_NEVER,
+    .tile = SL_TILE_NEVER, SL_INDEXES(2, 1, false, true),
     .saved = { { "count", SL_SAVED_STATISTIC }, { "dw", SL_SAVED_AHEAD }, { "dx", SL_SAVED_AHEAD } })
 /* y, target (same shape) -> mean squared difference [] */
 SL_FORWARD_OP(MSE, mse, mse, mse, pointwise, none,

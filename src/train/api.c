@@ -153,25 +153,33 @@ static sluice_status fit_step(sluice_engine *e, sluice_data *d, sl_batch_buffers
 {
     size_t count = (size_t)e->plan->options.accumulation;
     sluice_batch batch = { f->arrays, f->count };
-    double *mine = e->losses, *all = e->losses + count;
+    double ignored;
     for (int m = 0; m < (int)count; m++) {
         uint64_t index = e->step * sl_engine_micro_batches(e) + sl_engine_micro_index(e, m);
         SL_TRY(d->ops->fill(d, index, f->rows, f->fields, f->count));
-        SL_TRY(sluice_forward(e, &batch, &mine[m]));
+        SL_TRY(sluice_forward(e, &batch, &ignored));
         SL_TRY(sluice_backward(e));
     }
     SL_TRY(sluice_step(e));
-    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", mine, count * sizeof *mine, all));
-    *loss = sl_engine_mean_loss(e, all, count);
+    *loss = sl_engine_mean_loss(e, e->losses + count, count);
     return SLUICE_OK;
 }
 
 sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss)
 {
     sl_batch_buffers f = { .count = 0 };
+    if (e == NULL || d == NULL || last_loss == NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_fit: %s is NULL",
+                       e == NULL   ? "the engine"
+                       : d == NULL ? "the data"
+                                   : "last_loss");
+    if (e->phase == SL_ENGINE_FORWARD_DONE || e->micro != 0)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "sluice_fit: a training step is in progress; finish it with sluice_step first");
     sluice_status st = sl_batch_buffers_make(e->graph, &f);
     for (uint64_t s = 0; st == SLUICE_OK && s < steps; s++) st = fit_step(e, d, &f, last_loss);
     sl_batch_buffers_free(&f);
+    if (st != SLUICE_OK) sl_engine_abandon_step(e);
     /* a gradient that is not finite is so on all ranks; anything else may have happened on this rank alone */
     return st == SLUICE_ERR_NUMBERS ? st : sl_ranks_failed(e->ranks, st);
 }

@@ -126,6 +126,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     if (st == SLUICE_OK) st = check_threads(e, o, threads);
     if (st == SLUICE_OK) st = choose_device(e, o);
     if (st == SLUICE_OK) st = sl_engine_build_graph(e, o);
+    if (st == SLUICE_OK) st = sl_engine_find_indices(e);
     if (st == SLUICE_OK) st = sl_engine_ask_workspace(e);
     SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
     if (!o->plan_only && !s->device.null_backend)
@@ -172,6 +173,7 @@ void sluice_engine_destroy(sluice_engine *e)
     sl_ranks_close(&e->own_ranks);
     sl_plan_destroy(e->plan);
     sl_optim_destroy(e->optim);
+    sl_free(e->indices);
     sl_free(e->losses);
     sl_free(e->workspace);
     sl_free(e->all_found);

@@ -48,9 +48,19 @@ typedef struct sl_found {
     double loss, input_value, weight_value;
 } sl_found;
 
+/* An input whose elements are places in a table: token ids, targets. */
+typedef struct sl_index_check {
+    int value, node; /* the input; the node that reads the table */
+    uint32_t places; /* elements are below this */
+    bool ignores;    /* or `ignored` */
+    int32_t ignored;
+} sl_index_check;
+
 struct sluice_engine {
-    sluice_graph *graph; /* borrowed */
-    sl_optim *optim;     /* NULL without training */
+    sluice_graph *graph;     /* borrowed */
+    sl_index_check *indices; /* owned; what batches are checked for */
+    int index_count;
+    sl_optim *optim; /* NULL without training */
     sl_plan *plan;
     sl_ranks *ranks; /* borrowed, or own_ranks */
     sl_ranks own_ranks;
@@ -77,7 +87,8 @@ struct sluice_engine {
     sl_found *all_found;   /* owned; one for each rank */
     double lr, momentum;   /* of the next step; momentum < 0: the optimizer's own */
     double norm;           /* of the newest step; NaN where it was skipped */
-    double *losses;        /* owned: this rank's of a step, then those of all ranks; accumulation * (1 + ranks) */
+    double *losses;        /* owned: this rank's of the step at hand, then those of all ranks of the newest step;
+                              accumulation * (1 + ranks) */
     uint64_t *workspace;   /* owned: of each graph node, then of each update op */
     sl_progress progress;
     double plan_seconds, reserve_seconds; /* planning; creating the executor: arenas and threads */
@@ -97,6 +108,12 @@ uint64_t sl_engine_micro_batches(const sluice_engine *e);
 uint64_t sl_engine_micro_index(const sluice_engine *e, int m);
 /* The mean over a step's losses in order of their global micro-batches. all[r * stride + m] is the m-th of rank r. */
 double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t stride);
+/* sluice_step of ranks that know each other's losses. losses_finite: all of them are; otherwise the step changes
+ * nothing, as one whose gradient is not finite. */
+sluice_status sl_engine_step(sluice_engine *e, bool losses_finite);
+/* Forgets the micro-batches of a step that will not be finished; the next one begins anew. Only an engine that is alone
+ * can: others would wait for its contributions. */
+void sl_engine_abandon_step(sluice_engine *e);
 /* Names of the graph's inputs in value order and their values; fills at most `capacity`; returns how many there are. */
 int sl_graph_inputs(const sluice_graph *g, int *values, int capacity);
 /* What must be the same on all ranks before planning, and of a plan: lines of "key: value". */
@@ -113,6 +130,10 @@ void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta);
 void sl_engine_reset_watch(sluice_engine *e);
 void sl_engine_watch_input(sluice_engine *e, int value, const void *data, size_t bytes);
 void sl_engine_watch_loss(sluice_engine *e, double loss);
+/* Of an evaluation: SLUICE_ERR_NUMBERS names the batch's first input that is not finite, or the loss or output. */
+sluice_status sl_engine_check_loss(const sluice_engine *e, const sluice_batch *batch, const char *call, double loss);
+sluice_status sl_engine_check_output(const sluice_engine *e, const sluice_batch *batch, const char *call,
+                                     const float *output, int64_t count);
 /* All ranks, after an update that changed nothing because the gradient is not finite: SLUICE_OK where the step is just
  * skipped, and the loss scale is the next step's; otherwise as sl_engine_fail_numbers. */
 sluice_status sl_engine_skip_or_fail(sluice_engine *e);

@@ -56,6 +56,44 @@ void sl_engine_watch_loss(sluice_engine *e, double loss)
     e->found.loss = loss;
 }
 
+/* `what` of an evaluation is not finite: why, as far as the batch tells. */
+static sluice_status fail_evaluation(const sluice_engine *e, const sluice_batch *batch, const char *call,
+                                     const char *what)
+{
+    for (int i = 0; i < batch->count; i++) {
+        const sluice_array *a = &batch->arrays[i];
+        int64_t count = (int64_t)(a->bytes / sizeof(float));
+        const float *x = a->data;
+        if (e->graph->values[sl_graph_find_input(e->graph, a->name)].dtype != SLUICE_F32 || all_finite(x, count))
+            continue;
+        int64_t element = first_bad(x, count);
+        return sl_fail(SLUICE_ERR_NUMBERS, "%s: %s: input \"%s\" is %s at element %lld; check the data", call, what,
+                       a->name, name_of((double)x[element]), (long long)element);
+    }
+    return sl_fail(SLUICE_ERR_NUMBERS, "%s: %s, and every input is finite; check the weights", call, what);
+}
+
+sluice_status sl_engine_check_loss(const sluice_engine *e, const sluice_batch *batch, const char *call, double loss)
+{
+    const sluice_graph *g = e->graph;
+    char what[256];
+    if (isfinite(loss) || !e->computes) return SLUICE_OK;
+    snprintf(what, sizeof what, "the loss (layer \"%.64s\") is %s",
+             g->layers[g->nodes[g->values[g->loss].producer].layer].name, name_of(loss));
+    return fail_evaluation(e, batch, call, what);
+}
+
+sluice_status sl_engine_check_output(const sluice_engine *e, const sluice_batch *batch, const char *call,
+                                     const float *output, int64_t count)
+{
+    char what[128];
+    if (!e->computes || all_finite(output, count)) return SLUICE_OK;
+    int64_t element = first_bad(output, count);
+    snprintf(what, sizeof what, "the output is %s at element %lld", name_of((double)output[element]),
+             (long long)element);
+    return fail_evaluation(e, batch, call, what);
+}
+
 void sl_engine_reset_watch(sluice_engine *e)
 {
     e->found = (sl_found){ .loss_micro = -1, .input = -1, .weight = -1 };

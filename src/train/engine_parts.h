@@ -5,6 +5,7 @@
  *     engine_budget.c   how much memory the plan may use
  *     engine_remedy.c   what smaller micro-batches would need where the plan is refused
  *     engine_init.c     first values of parameters and state
+ *     engine_batch.c    what a batch must be
  *     engine_run.c      forward, backward, step, evaluation
  *     engine_resume.c   what a checkpoint keeps, and which are continued
  *     engine_numbers.c  numbers that are not finite
@@ -37,6 +38,11 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
  * planning, the lines of settings and of the step before them. */
 sluice_status sl_engine_identify_model(sluice_engine *e);
 sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings);
+
+/* engine_batch.c: finds the inputs that are ids or targets, of a graph that is lowered. */
+sluice_status sl_engine_find_indices(sluice_engine *e);
+/* SLUICE_ERR_USAGE: not what the graph's inputs are; SLUICE_ERR_INPUT: an id or target that its table does not have. */
+sluice_status sl_engine_check_batch(const sluice_engine *e, const sluice_batch *batch, const char *call);
 
 /* engine_init.c: `poisoned` arenas also need their state zeroed. */
 sluice_status sl_engine_init_tensors(sluice_engine *e, bool poisoned);

@@ -11,24 +11,15 @@ int sl_graph_inputs(const sluice_graph *g, int *values, int capacity)
     return g->input_count;
 }
 
-static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, bool training)
+static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, const char *call, bool training)
 {
-    int inputs = sl_graph_inputs(e->graph, NULL, 0), given = 0;
+    SL_TRY(sl_engine_check_batch(e, batch, call));
     for (int i = 0; i < batch->count; i++) {
         const sluice_array *a = &batch->arrays[i];
-        int value = a->name != NULL ? sl_graph_find_input(e->graph, a->name) : -1;
-        if (value < 0)
-            return sl_fail(SLUICE_ERR_USAGE, "the batch has an array \"%s\", but the graph has no input of that name",
-                           a->name != NULL ? a->name : "");
-        for (int k = 0; k < i; k++)
-            if (strcmp(batch->arrays[k].name, a->name) == 0)
-                return sl_fail(SLUICE_ERR_USAGE, "the batch has input \"%s\" twice", a->name);
+        int value = sl_graph_find_input(e->graph, a->name);
         SL_TRY(sl_exec_set_input(e->exec, value, a->data, a->bytes));
         if (training) sl_engine_watch_input(e, value, a->data, a->bytes);
-        given++;
     }
-    if (given != inputs)
-        return sl_fail(SLUICE_ERR_USAGE, "the batch has %d of the graph's %d inputs; give them all", given, inputs);
     return SLUICE_OK;
 }
 
@@ -40,6 +31,11 @@ static sluice_status read_scalar(sluice_engine *e, int buffer, double *out)
     SL_TRY(sl_exec_read_result(e->exec, buffer, &value, sizeof value));
     *out = (double)value;
     return SLUICE_OK;
+}
+
+static sluice_status check_engine(const sluice_engine *e, const char *call)
+{
+    return e != NULL ? SLUICE_OK : sl_fail(SLUICE_ERR_USAGE, "%s: the engine is NULL", call);
 }
 
 static sluice_status check_whole(const sluice_engine *e, const char *call)
@@ -77,16 +73,19 @@ static sluice_status run_segment(sluice_engine *e, sl_segment_kind segment)
 
 sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss)
 {
+    SL_TRY(check_engine(e, "sluice_forward"));
+    if (loss == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_forward: loss is NULL");
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_forward"));
     if (e->micro >= e->plan->options.accumulation)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_forward: all %d micro-batches of the step are done; call sluice_step",
                        e->micro);
-    SL_TRY(set_inputs(e, batch, true));
+    SL_TRY(set_inputs(e, batch, "sluice_forward", true));
     e->context.step = e->step + 1;
     e->context.micro = (uint32_t)sl_engine_micro_index(e, e->micro);
     e->context.training = true;
     SL_TRY(run_segment(e, SL_SEGMENT_FORWARD));
     SL_TRY(read_scalar(e, e->plan->loss_buffer, loss));
+    e->losses[e->micro] = *loss;
     sl_engine_watch_loss(e, *loss);
     e->phase = SL_ENGINE_FORWARD_DONE;
     return SLUICE_OK;
@@ -101,6 +100,7 @@ static void set_scalars(sluice_engine *e)
 
 sluice_status sluice_backward(sluice_engine *e)
 {
+    SL_TRY(check_engine(e, "sluice_backward"));
     SL_TRY(check_phase(e, SL_ENGINE_FORWARD_DONE, "sluice_backward"));
     if (e->plan->options.early_updates) set_scalars(e);
     SL_TRY(run_segment(e, SL_SEGMENT_BACKWARD));
@@ -109,20 +109,28 @@ sluice_status sluice_backward(sluice_engine *e)
     return SLUICE_OK;
 }
 
-sluice_status sluice_step(sluice_engine *e)
+/* Whether all micro-batches of the step are there. */
+static sluice_status check_step(const sluice_engine *e)
 {
-    sl_norm_result norm;
-    sluice_status st = SLUICE_OK;
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_step"));
     if (e->micro != e->plan->options.accumulation)
         return sl_fail(SLUICE_ERR_USAGE,
                        "sluice_step: %d of %d micro-batches are done; run forward and backward for the rest first",
                        e->micro, e->plan->options.accumulation);
+    return SLUICE_OK;
+}
+
+sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
+{
+    sl_norm_result norm;
+    sluice_status st = SLUICE_OK;
+    SL_TRY(check_step(e));
     set_scalars(e);
+    if (e->computes && !losses_finite) e->context.loss_scale = (double)NAN;
     SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
     SL_TRY(sl_exec_read_result(e->exec, e->plan->norm_buffer, &norm, sizeof norm));
     e->micro = 0;
-    /* an update with a gradient that is not finite has changed nothing */
+    /* an update with a gradient or a loss that is not finite has changed nothing */
     e->skipped = e->computes && !norm.finite;
     e->norm = e->skipped ? (double)NAN : norm.norm;
     e->used_scale = e->scaler.scale;
@@ -137,6 +145,32 @@ sluice_status sluice_step(sluice_engine *e)
     e->step++;
     if (!e->skipped) e->applied++;
     return SLUICE_OK;
+}
+
+/* All ranks learn all losses before the update: one that is not finite stops it on all of them. */
+sluice_status sluice_step(sluice_engine *e)
+{
+    bool finite = true;
+    SL_TRY(check_engine(e, "sluice_step"));
+    SL_TRY(check_step(e));
+    size_t count = (size_t)e->plan->options.accumulation;
+    double *all = e->losses + count;
+    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", e->losses, count * sizeof *all, all));
+    for (size_t i = 0; i < count * (size_t)e->plan->options.rank_count; i++) finite = finite && isfinite(all[i]);
+    return sl_engine_step(e, finite);
+}
+
+void sl_engine_abandon_step(sluice_engine *e)
+{
+    bool possible = e->phase == SL_ENGINE_READY || e->phase == SL_ENGINE_FORWARD_DONE;
+    if (!possible || e->ranks->count > 1 || e->plan->options.early_updates) return;
+    if (sl_exec_settle(e->exec) != SLUICE_OK) {
+        e->phase = SL_ENGINE_BROKEN;
+        return;
+    }
+    e->phase = SL_ENGINE_READY;
+    e->micro = 0;
+    sl_engine_reset_watch(e);
 }
 
 uint64_t sl_engine_micro_batches(const sluice_engine *e)
@@ -159,15 +193,25 @@ double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t str
 
 sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss)
 {
+    double ignored;
+    SL_TRY(check_engine(e, "sluice_train_step"));
+    SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_train_step"));
+    if (batches == NULL || loss == NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_train_step: %s is NULL", batches == NULL ? "batches" : "loss");
+    if (e->micro != 0)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "sluice_train_step: %d of %d micro-batches of a step are done; finish it with sluice_forward, "
+                       "sluice_backward and sluice_step",
+                       e->micro, e->plan->options.accumulation);
     size_t count = (size_t)e->plan->options.accumulation;
-    double *mine = e->losses, *all = e->losses + count;
+    /* before the first one is computed: a step that has begun cannot be taken back */
+    for (size_t i = 0; i < count; i++) SL_TRY(sl_engine_check_batch(e, &batches[i], "sluice_train_step"));
     for (size_t i = 0; i < count; i++) {
-        SL_TRY(sluice_forward(e, &batches[i], &mine[i]));
+        SL_TRY(sluice_forward(e, &batches[i], &ignored));
         SL_TRY(sluice_backward(e));
     }
     SL_TRY(sluice_step(e));
-    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", mine, count * sizeof *mine, all));
-    *loss = sl_engine_mean_loss(e, all, count);
+    *loss = sl_engine_mean_loss(e, e->losses + count, count);
     return SLUICE_OK;
 }
 
@@ -180,15 +224,21 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
     SL_TRY(check_whole(e, call));
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is in progress; finish it with sluice_step first", call);
-    SL_TRY(set_inputs(e, batch, false));
+    SL_TRY(set_inputs(e, batch, call, false));
     e->context.training = false;
     return run_segment(e, SL_SEGMENT_EVALUATE);
 }
 
 sluice_status sluice_evaluate(sluice_engine *e, const sluice_batch *batch, double *loss)
 {
+    double value;
+    SL_TRY(check_engine(e, "sluice_evaluate"));
+    if (loss == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_evaluate: loss is NULL");
     SL_TRY(run_evaluation(e, batch, "sluice_evaluate"));
-    return read_scalar(e, e->plan->eval_loss_buffer, loss);
+    SL_TRY(read_scalar(e, e->plan->eval_loss_buffer, &value));
+    SL_TRY(sl_engine_check_loss(e, batch, "sluice_evaluate", value));
+    *loss = value;
+    return SLUICE_OK;
 }
 
 /* Makes floats of 16-bit numbers at the beginning of the same memory, from the last one on. */
@@ -205,6 +255,8 @@ static void widen(sluice_dtype type, int64_t count, float *values)
 
 sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float *out, size_t out_bytes)
 {
+    SL_TRY(check_engine(e, "sluice_predict"));
+    if (out == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: out is NULL");
     int buffer = e->plan->output_buffer;
     if (buffer < 0) return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the graph has no output; call sluice_set_output");
     const sl_value *v = &e->graph->values[e->graph->output];
@@ -215,5 +267,5 @@ sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float 
     SL_TRY(run_evaluation(e, batch, "sluice_predict"));
     SL_TRY(sl_exec_read(e->exec, sl_plan_span(e->plan, (sl_piece){ buffer, 0, sl_value_bytes(v) }), out));
     widen(v->dtype, count, out);
-    return SLUICE_OK;
+    return sl_engine_check_output(e, batch, "sluice_predict", out, count);
 }

@@ -62,6 +62,14 @@ static sluice_status run_batch(sl_job *j, int64_t valid, tally *t)
     return SLUICE_OK;
 }
 
+/* All ranks, of a batch that `rank` evaluated: its own message says more. */
+static sluice_status fail_round(const sl_job *j, int rank, int64_t batch)
+{
+    if (rank == j->ranks.rank) return SLUICE_ERR_NUMBERS;
+    return sl_fail(SLUICE_ERR_NUMBERS, "evaluation: the loss of batch %lld (rank %d) is not finite", (long long)batch,
+                   rank);
+}
+
 /* Rounds of one batch on each rank. Every pass may gather parameters, so a rank without a batch computes one too, which
  * does not count. Sums run in the order of batches, whoever computed them, so that the result does not depend on the
  * number of ranks. */
@@ -73,7 +81,9 @@ static sluice_status run_rounds(sl_job *j, sl_data_split split, int64_t batches,
         tally mine = { 0 };
         SL_TRY(j->data->ops->fill_eval(j->data, split, counts ? number * rows : 0, rows, j->batch.fields,
                                        j->batch.count, &valid));
-        SL_TRY(run_batch(j, valid, &mine));
+        sluice_status st = run_batch(j, valid, &mine);
+        if (st != SLUICE_OK && st != SLUICE_ERR_NUMBERS) return st;
+        if (st == SLUICE_ERR_NUMBERS) mine.loss = (double)NAN;
         if (!counts) mine = (tally){ 0 };
         SL_TRY(j->ranks.comm->ops->exchange(j->ranks.comm, "evaluation", &mine, sizeof mine, all));
         for (int i = 0; i < j->ranks.count; i++) {
@@ -81,6 +91,7 @@ static sluice_status run_rounds(sl_job *j, sl_data_split split, int64_t batches,
             sum->weight += all[i].weight;
             sum->correct += all[i].correct;
             sum->classed += all[i].classed;
+            if (isnan(all[i].loss)) return fail_round(j, i, first + i);
         }
     }
     return SLUICE_OK;

@@ -206,10 +206,7 @@ static sluice_status train_step(sl_run *r)
     SL_TRY(run_micro_batches(r));
     SL_TRY(exchange_notes(r));
     double loss = sl_engine_mean_loss(e, note_of(r, 0)->losses, r->note_bytes / sizeof(double));
-    /* A loss that is not finite has no gradient worth applying. In fp16 the loss scale may just be too large: then
-     * sluice_step skips the step. */
-    if (!isfinite(loss) && e->computes && e->graph->precision != SLUICE_F16) return sl_engine_fail_numbers(e, "");
-    SL_TRY(sluice_step(e));
+    SL_TRY(sl_engine_step(e, isfinite(loss)));
     SL_TRY(settle_before_pause(r));
     double seconds = sl_now() - start - r->aside;
     count_step(r, seconds);

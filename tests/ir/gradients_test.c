@@ -479,3 +479,25 @@ TEST(gradients_of_random_graphs_with_shared_values_agree_with_finite_differences
         if (test_failures > 0) return;
     }
 }
+
+/* ---- ids ---- */
+
+/* What an op reads as places in a table is what its row says, so that batches are checked for it. */
+TEST(every_op_that_reads_ids_says_which_table_they_are_of)
+{
+    int found = 0;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        const sl_op_def *row = &sl_ops[cases[c].op];
+        if (row->phase != SL_PHASE_FORWARD) continue;
+        for (int i = 0; i < cases[c].inputs; i++) {
+            if (cases[c].fill[i] != INDEX && cases[c].fill[i] != TARGET) continue;
+            found++;
+            const sl_shape *table = &cases[c].in[row->index.table];
+            CHECK_THAT(row->index.there && row->index.input == i, "op_list.h: the row of %s has no index rule",
+                       row->name);
+            if (cases[c].fill[i] == TARGET) CHECK_THAT(row->index.ignores, "%s: an ignored index", row->name);
+            CHECK_EQ(table->dim[row->index.last ? table->rank - 1 : 0], cases[c].classes);
+        }
+    }
+    CHECK(found > 2);
+}

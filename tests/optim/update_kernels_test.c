@@ -375,6 +375,18 @@ TEST(leaves_add_up_in_a_pairwise_tree_by_index)
     }
 }
 
+TEST(a_loss_scale_that_is_no_number_keeps_every_update_from_changing_anything)
+{
+    double nine[1] = { 9.0 };
+    for (int path = 0; path < PATH_COUNT; path++) {
+        if (kernels_on(path) == NULL) continue;
+        sl_norm_result result = finish(kernels_on(path), nine, 1, 1.0, (double)NAN);
+        CHECK_EQ(result.finite, 0);
+        CHECK(result.factor == 0.0f);
+        CHECK_EQ(finish(kernels_on(path), nine, 1, 1.0, 1.0).finite, 1);
+    }
+}
+
 TEST(the_factor_unscales_and_clips_as_torch_does)
 {
     double nine[1] = { 9.0 }, none[1] = { 0.0 };

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(tree_threads)
     if (threadIdx.x != 0) return;
     const double norm = __ddiv_rn(__dsqrt_rn(total), loss_scale);
     const double clip = max_norm > 0.0 ? __ddiv_rn(max_norm, __dadd_rn(norm, CLIP_EPSILON)) : 1.0;
-    const bool finite = total - total == 0.0;
+    const bool finite = total - total == 0.0 && loss_scale - loss_scale == 0.0;
     result->norm = norm;
     result->finite = finite ? 1 : 0;
     result->factor = finite ? __double2float_rn(__ddiv_rn(clip < 1.0 ? clip : 1.0, loss_scale)) : 0.0f;

@@ -116,6 +116,6 @@ void KI(norm_finish)(const sl_kernel_args *a)
     double norm = sqrt(total) / run->loss_scale;
     double clip = run->clip > 0.0 ? run->clip / (norm + CLIP_EPSILON) : 1.0;
     result->norm = norm;
-    result->finite = isfinite(total) ? 1 : 0;
+    result->finite = isfinite(total) && isfinite(run->loss_scale) ? 1 : 0;
     result->factor = result->finite ? (float)((clip < 1.0 ? clip : 1.0) / run->loss_scale) : 0.0f;
 }

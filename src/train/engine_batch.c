@@ -1,0 +1,120 @@
+/* engine_batch.c: what a batch must be before anything of it is used: every input once, in its size, and no id or target
+ * that its table does not have. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/quote.h"
+#include "ir/tile.h"
+#include "train/engine_parts.h"
+
+/* ---- which inputs are places in a table ---- */
+
+static sl_index_check check_of(const sluice_graph *g, int node)
+{
+    const sl_node *n = &g->nodes[node];
+    const sl_index_rule *rule = &sl_ops[n->op].index;
+    const sl_shape *table = &g->values[n->inputs[rule->table]].shape;
+    int64_t places = table->dim[rule->last ? table->rank - 1 : 0], most = (int64_t)INT32_MAX + 1;
+    return (sl_index_check){ .value = g->values[n->inputs[rule->input]].storage,
+                             .node = node,
+                             .places = (uint32_t)(places < most ? places : most),
+                             .ignores = rule->ignores,
+                             .ignored = rule->ignores ? n->attrs.cross_entropy.ignore_index : 0 };
+}
+
+/* Tiles of one table, and tables of one size, ask for the same. */
+static bool has_check(const sluice_engine *e, const sl_index_check *c)
+{
+    for (int i = 0; i < e->index_count; i++) {
+        const sl_index_check *other = &e->indices[i];
+        if (other->value == c->value && other->places == c->places && other->ignores == c->ignores &&
+            other->ignored == c->ignored)
+            return true;
+    }
+    return false;
+}
+
+sluice_status sl_engine_find_indices(sluice_engine *e)
+{
+    const sluice_graph *g = e->graph;
+    int count = 0;
+    for (int n = 0; n < g->forward_count; n++) count += sl_ops[g->nodes[n].op].index.there;
+    e->indices = sl_alloc_array((size_t)count + 1, sizeof *e->indices, "inputs that are indices");
+    if (e->indices == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int n = 0; n < g->forward_count; n++) {
+        if (!sl_ops[g->nodes[n].op].index.there) continue;
+        sl_index_check c = check_of(g, n);
+        if (g->values[c.value].kind == SL_VALUE_INPUT && !has_check(e, &c)) e->indices[e->index_count++] = c;
+    }
+    return SLUICE_OK;
+}
+
+/* ---- checks ---- */
+
+/* No branch, so that the loop runs at the speed of memory. */
+static bool all_in_range(const int32_t *x, int64_t count, const sl_index_check *c)
+{
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < count; i++) bad |= (uint32_t)((uint32_t)x[i] >= c->places) & (uint32_t)(x[i] != c->ignored);
+    return bad == 0;
+}
+
+static sluice_status fail_index(const sluice_engine *e, const sl_index_check *c, const int32_t *x)
+{
+    const sluice_graph *g = e->graph;
+    const sl_node *n = &g->nodes[c->node];
+    const sl_value *table = &g->values[n->inputs[sl_ops[n->op].index.table]];
+    char ignored[48] = "", what[160];
+    int64_t i = 0;
+    while ((uint32_t)x[i] < c->places || (c->ignores && x[i] == c->ignored)) i++;
+    if (c->ignores) snprintf(ignored, sizeof ignored, ", and %" PRId32 " is ignored", c->ignored);
+    if (table->parameter >= 0)
+        snprintf(what, sizeof what, "the rows of \"%.64s\"", sl_whole_name(g, table->parameter));
+    else
+        snprintf(what, sizeof what, "the classes of %s \"%.64s\"", sl_ops[n->op].name, n->name);
+    return sl_fail(SLUICE_ERR_INPUT, "input \"%s\": element %" PRId64 " is %" PRId32 ", but %s are 0 to %" PRIu32 "%s",
+                   g->values[c->value].name, i, x[i], what, c->places - 1, ignored);
+}
+
+static sluice_status check_indices(const sluice_engine *e, int value, const void *data)
+{
+    int64_t count = sl_shape_elements(&e->graph->values[value].shape);
+    for (int i = 0; i < e->index_count; i++) {
+        const sl_index_check *c = &e->indices[i];
+        if (c->value == value && !all_in_range(data, count, c)) return fail_index(e, c, data);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status check_array(const sluice_engine *e, const sluice_batch *batch, int i, const char *call)
+{
+    const sluice_array *a = &batch->arrays[i];
+    int value = a->name != NULL ? sl_graph_find_input(e->graph, a->name) : -1;
+    if (a->name == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: array %d of the batch has no name", call, i);
+    if (value < 0)
+        return sl_fail(SLUICE_ERR_USAGE, "the batch has an array %s, but the graph has no input of that name",
+                       sl_quote(a->name).text);
+    for (int k = 0; k < i; k++)
+        if (strcmp(batch->arrays[k].name, a->name) == 0)
+            return sl_fail(SLUICE_ERR_USAGE, "the batch has input \"%s\" twice", a->name);
+    if (a->data == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: the data of input \"%s\" is NULL", call, a->name);
+    if (a->bytes != sl_value_bytes(&e->graph->values[value]))
+        return sl_fail(SLUICE_ERR_USAGE, "input \"%s\" holds %llu bytes, %zu were given", a->name,
+                       (unsigned long long)sl_value_bytes(&e->graph->values[value]), a->bytes);
+    return check_indices(e, value, a->data);
+}
+
+sluice_status sl_engine_check_batch(const sluice_engine *e, const sluice_batch *batch, const char *call)
+{
+    int inputs = e->graph->input_count;
+    if (batch == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: the batch is NULL", call);
+    if (batch->count < 0 || (batch->count > 0 && batch->arrays == NULL))
+        return sl_fail(SLUICE_ERR_USAGE, "%s: the batch has %d arrays, and %s", call, batch->count,
+                       batch->arrays == NULL ? "they are NULL" : "must have at least 0");
+    for (int i = 0; i < batch->count; i++) SL_TRY(check_array(e, batch, i, call));
+    if (batch->count != inputs)
+        return sl_fail(SLUICE_ERR_USAGE, "the batch has %d of the graph's %d inputs; give them all", batch->count,
+                       inputs);
+    return SLUICE_OK;
+}
