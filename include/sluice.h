@@ -13,7 +13,9 @@
  * Rules that hold for every call:
  *   - Functions that can fail return a status; SLUICE_OK is 0. sluice_error() then says what was wrong, where, and what
  *     to do.
- *   - Outputs come last and are set only on success. Every _destroy takes NULL.
+ *   - Outputs come last and are set only on success. Every _destroy takes NULL. Any other argument that is NULL, out of
+ *     range or not finite where the contract does not allow it is SLUICE_ERR_USAGE; functions without a status do
+ *     nothing then, and builders keep the error in the graph.
  *   - The library never exits, aborts or prints. Text goes to a FILE or a callback that the caller gives.
  *   - Different objects may be used from different threads at once. One object belongs to one thread at a time.
  *   - Structs with a `size` field carry sizeof themselves, so that later versions can grow them; use the _init
@@ -335,7 +337,9 @@ SLUICE_API sluice_status sluice_evaluate(sluice_engine *e, const sluice_batch *b
 /* The same, and copies the graph's output to `out`. Output that is not finite is SLUICE_ERR_NUMBERS; it is there then. */
 SLUICE_API sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float *out, size_t out_bytes);
 
-SLUICE_API void sluice_set_learning_rate(sluice_engine *e, double lr);
+/* Of the steps from here on; finite and not negative. */
+SLUICE_API sluice_status sluice_set_learning_rate(sluice_engine *e, double lr);
+/* Of NULL the following are NaN or 0. */
 SLUICE_API double sluice_gradient_norm(const sluice_engine *e); /* of the newest step, before clipping */
 SLUICE_API uint64_t sluice_step_count(const sluice_engine *e);
 /* How many of these were skipped, that is, changed nothing because their gradient was not finite (fp16, bf16). */
@@ -442,13 +446,13 @@ typedef struct sluice_event {
 } sluice_event;
 
 typedef struct sluice_job_options {
-    size_t size;
+    size_t size;         /* start from sluice_job_options_init */
     bool resume;         /* continue from checkpoint.path */
     const char *weights; /* eval, generate: a safetensors file; NULL: the newest checkpoint, or config "save" */
     void (*event)(void *user, const sluice_event *event);
     void *user;
     FILE *plan_out; /* train: the plan is printed here first; NULL: not */
-    FILE *out;      /* plan, eval, generate: results; not NULL */
+    FILE *out;      /* plan, eval, generate: results; plan without json, generate: not NULL */
     bool json;      /* plan: machine-readable */
     /* Polled between steps and, before the first one, while reading data, planning, filling and loading: a signal number asks to stop.
      * NULL: never. Set it from a handler; it outlives the call. */
@@ -457,7 +461,7 @@ typedef struct sluice_job_options {
     sluice_log_fn log;
     void *log_user;
     const char *prompt;  /* generate */
-    int64_t tokens;      /* generate */
+    int64_t tokens;      /* generate; at least 1 */
     double temperature;  /* generate; 0: the most likely */
     int top_k;           /* generate; 0: all */
     sluice_world *world; /* train: NULL: one rank */

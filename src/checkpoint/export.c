@@ -333,6 +333,8 @@ sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice
     char folder[PATH_MAX];
     sl_manifest *m = NULL;
     export x = { .path = out_path, .shard_bytes = shard_bytes, .out = out };
+    SL_NEED_PATH(checkpoint);
+    SL_NEED_PATH(out_path);
     if (type != SLUICE_F32 && type != SLUICE_BF16 && type != SLUICE_F16)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_export: the type is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",
                        (int)type);

@@ -364,6 +364,8 @@ sluice_status sluice_inspect(const char *path, bool json, FILE *out)
     static sluice_status (*const inspect[])(const char *, bool, FILE *) = {
         [PATH_FILE] = inspect_file, [PATH_CHECKPOINT] = inspect_checkpoint, [PATH_FOLDER] = inspect_folder
     };
+    SL_NEED_PATH(path);
+    SL_NEED(out);
     return inspect[kind_of(path)](path, json, out);
 }
 
@@ -372,5 +374,7 @@ sluice_status sluice_verify(const char *path, FILE *out)
     static sluice_status (*const verify[])(const char *, FILE *) = {
         [PATH_FILE] = verify_file, [PATH_CHECKPOINT] = verify_checkpoint, [PATH_FOLDER] = verify_folder
     };
+    SL_NEED_PATH(path);
+    SL_NEED(out);
     return verify[kind_of(path)](path, out);
 }

@@ -14,6 +14,8 @@
 #include "backend/backend.h"
 #include "core/shard.h"
 
+#define SL_MOST_TIMEOUT 1e9 /* seconds that one rank may be told to wait for another */
+
 typedef struct sl_comm sl_comm; /* sluice_world of sluice.h */
 
 typedef struct sl_comm_stats {

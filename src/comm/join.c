@@ -89,6 +89,10 @@ static sluice_status refuse_unconnected(const launcher *l, const char *started)
 
 sluice_status sluice_world_join(double timeout_seconds, sluice_world **out)
 {
+    SL_NEED(out);
+    if (!(timeout_seconds >= 0 && timeout_seconds <= SL_MOST_TIMEOUT))
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_world_join: timeout_seconds is %g, must be from 0 to %g",
+                       timeout_seconds, SL_MOST_TIMEOUT);
     const launcher *l = find_launcher();
     char started[160];
     if (l == NULL) {

@@ -56,7 +56,7 @@ void sluice_world_leave(sluice_world *w)
 
 void sluice_launch_options_init(sluice_launch_options *o)
 {
-    *o = (sluice_launch_options){ .size = sizeof *o, .ranks = 1, .timeout_seconds = DEFAULT_TIMEOUT };
+    if (o != NULL) *o = (sluice_launch_options){ .size = sizeof *o, .ranks = 1, .timeout_seconds = DEFAULT_TIMEOUT };
 }
 
 static sluice_status copy_options(const sluice_launch_options *given, sluice_launch_options *o)
@@ -67,8 +67,9 @@ static sluice_status copy_options(const sluice_launch_options *given, sluice_lau
                        given->size);
     memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
     if (o->timeout_seconds == 0) o->timeout_seconds = DEFAULT_TIMEOUT;
-    if (!(o->timeout_seconds > 0 && o->timeout_seconds < 1e9))
-        return sl_fail(SLUICE_ERR_USAGE, "timeout_seconds is %g, must be above 0", o->timeout_seconds);
+    if (!(o->timeout_seconds > 0 && o->timeout_seconds <= SL_MOST_TIMEOUT))
+        return sl_fail(SLUICE_ERR_USAGE, "timeout_seconds is %g, must be above 0 and at most %g", o->timeout_seconds,
+                       SL_MOST_TIMEOUT);
     if (o->ranks < 1 || o->ranks > SL_LOCAL_RANKS)
         return sl_fail(SLUICE_ERR_USAGE, "%d ranks on one machine: from 1 to %d are possible", o->ranks,
                        SL_LOCAL_RANKS);

@@ -72,6 +72,7 @@ void sluice_config_print(const sluice_config *c, FILE *out)
 {
     sl_settings s;
     const char *previous = "";
+    if (c == NULL || out == NULL) return;
     if (sl_config_resolve(c, 0, NULL, &s) != SLUICE_OK) s = c->settings;
     fputc('{', out);
     for (size_t i = 0; i < sl_config_row_count; i++) {
@@ -381,6 +382,7 @@ static void print_markdown(FILE *out)
 
 void sluice_config_help(FILE *out, bool markdown)
 {
+    if (out == NULL) return;
     if (markdown)
         print_markdown(out);
     else

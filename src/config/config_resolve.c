@@ -459,6 +459,7 @@ sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, voi
 
 void sluice_options_init(sluice_options *o)
 {
+    if (o == NULL) return;
     *o = (sluice_options){ .size = sizeof *o,
                            .accumulation_steps = 1,
                            .prefetch_layers = -1,
@@ -496,6 +497,9 @@ sluice_status sl_settings_from_options(const sluice_options *o, sl_settings *out
         SL_TRY(sl_config_value_from_option(&sl_config_rows[i], o, &value));
         sl_config_value_store(&sl_config_rows[i], &value, &s);
     }
+    if (o->optimizer.size != sizeof o->optimizer)
+        return sl_fail(SLUICE_ERR_USAGE, "options.optimizer.size is %zu: start from sluice_optimizer_init",
+                       o->optimizer.size);
     /* what is no row's, or not in the form of its row: any 64 bits are a seed, two rows are one precision, pointers */
     if (!is_float(o->precision))
         return sl_fail(SLUICE_ERR_USAGE, "options.precision is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",

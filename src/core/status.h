@@ -24,6 +24,18 @@ static inline sluice_status sl_status_after(sluice_status status)
 /* Copies this thread's message, so that a worker can hand its failure to the thread that waits for it. */
 void sl_error_copy(char out[SL_MESSAGE_BYTES]);
 
+/* For the first lines of public functions: SLUICE_ERR_USAGE where a pointer argument is NULL, or a path is NULL or empty.
+ * The message names the function and the argument as the header does. */
+#define SL_NEED(argument_)                                                                                             \
+    do {                                                                                                               \
+        if ((argument_) == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: %s is NULL", __func__, #argument_);             \
+    } while (0)
+#define SL_NEED_PATH(argument_)                                                                                        \
+    do {                                                                                                               \
+        SL_NEED(argument_);                                                                                            \
+        if ((argument_)[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s: %s is empty", __func__, #argument_);         \
+    } while (0)
+
 /* Passes a failed status on when there is nothing to undo. */
 #define SL_TRY(call)                                                                                                   \
     do {                                                                                                               \

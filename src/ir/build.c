@@ -333,6 +333,9 @@ sluice_value sluice_multiply(sluice_graph *g, sluice_value a, sluice_value b)
 
 sluice_value sluice_scale(sluice_graph *g, sluice_value x, float factor)
 {
+    if (!building(g, "scale")) return SLUICE_NONE;
+    if (!isfinite(factor))
+        return keep_error(g, sl_fail(SLUICE_ERR_USAGE, "scale: factor %g must be finite", (double)factor));
     return apply_one(g, SL_OP_SCALE, &(sl_attrs){ .scale = { factor } }, x);
 }
 

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include "backend/cpu/memory.h"
+#include "comm/segment.h"
 #include "core/bytes.h"
 #include "core/output.h"
 #include "core/thread.h"
@@ -219,6 +220,11 @@ sluice_status sluice_devices(bool measure, int ranks, sluice_device device, cons
 {
     sl_isa isa;
     sl_machine_description here;
+    SL_NEED(out);
+    if (ranks < 0 || ranks > SL_LOCAL_RANKS)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_devices: %d ranks, must be 0 to %d", ranks, SL_LOCAL_RANKS);
+    if ((unsigned)device > SLUICE_DEVICE_AUTO)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_devices: there is no device %d", (int)device);
     SL_TRY(sl_machine_isa(&isa));
     if (measure && machine_file != NULL) SL_TRY(try_file(machine_file));
     fprintf(out, "sluice %s\n", sluice_version());

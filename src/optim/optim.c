@@ -133,9 +133,11 @@ static const optimizer_row optimizers[] = {
 
 void sluice_optimizer_init(sluice_optimizer *o, sluice_optimizer_kind kind)
 {
-    *o = optimizers[kind].defaults;
+    bool known = (unsigned)kind < OPTIMIZER_COUNT;
+    if (o == NULL) return;
+    *o = optimizers[known ? kind : SLUICE_SGD].defaults;
     o->size = sizeof *o;
-    o->kind = kind;
+    o->kind = kind; /* one that is not known is refused where it is used */
 }
 
 int sl_optim_count(void)

@@ -1,8 +1,11 @@
 /* api.c: the public calls on an engine that are more than running it: options, parameters, files, results. */
+#include <math.h>
 #include <string.h>
 
+#include "core/quote.h"
 #include "ir/tile.h"
 #include "train/batch.h"
+#include "train/engine_parts.h"
 #include "train/totals.h"
 
 /* Callers built against an older header have a shorter struct: what they do not know keeps its default. */
@@ -20,7 +23,8 @@ sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *option
 {
     sluice_options o;
     sl_settings settings;
-    if (g == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_engine_create: the graph is NULL");
+    SL_NEED(g);
+    SL_NEED(out);
     SL_TRY(copy_options(options, &o));
     SL_TRY(sl_settings_from_options(&o, &settings));
     sl_engine_options e = { .training = true,
@@ -30,36 +34,46 @@ sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *option
     return sl_engine_create(g, &e, out);
 }
 
-void sluice_set_learning_rate(sluice_engine *e, double lr)
+sluice_status sluice_set_learning_rate(sluice_engine *e, double lr)
 {
+    SL_NEED(e);
+    if (!isfinite(lr) || lr < 0)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_set_learning_rate: %g must be finite and not negative", lr);
     e->lr = lr;
+    return SLUICE_OK;
 }
 
 double sluice_gradient_norm(const sluice_engine *e)
 {
-    return e->norm;
+    return e != NULL ? e->norm : (double)NAN;
 }
 
 uint64_t sluice_skipped_steps(const sluice_engine *e)
 {
-    return e->step - e->applied;
+    return e != NULL ? e->step - e->applied : 0;
 }
 
 double sluice_current_loss_scale(const sluice_engine *e)
 {
-    return e->scaler.scale;
+    return e != NULL ? e->scaler.scale : (double)NAN;
 }
 
 uint64_t sluice_step_count(const sluice_engine *e)
 {
-    return e->step;
+    return e != NULL ? e->step : 0;
+}
+
+static sluice_status check_between_steps(const sluice_engine *e, const char *call)
+{
+    if (e->phase != SL_ENGINE_FORWARD_DONE && e->micro == 0) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is in progress; finish it with sluice_step first", call);
 }
 
 /* *first: its first tile where the parameter was cut. */
 static sluice_status find_parameter(const sluice_engine *e, const char *name, size_t bytes, int *first)
 {
-    int i = name != NULL ? sl_graph_find_whole(e->graph, name) : -1;
-    if (i < 0) return sl_fail(SLUICE_ERR_USAGE, "the graph has no parameter \"%s\"", name != NULL ? name : "");
+    int i = sl_graph_find_whole(e->graph, name);
+    if (i < 0) return sl_fail(SLUICE_ERR_USAGE, "the graph has no parameter %s", sl_quote(name).text);
     uint64_t has = (uint64_t)sl_shape_elements(sl_whole_shape(e->graph, i)) * sizeof(float);
     if (has != bytes)
         return sl_fail(SLUICE_ERR_USAGE, "parameter \"%s\" has %llu bytes, %zu were given", name,
@@ -71,6 +85,9 @@ static sluice_status find_parameter(const sluice_engine *e, const char *name, si
 sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes)
 {
     int first;
+    SL_NEED(e);
+    SL_NEED(name);
+    SL_NEED(out);
     SL_TRY(find_parameter(e, name, out_bytes, &first));
     return sl_parameter_read(e->exec, first, out);
 }
@@ -78,6 +95,9 @@ sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *ou
 sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes)
 {
     int first;
+    SL_NEED(e);
+    SL_NEED(name);
+    SL_NEED(data);
     SL_TRY(find_parameter(e, name, bytes, &first));
     int64_t count = (int64_t)(bytes / sizeof *data);
     for (int64_t done = 0; done < count;) {
@@ -90,14 +110,16 @@ sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const flo
 
 sluice_status sluice_save(sluice_engine *e, const char *path)
 {
+    SL_NEED(e);
+    SL_NEED_PATH(path);
     return sl_weights_save(e->exec, path, SLUICE_F32);
 }
 
 sluice_status sluice_load(sluice_engine *e, const char *path)
 {
-    if (e->phase == SL_ENGINE_FORWARD_DONE || e->micro != 0)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "sluice_load: a training step is in progress; finish it with sluice_step first");
+    SL_NEED(e);
+    SL_NEED_PATH(path);
+    SL_TRY(check_between_steps(e, "sluice_load"));
     sluice_status st = sl_weights_load(e->exec, path);
     /* a file is checked before its first byte is used, but reading may still fail halfway */
     if (st == SLUICE_ERR_IO && e->phase == SL_ENGINE_READY) e->phase = SL_ENGINE_HALF_LOADED;
@@ -109,9 +131,10 @@ sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)
 {
     char path[4096];
     sl_checkpoint_meta meta;
-    if (e->phase != SL_ENGINE_READY || e->micro != 0)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "sluice_checkpoint_save: a training step is in progress; finish it with sluice_step first");
+    SL_NEED(e);
+    SL_NEED_PATH(folder);
+    SL_TRY(sl_engine_check_whole(e, "sluice_checkpoint_save"));
+    SL_TRY(check_between_steps(e, "sluice_checkpoint_save"));
     sl_engine_meta(e, &meta);
     return sl_checkpoint_save(e->exec, &e->slots, &meta, folder, 2, path);
 }
@@ -119,6 +142,10 @@ sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)
 sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uint64_t *step)
 {
     sl_checkpoint_meta meta = { 0 };
+    SL_NEED(e);
+    SL_NEED_PATH(folder);
+    SL_NEED(step);
+    SL_TRY(check_between_steps(e, "sluice_checkpoint_resume"));
     SL_TRY(sl_checkpoint_load(e->exec, &e->slots, folder, &e->identity, &e->log, &meta));
     if (meta.step > 0) sl_engine_restore(e, &meta);
     *step = meta.step;
@@ -127,24 +154,27 @@ sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uin
 
 sluice_status sluice_hash(sluice_engine *e, char weights[65], char state[65])
 {
+    SL_NEED(e);
+    SL_NEED(weights);
+    SL_NEED(state);
     return sl_state_hash(e->exec, &e->slots, e->scaler.scale, weights, state);
 }
 
 void sluice_planned_peak(const sluice_engine *e, sluice_memory *out)
 {
-    *out = sl_totals_memory(e->plan->totals.peak);
+    if (out != NULL) *out = e != NULL ? sl_totals_memory(e->plan->totals.peak) : (sluice_memory){ 0, 0, 0 };
 }
 
 void sluice_observed_peak(const sluice_engine *e, sluice_memory *out)
 {
-    sl_device_stats stats;
-    sl_exec_stats(e->exec, &stats, NULL);
-    *out = sl_totals_memory(stats.observed_peak);
+    sl_device_stats stats = { .observed_peak = { 0 } };
+    if (e != NULL) sl_exec_stats(e->exec, &stats, NULL);
+    if (out != NULL) *out = sl_totals_memory(stats.observed_peak);
 }
 
 void sluice_plan_print(const sluice_engine *e, FILE *out)
 {
-    sl_plan_print(e->plan, out);
+    if (e != NULL && out != NULL) sl_plan_print(e->plan, out);
 }
 
 /* ---- fitting from a data set ---- */
@@ -168,14 +198,10 @@ static sluice_status fit_step(sluice_engine *e, sluice_data *d, sl_batch_buffers
 sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss)
 {
     sl_batch_buffers f = { .count = 0 };
-    if (e == NULL || d == NULL || last_loss == NULL)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_fit: %s is NULL",
-                       e == NULL   ? "the engine"
-                       : d == NULL ? "the data"
-                                   : "last_loss");
-    if (e->phase == SL_ENGINE_FORWARD_DONE || e->micro != 0)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "sluice_fit: a training step is in progress; finish it with sluice_step first");
+    SL_NEED(e);
+    SL_NEED(d);
+    SL_NEED(last_loss);
+    SL_TRY(check_between_steps(e, "sluice_fit"));
     sluice_status st = sl_batch_buffers_make(e->graph, &f);
     for (uint64_t s = 0; st == SLUICE_OK && s < steps; s++) st = fit_step(e, d, &f, last_loss);
     sl_batch_buffers_free(&f);

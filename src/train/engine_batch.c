@@ -108,7 +108,6 @@ static sluice_status check_array(const sluice_engine *e, const sluice_batch *bat
 sluice_status sl_engine_check_batch(const sluice_engine *e, const sluice_batch *batch, const char *call)
 {
     int inputs = e->graph->input_count;
-    if (batch == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: the batch is NULL", call);
     if (batch->count < 0 || (batch->count > 0 && batch->arrays == NULL))
         return sl_fail(SLUICE_ERR_USAGE, "%s: the batch has %d arrays, and %s", call, batch->count,
                        batch->arrays == NULL ? "they are NULL" : "must have at least 0");

@@ -44,6 +44,9 @@ sluice_status sl_engine_find_indices(sluice_engine *e);
 /* SLUICE_ERR_USAGE: not what the graph's inputs are; SLUICE_ERR_INPUT: an id or target that its table does not have. */
 sluice_status sl_engine_check_batch(const sluice_engine *e, const sluice_batch *batch, const char *call);
 
+/* engine_run.c: SLUICE_ERR_USAGE after a call that failed halfway. */
+sluice_status sl_engine_check_whole(const sluice_engine *e, const char *call);
+
 /* engine_init.c: `poisoned` arenas also need their state zeroed. */
 sluice_status sl_engine_init_tensors(sluice_engine *e, bool poisoned);
 

@@ -33,12 +33,7 @@ static sluice_status read_scalar(sluice_engine *e, int buffer, double *out)
     return SLUICE_OK;
 }
 
-static sluice_status check_engine(const sluice_engine *e, const char *call)
-{
-    return e != NULL ? SLUICE_OK : sl_fail(SLUICE_ERR_USAGE, "%s: the engine is NULL", call);
-}
-
-static sluice_status check_whole(const sluice_engine *e, const char *call)
+sluice_status sl_engine_check_whole(const sluice_engine *e, const char *call)
 {
     if (e->phase == SL_ENGINE_HALF_LOADED)
         return sl_fail(SLUICE_ERR_USAGE, "%s: loading weights failed halfway; load a whole file first", call);
@@ -50,7 +45,7 @@ static sluice_status check_whole(const sluice_engine *e, const char *call)
 
 static sluice_status check_phase(const sluice_engine *e, sl_engine_phase wanted, const char *call)
 {
-    SL_TRY(check_whole(e, call));
+    SL_TRY(sl_engine_check_whole(e, call));
     if (!e->plan->options.training)
         return sl_fail(SLUICE_ERR_USAGE, "%s: this engine was created for evaluation only", call);
     if (e->phase != wanted)
@@ -73,8 +68,9 @@ static sluice_status run_segment(sluice_engine *e, sl_segment_kind segment)
 
 sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss)
 {
-    SL_TRY(check_engine(e, "sluice_forward"));
-    if (loss == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_forward: loss is NULL");
+    SL_NEED(e);
+    SL_NEED(batch);
+    SL_NEED(loss);
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_forward"));
     if (e->micro >= e->plan->options.accumulation)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_forward: all %d micro-batches of the step are done; call sluice_step",
@@ -100,7 +96,7 @@ static void set_scalars(sluice_engine *e)
 
 sluice_status sluice_backward(sluice_engine *e)
 {
-    SL_TRY(check_engine(e, "sluice_backward"));
+    SL_NEED(e);
     SL_TRY(check_phase(e, SL_ENGINE_FORWARD_DONE, "sluice_backward"));
     if (e->plan->options.early_updates) set_scalars(e);
     SL_TRY(run_segment(e, SL_SEGMENT_BACKWARD));
@@ -151,7 +147,7 @@ sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
 sluice_status sluice_step(sluice_engine *e)
 {
     bool finite = true;
-    SL_TRY(check_engine(e, "sluice_step"));
+    SL_NEED(e);
     SL_TRY(check_step(e));
     size_t count = (size_t)e->plan->options.accumulation;
     double *all = e->losses + count;
@@ -194,10 +190,10 @@ double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t str
 sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss)
 {
     double ignored;
-    SL_TRY(check_engine(e, "sluice_train_step"));
+    SL_NEED(e);
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_train_step"));
-    if (batches == NULL || loss == NULL)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_train_step: %s is NULL", batches == NULL ? "batches" : "loss");
+    SL_NEED(batches);
+    SL_NEED(loss);
     if (e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE,
                        "sluice_train_step: %d of %d micro-batches of a step are done; finish it with sluice_forward, "
@@ -221,7 +217,7 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
     if (!e->plan->options.evaluation)
         return sl_fail(SLUICE_ERR_USAGE,
                        "%s: the engine was created without options.evaluation, so its plan has no memory for it", call);
-    SL_TRY(check_whole(e, call));
+    SL_TRY(sl_engine_check_whole(e, call));
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is in progress; finish it with sluice_step first", call);
     SL_TRY(set_inputs(e, batch, call, false));
@@ -232,8 +228,9 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
 sluice_status sluice_evaluate(sluice_engine *e, const sluice_batch *batch, double *loss)
 {
     double value;
-    SL_TRY(check_engine(e, "sluice_evaluate"));
-    if (loss == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_evaluate: loss is NULL");
+    SL_NEED(e);
+    SL_NEED(batch);
+    SL_NEED(loss);
     SL_TRY(run_evaluation(e, batch, "sluice_evaluate"));
     SL_TRY(read_scalar(e, e->plan->eval_loss_buffer, &value));
     SL_TRY(sl_engine_check_loss(e, batch, "sluice_evaluate", value));
@@ -255,8 +252,9 @@ static void widen(sluice_dtype type, int64_t count, float *values)
 
 sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float *out, size_t out_bytes)
 {
-    SL_TRY(check_engine(e, "sluice_predict"));
-    if (out == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: out is NULL");
+    SL_NEED(e);
+    SL_NEED(batch);
+    SL_NEED(out);
     int buffer = e->plan->output_buffer;
     if (buffer < 0) return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the graph has no output; call sluice_set_output");
     const sl_value *v = &e->graph->values[e->graph->output];

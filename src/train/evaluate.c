@@ -129,5 +129,5 @@ static sluice_status evaluate_job(sl_job *j, const sluice_job_options *o)
 
 sluice_status sluice_job_eval(const sluice_config *c, const sluice_job_options *o)
 {
-    return sl_job_run(c, o, SL_JOB_EVALUATE, evaluate_job);
+    return sl_job_run(c, o, SL_JOB_EVALUATE, "sluice_job_eval", evaluate_job);
 }

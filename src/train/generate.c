@@ -123,5 +123,5 @@ static sluice_status generate_job(sl_job *j, const sluice_job_options *o)
 
 sluice_status sluice_job_generate(const sluice_config *c, const sluice_job_options *o)
 {
-    return sl_job_run(c, o, SL_JOB_GENERATE, generate_job);
+    return sl_job_run(c, o, SL_JOB_GENERATE, "sluice_job_generate", generate_job);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,39 @@
 
 void sluice_job_options_init(sluice_job_options *o)
 {
+    if (o == NULL) return;
     *o = (sluice_job_options){ .size = sizeof *o, .tokens = 200, .temperature = 0.8 };
+}
+
+static sluice_status check_numbers(const sluice_job_options *o, sl_job_purpose purpose, const char *call)
+{
+    if (o->ranks < 0) return sl_fail(SLUICE_ERR_USAGE, "%s: options.ranks is %d, must be 0 or more", call, o->ranks);
+    if (purpose != SL_JOB_GENERATE) return SLUICE_OK;
+    if (o->tokens < 1)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: options.tokens is %lld, must be at least 1", call, (long long)o->tokens);
+    if (o->top_k < 0) return sl_fail(SLUICE_ERR_USAGE, "%s: options.top_k is %d, must be 0 or more", call, o->top_k);
+    if (!isfinite(o->temperature) || o->temperature < 0)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: options.temperature is %g, must be finite and not negative", call,
+                       o->temperature);
+    return SLUICE_OK;
+}
+
+sluice_status sl_job_take_options(const sluice_config *c, const sluice_job_options *given, sl_job_purpose purpose,
+                                  const char *call, sluice_job_options *out)
+{
+    sluice_job_options o;
+    if (c == NULL || given == NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: the %s NULL", call, c == NULL ? "configuration is" : "options are");
+    sluice_job_options_init(&o);
+    if (given->size < offsetof(sluice_job_options, weights) || given->size > 16 * sizeof o)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_job_options.size is %zu: start from sluice_job_options_init",
+                       given->size);
+    memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    bool prints = purpose == SL_JOB_GENERATE || (purpose == SL_JOB_PLAN && !o.json);
+    if (prints && o.out == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: options.out is NULL", call);
+    SL_TRY(check_numbers(&o, purpose, call));
+    *out = o;
+    return SLUICE_OK;
 }
 
 /* ---- data and model ---- */
@@ -255,12 +288,14 @@ void sl_job_close(sl_job *j)
     sl_ranks_close(&j->ranks);
 }
 
-sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose,
-                         sluice_status (*work)(sl_job *j, const sluice_job_options *o))
+sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *given, sl_job_purpose purpose,
+                         const char *call, sluice_status (*work)(sl_job *j, const sluice_job_options *o))
 {
     sl_job j = { .data = NULL };
-    sluice_status st = sl_job_open(&j, c, o, purpose);
-    if (st == SLUICE_OK) st = work(&j, o);
+    sluice_job_options o;
+    SL_TRY(sl_job_take_options(c, given, purpose, call, &o));
+    sluice_status st = sl_job_open(&j, c, &o, purpose);
+    if (st == SLUICE_OK) st = work(&j, &o);
     sl_job_close(&j);
     return st;
 }

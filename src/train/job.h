@@ -41,9 +41,13 @@ typedef enum { SL_JOB_TRAIN, SL_JOB_PLAN, SL_JOB_EVALUATE, SL_JOB_GENERATE } sl_
  * same configuration, data and plan, or the same failure. Zero the struct first; sl_job_close also after a failure. */
 sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose);
 void sl_job_close(sl_job *j);
+/* What the caller gave, with the defaults of what an older header does not know; SLUICE_ERR_USAGE names the call and what
+ * it cannot be. The first thing that a public job does. */
+sluice_status sl_job_take_options(const sluice_config *c, const sluice_job_options *given, sl_job_purpose purpose,
+                                  const char *call, sluice_job_options *out);
 /* Opens a job, does `work` where that succeeded, and closes it. */
-sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose,
-                         sluice_status (*work)(sl_job *j, const sluice_job_options *o));
+sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *given, sl_job_purpose purpose,
+                         const char *call, sluice_status (*work)(sl_job *j, const sluice_job_options *o));
 /* Mean loss and, where the model classifies, accuracy over a split (at most `batches` micro-batches; 0: all). Every
  * sample counts once: padding does not count. *accuracy is NaN where it means nothing. */
 sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, double *loss, double *accuracy);

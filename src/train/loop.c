@@ -383,11 +383,13 @@ static sluice_status run_training(sl_run *r)
     return end_event(r);
 }
 
-sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *o)
+sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *given)
 {
     sl_job j = { .data = NULL };
-    sl_run r = { .job = &j, .options = o, .lock = { -1 } };
-    sluice_status st = sl_job_open(&j, c, o, SL_JOB_TRAIN);
+    sluice_job_options o;
+    SL_TRY(sl_job_take_options(c, given, SL_JOB_TRAIN, "sluice_job_train", &o));
+    sl_run r = { .job = &j, .options = &o, .lock = { -1 } };
+    sluice_status st = sl_job_open(&j, c, &o, SL_JOB_TRAIN);
     if (st == SLUICE_OK) {
         st = run_training(&r);
         /* bad numbers and a stop happen on all ranks at the same step; the others have to be told of anything else */
@@ -415,19 +417,21 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
     return SLUICE_OK;
 }
 
-sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *o)
+sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *given)
 {
     sl_job j = { .data = NULL };
-    sluice_status st = sl_job_open(&j, c, o, SL_JOB_PLAN);
+    sluice_job_options o;
+    SL_TRY(sl_job_take_options(c, given, SL_JOB_PLAN, "sluice_job_plan", &o));
+    sluice_status st = sl_job_open(&j, c, &o, SL_JOB_PLAN);
     const uint64_t *told = j.settings.plan.budget;
-    bool shared = o->ranks > 1 && o->machine == NULL && (told[SL_TIER_DEVICE] == 0 || told[SL_TIER_HOST] == 0);
+    bool shared = o.ranks > 1 && o.machine == NULL && (told[SL_TIER_DEVICE] == 0 || told[SL_TIER_HOST] == 0);
     if (st == SLUICE_ERR_NO_FIT && shared) {
         /* without a file the ranks share this machine, which whoever plans for a cluster may not have meant */
         char message[SL_MESSAGE_BYTES];
         sl_error_copy(message);
         sl_fail(st, "%s; for ranks that do not share this machine, --machine FILE with what each has", message);
     }
-    if (st == SLUICE_OK) st = report_plan(&j, o);
+    if (st == SLUICE_OK) st = report_plan(&j, &o);
     sl_job_close(&j);
     return st;
 }

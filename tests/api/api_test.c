@@ -1,0 +1,511 @@
+/* api_test.c: every call of the public header with every argument NULL, out of range or not finite gives a status and a
+ * message, and never ends the process.
+ *
+ * The calls are generated when the test is built: calls.awk makes them of include/sluice.h and of good_calls, which has
+ * one call of every function that succeeds. They run in child processes, so that one that crashes is named, and the
+ * rest still run. What depends on the order of calls, and on fields of structs, is below. */
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sluice.h"
+#include "test.h"
+
+enum { PATH_BYTES = 4200, ROWS = 2, FEATURES = 8 };
+
+/* What the arguments of good_calls are made of; new for each call but for what `kept` holds. */
+typedef struct api_world {
+    sluice_graph *g, *made_graph, *whole; /* whole: of api_new_engine's newest engine */
+    sluice_value x, y, sequence, ids, weight, bias, gain, scalar, two[2];
+    int64_t dims[2], sixteen[1];
+    int order[2];
+    sluice_init init;
+    FILE *out;
+    sluice_optimizer optimizer;
+    sluice_options options;
+    sluice_launch_options launch;
+    sluice_job_options job;
+    sluice_world *world;
+    sluice_engine *made_engine;
+    sluice_data *made_data;
+    sluice_config *config, *made_config;
+    sluice_array array;
+    sluice_batch batch;
+    sluice_memory memory;
+    float floats[ROWS * FEATURES];
+    double loss;
+    uint64_t step;
+    char weights_hash[65], state_hash[65], text[256];
+    char save[PATH_BYTES], saved[PATH_BYTES], folder[PATH_BYTES], checkpoints[PATH_BYTES], config_path[PATH_BYTES],
+        model[PATH_BYTES];
+} api_world;
+
+typedef enum { MUST_SUCCEED, MUST_BE_REFUSED, MUST_SURVIVE } api_expected;
+typedef enum { RETURNS_STATUS, RETURNS_VALUE, RETURNS_VOID, RETURNS_OTHER, BUILDS } api_returns;
+
+typedef struct api_result {
+    const char *name, *what; /* the function; the call in words */
+    api_expected expected;
+    int result;
+} api_result;
+
+typedef struct api_function {
+    const char *name;
+    api_returns returns;
+    const char *fault; /* why there are no calls; NULL: there are */
+    int variants;
+    void (*call)(api_world *w, int variant, api_result *r);
+} api_function;
+
+/* Between a child and the test. */
+typedef struct shared {
+    int variant; /* begun */
+    char what[512], failures[1 << 14];
+} shared;
+static shared *seen;
+
+/* ---- arguments ---- */
+
+static void api_log(void *user, sluice_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    (void)line;
+}
+
+static sluice_status api_body(void *user, sluice_world *world)
+{
+    (void)user;
+    return sluice_world_size(world) == 1 ? SLUICE_OK : SLUICE_ERR_FAILED;
+}
+
+static sluice_status api_fill(void *user, uint64_t index, const char *const *names, void *const *buffers,
+                              const size_t *bytes, int count)
+{
+    (void)user;
+    (void)index;
+    (void)names;
+    for (int i = 0; i < count; i++) memset(buffers[i], 0, bytes[i]);
+    return SLUICE_OK;
+}
+
+/* A whole model: root mean square norm of x, and its mean. */
+static sluice_graph *api_model(api_world *w)
+{
+    sluice_graph *g = NULL;
+    (void)w;
+    if (sluice_graph_create(&g) != SLUICE_OK) return NULL;
+    sluice_value x = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ ROWS, FEATURES });
+    sluice_value gain = sluice_parameter(g, "gain", 1, (int64_t[]){ FEATURES }, (sluice_init){ SLUICE_INIT_ONE, 0 });
+    sluice_value y = sluice_rms_norm(g, x, gain, 1e-5f);
+    sluice_set_output(g, y);
+    sluice_set_loss(g, sluice_mean(g, y));
+    return g;
+}
+
+static sluice_engine *api_new_engine(api_world *w)
+{
+    sluice_engine *e = NULL;
+    w->whole = api_model(w);
+    sluice_engine_create(w->whole, &w->options, &e);
+    return e;
+}
+
+/* Calls that are refused leave an engine as it was: one serves all calls of a function. */
+static sluice_engine *api_engine(api_world *w)
+{
+    static sluice_engine *kept;
+    if (kept == NULL) kept = api_new_engine(w);
+    return kept;
+}
+
+static sluice_engine *api_after_forward(api_world *w)
+{
+    sluice_engine *e = api_new_engine(w);
+    sluice_forward(e, &w->batch, &w->loss);
+    return e;
+}
+
+static sluice_engine *api_after_backward(api_world *w)
+{
+    sluice_engine *e = api_after_forward(w);
+    sluice_backward(e);
+    return e;
+}
+
+static sluice_data *api_data(api_world *w)
+{
+    sluice_data *d = NULL;
+    sluice_data_from_arrays(&w->array, 1, ROWS, false, 1, &d);
+    return d;
+}
+
+static sluice_config *api_new_config(api_world *w)
+{
+    sluice_config *c = NULL;
+    sluice_config_load(w->config_path, &c);
+    return c;
+}
+
+static sluice_world *api_join(api_world *w)
+{
+    sluice_world *world = NULL;
+    (void)w;
+    sluice_world_join(1, &world);
+    return world;
+}
+
+/* The message before a call, so that one that says nothing is noticed. */
+static void api_begin(api_result *r)
+{
+    if (strcmp(r->name, "sluice_graph_create") == 0)
+        sluice_graph_check(NULL);
+    else
+        sluice_graph_create(NULL);
+    snprintf(seen->what, sizeof seen->what, "%s", r->what);
+}
+
+#include "api_calls.h"
+
+static void name_files(api_world *w, const char *root)
+{
+    snprintf(w->save, sizeof w->save, "%s/made.safetensors", root);
+    snprintf(w->saved, sizeof w->saved, "%s/saved.safetensors", root);
+    snprintf(w->folder, sizeof w->folder, "%s/made-checkpoints", root);
+    snprintf(w->checkpoints, sizeof w->checkpoints, "%s/checkpoints", root);
+    snprintf(w->config_path, sizeof w->config_path, "%s/config.json", root);
+    snprintf(w->model, sizeof w->model, "%s/model.safetensors", root);
+}
+
+static void build_graph(api_world *w)
+{
+    const sluice_init some = { SLUICE_INIT_NORMAL, 0.1f };
+    int64_t row[] = { ROWS, FEATURES }, matrix[] = { 5, FEATURES }, three[] = { ROWS, 3, FEATURES };
+    sluice_graph *g = NULL;
+    sluice_graph_create(&g);
+    w->g = g;
+    w->x = sluice_input(g, "x", SLUICE_F32, 2, row);
+    w->ids = sluice_input(g, "ids", SLUICE_I32, 1, row);
+    w->sequence = sluice_input(g, "sequence", SLUICE_F32, 3, three);
+    w->weight = sluice_parameter(g, "weight", 2, matrix, some);
+    w->bias = sluice_parameter(g, "bias", 1, matrix, some);
+    w->gain = sluice_parameter(g, "gain", 1, &row[1], some);
+    w->y = sluice_relu(g, w->x);
+    w->scalar = sluice_sum(g, w->y);
+    w->two[0] = w->two[1] = w->x;
+}
+
+static void make_world(api_world *w, const char *root)
+{
+    *w = (api_world){ .dims = { 3, 4 }, .sixteen = { ROWS * FEATURES }, .order = { 1, 0 } };
+    name_files(w, root);
+    build_graph(w);
+    w->out = fopen("/dev/null", "w");
+    for (int i = 0; i < ROWS * FEATURES; i++) w->floats[i] = (float)i / 8 - 1;
+    w->array = (sluice_array){ "x", w->floats, sizeof w->floats };
+    w->batch = (sluice_batch){ &w->array, 1 };
+    sluice_options_init(&w->options);
+    w->options.threads = 1;
+    w->options.evaluation = true;
+    w->options.device_bytes = w->options.host_bytes = (uint64_t)1 << 24;
+    sluice_launch_options_init(&w->launch);
+    w->launch.ranks = 1;
+    sluice_job_options_init(&w->job);
+    w->job.out = w->out;
+    w->job.weights = w->model;
+    w->job.tokens = 1;
+    w->config = api_new_config(w);
+}
+
+static void free_world(api_world *w)
+{
+    sluice_graph_destroy(w->g);
+    sluice_graph_destroy(w->whole);
+    sluice_config_destroy(w->config);
+    sluice_data_destroy(w->made_data);
+    fclose(w->out);
+}
+
+/* Files that calls read: a configuration, a model trained from it, weights and a checkpoint of api_model. */
+static void make_files(const char *root)
+{
+    static api_world w;
+    char path[PATH_BYTES];
+    name_files(&w, root);
+    snprintf(path, sizeof path, "%s/text", root);
+    FILE *text = fopen(path, "w");
+    FILE *config = fopen(w.config_path, "w");
+    if (text == NULL || config == NULL) _exit(1);
+    for (int i = 0; i < 40; i++) fputs("to be or not to be\n", text);
+    fprintf(config,
+            "{\"model\": {\"type\": \"gpt2\", \"layers\": 1, \"heads\": 1, \"width\": 8, \"context\": 8},\n"
+            " \"data\": {\"type\": \"text\", \"path\": \"%s\"}, \"steps\": 1, \"train_batch_size\": 2,\n"
+            " \"threads\": 1, \"device\": \"cpu\", \"memory\": {\"device\": \"64MiB\", \"host\": \"64MiB\"},\n"
+            " \"optimizer\": {\"type\": \"SGD\"}, \"save\": \"%s\"}\n",
+            path, w.model);
+    fclose(text);
+    fclose(config);
+    make_world(&w, root);
+    sluice_engine *e = api_new_engine(&w);
+    if (sluice_train_step(e, &w.batch, &w.loss) != SLUICE_OK || sluice_save(e, w.saved) != SLUICE_OK ||
+        sluice_checkpoint_save(e, w.checkpoints) != SLUICE_OK || sluice_job_train(w.config, &w.job) != SLUICE_OK) {
+        fprintf(stderr, "setting up: %s\n", sluice_error());
+        _exit(1);
+    }
+    _exit(0);
+}
+
+/* ---- judging ---- */
+
+static void note(const char *format, const char *what, const char *more)
+{
+    size_t used = strlen(seen->failures);
+    snprintf(seen->failures + used, sizeof seen->failures - used, format, what, more);
+}
+
+static bool is_refused(const api_function *f, const api_world *w, const api_result *r)
+{
+    if (f->returns == RETURNS_STATUS) return r->result != SLUICE_OK;
+    if (f->returns == RETURNS_VALUE && r->result != SLUICE_NONE) return false;
+    /* builders: the graph keeps the error, where there is one */
+    return strstr(r->what, "sluice_graph *g = NULL") != NULL || sluice_graph_check(w->g) != SLUICE_OK;
+}
+
+static void judge(const api_function *f, const api_world *w, const api_result *r, const char *before)
+{
+    char message[2048];
+    bool judged = f->returns == RETURNS_STATUS || f->returns == RETURNS_VALUE || f->returns == BUILDS;
+    snprintf(message, sizeof message, "%s", sluice_error());
+    if (!judged || r->expected == MUST_SURVIVE) return;
+    bool refused = is_refused(f, w, r);
+    if (r->expected == MUST_SUCCEED && refused) note("%s is refused: %s\n", r->what, message);
+    if (r->expected == MUST_SUCCEED) return;
+    if (!refused)
+        note("%s is accepted%s\n", r->what, "");
+    else if (message[0] == '\0' || strcmp(message, before) == 0)
+        note("%s is refused without a message%s\n", r->what, "");
+}
+
+/* The child: all calls of a function from `first` on. */
+static void run_calls(const api_function *f, int first, const char *root)
+{
+    static api_world w;
+    char before[2048];
+    alarm(120);
+    for (int v = first; v < f->variants; v++) {
+        api_result r = { .name = f->name, .what = f->name };
+        seen->variant = v;
+        make_world(&w, root);
+        api_begin(&r);
+        snprintf(before, sizeof before, "%s", sluice_error());
+        f->call(&w, v, &r);
+        judge(f, &w, &r, before);
+    }
+    fflush(NULL);
+    _exit(0);
+}
+
+/* How the child ended, where that was not well; "" where it was. */
+static const char *ending(int status, char *out, size_t bytes)
+{
+    out[0] = '\0';
+    if (WIFSIGNALED(status)) snprintf(out, bytes, "ended by signal %d", WTERMSIG(status));
+    if (WIFEXITED(status) && WEXITSTATUS(status) != 0) snprintf(out, bytes, "exit status %d", WEXITSTATUS(status));
+    return out;
+}
+
+static void check_function(const api_function *f, const char *root)
+{
+    char how[64];
+    int first = 0, status = 0;
+    CHECK_THAT(f->fault == NULL, "%s: %s", f->name, f->fault);
+    while (first < f->variants) {
+        memset(seen, 0, sizeof *seen);
+        snprintf(seen->what, sizeof seen->what, "%s, before the first call", f->name);
+        pid_t child = fork();
+        if (child == 0) run_calls(f, first, root);
+        waitpid(child, &status, 0);
+        CHECK_THAT(seen->failures[0] == '\0', "%s", seen->failures);
+        if (ending(status, how, sizeof how)[0] == '\0') return;
+        CHECK_THAT(false, "%s: %s", seen->what, how);
+        first = seen->variant + 1;
+    }
+}
+
+static bool prepare(const char **root)
+{
+    int status = 1;
+    *root = test_tmpdir();
+    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seen == MAP_FAILED) return false;
+    pid_t child = fork();
+    if (child == 0) make_files(*root);
+    waitpid(child, &status, 0);
+    return status == 0;
+}
+
+TEST(every_public_call_with_a_bad_argument_gives_a_status_and_a_message)
+{
+    const char *root;
+    size_t count = sizeof api_functions / sizeof api_functions[0];
+    REQUIRE(prepare(&root));
+    CHECK_EQ(count, API_DECLARED);
+    for (size_t i = 0; i < count; i++) check_function(&api_functions[i], root);
+}
+
+/* ---- fields of structs ---- */
+
+/* Creates and destroys; the status of creation. */
+static sluice_status create_with(api_world *w, const sluice_options *o)
+{
+    sluice_engine *e = NULL;
+    sluice_graph *g = api_model(w);
+    sluice_status st = sluice_engine_create(g, o, &e);
+    sluice_engine_destroy(e);
+    sluice_graph_destroy(g);
+    return st;
+}
+
+TEST(structs_that_no_init_function_filled_are_refused_by_name)
+{
+    static api_world w;
+    const char *root;
+    REQUIRE(prepare(&root));
+    make_world(&w, root);
+    const size_t sizes[] = { 0, 1, 8, (size_t)1 << 20 };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        sluice_options o = w.options;
+        sluice_launch_options launch = w.launch;
+        sluice_job_options job = w.job;
+        o.size = launch.size = job.size = sizes[i];
+        CHECK_EQ(create_with(&w, &o), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "sluice_options.size");
+        CHECK_EQ(sluice_launch(&launch, api_body, NULL), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "sluice_launch_options.size");
+        CHECK_EQ(sluice_job_plan(w.config, &job), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "sluice_job_options.size");
+        CHECK_EQ(sluice_job_train(w.config, &job), SLUICE_ERR_USAGE);
+        CHECK_EQ(sluice_job_eval(w.config, &job), SLUICE_ERR_USAGE);
+        CHECK_EQ(sluice_job_generate(w.config, &job), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "sluice_job_options.size");
+        o = w.options;
+        o.optimizer.size = sizes[i];
+        CHECK_EQ(create_with(&w, &o), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "options.optimizer.size");
+    }
+    CHECK_EQ(create_with(&w, NULL), SLUICE_OK);
+    free_world(&w);
+}
+
+TEST(options_of_jobs_that_make_no_sense_are_refused_by_name)
+{
+    static api_world w;
+    const char *root;
+    REQUIRE(prepare(&root));
+    make_world(&w, root);
+    const sluice_job_options good = w.job;
+    const double bad[] = { (double)NAN, (double)INFINITY, -1 };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        w.job = good;
+        w.job.temperature = bad[i];
+        CHECK_EQ(sluice_job_generate(w.config, &w.job), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "options.temperature");
+    }
+    w.job = good;
+    w.job.tokens = 0;
+    CHECK_EQ(sluice_job_generate(w.config, &w.job), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "options.tokens is 0");
+    w.job = good;
+    w.job.top_k = -1;
+    CHECK_EQ(sluice_job_generate(w.config, &w.job), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "options.top_k is -1");
+    w.job = good;
+    w.job.ranks = -2;
+    CHECK_EQ(sluice_job_plan(w.config, &w.job), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "options.ranks is -2");
+    w.job = good;
+    w.job.out = NULL;
+    CHECK_EQ(sluice_job_plan(w.config, &w.job), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "options.out is NULL");
+    CHECK_EQ(sluice_job_generate(w.config, &w.job), SLUICE_ERR_USAGE);
+    free_world(&w);
+}
+
+TEST(batches_that_are_not_what_the_graph_reads_are_refused_by_name)
+{
+    static api_world w;
+    const char *root;
+    REQUIRE(prepare(&root));
+    make_world(&w, root);
+    sluice_engine *e = api_new_engine(&w);
+    REQUIRE(e != NULL);
+    const struct {
+        sluice_array arrays[2];
+        int count;
+        bool none;
+        const char *message;
+    } bad[] = {
+        { .count = 1, .none = true, .message = "the batch has 1 arrays, and they are NULL" },
+        { .count = -1, .message = "the batch has -1 arrays" },
+        { .count = 0, .message = "0 of the graph's 1 inputs" },
+        { { { NULL, w.floats, 64 } }, 1, false, "array 0 of the batch has no name" },
+        { { { "x", NULL, 64 } }, 1, false, "the data of input \"x\" is NULL" },
+        { { { "x", w.floats, 63 } }, 1, false, "input \"x\" holds 64 bytes, 63 were given" },
+        { { { "z\n", w.floats, 64 } }, 1, false, "an array \"z\\u000a\"" },
+        { { { "x", w.floats, 64 }, { "x", w.floats, 64 } }, 2, false, "input \"x\" twice" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        sluice_batch batch = { bad[i].none ? NULL : bad[i].arrays, bad[i].count };
+        CHECK_EQ(sluice_train_step(e, &batch, &w.loss), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), bad[i].message);
+        CHECK_EQ(sluice_forward(e, &batch, &w.loss), SLUICE_ERR_USAGE);
+        CHECK_EQ(sluice_evaluate(e, &batch, &w.loss), SLUICE_ERR_USAGE);
+        CHECK_EQ(sluice_predict(e, &batch, w.floats, sizeof w.floats), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), bad[i].message);
+    }
+    REQUIRE_OK(sluice_train_step(e, &w.batch, &w.loss));
+    sluice_engine_destroy(e);
+    free_world(&w);
+}
+
+/* ---- order ---- */
+
+TEST(calls_in_the_middle_of_a_step_are_refused_and_the_step_can_be_finished)
+{
+    static api_world w;
+    const char *root;
+    uint64_t step;
+    REQUIRE(prepare(&root));
+    make_world(&w, root);
+    w.options.accumulation_steps = 2;
+    sluice_engine *e = api_new_engine(&w);
+    REQUIRE(e != NULL);
+    sluice_batch two[] = { w.batch, w.batch };
+    w.made_data = api_data(&w);
+    CHECK_EQ(sluice_backward(e), SLUICE_ERR_USAGE);
+    CHECK_EQ(sluice_step(e), SLUICE_ERR_USAGE);
+    REQUIRE_OK(sluice_forward(e, &w.batch, &w.loss));
+    for (int after_backward = 0; after_backward < 2; after_backward++) {
+        CHECK_EQ(sluice_step(e), SLUICE_ERR_USAGE);
+        CHECK_EQ(sluice_train_step(e, two, &w.loss), SLUICE_ERR_USAGE);
+        CHECK_EQ(sluice_fit(e, w.made_data, 1, &w.loss), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "a training step is in progress");
+        CHECK_EQ(sluice_evaluate(e, &w.batch, &w.loss), SLUICE_ERR_USAGE);
+        CHECK_EQ(sluice_load(e, w.saved), SLUICE_ERR_USAGE);
+        CHECK_EQ(sluice_checkpoint_save(e, w.folder), SLUICE_ERR_USAGE);
+        CHECK_EQ(sluice_checkpoint_resume(e, w.checkpoints, &step), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "a training step is in progress");
+        if (after_backward == 0) REQUIRE_OK(sluice_backward(e));
+    }
+    REQUIRE_OK(sluice_forward(e, &w.batch, &w.loss));
+    REQUIRE_OK(sluice_backward(e));
+    CHECK_EQ(sluice_forward(e, &w.batch, &w.loss), SLUICE_ERR_USAGE);
+    REQUIRE_OK(sluice_step(e));
+    REQUIRE_OK(sluice_train_step(e, two, &w.loss));
+    CHECK_EQ(sluice_step_count(e), 2);
+    sluice_engine_destroy(e);
+    free_world(&w);
+}
