@@ -52,12 +52,22 @@ sluice_status sl_engine_find_indices(sluice_engine *e)
 
 /* ---- checks ---- */
 
-/* No branch, so that the loop runs at the speed of memory. */
+/* A row of `count` at once, without a branch. */
+static inline int32_t bad_in(const int32_t *x, int count, int32_t last, int32_t ignored)
+{
+    int32_t bad = 0;
+    for (int i = 0; i < count; i++) bad |= ((x[i] < 0) | (x[i] > last)) & (x[i] != ignored);
+    return bad;
+}
+
+/* In blocks of a fixed size, which compilers make vectors of: a batch is looked at in every step. */
 static bool all_in_range(const int32_t *x, int64_t count, const sl_index_check *c)
 {
-    uint32_t bad = 0;
-    for (int64_t i = 0; i < count; i++) bad |= (uint32_t)((uint32_t)x[i] >= c->places) & (uint32_t)(x[i] != c->ignored);
-    return bad == 0;
+    enum { BLOCK = 64 };
+    int32_t bad = 0, last = (int32_t)(c->places - 1), ignored = c->ignored;
+    int64_t i = 0;
+    for (; i + BLOCK <= count; i += BLOCK) bad |= bad_in(x + i, BLOCK, last, ignored);
+    return (bad | bad_in(x + i, (int)(count - i), last, ignored)) == 0;
 }
 
 static sluice_status fail_index(const sluice_engine *e, const sl_index_check *c, const int32_t *x)

@@ -11,9 +11,9 @@ int sl_graph_inputs(const sluice_graph *g, int *values, int capacity)
     return g->input_count;
 }
 
-static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, const char *call, bool training)
+/* Of a batch that was checked. */
+static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, bool training)
 {
-    SL_TRY(sl_engine_check_batch(e, batch, call));
     for (int i = 0; i < batch->count; i++) {
         const sluice_array *a = &batch->arrays[i];
         int value = sl_graph_find_input(e->graph, a->name);
@@ -66,16 +66,19 @@ static sluice_status run_segment(sluice_engine *e, sl_segment_kind segment)
     return st;
 }
 
-sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss)
+static sluice_status check_forward(const sluice_engine *e, const char *call)
 {
-    SL_NEED(e);
-    SL_NEED(batch);
-    SL_NEED(loss);
-    SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_forward"));
+    SL_TRY(check_phase(e, SL_ENGINE_READY, call));
     if (e->micro >= e->plan->options.accumulation)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_forward: all %d micro-batches of the step are done; call sluice_step",
+        return sl_fail(SLUICE_ERR_USAGE, "%s: all %d micro-batches of the step are done; call sluice_step", call,
                        e->micro);
-    SL_TRY(set_inputs(e, batch, "sluice_forward", true));
+    return SLUICE_OK;
+}
+
+/* When all is checked. */
+static sluice_status run_forward(sluice_engine *e, const sluice_batch *batch, double *loss)
+{
+    SL_TRY(set_inputs(e, batch, true));
     e->context.step = e->step + 1;
     e->context.micro = (uint32_t)sl_engine_micro_index(e, e->micro);
     e->context.training = true;
@@ -85,6 +88,16 @@ sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double
     sl_engine_watch_loss(e, *loss);
     e->phase = SL_ENGINE_FORWARD_DONE;
     return SLUICE_OK;
+}
+
+sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss)
+{
+    SL_NEED(e);
+    SL_NEED(batch);
+    SL_NEED(loss);
+    SL_TRY(check_forward(e, "sluice_forward"));
+    SL_TRY(sl_engine_check_batch(e, batch, "sluice_forward"));
+    return run_forward(e, batch, loss);
 }
 
 /* What the step's updates are given, which may be part of backward. */
@@ -203,7 +216,7 @@ sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, d
     /* before the first one is computed: a step that has begun cannot be taken back */
     for (size_t i = 0; i < count; i++) SL_TRY(sl_engine_check_batch(e, &batches[i], "sluice_train_step"));
     for (size_t i = 0; i < count; i++) {
-        SL_TRY(sluice_forward(e, &batches[i], &ignored));
+        SL_TRY(run_forward(e, &batches[i], &ignored));
         SL_TRY(sluice_backward(e));
     }
     SL_TRY(sluice_step(e));
@@ -220,7 +233,8 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
     SL_TRY(sl_engine_check_whole(e, call));
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is in progress; finish it with sluice_step first", call);
-    SL_TRY(set_inputs(e, batch, call, false));
+    SL_TRY(sl_engine_check_batch(e, batch, call));
+    SL_TRY(set_inputs(e, batch, false));
     e->context.training = false;
     return run_segment(e, SL_SEGMENT_EVALUATE);
 }
