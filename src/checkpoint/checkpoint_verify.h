@@ -25,7 +25,7 @@ typedef struct sl_data_walk {
      * Otherwise: brings in the chunks that hold elements it wants, hashed before it sees a byte of them. */
     const sl_state *state;
     int share, share_count;
-    const int *stop; /* a request to stop (core/stop.h); NULL: none */
+    const int *stop;       /* a request to stop (core/stop.h); NULL: none */
     sl_pool *pool;         /* borrowed; NULL: the caller's thread alone */
     sl_activity *activity; /* borrowed; told of the bytes read, times share_count; may be NULL */
     /* ---- the walk's own ---- */

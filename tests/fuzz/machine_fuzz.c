@@ -8,7 +8,7 @@
 
 static char *written(const sl_machine_description *d, size_t *bytes)
 {
-    char *text, path[128];
+    char *text, path[160];
     snprintf(path, sizeof path, "%s/written.json", fuzz_folder());
     FUZZ_CHECK(sl_machine_write(path, d) == SLUICE_OK);
     FUZZ_CHECK(sl_file_read_all(path, 1 << 24, &text, bytes) == SLUICE_OK);
@@ -20,8 +20,9 @@ void fuzz_machine(const uint8_t *data, size_t bytes)
     sl_machine_description d, again;
     size_t once_bytes, twice_bytes;
     sl_plan_options budgets = { .rank_count = 1 };
+    sl_shortage shortage;
     if (!fuzz_accepted(sl_machine_read(fuzz_file("machine.json", data, bytes), &d))) return;
-    sl_machine_described_budgets(&budgets, &d);
+    sl_machine_described_budgets(&budgets, &d, &shortage);
     char *once = written(&d, &once_bytes);
     if (!fuzz_accepted(sl_machine_read(fuzz_file("again.json", once, once_bytes), &again))) {
         fprintf(stderr, "%s\n%.*s\n", sluice_error(), (int)once_bytes, once);

@@ -44,7 +44,7 @@ static void check_file(const char *path)
 void fuzz_trace(const uint8_t *data, size_t bytes)
 {
     bytes_left from = { data, bytes };
-    char layer[256], node[256], path[128];
+    char layer[256], node[256], path[160];
     take_name(&from, layer);
     take_name(&from, node);
     sl_layer layers[1] = { { .name = layer } };

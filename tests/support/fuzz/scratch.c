@@ -5,12 +5,12 @@
 #include "format/scan.h"
 #include "support/fuzz/fuzz.h"
 
-static char folder[64]; /* one for each process: libFuzzer may fork */
+static char folder[96]; /* one for each process: libFuzzer may fork */
 static pid_t owner;
 
 static void remove_folder(void)
 {
-    char command[128];
+    char command[160];
     if (owner != getpid()) return;
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     if (system(command) != 0) fprintf(stderr, "%s is left behind\n", folder);
@@ -19,7 +19,9 @@ static void remove_folder(void)
 const char *fuzz_folder(void)
 {
     if (owner == getpid()) return folder;
-    snprintf(folder, sizeof folder, "%s/sluice-fuzz-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    const char *temporary = getenv("TMPDIR");
+    int length = snprintf(folder, sizeof folder, "%s/fuzz-XXXXXX", temporary != NULL ? temporary : "/tmp");
+    FUZZ_CHECK((size_t)length < sizeof folder);
     FUZZ_CHECK(mkdtemp(folder) != NULL);
     if (owner == 0) atexit(remove_folder);
     owner = getpid();
@@ -28,7 +30,7 @@ const char *fuzz_folder(void)
 
 const char *fuzz_file(const char *name, const void *data, size_t bytes)
 {
-    static char path[128];
+    static char path[160];
     snprintf(path, sizeof path, "%s/%s", fuzz_folder(), name);
     FILE *out = fopen(path, "wb");
     FUZZ_CHECK(out != NULL);
