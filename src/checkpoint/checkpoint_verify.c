@@ -161,14 +161,13 @@ static sluice_status collect_chunks(sl_data_walk *w)
 }
 
 /* Of several faults the first in the file is reported, whichever was found first: after a failure the chunks are read
- * again, one after the other. */
+ * again, one after the other. One that does not last is none: what is delivered has its checksum. */
 static sluice_status read_batch(sl_data_walk *w)
 {
     w->batch_first = 0;
-    sluice_status st = sl_pool_try(w->pool, read_chunk, w, w->batch_count);
-    for (; st != SLUICE_OK && w->batch_first < w->batch_count; w->batch_first++)
-        SL_TRY(sl_pool_try(w->pool, read_chunk, w, 1));
-    return st;
+    if (sl_pool_try(w->pool, read_chunk, w, w->batch_count) == SLUICE_OK) return SLUICE_OK;
+    for (; w->batch_first < w->batch_count; w->batch_first++) SL_TRY(sl_pool_try(w->pool, read_chunk, w, 1));
+    return SLUICE_OK;
 }
 
 sluice_status sl_data_walk_next(void *walk, bool *done)

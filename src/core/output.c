@@ -104,8 +104,12 @@ sluice_status sl_target_try(const sl_target *target)
 {
     sl_output o = { .target = *target };
     sluice_status st = open_temporary(target, &o.file);
-    sl_output_drop(&o);
-    return st;
+    if (st != SLUICE_OK) {
+        sl_output_drop(&o);
+        return st;
+    }
+    sl_file_close(&o.file);
+    return sl_path_remove(target->temporary);
 }
 
 /* ---- Outputs ---- */

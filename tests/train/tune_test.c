@@ -289,7 +289,7 @@ TEST(tuning_that_makes_no_sense_is_refused_by_name)
         const char *assignments, *part;
     } rows[] = {
         { "freeze=[\"h.9.*\"]", "freeze: no parameter of this model is called like \"h.9.*\"" },
-        { "freeze=[\"*\"]", "depends on no trainable parameter" },
+        { "freeze=[\"*\"]", "name every parameter, so nothing is left to train" },
         { "freeze=[3]", "freeze" },
         { "freeze=[\"\"]", "freeze: a pattern is empty" },
         { "lora.rank=4", "lora.targets is missing" },
