@@ -5,11 +5,11 @@
  * buffers; every buffer lives from its first to its last step and has one fixed offset in its tier's arena.
  *
  *     partition  who owns which piece of every layer                      partition.c
- *     place      home tier of parameters and state; keep, recompute or    place.c, place_search.c
+ *     place      home tier of parameters and state; keep, recompute or    place.c, place_*.c
  *                offload each layer's activations
  *     schedule   the list of steps: order, streams, prefetch              schedule_*.c
- *     address    lifetimes -> offsets; peak per tier                      address.c
- *     waits      what a step on one stream waits for on the others        waits.c
+ *     address    lifetimes -> offsets; peak per tier                      address.c, first_fit.c, live_fit.c
+ *     waits      what a step on one stream waits for on the others        waits.c, tenants.c
  *     cost       discrete-event run: step time, hidden and exposed        cost.c
  *     verify     what must hold, checked independently                    verify.c
  *
