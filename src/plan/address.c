@@ -244,6 +244,30 @@ static sluice_status tier_fits(packer *k, sort_entry *entries, uint64_t *offsets
     return *fits && k->count > 0 ? any_fits(k, entries, offsets, fits) : SLUICE_OK;
 }
 
+/* ---- roughly ---- */
+
+/* The packing in order of birth, where it keeps to the budget. Otherwise, where no packing could, the peak is the least
+ * that any needs, and the offsets are those in order of birth all the same. */
+static sluice_status pack_roughly(packer *k, sort_entry *entries, uint64_t *offsets)
+{
+    uint64_t budget = k->p->options.budget[k->tier], peak;
+    place_permanents(k);
+    count_births(k);
+    k->holds = may_hold(k);
+    SL_TRY(pack_in(k, entries, by_birth, UINT64_MAX, offsets, &peak));
+    if (peak > budget && k->holds) {
+        k->holds = false;
+        SL_TRY(pack_in(k, entries, by_birth, UINT64_MAX, offsets, &peak));
+    }
+    keep_offsets(k, offsets);
+    if (peak > budget) {
+        peak = least_peak(k);
+        if (peak <= budget) return pack_tier(k, entries, offsets); /* it may fit yet */
+    }
+    if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
+    return SLUICE_OK;
+}
+
 /* ---- all tiers ---- */
 
 typedef struct scratch {
@@ -274,17 +298,27 @@ static void close_packer(packer *k, scratch *s)
     sl_live_fit_destroy(&k->live_fit);
 }
 
-sluice_status sl_plan_address(sl_plan *p)
+static sluice_status address_tiers(sl_plan *p, sluice_status (*tier)(packer *, sort_entry *, uint64_t *))
 {
     packer k = { .p = p };
     scratch s = { NULL, NULL };
     sluice_status st = open_packer(&k, &s);
     for (int t = 0; st == SLUICE_OK && t < SL_TIER_COUNT; t++) {
         k.tier = (sl_tier)t;
-        st = pack_tier(&k, s.entries, s.offsets);
+        st = tier(&k, s.entries, s.offsets);
     }
     close_packer(&k, &s);
     return st;
+}
+
+sluice_status sl_plan_address(sl_plan *p)
+{
+    return address_tiers(p, pack_tier);
+}
+
+sluice_status sl_plan_address_roughly(sl_plan *p)
+{
+    return address_tiers(p, pack_roughly);
 }
 
 sluice_status sl_plan_fits(sl_plan *p, bool *fits)

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -91,16 +92,33 @@ typedef struct cursor {
     const sl_stretch *next, *end;
 } cursor;
 
+/* Moves on to the first stretch that ends after `at`: in steps that double, then by halving the last one. */
+static void skip_below(sl_first_fit *f, cursor *c, uint64_t at)
+{
+    ptrdiff_t step = 1, left = c->end - c->next;
+    if (left == 0 || c->next->end > at) return;
+    for (; step < left && c->next[step].end <= at; step *= 2) f->looked++;
+    const sl_stretch *low = c->next + step / 2 + 1, *high = step < left ? c->next + step : c->end;
+    while (low < high) {
+        const sl_stretch *middle = low + (high - low) / 2;
+        f->looked++;
+        if (middle->end <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    c->next = low;
+}
+
 /* The first offset from `at` on at which one set has nothing for `bytes`. */
 static uint64_t pass_set(sl_first_fit *f, cursor *c, uint64_t at, uint64_t bytes)
 {
-    const sl_stretch *next = c->next;
-    while (next < c->end && (next->end <= at || next->begin < at + bytes)) {
-        if (next->end > at) at = next->end;
-        next++;
+    skip_below(f, c, at);
+    f->looked++;
+    for (; c->next < c->end && c->next->begin < at + bytes; c->next++) {
+        at = c->next->end;
+        f->looked++;
     }
-    f->looked += (uint64_t)(next - c->next) + 1;
-    c->next = next;
     return at;
 }
 

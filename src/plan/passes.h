@@ -59,6 +59,9 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c);
 /* Rebuild the plan for the placement in layers[]. */
 sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch);
 sluice_status sl_plan_address(sl_plan *p);
+/* In a fraction of the time, for comparing candidates of deep models: offsets are legal but looser, and a peak is over
+ * its budget exactly where the address pass has it over, then by no more than there. */
+sluice_status sl_plan_address_roughly(sl_plan *p);
 /* Whether the address pass would keep to the budget of each tier; leaves offsets and peaks undefined. */
 sluice_status sl_plan_fits(sl_plan *p, bool *fits);
 sluice_status sl_plan_waits(sl_plan *p);

@@ -13,6 +13,10 @@
 /* Ranks that own as many elements of every layer are of one kind. So many kinds are tried. */
 #define SL_RANK_KINDS 64
 
+/* Candidates with more steps are judged by rougher plans, and fewer of them are tried, so that the work of a search has a
+ * bound. */
+#define SL_QUICK_STEPS 16384
+
 /* What is known of a candidate. */
 typedef struct sl_verdict {
     sl_candidate candidate;

@@ -34,9 +34,8 @@
 
 #include "plan/place.h"
 
-#define TRIALS      300 /* about as many as it takes to find a placement of a deep model at all */
-#define FEW_TRIALS  60
-#define QUICK_STEPS 16384 /* plans of more steps are tried less often, so that the work of all trials has a bound */
+#define TRIALS     300 /* about as many as it takes to find a placement of a deep model at all */
+#define FEW_TRIALS 60  /* for plans of very many steps */
 
 static int smaller(int a, int b)
 {
@@ -162,7 +161,7 @@ static sluice_status exchange(sl_search *s, sl_candidate from, int more, int by,
 
 static int trials_for(const sl_search *s)
 {
-    int64_t trials = (int64_t)TRIALS * QUICK_STEPS / (s->p->step_count + 1);
+    int64_t trials = (int64_t)TRIALS * SL_QUICK_STEPS / (s->p->step_count + 1);
     return trials > TRIALS ? TRIALS : trials < FEW_TRIALS ? FEW_TRIALS : (int)trials;
 }
 

@@ -112,12 +112,25 @@ sluice_status sl_search_settle(sl_search *s, const sl_candidate *c)
     return s->is_built && same_candidate(&s->p->placement, c) ? SLUICE_OK : sl_search_build(s, c);
 }
 
+/* Plans of many steps are packed roughly; the one that is taken is built anew (sl_search_settle). Where tiers share a
+ * memory, their exact peaks count. */
+static sluice_status build_to_judge(sl_search *s, const sl_candidate *c)
+{
+    SL_TRY(schedule(s, c));
+    bool roughly = s->p->step_count > SL_QUICK_STEPS && s->p->options.budget_together == 0;
+    SL_TRY(roughly ? sl_plan_address_roughly(s->p) : sl_plan_address(s->p));
+    SL_TRY(sl_plan_waits(s->p));
+    SL_TRY(sl_plan_cost(s->p));
+    s->is_built = !roughly;
+    return SLUICE_OK;
+}
+
 sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *out)
 {
     sl_verdict *v;
     SL_TRY(find_verdict(s, c, &v));
     if (!v->built) {
-        SL_TRY(sl_search_build(s, c));
+        SL_TRY(build_to_judge(s, c));
         v->built = v->tried = true;
         v->excess = sl_search_excess(s);
         v->fits = v->excess == 0;

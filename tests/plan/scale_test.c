@@ -167,6 +167,21 @@ TEST(waits_are_those_of_the_plain_derivation)
     CHECK(waits > 100);
 }
 
+/* A peak is over its budget exactly where the address pass has it over, and by no more; what fits is a legal plan. */
+static void check_rough_addresses(sl_plan *p, const uint64_t *exact)
+{
+    bool fits = true;
+    REQUIRE_OK(sl_plan_address_roughly(p));
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        uint64_t peak = p->totals.peak[t], budget = p->options.budget[t];
+        CHECK_EQ(peak > budget, exact[t] > budget);
+        if (peak > budget) CHECK(peak <= exact[t]);
+        fits = fits && peak <= budget;
+    }
+    REQUIRE_OK(sl_plan_waits(p));
+    if (fits) CHECK_EQ(sl_plan_verify(p), SLUICE_OK);
+}
+
 /* Budgets of a byte less and more than what each tier needs, and much less. */
 TEST(a_plan_fits_exactly_where_its_addresses_do)
 {
@@ -184,9 +199,14 @@ TEST(a_plan_fits_exactly_where_its_addresses_do)
             for (int t = 0; t < SL_TIER_COUNT; t++)
                 p->options.budget[t] = (int64_t)peak[t] + with[t] > 0 ? (uint64_t)((int64_t)peak[t] + with[t]) : 0;
             REQUIRE_OK(sl_plan_address(p));
-            for (int t = 0; t < SL_TIER_COUNT; t++) expected = expected && p->totals.peak[t] <= p->options.budget[t];
+            uint64_t exact[SL_TIER_COUNT];
+            for (int t = 0; t < SL_TIER_COUNT; t++) {
+                exact[t] = p->totals.peak[t];
+                expected = expected && exact[t] <= p->options.budget[t];
+            }
             REQUIRE_OK(sl_plan_fits(p, &fits));
             CHECK_EQ(fits, expected);
+            check_rough_addresses(p, exact);
             fitting += fits;
             others += !fits;
         }
