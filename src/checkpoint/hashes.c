@@ -17,10 +17,9 @@
 #include "core/sha256.h"
 
 #define CHUNK_ELEMENTS                                                                                                 \
-    ((uint64_t)1 << 18) /* read at a time, to the scratch memory of a thread: it stays in its cache */
-#define TURN_ELEMENTS  ((uint64_t)1 << 23) /* of a tensor in one round: some hundredths of a second */
-#define SHARED_TURNS   64                  /* of one rank in a round, where ranks tell each other of them */
-#define TURNS_A_THREAD 4
+    ((uint64_t)1 << 18)                   /* read at a time, to the scratch memory of a thread: it stays in its cache */
+#define TURN_ELEMENTS ((uint64_t)1 << 23) /* of a tensor in one round: some hundredths of a second */
+#define SHARED_TURNS  64                  /* of one rank in a round, where ranks tell each other of them */
 /* A tensor in more runs than the first, of fewer elements in the mean than the second, is read by rank 0. */
 #define MANY_RUNS 64
 #define SHORT_RUN ((uint64_t)1 << 16)
@@ -69,7 +68,9 @@ static sluice_status allocate(hashing *h)
     size_t count = (size_t)state->count, ranks = (size_t)state->rank_count;
     if (state->pool == NULL) SL_TRY(sl_pool_create(1, &h->own_pool));
     h->pool = state->pool != NULL ? state->pool : h->own_pool;
-    h->most_turns = sl_has_peers(state->comm) ? SHARED_TURNS : (int64_t)TURNS_A_THREAD * sl_pool_threads(h->pool);
+    /* A rank alone gives each thread one turn, of the tensors with the most left: so the largest, which only one thread at
+     * a time can hash, goes on in every round and is not what is left at the end. */
+    h->most_turns = sl_has_peers(state->comm) ? SHARED_TURNS : sl_pool_threads(h->pool);
     h->hashes = sl_arena_array(&h->arena, count, sizeof *h->hashes);
     h->gathered = sl_arena_array(&h->arena, count, sizeof *h->gathered);
     h->mine = sl_arena_array(&h->arena, (size_t)h->most_turns, sizeof *h->mine);

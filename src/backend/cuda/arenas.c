@@ -247,7 +247,8 @@ static sluice_status pass(sl_device *d, int passage, uint8_t *device, uint8_t *t
                 to == NULL ? cudaMemcpyAsync(device + done, pinned, part, cudaMemcpyHostToDevice, stream)
                            : cudaMemcpyAsync(pinned, device + done, part, cudaMemcpyDeviceToHost, stream),
                 to == NULL ? "store" : "download");
-        SL_TRY(sl_order_await_cuda(d, stream));
+        /* not by asking again and again: a dozen threads that do disturb each other in the driver */
+        SL_CUDA(d, cudaStreamSynchronize(stream), to == NULL ? "store" : "download");
         if (to != NULL) memcpy(to + done, pinned, part);
     }
     return SLUICE_OK;
