@@ -276,6 +276,7 @@ typedef struct sluice_options {
     bool evaluation;          /* plan an evaluation pass too (sluice_evaluate, sluice_predict) */
     bool null_backend;        /* compute nothing: for planning and tests */
     bool guard;               /* poison the arenas and put guard pages behind them */
+    bool small_norm_nodes;    /* ranks exchange sums of the norm's tree for small models too; for tests */
     sluice_log_fn log;
     void *log_user;
     sluice_world *world; /* borrowed, outlives the engine; NULL: one rank */

@@ -3,7 +3,9 @@
 
 #include <inttypes.h>
 
+#include "backend/operand.h"
 #include "core/bytes.h"
+#include "core/norm_nodes.h"
 #include "ir/form.h"
 
 void sl_ledger_init(sl_ledger *l)
@@ -146,6 +148,18 @@ static sluice_status check_update(const sl_call *c)
     return check_whole_segments(c, r, elements);
 }
 
+/* Where a run of leaves begins says how many nodes it makes, and the kernel goes by their number. */
+static sluice_status check_nodes(const sl_call *c)
+{
+    int64_t leaves = sl_operand_elements(c, false, 0), nodes = sl_operand_elements(c, true, 0);
+    int64_t first = c->first / SL_CUT_ELEMENTS;
+    bool begins = c->first >= 0 && c->first % SL_CUT_ELEMENTS == 0;
+    if (begins && nodes == sl_norm_node_count(first, first + leaves)) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED,
+                   "%s %s: %" PRId64 " leaves from element %" PRId64 " on do not make %" PRId64 " sums of the tree",
+                   sl_ops[c->op].name, c->name ? c->name : "", leaves, c->first, nodes);
+}
+
 static void count_span(sl_ledger *l, sl_span s)
 {
     if (s.bytes == 0) return;
@@ -164,6 +178,7 @@ sluice_status sl_ledger_call(sl_ledger *l, sl_stream stream, const sl_call *c)
     for (int i = 0; i < c->input_count; i++) SL_TRY(check_operand(l, c, false, i));
     for (int i = 0; i < c->output_count; i++) SL_TRY(check_operand(l, c, true, i));
     if (c->op == SL_OP_UPDATE) SL_TRY(check_update(c));
+    if (c->op == SL_OP_NORM_COMBINE) SL_TRY(check_nodes(c));
     for (int i = 0; i < c->input_count; i++) count_span(l, c->inputs[i]);
     for (int i = 0; i < c->output_count; i++) count_span(l, c->outputs[i]);
     l->stats.kernel_calls++;

@@ -88,6 +88,8 @@ SL_OP_KERNEL(UPDATE, update, UNTYPED, none, KERNEL, update)
 /* cpu/kernels/gradient_norm.c, cuda/gradient_norm.cu */
 SL_OP_KERNEL(ACCUMULATE, accumulate, UNTYPED, none, KERNEL, update)
 SL_OP_KERNEL(NORM_LEAVES, norm_leaves, UNTYPED, none, KERNEL, update)
+SL_OP_KERNEL(NORM_COMBINE, norm_combine, UNTYPED, none, KERNEL, update)
+SL_OP_KERNEL(NORM_JOIN, norm_join, UNTYPED, none, KERNEL, update)
 SL_OP_KERNEL(NORM_FINISH, norm_finish, UNTYPED, none, KERNEL, update)
 
 #undef SL_OP_KERNEL

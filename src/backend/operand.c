@@ -1,7 +1,17 @@
 /* operand.c: see operand.h. */
 #include "backend/operand.h"
 
+#include "core/norm_nodes.h"
 #include "ir/form.h"
+
+/* Update ops see flat buffers; those of the norm hold more than floats. */
+static size_t element_bytes(sl_op op, bool output, sl_form form)
+{
+    bool leaves =
+        output ? op == SL_OP_NORM_LEAVES || op == SL_OP_NORM_JOIN : op == SL_OP_NORM_COMBINE || op == SL_OP_NORM_FINISH;
+    bool nodes = output ? op == SL_OP_NORM_COMBINE : op == SL_OP_NORM_JOIN;
+    return leaves ? sizeof(double) : nodes ? sizeof(sl_norm_node) : sl_form_element_bytes(form);
+}
 
 sl_operand sl_call_operand(const sl_call *c, bool output, int i)
 {
@@ -12,8 +22,7 @@ sl_operand sl_call_operand(const sl_call *c, bool output, int i)
 int64_t sl_operand_elements(const sl_call *c, bool output, int i)
 {
     sl_operand o = sl_call_operand(c, output, i);
-    bool leaves = (c->op == SL_OP_NORM_LEAVES && output) || (c->op == SL_OP_NORM_FINISH && !output);
-    size_t each = leaves ? sizeof(double) : sl_form_element_bytes(o.form);
+    size_t each = element_bytes(c->op, output, o.form);
     if (sl_ops[c->op].phase != SL_PHASE_UPDATE && o.shape != NULL) return sl_shape_elements(o.shape);
     return each > 0 ? (int64_t)(o.span.bytes / each) : 0;
 }

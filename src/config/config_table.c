@@ -648,6 +648,11 @@ const sl_option sl_config_rows[] = {
                 "How long one rank waits for another before it is taken for lost.", FREE(NO_BITS)),
     FLAG("debug.guard", "false", device.guard, "Poison the arenas and put guard pages behind them.", FREE(NO_BITS),
          OPTION(guard)),
+    FLAG(
+        "debug.small_norm_nodes", "false", plan.small_norm_nodes,
+        "Ranks exchange sums of the tree of the gradient's norm, as they do for models of 67M parameters and more, for "
+        "smaller ones too.",
+        FREE(NO_BITS), OPTION(small_norm_nodes)),
     FLAG("debug.null_backend", "false", device.null_backend, "Compute nothing.",
          FREE("a run that computes nothing has no results"), OPTION(null_backend)),
 

@@ -2,8 +2,8 @@
  * collectives and checkpoints, which follow it.
  *
  * First come `rounds` rounds in which every rank in turn gets `block` elements; then the rest in one contiguous range
- * per rank. A rank's shard is the concatenation of its ranges in increasing order. Every cut but the end of the run is
- * at a multiple of SL_CUT_ELEMENTS, so that no norm leaf is split (exact rule 3). */
+ * per rank. A rank's shard is the concatenation of its ranges in increasing order. Of a layer's elements, every cut but
+ * the end is at a multiple of SL_CUT_ELEMENTS, so that no norm leaf is split (exact rule 3). */
 #ifndef SL_CORE_SHARD_H
 #define SL_CORE_SHARD_H
 

@@ -287,7 +287,14 @@ SL_UPDATE_OP(ACCUMULATE, accumulate, accumulate, none,
 SL_UPDATE_OP(NORM_LEAVES, norm_leaves, norm_leaves, none,
     SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 2)
-/* all leaves -> sl_norm_result */
+/* leaves in a row -> their sl_norm_node, few (core/norm_nodes.h); `first` of the call is SL_CUT_ELEMENTS times the
+ * number of the first leaf */
+SL_UPDATE_OP(NORM_COMBINE, norm_combine, norm_finish, none,
+    SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
+/* the sl_norm_node of all leaves, in order -> fp64 sums of chunks of SL_NORM_CHUNK leaves */
+SL_UPDATE_OP(NORM_JOIN, norm_join, norm_finish, none,
+    SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
+/* all leaves, or the sums of all chunks -> sl_norm_result */
 SL_UPDATE_OP(NORM_FINISH, norm_finish, norm_finish, none,
     SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
 /* gradient, norm result (absent: all is finite, the factor 1) -> weights, the master's remainder, state slots; all in

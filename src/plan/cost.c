@@ -36,8 +36,21 @@ static uint64_t sent_bytes(const sl_plan *p, const sl_step *s)
         uint64_t own = (uint64_t)sl_shard_elements(shards, p->options.rank);
         if (s->kind == SL_STEP_GATHER) bytes += own * each * others;
         if (s->kind == SL_STEP_REDUCE_SCATTER) bytes += ((uint64_t)shards->elements - own) * each;
-        if (s->kind == SL_STEP_GATHER_NORM)
-            bytes += sl_plan_own_leaves(shards, p->options.rank) * sizeof(double) * others;
+        if (s->kind == SL_STEP_GATHER_NORM) {
+            sl_part_cut part = sl_plan_norm_cut(p, p->parts[s->first_part + k]);
+            bytes += sl_plan_norm_units(&part, p->options.rank) * part.unit * others;
+        }
+    }
+    return bytes;
+}
+
+static uint64_t received_norm_bytes(const sl_plan *p, const sl_step *s)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < s->output_count; k++) {
+        sl_part_cut part = sl_plan_norm_cut(p, p->parts[s->first_part + k]);
+        bytes += (uint64_t)(part.shards->elements - sl_shard_elements(part.shards, p->options.rank)) * part.unit /
+                 (uint64_t)part.per;
     }
     return bytes;
 }
@@ -45,12 +58,13 @@ static uint64_t sent_bytes(const sl_plan *p, const sl_step *s)
 static uint64_t received_bytes(const sl_plan *p, const sl_step *s)
 {
     uint64_t bytes = 0, others = (uint64_t)p->options.rank_count - 1;
+    if (s->kind == SL_STEP_GATHER_NORM) return received_norm_bytes(p, s);
     for (int k = 0; k < s->output_count; k++) {
         const sl_shards *shards = &p->layers[p->parts[s->first_part + k]].shards;
         uint64_t own = (uint64_t)sl_shard_elements(shards, p->options.rank);
         bytes += s->kind == SL_STEP_REDUCE_SCATTER ? own * others : (uint64_t)shards->elements - own;
     }
-    return s->kind == SL_STEP_GATHER_NORM ? bytes * sizeof(double) / SL_CUT_ELEMENTS : bytes * element_bytes(p, s);
+    return bytes * element_bytes(p, s);
 }
 
 static double collective_seconds(const sl_plan *p, const sl_step *s)

@@ -9,6 +9,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/norm_nodes.h"
 #include "plan/passes.h"
 
 typedef struct cutter {
@@ -169,6 +170,35 @@ static void number_leaves(sl_plan *p, const sl_usage *u)
     }
 }
 
+/* Leaves of elements `range`. */
+static sl_range leaves_of(sl_range range)
+{
+    return (sl_range){ range.first / SL_CUT_ELEMENTS, sl_ceil_div(range.count, SL_CUT_ELEMENTS) };
+}
+
+/* How many nodes the leaves of every rank make. A rank has one run of leaves in a layer. */
+static void number_nodes(sl_plan *p, const sl_usage *u)
+{
+    int ranks = p->options.rank_count;
+    int64_t *bounds = p->bounds + ((int64_t)p->graph->layer_count + 1) * (ranks + 1);
+    p->node_count = 0;
+    if (!sl_combines_norm(p)) return;
+    for (int i = 0; i < p->graph->layer_count; i++, bounds += ranks + 1) {
+        sl_layer_place *place = &p->layers[i];
+        place->node_first = p->node_count;
+        if (u->last_gradient_node[i] < 0) continue;
+        bounds[0] = 0;
+        for (int r = 0; r < ranks; r++) {
+            sl_range run =
+                leaves_of((sl_range){ place->shards.bounds[r], place->shards.bounds[r + 1] - place->shards.bounds[r] });
+            int64_t first = place->leaf_first + run.first;
+            bounds[r + 1] = bounds[r] + sl_norm_node_count(first, first + run.count);
+        }
+        place->nodes = (sl_shards){ .rank_count = ranks, .elements = bounds[ranks], .bounds = bounds };
+        p->node_count += bounds[ranks];
+    }
+}
+
 static sluice_status partition(cutter *c, sl_plan *p)
 {
     int layers = p->graph->layer_count;
@@ -190,15 +220,17 @@ sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u)
     c.load = sl_alloc_array(ranks, sizeof *c.load, "plan: owned elements");
     c.weight = sl_alloc_array(ranks, sizeof *c.weight, "plan: rank weights");
     c.order = sl_alloc_array(ranks, sizeof *c.order, "plan: rank order");
-    p->bounds = sl_alloc_array(((size_t)p->graph->layer_count + 1) * (ranks + 1), sizeof *p->bounds, "plan: cuts");
+    p->bounds = sl_alloc_array(((size_t)p->graph->layer_count + 1) * (ranks + 1) * 2, sizeof *p->bounds, "plan: cuts");
     sluice_status st = c.load != NULL && c.weight != NULL && c.order != NULL && p->bounds != NULL
                            ? partition(&c, p)
                            : SLUICE_ERR_NO_MEMORY;
     sl_free(c.load);
     sl_free(c.weight);
     sl_free(c.order);
-    if (st == SLUICE_OK) number_leaves(p, u);
-    return st;
+    if (st != SLUICE_OK) return st;
+    number_leaves(p, u);
+    number_nodes(p, u);
+    return SLUICE_OK;
 }
 
 int sl_plan_heaviest_rank(const sl_plan *p)
@@ -213,10 +245,49 @@ int sl_plan_heaviest_rank(const sl_plan *p)
     return heaviest;
 }
 
-uint64_t sl_plan_own_leaves(const sl_shards *s, int rank)
+/* ---- norm ---- */
+
+bool sl_combines_norm(const sl_plan *p)
 {
+    bool many = p->options.small_norm_nodes || p->leaf_count >= SL_NORM_NODES_FROM;
+    return many && sl_cuts_state(p) && p->options.partition != SLUICE_PARTITION_BLOCK;
+}
+
+sl_range sl_plan_kept_leaves(const sl_plan *p, int layer)
+{
+    const sl_shards *s = &p->layers[layer].shards;
+    int rank = p->options.rank;
+    if (!sl_combines_norm(p)) return leaves_of((sl_range){ 0, s->elements });
+    return leaves_of((sl_range){ s->bounds[rank], s->bounds[rank + 1] - s->bounds[rank] });
+}
+
+void sl_plan_keep_leaves(sl_plan *p, const sl_usage *u)
+{
+    p->kept_count = 0;
+    for (int i = 0; i < p->graph->layer_count; i++) {
+        p->layers[i].leaf_kept = p->kept_count;
+        if (u->last_gradient_node[i] >= 0) p->kept_count += sl_plan_kept_leaves(p, i).count;
+    }
+}
+
+sl_piece sl_plan_leaf_piece(const sl_plan *p, int layer, sl_range leaves, int buffer)
+{
+    int64_t first = p->layers[layer].leaf_kept + leaves.first - sl_plan_kept_leaves(p, layer).first;
+    return (sl_piece){ buffer, (uint64_t)first * sizeof(double), (uint64_t)leaves.count * sizeof(double) };
+}
+
+sl_part_cut sl_plan_norm_cut(const sl_plan *p, int layer)
+{
+    const sl_layer_place *place = &p->layers[layer];
+    if (sl_combines_norm(p)) return (sl_part_cut){ &place->nodes, 1, sizeof(sl_norm_node) };
+    return (sl_part_cut){ &place->shards, SL_CUT_ELEMENTS, sizeof(double) };
+}
+
+uint64_t sl_plan_norm_units(const sl_part_cut *part, int rank)
+{
+    const sl_shards *s = part->shards;
     int64_t rest = s->bounds[rank + 1] - s->bounds[rank];
-    return (uint64_t)(s->rounds * (s->block / SL_CUT_ELEMENTS) + sl_ceil_div(rest, SL_CUT_ELEMENTS));
+    return (uint64_t)(s->rounds * (s->block / part->per) + sl_ceil_div(rest, part->per));
 }
 
 /* ---- owners of a parameter's elements ---- */

@@ -47,8 +47,10 @@ static inline int sl_level_at(const sl_usage *u, int position)
 
 sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u);
 const char *sl_partition_name(sluice_partition rule);
-/* Norm leaves that a rank computes of a layer. */
-uint64_t sl_plan_own_leaves(const sl_shards *s, int rank);
+/* Numbers the leaves that the plan's rank keeps. Part of the schedule: place plans for several ranks in turn. */
+void sl_plan_keep_leaves(sl_plan *p, const sl_usage *u);
+/* Leaves or nodes of a layer that a rank sends in a GATHER_NORM. */
+uint64_t sl_plan_norm_units(const sl_part_cut *part, int rank);
 sluice_status sl_plan_place(sl_plan *p, const sl_usage *u);
 /* In place of it: what any placement needs. The plan is of no use after that. */
 sluice_status sl_plan_need_of(sl_plan *p, const sl_usage *u, sl_plan_need *out);

@@ -49,7 +49,8 @@ typedef struct sl_plan_options {
     int64_t partition_block;         /* BLOCK: elements; 0: SL_PARTITION_BLOCK */
     uint64_t bucket_bytes;           /* layers smaller than this share a collective; 0: SL_BUCKET_BYTES */
     bool comm_on_host;               /* ranks reach each other's host memory alone: collectives pass through it */
-    bool keep_gathered;              /* stage 3: gathered parameters stay from forward to backward */
+    bool small_norm_nodes; /* ranks exchange nodes of the norm's tree however few leaves there are (sl_combines_norm) */
+    bool keep_gathered;    /* stage 3: gathered parameters stay from forward to backward */
     bool snapshot; /* room on the host for a copy of what a checkpoint holds, so that saving runs beside training */
     sluice_place parameters, state; /* AUTO: free; otherwise binding */
     double state_ratio;             /* share of the state that goes to the host when state is HOST; 1: all */
@@ -114,7 +115,7 @@ typedef enum {
     SL_STEP_COPY,
     SL_STEP_GATHER,         /* shards -> wholes; no inputs: in place, from the own part of the wholes */
     SL_STEP_REDUCE_SCATTER, /* contributions -> accumulators of shards */
-    SL_STEP_GATHER_NORM,    /* norm leaves, in place */
+    SL_STEP_GATHER_NORM,    /* norm leaves or nodes, in place */
     SL_STEP_UPDATE
 } sl_step_kind;
 
@@ -209,6 +210,11 @@ typedef struct sl_layer_place {
     int snapshots[2 + SL_MAX_STATE_SLOTS]; /* of the master, its remainder, then of the slots */
     sl_shards shards;   /* how the layer is cut over the ranks; also at stage 0, for sums and saves */
     int64_t leaf_first; /* global index of the layer's first norm leaf */
+    int64_t leaf_kept;  /* where in the buffer of leaves those that this rank keeps of the layer begin */
+    /* Where the norm is exchanged as nodes (sl_combines_norm): how those of the layer are cut over the ranks, and the
+     * first of them among the nodes of all layers. */
+    sl_shards nodes;
+    int64_t node_first;
 } sl_layer_place;
 
 /* Ways to save device memory at the price of time. A placement says to how many layers each is applied. */
@@ -245,7 +251,7 @@ typedef struct sl_plan {
     sl_plan_options options;
     sl_machine machine;
     sl_layer_place *layers; /* graph->layer_count */
-    int64_t *bounds;        /* what layers[].shards.bounds point into */
+    int64_t *bounds;        /* what layers[].shards.bounds and layers[].nodes.bounds point into */
     sl_candidate placement; /* what layers[] were set from */
     int level_count;
     sl_buffer *buffers;
@@ -265,6 +271,8 @@ typedef struct sl_plan {
      * after EVALUATE; -1: absent */
     int loss_buffer, norm_buffer, leaves_buffer, eval_loss_buffer, output_buffer;
     int64_t leaf_count; /* norm leaves of all layers */
+    int64_t kept_count; /* of which this rank keeps so many; */
+    int64_t node_count; /* sums that ranks exchange instead; 0: they exchange the leaves, or nothing */
     sl_plan_totals totals;
 } sl_plan;
 
@@ -300,6 +308,24 @@ sluice_status sl_plan_verify(const sl_plan *p);
 uint64_t sl_plan_fingerprint(const sl_plan *p);
 /* The rank that owns most: what fits there fits everywhere. */
 int sl_plan_heaviest_rank(const sl_plan *p);
+
+/* Ranks exchange sums of the norm's tree (core/norm_nodes.h), and keep no leaves but their own. Not where there are few:
+ * an operation for each layer would cost more than the half MiB that it saves; nor where blocks are dealt out in turn:
+ * their runs of leaves are so short that there would be little to combine. */
+#define SL_NORM_NODES_FROM ((int64_t)1 << 16) /* leaves: 67M parameters */
+bool sl_combines_norm(const sl_plan *p);
+/* The norm leaves of a layer that this rank keeps after UPDATE; counted from the layer's first. */
+sl_range sl_plan_kept_leaves(const sl_plan *p, int layer);
+/* Where they, or some of them, are in a buffer of kept leaves. */
+sl_piece sl_plan_leaf_piece(const sl_plan *p, int layer, sl_range leaves, int buffer);
+/* How a layer's part of a collective is cut: `unit` bytes stand for each `per` of the elements that `shards` counts. */
+typedef struct sl_part_cut {
+    const sl_shards *shards;
+    int64_t per;
+    uint64_t unit;
+} sl_part_cut;
+/* Of a GATHER_NORM. */
+sl_part_cut sl_plan_norm_cut(const sl_plan *p, int layer);
 
 /* A segment run once, as part of a sequence. */
 typedef struct sl_plan_run {

@@ -31,17 +31,16 @@ sluice_status sl_bucket_add(sl_scheduler *s, sl_bucket *b, sl_step_kind kind, in
     return SLUICE_OK;
 }
 
-/* Copies what this rank owns of a layer from one piece to another of the same layout: values, or norm leaves. */
+/* Copies what this rank owns of a layer from one piece to another of the same layout: values, or what a norm is put
+ * together from. */
 static sluice_status copy_owned(sl_scheduler *s, sl_step_kind kind, int layer, sl_piece from, sl_piece to)
 {
-    const sl_shards *shards = &s->p->layers[layer].shards;
-    bool leaves = kind == SL_STEP_GATHER_NORM;
-    uint64_t per = leaves ? SL_CUT_ELEMENTS : 1;
-    uint64_t unit = leaves ? sizeof(double) : sl_form_element_bytes(s->p->buffers[from.buffer].form);
-    for (int64_t i = 0; i < sl_shard_range_count(shards, s->p->options.rank); i++) {
-        sl_range r = sl_shard_range(shards, s->p->options.rank, i);
-        uint64_t begin = (uint64_t)r.first / per * unit;
-        uint64_t bytes = ((uint64_t)r.count + per - 1) / per * unit;
+    sl_part_cut part = { &s->p->layers[layer].shards, 1, sl_form_element_bytes(s->p->buffers[from.buffer].form) };
+    if (kind == SL_STEP_GATHER_NORM) part = sl_plan_norm_cut(s->p, layer);
+    for (int64_t i = 0; i < sl_shard_range_count(part.shards, s->p->options.rank); i++) {
+        sl_range r = sl_shard_range(part.shards, s->p->options.rank, i);
+        uint64_t begin = (uint64_t)(r.first / part.per) * part.unit;
+        uint64_t bytes = (uint64_t)sl_ceil_div(r.count, part.per) * part.unit;
         SL_TRY(sl_emit_copy_piece(s, (sl_piece){ from.buffer, from.offset + begin, bytes },
                                   (sl_piece){ to.buffer, to.offset + begin, bytes }, layer));
     }

@@ -1,6 +1,7 @@
 /* schedule_update.c: the end of a training step: the gradient's norm over all ranks, the update of what this rank owns,
  * and the new parameters' way to where the next step reads them. */
 #include "core/bytes.h"
+#include "core/norm_nodes.h"
 #include "plan/schedule.h"
 
 typedef struct norm_buffers {
@@ -13,14 +14,13 @@ typedef struct norm_buffers {
 /* Leaves of elements `range` of a layer. */
 static sl_piece leaf_piece(const sl_scheduler *s, int layer, sl_range range, int buffer)
 {
-    int64_t first = s->p->layers[layer].leaf_first + range.first / SL_CUT_ELEMENTS;
-    int64_t count = sl_ceil_div(range.count, SL_CUT_ELEMENTS);
-    return (sl_piece){ buffer, (uint64_t)first * sizeof(double), (uint64_t)count * sizeof(double) };
+    sl_range leaves = { range.first / SL_CUT_ELEMENTS, sl_ceil_div(range.count, SL_CUT_ELEMENTS) };
+    return sl_plan_leaf_piece(s->p, layer, leaves, buffer);
 }
 
 static sluice_status need_leaves(sl_scheduler *s, sl_tier tier)
 {
-    uint64_t bytes = (uint64_t)s->p->leaf_count * sizeof(double);
+    uint64_t bytes = (uint64_t)s->p->kept_count * sizeof(double);
     if (s->leaves[tier] < 0) s->leaves[tier] = sl_emit_buffer(s, SL_BUFFER_NORM, tier, bytes, -1, false);
     return s->leaves[tier] < 0 ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
 }
@@ -39,11 +39,62 @@ sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer)
     return SLUICE_OK;
 }
 
+static sluice_status norm_buffer(sl_scheduler *s, sl_tier tier, uint64_t bytes, int *out)
+{
+    *out = sl_emit_buffer(s, SL_BUFFER_NORM, tier, bytes, -1, false);
+    return *out < 0 ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
+}
+
+/* A layer's part of what is gathered: its leaves, or its nodes in `buffer`. */
+static sl_piece gathered_piece(const sl_scheduler *s, int layer, int buffer)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    const uint64_t node = sizeof(sl_norm_node);
+    if (!sl_combines_norm(s->p))
+        return leaf_piece(s, layer, (sl_range){ 0, s->g->layers[layer].element_count }, buffer);
+    return (sl_piece){ buffer, (uint64_t)place->node_first * node, (uint64_t)place->nodes.elements * node };
+}
+
+/* This rank's leaves of a layer -> its part of the layer's nodes. */
+static sluice_status combine(sl_scheduler *s, int layer, sl_tier tier, int nodes)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    sl_range own = sl_plan_kept_leaves(s->p, layer), of_layer = sl_shard_range(&place->nodes, s->p->options.rank, 0);
+    if (own.count == 0) return SLUICE_OK;
+    sl_piece in = sl_plan_leaf_piece(s->p, layer, own, s->leaves[tier]);
+    sl_piece out = { nodes, (uint64_t)(place->node_first + of_layer.first) * sizeof(sl_norm_node),
+                     (uint64_t)of_layer.count * sizeof(sl_norm_node) };
+    return sl_emit_update(s, SL_OP_NORM_COMBINE, -1, layer, tier, (place->leaf_first + own.first) * SL_CUT_ELEMENTS,
+                          &in, 1, &out, 1);
+}
+
+/* What all ranks have of the norm -> *whole, on every rank: all leaves, or the sums of all chunks of them. */
+static sluice_status gather_norm(sl_scheduler *s, sl_tier tier, int *whole)
+{
+    int gathered = s->leaves[tier];
+    bool combines = sl_combines_norm(s->p);
+    *whole = gathered;
+    if (!sl_cuts_state(s->p)) return SLUICE_OK;
+    if (combines) SL_TRY(norm_buffer(s, tier, (uint64_t)s->p->node_count * sizeof(sl_norm_node), &gathered));
+    for (int i = 0; i < s->g->layer_count; i++) {
+        if (!sl_is_trained(s, i) || !sl_has_parameters(s, i)) continue;
+        sl_piece in_place = { -1, 0, 0 };
+        if (combines) SL_TRY(combine(s, i, tier, gathered));
+        SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER_NORM, i, in_place, gathered_piece(s, i, gathered)));
+        s->gathers.bytes = 0; /* they are few: only the number of parts ends a bucket */
+    }
+    SL_TRY(sl_bucket_flush(s, &s->gathers));
+    if (!combines) return SLUICE_OK;
+    SL_TRY(norm_buffer(s, tier, (uint64_t)sl_ceil_div(s->p->leaf_count, SL_NORM_CHUNK) * sizeof(double), whole));
+    sl_piece in = sl_whole(s->p, gathered), out = sl_whole(s->p, *whole);
+    return sl_emit_update(s, SL_OP_NORM_JOIN, -1, -1, tier, 0, &in, 1, &out, 1);
+}
+
 /* The norm of the whole gradient: leaves to where it is put together, over all ranks, and its result to wherever
- * updates run. Every rank needs every leaf: the tree over them is the same everywhere, and so is the norm. */
+ * updates run. Every rank adds up all of it: the tree is the same everywhere, and so is the norm. */
 static sluice_status schedule_norm(sl_scheduler *s, const norm_buffers *norm)
 {
-    int finish = -1;
+    int finish = -1, whole;
     for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
         int layer = s->g->nodes[n].layer;
         if (s->g->nodes[n].op == SL_OP_NORM_FINISH) finish = n;
@@ -55,16 +106,8 @@ static sluice_status schedule_norm(sl_scheduler *s, const norm_buffers *norm)
         }
     }
     if (finish < 0) return SLUICE_OK;
-    for (int i = 0; sl_cuts_state(s->p) && i < s->g->layer_count; i++) {
-        if (!sl_is_trained(s, i) || !sl_has_parameters(s, i)) continue;
-        sl_piece in_place = { -1, 0, 0 };
-        sl_range all = { 0, s->g->layers[i].element_count };
-        SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER_NORM, i, in_place,
-                             leaf_piece(s, i, all, s->leaves[norm->finish])));
-        s->gathers.bytes = 0; /* leaves are few: only the number of parts ends a bucket */
-    }
-    SL_TRY(sl_bucket_flush(s, &s->gathers));
-    sl_piece in = sl_whole(s->p, s->leaves[norm->finish]), out = sl_whole(s->p, norm->result[norm->finish]);
+    SL_TRY(gather_norm(s, norm->finish, &whole));
+    sl_piece in = sl_whole(s->p, whole), out = sl_whole(s->p, norm->result[norm->finish]);
     SL_TRY(sl_emit_update(s, SL_OP_NORM_FINISH, finish, -1, norm->finish, 0, &in, 1, &out, 1));
     for (int t = 0; t < SL_TIER_COUNT; t++)
         if (t != (int)norm->finish && norm->result[t] >= 0)

@@ -217,7 +217,7 @@ static void end_segment(sl_plan *p, sl_segment_kind kind)
 /* What the caller reads after a segment must still be there at its end. */
 static void pin_to_segment_end(sl_plan *p, int buffer, sl_segment_kind kind)
 {
-    if (buffer < 0 || p->buffers[buffer].permanent) return;
+    if (buffer < 0 || p->buffers[buffer].permanent || p->buffers[buffer].last < 0) return; /* or of no step */
     int last = p->segments[kind].first_step + p->segments[kind].step_count - 1;
     if (p->buffers[buffer].last < last) p->buffers[buffer].last = last;
 }
@@ -272,6 +272,7 @@ static sluice_status build(sl_scheduler *s)
     p->buffer_count = p->piece_count = p->step_count = p->wait_count = p->event_count = p->part_count = 0;
     p->loss_buffer = p->norm_buffer = p->leaves_buffer = p->output_buffer = p->eval_loss_buffer = -1;
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) p->segments[k] = (sl_segment){ .result_step = -1 };
+    sl_plan_keep_leaves(p, s->u);
     SL_TRY(sl_schedule_permanents(s));
     forget_values(s);
     if (p->options.training) SL_TRY(training_segments(s));

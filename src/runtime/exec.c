@@ -212,16 +212,19 @@ static bool is_collective(const sl_step *s)
 static void describe_part(const sl_exec *x, const sl_step *s, int k, sl_comm_part *part)
 {
     const sl_plan *p = x->plan;
-    bool leaves = s->kind == SL_STEP_GATHER_NORM, reduces = s->kind == SL_STEP_REDUCE_SCATTER;
+    bool reduces = s->kind == SL_STEP_REDUCE_SCATTER;
     const sl_piece *outputs = &p->pieces[s->first_piece + s->input_count];
     sl_span out = sl_plan_span(p, outputs[k]);
     bool in_place = s->input_count == 0;
     sl_span in = in_place ? (sl_span){ out.tier, 0, 0 } : sl_plan_span(p, p->pieces[s->first_piece + k]);
     sl_form sum = p->buffers[outputs[k].buffer].form;
     sl_form form = reduces && !in_place ? p->buffers[p->pieces[s->first_piece + k].buffer].form : sum;
-    *part = (sl_comm_part){ .shards = &p->layers[p->parts[s->first_part + k]].shards,
-                            .per = leaves ? SL_CUT_ELEMENTS : 1,
-                            .unit = leaves ? sizeof(double) : sl_form_element_bytes(form),
+    int layer = p->parts[s->first_part + k];
+    sl_part_cut cut = { &p->layers[layer].shards, 1, sl_form_element_bytes(form) };
+    if (s->kind == SL_STEP_GATHER_NORM) cut = sl_plan_norm_cut(p, layer);
+    *part = (sl_comm_part){ .shards = cut.shards,
+                            .per = cut.per,
+                            .unit = cut.unit,
                             .form = form,
                             .sum_form = sum,
                             .whole = reduces && !in_place ? in : out,

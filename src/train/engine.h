@@ -44,7 +44,9 @@ typedef struct sl_found {
     int32_t loss_micro;         /* global micro-batch; -1: every loss is finite */
     int32_t input, input_micro; /* graph value, -1: every input is finite */
     int32_t weight;             /* parameter; -1: none, or not looked for */
+    int32_t leaf_layer;         /* whose gradient has a norm leaf that is not finite; -1: none, or not looked for */
     int64_t input_element, weight_element;
+    int64_t leaf; /* global number of that leaf */
     double loss, input_value, weight_value;
 } sl_found;
 

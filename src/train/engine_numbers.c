@@ -96,7 +96,7 @@ sluice_status sl_engine_check_output(const sluice_engine *e, const sluice_batch 
 
 void sl_engine_reset_watch(sluice_engine *e)
 {
-    e->found = (sl_found){ .loss_micro = -1, .input = -1, .weight = -1 };
+    e->found = (sl_found){ .loss_micro = -1, .input = -1, .weight = -1, .leaf_layer = -1 };
 }
 
 /* The first weight this rank owns that is not finite. What it does not own is left as it is in `chunk`: zero. */
@@ -117,30 +117,26 @@ static sluice_status find_bad_weight(sluice_engine *e)
     return SLUICE_OK;
 }
 
-/* ---- telling ---- */
-
-/* Of a gradient: the first norm leaf that is not finite, in graph order; every rank has all leaves. */
-typedef struct bad_leaf {
-    int layer; /* -1: there is none */
-    sl_range elements;
-} bad_leaf;
-
-static bad_leaf find_bad_leaf(sluice_engine *e)
+/* The first norm leaf, in graph order, that is not finite among those that this rank keeps of the gradient. */
+static void find_bad_leaf(sluice_engine *e)
 {
+    e->found.leaf_layer = -1;
     for (int i = 0; i < e->graph->layer_count; i++) {
         const sl_layer_place *place = &e->plan->layers[i];
         if (place->gradient < 0 && place->contribution < 0) continue;
-        int64_t elements = e->graph->layers[i].element_count, leaves = sl_ceil_div(elements, SL_CUT_ELEMENTS);
-        for (int64_t k = 0; k < leaves; k++) {
+        sl_range kept = sl_plan_kept_leaves(e->plan, i);
+        for (int64_t k = kept.first; k < kept.first + kept.count; k++) {
             double leaf = 0;
-            int64_t first = k * SL_CUT_ELEMENTS, left = elements - first;
-            sl_piece q = { e->plan->leaves_buffer, (uint64_t)(place->leaf_first + k) * sizeof leaf, sizeof leaf };
-            if (sl_exec_read(e->exec, sl_plan_span(e->plan, q), &leaf) == SLUICE_OK && !isfinite(leaf))
-                return (bad_leaf){ i, { first, left < SL_CUT_ELEMENTS ? left : SL_CUT_ELEMENTS } };
+            sl_piece q = sl_plan_leaf_piece(e->plan, i, (sl_range){ k, 1 }, e->plan->leaves_buffer);
+            if (sl_exec_read(e->exec, sl_plan_span(e->plan, q), &leaf) != SLUICE_OK || isfinite(leaf)) continue;
+            e->found.leaf_layer = i;
+            e->found.leaf = place->leaf_first + k;
+            return;
         }
     }
-    return (bad_leaf){ .layer = -1 };
 }
+
+/* ---- telling ---- */
 
 static int owner_of(const sl_shards *s, int64_t element)
 {
@@ -152,22 +148,24 @@ static int owner_of(const sl_shards *s, int64_t element)
 }
 
 /* A leaf may hold several small parameters: then the first and the last. */
-static void describe_leaf(const sluice_engine *e, const bad_leaf *leaf, char *out, size_t bytes)
+static void describe_leaf(const sluice_engine *e, const sl_found *found, char *out, size_t bytes)
 {
     const sluice_graph *g = e->graph;
-    const sl_layer *layer = &g->layers[leaf->layer];
+    const sl_layer *layer = &g->layers[found->leaf_layer];
+    const sl_layer_place *place = &e->plan->layers[found->leaf_layer];
+    sl_range elements = { (found->leaf - place->leaf_first) * SL_CUT_ELEMENTS, SL_CUT_ELEMENTS };
     const char *first = NULL, *last = NULL;
     for (int i = 0; i < layer->parameter_count; i++) {
         int index = g->layer_parameters[layer->first_parameter + i];
         const sl_parameter *q = &g->parameters[index];
-        if (sl_range_common((sl_range){ q->offset, q->count }, leaf->elements).count == 0) continue;
+        if (sl_range_common((sl_range){ q->offset, q->count }, elements).count == 0) continue;
         last = sl_whole_name(g, index);
         if (first == NULL) first = last;
     }
     bool one = first == NULL || strcmp(first, last) == 0;
     snprintf(out, bytes, "the gradient of \"%s\"%s%s%s (layer \"%s\", rank %d) is not finite",
              first != NULL ? first : layer->name, one ? "" : " or another up to \"", one ? "" : last, one ? "" : "\"",
-             layer->name, owner_of(&e->plan->layers[leaf->layer].shards, leaf->elements.first));
+             layer->name, owner_of(&place->shards, elements.first));
 }
 
 /* The rank whose finding comes first by `key`, which is negative where there is none; -1: nobody has one. */
@@ -191,6 +189,11 @@ static int64_t weight_key(const sl_found *found)
     return found->weight;
 }
 
+static int64_t leaf_key(const sl_found *found)
+{
+    return found->leaf_layer >= 0 ? found->leaf : -1;
+}
+
 static int64_t loss_key(const sl_found *found)
 {
     return found->loss_micro;
@@ -198,10 +201,11 @@ static int64_t loss_key(const sl_found *found)
 
 /* Writes what went wrong first; returns what to do about it. The order is that of causes: a bad input or weight makes
  * everything after it bad, and a gradient names its layer, which a loss does not. */
-static const char *describe(sluice_engine *e, const bad_leaf *leaf, char *out, size_t bytes)
+static const char *describe(sluice_engine *e, char *out, size_t bytes)
 {
     const sluice_graph *g = e->graph;
-    int input = first_rank(e, input_key), weight = first_rank(e, weight_key), loss = first_rank(e, loss_key);
+    int input = first_rank(e, input_key), weight = first_rank(e, weight_key);
+    int leaf = first_rank(e, leaf_key), loss = first_rank(e, loss_key);
     if (input >= 0) {
         const sl_found *found = &e->all_found[input];
         snprintf(out, bytes, "input \"%s\" of micro-batch %d (rank %d) is %s at element %lld",
@@ -217,8 +221,8 @@ static const char *describe(sluice_engine *e, const bad_leaf *leaf, char *out, s
                  name_of(found->weight_value), (long long)element);
         return "load other weights, or resume from an earlier checkpoint";
     }
-    if (leaf->layer >= 0) {
-        describe_leaf(e, leaf, out, bytes);
+    if (leaf >= 0) {
+        describe_leaf(e, &e->all_found[leaf], out, bytes);
     } else if (loss >= 0) {
         const sl_found *found = &e->all_found[loss];
         int producer = g->values[g->loss].producer;
@@ -234,14 +238,13 @@ sluice_status sl_engine_fail_numbers(sluice_engine *e, const char *why)
 {
     char cause[512], losses[256] = ""; /* losses: "; the loss was not finite on rank 0, 2" */
     size_t used = 0;
-    bad_leaf leaf = { .layer = -1 };
     bool changed = e->plan->options.early_updates; /* what weights were before the step cannot be told */
     sluice_status st = changed ? SLUICE_OK : find_bad_weight(e);
     if (st != SLUICE_OK) return sl_ranks_failed(e->ranks, st);
+    if (e->micro == 0) find_bad_leaf(e); /* the update has run: there are leaves */
     SL_TRY(
         e->ranks->comm->ops->exchange(e->ranks->comm, "what is not finite", &e->found, sizeof e->found, e->all_found));
-    if (e->micro == 0) leaf = find_bad_leaf(e); /* the update has run: there are leaves */
-    const char *advice = describe(e, &leaf, cause, sizeof cause);
+    const char *advice = describe(e, cause, sizeof cause);
     for (int r = 0; r < e->ranks->count; r++)
         if (e->all_found[r].loss_micro >= 0 && used + 1 < sizeof losses)
             used += (size_t)snprintf(losses + used, sizeof losses - used, "%s%d",
@@ -276,12 +279,12 @@ static sluice_status skip_in_fp16(sluice_engine *e)
 /* Losses that are finite everywhere show that weights and inputs are sound: the gradient alone overflowed. */
 static sluice_status skip_in_bf16(sluice_engine *e)
 {
+    find_bad_leaf(e);
     SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step that is not finite", &e->found,
                                          sizeof e->found, e->all_found));
     if (first_rank(e, loss_key) >= 0) return sl_engine_fail_numbers(e, "");
-    bad_leaf leaf = find_bad_leaf(e);
     char cause[512];
-    describe(e, &leaf, cause, sizeof cause);
+    describe(e, cause, sizeof cause);
     if (e->ranks->rank == 0)
         sl_log_write(&e->log, SLUICE_LOG_WARNING, "step %llu was skipped: %s", (unsigned long long)(e->step + 1),
                      cause);

@@ -2,6 +2,7 @@
 #include "train/totals.h"
 
 #include "core/alloc.h"
+#include "core/norm_nodes.h"
 
 void sl_totals_of_plan(const sl_plan *p, sl_run_totals *out)
 {
@@ -68,6 +69,8 @@ sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_
         sum.gather *= (uint64_t)ranks;
         sum.reduce *= (uint64_t)ranks;
         sum.norm *= (uint64_t)ranks;
+        if (sl_combines_norm(p)) /* ranks that own as much send more or fewer */
+            sum.norm = (uint64_t)p->node_count * sizeof(sl_norm_node) * (uint64_t)(ranks - 1);
     }
     for (int r = 0; ranks <= SL_PLANNED_RANKS && r < ranks; r++) {
         if (r == p->options.rank)

@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include "core/bytes.h"
+#include "core/norm_nodes.h"
 #include "support/op_harness.h"
 
 enum { MAX_RUNS = 16, GRADIENT = 0, WEIGHT = 1, ARRAYS = 2 + SL_MAX_STATE_SLOTS };
@@ -325,4 +326,31 @@ TEST(leaves_of_the_norm_of_runs_are_those_of_the_whole_layer)
         CHECK(memcmp(whole, cut, sizeof whole) == 0);
         CHECK(whole[LEAVES - 1] > 0.0);
     }
+}
+
+TEST(a_run_of_leaves_must_begin_at_one_and_fill_the_nodes_it_makes)
+{
+    static const struct {
+        int64_t first;
+        uint64_t nodes;
+        const char *message;
+    } wrong[] = { { 3 * 1024, 3, "norm_combine leaves: 5 leaves from element 3072 on do not make 3 sums of the tree" },
+                  { 3 * 1024, 1, "5 leaves from element 3072 on do not make 1 sums" },
+                  { 3 * 1024 + 1, 2, "5 leaves from element 3073" },
+                  { -1024, 2, "5 leaves from element -1024" } };
+    sl_device_options options = { .threads = 1 };
+    sl_device *d;
+    sl_call c = { .op = SL_OP_NORM_COMBINE, .input_count = 1, .output_count = 1, .name = "leaves", .first = 3 * 1024 };
+    c.inputs[0] = (sl_span){ SL_TIER_DEVICE, 0, 5 * sizeof(double) };
+    c.outputs[0] = (sl_span){ SL_TIER_DEVICE, 256, 2 * sizeof(sl_norm_node) }; /* leaf 3, and 4 to 7 */
+    REQUIRE_OK(sl_null_backend.open(&options, &d));
+    REQUIRE_OK(sl_null_backend.reserve(d, SL_TIER_DEVICE, 4096));
+    CHECK_EQ(sl_null_backend.run(d, SL_STREAM_COMPUTE, &c), SLUICE_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        c.first = wrong[i].first;
+        c.outputs[0].bytes = wrong[i].nodes * sizeof(sl_norm_node);
+        CHECK_EQ(sl_null_backend.run(d, SL_STREAM_COMPUTE, &c), SLUICE_ERR_FAILED);
+        CHECK_CONTAINS(sluice_error(), wrong[i].message);
+    }
+    sl_null_backend.close(d);
 }

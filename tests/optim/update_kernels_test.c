@@ -3,6 +3,7 @@
 #include "backend/cpu/kernels/leaf_norm.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/norm_nodes.h"
 #include "ir/form.h"
 #include "support/optim_fixture.h"
 #include "support/sanitized.h"
@@ -373,6 +374,53 @@ TEST(leaves_add_up_in_a_pairwise_tree_by_index)
         for (int64_t m = 1; m < 5000; m += m < 130 ? 1 : 487)
             CHECK(finish(kernels_on(path), leaves, m, 0.0, 1.0).norm == sqrt(plain_tree(leaves, 0, m)));
     }
+}
+
+/* Leaves in the runs of several owners -> the nodes of all, in order. Returns how many there are. */
+static int64_t combine_runs(const sl_kernel *kernels, sl_pool *pool, double *leaves, int64_t count, uint32_t seed,
+                            sl_norm_node *nodes)
+{
+    int64_t made = 0;
+    uint32_t k = 0;
+    for (int64_t first = 0, end; first < count; first = end) {
+        int64_t most = k++ % 3 == 0 ? 9 : 3 * SL_NORM_CHUNK;
+        end = first + 1 + (int64_t)(fabs((double)hashed(seed, k)) * 1e6) % most;
+        if (end > count) end = count;
+        sl_kernel_args a = { .pool = pool, .first = first * SL_CUT_ELEMENTS };
+        a.in[0] = (sl_tensor){ leaves + first, NULL, end - first, SL_FORM_F32 };
+        a.out[0] = (sl_tensor){ nodes + made, NULL, sl_norm_node_count(first, end), SL_FORM_F32 };
+        kernels[SL_OP_NORM_COMBINE](&a);
+        made += a.out[0].elements;
+    }
+    return made;
+}
+
+/* What ranks exchange instead of leaves adds up to the same bits, whoever owns which run of them. */
+TEST(nodes_of_any_runs_of_leaves_add_up_as_the_leaves_do)
+{
+    enum { MOST = 30000 };
+    static double leaves[MOST], sums[MOST / SL_NORM_CHUNK + 1];
+    static sl_norm_node nodes[MOST];
+    static const int64_t counts[] = { 1, 2, 3, 100, 4095, 4096, 4097, 8192, 12345, MOST };
+    sl_pool *pool;
+    REQUIRE_OK(sl_pool_create(2, &pool));
+    for (uint32_t i = 0; i < MOST; i++) leaves[i] = fabs((double)hashed(6, i)) * pow(10.0, (double)(i % 17) - 8.0);
+    for (int path = 0; path < PATH_COUNT; path++) {
+        const sl_kernel *kernels = kernels_on(path);
+        for (uint32_t k = 0; kernels != NULL && k < 2 * sizeof counts / sizeof counts[0]; k++) {
+            int64_t count = counts[k / 2], made = combine_runs(kernels, pool, leaves, count, k, nodes);
+            sl_kernel_args a = { .pool = pool };
+            a.in[0] = (sl_tensor){ nodes, NULL, made, SL_FORM_F32 };
+            a.out[0] = (sl_tensor){ sums, NULL, sl_ceil_div(count, SL_NORM_CHUNK), SL_FORM_F32 };
+            kernels[SL_OP_NORM_JOIN](&a);
+            for (int64_t c = 0, end; c < a.out[0].elements; c++) {
+                end = (c + 1) * SL_NORM_CHUNK < count ? (c + 1) * SL_NORM_CHUNK : count;
+                CHECK(sums[c] == plain_tree(leaves, c * SL_NORM_CHUNK, end));
+            }
+            CHECK(finish(kernels, sums, a.out[0].elements, 0.0, 1.0).norm == sqrt(plain_tree(leaves, 0, count)));
+        }
+    }
+    sl_pool_destroy(pool);
 }
 
 TEST(a_loss_scale_that_is_no_number_keeps_every_update_from_changing_anything)

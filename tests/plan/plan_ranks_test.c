@@ -283,6 +283,48 @@ TEST(the_stages_of_7_5_billion_parameters_keep_what_the_paper_says)
     planned_free(&fx);
 }
 
+static uint64_t norm_bytes(const sl_plan *p)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->buffer_count; i++)
+        if (p->buffers[i].kind == SL_BUFFER_NORM) bytes += p->buffers[i].bytes;
+    return bytes;
+}
+
+/* A trillion parameters have 8 GB of norm leaves: a rank has its own and the sums that all of them exchange. */
+TEST(a_rank_of_many_keeps_no_norm_leaves_of_others)
+{
+    sl_model_options gpt = { .type = "gpt2",
+                             .batch = 1,
+                             .layers = 130,
+                             .heads = 800,
+                             .width = 25600,
+                             .context = 2048,
+                             .vocabulary = 256,
+                             .norm_epsilon = 1e-5,
+                             .bias = true };
+    static const sluice_partition one_run[] = { SLUICE_PARTITION_LAYER, SLUICE_PARTITION_OWNER,
+                                                SLUICE_PARTITION_WEIGHTED };
+    sl_model_info info;
+    planned fx = { .precision = SLUICE_BF16, .wire = SLUICE_BF16 };
+    plan_options_default(&fx.options);
+    fx.options.rank_count = 1024;
+    REQUIRE_OK(sluice_graph_create(&fx.graph));
+    REQUIRE_OK(sl_model_build(fx.graph, &gpt, &info));
+    REQUIRE_OK(plan_prepare(&fx));
+    for (int k = 0; k < 3; k++) {
+        fx.options.stage = k + 1;
+        fx.options.partition = one_run[k];
+        fx.options.budget[SL_TIER_DEVICE] = fx.options.budget[SL_TIER_HOST] = (uint64_t)1 << 50;
+        REQUIRE_OK(plan_rank(&fx, 511));
+        uint64_t all = (uint64_t)fx.plan->leaf_count * sizeof(double), held = norm_bytes(fx.plan);
+        CHECK_THAT(all > UINT64_C(7) << 30 && held < all / 100, "%llu of %llu bytes at stage %d",
+                   (unsigned long long)held, (unsigned long long)all, fx.options.stage);
+        CHECK(fx.plan->totals.comm_norm < all / 100 * 1023);
+    }
+    planned_free(&fx);
+}
+
 /* An untied layer is gathered for forward and for backward; the last one stays in between; a tied one is gathered for
  * each use. */
 TEST(stage_3_gathers_twice_and_the_last_layer_once)

@@ -241,6 +241,7 @@ static void draw_options(random_state *r, sl_plan_options *o)
     o->stage = (int)random_between(r, 0, 3);
     o->partition = (sluice_partition)random_between(r, 0, 3);
     o->partition_block = 1024;
+    o->small_norm_nodes = random_between(r, 0, 2) > 0;
     o->accumulation = GLOBAL_MICRO / o->rank_count;
     o->evaluation = false;
     o->state = (sluice_place)random_between(r, 1, 2);

@@ -50,7 +50,7 @@ static const char config_text[] =
     "  \"data\": {\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0},\n"
     "  \"steps\": %d, \"seed\": 5, \"threads\": 1, \"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": 1,\n"
     "  \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-3, \"weight_decay\": 0.1}},\n"
-    "  \"gradient_clipping\": %g, \"timeout_seconds\": 60, \"debug\": {\"guard\": true},\n"
+    "  \"gradient_clipping\": %g, \"timeout_seconds\": 60, \"debug\": {\"guard\": true, \"small_norm_nodes\": true},\n"
     "  \"memory\": {\"host\": \"64MiB\"} }\n";
 
 static bool write_inputs(const char *folder)
@@ -274,18 +274,38 @@ static void expect_moved(const mode *w, const model *m, const setting *s, number
     if (on_host > 0) n->to_host += ranks * sizeof(sl_norm_result); /* put together on the device */
 }
 
+/* Sums that leaves [first, end) make: those below the node of `leaves` leaves from `low` on that hold nothing else, as
+ * large as they come. */
+static uint64_t nodes_of(int64_t low, int64_t leaves, int64_t first, int64_t end)
+{
+    if (low + leaves <= first || low >= end) return 0;
+    if (low >= first && low + leaves <= end) return 1;
+    return nodes_of(low, leaves / 2, first, end) + nodes_of(low + leaves / 2, leaves / 2, first, end);
+}
+
+/* Bytes of what ranks tell each other of the norm: 8 for each leaf of a layer, or where each rank has one run of them
+ * 16 for each sum. `before`: leaves of the layers before. */
+static uint64_t norm_bytes(const setting *s, int64_t before, int64_t size, const int64_t *owned)
+{
+    uint64_t nodes = 0;
+    if (s->stage == 0) return 0;
+    if (s->partition == 1) return 8 * (((uint64_t)size + 1023) / 1024);
+    for (int r = 0; r < s->ranks; before += (owned[r] + 1023) / 1024, r++)
+        nodes += nodes_of(0, 4096, before, before + (owned[r] + 1023) / 1024);
+    return 16 * nodes;
+}
+
 /* Sums over ranks of one layer's way through the host where ranks meet there alone: each rank's part of a collective
  * goes down, and what came of it goes up again to whoever gets it. */
 static void add_staged(const mode *w, const setting *s, uint64_t size, bool host, numbers *n)
 {
     uint64_t ranks = (uint64_t)s->ranks, micro = GLOBAL_MICRO / ranks;
-    uint64_t gradient = w->gradient * size, leaves = sizeof(double) * ((size + 1023) / 1024);
+    uint64_t gradient = w->gradient * size;
     bool in_place = micro == 1 && s->stage <= 1 && !host; /* the sum replaces the whole gradient that is kept */
     n->to_host += micro * ranks * gradient;
     if (micro > 1) n->to_host += micro * 4 * size; /* sums go on from micro-batch to micro-batch */
     n->to_device += micro > 1 ? micro * 4 * size : in_place ? ranks * gradient : gradient;
     if (s->stage == 0) n->to_host += gradient, n->to_device += ranks * gradient;
-    if (s->stage >= 1) n->to_host += leaves, n->to_device += ranks * leaves;
     if ((s->stage != 1 && s->stage != 2) || s->offload == OPTIMIZER_AND_PARAMETERS) return;
     n->to_host += w->weight * size, n->to_device += ranks * w->weight * size; /* the new weights */
 }
@@ -293,12 +313,16 @@ static void add_staged(const mode *w, const setting *s, uint64_t size, bool host
 static void expect_staged(const mode *w, const model *m, const setting *s, numbers *n)
 {
     uint64_t ranks = (uint64_t)s->ranks, micro = GLOBAL_MICRO / ranks, fetched = 0;
+    int64_t owned[MATRIX_MAX_LAYERS][MAX_RANKS] = { { 0 } }, leaves = 0;
     bool host[MATRIX_MAX_LAYERS];
     if (s->ranks == 1) return;
     host_layers(m, s, host);
-    for (int i = 0; i < m->layers; i++) {
+    cut_model(m, s, owned);
+    for (int i = 0; i < m->layers; leaves += (m->size[i] + 1023) / 1024, i++) {
+        uint64_t norm = norm_bytes(s, leaves, m->size[i], owned[i]);
         fetched += uses_of(m, i) * (uint64_t)m->size[i] * w->weight;
         add_staged(w, s, (uint64_t)m->size[i], host[i], n);
+        n->to_host += norm, n->to_device += ranks * norm;
     }
     if (s->stage == 3) n->to_host += micro * fetched, n->to_device += micro * ranks * fetched;
 }

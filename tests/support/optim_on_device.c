@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "backend/cuda_plugin.h"
+#include "core/norm_nodes.h"
 #include "ir/form.h"
 #include "support/optim_fixture.h"
 #if defined(SL_TEST_CUDA_EMULATED)
@@ -87,15 +88,17 @@ typedef struct layout {
 /* Leaves and norm results have doubles, which are never shifted. */
 static bool has_doubles(sl_op op, bool output, int i)
 {
-    if (op == SL_OP_NORM_FINISH) return true;
+    if (op == SL_OP_NORM_FINISH || op == SL_OP_NORM_COMBINE || op == SL_OP_NORM_JOIN) return true;
     return (op == SL_OP_NORM_LEAVES && output) || (op == SL_OP_UPDATE && !output && i == 1);
 }
 
 static uint64_t operand_bytes(sl_op op, const sl_kernel_args *a, bool output, int i)
 {
     const sl_tensor *t = output ? &a->out[i] : &a->in[i];
-    bool leaves = (op == SL_OP_NORM_LEAVES && output) || (op == SL_OP_NORM_FINISH && !output);
+    bool leaves =
+        output ? op == SL_OP_NORM_LEAVES || op == SL_OP_NORM_JOIN : op == SL_OP_NORM_COMBINE || op == SL_OP_NORM_FINISH;
     if (t->data == NULL) return 0;
+    if (op == (output ? SL_OP_NORM_COMBINE : SL_OP_NORM_JOIN)) return (uint64_t)t->elements * sizeof(sl_norm_node);
     if (leaves) return (uint64_t)t->elements * sizeof(double);
     if (t->form == SL_FORM_BLOCKS8)
         return sl_form_bytes(t->form, a->attrs->update->layer, a->first, a->out[0].elements);
@@ -184,11 +187,15 @@ static void run_on(const open_device *d, sl_op op, const sl_kernel_args *a, bool
     DEFINE_KERNEL(path_##_cast, SL_OP_CAST, device_, shifted_)                                                         \
     DEFINE_KERNEL(path_##_accumulate, SL_OP_ACCUMULATE, device_, shifted_)                                             \
     DEFINE_KERNEL(path_##_norm_leaves, SL_OP_NORM_LEAVES, device_, shifted_)                                           \
+    DEFINE_KERNEL(path_##_norm_combine, SL_OP_NORM_COMBINE, device_, shifted_)                                         \
+    DEFINE_KERNEL(path_##_norm_join, SL_OP_NORM_JOIN, device_, shifted_)                                               \
     DEFINE_KERNEL(path_##_norm_finish, SL_OP_NORM_FINISH, device_, shifted_)                                           \
     DEFINE_KERNEL(path_##_update, SL_OP_UPDATE, device_, shifted_)                                                     \
     static const sl_kernel path_##_kernels[SL_OP_COUNT] = { [SL_OP_CAST] = path_##_cast,                               \
                                                             [SL_OP_ACCUMULATE] = path_##_accumulate,                   \
                                                             [SL_OP_NORM_LEAVES] = path_##_norm_leaves,                 \
+                                                            [SL_OP_NORM_COMBINE] = path_##_norm_combine,               \
+                                                            [SL_OP_NORM_JOIN] = path_##_norm_join,                     \
                                                             [SL_OP_NORM_FINISH] = path_##_norm_finish,                 \
                                                             [SL_OP_UPDATE] = path_##_update };
 DEFINE_PATH(emulated, emulated, false)

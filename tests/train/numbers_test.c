@@ -397,6 +397,7 @@ enum { BAD_INPUT, BAD_WEIGHT, BAD_RANGE, BAD_GRADIENT };
 typedef struct scenario {
     sluice_dtype precision;
     int stage, kind;
+    const double *weights; /* of the ranks, by which they own; NULL: layers are cut evenly */
     shared *out;
 } scenario;
 
@@ -412,6 +413,9 @@ static sluice_status run_pair(const scenario *q, sluice_world *world, fixture *f
     if (q->kind == BAD_RANGE) o.loss_scale.initial_power = 4;
     o.world = world;
     o.stage = q->stage;
+    o.small_norm_nodes = q->weights != NULL;
+    o.partition = q->weights != NULL ? SLUICE_PARTITION_WEIGHTED : SLUICE_PARTITION_LAYER;
+    o.partition_weights = q->weights;
     o.accumulation_steps = MICRO;
     SL_TRY(open_fixture(&o, f));
     for (int m = 0; m < MICRO; m++) {
@@ -493,6 +497,11 @@ TEST(all_ranks_name_the_tensor_and_the_rank_it_was_bad_on)
     launch_pair(&q);
     CHECK_CONTAINS(q.out->messages[0], "step 2: the gradient of \"fc.weight\"");
     CHECK_CONTAINS(q.out->messages[0], "(layer \"first\", rank 0) is not finite; the weights are unchanged");
+    static const double only_second[] = { 0, 1 }; /* who alone has norm leaves */
+    q.weights = only_second;
+    launch_pair(&q);
+    CHECK_CONTAINS(q.out->messages[0], "step 2: the gradient of \"fc.weight\"");
+    CHECK_CONTAINS(q.out->messages[0], "(layer \"first\", rank 1) is not finite; the weights are unchanged");
 }
 
 TEST(an_overflow_on_one_rank_is_left_out_on_all)

@@ -8,17 +8,20 @@
 
 #define MODEL_SEED 4212 /* a transformer of five blocks with a tied embedding */
 #define GLOBAL     4    /* micro-batches in a step, over all ranks */
+#define MOST_RANKS 8
 
 /* What a body leaves behind for the test; in memory that the ranks share. */
 typedef struct results {
     char weights[65], state[65];
     double loss, evaluated;
-    float first_weight[4]; /* by rank */
+    float first_weight[MOST_RANKS]; /* by rank */
+    double norm[MOST_RANKS];
 } results;
 
 typedef struct scenario {
     sluice_options options;
     int failing_rank; /* -1: none */
+    int micro;        /* micro-batches in a step */
     results *results;
 } scenario;
 
@@ -30,7 +33,7 @@ static results *shared_results(void)
 
 static void base_scenario(scenario *s)
 {
-    *s = (scenario){ .failing_rank = -1, .results = shared_results() };
+    *s = (scenario){ .failing_rank = -1, .micro = GLOBAL, .results = shared_results() };
     sluice_options_init(&s->options);
     sluice_optimizer_init(&s->options.optimizer, SLUICE_ADAMW);
     s->options.gradient_clipping = 0.5;
@@ -83,6 +86,7 @@ static sluice_status use_engine(const scenario *s, sluice_graph *g, sluice_engin
     st = sluice_get_parameter(e, q->name, values, (size_t)q->count * sizeof *values);
     if (st == SLUICE_OK) s->results->first_weight[rank] = values[q->count - 1];
     free(values);
+    s->results->norm[rank] = sluice_gradient_norm(e);
     if (rank != 0) return st;
     memcpy(s->results->weights, weights, sizeof weights);
     memcpy(s->results->state, state, sizeof state);
@@ -98,7 +102,7 @@ static sluice_status run_rank(const scenario *s, sluice_world *world, uint64_t m
     sluice_graph *g = NULL;
     sluice_engine *e = NULL;
     o.world = world;
-    o.accumulation_steps = GLOBAL / sluice_world_size(world);
+    o.accumulation_steps = s->micro / sluice_world_size(world);
     sluice_status st = random_graph(&r, &g);
     if (st == SLUICE_OK) st = sluice_engine_create(g, &o, &e);
     if (st == SLUICE_OK) st = use_engine(s, g, e, sluice_world_rank(world));
@@ -131,7 +135,10 @@ static void check_ranks(scenario *s, int ranks, const results *reference)
     CHECK_STR(s->results->state, reference->state);
     CHECK(s->results->loss == reference->loss);
     CHECK(s->results->evaluated == reference->evaluated);
-    for (int r = 0; r < ranks; r++) CHECK(s->results->first_weight[r] == reference->first_weight[0]);
+    for (int r = 0; r < ranks; r++) {
+        CHECK(s->results->first_weight[r] == reference->first_weight[0]);
+        CHECK(s->results->norm[r] == reference->norm[0] && reference->norm[0] > 0);
+    }
 }
 
 TEST(the_loss_of_a_step_is_the_mean_over_its_micro_batches)
@@ -183,6 +190,29 @@ TEST(every_number_of_ranks_stage_and_partition_gives_the_bits_of_one_rank)
             s.options.partition = (sluice_partition)(stage % 4);
             check_ranks(&s, ranks, &reference);
         }
+}
+
+/* Numbers of ranks that cut the norm's leaves anywhere; each has a run of one rank to compare with. */
+TEST(every_cut_of_the_norm_over_ranks_gives_its_bits)
+{
+    static const int numbers[] = { 2, 3, 5, MOST_RANKS };
+    static const double weights[MOST_RANKS] = { 3, 1, 0, 2, 7, 0.5, 1, 1 };
+    for (int k = 0; k < 4; k++) {
+        scenario s;
+        base_scenario(&s);
+        s.micro = numbers[k];
+        REQUIRE(s.results != NULL);
+        REQUIRE_OK(run_rank(&s, NULL, MODEL_SEED));
+        results reference = *s.results;
+        s.options.partition_block = 1024;
+        s.options.partition_weights = weights;
+        s.options.small_norm_nodes = true;
+        for (int i = 0; i < 12; i++) {
+            s.options.stage = 1 + i % 3;
+            s.options.partition = (sluice_partition)(i / 3);
+            check_ranks(&s, numbers[k], &reference);
+        }
+    }
 }
 
 TEST(offload_over_ranks_gives_the_bits_of_one_rank)

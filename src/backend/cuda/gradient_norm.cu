@@ -7,6 +7,7 @@
  * sum is finite exactly when every element is: the norm is also the finite check. */
 #include "backend/cuda/update.cuh"
 #include "backend/cuda/update_tree.cuh"
+#include "core/norm_nodes.h"
 
 /* torch.nn.utils.clip_grad_norm_ and DeepSpeed add this to the norm before dividing. */
 #define CLIP_EPSILON 1e-6
@@ -108,6 +109,54 @@ __global__ void __launch_bounds__(tree_threads) tree_kernel(const double *x, int
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
+/* ---- What ranks exchange ---- */
+
+static_assert(SL_NORM_CHUNK == SL_CUDA_TREE_LEAVES, "a block sums a chunk");
+
+/* One node a block; leaves of its chunk that are not its own are absent. */
+__global__ void __launch_bounds__(tree_threads)
+    combine_kernel(const double *x, int64_t first, int64_t end, sl_norm_node *nodes)
+{
+    const uint64_t place = sl_norm_node_place(first, end, blockIdx.x);
+    const int64_t leaf = sl_norm_place_leaf(place);
+    const leaf_run own = { x + (leaf - first), leaf, leaf + ((int64_t)1 << sl_norm_place_level(place)), 1 };
+    const double sum = tree_sum(own, leaf / SL_NORM_CHUNK);
+    if (threadIdx.x != 0) return;
+    nodes[blockIdx.x].sum = sum;
+    nodes[blockIdx.x].place = place;
+}
+
+/* The first of `count` nodes, in order, that begins at `leaf` or later. */
+__device__ __forceinline__ int64_t node_from(const sl_norm_node *nodes, int64_t count, int64_t leaf)
+{
+    int64_t low = 0, high = count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (sl_norm_place_leaf(nodes[middle].place) < leaf)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* One chunk a block. A node stands where its first leaf would, its other leaves being absent: the tree above it is the
+ * same. */
+__global__ void __launch_bounds__(tree_threads) join_kernel(const sl_norm_node *nodes, int64_t count, double *sums)
+{
+    __shared__ double leaves[SL_NORM_CHUNK];
+    const int64_t first = (int64_t)blockIdx.x * SL_NORM_CHUNK, end = first + SL_NORM_CHUNK;
+    const int64_t from = node_from(nodes, count, first), to = node_from(nodes, count, end);
+    for (int i = (int)threadIdx.x; i < SL_NORM_CHUNK; i += tree_threads) leaves[i] = -0.0;
+    __syncthreads();
+    for (int64_t i = from + threadIdx.x; i < to; i += tree_threads)
+        leaves[sl_norm_place_leaf(nodes[i].place) - first] = nodes[i].sum;
+    __syncthreads();
+    const leaf_run chunk = { leaves, first, end, 1 };
+    const double sum = tree_sum(chunk, blockIdx.x);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
 /* The factor is torch's: 1/loss_scale * min(1, clip / (norm + 1e-6)), in double, rounded to float once. */
 __global__ void __launch_bounds__(tree_threads)
     finish_kernel(const double *x, int64_t count, double max_norm, double loss_scale, sl_norm_result *result)
@@ -164,7 +213,26 @@ extern "C" sluice_status sl_cuda_norm_leaves(const sl_cuda_args *a)
     return sl_launched(a);
 }
 
-/* leaves f64[m] in global order -> sl_norm_result. */
+/* leaves f64[m] in a row, the first of number a->first / 1024 -> their nodes. */
+extern "C" sluice_status sl_cuda_norm_combine(const sl_cuda_args *a)
+{
+    const int64_t first = a->first / SL_CUT_ELEMENTS;
+    if (a->out[0].elements == 0) return SLUICE_OK;
+    SL_LAUNCH(combine_kernel, (unsigned)a->out[0].elements, tree_threads, 0, a->stream, (const double *)a->in[0].data,
+              first, first + a->in[0].elements, (sl_norm_node *)a->out[0].data);
+    return sl_launched(a);
+}
+
+/* Nodes of all leaves, in order -> sums f64 of chunks. */
+extern "C" sluice_status sl_cuda_norm_join(const sl_cuda_args *a)
+{
+    if (a->out[0].elements == 0) return SLUICE_OK;
+    SL_LAUNCH(join_kernel, (unsigned)a->out[0].elements, tree_threads, 0, a->stream,
+              (const sl_norm_node *)a->in[0].data, a->in[0].elements, (double *)a->out[0].data);
+    return sl_launched(a);
+}
+
+/* leaves f64[m] in global order, or sums of chunks -> sl_norm_result. */
 extern "C" sluice_status sl_cuda_norm_finish(const sl_cuda_args *a)
 {
     const double *x = (const double *)a->in[0].data;

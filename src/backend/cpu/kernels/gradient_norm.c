@@ -8,6 +8,7 @@
 #include "backend/cpu/kernels/isa.h"
 #include "backend/cpu/kernels/leaf_norm.h"
 #include "backend/cpu/kernels/update_lanes.h"
+#include "core/norm_nodes.h"
 
 /* Elements per task: a whole number of leaves, small enough to spread, large enough to stream. */
 #define TASK_ELEMENTS ((int64_t)32 * SL_CUT_ELEMENTS)
@@ -101,7 +102,43 @@ void KI(norm_leaves)(const sl_kernel_args *a)
     sl_pool_run(a->pool, leaves_task, (void *)a, sl_ceil_div(a->in[0].elements, TASK_ELEMENTS));
 }
 
-/* leaves f64[m] in global order -> sl_norm_result. The factor is torch's: 1/loss_scale * min(1, clip / (norm + 1e-6)),
+/* One node. */
+static void combine_task(void *context, int64_t task, void *scratch)
+{
+    const sl_kernel_args *a = context;
+    (void)scratch;
+    int64_t first = a->first / SL_CUT_ELEMENTS;
+    uint64_t place = sl_norm_node_place(first, first + a->in[0].elements, task);
+    const double *leaves = (const double *)a->in[0].data + (sl_norm_place_leaf(place) - first);
+    sl_leaf_tree tree;
+    memset(&tree, 0, sizeof tree);
+    for (int64_t i = 0; i < (int64_t)1 << sl_norm_place_level(place); i++) sl_leaf_tree_add(&tree, i, leaves[i]);
+    ((sl_norm_node *)a->out[0].data)[task] = (sl_norm_node){ sl_leaf_tree_sum(&tree), place };
+}
+
+/* leaves f64[m] in a row, the first of number a->first / 1024 -> their nodes. */
+void KI(norm_combine)(const sl_kernel_args *a)
+{
+    sl_pool_run(a->pool, combine_task, (void *)a, a->out[0].elements);
+}
+
+/* Nodes of all leaves, in order -> sums f64 of chunks. */
+void KI(norm_join)(const sl_kernel_args *a)
+{
+    const sl_norm_node *node = a->in[0].data, *end = node + a->in[0].elements;
+    double *sums = a->out[0].data;
+    for (int64_t chunk = 0; chunk < a->out[0].elements; chunk++) {
+        sl_leaf_tree tree;
+        memset(&tree, 0, sizeof tree);
+        for (; node < end && sl_norm_place_leaf(node->place) / SL_NORM_CHUNK == chunk; node++) {
+            int level = sl_norm_place_level(node->place);
+            sl_leaf_tree_add_node(&tree, level, sl_norm_place_leaf(node->place) % SL_NORM_CHUNK >> level, node->sum);
+        }
+        sums[chunk] = sl_leaf_tree_sum(&tree);
+    }
+}
+
+/* leaves f64[m] in global order, or sums of chunks -> sl_norm_result. The factor is torch's: 1/loss_scale * min(1, clip / (norm + 1e-6)),
  * in double, rounded to float once. (DeepSpeed's ZeRO divides by max(1, (norm + 1e-6) / clip) instead: the same number
  * but for the last bit.) */
 void KI(norm_finish)(const sl_kernel_args *a)

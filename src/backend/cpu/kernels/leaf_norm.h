@@ -80,9 +80,9 @@ typedef struct sl_leaf_tree {
     uint64_t pending;
 } sl_leaf_tree;
 
-static inline void sl_leaf_tree_add(sl_leaf_tree *t, int64_t index, double value)
+/* Node (level, index), after all that is left of it. */
+static inline void sl_leaf_tree_add_node(sl_leaf_tree *t, int level, int64_t index, double value)
 {
-    int level = 0;
     for (; index & 1; index >>= 1, level++) {
         if ((t->pending >> level & 1) == 0) continue; /* nothing left of the first leaf */
         value = t->node[level] + value;
@@ -90,6 +90,11 @@ static inline void sl_leaf_tree_add(sl_leaf_tree *t, int64_t index, double value
     }
     t->node[level] = value;
     t->pending |= UINT64_C(1) << level;
+}
+
+static inline void sl_leaf_tree_add(sl_leaf_tree *t, int64_t index, double value)
+{
+    sl_leaf_tree_add_node(t, 0, index, value);
 }
 
 /* The root: what waits is completed from the smallest subtree up. 0 for no leaves. */
