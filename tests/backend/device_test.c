@@ -1,4 +1,5 @@
 /* device_test.c: what every device promises: arenas, spans, streams, events, counters. */
+#include "support/shared_memory.h"
 #include "test.h"
 
 #include <sys/wait.h>
@@ -62,27 +63,6 @@ TEST(memory_is_zero_and_poisoned_under_guard)
         REQUIRE_OK(cpu->synchronize(d));
         cpu->close(d);
     }
-}
-
-enum { SHARED_TASKS = 40, SHARED_BYTES = 300001 }; /* larger than a staging slot, and no multiple of anything */
-
-typedef struct shared_memory {
-    const sl_backend *b;
-    sl_device *d;
-    sl_tier tier;
-} shared_memory;
-
-/* Stores its part, reads it back and compares. */
-static sluice_status store_and_read(void *context, int64_t task, void *scratch)
-{
-    const shared_memory *m = context;
-    sl_span s = { m->tier, (uint64_t)task * SHARED_BYTES, SHARED_BYTES };
-    uint8_t *written = scratch, *seen = written + SHARED_BYTES;
-    for (int i = 0; i < SHARED_BYTES; i++) written[i] = (uint8_t)(i * 31 + task * 7);
-    SL_TRY(m->b->store(m->d, s, written));
-    SL_TRY(m->b->download(m->d, seen, s));
-    if (memcmp(written, seen, SHARED_BYTES) == 0) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_FAILED, "task %d read other bytes than it stored", (int)task);
 }
 
 TEST(several_threads_store_and_read_at_a_time)

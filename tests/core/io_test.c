@@ -10,36 +10,8 @@
 #include "core/alloc.h"
 #include "core/output.h"
 #include "core/status.h"
+#include "support/plain_files.h"
 #include "test.h"
-
-/* folder/name in one of a few buffers that take turns. */
-static const char *at(const char *folder, const char *name)
-{
-    static char paths[8][PATH_MAX];
-    static int turn;
-    char *path = paths[turn++ % 8];
-    snprintf(path, PATH_MAX, "%s/%s", folder, name);
-    return path;
-}
-
-static bool put(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    if (f == NULL) return false;
-    bool written = fputs(text, f) >= 0;
-    return fclose(f) == 0 && written;
-}
-
-/* Compares a file with a text, without the functions under test. */
-static bool file_is(const char *path, const char *text)
-{
-    char got[4096];
-    FILE *f = fopen(path, "r");
-    if (f == NULL) return false;
-    size_t bytes = fread(got, 1, sizeof got, f);
-    fclose(f);
-    return bytes == strlen(text) && memcmp(got, text, bytes) == 0;
-}
 
 static int open_descriptors(void)
 {
