@@ -148,6 +148,8 @@ SLUICE_API sluice_value sluice_reshape(sluice_graph *g, sluice_value x, int rank
                                        const int64_t *dims); /* one dim may be -1 */
 SLUICE_API sluice_value sluice_transpose(sluice_graph *g, sluice_value x, const int *order);
 SLUICE_API sluice_value sluice_split(sluice_graph *g, sluice_value x, int axis, int64_t start, int64_t size);
+/* x with `part` added to its elements from `start` on along `axis`. */
+SLUICE_API sluice_value sluice_add_part(sluice_graph *g, sluice_value x, sluice_value part, int axis, int64_t start);
 SLUICE_API sluice_value sluice_concat(sluice_graph *g, const sluice_value *values, int count, int axis);
 /* Mean over the rows whose target is not ignore_index. logits [.., V], targets [..] i32. */
 SLUICE_API sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets,

@@ -49,6 +49,7 @@ SL_OP_KERNEL(MSE_GRAD, mse_grad, TYPED, none, KERNEL, none)
 /* cpu/kernels/reorder.c, cuda/shape.cu */
 SL_OP_KERNEL(TRANSPOSE, transpose, TYPED, none, KERNEL, none)
 SL_OP_KERNEL(SPLIT, split, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(ADD_PART, add_part, TYPED, none, KERNEL, none)
 SL_OP_KERNEL(CONCAT, concat, TYPED, none, KERNEL, none)
 SL_OP_KERNEL(CONCAT_GRAD, concat_grad, TYPED, none, KERNEL, none)
 SL_OP_KERNEL(SPLIT_GRAD, split_grad, TYPED, none, KERNEL, none)

@@ -137,6 +137,12 @@ static sluice_status read_targets(sluice_config *c, const json_t *list, const ch
     return read_patterns(c, "lora.targets", list, where, &m->lora.targets, &m->lora.target_count);
 }
 
+static sluice_status read_whole(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_model_options *m = &c->settings.model;
+    return read_patterns(c, "lora.modules_to_save", list, where, &m->lora.whole, &m->lora.whole_count);
+}
+
 /* Shares of the ranks: how many there must be is known when the number of ranks is. */
 static sluice_status read_weights(sluice_config *c, const json_t *list, const char *where)
 {
@@ -210,11 +216,9 @@ static sluice_status read_groups(sluice_config *c, const json_t *list, const cha
 static const struct {
     const char *key;
     sluice_status (*read)(sluice_config *c, const json_t *list, const char *where);
-} list_readers[] = { { "model.hidden", read_hidden },
-                     { "freeze", read_freeze },
-                     { "lora.targets", read_targets },
-                     { "optimizer.groups", read_groups },
-                     { "zero_optimization.partition_weights", read_weights } };
+} list_readers[] = { { "model.hidden", read_hidden },     { "freeze", read_freeze },
+                     { "lora.targets", read_targets },    { "lora.modules_to_save", read_whole },
+                     { "optimizer.groups", read_groups }, { "zero_optimization.partition_weights", read_weights } };
 
 static sluice_status read_list_contents(sluice_config *c, const sl_option *row, const json_t *list, const char *where)
 {

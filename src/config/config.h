@@ -12,7 +12,7 @@
 #include "plan/plan.h"
 #include "sluice.h"
 
-/* Entries of freeze and of lora.targets. */
+/* Entries of freeze, of lora.targets and of lora.modules_to_save. */
 #define SL_MAX_PATTERNS 32
 
 /* How ranks on GPUs talk to each other. */
@@ -65,9 +65,10 @@ typedef struct sl_settings {
     bool from_options; /* made by sl_settings_from_options: rows without an option say nothing */
     /* What rows say that has no meaning alone: sl_config_resolve makes fields above of it. */
     struct {
-        const char *vocabulary;                                   /* "bytes", "characters", or a number */
-        const char *hidden, *freeze, *targets, *groups, *weights; /* JSON arrays as text; parsed when they are read */
-        int weight_count;                                         /* entries of plan.partition_weights */
+        const char *vocabulary; /* "bytes", "characters", or a number */
+        const char *hidden, *freeze, *targets, *whole, *groups,
+            *weights;     /* JSON arrays as text; parsed when they are read */
+        int weight_count; /* entries of plan.partition_weights */
         bool adam_w_mode, torch_adam;
         bool fp16, bf16;
         bool fp32_states, bf16_states;           /* DeepSpeed's names for precision.states */

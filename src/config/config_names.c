@@ -110,6 +110,8 @@ static const struct {
     { "lora_alpha", "lora.alpha", NULL },
     { "lora_dropout", "lora.dropout", NULL },
     { "target_modules|lora_target|lora_target_modules|lora_modules", "lora.targets", NULL },
+    { "use_rslora", "lora.use_rslora", NULL },
+    { "modules_to_save", "lora.modules_to_save", NULL },
     { "zero_stage", "zero_optimization.stage", NULL },
     { "num_threads|omp_num_threads", "threads", NULL },
 };

@@ -155,10 +155,17 @@ const sl_option sl_config_rows[] = {
     REAL_AUTO("lora.alpha", "auto", model.lora.alpha, 1e-6, 1e6,
               "Scale of the adapters: their output is multiplied by alpha / rank; auto: alpha is the rank.", MODEL,
               ZERO_IS_AUTO),
+    FLAG("lora.use_rslora", "false", model.lora.rank_stabilised,
+         "Rank-stabilised LoRA: the output of the adapters is multiplied by alpha / sqrt(rank).", MODEL),
     LIST("lora.targets", given.targets,
-         "Linear layers that get an adapter: a list of file-name patterns over their names (those of their parameters "
-         "without `.weight`), such as `[\"*.c_attn\"]` or `[\"*\"]` for all linear layers of the blocks.",
+         "Linear layers that get an adapter: ends of their names as PEFT writes them (`[\"q_proj\", \"v_proj\"]`), "
+         "`[\"all-linear\"]`, or file-name patterns over whole names (those of their parameters without `.weight`), "
+         "such "
+         "as `[\"*.c_attn\"]`. `q_proj` and its like get adapters of their own; `qkv_proj` and `gate_up_proj`, which "
+         "`[\"*\"]` also names, share one A for their parts, which is faster.",
          MODEL),
+    LIST("lora.modules_to_save", given.whole,
+         "Modules that are trained whole beside the adapters, such as `[\"lm_head\", \"embed_tokens\"]`.", MODEL),
     REAL("lora.dropout", "0", model.lora.dropout, 0, 0.999, "Dropout probability on the input of the adapters.",
          FREE(DROPOUT)),
 

@@ -536,6 +536,17 @@ sluice_value sluice_split(sluice_graph *g, sluice_value x, int axis, int64_t sta
     return apply_one(g, SL_OP_SPLIT, &(sl_attrs){ .split = { axis, start, size } }, x);
 }
 
+sluice_value sluice_add_part(sluice_graph *g, sluice_value x, sluice_value part, int axis, int64_t start)
+{
+    if (!building(g, "add_part")) return SLUICE_NONE;
+    sluice_status st = check_value(g, part, "add_part");
+    if (st == SLUICE_OK && (axis < 0 || axis >= g->values[part].shape.rank))
+        st = sl_fail(SLUICE_ERR_USAGE, "add_part: the part has no dimension %d", axis);
+    if (st != SLUICE_OK) return keep_error(g, st);
+    sl_attrs attrs = { .split = { axis, start, g->values[part].shape.dim[axis] } };
+    return sl_graph_apply(g, SL_OP_ADD_PART, NULL, &attrs, 2, (sluice_value[]){ x, part });
+}
+
 sluice_value sluice_concat(sluice_graph *g, const sluice_value *values, int count, int axis)
 {
     if (!building(g, "concat")) return SLUICE_NONE;

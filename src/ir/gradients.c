@@ -202,6 +202,13 @@ sluice_status sl_gradient_split(sl_autodiff *ad)
     return single(ad, SL_OP_SPLIT_GRAD, NULL, 1, &ad->dy, ad->node.inputs[0]);
 }
 
+sluice_status sl_gradient_add_part(sl_autodiff *ad)
+{
+    int whole = ad->node.inputs[0], part = ad->node.inputs[1];
+    SL_TRY(sl_backward_pass(ad, whole, ad->dy));
+    return single(ad, SL_OP_CONCAT_GRAD, &ad->node.attrs, 1, &ad->dy, part);
+}
+
 sluice_status sl_gradient_concat(sl_autodiff *ad)
 {
     int axis = ad->node.attrs.concat.axis;

@@ -418,6 +418,21 @@ sluice_status sl_infer_split(const sluice_graph *g, const sl_node *node, sl_shap
     return SLUICE_OK;
 }
 
+sluice_status sl_infer_add_part(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    const sl_shape *whole = sl_input_shape(g, node, 0);
+    char a[SL_OPERAND_BYTES], b[SL_OPERAND_BYTES];
+    sl_shape part;
+    sluice_dtype type;
+    SL_TRY(sl_infer_split(g, node, &part, &type));
+    if (!sl_shape_equal(&part, sl_input_shape(g, node, 1)))
+        return sl_node_fail(node, "%s is not [%" PRId64 ", %" PRId64 " + %" PRId64 ") of dimension %d of %s",
+                            sl_operand_text(g, node->inputs[1], b), node->attrs.split.start, node->attrs.split.start,
+                            node->attrs.split.size, node->attrs.split.axis, sl_operand_text(g, node->inputs[0], a));
+    give(g, node, shapes, dtypes, 0, whole);
+    return SLUICE_OK;
+}
+
 sluice_status sl_infer_concat(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(expect_floats(g, node));

@@ -131,6 +131,13 @@ sl_cost sl_cost_part(const sluice_graph *g, const sl_node *node)
     return (sl_cost){ 0, out > in ? in + out : 2 * part }; /* SPLIT_GRAD clears the rest of the output */
 }
 
+/* In place, as the plan runs it wherever it can: the part is read twice and written once. */
+sl_cost sl_cost_add_part(const sluice_graph *g, const sl_node *node)
+{
+    double part = bytes(g, node->inputs[1]);
+    return (sl_cost){ part / (double)sl_dtype_bytes(g->values[node->inputs[1]].dtype), 3 * part };
+}
+
 /* ---- update ops, on the flat buffer of a layer ---- */
 
 static double layer_elements(const sluice_graph *g, const sl_node *node)

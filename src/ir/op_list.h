@@ -149,6 +149,10 @@ SL_FORWARD_OP(TRANSPOSE, transpose, transpose, transpose, pointwise, transpose,
 SL_FORWARD_OP(SPLIT, split, split, split, part, split,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .lowering = SL_LOWER_BY_RESULT,
     .tile = SL_TILE_NEVER)
+/* x, part -> x with the part added to [start, start+size) of dimension attrs.split.axis. In place only that is touched */
+SL_FORWARD_OP(ADD_PART, add_part, add_part, add_part, add_part, split,
+    SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER)
 /* up to 8 inputs -> joined along attrs.concat.axis */
 SL_FORWARD_OP(CONCAT, concat, concat, concat, pointwise, concat,
     SL_ARITY(1, SL_MAX_INPUTS, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,

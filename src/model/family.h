@@ -54,8 +54,10 @@ void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight);
 
 /* ---- tune.c: what is trained of a model ---- */
 
-/* sl_model_options.lora names this linear. */
-bool sl_model_has_adapter(const sl_model_options *o, const char *linear);
+/* "h.0.attn.c_attn" for "h.0.attn.c_attn.weight"; false: another ending, or too long for a module. */
+bool sl_model_module_of(const char *parameter, char out[SL_MODEL_NAME_BYTES]);
+/* sl_model_options.lora names this linear. fused: files of other programs have it in parts. */
+bool sl_model_has_adapter(const sl_model_options *o, const char *linear, bool fused);
 sluice_status sl_model_check_tuning(const sl_model_options *o, const sl_model_family *family);
 /* Freezes what options say, after the last builder. */
 sluice_status sl_model_freeze(sluice_graph *g, const sl_model_options *o);

@@ -43,17 +43,73 @@ static sluice_value adapter(const sl_model *m, const char *linear, const char *n
     return v;
 }
 
-/* alpha / rank (x A^T) B^T. B starts at zero, so that the model starts as it was. */
+/* alpha / rank, or alpha / sqrt(rank), times dropout(x) A^T, for a `linear` of `count` adapters whose A's are stacked. */
+static sluice_value adapter_inner(const sl_model *m, sluice_value x, const char *linear, int64_t in, int count,
+                                  sluice_value *a)
+{
+    double rank = (double)m->o->lora.rank;
+    double alpha = m->o->lora.alpha > 0 ? m->o->lora.alpha : rank;
+    sluice_init random = { SLUICE_INIT_NORMAL, (float)(1.0 / sqrt((double)in)) };
+    *a = adapter(m, linear, ".lora_A.weight", count * m->o->lora.rank, in, random);
+    x = sluice_dropout(m->g, x, (float)m->o->lora.dropout);
+    return sluice_scale(m->g, sluice_linear_with(m->g, x, *a, SLUICE_NONE, false),
+                        (float)(alpha / (m->o->lora.rank_stabilised ? sqrt(rank) : rank)));
+}
+
+/* h B^T. B starts at zero, so that the model starts as it was. */
+static sluice_value adapter_outer(const sl_model *m, sluice_value h, const char *linear, int64_t out)
+{
+    sluice_init zero = { SLUICE_INIT_ZERO, 0 };
+    sluice_value b = adapter(m, linear, ".lora_B.weight", out, m->o->lora.rank, zero);
+    return sluice_linear_with(m->g, h, b, SLUICE_NONE, false);
+}
+
 static sluice_value adapt(const sl_model *m, sluice_value x, const char *linear, int64_t in, int64_t out)
 {
+    sluice_value a;
+    return adapter_outer(m, adapter_inner(m, x, linear, in, 1, &a), linear, out);
+}
+
+/* A part of a fused linear that has an adapter of its own. */
+typedef struct adapted_part {
+    char linear[SL_MODEL_NAME_BYTES], a[SL_MODEL_NAME_BYTES + 16];
+    int64_t first, rows;
+} adapted_part;
+
+/* The parts of `weight` that options name as linears of their own, as other programs have them; how many. */
+static int adapted_parts(const sl_model *m, sluice_value weight, adapted_part out[SL_MAX_ROW_PARTS])
+{
+    const sl_parameter *p = &m->g->parameters[m->g->values[weight].parameter];
+    int64_t first = 0;
+    int count = 0;
+    for (int k = 0; k < p->part_count; first += p->parts[k++].rows) {
+        adapted_part *part = &out[count];
+        if (!sl_model_module_of(p->parts[k].name, part->linear) || !sl_model_has_adapter(m->o, part->linear, false))
+            continue;
+        snprintf(part->a, sizeof part->a, "%s.lora_A.weight", part->linear);
+        part->first = first;
+        part->rows = p->parts[k].rows;
+        count++;
+    }
+    return count;
+}
+
+/* y + the adapters of parts of `linear`. The A's of all parts are one matrix, so that x is read once. */
+static sluice_value adapt_parts(const sl_model *m, sluice_value y, sluice_value x, const char *linear, int64_t in,
+                                const adapted_part *parts, int count)
+{
     int64_t rank = m->o->lora.rank;
-    double alpha = m->o->lora.alpha > 0 ? m->o->lora.alpha : (double)rank;
-    sluice_init random = { SLUICE_INIT_NORMAL, (float)(1.0 / sqrt((double)in)) };
-    sluice_value a = adapter(m, linear, ".lora_A.weight", rank, in, random);
-    sluice_value b = adapter(m, linear, ".lora_B.weight", out, rank, (sluice_init){ SLUICE_INIT_ZERO, 0 });
-    sluice_value h =
-        sluice_linear_with(m->g, sluice_dropout(m->g, x, (float)m->o->lora.dropout), a, SLUICE_NONE, false);
-    return sluice_linear_with(m->g, sluice_scale(m->g, h, (float)(alpha / (double)rank)), b, SLUICE_NONE, false);
+    sl_part stacked[SL_MAX_ROW_PARTS];
+    sluice_value a, h = adapter_inner(m, x, linear, in, count, &a);
+    if (h == SLUICE_NONE) return h;
+    for (int k = 0; k < count; k++) stacked[k] = (sl_part){ parts[k].a, rank };
+    sl_graph_set_parts(m->g, a, stacked, count);
+    int axis = m->g->values[h].shape.rank - 1;
+    for (int k = 0; k < count && y != SLUICE_NONE; k++) {
+        sluice_value own = count > 1 ? sluice_split(m->g, h, axis, k * rank, rank) : h;
+        y = sluice_add_part(m->g, y, adapter_outer(m, own, parts[k].linear, parts[k].rows), axis, parts[k].first);
+    }
+    return y;
 }
 
 sluice_value sl_model_linear(const sl_model *m, sluice_value x, const char *block, const char *name,
@@ -62,10 +118,14 @@ sluice_value sl_model_linear(const sl_model *m, sluice_value x, const char *bloc
     char linear[SL_MODEL_NAME_BYTES];
     snprintf(linear, sizeof linear, "%s%s", block, name);
     sluice_value y = sluice_linear_with(m->g, x, weight, bias, in_out);
-    if (y == SLUICE_NONE || !sl_model_has_adapter(m->o, linear)) return y;
+    if (y == SLUICE_NONE || m->o->lora.rank == 0) return y;
     const sl_shape *w = &m->g->values[weight].shape;
     int64_t in = w->dim[in_out ? 0 : 1], out = w->dim[in_out ? 1 : 0];
-    return sluice_add(m->g, y, adapt(m, x, linear, in, out));
+    bool fused = m->g->parameters[m->g->values[weight].parameter].part_count > 0;
+    adapted_part parts[SL_MAX_ROW_PARTS];
+    if (sl_model_has_adapter(m->o, linear, fused)) return sluice_add(m->g, y, adapt(m, x, linear, in, out));
+    int count = adapted_parts(m, weight, parts);
+    return count > 0 ? adapt_parts(m, y, x, linear, in, parts, count) : y;
 }
 
 /* The head's weight is cut into tiles, which only a linear of its own can read. */

@@ -31,13 +31,19 @@ typedef struct sl_model_options {
     /* Parameters that are not trained: file-name patterns over their names. Each must match one. */
     const char *const *freeze;
     int freeze_count;
-    /* gpt2, llama: beside each linear whose name (without ".weight") matches a target, alpha / rank times a product of
-     * two trained matrices, "<name>.lora_A.weight" [rank, in] and "<name>.lora_B.weight" [out, rank]; everything else
-     * is frozen. Each target must match a linear. */
+    /* Token models: beside each linear that a target names, alpha / rank times a product of two trained matrices,
+     * "<name>.lora_A.weight" [rank, in] and "<name>.lora_B.weight" [out, rank]; everything else is frozen. A target is a
+     * file-name pattern over the names of linears (without ".weight"), the end of such a name ("q_proj"), or
+     * "all-linear". Where it names a part of a fused linear, as q_proj is one of qkv_proj, the part has an adapter of
+     * its own; where it names the fused one, one adapter serves all parts. Each target must name a linear. */
     struct {
-        int64_t rank; /* 0: no adapters */
-        double alpha; /* 0: the rank */
+        int64_t rank;         /* 0: no adapters */
+        double alpha;         /* 0: the rank */
+        bool rank_stabilised; /* alpha / sqrt(rank) instead */
         double dropout;
+        /* Modules beside the adapters that are trained whole; the ends of their names, or patterns. */
+        const char *const *whole;
+        int whole_count;
         const char *const *targets;
         int target_count;
     } lora;

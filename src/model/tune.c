@@ -5,10 +5,23 @@
 
 #include "model/family.h"
 
-bool sl_model_has_adapter(const sl_model_options *o, const char *linear)
+/* A file-name pattern of the whole name, or the name's end after a dot, which is how PEFT names modules. */
+static bool names_module(const char *name, const char *module)
 {
-    for (int i = 0; o->lora.rank > 0 && i < o->lora.target_count; i++)
-        if (fnmatch(o->lora.targets[i], linear, 0) == 0) return true;
+    size_t bytes = strlen(module), end = strlen(name);
+    if (fnmatch(name, module, 0) == 0) return true;
+    return end > 0 && bytes > end && module[bytes - end - 1] == '.' && strcmp(module + bytes - end, name) == 0;
+}
+
+/* PEFT's word for every linear of the blocks, each for itself. */
+#define ALL_LINEAR "all-linear"
+
+bool sl_model_has_adapter(const sl_model_options *o, const char *linear, bool fused)
+{
+    for (int i = 0; o->lora.rank > 0 && i < o->lora.target_count; i++) {
+        const char *target = o->lora.targets[i];
+        if (strcmp(target, ALL_LINEAR) == 0 ? !fused : names_module(target, linear)) return true;
+    }
     return false;
 }
 
@@ -28,8 +41,7 @@ sluice_status sl_model_check_tuning(const sl_model_options *o, const sl_model_fa
     return SLUICE_OK;
 }
 
-/* "h.0.attn.c_attn" for "h.0.attn.c_attn.weight"; false: another ending, or too long for a module. */
-static bool module_of(const char *parameter, char out[SL_MODEL_NAME_BYTES])
+bool sl_model_module_of(const char *parameter, char out[SL_MODEL_NAME_BYTES])
 {
     size_t bytes = strlen(parameter), ending = strlen(".weight");
     if (bytes <= ending || bytes - ending >= SL_MODEL_NAME_BYTES) return false;
@@ -39,16 +51,30 @@ static bool module_of(const char *parameter, char out[SL_MODEL_NAME_BYTES])
     return true;
 }
 
+/* Whether `target` names the module of `weight`; adapted: and it has an adapter. */
+static bool target_names(const sluice_graph *g, const char *target, const char *weight, bool *adapted,
+                         char module[SL_MODEL_NAME_BYTES])
+{
+    char b[SL_MODEL_NAME_BYTES + 16];
+    if (!sl_model_module_of(weight, module) || !names_module(target, module)) return false;
+    snprintf(b, sizeof b, "%s.lora_B.weight", module);
+    *adapted = sl_graph_find_parameter(g, b) >= 0;
+    return true;
+}
+
 /* A target without a linear is a mistake; where it names something else of the model, that is said. */
 static sluice_status check_target(const sluice_graph *g, const char *target)
 {
     char module[SL_MODEL_NAME_BYTES], other[SL_MODEL_NAME_BYTES] = "";
+    if (strcmp(target, ALL_LINEAR) == 0) return SLUICE_OK;
     for (int p = 0; p < g->parameter_count; p++) {
-        if (!module_of(g->parameters[p].name, module) || fnmatch(target, module, 0) != 0) continue;
-        char a[SL_MODEL_NAME_BYTES + 16];
-        snprintf(a, sizeof a, "%s.lora_A.weight", module);
-        if (sl_graph_find_parameter(g, a) >= 0) return SLUICE_OK;
-        if (other[0] == '\0') memcpy(other, module, sizeof other);
+        const sl_parameter *q = &g->parameters[p];
+        bool adapted;
+        for (int k = -1; k < q->part_count && !q->is_adapter; k++) {
+            if (!target_names(g, target, k < 0 ? q->name : q->parts[k].name, &adapted, module)) continue;
+            if (adapted) return SLUICE_OK;
+            if (other[0] == '\0') memcpy(other, module, sizeof other);
+        }
     }
     if (other[0] != '\0')
         return sl_fail(SLUICE_ERR_USAGE,
@@ -70,11 +96,32 @@ static sluice_status freeze_pattern(sluice_graph *g, const char *pattern)
     return sl_fail(SLUICE_ERR_USAGE, "freeze: no parameter of this model is called like \"%.100s\"", pattern);
 }
 
+/* The parameters of a module that is trained whole beside the adapters. */
+static sluice_status train_whole(sluice_graph *g, const char *name)
+{
+    bool found = false;
+    for (int p = 0; p < g->parameter_count; p++) {
+        char module[2 * SL_MODEL_NAME_BYTES];
+        const char *end = strrchr(g->parameters[p].name, '.');
+        if (g->parameters[p].is_adapter || end == NULL) continue;
+        snprintf(module, sizeof module, "%.*s", (int)(end - g->parameters[p].name), g->parameters[p].name);
+        if (!names_module(name, module)) continue;
+        g->parameters[p].trainable = true;
+        found = true;
+    }
+    if (found) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "lora.modules_to_save: no module of this model is called like \"%.100s\"; give names such as "
+                   "\"lm_head\" or \"embed_tokens\" (a tied head has no weights of its own)",
+                   name);
+}
+
 sluice_status sl_model_freeze(sluice_graph *g, const sl_model_options *o)
 {
     if (o->lora.rank > 0) {
         for (int i = 0; i < o->lora.target_count; i++) SL_TRY(check_target(g, o->lora.targets[i]));
         for (int p = 0; p < g->parameter_count; p++) g->parameters[p].trainable = g->parameters[p].is_adapter;
+        for (int i = 0; i < o->lora.whole_count; i++) SL_TRY(train_whole(g, o->lora.whole[i]));
     }
     for (int i = 0; i < o->freeze_count; i++) SL_TRY(freeze_pattern(g, o->freeze[i]));
     return SLUICE_OK;

@@ -578,6 +578,59 @@ TEST(every_linear_of_a_llama_can_have_an_adapter)
     sluice_graph_destroy(g);
 }
 
+/* q_proj, v_proj: two of the three parts of a fused linear; their A's are one matrix in two parts. */
+TEST(a_part_of_a_fused_linear_can_have_an_adapter_of_its_own)
+{
+    static const char *const parts[] = { "q_proj", "v_proj" }, *const head[] = { "lm_head" };
+    sl_model_info info;
+    sl_model_options o = small_llama;
+    o.lora.rank = 4;
+    o.lora.alpha = 8;
+    o.lora.rank_stabilised = true;
+    o.lora.targets = parts;
+    o.lora.target_count = 2;
+    o.lora.whole = head;
+    o.lora.whole_count = 1;
+    o.untied = true;
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(count_trainable(g), 2 * 3 + 1);
+    CHECK_EQ(count_ops(g, SL_OP_ADD_PART), 2 * 2);
+    check_parameter(g, "model.layers.0.self_attn.qkv_proj.lora_A.weight", 8, 64, SLUICE_INIT_NORMAL, 1 / sqrt(64));
+    check_parameter(g, "model.layers.0.self_attn.q_proj.lora_B.weight", 64, 4, SLUICE_INIT_ZERO, 0);
+    check_parameter(g, "model.layers.1.self_attn.v_proj.lora_B.weight", 32, 4, SLUICE_INIT_ZERO, 0);
+    CHECK_EQ(sl_graph_find_parameter(g, "model.layers.0.self_attn.k_proj.lora_B.weight"), -1);
+    const sl_parameter *a =
+        &g->parameters[sl_graph_find_parameter(g, "model.layers.1.self_attn.qkv_proj.lora_A.weight")];
+    REQUIRE(a->part_count == 2);
+    CHECK_STR(a->parts[1].name, "model.layers.1.self_attn.v_proj.lora_A.weight");
+    int64_t starts[2] = { -1, -1 };
+    for (int n = 0, k = 0; n < g->node_count; n++) {
+        if (g->nodes[n].op == SL_OP_SCALE) CHECK_NEAR(g->nodes[n].attrs.scale.factor, 4, 0); /* 8 / sqrt(4) */
+        if (g->nodes[n].op == SL_OP_ADD_PART && k < 2) starts[k++] = g->nodes[n].attrs.split.start;
+    }
+    CHECK_EQ(starts[0], 0);
+    CHECK_EQ(starts[1], 64 + 32);
+    REQUIRE_OK(sl_graph_differentiate(g));
+    sluice_graph_destroy(g);
+}
+
+TEST(all_linears_of_a_llama_have_the_adapters_of_peft)
+{
+    static const char *const all[] = { "all-linear" };
+    sl_model_info info;
+    sl_model_options o = small_llama;
+    o.lora.rank = 2;
+    o.lora.targets = all;
+    o.lora.target_count = 1;
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK_EQ(count_trainable(g), 2 * (4 + 7)); /* A's: qkv, o, gate and up, down; a B each */
+    CHECK(sl_graph_find_parameter(g, "model.layers.0.mlp.up_proj.lora_B.weight") >= 0);
+    CHECK(sl_graph_find_parameter(g, "model.layers.0.self_attn.qkv_proj.lora_B.weight") < 0);
+    sluice_graph_destroy(g);
+}
+
 static void check_lora_refused(sl_model_options o, const char *target, const char *part)
 {
     const char *targets[] = { target };
@@ -597,6 +650,9 @@ TEST(bad_adapters_are_refused_by_name)
     llama.untied = true;
     check_lora_refused(llama, "lm_head", "\"lm_head\" names lm_head, which takes no adapter: it is an embedding, the");
     check_lora_refused(llama, "*embed*", "names model.embed_tokens, which takes no adapter");
+    static const char *const nothing[] = { "lm_heads" };
+    llama.lora.whole = nothing, llama.lora.whole_count = 1;
+    check_lora_refused(llama, "q_proj", "lora.modules_to_save: no module of this model is called like \"lm_heads\"");
     check_lora_refused(mlp, "fc1", "lora has no meaning for model.type mlp");
     gpt.lora.rank = -1;
     check_lora_refused(gpt, "*", "lora.rank is -1");

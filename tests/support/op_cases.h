@@ -272,6 +272,9 @@ static const op_case cases[] = {
     { UNARY(SIGMOID, 13, 17), .fill = { WIDE } },
     { UNARY(SIGMOID, 33001) },
     { GRAD(SIGMOID_GRAD, 300, 111) },
+    { IO(ADD_PART, 2, 1), .in = { SHAPE(4, 9), SHAPE(4, 5) }, .out = { SHAPE(4, 9) }, .attrs = { .split = { 1, 3, 5 } } },
+    { IO(ADD_PART, 2, 1), .in = { SHAPE(3, 500, 40), SHAPE(3, 420, 40) }, .out = { SHAPE(3, 500, 40) }, .attrs = { .split = { 1, 80, 420 } } },
+    { IO(ADD_PART, 2, 1), .in = { SHAPE(7, 96), SHAPE(7, 32) }, .out = { SHAPE(7, 96) }, .attrs = { .split = { 1, 64, 32 } } },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

@@ -528,6 +528,14 @@ static void ref_split_grad(const ref_call *c)
             c->in[0].data[i];
 }
 
+static void ref_add_part(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->in[0]); i++) c->out[0].data[i] += c->in[0].data[i];
+    for (int64_t i = 0; i < count_of(&c->in[1]); i++)
+        c->out[0].data[part_index(c->in[1].shape, i, c->out[0].shape, c->attrs->split.axis, c->attrs->split.start)] +=
+            c->in[1].data[i];
+}
+
 static void ref_concat(const ref_call *c)
 {
     int64_t start = 0;
@@ -651,6 +659,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_DROPOUT] = ref_dropout,
     [SL_OP_TRANSPOSE] = ref_transpose,
     [SL_OP_SPLIT] = ref_split,
+    [SL_OP_ADD_PART] = ref_add_part,
     [SL_OP_CONCAT] = ref_concat,
     [SL_OP_CROSS_ENTROPY] = ref_cross_entropy,
     [SL_OP_LINEAR_CROSS_ENTROPY] = ref_linear_cross_entropy,

@@ -15,6 +15,8 @@ static char folder[4096];
 #define GPT2 "{\"type\": \"gpt2\", \"layers\": 2, \"heads\": 4, \"width\": 32, \"context\": 16}"
 #define LORA "lora.rank=4 lora.targets=[\"*\"]"
 
+#define PARTS "lora.rank=4 lora.targets=[\"q_proj\",\"v_proj\",\"up_proj\"] lora.modules_to_save=[\"norm\"]"
+
 typedef struct outcome {
     double first_loss, last_loss;
     char weights[65], state[65];
@@ -242,19 +244,21 @@ TEST(placement_of_a_tuned_model_changes_no_bit)
 {
     check_places(LLAMA, LORA);
     check_places(LLAMA, LORA " bf16.enabled=true lora.dropout=0.1");
+    check_places(LLAMA, PARTS);
+    check_places(LLAMA, PARTS " bf16.enabled=true lora.dropout=0.1 lora.use_rslora=true");
     check_places(GPT2, "freeze=[\"w?e.*\",\"h.1.*\"]");
 }
 
-TEST(stages_and_ranks_of_a_tuned_model_change_no_bit)
+static void check_stages(const char *tuning)
 {
     outcome one, *several = mmap(NULL, sizeof *several, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(several != MAP_FAILED); /* ranks are processes */
     write_text();
-    REQUIRE_OK(train(LLAMA, LORA, false, &one));
+    REQUIRE_OK(train(LLAMA, tuning, false, &one));
     for (int stage = 0; stage <= 3; stage++) {
         char words[256];
         sluice_launch_options o;
-        snprintf(words, sizeof words, LORA " zero_optimization.stage=%d", stage);
+        snprintf(words, sizeof words, "%s zero_optimization.stage=%d", tuning, stage);
         job j = { LLAMA, words, false, several };
         memset(several, 0, sizeof *several);
         sluice_launch_options_init(&o);
@@ -264,6 +268,12 @@ TEST(stages_and_ranks_of_a_tuned_model_change_no_bit)
         CHECK_STR(several->state, one.state);
     }
     munmap(several, sizeof *several);
+}
+
+TEST(stages_and_ranks_of_a_tuned_model_change_no_bit)
+{
+    check_stages(LORA);
+    check_stages(PARTS);
 }
 
 TEST(a_tuned_model_goes_on_from_its_checkpoint)

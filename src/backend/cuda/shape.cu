@@ -1,4 +1,5 @@
-/* shape.cu: operations that only move elements: transpose, split, concat, and the gradients of the last two.
+/* shape.cu: operations that only move elements: transpose, split, concat, the gradients of the last two, and adding to
+ * a part.
  *
  * Split and concat are runs: the axis, seen from memory, is `outer` repetitions of a contiguous run in each tensor.
  * Transpose copies whole runs where the innermost dimension stays, and squares through shared memory where it does not,
@@ -241,6 +242,23 @@ extern "C" {
 SL_CUDA_KERNEL(split)
 {
     return take_part(SL_OP_SPLIT, a);
+}
+
+SL_CUDA_KERNEL(add_part)
+{
+    return sl_dispatch(sl_cuda_type(SL_OP_ADD_PART, a), [&](auto element) {
+        using T = decltype(element);
+        Runs<T> r = part_of<T>(a, a->in[0].shape);
+        const int64_t before = elements_before(a, r), whole = a->out[0].elements;
+        if (a->in[0].data != a->out[0].data)
+            launch_runs(a, Runs<T>{ (const T *)a->in[0].data, r.to, 1, whole, whole, whole }, false);
+        r.from = (const T *)a->in[1].data;
+        r.to += before;
+        r.to_stride = r.from_stride;
+        r.from_stride = r.run;
+        launch_runs(a, r, true);
+        return sl_launched(a);
+    });
 }
 
 SL_CUDA_KERNEL(concat_grad)

@@ -59,6 +59,7 @@ static const aligned_case cases[] = {
     { SL_OP_TRANSPOSE, 1, 1, .in = { S(6, 5, 64) }, .out = { S(5, 6, 64) }, .attrs = { .transpose = { { 1, 0, 2 } } } },
     { SL_OP_SPLIT, 1, 1, .in = { S(9, 64) }, .out = { S(9, 32) }, .attrs = { .split = { 1, 16, 32 } } },
     { SL_OP_SPLIT_GRAD, 1, 1, .in = { S(9, 32) }, .out = { S(9, 64) }, .attrs = { .split = { 1, 16, 32 } } },
+    { SL_OP_ADD_PART, 2, 1, .in = { S(9, 64), S(9, 32) }, .out = { S(9, 64) }, .attrs = { .split = { 1, 16, 32 } } },
     { SL_OP_CONCAT, 2, 1, .in = { S(9, 32), S(9, 64) }, .out = { S(9, 96) }, .attrs = { .concat = { 1 } } },
 };
 /* clang-format on */

@@ -1,4 +1,5 @@
-/* reorder.c: operations that only move elements: transpose, split, concat, and the gradients of the last two.
+/* reorder.c: operations that only move elements: transpose, split, concat, the gradients of the last two, and
+ * adding to a part.
  *
  * Split and concat are runs: the axis, seen from memory, is `outer` repetitions of a contiguous run in each tensor.
  * Transpose copies whole runs where the innermost dimension stays, and squares of TILE elements where it does not, so
@@ -93,6 +94,23 @@ void K(split)(const sl_kernel_args *a)
     const elem *from = a->in[0].data;
     j.from = from + a->attrs->split.start * (j.run / a->attrs->split.size);
     j.to = a->out[0].data;
+    run_runs(a->pool, runs_task, &j);
+}
+
+void K(add_part)(const sl_kernel_args *a)
+{
+    const run_job part = part_job(a, a->in[0].shape);
+    elem *out = a->out[0].data;
+    if (out != a->in[0].data) {
+        run_job copy = { .from = a->in[0].data, .to = out, .outer = 1, .run = part.outer * part.from_stride };
+        run_runs(a->pool, runs_task, &copy);
+    }
+    run_job j = part;
+    j.from = a->in[1].data;
+    j.to = out + a->attrs->split.start * (part.run / a->attrs->split.size);
+    j.from_stride = part.run;
+    j.to_stride = part.from_stride;
+    j.accumulate = true;
     run_runs(a->pool, runs_task, &j);
 }
 
