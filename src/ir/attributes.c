@@ -6,11 +6,13 @@
 #include "ir/op_rows.h"
 
 /* clang-format off */
-#define DESCRIBE(group, field, type_, count_, free_)                                                                   \
-    { .name = #field, .type = (type_), .offset = offsetof(sl_attrs, group.field), .count = (count_), .free = (free_) },
-#define SL_IDENTITY(group, type, field)               DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, NULL)
-#define SL_IDENTITY_ARRAY(group, type, field, length) DESCRIBE(group, field, SL_ATTRIBUTE_##type, length, NULL)
-#define SL_FREE(group, type, field, why)              DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, why)
+#define DESCRIBE(group, field, type_, count_, free_, later_)                                                           \
+    { .name = #field, .type = (type_), .offset = offsetof(sl_attrs, group.field), .count = (count_), .free = (free_),  \
+      .later = (later_) },
+#define SL_IDENTITY(group, type, field)               DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, NULL, false)
+#define SL_IDENTITY_ARRAY(group, type, field, length) DESCRIBE(group, field, SL_ATTRIBUTE_##type, length, NULL, false)
+#define SL_LATER(group, type, field)                  DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, NULL, true)
+#define SL_FREE(group, type, field, why)              DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, why, false)
 #define SL_ATTRIBUTES(group, fields)                                                                                   \
     static const sl_attribute group##_fields[] = { fields };                                                           \
     const sl_attribute_list sl_attributes_##group = { group##_fields, sizeof group##_fields / sizeof group##_fields[0], \

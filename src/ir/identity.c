@@ -46,7 +46,7 @@ static void hash_attributes(sl_sha256 *h, const sl_node *node)
     const sl_attribute_list *list = sl_ops[node->op].attributes;
     for (int k = 0; k < list->count; k++) {
         const sl_attribute *a = &list->rows[k];
-        if (a->free != NULL) continue;
+        if (a->free != NULL || (a->later && sl_attribute_bits(&node->attrs, a, 0) == 0)) continue;
         hash_text(h, a->name);
         for (int i = 0; i < a->count; i++) hash_number(h, sl_attribute_bits(&node->attrs, a, i), sl_attribute_bytes(a));
     }

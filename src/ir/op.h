@@ -56,6 +56,7 @@ typedef struct sl_attrs {
 #define SL_ATTRIBUTES(group, fields)                    struct { fields } group;
 #define SL_IDENTITY(group, type, field)                 type field;
 #define SL_IDENTITY_ARRAY(group, type, field, length)   type field[length];
+#define SL_LATER(group, type, field)                    type field;
 #define SL_FREE(group, type, field, why)                type field;
 #include "ir/op_list.h"
         const struct sl_update_rule *update; /* SL_OP_UPDATE; borrowed from the optimizer */
@@ -79,6 +80,7 @@ typedef struct sl_attribute {
     size_t offset;    /* in sl_attrs */
     int count;        /* elements; 1 unless it is an array */
     const char *free; /* why it may be another one on resume; NULL: it belongs to a model's identity */
+    bool later;       /* where it is 0, the identity is that of the time before it */
 } sl_attribute;
 
 typedef struct sl_attribute_list {

@@ -29,6 +29,8 @@
  *
  * SL_IDENTITY(group, type, field): with another value it is another model, and a checkpoint is not continued.
  * SL_IDENTITY_ARRAY(group, type, field, length): the same for each element.
+ * SL_LATER(group, type, field): as SL_IDENTITY, of an attribute that models did not have at first. At 0 it leaves the
+ *     op what it was, and the identity too, so that checkpoints from before continue.
  * SL_FREE(group, type, field, why): may be another one on resume, and why that does no harm. */
 
 SL_ATTRIBUTES(scale, SL_IDENTITY(scale, float, factor))
@@ -316,5 +318,6 @@ SL_UPDATE_OP(UPDATE, update, update, none,
 #undef SL_ATTRIBUTES
 #undef SL_IDENTITY
 #undef SL_IDENTITY_ARRAY
+#undef SL_LATER
 #undef SL_FREE
 /* clang-format on */

@@ -95,4 +95,20 @@ static inline float sl_log(float x)
     return (float)((double)e * 0.69314718055994530942 + 2.0 * s * sum);
 }
 
+/* x P(x^2) for |x| <= 0.625, where 1 - 2 / (e^2|x| + 1) would cancel; that outside, with the sign of x. A NaN takes the
+ * polynomial and stays one. */
+SL_INLINE sl_v16 v16_tanh(sl_v16 x)
+{
+    sl_v16 square = v16_mul(x, x), size = v16_abs(x), one = v16_set1(1.0f);
+    sl_v16 p = v16_set1(-5.70498872745e-3f);
+    p = v16_fma(p, square, v16_set1(2.06390887954e-2f));
+    p = v16_fma(p, square, v16_set1(-5.37397155531e-2f));
+    p = v16_fma(p, square, v16_set1(1.33314422036e-1f));
+    p = v16_fma(p, square, v16_set1(-3.33332819422e-1f));
+    sl_v16 inner = v16_fma(v16_mul(p, square), x, x);
+    sl_v16 outer = v16_sub(one, v16_div(v16_set1(2.0f), v16_add(v16_exp(v16_add(size, size)), one)));
+    outer = v16_select_gt0(x, outer, v16_neg(outer));
+    return v16_select_gt0(v16_sub(size, v16_set1(0.625f)), outer, inner);
+}
+
 #endif
