@@ -54,8 +54,15 @@ static void arrays_identity(const sluice_data *d, char sha256[65])
     sl_identity_end(&h, sha256);
 }
 
-static const sl_data_ops arrays_ops = { "arrays",           arrays_destroy, sl_table_samples, sl_table_fill,
-                                        sl_table_fill_eval, arrays_memory,  arrays_identity };
+static const sl_data_ops arrays_ops = {
+    .name = "arrays",
+    .destroy = arrays_destroy,
+    .samples = sl_table_samples,
+    .fill = sl_table_fill,
+    .fill_eval = sl_table_fill_eval,
+    .memory_bytes = arrays_memory,
+    .identity = arrays_identity,
+};
 
 static sluice_status check_array(const sluice_array *all, int i, int64_t samples)
 {
@@ -179,8 +186,15 @@ static void callback_identity(const sluice_data *d, char sha256[65])
     sha256[0] = '\0';
 }
 
-static const sl_data_ops callback_ops = { "callback",         callback_destroy, callback_samples, callback_fill,
-                                          callback_fill_eval, callback_memory,  callback_identity };
+static const sl_data_ops callback_ops = {
+    .name = "callback",
+    .destroy = callback_destroy,
+    .samples = callback_samples,
+    .fill = callback_fill,
+    .fill_eval = callback_fill_eval,
+    .memory_bytes = callback_memory,
+    .identity = callback_identity,
+};
 
 sluice_status sluice_data_from_callback(sluice_fill_fn fill, void *user, sluice_data **out)
 {

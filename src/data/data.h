@@ -29,6 +29,7 @@ struct sluice_data {
 
 typedef struct sl_data_ops {
     const char *name;
+    bool has_tokens; /* samples are token ids: fields "tokens" and "targets" */
     void (*destroy)(sluice_data *d);
     /* In one epoch of the split; 0: the split is empty, or the kind has no epochs (a callback). */
     int64_t (*samples)(const sluice_data *d, sl_data_split split);
@@ -41,7 +42,22 @@ typedef struct sl_data_ops {
                                const sl_data_field *fields, int field_count, int64_t *valid);
     uint64_t (*memory_bytes)(const sluice_data *d);          /* held outside the arenas */
     void (*identity)(const sluice_data *d, char sha256[65]); /* of the contents and settings; "" when unknowable */
+    /* How many valid targets (not -1) training micro-batch `index` of `rows` samples has: exactly what fill writes, without
+     * filling it, because a step's gradients are weighed by the counts of all its micro-batches (docs/exactness.md) before
+     * the first of them is computed. Every rank asks for every micro-batch of the step, so it is quick. NULL: every target
+     * is valid. */
+    sluice_status (*targets)(sluice_data *d, uint64_t index, int64_t rows, int64_t *count);
+    /* Whether rows hold several documents that must not see each other. Then the field "positions" i32 [context] is there,
+     * the position of each token in its document, and the model must have that input (sl_model_options.packed). NULL: no. */
+    bool (*packs)(const sluice_data *d);
 } sl_data_ops;
+
+/* Whether its samples are token ids. */
+bool sl_data_has_tokens(const sluice_data *d);
+/* Whether the data set packs documents into rows. */
+bool sl_data_packs(const sluice_data *d);
+/* Valid targets of training micro-batch `index`, of which each sample has `elements`. */
+sluice_status sl_data_targets(sluice_data *d, uint64_t index, int64_t rows, int64_t elements, int64_t *count);
 
 /* y = x w + noise, x standard normal, w fixed and scaled so that x w has variance near 1; `noise` is a standard
  * deviation. Fields "x" [features], "target" [outputs]. The last `validation` share of the samples is the validation
@@ -99,7 +115,6 @@ const char *sl_data_names(void);
 bool sl_data_type_has_tokens(const char *type);
 
 const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds */
-bool sl_data_has_tokens(const sluice_data *d);                      /* text or random tokens */
 /* What a text read as data looks like where it is no plain text (format/file_kind.h); NULL: it is one, or no text. */
 const struct sl_file_kind *sl_data_text_kind(const sluice_data *d);
 

@@ -48,6 +48,7 @@ static void identity(const sluice_data *d, char sha256[65])
 
 static const sl_data_ops ops = {
     .name = "random tokens",
+    .has_tokens = true,
     .destroy = destroy,
     .samples = sl_table_samples,
     .fill = sl_table_fill,
@@ -55,11 +56,6 @@ static const sl_data_ops ops = {
     .memory_bytes = memory_bytes,
     .identity = identity,
 };
-
-bool sl_data_has_tokens(const sluice_data *d)
-{
-    return d->ops == &ops || sl_data_text_vocabulary(d) != NULL;
-}
 
 sluice_status sl_data_random_tokens(int64_t samples, int64_t context, int64_t vocabulary, double validation,
                                     uint64_t seed, sluice_data **out)

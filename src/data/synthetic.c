@@ -98,10 +98,24 @@ static void synthetic_identity(const sluice_data *d, char sha256[65])
     memcpy(sha256, ((const synthetic *)d)->identity, 65);
 }
 
-static const sl_data_ops regression_ops = { "regression",       synthetic_destroy, sl_table_samples,  sl_table_fill,
-                                            sl_table_fill_eval, synthetic_memory,  synthetic_identity };
-static const sl_data_ops classification_ops = { "classification",   synthetic_destroy, sl_table_samples,  sl_table_fill,
-                                                sl_table_fill_eval, synthetic_memory,  synthetic_identity };
+static const sl_data_ops regression_ops = {
+    .name = "regression",
+    .destroy = synthetic_destroy,
+    .samples = sl_table_samples,
+    .fill = sl_table_fill,
+    .fill_eval = sl_table_fill_eval,
+    .memory_bytes = synthetic_memory,
+    .identity = synthetic_identity,
+};
+static const sl_data_ops classification_ops = {
+    .name = "classification",
+    .destroy = synthetic_destroy,
+    .samples = sl_table_samples,
+    .fill = sl_table_fill,
+    .fill_eval = sl_table_fill_eval,
+    .memory_bytes = synthetic_memory,
+    .identity = synthetic_identity,
+};
 
 static sluice_status check_count(const char *key, int64_t value, int64_t least)
 {

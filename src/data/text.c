@@ -139,8 +139,16 @@ static void text_identity(const sluice_data *d, char sha256[65])
     memcpy(sha256, ((const text *)d)->identity, 65);
 }
 
-static const sl_data_ops text_ops = { "text",         text_destroy, text_samples, text_fill,
-                                      text_fill_eval, text_memory,  text_identity };
+static const sl_data_ops text_ops = {
+    .name = "text",
+    .has_tokens = true,
+    .destroy = text_destroy,
+    .samples = text_samples,
+    .fill = text_fill,
+    .fill_eval = text_fill_eval,
+    .memory_bytes = text_memory,
+    .identity = text_identity,
+};
 
 /* Bytes that are no UTF-8, perhaps because they are no text at all. */
 static sluice_status refuse_bytes(const char *path, const char *raw, size_t bytes, size_t at)

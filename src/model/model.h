@@ -12,6 +12,9 @@ typedef struct sl_model_options {
      * unless tile_bytes (as sl_graph_tile gets it; 0: no tiles) is below the bytes of the head's weight. */
     bool logits;
     uint64_t tile_bytes;
+    /* Token models: rows hold several documents. The graph has one more input, "positions" i32 [batch, context], the
+     * position of each token in its document: attention stays inside documents, and positions restart with each. */
+    bool packed;
     /* linear, mlp */
     int64_t features, outputs; /* outputs: regression targets, or classes */
     int64_t hidden[16];

@@ -94,6 +94,8 @@ static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
         SL_TRY(sl_job_fit_vocabulary(j, given));
         j->settings.model.vocabulary = given > 0 || j->vocabulary == NULL ? given : j->vocabulary->size;
     }
+    /* also of the models that smaller micro-batches would have */
+    j->settings.model.packed = purpose != SL_JOB_GENERATE && j->data != NULL && sl_data_packs(j->data);
     sl_model_options m = j->settings.model;
     m.logits = purpose == SL_JOB_GENERATE; /* a loss is computed without them */
     if (purpose == SL_JOB_GENERATE) m.batch = 1;
@@ -236,6 +238,16 @@ static sluice_status open_data(sl_job *j, const sluice_job_options *o, sl_job_pu
     return sl_job_use_vocabulary(j);
 }
 
+/* Without positions the tokens of one document would see those of another. */
+static sluice_status check_packed(const sl_job *j)
+{
+    if (sl_graph_find_input(j->graph, "positions") >= 0) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "the data packs several documents into a row, and model.type \"%s\" cannot keep them apart; set "
+                   "data.packing to \"none\", or take a model that can",
+                   j->settings.model.type);
+}
+
 static sluice_status open_data_and_model(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     const sl_settings *s = &j->settings;
@@ -243,6 +255,7 @@ static sluice_status open_data_and_model(sl_job *j, const sluice_job_options *o,
     SL_TRY(build_model(j, purpose));
     /* the model's inputs must be what the data set can fill */
     bool wants_text = j->info.tokens_per_sample > 0;
+    if (j->settings.model.packed) SL_TRY(check_packed(j));
     if (j->data == NULL || sl_data_has_tokens(j->data) == wants_text) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" %s text, but data.type is \"%s\"", s->model.type,
                    wants_text ? "learns from" : "cannot read", s->data.type);
