@@ -97,7 +97,7 @@ static inline float sl_log(float x)
 
 /* x P(x^2) for |x| <= 0.625, where 1 - 2 / (e^2|x| + 1) would cancel; that outside, with the sign of x. A NaN takes the
  * polynomial and stays one. */
-SL_INLINE sl_v16 v16_tanh(sl_v16 x)
+static inline sl_v16 v16_tanh(sl_v16 x)
 {
     sl_v16 square = v16_mul(x, x), size = v16_abs(x), one = v16_set1(1.0f);
     sl_v16 p = v16_set1(-5.70498872745e-3f);
