@@ -8,7 +8,7 @@ PREFIX   ?= /usr/local
 FLAGS    ?=
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps deps-test configure demo test test-long test-gpu fuzz bench asan tsan install uninstall clean format docs
+.PHONY: all deps deps-test configure demo test test-long test-gpu test-referees fuzz bench asan tsan install uninstall clean format docs
 .NOTPARALLEL: # the targets are steps; each is parallel inside
 
 all: configure
@@ -51,6 +51,10 @@ test-long: deps-test all
 # All that a machine with one GPU can show, in a few minutes; LONG=1: the whole matrix.
 test-gpu: deps-test all
 	@tests/run-gpu $(BUILD)
+
+# What other programs (transformers, TRL, tokenizers, ...) make of the same inputs, where SLUICE_PYTHON (python3) has them.
+test-referees: all
+	@tests/run-referees $(BUILD)
 
 # Inputs that the parsers do not stand: libFuzzer with the address and undefined-behaviour sanitizers, FUZZ_SECONDS (60)
 # for each parser, from the corpus in tests/fuzz/corpus on.
