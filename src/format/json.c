@@ -146,21 +146,26 @@ void sl_json_write_string(FILE *out, const char *text)
     fputc('"', out);
 }
 
-void sl_json_write_double(FILE *out, double value)
+void sl_json_digits(double value, char out[SL_JSON_DIGITS])
 {
-    char digits[40];
     if (!isfinite(value)) {
-        fputs("null", out);
+        snprintf(out, SL_JSON_DIGITS, "null");
         return;
     }
     for (int precision = 15; precision <= 17; precision++) { /* 17 digits always suffice; fewer are easier on the eye */
-        snprintf(digits, sizeof digits, "%.*g", precision, value);
-        if (strtod(digits, NULL) == value) break;
+        snprintf(out, SL_JSON_DIGITS, "%.*g", precision, value);
+        if (strtod(out, NULL) == value) break;
     }
-    for (char *c = digits; *c != '\0'; c++)
+    for (char *c = out; *c != '\0'; c++)
         if (strchr("0123456789+-e", *c) == NULL) *c = '.'; /* the caller's locale may have another decimal point */
+    if (value == 0 && signbit(value)) strcat(out, ".0");   /* -0 would read back as the integer 0 */
+}
+
+void sl_json_write_double(FILE *out, double value)
+{
+    char digits[SL_JSON_DIGITS];
+    sl_json_digits(value, digits);
     fputs(digits, out);
-    if (value == 0 && signbit(value)) fputs(".0", out); /* -0 would read back as the integer 0 */
 }
 
 void sl_json_free_text(char *text)

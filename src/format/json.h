@@ -20,6 +20,8 @@ void sl_json_free_text(char *text);
 /* Writes a string with JSON escapes and quotes. */
 void sl_json_write_string(FILE *out, const char *text);
 /* A number that reads back to the same double; null when not finite. */
+#define SL_JSON_DIGITS 40
+void sl_json_digits(double value, char out[SL_JSON_DIGITS]);
 void sl_json_write_double(FILE *out, double value);
 
 #endif
