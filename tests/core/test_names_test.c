@@ -22,7 +22,9 @@ static int check_file(const char *path, const struct stat *info, int type, struc
     if (type != FTW_F || !(has_ending(name, ".c") || has_ending(name, ".h") || has_ending(name, ".cc"))) return 0;
     bool helper = strstr(path, "/tests/support/") != NULL || strcmp(name, "test.c") == 0 || strcmp(name, "test.h") == 0;
     bool target = strstr(path, "/tests/fuzz/") != NULL && has_ending(name, "_fuzz.c");
-    if (!helper && !target && !has_ending(name, "_test.c") &&
+    bool referee =
+        strstr(path, "/tests/referees/") != NULL; /* programs that the scripts there run; CMakeLists.txt names them */
+    if (!helper && !target && !referee && !has_ending(name, "_test.c") &&
         !has_ending(name, "_cases.h")) /* a table beside its test */
         test_fail(path, 1, "neither a test (*_test.c) nor in tests/support/: it would not be built");
     if (helper && has_ending(name, "_test.c")) test_fail(path, 1, "a test among the helpers would not be run");
