@@ -329,11 +329,24 @@ SLUICE_API void sluice_engine_destroy(sluice_engine *e);
  * skipped and counted (see sluice_skipped_steps), or SLUICE_ERR_NUMBERS on all ranks, which names the first tensor that
  * is not finite. sluice_forward itself gives such a loss: the step is judged as a whole.
  * sluice_step returns when the gradient's norm is known; updates may still be under way, and whatever needs the new
- * weights waits for them. An update that fails is reported by a later call. */
+ * weights waits for them. An update that fails is reported by a later call.
+ *
+ * A loss is the mean over its micro-batch's valid targets, and a step learns from the mean over the valid targets of all
+ * its micro-batches, on all ranks: a micro-batch with c of the step's C targets weighs c / C, in the gradient and in the
+ * loss. Where the loss is a cross entropy whose targets are an input, they are counted: those that are not ignore_index.
+ * sluice_train_step and sluice_fit see to all of that. With sluice_forward the step must be told first (see
+ * sluice_set_targets), unless all targets of all its micro-batches count, or it has just one; a batch with others is
+ * SLUICE_ERR_USAGE then. Under other losses micro-batches weigh the same unless the step is told. A step without any
+ * target is SLUICE_ERR_INPUT before anything is computed. */
 SLUICE_API sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss);
 SLUICE_API sluice_status sluice_backward(sluice_engine *e);
 SLUICE_API sluice_status sluice_step(sluice_engine *e);
-/* All of the above for accumulation_steps micro-batches; *loss is their mean. All of them are checked first. */
+/* All ranks, before a step's first sluice_forward or sluice_train_step: counts[m] is the number of valid targets of this
+ * rank's m-th micro-batch, accumulation_steps of them; 0 where it has none, which then contributes nothing. Holds for that
+ * step alone. Where the loss counts its targets, a batch that has another number is SLUICE_ERR_USAGE. */
+SLUICE_API sluice_status sluice_set_targets(sluice_engine *e, const uint64_t *counts);
+/* All of the above for accumulation_steps micro-batches; *loss is the mean over their targets. All of them are checked
+ * first. */
 SLUICE_API sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss);
 /* Forward only, dropout off. Needs options.evaluation. A loss that is not finite is SLUICE_ERR_NUMBERS. */
 SLUICE_API sluice_status sluice_evaluate(sluice_engine *e, const sluice_batch *batch, double *loss);
@@ -446,6 +459,7 @@ typedef struct sluice_event {
     const char *phase;
     uint64_t done, total; /* plan, fill: weights; the others: bytes */
     bool over;
+    uint64_t targets; /* STEP: tokens that count in its loss; fewer than `tokens` with masks, packing or padding */
 } sluice_event;
 
 typedef struct sluice_job_options {

@@ -87,6 +87,7 @@ static void put_step(FILE *out, const sluice_event *e)
     put_number(out, "seconds", e->seconds);
     put_count(out, "samples", e->samples);
     put_count(out, "tokens", e->tokens);
+    put_count(out, "targets", e->targets);
     fprintf(out, ",\"skipped\":%s", e->skipped ? "true" : "false");
     put_number(out, "loss_scale", e->loss_scale);
     put_pace(out, e);

@@ -57,6 +57,9 @@ static void format_step_rate(const sluice_event *e, char *out, size_t bytes)
     double seconds = e->seconds > 0 ? e->seconds : 1e-9;
     bool tokens = e->tokens > 0;
     format_rate((double)(tokens ? e->tokens : e->samples) / seconds, tokens ? "tokens" : "samples", out, bytes);
+    if (e->targets >= e->tokens) return;
+    size_t used = strlen(out);
+    snprintf(out + used, bytes - used, ", %.0f%% targets", 100 * (double)e->targets / (double)e->tokens);
 }
 
 /* "  MFU 12.3%", or nothing where the machine's rate is not known. */

@@ -29,13 +29,6 @@ bool sl_data_packs(const sluice_data *d)
     return d->ops->packs != NULL && d->ops->packs(d);
 }
 
-sluice_status sl_data_targets(sluice_data *d, uint64_t index, int64_t rows, int64_t elements, int64_t *count)
-{
-    if (d->ops->targets != NULL) return d->ops->targets(d, index, rows, count);
-    *count = rows * elements;
-    return SLUICE_OK;
-}
-
 sl_data_place sl_data_locate(uint64_t seed, bool shuffle, int64_t samples, uint64_t number)
 {
     uint64_t n = (uint64_t)samples;

@@ -56,8 +56,6 @@ typedef struct sl_data_ops {
 bool sl_data_has_tokens(const sluice_data *d);
 /* Whether the data set packs documents into rows. */
 bool sl_data_packs(const sluice_data *d);
-/* Valid targets of training micro-batch `index`, of which each sample has `elements`. */
-sluice_status sl_data_targets(sluice_data *d, uint64_t index, int64_t rows, int64_t elements, int64_t *count);
 
 /* y = x w + noise, x standard normal, w fixed and scaled so that x w has variance near 1; `noise` is a standard
  * deviation. Fields "x" [features], "target" [outputs]. The last `validation` share of the samples is the validation

@@ -109,7 +109,7 @@ typedef struct sl_run_context {
     uint64_t step;       /* from 1 */
     uint32_t micro;      /* global micro-batch index j in the step, from 0 */
     bool training;       /* false: dropout is the identity */
-    float seed_gradient; /* loss_scale / K */
+    float seed_gradient; /* of the micro-batch: loss_scale / K, or by its targets; 0 where it has none */
     double clip;         /* 0: never */
     double loss_scale;   /* 1 in fp32; NaN: the step is not applied, whatever its gradient */
     int group_count;

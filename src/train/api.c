@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/alloc.h"
 #include "core/quote.h"
 #include "ir/tile.h"
 #include "train/batch.h"
@@ -179,32 +180,72 @@ void sluice_plan_print(const sluice_engine *e, FILE *out)
 
 /* ---- fitting from a data set ---- */
 
-static sluice_status fit_step(sluice_engine *e, sluice_data *d, sl_batch_buffers *f, double *loss)
+/* Buffers of a step. Where the loss counts its targets, those of all this rank's micro-batches must be known before the
+ * first one is computed, so each has buffers of its own; otherwise they share one set. */
+typedef struct fit_buffers {
+    sl_batch_buffers *of;  /* owned */
+    sluice_batch *batches; /* owned; what they hold */
+    int count;
+} fit_buffers;
+
+static void free_fit(fit_buffers *f)
 {
-    size_t count = (size_t)e->plan->options.accumulation;
-    sluice_batch batch = { f->arrays, f->count };
+    for (int i = 0; i < f->count; i++) sl_batch_buffers_free(&f->of[i]);
+    sl_free(f->of);
+    sl_free(f->batches);
+}
+
+static sluice_status make_fit(const sluice_engine *e, fit_buffers *f)
+{
+    int count = e->counted >= 0 ? e->plan->options.accumulation : 1;
+    f->of = sl_alloc_array((size_t)count, sizeof *f->of, "batches");
+    f->batches = sl_alloc_array((size_t)count, sizeof *f->batches, "batches");
+    if (f->of == NULL || f->batches == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (f->count = 0; f->count < count; f->count++) {
+        sl_batch_buffers *b = &f->of[f->count];
+        sluice_status st = sl_batch_buffers_make(e->graph, b);
+        if (st != SLUICE_OK) {
+            sl_batch_buffers_free(b);
+            return st;
+        }
+        f->batches[f->count] = sl_batch_of(b);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status fill_fit(const sluice_engine *e, sluice_data *d, int m, sl_batch_buffers *b)
+{
+    uint64_t index = e->step * sl_engine_micro_batches(e) + sl_engine_micro_index(e, m);
+    return d->ops->fill(d, index, b->rows, b->fields, b->count);
+}
+
+static sluice_status fit_step(sluice_engine *e, sluice_data *d, fit_buffers *f, double *loss)
+{
     double ignored;
-    for (int m = 0; m < (int)count; m++) {
-        uint64_t index = e->step * sl_engine_micro_batches(e) + sl_engine_micro_index(e, m);
-        SL_TRY(d->ops->fill(d, index, f->rows, f->fields, f->count));
-        SL_TRY(sluice_forward(e, &batch, &ignored));
+    if (f->count == e->plan->options.accumulation) {
+        for (int m = 0; m < f->count; m++) SL_TRY(fill_fit(e, d, m, &f->of[m]));
+        return sluice_train_step(e, f->batches, loss);
+    }
+    for (int m = 0; m < e->plan->options.accumulation; m++) {
+        SL_TRY(fill_fit(e, d, m, &f->of[0]));
+        SL_TRY(sluice_forward(e, &f->batches[0], &ignored));
         SL_TRY(sluice_backward(e));
     }
     SL_TRY(sluice_step(e));
-    *loss = sl_engine_mean_loss(e, e->losses + count, count);
+    *loss = e->loss;
     return SLUICE_OK;
 }
 
 sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss)
 {
-    sl_batch_buffers f = { .count = 0 };
+    fit_buffers f = { .count = 0 };
     SL_NEED(e);
     SL_NEED(d);
     SL_NEED(last_loss);
     SL_TRY(check_between_steps(e, "sluice_fit"));
-    sluice_status st = sl_batch_buffers_make(e->graph, &f);
+    sluice_status st = make_fit(e, &f);
     for (uint64_t s = 0; st == SLUICE_OK && s < steps; s++) st = fit_step(e, d, &f, last_loss);
-    sl_batch_buffers_free(&f);
+    free_fit(&f);
     if (st != SLUICE_OK) sl_engine_abandon_step(e);
     /* a gradient that is not finite is so on all ranks; anything else may have happened on this rank alone */
     return st == SLUICE_ERR_NUMBERS ? st : sl_ranks_failed(e->ranks, st);

@@ -14,7 +14,6 @@ sl_comm *sl_engine_comm(const sluice_engine *e)
 void sl_engine_use_scale(sluice_engine *e)
 {
     e->context.loss_scale = e->scaler.scale;
-    e->context.seed_gradient = (float)(e->scaler.scale / e->micro_batches);
 }
 
 /* Identity comes before the precision, so that a checkpoint tells another model from another precision. */
@@ -63,8 +62,9 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     /* of several ranks only: this thread computes, and starts the others that do */
     if (e->computes) sl_binding_apply(&e->ranks->place.binding);
     e->losses = sl_alloc_array((size_t)p->accumulation * (size_t)(1 + p->rank_count), sizeof *e->losses, "losses");
+    e->targets = sl_alloc_array((size_t)p->accumulation * (size_t)(1 + p->rank_count), sizeof *e->targets, "targets");
     e->all_found = sl_alloc_array((size_t)p->rank_count, sizeof *e->all_found, "what ranks found");
-    if (e->losses == NULL || e->all_found == NULL) return SLUICE_ERR_NO_MEMORY;
+    if (e->losses == NULL || e->targets == NULL || e->all_found == NULL) return SLUICE_ERR_NO_MEMORY;
     sl_activity_begin(&activity, &e->progress, "reserve", planned_bytes(e->plan));
     SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
     e->reserve_seconds = sl_activity_end(&activity);
@@ -127,6 +127,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     if (st == SLUICE_OK) st = choose_device(e, o);
     if (st == SLUICE_OK) st = sl_engine_build_graph(e, o);
     if (st == SLUICE_OK) st = sl_engine_find_indices(e);
+    if (st == SLUICE_OK) st = sl_engine_find_counted(e);
     if (st == SLUICE_OK) st = sl_engine_ask_workspace(e);
     SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
     if (!o->plan_only && !s->device.null_backend)
@@ -174,6 +175,7 @@ void sluice_engine_destroy(sluice_engine *e)
     sl_plan_destroy(e->plan);
     sl_optim_destroy(e->optim);
     sl_free(e->indices);
+    sl_free(e->targets);
     sl_free(e->losses);
     sl_free(e->workspace);
     sl_free(e->all_found);

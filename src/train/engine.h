@@ -62,7 +62,13 @@ struct sluice_engine {
     sluice_graph *graph;     /* borrowed */
     sl_index_check *indices; /* owned; what batches are checked for */
     int index_count;
-    sl_optim *optim; /* NULL without training */
+    /* Valid targets, by which the micro-batches of a step weigh (exact rule 12). */
+    int counted;          /* the one input that the loss counts them in; -1: none, or several */
+    int32_t uncounted;    /* the target that does not count */
+    bool weighed;         /* `targets` is of the step at hand; false: micro-batches weigh the same */
+    uint64_t *targets;    /* owned; laid out as `losses` */
+    uint64_t all_targets; /* their sum */
+    sl_optim *optim;      /* NULL without training */
     sl_plan *plan;
     sl_ranks *ranks; /* borrowed, or own_ranks */
     sl_ranks own_ranks;
@@ -89,6 +95,7 @@ struct sluice_engine {
     sl_found *all_found;   /* owned; one for each rank */
     double lr, momentum;   /* of the next step; momentum < 0: the optimizer's own */
     double norm;           /* of the newest step; NaN where it was skipped */
+    double loss;           /* of the newest sluice_step: mean over its targets */
     double *losses;        /* owned: this rank's of the step at hand, then those of all ranks of the newest step;
                               accumulation * (1 + ranks) */
     uint64_t *workspace;   /* owned: of each graph node, then of each update op */
@@ -108,11 +115,14 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *options
 uint64_t sl_engine_micro_batches(const sluice_engine *e);
 /* Global number, within the step, of this rank's micro-batch `m`. */
 uint64_t sl_engine_micro_index(const sluice_engine *e, int m);
-/* The mean over a step's losses in order of their global micro-batches. all[r * stride + m] is the m-th of rank r. */
+/* The mean over the targets of the step at hand, from its losses in order of their global micro-batches.
+ * all[r * stride + m] is the m-th of rank r. */
 double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t stride);
 /* sluice_step of ranks that know each other's losses. losses_finite: all of them are; otherwise the step changes
  * nothing, as one whose gradient is not finite. */
 sluice_status sl_engine_step(sluice_engine *e, bool losses_finite);
+/* Passes over a step of which no micro-batch has a target: it is counted as skipped, and nothing is computed. All ranks. */
+void sl_engine_pass_step(sluice_engine *e);
 /* Forgets the micro-batches of a step that will not be finished; the next one begins anew. Only an engine that is alone
  * can: others would wait for its contributions. */
 void sl_engine_abandon_step(sluice_engine *e);
@@ -126,6 +136,11 @@ bool sl_engine_has_kernels(const sluice_engine *e, const char *there);
 /* Everything of the engine's state that is not a tensor, and back. The caller adds its own fields. */
 void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta);
 void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta);
+
+/* ---- engine_targets.c: how much micro-batches weigh ---- */
+
+/* Valid targets of all micro-batches of the next step, in global order; the same on all ranks, and not all 0. */
+sluice_status sl_engine_weigh(sluice_engine *e, const uint64_t *all, const char *call);
 
 /* ---- engine_numbers.c: numbers that are not finite ---- */
 

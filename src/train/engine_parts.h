@@ -6,6 +6,7 @@
  *     engine_remedy.c   what smaller micro-batches would need where the plan is refused
  *     engine_init.c     first values of parameters and state
  *     engine_batch.c    what a batch must be
+ *     engine_targets.c  how much micro-batches weigh in a step
  *     engine_run.c      forward, backward, step, evaluation
  *     engine_resume.c   what a checkpoint keeps, and which are continued
  *     engine_numbers.c  numbers that are not finite
@@ -17,7 +18,7 @@
 
 /* The communicator of the plan's collectives. */
 sl_comm *sl_engine_comm(const sluice_engine *e);
-/* Every micro-batch's gradient is seeded with loss scale / K (exact rule 1): called whenever the scale changed. */
+/* Called whenever the loss scale changed. */
 void sl_engine_use_scale(sluice_engine *e);
 
 /* Completes the graph: its precision, gradients and updates. */
@@ -43,6 +44,15 @@ sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings);
 sluice_status sl_engine_find_indices(sluice_engine *e);
 /* SLUICE_ERR_USAGE: not what the graph's inputs are; SLUICE_ERR_INPUT: an id or target that its table does not have. */
 sluice_status sl_engine_check_batch(const sluice_engine *e, const sluice_batch *batch, const char *call);
+
+/* engine_targets.c: finds the input that the loss counts its targets in, of a graph whose indices are found. */
+sluice_status sl_engine_find_counted(sluice_engine *e);
+/* Whether a checked batch, this rank's next, has the targets that the step was told, or the step needs not be told. */
+sluice_status sl_engine_check_targets(const sluice_engine *e, const sluice_batch *batch, const char *call);
+/* All ranks: weighs the next step by what its batches have, one for each of this rank's micro-batches. */
+sluice_status sl_engine_weigh_batches(sluice_engine *e, const sluice_batch *batches, const char *call);
+/* What the gradient of global micro-batch `j` of the step is seeded with (exact rules 1 and 12). */
+float sl_engine_seed(const sluice_engine *e, uint64_t j);
 
 /* engine_run.c: SLUICE_ERR_USAGE after a call that failed halfway. */
 sluice_status sl_engine_check_whole(const sluice_engine *e, const char *call);

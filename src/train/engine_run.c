@@ -81,11 +81,12 @@ static sluice_status run_forward(sluice_engine *e, const sluice_batch *batch, do
     SL_TRY(set_inputs(e, batch, true));
     e->context.step = e->step + 1;
     e->context.micro = (uint32_t)sl_engine_micro_index(e, e->micro);
+    e->context.seed_gradient = sl_engine_seed(e, e->context.micro);
     e->context.training = true;
     SL_TRY(run_segment(e, SL_SEGMENT_FORWARD));
     SL_TRY(read_scalar(e, e->plan->loss_buffer, loss));
     e->losses[e->micro] = *loss;
-    sl_engine_watch_loss(e, *loss);
+    if (e->context.seed_gradient != 0) sl_engine_watch_loss(e, *loss); /* without a target it means nothing */
     e->phase = SL_ENGINE_FORWARD_DONE;
     return SLUICE_OK;
 }
@@ -97,6 +98,7 @@ sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double
     SL_NEED(loss);
     SL_TRY(check_forward(e, "sluice_forward"));
     SL_TRY(sl_engine_check_batch(e, batch, "sluice_forward"));
+    SL_TRY(sl_engine_check_targets(e, batch, "sluice_forward"));
     return run_forward(e, batch, loss);
 }
 
@@ -139,6 +141,7 @@ sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
     SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
     SL_TRY(sl_exec_read_result(e->exec, e->plan->norm_buffer, &norm, sizeof norm));
     e->micro = 0;
+    e->weighed = false;
     /* an update with a gradient or a loss that is not finite has changed nothing */
     e->skipped = e->computes && !norm.finite;
     e->norm = e->skipped ? (double)NAN : norm.norm;
@@ -156,17 +159,25 @@ sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
     return SLUICE_OK;
 }
 
+void sl_engine_pass_step(sluice_engine *e)
+{
+    e->weighed = false;
+    e->skipped = true;
+    e->norm = (double)NAN;
+    e->used_scale = e->scaler.scale;
+    e->step++;
+}
+
 /* All ranks learn all losses before the update: one that is not finite stops it on all of them. */
 sluice_status sluice_step(sluice_engine *e)
 {
-    bool finite = true;
     SL_NEED(e);
     SL_TRY(check_step(e));
     size_t count = (size_t)e->plan->options.accumulation;
     double *all = e->losses + count;
     SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", e->losses, count * sizeof *all, all));
-    for (size_t i = 0; i < count * (size_t)e->plan->options.rank_count; i++) finite = finite && isfinite(all[i]);
-    return sl_engine_step(e, finite);
+    e->loss = sl_engine_mean_loss(e, all, count);
+    return sl_engine_step(e, isfinite(e->loss));
 }
 
 void sl_engine_abandon_step(sluice_engine *e)
@@ -179,6 +190,7 @@ void sl_engine_abandon_step(sluice_engine *e)
     }
     e->phase = SL_ENGINE_READY;
     e->micro = 0;
+    e->weighed = false;
     sl_engine_reset_watch(e);
 }
 
@@ -190,14 +202,6 @@ uint64_t sl_engine_micro_batches(const sluice_engine *e)
 uint64_t sl_engine_micro_index(const sluice_engine *e, int m)
 {
     return (uint64_t)m * (uint64_t)e->plan->options.rank_count + (uint64_t)e->plan->options.rank;
-}
-
-double sl_engine_mean_loss(const sluice_engine *e, const double *all, size_t stride)
-{
-    double sum = 0;
-    for (int m = 0; m < e->plan->options.accumulation; m++)
-        for (int r = 0; r < e->plan->options.rank_count; r++) sum += all[(size_t)r * stride + (size_t)m];
-    return sum / (double)sl_engine_micro_batches(e);
 }
 
 sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss)
@@ -215,12 +219,13 @@ sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, d
     size_t count = (size_t)e->plan->options.accumulation;
     /* before the first one is computed: a step that has begun cannot be taken back */
     for (size_t i = 0; i < count; i++) SL_TRY(sl_engine_check_batch(e, &batches[i], "sluice_train_step"));
+    SL_TRY(sl_engine_weigh_batches(e, batches, "sluice_train_step"));
     for (size_t i = 0; i < count; i++) {
         SL_TRY(run_forward(e, &batches[i], &ignored));
         SL_TRY(sluice_backward(e));
     }
     SL_TRY(sluice_step(e));
-    *loss = sl_engine_mean_loss(e, e->losses + count, count);
+    *loss = e->loss;
     return SLUICE_OK;
 }
 

@@ -81,6 +81,31 @@ static sluice_status fill_batch(sl_run *r, uint64_t step, int m)
     return SLUICE_OK;
 }
 
+/* How many targets the micro-batches of the step have, which every rank finds in the data's order. False: none of them
+ * has any, and there is nothing to compute. */
+static sluice_status weigh_step(sl_run *r, bool *learns)
+{
+    sl_job *j = r->job;
+    sluice_engine *e = j->engine;
+    uint64_t count = sl_engine_micro_batches(e);
+    *learns = true;
+    if (r->targets == NULL) return SLUICE_OK;
+    r->step_targets = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        int64_t valid;
+        SL_TRY(j->data->ops->targets(j->data, e->step * count + i, j->batch.rows, &valid));
+        r->targets[i] = (uint64_t)valid;
+        r->step_targets += (uint64_t)valid;
+    }
+    *learns = r->step_targets > 0;
+    if (*learns) return sl_engine_weigh(e, r->targets, "train");
+    if (j->ranks.rank == 0)
+        sl_log_write(&j->log, SLUICE_LOG_WARNING,
+                     "step %llu is skipped: not one token of its %llu micro-batches counts in the loss",
+                     (unsigned long long)(e->step + 1), (unsigned long long)count);
+    return SLUICE_OK;
+}
+
 /* Forward and backward of this rank's micro-batches. The next batch is prefetched while the device is still busy with
  * the backward, which no longer needs the buffers: a forward has taken its batch when it returns. A prefetch that fails
  * does not fail this step; the step that needs the batch reads it again and reports the failure. */
@@ -142,7 +167,8 @@ static void step_event(const sl_run *r, double loss, double lr, double seconds)
                            .loss_scale = e->used_scale,
                            .skipped = e->skipped,
                            .samples = (uint64_t)r->pace.samples,
-                           .tokens = (uint64_t)r->pace.tokens };
+                           .tokens = (uint64_t)r->pace.tokens,
+                           .targets = r->step_targets };
     sl_pace_to_event(&r->pace, false, seconds, &event);
     sl_run_emit(r, &event);
 }
@@ -153,19 +179,20 @@ static void note_epoch(sl_run *r, double loss)
     double before = floor((double)(r->job->engine->step - 1) / r->batches_per_epoch + 1e-9);
     double now = floor((double)r->job->engine->step / r->batches_per_epoch + 1e-9);
     if (isfinite(loss)) { /* others are of steps that were skipped */
-        r->epoch_loss += loss;
-        r->epoch_steps++;
+        double weight = r->targets != NULL ? (double)r->step_targets : 1;
+        r->epoch_loss += weight * loss;
+        r->epoch_weight += weight;
     }
     if (now <= before) return;
     sluice_event e = { .kind = SLUICE_EVENT_EPOCH,
                        .step = r->job->engine->step,
                        .steps = r->steps,
                        .epoch = now,
-                       .loss = r->epoch_steps > 0 ? r->epoch_loss / (double)r->epoch_steps : (double)NAN,
+                       .loss = r->epoch_weight > 0 ? r->epoch_loss / r->epoch_weight : (double)NAN,
                        .seconds = sl_now() - r->start };
     sl_run_emit(r, &e);
     r->epoch_loss = 0;
-    r->epoch_steps = 0;
+    r->epoch_weight = 0;
 }
 
 /* A rank alone has nobody to agree with, and need not wait for the exchange of the next step. */
@@ -196,17 +223,23 @@ static sluice_status train_step(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
     const sl_schedule_options *schedule = &r->job->settings.schedule;
-    double start = sl_now();
+    double start = sl_now(), loss = (double)NAN;
+    bool learns;
     if (r->pauses || e->step == r->first_step) read_counters(r, &r->counters);
     r->aside = 0;
     SL_TRY(sl_run_trace_begin(r));
     /* steps that are skipped do not move the schedule, as under DeepSpeed */
     e->lr = sl_schedule_lr(schedule, &r->schedule, e->applied + 1);
     e->momentum = sl_schedule_momentum(schedule, e->applied + 1);
-    SL_TRY(run_micro_batches(r));
+    SL_TRY(weigh_step(r, &learns));
+    if (learns) SL_TRY(run_micro_batches(r));
     SL_TRY(exchange_notes(r));
-    double loss = sl_engine_mean_loss(e, note_of(r, 0)->losses, r->note_bytes / sizeof(double));
-    SL_TRY(sl_engine_step(e, isfinite(loss)));
+    if (learns) {
+        loss = sl_engine_mean_loss(e, note_of(r, 0)->losses, r->note_bytes / sizeof(double));
+        SL_TRY(sl_engine_step(e, isfinite(loss)));
+    } else {
+        sl_engine_pass_step(e);
+    }
     SL_TRY(settle_before_pause(r));
     double seconds = sl_now() - start - r->aside;
     count_step(r, seconds);
@@ -359,15 +392,21 @@ static sluice_status announce(sl_run *r)
 
 static sluice_status run_training(sl_run *r)
 {
-    const sl_settings *s = &r->job->settings;
-    const sluice_engine *e = r->job->engine;
-    sl_ranks *ranks = &r->job->ranks;
+    sl_job *j = r->job;
+    const sl_settings *s = &j->settings;
+    const sluice_engine *e = j->engine;
+    sl_ranks *ranks = &j->ranks;
     SL_TRY(count_steps(r));
     sl_schedule_start(&s->schedule, &r->schedule);
     r->note_bytes = sizeof(sl_step_note) + (size_t)e->plan->options.accumulation * sizeof(double);
     r->mine = sl_alloc(r->note_bytes, "note to the ranks");
     r->all = sl_alloc_array((size_t)ranks->count, r->note_bytes, "notes of the ranks");
     if (r->mine == NULL || r->all == NULL) return SLUICE_ERR_NO_MEMORY;
+    r->step_targets = (uint64_t)(j->info.tokens_per_sample * j->batch.rows) * sl_engine_micro_batches(e);
+    if (j->data->ops->targets != NULL) {
+        r->targets = sl_alloc_array((size_t)sl_engine_micro_batches(e), sizeof *r->targets, "targets of a step");
+        if (r->targets == NULL) return SLUICE_ERR_NO_MEMORY;
+    }
     if (s->initial_weights[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_weights_load(e->exec, s->initial_weights)));
     sl_totals_of_plan(e->plan, &r->predicted);
     SL_TRY(sl_totals_share(ranks, &r->predicted));
@@ -397,6 +436,7 @@ sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options 
     }
     sl_run_drop_save(&r);
     sl_lock_release(&r.lock);
+    sl_free(r.targets);
     sl_free(r.mine);
     sl_free(r.all);
     sl_job_close(&j);

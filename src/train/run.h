@@ -32,6 +32,8 @@ typedef struct sl_run {
     char *all;          /* owned; a note of each rank */
     size_t note_bytes;
     bool stop, save, written;
+    uint64_t *targets;     /* owned; of each micro-batch of the step at hand; NULL: all of them count */
+    uint64_t step_targets; /* of the step at hand, in all; 0: the data has no tokens, or none of the step's counts */
     /* counted during training segments only, from the second step of this process on */
     sl_run_totals predicted, moved;
     sl_run_totals counters; /* when the step at hand began to be counted */
@@ -39,8 +41,8 @@ typedef struct sl_run {
     uint64_t counted_steps;
     double counted_seconds; /* of these steps */
     sl_pace pace;
-    double epoch_loss; /* sum over the epoch's steps so far */
-    uint64_t epoch_steps;
+    double epoch_loss; /* sum over the epoch's steps so far, each times its weight */
+    double epoch_weight;
     double start;         /* of the run, seconds */
     uint64_t traced_step; /* 0: none so far */
     double aside;         /* seconds of the step at hand that went into the trace */

@@ -37,7 +37,7 @@ typedef struct api_world {
     sluice_memory memory;
     float floats[ROWS * FEATURES];
     double loss;
-    uint64_t step;
+    uint64_t step, counts[1];
     char weights_hash[65], state_hash[65], text[256];
     char save[PATH_BYTES], saved[PATH_BYTES], folder[PATH_BYTES], checkpoints[PATH_BYTES], config_path[PATH_BYTES],
         model[PATH_BYTES];
@@ -208,6 +208,7 @@ static void make_world(api_world *w, const char *root)
     w->array = (sluice_array){ "x", w->floats, sizeof w->floats };
     w->batch = (sluice_batch){ &w->array, 1 };
     sluice_options_init(&w->options);
+    w->counts[0] = ROWS;
     w->options.threads = 1;
     w->options.evaluation = true;
     w->options.device_bytes = w->options.host_bytes = (uint64_t)1 << 24;

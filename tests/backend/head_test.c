@@ -229,6 +229,37 @@ TEST(a_head_whose_targets_are_all_ignored_has_loss_and_gradients_zero)
     }
 }
 
+/* As the engine runs a micro-batch without targets: the quotient of dloss and seed is 0 / 0. */
+TEST(a_head_seeded_with_zero_has_gradients_zero)
+{
+    static sl_run_context unseeded = { .seed = 3, .step = 1, .training = true, .seed_gradient = 0 };
+    test_device devices[MAX_TEST_DEVICES];
+    int count = test_devices(devices);
+    for (int d = 0; d < count * FLOAT_FORMS; d++) {
+        head h;
+        make_head(&h, float_forms[d / count], 9, 5, 20);
+        for (int i = 0; i < 9; i++) test_indices(&h.image, h.targets)[i] = IGNORED;
+        test_floats(&h.image, h.dloss)[0] = 0;
+        sl_call calls[2] = { fused(&h, &unseeded),
+                             { .op = SL_OP_LINEAR_CROSS_ENTROPY_GRAD,
+                               .attrs = &attrs,
+                               .context = &unseeded,
+                               .name = "head gradient",
+                               .input_count = 3,
+                               .inputs = { h.dw, h.dx, h.dloss },
+                               .input_forms = { SL_FORM_F32, h.form, SL_FORM_F32 },
+                               .input_shapes = { &h.w_shape, &h.x_shape, &scalar },
+                               .output_count = 2,
+                               .outputs = { h.pair_dw, h.pair_dx },
+                               .output_forms = { SL_FORM_F32, h.form },
+                               .output_shapes = { &h.w_shape, &h.x_shape } } };
+        REQUIRE_OK(test_run(&devices[d % count], &h.image, calls, 2));
+        for (int i = 0; i < 100; i++) CHECK(test_floats(&h.image, h.pair_dw)[i] == 0.0f);
+        for (int i = 0; i < 45; i++) CHECK(test_number(&h.image, h.pair_dx, h.form, i) == 0.0);
+        test_image_free(&h.image);
+    }
+}
+
 TEST(a_head_with_a_target_that_is_no_class_makes_the_loss_and_its_row_nan)
 {
     const int32_t bad[] = { 20, -2, INT32_MAX, INT32_MIN };

@@ -320,11 +320,11 @@ template <class T, class O> struct ScaleJob {
     bool add, aligned;
 };
 
-/* to (+)= from * (dloss / seed), eight elements at a time. */
+/* to (+)= from * (dloss / seed), eight elements at a time. Both are 0 of a micro-batch without targets. */
 template <class T, class O> __global__ void __launch_bounds__(SCALE_THREADS) scale_saved(const ScaleJob<T, O> j)
 {
     constexpr int N = 8;
-    const float factor = *j.dloss / j.seed;
+    const float dloss = *j.dloss, factor = dloss == j.seed ? 1.0f : dloss / j.seed;
     const int64_t stride = (int64_t)gridDim.x * SCALE_THREADS * N;
     for (int64_t at = ((int64_t)blockIdx.x * SCALE_THREADS + threadIdx.x) * N; at < j.elements; at += stride) {
         if (j.aligned && at + N <= j.elements) {
