@@ -69,9 +69,9 @@ static sluice_status open_newest(const char *folder, const sl_entries *e, FILE *
 /* A file is no checkpoint: says what it is. */
 static sluice_status refuse_file(const char *path)
 {
-    sl_st_file *f;
-    SL_TRY(sl_st_open(path, &f));
-    sl_st_close(f);
+    sl_weights_set *s;
+    SL_TRY(sl_weights_set_open(path, &s));
+    sl_weights_set_close(s);
     return sl_fail(
         SLUICE_ERR_INPUT,
         "%s is a weights file already; export takes a checkpoint: a folder of checkpoints, or a step-N in it", path);

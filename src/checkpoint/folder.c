@@ -153,10 +153,12 @@ bool sl_is_folder(const char *path)
 static const struct holding {
     const char *ending, *advice;
 } holdings[] = {
-    { ".safetensors.index.json", "the index of weights in several files; weights are read from one file" },
+    { ".safetensors.index.json", "the index of weights in several files: name that" },
     { ".safetensors", "a weights file: name that" },
-    { ".bin", "perhaps a PyTorch pickle, which is not read" },
+    { ".bin", "perhaps a PyTorch pickle, which is not read: let transformers write model.safetensors with "
+              "save_pretrained" },
     { ".pt", "a PyTorch pickle, which is not read" },
+    { ".pth", "a PyTorch pickle, which is not read" },
     { ".gguf", "a GGUF file, which is not read" },
 };
 enum { HOLDING_COUNT = sizeof holdings / sizeof holdings[0] };
@@ -194,10 +196,10 @@ sluice_status sl_refuse_folder(const char *folder)
                    holdings[found.row].advice);
 }
 
-sluice_status sl_refuse_weights_folder(const char *path)
+sluice_status sl_weights_open(const char *path, sl_weights_set **out)
 {
     uint64_t newest = 0;
-    if (!sl_is_folder(path)) return SLUICE_OK;
+    if (!sl_is_folder(path) || sl_is_weights_folder(path)) return sl_weights_set_open(path, out);
     SL_TRY(sl_checkpoint_newest(path, &newest));
     if (newest == 0 && !sl_has_manifest(path)) return sl_refuse_folder(path);
     return sl_fail(SLUICE_ERR_INPUT,

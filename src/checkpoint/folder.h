@@ -10,6 +10,7 @@
 #include <limits.h>
 
 #include "core/io.h"
+#include "format/weights_set.h"
 
 typedef enum { SL_ENTRY_COMMITTED, SL_ENTRY_OLD, SL_ENTRY_TMP } sl_entry_kind;
 
@@ -34,8 +35,9 @@ sluice_status sl_folder_path(const char *folder, const char *name, char path[PAT
 bool sl_has_manifest(const char *folder);
 /* SLUICE_ERR_INPUT for a folder without a checkpoint: says what it holds instead, where that can be told. */
 sluice_status sl_refuse_folder(const char *folder);
-/* The same for a folder that was given as a weights file. SLUICE_OK for anything but a folder. */
-sluice_status sl_refuse_weights_folder(const char *path);
+/* Opens weights (format/weights_set.h). A folder that holds none is refused as sl_refuse_folder does, or with what to do
+ * with its checkpoints. */
+sluice_status sl_weights_open(const char *path, sl_weights_set **out);
 /* True for any folder. */
 bool sl_is_folder(const char *path);
 /* Removes a checkpoint's folder for good; it stops looking like a checkpoint before its first file goes. */

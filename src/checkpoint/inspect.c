@@ -8,14 +8,18 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "format/json.h"
-#include "format/safetensors.h"
+#include "format/weights_set.h"
 
-typedef enum { PATH_FILE, PATH_CHECKPOINT, PATH_FOLDER } path_kind;
+typedef enum { PATH_WEIGHTS, PATH_CHECKPOINT, PATH_FOLDER } path_kind;
 
+/* A folder may hold both checkpoints and weights: it is the checkpoints' then. */
 static path_kind kind_of(const char *path)
 {
+    uint64_t newest = 0;
     if (sl_has_manifest(path)) return PATH_CHECKPOINT;
-    return sl_is_folder(path) ? PATH_FOLDER : PATH_FILE;
+    if (!sl_is_folder(path)) return PATH_WEIGHTS;
+    if (!sl_is_weights_folder(path)) return PATH_FOLDER;
+    return sl_checkpoint_newest(path, &newest) == SLUICE_OK && newest > 0 ? PATH_FOLDER : PATH_WEIGHTS;
 }
 
 static const char *plural(int64_t count)
@@ -37,6 +41,12 @@ static void print_json_member(FILE *out, const char *key, const char *value)
 }
 
 /* ---- safetensors ---- */
+
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
 
 static void print_file_json(const sl_st_file *f, const char *path, FILE *out)
 {
@@ -82,12 +92,61 @@ static void print_file_text(const sl_st_file *f, const char *path, FILE *out)
     }
 }
 
-static sluice_status inspect_file(const char *path, bool json, FILE *out)
+/* ---- weights in the files of an index ---- */
+
+static void print_set_json(const sl_weights_set *s, FILE *out)
 {
-    sl_st_file *f;
-    SL_TRY(sl_st_open(path, &f));
-    (json ? print_file_json : print_file_text)(f, path, out);
-    sl_st_close(f);
+    fputs("{\"type\": \"weights\", ", out);
+    print_json_member(out, "path", s->path);
+    fputs(", \"files\": [", out);
+    for (int64_t i = 0; i < s->file_count; i++) {
+        if (i > 0) fputs(", ", out);
+        sl_json_write_string(out, last_name(s->files[i]->file.path));
+    }
+    fputs("], \"tensors\": [", out);
+    for (int64_t i = 0; i < s->tensor_count; i++) {
+        const sl_set_tensor *t = &s->tensors[i];
+        fputs(i > 0 ? ", {" : "{", out);
+        print_json_member(out, "name", t->name);
+        fprintf(out, ", \"dtype\": \"%s\", \"shape\": ", sl_st_dtype_name(t->stored->dtype));
+        print_shape(out, t->stored->rank, t->stored->dim);
+        fputs(", ", out);
+        print_json_member(out, "file", last_name(t->file->file.path));
+        fprintf(out, ", \"offset\": %" PRIu64 ", \"bytes\": %" PRIu64 "}", t->file->data_offset + t->stored->begin,
+                t->stored->bytes);
+    }
+    fputs("]}\n", out);
+}
+
+static void print_set_text(const sl_weights_set *s, FILE *out)
+{
+    int64_t elements = 0;
+    uint64_t bytes = 0;
+    char size[32];
+    for (int64_t i = 0; i < s->tensor_count; i++) {
+        elements += sl_st_elements(s->tensors[i].stored);
+        bytes += s->tensors[i].stored->bytes;
+    }
+    fprintf(out, "%s: safetensors, %" PRId64 " file%s, %" PRId64 " tensor%s, %" PRId64 " element%s, %s\n", s->path,
+            s->file_count, plural(s->file_count), s->tensor_count, plural(s->tensor_count), elements, plural(elements),
+            sl_format_bytes(bytes, size, sizeof size));
+    for (int64_t i = 0; i < s->tensor_count; i++) {
+        const sl_set_tensor *t = &s->tensors[i];
+        fprintf(out, "  %-8s %s ", sl_st_dtype_name(t->stored->dtype), sl_quote(t->name).text);
+        print_shape(out, t->stored->rank, t->stored->dim);
+        fprintf(out, " %s\n", sl_show(last_name(t->file->file.path)).text);
+    }
+}
+
+static sluice_status inspect_weights(const char *path, bool json, FILE *out)
+{
+    sl_weights_set *s;
+    SL_TRY(sl_weights_set_open(path, &s));
+    if (s->index != NULL)
+        (json ? print_set_json : print_set_text)(s, out);
+    else
+        (json ? print_file_json : print_file_text)(s->files[0], s->files[0]->file.path, out);
+    sl_weights_set_close(s);
     return SLUICE_OK;
 }
 
@@ -136,14 +195,17 @@ static sluice_status verify_tensors(sl_st_file *f, char *buffer, FILE *out)
     return SLUICE_OK;
 }
 
-static sluice_status verify_file(const char *path, FILE *out)
+static sluice_status verify_weights(const char *path, FILE *out)
 {
-    sl_st_file *f;
-    SL_TRY(sl_st_open(path, &f));
+    sl_weights_set *s;
+    SL_TRY(sl_weights_set_open(path, &s));
     char *buffer = sl_alloc(SL_CHECKPOINT_CHUNK, "verification buffer");
-    sluice_status st = buffer != NULL ? verify_tensors(f, buffer, out) : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = buffer != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    for (int64_t i = 0; i < s->file_count && st == SLUICE_OK; i++) st = verify_tensors(s->files[i], buffer, out);
+    if (st == SLUICE_OK && s->index != NULL)
+        fprintf(out, "%s: ok: index of %" PRId64 " file%s\n", s->index, s->file_count, plural(s->file_count));
     sl_free(buffer);
-    sl_st_close(f);
+    sl_weights_set_close(s);
     return st;
 }
 
@@ -362,7 +424,7 @@ static sluice_status verify_folder(const char *folder, FILE *out)
 sluice_status sluice_inspect(const char *path, bool json, FILE *out)
 {
     static sluice_status (*const inspect[])(const char *, bool, FILE *) = {
-        [PATH_FILE] = inspect_file, [PATH_CHECKPOINT] = inspect_checkpoint, [PATH_FOLDER] = inspect_folder
+        [PATH_WEIGHTS] = inspect_weights, [PATH_CHECKPOINT] = inspect_checkpoint, [PATH_FOLDER] = inspect_folder
     };
     SL_NEED_PATH(path);
     SL_NEED(out);
@@ -372,7 +434,7 @@ sluice_status sluice_inspect(const char *path, bool json, FILE *out)
 sluice_status sluice_verify(const char *path, FILE *out)
 {
     static sluice_status (*const verify[])(const char *, FILE *) = {
-        [PATH_FILE] = verify_file, [PATH_CHECKPOINT] = verify_checkpoint, [PATH_FOLDER] = verify_folder
+        [PATH_WEIGHTS] = verify_weights, [PATH_CHECKPOINT] = verify_checkpoint, [PATH_FOLDER] = verify_folder
     };
     SL_NEED_PATH(path);
     SL_NEED(out);

@@ -6,16 +6,10 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 
-static const char *find_metadata(const sl_st_file *f, const char *key)
+sl_kept_vocabulary sl_kept_in_set(const sl_weights_set *s)
 {
-    for (int64_t i = 0; i < f->metadata_count; i++)
-        if (strcmp(f->metadata[2 * i], key) == 0) return f->metadata[2 * i + 1];
-    return NULL;
-}
-
-sl_kept_vocabulary sl_kept_in_file(const sl_st_file *f)
-{
-    return (sl_kept_vocabulary){ find_metadata(f, SL_VOCABULARY_KEY), find_metadata(f, SL_CHARACTERS_KEY) };
+    return (sl_kept_vocabulary){ sl_weights_set_metadata(s, SL_VOCABULARY_KEY),
+                                 sl_weights_set_metadata(s, SL_CHARACTERS_KEY) };
 }
 
 static bool same(const char *a, const char *b)
@@ -47,12 +41,11 @@ static sluice_status copy(const sl_kept_vocabulary *kept, sl_arena *arena, sl_ke
 
 sluice_status sl_weights_vocabulary(const char *path, sl_arena *arena, sl_kept_vocabulary *out)
 {
-    sl_st_file *f;
-    SL_TRY(sl_refuse_weights_folder(path));
-    SL_TRY(sl_st_open(path, &f));
-    sl_kept_vocabulary kept = sl_kept_in_file(f);
+    sl_weights_set *s;
+    SL_TRY(sl_weights_open(path, &s));
+    sl_kept_vocabulary kept = sl_kept_in_set(s);
     sluice_status st = copy(&kept, arena, out);
-    sl_st_close(f);
+    sl_weights_set_close(s);
     return st;
 }
 

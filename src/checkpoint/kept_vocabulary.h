@@ -6,18 +6,18 @@
 #define SL_CHECKPOINT_KEPT_VOCABULARY_H
 
 #include "core/arena.h"
-#include "format/safetensors.h"
+#include "format/weights_set.h"
 #include "ir/graph.h"
 
 #define SL_VOCABULARY_KEY "sluice.vocabulary"
 #define SL_CHARACTERS_KEY "sluice.characters"
 
-/* That of an open file; strings are the file's. */
-sl_kept_vocabulary sl_kept_in_file(const sl_st_file *f);
+/* That of open weights; strings are the set's. */
+sl_kept_vocabulary sl_kept_in_set(const sl_weights_set *s);
 /* SLUICE_ERR_INPUT where both sides are known and differ. `path` is where the second was found. */
 sluice_status sl_kept_check(const sl_kept_vocabulary *here, const sl_kept_vocabulary *there, const char *path);
 
-/* Looks into a weights file, before anything else is done with it. Strings are copied to the arena. */
+/* Looks into weights, before anything else is done with it. Strings are copied to the arena. */
 sluice_status sl_weights_vocabulary(const char *path, sl_arena *arena, sl_kept_vocabulary *out);
 /* The same for the newest checkpoint of a folder (or one step-N) whose manifest can be read: the checkpoints of a folder are
  * of one run, and keep the same. *found is false where there is none. Damage is not reported: loading does that. */

@@ -151,50 +151,78 @@ sluice_status sl_state_weights_save(const sl_state *state, const char *path)
 
 /* ---- loading ---- */
 
-/* What a thread reads at a time. */
+/* What a thread reads at a time: elements of one weight, all of which this rank may keep. */
 typedef struct weights_chunk {
     int64_t tensor;
     uint64_t first, count;
 } weights_chunk;
 
-/* A file on its way into a state. */
+/* Chunks of a batch for each thread: enough that the last of a batch do not leave the others long without work. */
+enum { CHUNKS_PER_THREAD = 4 };
+
+typedef struct chunk_batch {
+    weights_chunk *chunks; /* owned; CHUNKS_PER_THREAD for each thread */
+    int64_t count;
+} chunk_batch;
+
+/* Weights on their way into a state. */
 typedef struct weights_loading {
     const sl_state *state;
-    sl_st_file *f; /* owned */
+    sl_weights_set *f; /* owned */
     sl_chunk_staging staging;
     sl_pool *pool, *own_pool; /* the state's, or one thread that is owned */
-    weights_chunk *batch;     /* owned; as many as there are threads */
-    int64_t batch_count;
+    chunk_batch batches[2];   /* the one at hand, and the next, which the disk is told of meanwhile */
+    int at_hand;
     sl_activity activity;
-    uint64_t bytes; /* that were read, or that this rank does not keep */
-    int64_t tensor; /* at hand */
+    uint64_t bytes; /* that were listed so far, or that this rank does not keep */
+    int64_t tensor; /* the next to list */
     uint64_t done;  /* elements of it */
 } weights_loading;
+
+static int64_t batch_most(const weights_loading *l)
+{
+    return (int64_t)CHUNKS_PER_THREAD * sl_pool_threads(l->pool);
+}
 
 /* Everything is checked before the first value is replaced. */
 static sluice_status open_weights(weights_loading *l, const char *path)
 {
-    SL_TRY(sl_refuse_weights_folder(path));
-    SL_TRY(sl_st_open(path, &l->f));
-    sl_kept_vocabulary kept = sl_kept_in_file(l->f);
+    SL_TRY(sl_weights_open(path, &l->f));
+    sl_kept_vocabulary kept = sl_kept_in_set(l->f);
+    SL_TRY(sl_weights_fit_names(l->f, l->state));
     SL_TRY(sl_weights_check(l->f, l->state));
     SL_TRY(sl_kept_check(&l->state->vocabulary, &kept, path));
     if (l->state->pool == NULL) SL_TRY(sl_pool_create(1, &l->own_pool));
     l->pool = l->state->pool != NULL ? l->state->pool : l->own_pool;
-    l->batch = sl_alloc_array((size_t)sl_pool_threads(l->pool), sizeof *l->batch, "chunks of weights");
-    if (l->batch == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < 2; i++) {
+        l->batches[i].chunks = sl_alloc_array((size_t)batch_most(l), sizeof(weights_chunk), "chunks of weights");
+        if (l->batches[i].chunks == NULL) return SLUICE_ERR_NO_MEMORY;
+    }
     return sl_staging_take(&l->staging);
 }
 
+/* ---- where a weight lies ---- */
+
+/* Runs of elements of stored tensors. `out` is where the values go; NULL where that means nothing. */
+typedef sluice_status (*stored_fn)(const sl_set_tensor *t, int64_t first, int64_t count, float *out);
+
+static sluice_status expect_run(const sl_set_tensor *t, int64_t first, int64_t count, float *out)
+{
+    (void)out;
+    sl_st_expect(t->file, t->stored, first, count);
+    return SLUICE_OK;
+}
+
 /* Elements [first, first+count) of a weight that lies in parts: each has whole rows, so its elements are a run. */
-static sluice_status read_parts(sl_st_file *f, const sl_state_tensor *t, int64_t first, int64_t count, float *out)
+static sluice_status for_each_part(const sl_weights_set *f, const sl_state_tensor *t, int64_t first, int64_t count,
+                                   float *out, stored_fn fn)
 {
     int64_t width = (int64_t)t->elements / t->shape.dim[0], begin = 0;
     for (int k = 0; k < t->part_count && count > 0; k++) {
         int64_t end = begin + t->parts[k].rows * width, take = end - first < count ? end - first : count;
         if (first < end) {
-            SL_TRY(sl_st_read_f32(f, sl_st_find(f, t->parts[k].name), first - begin, take, out));
-            out += take;
+            SL_TRY(fn(sl_weights_set_find(f, t->parts[k].name), first - begin, take, out));
+            if (out != NULL) out += take;
             first += take;
             count -= take;
         }
@@ -203,10 +231,43 @@ static sluice_status read_parts(sl_st_file *f, const sl_state_tensor *t, int64_t
     return SLUICE_OK;
 }
 
-static sluice_status read_weight(sl_st_file *f, const sl_state_tensor *t, int64_t first, int64_t count, float *out)
+static sluice_status for_each_stored(const weights_loading *l, const weights_chunk *c, float *out, stored_fn fn)
 {
-    if (sl_weight_is_in_parts(f, t)) return read_parts(f, t, first, count, out);
-    return sl_st_read_f32(f, sl_st_find(f, t->name), first, count, out);
+    const sl_state_tensor *t = &l->state->tensors[c->tensor];
+    if (sl_weight_is_in_parts(l->f, t)) return for_each_part(l->f, t, (int64_t)c->first, (int64_t)c->count, out, fn);
+    return fn(sl_weights_set_find(l->f, t->name), (int64_t)c->first, (int64_t)c->count, out);
+}
+
+/* ---- chunks ---- */
+
+static bool wants(const sl_state *state, int64_t tensor, uint64_t first, uint64_t end)
+{
+    return state->wants(state->user, tensor, (sl_range){ (int64_t)first, (int64_t)(end - first) });
+}
+
+/* The smallest run in [first, end) with all that this rank keeps of it; false: it keeps nothing. `wants` is a question about
+ * a set of elements, so a run that grows is wanted from some length on. */
+static bool trim(const sl_state *state, weights_chunk *c)
+{
+    uint64_t first = c->first, end = c->first + c->count, low, high;
+    if (!wants(state, c->tensor, first, end)) return false;
+    for (low = first, high = end - 1; low < high;) { /* the first wanted element is in [low, high] */
+        uint64_t middle = low + (high - low) / 2;
+        if (wants(state, c->tensor, low, middle + 1))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    c->first = low;
+    for (high = end - 1; low < high;) { /* the last one likewise */
+        uint64_t middle = high - (high - low) / 2;
+        if (wants(state, c->tensor, middle, high + 1))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    c->count = low + 1 - c->first;
+    return true;
 }
 
 static uint64_t bytes_to_load(const weights_loading *l)
@@ -219,25 +280,28 @@ static uint64_t bytes_to_load(const weights_loading *l)
     return elements * sizeof(float);
 }
 
-/* Chunks in which this rank keeps any value, as many as there are threads. */
-static void collect_chunks(weights_loading *l)
+/* The next chunks in which this rank keeps any value, as many as go into a batch; the disk is told of them. */
+static sluice_status list_chunks(weights_loading *l, chunk_batch *b)
 {
     const sl_state *state = l->state;
-    l->batch_count = 0;
-    while (l->tensor < state->count && l->batch_count < sl_pool_threads(l->pool)) {
+    b->count = 0;
+    while (l->tensor < state->count && b->count < batch_most(l)) {
         const sl_state_tensor *t = &state->tensors[l->tensor];
         if (!sl_state_is_weight(t) || sl_weight_is_left_out(l->f, t) || l->done == t->elements) {
             l->tensor++;
             l->done = 0;
             continue;
         }
-        uint64_t first = l->done, left = t->elements - first;
-        uint64_t count = left < SL_CHUNK_ELEMENTS ? left : SL_CHUNK_ELEMENTS;
-        l->done += count;
-        l->bytes += count * sizeof(float);
-        if (state->wants(state->user, l->tensor, (sl_range){ (int64_t)first, (int64_t)count }))
-            l->batch[l->batch_count++] = (weights_chunk){ l->tensor, first, count };
+        uint64_t left = t->elements - l->done;
+        weights_chunk c = { l->tensor, l->done, left < SL_CHUNK_ELEMENTS ? left : SL_CHUNK_ELEMENTS };
+        l->done += c.count;
+        l->bytes += c.count * sizeof(float);
+        if (trim(state, &c)) {
+            b->chunks[b->count++] = c;
+            SL_TRY(for_each_stored(l, &c, NULL, expect_run));
+        }
     }
+    return SLUICE_OK;
 }
 
 _Static_assert(SL_CHECKPOINT_CHUNK <= SL_SCRATCH_BYTES, "a chunk fits in the scratch memory of a thread");
@@ -246,25 +310,26 @@ _Static_assert(SL_CHECKPOINT_CHUNK <= SL_SCRATCH_BYTES, "a chunk fits in the scr
 static sluice_status load_chunk(void *loading, int64_t task, void *scratch)
 {
     const weights_loading *l = loading;
-    const weights_chunk *c = &l->batch[task];
-    const sl_state *state = l->state;
-    SL_TRY(read_weight(l->f, &state->tensors[c->tensor], (int64_t)c->first, (int64_t)c->count, scratch));
-    return state->write(state->user, c->tensor, c->first, c->count, scratch);
+    const weights_chunk *c = &l->batches[l->at_hand].chunks[task];
+    SL_TRY(for_each_stored(l, c, scratch, sl_set_read_f32));
+    return l->state->write(l->state->user, c->tensor, c->first, c->count, scratch);
 }
 
-/* An sl_round_fn. */
+/* An sl_round_fn. While one batch is read, the disk knows of the next. */
 static sluice_status load_next(void *loading, bool *done)
 {
     weights_loading *l = loading;
     SL_TRY(sl_stop_poll(l->state->stop, "loading weights"));
-    collect_chunks(l);
-    SL_TRY(sl_pool_try(l->pool, load_chunk, l, l->batch_count));
-    sl_activity_at(&l->activity, l->bytes);
-    *done = l->tensor == l->state->count;
+    uint64_t listed = l->bytes;
+    SL_TRY(list_chunks(l, &l->batches[!l->at_hand]));
+    SL_TRY(sl_pool_try(l->pool, load_chunk, l, l->batches[l->at_hand].count));
+    sl_activity_at(&l->activity, listed);
+    l->at_hand = !l->at_hand;
+    *done = l->batches[l->at_hand].count == 0;
     return SLUICE_OK;
 }
 
-/* Every rank reads the file for itself. */
+/* Every rank reads for itself what it keeps. */
 sluice_status sl_state_weights_load(const sl_state *state, const char *path)
 {
     weights_loading l = { .state = state };
@@ -277,8 +342,8 @@ sluice_status sl_state_weights_load(const sl_state *state, const char *path)
         if (st == SLUICE_OK) sl_activity_end(&l.activity);
     }
     sl_pool_destroy(l.own_pool);
-    sl_free(l.batch);
+    for (int i = 0; i < 2; i++) sl_free(l.batches[i].chunks);
     sl_staging_free(&l.staging);
-    sl_st_close(l.f);
+    sl_weights_set_close(l.f);
     return st;
 }

@@ -16,14 +16,71 @@
 
 enum { NAMED = 5, LIST_BYTES = 640 };
 
-bool sl_weight_is_in_parts(const sl_st_file *f, const sl_state_tensor *t)
+bool sl_weight_is_in_parts(const sl_weights_set *f, const sl_state_tensor *t)
 {
-    return t->part_count > 0 && sl_st_find(f, t->name) == NULL;
+    return t->part_count > 0 && sl_weights_set_find(f, t->name) == NULL;
 }
 
-bool sl_weight_is_left_out(const sl_st_file *f, const sl_state_tensor *t)
+bool sl_weight_is_left_out(const sl_weights_set *f, const sl_state_tensor *t)
 {
-    return t->is_adapter && sl_st_find(f, t->name) == NULL;
+    return t->is_adapter && sl_weights_set_find(f, t->name) == NULL;
+}
+
+/* ---- prefixes ---- */
+
+/* A name of the model, or of a part of one of its weights, for which `test` holds; NULL: for none. */
+typedef bool (*name_test)(const sl_weights_set *f, const char *name, const sl_weight_prefix *p);
+static const char *find_name(const sl_weights_set *f, const sl_state *state, name_test test, const sl_weight_prefix *p)
+{
+    for (int64_t i = 0; i < state->count; i++) {
+        const sl_state_tensor *t = &state->tensors[i];
+        if (!sl_state_is_weight(t)) continue;
+        if (test(f, t->name, p)) return t->name;
+        for (int k = 0; k < t->part_count; k++)
+            if (test(f, t->parts[k].name, p)) return t->parts[k].name;
+    }
+    return NULL;
+}
+
+static bool is_there(const sl_weights_set *f, const char *name, const sl_weight_prefix *p)
+{
+    for (const char *const *o = p->outside; o != NULL && *o != NULL; o++)
+        if (strncmp(name, *o, strlen(*o)) == 0) return false; /* a head, which tells nothing of the prefix */
+    return sl_weights_set_find(f, name) != NULL;
+}
+
+static bool is_there_without(const sl_weights_set *f, const char *name, const sl_weight_prefix *p)
+{
+    size_t bytes = strlen(p->text);
+    return strncmp(name, p->text, bytes) == 0 && sl_weights_set_find(f, name + bytes) != NULL;
+}
+
+/* True where none of the model's names is there as it is. */
+static bool is_foreign(const sl_weights_set *f, const sl_state *state)
+{
+    for (const sl_weight_prefix *p = sl_weight_prefixes; p->text != NULL; p++)
+        if (p->outside != NULL && find_name(f, state, is_there, p) != NULL) return false;
+    return true;
+}
+
+/* Takes what all names have, one prefix inside the other; puts one only where it makes a name of the model. */
+static sluice_status try_renaming(sl_weights_set *f, const sl_state *state)
+{
+    bool renamed = false;
+    for (const sl_weight_prefix *p = sl_weight_prefixes; p->text != NULL && is_foreign(f, state); p++)
+        SL_TRY(sl_weights_set_rename(f, p->text, true, p->outside, &renamed));
+    for (const sl_weight_prefix *p = sl_weight_prefixes; p->text != NULL && is_foreign(f, state); p++)
+        if (p->outside != NULL && find_name(f, state, is_there_without, p) != NULL)
+            SL_TRY(sl_weights_set_rename(f, p->text, false, p->outside, &renamed));
+    return SLUICE_OK;
+}
+
+sluice_status sl_weights_fit_names(sl_weights_set *f, const sl_state *state)
+{
+    sl_set_tensor *before = f->tensors;
+    SL_TRY(try_renaming(f, state));
+    if (is_foreign(f, state)) f->tensors = before; /* so that messages show the names of the file */
+    return SLUICE_OK;
 }
 
 /* ---- names ---- */
@@ -50,7 +107,7 @@ static void end_list(name_list *list)
 
 /* What is wrong with the names of a file, and what may have led to it. */
 typedef struct name_faults {
-    const sl_st_file *f;
+    const sl_weights_set *f;
     const sl_state *state;
     name_list missing, strange;
     char prefix[32];      /* that one side has before its names and the other has not; "": none */
@@ -62,12 +119,13 @@ typedef struct name_faults {
 static void try_prefixes(name_faults *n, const char *name)
 {
     char longer[SL_MAX_NAME_BYTES + 64];
-    for (const char *const *p = sl_weight_prefixes; *p != NULL && n->prefix[0] == '\0'; p++) {
-        size_t bytes = strlen(*p);
-        bool added = snprintf(longer, sizeof longer, "%s%s", *p, name) < (int)sizeof longer && sl_st_find(n->f, longer);
-        bool left_out = strncmp(name, *p, bytes) == 0 && sl_st_find(n->f, name + bytes) != NULL;
+    for (const sl_weight_prefix *p = sl_weight_prefixes; p->text != NULL && n->prefix[0] == '\0'; p++) {
+        size_t bytes = strlen(p->text);
+        bool added = snprintf(longer, sizeof longer, "%s%s", p->text, name) < (int)sizeof longer &&
+                     sl_weights_set_find(n->f, longer) != NULL;
+        bool left_out = strncmp(name, p->text, bytes) == 0 && sl_weights_set_find(n->f, name + bytes) != NULL;
         if (!added && !left_out) continue;
-        snprintf(n->prefix, sizeof n->prefix, "%s", *p);
+        snprintf(n->prefix, sizeof n->prefix, "%s", p->text);
         n->prefix_is_there = added;
     }
 }
@@ -75,7 +133,7 @@ static void try_prefixes(name_faults *n, const char *name)
 static void add_missing(name_faults *n, const char *name)
 {
     const sl_weight_names *known = n->state->names;
-    if (sl_st_find(n->f, name) != NULL) return;
+    if (sl_weights_set_find(n->f, name) != NULL) return;
     add_name(&n->missing, name);
     try_prefixes(n, name);
     for (const sl_weight_absence *a = known != NULL ? known->absences : NULL; a != NULL && a->name != NULL; a++)
@@ -116,7 +174,7 @@ static bool is_harmless(const sl_weight_names *known, const char *name)
 static void add_strange(name_faults *n, const char **expected, int64_t count)
 {
     for (int64_t i = 0; i < n->f->tensor_count; i++) {
-        const char *name = n->f->by_name[i]->name;
+        const char *name = n->f->tensors[i].name;
         bool known = count > 0 && bsearch((const void *)&name, (const void *)expected, (size_t)count, sizeof *expected,
                                           compare_names) != NULL;
         if (!known && !is_harmless(n->state->names, name)) add_name(&n->strange, name);
@@ -134,14 +192,12 @@ static void explain(const name_faults *n, char *out, size_t bytes)
 {
     const sl_weight_family *family = sl_weight_family_of(n->f);
     out[0] = '\0';
-    if (is_shard(n->f->file.path))
-        snprintf(out, bytes,
-                 ". It is one of several files of a model, and weights are read from one: join them in Python with "
-                 "transformers' save_pretrained(FOLDER, max_shard_size=\"1000GB\")");
+    if (is_shard(n->f->path))
+        snprintf(out, bytes, ". It is one of several files of a model: name their folder, or the index beside them");
     else if (n->absence != NULL && n->missing.count == 1 && n->strange.count == 0)
         snprintf(out, bytes, ": %s", n->absence);
     else if (n->prefix[0] != '\0')
-        snprintf(out, bytes, ". Its names %s \"%s\" before those of this model: rename them",
+        snprintf(out, bytes, ". Some of its names %s \"%s\" before those of this model, and not all do: rename them",
                  n->prefix_is_there ? "have" : "lack the", n->prefix);
     else if (family != NULL)
         snprintf(out, bytes, ". It looks like %s: %s", family->family, family->advice);
@@ -161,10 +217,10 @@ static sluice_status refuse_names(name_faults *n)
                  missing->count > 0 ? "; it holds" : "it holds", strange->count, strange->count == 1 ? "" : "s",
                  strange->text);
     explain(n, reason, sizeof reason);
-    return sl_fail(SLUICE_ERR_INPUT, "%s does not fit this model: %s%s%s", n->f->file.path, lacks, holds, reason);
+    return sl_fail(SLUICE_ERR_INPUT, "%s does not fit this model: %s%s%s", n->f->path, lacks, holds, reason);
 }
 
-static sluice_status check_names(const sl_st_file *f, const sl_state *state)
+static sluice_status check_names(const sl_weights_set *f, const sl_state *state)
 {
     int64_t most = 1;
     for (int64_t i = 0; i < state->count; i++)
@@ -179,29 +235,31 @@ static sluice_status check_names(const sl_st_file *f, const sl_state *state)
 
 /* ---- shapes and types ---- */
 
-static sluice_status refuse_shape(const sl_st_file *f, const sl_st_tensor *found, const char *name, const sl_shape *s)
+static sluice_status refuse_shape(const sl_set_tensor *in, const char *name, const sl_shape *s)
 {
+    const sl_st_tensor *found = in->stored;
     char have[128], want[128];
     sl_shape shape = { .rank = found->rank < SL_MAX_RANK ? found->rank : SL_MAX_RANK };
     for (int i = 0; i < shape.rank; i++) shape.dim[i] = found->dim[i];
-    return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has the shape %s%s, this model's has %s", f->file.path,
+    return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has the shape %s%s, this model's has %s", in->file->file.path,
                    sl_quote(name).text, sl_shape_text(&shape, have, sizeof have),
                    found->rank > SL_MAX_RANK ? "..." : "", sl_shape_text(s, want, sizeof want));
 }
 
-static sluice_status check_tensor(const sl_st_file *f, const char *name, const sl_shape *shape)
+static sluice_status check_tensor(const sl_weights_set *f, const char *name, const sl_shape *shape)
 {
-    const sl_st_tensor *found = sl_st_find(f, name);
-    if (found == NULL) return SLUICE_OK; /* a copy that the file has not */
+    const sl_set_tensor *in = sl_weights_set_find(f, name);
+    if (in == NULL) return SLUICE_OK; /* a copy that the file has not */
+    const sl_st_tensor *found = in->stored;
     if (found->rank != shape->rank || memcmp(found->dim, shape->dim, (size_t)found->rank * sizeof found->dim[0]) != 0)
-        return refuse_shape(f, found, name, shape);
+        return refuse_shape(in, name, shape);
     if (!sl_st_is_float(found->dtype))
-        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has dtype %s; weights are F32, F16, BF16 or F64", f->file.path,
-                       sl_quote(name).text, sl_st_dtype_name(found->dtype));
+        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has dtype %s; weights are F32, F16, BF16 or F64",
+                       in->file->file.path, sl_quote(name).text, sl_st_dtype_name(found->dtype));
     return SLUICE_OK;
 }
 
-static sluice_status check_weight(const sl_st_file *f, const sl_state_tensor *t)
+static sluice_status check_weight(const sl_weights_set *f, const sl_state_tensor *t)
 {
     if (sl_weight_is_left_out(f, t)) return SLUICE_OK;
     if (!sl_weight_is_in_parts(f, t)) return check_tensor(f, t->name, &t->shape);
@@ -214,7 +272,7 @@ static sluice_status check_weight(const sl_st_file *f, const sl_state_tensor *t)
 }
 
 /* A copy has the shape of what it repeats. */
-static sluice_status check_copies(const sl_st_file *f, const sl_state *state, const sl_state_tensor *t)
+static sluice_status check_copies(const sl_weights_set *f, const sl_state *state, const sl_state_tensor *t)
 {
     const sl_weight_copy *copies = state->names != NULL ? state->names->copies : NULL;
     for (const sl_weight_copy *c = copies; c != NULL && c->name != NULL; c++)
@@ -222,7 +280,7 @@ static sluice_status check_copies(const sl_st_file *f, const sl_state *state, co
     return SLUICE_OK;
 }
 
-sluice_status sl_weights_check(const sl_st_file *f, const sl_state *state)
+sluice_status sl_weights_check(const sl_weights_set *f, const sl_state *state)
 {
     SL_TRY(check_names(f, state));
     for (int64_t i = 0; i < state->count; i++) {
@@ -243,8 +301,8 @@ sluice_status sl_copies_walk_next(void *walk, bool *done)
     *done = copies == NULL || copies[w->copy].name == NULL;
     if (*done) return SLUICE_OK;
     const sl_weight_copy *c = &copies[w->copy];
-    const sl_st_tensor *copy = sl_st_find(w->f, c->name), *of = sl_st_find(w->f, c->of);
-    int64_t elements = copy != NULL && of != NULL ? sl_st_elements(of) : 0;
+    const sl_set_tensor *copy = sl_weights_set_find(w->f, c->name), *of = sl_weights_set_find(w->f, c->of);
+    int64_t elements = copy != NULL && of != NULL ? sl_st_elements(of->stored) : 0;
     int64_t first = (int64_t)(w->chunk * (uint64_t)w->state->rank_count + (uint64_t)w->state->rank) * HALF;
     if (first >= elements) {
         w->copy++;
@@ -253,9 +311,9 @@ sluice_status sl_copies_walk_next(void *walk, bool *done)
     }
     int64_t count = elements - first < HALF ? elements - first : HALF;
     w->chunk++;
-    SL_TRY(sl_st_read_f32(w->f, copy, first, count, w->buffer));
-    SL_TRY(sl_st_read_f32(w->f, of, first, count, w->buffer + HALF));
+    SL_TRY(sl_set_read_f32(copy, first, count, w->buffer));
+    SL_TRY(sl_set_read_f32(of, first, count, w->buffer + HALF));
     if (memcmp(w->buffer, w->buffer + HALF, (size_t)count * sizeof(float)) == 0) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s differs from %s, which serves as the head of this model: %s",
-                   w->f->file.path, sl_quote(c->name).text, sl_quote(c->of).text, c->otherwise);
+                   copy->file->file.path, sl_quote(c->name).text, sl_quote(c->of).text, c->otherwise);
 }

@@ -649,7 +649,9 @@ const sl_option sl_config_rows[] = {
     FLAG("hashes", "true", hashes,
          "SHA-256 of the weights and of the state after the last step, on all cores; false: neither is computed.",
          FREE(OUTPUT)),
-    TEXT("load", "", initial_weights, "Safetensors file with the initial weights; empty: random weights.",
+    TEXT("load", "", initial_weights,
+         "The initial weights: a safetensors file, an index of several, or the folder that holds them; empty: random "
+         "weights.",
          FREE("a resumed run has its weights from the checkpoint"), READS),
     COUNT_UP_TO("timeout_seconds", "60", timeout_seconds, 1, 1e9,
                 "How long one rank waits for another before it is taken for lost.", FREE(NO_BITS)),

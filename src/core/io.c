@@ -373,6 +373,12 @@ sluice_status sl_file_pwrite(sl_file *f, const void *buf, size_t bytes, uint64_t
     return SLUICE_OK;
 }
 
+void sl_file_expect(const sl_file *f, uint64_t offset, uint64_t bytes)
+{
+    if (bytes == 0) return; /* 0 would mean all of the file */
+    (void)posix_fadvise(f->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+}
+
 sluice_status sl_file_truncate(sl_file *f, uint64_t bytes)
 {
     return io_ftruncate(f->fd, f->path, bytes) == 0 ? SLUICE_OK : io_fail("resize", f->path);

@@ -36,6 +36,8 @@ sluice_status sl_file_finish(sl_file *f); /* for writers: fdatasync and close, b
 sluice_status sl_file_size(sl_file *f, uint64_t *out);
 /* Whole-length transfers: short counts and EINTR are retried, end of file is an error (SLUICE_ERR_INPUT). */
 sluice_status sl_file_pread(sl_file *f, void *buf, size_t bytes, uint64_t offset);
+/* Bytes that will be read soon: the system may fetch them meanwhile. A hint, which cannot fail and passes no hook. */
+void sl_file_expect(const sl_file *f, uint64_t offset, uint64_t bytes);
 sluice_status sl_file_pwrite(sl_file *f, const void *buf, size_t bytes, uint64_t offset);
 sluice_status sl_file_truncate(sl_file *f, uint64_t bytes);
 

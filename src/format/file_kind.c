@@ -96,9 +96,7 @@ static const struct row {
     { MAGIC("{"),
       "\"weight_map\"",
       ".safetensors.index.json ",
-      { "the index of weights in several files",
-        "weights are read from one file: join its files in Python with transformers' save_pretrained(FOLDER, "
-        "max_shard_size=\"1000GB\")",
+      { "the index of weights in several files", "it is read under a name that ends in .index.json, beside its files",
         "it holds names of tensors, no text" } },
     { MAGIC("{"),
       NULL,

@@ -121,6 +121,30 @@ sluice_status sl_st_read(sl_st_file *f, const sl_st_tensor *t, int64_t first, in
     return sl_file_pread(&f->file, out, (size_t)count * each, f->data_offset + t->begin + (uint64_t)first * each);
 }
 
+/* Values of two bytes: one transfer to the end of `out`, widened from its beginning on. A piece is copied aside before the
+ * values that it becomes are written over it and what follows it, which they never pass. */
+static sluice_status read_widened(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, float *out)
+{
+    enum { PIECE = 4096 };
+    char piece[2 * PIECE];
+    SL_TRY(check_range(f, t, first, count));
+    char *raw = (char *)(out + count) - 2 * count;
+    SL_TRY(sl_st_read(f, t, first, count, raw));
+    for (int64_t done = 0; done < count;) {
+        int64_t n = count - done < PIECE ? count - done : PIECE;
+        memcpy(piece, raw + 2 * done, (size_t)(2 * n));
+        dtypes[t->dtype].to_f32(piece, n, out + done);
+        done += n;
+    }
+    return SLUICE_OK;
+}
+
+void sl_st_expect(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count)
+{
+    uint64_t each = dtypes[t->dtype].bytes;
+    sl_file_expect(&f->file, f->data_offset + t->begin + (uint64_t)first * each, (uint64_t)count * each);
+}
+
 sluice_status sl_st_read_f32(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, float *out)
 {
     char piece[1 << 15];
@@ -128,6 +152,7 @@ sluice_status sl_st_read_f32(sl_st_file *f, const sl_st_tensor *t, int64_t first
     if (dtypes[t->dtype].to_f32 == NULL)
         return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has dtype %s; F32, F16, BF16 or F64 is needed", f->file.path,
                        sl_quote(t->name).text, dtypes[t->dtype].name);
+    if (dtypes[t->dtype].bytes == 2) return read_widened(f, t, first, count, out);
     SL_TRY(check_range(f, t, first, count));
     int64_t most = (int64_t)(sizeof piece / dtypes[t->dtype].bytes);
     for (int64_t done = 0; done < count;) {

@@ -66,6 +66,9 @@ sluice_status sl_st_read(sl_st_file *f, const sl_st_tensor *t, int64_t first, in
 /* The same, F32/F16/BF16/F64 converted to float; F64 rounds to nearest. Other dtypes are SLUICE_ERR_INPUT. */
 sluice_status sl_st_read_f32(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, float *out);
 
+/* Elements [first, first+count), which the tensor has, are about to be read: the disk may begin. */
+void sl_st_expect(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count);
+
 /* Writing: declare all tensors, then supply their bytes in that order, in pieces of any size; finish commits
  * (fdatasync, rename, directory fsync) and abort leaves whatever was at `path` as it was. Data starts 64-byte aligned.
  * `begin` and `bytes` of the tensors are the writer's to compute. metadata: key, value, ...; as many pairs as

@@ -27,9 +27,11 @@ static const sl_weight_absence llama_absences[] = {
 const sl_weight_names sl_llama_weight_names = { llama_buffers, NULL, llama_absences };
 const sl_weight_names sl_llama_tied_weight_names = { llama_buffers, llama_copies, NULL };
 
-const char *const sl_weight_prefixes[] = {
-    "transformer.", "model.", "module.", "_orig_mod.", "base_model.model.", NULL
-};
+/* Heads are beside the model that they are the head of. */
+static const char *const heads[] = { "lm_head.", "score.", NULL };
+const sl_weight_prefix sl_weight_prefixes[] = { { "module.", NULL },           { "_orig_mod.", NULL },
+                                                { "base_model.model.", NULL }, { "transformer.", heads },
+                                                { "model.", heads },           { NULL, NULL } };
 
 /* ---- which family a file is of ---- */
 
@@ -74,10 +76,10 @@ static const sl_weight_family families[] = {
     { "*layers.*.self_attn.qkv_proj.weight", "a Llama of sluice, or a Phi-3", READ_AS("llama") },
 };
 
-const sl_weight_family *sl_weight_family_of(const sl_st_file *f)
+const sl_weight_family *sl_weight_family_of(const sl_weights_set *s)
 {
     for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-        for (int64_t t = 0; t < f->tensor_count; t++)
-            if (fnmatch(families[i].pattern, f->tensors[t].name, 0) == 0) return &families[i];
+        for (int64_t t = 0; t < s->tensor_count; t++)
+            if (fnmatch(families[i].pattern, s->tensors[t].name, 0) == 0) return &families[i];
     return NULL;
 }

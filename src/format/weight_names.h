@@ -3,7 +3,7 @@
 #ifndef SL_FORMAT_WEIGHT_NAMES_H
 #define SL_FORMAT_WEIGHT_NAMES_H
 
-#include "format/safetensors.h"
+#include "format/weights_set.h"
 
 /* A tensor that files may hold a second time under another name: harmless as long as its values are the same. */
 typedef struct sl_weight_copy {
@@ -34,10 +34,14 @@ typedef struct sl_weight_family {
     const char *family;  /* "GPT-2" */
     const char *advice;
 } sl_weight_family;
-/* The first row that one of the file's tensors fits. NULL: no row does. */
-const sl_weight_family *sl_weight_family_of(const sl_st_file *f);
+/* The first row that one of the tensors fits. NULL: no row does. */
+const sl_weight_family *sl_weight_family_of(const sl_weights_set *s);
 
-/* Prefixes that programs put before names, or leave out. NULL ends the list. */
-extern const char *const sl_weight_prefixes[];
+/* Prefixes that programs put before names, or leave out. A text of NULL ends the list. */
+typedef struct sl_weight_prefix {
+    const char *text;
+    const char *const *outside; /* beginnings of names that never bear it; NULL: all do */
+} sl_weight_prefix;
+extern const sl_weight_prefix sl_weight_prefixes[];
 
 #endif

@@ -115,11 +115,12 @@ TEST(a_file_of_another_model_is_refused_with_what_it_looks_like)
           "it lacks 9 tensors of the model: \"model.layers.2.", "compare model.layers" },
         { NULL, NULL, NULL, NULL, "eval llama.json --weights tied.safetensors --set model.layers=1",
           "it holds 9 tensors the model does not have: \"model.layers.1.", "compare model.layers" },
-        { "gpt2.safetensors", "prefixed.safetensors", "transformer.", NULL,
-          "eval gpt2.json --weights prefixed.safetensors", "it lacks 28 tensors of the model",
-          "Its names have \"transformer.\" before those of this model" },
-        { "tied.safetensors", "bare.safetensors", "-model.", NULL, "eval llama.json --weights bare.safetensors",
-          "it lacks 20 tensors of the model", "Its names lack the \"model.\" before those of this model" },
+        { "gpt2.safetensors", "prefixed.safetensors", "transformer.", "wpe.weight",
+          "eval gpt2.json --weights prefixed.safetensors", "it lacks 27 tensors of the model",
+          "Some of its names have \"transformer.\" before those of this model" },
+        { "tied.safetensors", "bare.safetensors", "-model.", "model.norm.weight",
+          "eval llama.json --weights bare.safetensors", "it lacks 19 tensors of the model",
+          "Some of its names lack the \"model.\" before those of this model" },
         { "tied.safetensors", "qwen.safetensors", "", "model.layers.0.self_attn.q_proj.bias",
           "eval llama.json --weights qwen.safetensors", "it holds 1 tensor the model does not have", "Qwen2" },
         { "tied.safetensors", "bert.safetensors", "", "bert.encoder.layer.0.attention.self.query.weight",
@@ -134,6 +135,38 @@ TEST(a_file_of_another_model_is_refused_with_what_it_looks_like)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (rows[i].from != NULL) rewrite(folder, rows[i].from, rows[i].to, rows[i].prefix, rows[i].extra, NULL);
         check_refused(folder, rows[i].arguments, rows[i].part, rows[i].second_part);
+    }
+}
+
+/* Programs put prefixes before names, one inside the other, or leave them out; a head never bears the model's own. */
+TEST(a_prefix_that_all_names_have_or_lack_does_not_matter)
+{
+    static const struct {
+        const char *from, *prefix, *extra, *of, *config;
+    } rows[] = {
+        { "gpt2.safetensors", "transformer.", "lm_head.weight", "wte.weight", "gpt2.json" },
+        { "gpt2.safetensors", "transformer.", "transformer.h.0.attn.bias", NULL, "gpt2.json" },
+        { "gpt2.safetensors", "base_model.model.transformer.", NULL, NULL, "gpt2.json" },
+        { "gpt2.safetensors", "module.", "module.lm_head.weight", "wte.weight", "gpt2.json" },
+        { "tied.safetensors", "-model.", NULL, NULL, "llama.json" },
+        { "tied.safetensors", "-model.", "lm_head.weight", "model.embed_tokens.weight", "llama.json" },
+        { "tied.safetensors", "_orig_mod.", NULL, NULL, "llama.json" },
+        { "untied.safetensors", "base_model.model.", NULL, NULL, "llama.json --set model.tie_word_embeddings=false" },
+        { "untied.safetensors", "-model.", NULL, NULL, "llama.json --set model.tie_word_embeddings=false" },
+    };
+    char folder[4096], arguments[256];
+    prepare(folder);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        rewrite(folder, rows[i].from, "renamed.safetensors", rows[i].prefix, rows[i].extra, rows[i].of);
+        snprintf(arguments, sizeof arguments, "eval %s --weights %s", rows[i].config, rows[i].from);
+        run_result plain = run_sluice(folder, arguments);
+        snprintf(arguments, sizeof arguments, "eval %s --weights renamed.safetensors", rows[i].config);
+        run_result renamed = run_sluice(folder, arguments);
+        CHECK_EQ(renamed.status, 0);
+        CHECK_STR(renamed.error, "");
+        CHECK_STR(renamed.out, plain.out);
+        run_free(&plain);
+        run_free(&renamed);
     }
 }
 

@@ -32,13 +32,17 @@ static void prepare(char folder[4096])
     write_raw(folder, "old.pt", pickle, sizeof pickle - 1);
     run_write(folder, "pointer.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 5\n");
     run_write(folder, "model.safetensors.index.json", "{\"metadata\": {}, \"weight_map\": {\"a\": \"b\"}}");
+    run_write(folder, "list.json", "{\"metadata\": {}, \"weight_map\": {\"a\": \"b\"}}");
     run_write(folder, "page.safetensors", "<!DOCTYPE html><html></html>");
     write_raw(folder, "m.gguf", "GGUF\003\000\000\000\000\000\000\000", 12);
     write_raw(folder, "a.npz", "PK\003\004..........................a.npy", 35);
     make_folder(folder, "empty");
     make_folder(folder, "hub");
-    run_write(folder, "hub/model.safetensors", "x");
+    run_write(folder, "hub/other.safetensors", "x");
     run_write(folder, "hub/config.json", "{}");
+    make_folder(folder, "pickles");
+    run_write(folder, "pickles/pytorch_model.bin", "x");
+    run_write(folder, "pickles/config.json", "{}");
     make_folder(folder, "shards");
     run_write(folder, "shards/model-00001-of-00002.safetensors", "x");
     run_write(folder, "shards/model.safetensors.index.json", "{}");
@@ -55,7 +59,8 @@ TEST(every_command_says_what_a_wrong_file_is)
         { "model.bin", "model.bin is a PyTorch pickle", "safetensors.torch.save_file" },
         { "old.pt", "old.pt is a Python pickle (torch.save)", "safetensors.torch.save_file" },
         { "pointer.safetensors", "is a Git LFS pointer, not the file itself", "git lfs pull" },
-        { "model.safetensors.index.json", "is the index of weights in several files", "save_pretrained" },
+        { "model.safetensors.index.json", "model.safetensors.index.json: b is missing", "tensor \"a\"" },
+        { "list.json", "is the index of weights in several files", "a name that ends in .index.json" },
         { "page.safetensors", "is a web page (HTML)", "download failed" },
         { "m.gguf", "is a GGUF file", "the .safetensors it was made from" },
         { "a.npz", "is a NumPy archive", "safetensors.numpy" },
@@ -87,9 +92,11 @@ TEST(a_folder_without_checkpoints_is_refused_with_what_it_holds)
         { "verify empty", "empty holds no checkpoint", "step-N" },
         { "export empty --out o.safetensors", "empty holds no checkpoint", "step-N" },
         { "export nowhere --out o.safetensors", "nowhere: there is no such file or folder", "nowhere" },
-        { "inspect hub", "hub holds no checkpoint, but \"model.safetensors\"", "name that" },
-        { "inspect shards", "shards holds no checkpoint, but \"model.safetensors.index.json\"", "one file" },
-        { "eval good.json --weights hub", "hub holds no checkpoint, but \"model.safetensors\"", "name that" },
+        { "inspect hub", "hub holds no checkpoint, but \"other.safetensors\"", "name that" },
+        { "inspect shards", "shards/model.safetensors.index.json is no index of weights", "no weight_map" },
+        { "eval good.json --weights hub", "hub holds no checkpoint, but \"other.safetensors\"", "name that" },
+        { "eval good.json --weights pickles", "pickles holds no checkpoint, but \"pytorch_model.bin\"",
+          "let transformers write model.safetensors" },
         { "eval good.json --weights run", "run holds checkpoints, not a weights file", "sluice export run --out FILE" },
         { "eval good.json --weights run/step-5", "run/step-5 holds checkpoints", "sluice export" },
         { "export w.safetensors --out o.safetensors", "w.safetensors is a weights file already", "step-N" },

@@ -26,7 +26,7 @@ static const struct {
     { BYTES("\223NUMPY\001\000"), "NumPy array", "safetensors.numpy" },
     { BYTES("\211HDF\r\n\032\n"), "HDF5", "safetensors" },
     { BYTES("{\n  \"metadata\": {\"total_size\": 5},\n  \"weight_map\": {"), "index of weights in several files",
-      "one file" },
+      ".index.json" },
     { BYTES("{\"architectures\": [\"GPT2LMHeadModel\"]}"), "JSON text", ".safetensors file" },
     { BYTES("\037\213\010\000"), "gzip", "gunzip" },
     { BYTES("\050\265\057\375"), "zstd", "unzstd" },
