@@ -9,7 +9,7 @@
 #include "data/data.h"
 
 /* Streams of the shuffle domain within one epoch. */
-enum { SL_SHUFFLE_ORDER = 0, SL_SHUFFLE_PHASE = 1 };
+enum { SL_SHUFFLE_ORDER = 0, SL_SHUFFLE_PHASE = 1, SL_SHUFFLE_SLOTS = 2 };
 
 /* Where one sample of the endless training sequence lies. */
 typedef struct sl_data_place {
