@@ -130,13 +130,52 @@ SLUICE_API sluice_value sluice_tanh(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_sigmoid(sluice_graph *g, sluice_value x);
 /* x [.., 2F] -> [.., F]: silu of a row's first half times its second half. */
 SLUICE_API sluice_value sluice_swiglu(sluice_graph *g, sluice_value x);
+/* The same with the gelu of the first half; exact: erf, otherwise tanh. */
+SLUICE_API sluice_value sluice_geglu(sluice_graph *g, sluice_value x, bool exact);
+/* cap * tanh(x / cap): keeps numbers within +-cap. */
+SLUICE_API sluice_value sluice_softcap(sluice_graph *g, sluice_value x, float cap);
 SLUICE_API sluice_value sluice_softmax(sluice_graph *g, sluice_value x); /* over the last dimension */
 /* bias may be SLUICE_NONE. */
 SLUICE_API sluice_value sluice_layer_norm(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
                                           float epsilon);
 SLUICE_API sluice_value sluice_rms_norm(sluice_graph *g, sluice_value x, sluice_value weight, float epsilon);
+/* x * rstd * (offset + weight). offset is 0 or 1: with 1 weights are differences from 1 and begin at 0, as Gemma's. */
+SLUICE_API sluice_value sluice_rms_norm_offset(sluice_graph *g, sluice_value x, sluice_value weight, float epsilon,
+                                               float offset);
+/* qkv [B,T,(heads+2*kv_heads)*D] -> the same shape: the RMS norm of each query head with q_weight [D] and of each key
+ * head with k_weight [D]; value heads pass. To be used before sluice_rotary. */
+SLUICE_API sluice_value sluice_qk_norm(sluice_graph *g, sluice_value qkv, sluice_value q_weight, sluice_value k_weight,
+                                       int heads, int kv_heads, float epsilon, float offset);
 /* Rotates the first `heads` heads of width head_width in each row of x [B, T, W], for positions 0 .. T-1. */
 SLUICE_API sluice_value sluice_rotary(sluice_graph *g, sluice_value x, int heads, int head_width, float base);
+
+/* How the angles of a rotary embedding are scaled for contexts longer than the model was trained for: the "rope_type" of
+ * Hugging Face's config.json. */
+typedef enum {
+    SLUICE_ROTARY_DEFAULT, /* not at all */
+    SLUICE_ROTARY_LINEAR,  /* divided by factor */
+    SLUICE_ROTARY_DYNAMIC, /* the base grows with sequences longer than context; their length is T */
+    SLUICE_ROTARY_LLAMA3,  /* low frequencies divided by factor */
+    SLUICE_ROTARY_YARN,    /* the same with another ramp, and longer vectors */
+} sluice_rotary_scaling;
+typedef struct sluice_rotary_options {
+    size_t size;
+    int heads, head_width;
+    int rotated; /* dimensions of each head that are rotated, from its first; 0: all. The others pass */
+    float base;  /* 10000 */
+    sluice_rotary_scaling scaling;
+    float factor;           /* at least 1; not for DEFAULT */
+    int context;            /* tokens that positions were trained for; DYNAMIC, LLAMA3, YARN */
+    float low, high;        /* turns within the context below which frequencies are scaled and above which they are not.
+                             * LLAMA3: low_freq_factor, high_freq_factor, 0: 1 and 4. YARN: beta_slow, beta_fast, 0: 1, 32 */
+    float attention_factor; /* cosines and sines are multiplied by it; 0: 1, and of YARN what follows from its factor */
+    float mscale, mscale_all_dim; /* YARN, where attention_factor is 0 */
+    bool fractional;              /* YARN: the ramp does not begin and end at whole pairs ("truncate": false) */
+} sluice_rotary_options;
+SLUICE_API void sluice_rotary_options_init(sluice_rotary_options *o);
+/* As sluice_rotary. positions [B, T] i32 says where each row stands, for packed documents; SLUICE_NONE: at 0 .. T-1. */
+SLUICE_API sluice_value sluice_rotary_with(sluice_graph *g, sluice_value x, sluice_value positions,
+                                           const sluice_rotary_options *options);
 /* q [B,T,heads*D], k and v [B,S,kv_heads*D]. kv_heads divides heads. Scores are scaled by 1/sqrt(D). */
 SLUICE_API sluice_value sluice_attention(sluice_graph *g, sluice_value q, sluice_value k, sluice_value v, int heads,
                                          int kv_heads, bool causal);

@@ -6,13 +6,13 @@
 #include "ir/op_rows.h"
 
 /* clang-format off */
-#define DESCRIBE(group, field, type_, count_, free_, later_)                                                           \
-    { .name = #field, .type = (type_), .offset = offsetof(sl_attrs, group.field), .count = (count_), .free = (free_),  \
-      .later = (later_) },
-#define SL_IDENTITY(group, type, field)               DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, NULL, false)
-#define SL_IDENTITY_ARRAY(group, type, field, length) DESCRIBE(group, field, SL_ATTRIBUTE_##type, length, NULL, false)
-#define SL_LATER(group, type, field)                  DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, NULL, true)
-#define SL_FREE(group, type, field, why)              DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, why, false)
+#define DESCRIBE(group, field, type_, count_, if_set_, free_)                                                          \
+    { .name = #field, .type = (type_), .offset = offsetof(sl_attrs, group.field), .count = (count_),                   \
+      .if_set = (if_set_), .free = (free_) },
+#define SL_IDENTITY(group, type, field)               DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, false, NULL)
+#define SL_IDENTITY_ARRAY(group, type, field, length) DESCRIBE(group, field, SL_ATTRIBUTE_##type, length, false, NULL)
+#define SL_IDENTITY_IF_SET(group, type, field)        DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, true, NULL)
+#define SL_FREE(group, type, field, why)              DESCRIBE(group, field, SL_ATTRIBUTE_##type, 1, false, why)
 #define SL_ATTRIBUTES(group, fields)                                                                                   \
     static const sl_attribute group##_fields[] = { fields };                                                           \
     const sl_attribute_list sl_attributes_##group = { group##_fields, sizeof group##_fields / sizeof group##_fields[0], \
@@ -50,6 +50,13 @@ uint64_t sl_attribute_bits(const sl_attrs *attrs, const sl_attribute *a, int i)
         memcpy(&eight, at, sizeof eight);
         return eight;
     }
+}
+
+bool sl_attribute_there(const sl_attrs *attrs, const sl_attribute *a)
+{
+    bool there = !a->if_set;
+    for (int i = 0; i < a->count && !there; i++) there = sl_attribute_bits(attrs, a, i) != 0;
+    return there;
 }
 
 static int element_text(const sl_attribute *a, uint64_t bits, char *buf, size_t bytes)

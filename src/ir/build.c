@@ -13,6 +13,7 @@
 #include "core/quote.h"
 #include "ir/graph.h"
 #include "ir/op_rows.h"
+#include "ir/rotary_table.h"
 
 #define NAME_BYTES (SL_MAX_NAME_BYTES + 1)
 
@@ -405,6 +406,16 @@ sluice_value sluice_swiglu(sluice_graph *g, sluice_value x)
     return apply_one(g, SL_OP_SWIGLU, NULL, x);
 }
 
+sluice_value sluice_geglu(sluice_graph *g, sluice_value x, bool exact)
+{
+    return apply_one(g, SL_OP_GEGLU, &(sl_attrs){ .gelu = { exact } }, x);
+}
+
+sluice_value sluice_softcap(sluice_graph *g, sluice_value x, float cap)
+{
+    return apply_one(g, SL_OP_SOFTCAP, &(sl_attrs){ .softcap = { cap } }, x);
+}
+
 sluice_value sluice_softmax(sluice_graph *g, sluice_value x)
 {
     return apply_one(g, SL_OP_SOFTMAX, NULL, x);
@@ -413,24 +424,42 @@ sluice_value sluice_softmax(sluice_graph *g, sluice_value x)
 sluice_value sluice_layer_norm(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias, float epsilon)
 {
     char name[NAME_BYTES];
-    return sl_graph_apply(g, SL_OP_LAYER_NORM, name_of_weight(g, weight, name), &(sl_attrs){ .norm = { epsilon } },
-                          bias == SLUICE_NONE ? 2 : 3, (sluice_value[]){ x, weight, bias });
+    return sl_graph_apply(g, SL_OP_LAYER_NORM, name_of_weight(g, weight, name),
+                          &(sl_attrs){ .norm = { .epsilon = epsilon } }, bias == SLUICE_NONE ? 2 : 3,
+                          (sluice_value[]){ x, weight, bias });
 }
 
 sluice_value sluice_rms_norm(sluice_graph *g, sluice_value x, sluice_value weight, float epsilon)
 {
+    return sluice_rms_norm_offset(g, x, weight, epsilon, 0.0f);
+}
+
+sluice_value sluice_rms_norm_offset(sluice_graph *g, sluice_value x, sluice_value weight, float epsilon, float offset)
+{
     char name[NAME_BYTES];
-    return sl_graph_apply(g, SL_OP_RMS_NORM, name_of_weight(g, weight, name), &(sl_attrs){ .norm = { epsilon } }, 2,
+    return sl_graph_apply(g, SL_OP_RMS_NORM, name_of_weight(g, weight, name),
+                          &(sl_attrs){ .norm = { .epsilon = epsilon, .offset = offset } }, 2,
                           (sluice_value[]){ x, weight });
 }
 
 sluice_value sluice_rotary(sluice_graph *g, sluice_value x, int heads, int head_width, float base)
 {
-    return apply_one(g, SL_OP_ROTARY, &(sl_attrs){ .rotary = { heads, head_width, base, false } }, x);
+    return apply_one(g, SL_OP_ROTARY,
+                     &(sl_attrs){ .rotary = { .heads = heads, .head_width = head_width, .base = base } }, x);
 }
 
-/* Width of one of `heads` heads side by side in x's rows; 0, which sl_infer_attention reports, where there is no such
- * width. */
+sluice_value sluice_rotary_with(sluice_graph *g, sluice_value x, sluice_value positions,
+                                const sluice_rotary_options *options)
+{
+    sl_attrs attrs;
+    if (!building(g, "rotary")) return SLUICE_NONE;
+    sluice_status st = sl_rotary_attrs(options, &attrs);
+    if (st != SLUICE_OK) return keep_error(g, st);
+    return sl_graph_apply(g, SL_OP_ROTARY, NULL, &attrs, positions == SLUICE_NONE ? 1 : 2,
+                          (sluice_value[]){ x, positions });
+}
+
+/* Width of one of `heads` heads side by side in x's rows; 0, which infer reports, where there is no such width. */
 static int head_width(const sluice_graph *g, sluice_value x, int64_t heads)
 {
     if (g == NULL || x < 0 || x >= g->value_count || heads < 1) return 0;
@@ -456,6 +485,14 @@ sluice_value sluice_attention_packed(sluice_graph *g, sluice_value qkv, int head
     int64_t all = (int64_t)heads + 2 * (int64_t)kv_heads;
     sl_attrs attrs = attention_attrs(heads, kv_heads, head_width(g, qkv, all), causal, true);
     return apply_one(g, SL_OP_ATTENTION, &attrs, qkv);
+}
+
+sluice_value sluice_qk_norm(sluice_graph *g, sluice_value qkv, sluice_value q_weight, sluice_value k_weight, int heads,
+                            int kv_heads, float epsilon, float offset)
+{
+    int width = head_width(g, qkv, (int64_t)heads + 2 * (int64_t)kv_heads);
+    sl_attrs attrs = { .qk_norm = { heads, kv_heads, width, epsilon, offset } };
+    return sl_graph_apply(g, SL_OP_QK_NORM, NULL, &attrs, 3, (sluice_value[]){ qkv, q_weight, k_weight });
 }
 
 /* With p = 0 there is nothing to do and no node is made. */

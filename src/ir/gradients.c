@@ -158,12 +158,24 @@ sluice_status sl_gradient_rms_norm(sl_autodiff *ad)
     return norm(ad, SL_OP_RMS_NORM_GRAD, 1);
 }
 
-/* A rotation's transpose is the rotation back. */
+sluice_status sl_gradient_qk_norm(sl_autodiff *ad)
+{
+    const sl_node *n = &ad->node;
+    sl_backward b = sl_backward_begin(ad, SL_OP_QK_NORM_GRAD);
+    for (int i = 0; i < 3; i++) sl_backward_read(&b, n->inputs[i]);
+    sl_backward_read(&b, n->outputs[1]);
+    sl_backward_read(&b, ad->dy);
+    for (int i = 0; i < 3; i++) SL_TRY(sl_backward_write(ad, &b, n->inputs[i]));
+    return sl_backward_end(ad, &b);
+}
+
+/* A rotation's transpose is the rotation back, at the same positions and as much longer. */
 sluice_status sl_gradient_rotary(sl_autodiff *ad)
 {
     sl_attrs attrs = ad->node.attrs;
     attrs.rotary.inverse = !attrs.rotary.inverse;
-    return single(ad, SL_OP_ROTARY, &attrs, 1, &ad->dy, ad->node.inputs[0]);
+    return single(ad, SL_OP_ROTARY, &attrs, ad->node.input_count, (int[]){ ad->dy, ad->node.inputs[1] },
+                  ad->node.inputs[0]);
 }
 
 sluice_status sl_gradient_attention(sl_autodiff *ad)

@@ -36,10 +36,12 @@ static void print_attributes(const sl_node *node, FILE *out)
 {
     const sl_attribute_list *list = sl_ops[node->op].attributes;
     char text[SL_ATTRIBUTE_TEXT_BYTES];
+    int shown = 0;
     for (int i = 0; i < list->count; i++)
-        fprintf(out, "%s%s %s", i == 0 ? " {" : ", ", list->rows[i].name,
-                sl_attribute_text(&node->attrs, &list->rows[i], text));
-    if (list->count > 0) fputc('}', out);
+        if (sl_attribute_there(&node->attrs, &list->rows[i]))
+            fprintf(out, "%s%s %s", shown++ == 0 ? " {" : ", ", list->rows[i].name,
+                    sl_attribute_text(&node->attrs, &list->rows[i], text));
+    if (shown > 0) fputc('}', out);
 }
 
 static void print_node(const sluice_graph *g, int index, FILE *out)

@@ -46,7 +46,7 @@ static void hash_attributes(sl_sha256 *h, const sl_node *node)
     const sl_attribute_list *list = sl_ops[node->op].attributes;
     for (int k = 0; k < list->count; k++) {
         const sl_attribute *a = &list->rows[k];
-        if (a->free != NULL || (a->later && sl_attribute_bits(&node->attrs, a, 0) == 0)) continue;
+        if (a->free != NULL || !sl_attribute_there(&node->attrs, a)) continue;
         hash_text(h, a->name);
         for (int i = 0; i < a->count; i++) hash_number(h, sl_attribute_bits(&node->attrs, a, i), sl_attribute_bytes(a));
     }
@@ -112,6 +112,7 @@ typedef struct attribute_line {
     char first[SL_ATTRIBUTE_TEXT_BYTES], values[LINE_VALUES + 1];
     size_t length; /* of values */
     int nodes;
+    bool there;  /* it counts in some node */
     bool differ; /* some node has another value than the first */
     bool cut;    /* `values` lacks some */
     sl_sha256 all;
@@ -134,9 +135,12 @@ static void write_line(const sluice_graph *g, sl_op op, const sl_attribute *a, F
     attribute_line l = { .nodes = 0 };
     char text[SL_ATTRIBUTE_TEXT_BYTES], hash[65];
     sl_sha256_init(&l.all);
-    for (int n = 0; n < g->forward_count; n++)
-        if (g->nodes[n].op == op) line_add(&l, sl_attribute_text(&g->nodes[n].attrs, a, text));
-    if (l.nodes == 0) return;
+    for (int n = 0; n < g->forward_count; n++) {
+        if (g->nodes[n].op != op) continue;
+        line_add(&l, sl_attribute_text(&g->nodes[n].attrs, a, text));
+        l.there = l.there || sl_attribute_there(&g->nodes[n].attrs, a);
+    }
+    if (!l.there) return;
     fprintf(out, "%s.%s: %s", sl_ops[op].name, a->name, l.differ ? l.values : l.first);
     hash_end(&l.all, hash);
     if (l.differ && l.cut) fprintf(out, " .. %.16s", hash);

@@ -159,6 +159,14 @@ sluice_status sl_infer_swiglu(const sluice_graph *g, const sl_node *node, sl_sha
     return SLUICE_OK;
 }
 
+/* SOFTCAP */
+sluice_status sl_infer_softcap(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    float cap = node->attrs.softcap.cap;
+    if (!(cap > 0) || isinf(cap)) return sl_node_fail(node, "a cap of %g must be finite and positive", (double)cap);
+    return sl_infer_same(g, node, shapes, dtypes);
+}
+
 sluice_status sl_infer_softmax(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
@@ -265,15 +273,25 @@ sluice_status sl_infer_embedding(const sluice_graph *g, const sl_node *node, sl_
     return SLUICE_OK;
 }
 
+static sluice_status check_epsilon(const sl_node *node, float epsilon)
+{
+    if (epsilon >= 0 && !isinf(epsilon)) return SLUICE_OK;
+    return sl_node_fail(node, "epsilon %g must be finite and not negative", (double)epsilon);
+}
+
+/* What is added to a weight before it is multiplied by. */
+static sluice_status check_offset(const sl_node *node, float offset)
+{
+    if (offset == 0.0f || offset == 1.0f) return SLUICE_OK;
+    return sl_node_fail(node, "offset %g must be 0, or 1 where weights are differences from 1", (double)offset);
+}
+
 static sluice_status check_norm(const sluice_graph *g, const sl_node *node)
 {
     SL_TRY(expect_floats(g, node));
     SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
     for (int i = 1; i < node->input_count; i++) SL_TRY(expect_row_vector(g, node, i));
-    float epsilon = node->attrs.norm.epsilon;
-    if (!(epsilon >= 0) || isinf(epsilon))
-        return sl_node_fail(node, "epsilon %g must be finite and not negative", epsilon);
-    return SLUICE_OK;
+    return check_epsilon(node, node->attrs.norm.epsilon);
 }
 
 sluice_status sl_infer_layer_norm(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
@@ -289,26 +307,117 @@ sluice_status sl_infer_layer_norm(const sluice_graph *g, const sl_node *node, sl
 sluice_status sl_infer_rms_norm(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(check_norm(g, node));
+    SL_TRY(check_offset(node, node->attrs.norm.offset));
     const sl_shape *x = sl_input_shape(g, node, 0);
     give(g, node, shapes, dtypes, 0, x);
     give_rows(shapes, dtypes, 1, x);
     return SLUICE_OK;
 }
 
-sluice_status sl_infer_rotary(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+/* Rows of H query heads, G key heads and G value heads, all of width D. */
+static sluice_status expect_packed_heads(const sluice_graph *g, const sl_node *node, int64_t h, int64_t kv, int64_t d)
 {
+    char text[SL_OPERAND_BYTES];
     SL_TRY(expect_rank(g, node, 0, 3, 3));
+    int64_t row = sl_shape_last(sl_input_shape(g, node, 0));
+    if (h >= 1 && kv >= 1 && d >= 1 && row % (h + 2 * kv) == 0 && row / (h + 2 * kv) == d) return SLUICE_OK;
+    return sl_node_fail(node, "%s is not %" PRId64 " query and 2 * %" PRId64 " key and value heads of width %" PRId64,
+                        sl_operand_text(g, node->inputs[0], text), h, kv, d);
+}
+
+sluice_status sl_infer_qk_norm(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    const int64_t h = node->attrs.qk_norm.heads, kv = node->attrs.qk_norm.kv_heads, d = node->attrs.qk_norm.head_width;
+    SL_TRY(expect_floats(g, node));
+    SL_TRY(expect_packed_heads(g, node, h, kv, d));
+    if (d > SL_MAX_HEAD_WIDTH)
+        return sl_node_fail(node, "heads of width %" PRId64 ": kernels take heads up to %d wide; use more heads", d,
+                            SL_MAX_HEAD_WIDTH);
+    for (int i = 1; i <= 2; i++) {
+        const sl_shape *w = sl_input_shape(g, node, i);
+        char text[SL_OPERAND_BYTES];
+        if (w->rank != 1 || w->dim[0] != d)
+            return sl_node_fail(node, "%s must be [%" PRId64 "], the width of a head",
+                                sl_operand_text(g, node->inputs[i], text), d);
+    }
+    SL_TRY(check_epsilon(node, node->attrs.qk_norm.epsilon));
+    SL_TRY(check_offset(node, node->attrs.qk_norm.offset));
+    const sl_shape *x = sl_input_shape(g, node, 0);
+    give(g, node, shapes, dtypes, 0, x);
+    give_f32(shapes, dtypes, 1, &(sl_shape){ .rank = 3, .dim = { x->dim[0], x->dim[1], h + kv } });
+    return SLUICE_OK;
+}
+
+/* Heads inside the rows, pairs inside the heads. */
+static sluice_status check_rotary_heads(const sluice_graph *g, const sl_node *node)
+{
     int64_t heads = node->attrs.rotary.heads, head = node->attrs.rotary.head_width;
-    if (heads < 1 || head < 2 || head % 2 != 0)
+    int64_t rotated = node->attrs.rotary.rotated > 0 ? node->attrs.rotary.rotated : head;
+    char text[SL_OPERAND_BYTES];
+    if (heads < 1 || head < 2 || (rotated == head && head % 2 != 0))
         return sl_node_fail(node, "%" PRId64 " heads of width %" PRId64 ": needs a head or more of even width", heads,
                             head);
-    char text[SL_OPERAND_BYTES];
+    if (node->attrs.rotary.rotated < 0 || rotated > head || rotated % 2 != 0)
+        return sl_node_fail(node,
+                            "%" PRId64 " rotated dimensions of heads of width %" PRId64
+                            ": must be an even number up to the width",
+                            node->attrs.rotary.rotated < 0 ? (int64_t)node->attrs.rotary.rotated : rotated, head);
     if (heads * head > sl_shape_last(sl_input_shape(g, node, 0)))
         return sl_node_fail(node, "%" PRId64 " heads of width %" PRId64 " are wider than %s", heads, head,
                             sl_operand_text(g, node->inputs[0], text));
-    float base = node->attrs.rotary.base;
-    if (!(base > 0) || isinf(base)) return sl_node_fail(node, "base %g must be finite and positive", base);
-    return sl_infer_same(g, node, shapes, dtypes);
+    return SLUICE_OK;
+}
+
+static bool is_positive(float x)
+{
+    return x > 0 && !isinf(x);
+}
+
+/* The numbers that each scaling reads. */
+static sluice_status check_rotary_scaling(const sl_node *node)
+{
+    const float base = node->attrs.rotary.base, factor = node->attrs.rotary.factor;
+    const float low = node->attrs.rotary.low, high = node->attrs.rotary.high;
+    const int scaling = node->attrs.rotary.scaling;
+    const bool by_turns = scaling == SLUICE_ROTARY_LLAMA3 || scaling == SLUICE_ROTARY_YARN;
+    if (!is_positive(base)) return sl_node_fail(node, "base %g must be finite and positive", (double)base);
+    if (scaling < SLUICE_ROTARY_DEFAULT || scaling > SLUICE_ROTARY_YARN)
+        return sl_node_fail(node, "there is no scaling %d", scaling);
+    if (node->attrs.rotary.attention != 0 && !is_positive(node->attrs.rotary.attention))
+        return sl_node_fail(node, "an attention factor of %g must be finite and positive",
+                            (double)node->attrs.rotary.attention);
+    if (scaling != SLUICE_ROTARY_DEFAULT && !(factor >= 1 && !isinf(factor)))
+        return sl_node_fail(node, "a scaling factor of %g must be finite and at least 1", (double)factor);
+    if ((by_turns || scaling == SLUICE_ROTARY_DYNAMIC) && node->attrs.rotary.context < 1)
+        return sl_node_fail(node, "its scaling needs the context, in tokens, that positions were trained for");
+    if (by_turns && !(is_positive(low) && is_positive(high) && low < high))
+        return sl_node_fail(node, "its scaling lies between %g and %g turns: both must be positive, in this order",
+                            (double)low, (double)high);
+    if (scaling == SLUICE_ROTARY_YARN && !(base > 1)) return sl_node_fail(node, "yarn needs a base above 1");
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_rotary(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(sl_expect_float(g, node, 0));
+    SL_TRY(expect_rank(g, node, 0, 3, 3));
+    SL_TRY(check_rotary_heads(g, node));
+    SL_TRY(check_rotary_scaling(node));
+    const sl_shape *x = sl_input_shape(g, node, 0);
+    const int rotated = node->attrs.rotary.rotated;
+    if (node->attrs.rotary.scaling == SLUICE_ROTARY_DYNAMIC &&
+        (rotated > 0 ? rotated : node->attrs.rotary.head_width) < 4)
+        return sl_node_fail(node, "dynamic scaling needs 4 rotated dimensions or more");
+    if (node->input_count > 1) {
+        char a[SL_OPERAND_BYTES], b[SL_OPERAND_BYTES];
+        const sl_shape rows = { .rank = 2, .dim = { x->dim[0], x->dim[1] } };
+        SL_TRY(sl_expect_dtype(g, node, 1, SLUICE_I32));
+        if (!sl_shape_equal(sl_input_shape(g, node, 1), &rows))
+            return sl_node_fail(node, "positions %s must be one for each row of %s",
+                                sl_operand_text(g, node->inputs[1], a), sl_operand_text(g, node->inputs[0], b));
+    }
+    give(g, node, shapes, dtypes, 0, x);
+    return SLUICE_OK;
 }
 
 /* Sizes of an attention's operands, after the checks common to both forms. */

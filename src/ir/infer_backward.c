@@ -193,6 +193,25 @@ sluice_status sl_infer_rms_norm_grad(const sluice_graph *g, const sl_node *node,
     return norm_grad(g, node, 1, shapes, dtypes);
 }
 
+sluice_status sl_infer_qk_norm_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    const sl_shape *x = sl_input_shape(g, node, 0);
+    const int64_t normed = (int64_t)node->attrs.qk_norm.heads + node->attrs.qk_norm.kv_heads;
+    sl_shape vector = { .rank = 1, .dim = { node->attrs.qk_norm.head_width } };
+    for (int i = 1; i <= 4; i++)
+        if (i != 3) SL_TRY(sl_expect_one_type(g, node, 0, i));
+    for (int i = 1; i <= 2; i++)
+        if (!sl_shape_equal(sl_input_shape(g, node, i), &vector)) return mismatch(g, node, i, &vector);
+    SL_TRY(sl_expect_dtype(g, node, 3, SLUICE_F32));
+    SL_TRY(sl_expect_equal(g, node, 0, 4));
+    if (x->rank != 3) return sl_node_fail(node, "its input must be [B, T, (H + 2 G) * D]");
+    sl_shape rstd = { .rank = 3, .dim = { x->dim[0], x->dim[1], normed } };
+    if (!sl_shape_equal(sl_input_shape(g, node, 3), &rstd)) return mismatch(g, node, 3, &rstd);
+    give(g, node, 0, shapes, dtypes, 0, x);
+    for (int i = 1; i <= 2; i++) give(g, node, 0, shapes, dtypes, i, &vector);
+    return SLUICE_OK;
+}
+
 sluice_status sl_infer_attention_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
                                       sluice_dtype *dtypes)
 {

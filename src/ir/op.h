@@ -56,7 +56,7 @@ typedef struct sl_attrs {
 #define SL_ATTRIBUTES(group, fields)                    struct { fields } group;
 #define SL_IDENTITY(group, type, field)                 type field;
 #define SL_IDENTITY_ARRAY(group, type, field, length)   type field[length];
-#define SL_LATER(group, type, field)                    type field;
+#define SL_IDENTITY_IF_SET(group, type, field)          type field;
 #define SL_FREE(group, type, field, why)                type field;
 #include "ir/op_list.h"
         const struct sl_update_rule *update; /* SL_OP_UPDATE; borrowed from the optimizer */
@@ -79,8 +79,8 @@ typedef struct sl_attribute {
     sl_attribute_type type;
     size_t offset;    /* in sl_attrs */
     int count;        /* elements; 1 unless it is an array */
+    bool if_set;      /* zero is as if there were no such attribute: neither hashed nor written */
     const char *free; /* why it may be another one on resume; NULL: it belongs to a model's identity */
-    bool later;       /* where it is 0, the identity is that of the time before it */
 } sl_attribute;
 
 typedef struct sl_attribute_list {
@@ -92,6 +92,8 @@ typedef struct sl_attribute_list {
 /* Bytes of one element of an attribute, and its value as bits: those of the declared type, zeros above. */
 size_t sl_attribute_bytes(const sl_attribute *a);
 uint64_t sl_attribute_bits(const sl_attrs *attrs, const sl_attribute *a, int i);
+/* Whether the attribute of this node counts and is shown: any is that does not have to be set, or is. */
+bool sl_attribute_there(const sl_attrs *attrs, const sl_attribute *a);
 #define SL_ATTRIBUTE_TEXT_BYTES 128
 /* "500000", "true", "1,0,2": returns buf. */
 const char *sl_attribute_text(const sl_attrs *attrs, const sl_attribute *a, char buf[SL_ATTRIBUTE_TEXT_BYTES]);

@@ -29,18 +29,26 @@
  *
  * SL_IDENTITY(group, type, field): with another value it is another model, and a checkpoint is not continued.
  * SL_IDENTITY_ARRAY(group, type, field, length): the same for each element.
- * SL_LATER(group, type, field): as SL_IDENTITY, of an attribute that models did not have at first. At 0 it leaves the
- *     op what it was, and the identity too, so that checkpoints from before continue.
+ * SL_IDENTITY_IF_SET(group, type, field): the same where it is not zero. For attributes that a group gains: zero means what
+ * the op did before, so that models without it keep their identity, and checkpoints of them are continued.
  * SL_FREE(group, type, field, why): may be another one on resume, and why that does no harm. */
 
 SL_ATTRIBUTES(scale, SL_IDENTITY(scale, float, factor))
 SL_ATTRIBUTES(linear, SL_IDENTITY(linear, bool, in_out))
 SL_ATTRIBUTES(matmul, SL_IDENTITY(matmul, bool, transpose_a) SL_IDENTITY(matmul, bool, transpose_b))
 SL_ATTRIBUTES(gelu, SL_IDENTITY(gelu, bool, exact))
-SL_ATTRIBUTES(norm, SL_IDENTITY(norm, float, epsilon))
+SL_ATTRIBUTES(norm, SL_IDENTITY(norm, float, epsilon) SL_IDENTITY_IF_SET(norm, float, offset))
+SL_ATTRIBUTES(qk_norm,
+    SL_IDENTITY(qk_norm, int, heads) SL_IDENTITY(qk_norm, int, kv_heads) SL_IDENTITY(qk_norm, int, head_width)
+    SL_IDENTITY(qk_norm, float, epsilon) SL_IDENTITY(qk_norm, float, offset))
+SL_ATTRIBUTES(softcap, SL_IDENTITY(softcap, float, cap))
 SL_ATTRIBUTES(rotary,
     SL_IDENTITY(rotary, int, heads) SL_IDENTITY(rotary, int, head_width) SL_IDENTITY(rotary, float, base)
-    SL_IDENTITY(rotary, bool, inverse))
+    SL_IDENTITY(rotary, bool, inverse) SL_IDENTITY_IF_SET(rotary, bool, fractional)
+    SL_IDENTITY_IF_SET(rotary, int, rotated) SL_IDENTITY_IF_SET(rotary, int, scaling)
+    SL_IDENTITY_IF_SET(rotary, int, context) SL_IDENTITY_IF_SET(rotary, float, factor)
+    SL_IDENTITY_IF_SET(rotary, float, low) SL_IDENTITY_IF_SET(rotary, float, high)
+    SL_IDENTITY_IF_SET(rotary, float, attention))
 SL_ATTRIBUTES(attention,
     SL_IDENTITY(attention, int, heads) SL_IDENTITY(attention, int, kv_heads) SL_IDENTITY(attention, int, head_width)
     SL_IDENTITY(attention, bool, causal) SL_IDENTITY(attention, bool, packed) SL_IDENTITY(attention, float, scale))
@@ -111,6 +119,14 @@ SL_FORWARD_OP(SIGMOID, sigmoid, same, from_output, pointwise, none,
 SL_FORWARD_OP(SWIGLU, swiglu, swiglu, from_input, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_SWIGLU_GRAD)
+/* x[..,2F] -> gelu(x[..,:F]) * x[..,F:]; attrs.gelu.exact: erf, else tanh */
+SL_FORWARD_OP(GEGLU, geglu, swiglu, from_input, pointwise, gelu,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 12,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_GEGLU_GRAD)
+/* x -> c tanh(x / c), c = attrs.softcap.cap: x near 0, never beyond c */
+SL_FORWARD_OP(SOFTCAP, softcap, softcap, from_input, pointwise, softcap,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 14,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_SOFTCAP_GRAD)
 /* x -> softmax over the last dimension */
 SL_FORWARD_OP(SOFTMAX, softmax, softmax, from_output, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
@@ -120,14 +136,21 @@ SL_FORWARD_OP(LAYER_NORM, layer_norm, layer_norm, layer_norm, pointwise, norm,
     SL_ARITY(2, 3, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER,
     .saved = { { "mean", SL_SAVED_STATISTIC }, { "rstd", SL_SAVED_STATISTIC } })
-/* x[..,C], weight[C] -> y, rstd[rows] */
+/* x[..,C], weight[C] -> y = x rstd (attrs.norm.offset + weight), rstd[rows]. The offset is 0, or 1 where weights are
+ * kept as differences from 1; it is added in f32 */
 SL_FORWARD_OP(RMS_NORM, rms_norm, rms_norm, rms_norm, pointwise, norm,
     SL_ARITY(2, 2, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 5,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .saved = { { "rstd", SL_SAVED_STATISTIC } })
-/* x[B,T,W] -> same; rotates attrs.rotary.heads heads of width D from the row's start (pairs i, i + D/2), positions
- * 0..T-1, copies the rest; attrs.rotary.inverse: the transpose rotation */
+/* qkv[B,T,(H+2G)*D], q_weight[D], k_weight[D] -> y, rstd[B,T,H+G]: RMS_NORM of each of the H query heads with q_weight
+ * and of each of the G key heads with k_weight; the G value heads are copied */
+SL_FORWARD_OP(QK_NORM, qk_norm, qk_norm, qk_norm, pointwise, qk_norm,
+    SL_ARITY(3, 3, 2), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 5,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .saved = { { "rstd", SL_SAVED_STATISTIC } })
+/* x[B,T,W], positions[B,T] i32? -> same; rotates the first d = attrs.rotary.rotated dimensions (0: all) of each of
+ * attrs.rotary.heads heads of width D from the row's start (pairs i, i + d/2), at positions[b,t], or at t, and copies the
+ * rest. ir/rotary_table.h has the angles and what they are scaled by. attrs.rotary.inverse: the transpose */
 SL_FORWARD_OP(ROTARY, rotary, rotary, rotary, pointwise, rotary,
-    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 6,
+    SL_ARITY(1, 2, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 6,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
 /* qkv[B,T,(H+2G)*D], or q[B,T,H*D], k[B,S,G*D], v[B,S,G*D] -> out[B,T,H*D], lse[B,H,T]. Query head h uses key head
  * h / (H/G). Causal needs T == S. Never materialises T x S. */
@@ -242,6 +265,14 @@ SL_BACKWARD_OP(SIGMOID_GRAD, sigmoid_grad, pointwise_grad, pointwise, none,
 SL_BACKWARD_OP(SWIGLU_GRAD, swiglu_grad, swiglu_grad, pointwise, none,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 8)
+/* x, dy -> dx (accumulates) */
+SL_BACKWARD_OP(GEGLU_GRAD, geglu_grad, swiglu_grad, pointwise, gelu,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 12)
+/* x, dy -> dx (accumulates) */
+SL_BACKWARD_OP(SOFTCAP_GRAD, softcap_grad, pointwise_grad, pointwise, softcap,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    .element_flops = 15)
 /* y, dy -> dx (accumulates) */
 SL_BACKWARD_OP(SOFTMAX_GRAD, softmax_grad, pointwise_grad, pointwise, none,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
@@ -254,6 +285,10 @@ SL_BACKWARD_OP(LAYER_NORM_GRAD, layer_norm_grad, layer_norm_grad, pointwise, nor
 SL_BACKWARD_OP(RMS_NORM_GRAD, rms_norm_grad, rms_norm_grad, pointwise, norm,
     SL_ARITY(4, 4, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 10, .wide_outputs = 0x2u)
+/* qkv, q_weight, k_weight, rstd, dy -> dqkv?, dq_weight?, dk_weight? (accumulates) */
+SL_BACKWARD_OP(QK_NORM_GRAD, qk_norm_grad, qk_norm_grad, pointwise, qk_norm,
+    SL_ARITY(5, 5, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 10, .wide_outputs = 0x6u)
 /* forward inputs (1 or 3), out, lse, dout -> dqkv, or dq, dk, dv */
 SL_BACKWARD_OP(ATTENTION_GRAD, attention_grad, attention_grad, attention_grad, attention,
     SL_ARITY(4, 6, 3), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION)
@@ -318,6 +353,6 @@ SL_UPDATE_OP(UPDATE, update, update, none,
 #undef SL_ATTRIBUTES
 #undef SL_IDENTITY
 #undef SL_IDENTITY_ARRAY
-#undef SL_LATER
+#undef SL_IDENTITY_IF_SET
 #undef SL_FREE
 /* clang-format on */

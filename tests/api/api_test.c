@@ -19,7 +19,7 @@ enum { PATH_BYTES = 4200, ROWS = 2, FEATURES = 8 };
 /* What the arguments of good_calls are made of; new for each call but for what `kept` holds. */
 typedef struct api_world {
     sluice_graph *g, *made_graph, *whole; /* whole: of api_new_engine's newest engine */
-    sluice_value x, y, sequence, ids, weight, bias, gain, scalar, two[2];
+    sluice_value x, y, sequence, ids, positions, weight, bias, gain, head_gain, scalar, two[2];
     int64_t dims[2], sixteen[1];
     int order[2];
     sluice_init init;
@@ -27,6 +27,7 @@ typedef struct api_world {
     sluice_optimizer optimizer;
     sluice_options options;
     sluice_launch_options launch;
+    sluice_rotary_options rotary;
     sluice_job_options job;
     sluice_world *world;
     sluice_engine *made_engine;
@@ -193,6 +194,8 @@ static void build_graph(api_world *w)
     w->weight = sluice_parameter(g, "weight", 2, matrix, some);
     w->bias = sluice_parameter(g, "bias", 1, matrix, some);
     w->gain = sluice_parameter(g, "gain", 1, &row[1], some);
+    w->head_gain = sluice_parameter(g, "head_gain", 1, row, some);
+    w->positions = sluice_input(g, "positions", SLUICE_I32, 2, three);
     w->y = sluice_relu(g, w->x);
     w->scalar = sluice_sum(g, w->y);
     w->two[0] = w->two[1] = w->x;
@@ -213,6 +216,8 @@ static void make_world(api_world *w, const char *root)
     w->options.evaluation = true;
     w->options.device_bytes = w->options.host_bytes = (uint64_t)1 << 24;
     sluice_launch_options_init(&w->launch);
+    sluice_rotary_options_init(&w->rotary);
+    w->rotary.heads = 2, w->rotary.head_width = 4;
     w->launch.ranks = 1;
     sluice_job_options_init(&w->job);
     w->job.out = w->out;

@@ -43,7 +43,7 @@ static const typing mixed_types[] = {
 
 static bool is_index(const op_case *c, int input)
 {
-    return c->fill[input] == INDEX || c->fill[input] == TARGET;
+    return c->fill[input] == INDEX || c->fill[input] == TARGET || c->fill[input] == POSITION;
 }
 
 static sl_form input_form(const op_case *c, typing t, int i)
@@ -108,8 +108,24 @@ static void fill_floats(const op_case *c, layout *l, int input, int64_t n, test_
     }
 }
 
+/* Documents of 1 to 29 tokens, cut off at the ends of rows. */
+static void fill_positions(int32_t *p, int64_t n, int64_t row, test_random *r)
+{
+    int64_t left = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool begins = i % row == 0 || left == 0;
+        if (begins) left = 1 + (int64_t)test_uniform(r, 0, 29);
+        p[i] = begins ? 0 : p[i - 1] + 1;
+        left--;
+    }
+}
+
 static void fill_indices(const op_case *c, int input, int32_t *p, int64_t n, test_random *r)
 {
+    if (c->fill[input] == POSITION) {
+        fill_positions(p, n, c->in[input].dim[c->in[input].rank - 1], r);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         p[i] = (int32_t)test_uniform(r, 0, c->classes);
         if (c->fill[input] == TARGET && i % 3 == 1) p[i] = c->attrs.cross_entropy.ignore_index;

@@ -29,7 +29,8 @@ TEST(the_attributes_of_ops_are_all_that_the_union_holds)
     size_t largest = sizeof(((sl_attrs *)NULL)->update);
     for (int op = 0; op < SL_OP_COUNT; op++)
         if (sl_ops[op].attributes->bytes > largest) largest = sl_ops[op].attributes->bytes;
-    CHECK_EQ(sizeof(sl_attrs), offsetof(sl_attrs, scale) + largest);
+    size_t end = offsetof(sl_attrs, scale) + largest, each = _Alignof(sl_attrs);
+    CHECK_EQ(sizeof(sl_attrs), (end + each - 1) / each * each);
 }
 
 TEST(a_free_attribute_says_why_it_is)
@@ -155,7 +156,7 @@ TEST(a_model_of_other_parameters_ops_or_attributes_has_another_identity)
     v = usual, v.dropout = 0, check_identity(v, true); /* no such node */
 }
 
-/* Recorded before ops got attributes that are marked SL_LATER: at 0 they are not there. */
+/* Recorded before ops got attributes that are marked SL_IDENTITY_IF_SET: at 0 they are not there. */
 TEST(attributes_that_came_later_leave_the_identity_alone_where_they_are_zero)
 {
     sluice_graph *g = model(usual);

@@ -15,6 +15,7 @@ typedef enum {
     LARGE,    /* 6 .. 8: as a log of a sum of exponentials of NORMAL numbers */
     INDEX,    /* i32 below `classes` */
     TARGET,   /* the same, every third one the ignored index */
+    POSITION, /* i32: places in documents, several to a row of the last dimension, each from 0 on */
     COUNT,    /* the number of targets that are not ignored, or 3 */
     COMPUTED, /* an output of the forward op on the inputs before it */
 } fill_kind;
@@ -57,6 +58,7 @@ static const struct {
 } stays_f32[SL_OP_COUNT] = {
     [SL_OP_LAYER_NORM] = { 0, 6 },
     [SL_OP_RMS_NORM] = { 0, 2 },
+    [SL_OP_QK_NORM] = { 0, 2 },
     [SL_OP_ATTENTION] = { 0, 2 },
     [SL_OP_CROSS_ENTROPY] = { 0, 7 },
     [SL_OP_MSE] = { 0, 1 },
@@ -66,6 +68,7 @@ static const struct {
     [SL_OP_EXPAND] = { 1, 0 },
     [SL_OP_LAYER_NORM_GRAD] = { 12, 0 },
     [SL_OP_RMS_NORM_GRAD] = { 4, 0 },
+    [SL_OP_QK_NORM_GRAD] = { 8, 0 },
     [SL_OP_MSE_GRAD] = { 4, 0 },
     [SL_OP_CROSS_ENTROPY_GRAD] = { 28, 0 },
     [SL_OP_LINEAR_CROSS_ENTROPY] = { 0, 7 },
@@ -125,11 +128,11 @@ static const op_case cases[] = {
     { GRAD(SOFTMAX_GRAD, 5, 19), .fill = { POSITIVE } },
     { GRAD(SOFTMAX_GRAD, 60, 700), .fill = { POSITIVE }, .tolerance = 1e-4 },
 
-    { IO(LAYER_NORM, 3, 3), .in = { SHAPE(2, 3, 5), SHAPE(5), SHAPE(5) }, .out = { SHAPE(2, 3, 5), SHAPE(6), SHAPE(6) }, .attrs = { .norm = { 1e-5f } } },
-    { IO(LAYER_NORM, 3, 3), .in = { SHAPE(50, 771), SHAPE(771), SHAPE(771) }, .out = { SHAPE(50, 771), SHAPE(50), SHAPE(50) }, .fill = { LARGE }, .attrs = { .norm = { 1e-5f } } },
-    { IO(LAYER_NORM, 2, 3), .in = { SHAPE(9, 64), SHAPE(64) }, .out = { SHAPE(9, 64), SHAPE(9), SHAPE(9) }, .attrs = { .norm = { 1e-3f } } },
-    { IO(RMS_NORM, 2, 2), .in = { SHAPE(2, 3, 5), SHAPE(5) }, .out = { SHAPE(2, 3, 5), SHAPE(6) }, .attrs = { .norm = { 1e-5f } } },
-    { IO(RMS_NORM, 2, 2), .in = { SHAPE(50, 771), SHAPE(771) }, .out = { SHAPE(50, 771), SHAPE(50) }, .attrs = { .norm = { 1e-6f } } },
+    { IO(LAYER_NORM, 3, 3), .in = { SHAPE(2, 3, 5), SHAPE(5), SHAPE(5) }, .out = { SHAPE(2, 3, 5), SHAPE(6), SHAPE(6) }, .attrs = { .norm = { .epsilon = 1e-5f } } },
+    { IO(LAYER_NORM, 3, 3), .in = { SHAPE(50, 771), SHAPE(771), SHAPE(771) }, .out = { SHAPE(50, 771), SHAPE(50), SHAPE(50) }, .fill = { LARGE }, .attrs = { .norm = { .epsilon = 1e-5f } } },
+    { IO(LAYER_NORM, 2, 3), .in = { SHAPE(9, 64), SHAPE(64) }, .out = { SHAPE(9, 64), SHAPE(9), SHAPE(9) }, .attrs = { .norm = { .epsilon = 1e-3f } } },
+    { IO(RMS_NORM, 2, 2), .in = { SHAPE(2, 3, 5), SHAPE(5) }, .out = { SHAPE(2, 3, 5), SHAPE(6) }, .attrs = { .norm = { .epsilon = 1e-5f } } },
+    { IO(RMS_NORM, 2, 2), .in = { SHAPE(50, 771), SHAPE(771) }, .out = { SHAPE(50, 771), SHAPE(50) }, .attrs = { .norm = { .epsilon = 1e-6f } } },
     { IO(LAYER_NORM_GRAD, 5, 3), .in = { SHAPE(6, 5), SHAPE(5), SHAPE(6), SHAPE(6), SHAPE(6, 5) }, .out = { SHAPE(6, 5), SHAPE(5), SHAPE(5) }, .fill = { [3] = POSITIVE } },
     { IO(LAYER_NORM_GRAD, 5, 3), .in = { SHAPE(300, 209), SHAPE(209), SHAPE(300), SHAPE(300), SHAPE(300, 209) }, .out = { SHAPE(300, 209), SHAPE(209), SHAPE(209) }, .fill = { [3] = POSITIVE } },
     { IO(LAYER_NORM_GRAD, 5, 3), .in = { SHAPE(6, 70), SHAPE(70), SHAPE(6), SHAPE(6), SHAPE(6, 70) }, .out = { SHAPE(6, 70), SHAPE(70), SHAPE(70) }, .fill = { [3] = POSITIVE }, .absent = 1 },
@@ -138,10 +141,10 @@ static const op_case cases[] = {
     { IO(RMS_NORM_GRAD, 4, 2), .in = { SHAPE(300, 211), SHAPE(211), SHAPE(300), SHAPE(300, 211) }, .out = { SHAPE(300, 211), SHAPE(211) }, .fill = { [2] = POSITIVE } },
     { IO(RMS_NORM_GRAD, 4, 2), .in = { SHAPE(6, 70), SHAPE(70), SHAPE(6), SHAPE(6, 70) }, .out = { SHAPE(6, 70), SHAPE(70) }, .fill = { [2] = POSITIVE }, .absent = 2 },
 
-    { UNARY(ROTARY, 2, 35, 48), .attrs = { .rotary = { 3, 16, 10000.0f, false } } },
-    { UNARY(ROTARY, 1, 20, 70), .attrs = { .rotary = { 2, 20, 10000.0f, false } } },
-    { UNARY(ROTARY, 2, 35, 64), .attrs = { .rotary = { 1, 64, 500.0f, true } } },
-    { UNARY(ROTARY, 1, 18, 600), .attrs = { .rotary = { 1, 600, 10000.0f, false } } },
+    { UNARY(ROTARY, 2, 35, 48), .attrs = { .rotary = { .heads = 3, .head_width = 16, .base = 10000.0f } } },
+    { UNARY(ROTARY, 1, 20, 70), .attrs = { .rotary = { .heads = 2, .head_width = 20, .base = 10000.0f } } },
+    { UNARY(ROTARY, 2, 35, 64), .attrs = { .rotary = { .heads = 1, .head_width = 64, .base = 500.0f, .inverse = true } } },
+    { UNARY(ROTARY, 1, 18, 600), .attrs = { .rotary = { .heads = 1, .head_width = 600, .base = 10000.0f } } },
 
     { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(2, 4, 5), SHAPE(2, 4) }, .out = { SCALAR, SHAPE(8), SCALAR }, .fill = { NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { -100 } } },
     { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(200, 301), SHAPE(200) }, .out = { SCALAR, SHAPE(200), SCALAR }, .fill = { WIDE, TARGET }, .classes = 301, .attrs = { .cross_entropy = { 7 } } },
@@ -260,7 +263,7 @@ static const op_case cases[] = {
 
     /* small enough for finite differences of every element */
     { UNARY(SCALE, 4, 5), .attrs = { .scale = { -1.7f } } },
-    { UNARY(ROTARY, 2, 3, 16), .attrs = { .rotary = { 2, 6, 100.0f, false } } },
+    { UNARY(ROTARY, 2, 3, 16), .attrs = { .rotary = { .heads = 2, .head_width = 6, .base = 100.0f } } },
     { IO(MEAN, 1, 1), .in = { SHAPE(4, 5) }, .out = { SCALAR } },
     { IO(LINEAR, 2, 1), .in = { SHAPE(3, 4), SHAPE(4, 5) }, .out = { SHAPE(3, 5) }, .attrs = { .linear = { true } } },
     { IO(ATTENTION, 1, 2), .in = { SHAPE(2, 4, 16) }, .out = { SHAPE(2, 4, 8), SHAPE(2, 4, 4) }, .attrs = { .attention = { 4, 2, 2, true, true, 0.7f } }, .narrow_gpu = 1.6e-2 },
@@ -275,6 +278,49 @@ static const op_case cases[] = {
     { IO(ADD_PART, 2, 1), .in = { SHAPE(4, 9), SHAPE(4, 5) }, .out = { SHAPE(4, 9) }, .attrs = { .split = { 1, 3, 5 } } },
     { IO(ADD_PART, 2, 1), .in = { SHAPE(3, 500, 40), SHAPE(3, 420, 40) }, .out = { SHAPE(3, 500, 40) }, .attrs = { .split = { 1, 80, 420 } } },
     { IO(ADD_PART, 2, 1), .in = { SHAPE(7, 96), SHAPE(7, 32) }, .out = { SHAPE(7, 96) }, .attrs = { .split = { 1, 64, 32 } } },
+
+    { IO(GEGLU, 1, 1), .in = { SHAPE(3, 5, 6) }, .out = { SHAPE(3, 5, 3) } },
+    { IO(GEGLU, 1, 1), .in = { SHAPE(3, 5, 6) }, .out = { SHAPE(3, 5, 3) }, .attrs = { .gelu = { true } } },
+    { IO(GEGLU, 1, 1), .in = { SHAPE(13, 34) }, .out = { SHAPE(13, 17) }, .fill = { STEEP } },
+    { IO(GEGLU, 1, 1), .in = { SHAPE(300, 224) }, .out = { SHAPE(300, 112) } },
+    { IO(GEGLU, 1, 1), .in = { SHAPE(300, 222) }, .out = { SHAPE(300, 111) }, .attrs = { .gelu = { true } } },
+    { IO(GEGLU_GRAD, 2, 1), .in = { SHAPE(3, 5, 6), SHAPE(3, 5, 3) }, .out = { SHAPE(3, 5, 6) } },
+    { IO(GEGLU_GRAD, 2, 1), .in = { SHAPE(300, 224), SHAPE(300, 112) }, .out = { SHAPE(300, 224) } },
+    { IO(GEGLU_GRAD, 2, 1), .in = { SHAPE(300, 222), SHAPE(300, 111) }, .out = { SHAPE(300, 222) }, .attrs = { .gelu = { true } } },
+    { IO(GEGLU_GRAD, 2, 1), .in = { SHAPE(41, 14), SHAPE(41, 7) }, .out = { SHAPE(41, 14) }, .fill = { STEEP } },
+    { UNARY(SOFTCAP, 13, 17), .fill = { WIDE }, .attrs = { .softcap = { 30.0f } } },
+    { UNARY(SOFTCAP, 33001), .attrs = { .softcap = { 0.7f } } },
+    { GRAD(SOFTCAP_GRAD, 300, 111), .attrs = { .softcap = { 0.7f } } },
+    { GRAD(SOFTCAP_GRAD, 41, 7), .fill = { WIDE }, .attrs = { .softcap = { 30.0f } } },
+
+    { IO(RMS_NORM, 2, 2), .in = { SHAPE(2, 3, 5), SHAPE(5) }, .out = { SHAPE(2, 3, 5), SHAPE(6) }, .attrs = { .norm = { 1e-5f, 1.0f } } },
+    { IO(RMS_NORM, 2, 2), .in = { SHAPE(50, 768), SHAPE(768) }, .out = { SHAPE(50, 768), SHAPE(50) }, .attrs = { .norm = { 1e-6f, 1.0f } } },
+    { IO(RMS_NORM_GRAD, 4, 2), .in = { SHAPE(6, 5), SHAPE(5), SHAPE(6), SHAPE(6, 5) }, .out = { SHAPE(6, 5), SHAPE(5) }, .fill = { [2] = POSITIVE }, .attrs = { .norm = { 1e-6f, 1.0f } } },
+    { IO(RMS_NORM_GRAD, 4, 2), .in = { SHAPE(300, 208), SHAPE(208), SHAPE(300), SHAPE(300, 208) }, .out = { SHAPE(300, 208), SHAPE(208) }, .fill = { [2] = POSITIVE }, .attrs = { .norm = { 1e-6f, 1.0f } } },
+
+    /* heads, key heads, width, epsilon, offset */
+    { IO(QK_NORM, 3, 2), .in = { SHAPE(2, 3, 24), SHAPE(6), SHAPE(6) }, .out = { SHAPE(2, 3, 24), SHAPE(2, 3, 3) }, .attrs = { .qk_norm = { 2, 1, 6, 1e-3f, 0.0f } } },
+    { IO(QK_NORM, 3, 2), .in = { SHAPE(1, 5, 24), SHAPE(3), SHAPE(3) }, .out = { SHAPE(1, 5, 24), SHAPE(1, 5, 6) }, .attrs = { .qk_norm = { 4, 2, 3, 1e-2f, 1.0f } } },
+    { IO(QK_NORM, 3, 2), .in = { SHAPE(3, 50, 1024), SHAPE(128), SHAPE(128) }, .out = { SHAPE(3, 50, 1024), SHAPE(3, 50, 6) }, .attrs = { .qk_norm = { 4, 2, 128, 1e-6f, 0.0f } } },
+    { IO(QK_NORM, 3, 2), .in = { SHAPE(2, 9, 1028), SHAPE(257), SHAPE(257) }, .out = { SHAPE(2, 9, 1028), SHAPE(2, 9, 3) }, .attrs = { .qk_norm = { 2, 1, 257, 1e-6f, 1.0f } } },
+    { IO(QK_NORM_GRAD, 5, 3), .in = { SHAPE(2, 3, 24), SHAPE(6), SHAPE(6), SHAPE(2, 3, 3), SHAPE(2, 3, 24) }, .out = { SHAPE(2, 3, 24), SHAPE(6), SHAPE(6) }, .fill = { [3] = POSITIVE }, .attrs = { .qk_norm = { 2, 1, 6, 1e-3f, 0.0f } } },
+    { IO(QK_NORM_GRAD, 5, 3), .in = { SHAPE(3, 50, 1024), SHAPE(128), SHAPE(128), SHAPE(3, 50, 6), SHAPE(3, 50, 1024) }, .out = { SHAPE(3, 50, 1024), SHAPE(128), SHAPE(128) }, .fill = { [3] = POSITIVE }, .attrs = { .qk_norm = { 4, 2, 128, 1e-6f, 1.0f } } },
+    { IO(QK_NORM_GRAD, 5, 3), .in = { SHAPE(1, 1200, 40), SHAPE(10), SHAPE(10), SHAPE(1, 1200, 3), SHAPE(1, 1200, 40) }, .out = { SHAPE(1, 1200, 40), SHAPE(10), SHAPE(10) }, .fill = { [3] = POSITIVE }, .attrs = { .qk_norm = { 2, 1, 10, 1e-6f, 0.0f } }, .tolerance = 4e-5 },
+    { IO(QK_NORM_GRAD, 5, 3), .in = { SHAPE(2, 9, 1028), SHAPE(257), SHAPE(257), SHAPE(2, 9, 3), SHAPE(2, 9, 1028) }, .out = { SHAPE(2, 9, 1028), SHAPE(257), SHAPE(257) }, .fill = { [3] = POSITIVE }, .attrs = { .qk_norm = { 2, 1, 257, 1e-6f, 0.0f } } },
+    { IO(QK_NORM_GRAD, 5, 3), .in = { SHAPE(2, 3, 600), SHAPE(150), SHAPE(150), SHAPE(2, 3, 3), SHAPE(2, 3, 600) }, .out = { SHAPE(2, 3, 600), SHAPE(150), SHAPE(150) }, .fill = { [3] = POSITIVE }, .attrs = { .qk_norm = { 2, 1, 150, 1e-6f, 0.0f } }, .absent = 1 },
+    { IO(QK_NORM_GRAD, 5, 3), .in = { SHAPE(1, 3, 2400), SHAPE(600), SHAPE(600), SHAPE(1, 3, 3), SHAPE(1, 3, 2400) }, .out = { SHAPE(1, 3, 2400), SHAPE(600), SHAPE(600) }, .fill = { [3] = POSITIVE }, .attrs = { .qk_norm = { 2, 1, 600, 1e-6f, 0.0f } }, .absent = 2 },
+    { IO(QK_NORM_GRAD, 5, 3), .in = { SHAPE(2, 3, 24), SHAPE(6), SHAPE(6), SHAPE(2, 3, 3), SHAPE(2, 3, 24) }, .out = { SHAPE(2, 3, 24), SHAPE(6), SHAPE(6) }, .fill = { [3] = POSITIVE }, .attrs = { .qk_norm = { 2, 1, 6, 1e-3f, 0.0f } }, .absent = 6 },
+
+    { UNARY(ROTARY, 2, 3, 16), .attrs = { .rotary = { .heads = 2, .head_width = 6, .base = 100.0f, .rotated = 4 } } },
+    { UNARY(ROTARY, 2, 35, 112), .attrs = { .rotary = { .heads = 3, .head_width = 32, .base = 1e4f, .rotated = 16, .scaling = SLUICE_ROTARY_LINEAR, .factor = 4.0f } } },
+    { UNARY(ROTARY, 2, 3, 16), .attrs = { .rotary = { .heads = 2, .head_width = 8, .base = 100.0f, .scaling = SLUICE_ROTARY_DYNAMIC, .factor = 2.0f, .context = 2 } } },
+    { UNARY(ROTARY, 1, 40, 70), .attrs = { .rotary = { .heads = 2, .head_width = 32, .base = 1e4f, .scaling = SLUICE_ROTARY_DYNAMIC, .factor = 2.0f, .context = 16 } } },
+    { UNARY(ROTARY, 1, 40, 70), .attrs = { .rotary = { .heads = 2, .head_width = 32, .base = 1e4f, .scaling = SLUICE_ROTARY_LLAMA3, .factor = 8.0f, .context = 64, .low = 1.0f, .high = 4.0f } } },
+    { UNARY(ROTARY, 1, 40, 70), .attrs = { .rotary = { .heads = 2, .head_width = 32, .base = 1e4f, .scaling = SLUICE_ROTARY_YARN, .factor = 4.0f, .context = 1024, .low = 1.0f, .high = 32.0f, .attention = 1.1386294f } } },
+    { UNARY(ROTARY, 1, 4, 32), .attrs = { .rotary = { .heads = 1, .head_width = 32, .base = 50.0f, .inverse = true, .scaling = SLUICE_ROTARY_YARN, .factor = 3.0f, .context = 70, .low = 1.0f, .high = 4.0f, .attention = 0.8f, .fractional = true } } },
+    { IO(ROTARY, 2, 1), .in = { SHAPE(2, 5, 16), SHAPE(2, 5) }, .out = { SHAPE(2, 5, 16) }, .fill = { NORMAL, POSITION }, .attrs = { .rotary = { .heads = 2, .head_width = 6, .base = 100.0f } } },
+    { IO(ROTARY, 2, 1), .in = { SHAPE(3, 70, 96), SHAPE(3, 70) }, .out = { SHAPE(3, 70, 96) }, .fill = { NORMAL, POSITION }, .attrs = { .rotary = { .heads = 2, .head_width = 32, .base = 1e4f, .rotated = 16 } } },
+    { IO(ROTARY, 2, 1), .in = { SHAPE(1, 20, 600), SHAPE(1, 20) }, .out = { SHAPE(1, 20, 600) }, .fill = { NORMAL, POSITION }, .attrs = { .rotary = { .heads = 1, .head_width = 600, .base = 1e4f, .attention = 1.25f, .inverse = true } } },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

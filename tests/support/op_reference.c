@@ -156,6 +156,39 @@ static void ref_swiglu_grad(const ref_call *c)
     }
 }
 
+static void ref_geglu(const ref_call *c)
+{
+    int64_t n = width_of(&c->out[0]);
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) {
+        const double *row = c->in[0].data + i / n * 2 * n;
+        c->out[0].data[i] += gelu(row[i % n], c->attrs->gelu.exact) * row[n + i % n];
+    }
+}
+
+static void ref_geglu_grad(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[1]);
+    for (int64_t i = 0; i < count_of(&c->in[1]); i++) {
+        int64_t at = i / n * 2 * n + i % n;
+        double gate = c->in[0].data[at], value = c->in[0].data[at + n], dy = c->in[1].data[i];
+        c->out[0].data[at] += dy * value * gelu_slope(gate, c->attrs->gelu.exact);
+        c->out[0].data[at + n] += dy * gelu(gate, c->attrs->gelu.exact);
+    }
+}
+
+static void ref_softcap(const ref_call *c)
+{
+    double cap = (double)c->attrs->softcap.cap;
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++) c->out[0].data[i] += cap * tanh(c->in[0].data[i] / cap);
+}
+
+static void ref_softcap_grad(const ref_call *c)
+{
+    double cap = (double)c->attrs->softcap.cap;
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[1].data[i] / pow(cosh(c->in[0].data[i] / cap), 2);
+}
+
 static void ref_dropout(const ref_call *c)
 {
     sl_rng stream =
@@ -340,7 +373,8 @@ static void ref_rms_norm(const ref_call *c)
     for (int64_t r = 0; r < rows_of(&c->in[0]); r++) {
         const double *x = c->in[0].data + r * n;
         double rstd = 1 / sqrt(row_mean(x, n, 0, 2) + (double)c->attrs->norm.epsilon);
-        for (int64_t i = 0; i < n; i++) c->out[0].data[r * n + i] += x[i] * rstd * c->in[1].data[i];
+        for (int64_t i = 0; i < n; i++)
+            c->out[0].data[r * n + i] += x[i] * rstd * ((double)c->attrs->norm.offset + c->in[1].data[i]);
         c->out[1].data[r] += rstd;
     }
 }
@@ -350,17 +384,18 @@ static void norm_grad_row(const ref_call *c, int64_t r, const double *mean, cons
 {
     int64_t n = width_of(&c->in[0]);
     const double *x = c->in[0].data + r * n, *dy = all_dy + r * n, *w = c->in[1].data;
+    const double offset = (double)c->attrs->norm.offset;
     double m = mean != NULL ? mean[r] : 0, sum = 0, sum_hat = 0;
     for (int64_t i = 0; i < n; i++) {
         double hat = (x[i] - m) * rstd[r];
-        sum += dy[i] * w[i] / (double)n;
-        sum_hat += dy[i] * w[i] * hat / (double)n;
+        sum += dy[i] * (offset + w[i]) / (double)n;
+        sum_hat += dy[i] * (offset + w[i]) * hat / (double)n;
         c->out[1].data[i] += dy[i] * hat;
         if (c->output_count > 2) c->out[2].data[i] += dy[i];
     }
     if (mean == NULL) sum = 0;
     for (int64_t i = 0; i < n; i++)
-        c->out[0].data[r * n + i] += rstd[r] * (dy[i] * w[i] - sum - (x[i] - m) * rstd[r] * sum_hat);
+        c->out[0].data[r * n + i] += rstd[r] * (dy[i] * (offset + w[i]) - sum - (x[i] - m) * rstd[r] * sum_hat);
 }
 
 static void ref_layer_norm_grad(const ref_call *c)
@@ -373,19 +408,84 @@ static void ref_rms_norm_grad(const ref_call *c)
     for (int64_t r = 0; r < rows_of(&c->in[0]); r++) norm_grad_row(c, r, NULL, c->in[2].data, c->in[3].data);
 }
 
+/* Which of a packed row's heads the element is in, and the weights of that kind of head; NULL: a value head. */
+static const double *head_weights(const ref_call *c, int64_t head)
+{
+    int64_t queries = c->attrs->qk_norm.heads, keys = c->attrs->qk_norm.kv_heads;
+    return head < queries ? c->in[1].data : head < queries + keys ? c->in[2].data : NULL;
+}
+
+static void ref_qk_norm(const ref_call *c)
+{
+    int64_t d = c->attrs->qk_norm.head_width, heads = width_of(&c->in[0]) / d;
+    int64_t normed = heads - c->attrs->qk_norm.kv_heads;
+    for (int64_t at = 0; at < count_of(&c->in[0]) / d; at++) {
+        const double *x = c->in[0].data + at * d, *w = head_weights(c, at % heads);
+        double rstd = 1 / sqrt(row_mean(x, d, 0, 2) + (double)c->attrs->qk_norm.epsilon);
+        for (int64_t i = 0; i < d; i++)
+            c->out[0].data[at * d + i] += w == NULL ? x[i] : x[i] * rstd * ((double)c->attrs->qk_norm.offset + w[i]);
+        if (w != NULL) c->out[1].data[at / heads * normed + at % heads] += rstd;
+    }
+}
+
+static void ref_qk_norm_grad(const ref_call *c)
+{
+    int64_t d = c->attrs->qk_norm.head_width, heads = width_of(&c->in[0]) / d;
+    int64_t normed = heads - c->attrs->qk_norm.kv_heads;
+    const double offset = (double)c->attrs->qk_norm.offset;
+    for (int64_t at = 0; at < count_of(&c->in[0]) / d; at++) {
+        const double *x = c->in[0].data + at * d, *dy = c->in[4].data + at * d, *w = head_weights(c, at % heads);
+        double *dx = c->out[0].data + at * d, *dw = c->out[at % heads < c->attrs->qk_norm.heads ? 1 : 2].data, mean = 0;
+        double rstd = w != NULL ? c->in[3].data[at / heads * normed + at % heads] : 0;
+        for (int64_t i = 0; i < d && w != NULL; i++) mean += dy[i] * (offset + w[i]) * x[i] * rstd / (double)d;
+        for (int64_t i = 0; i < d; i++) {
+            dx[i] += w == NULL ? dy[i] : rstd * (dy[i] * (offset + w[i]) - x[i] * rstd * mean);
+            if (w != NULL) dw[i] += dy[i] * x[i] * rstd;
+        }
+    }
+}
+
+/* What a pair turns by from one position to the next: the published formulas, written once more. */
+static double rotary_frequency(const ref_call *c, double i, double length)
+{
+    double d = c->attrs->rotary.rotated > 0 ? c->attrs->rotary.rotated : c->attrs->rotary.head_width;
+    double base = (double)c->attrs->rotary.base, s = (double)c->attrs->rotary.factor, n = c->attrs->rotary.context;
+    double low = (double)c->attrs->rotary.low, high = (double)c->attrs->rotary.high;
+    if (c->attrs->rotary.scaling == SLUICE_ROTARY_DYNAMIC) base *= pow(s * fmax(length, n) / n - (s - 1), d / (d - 2));
+    double f = pow(base, -2 * i / d), wave = 2 * M_PI / f;
+    if (c->attrs->rotary.scaling == SLUICE_ROTARY_LINEAR) return f / s;
+    if (c->attrs->rotary.scaling == SLUICE_ROTARY_LLAMA3) {
+        double smooth = (n / wave - low) / (high - low);
+        return wave < n / high ? f : wave > n / low ? f / s : (1 - smooth) * f / s + smooth * f;
+    }
+    if (c->attrs->rotary.scaling == SLUICE_ROTARY_YARN) {
+        double first = d * log(n / (high * 2 * M_PI)) / (2 * log(base));
+        double last = d * log(n / (low * 2 * M_PI)) / (2 * log(base));
+        if (!c->attrs->rotary.fractional) first = floor(first), last = ceil(last);
+        first = fmax(first, 0), last = fmin(last, d - 1);
+        if (first == last) last += 0.001;
+        double ramp = fmin(fmax((i - first) / (last - first), 0), 1);
+        return f * (1 - ramp) + f / s * ramp;
+    }
+    return f;
+}
+
 static void ref_rotary(const ref_call *c)
 {
     const sl_shape *s = c->in[0].shape;
-    int64_t width = c->attrs->rotary.head_width, pairs = width / 2, row = s->dim[2];
+    int64_t width = c->attrs->rotary.head_width, row = s->dim[2];
+    int64_t rotated = c->attrs->rotary.rotated > 0 ? c->attrs->rotary.rotated : width, pairs = rotated / 2;
+    double longer = c->attrs->rotary.attention > 0 ? (double)c->attrs->rotary.attention : 1;
     for (int64_t at = 0; at < count_of(&c->in[0]); at++) {
-        int64_t column = at % row, position = at / row % s->dim[1], i = column % width % pairs;
-        double angle = (double)position * pow((double)c->attrs->rotary.base, -2.0 * (double)i / (double)width);
+        int64_t column = at % row, token = at / row, i = column % width % pairs;
+        double position = c->input_count > 1 ? c->in[1].data[token] : (double)(token % s->dim[1]);
+        double angle = position * rotary_frequency(c, (double)i, (double)s->dim[1]);
         if (c->attrs->rotary.inverse) angle = -angle;
         double turned = c->in[0].data[at];
-        if (column < c->attrs->rotary.heads * width) {
+        if (column < c->attrs->rotary.heads * width && column % width < rotated) {
             bool low = column % width < pairs;
             double other = c->in[0].data[low ? at + pairs : at - pairs];
-            turned = turned * cos(angle) + (low ? -other : other) * sin(angle);
+            turned = longer * (turned * cos(angle) + (low ? -other : other) * sin(angle));
         }
         c->out[0].data[at] += turned;
     }
@@ -651,9 +751,12 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_SIGMOID] = ref_sigmoid,
     [SL_OP_SIGMOID_GRAD] = ref_sigmoid_grad,
     [SL_OP_SWIGLU] = ref_swiglu,
+    [SL_OP_GEGLU] = ref_geglu,
+    [SL_OP_SOFTCAP] = ref_softcap,
     [SL_OP_SOFTMAX] = ref_softmax,
     [SL_OP_LAYER_NORM] = ref_layer_norm,
     [SL_OP_RMS_NORM] = ref_rms_norm,
+    [SL_OP_QK_NORM] = ref_qk_norm,
     [SL_OP_ROTARY] = ref_rotary,
     [SL_OP_ATTENTION] = ref_attention,
     [SL_OP_DROPOUT] = ref_dropout,
@@ -678,9 +781,12 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_GELU_GRAD] = ref_gelu_grad,
     [SL_OP_SILU_GRAD] = ref_silu_grad,
     [SL_OP_SWIGLU_GRAD] = ref_swiglu_grad,
+    [SL_OP_GEGLU_GRAD] = ref_geglu_grad,
+    [SL_OP_SOFTCAP_GRAD] = ref_softcap_grad,
     [SL_OP_SOFTMAX_GRAD] = ref_softmax_grad,
     [SL_OP_LAYER_NORM_GRAD] = ref_layer_norm_grad,
     [SL_OP_RMS_NORM_GRAD] = ref_rms_norm_grad,
+    [SL_OP_QK_NORM_GRAD] = ref_qk_norm_grad,
     [SL_OP_ATTENTION_GRAD] = ref_attention_grad,
     [SL_OP_CONCAT_GRAD] = ref_split,
     [SL_OP_SPLIT_GRAD] = ref_split_grad,

@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu_workspace.h"
 
 #include "backend/cpu/kernels/head_chunk.h"
+#include "backend/cpu/kernels/qk_norm_parts.h"
 #include "ir/form.h"
 
 /* Every op has a row in op_kernels.h: their numbers agree, and no op has two, which would override each other below. */
@@ -17,6 +18,21 @@ static uint64_t sl_cpu_head_workspace(const sl_call *call)
 {
     int64_t rows = sl_shape_elements(call->input_shapes[2]), classes = call->input_shapes[1]->dim[0];
     return (uint64_t)(sl_head_chunk_rows(rows, classes) * classes) * sl_form_element_bytes(call->input_forms[0]);
+}
+
+static bool wants_output(const sl_call *call, int i)
+{
+    return call->output_count > i && call->output_shapes[i] != NULL;
+}
+
+/* The sums of parts for both weights, in f32. */
+static uint64_t sl_cpu_qk_norm_workspace(const sl_call *call)
+{
+    const sl_shape *x = call->input_shapes[0];
+    int64_t rows = x->dim[0] * x->dim[1];
+    if (!wants_output(call, 1) && !wants_output(call, 2)) return 0;
+    return (uint64_t)(sl_ceil_div(rows, sl_qk_norm_part_rows(rows)) * 2 * call->input_shapes[1]->dim[0]) *
+           sizeof(float);
 }
 
 typedef uint64_t (*workspace_fn)(const sl_call *call);

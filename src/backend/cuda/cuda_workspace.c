@@ -5,6 +5,7 @@
 #include "backend/cuda/linear_size.h"
 #include "backend/cuda/loss_size.h"
 #include "backend/cuda/norm_size.h"
+#include "backend/cuda/qk_norm_size.h"
 #include "backend/cuda/reduce_size.h"
 #include "backend/cuda/update_size.h"
 

@@ -7,6 +7,7 @@
  *
  * The gradient of a group of rows is one block's work. It writes dx and, on the way, sums dy and dy * hat of its rows
  * for its columns, in registers. The sums of groups lie in the workspace; a second kernel adds them up. */
+#include "backend/cuda/norm_groups.cuh"
 #include "backend/cuda/piece.cuh"
 
 #include "backend/cuda/norm_size.h"
@@ -14,7 +15,6 @@
 namespace
 {
 constexpr int MOST_WARPS = SL_NORM_THREADS / 32;
-constexpr int SUM_COLUMNS = 32, SUM_LANES = 32; /* of a block that adds up groups */
 
 template <class T> struct NormJob {
     const T *x, *weight, *bias; /* bias nullptr: none */
@@ -24,6 +24,7 @@ template <class T> struct NormJob {
     float *mean_out, *rstd_out;
     float *dweight, *dbias; /* sums of groups, [groups, width]; nullptr: not wanted */
     float epsilon;
+    float offset;      /* added to the weight */
     bool add;          /* dx */
     bool rows_aligned; /* every row of an activation begins at 16 bytes and ends so */
     bool weight_aligned, bias_aligned;
@@ -139,14 +140,24 @@ __device__ __forceinline__ void parameter_floats(const NormJob<T> &j, const T *p
     piece_floats<T>(load_piece(p, first, j.width, aligned), x);
 }
 
-/* y = (x - mean) rstd weight + bias */
+/* What a piece's columns are multiplied by. */
+template <class T>
+__device__ __forceinline__ void weight_floats(const NormJob<T> &j, int first, float (&x)[pack_elements<T>])
+{
+    parameter_floats(j, j.weight, first, j.weight_aligned, x);
+    if (j.offset == 0.0f) return;
+#pragma unroll
+    for (int i = 0; i < pack_elements<T>; i++) x[i] += j.offset;
+}
+
+/* y = (x - mean) rstd (offset + weight) + bias */
 template <class T, int EACH>
 __device__ __forceinline__ void normalize(const NormJob<T> &j, const RowPieces<T, EACH> &x, int pieces, T *y,
                                           float mean, float rstd)
 {
     for_pieces<T, EACH>(pieces, [&](int k, int first) {
         float v[pack_elements<T>], w[pack_elements<T>], b[pack_elements<T>] = {};
-        parameter_floats(j, j.weight, first, j.weight_aligned, w);
+        weight_floats(j, first, w);
         if (j.bias != nullptr) parameter_floats(j, j.bias, first, j.bias_aligned, b);
         x.floats(k, first, v);
 #pragma unroll
@@ -186,7 +197,7 @@ template <class T, bool CENTRED, int EACH> struct ColumnSums {
     }
 };
 
-/* With g = dy weight and hat = (x - mean) rstd: the row's means of g hat and of g. RMS norm has no mean to
+/* With g = dy (offset + weight) and hat = (x - mean) rstd: the row's means of g hat and of g. RMS norm has no mean to
  * differentiate, so its mean of g counts as 0. */
 template <class T, bool CENTRED, int EACH>
 __device__ __forceinline__ void row_moments(const NormJob<T> &j, const RowPieces<T, EACH> &x,
@@ -196,7 +207,7 @@ __device__ __forceinline__ void row_moments(const NormJob<T> &j, const RowPieces
     moment[0] = moment[1] = 0.0f;
     for_pieces<T, EACH>(pieces, [&](int k, int first) {
         float v[pack_elements<T>], d[pack_elements<T>], w[pack_elements<T>];
-        parameter_floats(j, j.weight, first, j.weight_aligned, w);
+        weight_floats(j, first, w);
         x.floats(k, first, v);
         dy.floats(k, first, d); /* outside the row: 0, so that nothing is added */
 #pragma unroll
@@ -226,7 +237,7 @@ __device__ __forceinline__ void write_dx(const NormJob<T> &j, const RowPieces<T,
     for_pieces<T, EACH>(pieces, [&](int k, int first) {
         const bool aligned = EACH > 0 || j.rows_aligned;
         float v[pack_elements<T>], d[pack_elements<T>], w[pack_elements<T>], old[pack_elements<T>];
-        parameter_floats(j, j.weight, first, j.weight_aligned, w);
+        weight_floats(j, first, w);
         if (j.add) piece_floats<T>(load_piece(dx, first, j.width, aligned), old);
         x.floats(k, first, v);
         dy.floats(k, first, d);
@@ -337,48 +348,6 @@ template <class T> __global__ void __launch_bounds__(SL_NORM_BLOCK) norm_columns
     if (j.dbias != nullptr) j.dbias[blockIdx.y * width + column] = bias;
 }
 
-/* ---- the groups added up ---- */
-
-struct GroupSums {
-    const float *groups; /* [count, width] */
-    void *out;           /* [width] */
-    sl_form form;
-    bool add;
-};
-
-struct GroupJob {
-    GroupSums sums[2]; /* by blockIdx.y */
-    int64_t count, width;
-};
-
-__device__ __forceinline__ void put_column(const GroupSums &s, int64_t column, float x)
-{
-    if (s.form == SL_FORM_BF16)
-        put_or_add((bf16 *)s.out + column, x, s.add);
-    else if (s.form == SL_FORM_F16)
-        put_or_add((f16 *)s.out + column, x, s.add);
-    else
-        put_or_add((float *)s.out + column, x, s.add);
-}
-
-/* Lane y sums the groups y, y + SUM_LANES, ..; then the lanes are summed in order. */
-__global__ void __launch_bounds__(SUM_COLUMNS *SUM_LANES) add_groups(const GroupJob j)
-{
-    __shared__ float lanes[SUM_LANES][SUM_COLUMNS];
-    const GroupSums s = blockIdx.y == 0 ? j.sums[0] : j.sums[1];
-    const int64_t column = (int64_t)blockIdx.x * SUM_COLUMNS + threadIdx.x;
-    float sum = 0.0f;
-    if (column < j.width)
-#pragma unroll 8
-        for (int64_t group = threadIdx.y; group < j.count; group += SUM_LANES)
-            sum += s.groups[group * j.width + column];
-    lanes[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y != 0 || column >= j.width) return;
-    for (int y = 1; y < SUM_LANES; y++) sum += lanes[y][threadIdx.x];
-    put_column(s, column, sum);
-}
-
 /* ---- on the host ---- */
 
 template <class T> using norm_kernel = void (*)(NormJob<T>);
@@ -393,6 +362,7 @@ template <class T> NormJob<T> make_job(const sl_cuda_args *a)
     j.weight = (const T *)a->in[1].data;
     j.y = (T *)a->out[0].data;
     j.epsilon = a->attrs->norm.epsilon;
+    j.offset = a->attrs->norm.offset;
     j.weight_aligned = aligned_for(j.weight, 16);
     return j;
 }
@@ -443,27 +413,16 @@ template <class T, bool CENTRED> void launch_gradient(const sl_cuda_args *a, Nor
     SL_LAUNCH(norm_columns<T>, grid, dim3(SL_NORM_BLOCK), 0, a->stream, *j);
 }
 
-/* Where the sums of a gradient's groups lie; nullptr: that gradient is not wanted. */
-float *place_groups(const sl_cuda_args *a, int output, const sl_norm_cut &cut, GroupJob *g, int *count)
-{
-    if (a->output_count <= output || a->out[output].data == nullptr) return nullptr;
-    float *groups = (float *)a->workspace + *count * cut.groups * cut.width;
-    g->sums[(*count)++] = { groups, a->out[output].data, a->out[output].form, accumulates(a, output) };
-    return groups;
-}
-
 template <class T, bool CENTRED> sluice_status run_gradient(const sl_cuda_args *a, NormJob<T> *j)
 {
     GroupJob g = {};
-    int sums = 0;
     g.count = j->cut.groups;
     g.width = j->cut.width;
     j->add = accumulates(a, 0);
-    j->dweight = place_groups(a, 1, j->cut, &g, &sums);
-    j->dbias = CENTRED ? place_groups(a, 2, j->cut, &g, &sums) : nullptr;
+    j->dweight = place_groups(a, 1, &g);
+    j->dbias = CENTRED ? place_groups(a, 2, &g) : nullptr;
     launch_gradient<T, CENTRED>(a, j);
-    const dim3 grid((unsigned)sl_norm_ceil_div(g.width, SUM_COLUMNS), (unsigned)sums);
-    if (sums > 0) SL_LAUNCH(add_groups, grid, dim3(SUM_COLUMNS, SUM_LANES), 0, a->stream, g);
+    launch_groups(a, g);
     return sl_launched(a);
 }
 } // namespace

@@ -91,6 +91,24 @@ struct GeluExactGrad {
     }
 };
 
+struct Softcap {
+    float cap;
+    __device__ float operator()(float x, float) const
+    {
+        return cap * tanhf(x / cap);
+    }
+};
+
+/* 1 - tanh^2(x / cap) */
+struct SoftcapGrad {
+    float cap;
+    __device__ float operator()(float x, float dy) const
+    {
+        float t = tanhf(x / cap);
+        return dy * __fmaf_rn(-t, t, 1.0f);
+    }
+};
+
 /* ---- the map: out[i] = f(x[i], y[i]); y is not read where TWO is false ---- */
 
 template <class T, int N, bool TWO, class F>
@@ -169,10 +187,10 @@ __device__ __forceinline__ Place place_of(int64_t index, int64_t width)
     return { row, index - row * width };
 }
 
-/* ---- gated linear unit: rows of `width` gates, then as many values ---- */
+/* ---- gated linear unit: rows of `width` gates, then as many values; Gate and GateGrad as a map's functions ---- */
 
-template <class T, int N>
-__global__ void __launch_bounds__(THREADS) swiglu_kernel(const T *x, T *out, int64_t packs, int64_t row_packs)
+template <class T, int N, class Gate>
+__global__ void __launch_bounds__(THREADS) gated_kernel(const T *x, T *out, int64_t packs, int64_t row_packs)
 {
     const int64_t tile = THREADS * 2;
     for (int64_t first = blockIdx.x * tile + threadIdx.x; first < packs; first += gridDim.x * tile) {
@@ -191,16 +209,16 @@ __global__ void __launch_bounds__(THREADS) swiglu_kernel(const T *x, T *out, int
             int64_t p = first + k * THREADS;
             if (p >= packs) continue;
 #pragma unroll
-            for (int i = 0; i < N; i++) gate[k][i] = Silu()(gate[k][i], 0.0f) * value[k][i];
+            for (int i = 0; i < N; i++) gate[k][i] = Gate()(gate[k][i], 0.0f) * value[k][i];
             store_floats<T, N>(out + p * N, gate[k]);
         }
     }
 }
 
-/* Of the gate: dy v s (1 + g (1 - s)); of the value: dy g s. */
-template <class T, int N>
+/* Of the gate: dy v Gate'(g); of the value: dy Gate(g). */
+template <class T, int N, class Gate, class GateGrad>
 __global__ void __launch_bounds__(THREADS)
-    swiglu_grad_kernel(const T *x, const T *dy, T *dx, int64_t packs, int64_t row_packs, bool accumulate)
+    gated_grad_kernel(const T *x, const T *dy, T *dx, int64_t packs, int64_t row_packs, bool accumulate)
 {
     for (int64_t p = blockIdx.x * THREADS + threadIdx.x; p < packs; p += (int64_t)gridDim.x * THREADS) {
         const Place at = place_of(p, row_packs);
@@ -211,8 +229,8 @@ __global__ void __launch_bounds__(THREADS)
         load_floats<T, N>(dy + p * N, d);
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            float dgate = SiluGrad()(gate[i], d[i] * value[i]);
-            value[i] = d[i] * Silu()(gate[i], 0.0f);
+            float dgate = GateGrad()(gate[i], d[i] * value[i]);
+            value[i] = d[i] * Gate()(gate[i], 0.0f);
             gate[i] = dgate;
         }
         put_or_add_floats<T, N>(dx + from, gate, accumulate);
@@ -220,19 +238,45 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <class T, int N> void launch_swiglu(const sl_cuda_args *a, int64_t width)
+template <class T, int N, class Gate> void launch_gated(const sl_cuda_args *a, int64_t width)
 {
     const int64_t packs = a->out[0].elements / N;
-    SL_LAUNCH((swiglu_kernel<T, N>), sl_grid(a, packs, THREADS * 2, BLOCKS), THREADS, 0, a->stream,
+    SL_LAUNCH((gated_kernel<T, N, Gate>), sl_grid(a, packs, THREADS * 2, BLOCKS), THREADS, 0, a->stream,
               (const T *)a->in[0].data, (T *)a->out[0].data, packs, width / N);
 }
 
-template <class T, int N> void launch_swiglu_grad(const sl_cuda_args *a, int64_t width)
+template <class T, int N, class Gate, class GateGrad> void launch_gated_grad(const sl_cuda_args *a, int64_t width)
 {
     const int64_t packs = a->in[1].elements / N;
-    SL_LAUNCH((swiglu_grad_kernel<T, N>), sl_grid(a, packs, THREADS, BLOCKS), THREADS, 0, a->stream,
+    SL_LAUNCH((gated_grad_kernel<T, N, Gate, GateGrad>), sl_grid(a, packs, THREADS, BLOCKS), THREADS, 0, a->stream,
               (const T *)a->in[0].data, (const T *)a->in[1].data, (T *)a->out[0].data, packs, width / N,
               accumulates(a, 0));
+}
+
+template <class Gate> sluice_status run_gated(sl_op op, const sl_cuda_args *a)
+{
+    const int64_t width = row_width(&a->out[0]);
+    return sl_dispatch(sl_cuda_type(op, a), [&](auto element) {
+        using T = decltype(element);
+        if (width % pack_elements<T> == 0 && all_aligned<false>(a))
+            launch_gated<T, pack_elements<T>, Gate>(a, width);
+        else
+            launch_gated<T, 1, Gate>(a, width);
+        return sl_launched(a);
+    });
+}
+
+template <class Gate, class GateGrad> sluice_status run_gated_grad(sl_op op, const sl_cuda_args *a)
+{
+    const int64_t width = row_width(&a->in[1]);
+    return sl_dispatch(sl_cuda_type(op, a), [&](auto element) {
+        using T = decltype(element);
+        if (width % pack_elements<T> == 0 && all_aligned<true>(a))
+            launch_gated_grad<T, pack_elements<T>, Gate, GateGrad>(a, width);
+        else
+            launch_gated_grad<T, 1, Gate, GateGrad>(a, width);
+        return sl_launched(a);
+    });
 }
 
 /* ---- broadcasting ---- */
@@ -512,30 +556,35 @@ SL_CUDA_KERNEL(gelu_grad)
     return run_map<true>(SL_OP_GELU_GRAD, a, GeluTanhGrad());
 }
 
+SL_CUDA_KERNEL(softcap)
+{
+    return run_map<false>(SL_OP_SOFTCAP, a, Softcap{ a->attrs->softcap.cap });
+}
+
+SL_CUDA_KERNEL(softcap_grad)
+{
+    return run_map<true>(SL_OP_SOFTCAP_GRAD, a, SoftcapGrad{ a->attrs->softcap.cap });
+}
+
 SL_CUDA_KERNEL(swiglu)
 {
-    const int64_t width = row_width(&a->out[0]);
-    return sl_dispatch(sl_cuda_type(SL_OP_SWIGLU, a), [&](auto element) {
-        using T = decltype(element);
-        if (width % pack_elements<T> == 0 && all_aligned<false>(a))
-            launch_swiglu<T, pack_elements<T>>(a, width);
-        else
-            launch_swiglu<T, 1>(a, width);
-        return sl_launched(a);
-    });
+    return run_gated<Silu>(SL_OP_SWIGLU, a);
 }
 
 SL_CUDA_KERNEL(swiglu_grad)
 {
-    const int64_t width = row_width(&a->in[1]);
-    return sl_dispatch(sl_cuda_type(SL_OP_SWIGLU_GRAD, a), [&](auto element) {
-        using T = decltype(element);
-        if (width % pack_elements<T> == 0 && all_aligned<true>(a))
-            launch_swiglu_grad<T, pack_elements<T>>(a, width);
-        else
-            launch_swiglu_grad<T, 1>(a, width);
-        return sl_launched(a);
-    });
+    return run_gated_grad<Silu, SiluGrad>(SL_OP_SWIGLU_GRAD, a);
+}
+
+SL_CUDA_KERNEL(geglu)
+{
+    return a->attrs->gelu.exact ? run_gated<GeluExact>(SL_OP_GEGLU, a) : run_gated<GeluTanh>(SL_OP_GEGLU, a);
+}
+
+SL_CUDA_KERNEL(geglu_grad)
+{
+    if (a->attrs->gelu.exact) return run_gated_grad<GeluExact, GeluExactGrad>(SL_OP_GEGLU_GRAD, a);
+    return run_gated_grad<GeluTanh, GeluTanhGrad>(SL_OP_GEGLU_GRAD, a);
 }
 
 SL_CUDA_KERNEL(add)

@@ -19,6 +19,7 @@ typedef struct norm_job {
     elem *y;                          /* forward's result, or dx */
     const sl_tensor *dweight, *dbias; /* NULL: not wanted */
     float epsilon;
+    float offset; /* added to the weight */
     int64_t rows, width, rows_per_task;
     bool add_dx, add_dweight, add_dbias;
 } norm_job;
@@ -40,14 +41,21 @@ SL_INLINE float row_sum(const elem *x, int64_t n, float shift, bool squares)
     return v16_sum(v16_add(v16_add(sum[0], sum[1]), v16_add(sum[2], sum[3])));
 }
 
-/* y = (x - mean) rstd weight + bias, over one row. */
+/* What columns are multiplied by. */
+SL_INLINE sl_v16 weights(const norm_job *j, int64_t c, int64_t left)
+{
+    sl_v16 w = e16_get(j->weight + c, left, 0.0f);
+    return j->offset != 0.0f ? v16_add(w, v16_set1(j->offset)) : w;
+}
+
+/* y = (x - mean) rstd (offset + weight) + bias, over one row. */
 static void normalize_row(const norm_job *j, const elem *x, elem *y, float mean, float rstd)
 {
     const sl_v16 m = v16_set1(mean), r = v16_set1(rstd);
     for (int64_t c = 0; c < j->width; c += SL_LANES) {
         int64_t left = j->width - c;
         sl_v16 hat = v16_mul(v16_sub(e16_get(x + c, left, 0.0f), m), r);
-        sl_v16 w = e16_get(j->weight + c, left, 0.0f);
+        sl_v16 w = weights(j, c, left);
         sl_v16 b = j->bias != NULL ? e16_get(j->bias + c, left, 0.0f) : v16_set1(0.0f);
         e16_put(y + c, v16_fma(hat, w, b), left);
     }
@@ -69,7 +77,7 @@ static void forward_task(void *context, int64_t task, void *scratch)
     }
 }
 
-/* With g = dy weight and hat = (x - mean) rstd: the row's means of g and of g hat. */
+/* With g = dy (offset + weight) and hat = (x - mean) rstd: the row's means of g and of g hat. */
 static void row_moments(const norm_job *j, int64_t row, float *mean_g, float *mean_g_hat)
 {
     const elem *x = j->x + row * j->width, *dy = j->dy + row * j->width;
@@ -77,7 +85,7 @@ static void row_moments(const norm_job *j, int64_t row, float *mean_g, float *me
     sl_v16 sum = v16_set1(0.0f), sum_hat = v16_set1(0.0f);
     for (int64_t c = 0; c < j->width; c += SL_LANES) {
         int64_t left = j->width - c;
-        sl_v16 g = v16_mul(e16_get(dy + c, left, 0.0f), e16_get(j->weight + c, left, 0.0f));
+        sl_v16 g = v16_mul(e16_get(dy + c, left, 0.0f), weights(j, c, left));
         sl_v16 hat = v16_mul(v16_sub(e16_get(x + c, left, 0.0f), m), r);
         sum = v16_add(sum, g);
         sum_hat = v16_fma(g, hat, sum_hat);
@@ -97,7 +105,7 @@ static void dx_row(const norm_job *j, int64_t row)
     const sl_v16 a = v16_set1(j->mean != NULL ? mean_g : 0.0f), b = v16_set1(-mean_g_hat);
     for (int64_t c = 0; c < j->width; c += SL_LANES) {
         int64_t left = j->width - c;
-        sl_v16 g = v16_mul(e16_get(dy + c, left, 0.0f), e16_get(j->weight + c, left, 0.0f));
+        sl_v16 g = v16_mul(e16_get(dy + c, left, 0.0f), weights(j, c, left));
         sl_v16 hat = v16_mul(v16_sub(e16_get(x + c, left, 0.0f), m), r);
         sl_v16 d = v16_mul(r, v16_fma(hat, b, v16_sub(g, a)));
         e16_put_or_add(dx + c, d, left, j->add_dx);
@@ -170,6 +178,7 @@ static void set_shape(norm_job *j, const sl_kernel_args *a)
     j->x = a->in[0].data;
     j->weight = a->in[1].data;
     j->epsilon = a->attrs->norm.epsilon;
+    j->offset = a->attrs->norm.offset;
     j->width = sl_row_width(&a->in[0]);
     j->rows = a->in[0].elements / j->width;
     j->rows_per_task = sl_items_per_task(j->width);

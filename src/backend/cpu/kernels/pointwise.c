@@ -111,6 +111,21 @@ SL_INLINE sl_v16 tanh_grad16(sl_v16 y, sl_v16 dy, float c)
 }
 POINTWISE(tanh_grad, tanh_grad16, 0.0f)
 
+SL_INLINE sl_v16 softcap16(sl_v16 x, sl_v16 y, float cap)
+{
+    (void)y;
+    return v16_softcap(x, cap);
+}
+POINTWISE(softcap, softcap16, a->attrs->softcap.cap)
+
+/* 1 - tanh^2(x / cap) */
+SL_INLINE sl_v16 softcap_grad16(sl_v16 x, sl_v16 dy, float cap)
+{
+    sl_v16 t = v16_tanh(v16_div(x, v16_set1(cap)));
+    return v16_mul(dy, v16_fma(v16_neg(t), t, v16_set1(1.0f)));
+}
+POINTWISE(softcap_grad, softcap_grad16, a->attrs->softcap.cap)
+
 /* The tanh form is x s(2u) with the sigmoid s, because (1 + tanh u) / 2 = s(2u): one exponential, and no cancellation
  * for negative x. 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). Beyond +-10 the sigmoid has reached its limit; the bound keeps
  * x^3 finite. */
@@ -179,40 +194,37 @@ typedef struct gated_job {
     int64_t rows, rows_per_task;
 } gated_job;
 
-static void swiglu_task(void *context, int64_t task, void *scratch)
+/* gate_of(g) v, with the op's constant c. */
+SL_INLINE void gated_range(const gated_job *j, int64_t task, map_fn gate_of, float c)
 {
-    const gated_job *j = context;
     const sl_slice r = sl_task_range(task, j->rows_per_task, j->rows);
     const elem *x = j->a->in[0].data;
     elem *out = j->a->out[0].data;
-    (void)scratch;
     for (int64_t row = r.begin; row < r.end; row++) {
         const elem *gate = x + 2 * row * j->width, *value = gate + j->width;
         for (int64_t i = 0; i < j->width; i += SL_LANES) {
             int64_t left = j->width - i;
             sl_v16 g = e16_get(gate + i, left, 0.0f), v = e16_get(value + i, left, 0.0f);
-            e16_put(out + row * j->width + i, v16_mul(silu16(g, g, 0.0f), v), left);
+            e16_put(out + row * j->width + i, v16_mul(gate_of(g, g, c), v), left);
         }
     }
 }
 
-/* Of the gate: dy v s (1 + g (1 - s)); of the value: dy g s. */
-static void swiglu_grad_task(void *context, int64_t task, void *scratch)
+/* Of the gate: dy v gate'(g); of the value: dy gate(g). */
+SL_INLINE void gated_grad_range(const gated_job *j, int64_t task, map_fn gate_of, map_fn gate_grad, float c)
 {
-    const gated_job *j = context;
     const sl_slice r = sl_task_range(task, j->rows_per_task, j->rows);
     const elem *x = j->a->in[0].data, *dy = j->a->in[1].data;
     elem *dx = j->a->out[0].data;
     const bool accumulate = sl_accumulates(j->a, 0);
-    (void)scratch;
     for (int64_t row = r.begin; row < r.end; row++) {
         int64_t gate = 2 * row * j->width, value = gate + j->width;
         for (int64_t i = 0; i < j->width; i += SL_LANES) {
             int64_t left = j->width - i;
             sl_v16 g = e16_get(x + gate + i, left, 0.0f), v = e16_get(x + value + i, left, 0.0f);
             sl_v16 d = e16_get(dy + row * j->width + i, left, 0.0f);
-            e16_put_or_add(dx + gate + i, silu_grad16(g, v16_mul(d, v), 0.0f), left, accumulate);
-            e16_put_or_add(dx + value + i, v16_mul(d, silu16(g, g, 0.0f)), left, accumulate);
+            e16_put_or_add(dx + gate + i, gate_grad(g, v16_mul(d, v), c), left, accumulate);
+            e16_put_or_add(dx + value + i, v16_mul(d, gate_of(g, g, c)), left, accumulate);
         }
     }
 }
@@ -225,15 +237,31 @@ static void run_gated(const sl_kernel_args *a, sl_task_fn fn)
     sl_pool_run(a->pool, fn, &j, sl_ceil_div(j.rows, j.rows_per_task));
 }
 
-void K(swiglu)(const sl_kernel_args *a)
-{
-    run_gated(a, swiglu_task);
-}
+/* Defines K(name) and K(name_grad) of a gate and its derivative times dy, with `constant` (of a) for both. */
+#define GATED(name, fn, grad_fn, constant)                                                                             \
+    static void name##_task(void *context, int64_t task, void *scratch)                                                \
+    {                                                                                                                  \
+        const sl_kernel_args *a = ((const gated_job *)context)->a;                                                     \
+        (void)scratch, (void)a;                                                                                        \
+        gated_range(context, task, fn, constant);                                                                      \
+    }                                                                                                                  \
+    static void name##_grad_task(void *context, int64_t task, void *scratch)                                           \
+    {                                                                                                                  \
+        const sl_kernel_args *a = ((const gated_job *)context)->a;                                                     \
+        (void)scratch, (void)a;                                                                                        \
+        gated_grad_range(context, task, fn, grad_fn, constant);                                                        \
+    }                                                                                                                  \
+    void K(name)(const sl_kernel_args *a)                                                                              \
+    {                                                                                                                  \
+        run_gated(a, name##_task);                                                                                     \
+    }                                                                                                                  \
+    void K(name##_grad)(const sl_kernel_args *a)                                                                       \
+    {                                                                                                                  \
+        run_gated(a, name##_grad_task);                                                                                \
+    }
 
-void K(swiglu_grad)(const sl_kernel_args *a)
-{
-    run_gated(a, swiglu_grad_task);
-}
+GATED(swiglu, silu16, silu_grad16, 0.0f)
+GATED(geglu, gelu16, gelu_grad16, a->attrs->gelu.exact ? 1.0f : 0.0f)
 
 /* ---- Broadcasting sum and product ---- */
 

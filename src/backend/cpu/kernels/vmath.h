@@ -1,4 +1,4 @@
-/* vmath.h: exp, erf, sigmoid and log that give the same bits on every instruction path.
+/* vmath.h: exp, erf, sigmoid, tanh and log that give the same bits on every instruction path.
  *
  * Range reduction plus a polynomial, every step an IEEE operation of simd.h, so that no path depends on a math library.
  * The polynomials are minimax fits of the relative error (of erfc's absolute error for the outer part of erf). Errors
@@ -76,6 +76,29 @@ static inline sl_v16 v16_erf(sl_v16 x)
     return v16_select_gt0(v16_sub(t, v16_set1(1.0f)), outer, inner);
 }
 
+/* tanh(x): x P(x^2) for |x| <= 0.625, where 1 - 2 / (e^2|x| + 1) would cancel; that outside, with the sign of x. A NaN
+ * takes the polynomial and stays one. */
+static inline sl_v16 v16_tanh(sl_v16 x)
+{
+    sl_v16 square = v16_mul(x, x), size = v16_abs(x), one = v16_set1(1.0f);
+    sl_v16 p = v16_set1(-5.70498872745e-3f);
+    p = v16_fma(p, square, v16_set1(2.06390887954e-2f));
+    p = v16_fma(p, square, v16_set1(-5.37397155531e-2f));
+    p = v16_fma(p, square, v16_set1(1.33314422036e-1f));
+    p = v16_fma(p, square, v16_set1(-3.33332819422e-1f));
+    sl_v16 inner = v16_fma(v16_mul(p, square), x, x);
+    sl_v16 outer = v16_sub(one, v16_div(v16_set1(2.0f), v16_add(v16_exp(v16_add(size, size)), one)));
+    outer = v16_select_gt0(x, outer, v16_neg(outer));
+    return v16_select_gt0(v16_sub(size, v16_set1(0.625f)), outer, inner);
+}
+
+/* cap tanh(x / cap) */
+static inline sl_v16 v16_softcap(sl_v16 x, float cap)
+{
+    const sl_v16 c = v16_set1(cap);
+    return v16_mul(c, v16_tanh(v16_div(x, c)));
+}
+
 /* Natural logarithm of one number, in double and rounded once: for a row's log of a sum, where sixteen lanes have no
  * use. x = m 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 artanh(s), s = (m - 1) / (m + 1), by its series: |s| <
  * 0.172. */
@@ -93,22 +116,6 @@ static inline float sl_log(float x)
     double s = (m - 1.0) / (m + 1.0), z = s * s, sum = 0.0;
     for (int k = 15; k >= 1; k -= 2) sum = sum * z + 1.0 / k;
     return (float)((double)e * 0.69314718055994530942 + 2.0 * s * sum);
-}
-
-/* x P(x^2) for |x| <= 0.625, where 1 - 2 / (e^2|x| + 1) would cancel; that outside, with the sign of x. A NaN takes the
- * polynomial and stays one. */
-static inline sl_v16 v16_tanh(sl_v16 x)
-{
-    sl_v16 square = v16_mul(x, x), size = v16_abs(x), one = v16_set1(1.0f);
-    sl_v16 p = v16_set1(-5.70498872745e-3f);
-    p = v16_fma(p, square, v16_set1(2.06390887954e-2f));
-    p = v16_fma(p, square, v16_set1(-5.37397155531e-2f));
-    p = v16_fma(p, square, v16_set1(1.33314422036e-1f));
-    p = v16_fma(p, square, v16_set1(-3.33332819422e-1f));
-    sl_v16 inner = v16_fma(v16_mul(p, square), x, x);
-    sl_v16 outer = v16_sub(one, v16_div(v16_set1(2.0f), v16_add(v16_exp(v16_add(size, size)), one)));
-    outer = v16_select_gt0(x, outer, v16_neg(outer));
-    return v16_select_gt0(v16_sub(size, v16_set1(0.625f)), outer, inner);
 }
 
 #endif
