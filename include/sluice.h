@@ -182,6 +182,22 @@ SLUICE_API sluice_value sluice_attention(sluice_graph *g, sluice_value q, sluice
 /* The same on one tensor [B,T,(heads+2*kv_heads)*D] that holds q, k, v side by side: no copies. */
 SLUICE_API sluice_value sluice_attention_packed(sluice_graph *g, sluice_value qkv, int heads, int kv_heads,
                                                 bool causal);
+typedef struct sluice_attention_options {
+    size_t size;   /* start from sluice_attention_options_init: causal, the rest 0 */
+    int heads;     /* must be given */
+    int kv_heads;  /* 0: as many as heads */
+    bool causal;   /* query i sees keys j <= i */
+    int window;    /* of those only j > i - window: the last `window` keys; 0: all. Needs causal */
+    float softcap; /* scaled scores s become softcap * tanh(s / softcap), before the mask; 0: they stay */
+    float scale;   /* of scores; 0: 1/sqrt(D) */
+} sluice_attention_options;
+SLUICE_API void sluice_attention_options_init(sluice_attention_options *o);
+/* Attention with options. q, k and v as for sluice_attention; with k and v SLUICE_NONE, q is as for
+ * sluice_attention_packed. positions, or SLUICE_NONE: an input [B,T] i32, the position of each element in its document
+ * (several documents lie in a row, each counted from 0), so that query t sees no key before t - positions[t]. Needs
+ * causal. */
+SLUICE_API sluice_value sluice_attention_with(sluice_graph *g, sluice_value q, sluice_value k, sluice_value v,
+                                              sluice_value positions, const sluice_attention_options *options);
 SLUICE_API sluice_value sluice_dropout(sluice_graph *g, sluice_value x, float p);
 SLUICE_API sluice_value sluice_reshape(sluice_graph *g, sluice_value x, int rank,
                                        const int64_t *dims); /* one dim may be -1 */

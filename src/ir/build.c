@@ -467,23 +467,66 @@ static int head_width(const sluice_graph *g, sluice_value x, int64_t heads)
     return width > INT_MAX ? 0 : (int)width;
 }
 
-static sl_attrs attention_attrs(int heads, int kv_heads, int width, bool causal, bool packed)
+void sluice_attention_options_init(sluice_attention_options *o)
 {
-    float scale = width > 0 ? (float)(1.0 / sqrt((double)width)) : 0.0f;
-    return (sl_attrs){ .attention = { heads, kv_heads, width, causal, packed, scale } };
+    if (o != NULL) *o = (sluice_attention_options){ .size = sizeof *o, .causal = true };
+}
+
+/* Callers built against an older header have a shorter struct: what they do not know keeps its default. */
+static sluice_status copy_attention_options(const sluice_attention_options *given, sluice_attention_options *o)
+{
+    sluice_attention_options_init(o);
+    if (given == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_attention_with: options is NULL");
+    if (given->size < offsetof(sluice_attention_options, window) || given->size > 16 * sizeof *o)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "sluice_attention_options.size is %zu: start from sluice_attention_options_init", given->size);
+    memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
+    if (o->kv_heads == 0) o->kv_heads = o->heads;
+    return SLUICE_OK;
+}
+
+static sl_attrs attention_attrs(const sluice_attention_options *o, int width, bool packed)
+{
+    float usual = width > 0 ? (float)(1.0 / sqrt((double)width)) : 0.0f;
+    return (sl_attrs){ .attention = { .heads = o->heads,
+                                      .kv_heads = o->kv_heads,
+                                      .head_width = width,
+                                      .causal = o->causal,
+                                      .packed = packed,
+                                      .scale = o->scale != 0 ? o->scale : usual,
+                                      .window = o->window,
+                                      .softcap = o->softcap } };
+}
+
+sluice_value sluice_attention_with(sluice_graph *g, sluice_value q, sluice_value k, sluice_value v,
+                                   sluice_value positions, const sluice_attention_options *options)
+{
+    if (!building(g, "attention")) return SLUICE_NONE;
+    sluice_attention_options o;
+    sluice_status st = copy_attention_options(options, &o);
+    if (st != SLUICE_OK) return keep_error(g, st);
+    bool packed = k == SLUICE_NONE && v == SLUICE_NONE;
+    int64_t side_by_side = packed ? (int64_t)o.heads + 2 * (int64_t)o.kv_heads : o.heads;
+    sl_attrs attrs = attention_attrs(&o, head_width(g, q, side_by_side), packed);
+    sluice_value inputs[4] = { q, k, v, positions };
+    int operands = packed ? 1 : 3;
+    inputs[operands] = positions;
+    return sl_graph_apply(g, SL_OP_ATTENTION, NULL, &attrs, operands + (positions != SLUICE_NONE), inputs);
 }
 
 sluice_value sluice_attention(sluice_graph *g, sluice_value q, sluice_value k, sluice_value v, int heads, int kv_heads,
                               bool causal)
 {
-    sl_attrs attrs = attention_attrs(heads, kv_heads, head_width(g, q, heads), causal, false);
+    sluice_attention_options o = { .heads = heads, .kv_heads = kv_heads, .causal = causal };
+    sl_attrs attrs = attention_attrs(&o, head_width(g, q, heads), false);
     return sl_graph_apply(g, SL_OP_ATTENTION, NULL, &attrs, 3, (sluice_value[]){ q, k, v });
 }
 
 sluice_value sluice_attention_packed(sluice_graph *g, sluice_value qkv, int heads, int kv_heads, bool causal)
 {
+    sluice_attention_options o = { .heads = heads, .kv_heads = kv_heads, .causal = causal };
     int64_t all = (int64_t)heads + 2 * (int64_t)kv_heads;
-    sl_attrs attrs = attention_attrs(heads, kv_heads, head_width(g, qkv, all), causal, true);
+    sl_attrs attrs = attention_attrs(&o, head_width(g, qkv, all), true);
     return apply_one(g, SL_OP_ATTENTION, &attrs, qkv);
 }
 

@@ -186,7 +186,7 @@ sluice_status sl_gradient_attention(sl_autodiff *ad)
     sl_backward_read(&b, n->outputs[0]);
     sl_backward_read(&b, n->outputs[1]);
     sl_backward_read(&b, ad->dy);
-    for (int i = 0; i < n->input_count; i++) SL_TRY(sl_backward_write(ad, &b, n->inputs[i]));
+    for (int i = 0; i < sl_attention_operands(&n->attrs); i++) SL_TRY(sl_backward_write(ad, &b, n->inputs[i]));
     return sl_backward_end(ad, &b);
 }
 

@@ -454,9 +454,45 @@ static sluice_status attention_separate_shape(const sluice_graph *g, const sl_no
     return SLUICE_OK;
 }
 
+/* What limits the keys of a causal query: a window, documents. */
+static sluice_status attention_limits(const sluice_graph *g, const sl_node *node, const sl_shape *out)
+{
+    int window = node->attrs.attention.window, operands = sl_attention_operands(&node->attrs);
+    char text[SL_OPERAND_BYTES];
+    if (window < 0) return sl_node_fail(node, "a window of %d keys: must be at least 1, or 0 for no window", window);
+    if (window > 0 && !node->attrs.attention.causal)
+        return sl_node_fail(node, "a window of %d keys ends at a causal query: attention must be causal", window);
+    if (node->input_count == operands) return SLUICE_OK;
+    SL_TRY(sl_expect_dtype(g, node, operands, SLUICE_I32));
+    const sl_shape *positions = sl_input_shape(g, node, operands);
+    sl_operand_text(g, node->inputs[operands], text);
+    if (!node->attrs.attention.causal)
+        return sl_node_fail(node, "positions %s separate documents for causal queries: attention must be causal", text);
+    if (positions->rank != 2 || positions->dim[0] != out->dim[0] || positions->dim[1] != out->dim[1])
+        return sl_node_fail(node, "positions %s must be [%" PRId64 ", %" PRId64 "], one for each query", text,
+                            out->dim[0], out->dim[1]);
+    return SLUICE_OK;
+}
+
+static sluice_status attention_factors(const sl_node *node)
+{
+    float scale = node->attrs.attention.scale, softcap = node->attrs.attention.softcap;
+    if (!(scale > 0 && scale <= SL_MAX_SCORE_SCALE))
+        return sl_node_fail(node, "scores scaled by %g: must be above 0 and at most %g", (double)scale,
+                            SL_MAX_SCORE_SCALE);
+    if (!(softcap >= 0 && softcap <= SL_MAX_SCORE_SCALE))
+        return sl_node_fail(node, "scores capped at %g: must be at least 0, which is no cap, and at most %g",
+                            (double)softcap, SL_MAX_SCORE_SCALE);
+    return SLUICE_OK;
+}
+
 sluice_status sl_infer_attention(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
-    SL_TRY(expect_floats(g, node));
+    int operands = sl_attention_operands(&node->attrs);
+    if (node->input_count != operands && node->input_count != operands + 1)
+        return sl_node_fail(node, "takes q, k and v, or all three packed, and positions or none; got %d inputs",
+                            node->input_count);
+    for (int i = 0; i < operands; i++) SL_TRY(sl_expect_one_type(g, node, 0, i));
     SL_TRY(expect_rank(g, node, 0, 3, 3));
     int h = node->attrs.attention.heads, kv = node->attrs.attention.kv_heads;
     if (h < 1 || kv < 1 || h % kv != 0)
@@ -464,13 +500,13 @@ sluice_status sl_infer_attention(const sluice_graph *g, const sl_node *node, sl_
     if (node->attrs.attention.head_width > SL_MAX_HEAD_WIDTH)
         return sl_node_fail(node, "heads of width %d: kernels keep tiles of heads up to %d wide; use more heads",
                             node->attrs.attention.head_width, SL_MAX_HEAD_WIDTH);
-    if (node->input_count != (node->attrs.attention.packed ? 1 : 3))
-        return sl_node_fail(node, "takes q, k and v, or all three packed; got %d inputs", node->input_count);
     sl_shape out;
     if (node->attrs.attention.packed)
         SL_TRY(attention_packed_shape(g, node, &out));
     else
         SL_TRY(attention_separate_shape(g, node, &out));
+    SL_TRY(attention_limits(g, node, &out));
+    SL_TRY(attention_factors(node));
     give(g, node, shapes, dtypes, 0, &out);
     give_f32(shapes, dtypes, 1, &(sl_shape){ .rank = 3, .dim = { out.dim[0], h, out.dim[1] } });
     return SLUICE_OK;

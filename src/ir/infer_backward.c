@@ -215,16 +215,18 @@ sluice_status sl_infer_qk_norm_grad(const sluice_graph *g, const sl_node *node, 
 sluice_status sl_infer_attention_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
                                       sluice_dtype *dtypes)
 {
-    int operands = node->attrs.attention.packed ? 1 : 3;
-    if (node->input_count != operands + 3) return sl_node_fail(node, "takes %d inputs", operands + 3);
+    int operands = sl_attention_operands(&node->attrs), saved = node->input_count - 3; /* out, lse, dout */
+    if (saved != operands && saved != operands + 1)
+        return sl_node_fail(node, "takes %d inputs, or %d with positions", operands + 3, operands + 4);
     for (int i = 0; i < node->input_count; i++)
-        if (i != operands + 1) SL_TRY(sl_expect_one_type(g, node, 0, i));
-    SL_TRY(sl_expect_dtype(g, node, operands + 1, SLUICE_F32)); /* lse */
-    SL_TRY(sl_expect_equal(g, node, operands, operands + 2));   /* out and dout */
-    const sl_shape *out = sl_input_shape(g, node, operands);
+        if (i < operands || i == saved || i == saved + 2) SL_TRY(sl_expect_one_type(g, node, 0, i));
+    if (saved > operands) SL_TRY(sl_expect_dtype(g, node, operands, SLUICE_I32));
+    SL_TRY(sl_expect_dtype(g, node, saved + 1, SLUICE_F32));
+    SL_TRY(sl_expect_equal(g, node, saved, saved + 2));
+    const sl_shape *out = sl_input_shape(g, node, saved);
     if (out->rank != 3) return sl_node_fail(node, "out must be [B, T, H * D]");
     sl_shape lse = { .rank = 3, .dim = { out->dim[0], node->attrs.attention.heads, out->dim[1] } };
-    if (!sl_shape_equal(sl_input_shape(g, node, operands + 1), &lse)) return mismatch(g, node, operands + 1, &lse);
+    if (!sl_shape_equal(sl_input_shape(g, node, saved + 1), &lse)) return mismatch(g, node, saved + 1, &lse);
     for (int i = 0; i < operands; i++) give(g, node, 0, shapes, dtypes, i, sl_input_shape(g, node, i));
     return SLUICE_OK;
 }

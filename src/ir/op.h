@@ -20,6 +20,7 @@
 #define SL_MAX_INPUTS     8
 #define SL_MAX_OUTPUTS    5
 #define SL_MAX_HEAD_WIDTH 4096 /* attention kernels hold tiles of a head in their scratch memory */
+#define SL_MAX_SCORE_SCALE 1e6 /* of attention's scores, and of their cap: what they multiply stays finite */
 
 /* How elements lie in memory: as one of the types, or in a way that only updates know. */
 typedef enum {
@@ -228,6 +229,9 @@ typedef struct sl_op_def {
     sl_lowering lowering;                      /* forward ops */
     sl_tile_rule tile;                         /* forward ops */
     sl_index_rule index;                       /* forward ops that read i32: batches are checked by it */
+    /* Forward ops whose last input, where it is i32, holds positions in documents: [B,T], each 0 or one more than the
+     * element before it in its row. Batches are checked for it. */
+    bool positions;
     sl_saved_output saved[SL_MAX_OUTPUTS - 1]; /* what outputs 1, 2, .. of a forward op are */
     /* Bit i: output i may be of any float type, whatever the inputs' types: parameter gradients, which have the wire
      * type or are summed in f32, and the tensor that EXPAND makes of an f32 scalar. */
@@ -245,6 +249,12 @@ static inline int sl_op_in_place(sl_op op)
 static inline bool sl_op_accumulates(sl_op op)
 {
     return sl_ops[op].adds == SL_ADDS_ON_REQUEST;
+}
+
+/* Operands that an attention node has gradients of: qkv, or q, k and v. Positions follow them where there are any. */
+static inline int sl_attention_operands(const sl_attrs *attrs)
+{
+    return attrs->attention.packed ? 1 : 3;
 }
 
 /* Whether output k of a forward op is there for backward alone and need not be computed without one. */

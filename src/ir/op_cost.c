@@ -99,13 +99,21 @@ sl_cost sl_cost_embedding_grad(const sluice_graph *g, const sl_node *node)
     return (sl_cost){ added, bytes(g, node->inputs[0]) + bytes(g, node->inputs[1]) + 2 * rows + clear };
 }
 
+/* Of a row: query t sees t + 1 keys, or `window` of them (0: all). Where documents begin is in the data: a row counts as
+ * one. */
+static double causal_pairs(double queries, int window)
+{
+    double most = window > 0 && window < queries ? window : queries;
+    return most * (most + 1) / 2 + (queries - most) * most;
+}
+
 /* Query-key pairs over all batches and heads, times the width of a head. lse is [B, H, T]. */
 static double attention_products(const sluice_graph *g, const sl_node *node, int lse)
 {
     const sl_shape *l = &g->values[lse].shape;
     double queries = (double)l->dim[2];
     double keys = (double)sl_input_shape(g, node, node->attrs.attention.packed ? 0 : 1)->dim[1];
-    double pairs = node->attrs.attention.causal ? queries * (queries + 1) / 2 : queries * keys;
+    double pairs = node->attrs.attention.causal ? causal_pairs(queries, node->attrs.attention.window) : queries * keys;
     return (double)l->dim[0] * (double)l->dim[1] * pairs * node->attrs.attention.head_width;
 }
 

@@ -51,7 +51,8 @@ SL_ATTRIBUTES(rotary,
     SL_IDENTITY_IF_SET(rotary, float, attention))
 SL_ATTRIBUTES(attention,
     SL_IDENTITY(attention, int, heads) SL_IDENTITY(attention, int, kv_heads) SL_IDENTITY(attention, int, head_width)
-    SL_IDENTITY(attention, bool, causal) SL_IDENTITY(attention, bool, packed) SL_IDENTITY(attention, float, scale))
+    SL_IDENTITY(attention, bool, causal) SL_IDENTITY(attention, bool, packed) SL_IDENTITY(attention, float, scale)
+    SL_IDENTITY_IF_SET(attention, int, window) SL_IDENTITY_IF_SET(attention, float, softcap))
 SL_ATTRIBUTES(dropout,
     SL_FREE(dropout, float, p, "regularisation keeps no state, and may be changed on purpose")
     SL_FREE(dropout, uint32_t, op, "the node's number, which building fixes"))
@@ -152,11 +153,13 @@ SL_FORWARD_OP(QK_NORM, qk_norm, qk_norm, qk_norm, pointwise, qk_norm,
 SL_FORWARD_OP(ROTARY, rotary, rotary, rotary, pointwise, rotary,
     SL_ARITY(1, 2, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 6,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
-/* qkv[B,T,(H+2G)*D], or q[B,T,H*D], k[B,S,G*D], v[B,S,G*D] -> out[B,T,H*D], lse[B,H,T]. Query head h uses key head
- * h / (H/G). Causal needs T == S. Never materialises T x S. */
+/* qkv[B,T,(H+2G)*D], or q[B,T,H*D], k[B,S,G*D], v[B,S,G*D]; positions[B,T]? i32 -> out[B,T,H*D], lse[B,H,T]. Query head
+ * h uses key head h / (H/G). Scores are q k^T attrs.attention.scale; with softcap c, c tanh(score / c) of that. Causal
+ * needs T == S: query t sees keys up to t, of them the last `window` where that is not 0, and with positions no key
+ * before t - positions[t], where its document begins. Never materialises T x S. */
 SL_FORWARD_OP(ATTENTION, attention, attention, attention, attention, attention,
-    SL_ARITY(1, 3, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION, .lowering = SL_LOWER_BY_RESULT,
-    .tile = SL_TILE_NEVER, .saved = { { "lse", SL_SAVED_STATISTIC } })
+    SL_ARITY(1, 4, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER, .positions = true, .saved = { { "lse", SL_SAVED_STATISTIC } })
 /* x -> x * keep / (1-p); keep from the counter (seed, step, micro, op, element); identity in evaluation. Its own
  * gradient: the same op on dy with the same attrs.dropout.op */
 SL_FORWARD_OP(DROPOUT, dropout, same, dropout, pointwise, dropout,
@@ -289,9 +292,9 @@ SL_BACKWARD_OP(RMS_NORM_GRAD, rms_norm_grad, rms_norm_grad, pointwise, norm,
 SL_BACKWARD_OP(QK_NORM_GRAD, qk_norm_grad, qk_norm_grad, pointwise, qk_norm,
     SL_ARITY(5, 5, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 10, .wide_outputs = 0x6u)
-/* forward inputs (1 or 3), out, lse, dout -> dqkv, or dq, dk, dv */
+/* forward inputs (1 or 3, positions behind them where there are any), out, lse, dout -> dqkv, or dq, dk, dv */
 SL_BACKWARD_OP(ATTENTION_GRAD, attention_grad, attention_grad, attention_grad, attention,
-    SL_ARITY(4, 6, 3), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION)
+    SL_ARITY(4, 7, 3), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION)
 /* dy -> part, as SPLIT, but accumulating */
 SL_BACKWARD_OP(CONCAT_GRAD, concat_grad, split, part, split,
     SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)

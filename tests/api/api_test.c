@@ -24,6 +24,7 @@ typedef struct api_world {
     int order[2];
     sluice_init init;
     FILE *out;
+    sluice_attention_options attention;
     sluice_optimizer optimizer;
     sluice_options options;
     sluice_launch_options launch;
@@ -191,6 +192,7 @@ static void build_graph(api_world *w)
     w->x = sluice_input(g, "x", SLUICE_F32, 2, row);
     w->ids = sluice_input(g, "ids", SLUICE_I32, 1, row);
     w->sequence = sluice_input(g, "sequence", SLUICE_F32, 3, three);
+    w->positions = sluice_input(g, "positions", SLUICE_I32, 2, three);
     w->weight = sluice_parameter(g, "weight", 2, matrix, some);
     w->bias = sluice_parameter(g, "bias", 1, matrix, some);
     w->gain = sluice_parameter(g, "gain", 1, &row[1], some);
@@ -210,6 +212,8 @@ static void make_world(api_world *w, const char *root)
     for (int i = 0; i < ROWS * FEATURES; i++) w->floats[i] = (float)i / 8 - 1;
     w->array = (sluice_array){ "x", w->floats, sizeof w->floats };
     w->batch = (sluice_batch){ &w->array, 1 };
+    sluice_attention_options_init(&w->attention);
+    w->attention.heads = 2;
     sluice_options_init(&w->options);
     w->counts[0] = ROWS;
     w->options.threads = 1;
@@ -402,6 +406,14 @@ TEST(structs_that_no_init_function_filled_are_refused_by_name)
         o.optimizer.size = sizes[i];
         CHECK_EQ(create_with(&w, &o), SLUICE_ERR_USAGE);
         CHECK_CONTAINS(sluice_error(), "options.optimizer.size");
+        sluice_attention_options attention = w.attention;
+        sluice_graph *g;
+        attention.size = sizes[i];
+        REQUIRE_OK(sluice_graph_create(&g));
+        CHECK_EQ(sluice_attention_with(g, 0, SLUICE_NONE, SLUICE_NONE, SLUICE_NONE, &attention), SLUICE_NONE);
+        CHECK_EQ(sluice_graph_check(g), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "sluice_attention_options.size");
+        sluice_graph_destroy(g);
     }
     CHECK_EQ(create_with(&w, NULL), SLUICE_OK);
     free_world(&w);

@@ -51,6 +51,12 @@ static fixture open_fixture(void)
         return expression_;                                                                                            \
     }
 
+/* q alone, packed, with the fields of the options that are given. */
+#define OPTIONS(...) (&(sluice_attention_options){ .size = sizeof(sluice_attention_options), __VA_ARGS__ })
+#define PACKED(positions, ...)                                                                                         \
+    sluice_attention_with(f.g, f.x, SLUICE_NONE, SLUICE_NONE, positions,                                               \
+                          OPTIONS(.heads = 2, .kv_heads = 1, __VA_ARGS__))
+
 CASE(shape_add, sluice_add(f.g, f.v, f.x))
 CASE(shape_add_stretch, sluice_add(f.g, input(f.g, "a", 3, D(4, 1, 5)), input(f.g, "b", 2, D(3, 1))))
 CASE(shape_subtract, sluice_subtract(f.g, f.x, f.v))
@@ -74,6 +80,8 @@ CASE(shape_rotary, sluice_rotary(f.g, f.x, 3, 2, 1e4f))
 CASE(shape_attention,
      sluice_attention(f.g, f.x, input(f.g, "k", 3, D(2, 6, 4)), input(f.g, "w", 3, D(2, 6, 4)), 4, 2, false))
 CASE(shape_attention_packed, sluice_attention_packed(f.g, f.x, 2, 1, true))
+CASE(shape_attention_with, PACKED(f.t, .causal = true, .window = 2, .softcap = 50, .scale = 0.1f))
+CASE(shape_attention_with_three, sluice_attention_with(f.g, f.x, f.x, f.x, f.t, OPTIONS(.heads = 2, .causal = true)))
 CASE(shape_dropout, sluice_dropout(f.g, f.x, 0.5f))
 CASE(shape_reshape, sluice_reshape(f.g, f.x, 2, D(-1, 4)))
 CASE(shape_reshape_ids, sluice_reshape(f.g, f.t, 1, D(6)))
@@ -112,6 +120,8 @@ static const struct {
     { shape_rotary, "[2, 3, 8]" },
     { shape_attention, "[2, 3, 8]" },
     { shape_attention_packed, "[2, 3, 4]" },
+    { shape_attention_with, "[2, 3, 4]" },
+    { shape_attention_with_three, "[2, 3, 8]" },
     { shape_dropout, "[2, 3, 8]" },
     { shape_reshape, "[12, 4]" },
     { shape_reshape_ids, "[6]" },
@@ -223,6 +233,18 @@ CASE(bad_rotary_rank, sluice_rotary(f.g, f.m, 1, 2, 1e4f))
 CASE(bad_rotary_odd, sluice_rotary(f.g, f.x, 1, 3, 1e4f))
 CASE(bad_rotary_wide, sluice_rotary(f.g, f.x, 5, 2, 1e4f))
 CASE(bad_rotary_base, sluice_rotary(f.g, f.x, 2, 2, 0))
+CASE(bad_options_null, sluice_attention_with(f.g, f.x, f.x, f.x, SLUICE_NONE, NULL))
+CASE(bad_options_half, sluice_attention_with(f.g, f.x, f.x, SLUICE_NONE, SLUICE_NONE, OPTIONS(.heads = 2)))
+CASE(bad_window, PACKED(SLUICE_NONE, .causal = true, .window = -1))
+CASE(bad_window_causal, PACKED(SLUICE_NONE, .window = 3))
+CASE(bad_softcap, PACKED(SLUICE_NONE, .softcap = -1))
+CASE(bad_softcap_nan, PACKED(SLUICE_NONE, .softcap = NAN))
+CASE(bad_scale, PACKED(SLUICE_NONE, .scale = -0.5f))
+CASE(bad_scale_infinite, PACKED(SLUICE_NONE, .scale = INFINITY))
+CASE(bad_positions_type, PACKED(f.x, .causal = true))
+CASE(bad_positions_shape, PACKED(ids(f.g, "p", 2, D(2, 4)), .causal = true))
+CASE(bad_positions_rank, PACKED(ids(f.g, "p", 1, D(6)), .causal = true))
+CASE(bad_positions_causal, PACKED(f.t, .window = 0))
 CASE(bad_attention_heads, sluice_attention(f.g, f.x, f.x, f.x, 4, 3, true))
 CASE(bad_attention_zero, sluice_attention(f.g, f.x, f.x, f.x, 0, 0, true))
 CASE(bad_attention_width, sluice_attention(f.g, f.x, f.x, f.x, 3, 3, true))
@@ -323,6 +345,18 @@ static const struct {
     { bad_attention_causal, "causal attention needs as many keys \"k\"" },
     { bad_attention_batch, "differ in batch" },
     { bad_attention_values, "must have equal shapes" },
+    { bad_options_null, "options is NULL" },
+    { bad_options_half, "got SLUICE_NONE where a value is needed" },
+    { bad_window, "a window of -1 keys" },
+    { bad_window_causal, "a window of 3 keys ends at a causal query" },
+    { bad_softcap, "capped at -1: must be" },
+    { bad_softcap_nan, "capped at nan: must be" },
+    { bad_scale, "scaled by -0.5: must be above 0" },
+    { bad_scale_infinite, "scaled by inf: must be above 0" },
+    { bad_positions_type, "is f32, must be i32" },
+    { bad_positions_shape, "must be [2, 3], one for each query" },
+    { bad_positions_rank, "must be [2, 3], one for each query" },
+    { bad_positions_causal, "separate documents for causal queries" },
     { bad_packed, "is not 1 query and 2 * 1 key" },
     { bad_packed_rank, "has 2 dimensions, needs 3" },
     { bad_packed_heads, "2000000000 query" },

@@ -151,6 +151,17 @@ void bind_gradients(AttentionCall *c, const sl_cuda_args *a, size_t bytes)
     c->delta = c->lse2 + c->batches * c->rounded * c->query_heads;
 }
 
+/* Not here yet. */
+sluice_status check_limits(const sl_cuda_args *a)
+{
+    const auto &at = a->attrs->attention;
+    int operands = sl_attention_operands(a->attrs);
+    bool positions = a->input_count == operands + 1 || a->input_count == operands + 4;
+    if (at.window == 0 && at.softcap == 0 && !positions) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s: the CUDA backend has no attention with a window, documents or a soft cap",
+                   a->name != nullptr ? a->name : "?");
+}
+
 /* Positions and blocks are counted in 31 bits: the least block has 32 rows of a head. */
 sluice_status check_size(const sl_cuda_args *a)
 {
@@ -198,6 +209,7 @@ extern "C" sluice_status sl_cuda_attention(const sl_cuda_args *a)
     sl_form form = sl_cuda_type(SL_OP_ATTENTION, a);
     size_t bytes = form == SL_FORM_F32 ? 4 : 2;
     SL_TRY(check_size(a));
+    SL_TRY(check_limits(a));
     AttentionCall c = bind_inputs(a, bytes);
     c.out = heads_of(&a->out[0], 0, (int64_t)c.query_heads * c.width, c.queries, bytes);
     c.lse = (float *)a->out[1].data;
@@ -212,6 +224,7 @@ extern "C" sluice_status sl_cuda_attention_grad(const sl_cuda_args *a)
     sl_form form = sl_cuda_type(SL_OP_ATTENTION_GRAD, a);
     size_t bytes = form == SL_FORM_F32 ? 4 : 2;
     SL_TRY(check_size(a));
+    SL_TRY(check_limits(a));
     SL_TRY(sl_check_workspace(SL_OP_ATTENTION_GRAD, a));
     AttentionCall c = bind_inputs(a, bytes);
     bind_gradients(&c, a, bytes);

@@ -3,7 +3,7 @@
  * The tiles of attention and their order are those of attention.c. GEMMs take so little time that everything besides
  * them is kept short: a tile is walked in panels of 32 queries, whose scores lie [keys, 32] in f32 and never leave the
  * first-level cache; one pass over them makes probabilities and slopes and rounds these to bf16 into the operands that
- * the next GEMMs read; what a causal query does not see is neither multiplied nor raised. Whatever else a product
+ * the next GEMMs read; blocks of 32 keys that no query of a panel sees are neither multiplied nor raised. Whatever else a product
  * reads is packed once per tile, so that the layout in memory needs a plain copy or one pass of transposes
  * (amx_pack.h). */
 #define SL_ELEM_bf16
@@ -112,13 +112,19 @@ SL_INLINE void round_pair(uint16_t *to, sl_v16 even, sl_v16 odd)
 #endif
 }
 
-/* ---- what causal queries see ---- */
+/* ---- what queries see ---- */
 
-/* Keys of a tile that any of `count` queries sees, the first of which is the tile's query `q`; may be negative. `past`
- * is of the tile. */
-static int64_t seen_by(const attention *t, int64_t q, int64_t count, int64_t keys, int64_t past)
+/* Where the keys of a tile end that any of `count` queries sees, the first of which is the tile's query `q`; may be
+ * negative. */
+static int64_t seen_by(const attention *t, int64_t q, int64_t count, int64_t keys, sight s)
 {
-    return t->causal ? sl_least(keys, q + count - past) : keys;
+    return t->causal ? sl_least(keys, q + count - s.past) : keys;
+}
+
+/* The first block of keys of which the panel of queries from q on sees any; it may lie behind the tile. */
+static int64_t block_from(sight s, int64_t q)
+{
+    return unseen(s, q) > 0 ? unseen(s, q) / SL_AMX_SIDE * SL_AMX_SIDE : 0;
 }
 
 /* Sixteen queries: keys after a query get the score -infinity. `past` is of the sixteen. */
@@ -129,6 +135,31 @@ static void hide_future(float *column, int64_t row, int64_t keys, int64_t past)
         sl_v16 seen = v16_sub(v16_load(lane), v16_set1((float)(past + j) - 0.5f));
         v16_store(column + j * row, v16_select_gt0(seen, v16_load(column + j * row), v16_set1(-INFINITY)));
     }
+}
+
+/* The same of keys before the first that a query sees; query `q` of the tile is the first of the sixteen, and the column
+ * begins with the tile's key `first`. */
+static void hide_past(float *column, int64_t row, int64_t keys, sight s, int64_t q, int64_t first)
+{
+    float hidden[SL_LANES];
+    for (int64_t i = 0; i < SL_LANES; i++) {
+        int64_t count = unseen(s, q + i) - first;
+        hidden[i] = (float)(count < 0 ? 0 : sl_least(count, keys)) - 0.5f;
+    }
+    int64_t most = unseen(s, q + SL_LANES - 1) - first;
+    for (int64_t j = 0; j < sl_least(keys, most); j++) {
+        sl_v16 seen = v16_sub(v16_set1((float)j), v16_load(hidden));
+        v16_store(column + j * row, v16_select_gt0(seen, v16_load(column + j * row), v16_set1(-INFINITY)));
+    }
+}
+
+/* Sixteen queries, `keys` keys from the tile's key `first` on: scores are capped, and hidden where a query does not see
+ * the key. */
+static void limit_column(const attention *t, float *column, int64_t keys, sight s, int64_t q, int64_t first)
+{
+    if (t->softcap > 0.0f) cap_column(t, column, SL_AMX_SIDE, keys);
+    if (t->causal) hide_future(column, SL_AMX_SIDE, keys, s.past + first - q);
+    if (t->bounded) hide_past(column, SL_AMX_SIDE, keys, s, q, first);
 }
 
 /* Sixteen queries at a time: [width, queries] becomes rows of an operand. */
@@ -186,13 +217,14 @@ static void start_forward(const attention *t, const forward_tile *f, const elem 
     sl_pack_lanes(f->query, by_row(q, t->q.row), queries, t->width, true);
 }
 
-/* Sixteen queries: exp(score * scale + base) of the keys, rounded into column `half` of the panel p, with zeros behind
- * them to the end of p. Returns the sum of what was rounded. */
-static sl_v16 raise_column(packed p, int half, const float *column, int64_t keys, sl_v16 factor, sl_v16 base)
+/* Sixteen queries: exp(score * factor + base) of the keys from the block at `first` on, rounded into column `half` of
+ * the panel p, with zeros behind them to the end of p. Returns the sum of what was rounded. */
+static sl_v16 raise_column(packed p, int half, const float *column, int64_t first, int64_t keys, sl_v16 factor,
+                           sl_v16 base)
 {
     const sl_v16 zero = v16_set1(0.0f);
     sl_v16 sum = zero;
-    for (int64_t step = 0; step < p.steps; step++) {
+    for (int64_t step = first / SL_TILE_K; step < p.steps; step++) {
         uint16_t *tile = panel_at(p, 0, step) + half * SL_TILE_ELEMENTS;
         for (int64_t j = step * SL_TILE_K; j < (step + 1) * SL_TILE_K; j += 2, tile += SL_TILE_K) {
             sl_v16 even = zero, odd = zero;
@@ -205,45 +237,46 @@ static sl_v16 raise_column(packed p, int half, const float *column, int64_t keys
     return sum;
 }
 
-/* Sixteen queries: scores of the keys they see become probabilities; max and total take the keys in, and earlier sums
- * shrink. */
-static void soften_panel(const attention *t, const forward_tile *f, packed p, int half, int64_t query, int64_t keys,
-                         bool first)
+/* Sixteen queries: scores of the keys they see, none before `from`, become probabilities; max and total take the keys
+ * in, and earlier sums shrink. */
+static void soften_panel(const attention *t, const forward_tile *f, packed p, int half, int64_t query, int64_t from,
+                         int64_t keys, bool first)
 {
     const running *r = &f->run;
     const float *column = f->scores + half * SL_LANES;
-    sl_v16 factor = v16_set1(t->scale), before = v16_load(r->max + query);
-    sl_v16 max = largest_down(column, SL_AMX_SIDE, keys, before), base = v16_neg(v16_mul(max, factor));
-    sl_v16 sum = raise_column(p, half, column, keys, factor, base);
+    sl_v16 factor = v16_set1(t->factor), before = v16_load(r->max + query);
+    sl_v16 max = largest_down(column + from * SL_AMX_SIDE, SL_AMX_SIDE, keys - from, before);
+    sl_v16 base = v16_neg(v16_mul(max, factor)), sum = raise_column(p, half, column, from, keys, factor, base);
     take_block(r, query, factor, before, max, base, sum, first);
     if (!first) scale_column(f->sums + query, f->row, t->width, r->shrink + query);
 }
 
-/* The panel of queries from q on, of which the last sees `seen` keys. */
+/* The panel of queries from q on, which sees keys [from, seen) of the tile. */
 static void forward_panel(const attention *t, const forward_tile *f, int64_t keys, int64_t queries, int64_t q,
-                          int64_t seen, int64_t past, bool first)
+                          int64_t from, int64_t seen, sight s)
 {
     packed key = packed_as(f->key, keys, t->width), query = packed_as(f->query, queries, t->width);
     packed value = packed_as(f->value, t->width, keys), p = packed_as(f->probability, queries - q, seen);
-    for (int64_t i = 0; i < seen; i += SL_AMX_SIDE)
+    bool first = unseen(s, q) >= 0;
+    for (int64_t i = from; i < seen; i += SL_AMX_SIDE)
         multiply_block(key, i, query, q, 0, query.steps, false, f->scores + i * SL_AMX_SIDE, SL_AMX_SIDE);
     for (int half = 0; half <= is_full(p, 0); half++) {
-        int64_t first_query = q + half * SL_LANES, own = seen_by(t, first_query, SL_LANES, seen, past);
-        if (t->causal) hide_future(f->scores + half * SL_LANES, SL_AMX_SIDE, own, past - first_query);
-        soften_panel(t, f, p, half, first_query, own, first);
+        int64_t first_query = q + half * SL_LANES, own = seen_by(t, first_query, SL_LANES, seen, s);
+        limit_column(t, f->scores + from * SL_AMX_SIDE + half * SL_LANES, own - from, s, first_query, from);
+        soften_panel(t, f, p, half, first_query, from, own, first);
     }
     for (int64_t d = 0; d < t->width; d += SL_AMX_SIDE)
-        multiply_block(value, d, p, 0, 0, p.steps, !first, f->sums + d * f->row + q, f->row);
+        multiply_block(value, d, p, 0, from / SL_TILE_K, p.steps, !first, f->sums + d * f->row + q, f->row);
 }
 
 static void forward_keys(const attention *t, const forward_tile *f, const elem *k, const elem *v, int64_t keys,
-                         int64_t queries, int64_t past, bool first)
+                         int64_t queries, sight s)
 {
     sl_pack_lanes(f->key, by_row(k, t->k.row), keys, t->width, false);
     sl_pack_lanes(f->value, by_column(v, t->v.row), t->width, keys, false);
     for (int64_t q = 0; q < queries; q += SL_AMX_SIDE) {
-        int64_t seen = seen_by(t, q, SL_AMX_SIDE, keys, past);
-        if (seen > 0) forward_panel(t, f, keys, queries, q, seen, past, first);
+        int64_t from = block_from(s, q), seen = seen_by(t, q, SL_AMX_SIDE, keys, s);
+        if (seen > from) forward_panel(t, f, keys, queries, q, from, seen, s);
     }
 }
 
@@ -342,20 +375,23 @@ typedef struct block_operands {
     int64_t left_rows; /* 16: the block has no second tile of keys */
 } block_operands;
 
-/* Sixteen queries of a block, `keys` keys: p = exp(score * scale - lse) and ds = p (dp - delta) scale, rounded into the
- * operands; keys that are not there get zeros. */
-SL_INLINE void slope_half(const backward_tile *b, block_operands o, int half, const int64_t keys, float scale,
-                          const float *lse, const float *delta)
+/* Sixteen queries of a block, `keys` keys: p = exp(score * scale - lse) and ds = p (dp - delta) scale, as
+ * slope_column and slope_capped_column have them, rounded into the operands; keys that are not there get zeros. */
+SL_INLINE void slope_half(const attention *t, const backward_tile *b, block_operands o, int half, const int64_t keys,
+                          const bool capped, const float *lse, const float *delta)
 {
-    const sl_v16 factor = v16_set1(scale), base = v16_neg(v16_load(lse)), shift = v16_load(delta);
+    const sl_v16 factor = v16_set1(t->scale), base = v16_neg(v16_load(lse)), shift = v16_load(delta);
+    const sl_v16 inverse_cap = v16_set1(capped ? 1.0f / t->softcap : 0.0f);
     const float *score = b->scores + half * SL_LANES, *dp = b->dp + half * SL_LANES;
     for (int64_t j = 0; j < SL_TILE_K; j += 2) {
         sl_v16 p[2], ds[2];
         for (int u = 0; u < 2; u++) {
             p[u] = ds[u] = v16_set1(0.0f);
             if (j + u >= keys) continue;
-            p[u] = v16_exp(v16_fma(v16_load(score + (j + u) * SL_AMX_SIDE), factor, base));
+            sl_v16 s = v16_load(score + (j + u) * SL_AMX_SIDE);
+            p[u] = v16_exp(capped ? v16_add(s, base) : v16_fma(s, factor, base));
             ds[u] = v16_mul(v16_mul(p[u], v16_sub(v16_load(dp + (j + u) * SL_AMX_SIDE), shift)), factor);
+            if (capped) ds[u] = v16_mul(ds[u], cap_slope(s, inverse_cap));
         }
         round_pair(o.right + half * SL_TILE_ELEMENTS + j / 2 * SL_TILE_K, ds[0], ds[1]);
         for (int u = 0; u < 2 && j < o.left_rows; u++) {
@@ -376,7 +412,7 @@ static void clear_second_half(block_operands o)
 
 /* p and ds of the keys from i and the queries from q on. */
 static void slope_block(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, int64_t i, int64_t q,
-                        int64_t past)
+                        sight s)
 {
     packed key = packed_as(b->key, keys, t->width), query = packed_as(b->query, queries, t->width);
     packed value = packed_as(b->value, keys, t->width), dout = packed_as(b->dout, queries, t->width);
@@ -389,31 +425,33 @@ static void slope_block(const attention *t, const backward_tile *b, int64_t keys
     multiply_block(value, i, dout, q, 0, dout.steps, false, b->dp, SL_AMX_SIDE);
     for (int half = 0; half <= is_full(right, q); half++) {
         int64_t first = q + half * SL_LANES;
-        if (t->causal) hide_future(b->scores + half * SL_LANES, SL_AMX_SIDE, here, past + i - first);
-        if (here == SL_AMX_SIDE)
-            slope_half(b, o, half, SL_AMX_SIDE, t->scale, b->lse + first, b->delta + first);
+        limit_column(t, b->scores + half * SL_LANES, here, s, first, i);
+        if (t->softcap > 0.0f)
+            slope_half(t, b, o, half, here, true, b->lse + first, b->delta + first);
+        else if (here == SL_AMX_SIDE)
+            slope_half(t, b, o, half, SL_AMX_SIDE, false, b->lse + first, b->delta + first);
         else
-            slope_half(b, o, half, here, t->scale, b->lse + first, b->delta + first);
+            slope_half(t, b, o, half, here, false, b->lse + first, b->delta + first);
     }
     if (!is_full(right, q)) clear_second_half(o);
 }
 
-static void slopes(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, int64_t past)
+static void slopes(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, sight s)
 {
     for (int64_t q = 0; q < queries; q += SL_AMX_SIDE)
-        for (int64_t i = 0; i < seen_by(t, q, SL_AMX_SIDE, keys, past); i += SL_AMX_SIDE)
-            slope_block(t, b, keys, queries, i, q, past);
+        for (int64_t i = block_from(s, q); i < seen_by(t, q, SL_AMX_SIDE, keys, s); i += SL_AMX_SIDE)
+            slope_block(t, b, keys, queries, i, q, s);
 }
 
-/* The tile's part of dq^T[width, queries] = k^T ds, which `first`, the first block of keys, starts. */
-static void add_dq(const attention *t, const backward_tile *b, float *dq, int64_t keys, int64_t queries, int64_t past,
-                   bool first)
+/* The tile's part of dq^T[width, queries] = k^T ds, which the first block that a panel sees starts. */
+static void add_dq(const attention *t, const backward_tile *b, float *dq, int64_t keys, int64_t queries, sight s)
 {
     packed key = packed_as(b->key_turned, t->width, keys), ds = packed_as(b->right, queries, keys);
     for (int64_t q = 0; q < queries; q += SL_AMX_SIDE) {
-        int64_t seen = seen_by(t, q, SL_AMX_SIDE, keys, past);
-        for (int64_t d = 0; seen > 0 && d < t->width; d += SL_AMX_SIDE)
-            multiply_block(key, d, ds, q, 0, sl_ceil_div(seen, SL_TILE_K), !first, dq + d * b->row + q, b->row);
+        int64_t from = block_from(s, q), seen = seen_by(t, q, SL_AMX_SIDE, keys, s);
+        for (int64_t d = 0; seen > from && d < t->width; d += SL_AMX_SIDE)
+            multiply_block(key, d, ds, q, from / SL_TILE_K, sl_ceil_div(seen, SL_TILE_K), unseen(s, q) < 0,
+                           dq + d * b->row + q, b->row);
     }
 }
 
@@ -423,17 +461,18 @@ static void store_dq(const attention *t, const backward_tile *b, elem *to, const
 }
 
 /* Its part of dk = ds q and dv = p dout[keys, width], which start here when `fresh`. */
-static void add_dk_dv(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, int64_t past,
-                      bool fresh)
+static void add_dk_dv(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, sight s, bool fresh)
 {
     packed p = packed_as(b->probability_left, keys, queries), dout = packed_as(b->dout_turned, t->width, queries);
     packed ds = packed_as(b->left, keys, queries), query = packed_as(b->query_turned, t->width, queries);
     for (int64_t i = 0; i < keys; i += SL_AMX_SIDE) {
-        int64_t step = 0; /* the first whose queries see a key */
-        while (step < p.steps && seen_by(t, step * SL_TILE_K, SL_AMX_SIDE, keys, past) <= i) step++;
-        for (int64_t d = 0; d < t->width; d += SL_AMX_SIDE) {
-            multiply_block(p, i, dout, d, step, p.steps, !fresh, b->dv + i * b->wide + d, b->wide);
-            multiply_block(ds, i, query, d, step, p.steps, !fresh, b->dk + i * b->wide + d, b->wide);
+        int64_t step = 0; /* the first whose queries see a key, and the end of those that do */
+        while (step < p.steps && seen_by(t, step * SL_TILE_K, SL_AMX_SIDE, keys, s) <= i) step++;
+        int64_t end = step;
+        while (end < p.steps && block_from(s, end * SL_TILE_K) <= i) end++;
+        for (int64_t d = 0; (fresh || step < end) && d < t->width; d += SL_AMX_SIDE) {
+            multiply_block(p, i, dout, d, step, end, !fresh, b->dv + i * b->wide + d, b->wide);
+            multiply_block(ds, i, query, d, step, end, !fresh, b->dk + i * b->wide + d, b->wide);
         }
     }
 }

@@ -41,8 +41,10 @@ static void leave_task(void)
 {
 }
 
-/* scores[keys, queries] of a tile: panels of queries, each `panel` on, rows `row` apart (0: as wide as the panel). Keys
- * after a query get the score -infinity. `past` is how many positions the first key lies after the first query. */
+/* ---- scores[keys, queries] of a tile: panels of queries, each `panel` on, rows `row` apart (0: as wide as the panel)
+ * ---- */
+
+/* Keys after a query get the score -infinity. */
 static void hide_future(sl_block scores, int64_t keys, int64_t queries, int64_t past)
 {
     for (int64_t j = past < 0 ? -past : 0; j < keys; j++)
@@ -52,6 +54,31 @@ static void hide_future(sl_block scores, int64_t keys, int64_t queries, int64_t 
             float *row = scores.data + p * scores.panel + j * (scores.row ? scores.row : width);
             for (int64_t i = 0; i < hidden; i++) row[i] = -INFINITY;
         }
+}
+
+/* The same of keys before the first that a query sees: key j is hidden from a query on, the later the larger j. */
+static void hide_past(sl_block scores, int64_t keys, int64_t queries, sight s)
+{
+    int64_t from = 0;
+    for (int64_t j = 0; j < keys; j++) {
+        while (from < queries && unseen(s, from) <= j) from++;
+        for (int64_t p = from / SL_TILE_COLUMNS; p * SL_TILE_COLUMNS < queries; p++) {
+            int64_t width = sl_panel_width(queries, p), first = from - p * SL_TILE_COLUMNS;
+            float *row = scores.data + p * scores.panel + j * (scores.row ? scores.row : width);
+            for (int64_t i = first > 0 ? first : 0; i < width; i++) row[i] = -INFINITY;
+        }
+    }
+}
+
+/* Capped, and hidden where a query does not see the key. */
+static void limit_scores(const attention *t, sl_block scores, int64_t keys, int64_t queries, sight s)
+{
+    for (int64_t q = 0; t->softcap > 0.0f && q < queries; q += SL_LANES) {
+        int64_t p = q / SL_TILE_COLUMNS, row = scores.row ? scores.row : sl_panel_width(queries, p);
+        cap_column(t, scores.data + p * scores.panel + q % SL_TILE_COLUMNS, row, keys);
+    }
+    if (t->causal) hide_future(scores, keys, queries, s.past);
+    if (t->bounded && unseen(s, queries - 1) > 0) hide_past(scores, keys, queries, s);
 }
 
 /* ---- forward ---- */
@@ -95,19 +122,20 @@ static void soften_block(const attention *t, const forward_tile *f, int64_t keys
 {
     for (int64_t q = 0; q < queries; q += SL_LANES) {
         int64_t p = q / SL_TILE_COLUMNS, lane = q % SL_TILE_COLUMNS, width = sl_panel_width(queries, p);
-        soften_column(&f->run, t->scale, f->scores + p * SL_TILE_COLUMNS * keys + lane, width, keys, q, first);
+        soften_column(&f->run, t->factor, f->scores + p * SL_TILE_COLUMNS * keys + lane, width, keys, q, first);
         float *sums = f->sums + p * SL_TILE_COLUMNS * t->width + lane;
         if (!first) scale_column(sums, width, t->width, f->run.shrink + q);
     }
 }
 
 static void forward_keys(const attention *t, const forward_tile *f, const elem *k, const elem *v, int64_t keys,
-                         int64_t queries, int64_t past, bool first)
+                         int64_t queries, sight s)
 {
+    bool first = unseen(s, 0) >= 0;
     sl_block scores = { f->scores, 0, keys * SL_TILE_COLUMNS }, sums = { f->sums, 0, t->width * SL_TILE_COLUMNS };
     KI(pack_a)(f->left, head_rows(k, t->k.row), keys, keys, t->width);
     KI(multiply_packed)(f->left, f->query, keys, queries, t->width, NULL, scores);
-    if (t->causal) hide_future(scores, keys, queries, past);
+    limit_scores(t, scores, keys, queries, s);
     soften_block(t, f, keys, queries, first);
     KI(pack_a)(f->left, head_columns(v, t->v.row), t->width, t->width, keys);
     KI(multiply_packed)(f->left, f->scores, t->width, queries, keys, first ? NULL : f->sums, sums);
@@ -199,22 +227,25 @@ static void load_keys(const attention *t, const backward_tile *b, int64_t row, i
 }
 
 /* p and ds of a tile keys x queries of one head. */
-static void slopes(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, int64_t past)
+static void slopes(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, sight s)
 {
     int64_t row = padded(queries);
     sl_block scores = { b->probability, row, SL_TILE_COLUMNS }, dp = { b->slope, row, SL_TILE_COLUMNS };
     KI(multiply_packed)(b->key_left, b->query_down, keys, queries, t->width, NULL, scores);
     KI(multiply_packed)(b->value_left, b->dout_down, keys, queries, t->width, NULL, dp);
-    if (t->causal) hide_future(scores, keys, queries, past);
+    limit_scores(t, scores, keys, queries, s);
     for (int64_t q = 0; q < row; q += SL_LANES)
-        slope_column(b->probability + q, b->slope + q, row, keys, t->scale, b->lse + q, b->delta + q);
+        if (t->softcap > 0.0f)
+            slope_capped_column(t, b->probability + q, b->slope + q, row, keys, b->lse + q, b->delta + q);
+        else
+            slope_column(b->probability + q, b->slope + q, row, keys, t->scale, b->lse + q, b->delta + q);
 }
 
-/* The tile's part of dq[queries, width], which `first`, the first block of keys, starts. */
-static void add_dq(const attention *t, const backward_tile *b, float *dq, int64_t keys, int64_t queries, int64_t past,
-                   bool first)
+/* The tile's part of dq[queries, width], which the first block that the tile sees starts. Slopes of keys that a query
+ * does not see are zero. */
+static void add_dq(const attention *t, const backward_tile *b, float *dq, int64_t keys, int64_t queries, sight s)
 {
-    (void)past; /* slopes of keys that a query does not see are zero */
+    bool first = unseen(s, 0) >= 0;
     sl_block to = { dq, b->wide, SL_TILE_COLUMNS };
     KI(pack_a)(b->left, floats(b->slope, 1, padded(queries)), queries, queries, keys);
     KI(multiply_packed)(b->left, b->key_right, queries, t->width, keys, first ? NULL : dq, to);
@@ -226,10 +257,9 @@ static void store_dq(const attention *t, const backward_tile *b, elem *to, const
 }
 
 /* Its part of dk and dv[keys, width], which start here when `fresh`. */
-static void add_dk_dv(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, int64_t past,
-                      bool fresh)
+static void add_dk_dv(const attention *t, const backward_tile *b, int64_t keys, int64_t queries, sight s, bool fresh)
 {
-    (void)past;
+    (void)s;
     int64_t row = padded(queries);
     sl_block dk = { b->dk, b->wide, SL_TILE_COLUMNS }, dv = { b->dv, b->wide, SL_TILE_COLUMNS };
     KI(pack_a)(b->left, floats(b->probability, row, 1), keys, keys, queries);

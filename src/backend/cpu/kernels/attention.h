@@ -23,13 +23,24 @@ typedef struct heads {
 typedef struct attention {
     int64_t batches, query_heads, key_heads, width; /* width: of one head */
     int64_t queries, keys;                          /* T and S */
-    bool causal;
-    float scale;
+    bool causal, bounded;                           /* bounded: a window or documents hide earlier keys too */
+    int64_t window;                                 /* 0: none */
+    const int32_t *positions;                       /* [batches, queries]; NULL: a row is one document */
+    float scale, softcap;
+    float factor; /* of a score in the exponent: scale, or 1 where scores were capped, which scales them */
+    float lowest; /* what maxima begin with */
     heads q, k, v, out;
     float *lse;             /* [batches, query_heads, queries] */
     heads dq, dk, dv, dout; /* backward; data NULL: not wanted */
     int64_t tile_queries, tile_keys;
 } attention;
+
+/* Which keys of a block the queries of a tile see: query i those from from[i] - past on, counted in the block, and if
+ * causal those up to i - past. */
+typedef struct sight {
+    const int64_t *from; /* per query: the first key it sees, counted from the tile's first query; never decreases */
+    int64_t past;        /* how many positions the block's first key lies after the tile's first query */
+} sight;
 
 /* Per query of a tile: largest score, sum of exponentials, what earlier sums are multiplied by. */
 typedef struct running {
@@ -51,6 +62,22 @@ SL_INLINE float *take(float **next, int64_t count)
 
 /* ---- operands ---- */
 
+/* A query that sees no key of its first block has no maximum yet, and -infinity less -infinity is no number: where that
+ * can be, maxima begin finite, far below any score. */
+static inline void bind_limits(attention *t, const sl_kernel_args *a)
+{
+    int operands = sl_attention_operands(a->attrs);
+    bool positions = a->input_count == operands + 1 || a->input_count == operands + 4; /* forward, backward */
+    t->causal = a->attrs->attention.causal;
+    t->window = a->attrs->attention.window;
+    t->positions = positions ? a->in[operands].data : NULL;
+    t->bounded = t->window > 0 || t->positions != NULL;
+    t->scale = a->attrs->attention.scale;
+    t->softcap = a->attrs->attention.softcap;
+    t->factor = t->softcap > 0.0f ? 1.0f : t->scale;
+    t->lowest = t->bounded ? -1e30f : -INFINITY;
+}
+
 static inline void bind_inputs(attention *t, const sl_kernel_args *a)
 {
     const sl_shape *first = a->in[0].shape;
@@ -60,8 +87,7 @@ static inline void bind_inputs(attention *t, const sl_kernel_args *a)
     t->query_heads = a->attrs->attention.heads;
     t->key_heads = a->attrs->attention.kv_heads;
     t->width = width;
-    t->causal = a->attrs->attention.causal;
-    t->scale = a->attrs->attention.scale;
+    bind_limits(t, a);
     if (a->attrs->attention.packed) {
         int64_t row = (t->query_heads + 2 * t->key_heads) * width;
         elem *qkv = a->in[0].data;
@@ -79,7 +105,7 @@ static inline void bind_inputs(attention *t, const sl_kernel_args *a)
 
 static inline void bind_gradients(attention *t, const sl_kernel_args *a)
 {
-    int inputs = a->attrs->attention.packed ? 1 : 3;
+    int inputs = a->input_count - 3;
     int64_t out_row = t->query_heads * t->width;
     t->out = (heads){ a->in[inputs].data, out_row };
     t->lse = a->in[inputs + 1].data;
@@ -100,6 +126,33 @@ static inline void bind_gradients(attention *t, const sl_kernel_args *a)
 SL_INLINE elem *head_at(heads x, int64_t row, int64_t head, int64_t width)
 {
     return x.data + row * x.row + head * width;
+}
+
+/* ---- what queries see ---- */
+
+/* The first key that a query sees: itself at the latest. It never decreases from query to query. */
+SL_INLINE int64_t first_seen(const attention *t, int64_t batch, int64_t query)
+{
+    int64_t first = 0;
+    if (t->window > 0) first = query - t->window + 1;
+    if (t->positions != NULL) {
+        int64_t begin = query - t->positions[batch * t->queries + query];
+        if (begin > first) first = begin;
+    }
+    return first < 0 ? 0 : sl_least(first, query);
+}
+
+/* The `from` of a sight, to whole lanes. */
+static inline void see_from(const attention *t, int64_t *from, int64_t batch, int64_t first, int64_t queries)
+{
+    for (int64_t i = 0; i < padded(queries); i++)
+        from[i] = t->bounded ? first_seen(t, batch, first + sl_least(i, queries - 1)) - first : -first;
+}
+
+/* Keys of the block before the first that query q sees. Not negative: q sees none of an earlier block. */
+SL_INLINE int64_t unseen(sight s, int64_t q)
+{
+    return s.from[q] - s.past;
 }
 
 /* Halves the tile until `floats_of` fits a worker's scratch. */
@@ -123,6 +176,21 @@ SL_INLINE sl_v16 largest_down(const float *column, int64_t row, int64_t keys, sl
         for (int u = 0; u < 4; u++) m[u] = v16_max(v16_load(column + (j + u) * row), m[u]);
     for (; j < keys; j++) m[0] = v16_max(v16_load(column + j * row), m[0]);
     return v16_max(v16_max(m[0], m[1]), v16_max(m[2], m[3]));
+}
+
+/* Sixteen queries: score becomes softcap tanh(score scale / softcap). */
+static inline void cap_column(const attention *t, float *column, int64_t row, int64_t keys)
+{
+    sl_v16 inner = v16_set1(t->scale / t->softcap), outer = v16_set1(t->softcap);
+    for (int64_t j = 0; j < keys; j++)
+        v16_store(column + j * row, v16_mul(outer, v16_tanh(v16_mul(v16_load(column + j * row), inner))));
+}
+
+/* What capping a score multiplies its slope by, 1 - (score / softcap)^2; nothing is left of a hidden one's. */
+SL_INLINE sl_v16 cap_slope(sl_v16 score, sl_v16 inverse_cap)
+{
+    sl_v16 y = v16_max(v16_mul(score, inverse_cap), v16_set1(-1.0f));
+    return v16_fma(v16_neg(y), y, v16_set1(1.0f));
 }
 
 /* The online softmax: the maximum and total of sixteen queries take a block of keys in, whose exponentials under the
@@ -182,6 +250,20 @@ static inline void slope_column(float *score, float *dp, int64_t row, int64_t ke
     }
 }
 
+/* The same of capped scores: p = exp(score - lse), ds = p (dp - delta) scale (1 - (score / softcap)^2). */
+static inline void slope_capped_column(const attention *t, float *score, float *dp, int64_t row, int64_t keys,
+                                       const float *lse, const float *delta)
+{
+    sl_v16 factor = v16_set1(t->scale), inverse_cap = v16_set1(1.0f / t->softcap);
+    sl_v16 base = v16_neg(v16_load(lse)), shift = v16_load(delta);
+    for (int64_t j = 0; j < keys; j++) {
+        sl_v16 s = v16_load(score + j * row), e = v16_exp(v16_add(s, base));
+        sl_v16 slope = v16_mul(v16_mul(e, v16_sub(v16_load(dp + j * row), shift)), factor);
+        v16_store(score + j * row, e);
+        v16_store(dp + j * row, v16_mul(slope, cap_slope(s, inverse_cap)));
+    }
+}
+
 /* ---- rows ---- */
 
 /* Rows of floats rounded into an operand's rows. */
@@ -195,7 +277,7 @@ static inline void store_rows(elem *to, int64_t to_row, const float *from, int64
 
 SL_INLINE void store_lse(const attention *t, const running *r, float *lse, int64_t queries)
 {
-    for (int64_t q = 0; q < queries; q++) lse[q] = r->max[q] * t->scale + sl_log(r->total[q]);
+    for (int64_t q = 0; q < queries; q++) lse[q] = r->max[q] * t->factor + sl_log(r->total[q]);
 }
 
 SL_INLINE float dot(const elem *a, const elem *b, int64_t n)

@@ -9,11 +9,19 @@
  *     load_keys, load_queries, slopes    the operands of a tile and its p and ds
  *     add_dk_dv, add_dq, store_dq
  *
- * `past` is how many positions a tile's first key lies after its first query.
+ * Keys before the first that a tile's first query sees are passed over by whole blocks, which lie at multiples of their
+ * length wherever a window or a document begins. All of a sight (attention.h) is monotonic, so that the blocks of a tile
+ * and the tiles of a block are runs without holes.
  *
  * Forward: one task per (batch, head, tile of queries). Backward: either one task per (batch, key head), which owns dk
  * and dv of that head and dq of its query heads, or, where that is too few tasks or dq does not fit in scratch, two
  * walks: dk and dv by blocks of keys, dq by tiles of queries. A sum is the same chain in both. */
+
+/* Where the block begins that holds the first key which `query`, the first of its tile, sees. */
+static int64_t first_block(const attention *t, int64_t batch, int64_t query)
+{
+    return t->bounded ? first_seen(t, batch, query) / t->tile_keys * t->tile_keys : 0;
+}
 
 /* ---- forward ---- */
 
@@ -26,14 +34,15 @@ static void forward_task(void *context, int64_t number, void *scratch)
     int64_t head = number / tiles % t->query_heads, batch = number / tiles / t->query_heads;
     int64_t key_head = head / (t->query_heads / t->key_heads), row = batch * t->queries + first_query;
     int64_t queries = sl_least(t->tile_queries, t->queries - first_query);
-    int64_t visible = t->causal ? first_query + queries : t->keys;
+    int64_t visible = t->causal ? first_query + queries : t->keys, from[MOST_QUERIES];
     enter_task();
-    for (int64_t i = 0; i < padded(queries); i++) f.run.max[i] = -INFINITY;
+    see_from(t, from, batch, first_query, queries);
+    for (int64_t i = 0; i < padded(queries); i++) f.run.max[i] = t->lowest;
     start_forward(t, &f, head_at(t->q, row, head, t->width), queries);
-    for (int64_t first = 0; first < visible; first += t->tile_keys) {
+    for (int64_t first = first_block(t, batch, first_query); first < visible; first += t->tile_keys) {
         int64_t keys = sl_least(t->tile_keys, visible - first), key_row = batch * t->keys + first;
         forward_keys(t, &f, head_at(t->k, key_row, key_head, t->width), head_at(t->v, key_row, key_head, t->width),
-                     keys, queries, first - first_query, first == 0);
+                     keys, queries, (sight){ from, first - first_query });
     }
     finish_forward(t, &f, head_at(t->out, row, head, t->width), queries);
     store_lse(t, &f.run, t->lse + (batch * t->query_heads + head) * t->queries + first_query, queries);
@@ -58,23 +67,25 @@ static void backward_keys(const attention *t, const backward_tile *b, int64_t ba
 {
     int64_t group = t->query_heads / t->key_heads, tiles = sl_ceil_div(t->queries, t->tile_queries), loaded = 0;
     int64_t keys = sl_least(t->tile_keys, t->keys - first), key_row = batch * t->keys + first;
-    int64_t start = t->causal ? first / t->tile_queries : 0;
+    int64_t start = t->causal ? first / t->tile_queries : 0, from[MOST_QUERIES];
     for (int64_t member = 0; member < group; member++)
         for (int64_t tile = start; tile < tiles; tile++) {
             int64_t query = tile * t->tile_queries, queries = sl_least(t->tile_queries, t->queries - query);
             int64_t seen = t->causal ? sl_least(keys, query + queries - first) : keys;
+            sight see = { from, first - query };
+            if (t->bounded && first_seen(t, batch, query) >= first + keys) break;
+            see_from(t, from, batch, query, queries);
             if (loaded != seen) load_keys(t, b, key_row, key_head, seen);
             loaded = seen;
             load_queries(t, b, batch, key_head * group + member, query, queries);
-            slopes(t, b, seen, queries, first - query);
+            slopes(t, b, seen, queries, see);
             bool fresh = member == 0 && tile == start;
-            add_dk_dv(t, b, seen, queries, first - query, fresh);
+            add_dk_dv(t, b, seen, queries, see, fresh);
             if (fresh) { /* what the tile does not see starts at zero */
                 memset(b->dk + seen * b->wide, 0, (size_t)((keys - seen) * b->wide) * sizeof *b->dk);
                 memset(b->dv + seen * b->wide, 0, (size_t)((keys - seen) * b->wide) * sizeof *b->dv);
             }
-            if (with_dq)
-                add_dq(t, b, b->dq + (member * tiles + tile) * dq_floats(t), seen, queries, first - query, first == 0);
+            if (with_dq) add_dq(t, b, b->dq + (member * tiles + tile) * dq_floats(t), seen, queries, see);
         }
     if (t->dk.data) store_rows(head_at(t->dk, key_row, key_head, t->width), t->dk.row, b->dk, b->wide, keys, t->width);
     if (t->dv.data) store_rows(head_at(t->dv, key_row, key_head, t->width), t->dv.row, b->dv, b->wide, keys, t->width);
@@ -117,13 +128,15 @@ static void queries_task(void *context, int64_t number, void *scratch)
     int64_t query = (tiles - 1 - number % tiles) * t->tile_queries; /* the longest come first */
     int64_t head = number / tiles % t->query_heads, batch = number / tiles / t->query_heads;
     int64_t queries = sl_least(t->tile_queries, t->queries - query), seen = t->causal ? query + queries : t->keys;
+    int64_t from[MOST_QUERIES];
     enter_task();
+    see_from(t, from, batch, query, queries);
     load_queries(t, &b, batch, head, query, queries);
-    for (int64_t first = 0; first < seen; first += t->tile_keys) {
+    for (int64_t first = first_block(t, batch, query); first < seen; first += t->tile_keys) {
         int64_t keys = sl_least(t->tile_keys, seen - first);
         load_keys(t, &b, batch * t->keys + first, head / (t->query_heads / t->key_heads), keys);
-        slopes(t, &b, keys, queries, first - query);
-        add_dq(t, &b, b.dq, keys, queries, first - query, first == 0);
+        slopes(t, &b, keys, queries, (sight){ from, first - query });
+        add_dq(t, &b, b.dq, keys, queries, (sight){ from, first - query });
     }
     leave_task();
     store_dq(t, &b, head_at(t->dq, batch * t->queries + query, head, t->width), b.dq, queries);
