@@ -376,11 +376,13 @@ static sluice_status resolve_text_data(const sluice_config *c, sl_settings *s)
     return SLUICE_OK;
 }
 
-static sluice_status check_random_tokens(const sluice_config *c, const sl_settings *s)
+static sluice_status check_token_number(const sluice_config *c, const sl_settings *s)
 {
     char *end = NULL;
     long long count = strtoll(s->given.vocabulary, &end, 10);
     if (*end == '\0' && count > 0) return SLUICE_OK;
+    if (strcmp(s->data.type, "tokens") == 0)
+        return fail_key(c, "model.vocabulary", "token files need a number, their tokenizer's, such as 50257 of GPT-2");
     return fail_key(c, "model.vocabulary", "random tokens need a number of different ones");
 }
 
@@ -408,7 +410,7 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
     if (text) {
         if (strcmp(s->model.loss, "mse") == 0) return fail_key(c, "model.loss", "tokens need cross_entropy");
         s->model.loss = "cross_entropy";
-        return strcmp(s->data.type, "text") == 0 ? resolve_text_data(c, s) : check_random_tokens(c, s);
+        return strcmp(s->data.type, "text") == 0 ? resolve_text_data(c, s) : check_token_number(c, s);
     }
     return resolve_table_data(c, strcmp(s->data.type, "classification") == 0, s);
 }

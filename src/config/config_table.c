@@ -101,6 +101,7 @@
 #define BY_HAND        "tuned by hand in a run: it counts from the next step on, the optimizer's state stays valid"
 #define SCALING        "it counts from the next step on; the loss scale itself is in the checkpoint"
 #define OUTPUT         "it says what is reported or written, not what is computed"
+#define MOVES          "files move; a data set with other contents is noticed by its hash, and a warning says so"
 #define LENGTH         "a run may be made longer or shorter; a schedule that follows its length follows the new one"
 #define DROPOUT        "regularisation without state: it counts from the next step on"
 #define RESOLVED(key_) "it is another way to write " key_
@@ -123,7 +124,7 @@ const sl_option sl_config_rows[] = {
                 "gpt2, llama: sequence length, the tokens in a sample.", SAME),
     ROW("model.vocabulary", SL_OPT_STRING, "bytes", given.vocabulary,
         "gpt2, llama: `bytes` (256 tokens), `characters` (those of the text, or those that loaded weights keep), or a "
-        "number of tokens, for `random_tokens`; with a text, at least as many as it has.",
+        "number of tokens, for `tokens` and `random_tokens`; with a text, at least as many as it has.",
         .min = 1, .max = SIZES, SAME),
     REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2: dropout probability in training.", FREE(DROPOUT)),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
@@ -170,14 +171,34 @@ const sl_option sl_config_rows[] = {
          FREE(DROPOUT)),
 
     TEXT("data.type", "", data.type,
-         "`text` (a file), `random_tokens` (for timing), `regression` or `classification` (synthetic, from "
-         "`data.seed`). "
-         "Required.",
+         "`text` (a file), `tokens` (files of token ids), `random_tokens` (for timing), "
+         "`regression` "
+         "or `classification` (synthetic, from `data.seed`). Required.",
          SAME),
     TEXT("data.path", "", data.path,
          "text: the file, plain text (not JSON, CSV, compressed or token ids). Required there, but for `generate` with "
-         "weights that keep their vocabulary.",
-         FREE("files move; a data set with other contents is noticed by its hash, and a warning says so"), READS),
+         "weights that keep their vocabulary. tokens: the file, or a pattern of several (`*`, `?`, `[a-z]`, `{a,b}`), "
+         "which "
+         "are one sequence in the order of their names.",
+         FREE(MOVES), READS),
+    TEXT("data.validation_path", "", data.validation_path,
+         "tokens: files to evaluate on, instead of a share of `data.path`.", FREE(MOVES), READS),
+    TEXT("data.mask_path", "", data.mask_path,
+         "tokens: a file beside each of `data.path` with one byte for each token: 1 where it counts in the loss, 0 "
+         "where it "
+         "is only read.",
+         FREE(MOVES), READS),
+    TEXT("data.validation_mask_path", "", data.validation_mask_path, "tokens: the same for `data.validation_path`.",
+         FREE(MOVES), READS),
+    CHOICE("data.dtype", "auto", data.dtype, "uint16|uint32",
+           "tokens: type of the ids; auto: as the file says (`.npy`, llm.c's), which bare files do not.", FREE(MOVES)),
+    COUNT_UP_TO("data.document_token", "", data.document_token, 0, SIZES,
+                "tokens: id that begins a document (an end-of-text token between documents).", SAME),
+    CHOICE(
+        "data.packing", "auto", data.packing, "none|documents",
+        "Whether the documents in a row are kept apart: attention stays inside, positions restart. tokens: `documents` "
+        "needs `data.document_token`; auto: none.",
+        SAME),
     CHOICE("data.unit", "auto", data.unit, "bytes|characters",
            "text: what a token is; auto: as `model.vocabulary` says.", SAME),
     REAL("data.validation", "0", data.validation, 0, 0.99,

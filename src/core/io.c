@@ -346,6 +346,11 @@ static bool dropped_direct(const sl_file *f)
     return dropped;
 }
 
+void sl_file_expect_random(sl_file *f)
+{
+    (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_RANDOM);
+}
+
 sluice_status sl_file_pread(sl_file *f, void *buf, size_t bytes, uint64_t offset)
 {
     for (size_t done = 0; done < bytes;) {

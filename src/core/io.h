@@ -34,6 +34,8 @@ sluice_status sl_file_open(const char *path, int mode, sl_file *out);
 void sl_file_close(sl_file *f);           /* for readers, and on error paths; reports nothing */
 sluice_status sl_file_finish(sl_file *f); /* for writers: fdatasync and close, both checked */
 sluice_status sl_file_size(sl_file *f, uint64_t *out);
+/* A hint: what is read next is nowhere near, so that nothing is read ahead. */
+void sl_file_expect_random(sl_file *f);
 /* Whole-length transfers: short counts and EINTR are retried, end of file is an error (SLUICE_ERR_INPUT). */
 sluice_status sl_file_pread(sl_file *f, void *buf, size_t bytes, uint64_t offset);
 /* Bytes that will be read soon: the system may fetch them meanwhile. A hint, which cannot fail and passes no hook. */

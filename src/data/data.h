@@ -92,11 +92,24 @@ sluice_status sl_data_text(const char *path, sl_text_unit unit, const sl_vocabul
 sluice_status sl_data_text_until(const int *stop, const char *path, sl_text_unit unit, const sl_vocabulary *kept,
                                  int64_t context, double validation, bool shuffle, uint64_t seed, sluice_data **out);
 
-/* Settings of all kinds of data sets; each reads its own. Comes from the "data" section. */
+/* How documents come into rows. */
+typedef enum {
+    SL_PACKING_AUTO = -1, /* as the kind of data finds best */
+    SL_PACKING_NONE,
+    SL_PACKING_DOCUMENTS /* a row holds several that do not see each other, with the field "positions" */
+} sl_packing_mode;
+
+/* Settings of all kinds of data sets; each reads its own. Comes from the "data" section. Paths that are not given are "" or
+ * NULL. */
 typedef struct sl_data_options {
     const char *type; /* a row of the table in open.c */
     const char *path;
-    int unit;                  /* sl_text_unit */
+    const char *validation_path;
+    const char *mask_path, *validation_mask_path; /* tokens */
+    int dtype;                                    /* tokens: sl_token_type of format/token_file.h */
+    int packing;                                  /* sl_packing_mode */
+    int64_t document_token;                       /* tokens: -1: none */
+    int unit;                                     /* sl_text_unit */
     const sl_vocabulary *kept; /* text: as sl_data_text takes it; follows from the weights that a job begins with */
     double validation;
     int64_t samples, features, outputs;
@@ -105,9 +118,13 @@ typedef struct sl_data_options {
     bool shuffle;
     const int *stop; /* a request to stop (core/stop.h), polled while the data is read; NULL: none. Borrowed */
 } sl_data_options;
+/* Token files (format/token_file.h), read where windows need them; fields "tokens" i32 [context], "targets" i32 [context],
+ * -1 where the mask says so, and with SL_PACKING_DOCUMENTS "positions" i32 [context], which restart at o->document_token. Ids
+ * at or above `vocabulary` are SLUICE_ERR_INPUT with file and place when they are read. */
+sluice_status sl_data_tokens(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
 /* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */
 sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
-/* "text, random_tokens, regression, classification". */
+/* "text, tokens, random_tokens, regression, classification". */
 const char *sl_data_names(void);
 /* Whether samples of that type are tokens; false for a name that is none. */
 bool sl_data_type_has_tokens(const char *type);

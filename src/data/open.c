@@ -36,11 +36,12 @@ static const struct kind {
     sluice_status (*open)(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
 } kinds[] = {
     { "text", true, open_text },
+    { "tokens", true, sl_data_tokens },
     { "random_tokens", true, open_random_tokens },
     { "regression", false, open_regression },
     { "classification", false, open_classification },
 };
-#define NAMES "text, random_tokens, regression, classification"
+#define NAMES "text, tokens, random_tokens, regression, classification"
 
 static const struct kind *find(const char *type)
 {

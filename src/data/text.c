@@ -1,24 +1,20 @@
-/* text.c: a text file as windows of token ids.
+/* text.c: a text file as windows (data/windows.h) of token ids.
  *
  * The whole file is held as ids of the smallest type that fits its vocabulary: one byte a token for bytes and for most
- * alphabets. Training reads non-overlapping windows whose grid is shifted by a random phase in every epoch, so an epoch
- * sees each token about once and yet every cut is tried in time; the number of windows is the same for every phase, so
- * epochs are found by division. */
+ * alphabets. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
 #include "core/io.h"
-#include "core/rng.h"
 #include "core/stop.h"
-#include "data/source.h"
+#include "data/windows.h"
 #include "format/file_kind.h"
 #include "format/scan.h"
 
 #define MAX_TEXT_BYTES   ((size_t)4 << 30)
 #define CODE_POINT_COUNT 0x110000
-#define MAX_CONTEXT      ((int64_t)1 << 30)
 
 enum { COLUMN_TOKENS = 0, COLUMN_TARGETS = 1, COLUMN_COUNT = 2 };
 
@@ -27,12 +23,8 @@ typedef struct text {
     sl_data_column columns[COLUMN_COUNT];
     void *ids; /* owned; tokens of id_bytes each: uint8, uint16 or int32 */
     int id_bytes;
-    int64_t tokens, train; /* tokens [0, train) train, [train, tokens) validate */
-    int64_t context;
-    int64_t windows; /* of a training epoch */
-    int64_t phases;  /* starts of the training grid: [0, phases) */
-    bool shuffle;
-    uint64_t seed;
+    int64_t tokens, train;    /* tokens [0, train) train, [train, tokens) validate */
+    sl_windows windows;       /* of the training tokens */
     sl_vocabulary vocabulary; /* code_points owned here */
     const sl_file_kind *kind; /* where it is no plain text; NULL otherwise */
     uint64_t held_bytes;
@@ -65,9 +57,8 @@ static int64_t split_first(const text *t, sl_data_split split)
 static int64_t text_samples(const sluice_data *d, sl_data_split split)
 {
     const text *t = (const text *)d;
-    if (split == SL_SPLIT_TRAIN) return t->windows;
-    int64_t tokens = t->tokens - t->train;
-    return tokens < 2 ? 0 : (tokens - 1 + t->context - 1) / t->context;
+    if (split == SL_SPLIT_TRAIN) return t->windows.windows;
+    return sl_windows_of_evaluation(t->tokens - t->train, t->windows.context);
 }
 
 static sluice_status text_fill(sluice_data *d, uint64_t index, int64_t rows, const sl_data_field *fields,
@@ -78,11 +69,9 @@ static sluice_status text_fill(sluice_data *d, uint64_t index, int64_t rows, con
     SL_TRY(sl_data_match("text", t->columns, COLUMN_COUNT, fields, field_count));
     SL_TRY(sl_data_first_sample(index, rows, &first));
     for (int64_t r = 0; r < rows; r++) {
-        sl_data_place place = sl_data_locate(t->seed, t->shuffle, t->windows, first + (uint64_t)r);
-        sl_rng phase = sl_rng_stream(t->seed, SL_RNG_SHUFFLE, place.epoch, 0, SL_SHUFFLE_PHASE);
-        int64_t start = place.sample * t->context + (int64_t)sl_rng_below(&phase, 0, (uint64_t)t->phases);
+        int64_t start = sl_windows_start(&t->windows, first + (uint64_t)r);
         for (int f = 0; f < field_count; f++)
-            read_ids(t, start + sl_data_is_target(fields[f].name), t->context, sl_data_row(&fields[f], r));
+            read_ids(t, start + sl_data_is_target(fields[f].name), t->windows.context, sl_data_row(&fields[f], r));
     }
     return SLUICE_OK;
 }
@@ -93,12 +82,12 @@ static void fill_eval_row(const text *t, int64_t start, int64_t end, bool paddin
 {
     int32_t *out = sl_data_row(f, row);
     bool target = sl_data_is_target(f->name);
-    int64_t first = start + target, real = end - first < t->context ? end - first : t->context;
+    int64_t first = start + target, real = end - first < t->windows.context ? end - first : t->windows.context;
     int32_t filler = -1;
     if (target && padding) real = 0;
     read_ids(t, first, real, out);
     if (!target) read_ids(t, end - 1, 1, &filler);
-    for (int64_t i = real; i < t->context; i++) out[i] = filler;
+    for (int64_t i = real; i < t->windows.context; i++) out[i] = filler;
 }
 
 static sluice_status text_fill_eval(sluice_data *d, sl_data_split split, int64_t first, int64_t rows,
@@ -115,7 +104,7 @@ static sluice_status text_fill_eval(sluice_data *d, sl_data_split split, int64_t
     for (int64_t r = 0; r < rows; r++) {
         int64_t window = first + (r < real ? r : real - 1);
         for (int f = 0; f < field_count; f++)
-            fill_eval_row(t, split_first(t, split) + window * t->context, end, r >= real, &fields[f], r);
+            fill_eval_row(t, split_first(t, split) + window * t->windows.context, end, r >= real, &fields[f], r);
     }
     *valid = real;
     return SLUICE_OK;
@@ -323,29 +312,16 @@ static void take_bytes(text *t, char **raw, size_t bytes)
     t->held_bytes += bytes + 1;
 }
 
-static sluice_status check_split(const text *t, const char *path, const char *split, int64_t tokens)
-{
-    if (tokens > t->context) return SLUICE_OK;
-    const char *unit = t->vocabulary.unit == SL_TEXT_BYTES ? "bytes" : "characters";
-    return sl_fail(SLUICE_ERR_INPUT,
-                   "%s: the %s part has %" PRId64 " %s, and a context of %" PRId64 " needs at least %" PRId64
-                   "; give a longer text, shorten model.context or change data.validation",
-                   path, split, tokens, unit, t->context, t->context + 1);
-}
-
 /* Cuts the tokens into splits and the training split into windows. */
 static sluice_status lay_out_windows(text *t, const char *path, double validation)
 {
+    const char *unit = t->vocabulary.unit == SL_TEXT_BYTES ? "bytes" : "characters";
+    int64_t context = t->windows.context;
     SL_TRY(sl_data_train_count(t->tokens, validation, &t->train));
-    SL_TRY(check_split(t, path, "training", t->train));
-    if (validation > 0) SL_TRY(check_split(t, path, "validation", t->tokens - t->train));
-    /* A window reads context + 1 tokens. One window less than would fit at phase 0 leaves room for every phase below
-     * context; what is left over then widens the range of phases, so that each token is reached. */
-    t->windows = (t->train - 1) / t->context;
-    t->phases = 1;
-    if (!t->shuffle) return SLUICE_OK;
-    if (t->train >= 2 * t->context) t->windows = t->train / t->context - 1;
-    t->phases = t->train - t->windows * t->context;
+    SL_TRY(sl_windows_check(path, "training", t->train, unit, context));
+    if (validation > 0) SL_TRY(sl_windows_check(path, "validation", t->tokens - t->train, unit, context));
+    t->windows.tokens = t->train;
+    sl_windows_lay_out(&t->windows);
     return SLUICE_OK;
 }
 
@@ -370,7 +346,7 @@ static sluice_status load(text *t, const char *path, sl_text_unit unit, const sl
         goto free_raw;
     }
     sl_identity_begin(&h, "text unit %d context %" PRId64 " validation %.17g shuffle %d seed %" PRIu64, (int)unit,
-                      t->context, validation, t->shuffle, t->seed);
+                      t->windows.context, validation, t->windows.shuffle, t->windows.seed);
     if ((st = hash_text(t, &h, raw, bytes)) != SLUICE_OK) goto free_raw;
     sl_identity_end(&h, t->identity);
     t->kind = sl_text_file_kind(path, raw, bytes);
@@ -394,16 +370,13 @@ sluice_status sl_data_text_until(const int *stop, const char *path, sl_text_unit
                                  int64_t context, double validation, bool shuffle, uint64_t seed, sluice_data **out)
 {
     sluice_status st;
-    if (context < 1 || context > MAX_CONTEXT)
-        return sl_fail(SLUICE_ERR_USAGE, "model.context is %" PRId64 "; give 1 to %" PRId64, context, MAX_CONTEXT);
+    SL_TRY(sl_windows_check_context(context));
     text *t = sl_alloc(sizeof *t, "text data");
     if (t == NULL) return SLUICE_ERR_NO_MEMORY;
     t->base.ops = &text_ops;
     t->columns[COLUMN_TOKENS] = (sl_data_column){ "tokens", SLUICE_I32, context };
     t->columns[COLUMN_TARGETS] = (sl_data_column){ "targets", SLUICE_I32, context };
-    t->context = context;
-    t->shuffle = shuffle;
-    t->seed = seed;
+    t->windows = (sl_windows){ .context = context, .shuffle = shuffle, .seed = seed };
     t->held_bytes = sizeof *t;
     t->stop = stop;
     if ((st = load(t, path, unit, kept, validation)) != SLUICE_OK) {

@@ -16,7 +16,8 @@
     "the model would learn compressed bytes. Unpack it first (" command_ ") and name the text inside"
 #define BINARY "the model would learn its raw bytes. Write its texts to a plain text file first"
 #define TOKEN_IDS                                                                                                      \
-    "its bytes are read one by one, not as token ids: files of token ids cannot be read. Give a plain text file"
+    "its bytes are read one by one, not as token ids. Set data.type to \"tokens\" if it holds those, or give a plain " \
+    "text file"
 
 /* The first row that fits is taken. A row without magic goes by its endings alone. */
 static const struct row {

@@ -8,6 +8,7 @@
 #include "core/arena.h"
 #include "core/bytes.h"
 #include "core/output.h"
+#include "core/path_list.h"
 #include "train/run.h"
 
 typedef struct run_file {
@@ -81,13 +82,25 @@ static sluice_status list_files(const sl_job *j, const sluice_config *c, const s
 
 /* ---- trying ---- */
 
+/* Whether an output is a file that `path` names, which may be a pattern. One that names nothing is reported when it is read. */
+static sluice_status is_input(const sl_target *out, const char *path, bool *same)
+{
+    sl_path_list list;
+    sluice_status st = SLUICE_OK;
+    *same = false;
+    if (sl_path_exists(path) || sl_path_expand(path, &list) != SLUICE_OK) return sl_target_is_file(out, path, same);
+    for (int i = 0; i < list.count && st == SLUICE_OK && !*same; i++) st = sl_target_is_file(out, list.paths[i], same);
+    sl_path_list_free(&list);
+    return st;
+}
+
 static sluice_status compare_with_inputs(const run_files *f, const run_file *out)
 {
     for (int i = 0; i < f->count; i++) {
         const run_file *in = &f->list[i];
         bool same;
         if (in->role != SL_FILE_READ) continue;
-        SL_TRY(sl_target_is_file(&out->target, in->path, &same));
+        SL_TRY(is_input(&out->target, in->path, &same));
         if (same)
             return sl_fail(SLUICE_ERR_USAGE,
                            "%s: writing %s would replace %s, %s, which this run reads; name another file", out->name,

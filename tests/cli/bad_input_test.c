@@ -12,6 +12,10 @@
     "\"model\": {\"type\": \"gpt2\", \"layers\": 1, \"heads\": 2, \"width\": 8, \"context\": 16, \"vocabulary\": "     \
     "\"bytes\"}, "                                                                                                     \
     "\"data\": {\"type\": \"text\", \"path\": "
+#define TOKENS                                                                                                         \
+    "\"model\": {\"type\": \"gpt2\", \"layers\": 1, \"heads\": 2, \"width\": 8, \"context\": 16, \"vocabulary\": "     \
+    "300}, "                                                                                                           \
+    "\"data\": {\"type\": \"tokens\", \"path\": "
 #define REST "\"steps\": 2, \"train_batch_size\": 4, \"threads\": 1, \"optimizer\": {\"type\": \"SGD\"}"
 
 /* `config` is written as bad.json and `arguments` follow "sluice". Good inputs lie beside it: good.json (a small
@@ -109,6 +113,17 @@ static const struct {
     { "{" GPT "\"nowhere.txt\"}, " REST "}", "train bad.json", 4, "nowhere.txt", NULL },
     { "{" GPT "\"empty.txt\"}, " REST "}", "train bad.json", 4, "empty.txt", NULL },
     { "{" GPT "\"short.txt\"}, " REST "}", "train bad.json", 4, "short.txt", NULL },
+    { "{" TOKENS "\"nowhere-*.bin\"}, " REST "}", "train bad.json", 4, "nowhere-*.bin", "no file has that name" },
+    { "{" TOKENS "\"text.txt\"}, " REST "}", "train bad.json", 2, "text.txt does not say how wide", "data.dtype" },
+    { "{" TOKENS "\"text.txt\"}, " REST "}", "train bad.json --set data.dtype=uint16", 4, "text.txt: token 0 is 24929",
+      "vocabulary has 300" },
+    { "{" TOKENS "\"short.txt\"}, " REST "}", "train bad.json --set data.dtype=uint16", 4, "short.txt has 3 bytes",
+      "no whole number of tokens" },
+    { "{" TOKENS "\"empty.txt\"}, " REST "}", "train bad.json --set data.dtype=uint16", 4, "empty.txt is empty", NULL },
+    { "{" TOKENS "\"text.txt\"}, " REST "}", "plan bad.json --set model.vocabulary=bytes", 2, "model.vocabulary",
+      "token files need a number" },
+    { "{" TOKENS "\"te*.txt\"}, " REST "}", "train bad.json --set data.dtype=uint16 --set save=text.txt", 2,
+      "would replace data.path", NULL },
     { NULL, "train good.json --set load=nowhere.safetensors", 4, "nowhere.safetensors", NULL },
     { NULL, "train good.json --set load=empty.txt", 4, "empty.txt", NULL },
     { NULL, "train good.json --set load=torn.safetensors", 4, "torn.safetensors", NULL },
