@@ -54,9 +54,15 @@ static sl_form form_of(const tensor *t)
 typedef void (*narrow_fn)(const float *from, int64_t count, uint16_t *to);
 typedef void (*widen_fn)(const uint16_t *from, int64_t count, float *to);
 
+/* Elements of a run whose number the compiler knows, and for which it uses vectors. */
+enum { BLOCK = 32 };
+
 static void upper_halves(const float *from, int64_t count, uint16_t *to)
 {
-    for (int64_t i = 0; i < count; i++) to[i] = sl_weight_high(sl_float_bits(from[i]));
+    int64_t i = 0;
+    for (; i + BLOCK <= count; i += BLOCK)
+        for (int k = 0; k < BLOCK; k++) to[i + k] = sl_weight_high(sl_float_bits(from[i + k]));
+    for (; i < count; i++) to[i] = sl_weight_high(sl_float_bits(from[i]));
 }
 
 static void lower_halves(const float *from, int64_t count, uint16_t *to)

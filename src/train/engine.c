@@ -138,7 +138,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     /* creating the executor is a meeting of all ranks: one that fails on the way there has to say so at once */
     SL_TRY(sl_ranks_agree(e->ranks, "reserving memory", sl_ranks_failed(e->ranks, open_executor(e, o, threads))));
     /* a rank may be asked to stop here before the others are: that is no failure of theirs */
-    return sl_ranks_agree(e->ranks, "first weights", sl_engine_init_tensors(e, s->device.guard));
+    return sl_ranks_agree(e->ranks, "first weights", sl_engine_init_tensors(e, o->weights_follow, s->device.guard));
 }
 
 sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, sluice_engine **out)

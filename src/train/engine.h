@@ -14,10 +14,12 @@
 #include "train/gpu_comm.h"
 
 typedef struct sl_engine_options {
-    bool training;   /* false: evaluation only; no gradients, no state */
-    bool plan_only;  /* nothing is reserved or run; plan.rank and plan.rank_count are taken as given */
-    sl_ranks *ranks; /* borrowed; NULL: the engine joins `world` itself */
-    sl_comm *world;  /* borrowed; NULL: one rank */
+    bool training;  /* false: evaluation only; no gradients, no state */
+    bool plan_only; /* nothing is reserved or run; plan.rank and plan.rank_count are taken as given */
+    /* Weights are loaded before anything uses them, so that only adapters, which files need not hold, get first values. */
+    bool weights_follow;
+    sl_ranks *ranks;                       /* borrowed; NULL: the engine joins `world` itself */
+    sl_comm *world;                        /* borrowed; NULL: one rank */
     const sl_machine_description *machine; /* NULL: this machine */
     const sl_settings *settings;           /* borrowed during creation; resolved */
     uint64_t data_bytes;                   /* held by the data set, for overhead_bytes */

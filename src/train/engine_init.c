@@ -50,6 +50,7 @@ typedef struct filling {
     const sluice_engine *e;
     int64_t *first_task; /* owned; of each parameter, and behind the last the number of all */
     int64_t done;        /* tasks of the rounds before */
+    uint64_t weights;    /* that are filled */
 } filling;
 
 /* The parameter that a task belongs to: the last one whose first task is not behind it. */
@@ -76,34 +77,36 @@ static sluice_status fill_task(void *context, int64_t task, void *scratch)
     return sl_exec_store(f->e->exec, index, -1, first, count, scratch);
 }
 
-static sluice_status list_tasks(filling *f)
+static sluice_status list_tasks(filling *f, bool adapters_alone)
 {
     const sluice_graph *g = f->e->graph;
     f->first_task = sl_alloc_array((size_t)g->parameter_count + 1, sizeof *f->first_task, "first values");
     if (f->first_task == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int i = 0; i < g->parameter_count; i++)
-        f->first_task[i + 1] = f->first_task[i] + (g->parameters[i].count + FILL_TASK - 1) / FILL_TASK;
+    for (int i = 0; i < g->parameter_count; i++) {
+        int64_t count = adapters_alone && !g->parameters[i].is_adapter ? 0 : g->parameters[i].count;
+        f->first_task[i + 1] = f->first_task[i] + (count + FILL_TASK - 1) / FILL_TASK;
+        f->weights += (uint64_t)count;
+    }
     return SLUICE_OK;
 }
 
 /* What a model's parameters have in common is that a report in tasks is close enough to one in weights. */
-static sluice_status fill_weights(sluice_engine *e)
+static sluice_status fill_weights(sluice_engine *e, bool adapters_alone)
 {
     sl_pool *pool = sl_exec_pool(e->exec);
     const int64_t round = FILL_ROUND(sl_pool_threads(pool));
-    uint64_t weights = (uint64_t)sl_graph_parameter_elements(e->graph);
     filling f = { .e = e };
     sl_activity activity;
-    sluice_status st = list_tasks(&f);
+    sluice_status st = list_tasks(&f, adapters_alone);
     if (st != SLUICE_OK) return st;
     int64_t tasks = f.first_task[e->graph->parameter_count];
-    sl_activity_begin(&activity, &e->progress, "fill", weights);
+    sl_activity_begin(&activity, &e->progress, "fill", f.weights);
     while (st == SLUICE_OK && f.done < tasks) {
         int64_t count = tasks - f.done < round ? tasks - f.done : round;
         st = sl_pool_try(pool, fill_task, &f, count);
         if (st == SLUICE_OK) st = sl_stop_poll(e->plan->options.stop, "filling the first weights");
         f.done += count;
-        sl_activity_at(&activity, (uint64_t)((double)weights * (double)f.done / (double)tasks));
+        sl_activity_at(&activity, (uint64_t)((double)f.weights * (double)f.done / (double)tasks));
     }
     if (st == SLUICE_OK) e->fill_seconds = sl_activity_end(&activity);
     sl_free(f.first_task);
@@ -135,8 +138,8 @@ static sluice_status zero_all_state(sluice_engine *e)
     return st;
 }
 
-sluice_status sl_engine_init_tensors(sluice_engine *e, bool poisoned)
+sluice_status sl_engine_init_tensors(sluice_engine *e, bool adapters_alone, bool poisoned)
 {
-    SL_TRY(fill_weights(e));
+    SL_TRY(fill_weights(e, adapters_alone));
     return poisoned ? zero_all_state(e) : SLUICE_OK;
 }

@@ -58,6 +58,6 @@ float sl_engine_seed(const sluice_engine *e, uint64_t j);
 sluice_status sl_engine_check_whole(const sluice_engine *e, const char *call);
 
 /* engine_init.c: `poisoned` arenas also need their state zeroed. */
-sluice_status sl_engine_init_tensors(sluice_engine *e, bool poisoned);
+sluice_status sl_engine_init_tensors(sluice_engine *e, bool adapters_alone, bool poisoned);
 
 #endif

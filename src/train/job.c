@@ -164,6 +164,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     sl_machine_description machine;
     sl_engine_options e = { .training = purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN,
                             .plan_only = purpose == SL_JOB_PLAN,
+                            .weights_follow = purpose != SL_JOB_TRAIN || j->settings.initial_weights[0] != '\0',
                             .ranks = &j->ranks,
                             .settings = &j->settings,
                             .data_bytes = j->data != NULL ? j->data->ops->memory_bytes(j->data) : 0,
