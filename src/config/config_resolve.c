@@ -359,9 +359,26 @@ static sluice_status resolve_table_data(const sluice_config *c, bool classificat
     return SLUICE_OK;
 }
 
+/* The vocabulary is the tokenizer's; a number may be larger. */
+static sluice_status resolve_encoded_text(const sluice_config *c, sl_settings *s)
+{
+    char *end = NULL;
+    bool number = strtoll(s->given.vocabulary, &end, 10) > 0 && *end == '\0';
+    if (s->data.unit >= 0 && s->data.unit != SL_TEXT_TOKENS)
+        return fail_key(c, "data.unit", "data.tokenizer makes tokens of the text; leave one of them out");
+    if (s->data.tokenizer[0] == '\0')
+        return fail_key(c, "data.unit", "tokens need data.tokenizer, a folder with tokenizer.json");
+    if (given(c, "model.vocabulary") && !number)
+        return fail_key(c, "model.vocabulary",
+                        "the tokens are those of data.tokenizer; give a number, or leave it out");
+    s->data.unit = SL_TEXT_TOKENS;
+    return SLUICE_OK;
+}
+
 static sluice_status resolve_text_data(const sluice_config *c, sl_settings *s)
 {
     const char *vocabulary = s->given.vocabulary;
+    if (s->data.tokenizer[0] != '\0' || s->data.unit == SL_TEXT_TOKENS) return resolve_encoded_text(c, s);
     bool characters = strcmp(vocabulary, "characters") == 0, bytes = strcmp(vocabulary, "bytes") == 0;
     char *end = NULL;
     long long count = strtoll(vocabulary, &end, 10);

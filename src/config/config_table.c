@@ -199,8 +199,13 @@ const sl_option sl_config_rows[] = {
         "Whether the documents in a row are kept apart: attention stays inside, positions restart. tokens: `documents` "
         "needs `data.document_token`; auto: none.",
         SAME),
-    CHOICE("data.unit", "auto", data.unit, "bytes|characters",
-           "text: what a token is; auto: as `model.vocabulary` says.", SAME),
+    TEXT("data.tokenizer", "", data.tokenizer,
+         "text: folder with `tokenizer.json` (or `vocab.json` and `merges.txt`), or one of these files: the text is "
+         "read as "
+         "its tokens.",
+         FREE("files move; other tokens are noticed by the hash of the data, and a warning says so"), READS),
+    CHOICE("data.unit", "auto", data.unit, "bytes|characters|tokens",
+           "text: what a token is; auto: `tokens` with `data.tokenizer`, otherwise as `model.vocabulary` says.", SAME),
     REAL("data.validation", "0", data.validation, 0, 0.99,
          "Share of the data kept for evaluation and never trained on.", SAME),
     COUNT("data.samples", "1000", data.samples, 1,

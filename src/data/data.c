@@ -24,6 +24,11 @@ bool sl_data_has_tokens(const sluice_data *d)
     return d->ops->has_tokens;
 }
 
+int64_t sl_data_vocabulary(const sluice_data *d)
+{
+    return d->ops->vocabulary != NULL ? d->ops->vocabulary(d) : 0;
+}
+
 bool sl_data_packs(const sluice_data *d)
 {
     return d->ops->packs != NULL && d->ops->packs(d);

@@ -50,10 +50,14 @@ typedef struct sl_data_ops {
     /* Whether rows hold several documents that must not see each other. Then the field "positions" i32 [context] is there,
      * the position of each token in its document, and the model must have that input (sl_model_options.packed). NULL: no. */
     bool (*packs)(const sluice_data *d);
+    /* How many different ids its tokenizer has, at least which a model's vocabulary must have. NULL: no tokenizer. */
+    int64_t (*vocabulary)(const sluice_data *d);
 } sl_data_ops;
 
 /* Whether its samples are token ids. */
 bool sl_data_has_tokens(const sluice_data *d);
+/* Different ids of its tokenizer; 0 where there is none. */
+int64_t sl_data_vocabulary(const sluice_data *d);
 /* Whether the data set packs documents into rows. */
 bool sl_data_packs(const sluice_data *d);
 
@@ -75,7 +79,11 @@ sluice_status sl_data_random_tokens(int64_t samples, int64_t context, int64_t vo
  * "targets" i32 [context] (the next token). The last `validation` share is the validation split, read in
  * non-overlapping windows that predict each of its tokens but the first exactly once: the targets of the last window
  * that have no token are -1. */
-typedef enum { SL_TEXT_BYTES, SL_TEXT_CHARACTERS } sl_text_unit;
+typedef enum {
+    SL_TEXT_BYTES,
+    SL_TEXT_CHARACTERS,
+    SL_TEXT_TOKENS /* of a tokenizer */
+} sl_text_unit;
 typedef struct sl_vocabulary {
     sl_text_unit unit;
     int32_t size;
@@ -92,6 +100,11 @@ sluice_status sl_data_text(const char *path, sl_text_unit unit, const sl_vocabul
 sluice_status sl_data_text_until(const int *stop, const char *path, sl_text_unit unit, const sl_vocabulary *kept,
                                  int64_t context, double validation, bool shuffle, uint64_t seed, sluice_data **out);
 
+/* The same by the tokens of a tokenizer (format/tokenizer.h: its folder or file), as it encodes the whole text without the
+ * tokens that it adds around one. What the text spells of its special tokens is one. */
+sluice_status sl_data_text_encoded(const int *stop, const char *path, const char *tokenizer, int64_t context,
+                                   double validation, bool shuffle, uint64_t seed, sluice_data **out);
+
 /* How documents come into rows. */
 typedef enum {
     SL_PACKING_AUTO = -1, /* as the kind of data finds best */
@@ -105,6 +118,7 @@ typedef struct sl_data_options {
     const char *type; /* a row of the table in open.c */
     const char *path;
     const char *validation_path;
+    const char *tokenizer;                        /* text: by its tokens; a folder or file */
     const char *mask_path, *validation_mask_path; /* tokens */
     int dtype;                                    /* tokens: sl_token_type of format/token_file.h */
     int packing;                                  /* sl_packing_mode */
@@ -129,7 +143,7 @@ const char *sl_data_names(void);
 /* Whether samples of that type are tokens; false for a name that is none. */
 bool sl_data_type_has_tokens(const char *type);
 
-const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds */
+const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds, and with a tokenizer */
 /* What a text read as data looks like where it is no plain text (format/file_kind.h); NULL: it is one, or no text. */
 const struct sl_file_kind *sl_data_text_kind(const sluice_data *d);
 

@@ -7,6 +7,9 @@ static sluice_status open_text(const sl_data_options *o, int64_t context, int64_
 {
     (void)vocabulary; /* the text's own, or kept */
     if (o->path[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "data.path is missing; give the text file");
+    if (o->unit == SL_TEXT_TOKENS)
+        return sl_data_text_encoded(o->stop, o->path, o->tokenizer, context, o->validation, o->shuffle,
+                                    (uint64_t)o->seed, out);
     return sl_data_text_until(o->stop, o->path, (sl_text_unit)o->unit, o->kept, context, o->validation, o->shuffle,
                               (uint64_t)o->seed, out);
 }

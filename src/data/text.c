@@ -12,6 +12,7 @@
 #include "data/windows.h"
 #include "format/file_kind.h"
 #include "format/scan.h"
+#include "format/tokenizer.h"
 
 #define MAX_TEXT_BYTES   ((size_t)4 << 30)
 #define CODE_POINT_COUNT 0x110000
@@ -25,7 +26,7 @@ typedef struct text {
     int id_bytes;
     int64_t tokens, train;    /* tokens [0, train) train, [train, tokens) validate */
     sl_windows windows;       /* of the training tokens */
-    sl_vocabulary vocabulary; /* code_points owned here */
+    sl_vocabulary vocabulary; /* code_points owned here; with a tokenizer its unit and size alone */
     const sl_file_kind *kind; /* where it is no plain text; NULL otherwise */
     uint64_t held_bytes;
     char identity[65];
@@ -128,6 +129,12 @@ static void text_identity(const sluice_data *d, char sha256[65])
     memcpy(sha256, ((const text *)d)->identity, 65);
 }
 
+static int64_t text_vocabulary(const sluice_data *d)
+{
+    const sl_vocabulary *v = &((const text *)d)->vocabulary;
+    return v->unit == SL_TEXT_TOKENS ? v->size : 0;
+}
+
 static const sl_data_ops text_ops = {
     .name = "text",
     .has_tokens = true,
@@ -137,6 +144,7 @@ static const sl_data_ops text_ops = {
     .fill_eval = text_fill_eval,
     .memory_bytes = text_memory,
     .identity = text_identity,
+    .vocabulary = text_vocabulary,
 };
 
 /* Bytes that are no UTF-8, perhaps because they are no text at all. */
@@ -265,26 +273,38 @@ static sluice_status copy_vocabulary(text *t, const sl_vocabulary *kept)
     return SLUICE_OK;
 }
 
+/* Room for t->tokens ids of the vocabulary. */
+static sluice_status reserve_ids(text *t)
+{
+    t->id_bytes = t->vocabulary.size <= 1 << 8 ? 1 : t->vocabulary.size <= 1 << 16 ? 2 : 4;
+    t->ids = sl_alloc_array((size_t)t->tokens, (size_t)t->id_bytes, "text tokens");
+    if (t->ids == NULL) return SLUICE_ERR_NO_MEMORY;
+    t->held_bytes += (uint64_t)t->tokens * (uint64_t)t->id_bytes;
+    return SLUICE_OK;
+}
+
+static void store_id(text *t, int64_t at, int32_t id)
+{
+    if (t->id_bytes == 1)
+        ((uint8_t *)t->ids)[at] = (uint8_t)id;
+    else if (t->id_bytes == 2)
+        ((uint16_t *)t->ids)[at] = (uint16_t)id;
+    else
+        ((int32_t *)t->ids)[at] = id;
+}
+
 /* Writes the ids of text whose characters all have one. */
 static sluice_status store_ids(text *t, const char *raw, size_t bytes, const int32_t *id_of)
 {
     const unsigned char *p = (const unsigned char *)raw;
     uint32_t c = 0;
     int64_t n = 0;
-    t->id_bytes = t->vocabulary.size <= 1 << 8 ? 1 : t->vocabulary.size <= 1 << 16 ? 2 : 4;
-    t->ids = sl_alloc_array((size_t)t->tokens, (size_t)t->id_bytes, "text tokens");
-    if (t->ids == NULL) return SLUICE_ERR_NO_MEMORY;
+    SL_TRY(reserve_ids(t));
     for (size_t at = 0; at < bytes; n++) {
         if (n % POLLED_BYTES == 0) SL_TRY(poll_stop(t));
         at += (size_t)sl_utf8_decode(p + at, bytes - at, &c);
-        if (t->id_bytes == 1)
-            ((uint8_t *)t->ids)[n] = (uint8_t)id_of[c];
-        else if (t->id_bytes == 2)
-            ((uint16_t *)t->ids)[n] = (uint16_t)id_of[c];
-        else
-            ((int32_t *)t->ids)[n] = id_of[c];
+        store_id(t, n, id_of[c]);
     }
-    t->held_bytes += (uint64_t)t->tokens * (uint64_t)t->id_bytes;
     return SLUICE_OK;
 }
 
@@ -312,10 +332,61 @@ static void take_bytes(text *t, char **raw, size_t bytes)
     t->held_bytes += bytes + 1;
 }
 
+/* ---- with a tokenizer ---- */
+
+static sluice_status check_utf8(const char *path, const char *raw, size_t bytes)
+{
+    uint32_t c;
+    int length;
+    for (size_t at = 0; at < bytes; at += (size_t)length)
+        if ((length = sl_utf8_decode((const unsigned char *)raw + at, bytes - at, &c)) == 0)
+            return refuse_bytes(path, raw, bytes, at);
+    return SLUICE_OK;
+}
+
+static sluice_status encode(const sl_tokenizer *tokenizer, const char *raw, size_t bytes, sl_ids *ids)
+{
+    sl_encoder *encoder;
+    SL_TRY(sl_encoder_create(tokenizer, &encoder));
+    sluice_status st = sl_encode(encoder, raw, bytes, 0, ids);
+    sl_encoder_destroy(encoder);
+    return st;
+}
+
+static sluice_status keep_tokens(text *t, const sl_ids *ids, int32_t size)
+{
+    t->vocabulary = (sl_vocabulary){ SL_TEXT_TOKENS, size, NULL };
+    t->tokens = (int64_t)ids->count;
+    SL_TRY(reserve_ids(t));
+    for (int64_t i = 0; i < t->tokens; i++) store_id(t, i, ids->data[i]);
+    return SLUICE_OK;
+}
+
+static sluice_status take_tokens(text *t, const char *path, const char *tokenizer_path, const char *raw, size_t bytes)
+{
+    sl_tokenizer *tokenizer;
+    sl_ids ids = { NULL, 0, 0 };
+    SL_TRY(check_utf8(path, raw, bytes));
+    SL_TRY(sl_tokenizer_open(tokenizer_path, &tokenizer));
+    sluice_status st = encode(tokenizer, raw, bytes, &ids);
+    if (st == SLUICE_OK) st = keep_tokens(t, &ids, sl_tokenizer_size(tokenizer));
+    sl_ids_free(&ids);
+    sl_tokenizer_close(tokenizer);
+    return st;
+}
+
+static const char *unit_name(const text *t)
+{
+    static const char *const names[] = {
+        [SL_TEXT_BYTES] = "bytes", [SL_TEXT_CHARACTERS] = "characters", [SL_TEXT_TOKENS] = "tokens"
+    };
+    return names[t->vocabulary.unit];
+}
+
 /* Cuts the tokens into splits and the training split into windows. */
 static sluice_status lay_out_windows(text *t, const char *path, double validation)
 {
-    const char *unit = t->vocabulary.unit == SL_TEXT_BYTES ? "bytes" : "characters";
+    const char *unit = unit_name(t);
     int64_t context = t->windows.context;
     SL_TRY(sl_data_train_count(t->tokens, validation, &t->train));
     SL_TRY(sl_windows_check(path, "training", t->train, unit, context));
@@ -334,40 +405,50 @@ static sluice_status hash_text(const text *t, sl_sha256 *h, const char *raw, siz
     return SLUICE_OK;
 }
 
-static sluice_status load(text *t, const char *path, sl_text_unit unit, const sl_vocabulary *kept, double validation)
+/* What a text is read with. */
+typedef struct reading {
+    const char *path;
+    sl_text_unit unit;
+    const sl_vocabulary *kept; /* characters; may be NULL */
+    const char *tokenizer;     /* tokens */
+    double validation;
+} reading;
+
+static sluice_status take_text(text *t, const reading *r, char **raw, size_t bytes)
+{
+    if (r->unit == SL_TEXT_CHARACTERS) return take_characters(t, r->path, *raw, bytes, r->kept);
+    if (r->unit == SL_TEXT_TOKENS) return take_tokens(t, r->path, r->tokenizer, *raw, bytes);
+    take_bytes(t, raw, bytes);
+    return SLUICE_OK;
+}
+
+static sluice_status load(text *t, const reading *r)
 {
     sl_sha256 h;
     size_t bytes;
     char *raw;
     sluice_status st;
-    SL_TRY(sl_file_read_all_until(t->stop, path, MAX_TEXT_BYTES, &raw, &bytes));
+    SL_TRY(sl_file_read_all_until(t->stop, r->path, MAX_TEXT_BYTES, &raw, &bytes));
     if (bytes == 0) {
-        st = sl_fail(SLUICE_ERR_INPUT, "%s is empty; give a text to train on", path);
+        st = sl_fail(SLUICE_ERR_INPUT, "%s is empty; give a text to train on", r->path);
         goto free_raw;
     }
-    sl_identity_begin(&h, "text unit %d context %" PRId64 " validation %.17g shuffle %d seed %" PRIu64, (int)unit,
-                      t->windows.context, validation, t->windows.shuffle, t->windows.seed);
+    sl_identity_begin(&h, "text unit %d context %" PRId64 " validation %.17g shuffle %d seed %" PRIu64, (int)r->unit,
+                      t->windows.context, r->validation, t->windows.shuffle, t->windows.seed);
     if ((st = hash_text(t, &h, raw, bytes)) != SLUICE_OK) goto free_raw;
+    t->kind = sl_text_file_kind(r->path, raw, bytes);
+    if ((st = take_text(t, r, &raw, bytes)) != SLUICE_OK) goto free_raw;
+    /* other tokenizers make other ids of the same text */
+    if (r->unit == SL_TEXT_TOKENS) st = hash_text(t, &h, t->ids, (size_t)t->tokens * (size_t)t->id_bytes);
     sl_identity_end(&h, t->identity);
-    t->kind = sl_text_file_kind(path, raw, bytes);
-    if (unit == SL_TEXT_BYTES)
-        take_bytes(t, &raw, bytes);
-    else
-        st = take_characters(t, path, raw, bytes, kept);
-    if (st == SLUICE_OK) st = lay_out_windows(t, path, validation);
+    if (st == SLUICE_OK) st = lay_out_windows(t, r->path, r->validation);
 free_raw:
     sl_free(raw);
     return st;
 }
 
-sluice_status sl_data_text(const char *path, sl_text_unit unit, const sl_vocabulary *kept, int64_t context,
-                           double validation, bool shuffle, uint64_t seed, sluice_data **out)
-{
-    return sl_data_text_until(NULL, path, unit, kept, context, validation, shuffle, seed, out);
-}
-
-sluice_status sl_data_text_until(const int *stop, const char *path, sl_text_unit unit, const sl_vocabulary *kept,
-                                 int64_t context, double validation, bool shuffle, uint64_t seed, sluice_data **out)
+static sluice_status open_text(const int *stop, const reading *r, int64_t context, bool shuffle, uint64_t seed,
+                               sluice_data **out)
 {
     sluice_status st;
     SL_TRY(sl_windows_check_context(context));
@@ -379,7 +460,7 @@ sluice_status sl_data_text_until(const int *stop, const char *path, sl_text_unit
     t->windows = (sl_windows){ .context = context, .shuffle = shuffle, .seed = seed };
     t->held_bytes = sizeof *t;
     t->stop = stop;
-    if ((st = load(t, path, unit, kept, validation)) != SLUICE_OK) {
+    if ((st = load(t, r)) != SLUICE_OK) {
         text_destroy(&t->base);
         return st;
     }
@@ -388,9 +469,30 @@ sluice_status sl_data_text_until(const int *stop, const char *path, sl_text_unit
     return SLUICE_OK;
 }
 
+sluice_status sl_data_text(const char *path, sl_text_unit unit, const sl_vocabulary *kept, int64_t context,
+                           double validation, bool shuffle, uint64_t seed, sluice_data **out)
+{
+    return sl_data_text_until(NULL, path, unit, kept, context, validation, shuffle, seed, out);
+}
+
+sluice_status sl_data_text_until(const int *stop, const char *path, sl_text_unit unit, const sl_vocabulary *kept,
+                                 int64_t context, double validation, bool shuffle, uint64_t seed, sluice_data **out)
+{
+    const reading r = { .path = path, .unit = unit, .kept = kept, .validation = validation };
+    return open_text(stop, &r, context, shuffle, seed, out);
+}
+
+sluice_status sl_data_text_encoded(const int *stop, const char *path, const char *tokenizer, int64_t context,
+                                   double validation, bool shuffle, uint64_t seed, sluice_data **out)
+{
+    const reading r = { .path = path, .unit = SL_TEXT_TOKENS, .tokenizer = tokenizer, .validation = validation };
+    return open_text(stop, &r, context, shuffle, seed, out);
+}
+
 const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d)
 {
-    return d != NULL && d->ops == &text_ops ? &((const text *)d)->vocabulary : NULL;
+    const text *t = (const text *)d;
+    return d != NULL && d->ops == &text_ops && t->vocabulary.unit != SL_TEXT_TOKENS ? &t->vocabulary : NULL;
 }
 
 const sl_file_kind *sl_data_text_kind(const sluice_data *d)

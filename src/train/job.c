@@ -92,7 +92,10 @@ static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
     if (sl_model_reads_tokens(j->settings.model.type)) {
         int64_t given = vocabulary_size(&j->settings);
         SL_TRY(sl_job_fit_vocabulary(j, given));
-        j->settings.model.vocabulary = given > 0 || j->vocabulary == NULL ? given : j->vocabulary->size;
+        int64_t tokens = j->vocabulary != NULL ? j->vocabulary->size
+                         : j->data != NULL     ? sl_data_vocabulary(j->data)
+                                               : 0;
+        j->settings.model.vocabulary = given > 0 || tokens == 0 ? given : tokens;
     }
     /* also of the models that smaller micro-batches would have */
     j->settings.model.packed = purpose != SL_JOB_GENERATE && j->data != NULL && sl_data_packs(j->data);

@@ -49,7 +49,7 @@ sluice_status sl_job_read_vocabulary(sl_job *j, const sluice_job_options *o, sl_
     const char *source;
     const sl_log log = said_once(j);
     sl_text_unit unit = (sl_text_unit)j->settings.data.unit;
-    if (!is_text(j)) return SLUICE_OK;
+    if (!is_text(j) || unit == SL_TEXT_TOKENS) return SLUICE_OK;
     SL_TRY(find_kept(j, o, purpose, &kept, &source));
     if (source == NULL) return SLUICE_OK;
     if (kept.unit == NULL) {
@@ -91,8 +91,9 @@ static void warn_of_number(const sl_job *j, int64_t given)
     sl_log_write(
         &j->log, SLUICE_LOG_WARNING,
         "model.vocabulary is %lld, but the text is read as %s, which are token ids 0 to %d: the %lld others are "
-        "never used. A tokenizer's ids are not among what can be read, so weights that were trained with one "
-        "mean nothing here. Set model.vocabulary to \"%s\" to train on the text, or data.type to "
+        "never used, and weights that were trained with a tokenizer mean nothing here. Set model.vocabulary to \"%s\" "
+        "to "
+        "train on the text, data.tokenizer to a tokenizer's folder to read the text by its tokens, or data.type to "
         "\"random_tokens\" to plan or time a model of this size",
         (long long)given, unit_name(v->unit), v->size - 1, (long long)given - v->size, unit_name(v->unit));
 }
@@ -106,10 +107,21 @@ static void warn_of_kind(const sl_job *j)
                  j->settings.data.path, kind->what, kind->as_text);
 }
 
+/* A table may be larger than its tokenizer, as padded ones are. */
+static sluice_status fit_tokenizer(const sl_job *j, int64_t given)
+{
+    int64_t needed = j->data != NULL ? sl_data_vocabulary(j->data) : 0;
+    if (given <= 0 || given >= needed) return SLUICE_OK;
+    return sl_fail(
+        SLUICE_ERR_USAGE,
+        "model.vocabulary is %lld, but the tokenizer has %lld tokens: give at least as many, or leave it out",
+        (long long)given, (long long)needed);
+}
+
 sluice_status sl_job_fit_vocabulary(const sl_job *j, int64_t given)
 {
     const sl_vocabulary *v = j->vocabulary;
-    if (v == NULL) return SLUICE_OK;
+    if (v == NULL) return fit_tokenizer(j, given);
     if (given > 0 && given < v->size)
         return sl_fail(
             SLUICE_ERR_USAGE,

@@ -483,3 +483,53 @@ TEST(a_stop_ends_the_reading_of_a_text)
         sluice_data_destroy(d);
     }
 }
+
+/* ---- with a tokenizer ---- */
+
+/* Letters, a space, a newline, and merges of them. */
+static const char *write_tokenizer(const char *vocabulary, const char *merges)
+{
+    static char folder[4200];
+    char path[4300];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, i == 0 ? "vocab.json" : "merges.txt");
+        FILE *f = fopen(path, "wb");
+        if (f == NULL || fputs(i == 0 ? vocabulary : merges, f) < 0 || fclose(f) != 0) exit(99);
+    }
+    return folder;
+}
+
+TEST(a_text_is_read_as_the_tokens_of_a_tokenizer)
+{
+    enum { CONTEXT = 6 };
+    static const int32_t expected[] = { 4, 4, 2, 1, 0, 3, 4, 4, 2, 1, 0, 3, 4 };
+    char first[65], other[65], path[4300];
+    int32_t tokens[2][CONTEXT], targets[2][CONTEXT];
+    sl_data_field f[] = { { "tokens", SLUICE_I32, CONTEXT, tokens }, { "targets", SLUICE_I32, CONTEXT, targets } };
+    sluice_data *d;
+    const char *vocabulary = "{\"a\": 0, \"b\": 1, \"\u0120\": 2, \"\u010a\": 3, \"ab\": 4, \"ba\": 5}";
+    const char *text = "abab ba\nabab ba\nabab ba\n";
+    snprintf(path, sizeof path, "%s", write_file(text, strlen(text)));
+    const char *tokenizer = write_tokenizer(vocabulary, "#version: 0.2\na b\n");
+    REQUIRE_OK(sl_data_text_encoded(NULL, path, tokenizer, CONTEXT, 0, false, 1, &d));
+    CHECK_EQ(sl_data_vocabulary(d), 6);
+    CHECK(sl_data_text_vocabulary(d) == NULL);
+    CHECK_EQ(d->ops->samples(d, SL_SPLIT_TRAIN), 2);
+    REQUIRE_OK(d->ops->fill(d, 0, 2, f, 2));
+    CHECK(memcmp(tokens, expected, sizeof tokens) == 0);
+    CHECK(memcmp(targets, expected + 1, sizeof targets) == 0);
+    d->ops->identity(d, first);
+    sluice_data_destroy(d);
+    tokenizer = write_tokenizer(vocabulary, "#version: 0.2\nb a\n");
+    REQUIRE_OK(sl_data_text_encoded(NULL, path, tokenizer, CONTEXT, 0, false, 1, &d));
+    d->ops->identity(d, other);
+    CHECK(strcmp(first, other) != 0);
+    sluice_data_destroy(d);
+    CHECK_EQ(sl_data_text_encoded(NULL, path, tokenizer, 40, 0, false, 1, &d), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "tokens, and a context of 40");
+    CHECK_EQ(sl_data_text_encoded(NULL, path, "no folder", CONTEXT, 0, false, 1, &d), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "no folder");
+    CHECK_EQ(sl_data_text_encoded(NULL, write_file("ab\xff", 3), tokenizer, 1, 0, false, 1, &d), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "byte 2 (0xff) is not valid UTF-8");
+}
