@@ -213,6 +213,11 @@ SLUICE_API sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logit
  * and its cross entropy in less memory, because the logits never exist as a whole. */
 SLUICE_API sluice_value sluice_linear_cross_entropy(sluice_graph *g, sluice_value x, sluice_value weight,
                                                     sluice_value targets, int32_t ignore_index);
+/* Both of logits that a soft cap keeps within +-softcap, as sluice_softcap does; 0: none. */
+SLUICE_API sluice_value sluice_cross_entropy_capped(sluice_graph *g, sluice_value logits, sluice_value targets,
+                                                    int32_t ignore_index, float softcap);
+SLUICE_API sluice_value sluice_linear_cross_entropy_capped(sluice_graph *g, sluice_value x, sluice_value weight,
+                                                           sluice_value targets, int32_t ignore_index, float softcap);
 SLUICE_API sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target);
 SLUICE_API sluice_value sluice_sum(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_mean(sluice_graph *g, sluice_value x);

@@ -635,16 +635,34 @@ sluice_value sluice_concat(sluice_graph *g, const sluice_value *values, int coun
     return sl_graph_apply(g, SL_OP_CONCAT, NULL, &(sl_attrs){ .concat = { axis } }, count, values);
 }
 
+static sl_attrs entropy_attrs(int32_t ignore_index, float softcap)
+{
+    return (sl_attrs){ .cross_entropy = { .ignore_index = ignore_index, .softcap = softcap == 0 ? 0.0f : softcap } };
+}
+
 sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets, int32_t ignore_index)
 {
-    return apply_two(g, SL_OP_CROSS_ENTROPY, &(sl_attrs){ .cross_entropy = { ignore_index } }, logits, targets);
+    return sluice_cross_entropy_capped(g, logits, targets, ignore_index, 0.0f);
+}
+
+sluice_value sluice_cross_entropy_capped(sluice_graph *g, sluice_value logits, sluice_value targets,
+                                         int32_t ignore_index, float softcap)
+{
+    sl_attrs attrs = entropy_attrs(ignore_index, softcap);
+    return apply_two(g, SL_OP_CROSS_ENTROPY, &attrs, logits, targets);
 }
 
 sluice_value sluice_linear_cross_entropy(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value targets,
                                          int32_t ignore_index)
 {
-    return sl_graph_apply(g, SL_OP_LINEAR_CROSS_ENTROPY, NULL, &(sl_attrs){ .cross_entropy = { ignore_index } }, 3,
-                          (sluice_value[]){ x, weight, targets });
+    return sluice_linear_cross_entropy_capped(g, x, weight, targets, ignore_index, 0.0f);
+}
+
+sluice_value sluice_linear_cross_entropy_capped(sluice_graph *g, sluice_value x, sluice_value weight,
+                                                sluice_value targets, int32_t ignore_index, float softcap)
+{
+    sl_attrs attrs = entropy_attrs(ignore_index, softcap);
+    return sl_graph_apply(g, SL_OP_LINEAR_CROSS_ENTROPY, NULL, &attrs, 3, (sluice_value[]){ x, weight, targets });
 }
 
 sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target)

@@ -600,10 +600,19 @@ sluice_status sl_infer_concat(const sluice_graph *g, const sl_node *node, sl_sha
     return SLUICE_OK;
 }
 
+/* 0: logits are taken as they are. */
+static sluice_status check_softcap(const sl_node *node)
+{
+    float cap = node->attrs.cross_entropy.softcap;
+    if (cap >= 0 && !isinf(cap)) return SLUICE_OK;
+    return sl_node_fail(node, "a soft cap of %g must be finite and positive, or 0 for none", (double)cap);
+}
+
 sluice_status sl_infer_cross_entropy(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(sl_expect_float(g, node, 0));
     SL_TRY(sl_expect_dtype(g, node, 1, SLUICE_I32));
+    SL_TRY(check_softcap(node));
     SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
     const sl_shape *logits = sl_input_shape(g, node, 0);
     sl_shape rows = *logits;
@@ -624,6 +633,7 @@ sluice_status sl_infer_linear_cross_entropy(const sluice_graph *g, const sl_node
 {
     SL_TRY(sl_expect_one_type(g, node, 0, 1));
     SL_TRY(sl_expect_dtype(g, node, 2, SLUICE_I32));
+    SL_TRY(check_softcap(node));
     SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
     SL_TRY(expect_rank(g, node, 1, 2, 2));
     const sl_shape *x = sl_input_shape(g, node, 0), *w = sl_input_shape(g, node, 1);

@@ -60,7 +60,8 @@ SL_ATTRIBUTES(transpose, SL_IDENTITY_ARRAY(transpose, int, order, SL_MAX_RANK))
 SL_ATTRIBUTES(split,
     SL_IDENTITY(split, int, axis) SL_IDENTITY(split, int64_t, start) SL_IDENTITY(split, int64_t, size))
 SL_ATTRIBUTES(concat, SL_IDENTITY(concat, int, axis))
-SL_ATTRIBUTES(cross_entropy, SL_IDENTITY(cross_entropy, int32_t, ignore_index))
+SL_ATTRIBUTES(cross_entropy,
+    SL_IDENTITY(cross_entropy, int32_t, ignore_index) SL_IDENTITY_IF_SET(cross_entropy, float, softcap))
 
 /* ---- forward: inputs -> outputs ---- */
 
@@ -185,7 +186,8 @@ SL_FORWARD_OP(ADD_PART, add_part, add_part, add_part, add_part, split,
 SL_FORWARD_OP(CONCAT, concat, concat, concat, pointwise, concat,
     SL_ARITY(1, SL_MAX_INPUTS, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = SL_ONLY_MOVES, .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
-/* logits[..,V], targets[..] i32 -> mean loss [], lse[rows], count[] (rows not ignored, as f32; loss 0 if none) */
+/* logits[..,V], targets[..] i32 -> mean loss [], lse[rows], count[] (rows not ignored, as f32; loss 0 if none). With
+ * attrs.cross_entropy.softcap, c, the loss is that of c tanh(logits / c) */
 SL_FORWARD_OP(CROSS_ENTROPY, cross_entropy, cross_entropy, cross_entropy, pointwise, cross_entropy,
     SL_ARITY(2, 2, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_AS_INPUT, .tile = SL_TILE_NEVER, SL_INDEXES(1, 0, true, true),

@@ -31,7 +31,7 @@ typedef struct entropy {
 static void make_entropy(entropy *e, sl_form form, const int32_t targets[ROWS])
 {
     test_random r = { .state = 1 };
-    *e = (entropy){ .attrs = { .cross_entropy = { -100 } }, .form = form };
+    *e = (entropy){ .attrs = { .cross_entropy = { .ignore_index = -100 } }, .form = form };
     e->logits = test_image_add_form(&e->image, ROWS * CLASSES, form);
     e->targets = test_image_add(&e->image, ROWS);
     e->lse = test_image_add(&e->image, ROWS);

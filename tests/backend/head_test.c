@@ -14,7 +14,7 @@ static const sl_form float_forms[] = { SL_FORM_F32, SL_FORM_BF16, SL_FORM_F16 };
 enum { FLOAT_FORMS = 3 };
 
 static const sl_shape scalar = { .rank = 0 };
-static const sl_attrs attrs = { .cross_entropy = { IGNORED } };
+static const sl_attrs attrs = { .cross_entropy = { .ignore_index = IGNORED } };
 static const sl_attrs plain = { 0 };
 static sl_run_context training = { .seed = 3, .step = 1, .training = true, .seed_gradient = 0.125f };
 static sl_run_context evaluation = { .seed = 3, .step = 1, .seed_gradient = 0.125f };

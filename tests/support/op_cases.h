@@ -146,17 +146,17 @@ static const op_case cases[] = {
     { UNARY(ROTARY, 2, 35, 64), .attrs = { .rotary = { .heads = 1, .head_width = 64, .base = 500.0f, .inverse = true } } },
     { UNARY(ROTARY, 1, 18, 600), .attrs = { .rotary = { .heads = 1, .head_width = 600, .base = 10000.0f } } },
 
-    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(2, 4, 5), SHAPE(2, 4) }, .out = { SCALAR, SHAPE(8), SCALAR }, .fill = { NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { -100 } } },
-    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(200, 301), SHAPE(200) }, .out = { SCALAR, SHAPE(200), SCALAR }, .fill = { WIDE, TARGET }, .classes = 301, .attrs = { .cross_entropy = { 7 } } },
-    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(3, 50257), SHAPE(3) }, .out = { SCALAR, SHAPE(3), SCALAR }, .fill = { NORMAL, INDEX }, .classes = 50257, .attrs = { .cross_entropy = { -1 } } },
-    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(2, 4, 5), SHAPE(2, 4), SHAPE(8), SCALAR, SCALAR }, .out = { SHAPE(2, 4, 5) }, .fill = { NORMAL, TARGET, LARGE, COUNT }, .classes = 5, .attrs = { .cross_entropy = { -100 } } },
-    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(200, 301), SHAPE(200), SHAPE(200), SCALAR, SCALAR }, .out = { SHAPE(200, 301) }, .fill = { NORMAL, TARGET, LARGE, COUNT }, .classes = 301, .attrs = { .cross_entropy = { 0 } } },
-    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { -100 } }, .narrow = 0.1 },
-    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(70, 33), SHAPE(301, 33), SHAPE(70) }, .out = { SCALAR, SCALAR, SHAPE(301, 33), SHAPE(70, 33) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 301, .attrs = { .cross_entropy = { 7 } }, .narrow = 0.1 },
-    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(300, 5), SHAPE(16500, 5), SHAPE(300) }, .out = { SCALAR, SCALAR, SHAPE(16500, 5), SHAPE(300, 5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 16500, .attrs = { .cross_entropy = { -1 } }, .narrow = 0.1 }, /* two chunks */
-    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { -1 } }, .absent = 4, .narrow = 0.1 },
-    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { -1 } }, .absent = 8, .narrow = 0.1 },
-    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { -1 } }, .absent = 12, .evaluation = true, .narrow = 0.1 },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(2, 4, 5), SHAPE(2, 4) }, .out = { SCALAR, SHAPE(8), SCALAR }, .fill = { NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100 } } },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(200, 301), SHAPE(200) }, .out = { SCALAR, SHAPE(200), SCALAR }, .fill = { WIDE, TARGET }, .classes = 301, .attrs = { .cross_entropy = { .ignore_index = 7 } } },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(3, 50257), SHAPE(3) }, .out = { SCALAR, SHAPE(3), SCALAR }, .fill = { NORMAL, INDEX }, .classes = 50257, .attrs = { .cross_entropy = { .ignore_index = -1 } } },
+    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(2, 4, 5), SHAPE(2, 4), SHAPE(8), SCALAR, SCALAR }, .out = { SHAPE(2, 4, 5) }, .fill = { NORMAL, TARGET, LARGE, COUNT }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100 } } },
+    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(200, 301), SHAPE(200), SHAPE(200), SCALAR, SCALAR }, .out = { SHAPE(200, 301) }, .fill = { NORMAL, TARGET, LARGE, COUNT }, .classes = 301, .attrs = { .cross_entropy = { .ignore_index = 0 } } },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100 } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(70, 33), SHAPE(301, 33), SHAPE(70) }, .out = { SCALAR, SCALAR, SHAPE(301, 33), SHAPE(70, 33) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 301, .attrs = { .cross_entropy = { .ignore_index = 7 } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(300, 5), SHAPE(16500, 5), SHAPE(300) }, .out = { SCALAR, SCALAR, SHAPE(16500, 5), SHAPE(300, 5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 16500, .attrs = { .cross_entropy = { .ignore_index = -1 } }, .narrow = 0.1 }, /* two chunks */
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { .ignore_index = -1 } }, .absent = 4, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { .ignore_index = -1 } }, .absent = 8, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { .ignore_index = -1 } }, .absent = 12, .evaluation = true, .narrow = 0.1 },
     { IO(LINEAR_CROSS_ENTROPY_GRAD, 3, 2), .in = { SHAPE(5, 6), SHAPE(2, 4, 6), SCALAR }, .out = { SHAPE(5, 6), SHAPE(2, 4, 6) } },
     { IO(LINEAR_CROSS_ENTROPY_GRAD, 3, 2), .in = { SHAPE(301, 111), SHAPE(70, 111), SCALAR }, .out = { SHAPE(301, 111), SHAPE(70, 111) } },
     { IO(LINEAR_CROSS_ENTROPY_GRAD, 3, 2), .in = { SHAPE(5, 6), SHAPE(8, 6), SCALAR }, .out = { SHAPE(5, 6), SHAPE(8, 6) }, .absent = 1 },
@@ -321,6 +321,14 @@ static const op_case cases[] = {
     { IO(ROTARY, 2, 1), .in = { SHAPE(2, 5, 16), SHAPE(2, 5) }, .out = { SHAPE(2, 5, 16) }, .fill = { NORMAL, POSITION }, .attrs = { .rotary = { .heads = 2, .head_width = 6, .base = 100.0f } } },
     { IO(ROTARY, 2, 1), .in = { SHAPE(3, 70, 96), SHAPE(3, 70) }, .out = { SHAPE(3, 70, 96) }, .fill = { NORMAL, POSITION }, .attrs = { .rotary = { .heads = 2, .head_width = 32, .base = 1e4f, .rotated = 16 } } },
     { IO(ROTARY, 2, 1), .in = { SHAPE(1, 20, 600), SHAPE(1, 20) }, .out = { SHAPE(1, 20, 600) }, .fill = { NORMAL, POSITION }, .attrs = { .rotary = { .heads = 1, .head_width = 600, .base = 1e4f, .attention = 1.25f, .inverse = true } } },
+
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(2, 4, 5), SHAPE(2, 4) }, .out = { SCALAR, SHAPE(8), SCALAR }, .fill = { NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { -100, 0.8f } } },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(200, 301), SHAPE(200) }, .out = { SCALAR, SHAPE(200), SCALAR }, .fill = { WIDE, TARGET }, .classes = 301, .attrs = { .cross_entropy = { 7, 30.0f } } },
+    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(200, 301), SHAPE(200), SHAPE(200), SCALAR, SCALAR }, .out = { SHAPE(200, 301) }, .fill = { NORMAL, TARGET, LARGE, COUNT }, .classes = 301, .attrs = { .cross_entropy = { 0, 1.1f } } },
+    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(3, 2304), SHAPE(3), SHAPE(3), SCALAR, SCALAR }, .out = { SHAPE(3, 2304) }, .fill = { STEEP, INDEX, LARGE, COUNT }, .classes = 2304, .attrs = { .cross_entropy = { -1, 30.0f } }, .tolerance = 3e-5 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { -100, 2.0f } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(300, 5), SHAPE(16500, 5), SHAPE(300) }, .out = { SCALAR, SCALAR, SHAPE(16500, 5), SHAPE(300, 5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 16500, .attrs = { .cross_entropy = { -1, 3.0f } }, .narrow = 0.1 }, /* two chunks */
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { -1, 3.0f } }, .absent = 12, .evaluation = true, .narrow = 0.1 },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

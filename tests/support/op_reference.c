@@ -493,16 +493,38 @@ static void ref_rotary(const ref_call *c)
 
 /* ---- Losses ---- */
 
+/* A logit as the loss takes it, and the derivative of that. */
+static double capped(const ref_call *c, double x)
+{
+    double cap = (double)c->attrs->cross_entropy.softcap;
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
+static double cap_slope(const ref_call *c, double x)
+{
+    double cap = (double)c->attrs->cross_entropy.softcap;
+    return cap > 0 ? 1 / pow(cosh(x / cap), 2) : 1;
+}
+
+static double capped_lse(const ref_call *c, const double *x, int64_t n)
+{
+    double *y = calloc((size_t)n, sizeof *y);
+    for (int64_t i = 0; i < n; i++) y[i] = capped(c, x[i]);
+    double lse = log_sum_exp(y, n);
+    free(y);
+    return lse;
+}
+
 static void ref_cross_entropy(const ref_call *c)
 {
     int64_t n = width_of(&c->in[0]), rows = rows_of(&c->in[0]), counted = 0;
     double sum = 0;
     for (int64_t r = 0; r < rows; r++) {
-        double lse = log_sum_exp(c->in[0].data + r * n, n);
+        double lse = capped_lse(c, c->in[0].data + r * n, n);
         c->out[1].data[r] += lse;
         int64_t target = (int64_t)c->in[1].data[r];
         if (target == c->attrs->cross_entropy.ignore_index) continue;
-        sum += lse - c->in[0].data[r * n + target];
+        sum += lse - capped(c, c->in[0].data[r * n + target]);
         counted++;
     }
     c->out[0].data[0] += counted > 0 ? sum / (double)counted : 0;
@@ -516,8 +538,10 @@ static void ref_cross_entropy_grad(const ref_call *c)
         int64_t target = (int64_t)c->in[1].data[r];
         if (target == c->attrs->cross_entropy.ignore_index) continue;
         double g = c->in[4].data[0] / c->in[3].data[0];
-        for (int64_t i = 0; i < n; i++)
-            c->out[0].data[r * n + i] += g * (exp(c->in[0].data[r * n + i] - c->in[2].data[r]) - (i == target));
+        for (int64_t i = 0; i < n; i++) {
+            double x = c->in[0].data[r * n + i];
+            c->out[0].data[r * n + i] += g * (exp(capped(c, x) - c->in[2].data[r]) - (i == target)) * cap_slope(c, x);
+        }
     }
 }
 
@@ -544,9 +568,10 @@ static void ref_linear_cross_entropy(const ref_call *c)
             logits[k] = 0;
             for (int64_t i = 0; i < in; i++) logits[k] += c->in[0].data[r * in + i] * c->in[1].data[k * in + i];
         }
-        double lse = log_sum_exp(logits, classes), seed = (double)c->context->seed_gradient / (double)counted;
-        sum += lse - logits[target];
-        for (int64_t k = 0; k < classes; k++) logits[k] = (exp(logits[k] - lse) - (k == target)) * seed;
+        double lse = capped_lse(c, logits, classes), seed = (double)c->context->seed_gradient / (double)counted;
+        sum += lse - capped(c, logits[target]);
+        for (int64_t k = 0; k < classes; k++)
+            logits[k] = (exp(capped(c, logits[k]) - lse) - (k == target)) * seed * cap_slope(c, logits[k]);
         add_head_gradients(c, r, logits);
     }
     c->out[0].data[0] += counted > 0 ? sum / (double)counted : 0;

@@ -27,6 +27,7 @@ template <class T> struct EntropyJob {
     int64_t rows, width;
     int64_t kept; /* pieces of a row that fit in shared memory */
     int32_t ignore_index;
+    float cap;                  /* logits count as cap tanh(logit / cap): kernels that are CAPPED */
     bool aligned;               /* the tensors begin at 16-byte boundaries */
     const float *lse_in;        /* the gradient's */
     const float *count, *dloss; /* dloss nullptr: it is `seed` */
@@ -141,15 +142,26 @@ __device__ __forceinline__ ExpSum join_block(ExpSum s)
     return s;
 }
 
+/* A piece's logits as the loss takes them. What is outside the row is -infinity, which a cap would lift. */
+template <class T, bool CAPPED>
+__device__ __forceinline__ void cap_piece(const EntropyJob<T> &j, int64_t first, float (&x)[pack_elements<T>])
+{
+    if (!CAPPED) return;
+#pragma unroll
+    for (int i = 0; i < pack_elements<T>; i++)
+        x[i] = first + i >= 0 && first + i < j.width ? j.cap * tanhf(x[i] / j.cap) : -INFINITY;
+}
+
 /* Walks the row once. Its first pieces stay in shared memory, each for the thread that read it. */
-template <class T>
+template <class T, bool CAPPED>
 __device__ __forceinline__ float row_lse(const EntropyJob<T> &j, const EntropyRow<T> &r, uint4 *shared)
 {
     ExpSum s = { -INFINITY, 0.0f };
-    walk_row(j, r, nullptr, 0, from_float<T>(-INFINITY), [&](int64_t piece, int64_t, const uint4 &raw) {
+    walk_row(j, r, nullptr, 0, from_float<T>(-INFINITY), [&](int64_t piece, int64_t first, const uint4 &raw) {
         float x[pack_elements<T>];
         if (piece < j.kept) shared[piece] = raw;
         piece_floats<T>(raw, x);
+        cap_piece<T, CAPPED>(j, first, x);
         add_elements(&s, x);
     });
     s = join_block(s);
@@ -162,9 +174,11 @@ template <class T> __device__ __forceinline__ float row_loss(const EntropyRow<T>
     return r.known ? lse - target_logit : NAN;
 }
 
-template <class T> __device__ __forceinline__ float read_target(const EntropyRow<T> &r)
+template <class T, bool CAPPED>
+__device__ __forceinline__ float read_target(const EntropyJob<T> &j, const EntropyRow<T> &r)
 {
-    return r.known && !r.ignored ? to_float(r.x[r.target]) : 0.0f;
+    const float x = r.known && !r.ignored ? to_float(r.x[r.target]) : 0.0f;
+    return CAPPED ? j.cap * tanhf(x / j.cap) : x;
 }
 
 /* ---- the gradient of a row ---- */
@@ -176,9 +190,9 @@ template <class T> __device__ __forceinline__ float row_gradient(const EntropyJo
     return !r.known ? NAN : count > 0.0f ? dloss / count : 0.0f;
 }
 
-/* (softmax - 1 at the target) gradient, rounded once. A thread reads a piece before it writes it: dlogits may be
+/* (softmax - 1 at the target) gradient, times 1 - tanh^2 of a capped logit, rounded once. A thread reads a piece before it writes it: dlogits may be
  * logits. */
-template <class T>
+template <class T, bool CAPPED>
 __device__ __forceinline__ void write_gradient(const EntropyJob<T> &j, const EntropyRow<T> &r, const uint4 *shared,
                                                float lse)
 {
@@ -189,8 +203,10 @@ __device__ __forceinline__ void write_gradient(const EntropyJob<T> &j, const Ent
         piece_floats<T>(raw, x);
 #pragma unroll
         for (int i = 0; i < pack_elements<T>; i++) {
-            const float p = __expf(x[i] - lse);
+            const float t = CAPPED ? tanhf(x[i] / j.cap) : 0.0f;
+            const float p = __expf((CAPPED ? j.cap * t : x[i]) - lse);
             x[i] = first + i == r.target ? fmaf(p, g, -g) : __fmul_rn(p, g);
+            if (CAPPED) x[i] *= fmaf(-t, t, 1.0f);
         }
         store_piece(d, first, j.width, j.aligned, x);
     });
@@ -206,38 +222,38 @@ template <class T> __device__ __forceinline__ void clear_gradient(const EntropyJ
 
 /* ---- kernels: block r has row r ---- */
 
-template <class T> __global__ void __launch_bounds__(MOST_THREADS) entropy_rows(const EntropyJob<T> j)
+template <class T, bool CAPPED> __global__ void __launch_bounds__(MOST_THREADS) entropy_rows(const EntropyJob<T> j)
 {
     const EntropyRow<T> r = open_row(j);
-    const float lse = row_lse(j, r, nullptr);
+    const float lse = row_lse<T, CAPPED>(j, r, nullptr);
     if (threadIdx.x != 0) return;
     j.lse[r.row] = lse;
-    j.losses[r.row] = row_loss(r, read_target(r), lse);
+    j.losses[r.row] = row_loss(r, read_target<T, CAPPED>(j, r), lse);
 }
 
-template <class T> __global__ void __launch_bounds__(MOST_THREADS) entropy_gradient(const EntropyJob<T> j)
+template <class T, bool CAPPED> __global__ void __launch_bounds__(MOST_THREADS) entropy_gradient(const EntropyJob<T> j)
 {
     const EntropyRow<T> r = open_row(j);
     if (r.ignored)
         clear_gradient(j, r);
     else
-        write_gradient(j, r, nullptr, j.lse_in[r.row]);
+        write_gradient<T, CAPPED>(j, r, nullptr, j.lse_in[r.row]);
 }
 
 /* Loss and gradient in one: what fits of the row is kept in between, the rest is read again. */
-template <class T> __global__ void __launch_bounds__(MOST_THREADS) entropy_chunk(const EntropyJob<T> j)
+template <class T, bool CAPPED> __global__ void __launch_bounds__(MOST_THREADS) entropy_chunk(const EntropyJob<T> j)
 {
     SL_DYNAMIC_SHARED(uint4, shared);
     const EntropyRow<T> r = open_row(j);
-    const float target_logit = read_target(r); /* before it is overwritten */
-    const float lse = r.ignored ? 0.0f : row_lse(j, r, shared);
+    const float target_logit = read_target<T, CAPPED>(j, r); /* before it is overwritten */
+    const float lse = r.ignored ? 0.0f : row_lse<T, CAPPED>(j, r, shared);
     if (threadIdx.x == 0) j.losses[r.row] = row_loss(r, target_logit, lse);
     if (j.dlogits == nullptr) return;
     __syncthreads(); /* every thread has read the target's logit */
     if (r.ignored)
         clear_gradient(j, r);
     else
-        write_gradient(j, r, shared, lse);
+        write_gradient<T, CAPPED>(j, r, shared, lse);
 }
 
 /* Threads of a row: about four pieces each. */
@@ -370,9 +386,17 @@ template <class T> EntropyJob<T> make_job(const sl_cuda_args *a)
     j.logits = (const T *)a->in[0].data;
     j.targets = (const int32_t *)a->in[1].data;
     j.ignore_index = a->attrs->cross_entropy.ignore_index;
+    j.cap = a->attrs->cross_entropy.softcap;
     j.width = row_width(&a->in[0]);
     j.rows = a->in[0].elements / j.width;
     return j;
+}
+
+template <class T> using entropy_kernel = void (*)(EntropyJob<T>);
+
+template <class T> void launch_rows(const sl_cuda_args *a, entropy_kernel<T> kernel, const EntropyJob<T> &j)
+{
+    SL_LAUNCH(kernel, dim3((unsigned)j.rows), dim3(row_threads(most_pieces<T>(j.width))), 0, a->stream, j);
 }
 
 template <class T> void launch_chunk(void *stream, EntropyJob<T> j)
@@ -380,8 +404,9 @@ template <class T> void launch_chunk(void *stream, EntropyJob<T> j)
     const int64_t pieces = most_pieces<T>(j.width), room = KEPT_BYTES / (int64_t)sizeof(uint4);
     j.kept = j.dlogits == nullptr ? 0 : pieces < room ? pieces : room;
     const size_t shared = (size_t)j.kept * sizeof(uint4);
-    SL_ALLOW_SHARED(entropy_chunk<T>, KEPT_BYTES);
-    SL_LAUNCH(entropy_chunk<T>, dim3((unsigned)j.rows), dim3(row_threads(pieces)), shared, stream, j);
+    const entropy_kernel<T> kernel = j.cap > 0.0f ? entropy_chunk<T, true> : entropy_chunk<T, false>;
+    SL_ALLOW_SHARED(kernel, KEPT_BYTES);
+    SL_LAUNCH(kernel, dim3((unsigned)j.rows), dim3(row_threads(pieces)), shared, stream, j);
 }
 } // namespace
 
@@ -394,7 +419,7 @@ sluice_status sl_cuda_cross_entropy(const sl_cuda_args *a)
         j.aligned = aligned_for(j.logits, 16);
         j.lse = (float *)a->out[1].data;
         j.losses = (float *)a->workspace;
-        SL_LAUNCH(entropy_rows<T>, dim3((unsigned)j.rows), dim3(row_threads(most_pieces<T>(j.width))), 0, a->stream, j);
+        launch_rows<T>(a, j.cap > 0.0f ? entropy_rows<T, true> : entropy_rows<T, false>, j);
         SL_LAUNCH(mean_of_rows, dim3(1), dim3(SUM_THREADS), 0, a->stream, j.losses, j.targets, j.rows, j.ignore_index,
                   (float *)a->out[0].data, (float *)a->out[2].data);
         return sl_launched(a);
@@ -411,8 +436,7 @@ sluice_status sl_cuda_cross_entropy_grad(const sl_cuda_args *a)
         j.dloss = (const float *)a->in[4].data;
         j.dlogits = (T *)a->out[0].data;
         j.aligned = aligned_for(j.logits, 16) && aligned_for(j.dlogits, 16);
-        SL_LAUNCH(entropy_gradient<T>, dim3((unsigned)j.rows), dim3(row_threads(most_pieces<T>(j.width))), 0, a->stream,
-                  j);
+        launch_rows<T>(a, j.cap > 0.0f ? entropy_gradient<T, true> : entropy_gradient<T, false>, j);
         return sl_launched(a);
     });
 }
@@ -424,7 +448,8 @@ sluice_status sl_cuda_linear_cross_entropy_grad(const sl_cuda_args *a)
 }
 
 void sl_cuda_head_chunk(void *stream, sl_form form, void *logits, const int32_t *targets, int64_t rows, int64_t classes,
-                        int32_t ignore_index, float seed, const float *count, bool gradient, float *losses)
+                        int32_t ignore_index, float softcap, float seed, const float *count, bool gradient,
+                        float *losses)
 {
     (void)sl_dispatch(form, [&](auto element) {
         using T = decltype(element);
@@ -435,6 +460,7 @@ void sl_cuda_head_chunk(void *stream, sl_form form, void *logits, const int32_t 
         j.rows = rows;
         j.width = classes;
         j.ignore_index = ignore_index;
+        j.cap = softcap;
         j.aligned = aligned_for(logits, 16);
         j.count = count;
         j.seed = seed;

@@ -16,6 +16,7 @@ typedef struct head {
     int64_t first, count; /* the chunk at hand */
     int64_t rows_per_task;
     int32_t ignore_index;
+    float cap;                   /* of logits; 0: none */
     bool wanted;                 /* some gradient is */
     float gradient;              /* seed / rows that count */
     double losses[SL_SUM_PARTS]; /* of the chunk, task by task */
@@ -39,9 +40,9 @@ static double take_row(const head *h, int64_t row)
         memset(x, 0, (size_t)h->classes * sizeof *x);
         return 0.0;
     }
-    float lse = sl_row_lse(x, h->classes);
-    double loss = entropy_row_loss(x, h->classes, lse, target);
-    if (h->wanted) entropy_row_gradient(x, x, h->classes, lse, target, h->gradient);
+    float lse = entropy_row_lse(x, h->classes, h->cap);
+    double loss = entropy_row_loss(x, h->classes, lse, target, h->cap);
+    if (h->wanted) entropy_row_gradient(x, x, h->classes, lse, target, h->gradient, h->cap);
     return loss;
 }
 
@@ -129,6 +130,7 @@ void K(linear_cross_entropy)(const sl_kernel_args *a)
     float *loss = a->out[0].data, *count = a->out[1].data;
     head h = { .a = a, .targets = a->in[2].data, .logits = a->workspace };
     h.ignore_index = a->attrs->cross_entropy.ignore_index;
+    h.cap = a->attrs->cross_entropy.softcap;
     h.in = sl_row_width(&a->in[0]);
     h.rows = a->in[2].elements;
     h.classes = a->in[1].shape->dim[0];

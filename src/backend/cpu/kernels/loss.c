@@ -13,6 +13,7 @@ typedef struct entropy_job {
     elem *dlogits;
     float gradient; /* dloss / count */
     int32_t ignore_index;
+    float cap; /* of logits; 0: none */
     int64_t rows, width, rows_per_task;
     entropy_part parts[SL_SUM_PARTS];
 } entropy_job;
@@ -24,9 +25,10 @@ static void cross_entropy_task(void *context, int64_t task, void *scratch)
     entropy_part part = { 0 };
     (void)scratch;
     for (int64_t row = r.begin; row < r.end; row++) {
-        j->lse[row] = sl_row_lse(j->logits + row * j->width, j->width);
+        const elem *x = j->logits + row * j->width;
+        j->lse[row] = entropy_row_lse(x, j->width, j->cap);
         if (j->targets[row] == j->ignore_index) continue;
-        part.loss += entropy_row_loss(j->logits + row * j->width, j->width, j->lse[row], j->targets[row]);
+        part.loss += entropy_row_loss(x, j->width, j->lse[row], j->targets[row], j->cap);
         part.count++;
     }
     j->parts[task] = part;
@@ -40,7 +42,7 @@ static void entropy_grad_row(const entropy_job *j, int64_t row)
     if (j->targets[row] == j->ignore_index)
         memset(d, 0, (size_t)j->width * sizeof *d);
     else
-        entropy_row_gradient(d, x, j->width, j->lse[row], j->targets[row], j->gradient);
+        entropy_row_gradient(d, x, j->width, j->lse[row], j->targets[row], j->gradient, j->cap);
 }
 
 static void cross_entropy_grad_task(void *context, int64_t task, void *scratch)
@@ -56,6 +58,7 @@ static void set_entropy(entropy_job *j, const sl_kernel_args *a)
     j->logits = a->in[0].data;
     j->targets = a->in[1].data;
     j->ignore_index = a->attrs->cross_entropy.ignore_index;
+    j->cap = a->attrs->cross_entropy.softcap;
     j->width = sl_row_width(&a->in[0]);
     j->rows = a->in[0].elements / j->width;
 }
