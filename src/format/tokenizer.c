@@ -118,13 +118,11 @@ static sluice_status open_path(sl_tokenizer *t, const char *path)
     return open_pair(t, folder);
 }
 
-/* By id, and by content for decoding: all that are special. */
-static sluice_status list_specials(sl_tokenizer *t)
+static sluice_status list_added(sl_tokenizer *t)
 {
-    t->special = sl_alloc(t->vocab.size, "special tokens");
-    if (t->special == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (size_t i = 0; i < t->added_count; i++)
-        if (t->added[i].special) t->special[t->added[i].id] = 1;
+    t->added_of = sl_alloc_array(t->vocab.size, sizeof *t->added_of, "added tokens");
+    if (t->added_of == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (size_t i = 0; i < t->added_count; i++) t->added_of[t->added[i].id] = (uint32_t)i + 1;
     return SLUICE_OK;
 }
 
@@ -134,7 +132,7 @@ sluice_status sl_tokenizer_open(const char *path, sl_tokenizer **out)
     if (t == NULL) return SLUICE_ERR_NO_MEMORY;
     t->properties = sl_unicode_properties();
     sluice_status st = t->properties == NULL ? SLUICE_ERR_NO_MEMORY : open_path(t, path);
-    if (st == SLUICE_OK) st = list_specials(t);
+    if (st == SLUICE_OK) st = list_added(t);
     if (st != SLUICE_OK) {
         sl_tokenizer_close(t);
         return st;
@@ -156,9 +154,12 @@ void sl_tokenizer_close(sl_tokenizer *t)
     sl_ids_free(&t->post.after);
     sl_added_set_free(&t->raw);
     sl_added_set_free(&t->normalized);
-    for (size_t i = 0; i < t->added_count; i++) sl_free(t->added[i].content);
+    for (size_t i = 0; i < t->added_count; i++) {
+        sl_free(t->added[i].content);
+        sl_free(t->added[i].pattern);
+    }
     sl_free(t->added);
-    sl_free(t->special);
+    sl_free(t->added_of);
     sl_free(t);
 }
 
@@ -189,7 +190,7 @@ const char *sl_tokenizer_content(const sl_tokenizer *t, int32_t id, size_t *byte
 
 bool sl_tokenizer_is_special(const sl_tokenizer *t, int32_t id)
 {
-    return id >= 0 && (uint32_t)id < t->vocab.size && t->special[id] != 0;
+    return id >= 0 && (uint32_t)id < t->vocab.size && t->added_of[id] != 0 && t->added[t->added_of[id] - 1].special;
 }
 
 int32_t sl_tokenizer_end_of_text(const sl_tokenizer *t)

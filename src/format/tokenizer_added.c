@@ -5,33 +5,28 @@
 #include "core/alloc.h"
 #include "format/tokenizer_parts.h"
 
-typedef struct sl_added_pattern added_pattern;
-
-sluice_status sl_added_set_add(sl_added_set *s, char *text, size_t bytes, const sl_added_token *token)
+sluice_status sl_added_set_add(sl_added_set *s, const sl_added_token *token)
 {
-    added_pattern *patterns = s->patterns;
-    if (s->count % 64 == 0) {
-        size_t capacity = s->count == 0 ? 64 : (s->count & (s->count - 1)) == 0 ? 2 * s->count : 0;
-        if (capacity > 0) {
-            patterns = sl_realloc(patterns, s->count * sizeof *patterns, capacity * sizeof *patterns, "added tokens");
-            if (patterns == NULL) {
-                sl_free(text);
-                return SLUICE_ERR_NO_MEMORY;
-            }
-            s->patterns = patterns;
-        }
+    bool full = s->count == 0 || (s->count >= 64 && (s->count & (s->count - 1)) == 0);
+    if (full) {
+        size_t capacity = s->count == 0 ? 64 : 2 * s->count;
+        const sl_added_token **patterns =
+            sl_realloc(s->patterns, s->count * sizeof *patterns, capacity * sizeof *patterns, "added tokens");
+        if (patterns == NULL) return SLUICE_ERR_NO_MEMORY;
+        s->patterns = patterns;
     }
-    patterns[s->count++] = (added_pattern){ text, bytes, token };
+    s->patterns[s->count++] = token;
     return SLUICE_OK;
 }
 
 static int by_bytes(const void *a, const void *b)
 {
-    const added_pattern *p = a, *q = b;
-    int order = memcmp(p->text, q->text, p->bytes < q->bytes ? p->bytes : q->bytes);
+    const sl_added_token *p = *(const sl_added_token *const *)a, *q = *(const sl_added_token *const *)b;
+    size_t shared = p->pattern_bytes < q->pattern_bytes ? p->pattern_bytes : q->pattern_bytes;
+    int order = memcmp(p->pattern, q->pattern, shared);
     if (order != 0) return order;
-    if (p->bytes != q->bytes) return p->bytes < q->bytes ? -1 : 1;
-    return p->token->id < q->token->id ? -1 : 1;
+    if (p->pattern_bytes != q->pattern_bytes) return p->pattern_bytes < q->pattern_bytes ? -1 : 1;
+    return p->id < q->id ? -1 : p->id > q->id;
 }
 
 void sl_added_set_sort(sl_added_set *s)
@@ -41,16 +36,15 @@ void sl_added_set_sort(sl_added_set *s)
     s->only_byte = -1;
     for (unsigned b = 0; b < 256; b++) {
         s->first[b] = (uint32_t)at;
-        while (at < s->count && (unsigned char)s->patterns[at].text[0] == b) at++;
+        while (at < s->count && (unsigned char)s->patterns[at]->pattern[0] == b) at++;
     }
     s->first[256] = (uint32_t)at;
-    if (s->count > 0 && s->patterns[0].text[0] == s->patterns[s->count - 1].text[0])
-        s->only_byte = (unsigned char)s->patterns[0].text[0];
+    if (s->count > 0 && s->patterns[0]->pattern[0] == s->patterns[s->count - 1]->pattern[0])
+        s->only_byte = (unsigned char)s->patterns[0]->pattern[0];
 }
 
 void sl_added_set_free(sl_added_set *s)
 {
-    for (size_t i = 0; i < s->count; i++) sl_free(s->patterns[i].text);
     sl_free(s->patterns);
     *s = (sl_added_set){ 0 };
 }
@@ -60,8 +54,8 @@ static size_t bound(const sl_added_set *s, size_t low, size_t high, size_t depth
 {
     while (low < high) {
         size_t middle = (low + high) / 2;
-        const added_pattern *p = &s->patterns[middle];
-        if (p->bytes == depth || (unsigned char)p->text[depth] < byte)
+        const sl_added_token *p = s->patterns[middle];
+        if (p->pattern_bytes == depth || (unsigned char)p->pattern[depth] < byte)
             low = middle + 1;
         else
             high = middle;
@@ -70,12 +64,12 @@ static size_t bound(const sl_added_set *s, size_t low, size_t high, size_t depth
 }
 
 /* The longest pattern that the text begins with, or NULL. */
-static const added_pattern *longest_at(const sl_added_set *s, const char *text, size_t bytes)
+static const sl_added_token *longest_at(const sl_added_set *s, const char *text, size_t bytes)
 {
-    const added_pattern *best = NULL;
+    const sl_added_token *best = NULL;
     size_t low = s->first[(unsigned char)text[0]], high = s->first[(unsigned char)text[0] + 1];
     for (size_t depth = 1; low < high; depth++) {
-        if (s->patterns[low].bytes == depth) best = &s->patterns[low];
+        if (s->patterns[low]->pattern_bytes == depth) best = s->patterns[low];
         if (depth == bytes) break;
         int byte = (unsigned char)text[depth];
         low = bound(s, low, high, depth, byte);
@@ -84,16 +78,11 @@ static const added_pattern *longest_at(const sl_added_set *s, const char *text, 
     return best;
 }
 
-static bool is_word(const uint16_t *properties, uint32_t code)
-{
-    return (properties[code] & SL_CHAR_WORD) != 0 || code == 0x200c || code == 0x200d;
-}
-
 static bool stands_alone(const uint16_t *properties, const char *text, size_t bytes, size_t begin, size_t end)
 {
     size_t other;
-    if (begin > 0 && is_word(properties, sl_code_point_before(text, begin, &other))) return false;
-    return end == bytes || !is_word(properties, sl_code_point(text + end, &other));
+    if (begin > 0 && sl_is_word(properties, sl_code_point_before(text, begin, &other))) return false;
+    return end == bytes || !sl_is_word(properties, sl_code_point(text + end, &other));
 }
 
 static size_t white_before(const uint16_t *properties, const char *text, size_t at, size_t least)
@@ -120,15 +109,14 @@ bool sl_added_next(const sl_added_set *s, const uint16_t *properties, const char
             if (next == NULL) break;
             i = (size_t)(next - text);
         }
-        const added_pattern *p = longest_at(s, text + i, bytes - i);
-        if (p == NULL) {
+        const sl_added_token *t = longest_at(s, text + i, bytes - i);
+        if (t == NULL) {
             i++;
             continue;
         }
         /* One that does not count is passed over whole; a shorter one inside it is not looked for. */
-        size_t begin = i, end = i + p->bytes;
+        size_t begin = i, end = i + t->pattern_bytes;
         i = *at = end;
-        const sl_added_token *t = p->token;
         if (plain && t->special) continue;
         if (t->single_word && !stands_alone(properties, text, bytes, begin, end)) continue;
         if (t->lstrip) begin = white_before(properties, text, begin, taken);

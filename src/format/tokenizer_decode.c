@@ -144,6 +144,18 @@ static size_t bad_length(const char *text, size_t bytes)
     return length;
 }
 
+/* Bytes before a sequence at the end that further bytes could make whole; all of them where there is none. */
+static size_t whole_bytes(const char *text, size_t bytes)
+{
+    for (size_t back = 1; back <= 3 && back <= bytes; back++) {
+        const char *t = text + bytes - back;
+        if (((unsigned char)t[0] & 0xc0) == 0x80) continue;
+        bool open = (unsigned char)t[0] >= 0xc2 && sl_utf8_length(t, back) == 0 && bad_length(t, back) == back;
+        return open ? bytes - back : bytes;
+    }
+    return bytes;
+}
+
 static void add_lossy(sl_text *out, const char *text, size_t bytes)
 {
     size_t begin = 0, i = 0;
@@ -351,11 +363,21 @@ static sluice_status decode_step(const sl_tokenizer *t, const sl_step *step, con
 
 /* ---- Decoding ---- */
 
+/* What an id says to the decoders, or NULL. */
+static const char *token_text(const sl_tokenizer *t, int32_t id, size_t *bytes)
+{
+    const char *content = sl_tokenizer_content(t, id, bytes);
+    if (content == NULL || t->added_of[id] == 0) return content;
+    const sl_added_token *a = &t->added[t->added_of[id] - 1];
+    *bytes = a->pattern_bytes;
+    return a->pattern;
+}
+
 static void list_tokens(const sl_tokenizer *t, const int32_t *ids, size_t count, unsigned flags, text_list *out)
 {
     for (size_t i = 0; i < count; i++) {
         size_t bytes;
-        const char *content = sl_tokenizer_content(t, ids[i], &bytes);
+        const char *content = token_text(t, ids[i], &bytes);
         if (content == NULL) continue;
         if ((flags & SL_DECODE_SKIP_SPECIAL) != 0 && sl_tokenizer_is_special(t, ids[i])) continue;
         if (t->decoder.absent && out->count > 0) sl_text_add_bytes(&out->text, " ", 1);
@@ -385,14 +407,16 @@ sluice_status sl_decode(const sl_tokenizer *t, const int32_t *ids, size_t count,
 
 /* ---- One by one ---- */
 
-enum { MOST_WAITING = 16 }; /* tokens without a whole character, before they are written as they are */
+/* Tokens without a whole character that wait before they are written as they are: a multiple of the bytes of a character. */
+enum { MOST_WAITING = 12 };
 
 struct sl_stream_decoder {
     const sl_tokenizer *tokenizer; /* borrowed */
     unsigned flags;
     sl_ids ids;          /* the window */
     size_t told;         /* ids of it whose text was written */
-    sl_text before, now; /* texts of those, and of all */
+    int32_t context;     /* the newest id that ended in a whole character, or -1 */
+    sl_text before, now; /* texts of those, and of all; byte-level: now has the bytes that wait */
 };
 
 sluice_status sl_stream_decoder_create(const sl_tokenizer *t, unsigned flags, sl_stream_decoder **out)
@@ -401,6 +425,7 @@ sluice_status sl_stream_decoder_create(const sl_tokenizer *t, unsigned flags, sl
     if (d == NULL) return SLUICE_ERR_NO_MEMORY;
     d->tokenizer = t;
     d->flags = flags;
+    d->context = -1;
     *out = d;
     return SLUICE_OK;
 }
@@ -414,39 +439,77 @@ void sl_stream_decoder_destroy(sl_stream_decoder *d)
     sl_free(d);
 }
 
-/* Writes what the window says beyond what was told. `last`: also where its end is not whole. */
-static sluice_status tell(sl_stream_decoder *d, bool last, sl_text *out)
+static bool is_byte_level(const sl_tokenizer *t)
 {
-    d->before.bytes = d->now.bytes = 0;
-    SL_TRY(sl_decode(d->tokenizer, d->ids.data, d->told, d->flags, &d->before));
-    SL_TRY(sl_decode(d->tokenizer, d->ids.data, d->ids.count, d->flags, &d->now));
-    bool open = d->now.bytes >= 3 && memcmp(d->now.data + d->now.bytes - 3, replacement_character, 3) == 0;
-    if (open && !last && d->ids.count - d->told < MOST_WAITING) return SLUICE_OK;
-    if (d->now.bytes > d->before.bytes) {
-        sl_text_add_bytes(out, d->now.data + d->before.bytes, d->now.bytes - d->before.bytes);
-        SL_TRY(sl_text_status(out));
-    }
-    /* What was new is what the next tokens are read beside. */
-    if (d->now.bytes > d->before.bytes) {
+    return t->decoder.count == 1 && t->decoder.steps[0].kind == BYTE_LEVEL;
+}
+
+/* Writes the first `bytes` that wait. */
+static sluice_status tell_bytes(sl_stream_decoder *d, size_t bytes, sl_text *out)
+{
+    if (bytes == 0) return SLUICE_OK;
+    add_lossy(out, d->now.data, bytes);
+    memmove(d->now.data, d->now.data + bytes, d->now.bytes - bytes);
+    d->now.bytes -= bytes;
+    return sl_text_status(out);
+}
+
+/* What the next tokens are read beside: those whose text is new, or where they had no whole character the one before. */
+static sluice_status move_window(sl_stream_decoder *d, bool whole)
+{
+    if (whole) {
+        d->context = d->ids.data[d->ids.count - 1];
         memmove(d->ids.data, d->ids.data + d->told, (d->ids.count - d->told) * sizeof *d->ids.data);
         d->ids.count -= d->told;
+    } else {
+        d->ids.count = 0;
+        if (d->context >= 0) SL_TRY(sl_ids_add(&d->ids, d->context));
     }
     d->told = d->ids.count;
     return SLUICE_OK;
 }
 
+/* Writes what the window says beyond what was told. `last`: also where its end is not whole. */
+static sluice_status tell_window(sl_stream_decoder *d, bool last, sl_text *out)
+{
+    d->before.bytes = d->now.bytes = 0;
+    SL_TRY(sl_decode(d->tokenizer, d->ids.data, d->told, d->flags, &d->before));
+    SL_TRY(sl_decode(d->tokenizer, d->ids.data, d->ids.count, d->flags, &d->now));
+    size_t before = d->before.bytes, now = d->now.bytes;
+    bool open = now >= 3 && memcmp(d->now.data + now - 3, replacement_character, 3) == 0;
+    if (open && !last && d->ids.count - d->told < MOST_WAITING) return SLUICE_OK;
+    if (now <= before) { /* nothing new yet: the window stays, unless it only grows */
+        d->told = d->ids.count;
+        return d->ids.count > MOST_WAITING ? move_window(d, false) : SLUICE_OK;
+    }
+    sl_text_add_bytes(out, d->now.data + before, now - before);
+    SL_TRY(sl_text_status(out));
+    return move_window(d, !open);
+}
+
 sluice_status sl_stream_decoder_add(sl_stream_decoder *d, int32_t id, sl_text *out)
 {
-    size_t bytes; /* what says nothing is not kept, so that the window stays small */
-    if (sl_tokenizer_content(d->tokenizer, id, &bytes) == NULL) return SLUICE_OK;
+    size_t bytes;
+    const char *text = token_text(d->tokenizer, id, &bytes);
+    if (text == NULL) return SLUICE_OK;
     if ((d->flags & SL_DECODE_SKIP_SPECIAL) != 0 && sl_tokenizer_is_special(d->tokenizer, id)) return SLUICE_OK;
+    if (is_byte_level(d->tokenizer)) {
+        add_token_bytes(&d->now, text, bytes);
+        SL_TRY(sl_text_status(&d->now));
+        return tell_bytes(d, d->now.bytes == 0 ? 0 : whole_bytes(d->now.data, d->now.bytes), out);
+    }
     SL_TRY(sl_ids_add(&d->ids, id));
-    return tell(d, false, out);
+    return tell_window(d, false, out);
 }
 
 sluice_status sl_stream_decoder_finish(sl_stream_decoder *d, sl_text *out)
 {
-    sluice_status st = d->ids.count > d->told ? tell(d, true, out) : SLUICE_OK;
+    sluice_status st = SLUICE_OK;
+    if (is_byte_level(d->tokenizer))
+        st = tell_bytes(d, d->now.bytes, out);
+    else if (d->ids.count > d->told)
+        st = tell_window(d, true, out);
     d->ids.count = d->told = 0;
+    d->context = -1;
     return st;
 }

@@ -97,17 +97,15 @@ void sl_bpe_work_free(sl_bpe_work *w);
 typedef struct sl_added_token {
     char *content; /* owned */
     size_t bytes;
+    char *pattern; /* owned; what is looked for, and what ids are decoded to: of a normalized token its normal form */
+    size_t pattern_bytes;
     uint32_t id;
     bool special, single_word, lstrip, rstrip, normalized;
 } sl_added_token;
 
 /* Contents to look for, sorted by their bytes. */
 typedef struct sl_added_set {
-    struct sl_added_pattern {
-        char *text; /* owned */
-        size_t bytes;
-        const sl_added_token *token;
-    } * patterns; /* owned */
+    const sl_added_token **patterns; /* owned array */
     size_t count;
     uint32_t first[257]; /* patterns that begin with byte b are first[b] to first[b + 1] */
     int only_byte;       /* that all begin with; -1: several */
@@ -122,8 +120,7 @@ typedef struct sl_added_match {
  * count. */
 bool sl_added_next(const sl_added_set *s, const uint16_t *properties, const char *text, size_t bytes, size_t *at,
                    size_t taken, bool plain, sl_added_match *out);
-/* Takes the text over. */
-sluice_status sl_added_set_add(sl_added_set *s, char *text, size_t bytes, const sl_added_token *token);
+sluice_status sl_added_set_add(sl_added_set *s, const sl_added_token *token);
 void sl_added_set_sort(sl_added_set *s);
 void sl_added_set_free(sl_added_set *s);
 
@@ -242,7 +239,7 @@ struct sl_tokenizer {
     sl_added_token *added; /* owned */
     size_t added_count;
     sl_added_set raw, normalized; /* looked for before and after normalising */
-    uint8_t *special;             /* owned; by id */
+    uint32_t *added_of;           /* owned; by id: one more than the place in `added`, or 0 */
 };
 
 /* A piece and its ids, in 64 bytes. Longer ones are computed each time. */

@@ -432,14 +432,13 @@ static sluice_status index_added_tokens(sl_tokenizer *t)
     sl_text buffers[2] = { 0 };
     sluice_status st = SLUICE_OK;
     for (size_t i = 0; i < t->added_count && st == SLUICE_OK; i++) {
-        const sl_added_token *a = &t->added[i];
+        sl_added_token *a = &t->added[i];
         const char *text = a->content;
-        size_t bytes = a->bytes;
-        char *copy = NULL;
-        if (a->normalized) st = sl_normalizer_run(&t->normalizer, t->properties, text, bytes, buffers, &text, &bytes);
-        if (st != SLUICE_OK || bytes == 0) continue;
-        st = copy_bytes(text, bytes, &copy);
-        if (st == SLUICE_OK) st = sl_added_set_add(a->normalized ? &t->normalized : &t->raw, copy, bytes, a);
+        a->pattern_bytes = a->bytes;
+        if (a->normalized)
+            st = sl_normalizer_run(&t->normalizer, t->properties, text, a->bytes, buffers, &text, &a->pattern_bytes);
+        if (st == SLUICE_OK) st = copy_bytes(text, a->pattern_bytes, &a->pattern);
+        if (st == SLUICE_OK && a->pattern_bytes > 0) st = sl_added_set_add(a->normalized ? &t->normalized : &t->raw, a);
     }
     for (int i = 0; i < 2; i++) sl_text_free(&buffers[i]);
     sl_added_set_sort(&t->raw);

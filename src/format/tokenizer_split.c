@@ -228,8 +228,8 @@ static sluice_status split_words(joiner *j, size_t bytes)
     unsigned before = SL_CHAR_WHITE;
     const uint16_t *properties = j->e->tokenizer->properties;
     for (size_t i = 0; i < bytes; i += length) {
-        unsigned property = properties[sl_code_point(j->text + i, &length)];
-        unsigned kind = (property & SL_CHAR_WORD) != 0 ? SL_CHAR_WORD : property & SL_CHAR_WHITE;
+        uint32_t code = sl_code_point(j->text + i, &length);
+        unsigned kind = sl_is_word(properties, code) ? SL_CHAR_WORD : properties[code] & SL_CHAR_WHITE;
         if (kind == before) continue;
         if (before != SL_CHAR_WHITE) SL_TRY(hand_on(j, begin, i));
         begin = i;

@@ -74,6 +74,15 @@ static inline bool sl_is_number(uint16_t property)
     return category >= SL_CATEGORY_ND && category <= SL_CATEGORY_NO;
 }
 
+/* Word characters where the reference asks another engine than for regular expressions in the file: with the joiners, without
+ * the superscripts and fractions of Latin-1. */
+static inline bool sl_is_word(const uint16_t *properties, uint32_t code)
+{
+    if (code == 0x200c || code == 0x200d) return true;
+    if (code == 0xb2 || code == 0xb3 || code == 0xb9 || (code >= 0xbc && code <= 0xbe)) return false;
+    return (properties[code] & SL_CHAR_WORD) != 0;
+}
+
 /* The properties of all code points, SL_CODE_POINTS of them, to be freed with sl_free; NULL without memory. */
 uint16_t *sl_unicode_properties(void);
 

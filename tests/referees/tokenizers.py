@@ -386,7 +386,7 @@ class Ours:
         return [list(struct.unpack("<%di" % (len(a) // 4), a)) for a in made]
 
     def decode(self, lists, flags, letter=b"D"):
-        return [a.decode() for a in self.ask((letter, flags, len(l), struct.pack("<%di" % len(l), *l)) for l in lists)]
+        return [a.decode(errors="strict") for a in self.ask((letter, flags, len(l), struct.pack("<%di" % len(l), *l)) for l in lists)]
 
     def close(self):
         self.process.stdin.close()
