@@ -77,6 +77,10 @@ CASE(shape_softmax, sluice_softmax(f.g, f.x))
 CASE(shape_layer_norm, sluice_layer_norm(f.g, f.x, f.v, f.v, 1e-5f))
 CASE(shape_rms_norm, sluice_rms_norm(f.g, f.x, f.v, 1e-5f))
 CASE(shape_rotary, sluice_rotary(f.g, f.x, 3, 2, 1e4f))
+CASE(shape_geglu, sluice_geglu(f.g, f.x, false))
+CASE(shape_softcap, sluice_softcap(f.g, f.x, 30))
+CASE(shape_rms_norm_offset, sluice_rms_norm_offset(f.g, f.x, f.v, 1e-5f, 1))
+CASE(shape_qk_norm, sluice_qk_norm(f.g, f.x, param(f.g, "a", 1, D(2)), param(f.g, "b", 1, D(2)), 2, 1, 1e-6f, 0))
 CASE(shape_attention,
      sluice_attention(f.g, f.x, input(f.g, "k", 3, D(2, 6, 4)), input(f.g, "w", 3, D(2, 6, 4)), 4, 2, false))
 CASE(shape_attention_packed, sluice_attention_packed(f.g, f.x, 2, 1, true))
@@ -118,6 +122,10 @@ static const struct {
     { shape_layer_norm, "[2, 3, 8]" },
     { shape_rms_norm, "[2, 3, 8]" },
     { shape_rotary, "[2, 3, 8]" },
+    { shape_geglu, "[2, 3, 4]" },
+    { shape_softcap, "[2, 3, 8]" },
+    { shape_rms_norm_offset, "[2, 3, 8]" },
+    { shape_qk_norm, "[2, 3, 8]" },
     { shape_attention, "[2, 3, 8]" },
     { shape_attention_packed, "[2, 3, 4]" },
     { shape_attention_with, "[2, 3, 4]" },
@@ -237,14 +245,40 @@ CASE(bad_options_null, sluice_attention_with(f.g, f.x, f.x, f.x, SLUICE_NONE, NU
 CASE(bad_options_half, sluice_attention_with(f.g, f.x, f.x, SLUICE_NONE, SLUICE_NONE, OPTIONS(.heads = 2)))
 CASE(bad_window, PACKED(SLUICE_NONE, .causal = true, .window = -1))
 CASE(bad_window_causal, PACKED(SLUICE_NONE, .window = 3))
-CASE(bad_softcap, PACKED(SLUICE_NONE, .softcap = -1))
-CASE(bad_softcap_nan, PACKED(SLUICE_NONE, .softcap = NAN))
+CASE(bad_attention_softcap, PACKED(SLUICE_NONE, .softcap = -1))
+CASE(bad_attention_softcap_nan, PACKED(SLUICE_NONE, .softcap = NAN))
 CASE(bad_scale, PACKED(SLUICE_NONE, .scale = -0.5f))
 CASE(bad_scale_infinite, PACKED(SLUICE_NONE, .scale = INFINITY))
 CASE(bad_positions_type, PACKED(f.x, .causal = true))
 CASE(bad_positions_shape, PACKED(ids(f.g, "p", 2, D(2, 4)), .causal = true))
 CASE(bad_positions_rank, PACKED(ids(f.g, "p", 1, D(6)), .causal = true))
 CASE(bad_positions_causal, PACKED(f.t, .window = 0))
+CASE(bad_geglu, sluice_geglu(f.g, input(f.g, "odd", 1, D(5)), false))
+CASE(bad_softcap, sluice_softcap(f.g, f.x, 0))
+CASE(bad_offset, sluice_rms_norm_offset(f.g, f.x, f.v, 1e-5f, 0.5f))
+CASE(bad_qk_norm_heads, sluice_qk_norm(f.g, f.x, f.v, f.v, 2, 2, 1e-6f, 0))
+CASE(bad_qk_norm_weight, sluice_qk_norm(f.g, f.x, f.v, f.v, 2, 1, 1e-6f, 0))
+CASE(bad_entropy_cap, sluice_cross_entropy_capped(f.g, f.x, f.t, -1, -30))
+
+static sluice_value rotary(fixture f, sluice_value positions, sluice_rotary_options o)
+{
+    o.size = sizeof o;
+    o.heads = 2, o.base = 1e4f;
+    if (o.head_width == 0) o.head_width = 4;
+    return sluice_rotary_with(f.g, f.x, positions, &o);
+}
+#define ROTARY(...) rotary(f, SLUICE_NONE, (sluice_rotary_options){ __VA_ARGS__ })
+CASE(bad_rotary_part, ROTARY(.rotated = 3))
+CASE(bad_rotary_more, ROTARY(.rotated = 6))
+CASE(bad_rotary_kind, ROTARY(.scaling = (sluice_rotary_scaling)9))
+CASE(bad_rotary_factor, ROTARY(.scaling = SLUICE_ROTARY_LINEAR, .factor = 0.5f))
+CASE(bad_rotary_context, ROTARY(.scaling = SLUICE_ROTARY_DYNAMIC, .factor = 2))
+CASE(bad_rotary_pairs, ROTARY(.scaling = SLUICE_ROTARY_DYNAMIC, .factor = 2, .context = 8, .rotated = 2))
+CASE(bad_rotary_turns, ROTARY(.scaling = SLUICE_ROTARY_LLAMA3, .factor = 2, .context = 8, .low = 5))
+CASE(bad_rotary_attention, ROTARY(.attention_factor = -1))
+CASE(bad_rotary_positions, rotary(f, ids(f.g, "i", 1, D(3)), (sluice_rotary_options){ .rotated = 2 }))
+CASE(bad_rotary_floats, rotary(f, f.x, (sluice_rotary_options){ .rotated = 2 }))
+CASE(bad_rotary_none, sluice_rotary_with(f.g, f.x, SLUICE_NONE, NULL))
 CASE(bad_attention_heads, sluice_attention(f.g, f.x, f.x, f.x, 4, 3, true))
 CASE(bad_attention_zero, sluice_attention(f.g, f.x, f.x, f.x, 0, 0, true))
 CASE(bad_attention_width, sluice_attention(f.g, f.x, f.x, f.x, 3, 3, true))
@@ -338,6 +372,23 @@ static const struct {
     { bad_rotary_odd, "1 heads of width 3" },
     { bad_rotary_wide, "5 heads of width 2 are wider than \"x\"" },
     { bad_rotary_base, "base 0" },
+    { bad_geglu, "rows of odd length" },
+    { bad_softcap, "a cap of 0" },
+    { bad_offset, "offset 0.5 must be 0, or 1" },
+    { bad_qk_norm_heads, "\"x\" (input) [2, 3, 8] is not 2 query and 2 * 2 key and value heads" },
+    { bad_qk_norm_weight, "\"v\" (parameter) [8] must be [2], the width of a head" },
+    { bad_entropy_cap, "a soft cap of -30" },
+    { bad_rotary_part, "3 rotated dimensions of heads of width 4" },
+    { bad_rotary_more, "6 rotated dimensions of heads of width 4" },
+    { bad_rotary_kind, "there is no scaling 9" },
+    { bad_rotary_factor, "a scaling factor of 0.5" },
+    { bad_rotary_context, "needs the context" },
+    { bad_rotary_pairs, "4 rotated dimensions or more" },
+    { bad_rotary_turns, "between 5 and 4 turns" },
+    { bad_rotary_attention, "attention factor of -1" },
+    { bad_rotary_positions, "positions \"i\" (input) [3] must be one for each row" },
+    { bad_rotary_floats, "is f32, must be i32" },
+    { bad_rotary_none, "options is NULL" },
     { bad_attention_heads, "4 heads with 3 key" },
     { bad_attention_zero, "0 heads with 0 key" },
     { bad_attention_width, "queries \"x\" (input) [2, 3, 8] are not 3 heads" },
@@ -349,8 +400,8 @@ static const struct {
     { bad_options_half, "got SLUICE_NONE where a value is needed" },
     { bad_window, "a window of -1 keys" },
     { bad_window_causal, "a window of 3 keys ends at a causal query" },
-    { bad_softcap, "capped at -1: must be" },
-    { bad_softcap_nan, "capped at nan: must be" },
+    { bad_attention_softcap, "capped at -1: must be" },
+    { bad_attention_softcap_nan, "capped at nan: must be" },
     { bad_scale, "scaled by -0.5: must be above 0" },
     { bad_scale_infinite, "scaled by inf: must be above 0" },
     { bad_positions_type, "is f32, must be i32" },

@@ -286,6 +286,35 @@ static sluice_value one_reshape_scalar(sluice_graph *g)
     return sluice_multiply(g, sluice_reshape(g, sluice_silu(g, s), 0, NULL), sluice_sum(g, row(g)));
 }
 
+/* Packed documents: places in a learned table, and angles, of one input. */
+static sluice_value one_packed_positions(sluice_graph *g)
+{
+    sluice_rotary_options o;
+    sluice_rotary_options_init(&o);
+    o.heads = 2, o.head_width = 4, o.base = 10;
+    sluice_value places = sluice_input(g, "positions", SLUICE_I32, 2, (int64_t[]){ 2, 3 });
+    sluice_value x = sluice_embedding(g, places, parameter(g, 2, (int64_t[]){ 4, 12 }));
+    return sluice_rotary_with(g, sluice_add(g, x, parameter(g, 3, (int64_t[]){ 2, 3, 12 })), places, &o);
+}
+
+/* Norms of heads, rotated and attended to, with Gemma's offset; the weight serves queries and keys. */
+static sluice_value one_qk_norm_same(sluice_graph *g)
+{
+    sluice_value x = sluice_silu(g, parameter(g, 3, (int64_t[]){ 1, 3, 16 })), w = row(g);
+    return sluice_attention_packed(g, sluice_rotary(g, sluice_qk_norm(g, x, w, w, 2, 1, 1e-2f, 1), 3, 4, 10), 2, 1,
+                                   true);
+}
+
+/* Gemma's head: the logits under a cap as an op, and inside the loss. */
+static sluice_value one_softcap(sluice_graph *g)
+{
+    sluice_value x = square(g), w = square(g), t = sluice_input(g, "t", SLUICE_I32, 1, (int64_t[]){ 4 });
+    sluice_value a = sluice_linear_cross_entropy_capped(g, x, w, t, 2, 1.5f);
+    sluice_value logits = sluice_linear_with(g, x, w, SLUICE_NONE, false);
+    sluice_value b = sluice_cross_entropy(g, sluice_softcap(g, logits, 1.5f), t, 2);
+    return sluice_add(g, sluice_scale(g, a, 0.3f), b);
+}
+
 static const struct {
     const char *name;
     sluice_value (*build)(sluice_graph *g);
@@ -317,6 +346,9 @@ static const struct {
     { "mean", one_mean },
     { "scalar_parameter", one_scalar_parameter },
     { "reshape_scalar", one_reshape_scalar },
+    { "packed_positions", one_packed_positions },
+    { "qk_norm_same", one_qk_norm_same },
+    { "softcap", one_softcap },
 };
 
 /* The loss weighs every element differently, so that a permuted gradient does not pass. */

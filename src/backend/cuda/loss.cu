@@ -143,10 +143,9 @@ __device__ __forceinline__ ExpSum join_block(ExpSum s)
 }
 
 /* A piece's logits as the loss takes them. What is outside the row is -infinity, which a cap would lift. */
-template <class T, bool CAPPED>
+template <class T>
 __device__ __forceinline__ void cap_piece(const EntropyJob<T> &j, int64_t first, float (&x)[pack_elements<T>])
 {
-    if (!CAPPED) return;
 #pragma unroll
     for (int i = 0; i < pack_elements<T>; i++)
         x[i] = first + i >= 0 && first + i < j.width ? j.cap * tanhf(x[i] / j.cap) : -INFINITY;
@@ -161,7 +160,7 @@ __device__ __forceinline__ float row_lse(const EntropyJob<T> &j, const EntropyRo
         float x[pack_elements<T>];
         if (piece < j.kept) shared[piece] = raw;
         piece_floats<T>(raw, x);
-        cap_piece<T, CAPPED>(j, first, x);
+        if constexpr (CAPPED) cap_piece(j, first, x);
         add_elements(&s, x);
     });
     s = join_block(s);
