@@ -68,6 +68,54 @@ TEST(losses_on_a_gpu_follow_those_of_the_cpu)
     CHECK(strcmp(narrow.weights, same.weights) != 0);
 }
 
+/* ---- masks ---- */
+
+#define MASKED                                                                                                         \
+    "--set data.type=tokens --set data.path=tokens.bin --set data.dtype=uint16 --set data.mask_path=mask "             \
+    "--set model.vocabulary=300 "
+
+static void write_bytes(const char *folder, const char *name, const void *bytes, size_t count)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    if (f == NULL || fwrite(bytes, 1, count, f) != count || fclose(f) != 0) exit(99);
+}
+
+/* In stretches longer than a micro-batch, so that some have no target at all. */
+static void write_masked(const char *folder)
+{
+    enum { TOKENS = 60000 };
+    static uint16_t ids[TOKENS];
+    static uint8_t mask[TOKENS];
+    for (int i = 0; i < TOKENS; i++) {
+        ids[i] = (uint16_t)((uint32_t)i * (uint32_t)i / 7 % 300);
+        mask[i] = (uint32_t)(i / 300) * 2654435761u % 100 < 40;
+    }
+    write_bytes(folder, "tokens.bin", ids, sizeof ids);
+    write_bytes(folder, "mask", mask, sizeof mask);
+}
+
+TEST(masked_micro_batches_weigh_on_a_gpu_as_on_the_cpu_and_on_ranks)
+{
+    const char *device = gpu_device();
+    char folder[4096];
+    gpu_run cpu, one, two;
+    if (device == NULL) SKIP(gpu, NO_GPU);
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    write_masked(folder);
+    gpu_train_well(&cpu, folder, "cpu", MASKED);
+    gpu_train_well(&one, folder, device, MASKED);
+    gpu_train_well(&two, folder, device, MASKED "--ranks 2 --set zero_optimization.stage=3");
+    CHECK_EQ(one.steps, 12);
+    for (int i = 0; i < 12; i++) CHECK_NEAR(one.loss[i], cpu.loss[i], 1e-4);
+    CHECK_STR(two.weights, one.weights);
+    CHECK(memcmp(two.loss, one.loss, sizeof one.loss) == 0);
+    gpu_train_well(&one, folder, device, MASKED "--set bf16.enabled=true");
+    gpu_train_well(&two, folder, device, MASKED "--set bf16.enabled=true --ranks 4 --set zero_optimization.stage=2");
+    CHECK_STR(two.weights, one.weights);
+}
+
 /* ---- checkpoints ---- */
 
 #define OFFLOAD " --set zero_optimization.offload_optimizer.device=cpu --set zero_optimization.offload_param.device=cpu"
