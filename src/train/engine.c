@@ -175,6 +175,7 @@ void sluice_engine_destroy(sluice_engine *e)
     sl_plan_destroy(e->plan);
     sl_optim_destroy(e->optim);
     sl_free(e->indices);
+    sl_free(e->position_inputs);
     sl_free(e->targets);
     sl_free(e->losses);
     sl_free(e->workspace);

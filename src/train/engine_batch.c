@@ -1,5 +1,5 @@
-/* engine_batch.c: what a batch must be before anything of it is used: every input once, in its size, and no id or target
- * that its table does not have. */
+/* engine_batch.c: what a batch must be before anything of it is used: every input once, in its size, no id or target that
+ * its table does not have, and positions that count through documents. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -35,8 +35,30 @@ static bool has_check(const sluice_engine *e, const sl_index_check *c)
     return false;
 }
 
+/* The input that a node reads as positions in documents; -1: none. */
+static int positions_of(const sluice_graph *g, const sl_node *n)
+{
+    if (!sl_ops[n->op].positions) return -1;
+    int value = g->values[n->inputs[n->input_count - 1]].storage;
+    return g->values[value].kind == SL_VALUE_INPUT && g->values[value].dtype == SLUICE_I32 ? value : -1;
+}
+
+static sluice_status find_positions(sluice_engine *e)
+{
+    const sluice_graph *g = e->graph;
+    e->position_inputs = sl_alloc_array((size_t)g->input_count + 1, sizeof *e->position_inputs, "inputs of positions");
+    if (e->position_inputs == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int n = 0; n < g->forward_count; n++) {
+        int value = positions_of(g, &g->nodes[n]), i = 0;
+        while (i < e->position_count && e->position_inputs[i] != value) i++;
+        if (value >= 0 && i == e->position_count) e->position_inputs[e->position_count++] = value;
+    }
+    return SLUICE_OK;
+}
+
 sluice_status sl_engine_find_indices(sluice_engine *e)
 {
+    SL_TRY(find_positions(e));
     const sluice_graph *g = e->graph;
     int count = 0;
     for (int n = 0; n < g->forward_count; n++) count += sl_ops[g->nodes[n].op].index.there;
@@ -97,6 +119,42 @@ static sluice_status check_indices(const sluice_engine *e, int value, const void
     return SLUICE_OK;
 }
 
+static inline uint32_t is_bad_position(const int32_t *x, int64_t t)
+{
+    return (x[t] != 0) & ((uint32_t)x[t] - 1 != (uint32_t)x[t - 1]);
+}
+
+/* The first position of a row that neither begins a document nor goes on in one; `count` where all are right. */
+static int64_t bad_position(const int32_t *x, int64_t count)
+{
+    uint32_t bad = 0;
+    int64_t t = 1;
+    if (x[0] != 0) return 0;
+    for (int64_t i = 1; i < count; i++) bad |= is_bad_position(x, i); /* without a branch: in every step */
+    if (bad == 0) return count;
+    while (!is_bad_position(x, t)) t++;
+    return t;
+}
+
+/* positions[B,T]: kernels take t - positions[t] for where the document of t begins, and never check it. */
+static sluice_status check_positions(const sluice_engine *e, int value, const int32_t *x)
+{
+    const sl_value *v = &e->graph->values[value];
+    int64_t length = v->shape.dim[v->shape.rank - 1], rows = sl_shape_elements(&v->shape) / length;
+    for (int64_t row = 0; row < rows; row++) {
+        const int32_t *in = x + row * length;
+        int64_t t = bad_position(in, length);
+        if (t == length) continue;
+        char after[64] = "a row begins with a document";
+        if (t > 0) snprintf(after, sizeof after, "the one before it is %" PRId32, in[t - 1]);
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "input \"%s\": row %" PRId64 ", element %" PRId64 " is %" PRId32
+                       ", but %s: a position is 0 where a document begins, else one more than the position before it",
+                       v->name, row, t, in[t], after);
+    }
+    return SLUICE_OK;
+}
+
 static sluice_status check_array(const sluice_engine *e, const sluice_batch *batch, int i, const char *call)
 {
     const sluice_array *a = &batch->arrays[i];
@@ -112,6 +170,8 @@ static sluice_status check_array(const sluice_engine *e, const sluice_batch *bat
     if (a->bytes != sl_value_bytes(&e->graph->values[value]))
         return sl_fail(SLUICE_ERR_USAGE, "input \"%s\" holds %llu bytes, %zu were given", a->name,
                        (unsigned long long)sl_value_bytes(&e->graph->values[value]), a->bytes);
+    for (int k = 0; k < e->position_count; k++)
+        if (e->position_inputs[k] == value) SL_TRY(check_positions(e, value, a->data));
     return check_indices(e, value, a->data);
 }
 

@@ -185,6 +185,60 @@ TEST(a_data_source_that_gives_a_bad_id_ends_fitting_and_the_step_can_be_done_aga
     close_fixture(&plain);
 }
 
+/* ---- positions in documents ---- */
+
+enum { ROWS = 2, LENGTH = 5 };
+
+static sluice_status document_graph(sluice_graph **out)
+{
+    SL_TRY(sluice_graph_create(out));
+    sluice_graph *g = *out;
+    sluice_attention_options o;
+    sluice_attention_options_init(&o);
+    o.heads = 2;
+    sluice_value x = sluice_input(g, "x", SLUICE_F32, 3, (int64_t[]){ ROWS, LENGTH, WIDTH });
+    sluice_value positions = sluice_input(g, "where", SLUICE_I32, 2, (int64_t[]){ ROWS, LENGTH });
+    sluice_value y = sluice_linear(g, x, 3 * WIDTH, "qkv");
+    y = sluice_attention_with(g, y, SLUICE_NONE, SLUICE_NONE, positions, &o);
+    sluice_set_output(g, y);
+    sluice_set_loss(g, sluice_mean(g, y));
+    return sluice_graph_check(g);
+}
+
+TEST(positions_that_do_not_count_through_documents_are_named_before_anything_is_computed)
+{
+    static const struct {
+        int32_t positions[ROWS * LENGTH];
+        const char *message; /* NULL: they are right */
+    } rows[] = {
+        { { 0, 1, 2, 3, 4, 0, 1, 2, 3, 4 }, NULL },
+        { { 0, 0, 0, 1, 0, 0, 1, 2, 0, 1 }, NULL },
+        { { 1, 2, 3, 4, 5, 0, 1, 2, 3, 4 }, "\"where\": row 0, element 0 is 1, but a row begins with a document" },
+        { { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 }, "\"where\": row 1, element 0 is 5, but a row begins" },
+        { { 0, 1, 2, 3, 4, 0, 1, 3, 4, 5 }, "row 1, element 2 is 3, but the one before it is 1" },
+        { { 0, 1, 1, 2, 3, 0, 1, 2, 3, 4 }, "row 0, element 2 is 1, but the one before it is 1" },
+        { { 0, 1, 2, 3, -1, 0, 1, 2, 3, 4 }, "row 0, element 4 is -1, but the one before it is 3" },
+        { { 0, INT32_MIN, 0, 0, 0, 0, 1, 2, 3, 4 }, "row 0, element 1 is -2147483648" },
+        { { 0, INT32_MAX, 0, 0, 0, 0, 1, 2, 3, 4 }, "a position is 0 where a document begins" },
+    };
+    sluice_graph *g;
+    sluice_engine *e;
+    sluice_options o;
+    small_options(&o);
+    REQUIRE_OK(document_graph(&g));
+    REQUIRE_OK(sluice_engine_create(g, &o, &e));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        float x[ROWS * LENGTH * WIDTH] = { 1 };
+        sluice_array arrays[] = { { "where", rows[i].positions, sizeof rows[i].positions }, { "x", x, sizeof x } };
+        sluice_batch batch = { arrays, 2 };
+        double loss;
+        CHECK_EQ(sluice_evaluate(e, &batch, &loss), rows[i].message == NULL ? SLUICE_OK : SLUICE_ERR_INPUT);
+        if (rows[i].message != NULL) CHECK_CONTAINS(sluice_error(), rows[i].message);
+    }
+    sluice_engine_destroy(e);
+    sluice_graph_destroy(g);
+}
+
 /* ---- losses ---- */
 
 /* Squares of 1e20 are beyond a float, their derivatives are not. */
