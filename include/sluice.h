@@ -565,7 +565,9 @@ SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
  * tensor has one of its own), name-00001-of-00003.safetensors and so on, with name.safetensors.index.json beside them
  * as Hugging Face writes it; a model that fits in one is one file. Each is written atomically, the index last. type:
  * F32, the exact values; BF16 or F16, rounded to nearest even, where a value that F16 cannot hold is SLUICE_ERR_USAGE.
- * Needs neither model nor engine, and a few chunks of memory. `out`, where not NULL, gets a line for each file. */
+ * An out_path that is a folder, or ends in a slash, gets the whole folder of a token model as other programs open it
+ * (shard_bytes 0: 5 GB), at once or not at all. Needs neither model nor engine, and a few chunks of memory. `out`, where
+ * not NULL, gets a line for each file, or one for the folder. */
 SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice_dtype type,
                                        uint64_t shard_bytes, FILE *out);
 /* What this machine offers and what is built in; with `measure`, rates of `device`, which are also written to

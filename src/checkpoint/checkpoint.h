@@ -76,6 +76,11 @@ sluice_status sl_checkpoint_clean(const char *folder);
  * is SLUICE_ERR_USAGE. Loading takes any of them. */
 sluice_status sl_weights_save(sl_exec *x, const char *path, sluice_dtype type);
 sluice_status sl_weights_load(sl_exec *x, const char *path);
+/* The same as a folder (checkpoint/model_folder.h), with `others` beside the weights, which are in files of at most
+ * shard_bytes of tensors. */
+struct sl_model_files;
+sluice_status sl_folder_save(sl_exec *x, const char *path, sluice_dtype type, uint64_t shard_bytes,
+                             const struct sl_model_files *others);
 /* All values of a parameter on every rank, whoever owns them. `out` is undefined after a failure. */
 sluice_status sl_parameter_read(sl_exec *x, int parameter, float *out);
 /* Only reads a checkpoint's weights (evaluation, generation): no state, no slots. `folder` may also be one step-N. None

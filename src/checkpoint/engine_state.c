@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/model_folder.h"
 #include "checkpoint/rounds.h"
 #include "checkpoint/state.h"
 #include "checkpoint/wholes.h"
@@ -309,6 +310,18 @@ sluice_status sl_weights_save(sl_exec *x, const char *path, sluice_dtype type)
     SL_TRY(make_state(x, NULL, true, &s));
     s.state.file_type = type;
     sluice_status st = sl_state_weights_save(&s.state, path);
+    free_state(&s);
+    return st;
+}
+
+sluice_status sl_folder_save(sl_exec *x, const char *path, sluice_dtype type, uint64_t shard_bytes,
+                             const sl_model_files *others)
+{
+    exec_state s;
+    SL_TRY(make_state(x, NULL, true, &s));
+    s.state.file_type = type;
+    s.state.file_prefix = others->prefix;
+    sluice_status st = sl_state_folder_save(&s.state, path, shard_bytes, others);
     free_state(&s);
     return st;
 }

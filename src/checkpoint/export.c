@@ -1,22 +1,18 @@
-/* export.c: a checkpoint's weights as safetensors, in one file or in several with an index as Hugging Face writes it.
+/* export.c: a checkpoint's weights as safetensors, in one file or in several (weights_files.h), or as a model's folder.
  *
- * The weights are verified before the first file is begun, and hashed again as they are read. An index appears only
- * after all its files are in place, and an old one goes before the first of them is replaced: what an index names is
- * always of one export. */
+ * The weights are verified before the first file is begun, and hashed again as they are read. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "checkpoint/checkpoint_verify.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/model_folder.h"
 #include "checkpoint/stored.h"
-#include "checkpoint/weights.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/output.h"
 #include "core/utf8.h"
-
-#define ENDING ".safetensors"
 
 /* ---- Which checkpoint ---- */
 
@@ -95,179 +91,36 @@ static sluice_status choose(const char *checkpoint, FILE *out_text, char path[PA
 
 /* ---- Files ---- */
 
-/* The export at hand. File k of n holds the weights among a run of tensors; runs follow one another. */
+/* The export at hand. */
 typedef struct export
 {
     sl_stored stored;
-    sl_gather gather;
-    const char *path;     /* as the user gave it */
-    uint64_t shard_bytes; /* 0: one file */
-    int file_count;
-    FILE *out; /* may be NULL */
+    sl_weights_files files;
+    const char *path; /* as the user gave it */
+    FILE *out;        /* may be NULL */
 }
 export;
 
-/* In the file. */
-static uint64_t weight_bytes(const export *x, int64_t tensor)
+static void tell(void *user, const char *path, int64_t tensors, uint64_t bytes)
 {
-    const sl_state_tensor *t = &x->stored.state.tensors[tensor];
-    return sl_state_is_weight(t) ? t->elements * (x->stored.state.file_type == SLUICE_F32 ? 4 : 2) : 0;
-}
-
-/* The end of the run of tensors that begins with `begin`: as many as fit, and at least one weight. */
-static int64_t run_end(const export *x, int64_t begin)
-{
-    const sl_state *state = &x->stored.state;
-    uint64_t bytes = 0;
-    int64_t i = begin;
-    if (x->shard_bytes == 0) return state->count;
-    for (; i < state->count; i++) {
-        uint64_t more = weight_bytes(x, i);
-        if (bytes > 0 && more > 0 && more > x->shard_bytes - (bytes < x->shard_bytes ? bytes : x->shard_bytes)) break;
-        bytes += more;
-    }
-    return i;
-}
-
-static int count_files(const export *x)
-{
-    int files = 0;
-    for (int64_t begin = 0; begin < x->stored.state.count; begin = run_end(x, begin)) files++;
-    return files > 0 ? files : 1;
-}
-
-/* The path without its ending, which is put back at the end of each name. */
-static int stem_bytes(const char *path)
-{
-    size_t bytes = strlen(path), ending = strlen(ENDING);
-    bool ends = bytes > ending && strcmp(path + bytes - ending, ENDING) == 0;
-    return (int)(ends ? bytes - ending : bytes);
-}
-
-static sluice_status check_length(const char *path, int bytes)
-{
-    if (bytes >= 0 && bytes < PATH_MAX) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_USAGE, "the path of the export is too long: %.80s...; use a shorter one", path);
-}
-
-static sluice_status file_path(const export *x, int number, char path[PATH_MAX])
-{
-    int bytes = x->file_count == 1 ? snprintf(path, PATH_MAX, "%s", x->path)
-                                   : snprintf(path, PATH_MAX, "%.*s-%05d-of-%05d" ENDING, stem_bytes(x->path), x->path,
-                                              number, x->file_count);
-    return check_length(x->path, bytes);
-}
-
-static sluice_status index_path(const export *x, char path[PATH_MAX])
-{
-    return check_length(x->path, snprintf(path, PATH_MAX, "%.*s" ENDING ".index.json", stem_bytes(x->path), x->path));
-}
-
-/* Tensors that a weight is in a file. */
-static int file_tensors(const sl_state_tensor *t)
-{
-    return t->part_count > 0 ? t->part_count : 1;
-}
-
-static void tell(const export *x, const char *path, int64_t begin, int64_t end)
-{
-    int64_t tensors = 0;
-    uint64_t bytes = 0;
+    const export *x = user;
     char size[32];
     if (x->out == NULL) return;
-    for (int64_t i = begin; i < end; i++) {
-        const sl_state_tensor *t = &x->stored.state.tensors[i];
-        if (sl_state_is_weight(t)) tensors += file_tensors(t);
-        bytes += weight_bytes(x, i);
-    }
-    fprintf(x->out, "%s: %" PRId64 " tensor%s of step %" PRIu64 ", %s\n", sl_show(path).text, tensors,
-            tensors == 1 ? "" : "s", x->stored.m->meta.step, sl_format_bytes(bytes, size, sizeof size));
+    if (tensors == 0 && sl_weights_files_have_index(&x->files))
+        fprintf(x->out, "%s: index of %d files\n", sl_show(path).text, x->files.file_count);
+    else
+        fprintf(x->out, "%s: %" PRId64 " tensor%s of step %" PRIu64 ", %s\n", sl_show(path).text, tensors,
+                tensors == 1 ? "" : "s", x->stored.m->meta.step, sl_format_bytes(bytes, size, sizeof size));
 }
 
-static sluice_status write_file(export *x, int number, int64_t begin, int64_t end)
+static sluice_status write_weights(export *x)
 {
-    char path[PATH_MAX];
-    sl_st_writer *w;
-    SL_TRY(file_path(x, number, path));
-    SL_TRY(sl_weights_write(&x->gather, begin, end, path, &w));
-    SL_TRY(sl_st_write_finish(w));
-    tell(x, path, begin, end);
-    return SLUICE_OK;
-}
-
-/* Adds `"name": "file"` for the weights of one file. */
-static sluice_status add_file(const export *x, sl_text *text, int number, int64_t begin, int64_t end)
-{
-    char path[PATH_MAX];
-    SL_TRY(file_path(x, number, path));
-    const char *slash = strrchr(path, '/');
-    for (int64_t i = begin; i < end; i++) {
-        const sl_state_tensor *t = &x->stored.state.tensors[i];
-        for (int k = 0; sl_state_is_weight(t) && k < file_tensors(t); k++) {
-            sl_text_add(text, "%s\n    ", text->data[text->bytes - 1] == '{' ? "" : ",");
-            sl_text_add_string(text, t->part_count > 0 ? t->parts[k].name : t->name);
-            sl_text_add(text, ": ");
-            sl_text_add_string(text, slash != NULL ? slash + 1 : path);
-        }
-    }
-    return sl_text_status(text);
-}
-
-static sluice_status make_index(const export *x, sl_text *text)
-{
-    const sl_state *state = &x->stored.state;
-    uint64_t total = 0;
-    for (int64_t i = 0; i < state->count; i++) total += weight_bytes(x, i);
-    sl_text_add(text, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {", total);
-    SL_TRY(sl_text_status(text));
-    int number = 1;
-    for (int64_t begin = 0; begin < state->count; number++) {
-        int64_t end = run_end(x, begin);
-        SL_TRY(add_file(x, text, number, begin, end));
-        begin = end;
-    }
-    sl_text_add(text, "\n  }\n}\n");
-    return sl_text_status(text);
-}
-
-static sluice_status write_index(const export *x, const char *path)
-{
-    sl_text text = { 0 };
-    sluice_status st = make_index(x, &text);
-    if (st == SLUICE_OK) st = sl_file_replace(path, text.data, text.bytes);
-    sl_text_free(&text);
-    if (st == SLUICE_OK && x->out != NULL)
-        fprintf(x->out, "%s: index of %d files\n", sl_show(path).text, x->file_count);
+    sl_gather g;
+    SL_TRY(sl_gather_open(&g, &x->stored.state));
+    sluice_status st = sl_gather_close(&g, sl_weights_files_write(&x->files, &g));
+    if (st == SLUICE_OK) return sl_weights_files_finish(&x->files);
+    sl_weights_files_abort(&x->files);
     return st;
-}
-
-/* An old index goes; where it is a link, what that leads to. */
-static sluice_status remove_index(const char *index)
-{
-    sl_target target;
-    SL_TRY(sl_target_find(index, &target));
-    return sl_path_remove(target.path);
-}
-
-static sluice_status write_files(export *x)
-{
-    char index[PATH_MAX];
-    int64_t begin = 0;
-    if (x->file_count == 1) return write_file(x, 1, 0, x->stored.state.count);
-    SL_TRY(index_path(x, index));
-    SL_TRY(remove_index(index));
-    for (int number = 1; number <= x->file_count; number++) {
-        int64_t end = run_end(x, begin);
-        SL_TRY(write_file(x, number, begin, end));
-        begin = end;
-    }
-    return write_index(x, index);
-}
-
-static sluice_status export_weights(export *x)
-{
-    SL_TRY(sl_gather_open(&x->gather, &x->stored.state));
-    return sl_gather_close(&x->gather, write_files(x));
 }
 
 /* ---- What may be written ---- */
@@ -292,27 +145,101 @@ static sluice_status check_output(const char *path, const sl_manifest *m, const 
 static sluice_status check_outputs(const export *x, const sl_manifest *m, const char *folder)
 {
     char path[PATH_MAX];
-    for (int number = 1; number <= x->file_count; number++) {
-        SL_TRY(file_path(x, number, path));
+    for (int number = 1; number <= x->files.file_count; number++) {
+        SL_TRY(sl_weights_files_path(&x->files, number, path));
         SL_TRY(check_output(path, m, folder));
     }
-    if (x->file_count == 1) return SLUICE_OK;
-    SL_TRY(index_path(x, path));
+    if (!sl_weights_files_have_index(&x->files)) return SLUICE_OK;
+    SL_TRY(sl_weights_files_index(&x->files, path));
     return check_output(path, m, folder);
 }
 
 /* Before the checkpoint is verified, which reads all of it: whether there can be files of these names at all. */
-static sluice_status try_folder(const export *x)
+static sluice_status try_files(const char *out_path, uint64_t shard_bytes)
 {
+    const sl_weights_files names = { .path = out_path, .file_count = 1 };
     char path[PATH_MAX];
     sl_target target;
-    if (x->shard_bytes > 0)
-        SL_TRY(index_path(x, path));
-    else
-        SL_TRY(check_length(x->path, snprintf(path, sizeof path, "%s", x->path)));
+    SL_TRY(shard_bytes > 0 ? sl_weights_files_index(&names, path) : sl_weights_files_path(&names, 1, path));
     SL_TRY(sl_target_find(path, &target));
     return sl_target_try(&target);
 }
+
+static sluice_status try_folder(const char *out_path, const char *checkpoint)
+{
+    sl_folder_target target;
+    bool holds;
+    SL_TRY(sl_folder_target_find(out_path, sl_model_folder_signs, &target));
+    SL_TRY(sl_folder_target_holds(&target, checkpoint, &holds));
+    if (holds)
+        return sl_fail(SLUICE_ERR_USAGE, "%s is or holds the checkpoint that is exported; write to another folder",
+                       out_path);
+    return sl_folder_target_try(&target);
+}
+
+/* ---- Files by themselves ---- */
+
+static sluice_status export_files(export *x, const sl_manifest *m, const char *folder, uint64_t shard_bytes)
+{
+    sl_weights_files_plan(&x->files, &x->stored.state, x->path, shard_bytes);
+    x->files.tell = tell;
+    x->files.user = x;
+    SL_TRY(check_outputs(x, m, folder));
+    return write_weights(x);
+}
+
+/* ---- A folder ---- */
+
+/* The files of the model that were kept beside the checkpoint, for weights of the type that is written. */
+static sluice_status read_kept(const char *step, sluice_dtype type, sl_model_files *out)
+{
+    char run[PATH_MAX], kept[PATH_MAX], config[PATH_MAX];
+    sl_model_config c;
+    SL_TRY(sl_path_parent(step, run));
+    SL_TRY(sl_folder_path(run, SL_KEPT_MODEL, kept));
+    SL_TRY(sl_folder_path(kept, "config.json", config));
+    if (!sl_path_exists(config))
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "%s is missing, without which the folder of a model cannot be written: the run was made by an "
+                       "older version, or its model is none that other programs know. Write a file: --out "
+                       "FILE.safetensors",
+                       config);
+    SL_TRY(sl_model_config_read(kept, &c, NULL));
+    c.has_dtype = true;
+    c.dtype = type;
+    return sl_model_files_make(&c, kept, NULL, out);
+}
+
+static sluice_status write_folder(export *x, const sl_model_files *others, uint64_t shard_bytes)
+{
+    sl_folder_writing w;
+    sl_gather g;
+    SL_TRY(sl_folder_writing_begin(&w, x->path, &x->stored.state, shard_bytes, others));
+    sluice_status st = sl_gather_open(&g, &x->stored.state);
+    if (st == SLUICE_OK) st = sl_gather_close(&g, sl_weights_files_write(&w.weights, &g));
+    int files = w.weights.file_count;
+    if (st == SLUICE_OK)
+        st = sl_folder_writing_finish(&w);
+    else
+        sl_folder_writing_abort(&w);
+    if (st == SLUICE_OK && x->out != NULL)
+        fprintf(x->out, "%s: the model of step %" PRIu64 ", its weights in %d file%s, and %d other file%s\n",
+                sl_show(x->path).text, x->stored.m->meta.step, files, files == 1 ? "" : "s", others->count,
+                others->count == 1 ? "" : "s");
+    return st;
+}
+
+static sluice_status export_folder(export *x, const char *step, uint64_t shard_bytes)
+{
+    sl_model_files others = { .count = 0 };
+    sluice_status st = read_kept(step, x->stored.state.file_type, &others);
+    x->stored.state.file_prefix = others.prefix;
+    if (st == SLUICE_OK) st = write_folder(x, &others, shard_bytes > 0 ? shard_bytes : SL_SHARD_BYTES);
+    sl_model_files_free(&others);
+    return st;
+}
+
+/* ---- All of it ---- */
 
 /* A checkpoint keeps the tiles of a large parameter as they are, and does not say how they lie in the whole. */
 static sluice_status refuse_tiles(const sl_manifest *m, const char *folder)
@@ -332,21 +259,23 @@ sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice
 {
     char folder[PATH_MAX];
     sl_manifest *m = NULL;
-    export x = { .path = out_path, .shard_bytes = shard_bytes, .out = out };
+    export x = { .path = out_path, .out = out };
     SL_NEED_PATH(checkpoint);
     SL_NEED_PATH(out_path);
     if (type != SLUICE_F32 && type != SLUICE_BF16 && type != SLUICE_F16)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_export: the type is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",
                        (int)type);
-    SL_TRY(try_folder(&x));
+    bool is_folder = sl_is_folder_output(out_path);
+    SL_TRY(is_folder ? try_folder(out_path, checkpoint) : try_files(out_path, shard_bytes));
     SL_TRY(choose(checkpoint, out, folder, &m));
     sluice_status st = refuse_tiles(m, folder);
     if (st == SLUICE_OK) st = sl_stored_open(&x.stored, m, folder);
     if (st == SLUICE_OK) {
         x.stored.state.file_type = type;
-        x.file_count = count_files(&x);
-        st = check_outputs(&x, m, folder);
-        if (st == SLUICE_OK) st = export_weights(&x);
+        if (is_folder)
+            st = export_folder(&x, folder, shard_bytes);
+        else
+            st = export_files(&x, m, folder, shard_bytes);
         sl_stored_close(&x.stored);
     }
     sl_manifest_free(m);

@@ -34,6 +34,7 @@ typedef struct sl_state {
     const struct sl_weight_names *names; /* sluice_graph.file_names; may be NULL */
     sl_kept_vocabulary vocabulary; /* sluice_graph.vocabulary: written with the weights; what is loaded must agree */
     sluice_dtype file_type;        /* of weights in the files that are written: F32, BF16 or F16 */
+    const char *file_prefix;       /* before all names in the files that are written, but those of heads; NULL: none */
     const int *stop; /* a request to stop (core/stop.h), which ends loading and hashing, never saving; NULL: none */
     int rank, rank_count;
     sl_comm *comm; /* borrowed; NULL: alone */
@@ -73,6 +74,9 @@ sluice_status sl_state_weights_load(const sl_state *state, const char *path);
 sluice_status sl_state_sha256(const sl_state *state, double loss_scale, char weights[65], char optimizer[65]);
 /* Elements [first, first+count) of a tensor on every rank, whoever owns them. */
 sluice_status sl_state_read_all(const sl_state *state, int64_t tensor, uint64_t first, uint64_t count, float *out);
+
+/* The name of a weight, or of a part of one, in the files that are written: `name` itself, or made in `buffer`. */
+const char *sl_state_file_name(const sl_state *state, const char *name, char *buffer, size_t bytes);
 
 /* Index of the first run of `rank` that ends behind `element`; owned_count where there is none. */
 int64_t sl_state_find_owned(const sl_state *state, int64_t tensor, int rank, uint64_t element);

@@ -10,6 +10,7 @@
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_check.h"
 #include "core/half.h"
+#include "format/weight_names.h"
 
 /* Rank 0: reads a tensor chunk by chunk and gives each to `use`, which may spoil it. */
 static sluice_status for_each_chunk(sl_gather *g, int64_t tensor,
@@ -65,6 +66,13 @@ static int64_t tensors_of(const sl_state_tensor *t)
     return t->part_count > 0 ? t->part_count : 1;
 }
 
+const char *sl_state_file_name(const sl_state *state, const char *name, char *buffer, size_t bytes)
+{
+    if (state->file_prefix == NULL || state->file_prefix[0] == '\0' || sl_weight_is_head(name)) return name;
+    snprintf(buffer, bytes, "%s%s", state->file_prefix, name);
+    return buffer;
+}
+
 /* A weight as it is in a file: one tensor, or one after the other of its parts, whose data together is its own. */
 static int64_t describe(const sl_state_tensor *t, sluice_dtype type, sl_st_tensor *out)
 {
@@ -100,8 +108,21 @@ static int64_t list_metadata(const sl_kept_vocabulary *v, const char *metadata[6
     return count;
 }
 
+/* Gives the tensors their names in files; strings are the arena's. */
+static sluice_status name_tensors(const sl_state *state, sl_st_tensor *tensors, int64_t count, sl_arena *arena)
+{
+    for (int64_t i = 0; i < count; i++) {
+        char made[SL_MAX_NAME_BYTES + 64];
+        const char *name = sl_state_file_name(state, tensors[i].name, made, sizeof made);
+        if (name == made) tensors[i].name = sl_arena_strdup(arena, made);
+        if (tensors[i].name == NULL) return SLUICE_ERR_NO_MEMORY;
+    }
+    return SLUICE_OK;
+}
+
 static sluice_status begin_file(const sl_state *state, int64_t begin, int64_t end, const char *path, sl_st_writer **out)
 {
+    sl_arena arena;
     const char *metadata[6];
     int64_t pairs = list_metadata(&state->vocabulary, metadata), count = 0, most = 0;
     for (int64_t i = begin; i < end; i++) most += tensors_of(&state->tensors[i]);
@@ -110,7 +131,10 @@ static sluice_status begin_file(const sl_state *state, int64_t begin, int64_t en
     for (int64_t i = begin; i < end; i++)
         if (sl_state_is_weight(&state->tensors[i]))
             count += describe(&state->tensors[i], state->file_type, tensors + count);
-    sluice_status st = sl_st_write_begin(path, tensors, count, metadata, pairs, out);
+    sl_arena_init(&arena, "names of weights");
+    sluice_status st = name_tensors(state, tensors, count, &arena);
+    if (st == SLUICE_OK) st = sl_st_write_begin(path, tensors, count, metadata, pairs, out);
+    sl_arena_free(&arena);
     sl_free(tensors);
     return st;
 }

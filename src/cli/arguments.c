@@ -44,7 +44,7 @@ static const argument arguments[] = {
     { "temperature", ARG_NUMBER, AT(temperature), "X", " generate ",
       "sampling temperature; 0: always take the most likely token", 0 },
     { "top-k", ARG_INTEGER, AT(top_k), "N", " generate ", "sample from the N most likely tokens only; 0: from all", 0 },
-    { "out", ARG_TEXT, AT(out), "FILE", " export ", "file to write (also -o)", 0 },
+    { "out", ARG_TEXT, AT(out), "PATH", " export ", "file to write, or a model's folder: FOLDER/ (also -o)", 0 },
     { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export ", "fp32 (default: the exact values), or bf16 or fp16 (rounded)",
       0 },
     { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export ",

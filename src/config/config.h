@@ -56,7 +56,8 @@ typedef struct sl_settings {
         int keep;
         bool background;
     } checkpoint;
-    const char *save; /* safetensors path; "": none */
+    const char *save;     /* safetensors path, or a folder; "": none */
+    uint64_t shard_bytes; /* of tensors in a file of that folder; 0: the usual number */
     sluice_dtype save_type;
     const char *initial_weights; /* safetensors to start from ("load"); "": random */
     int64_t timeout_seconds;

@@ -291,7 +291,7 @@ static const struct chapter {
       "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}, \"states\": \"compact\"}" },
     { "Activations and memory", "activation_checkpointing|memory",
       "\"memory\": {\"device\": \"20GiB\"}, \"activation_checkpointing\": {\"mode\": \"recompute\"}" },
-    { "Checkpoints and results", "checkpoint|save|save_dtype|hashes|load|debug",
+    { "Checkpoints and results", "checkpoint|save|save_dtype|save_shard_size|hashes|load|debug",
       "\"checkpoint\": {\"path\": \"runs/a\", \"every\": 500}, \"save\": \"model.safetensors\"" },
 };
 

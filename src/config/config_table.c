@@ -667,11 +667,18 @@ const sl_option sl_config_rows[] = {
     NOTED("checkpoint.load_universal", BOOL, "false", "every checkpoint is independent of the number of ranks"),
     NOTED("checkpoint.use_node_local_storage", BOOL, "false", "the ranks of a checkpoint write into one folder"),
     NOTED("checkpoint.parallel_write.pipeline_stage", BOOL, "false", "every rank always writes what it owns"),
-    TEXT("save", "", save, "File for the weights after the last step, as safetensors; empty: none.", FREE(OUTPUT),
-         WRITES),
-    CHOICE("save_dtype", "fp32", save_type, "fp32|bf16|fp16",
-           "Type of the weights in that file; fp32: the exact values.", FREE(OUTPUT),
-           VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16)),
+    TEXT(
+        "save", "", save,
+        "Where the weights go after the last step: a safetensors file, or the folder of a model (an existing one, or a "
+        "name that ends in a slash), with config.json and the tokenizer's files; empty: nowhere.",
+        FREE(OUTPUT), WRITES),
+    CHOICE("save_dtype", "fp32", save_type, "fp32|bf16|fp16", "Type of the weights there; fp32: the exact values.",
+           FREE(OUTPUT), VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16)),
+    SIZE("save_shard_size", shard_bytes, 1,
+         "Bytes of tensors in a file of the folder that `save` names, at most: a larger model is cut into several "
+         "files; "
+         "auto: 5 GB, as other programs do.",
+         FREE(OUTPUT)),
     FLAG("hashes", "true", hashes,
          "SHA-256 of the weights and of the state after the last step, on all cores; false: neither is computed.",
          FREE(OUTPUT)),

@@ -157,6 +157,22 @@ static int io_rename(const char *from, const char *to)
     return refused("rename", from, NULL) ? -1 : rename(from, to);
 }
 
+static int io_exchange(const char *a, const char *b)
+{
+#ifdef RENAME_EXCHANGE
+    return refused("exchange", a, NULL) ? -1 : renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+#else
+    (void)a, (void)b;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+static int io_link(const char *from, const char *to)
+{
+    return refused("link", to, NULL) ? -1 : linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
 static int io_mkdir(const char *path)
 {
     return refused("mkdir", path, NULL) ? -1 : mkdir(path, 0777);
@@ -476,6 +492,39 @@ sluice_status sl_file_write_all(const char *path, const void *data, size_t bytes
     return sl_file_finish(&f);
 }
 
+static sluice_status copy_bytes(sl_file *from, sl_file *to, uint64_t bytes)
+{
+    enum { AT_ONCE = 1 << 20 };
+    char *buffer = sl_alloc(AT_ONCE, "copy of a file");
+    sluice_status st = buffer != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    for (uint64_t done = 0; st == SLUICE_OK && done < bytes;) {
+        size_t n = bytes - done < AT_ONCE ? (size_t)(bytes - done) : AT_ONCE;
+        st = sl_file_pread(from, buffer, n, done);
+        if (st == SLUICE_OK) st = sl_file_pwrite(to, buffer, n, done);
+        done += n;
+    }
+    sl_free(buffer);
+    return st;
+}
+
+sluice_status sl_file_copy(const char *from, const char *to)
+{
+    sl_file in, out;
+    uint64_t bytes;
+    SL_TRY(sl_file_open(from, SL_READ, &in));
+    sluice_status st = sl_file_size(&in, &bytes);
+    if (st == SLUICE_OK) st = sl_file_open(to, SL_CREATE, &out);
+    if (st == SLUICE_OK) {
+        st = copy_bytes(&in, &out, bytes);
+        if (st == SLUICE_OK)
+            st = sl_file_finish(&out);
+        else
+            sl_file_close(&out);
+    }
+    sl_file_close(&in);
+    return st;
+}
+
 /* ---- Directories and paths ---- */
 
 static sluice_status path_too_long(const char *path)
@@ -652,6 +701,21 @@ sluice_status sl_path_rename(const char *from, const char *to)
     if (io_rename(from, to) == 0) return SLUICE_OK;
     int error = errno;
     return sl_fail(SLUICE_ERR_IO, "cannot rename %s to %s: %s%s", from, to, strerror(error), find_cause(error)->advice);
+}
+
+sluice_status sl_path_exchange(const char *a, const char *b, bool *exchanged)
+{
+    *exchanged = io_exchange(a, b) == 0;
+    int error = errno;
+    if (*exchanged || error == ENOSYS || error == EINVAL || error == ENOTSUP) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_IO, "cannot rename %s to %s: %s%s", a, b, strerror(error), find_cause(error)->advice);
+}
+
+sluice_status sl_path_link(const char *from, const char *to)
+{
+    if (io_link(from, to) == 0) return SLUICE_OK;
+    int error = errno;
+    return sl_fail(SLUICE_ERR_IO, "cannot link %s to %s: %s%s", from, to, strerror(error), find_cause(error)->advice);
 }
 
 sluice_status sl_path_remove(const char *path)

@@ -13,7 +13,7 @@
 #include "sluice.h"
 
 /* Called before each system call with its name ("open", "pwrite", "fdatasync", "fsync", "rename", "mkdir", "unlink",
- * "rmdir", "pread", "fstat", "stat", "lstat", "access", "readlink", "statvfs", "fchmod", "fchown", "ftruncate", "close", "flock",
+ * "rmdir", "pread", "fstat", "stat", "lstat", "access", "link", "exchange", "readlink", "statvfs", "fchmod", "fchown", "ftruncate", "close", "flock",
  * "opendir", "readdir") and path. Returns 0 to go on, an errno to fail with, or -n to let a pread or pwrite transfer at
  * most n bytes. "close" cannot be refused, only observed and failed: the descriptor is gone either way. */
 typedef int (*sl_io_hook)(void *user, const char *call, const char *path);
@@ -49,6 +49,8 @@ sluice_status sl_file_read_all(const char *path, size_t limit, char **out, size_
 sluice_status sl_file_read_all_until(const int *stop, const char *path, size_t limit, char **out, size_t *bytes);
 /* Writes a small file in a folder that nobody reads yet, fdatasync included; for all others see core/output.h. */
 sluice_status sl_file_write_all(const char *path, const void *data, size_t bytes);
+/* The same with the bytes of another file. */
+sluice_status sl_file_copy(const char *from, const char *to);
 /* The start of a small system file (/proc, /sys) into buf, NUL-terminated, cut to fit. False where there is none;
  * records no failure and allocates nothing, because such files are optional. */
 bool sl_file_peek(const char *path, char *buf, size_t bytes);
@@ -91,6 +93,11 @@ sluice_status sl_dir_make_lasting(const char *path); /* the same; what was made 
 sluice_status sl_dir_try(const char *path, char *folder);
 sluice_status sl_dir_sync(const char *path);
 sluice_status sl_path_rename(const char *from, const char *to);
+/* Each of two folders of one file system gets the name of the other, at once; false: this file system cannot do that, and
+ * nothing was changed. */
+sluice_status sl_path_exchange(const char *a, const char *b, bool *exchanged);
+/* Another name for a file, or for a link itself. */
+sluice_status sl_path_link(const char *from, const char *to);
 sluice_status sl_path_remove(const char *path);     /* a file; missing is fine */
 sluice_status sl_dir_remove_tree(const char *path); /* a directory and the files in it (one level); missing is fine */
 bool sl_path_exists(const char *path);

@@ -2,6 +2,7 @@
 #include "format/weight_names.h"
 
 #include <fnmatch.h>
+#include <string.h>
 
 /* ---- files of the families that can be built ---- */
 
@@ -32,6 +33,13 @@ static const char *const heads[] = { "lm_head.", "score.", NULL };
 const sl_weight_prefix sl_weight_prefixes[] = { { "module.", NULL },           { "_orig_mod.", NULL },
                                                 { "base_model.model.", NULL }, { "transformer.", heads },
                                                 { "model.", heads },           { NULL, NULL } };
+
+bool sl_weight_is_head(const char *name)
+{
+    for (const char *const *head = heads; *head != NULL; head++)
+        if (strncmp(name, *head, strlen(*head)) == 0) return true;
+    return false;
+}
 
 /* ---- which family a file is of ---- */
 

@@ -43,5 +43,7 @@ typedef struct sl_weight_prefix {
     const char *const *outside; /* beginnings of names that never bear it; NULL: all do */
 } sl_weight_prefix;
 extern const sl_weight_prefix sl_weight_prefixes[];
+/* A tensor of a head, which never bears the prefix of the model whose head it is. */
+bool sl_weight_is_head(const char *name);
 
 #endif

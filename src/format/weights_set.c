@@ -58,7 +58,9 @@ static sluice_status refuse_length(const char *path)
 
 static sluice_status join(const char *folder, const char *name, char path[PATH_MAX])
 {
-    int bytes = snprintf(path, PATH_MAX, "%s/%s", folder, name);
+    size_t length = strlen(folder);
+    const char *slash = length > 0 && folder[length - 1] == '/' ? "" : "/";
+    int bytes = snprintf(path, PATH_MAX, "%s%s%s", folder, slash, name);
     return bytes >= 0 && bytes < PATH_MAX ? SLUICE_OK : refuse_length(folder);
 }
 
@@ -188,7 +190,9 @@ static sluice_status open_folder(sl_weights_set *s)
         return open_single(s, file);
     }
     if (!folder_has(path, SL_WEIGHTS_INDEX)) return refuse_folder(path);
-    s->index = sl_arena_printf(&s->arena, "%s/" SL_WEIGHTS_INDEX, path);
+    char index[PATH_MAX];
+    SL_TRY(join(path, SL_WEIGHTS_INDEX, index));
+    s->index = sl_arena_strdup(&s->arena, index);
     return s->index != NULL ? open_index(s) : SLUICE_ERR_NO_MEMORY;
 }
 

@@ -418,7 +418,7 @@ static sluice_status run_training(sl_run *r)
     r->start = sl_now();
     SL_TRY(train_steps(r));
     SL_TRY(sl_run_save(r));
-    if (s->save[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_weights_save(e->exec, s->save, s->save_type)));
+    SL_TRY(sl_run_save_weights(r));
     return end_event(r);
 }
 

@@ -65,6 +65,17 @@ sluice_status sl_run_finish_save(sl_run *r);
 /* Ends a save that a failure left behind; keeps the message of that failure. */
 void sl_run_drop_save(sl_run *r);
 
+/* ---- run_folder.c: the model's files beside its weights ---- */
+
+/* Whether the model is of a family that other programs open as a folder, and has nothing that such a folder cannot hold. */
+bool sl_run_has_model_files(const sl_settings *s);
+/* Refuses a `save` that is a folder for a model without such files. */
+sluice_status sl_run_check_folder(const sl_settings *s);
+/* All ranks, after the last step: what `save` asks for. */
+sluice_status sl_run_save_weights(sl_run *r);
+/* Rank 0, which has the folder of the checkpoints: keeps them there for exports. */
+sluice_status sl_run_keep_model(sl_run *r);
+
 /* ---- run_files.c: what the run reads and writes ---- */
 
 /* All ranks, before anything is read or planned: every output can be written, is none of the inputs and not another

@@ -4,11 +4,14 @@
  * then it is tried before the first step, no output is an input, and no two outputs are one file. */
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/arena.h"
 #include "core/bytes.h"
 #include "core/output.h"
+#include "core/output_folder.h"
 #include "core/path_list.h"
+#include "format/model_files.h"
 #include "train/run.h"
 
 typedef struct run_file {
@@ -16,7 +19,9 @@ typedef struct run_file {
     const char *path; /* in the table's arena, or borrowed */
     sl_file_role role;
     bool guarded;     /* written by other rules: only compared with the inputs */
-    sl_target target; /* WRITE */
+    bool is_folder;   /* WRITE: all of one is written */
+    sl_target target; /* WRITE, of a file */
+    sl_folder_target folder;
 } run_file;
 
 enum { MOST_FILES = 16 };
@@ -75,21 +80,38 @@ static sluice_status list_files(const sl_job *j, const sluice_config *c, const s
         if (s.role == SL_FILE_FOLDER)
             SL_TRY(add_folder(f, s.key, s.path));
         else
-            add(f, s.key, s.path, s.role);
+            add(f, s.key, s.path, s.role)->is_folder = s.role == SL_FILE_WRITE && sl_is_folder_output(s.path);
     }
     return o->trace != NULL ? add_trace(f, o->trace, j->ranks.rank) : SLUICE_OK;
 }
 
 /* ---- trying ---- */
 
-/* Whether an output is a file that `path` names, which may be a pattern. One that names nothing is reported when it is read. */
-static sluice_status is_input(const sl_target *out, const char *path, bool *same)
+/* A file is not put into a folder that is read either: it may be one of those that are. */
+static sluice_status is_in(const sl_target *target, const char *input, bool *in)
+{
+    sl_path_info folder, there;
+    SL_TRY(sl_target_is_file(target, input, in));
+    if (*in || sl_path_look(input, &there) != SLUICE_OK || there.kind != SL_PATH_FOLDER) return SLUICE_OK;
+    SL_TRY(sl_path_look(target->folder, &folder));
+    *in = folder.device == there.device && folder.inode == there.inode;
+    return SLUICE_OK;
+}
+
+static sluice_status replaces(const run_file *out, const char *input, bool *same)
+{
+    return out->is_folder ? sl_folder_target_holds(&out->folder, input, same) : is_in(&out->target, input, same);
+}
+
+/* Whether an output replaces a file that `path` names, which may be a pattern. One that names nothing is reported when it is
+ * read. */
+static sluice_status is_input(const run_file *out, const char *path, bool *same)
 {
     sl_path_list list;
     sluice_status st = SLUICE_OK;
     *same = false;
-    if (sl_path_exists(path) || sl_path_expand(path, &list) != SLUICE_OK) return sl_target_is_file(out, path, same);
-    for (int i = 0; i < list.count && st == SLUICE_OK && !*same; i++) st = sl_target_is_file(out, list.paths[i], same);
+    if (sl_path_exists(path) || sl_path_expand(path, &list) != SLUICE_OK) return replaces(out, path, same);
+    for (int i = 0; i < list.count && st == SLUICE_OK && !*same; i++) st = replaces(out, list.paths[i], same);
     sl_path_list_free(&list);
     return st;
 }
@@ -100,20 +122,36 @@ static sluice_status compare_with_inputs(const run_files *f, const run_file *out
         const run_file *in = &f->list[i];
         bool same;
         if (in->role != SL_FILE_READ) continue;
-        SL_TRY(is_input(&out->target, in->path, &same));
+        SL_TRY(is_input(out, in->path, &same));
         if (same)
             return sl_fail(SLUICE_ERR_USAGE,
-                           "%s: writing %s would replace %s, %s, which this run reads; name another file", out->name,
-                           out->path, in->name, in->path);
+                           "%s: writing %s would replace %s, %s, which this run reads; name another %s", out->name,
+                           out->path, in->name, in->path, out->is_folder ? "folder" : "file");
+    }
+    return SLUICE_OK;
+}
+
+/* A folder that is replaced as a whole holds nothing that something else writes. */
+static sluice_status compare_folder(const run_files *f, const run_file *out)
+{
+    for (int i = 0; i < f->count; i++) {
+        const run_file *other = &f->list[i];
+        bool above;
+        if (other == out || other->role == SL_FILE_READ) continue;
+        SL_TRY(sl_folder_target_is_above(&out->folder, other->path, &above));
+        if (above)
+            return sl_fail(SLUICE_ERR_USAGE, "%s, %s, is or lies in the folder that %s writes, %s; name another",
+                           other->name, other->path, out->name, out->path);
     }
     return SLUICE_OK;
 }
 
 static sluice_status compare_with_outputs(const run_files *f, const run_file *out)
 {
+    if (out->is_folder) return compare_folder(f, out);
     for (const run_file *other = f->list; other < out; other++) {
         bool same;
-        if (other->role != SL_FILE_WRITE) continue;
+        if (other->role != SL_FILE_WRITE || other->is_folder) continue;
         SL_TRY(sl_target_is_target(&out->target, &other->target, &same));
         if (same)
             return sl_fail(SLUICE_ERR_USAGE, "%s and %s would write the same file, %s; name two", other->name,
@@ -135,15 +173,21 @@ static sluice_status try_output(const run_file *f)
 {
     char folder[PATH_MAX];
     if (f->role == SL_FILE_FOLDER) return sl_dir_try(f->path, folder);
+    if (f->is_folder) return sl_folder_target_try(&f->folder);
     return f->role == SL_FILE_WRITE && !f->guarded ? sl_target_try(&f->target) : SLUICE_OK;
+}
+
+static sluice_status find_target(run_file *f)
+{
+    if (f->is_folder) return sl_folder_target_find(f->path, sl_model_folder_signs, &f->folder);
+    return sl_target_find(f->path, &f->target);
 }
 
 /* All are compared before the first is tried: a trial removes what a killed run left beside its file. */
 static sluice_status try_all(run_files *f)
 {
     for (int i = 0; i < f->count; i++)
-        if (f->list[i].role == SL_FILE_WRITE)
-            SL_TRY(named(&f->list[i], sl_target_find(f->list[i].path, &f->list[i].target)));
+        if (f->list[i].role == SL_FILE_WRITE) SL_TRY(named(&f->list[i], find_target(&f->list[i])));
     for (int i = 0; i < f->count; i++) {
         if (f->list[i].role != SL_FILE_WRITE) continue;
         SL_TRY(compare_with_inputs(f, &f->list[i]));
@@ -157,7 +201,9 @@ static sluice_status try_files(const sl_job *j, const sluice_config *c, const sl
 {
     run_files f = { .count = 0 };
     sl_arena_init(&f.arena, "files of the run");
-    sluice_status st = list_files(j, c, o, &f);
+    sluice_status st = SLUICE_OK;
+    if (sl_is_folder_output(j->settings.save)) st = sl_run_check_folder(&j->settings);
+    if (st == SLUICE_OK) st = list_files(j, c, o, &f);
     if (st == SLUICE_OK) st = try_all(&f);
     sl_arena_free(&f.arena);
     return st;
@@ -199,19 +245,33 @@ static sluice_status has_room(const char *what, const char *folder, uint64_t nee
                    sl_format_bytes(room, there, sizeof there));
 }
 
+/* The folder in which `save` makes something. */
+static sluice_status find_save_place(const char *save, char place[PATH_MAX])
+{
+    sl_target file;
+    sl_folder_target folder;
+    if (sl_is_folder_output(save)) {
+        SL_TRY(sl_folder_target_find(save, sl_model_folder_signs, &folder));
+        memcpy(place, folder.parent, PATH_MAX);
+        return SLUICE_OK;
+    }
+    SL_TRY(sl_target_find(save, &file));
+    memcpy(place, file.folder, PATH_MAX);
+    return SLUICE_OK;
+}
+
 /* The folders of `save` and of the checkpoints may lie on one file system, and then share what it has left. The
  * checkpoint is the one to come: older ones only go after it is written. */
 static sluice_status find_room(const sl_run *r)
 {
     const sl_settings *s = &r->job->settings;
-    char folder[PATH_MAX];
-    sl_target save;
+    char folder[PATH_MAX], place[PATH_MAX];
     uint64_t room, save_system = 0, checkpoint_system = 0, weights = 0, checkpoint = 0;
     if (s->save[0] != '\0') {
-        SL_TRY(sl_target_find(s->save, &save));
-        SL_TRY(sl_path_room(save.folder, &room, &save_system));
+        SL_TRY(find_save_place(s->save, place));
+        SL_TRY(sl_path_room(place, &room, &save_system));
         weights = weight_bytes(r);
-        SL_TRY(has_room("save", save.folder, weights));
+        SL_TRY(has_room("save", place, weights));
     }
     if (s->checkpoint.path[0] != '\0' && r->job->engine->step < r->steps) {
         SL_TRY(sl_dir_try(s->checkpoint.path, folder));

@@ -127,9 +127,9 @@ static sluice_status claim_folder(sl_run *r)
     SL_TRY(sl_dir_make_lasting(folder));
     SL_TRY(take_lock(r, lock));
     SL_TRY(sl_checkpoint_clean(folder));
-    if (r->options->resume) return SLUICE_OK;
+    if (r->options->resume) return sl_run_keep_model(r);
     SL_TRY(sl_checkpoint_newest(folder, &newest));
-    if (newest == 0) return SLUICE_OK;
+    if (newest == 0) return sl_run_keep_model(r);
     return sl_fail(SLUICE_ERR_USAGE,
                    "%s holds the checkpoints of another run (newest: step %llu). Continue it with --resume, or choose "
                    "another checkpoint.path",

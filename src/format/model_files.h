@@ -1,0 +1,50 @@
+/* model_files.h: what stands in a model's folder beside its weights: config.json, generation_config.json, the tokenizer's
+ * files, and whatever else a publisher put there. */
+#ifndef SL_FORMAT_MODEL_FILES_H
+#define SL_FORMAT_MODEL_FILES_H
+
+#include "core/arena.h"
+#include "format/model_config.h"
+
+/* Larger ones are not carried from folder to folder. */
+#define SL_MODEL_FILE_MAX (256 << 20)
+
+typedef struct sl_model_file {
+    const char *name;
+    const char *from; /* path of the file that it is a copy of; NULL: it is `text` */
+    const char *text;
+    size_t bytes;
+} sl_model_file;
+
+typedef struct sl_model_files {
+    sl_arena arena; /* of everything here */
+    sl_model_file *list;
+    int count, capacity;
+    const char *prefix; /* of the family's names in files, which those in a graph lack; "": none */
+} sl_model_files;
+
+/* What token ids stand for where a model was not trained with a tokenizer. */
+typedef struct sl_unit_vocabulary {
+    const char *unit;       /* "bytes", "characters" or "nul+characters" (docs/formats.md); NULL: not known */
+    const char *characters; /* UTF-8 */
+} sl_unit_vocabulary;
+
+/* The files for the folder of a model `c` that was made from `from`, a model's folder, or from nothing (NULL): config.json
+ * as c says, with the keys of from's; all other small files of `from` as they are; without `from` a tokenizer that splits
+ * text as `v` does, and generation_config.json where c names ids. Zero *out first; sl_model_files_free also after a
+ * failure. */
+sluice_status sl_model_files_make(const sl_model_config *c, const char *from, const sl_unit_vocabulary *v,
+                                  sl_model_files *out);
+void sl_model_files_free(sl_model_files *f);
+/* Writes them into a folder that nobody reads yet. */
+sluice_status sl_model_files_write(const sl_model_files *f, const char *folder);
+/* What names that a graph gives to weights bear in the files of this family. */
+const char *sl_decoder_prefix(sl_decoder family);
+/* Weights of a folder, in any form: what another folder never gets from it. */
+bool sl_is_weights_name(const char *name);
+/* A file that says what a model is, or how it is used: those of a former model do not stay in the folder of a new one. */
+bool sl_is_model_file_name(const char *name);
+/* A name that makes a folder a model's; NULL ends the list. */
+extern const char *const sl_model_folder_signs[];
+
+#endif

@@ -1,0 +1,124 @@
+/* run_folder.c: the files of a run's model beside its weights: for `save`, where that names a folder, and for the folder
+ * `model` beside the checkpoints, from which an export makes a whole one. */
+#include <string.h>
+
+#include "checkpoint/model_folder.h"
+#include "core/output_folder.h"
+#include "format/weights_set.h"
+#include "train/run.h"
+
+/* The folder that the weights come from, where it is a model's; NULL: the model was made here. */
+static const char *find_source(const sl_settings *s, sl_decoder family)
+{
+    sl_model_config there;
+    if (s->initial_weights[0] == '\0' || !sl_is_weights_folder(s->initial_weights)) return NULL;
+    if (sl_model_config_read(s->initial_weights, &there, NULL) != SLUICE_OK || there.family != family) return NULL;
+    return s->initial_weights;
+}
+
+bool sl_run_has_model_files(const sl_settings *s)
+{
+    return sl_decoder_find(s->model.type) != SL_DECODER_NONE && s->model.lora.rank == 0;
+}
+
+/* What config.json says of the model of this run. */
+static sluice_status describe(const sl_job *j, sl_model_config *c)
+{
+    const sl_settings *s = &j->settings;
+    const sl_model_options *o = &s->model;
+    sl_model_config_defaults(sl_decoder_find(o->type), c);
+    c->width = o->width;
+    c->layers = o->layers;
+    c->heads = o->heads;
+    c->kv_heads = o->kv_heads > 0 ? o->kv_heads : o->heads;
+    c->head_width = o->width / o->heads;
+    c->feed_forward = c->family == SL_DECODER_GPT2 ? 4 * o->width
+                      : o->feed_forward > 0        ? o->feed_forward
+                                                   : (o->width * 8 / 3 + 255) / 256 * 256;
+    c->vocabulary = o->vocabulary;
+    c->context = o->context;
+    c->norm_epsilon = o->norm_epsilon > 0 ? o->norm_epsilon : 1e-5;
+    if (c->family != SL_DECODER_GPT2) c->rope.theta = o->rope_theta > 0 ? o->rope_theta : 500000;
+    c->tied = !o->untied;
+    c->dropout = o->dropout;
+    c->bos = c->pad = -1;
+    c->end_count = 0;
+    c->has_dtype = true;
+    c->dtype = s->save_type;
+    return SLUICE_OK;
+}
+
+/* *out is the caller's, also after a failure. */
+static sluice_status make_files(const sl_job *j, sl_model_files *out)
+{
+    sl_model_config c;
+    const sl_unit_vocabulary vocabulary = { j->unit, j->characters };
+    SL_TRY(describe(j, &c));
+    return sl_model_files_make(&c, find_source(&j->settings, c.family), &vocabulary, out);
+}
+
+sluice_status sl_run_check_folder(const sl_settings *s)
+{
+    if (sl_run_has_model_files(s)) return SLUICE_OK;
+    if (sl_decoder_find(s->model.type) == SL_DECODER_NONE)
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "save: %s is a folder, and a model of type %s has none that other programs could open; name a file "
+            "that ends in .safetensors",
+            s->save, s->model.type);
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "save: %s is a folder, in which a model with adapters cannot be written; name a file that ends in "
+                   ".safetensors",
+                   s->save);
+}
+
+/* Rank 0 alone makes the files; the others need not know them. */
+static sluice_status save_folder(sl_run *r)
+{
+    sl_job *j = r->job;
+    const sl_settings *s = &j->settings;
+    sl_model_files files = { .prefix = "" };
+    sluice_status st = j->ranks.rank == 0 ? make_files(j, &files) : SLUICE_OK;
+    st = sl_ranks_agree(&j->ranks, "files of the model", st);
+    if (st == SLUICE_OK)
+        st = sl_ranks_together(&j->ranks, sl_folder_save(j->engine->exec, s->save, s->save_type,
+                                                         s->shard_bytes > 0 ? s->shard_bytes : SL_SHARD_BYTES, &files));
+    sl_model_files_free(&files);
+    return st;
+}
+
+sluice_status sl_run_save_weights(sl_run *r)
+{
+    const sl_settings *s = &r->job->settings;
+    if (s->save[0] == '\0') return SLUICE_OK;
+    if (sl_is_folder_output(s->save)) return save_folder(r);
+    return sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save, s->save_type));
+}
+
+/* ---- beside the checkpoints ---- */
+
+static sluice_status write_kept(const sl_model_files *files, const char *path)
+{
+    sl_folder_output o;
+    SL_TRY(sl_folder_output_begin(path, sl_model_folder_signs, &o));
+    sluice_status st = sl_model_files_write(files, o.target.temporary);
+    if (st == SLUICE_OK) return sl_folder_output_finish(&o, sl_is_model_file_name);
+    sl_folder_output_drop(&o);
+    return st;
+}
+
+/* What is there stays where a run goes on: it may have been made from a folder that is gone. */
+sluice_status sl_run_keep_model(sl_run *r)
+{
+    const sl_settings *s = &r->job->settings;
+    sl_model_files files = { .count = 0 };
+    char path[PATH_MAX];
+    if (!sl_run_has_model_files(s)) return SLUICE_OK;
+    if (snprintf(path, sizeof path, "%s/" SL_KEPT_MODEL, s->checkpoint.path) >= (int)sizeof path)
+        return sl_fail(SLUICE_ERR_USAGE, "checkpoint.path is too long: use a shorter one");
+    if (r->options->resume && sl_path_exists(path)) return SLUICE_OK;
+    sluice_status st = make_files(r->job, &files);
+    if (st == SLUICE_OK) st = write_kept(&files, path);
+    sl_model_files_free(&files);
+    return st;
+}
