@@ -197,7 +197,6 @@ static void build_graph(api_world *w)
     w->bias = sluice_parameter(g, "bias", 1, matrix, some);
     w->gain = sluice_parameter(g, "gain", 1, &row[1], some);
     w->head_gain = sluice_parameter(g, "head_gain", 1, row, some);
-    w->positions = sluice_input(g, "positions", SLUICE_I32, 2, three);
     w->y = sluice_relu(g, w->x);
     w->scalar = sluice_sum(g, w->y);
     w->two[0] = w->two[1] = w->x;
