@@ -465,6 +465,9 @@ SLUICE_API sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t s
 typedef struct sluice_config sluice_config;
 /* DeepSpeed's JSON with sluice's sections. Errors name the file, the line and the key, and the nearest known key. */
 SLUICE_API sluice_status sluice_config_load(const char *path, sluice_config **out);
+/* A configuration without a file, for settings that all come by sluice_config_set; "model.path" and what to train on are
+ * enough. What every file must say has a default then: AdamW, a micro-batch of 1, one epoch. */
+SLUICE_API sluice_status sluice_config_create(sluice_config **out);
 /* "a.b=c": the value is JSON, or a plain word taken as a string. */
 SLUICE_API sluice_status sluice_config_set(sluice_config *c, const char *assignment);
 SLUICE_API void sluice_config_destroy(sluice_config *c);

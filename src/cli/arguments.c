@@ -27,6 +27,9 @@ typedef struct argument {
 #define WITH_CONFIG " plan train eval generate config "
 
 static const argument arguments[] = {
+    { "model", ARG_TEXT, AT(model), "FOLDER", WITH_CONFIG,
+      "folder of a model as Hugging Face's transformers keeps it; the same as model.path, and enough without CONFIG",
+      0 },
     { "set", ARG_SETS, AT(sets), "KEY=VALUE", WITH_CONFIG,
       "set a key of the configuration after reading it; may be repeated", 0 },
     { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train devices ",
@@ -224,7 +227,7 @@ static bool read_operand(const cli_command *command, int argc, char **argv, cli_
         cli_usage("%s: unexpected argument \"%s\"", command->name, argv[allowed]);
         return false;
     }
-    if (argc < allowed && !command->operand_optional && !out->help) {
+    if (argc < allowed && !command->operand_optional && !out->help && out->model == NULL) {
         cli_usage("%s: %s is missing; see sluice %s --help", command->name, command->operand, command->name);
         return false;
     }

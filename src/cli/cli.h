@@ -14,6 +14,7 @@ typedef struct cli_arguments {
     const char **sets;   /* owned array of borrowed strings: --set, in order */
     int set_count;
     bool help, json, quiet, notes, resume, measure, markdown;
+    const char *model;                                                     /* folder; NULL: not given */
     const char *weights, *prompt, *machine, *device, *out, *dtype, *trace; /* NULL: not given */
     int64_t ranks, tokens, top_k;                                          /* -1: not given */
     int64_t max_restarts, shard_size;                                      /* -1: not given */

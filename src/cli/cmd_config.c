@@ -4,7 +4,7 @@
 int cli_config(const cli_arguments *a)
 {
     sluice_config *config;
-    if (a->operand == NULL || a->markdown) {
+    if ((a->operand == NULL && a->model == NULL) || a->markdown) {
         sluice_config_help(stdout, a->markdown);
         return 0;
     }

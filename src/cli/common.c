@@ -50,11 +50,20 @@ int cli_launched_ranks(void)
     return 1;
 }
 
+/* As --set model.path=FOLDER, for folders of any name. */
+static sluice_status set_model(sluice_config *config, const char *folder)
+{
+    char assignment[4096 + 16];
+    snprintf(assignment, sizeof assignment, "model.path=%.4096s", folder);
+    return sluice_config_set(config, assignment);
+}
+
 int cli_load_config(const cli_arguments *a, sluice_config **out)
 {
     sluice_config *config;
-    sluice_status status = sluice_config_load(a->operand, &config);
+    sluice_status status = a->operand != NULL ? sluice_config_load(a->operand, &config) : sluice_config_create(&config);
     if (status != SLUICE_OK) return cli_report(status);
+    if (a->model != NULL) status = set_model(config, a->model);
     for (int i = 0; i < a->set_count && status == SLUICE_OK; i++) status = sluice_config_set(config, a->sets[i]);
     if (status != SLUICE_OK) {
         int exit_status = cli_report(status);

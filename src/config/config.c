@@ -406,6 +406,14 @@ static sluice_status load_into(sluice_config *c)
     return st;
 }
 
+sluice_status sluice_config_create(sluice_config **out)
+{
+    SL_NEED(out);
+    SL_TRY(create_config("the configuration", out));
+    (*out)->bare = true;
+    return SLUICE_OK;
+}
+
 sluice_status sluice_config_load(const char *path, sluice_config **out)
 {
     sluice_config *c;

@@ -34,6 +34,7 @@ typedef struct sl_device_settings {
 /* The settings of a run. A row of the option table writes straight into the struct that the part it is meant for uses;
  * sl_config_resolve fills in what follows from several rows. The C API's options are written by the same rows. */
 typedef struct sl_settings {
+    const char *path; /* folder that the model is (model.path); "": it is described by the other settings */
     sl_model_options model;
     sl_data_options data;
     sl_optim_options optim; /* .groups: whoever keeps the settings points it at `groups` below */
@@ -59,7 +60,7 @@ typedef struct sl_settings {
     const char *save;     /* safetensors path, or a folder; "": none */
     uint64_t shard_bytes; /* of tensors in a file of that folder; 0: the usual number */
     sluice_dtype save_type;
-    const char *initial_weights; /* safetensors to start from ("load"); "": random */
+    const char *initial_weights; /* safetensors to start from ("load"), or the model's folder; "": random */
     int64_t timeout_seconds;
     int64_t steps_per_print;
     bool hashes;
@@ -71,6 +72,7 @@ typedef struct sl_settings {
             *weights;     /* JSON arrays as text; parsed when they are read */
         int weight_count; /* entries of plan.partition_weights */
         bool adam_w_mode, torch_adam;
+        bool no_data; /* a configuration without a file names none: random tokens stand for it */
         bool fp16, bf16;
         bool fp32_states, bf16_states;           /* DeepSpeed's names for precision.states */
         int64_t reduce_bucket, allgather_bucket; /* elements; -1: auto */
@@ -82,6 +84,7 @@ typedef struct sl_settings {
 struct sluice_config {
     sl_settings settings;
     char *path; /* owned; the file, for messages */
+    bool bare;  /* there is no file (sluice_config_create) */
     /* Parsed JSON, text for line numbers, and owned strings: config.c's business. */
     struct sl_config_private *private_data;
 };

@@ -405,7 +405,7 @@ static sluice_status check_token_number(const sluice_config *c, const sl_setting
 
 static sluice_status check_adapters(const sluice_config *c, const sl_settings *s, bool language)
 {
-    if (s->model.lora.rank > 0 && !language) return fail_key(c, "lora.rank", "only gpt2 and llama can have adapters");
+    if (s->model.lora.rank > 0 && !language) return fail_key(c, "lora.rank", "only language models can have adapters");
     if (s->model.lora.rank > 0 && s->model.lora.target_count == 0)
         return fail_key(c, "lora.rank", "lora.targets is missing; name the linears to adapt, such as [\"*\"]");
     if (s->model.lora.rank == 0 && s->model.lora.target_count > 0)
@@ -452,11 +452,14 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     sl_settings s = c->settings;
     if (ranks == 0) ranks = ranks_written_for(&s);
     SL_TRY(refuse_unbuilt(c));
+    SL_TRY(sl_config_resolve_folder(c, log, &s));
+    sl_config_fill_bare(c, log, &s);
     SL_TRY(resolve_length(c, &s));
     SL_TRY(resolve_batch(c, ranks, &s));
     SL_TRY(resolve_optimizer(c, &s));
     SL_TRY(resolve_groups(c, &s));
     SL_TRY(resolve_precision(c, &s));
+    s.model.precision = s.precision.type;
     SL_TRY(resolve_partition(c, ranks, &s));
     SL_TRY(resolve_schedule(c, &s));
     SL_TRY(resolve_model_and_data(c, &s));

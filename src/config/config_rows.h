@@ -120,6 +120,14 @@ bool sl_config_synonym(int index, const char **names, const char **ours, const c
 /* Fails with the best guess of what was meant. */
 sluice_status sl_config_unknown_key(const char *where, const char *section, const char *name, const char *key);
 
+/* ---- config_model.c ---- */
+
+/* With model.path: reads its config.json, whose values the settings then have. SLUICE_ERR_INPUT where that cannot be used,
+ * SLUICE_ERR_USAGE where a setting that is given says something else. */
+sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log, sl_settings *s);
+/* A configuration without a file: what every file must say, where nobody said it. */
+void sl_config_fill_bare(const sluice_config *c, const sl_log *log, sl_settings *s);
+
 /* ---- config_notes.c ---- */
 
 void sl_config_write_notes(const sluice_config *c, const sl_settings *s, const sl_log *log);

@@ -108,31 +108,62 @@
 
 const sl_option sl_config_rows[] = {
     /* ---- model, data, length of the run ---- */
-    TEXT("model.type", "", model.type, "Family of models: `linear`, `mlp`, `gpt2` or `llama`. Required.", SAME),
+    TEXT(
+        "model.path", "", path,
+        "Folder of a language model as Hugging Face's transformers keeps it: `config.json` says what the model is, and "
+        "the weights are loaded from it unless `load` names others. Keys that it decides may be left out, or must "
+        "agree.",
+        FREE("folders move; a folder of another model is noticed by the graph"), READS),
+    TEXT(
+        "model.type", "", model.type,
+        "Family of models: `linear`, `mlp`, or a language model: `gpt2`, `llama`, `mistral`, `qwen2`, `qwen3`, `phi3`, "
+        "`gemma`, `gemma2`, `gemma3_text`. Required without `model.path`.",
+        SAME),
     COUNT_UP_TO("model.layers", "12", model.layers, 1, SL_MODEL_MAX_LAYERS,
-                "gpt2, llama: number of transformer blocks.", MODEL),
-    COUNT_UP_TO("model.heads", "12", model.heads, 1, SIZES, "gpt2, llama: attention heads; they divide the width.",
+                "Language models: number of transformer blocks.", MODEL),
+    COUNT_UP_TO("model.heads", "12", model.heads, 1, SIZES, "Language models: attention heads; they divide the width.",
                 MODEL),
     COUNT_TO("model.kv_heads", "auto", model.kv_heads, 1, SIZES,
-             "llama: key and value heads (grouped-query attention); auto: as many as heads.", MODEL, ZERO_IS_AUTO),
-    COUNT_UP_TO("model.width", "768", model.width, 1, SIZES / 4,
-                "gpt2, llama: hidden size, the width of the residual stream.", MODEL),
-    COUNT_TO("model.feed_forward", "auto", model.feed_forward, 1, SIZES / 2,
-             "llama: width of the feed-forward layer; auto: 8/3 of the width, rounded up to a multiple of 256.", MODEL,
+             "Language models but gpt2: key and value heads (grouped-query attention); auto: as many as heads.", MODEL,
              ZERO_IS_AUTO),
-    COUNT_UP_TO("model.context", "1024", model.context, 1, SIZES,
-                "gpt2, llama: sequence length, the tokens in a sample.", SAME),
+    COUNT_UP_TO("model.width", "768", model.width, 1, SIZES / 4,
+                "Language models: hidden size, the width of the residual stream.", MODEL),
+    COUNT_TO("model.head_width", "auto", model.head_width, 1, SIZES,
+             "Language models but gpt2: features of a head; auto: width / heads.", MODEL, ZERO_IS_AUTO),
+    COUNT_TO(
+        "model.feed_forward", "auto", model.feed_forward, 1, SIZES / 2,
+        "Language models: width of the feed-forward layer; auto: for gpt2 4 times the width, for others 8/3 of it, "
+        "rounded up to a multiple of 256.",
+        MODEL, ZERO_IS_AUTO),
+    COUNT_UP_TO(
+        "model.context", "1024", model.context, 1, SIZES,
+        "Language models: sequence length, the tokens in a sample. With `model.path`, unless given: the positions "
+        "that the model was made for, at most 2048.",
+        SAME),
     ROW("model.vocabulary", SL_OPT_STRING, "bytes", given.vocabulary,
-        "gpt2, llama: `bytes` (256 tokens), `characters` (those of the text, or those that loaded weights keep), or a "
+        "Language models: `bytes` (256 tokens), `characters` (those of the text, or those that loaded weights keep), "
+        "or a "
         "number of tokens, for `tokens` and `random_tokens`; with a text, at least as many as it has.",
         .min = 1, .max = SIZES, SAME),
     REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2: dropout probability in training.", FREE(DROPOUT)),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
          MODEL),
-    REAL("model.rope_theta", "500000", model.rope_theta, 1, 1e30, "llama: base of the rotary position embedding.",
-         MODEL),
+    REAL("model.rope_theta", "500000", model.rope_theta, 1, 1e30,
+         "Language models but gpt2: base of the rotary position embedding.", MODEL),
     FLAG("model.tie_word_embeddings", "true", model.untied,
-         "llama: the output head shares the weights of the token embedding.", MODEL, NEGATED),
+         "Language models: the output head shares the weights of the token embedding. Beside `model.path` it is what "
+         "counts where `config.json` and the weights disagree.",
+         MODEL, NEGATED),
+    FLAG("model.attention_bias", "false", model.attention_bias,
+         "llama, qwen3, gemma, gemma2, gemma3_text: the projections of attention have biases (qwen2 always has its "
+         "own).",
+         MODEL),
+    COUNT_UP_TO(
+        "model.sliding_window", "0", model.window, 0, SIZES,
+        "mistral, qwen2, qwen3, phi3, gemma2, gemma3_text: in layers with a window a token sees so many, itself "
+        "included; in gemma2 these are the layers 0, 2, ..., in gemma3_text all but every sixth, in the others "
+        "all. 0: no window, for gemma2 and gemma3_text 4096.",
+        MODEL),
     COUNT_TO("model.features", "auto", model.features, 1, SIZES,
              "linear, mlp: input features of a sample; auto: `data.features`.", MODEL),
     COUNT_TO("model.outputs", "auto", model.outputs, 1, SIZES,
@@ -148,11 +179,11 @@ const sl_option sl_config_rows[] = {
          "Parameters that are not trained: a list of file-name patterns over their names, such as `[\"wte.*\", "
          "\"h.0.*\"]`. They have no gradient and no optimizer state.",
          SAME),
-    COUNT_UP_TO(
-        "lora.rank", "0", model.lora.rank, 0, SIZES,
-        "gpt2, llama: rank of the LoRA adapters on the linear layers that `lora.targets` names; only they are trained. "
-        "0: no adapters.",
-        MODEL),
+    COUNT_UP_TO("lora.rank", "0", model.lora.rank, 0, SIZES,
+                "Language models: rank of the LoRA adapters on the linear layers that `lora.targets` names; only they "
+                "are trained. "
+                "0: no adapters.",
+                MODEL),
     REAL_AUTO("lora.alpha", "auto", model.lora.alpha, 1e-6, 1e6,
               "Scale of the adapters: their output is multiplied by alpha / rank; auto: alpha is the rank.", MODEL,
               ZERO_IS_AUTO),

@@ -200,7 +200,8 @@ const sl_decoder_key sl_decoder_keys[] = {
     KEY("scale_attn_weights", GPT2, NOT_FLAG, unscaled_attention, 0, 1, REFUSED,
         "scores are divided by the root of the head's width"),
     KEY("query_pre_attn_scalar", CAPPED, NUMBER, query_scalar, 1e-6, 1e9, REFUSED, "scores are divided by its root"),
-    KEY("attn_logit_softcapping", CAPPED, REAL, attention_soft_cap, 1e-6, 1e9, ZERO, "bound of attention's scores"),
+    KEY("attn_logit_softcapping", SL_FAMILY_BIT(GEMMA2), REAL, attention_soft_cap, 1e-6, 1e9, ZERO,
+        "bound of attention's scores"),
     KEY("final_logit_softcapping", CAPPED, REAL, logit_soft_cap, 1e-6, 1e9, ZERO, "bound of the logits"),
     KEY("resid_pdrop", GPT2, REAL, dropout, 0, 1, ABSENT, "dropout on the residual stream"),
     KEY("attn_pdrop", GPT2, REAL, attention_dropout, 0, 1, ABSENT, "dropout on attention's weights"),
@@ -215,34 +216,37 @@ const size_t sl_decoder_key_count = sizeof sl_decoder_keys / sizeof sl_decoder_k
  * nothing in brackets) is harmless. */
 static const struct {
     const char *key, *why;
+    unsigned families; /* 0: all */
 } unbuilt[] = {
-    { "quantization_config", "quantized weights are not built in; give the weights they were made from" },
-    { "auto_map", "the model is computed by code that comes with it, which is not run here" },
-    { "text_config", "a model of text and images is not built in; give its text part alone" },
-    { "vision_config", "a model of text and images is not built in" },
-    { "audio_config", "a model of text and sound is not built in" },
-    { "num_experts", "a mixture of experts is not built in" },
-    { "num_local_experts", "a mixture of experts is not built in" },
-    { "n_routed_experts", "a mixture of experts is not built in" },
-    { "moe_intermediate_size", "a mixture of experts is not built in" },
-    { "is_encoder_decoder", "a model with an encoder is not built in" },
-    { "add_cross_attention", "attention to an encoder is not built in" },
-    { "scale_attn_by_inverse_layer_idx", "scores that are divided by the layer's number are not built in" },
-    { "use_bidirectional_attention", "attention to later positions is not built in" },
-    { "pruned_heads", "pruned heads are not built in" },
-    { "alibi", "positions as biases of the scores are not built in" },
-    { "clip_qkv", "clipped queries, keys and values are not built in" },
-    { "qk_layernorm", "this norm of queries and keys is not built in" },
-    { "parallel_attn", "attention beside the feed-forward part is not built in" },
-    { "use_parallel_residual", "attention beside the feed-forward part is not built in" },
-    { "logit_scale", "scaled logits are not built in" },
-    { "logits_scaling", "scaled logits are not built in" },
-    { "embedding_multiplier", "this scale of the embedding is not built in" },
-    { "residual_multiplier", "scaled residual connections are not built in" },
-    { "attention_multiplier", "this scale of the scores is not built in" },
-    { "attention_chunk_size", "attention within chunks is not built in" },
-    { "no_rope_layers", "layers without positions are not built in" },
-    { "num_kv_shared_layers", "layers that share keys and values are not built in" },
+    { "quantization_config", "quantized weights are not built in; give the weights they were made from", 0 },
+    { "auto_map", "the model is computed by code that comes with it, which is not run here", 0 },
+    { "text_config", "a model of text and images is not built in; give its text part alone", 0 },
+    { "vision_config", "a model of text and images is not built in", 0 },
+    { "audio_config", "a model of text and sound is not built in", 0 },
+    { "num_experts", "a mixture of experts is not built in", 0 },
+    { "num_local_experts", "a mixture of experts is not built in", 0 },
+    { "n_routed_experts", "a mixture of experts is not built in", 0 },
+    { "moe_intermediate_size", "a mixture of experts is not built in", 0 },
+    { "is_encoder_decoder", "a model with an encoder is not built in", 0 },
+    { "add_cross_attention", "attention to an encoder is not built in", 0 },
+    { "scale_attn_by_inverse_layer_idx", "scores that are divided by the layer's number are not built in", 0 },
+    { "use_bidirectional_attention", "attention to later positions is not built in", 0 },
+    { "pruned_heads", "pruned heads are not built in", 0 },
+    { "alibi", "positions as biases of the scores are not built in", 0 },
+    { "clip_qkv", "clipped queries, keys and values are not built in", 0 },
+    { "qk_layernorm", "this norm of queries and keys is not built in", 0 },
+    { "parallel_attn", "attention beside the feed-forward part is not built in", 0 },
+    { "use_parallel_residual", "attention beside the feed-forward part is not built in", 0 },
+    { "logit_scale", "scaled logits are not built in", 0 },
+    { "logits_scaling", "scaled logits are not built in", 0 },
+    { "embedding_multiplier", "this scale of the embedding is not built in", 0 },
+    { "residual_multiplier", "scaled residual connections are not built in", 0 },
+    { "attention_multiplier", "this scale of the scores is not built in", 0 },
+    { "attention_chunk_size", "attention within chunks is not built in", 0 },
+    { "no_rope_layers", "layers without positions are not built in", 0 },
+    { "num_kv_shared_layers", "layers that share keys and values are not built in", 0 },
+    { "attn_logit_softcapping", "of gemma3_text transformers reads this cap and does not apply it; remove the key",
+      SL_FAMILY_BIT(GEMMA3) },
 };
 
 /* ---- Activations ---- */
@@ -724,6 +728,7 @@ static sluice_status refuse_unbuilt_keys(const reader *r)
 {
     for (size_t i = 0; i < sizeof unbuilt / sizeof unbuilt[0]; i++) {
         const json_t *value = json_object_get(r->root, unbuilt[i].key);
+        if (unbuilt[i].families != 0 && (unbuilt[i].families & 1u << r->c->family) == 0) continue;
         if (value != NULL && !asks_for_nothing(value)) return FAIL(r, unbuilt[i].key, "%s", unbuilt[i].why);
     }
     return SLUICE_OK;

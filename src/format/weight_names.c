@@ -9,10 +9,15 @@
 static const char *const gpt2_buffers[] = { "h.*.attn.bias", "h.*.attn.masked_bias", NULL };
 static const sl_weight_copy gpt2_copies[] = {
     { "lm_head.weight", "wte.weight",
-      "this file's head has weights of its own, and a GPT-2 with such a head is not built in" },
+      "this file's head has weights of its own; set model.tie_word_embeddings to false" },
     { NULL, NULL, NULL },
 };
+static const sl_weight_absence head_absences[] = {
+    { "lm_head.weight", "the head of this file is its token embedding; set model.tie_word_embeddings to true" },
+    { NULL, NULL },
+};
 const sl_weight_names sl_gpt2_weight_names = { gpt2_buffers, gpt2_copies, NULL };
+const sl_weight_names sl_gpt2_untied_weight_names = { gpt2_buffers, NULL, head_absences };
 
 static const char *const llama_buffers[] = { "model.layers.*.self_attn.rotary_emb.inv_freq",
                                              "model.rotary_emb.inv_freq", NULL };
@@ -21,11 +26,7 @@ static const sl_weight_copy llama_copies[] = {
       "this file's head has weights of its own; set model.tie_word_embeddings to false" },
     { NULL, NULL, NULL },
 };
-static const sl_weight_absence llama_absences[] = {
-    { "lm_head.weight", "the head of this file is its token embedding; set model.tie_word_embeddings to true" },
-    { NULL, NULL },
-};
-const sl_weight_names sl_llama_weight_names = { llama_buffers, NULL, llama_absences };
+const sl_weight_names sl_llama_weight_names = { llama_buffers, NULL, head_absences };
 const sl_weight_names sl_llama_tied_weight_names = { llama_buffers, llama_copies, NULL };
 
 /* Heads are beside the model that they are the head of. */
@@ -76,12 +77,12 @@ static const sl_weight_family families[] = {
       "convert it with transformers' convert_llama_weights_to_hf.py" },
     { "*layers.*.block_sparse_moe.*", "a Mixtral (mixture of experts)", NOT_BUILT_IN },
     { "*layers.*.mlp.experts.*", "a mixture of experts", NOT_BUILT_IN },
-    { "*layers.*.pre_feedforward_layernorm.weight", "a Gemma 2 or 3", NOT_BUILT_IN },
-    { "*layers.*.self_attn.q_norm.weight", "a Qwen3 (norms of queries and keys)", NOT_BUILT_IN },
-    { "*layers.*.self_attn.q_proj.bias", "a Qwen2 (biases of queries, keys and values)", NOT_BUILT_IN },
+    { "*layers.*.pre_feedforward_layernorm.weight", "a Gemma 2 or 3", READ_AS("gemma2 or gemma3_text") },
+    { "*layers.*.self_attn.q_norm.weight", "a Qwen3 (norms of queries and keys)", READ_AS("qwen3") },
+    { "*layers.*.self_attn.q_proj.bias", "a Qwen2 (biases of queries, keys and values)", READ_AS("qwen2") },
     { "*layers.*.self_attn.dense.weight", "a Phi-2", NOT_BUILT_IN },
     { "*layers.*.self_attn.q_proj.weight", "a Llama or Mistral", READ_AS("llama") },
-    { "*layers.*.self_attn.qkv_proj.weight", "a Llama of sluice, or a Phi-3", READ_AS("llama") },
+    { "*layers.*.self_attn.qkv_proj.weight", "a Llama of sluice, or a Phi-3", READ_AS("llama or phi3") },
 };
 
 const sl_weight_family *sl_weight_family_of(const sl_weights_set *s)

@@ -24,9 +24,10 @@ typedef struct sl_weight_names {
     const sl_weight_absence *absences;
 } sl_weight_names;
 
-extern const sl_weight_names sl_gpt2_weight_names;
-extern const sl_weight_names sl_llama_weight_names;      /* the head is a parameter of its own */
-extern const sl_weight_names sl_llama_tied_weight_names; /* the head is the token embedding */
+extern const sl_weight_names sl_gpt2_weight_names;        /* the head is the token embedding */
+extern const sl_weight_names sl_gpt2_untied_weight_names; /* the head is a parameter of its own */
+extern const sl_weight_names sl_llama_weight_names;       /* the head is a parameter of its own */
+extern const sl_weight_names sl_llama_tied_weight_names;  /* the head is the token embedding */
 
 /* Which kind of model a file is of, told by its names. */
 typedef struct sl_weight_family {

@@ -8,6 +8,7 @@
 typedef struct sl_model {
     const sl_model_options *o;
     sluice_graph *g;
+    sluice_value positions; /* [B,T] in their documents; SLUICE_NONE: every row is one document */
 } sl_model;
 
 /* One row per family. build() checks the settings it reads, then only describes: a building error stays in the graph
@@ -18,17 +19,24 @@ typedef struct sl_model_family {
     sluice_status (*build)(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 } sl_model_family;
 
-/* The families: name, reads_tokens. Each has a function sl_model_build_<name>. */
+/* The families: name, reads_tokens, and which function sl_model_build_* builds it. */
 #define SL_MODEL_FAMILIES(ROW)                                                                                         \
-    ROW(linear, false)                                                                                                 \
-    ROW(mlp, false)                                                                                                    \
-    ROW(gpt2, true)                                                                                                    \
-    ROW(llama, true)
+    ROW(linear, false, linear)                                                                                         \
+    ROW(mlp, false, mlp)                                                                                               \
+    ROW(gpt2, true, gpt2)                                                                                              \
+    ROW(llama, true, decoder)                                                                                          \
+    ROW(mistral, true, decoder)                                                                                        \
+    ROW(qwen2, true, decoder)                                                                                          \
+    ROW(qwen3, true, decoder)                                                                                          \
+    ROW(phi3, true, decoder)                                                                                           \
+    ROW(gemma, true, decoder)                                                                                          \
+    ROW(gemma2, true, decoder)                                                                                         \
+    ROW(gemma3_text, true, decoder)
 
-#define SL_MODEL_DECLARE(name_, tokens_)                                                                               \
-    sluice_status sl_model_build_##name_(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
-SL_MODEL_FAMILIES(SL_MODEL_DECLARE)
-#undef SL_MODEL_DECLARE
+sluice_status sl_model_build_linear(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+sluice_status sl_model_build_mlp(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+sluice_status sl_model_build_gpt2(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+sluice_status sl_model_build_decoder(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 
 /* 1 <= value <= max, or SLUICE_ERR_USAGE naming the key. */
 sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max);
@@ -48,9 +56,14 @@ sluice_value sl_model_parameter(const sl_model *m, const char *block, const char
 /* The linear "<block><name>" of x with `weight` and `bias` (may be SLUICE_NONE), with its adapter where it has one. */
 sluice_value sl_model_linear(const sl_model *m, sluice_value x, const char *block, const char *name,
                              sluice_value weight, sluice_value bias, bool in_out);
+/* The input "tokens" [B,T]; with options.packed also "positions", which becomes m->positions. */
+sluice_value sl_model_tokens(sl_model *m);
+/* qkv[B,T,(H+2G)D] -> [B,T,H*D]: each position sees itself and those before it, of its document, and in the window of a
+ * layer that `slides`. */
+sluice_value sl_model_attention(const sl_model *m, const sl_model_config *c, sluice_value qkv, bool slides);
 /* x[B,T,C] and the head's weight [V,C] -> the loss over "targets", where -1 is ignored, and the output where there is
- * one. */
-void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight);
+ * one. Logits are capped at soft_cap; 0: not. */
+void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, float soft_cap);
 
 /* ---- tune.c: what is trained of a model ---- */
 

@@ -15,7 +15,8 @@ sluice_status sl_model_check_transformer(const sl_model_options *o)
                                SL_MODEL_MAX_SIZE / 4)); /* the feed-forward part is 4 times as wide */
     SL_TRY(sl_model_check_size("model.context", o->context, SL_MODEL_MAX_SIZE));
     SL_TRY(sl_model_check_size("model.vocabulary", o->vocabulary, SL_MODEL_MAX_SIZE));
-    if (o->width % o->heads != 0)
+    if (o->head_width != 0) SL_TRY(sl_model_check_size("model.head_width", o->head_width, SL_MODEL_MAX_SIZE));
+    if (o->head_width == 0 && o->width % o->heads != 0)
         return sl_fail(SLUICE_ERR_USAGE,
                        "model.width %" PRId64 " is not a multiple of model.heads %" PRId64
                        "; every head gets width / heads columns",
@@ -135,14 +136,37 @@ static bool head_is_tiled(const sl_model_options *o)
     return o->tile_bytes > 0 && bytes > o->tile_bytes;
 }
 
-void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight)
+sluice_value sl_model_tokens(sl_model *m)
+{
+    const int64_t dims[] = { m->o->batch, m->o->context };
+    sluice_value tokens = sluice_input(m->g, "tokens", SLUICE_I32, 2, dims);
+    m->positions = m->o->packed ? sluice_input(m->g, "positions", SLUICE_I32, 2, dims) : SLUICE_NONE;
+    return tokens;
+}
+
+/* A window that no query fills is none. */
+sluice_value sl_model_attention(const sl_model *m, const sl_model_config *c, sluice_value qkv, bool slides)
+{
+    sluice_attention_options o;
+    sluice_attention_options_init(&o);
+    o.heads = (int)c->heads;
+    o.kv_heads = (int)c->kv_heads;
+    if (slides && c->window < m->o->context) o.window = (int)c->window;
+    o.softcap = (float)c->attention_soft_cap;
+    if (c->query_scalar > 0) o.scale = (float)(1.0 / sqrt(c->query_scalar));
+    if (c->unscaled_attention) o.scale = 1;
+    return sluice_attention_with(m->g, qkv, SLUICE_NONE, SLUICE_NONE, m->positions, &o);
+}
+
+void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, float soft_cap)
 {
     sluice_value targets = sluice_input(m->g, "targets", SLUICE_I32, 2, (int64_t[]){ m->o->batch, m->o->context });
     if (!m->o->logits && !head_is_tiled(m->o)) {
-        sluice_set_loss(m->g, sluice_linear_cross_entropy(m->g, x, weight, targets, -1));
+        sluice_set_loss(m->g, sluice_linear_cross_entropy_capped(m->g, x, weight, targets, -1, soft_cap));
         return;
     }
     sluice_value logits = sluice_linear_with(m->g, x, weight, SLUICE_NONE, false);
+    if (soft_cap > 0) logits = sluice_softcap(m->g, logits, soft_cap);
     sluice_set_loss(m->g, sluice_cross_entropy(m->g, logits, targets, -1));
     if (m->o->logits) sluice_set_output(m->g, logits);
 }

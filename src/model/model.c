@@ -7,7 +7,7 @@
 #include "model/family.h"
 
 static const sl_model_family families[] = {
-#define ROW(name_, tokens_) { #name_, tokens_, sl_model_build_##name_ },
+#define ROW(name_, tokens_, builder_) { #name_, tokens_, sl_model_build_##builder_ },
     SL_MODEL_FAMILIES(ROW)
 #undef ROW
 };
@@ -21,7 +21,7 @@ static const sl_model_family *find_family(const char *name)
 
 const char *sl_model_names(void)
 {
-#define LISTED(name_, tokens_) ", " #name_
+#define LISTED(name_, tokens_, builder_) ", " #name_
     static const char names[] = SL_MODEL_FAMILIES(LISTED);
 #undef LISTED
     return names + 2; /* the first comma goes */

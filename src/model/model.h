@@ -2,11 +2,12 @@
 #ifndef SL_MODEL_MODEL_H
 #define SL_MODEL_MODEL_H
 
+#include "format/model_config.h"
 #include "ir/graph.h"
 
 /* Settings of all families; each reads its own. Comes from the "model" section. */
 typedef struct sl_model_options {
-    const char *type; /* "linear", "mlp", "gpt2", "llama" */
+    const char *type; /* a name of sl_model_names */
     int64_t batch;    /* micro-batch */
     /* Token models: the graph's output is the logits. False: there is no output, and the logits never exist as a whole,
      * unless tile_bytes (as sl_graph_tile gets it; 0: no tiles) is below the bytes of the head's weight. */
@@ -22,15 +23,21 @@ typedef struct sl_model_options {
     const char *activation; /* mlp, between layers: "none" (also NULL), "relu", "gelu" (tanh), "silu" */
     const char *loss;       /* "mse" (also NULL) or "cross_entropy" */
     bool bias;
-    /* gpt2, which always has biases; llama, which has none, and no dropout */
+    /* Token models. A folder's config.json says all of a decoder but how it is used: batch, context, packed, dropout,
+     * precision and what is trained; the other settings then only repeat it. */
+    sl_model_config folder; /* family SL_DECODER_NONE: there is no folder */
+    sluice_dtype precision; /* that the graph will be lowered to; Gemma's embedding scale has it */
     int64_t layers, heads, width, context, vocabulary;
-    double dropout;
-    double norm_epsilon; /* 0: 1e-5 */
-    /* llama */
-    int64_t kv_heads;     /* 0: as many as heads */
-    int64_t feed_forward; /* 0: 8/3 of the width, up to a multiple of 256 */
-    double rope_theta;    /* 0: 500000 */
+    double dropout;       /* gpt2 */
+    double norm_epsilon;  /* 0: 1e-5 */
     bool untied;          /* the head is a parameter of its own, not the token embedding */
+    int64_t feed_forward; /* 0: 4 times the width for gpt2, for others 8/3 of it, up to a multiple of 256 */
+    /* Token models but gpt2 */
+    int64_t kv_heads;    /* 0: as many as heads */
+    int64_t head_width;  /* 0: width / heads */
+    double rope_theta;   /* 0: 500000 */
+    bool attention_bias; /* llama, qwen3, gemma, gemma2, gemma3_text */
+    int64_t window;      /* of layers that have one in this family; 0: none, of gemma2 and gemma3_text 4096 */
     /* Parameters that are not trained: file-name patterns over their names. Each must match one. */
     const char *const *freeze;
     int freeze_count;
@@ -60,6 +67,8 @@ typedef struct sl_model_info {
 /* Builds forward, loss and output of the family named by o->type into g. Bad settings: SLUICE_ERR_USAGE naming key and
  * bound. */
 sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+/* The decoder that options describe: what its config.json says. Bad settings: SLUICE_ERR_USAGE. */
+sluice_status sl_model_describe(const sl_model_options *o, sl_model_config *out);
 /* The families' names: "linear, mlp, ...". */
 const char *sl_model_names(void);
 /* Whether a family's samples are tokens; false for a name that is none. */

@@ -274,6 +274,11 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? planned_ranks(o) : 0;
     SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
     j->settings.optim.groups = j->settings.groups;
+    if (j->settings.given.no_data && (purpose == SL_JOB_TRAIN || purpose == SL_JOB_EVALUATE))
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "data.type is missing: say what to %s on, as in --set data.type=text --set "
+                       "data.path=FILE",
+                       purpose == SL_JOB_TRAIN ? "train" : "evaluate");
     SL_TRY(compare_settings(j));
     if (purpose == SL_JOB_TRAIN) SL_TRY(sl_run_try_files(j, c, o));
     SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, o, purpose)));
@@ -328,6 +333,7 @@ sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
         return SLUICE_OK;
     }
     if (s->save[0] != '\0' && sl_path_exists(s->save)) return sl_weights_load(j->engine->exec, s->save);
+    if (s->path[0] != '\0') return sl_weights_load(j->engine->exec, s->initial_weights);
     return sl_fail(
         SLUICE_ERR_INPUT,
         "no weights to load: give --weights FILE, or a configuration whose checkpoint.path or save holds some");

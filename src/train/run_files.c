@@ -73,7 +73,7 @@ static sluice_status list_files(const sl_job *j, const sluice_config *c, const s
     sl_setting_file s;
     f->list = sl_arena_array(&f->arena, MOST_FILES, sizeof *f->list);
     if (f->list == NULL) return SLUICE_ERR_NO_MEMORY;
-    add(f, "the configuration", c->path, SL_FILE_READ);
+    if (!c->bare) add(f, "the configuration", c->path, SL_FILE_READ);
     if (o->machine != NULL) add(f, "--machine", o->machine, SL_FILE_READ);
     while (sl_settings_next_file(&j->settings, &row, &s)) {
         if (s.role != SL_FILE_READ && j->ranks.rank != 0) continue;

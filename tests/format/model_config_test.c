@@ -196,6 +196,7 @@ TEST(what_is_not_built_in_or_contradicts_itself_is_refused_by_name)
         { OF("phi3", ", \"partial_rotary_factor\": 0.2"), "3 elements of a head would turn" },
         { OF("gemma3_text", ", \"rope_parameters\": {\"rope_theta\": 1e4}"), "neither full_attention nor" },
         { OF("gemma3_text", ", \"use_bidirectional_attention\": true"), "use_bidirectional_attention: " },
+        { OF("gemma3_text", ", \"attn_logit_softcapping\": 50.0"), "attn_logit_softcapping: of gemma3_text" },
         { OF("gemma2", ", \"sliding_window\": null"), "sliding_window: it is null" },
         { OF("gemma2", ", \"head_dim\": null"), "head_dim: it is null" },
         { OF("gemma2", ", \"layer_types\": [\"full_attention\"]"), "layer_types: it has 1 entries, and there are 4" },

@@ -1,0 +1,127 @@
+/* config_model.c: a model that is a folder: what its config.json says stands in the settings, and what was typed beside it
+ * must agree.
+ *
+ * A configuration without a file, which `--model` alone makes, gets from here also what every file has to say. */
+#include <stdio.h>
+#include <string.h>
+
+#include "config/config_rows.h"
+#include "core/status.h"
+
+/* The tokens in a sample where nobody says: models are made for contexts that few machines train. */
+#define USUAL_CONTEXT 2048
+
+static const sl_option *row_of(const char *key)
+{
+    return sl_option_find(sl_config_rows, sl_config_row_count, key);
+}
+
+static bool is_given(const sluice_config *c, const sl_option *row)
+{
+    return c->private_data->origins[row - sl_config_rows].line != 0;
+}
+
+/* ---- The folder's values ---- */
+
+static sluice_status refuse_other(const sluice_config *c, const sl_option *row, const sl_config_value *folder,
+                                  const char *path)
+{
+    char where[SL_WHERE_BYTES], says[256];
+    FILE *memory = fmemopen(says, sizeof says, "w");
+    if (memory == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while reading the configuration");
+    sl_config_value_print(row, folder, memory);
+    fclose(memory);
+    return sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is given, and %.600s/config.json says %s; leave the key out",
+                   sl_config_where(c, row, where, sizeof where), row->key,
+                   c->private_data->origins[row - sl_config_rows].given, path, says);
+}
+
+/* One value of the folder's into the settings. */
+static sluice_status take(const sluice_config *c, const char *key, sl_config_value value, sl_settings *s)
+{
+    const sl_option *row = row_of(key);
+    sl_config_value typed;
+    sl_config_value_load(row, s, &typed);
+    if (is_given(c, row) && !sl_config_value_equal(row, &typed, &value)) return refuse_other(c, row, &value, s->path);
+    sl_config_value_store(row, &value, s);
+    return SLUICE_OK;
+}
+
+static sluice_status take_sizes(const sluice_config *c, const sl_model_config *m, sl_settings *s)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {
+        { "model.layers", m->layers },         { "model.heads", m->heads },
+        { "model.kv_heads", m->kv_heads },     { "model.width", m->width },
+        { "model.head_width", m->head_width }, { "model.feed_forward", m->feed_forward },
+        { "model.sliding_window", m->window },
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        SL_TRY(take(c, sizes[i].key, (sl_config_value){ .integer = sizes[i].value }, s));
+    const char *vocabulary = sl_arena_printf(&c->private_data->arena, "%lld", (long long)m->vocabulary);
+    if (vocabulary == NULL) return SLUICE_ERR_NO_MEMORY;
+    return take(c, "model.vocabulary", (sl_config_value){ .text = vocabulary }, s);
+}
+
+/* The weights decide in the end whether a head has weights of its own: what is typed beats config.json. */
+static sluice_status take_traits(const sluice_config *c, sl_model_config *m, sl_settings *s)
+{
+    if (is_given(c, row_of("model.tie_word_embeddings"))) m->tied = !s->model.untied;
+    SL_TRY(take(c, "model.tie_word_embeddings", (sl_config_value){ .boolean = m->tied }, s));
+    SL_TRY(take(c, "model.attention_bias", (sl_config_value){ .boolean = m->attention_bias }, s));
+    if (m->rope.theta > 0) SL_TRY(take(c, "model.rope_theta", (sl_config_value){ .real = m->rope.theta }, s));
+    return take(c, "model.norm_epsilon", (sl_config_value){ .real = m->norm_epsilon }, s);
+}
+
+/* ---- How it is used ---- */
+
+static void choose_context(const sluice_config *c, const sl_model_config *m, const sl_log *log, sl_settings *s)
+{
+    if (is_given(c, row_of("model.context"))) return;
+    s->model.context = m->context < USUAL_CONTEXT ? m->context : USUAL_CONTEXT;
+    if (m->context > USUAL_CONTEXT)
+        sl_log_write(log, SLUICE_LOG_NOTE, "model.context is %d of the %lld positions that the model was made for",
+                     USUAL_CONTEXT, (long long)m->context);
+}
+
+static void note_dropout(const sl_model_config *m, const sl_settings *s, const sl_log *log)
+{
+    if ((m->dropout <= 0 && m->attention_dropout <= 0) || s->model.dropout > 0) return;
+    sl_log_write(log, SLUICE_LOG_DETAIL,
+                 "%.600s/config.json has dropout (%g, and %g on attention's weights), which is not applied: "
+                 "model.dropout is 0",
+                 s->path, m->dropout, m->attention_dropout);
+}
+
+sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log, sl_settings *s)
+{
+    sl_model_config *m = &s->model.folder;
+    if (s->path[0] == '\0') return SLUICE_OK;
+    SL_TRY(sl_model_config_read(s->path, m, NULL));
+    SL_TRY(take(c, "model.type", (sl_config_value){ .text = sl_decoder_name(m->family) }, s));
+    SL_TRY(take_sizes(c, m, s));
+    SL_TRY(take_traits(c, m, s));
+    choose_context(c, m, log, s);
+    note_dropout(m, s, log);
+    if (s->initial_weights[0] == '\0') s->initial_weights = s->path;
+    return SLUICE_OK;
+}
+
+/* ---- Without a file ---- */
+
+void sl_config_fill_bare(const sluice_config *c, const sl_log *log, sl_settings *s)
+{
+    if (!c->bare) return;
+    if ((int)s->optim.optimizer.kind < 0) {
+        s->optim.optimizer.kind = SLUICE_ADAMW;
+        if (!is_given(c, row_of("optimizer.params.lr"))) s->optim.optimizer.lr = s->model.lora.rank > 0 ? 2e-4 : 2e-5;
+    }
+    if (s->train_batch_size <= 0 && s->model.batch <= 0) s->model.batch = 1;
+    if (s->steps < 0 && s->epochs < 0) s->epochs = 1;
+    if (s->data.type[0] != '\0') return;
+    s->data.type = "random_tokens";
+    s->given.no_data = true;
+    sl_log_write(log, SLUICE_LOG_NOTE, "no data is named: random tokens stand for it, which serves planning alone");
+}

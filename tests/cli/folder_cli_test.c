@@ -1,0 +1,97 @@
+/* folder_cli_test.c: a folder of a model as all that a person names: planning, settings beside it, training on ranks. */
+#include <jansson.h>
+
+#include "support/run.h"
+#include "test.h"
+
+#define FOLDERS SLUICE_SOURCE_DIR "/tests/fixtures/families/"
+
+static run_result run_on(const char *format, const char *folder)
+{
+    char arguments[2048];
+    snprintf(arguments, sizeof arguments, format, folder);
+    return run_sluice(test_tmpdir(), arguments);
+}
+
+static void check_run(const char *format, const char *folder, int status, const char *said)
+{
+    run_result r = run_on(format, folder);
+    CHECK_THAT(r.status == status, "%s: status %d: %s", format, r.status, r.error);
+    CHECK_CONTAINS(status == 0 ? r.out : r.error, said);
+    run_free(&r);
+}
+
+TEST(a_folder_alone_is_planned)
+{
+    check_run("plan --quiet --model %s", FOLDERS "gemma2", 0, "device");
+    check_run("config --model %s", FOLDERS "gemma2", 0, "\"type\": \"gemma2\"");
+    check_run("config --model %s", FOLDERS "gpt2", 0, "\"context\": 14");
+    check_run("config --model %s", FOLDERS "llama", 0, "\"vocabulary\": \"32\"");
+    check_run("plan", "", 2, "CONFIG is missing");
+}
+
+TEST(what_is_typed_beside_a_folder_must_agree)
+{
+    check_run("plan --quiet --model %s --set model.layers=2 --set model.type=llama", FOLDERS "llama", 0, "device");
+    check_run("plan --model %s --set model.layers=3", FOLDERS "llama", 2, "model.layers: 3 is given, and ");
+    check_run("plan --model %s --set model.layers=3", FOLDERS "llama", 2, "llama/config.json says 2");
+    check_run("plan --model %s --set model.type=gpt2", FOLDERS "llama", 2, "says \"llama\"");
+    check_run("plan --model %s --set model.vocabulary=bytes", FOLDERS "llama", 2, "says \"32\"");
+    check_run("plan --model %s --set model.context=15", FOLDERS "gpt2", 2, "has 14 rows");
+    check_run("plan --model %s --set model.dropout=0.1", FOLDERS "llama", 2, "model.dropout has no meaning");
+}
+
+TEST(a_folder_that_is_none_is_bad_input)
+{
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    run_write(folder, "config.json", "{\"model_type\": \"llama\",\n\"num_experts\": 8}");
+    check_run("plan --model %s", folder, 4, "/config.json:2: num_experts: a mixture of experts is not built in");
+    check_run("plan --model %s", "nothing-here", 4, "nothing-here/config.json");
+}
+
+TEST(training_a_folder_without_data_is_refused)
+{
+    check_run("train --model %s", FOLDERS "llama", 2, "data.type is missing");
+}
+
+/* The hash of the weights after three steps on random tokens. */
+static void train(const char *folder, const char *more, char sha256[65])
+{
+    char arguments[2048];
+    snprintf(arguments, sizeof arguments,
+             "train --quiet --json --model %s --set data.type=random_tokens --set data.samples=16 --set steps=3 --set "
+             "model.context=12 --set threads=1 --set train_batch_size=4 --set train_micro_batch_size_per_gpu=2 %s",
+             folder, more);
+    run_result r = run_sluice(test_tmpdir(), arguments);
+    const char *found = strstr(r.out, "\"weights_sha256\":\"");
+    CHECK_THAT(r.status == 0 && found != NULL, "%s: status %d: %s", arguments, r.status, r.error);
+    snprintf(sha256, 65, "%.64s", found != NULL ? found + strlen("\"weights_sha256\":\"") : "");
+    run_free(&r);
+}
+
+TEST(ranks_stages_and_offloading_do_not_change_a_bit_of_any_family)
+{
+    static const char *const folders[] = { "gpt2-untied-inner",
+                                           "llama-biases-head8",
+                                           "llama-yarn-mscale",
+                                           "mistral-window",
+                                           "qwen2",
+                                           "qwen3-biases-tied",
+                                           "phi3-partial-window",
+                                           "gemma",
+                                           "gemma2",
+                                           "gemma3_text" };
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        char folder[512], one[65], two[65], host[65];
+        snprintf(folder, sizeof folder, "%s%s", FOLDERS, folders[i]);
+        train(folder, "", one);
+        train(folder, "--ranks 2 --set zero_optimization.stage=3", two);
+        train(folder,
+              "--set zero_optimization.stage=2 --set zero_optimization.offload_optimizer.device=cpu --set "
+              "zero_optimization.offload_param.device=cpu --set activation_checkpointing.mode=recompute",
+              host);
+        CHECK_STR(two, one);
+        CHECK_STR(host, one);
+    }
+}
