@@ -573,6 +573,30 @@ SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
  * not NULL, gets a line for each file, or one for the folder. */
 SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice_dtype type,
                                        uint64_t shard_bytes, FILE *out);
+/* Texts to token ids. */
+typedef struct sluice_tokenize_options {
+    size_t size;               /* start from sluice_tokenize_options_init */
+    const char *const *inputs; /* files of UTF-8 text; "-": standard_input */
+    int input_count;           /* at least 1 */
+    FILE *standard_input;      /* NULL: "-" is refused */
+    const char *out;           /* file of ids; ".npy" at its end: a NumPy array; NULL: ids and tokens are printed */
+    double validation;         /* 0 to 1: this share of the tokens, from the end, goes to validation_out */
+    const char *validation_out;
+    int token_bytes;      /* 2 or 4; 0: 2 where the vocabulary has at most 65536 ids */
+    bool llmc_header;     /* the header of llm.c in front */
+    bool lines;           /* a document is a line, without its end; otherwise a file */
+    const char *eos;      /* token after each document; "auto": the one that ends texts; NULL: none */
+    bool special_in_text; /* special tokens that a text spells are these tokens; otherwise they are plain text */
+    bool add_special;     /* what the tokenizer puts around a text: <s>, [CLS] and [SEP] */
+    int threads;          /* 0: as many as there are CPUs */
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes; total 0: not known. NULL: none */
+    void *user;
+    const int *stop; /* polled: a signal number asks to stop, with nothing written; NULL: never */
+} sluice_tokenize_options;
+SLUICE_API void sluice_tokenize_options_init(sluice_tokenize_options *o);
+/* `tokenizer`: a folder with tokenizer.json or vocab.json and merges.txt, or such a file. Bare ids, 16 or 32 bits, little-endian,
+ * as nanoGPT reads them, unless the options say otherwise. `out` gets what was counted, or the tokens; NULL: nothing. */
+SLUICE_API sluice_status sluice_tokenize(const char *tokenizer, const sluice_tokenize_options *options, FILE *out);
 /* What this machine offers and what is built in; with `measure`, rates of `device`, which are also written to
  * machine_file if not NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no
  * other thread may run, and nothing of this process may have used CUDA. Progress goes to `out`, which is

@@ -47,9 +47,25 @@ static const argument arguments[] = {
     { "temperature", ARG_NUMBER, AT(temperature), "X", " generate ",
       "sampling temperature; 0: always take the most likely token", 0 },
     { "top-k", ARG_INTEGER, AT(top_k), "N", " generate ", "sample from the N most likely tokens only; 0: from all", 0 },
-    { "out", ARG_TEXT, AT(out), "PATH", " export ", "file to write, or a model's folder: FOLDER/ (also -o)", 0 },
+    { "out", ARG_TEXT, AT(out), "PATH", " export tokenize ",
+      "file to write (also -o); export: or a model's folder, FOLDER/; tokenize: .npy at its end makes it NumPy's", 0 },
     { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export ", "fp32 (default: the exact values), or bf16 or fp16 (rounded)",
       0 },
+    { "lines", ARG_FLAG, AT(lines), NULL, " tokenize ", "every line is a document; otherwise every file is", 0 },
+    { "eos", ARG_TEXT, AT(eos), "TOKEN", " tokenize ",
+      "put this token after every document; auto: the one that ends texts in this vocabulary", 0 },
+    { "special-tokens", ARG_FLAG, AT(special_tokens), NULL, " tokenize ",
+      "special tokens that the text spells are these tokens; otherwise they are plain text", 0 },
+    { "add-special", ARG_FLAG, AT(add_special), NULL, " tokenize ",
+      "put around every document what the tokenizer says, such as <s>", 0 },
+    { "token-type", ARG_TEXT, AT(dtype), "TYPE", " tokenize ",
+      "uint16 or uint32; default: uint16 where the vocabulary has at most 65536 ids", 0 },
+    { "validation", ARG_NUMBER, AT(validation), "SHARE", " tokenize ",
+      "write this share of the tokens, the last ones, to a file of their own", 0 },
+    { "validation-out", ARG_TEXT, AT(validation_out), "FILE", " tokenize ",
+      "that file; default: the name of --out with .validation before its ending", 0 },
+    { "llmc", ARG_FLAG, AT(llmc), NULL, " tokenize ", "begin the file with the header of llm.c", 0 },
+    { "threads", ARG_INTEGER, AT(threads), "N", " tokenize ", "threads to use; default: all CPUs", 1 },
     { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export ",
       "split into files of at most so many bytes, such as 5GiB, with an index", 1 },
     { "measure", ARG_FLAG, AT(measure), NULL, " devices ",
@@ -64,7 +80,7 @@ static const argument arguments[] = {
       "write a timeline of one step, predicted and measured, for Perfetto or chrome://tracing (docs/trace.md)", 0 },
     { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "print every key, as the page docs/config.md", 0 },
     { "json", ARG_FLAG, AT(json), NULL, " plan train eval inspect ", "print JSON for programs", 0 },
-    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export verify ",
+    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export tokenize verify ",
       "print results, warnings and errors only", 0 },
     { "notes", ARG_FLAG, AT(notes), NULL, WITH_CONFIG,
       "print every note on a line of its own: also why keys have no effect, and what \"auto\" stands for", 0 },
@@ -89,7 +105,7 @@ void cli_print_help(const cli_command *command, FILE *out)
         const argument *a = &arguments[i];
         if (!belongs(a, command)) continue;
         snprintf(left, sizeof left, "--%s%s%s", a->name, a->value != NULL ? " " : "", a->value != NULL ? a->value : "");
-        fprintf(out, "  %-18s %s\n", left, a->help);
+        fprintf(out, "  %-21s %s\n", left, a->help);
     }
 }
 
@@ -223,7 +239,8 @@ static bool bad_option(const cli_command *command, int answer, char **argv)
 static bool read_operand(const cli_command *command, int argc, char **argv, cli_arguments *out)
 {
     int allowed = command->operand != NULL;
-    if (argc > allowed) {
+    const char *more = command->operand != NULL ? strchr(command->operand, ' ') : NULL;
+    if (argc > allowed && more == NULL) {
         cli_usage("%s: unexpected argument \"%s\"", command->name, argv[allowed]);
         return false;
     }
@@ -231,7 +248,15 @@ static bool read_operand(const cli_command *command, int argc, char **argv, cli_
         cli_usage("%s: %s is missing; see sluice %s --help", command->name, command->operand, command->name);
         return false;
     }
+    if (argc == allowed && more != NULL && !out->help) {
+        cli_usage("%s:%s is missing; see sluice %s --help", command->name, more, command->name);
+        return false;
+    }
     if (argc > 0) out->operand = argv[0];
+    if (argc > allowed) {
+        out->operands = argv + allowed;
+        out->operand_count = argc - allowed;
+    }
     return true;
 }
 
@@ -246,8 +271,9 @@ static bool read_options(const cli_command *command, int argc, char **argv, cli_
                                  .has_arg = arguments[i].kind != ARG_FLAG ? required_argument : no_argument,
                                  .val = FIRST_CODE + i };
     opterr = 0;
-    bool exports = strcmp(command->name, "export") == 0; /* the only command with a short option of its own */
-    while ((answer = getopt_long(argc, argv, exports ? ":ho:" : ":h", long_options, NULL)) != -1) {
+    bool writes =
+        strstr(" export tokenize ", command->name) != NULL; /* the commands with a short option of their own */
+    while ((answer = getopt_long(argc, argv, writes ? ":ho:" : ":h", long_options, NULL)) != -1) {
         if (answer == 'h')
             out->help = true;
         else if (answer == 'o')
@@ -262,9 +288,14 @@ static bool read_options(const cli_command *command, int argc, char **argv, cli_
 
 bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments *out)
 {
-    *out = (cli_arguments){
-        .ranks = -1, .max_restarts = -1, .shard_size = -1, .tokens = -1, .top_k = -1, .temperature = -1
-    };
+    *out = (cli_arguments){ .ranks = -1,
+                            .max_restarts = -1,
+                            .shard_size = -1,
+                            .tokens = -1,
+                            .top_k = -1,
+                            .temperature = -1,
+                            .threads = -1,
+                            .validation = -1 };
     out->sets = calloc((size_t)argc, sizeof *out->sets); /* every argument may be one */
     if (out->sets == NULL) {
         cli_usage("out of memory");

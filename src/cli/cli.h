@@ -11,20 +11,26 @@
 /* The command line of one command, from the table in arguments.c. */
 typedef struct cli_arguments {
     const char *operand; /* CONFIG or PATH; NULL where it is optional and not given */
-    const char **sets;   /* owned array of borrowed strings: --set, in order */
+    char **operands;     /* borrowed: what follows the operand, of commands that take several */
+    int operand_count;
+    const char **sets; /* owned array of borrowed strings: --set, in order */
     int set_count;
     bool help, json, quiet, notes, resume, measure, markdown;
     const char *model;                                                     /* folder; NULL: not given */
     const char *weights, *prompt, *machine, *device, *out, *dtype, *trace; /* NULL: not given */
     int64_t ranks, tokens, top_k;                                          /* -1: not given */
     int64_t max_restarts, shard_size;                                      /* -1: not given */
+    bool lines, llmc, special_tokens, add_special;                         /* tokenize */
+    const char *eos, *validation_out;                                      /* NULL: not given */
+    int64_t threads;                                                       /* -1: not given */
+    double validation;                                                     /* -1: not given */
     double temperature;                                                    /* -1: not given */
 } cli_arguments;
 
 typedef struct cli_command {
     const char *name;
     int (*run)(const cli_arguments *a); /* returns the exit status, having said what went wrong */
-    const char *operand;                /* its name in the help; NULL: takes none */
+    const char *operand;                /* its name in the help, "A B ..." where more follow it; NULL: takes none */
     bool operand_optional;
     const char *help;
 } cli_command;
@@ -37,6 +43,7 @@ int cli_train(const cli_arguments *a);
 int cli_eval(const cli_arguments *a);
 int cli_generate(const cli_arguments *a);
 int cli_export(const cli_arguments *a);
+int cli_tokenize(const cli_arguments *a);
 int cli_inspect(const cli_arguments *a);
 int cli_verify(const cli_arguments *a);
 int cli_devices(const cli_arguments *a);

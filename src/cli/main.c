@@ -9,6 +9,8 @@ const cli_command cli_commands[] = {
     { "train", cli_train, "CONFIG", false, "plan, then train" },
     { "eval", cli_eval, "CONFIG", false, "compute loss and accuracy on the validation data" },
     { "generate", cli_generate, "CONFIG", false, "write text with a trained language model" },
+    { "tokenize", cli_tokenize, "FOLDER TEXT ...", false,
+      "turn texts into a file of token ids; without --out print ids and tokens" },
     { "export", cli_export, "CHECKPOINT", false, "write the weights of a checkpoint as safetensors" },
     { "inspect", cli_inspect, "PATH", false,
       "list what a safetensors file, a checkpoint or a folder of checkpoints contains" },
@@ -29,7 +31,7 @@ static void print_usage(FILE *out)
         char left[64];
         snprintf(left, sizeof left, "%s%s%s%s%s", c->name, c->operand != NULL ? " " : "",
                  c->operand_optional ? "[" : "", c->operand != NULL ? c->operand : "", c->operand_optional ? "]" : "");
-        fprintf(out, "  %-18s %s\n", left, c->help);
+        fprintf(out, "  %-24s %s\n", left, c->help);
     }
     fputs("\n  sluice help COMMAND      options of a command, as sluice COMMAND --help\n"
           "  sluice config            keys of a configuration file\n"

@@ -204,6 +204,21 @@ int32_t sl_tokenizer_end_of_text(const sl_tokenizer *t)
     return -1;
 }
 
+/* A token that takes part in what stands on both sides of such a cut. */
+static bool reaches_over_lines(const sl_added_token *a)
+{
+    char first = (char)(a->pattern[0] | 0x20);
+    return memchr(a->pattern, '\n', a->pattern_bytes) != NULL || (a->lstrip && first >= 'a' && first <= 'z');
+}
+
+bool sl_tokenizer_cuts_at_lines(const sl_tokenizer *t)
+{
+    if (!sl_splitter_is_scanner(&t->splitter) || !sl_normalizer_is_form(&t->normalizer)) return false;
+    for (size_t i = 0; i < t->added_count; i++)
+        if (reaches_over_lines(&t->added[i])) return false;
+    return true;
+}
+
 /* ---- Encoding ---- */
 
 sluice_status sl_encoder_create(const sl_tokenizer *t, sl_encoder **out)

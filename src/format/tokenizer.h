@@ -35,6 +35,10 @@ bool sl_tokenizer_is_special(const sl_tokenizer *t, int32_t id);
 /* The token that ends a text: <|endoftext|>, </s>, <|end_of_text|> and the like, by name; -1 where there is none of them. */
 int32_t sl_tokenizer_end_of_text(const sl_tokenizer *t);
 
+/* Whether a text may be cut after a line end that follows a printable ASCII character, before an ASCII letter, without changing an
+ * id: then threads share a text. */
+bool sl_tokenizer_cuts_at_lines(const sl_tokenizer *t);
+
 /* Ids that grow. Zero-initialise; additions append. */
 typedef struct sl_ids {
     int32_t *data; /* owned */

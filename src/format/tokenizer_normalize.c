@@ -237,6 +237,13 @@ static sluice_status run_step(const sl_step *step, const uint16_t *properties, c
     return sl_text_status(out);
 }
 
+bool sl_normalizer_is_form(const sl_chain *c)
+{
+    for (int i = 0; i < c->count; i++)
+        if (c->steps[i].kind != FORM) return false;
+    return true;
+}
+
 sluice_status sl_normalizer_run(const sl_chain *c, const uint16_t *properties, const char *text, size_t bytes,
                                 sl_text buffers[2], const char **out, size_t *out_bytes)
 {

@@ -203,7 +203,13 @@ sluice_status sl_normalizer_read(const json_t *value, const sl_where *w, sl_chai
 sluice_status sl_normalizer_run(const sl_chain *c, const uint16_t *properties, const char *text, size_t bytes,
                                 sl_text buffers[2], const char **out, size_t *out_bytes);
 
+/* Whether it does nothing but bring the text into a normal form of Unicode. */
+bool sl_normalizer_is_form(const sl_chain *c);
+
 /* ---- tokenizer_split.c: pre-tokenisers ---- */
+
+/* Whether it is a known scanner, or GPT-2's, and nothing else that changes the text. */
+bool sl_splitter_is_scanner(const sl_chain *c);
 
 sluice_status sl_splitter_read(const json_t *value, const sl_where *w, sl_chain *out, bool *byte_level);
 /* Hands the pieces of a text to the encoder's model; `first`: the text begins where the whole input does. */

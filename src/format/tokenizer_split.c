@@ -117,6 +117,14 @@ sluice_status sl_splitter_read(const json_t *value, const sl_where *w, sl_chain 
     return SLUICE_OK;
 }
 
+bool sl_splitter_is_scanner(const sl_chain *c)
+{
+    const sl_step *last = &c->steps[c->count > 0 ? c->count - 1 : 0];
+    if (c->count == 0 || last->kind != BYTE_LEVEL || last->on[0]) return false;
+    if (c->count == 1) return last->on[1];
+    return c->count == 2 && c->steps[0].scan != NULL && c->steps[0].number[0] == ISOLATED;
+}
+
 /* ---- Spans, joined as the behaviour says ---- */
 
 typedef struct joiner {

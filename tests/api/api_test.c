@@ -30,6 +30,8 @@ typedef struct api_world {
     sluice_launch_options launch;
     sluice_rotary_options rotary;
     sluice_job_options job;
+    sluice_tokenize_options tokenize;
+    const char *tokenizer, *texts[1];
     sluice_world *world;
     sluice_engine *made_engine;
     sluice_data *made_data;
@@ -224,6 +226,12 @@ static void make_world(api_world *w, const char *root)
     w->launch.ranks = 1;
     sluice_job_options_init(&w->job);
     w->job.out = w->out;
+    sluice_tokenize_options_init(&w->tokenize);
+    w->tokenizer = SLUICE_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2-v4.json";
+    w->texts[0] = w->tokenizer; /* any text will do */
+    w->tokenize.inputs = w->texts;
+    w->tokenize.input_count = 1;
+    w->tokenize.out = w->save;
     w->job.weights = w->model;
     w->job.tokens = 1;
     w->config = api_new_config(w);

@@ -13,7 +13,8 @@
 
 #include "sluice.h"
 
-#define FUZZ_TARGETS(X) X(config) X(machine) X(safetensors) X(manifest) X(trace) X(text) X(tokens) X(model_config)
+#define FUZZ_TARGETS(X)                                                                                                \
+    X(config) X(machine) X(safetensors) X(manifest) X(trace) X(text) X(tokenizer) X(tokens) X(model_config)
 
 #define DECLARE_TARGET(name_) void fuzz_##name_(const uint8_t *data, size_t bytes);
 FUZZ_TARGETS(DECLARE_TARGET)
