@@ -223,6 +223,7 @@ static void run_task(void *context, int64_t number, void *scratch)
 
 void KI(gemm)(sl_pool *pool, const sl_gemm *g)
 {
+    if (KI(gemm_thin)(pool, g)) return;
     static const sl_cut_limits limits = { SL_TILE_ROWS, SL_TILE_COLUMNS, TASK_ROWS, TASK_COLUMNS };
     sl_cut cut = sl_cut_of(g, &limits, sl_pool_threads(pool));
     sl_pool_run(pool, run_task, &cut, cut.tasks);
