@@ -73,6 +73,8 @@ SL_OP_KERNEL(ROTARY, rotary, TYPED, none, KERNEL, none)
 /* cpu/kernels/attention.c, cuda/attention.cu */
 SL_OP_KERNEL(ATTENTION, attention, TYPED, none, KERNEL, attention)
 SL_OP_KERNEL(ATTENTION_GRAD, attention_grad, TYPED, none, KERNEL, attention)
+/* cpu/kernels/attention_cached.c, cuda/attention_cached.cu */
+SL_OP_KERNEL(ATTENTION_CACHED, attention_cached, TYPED, none, KERNEL, none)
 /* cpu/kernels/embedding.c, cuda/embedding.cu */
 SL_OP_KERNEL(EMBEDDING, embedding, TYPED, none, KERNEL, none)
 SL_OP_KERNEL(EMBEDDING_GRAD, embedding_grad, TYPED, none, KERNEL, embedding)

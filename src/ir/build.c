@@ -122,7 +122,8 @@ static sluice_status make_outputs(sluice_graph *g, sl_node *node)
             snprintf(name, sizeof name, "%s.%s", node->name, row->saved[i - 1].name);
         const char *fault = sl_shape_fault(&shapes[i], dtypes[i]);
         if (fault != NULL) return sl_node_fail(node, "its result cannot be held: %s", fault);
-        int value = sl_graph_add_value(g, SL_VALUE_ACTIVATION, dtypes[i], &shapes[i], name);
+        bool kept = i > 0 && row->saved[i - 1].kind == SL_SAVED_STATE;
+        int value = sl_graph_add_value(g, kept ? SL_VALUE_STATE : SL_VALUE_ACTIVATION, dtypes[i], &shapes[i], name);
         if (value < 0) return (sluice_status)-value;
         node->outputs[i] = value;
     }
@@ -313,6 +314,22 @@ void sl_graph_set_parts(sluice_graph *g, sluice_value parameter, const sl_part *
     if (!building(g, "parts")) return;
     sluice_status st = set_parts(g, parameter, parts, count);
     if (st != SLUICE_OK) keep_error(g, st);
+}
+
+void sl_graph_limit_rows(sluice_graph *g, sluice_value value, sl_rows rows)
+{
+    if (!building(g, "rows")) return;
+    sluice_status st = check_value(g, value, "rows");
+    sl_value *v = st == SLUICE_OK ? &g->values[value] : NULL;
+    if (v != NULL && (v->shape.rank == 0 || (g->row_room[rows] != 0 && g->row_room[rows] != v->shape.dim[0])))
+        st = sl_fail(SLUICE_ERR_USAGE, "rows: \"%.64s\" does not have the %" PRId64 " rows of the values before it",
+                     v->name, g->row_room[rows]);
+    if (st != SLUICE_OK) {
+        keep_error(g, st);
+        return;
+    }
+    v->rows = rows;
+    g->row_room[rows] = v->shape.dim[0];
 }
 
 /* ---- operations ---- */

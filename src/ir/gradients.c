@@ -190,6 +190,11 @@ sluice_status sl_gradient_attention(sl_autodiff *ad)
     return sl_backward_end(ad, &b);
 }
 
+sluice_status sl_gradient_none(sl_autodiff *ad)
+{
+    return sl_node_fail(&ad->node, "has no gradient: it is for generation");
+}
+
 /* The same mask: attrs.dropout.op still names the forward node. */
 sluice_status sl_gradient_dropout(sl_autodiff *ad)
 {

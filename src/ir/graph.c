@@ -98,6 +98,8 @@ int sl_graph_add_node(sluice_graph *g, const sl_node *node)
         sl_value *v = &g->values[node->outputs[i]];
         if (v->producer < 0) v->producer = index;
         if (sl_ops[node->op].view) v->storage = g->values[node->inputs[0]].storage;
+        if (v->rows == SL_ROWS_ALL && v->kind == SL_VALUE_ACTIVATION && node->input_count > 0 && v->shape.rank > 0)
+            v->rows = g->values[node->inputs[0]].rows;
     }
     if (node->phase == SL_PHASE_FORWARD) g->forward_count++;
     if (node->phase == SL_PHASE_BACKWARD) g->backward_count++;
@@ -109,6 +111,15 @@ int sl_graph_find_input(const sluice_graph *g, const char *name)
     for (int i = 0; i < g->input_count; i++)
         if (strcmp(g->values[g->inputs[i]].name, name) == 0) return g->inputs[i];
     return -1;
+}
+
+const sl_shape *sl_run_shape(const sluice_graph *g, int value, const int64_t rows[SL_ROWS_COUNT], sl_shape *out)
+{
+    const sl_value *v = &g->values[value];
+    if (v->rows == SL_ROWS_ALL || rows[v->rows] == 0 || rows[v->rows] == g->row_room[v->rows]) return &v->shape;
+    *out = v->shape;
+    out->dim[0] = out->dim[0] / g->row_room[v->rows] * rows[v->rows];
+    return out;
 }
 
 /* ---- names of parameters ---- */

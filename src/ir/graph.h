@@ -30,6 +30,7 @@ typedef enum {
     SL_VALUE_ACTIVATION, /* produced by a forward node */
     SL_VALUE_GRADIENT,   /* gradient of an activation, produced by backward nodes */
     SL_VALUE_PARAM_GRAD, /* a slice of its layer's flat gradient buffer */
+    SL_VALUE_STATE,      /* what one forward node keeps from run to run; not known before the node has written it */
 } sl_value_kind;
 
 typedef struct sl_value {
@@ -42,6 +43,7 @@ typedef struct sl_value {
      * may add to a view, which then writes the bytes of its root. */
     int storage;
     int parameter; /* PARAMETER and PARAM_GRAD: index into parameters; else -1 */
+    sl_rows rows;  /* which count of a run limits its first dimension; of an output: that of its node's first input */
 } sl_value;
 
 typedef struct sl_node {
@@ -128,13 +130,14 @@ struct sluice_graph {
     /* What published weights files of this model hold beside its parameters (format/weight_names.h). Static; NULL: nothing
      * is known. */
     const struct sl_weight_names *file_names;
-    const int *stop;     /* a request to stop (core/stop.h), polled while the graph grows; NULL: none. Borrowed */
+    const int *stop; /* a request to stop (core/stop.h), polled while the graph grows; NULL: none. Borrowed */
     sl_kept_vocabulary vocabulary; /* of the token ids it reads; borrowed strings */
     sluice_status error;           /* first error of building; builders are no-ops afterwards */
     char error_text[512];
-    bool finished;          /* sl_graph_finish ran: layers are laid out, no more building */
-    sluice_dtype precision; /* of parameters and activations; F32 before sl_graph_lower */
-    sluice_dtype wire;      /* of parameter gradients */
+    bool finished;                   /* sl_graph_finish ran: layers are laid out, no more building */
+    sluice_dtype precision;          /* of parameters and activations; F32 before sl_graph_lower */
+    sluice_dtype wire;               /* of parameter gradients */
+    int64_t row_room[SL_ROWS_COUNT]; /* rows of each kind that the graph has room for; 0: it has no such values */
 };
 
 /* To be called in every loop over nodes or layers that a deep model makes long. */
@@ -195,6 +198,12 @@ sluice_value sl_graph_apply(sluice_graph *g, sl_op op, const char *name, const s
 /* For models: the parameter's rows are `count` tensors in files of other programs; names are copied. The rows must add
  * up. A building error, as of the builders, where they do not. */
 void sl_graph_set_parts(sluice_graph *g, sluice_value parameter, const sl_part *parts, int count);
+
+/* For models: the first dimension of an input, or of what a node made of its first rows, counts rows of this kind. All of
+ * one kind have the same number. A building error, as of the builders, where they do not. */
+void sl_graph_limit_rows(sluice_graph *g, sluice_value value, sl_rows rows);
+/* The shape of a value in a run of `rows` (sl_run_context.rows): *out, unless it is always the value's own. */
+const sl_shape *sl_run_shape(const sluice_graph *g, int value, const int64_t rows[SL_ROWS_COUNT], sl_shape *out);
 
 int sl_graph_find_input(const sluice_graph *g, const char *name);     /* value or -1 */
 int sl_graph_find_parameter(const sluice_graph *g, const char *name); /* parameter or -1 */

@@ -125,6 +125,10 @@ static sluice_status check_nodes(const sluice_graph *g, bool *written)
         const sl_value *value = &g->values[v];
         written[v] = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_PARAMETER;
         int root = value->storage;
+        if (value->rows != SL_ROWS_ALL &&
+            (value->shape.rank == 0 || value->shape.dim[0] % g->row_room[value->rows] != 0))
+            return sl_fail(SLUICE_ERR_FAILED, "graph: value %d \"%.64s\": its first dimension does not count rows", v,
+                           value->name);
         if (root < 0 || root >= g->value_count || g->values[root].storage != root)
             return sl_fail(SLUICE_ERR_FAILED, "graph: value %d \"%.64s\": its storage is not a root", v, value->name);
     }

@@ -512,6 +512,47 @@ sluice_status sl_infer_attention(const sluice_graph *g, const sl_node *node, sl_
     return SLUICE_OK;
 }
 
+/* The row's own sizes; those of the operands must go with them. */
+static sluice_status check_cache(const sl_node *node)
+{
+    int h = node->attrs.cached.heads, kv = node->attrs.cached.kv_heads, d = node->attrs.cached.head_width;
+    if (h < 1 || kv < 1 || h % kv != 0)
+        return sl_node_fail(node, "%d heads with %d key and value heads: the second must divide the first", h, kv);
+    if (d < 1 || d > SL_MAX_HEAD_WIDTH)
+        return sl_node_fail(node, "heads of width %d: must be 1 to %d", d, SL_MAX_HEAD_WIDTH);
+    if (node->attrs.cached.slots < 1 || node->attrs.cached.kept < 1 || node->attrs.cached.kept % SL_CACHE_KEYS != 0)
+        return sl_node_fail(node,
+                            "a cache of %" PRId64 " slots of %" PRId64 " places: the second must be a multiple of %d",
+                            node->attrs.cached.slots, node->attrs.cached.kept, SL_CACHE_KEYS);
+    if (!(node->attrs.cached.softcap >= 0) || node->attrs.cached.window < 0)
+        return sl_node_fail(node, "softcap %g and window %" PRId64 " must not be negative",
+                            (double)node->attrs.cached.softcap, node->attrs.cached.window);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_attention_cached(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                        sluice_dtype *dtypes)
+{
+    const sl_shape *x = sl_input_shape(g, node, 0);
+    int64_t h = node->attrs.cached.heads, kv = node->attrs.cached.kv_heads, d = node->attrs.cached.head_width;
+    char text[SL_OPERAND_BYTES];
+    SL_TRY(check_cache(node));
+    SL_TRY(expect_rank(g, node, 0, 3, 3));
+    if (x->dim[1] != 1 || x->dim[2] != (h + 2 * kv) * d)
+        return sl_node_fail(
+            node, "%s is not rows of %" PRId64 " query and 2 * %" PRId64 " key and value heads %" PRId64 " wide",
+            sl_operand_text(g, node->inputs[0], text), h, kv, d);
+    for (int i = 1; i < 3; i++)
+        if (g->values[node->inputs[i]].dtype != SLUICE_I32 ||
+            sl_shape_elements(sl_input_shape(g, node, i)) != x->dim[0])
+            return sl_node_fail(node, "%s is not one index for each of %" PRId64 " rows",
+                                sl_operand_text(g, node->inputs[i], text), x->dim[0]);
+    give(g, node, shapes, dtypes, 0, &(sl_shape){ .rank = 3, .dim = { x->dim[0], 1, h * d } });
+    give(g, node, shapes, dtypes, 1,
+         &(sl_shape){ .rank = 3, .dim = { node->attrs.cached.slots, kv, 2 * node->attrs.cached.kept * d } });
+    return SLUICE_OK;
+}
+
 /* The wanted shape is that of the output value; only the number of elements is tied to the input. */
 sluice_status sl_infer_reshape(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {

@@ -19,6 +19,7 @@
 #define SL_MAX_RANK       6
 #define SL_MAX_INPUTS     8
 #define SL_MAX_OUTPUTS    5
+#define SL_CACHE_KEYS     16   /* places of a cache whose keys lie in one block (ATTENTION_CACHED) */
 #define SL_MAX_HEAD_WIDTH 4096 /* attention kernels hold tiles of a head in their scratch memory */
 #define SL_MAX_SCORE_SCALE 1e6 /* of attention's scores, and of their cap: what they multiply stays finite */
 
@@ -106,8 +107,18 @@ typedef struct sl_norm_result {
     int32_t finite; /* 0: some element or the loss scale is not finite; updates of this step do nothing */
 } sl_norm_result;
 
+/* Values whose first dimension counts rows of which a run may compute fewer than the graph has room for: the first so
+ * many. What an op computes of one row must not depend on the others. */
+typedef enum {
+    SL_ROWS_ALL,    /* not such a value */
+    SL_ROWS_GIVEN,  /* rows of the inputs */
+    SL_ROWS_WANTED, /* those of them, the first, whose results are asked for */
+    SL_ROWS_COUNT
+} sl_rows;
+
 /* What changes from run to run of the same plan. */
 typedef struct sl_run_context {
+    int64_t rows[SL_ROWS_COUNT]; /* of each kind, at most the graph's; 0: as many */
     uint64_t seed;
     uint64_t step;       /* from 1 */
     uint32_t micro;      /* global micro-batch index j in the step, from 0 */
@@ -179,6 +190,7 @@ typedef enum {
     SL_SAVED_STATISTIC, /* for backward, and cheap: always computed. It has no gradient */
     SL_SAVED_VALUE,     /* a value with a gradient of its own, as LINEAR_GELU's product */
     SL_SAVED_AHEAD,     /* a gradient worked out ahead: for backward alone, not computed where nobody wants it */
+    SL_SAVED_STATE,     /* kept from run to run, read and written in place: a value of kind SL_VALUE_STATE */
 } sl_saved_kind;
 
 typedef struct sl_saved_output {
@@ -211,6 +223,7 @@ typedef struct sl_op_def {
     bool typed_by_output;       /* kernels are chosen by the type of output 0, not of the inputs */
     /* Regularisation that evaluation passes over: whether it is there does not make another model (identity.c). */
     bool regularises;
+    bool only_evaluates; /* it has no gradient: a graph with it is not trained */
     sl_in_place in_place;
     /* Output shapes and dtypes from inputs and attrs; fails naming the op and, on mismatch, both producers. Where the
      * inputs leave a shape open (RESHAPE, REDUCE_TO, MULTIPLY_REDUCE, EMBEDDING_GRAD, SPLIT_GRAD, EXPAND)

@@ -130,6 +130,14 @@ sl_cost sl_cost_attention_grad(const sluice_graph *g, const sl_node *node)
     return (sl_cost){ 10 * attention_products(g, node, lse), operand_bytes(g, node) };
 }
 
+/* Rows of sequences whose caches are full, all of a prompt: each reads its slot's. */
+sl_cost sl_cost_attention_cached(const sluice_graph *g, const sl_node *node)
+{
+    double rows = (double)sl_input_shape(g, node, 0)->dim[0], places = (double)node->attrs.cached.kept;
+    return (sl_cost){ 4 * rows * node->attrs.cached.heads * node->attrs.cached.head_width * places,
+                      operand_bytes(g, node) };
+}
+
 /* SPLIT, CONCAT_GRAD read, and SPLIT_GRAD accumulating writes, only the part. */
 sl_cost sl_cost_part(const sluice_graph *g, const sl_node *node)
 {

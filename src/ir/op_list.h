@@ -53,6 +53,12 @@ SL_ATTRIBUTES(attention,
     SL_IDENTITY(attention, int, heads) SL_IDENTITY(attention, int, kv_heads) SL_IDENTITY(attention, int, head_width)
     SL_IDENTITY(attention, bool, causal) SL_IDENTITY(attention, bool, packed) SL_IDENTITY(attention, float, scale)
     SL_IDENTITY_IF_SET(attention, int, window) SL_IDENTITY_IF_SET(attention, float, softcap))
+/* window: keys that a query sees, itself included, 0: all before it; softcap: 0: none; slots and kept: sequences, and places
+ * of each, that the cache has room for */
+SL_ATTRIBUTES(cached,
+    SL_IDENTITY(cached, int, heads) SL_IDENTITY(cached, int, kv_heads) SL_IDENTITY(cached, int, head_width)
+    SL_IDENTITY(cached, float, scale) SL_IDENTITY(cached, int64_t, window) SL_IDENTITY(cached, float, softcap)
+    SL_IDENTITY(cached, int64_t, slots) SL_IDENTITY(cached, int64_t, kept))
 SL_ATTRIBUTES(dropout,
     SL_FREE(dropout, float, p, "regularisation keeps no state, and may be changed on purpose")
     SL_FREE(dropout, uint32_t, op, "the node's number, which building fixes"))
@@ -161,6 +167,14 @@ SL_FORWARD_OP(ROTARY, rotary, rotary, rotary, pointwise, rotary,
 SL_FORWARD_OP(ATTENTION, attention, attention, attention, attention, attention,
     SL_ARITY(1, 4, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION, .lowering = SL_LOWER_BY_RESULT,
     .tile = SL_TILE_NEVER, .positions = true, .saved = { { "lse", SL_SAVED_STATISTIC } })
+/* qkv[N,1,(H+2G)*D], positions[N,1] i32, slots[N,1] i32 -> out[N,1,H*D], cache. A row is a token of any sequence: its key
+ * and value go to the place of its position in the cache of its slot, for all rows; then each query sees the keys of its
+ * slot up to its own position, `window` of them at most, as ATTENTION's causal queries do. The cache is
+ * [slots, G, 2 * kept * D]: of each head first the keys, in blocks of SL_CACHE_KEYS places with the places of one dimension
+ * side by side, then the values, place after place. Position p lies at place p % kept. For generation: no gradient */
+SL_FORWARD_OP(ATTENTION_CACHED, attention_cached, attention_cached, none, attention_cached, cached,
+    SL_ARITY(3, 3, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER, .only_evaluates = true, .saved = { { "cache", SL_SAVED_STATE } })
 /* x -> x * keep / (1-p); keep from the counter (seed, step, micro, op, element); identity in evaluation. Its own
  * gradient: the same op on dy with the same attrs.dropout.op */
 SL_FORWARD_OP(DROPOUT, dropout, same, dropout, pointwise, dropout,

@@ -240,7 +240,7 @@ static void head(const decoder *d, sluice_value x, sluice_value table)
 
 sluice_status sl_model_build_decoder(sluice_graph *g, const sl_model_options *o, sl_model_info *info)
 {
-    decoder d = { .m = { o, g, SLUICE_NONE } };
+    decoder d = { .m = { o, g, SLUICE_NONE, SLUICE_NONE } };
     sluice_value table;
     SL_TRY(sl_model_describe(o, &d.c));
     d.t = &family_traits[d.c.family];

@@ -9,6 +9,7 @@ typedef struct sl_model {
     const sl_model_options *o;
     sluice_graph *g;
     sluice_value positions; /* [B,T] in their documents; SLUICE_NONE: every row is one document */
+    sluice_value slots;     /* generating: whose cache a row reads and writes; SLUICE_NONE: nothing is generated */
 } sl_model;
 
 /* One row per family. build() checks the settings it reads, then only describes: a building error stays in the graph
@@ -56,10 +57,11 @@ sluice_value sl_model_parameter(const sl_model *m, const char *block, const char
 /* The linear "<block><name>" of x with `weight` and `bias` (may be SLUICE_NONE), with its adapter where it has one. */
 sluice_value sl_model_linear(const sl_model *m, sluice_value x, const char *block, const char *name,
                              sluice_value weight, sluice_value bias, bool in_out);
-/* The input "tokens" [B,T]; with options.packed also "positions", which becomes m->positions. */
+/* The input "tokens" [B,T]; with options.packed also "positions", which becomes m->positions. Generating: both and "slots",
+ * of as many rows as a run has. */
 sluice_value sl_model_tokens(sl_model *m);
 /* qkv[B,T,(H+2G)D] -> [B,T,H*D]: each position sees itself and those before it, of its document, and in the window of a
- * layer that `slides`. */
+ * layer that `slides`. Generating: of what the cache keeps of its sequence. */
 sluice_value sl_model_attention(const sl_model *m, const sl_model_config *c, sluice_value qkv, bool slides);
 /* x[B,T,C] and the head's weight [V,C] -> the loss over "targets", where -1 is ignored, and the output where there is
  * one. Logits are capped at soft_cap; 0: not. */

@@ -118,7 +118,7 @@ static void head(const gpt2 *p, sluice_value x, sluice_value table)
 
 sluice_status sl_model_build_gpt2(sluice_graph *g, const sl_model_options *o, sl_model_info *info)
 {
-    gpt2 p = { .m = { o, g, SLUICE_NONE } };
+    gpt2 p = { .m = { o, g, SLUICE_NONE, SLUICE_NONE } };
     sluice_value table;
     SL_TRY(sl_model_describe(o, &p.c));
     p.residual_stddev = (float)(0.02 / sqrt(2.0 * (double)p.c.layers));

@@ -136,37 +136,90 @@ static bool head_is_tiled(const sl_model_options *o)
     return o->tile_bytes > 0 && bytes > o->tile_bytes;
 }
 
+static bool generates(const sl_model *m)
+{
+    return m->o->decode.rows > 0;
+}
+
+/* An input of one element for each token. */
+static sluice_value token_input(const sl_model *m, const char *name)
+{
+    const int64_t all[] = { m->o->batch, m->o->context }, rows[] = { m->o->decode.rows, 1 };
+    sluice_value v = sluice_input(m->g, name, SLUICE_I32, 2, generates(m) ? rows : all);
+    if (generates(m)) sl_graph_limit_rows(m->g, v, SL_ROWS_GIVEN);
+    return v;
+}
+
 sluice_value sl_model_tokens(sl_model *m)
 {
-    const int64_t dims[] = { m->o->batch, m->o->context };
-    sluice_value tokens = sluice_input(m->g, "tokens", SLUICE_I32, 2, dims);
-    m->positions = m->o->packed ? sluice_input(m->g, "positions", SLUICE_I32, 2, dims) : SLUICE_NONE;
+    sluice_value tokens = token_input(m, "tokens");
+    m->positions = m->o->packed || generates(m) ? token_input(m, "positions") : SLUICE_NONE;
+    m->slots = generates(m) ? token_input(m, "slots") : SLUICE_NONE;
     return tokens;
+}
+
+/* Places of a slot's cache, whole blocks: a layer with a window keeps what rows of one run may still see of each other. */
+static int64_t kept_places(const sl_model_options *o, int64_t window)
+{
+    int64_t places = o->decode.places, seen = window > 0 ? window + o->decode.rows - 1 : places;
+    return ((seen < places ? seen : places) + SL_CACHE_KEYS - 1) / SL_CACHE_KEYS * SL_CACHE_KEYS;
+}
+
+static sluice_value attend_cached(const sl_model *m, const sl_model_config *c, sluice_value qkv,
+                                  const sluice_attention_options *o)
+{
+    sl_attrs attrs = { .cached = { .heads = o->heads,
+                                   .kv_heads = o->kv_heads,
+                                   .head_width = (int)c->head_width,
+                                   .scale = o->scale > 0 ? o->scale : (float)(1.0 / sqrt((double)c->head_width)),
+                                   .window = o->window,
+                                   .softcap = o->softcap,
+                                   .slots = m->o->decode.slots,
+                                   .kept = kept_places(m->o, o->window) } };
+    return sl_graph_apply(m->g, SL_OP_ATTENTION_CACHED, NULL, &attrs, 3,
+                          (sluice_value[]){ qkv, m->positions, m->slots });
 }
 
 /* A window that no query fills is none. */
 sluice_value sl_model_attention(const sl_model *m, const sl_model_config *c, sluice_value qkv, bool slides)
 {
+    const int64_t longest = generates(m) ? m->o->decode.places : m->o->context;
     sluice_attention_options o;
     sluice_attention_options_init(&o);
     o.heads = (int)c->heads;
     o.kv_heads = (int)c->kv_heads;
-    if (slides && c->window < m->o->context) o.window = (int)c->window;
+    if (slides && c->window < longest) o.window = (int)c->window;
     o.softcap = (float)c->attention_soft_cap;
     if (c->query_scalar > 0) o.scale = (float)(1.0 / sqrt(c->query_scalar));
     if (c->unscaled_attention) o.scale = 1;
+    if (generates(m)) return attend_cached(m, c, qkv, &o);
     return sluice_attention_with(m->g, qkv, SLUICE_NONE, SLUICE_NONE, m->positions, &o);
+}
+
+/* Logits of the first rows alone: of the others nobody asks. */
+static void decoding_head(const sl_model *m, sluice_value x, sluice_value weight, float soft_cap)
+{
+    int64_t rows = m->o->decode.rows, slots = m->o->decode.slots;
+    sluice_value wanted = sluice_split(m->g, x, 0, 0, rows < slots ? rows : slots);
+    sl_graph_limit_rows(m->g, wanted, SL_ROWS_WANTED);
+    sluice_value logits = sluice_linear_with(m->g, wanted, weight, SLUICE_NONE, false);
+    sluice_set_output(m->g, soft_cap > 0 ? sluice_softcap(m->g, logits, soft_cap) : logits);
 }
 
 void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, float soft_cap)
 {
+    if (generates(m)) {
+        decoding_head(m, x, weight, soft_cap);
+        return;
+    }
     sluice_value targets = sluice_input(m->g, "targets", SLUICE_I32, 2, (int64_t[]){ m->o->batch, m->o->context });
     if (!m->o->logits && !head_is_tiled(m->o)) {
         sluice_set_loss(m->g, sluice_linear_cross_entropy_capped(m->g, x, weight, targets, -1, soft_cap));
+        if (m->o->accuracy) sluice_set_output(m->g, sluice_linear_with(m->g, x, weight, SLUICE_NONE, false));
         return;
     }
     sluice_value logits = sluice_linear_with(m->g, x, weight, SLUICE_NONE, false);
     if (soft_cap > 0) logits = sluice_softcap(m->g, logits, soft_cap);
     sluice_set_loss(m->g, sluice_cross_entropy(m->g, logits, targets, -1));
-    if (m->o->logits) sluice_set_output(m->g, logits);
+    if (m->o->logits || m->o->accuracy) sluice_set_output(m->g, logits);
 }

@@ -12,10 +12,19 @@ typedef struct sl_model_options {
     /* Token models: the graph's output is the logits. False: there is no output, and the logits never exist as a whole,
      * unless tile_bytes (as sl_graph_tile gets it; 0: no tiles) is below the bytes of the head's weight. */
     bool logits;
+    bool
+        accuracy; /* token models: as without logits, and beside the loss the logits are the output, to count right ones */
     uint64_t tile_bytes;
     /* Token models: rows hold several documents. The graph has one more input, "positions" i32 [batch, context], the
      * position of each token in its document: attention stays inside documents, and positions restart with each. */
     bool packed;
+    /* Token models, rows > 0: a graph for generation. It reads `rows` tokens of any of `slots` sequences, one a row: inputs
+     * "tokens", "positions" in their sequences and "slots", i32[rows, 1]; attention keeps keys and values of `places`
+     * positions a slot, at most `context`. The output is logits[wanted, 1, V] of the first rows, wanted = min(rows, slots).
+     * No loss, no targets. */
+    struct {
+        int64_t rows, slots, places;
+    } decode;
     /* linear, mlp */
     int64_t features, outputs; /* outputs: regression targets, or classes */
     int64_t hidden[16];

@@ -85,6 +85,7 @@ typedef enum {
     SL_BUFFER_INPUT,
     SL_BUFFER_NORM,      /* norm leaves and the result */
     SL_BUFFER_SNAPSHOT,  /* a copy of owned parameters or state that a checkpoint is written from */
+    SL_BUFFER_CACHE,     /* what a node keeps from run to run */
     SL_BUFFER_WORKSPACE, /* a kernel's own memory for the length of its step */
     SL_BUFFER_KIND_COUNT
 } sl_buffer_kind;
@@ -97,7 +98,7 @@ typedef struct sl_buffer {
     bool permanent;
     uint64_t offset; /* set by the address pass */
     int layer;       /* or -1 */
-    int value;       /* ACTIVATION and INPUT: graph value; else -1 */
+    int value;       /* ACTIVATION, INPUT and CACHE: graph value; else -1 */
     int slot;        /* STATE: slot; else -1 */
     bool staged;     /* a copy of something whose home is elsewhere */
     sl_form form;    /* of its elements; NORM: F32 and no matter */
@@ -266,7 +267,7 @@ typedef struct sl_plan {
     int part_count, part_capacity;
     int event_count;
     sl_segment segments[SL_SEGMENT_COUNT];
-    int *input_buffers; /* per graph value: the permanent device buffer of an input; -1 for other values */
+    int *input_buffers; /* per graph value: the permanent device buffer of an input or a state; -1 for other values */
     /* buffers the caller reads: the loss after FORWARD, the norm's leaves and result after UPDATE, loss and output
      * after EVALUATE; -1: absent */
     int loss_buffer, norm_buffer, leaves_buffer, eval_loss_buffer, output_buffer;

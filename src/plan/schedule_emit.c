@@ -120,6 +120,10 @@ static sluice_status output_piece(sl_scheduler *s, const sl_node *node, int k, b
         return b < 0 ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
     }
     int root = v->storage;
+    if (v->kind == SL_VALUE_STATE) {
+        *out = sl_whole(s->p, s->device_buffer[root]);
+        return SLUICE_OK;
+    }
     bool kept = recomputed && s->u->boundary[root];
     bool accumulates = (node->attrs.accumulate >> k & 1u) != 0;
     int b = accumulates ? s->device_buffer[root] : value_buffer(s, node->outputs[k], node->layer);

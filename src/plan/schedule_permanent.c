@@ -74,13 +74,17 @@ static sluice_status layer_permanents(sl_scheduler *s, int layer)
     return s->p->options.snapshot ? snapshots(s, layer, slots) : SLUICE_OK;
 }
 
-static sluice_status inputs(sl_scheduler *s)
+/* What the caller fills, and what nodes keep from run to run. */
+static sluice_status permanent_values(sl_scheduler *s)
 {
     for (int v = 0; v < s->g->value_count; v++) {
         int *buffer = &s->p->input_buffers[v];
+        const sl_value *value = &s->g->values[v];
+        bool kept = value->kind == SL_VALUE_STATE;
         *buffer = -1;
-        if (s->g->values[v].kind != SL_VALUE_INPUT) continue;
-        *buffer = sl_emit_buffer(s, SL_BUFFER_INPUT, SL_TIER_DEVICE, sl_value_bytes(&s->g->values[v]), -1, true);
+        if (value->kind != SL_VALUE_INPUT && !kept) continue;
+        *buffer = sl_emit_buffer(s, kept ? SL_BUFFER_CACHE : SL_BUFFER_INPUT, SL_TIER_DEVICE, sl_value_bytes(value),
+                                 kept ? s->g->nodes[value->producer].layer : -1, true);
         if (*buffer < 0) return SLUICE_ERR_NO_MEMORY;
         s->p->buffers[*buffer].value = v;
         s->p->buffers[*buffer].form = (sl_form)s->g->values[v].dtype;
@@ -91,5 +95,5 @@ static sluice_status inputs(sl_scheduler *s)
 sluice_status sl_schedule_permanents(sl_scheduler *s)
 {
     for (int i = 0; i < s->g->layer_count; i++) SL_TRY(layer_permanents(s, i));
-    return inputs(s);
+    return permanent_values(s);
 }

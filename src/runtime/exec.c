@@ -27,11 +27,12 @@ static sl_form operand_form(const sl_exec *x, int value, sl_piece piece)
     return piece.buffer >= 0 ? x->plan->buffers[piece.buffer].form : SL_FORM_F32;
 }
 
-/* Operands of graph ops have their value's shape; update ops see flat buffers. */
-static const sl_shape *operand_shape(sl_exec *x, int value, int k, sl_span span, sl_form form)
+/* Operands of graph ops have their value's shape in this run; update ops see flat buffers. */
+static const sl_shape *operand_shape(sl_exec *x, const sl_run_context *context, int value, int k, sl_span span,
+                                     sl_form form)
 {
     size_t each = sl_form_element_bytes(form);
-    if (value >= 0) return &x->plan->graph->values[value].shape;
+    if (value >= 0) return sl_run_shape(x->plan->graph, value, context->rows, &x->flat[k]);
     x->flat[k] = (sl_shape){ .rank = 1, .dim = { each > 0 ? (int64_t)(span.bytes / each) : 0 } };
     return &x->flat[k];
 }
@@ -55,7 +56,7 @@ static void fill_call(sl_exec *x, const sl_step *s, const sl_run_context *contex
         sl_span span = sl_plan_span(x->plan, piece);
         int value = operand_value(x, s, k), output = k - s->input_count;
         sl_form form = operand_form(x, value, piece);
-        const sl_shape *shape = operand_shape(x, value, k, span, form);
+        const sl_shape *shape = operand_shape(x, context, value, k, span, form);
         if (output < 0) {
             call->inputs[k] = span;
             call->input_shapes[k] = shape;

@@ -23,7 +23,7 @@ struct sl_exec {
     pthread_mutex_t blocks;     /* held while 8-bit blocks are stored, of which neighbours may share one */
     sl_pool *own_pool;          /* owned; of one thread, where the device has none */
     double seconds[SL_SEGMENT_COUNT];
-    sl_shape flat[SL_MAX_OPERANDS];          /* shapes of update operands, refilled for each call */
+    sl_shape flat[SL_MAX_OPERANDS];          /* shapes that no value has, refilled for each call */
     sl_collective *collectives;              /* owned; per plan step, part_count 0 where it is none */
     sl_comm_part *parts;                     /* owned; what they point into, parallel to plan->parts */
     char (*names)[SL_COLLECTIVE_NAME_BYTES]; /* owned; one per collective */

@@ -43,7 +43,8 @@ static const typing mixed_types[] = {
 
 static bool is_index(const op_case *c, int input)
 {
-    return c->fill[input] == INDEX || c->fill[input] == TARGET || c->fill[input] == POSITION;
+    return c->fill[input] == INDEX || c->fill[input] == TARGET || c->fill[input] == POSITION ||
+           c->fill[input] == SLOT || c->fill[input] == TURN;
 }
 
 static sl_form input_form(const op_case *c, typing t, int i)
@@ -128,6 +129,8 @@ static void fill_indices(const op_case *c, int input, int32_t *p, int64_t n, tes
     }
     for (int64_t i = 0; i < n; i++) {
         p[i] = (int32_t)test_uniform(r, 0, c->classes);
+        if (c->fill[input] == SLOT) p[i] = (int32_t)(i % c->classes);
+        if (c->fill[input] == TURN) p[i] = 21 + (int32_t)(i / c->classes);
         if (c->fill[input] == TARGET && i % 3 == 1) p[i] = c->attrs.cross_entropy.ignore_index;
     }
 }
@@ -186,7 +189,8 @@ static void make_output(const op_case *c, variant v, typing t, int i, layout *l)
     l->call.output_forms[i] = form;
     l->call.output_shapes[i] = &c->out[i];
     l->call.outputs[i] = takes_over ? l->call.inputs[sl_op_in_place(c->op)] : test_image_add_form(&l->image, n, form);
-    for (int64_t e = 0; e < n && v == ACCUMULATING; e++)
+    const bool state = i > 0 && sl_ops[c->op].saved[i - 1].kind == SL_SAVED_STATE; /* what was there before */
+    for (int64_t e = 0; e < n && (v == ACCUMULATING || state); e++)
         test_set_number(&l->image, l->call.outputs[i], form, e, test_uniform(&r, -1, 1));
 }
 

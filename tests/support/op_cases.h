@@ -16,6 +16,8 @@ typedef enum {
     INDEX,    /* i32 below `classes` */
     TARGET,   /* the same, every third one the ignored index */
     POSITION, /* i32: places in documents, several to a row of the last dimension, each from 0 on */
+    SLOT,     /* i32: row number modulo `classes` */
+    TURN,     /* i32: 21, counted on with every `classes` rows */
     COUNT,    /* the number of targets that are not ignored, or 3 */
     COMPUTED, /* an output of the forward op on the inputs before it */
 } fill_kind;
@@ -329,6 +331,11 @@ static const op_case cases[] = {
     { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { -100, 2.0f } }, .narrow = 0.1 },
     { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(300, 5), SHAPE(16500, 5), SHAPE(300) }, .out = { SCALAR, SCALAR, SHAPE(16500, 5), SHAPE(300, 5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 16500, .attrs = { .cross_entropy = { -1, 3.0f } }, .narrow = 0.1 }, /* two chunks */
     { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { -1, 3.0f } }, .absent = 12, .evaluation = true, .narrow = 0.1 },
+    { IO(ATTENTION_CACHED, 3, 2), .in = { SHAPE(3, 1, 24), SHAPE(3, 1), SHAPE(3, 1) }, .out = { SHAPE(3, 1, 8), SHAPE(2, 2, 2 * 32 * 4) }, .fill = { [1] = TURN, SLOT }, .classes = 2, .attrs = { .cached = { 2, 2, 4, 0.5f, 0, 0, 2, 32 } } },
+    { IO(ATTENTION_CACHED, 3, 2), .in = { SHAPE(40, 1, 192), SHAPE(40, 1), SHAPE(40, 1) }, .out = { SHAPE(40, 1, 128), SHAPE(3, 1, 2 * 48 * 32) }, .fill = { [1] = TURN, SLOT }, .classes = 3, .attrs = { .cached = { 4, 1, 32, 0.2f, 0, 0, 3, 48 } } },
+    { IO(ATTENTION_CACHED, 3, 2), .in = { SHAPE(230, 1, 30), SHAPE(230, 1), SHAPE(230, 1) }, .out = { SHAPE(230, 1, 10), SHAPE(1, 2, 2 * 256 * 5) }, .fill = { [1] = TURN, SLOT }, .classes = 1, .attrs = { .cached = { 2, 2, 5, 0.4f, 0, 20.0f, 1, 256 } } },
+    { IO(ATTENTION_CACHED, 3, 2), .in = { SHAPE(12, 1, 5 * 300), SHAPE(12, 1), SHAPE(12, 1) }, .out = { SHAPE(12, 1, 900), SHAPE(2, 1, 2 * 16 * 300) }, .fill = { [1] = TURN, SLOT }, .classes = 2, .attrs = { .cached = { 3, 1, 300, 0.06f, 7, 0, 2, 16 } } },
+    { IO(ATTENTION_CACHED, 3, 2), .in = { SHAPE(200, 1, 3 * 64), SHAPE(200, 1), SHAPE(200, 1) }, .out = { SHAPE(200, 1, 64), SHAPE(1, 1, 2 * 400 * 64) }, .fill = { [1] = TURN, SLOT }, .classes = 1, .attrs = { .cached = { 1, 1, 64, 0.125f, 150, 3.0f, 1, 400 } } },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

@@ -728,6 +728,51 @@ static void ref_attention(const ref_call *c)
     free(p);
 }
 
+/* Element of dimension d at a position, of the keys or the values of one slot's head: op_list.h has the layout. */
+static double *cached_at(const ref_call *c, bool values, int64_t slot, int64_t head, int64_t position, int64_t d)
+{
+    int64_t kept = c->attrs->cached.kept, width = c->attrs->cached.head_width, place = position % kept;
+    double *keys = c->out[1].data + (slot * c->attrs->cached.kv_heads + head) * 2 * kept * width;
+    if (values) return keys + kept * width + place * width + d;
+    return keys + (place / SL_CACHE_KEYS * width + d) * SL_CACHE_KEYS + place % SL_CACHE_KEYS;
+}
+
+static void ref_keep_rows(const ref_call *c)
+{
+    int64_t width = c->attrs->cached.head_width, heads = c->attrs->cached.heads, kv = c->attrs->cached.kv_heads;
+    for (int64_t n = 0; n < c->in[0].shape->dim[0]; n++)
+        for (int64_t at = 0; at < kv * width; at++) {
+            const double *key = c->in[0].data + (n * (heads + 2 * kv) + heads) * width;
+            int64_t slot = (int64_t)c->in[2].data[n], position = (int64_t)c->in[1].data[n];
+            *cached_at(c, false, slot, at / width, position, at % width) = key[at];
+            *cached_at(c, true, slot, at / width, position, at % width) = key[kv * width + at];
+        }
+}
+
+static void ref_attention_cached(const ref_call *c)
+{
+    int64_t width = c->attrs->cached.head_width, heads = c->attrs->cached.heads, kv = c->attrs->cached.kv_heads;
+    int64_t window = c->attrs->cached.window;
+    double cap = (double)c->attrs->cached.softcap;
+    ref_keep_rows(c);
+    for (int64_t at = 0; at < c->in[0].shape->dim[0] * heads; at++) {
+        int64_t n = at / heads, h = at % heads, head = h / (heads / kv), slot = (int64_t)c->in[2].data[n];
+        int64_t high = (int64_t)c->in[1].data[n], low = window > 0 && high >= window ? high - window + 1 : 0;
+        const double *q = c->in[0].data + (n * (heads + 2 * kv) + h) * width;
+        double *p = calloc((size_t)(high - low + 1), sizeof *p);
+        for (int64_t s = low; s <= high; s++) {
+            for (int64_t d = 0; d < width; d++) p[s - low] += q[d] * *cached_at(c, false, slot, head, s, d);
+            p[s - low] *= (double)c->attrs->cached.scale;
+            if (cap > 0) p[s - low] = cap * tanh(p[s - low] / cap);
+        }
+        double lse = log_sum_exp(p, high - low + 1);
+        for (int64_t s = low; s <= high; s++)
+            for (int64_t d = 0; d < width; d++)
+                c->out[0].data[at * width + d] += exp(p[s - low] - lse) * *cached_at(c, true, slot, head, s, d);
+        free(p);
+    }
+}
+
 static void ref_attention_grad(const ref_call *c)
 {
     int64_t d = c->attrs->attention.head_width, heads = c->attrs->attention.heads;
@@ -813,6 +858,7 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_RMS_NORM_GRAD] = ref_rms_norm_grad,
     [SL_OP_QK_NORM_GRAD] = ref_qk_norm_grad,
     [SL_OP_ATTENTION_GRAD] = ref_attention_grad,
+    [SL_OP_ATTENTION_CACHED] = ref_attention_cached,
     [SL_OP_CONCAT_GRAD] = ref_split,
     [SL_OP_SPLIT_GRAD] = ref_split_grad,
     [SL_OP_CROSS_ENTROPY_GRAD] = ref_cross_entropy_grad,
@@ -831,6 +877,9 @@ void reference_run(const ref_call *call)
     ref_call fresh = *call;
     for (int i = 0; i < call->output_count; i++)
         fresh.out[i].data = calloc((size_t)(call->out[i].shape ? count_of(&call->out[i]) : 1), sizeof(double));
+    for (int i = 1; i < call->output_count; i++) /* read and written */
+        if (sl_ops[call->op].saved[i - 1].kind == SL_SAVED_STATE && call->out[i].data != NULL)
+            memcpy(fresh.out[i].data, call->out[i].data, (size_t)count_of(&call->out[i]) * sizeof(double));
     references[call->op](&fresh);
     for (int i = 0; i < call->output_count; i++) {
         bool accumulate = (call->attrs->accumulate >> i & 1u) != 0;
