@@ -513,7 +513,9 @@ typedef struct sluice_event {
     bool skipped;
     double model_flops; /* PLAN, STEP, END: of one step, over all ranks; recomputation does not count */
     double peak_flops;  /* of all ranks together: GEMMs in the run's precision; 0: not known. PLAN: expected */
-    const char *path;   /* SAVED */
+    const char *path;   /* SAVED; EVAL of sluice_job_eval: the weights that were used */
+    double perplexity,
+        bits_per_byte; /* EVAL of sluice_job_eval, with `tokens` or `samples` that counted; NaN: not known */
     /* PLAN: expected; STEP; END: mean over the steps after the first. Share of peak_flops from 0 to 1. NaN:
      * there are no tokens, or the peak is not known. */
     double tokens_per_second, mfu;
@@ -549,6 +551,16 @@ typedef struct sluice_job_options {
                   many as the world has */
     const char *machine; /* plan, train: file with the rates to plan with; NULL: those this kind of CPU usually has */
     const char *trace; /* train: file for the timeline of a step, docs/trace.md; rank N > 0 adds ".rankN"; NULL: none */
+    /* generate, as in Hugging Face's generate and in its order: repetition penalty, temperature, top-k, top-p, min-p */
+    double top_p;              /* above 0 to 1, which is off */
+    double min_p;              /* 0, which is off, to 1 */
+    double repetition_penalty; /* 1: off */
+    int64_t seed;              /* of the draws; negative: the configuration's */
+    const char *const *stops;  /* generate: texts that end a reply and are not part of it; not empty */
+    int stop_count;
+    const char *
+        prompts; /* generate: file of prompts, lines of text or {"prompt": "..."}; replies are lines of JSON. NULL: `prompt` */
+    int batch; /* generate: sequences at a time; 0: up to 8 */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 

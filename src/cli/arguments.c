@@ -11,7 +11,7 @@
 #define MOST_NUMBER 1e9
 #define MOST_BYTES  9007199254740992.0
 
-typedef enum { ARG_FLAG, ARG_TEXT, ARG_INTEGER, ARG_NUMBER, ARG_SIZE, ARG_SETS } argument_kind;
+typedef enum { ARG_FLAG, ARG_TEXT, ARG_INTEGER, ARG_NUMBER, ARG_SIZE, ARG_SETS, ARG_STOPS } argument_kind;
 
 typedef struct argument {
     const char *name;
@@ -47,7 +47,18 @@ static const argument arguments[] = {
     { "temperature", ARG_NUMBER, AT(temperature), "X", " generate ",
       "sampling temperature; 0: always take the most likely token", 0 },
     { "top-k", ARG_INTEGER, AT(top_k), "N", " generate ", "sample from the N most likely tokens only; 0: from all", 0 },
-    { "out", ARG_TEXT, AT(out), "PATH", " export tokenize ",
+    { "top-p", ARG_NUMBER, AT(top_p), "X", " generate ",
+      "sample from the most likely tokens that have the probability X together; 1: from all", 0 },
+    { "min-p", ARG_NUMBER, AT(min_p), "X", " generate ",
+      "leave out tokens less likely than X times the likeliest; 0: none", 0 },
+    { "repetition-penalty", ARG_NUMBER, AT(repetition_penalty), "X", " generate ",
+      "make tokens that were there before less likely; 1: no less", 0 },
+    { "seed", ARG_INTEGER, AT(seed), "N", " generate ", "seed of the draws; default: the configuration's", 0 },
+    { "stop", ARG_STOPS, AT(stops), "TEXT", " generate ", "end the reply before this text; may be repeated", 0 },
+    { "prompts", ARG_TEXT, AT(prompts), "FILE", " generate ",
+      "file of prompts, one a line: text, or {\"prompt\": \"...\"}; replies are written as JSON, one a line", 0 },
+    { "batch", ARG_INTEGER, AT(batch), "N", " generate ", "sequences computed at a time; default: up to 8", 1 },
+    { "out", ARG_TEXT, AT(out), "PATH", " export generate tokenize ",
       "file to write (also -o); export: or a model's folder, FOLDER/; tokenize: .npy at its end makes it NumPy's", 0 },
     { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export ", "fp32 (default: the exact values), or bf16 or fp16 (rounded)",
       0 },
@@ -79,7 +90,7 @@ static const argument arguments[] = {
     { "trace", ARG_TEXT, AT(trace), "FILE", " train ",
       "write a timeline of one step, predicted and measured, for Perfetto or chrome://tracing (docs/trace.md)", 0 },
     { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "print every key, as the page docs/config.md", 0 },
-    { "json", ARG_FLAG, AT(json), NULL, " plan train eval inspect ", "print JSON for programs", 0 },
+    { "json", ARG_FLAG, AT(json), NULL, " plan train eval generate inspect ", "print JSON for programs", 0 },
     { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export tokenize verify ",
       "print results, warnings and errors only", 0 },
     { "notes", ARG_FLAG, AT(notes), NULL, WITH_CONFIG,
@@ -220,6 +231,9 @@ static bool store(const argument *a, char *text, cli_arguments *out)
     case ARG_SETS:
         out->sets[out->set_count++] = text;
         return true;
+    case ARG_STOPS:
+        out->stops[out->stop_count++] = text;
+        return true;
     }
     return false;
 }
@@ -272,7 +286,7 @@ static bool read_options(const cli_command *command, int argc, char **argv, cli_
                                  .val = FIRST_CODE + i };
     opterr = 0;
     bool writes =
-        strstr(" export tokenize ", command->name) != NULL; /* the commands with a short option of their own */
+        strstr(" export generate tokenize ", command->name) != NULL; /* the commands with a short option of their own */
     while ((answer = getopt_long(argc, argv, writes ? ":ho:" : ":h", long_options, NULL)) != -1) {
         if (answer == 'h')
             out->help = true;
@@ -294,13 +308,19 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments 
                             .tokens = -1,
                             .top_k = -1,
                             .temperature = -1,
+                            .top_p = -1,
+                            .min_p = -1,
+                            .repetition_penalty = -1,
+                            .seed = -1,
+                            .batch = -1,
                             .threads = -1,
                             .validation = -1 };
-    out->sets = calloc((size_t)argc, sizeof *out->sets); /* every argument may be one */
+    out->sets = calloc(2 * (size_t)argc, sizeof *out->sets); /* every argument may be one, or a stop string */
     if (out->sets == NULL) {
         cli_usage("out of memory");
         return false;
     }
+    out->stops = out->sets + argc;
     if (read_options(command, argc, argv, out)) return true;
     free(out->sets);
     return false;

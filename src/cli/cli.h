@@ -15,16 +15,20 @@ typedef struct cli_arguments {
     int operand_count;
     const char **sets; /* owned array of borrowed strings: --set, in order */
     int set_count;
+    const char **stops; /* in the same array: --stop, in order */
+    int stop_count;
     bool help, json, quiet, notes, resume, measure, markdown;
     const char *model;                                                     /* folder; NULL: not given */
     const char *weights, *prompt, *machine, *device, *out, *dtype, *trace; /* NULL: not given */
     int64_t ranks, tokens, top_k;                                          /* -1: not given */
     int64_t max_restarts, shard_size;                                      /* -1: not given */
+    int64_t seed, batch;                                                   /* -1: not given */
+    double temperature, top_p, min_p, repetition_penalty;                  /* -1: not given */
+    const char *prompts;                                                   /* NULL: not given */
     bool lines, llmc, special_tokens, add_special;                         /* tokenize */
     const char *eos, *validation_out;                                      /* NULL: not given */
     int64_t threads;                                                       /* -1: not given */
     double validation;                                                     /* -1: not given */
-    double temperature;                                                    /* -1: not given */
 } cli_arguments;
 
 typedef struct cli_command {
@@ -71,7 +75,8 @@ int cli_launched_ranks(void);
 int cli_load_config(const cli_arguments *a, sluice_config **out);
 /* Job options with everything that the command line says. */
 void cli_job_options(const cli_arguments *a, sluice_job_options *out);
-/* Runs a job that only reads its configuration and writes to standard output. */
+/* Runs a job that only reads its configuration and writes results: to standard output, or to the file --out names. Told as it
+ * goes on standard error; signals stop it. */
 int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o));
 /* sluice_log_fn that writes warnings, notes unless quiet, and details with --notes, to standard error; `user` is the cli_arguments. */
 void cli_log(void *user, sluice_log_level level, const char *line);

@@ -90,28 +90,80 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     if (a->tokens >= 0) out->tokens = a->tokens;
     if (a->top_k >= 0) out->top_k = (int)a->top_k;
     if (a->temperature >= 0) out->temperature = a->temperature;
+    if (a->top_p >= 0) out->top_p = a->top_p;
+    if (a->min_p >= 0) out->min_p = a->min_p;
+    if (a->repetition_penalty >= 0) out->repetition_penalty = a->repetition_penalty;
+    if (a->seed >= 0) out->seed = a->seed;
+    if (a->batch >= 0) out->batch = (int)a->batch;
+    if (a->prompts != NULL) out->prompts = a->prompts;
+    out->stops = a->stops;
+    out->stop_count = a->stop_count;
 }
 
+/* How a job that only reads is told. */
+typedef struct teller {
+    const cli_arguments *arguments;
+    cli_events events;
+    cli_progress progress; /* on standard error: results are on standard output */
+} teller;
+
+/* Results as JSON; what takes its time, such as loading weights, as a line on a terminal. */
 static void on_event(void *user, const sluice_event *event)
 {
-    cli_event_json(user, event);
+    teller *t = user;
+    if (event->kind == SLUICE_EVENT_PHASE) {
+        if (t->progress.line && !t->arguments->quiet) cli_progress_event(&t->progress, event);
+    } else if (t->arguments->json) {
+        cli_event_json(&t->events, event);
+    }
+}
+
+static void on_log(void *user, sluice_log_level level, const char *line)
+{
+    teller *t = user;
+    cli_progress_clear(&t->progress);
+    cli_log((void *)(uintptr_t)t->arguments, level, line);
+}
+
+/* Closes the file of results; a failure there becomes exit status 6, unless `status` already tells of another. */
+static int close_results(FILE *out, const char *path, int status)
+{
+    bool failed = ferror(out) != 0;
+    errno = 0;
+    if (fclose(out) == 0 && !failed) return status;
+    fprintf(stderr, "sluice: %s: %s\n", path, errno != 0 ? strerror(errno) : "write failed");
+    return status == 0 ? sluice_exit_status(SLUICE_ERR_IO) : status;
 }
 
 int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o))
 {
     sluice_config *config;
     sluice_job_options options;
-    cli_events events = { .out = stdout };
+    teller t = { .arguments = a, .events = { .out = stdout } };
     if (cli_launched_ranks() > 1)
         return cli_usage(
             "started by a launcher as one of %d ranks, but only train runs on several: start it without the launcher",
             cli_launched_ranks());
     int exit_status = cli_load_config(a, &config);
     if (exit_status != 0) return exit_status;
+    cli_catch_signals();
+    cli_progress_start(&t.progress, stderr, 0);
     cli_job_options(a, &options);
-    if (a->json) options.event = on_event; /* the results come as events then */
-    options.user = &events;
-    exit_status = cli_report(job(config, &options));
+    options.event = on_event;
+    options.user = &t;
+    options.log = on_log;
+    options.log_user = &t;
+    options.stop = cli_stop_flag();
+    if (a->out != NULL) options.out = fopen(a->out, "w");
+    if (options.out == NULL) {
+        fprintf(stderr, "sluice: %s: %s\n", a->out, strerror(errno));
+        exit_status = sluice_exit_status(SLUICE_ERR_IO);
+    } else {
+        sluice_status status = job(config, &options);
+        cli_progress_clear(&t.progress);
+        exit_status = cli_report(status);
+        if (a->out != NULL) exit_status = close_results(options.out, a->out, exit_status);
+    }
     sluice_config_destroy(config);
     return exit_status;
 }

@@ -98,6 +98,11 @@ static void put_eval(FILE *out, const sluice_event *e)
     put_count(out, "step", e->step);
     put_number(out, "loss", e->loss);
     put_number(out, "accuracy", e->accuracy);
+    if (e->path == NULL) return; /* during training */
+    put_number(out, "perplexity", e->perplexity);
+    put_number(out, "bits_per_byte", e->bits_per_byte);
+    put_count(out, e->tokens > 0 ? "tokens" : "samples", e->tokens > 0 ? e->tokens : e->samples);
+    put_text(out, "weights", e->path);
 }
 
 static void put_saved(FILE *out, const sluice_event *e)

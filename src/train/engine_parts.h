@@ -57,6 +57,13 @@ float sl_engine_seed(const sluice_engine *e, uint64_t j);
 /* engine_run.c: SLUICE_ERR_USAGE after a call that failed halfway. */
 sluice_status sl_engine_check_whole(const sluice_engine *e, const char *call);
 
+/* engine_run.c: sluice_evaluate and sluice_predict in one run; the output is read where `out` is not NULL. */
+sluice_status sl_engine_evaluate(sluice_engine *e, const sluice_batch *batch, double *loss, float *out);
+
+/* engine_run.c, of a generation graph: runs the first `rows` of the batch's rows, and reads logits of the first `wanted` of
+ * them, which may be 0. `out` has room for those; it is untouched where none are wanted. */
+sluice_status sl_engine_decode(sluice_engine *e, const sluice_batch *batch, int64_t rows, int64_t wanted, float *out);
+
 /* engine_init.c: `poisoned` arenas also need their state zeroed. */
 sluice_status sl_engine_init_tensors(sluice_engine *e, bool adapters_alone, bool poisoned);
 

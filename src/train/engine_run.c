@@ -286,3 +286,35 @@ sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float 
     widen(v->dtype, count, out);
     return sl_engine_check_output(e, batch, "sluice_predict", out, count);
 }
+
+sluice_status sl_engine_evaluate(sluice_engine *e, const sluice_batch *batch, double *loss, float *out)
+{
+    double value;
+    SL_TRY(run_evaluation(e, batch, "sluice_evaluate"));
+    SL_TRY(read_scalar(e, e->plan->eval_loss_buffer, &value));
+    SL_TRY(sl_engine_check_loss(e, batch, "sluice_evaluate", value));
+    if (out != NULL) {
+        const sl_value *v = &e->graph->values[e->graph->output];
+        sl_piece piece = { e->plan->output_buffer, 0, sl_value_bytes(v) };
+        SL_TRY(sl_exec_read(e->exec, sl_plan_span(e->plan, piece), out));
+        widen(v->dtype, sl_shape_elements(&v->shape), out);
+    }
+    *loss = value;
+    return SLUICE_OK;
+}
+
+sluice_status sl_engine_decode(sluice_engine *e, const sluice_batch *batch, int64_t rows, int64_t wanted, float *out)
+{
+    const sl_value *v = &e->graph->values[e->graph->output];
+    uint64_t row_bytes = sl_value_bytes(v) / (uint64_t)e->graph->row_room[SL_ROWS_WANTED];
+    int64_t count = wanted * (sl_shape_elements(&v->shape) / e->graph->row_room[SL_ROWS_WANTED]);
+    e->context.rows[SL_ROWS_GIVEN] = rows;
+    e->context.rows[SL_ROWS_WANTED] = wanted > 0 ? wanted : 1; /* a kernel has something to do; nobody reads it */
+    sluice_status st = run_evaluation(e, batch, "generation");
+    memset(e->context.rows, 0, sizeof e->context.rows);
+    if (st != SLUICE_OK || wanted == 0) return st;
+    sl_piece piece = { e->plan->output_buffer, 0, (uint64_t)wanted * row_bytes };
+    SL_TRY(sl_exec_read(e->exec, sl_plan_span(e->plan, piece), out));
+    widen(v->dtype, count, out);
+    return sl_engine_check_output(e, batch, "generation", out, count);
+}

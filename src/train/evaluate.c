@@ -3,12 +3,14 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "train/engine_parts.h"
 #include "train/job.h"
 
 /* Sums over what was evaluated so far; means come last, so that batches of different size weigh what they should. */
 typedef struct tally {
     double loss, weight;     /* weight: targets (or rows) that count */
-    double correct, classed; /* rows with a class */
+    double correct, classed; /* targets that were looked at, and how many of them were the likeliest class */
+    double bytes;            /* of the text that the targets are; NaN: not known */
 } tally;
 
 static int64_t argmax(const float *row, int64_t n)
@@ -19,14 +21,30 @@ static int64_t argmax(const float *row, int64_t n)
     return best;
 }
 
-static void count_correct(const sl_job *j, const sl_data_field *targets, int64_t valid, tally *t)
+/* Right ones of the first `count` targets; those that are ignored do not count. */
+static void count_correct(const sl_job *j, const sl_data_field *targets, int64_t count, tally *t)
 {
-    int64_t classes = (int64_t)(j->prediction_bytes / sizeof(float)) / j->batch.rows;
+    int64_t all = j->batch.rows * targets->row_elements;
+    int64_t classes = (int64_t)(j->prediction_bytes / sizeof(float)) / all;
     const int32_t *target = targets->buffer;
-    for (int64_t i = 0; i < valid; i++) {
+    for (int64_t i = 0; i < count; i++) {
+        if (target[i] < 0) continue;
         t->classed++;
         t->correct += argmax(j->predictions + i * classes, classes) == target[i];
     }
+}
+
+/* Bytes of text that the targets stand for. */
+static double count_bytes(const sl_job *j, const sl_data_field *targets)
+{
+    const int32_t *target = targets->buffer;
+    int64_t bytes = 0;
+    char text[4];
+    if (j->vocabulary == NULL) return (double)NAN;
+    for (int64_t i = 0; i < j->batch.rows * targets->row_elements; i++)
+        if (target[i] >= 0 && target[i] < j->vocabulary->size)
+            bytes += sl_vocabulary_decode(j->vocabulary, target[i], text);
+    return (double)bytes;
 }
 
 /* Squared error of the real rows alone: the graph's own loss averages over padding too. */
@@ -43,22 +61,21 @@ static sluice_status run_batch(sl_job *j, int64_t valid, tally *t)
     sluice_batch batch = sl_batch_of(&j->batch);
     const sl_data_field *targets = sl_batch_field(&j->batch, j->info.tokens_per_sample > 0 ? "targets" : "target");
     double loss = 0;
-    if (j->predictions != NULL) {
-        SL_TRY(sluice_predict(j->engine, &batch, j->predictions, j->prediction_bytes));
-        if (!j->info.classifies) {
-            t->loss += squared_error(j, targets, valid);
-            t->weight += (double)valid;
-            return SLUICE_OK;
-        }
-        count_correct(j, targets, valid, t);
+    SL_TRY(sl_engine_evaluate(j->engine, &batch, &loss, j->predictions));
+    if (!j->info.classifies) {
+        t->loss += squared_error(j, targets, valid);
+        t->weight += (double)valid;
+        t->bytes = (double)NAN;
+        return SLUICE_OK;
     }
-    SL_TRY(sluice_evaluate(j->engine, &batch, &loss));
+    if (j->predictions != NULL) count_correct(j, targets, valid * targets->row_elements, t);
     /* the loss is a mean over targets; those of padded rows are -1, the ignore index */
     const int32_t *target = targets->buffer;
     int64_t counted = 0;
     for (int64_t i = 0; i < j->batch.rows * targets->row_elements; i++) counted += target[i] >= 0;
     t->loss += loss * (double)counted;
     t->weight += (double)counted;
+    t->bytes += count_bytes(j, targets);
     return SLUICE_OK;
 }
 
@@ -91,13 +108,14 @@ static sluice_status run_rounds(sl_job *j, sl_data_split split, int64_t batches,
             sum->weight += all[i].weight;
             sum->correct += all[i].correct;
             sum->classed += all[i].classed;
+            sum->bytes += all[i].bytes;
             if (isnan(all[i].loss)) return fail_round(j, i, first + i);
         }
     }
     return SLUICE_OK;
 }
 
-sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, double *loss, double *accuracy)
+sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, sl_evaluation *out)
 {
     int64_t whole = sl_ceil_div(j->data->ops->samples(j->data, split), j->batch.rows);
     tally t = { 0 };
@@ -106,24 +124,45 @@ sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, d
     sluice_status st = run_rounds(j, split, batches == 0 || batches > whole ? whole : batches, all, &t);
     sl_free(all);
     if (st != SLUICE_OK) return st;
-    *loss = t.weight > 0 ? t.loss / t.weight : (double)NAN;
-    *accuracy = t.classed > 0 ? t.correct / t.classed : (double)NAN;
+    bool tokens = j->info.tokens_per_sample > 0;
+    *out = (sl_evaluation){ .loss = t.weight > 0 ? t.loss / t.weight : (double)NAN,
+                            .accuracy = t.classed > 0 ? t.correct / t.classed : (double)NAN,
+                            .bits_per_byte = tokens && t.bytes > 0 ? t.loss / log(2.0) / t.bytes : (double)NAN,
+                            .targets = (uint64_t)t.weight };
+    out->perplexity = tokens ? exp(out->loss) : (double)NAN;
     return SLUICE_OK;
+}
+
+/* One line: what means something of this model. */
+static void print_evaluation(const sl_job *j, const sl_evaluation *e, FILE *out)
+{
+    bool tokens = j->info.tokens_per_sample > 0;
+    fprintf(out, "%s loss %.6f", j->validates ? "validation" : "training", e->loss);
+    if (isfinite(e->perplexity)) fprintf(out, ", perplexity %.4f", e->perplexity);
+    if (isfinite(e->bits_per_byte)) fprintf(out, ", bits per byte %.4f", e->bits_per_byte);
+    if (isfinite(e->accuracy)) fprintf(out, ", %saccuracy %.4f", tokens ? "token " : "", e->accuracy);
+    fprintf(out, "%s%llu %s, weights of %s", tokens ? "; " : ", ", (unsigned long long)e->targets,
+            tokens ? "tokens" : "samples", j->weights);
+    fprintf(out, "\n");
 }
 
 static sluice_status evaluate_job(sl_job *j, const sluice_job_options *o)
 {
-    double loss, accuracy;
+    sl_evaluation v;
     SL_TRY(sl_job_load_weights(j, o));
-    SL_TRY(sl_job_evaluate(j, j->validates ? SL_SPLIT_VALIDATION : SL_SPLIT_TRAIN, 0, &loss, &accuracy));
+    SL_TRY(sl_job_evaluate(j, j->validates ? SL_SPLIT_VALIDATION : SL_SPLIT_TRAIN, 0, &v));
     if (o->event != NULL) {
-        sluice_event e = { .kind = SLUICE_EVENT_EVAL, .step = j->engine->step, .loss = loss, .accuracy = accuracy };
+        sluice_event e = { .kind = SLUICE_EVENT_EVAL,
+                           .step = j->engine->step,
+                           .loss = v.loss,
+                           .accuracy = v.accuracy,
+                           .perplexity = v.perplexity,
+                           .bits_per_byte = v.bits_per_byte,
+                           .path = j->weights };
+        *(j->info.tokens_per_sample > 0 ? &e.tokens : &e.samples) = v.targets;
         o->event(o->user, &e);
     }
-    if (o->json || o->out == NULL) return SLUICE_OK;
-    fprintf(o->out, "%s loss %.6f", j->validates ? "validation" : "training", loss);
-    if (isfinite(accuracy)) fprintf(o->out, ", accuracy %.4f", accuracy);
-    fprintf(o->out, "\n");
+    if (!o->json && o->out != NULL) print_evaluation(j, &v, o->out);
     return SLUICE_OK;
 }
 

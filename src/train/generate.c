@@ -1,123 +1,284 @@
-/* generate.c: text from a trained model, token by token.
+/* generate.c: text from a trained model.
  *
- * Each token is one forward pass over the context window; a causal model ignores what lies right of the position that
- * is read, so the window is filled from the left and padded with token 0. */
+ * All prompts are known, and encoded, before the model is built, so that its cache has room for what they need and no more.
+ * Then sequences take turns in the slots: as soon as one ends, the next prompt begins. What becomes of a sequence depends on
+ * nothing else in the batch. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/alloc.h"
-#include "core/rng.h"
-#include "train/job.h"
+#include "core/quote.h"
+#include "core/thread.h"
+#include "train/generate.h"
 
-typedef struct generator {
-    sl_job *job;
-    const sluice_job_options *options;
-    const sl_vocabulary *vocabulary;
-    int32_t *window; /* borrowed: the batch's "tokens" */
-    int64_t context, vocabulary_size;
-    int64_t filled;
-    float *sorted; /* scratch for top-k */
-} generator;
+/* Tokens that a run computes at most: prompts are fed in such parts. */
+#define MOST_ROWS 256
+/* Sequences at a time, unless the caller says. */
+#define USUAL_SLOTS 8
 
-static int descending(const void *a, const void *b)
+/* ---- before the model is built ---- */
+
+static sluice_status take_prompts(struct sl_generation *g, const sluice_job_options *o)
 {
-    float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? 1 : x > y ? -1 : 0;
+    g->in_file = o->prompts != NULL;
+    if (o->prompts != NULL) return sl_generation_read(g, o->prompts);
+    const char *prompt = o->prompt != NULL ? o->prompt : "";
+    return sl_generation_add(g, prompt, strlen(prompt));
 }
 
-/* The logit below which tokens are not drawn. */
-static float top_k_floor(generator *g, const float *logits)
+/* An empty prompt is a new line: there must be something for the first token to follow. */
+static sluice_status encode(const sl_vocabulary *v, sl_exchange *x)
 {
-    int k = g->options->top_k;
-    if (k <= 0 || k >= g->vocabulary_size) return -INFINITY;
-    memcpy(g->sorted, logits, (size_t)g->vocabulary_size * sizeof *logits);
-    qsort(g->sorted, (size_t)g->vocabulary_size, sizeof *logits, descending);
-    return g->sorted[k - 1];
-}
-
-static int32_t most_likely(const float *logits, int64_t n)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (logits[i] > logits[best]) best = i;
-    return (int32_t)best;
-}
-
-static int32_t sample(generator *g, const float *logits, uint64_t index)
-{
-    double temperature = g->options->temperature, total = 0, at = 0;
-    int64_t n = g->vocabulary_size;
-    int32_t best = most_likely(logits, n);
-    if (temperature <= 0) return best;
-    float floor_logit = top_k_floor(g, logits);
-    sl_rng rng = sl_rng_stream((uint64_t)g->job->settings.seed, SL_RNG_SAMPLE, index, 0, 0);
-    for (int64_t i = 0; i < n; i++)
-        if (logits[i] >= floor_logit) total += exp((logits[i] - logits[best]) / temperature);
-    double target = sl_rng_uniform(&rng, 0) * total;
-    for (int64_t i = 0; i < n; i++) {
-        if (logits[i] < floor_logit) continue;
-        at += exp((logits[i] - logits[best]) / temperature);
-        if (at > target) return (int32_t)i;
-    }
-    return best;
-}
-
-static void push(generator *g, int32_t token)
-{
-    if (g->filled == g->context) {
-        memmove(g->window, g->window + 1, (size_t)(g->context - 1) * sizeof *g->window);
-        g->filled--;
-    }
-    g->window[g->filled++] = token;
-}
-
-static sluice_status start_with_prompt(generator *g)
-{
-    const char *prompt = g->options->prompt != NULL && g->options->prompt[0] != '\0' ? g->options->prompt : "\n";
-    size_t bytes = strlen(prompt);
+    const char *text = x->prompt_bytes > 0 ? x->prompt : "\n";
+    size_t bytes = x->prompt_bytes > 0 ? x->prompt_bytes : 1;
     int64_t count = 0;
-    int32_t *ids = sl_alloc_array(bytes + 1, sizeof *ids, "prompt");
+    int32_t *ids = sl_alloc_array(bytes + 1, sizeof *ids, "tokens of a prompt");
     if (ids == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = sl_vocabulary_encode(g->vocabulary, prompt, bytes, ids, (int64_t)bytes + 1, &count);
-    for (int64_t i = 0; st == SLUICE_OK && i < count; i++) push(g, ids[i]);
+    sluice_status st = sl_vocabulary_encode(v, text, bytes, ids, (int64_t)bytes + 1, &count);
+    if (st == SLUICE_OK) st = sl_sequence_add(&x->sequence, ids, count);
+    x->prompt_tokens = count;
     sl_free(ids);
-    if (st == SLUICE_OK && g->options->prompt != NULL) fputs(g->options->prompt, g->options->out);
     return st;
 }
 
-static sluice_status generate(generator *g)
+/* Slots for what can be under way, and places for the longest sequence. */
+static void choose_sizes(const struct sl_generation *g, const sluice_job_options *o, sl_model_options *m)
 {
-    sl_job *j = g->job;
-    sluice_batch batch = sl_batch_of(&j->batch);
-    SL_TRY(start_with_prompt(g));
-    for (int64_t i = 0; i < g->options->tokens; i++) {
-        char text[4];
-        SL_TRY(sluice_predict(j->engine, &batch, j->predictions, j->prediction_bytes));
-        /* logits of the window's last token */
-        int32_t token = sample(g, j->predictions + (g->filled - 1) * g->vocabulary_size, (uint64_t)i);
-        push(g, token);
-        fwrite(text, 1, (size_t)sl_vocabulary_decode(g->vocabulary, token, text), g->options->out);
-        fflush(g->options->out);
-    }
-    fputc('\n', g->options->out);
+    int64_t longest = 0, wanted = o->batch > 0 ? o->batch : USUAL_SLOTS;
+    for (int i = 0; i < g->count; i++)
+        if (g->exchanges[i].prompt_tokens > longest) longest = g->exchanges[i].prompt_tokens;
+    int64_t needed = longest + o->tokens;
+    m->decode.slots = g->count < wanted ? g->count : wanted;
+    m->decode.places = needed < m->context ? needed : m->context;
+    m->decode.rows = m->decode.places < MOST_ROWS ? m->decode.places : MOST_ROWS;
+    if (m->decode.rows < m->decode.slots) m->decode.rows = m->decode.slots;
+}
+
+sluice_status sl_generation_prepare(sl_job *j, const sluice_job_options *o, sl_model_options *m)
+{
+    if (!sl_model_reads_tokens(j->settings.model.type) || j->vocabulary == NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" does not generate text", j->settings.model.type);
+    struct sl_generation *g = j->generation = sl_alloc(sizeof *g, "generation");
+    if (g == NULL) return SLUICE_ERR_NO_MEMORY;
+    SL_TRY(take_prompts(g, o));
+    for (int i = 0; i < g->count; i++) SL_TRY(encode(j->vocabulary, &g->exchanges[i]));
+    choose_sizes(g, o, m);
+    g->places = m->decode.places;
     return SLUICE_OK;
+}
+
+void sl_generation_free(struct sl_generation *g)
+{
+    if (g == NULL) return;
+    for (int i = 0; i < g->count; i++) {
+        sl_free(g->exchanges[i].prompt);
+        sl_sequence_free(&g->exchanges[i].sequence);
+        sl_seen_free(&g->exchanges[i].seen);
+        sl_reply_free(&g->exchanges[i].reply);
+    }
+    sl_free(g->exchanges);
+    sl_free(g);
+}
+
+/* ---- replies ---- */
+
+typedef struct generator {
+    sl_job *job;
+    const sluice_job_options *o;
+    struct sl_generation *g;
+    sl_decoder *decoder;
+    sl_sampler *sampler;
+    sl_exchange **in_slot;   /* owned; NULL: the slot is free */
+    sl_exchange **live;      /* owned; those of a run */
+    sl_sequence **sequences; /* owned; theirs */
+    const float **logits;    /* owned; likewise */
+    int slots, next;         /* next: prompt to begin with */
+    int written;             /* replies of a file that were written */
+    bool slid;               /* that a context is full was said */
+} generator;
+
+static void write_json_text(FILE *out, const char *text, size_t bytes)
+{
+    char escaped[SL_ESCAPE_BYTES];
+    fputc('"', out);
+    for (size_t i = 0; i < bytes;) {
+        if (text[i] == '\0') {
+            fputs("\\u0000", out);
+            i++;
+            continue;
+        }
+        i += sl_json_escape(text + i, escaped);
+        fputs(escaped, out);
+    }
+    fputc('"', out);
+}
+
+static void write_reply(const generator *n, int number)
+{
+    static const char *const ends[] = { "", "length", "end", "stop" };
+    const sl_exchange *x = &n->g->exchanges[number];
+    FILE *out = n->o->out;
+    fprintf(out, "{\"index\":%d,\"prompt\":", number);
+    write_json_text(out, x->prompt, x->prompt_bytes);
+    fputs(",\"text\":", out);
+    write_json_text(out, x->reply.text.data != NULL ? x->reply.text.data : "", x->reply.text.bytes);
+    fprintf(out, ",\"end\":\"%s\",\"prompt_tokens\":%lld,\"tokens\":%lld,\"slid\":%s}\n", ends[x->end],
+            (long long)x->prompt_tokens, (long long)(x->sequence.count - x->prompt_tokens), x->slid ? "true" : "false");
+    fflush(out);
+}
+
+/* One prompt for people: its text as it comes. */
+static bool streams(const generator *n)
+{
+    return !n->g->in_file && !n->o->json;
+}
+
+static sluice_status show(generator *n, const sl_exchange *x, size_t from)
+{
+    if (streams(n)) {
+        fwrite(x->reply.text.data + from, 1, x->reply.shown - from, n->o->out);
+        fflush(n->o->out);
+    }
+    if (ferror(n->o->out)) return sl_fail(SLUICE_ERR_IO, "generate: the text could not be written");
+    return SLUICE_OK;
+}
+
+/* In the order of the prompts, as far as they have ended. */
+static void write_ended(generator *n)
+{
+    if (streams(n)) return;
+    for (; n->written < n->g->count && n->g->exchanges[n->written].end != SL_ENDS_NOT; n->written++)
+        write_reply(n, n->written);
+}
+
+/* ---- tokens ---- */
+
+static sluice_status begin(generator *n, int slot)
+{
+    sl_exchange *x = n->in_slot[slot] = &n->g->exchanges[n->next++];
+    x->sequence.slot = slot;
+    SL_TRY(sl_seen_create(&x->seen, sl_decoder_vocabulary(n->decoder)));
+    for (int64_t i = 0; i < x->sequence.count; i++) sl_seen_add(&x->seen, x->sequence.ids[i]);
+    sl_reply_start(&x->reply, n->o->stops, n->o->stop_count);
+    if (!streams(n) || n->o->prompt == NULL) return SLUICE_OK;
+    fwrite(x->prompt, 1, x->prompt_bytes, n->o->out);
+    fflush(n->o->out);
+    return SLUICE_OK;
+}
+
+/* A token was drawn: its text, and whether that was all. */
+static sluice_status take_token(generator *n, sl_exchange *x, int32_t token)
+{
+    char text[4];
+    size_t before = x->reply.shown;
+    SL_TRY(sl_sequence_add(&x->sequence, &token, 1));
+    sl_seen_add(&x->seen, token);
+    int bytes = sl_vocabulary_decode(n->job->vocabulary, token, text);
+    sl_text_add_bytes(&x->reply.text, text, (size_t)bytes);
+    SL_TRY(sl_text_status(&x->reply.text));
+    bool last = x->sequence.count - x->prompt_tokens >= n->o->tokens;
+    sl_reply_look(&x->reply, last);
+    x->end = x->reply.stopped ? SL_ENDS_STOP : last ? SL_ENDS_LENGTH : SL_ENDS_NOT;
+    return show(n, x, before);
+}
+
+/* Said once: the text goes on, but the model no longer sees its beginning. */
+static void tell_slide(generator *n)
+{
+    long long places = (long long)sl_decoder_places(n->decoder);
+    if (n->slid) return;
+    n->slid = true;
+    sl_log_write(&n->job->log, SLUICE_LOG_NOTE,
+                 "the context of %lld tokens is full: the newest %lld are kept and computed again, what is older is "
+                 "forgotten",
+                 places, (places + 1) / 2);
+}
+
+/* Every free slot takes the next prompt. Returns how many sequences are under way; negative: a failure. */
+static sluice_status fill_slots(generator *n, int *live)
+{
+    *live = 0;
+    for (int slot = 0; slot < n->slots; slot++) {
+        if (n->in_slot[slot] == NULL && n->next < n->g->count) SL_TRY(begin(n, slot));
+        if (n->in_slot[slot] == NULL) continue;
+        n->live[*live] = n->in_slot[slot];
+        n->sequences[(*live)++] = &n->in_slot[slot]->sequence;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status draw_tokens(generator *n, int live)
+{
+    for (int i = 0; i < live; i++) {
+        sl_exchange *x = n->live[i];
+        if (n->logits[i] == NULL) continue;
+        uint64_t index = (uint64_t)(x->sequence.count - x->prompt_tokens);
+        uint32_t number = (uint32_t)(x - n->g->exchanges);
+        SL_TRY(take_token(n, x, sl_sampler_draw(n->sampler, n->logits[i], &x->seen, index, number)));
+        if (x->end != SL_ENDS_NOT) n->in_slot[x->sequence.slot] = NULL;
+    }
+    write_ended(n);
+    return SLUICE_OK;
+}
+
+static sluice_status run_all(generator *n)
+{
+    for (;;) {
+        int live;
+        bool slid = false;
+        SL_TRY(sl_stop_poll(n->job->stop, "generating"));
+        SL_TRY(fill_slots(n, &live));
+        if (live == 0) break;
+        SL_TRY(sl_decoder_run(n->decoder, n->sequences, live, n->logits, &slid));
+        for (int i = 0; i < live; i++) n->live[i]->slid |= n->sequences[i]->start > 0;
+        if (slid) tell_slide(n);
+        SL_TRY(draw_tokens(n, live));
+    }
+    if (streams(n)) fputc('\n', n->o->out);
+    return SLUICE_OK;
+}
+
+/* ---- the job ---- */
+
+static sluice_status open_generator(generator *n)
+{
+    const sluice_job_options *o = n->o;
+    sl_sampling sampling = { .seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)n->job->settings.seed,
+                             .temperature = o->temperature,
+                             .top_k = o->top_k,
+                             .top_p = o->top_p,
+                             .min_p = o->min_p,
+                             .repetition_penalty = o->repetition_penalty };
+    SL_TRY(sl_decoder_create(n->job->engine, n->g->places, &n->decoder));
+    SL_TRY(sl_sampler_create(&sampling, sl_decoder_vocabulary(n->decoder), &n->sampler));
+    n->slots = (int)sl_decoder_slots(n->decoder);
+    size_t slots = (size_t)n->slots;
+    n->in_slot = sl_alloc_array(slots, sizeof *n->in_slot, "slots");
+    n->live = sl_alloc_array(slots, sizeof *n->live, "sequences");
+    n->sequences = sl_alloc_array(slots, sizeof *n->sequences, "sequences");
+    n->logits = sl_alloc_array(slots, sizeof *n->logits, "logits of sequences");
+    bool made = n->in_slot != NULL && n->live != NULL && n->sequences != NULL && n->logits != NULL;
+    return made ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
+static void close_generator(generator *n)
+{
+    sl_decoder_destroy(n->decoder);
+    sl_sampler_destroy(n->sampler);
+    sl_free(n->in_slot);
+    sl_free(n->live);
+    sl_free(n->sequences);
+    sl_free((void *)n->logits);
 }
 
 static sluice_status generate_job(sl_job *j, const sluice_job_options *o)
 {
-    const sl_data_field *tokens = sl_batch_field(&j->batch, "tokens"), *targets = sl_batch_field(&j->batch, "targets");
-    generator g = { .job = j, .options = o, .vocabulary = j->vocabulary };
-    if (tokens == NULL || targets == NULL || g.vocabulary == NULL)
-        return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" does not generate text", j->settings.model.type);
+    generator n = { .job = j, .o = o, .g = j->generation };
     SL_TRY(sl_job_load_weights(j, o));
-    g.window = tokens->buffer;
-    g.context = tokens->row_elements;
-    g.vocabulary_size = (int64_t)(j->prediction_bytes / sizeof(float)) / g.context;
-    memset(targets->buffer, 0xff, (size_t)targets->row_elements * sizeof(int32_t)); /* ignored: no loss is asked for */
-    g.sorted = sl_alloc_array((size_t)g.vocabulary_size, sizeof *g.sorted, "top-k");
-    sluice_status st = g.sorted != NULL ? generate(&g) : SLUICE_ERR_NO_MEMORY;
-    sl_free(g.sorted);
+    sluice_status st = open_generator(&n);
+    if (st == SLUICE_OK) st = run_all(&n);
+    close_generator(&n);
     return st;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "core/hash.h"
 #include "ir/tile.h"
 #include "train/run.h"
@@ -15,7 +16,30 @@
 void sluice_job_options_init(sluice_job_options *o)
 {
     if (o == NULL) return;
-    *o = (sluice_job_options){ .size = sizeof *o, .tokens = 200, .temperature = 0.8 };
+    *o = (sluice_job_options){
+        .size = sizeof *o, .tokens = 200, .temperature = 0.8, .top_p = 1, .repetition_penalty = 1, .seed = -1
+    };
+}
+
+static sluice_status check_sampling(const sluice_job_options *o, const char *call)
+{
+    if (!(o->top_p > 0 && o->top_p <= 1))
+        return sl_fail(SLUICE_ERR_USAGE, "%s: options.top_p is %g, must be above 0 and at most 1", call, o->top_p);
+    if (!(o->min_p >= 0 && o->min_p <= 1))
+        return sl_fail(SLUICE_ERR_USAGE, "%s: options.min_p is %g, must be 0 to 1", call, o->min_p);
+    if (!(o->repetition_penalty > 0 && isfinite(o->repetition_penalty)))
+        return sl_fail(SLUICE_ERR_USAGE, "%s: options.repetition_penalty is %g, must be finite and positive", call,
+                       o->repetition_penalty);
+    if (o->batch < 0) return sl_fail(SLUICE_ERR_USAGE, "%s: options.batch is %d, must be 0 or more", call, o->batch);
+    if (o->prompt != NULL && o->prompts != NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: a prompt and a file of prompts are given; give one of them", call);
+    if (o->stop_count < 0 || (o->stop_count > 0 && o->stops == NULL))
+        return sl_fail(SLUICE_ERR_USAGE, "%s: options.stop_count is %d, and %s", call, o->stop_count,
+                       o->stops == NULL ? "options.stops is NULL" : "must be 0 or more");
+    for (int i = 0; i < o->stop_count; i++)
+        if (o->stops[i] == NULL || o->stops[i][0] == '\0')
+            return sl_fail(SLUICE_ERR_USAGE, "%s: stop string %d is empty: it would end every reply at once", call, i);
+    return SLUICE_OK;
 }
 
 static sluice_status check_numbers(const sluice_job_options *o, sl_job_purpose purpose, const char *call)
@@ -28,7 +52,7 @@ static sluice_status check_numbers(const sluice_job_options *o, sl_job_purpose p
     if (!isfinite(o->temperature) || o->temperature < 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: options.temperature is %g, must be finite and not negative", call,
                        o->temperature);
-    return SLUICE_OK;
+    return check_sampling(o, call);
 }
 
 sluice_status sl_job_take_options(const sluice_config *c, const sluice_job_options *given, sl_job_purpose purpose,
@@ -87,7 +111,20 @@ static sluice_status build_graph_of(const sl_job *j, const sl_model_options *m, 
     return sluice_graph_check(*out);
 }
 
-static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
+/* Logits of a micro-batch that evaluation looks at whole, to count right ones. */
+#define MOST_LOGITS ((uint64_t)1 << 30)
+
+/* 2^64 - 1 where a model has no tokens or there would be more. */
+static uint64_t logits_bytes(const sl_model_options *m)
+{
+    uint64_t bytes;
+    bool fits = sl_model_reads_tokens(m->type) && m->batch > 0 && m->context > 0 && m->vocabulary > 0 &&
+                sl_mul_u64((uint64_t)m->batch, (uint64_t)m->context, &bytes) &&
+                sl_mul_u64(bytes, (uint64_t)m->vocabulary * sizeof(float), &bytes);
+    return fits ? bytes : UINT64_MAX;
+}
+
+static sluice_status build_model(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     if (sl_model_reads_tokens(j->settings.model.type)) {
         int64_t given = vocabulary_size(&j->settings);
@@ -100,8 +137,17 @@ static sluice_status build_model(sl_job *j, sl_job_purpose purpose)
     /* also of the models that smaller micro-batches would have */
     j->settings.model.packed = purpose != SL_JOB_GENERATE && j->data != NULL && sl_data_packs(j->data);
     sl_model_options m = j->settings.model;
-    m.logits = purpose == SL_JOB_GENERATE; /* a loss is computed without them */
-    if (purpose == SL_JOB_GENERATE) m.batch = 1;
+    m.accuracy = purpose == SL_JOB_EVALUATE && logits_bytes(&m) <= MOST_LOGITS;
+    if (purpose == SL_JOB_EVALUATE && m.accuracy != sl_model_reads_tokens(m.type))
+        sl_log_write(
+            &j->log, SLUICE_LOG_NOTE,
+            "the logits of a micro-batch take more than %d MiB, so the accuracy of tokens is not counted; a smaller "
+            "train_micro_batch_size_per_gpu makes it possible",
+            (int)(MOST_LOGITS >> 20));
+    if (purpose == SL_JOB_GENERATE) {
+        m.batch = 1;
+        SL_TRY(sl_generation_prepare(j, o, &m));
+    }
     return build_graph_of(j, &m, purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN, &j->graph, &j->info);
 }
 
@@ -137,8 +183,9 @@ static uint64_t outside_bytes(sl_job *j, sl_job_purpose purpose, bool evaluates,
     if (j->graph->output >= 0)
         j->prediction_bytes =
             (size_t)sl_shape_elements(&j->graph->values[j->graph->output].shape) * sizeof *j->predictions;
-    *predicts = purpose == SL_JOB_GENERATE || (j->info.tokens_per_sample == 0 && evaluates);
-    if (*predicts) bytes += j->prediction_bytes;
+    *predicts = purpose == SL_JOB_EVALUATE ? j->graph->output >= 0
+                                           : purpose != SL_JOB_GENERATE && j->info.tokens_per_sample == 0 && evaluates;
+    if (*predicts || purpose == SL_JOB_GENERATE) bytes += j->prediction_bytes;
     for (int v = 0; v < j->graph->value_count; v++)
         if (j->graph->values[v].kind == SL_VALUE_INPUT) bytes += sl_value_bytes(&j->graph->values[v]);
     return bytes;
@@ -173,7 +220,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .data_bytes = j->data != NULL ? j->data->ops->memory_bytes(j->data) : 0,
                             .stop = j->stop,
                             .log = j->log,
-                            .progress = { purpose == SL_JOB_TRAIN ? tell_phase : NULL, j } };
+                            .progress = { purpose != SL_JOB_PLAN ? tell_phase : NULL, j } };
     bool predicts;
     if (e.training) {
         e.micro_batch = j->settings.model.batch;
@@ -192,6 +239,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     }
     e.extra_bytes = outside_bytes(j, purpose, j->settings.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
+    if (purpose == SL_JOB_GENERATE) return SLUICE_OK;
     SL_TRY(sl_batch_buffers_make(j->graph, &j->batch));
     if (!predicts) return SLUICE_OK;
     j->predictions = sl_alloc(j->prediction_bytes, "predictions");
@@ -256,7 +304,7 @@ static sluice_status open_data_and_model(sl_job *j, const sluice_job_options *o,
 {
     const sl_settings *s = &j->settings;
     SL_TRY(open_data(j, o, purpose));
-    SL_TRY(build_model(j, purpose));
+    SL_TRY(build_model(j, o, purpose));
     /* the model's inputs must be what the data set can fill */
     bool wants_text = j->info.tokens_per_sample > 0;
     if (j->settings.model.packed) SL_TRY(check_packed(j));
@@ -303,6 +351,7 @@ void sl_job_close(sl_job *j)
 {
     sl_batch_buffers_free(&j->batch);
     sl_free(j->predictions);
+    sl_generation_free(j->generation);
     sluice_engine_destroy(j->engine);
     sluice_graph_destroy(j->graph);
     sluice_data_destroy(j->data);
@@ -326,14 +375,18 @@ sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
 {
     const sl_settings *s = &j->settings;
     uint64_t step = 0;
-    if (o->weights != NULL) return sl_weights_load(j->engine->exec, o->weights);
-    if (s->checkpoint.path[0] != '\0') SL_TRY(sl_checkpoint_load_weights(j->engine->exec, s->checkpoint.path, &step));
+    const char *file = o->weights != NULL ? o->weights : s->save;
+    if (o->weights == NULL && s->checkpoint.path[0] != '\0')
+        SL_TRY(sl_checkpoint_load_weights(j->engine->exec, s->checkpoint.path, &step));
     if (step > 0) {
         j->engine->step = step;
+        snprintf(j->weights, sizeof j->weights, "%s, step %llu", s->checkpoint.path, (unsigned long long)step);
         return SLUICE_OK;
     }
-    if (s->save[0] != '\0' && sl_path_exists(s->save)) return sl_weights_load(j->engine->exec, s->save);
-    if (s->path[0] != '\0') return sl_weights_load(j->engine->exec, s->initial_weights);
+    if (file[0] == '\0' || (o->weights == NULL && !sl_path_exists(file)))
+        file = s->path[0] != '\0' ? s->initial_weights : "";
+    snprintf(j->weights, sizeof j->weights, "%s", file);
+    if (file[0] != '\0') return sl_weights_load(j->engine->exec, file);
     return sl_fail(
         SLUICE_ERR_INPUT,
         "no weights to load: give --weights FILE, or a configuration whose checkpoint.path or save holds some");

@@ -30,7 +30,9 @@ typedef struct sl_job {
     sl_batch_buffers batch;
     float *predictions; /* the graph's output for one micro-batch; NULL when not asked for */
     size_t prediction_bytes;
-    bool validates; /* there is a validation split */
+    struct sl_generation *generation; /* owned; prompts and replies; NULL: the job does not generate */
+    char weights[4096]; /* where they came from, once they were loaded: a file, or a folder and the step */
+    bool validates;     /* there is a validation split */
     char data_sha256[65];
 } sl_job;
 
@@ -48,15 +50,28 @@ sluice_status sl_job_take_options(const sluice_config *c, const sluice_job_optio
 /* Opens a job, does `work` where that succeeded, and closes it. */
 sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *given, sl_job_purpose purpose,
                          const char *call, sluice_status (*work)(sl_job *j, const sluice_job_options *o));
-/* Mean loss and, where the model classifies, accuracy over a split (at most `batches` micro-batches; 0: all). Every
- * sample counts once: padding does not count. *accuracy is NaN where it means nothing. */
-sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, double *loss, double *accuracy);
+/* What evaluation finds; NaN where something means nothing, or is not known. */
+typedef struct sl_evaluation {
+    double loss;          /* mean over targets */
+    double accuracy;      /* share of targets that the model finds likeliest */
+    double perplexity;    /* tokens: e to the loss */
+    double bits_per_byte; /* text whose bytes are known */
+    uint64_t targets;     /* that counted */
+} sl_evaluation;
+/* Over a split (at most `batches` micro-batches; 0: all). Every sample counts once: padding does not count. */
+sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, sl_evaluation *out);
 /* Weights from o->weights, the newest checkpoint, or the configuration's "save", in this order. */
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o);
 /* What a step is; peak: measured, of all ranks together; 0: not known. */
 void sl_job_pace(const sl_job *j, double peak, sl_pace *out);
 /* A prediction for all ranks as an event. */
 void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sluice_event *event);
+
+/* ---- generate.c ---- */
+
+/* When the vocabulary is there and the model is not: reads and encodes the prompts, and sets m->decode for them. */
+sluice_status sl_generation_prepare(sl_job *j, const sluice_job_options *o, sl_model_options *m);
+void sl_generation_free(struct sl_generation *g); /* NULL is fine */
 
 /* ---- job_vocabulary.c ---- */
 

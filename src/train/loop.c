@@ -54,7 +54,10 @@ static sluice_status evaluate(sl_run *r)
     sluice_event e = { .kind = SLUICE_EVENT_EVAL, .step = r->job->engine->step, .steps = r->steps };
     if (!r->job->validates) return SLUICE_OK;
     r->held = 0; /* evaluation uses the same buffers */
-    SL_TRY(sl_job_evaluate(r->job, SL_SPLIT_VALIDATION, r->job->settings.evaluate.batches, &e.loss, &e.accuracy));
+    sl_evaluation found;
+    SL_TRY(sl_job_evaluate(r->job, SL_SPLIT_VALIDATION, r->job->settings.evaluate.batches, &found));
+    e.loss = found.loss;
+    e.accuracy = found.accuracy;
     sl_schedule_observe(&r->job->settings.schedule, &r->schedule, e.loss);
     sl_run_emit(r, &e);
     return SLUICE_OK;
