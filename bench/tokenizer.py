@@ -3,7 +3,7 @@
     bench/tokenizer.py BUILD [VOCABULARY-FOLDER] [TEXT]
 
 By default GPT-2's vocabulary (vocab.json, merges.txt) and Shakespeare below SLUICE_DATA, or ../shared/data beside the source.
-Each is timed in turn, five rounds, and its best round counts: whatever else runs on the machine disturbs all alike."""
+Each is timed in turn, five rounds, in seconds of the core, and its best round counts."""
 import hashlib
 import json
 import os
@@ -68,9 +68,9 @@ def main():
         cold, warm = ours(build, folder, path)
         best["sluice"], best["sluice, warm cache"] = max(best["sluice"], cold), max(best["sluice, warm cache"], warm)
         for name, encode in found.items():
-            start = time.perf_counter()
+            start = time.process_time()
             ids[name] = encode(text)
-            best[name] = max(best[name], size / (time.perf_counter() - start))
+            best[name] = max(best[name], size / (time.process_time() - start))
     print(f"{path.name}, {size:.2f} MB, one core, load {os.getloadavg()[0]:.1f}")
     for name, rate in best.items():
         same = ""

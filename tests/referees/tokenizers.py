@@ -91,7 +91,10 @@ def byte_level(lines, size, splits, normalizer=None, prefix=False):
 def add_tokens(d, contents, **on):
     first = max(d["model"]["vocab"].values()) + 1
     first = max([first] + [a["id"] + 1 for a in d["added_tokens"]])
-    d["added_tokens"] += [token(c, first + i, **on) for i, c in enumerate(contents)]
+    for c in contents:
+        known = d["model"]["vocab"].get(c)
+        d["added_tokens"].append(token(c, first if known is None else known, **on))
+        first += known is None
     return {a["content"]: a["id"] for a in d["added_tokens"]}
 
 
@@ -298,7 +301,7 @@ KINDS = {
     "nfd-digits": chain({"type": "NFD"}, sequence("pretokenizers", {"type": "Digits", "individual_digits": False},
                                                   {"type": "Punctuation", "behavior": "MergedWithNext"},
                                                   {"type": "CharDelimiterSplit", "delimiter": " "})),
-    "regex-replace": chain({"type": "Replace", "pattern": {"Regex": r"\s{2,}|[aeiou]+(?=n)"}, "content": " "},
+    "regex-replace": chain({"type": "Replace", "pattern": {"Regex": r"\s{2,}|[aeiou]{1,3}(?=n)"}, "content": " "},
                            {"type": "Split", "pattern": {"Regex": r"\w+|[^\w\s]+"}, "behavior": "MergedWithPrevious", "invert": False}),
 }
 
