@@ -301,13 +301,19 @@ static sluice_status read_header(reader *r, uint64_t file_bytes)
     return SLUICE_OK;
 }
 
+/* A length may begin with the byte of a bracket; its upper half is 0, and no text has four zeros there. */
+static bool is_length(const char head[8])
+{
+    return (head[0] == '{' || head[0] == '[') && head[4] == 0 && head[5] == 0 && head[6] == 0 && head[7] == 0;
+}
+
 /* After a header was refused: where the file is no safetensors file at all, the message says what it is instead. */
 static void name_kind(const reader *r, uint64_t file_bytes)
 {
-    char head[SL_FILE_HEAD_BYTES], message[SL_MESSAGE_BYTES];
+    char head[SL_FILE_HEAD_BYTES] = { 0 }, message[SL_MESSAGE_BYTES];
     size_t bytes = file_bytes < sizeof head ? (size_t)file_bytes : sizeof head;
     sl_error_copy(message);
-    if (sl_file_pread(&r->f->file, head, bytes, 0) != SLUICE_OK || (bytes > 8 && head[8] == '{')) {
+    if (sl_file_pread(&r->f->file, head, bytes, 0) != SLUICE_OK || (bytes > 8 && (head[8] == '{' || is_length(head)))) {
         sl_error_record("%s", message);
         return;
     }

@@ -1,6 +1,7 @@
 /* weights_index.c: the index is walked once in place (scan.h); strings are decoded where they lie. */
 #include "format/weights_index.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,12 +40,13 @@ static sluice_status take_string(index_reader *r, const char **out)
     return SLUICE_OK;
 }
 
-/* A file beside the index, and nothing else: an index is a stranger's, and must not reach other folders. */
+/* A file beside the index, and nothing else: an index is a stranger's, and must not reach other folders. Its name is printed,
+ * so that control characters are no part of it. */
 static sluice_status check_file_name(const index_reader *r, const sl_index_entry *e)
 {
     const char *name = e->file;
-    if (name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
-        return SLUICE_OK;
+    bool plain = strchr(name, '/') == NULL && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+    if (plain && strlen(name) <= NAME_MAX && sl_text_name_fault(name).text[0] == '\0') return SLUICE_OK;
     return sl_fail(SLUICE_ERR_INPUT,
                    "%s: tensor %s is said to be in %s, which is not the name of a file beside the index", r->path,
                    sl_quote(e->tensor).text, sl_quote(name).text);

@@ -104,6 +104,7 @@ TEST(an_index_that_its_files_do_not_bear_out_is_refused)
         { ONE(".."), "not the name of a file beside the index", "tensor \"a\"" },
         { ONE("."), "not the name of a file beside the index", "tensor \"a\"" },
         { ONE(""), "not the name of a file beside the index", "tensor \"a\"" },
+        { ONE("one\\n\\u001b[2J.safetensors"), "not the name of a file beside the index", "tensor \"a\"" },
         { ONE("one\\u0000.safetensors"), "a name in it contains a NUL", "index.json" },
         { "{\"weight_map\": {\"a\": \"one.safetensors\", \"a\": \"two.safetensors\"}}", "tensor \"a\" is given twice",
           "in \"one.safetensors\" and in \"two.safetensors\"" },

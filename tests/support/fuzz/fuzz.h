@@ -13,8 +13,19 @@
 
 #include "sluice.h"
 
-#define FUZZ_TARGETS(X)                                                                                                \
-    X(config) X(machine) X(safetensors) X(manifest) X(trace) X(text) X(tokenizer) X(tokens) X(model_config)
+/* clang-format off: a line each */
+#define FUZZ_TARGETS(X) \
+    X(config) \
+    X(machine) \
+    X(safetensors) \
+    X(manifest) \
+    X(trace) \
+    X(text) \
+    X(tokenizer) \
+    X(tokens) \
+    X(model_config) \
+    X(weights_index)
+/* clang-format on */
 
 #define DECLARE_TARGET(name_) void fuzz_##name_(const uint8_t *data, size_t bytes);
 FUZZ_TARGETS(DECLARE_TARGET)
