@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/safetensors.h"
 #include "support/run.h"
 #include "test.h"
 
@@ -134,6 +135,44 @@ static void find_first(const char *folder, char path[4400])
     int files = 0;
     do snprintf(path, 4400, "%s/gpt2/model-00001-of-%05d.safetensors", folder, ++files);
     while (access(path, F_OK) != 0 && files < 100);
+}
+
+/* The same tensors, as integers, or with another number of rows. */
+static void spoil(const char *path, bool integers)
+{
+    static const char zeros[1 << 16];
+    sl_st_file *f;
+    sl_st_writer *w;
+    sl_st_tensor t[32];
+    REQUIRE_OK(sl_st_open(path, &f));
+    for (int64_t i = 0; i < f->tensor_count; i++) {
+        t[i] = f->tensors[i];
+        if (integers) t[i].dtype = SL_ST_I64;
+        if (!integers) t[i].dim[0]++;
+    }
+    int64_t count = f->tensor_count;
+    REQUIRE_OK(sl_st_write_begin(path, t, count, NULL, 0, &w));
+    for (int64_t i = 0; i < count; i++)
+        REQUIRE_OK(sl_st_write_data(w, zeros, (size_t)sl_st_elements(&t[i]) * sl_st_dtype_bytes(t[i].dtype)));
+    REQUIRE_OK(sl_st_write_finish(w));
+    sl_st_close(f);
+}
+
+TEST(shards_of_other_types_and_shapes_are_refused_by_tensor)
+{
+    static const char *const faults[] = { "this model's has [", "has dtype I64; weights are" };
+    for (int integers = 0; integers < 2; integers++) {
+        char folder[4096], path[4400];
+        prepare(folder, "fp32");
+        find_first(folder, path);
+        spoil(path, integers);
+        run_result r = run_sluice(folder, "eval gpt2.json --weights gpt2");
+        CHECK_EQ(r.status, 4);
+        CHECK_CONTAINS(r.error, "gpt2/model-00001-of-");
+        CHECK_CONTAINS(r.error, "tensor \"");
+        CHECK_CONTAINS(r.error, faults[integers]);
+        run_free(&r);
+    }
 }
 
 TEST(bad_shards_are_refused_by_every_command_with_one_message)

@@ -36,8 +36,9 @@ static const char *make_folder(const char *index)
     return folder;
 }
 
-#define GOOD                                                                                                           \
-    "{\"metadata\": {\"total_size\": 16}, \"weight_map\": {\"a\": \"one.safetensors\", \"b\": \"two.safetensors\", "   \
+#define GOOD "{\"metadata\": {\"total_size\": 16}, " WITHOUT_METADATA
+#define WITHOUT_METADATA                                                                                               \
+    "\"weight_map\": {\"a\": \"one.safetensors\", \"b\": \"two.safetensors\", "                                        \
     "\"c\": \"one.safetensors\", \"d\": \"two.safetensors\"}}"
 
 static void check_values(const char *path)
@@ -69,6 +70,8 @@ TEST(a_folder_an_index_and_a_file_are_read_alike)
     CHECK(!sl_is_weights_folder(at(folder, SL_WEIGHTS_INDEX)));
     write_file(at(folder, "whole.safetensors"), "d c b a");
     check_values(at(folder, "whole.safetensors"));
+    REQUIRE(put(at(folder, SL_WEIGHTS_INDEX), "{" WITHOUT_METADATA));
+    check_values(folder);
     /* where there are both, the whole file is read */
     REQUIRE(put(at(folder, SL_WEIGHTS_INDEX), "{}"));
     write_file(at(folder, SL_WEIGHTS_FILE), "d c b a");
