@@ -489,8 +489,20 @@ typedef enum {
     SLUICE_EVENT_SAVED,
     SLUICE_EVENT_EPOCH,
     SLUICE_EVENT_END,
-    SLUICE_EVENT_PHASE
+    SLUICE_EVENT_PHASE,
+    SLUICE_EVENT_SAMPLE
 } sluice_event_kind;
+
+/* A document as a model of tokens learns from it. */
+typedef struct sluice_sample {
+    int64_t count;
+    const int32_t *ids;
+    const unsigned char *loss; /* 1: the token counts in the loss. The first never does */
+    /* Its text in the order of the tokens, cut where the loss begins and ends. */
+    int part_count;
+    const char *const *texts;
+    const unsigned char *part_loss;
+} sluice_sample;
 
 /* Fields not named for an event's kind are zero. */
 typedef struct sluice_event {
@@ -525,6 +537,7 @@ typedef struct sluice_event {
     uint64_t done, total; /* plan, fill: weights; the others: bytes */
     bool over;
     uint64_t targets; /* STEP: tokens that count in its loss; fewer than `tokens` with masks, packing or padding */
+    const sluice_sample *sample; /* SAMPLE: the first one, told before step 1; valid during the call */
 } sluice_event;
 
 typedef struct sluice_job_options {

@@ -140,14 +140,32 @@ static void put_phase(FILE *out, const sluice_event *e)
     fprintf(out, ",\"over\":%s", e->over ? "true" : "false");
 }
 
+/* Ids, which of them count, and the text in parts: [text, counts]. */
+static void put_sample(FILE *out, const sluice_event *e)
+{
+    const sluice_sample *s = e->sample;
+    fputs(",\"tokens\":[", out);
+    for (int64_t i = 0; i < s->count; i++) fprintf(out, "%s%d", i > 0 ? "," : "", (int)s->ids[i]);
+    fputs("],\"loss\":[", out);
+    for (int64_t i = 0; i < s->count; i++) fprintf(out, "%s%d", i > 0 ? "," : "", s->loss[i]);
+    fputs("],\"parts\":[", out);
+    for (int i = 0; i < s->part_count; i++) {
+        fprintf(out, "%s{\"loss\":%s", i > 0 ? "," : "", s->part_loss[i] ? "true" : "false");
+        put_text(out, "text", s->texts[i]);
+        fputc('}', out);
+    }
+    fputc(']', out);
+}
+
 static const struct {
     const char *name;
     void (*put)(FILE *out, const sluice_event *e);
 } event_writers[] = {
-    [SLUICE_EVENT_PLAN] = { "plan", put_plan },    [SLUICE_EVENT_RESUMED] = { "resumed", put_resumed },
-    [SLUICE_EVENT_STEP] = { "step", put_step },    [SLUICE_EVENT_EVAL] = { "eval", put_eval },
-    [SLUICE_EVENT_SAVED] = { "saved", put_saved }, [SLUICE_EVENT_EPOCH] = { "epoch", put_epoch },
-    [SLUICE_EVENT_END] = { "end", put_end },       [SLUICE_EVENT_PHASE] = { "phase", put_phase },
+    [SLUICE_EVENT_PLAN] = { "plan", put_plan },       [SLUICE_EVENT_RESUMED] = { "resumed", put_resumed },
+    [SLUICE_EVENT_STEP] = { "step", put_step },       [SLUICE_EVENT_EVAL] = { "eval", put_eval },
+    [SLUICE_EVENT_SAVED] = { "saved", put_saved },    [SLUICE_EVENT_EPOCH] = { "epoch", put_epoch },
+    [SLUICE_EVENT_END] = { "end", put_end },          [SLUICE_EVENT_PHASE] = { "phase", put_phase },
+    [SLUICE_EVENT_SAMPLE] = { "sample", put_sample },
 };
 
 /* A phase is written once a second while it goes on, and when it is over. */

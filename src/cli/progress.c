@@ -221,9 +221,52 @@ static void on_end(cli_progress *p, const sluice_event *e)
     if (e->weights_sha256 != NULL) fprintf(p->out, "weights sha256 %s\n", e->weights_sha256);
 }
 
+/* A text on lines of its own, as a terminal may show it. Returns the bytes of it that are left of `room`. */
+static size_t print_lines(FILE *out, const char *text, size_t room)
+{
+    char line[512], shown[4 * sizeof line];
+    while (*text != '\0' && room > 0) {
+        size_t n = strcspn(text, "\n"), most = room < sizeof line - 4 ? room : sizeof line - 4;
+        bool whole = n <= most;
+        if (!whole) n = most;
+        while (!whole && n < sizeof line - 1 && ((unsigned char)text[n] & 0xc0) == 0x80)
+            n++; /* not inside a character */
+        memcpy(line, text, n);
+        line[n] = '\0';
+        sluice_printable(line, shown, sizeof shown);
+        fputs(shown, out);
+        text += n;
+        room -= n < room ? n : room;
+        if (whole && *text == '\n') {
+            fputc('\n', out);
+            text++;
+            room--;
+        }
+    }
+    return room;
+}
+
+/* The first sample as the model reads it; what counts in the loss is underlined, or between {+ and +} where nothing can be. */
+static void on_sample(cli_progress *p, const sluice_event *e)
+{
+    enum { MOST_BYTES = 4000 };
+    const sluice_sample *s = e->sample;
+    size_t room = MOST_BYTES;
+    int64_t targets = 0;
+    for (int64_t i = 0; i < s->count; i++) targets += s->loss[i];
+    fprintf(p->out, "the first sample, %lld tokens, of which %lld count in the loss (%s):\n", (long long)s->count,
+            (long long)targets, p->colour ? "\033[4;32munderlined\033[0m" : "between {+ and +}");
+    for (int i = 0; i < s->part_count && room > 0; i++) {
+        if (s->part_loss[i]) fputs(p->colour ? "\033[4;32m" : "{+", p->out);
+        room = print_lines(p->out, s->texts[i], room);
+        if (s->part_loss[i]) fputs(p->colour ? "\033[0m" : "+}", p->out);
+    }
+    fputs(room == 0 ? " ...\n" : "\n", p->out);
+}
+
 static void (*const event_printers[])(cli_progress *p, const sluice_event *e) = {
     [SLUICE_EVENT_RESUMED] = on_resumed, [SLUICE_EVENT_EVAL] = on_eval, [SLUICE_EVENT_SAVED] = on_saved,
-    [SLUICE_EVENT_EPOCH] = on_epoch,     [SLUICE_EVENT_END] = on_end,
+    [SLUICE_EVENT_EPOCH] = on_epoch,     [SLUICE_EVENT_END] = on_end,   [SLUICE_EVENT_SAMPLE] = on_sample,
 };
 
 void cli_progress_event(cli_progress *p, const sluice_event *event)

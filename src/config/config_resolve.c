@@ -403,6 +403,15 @@ static sluice_status check_token_number(const sluice_config *c, const sl_setting
     return fail_key(c, "model.vocabulary", "random tokens need a number of different ones");
 }
 
+/* A model's folder has its tokenizer. */
+static sluice_status check_jsonl(const sluice_config *c, sl_settings *s)
+{
+    if (s->data.tokenizer[0] == '\0') s->data.tokenizer = s->path;
+    if (s->data.tokenizer[0] == '\0')
+        return fail_key(c, "data.tokenizer", "it is missing; give a folder with tokenizer.json, or that file");
+    return SLUICE_OK;
+}
+
 static sluice_status check_adapters(const sluice_config *c, const sl_settings *s, bool language)
 {
     if (s->model.lora.rank > 0 && !language) return fail_key(c, "lora.rank", "only language models can have adapters");
@@ -427,6 +436,7 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
     if (text) {
         if (strcmp(s->model.loss, "mse") == 0) return fail_key(c, "model.loss", "tokens need cross_entropy");
         s->model.loss = "cross_entropy";
+        if (strcmp(s->data.type, "jsonl") == 0) return check_jsonl(c, s);
         return strcmp(s->data.type, "text") == 0 ? resolve_text_data(c, s) : check_token_number(c, s);
     }
     return resolve_table_data(c, strcmp(s->data.type, "classification") == 0, s);

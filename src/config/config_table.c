@@ -202,7 +202,8 @@ const sl_option sl_config_rows[] = {
          FREE(DROPOUT)),
 
     TEXT("data.type", "", data.type,
-         "`text` (a file), `tokens` (files of token ids), `random_tokens` (for timing), "
+         "`text` (a file), `tokens` (files of token ids), `jsonl` (conversations and texts in JSON lines), "
+         "`random_tokens` (for timing), "
          "`regression` "
          "or `classification` (synthetic, from `data.seed`). Required.",
          SAME),
@@ -210,10 +211,11 @@ const sl_option sl_config_rows[] = {
          "text: the file, plain text (not JSON, CSV, compressed or token ids). Required there, but for `generate` with "
          "weights that keep their vocabulary. tokens: the file, or a pattern of several (`*`, `?`, `[a-z]`, `{a,b}`), "
          "which "
-         "are one sequence in the order of their names.",
+         "are one sequence in the order of their names. jsonl: a JSON object a line, or an array of them; also "
+         "compressed by gzip.",
          FREE(MOVES), READS),
     TEXT("data.validation_path", "", data.validation_path,
-         "tokens: files to evaluate on, instead of a share of `data.path`.", FREE(MOVES), READS),
+         "tokens, jsonl: files to evaluate on, instead of a share of `data.path`.", FREE(MOVES), READS),
     TEXT("data.mask_path", "", data.mask_path,
          "tokens: a file beside each of `data.path` with one byte for each token: 1 where it counts in the loss, 0 "
          "where it "
@@ -225,16 +227,34 @@ const sl_option sl_config_rows[] = {
            "tokens: type of the ids; auto: as the file says (`.npy`, llm.c's), which bare files do not.", FREE(MOVES)),
     COUNT_UP_TO("data.document_token", "", data.document_token, 0, SIZES,
                 "tokens: id that begins a document (an end-of-text token between documents).", SAME),
-    CHOICE(
-        "data.packing", "auto", data.packing, "none|documents",
-        "Whether the documents in a row are kept apart: attention stays inside, positions restart. tokens: `documents` "
-        "needs `data.document_token`; auto: none.",
-        SAME),
+    CHOICE("data.packing", "auto", data.packing, "none|documents|false|true",
+           "tokens, jsonl: whether a row holds several documents that are kept apart (`documents`, or true): attention "
+           "stays inside, "
+           "positions restart. jsonl: otherwise one and padding; auto: documents. tokens: needs `data.document_token`; "
+           "auto: none.",
+           SAME, VALUES(SL_PACKING_NONE, SL_PACKING_DOCUMENTS, SL_PACKING_NONE, SL_PACKING_DOCUMENTS)),
     TEXT("data.tokenizer", "", data.tokenizer,
-         "text: folder with `tokenizer.json` (or `vocab.json` and `merges.txt`), or one of these files: the text is "
-         "read as "
-         "its tokens.",
+         "text, jsonl: folder with `tokenizer.json` (or `vocab.json` and `merges.txt`), or one of these files: the "
+         "text is "
+         "read as its tokens. jsonl: required without `model.path`, whose it is otherwise; the folder also tells the "
+         "chat template.",
          FREE("files move; other tokens are noticed by the hash of the data, and a warning says so"), READS),
+    TEXT("data.template", "", data.chat,
+         "jsonl: chat template of conversations, by name ([data.md](data.md)); empty: the one that the tokenizer's "
+         "folder has.",
+         SAME),
+    TEXT("data.template_date", "", data.chat_date,
+         "jsonl: what chat templates that tell the date say, such as `26 Jul 2024`; empty: the date in Llama 3.1's own "
+         "template.",
+         SAME),
+    CHOICE("data.loss", "auto", data.loss, "answers|all",
+           "jsonl: tokens that count in the loss; auto: answers (or completions), and all of plain texts.", SAME),
+    CHOICE("data.truncate", "end", data.truncate, "end|start|drop|refuse",
+           "jsonl: what becomes of samples longer than the context: cut at the end, cut at the start, left out, or an "
+           "error.",
+           SAME),
+    FLAG("data.skip_empty", "false", data.skip_empty,
+         "jsonl: leave samples with an empty answer out; otherwise they are an error.", SAME),
     CHOICE("data.unit", "auto", data.unit, "bytes|characters|tokens",
            "text: what a token is; auto: `tokens` with `data.tokenizer`, otherwise as `model.vocabulary` says.", SAME),
     REAL("data.validation", "0", data.validation, 0, 0.99,

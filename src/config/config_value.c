@@ -197,6 +197,7 @@ static bool read_plain(const sl_option *row, const json_t *json, sl_config_value
     case SL_OPT_SIZE:
         return read_size(row, json, &out->size);
     case SL_OPT_CHOICE:
+        if (json_is_boolean(json)) return read_choice(row, json_is_true(json) ? "true" : "false", &out->choice);
         return read_choice(row, json_string_value(json), &out->choice);
     case SL_OPT_PAIR:
         return read_pair(row, json, out->pair);

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/log.h"
 #include "core/status.h"
 #include "sluice.h"
 
@@ -112,18 +113,28 @@ typedef enum {
     SL_PACKING_DOCUMENTS /* a row holds several that do not see each other, with the field "positions" */
 } sl_packing_mode;
 
+/* jsonl: what carries loss, and what becomes of samples that are longer than the context. */
+typedef enum { SL_LOSS_AUTO = -1, SL_LOSS_ANSWERS, SL_LOSS_ALL } sl_loss_on;
+typedef enum { SL_TRUNCATE_END, SL_TRUNCATE_START, SL_TRUNCATE_DROP, SL_TRUNCATE_REFUSE } sl_truncate;
+
 /* Settings of all kinds of data sets; each reads its own. Comes from the "data" section. Paths that are not given are "" or
  * NULL. */
 typedef struct sl_data_options {
     const char *type; /* a row of the table in open.c */
     const char *path;
     const char *validation_path;
-    const char *tokenizer;                        /* text: by its tokens; a folder or file */
+    const char *tokenizer;                        /* text, jsonl: by its tokens; a folder or file */
     const char *mask_path, *validation_mask_path; /* tokens */
     int dtype;                                    /* tokens: sl_token_type of format/token_file.h */
     int packing;                                  /* sl_packing_mode */
     int64_t document_token;                       /* tokens: -1: none */
-    int unit;                                     /* sl_text_unit */
+    /* jsonl */
+    const char *chat;          /* name of a chat template (format/chat_template.h); "": the folder's */
+    const char *chat_date;     /* of templates that have one; "": the template's own */
+    int loss, truncate;        /* sl_loss_on, sl_truncate */
+    bool skip_empty;           /* samples with an empty answer are left out, not refused */
+    int threads;               /* that encode; 0: as many as there are CPUs */
+    int unit;                  /* sl_text_unit */
     const sl_vocabulary *kept; /* text: as sl_data_text takes it; follows from the weights that a job begins with */
     double validation;
     int64_t samples, features, outputs;
@@ -136,9 +147,18 @@ typedef struct sl_data_options {
  * -1 where the mask says so, and with SL_PACKING_DOCUMENTS "positions" i32 [context], which restart at o->document_token. Ids
  * at or above `vocabulary` are SLUICE_ERR_INPUT with file and place when they are read. */
 sluice_status sl_data_tokens(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
+/* Conversations and texts in JSON lines, encoded once into memory. Documents of tokens t0 .. tn stand in rows as t0 .. tn-1 with
+ * the targets t1 .. tn, -1 where there is no loss; fields "tokens", "targets", "positions" i32 [context]. Ids at or above
+ * `vocabulary` (if above 0) are SLUICE_ERR_INPUT with their line. */
+sluice_status sl_data_jsonl(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
+/* Says what was read: samples, template, tokens, rows, and what was cut or left out. Nothing for other kinds. */
+void sl_data_jsonl_say(const sluice_data *d, const sl_log *log);
+/* The first document that is trained on; NULL for other kinds. Owned by the data set. */
+const sluice_sample *sl_data_jsonl_first(const sluice_data *d);
+
 /* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */
 sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
-/* "text, tokens, random_tokens, regression, classification". */
+/* "text, tokens, jsonl, random_tokens, regression, classification". */
 const char *sl_data_names(void);
 /* Whether samples of that type are tokens; false for a name that is none. */
 bool sl_data_type_has_tokens(const char *type);

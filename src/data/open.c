@@ -40,11 +40,12 @@ static const struct kind {
 } kinds[] = {
     { "text", true, open_text },
     { "tokens", true, sl_data_tokens },
+    { "jsonl", true, sl_data_jsonl },
     { "random_tokens", true, open_random_tokens },
     { "regression", false, open_regression },
     { "classification", false, open_classification },
 };
-#define NAMES "text, tokens, random_tokens, regression, classification"
+#define NAMES "text, tokens, jsonl, random_tokens, regression, classification"
 
 static const struct kind *find(const char *type)
 {

@@ -81,7 +81,7 @@ static int32_t rooms_take(rooms *r, int64_t need, int64_t *room)
 }
 
 /* Fills p->sorted and p->class_of by counting. */
-static sluice_status sort_by_length(sl_packing *p, const int32_t *lengths, int64_t capacity)
+static sluice_status sort_by_length(sl_packed_rows *p, const int32_t *lengths, int64_t capacity)
 {
     int64_t *begin = sl_alloc_array((size_t)capacity + 2, sizeof *begin, "counts of lengths");
     if (begin == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -98,7 +98,7 @@ static sluice_status sort_by_length(sl_packing *p, const int32_t *lengths, int64
 }
 
 /* row_of[s]: the row of the s-th document by length. */
-static sluice_status choose_rows(sl_packing *p, const int32_t *lengths, int64_t capacity, int32_t *row_of)
+static sluice_status choose_rows(sl_packed_rows *p, const int32_t *lengths, int64_t capacity, int32_t *row_of)
 {
     rooms r;
     SL_TRY(rooms_make(capacity, p->documents, &r));
@@ -117,7 +117,7 @@ static sluice_status choose_rows(sl_packing *p, const int32_t *lengths, int64_t 
 }
 
 /* The slots of each row, in the order of p->sorted. */
-static sluice_status collect_rows(sl_packing *p, const int32_t *row_of)
+static sluice_status collect_rows(sl_packed_rows *p, const int32_t *row_of)
 {
     p->first = sl_alloc_array((size_t)p->rows + 1, sizeof *p->first, "rows of documents");
     if (p->first == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -129,7 +129,7 @@ static sluice_status collect_rows(sl_packing *p, const int32_t *row_of)
     return SLUICE_OK;
 }
 
-static sluice_status pack(sl_packing *p, const int32_t *lengths, int64_t capacity)
+static sluice_status pack(sl_packed_rows *p, const int32_t *lengths, int64_t capacity)
 {
     p->slots = sl_alloc_array((size_t)p->documents, sizeof *p->slots, "rows of documents");
     p->sorted = sl_alloc_array((size_t)p->documents, sizeof *p->sorted, "rows of documents");
@@ -144,9 +144,9 @@ static sluice_status pack(sl_packing *p, const int32_t *lengths, int64_t capacit
     return st;
 }
 
-sluice_status sl_packing_make(const int32_t *lengths, int64_t documents, int64_t capacity, bool packs, sl_packing *out)
+sluice_status sl_packing_make(const int32_t *lengths, int64_t documents, int64_t capacity, bool packs, sl_packed_rows *out)
 {
-    sl_packing p = { .documents = documents, .packs = packs };
+    sl_packed_rows p = { .documents = documents, .packs = packs };
     if (documents > INT32_MAX)
         return sl_fail(SLUICE_ERR_INPUT, "%" PRId64 " documents; at most %d are packed", documents, INT32_MAX);
     if (!packs) {
@@ -163,29 +163,29 @@ sluice_status sl_packing_make(const int32_t *lengths, int64_t documents, int64_t
     return SLUICE_OK;
 }
 
-void sl_packing_free(sl_packing *p)
+void sl_packing_free(sl_packed_rows *p)
 {
     sl_free(p->first);
     sl_free(p->slots);
     sl_free(p->sorted);
     sl_free(p->class_of);
-    *p = (sl_packing){ .rows = 0 };
+    *p = (sl_packed_rows){ .rows = 0 };
 }
 
-uint64_t sl_packing_bytes(const sl_packing *p)
+uint64_t sl_packing_bytes(const sl_packed_rows *p)
 {
     if (!p->packs) return 0;
     return (uint64_t)p->documents * (sizeof *p->slots + sizeof *p->sorted + sizeof *p->class_of) +
            ((uint64_t)p->rows + 1) * sizeof *p->first;
 }
 
-int64_t sl_packing_row_documents(const sl_packing *p, int64_t row)
+int64_t sl_packing_row_documents(const sl_packed_rows *p, int64_t row)
 {
     return p->packs ? p->first[row + 1] - p->first[row] : 1;
 }
 
 /* Places of the same length form a class that ends where the next one begins. */
-static int64_t class_size(const sl_packing *p, int64_t begin)
+static int64_t class_size(const sl_packed_rows *p, int64_t begin)
 {
     int64_t low = begin, high = p->documents; /* class_of[low] == begin, and high is past it */
     while (high - low > 1) {
@@ -198,7 +198,7 @@ static int64_t class_size(const sl_packing *p, int64_t begin)
     return high - begin;
 }
 
-int64_t sl_packing_document(const sl_packing *p, int64_t row, int64_t k, uint64_t seed, bool shuffle, uint64_t epoch)
+int64_t sl_packing_document(const sl_packed_rows *p, int64_t row, int64_t k, uint64_t seed, bool shuffle, uint64_t epoch)
 {
     if (!p->packs) return row;
     int64_t place = p->slots[p->first[row] + k], begin = p->class_of[place];

@@ -10,6 +10,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/hash.h"
+#include "core/thread.h"
 #include "ir/tile.h"
 #include "train/run.h"
 
@@ -283,9 +284,13 @@ static sluice_status open_data(sl_job *j, const sluice_job_options *o, sl_job_pu
     if (sl_job_needs_data(j, purpose)) {
         s->data.kept = j->has_kept ? &j->kept : NULL;
         s->data.stop = j->stop;
+        s->data.threads =
+            sl_cpu_count() / (j->ranks.local > 1 ? j->ranks.local : 1); /* ranks of a machine share its CPUs */
+        if (s->data.threads < 1) s->data.threads = 1;
         SL_TRY(sl_data_open(&s->data, s->model.context, vocabulary_size(s), &j->data));
         j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
         if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);
+        if (j->ranks.rank == 0) sl_data_jsonl_say(j->data, &j->log);
     }
     return sl_job_use_vocabulary(j);
 }

@@ -390,6 +390,9 @@ static sluice_status announce(sl_run *r)
         print_plan(r->job, &r->predicted, &r->pace, r->options->plan_out);
     sl_job_plan_event(r->job, &r->predicted, &r->pace, &plan);
     sl_run_emit(r, &plan);
+    const sluice_sample *first = sl_data_jsonl_first(r->job->data);
+    if (first != NULL && r->job->engine->step == 0)
+        sl_run_emit(r, &(sluice_event){ .kind = SLUICE_EVENT_SAMPLE, .sample = first });
     return SLUICE_OK;
 }
 

@@ -43,7 +43,7 @@ TEST(rows_are_those_of_best_fit_decreasing_and_hold_every_document_once_an_epoch
 {
     static int32_t lengths[DOCUMENTS];
     static uint8_t seen[DOCUMENTS];
-    sl_packing p;
+    sl_packed_rows p;
     make_lengths(lengths, DOCUMENTS, CAPACITY, 3);
     REQUIRE_OK(sl_packing_make(lengths, DOCUMENTS, CAPACITY, true, &p));
     CHECK_EQ(p.rows, plain_best_fit(lengths, DOCUMENTS, CAPACITY));
@@ -68,7 +68,7 @@ TEST(rows_are_those_of_best_fit_decreasing_and_hold_every_document_once_an_epoch
 TEST(another_epoch_and_another_seed_put_other_documents_together)
 {
     static int32_t lengths[DOCUMENTS];
-    sl_packing p;
+    sl_packed_rows p;
     int64_t by_epoch = 0, by_seed = 0, same = 0;
     make_lengths(lengths, DOCUMENTS, CAPACITY, 3);
     REQUIRE_OK(sl_packing_make(lengths, DOCUMENTS, CAPACITY, true, &p));
@@ -87,7 +87,7 @@ TEST(another_epoch_and_another_seed_put_other_documents_together)
 TEST(documents_of_one_length_and_single_documents_are_packed)
 {
     static int32_t lengths[DOCUMENTS];
-    sl_packing p;
+    sl_packed_rows p;
     for (int i = 0; i < DOCUMENTS; i++) lengths[i] = 64;
     REQUIRE_OK(sl_packing_make(lengths, DOCUMENTS, 256, true, &p));
     CHECK_EQ(p.rows, DOCUMENTS / 4);
@@ -104,7 +104,7 @@ TEST(documents_of_one_length_and_single_documents_are_packed)
 TEST(without_packing_every_document_has_a_row)
 {
     const int32_t lengths[] = { 5, 1, 3 };
-    sl_packing p;
+    sl_packed_rows p;
     REQUIRE_OK(sl_packing_make(lengths, 3, 8, false, &p));
     CHECK_EQ(p.rows, 3);
     for (int64_t row = 0; row < 3; row++) {
@@ -119,7 +119,7 @@ TEST(a_million_documents_of_a_long_context_are_packed_at_once)
 {
     enum { MANY = 1000000, LONG = 131072 };
     int32_t *lengths = sl_alloc_array(MANY, sizeof *lengths, "lengths");
-    sl_packing p;
+    sl_packed_rows p;
     int64_t sum = 0;
     REQUIRE(lengths != NULL);
     make_lengths(lengths, MANY, LONG, 8);

@@ -13,6 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+# this folder holds a tokenizers.py, which is not the package of that name
+HERE = Path(__file__).resolve().parent
+sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != HERE]
+
 try:
     import trl
     from transformers.utils.chat_template_utils import render_jinja_template
@@ -20,7 +24,6 @@ except ImportError as missing:
     print(f"SKIP: {missing}")
     sys.exit(77)
 
-HERE = Path(__file__).resolve().parent
 TRL = Path(trl.__file__).parent / "chat_templates"
 CONVERSATIONS = 200
 

@@ -24,7 +24,8 @@
     X(tokenizer) \
     X(tokens) \
     X(model_config) \
-    X(weights_index)
+    X(weights_index) \
+    X(jsonl)
 /* clang-format on */
 
 #define DECLARE_TARGET(name_) void fuzz_##name_(const uint8_t *data, size_t bytes);

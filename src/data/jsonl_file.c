@@ -1,0 +1,206 @@
+/* jsonl_file.c: where the samples of a file are. A line is one, blank lines are none; a file that begins with '[' is one JSON array
+ * of them, on as many lines as it likes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#ifdef SLUICE_ZLIB
+#include <zlib.h>
+#endif
+
+#include "core/alloc.h"
+#include "core/io.h"
+#include "core/stop.h"
+#include "data/jsonl.h"
+#include "format/file_kind.h"
+#include "format/scan.h"
+
+#define MAX_FILE_BYTES   ((size_t)64 << 30)
+#define MAX_RECORD_BYTES ((size_t)64 << 20)
+#define POLLED_BYTES     ((size_t)64 << 20)
+
+sl_jsonl_where sl_jsonl_place(const sl_jsonl_file *f, int64_t record)
+{
+    sl_jsonl_where w;
+    snprintf(w.text, sizeof w.text, "%s, line %" PRId64, sl_show(f->path).text, f->records[record].line);
+    return w;
+}
+
+static sluice_status add_record(sl_jsonl_file *f, size_t begin, size_t end, int64_t line)
+{
+    if (end - begin > MAX_RECORD_BYTES)
+        return sl_fail(SLUICE_ERR_INPUT, "%s, line %" PRId64 ": a sample of %zu bytes; at most %zu are read", f->path,
+                       line, end - begin, MAX_RECORD_BYTES);
+    if (f->count == f->capacity) {
+        int64_t capacity = f->capacity > 0 ? 2 * f->capacity : 1024;
+        sl_jsonl_record *records = sl_realloc(f->records, (size_t)f->capacity * sizeof *records,
+                                              (size_t)capacity * sizeof *records, "places of samples");
+        if (records == NULL) return SLUICE_ERR_NO_MEMORY;
+        f->records = records;
+        f->capacity = capacity;
+    }
+    f->records[f->count++] = (sl_jsonl_record){ begin, end, line };
+    return SLUICE_OK;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static sluice_status find_lines(const int *stop, sl_jsonl_file *f, size_t at)
+{
+    int64_t line = 1;
+    for (size_t polled = 0; at < f->bytes; line++) {
+        const char *newline = memchr(f->text + at, '\n', f->bytes - at);
+        size_t end = newline != NULL ? (size_t)(newline - f->text) : f->bytes, begin = at, past = end;
+        while (begin < end && is_space(f->text[begin])) begin++;
+        while (past > begin && is_space(f->text[past - 1])) past--;
+        if (past > begin) SL_TRY(add_record(f, begin, past, line));
+        at = end + 1;
+        if (at - polled < POLLED_BYTES) continue;
+        SL_TRY(sl_stop_poll(stop, "reading the data"));
+        polled = at;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status fail_in_array(const sl_jsonl_file *f, const sl_scan *s)
+{
+    int line, column;
+    sl_scan_position(f->text, s->at, &line, &column);
+    return sl_fail(SLUICE_ERR_INPUT, "%s: line %d, column %d: %s", f->path, line, column, s->fault);
+}
+
+static sluice_status find_elements(sl_jsonl_file *f, size_t at)
+{
+    sl_scan s = { .text = f->text, .bytes = f->bytes, .at = at };
+    size_t counted = 0;
+    int64_t line = 1;
+    sl_scan_take(&s, '[');
+    if (!sl_scan_accept(&s, ']')) {
+        do {
+            sl_scan_space(&s);
+            size_t begin = s.at;
+            for (; counted < begin; counted++) line += f->text[counted] == '\n';
+            if (!sl_scan_skip(&s, 1)) return fail_in_array(f, &s);
+            SL_TRY(add_record(f, begin, s.at, line));
+        } while (sl_scan_accept(&s, ','));
+        if (!sl_scan_take(&s, ']')) return fail_in_array(f, &s);
+    }
+    sl_scan_space(&s);
+    if (s.at == f->bytes) return SLUICE_OK;
+    s.fault = "more text after the end of the array";
+    return fail_in_array(f, &s);
+}
+
+#ifdef SLUICE_ZLIB
+
+/* Room for more output; doubles. */
+static sluice_status grow(char **out, size_t *capacity, const char *path)
+{
+    size_t wanted = *capacity > 0 ? 2 * *capacity : (size_t)1 << 20;
+    if (wanted > MAX_FILE_BYTES)
+        return sl_fail(SLUICE_ERR_INPUT, "%s: more than %zu bytes when uncompressed", path, MAX_FILE_BYTES);
+    char *grown = sl_realloc(*out, *capacity, wanted, "uncompressed data");
+    if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
+    *out = grown;
+    *capacity = wanted;
+    return SLUICE_OK;
+}
+
+/* Members follow each other, as in files that were put together with cat. */
+static sluice_status inflate_members(const int *stop, z_stream *z, const char *path, size_t left, char **out,
+                                     size_t *bytes)
+{
+    size_t capacity = 0, polled = 0;
+    int state = Z_OK;
+    *bytes = 0;
+    while (left > 0 || z->avail_in > 0 || state == Z_BUF_ERROR || state == Z_OK) {
+        if (z->avail_in == 0 && left > 0) {
+            z->avail_in = left < (1u << 30) ? (uInt)left : 1u << 30;
+            left -= z->avail_in;
+        }
+        if (*bytes + 1 >= capacity) SL_TRY(grow(out, &capacity, path));
+        size_t room = capacity - 1 - *bytes < (1u << 30) ? capacity - 1 - *bytes : 1u << 30;
+        z->next_out = (Bytef *)*out + *bytes;
+        z->avail_out = (uInt)room;
+        state = inflate(z, Z_NO_FLUSH);
+        *bytes += room - z->avail_out;
+        if (state == Z_STREAM_END) {
+            if (left == 0 && z->avail_in == 0) break;
+            state = inflateReset(z);
+        } else if (state == Z_BUF_ERROR && z->avail_in == 0 && left == 0 && z->avail_out > 0) {
+            return sl_fail(SLUICE_ERR_INPUT, "%s: the compressed file ends too early; copy it again", path);
+        }
+        if (state != Z_OK && state != Z_BUF_ERROR)
+            return sl_fail(SLUICE_ERR_INPUT, "%s: not a whole gzip file: %s", path,
+                           z->msg != NULL ? z->msg : "bad data");
+        if (*bytes - polled >= POLLED_BYTES) SL_TRY(sl_stop_poll(stop, "reading the data"));
+        if (*bytes - polled >= POLLED_BYTES) polled = *bytes;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status uncompress_text(const int *stop, sl_jsonl_file *f)
+{
+    enum { GZIP_ALONE = 16 + MAX_WBITS };
+    z_stream z = { .next_in = (Bytef *)f->text };
+    char *out = NULL;
+    size_t bytes = 0;
+    if (inflateInit2(&z, GZIP_ALONE) != Z_OK)
+        return sl_fail(SLUICE_ERR_NO_MEMORY, "%s: no memory for uncompressing", f->path);
+    sluice_status st = inflate_members(stop, &z, f->path, f->bytes, &out, &bytes);
+    inflateEnd(&z);
+    sl_free(f->text);
+    f->text = out;
+    f->bytes = bytes;
+    return st;
+}
+
+#else
+
+static sluice_status uncompress_text(const int *stop, sl_jsonl_file *f)
+{
+    (void)stop;
+    return sl_fail(SLUICE_ERR_INPUT, "%s is compressed, and this sluice was built without zlib; give it uncompressed",
+                   f->path);
+}
+
+#endif
+
+static sluice_status find_records(const int *stop, sl_jsonl_file *f)
+{
+    size_t at = 0;
+    if (f->bytes >= 3 && memcmp(f->text, "\xef\xbb\xbf", 3) == 0) at = 3; /* a byte order mark */
+    size_t begin = at;
+    while (at < f->bytes && is_space(f->text[at])) at++;
+    if (at == f->bytes)
+        return sl_fail(SLUICE_ERR_INPUT, "%s is empty; give a JSON object a line, or an array of them", f->path);
+    if (f->text[at] == '[') return find_elements(f, at);
+    const sl_file_kind *kind = f->text[at] != '{' ? sl_text_file_kind(f->path, f->text, f->bytes) : NULL;
+    if (kind != NULL)
+        return sl_fail(SLUICE_ERR_INPUT, "%s is %s; give a JSON object a line, or an array of them", f->path,
+                       kind->what);
+    return find_lines(stop, f, begin);
+}
+
+sluice_status sl_jsonl_file_read(const int *stop, const char *path, sl_jsonl_file *out)
+{
+    sl_jsonl_file f = { .path = path };
+    sluice_status st = sl_file_read_all_until(stop, path, MAX_FILE_BYTES, &f.text, &f.bytes);
+    if (st == SLUICE_OK && f.bytes >= 2 && memcmp(f.text, "\x1f\x8b", 2) == 0) st = uncompress_text(stop, &f);
+    if (st == SLUICE_OK) st = find_records(stop, &f);
+    if (st != SLUICE_OK) {
+        sl_jsonl_file_free(&f);
+        return st;
+    }
+    *out = f;
+    return SLUICE_OK;
+}
+
+void sl_jsonl_file_free(sl_jsonl_file *f)
+{
+    sl_free(f->text);
+    sl_free(f->records);
+    *f = (sl_jsonl_file){ .path = NULL };
+}
