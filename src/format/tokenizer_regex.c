@@ -25,6 +25,8 @@ typedef struct character_set {
     uint16_t with, without;
     uint16_t first_range, range_count;
     bool negated;
+    bool
+        bracketed; /* [...]: superscripts and fractions of Latin-1 are no word characters there, as in the reference's engine */
 } character_set;
 
 typedef struct code_range {
@@ -281,6 +283,7 @@ static int parse_set(parser *p)
     int set = new_set(p);
     bool empty = true;
     if (p->failed) return 0;
+    p->regex->sets[set].bracketed = true;
     p->regex->sets[set].negated = take(p, "^");
     for (; !at_end(p) && (empty || !looks_at(p, "]")); empty = false) {
         uint32_t first, last;
@@ -588,6 +591,7 @@ static bool is_in(const attempt *a, int set, uint32_t code)
 {
     const character_set *s = &a->r->sets[set];
     unsigned property = a->properties[code];
+    if (s->bracketed && code < 0x100 && !sl_is_word(a->properties, code)) property &= ~(unsigned)SL_CHAR_WORD;
     bool in = (s->categories >> (property & SL_CATEGORY_MASK) & 1) != 0 || (property & s->with) != 0 ||
               (~property & s->without) != 0;
     for (int i = 0; i < s->range_count && !in; i++) {
