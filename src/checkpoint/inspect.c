@@ -8,9 +8,25 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "format/json.h"
+#include "format/tokenizer.h"
 #include "format/weights_set.h"
 
 typedef enum { PATH_WEIGHTS, PATH_CHECKPOINT, PATH_FOLDER } path_kind;
+
+static bool is_tokenizer(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return strcmp(slash != NULL ? slash + 1 : path, "tokenizer.json") == 0;
+}
+
+static sluice_status inspect_tokenizer(const char *path, bool json, FILE *out)
+{
+    sl_tokenizer *t;
+    SL_TRY(sl_tokenizer_open(path, &t));
+    sl_tokenizer_describe(t, json, out);
+    sl_tokenizer_close(t);
+    return SLUICE_OK;
+}
 
 /* A folder may hold both checkpoints and weights: it is the checkpoints' then. */
 static path_kind kind_of(const char *path)
@@ -428,6 +444,7 @@ sluice_status sluice_inspect(const char *path, bool json, FILE *out)
     };
     SL_NEED_PATH(path);
     SL_NEED(out);
+    if (is_tokenizer(path)) return inspect_tokenizer(path, json, out);
     return inspect[kind_of(path)](path, json, out);
 }
 

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "core/status.h"
 #include "format/text_buffer.h"
@@ -38,6 +39,9 @@ int32_t sl_tokenizer_end_of_text(const sl_tokenizer *t);
 /* Whether a text may be cut after a line end that follows a printable ASCII character, before an ASCII letter, without changing an
  * id: then threads share a text. */
 bool sl_tokenizer_cuts_at_lines(const sl_tokenizer *t);
+
+/* Kind, size and added tokens, for people or as one JSON object. */
+void sl_tokenizer_describe(const sl_tokenizer *t, bool json, FILE *out);
 
 /* Ids that grow. Zero-initialise; additions append. */
 typedef struct sl_ids {

@@ -7,7 +7,7 @@
 static const char *const texts[] = {
     "",
     " the cat's  THEY'LL\r\n\n 12345 na\xc3\xafve cafe\xcc\x81 \xe2\x96\x81x <s>[CLS]<|endoftext|> don't",
-    "\xe6\xbc\xa2\xe5\xad\x97 \xed\x95\x9c\xea\xb5\xad \xf0\x9f\x91\x8d\xf0\x9f\x8f\xbd \xef\xac\x81 "
+    "\xe6\xbc\xa2\xe5\xad\x97 \xed\x95\x9c \xf0\x9f\x91\x8d\xf0\x9f\x8f\xbd \xef\xac\x81",
     "\xe1\x84\x92\xe1\x85\xa1",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaabab",
     "                                                                                              x",
