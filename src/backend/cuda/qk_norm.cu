@@ -20,8 +20,8 @@ template <class T> struct QkJob {
     float *rstd_out;
     float *sums[2]; /* [groups, width] of the weights' gradients; nullptr: not wanted */
     float epsilon, offset;
-    bool add;     /* dx */
-    bool aligned; /* four columns of an activation are one access */
+    bool add;                      /* dx */
+    bool aligned, weights_aligned; /* four columns of an activation, of a weight, are one access */
     int queries, keys, width;
     int64_t rows, row, group_rows;
 };
@@ -55,7 +55,7 @@ __device__ __forceinline__ void store4(T *head, int first, int width, bool align
 template <class T>
 __device__ __forceinline__ void weights4(const QkJob<T> &j, const T *weight, int first, float (&w)[STEP])
 {
-    load4(weight, first, j.width, false, w);
+    load4(weight, first, j.width, j.weights_aligned, w);
     if (j.offset == 0.0f) return;
 #pragma unroll
     for (int i = 0; i < STEP; i++) w[i] += j.offset;
@@ -105,7 +105,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) qk_forward(const Q
     T *y = j.y + row * j.row;
     for (int head = (int)threadIdx.x / 32; head < normed; head += WARPS) {
         const int64_t at = (int64_t)head * j.width;
-        const float rstd = norm_head(j, j.weight[head >= j.queries], x + at, y + at);
+        const float rstd = norm_head(j, head < j.queries ? j.weight[0] : j.weight[1], x + at, y + at);
         if (threadIdx.x % 32 == 0) j.rstd_out[row * normed + head] = rstd;
     }
     if (x != y) pass_values(j, x, y, false);
@@ -223,6 +223,7 @@ template <class T> void set_alignment(QkJob<T> *j)
     const size_t bytes = STEP * sizeof(T);
     j->aligned =
         j->width % STEP == 0 && aligned_for(j->x, bytes) && aligned_for(j->y, bytes) && aligned_for(j->dy, bytes);
+    j->weights_aligned = j->width % STEP == 0 && aligned_for(j->weight[0], bytes) && aligned_for(j->weight[1], bytes);
 }
 
 template <class T, int EACH> void launch_gradient(const sl_cuda_args *a, const QkJob<T> &j)

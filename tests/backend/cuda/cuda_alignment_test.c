@@ -11,6 +11,7 @@ typedef struct aligned_case {
     int inputs, outputs;
     sl_shape in[3], out[2];
     sl_attrs attrs;
+    unsigned statistics; /* bit i: output i is f32 in every type */
 } aligned_case;
 
 #define COUNT(...) ((int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)))
@@ -60,6 +61,11 @@ static const aligned_case cases[] = {
     { SL_OP_SPLIT, 1, 1, .in = { S(9, 64) }, .out = { S(9, 32) }, .attrs = { .split = { 1, 16, 32 } } },
     { SL_OP_SPLIT_GRAD, 1, 1, .in = { S(9, 32) }, .out = { S(9, 64) }, .attrs = { .split = { 1, 16, 32 } } },
     { SL_OP_ADD_PART, 2, 1, .in = { S(9, 64), S(9, 32) }, .out = { S(9, 64) }, .attrs = { .split = { 1, 16, 32 } } },
+    { SL_OP_GEGLU, 1, 1, .in = { S(41, 128) }, .out = { S(41, 64) } },
+    { SL_OP_GEGLU_GRAD, 2, 1, .in = { S(41, 128), S(41, 64) }, .out = { S(41, 128) }, .attrs = { .gelu = { true } } },
+    { SL_OP_SOFTCAP, 1, 1, .in = { S(5003) }, .out = { S(5003) }, .attrs = { .softcap = { 0.7f } } },
+    { SL_OP_ROTARY, 1, 1, .in = { S(2, 9, 112) }, .out = { S(2, 9, 112) }, .attrs = { .rotary = { .heads = 3, .head_width = 32, .base = 1e4f, .rotated = 16 } } },
+    { SL_OP_QK_NORM, 3, 2, .in = { S(2, 9, 640), S(160), S(160) }, .out = { S(2, 9, 640), S(2, 9, 3) }, .attrs = { .qk_norm = { 2, 1, 160, 1e-6f, 1.0f } }, .statistics = 2 },
     { SL_OP_CONCAT, 2, 1, .in = { S(9, 32), S(9, 64) }, .out = { S(9, 96) }, .attrs = { .concat = { 1 } } },
 };
 /* clang-format on */
@@ -74,6 +80,11 @@ static uint64_t element_bytes(sl_form form)
 static sl_form form_of(const sl_shape *s, sl_form form)
 {
     return s->rank == 0 ? SL_FORM_F32 : form;
+}
+
+static sl_form output_form(const aligned_case *c, int i, sl_form form)
+{
+    return c->statistics >> i & 1u ? SL_FORM_F32 : form_of(&c->out[i], form);
 }
 
 /* An operand that begins `beside` elements behind a multiple of 256 bytes. */
@@ -115,7 +126,7 @@ static void run_beside(const aligned_case *c, sl_form form, int beside, uint8_t 
     }
     for (int i = 0; i < c->outputs; i++) {
         call.output_shapes[i] = &c->out[i];
-        call.output_forms[i] = form_of(&c->out[i], form);
+        call.output_forms[i] = output_form(c, i, form);
         call.outputs[i] = place(&end, &c->out[i], call.output_forms[i], beside);
     }
     uint64_t first = (end + 255) / 256 * 256;
@@ -149,7 +160,7 @@ TEST(cuda_kernels_give_the_same_bits_beside_sixteen_bytes)
         run_beside(c, forms[k % 3], 0, even);
         run_beside(c, forms[k % 3], 1, odd);
         for (int i = 0; i < c->outputs; i++) {
-            size_t bytes = (size_t)sl_shape_elements(&c->out[i]) * element_bytes(form_of(&c->out[i], forms[k % 3]));
+            size_t bytes = (size_t)sl_shape_elements(&c->out[i]) * element_bytes(output_form(c, i, forms[k % 3]));
             if (memcmp(even[i], odd[i], bytes) != 0)
                 test_fail(__FILE__, __LINE__, "case %d, %s of %s: output %d has other bits", k / 3, sl_ops[c->op].name,
                           sl_form_name(forms[k % 3]), i);
