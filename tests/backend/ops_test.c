@@ -151,7 +151,7 @@ static double *input_doubles(const layout *l, int i)
 /* What attention's gradient needs of its forward: out and lse, rounded as the forward would leave them. */
 static void compute_attention(const op_case *c, layout *l)
 {
-    int inputs = c->attrs.attention.packed ? 1 : 3;
+    int inputs = c->inputs - 3;
     ref_call ref = { .op = SL_OP_ATTENTION, .attrs = &c->attrs, .input_count = inputs, .output_count = 2 };
     for (int i = 0; i < inputs; i++) ref.in[i] = (ref_tensor){ &c->in[i], input_doubles(l, i) };
     for (int i = 0; i < 2; i++) ref.out[i] = (ref_tensor){ &c->in[inputs + i], input_doubles(l, inputs + i) };

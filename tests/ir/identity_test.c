@@ -206,8 +206,7 @@ TEST(attributes_are_written_a_line_each_without_the_free_ones)
                     "rms_norm.epsilon: 9.99999975e-06\n"
                     "rotary.heads: 2\nrotary.head_width: 4\nrotary.base: 10000\nrotary.inverse: false\n"
                     "attention.heads: 2\nattention.kv_heads: 1\nattention.head_width: 2\nattention.causal: true\n"
-                    "attention.packed: true\nattention.scale: 0.707106769\n"
-                    "attention.window: 0\nattention.softcap: 0\n");
+                    "attention.packed: true\nattention.scale: 0.707106769\n");
     free(text);
     sluice_graph_destroy(g);
 }

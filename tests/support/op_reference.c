@@ -704,6 +704,34 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
+/* The first key that query t of batch b sees, and how many follow; positions, or NULL where there are none. */
+static int64_t keys_seen(const ref_call *c, const double *positions, int64_t b, int64_t t, int64_t length, int64_t all,
+                         int64_t *first)
+{
+    *first = 0;
+    if (!c->attrs->attention.causal) return all;
+    if (c->attrs->attention.window > 0 && t - c->attrs->attention.window + 1 > 0)
+        *first = t - c->attrs->attention.window + 1;
+    if (positions != NULL && t - (int64_t)positions[b * length + t] > *first)
+        *first = t - (int64_t)positions[b * length + t];
+    return t + 1 - *first;
+}
+
+static const double *positions_of(const ref_call *c, int after)
+{
+    int operands = c->attrs->attention.packed ? 1 : 3;
+    return c->input_count - after > operands ? c->in[operands].data : NULL;
+}
+
+/* A score of the product of q and k, and its slope by that. */
+static double score_of(const ref_call *c, double product, double *slope)
+{
+    double scale = (double)c->attrs->attention.scale, cap = (double)c->attrs->attention.softcap;
+    double bent = cap > 0 ? tanh(product * scale / cap) : 0;
+    *slope = scale * (1 - bent * bent);
+    return cap > 0 ? cap * bent : product * scale;
+}
+
 static void ref_attention(const ref_call *c)
 {
     int64_t d = c->attrs->attention.head_width, heads = c->attrs->attention.heads;
@@ -711,18 +739,19 @@ static void ref_attention(const ref_call *c)
     head_rows in[3];
     find_heads(c, c->in, in);
     int64_t batch = c->in[0].shape->dim[0], length = in[0].length;
-    double *p = calloc((size_t)in[1].length, sizeof *p);
+    const double *positions = positions_of(c, 0);
+    double *p = calloc((size_t)in[1].length, sizeof *p), slope;
     for (int64_t at = 0; at < batch * heads * length; at++) {
-        int64_t t = at % length, h = at / length % heads, b = at / length / heads;
-        int64_t keys = c->attrs->attention.causal ? t + 1 : in[1].length;
+        int64_t t = at % length, h = at / length % heads, b = at / length / heads, first;
+        int64_t keys = keys_seen(c, positions, b, t, length, in[1].length, &first);
         const double *q = head_at(&in[0], b, t, h, d);
         for (int64_t s = 0; s < keys; s++)
-            p[s] = dot(q, head_at(&in[1], b, s, h / shared, d), d) * (double)c->attrs->attention.scale;
+            p[s] = score_of(c, dot(q, head_at(&in[1], b, first + s, h / shared, d), d), &slope);
         double lse = log_sum_exp(p, keys);
         for (int64_t s = 0; s < keys; s++)
             for (int64_t i = 0; i < d; i++)
                 c->out[0].data[((b * length + t) * heads + h) * d + i] +=
-                    exp(p[s] - lse) * head_at(&in[2], b, s, h / shared, d)[i];
+                    exp(p[s] - lse) * head_at(&in[2], b, first + s, h / shared, d)[i];
         c->out[1].data[at] += lse;
     }
     free(p);
@@ -777,22 +806,22 @@ static void ref_attention_grad(const ref_call *c)
 {
     int64_t d = c->attrs->attention.head_width, heads = c->attrs->attention.heads;
     int64_t shared = heads / c->attrs->attention.kv_heads;
-    int saved = c->attrs->attention.packed ? 1 : 3; /* out, lse, dout follow the forward inputs */
+    int saved = c->input_count - 3; /* out, lse, dout follow the forward inputs */
+    const double *positions = positions_of(c, 3);
     head_rows in[3], grad[3];
     find_heads(c, c->in, in);
     find_heads(c, c->out, grad);
     int64_t batch = c->in[0].shape->dim[0], length = in[0].length;
     for (int64_t at = 0; at < batch * heads * length; at++) {
         int64_t t = at % length, h = at / length % heads, b = at / length / heads,
-                row = ((b * length + t) * heads + h) * d;
-        int64_t keys = c->attrs->attention.causal ? t + 1 : in[1].length;
-        double scale = (double)c->attrs->attention.scale;
+                row = ((b * length + t) * heads + h) * d, first;
+        int64_t keys = keys_seen(c, positions, b, t, length, in[1].length, &first);
         const double *q = head_at(&in[0], b, t, h, d), *dout = c->in[saved + 2].data + row;
         double delta = dot(dout, c->in[saved].data + row, d);
-        for (int64_t s = 0; s < keys; s++) {
+        for (int64_t s = first; s < first + keys; s++) {
             const double *k = head_at(&in[1], b, s, h / shared, d), *v = head_at(&in[2], b, s, h / shared, d);
-            double p = exp(dot(q, k, d) * scale - c->in[saved + 1].data[at]);
-            double ds = p * (dot(dout, v, d) - delta) * scale;
+            double slope, p = exp(score_of(c, dot(q, k, d), &slope) - c->in[saved + 1].data[at]);
+            double ds = p * (dot(dout, v, d) - delta) * slope;
             for (int64_t i = 0; i < d; i++) {
                 head_at(&grad[0], b, t, h, d)[i] += ds * k[i];
                 head_at(&grad[1], b, s, h / shared, d)[i] += ds * q[i];

@@ -132,6 +132,11 @@ AttentionCall bind_inputs(const sl_cuda_args *a, size_t bytes)
     c.width = a->attrs->attention.head_width;
     c.causal = a->attrs->attention.causal;
     c.scale = a->attrs->attention.scale;
+    c.softcap = a->attrs->attention.softcap;
+    c.window = a->attrs->attention.window;
+    int operands = sl_attention_operands(a->attrs);
+    if (a->input_count == operands + 1 || a->input_count == operands + 4) /* forward, backward */
+        c.positions = (const int32_t *)a->in[operands].data;
     c.multiprocessors = a->multiprocessors;
     bind_operands(c, a->in, packed, bytes, &c.q, &c.k, &c.v);
     return c;
@@ -140,7 +145,7 @@ AttentionCall bind_inputs(const sl_cuda_args *a, size_t bytes)
 void bind_gradients(AttentionCall *c, const sl_cuda_args *a, size_t bytes)
 {
     bool packed = a->attrs->attention.packed;
-    const sl_cuda_tensor *saved = a->in + (packed ? 1 : 3); /* out, lse, dout */
+    const sl_cuda_tensor *saved = a->in + a->input_count - 3; /* out, lse, dout */
     int64_t row = (int64_t)c->query_heads * c->width;
     c->out = heads_of(saved, 0, row, c->queries, bytes);
     c->lse = (float *)saved[1].data;
@@ -149,17 +154,6 @@ void bind_gradients(AttentionCall *c, const sl_cuda_args *a, size_t bytes)
     c->rounded = sl_attention_round(c->queries);
     c->lse2 = (float *)a->workspace;
     c->delta = c->lse2 + c->batches * c->rounded * c->query_heads;
-}
-
-/* Not here yet. */
-sluice_status check_limits(const sl_cuda_args *a)
-{
-    const auto &at = a->attrs->attention;
-    int operands = sl_attention_operands(a->attrs);
-    bool positions = a->input_count == operands + 1 || a->input_count == operands + 4;
-    if (at.window == 0 && at.softcap == 0 && !positions) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_USAGE, "%s: the CUDA backend has no attention with a window, documents or a soft cap",
-                   a->name != nullptr ? a->name : "?");
 }
 
 /* Positions and blocks are counted in 31 bits: the least block has 32 rows of a head. */
@@ -194,8 +188,8 @@ bool on_tensor_cores(const AttentionCall &c, sl_form form)
 bool on_hopper(const sl_cuda_args *a, const AttentionCall &c, sl_form form,
                decltype(sl_attention_forward_hopper) *start)
 {
-    const bool fits = a->map_maker != nullptr && (c.width == 64 || c.width == 128) && on_tensor_cores(c, form);
-    return fits && start(c, form, a->map_maker, a->stream);
+    const bool fits = a->map_maker != nullptr && (c.width == 64 || c.width == 128) && c.softcap == 0.0f;
+    return fits && on_tensor_cores(c, form) && start(c, form, a->map_maker, a->stream);
 }
 
 bool is_empty(const AttentionCall &c)
@@ -209,7 +203,6 @@ extern "C" sluice_status sl_cuda_attention(const sl_cuda_args *a)
     sl_form form = sl_cuda_type(SL_OP_ATTENTION, a);
     size_t bytes = form == SL_FORM_F32 ? 4 : 2;
     SL_TRY(check_size(a));
-    SL_TRY(check_limits(a));
     AttentionCall c = bind_inputs(a, bytes);
     c.out = heads_of(&a->out[0], 0, (int64_t)c.query_heads * c.width, c.queries, bytes);
     c.lse = (float *)a->out[1].data;
@@ -224,7 +217,6 @@ extern "C" sluice_status sl_cuda_attention_grad(const sl_cuda_args *a)
     sl_form form = sl_cuda_type(SL_OP_ATTENTION_GRAD, a);
     size_t bytes = form == SL_FORM_F32 ? 4 : 2;
     SL_TRY(check_size(a));
-    SL_TRY(check_limits(a));
     SL_TRY(sl_check_workspace(SL_OP_ATTENTION_GRAD, a));
     AttentionCall c = bind_inputs(a, bytes);
     bind_gradients(&c, a, bytes);

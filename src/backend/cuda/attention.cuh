@@ -4,7 +4,10 @@
  * tensor cores (attention_forward.cu, attention_backward.cu): 16-bit types and heads of a multiple of 8 up to
  * SL_ATTENTION_TENSOR_WIDTH. In plain arithmetic (attention_general.cu): everything else. Which one depends on shape,
  * type and the GPU's architecture alone. No family forms T x S, and none uses atomics: every sum belongs to one block,
- * which visits tiles in order. */
+ * which visits tiles in order.
+ *
+ * Windows, documents and soft caps have kernels of their own (template flag `limited`; attention_limits.cuh), so that
+ * plain attention is compiled as if there were none. Scores are capped by the last two families alone. */
 #ifndef SL_BACKEND_CUDA_ATTENTION_CUH
 #define SL_BACKEND_CUDA_ATTENTION_CUH
 
@@ -35,6 +38,10 @@ struct AttentionCall {
     /* Workspace of the backward, [batches, query_heads, rounded]; zero from `queries` on. */
     float *lse2, *delta; /* lse / log 2; dout . out */
     int64_t rounded;
+    /* What the limited kernels read. */
+    const int32_t *positions; /* [batches, queries]; NULL: a row is one document */
+    int window;               /* 0: none */
+    float softcap;            /* 0: none */
 };
 
 /* Queue the work on the stream. The head width fits SL_ATTENTION_TENSOR_WIDTH, addresses are multiples of 16. */

@@ -10,7 +10,7 @@
  * dk a warp can have 32 keys, and what it reads from shared memory serves twice the products that 16 keys would. One of
  * the pair makes p and dv, the other dp, ds and dk; p passes between them. While one exponentiates, the other
  * multiplies. */
-#include "backend/cuda/attention.cuh"
+#include "backend/cuda/attention_limits.cuh"
 #include "backend/cuda/mma.cuh"
 
 namespace
@@ -86,13 +86,40 @@ __device__ __forceinline__ void probabilities(float (&s)[M][N][4], const float *
 }
 
 /* `past`: how many positions the first key lies after the first query. */
-template <int M, int N> __device__ __forceinline__ void hide_earlier(float (&p)[M][N][4], int past, int lane)
+template <int M, int N>
+__device__ __forceinline__ void hide_earlier(float (&p)[M][N][4], int past, float hidden, int lane)
 {
 #pragma unroll
     for (int i = 0; i < M * N * 4; i++) {
         int m = i / 4 / N, n = i / 4 % N, e = i % 4;
         int key = past + m * 16 + e / 2 * 8 + lane / 4, query = n * 8 + lane % 4 * 2 + e % 2;
-        if (key > query) p[m][n][e] = 0.0f;
+        if (key > query) p[m][n][e] = hidden;
+    }
+}
+
+/* Of capped scores, raw and -infinity where they are hidden: p to `a`, and to the other warp of the pair p times what
+ * the cap leaves of a score's slope, which is all that it multiplies. */
+template <class T, int M, int N>
+__device__ __forceinline__ void capped_probabilities(unsigned (&a)[N / 2][M][4], uint4 *passed,
+                                                     const float (&s)[M][N][4], const float *lse,
+                                                     const AttentionCall &c, int lane)
+{
+    const float factor = c.softcap * SL_LOG2_E;
+#pragma unroll
+    for (int i = 0; i < N / 2 * M; i++) {
+        int k = i / M, m = i % M;
+        unsigned slope[4];
+#pragma unroll
+        for (int word = 0; word < 4; word++) {
+            int n = 2 * k + word / 2, e = word % 2 * 2;
+            float2 base = *(const float2 *)(lse + n * 8 + lane % 4 * 2);
+            float x = bent(c, s[m][n][e]), y = bent(c, s[m][n][e + 1]);
+            float p = s[m][n][e] == -INFINITY ? 0.0f : fast_exp2(fmaf(x, factor, -base.x));
+            float q = s[m][n][e + 1] == -INFINITY ? 0.0f : fast_exp2(fmaf(y, factor, -base.y));
+            a[k][m][word] = pack_pair<T>(p, q);
+            slope[word] = pack_pair<T>(p * (1.0f - x * x), q * (1.0f - y * y));
+        }
+        passed[i * 32] = make_uint4(slope[0], slope[1], slope[2], slope[3]);
     }
 }
 
@@ -125,7 +152,8 @@ template <int M, int K> __device__ __forceinline__ void pass_on(uint4 *p, const 
     }
 }
 
-template <class T, int W> __global__ void __launch_bounds__(ByKeys<W>::threads, 1) key_kernel(AttentionCall c)
+template <class T, int W, bool limited>
+__global__ void __launch_bounds__(ByKeys<W>::threads, 1) key_kernel(AttentionCall c)
 {
     using B = ByKeys<W>;
     constexpr int M = B::m, N = B::queries / 8;
@@ -137,6 +165,12 @@ template <class T, int W> __global__ void __launch_bounds__(ByKeys<W>::threads, 
     int first = at.tile * B::keys, mine = first + pair * B::pair_keys;
     Walk walk = { at.head * c.group, 0, c.causal ? first / B::queries : 0, attention_tiles(c.queries, B::queries) };
     walk.tile = walk.start;
+    int clear = walk.tiles; /* tiles before it see all keys that come before them */
+    if (limited && is_bounded(c)) {
+        const int tiles = walk.tiles;
+        walk.tiles = tiles_that_see(c, at.batch, walk.start, tiles, B::queries, 0, first + B::keys);
+        clear = tiles_that_see(c, at.batch, walk.start, tiles, B::queries, B::queries - 1, first + 1);
+    }
     int steps = c.group * (walk.tiles - walk.start);
     shared_address left = base + (has_dv ? 0 : B::key_bytes) + pair * B::pair_keys * Tile<W>::pitch;
     uint4 *passed = (uint4 *)(shared + B::p_at) + pair * B::vectors * 32 + lane;
@@ -166,11 +200,20 @@ template <class T, int W> __global__ void __launch_bounds__(ByKeys<W>::threads, 
         unsigned a[N / 2][M][4]; /* p or ds */
         shared_address dout = base + B::dout_at + buffer * B::query_bytes;
         if (sees && has_dv) {
-            probabilities<M, N>(s, (const float *)(shared + B::lse_at) + buffer * B::queries, c.scale * SL_LOG2_E,
-                                lane);
-            if (c.causal && mine + B::pair_keys > query + 1) hide_earlier<M, N>(s, mine - query, lane);
-            round_left<T, M, N>(a, s);
-            pass_on<M, N / 2>(passed, a);
+            const float *lse = (const float *)(shared + B::lse_at) + buffer * B::queries;
+            bool hides = c.causal && mine + B::pair_keys > query + 1;
+            if (limited) { /* before the exponentials, which a cap bends */
+                if (hides) hide_earlier<M, N>(s, mine - query, -INFINITY, lane);
+                if (walk.tile >= clear) hide_past_columns<M, N>(s, c, at.batch, query, mine, -INFINITY, lane);
+            }
+            if (limited && c.softcap > 0.0f) {
+                capped_probabilities<T, M, N>(a, passed, s, lse, c, lane);
+            } else {
+                probabilities<M, N>(s, lse, c.scale * SL_LOG2_E, lane);
+                if (!limited && hides) hide_earlier<M, N>(s, mine - query, 0.0f, lane);
+                round_left<T, M, N>(a, s);
+                pass_on<M, N / 2>(passed, a);
+            }
         } else if (sees) {
             multiply_rows<T, W, M, N>(s, left, dout, lane);
         }
@@ -254,6 +297,20 @@ __device__ __forceinline__ void row_slopes(float (&s)[M][N][4], const float (&dp
     }
 }
 
+/* The same of capped scores, times what the cap leaves of a score's slope. */
+template <int M, int N>
+__device__ __forceinline__ void capped_slopes(float (&s)[M][N][4], const float (&dp)[M][N][4], const RowNumbers<M> &r,
+                                              const AttentionCall &c)
+{
+    const float factor = c.softcap * SL_LOG2_E;
+#pragma unroll
+    for (int i = 0; i < M * N * 4; i++) {
+        int m = i / 4 / N, n = i / 4 % N, e = i % 4;
+        float y = bent(c, s[m][n][e]), p = fast_exp2(fmaf(y, factor, -r.lse2[m][e / 2]));
+        s[m][n][e] = p * (dp[m][n][e] - r.delta[m][e / 2]) * (1.0f - y * y);
+    }
+}
+
 /* Those of keys that a query does not see are zero: causal, or past the last. */
 template <int M, int N>
 __device__ __forceinline__ void hide_slopes(float (&s)[M][N][4], int first_query, int first_key, bool causal, int keys,
@@ -267,7 +324,7 @@ __device__ __forceinline__ void hide_slopes(float (&s)[M][N][4], int first_query
     }
 }
 
-template <class T, int W>
+template <class T, int W, bool limited>
 __global__ void __launch_bounds__(ByQueries<W>::threads, ByQueries<W>::blocks) query_kernel(AttentionCall c)
 {
     using B = ByQueries<W>;
@@ -287,7 +344,8 @@ __global__ void __launch_bounds__(ByQueries<W>::threads, ByQueries<W>::blocks) q
     load_tile<T, W, B::queries, B::threads>(shared_at(shared) + B::query_bytes,
                                             head_at<T>(c.dout, at.batch, first, at.head, c.width), c.dout.row,
                                             c.queries - first, c.width, threadIdx.x);
-    load_keys<T, W>(c, at, 0, key_tiles);
+    const int begin = limited ? first_seen(c, at.batch, first) / B::keys : 0;
+    load_keys<T, W>(c, at, begin * B::keys, key_tiles + begin % 2 * 2 * B::key_bytes);
     RowNumbers<M> numbers = load_numbers<M>(c, at, mine, lane);
     unsigned held_query[B::held ? W / 16 : 1][M][4], held_dout[B::held ? W / 16 : 1][M][4];
     if (B::held) {
@@ -300,13 +358,20 @@ __global__ void __launch_bounds__(ByQueries<W>::threads, ByQueries<W>::blocks) q
         }
     }
 
+    int from[M][2], nearest = 0, furthest = 0; /* of the warp's queries: the first key of the first and of the last */
+    if (limited) {
+        see_rows<M>(from, c, at.batch, mine, lane);
+        furthest = first_seen(c, at.batch, mine);
+        nearest = first_seen(c, at.batch, mine + B::warp_queries - 1);
+    }
     float dq[M][W / 8][4] = {};
-    for (int step = 0; step < steps; step++) {
+    for (int step = begin; step < steps; step++) {
         wait_copies<0>();
         __syncthreads(); /* the tile has come, and everybody has left the other buffer */
         int key = step * B::keys;
         if (step + 1 < steps) load_keys<T, W>(c, at, key + B::keys, key_tiles + (step + 1) % 2 * 2 * B::key_bytes);
         if (c.causal && key >= mine + B::warp_queries) continue; /* after all of the warp's queries */
+        if (limited && key + B::keys <= furthest) continue;      /* before what any of them sees */
         shared_address keys = key_tiles + step % 2 * 2 * B::key_bytes;
         float s[M][N][4], dp[M][N][4];
         if constexpr (B::held) {
@@ -316,9 +381,13 @@ __global__ void __launch_bounds__(ByQueries<W>::threads, ByQueries<W>::blocks) q
             multiply_rows<T, W, M, N>(s, query_tile, keys, lane);
             multiply_rows<T, W, M, N>(dp, dout_tile, keys + B::key_bytes, lane);
         }
-        row_slopes<M, N>(s, dp, numbers, c.scale * SL_LOG2_E);
+        if (limited && c.softcap > 0.0f)
+            capped_slopes<M, N>(s, dp, numbers, c);
+        else
+            row_slopes<M, N>(s, dp, numbers, c.scale * SL_LOG2_E);
         if (key + B::keys > c.keys || (c.causal && key + B::keys > mine + 1))
             hide_slopes<M, N>(s, mine, key, c.causal, c.keys, lane);
+        if (limited && key < nearest) hide_past<M, N>(s, from, key, 0.0f, lane);
         unsigned ds[N / 2][M][4];
         round_left<T, M, N>(ds, s);
         multiply_columns<T, W, M, N / 2>(dq, ds, keys, lane);
@@ -333,20 +402,25 @@ __global__ void __launch_bounds__(ByQueries<W>::threads, ByQueries<W>::blocks) q
 
 /* ---- launches ---- */
 
-template <class T, int W> void launch_backward(const AttentionCall &c, void *stream)
+template <class T, int W, bool limited> void launch_kernels(const AttentionCall &c, void *stream)
 {
     using K = ByKeys<W>;
     using Q = ByQueries<W>;
     if (c.dk.data != nullptr || c.dv.data != nullptr) {
         unsigned blocks = (unsigned)(c.batches * c.key_heads * attention_tiles(c.keys, K::keys));
-        SL_ALLOW_SHARED((key_kernel<T, W>), K::shared_bytes);
-        SL_LAUNCH((key_kernel<T, W>), blocks, K::threads, K::shared_bytes, stream, c);
+        SL_ALLOW_SHARED((key_kernel<T, W, limited>), K::shared_bytes);
+        SL_LAUNCH((key_kernel<T, W, limited>), blocks, K::threads, K::shared_bytes, stream, c);
     }
     if (c.dq.data != nullptr) {
         unsigned blocks = (unsigned)(c.batches * c.query_heads * attention_tiles(c.queries, Q::queries));
-        SL_ALLOW_SHARED((query_kernel<T, W>), Q::shared_bytes);
-        SL_LAUNCH((query_kernel<T, W>), blocks, Q::threads, Q::shared_bytes, stream, c);
+        SL_ALLOW_SHARED((query_kernel<T, W, limited>), Q::shared_bytes);
+        SL_LAUNCH((query_kernel<T, W, limited>), blocks, Q::threads, Q::shared_bytes, stream, c);
     }
+}
+
+template <class T, int W> void launch_backward(const AttentionCall &c, void *stream)
+{
+    (is_limited(c) ? launch_kernels<T, W, true> : launch_kernels<T, W, false>)(c, stream);
 }
 
 const struct {

@@ -3,6 +3,7 @@
  * A block has a tile of queries of one head and walks over the keys that they see. Each of its warps has 16 or 32
  * queries for itself: scores, softmax and output stay in its registers. Keys and values come in tiles into two buffers,
  * one being filled while the other is used. */
+#include "backend/cuda/attention_limits.cuh"
 #include "backend/cuda/attention_rows.cuh"
 #include "backend/cuda/mma.cuh"
 
@@ -32,7 +33,16 @@ __device__ __forceinline__ void load_keys(const AttentionCall &c, const Place &a
     commit_copies();
 }
 
-template <class T, int W>
+template <int M, int N> __device__ __forceinline__ void cap(float (&s)[M][N][4], const AttentionCall &c)
+{
+#pragma unroll
+    for (int i = 0; i < M * N * 4; i++) {
+        float &x = s[i / 4 / N][i / 4 % N][i % 4];
+        x = c.softcap * bent(c, x);
+    }
+}
+
+template <class T, int W, bool limited>
 __global__ void __launch_bounds__(Forward<W>::threads, Forward<W>::blocks) forward_kernel(AttentionCall c)
 {
     using F = Forward<W>;
@@ -49,7 +59,8 @@ __global__ void __launch_bounds__(Forward<W>::threads, Forward<W>::blocks) forwa
 
     load_tile<T, W, F::queries, F::threads>(shared_at(shared), head_at<T>(c.q, at.batch, first, at.head, c.width),
                                             c.q.row, c.queries - first, c.width, threadIdx.x);
-    load_keys<T, W>(c, at, 0, key_tiles);
+    const int begin = limited ? first_seen(c, at.batch, first) / F::keys : 0;
+    load_keys<T, W>(c, at, begin * F::keys, key_tiles + begin % 2 * 2 * F::key_bytes);
     unsigned held[F::held ? W / 16 : 1][M][4];
     if (F::held) {
         wait_copies<0>();
@@ -58,24 +69,35 @@ __global__ void __launch_bounds__(Forward<W>::threads, Forward<W>::blocks) forwa
         for (int i = 0; i < W / 16; i++) load_left<W, M>(held[F::held ? i : 0], query_tile, i, lane);
     }
 
-    float out[M][W / 8][4] = {}, factor = c.scale * SL_LOG2_E;
+    const float scale = limited && c.softcap > 0.0f ? 1.0f : c.scale;
+    float out[M][W / 8][4] = {}, factor = scale * SL_LOG2_E;
+    int from[M][2], nearest = 0, furthest = 0; /* of the warp's queries: the first key of the first and of the last */
+    if (limited) {
+        see_rows<M>(from, c, at.batch, mine, lane);
+        furthest = first_seen(c, at.batch, mine);
+        nearest = first_seen(c, at.batch, mine + F::warp_queries - 1);
+    }
     Running<M> run;
 #pragma unroll
-    for (int i = 0; i < 2 * M; i++) run.top[i / 2][i % 2] = -INFINITY, run.sum[i / 2][i % 2] = 0.0f;
-    for (int step = 0; step < steps; step++) {
+    for (int i = 0; i < 2 * M; i++)
+        run.top[i / 2][i % 2] = limited ? SL_ATTENTION_LOWEST : -INFINITY, run.sum[i / 2][i % 2] = 0.0f;
+    for (int step = begin; step < steps; step++) {
         wait_copies<0>();
         __syncthreads(); /* the tile has come, and everybody has left the other buffer */
         int key = step * F::keys;
         if (step + 1 < steps) load_keys<T, W>(c, at, key + F::keys, key_tiles + (step + 1) % 2 * 2 * F::key_bytes);
         if (c.causal && key >= mine + F::warp_queries) continue; /* after all of the warp's queries */
+        if (limited && key + F::keys <= furthest) continue;      /* before what any of them sees */
         shared_address keys = key_tiles + step % 2 * 2 * F::key_bytes;
         float s[M][N][4];
         if constexpr (F::held)
             multiply_held<T, W, M, N>(s, held, keys, lane);
         else
             multiply_rows<T, W, M, N>(s, query_tile, keys, lane);
+        if (limited && c.softcap > 0.0f) cap<M, N>(s, c);
         if (key + F::keys > c.keys || (c.causal && key + F::keys > mine + 1))
             hide<M, N>(s, mine, key, c.causal, c.keys, lane);
+        if (limited && key < nearest) hide_past<M, N>(s, from, key, -INFINITY, lane);
         float shrink[M][2];
         if (raise_tops<M, N>(run, shrink, s, factor)) shrink_rows<M, W / 8>(out, shrink);
         soften<M, N>(run, s, factor);
@@ -85,19 +107,24 @@ __global__ void __launch_bounds__(Forward<W>::threads, Forward<W>::blocks) forwa
     }
 
     join_sums(run);
-    store_lse(c, at, run, mine, lane);
+    store_lse(c, at, run, mine, lane, scale);
 #pragma unroll
     for (int i = 0; i < 2 * M; i++) run.sum[i / 2][i % 2] = 1.0f / run.sum[i / 2][i % 2];
     store_warp_rows<T, W, M>(head_at<T>(c.out, at.batch, mine, at.head, c.width), c.out.row, c.queries - mine, c.width,
                              out, run.sum, shared + warp * F::warp_queries * Tile<W>::pitch, lane);
 }
 
-template <class T, int W> void launch_forward(const AttentionCall &c, void *stream)
+template <class T, int W, bool limited> void launch_kernel(const AttentionCall &c, void *stream)
 {
     using F = Forward<W>;
     unsigned blocks = (unsigned)(c.batches * c.query_heads * attention_tiles(c.queries, F::queries));
-    SL_ALLOW_SHARED((forward_kernel<T, W>), F::shared_bytes);
-    SL_LAUNCH((forward_kernel<T, W>), blocks, F::threads, F::shared_bytes, stream, c);
+    SL_ALLOW_SHARED((forward_kernel<T, W, limited>), F::shared_bytes);
+    SL_LAUNCH((forward_kernel<T, W, limited>), blocks, F::threads, F::shared_bytes, stream, c);
+}
+
+template <class T, int W> void launch_forward(const AttentionCall &c, void *stream)
+{
+    (is_limited(c) ? launch_kernel<T, W, true> : launch_kernel<T, W, false>)(c, stream);
 }
 
 const struct {

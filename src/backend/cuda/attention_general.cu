@@ -3,7 +3,7 @@
  * A block has 64 rows of one head and a stripe of up to 128 of its columns, which registers hold; the scores, which
  * need all columns, are computed anew for each stripe. Thread (y, x) of 16 x 16 has rows 4y.. and columns 4x.. of a
  * tile of scores, and rows 4y.., columns 4x.. and 64 + 4x.. of the stripe. */
-#include "backend/cuda/attention.cuh"
+#include "backend/cuda/attention_limits.cuh"
 
 namespace
 {
@@ -117,10 +117,31 @@ __device__ __forceinline__ void store_stripe(const AttentionHeads &to, int batch
     }
 }
 
-/* Whether a query sees a key. */
-__device__ __forceinline__ bool sees(const AttentionCall &c, int query, int key)
+/* Whether a query sees a key; `from` on if limited. */
+template <bool limited> __device__ __forceinline__ bool sees(const AttentionCall &c, int query, int key, int from)
 {
-    return query < c.queries && key < c.keys && (!c.causal || key <= query);
+    return query < c.queries && key < c.keys && (!c.causal || key <= query) && (!limited || key >= from);
+}
+
+/* Of the thread's four rows of a tile. */
+template <bool limited>
+__device__ __forceinline__ void see_rows(int (&from)[4], const AttentionCall &c, int batch, int query)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) from[i] = limited ? first_seen(c, batch, query + i) : 0;
+}
+
+/* A tile of keys that holds the first which the tile of queries from `first` on sees. */
+template <bool limited> __device__ __forceinline__ int first_tile(const AttentionCall &c, int batch, int first)
+{
+    return limited ? first_seen(c, batch, first) / side * side : 0;
+}
+
+/* Scaled, and capped. */
+template <bool limited> __device__ __forceinline__ float score_of(const AttentionCall &c, float product)
+{
+    if (limited && c.softcap > 0.0f) return c.softcap * tanhf(product * c.scale / c.softcap);
+    return product * c.scale;
 }
 
 /* Over the sixteen threads that share rows. */
@@ -140,19 +161,25 @@ __device__ __forceinline__ float row_sum(float x)
 
 /* A tile of scores becomes exponentials; the running maximum, sum and output follow. Queries past the last see nothing
  * and stay at zero. */
+template <bool limited>
 __device__ __forceinline__ void soften(const AttentionCall &c, float (&s)[4][4], float (&top)[4], float (&total)[4],
-                                       float (&out)[4][8], int query, int key)
+                                       float (&out)[4][8], int query, int key, const int (&from)[4])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float most = top[i];
 #pragma unroll
-        for (int j = 0; j < 4; j++) most = sees(c, query + i, key + j) ? fmaxf(most, s[i][j] * c.scale) : most;
+        for (int j = 0; j < 4; j++) {
+            if (limited) s[i][j] = score_of<limited>(c, s[i][j]);
+            if (sees<limited>(c, query + i, key + j, from[i]))
+                most = fmaxf(most, limited ? s[i][j] : s[i][j] * c.scale);
+        }
         most = row_max(most);
         float shrink = most == top[i] ? 1.0f : expf(top[i] - most), sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            s[i][j] = sees(c, query + i, key + j) ? expf(s[i][j] * c.scale - most) : 0.0f;
+            bool seen = sees<limited>(c, query + i, key + j, from[i]);
+            s[i][j] = seen ? expf(limited ? s[i][j] - most : s[i][j] * c.scale - most) : 0.0f;
             sum += s[i][j];
         }
         top[i] = most;
@@ -170,7 +197,7 @@ __device__ __forceinline__ void store_lse(const AttentionCall &c, const Place &a
         c.lse[((int64_t)at.batch * c.query_heads + at.head) * c.queries + query + i] = top[i] + logf(total[i]);
 }
 
-template <class T> __global__ void __launch_bounds__(threads, 2) general_forward_kernel(AttentionCall c)
+template <class T, bool limited> __global__ void __launch_bounds__(threads, 2) general_forward_kernel(AttentionCall c)
 {
     __shared__ Stage stage;
     Place at = place_of(blockIdx.x, c.batches, c.query_heads);
@@ -179,10 +206,12 @@ template <class T> __global__ void __launch_bounds__(threads, 2) general_forward
     int seen = c.causal ? min(first + side, c.keys) : c.keys;
     Rows<T> q = rows_at<T>(c.q, at.batch, first, at.head, c.width, c.queries);
     float out[4][8] = {}, total[4] = {}, top[4] = { -INFINITY, -INFINITY, -INFINITY, -INFINITY };
-    for (int key = 0; key < seen; key += side) {
+    int from[4];
+    see_rows<limited>(from, c, at.batch, query);
+    for (int key = first_tile<limited>(c, at.batch, first); key < seen; key += side) {
         float s[4][4];
         scores(s, stage, q, rows_at<T>(c.k, at.batch, key, key_head, c.width, c.keys), c.width);
-        soften(c, s, top, total, out, query, key + (int)threadIdx.x % 16 * 4);
+        soften<limited>(c, s, top, total, out, query, key + (int)threadIdx.x % 16 * 4, from);
         store_weights(stage, s, false);
         add_product(out, stage, rows_at<T>(c.v, at.batch, key, key_head, c.width, c.keys), column, c.width);
     }
@@ -193,9 +222,11 @@ template <class T> __global__ void __launch_bounds__(threads, 2) general_forward
     store_stripe<T>(c.out, at.batch, first, at.head, c.queries, out, factor, column, c.width);
 }
 
-/* s becomes p, dp becomes ds = p (dp - delta); zero where a query does not see a key. */
+/* s becomes p, dp becomes ds = p (dp - delta), times what a cap leaves of the score's slope; zero where a query does not
+ * see a key. */
+template <bool limited>
 __device__ __forceinline__ void slopes(const AttentionCall &c, int batch, int head, float (&s)[4][4], float (&dp)[4][4],
-                                       int query, int key)
+                                       int query, int key, const int (&from)[4])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -204,13 +235,17 @@ __device__ __forceinline__ void slopes(const AttentionCall &c, int batch, int he
         float lse = c.lse[row * c.queries + known], delta = c.delta[row * c.rounded + known];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            s[i][j] = sees(c, query + i, key + j) ? expf(s[i][j] * c.scale - lse) : 0.0f;
-            dp[i][j] = sees(c, query + i, key + j) ? s[i][j] * (dp[i][j] - delta) : 0.0f;
+            bool seen = sees<limited>(c, query + i, key + j, from[i]);
+            float score = limited ? score_of<limited>(c, s[i][j]) : 0.0f;
+            float left = limited && c.softcap > 0.0f ? score / c.softcap : 0.0f;
+            s[i][j] = seen ? expf(limited ? score - lse : s[i][j] * c.scale - lse) : 0.0f;
+            dp[i][j] = seen ? s[i][j] * (dp[i][j] - delta) : 0.0f;
+            if (limited) dp[i][j] *= 1.0f - left * left;
         }
     }
 }
 
-template <class T> __global__ void __launch_bounds__(threads, 2) general_key_kernel(AttentionCall c)
+template <class T, bool limited> __global__ void __launch_bounds__(threads, 2) general_key_kernel(AttentionCall c)
 {
     __shared__ Stage stage;
     Place at = place_of(blockIdx.x, c.batches, c.key_heads);
@@ -220,12 +255,15 @@ template <class T> __global__ void __launch_bounds__(threads, 2) general_key_ker
     float dk[4][8] = {}, dv[4][8] = {}, once[4] = { 1.0f, 1.0f, 1.0f, 1.0f };
     for (int head = at.head * c.group; head < (at.head + 1) * c.group; head++)
         for (int query = c.causal ? first : 0; query < c.queries; query += side) {
+            if (limited && first_seen(c, at.batch, query) >= first + side) break;
             Rows<T> q = rows_at<T>(c.q, at.batch, query, head, c.width, c.queries);
             Rows<T> dout = rows_at<T>(c.dout, at.batch, query, head, c.width, c.queries);
             float s[4][4], dp[4][4];
+            int mine = query + (int)threadIdx.x / 16 * 4, from[4];
+            see_rows<limited>(from, c, at.batch, mine);
             scores(s, stage, q, k, c.width);
             scores(dp, stage, dout, v, c.width);
-            slopes(c, at.batch, head, s, dp, query + (int)threadIdx.x / 16 * 4, first + (int)threadIdx.x % 16 * 4);
+            slopes<limited>(c, at.batch, head, s, dp, mine, first + (int)threadIdx.x % 16 * 4, from);
             store_weights(stage, s, true);
             add_product(dv, stage, dout, column, c.width);
             store_weights(stage, dp, true);
@@ -236,7 +274,7 @@ template <class T> __global__ void __launch_bounds__(threads, 2) general_key_ker
     if (c.dv.data != nullptr) store_stripe<T>(c.dv, at.batch, first, at.head, c.keys, dv, once, column, c.width);
 }
 
-template <class T> __global__ void __launch_bounds__(threads, 2) general_query_kernel(AttentionCall c)
+template <class T, bool limited> __global__ void __launch_bounds__(threads, 2) general_query_kernel(AttentionCall c)
 {
     __shared__ Stage stage;
     Place at = place_of(blockIdx.x, c.batches, c.query_heads);
@@ -245,12 +283,14 @@ template <class T> __global__ void __launch_bounds__(threads, 2) general_query_k
     Rows<T> q = rows_at<T>(c.q, at.batch, first, at.head, c.width, c.queries);
     Rows<T> dout = rows_at<T>(c.dout, at.batch, first, at.head, c.width, c.queries);
     float dq[4][8] = {};
-    for (int key = 0; key < seen; key += side) {
+    int mine = first + (int)threadIdx.x / 16 * 4, from[4];
+    see_rows<limited>(from, c, at.batch, mine);
+    for (int key = first_tile<limited>(c, at.batch, first); key < seen; key += side) {
         Rows<T> k = rows_at<T>(c.k, at.batch, key, key_head, c.width, c.keys);
         float s[4][4], dp[4][4];
         scores(s, stage, q, k, c.width);
         scores(dp, stage, dout, rows_at<T>(c.v, at.batch, key, key_head, c.width, c.keys), c.width);
-        slopes(c, at.batch, at.head, s, dp, first + (int)threadIdx.x / 16 * 4, key + (int)threadIdx.x % 16 * 4);
+        slopes<limited>(c, at.batch, at.head, s, dp, mine, key + (int)threadIdx.x % 16 * 4, from);
         store_weights(stage, dp, false);
         add_product(dq, stage, k, column, c.width);
     }
@@ -263,13 +303,26 @@ dim3 grid_of(const AttentionCall &c, int heads, int rows)
     return dim3((unsigned)(c.batches * heads * attention_tiles(rows, side)),
                 (unsigned)attention_tiles(c.width, stripe));
 }
+
+template <class T, bool limited> void launch_forward(const AttentionCall &c, void *stream)
+{
+    SL_LAUNCH((general_forward_kernel<T, limited>), grid_of(c, c.query_heads, c.queries), threads, 0, stream, c);
+}
+
+template <class T, bool limited> void launch_backward(const AttentionCall &c, void *stream)
+{
+    if (c.dk.data != nullptr || c.dv.data != nullptr)
+        SL_LAUNCH((general_key_kernel<T, limited>), grid_of(c, c.key_heads, c.keys), threads, 0, stream, c);
+    if (c.dq.data != nullptr)
+        SL_LAUNCH((general_query_kernel<T, limited>), grid_of(c, c.query_heads, c.queries), threads, 0, stream, c);
+}
 } // namespace
 
 void sl_attention_forward_general(const AttentionCall &c, sl_form form, void *stream)
 {
     (void)sl_dispatch(form, [&](auto element) {
         using T = decltype(element);
-        SL_LAUNCH((general_forward_kernel<T>), grid_of(c, c.query_heads, c.queries), threads, 0, stream, c);
+        (is_limited(c) ? launch_forward<T, true> : launch_forward<T, false>)(c, stream);
         return SLUICE_OK;
     });
 }
@@ -278,10 +331,7 @@ void sl_attention_backward_general(const AttentionCall &c, sl_form form, void *s
 {
     (void)sl_dispatch(form, [&](auto element) {
         using T = decltype(element);
-        if (c.dk.data != nullptr || c.dv.data != nullptr)
-            SL_LAUNCH((general_key_kernel<T>), grid_of(c, c.key_heads, c.keys), threads, 0, stream, c);
-        if (c.dq.data != nullptr)
-            SL_LAUNCH((general_query_kernel<T>), grid_of(c, c.query_heads, c.queries), threads, 0, stream, c);
+        (is_limited(c) ? launch_backward<T, true> : launch_backward<T, false>)(c, stream);
         return SLUICE_OK;
     });
 }

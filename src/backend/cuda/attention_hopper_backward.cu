@@ -90,16 +90,23 @@ struct Walk {
 struct KeyPiece {
     Place at;
     int first, steps; /* key; tiles of queries */
+    int clear;        /* tiles of queries before it see the piece's first key; bounded pieces alone */
     Walk walk;
 };
 
-template <int W> __device__ __forceinline__ KeyPiece key_piece_of(const AttentionCall &c, unsigned work)
+/* Every lane of a warp asks. */
+template <int W, bool bounded> __device__ __forceinline__ KeyPiece key_piece_of(const AttentionCall &c, unsigned work)
 {
     using B = ByKeys<W>;
     const Place at = place_of(work, c.batches, c.key_heads);
-    const int first = at.tile * B::keys, tiles = attention_tiles(c.queries, B::queries);
+    const int first = at.tile * B::keys, all = attention_tiles(c.queries, B::queries);
     const int start = c.causal ? first / B::queries : 0;
-    return { at, first, c.group * max(tiles - start, 0), { at.head * c.group, start, start, tiles } };
+    int tiles = all, clear = all;
+    if (bounded) {
+        tiles = tiles_that_see(c, at.batch, start, all, B::queries, 0, first + B::keys);
+        clear = tiles_that_see(c, at.batch, start, all, B::queries, B::queries - 1, first + 1);
+    }
+    return { at, first, c.group * max(tiles - start, 0), clear, { at.head * c.group, start, start, tiles } };
 }
 
 template <int W>
@@ -137,10 +144,10 @@ __device__ __forceinline__ void fetch_queries(const BackwardMaps &maps, const At
 }
 
 /* p[keys, queries] of scores, rounded; keys after a query are not seen. `past`: how many positions the warp's first key
- * lies after the first query. */
-template <class T, int N>
+ * lies after the first query. hide_more(s) hides what else is not seen. */
+template <class T, int N, class Hide>
 __device__ __forceinline__ void probabilities(unsigned (&p)[N / 2][1][4], float (&s)[1][N][4], const float *lse,
-                                              float factor, bool hides, int past, int lane)
+                                              float factor, bool hides, int past, int lane, Hide hide_more)
 {
 #pragma unroll
     for (int n = 0; n < N; n++) {
@@ -155,6 +162,7 @@ __device__ __forceinline__ void probabilities(unsigned (&p)[N / 2][1][4], float 
             if (past + e / 2 * 8 + lane / 4 > n * 8 + lane % 4 * 2 + e % 2) s[0][n][e] = 0.0f;
         }
     }
+    hide_more(s);
     round_left<T, 1, N>(p, s);
 }
 
@@ -189,7 +197,7 @@ __device__ __forceinline__ void store_rows(const AttentionHeads &to, const Atten
 
 /* One warpgroup's part of dk and dv. Scores and dk of the tile before run together, then dp and dv: more at a time, and
  * registers would be too few. */
-template <class T, int W>
+template <class T, int W, bool bounded>
 __device__ __forceinline__ void walk_queries(const AttentionCall &c, KeyPiece piece, int group, char *shared,
                                              shared_address base, const Meeting<ByKeys<W>::buffers> &m)
 {
@@ -219,7 +227,12 @@ __device__ __forceinline__ void walk_queries(const AttentionCall &c, KeyPiece pi
     auto make_p = [&] {
         const int past = key - piece.walk.tile * B::queries;
         pin(s[0]);
-        probabilities<T, N>(p, s, lse + turn.buffer * B::queries, factor, c.causal && past + 15 > 0, past, lane);
+        probabilities<T, N>(p, s, lse + turn.buffer * B::queries, factor, c.causal && past + 15 > 0, past, lane,
+                            [&](float(&x)[1][N][4]) {
+                                if (bounded && piece.walk.tile >= piece.clear)
+                                    hide_past_columns<1, N>(x, c, piece.at.batch, piece.walk.tile * B::queries, key,
+                                                            0.0f, lane);
+                            });
     };
     auto start_dp_and_dv = [&] {
         products_begin();
@@ -270,7 +283,7 @@ __device__ __forceinline__ void walk_queries(const AttentionCall &c, KeyPiece pi
     store_rows<T, W>(c.dv, c, piece.at, key, c.keys, dv, 1.0f, stage, lane);
 }
 
-template <class T, int W>
+template <class T, int W, bool bounded>
 __global__ void __launch_bounds__(threads, 1)
     hopper_key_kernel(const __grid_constant__ BackwardMaps maps, const __grid_constant__ AttentionCall c)
 {
@@ -278,7 +291,7 @@ __global__ void __launch_bounds__(threads, 1)
     SL_DYNAMIC_SHARED(char, shared);
     const shared_address base = whole_blocks(shared_at(shared));
     const Meeting<B::buffers> m = meeting_at<B::buffers>(base + B::barriers_at);
-    const KeyPiece piece = key_piece_of<W>(c, blockIdx.x);
+    const KeyPiece piece = key_piece_of<W, bounded>(c, blockIdx.x);
     const int group = (int)threadIdx.x / group_threads - 1;
     if (threadIdx.x == 0) m.set();
     __syncthreads();
@@ -287,7 +300,7 @@ __global__ void __launch_bounds__(threads, 1)
         if (threadIdx.x == 0) fetch_queries<W>(maps, c, piece, base, m);
     } else {
         take_registers<registers>();
-        walk_queries<T, W>(c, piece, group, shared + (base - shared_at(shared)), base, m);
+        walk_queries<T, W, bounded>(c, piece, group, shared + (base - shared_at(shared)), base, m);
     }
 }
 
@@ -304,14 +317,14 @@ template <int W> struct ByQueries {
 };
 
 /* The thread that asks for tiles. */
-template <int W>
+template <int W, bool bounded>
 __device__ __forceinline__ void fetch_keys(const BackwardMaps &maps, const AttentionCall &c, unsigned works,
                                            shared_address base, Meeting<ByQueries<W>::buffers> m)
 {
     using B = ByQueries<W>;
     Turn<B::buffers> turn;
     for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.own.next()) {
-        const QueryPiece p = query_piece_of<B>(c, work);
+        const QueryPiece p = query_piece_of<B, bounded>(c, work);
         const int key_head = p.at.head / c.group;
         m.own.wait_free();
         barrier_expect(m.own.full(), 2 * groups * B::group_bytes);
@@ -321,7 +334,7 @@ __device__ __forceinline__ void fetch_keys(const BackwardMaps &maps, const Atten
             copy_rows<W>(to, group_apart, &maps.q, m.own.full(), p.at.head, row, p.at.batch);
             copy_rows<W>(to + B::dout_at, group_apart, &maps.dout, m.own.full(), p.at.head, row, p.at.batch);
         }
-        for (int step = 0; step < p.steps; step++, turn.next()) {
+        for (int step = p.begin; step < p.steps; step++, turn.next()) {
             const int i = turn.buffer;
             const shared_address to = base + B::key_at + i * B::key_bytes, barrier = m.tiles.full(i);
             m.tiles.wait_free(turn);
@@ -333,11 +346,13 @@ __device__ __forceinline__ void fetch_keys(const BackwardMaps &maps, const Atten
     }
 }
 
-/* The numbers of a lane's two rows. */
+/* The numbers of a lane's two rows; if bounded, the first keys that they see and that the last row of the warp does. */
 struct RowNumbers {
     float lse2[2], delta[2];
+    int from[1][2], nearest;
 };
 
+template <bool bounded>
 __device__ __forceinline__ RowNumbers load_numbers(const AttentionCall &c, const Place &at, int first, int lane)
 {
     RowNumbers r;
@@ -348,17 +363,22 @@ __device__ __forceinline__ RowNumbers load_numbers(const AttentionCall &c, const
         r.lse2[i] = c.lse2[row + query];
         r.delta[i] = c.delta[row + query];
     }
+    if (bounded) {
+        see_rows<1>(r.from, c, at.batch, first, lane);
+        r.nearest = first_seen(c, at.batch, first + 15);
+    }
     return r;
 }
 
 /* Scores become probabilities; those of keys that a query does not see, causal or past the last, are zero. */
-template <int N>
+template <int N, bool bounded>
 __device__ __forceinline__ void row_probabilities(float (&s)[1][N][4], const RowNumbers &r, float factor, int query,
                                                   int key, const AttentionCall &c, int lane)
 {
 #pragma unroll
     for (int i = 0; i < N * 4; i++)
         s[0][i / 4][i % 4] = fast_exp2(fmaf(s[0][i / 4][i % 4], factor, -r.lse2[i % 4 / 2]));
+    if (bounded && key < r.nearest) hide_past<1, N>(s, r.from, key, 0.0f, lane);
     if (key + N * 8 <= c.keys && (!c.causal || key + N * 8 <= query + 1)) return;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -380,7 +400,7 @@ __device__ __forceinline__ void row_slopes(unsigned (&ds)[N / 2][1][4], float (&
 }
 
 /* One warpgroup's part of dq. */
-template <class T, int W>
+template <class T, int W, bool bounded>
 __device__ __forceinline__ void walk_keys(const AttentionCall &c, const QueryPiece &piece, int group, char *shared,
                                           shared_address base, const Meeting<ByQueries<W>::buffers> &m,
                                           Turn<ByQueries<W>::buffers> &turn)
@@ -392,7 +412,7 @@ __device__ __forceinline__ void walk_keys(const AttentionCall &c, const QueryPie
     const float factor = c.scale * SL_LOG2_E;
     const shared_address queries = base + group * B::group_bytes, douts = queries + B::dout_at;
     const shared_address keys = base + B::key_at, values = base + B::value_at;
-    const RowNumbers numbers = load_numbers(c, piece.at, query, lane);
+    const RowNumbers numbers = load_numbers<bounded>(c, piece.at, query, lane);
     float dq[1][W / 8][4] = {}, s[1][N][4], dp[1][N][4];
     unsigned ds[N / 2][1][4];
 
@@ -410,7 +430,7 @@ __device__ __forceinline__ void walk_keys(const AttentionCall &c, const QueryPie
     };
     auto make_p = [&](int key) {
         pin(s[0]);
-        row_probabilities<N>(s, numbers, factor, query, key, c, lane);
+        row_probabilities<N, bounded>(s, numbers, factor, query, key, c, lane);
     };
     auto make_ds = [&] {
         pin(dp[0]);
@@ -422,10 +442,10 @@ __device__ __forceinline__ void walk_keys(const AttentionCall &c, const QueryPie
     m.tiles.wait_full(turn);
     start_scores_and_dp();
     products_wait<1>(); /* scores */
-    make_p(0);
+    make_p(piece.begin * B::keys);
     products_wait<0>(); /* dp */
     make_ds();
-    for (int step = 1; step < piece.steps; step++) {
+    for (int step = piece.begin + 1; step < piece.steps; step++) {
         const int before = turn.buffer;
         turn.next();
         m.tiles.wait_full(turn);
@@ -447,7 +467,7 @@ __device__ __forceinline__ void walk_keys(const AttentionCall &c, const QueryPie
                      shared + B::out_at + group * B::group_bytes + warp * 16 * W * 2, lane);
 }
 
-template <class T, int W>
+template <class T, int W, bool bounded>
 __global__ void __launch_bounds__(threads, 1)
     hopper_query_kernel(const __grid_constant__ BackwardMaps maps, const __grid_constant__ AttentionCall c,
                         unsigned works)
@@ -461,13 +481,14 @@ __global__ void __launch_bounds__(threads, 1)
     __syncthreads();
     if (group < 0) {
         give_registers<few_registers>();
-        if (threadIdx.x == 0) fetch_keys<W>(maps, c, works, base, m);
+        if (threadIdx.x == 0) fetch_keys<W, bounded>(maps, c, works, base, m);
         return;
     }
     take_registers<registers>();
     Turn<B::buffers> turn;
     for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.own.next())
-        walk_keys<T, W>(c, query_piece_of<B>(c, work), group, shared + (base - shared_at(shared)), base, m, turn);
+        walk_keys<T, W, bounded>(c, query_piece_of<B, bounded>(c, work), group, shared + (base - shared_at(shared)),
+                                 base, m, turn);
 }
 
 /* ---- launches ---- */
@@ -480,7 +501,8 @@ bool map_backward(BackwardMaps *out, const AttentionCall &c, sl_form form, void 
            map_heads(&out->v, maker, c.v, c.batches, c.keys, c.key_heads, c.width, key_box, form);
 }
 
-template <class T, int W> bool launch_backward(const AttentionCall &c, sl_form form, void *maker, void *stream)
+template <class T, int W, bool bounded>
+bool launch_kernels(const AttentionCall &c, sl_form form, void *maker, void *stream)
 {
     using K = ByKeys<W>;
     using Q = ByQueries<W>;
@@ -490,16 +512,21 @@ template <class T, int W> bool launch_backward(const AttentionCall &c, sl_form f
         return false;
     if (c.dk.data != nullptr || c.dv.data != nullptr) {
         const unsigned works = (unsigned)(c.batches * c.key_heads * attention_tiles(c.keys, K::keys));
-        SL_ALLOW_SHARED((hopper_key_kernel<T, W>), K::shared_bytes);
-        SL_LAUNCH((hopper_key_kernel<T, W>), works, threads, K::shared_bytes, stream, by_keys, c);
+        SL_ALLOW_SHARED((hopper_key_kernel<T, W, bounded>), K::shared_bytes);
+        SL_LAUNCH((hopper_key_kernel<T, W, bounded>), works, threads, K::shared_bytes, stream, by_keys, c);
     }
     if (c.dq.data != nullptr) {
         const unsigned works = (unsigned)(c.batches * c.query_heads * attention_tiles(c.queries, Q::queries));
-        SL_ALLOW_SHARED((hopper_query_kernel<T, W>), Q::shared_bytes);
-        SL_LAUNCH((hopper_query_kernel<T, W>), blocks_of(c, works), threads, Q::shared_bytes, stream, by_queries, c,
-                  works);
+        SL_ALLOW_SHARED((hopper_query_kernel<T, W, bounded>), Q::shared_bytes);
+        SL_LAUNCH((hopper_query_kernel<T, W, bounded>), blocks_of(c, works), threads, Q::shared_bytes, stream,
+                  by_queries, c, works);
     }
     return true;
+}
+
+template <class T, int W> bool launch_backward(const AttentionCall &c, sl_form form, void *maker, void *stream)
+{
+    return (is_bounded(c) ? launch_kernels<T, W, true> : launch_kernels<T, W, false>)(c, form, maker, stream);
 }
 } // namespace
 

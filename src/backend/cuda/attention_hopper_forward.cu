@@ -52,21 +52,21 @@ template <int W> struct Meeting {
 };
 
 /* The thread that asks for tiles. */
-template <int W>
+template <int W, bool bounded>
 __device__ __forceinline__ void fetch(const ForwardMaps &maps, const AttentionCall &c, unsigned works,
                                       shared_address base, Meeting<W> m)
 {
     using F = Forward<W>;
     Turn<F::buffers> turn;
     for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.queries.next()) {
-        const QueryPiece p = query_piece_of<F>(c, work);
+        const QueryPiece p = query_piece_of<F, bounded>(c, work);
         const int key_head = p.at.head / c.group;
         m.queries.wait_free();
         barrier_expect(m.queries.full(), groups * F::group_bytes);
         for (int i = 0; i < groups; i++)
             copy_rows<W>(base + i * F::group_bytes, group_apart, &maps.q, m.queries.full(), p.at.head,
                          p.first + i * group_rows, p.at.batch);
-        for (int step = 0; step < p.steps; step++, turn.next()) {
+        for (int step = p.begin; step < p.steps; step++, turn.next()) {
             const int i = turn.buffer;
             m.keys.wait_free(turn);
             barrier_expect(m.keys.full(i), F::key_bytes);
@@ -86,15 +86,34 @@ template <int W> struct Attending {
     Running<1> run;
 };
 
+/* The first keys that a lane's two rows see, and that the last row of its warp does; nothing where that is all. */
+template <bool bounded> struct Seen {
+    int from[1][2], nearest;
+
+    __device__ __forceinline__ Seen(const AttentionCall &c, int batch, int query, int lane)
+    {
+        see_rows<1>(from, c, batch, query, lane);
+        nearest = first_seen(c, batch, query + 15);
+    }
+};
+
+template <> struct Seen<false> {
+    __device__ __forceinline__ Seen(const AttentionCall &, int, int, int)
+    {
+    }
+};
+
 /* Scores of a tile of keys, its products done, become exponentials. True: the output is to be multiplied by shrink. */
-template <int W>
+template <int W, bool bounded>
 __device__ __forceinline__ bool exponentiate(Attending<W> &x, float (&shrink)[1][2], const AttentionCall &c, int query,
-                                             int key, int lane)
+                                             int key, const Seen<bounded> &see, int lane)
 {
     constexpr int keys = Forward<W>::keys, N = keys / 8;
     const float factor = c.scale * SL_LOG2_E;
     if (key + keys > c.keys || (c.causal && key + keys > query + 1))
         hide<1, N>(x.s, query, key, c.causal, c.keys, lane);
+    if constexpr (bounded)
+        if (key < see.nearest) hide_past<1, N>(x.s, see.from, key, -INFINITY, lane);
     const bool grown = raise_tops<1, N>(x.run, shrink, x.s, factor);
     soften<1, N>(x.run, x.s, factor);
     return grown;
@@ -105,15 +124,24 @@ __device__ __forceinline__ void store_out(Attending<W> &x, const AttentionCall &
                                           char *stage, int lane)
 {
     join_sums(x.run);
-    store_lse(c, at, x.run, query, lane);
+    store_lse(c, at, x.run, query, lane, c.scale);
     x.run.sum[0][0] = 1.0f / x.run.sum[0][0], x.run.sum[0][1] = 1.0f / x.run.sum[0][1];
     store_warp_rows<T, W, 1>(head_at<T>(c.out, at.batch, query, at.head, c.width), c.out.row, c.queries - query,
                              c.width, x.out, x.run.sum, stage, lane);
     __syncwarp();
 }
 
+/* A tile of keys and values that only the other warpgroup needs. */
+template <int W> __device__ __forceinline__ void pass_over(const Meeting<W> &m, const Turn<Forward<W>::buffers> &turn)
+{
+    m.keys.wait_full(turn);
+    m.keys.leave(turn.buffer);
+    m.values.wait_full(turn);
+    m.values.leave(turn.buffer);
+}
+
 /* One warpgroup's part of a piece. `turn`: the next buffer, of keys and values alike. */
-template <class T, int W>
+template <class T, int W, bool bounded>
 __device__ __forceinline__ void attend(const AttentionCall &c, const QueryPiece &piece, int group, char *shared,
                                        shared_address base, const Meeting<W> &m, Turn<Forward<W>::buffers> &turn)
 {
@@ -123,9 +151,14 @@ __device__ __forceinline__ void attend(const AttentionCall &c, const QueryPiece 
     const int mine = piece.first + group * group_rows, query = mine + 16 * warp;
     const int seen = attention_tiles(c.causal ? min(mine + group_rows, c.keys) : c.keys, F::keys);
     const shared_address queries = base + group * F::group_bytes, keys = base + F::key_at, values = base + F::value_at;
-    Attending<W> x = { {}, {}, { { { -INFINITY, -INFINITY } }, {} } };
+    const int begin = bounded ? first_seen(c, piece.at.batch, mine) / F::keys : 0;
+    const Seen<bounded> see(c, piece.at.batch, query, lane);
+    constexpr float lowest = bounded ? SL_ATTENTION_LOWEST : -INFINITY;
+    Attending<W> x = { {}, {}, { { { lowest, lowest } }, {} } };
     float shrink[1][2];
     unsigned p[N / 2][1][4];
+    if (bounded)
+        for (int step = piece.begin; step < begin; step++, turn.next()) pass_over<W>(m, turn);
     Turn<F::buffers> before = turn; /* of the values that belong to p */
 
     m.queries.wait_full();
@@ -136,10 +169,10 @@ __device__ __forceinline__ void attend(const AttentionCall &c, const QueryPiece 
     products_wait<0>();
     pin(x.s[0]);
     m.keys.leave(turn.buffer);
-    exponentiate<W>(x, shrink, c, query, 0, lane);
+    exponentiate<W, bounded>(x, shrink, c, query, begin * F::keys, see, lane);
     round_left<T, 1, N>(p, x.s);
     turn.next();
-    for (int step = 1; step < seen; step++, turn.next(), before.next()) {
+    for (int step = begin + 1; step < seen; step++, turn.next(), before.next()) {
         m.keys.wait_full(turn);
         products_begin();
         start_rows<T, W, F::keys>(x.s[0], queries, group_apart, keys + turn.buffer * F::key_bytes, F::key_apart);
@@ -151,7 +184,7 @@ __device__ __forceinline__ void attend(const AttentionCall &c, const QueryPiece 
         products_wait<1>();
         pin(x.s[0]);
         m.keys.leave(turn.buffer);
-        const bool grown = exponentiate<W>(x, shrink, c, query, step * F::keys, lane);
+        const bool grown = exponentiate<W, bounded>(x, shrink, c, query, step * F::keys, see, lane);
         products_wait<0>();
         pin(x.out[0]);
         m.values.leave(before.buffer);
@@ -166,16 +199,11 @@ __device__ __forceinline__ void attend(const AttentionCall &c, const QueryPiece 
     products_wait<0>();
     pin(x.out[0]);
     m.values.leave(before.buffer);
-    for (int step = seen; step < piece.steps; step++, turn.next()) { /* tiles for others */
-        m.keys.wait_full(turn);
-        m.keys.leave(turn.buffer);
-        m.values.wait_full(turn);
-        m.values.leave(turn.buffer);
-    }
+    for (int step = seen; step < piece.steps; step++, turn.next()) pass_over<W>(m, turn); /* tiles for others */
     store_out<T, W>(x, c, piece.at, query, shared + F::out_at + group * F::group_bytes + warp * 16 * W * 2, lane);
 }
 
-template <class T, int W>
+template <class T, int W, bool bounded>
 __global__ void __launch_bounds__(threads, 1)
     hopper_forward_kernel(const __grid_constant__ ForwardMaps maps, const __grid_constant__ AttentionCall c,
                           unsigned works)
@@ -194,16 +222,18 @@ __global__ void __launch_bounds__(threads, 1)
     __syncthreads();
     if (group < 0) {
         give_registers<few_registers>();
-        if (threadIdx.x == 0) fetch<W>(maps, c, works, base, m);
+        if (threadIdx.x == 0) fetch<W, bounded>(maps, c, works, base, m);
         return;
     }
     take_registers<registers>();
     Turn<F::buffers> turn;
     for (unsigned work = blockIdx.x; work < works; work += gridDim.x, m.queries.next())
-        attend<T, W>(c, query_piece_of<F>(c, work), group, shared + (base - shared_at(shared)), base, m, turn);
+        attend<T, W, bounded>(c, query_piece_of<F, bounded>(c, work), group, shared + (base - shared_at(shared)), base,
+                              m, turn);
 }
 
-template <class T, int W> bool launch_forward(const AttentionCall &c, sl_form form, void *maker, void *stream)
+template <class T, int W, bool bounded>
+bool launch_kernel(const AttentionCall &c, sl_form form, void *maker, void *stream)
 {
     using F = Forward<W>;
     ForwardMaps maps;
@@ -212,9 +242,15 @@ template <class T, int W> bool launch_forward(const AttentionCall &c, sl_form fo
         !map_heads(&maps.k, maker, c.k, c.batches, c.keys, c.key_heads, W, F::keys, form) ||
         !map_heads(&maps.v, maker, c.v, c.batches, c.keys, c.key_heads, W, F::keys, form))
         return false;
-    SL_ALLOW_SHARED((hopper_forward_kernel<T, W>), F::shared_bytes);
-    SL_LAUNCH((hopper_forward_kernel<T, W>), blocks_of(c, works), threads, F::shared_bytes, stream, maps, c, works);
+    SL_ALLOW_SHARED((hopper_forward_kernel<T, W, bounded>), F::shared_bytes);
+    SL_LAUNCH((hopper_forward_kernel<T, W, bounded>), blocks_of(c, works), threads, F::shared_bytes, stream, maps, c,
+              works);
     return true;
+}
+
+template <class T, int W> bool launch_forward(const AttentionCall &c, sl_form form, void *maker, void *stream)
+{
+    return (is_bounded(c) ? launch_kernel<T, W, true> : launch_kernel<T, W, false>)(c, form, maker, stream);
 }
 } // namespace
 

@@ -3,6 +3,7 @@
 #define SL_BACKEND_CUDA_ATTENTION_HOPPER_MAPS_CUH
 
 #include "backend/cuda/attention_hopper.cuh"
+#include "backend/cuda/attention_limits.cuh"
 #include "backend/cuda/hopper.cuh"
 
 namespace
@@ -46,17 +47,20 @@ inline unsigned blocks_of(const AttentionCall &c, unsigned works)
     return c.multiprocessors > 0 && works > (unsigned)c.multiprocessors ? (unsigned)c.multiprocessors : works;
 }
 
-/* A piece of work: a tile of queries of one head, and how many tiles of keys they see. Tiles are as long as S says. */
+/* A piece of work: a tile of queries of one head, and which tiles of keys they see. Tiles are as long as S says. */
 struct QueryPiece {
     Place at;
-    int first, steps; /* query; tiles of keys */
+    int first, begin, steps; /* query; the first tile of keys and the end of them */
 };
 
-template <class S> __device__ __forceinline__ QueryPiece query_piece_of(const AttentionCall &c, unsigned work)
+/* bounded, here and in kernels: a window or documents hide earlier keys. */
+template <class S, bool bounded>
+__device__ __forceinline__ QueryPiece query_piece_of(const AttentionCall &c, unsigned work)
 {
     const Place at = place_of(work, c.batches, c.query_heads);
     const int first = (attention_tiles(c.queries, S::queries) - 1 - at.tile) * S::queries;
-    return { at, first, attention_tiles(c.causal ? min(first + S::queries, c.keys) : c.keys, S::keys) };
+    const int begin = bounded ? first_seen(c, at.batch, first) / S::keys : 0;
+    return { at, first, begin, attention_tiles(c.causal ? min(first + S::queries, c.keys) : c.keys, S::keys) };
 }
 
 /* Rows [row, row + box) of a head of W columns to W / 64 tiles, `apart` bytes from one to the next. */

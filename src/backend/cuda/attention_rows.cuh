@@ -106,16 +106,17 @@ template <int M> __device__ __forceinline__ void join_sums(Running<M> &run)
     }
 }
 
+/* scale: of the references, to those of scores. */
 template <int M>
 __device__ __forceinline__ void store_lse(const AttentionCall &c, const Place &at, const Running<M> &run, int first,
-                                          int lane)
+                                          int lane, float scale)
 {
     float *lse = c.lse + ((int64_t)at.batch * c.query_heads + at.head) * c.queries;
 #pragma unroll
     for (int i = 0; i < 2 * M; i++) {
         int query = first + i * 8 + lane / 4;
         if (lane % 4 == 0 && query < c.queries)
-            lse[query] = run.top[i / 2][i % 2] * c.scale + logf(run.sum[i / 2][i % 2]);
+            lse[query] = run.top[i / 2][i % 2] * scale + logf(run.sum[i / 2][i % 2]);
     }
 }
 } // namespace
