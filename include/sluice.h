@@ -584,7 +584,8 @@ SLUICE_API sluice_status sluice_job_generate(const sluice_config *c, const sluic
 
 /* ---- Files and machine ---- */
 
-/* What is in a safetensors file, a checkpoint step folder, a folder of checkpoints, or a tokenizer.json. */
+/* What is in a safetensors file, a folder of a model (and whether it can be used here, or why not), a checkpoint step
+ * folder, a folder of checkpoints, or a tokenizer.json. */
 SLUICE_API sluice_status sluice_inspect(const char *path, bool json, FILE *out);
 /* Reads every byte and checks every checksum; SLUICE_ERR_INPUT names file, tensor and offset of the first fault. */
 SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);

@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint_verify.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/inspect_model.h"
 #include "checkpoint/manifest.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
@@ -28,14 +29,19 @@ static sluice_status inspect_tokenizer(const char *path, bool json, FILE *out)
     return SLUICE_OK;
 }
 
+static bool has_checkpoints(const char *folder)
+{
+    uint64_t newest = 0;
+    return sl_checkpoint_newest(folder, &newest) == SLUICE_OK && newest > 0;
+}
+
 /* A folder may hold both checkpoints and weights: it is the checkpoints' then. */
 static path_kind kind_of(const char *path)
 {
-    uint64_t newest = 0;
     if (sl_has_manifest(path)) return PATH_CHECKPOINT;
     if (!sl_is_folder(path)) return PATH_WEIGHTS;
     if (!sl_is_weights_folder(path)) return PATH_FOLDER;
-    return sl_checkpoint_newest(path, &newest) == SLUICE_OK && newest > 0 ? PATH_FOLDER : PATH_WEIGHTS;
+    return has_checkpoints(path) ? PATH_FOLDER : PATH_WEIGHTS;
 }
 
 static const char *plural(int64_t count)
@@ -437,6 +443,13 @@ static sluice_status verify_folder(const char *folder, FILE *out)
     return st;
 }
 
+/* The folder of a model: what it is, then its tensors. */
+static sluice_status inspect_model_folder(const char *path, bool json, FILE *out)
+{
+    SL_TRY(sl_inspect_model(path, json, out));
+    return sl_is_weights_folder(path) ? inspect_weights(path, json, out) : SLUICE_OK;
+}
+
 sluice_status sluice_inspect(const char *path, bool json, FILE *out)
 {
     static sluice_status (*const inspect[])(const char *, bool, FILE *) = {
@@ -445,7 +458,9 @@ sluice_status sluice_inspect(const char *path, bool json, FILE *out)
     SL_NEED_PATH(path);
     SL_NEED(out);
     if (is_tokenizer(path)) return inspect_tokenizer(path, json, out);
-    return inspect[kind_of(path)](path, json, out);
+    path_kind kind = kind_of(path);
+    bool model = kind != PATH_CHECKPOINT && sl_is_folder(path) && sl_is_model_folder(path) && !has_checkpoints(path);
+    return model ? inspect_model_folder(path, json, out) : inspect[kind](path, json, out);
 }
 
 sluice_status sluice_verify(const char *path, FILE *out)

@@ -13,7 +13,7 @@ const cli_command cli_commands[] = {
       "turn texts into a file of token ids; without --out print ids and tokens" },
     { "export", cli_export, "CHECKPOINT", false, "write the weights of a checkpoint as safetensors" },
     { "inspect", cli_inspect, "PATH", false,
-      "list what a safetensors file, a checkpoint or a folder of checkpoints contains" },
+      "list what a safetensors file, a folder of a model, a checkpoint or a folder of checkpoints contains" },
     { "verify", cli_verify, "PATH", false, "check every byte of a file or checkpoint against its checksums" },
     { "devices", cli_devices, NULL, false,
       "list CPU, memory, GPUs and what is built in; with --measure also how fast they are" },

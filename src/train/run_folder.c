@@ -24,27 +24,9 @@ bool sl_run_has_model_files(const sl_settings *s)
 /* What config.json says of the model of this run. */
 static sluice_status describe(const sl_job *j, sl_model_config *c)
 {
-    const sl_settings *s = &j->settings;
-    const sl_model_options *o = &s->model;
-    sl_model_config_defaults(sl_decoder_find(o->type), c);
-    c->width = o->width;
-    c->layers = o->layers;
-    c->heads = o->heads;
-    c->kv_heads = o->kv_heads > 0 ? o->kv_heads : o->heads;
-    c->head_width = o->width / o->heads;
-    c->feed_forward = c->family == SL_DECODER_GPT2 ? 4 * o->width
-                      : o->feed_forward > 0        ? o->feed_forward
-                                                   : (o->width * 8 / 3 + 255) / 256 * 256;
-    c->vocabulary = o->vocabulary;
-    c->context = o->context;
-    c->norm_epsilon = o->norm_epsilon > 0 ? o->norm_epsilon : 1e-5;
-    if (c->family != SL_DECODER_GPT2) c->rope.theta = o->rope_theta > 0 ? o->rope_theta : 500000;
-    c->tied = !o->untied;
-    c->dropout = o->dropout;
-    c->bos = c->pad = -1;
-    c->end_count = 0;
+    SL_TRY(sl_model_describe(&j->settings.model, c));
     c->has_dtype = true;
-    c->dtype = s->save_type;
+    c->dtype = j->settings.save_type;
     return SLUICE_OK;
 }
 

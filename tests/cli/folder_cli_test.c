@@ -55,6 +55,21 @@ TEST(training_a_folder_without_data_is_refused)
     check_run("train --model %s", FOLDERS "llama", 2, "data.type is missing");
 }
 
+TEST(inspecting_a_folder_says_what_it_is_and_whether_it_can_be_used)
+{
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    check_run("inspect %s", FOLDERS "gemma3_text", 0, "family          gemma3_text (Gemma3ForCausalLM)");
+    check_run("inspect %s", FOLDERS "gemma3_text", 0, "windows         of 4 in 1 layers");
+    check_run("inspect %s", FOLDERS "gemma3_text", 0, "tokenizer       none");
+    check_run("inspect %s", FOLDERS "gemma3_text", 0, "here            plan, train, evaluate");
+    check_run("inspect %s", FOLDERS "gemma3_text", 0, "BF16     \"model.embed_tokens.weight\" [32, 16]");
+    check_run("inspect --json %s", FOLDERS "llama", 0, "\"usable\": true, \"family\": \"llama\", \"layers\": 2");
+    run_write(folder, "config.json", "{\"model_type\": \"mamba\"}");
+    check_run("inspect %s", folder, 0, "cannot be used: ");
+    check_run("inspect --json %s", folder, 0, "model_type: the family \\\"mamba\\\" is not built in");
+}
+
 /* The hash of the weights after three steps on random tokens. */
 static void train(const char *folder, const char *more, char sha256[65])
 {

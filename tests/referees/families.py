@@ -3,7 +3,8 @@
     families.py BUILD [NAME...]   every family and variant, or those whose names contain one of the words
     families.py BUILD --record    writes tests/fixtures/families for the test that needs no Python
 
-Logits agree within 1e-4, ten losses of AdamW within 1e-4 of themselves.
+Logits agree within 1e-4, ten losses of AdamW within 1e-4 of themselves. What sluice writes, from such folders and of models from
+scratch, opens in transformers without a key too many or too few, and has the same logits there.
 """
 import json
 import shutil
@@ -152,7 +153,7 @@ def reference(folder, packed):
 
 
 def sluice(build, folder, packed, count):
-    command = [f"{build}/run_folder", str(folder), str(BATCH), str(CONTEXT), str(STEPS), str(int(packed))]
+    command = [f"{build}/run_family", str(folder), str(BATCH), str(CONTEXT), str(STEPS), str(int(packed))]
     done = subprocess.run(command, capture_output=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.decode().strip())
@@ -171,6 +172,52 @@ def compare(build, name, folder):
     print(f"{name:24} logits {apart:.1e} of {logits.abs().max().item():6.2f}   losses {off:.1e}, {losses[0]:.3f} to {losses[-1]:.3f}"
           f"   {'agree' if good else 'DIFFER'}", flush=True)
     return good
+
+
+def train(build, out, *settings):
+    """One step of sluice on random tokens, saved as a folder."""
+    command = [f"{build}/sluice", "train", "--quiet"]
+    for setting in ("data.type=random_tokens", "data.samples=8", "steps=1", f"model.context={CONTEXT}", "threads=1",
+                    f"save={out}/") + settings:
+        command += ["--set", setting]
+    if not any(setting.startswith("model.path=") for setting in settings):
+        config = Path(out).parent / "empty.json"
+        config.write_text('{"optimizer": {"type": "AdamW"}, "train_batch_size": 2}')
+        command.insert(2, str(config))
+    else:
+        command[2:2] = ["--model", next(setting for setting in settings if setting.startswith("model.path="))[11:]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip())
+
+
+def check_written(build, name, out):
+    """transformers opens what sluice wrote, without a key too many or too few, and computes the same."""
+    model, report = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    with torch.no_grad():
+        logits = model.eval()(input_ids=batch(1, model.config.vocab_size, False)[0], use_cache=False).logits
+    ours, _ = sluice(build, out, False, logits.numel())
+    apart = (ours - logits.reshape(-1)).abs().max().item()
+    keys = [*report["missing_keys"], *report["unexpected_keys"]]
+    good = apart < 1e-4 and not keys
+    print(f"{name:32} written; keys missing or unexpected: {len(keys)}, logits {apart:.1e}   {'agree' if good else 'DIFFER'}", flush=True)
+    return good
+
+
+def written_from_folder(build, name, folder):
+    make_folder(name, f"{folder}/in")
+    train(build, f"{folder}/out", f"model.path={folder}/in")
+    return check_written(build, name, f"{folder}/out")
+
+
+def written_from_scratch(build, family, folder):
+    sizes = ["model.layers=2", "model.heads=4", "model.width=16", "model.vocabulary=32"]
+    if family != "gpt2":
+        sizes += ["model.kv_heads=2", "model.head_width=8", "model.feed_forward=12"]
+    if family not in ("gpt2", "llama", "gemma"):
+        sizes.append("model.sliding_window=5")
+    train(build, f"{folder}/out", f"model.type={family}", *sizes)
+    return check_written(build, f"{family} from scratch", f"{folder}/out")
 
 
 def record(name):
@@ -193,18 +240,20 @@ def main():
         for name in RECORDED:
             record(name)
         return 0
-    names = [name for name in VARIANTS if not words or any(word in name for word in words)]
-    failed = []
-    for name in names:
+    families = dict.fromkeys(family for family, _ in VARIANTS.values())
+    checks = [(compare, name) for name in VARIANTS]
+    checks += [(written_from_folder, name) for name in RECORDED] + [(written_from_scratch, family) for family in families]
+    checks = [(check, name) for check, name in checks if not words or any(word in name for word in words)]
+    failed = 0
+    for check, name in checks:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                good = compare(build, name, folder)
-            except Exception as error:  # one variant that fails must not hide the others
+                good = check(build, name, folder)
+            except Exception as error:  # one that fails must not hide the others
                 print(f"{name:24} {type(error).__name__}: {error}", flush=True)
                 good = False
-        if not good:
-            failed.append(name)
-    print(f"transformers {transformers.__version__}: {len(names) - len(failed)} of {len(names)} agree")
+        failed += not good
+    print(f"transformers {transformers.__version__}: {len(checks) - failed} of {len(checks)} agree")
     return 1 if failed else 0
 
 

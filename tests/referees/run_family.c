@@ -1,4 +1,4 @@
-/* run_folder.c: run_folder FOLDER BATCH CONTEXT STEPS PACKED: logits of the first made batch (support/folder_run.h), then the
+/* run_family.c: run_family FOLDER BATCH CONTEXT STEPS PACKED: logits of the first made batch (support/folder_run.h), then the
  * losses of so many steps of training, as raw little-endian numbers on standard output: floats, then doubles. */
 #include <stdio.h>
 
