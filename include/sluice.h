@@ -623,6 +623,12 @@ SLUICE_API void sluice_tokenize_options_init(sluice_tokenize_options *o);
 /* `tokenizer`: a folder with tokenizer.json or vocab.json and merges.txt, or such a file. Bare ids, 16 or 32 bits, little-endian,
  * as nanoGPT reads them, unless the options say otherwise. `out` gets what was counted, or the tokens; NULL: nothing. */
 SLUICE_API sluice_status sluice_tokenize(const char *tokenizer, const sluice_tokenize_options *options, FILE *out);
+/* A model's folder and a PEFT adapter of it as a folder of its own, `out_path`: each weight is W + scale * B A, added in f32
+ * and rounded once to `type` (SLUICE_I32: the type of the base's weights), or what the adapter's modules_to_save hold;
+ * everything else of the base's folder is copied. Shards and `out` as in sluice_export. An adapter whose tensors do not all
+ * belong to the base is SLUICE_ERR_INPUT. */
+SLUICE_API sluice_status sluice_merge(const char *base, const char *adapter, const char *out_path, sluice_dtype type,
+                                      uint64_t shard_bytes, FILE *out);
 /* What this machine offers and what is built in; with `measure`, rates of `device`, which are also written to
  * machine_file if not NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no
  * other thread may run, and nothing of this process may have used CUDA. Progress goes to `out`, which is

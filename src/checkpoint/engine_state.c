@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/adapter_folder.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/rounds.h"
@@ -118,7 +119,8 @@ static sluice_status add_tensor(exec_state *s, int parameter, int slot, const ch
                                        .kind = kind,
                                        .shape = g->values[p->value].shape,
                                        .elements = (uint64_t)p->count,
-                                       .is_adapter = p->is_adapter };
+                                       .is_adapter = p->is_adapter,
+                                       .trained = p->trainable };
     if (slot < 0 && (wholes || p->whole == NULL)) {
         s->tensors[i].parts = p->parts;
         s->tensors[i].part_count = p->part_count;
@@ -322,6 +324,44 @@ sluice_status sl_folder_save(sl_exec *x, const char *path, sluice_dtype type, ui
     s.state.file_type = type;
     s.state.file_prefix = others->prefix;
     sluice_status st = sl_state_folder_save(&s.state, path, shard_bytes, others);
+    free_state(&s);
+    return st;
+}
+
+sluice_status sl_adapter_save(sl_exec *x, const char *folder, const sl_adapter_config *c, const char *prefix)
+{
+    exec_state s;
+    SL_TRY(make_state(x, NULL, true, &s));
+    s.state.file_prefix = prefix;
+    sluice_status st = sl_state_adapter_save(&s.state, folder, c);
+    free_state(&s);
+    return st;
+}
+
+/* Leaves what was trained, all of which a file must hold then. */
+static void keep_trained(exec_state *s)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < s->state.count; i++) {
+        if (!s->tensors[i].trained) continue;
+        s->sources[kept] = s->sources[i];
+        s->tensors[kept] = s->tensors[i];
+        s->tensors[kept++].is_adapter = false;
+    }
+    s->state.count = kept;
+}
+
+sluice_status sl_adapter_load(sl_exec *x, const char *folder)
+{
+    exec_state s;
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/" SL_ADAPTER_WEIGHTS, folder) >= (int)sizeof path)
+        return sl_fail(SLUICE_ERR_INPUT, "%.200s...: the path is too long", folder);
+    SL_TRY(make_state(x, NULL, true, &s));
+    keep_trained(&s);
+    s.state.names = NULL; /* what files of whole models hold beside the weights */
+    s.state.vocabulary = (sl_kept_vocabulary){ NULL, NULL };
+    sluice_status st = sl_state_weights_load(&s.state, path);
     free_state(&s);
     return st;
 }

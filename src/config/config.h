@@ -61,6 +61,7 @@ typedef struct sl_settings {
     uint64_t shard_bytes; /* of tensors in a file of that folder; 0: the usual number */
     sluice_dtype save_type;
     const char *initial_weights; /* safetensors to start from ("load"), or the model's folder; "": random */
+    const char *adapter;         /* folder of a PEFT adapter to start from ("lora.path"); "": none */
     int64_t timeout_seconds;
     int64_t steps_per_print;
     bool hashes;

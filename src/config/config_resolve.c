@@ -8,6 +8,7 @@
 
 #include "config/config_rows.h"
 #include "core/status.h"
+#include "format/adapter_config.h"
 #include "optim/loss_scale.h"
 
 static const sl_option *row_of(const char *key)
@@ -412,6 +413,38 @@ static sluice_status check_jsonl(const sluice_config *c, sl_settings *s)
     return SLUICE_OK;
 }
 
+/* A setting that an adapter's folder says, too: must agree where it is given. */
+static sluice_status adopt_number(const sluice_config *c, const char *key, double theirs, double mine)
+{
+    char message[160];
+    if (!given(c, key) || mine == theirs) return SLUICE_OK;
+    snprintf(message, sizeof message, "the adapter of lora.path has %g; leave the key out", theirs);
+    return fail_key(c, key, message);
+}
+
+/* The adapters of a folder are those of the model. */
+static sluice_status adopt_adapter(const sluice_config *c, sl_settings *s)
+{
+    static const char *const lists[] = { "lora.targets", "lora.modules_to_save" };
+    sl_adapter_config a;
+    if (s->adapter == NULL || s->adapter[0] == '\0') return SLUICE_OK;
+    SL_TRY(sl_adapter_config_read(s->adapter, &c->private_data->arena, &a));
+    SL_TRY(adopt_number(c, "lora.rank", (double)a.rank, (double)s->model.lora.rank));
+    SL_TRY(adopt_number(c, "lora.alpha", a.alpha, s->model.lora.alpha));
+    SL_TRY(adopt_number(c, "lora.use_rslora", a.rank_stabilised, s->model.lora.rank_stabilised));
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        if (given(c, lists[i])) return fail_key(c, lists[i], "lora.path says which modules; leave the key out");
+    s->model.lora.rank = a.rank;
+    s->model.lora.alpha = a.alpha;
+    s->model.lora.rank_stabilised = a.rank_stabilised;
+    if (!given(c, "lora.dropout")) s->model.lora.dropout = a.dropout;
+    s->model.lora.targets = a.targets;
+    s->model.lora.target_count = a.target_count;
+    s->model.lora.whole = a.whole;
+    s->model.lora.whole_count = a.whole_count;
+    return SLUICE_OK;
+}
+
 static sluice_status check_adapters(const sluice_config *c, const sl_settings *s, bool language)
 {
     if (s->model.lora.rank > 0 && !language) return fail_key(c, "lora.rank", "only language models can have adapters");
@@ -431,6 +464,7 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
     snprintf(reads_text, sizeof reads_text, "%.40s reads tokens", s->model.type);
     if (language != text)
         return fail_key(c, "data.type", language ? reads_text : "text needs a language model, such as gpt2");
+    SL_TRY(adopt_adapter(c, s));
     SL_TRY(check_adapters(c, s, language));
     if (s->data.seed < 0) s->data.seed = s->seed;
     if (text) {

@@ -187,6 +187,10 @@ const sl_option sl_config_rows[] = {
     REAL_AUTO("lora.alpha", "auto", model.lora.alpha, 1e-6, 1e6,
               "Scale of the adapters: their output is multiplied by alpha / rank; auto: alpha is the rank.", MODEL,
               ZERO_IS_AUTO),
+    TEXT("lora.path", "", adapter,
+         "Folder of a PEFT adapter (`adapter_config.json`, `adapter_model.safetensors`) to begin with; it says rank, "
+         "alpha, targets and modules_to_save.",
+         FREE("a resumed run has its adapters from the checkpoint")),
     FLAG("lora.use_rslora", "false", model.lora.rank_stabilised,
          "Rank-stabilised LoRA: the output of the adapters is multiplied by alpha / sqrt(rank).", MODEL),
     LIST("lora.targets", given.targets,

@@ -11,12 +11,13 @@
 #include "core/alloc.h"
 #include "core/io.h"
 #include "core/utf8.h"
+#include "format/adapter_config.h"
 #include "format/weights_set.h"
 
 #define CONFIG     "config.json"
 #define GENERATION "generation_config.json"
 
-const char *const sl_model_folder_signs[] = { CONFIG, SL_WEIGHTS_FILE, SL_WEIGHTS_INDEX, NULL };
+const char *const sl_model_folder_signs[] = { CONFIG, SL_WEIGHTS_FILE, SL_WEIGHTS_INDEX, SL_ADAPTER_CONFIG, NULL };
 
 /* A list of patterns ends with NULL. */
 static bool fits(const char *const *patterns, const char *name)

@@ -10,7 +10,9 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/hash.h"
+#include "core/quote.h"
 #include "core/thread.h"
+#include "format/adapter_config.h"
 #include "ir/tile.h"
 #include "train/run.h"
 
@@ -376,11 +378,24 @@ sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *given
     return st;
 }
 
+static sluice_status load_with_adapter(sl_job *j, const char *base, const char *adapter)
+{
+    if (base[0] == '\0')
+        return sl_fail(SLUICE_ERR_USAGE, "%s is an adapter, which needs its base: give --model, --weights or load",
+                       sl_show(adapter).text);
+    snprintf(j->weights, sizeof j->weights, "%s with the adapter %s", base, adapter);
+    SL_TRY(sl_weights_load(j->engine->exec, base));
+    return sl_adapter_load(j->engine->exec, adapter);
+}
+
+/* The checkpoint's, else what `save` left, else the model's own. */
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
 {
     const sl_settings *s = &j->settings;
     uint64_t step = 0;
     const char *file = o->weights != NULL ? o->weights : s->save;
+    const char *base = o->weights != NULL ? o->weights : s->initial_weights;
+    if (s->adapter[0] != '\0') return load_with_adapter(j, base, s->adapter);
     if (o->weights == NULL && s->checkpoint.path[0] != '\0')
         SL_TRY(sl_checkpoint_load_weights(j->engine->exec, s->checkpoint.path, &step));
     if (step > 0) {
@@ -388,6 +403,7 @@ sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
         snprintf(j->weights, sizeof j->weights, "%s, step %llu", s->checkpoint.path, (unsigned long long)step);
         return SLUICE_OK;
     }
+    if (s->model.lora.rank > 0 && sl_is_adapter_folder(s->save)) return load_with_adapter(j, base, s->save);
     if (file[0] == '\0' || (o->weights == NULL && !sl_path_exists(file)))
         file = s->path[0] != '\0' ? s->initial_weights : "";
     snprintf(j->weights, sizeof j->weights, "%s", file);

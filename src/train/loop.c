@@ -414,6 +414,7 @@ static sluice_status run_training(sl_run *r)
         if (r->targets == NULL) return SLUICE_ERR_NO_MEMORY;
     }
     if (s->initial_weights[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_weights_load(e->exec, s->initial_weights)));
+    if (s->adapter[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_adapter_load(e->exec, s->adapter)));
     sl_totals_of_plan(e->plan, &r->predicted);
     SL_TRY(sl_totals_share(ranks, &r->predicted));
     SL_TRY(measure_peak(r));

@@ -4,6 +4,7 @@
 
 #include "checkpoint/model_folder.h"
 #include "core/output_folder.h"
+#include "format/adapter_config.h"
 #include "format/weights_set.h"
 #include "train/run.h"
 
@@ -41,17 +42,11 @@ static sluice_status make_files(const sl_job *j, sl_model_files *out)
 
 sluice_status sl_run_check_folder(const sl_settings *s)
 {
-    if (sl_run_has_model_files(s)) return SLUICE_OK;
-    if (sl_decoder_find(s->model.type) == SL_DECODER_NONE)
-        return sl_fail(
-            SLUICE_ERR_USAGE,
-            "save: %s is a folder, and a model of type %s has none that other programs could open; name a file "
-            "that ends in .safetensors",
-            s->save, s->model.type);
+    if (sl_decoder_find(s->model.type) != SL_DECODER_NONE) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_USAGE,
-                   "save: %s is a folder, in which a model with adapters cannot be written; name a file that ends in "
-                   ".safetensors",
-                   s->save);
+                   "save: %s is a folder, and a model of type %s has none that other programs could open; name a file "
+                   "that ends in .safetensors",
+                   s->save, s->model.type);
 }
 
 /* Rank 0 alone makes the files; the others need not know them. */
@@ -69,11 +64,26 @@ static sluice_status save_folder(sl_run *r)
     return st;
 }
 
+/* What a model with adapters was trained for is its adapters: a folder of them is what other programs take. */
+static sluice_status save_adapter(sl_run *r)
+{
+    const sl_settings *s = &r->job->settings;
+    sl_decoder family = sl_decoder_find(s->model.type);
+    const sl_adapter_config c = { .rank = s->model.lora.rank,
+                                  .alpha = s->model.lora.alpha > 0 ? s->model.lora.alpha : (double)s->model.lora.rank,
+                                  .dropout = s->model.lora.dropout,
+                                  .rank_stabilised = s->model.lora.rank_stabilised,
+                                  .in_out = family == SL_DECODER_GPT2,
+                                  .base = s->initial_weights };
+    return sl_ranks_together(&r->job->ranks,
+                             sl_adapter_save(r->job->engine->exec, s->save, &c, sl_decoder_prefix(family)));
+}
+
 sluice_status sl_run_save_weights(sl_run *r)
 {
     const sl_settings *s = &r->job->settings;
     if (s->save[0] == '\0') return SLUICE_OK;
-    if (sl_is_folder_output(s->save)) return save_folder(r);
+    if (sl_is_folder_output(s->save)) return s->model.lora.rank > 0 ? save_adapter(r) : save_folder(r);
     return sl_ranks_together(&r->job->ranks, sl_weights_save(r->job->engine->exec, s->save, s->save_type));
 }
 

@@ -44,7 +44,7 @@ typedef struct api_world {
     uint64_t step, counts[1];
     char weights_hash[65], state_hash[65], text[256];
     char save[PATH_BYTES], saved[PATH_BYTES], folder[PATH_BYTES], checkpoints[PATH_BYTES], config_path[PATH_BYTES],
-        model[PATH_BYTES];
+        model[PATH_BYTES], base[PATH_BYTES], adapter[PATH_BYTES], merged[PATH_BYTES];
 } api_world;
 
 typedef enum { MUST_SUCCEED, MUST_BE_REFUSED, MUST_SURVIVE } api_expected;
@@ -182,6 +182,9 @@ static void name_files(api_world *w, const char *root)
     snprintf(w->checkpoints, sizeof w->checkpoints, "%s/checkpoints", root);
     snprintf(w->config_path, sizeof w->config_path, "%s/config.json", root);
     snprintf(w->model, sizeof w->model, "%s/model.safetensors", root);
+    snprintf(w->base, sizeof w->base, "%s/base/", root);
+    snprintf(w->adapter, sizeof w->adapter, "%s/adapter/", root);
+    snprintf(w->merged, sizeof w->merged, "%s/merged/", root);
 }
 
 static void build_graph(api_world *w)
@@ -246,6 +249,20 @@ static void free_world(api_world *w)
     fclose(w->out);
 }
 
+/* A model's folder and an adapter of it. */
+static bool train_folders(api_world *w)
+{
+    char assignment[PATH_BYTES + 16];
+    snprintf(assignment, sizeof assignment, "save=%s", w->base);
+    if (sluice_config_set(w->config, assignment) != SLUICE_OK || sluice_job_train(w->config, &w->job) != SLUICE_OK)
+        return false;
+    snprintf(assignment, sizeof assignment, "save=%s", w->adapter);
+    return sluice_config_set(w->config, assignment) == SLUICE_OK &&
+           sluice_config_set(w->config, "lora.rank=2") == SLUICE_OK &&
+           sluice_config_set(w->config, "lora.targets=[\"*\"]") == SLUICE_OK &&
+           sluice_job_train(w->config, &w->job) == SLUICE_OK;
+}
+
 /* Files that calls read: a configuration, a model trained from it, weights and a checkpoint of api_model. */
 static void make_files(const char *root)
 {
@@ -268,7 +285,8 @@ static void make_files(const char *root)
     make_world(&w, root);
     sluice_engine *e = api_new_engine(&w);
     if (sluice_train_step(e, &w.batch, &w.loss) != SLUICE_OK || sluice_save(e, w.saved) != SLUICE_OK ||
-        sluice_checkpoint_save(e, w.checkpoints) != SLUICE_OK || sluice_job_train(w.config, &w.job) != SLUICE_OK) {
+        sluice_checkpoint_save(e, w.checkpoints) != SLUICE_OK || sluice_job_train(w.config, &w.job) != SLUICE_OK ||
+        !train_folders(&w)) {
         fprintf(stderr, "setting up: %s\n", sluice_error());
         _exit(1);
     }

@@ -4,6 +4,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "config/config.h"
+#include "core/alloc.h"
+#include "core/io.h"
 #include "format/safetensors.h"
 #include "test.h"
 
@@ -313,6 +315,108 @@ TEST(tuning_that_makes_no_sense_is_refused_by_name)
         CHECK_EQ(train(GPT2, rows[i].assignments, false, &out), SLUICE_ERR_USAGE);
         CHECK_CONTAINS(sluice_error(), rows[i].part);
     }
+}
+
+/* ---- folders of PEFT ---- */
+
+static void on_eval(void *user, const sluice_event *event)
+{
+    if (event->kind == SLUICE_EVENT_EVAL) *(double *)user = event->loss;
+}
+
+static sluice_status evaluate(const char *model, const char *words, const char *weights, double *loss)
+{
+    sluice_config *c;
+    sluice_job_options o;
+    SL_TRY(load_config(model, words, 0, &c));
+    sluice_job_options_init(&o);
+    o.weights = weights;
+    o.event = on_eval;
+    o.user = loss;
+    sluice_status st = sluice_job_eval(c, &o);
+    sluice_config_destroy(c);
+    return st;
+}
+
+/* Base and adapter, the adapter's own file of all weights, and base and adapter merged: one loss. */
+static void check_peft(const char *model, const char *tuning, const char *tensor, int64_t rows, int64_t columns,
+                       const char *targets)
+{
+    outcome out;
+    char words[9000], tuned[4300], base[4300], adapter[4300], merged[4300];
+    double whole = 0, parts = -1, joined = -1, before = -1;
+    sl_st_file *f;
+    write_text();
+    snprintf(base, sizeof base, "%s/base", folder);
+    snprintf(adapter, sizeof adapter, "%s/adapter", folder);
+    snprintf(merged, sizeof merged, "%s/merged", folder);
+    snprintf(tuned, sizeof tuned, "%s/tuned.safetensors", folder);
+    snprintf(words, sizeof words, "save=%s/", base);
+    REQUIRE_OK(train(model, words, false, &out));
+    snprintf(words, sizeof words, "%s load=%s save=%s", tuning, base, tuned);
+    REQUIRE_OK(train(model, words, false, &out));
+    snprintf(words, sizeof words, "%s load=%s save=%s/", tuning, base, adapter);
+    REQUIRE_OK(train(model, words, false, &out));
+
+    snprintf(words, sizeof words, "%s/adapter/adapter_model.safetensors", folder);
+    REQUIRE_OK(sl_st_open(words, &f));
+    const sl_st_tensor *t = sl_st_find(f, tensor);
+    REQUIRE(t != NULL);
+    CHECK_EQ(t->dim[0], rows);
+    CHECK_EQ(t->dim[1], columns);
+    sl_st_close(f);
+    char *config = NULL;
+    size_t bytes = 0;
+    snprintf(words, sizeof words, "%s/adapter/adapter_config.json", folder);
+    REQUIRE_OK(sl_file_read_all(words, 4096, &config, &bytes));
+    CHECK_CONTAINS(config, targets);
+    sl_free(config);
+
+    REQUIRE_OK(evaluate(model, tuning, tuned, &whole));
+    REQUIRE_OK(evaluate(model, "", base, &before));
+    CHECK(whole < before - 0.001);
+    snprintf(words, sizeof words, "lora.path=%s load=%s", adapter, base);
+    REQUIRE_OK(evaluate(model, words, NULL, &parts));
+    CHECK_NEAR(parts, whole, 1e-6);
+    REQUIRE_OK(sluice_merge(base, adapter, merged, SLUICE_I32, 0, NULL));
+    REQUIRE_OK(evaluate(model, "", merged, &joined));
+    CHECK_NEAR(joined, whole, 1e-5);
+}
+
+TEST(adapters_leave_and_come_back_as_folders_of_peft)
+{
+    check_peft(LLAMA, LORA, "base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight", 16, 4,
+               "\"q_proj\", \"k_proj\", \"v_proj\"");
+    check_peft(LLAMA, PARTS, "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight", 4, 32, "\"up_proj\"");
+    check_peft(GPT2, LORA, "base_model.model.transformer.h.0.attn.c_attn.lora_B.weight", 96, 4, "\"c_attn\"");
+    check_peft(GPT2, "lora.rank=4 lora.targets=[\"attn.c_proj\"]",
+               "base_model.model.transformer.h.1.attn.c_proj.lora_A.weight", 4, 32, "[\"attn.c_proj\"]");
+}
+
+TEST(an_adapter_of_another_model_is_refused)
+{
+    outcome out;
+    char words[9000], base[4300], adapter[4300], merged[4300];
+    double loss;
+    write_text();
+    snprintf(base, sizeof base, "%s/base", folder);
+    snprintf(adapter, sizeof adapter, "%s/adapter", folder);
+    snprintf(merged, sizeof merged, "%s/merged", folder);
+    snprintf(words, sizeof words, "save=%s/ steps=1", base);
+    REQUIRE_OK(train(GPT2, words, false, &out));
+    snprintf(words, sizeof words, LORA " save=%s/ steps=1", adapter);
+    REQUIRE_OK(train(LLAMA, words, false, &out));
+    CHECK_EQ(sluice_merge(base, adapter, merged, SLUICE_I32, 0, NULL), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "this adapter is of another one");
+    snprintf(words, sizeof words, "lora.path=%s load=%s", adapter, base);
+    CHECK_EQ(evaluate(GPT2, words, NULL, &loss), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "no linear of this model is called like");
+    snprintf(words, sizeof words, "lora.path=%s lora.rank=9", adapter);
+    CHECK_EQ(evaluate(LLAMA, words, NULL, &loss), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "the adapter of lora.path has 4");
+    snprintf(words, sizeof words, "lora.path=%s", base);
+    CHECK_EQ(evaluate(LLAMA, words, NULL, &loss), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "holds no adapter_config.json");
 }
 
 /* ---- text ---- */

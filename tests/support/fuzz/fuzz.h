@@ -25,7 +25,8 @@
     X(tokens) \
     X(model_config) \
     X(weights_index) \
-    X(jsonl)
+    X(jsonl) \
+    X(adapter_config)
 /* clang-format on */
 
 #define DECLARE_TARGET(name_) void fuzz_##name_(const uint8_t *data, size_t bytes);

@@ -1,0 +1,48 @@
+/* adapter_config.h: the adapter_config.json of PEFT, as a plain struct.
+ *
+ * LoRA alone is read. A key that changes the mathematics and that nothing here computes is refused by name where it is
+ * set; the others are passed over. */
+#ifndef SL_FORMAT_ADAPTER_CONFIG_H
+#define SL_FORMAT_ADAPTER_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/arena.h"
+#include "core/status.h"
+#include "format/text_buffer.h"
+
+#define SL_ADAPTER_CONFIG  "adapter_config.json"
+#define SL_ADAPTER_WEIGHTS "adapter_model.safetensors"
+
+#define SL_ADAPTER_MAX_NAMES 1024 /* of target_modules, and of modules_to_save */
+#define SL_ADAPTER_MAX_RANK  65536
+
+typedef struct sl_adapter_config {
+    int64_t rank;
+    double alpha, dropout;
+    bool rank_stabilised;       /* use_rslora: scaled by alpha / sqrt(rank) */
+    bool in_out;                /* fan_in_fan_out: weights of the base are [in, out], as GPT-2's are */
+    const char *base;           /* base_model_name_or_path; "" : not given */
+    const char *const *targets; /* ends of module names, or the one entry "all-linear" */
+    int target_count;
+    const char *const *whole; /* modules_to_save: ends of the names of modules that are stored whole */
+    int whole_count;
+} sl_adapter_config;
+
+/* alpha / rank, or alpha / sqrt(rank). */
+double sl_adapter_scale(const sl_adapter_config *c);
+
+/* Reads the text of an adapter_config.json. `what` names it in messages. The strings live in `arena`. SLUICE_ERR_INPUT: it
+ * is no JSON, no LoRA, or a key asks for what is not built in. */
+sluice_status sl_adapter_config_parse(const char *text, size_t bytes, const char *what, sl_arena *arena,
+                                      sl_adapter_config *out);
+/* The adapter_config.json of a folder. */
+sluice_status sl_adapter_config_read(const char *folder, sl_arena *arena, sl_adapter_config *out);
+/* Whether a folder holds an adapter_config.json. */
+bool sl_is_adapter_folder(const char *path);
+/* The text of an adapter_config.json that PEFT reads. */
+sluice_status sl_adapter_config_write(const sl_adapter_config *c, sl_text *out);
+
+#endif
