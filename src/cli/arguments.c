@@ -58,10 +58,12 @@ static const argument arguments[] = {
     { "prompts", ARG_TEXT, AT(prompts), "FILE", " generate ",
       "file of prompts, one a line: text, or {\"prompt\": \"...\"}; replies are written as JSON, one a line", 0 },
     { "batch", ARG_INTEGER, AT(batch), "N", " generate ", "sequences computed at a time; default: up to 8", 1 },
-    { "out", ARG_TEXT, AT(out), "PATH", " export generate tokenize ",
-      "file to write (also -o); export: or a model's folder, FOLDER/; tokenize: .npy at its end makes it NumPy's", 0 },
-    { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export ", "fp32 (default: the exact values), or bf16 or fp16 (rounded)",
+    { "out", ARG_TEXT, AT(out), "PATH", " export generate merge tokenize ",
+      "file to write (also -o); merge: a folder; export: or a model's folder, FOLDER/; tokenize: .npy at its end makes "
+      "it NumPy's",
       0 },
+    { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export merge ",
+      "fp32, bf16 or fp16; default: export the exact fp32 values, merge the base's type", 0 },
     { "lines", ARG_FLAG, AT(lines), NULL, " tokenize ", "every line is a document; otherwise every file is", 0 },
     { "eos", ARG_TEXT, AT(eos), "TOKEN", " tokenize ",
       "put this token after every document; auto: the one that ends texts in this vocabulary", 0 },
@@ -77,7 +79,7 @@ static const argument arguments[] = {
       "that file; default: the name of --out with .validation before its ending", 0 },
     { "llmc", ARG_FLAG, AT(llmc), NULL, " tokenize ", "begin the file with the header of llm.c", 0 },
     { "threads", ARG_INTEGER, AT(threads), "N", " tokenize ", "threads to use; default: all CPUs", 1 },
-    { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export ",
+    { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export merge ",
       "split into files of at most so many bytes, such as 5GiB, with an index", 1 },
     { "measure", ARG_FLAG, AT(measure), NULL, " devices ",
       "measure how fast the device is (some seconds; about 45 with a GPU)", 0 },
@@ -91,7 +93,7 @@ static const argument arguments[] = {
       "write a timeline of one step, predicted and measured, for Perfetto or chrome://tracing (docs/trace.md)", 0 },
     { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "print every key, as the page docs/config.md", 0 },
     { "json", ARG_FLAG, AT(json), NULL, " plan train eval generate inspect ", "print JSON for programs", 0 },
-    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export tokenize verify ",
+    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export merge tokenize verify ",
       "print results, warnings and errors only", 0 },
     { "notes", ARG_FLAG, AT(notes), NULL, WITH_CONFIG,
       "print every note on a line of its own: also why keys have no effect, and what \"auto\" stands for", 0 },
@@ -285,8 +287,8 @@ static bool read_options(const cli_command *command, int argc, char **argv, cli_
                                  .has_arg = arguments[i].kind != ARG_FLAG ? required_argument : no_argument,
                                  .val = FIRST_CODE + i };
     opterr = 0;
-    bool writes =
-        strstr(" export generate tokenize ", command->name) != NULL; /* the commands with a short option of their own */
+    bool writes = strstr(" export generate merge tokenize ", command->name) !=
+                  NULL; /* the commands with a short option of their own */
     while ((answer = getopt_long(argc, argv, writes ? ":ho:" : ":h", long_options, NULL)) != -1) {
         if (answer == 'h')
             out->help = true;

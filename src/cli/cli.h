@@ -47,6 +47,7 @@ int cli_train(const cli_arguments *a);
 int cli_eval(const cli_arguments *a);
 int cli_generate(const cli_arguments *a);
 int cli_export(const cli_arguments *a);
+int cli_merge(const cli_arguments *a);
 int cli_tokenize(const cli_arguments *a);
 int cli_inspect(const cli_arguments *a);
 int cli_verify(const cli_arguments *a);
@@ -69,6 +70,8 @@ int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_report(sluice_status status);
 /* Flushes standard output: a failure there becomes exit status 6, unless `status` already tells of another. */
 int cli_finish_output(int status);
+/* fp32, bf16 or fp16; false: none of them. */
+bool cli_float_type(const char *name, sluice_dtype *out);
 /* How many ranks a launcher such as mpirun has started this process among; 1: alone. */
 int cli_launched_ranks(void);
 /* Loads the configuration and applies --set. Returns 0, or the exit status after a message. */

@@ -167,3 +167,17 @@ int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config
     sluice_config_destroy(config);
     return exit_status;
 }
+
+bool cli_float_type(const char *name, sluice_dtype *out)
+{
+    static const struct {
+        const char *name;
+        sluice_dtype type;
+    } types[] = { { "fp32", SLUICE_F32 }, { "bf16", SLUICE_BF16 }, { "fp16", SLUICE_F16 } };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(name, types[i].name) == 0) {
+            *out = types[i].type;
+            return true;
+        }
+    return false;
+}

@@ -9,6 +9,7 @@ const cli_command cli_commands[] = {
     { "train", cli_train, "CONFIG", false, "plan, then train" },
     { "eval", cli_eval, "CONFIG", false, "compute loss and accuracy on the validation data" },
     { "generate", cli_generate, "CONFIG", false, "write text with a trained language model" },
+    { "merge", cli_merge, "BASE ADAPTER", false, "write a model's folder with a PEFT adapter added to its weights" },
     { "tokenize", cli_tokenize, "FOLDER TEXT ...", false,
       "turn texts into a file of token ids; without --out print ids and tokens" },
     { "export", cli_export, "CHECKPOINT", false, "write the weights of a checkpoint as safetensors" },
