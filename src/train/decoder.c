@@ -6,7 +6,7 @@
 #include "core/alloc.h"
 #include "train/engine_parts.h"
 
-struct sl_decoder {
+struct sl_cached_decoder {
     sluice_engine *engine; /* borrowed */
     sl_batch_buffers batch;
     int32_t *tokens, *positions, *slots; /* of `batch` */
@@ -49,7 +49,7 @@ void sl_sequence_free(sl_sequence *s)
 /* ---- life ---- */
 
 /* Sizes of the graph. */
-static sluice_status find_sizes(sl_decoder *d)
+static sluice_status find_sizes(sl_cached_decoder *d)
 {
     const sluice_graph *g = d->engine->graph;
     const sl_value *output = g->output >= 0 ? &g->values[g->output] : NULL;
@@ -65,13 +65,13 @@ static sluice_status find_sizes(sl_decoder *d)
     return SLUICE_OK;
 }
 
-static int32_t *input_of(const sl_decoder *d, const char *name)
+static int32_t *input_of(const sl_cached_decoder *d, const char *name)
 {
     const sl_data_field *f = sl_batch_field(&d->batch, name);
     return f != NULL ? f->buffer : NULL;
 }
 
-static sluice_status create(sl_decoder *d)
+static sluice_status create(sl_cached_decoder *d)
 {
     SL_TRY(find_sizes(d));
     SL_TRY(sl_batch_buffers_make(d->engine->graph, &d->batch));
@@ -85,22 +85,22 @@ static sluice_status create(sl_decoder *d)
     return d->logits != NULL && d->due != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
-sluice_status sl_decoder_create(sluice_engine *engine, int64_t places, sl_decoder **out)
+sluice_status sl_cached_decoder_create(sluice_engine *engine, int64_t places, sl_cached_decoder **out)
 {
-    sl_decoder *d = sl_alloc(sizeof *d, "decoder");
+    sl_cached_decoder *d = sl_alloc(sizeof *d, "decoder");
     if (d == NULL) return SLUICE_ERR_NO_MEMORY;
     d->engine = engine;
     d->places = places;
     sluice_status st = create(d);
     if (st != SLUICE_OK) {
-        sl_decoder_destroy(d);
+        sl_cached_decoder_destroy(d);
         return st;
     }
     *out = d;
     return SLUICE_OK;
 }
 
-void sl_decoder_destroy(sl_decoder *d)
+void sl_cached_decoder_destroy(sl_cached_decoder *d)
 {
     if (d == NULL) return;
     sl_batch_buffers_free(&d->batch);
@@ -109,17 +109,17 @@ void sl_decoder_destroy(sl_decoder *d)
     sl_free(d);
 }
 
-int64_t sl_decoder_vocabulary(const sl_decoder *d)
+int64_t sl_cached_decoder_vocabulary(const sl_cached_decoder *d)
 {
     return d->vocabulary;
 }
 
-int64_t sl_decoder_slots(const sl_decoder *d)
+int64_t sl_cached_decoder_slots(const sl_cached_decoder *d)
 {
     return d->slot_count;
 }
 
-int64_t sl_decoder_places(const sl_decoder *d)
+int64_t sl_cached_decoder_places(const sl_cached_decoder *d)
 {
     return d->places;
 }
@@ -127,7 +127,7 @@ int64_t sl_decoder_places(const sl_decoder *d)
 /* ---- a run ---- */
 
 /* Where its ids do not fit in the slot, the newest half of what does stays. */
-static bool make_room(const sl_decoder *d, sl_sequence *s)
+static bool make_room(const sl_cached_decoder *d, sl_sequence *s)
 {
     if (s->count - s->start <= d->places) return false;
     s->start = s->count - (d->places + 1) / 2;
@@ -137,7 +137,7 @@ static bool make_room(const sl_decoder *d, sl_sequence *s)
 
 /* Rows that each sequence gets: one, as far as they go, then all that it has, in order. Returns how many end with their last
  * id: those have logits. */
-static int share_rows(const sl_decoder *d, sl_sequence *const *sequences, int count)
+static int share_rows(const sl_cached_decoder *d, sl_sequence *const *sequences, int count)
 {
     int64_t left = d->rows;
     int complete = 0;
@@ -152,7 +152,7 @@ static int share_rows(const sl_decoder *d, sl_sequence *const *sequences, int co
     return complete;
 }
 
-static void put_row(sl_decoder *d, int64_t row, const sl_sequence *s, int64_t id)
+static void put_row(sl_cached_decoder *d, int64_t row, const sl_sequence *s, int64_t id)
 {
     d->tokens[row] = s->ids[id];
     d->positions[row] = (int32_t)(id - s->start);
@@ -161,7 +161,7 @@ static void put_row(sl_decoder *d, int64_t row, const sl_sequence *s, int64_t id
 
 /* The last ids of the sequences that end come first, because logits are those of the first rows. Returns how many rows there
  * are. */
-static int64_t put_rows(sl_decoder *d, sl_sequence *const *sequences, int count, int complete)
+static int64_t put_rows(sl_cached_decoder *d, sl_sequence *const *sequences, int count, int complete)
 {
     int64_t first = 0, next = complete;
     for (int i = 0; i < count; i++) {
@@ -174,7 +174,7 @@ static int64_t put_rows(sl_decoder *d, sl_sequence *const *sequences, int count,
     return next;
 }
 
-sluice_status sl_decoder_run(sl_decoder *d, sl_sequence *const *sequences, int count, const float **logits, bool *slid)
+sluice_status sl_cached_decoder_run(sl_cached_decoder *d, sl_sequence *const *sequences, int count, const float **logits, bool *slid)
 {
     sluice_batch batch = sl_batch_of(&d->batch);
     int ended = 0;

@@ -21,17 +21,17 @@ sluice_status sl_sequence_add(sl_sequence *s, const int32_t *ids, int64_t count)
 void sl_sequence_cut(sl_sequence *s, int64_t count);
 void sl_sequence_free(sl_sequence *s);
 
-typedef struct sl_decoder sl_decoder;
+typedef struct sl_cached_decoder sl_cached_decoder;
 
 /* `engine` is borrowed: of a graph that was built with decode, with so many `places`. */
-sluice_status sl_decoder_create(sluice_engine *engine, int64_t places, sl_decoder **out);
-void sl_decoder_destroy(sl_decoder *d); /* NULL is fine */
-int64_t sl_decoder_vocabulary(const sl_decoder *d);
-int64_t sl_decoder_slots(const sl_decoder *d);
-int64_t sl_decoder_places(const sl_decoder *d);
+sluice_status sl_cached_decoder_create(sluice_engine *engine, int64_t places, sl_cached_decoder **out);
+void sl_cached_decoder_destroy(sl_cached_decoder *d); /* NULL is fine */
+int64_t sl_cached_decoder_vocabulary(const sl_cached_decoder *d);
+int64_t sl_cached_decoder_slots(const sl_cached_decoder *d);
+int64_t sl_cached_decoder_places(const sl_cached_decoder *d);
 /* One run. Sequences are at most as many as there are slots, each in a slot of its own, and each has ids that were not fed.
  * logits[i]: of what follows sequence i, or NULL where it has more to feed. Valid until the next run. *slid, which may be
  * NULL, is set where a sequence had to give up its older half. */
-sluice_status sl_decoder_run(sl_decoder *d, sl_sequence *const *sequences, int count, const float **logits, bool *slid);
+sluice_status sl_cached_decoder_run(sl_cached_decoder *d, sl_sequence *const *sequences, int count, const float **logits, bool *slid);
 
 #endif

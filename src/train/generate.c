@@ -87,7 +87,7 @@ typedef struct generator {
     sl_job *job;
     const sluice_job_options *o;
     struct sl_generation *g;
-    sl_decoder *decoder;
+    sl_cached_decoder *decoder;
     sl_sampler *sampler;
     sl_exchange **in_slot;   /* owned; NULL: the slot is free */
     sl_exchange **live;      /* owned; those of a run */
@@ -158,7 +158,7 @@ static sluice_status begin(generator *n, int slot)
 {
     sl_exchange *x = n->in_slot[slot] = &n->g->exchanges[n->next++];
     x->sequence.slot = slot;
-    SL_TRY(sl_seen_create(&x->seen, sl_decoder_vocabulary(n->decoder)));
+    SL_TRY(sl_seen_create(&x->seen, sl_cached_decoder_vocabulary(n->decoder)));
     for (int64_t i = 0; i < x->sequence.count; i++) sl_seen_add(&x->seen, x->sequence.ids[i]);
     sl_reply_start(&x->reply, n->o->stops, n->o->stop_count);
     if (!streams(n) || n->o->prompt == NULL) return SLUICE_OK;
@@ -186,7 +186,7 @@ static sluice_status take_token(generator *n, sl_exchange *x, int32_t token)
 /* Said once: the text goes on, but the model no longer sees its beginning. */
 static void tell_slide(generator *n)
 {
-    long long places = (long long)sl_decoder_places(n->decoder);
+    long long places = (long long)sl_cached_decoder_places(n->decoder);
     if (n->slid) return;
     n->slid = true;
     sl_log_write(&n->job->log, SLUICE_LOG_NOTE,
@@ -230,7 +230,7 @@ static sluice_status run_all(generator *n)
         SL_TRY(sl_stop_poll(n->job->stop, "generating"));
         SL_TRY(fill_slots(n, &live));
         if (live == 0) break;
-        SL_TRY(sl_decoder_run(n->decoder, n->sequences, live, n->logits, &slid));
+        SL_TRY(sl_cached_decoder_run(n->decoder, n->sequences, live, n->logits, &slid));
         for (int i = 0; i < live; i++) n->live[i]->slid |= n->sequences[i]->start > 0;
         if (slid) tell_slide(n);
         SL_TRY(draw_tokens(n, live));
@@ -250,9 +250,9 @@ static sluice_status open_generator(generator *n)
                              .top_p = o->top_p,
                              .min_p = o->min_p,
                              .repetition_penalty = o->repetition_penalty };
-    SL_TRY(sl_decoder_create(n->job->engine, n->g->places, &n->decoder));
-    SL_TRY(sl_sampler_create(&sampling, sl_decoder_vocabulary(n->decoder), &n->sampler));
-    n->slots = (int)sl_decoder_slots(n->decoder);
+    SL_TRY(sl_cached_decoder_create(n->job->engine, n->g->places, &n->decoder));
+    SL_TRY(sl_sampler_create(&sampling, sl_cached_decoder_vocabulary(n->decoder), &n->sampler));
+    n->slots = (int)sl_cached_decoder_slots(n->decoder);
     size_t slots = (size_t)n->slots;
     n->in_slot = sl_alloc_array(slots, sizeof *n->in_slot, "slots");
     n->live = sl_alloc_array(slots, sizeof *n->live, "sequences");
@@ -264,7 +264,7 @@ static sluice_status open_generator(generator *n)
 
 static void close_generator(generator *n)
 {
-    sl_decoder_destroy(n->decoder);
+    sl_cached_decoder_destroy(n->decoder);
     sl_sampler_destroy(n->sampler);
     sl_free(n->in_slot);
     sl_free(n->live);

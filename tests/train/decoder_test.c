@@ -87,7 +87,7 @@ static void whole_logits(const sl_model_options *m, sluice_dtype precision, int 
 
 /* Feeds sequences `first` .. with prompts of several lengths, then token after token up to `length`, and holds every row of
  * logits to `expected`. Bit for bit, or within `tolerance`. */
-static void follow(sl_decoder *d, int count, int64_t length, float *const *expected, double tolerance)
+static void follow(sl_cached_decoder *d, int count, int64_t length, float *const *expected, double tolerance)
 {
     sl_sequence sequences[MOST_SLOTS] = { { .ids = NULL } }, *list[MOST_SLOTS];
     const float *logits[MOST_SLOTS];
@@ -105,7 +105,7 @@ static void follow(sl_decoder *d, int count, int64_t length, float *const *expec
         for (int s = 0; s < count; s++)
             if (sequences[s].fed < length) list[live++] = &sequences[s];
         if (live == 0) break;
-        REQUIRE_OK(sl_decoder_run(d, list, live, logits, NULL));
+        REQUIRE_OK(sl_cached_decoder_run(d, list, live, logits, NULL));
         for (int k = 0; k < live; k++) {
             int s = (int)(list[k] - sequences);
             int64_t at = list[k]->count - 1;
@@ -130,7 +130,7 @@ static void check_decoding(const sl_model_options *m, sluice_dtype precision, in
 {
     float *expected[MOST_SLOTS];
     sl_model_options d = decoding(m, rows, count, CONTEXT);
-    sl_decoder *decoder;
+    sl_cached_decoder *decoder;
     sluice_memory planned, observed;
     built b;
     for (int s = 0; s < count; s++) {
@@ -139,13 +139,13 @@ static void check_decoding(const sl_model_options *m, sluice_dtype precision, in
         whole_logits(m, precision, s, expected[s]);
     }
     REQUIRE_OK(build(&d, precision, 0, 2, &b));
-    REQUIRE_OK(sl_decoder_create(b.e, CONTEXT, &decoder));
+    REQUIRE_OK(sl_cached_decoder_create(b.e, CONTEXT, &decoder));
     follow(decoder, count, CONTEXT, expected, tolerance);
     sluice_planned_peak(b.e, &planned);
     sluice_observed_peak(b.e, &observed);
     CHECK_EQ(planned.device, observed.device);
     CHECK_EQ(planned.host, observed.host);
-    sl_decoder_destroy(decoder);
+    sl_cached_decoder_destroy(decoder);
     destroy(&b);
     for (int s = 0; s < count; s++) free(expected[s]);
 }
@@ -175,7 +175,7 @@ TEST(cached_logits_in_bf16_are_close_to_those_of_the_whole_context)
 TEST(weights_that_do_not_fit_stream_from_the_host_with_the_same_bits)
 {
     sl_model_options m = gpt2;
-    sl_decoder *decoder;
+    sl_cached_decoder *decoder;
     built b;
     float *expected[1] = { malloc(CONTEXT * VOCABULARY * sizeof(float)) };
     REQUIRE(expected[0] != NULL);
@@ -184,9 +184,9 @@ TEST(weights_that_do_not_fit_stream_from_the_host_with_the_same_bits)
     sl_model_options d = decoding(&m, 8, 1, CONTEXT);
     REQUIRE_OK(build(&d, SLUICE_F32, 768 << 10, 2, &b));
     CHECK(b.e->plan->totals.host_parameter_layers > 0);
-    REQUIRE_OK(sl_decoder_create(b.e, CONTEXT, &decoder));
+    REQUIRE_OK(sl_cached_decoder_create(b.e, CONTEXT, &decoder));
     follow(decoder, 1, CONTEXT, expected, 0);
-    sl_decoder_destroy(decoder);
+    sl_cached_decoder_destroy(decoder);
     destroy(&b);
     free(expected[0]);
 }
@@ -208,18 +208,18 @@ TEST(the_cache_is_planned_to_the_byte)
 TEST(a_sequence_that_outgrows_its_slot_goes_on_with_its_newest_half)
 {
     sl_model_options d = decoding(&gpt2, 8, 1, 20);
-    sl_decoder *decoder;
+    sl_cached_decoder *decoder;
     sl_sequence s = { .ids = NULL }, *list[] = { &s };
     const float *logits[1];
     bool slid = false;
     built b;
     REQUIRE_OK(build(&d, SLUICE_F32, 0, 1, &b));
-    REQUIRE_OK(sl_decoder_create(b.e, 20, &decoder));
+    REQUIRE_OK(sl_cached_decoder_create(b.e, 20, &decoder));
     for (int64_t i = 0; i < 21; i++) {
         int32_t id = token_at(0, i);
         REQUIRE_OK(sl_sequence_add(&s, &id, 1));
         do {
-            REQUIRE_OK(sl_decoder_run(decoder, list, 1, logits, &slid));
+            REQUIRE_OK(sl_cached_decoder_run(decoder, list, 1, logits, &slid));
         } while (logits[0] == NULL);
         CHECK_EQ(slid, i == 20);
     }
@@ -230,12 +230,12 @@ TEST(a_sequence_that_outgrows_its_slot_goes_on_with_its_newest_half)
     memcpy(kept, logits[0], sizeof kept);
     REQUIRE_OK(sl_sequence_add(&fresh, s.ids + s.start, s.count - s.start));
     do {
-        REQUIRE_OK(sl_decoder_run(decoder, again, 1, logits, NULL));
+        REQUIRE_OK(sl_cached_decoder_run(decoder, again, 1, logits, NULL));
     } while (logits[0] == NULL);
     CHECK(memcmp(kept, logits[0], sizeof kept) == 0);
     sl_sequence_free(&s);
     sl_sequence_free(&fresh);
-    sl_decoder_destroy(decoder);
+    sl_cached_decoder_destroy(decoder);
     destroy(&b);
 }
 
