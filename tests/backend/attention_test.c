@@ -32,25 +32,25 @@ static const attention_case cases[] = {
     /* windows: of one key, inside a block, of a block, over several, longer than the row */
     { 2, 17, 17, 2, 1, 16, true, true, 1, 0, 0, 0 },
     { 1, 300, 300, 2, 1, 32, true, true, 5, 0, 0, 0 },
-    { 1, 520, 520, 1, 1, 64, true, true, 128, 0, 0, 0 },
-    { 1, 600, 600, 2, 2, 8, true, false, 200, 0, 0, 0 },
+    { 1, 300, 300, 1, 1, 64, true, true, 128, 0, 0, 0 },
+    { 1, 550, 550, 1, 1, 8, true, false, 200, 0, 0, 0 },
     { 1, 130, 130, 4, 2, 128, true, true, 1000, 0, 0, 0 },
     /* documents: many in a block, over several blocks, in rows that differ */
     { 3, 70, 70, 2, 1, 16, true, true, 0, 4, 0, 0 },
-    { 2, 600, 600, 2, 1, 32, true, true, 0, 150, 0, 0 },
-    { 2, 300, 300, 4, 2, 64, true, false, 0, 40, 0, 0 },
+    { 1, 550, 550, 2, 1, 16, true, true, 0, 150, 0, 0 },
+    { 2, 140, 140, 2, 1, 64, true, false, 0, 40, 0, 0 },
     { 1, 40, 40, 1, 1, 700, true, true, 0, 9, 0, 0 },
     /* capped scores, with a scale of their own */
     { 1, 130, 130, 2, 1, 32, true, true, 0, 0, 1.5f, 0 },
     { 2, 33, 70, 2, 2, 40, false, false, 0, 0, 0.7f, 0.3f },
     { 1, 65, 65, 2, 1, 64, true, true, 0, 0, 0, 0.05f },
     /* all of it, in heads as wide as models have */
-    { 2, 300, 300, 4, 2, 32, true, true, 50, 70, 2.0f, 0.2f },
-    { 1, 270, 270, 2, 1, 64, true, false, 33, 100, 1.0f, 0 },
-    { 1, 200, 200, 2, 1, 96, true, true, 90, 60, 3.0f, 0 },
-    { 1, 280, 280, 2, 1, 128, true, true, 64, 90, 0, 0 },
-    { 1, 150, 150, 2, 1, 256, true, true, 40, 50, 1.2f, 0.08f },
-    { 1, 150, 150, 2, 2, 256, true, false, 0, 0, 1.2f, 0 },
+    { 1, 300, 300, 2, 1, 32, true, true, 50, 70, 2.0f, 0.2f },
+    { 1, 150, 150, 2, 1, 64, true, false, 33, 100, 1.0f, 0 },
+    { 1, 100, 100, 2, 1, 96, true, true, 60, 40, 3.0f, 0 },
+    { 1, 160, 160, 2, 1, 128, true, true, 64, 90, 0, 0 },
+    { 1, 90, 90, 2, 1, 256, true, true, 40, 50, 1.2f, 0.08f },
+    { 1, 50, 50, 1, 1, 256, true, false, 0, 0, 1.2f, 0 },
 };
 
 static float scale_of(const attention_case *c)

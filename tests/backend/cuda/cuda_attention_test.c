@@ -20,10 +20,10 @@ static const attention_shape shapes[] = {
     { 1, 130, 130, 1, 1, 80, false, true, 0, 0, 0 },     { 1, 140, 140, 3, 1, 128, true, false, 0, 0, 0 },
     { 1, 33, 129, 2, 2, 128, false, false, 0, 0, 0 },    { 1, 70, 70, 2, 1, 256, true, true, 0, 0, 0 },
     { 1, 40, 100, 1, 1, 200, false, false, 0, 0, 0 },    { 2, 70, 70, 2, 1, 20, true, true, 0, 0, 0 },
-    { 1, 66, 66, 1, 1, 300, true, false, 0, 0, 0 },      { 1, 300, 300, 2, 1, 64, true, true, 100, 0, 0 },
-    { 2, 280, 280, 2, 1, 128, true, true, 0, 60, 0 },    { 1, 200, 200, 2, 2, 128, true, false, 33, 90, 0 },
-    { 1, 200, 200, 2, 1, 64, true, true, 70, 50, 1.5f }, { 1, 70, 70, 2, 1, 256, true, true, 20, 30, 2.0f },
-    { 1, 65, 140, 4, 2, 64, false, false, 0, 0, 1.0f },  { 1, 150, 150, 2, 1, 20, true, true, 40, 50, 1.0f },
+    { 1, 66, 66, 1, 1, 300, true, false, 0, 0, 0 },      { 1, 300, 300, 1, 1, 64, true, true, 100, 0, 0 },
+    { 2, 150, 150, 2, 1, 128, true, true, 0, 60, 0 },    { 1, 150, 150, 1, 1, 128, true, false, 33, 90, 0 },
+    { 1, 150, 150, 2, 1, 64, true, true, 70, 50, 1.5f }, { 1, 70, 70, 2, 1, 256, true, true, 20, 30, 2.0f },
+    { 1, 65, 140, 4, 2, 64, false, false, 0, 0, 1.0f },  { 1, 100, 100, 1, 1, 20, true, true, 40, 50, 1.0f },
 };
 
 /* For a GPU, whose blocks do several pieces of work one after the other where there are more than multiprocessors. The
