@@ -8,7 +8,7 @@
 #ifndef SL_TRAIN_GENERATE_H
 #define SL_TRAIN_GENERATE_H
 
-#include "train/decoder.h"
+#include "train/decoding.h"
 #include "train/job.h"
 #include "train/reply.h"
 #include "train/sampler.h"

@@ -1,4 +1,4 @@
-/* decoder_test.c: generation with a cache gives the logits of the whole context computed at once, whatever else is in the
+/* decoding_test.c: generation with a cache gives the logits of the whole context computed at once, whatever else is in the
  * batch and however prompts are cut, in the memory that the plan said. */
 #include <math.h>
 
@@ -6,7 +6,7 @@
 #include "core/half.h"
 #include "model/model.h"
 #include "test.h"
-#include "train/decoder.h"
+#include "train/decoding.h"
 
 enum { CONTEXT = 150, VOCABULARY = 50, MOST_SLOTS = 3 };
 

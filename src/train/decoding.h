@@ -1,10 +1,10 @@
-/* decoder.h: runs a generation graph (sl_model_options.decode): tokens of several sequences in, logits of what follows out.
+/* decoding.h: runs a generation graph (sl_model_options.decode): tokens of several sequences in, logits of what follows out.
  *
  * Every sequence of a run has a slot, whose cache keeps the keys and values of what it was fed. A run feeds at most as many
  * tokens as the graph has rows: all that are due of sequences in their turn, whole prompts or parts of them. Where a
  * sequence outgrows its slot, the newest half of it is kept and fed anew, from position 0 on. */
-#ifndef SL_TRAIN_DECODER_H
-#define SL_TRAIN_DECODER_H
+#ifndef SL_TRAIN_DECODING_H
+#define SL_TRAIN_DECODING_H
 
 #include "train/batch.h"
 

@@ -1,5 +1,5 @@
-/* decoder.c: see decoder.h. */
-#include "train/decoder.h"
+/* decoding.c: see decoder.h. */
+#include "train/decoding.h"
 
 #include <string.h>
 
