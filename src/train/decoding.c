@@ -1,4 +1,4 @@
-/* decoding.c: see decoder.h. */
+/* decoding.c: see decoding.h. */
 #include "train/decoding.h"
 
 #include <string.h>

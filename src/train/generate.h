@@ -2,7 +2,7 @@
  *
  *     generate.c          the job: prompts in, replies out
  *     generate_prompts.c  where prompts come from
- *     decoder.c           sequences through the generation graph
+ *     decoding.c          sequences through the generation graph
  *     sampler.c           which token follows
  *     reply.c             text, held back where it may be a stop string */
 #ifndef SL_TRAIN_GENERATE_H
