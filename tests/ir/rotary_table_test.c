@@ -1,5 +1,5 @@
 /* rotary_table_test.c: frequencies and attention factors of rotary embeddings against recorded ones of transformers 5.22.2
- * (modeling_rope_utils, in fp32): every fourth frequency and the last. tests/referees/rotary.py compares all of them. */
+ * (modeling_rope_utils, in fp32): every fourth frequency and the last. tests/referees/families.py compares whole models. */
 #include "ir/rotary_table.h"
 #include "test.h"
 
