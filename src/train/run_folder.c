@@ -8,13 +8,14 @@
 #include "format/weights_set.h"
 #include "train/run.h"
 
-/* The folder that the weights come from, where it is a model's; NULL: the model was made here. */
+/* The folder that the model comes from: model.path, or `load` where that is a model's folder; NULL: it was made here. */
 static const char *find_source(const sl_settings *s, sl_decoder family)
 {
+    const char *folder = s->path[0] != '\0' ? s->path : s->initial_weights;
     sl_model_config there;
-    if (s->initial_weights[0] == '\0' || !sl_is_weights_folder(s->initial_weights)) return NULL;
-    if (sl_model_config_read(s->initial_weights, &there, NULL) != SLUICE_OK || there.family != family) return NULL;
-    return s->initial_weights;
+    if (folder[0] == '\0' || (s->path[0] == '\0' && !sl_is_weights_folder(folder))) return NULL;
+    if (sl_model_config_read(folder, &there, NULL) != SLUICE_OK || there.family != family) return NULL;
+    return folder;
 }
 
 bool sl_run_has_model_files(const sl_settings *s)

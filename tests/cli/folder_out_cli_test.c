@@ -118,8 +118,11 @@ TEST(other_files_of_the_folder_that_is_trained_from_are_copied_as_they_are)
     REQUIRE(put(in(folder, "in", "LICENSE"), "ours"));
     must_run(folder, "train llama.json --quiet --set load=in --set save=made/ --set checkpoint.path=run");
     must_run(folder, "export run --quiet -o exported/");
-    static const char *const outs[] = { "made", "exported" };
-    for (int i = 0; i < 2; i++) {
+    /* the model's folder, with weights from elsewhere */
+    must_run(folder, "train llama.json --quiet --set save=w.safetensors");
+    must_run(folder, "train llama.json --quiet --set model.path=in --set load=w.safetensors --set save=path/");
+    static const char *const outs[] = { "made", "exported", "path" };
+    for (int i = 0; i < 3; i++) {
         CHECK(file_is(in(folder, outs[i], "chat_template.jinja"), "{{ messages }}\n"));
         CHECK(file_is(in(folder, outs[i], "generation_config.json"), "{\"eos_token_id\":  [1, 2]}"));
         CHECK(file_is(in(folder, outs[i], "tokenizer.model"), "\001\002"));
