@@ -164,6 +164,7 @@ TEST(a_prefix_that_all_names_have_or_lack_does_not_matter)
         run_result renamed = run_sluice(folder, arguments);
         CHECK_EQ(renamed.status, 0);
         CHECK_STR(renamed.error, "");
+        *strchrnul(plain.out, ';') = *strchrnul(renamed.out, ';') = '\0'; /* the name of the weights follows */
         CHECK_STR(renamed.out, plain.out);
         run_free(&plain);
         run_free(&renamed);
