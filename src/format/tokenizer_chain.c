@@ -70,7 +70,7 @@ sluice_status sl_read_integer(const json_t *object, const sl_where *w, const cha
 }
 
 sluice_status sl_read_string(const json_t *object, const sl_where *w, const char *key, const char *absent,
-                             sl_step_string *out)
+                             sl_token_string *out)
 {
     const json_t *value = json_object_get(object, key);
     if (value == NULL && absent == NULL) return sl_where_fail(w, "\"%s\" is missing", key);
@@ -83,7 +83,7 @@ sluice_status sl_read_string(const json_t *object, const sl_where *w, const char
 
 /* ---- Patterns ---- */
 
-static sluice_status read_regex(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_regex(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     const char *expression = json_string_value(json_object_get(object, "Regex"));
     sl_regex_fault fault;
@@ -95,7 +95,7 @@ static sluice_status read_regex(const json_t *object, const sl_where *w, sl_step
     return sl_where_fail(w, "the regular expression is not built: %s", fault.text);
 }
 
-sluice_status sl_read_pattern(const json_t *object, const sl_where *w, sl_step *step)
+sluice_status sl_read_pattern(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     const json_t *pattern = json_object_get(object, "pattern");
     if (!json_is_object(pattern) || json_object_size(pattern) != 1)
@@ -105,7 +105,7 @@ sluice_status sl_read_pattern(const json_t *object, const sl_where *w, sl_step *
     return step->from.bytes == 0 ? sl_where_fail(w, "\"pattern\" is empty") : SLUICE_OK;
 }
 
-sluice_status sl_pattern_next(const sl_step *step, const uint16_t *properties, const char *text, size_t bytes,
+sluice_status sl_pattern_next(const sl_token_step *step, const uint16_t *properties, const char *text, size_t bytes,
                               size_t from, sl_regex_work *work, bool *found, size_t *begin, size_t *end)
 {
     if (step->regex != NULL) return sl_regex_next(step->regex, properties, text, bytes, from, work, found, begin, end);
@@ -122,8 +122,8 @@ sluice_status sl_pattern_next(const sl_step *step, const uint16_t *properties, c
     return SLUICE_OK;
 }
 
-static sluice_status replace_matches(const sl_step *step, const uint16_t *properties, const char *text, size_t bytes,
-                                     sl_regex_work *work, sl_text *out, bool *changed)
+static sluice_status replace_matches(const sl_token_step *step, const uint16_t *properties, const char *text,
+                                     size_t bytes, sl_regex_work *work, sl_text *out, bool *changed)
 {
     size_t at = 0, kept = 0, begin, end;
     bool found;
@@ -141,8 +141,8 @@ static sluice_status replace_matches(const sl_step *step, const uint16_t *proper
     return sl_text_status(out);
 }
 
-sluice_status sl_replace(const sl_step *step, const uint16_t *properties, const char *text, size_t bytes, sl_text *out,
-                         bool *changed)
+sluice_status sl_replace(const sl_token_step *step, const uint16_t *properties, const char *text, size_t bytes,
+                         sl_text *out, bool *changed)
 {
     sl_regex_work work = { .steps = sl_regex_steps(bytes) };
     *changed = false;
@@ -153,33 +153,33 @@ sluice_status sl_replace(const sl_step *step, const uint16_t *properties, const 
 
 /* ---- Chains ---- */
 
-void sl_step_free(sl_step *step)
+void sl_token_step_free(sl_token_step *step)
 {
     sl_free(step->from.text);
     sl_free(step->to.text);
     sl_regex_free(step->regex);
-    *step = (sl_step){ 0 };
+    *step = (sl_token_step){ 0 };
 }
 
 void sl_chain_free(sl_chain *c)
 {
-    for (int i = 0; i < c->count; i++) sl_step_free(&c->steps[i]);
+    for (int i = 0; i < c->count; i++) sl_token_step_free(&c->steps[i]);
     c->count = 0;
 }
 
-sluice_status sl_chain_add(sl_chain *c, const sl_where *w, const sl_step *step)
+sluice_status sl_chain_add(sl_chain *c, const sl_where *w, const sl_token_step *step)
 {
-    sl_step owned = *step;
+    sl_token_step owned = *step;
     if (c->count == SL_TOKENIZER_MAX_STEPS) {
-        sl_step_free(&owned);
+        sl_token_step_free(&owned);
         return sl_where_fail(w, "more than %d components in a row", SL_TOKENIZER_MAX_STEPS);
     }
     c->steps[c->count++] = owned;
     return SLUICE_OK;
 }
 
-static sluice_status read_sequence(const json_t *object, const sl_where *w, const sl_step_row *rows, size_t row_count,
-                                   const char *list, sl_chain *out)
+static sluice_status read_sequence(const json_t *object, const sl_where *w, const sl_token_step_row *rows,
+                                   size_t row_count, const char *list, sl_chain *out)
 {
     const json_t *parts = json_object_get(object, list);
     sl_where below = sl_where_below(w, list);
@@ -194,17 +194,18 @@ static sluice_status read_sequence(const json_t *object, const sl_where *w, cons
     return SLUICE_OK;
 }
 
-static sluice_status read_component(const json_t *object, const sl_where *w, const sl_step_row *row, sl_chain *out)
+static sluice_status read_component(const json_t *object, const sl_where *w, const sl_token_step_row *row,
+                                    sl_chain *out)
 {
-    sl_step step = { .kind = row->kind };
+    sl_token_step step = { .kind = row->kind };
     SL_TRY(sl_read_keys(object, w, row->keys));
     sluice_status st = row->read == NULL ? SLUICE_OK : row->read(object, w, &step);
     if (st == SLUICE_OK) return sl_chain_add(out, w, &step);
-    sl_step_free(&step);
+    sl_token_step_free(&step);
     return st;
 }
 
-sluice_status sl_chain_read(const json_t *value, const sl_where *w, const sl_step_row *rows, size_t row_count,
+sluice_status sl_chain_read(const json_t *value, const sl_where *w, const sl_token_step_row *rows, size_t row_count,
                             const char *list, sl_chain *out)
 {
     if (value == NULL || json_is_null(value)) {

@@ -21,20 +21,20 @@ enum {
 
 /* ---- Reading ---- */
 
-static sluice_status read_replace(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_replace(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     SL_TRY(sl_read_pattern(object, w, step));
     return sl_read_string(object, w, "content", NULL, &step->to);
 }
 
-static sluice_status check_character(const sl_where *w, const char *key, const sl_step_string *s)
+static sluice_status check_character(const sl_where *w, const char *key, const sl_token_string *s)
 {
     size_t length = 0;
     if (s->bytes > 0) sl_code_point(s->text, &length);
     return length > 0 && length == s->bytes ? SLUICE_OK : sl_where_fail(w, "\"%s\" is not one character", key);
 }
 
-static sluice_status read_strip(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_strip(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     SL_TRY(sl_read_string(object, w, "content", NULL, &step->from));
     SL_TRY(sl_read_integer(object, w, "start", 0, INT32_MAX, &step->number[0]));
@@ -42,13 +42,13 @@ static sluice_status read_strip(const json_t *object, const sl_where *w, sl_step
     return check_character(w, "content", &step->from);
 }
 
-static sluice_status read_wordpiece(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_wordpiece(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     SL_TRY(sl_read_string(object, w, "prefix", "##", &step->from));
     return sl_read_bool(object, w, "cleanup", true, &step->on[0]);
 }
 
-static sluice_status read_metaspace(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_metaspace(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     const char *scheme = json_string_value(json_object_get(object, "prepend_scheme"));
     bool prefix;
@@ -64,7 +64,7 @@ static sluice_status read_metaspace(const json_t *object, const sl_where *w, sl_
     return check_character(w, "replacement", &step->from);
 }
 
-static const sl_step_row rows[] = {
+static const sl_token_step_row rows[] = {
     { "ByteLevel", BYTE_LEVEL, "type add_prefix_space trim_offsets use_regex", NULL },
     { "Replace", REPLACE, "type pattern content", read_replace },
     { "ByteFallback", FALLBACK, "type", NULL },
@@ -252,9 +252,9 @@ static void decode_fallback(const text_list *in, text_list *out)
     sl_text_free(&run);
 }
 
-static void strip_text(const sl_step *step, const char *text, size_t bytes, text_list *out)
+static void strip_text(const sl_token_step *step, const char *text, size_t bytes, text_list *out)
 {
-    const sl_step_string *c = &step->from;
+    const sl_token_string *c = &step->from;
     for (int64_t i = 0; i < step->number[0] && bytes >= c->bytes && memcmp(text, c->text, c->bytes) == 0; i++) {
         text += c->bytes;
         bytes -= c->bytes;
@@ -283,7 +283,7 @@ static void replace_in(sl_text *text, size_t begin, const char *from, const char
     text->bytes = kept;
 }
 
-static void decode_wordpiece(const sl_step *step, size_t index, const char *text, size_t bytes, text_list *out)
+static void decode_wordpiece(const sl_token_step *step, size_t index, const char *text, size_t bytes, text_list *out)
 {
     static const char *const cleanup[][2] = { { " .", "." },     { " ?", "?" },           { " !", "!" },
                                               { " ,", "," },     { " ' ", "'" },          { " n't", "n't" },
@@ -303,9 +303,9 @@ static void decode_wordpiece(const sl_step *step, size_t index, const char *text
     list_end(out);
 }
 
-static void decode_metaspace(const sl_step *step, size_t index, const char *text, size_t bytes, text_list *out)
+static void decode_metaspace(const sl_token_step *step, size_t index, const char *text, size_t bytes, text_list *out)
 {
-    const sl_step_string *mark = &step->from;
+    const sl_token_string *mark = &step->from;
     for (size_t i = 0, length; i < bytes; i += length) {
         sl_code_point(text + i, &length);
         bool is_mark = length == mark->bytes && memcmp(text + i, mark->text, length) == 0;
@@ -317,7 +317,7 @@ static void decode_metaspace(const sl_step *step, size_t index, const char *text
     list_end(out);
 }
 
-static sluice_status decode_each(const sl_tokenizer *t, const sl_step *step, const text_list *in, text_list *out)
+static sluice_status decode_each(const sl_tokenizer *t, const sl_token_step *step, const text_list *in, text_list *out)
 {
     for (size_t i = 0, bytes; i < in->count; i++) {
         const char *text = list_at(in, i, &bytes);
@@ -341,7 +341,7 @@ static sluice_status decode_each(const sl_tokenizer *t, const sl_step *step, con
     return SLUICE_OK;
 }
 
-static sluice_status decode_step(const sl_tokenizer *t, const sl_step *step, const text_list *in, text_list *out)
+static sluice_status decode_step(const sl_tokenizer *t, const sl_token_step *step, const text_list *in, text_list *out)
 {
     switch (step->kind) {
     case BYTE_LEVEL:

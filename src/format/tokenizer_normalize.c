@@ -15,60 +15,60 @@ enum {
     BERT     /* only while reading: becomes up to five of the above */
 };
 
-static sluice_status read_nfc(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_nfc(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     (void)object, (void)w;
     step->number[0] = SL_NFC;
     return SLUICE_OK;
 }
 
-static sluice_status read_nfd(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_nfd(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     (void)object, (void)w;
     step->number[0] = SL_NFD;
     return SLUICE_OK;
 }
 
-static sluice_status read_nfkc(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_nfkc(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     (void)object, (void)w;
     step->number[0] = SL_NFKC;
     return SLUICE_OK;
 }
 
-static sluice_status read_nfkd(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_nfkd(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     (void)object, (void)w;
     step->number[0] = SL_NFKD;
     return SLUICE_OK;
 }
 
-static sluice_status read_strip(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_strip(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     SL_TRY(sl_read_bool(object, w, "strip_left", true, &step->on[0]));
     return sl_read_bool(object, w, "strip_right", true, &step->on[1]);
 }
 
-static sluice_status read_accents(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_accents(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     (void)object, (void)w;
     step->number[0] = SL_CHAR_STRIPPED_MARK;
     return SLUICE_OK;
 }
 
-static sluice_status read_prepend(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_prepend(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     return sl_read_string(object, w, "prepend", NULL, &step->to);
 }
 
-static sluice_status read_replace(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_replace(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     SL_TRY(sl_read_pattern(object, w, step));
     return sl_read_string(object, w, "content", NULL, &step->to);
 }
 
 /* Bits of number[0]: clean_text, handle_chinese_chars, strip_accents, lowercase. */
-static sluice_status read_bert(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_bert(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     bool clean, chinese, strip, lower;
     SL_TRY(sl_read_bool(object, w, "clean_text", true, &clean));
@@ -81,7 +81,7 @@ static sluice_status read_bert(const json_t *object, const sl_where *w, sl_step 
     return SLUICE_OK;
 }
 
-static const sl_step_row rows[] = {
+static const sl_token_step_row rows[] = {
     { "NFC", FORM, "type", read_nfc },
     { "NFD", FORM, "type", read_nfd },
     { "NFKC", FORM, "type", read_nfkc },
@@ -96,7 +96,7 @@ static const sl_step_row rows[] = {
 
 static sluice_status spread_bert(sl_chain *c, const sl_where *w, int64_t parts)
 {
-    const sl_step steps[] = {
+    const sl_token_step steps[] = {
         { .kind = CLEAN },
         { .kind = CHINESE },
         { .kind = FORM, .number = { SL_NFD } },
@@ -115,9 +115,9 @@ sluice_status sl_normalizer_read(const json_t *value, const sl_where *w, sl_chai
     sluice_status st = sl_chain_read(value, w, rows, sizeof rows / sizeof rows[0], "normalizers", &written);
     out->absent = written.absent;
     for (int i = 0; i < written.count; i++) {
-        sl_step *step = &written.steps[i];
+        sl_token_step *step = &written.steps[i];
         if (st != SLUICE_OK)
-            sl_step_free(step);
+            sl_token_step_free(step);
         else if (step->kind == BERT)
             st = spread_bert(out, w, step->number[0]);
         else
@@ -151,7 +151,7 @@ static void lower(const char *text, size_t bytes, sl_text *out)
     }
 }
 
-static void strip(const sl_step *step, const uint16_t *properties, const char *text, size_t bytes, sl_text *out)
+static void strip(const sl_token_step *step, const uint16_t *properties, const char *text, size_t bytes, sl_text *out)
 {
     size_t begin = 0, end = bytes, length, before;
     if (step->on[0])
@@ -201,7 +201,7 @@ static void separate_chinese(const char *text, size_t bytes, sl_text *out)
 }
 
 /* *changed false: the text stays, whatever `out` has. */
-static sluice_status run_step(const sl_step *step, const uint16_t *properties, const char *text, size_t bytes,
+static sluice_status run_step(const sl_token_step *step, const uint16_t *properties, const char *text, size_t bytes,
                               sl_text *out, bool *changed)
 {
     *changed = true;

@@ -129,23 +129,23 @@ void sl_added_set_free(sl_added_set *s);
 /* Where the piece that begins at text[at] ends, at < bytes. */
 typedef size_t (*sl_scan_fn)(const uint16_t *properties, const char *text, size_t bytes, size_t at);
 
-typedef struct sl_step_string {
+typedef struct sl_token_string {
     char *text; /* owned, NUL-terminated */
     size_t bytes;
-} sl_step_string;
+} sl_token_string;
 
 /* One normaliser, splitter or decoder. What the fields mean is said where the kind is declared. */
-typedef struct sl_step {
+typedef struct sl_token_step {
     int kind;
     bool on[2];
     int64_t number[2];
-    sl_step_string from, to;
+    sl_token_string from, to;
     sl_regex *regex; /* owned */
     sl_scan_fn scan; /* instead of a regex: a scanner that leaves no rest */
-} sl_step;
+} sl_token_step;
 
 typedef struct sl_chain {
-    sl_step steps[SL_TOKENIZER_MAX_STEPS];
+    sl_token_step steps[SL_TOKENIZER_MAX_STEPS];
     int count;
     bool absent; /* null in the file */
 } sl_chain;
@@ -162,20 +162,20 @@ void sl_where_record(const sl_where *w, const char *format, ...) __attribute__((
 sl_where sl_where_below(const sl_where *w, const char *key);
 
 /* One row per component: its name in the file and what it becomes. */
-typedef struct sl_step_row {
+typedef struct sl_token_step_row {
     const char *type;
     int kind;
-    const char *keys;                                                              /* that it may have: "a b c" */
-    sluice_status (*read)(const json_t *object, const sl_where *w, sl_step *step); /* NULL: they change nothing */
-} sl_step_row;
+    const char *keys;                                                                    /* that it may have: "a b c" */
+    sluice_status (*read)(const json_t *object, const sl_where *w, sl_token_step *step); /* NULL: they change nothing */
+} sl_token_step_row;
 
 /* Reads null, one component, or a Sequence whose parts stand under `list`. */
-sluice_status sl_chain_read(const json_t *value, const sl_where *w, const sl_step_row *rows, size_t row_count,
+sluice_status sl_chain_read(const json_t *value, const sl_where *w, const sl_token_step_row *rows, size_t row_count,
                             const char *list, sl_chain *out);
 /* Takes over what the step owns, also where it fails. */
-sluice_status sl_chain_add(sl_chain *c, const sl_where *w, const sl_step *step);
+sluice_status sl_chain_add(sl_chain *c, const sl_where *w, const sl_token_step *step);
 void sl_chain_free(sl_chain *c);
-void sl_step_free(sl_step *step);
+void sl_token_step_free(sl_token_step *step);
 
 /* Refuses every key that is not among `keys`. */
 sluice_status sl_read_keys(const json_t *object, const sl_where *w, const char *keys);
@@ -185,14 +185,14 @@ sluice_status sl_read_integer(const json_t *object, const sl_where *w, const cha
                               int64_t *out); /* left as it is where the key is absent */
 /* `absent` NULL: the key must be there. */
 sluice_status sl_read_string(const json_t *object, const sl_where *w, const char *key, const char *absent,
-                             sl_step_string *out);
+                             sl_token_string *out);
 /* {"String": ...} becomes `from`, {"Regex": ...} a scanner or a regular expression. */
-sluice_status sl_read_pattern(const json_t *object, const sl_where *w, sl_step *step);
+sluice_status sl_read_pattern(const json_t *object, const sl_where *w, sl_token_step *step);
 /* Appends a text with every match of a step's pattern replaced by `to`; *changed: there was one. */
-sluice_status sl_replace(const sl_step *step, const uint16_t *properties, const char *text, size_t bytes, sl_text *out,
-                         bool *changed);
+sluice_status sl_replace(const sl_token_step *step, const uint16_t *properties, const char *text, size_t bytes,
+                         sl_text *out, bool *changed);
 /* The next match of a step's pattern. */
-sluice_status sl_pattern_next(const sl_step *step, const uint16_t *properties, const char *text, size_t bytes,
+sluice_status sl_pattern_next(const sl_token_step *step, const uint16_t *properties, const char *text, size_t bytes,
                               size_t from, sl_regex_work *work, bool *found, size_t *begin, size_t *end);
 
 /* ---- tokenizer_normalize.c ---- */

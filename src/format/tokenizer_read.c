@@ -361,7 +361,7 @@ static sluice_status read_model(reader *r, bool byte_level)
 static sluice_status read_added_token(const json_t *object, const sl_where *w, sl_added_token *out)
 {
     int64_t id = -1;
-    sl_step_string content = { 0 };
+    sl_token_string content = { 0 };
     if (!json_is_object(object)) return sl_where_fail(w, "not an object");
     SL_TRY(sl_read_keys(object, w, "id content single_word lstrip rstrip normalized special"));
     SL_TRY(sl_read_integer(object, w, "id", 0, SL_TOKENIZER_MAX_IDS - 1, &id));

@@ -42,20 +42,20 @@ static sluice_status read_word(const json_t *object, const sl_where *w, const ch
                          json_is_string(value) ? sl_quote(json_string_value(value)).text : "no string");
 }
 
-static sluice_status read_byte_level(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_byte_level(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     SL_TRY(sl_read_bool(object, w, "add_prefix_space", true, &step->on[0]));
     return sl_read_bool(object, w, "use_regex", true, &step->on[1]);
 }
 
-static sluice_status read_split(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_split(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     SL_TRY(sl_read_pattern(object, w, step));
     SL_TRY(sl_read_bool(object, w, "invert", false, &step->on[0]));
     return read_word(object, w, "behavior", behaviours, BEHAVIOURS, -1, &step->number[0]);
 }
 
-static sluice_status read_metaspace(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_metaspace(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     bool prefix;
     size_t length = 0;
@@ -70,7 +70,7 @@ static sluice_status read_metaspace(const json_t *object, const sl_where *w, sl_
     return sl_read_bool(object, w, "split", true, &step->on[0]);
 }
 
-static sluice_status read_digits(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_digits(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     bool each;
     SL_TRY(sl_read_bool(object, w, "individual_digits", false, &each));
@@ -78,12 +78,12 @@ static sluice_status read_digits(const json_t *object, const sl_where *w, sl_ste
     return SLUICE_OK;
 }
 
-static sluice_status read_punctuation(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_punctuation(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     return read_word(object, w, "behavior", behaviours, BEHAVIOURS, ISOLATED, &step->number[0]);
 }
 
-static sluice_status read_delimiter(const json_t *object, const sl_where *w, sl_step *step)
+static sluice_status read_delimiter(const json_t *object, const sl_where *w, sl_token_step *step)
 {
     size_t length = 0;
     SL_TRY(sl_read_string(object, w, "delimiter", NULL, &step->from));
@@ -92,7 +92,7 @@ static sluice_status read_delimiter(const json_t *object, const sl_where *w, sl_
     return SLUICE_OK;
 }
 
-static const sl_step_row rows[] = {
+static const sl_token_step_row rows[] = {
     { "ByteLevel", BYTE_LEVEL, "type add_prefix_space trim_offsets use_regex", read_byte_level },
     { "Split", SPLIT, "type pattern behavior invert", read_split },
     { "Metaspace", METASPACE, "type replacement str_rep add_prefix_space prepend_scheme split", read_metaspace },
@@ -119,7 +119,7 @@ sluice_status sl_splitter_read(const json_t *value, const sl_where *w, sl_chain 
 
 bool sl_splitter_is_scanner(const sl_chain *c)
 {
-    const sl_step *last = &c->steps[c->count > 0 ? c->count - 1 : 0];
+    const sl_token_step *last = &c->steps[c->count > 0 ? c->count - 1 : 0];
     if (c->count == 0 || last->kind != BYTE_LEVEL || last->on[0]) return false;
     if (c->count == 1) return last->on[1];
     return c->count == 2 && c->steps[0].scan != NULL && c->steps[0].number[0] == ISOLATED;
@@ -178,7 +178,7 @@ static sluice_status add_span(joiner *j, size_t begin, size_t end, bool match)
 
 /* ---- Splitting ---- */
 
-static sluice_status split_by_pattern(joiner *j, const sl_step *step, size_t bytes)
+static sluice_status split_by_pattern(joiner *j, const sl_token_step *step, size_t bytes)
 {
     size_t at = 0, done = 0, begin, end;
     bool found;
@@ -267,7 +267,7 @@ static sluice_status split_by_scanner(sl_encoder *e, int next, sl_scan_fn scan, 
 
 static sluice_status split_byte_level(sl_encoder *e, int step, const char *text, size_t bytes)
 {
-    const sl_step *s = &e->tokenizer->splitter.steps[step];
+    const sl_token_step *s = &e->tokenizer->splitter.steps[step];
     if (s->on[0] && text[0] != ' ') {
         sl_text *spaced = &e->changed[step];
         spaced->bytes = 0;
@@ -282,7 +282,7 @@ static sluice_status split_byte_level(sl_encoder *e, int step, const char *text,
 
 static sluice_status split_metaspace(sl_encoder *e, int step, const char *text, size_t bytes, bool first)
 {
-    const sl_step *s = &e->tokenizer->splitter.steps[step];
+    const sl_token_step *s = &e->tokenizer->splitter.steps[step];
     sl_text *marked = &e->changed[step];
     marked->bytes = 0;
     bool marked_already = text[0] == ' ' || (bytes >= s->to.bytes && memcmp(text, s->to.text, s->to.bytes) == 0);
@@ -297,7 +297,7 @@ static sluice_status split_metaspace(sl_encoder *e, int step, const char *text, 
     }
     SL_TRY(sl_text_status(marked));
     if (!s->on[0]) return sl_splitter_run(e, step + 1, marked->data, marked->bytes, first);
-    const sl_step by_mark = { .from = s->to };
+    const sl_token_step by_mark = { .from = s->to };
     joiner j = { .e = e, .next = step + 1, .text = marked->data, .first = first, .behaviour = WITH_NEXT };
     return split_by_pattern(&j, &by_mark, marked->bytes);
 }
@@ -307,7 +307,7 @@ sluice_status sl_splitter_run(sl_encoder *e, int step, const char *text, size_t 
     const sl_chain *c = &e->tokenizer->splitter;
     if (bytes == 0) return SLUICE_OK;
     if (step == c->count) return sl_model_piece(e, text, bytes);
-    const sl_step *s = &c->steps[step];
+    const sl_token_step *s = &c->steps[step];
     joiner j = { .e = e, .next = step + 1, .text = text, .first = first, .behaviour = (int)s->number[0] };
     switch (s->kind) {
     case BYTE_LEVEL:
