@@ -23,7 +23,8 @@ bool sl_weight_is_in_parts(const sl_weights_set *f, const sl_state_tensor *t)
 
 bool sl_weight_is_left_out(const sl_weights_set *f, const sl_state_tensor *t)
 {
-    return t->is_adapter && sl_weights_set_find(f, t->name) == NULL;
+    if (!t->is_adapter || sl_weights_set_find(f, t->name) != NULL) return false;
+    return t->part_count == 0 || sl_weights_set_find(f, t->parts[0].name) == NULL;
 }
 
 /* ---- prefixes ---- */

@@ -190,7 +190,7 @@ const sl_option sl_config_rows[] = {
     TEXT("lora.path", "", adapter,
          "Folder of a PEFT adapter (`adapter_config.json`, `adapter_model.safetensors`) to begin with; it says rank, "
          "alpha, targets and modules_to_save.",
-         FREE("a resumed run has its adapters from the checkpoint")),
+         FREE("a resumed run has its adapters from the checkpoint"), READS),
     FLAG("lora.use_rslora", "false", model.lora.rank_stabilised,
          "Rank-stabilised LoRA: the output of the adapters is multiplied by alpha / sqrt(rank).", MODEL),
     LIST("lora.targets", given.targets,
