@@ -177,7 +177,7 @@ static sluice_status find_records(const int *stop, sl_jsonl_file *f)
     if (at == f->bytes)
         return sl_fail(SLUICE_ERR_INPUT, "%s is empty; give a JSON object a line, or an array of them", f->path);
     if (f->text[at] == '[') return find_elements(f, at);
-    const sl_file_kind *kind = f->text[at] != '{' ? sl_text_file_kind(f->path, f->text, f->bytes) : NULL;
+    const sl_file_kind *kind = f->text[at] != '{' ? sl_text_file_kind("", f->text, f->bytes) : NULL;
     if (kind != NULL)
         return sl_fail(SLUICE_ERR_INPUT, "%s is %s; give a JSON object a line, or an array of them", f->path,
                        kind->what);

@@ -390,10 +390,15 @@ static sluice_status announce(sl_run *r)
         print_plan(r->job, &r->predicted, &r->pace, r->options->plan_out);
     sl_job_plan_event(r->job, &r->predicted, &r->pace, &plan);
     sl_run_emit(r, &plan);
-    const sluice_sample *first = sl_data_jsonl_first(r->job->data);
-    if (first != NULL && r->job->engine->step == 0)
-        sl_run_emit(r, &(sluice_event){ .kind = SLUICE_EVENT_SAMPLE, .sample = first });
     return SLUICE_OK;
+}
+
+/* A run that is resumed has shown it. */
+static void show_first_sample(const sl_run *r)
+{
+    const sluice_sample *first = sl_data_jsonl_first(r->job->data);
+    if (first != NULL && r->first_step == 0)
+        sl_run_emit(r, &(sluice_event){ .kind = SLUICE_EVENT_SAMPLE, .sample = first });
 }
 
 static sluice_status run_training(sl_run *r)
@@ -422,6 +427,7 @@ static sluice_status run_training(sl_run *r)
     SL_TRY(sl_run_open_folder(r));
     SL_TRY(sl_run_check_room(r));
     r->first_step = e->step;
+    show_first_sample(r);
     r->start = sl_now();
     SL_TRY(train_steps(r));
     SL_TRY(sl_run_save(r));
