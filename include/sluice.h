@@ -574,6 +574,12 @@ typedef struct sluice_job_options {
     const char *
         prompts; /* generate: file of prompts, lines of text or {"prompt": "..."}; replies are lines of JSON. NULL: `prompt` */
     int batch; /* generate: sequences at a time; 0: up to 8 */
+    /* generate: prompts are what a user says, written as the model's chat template has it. Without `prompt` and `prompts`
+     * lines are read from `in`, and the conversation goes on with each; an end of the input ends it. */
+    bool chat;
+    const char *system;        /* chat: what stands before the conversation; NULL: nothing */
+    const char *template_name; /* chat: NULL: that of the model's folder */
+    FILE *in;                  /* chat without prompts: has a file descriptor */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 

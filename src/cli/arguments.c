@@ -56,7 +56,14 @@ static const argument arguments[] = {
     { "seed", ARG_INTEGER, AT(seed), "N", " generate ", "seed of the draws; default: the configuration's", 0 },
     { "stop", ARG_STOPS, AT(stops), "TEXT", " generate ", "end the reply before this text; may be repeated", 0 },
     { "prompts", ARG_TEXT, AT(prompts), "FILE", " generate ",
-      "file of prompts, one a line: text, or {\"prompt\": \"...\"}; replies are written as JSON, one a line", 0 },
+      "file of prompts, one a line: text, or {\"prompt\": \"...\"} or {\"messages\": [...]}; replies are written as "
+      "JSON, one a line",
+      0 },
+    { "chat", ARG_FLAG, AT(chat), NULL, " generate ",
+      "write prompts as the model's chat template has them; without --prompt and --prompts: talk, line by line", 0 },
+    { "system", ARG_TEXT, AT(system), "TEXT", " generate ", "chat: what stands before the conversation", 0 },
+    { "template", ARG_TEXT, AT(template_name), "NAME", " generate ",
+      "chat: the template, such as chatml; default: that of the model's folder", 0 },
     { "batch", ARG_INTEGER, AT(batch), "N", " generate ", "sequences computed at a time; default: up to 8", 1 },
     { "out", ARG_TEXT, AT(out), "PATH", " export generate merge tokenize ",
       "file to write (also -o); merge: a folder; export: or a model's folder, FOLDER/; tokenize: .npy at its end makes "

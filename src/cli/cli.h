@@ -24,11 +24,12 @@ typedef struct cli_arguments {
     int64_t max_restarts, shard_size;                                      /* -1: not given */
     int64_t seed, batch;                                                   /* -1: not given */
     double temperature, top_p, min_p, repetition_penalty;                  /* -1: not given */
-    const char *prompts;                                                   /* NULL: not given */
-    bool lines, llmc, special_tokens, add_special;                         /* tokenize */
-    const char *eos, *validation_out;                                      /* NULL: not given */
-    int64_t threads;                                                       /* -1: not given */
-    double validation;                                                     /* -1: not given */
+    const char *prompts, *system, *template_name;                          /* NULL: not given */
+    bool chat;
+    bool lines, llmc, special_tokens, add_special; /* tokenize */
+    const char *eos, *validation_out;              /* NULL: not given */
+    int64_t threads;                               /* -1: not given */
+    double validation;                             /* -1: not given */
 } cli_arguments;
 
 typedef struct cli_command {

@@ -96,6 +96,10 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     if (a->seed >= 0) out->seed = a->seed;
     if (a->batch >= 0) out->batch = (int)a->batch;
     if (a->prompts != NULL) out->prompts = a->prompts;
+    out->chat = a->chat;
+    out->system = a->system;
+    out->template_name = a->template_name;
+    out->in = stdin;
     out->stops = a->stops;
     out->stop_count = a->stop_count;
 }

@@ -22,24 +22,38 @@
 static sluice_status take_prompts(struct sl_generation *g, const sluice_job_options *o)
 {
     g->in_file = o->prompts != NULL;
-    if (o->prompts != NULL) return sl_generation_read(g, o->prompts);
+    g->talks = o->chat && o->prompt == NULL && o->prompts == NULL;
+    if (o->prompts != NULL) return sl_generation_read(g, o->prompts, o);
     const char *prompt = o->prompt != NULL ? o->prompt : "";
     return sl_generation_add(g, prompt, strlen(prompt));
 }
 
-/* An empty prompt is a new line: there must be something for the first token to follow. */
-static sluice_status encode(const sl_vocabulary *v, sl_exchange *x)
+/* An empty prompt is a new line, or what the tokenizer begins every text with: there must be something for the first token to
+ * follow. */
+static sluice_status encode(struct sl_generation *g, sl_exchange *x)
 {
-    const char *text = x->prompt_bytes > 0 ? x->prompt : "\n";
-    size_t bytes = x->prompt_bytes > 0 ? x->prompt_bytes : 1;
-    int64_t count = 0;
-    int32_t *ids = sl_alloc_array(bytes + 1, sizeof *ids, "tokens of a prompt");
-    if (ids == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = sl_vocabulary_encode(v, text, bytes, ids, (int64_t)bytes + 1, &count);
-    if (st == SLUICE_OK) st = sl_sequence_add(&x->sequence, ids, count);
-    x->prompt_tokens = count;
-    sl_free(ids);
-    return st;
+    bool rendered = x->rendered != NULL;
+    const char *text = rendered ? x->rendered : x->prompt;
+    size_t bytes = rendered ? x->rendered_bytes : x->prompt_bytes;
+    SL_TRY(sl_token_text_encode(&g->text, text, bytes, rendered, &x->sequence));
+    if (x->sequence.count == 0) SL_TRY(sl_token_text_encode(&g->text, "\n", 1, false, &x->sequence));
+    x->prompt_tokens = x->sequence.count;
+    return SLUICE_OK;
+}
+
+static sluice_status encode_all(struct sl_generation *g, const sluice_job_options *o)
+{
+    if (o->chat && g->text.chat == NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "chat: %s; name one with --template",
+                       g->text.tokenizer == NULL       ? "a model of bytes or characters has no chat template"
+                       : g->text.folder.source == NULL ? "the model's folder has no chat template"
+                                                       : "the chat template of the model's folder is not known");
+    for (int i = 0; i < g->count && !g->talks; i++) {
+        sl_exchange *x = &g->exchanges[i];
+        if (o->chat && x->rendered == NULL) SL_TRY(sl_generation_render_prompt(g, x, o->system));
+        SL_TRY(encode(g, x));
+    }
+    return SLUICE_OK;
 }
 
 /* Slots for what can be under way, and places for the longest sequence. */
@@ -48,7 +62,7 @@ static void choose_sizes(const struct sl_generation *g, const sluice_job_options
     int64_t longest = 0, wanted = o->batch > 0 ? o->batch : USUAL_SLOTS;
     for (int i = 0; i < g->count; i++)
         if (g->exchanges[i].prompt_tokens > longest) longest = g->exchanges[i].prompt_tokens;
-    int64_t needed = longest + o->tokens;
+    int64_t needed = g->talks ? m->context : longest + o->tokens;
     m->decode.slots = g->count < wanted ? g->count : wanted;
     m->decode.places = needed < m->context ? needed : m->context;
     m->decode.rows = m->decode.places < MOST_ROWS ? m->decode.places : MOST_ROWS;
@@ -57,12 +71,11 @@ static void choose_sizes(const struct sl_generation *g, const sluice_job_options
 
 sluice_status sl_generation_prepare(sl_job *j, const sluice_job_options *o, sl_model_options *m)
 {
-    if (!sl_model_reads_tokens(j->settings.model.type) || j->vocabulary == NULL)
-        return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" does not generate text", j->settings.model.type);
     struct sl_generation *g = j->generation = sl_alloc(sizeof *g, "generation");
     if (g == NULL) return SLUICE_ERR_NO_MEMORY;
+    SL_TRY(sl_token_text_open(j, o->template_name, &g->text));
     SL_TRY(take_prompts(g, o));
-    for (int i = 0; i < g->count; i++) SL_TRY(encode(j->vocabulary, &g->exchanges[i]));
+    SL_TRY(encode_all(g, o));
     choose_sizes(g, o, m);
     g->places = m->decode.places;
     return SLUICE_OK;
@@ -73,30 +86,18 @@ void sl_generation_free(struct sl_generation *g)
     if (g == NULL) return;
     for (int i = 0; i < g->count; i++) {
         sl_free(g->exchanges[i].prompt);
+        sl_free(g->exchanges[i].rendered);
+        sl_token_stream_close(&g->exchanges[i].stream);
         sl_sequence_free(&g->exchanges[i].sequence);
         sl_seen_free(&g->exchanges[i].seen);
         sl_reply_free(&g->exchanges[i].reply);
     }
     sl_free(g->exchanges);
+    sl_token_text_close(&g->text);
     sl_free(g);
 }
 
 /* ---- replies ---- */
-
-typedef struct generator {
-    sl_job *job;
-    const sluice_job_options *o;
-    struct sl_generation *g;
-    sl_cached_decoder *decoder;
-    sl_sampler *sampler;
-    sl_exchange **in_slot;   /* owned; NULL: the slot is free */
-    sl_exchange **live;      /* owned; those of a run */
-    sl_sequence **sequences; /* owned; theirs */
-    const float **logits;    /* owned; likewise */
-    int slots, next;         /* next: prompt to begin with */
-    int written;             /* replies of a file that were written */
-    bool slid;               /* that a context is full was said */
-} generator;
 
 static void write_json_text(FILE *out, const char *text, size_t bytes)
 {
@@ -114,7 +115,7 @@ static void write_json_text(FILE *out, const char *text, size_t bytes)
     fputc('"', out);
 }
 
-static void write_reply(const generator *n, int number)
+static void write_reply(const sl_generator *n, int number)
 {
     static const char *const ends[] = { "", "length", "end", "stop" };
     const sl_exchange *x = &n->g->exchanges[number];
@@ -129,12 +130,12 @@ static void write_reply(const generator *n, int number)
 }
 
 /* One prompt for people: its text as it comes. */
-static bool streams(const generator *n)
+static bool streams(const sl_generator *n)
 {
     return !n->g->in_file && !n->o->json;
 }
 
-static sluice_status show(generator *n, const sl_exchange *x, size_t from)
+static sluice_status show(sl_generator *n, const sl_exchange *x, size_t from)
 {
     if (streams(n)) {
         fwrite(x->reply.text.data + from, 1, x->reply.shown - from, n->o->out);
@@ -145,7 +146,7 @@ static sluice_status show(generator *n, const sl_exchange *x, size_t from)
 }
 
 /* In the order of the prompts, as far as they have ended. */
-static void write_ended(generator *n)
+static void write_ended(sl_generator *n)
 {
     if (streams(n)) return;
     for (; n->written < n->g->count && n->g->exchanges[n->written].end != SL_ENDS_NOT; n->written++)
@@ -154,37 +155,49 @@ static void write_ended(generator *n)
 
 /* ---- tokens ---- */
 
-static sluice_status begin(generator *n, int slot)
+sluice_status sl_generator_begin(sl_generator *n, sl_exchange *x, int slot)
 {
-    sl_exchange *x = n->in_slot[slot] = &n->g->exchanges[n->next++];
+    n->in_slot[slot] = x;
     x->sequence.slot = slot;
-    SL_TRY(sl_seen_create(&x->seen, sl_cached_decoder_vocabulary(n->decoder)));
+    x->end = SL_ENDS_NOT;
+    if (x->seen.bits == NULL) SL_TRY(sl_seen_create(&x->seen, sl_cached_decoder_vocabulary(n->decoder)));
     for (int64_t i = 0; i < x->sequence.count; i++) sl_seen_add(&x->seen, x->sequence.ids[i]);
+    sl_token_stream_close(&x->stream);
+    SL_TRY(sl_token_stream_open(&n->g->text, &x->stream));
+    sl_reply_free(&x->reply);
     sl_reply_start(&x->reply, n->o->stops, n->o->stop_count);
-    if (!streams(n) || n->o->prompt == NULL) return SLUICE_OK;
+    return SLUICE_OK;
+}
+
+/* The next prompt into a free slot. */
+static sluice_status begin_next(sl_generator *n, int slot)
+{
+    sl_exchange *x = &n->g->exchanges[n->next++];
+    SL_TRY(sl_generator_begin(n, x, slot));
+    if (!streams(n) || n->o->prompt == NULL || n->o->chat) return SLUICE_OK;
     fwrite(x->prompt, 1, x->prompt_bytes, n->o->out);
     fflush(n->o->out);
     return SLUICE_OK;
 }
 
 /* A token was drawn: its text, and whether that was all. */
-static sluice_status take_token(generator *n, sl_exchange *x, int32_t token)
+static sluice_status take_token(sl_generator *n, sl_exchange *x, int32_t token)
 {
-    char text[4];
     size_t before = x->reply.shown;
     SL_TRY(sl_sequence_add(&x->sequence, &token, 1));
     sl_seen_add(&x->seen, token);
-    int bytes = sl_vocabulary_decode(n->job->vocabulary, token, text);
-    sl_text_add_bytes(&x->reply.text, text, (size_t)bytes);
-    SL_TRY(sl_text_status(&x->reply.text));
-    bool last = x->sequence.count - x->prompt_tokens >= n->o->tokens;
+    x->drawn++;
+    bool ends = sl_token_text_ends(&n->g->text, token);
+    bool last = ends || x->sequence.count - x->prompt_tokens >= n->o->tokens;
+    if (!ends) SL_TRY(sl_token_stream_add(&x->stream, token, &x->reply.text));
+    if (last) SL_TRY(sl_token_stream_finish(&x->stream, &x->reply.text));
     sl_reply_look(&x->reply, last);
-    x->end = x->reply.stopped ? SL_ENDS_STOP : last ? SL_ENDS_LENGTH : SL_ENDS_NOT;
+    x->end = x->reply.stopped ? SL_ENDS_STOP : ends ? SL_ENDS_TOKEN : last ? SL_ENDS_LENGTH : SL_ENDS_NOT;
     return show(n, x, before);
 }
 
 /* Said once: the text goes on, but the model no longer sees its beginning. */
-static void tell_slide(generator *n)
+static void tell_slide(sl_generator *n)
 {
     long long places = (long long)sl_cached_decoder_places(n->decoder);
     if (n->slid) return;
@@ -195,12 +208,12 @@ static void tell_slide(generator *n)
                  places, (places + 1) / 2);
 }
 
-/* Every free slot takes the next prompt. Returns how many sequences are under way; negative: a failure. */
-static sluice_status fill_slots(generator *n, int *live)
+/* Every free slot takes the next prompt. *live: how many sequences are under way. */
+static sluice_status fill_slots(sl_generator *n, int *live)
 {
     *live = 0;
     for (int slot = 0; slot < n->slots; slot++) {
-        if (n->in_slot[slot] == NULL && n->next < n->g->count) SL_TRY(begin(n, slot));
+        if (n->in_slot[slot] == NULL && n->next < n->g->count) SL_TRY(begin_next(n, slot));
         if (n->in_slot[slot] == NULL) continue;
         n->live[*live] = n->in_slot[slot];
         n->sequences[(*live)++] = &n->in_slot[slot]->sequence;
@@ -208,12 +221,12 @@ static sluice_status fill_slots(generator *n, int *live)
     return SLUICE_OK;
 }
 
-static sluice_status draw_tokens(generator *n, int live)
+static sluice_status draw_tokens(sl_generator *n, int live)
 {
     for (int i = 0; i < live; i++) {
         sl_exchange *x = n->live[i];
         if (n->logits[i] == NULL) continue;
-        uint64_t index = (uint64_t)(x->sequence.count - x->prompt_tokens);
+        uint64_t index = (uint64_t)x->drawn;
         uint32_t number = (uint32_t)(x - n->g->exchanges);
         SL_TRY(take_token(n, x, sl_sampler_draw(n->sampler, n->logits[i], &x->seen, index, number)));
         if (x->end != SL_ENDS_NOT) n->in_slot[x->sequence.slot] = NULL;
@@ -222,7 +235,7 @@ static sluice_status draw_tokens(generator *n, int live)
     return SLUICE_OK;
 }
 
-static sluice_status run_all(generator *n)
+sluice_status sl_generator_run(sl_generator *n)
 {
     for (;;) {
         int live;
@@ -235,13 +248,16 @@ static sluice_status run_all(generator *n)
         if (slid) tell_slide(n);
         SL_TRY(draw_tokens(n, live));
     }
-    if (streams(n)) fputc('\n', n->o->out);
+    if (streams(n)) {
+        fputc('\n', n->o->out);
+        fflush(n->o->out);
+    }
     return SLUICE_OK;
 }
 
 /* ---- the job ---- */
 
-static sluice_status open_generator(generator *n)
+static sluice_status open_generator(sl_generator *n)
 {
     const sluice_job_options *o = n->o;
     sl_sampling sampling = { .seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)n->job->settings.seed,
@@ -262,7 +278,7 @@ static sluice_status open_generator(generator *n)
     return made ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
-static void close_generator(generator *n)
+static void close_generator(sl_generator *n)
 {
     sl_cached_decoder_destroy(n->decoder);
     sl_sampler_destroy(n->sampler);
@@ -274,10 +290,10 @@ static void close_generator(generator *n)
 
 static sluice_status generate_job(sl_job *j, const sluice_job_options *o)
 {
-    generator n = { .job = j, .o = o, .g = j->generation };
+    sl_generator n = { .job = j, .o = o, .g = j->generation };
     SL_TRY(sl_job_load_weights(j, o));
     sluice_status st = open_generator(&n);
-    if (st == SLUICE_OK) st = run_all(&n);
+    if (st == SLUICE_OK) st = n.g->talks ? sl_generate_chat(&n) : sl_generator_run(&n);
     close_generator(&n);
     return st;
 }

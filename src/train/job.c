@@ -36,6 +36,8 @@ static sluice_status check_sampling(const sluice_job_options *o, const char *cal
     if (o->batch < 0) return sl_fail(SLUICE_ERR_USAGE, "%s: options.batch is %d, must be 0 or more", call, o->batch);
     if (o->prompt != NULL && o->prompts != NULL)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a prompt and a file of prompts are given; give one of them", call);
+    if (o->chat && o->prompt == NULL && o->prompts == NULL && (o->in == NULL || fileno(o->in) < 0))
+        return sl_fail(SLUICE_ERR_USAGE, "%s: chat without a prompt reads options.in, which is no open file", call);
     if (o->stop_count < 0 || (o->stop_count > 0 && o->stops == NULL))
         return sl_fail(SLUICE_ERR_USAGE, "%s: options.stop_count is %d, and %s", call, o->stop_count,
                        o->stops == NULL ? "options.stops is NULL" : "must be 0 or more");

@@ -7,7 +7,7 @@
 #include "checkpoint/kept_vocabulary.h"
 #include "core/alloc.h"
 #include "format/file_kind.h"
-#include "train/job.h"
+#include "train/token_text.h"
 
 /* What concerns the input is said once, not by every rank. */
 static sl_log said_once(const sl_job *j)
@@ -71,13 +71,14 @@ sluice_status sl_job_read_vocabulary(sl_job *j, const sluice_job_options *o, sl_
 
 bool sl_job_needs_data(const sl_job *j, sl_job_purpose purpose)
 {
+    if (purpose == SL_JOB_GENERATE && sl_job_tokenizer(j) != NULL) return false;
     return purpose != SL_JOB_GENERATE || !is_text(j) || (!j->has_kept && j->settings.data.unit != SL_TEXT_BYTES);
 }
 
 sluice_status sl_job_use_vocabulary(sl_job *j)
 {
     const sl_vocabulary *v = sl_data_text_vocabulary(j->data);
-    if (v == NULL && j->data != NULL) return SLUICE_OK;
+    if (v == NULL && (j->data != NULL || sl_job_tokenizer(j) != NULL)) return SLUICE_OK;
     if (v == NULL && !j->has_kept) j->kept = sl_vocabulary_bytes();
     j->vocabulary = v != NULL ? v : &j->kept;
     return sl_vocabulary_keep(j->vocabulary, &j->unit, &j->characters);

@@ -1,0 +1,164 @@
+/* token_text.c: see token_text.h. */
+#include "train/token_text.h"
+
+#include <string.h>
+
+#include "checkpoint/folder.h"
+#include "core/alloc.h"
+#include "core/io.h"
+#include "format/json.h"
+
+#define MOST_CONFIG_BYTES ((size_t)16 << 20)
+
+static bool has_file(const char *folder, const char *name)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return sl_path_exists(path);
+}
+
+const char *sl_job_tokenizer(const sl_job *j)
+{
+    const sl_settings *s = &j->settings;
+    if (s->data.tokenizer != NULL && s->data.tokenizer[0] != '\0') return s->data.tokenizer;
+    bool folder = s->path[0] != '\0' && (has_file(s->path, "tokenizer.json") || has_file(s->path, "vocab.json"));
+    return folder ? s->path : NULL;
+}
+
+/* ---- tokens that end a reply ---- */
+
+static sluice_status add_end(sl_token_text *t, const json_t *id)
+{
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX) return SLUICE_OK;
+    int32_t value = (int32_t)json_integer_value(id);
+    return sl_token_text_ends(t, value) ? SLUICE_OK : sl_ids_add(&t->ends, value);
+}
+
+/* "eos_token_id" of a file of the folder: a number or a list of them. */
+static sluice_status read_ends(sl_token_text *t, const char *folder, const char *name)
+{
+    char path[4200], *text;
+    size_t bytes, i;
+    json_t *file, *id;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (!sl_path_exists(path)) return SLUICE_OK;
+    SL_TRY(sl_file_read_all(path, MOST_CONFIG_BYTES, &text, &bytes));
+    sluice_status st = sl_json_parse(text, bytes, path, SLUICE_ERR_INPUT, &file);
+    sl_free(text);
+    SL_TRY(st);
+    json_t *ends = json_object_get(file, "eos_token_id");
+    if (json_is_array(ends)) json_array_foreach(ends, i, id) if (st == SLUICE_OK) st = add_end(t, id);
+    if (st == SLUICE_OK && json_is_integer(ends)) st = add_end(t, ends);
+    json_decref(file);
+    return st;
+}
+
+/* generation_config.json counts before config.json; without either, the token that ends texts by its name. */
+static sluice_status find_ends(sl_token_text *t, const char *folder)
+{
+    if (folder[0] != '\0') SL_TRY(read_ends(t, folder, "generation_config.json"));
+    if (folder[0] != '\0' && t->ends.count == 0) SL_TRY(read_ends(t, folder, "config.json"));
+    int32_t end = t->ends.count == 0 ? sl_tokenizer_end_of_text(t->tokenizer) : -1;
+    return end >= 0 ? sl_ids_add(&t->ends, end) : SLUICE_OK;
+}
+
+bool sl_token_text_ends(const sl_token_text *t, int32_t id)
+{
+    for (size_t i = 0; i < t->ends.count; i++)
+        if (t->ends.data[i] == id) return true;
+    return false;
+}
+
+/* ---- conversations ---- */
+
+static sluice_status find_chat(sl_token_text *t, const char *path, const char *name)
+{
+    char names[SL_CHAT_NAMES_BYTES];
+    if (sl_is_folder(path)) SL_TRY(sl_chat_folder_read(path, &t->folder));
+    t->chat = name != NULL ? sl_chat_find(name) : t->folder.chat;
+    if (name != NULL && t->chat == NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "there is no chat template \"%.100s\"; give one of %s", name,
+                       sl_chat_names(names));
+    const char *mark = t->chat != NULL ? sl_chat_end_mark(t->chat) : NULL;
+    int32_t id = mark != NULL ? sl_tokenizer_find(t->tokenizer, mark, strlen(mark)) : -1;
+    return id >= 0 && !sl_token_text_ends(t, id) ? sl_ids_add(&t->ends, id) : SLUICE_OK;
+}
+
+/* ---- life ---- */
+
+sluice_status sl_token_text_open(const sl_job *j, const char *chat, sl_token_text *out)
+{
+    const char *path = sl_job_tokenizer(j);
+    out->vocabulary = path == NULL ? j->vocabulary : NULL;
+    if (path == NULL) {
+        if (j->vocabulary != NULL) return SLUICE_OK;
+        return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" does not generate text%s", j->settings.model.type,
+                       sl_model_reads_tokens(j->settings.model.type)
+                           ? ": there is no tokenizer; set data.tokenizer to its folder"
+                           : "");
+    }
+    SL_TRY(sl_tokenizer_open(path, &out->tokenizer));
+    SL_TRY(sl_encoder_create(out->tokenizer, &out->encoder));
+    SL_TRY(find_ends(out, j->settings.path));
+    return find_chat(out, path, chat);
+}
+
+void sl_token_text_close(sl_token_text *t)
+{
+    sl_encoder_destroy(t->encoder);
+    sl_tokenizer_close(t->tokenizer);
+    sl_chat_folder_free(&t->folder);
+    sl_ids_free(&t->ends);
+}
+
+/* ---- text to ids ---- */
+
+static sluice_status encode_units(const sl_vocabulary *v, const char *text, size_t bytes, sl_sequence *out)
+{
+    int64_t count = 0;
+    int32_t *ids = sl_alloc_array(bytes + 1, sizeof *ids, "tokens of a prompt");
+    if (ids == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = sl_vocabulary_encode(v, text, bytes, ids, (int64_t)bytes + 1, &count);
+    if (st == SLUICE_OK) st = sl_sequence_add(out, ids, count);
+    sl_free(ids);
+    return st;
+}
+
+sluice_status sl_token_text_encode(sl_token_text *t, const char *text, size_t bytes, bool control, sl_sequence *out)
+{
+    if (t->vocabulary != NULL) return encode_units(t->vocabulary, text, bytes, out);
+    bool added = !control || sl_chat_adds_special(t->chat);
+    sl_ids ids = { .data = NULL };
+    sluice_status st = sl_encode(t->encoder, text, bytes, added ? SL_ENCODE_ADD_SPECIAL : 0, &ids);
+    if (st == SLUICE_OK) st = sl_sequence_add(out, ids.data, (int64_t)ids.count);
+    sl_ids_free(&ids);
+    return st;
+}
+
+/* ---- ids to text ---- */
+
+sluice_status sl_token_stream_open(const sl_token_text *t, sl_token_stream *out)
+{
+    *out = (sl_token_stream){ .t = t };
+    return t->tokenizer != NULL ? sl_stream_decoder_create(t->tokenizer, SL_DECODE_SKIP_SPECIAL, &out->decoder)
+                                : SLUICE_OK;
+}
+
+void sl_token_stream_close(sl_token_stream *s)
+{
+    sl_stream_decoder_destroy(s->decoder);
+    s->decoder = NULL;
+}
+
+sluice_status sl_token_stream_add(sl_token_stream *s, int32_t id, sl_text *out)
+{
+    char text[4];
+    if (s->decoder != NULL) return sl_stream_decoder_add(s->decoder, id, out);
+    sl_text_add_bytes(out, text, (size_t)sl_vocabulary_decode(s->t->vocabulary, id, text));
+    return sl_text_status(out);
+}
+
+sluice_status sl_token_stream_finish(sl_token_stream *s, sl_text *out)
+{
+    return s->decoder != NULL ? sl_stream_decoder_finish(s->decoder, out) : SLUICE_OK;
+}
