@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]  # tokenizers.py is a script here
 try:
     import torch
     import transformers
@@ -135,6 +136,30 @@ def from_folder(name, config, model, shard):
         compare_loss(folder, "out", name, ids)
 
 
+def through_path(family):
+    """Every family's names and layout: what comes in by model.path goes out the same, whole and in shards, fp32 and bf16."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+             "intermediate_size": 48, "max_position_embeddings": CONTEXT, "pad_token_id": 0, "vocab_size": 64, "bos_token_id": 1,
+             "eos_token_id": 2, "attention_dropout": 0.0}
+    for dtype, name in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            torch.manual_seed(2)
+            config = transformers.AutoConfig.for_model(family, **sizes)
+            model = transformers.AutoModelForCausalLM.from_config(config).to(dtype)
+            model.save_pretrained(folder / "in", max_shard_size="20KB")
+            write_config(folder, {"path": "in", "context": 8}, data={"type": "random_tokens", "samples": 8}, steps=1)
+            still = ["--quiet", "--set", "optimizer.params.lr=0", "--set", "optimizer.params.weight_decay=0", "--set", f"save_dtype={name}"]
+            sluice(folder, "train", "c.json", *still, "--set", "save=whole/")
+            sluice(folder, "train", "c.json", *still, "--set", "save=shards/", "--set", "save_shard_size=20000", "--set", "checkpoint.path=run")
+            sluice(folder, "export", "run", "--quiet", "-o", "exported/", "--dtype", name)
+            theirs = open_folder(folder / "in", family).state_dict()
+            for out in ("whole", "shards", "exported"):
+                ours = open_folder(folder / out, f"{family}, {name}, {out}").state_dict()
+                check(f"{family}, {name}, {out}: weights", theirs.keys() == ours.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours))
+    print(f"  {family}: weights as they were, fp32 and bf16, whole, in shards and exported")
+
+
 for name, model in MODELS.items():
     from_nothing(name, model)
 small = {"vocab_size": 256, "bos_token_id": 1, "eos_token_id": 2, "attention_dropout": 0.0}
@@ -144,5 +169,7 @@ llama = LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, 
 for shard in ("20KB", "5GB"):
     from_folder(f"gpt2 from transformers, {shard}", gpt2, {**GPT2, "vocabulary": "bytes"}, shard)
     from_folder(f"llama from transformers, {shard}", llama, {**LLAMA, "vocabulary": "bytes", "tie_word_embeddings": False}, shard)
+for family in ("mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text"):
+    through_path(family)
 print(f"transformers {transformers.__version__}: {failures} failures")
 sys.exit(failures > 0)
