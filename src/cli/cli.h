@@ -25,7 +25,8 @@ typedef struct cli_arguments {
     int64_t seed, batch;                                                   /* -1: not given */
     double temperature, top_p, min_p, repetition_penalty;                  /* -1: not given */
     const char *prompts, *system, *template_name;                          /* NULL: not given */
-    bool chat;
+    const char *data, *adapter, *save;                                     /* NULL: not given */
+    bool chat, lora;
     bool lines, llmc, special_tokens, add_special; /* tokenize */
     const char *eos, *validation_out;              /* NULL: not given */
     int64_t threads;                               /* -1: not given */

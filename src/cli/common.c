@@ -50,12 +50,24 @@ int cli_launched_ranks(void)
     return 1;
 }
 
-/* As --set model.path=FOLDER, for folders of any name. */
-static sluice_status set_model(sluice_config *config, const char *folder)
+/* As --set KEY=VALUE, for values of any text; `end` stands behind it. NULL: the option was not given. */
+static sluice_status set_text(sluice_config *config, const char *key, const char *value, const char *end)
 {
-    char assignment[4096 + 16];
-    snprintf(assignment, sizeof assignment, "model.path=%.4096s", folder);
+    char assignment[4096 + 32];
+    if (value == NULL) return SLUICE_OK;
+    snprintf(assignment, sizeof assignment, "%s=%.4096s%s", key, value, end);
     return sluice_config_set(config, assignment);
+}
+
+/* The options that stand for keys. A file of data that is named here says its type, whatever a configuration says of its own. */
+static sluice_status set_options(sluice_config *config, const cli_arguments *a)
+{
+    sluice_status status = set_text(config, "model.path", a->model, "");
+    if (status == SLUICE_OK) status = set_text(config, "data.path", a->data, "");
+    if (status == SLUICE_OK && a->data != NULL) status = sluice_config_set(config, "data.type=null");
+    if (status == SLUICE_OK && a->lora) status = sluice_config_set(config, "lora.enabled=true");
+    if (status == SLUICE_OK) status = set_text(config, "lora.path", a->adapter, "");
+    return status == SLUICE_OK ? set_text(config, "save", a->save, "/") : status;
 }
 
 int cli_load_config(const cli_arguments *a, sluice_config **out)
@@ -63,7 +75,7 @@ int cli_load_config(const cli_arguments *a, sluice_config **out)
     sluice_config *config;
     sluice_status status = a->operand != NULL ? sluice_config_load(a->operand, &config) : sluice_config_create(&config);
     if (status != SLUICE_OK) return cli_report(status);
-    if (a->model != NULL) status = set_model(config, a->model);
+    status = set_options(config, a);
     for (int i = 0; i < a->set_count && status == SLUICE_OK; i++) status = sluice_config_set(config, a->sets[i]);
     if (status != SLUICE_OK) {
         int exit_status = cli_report(status);

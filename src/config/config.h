@@ -73,6 +73,8 @@ typedef struct sl_settings {
             *weights;     /* JSON arrays as text; parsed when they are read */
         int weight_count; /* entries of plan.partition_weights */
         bool adam_w_mode, torch_adam;
+        bool lora;        /* adapters with usual settings (lora.enabled) */
+        bool chosen_save; /* nobody named `save`: only training writes there, and over nothing */
         bool no_data; /* a configuration without a file names none: random tokens stand for it */
         bool fp16, bf16;
         bool fp32_states, bf16_states;           /* DeepSpeed's names for precision.states */

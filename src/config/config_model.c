@@ -1,7 +1,5 @@
 /* config_model.c: a model that is a folder: what its config.json says stands in the settings, and what was typed beside it
- * must agree.
- *
- * A configuration without a file, which `--model` alone makes, gets from here also what every file has to say. */
+ * must agree. */
 #include <stdio.h>
 #include <string.h>
 
@@ -107,21 +105,4 @@ sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log
     note_dropout(m, s, log);
     if (s->initial_weights[0] == '\0') s->initial_weights = s->path;
     return SLUICE_OK;
-}
-
-/* ---- Without a file ---- */
-
-void sl_config_fill_bare(const sluice_config *c, const sl_log *log, sl_settings *s)
-{
-    if (!c->bare) return;
-    if ((int)s->optim.optimizer.kind < 0) {
-        s->optim.optimizer.kind = SLUICE_ADAMW;
-        if (!is_given(c, row_of("optimizer.params.lr"))) s->optim.optimizer.lr = s->model.lora.rank > 0 ? 2e-4 : 2e-5;
-    }
-    if (s->train_batch_size <= 0 && s->model.batch <= 0) s->model.batch = 1;
-    if (s->steps < 0 && s->epochs < 0) s->epochs = 1;
-    if (s->data.type[0] != '\0') return;
-    s->data.type = "random_tokens";
-    s->given.no_data = true;
-    sl_log_write(log, SLUICE_LOG_NOTE, "no data is named: random tokens stand for it, which serves planning alone");
 }

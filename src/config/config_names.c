@@ -84,7 +84,7 @@ static const struct {
     { "lr_scheduler_type|lr_scheduler|lr_schedule", "scheduler.type", NULL },
     { "warmup_steps|num_warmup_steps|lr_warmup_steps|lr_warmup_iters", "scheduler.params.warmup_num_steps",
       "with a scheduler.type" },
-    { "warmup_ratio|warmup_fraction", "scheduler.params.warmup_num_steps", "in steps, with a scheduler.type" },
+    { "warmup_ratio|warmup_fraction", "scheduler.params.warmup_ratio", "with a scheduler.type" },
     { "max_steps|num_steps|total_steps|train_steps|max_train_steps|num_training_steps|train_iters|max_iters", "steps",
       NULL },
     { "num_train_epochs|num_epochs|max_epochs|train_epochs", "epochs", NULL },

@@ -147,6 +147,7 @@ static sluice_status resolve_schedule(const sluice_config *c, sl_settings *s)
     if (s->schedule.kind == SL_SCHEDULE_PLATEAU && s->data.validation <= 0)
         return fail_key(c, "scheduler.type",
                         "ReduceLROnPlateau watches the validation loss; set data.validation above 0");
+    sl_schedule_place_warmup(&s->schedule, s->schedule.total_num_steps);
     sl_schedule_options checked = s->schedule;
     if (checked.total_num_steps < 0)
         checked.total_num_steps = checked.warmup_num_steps + 1; /* counted later, from the epochs */
@@ -497,7 +498,9 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     if (ranks == 0) ranks = ranks_written_for(&s);
     SL_TRY(refuse_unbuilt(c));
     SL_TRY(sl_config_resolve_folder(c, log, &s));
-    sl_config_fill_bare(c, log, &s);
+    SL_TRY(sl_config_fill_adapters(c, log, &s));
+    sl_config_fill_data(c, log, &s);
+    SL_TRY(sl_config_fill_bare(c, ranks, log, &s));
     SL_TRY(resolve_length(c, &s));
     SL_TRY(resolve_batch(c, ranks, &s));
     SL_TRY(resolve_optimizer(c, &s));

@@ -125,8 +125,15 @@ sluice_status sl_config_unknown_key(const char *where, const char *section, cons
 /* With model.path: reads its config.json, whose values the settings then have. SLUICE_ERR_INPUT where that cannot be used,
  * SLUICE_ERR_USAGE where a setting that is given says something else. */
 sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log, sl_settings *s);
-/* A configuration without a file: what every file must say, where nobody said it. */
-void sl_config_fill_bare(const sluice_config *c, const sl_log *log, sl_settings *s);
+
+/* ---- config_defaults.c: each value that is chosen is told as a note ---- */
+
+/* lora.enabled: rank, alpha and targets. */
+sluice_status sl_config_fill_adapters(const sluice_config *c, const sl_log *log, sl_settings *s);
+/* data.type, and the tokenizer, by data.path where it stands alone. */
+void sl_config_fill_data(const sluice_config *c, const sl_log *log, sl_settings *s);
+/* A configuration without a file: what every file must say, and what suits fine-tuning, where nobody said it. */
+sluice_status sl_config_fill_bare(const sluice_config *c, int ranks, const sl_log *log, sl_settings *s);
 
 /* ---- config_notes.c ---- */
 

@@ -179,6 +179,11 @@ const sl_option sl_config_rows[] = {
          "Parameters that are not trained: a list of file-name patterns over their names, such as `[\"wte.*\", "
          "\"h.0.*\"]`. They have no gradient and no optimizer state.",
          SAME),
+    FLAG("lora.enabled", "false", given.lora,
+         "Train LoRA adapters; what is not given is chosen: rank 16, alpha twice the rank, targets `[\"*\"]`. The same "
+         "as "
+         "`--lora`.",
+         FREE(RESOLVED("lora.rank"))),
     COUNT_UP_TO("lora.rank", "0", model.lora.rank, 0, SIZES,
                 "Language models: rank of the LoRA adapters on the linear layers that `lora.targets` names; only they "
                 "are trained. "
@@ -209,7 +214,9 @@ const sl_option sl_config_rows[] = {
          "`text` (a file), `tokens` (files of token ids), `jsonl` (conversations and texts in JSON lines), "
          "`random_tokens` (for timing), "
          "`regression` "
-         "or `classification` (synthetic, from `data.seed`). Required.",
+         "or `classification` (synthetic, from `data.seed`). Required, but where `data.path` tells: `.jsonl`, `.json` "
+         "(also "
+         "`.gz`), `.bin`, `.npy`, and text otherwise.",
          SAME),
     TEXT("data.path", "", data.path,
          "text: the file, plain text (not JSON, CSV, compressed or token ids). Required there, but for `generate` with "
@@ -437,6 +444,8 @@ const sl_option sl_config_rows[] = {
     COUNT_AUTO("scheduler.params.warmup_num_steps", "1000", schedule.warmup_num_steps, 0,
                "Steps of warm-up; fewer than 2 count as 2, as in DeepSpeed.", FREE(BY_HAND),
                TRAINER("warmup_steps", "0")),
+    REAL("scheduler.params.warmup_ratio", "0", schedule.warmup_ratio, 0, 1,
+         "Share of the run's steps that warm-up takes; above 0 it stands in for warmup_num_steps.", FREE(BY_HAND)),
     CHOICE("scheduler.params.warmup_type", "log", schedule.warmup_linear, "log|linear", "Shape of the warm-up.",
            FREE(BY_HAND)),
     COUNT_AUTO("scheduler.params.total_num_steps", "auto", schedule.total_num_steps, 1,
@@ -882,7 +891,7 @@ static const sl_config_kind optimizers[] = {
                          "lr=0.01|alpha=0.99" },
 };
 
-#define WARMUP_PARAMS "warmup_num_steps|warmup_type|last_batch_iteration"
+#define WARMUP_PARAMS "warmup_num_steps|warmup_ratio|warmup_type|last_batch_iteration"
 
 static const sl_config_kind schedules[] = {
     [SL_SCHEDULE_CONSTANT] = { "none", "", "" },

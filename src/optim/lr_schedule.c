@@ -304,6 +304,11 @@ void sl_schedule_options_init(sl_schedule_options *o, sl_schedule_kind kind, dou
     };
 }
 
+void sl_schedule_place_warmup(sl_schedule_options *o, int64_t steps)
+{
+    if (o->warmup_ratio > 0 && steps > 0) o->warmup_num_steps = (int64_t)ceil(o->warmup_ratio * (double)steps);
+}
+
 sluice_status sl_schedule_check(const sl_schedule_options *o)
 {
     SL_TRY(check_rate(rows[o->kind].name, "lr", o->base_lr));

@@ -83,6 +83,7 @@ typedef struct sl_schedule_options {
     /* WarmupLR, WarmupDecayLR, WarmupCosineLR */
     double warmup_min_lr, warmup_max_lr; /* max < 0: base_lr */
     int64_t warmup_num_steps, total_num_steps;
+    double warmup_ratio; /* above 0: sl_schedule_place_warmup makes warmup_num_steps of it */
     bool warmup_linear; /* otherwise logarithmic */
     double warmup_min_ratio, cos_min_ratio;
     /* LRRangeTest */
@@ -110,6 +111,8 @@ typedef struct sl_schedule_state {
     int64_t plateau_bad, plateau_cooldown;
 } sl_schedule_state;
 
+/* With warmup_ratio: the steps of warm-up in a run of so many; 0 or fewer: not known yet, which changes nothing. */
+void sl_schedule_place_warmup(sl_schedule_options *o, int64_t steps);
 sluice_status sl_schedule_check(const sl_schedule_options *o); /* SLUICE_ERR_USAGE naming the parameter */
 void sl_schedule_start(const sl_schedule_options *o, sl_schedule_state *s);
 /* Rate for step `step` (from 1), exactly as DeepSpeed's optimizer would use it at that step. */

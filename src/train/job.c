@@ -322,6 +322,17 @@ static sluice_status open_data_and_model(sl_job *j, const sluice_job_options *o,
                    wants_text ? "learns from" : "cannot read", s->data.type);
 }
 
+/* A folder that nobody named is written by training alone, and never over another. */
+static sluice_status settle_chosen_save(sl_settings *s, const sluice_job_options *o, sl_job_purpose purpose)
+{
+    if (purpose != SL_JOB_TRAIN) s->save = "";
+    if (s->save[0] == '\0' || o->resume || !sl_path_exists(s->save)) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%s, where the result would go, is there already: name a folder with --out (one that is named is "
+                   "replaced), or move it away",
+                   s->save);
+}
+
 static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
 {
     char data[128];
@@ -331,10 +342,10 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? planned_ranks(o) : 0;
     SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
     j->settings.optim.groups = j->settings.groups;
+    if (j->settings.given.chosen_save)
+        SL_TRY(sl_ranks_agree(&j->ranks, "choosing the folder", settle_chosen_save(&j->settings, o, purpose)));
     if (j->settings.given.no_data && (purpose == SL_JOB_TRAIN || purpose == SL_JOB_EVALUATE))
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "data.type is missing: say what to %s on, as in --set data.type=text --set "
-                       "data.path=FILE",
+        return sl_fail(SLUICE_ERR_USAGE, "data.type is missing: say what to %s on, as in --data FILE",
                        purpose == SL_JOB_TRAIN ? "train" : "evaluate");
     SL_TRY(compare_settings(j));
     if (purpose == SL_JOB_TRAIN) SL_TRY(sl_run_try_files(j, c, o));

@@ -346,6 +346,7 @@ static sluice_status count_steps(sl_run *r)
                        (long long)s->epochs, samples, steps, most);
     r->steps = (uint64_t)steps;
     if (s->schedule.total_num_steps < 0) s->schedule.total_num_steps = (int64_t)r->steps;
+    sl_schedule_place_warmup(&s->schedule, (int64_t)r->steps);
     if (s->steps < 0 && r->job->ranks.rank == 0) sl_config_warn_of_warmup(s, (int64_t)r->steps, &r->job->log);
     return SLUICE_OK;
 }
