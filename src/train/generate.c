@@ -35,8 +35,8 @@ static sluice_status encode(struct sl_generation *g, sl_exchange *x)
     bool rendered = x->rendered != NULL;
     const char *text = rendered ? x->rendered : x->prompt;
     size_t bytes = rendered ? x->rendered_bytes : x->prompt_bytes;
-    SL_TRY(sl_token_text_encode(&g->text, text, bytes, rendered, &x->sequence));
-    if (x->sequence.count == 0) SL_TRY(sl_token_text_encode(&g->text, "\n", 1, false, &x->sequence));
+    SL_TRY(sl_text_codec_encode(&g->text, text, bytes, rendered, &x->sequence));
+    if (x->sequence.count == 0) SL_TRY(sl_text_codec_encode(&g->text, "\n", 1, false, &x->sequence));
     x->prompt_tokens = x->sequence.count;
     return SLUICE_OK;
 }
@@ -73,7 +73,7 @@ sluice_status sl_generation_prepare(sl_job *j, const sluice_job_options *o, sl_m
 {
     struct sl_generation *g = j->generation = sl_alloc(sizeof *g, "generation");
     if (g == NULL) return SLUICE_ERR_NO_MEMORY;
-    SL_TRY(sl_token_text_open(j, o->template_name, &g->text));
+    SL_TRY(sl_text_codec_open(j, o->template_name, &g->text));
     SL_TRY(take_prompts(g, o));
     SL_TRY(encode_all(g, o));
     choose_sizes(g, o, m);
@@ -93,7 +93,7 @@ void sl_generation_free(struct sl_generation *g)
         sl_reply_free(&g->exchanges[i].reply);
     }
     sl_free(g->exchanges);
-    sl_token_text_close(&g->text);
+    sl_text_codec_close(&g->text);
     sl_free(g);
 }
 
@@ -187,7 +187,7 @@ static sluice_status take_token(sl_generator *n, sl_exchange *x, int32_t token)
     SL_TRY(sl_sequence_add(&x->sequence, &token, 1));
     sl_seen_add(&x->seen, token);
     x->drawn++;
-    bool ends = sl_token_text_ends(&n->g->text, token);
+    bool ends = sl_text_codec_ends(&n->g->text, token);
     bool last = ends || x->sequence.count - x->prompt_tokens >= n->o->tokens;
     if (!ends) SL_TRY(sl_token_stream_add(&x->stream, token, &x->reply.text));
     if (last) SL_TRY(sl_token_stream_finish(&x->stream, &x->reply.text));

@@ -5,7 +5,7 @@
  *     generate_chat.c     a conversation, line by line
  *     decoding.c          sequences through the generation graph
  *     sampler.c           which token follows
- *     token_text.c        text and tokens, chat templates
+ *     text_codec.c        text and tokens, chat templates
  *     reply.c             text, held back where it may be a stop string */
 #ifndef SL_TRAIN_GENERATE_H
 #define SL_TRAIN_GENERATE_H
@@ -14,7 +14,7 @@
 #include "train/job.h"
 #include "train/reply.h"
 #include "train/sampler.h"
-#include "train/token_text.h"
+#include "train/text_codec.h"
 
 /* Why a reply ended. */
 typedef enum {
@@ -42,7 +42,7 @@ typedef struct sl_exchange {
 
 /* Prompts and replies of a job; made before its model. */
 struct sl_generation {
-    sl_token_text text;
+    sl_text_codec text;
     sl_exchange *exchanges; /* owned */
     int count, capacity;
     int64_t places; /* of a slot: tokens that the model sees */

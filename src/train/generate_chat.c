@@ -91,7 +91,7 @@ static sluice_status take_conversation(talk *t, sl_exchange *x)
     size_t bytes;
     sl_sequence whole = { .ids = NULL };
     SL_TRY(sl_generation_render(t->n->g, t->messages, t->count, "chat", &text, &bytes));
-    sluice_status st = sl_token_text_encode(&t->n->g->text, text, bytes, true, &whole);
+    sluice_status st = sl_text_codec_encode(&t->n->g->text, text, bytes, true, &whole);
     sl_free(text);
     if (st == SLUICE_OK && whole.count == 0) st = sl_fail(SLUICE_ERR_INPUT, "chat: the conversation has no tokens");
     if (st == SLUICE_OK) {

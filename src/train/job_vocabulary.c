@@ -7,7 +7,7 @@
 #include "checkpoint/kept_vocabulary.h"
 #include "core/alloc.h"
 #include "format/file_kind.h"
-#include "train/token_text.h"
+#include "train/text_codec.h"
 
 /* What concerns the input is said once, not by every rank. */
 static sl_log said_once(const sl_job *j)

@@ -1,4 +1,4 @@
-"""generate.py BUILD: sluice's generation beside transformers'.
+"""generate.py BUILD: sluice's generation beside transformers'. generate.py --record tests/fixtures/generate writes the fixtures.
 
 Greedy text of small random GPT-2 and Llama folders, 200 tokens in fp32, token for token; and the rules of sampling beside the
 logits processors of transformers, on random logits: the same tokens are left.
@@ -35,13 +35,14 @@ def write_tokenizer(folder):
     return t
 
 
-def make_models():
+def make_models(small=False):
     torch.manual_seed(3)
+    width, layers = (32, 2) if small else (64, 3)
     yield "gpt2", GPT2LMHeadModel(
-        GPT2Config(vocab_size=256, n_positions=300, n_embd=64, n_layer=3, n_head=4, bos_token_id=None,
+        GPT2Config(vocab_size=256, n_positions=300, n_embd=width, n_layer=layers, n_head=4, bos_token_id=None,
                    eos_token_id=None, initializer_range=0.3))
     yield "llama", LlamaForCausalLM(
-        LlamaConfig(vocab_size=256, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
+        LlamaConfig(vocab_size=256, hidden_size=width, intermediate_size=5 * width // 2, num_hidden_layers=layers,
                     num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=300, bos_token_id=None,
                     eos_token_id=None, initializer_range=0.3))
 
@@ -80,7 +81,26 @@ def compare(build, name, model, folder):
     return wrong
 
 
+def record(folder):
+    """The fixtures of tests/cli/generate_cli_test.c: small folders and what transformers writes for their prompts."""
+    for name, model in make_models(small=True):
+        here = os.path.join(folder, name)
+        os.makedirs(here, exist_ok=True)
+        model.eval()
+        model.save_pretrained(here)
+        tokenizer = write_tokenizer(here)
+        with open(os.path.join(here, "prompts.jsonl"), "w") as f:
+            for p in PROMPTS:
+                f.write(json.dumps({"prompt": p}) + "\n")
+        with open(os.path.join(here, "greedy.jsonl"), "w") as f:
+            for p in PROMPTS:
+                want = tokenizer.decode(greedy(model, tokenizer.encode(p).ids))
+                f.write(json.dumps({"text": want}, ensure_ascii=False) + "\n")
+
+
 def main():
+    if sys.argv[1] == "--record":
+        return record(sys.argv[2])
     build = os.path.abspath(sys.argv[1])
     wrong = 0
     for name, model in make_models():

@@ -1,5 +1,5 @@
-/* token_text.c: see token_text.h. */
-#include "train/token_text.h"
+/* text_codec.c: see text_codec.h. */
+#include "train/text_codec.h"
 
 #include <string.h>
 
@@ -27,15 +27,15 @@ const char *sl_job_tokenizer(const sl_job *j)
 
 /* ---- tokens that end a reply ---- */
 
-static sluice_status add_end(sl_token_text *t, const json_t *id)
+static sluice_status add_end(sl_text_codec *t, const json_t *id)
 {
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX) return SLUICE_OK;
     int32_t value = (int32_t)json_integer_value(id);
-    return sl_token_text_ends(t, value) ? SLUICE_OK : sl_ids_add(&t->ends, value);
+    return sl_text_codec_ends(t, value) ? SLUICE_OK : sl_ids_add(&t->ends, value);
 }
 
 /* "eos_token_id" of a file of the folder: a number or a list of them. */
-static sluice_status read_ends(sl_token_text *t, const char *folder, const char *name)
+static sluice_status read_ends(sl_text_codec *t, const char *folder, const char *name)
 {
     char path[4200], *text;
     size_t bytes, i;
@@ -54,7 +54,7 @@ static sluice_status read_ends(sl_token_text *t, const char *folder, const char 
 }
 
 /* generation_config.json counts before config.json; without either, the token that ends texts by its name. */
-static sluice_status find_ends(sl_token_text *t, const char *folder)
+static sluice_status find_ends(sl_text_codec *t, const char *folder)
 {
     if (folder[0] != '\0') SL_TRY(read_ends(t, folder, "generation_config.json"));
     if (folder[0] != '\0' && t->ends.count == 0) SL_TRY(read_ends(t, folder, "config.json"));
@@ -62,7 +62,7 @@ static sluice_status find_ends(sl_token_text *t, const char *folder)
     return end >= 0 ? sl_ids_add(&t->ends, end) : SLUICE_OK;
 }
 
-bool sl_token_text_ends(const sl_token_text *t, int32_t id)
+bool sl_text_codec_ends(const sl_text_codec *t, int32_t id)
 {
     for (size_t i = 0; i < t->ends.count; i++)
         if (t->ends.data[i] == id) return true;
@@ -71,7 +71,7 @@ bool sl_token_text_ends(const sl_token_text *t, int32_t id)
 
 /* ---- conversations ---- */
 
-static sluice_status find_chat(sl_token_text *t, const char *path, const char *name)
+static sluice_status find_chat(sl_text_codec *t, const char *path, const char *name)
 {
     char names[SL_CHAT_NAMES_BYTES];
     if (sl_is_folder(path)) SL_TRY(sl_chat_folder_read(path, &t->folder));
@@ -81,12 +81,12 @@ static sluice_status find_chat(sl_token_text *t, const char *path, const char *n
                        sl_chat_names(names));
     const char *mark = t->chat != NULL ? sl_chat_end_mark(t->chat) : NULL;
     int32_t id = mark != NULL ? sl_tokenizer_find(t->tokenizer, mark, strlen(mark)) : -1;
-    return id >= 0 && !sl_token_text_ends(t, id) ? sl_ids_add(&t->ends, id) : SLUICE_OK;
+    return id >= 0 && !sl_text_codec_ends(t, id) ? sl_ids_add(&t->ends, id) : SLUICE_OK;
 }
 
 /* ---- life ---- */
 
-sluice_status sl_token_text_open(const sl_job *j, const char *chat, sl_token_text *out)
+sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_codec *out)
 {
     const char *path = sl_job_tokenizer(j);
     out->vocabulary = path == NULL ? j->vocabulary : NULL;
@@ -103,7 +103,7 @@ sluice_status sl_token_text_open(const sl_job *j, const char *chat, sl_token_tex
     return find_chat(out, path, chat);
 }
 
-void sl_token_text_close(sl_token_text *t)
+void sl_text_codec_close(sl_text_codec *t)
 {
     sl_encoder_destroy(t->encoder);
     sl_tokenizer_close(t->tokenizer);
@@ -124,7 +124,7 @@ static sluice_status encode_units(const sl_vocabulary *v, const char *text, size
     return st;
 }
 
-sluice_status sl_token_text_encode(sl_token_text *t, const char *text, size_t bytes, bool control, sl_sequence *out)
+sluice_status sl_text_codec_encode(sl_text_codec *t, const char *text, size_t bytes, bool control, sl_sequence *out)
 {
     if (t->vocabulary != NULL) return encode_units(t->vocabulary, text, bytes, out);
     bool added = !control || sl_chat_adds_special(t->chat);
@@ -137,7 +137,7 @@ sluice_status sl_token_text_encode(sl_token_text *t, const char *text, size_t by
 
 /* ---- ids to text ---- */
 
-sluice_status sl_token_stream_open(const sl_token_text *t, sl_token_stream *out)
+sluice_status sl_token_stream_open(const sl_text_codec *t, sl_token_stream *out)
 {
     *out = (sl_token_stream){ .t = t };
     return t->tokenizer != NULL ? sl_stream_decoder_create(t->tokenizer, SL_DECODE_SKIP_SPECIAL, &out->decoder)

@@ -1,0 +1,213 @@
+/* generate_cli_test.c: sluice generate: the text of other programs' greedy generation, prompts of a file, stop strings, seeds,
+ * conversations, and what is refused. The folders of tests/fixtures/generate and what transformers writes for them were made by
+ * tests/referees/generate.py. */
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/run.h"
+#include "test.h"
+
+#define FIXTURES SLUICE_SOURCE_DIR "/tests/fixtures/generate"
+#define GPT2     "generate --quiet --model " FIXTURES "/gpt2 "
+
+/* The lines of a file or an output. */
+static json_t *next_line(const char **text)
+{
+    const char *end = strchr(*text, '\n');
+    size_t bytes = end != NULL ? (size_t)(end - *text) : strlen(*text);
+    json_t *line = bytes > 0 ? json_loadb(*text, bytes, JSON_ALLOW_NUL, NULL) : NULL;
+    *text += bytes + (end != NULL);
+    return line;
+}
+
+static void check_greedy(const char *family)
+{
+    char arguments[12000], path[4096];
+    snprintf(path, sizeof path, FIXTURES "/%s/greedy.jsonl", family);
+    snprintf(arguments, sizeof arguments,
+             "generate --quiet --model " FIXTURES "/%s --prompts " FIXTURES
+             "/%s/prompts.jsonl --tokens 200 --temperature 0 --set model.context=300",
+             family, family);
+    run_result r = run_sluice(test_tmpdir(), arguments);
+    char *recorded = run_read(path);
+    const char *want = recorded, *got = r.out;
+    int lines = 0;
+    CHECK_EQ(r.status, 0);
+    CHECK_STR(r.error, "");
+    for (json_t *w; (w = next_line(&want)) != NULL; lines++) {
+        json_t *g = next_line(&got);
+        REQUIRE(g != NULL);
+        CHECK_THAT(json_equal(json_object_get(g, "text"), json_object_get(w, "text")), "%s, prompt %d: another text",
+                   family, lines);
+        CHECK_STR(json_string_value(json_object_get(g, "end")), "length");
+        CHECK_EQ(json_integer_value(json_object_get(g, "tokens")), 200);
+        json_decref(w);
+        json_decref(g);
+    }
+    CHECK_EQ(lines, 3);
+    free(recorded);
+    run_free(&r);
+}
+
+TEST(greedy_text_of_gpt2_is_that_of_transformers)
+{
+    check_greedy("gpt2");
+}
+
+TEST(greedy_text_of_llama_is_that_of_transformers)
+{
+    check_greedy("llama");
+}
+
+/* ---- draws ---- */
+
+static char *text_of(const char *arguments)
+{
+    char all[4096];
+    snprintf(all, sizeof all, GPT2 "%s", arguments);
+    run_result r = run_sluice(test_tmpdir(), all);
+    CHECK_THAT(r.status == 0, "%s: %s", all, r.error);
+    char *text = strdup(r.out);
+    run_free(&r);
+    return text;
+}
+
+static void check_same(const char *a, const char *b, bool same)
+{
+    char *x = text_of(a), *y = text_of(b);
+    CHECK_THAT((strcmp(x, y) == 0) == same, "\"%s\" and \"%s\" give %s", a, b, same ? "other texts" : "one text");
+    free(x);
+    free(y);
+}
+
+TEST(draws_follow_the_seed_and_a_top_k_of_one_is_greedy)
+{
+    check_same("--prompt Hello --tokens 30 --seed 5", "--prompt Hello --tokens 30 --seed 5", true);
+    check_same("--prompt Hello --tokens 30 --seed 5", "--prompt Hello --tokens 30 --seed 6", false);
+    check_same("--prompt Hello --tokens 30 --seed 5 --top-k 1", "--prompt Hello --tokens 30 --temperature 0", true);
+    check_same("--prompt Hello --tokens 30 --top-p 1e-9", "--prompt Hello --tokens 30 --temperature 0", true);
+    check_same("--prompt Hello --tokens 30 --min-p 1", "--prompt Hello --tokens 30 --temperature 0", true);
+}
+
+/* A prompt's reply does not depend on what else is in the batch. */
+TEST(replies_do_not_depend_on_the_batch)
+{
+    const char *folder = test_tmpdir();
+    run_write(folder, "p.txt", "one\ntwo two\n\nthree three three\nfour\nfive\n");
+    run_result a = run_sluice(folder, GPT2 "--prompts p.txt --tokens 20 --batch 1"),
+               b = run_sluice(folder, GPT2 "--prompts p.txt --tokens 20 --batch 4 -o b.jsonl");
+    char path[4200];
+    snprintf(path, sizeof path, "%s/b.jsonl", folder);
+    char *written = run_read(path);
+    CHECK_EQ(a.status, 0);
+    CHECK_EQ(b.status, 0);
+    CHECK_STR(b.out, "");
+    CHECK_STR(written, a.out);
+    CHECK_CONTAINS(a.out, "{\"index\":4,\"prompt\":\"five\"");
+    free(written);
+    run_free(&a);
+    run_free(&b);
+}
+
+TEST(a_stop_string_ends_a_reply_before_it)
+{
+    char *whole = text_of("--prompt x --tokens 60 --temperature 0"),
+         *cut = text_of("--prompt x --tokens 60 --temperature 0 --stop '!'");
+    const char *stop = strchr(whole, '!');
+    REQUIRE(stop != NULL && stop - whole > 4);
+    CHECK_EQ(strlen(cut), stop - whole + 1); /* and a new line */
+    CHECK(memcmp(cut, whole, (size_t)(stop - whole)) == 0);
+    free(whole);
+    free(cut);
+}
+
+/* ---- conversations ---- */
+
+TEST(a_conversation_goes_on_line_by_line_until_its_input_ends)
+{
+    const char *folder = test_tmpdir();
+    run_write(folder, "said.txt", "hello\n\nhow are you\n");
+    run_result talk =
+        run_sluice(folder, GPT2 "--chat --template chatml --system Short. --tokens 5 --temperature 0 < said.txt");
+    CHECK_EQ(talk.status, 0);
+    CHECK_STR(talk.error, "");
+    run_write(folder, "m.jsonl",
+              "{\"messages\": [{\"role\": \"system\", \"content\": \"Short.\"}, {\"role\": \"user\", \"content\": "
+              "\"hello\"}]}\n");
+    run_result once = run_sluice(folder, GPT2 "--prompts m.jsonl --template chatml --tokens 5 --temperature 0");
+    const char *line = once.out;
+    json_t *reply = next_line(&line);
+    REQUIRE(reply != NULL);
+    const char *text = json_string_value(json_object_get(reply, "text"));
+    CHECK(strncmp(talk.out, text, strlen(text)) == 0); /* the first reply is that of the same conversation alone */
+    CHECK(strlen(talk.out) > strlen(text) + 2);
+    json_decref(reply);
+    run_free(&talk);
+    run_free(&once);
+}
+
+/* ---- refused ---- */
+
+TEST(bad_prompts_and_options_are_refused_with_one_message)
+{
+    static const struct {
+        const char *arguments, *file;
+        int status;
+        const char *part;
+    } rows[] = {
+        { "--prompts p.txt", "", 4, "p.txt: holds no prompt" },
+        { "--prompts p.txt", " \n\n", 4, "holds no prompt" },
+        { "--prompts p.txt", "{\"prompt\": \"a\"}\n{\"prompt\": 3}\n", 4, "p.txt, line 2: has no \"prompt\"" },
+        { "--prompts p.txt", "{\"prompt\": \n", 4, "p.txt, line 1" },
+        { "--prompts p.txt", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n", 4,
+          "no chat template is known" },
+        { "--prompts p.txt --template chatml", "{\"messages\": []}\n", 4, "has 0 messages" },
+        { "--prompts p.txt --template chatml", "{\"messages\": [{\"role\": \"judge\", \"content\": \"a\"}]}\n", 4,
+          "\"judge\"" },
+        { "--prompts p.txt --prompt a", "a\n", 2, "a prompt and a file of prompts are given" },
+        { "--prompts nowhere.txt", "", 4, "nowhere.txt" },
+        { "--prompt a --template nonsense", "", 2, "there is no chat template \"nonsense\"; give one of" },
+        { "--prompt a --chat", "", 2, "has no chat template" },
+        { "--prompt a --top-p 0", "", 2, "options.top_p is 0" },
+        { "--prompt a --top-p 1.5", "", 2, "options.top_p is 1.5" },
+        { "--prompt a --min-p 2", "", 2, "options.min_p is 2" },
+        { "--prompt a --repetition-penalty 0", "", 2, "options.repetition_penalty is 0" },
+        { "--prompt a --stop ''", "", 2, "stop string 0 is empty" },
+        { "--prompt a -o nowhere/out.txt", "", 6, "nowhere/out.txt" },
+    };
+    const char *folder = test_tmpdir();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char arguments[4096];
+        run_write(folder, "p.txt", rows[i].file);
+        snprintf(arguments, sizeof arguments, GPT2 "--tokens 2 %s", rows[i].arguments);
+        run_result r = run_sluice(folder, arguments);
+        CHECK_THAT(r.status == rows[i].status, "%s: status %d: %s", rows[i].arguments, r.status, r.error);
+        CHECK_CONTAINS(r.error, rows[i].part);
+        CHECK(strchr(r.error, '\n') == strrchr(r.error, '\n'));
+        run_free(&r);
+    }
+}
+
+TEST(a_signal_stops_a_generation)
+{
+    const char *folder = test_tmpdir();
+    pid_t child = run_start(folder, GPT2 "--prompt a --tokens 100000000");
+    struct timespec wait = { 0, 20000000 };
+    char path[4200];
+    snprintf(path, sizeof path, "%s/out", folder);
+    for (int i = 0; i < 500; i++) { /* until text has come */
+        char *text = run_read(path);
+        bool begun = strlen(text) > 20;
+        free(text);
+        if (begun) break;
+        nanosleep(&wait, NULL);
+    }
+    kill(child, SIGINT);
+    run_result r = run_wait(folder, child);
+    CHECK_EQ(r.status, 75);
+    CHECK_CONTAINS(r.error, "stopped by a signal while generating");
+    run_free(&r);
+}
