@@ -68,7 +68,11 @@ typedef struct sl_gemm {
 
 void KI(gemm)(sl_pool *pool, const sl_gemm *g);
 /* gemm_thin.c: the same for up to SL_THIN_ROWS rows of floats, without packing; false: not such a GEMM. */
-#define SL_THIN_ROWS 4
+#if defined(SL_ISA_avx512)
+#define SL_THIN_ROWS 8
+#else
+#define SL_THIN_ROWS 2
+#endif
 bool KI(gemm_thin)(sl_pool *pool, const sl_gemm *g);
 
 /* ---- packed pieces, for kernels that keep their tiles in scratch ---- */

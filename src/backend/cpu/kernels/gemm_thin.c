@@ -8,9 +8,16 @@
 #include "backend/cpu/kernels/gemm_turn.h"
 #include "backend/cpu/kernels/loops.h"
 
-#define VECTORS 4  /* of columns that a task has, where they are adjacent */
-#define GROUPS  2  /* of sixteen columns that a task has, where k is */
-#define AHEAD   12 /* rows of B fetched before their use */
+#define GROUPS 2  /* of sixteen columns that a task has, where k is adjacent */
+#define AHEAD  12 /* rows of B fetched before their use */
+/* Vectors of columns that a task has, where they are adjacent: sums of all rows stay in registers. */
+#if defined(SL_ISA_avx512)
+#define MOST_VECTORS  4
+#define VECTORS(rows) ((rows) <= 4 ? 4 : 2)
+#else
+#define MOST_VECTORS  2
+#define VECTORS(rows) 2
+#endif
 
 typedef struct thin_task {
     const sl_gemm *g;
@@ -31,24 +38,25 @@ SL_INLINE void finish(const thin_task *t, int64_t row, int64_t at, sl_v16 sum)
 /* `rows` and `whole` are constants at every call. whole: the task has all its vectors. */
 SL_INLINE void along(const thin_task *t, int rows, bool whole)
 {
+    const int vectors = VECTORS(rows);
     const sl_gemm *g = t->g;
     const float *b = (const float *)g->b.data + t->column, *a = (const float *)g->a.data;
-    sl_v16 sum[SL_THIN_ROWS][VECTORS], x[VECTORS];
+    sl_v16 sum[SL_THIN_ROWS][MOST_VECTORS], x[MOST_VECTORS];
     for (int i = 0; i < rows; i++)
-        for (int v = 0; v < VECTORS; v++) sum[i][v] = v16_set1(0.0f);
+        for (int v = 0; v < vectors; v++) sum[i][v] = v16_set1(0.0f);
     for (int64_t p = 0; p < g->k; p++, b += g->b.row) {
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
+        for (int v = 0; v < vectors; v++) {
             int64_t left = t->columns - v * SL_LANES;
             __builtin_prefetch(b + AHEAD * g->b.row + v * SL_LANES);
             x[v] = whole      ? v16_load(b + v * SL_LANES)
                    : left > 0 ? v16_get(b + v * SL_LANES, left, 0.0f)
                               : v16_set1(0.0f);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) sum[i][v] = v16_fma(v16_set1(a[i * g->a.row + p]), x[v], sum[i][v]);
+            for (int v = 0; v < vectors; v++) sum[i][v] = v16_fma(v16_set1(a[i * g->a.row + p]), x[v], sum[i][v]);
     }
     for (int i = 0; i < rows; i++)
         for (int v = 0; v * SL_LANES < t->columns; v++) finish(t, i, v * SL_LANES, sum[i][v]);
@@ -67,7 +75,7 @@ SL_INLINE void across(const thin_task *t, int64_t at, int rows)
         sl_turn_four(turned, (const char *)(b + p), g->b.column * (int64_t)sizeof *b);
 #pragma GCC unroll 4
         for (int q = 0; q < 4; q++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int i = 0; i < rows; i++) sum[i] = v16_fma(v16_set1(a[i * g->a.row + p + q]), turned[q], sum[i]);
     }
     for (; p < g->k; p++) {
@@ -94,30 +102,40 @@ static void across_end(const thin_task *t, int64_t at, int64_t columns)
 }
 
 /* Calls with rows that are a constant. */
+#define ONE_ROW(rows, call)                                                                                            \
+    case rows:                                                                                                         \
+        call(rows);                                                                                                    \
+        break;
+#if SL_THIN_ROWS == 8
 #define BY_ROWS(rows, call)                                                                                            \
     switch (rows) {                                                                                                    \
-    case 1:                                                                                                            \
-        call(1);                                                                                                       \
-        break;                                                                                                         \
-    case 2:                                                                                                            \
-        call(2);                                                                                                       \
-        break;                                                                                                         \
-    case 3:                                                                                                            \
-        call(3);                                                                                                       \
-        break;                                                                                                         \
-    default:                                                                                                           \
-        call(4);                                                                                                       \
+        ONE_ROW(1, call)                                                                                               \
+        ONE_ROW(2, call)                                                                                               \
+        ONE_ROW(3, call)                                                                                               \
+        ONE_ROW(4, call)                                                                                               \
+        ONE_ROW(5, call)                                                                                               \
+        ONE_ROW(6, call)                                                                                               \
+        ONE_ROW(7, call)                                                                                               \
+        ONE_ROW(8, call)                                                                                               \
     }
+#else
+#define BY_ROWS(rows, call)                                                                                            \
+    switch (rows) {                                                                                                    \
+        ONE_ROW(1, call)                                                                                               \
+        ONE_ROW(2, call)                                                                                               \
+    }
+#endif
 
 static void along_task(void *context, int64_t number, void *scratch)
 {
     const sl_gemm *g = context;
-    thin_task t = { g, number * VECTORS * SL_LANES, 0 };
-    t.columns = sl_least(VECTORS * SL_LANES, g->n - t.column);
+    const int64_t wide = VECTORS(g->m) * SL_LANES;
+    thin_task t = { g, number * wide, 0 };
+    t.columns = sl_least(wide, g->n - t.column);
     (void)scratch;
 #define WHOLE(rows) along(&t, rows, true)
 #define PART(rows)  along(&t, rows, false)
-    if (t.columns == VECTORS * SL_LANES)
+    if (t.columns == wide)
         BY_ROWS(g->m, WHOLE)
     else
         BY_ROWS(g->m, PART)
@@ -142,9 +160,9 @@ static void across_task(void *context, int64_t number, void *scratch)
 bool KI(gemm_thin)(sl_pool *pool, const sl_gemm *g)
 {
     bool floats = g->a.form == SL_FORM_F32 && g->b.form == SL_FORM_F32 && g->a.column == 1;
-    if (g->m > SL_THIN_ROWS || g->batches > 1 || !floats) return false;
+    if (g->m < 1 || g->m > SL_THIN_ROWS || g->batches > 1 || !floats) return false;
     if (g->b.column == 1)
-        sl_pool_run(pool, along_task, (void *)(uintptr_t)g, sl_ceil_div(g->n, VECTORS * SL_LANES));
+        sl_pool_run(pool, along_task, (void *)(uintptr_t)g, sl_ceil_div(g->n, VECTORS(g->m) * SL_LANES));
     else if (g->b.row == 1)
         sl_pool_run(pool, across_task, (void *)(uintptr_t)g, sl_ceil_div(g->n, GROUPS * SL_LANES));
     return g->b.column == 1 || g->b.row == 1;
