@@ -124,6 +124,40 @@ TEST(a_stop_string_ends_a_reply_before_it)
     free(cut);
 }
 
+/* The first byte of the alphabet, "!", is token 0. */
+TEST(a_token_of_the_folders_generation_config_or_config_ends_a_reply)
+{
+    const char *folder = test_tmpdir(), *config = "model/config.json", *generation = "model/generation_config.json";
+    char command[4096], *whole = text_of("--prompt x --tokens 60 --temperature 0 --stop '!'");
+    snprintf(command, sizeof command, "cp -r " FIXTURES "/gpt2 %s/model", folder);
+    REQUIRE(system(command) == 0);
+    for (int i = 0; i < 2; i++) {
+        if (i == 0) run_write(folder, generation, "{\"eos_token_id\": [5000, 0]}");
+        if (i == 1) {
+            char path[4200], *text, *at, *changed = NULL;
+            snprintf(path, sizeof path, "%s/%s", folder, config);
+            text = run_read(path);
+            at = strstr(text, "\"eos_token_id\": null");
+            REQUIRE(at != NULL);
+            REQUIRE(asprintf(&changed, "%.*s\"eos_token_id\": 0%s", (int)(at - text), text,
+                             at + strlen("\"eos_token_id\": null")) > 0);
+            run_write(folder, config, changed);
+            run_write(folder, generation, "{}");
+            free(text);
+            free(changed);
+        }
+        run_result r = run_sluice(folder, "generate --quiet --model model --prompt x --tokens 60 --temperature 0"),
+                   j = run_sluice(folder,
+                                  "generate --quiet --model model --prompt x --tokens 60 --temperature 0 --json");
+        CHECK_THAT(r.status == 0, "%s", r.error);
+        CHECK_STR(r.out, whole);
+        CHECK_CONTAINS(j.out, "\"end\":\"end\"");
+        run_free(&r);
+        run_free(&j);
+    }
+    free(whole);
+}
+
 /* ---- conversations ---- */
 
 TEST(a_conversation_goes_on_line_by_line_until_its_input_ends)

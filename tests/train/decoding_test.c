@@ -95,7 +95,7 @@ static void follow(sl_cached_decoder *d, int count, int64_t length, float *const
     for (int s = 0; s < count; s++) {
         list[s] = &sequences[s];
         sequences[s].slot = count - 1 - s;
-        for (int64_t i = 0; i < 1 + 37 * s; i++) {
+        for (int64_t i = 0; i < 1 + 74 * s; i++) {
             int32_t id = token_at(s, i);
             REQUIRE_OK(sl_sequence_add(&sequences[s], &id, 1));
         }
