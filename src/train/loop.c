@@ -333,6 +333,17 @@ static sluice_status end_event(sl_run *r)
 
 /* Epochs become steps: the steps that see every sample that often. A schedule without a length of its own has the
  * run's. */
+/* Packed rows hold many samples: epochs of a small file can be a handful of steps, in which nothing is learnt. */
+static void warn_of_few_steps(const sl_run *r)
+{
+    enum { FEW = 10 };
+    const sl_settings *s = &r->job->settings;
+    if (s->steps > 0 || r->steps >= FEW || r->job->ranks.rank != 0) return;
+    sl_log_write(&r->job->log, SLUICE_LOG_WARNING,
+                 "%lld epochs are %llu steps of %lld rows; for more of them raise epochs, or lower train_batch_size",
+                 (long long)s->epochs, (unsigned long long)r->steps, (long long)s->train_batch_size);
+}
+
 static sluice_status count_steps(sl_run *r)
 {
     const double most = 9007199254740992.0; /* exact as a double, which epochs are counted in */
@@ -348,6 +359,7 @@ static sluice_status count_steps(sl_run *r)
     if (s->schedule.total_num_steps < 0) s->schedule.total_num_steps = (int64_t)r->steps;
     sl_schedule_place_warmup(&s->schedule, (int64_t)r->steps);
     if (s->steps < 0 && r->job->ranks.rank == 0) sl_config_warn_of_warmup(s, (int64_t)r->steps, &r->job->log);
+    warn_of_few_steps(r);
     return SLUICE_OK;
 }
 
