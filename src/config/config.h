@@ -75,7 +75,7 @@ typedef struct sl_settings {
         bool adam_w_mode, torch_adam;
         bool lora;        /* adapters with usual settings (lora.enabled) */
         bool chosen_save; /* nobody named `save`: only training writes there, and over nothing */
-        bool no_data; /* a configuration without a file names none: random tokens stand for it */
+        bool no_data;     /* a configuration without a file names none: random tokens stand for it */
         bool fp16, bf16;
         bool fp32_states, bf16_states;           /* DeepSpeed's names for precision.states */
         int64_t reduce_bucket, allgather_bucket; /* elements; -1: auto */

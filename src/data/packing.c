@@ -144,7 +144,8 @@ static sluice_status pack(sl_packed_rows *p, const int32_t *lengths, int64_t cap
     return st;
 }
 
-sluice_status sl_packing_make(const int32_t *lengths, int64_t documents, int64_t capacity, bool packs, sl_packed_rows *out)
+sluice_status sl_packing_make(const int32_t *lengths, int64_t documents, int64_t capacity, bool packs,
+                              sl_packed_rows *out)
 {
     sl_packed_rows p = { .documents = documents, .packs = packs };
     if (documents > INT32_MAX)
@@ -198,7 +199,8 @@ static int64_t class_size(const sl_packed_rows *p, int64_t begin)
     return high - begin;
 }
 
-int64_t sl_packing_document(const sl_packed_rows *p, int64_t row, int64_t k, uint64_t seed, bool shuffle, uint64_t epoch)
+int64_t sl_packing_document(const sl_packed_rows *p, int64_t row, int64_t k, uint64_t seed, bool shuffle,
+                            uint64_t epoch)
 {
     if (!p->packs) return row;
     int64_t place = p->slots[p->first[row] + k], begin = p->class_of[place];

@@ -19,12 +19,14 @@ typedef struct sl_packed_rows {
 } sl_packed_rows;
 
 /* lengths[i], 1 to capacity, are the positions that document i takes. `packs` false: a row for each. */
-sluice_status sl_packing_make(const int32_t *lengths, int64_t documents, int64_t capacity, bool packs, sl_packed_rows *out);
+sluice_status sl_packing_make(const int32_t *lengths, int64_t documents, int64_t capacity, bool packs,
+                              sl_packed_rows *out);
 void sl_packing_free(sl_packed_rows *p);
 uint64_t sl_packing_bytes(const sl_packed_rows *p);
 
 /* Documents of a row: how many, and the k-th one in an epoch; `shuffle` false: as in no epoch, by their numbers. */
 int64_t sl_packing_row_documents(const sl_packed_rows *p, int64_t row);
-int64_t sl_packing_document(const sl_packed_rows *p, int64_t row, int64_t k, uint64_t seed, bool shuffle, uint64_t epoch);
+int64_t sl_packing_document(const sl_packed_rows *p, int64_t row, int64_t k, uint64_t seed, bool shuffle,
+                            uint64_t epoch);
 
 #endif

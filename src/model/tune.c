@@ -3,13 +3,17 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "format/weight_names.h"
 #include "model/family.h"
 
-/* A file-name pattern of the whole name, or the name's end after a dot, which is how PEFT names modules. */
+/* A file-name pattern of the whole name, or the name's end after a dot, which is how PEFT names modules, or all of it with a
+ * prefix that names of a graph lack. */
 static bool names_module(const char *name, const char *module)
 {
     size_t bytes = strlen(module), end = strlen(name);
     if (fnmatch(name, module, 0) == 0) return true;
+    for (const sl_weight_prefix *p = sl_weight_prefixes; p->text != NULL; p++)
+        if (strncmp(name, p->text, strlen(p->text)) == 0 && strcmp(name + strlen(p->text), module) == 0) return true;
     return end > 0 && bytes > end && module[bytes - end - 1] == '.' && strcmp(module + bytes - end, name) == 0;
 }
 

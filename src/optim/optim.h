@@ -84,7 +84,7 @@ typedef struct sl_schedule_options {
     double warmup_min_lr, warmup_max_lr; /* max < 0: base_lr */
     int64_t warmup_num_steps, total_num_steps;
     double warmup_ratio; /* above 0: sl_schedule_place_warmup makes warmup_num_steps of it */
-    bool warmup_linear; /* otherwise logarithmic */
+    bool warmup_linear;  /* otherwise logarithmic */
     double warmup_min_ratio, cos_min_ratio;
     /* LRRangeTest */
     double range_min_lr, range_step_rate;

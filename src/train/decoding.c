@@ -174,7 +174,8 @@ static int64_t put_rows(sl_cached_decoder *d, sl_sequence *const *sequences, int
     return next;
 }
 
-sluice_status sl_cached_decoder_run(sl_cached_decoder *d, sl_sequence *const *sequences, int count, const float **logits, bool *slid)
+sluice_status sl_cached_decoder_run(sl_cached_decoder *d, sl_sequence *const *sequences, int count,
+                                    const float **logits, bool *slid)
 {
     sluice_batch batch = sl_batch_of(&d->batch);
     int ended = 0;

@@ -32,6 +32,7 @@ int64_t sl_cached_decoder_places(const sl_cached_decoder *d);
 /* One run. Sequences are at most as many as there are slots, each in a slot of its own, and each has ids that were not fed.
  * logits[i]: of what follows sequence i, or NULL where it has more to feed. Valid until the next run. *slid, which may be
  * NULL, is set where a sequence had to give up its older half. */
-sluice_status sl_cached_decoder_run(sl_cached_decoder *d, sl_sequence *const *sequences, int count, const float **logits, bool *slid);
+sluice_status sl_cached_decoder_run(sl_cached_decoder *d, sl_sequence *const *sequences, int count,
+                                    const float **logits, bool *slid);
 
 #endif

@@ -163,7 +163,8 @@ TEST(shards_add_up_to_the_whole_and_the_index_names_them)
     CHECK(access(p.out, F_OK) != 0);
     char *text = read_bytes(p.index, &bytes);
     REQUIRE(text != NULL);
-    CHECK_CONTAINS(text, "{\n  \"metadata\": {\n    \"total_parameters\": 327,\n    \"total_size\": 1308\n  },\n  \"weight_map\": {\n    \"a\": \"");
+    CHECK_CONTAINS(text, "{\n  \"metadata\": {\n    \"total_parameters\": 327,\n    \"total_size\": 1308\n  },\n  "
+                         "\"weight_map\": {\n    \"a\": \"");
     CHECK_CONTAINS(text, "-00003-of-00003.safetensors\"\n  }\n}\n");
     CHECK_EQ(count_indexed(&p, p.expected, 20), 4);
     free(text);

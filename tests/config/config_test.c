@@ -768,7 +768,8 @@ static const struct {
     { "\"num_train_epochs\": 2", "sluice calls it epochs" },
     { "\"warmup_steps\": 2", "sluice calls it scheduler.params.warmup_num_steps (with a scheduler.type)" },
     { "\"per_device_train_batch_size\": 2", "sluice calls it train_micro_batch_size_per_gpu" },
-    { "\"rope_scaling\": {\"factor\": 8}", "unknown key \"rope_scaling\": it is read from the config.json of the folder model.path" },
+    { "\"rope_scaling\": {\"factor\": 8}",
+      "unknown key \"rope_scaling\": it is read from the config.json of the folder model.path" },
     { "\"bf16\": true", "bf16: a section in braces is expected: \"bf16\": { \"enabled\": true }" },
     { "\"gradient_clipping\": 1e39", "gradient_clipping: 1e39 is not allowed; it takes a number from 0 to 3.4e+38, the "
                                      "largest in fp32" },

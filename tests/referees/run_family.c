@@ -1,4 +1,4 @@
-/* run_family.c: run_family FOLDER BATCH CONTEXT STEPS PACKED: logits of the first made batch (support/folder_run.h), then the
+/* run_family.c: run_family FOLDER BATCH CONTEXT STEPS PACKED [ADAPTER OUT]: logits of the first made batch (support/folder_run.h), then the
  * losses of so many steps of training, as raw little-endian numbers on standard output: floats, then doubles. */
 #include <stdio.h>
 
@@ -16,10 +16,11 @@ int main(int argc, char **argv)
     char sha256[65];
     float *logits;
     sluice_options o;
-    if (argc != 6) return 2;
+    if (argc != 6 && argc != 8) return 2;
     folder_run r = {
         .folder = argv[1], .batch = atoi(argv[2]), .context = atoi(argv[3]), .packed = atoi(argv[5]) != 0
     };
+    if (argc == 8) r.adapter = argv[6], r.out = argv[7];
     int steps = atoi(argv[4]);
     if (steps < 0 || steps > 100 || folder_run_open(&r) != SLUICE_OK || folder_logits(&r, &logits) != SLUICE_OK)
         return fail();

@@ -6,14 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/checkpoint.h"
+#include "format/adapter_config.h"
 #include "format/model_config.h"
+#include "format/model_files.h"
 #include "model/model.h"
 #include "sluice.h"
+#include "train/engine.h"
 
 typedef struct folder_run {
     const char *folder;
     int64_t batch, context;
     bool packed;
+    const char *adapter;                   /* folder of PEFT: its adapters alone are trained; NULL: none */
+    const char *out;                       /* folder that the trained adapters are written to; NULL: none */
+    sl_adapter_config lora;                /* of the adapter, set by folder_graph */
+    sl_arena arena;                        /* of its strings */
+    const char *prefix;                    /* of the family's names in files, likewise */
     int64_t vocabulary;                    /* of the folder's config.json, set by folder_graph */
     int32_t *tokens, *targets, *positions; /* batch x context */
 } folder_run;
@@ -50,6 +59,18 @@ static inline sluice_status folder_graph(folder_run *r, bool logits, sluice_grap
     m.type = sl_decoder_name(m.folder.family);
     m.vocabulary = r->vocabulary = m.folder.vocabulary;
     m.width = m.folder.width;
+    r->prefix = sl_decoder_prefix(m.folder.family);
+    m.untied = !m.folder.tied;
+    if (r->adapter != NULL) {
+        SL_TRY(sl_adapter_config_read(r->adapter, &r->arena, &r->lora));
+        m.lora.rank = r->lora.rank;
+        m.lora.alpha = r->lora.alpha;
+        m.lora.rank_stabilised = r->lora.rank_stabilised;
+        m.lora.targets = r->lora.targets;
+        m.lora.target_count = r->lora.target_count;
+        m.lora.whole = r->lora.whole;
+        m.lora.whole_count = r->lora.whole_count;
+    }
     SL_TRY(sluice_graph_create(out));
     return sl_model_build(*out, &m, &info);
 }
@@ -91,6 +112,7 @@ static inline sluice_status folder_logits(folder_run *r, float **logits)
     size_t bytes = (size_t)(r->batch * r->context * r->vocabulary) * sizeof **logits;
     if (st == SLUICE_OK) st = sluice_engine_create(g, &o, &e);
     if (st == SLUICE_OK) st = sluice_load(e, r->folder);
+    if (st == SLUICE_OK && r->adapter != NULL) st = sl_adapter_load(e->exec, r->adapter);
     if (st == SLUICE_OK && (*logits = malloc(bytes)) == NULL) st = SLUICE_ERR_NO_MEMORY;
     if (st == SLUICE_OK) {
         folder_batch(r, 1);
@@ -113,11 +135,13 @@ static inline sluice_status folder_train(folder_run *r, const sluice_options *o,
     sluice_status st = folder_graph(r, false, &g);
     if (st == SLUICE_OK) st = sluice_engine_create(g, o, &e);
     if (st == SLUICE_OK) st = sluice_load(e, r->folder);
+    if (st == SLUICE_OK && r->adapter != NULL) st = sl_adapter_load(e->exec, r->adapter);
     for (int i = 0; i < steps && st == SLUICE_OK; i++) {
         folder_batch(r, (uint32_t)i + 1);
         st = sluice_train_step(e, &batch, &losses[i]);
     }
     if (st == SLUICE_OK) st = sluice_hash(e, sha256, state);
+    if (st == SLUICE_OK && r->out != NULL) st = sl_adapter_save(e->exec, r->out, &r->lora, r->prefix);
     sluice_engine_destroy(e);
     sluice_graph_destroy(g);
     return st;
@@ -126,6 +150,7 @@ static inline sluice_status folder_train(folder_run *r, const sluice_options *o,
 static inline sluice_status folder_run_open(folder_run *r)
 {
     size_t count = (size_t)(r->batch * r->context);
+    sl_arena_init(&r->arena, "adapter");
     r->tokens = calloc(count, sizeof *r->tokens);
     r->targets = calloc(count, sizeof *r->targets);
     r->positions = calloc(count, sizeof *r->positions);
@@ -137,6 +162,7 @@ static inline void folder_run_close(folder_run *r)
     free(r->tokens);
     free(r->targets);
     free(r->positions);
+    sl_arena_free(&r->arena);
 }
 
 #endif
