@@ -137,7 +137,7 @@ static bool streams(const sl_generator *n)
 
 static sluice_status show(sl_generator *n, const sl_exchange *x, size_t from)
 {
-    if (streams(n)) {
+    if (streams(n) && x->reply.shown > from) {
         fwrite(x->reply.text.data + from, 1, x->reply.shown - from, n->o->out);
         fflush(n->o->out);
     }

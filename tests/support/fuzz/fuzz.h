@@ -26,6 +26,7 @@
     X(model_config) \
     X(weights_index) \
     X(jsonl) \
+    X(prompts) \
     X(adapter_config)
 /* clang-format on */
 
