@@ -1,5 +1,4 @@
-/* sampler_test.c: the rules by which a token is chosen, each alone and in their order. The numbers of the last test were
- * made by Hugging Face's logits processors (tests/referees/generate.py compares more). */
+/* sampler_test.c: the rules by which a token is chosen, each alone and in their order, on cases made by hand. */
 #include <math.h>
 #include <string.h>
 
