@@ -13,11 +13,6 @@
 #include "format/model_files.h"
 #include "format/safetensors.h"
 
-#define PEFT_PREFIX "base_model.model."
-#define WEIGHT      ".weight"
-#define LORA_A      ".lora_A.weight"
-#define LORA_B      ".lora_B.weight"
-
 /* Rows of a tensor of the state that are a tensor of the file. */
 typedef struct piece {
     const char *name;
@@ -43,12 +38,6 @@ typedef struct adapter_writing {
 
 /* ---- names ---- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a > b && strcmp(text + a - b, end) == 0;
-}
-
 /* `name` without its ending, as transformers has it: with the prefix of the family. NULL: out of memory. */
 static const char *module_name(adapter_writing *w, const char *name, const char *ending)
 {
@@ -70,7 +59,7 @@ static const sl_state_tensor *find_weight(const sl_state *state, const char *nam
 static sluice_status add_piece(adapter_writing *w, const char *of, const char *ending, int64_t tensor,
                                int64_t first_row, int64_t rows)
 {
-    const char *name = of != NULL ? sl_arena_printf(&w->arena, PEFT_PREFIX "%s%s", of, ending) : NULL;
+    const char *name = of != NULL ? sl_arena_printf(&w->arena, SL_PEFT_PREFIX "%s%s", of, ending) : NULL;
     if (name == NULL) return SLUICE_ERR_NO_MEMORY;
     w->pieces[w->piece_count++] = (piece){ name, tensor, first_row, rows };
     return SLUICE_OK;
@@ -91,10 +80,10 @@ static sluice_status add_parts(adapter_writing *w, int64_t i, const char *ending
 static sluice_status add_shared(adapter_writing *w, int64_t i, const sl_state_tensor *base, const char *ending)
 {
     const sl_state_tensor *t = &w->state->tensors[i];
-    bool is_a = strcmp(ending, LORA_A) == 0;
+    bool is_a = strcmp(ending, SL_LORA_A) == 0;
     int64_t first = 0;
     for (int k = 0; k < base->part_count; first += base->parts[k++].rows)
-        SL_TRY(add_piece(w, module_name(w, base->parts[k].name, WEIGHT), ending, i, is_a ? 0 : first,
+        SL_TRY(add_piece(w, module_name(w, base->parts[k].name, SL_MODULE_WEIGHT), ending, i, is_a ? 0 : first,
                          is_a ? t->shape.dim[0] : base->parts[k].rows));
     return SLUICE_OK;
 }
@@ -102,8 +91,9 @@ static sluice_status add_shared(adapter_writing *w, int64_t i, const sl_state_te
 static sluice_status add_adapter(adapter_writing *w, int64_t i)
 {
     const sl_state_tensor *t = &w->state->tensors[i];
-    const char *ending = ends_with(t->name, LORA_A) ? LORA_A : LORA_B;
-    const char *base_name = sl_arena_printf(&w->arena, "%.*s" WEIGHT, (int)(strlen(t->name) - strlen(ending)), t->name);
+    const char *ending = sl_name_ends_in(t->name, SL_LORA_A) ? SL_LORA_A : SL_LORA_B;
+    const char *base_name =
+        sl_arena_printf(&w->arena, "%.*s" SL_MODULE_WEIGHT, (int)(strlen(t->name) - strlen(ending)), t->name);
     if (base_name == NULL) return SLUICE_ERR_NO_MEMORY;
     const sl_state_tensor *base = find_weight(w->state, base_name);
     if (t->part_count == 0 && base != NULL && base->part_count > 0) return add_shared(w, i, base, ending);
@@ -114,7 +104,7 @@ static sluice_status add_adapter(adapter_writing *w, int64_t i)
 
 static sluice_status add_module(adapter_writing *w, const char *weight, bool whole)
 {
-    const char *name = module_name(w, weight, WEIGHT);
+    const char *name = module_name(w, weight, SL_MODULE_WEIGHT);
     if (name == NULL) return SLUICE_ERR_NO_MEMORY;
     w->modules[w->module_count++] = (module){ name, false, whole };
     return SLUICE_OK;
@@ -122,7 +112,7 @@ static sluice_status add_module(adapter_writing *w, const char *weight, bool who
 
 static sluice_status list_modules(adapter_writing *w, const sl_state_tensor *t)
 {
-    if (!ends_with(t->name, WEIGHT) || (t->shape.rank != 2 && !t->trained)) return SLUICE_OK;
+    if (!sl_name_ends_in(t->name, SL_MODULE_WEIGHT) || (t->shape.rank != 2 && !t->trained)) return SLUICE_OK;
     if (t->part_count == 0) return add_module(w, t->name, t->trained);
     for (int k = 0; k < t->part_count; k++) SL_TRY(add_module(w, t->parts[k].name, t->trained));
     return SLUICE_OK;
@@ -143,7 +133,8 @@ static sluice_status list_all(adapter_writing *w)
             continue;
         }
         SL_TRY(list_modules(w, t));
-        if (t->trained) SL_TRY(add_parts(w, i, ends_with(t->name, WEIGHT) ? WEIGHT : ".bias"));
+        if (t->trained)
+            SL_TRY(add_parts(w, i, sl_name_ends_in(t->name, SL_MODULE_WEIGHT) ? SL_MODULE_WEIGHT : ".bias"));
     }
     return SLUICE_OK;
 }
@@ -152,9 +143,9 @@ static sluice_status list_all(adapter_writing *w)
 static void mark_adapted(adapter_writing *w)
 {
     for (int64_t p = 0; p < w->piece_count; p++) {
-        const char *name = w->pieces[p].name + strlen(PEFT_PREFIX);
-        if (!ends_with(name, LORA_B)) continue;
-        size_t bytes = strlen(name) - strlen(LORA_B);
+        const char *name = w->pieces[p].name + strlen(SL_PEFT_PREFIX);
+        if (!sl_name_ends_in(name, SL_LORA_B)) continue;
+        size_t bytes = strlen(name) - strlen(SL_LORA_B);
         for (int64_t m = 0; m < w->module_count; m++)
             if (strlen(w->modules[m].name) == bytes && memcmp(w->modules[m].name, name, bytes) == 0)
                 w->modules[m].adapted = true;
@@ -166,12 +157,6 @@ static bool is_meant(const module *m, bool whole)
     return whole ? m->whole : m->adapted;
 }
 
-static bool names_module(const char *end, const char *name)
-{
-    size_t a = strlen(name), b = strlen(end);
-    return strcmp(name, end) == 0 || (a > b && name[a - b - 1] == '.' && strcmp(name + a - b, end) == 0);
-}
-
 /* The shortest end of a module's name that no module bears which is not meant as well: PEFT takes the ends of names. */
 static const char *shortest_end(const adapter_writing *w, const module *of, bool whole)
 {
@@ -180,7 +165,7 @@ static const char *shortest_end(const adapter_writing *w, const module *of, bool
         while (end > of->name && end[-1] != '.') end--;
         bool alone = true;
         for (int64_t m = 0; alone && m < w->module_count; m++)
-            alone = is_meant(&w->modules[m], whole) || !names_module(end, w->modules[m].name);
+            alone = is_meant(&w->modules[m], whole) || !sl_peft_names_module(end, w->modules[m].name);
         if (alone) return end;
         if (end > of->name) end--;
     }

@@ -16,9 +16,6 @@
 #include "format/adapter_config.h"
 #include "format/weights_set.h"
 
-#define PEFT_PREFIX "base_model.model."
-#define WEIGHT      ".weight"
-
 /* What the adapter's folder has for one tensor of the base. */
 typedef struct merged_tensor {
     const sl_set_tensor *base;
@@ -43,21 +40,16 @@ typedef struct merging {
 static const sl_set_tensor *find_in_adapter(const merging *m, const char *prefix, const char *base, const char *ending)
 {
     char name[1024];
-    size_t bytes = strlen(base) - strlen(WEIGHT);
+    size_t bytes = strlen(base) - strlen(SL_MODULE_WEIGHT);
     const char *const tries[] = { "", prefix };
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
-        if (snprintf(name, sizeof name, PEFT_PREFIX "%s%.*s%s", tries[i], (int)bytes, base, ending) >= (int)sizeof name)
+        if (snprintf(name, sizeof name, SL_PEFT_PREFIX "%s%.*s%s", tries[i], (int)bytes, base, ending) >=
+            (int)sizeof name)
             continue;
         const sl_set_tensor *t = sl_weights_set_find(m->adapter, name);
         if (t != NULL) return t;
     }
     return NULL;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a > b && strcmp(text + a - b, end) == 0;
 }
 
 static sluice_status check_shape(const merging *m, const sl_set_tensor *t, int64_t rows, int64_t columns)
@@ -74,9 +66,9 @@ static sluice_status check_shape(const merging *m, const sl_set_tensor *t, int64
 static sluice_status match_adapter(merging *m, merged_tensor *t, const char *prefix)
 {
     const sl_st_tensor *base = t->base->stored;
-    t->a = find_in_adapter(m, prefix, t->base->name, ".lora_A.weight");
-    t->b = find_in_adapter(m, prefix, t->base->name, ".lora_B.weight");
-    t->whole = find_in_adapter(m, prefix, t->base->name, WEIGHT);
+    t->a = find_in_adapter(m, prefix, t->base->name, SL_LORA_A);
+    t->b = find_in_adapter(m, prefix, t->base->name, SL_LORA_B);
+    t->whole = find_in_adapter(m, prefix, t->base->name, SL_MODULE_WEIGHT);
     m->used += (t->a != NULL) + (t->b != NULL) + (t->whole != NULL);
     m->changed += t->a != NULL || t->whole != NULL;
     if ((t->a == NULL) != (t->b == NULL))
@@ -214,7 +206,7 @@ static sluice_status match_all(merging *m, const char *prefix)
     if (m->tensors == NULL || m->sources == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = 0; i < count; i++) {
         list_tensor(m, i);
-        if (!ends_with(m->base->tensors[i].name, WEIGHT)) continue;
+        if (!sl_name_ends_in(m->base->tensors[i].name, SL_MODULE_WEIGHT)) continue;
         SL_TRY(match_adapter(m, &m->sources[i], prefix));
         if (m->sources[i].a == NULL) continue;
         int64_t a = sl_st_elements(m->sources[i].a->stored), b = sl_st_elements(m->sources[i].b->stored);

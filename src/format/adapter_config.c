@@ -14,6 +14,18 @@
 
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
+bool sl_name_ends_in(const char *name, const char *end)
+{
+    size_t a = strlen(name), b = strlen(end);
+    return a > b && strcmp(name + a - b, end) == 0;
+}
+
+bool sl_peft_names_module(const char *end, const char *module)
+{
+    if (strcmp(end, module) == 0) return true;
+    return end[0] != '\0' && sl_name_ends_in(module, end) && module[strlen(module) - strlen(end) - 1] == '.';
+}
+
 double sl_adapter_scale(const sl_adapter_config *c)
 {
     return c->alpha / (c->rank_stabilised ? sqrt((double)c->rank) : (double)c->rank);

@@ -16,6 +16,12 @@
 #define SL_ADAPTER_CONFIG  "adapter_config.json"
 #define SL_ADAPTER_WEIGHTS "adapter_model.safetensors"
 
+/* Names in SL_ADAPTER_WEIGHTS: the prefix, the module's name in transformers, and one of the endings. */
+#define SL_PEFT_PREFIX   "base_model.model."
+#define SL_LORA_A        ".lora_A.weight"
+#define SL_LORA_B        ".lora_B.weight"
+#define SL_MODULE_WEIGHT ".weight"
+
 #define SL_ADAPTER_MAX_NAMES 1024 /* of target_modules, and of modules_to_save */
 #define SL_ADAPTER_MAX_RANK  65536
 
@@ -31,6 +37,10 @@ typedef struct sl_adapter_config {
     int whole_count;
 } sl_adapter_config;
 
+/* Whether something stands before `end` in `name`, and `end` is the rest. */
+bool sl_name_ends_in(const char *name, const char *end);
+/* How PEFT names a module: by all of its name, or by what follows one of its dots. */
+bool sl_peft_names_module(const char *end, const char *module);
 /* alpha / rank, or alpha / sqrt(rank). */
 double sl_adapter_scale(const sl_adapter_config *c);
 

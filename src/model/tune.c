@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "format/adapter_config.h"
 #include "format/weight_names.h"
 #include "model/family.h"
 
@@ -10,11 +11,10 @@
  * prefix that names of a graph lack. */
 static bool names_module(const char *name, const char *module)
 {
-    size_t bytes = strlen(module), end = strlen(name);
-    if (fnmatch(name, module, 0) == 0) return true;
+    if (fnmatch(name, module, 0) == 0 || sl_peft_names_module(name, module)) return true;
     for (const sl_weight_prefix *p = sl_weight_prefixes; p->text != NULL; p++)
         if (strncmp(name, p->text, strlen(p->text)) == 0 && strcmp(name + strlen(p->text), module) == 0) return true;
-    return end > 0 && bytes > end && module[bytes - end - 1] == '.' && strcmp(module + bytes - end, name) == 0;
+    return false;
 }
 
 /* PEFT's word for every linear of the blocks, each for itself. */
