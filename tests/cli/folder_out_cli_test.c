@@ -39,13 +39,6 @@ static const char *hash_of(const char *folder, const char *arguments)
     return hash;
 }
 
-static void must_run(const char *folder, const char *arguments)
-{
-    run_result r = run_sluice(folder, arguments);
-    if (r.status != 0) test_fail(__FILE__, __LINE__, "%s: status %d: %s", arguments, r.status, r.error);
-    run_free(&r);
-}
-
 /* folder/name/file. */
 static const char *in(const char *folder, const char *name, const char *file)
 {
@@ -81,7 +74,7 @@ TEST(a_folder_that_save_or_export_wrote_loads_to_the_same_bits)
                  names[i]);
         CHECK_STR(hash_of(folder, a), hash);
         snprintf(a, sizeof a, "export %s-run -o exported/ --shard-size 4000", names[i]);
-        must_run(folder, a);
+        run_must(folder, a);
         for (int k = 0; k < 4; k++) {
             snprintf(a, sizeof a,
                      "train %s.json --json --set load=%s --set optimizer.params.lr=0 --set "
@@ -110,17 +103,17 @@ TEST(other_files_of_the_folder_that_is_trained_from_are_copied_as_they_are)
 {
     char folder[1024];
     prepare(folder);
-    must_run(folder, "train llama.json --quiet --set save=in/");
+    run_must(folder, "train llama.json --quiet --set save=in/");
     REQUIRE(put(in(folder, "in", "chat_template.jinja"), "{{ messages }}\n"));
     REQUIRE(put(in(folder, "in", "generation_config.json"), "{\"eos_token_id\":  [1, 2]}"));
     REQUIRE(put(in(folder, "in", "tokenizer.model"), "\001\002"));
     REQUIRE(put(in(folder, "in", "pytorch_model.bin"), "not this one"));
     REQUIRE(put(in(folder, "in", "LICENSE"), "ours"));
-    must_run(folder, "train llama.json --quiet --set load=in --set save=made/ --set checkpoint.path=run");
-    must_run(folder, "export run --quiet -o exported/");
+    run_must(folder, "train llama.json --quiet --set load=in --set save=made/ --set checkpoint.path=run");
+    run_must(folder, "export run --quiet -o exported/");
     /* the model's folder, with weights from elsewhere */
-    must_run(folder, "train llama.json --quiet --set save=w.safetensors");
-    must_run(folder, "train llama.json --quiet --set model.path=in --set load=w.safetensors --set save=path/ "
+    run_must(folder, "train llama.json --quiet --set save=w.safetensors");
+    run_must(folder, "train llama.json --quiet --set model.path=in --set load=w.safetensors --set save=path/ "
                      "--set model.vocabulary=21 --set data.type=random_tokens --set data.path= --set data.samples=8");
     static const char *const outs[] = { "made", "exported", "path" };
     for (int i = 0; i < 3; i++) {
@@ -165,8 +158,8 @@ TEST(a_folder_that_cannot_be_written_is_refused_before_the_first_step)
     };
     char folder[1024];
     prepare(folder);
-    must_run(folder, "train llama.json --quiet --set save=in/ --set checkpoint.path=run");
-    must_run(folder, "train mlp.json --quiet --set checkpoint.path=mlp-run");
+    run_must(folder, "train llama.json --quiet --set save=in/ --set checkpoint.path=run");
+    run_must(folder, "train mlp.json --quiet --set checkpoint.path=mlp-run");
     REQUIRE(mkdir(at(folder, "files"), 0777) == 0 && put(in(folder, "files", "x"), "x"));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         run_result r = run_sluice(folder, rows[i].arguments);

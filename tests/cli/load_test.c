@@ -7,13 +7,6 @@
     " \"data\": {\"type\": \"random_tokens\", \"samples\": 16}, \"steps\": 1, \"seed\": 3, \"train_batch_size\": 2,\n" \
     " \"threads\": 1, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}}}\n"
 
-static void must_run(const char *folder, const char *arguments)
-{
-    run_result r = run_sluice(folder, arguments);
-    if (r.status != 0) test_fail(__FILE__, __LINE__, "%s: status %d: %s", arguments, r.status, r.error);
-    run_free(&r);
-}
-
 /* llama.json, gpt2.json, and weights: untied, tied, gpt2, lora (of a Llama). */
 static void prepare(char folder[4096])
 {
@@ -24,10 +17,10 @@ static void prepare(char folder[4096])
     run_write(folder, "gpt2.json",
               "{\"model\": {\"type\": \"gpt2\", \"layers\": 2, \"heads\": 2, \"width\": 16, \"context\": 8, "
               "\"vocabulary\": \"20\"},\n" REST);
-    must_run(folder, "train llama.json --quiet --set save=untied.safetensors --set model.tie_word_embeddings=false");
-    must_run(folder, "train llama.json --quiet --set save=tied.safetensors");
-    must_run(folder, "train gpt2.json --quiet --set save=gpt2.safetensors");
-    must_run(folder,
+    run_must(folder, "train llama.json --quiet --set save=untied.safetensors --set model.tie_word_embeddings=false");
+    run_must(folder, "train llama.json --quiet --set save=tied.safetensors");
+    run_must(folder, "train gpt2.json --quiet --set save=gpt2.safetensors");
+    run_must(folder,
              "train llama.json --quiet --set save=lora.safetensors --set lora.rank=2 --set 'lora.targets=[\"*\"]'");
 }
 
@@ -90,14 +83,14 @@ TEST(a_head_of_its_own_is_not_dropped_where_the_model_ties_it_to_the_embedding)
                   "set model.tie_word_embeddings to false");
     check_refused(folder, "train llama.json --ranks 2 --set load=untied.safetensors", "lm_head.weight",
                   "set model.tie_word_embeddings to false");
-    must_run(folder, "eval llama.json --weights untied.safetensors --set model.tie_word_embeddings=false");
+    run_must(folder, "eval llama.json --weights untied.safetensors --set model.tie_word_embeddings=false");
     rewrite(folder, "tied.safetensors", "same.safetensors", "", "lm_head.weight", "model.embed_tokens.weight");
-    must_run(folder, "eval llama.json --weights same.safetensors");
-    must_run(folder, "train llama.json --quiet --ranks 2 --set load=same.safetensors");
+    run_must(folder, "eval llama.json --weights same.safetensors");
+    run_must(folder, "train llama.json --quiet --ranks 2 --set load=same.safetensors");
     check_refused(folder, "eval llama.json --weights tied.safetensors --set model.tie_word_embeddings=false",
                   "it lacks 1 tensor of the model: \"lm_head.weight\"", "set model.tie_word_embeddings to true");
     rewrite(folder, "gpt2.safetensors", "head.safetensors", "", "lm_head.weight", "wte.weight");
-    must_run(folder, "eval gpt2.json --weights head.safetensors");
+    run_must(folder, "eval gpt2.json --weights head.safetensors");
 }
 
 TEST(a_file_of_another_model_is_refused_with_what_it_looks_like)
@@ -176,11 +169,11 @@ TEST(buffers_that_published_files_hold_and_adapters_that_they_lack_do_not_matter
     char folder[4096];
     prepare(folder);
     rewrite(folder, "tied.safetensors", "old.safetensors", "", "model.layers.0.self_attn.rotary_emb.inv_freq", NULL);
-    must_run(folder, "eval llama.json --weights old.safetensors");
+    run_must(folder, "eval llama.json --weights old.safetensors");
     rewrite(folder, "gpt2.safetensors", "mask.safetensors", "", "h.0.attn.bias", NULL);
-    must_run(folder, "eval gpt2.json --weights mask.safetensors");
-    must_run(folder,
+    run_must(folder, "eval gpt2.json --weights mask.safetensors");
+    run_must(folder,
              "train llama.json --quiet --set load=tied.safetensors --set lora.rank=2 --set 'lora.targets=[\"*\"]'");
-    must_run(folder, "train llama.json --quiet --set load=tied.safetensors --set 'freeze=[\"model.embed*\"]'");
-    must_run(folder, "eval llama.json --weights lora.safetensors --set lora.rank=2 --set 'lora.targets=[\"*\"]'");
+    run_must(folder, "train llama.json --quiet --set load=tied.safetensors --set 'freeze=[\"model.embed*\"]'");
+    run_must(folder, "eval llama.json --weights lora.safetensors --set lora.rank=2 --set 'lora.targets=[\"*\"]'");
 }

@@ -10,13 +10,6 @@
     " \"data\": {\"type\": \"random_tokens\", \"samples\": 16}, \"steps\": 2, \"seed\": 3, \"train_batch_size\": 2,\n" \
     " \"threads\": 2, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}}}\n"
 
-static void must_run(const char *folder, const char *arguments)
-{
-    run_result r = run_sluice(folder, arguments);
-    if (r.status != 0) test_fail(__FILE__, __LINE__, "%s: status %d: %s", arguments, r.status, r.error);
-    run_free(&r);
-}
-
 static void make_folder(const char *folder, const char *name)
 {
     char path[4400];
@@ -42,11 +35,11 @@ static void prepare(char folder[4096], const char *dtype)
         snprintf(arguments, sizeof arguments,
                  "train %s.json --quiet --set checkpoint.path=%s-run --set save=%s.safetensors --set save_dtype=%s",
                  names[i], names[i], names[i], dtype);
-        must_run(folder, arguments);
+        run_must(folder, arguments);
         snprintf(arguments, sizeof arguments,
                  "export %s-run --quiet --out %s/model.safetensors --shard-size 2000 --dtype %s", names[i], names[i],
                  dtype);
-        must_run(folder, arguments);
+        run_must(folder, arguments);
     }
 }
 

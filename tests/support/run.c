@@ -1,6 +1,8 @@
 /* run.c: the program as its users run it. */
 #include "support/run.h"
 
+#include "test.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,4 +100,11 @@ run_result run_wait(const char *folder, pid_t child)
     int status = 0;
     waitpid(child, &status, 0);
     return collect(folder, status);
+}
+
+void run_must(const char *folder, const char *arguments)
+{
+    run_result r = run_sluice(folder, arguments);
+    if (r.status != 0) test_fail(__FILE__, __LINE__, "%s: status %d: %s", arguments, r.status, r.error);
+    run_free(&r);
 }

@@ -13,6 +13,8 @@ typedef struct run_result {
 /* Runs `sluice <arguments>` through the shell in `folder`; the arguments may redirect. */
 run_result run_sluice(const char *folder, const char *arguments);
 void run_free(run_result *r);
+/* The same where anything but success fails the test. */
+void run_must(const char *folder, const char *arguments);
 /* Starts it without waiting, standard output and error in folder/out and folder/err. `arguments` are split at
  * spaces. */
 pid_t run_start(const char *folder, const char *arguments);
