@@ -10,12 +10,15 @@
 
 #include "core/alloc.h"
 #include "core/io.h"
-#include "core/utf8.h"
 #include "format/adapter_config.h"
+#include "format/tokenizer.h"
+#include "format/tokenizer_write.h"
 #include "format/weights_set.h"
 
-#define CONFIG     "config.json"
-#define GENERATION "generation_config.json"
+#define CONFIG           "config.json"
+#define GENERATION       "generation_config.json"
+#define TOKENIZER        "tokenizer.json"
+#define TOKENIZER_CONFIG "tokenizer_config.json"
 
 const char *const sl_model_folder_signs[] = { CONFIG, SL_WEIGHTS_FILE, SL_WEIGHTS_INDEX, SL_ADAPTER_CONFIG, NULL };
 
@@ -45,22 +48,22 @@ bool sl_is_weights_name(const char *name)
     return fits(weights, name);
 }
 
+/* tokenizer_config.json too. */
+static bool is_tokenizer_name(const char *name)
+{
+    static const char *const names[] = {
+        "tokenizer*", "special_tokens_map.json", "added_tokens*", "vocab.*", "merges.txt",
+        "*.tiktoken", "chat_template*",          "spiece.model",  NULL
+    };
+    return fits(names, name);
+}
+
 bool sl_is_model_file_name(const char *name)
 {
     static const char *const weights[] = { "model*.safetensors", "model*.safetensors.index.json", "pytorch_model*.bin*",
                                            "adapter_*", NULL };
-    static const char *const others[] = { "*config.json",
-                                          "tokenizer*",
-                                          "special_tokens_map.json",
-                                          "added_tokens*",
-                                          "vocab.*",
-                                          "merges.txt",
-                                          "*.tiktoken",
-                                          "chat_template*",
-                                          "spiece.model",
-                                          "*.tmp",
-                                          NULL };
-    return fits(weights, name) || fits(others, name);
+    static const char *const others[] = { "*config.json", "*.tmp", NULL };
+    return fits(weights, name) || fits(others, name) || is_tokenizer_name(name);
 }
 
 const char *sl_decoder_prefix(sl_decoder family)
@@ -84,6 +87,13 @@ static sluice_status add_file(sl_model_files *f, sl_model_file file)
     return SLUICE_OK;
 }
 
+static bool has_file(const sl_model_files *f, const char *name)
+{
+    for (int i = 0; i < f->count; i++)
+        if (strcmp(f->list[i].name, name) == 0) return true;
+    return false;
+}
+
 /* The text is copied. */
 static sluice_status add_text(sl_model_files *f, const char *name, const sl_text *text)
 {
@@ -99,6 +109,7 @@ static sluice_status add_text(sl_model_files *f, const char *name, const sl_text
 typedef struct folder_files {
     sl_model_files *f;
     const char *folder;
+    bool (*only)(const char *name); /* NULL: all that is carried */
 } folder_files;
 
 /* Hidden files belong to whoever keeps the folder: a version control, a file manager. */
@@ -113,7 +124,7 @@ static sluice_status add_copy(void *user, const char *name)
     sl_path_info there;
     sl_file file;
     uint64_t bytes;
-    if (!is_carried(name)) return SLUICE_OK;
+    if (!is_carried(name) || (of->only != NULL && !of->only(name))) return SLUICE_OK;
     sl_model_file copy = { .name = sl_arena_strdup(&of->f->arena, name),
                            .from = sl_arena_printf(&of->f->arena, "%s/%s", of->folder, name) };
     if (copy.name == NULL || copy.from == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -164,131 +175,133 @@ static void write_generation(const sl_model_config *c, sl_text *text)
 static sluice_status add_generation(sl_model_files *f, const sl_model_config *c)
 {
     sl_text text = { 0 };
-    if (c->bos < 0 && c->pad < 0 && c->end_count == 0) return SLUICE_OK;
-    for (int i = 0; i < f->count; i++)
-        if (strcmp(f->list[i].name, GENERATION) == 0) return SLUICE_OK;
+    if ((c->bos < 0 && c->pad < 0 && c->end_count == 0) || has_file(f, GENERATION)) return SLUICE_OK;
     write_generation(c, &text);
     sluice_status st = add_text(f, GENERATION, &text);
     sl_text_free(&text);
     return st;
 }
 
-/* ---- Tokenizers of bytes and of characters ---- */
+/* ---- Tokenizers ---- */
 
-/* The character by which byte-level tokenizers write a byte: itself where it is printable, otherwise one from U+0100 on. */
-static int byte_character(int byte)
-{
-    int before = 0;
-    bool itself = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || (byte >= 0xae && byte <= 0xff);
-    if (itself) return byte;
-    for (int b = 0; b < byte; b++)
-        before += !((b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff));
-    return 0x100 + before;
-}
-
-static void add_bytes_vocabulary(sl_text *text)
-{
-    for (int byte = 0; byte < 256; byte++) {
-        int c = byte_character(byte);
-        char utf8[3] = { (char)c };
-        if (c >= 0x80) {
-            utf8[0] = (char)(0xc0 | c >> 6);
-            utf8[1] = (char)(0x80 | (c & 0x3f));
-        }
-        sl_text_add(text, byte > 0 ? ", " : "");
-        sl_text_add_string(text, utf8);
-        sl_text_add(text, ": %d", byte);
-    }
-}
-
-/* Token 0 is U+0000 where the unit says so: no string holds it, so that it is written as an escape. */
-static void add_characters_vocabulary(sl_text *text, const sl_unit_vocabulary *v)
-{
-    int id = 0;
-    if (strcmp(v->unit, "nul+characters") == 0) {
-        sl_text_add(text, "\"\\u0000\": 0");
-        id = 1;
-    }
-    for (const char *at = v->characters; at != NULL && *at != '\0';) {
-        char one[8] = "";
-        size_t length = sl_utf8_length(at, strlen(at));
-        if (length == 0) return;
-        memcpy(one, at, length);
-        sl_text_add(text, id > 0 ? ", " : "");
-        sl_text_add_string(text, one);
-        sl_text_add(text, ": %d", id++);
-        at += length;
-    }
-}
-
-/* A BPE without merges: every character, or every byte by its character, is a token. */
-static sluice_status add_tokenizer(sl_model_files *f, const sl_unit_vocabulary *v)
+static sluice_status add_unit_tokenizer(sl_model_files *f, const sl_ids_meaning *ids)
 {
     sl_text text = { 0 };
-    bool bytes = strcmp(v->unit, "bytes") == 0;
-    sl_text_add(&text, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
-                       "  \"added_tokens\": [],\n  \"normalizer\": null,\n  \"pre_tokenizer\": ");
-    sl_text_add(&text, bytes ? "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
-                               "\"use_regex\": false}"
-                             : "null");
-    sl_text_add(&text, ",\n  \"post_processor\": null,\n  \"decoder\": ");
-    sl_text_add(&text, bytes ? "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
-                               "\"use_regex\": false}"
-                             : "{\"type\": \"Fuse\"}");
-    sl_text_add(&text, ",\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-                       "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
-                       "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"vocab\": {");
-    if (bytes)
-        add_bytes_vocabulary(&text);
-    else
-        add_characters_vocabulary(&text, v);
-    sl_text_add(&text, "},\n    \"merges\": []\n  }\n}\n");
-    sluice_status st = add_text(f, "tokenizer.json", &text);
+    sl_tokenizer_write_units(ids->unit, ids->characters, &text);
+    sluice_status st = add_text(f, TOKENIZER, &text);
     sl_text_free(&text);
     return st;
 }
 
-static sluice_status add_tokenizer_config(sl_model_files *f, const sl_model_config *c)
+/* `eos` is the spelling of the token that ends texts; NULL: there is none. */
+static sluice_status add_tokenizer_config(sl_model_files *f, const sl_model_config *c, const char *eos)
 {
     sl_text text = { 0 };
-    sl_text_add(&text,
-                "{\n  \"clean_up_tokenization_spaces\": false,\n  \"model_max_length\": %" PRId64
-                ",\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n",
+    sl_text_add(&text, "{\n  \"clean_up_tokenization_spaces\": false,\n");
+    if (eos != NULL) {
+        sl_text_add(&text, "  \"eos_token\": ");
+        sl_text_add_string(&text, eos);
+        sl_text_add(&text, ",\n");
+    }
+    sl_text_add(&text, "  \"model_max_length\": %" PRId64 ",\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n",
                 c->context);
-    sluice_status st = add_text(f, "tokenizer_config.json", &text);
+    sluice_status st = add_text(f, TOKENIZER_CONFIG, &text);
     sl_text_free(&text);
+    return st;
+}
+
+/* vocab.json and merges.txt say neither what splits a text nor what ends it, and programs guess that by the family of the
+ * model. tokenizer.json says it. */
+static sluice_status add_pair_tokenizer(sl_model_files *f, const char *folder, int32_t end, const char *end_content)
+{
+    char vocab[PATH_MAX], merges[PATH_MAX];
+    sl_text text = { 0 };
+    if (snprintf(vocab, sizeof vocab, "%s/vocab.json", folder) >= (int)sizeof vocab ||
+        snprintf(merges, sizeof merges, "%s/merges.txt", folder) >= (int)sizeof merges)
+        return sl_fail(SLUICE_ERR_USAGE, "the path of the tokenizer is too long: %.80s...; use a shorter one", folder);
+    sluice_status st = sl_tokenizer_write_pair(vocab, merges, end, end_content, &text);
+    if (st == SLUICE_OK) st = add_text(f, TOKENIZER, &text);
+    sl_text_free(&text);
+    return st;
+}
+
+/* All that a folder has of a tokenizer; of a file's folder that file alone, unless it is one of the pair. */
+static sluice_status copy_tokenizer(sl_model_files *f, const char *path, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    sl_path_info there;
+    SL_TRY(sl_path_look(path, &there));
+    if (there.kind == SL_PATH_FOLDER) {
+        if (snprintf(folder, PATH_MAX, "%s", path) >= PATH_MAX)
+            return sl_fail(SLUICE_ERR_USAGE, "the path of the tokenizer is too long: %.80s...; use a shorter one",
+                           path);
+        return sl_dir_list(path, add_copy, &(folder_files){ f, path, is_tokenizer_name });
+    }
+    SL_TRY(sl_path_parent(path, folder));
+    if (strcmp(name, "vocab.json") == 0 || strcmp(name, "merges.txt") == 0) return SLUICE_OK;
+    sl_model_file copy = { .name = TOKENIZER, .from = sl_arena_strdup(&f->arena, path) };
+    return copy.from != NULL ? add_file(f, copy) : SLUICE_ERR_NO_MEMORY;
+}
+
+/* Its files, what programs need beside them, and in c the id that ends texts. */
+static sluice_status add_tokenizer_files(sl_model_files *f, const char *path, sl_model_config *c)
+{
+    char folder[PATH_MAX];
+    sl_tokenizer *t = NULL;
+    size_t bytes;
+    SL_TRY(copy_tokenizer(f, path, folder));
+    SL_TRY(sl_tokenizer_open(path, &t));
+    int32_t end = sl_tokenizer_end_of_text(t);
+    const char *content = end >= 0 ? sl_tokenizer_content(t, end, &bytes) : NULL;
+    if (end >= 0 && c->end_count == 0) c->ends[c->end_count++] = end;
+    sluice_status st = has_file(f, TOKENIZER) ? SLUICE_OK : add_pair_tokenizer(f, folder, end, content);
+    if (st == SLUICE_OK && !has_file(f, TOKENIZER_CONFIG)) st = add_tokenizer_config(f, c, content);
+    sl_tokenizer_close(t);
     return st;
 }
 
 /* ---- All of it ---- */
 
-static sluice_status make_from_folder(const sl_model_config *c, const char *from, sl_model_files *out)
+static bool is_no_tokenizer_name(const char *name)
 {
-    folder_files of = { out, from };
+    return !is_tokenizer_name(name);
+}
+
+/* A tokenizer that is not the folder's own stands in for it. */
+static sluice_status make_from_folder(sl_model_config *c, const char *from, const sl_ids_meaning *ids,
+                                      sl_model_files *out)
+{
+    bool other = ids != NULL && ids->tokenizer != NULL && strcmp(ids->tokenizer, from) != 0;
+    folder_files of = { out, from, other ? is_no_tokenizer_name : NULL };
     char *kept = NULL;
     sl_model_config there;
     SL_TRY(sl_model_config_read(from, &there, &kept));
     sluice_status st = add_config(out, c, there.family == c->family ? kept : NULL);
     sl_free(kept);
     if (st == SLUICE_OK) st = sl_dir_list(from, add_copy, &of);
+    if (st == SLUICE_OK && other) st = add_tokenizer_files(out, ids->tokenizer, c);
     return st;
 }
 
-static sluice_status make_from_nothing(const sl_model_config *c, const sl_unit_vocabulary *v, sl_model_files *out)
+static sluice_status make_from_nothing(sl_model_config *c, const sl_ids_meaning *ids, sl_model_files *out)
 {
-    SL_TRY(add_config(out, c, NULL));
-    if (v == NULL || v->unit == NULL) return SLUICE_OK;
-    SL_TRY(add_tokenizer(out, v));
-    return add_tokenizer_config(out, c);
+    if (ids != NULL && ids->tokenizer != NULL) {
+        SL_TRY(add_tokenizer_files(out, ids->tokenizer, c));
+    } else if (ids != NULL && ids->unit != NULL) {
+        SL_TRY(add_unit_tokenizer(out, ids));
+        SL_TRY(add_tokenizer_config(out, c, NULL));
+    }
+    return add_config(out, c, NULL);
 }
 
-sluice_status sl_model_files_make(const sl_model_config *c, const char *from, const sl_unit_vocabulary *v,
+sluice_status sl_model_files_make(const sl_model_config *c, const char *from, const sl_ids_meaning *ids,
                                   sl_model_files *out)
 {
+    sl_model_config described = *c;
     sl_arena_init(&out->arena, "files of a model");
     out->prefix = sl_decoder_prefix(c->family);
-    SL_TRY(from != NULL ? make_from_folder(c, from, out) : make_from_nothing(c, v, out));
-    SL_TRY(add_generation(out, c));
+    SL_TRY(from != NULL ? make_from_folder(&described, from, ids, out) : make_from_nothing(&described, ids, out));
+    SL_TRY(add_generation(out, &described));
     qsort(out->list, (size_t)out->count, sizeof *out->list, compare_files);
     return SLUICE_OK;
 }

@@ -23,17 +23,18 @@ typedef struct sl_model_files {
     const char *prefix; /* of the family's names in files, which those in a graph lack; "": none */
 } sl_model_files;
 
-/* What token ids stand for where a model was not trained with a tokenizer. */
-typedef struct sl_unit_vocabulary {
+/* What token ids stand for: a tokenizer's tokens, or else units of text. */
+typedef struct sl_ids_meaning {
+    const char *tokenizer;  /* a folder or a file, as sl_tokenizer_open takes them; NULL: none */
     const char *unit;       /* "bytes", "characters" or "nul+characters" (docs/formats.md); NULL: not known */
     const char *characters; /* UTF-8 */
-} sl_unit_vocabulary;
+} sl_ids_meaning;
 
 /* The files for the folder of a model `c` that was made from `from`, a model's folder, or from nothing (NULL): config.json
- * as c says, with the keys of from's; all other small files of `from` as they are; without `from` a tokenizer that splits
- * text as `v` does, and generation_config.json where c names ids. Zero *out first; sl_model_files_free also after a
- * failure. */
-sluice_status sl_model_files_make(const sl_model_config *c, const char *from, const sl_unit_vocabulary *v,
+ * as c says, with the keys of from's; all other small files of `from` as they are; without `from` the files of the tokenizer
+ * in `ids`, or one that splits text into its units; and generation_config.json where c names ids, or that tokenizer has a
+ * token that ends texts. ids may be NULL. Zero *out first; sl_model_files_free also after a failure. */
+sluice_status sl_model_files_make(const sl_model_config *c, const char *from, const sl_ids_meaning *ids,
                                   sl_model_files *out);
 void sl_model_files_free(sl_model_files *f);
 /* Writes them into a folder that nobody reads yet. */

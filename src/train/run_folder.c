@@ -36,9 +36,10 @@ static sluice_status describe(const sl_job *j, sl_model_config *c)
 static sluice_status make_files(const sl_job *j, sl_model_files *out)
 {
     sl_model_config c;
-    const sl_unit_vocabulary vocabulary = { j->unit, j->characters };
+    const char *tokenizer = j->settings.data.tokenizer;
+    const sl_ids_meaning ids = { tokenizer[0] != '\0' ? tokenizer : NULL, j->unit, j->characters };
     SL_TRY(describe(j, &c));
-    return sl_model_files_make(&c, find_source(&j->settings, c.family), &vocabulary, out);
+    return sl_model_files_make(&c, find_source(&j->settings, c.family), &ids, out);
 }
 
 sluice_status sl_run_check_folder(const sl_settings *s)

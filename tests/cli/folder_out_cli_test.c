@@ -130,6 +130,54 @@ TEST(other_files_of_the_folder_that_is_trained_from_are_copied_as_they_are)
     free(after);
 }
 
+/* Three tokens beyond the bytes of "to be": merges "t o" and "b e", and the one that ends texts. */
+static void put_pair(const char *folder)
+{
+    REQUIRE(mkdir(at(folder, "bpe"), 0777) == 0);
+    REQUIRE(put(in(folder, "bpe", "vocab.json"), "{\"t\": 0, \"o\": 1, \"b\": 2, \"e\": 3, \"\u0120\": 4, \"to\": 5, "
+                                                 "\"be\": 6, \"<|endoftext|>\": 7}"));
+    REQUIRE(put(in(folder, "bpe", "merges.txt"), "#version: 0.2\nt o\nb e\n"));
+}
+
+TEST(a_model_made_from_scratch_takes_the_files_of_its_tokenizer_along)
+{
+    char folder[1024];
+    prepare(folder);
+    put_pair(folder);
+    REQUIRE(put(at(folder, "to-be.txt"), "to be to be to be to be to be to be to be to be"));
+    const char *by_pair = "train llama.json --quiet --set model.vocabulary=8 --set data.path=to-be.txt --set "
+                          "data.tokenizer=bpe --set save=made/ --set checkpoint.path=run";
+    run_must(folder, by_pair);
+    run_must(folder, "export run --quiet -o exported/");
+    static const char *const outs[] = { "made", "exported" };
+    for (int i = 0; i < 2; i++) {
+        CHECK(has(folder, outs[i], "vocab.json") && has(folder, outs[i], "merges.txt"));
+        char *settings = run_read(in(folder, outs[i], "tokenizer_config.json"));
+        CHECK_CONTAINS(settings, "\"eos_token\": \"<|endoftext|>\"");
+        free(settings);
+        char *config = run_read(in(folder, outs[i], "config.json"));
+        CHECK_CONTAINS(config, "\"eos_token_id\": 7");
+        free(config);
+        CHECK(file_is(in(folder, outs[i], "generation_config.json"), "{\n  \"eos_token_id\": 7\n}\n"));
+    }
+    /* the tokenizer.json that is made of the pair gives the same ids */
+    run_must(folder, "tokenize bpe to-be.txt -o pair.bin");
+    run_must(folder, "tokenize made/tokenizer.json to-be.txt -o json.bin");
+    char *pair = run_read(at(folder, "pair.bin")), *json = run_read(at(folder, "json.bin"));
+    CHECK(memcmp(pair, json, 60) == 0);
+    free(pair);
+    free(json);
+    /* another tokenizer than the folder's own takes its place */
+    run_must(folder, "tokenize made/tokenizer.json to-be.txt -o t.bin");
+    REQUIRE(rename(in(folder, "made", "tokenizer.json"), at(folder, "other.json")) == 0);
+    REQUIRE(put(in(folder, "made", "chat_template.jinja"), "of the old tokenizer"));
+    run_must(folder,
+             "train llama.json --quiet --set model.vocabulary=8 --set data.path=to-be.txt --set load=made --set "
+             "data.tokenizer=other.json --set save=second/");
+    CHECK(has(folder, "second", "tokenizer.json") && !has(folder, "second", "vocab.json"));
+    CHECK(!has(folder, "second", "chat_template.jinja"));
+}
+
 TEST(a_folder_that_cannot_be_written_is_refused_before_the_first_step)
 {
     static const struct {
