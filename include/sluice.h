@@ -194,8 +194,8 @@ typedef struct sluice_attention_options {
 SLUICE_API void sluice_attention_options_init(sluice_attention_options *o);
 /* Attention with options. q, k and v as for sluice_attention; with k and v SLUICE_NONE, q is as for
  * sluice_attention_packed. positions, or SLUICE_NONE: an input [B,T] i32, the position of each element in its document
- * (several documents lie in a row, each counted from 0), so that query t sees no key before t - positions[t]. Needs
- * causal. */
+ * (several documents lie in a row, each counted from 0), so that query t sees no key before t - positions[t]. Where
+ * attention is not causal it is an input [B] i32 instead, the length of each row: the keys behind it are not seen. */
 SLUICE_API sluice_value sluice_attention_with(sluice_graph *g, sluice_value q, sluice_value k, sluice_value v,
                                               sluice_value positions, const sluice_attention_options *options);
 SLUICE_API sluice_value sluice_dropout(sluice_graph *g, sluice_value x, float p);

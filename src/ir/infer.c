@@ -454,7 +454,7 @@ static sluice_status attention_separate_shape(const sluice_graph *g, const sl_no
     return SLUICE_OK;
 }
 
-/* What limits the keys of a causal query: a window, documents. */
+/* What limits the keys of a query: of a causal one a window and documents, of others the length of their row. */
 static sluice_status attention_limits(const sluice_graph *g, const sl_node *node, const sl_shape *out)
 {
     int window = node->attrs.attention.window, operands = sl_attention_operands(&node->attrs);
@@ -464,13 +464,17 @@ static sluice_status attention_limits(const sluice_graph *g, const sl_node *node
         return sl_node_fail(node, "a window of %d keys ends at a causal query: attention must be causal", window);
     if (node->input_count == operands) return SLUICE_OK;
     SL_TRY(sl_expect_dtype(g, node, operands, SLUICE_I32));
-    const sl_shape *positions = sl_input_shape(g, node, operands);
+    const sl_shape *given = sl_input_shape(g, node, operands);
     sl_operand_text(g, node->inputs[operands], text);
-    if (!node->attrs.attention.causal)
-        return sl_node_fail(node, "positions %s separate documents for causal queries: attention must be causal", text);
-    if (positions->rank != 2 || positions->dim[0] != out->dim[0] || positions->dim[1] != out->dim[1])
+    if (node->attrs.attention.causal &&
+        (given->rank != 2 || given->dim[0] != out->dim[0] || given->dim[1] != out->dim[1]))
         return sl_node_fail(node, "positions %s must be [%" PRId64 ", %" PRId64 "], one for each query", text,
                             out->dim[0], out->dim[1]);
+    if (!node->attrs.attention.causal && (given->rank != 1 || given->dim[0] != out->dim[0]))
+        return sl_node_fail(node,
+                            "%s: attention that is not causal takes lengths [%" PRId64
+                            "], the keys that count of each row; positions separate documents for causal queries",
+                            text, out->dim[0]);
     return SLUICE_OK;
 }
 

@@ -242,7 +242,7 @@ typedef struct sl_op_def {
     sl_lowering lowering;                      /* forward ops */
     sl_tile_rule tile;                         /* forward ops */
     sl_index_rule index;                       /* forward ops that read i32: batches are checked by it */
-    /* Forward ops whose last input, where it is i32, holds positions in documents: [B,T], each 0 or one more than the
+    /* Forward ops whose last input, where it is i32 [B,T], holds positions in documents: each 0 or one more than the
      * element before it in its row. Batches are checked for it. */
     bool positions;
     sl_saved_output saved[SL_MAX_OUTPUTS - 1]; /* what outputs 1, 2, .. of a forward op are */

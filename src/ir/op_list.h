@@ -160,10 +160,11 @@ SL_FORWARD_OP(QK_NORM, qk_norm, qk_norm, qk_norm, pointwise, qk_norm,
 SL_FORWARD_OP(ROTARY, rotary, rotary, rotary, pointwise, rotary,
     SL_ARITY(1, 2, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 6,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
-/* qkv[B,T,(H+2G)*D], or q[B,T,H*D], k[B,S,G*D], v[B,S,G*D]; positions[B,T]? i32 -> out[B,T,H*D], lse[B,H,T]. Query head
- * h uses key head h / (H/G). Scores are q k^T attrs.attention.scale; with softcap c, c tanh(score / c) of that. Causal
- * needs T == S: query t sees keys up to t, of them the last `window` where that is not 0, and with positions no key
- * before t - positions[t], where its document begins. Never materialises T x S. */
+/* qkv[B,T,(H+2G)*D], or q[B,T,H*D], k[B,S,G*D], v[B,S,G*D]; positions[B,T]? or lengths[B]? i32 -> out[B,T,H*D], lse[B,H,T].
+ * Query head h uses key head h / (H/G). Scores are q k^T attrs.attention.scale; with softcap c, c tanh(score / c) of that.
+ * Causal needs T == S: query t sees keys up to t, of them the last `window` where that is not 0, and with positions no key
+ * before t - positions[t], where its document begins. Otherwise queries see all keys, or with lengths the first lengths[b],
+ * of 1 to S, of their row. Never materialises T x S. */
 SL_FORWARD_OP(ATTENTION, attention, attention, attention, attention, attention,
     SL_ARITY(1, 4, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION, .lowering = SL_LOWER_BY_RESULT,
     .tile = SL_TILE_NEVER, .positions = true, .saved = { { "lse", SL_SAVED_STATISTIC } })

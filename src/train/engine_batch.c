@@ -40,7 +40,8 @@ static int positions_of(const sluice_graph *g, const sl_node *n)
 {
     if (!sl_ops[n->op].positions) return -1;
     int value = g->values[n->inputs[n->input_count - 1]].storage;
-    return g->values[value].kind == SL_VALUE_INPUT && g->values[value].dtype == SLUICE_I32 ? value : -1;
+    const sl_value *v = &g->values[value];
+    return v->kind == SL_VALUE_INPUT && v->dtype == SLUICE_I32 && v->shape.rank == 2 ? value : -1;
 }
 
 static sluice_status find_positions(sluice_engine *e)

@@ -44,7 +44,7 @@ static const typing mixed_types[] = {
 static bool is_index(const op_case *c, int input)
 {
     return c->fill[input] == INDEX || c->fill[input] == TARGET || c->fill[input] == POSITION ||
-           c->fill[input] == SLOT || c->fill[input] == TURN;
+           c->fill[input] == SLOT || c->fill[input] == TURN || c->fill[input] == SEEN;
 }
 
 static sl_form input_form(const op_case *c, typing t, int i)

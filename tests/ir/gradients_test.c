@@ -390,7 +390,7 @@ static sluice_value operand(sluice_graph *g, const op_case *c, int i)
 {
     char name[16];
     snprintf(name, sizeof name, "ids%d", i);
-    if (c->fill[i] == INDEX || c->fill[i] == TARGET || c->fill[i] == POSITION)
+    if (c->fill[i] == INDEX || c->fill[i] == TARGET || c->fill[i] == POSITION || c->fill[i] == SEEN)
         return sluice_input(g, name, SLUICE_I32, c->in[i].rank, c->in[i].dim);
     return parameter(g, c->in[i].rank, c->in[i].dim);
 }

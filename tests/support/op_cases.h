@@ -15,6 +15,7 @@ typedef enum {
     LARGE,    /* 6 .. 8: as a log of a sum of exponentials of NORMAL numbers */
     INDEX,    /* i32 below `classes` */
     TARGET,   /* the same, every third one the ignored index */
+    SEEN,     /* i32: keys of a row that count, below .classes */
     POSITION, /* i32: places in documents, several to a row of the last dimension, each from 0 on */
     SLOT,     /* i32: row number modulo `classes` */
     TURN,     /* i32: 21, counted on with every `classes` rows */
@@ -358,6 +359,12 @@ static const op_case cases[] = {
     { IO(ATTENTION_GRAD, 5, 1), .in = { SHAPE(1, 100, 1024), SHAPE(1, 100), SHAPE(1, 100, 512), SHAPE(1, 2, 100), SHAPE(1, 100, 512) }, .out = { SHAPE(1, 100, 1024) }, .fill = { [1] = POSITION, COMPUTED, COMPUTED }, .attrs = { .attention = { .heads = 2, .kv_heads = 1, .head_width = 256, .causal = true, .packed = true, .scale = 0.0625f, .window = 30, .softcap = 2.0f } }, .tolerance = 5e-5, .narrow_gpu = 4e-2 },
     { IO(ATTENTION, 2, 2), .in = { SHAPE(1, 90, 60), SHAPE(1, 90) }, .out = { SHAPE(1, 90, 20), SHAPE(1, 1, 90) }, .fill = { [1] = POSITION }, .attrs = { .attention = { .heads = 1, .kv_heads = 1, .head_width = 20, .causal = true, .packed = true, .scale = 0.25f, .window = 7, .softcap = 0.9f } }, .narrow_gpu = 1.6e-2 },
     { IO(ATTENTION_GRAD, 5, 1), .in = { SHAPE(1, 90, 60), SHAPE(1, 90), SHAPE(1, 90, 20), SHAPE(1, 1, 90), SHAPE(1, 90, 20) }, .out = { SHAPE(1, 90, 60) }, .fill = { [1] = POSITION, COMPUTED, COMPUTED }, .attrs = { .attention = { .heads = 1, .kv_heads = 1, .head_width = 20, .causal = true, .packed = true, .scale = 0.25f, .window = 7, .softcap = 0.9f } }, .tolerance = 5e-5, .narrow_gpu = 4e-2 },
+    { IO(ATTENTION, 2, 2), .in = { SHAPE(3, 5, 12), SHAPE(3) }, .out = { SHAPE(3, 5, 4), SHAPE(3, 2, 5) }, .fill = { [1] = SEEN }, .classes = 5, .attrs = { .attention = { .heads = 2, .kv_heads = 2, .head_width = 2, .packed = true, .scale = 0.5f } }, .narrow_gpu = 1.6e-2 },
+    { IO(ATTENTION_GRAD, 5, 1), .in = { SHAPE(3, 5, 12), SHAPE(3), SHAPE(3, 5, 4), SHAPE(3, 2, 5), SHAPE(3, 5, 4) }, .out = { SHAPE(3, 5, 12) }, .fill = { [1] = SEEN, COMPUTED, COMPUTED }, .classes = 5, .attrs = { .attention = { .heads = 2, .kv_heads = 2, .head_width = 2, .packed = true, .scale = 0.5f } }, .tolerance = 5e-5, .narrow_gpu = 4e-2 },
+    { IO(ATTENTION, 4, 2), .in = { SHAPE(4, 33, 64), SHAPE(4, 200, 32), SHAPE(4, 200, 32), SHAPE(4) }, .out = { SHAPE(4, 33, 64), SHAPE(4, 2, 33) }, .fill = { [3] = SEEN }, .classes = 230, .attrs = { .attention = { .heads = 2, .kv_heads = 1, .head_width = 32, .packed = false, .scale = 0.2f } }, .narrow_gpu = 1.6e-2 },
+    { IO(ATTENTION_GRAD, 7, 3), .in = { SHAPE(4, 33, 64), SHAPE(4, 200, 32), SHAPE(4, 200, 32), SHAPE(4), SHAPE(4, 33, 64), SHAPE(4, 2, 33), SHAPE(4, 33, 64) }, .out = { SHAPE(4, 33, 64), SHAPE(4, 200, 32), SHAPE(4, 200, 32) }, .fill = { [3] = SEEN, COMPUTED, COMPUTED }, .classes = 230, .attrs = { .attention = { .heads = 2, .kv_heads = 1, .head_width = 32, .packed = false, .scale = 0.2f } }, .tolerance = 5e-5, .narrow_gpu = 4e-2 },
+    { IO(ATTENTION, 2, 2), .in = { SHAPE(5, 150, 384), SHAPE(5) }, .out = { SHAPE(5, 150, 128), SHAPE(5, 2, 150) }, .fill = { [1] = SEEN }, .classes = 160, .attrs = { .attention = { .heads = 2, .kv_heads = 2, .head_width = 64, .packed = true, .scale = 0.125f } }, .narrow_gpu = 1.6e-2 },
+    { IO(ATTENTION_GRAD, 5, 1), .in = { SHAPE(5, 150, 384), SHAPE(5), SHAPE(5, 150, 128), SHAPE(5, 2, 150), SHAPE(5, 150, 128) }, .out = { SHAPE(5, 150, 384) }, .fill = { [1] = SEEN, COMPUTED, COMPUTED }, .classes = 160, .attrs = { .attention = { .heads = 2, .kv_heads = 2, .head_width = 64, .packed = true, .scale = 0.125f } }, .tolerance = 5e-5, .narrow_gpu = 4e-2 },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

@@ -704,11 +704,15 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* The first key that query t of batch b sees, and how many follow; positions, or NULL where there are none. */
+/* The first key that query t of batch b sees, and how many follow; positions or lengths, or NULL where there are none. */
 static int64_t keys_seen(const ref_call *c, const double *positions, int64_t b, int64_t t, int64_t length, int64_t all,
                          int64_t *first)
 {
     *first = 0;
+    if (!c->attrs->attention.causal && positions != NULL) { /* lengths */
+        int64_t there = (int64_t)positions[b];
+        return there < 1 ? 1 : there < all ? there : all;
+    }
     if (!c->attrs->attention.causal) return all;
     if (c->attrs->attention.window > 0 && t - c->attrs->attention.window + 1 > 0)
         *first = t - c->attrs->attention.window + 1;

@@ -136,7 +136,7 @@ AttentionCall bind_inputs(const sl_cuda_args *a, size_t bytes)
     c.window = a->attrs->attention.window;
     int operands = sl_attention_operands(a->attrs);
     if (a->input_count == operands + 1 || a->input_count == operands + 4) /* forward, backward */
-        c.positions = (const int32_t *)a->in[operands].data;
+        (c.causal ? c.positions : c.lengths) = (const int32_t *)a->in[operands].data;
     c.multiprocessors = a->multiprocessors;
     bind_operands(c, a->in, packed, bytes, &c.q, &c.k, &c.v);
     return c;
@@ -188,7 +188,8 @@ bool on_tensor_cores(const AttentionCall &c, sl_form form)
 bool on_hopper(const sl_cuda_args *a, const AttentionCall &c, sl_form form,
                decltype(sl_attention_forward_hopper) *start)
 {
-    const bool fits = a->map_maker != nullptr && (c.width == 64 || c.width == 128) && c.softcap == 0.0f;
+    const bool fits =
+        a->map_maker != nullptr && (c.width == 64 || c.width == 128) && c.softcap == 0.0f && c.lengths == nullptr;
     return fits && on_tensor_cores(c, form) && start(c, form, a->map_maker, a->stream);
 }
 

@@ -7,7 +7,8 @@
  * which visits tiles in order.
  *
  * Windows, documents and soft caps have kernels of their own (template flag `limited`; attention_limits.cuh), so that
- * plain attention is compiled as if there were none. Scores are capped by the last two families alone. */
+ * plain attention is compiled as if there were none. Scores are capped, and keys beyond a batch's length hidden, by the last
+ * two families alone. */
 #ifndef SL_BACKEND_CUDA_ATTENTION_CUH
 #define SL_BACKEND_CUDA_ATTENTION_CUH
 
@@ -40,6 +41,7 @@ struct AttentionCall {
     int64_t rounded;
     /* What the limited kernels read. */
     const int32_t *positions; /* [batches, queries]; NULL: a row is one document */
+    const int32_t *lengths;   /* [batches]: keys that count, of queries that see all; NULL: all do */
     int window;               /* 0: none */
     float softcap;            /* 0: none */
 };

@@ -171,7 +171,8 @@ __global__ void __launch_bounds__(ByKeys<W>::threads, 1) key_kernel(AttentionCal
         walk.tiles = tiles_that_see(c, at.batch, walk.start, tiles, B::queries, 0, first + B::keys);
         clear = tiles_that_see(c, at.batch, walk.start, tiles, B::queries, B::queries - 1, first + 1);
     }
-    int steps = c.group * (walk.tiles - walk.start);
+    const int there = limited ? keys_there(c, at.batch) : c.keys;
+    int steps = limited && first >= there ? 0 : c.group * (walk.tiles - walk.start);
     shared_address left = base + (has_dv ? 0 : B::key_bytes) + pair * B::pair_keys * Tile<W>::pitch;
     uint4 *passed = (uint4 *)(shared + B::p_at) + pair * B::vectors * 32 + lane;
 
@@ -205,6 +206,7 @@ __global__ void __launch_bounds__(ByKeys<W>::threads, 1) key_kernel(AttentionCal
             if (limited) { /* before the exponentials, which a cap bends */
                 if (hides) hide_earlier<M, N>(s, mine - query, -INFINITY, lane);
                 if (walk.tile >= clear) hide_past_columns<M, N>(s, c, at.batch, query, mine, -INFINITY, lane);
+                if (mine + B::pair_keys > there) hide_rows<M, N>(s, there - mine, lane);
             }
             if (limited && c.softcap > 0.0f) {
                 capped_probabilities<T, M, N>(a, passed, s, lse, c, lane);
@@ -334,6 +336,7 @@ __global__ void __launch_bounds__(ByQueries<W>::threads, ByQueries<W>::blocks) q
     Place at = place_of(blockIdx.x, c.batches, c.query_heads);
     int first = (attention_tiles(c.queries, B::queries) - 1 - at.tile) * B::queries;
     int mine = first + warp * B::warp_queries;
+    if (limited) c.keys = keys_there(c, at.batch);
     int seen = c.causal ? min(first + B::queries, c.keys) : c.keys;
     int steps = (seen + B::keys - 1) / B::keys;
     shared_address query_tile = shared_at(shared) + warp * B::warp_queries * Tile<W>::pitch;

@@ -52,6 +52,7 @@ __global__ void __launch_bounds__(Forward<W>::threads, Forward<W>::blocks) forwa
     Place at = place_of(blockIdx.x, c.batches, c.query_heads);
     int first = (attention_tiles(c.queries, F::queries) - 1 - at.tile) * F::queries;
     int mine = first + warp * F::warp_queries; /* the warp's first query */
+    if (limited) c.keys = keys_there(c, at.batch);
     int seen = c.causal ? min(first + F::queries, c.keys) : c.keys;
     int steps = (seen + F::keys - 1) / F::keys;
     shared_address query_tile = shared_at(shared) + warp * F::warp_queries * Tile<W>::pitch;

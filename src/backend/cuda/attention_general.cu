@@ -203,6 +203,7 @@ template <class T, bool limited> __global__ void __launch_bounds__(threads, 2) g
     Place at = place_of(blockIdx.x, c.batches, c.query_heads);
     int first = (attention_tiles(c.queries, side) - 1 - at.tile) * side, column = (int)blockIdx.y * stripe;
     int query = first + (int)threadIdx.x / 16 * 4, key_head = at.head / c.group;
+    if (limited) c.keys = keys_there(c, at.batch);
     int seen = c.causal ? min(first + side, c.keys) : c.keys;
     Rows<T> q = rows_at<T>(c.q, at.batch, first, at.head, c.width, c.queries);
     float out[4][8] = {}, total[4] = {}, top[4] = { -INFINITY, -INFINITY, -INFINITY, -INFINITY };
@@ -250,6 +251,8 @@ template <class T, bool limited> __global__ void __launch_bounds__(threads, 2) g
     __shared__ Stage stage;
     Place at = place_of(blockIdx.x, c.batches, c.key_heads);
     int first = at.tile * side, column = (int)blockIdx.y * stripe;
+    const int all = c.keys;
+    if (limited) c.keys = keys_there(c, at.batch);
     Rows<T> k = rows_at<T>(c.k, at.batch, first, at.head, c.width, c.keys);
     Rows<T> v = rows_at<T>(c.v, at.batch, first, at.head, c.width, c.keys);
     float dk[4][8] = {}, dv[4][8] = {}, once[4] = { 1.0f, 1.0f, 1.0f, 1.0f };
@@ -270,8 +273,8 @@ template <class T, bool limited> __global__ void __launch_bounds__(threads, 2) g
             add_product(dk, stage, q, column, c.width);
         }
     float factor[4] = { c.scale, c.scale, c.scale, c.scale };
-    if (c.dk.data != nullptr) store_stripe<T>(c.dk, at.batch, first, at.head, c.keys, dk, factor, column, c.width);
-    if (c.dv.data != nullptr) store_stripe<T>(c.dv, at.batch, first, at.head, c.keys, dv, once, column, c.width);
+    if (c.dk.data != nullptr) store_stripe<T>(c.dk, at.batch, first, at.head, all, dk, factor, column, c.width);
+    if (c.dv.data != nullptr) store_stripe<T>(c.dv, at.batch, first, at.head, all, dv, once, column, c.width);
 }
 
 template <class T, bool limited> __global__ void __launch_bounds__(threads, 2) general_query_kernel(AttentionCall c)
@@ -279,6 +282,7 @@ template <class T, bool limited> __global__ void __launch_bounds__(threads, 2) g
     __shared__ Stage stage;
     Place at = place_of(blockIdx.x, c.batches, c.query_heads);
     int first = (attention_tiles(c.queries, side) - 1 - at.tile) * side, column = (int)blockIdx.y * stripe;
+    if (limited) c.keys = keys_there(c, at.batch);
     int key_head = at.head / c.group, seen = c.causal ? min(first + side, c.keys) : c.keys;
     Rows<T> q = rows_at<T>(c.q, at.batch, first, at.head, c.width, c.queries);
     Rows<T> dout = rows_at<T>(c.dout, at.batch, first, at.head, c.width, c.queries);

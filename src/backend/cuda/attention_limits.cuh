@@ -21,7 +21,13 @@ __host__ __device__ inline bool is_bounded(const AttentionCall &c)
 
 inline bool is_limited(const AttentionCall &c)
 {
-    return is_bounded(c) || c.softcap > 0.0f;
+    return is_bounded(c) || c.softcap > 0.0f || c.lengths != nullptr;
+}
+
+/* Keys of a batch that any query sees: one at least, whatever its length says. */
+__device__ __forceinline__ int keys_there(const AttentionCall &c, int batch)
+{
+    return c.lengths == nullptr ? c.keys : max(1, min(c.lengths[batch], c.keys));
 }
 
 /* The first key that a query sees: itself at the latest. Queries past the last see what that sees. */
@@ -82,6 +88,16 @@ __device__ __forceinline__ void hide_past_columns(float (&s)[M][N][4], const Att
         for (int i = 0; i < 2 * M; i++)
             if (i * 8 < unseen) s[i / 2][n / 2][i % 2 * 2 + n % 2] = hidden;
     }
+}
+
+/* Scores [keys, queries] of the warp's rows that lie beyond the first `there` of them. */
+template <int M, int N> __device__ __forceinline__ void hide_rows(float (&s)[M][N][4], int there, int lane)
+{
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++)
+        if (i * 8 + lane / 4 >= there)
+#pragma unroll
+            for (int n = 0; n < 2 * N; n++) s[i / 2][n / 2][i % 2 * 2 + n % 2] = -INFINITY;
 }
 
 /* tanh(score scale / softcap); its errors of some 1e-7 count as parts of the cap. */

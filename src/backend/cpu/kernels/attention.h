@@ -26,6 +26,7 @@ typedef struct attention {
     bool causal, bounded;                           /* bounded: a window or documents hide earlier keys too */
     int64_t window;                                 /* 0: none */
     const int32_t *positions;                       /* [batches, queries]; NULL: a row is one document */
+    const int32_t *lengths; /* [batches]: keys that count, of queries that see all; NULL: all do */
     float scale, softcap;
     float factor; /* of a score in the exponent: scale, or 1 where scores were capped, which scales them */
     float lowest; /* what maxima begin with */
@@ -67,10 +68,11 @@ SL_INLINE float *take(float **next, int64_t count)
 static inline void bind_limits(attention *t, const sl_kernel_args *a)
 {
     int operands = sl_attention_operands(a->attrs);
-    bool positions = a->input_count == operands + 1 || a->input_count == operands + 4; /* forward, backward */
+    bool given = a->input_count == operands + 1 || a->input_count == operands + 4; /* forward, backward */
     t->causal = a->attrs->attention.causal;
     t->window = a->attrs->attention.window;
-    t->positions = positions ? a->in[operands].data : NULL;
+    t->positions = given && t->causal ? a->in[operands].data : NULL;
+    t->lengths = given && !t->causal ? a->in[operands].data : NULL;
     t->bounded = t->window > 0 || t->positions != NULL;
     t->scale = a->attrs->attention.scale;
     t->softcap = a->attrs->attention.softcap;
@@ -129,6 +131,13 @@ SL_INLINE elem *head_at(heads x, int64_t row, int64_t head, int64_t width)
 }
 
 /* ---- what queries see ---- */
+
+/* Keys of a batch that any query sees: one at least, whatever its length says. */
+SL_INLINE int64_t keys_there(const attention *t, int64_t batch)
+{
+    if (t->lengths == NULL) return t->keys;
+    return t->lengths[batch] < 1 ? 1 : sl_least(t->lengths[batch], t->keys);
+}
 
 /* The first key that a query sees: itself at the latest. It never decreases from query to query. */
 SL_INLINE int64_t first_seen(const attention *t, int64_t batch, int64_t query)

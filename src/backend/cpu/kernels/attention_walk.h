@@ -34,7 +34,7 @@ static void forward_task(void *context, int64_t number, void *scratch)
     int64_t head = number / tiles % t->query_heads, batch = number / tiles / t->query_heads;
     int64_t key_head = head / (t->query_heads / t->key_heads), row = batch * t->queries + first_query;
     int64_t queries = sl_least(t->tile_queries, t->queries - first_query);
-    int64_t visible = t->causal ? first_query + queries : t->keys, from[MOST_QUERIES];
+    int64_t visible = t->causal ? first_query + queries : keys_there(t, batch), from[MOST_QUERIES];
     enter_task();
     see_from(t, from, batch, first_query, queries);
     for (int64_t i = 0; i < padded(queries); i++) f.run.max[i] = t->lowest;
@@ -61,6 +61,13 @@ static void run_forward(const sl_kernel_args *a)
 
 /* ---- backward ---- */
 
+/* dk and dv of keys from `from` to `to` of the block. */
+static void clear_gradients(const backward_tile *b, int64_t from, int64_t to)
+{
+    memset(b->dk + from * b->wide, 0, (size_t)((to - from) * b->wide) * sizeof *b->dk);
+    memset(b->dv + from * b->wide, 0, (size_t)((to - from) * b->wide) * sizeof *b->dv);
+}
+
 /* One block of keys against all queries that see it: heads of the group in order, tiles of queries in order. */
 static void backward_keys(const attention *t, const backward_tile *b, int64_t batch, int64_t key_head, int64_t first,
                           bool with_dq)
@@ -68,10 +75,12 @@ static void backward_keys(const attention *t, const backward_tile *b, int64_t ba
     int64_t group = t->query_heads / t->key_heads, tiles = sl_ceil_div(t->queries, t->tile_queries), loaded = 0;
     int64_t keys = sl_least(t->tile_keys, t->keys - first), key_row = batch * t->keys + first;
     int64_t start = t->causal ? first / t->tile_queries : 0, from[MOST_QUERIES];
-    for (int64_t member = 0; member < group; member++)
+    int64_t there = sl_least(keys, keys_there(t, batch) - first);
+    if (there <= 0) clear_gradients(b, 0, keys);
+    for (int64_t member = 0; member < group && there > 0; member++)
         for (int64_t tile = start; tile < tiles; tile++) {
             int64_t query = tile * t->tile_queries, queries = sl_least(t->tile_queries, t->queries - query);
-            int64_t seen = t->causal ? sl_least(keys, query + queries - first) : keys;
+            int64_t seen = t->causal ? sl_least(keys, query + queries - first) : there;
             sight see = { from, first - query };
             if (t->bounded && first_seen(t, batch, query) >= first + keys) break;
             see_from(t, from, batch, query, queries);
@@ -81,10 +90,7 @@ static void backward_keys(const attention *t, const backward_tile *b, int64_t ba
             slopes(t, b, seen, queries, see);
             bool fresh = member == 0 && tile == start;
             add_dk_dv(t, b, seen, queries, see, fresh);
-            if (fresh) { /* what the tile does not see starts at zero */
-                memset(b->dk + seen * b->wide, 0, (size_t)((keys - seen) * b->wide) * sizeof *b->dk);
-                memset(b->dv + seen * b->wide, 0, (size_t)((keys - seen) * b->wide) * sizeof *b->dv);
-            }
+            if (fresh) clear_gradients(b, seen, keys); /* what the tile does not see starts at zero */
             if (with_dq) add_dq(t, b, b->dq + (member * tiles + tile) * dq_floats(t), seen, queries, see);
         }
     if (t->dk.data) store_rows(head_at(t->dk, key_row, key_head, t->width), t->dk.row, b->dk, b->wide, keys, t->width);
@@ -127,7 +133,8 @@ static void queries_task(void *context, int64_t number, void *scratch)
     int64_t tiles = sl_ceil_div(t->queries, t->tile_queries);
     int64_t query = (tiles - 1 - number % tiles) * t->tile_queries; /* the longest come first */
     int64_t head = number / tiles % t->query_heads, batch = number / tiles / t->query_heads;
-    int64_t queries = sl_least(t->tile_queries, t->queries - query), seen = t->causal ? query + queries : t->keys;
+    int64_t queries = sl_least(t->tile_queries, t->queries - query),
+            seen = t->causal ? query + queries : keys_there(t, batch);
     int64_t from[MOST_QUERIES];
     enter_task();
     see_from(t, from, batch, query, queries);
