@@ -123,6 +123,35 @@ SLUICE_API sluice_value sluice_linear_with(sluice_graph *g, sluice_value x, slui
 SLUICE_API sluice_value sluice_matmul(sluice_graph *g, sluice_value a, sluice_value b, bool transpose_a,
                                       bool transpose_b);
 SLUICE_API sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, sluice_value table);
+/* Images lie channels last: x [N, H, W, C]. */
+typedef struct sluice_conv_options {
+    size_t size; /* start from sluice_conv_options_init: strides, dilation and groups 1, no padding */
+    int stride_h, stride_w;
+    int padding_h, padding_w; /* zeros before and behind */
+    int dilation_h, dilation_w;
+    int groups; /* divides C and the outputs: output channels of a group see the input channels of that group alone */
+} sluice_conv_options;
+SLUICE_API void sluice_conv_options_init(sluice_conv_options *o);
+/* weight [O, C / groups, kh, kw], as PyTorch keeps it, bias [O] or SLUICE_NONE -> [N, H', W', O]. */
+SLUICE_API sluice_value sluice_conv2d(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
+                                      const sluice_conv_options *options);
+typedef struct sluice_pool_options {
+    size_t size;              /* start from sluice_pool_options_init: no padding, which counts in averages */
+    int kernel_h, kernel_w;   /* must be given */
+    int stride_h, stride_w;   /* 0: as the kernel */
+    int padding_h, padding_w; /* at most half of the kernel */
+    bool ceil_mode;           /* a last window may end outside of x and its padding */
+    bool count_include_pad;   /* averages divide by the places of padding too */
+} sluice_pool_options;
+SLUICE_API void sluice_pool_options_init(sluice_pool_options *o);
+/* x [N, H, W, C] -> [N, H', W', C]. */
+SLUICE_API sluice_value sluice_max_pool2d(sluice_graph *g, sluice_value x, const sluice_pool_options *options);
+SLUICE_API sluice_value sluice_avg_pool2d(sluice_graph *g, sluice_value x, const sluice_pool_options *options);
+/* x [N, .., C] -> [N, C]: the mean of all places. */
+SLUICE_API sluice_value sluice_global_avg_pool(sluice_graph *g, sluice_value x);
+/* x [N, .., C] -> [N, C * ..], channel by channel, as PyTorch flattens [N, C, ..]: its weights of the linear that follows
+ * fit. */
+SLUICE_API sluice_value sluice_flatten(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_relu(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_gelu(sluice_graph *g, sluice_value x, bool exact); /* exact: erf; otherwise tanh */
 SLUICE_API sluice_value sluice_silu(sluice_graph *g, sluice_value x);

@@ -393,6 +393,100 @@ sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, sluice_value ta
     return sl_graph_apply(g, SL_OP_EMBEDDING, name_of_weight(g, table, name), NULL, 2, (sluice_value[]){ ids, table });
 }
 
+/* ---- images ---- */
+
+/* Callers built against an older header have a shorter struct: what they do not know keeps its default, which `copy`
+ * holds. `least`: what the first header had. */
+static sluice_status copy_options(const char *type, const void *given, size_t least, void *copy, size_t bytes)
+{
+    size_t size = 0;
+    if (given == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: options is NULL", type);
+    memcpy(&size, given, sizeof size); /* the first member of each */
+    if (size < least || size > 16 * bytes)
+        return sl_fail(SLUICE_ERR_USAGE, "%s.size is %zu: start from %s_init", type, size, type);
+    memcpy(copy, given, size < bytes ? size : bytes);
+    return SLUICE_OK;
+}
+
+void sluice_conv_options_init(sluice_conv_options *o)
+{
+    if (o == NULL) return;
+    *o = (sluice_conv_options){
+        .size = sizeof *o, .stride_h = 1, .stride_w = 1, .dilation_h = 1, .dilation_w = 1, .groups = 1
+    };
+}
+
+sluice_value sluice_conv2d(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
+                           const sluice_conv_options *options)
+{
+    sluice_conv_options o;
+    char name[NAME_BYTES];
+    if (!building(g, "conv2d")) return SLUICE_NONE;
+    sluice_conv_options_init(&o);
+    sluice_status st = copy_options("sluice_conv_options", options, sizeof o, &o, sizeof o);
+    if (st != SLUICE_OK) return keep_error(g, st);
+    sl_attrs attrs = { .conv = { o.stride_h, o.stride_w, o.padding_h, o.padding_w, o.dilation_h, o.dilation_w,
+                                 o.groups } };
+    return sl_graph_apply(g, SL_OP_CONV2D, name_of_weight(g, weight, name), &attrs, bias == SLUICE_NONE ? 2 : 3,
+                          (sluice_value[]){ x, weight, bias });
+}
+
+void sluice_pool_options_init(sluice_pool_options *o)
+{
+    if (o != NULL) *o = (sluice_pool_options){ .size = sizeof *o, .count_include_pad = true };
+}
+
+static sluice_value pool(sluice_graph *g, sl_op op, sluice_value x, const sluice_pool_options *options)
+{
+    sluice_pool_options o;
+    if (!building(g, sl_ops[op].name)) return SLUICE_NONE;
+    sluice_pool_options_init(&o);
+    sluice_status st = copy_options("sluice_pool_options", options, sizeof o, &o, sizeof o);
+    if (st != SLUICE_OK) return keep_error(g, st);
+    sl_attrs attrs = { .pool = { .kernel_h = o.kernel_h,
+                                 .kernel_w = o.kernel_w,
+                                 .stride_h = o.stride_h != 0 ? o.stride_h : o.kernel_h,
+                                 .stride_w = o.stride_w != 0 ? o.stride_w : o.kernel_w,
+                                 .padding_h = o.padding_h,
+                                 .padding_w = o.padding_w,
+                                 .ceil_mode = o.ceil_mode,
+                                 .include_padding = op == SL_OP_AVG_POOL2D && o.count_include_pad } };
+    return apply_one(g, op, &attrs, x);
+}
+
+sluice_value sluice_max_pool2d(sluice_graph *g, sluice_value x, const sluice_pool_options *options)
+{
+    return pool(g, SL_OP_MAX_POOL2D, x, options);
+}
+
+sluice_value sluice_avg_pool2d(sluice_graph *g, sluice_value x, const sluice_pool_options *options)
+{
+    return pool(g, SL_OP_AVG_POOL2D, x, options);
+}
+
+sluice_value sluice_global_avg_pool(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_GLOBAL_AVG_POOL, NULL, x);
+}
+
+sluice_value sluice_flatten(sluice_graph *g, sluice_value x)
+{
+    if (!building(g, "flatten")) return SLUICE_NONE;
+    sluice_status st = check_value(g, x, "flatten");
+    int rank = st == SLUICE_OK ? g->values[x].shape.rank : 0;
+    if (st == SLUICE_OK && rank < 2) {
+        char text[SL_OPERAND_BYTES];
+        st = sl_fail(SLUICE_ERR_USAGE, "flatten: %s has %d dimensions, needs 2 or more", sl_operand_text(g, x, text),
+                     rank);
+    }
+    if (st != SLUICE_OK) return keep_error(g, st);
+    int order[SL_MAX_RANK] = { 0, rank - 1 };
+    for (int i = 2; i < rank; i++) order[i] = i - 1;
+    sluice_value by_channel = rank == 2 ? x : sluice_transpose(g, x, order);
+    if (by_channel == SLUICE_NONE || rank == 2) return by_channel;
+    return sluice_reshape(g, by_channel, 2, (int64_t[]){ g->values[x].shape.dim[0], -1 });
+}
+
 sluice_value sluice_relu(sluice_graph *g, sluice_value x)
 {
     return apply_one(g, SL_OP_RELU, NULL, x);

@@ -21,6 +21,7 @@
 #define SL_MAX_OUTPUTS    5
 #define SL_CACHE_KEYS     16   /* places of a cache whose keys lie in one block (ATTENTION_CACHED) */
 #define SL_MAX_HEAD_WIDTH 4096 /* attention kernels hold tiles of a head in their scratch memory */
+#define SL_MAX_WINDOW 1048576 /* strides, padding and dilation of windows: sizes stay far from overflow */
 #define SL_MAX_SCORE_SCALE 1e6 /* of attention's scores, and of their cap: what they multiply stays finite */
 
 /* How elements lie in memory: as one of the types, or in a way that only updates know. */
@@ -226,8 +227,9 @@ typedef struct sl_op_def {
     bool only_evaluates; /* it has no gradient: a graph with it is not trained */
     sl_in_place in_place;
     /* Output shapes and dtypes from inputs and attrs; fails naming the op and, on mismatch, both producers. Where the
-     * inputs leave a shape open (RESHAPE, REDUCE_TO, MULTIPLY_REDUCE, EMBEDDING_GRAD, SPLIT_GRAD, EXPAND)
-     * node->outputs[0] is already a value: its shape is checked and returned. NULL for update ops. */
+     * inputs leave a shape open (RESHAPE, REDUCE_TO, MULTIPLY_REDUCE, EMBEDDING_GRAD, SPLIT_GRAD, EXPAND, gradients
+     * of convolutions and averages) node->outputs[0] is already a value: its shape is checked and returned. NULL for
+     * update ops. */
     sluice_status (*infer)(const struct sluice_graph *g, const struct sl_node *node, sl_shape *shapes,
                            sluice_dtype *dtypes);
     /* Appends the backward nodes of ad's current forward node (ir/autodiff.h); NULL: not differentiable. */

@@ -59,6 +59,16 @@ SL_ATTRIBUTES(cached,
     SL_IDENTITY(cached, int, heads) SL_IDENTITY(cached, int, kv_heads) SL_IDENTITY(cached, int, head_width)
     SL_IDENTITY(cached, float, scale) SL_IDENTITY(cached, int64_t, window) SL_IDENTITY(cached, float, softcap)
     SL_IDENTITY(cached, int64_t, slots) SL_IDENTITY(cached, int64_t, kept))
+SL_ATTRIBUTES(conv,
+    SL_IDENTITY(conv, int, stride_h) SL_IDENTITY(conv, int, stride_w) SL_IDENTITY(conv, int, padding_h)
+    SL_IDENTITY(conv, int, padding_w) SL_IDENTITY(conv, int, dilation_h) SL_IDENTITY(conv, int, dilation_w)
+    SL_IDENTITY(conv, int, groups))
+/* ceil_mode: a window that begins inside the input or its padding counts though it ends outside; include_padding: an
+ * average divides by the padding's places too */
+SL_ATTRIBUTES(pool,
+    SL_IDENTITY(pool, int, kernel_h) SL_IDENTITY(pool, int, kernel_w) SL_IDENTITY(pool, int, stride_h)
+    SL_IDENTITY(pool, int, stride_w) SL_IDENTITY(pool, int, padding_h) SL_IDENTITY(pool, int, padding_w)
+    SL_IDENTITY(pool, bool, ceil_mode) SL_IDENTITY(pool, bool, include_padding))
 SL_ATTRIBUTES(dropout,
     SL_FREE(dropout, float, p, "regularisation keeps no state, and may be changed on purpose")
     SL_FREE(dropout, uint32_t, op, "the node's number, which building fixes"))
@@ -103,6 +113,25 @@ SL_FORWARD_OP(MATMUL, matmul, matmul, matmul, matmul, matmul,
 SL_FORWARD_OP(EMBEDDING, embedding, embedding, embedding, embedding, none,
     SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .lowering = SL_LOWER_BY_RESULT,
     .tile = SL_TILE_TABLE, SL_INDEXES(0, 1, false, false))
+/* x[N,H,W,C], w[O,C/groups,kh,kw], bias[O]? -> y[N,H',W',O]: y[n,i,j,o] is the sum of w[o,c,a,b] times x[n, i*stride_h -
+ * padding_h + a*dilation_h, j*stride_w - padding_w + b*dilation_w, c] over a, b and the channels c of o's group, 0 where
+ * that is outside x. H' = (H + 2*padding_h - dilation_h*(kh-1) - 1) / stride_h + 1 */
+SL_FORWARD_OP(CONV2D, conv2d, conv2d, conv2d, conv2d, conv,
+    SL_ARITY(2, 3, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER)
+/* x[N,H,W,C] -> y[N,H',W',C]: the largest of each window, which padding never is; NaN where the window has one */
+SL_FORWARD_OP(MAX_POOL2D, max_pool2d, pool2d, from_input, pointwise, pool,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 2,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_MAX_POOL2D_GRAD)
+/* x[N,H,W,C] -> y[N,H',W',C]: the sum of each window over its places inside x, or inside x and its padding where
+ * attrs.pool.include_padding */
+SL_FORWARD_OP(AVG_POOL2D, avg_pool2d, pool2d, pool_average, pointwise, pool,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 2,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_AVG_POOL2D_GRAD)
+/* x[N,..,C] -> [N,C]: the mean over all dimensions between */
+SL_FORWARD_OP(GLOBAL_AVG_POOL, global_avg_pool, global_avg_pool, pool_average, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 1,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_GLOBAL_AVG_POOL_GRAD)
 /* x -> max(x, 0) */
 SL_FORWARD_OP(RELU, relu, same, from_output, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 1,
@@ -261,6 +290,26 @@ SL_BACKWARD_OP(LINEAR_GRAD_WEIGHT, linear_grad_weight, linear_grad_weight, linea
 SL_BACKWARD_OP(EMBEDDING_GRAD, embedding_grad, embedding_grad, embedding_grad, none,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .wide_outputs = 1u << 0)
+/* dy[N,H',W',O], w -> dx[N,H,W,C] (accumulates) */
+SL_BACKWARD_OP(CONV2D_GRAD_INPUT, conv2d_grad_input, conv2d_grad_input, conv2d_grad_input, conv,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX)
+/* dy[N,H',W',O], x[N,H,W,C] -> dw, dbias? (accumulates). dw is always wanted: REDUCE_TO makes dbias alone */
+SL_BACKWARD_OP(CONV2D_GRAD_WEIGHT, conv2d_grad_weight, conv2d_grad_weight, conv2d_grad_weight, conv,
+    SL_ARITY(2, 2, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX,
+    .wide_outputs = 0x3u)
+/* x, dy -> dx: each dy goes to the largest element of its window, of equal ones to the first in row order, of NaNs to
+ * the last (accumulates) */
+SL_BACKWARD_OP(MAX_POOL2D_GRAD, max_pool2d_grad, max_pool2d_grad, pointwise, pool,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 4)
+/* dy -> dx (accumulates) */
+SL_BACKWARD_OP(AVG_POOL2D_GRAD, avg_pool2d_grad, avg_pool2d_grad, pointwise, pool,
+    SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 2)
+/* dy -> dx (accumulates) */
+SL_BACKWARD_OP(GLOBAL_AVG_POOL_GRAD, global_avg_pool_grad, global_avg_pool_grad, pointwise, none,
+    SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 1)
 /* y, dy -> dx (accumulates) */
 SL_BACKWARD_OP(RELU_GRAD, relu_grad, pointwise_grad, pointwise, none,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,

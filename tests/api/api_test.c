@@ -20,11 +20,14 @@ enum { PATH_BYTES = 4200, ROWS = 2, FEATURES = 8 };
 typedef struct api_world {
     sluice_graph *g, *made_graph, *whole; /* whole: of api_new_engine's newest engine */
     sluice_value x, y, sequence, ids, positions, weight, bias, gain, head_gain, scalar, two[2];
+    sluice_value images, kernel, conv_bias;
     int64_t dims[2], sixteen[1];
     int order[2];
     sluice_init init;
     FILE *out;
     sluice_attention_options attention;
+    sluice_conv_options conv;
+    sluice_pool_options pool;
     sluice_optimizer optimizer;
     sluice_options options;
     sluice_launch_options launch;
@@ -202,6 +205,9 @@ static void build_graph(api_world *w)
     w->bias = sluice_parameter(g, "bias", 1, matrix, some);
     w->gain = sluice_parameter(g, "gain", 1, &row[1], some);
     w->head_gain = sluice_parameter(g, "head_gain", 1, row, some);
+    w->images = sluice_input(g, "images", SLUICE_F32, 4, (int64_t[]){ ROWS, 6, 5, 4 });
+    w->kernel = sluice_parameter(g, "kernel", 4, (int64_t[]){ 3, 4, 2, 2 }, some);
+    w->conv_bias = sluice_parameter(g, "conv_bias", 1, (int64_t[]){ 3 }, some);
     w->y = sluice_relu(g, w->x);
     w->scalar = sluice_sum(g, w->y);
     w->two[0] = w->two[1] = w->x;
@@ -218,6 +224,9 @@ static void make_world(api_world *w, const char *root)
     w->batch = (sluice_batch){ &w->array, 1 };
     sluice_attention_options_init(&w->attention);
     w->attention.heads = 2;
+    sluice_conv_options_init(&w->conv);
+    sluice_pool_options_init(&w->pool);
+    w->pool.kernel_h = w->pool.kernel_w = 2;
     sluice_options_init(&w->options);
     w->counts[0] = ROWS;
     w->options.threads = 1;
@@ -438,6 +447,20 @@ TEST(structs_that_no_init_function_filled_are_refused_by_name)
         CHECK_EQ(sluice_attention_with(g, 0, SLUICE_NONE, SLUICE_NONE, SLUICE_NONE, &attention), SLUICE_NONE);
         CHECK_EQ(sluice_graph_check(g), SLUICE_ERR_USAGE);
         CHECK_CONTAINS(sluice_error(), "sluice_attention_options.size");
+        sluice_graph_destroy(g);
+        sluice_conv_options conv = w.conv;
+        conv.size = sizes[i];
+        REQUIRE_OK(sluice_graph_create(&g));
+        CHECK_EQ(sluice_conv2d(g, 0, 0, SLUICE_NONE, &conv), SLUICE_NONE);
+        CHECK_EQ(sluice_graph_check(g), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "sluice_conv_options.size");
+        sluice_graph_destroy(g);
+        sluice_pool_options pool = w.pool;
+        pool.size = sizes[i];
+        REQUIRE_OK(sluice_graph_create(&g));
+        CHECK_EQ(sluice_max_pool2d(g, 0, &pool), SLUICE_NONE);
+        CHECK_EQ(sluice_graph_check(g), SLUICE_ERR_USAGE);
+        CHECK_CONTAINS(sluice_error(), "sluice_pool_options.size");
         sluice_graph_destroy(g);
     }
     CHECK_EQ(create_with(&w, NULL), SLUICE_OK);

@@ -835,6 +835,157 @@ static void ref_attention_grad(const ref_call *c)
     }
 }
 
+/* ---- Images ---- */
+
+typedef struct ref_conv {
+    int64_t n, h, w, c, oh, ow, o, kh, kw, og, cg;
+    const sl_attrs *attrs;
+} ref_conv;
+
+static ref_conv conv_sizes(const ref_call *c, const sl_shape *x, const sl_shape *y, const sl_shape *w)
+{
+    ref_conv v = { x->dim[0], x->dim[1], x->dim[2], x->dim[3], y->dim[1],
+                   y->dim[2], y->dim[3], w->dim[2], w->dim[3], y->dim[3] / c->attrs->conv.groups,
+                   w->dim[1], c->attrs };
+    return v;
+}
+
+/* Calls `add` for every product of the convolution with the places of its x, w and y. */
+static void each_product(const ref_call *c, const ref_conv *v,
+                         void (*add)(const ref_call *c, int64_t x, int64_t w, int64_t y))
+{
+    for (int64_t y = 0; y < v->n * v->oh * v->ow * v->o; y++) {
+        int64_t o = y % v->o, j = y / v->o % v->ow, i = y / v->o / v->ow % v->oh, n = y / v->o / v->ow / v->oh;
+        for (int64_t k = 0; k < v->cg * v->kh * v->kw; k++) {
+            int64_t b = k % v->kw, a = k / v->kw % v->kh, channel = k / v->kw / v->kh + o / v->og * v->cg;
+            int64_t h = i * v->attrs->conv.stride_h - v->attrs->conv.padding_h + a * v->attrs->conv.dilation_h;
+            int64_t w = j * v->attrs->conv.stride_w - v->attrs->conv.padding_w + b * v->attrs->conv.dilation_w;
+            if (h < 0 || h >= v->h || w < 0 || w >= v->w) continue;
+            add(c, ((n * v->h + h) * v->w + w) * v->c + channel, o * v->cg * v->kh * v->kw + k, y);
+        }
+    }
+}
+
+static void add_to_y(const ref_call *c, int64_t x, int64_t w, int64_t y)
+{
+    c->out[0].data[y] += c->in[0].data[x] * c->in[1].data[w];
+}
+
+static void add_to_x(const ref_call *c, int64_t x, int64_t w, int64_t y)
+{
+    c->out[0].data[x] += c->in[0].data[y] * c->in[1].data[w];
+}
+
+static void add_to_w(const ref_call *c, int64_t x, int64_t w, int64_t y)
+{
+    c->out[0].data[w] += c->in[0].data[y] * c->in[1].data[x];
+}
+
+static void ref_conv2d(const ref_call *c)
+{
+    ref_conv v = conv_sizes(c, c->in[0].shape, c->out[0].shape, c->in[1].shape);
+    each_product(c, &v, add_to_y);
+    for (int64_t i = 0; c->input_count > 2 && i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[2].data[i % v.o];
+}
+
+static void ref_conv2d_grad_input(const ref_call *c)
+{
+    ref_conv v = conv_sizes(c, c->out[0].shape, c->in[0].shape, c->in[1].shape);
+    each_product(c, &v, add_to_x);
+}
+
+static void ref_conv2d_grad_weight(const ref_call *c)
+{
+    ref_conv v = conv_sizes(c, c->in[1].shape, c->in[0].shape, c->out[0].shape);
+    each_product(c, &v, add_to_w);
+    for (int64_t i = 0; c->output_count > 1 && c->out[1].shape && i < count_of(&c->in[0]); i++)
+        c->out[1].data[i % v.o] += c->in[0].data[i];
+}
+
+/* The window of element y of the result, [first, end) along both dimensions, and what an average of it divides by. */
+typedef struct ref_window {
+    int64_t n, channel, h0, h1, w0, w1, size;
+} ref_window;
+
+static ref_window window_of(const sl_attrs *attrs, const sl_shape *x, const sl_shape *out, int64_t y)
+{
+    int64_t j = y / out->dim[3] % out->dim[2], i = y / out->dim[3] / out->dim[2] % out->dim[1];
+    ref_window r = { .n = y / out->dim[3] / out->dim[2] / out->dim[1], .channel = y % out->dim[3] };
+    r.h0 = i * attrs->pool.stride_h - attrs->pool.padding_h;
+    r.w0 = j * attrs->pool.stride_w - attrs->pool.padding_w;
+    r.h1 = r.h0 + attrs->pool.kernel_h, r.w1 = r.w0 + attrs->pool.kernel_w;
+    if (r.h1 > x->dim[1] + attrs->pool.padding_h) r.h1 = x->dim[1] + attrs->pool.padding_h;
+    if (r.w1 > x->dim[2] + attrs->pool.padding_w) r.w1 = x->dim[2] + attrs->pool.padding_w;
+    r.size = (r.h1 - r.h0) * (r.w1 - r.w0);
+    if (r.h0 < 0) r.h0 = 0;
+    if (r.w0 < 0) r.w0 = 0;
+    if (r.h1 > x->dim[1]) r.h1 = x->dim[1];
+    if (r.w1 > x->dim[2]) r.w1 = x->dim[2];
+    if (!attrs->pool.include_padding) r.size = (r.h1 - r.h0) * (r.w1 - r.w0);
+    return r;
+}
+
+/* Of x, the place of the k-th element of a window in row order; -1: it has no more. */
+static int64_t window_place(const ref_window *r, const sl_shape *x, int64_t k)
+{
+    int64_t h = r->h0 + k / (r->w1 - r->w0), w = r->w0 + k % (r->w1 - r->w0);
+    return h < r->h1 ? ((r->n * x->dim[1] + h) * x->dim[2] + w) * x->dim[3] + r->channel : -1;
+}
+
+static int64_t largest_place(const ref_call *c, const sl_shape *out, int64_t y)
+{
+    ref_window r = window_of(c->attrs, c->in[0].shape, out, y);
+    int64_t best = window_place(&r, c->in[0].shape, 0), at;
+    for (int64_t k = 1; (at = window_place(&r, c->in[0].shape, k)) >= 0; k++)
+        if (c->in[0].data[at] > c->in[0].data[best] || isnan(c->in[0].data[at])) best = at;
+    return best;
+}
+
+static void ref_max_pool2d(const ref_call *c)
+{
+    for (int64_t y = 0; y < count_of(&c->out[0]); y++)
+        c->out[0].data[y] += c->in[0].data[largest_place(c, c->out[0].shape, y)];
+}
+
+static void ref_max_pool2d_grad(const ref_call *c)
+{
+    for (int64_t y = 0; y < count_of(&c->in[1]); y++)
+        c->out[0].data[largest_place(c, c->in[1].shape, y)] += c->in[1].data[y];
+}
+
+static void ref_avg_pool2d(const ref_call *c)
+{
+    for (int64_t y = 0; y < count_of(&c->out[0]); y++) {
+        ref_window r = window_of(c->attrs, c->in[0].shape, c->out[0].shape, y);
+        for (int64_t k = 0, at; (at = window_place(&r, c->in[0].shape, k)) >= 0; k++)
+            c->out[0].data[y] += c->in[0].data[at] / (double)r.size;
+    }
+}
+
+static void ref_avg_pool2d_grad(const ref_call *c)
+{
+    for (int64_t y = 0; y < count_of(&c->in[0]); y++) {
+        ref_window r = window_of(c->attrs, c->out[0].shape, c->in[0].shape, y);
+        for (int64_t k = 0, at; (at = window_place(&r, c->out[0].shape, k)) >= 0; k++)
+            c->out[0].data[at] += c->in[0].data[y] / (double)r.size;
+    }
+}
+
+static void ref_global_avg_pool(const ref_call *c)
+{
+    int64_t channels = width_of(&c->in[0]), each = count_of(&c->in[0]) / c->in[0].shape->dim[0];
+    for (int64_t i = 0; i < count_of(&c->in[0]); i++)
+        c->out[0].data[i / each * channels + i % channels] += c->in[0].data[i] * (double)channels / (double)each;
+}
+
+static void ref_global_avg_pool_grad(const ref_call *c)
+{
+    int64_t channels = width_of(&c->out[0]), each = count_of(&c->out[0]) / c->out[0].shape->dim[0];
+    for (int64_t i = 0; i < count_of(&c->out[0]); i++)
+        c->out[0].data[i] += c->in[0].data[i / each * channels + i % channels] * (double)channels / (double)each;
+}
+
 typedef void (*ref_fn)(const ref_call *c);
 
 static const ref_fn references[SL_OP_COUNT] = {
@@ -898,6 +1049,15 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = ref_linear_cross_entropy_grad,
     [SL_OP_MSE_GRAD] = ref_mse_grad,
     [SL_OP_EXPAND] = ref_expand,
+    [SL_OP_CONV2D] = ref_conv2d,
+    [SL_OP_CONV2D_GRAD_INPUT] = ref_conv2d_grad_input,
+    [SL_OP_CONV2D_GRAD_WEIGHT] = ref_conv2d_grad_weight,
+    [SL_OP_MAX_POOL2D] = ref_max_pool2d,
+    [SL_OP_MAX_POOL2D_GRAD] = ref_max_pool2d_grad,
+    [SL_OP_AVG_POOL2D] = ref_avg_pool2d,
+    [SL_OP_AVG_POOL2D_GRAD] = ref_avg_pool2d_grad,
+    [SL_OP_GLOBAL_AVG_POOL] = ref_global_avg_pool,
+    [SL_OP_GLOBAL_AVG_POOL_GRAD] = ref_global_avg_pool_grad,
 };
 
 bool reference_has(sl_op op)

@@ -35,6 +35,11 @@ static inline sl_v16 v16_select_gt0(sl_v16 x, sl_v16 a, sl_v16 b)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), b, a);
 }
+/* x > y, or x is NaN ? a : b per lane */
+static inline sl_v16 v16_select_larger(sl_v16 x, sl_v16 y, sl_v16 a, sl_v16 b)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ) | _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), b, a);
+}
 static inline sl_v16 v16_round(sl_v16 a) { return _mm512_roundscale_ps(a, 0x08); } /* to nearest even */
 /* a * 2^n for integral n in [-126, 127] held as float */
 static inline sl_v16 v16_ldexp(sl_v16 a, sl_v16 n)
@@ -67,6 +72,14 @@ static inline sl_v16 v16_select_gt0(sl_v16 x, sl_v16 a, sl_v16 b)
     __m256 z = _mm256_setzero_ps();
     return (sl_v16){ _mm256_blendv_ps(b.l, a.l, _mm256_cmp_ps(x.l, z, _CMP_GT_OQ)),
                      _mm256_blendv_ps(b.h, a.h, _mm256_cmp_ps(x.h, z, _CMP_GT_OQ)) };
+}
+static inline __m256 v8_select_larger(__m256 x, __m256 y, __m256 a, __m256 b)
+{
+    return _mm256_blendv_ps(b, a, _mm256_or_ps(_mm256_cmp_ps(x, y, _CMP_GT_OQ), _mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+}
+static inline sl_v16 v16_select_larger(sl_v16 x, sl_v16 y, sl_v16 a, sl_v16 b)
+{
+    return (sl_v16){ v8_select_larger(x.l, y.l, a.l, b.l), v8_select_larger(x.h, y.h, a.h, b.h) };
 }
 static inline sl_v16 v16_round(sl_v16 a) { return (sl_v16){ _mm256_round_ps(a.l, 0x08), _mm256_round_ps(a.h, 0x08) }; }
 static inline __m256 v8_ldexp(__m256 a, __m256 n)
@@ -101,6 +114,10 @@ static inline sl_v16 v16_sqrt(sl_v16 a) { SL_EACH(sqrtf(a.v[i])); }
 static inline sl_v16 v16_max(sl_v16 a, sl_v16 b) { SL_EACH(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 static inline sl_v16 v16_min(sl_v16 a, sl_v16 b) { SL_EACH(a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 static inline sl_v16 v16_select_gt0(sl_v16 x, sl_v16 a, sl_v16 b) { SL_EACH(x.v[i] > 0.0f ? a.v[i] : b.v[i]); }
+static inline sl_v16 v16_select_larger(sl_v16 x, sl_v16 y, sl_v16 a, sl_v16 b)
+{
+    SL_EACH(x.v[i] > y.v[i] || x.v[i] != x.v[i] ? a.v[i] : b.v[i]);
+}
 static inline sl_v16 v16_round(sl_v16 a) { SL_EACH(rintf(a.v[i])); }
 static inline float sl_ldexp1(float a, float n)
 {
