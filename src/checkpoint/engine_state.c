@@ -71,22 +71,40 @@ static bool wants(void *user, int64_t tensor, sl_range range)
 
 /* ---- Values ---- */
 
-typedef sluice_status (*run_fn)(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *data);
+typedef sluice_status (*run_fn)(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, void *data);
 
-static sluice_status store_run(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *data)
+static sluice_status fetch_run(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, void *data)
+{
+    return sl_exec_fetch(x, parameter, slot, first, count, data);
+}
+
+static sluice_status fetch_run_of_snapshot(sl_exec *x, int parameter, int slot, int64_t first, int64_t count,
+                                           void *data)
+{
+    return sl_exec_fetch_snapshot(x, parameter, slot, first, count, data);
+}
+
+static sluice_status store_run(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, void *data)
 {
     return sl_exec_store(x, parameter, slot, first, count, data);
 }
 
-/* Goes through a range of a tensor in runs that lie in one parameter each. */
-static sluice_status for_each_run(exec_state *s, int64_t tensor, uint64_t first, uint64_t count, float *data, run_fn fn)
+static sluice_status store_run_of_bf16(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, void *data)
+{
+    (void)slot;
+    return sl_exec_store_bf16(x, parameter, first, count, data);
+}
+
+/* Goes through a range of a tensor, of `each` bytes an element, in runs that lie in one parameter each. */
+static sluice_status for_each_run(exec_state *s, int64_t tensor, uint64_t first, uint64_t count, void *data,
+                                  size_t each, run_fn fn)
 {
     source of = s->sources[tensor];
     if (of.whole < 0) return fn(s->x, of.parameter, of.slot, (int64_t)first, (int64_t)count, data);
     for (uint64_t done = 0; done < count;) {
         sl_tile_run run =
             sl_whole_run(sl_exec_plan(s->x)->graph, of.parameter, (int64_t)(first + done), (int64_t)(count - done));
-        SL_TRY(fn(s->x, run.parameter, of.slot, run.element, run.count, data + done));
+        SL_TRY(fn(s->x, run.parameter, of.slot, run.element, run.count, (char *)data + done * each));
         done += (uint64_t)run.count;
     }
     return SLUICE_OK;
@@ -94,17 +112,33 @@ static sluice_status for_each_run(exec_state *s, int64_t tensor, uint64_t first,
 
 static sluice_status read_tensor(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
 {
-    return for_each_run(user, tensor, first, count, out, sl_exec_fetch);
+    return for_each_run(user, tensor, first, count, out, sizeof *out, fetch_run);
 }
 
 static sluice_status read_snapshot(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
 {
-    return for_each_run(user, tensor, first, count, out, sl_exec_fetch_snapshot);
+    return for_each_run(user, tensor, first, count, out, sizeof *out, fetch_run_of_snapshot);
 }
 
 static sluice_status write_tensor(void *user, int64_t tensor, uint64_t first, uint64_t count, const float *data)
 {
-    return for_each_run(user, tensor, first, count, (float *)data, store_run);
+    return for_each_run(user, tensor, first, count, (void *)data, sizeof *data, store_run);
+}
+
+static sluice_status write_bf16(void *user, int64_t tensor, uint64_t first, uint64_t count, const void *data)
+{
+    return for_each_run(user, tensor, first, count, (void *)data, sizeof(uint16_t), store_run_of_bf16);
+}
+
+/* Of a whole, every tile. */
+static bool takes_bf16(void *user, int64_t tensor)
+{
+    const exec_state *s = user;
+    source of = s->sources[tensor];
+    int end = of.whole < 0 ? of.parameter + 1 : sl_whole_end(sl_exec_plan(s->x)->graph, of.parameter);
+    for (int p = of.parameter; p < end; p++)
+        if (!sl_exec_takes_bf16(s->x, p)) return false;
+    return of.slot < 0;
 }
 
 /* ---- Tensors ---- */
@@ -215,6 +249,8 @@ static sluice_status make_state(sl_exec *x, const sl_checkpoint_slots *slots, bo
     s->state.wants = wants;
     s->state.read = read_tensor;
     s->state.write = write_tensor;
+    s->state.takes_bf16 = takes_bf16;
+    s->state.write_bf16 = write_bf16;
     s->state.user = s;
     return SLUICE_OK;
 }

@@ -53,6 +53,10 @@ typedef struct sl_state {
     sluice_status (*read)(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out);
     /* Every copy this rank keeps of elements [first, first+count); what it does not keep is passed over. */
     sluice_status (*write)(void *user, int64_t tensor, uint64_t first, uint64_t count, const float *data);
+    /* Weights that are bf16, at any address, as they are; only for tensors of which takes_bf16 (pure) says so. `write` of the
+     * same values has the same effect. Both NULL: never. */
+    bool (*takes_bf16)(void *user, int64_t tensor);
+    sluice_status (*write_bf16)(void *user, int64_t tensor, uint64_t first, uint64_t count, const void *data);
     void *user;
 } sl_state;
 

@@ -38,6 +38,10 @@ sluice_status sl_exec_read(sl_exec *x, sl_span span, void *out);
  * for other elements each. */
 sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data);
 sluice_status sl_exec_fetch(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out);
+/* A parameter's values as bf16, at any address; to store them gives the bits that storing them as float gives. Only where
+ * sl_exec_takes_bf16 says that the plan keeps nothing of the parameter in another form. */
+bool sl_exec_takes_bf16(const sl_exec *x, int parameter);
+sluice_status sl_exec_store_bf16(sl_exec *x, int parameter, int64_t first, int64_t count, const void *data);
 /* The threads of the host, for work of the caller's between segments. Not while anything is under way. */
 sl_pool *sl_exec_pool(const sl_exec *x);
 /* Copies what this rank owns aside (needs plan option snapshot); from then on fetch_snapshot reads that copy, from any

@@ -101,6 +101,17 @@ static sluice_status put_halves(const tensor *t, sl_range r, const float *data, 
     return SLUICE_OK;
 }
 
+/* The lower halves of values that have upper ones alone. */
+static sluice_status put_zeros(const tensor *t, sl_range r)
+{
+    static const uint16_t zeros[CHUNK_ELEMENTS];
+    for (int64_t done = 0; done < r.count; done += CHUNK_ELEMENTS) {
+        int64_t n = r.count - done < CHUNK_ELEMENTS ? r.count - done : CHUNK_ELEMENTS;
+        SL_TRY(put_bytes(t, piece_of(t, (sl_range){ r.first + done, n }), zeros));
+    }
+    return SLUICE_OK;
+}
+
 /* They come in one piece, to the second half of `out`, and are widened from the front on: the end of what is written
  * never overtakes what is still to be read. */
 static sluice_status get_halves(const tensor *t, sl_range r, float *out, widen_fn widen)
@@ -215,11 +226,31 @@ static const struct {
     [SL_FORM_REMAINDER] = { lower_halves, lower_halves, NULL },
 };
 
-/* Elements r of the layer, which lie side by side in the tensor. */
-static sluice_status put_run(const tensor *t, sl_range r, const float *data)
+/* Values on their way in. */
+typedef struct values {
+    const float *floats; /* NULL: they are bf16 */
+    const char *halves;  /* bf16, at any address */
+} values;
+
+static values values_from(values v, int64_t element)
 {
+    return v.floats != NULL ? (values){ v.floats + element, NULL } : (values){ NULL, v.halves + 2 * element };
+}
+
+/* Whether a tensor takes weights of bf16: their upper halves are all there is to them. */
+static bool takes_halves(const sl_plan *p, int buffer)
+{
+    if (buffer < 0 || p->buffers[buffer].form == SL_FORM_REMAINDER) return true;
+    return p->buffers[buffer].form == SL_FORM_BF16 && p->buffers[buffer].kind == SL_BUFFER_PARAMETERS;
+}
+
+/* Elements r of the layer, which lie side by side in the tensor. */
+static sluice_status put_run(const tensor *t, sl_range r, values v)
+{
+    const float *data = v.floats;
     sl_form form = form_of(t);
     bool weight = t->x->plan->buffers[t->buffer].kind == SL_BUFFER_PARAMETERS;
+    if (data == NULL) return form == SL_FORM_REMAINDER ? put_zeros(t, r) : put_bytes(t, piece_of(t, r), v.halves);
     if (form == SL_FORM_F32) return put_bytes(t, piece_of(t, r), data);
     if (form == SL_FORM_BLOCKS8) return put_blocks(t, r, data);
     return put_halves(t, r, data, weight ? halves[form].weight : halves[form].other);
@@ -248,33 +279,50 @@ static bool slot_is_signed(const sl_exec *x, int layer, int slot)
 }
 
 /* Stores what a buffer holds of a run: all of it, or in a shard this rank's ranges. */
-static sluice_status store_in(sl_exec *x, int buffer, int slot, sl_range run, const float *data)
+static sluice_status store_in(sl_exec *x, int buffer, int slot, sl_range run, values v)
 {
     const sl_plan *p = x->plan;
     if (buffer < 0) return SLUICE_OK;
     const sl_buffer *b = &p->buffers[buffer];
     const sl_shards *s = &p->layers[b->layer].shards;
     tensor t = { x, buffer, NULL, slot >= 0 && slot_is_signed(x, b->layer, slot) };
-    if (!b->shard) return put_run(&t, run, data);
+    if (!b->shard) return put_run(&t, run, v);
     for (int64_t i = sl_shard_range_at(s, p->options.rank, run.first); i < sl_shard_range_count(s, p->options.rank);
          i++) {
         sl_range common = sl_range_common(sl_shard_range(s, p->options.rank, i), run);
         if (common.count == 0) break;
-        SL_TRY(put_run(&t, common, data + (common.first - run.first)));
+        SL_TRY(put_run(&t, common, values_from(v, common.first - run.first)));
     }
     return SLUICE_OK;
 }
 
-sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data)
+static sluice_status store_values(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, values v)
 {
     const sl_layer_place *place = &x->plan->layers[x->plan->graph->parameters[parameter].layer];
     sl_range run = run_of(x, parameter, first, count);
     if (count == 0) return SLUICE_OK;
     if (x->busy) SL_TRY(sl_exec_settle(x));
-    if (slot >= 0) return store_in(x, place->slots[slot], slot, run, data);
-    SL_TRY(store_in(x, place->master, -1, run, data));
-    SL_TRY(store_in(x, place->remainder, -1, run, data));
-    return place->home == place->master ? SLUICE_OK : store_in(x, place->home, -1, run, data);
+    if (slot >= 0) return store_in(x, place->slots[slot], slot, run, v);
+    SL_TRY(store_in(x, place->master, -1, run, v));
+    SL_TRY(store_in(x, place->remainder, -1, run, v));
+    return place->home == place->master ? SLUICE_OK : store_in(x, place->home, -1, run, v);
+}
+
+sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data)
+{
+    return store_values(x, parameter, slot, first, count, (values){ data, NULL });
+}
+
+bool sl_exec_takes_bf16(const sl_exec *x, int parameter)
+{
+    const sl_layer_place *place = &x->plan->layers[x->plan->graph->parameters[parameter].layer];
+    return takes_halves(x->plan, place->master) && takes_halves(x->plan, place->remainder) &&
+           takes_halves(x->plan, place->home);
+}
+
+sluice_status sl_exec_store_bf16(sl_exec *x, int parameter, int64_t first, int64_t count, const void *data)
+{
+    return store_values(x, parameter, -1, first, count, (values){ NULL, data });
 }
 
 /* The tensors that make up a parameter's values or one of its slots, in the arena or in a snapshot. */
