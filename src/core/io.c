@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -105,6 +106,12 @@ static int io_lstat(const char *path, struct stat *out)
 static int io_access(const char *path, int how)
 {
     return refused("access", path, NULL) ? -1 : access(path, how);
+}
+
+/* One byte for each page from `at` on, its lowest bit set where the page is in memory. */
+static int io_mincore(const char *path, void *at, size_t bytes, unsigned char *pages)
+{
+    return refused("mincore", path, NULL) ? -1 : mincore(at, bytes, pages);
 }
 
 static ssize_t io_readlink(const char *path, char *buf, size_t bytes)
@@ -367,19 +374,72 @@ void sl_file_expect_random(sl_file *f)
     (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_RANDOM);
 }
 
-sluice_status sl_file_pread(sl_file *f, void *buf, size_t bytes, uint64_t offset)
+sluice_status sl_file_pread_some(sl_file *f, void *buf, size_t least, size_t most, uint64_t offset)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = io_pread(f->fd, f->path, (char *)buf + done, bytes - done, offset + done);
+    for (size_t done = 0; done < least;) {
+        ssize_t n = io_pread(f->fd, f->path, (char *)buf + done, most - done, offset + done);
         if (n < 0 && dropped_direct(f)) continue;
         if (n < 0) return input_fail("read", f->path);
         if (n == 0)
             return sl_fail(SLUICE_ERR_INPUT,
                            "%s ends at byte %llu, %zu more were expected: it was cut short or is another file", f->path,
-                           (unsigned long long)(offset + done), bytes - done);
+                           (unsigned long long)(offset + done), least - done);
         done += (size_t)n;
     }
     return SLUICE_OK;
+}
+
+sluice_status sl_file_pread(sl_file *f, void *buf, size_t bytes, uint64_t offset)
+{
+    return sl_file_pread_some(f, buf, bytes, bytes, offset);
+}
+
+/* ---- Files and the page cache ---- */
+
+/* A mapping that nobody touches reads nothing; a read that is told not to wait (RWF_NOWAIT) makes some systems read ahead. */
+bool sl_file_is_cached(const sl_file *f, size_t bytes, uint64_t offset)
+{
+    enum { WINDOW = 512 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (size_t)(offset % page), length = before + bytes;
+    unsigned char pages[WINDOW];
+    char *at = mmap(NULL, length, PROT_READ, MAP_SHARED, f->fd, (off_t)(offset - before));
+    if (at == MAP_FAILED) return false;
+    bool cached = true;
+    for (size_t done = 0; cached && done < length; done += WINDOW * page) {
+        size_t part = length - done < WINDOW * page ? length - done : WINDOW * page, count = (part + page - 1) / page;
+        cached = io_mincore(f->path, at + done, part, pages) == 0;
+        for (size_t i = 0; cached && i < count; i++) cached = (pages[i] & 1) != 0;
+    }
+    munmap(at, length);
+    return cached;
+}
+
+/* The system tells the owner of a file, and who may write to it, what the cache holds. */
+static bool is_told(const sl_file *f, const struct stat *info)
+{
+    return info->st_uid == geteuid() || geteuid() == 0 || io_access(f->path, W_OK) == 0;
+}
+
+/* The path may lead to another file by now. */
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+bool sl_file_open_direct(const sl_file *f, sl_file *out)
+{
+    struct stat info, of_direct;
+    if (io_fstat(f->fd, f->path, &info) != 0 || !is_told(f, &info)) return false;
+    int fd = io_open(f->path, O_RDONLY | O_NONBLOCK | O_DIRECT);
+    if (fd < 0) return false;
+    char *path = sl_strdup(f->path, "file path");
+    if (path != NULL && io_fstat(fd, path, &of_direct) == 0 && is_same(&info, &of_direct)) {
+        *out = (sl_file){ fd, path };
+        return true;
+    }
+    io_close(fd, f->path);
+    sl_free(path);
+    return false;
 }
 
 sluice_status sl_file_pwrite(sl_file *f, const void *buf, size_t bytes, uint64_t offset)

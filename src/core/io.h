@@ -13,7 +13,7 @@
 #include "sluice.h"
 
 /* Called before each system call with its name ("open", "pwrite", "fdatasync", "fsync", "rename", "mkdir", "unlink",
- * "rmdir", "pread", "fstat", "stat", "lstat", "access", "link", "exchange", "readlink", "statvfs", "fchmod", "fchown", "ftruncate", "close", "flock",
+ * "rmdir", "pread", "fstat", "stat", "lstat", "access", "mincore", "link", "exchange", "readlink", "statvfs", "fchmod", "fchown", "ftruncate", "close", "flock",
  * "opendir", "readdir") and path. Returns 0 to go on, an errno to fail with, or -n to let a pread or pwrite transfer at
  * most n bytes. "close" cannot be refused, only observed and failed: the descriptor is gone either way. */
 typedef int (*sl_io_hook)(void *user, const char *call, const char *path);
@@ -38,6 +38,16 @@ sluice_status sl_file_size(sl_file *f, uint64_t *out);
 void sl_file_expect_random(sl_file *f);
 /* Whole-length transfers: short counts and EINTR are retried, end of file is an error (SLUICE_ERR_INPUT). */
 sluice_status sl_file_pread(sl_file *f, void *buf, size_t bytes, uint64_t offset);
+/* Whether the page cache holds all of bytes [offset, offset+bytes); asking reads nothing from the disk. False where that cannot
+ * be told; always true where this process may neither write nor own the file. */
+bool sl_file_is_cached(const sl_file *f, size_t bytes, uint64_t offset);
+/* At least `least` bytes and at most `most`: for files of SL_DIRECT, whose transfers are of multiples of SL_DIRECT_ALIGNMENT
+ * bytes, to and from such places, while the end of a file is none. Otherwise as sl_file_pread. */
+#define SL_DIRECT_ALIGNMENT 4096
+sluice_status sl_file_pread_some(sl_file *f, void *buf, size_t least, size_t most, uint64_t offset);
+/* Another descriptor of a file that is open, which reads past the page cache. False: the file system has none, the limit of
+ * open files is reached, or this process would not be told what the cache holds. None of these is recorded as a failure. */
+bool sl_file_open_direct(const sl_file *f, sl_file *out);
 /* Bytes that will be read soon: the system may fetch them meanwhile. A hint, which cannot fail and passes no hook. */
 void sl_file_expect(const sl_file *f, uint64_t offset, uint64_t bytes);
 sluice_status sl_file_pwrite(sl_file *f, const void *buf, size_t bytes, uint64_t offset);

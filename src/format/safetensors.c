@@ -148,10 +148,61 @@ static sluice_status read_widened(sl_st_file *f, const sl_st_tensor *t, int64_t 
     return SLUICE_OK;
 }
 
+void sl_st_to_f32(sl_st_dtype t, const char *in, int64_t count, float *out)
+{
+    dtypes[t].to_f32(in, count, out);
+}
+
+/* ---- large reads ---- */
+
+void sl_st_bypass_cache(sl_st_file *f)
+{
+    enum { LEAST_BYTES = 4 << 20 };
+    const sl_st_tensor *last = f->tensor_count > 0 ? &f->tensors[f->tensor_count - 1] : NULL;
+    uint64_t bytes = last != NULL ? last->begin + last->bytes : 0;
+    if (bytes >= LEAST_BYTES && f->direct.path == NULL && !sl_file_open_direct(&f->file, &f->direct))
+        f->direct = (sl_file){ -1, NULL };
+}
+
+static uint64_t place_of(const sl_st_file *f, const sl_st_tensor *t, int64_t first)
+{
+    return f->data_offset + t->begin + (uint64_t)first * dtypes[t->dtype].bytes;
+}
+
+bool sl_st_is_cached(const sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count)
+{
+    size_t bytes = (size_t)count * dtypes[t->dtype].bytes;
+    return f->direct.path != NULL && sl_file_is_cached(&f->file, bytes, place_of(f, t, first));
+}
+
+/* [begin, begin+bytes) of a file to `to`, which is as far from an aligned address as `begin` is from an aligned place. */
+static sluice_status read_past_cache(sl_st_file *f, char *to, uint64_t bytes, uint64_t begin)
+{
+    uint64_t before = begin % SL_DIRECT_ALIGNMENT, least = before + bytes;
+    return sl_file_pread_some(&f->direct, to - before, (size_t)least, (size_t)sl_align_up(least, SL_DIRECT_ALIGNMENT),
+                              begin - before);
+}
+
+sluice_status sl_st_read_block(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, sl_st_way way,
+                               void *room, const char **out)
+{
+    char why[SL_MESSAGE_BYTES];
+    uint64_t begin = place_of(f, t, first), bytes = (uint64_t)count * dtypes[t->dtype].bytes;
+    uintptr_t address = (uintptr_t)room;
+    char *to = (char *)room + (sl_align_up(address, SL_DIRECT_ALIGNMENT) - address) + begin % SL_DIRECT_ALIGNMENT;
+    SL_TRY(check_range(f, t, first, count));
+    *out = to;
+    sluice_status st = way == SL_ST_PAST_CACHE && f->direct.path != NULL
+                           ? read_past_cache(f, to, bytes, begin)
+                           : sl_file_pread(&f->file, to, (size_t)bytes, begin);
+    if (st == SLUICE_OK) return SLUICE_OK;
+    sl_error_copy(why);
+    return sl_fail(st, "%s (tensor %s, from byte %llu on)", why, sl_quote(t->name).text, (unsigned long long)begin);
+}
+
 void sl_st_expect(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count)
 {
-    uint64_t each = dtypes[t->dtype].bytes;
-    sl_file_expect(&f->file, f->data_offset + t->begin + (uint64_t)first * each, (uint64_t)count * each);
+    sl_file_expect(&f->file, place_of(f, t, first), (uint64_t)count * dtypes[t->dtype].bytes);
 }
 
 sluice_status sl_st_read_f32(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, float *out)

@@ -48,6 +48,7 @@ typedef struct sl_st_tensor {
 
 typedef struct sl_st_file {
     sl_file file;
+    sl_file direct;        /* the same file past the page cache (sl_st_bypass_cache); path NULL: not open */
     uint64_t data_offset;  /* of the data part in the file */
     sl_st_tensor *tensors; /* in the order of their data; empty ones before the one that begins there */
     int64_t tensor_count;
@@ -65,6 +66,21 @@ int64_t sl_st_elements(const sl_st_tensor *t); /* of a tensor that the reader or
 sluice_status sl_st_read(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, void *out);
 /* The same, F32/F16/BF16/F64 converted to float; F64 rounds to nearest. Other dtypes are SLUICE_ERR_INPUT. */
 sluice_status sl_st_read_f32(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, float *out);
+
+/* Large reads, through the page cache or past it. */
+typedef enum { SL_ST_THROUGH_CACHE, SL_ST_PAST_CACHE } sl_st_way;
+/* Makes a file ready for reads past the cache. Files of a few blocks, and those that cannot be read so, stay as they are: all
+ * their reads go through the cache. */
+void sl_st_bypass_cache(sl_st_file *f);
+/* Whether the cache holds these elements. Only of files that are ready for the other way; of others it is not told: false. */
+bool sl_st_is_cached(const sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count);
+/* Memory for a block of so many bytes: it begins and ends anywhere. */
+#define SL_ST_BLOCK_ROOM(bytes) ((bytes) + (size_t)3 * SL_DIRECT_ALIGNMENT)
+/* As sl_st_read, into `room` of SL_ST_BLOCK_ROOM of them; *out is where in it. Any thread. A failure names the tensor. */
+sluice_status sl_st_read_block(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count, sl_st_way way,
+                               void *room, const char **out);
+/* Elements as they are stored, of a dtype for which sl_st_is_float holds, at any address, as float. */
+void sl_st_to_f32(sl_st_dtype t, const char *in, int64_t count, float *out);
 
 /* Elements [first, first+count), which the tensor has, are about to be read: the disk may begin. */
 void sl_st_expect(sl_st_file *f, const sl_st_tensor *t, int64_t first, int64_t count);

@@ -357,6 +357,7 @@ void sl_st_close(sl_st_file *f)
 {
     if (f == NULL) return;
     sl_file_close(&f->file);
+    sl_file_close(&f->direct);
     sl_free(f->tensors);
     sl_free((void *)f->by_name);
     sl_free(f->metadata);
