@@ -1,5 +1,6 @@
 /* Checkpoints of a real executor: what one plan saved, another plan with other homes for everything, another number of
  * ranks and another stage loads byte for byte. */
+#include "core/half.h"
 #include "optim/optim.h"
 #include "support/checkpoint_fixture.h"
 #include "test.h"
@@ -14,7 +15,7 @@ typedef struct engine {
     sl_checkpoint_slots slots;
 } engine;
 
-static sluice_status build_graph(engine *e)
+static sluice_status build_graph(engine *e, sluice_dtype precision)
 {
     SL_TRY(sluice_graph_create(&e->g));
     sluice_value x = sluice_input(e->g, "x", SLUICE_F32, 2, (int64_t[]){ 4, 30 });
@@ -26,6 +27,7 @@ static sluice_status build_graph(engine *e)
     sluice_layer(e->g, "two");
     sluice_set_loss(e->g, sluice_mse(e->g, sluice_linear(e->g, x, 7, "b.second"), target));
     SL_TRY(sl_graph_finish(e->g));
+    if (precision != SLUICE_F32) SL_TRY(sl_graph_lower(e->g, precision, precision));
     SL_TRY(sl_graph_differentiate(e->g));
     sl_optim_options o = { .clip = 1.0 };
     sluice_optimizer_init(&o.optimizer, SLUICE_ADAM);
@@ -36,11 +38,11 @@ static sluice_status build_graph(engine *e)
 }
 
 /* world NULL: alone. */
-static sluice_status build_rank(engine *e, sluice_world *world, sl_plan_options p)
+static sluice_status build_in(engine *e, sluice_world *world, sluice_dtype precision, sl_plan_options p)
 {
     sl_machine machine;
     memset(e, 0, sizeof *e);
-    SL_TRY(build_graph(e));
+    SL_TRY(build_graph(e, precision));
     sl_machine_default(&machine);
     p.budget[SL_TIER_DEVICE] = p.budget[SL_TIER_HOST] = 64 << 20;
     p.rank = sluice_world_rank(world);
@@ -50,7 +52,7 @@ static sluice_status build_rank(engine *e, sluice_world *world, sl_plan_options 
     p.prefetch = -1;
     p.training = true;
     p.state_slots = e->slots.count;
-    p.update_bytes_per_element = sl_optim_bytes_per_element(e->optim, SLUICE_F32, SLUICE_F32, SL_FORM_F32);
+    p.update_bytes_per_element = sl_optim_bytes_per_element(e->optim, precision, precision, SL_FORM_F32);
     SL_TRY(sl_plan_create(e->g, &machine, &p, &e->plan));
     if (world == NULL) SL_TRY(sl_comm_self_open(&e->comm));
     sl_exec_options x = { .backend = &sl_cpu_backend,
@@ -58,6 +60,11 @@ static sluice_status build_rank(engine *e, sluice_world *world, sl_plan_options 
                           .comm = world != NULL ? world : e->comm };
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
     return sl_exec_create(e->plan, &x, &e->x);
+}
+
+static sluice_status build_rank(engine *e, sluice_world *world, sl_plan_options p)
+{
+    return build_in(e, world, SLUICE_F32, p);
 }
 
 static sluice_status build(engine *e, sluice_place parameters, sluice_place state)
@@ -181,6 +188,94 @@ TEST(weights_load_from_a_checkpoint_and_from_safetensors)
     CHECK_CONTAINS(sluice_error(), "tensor \"b.second.bias\" (exp_avg) [7] is in the checkpoint but not in this run");
     destroy(&b);
     destroy(&a);
+}
+
+/* ---- weights that are bf16 ---- */
+
+/* Bytes in which what two engines of one plan keep of a layer's weights differs. */
+static int64_t byte_differences(engine *a, engine *b, int layer)
+{
+    static uint8_t bytes[2][1 << 15];
+    const sl_layer_place *l = &a->plan->layers[layer];
+    const int copies[] = { l->master, l->remainder, l->home };
+    int64_t wrong = 0;
+    for (int c = 0; c < 3; c++) {
+        if (copies[c] < 0) continue;
+        sl_piece piece = { copies[c], 0, a->plan->buffers[copies[c]].bytes };
+        if (piece.bytes > sizeof bytes[0]) return -1;
+        if (sl_exec_read(a->x, sl_plan_span(a->plan, piece), bytes[0]) != SLUICE_OK) return -1;
+        if (sl_exec_read(b->x, sl_plan_span(b->plan, piece), bytes[1]) != SLUICE_OK) return -1;
+        for (uint64_t i = 0; i < piece.bytes; i++) wrong += bytes[0][i] != bytes[1][i];
+    }
+    return wrong;
+}
+
+/* Stores the patterns from `first` on in one engine as float, in the other as they are, at an odd address. */
+static sluice_status store_patterns(engine *as_float, engine *as_they_are, int p, uint32_t first)
+{
+    static float values[4096];
+    static char halves[2 * 4096 + 1];
+    int64_t count = as_float->g->parameters[p].count;
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t half = (uint16_t)(first + (uint32_t)i);
+        values[i] = sl_bf16_to_float(half);
+        memcpy(halves + 1 + 2 * i, &half, sizeof half);
+    }
+    SL_TRY(sl_exec_store(as_float->x, p, -1, 0, count, values));
+    SL_TRY(sl_exec_store_bf16(as_they_are->x, p, 0, count - 1, halves + 1));
+    return sl_exec_store_bf16(as_they_are->x, p, count - 1, 1, halves + 1 + 2 * (count - 1));
+}
+
+TEST(every_pattern_of_bf16_is_stored_as_it_is_with_the_bits_of_its_float)
+{
+    engine a, b;
+    int taken = 0;
+    REQUIRE_OK(build_in(&a, NULL, SLUICE_BF16, (sl_plan_options){ .parameters = SLUICE_PLACE_HOST }));
+    REQUIRE_OK(build_in(&b, NULL, SLUICE_BF16, (sl_plan_options){ .parameters = SLUICE_PLACE_HOST }));
+    REQUIRE_OK(fill(&a, 0));
+    REQUIRE_OK(fill(&b, 1)); /* lower halves that must go */
+    for (int p = 0; p < a.g->parameter_count; p++) {
+        if (!sl_exec_takes_bf16(b.x, p) || a.g->parameters[p].count < 2) continue;
+        taken++;
+        for (uint32_t first = 0; first < 65536; first += (uint32_t)a.g->parameters[p].count)
+            REQUIRE_OK(store_patterns(&a, &b, p, first));
+    }
+    CHECK(taken == a.g->parameter_count);
+    for (int layer = 0; layer < a.g->layer_count; layer++) CHECK_EQ(byte_differences(&a, &b, layer), 0);
+    destroy(&b);
+    destroy(&a);
+    REQUIRE_OK(build(&b, SLUICE_PLACE_HOST, SLUICE_PLACE_HOST));
+    for (int p = 0; p < b.g->parameter_count; p++) CHECK(!sl_exec_takes_bf16(b.x, p)); /* it keeps floats */
+    destroy(&b);
+}
+
+/* The weights of one engine, rounded to bf16, to another. */
+static sluice_status copy_rounded(engine *from, engine *to)
+{
+    static float values[4096];
+    for (int p = 0; p < from->g->parameter_count; p++) {
+        int64_t count = from->g->parameters[p].count;
+        SL_TRY(sl_exec_fetch(from->x, p, -1, 0, count, values));
+        for (int64_t i = 0; i < count; i++) values[i] = sl_bf16_to_float(sl_float_to_bf16(values[i]));
+        SL_TRY(sl_exec_store(to->x, p, -1, 0, count, values));
+    }
+    return SLUICE_OK;
+}
+
+TEST(a_file_of_bf16_loads_as_its_values_in_fp32_do)
+{
+    char file[4200];
+    engine e[3]; /* writes the file, reads it, has the values by another way */
+    snprintf(file, sizeof file, "%.4000s/w.safetensors", test_tmpdir());
+    for (int i = 0; i < 3; i++)
+        REQUIRE_OK(build_in(&e[i], NULL, SLUICE_BF16, (sl_plan_options){ .parameters = SLUICE_PLACE_HOST }));
+    REQUIRE_OK(fill(&e[0], 0));
+    REQUIRE_OK(fill(&e[1], 1));
+    REQUIRE_OK(copy_rounded(&e[0], &e[2]));
+    REQUIRE_OK(sl_weights_save(e[0].x, file, SLUICE_BF16));
+    REQUIRE_OK(sl_weights_load(e[1].x, file));
+    for (int layer = 0; layer < e[0].g->layer_count; layer++) CHECK_EQ(byte_differences(&e[1], &e[2], layer), 0);
+    for (int i = 0; i < 3; i++) destroy(&e[i]);
 }
 
 /* ---- several ranks ---- */

@@ -1,7 +1,11 @@
 /* Weights as safetensors, hashes by their definition, and what inspect and verify say. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "checkpoint/kept_vocabulary.h"
+#include "core/io.h"
 #include "core/sha256.h"
 #include "format/json.h"
 #include "format/safetensors.h"
@@ -392,6 +396,77 @@ TEST(an_adapter_that_a_file_does_not_hold_stays_as_it_is)
     for (int i = 0; i < 2; i++) memset(f.values[i], 0, f.tensors[i].elements * sizeof(float));
     REQUIRE_OK(sl_state_weights_load(&f.state, path));
     CHECK_EQ(fixture_step(&f), 4);
+    fixture_free(&f);
+}
+
+/* ---- blocks, threads and ways ---- */
+
+enum { LARGE_ROWS = 131072 }; /* 32 MiB of "b" */
+
+/* A disk that takes 20 ms for each read, of which nothing is in the page cache, and whose nth read fails. */
+typedef struct slow_disk {
+    _Atomic int reads;
+    int nth, error; /* 0: none fails */
+} slow_disk;
+
+static int slow_down(void *disk, const char *call, const char *path)
+{
+    slow_disk *d = disk;
+    if (strcmp(call, "mincore") == 0) return ENOSYS;
+    if (strcmp(call, "pread") != 0 || strstr(path, ".safetensors") == NULL) return 0;
+    usleep(20000);
+    return atomic_fetch_add(&d->reads, 1) + 1 == d->nth ? d->error : 0;
+}
+
+static sluice_status load_slowly(fixture *f, const char *path, slow_disk *d)
+{
+    for (int i = 0; i < 4; i++) memset(f->values[i], 0, f->tensors[i].elements * sizeof(float));
+    sl_io_set_hook(slow_down, d);
+    sluice_status st = sl_state_weights_load(&f->state, path);
+    sl_io_set_hook(NULL, NULL);
+    if (st == SLUICE_OK) CHECK_EQ(fixture_step(f), 4);
+    return st;
+}
+
+/* An invalid transfer is an error but for reads past the cache, which go on without that: so it tells how a read was made. */
+TEST(a_part_of_the_weights_is_read_through_the_page_cache_and_the_next_past_it)
+{
+    enum { IN_FIRST_PART = 5, IN_SECOND_PART = 13, TRIES = 5 };
+    fixture f;
+    const char *path = in_tmp("large.safetensors");
+    fixture_make(&f, LARGE_ROWS);
+    fixture_fill(&f, 4);
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    slow_disk first = { .nth = IN_FIRST_PART, .error = EINVAL };
+    CHECK_EQ(load_slowly(&f, path, &first), SLUICE_ERR_IO);
+    CHECK_CONTAINS(sluice_error(), "tensor \"b\"");
+    int probe = open(path, O_RDONLY | O_DIRECT), tries = 0;
+    sluice_status st = SLUICE_ERR_IO;
+    for (; probe >= 0 && tries < TRIES && st != SLUICE_OK; tries++) { /* parts have no fixed number of reads */
+        slow_disk second = { .nth = IN_SECOND_PART, .error = EINVAL };
+        st = load_slowly(&f, path, &second);
+        CHECK(second.reads >= IN_SECOND_PART);
+    }
+    CHECK(probe < 0 || st == SLUICE_OK);
+    if (probe >= 0) close(probe);
+    fixture_free(&f);
+}
+
+TEST(several_threads_load_what_one_loads_and_stop_where_one_fails)
+{
+    fixture f;
+    const char *path = in_tmp("large.safetensors");
+    slow_disk sound = { 0 }, broken = { .nth = 9, .error = EIO };
+    fixture_make(&f, LARGE_ROWS);
+    fixture_fill(&f, 4);
+    REQUIRE_OK(sl_state_weights_save(&f.state, path));
+    REQUIRE_OK(sl_pool_create(3, &f.state.pool));
+    REQUIRE_OK(load_slowly(&f, path, &sound));
+    CHECK_EQ(load_slowly(&f, path, &broken), SLUICE_ERR_IO);
+    CHECK_CONTAINS(sluice_error(), "Input/output error");
+    CHECK_CONTAINS(sluice_error(), "tensor \"b\", from byte");
+    CHECK(broken.reads <= 9 + 3);
+    sl_pool_destroy(f.state.pool);
     fixture_free(&f);
 }
 

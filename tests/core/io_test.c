@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -219,6 +220,88 @@ TEST(direct_io_is_dropped_where_open_refuses_it)
     CHECK_EQ(sl_file_open(at(test_tmpdir(), "a"), SL_CREATE | SL_DIRECT, &f), SLUICE_ERR_IO);
     sl_io_set_hook(NULL, NULL);
     CHECK_EQ(b.count, 1);
+}
+
+static bool has_direct_io(const char *folder)
+{
+    int probe = open(at(folder, "probe"), O_RDWR | O_CREAT | O_DIRECT, 0600);
+    if (probe >= 0) close(probe);
+    return probe >= 0;
+}
+
+/* A file with bytes that tell their place, which is on the disk. */
+static void make_file(const char *path, size_t bytes, sl_file *out)
+{
+    char *data = malloc(bytes);
+    REQUIRE(data != NULL);
+    for (size_t i = 0; i < bytes; i++) data[i] = (char)(i % 251);
+    REQUIRE_OK(sl_file_write_all(path, data, bytes));
+    free(data);
+    REQUIRE_OK(sl_file_open(path, SL_READ, out));
+}
+
+TEST(a_file_is_read_past_the_cache_up_to_an_end_that_is_not_aligned)
+{
+    enum { BYTES = 10000, BEGIN = 4096 };
+    const char *path = at(test_tmpdir(), "past");
+    sl_file f, direct = { -1, NULL };
+    char *to = NULL;
+    make_file(path, BYTES, &f);
+    CHECK_EQ(sl_file_open_direct(&f, &direct), has_direct_io(test_tmpdir()));
+    if (direct.path == NULL) REQUIRE_OK(sl_file_open(path, SL_READ, &direct));
+    int flags = fcntl(direct.fd, F_GETFL);
+    REQUIRE(posix_memalign((void **)&to, SL_DIRECT_ALIGNMENT, 8192) == 0);
+    REQUIRE_OK(sl_file_pread_some(&direct, to, BYTES - BEGIN, 8192, BEGIN));
+    for (int i = 0; i < BYTES - BEGIN; i++) REQUIRE(to[i] == (char)((BEGIN + i) % 251));
+    CHECK_EQ(fcntl(direct.fd, F_GETFL), flags);
+    CHECK_EQ(sl_file_pread_some(&direct, to, BYTES - BEGIN + 1, 8192, BEGIN), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "ends at byte 10000, 1 more were expected");
+    sl_file_close(&direct);
+    sl_file_close(&f);
+    free(to);
+}
+
+TEST(a_file_that_took_the_name_of_another_is_not_read_for_it)
+{
+    const char *folder = test_tmpdir();
+    char path[4200];
+    sl_file f, other, direct;
+    snprintf(path, sizeof path, "%s", at(folder, "first"));
+    make_file(path, 5000, &f);
+    make_file(at(folder, "second"), 5000, &other);
+    int before = open_descriptors();
+    REQUIRE_OK(sl_path_rename(at(folder, "second"), path));
+    CHECK(!sl_file_open_direct(&f, &direct));
+    CHECK_EQ(open_descriptors(), before);
+    sl_file_close(&f);
+    sl_file_close(&other);
+}
+
+TEST(what_the_page_cache_holds_is_told_and_not_read_for_that)
+{
+    enum { BYTES = 3000001, PART = 1000000 };
+    sl_file f;
+    struct statfs system;
+    char *to = malloc(PART);
+    make_file(at(test_tmpdir(), "cached"), BYTES, &f);
+    CHECK(sl_file_is_cached(&f, BYTES, 0));
+    REQUIRE(fstatfs(f.fd, &system) == 0);
+    bool can_forget = system.f_type != 0x01021994 /* tmpfs, which has no other place */;
+    if (can_forget) {
+        REQUIRE(posix_fadvise(f.fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+        CHECK(!sl_file_is_cached(&f, BYTES, 0));
+        sl_file_expect_random(&f);
+        REQUIRE_OK(sl_file_pread(&f, to, PART, 1));
+        CHECK(!sl_file_is_cached(&f, PART, BYTES - PART));
+        CHECK(sl_file_is_cached(&f, PART, 1));
+        CHECK(!sl_file_is_cached(&f, PART + 10000, 1));
+    }
+    breaker b = { .call = "mincore", .nth = 1, .answer = ENOSYS };
+    sl_io_set_hook(break_call, &b);
+    CHECK(!sl_file_is_cached(&f, PART, 1));
+    sl_io_set_hook(NULL, NULL);
+    sl_file_close(&f);
+    free(to);
 }
 
 TEST(an_invalid_write_without_direct_io_is_an_error_and_no_loop)

@@ -212,6 +212,85 @@ TEST(parts_of_a_tensor_are_read_and_others_refused)
     sl_st_close(f);
 }
 
+/* ---- large reads ---- */
+
+enum { LARGE = 3 << 20 }; /* numbers of 2 bytes, in a file that is large enough to be read past the cache */
+
+static void write_large(const char *path)
+{
+    uint16_t *bits = malloc(2 * LARGE);
+    REQUIRE(bits != NULL);
+    for (uint32_t i = 0; i < LARGE; i++) bits[i] = (uint16_t)(i * 40503u >> 7);
+    write_one(path, SL_ST_BF16, bits, LARGE);
+    free(bits);
+}
+
+TEST(blocks_that_begin_and_end_anywhere_are_read_both_ways)
+{
+    static const struct {
+        int64_t first, count;
+    } blocks[] = { { 0, LARGE / 2 },    { 1, 1 },     { 2047, 4099 }, { 100000, 1 << 20 }, { LARGE - 3, 3 },
+                   { LARGE / 2, 2048 }, { LARGE, 0 }, { 12345, 0 } };
+    const char *path = in_tmp("large.safetensors");
+    char *room = malloc(SL_ST_BLOCK_ROOM(LARGE) + 1), *plain = malloc(LARGE);
+    const char *data;
+    sl_st_file *f;
+    write_large(path);
+    REQUIRE_OK(sl_st_open(path, &f));
+    const sl_st_tensor *t = sl_st_find(f, "w");
+    for (int ready = 0; ready < 2; ready++) {
+        for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+            for (int way = SL_ST_THROUGH_CACHE; way <= SL_ST_PAST_CACHE; way++) {
+                size_t bytes = 2 * (size_t)blocks[i].count;
+                REQUIRE_OK(sl_st_read(f, t, blocks[i].first, blocks[i].count, plain));
+                REQUIRE_OK(sl_st_read_block(f, t, blocks[i].first, blocks[i].count, (sl_st_way)way, room + 1, &data));
+                CHECK(data > room && data + bytes <= room + 1 + SL_ST_BLOCK_ROOM(bytes));
+                CHECK(memcmp(data, plain, bytes) == 0);
+            }
+        sl_st_bypass_cache(f);
+    }
+    CHECK_EQ(sl_st_read_block(f, t, LARGE - 1, 2, SL_ST_PAST_CACHE, room, &data), SLUICE_ERR_USAGE);
+    sl_st_close(f);
+    free(room);
+    free(plain);
+}
+
+static int fail_reads(void *error, const char *call, const char *path)
+{
+    (void)path;
+    return strcmp(call, "pread") == 0 ? *(const int *)error : 0;
+}
+
+TEST(a_block_that_cannot_be_read_names_file_tensor_and_byte)
+{
+    const char *path = in_tmp("large.safetensors");
+    char *room = malloc(SL_ST_BLOCK_ROOM(LARGE)), place[32];
+    const char *data;
+    int error = EIO;
+    sl_st_file *f;
+    write_large(path);
+    REQUIRE_OK(sl_st_open(path, &f));
+    sl_st_bypass_cache(f);
+    const sl_st_tensor *t = sl_st_find(f, "w");
+    for (int way = SL_ST_THROUGH_CACHE; way <= SL_ST_PAST_CACHE; way++) {
+        sl_io_set_hook(fail_reads, &error);
+        CHECK_EQ(sl_st_read_block(f, t, 1000, 1000, (sl_st_way)way, room, &data), SLUICE_ERR_IO);
+        sl_io_set_hook(NULL, NULL);
+        snprintf(place, sizeof place, "from byte %llu on", (unsigned long long)f->data_offset + 2000);
+        CHECK_CONTAINS(sluice_error(), path);
+        CHECK_CONTAINS(sluice_error(), "Input/output error");
+        CHECK_CONTAINS(sluice_error(), "tensor \"w\"");
+        CHECK_CONTAINS(sluice_error(), place);
+    }
+    REQUIRE(truncate(path, (off_t)f->data_offset + 1500) == 0);
+    for (int way = SL_ST_THROUGH_CACHE; way <= SL_ST_PAST_CACHE; way++) {
+        CHECK_EQ(sl_st_read_block(f, t, 500, 1000, (sl_st_way)way, room, &data), SLUICE_ERR_INPUT);
+        CHECK_CONTAINS(sluice_error(), "it was cut short or is another file (tensor \"w\"");
+    }
+    sl_st_close(f);
+    free(room);
+}
+
 TEST(the_writer_refuses_what_the_reader_would_refuse)
 {
     char path[4200], long_name[1026];
