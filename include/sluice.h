@@ -495,7 +495,8 @@ typedef struct sluice_config sluice_config;
 /* DeepSpeed's JSON with sluice's sections. Errors name the file, the line and the key, and the nearest known key. */
 SLUICE_API sluice_status sluice_config_load(const char *path, sluice_config **out);
 /* A configuration without a file, for settings that all come by sluice_config_set; "model.path" and what to train on are
- * enough. What every file must say has a default then: AdamW, a micro-batch of 1, one epoch. */
+ * enough. What every file must say has a default then. The rows of a micro-batch are chosen by jobs that train or plan, as
+ * the memory allows; elsewhere a careful number stands for them. */
 SLUICE_API sluice_status sluice_config_create(sluice_config **out);
 /* "a.b=c": the value is JSON, or a plain word taken as a string. */
 SLUICE_API sluice_status sluice_config_set(sluice_config *c, const char *assignment);
@@ -612,6 +613,9 @@ typedef struct sluice_job_options {
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 
+/* Every key with its value as sluice_job_train would have it here, to options.out: what sluice_config_print tells, and what
+ * depends on the machine. Notes about what is chosen go to options.log. */
+SLUICE_API sluice_status sluice_job_config(const sluice_config *c, const sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_eval(const sluice_config *c, const sluice_job_options *o);

@@ -69,6 +69,8 @@ sluice_status sl_checkpoint_load(sl_exec *x, const sl_checkpoint_slots *slots, c
                                  const sl_identity *identity, const sl_log *log, sl_checkpoint_meta *meta);
 /* The highest step that has a folder here, whole or not; 0: none. */
 sluice_status sl_checkpoint_newest(const char *folder, uint64_t *step);
+/* Rows of a micro-batch of the run whose checkpoints these are, by the newest that tells; 0: none does. */
+uint64_t sl_checkpoint_micro_batch(const char *folder);
 /* Removes half-written leftovers (step-*.tmp) of killed runs, and puts a step-*.old that a killed save left alone back
  * in place. Needs the folder's lock. A missing folder is fine. */
 sluice_status sl_checkpoint_clean(const char *folder);

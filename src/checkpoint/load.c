@@ -293,3 +293,22 @@ sluice_status sl_state_load(const sl_state *state, const char *folder, const sl_
     *found = usable;
     return SLUICE_OK;
 }
+
+/* ---- A look before anything is decided ---- */
+
+uint64_t sl_checkpoint_micro_batch(const char *folder)
+{
+    sl_entries e;
+    uint64_t rows = 0;
+    if (sl_entries_read(folder, &e) != SLUICE_OK) return 0; /* whoever loads from it tells */
+    for (int64_t i = 0; i < e.count && rows == 0; i++) {
+        char path[PATH_MAX];
+        sl_manifest *m = NULL;
+        if (e.list[i].kind == SL_ENTRY_TMP || sl_entry_path(folder, e.list[i], path) != SLUICE_OK) continue;
+        if (sl_manifest_read(path, &e.list[i].step, &m) != SLUICE_OK) continue;
+        rows = sl_identity_samples(&m->meta); /* 0 of another format, which has no meta */
+        sl_manifest_free(m);
+    }
+    sl_entries_free(&e);
+    return rows;
+}

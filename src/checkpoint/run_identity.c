@@ -2,6 +2,7 @@
 #include "checkpoint/run_identity.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
@@ -35,6 +36,12 @@ static void write_old_lines(const sl_checkpoint_meta *m, char *out, size_t bytes
              "fp16.enabled: %s\nbf16.enabled: %s\ncommunication_data_type: \"%s\"\nzero_optimization.states: \"%s\"\n",
              strcmp(m->precision, "fp16") == 0 ? "true" : "false", strcmp(m->precision, "bf16") == 0 ? "true" : "false",
              typed ? m->wire : "fp32", typed ? m->states : "fp32");
+}
+
+uint64_t sl_identity_samples(const sl_checkpoint_meta *there)
+{
+    const char *line = find_line(there->identity, SL_IDENTITY_SAMPLES);
+    return line != NULL ? strtoull(line + strlen(SL_IDENTITY_SAMPLES ": "), NULL, 10) : there->micro_batch;
 }
 
 bool sl_identity_same_model(const sl_identity *here, const sl_checkpoint_meta *there)

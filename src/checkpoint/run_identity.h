@@ -7,6 +7,7 @@
 #define SL_CHECKPOINT_RUN_IDENTITY_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "core/status.h"
 
@@ -28,6 +29,8 @@ typedef struct sl_identity {
 
 /* SLUICE_ERR_USAGE names the first line that differs, with both values. */
 sluice_status sl_identity_check_lines(const sl_identity *here, const struct sl_checkpoint_meta *there);
+/* Samples in a micro-batch of the run; 0: not known. */
+uint64_t sl_identity_samples(const struct sl_checkpoint_meta *there);
 /* Whether the model's description is the same. */
 bool sl_identity_same_model(const sl_identity *here, const struct sl_checkpoint_meta *there);
 

@@ -10,8 +10,9 @@ int cli_config(const cli_arguments *a)
     }
     int exit_status = cli_load_config(a, &config);
     if (exit_status != 0) return exit_status;
-    exit_status = cli_report(sluice_config_check(config, cli_log, (void *)a));
-    if (exit_status == 0) sluice_config_print(config, stdout);
+    sluice_job_options options;
+    cli_job_options(a, &options);
+    exit_status = cli_report(sluice_job_config(config, &options));
     sluice_config_destroy(config);
     return exit_status;
 }

@@ -76,6 +76,9 @@ typedef struct sl_settings {
         bool lora;        /* adapters with usual settings (lora.enabled) */
         bool chosen_save; /* nobody named `save`: only training writes there, and over nothing */
         bool no_data;     /* a configuration without a file names none: random tokens stand for it */
+        bool
+            open_batch; /* nobody said how large micro-batches are: what is resolved is careful, and may be chosen again */
+        bool open_accumulation; /* nor how many of them a step has */
         bool fp16, bf16;
         bool fp32_states, bf16_states;           /* DeepSpeed's names for precision.states */
         int64_t reduce_bucket, allgather_bucket; /* elements; -1: auto */
@@ -97,11 +100,21 @@ struct sluice_config {
  * sluice_config_load and sluice_config_set leave the settings unresolved, so that a later assignment can mend an
  * earlier one. Strings in *out belong to `c`. Notes about keys without effect go to `log` (NULL: nowhere). */
 sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out);
+/* The rows of a micro-batch that may be chosen, most first, all for the same batch of a step; 0: they are given, or follow. */
+#define SL_BATCH_CHOICES     4
+#define SL_BATCH_MOST_ROWS   8
+#define SL_BATCH_MOST_TOKENS 8192 /* more give no device better GEMMs */
+int sl_config_batch_choices(const sl_settings *settings, int64_t out[SL_BATCH_CHOICES]);
+void sl_config_choose_batch(int64_t rows, sl_settings *settings); /* one of them */
+/* Tells, once it is decided, what nobody said of it; why NULL: nobody chose again. */
+void sl_config_tell_batch(const sl_settings *settings, const char *why, const sl_log *log);
 /* Warns where the learning rate is still warming up at the end of a run of so many steps. sl_config_resolve has done so
  * where the number is in the settings. */
 void sl_config_warn_of_warmup(const sl_settings *settings, int64_t steps, const sl_log *log);
 /* Every effective value as a line "key: value": what ranks compare. */
 void sl_settings_write(const sl_settings *settings, FILE *out);
+/* The same as a configuration file, which resolves to them. */
+void sl_settings_print(const sl_settings *settings, FILE *out);
 /* The lines of what a checkpoint continues only with the same value (rows marked SAME and MODEL). */
 void sl_settings_write_identity(const sl_settings *settings, FILE *out);
 /* Whether the setting of an identity line, such as "model.heads", says what the graph is. */

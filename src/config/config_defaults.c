@@ -20,8 +20,8 @@
 #define USUAL_WHOLE_LR     2e-5 /* of weights that know something already */
 #define USUAL_WARMUP       0.03 /* share of the run */
 #define USUAL_GLOBAL_ROWS  16
-#define USUAL_MICRO_ROWS   8 /* at most, and as many tokens as below */
-#define USUAL_MICRO_TOKENS 2048
+#define USUAL_MICRO_TOKENS 2048 /* where nobody asks the memory */
+#define BY_TOKENS          "as many rows as have 2048 tokens, at most 8"
 
 static const sl_option *row_of(const char *key)
 {
@@ -165,26 +165,57 @@ static void choose_precision(const sluice_config *c, bool has_data, const sl_log
 
 /* ---- Batch and length ---- */
 
-/* The most rows of a micro-batch that the chosen number of tokens allows and that divide `rows` (0: any). */
-static int64_t micro_rows(const sl_settings *s, int64_t rows)
+/* The most rows of a micro-batch of at most so many tokens that divide `rows` (0: any). */
+static int64_t micro_rows(const sl_settings *s, int64_t tokens, int64_t rows)
 {
-    int64_t micro = USUAL_MICRO_ROWS;
-    while (micro > 1 && (micro * s->model.context > USUAL_MICRO_TOKENS || (rows > 0 && rows % micro != 0))) micro /= 2;
+    int64_t micro = SL_BATCH_MOST_ROWS;
+    while (micro > 1 && (micro * s->model.context > tokens || (rows > 0 && rows % micro != 0))) micro /= 2;
     return micro;
 }
 
+int sl_config_batch_choices(const sl_settings *s, int64_t out[SL_BATCH_CHOICES])
+{
+    int count = 0;
+    int64_t rows = s->model.batch * s->plan.accumulation;
+    if (!s->given.open_batch) return 0;
+    for (int64_t micro = micro_rows(s, SL_BATCH_MOST_TOKENS, rows); micro > 0; micro /= 2) out[count++] = micro;
+    return count;
+}
+
+void sl_config_choose_batch(int64_t rows, sl_settings *s)
+{
+    s->plan.accumulation = (int)(s->model.batch * s->plan.accumulation / rows);
+    s->model.batch = rows;
+}
+
+void sl_config_tell_batch(const sl_settings *s, const char *why, const sl_log *log)
+{
+    if (!s->given.open_batch) return;
+    chosen(log, s, "train_micro_batch_size_per_gpu", why != NULL ? why : BY_TOKENS);
+    if (s->given.open_accumulation) chosen(log, s, "gradient_accumulation_steps", "16 rows a step");
+}
+
+/* The batch of a step is the same whatever the memory: only the size of its parts is left open. */
 static void choose_batch(int ranks, const sl_log *log, sl_settings *s)
 {
     bool total = s->train_batch_size > 0, accumulates = s->plan.accumulation > 0;
-    if (s->model.batch <= 0) {
-        if (total && accumulates) return; /* it follows */
-        s->model.batch = micro_rows(s, total ? s->train_batch_size / ranks : 0);
-        chosen(log, s, "train_micro_batch_size_per_gpu", "as many rows as have 2048 tokens, at most 8");
+    int64_t global = USUAL_GLOBAL_ROWS;
+    if (total && accumulates) return; /* the rest follows */
+    if (s->model.batch > 0) {
+        if (total || accumulates) return;
+        int64_t rows = s->model.batch * ranks;
+        s->plan.accumulation = rows < global ? (int)((global + rows - 1) / rows) : 1;
+        chosen(log, s, "gradient_accumulation_steps", "16 rows a step");
+    } else if (accumulates) {
+        s->model.batch = micro_rows(s, USUAL_MICRO_TOKENS, 0);
+        chosen(log, s, "train_micro_batch_size_per_gpu", BY_TOKENS);
+    } else {
+        int64_t rows = total ? s->train_batch_size / ranks : (global + ranks - 1) / ranks;
+        s->model.batch = micro_rows(s, USUAL_MICRO_TOKENS, rows);
+        if (!total) s->plan.accumulation = (int)(rows / s->model.batch);
+        s->given.open_accumulation = !total;
+        s->given.open_batch = true;
     }
-    if (total || accumulates) return;
-    int64_t rows = s->model.batch * ranks;
-    s->plan.accumulation = rows < USUAL_GLOBAL_ROWS ? (int)((USUAL_GLOBAL_ROWS + rows - 1) / rows) : 1;
-    chosen(log, s, "gradient_accumulation_steps", "16 rows a step");
 }
 
 static void choose_length(const sl_log *log, sl_settings *s)

@@ -68,17 +68,14 @@ static void change_section(FILE *out, const char *previous, const char *key)
     }
 }
 
-void sluice_config_print(const sluice_config *c, FILE *out)
+void sl_settings_print(const sl_settings *settings, FILE *out)
 {
-    sl_settings s;
     const char *previous = "";
-    if (c == NULL || out == NULL) return;
-    if (sl_config_resolve(c, 0, NULL, &s) != SLUICE_OK) s = c->settings;
     fputc('{', out);
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
         sl_config_value value;
-        if (!is_printed(row, &s, &value)) continue;
+        if (!is_printed(row, settings, &value)) continue;
         change_section(out, previous, row->key);
         indent(out, count_dots(row->key));
         const char *dot = strrchr(row->key, '.');
@@ -88,6 +85,14 @@ void sluice_config_print(const sluice_config *c, FILE *out)
     }
     change_section(out, previous, "");
     fputs("\n}\n", out);
+}
+
+void sluice_config_print(const sluice_config *c, FILE *out)
+{
+    sl_settings s;
+    if (c == NULL || out == NULL) return;
+    if (sl_config_resolve(c, 0, NULL, &s) != SLUICE_OK) s = c->settings;
+    sl_settings_print(&s, out);
 }
 
 static void write_line(const sl_option *row, const sl_config_value *value, FILE *out)

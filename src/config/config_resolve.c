@@ -518,10 +518,12 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
 
 sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, void *log_user)
 {
-    sl_settings ignored;
+    sl_settings s;
     const sl_log to = { .fn = log, .user = log_user, .rank_count = 1 };
     if (c == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_config_check: the configuration is NULL");
-    return sl_config_resolve(c, 0, &to, &ignored);
+    SL_TRY(sl_config_resolve(c, 0, &to, &s));
+    sl_config_tell_batch(&s, NULL, &to);
+    return SLUICE_OK;
 }
 
 /* ---- The C API ---- */

@@ -80,8 +80,7 @@ sluice_status sl_job_take_options(const sluice_config *c, const sluice_job_optio
 
 /* ---- data and model ---- */
 
-/* The number in model.vocabulary; -1: it is a word. */
-static int64_t vocabulary_size(const sl_settings *s)
+int64_t sl_job_vocabulary_number(const sl_settings *s)
 {
     char *end;
     errno = 0;
@@ -103,9 +102,8 @@ static sluice_status check_frozen(const sl_job *j, const sluice_graph *g)
         m->freeze[0], m->lora.rank > 0 ? " of the adapters" : "");
 }
 
-/* *out is the caller's, also after a failure. */
-static sluice_status build_graph_of(const sl_job *j, const sl_model_options *m, bool trains, sluice_graph **out,
-                                    sl_model_info *info)
+sluice_status sl_job_build_graph(const sl_job *j, const sl_model_options *m, bool trains, sluice_graph **out,
+                                 sl_model_info *info)
 {
     SL_TRY(sluice_graph_create(out));
     (*out)->stop = j->stop;
@@ -132,7 +130,7 @@ static uint64_t logits_bytes(const sl_model_options *m)
 static sluice_status build_model(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     if (sl_model_reads_tokens(j->settings.model.type)) {
-        int64_t given = vocabulary_size(&j->settings);
+        int64_t given = sl_job_vocabulary_number(&j->settings);
         SL_TRY(sl_job_fit_vocabulary(j, given));
         int64_t tokens = j->vocabulary != NULL ? j->vocabulary->size
                          : j->data != NULL     ? sl_data_vocabulary(j->data)
@@ -153,7 +151,7 @@ static sluice_status build_model(sl_job *j, const sluice_job_options *o, sl_job_
         m.batch = 1;
         SL_TRY(sl_generation_prepare(j, o, &m));
     }
-    return build_graph_of(j, &m, purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN, &j->graph, &j->info);
+    return sl_job_build_graph(j, &m, purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN, &j->graph, &j->info);
 }
 
 /* The model of a job that trains, for other micro-batches. */
@@ -163,18 +161,17 @@ static sluice_status rebuild_model(void *user, int64_t micro_batch, sluice_graph
     sl_model_options m = j->settings.model;
     sl_model_info info;
     m.batch = micro_batch;
-    return build_graph_of(j, &m, true, out, &info);
+    return sl_job_build_graph(j, &m, true, out, &info);
 }
 
 /* ---- engine ---- */
 
-/* What the purpose of a job changes in its settings. */
-static void fit_settings(sl_job *j, sl_job_purpose purpose)
+void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, bool validates)
 {
-    sl_plan_options *p = &j->settings.plan;
+    sl_plan_options *p = &s->plan;
     bool training = purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN;
-    p->snapshot = training && j->settings.checkpoint.background && j->settings.checkpoint.path[0] != '\0';
-    p->evaluation = !training || j->validates;
+    p->snapshot = training && s->checkpoint.background && s->checkpoint.path[0] != '\0';
+    p->evaluation = !training || validates;
     if (!training) {
         p->partition_weights = NULL;
         p->accumulation = 1;
@@ -196,7 +193,7 @@ static uint64_t outside_bytes(sl_job *j, sl_job_purpose purpose, bool evaluates,
     return bytes;
 }
 
-static int planned_ranks(const sluice_job_options *o)
+int sl_job_planned_ranks(const sluice_job_options *o)
 {
     return o->ranks > 0 ? o->ranks : sluice_world_size(o->world);
 }
@@ -232,9 +229,9 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
         e.rebuild = rebuild_model;
         e.rebuild_user = j;
     }
-    fit_settings(j, purpose);
+    sl_job_fit_settings(&j->settings, purpose, j->validates);
     if (purpose == SL_JOB_PLAN) {
-        j->settings.plan.rank_count = planned_ranks(o);
+        j->settings.plan.rank_count = sl_job_planned_ranks(o);
         /* as train --ranks would share this machine out; a file describes what each rank has */
         if (o->machine == NULL) j->ranks.local = j->settings.plan.rank_count;
     }
@@ -291,7 +288,7 @@ static sluice_status open_data(sl_job *j, const sluice_job_options *o, sl_job_pu
         s->data.threads =
             sl_cpu_count() / (j->ranks.local > 1 ? j->ranks.local : 1); /* ranks of a machine share its CPUs */
         if (s->data.threads < 1) s->data.threads = 1;
-        SL_TRY(sl_data_open(&s->data, s->model.context, vocabulary_size(s), &j->data));
+        SL_TRY(sl_data_open(&s->data, s->model.context, sl_job_vocabulary_number(s), &j->data));
         j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
         if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);
         if (j->ranks.rank == 0) sl_data_jsonl_say(j->data, &j->log);
@@ -339,9 +336,10 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     SL_TRY(sl_ranks_open(purpose == SL_JOB_TRAIN ? o->world : NULL, &j->ranks));
     j->log = (sl_log){ log_of_rank, j, j->ranks.rank, j->ranks.count };
     const sl_log notes = { j->ranks.rank == 0 ? o->log : NULL, o->log_user, 0, 1 };
-    int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? planned_ranks(o) : 0;
+    int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? sl_job_planned_ranks(o) : 0;
     SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
     j->settings.optim.groups = j->settings.groups;
+    SL_TRY(sl_job_choose_batch(j, o, purpose));
     if (j->settings.given.chosen_save)
         SL_TRY(sl_ranks_agree(&j->ranks, "choosing the folder", settle_chosen_save(&j->settings, o, purpose)));
     if (j->settings.given.no_data && (purpose == SL_JOB_TRAIN || purpose == SL_JOB_EVALUATE))

@@ -67,6 +67,21 @@ void sl_job_pace(const sl_job *j, double peak, sl_pace *out);
 /* A prediction for all ranks as an event. */
 void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sluice_event *event);
 
+/* The number in model.vocabulary; -1: it is a word. */
+int64_t sl_job_vocabulary_number(const sl_settings *s);
+/* What the purpose of a job changes in its settings. validates: there is a validation split. */
+void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, bool validates);
+/* Of a plan. */
+int sl_job_planned_ranks(const sluice_job_options *o);
+/* The model as the job has it, for other options. *out is the caller's, also after a failure. */
+sluice_status sl_job_build_graph(const sl_job *j, const sl_model_options *m, bool trains, sluice_graph **out,
+                                 sl_model_info *info);
+
+/* ---- job_settle.c ---- */
+
+/* All ranks, with resolved settings and no data yet: chooses the micro-batch that nobody gave, and tells it. */
+sluice_status sl_job_choose_batch(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose);
+
 /* ---- generate.c ---- */
 
 /* When the vocabulary is there and the model is not: reads and encodes the prompts, and sets m->decode for them. */

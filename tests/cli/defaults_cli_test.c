@@ -125,3 +125,63 @@ TEST(a_folder_that_nobody_named_is_never_written_over)
     check(folder, "train --model m --data chat.jsonl --lora --out m-lora --quiet", 0, "");
     check(folder, "inspect m-lora/adapter_model.safetensors", 0, "lora_A");
 }
+
+/* A model whose rows of 512 tokens take about 7 MiB each where no layer is recomputed. */
+#define SHORT_OF "--model s --lora --set device=cpu --set bf16.enabled=false --set activation_checkpointing.mode=none "
+
+static void write_shape(const char *folder)
+{
+    CHECK(mkdir(at(folder, "s"), 0700) == 0);
+    run_write(folder, "s/config.json",
+              "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,\n"
+              " \"num_key_value_heads\": 2, \"intermediate_size\": 256, \"vocab_size\": 1000, \"rms_norm_eps\": 1e-6,\n"
+              " \"max_position_embeddings\": 512, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\",\n"
+              " \"tie_word_embeddings\": true, \"torch_dtype\": \"float32\"}\n");
+}
+
+TEST(the_micro_batch_is_the_largest_that_fits_the_memory)
+{
+    static const struct {
+        const char *memory, *chosen;
+    } sizes[] = {
+        { "64MiB", "train_micro_batch_size_per_gpu 8 (the most within 8 rows and 8192 tokens; it fits in 64.00 MiB)" },
+        { "40MiB", "train_micro_batch_size_per_gpu 4 (the largest that fits in 40.00 MiB)" },
+        { "16MiB", "train_micro_batch_size_per_gpu 2 (the largest that fits in 16.00 MiB)" },
+        { "16MiB", "gradient_accumulation_steps 8 (16 rows a step)" },
+        { "16MiB", "\"train_micro_batch_size_per_gpu\": 2," },
+        { "16MiB", "\"train_batch_size\": 16," },
+        { "8MiB", "train_micro_batch_size_per_gpu 1 (the largest that fits in 8.00 MiB)" },
+        { "2MiB", "train_micro_batch_size_per_gpu 1 (not even the fewest rows fit)" },
+        { "16MiB --set train_micro_batch_size_per_gpu=4", "\"train_micro_batch_size_per_gpu\": 4," },
+        { "16MiB --set gradient_accumulation_steps=2", "train_micro_batch_size_per_gpu 4 (as many rows as have 2048" },
+        { "64MiB --set train_batch_size=6", "train_micro_batch_size_per_gpu 2 (" },
+    };
+    char folder[1024], arguments[512];
+    prepare(folder);
+    write_shape(folder);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        snprintf(arguments, sizeof arguments, "config " SHORT_OF "--set memory.device=%s", sizes[i].memory);
+        check(folder, arguments, 0, sizes[i].chosen);
+    }
+    check(folder, "plan " SHORT_OF "--set memory.device=16MiB", 0, "8 micro-batches a step");
+    check(folder, "plan " SHORT_OF "--set memory.device=64MiB --ranks 4", 0,
+          "chosen: train_micro_batch_size_per_gpu 4 (the most");
+    check(folder, "plan " SHORT_OF "--set memory.device=2MiB", 3, "does not fit");
+}
+
+/* Otherwise the memory that happens to be free would decide whether a run can go on. */
+TEST(a_resumed_run_keeps_the_micro_batch_that_was_chosen)
+{
+    static const char *const run = "train --model m --data chat.jsonl --lora --out x --set steps=4 --set "
+                                   "activation_checkpointing.mode=none --set device=cpu --set checkpoint.every=2 ";
+    char folder[1024], arguments[1024], whole[65], resumed[65];
+    prepare(folder);
+    snprintf(arguments, sizeof arguments, "%s --set memory.device=400KiB --set checkpoint.path=a --json", run);
+    hash_of(folder, arguments, whole);
+    snprintf(arguments, sizeof arguments, "%s --set checkpoint.path=a --resume --json && rm -r '%.500s'", run,
+             at(folder, "a/step-4"));
+    check(folder, arguments, 0, "chosen: train_micro_batch_size_per_gpu 4 (as the checkpoint has it)");
+    snprintf(arguments, sizeof arguments, "%s --set checkpoint.path=a --resume --json", run);
+    hash_of(folder, arguments, resumed);
+    CHECK_STR(resumed, whole);
+}

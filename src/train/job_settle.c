@@ -1,0 +1,182 @@
+/* job_settle.c: what is chosen by the memory there is: the rows of a micro-batch that nobody gave; and the configuration
+ * printed as a run would have it.
+ *
+ * Each number of rows that may be chosen is planned as the run would plan it. Of the plans that fit, the one with the most
+ * rows is taken whose step is expected to take no longer than the others': more rows that leave too little memory have to
+ * be paid with recomputation or transfers. All of them add up the same batch in a step. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "data/packing.h"
+#include "train/job.h"
+#include "train/run.h"
+
+#define AS_FAST 1.02 /* expected times are not better than that */
+
+typedef struct plan_trial {
+    int64_t rows;
+    bool fits;
+    double seconds;  /* of a step */
+    uint64_t budget; /* of the device */
+} plan_trial;
+
+/* Data is not open yet: by what the settings say of it. */
+static void expect_data(sl_settings *s, sl_job_purpose purpose)
+{
+    s->model.vocabulary = sl_job_vocabulary_number(s);
+    s->model.packed = strcmp(s->data.type, "jsonl") == 0 && s->data.packing == SL_PACKING_DOCUMENTS;
+    sl_job_fit_settings(s, purpose, s->data.validation > 0 || s->data.validation_path[0] != '\0');
+}
+
+static sluice_status plan_rows(const sl_job *j, const sl_engine_options *options, plan_trial *out)
+{
+    sluice_graph *graph = NULL;
+    sluice_engine *engine = NULL;
+    sl_model_info info;
+    sluice_status st = sl_job_build_graph(j, &options->settings->model, true, &graph, &info);
+    if (st == SLUICE_OK) st = sl_engine_create(graph, options, &engine);
+    if (st == SLUICE_OK) {
+        out->fits = true;
+        out->seconds = engine->plan->totals.step_seconds;
+        out->budget = engine->plan->options.budget[SL_TIER_DEVICE];
+    }
+    sluice_engine_destroy(engine);
+    sluice_graph_destroy(graph);
+    return st == SLUICE_ERR_NO_FIT ? SLUICE_OK : st;
+}
+
+/* As the engine of the job will plan, on a rank that is alone: whether something fits is no failure of the others'. */
+static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose, plan_trial *out)
+{
+    sl_settings s = j->settings;
+    sl_machine_description machine;
+    sl_ranks alone = { .comm = NULL };
+    bool described = purpose == SL_JOB_PLAN && o->machine != NULL;
+    s.optim.groups = s.groups;
+    sl_config_choose_batch(out->rows, &s);
+    expect_data(&s, purpose);
+    s.plan.rank_count = purpose == SL_JOB_TRAIN ? j->ranks.count : sl_job_planned_ranks(o);
+    if (described) SL_TRY(sl_machine_read(o->machine, &machine));
+    sluice_status st = sl_ranks_open(NULL, &alone);
+    if (st == SLUICE_OK) {
+        alone.local = purpose == SL_JOB_TRAIN ? j->ranks.local : described ? 1 : s.plan.rank_count;
+        alone.local_rank = j->ranks.local_rank;
+        alone.place = j->ranks.place;
+        st = plan_rows(j,
+                       &(sl_engine_options){ .training = true,
+                                             .plan_only = true,
+                                             .ranks = &alone,
+                                             .machine = described ? &machine : NULL,
+                                             .settings = &s,
+                                             .stop = j->stop },
+                       out);
+    }
+    sl_ranks_close(&alone);
+    return st;
+}
+
+/* Whether the last one was worse than the one before: still fewer rows are not tried, as a plan of a large model in a small
+ * memory takes seconds. */
+static bool is_slower(const plan_trial *tried, int count)
+{
+    const plan_trial *last = &tried[count - 1];
+    return count > 1 && last[-1].fits && last->seconds > AS_FAST * last[-1].seconds;
+}
+
+/* The most rows that fit and are as fast as any; the fewest where none fit. */
+static const plan_trial *best_of(const plan_trial *tried, int count)
+{
+    double least = 0;
+    for (int i = 0; i < count; i++)
+        if (tried[i].fits && (least == 0 || tried[i].seconds < least)) least = tried[i].seconds;
+    for (int i = 0; i < count; i++)
+        if (tried[i].fits && tried[i].seconds <= AS_FAST * least) return &tried[i];
+    return &tried[count - 1];
+}
+
+static void explain(const sl_settings *s, const plan_trial *tried, const plan_trial *best, char *why, size_t room)
+{
+    char memory[32];
+    uint64_t told = s->plan.budget[SL_TIER_DEVICE];
+    if (!best->fits) {
+        snprintf(why, room, "not even the fewest rows fit");
+        return;
+    }
+    sl_format_bytes(told > 0 ? told : best->budget, memory, sizeof memory);
+    if (best == tried)
+        snprintf(why, room, "the most within %d rows and %d tokens; it fits in %s", SL_BATCH_MOST_ROWS,
+                 SL_BATCH_MOST_TOKENS, memory);
+    else if (best[-1].fits)
+        snprintf(why, room, "%" PRId64 " rows fit in %s too, but a step of them would be slower", best[-1].rows,
+                 memory);
+    else
+        snprintf(why, room, "the largest that fits in %s", memory);
+}
+
+/* *rows 0: the model cannot be planned here; whoever needs the plan says why. */
+static sluice_status choose_rows(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose, uint64_t *rows,
+                                 char *why, size_t room)
+{
+    int64_t choices[SL_BATCH_CHOICES];
+    plan_trial tried[SL_BATCH_CHOICES];
+    int known = sl_job_vocabulary_number(&j->settings) > 0 ? sl_config_batch_choices(&j->settings, choices) : 0;
+    int count = 0;
+    *rows = 0;
+    while (count < known && !is_slower(tried, count)) {
+        tried[count] = (plan_trial){ .rows = choices[count] };
+        sluice_status st = try_rows(j, o, purpose, &tried[count++]);
+        if (st == SLUICE_ERR_STOPPED) return st;
+        if (st != SLUICE_OK) return SLUICE_OK;
+    }
+    if (count == 0) return SLUICE_OK;
+    const plan_trial *best = best_of(tried, count);
+    explain(&j->settings, tried, best, why, room);
+    *rows = (uint64_t)best->rows;
+    return SLUICE_OK;
+}
+
+/* What a run that goes on has had so far, whatever memory there is now. */
+static uint64_t kept_rows(const sl_job *j, const sluice_job_options *o, char *why, size_t room)
+{
+    int64_t all = j->settings.model.batch * j->settings.plan.accumulation;
+    if (!o->resume || j->settings.checkpoint.path[0] == '\0') return 0;
+    uint64_t rows = sl_checkpoint_micro_batch(j->settings.checkpoint.path);
+    if (rows == 0 || rows > (uint64_t)all || (uint64_t)all % rows != 0) return 0; /* refused when it is loaded */
+    snprintf(why, room, "as the checkpoint has it");
+    return rows;
+}
+
+sluice_status sl_job_choose_batch(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
+{
+    char why[160] = "";
+    uint64_t rows = 0, mine;
+    if (!j->settings.given.open_batch || purpose == SL_JOB_GENERATE) return SLUICE_OK;
+    if (purpose == SL_JOB_TRAIN)
+        SL_TRY(sl_ranks_least(&j->ranks, "micro-batch of the checkpoint", kept_rows(j, o, why, sizeof why), &rows));
+    if (rows == 0 && purpose != SL_JOB_EVALUATE) {
+        SL_TRY(
+            sl_ranks_agree(&j->ranks, "choosing the micro-batch", choose_rows(j, o, purpose, &mine, why, sizeof why)));
+        SL_TRY(sl_ranks_least(&j->ranks, "micro-batches that fit", mine, &rows));
+        if (rows < mine) snprintf(why, sizeof why, "the largest that fits on every rank");
+    }
+    if (rows > 0) sl_config_choose_batch((int64_t)rows, &j->settings);
+    sl_config_tell_batch(&j->settings, rows > 0 ? why : NULL, &j->log);
+    return SLUICE_OK;
+}
+
+sluice_status sluice_job_config(const sluice_config *c, const sluice_job_options *given)
+{
+    sl_job j = { .data = NULL };
+    sluice_job_options o;
+    SL_TRY(sl_job_take_options(c, given, SL_JOB_PLAN, "sluice_job_config", &o));
+    if (o.out == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_job_config: options.out is NULL");
+    j.stop = o.stop;
+    j.log = (sl_log){ o.log, o.log_user, 0, 1 };
+    sluice_status st = sl_ranks_open(NULL, &j.ranks);
+    if (st == SLUICE_OK) st = sl_config_resolve(c, o.ranks, &j.log, &j.settings);
+    if (st == SLUICE_OK) st = sl_job_choose_batch(&j, &o, SL_JOB_PLAN);
+    if (st == SLUICE_OK) sl_settings_print(&j.settings, o.out);
+    sl_ranks_close(&j.ranks);
+    return st;
+}
