@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "ir/graph.h"
 
 static const char *next_line(const char *line)
 {
@@ -50,29 +51,62 @@ bool sl_identity_same_model(const sl_identity *here, const sl_checkpoint_meta *t
     return strcmp(mine, there->model_sha256) == 0;
 }
 
+/* A line that a side lacks of an attribute, "attention.window", which is not written where no node of the op has it: its value
+ * there, "0". NULL: the key is none, or the side has no such op or is of a version that knew nothing of it. */
+static const char *unwritten(const char *lines, const char *key)
+{
+    const char *dot = strchr(key, '.');
+    for (const char *line = lines; dot != NULL && *line != '\0'; line = next_line(line))
+        if (strncmp(line, key, (size_t)(dot + 1 - key)) == 0) return sl_attribute_unset(key);
+    return NULL;
+}
+
+static size_t key_length(const char *line)
+{
+    size_t length = strcspn(line, "\n"), key = 0;
+    while (key + 1 < length && strncmp(line + key, ": ", 2) != 0) key++;
+    return key;
+}
+
+static sluice_status refuse(const char *key, const char *here, size_t here_length, const char *there,
+                            size_t there_length)
+{
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%s is %.*s, the checkpoint was made with %.*s: a resumed run must keep it (docs/resume.md lists "
+                   "what may change)",
+                   key, (int)here_length, here, (int)there_length, there);
+}
+
+/* One line of a side beside what the other says; `mine`: it is of the run that resumes. */
+static sluice_status compare_line(const sl_identity *here, const char *line, const char *others, bool same_model,
+                                  bool mine)
+{
+    char key[256];
+    size_t length = key_length(line);
+    if (length >= sizeof key) return SLUICE_OK;
+    snprintf(key, sizeof key, "%.*s", (int)length, line);
+    const char *value = line + length + 2, *found = find_line(others, key);
+    const char *other = found != NULL ? found + length + 2 : same_model ? NULL : unwritten(others, key);
+    if (other == NULL) return SLUICE_OK;
+    size_t bytes = strcspn(value, "\n"), other_bytes = strcspn(other, "\n");
+    if (bytes == other_bytes && memcmp(value, other, bytes) == 0) return SLUICE_OK;
+    if (same_model && here->is_model != NULL && here->is_model(key)) return SLUICE_OK;
+    return mine ? refuse(key, value, bytes, other, other_bytes) : refuse(key, other, other_bytes, value, bytes);
+}
+
 sluice_status sl_identity_check_lines(const sl_identity *here, const sl_checkpoint_meta *there)
 {
-    char old[512], key[256];
+    char old[512];
     const char *lines = there->identity;
     bool same_model = sl_identity_same_model(here, there);
     if (lines[0] == '\0') {
         write_old_lines(there, old, sizeof old);
         lines = old;
     }
-    for (const char *line = lines; *line != '\0'; line = next_line(line)) {
-        size_t length = strcspn(line, "\n"), key_length = 0;
-        while (key_length + 1 < length && strncmp(line + key_length, ": ", 2) != 0) key_length++;
-        if (key_length >= sizeof key) continue;
-        snprintf(key, sizeof key, "%.*s", (int)key_length, line);
-        const char *mine = find_line(here->lines, key);
-        size_t mine_length = mine != NULL ? strcspn(mine, "\n") : 0, value = key_length + 2;
-        if (mine == NULL || (mine_length == length && memcmp(mine, line, length) == 0)) continue;
-        if (same_model && here->is_model != NULL && here->is_model(key)) continue;
-        return sl_fail(
-            SLUICE_ERR_USAGE,
-            "%s is %.*s, the checkpoint was made with %.*s: a resumed run must keep it (docs/resume.md lists "
-            "what may change)",
-            key, (int)(mine_length - value), mine + value, (int)(length - value), line + value);
-    }
+    for (const char *line = lines; *line != '\0'; line = next_line(line))
+        SL_TRY(compare_line(here, line, here->lines, same_model, false));
+    /* what only this run says: attributes that the checkpoint's model does without */
+    for (const char *line = here->lines; *line != '\0'; line = next_line(line))
+        SL_TRY(compare_line(here, line, lines, same_model, true));
     return SLUICE_OK;
 }

@@ -181,6 +181,9 @@ void sl_graph_identity_v1(const sluice_graph *g, char sha256[65]);
 /* A line for each op and attribute that is not free, "rotary.base: 500000": what a refused checkpoint can be compared
  * by. Where nodes of the op differ, their values in order; where those are long, the first ones and a hash of all. */
 void sl_graph_write_attributes(const sluice_graph *g, FILE *out);
+/* What such a line would say that is not written because no node of its op has the attribute: "0" of "attention.window",
+ * "false" of "rotary.fractional". NULL: lines with this key are always written, or never. */
+const char *sl_attribute_unset(const char *key);
 
 /* For passes and optim/: append a value or a node and return its index (arrays grow, names are copied; a NULL name is
  * made up). A node sets the producer of the values it is first to write and the storage of a view, and counts in its

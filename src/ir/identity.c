@@ -154,3 +154,17 @@ void sl_graph_write_attributes(const sluice_graph *g, FILE *out)
             if (sl_ops[op].attributes->rows[k].free == NULL)
                 write_line(g, (sl_op)op, &sl_ops[op].attributes->rows[k], out);
 }
+
+const char *sl_attribute_unset(const char *key)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++) {
+        size_t length = strlen(sl_ops[op].name);
+        if (strncmp(key, sl_ops[op].name, length) != 0 || key[length] != '.') continue;
+        for (int k = 0; k < sl_ops[op].attributes->count; k++) {
+            const sl_attribute *a = &sl_ops[op].attributes->rows[k];
+            if (a->if_set && strcmp(a->name, key + length + 1) == 0)
+                return a->type == SL_ATTRIBUTE_bool ? "false" : "0";
+        }
+    }
+    return NULL;
+}

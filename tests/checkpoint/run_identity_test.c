@@ -39,6 +39,22 @@ TEST(lines_about_the_model_count_where_the_model_is_another)
     CHECK_CONTAINS(sluice_error(), "model.kv_heads is 2, the checkpoint was made with \"auto\"");
 }
 
+/* An attribute that is zero everywhere has no line: with another model, the op's other lines tell that it is there and zero. */
+TEST(an_attribute_that_one_side_leaves_at_zero_is_refused_with_both_values)
+{
+    CHECK_EQ(check("attention.heads: 2\n", "attention.heads: 2\nattention.window: 512 0\n", false), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(),
+                   "attention.window is 0, the checkpoint was made with 512 0: a resumed run must keep it");
+    CHECK_EQ(check("attention.heads: 2\nattention.window: 512\n", "attention.heads: 2\n", false), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "attention.window is 512, the checkpoint was made with 0");
+    CHECK_EQ(check("rotary.base: 5\n", "rotary.base: 5\nrotary.fractional: true\n", false), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "rotary.fractional is false, the checkpoint was made with true");
+    /* the same model; no attention on the other side; a line that is always written */
+    CHECK_EQ(check("attention.heads: 2\n", "attention.heads: 2\nattention.window: 512\n", true), SLUICE_OK);
+    CHECK_EQ(check("rotary.base: 5\n", "attention.window: 512\n", false), SLUICE_OK);
+    CHECK_EQ(check("attention.heads: 2\n", "attention.heads: 2\nattention.causal: true\n", false), SLUICE_OK);
+}
+
 TEST(a_checkpoint_without_lines_is_compared_by_the_fields_of_older_versions)
 {
     sl_identity mine = { .old_model_sha256 = "old",

@@ -1,5 +1,6 @@
 /* resume_settings_test.c: settings that change on --resume are refused with the key and both values, or pass, as their
  * rows say (docs/resume.md). */
+#include "support/plain_files.h"
 #include "support/run.h"
 #include "test.h"
 
@@ -110,6 +111,43 @@ TEST(settings_that_may_change_pass_on_resume)
         CHECK_STR(r.error, "");
         run_free(&r);
     }
+}
+
+/* No setting says them: the refusal names them as the graph does, also where one side has none. */
+TEST(attributes_that_only_config_json_says_are_refused_on_resume_with_both_values)
+{
+    char folder[1024], command[2048];
+    snprintf(folder, sizeof folder, "%.1000s", test_tmpdir());
+    run_write(
+        folder, "a.json",
+        "{\"model\": {\"type\": \"gemma2\", \"layers\": 2, \"heads\": 2, \"width\": 16, \"context\": 8,\n"
+        " \"feed_forward\": 32, \"vocabulary\": \"20\"}, \"data\": {\"type\": \"random_tokens\", \"samples\": 64},\n"
+        " \"steps\": 2, \"train_batch_size\": 4, \"threads\": 1, \"optimizer\": {\"type\": \"AdamW\"},\n"
+        " \"save\": \"m/\"}\n");
+    run_must(folder, "train a.json --quiet");
+    run_write(folder, "b.json",
+              "{\"model\": {\"path\": \"m\"}, \"data\": {\"type\": \"random_tokens\", \"samples\": 64},\n"
+              " \"steps\": 2, \"train_batch_size\": 4, \"threads\": 1, \"optimizer\": {\"type\": \"AdamW\"},\n"
+              " \"checkpoint\": {\"path\": \"with\"}}\n");
+    run_must(folder, "train b.json --quiet");
+    snprintf(command, sizeof command,
+             "sed -i 's/\"final_logit_softcapping\": 30.0/\"final_logit_softcapping\": null/' '%s'",
+             at(folder, "m/config.json"));
+    CHECK_EQ(system(command), 0);
+    run_result r = run_sluice(folder, "train b.json --quiet --resume --set steps=3");
+    CHECK_EQ(r.status, 2);
+    CHECK_CONTAINS(r.error, "softcap is 0, the checkpoint was made with 30");
+    run_free(&r);
+    run_must(folder, "train b.json --quiet --set checkpoint.path=without");
+    snprintf(command, sizeof command,
+             "sed -i 's/\"final_logit_softcapping\": null/\"final_logit_softcapping\": 30.0/' '%s'",
+             at(folder, "m/config.json"));
+    CHECK_EQ(system(command), 0);
+    r = run_sluice(folder, "train b.json --quiet --resume --set steps=3 --set checkpoint.path=without");
+    CHECK_EQ(r.status, 2);
+    CHECK_CONTAINS(r.error, "softcap is 30, the checkpoint was made with 0");
+    run_free(&r);
+    run_must(folder, "train b.json --quiet --resume --set steps=3");
 }
 
 /* GPT-2 has dropout in its blocks: switching it on or off changes the nodes, but not what a checkpoint holds. */
