@@ -325,12 +325,13 @@ static uint64_t heap_pop(sl_bpe_work *w)
 static sluice_status queue_push(sl_bpe_work *w, uint32_t rank, uint32_t place)
 {
     place_list *list = &w->lists[rank];
-    place_chunk *last = &w->chunks[list->last];
-    if (list->last != 0 && last->places[last->end - 1] > place) return heap_push(w, (uint64_t)rank << 32 | place);
-    if (list->last == 0 || last->end == CHUNK_PLACES) {
+    place_chunk *last =
+        list->last != 0 ? &w->chunks[list->last] : NULL; /* before the first one there may be no array */
+    if (last != NULL && last->places[last->end - 1] > place) return heap_push(w, (uint64_t)rank << 32 | place);
+    if (last == NULL || last->end == CHUNK_PLACES) {
         uint32_t chunk = new_chunk(w);
         if (chunk == 0) return SLUICE_ERR_NO_MEMORY;
-        if (list->last == 0) {
+        if (last == NULL) {
             list->first = chunk;
             mark_rank(w, rank);
         } else {
