@@ -11,7 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]  # tokenizers.py is a script here
 try:
     import torch
     import transformers

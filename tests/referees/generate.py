@@ -10,7 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]  # tokenizers.py is a script here
 try:
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -4,22 +4,14 @@ Ids are those of apply_chat_template, masks those that TRL's training templates 
 tokenizer and one in the manner of SentencePiece, both trained on the spot. Completions: TRL's rule, which masks the tokens that the
 prompt alone and the whole have in common.
 """
-import importlib.util
 import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-# this folder holds a tokenizers.py, which is not the package of that name
-HERE = Path(__file__).resolve().parent
-sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != HERE]
-
-beside = importlib.util.spec_from_file_location("templates", HERE / "templates.py")
-T = importlib.util.module_from_spec(beside)
-beside.loader.exec_module(T)  # ends with 77 where packages are missing
+import templates as T  # ends with 77 where packages are missing
 
 try:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers

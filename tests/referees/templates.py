@@ -13,9 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# this folder holds a tokenizers.py, which is not the package of that name
 HERE = Path(__file__).resolve().parent
-sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != HERE]
 
 try:
     import trl

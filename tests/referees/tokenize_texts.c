@@ -1,4 +1,4 @@
-/* tokenize_texts.c: a tokenizer as a program, for the referee beside it (tokenizers.py).
+/* tokenize_texts.c: a tokenizer as a program, for the referee beside it (tokenizer_parity.py).
  *
  *   tokenize_texts FOLDER|tokenizer.json
  *

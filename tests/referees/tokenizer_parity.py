@@ -1,7 +1,7 @@
 """Tokenizers against the Hugging Face package, token for token and back.
 
-    tokenizers.py BUILD [KIND...]   every kind, or those whose names contain one of the words
-    tokenizers.py BUILD --record    also writes the small ones to tests/fixtures/tokenizers for the test without Python
+    tokenizer_parity.py BUILD [KIND...]   every kind, or those whose names contain one of the words
+    tokenizer_parity.py BUILD --record    also writes the small ones to tests/fixtures/tokenizers for the test without Python
 
 Vocabularies are trained here, in the forms that transformers 4 and 5 write. Texts: Shakespeare and MRPC where SLUICE_DATA
 (or ../shared/data beside the source) has them, the project's own source, and 10,000 random strings for each kind. Each text is
@@ -17,7 +17,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]  # this file has the package's name
 try:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 except ImportError as missing:
