@@ -61,7 +61,8 @@ static sluice_status open_pair(sl_tokenizer *t, const char *folder)
         return sl_fail(
             SLUICE_ERR_INPUT,
             "%s has vocab.json but no merges.txt: a byte-level BPE tokenizer needs both, or a tokenizer.json", folder);
-    return sl_tokenizer_read_pair(t, vocab, merges);
+    SL_TRY(sl_tokenizer_read_pair(t, vocab, merges));
+    return sl_tokenizer_read_sides(t, folder);
 }
 
 static sluice_status refuse_folder(const char *folder)

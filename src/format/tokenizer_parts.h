@@ -278,4 +278,7 @@ sluice_status sl_ids_reserve(sl_ids *ids, size_t more);
 sluice_status sl_tokenizer_read_json(sl_tokenizer *t, const char *text, size_t bytes, const char *file);
 sluice_status sl_tokenizer_read_pair(sl_tokenizer *t, const char *vocab_file, const char *merges_file);
 
+/* tokenizer_sides.c: what tokenizer_config.json puts around texts, where t was read from such a pair. */
+sluice_status sl_tokenizer_read_sides(sl_tokenizer *t, const char *folder);
+
 #endif

@@ -345,6 +345,62 @@ TEST(a_vocabulary_with_merges_is_a_tokenizer)
     sl_tokenizer_close(t);
 }
 
+/* What transformers 5 makes of the same folders (tests/referees/tokenizer_parity.py). */
+TEST(a_vocabulary_with_merges_takes_the_tokens_around_texts_from_its_configuration)
+{
+    static const struct {
+        const char *config;
+        int32_t before, after; /* -1: none */
+    } cases[] = {
+        { "{}", -1, -1 },
+        { "{\"add_bos_token\": true}", 1, -1 },
+        { "{\"add_eos_token\": true, \"add_bos_token\": false}", -1, 1 },
+        { "{\"add_bos_token\": true, \"add_eos_token\": true, \"bos_token\": \"<s>\", \"eos_token\": "
+          "{\"content\": \"</s>\"}}",
+          2, 3 },
+        { "{\"add_bos_token\": true, \"bos_token\": null}", -1, -1 },
+        { "{\"add_bos_token\": true, \"tokenizer_class\": \"Qwen2Tokenizer\"}", -1, -1 },
+        { "{\"add_eos_token\": true, \"tokenizer_class\": \"Qwen2Tokenizer\"}", -1, 1 },
+    };
+    static const struct {
+        const char *config, *message;
+    } bad[] = {
+        { "{\"add_bos_token\": 1}", "tokenizer_config.json" },
+        { "{\"add_bos_token\": 1}", "\"add_bos_token\" is neither true nor false" },
+        { "{\"add_eos_token\": true, \"eos_token\": 3}", "\"eos_token\" is neither text nor an object" },
+        { "{\"add_eos_token\": true, \"eos_token\": \"<e>\"}", "\"<e>\" is no token of vocab.json" },
+        { "[]", "is no JSON object" },
+        { "{", "tokenizer_config.json" },
+    };
+    char folder[1024];
+    sl_tokenizer *t;
+    snprintf(folder, sizeof folder, "%.1000s", test_tmpdir());
+    write_file(folder, "vocab.json", "{\"a\": 0, \"<|endoftext|>\": 1, \"<s>\": 2, \"</s>\": 3}");
+    write_file(folder, "merges.txt", "#version: 0.2\n");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_encoder *e;
+        sl_ids ids = { 0 }, expected = { 0 };
+        write_file(folder, "tokenizer_config.json", cases[i].config);
+        REQUIRE_OK(sl_tokenizer_open(folder, &t));
+        REQUIRE_OK(sl_encoder_create(t, &e));
+        REQUIRE_OK(sl_encode(e, "a", 1, SL_ENCODE_ADD_SPECIAL, &ids));
+        if (cases[i].before >= 0) REQUIRE_OK(sl_ids_add(&expected, cases[i].before));
+        REQUIRE_OK(sl_ids_add(&expected, 0));
+        if (cases[i].after >= 0) REQUIRE_OK(sl_ids_add(&expected, cases[i].after));
+        CHECK_EQ(ids.count, expected.count);
+        CHECK(ids.count == expected.count && memcmp(ids.data, expected.data, ids.count * sizeof *ids.data) == 0);
+        sl_ids_free(&ids);
+        sl_ids_free(&expected);
+        sl_encoder_destroy(e);
+        sl_tokenizer_close(t);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        write_file(folder, "tokenizer_config.json", bad[i].config);
+        CHECK_EQ(sl_tokenizer_open(folder, &t), SLUICE_ERR_INPUT);
+        CHECK_CONTAINS(sluice_error(), bad[i].message);
+    }
+}
+
 TEST(text_that_is_not_utf8_is_refused_with_its_place)
 {
     sl_tokenizer *t = open_parts((file_parts){ 0 });

@@ -452,6 +452,43 @@ def check(kind, reference, path, build, strings):
     return wrong
 
 
+def sides(build, root, lines):
+    """add_bos_token and add_eos_token of tokenizer_config.json, beside vocab.json and merges.txt and beside tokenizer.json."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as missing:
+        print(f"sides: skipped: {missing}")
+        return 0
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=400, special_tokens=["<|endoftext|>", "<s>", "</s>"],
+                                                     initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    model = json.loads(t.to_str())["model"]
+    names = {"bos_token": "<s>", "eos_token": "</s>"}
+    configs = [{}, {"add_bos_token": True}, {"add_eos_token": True}, {"add_bos_token": True, "bos_token": None},
+               dict(names, add_bos_token=True), dict(names, add_bos_token=True, add_eos_token=True)]
+    wrong = 0
+    for number, (whole, kind, config) in enumerate((w, k, c) for w in (False, True) for k in ("gpt2", "qwen2", "llama") for c in configs
+                                                   if w or k != "llama"):  # a pair is no tokenizer of Llama's kind
+        folder = root / f"sides{number}"
+        folder.mkdir()
+        if whole:
+            t.save(str(folder / "tokenizer.json"))
+        else:
+            (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+            (folder / "merges.txt").write_text("\n".join(["#version: 0.2"] + [" ".join(m) for m in model["merges"]]) + "\n")
+        name = {"gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "llama": "LlamaTokenizer"}[kind]
+        (folder / "tokenizer_config.json").write_text(json.dumps(dict(config, tokenizer_class=name)))
+        (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+        ours = Ours(build, folder)
+        expected = [AutoTokenizer.from_pretrained(folder)(s).input_ids for s in WORDS[:5]]
+        wrong += differ("sides", f"{kind} {config}", WORDS[:5], expected, ours.encode(WORDS[:5], ADD_SPECIAL))
+        ours.close()
+    print(f"{'sides':26} {number + 1:6} folders: {'same' if wrong == 0 else str(wrong) + ' DIFFER'}", flush=True)
+    return wrong
+
+
 def record(made):
     """Small vocabularies, some texts and what the reference makes of them: lines of JSON."""
     FIXTURES.mkdir(parents=True, exist_ok=True)
@@ -493,6 +530,8 @@ def main():
         reference, path = real_gpt2()
         if reference is not None and (not words or any(w in "gpt2" for w in words)):
             wrong += check("gpt2", reference, path, build, named + long_strings(rng) + [random_string(rng) for _ in range(STRINGS)])
+        if not words or any(w in "sides" for w in words):
+            wrong += sides(build, Path(folder), lines)
         for kind, make in KINDS.items():
             if words and not any(w in kind for w in words):
                 continue
