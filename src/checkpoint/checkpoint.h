@@ -20,7 +20,8 @@
 #define SL_CHECKPOINT_FORMAT 1
 #define SL_CHECKPOINT_CHUNK  ((uint64_t)4 << 20)
 /* What saves, loads and hashes take from the C library while they run, at most: a chunk for the writer of a save in the
- * background, and two for values on their way between ranks; for overhead_bytes. */
+ * background, and two for values on their way between ranks; or, while weights are loaded, one and blocks of those of a few
+ * threads. For overhead_bytes. */
 #define SL_CHECKPOINT_STAGING_BYTES (3 * (SL_CHECKPOINT_CHUNK + 4096))
 
 /* All of a run's state that is not a tensor. */

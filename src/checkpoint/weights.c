@@ -1,14 +1,11 @@
-/* weights.c: weights as safetensors. */
-#include <inttypes.h>
+/* weights.c: weights of a state into safetensors files. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/folder.h"
 #include "checkpoint/kept_vocabulary.h"
 #include "checkpoint/rounds.h"
 #include "checkpoint/weights.h"
-#include "checkpoint/weights_check.h"
 #include "core/half.h"
 #include "format/weight_names.h"
 

@@ -2,7 +2,7 @@
  *
  * Several threads take blocks in the order of the files. Each reads its block, makes values of it where the state does not
  * take it as it is, and stores them, so that the disk has as many requests at a time as there are threads, and works while
- * other blocks are stored. What is staged is a block for each thread, in the scratch memory of the pool.
+ * other blocks are stored. What is staged is a block for each thread.
  *
  * Through the page cache or past it? What went through it is there for the next run, but on a fast disk the cache itself is
  * the slower part. So a part of the files is read each way, and what remains goes past the cache only where that is clearly
@@ -31,12 +31,13 @@
 #define PART_SECONDS  0.5
 #define TRIAL_SECONDS 0.1
 /* How much faster it must be to leave nothing in the cache. */
-#define WORTH_BYPASSING 1.2
+#define WORTH_BYPASSING 1.15
 
-_Static_assert(SL_ST_BLOCK_ROOM(BLOCK_BYTES) + BLOCK_BYTES / 2 <= SL_SCRATCH_BYTES,
-               "a block and values of a part of it fit in the scratch memory of a thread");
-_Static_assert(SL_CHECKPOINT_CHUNK + LEAST_THREADS * (SL_ST_BLOCK_ROOM(SMALL_BLOCK_BYTES) + SMALL_BLOCK_BYTES / 2) <=
-                   SL_CHECKPOINT_STAGING_BYTES,
+/* A block and, behind it, a part of its values as float. */
+#define ROOM_BYTES(block) (SL_ST_BLOCK_ROOM(block) + (block) / 2)
+
+_Static_assert(ROOM_BYTES(BLOCK_BYTES) <= SL_SCRATCH_BYTES, "a block fits in the scratch memory of a thread");
+_Static_assert(SL_CHECKPOINT_CHUNK + LEAST_THREADS * ROOM_BYTES(SMALL_BLOCK_BYTES) <= SL_CHECKPOINT_STAGING_BYTES,
                "what is staged outside the scratch memory of the engine's threads was planned");
 
 /* A weight that the files hold. */
@@ -67,6 +68,7 @@ typedef struct weights_loading {
     sl_chunk_staging staging;
     sl_pool *pool, *own_pool; /* the state's, or one that is owned */
     uint64_t block_bytes;
+    char *rooms; /* owned; one for each thread of the own pool; NULL: they use the scratch memory of theirs */
     weight_source *sources; /* owned; in the order of the files */
     int64_t source_count;
     sl_activity activity;
@@ -289,17 +291,17 @@ static sluice_status store(const weights_loading *l, const weight_source *s, uin
 }
 
 /* The parts of a weight may be of different types, and larger than the one that the size of a block was made of. */
-static sluice_status load_block(const weights_loading *l, const weight_block *b, void *scratch)
+static sluice_status load_block(const weights_loading *l, const weight_block *b, char *room)
 {
     const sl_state_tensor *t = &l->state->tensors[b->of->tensor];
-    float *values = (float *)((char *)scratch + SL_SCRATCH_BYTES - l->block_bytes / 2);
+    float *values = (float *)(void *)(room + SL_ST_BLOCK_ROOM(l->block_bytes));
     for (uint64_t done = 0; done < b->count;) {
         const char *data;
         stored_run run = run_at(l->f, t, b->first + done, b->count - done);
         sl_st_dtype type = run.in->stored->dtype;
         int64_t most = (int64_t)(l->block_bytes / sl_st_dtype_bytes(type));
         if (run.count > most) run.count = most;
-        SL_TRY(sl_st_read_block(run.in->file, run.in->stored, run.first, run.count, b->way, scratch, &data));
+        SL_TRY(sl_st_read_block(run.in->file, run.in->stored, run.first, run.count, b->way, room, &data));
         SL_TRY(store(l, b->of, b->first + done, (uint64_t)run.count, type, data, values));
         done += (uint64_t)run.count;
     }
@@ -312,10 +314,10 @@ static sluice_status load_blocks(void *loading, int64_t thread, void *scratch)
     weights_loading *l = loading;
     weight_block b;
     sluice_status st = SLUICE_OK;
-    (void)thread;
+    char *room = l->rooms != NULL ? l->rooms + (size_t)thread * ROOM_BYTES(l->block_bytes) : scratch;
     while (st == SLUICE_OK && !atomic_load(&l->failed) && take_block(l, &b)) {
         st = sl_stop_poll(l->state->stop, "loading weights");
-        if (st == SLUICE_OK) st = load_block(l, &b, scratch);
+        if (st == SLUICE_OK) st = load_block(l, &b, room);
     }
     if (st != SLUICE_OK) atomic_store(&l->failed, true);
     return st;
@@ -367,7 +369,9 @@ static sluice_status choose_threads(weights_loading *l)
     if (!more && l->pool != NULL) return SLUICE_OK;
     SL_TRY(sl_pool_create(more ? LEAST_THREADS : 1, &l->own_pool));
     l->pool = l->own_pool;
-    return SLUICE_OK;
+    if (!more) return SLUICE_OK;
+    l->rooms = sl_alloc_array(LEAST_THREADS, ROOM_BYTES(l->block_bytes), "blocks of weights on their way");
+    return l->rooms != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
 static sluice_status prepare(weights_loading *l)
@@ -400,6 +404,7 @@ static void close_weights(weights_loading *l)
 {
     if (l->has_lock) pthread_mutex_destroy(&l->lock);
     sl_pool_destroy(l->own_pool);
+    sl_free(l->rooms);
     sl_free(l->ahead);
     sl_free(l->sources);
     sl_staging_free(&l->staging);
