@@ -570,6 +570,16 @@ typedef struct sluice_event {
     const sluice_sample *sample; /* SAMPLE: the first one, told before step 1; valid during the call */
 } sluice_event;
 
+/* What generation_config.json of the model's folder may decide: bits of sluice_job_options.from_folder. */
+enum {
+    SLUICE_FOLDER_TEMPERATURE = 1, /* with its do_sample: false takes the most likely token */
+    SLUICE_FOLDER_TOP_K = 2,
+    SLUICE_FOLDER_TOP_P = 4,
+    SLUICE_FOLDER_MIN_P = 8,
+    SLUICE_FOLDER_REPETITION_PENALTY = 16,
+    SLUICE_FOLDER_ALL = 31
+};
+
 typedef struct sluice_job_options {
     size_t size;         /* start from sluice_job_options_init */
     bool resume;         /* continue from checkpoint.path */
@@ -610,6 +620,9 @@ typedef struct sluice_job_options {
     const char *system;        /* chat: what stands before the conversation; NULL: nothing */
     const char *template_name; /* chat: NULL: that of the model's folder */
     FILE *in;                  /* chat without prompts: has a file descriptor */
+    /* generate: SLUICE_FOLDER_... bits of the values above that the model's folder decides where it says them; a note tells
+     * each. 0: none */
+    unsigned from_folder;
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 

@@ -108,6 +108,10 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     if (a->seed >= 0) out->seed = a->seed;
     if (a->batch >= 0) out->batch = (int)a->batch;
     if (a->prompts != NULL) out->prompts = a->prompts;
+    out->from_folder = (a->temperature < 0 ? SLUICE_FOLDER_TEMPERATURE : 0u) |
+                       (a->top_k < 0 ? SLUICE_FOLDER_TOP_K : 0u) | (a->top_p < 0 ? SLUICE_FOLDER_TOP_P : 0u) |
+                       (a->min_p < 0 ? SLUICE_FOLDER_MIN_P : 0u) |
+                       (a->repetition_penalty < 0 ? SLUICE_FOLDER_REPETITION_PENALTY : 0u);
     out->chat = a->chat;
     out->system = a->system;
     out->template_name = a->template_name;

@@ -17,6 +17,49 @@
 /* Sequences at a time, unless the caller says. */
 #define USUAL_SLOTS 8
 
+/* ---- how tokens are drawn ---- */
+
+static void tell_chosen(const sl_job *j, const char *option, double value)
+{
+    sl_log_write(&j->log, SLUICE_LOG_NOTE, "chosen: --%s %g (generation_config.json of the model's folder)", option,
+                 value);
+}
+
+/* A value of the folder's where the caller leaves it to it and it says one; negative: it does not. */
+static double settle(const sl_job *j, const sluice_job_options *o, unsigned bit, const char *option, double said,
+                     double given)
+{
+    if ((o->from_folder & bit) == 0 || said < 0) return given;
+    if (said != given) tell_chosen(j, option, said);
+    return said;
+}
+
+/* As transformers reads it: without do_sample it says no temperature, with it 1 where none is written. */
+static double said_temperature(const sl_generation_config *c)
+{
+    if (c->samples <= 0) return c->samples; /* 0: the most likely token */
+    return c->temperature >= 0 ? c->temperature : 1;
+}
+
+static void choose_sampling(const sl_job *j, const sluice_job_options *o, const sl_generation_config *c,
+                            sl_sampling *out)
+{
+    *out = (sl_sampling){
+        .seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)j->settings.seed,
+        .temperature = settle(j, o, SLUICE_FOLDER_TEMPERATURE, "temperature", said_temperature(c), o->temperature),
+        .top_k = (int64_t)settle(j, o, SLUICE_FOLDER_TOP_K, "top-k", (double)c->top_k, o->top_k),
+        .top_p = settle(j, o, SLUICE_FOLDER_TOP_P, "top-p", c->top_p, o->top_p),
+        .min_p = settle(j, o, SLUICE_FOLDER_MIN_P, "min-p", c->min_p, o->min_p),
+        .repetition_penalty = settle(j, o, SLUICE_FOLDER_REPETITION_PENALTY, "repetition-penalty",
+                                     c->repetition_penalty, o->repetition_penalty),
+    };
+    if (o->from_folder != 0 && c->unbuilt != NULL)
+        sl_log_write(
+            &j->log, SLUICE_LOG_NOTE,
+            "generation_config.json of the model's folder asks for %s, which is not built in and has no effect",
+            c->unbuilt);
+}
+
 /* ---- before the model is built ---- */
 
 static sluice_status take_prompts(struct sl_generation *g, const sluice_job_options *o)
@@ -259,13 +302,8 @@ sluice_status sl_generator_run(sl_generator *n)
 
 static sluice_status open_generator(sl_generator *n)
 {
-    const sluice_job_options *o = n->o;
-    sl_sampling sampling = { .seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)n->job->settings.seed,
-                             .temperature = o->temperature,
-                             .top_k = o->top_k,
-                             .top_p = o->top_p,
-                             .min_p = o->min_p,
-                             .repetition_penalty = o->repetition_penalty };
+    sl_sampling sampling;
+    choose_sampling(n->job, n->o, &n->g->text.generation, &sampling);
     SL_TRY(sl_cached_decoder_create(n->job->engine, n->g->places, &n->decoder));
     SL_TRY(sl_sampler_create(&sampling, sl_cached_decoder_vocabulary(n->decoder), &n->sampler));
     n->slots = (int)sl_cached_decoder_slots(n->decoder);

@@ -33,6 +33,9 @@ static sluice_status check_sampling(const sluice_job_options *o, const char *cal
     if (!(o->repetition_penalty > 0 && isfinite(o->repetition_penalty)))
         return sl_fail(SLUICE_ERR_USAGE, "%s: options.repetition_penalty is %g, must be finite and positive", call,
                        o->repetition_penalty);
+    if ((o->from_folder & ~(unsigned)SLUICE_FOLDER_ALL) != 0)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: options.from_folder is %u, which has bits that mean nothing", call,
+                       o->from_folder);
     if (o->batch < 0) return sl_fail(SLUICE_ERR_USAGE, "%s: options.batch is %d, must be 0 or more", call, o->batch);
     if (o->prompt != NULL && o->prompts != NULL)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a prompt and a file of prompts are given; give one of them", call);

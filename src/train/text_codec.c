@@ -6,9 +6,6 @@
 #include "checkpoint/folder.h"
 #include "core/alloc.h"
 #include "core/io.h"
-#include "format/json.h"
-
-#define MOST_CONFIG_BYTES ((size_t)16 << 20)
 
 static bool has_file(const char *folder, const char *name)
 {
@@ -27,37 +24,18 @@ const char *sl_job_tokenizer(const sl_job *j)
 
 /* ---- tokens that end a reply ---- */
 
-static sluice_status add_end(sl_text_codec *t, const json_t *id)
+static sluice_status add_end(sl_text_codec *t, int64_t id)
 {
-    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX) return SLUICE_OK;
-    int32_t value = (int32_t)json_integer_value(id);
-    return sl_text_codec_ends(t, value) ? SLUICE_OK : sl_ids_add(&t->ends, value);
-}
-
-/* "eos_token_id" of a file of the folder: a number or a list of them. */
-static sluice_status read_ends(sl_text_codec *t, const char *folder, const char *name)
-{
-    char path[4200], *text;
-    size_t bytes, i;
-    json_t *file, *id;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (!sl_path_exists(path)) return SLUICE_OK;
-    SL_TRY(sl_file_read_all(path, MOST_CONFIG_BYTES, &text, &bytes));
-    sluice_status st = sl_json_parse(text, bytes, path, SLUICE_ERR_INPUT, &file);
-    sl_free(text);
-    SL_TRY(st);
-    json_t *ends = json_object_get(file, "eos_token_id");
-    if (json_is_array(ends)) json_array_foreach(ends, i, id) if (st == SLUICE_OK) st = add_end(t, id);
-    if (st == SLUICE_OK && json_is_integer(ends)) st = add_end(t, ends);
-    json_decref(file);
-    return st;
+    if (id >= sl_tokenizer_size(t->tokenizer) || sl_text_codec_ends(t, (int32_t)id)) return SLUICE_OK;
+    return sl_ids_add(&t->ends, (int32_t)id);
 }
 
 /* generation_config.json counts before config.json; without either, the token that ends texts by its name. */
-static sluice_status find_ends(sl_text_codec *t, const char *folder)
+static sluice_status find_ends(sl_text_codec *t, const sl_model_config *model)
 {
-    if (folder[0] != '\0') SL_TRY(read_ends(t, folder, "generation_config.json"));
-    if (folder[0] != '\0' && t->ends.count == 0) SL_TRY(read_ends(t, folder, "config.json"));
+    for (int i = 0; i < t->generation.end_count; i++) SL_TRY(add_end(t, t->generation.ends[i]));
+    for (int i = 0; i < model->end_count && t->generation.end_count == 0; i++)
+        if (model->ends[i] >= 0) SL_TRY(add_end(t, model->ends[i]));
     int32_t end = t->ends.count == 0 ? sl_tokenizer_end_of_text(t->tokenizer) : -1;
     return end >= 0 ? sl_ids_add(&t->ends, end) : SLUICE_OK;
 }
@@ -89,6 +67,7 @@ static sluice_status find_chat(sl_text_codec *t, const char *path, const char *n
 sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_codec *out)
 {
     const char *path = sl_job_tokenizer(j);
+    SL_TRY(sl_generation_config_read(j->settings.path, &out->generation));
     out->vocabulary = path == NULL ? j->vocabulary : NULL;
     if (path == NULL) {
         if (j->vocabulary != NULL) return SLUICE_OK;
@@ -99,7 +78,7 @@ sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_code
     }
     SL_TRY(sl_tokenizer_open(path, &out->tokenizer));
     SL_TRY(sl_encoder_create(out->tokenizer, &out->encoder));
-    SL_TRY(find_ends(out, j->settings.path));
+    SL_TRY(find_ends(out, &j->settings.model.folder));
     return find_chat(out, path, chat);
 }
 

@@ -5,6 +5,7 @@
 #define SL_TRAIN_TEXT_CODEC_H
 
 #include "format/chat_template.h"
+#include "format/generation_config.h"
 #include "format/tokenizer.h"
 #include "train/decoding.h"
 #include "train/job.h"
@@ -15,6 +16,7 @@ typedef struct sl_text_codec {
     sl_encoder *encoder;             /* owned */
     sl_chat_folder folder;           /* of the tokenizer; what it says about conversations */
     const sl_chat_template *chat;    /* static; NULL: none is known */
+    sl_generation_config generation; /* of the model's folder */
     sl_ids ends;                     /* tokens that end a reply */
 } sl_text_codec;
 

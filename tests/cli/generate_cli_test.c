@@ -158,6 +158,53 @@ TEST(a_token_of_the_folders_generation_config_or_config_ends_a_reply)
     free(whole);
 }
 
+/* What the folder says counts where nobody says otherwise, is told, and is refused by file and key where it cannot be. */
+TEST(generation_config_of_the_folder_says_how_tokens_are_drawn)
+{
+    static const struct {
+        const char *config, *arguments, *same_as, *note; /* NULL: refused with the note */
+    } rows[] = {
+        { "{\"do_sample\": false, \"temperature\": 0.6}", "", "--temperature 0",
+          "chosen: --temperature 0 (generation_config" },
+        { "{\"do_sample\": true, \"temperature\": 0.6, \"top_p\": 0.9, \"top_k\": 20}", "",
+          "--temperature 0.6 --top-p 0.9 --top-k 20", "chosen: --top-k 20 (" },
+        { "{\"do_sample\": true}", "", "--temperature 1", "chosen: --temperature 1 (" },
+        { "{\"do_sample\": true, \"temperature\": 0.6}", "--temperature 0.9", "--temperature 0.9", "" },
+        { "{\"temperature\": 0.6, \"top_k\": 1}", "", "--temperature 0", "chosen: --top-k 1 (" },
+        { "{\"repetition_penalty\": 1.5, \"min_p\": 0.2}", "", "--repetition-penalty 1.5 --min-p 0.2",
+          "chosen: --repetition-penalty 1.5 (" },
+        { "{\"num_beams\": 4, \"top_k\": null}", "", "", "asks for num_beams, which is not built in" },
+        { "{\"temperature\": \"hot\"}", "", NULL,
+          "generation_config.json: temperature: \"hot\" is not a number from 0" },
+        { "{\"top_p\": 1.5}", "", NULL, "generation_config.json: top_p: 1.5 is not a number above 0 and at most 1" },
+        { "{\"top_k\": -1}", "", NULL, "generation_config.json: top_k: -1 is not a whole number" },
+        { "{\"repetition_penalty\": 0}", "", NULL, "repetition_penalty: 0 is not a number above 0" },
+        { "{\"do_sample\": 1}", "", NULL, "do_sample: 1 is not true or false" },
+        { "{\"eos_token_id\": [0, -2]}", "", NULL, "eos_token_id: -2 is not a token id" },
+        { "[]", "", NULL, "generation_config.json is no JSON object" },
+    };
+    char folder[1024], command[4096], arguments[1024];
+    snprintf(folder, sizeof folder, "%.1000s", test_tmpdir());
+    snprintf(command, sizeof command, "cp -r " FIXTURES "/gpt2 %s/model", folder);
+    REQUIRE(system(command) == 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        run_write(folder, "model/generation_config.json", rows[i].config);
+        snprintf(arguments, sizeof arguments, "generate --model model --prompt Hello --tokens 30 --seed 5 %s",
+                 rows[i].arguments);
+        run_result r = run_sluice(folder, arguments);
+        CHECK_EQ(r.status, rows[i].same_as != NULL ? 0 : 4);
+        CHECK_CONTAINS(r.error, rows[i].note);
+        if (rows[i].same_as != NULL) {
+            char given[512], *want;
+            snprintf(given, sizeof given, "--prompt Hello --tokens 30 --seed 5 %s", rows[i].same_as);
+            want = text_of(given);
+            CHECK_STR(r.out, want);
+            free(want);
+        }
+        run_free(&r);
+    }
+}
+
 /* ---- conversations ---- */
 
 TEST(a_conversation_goes_on_line_by_line_until_its_input_ends)

@@ -27,7 +27,8 @@
     X(weights_index) \
     X(jsonl) \
     X(prompts) \
-    X(adapter_config)
+    X(adapter_config) \
+    X(generation_config)
 /* clang-format on */
 
 #define DECLARE_TARGET(name_) void fuzz_##name_(const uint8_t *data, size_t bytes);
