@@ -3,15 +3,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#ifdef SLUICE_ZLIB
-#include <zlib.h>
-#endif
 
 #include "core/alloc.h"
 #include "core/io.h"
 #include "core/stop.h"
 #include "data/jsonl.h"
 #include "format/file_kind.h"
+#include "format/gzip.h"
 #include "format/scan.h"
 
 #define MAX_FILE_BYTES   ((size_t)64 << 30)
@@ -93,81 +91,6 @@ static sluice_status find_elements(sl_jsonl_file *f, size_t at)
     return fail_in_array(f, &s);
 }
 
-#ifdef SLUICE_ZLIB
-
-/* Room for more output; doubles. */
-static sluice_status grow(char **out, size_t *capacity, const char *path)
-{
-    size_t wanted = *capacity > 0 ? 2 * *capacity : (size_t)1 << 20;
-    if (wanted > MAX_FILE_BYTES)
-        return sl_fail(SLUICE_ERR_INPUT, "%s: more than %zu bytes when uncompressed", path, MAX_FILE_BYTES);
-    char *grown = sl_realloc(*out, *capacity, wanted, "uncompressed data");
-    if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
-    *out = grown;
-    *capacity = wanted;
-    return SLUICE_OK;
-}
-
-/* Members follow each other, as in files that were put together with cat. */
-static sluice_status inflate_members(const int *stop, z_stream *z, const char *path, size_t left, char **out,
-                                     size_t *bytes)
-{
-    size_t capacity = 0, polled = 0;
-    int state = Z_OK;
-    *bytes = 0;
-    while (left > 0 || z->avail_in > 0 || state == Z_BUF_ERROR || state == Z_OK) {
-        if (z->avail_in == 0 && left > 0) {
-            z->avail_in = left < (1u << 30) ? (uInt)left : 1u << 30;
-            left -= z->avail_in;
-        }
-        if (*bytes + 1 >= capacity) SL_TRY(grow(out, &capacity, path));
-        size_t room = capacity - 1 - *bytes < (1u << 30) ? capacity - 1 - *bytes : 1u << 30;
-        z->next_out = (Bytef *)*out + *bytes;
-        z->avail_out = (uInt)room;
-        state = inflate(z, Z_NO_FLUSH);
-        *bytes += room - z->avail_out;
-        if (state == Z_STREAM_END) {
-            if (left == 0 && z->avail_in == 0) break;
-            state = inflateReset(z);
-        } else if (state == Z_BUF_ERROR && z->avail_in == 0 && left == 0 && z->avail_out > 0) {
-            return sl_fail(SLUICE_ERR_INPUT, "%s: the compressed file ends too early; copy it again", path);
-        }
-        if (state != Z_OK && state != Z_BUF_ERROR)
-            return sl_fail(SLUICE_ERR_INPUT, "%s: not a whole gzip file: %s", path,
-                           z->msg != NULL ? z->msg : "bad data");
-        if (*bytes - polled >= POLLED_BYTES) SL_TRY(sl_stop_poll(stop, "reading the data"));
-        if (*bytes - polled >= POLLED_BYTES) polled = *bytes;
-    }
-    return SLUICE_OK;
-}
-
-static sluice_status uncompress_text(const int *stop, sl_jsonl_file *f)
-{
-    enum { GZIP_ALONE = 16 + MAX_WBITS };
-    z_stream z = { .next_in = (Bytef *)f->text };
-    char *out = NULL;
-    size_t bytes = 0;
-    if (inflateInit2(&z, GZIP_ALONE) != Z_OK)
-        return sl_fail(SLUICE_ERR_NO_MEMORY, "%s: no memory for uncompressing", f->path);
-    sluice_status st = inflate_members(stop, &z, f->path, f->bytes, &out, &bytes);
-    inflateEnd(&z);
-    sl_free(f->text);
-    f->text = out;
-    f->bytes = bytes;
-    return st;
-}
-
-#else
-
-static sluice_status uncompress_text(const int *stop, sl_jsonl_file *f)
-{
-    (void)stop;
-    return sl_fail(SLUICE_ERR_INPUT, "%s is compressed, and this sluice was built without zlib; give it uncompressed",
-                   f->path);
-}
-
-#endif
-
 static sluice_status find_records(const int *stop, sl_jsonl_file *f)
 {
     size_t at = 0;
@@ -188,7 +111,8 @@ sluice_status sl_jsonl_file_read(const int *stop, const char *path, sl_jsonl_fil
 {
     sl_jsonl_file f = { .path = path };
     sluice_status st = sl_file_read_all_until(stop, path, MAX_FILE_BYTES, &f.text, &f.bytes);
-    if (st == SLUICE_OK && f.bytes >= 2 && memcmp(f.text, "\x1f\x8b", 2) == 0) st = uncompress_text(stop, &f);
+    if (st == SLUICE_OK && sl_is_gzip(f.text, f.bytes))
+        st = sl_gzip_expand(stop, path, MAX_FILE_BYTES, &f.text, &f.bytes);
     if (st == SLUICE_OK) st = find_records(stop, &f);
     if (st != SLUICE_OK) {
         sl_jsonl_file_free(&f);

@@ -1,4 +1,5 @@
 /* device_report.c: the devices command: what this machine offers, and with --measure how fast it is. */
+#include <string.h>
 #include <sys/resource.h>
 
 #include "backend/cpu/memory.h"
@@ -6,6 +7,7 @@
 #include "core/bytes.h"
 #include "core/output.h"
 #include "core/thread.h"
+#include "format/picture_file.h"
 #include "machine/machine_place.h"
 #include "machine/measure.h"
 
@@ -200,8 +202,15 @@ static sluice_status print_peaks(const sl_machine_description *d, FILE *out)
 
 static void print_built_in(FILE *out)
 {
-    fprintf(out, "built in: backends cpu, null; communication self, local; formats json, safetensors%s\n",
-            sl_topology_built_in() ? "; hwloc" : "");
+    const char *pictures = sl_picture_formats();
+    fprintf(out,
+            "built in: backends cpu, null; communication self, local; formats json, safetensors, idx, cifar%s%s%s\n",
+            pictures[0] != '\0' ? ", " : "", pictures, sl_topology_built_in() ? "; hwloc" : "");
+    if (strcmp(pictures, "png, jpeg") != 0)
+        fprintf(out, "not built in: %s, so such images cannot be read\n",
+                pictures[0] == '\0'  ? "PNG and JPEG"
+                : pictures[0] == 'p' ? "JPEG"
+                                     : "PNG");
     fprintf(out, "loaded at run time where present: cuda, nccl, mpi\n");
     if (!sl_topology_built_in()) fprintf(out, "not built in: hwloc, so ranks are not bound to NUMA nodes\n");
     fprintf(out, "not built in yet: disk tier\n");
