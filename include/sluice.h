@@ -568,6 +568,9 @@ typedef struct sluice_event {
     bool over;
     uint64_t targets; /* STEP: tokens that count in its loss; fewer than `tokens` with masks, packing or padding */
     const sluice_sample *sample; /* SAMPLE: the first one, told before step 1; valid during the call */
+    /* STEP: of its seconds, those that rank 0 spent on filling its batches, or on waiting for the threads that do; on a GPU part
+     * of that passes while it computes. END: mean over the steps after the first, of the rank with the most. */
+    double data_seconds;
 } sluice_event;
 
 /* What generation_config.json of the model's folder may decide: bits of sluice_job_options.from_folder. */

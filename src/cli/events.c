@@ -91,6 +91,7 @@ static void put_step(FILE *out, const sluice_event *e)
     fprintf(out, ",\"skipped\":%s", e->skipped ? "true" : "false");
     put_number(out, "loss_scale", e->loss_scale);
     put_pace(out, e);
+    put_number(out, "data_seconds", e->data_seconds);
 }
 
 static void put_eval(FILE *out, const sluice_event *e)
@@ -129,6 +130,7 @@ static void put_end(FILE *out, const sluice_event *e)
     if (e->weights_sha256 != NULL) put_text(out, "weights_sha256", e->weights_sha256);
     if (e->state_sha256 != NULL) put_text(out, "state_sha256", e->state_sha256);
     put_pace(out, e);
+    put_number(out, "data_seconds", e->data_seconds);
 }
 
 static void put_phase(FILE *out, const sluice_event *e)

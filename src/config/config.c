@@ -105,6 +105,36 @@ static sluice_status read_hidden(sluice_config *c, const json_t *list, const cha
     return SLUICE_OK;
 }
 
+/* One number for each channel of an image; `min` is above 0 for divisors. */
+static sluice_status read_channels(sluice_config *c, const char *key, double min, const json_t *list, const char *where,
+                                   double out[SL_MAX_CHANNELS], int *out_count)
+{
+    const sl_option item = { .key = key, .type = SL_OPT_DOUBLE, .fallback = "", .min = min, .max = 1e6 };
+    size_t count = json_array_size(list);
+    if (count > SL_MAX_CHANNELS)
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %zu numbers, at most %d are allowed, one for each channel", where, key,
+                       count, SL_MAX_CHANNELS);
+    for (size_t i = 0; i < count; i++) {
+        sl_config_value value;
+        SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
+        out[i] = value.real;
+    }
+    *out_count = (int)count;
+    return SLUICE_OK;
+}
+
+static sluice_status read_mean(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_data_options *d = &c->settings.data;
+    return read_channels(c, "data.mean", -1e6, list, where, d->mean, &d->mean_count);
+}
+
+static sluice_status read_deviation(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_data_options *d = &c->settings.data;
+    return read_channels(c, "data.std", 1e-6, list, where, d->deviation, &d->deviation_count);
+}
+
 static sluice_status read_patterns(sluice_config *c, const char *key, const json_t *list, const char *where,
                                    const char *const **out, int *out_count)
 {
@@ -218,7 +248,8 @@ static const struct {
     sluice_status (*read)(sluice_config *c, const json_t *list, const char *where);
 } list_readers[] = { { "model.hidden", read_hidden },     { "freeze", read_freeze },
                      { "lora.targets", read_targets },    { "lora.modules_to_save", read_whole },
-                     { "optimizer.groups", read_groups }, { "zero_optimization.partition_weights", read_weights } };
+                     { "optimizer.groups", read_groups }, { "zero_optimization.partition_weights", read_weights },
+                     { "data.mean", read_mean },          { "data.std", read_deviation } };
 
 static sluice_status read_list_contents(sluice_config *c, const sl_option *row, const json_t *list, const char *where)
 {

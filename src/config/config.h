@@ -69,8 +69,8 @@ typedef struct sl_settings {
     /* What rows say that has no meaning alone: sl_config_resolve makes fields above of it. */
     struct {
         const char *vocabulary; /* "bytes", "characters", or a number */
-        const char *hidden, *freeze, *targets, *whole, *groups,
-            *weights;     /* JSON arrays as text; parsed when they are read */
+        const char *hidden, *freeze, *targets, *whole, *groups, *weights, *mean,
+            *deviation;   /* JSON arrays as text; parsed when they are read */
         int weight_count; /* entries of plan.partition_weights */
         bool adam_w_mode, torch_adam;
         bool lora;        /* adapters with usual settings (lora.enabled) */

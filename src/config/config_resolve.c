@@ -361,6 +361,15 @@ static sluice_status resolve_table_data(const sluice_config *c, bool classificat
     return SLUICE_OK;
 }
 
+/* Features and classes are known when the images are read. */
+static sluice_status resolve_images(const sluice_config *c, sl_settings *s)
+{
+    if (s->model.loss[0] == '\0') s->model.loss = "cross_entropy";
+    if (strcmp(s->model.loss, "cross_entropy") != 0)
+        return fail_key(c, "model.loss", "classes of images need cross_entropy");
+    return SLUICE_OK;
+}
+
 /* The vocabulary is the tokenizer's; a number may be larger. */
 static sluice_status resolve_encoded_text(const sluice_config *c, sl_settings *s)
 {
@@ -474,6 +483,7 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
         if (strcmp(s->data.type, "jsonl") == 0) return check_jsonl(c, s);
         return strcmp(s->data.type, "text") == 0 ? resolve_text_data(c, s) : check_token_number(c, s);
     }
+    if (sl_data_type_has_images(s->data.type)) return resolve_images(c, s);
     return resolve_table_data(c, strcmp(s->data.type, "classification") == 0, s);
 }
 

@@ -165,9 +165,11 @@ const sl_option sl_config_rows[] = {
         "all. 0: no window, for gemma2 and gemma3_text 4096.",
         MODEL),
     COUNT_TO("model.features", "auto", model.features, 1, SIZES,
-             "linear, mlp: input features of a sample; auto: `data.features`.", MODEL),
+             "linear, mlp: input features of a sample; auto: `data.features`, or the pixels and channels of an image.",
+             MODEL),
     COUNT_TO("model.outputs", "auto", model.outputs, 1, SIZES,
-             "linear, mlp: targets of a sample, or classes; auto: `data.outputs`.", MODEL),
+             "linear, mlp: targets of a sample, or classes; auto: `data.outputs`, or the classes of the images.",
+             MODEL),
     LIST("model.hidden", given.hidden, "mlp: widths of the hidden layers, at most 16.", MODEL),
     WORD("model.activation", "relu", model.activation, "none|relu|gelu|silu",
          "mlp: activation function between the layers.", MODEL),
@@ -214,7 +216,8 @@ const sl_option sl_config_rows[] = {
          "`text` (a file), `tokens` (files of token ids), `jsonl` (conversations and texts in JSON lines), "
          "`random_tokens` (for timing), "
          "`regression` "
-         "or `classification` (synthetic, from `data.seed`). Required, but where `data.path` tells: `.jsonl`, `.json` "
+         "or `classification` (synthetic, from `data.seed`); images: `idx` (MNIST's format), `cifar10`, `cifar100`, "
+         "`images` (a folder for each class). Required, but where `data.path` tells: `.jsonl`, `.json` "
          "(also "
          "`.gz`), `.bin`, `.npy`, and text otherwise.",
          SAME),
@@ -223,10 +226,11 @@ const sl_option sl_config_rows[] = {
          "weights that keep their vocabulary. tokens: the file, or a pattern of several (`*`, `?`, `[a-z]`, `{a,b}`), "
          "which "
          "are one sequence in the order of their names. jsonl: a JSON object a line, or an array of them; also "
-         "compressed by gzip.",
+         "compressed by gzip. idx, cifar10, cifar100: the folder with the usual names, or files; images: the folder.",
          FREE(MOVES), READS),
     TEXT("data.validation_path", "", data.validation_path,
-         "tokens, jsonl: files to evaluate on, instead of a share of `data.path`.", FREE(MOVES), READS),
+         "tokens, jsonl, images of all kinds: what to evaluate on, instead of a share of `data.path`.", FREE(MOVES),
+         READS),
     TEXT("data.mask_path", "", data.mask_path,
          "tokens: a file beside each of `data.path` with one byte for each token: 1 where it counts in the loss, 0 "
          "where it "
@@ -270,6 +274,42 @@ const sl_option sl_config_rows[] = {
            "text: what a token is; auto: `tokens` with `data.tokenizer`, otherwise as `model.vocabulary` says.", SAME),
     REAL("data.validation", "0", data.validation, 0, 0.99,
          "Share of the data kept for evaluation and never trained on.", SAME),
+    TEXT("data.labels_path", "", data.labels_path,
+         "idx: the file of labels, where `data.path` is a file of images and no folder.", FREE(MOVES), READS),
+    TEXT("data.validation_labels_path", "", data.validation_labels_path, "idx: the same for `data.validation_path`.",
+         FREE(MOVES), READS),
+    CHOICE("data.labels", "fine", data.labels, "fine|coarse",
+           "cifar100: the 100 classes, or the 20 groups that they are in.", SAME),
+    COUNT_TO("data.classes", "auto", data.classes, 2, 65536,
+             "idx: labels are below it; auto: the largest label and one. images: how many folders there must be.", SAME,
+             ZERO_IS_AUTO),
+    COUNT_TO(
+        "data.image_size", "auto", data.image_size, 1, 4096,
+        "Images of all kinds: side of the square that they are resized to; auto: as they are, and 224 for `images`.",
+        SAME, ZERO_IS_AUTO),
+    COUNT_TO("data.channels", "auto", data.channels, 1, 3, "images: 3 (colours) or 1 (grey); auto: 3.", SAME,
+             ZERO_IS_AUTO),
+    CHOICE("data.normalize", "auto", data.normalize, "none|computed",
+           "Images of all kinds: pixels of 0 to 1 less a mean, divided by a standard deviation; `none`: as they are; "
+           "`computed`: from the images to train on; auto: for idx computed, otherwise the usual numbers of the kind.",
+           SAME),
+    LIST("data.mean", given.mean, "Images of all kinds: the mean instead, for each channel, or one for all.", SAME),
+    LIST("data.std", given.deviation, "Images of all kinds: the standard deviation instead.", SAME),
+    FLAG("data.flip", "false", data.flip, "Images of all kinds: mirror every other training image, chosen at random.",
+         SAME),
+    ROW("data.crop", SL_OPT_STRING, "none", data.crop,
+        "Images of all kinds, in training: a number of black pixels to pad by on each side, where an image of the old "
+        "size "
+        "is then cut out at random, such as 4; `resized`: a part of random size and shape, resized; `none`.",
+        .min = 0, .max = 64, SAME),
+    FLAG("data.skip_bad", "false", data.skip_bad,
+         "images: leave files that cannot be decoded out, and say how many; otherwise they are an error.", SAME),
+    COUNT_TO(
+        "data.threads", "auto", data.threads, 0, SL_MAX_THREADS,
+        "Images of all kinds: threads that read, decode and resize ahead of the step; 0: the step does it itself; "
+        "auto: this rank's share of the CPUs where files are decoded or images resized, otherwise 0. jsonl: threads "
+        "that encode.",
+        FREE(NO_BITS)),
     COUNT("data.samples", "1000", data.samples, 1,
           "random_tokens, regression, classification: number of synthetic samples.", SAME),
     COUNT_TO("data.features", "auto", data.features, 1, SIZES,

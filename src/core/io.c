@@ -279,7 +279,13 @@ static sl_path_info info_of(const struct stat *s)
         { S_IFIFO, SL_PATH_FIFO },    { S_IFBLK, SL_PATH_DEVICE }, { S_IFCHR, SL_PATH_DEVICE },
         { S_IFSOCK, SL_PATH_SOCKET },
     };
-    sl_path_info info = { SL_PATH_OTHER, s->st_dev, s->st_ino, s->st_mode & 07777, s->st_uid, s->st_gid };
+    sl_path_info info = { SL_PATH_OTHER,
+                          s->st_dev,
+                          s->st_ino,
+                          s->st_mode & 07777,
+                          s->st_uid,
+                          s->st_gid,
+                          s->st_size > 0 ? (uint64_t)s->st_size : 0 };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if ((s->st_mode & S_IFMT) == kinds[i].type) info.kind = kinds[i].kind;
     return info;

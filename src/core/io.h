@@ -80,6 +80,7 @@ typedef struct sl_path_info {
     sl_path_kind kind;
     uint64_t device, inode; /* two paths with the same ones are the same file, however they are spelt */
     unsigned mode, owner, group;
+    uint64_t bytes; /* of a file */
 } sl_path_info;
 /* "directory", "named pipe", ... for messages. */
 const char *sl_path_kind_name(sl_path_kind kind);

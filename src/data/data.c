@@ -34,6 +34,29 @@ bool sl_data_packs(const sluice_data *d)
     return d->ops->packs != NULL && d->ops->packs(d);
 }
 
+int64_t sl_data_classes(const sluice_data *d)
+{
+    return d->ops->classes != NULL ? d->ops->classes(d) : 0;
+}
+
+const char *sl_data_class_name(const sluice_data *d, int64_t i)
+{
+    const char *name = d->ops->class_name != NULL ? d->ops->class_name(d, i) : NULL;
+    return name != NULL ? name : "";
+}
+
+bool sl_data_image(const sluice_data *d, sl_image_size *out)
+{
+    if (d->ops->image == NULL) return false;
+    d->ops->image(d, out);
+    return true;
+}
+
+void sl_data_say(const sluice_data *d, const sl_log *log)
+{
+    if (d->ops->say != NULL) d->ops->say(d, log);
+}
+
 sl_data_place sl_data_locate(uint64_t seed, bool shuffle, int64_t samples, uint64_t number)
 {
     uint64_t n = (uint64_t)samples;

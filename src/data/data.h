@@ -23,6 +23,18 @@ typedef struct sl_data_field {
 
 typedef enum { SL_SPLIT_TRAIN, SL_SPLIT_VALIDATION } sl_data_split;
 
+/* How much work filling a batch is, beside a step. */
+typedef enum {
+    SL_FILL_QUICK,
+    SL_FILL_SOME, /* as quick as handing it to another thread; where that is asked for (data/ahead.h) */
+    SL_FILL_SLOW  /* worth all threads that there are: files are decoded, or images resized */
+} sl_fill_effort;
+
+/* Samples that are images: "x" f32 [height, width, channels], "target" i32 [1]. */
+typedef struct sl_image_size {
+    int64_t height, width, channels;
+} sl_image_size;
+
 /* Every data set is one of these; implementations embed it first. */
 struct sluice_data {
     const struct sl_data_ops *ops;
@@ -53,6 +65,17 @@ typedef struct sl_data_ops {
     bool (*packs)(const sluice_data *d);
     /* How many different ids its tokenizer has, at least which a model's vocabulary must have. NULL: no tokenizer. */
     int64_t (*vocabulary)(const sluice_data *d);
+    sl_fill_effort effort; /* anything but quick: fill and fill_eval may be called by several threads at a time */
+    /* Number of classes that targets are below. NULL: targets are no classes. */
+    int64_t (*classes)(const sluice_data *d);
+    /* What class i is called; NULL, or the function is: it has a number only. */
+    const char *(*class_name)(const sluice_data *d, int64_t i);
+    void (*image)(const sluice_data *d, sl_image_size *out); /* NULL: samples are no images */
+    /* Says what was read. NULL: nothing is to be said. */
+    void (*say)(const sluice_data *d, const sl_log *log);
+    /* How many bad samples were left out so far, each counted once, and why the first was (sl_error_record's text). NULL: none
+     * ever is. */
+    int64_t (*left_out)(sluice_data *d, char first[SL_MESSAGE_BYTES]);
 } sl_data_ops;
 
 /* Whether its samples are token ids. */
@@ -61,6 +84,14 @@ bool sl_data_has_tokens(const sluice_data *d);
 int64_t sl_data_vocabulary(const sluice_data *d);
 /* Whether the data set packs documents into rows. */
 bool sl_data_packs(const sluice_data *d);
+/* Classes of its targets; 0 where they are none. */
+int64_t sl_data_classes(const sluice_data *d);
+/* What class i is called; "" where it has no name. */
+const char *sl_data_class_name(const sluice_data *d, int64_t i);
+/* False: its samples are no images. */
+bool sl_data_image(const sluice_data *d, sl_image_size *out);
+/* Says what was read, where there is something to say. */
+void sl_data_say(const sluice_data *d, const sl_log *log);
 
 /* y = x w + noise, x standard normal, w fixed and scaled so that x w has variance near 1; `noise` is a standard
  * deviation. Fields "x" [features], "target" [outputs]. The last `validation` share of the samples is the validation
@@ -117,6 +148,15 @@ typedef enum {
 typedef enum { SL_LOSS_AUTO = -1, SL_LOSS_ANSWERS, SL_LOSS_ALL } sl_loss_on;
 typedef enum { SL_TRUNCATE_END, SL_TRUNCATE_START, SL_TRUNCATE_DROP, SL_TRUNCATE_REFUSE } sl_truncate;
 
+/* Images: which labels of CIFAR-100, and what pixels of 0 to 1 become. */
+typedef enum { SL_LABELS_FINE, SL_LABELS_COARSE } sl_label_choice;
+typedef enum {
+    SL_NORMALIZE_AUTO = -1, /* computed for idx, otherwise the usual numbers of the kind */
+    SL_NORMALIZE_NONE,
+    SL_NORMALIZE_COMPUTED /* by mean and standard deviation of the training images */
+} sl_normalize_choice;
+#define SL_MAX_CHANNELS 4
+
 /* Settings of all kinds of data sets; each reads its own. Comes from the "data" section. Paths that are not given are "" or
  * NULL. */
 typedef struct sl_data_options {
@@ -133,12 +173,24 @@ typedef struct sl_data_options {
     const char *chat_date;     /* of templates that have one; "": the template's own */
     int loss, truncate;        /* sl_loss_on, sl_truncate */
     bool skip_empty;           /* samples with an empty answer are left out, not refused */
-    int threads;               /* that encode; 0: as many as there are CPUs */
+    int threads;               /* that encode or decode; 0, or less: as many as there are CPUs */
     int unit;                  /* sl_text_unit */
     const sl_vocabulary *kept; /* text: as sl_data_text takes it; follows from the weights that a job begins with */
     double validation;
     int64_t samples, features, outputs;
     double noise;
+    /* images of all kinds */
+    const char *labels_path, *validation_labels_path;         /* idx, where paths are files of images */
+    int labels;                                               /* cifar100: sl_label_choice */
+    int64_t image_size;                                       /* 0: as the data has it */
+    int64_t channels;                                         /* images: 0: 3 */
+    int64_t classes;                                          /* idx: 0: as many as there are labels */
+    int normalize;                                            /* sl_normalize_choice */
+    double mean[SL_MAX_CHANNELS], deviation[SL_MAX_CHANNELS]; /* instead of that; of pixels from 0 to 1 */
+    int mean_count, deviation_count;                          /* 0: not given */
+    bool flip;
+    const char *crop; /* "none", "resized", or a number of pixels to pad by */
+    bool skip_bad;    /* images: left out, not refused */
     int64_t seed;
     bool shuffle;
     const int *stop; /* a request to stop (core/stop.h), polled while the data is read; NULL: none. Borrowed */
@@ -156,12 +208,20 @@ void sl_data_jsonl_say(const sluice_data *d, const sl_log *log);
 /* The first document that is trained on; NULL for other kinds. Owned by the data set. */
 const sluice_sample *sl_data_jsonl_first(const sluice_data *d);
 
+/* Images in arrays of bytes (format/idx.h), in CIFAR's binary files, and in folders, one for each class. */
+sluice_status sl_data_idx(const sl_data_options *o, sluice_data **out);
+sluice_status sl_data_cifar10(const sl_data_options *o, sluice_data **out);
+sluice_status sl_data_cifar100(const sl_data_options *o, sluice_data **out);
+sluice_status sl_data_folder(const sl_data_options *o, sluice_data **out);
+
 /* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */
 sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
-/* "text, tokens, jsonl, random_tokens, regression, classification". */
+/* "text, tokens, jsonl, ...". */
 const char *sl_data_names(void);
 /* Whether samples of that type are tokens; false for a name that is none. */
 bool sl_data_type_has_tokens(const char *type);
+/* Whether samples of that type are images, whose size and classes are known when they are read. */
+bool sl_data_type_has_images(const char *type);
 
 const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds, and with a tokenizer */
 /* What a text read as data looks like where it is no plain text (format/file_kind.h); NULL: it is one, or no text. */

@@ -33,19 +33,35 @@ static sluice_status open_classification(const sl_data_options *o, int64_t conte
     return sl_data_classification(o->samples, o->features, o->outputs, o->validation, (uint64_t)o->seed, out);
 }
 
+#define IMAGES(kind_)                                                                                                  \
+    static sluice_status open_##kind_(const sl_data_options *o, int64_t context, int64_t vocabulary,                   \
+                                      sluice_data **out)                                                               \
+    {                                                                                                                  \
+        (void)context, (void)vocabulary;                                                                               \
+        return sl_data_##kind_(o, out);                                                                                \
+    }
+IMAGES(idx)
+IMAGES(cifar10)
+IMAGES(cifar100)
+IMAGES(folder)
+
 static const struct kind {
     const char *name;
-    bool tokens;
+    bool tokens, images;
     sluice_status (*open)(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
 } kinds[] = {
-    { "text", true, open_text },
-    { "tokens", true, sl_data_tokens },
-    { "jsonl", true, sl_data_jsonl },
-    { "random_tokens", true, open_random_tokens },
-    { "regression", false, open_regression },
-    { "classification", false, open_classification },
+    { "text", true, false, open_text },
+    { "tokens", true, false, sl_data_tokens },
+    { "jsonl", true, false, sl_data_jsonl },
+    { "random_tokens", true, false, open_random_tokens },
+    { "regression", false, false, open_regression },
+    { "classification", false, false, open_classification },
+    { "idx", false, true, open_idx },
+    { "cifar10", false, true, open_cifar10 },
+    { "cifar100", false, true, open_cifar100 },
+    { "images", false, true, open_folder },
 };
-#define NAMES "text, tokens, jsonl, random_tokens, regression, classification"
+#define NAMES "text, tokens, jsonl, random_tokens, regression, classification, idx, cifar10, cifar100, images"
 
 static const struct kind *find(const char *type)
 {
@@ -70,4 +86,10 @@ bool sl_data_type_has_tokens(const char *type)
 {
     const struct kind *kind = find(type);
     return kind != NULL && kind->tokens;
+}
+
+bool sl_data_type_has_images(const char *type)
+{
+    const struct kind *kind = find(type);
+    return kind != NULL && kind->images;
 }

@@ -25,6 +25,10 @@ typedef struct sl_model_options {
     struct {
         int64_t rows, slots, places;
     } decode;
+    /* Models of images: what the data has; 0: it has none. */
+    struct {
+        int64_t height, width, channels;
+    } image;
     /* linear, mlp */
     int64_t features, outputs; /* outputs: regression targets, or classes */
     int64_t hidden[16];

@@ -151,6 +151,7 @@ static sluice_status evaluate_job(sl_job *j, const sluice_job_options *o)
     sl_evaluation v;
     SL_TRY(sl_job_load_weights(j, o));
     SL_TRY(sl_job_evaluate(j, j->validates ? SL_SPLIT_VALIDATION : SL_SPLIT_TRAIN, 0, &v));
+    sl_job_tell_left_out(j, true);
     if (o->event != NULL) {
         sluice_event e = { .kind = SLUICE_EVENT_EVAL,
                            .step = j->engine->step,

@@ -12,6 +12,7 @@
 #include "core/hash.h"
 #include "core/quote.h"
 #include "core/thread.h"
+#include "data/ahead.h"
 #include "format/adapter_config.h"
 #include "ir/tile.h"
 #include "train/run.h"
@@ -130,8 +131,32 @@ static uint64_t logits_bytes(const sl_model_options *m)
     return fits ? bytes : UINT64_MAX;
 }
 
+/* A number that the model has from the data, unless it is given; then they must agree. */
+static sluice_status take_from_data(const char *key, int64_t found, const char *what, int64_t *value)
+{
+    if (*value < 0) *value = found;
+    if (*value == found) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s is %lld, and the data has %lld %s; leave it out", key, (long long)*value,
+                   (long long)found, what);
+}
+
+/* Images: what the model is made for. More outputs than classes are never learned, and refused. */
+static sluice_status fit_images(sl_job *j)
+{
+    sl_model_options *m = &j->settings.model;
+    sl_image_size size;
+    if (j->data == NULL || !sl_data_image(j->data, &size)) return SLUICE_OK;
+    m->image.height = size.height;
+    m->image.width = size.width;
+    m->image.channels = size.channels;
+    SL_TRY(take_from_data("model.features", size.height * size.width * size.channels,
+                          "numbers in a sample (rows x columns x channels)", &m->features));
+    return take_from_data("model.outputs", sl_data_classes(j->data), "classes", &m->outputs);
+}
+
 static sluice_status build_model(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
+    SL_TRY(fit_images(j));
     if (sl_model_reads_tokens(j->settings.model.type)) {
         int64_t given = sl_job_vocabulary_number(&j->settings);
         SL_TRY(sl_job_fit_vocabulary(j, given));
@@ -181,6 +206,15 @@ void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, bool validates)
     }
 }
 
+/* Bytes of one micro-batch. */
+static uint64_t batch_bytes(const sl_job *j)
+{
+    uint64_t bytes = 0;
+    for (int v = 0; v < j->graph->value_count; v++)
+        if (j->graph->values[v].kind == SL_VALUE_INPUT) bytes += sl_value_bytes(&j->graph->values[v]);
+    return bytes;
+}
+
 /* Bytes that evaluation and batches take from the C library; *predicts: an output is copied out. */
 static uint64_t outside_bytes(sl_job *j, sl_job_purpose purpose, bool evaluates, bool *predicts)
 {
@@ -191,9 +225,7 @@ static uint64_t outside_bytes(sl_job *j, sl_job_purpose purpose, bool evaluates,
     *predicts = purpose == SL_JOB_EVALUATE ? j->graph->output >= 0
                                            : purpose != SL_JOB_GENERATE && j->info.tokens_per_sample == 0 && evaluates;
     if (*predicts || purpose == SL_JOB_GENERATE) bytes += j->prediction_bytes;
-    for (int v = 0; v < j->graph->value_count; v++)
-        if (j->graph->values[v].kind == SL_VALUE_INPUT) bytes += sl_value_bytes(&j->graph->values[v]);
-    return bytes;
+    return bytes + batch_bytes(j);
 }
 
 int sl_job_planned_ranks(const sluice_job_options *o)
@@ -214,6 +246,23 @@ static void tell_phase(void *job, const sl_activity_note *note)
                                              .over = note->over });
 }
 
+/* Bytes of the data set, and of the batches that are filled ahead. */
+static uint64_t data_bytes(const sl_job *j)
+{
+    if (j->data == NULL) return 0;
+    return j->data->ops->memory_bytes(j->data) + (j->workers > 0 ? sl_ahead_bytes(batch_bytes(j)) : 0);
+}
+
+static sluice_status start_ahead(sl_job *j)
+{
+    const sl_ahead_options ahead = { .workers = j->workers,
+                                     .stride = j->ranks.count,
+                                     .rows = j->batch.rows,
+                                     .fields = j->batch.fields,
+                                     .field_count = j->batch.count };
+    return j->workers > 0 ? sl_data_ahead(j->data, &ahead, &j->data) : SLUICE_OK;
+}
+
 static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     sl_machine_description machine;
@@ -222,7 +271,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .weights_follow = purpose != SL_JOB_TRAIN || j->settings.initial_weights[0] != '\0',
                             .ranks = &j->ranks,
                             .settings = &j->settings,
-                            .data_bytes = j->data != NULL ? j->data->ops->memory_bytes(j->data) : 0,
+                            .data_bytes = data_bytes(j),
                             .stop = j->stop,
                             .log = j->log,
                             .progress = { purpose != SL_JOB_PLAN ? tell_phase : NULL, j } };
@@ -246,6 +295,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     if (purpose == SL_JOB_GENERATE) return SLUICE_OK;
     SL_TRY(sl_batch_buffers_make(j->graph, &j->batch));
+    if (purpose != SL_JOB_PLAN) SL_TRY(start_ahead(j));
     if (!predicts) return SLUICE_OK;
     j->predictions = sl_alloc(j->prediction_bytes, "predictions");
     return j->predictions != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
@@ -281,6 +331,20 @@ static sluice_status compare_settings(sl_job *j)
     return st;
 }
 
+/* Threads for the data: ranks of a machine share its CPUs. */
+static void share_threads(const sl_job *j, int given, int *threads)
+{
+    int share = sl_cpu_count() / (j->ranks.local > 1 ? j->ranks.local : 1);
+    *threads = given > 0 ? given : share > 0 ? share : 1;
+}
+
+static int count_workers(const sl_job *j, int given, int threads)
+{
+    sl_fill_effort effort = j->data->ops->effort;
+    if (effort == SL_FILL_QUICK) return 0;
+    return given >= 0 ? given : effort == SL_FILL_SLOW ? threads : 0;
+}
+
 static sluice_status open_data(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     sl_settings *s = &j->settings;
@@ -288,13 +352,14 @@ static sluice_status open_data(sl_job *j, const sluice_job_options *o, sl_job_pu
     if (sl_job_needs_data(j, purpose)) {
         s->data.kept = j->has_kept ? &j->kept : NULL;
         s->data.stop = j->stop;
-        s->data.threads =
-            sl_cpu_count() / (j->ranks.local > 1 ? j->ranks.local : 1); /* ranks of a machine share its CPUs */
-        if (s->data.threads < 1) s->data.threads = 1;
-        SL_TRY(sl_data_open(&s->data, s->model.context, sl_job_vocabulary_number(s), &j->data));
+        sl_data_options opened = s->data;
+        share_threads(j, s->data.threads, &opened.threads);
+        SL_TRY(sl_data_open(&opened, s->model.context, sl_job_vocabulary_number(s), &j->data));
+        j->workers = count_workers(j, s->data.threads, opened.threads);
         j->validates = j->data->ops->samples(j->data, SL_SPLIT_VALIDATION) > 0;
         if (purpose == SL_JOB_TRAIN) j->data->ops->identity(j->data, j->data_sha256);
         if (j->ranks.rank == 0) sl_data_jsonl_say(j->data, &j->log);
+        if (j->ranks.rank == 0) sl_data_say(j->data, &j->log);
     }
     return sl_job_use_vocabulary(j);
 }
@@ -366,6 +431,16 @@ sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_op
     j->event_user = o->user;
     j->stop = o->stop;
     return sl_ranks_failed(&j->ranks, open_parts(j, c, o, purpose));
+}
+
+void sl_job_tell_left_out(sl_job *j, bool over)
+{
+    char first[SL_MESSAGE_BYTES];
+    int64_t count = j->data->ops->left_out != NULL ? j->data->ops->left_out(j->data, first) : 0;
+    if (count == j->told_left_out || (!over && count < 2 * j->told_left_out)) return;
+    sl_log_write(&j->log, SLUICE_LOG_WARNING, "%lld bad image%s left out%s; the first: %.600s", (long long)count,
+                 count == 1 ? " is" : "s are", over ? "" : " so far", first);
+    j->told_left_out = count;
 }
 
 void sl_job_close(sl_job *j)

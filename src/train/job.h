@@ -16,7 +16,9 @@ typedef struct sl_job {
     void *event_user;
     const int *stop; /* the caller's; NULL: never */
     sl_ranks ranks;
-    sluice_data *data; /* NULL: none is needed */
+    sluice_data *data;     /* NULL: none is needed */
+    int workers;           /* threads that fill batches ahead of the step; 0: none */
+    int64_t told_left_out; /* bad samples that were told of */
     /* Text: what token ids stand for. */
     const sl_vocabulary *vocabulary; /* in use: of the data, or kept; NULL: the data is no text */
     sl_vocabulary kept;              /* in the weights that the job begins with, where has_kept; code points owned */
@@ -62,6 +64,8 @@ typedef struct sl_evaluation {
 sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, sl_evaluation *out);
 /* Weights from o->weights, the newest checkpoint, or the configuration's "save", in this order. */
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o);
+/* Warns of samples that the data set left out since that was told last; not of each. `over`: of all that were not told. */
+void sl_job_tell_left_out(sl_job *j, bool over);
 /* What a step is; peak: measured, of all ranks together; 0: not known. */
 void sl_job_pace(const sl_job *j, double peak, sl_pace *out);
 /* A prediction for all ranks as an event. */

@@ -79,7 +79,9 @@ static sluice_status fill_batch(sl_run *r, uint64_t step, int m)
     uint64_t index = step * sl_engine_micro_batches(j->engine) + sl_engine_micro_index(j->engine, m);
     if (r->held == index + 1) return SLUICE_OK;
     r->held = 0;
+    double start = sl_now();
     SL_TRY(j->data->ops->fill(j->data, index, j->batch.rows, j->batch.fields, j->batch.count));
+    r->data_seconds += sl_now() - start;
     r->held = index + 1;
     return SLUICE_OK;
 }
@@ -154,6 +156,7 @@ static void count_step(sl_run *r, double seconds)
     *before = after;
     r->counted_steps++;
     r->counted_seconds += seconds;
+    r->counted_data += r->data_seconds;
 }
 
 static void step_event(const sl_run *r, double loss, double lr, double seconds)
@@ -167,6 +170,7 @@ static void step_event(const sl_run *r, double loss, double lr, double seconds)
                            .lr = lr,
                            .gradient_norm = e->norm,
                            .seconds = seconds,
+                           .data_seconds = r->data_seconds,
                            .loss_scale = e->used_scale,
                            .skipped = e->skipped,
                            .samples = (uint64_t)r->pace.samples,
@@ -229,7 +233,7 @@ static sluice_status train_step(sl_run *r)
     double start = sl_now(), loss = (double)NAN;
     bool learns;
     if (r->pauses || e->step == r->first_step) read_counters(r, &r->counters);
-    r->aside = 0;
+    r->aside = r->data_seconds = 0;
     SL_TRY(sl_run_trace_begin(r));
     /* steps that are skipped do not move the schedule, as under DeepSpeed */
     e->lr = sl_schedule_lr(schedule, &r->schedule, e->applied + 1);
@@ -247,6 +251,7 @@ static sluice_status train_step(sl_run *r)
     double seconds = sl_now() - start - r->aside;
     count_step(r, seconds);
     step_event(r, loss, e->lr, seconds);
+    sl_job_tell_left_out(r->job, false);
     note_epoch(r, loss);
     return SLUICE_OK;
 }
@@ -289,6 +294,7 @@ static sluice_status measure(sl_run *r, sl_run_totals *out)
     sl_exec_stats(r->job->engine->exec, &stats, NULL);
     *out = r->moved;
     out->seconds = r->counted_seconds / (double)n;
+    out->data_seconds = r->counted_data / (double)n;
     for (int i = 0; i < SL_TIER_COUNT; i++) out->peak[i] = stats.observed_peak[i];
     SL_TRY(sl_totals_share(&r->job->ranks, out));
     for (int k = 0; k < SL_LINK_COUNT; k++) out->moved[k] /= n;
@@ -314,6 +320,7 @@ static sluice_status end_event(sl_run *r)
     char weights[65] = "", state[65] = "";
     sl_run_totals measured;
     sluice_event event;
+    sl_job_tell_left_out(r->job, true);
     SL_TRY(hash_end(r, weights, state));
     SL_TRY(measure(r, &measured));
     sl_job_plan_event(r->job, &measured, &r->pace, &event);

@@ -119,6 +119,7 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
         bytes_row(out, "norm leaves in a step", predicted->norm, measured->norm);
     }
     segment_rows(e, e->plan->options.accumulation, out);
+    fprintf(out, "  %-28s %14s %12.4g s\n", "waiting for data", "", measured->data_seconds);
     pace_rows(pace, predicted->seconds, measured->seconds, out);
     fprintf(out, "  planned in %.3g s, memory reserved in %.3g s; no memory was allocated or freed in a step\n",
             e->plan_seconds, e->reserve_seconds);

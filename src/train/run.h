@@ -40,6 +40,8 @@ typedef struct sl_run {
     bool pauses;            /* something else follows the step, and nothing of it is under way any more */
     uint64_t counted_steps;
     double counted_seconds; /* of these steps */
+    double counted_data;    /* of them, in fill_batch */
+    double data_seconds;    /* of the step at hand: filling batches, or waiting for those who do */
     sl_pace pace;
     double epoch_loss; /* sum over the epoch's steps so far, each times its weight */
     double epoch_weight;

@@ -32,6 +32,7 @@ void sl_totals_add(sl_run_totals *sum, const sl_run_totals *one)
     lift(&sum->state_gradients, one->state_gradients);
     lift(&sum->state_optimizer, one->state_optimizer);
     if (one->seconds > sum->seconds) sum->seconds = one->seconds;
+    if (one->data_seconds > sum->data_seconds) sum->data_seconds = one->data_seconds;
     for (int k = 0; k < SL_LINK_COUNT; k++) sum->moved[k] += one->moved[k];
     sum->gather += one->gather;
     sum->reduce += one->reduce;
@@ -96,6 +97,7 @@ void sl_totals_to_event(const sl_run_totals *t, sluice_event *event)
     event->state_gradients = t->state_gradients;
     event->state_optimizer = t->state_optimizer;
     event->step_seconds = t->seconds;
+    event->data_seconds = t->data_seconds;
     event->moved_to_device = t->moved[SL_LINK_TO_DEVICE];
     event->moved_to_host = t->moved[SL_LINK_TO_HOST];
     event->comm_gather = t->gather;

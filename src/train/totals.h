@@ -14,6 +14,7 @@ typedef struct sl_run_totals {
     uint64_t moved[SL_LINK_COUNT];
     uint64_t gather, reduce, norm;
     double seconds;
+    double data_seconds; /* measured: of them, filling batches or waiting for them */
 } sl_run_totals;
 
 /* What one rank's plan predicts. */

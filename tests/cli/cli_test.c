@@ -201,7 +201,7 @@ static const struct {
     { "resumed", { "step" } },
     { "step",
       { "step", "epoch", "loss", "lr", "grad_norm", "seconds", "samples", "tokens", "skipped", "loss_scale",
-        "tokens_per_second", "mfu" } },
+        "tokens_per_second", "mfu", "data_seconds" } },
     { "eval", { "step", "loss", "accuracy" } },
     { "saved", { "step", "path" } },
     { "epoch", { "step", "epoch", "loss", "seconds" } },
@@ -209,7 +209,7 @@ static const struct {
       { "steps", "peak_bytes.device", "peak_bytes.host", "peak_bytes.disk", "moved_bytes.to_device",
         "moved_bytes.to_host", "moved_bytes.disk_read", "moved_bytes.disk_write", "comm_bytes.gather",
         "comm_bytes.reduce", "comm_bytes.norm", "speculated", "rolled_back", "weights_sha256", "state_sha256",
-        "tokens_per_second", "mfu" } },
+        "tokens_per_second", "mfu", "data_seconds" } },
 };
 
 static json_t *field_of(json_t *object, const char *dotted)
