@@ -534,6 +534,19 @@ typedef struct sluice_sample {
     const unsigned char *part_loss;
 } sluice_sample;
 
+/* A metric of evaluation: docs/evaluate.md names them all. */
+typedef struct sluice_metric {
+    const char *name;
+    double value; /* NaN: not known */
+} sluice_metric;
+
+/* How well one class is found. */
+typedef struct sluice_class_score {
+    const char *name; /* NULL: the data has no names */
+    double precision, recall, f1;
+    uint64_t support; /* samples of it */
+} sluice_class_score;
+
 /* Fields not named for an event's kind are zero. */
 typedef struct sluice_event {
     sluice_event_kind kind;
