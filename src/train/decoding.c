@@ -28,7 +28,7 @@ sluice_status sl_sequence_add(sl_sequence *s, const int32_t *ids, int64_t count)
         s->ids = grown;
         s->capacity = wanted;
     }
-    memcpy(s->ids + s->count, ids, (size_t)count * sizeof *ids);
+    if (count > 0) memcpy(s->ids + s->count, ids, (size_t)count * sizeof *ids);
     s->count += count;
     return SLUICE_OK;
 }
