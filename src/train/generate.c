@@ -112,6 +112,23 @@ static void choose_sizes(const struct sl_generation *g, const sluice_job_options
     if (m->decode.rows < m->decode.slots) m->decode.rows = m->decode.slots;
 }
 
+/* Beyond the context that the model was made for, dynamic scaling has other frequencies for every length: those of the keys in
+ * the cache would have to stay as they were, those of a prompt follow from all of it. The rotation of one token at a time knows
+ * no length, so that it would be another model. */
+static sluice_status check_rotation(const sl_job *j, const sl_model_options *m)
+{
+    const sl_model_config *c = &m->folder;
+    bool dynamic = c->rope.type == SL_ROPE_DYNAMIC || c->local_rope.type == SL_ROPE_DYNAMIC;
+    if (j->settings.path[0] == '\0' || !dynamic || m->decode.places <= c->context) return SLUICE_OK;
+    return sl_fail(
+        SLUICE_ERR_USAGE,
+        "generate: the rope scaling of %s/config.json is dynamic, and sequences of %lld tokens, prompt and reply, are "
+        "longer than its max_position_embeddings %lld: that is not built in; --set model.context=%lld forgets the "
+        "oldest "
+        "tokens instead, fewer --tokens need less",
+        j->settings.path, (long long)m->decode.places, (long long)c->context, (long long)c->context);
+}
+
 sluice_status sl_generation_prepare(sl_job *j, const sluice_job_options *o, sl_model_options *m)
 {
     struct sl_generation *g = j->generation = sl_alloc(sizeof *g, "generation");
@@ -120,6 +137,7 @@ sluice_status sl_generation_prepare(sl_job *j, const sluice_job_options *o, sl_m
     SL_TRY(take_prompts(g, o));
     SL_TRY(encode_all(g, o));
     choose_sizes(g, o, m);
+    SL_TRY(check_rotation(j, m));
     g->places = m->decode.places;
     return SLUICE_OK;
 }

@@ -205,6 +205,41 @@ TEST(generation_config_of_the_folder_says_how_tokens_are_drawn)
     }
 }
 
+/* Within the context the frequencies are the plain ones, beyond it they change with every length. */
+TEST(dynamic_rope_scaling_is_refused_beyond_the_context_of_the_model)
+{
+    char folder[1024], command[4096];
+    snprintf(folder, sizeof folder, "%.1000s", test_tmpdir());
+    snprintf(command, sizeof command,
+             "cp -r " FIXTURES "/llama %s/model && cp -r " FIXTURES "/llama %s/plain && cd %s && "
+             "sed -i 's/\"max_position_embeddings\": [0-9]*/\"max_position_embeddings\": 40/; s/\"rope_type\": "
+             "\"default\"/\"rope_type\": \"dynamic\", \"factor\": 4.0/' model/config.json && grep -q dynamic "
+             "model/config.json && sed -i 's/\"max_position_embeddings\": [0-9]*/\"max_position_embeddings\": 40/' "
+             "plain/config.json",
+             folder, folder, folder);
+    REQUIRE(system(command) == 0);
+    run_result r = run_sluice(folder, "generate --quiet --model model --prompt Hello --tokens 36 --temperature 0 --set "
+                                      "model.context=64");
+    CHECK_EQ(r.status, 2);
+    CHECK_CONTAINS(r.error, "model/config.json is dynamic");
+    CHECK_CONTAINS(r.error, "41 tokens, prompt and reply, are longer than its max_position_embeddings 40");
+    run_free(&r);
+    static const char *const within[] = { "--tokens 35 --set model.context=64", "--tokens 60" }; /* the second slides */
+    for (int i = 0; i < 2; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments, "generate --quiet --model model --prompt Hello --temperature 0 %s",
+                 within[i]);
+        r = run_sluice(folder, arguments);
+        snprintf(arguments, sizeof arguments, "generate --quiet --model plain --prompt Hello --temperature 0 %s",
+                 within[i]);
+        run_result same = run_sluice(folder, arguments);
+        CHECK_THAT(r.status == 0 && same.status == 0, "%s%s", r.error, same.error);
+        CHECK_STR(r.out, same.out);
+        run_free(&r);
+        run_free(&same);
+    }
+}
+
 /* ---- conversations ---- */
 
 TEST(a_conversation_goes_on_line_by_line_until_its_input_ends)
