@@ -573,20 +573,23 @@ static sluice_status copy_bytes(sl_file *from, sl_file *to, uint64_t bytes)
     return st;
 }
 
+sluice_status sl_file_copy_open(sl_file *in, const char *to)
+{
+    sl_file out;
+    uint64_t bytes;
+    SL_TRY(sl_file_size(in, &bytes));
+    SL_TRY(sl_file_open(to, SL_CREATE, &out));
+    sluice_status st = copy_bytes(in, &out, bytes);
+    if (st == SLUICE_OK) return sl_file_finish(&out);
+    sl_file_close(&out);
+    return st;
+}
+
 sluice_status sl_file_copy(const char *from, const char *to)
 {
-    sl_file in, out;
-    uint64_t bytes;
+    sl_file in;
     SL_TRY(sl_file_open(from, SL_READ, &in));
-    sluice_status st = sl_file_size(&in, &bytes);
-    if (st == SLUICE_OK) st = sl_file_open(to, SL_CREATE, &out);
-    if (st == SLUICE_OK) {
-        st = copy_bytes(&in, &out, bytes);
-        if (st == SLUICE_OK)
-            st = sl_file_finish(&out);
-        else
-            sl_file_close(&out);
-    }
+    sluice_status st = sl_file_copy_open(&in, to);
     sl_file_close(&in);
     return st;
 }

@@ -61,6 +61,8 @@ sluice_status sl_file_read_all_until(const int *stop, const char *path, size_t l
 sluice_status sl_file_write_all(const char *path, const void *data, size_t bytes);
 /* The same with the bytes of another file. */
 sluice_status sl_file_copy(const char *from, const char *to);
+/* The same of a file that is open for reading, wherever its name is by now. */
+sluice_status sl_file_copy_open(sl_file *in, const char *to);
 /* The start of a small system file (/proc, /sys) into buf, NUL-terminated, cut to fit. False where there is none;
  * records no failure and allocates nothing, because such files are optional. */
 bool sl_file_peek(const char *path, char *buf, size_t bytes);

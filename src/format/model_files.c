@@ -306,21 +306,44 @@ sluice_status sl_model_files_make(const sl_model_config *c, const char *from, co
     return SLUICE_OK;
 }
 
+void sl_model_files_hold(sl_model_files *f)
+{
+    for (int i = 0, held = 0; i < f->count && held < SL_MODEL_FILES_HELD; i++) {
+        sl_model_file *file = &f->list[i];
+        if (file->from == NULL || file->is_held) continue;
+        file->is_held = sl_file_open(file->from, SL_READ, &file->held) == SLUICE_OK;
+        held += file->is_held;
+    }
+}
+
 void sl_model_files_free(sl_model_files *f)
 {
+    for (int i = 0; i < f->count; i++)
+        if (f->list[i].is_held) sl_file_close(&f->list[i].held);
     sl_arena_free(&f->arena);
     *f = (sl_model_files){ .count = 0 };
+}
+
+/* Weights that were learned are worth more than a file beside them. */
+static sluice_status copy_file(const sl_model_files *f, sl_model_file *file, const char *path)
+{
+    sluice_status st = file->is_held ? sl_file_copy_open(&file->held, path) : sl_file_copy(file->from, path);
+    if (st == SLUICE_OK || st == SLUICE_ERR_NO_MEMORY || f->log == NULL) return st;
+    remove(path); /* a part of it is worse than nothing */
+    sl_log_write(f->log, SLUICE_LOG_WARNING, "%s could not be copied beside the weights: %s", file->from,
+                 sluice_error());
+    return SLUICE_OK;
 }
 
 sluice_status sl_model_files_write(const sl_model_files *f, const char *folder)
 {
     for (int i = 0; i < f->count; i++) {
-        const sl_model_file *file = &f->list[i];
+        sl_model_file *file = &f->list[i];
         char path[PATH_MAX];
         if (snprintf(path, sizeof path, "%s/%s", folder, file->name) >= (int)sizeof path)
             return sl_fail(SLUICE_ERR_USAGE, "the path of the folder to write is too long: %.80s...; use a shorter one",
                            folder);
-        SL_TRY(file->from != NULL ? sl_file_copy(file->from, path) : sl_file_write_all(path, file->text, file->bytes));
+        SL_TRY(file->from != NULL ? copy_file(f, file, path) : sl_file_write_all(path, file->text, file->bytes));
     }
     return SLUICE_OK;
 }

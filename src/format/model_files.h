@@ -4,6 +4,8 @@
 #define SL_FORMAT_MODEL_FILES_H
 
 #include "core/arena.h"
+#include "core/io.h"
+#include "core/log.h"
 #include "format/model_config.h"
 
 /* Larger ones are not carried from folder to folder. */
@@ -14,6 +16,8 @@ typedef struct sl_model_file {
     const char *from; /* path of the file that it is a copy of; NULL: it is `text` */
     const char *text;
     size_t bytes;
+    bool is_held;
+    sl_file held; /* `from`, open; where is_held */
 } sl_model_file;
 
 typedef struct sl_model_files {
@@ -21,6 +25,7 @@ typedef struct sl_model_files {
     sl_model_file *list;
     int count, capacity;
     const char *prefix; /* of the family's names in files, which those in a graph lack; "": none */
+    const sl_log *log;  /* a copy that fails is told as a warning and left out; NULL: it is a failure */
 } sl_model_files;
 
 /* What token ids stand for: a tokenizer's tokens, or else units of text. */
@@ -37,6 +42,10 @@ typedef struct sl_ids_meaning {
 sluice_status sl_model_files_make(const sl_model_config *c, const char *from, const sl_ids_meaning *ids,
                                   sl_model_files *out);
 void sl_model_files_free(sl_model_files *f);
+/* Keeps what is copied open from now on, so that it can be written when the folder is gone; as far as it can be opened, and
+ * for SL_MODEL_FILES_HELD files at most. */
+#define SL_MODEL_FILES_HELD 64
+void sl_model_files_hold(sl_model_files *f);
 /* Writes them into a folder that nobody reads yet. */
 sluice_status sl_model_files_write(const sl_model_files *f, const char *folder);
 /* What names that a graph gives to weights bear in the files of this family. */

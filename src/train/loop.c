@@ -445,6 +445,7 @@ static sluice_status run_training(sl_run *r)
     SL_TRY(measure_peak(r));
     SL_TRY(announce(r));
     SL_TRY(sl_run_open_folder(r));
+    SL_TRY(sl_run_hold_files(r));
     SL_TRY(sl_run_check_room(r));
     r->first_step = e->step;
     show_first_sample(r);
@@ -469,6 +470,7 @@ sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options 
     }
     sl_run_drop_save(&r);
     sl_lock_release(&r.lock);
+    sl_model_files_free(&r.files);
     sl_free(r.targets);
     sl_free(r.mine);
     sl_free(r.all);

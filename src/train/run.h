@@ -4,6 +4,7 @@
 
 #include <limits.h>
 
+#include "format/model_files.h"
 #include "runtime/trace.h"
 #include "train/job.h"
 
@@ -47,6 +48,7 @@ typedef struct sl_run {
     double epoch_weight;
     double start;         /* of the run, seconds */
     uint64_t traced_step; /* 0: none so far */
+    sl_model_files files; /* rank 0's: for a `save` that is a folder; made before the first step */
     double aside;         /* seconds of the step at hand that went into the trace */
 } sl_run;
 
@@ -73,6 +75,9 @@ void sl_run_drop_save(sl_run *r);
 bool sl_run_has_model_files(const sl_settings *s);
 /* Refuses a `save` that is a folder for a model without such files. */
 sluice_status sl_run_check_folder(const sl_settings *s);
+/* All ranks, before the first step: gets the files ready that `save` takes from the model's folder, which may be gone by the
+ * last. */
+sluice_status sl_run_hold_files(sl_run *r);
 /* All ranks, after the last step: what `save` asks for. */
 sluice_status sl_run_save_weights(sl_run *r);
 /* Rank 0, which has the folder of the checkpoints: keeps them there for exports. */

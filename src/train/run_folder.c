@@ -52,18 +52,25 @@ sluice_status sl_run_check_folder(const sl_settings *s)
 }
 
 /* Rank 0 alone makes the files; the others need not know them. */
-static sluice_status save_folder(sl_run *r)
+sluice_status sl_run_hold_files(sl_run *r)
 {
     sl_job *j = r->job;
     const sl_settings *s = &j->settings;
-    sl_model_files files = { .prefix = "" };
-    sluice_status st = j->ranks.rank == 0 ? make_files(j, &files) : SLUICE_OK;
-    st = sl_ranks_agree(&j->ranks, "files of the model", st);
-    if (st == SLUICE_OK)
-        st = sl_ranks_together(&j->ranks, sl_folder_save(j->engine->exec, s->save, s->save_type,
-                                                         s->shard_bytes > 0 ? s->shard_bytes : SL_SHARD_BYTES, &files));
-    sl_model_files_free(&files);
-    return st;
+    if (s->save[0] == '\0' || !sl_is_folder_output(s->save) || s->model.lora.rank > 0) return SLUICE_OK;
+    sluice_status st = j->ranks.rank == 0 ? make_files(j, &r->files) : SLUICE_OK;
+    SL_TRY(sl_ranks_agree(&j->ranks, "files of the model", st));
+    sl_model_files_hold(&r->files);
+    r->files.log = &j->log;
+    if (j->ranks.rank != 0) r->files.prefix = "";
+    return SLUICE_OK;
+}
+
+static sluice_status save_folder(sl_run *r)
+{
+    const sl_settings *s = &r->job->settings;
+    uint64_t shard_bytes = s->shard_bytes > 0 ? s->shard_bytes : SL_SHARD_BYTES;
+    return sl_ranks_together(&r->job->ranks,
+                             sl_folder_save(r->job->engine->exec, s->save, s->save_type, shard_bytes, &r->files));
 }
 
 /* What a model with adapters was trained for is its adapters: a folder of them is what other programs take. */

@@ -1,5 +1,7 @@
 /* folder_out_cli_test.c: save and export write a model's whole folder, which load reads again to the same bits. */
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "support/plain_files.h"
@@ -219,4 +221,37 @@ TEST(a_folder_that_cannot_be_written_is_refused_before_the_first_step)
     }
     CHECK(file_is(in(folder, "files", "x"), "x"));
     CHECK(!is_there(folder, "a") && !is_there(folder, "a.tmp"));
+}
+
+/* What was learned is not lost with the folder that it began with. */
+TEST(a_result_is_whole_where_the_models_folder_vanishes_during_the_run)
+{
+    static const struct timespec moment = { 0, 2000000 };
+    char folder[1024], command[4096];
+    snprintf(folder, sizeof folder, "%.1000s", test_tmpdir());
+    run_write(folder, "text.txt",
+              "to be, or not to be, that is the question: whether 'tis nobler in the mind to suffer");
+    run_write(folder, "m.json",
+              "{\"model\": {\"type\": \"gpt2\", \"layers\": 2, \"heads\": 2, \"width\": 16, \"context\": 32, "
+              "\"vocabulary\": \"bytes\"},\n \"data\": {\"type\": \"text\", \"path\": \"text.txt\"}, \"steps\": 1, "
+              "\"train_batch_size\": 1, \"threads\": 1, \"save\": \"m/\",\n \"optimizer\": {\"type\": \"AdamW\"}}\n");
+    run_must(folder, "train m.json --quiet");
+    run_write(folder, "m/notes.txt", "kept");
+    snprintf(command, sizeof command, "cp -r '%s/m' '%s/before'", folder, folder);
+    REQUIRE(system(command) == 0);
+    pid_t run = run_start(folder, "train --model m --data text.txt --quiet --out tuned --set steps=40 --set threads=1 "
+                                  "--set checkpoint.path=run --set checkpoint.every=1 --set checkpoint.keep=1");
+    for (int i = 0; i < 10000 && access(at(folder, "run/latest"), F_OK) != 0; i++) nanosleep(&moment, NULL);
+    snprintf(command, sizeof command, "rm -r '%s/m'", folder);
+    REQUIRE(system(command) == 0);
+    CHECK(access(at(folder, "tuned"), F_OK) != 0); /* otherwise the run was over before */
+    run_result r = run_wait(folder, run);
+    CHECK_THAT(r.status == 0 && r.error[0] == '\0', "status %d: %s", r.status, r.error);
+    run_free(&r);
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && for f in tokenizer.json tokenizer_config.json notes.txt; do cmp before/$f tuned/$f || exit 1; done",
+        folder);
+    CHECK_EQ(system(command), 0);
+    run_must(folder, "eval --model tuned --data text.txt --quiet");
 }
