@@ -94,9 +94,9 @@ SL_OP_KERNEL(LINEAR_GRAD_WEIGHT, linear_grad_weight, TYPED, none, KERNEL, linear
 /* cpu/kernels/head.c, cuda/cuda_head.c */
 SL_OP_KERNEL(LINEAR_CROSS_ENTROPY, linear_cross_entropy, TYPED, head, KERNEL, linear)
 /* cpu/kernels/conv.c */
-SL_OP_KERNEL(CONV2D, conv2d, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
-SL_OP_KERNEL(CONV2D_GRAD_INPUT, conv2d_grad_input, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
-SL_OP_KERNEL(CONV2D_GRAD_WEIGHT, conv2d_grad_weight, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
+SL_OP_KERNEL(CONV2D, conv2d, TYPED, conv, NO_KERNEL, "no CUDA kernel of it yet")
+SL_OP_KERNEL(CONV2D_GRAD_INPUT, conv2d_grad_input, TYPED, conv, NO_KERNEL, "no CUDA kernel of it yet")
+SL_OP_KERNEL(CONV2D_GRAD_WEIGHT, conv2d_grad_weight, TYPED, conv_weight, NO_KERNEL, "no CUDA kernel of it yet")
 /* cpu/kernels/pool.c */
 SL_OP_KERNEL(MAX_POOL2D, max_pool2d, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
 SL_OP_KERNEL(MAX_POOL2D_GRAD, max_pool2d_grad, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")

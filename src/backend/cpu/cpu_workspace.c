@@ -1,6 +1,7 @@
 /* cpu_workspace.c: how much workspace a kernel of the CPU backend needs, by the rows of op_kernels.h. */
 #include "backend/cpu/cpu_workspace.h"
 
+#include "backend/cpu/kernels/conv_parts.h"
 #include "backend/cpu/kernels/head_chunk.h"
 #include "backend/cpu/kernels/qk_norm_parts.h"
 #include "ir/form.h"
@@ -33,6 +34,23 @@ static uint64_t sl_cpu_qk_norm_workspace(const sl_call *call)
     if (!wants_output(call, 1) && !wants_output(call, 2)) return 0;
     return (uint64_t)(sl_ceil_div(rows, sl_qk_norm_part_rows(rows)) * 2 * call->input_shapes[1]->dim[0]) *
            sizeof(float);
+}
+
+/* CONV2D, CONV2D_GRAD_INPUT: the weights in another order. */
+static uint64_t sl_cpu_conv_workspace(const sl_call *call)
+{
+    const sl_shape *w = call->input_shapes[1];
+    if (w->dim[2] * w->dim[3] == 1) return 0;
+    return (uint64_t)sl_shape_elements(w) * sl_form_element_bytes(call->input_forms[1]);
+}
+
+/* The gradient of each part of the pixels, in f32 and another order. */
+static uint64_t sl_cpu_conv_weight_workspace(const sl_call *call)
+{
+    const sl_shape *w = call->output_shapes[0], *dy = call->input_shapes[0];
+    if (w == NULL || w->dim[2] * w->dim[3] == 1) return 0;
+    int64_t pixels = sl_shape_elements(dy) / dy->dim[3], parts = sl_conv_parts(pixels, w, call->attrs->conv.groups);
+    return (uint64_t)(parts * sl_shape_elements(w)) * sizeof(float);
 }
 
 typedef uint64_t (*workspace_fn)(const sl_call *call);

@@ -24,7 +24,9 @@
 #define LONG_TASK_ROWS 2048
 #define TASK_COLUMNS   512
 #define BLOCK_ELEMENTS (SL_AMX_SIDE * SL_AMX_SIDE)
-_Static_assert((GROUP_ROWS + TASK_COLUMNS) * K_BLOCK * sizeof(uint16_t) +
+/* Columns of a task whose B is gathered, which takes memory besides; an A is gathered there too, not both. */
+#define GATHERED_COLUMNS 256
+_Static_assert((GROUP_ROWS + TASK_COLUMNS + GATHERED_COLUMNS) * K_BLOCK * sizeof(uint16_t) +
                        (TASK_ROWS * TASK_COLUMNS + BLOCK_ELEMENTS) * sizeof(float) <=
                    SL_SCRATCH_BYTES,
                "a task must fit in a worker's scratch");
@@ -33,10 +35,12 @@ typedef struct task {
     const sl_gemm *g;
     sl_lanes a, b;     /* rows of A, columns of B, from the tile's first on */
     sl_tensor c, bias; /* data and form, at the tile's first element */
+    sl_cut_tile at;    /* which tile */
     int64_t m, n;
     uint16_t *packed_a, *packed_b;
     float *aside;   /* one block */
     float *carried; /* the blocks of the tile, row by row */
+    uint16_t *gathered;
 } task;
 
 /* Adds what follows the sums and puts a finished block into C, rounded once. Inlined with the form and the usual number
@@ -48,7 +52,8 @@ SL_INLINE void finish_as(const task *t, sl_form form, int64_t row, int64_t colum
         for (int64_t j = 0; j < columns; j += SL_LANES) {
             sl_v16 x = v16_load(t->aside + i * SL_AMX_SIDE + j);
             if (t->bias.data) x = v16_add(x, w16_get(&t->bias, column + j, columns - j, 0.0f));
-            w16_put_or_add(&c, (row + i) * t->g->c_row + column + j, x, columns - j, t->g->accumulate);
+            int64_t at = t->g->places ? sl_row_place(t->g, t->at.row + row + i) : (row + i) * t->g->c_row;
+            w16_put_or_add(&c, at + column + j, x, columns - j, t->g->accumulate);
         }
 }
 
@@ -81,9 +86,9 @@ static void run_block(const task *t, const uint16_t *a, const uint16_t *b, int64
     int64_t number = row / SL_AMX_SIDE * sl_ceil_div(t->n, SL_AMX_SIDE) + column / SL_AMX_SIDE;
     float *carried = first && last ? NULL : t->carried + number * BLOCK_ELEMENTS;
     bool tall = rows > SL_TILE_SIDE, wide = columns > SL_TILE_SIDE;
-    bool plain = t->c.form == SL_FORM_F32 && !t->bias.data && !t->g->accumulate;
+    bool plain = t->c.form == SL_FORM_F32 && !t->bias.data && !t->g->accumulate && !t->g->places;
     const float *from = first ? NULL : carried;
-    if (last) fetch_block(t, row, column, rows, columns);
+    if (last && !t->g->places) fetch_block(t, row, column, rows, columns);
     if (!last) {
         sl_block_multiply(a, b, steps, tall, wide, from, SL_AMX_SIDE, carried, SL_AMX_SIDE);
     } else if (plain && rows == SL_AMX_SIDE && columns == SL_AMX_SIDE) {
@@ -95,13 +100,30 @@ static void run_block(const task *t, const uint16_t *a, const uint16_t *b, int64
     }
 }
 
+/* Columns of B from the tile's first on. */
+static sl_lanes columns_of_b(const task *t, int64_t first_k, int64_t k)
+{
+    const sl_gather *gather = t->g->gather_b;
+    if (gather == NULL) return sl_lanes_from(t->b, 0, first_k);
+    gather->fill(gather, t->at.batch, first_k, k, t->at.column, t->n, t->gathered, t->n, true);
+    return (sl_lanes){ t->gathered, 1, t->n };
+}
+
+static sl_lanes rows_of_a(const task *t, int64_t group, int64_t rows, int64_t first_k, int64_t k)
+{
+    const sl_gather *gather = t->g->gather_a;
+    if (gather == NULL) return sl_lanes_from(t->a, group, first_k);
+    gather->fill(gather, t->at.batch, t->at.row + group, rows, first_k, k, t->gathered, k, true);
+    return (sl_lanes){ t->gathered, k, 1 };
+}
+
 static void multiply_k(const task *t, int64_t first_k, int64_t k, bool first, bool last)
 {
     int64_t steps = sl_ceil_div(k, SL_TILE_K), panel = 2 * steps * SL_TILE_ELEMENTS;
-    sl_pack_lanes(t->packed_b, sl_lanes_from(t->b, 0, first_k), t->n, k, true);
+    sl_pack_lanes(t->packed_b, columns_of_b(t, first_k, k), t->n, k, true);
     for (int64_t group = 0; group < t->m; group += GROUP_ROWS) {
         int64_t rows = sl_least(GROUP_ROWS, t->m - group);
-        sl_pack_lanes(t->packed_a, sl_lanes_from(t->a, group, first_k), rows, k, false);
+        sl_pack_lanes(t->packed_a, rows_of_a(t, group, rows, first_k, k), rows, k, false);
         for (int64_t row = 0; row < rows; row += SL_AMX_SIDE)
             for (int64_t column = 0; column < t->n; column += SL_AMX_SIDE)
                 run_block(t, t->packed_a + row / SL_AMX_SIDE * panel, t->packed_b + column / SL_AMX_SIDE * panel, steps,
@@ -116,12 +138,14 @@ static void run_task(void *context, int64_t number, void *scratch)
     sl_cut_tile at = sl_cut_tile_of(cut, number);
     task t = { .g = g, .m = at.m, .n = at.n, .c = sl_cut_output(g, at), .bias = sl_cut_bias(g, at) };
     const uint16_t *a = g->a.data, *b = g->b.data;
-    t.a = (sl_lanes){ a + at.batch * g->a_batch + at.row * g->a.row, g->a.row, g->a.column };
-    t.b = (sl_lanes){ b + at.batch * g->b_batch + at.column * g->b.column, g->b.column, g->b.row };
+    t.at = at;
+    if (a) t.a = (sl_lanes){ a + at.batch * g->a_batch + at.row * g->a.row, g->a.row, g->a.column };
+    if (b) t.b = (sl_lanes){ b + at.batch * g->b_batch + at.column * g->b.column, g->b.column, g->b.row };
     t.packed_a = scratch;
     t.packed_b = t.packed_a + sl_packed_lanes(GROUP_ROWS, K_BLOCK);
     t.aside = (float *)(void *)(t.packed_b + sl_packed_lanes(TASK_COLUMNS, K_BLOCK));
     t.carried = t.aside + BLOCK_ELEMENTS;
+    t.gathered = (uint16_t *)(void *)(t.carried + TASK_ROWS * TASK_COLUMNS);
     int64_t steps = sl_ceil_div(g->k, SL_TILE_K), blocks = sl_ceil_div(steps, K_STEPS);
     tile_configure();
     for (int64_t block = 0; block < blocks; block++) {
@@ -134,7 +158,8 @@ static void run_task(void *context, int64_t number, void *scratch)
 void AMX(gemm)(sl_pool *pool, const sl_gemm *g)
 {
     const int64_t rows = g->k > K_BLOCK ? TASK_ROWS : LONG_TASK_ROWS;
-    const sl_cut_limits limits = { SL_AMX_SIDE, SL_AMX_SIDE, rows, TASK_COLUMNS };
+    const int64_t columns = g->gather_b ? GATHERED_COLUMNS : TASK_COLUMNS;
+    const sl_cut_limits limits = { SL_AMX_SIDE, SL_AMX_SIDE, rows, columns };
     sl_cut cut = sl_cut_of(g, &limits, sl_pool_threads(pool));
     sl_pool_run(pool, run_task, &cut, cut.tasks);
 }

@@ -1,119 +1,399 @@
-/* conv.c: convolutions of images [N, H, W, C] with weights [O, C / groups, kh, kw], element by element of the result. */
+/* conv.c: convolutions of images [N, H, W, C] with weights [O, C / groups, kh, kw], as GEMMs.
+ *
+ * A row of the left operand is what one window sees: its places one after the other, each with all its channels, zeros
+ * outside of the image. Such rows never exist as a whole: a task gathers the few it multiplies next (gemm.h). Weights are
+ * put into the order of the windows first, in workspace.
+ *
+ *   forward        y = windows of x, times weights
+ *   input          dx = windows of dy, times weights turned round. With strides, the pixels of dx fall into stride_h *
+ *                  stride_w phases, each with taps of its own: one GEMM each
+ *   weight         dw = dy transposed, times windows of x; over parts of the pixels, which are then added in order
+ *
+ * Groups are the batches of a GEMM. Where windows are single pixels side by side, images are matrices as they are. */
+#include "backend/cpu/kernels/conv_parts.h"
 #include "backend/cpu/kernels/elem.h"
+#include "backend/cpu/kernels/strided_gemm.h"
+
+/* ---- one convolution ---- */
 
 typedef struct conv {
     const sl_kernel_args *a;
-    int64_t h, w, c, oh, ow, o; /* of x, of y */
-    int64_t kh, kw, sh, sw, ph, pw, dh, dw, groups, cg, og;
+    const sl_shape *x, *y, *w;
+    int64_t groups, outputs, channels; /* of a group: outputs, channels */
+    int64_t taps;
 } conv;
 
 static conv conv_of(const sl_kernel_args *a, const sl_shape *x, const sl_shape *y, const sl_shape *w)
 {
-    const sl_attrs *t = a->attrs;
-    conv v = { .a = a, .h = x->dim[1], .w = x->dim[2], .c = x->dim[3], .oh = y->dim[1], .ow = y->dim[2] };
-    v.o = w->dim[0], v.cg = w->dim[1], v.kh = w->dim[2], v.kw = w->dim[3];
-    v.sh = t->conv.stride_h, v.sw = t->conv.stride_w, v.ph = t->conv.padding_h, v.pw = t->conv.padding_w;
-    v.dh = t->conv.dilation_h, v.dw = t->conv.dilation_w, v.groups = t->conv.groups, v.og = v.o / v.groups;
-    return v;
+    const int64_t groups = a->attrs->conv.groups;
+    return (conv){ a, x, y, w, groups, w->dim[0] / groups, w->dim[1], w->dim[2] * w->dim[3] };
 }
 
-/* A row of y. */
-static void forward_row(void *context, int64_t task, void *scratch)
+/* Windows are the pixels themselves, in order. */
+static bool is_pointwise(const conv *v)
+{
+    const sl_attrs *t = v->a->attrs;
+    return v->taps == 1 && t->conv.stride_h == 1 && t->conv.stride_w == 1 && t->conv.padding_h == 0 &&
+           t->conv.padding_w == 0;
+}
+
+static int64_t pixels(const sl_shape *images)
+{
+    return images->dim[0] * images->dim[1] * images->dim[2];
+}
+
+/* ---- windows ---- */
+
+/* Along one dimension: window i begins at place i * step + first of the image and has `taps` places `dilation` apart. */
+typedef struct axis {
+    int64_t windows, taps, step, first, dilation;
+} axis;
+
+typedef struct windows {
+    sl_gather gather; /* first: the functions below get it */
+    const elem *images;
+    int64_t h, w, c;  /* of an image */
+    int64_t channels; /* of a group */
+    axis down, across;
+    int64_t part; /* batches are as many windows; 0: batches are groups */
+} windows;
+
+/* Elements [start, start + count) of a row of an image that is `length` long, zeros outside of it. */
+SL_INLINE void put_run(void *dst, bool own, const elem *row, int64_t length, int64_t start, int64_t count)
+{
+    int64_t before = start < 0 ? sl_least(-start, count) : 0, end = sl_least(count, length - start), i = before;
+    float *to = dst;
+    elem *same = dst;
+    if (end < before) end = before;
+    if (own) {
+        memset(same, 0, (size_t)before * sizeof *same);
+        memcpy(same + before, row + start + before, (size_t)(end - before) * sizeof *same);
+        memset(same + end, 0, (size_t)(count - end) * sizeof *same);
+        return;
+    }
+    for (int64_t z = 0; z < before; z++) to[z] = 0.0f;
+    for (; i + SL_LANES <= end; i += SL_LANES) v16_store(to + i, e16_load(row + start + i));
+    for (; i < end; i++) to[i] = e1_get(row + start + i);
+    for (int64_t z = end; z < count; z++) to[z] = 0.0f;
+}
+
+/* Columns [column, column + columns) of the window that begins at (h, w) of an image. A run is what lies side by side in
+ * the image: a place's channels, or the window's whole width where places touch. */
+SL_INLINE void put_window(const windows *v, const elem *image, int64_t h, int64_t w, int64_t run, int64_t column,
+                          int64_t columns, void *dst, bool own)
+{
+    const int64_t runs = v->across.taps * v->channels / run; /* of a row of the window */
+    const size_t size = own ? sizeof(elem) : sizeof(float);
+    while (columns > 0) {
+        int64_t number = column / run, at = column % run, count = sl_least(run - at, columns);
+        int64_t row = h + number / runs * v->down.dilation, place = w + number % runs * v->across.dilation;
+        bool inside = row >= 0 && row < v->h && (runs == 1 || (place >= 0 && place < v->w));
+        if (inside)
+            put_run(dst, own, image + row * v->w * v->c, v->w * v->c, place * v->c + at, count);
+        else
+            memset(dst, 0, (size_t)count * size);
+        dst = (char *)dst + (size_t)count * size;
+        column += count;
+        columns -= count;
+    }
+}
+
+/* sl_gather.fill: a row is a window. */
+static void fill_windows(const sl_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
+                         int64_t columns, void *dst, int64_t apart, bool own)
+{
+    const windows *v = (const windows *)(const void *)gather;
+    const bool touching = v->channels == v->c && (v->across.dilation == 1 || v->across.taps == 1);
+    const int64_t run = touching ? v->across.taps * v->c : v->channels, first = row + batch * v->part;
+    int64_t j = first % v->across.windows, i = first / v->across.windows % v->down.windows;
+    const elem *image = v->images + first / v->across.windows / v->down.windows * v->h * v->w * v->c;
+    if (v->part == 0) image += batch * v->channels;
+    if (columns == 0) return; /* a phase without taps */
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t h = i * v->down.step + v->down.first, w = j * v->across.step + v->across.first;
+        put_window(v, image, h, w, run, column, columns, dst, own);
+        dst = (char *)dst + (size_t)apart * (own ? sizeof(elem) : sizeof(float));
+        if (++j < v->across.windows) continue;
+        j = 0;
+        if (++i < v->down.windows) continue;
+        i = 0;
+        image += v->h * v->w * v->c;
+    }
+}
+
+/* Those that x is seen through. */
+static windows windows_of_x(const conv *v, const sl_tensor *x)
+{
+    const sl_attrs *t = v->a->attrs;
+    return (windows){
+        .gather = { fill_windows },
+        .images = x->data,
+        .h = v->x->dim[1],
+        .w = v->x->dim[2],
+        .c = v->x->dim[3],
+        .channels = v->channels,
+        .down = { v->y->dim[1], v->w->dim[2], t->conv.stride_h, -(int64_t)t->conv.padding_h, t->conv.dilation_h },
+        .across = { v->y->dim[2], v->w->dim[3], t->conv.stride_w, -(int64_t)t->conv.padding_w, t->conv.dilation_w },
+    };
+}
+
+/* ---- phases of dx ---- */
+
+/* Along one dimension, pixels phase, phase + stride, ..: their windows over dy, and which taps of the weight those see, in
+ * order: last, last - every, .. */
+typedef struct phase {
+    axis axis;
+    int64_t last, every;
+} phase;
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* Pixel `number` + i * stride sees y at i + (number + padding - tap * dilation) / stride, where that is whole. */
+static phase phase_of(int64_t number, int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation)
+{
+    const int64_t common = common_divisor(stride, dilation), every = stride / common;
+    phase p = { .axis = { .windows = number < size ? (size - 1 - number) / stride + 1 : 0, .step = 1 },
+                .every = every };
+    p.axis.dilation = dilation / common;
+    for (int64_t tap = 0; tap < kernel; tap++) {
+        if ((number + padding - tap * dilation) % stride != 0) continue;
+        p.axis.taps++;
+        p.last = tap;
+    }
+    if (p.axis.taps > 0) p.axis.first = (number + padding - p.last * dilation) / stride;
+    return p;
+}
+
+typedef struct phase_pair {
+    phase down, across;
+    int64_t number_h, number_w;
+} phase_pair;
+
+static phase_pair phases_of(const conv *v, int64_t number)
+{
+    const sl_attrs *t = v->a->attrs;
+    phase_pair p = { .number_h = number / t->conv.stride_w, .number_w = number % t->conv.stride_w };
+    p.down = phase_of(p.number_h, v->x->dim[1], v->w->dim[2], t->conv.stride_h, t->conv.padding_h, t->conv.dilation_h);
+    p.across =
+        phase_of(p.number_w, v->x->dim[2], v->w->dim[3], t->conv.stride_w, t->conv.padding_w, t->conv.dilation_w);
+    return p;
+}
+
+/* Where the pixels of a phase lie in dx. */
+typedef struct pixel_places {
+    sl_places places; /* first */
+    const conv *v;
+    phase_pair at;
+} pixel_places;
+
+static int64_t pixel_place(const sl_places *places, int64_t row)
+{
+    const pixel_places *p = (const pixel_places *)(const void *)places;
+    const sl_attrs *t = p->v->a->attrs;
+    const sl_shape *x = p->v->x;
+    int64_t j = row % p->at.across.axis.windows, i = row / p->at.across.axis.windows % p->at.down.axis.windows;
+    int64_t image = row / p->at.across.axis.windows / p->at.down.axis.windows;
+    int64_t h = i * t->conv.stride_h + p->at.number_h, w = j * t->conv.stride_w + p->at.number_w;
+    return ((image * x->dim[1] + h) * x->dim[2] + w) * x->dim[3];
+}
+
+/* ---- weights in another order ---- */
+
+/* The channels of tap (a, b) of output `o`, from `w`, side by side. */
+SL_INLINE void put_tap(const conv *v, elem *dst, const elem *w, int64_t o, int64_t tap)
+{
+    const elem *from = w + o * v->channels * v->taps + tap;
+    for (int64_t c = 0; c < v->channels; c++) dst[c] = from[c * v->taps];
+}
+
+/* [o][tap][channel] */
+static void order_forward(void *context, int64_t o, void *scratch)
 {
     const conv *v = context;
-    const elem *x = (const elem *)v->a->in[0].data + task / v->oh * v->h * v->w * v->c, *w = v->a->in[1].data;
-    const elem *bias = v->a->input_count > 2 ? v->a->in[2].data : NULL;
-    elem *y = (elem *)v->a->out[0].data + task * v->ow * v->o;
+    elem *dst = (elem *)v->a->workspace + o * v->taps * v->channels;
     (void)scratch;
-    for (int64_t j = 0; j < v->ow; j++)
-        for (int64_t o = 0; o < v->o; o++) {
-            float sum = 0.0f;
-            for (int64_t a = 0; a < v->kh; a++)
-                for (int64_t b = 0; b < v->kw; b++) {
-                    int64_t h = task % v->oh * v->sh - v->ph + a * v->dh, q = j * v->sw - v->pw + b * v->dw;
-                    if (h < 0 || h >= v->h || q < 0 || q >= v->w) continue;
-                    const elem *from = x + (h * v->w + q) * v->c + o / v->og * v->cg;
-                    for (int64_t c = 0; c < v->cg; c++)
-                        sum = fmaf(e1_get(from + c), e1_get(w + ((o * v->cg + c) * v->kh + a) * v->kw + b), sum);
-                }
-            e1_put(y + j * v->o + o, bias != NULL ? sum + e1_get(bias + o) : sum);
-        }
+    for (int64_t tap = 0; tap < v->taps; tap++) put_tap(v, dst + tap * v->channels, v->a->in[1].data, o, tap);
 }
+
+/* Phase by phase, [group][tap][o of the group][channel]. */
+static void order_for_input(void *context, int64_t o, void *scratch)
+{
+    const conv *v = context;
+    const int64_t phases = (int64_t)v->a->attrs->conv.stride_h * v->a->attrs->conv.stride_w;
+    const int64_t group = o / v->outputs, own = o % v->outputs;
+    elem *dst = v->a->workspace;
+    (void)scratch;
+    for (int64_t n = 0; n < phases; n++) {
+        const phase_pair p = phases_of(v, n);
+        const int64_t taps = p.down.axis.taps * p.across.axis.taps;
+        for (int64_t t = 0; t < taps; t++) {
+            int64_t a = p.down.last - t / p.across.axis.taps * p.down.every;
+            int64_t b = p.across.last - t % p.across.axis.taps * p.across.every;
+            put_tap(v, dst + ((group * taps + t) * v->outputs + own) * v->channels, v->a->in[1].data, o,
+                    a * v->w->dim[3] + b);
+        }
+        dst += taps * v->w->dim[0] * v->channels;
+    }
+}
+
+/* The weights as `order` leaves them; with one tap they are in every order already. */
+static const elem *ordered(conv *v, sl_task_fn order)
+{
+    if (v->taps == 1) return v->a->in[1].data;
+    sl_pool_run(v->a->pool, order, v, v->w->dim[0]);
+    return v->a->workspace;
+}
+
+/* ---- forward ---- */
 
 /* x, w, bias? -> y */
 void K(conv2d)(const sl_kernel_args *a)
 {
     conv v = conv_of(a, a->in[0].shape, a->out[0].shape, a->in[1].shape);
-    sl_pool_run(a->pool, forward_row, &v, a->out[0].shape->dim[0] * v.oh);
+    const windows seen = windows_of_x(&v, &a->in[0]);
+    const sl_form form = a->in[0].form;
+    const int64_t k = v.taps * v.channels;
+    sl_gemm g = { .m = pixels(v.y), .n = v.outputs, .k = k, .batches = v.groups };
+    g.a = (sl_matrix){ NULL, 0, 1, form };
+    g.gather_a = &seen.gather;
+    if (is_pointwise(&v)) {
+        g.a = sl_rows_of(&a->in[0], v.x->dim[3]);
+        g.gather_a = NULL;
+        g.a_batch = v.channels;
+    }
+    g.b = (sl_matrix){ ordered(&v, order_forward), 1, k, form };
+    g.b_batch = v.outputs * k;
+    g.c = a->out[0].data;
+    g.c_form = form;
+    g.c_row = v.y->dim[3];
+    g.c_batch = g.bias_batch = v.outputs;
+    g.bias = a->input_count > 2 ? a->in[2].data : NULL;
+    g.bias_form = a->in[2].form;
+    sl_multiply(a, &g);
 }
 
-/* A row of dx. */
-static void input_row(void *context, int64_t task, void *scratch)
+/* ---- the gradient of x ---- */
+
+/* The pixels of one phase, with its weights. */
+static void input_phase(const conv *v, phase_pair at, const elem *weights)
 {
-    const conv *v = context;
-    const elem *dy = (const elem *)v->a->in[0].data + task / v->h * v->oh * v->ow * v->o, *w = v->a->in[1].data;
-    elem *dx = (elem *)v->a->out[0].data + task * v->w * v->c;
-    (void)scratch;
-    for (int64_t q = 0; q < v->w; q++)
-        for (int64_t c = 0; c < v->c; c++) {
-            const int64_t group = c / v->cg;
-            float sum = 0.0f;
-            for (int64_t a = 0; a < v->kh; a++)
-                for (int64_t b = 0; b < v->kw; b++) {
-                    int64_t i = task % v->h + v->ph - a * v->dh, j = q + v->pw - b * v->dw;
-                    if (i < 0 || j < 0 || i % v->sh != 0 || j % v->sw != 0 || i / v->sh >= v->oh || j / v->sw >= v->ow)
-                        continue;
-                    for (int64_t o = group * v->og; o < (group + 1) * v->og; o++)
-                        sum = fmaf(e1_get(dy + (i / v->sh * v->ow + j / v->sw) * v->o + o),
-                                   e1_get(w + ((o * v->cg + c % v->cg) * v->kh + a) * v->kw + b), sum);
-                }
-            if (sl_accumulates(v->a, 0)) sum = e1_get(dx + q * v->c + c) + sum;
-            e1_put(dx + q * v->c + c, sum);
-        }
+    const sl_kernel_args *a = v->a;
+    const pixel_places places = { { pixel_place }, v, at };
+    const windows seen = { .gather = { fill_windows },
+                           .images = a->in[0].data,
+                           .h = v->y->dim[1],
+                           .w = v->y->dim[2],
+                           .c = v->y->dim[3],
+                           .channels = v->outputs,
+                           .down = at.down.axis,
+                           .across = at.across.axis };
+    const int64_t k = seen.down.taps * seen.across.taps * v->outputs;
+    sl_gemm g = { .m = v->x->dim[0] * seen.down.windows * seen.across.windows, .n = v->channels, .k = k };
+    g.batches = v->groups;
+    g.a = (sl_matrix){ NULL, 0, 1, a->in[0].form };
+    g.gather_a = &seen.gather;
+    if (is_pointwise(v)) {
+        g.a = sl_rows_of(&a->in[0], v->y->dim[3]);
+        g.gather_a = NULL;
+        g.a_batch = v->outputs;
+    }
+    g.b = (sl_matrix){ weights, v->channels, 1, a->in[0].form };
+    g.b_batch = k * v->channels;
+    g.c = a->out[0].data;
+    g.c_form = a->out[0].form;
+    g.c_row = v->x->dim[3];
+    g.c_batch = v->channels;
+    if (a->attrs->conv.stride_h > 1 || a->attrs->conv.stride_w > 1) g.places = &places.places;
+    g.accumulate = sl_accumulates(a, 0);
+    if (g.m > 0 && (k > 0 || !g.accumulate)) sl_multiply(a, &g);
 }
 
 /* dy, w -> dx */
 void K(conv2d_grad_input)(const sl_kernel_args *a)
 {
     conv v = conv_of(a, a->out[0].shape, a->in[0].shape, a->in[1].shape);
-    sl_pool_run(a->pool, input_row, &v, a->out[0].shape->dim[0] * v.h);
-}
-
-static float weight_gradient(const conv *v, int64_t o, int64_t c, int64_t a, int64_t b)
-{
-    const elem *dy = v->a->in[0].data, *x = v->a->in[1].data;
-    float sum = 0.0f;
-    for (int64_t n = 0; n < v->a->in[0].shape->dim[0]; n++)
-        for (int64_t i = 0; i < v->oh; i++)
-            for (int64_t j = 0; j < v->ow; j++) {
-                int64_t h = i * v->sh - v->ph + a * v->dh, q = j * v->sw - v->pw + b * v->dw;
-                if (h < 0 || h >= v->h || q < 0 || q >= v->w) continue;
-                sum = fmaf(e1_get(dy + ((n * v->oh + i) * v->ow + j) * v->o + o),
-                           e1_get(x + ((n * v->h + h) * v->w + q) * v->c + o / v->og * v->cg + c), sum);
-            }
-    return sum;
-}
-
-/* What an output channel's weights and bias get. */
-static void weight_channel(void *context, int64_t o, void *scratch)
-{
-    const conv *v = context;
-    const int64_t size = v->cg * v->kh * v->kw, pixels = v->a->in[0].elements / v->o;
-    const elem *dy = (const elem *)v->a->in[0].data + o;
-    (void)scratch;
-    for (int64_t e = 0; e < size; e++) {
-        float sum = weight_gradient(v, o, e / v->kw / v->kh, e / v->kw % v->kh, e % v->kw);
-        w16_put_or_add(&v->a->out[0], o * size + e, v16_set1(sum), 1, sl_accumulates(v->a, 0));
+    const elem *weights = ordered(&v, order_for_input);
+    for (int64_t n = 0; n < (int64_t)a->attrs->conv.stride_h * a->attrs->conv.stride_w; n++) {
+        const phase_pair at = phases_of(&v, n);
+        input_phase(&v, at, weights);
+        weights += at.down.axis.taps * at.across.axis.taps * v.w->dim[0] * v.channels;
     }
-    if (v->a->output_count < 2 || v->a->out[1].data == NULL) return;
-    float sum = 0.0f;
-    for (int64_t i = 0; i < pixels; i++) sum += e1_get(dy + i * v->o);
-    w16_put_or_add(&v->a->out[1], o, v16_set1(sum), 1, sl_accumulates(v->a, 1));
+}
+
+/* ---- the gradient of w ---- */
+
+typedef struct weight_sum {
+    const conv *v;
+    const float *sums; /* of each part: [o][tap][channel] */
+    int64_t parts;
+} weight_sum;
+
+/* The weights of output `o`: the parts added in order, then put where they belong. */
+static void put_weights(void *context, int64_t o, void *scratch)
+{
+    const weight_sum *s = context;
+    const conv *v = s->v;
+    const int64_t row = v->taps * v->channels, all = v->w->dim[0] * row;
+    const sl_tensor *dw = &v->a->out[0];
+    float turned[SL_LANES];
+    (void)scratch;
+    for (int64_t e = 0; e < row; e += SL_LANES) {
+        const int64_t count = sl_least(row - e, SL_LANES);
+        for (int64_t i = 0; i < count; i++) {
+            const float *from = s->sums + o * row + (e + i) % v->taps * v->channels + (e + i) / v->taps;
+            turned[i] = from[0];
+            for (int64_t p = 1; p < s->parts; p++) turned[i] += from[p * all];
+        }
+        w16_put_or_add(dw, o * row + e, v16_get(turned, count, 0.0f), count, sl_accumulates(v->a, 0));
+    }
+}
+
+/* Sums of parts of the pixels to `sums`, or of all of them to dw itself. */
+static void multiply_for_weights(const conv *v, float *sums, int64_t parts)
+{
+    const sl_kernel_args *a = v->a;
+    const int64_t k = v->taps * v->channels, rows = pixels(v->y) / parts;
+    windows seen = windows_of_x(v, &a->in[1]);
+    sl_gemm g = { .m = v->outputs, .n = k, .k = rows, .batches = v->groups * parts };
+    g.a = sl_transposed(sl_rows_of(&a->in[0], v->y->dim[3]));
+    g.a_batch = parts > 1 ? rows * v->y->dim[3] : v->outputs;
+    g.b = (sl_matrix){ NULL, 0, 1, a->in[1].form };
+    g.gather_b = &seen.gather;
+    seen.part = parts > 1 ? rows : 0;
+    if (is_pointwise(v)) {
+        g.b = sl_rows_of(&a->in[1], v->x->dim[3]);
+        g.gather_b = NULL;
+        g.b_batch = v->channels;
+    }
+    g.c = sums != NULL ? (void *)sums : a->out[0].data;
+    g.c_form = sums != NULL ? SL_FORM_F32 : a->out[0].form;
+    g.c_row = k;
+    g.c_batch = v->outputs * k;
+    g.accumulate = sums == NULL && sl_accumulates(a, 0);
+    sl_multiply(a, &g);
 }
 
 /* dy, x -> dw, dbias? */
 void K(conv2d_grad_weight)(const sl_kernel_args *a)
 {
-    conv v = conv_of(a, a->in[1].shape, a->in[0].shape, a->out[0].shape);
-    sl_pool_run(a->pool, weight_channel, &v, v.o);
+    const conv v = conv_of(a, a->in[1].shape, a->in[0].shape, a->out[0].shape);
+    const int64_t parts = v.taps > 1 ? sl_conv_parts(pixels(v.y), v.w, a->attrs->conv.groups) : 1;
+    multiply_for_weights(&v, v.taps > 1 ? a->workspace : NULL, parts);
+    if (v.taps > 1) {
+        weight_sum s = { &v, a->workspace, parts };
+        sl_pool_run(a->pool, put_weights, &s, v.w->dim[0]);
+    }
+    if (a->output_count > 1 && a->out[1].data != NULL) {
+        sl_kernel_args bias = *a; /* sums of columns, as for a product's bias */
+        bias.out[0].data = NULL;
+        K(linear_grad_weight)(&bias);
+    }
 }

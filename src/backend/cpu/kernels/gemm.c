@@ -2,7 +2,8 @@
  *
  * A task owns a tile of C. It walks k in blocks; for each it packs its columns of B (they stay in the second-level
  * cache), then takes A some panels at a time and runs the register tile of each over all panels of B. An A of floats
- * whose k lie side by side is read where it is, any other is packed (gemm_pack.c). Tasks pack for themselves: with
+ * whose k lie side by side is read where it is, any other is packed (gemm_pack.c); an operand that has to be gathered is
+ * gathered piece by piece, and stays in the cache until it is used. Tasks pack for themselves: with
  * tiles of some hundred rows and columns that costs a few per cent and needs no memory that threads would share. */
 #include "backend/cpu/kernels/gemm.h"
 #include "backend/cpu/kernels/convert.h"
@@ -17,6 +18,11 @@
 #define TASK_COLUMNS 384
 /* Rows of A this many floats apart, or a multiple, fall into the same few sets of a first-level cache: pack them. */
 #define CROWDED_ROW 512
+_Static_assert((SL_TILE_ROWS * SL_TILE_COLUMNS + (GROUP_ROWS + 2 * TASK_COLUMNS) * K_BLOCK + 2 * SL_PACK_SLACK +
+                TASK_ROWS * TASK_COLUMNS) *
+                       sizeof(float) <=
+                   SL_SCRATCH_BYTES,
+               "a task must fit in a worker's scratch");
 
 /* Rows of packed B fetched into the first-level cache before their use. */
 #define AHEAD 16
@@ -118,12 +124,15 @@ typedef struct task {
     sl_matrix a, b;    /* at the tile's first row, first column */
     sl_tensor c, bias; /* data and form, at the tile's first element */
     int64_t m, n;
+    sl_cut_tile at;        /* which tile */
     int64_t readable_rows; /* of A from the tile's first on */
-    bool direct;           /* A is read where it is */
+    bool direct;           /* A is read where it is, or where it was gathered */
     float *packed_b, *packed_a;
-    float *aside;   /* one register tile */
-    float *carried; /* partial chains between blocks of k: C itself, or scratch when C is narrow or added to */
+    float *gathered_b; /* a block of k, all columns */
+    float *aside;      /* one register tile */
+    float *carried;    /* partial chains between blocks of k: C itself, or scratch when C is narrow or added to */
     int64_t carried_row;
+    int64_t a_row; /* distance of rows of A, where it is read as it is */
 } task;
 
 /* Adds what follows the chain and puts a finished register tile into C, rounded once. */
@@ -132,7 +141,8 @@ static void finish_tile(const task *t, const float *sums, int64_t first_row, int
 {
     for (int64_t i = 0; i < rows; i++) {
         const float *s = sums + i * SL_TILE_COLUMNS;
-        int64_t at = (first_row + i) * t->g->c_row + first_column;
+        int64_t at = first_column +
+                     (t->g->places ? sl_row_place(t->g, t->at.row + first_row + i) : (first_row + i) * t->g->c_row);
         for (int64_t j = 0; j < columns; j += SL_LANES) {
             sl_v16 x = v16_load(s + j);
             if (t->bias.data) x = v16_add(x, w16_get(&t->bias, first_column + j, columns - j, 0.0f));
@@ -150,7 +160,7 @@ static void tile_aside(const task *t, tile_fn fn, int64_t k, const float *a, con
     if (!first)
         for (int64_t i = 0; i < rows; i++)
             memcpy(sums + i * SL_TILE_COLUMNS, carried + i * t->carried_row, (size_t)columns * sizeof *sums);
-    fn(k, a, t->a.row, b, first ? NULL : sums, sums, SL_TILE_COLUMNS);
+    fn(k, a, t->a_row, b, first ? NULL : sums, sums, SL_TILE_COLUMNS);
     if (last) {
         finish_tile(t, sums, row, column, rows, columns);
         return;
@@ -162,7 +172,7 @@ static void tile_aside(const task *t, tile_fn fn, int64_t k, const float *a, con
 /* Rows [row, row + rows) of the task's tile, all columns, one block of k; `a` is the panel, packed or in place. */
 static void multiply_panel(const task *t, const float *a, int64_t row, int64_t rows, int64_t k, bool first, bool last)
 {
-    bool follows = last && (t->bias.data || t->g->accumulate || t->c.form != SL_FORM_F32);
+    bool follows = last && (t->bias.data || t->g->accumulate || t->c.form != SL_FORM_F32 || t->g->places);
     for (int64_t column = 0; column < t->n; column += SL_TILE_COLUMNS) {
         int64_t width = sl_panel_width(t->n - column, 0);
         tile_fn fn = (t->direct ? direct_tiles : packed_tiles)[rows][width / SL_LANES - 1];
@@ -172,19 +182,43 @@ static void multiply_panel(const task *t, const float *a, int64_t row, int64_t r
             continue;
         }
         float *c = t->carried + row * t->carried_row + column;
-        fn(k, a, t->a.row, b, first ? NULL : c, c, t->carried_row);
+        fn(k, a, t->a_row, b, first ? NULL : c, c, t->carried_row);
     }
 }
 
-static void multiply_block(const task *t, int64_t k_first, int64_t k, bool first, bool last)
+/* k rows of B from k_first on, all columns of the tile. */
+static sl_matrix block_of_b(const task *t, int64_t k_first, int64_t k)
 {
+    const sl_gather *gather = t->g->gather_b;
     sl_matrix b = t->b;
-    b.data = sl_matrix_at(b, k_first, 0);
-    KI(pack_b)(t->packed_b, b, t->n, k);
+    if (gather == NULL) {
+        b.data = sl_matrix_at(b, k_first, 0);
+        return b;
+    }
+    gather->fill(gather, t->at.batch, k_first, k, t->at.column, t->n, t->gathered_b, t->n, false);
+    return (sl_matrix){ t->gathered_b, t->n, 1, SL_FORM_F32 };
+}
+
+/* `rows` rows of A from `group` on, k columns from k_first on: in memory, or gathered where packed ones would be. */
+static sl_matrix group_of_a(const task *t, int64_t group, int64_t rows, int64_t k_first, int64_t k)
+{
+    const sl_gather *gather = t->g->gather_a;
+    sl_matrix a = t->a;
+    if (gather == NULL) {
+        a.data = sl_matrix_at(a, group, k_first);
+        return a;
+    }
+    gather->fill(gather, t->at.batch, t->at.row + group, rows, k_first, k, t->packed_a, k, false);
+    return (sl_matrix){ t->packed_a, k, 1, SL_FORM_F32 };
+}
+
+static void multiply_block(task *t, int64_t k_first, int64_t k, bool first, bool last)
+{
+    KI(pack_b)(t->packed_b, block_of_b(t, k_first, k), t->n, k);
     for (int64_t group = 0; group < t->m; group += GROUP_ROWS) {
         int64_t rows = sl_least(GROUP_ROWS, t->m - group), panels = sl_panel_count(rows);
-        sl_matrix a = t->a;
-        a.data = sl_matrix_at(a, group, k_first);
+        sl_matrix a = group_of_a(t, group, rows, k_first, k);
+        t->a_row = a.row;
         if (!t->direct) KI(pack_a)(t->packed_a, a, rows, t->readable_rows - group, k);
         for (int64_t p = 0; p < panels; p++) {
             int64_t row = sl_panel_start(rows, panels, p), height = sl_panel_start(rows, panels, p + 1) - row;
@@ -200,17 +234,19 @@ static void run_task(void *context, int64_t number, void *scratch)
     const sl_gemm *g = cut->g;
     sl_cut_tile at = sl_cut_tile_of(cut, number);
     task t = { .g = g, .a = g->a, .b = g->b, .m = at.m, .n = at.n, .readable_rows = g->m - at.row };
-    t.direct = g->a.form == SL_FORM_F32 && g->a.column == 1 && g->a.row % CROWDED_ROW != 0;
-    t.a.data = sl_element(sl_matrix_at(g->a, at.row, 0), g->a.form, at.batch * g->a_batch);
-    t.b.data = sl_element(sl_matrix_at(g->b, 0, at.column), g->b.form, at.batch * g->b_batch);
+    t.at = at;
+    t.direct = g->gather_a || (g->a.form == SL_FORM_F32 && g->a.column == 1 && g->a.row % CROWDED_ROW != 0);
+    if (!g->gather_a) t.a.data = sl_element(sl_matrix_at(g->a, at.row, 0), g->a.form, at.batch * g->a_batch);
+    if (!g->gather_b) t.b.data = sl_element(sl_matrix_at(g->b, 0, at.column), g->b.form, at.batch * g->b_batch);
     t.c = sl_cut_output(g, at);
     t.bias = sl_cut_bias(g, at);
     t.aside = scratch;
     t.packed_a = t.aside + SL_TILE_ROWS * SL_TILE_COLUMNS;
     t.packed_b = t.packed_a + sl_packed_a(GROUP_ROWS, K_BLOCK);
+    t.gathered_b = t.packed_b + sl_packed_b(TASK_COLUMNS, K_BLOCK) + TASK_ROWS * TASK_COLUMNS;
     t.carried = t.c.data;
     t.carried_row = g->c_row;
-    if (g->accumulate || g->c_form != SL_FORM_F32) {
+    if (g->accumulate || g->c_form != SL_FORM_F32 || g->places) {
         t.carried = t.packed_b + sl_packed_b(TASK_COLUMNS, K_BLOCK);
         t.carried_row = TASK_COLUMNS;
     }

@@ -52,8 +52,22 @@ static inline const void *sl_matrix_at(sl_matrix x, int64_t i, int64_t j)
     return sl_element(x.data, x.form, i * x.row + j * x.column);
 }
 
+/* An operand that does not lie in memory as a matrix. `fill` puts its elements [row, row + rows) x [column, column +
+ * columns) into dst, in rows `apart` elements apart: as floats, or in their own form for kernels that take it (`own`).
+ * It is called from tasks and must give the same elements however they are cut. */
+typedef struct sl_gather {
+    void (*fill)(const struct sl_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
+                 int64_t columns, void *dst, int64_t apart, bool own);
+} sl_gather;
+
+/* Where rows of c begin, in elements, if not c_row apart. */
+typedef struct sl_places {
+    int64_t (*of)(const struct sl_places *places, int64_t row);
+} sl_places;
+
 /* c[m,n] = a[m,k] b[k,n], plus bias[n] when given; with accumulate, c = c + (that, rounded to f32). `batches` such
- * products lie *_batch elements apart; 0 counts as 1. Rows of c are c_row apart, its columns are dense. */
+ * products lie *_batch elements apart; 0 counts as 1. Rows of c are c_row apart, its columns are dense. One of a and b
+ * may be gathered: only the form of that matrix is looked at then. */
 typedef struct sl_gemm {
     int64_t m, n, k;
     sl_matrix a, b;
@@ -63,8 +77,16 @@ typedef struct sl_gemm {
     const void *bias; /* NULL: none */
     sl_form bias_form;
     bool accumulate;
-    int64_t batches, a_batch, b_batch, c_batch;
+    int64_t batches, a_batch, b_batch, c_batch, bias_batch;
+    const sl_gather *gather_a, *gather_b; /* NULL: in memory */
+    const sl_places *places;              /* NULL: c_row apart */
 } sl_gemm;
+
+/* Where row `row` of C begins, from its first element in the batch and column at hand on. */
+static inline int64_t sl_row_place(const sl_gemm *g, int64_t row)
+{
+    return g->places != NULL ? g->places->of(g->places, row) : row * g->c_row;
+}
 
 void KI(gemm)(sl_pool *pool, const sl_gemm *g);
 /* gemm_thin.c: the same for up to SL_THIN_ROWS rows of floats, without packing; false: not such a GEMM. */

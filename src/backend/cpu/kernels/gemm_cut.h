@@ -64,17 +64,18 @@ SL_INLINE sl_cut_tile sl_cut_tile_of(const sl_cut *cut, int64_t task)
     return t;
 }
 
-/* C and the bias from the tile's first element on; no data: no bias. */
+/* C and the bias from the tile's first element on (C's first row where rows have places); no data: no bias. */
 SL_INLINE sl_tensor sl_cut_output(const sl_gemm *g, sl_cut_tile t)
 {
-    int64_t first = t.batch * g->c_batch + t.row * g->c_row + t.column;
+    int64_t first = t.batch * g->c_batch + (g->places != NULL ? 0 : t.row * g->c_row) + t.column;
     return (sl_tensor){ .data = (char *)g->c + first * sl_float_bytes(g->c_form), .form = g->c_form };
 }
 
 SL_INLINE sl_tensor sl_cut_bias(const sl_gemm *g, sl_cut_tile t)
 {
     if (g->bias == NULL) return (sl_tensor){ 0 };
-    return (sl_tensor){ .data = (char *)(uintptr_t)g->bias + t.column * sl_float_bytes(g->bias_form),
+    int64_t first = t.batch * g->bias_batch + t.column;
+    return (sl_tensor){ .data = (char *)(uintptr_t)g->bias + first * sl_float_bytes(g->bias_form),
                         .form = g->bias_form };
 }
 

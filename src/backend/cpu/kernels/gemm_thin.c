@@ -160,6 +160,7 @@ static void across_task(void *context, int64_t number, void *scratch)
 bool KI(gemm_thin)(sl_pool *pool, const sl_gemm *g)
 {
     bool floats = g->a.form == SL_FORM_F32 && g->b.form == SL_FORM_F32 && g->a.column == 1;
+    if (g->gather_a != NULL || g->gather_b != NULL || g->places != NULL) return false;
     if (g->m < 1 || g->m > SL_THIN_ROWS || g->batches > 1 || !floats) return false;
     if (g->b.column == 1)
         sl_pool_run(pool, along_task, (void *)(uintptr_t)g, sl_ceil_div(g->n, VECTORS(g->m) * SL_LANES));
