@@ -9,8 +9,9 @@
  *                  stride_w phases, each with taps of its own: one GEMM each
  *   weight         dw = dy transposed, times windows of x; over parts of the pixels, which are then added in order
  *
- * Groups are the batches of a GEMM. Where windows are single pixels side by side, images are matrices as they are. */
+ * Groups are the batches of a GEMM, or depthwise.h's. Where windows are single pixels side by side, images are matrices as they are. */
 #include "backend/cpu/kernels/conv_parts.h"
+#include "backend/cpu/kernels/depthwise.h"
 #include "backend/cpu/kernels/elem.h"
 #include "backend/cpu/kernels/strided_gemm.h"
 
@@ -257,6 +258,10 @@ static const elem *ordered(conv *v, sl_task_fn order)
 /* x, w, bias? -> y */
 void K(conv2d)(const sl_kernel_args *a)
 {
+    if (sl_is_depthwise(a->attrs, a->in[1].shape)) {
+        K(depthwise)(a);
+        return;
+    }
     conv v = conv_of(a, a->in[0].shape, a->out[0].shape, a->in[1].shape);
     const windows seen = windows_of_x(&v, &a->in[0]);
     const sl_form form = a->in[0].form;
@@ -319,6 +324,10 @@ static void input_phase(const conv *v, phase_pair at, const elem *weights)
 /* dy, w -> dx */
 void K(conv2d_grad_input)(const sl_kernel_args *a)
 {
+    if (sl_is_depthwise(a->attrs, a->in[1].shape)) {
+        K(depthwise_grad_input)(a);
+        return;
+    }
     conv v = conv_of(a, a->out[0].shape, a->in[0].shape, a->in[1].shape);
     const elem *weights = ordered(&v, order_for_input);
     for (int64_t n = 0; n < (int64_t)a->attrs->conv.stride_h * a->attrs->conv.stride_w; n++) {
@@ -381,16 +390,24 @@ static void multiply_for_weights(const conv *v, float *sums, int64_t parts)
     sl_multiply(a, &g);
 }
 
-/* dy, x -> dw, dbias? */
-void K(conv2d_grad_weight)(const sl_kernel_args *a)
+/* dw by way of the workspace, or at once where there is one tap. */
+static void weight_gradient(const sl_kernel_args *a)
 {
     const conv v = conv_of(a, a->in[1].shape, a->in[0].shape, a->out[0].shape);
     const int64_t parts = v.taps > 1 ? sl_conv_parts(pixels(v.y), v.w, a->attrs->conv.groups) : 1;
     multiply_for_weights(&v, v.taps > 1 ? a->workspace : NULL, parts);
-    if (v.taps > 1) {
-        weight_sum s = { &v, a->workspace, parts };
-        sl_pool_run(a->pool, put_weights, &s, v.w->dim[0]);
-    }
+    if (v.taps == 1) return;
+    weight_sum s = { &v, a->workspace, parts };
+    sl_pool_run(a->pool, put_weights, &s, v.w->dim[0]);
+}
+
+/* dy, x -> dw, dbias? */
+void K(conv2d_grad_weight)(const sl_kernel_args *a)
+{
+    if (sl_is_depthwise(a->attrs, a->out[0].shape))
+        K(depthwise_grad_weight)(a);
+    else
+        weight_gradient(a);
     if (a->output_count > 1 && a->out[1].data != NULL) {
         sl_kernel_args bias = *a; /* sums of columns, as for a product's bias */
         bias.out[0].data = NULL;
