@@ -163,7 +163,8 @@ SLUICE_API sluice_value sluice_swiglu(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_geglu(sluice_graph *g, sluice_value x, bool exact);
 /* cap * tanh(x / cap): keeps numbers within +-cap. */
 SLUICE_API sluice_value sluice_softcap(sluice_graph *g, sluice_value x, float cap);
-SLUICE_API sluice_value sluice_softmax(sluice_graph *g, sluice_value x); /* over the last dimension */
+SLUICE_API sluice_value sluice_softmax(sluice_graph *g, sluice_value x);     /* over the last dimension */
+SLUICE_API sluice_value sluice_log_softmax(sluice_graph *g, sluice_value x); /* its logarithm */
 /* bias may be SLUICE_NONE. */
 SLUICE_API sluice_value sluice_layer_norm(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
                                           float epsilon);
@@ -247,7 +248,31 @@ SLUICE_API sluice_value sluice_cross_entropy_capped(sluice_graph *g, sluice_valu
                                                     int32_t ignore_index, float softcap);
 SLUICE_API sluice_value sluice_linear_cross_entropy_capped(sluice_graph *g, sluice_value x, sluice_value weight,
                                                            sluice_value targets, int32_t ignore_index, float softcap);
+/* Both with label smoothing, 0 to 1: a target's class counts 1 - smoothing, and smoothing is spread evenly over all
+ * classes. 0: none. */
+SLUICE_API sluice_value sluice_cross_entropy_smoothed(sluice_graph *g, sluice_value logits, sluice_value targets,
+                                                      int32_t ignore_index, float softcap, float smoothing);
+SLUICE_API sluice_value sluice_linear_cross_entropy_smoothed(sluice_graph *g, sluice_value x, sluice_value weight,
+                                                             sluice_value targets, int32_t ignore_index, float softcap,
+                                                             float smoothing);
 SLUICE_API sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target);
+/* Binary cross entropy of logits y with targets 0 to 1 of the same shape: the mean over all elements, each first
+ * multiplied with its weight. weight: of the same shape, or SLUICE_NONE. All are f32, and every element is a target. */
+SLUICE_API sluice_value sluice_bce_with_logits(sluice_graph *g, sluice_value y, sluice_value target,
+                                               sluice_value weight);
+/* Gated recurrent unit as PyTorch's, over the frames of sequences. gates_x [B, T, 3H]: the input's part of the gates r, z, n
+ * with its bias, made by a linear before; weight [3H, H] and bias [3H]: weight_hh and bias_hh. Gives the states [B, T, H].
+ * lengths [B] i32: frames of each sequence that count, 0 to T; states behind them are 0; SLUICE_NONE: all. reverse: from
+ * the last frame that counts to the first. */
+SLUICE_API sluice_value sluice_gru(sluice_graph *g, sluice_value gates_x, sluice_value weight, sluice_value bias,
+                                   sluice_value lengths, bool reverse);
+/* Connectionist temporal classification, as PyTorch's ctc_loss of log_softmax(logits) with reduction "mean": the mean over
+ * sequences of -log p(labels) / number of labels. logits [B, T, V]; labels [B, S] i32, in each row -1 behind the last one;
+ * lengths [B] i32: frames of each sequence that count. A sequence needs a frame for each label and one between equal
+ * neighbours: a batch without them is refused, or with zero_infinity such a sequence has loss 0 and no gradient. Every
+ * sequence is a target, also one without labels. */
+SLUICE_API sluice_value sluice_ctc_loss(sluice_graph *g, sluice_value logits, sluice_value labels, sluice_value lengths,
+                                        int32_t blank, bool zero_infinity);
 SLUICE_API sluice_value sluice_sum(sluice_graph *g, sluice_value x);
 SLUICE_API sluice_value sluice_mean(sluice_graph *g, sluice_value x);
 

@@ -50,6 +50,9 @@ SL_OP_KERNEL(MEAN, mean, TYPED, none, KERNEL, reduce)
 /* cpu/kernels/loss.c, cuda/reduce.cu */
 SL_OP_KERNEL(MSE, mse, TYPED, none, KERNEL, reduce)
 SL_OP_KERNEL(MSE_GRAD, mse_grad, TYPED, none, KERNEL, none)
+/* cpu/kernels/bce.c, cuda/bce.cu */
+SL_OP_KERNEL(BCE_WITH_LOGITS, bce_with_logits, TYPED, none, KERNEL, reduce)
+SL_OP_KERNEL(BCE_WITH_LOGITS_GRAD, bce_with_logits_grad, TYPED, none, KERNEL, none)
 /* cpu/kernels/reorder.c, cuda/shape.cu */
 SL_OP_KERNEL(TRANSPOSE, transpose, TYPED, none, KERNEL, none)
 SL_OP_KERNEL(SPLIT, split, TYPED, none, KERNEL, none)
@@ -60,6 +63,8 @@ SL_OP_KERNEL(SPLIT_GRAD, split_grad, TYPED, none, KERNEL, none)
 /* cpu/kernels/softmax.c, cuda/softmax.cu */
 SL_OP_KERNEL(SOFTMAX, softmax, TYPED, none, KERNEL, none)
 SL_OP_KERNEL(SOFTMAX_GRAD, softmax_grad, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(LOG_SOFTMAX, log_softmax, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(LOG_SOFTMAX_GRAD, log_softmax_grad, TYPED, none, KERNEL, none)
 /* cpu/kernels/norm.c, cuda/norm.cu */
 SL_OP_KERNEL(LAYER_NORM, layer_norm, TYPED, none, KERNEL, norm)
 SL_OP_KERNEL(LAYER_NORM_GRAD, layer_norm_grad, TYPED, none, KERNEL, norm)
@@ -81,7 +86,13 @@ SL_OP_KERNEL(EMBEDDING_GRAD, embedding_grad, TYPED, none, KERNEL, embedding)
 /* cpu/kernels/loss.c, cuda/loss.cu */
 SL_OP_KERNEL(CROSS_ENTROPY, cross_entropy, TYPED, none, KERNEL, loss)
 SL_OP_KERNEL(CROSS_ENTROPY_GRAD, cross_entropy_grad, TYPED, none, KERNEL, loss)
-/* cpu/kernels/head.c, cuda/loss.cu */
+/* cpu/kernels/ctc.c, cuda/ctc.cu */
+SL_OP_KERNEL(CTC_LOSS, ctc_loss, TYPED, ctc, KERNEL, ctc)
+/* cpu/kernels/gru.c, cuda/cuda_gru.c */
+SL_OP_KERNEL(GRU, gru, TYPED, gru, KERNEL, gru)
+SL_OP_KERNEL(GRU_GRAD, gru_grad, TYPED, gru_grad, KERNEL, gru)
+/* cpu/kernels/saved_gradient.c, cuda/loss.cu */
+SL_OP_KERNEL(CTC_LOSS_GRAD, ctc_loss_grad, TYPED, none, KERNEL, loss)
 SL_OP_KERNEL(LINEAR_CROSS_ENTROPY_GRAD, linear_cross_entropy_grad, TYPED, none, KERNEL, loss)
 /* cpu/kernels/linear.c, cuda/cuda_linear.c */
 SL_OP_KERNEL(LINEAR, linear, TYPED, none, KERNEL, linear)

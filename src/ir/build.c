@@ -527,6 +527,11 @@ sluice_value sluice_softcap(sluice_graph *g, sluice_value x, float cap)
     return apply_one(g, SL_OP_SOFTCAP, &(sl_attrs){ .softcap = { cap } }, x);
 }
 
+sluice_value sluice_log_softmax(sluice_graph *g, sluice_value x)
+{
+    return apply_one(g, SL_OP_LOG_SOFTMAX, NULL, x);
+}
+
 sluice_value sluice_softmax(sluice_graph *g, sluice_value x)
 {
     return apply_one(g, SL_OP_SOFTMAX, NULL, x);
@@ -746,34 +751,70 @@ sluice_value sluice_concat(sluice_graph *g, const sluice_value *values, int coun
     return sl_graph_apply(g, SL_OP_CONCAT, NULL, &(sl_attrs){ .concat = { axis } }, count, values);
 }
 
-static sl_attrs entropy_attrs(int32_t ignore_index, float softcap)
+/* -0 of either is 0, which is none: the bits of an attribute are part of a model's identity. */
+static sl_attrs entropy_attrs(int32_t ignore_index, float softcap, float smoothing)
 {
-    return (sl_attrs){ .cross_entropy = { .ignore_index = ignore_index, .softcap = softcap == 0 ? 0.0f : softcap } };
+    return (sl_attrs){ .cross_entropy = { .ignore_index = ignore_index,
+                                          .softcap = softcap == 0 ? 0.0f : softcap,
+                                          .smoothing = smoothing == 0 ? 0.0f : smoothing } };
 }
 
 sluice_value sluice_cross_entropy(sluice_graph *g, sluice_value logits, sluice_value targets, int32_t ignore_index)
 {
-    return sluice_cross_entropy_capped(g, logits, targets, ignore_index, 0.0f);
+    return sluice_cross_entropy_smoothed(g, logits, targets, ignore_index, 0.0f, 0.0f);
 }
 
 sluice_value sluice_cross_entropy_capped(sluice_graph *g, sluice_value logits, sluice_value targets,
                                          int32_t ignore_index, float softcap)
 {
-    sl_attrs attrs = entropy_attrs(ignore_index, softcap);
+    return sluice_cross_entropy_smoothed(g, logits, targets, ignore_index, softcap, 0.0f);
+}
+
+sluice_value sluice_cross_entropy_smoothed(sluice_graph *g, sluice_value logits, sluice_value targets,
+                                           int32_t ignore_index, float softcap, float smoothing)
+{
+    sl_attrs attrs = entropy_attrs(ignore_index, softcap, smoothing);
     return apply_two(g, SL_OP_CROSS_ENTROPY, &attrs, logits, targets);
 }
 
 sluice_value sluice_linear_cross_entropy(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value targets,
                                          int32_t ignore_index)
 {
-    return sluice_linear_cross_entropy_capped(g, x, weight, targets, ignore_index, 0.0f);
+    return sluice_linear_cross_entropy_smoothed(g, x, weight, targets, ignore_index, 0.0f, 0.0f);
 }
 
 sluice_value sluice_linear_cross_entropy_capped(sluice_graph *g, sluice_value x, sluice_value weight,
                                                 sluice_value targets, int32_t ignore_index, float softcap)
 {
-    sl_attrs attrs = entropy_attrs(ignore_index, softcap);
+    return sluice_linear_cross_entropy_smoothed(g, x, weight, targets, ignore_index, softcap, 0.0f);
+}
+
+sluice_value sluice_linear_cross_entropy_smoothed(sluice_graph *g, sluice_value x, sluice_value weight,
+                                                  sluice_value targets, int32_t ignore_index, float softcap,
+                                                  float smoothing)
+{
+    sl_attrs attrs = entropy_attrs(ignore_index, softcap, smoothing);
     return sl_graph_apply(g, SL_OP_LINEAR_CROSS_ENTROPY, NULL, &attrs, 3, (sluice_value[]){ x, weight, targets });
+}
+
+sluice_value sluice_bce_with_logits(sluice_graph *g, sluice_value y, sluice_value target, sluice_value weight)
+{
+    return sl_graph_apply(g, SL_OP_BCE_WITH_LOGITS, NULL, NULL, weight == SLUICE_NONE ? 2 : 3,
+                          (sluice_value[]){ y, target, weight });
+}
+
+sluice_value sluice_gru(sluice_graph *g, sluice_value gates_x, sluice_value weight, sluice_value bias,
+                        sluice_value lengths, bool reverse)
+{
+    return sl_graph_apply(g, SL_OP_GRU, NULL, &(sl_attrs){ .gru = { reverse } }, lengths == SLUICE_NONE ? 3 : 4,
+                          (sluice_value[]){ gates_x, weight, bias, lengths });
+}
+
+sluice_value sluice_ctc_loss(sluice_graph *g, sluice_value logits, sluice_value labels, sluice_value lengths,
+                             int32_t blank, bool zero_infinity)
+{
+    sl_attrs attrs = { .ctc = { .blank = blank, .zero_infinity = zero_infinity } };
+    return sl_graph_apply(g, SL_OP_CTC_LOSS, NULL, &attrs, 3, (sluice_value[]){ logits, labels, lengths });
 }
 
 sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target)

@@ -272,6 +272,18 @@ sluice_status sl_gradient_mse(sl_autodiff *ad)
     return sl_backward_end(ad, &b);
 }
 
+sluice_status sl_gradient_bce_with_logits(sl_autodiff *ad)
+{
+    const sl_node *n = &ad->node;
+    sl_backward b = sl_backward_begin(ad, SL_OP_BCE_WITH_LOGITS_GRAD);
+    sl_backward_read(&b, n->inputs[0]);
+    sl_backward_read(&b, n->inputs[1]);
+    sl_backward_read(&b, ad->dy);
+    if (n->input_count > 2) sl_backward_read(&b, n->inputs[2]);
+    for (int i = 0; i < 3; i++) SL_TRY(sl_backward_write(ad, &b, i < n->input_count ? n->inputs[i] : -1));
+    return sl_backward_end(ad, &b);
+}
+
 sluice_status sl_gradient_sum(sl_autodiff *ad)
 {
     return single(ad, SL_OP_EXPAND, &(sl_attrs){ .scale = { 1.0f } }, 1, &ad->dy, ad->node.inputs[0]);

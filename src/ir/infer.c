@@ -653,11 +653,20 @@ static sluice_status check_softcap(const sl_node *node)
     return sl_node_fail(node, "a soft cap of %g must be finite and positive, or 0 for none", (double)cap);
 }
 
+/* What is given to all classes alike, of 1. */
+static sluice_status check_smoothing(const sl_node *node)
+{
+    float smoothing = node->attrs.cross_entropy.smoothing;
+    if (smoothing >= 0 && smoothing <= 1) return SLUICE_OK;
+    return sl_node_fail(node, "a label smoothing of %g must be 0 to 1", (double)smoothing);
+}
+
 sluice_status sl_infer_cross_entropy(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     SL_TRY(sl_expect_float(g, node, 0));
     SL_TRY(sl_expect_dtype(g, node, 1, SLUICE_I32));
     SL_TRY(check_softcap(node));
+    SL_TRY(check_smoothing(node));
     SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
     const sl_shape *logits = sl_input_shape(g, node, 0);
     sl_shape rows = *logits;
@@ -679,6 +688,7 @@ sluice_status sl_infer_linear_cross_entropy(const sluice_graph *g, const sl_node
     SL_TRY(sl_expect_one_type(g, node, 0, 1));
     SL_TRY(sl_expect_dtype(g, node, 2, SLUICE_I32));
     SL_TRY(check_softcap(node));
+    SL_TRY(check_smoothing(node));
     SL_TRY(expect_rank(g, node, 0, 1, SL_MAX_RANK));
     SL_TRY(expect_rank(g, node, 1, 2, 2));
     const sl_shape *x = sl_input_shape(g, node, 0), *w = sl_input_shape(g, node, 1);
@@ -702,6 +712,18 @@ sluice_status sl_infer_mse(const sluice_graph *g, const sl_node *node, sl_shape 
 {
     for (int i = 0; i < 2; i++) SL_TRY(sl_expect_dtype(g, node, i, SLUICE_F32));
     SL_TRY(sl_expect_equal(g, node, 0, 1));
+    give_scalar(shapes, dtypes, 0);
+    return SLUICE_OK;
+}
+
+/* log(1 + e^y) - target y is a small difference where a prediction is right: of f32 numbers. */
+sluice_status sl_infer_bce_with_logits(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                       sluice_dtype *dtypes)
+{
+    for (int i = 0; i < node->input_count; i++) {
+        SL_TRY(sl_expect_dtype(g, node, i, SLUICE_F32));
+        SL_TRY(sl_expect_equal(g, node, 0, i));
+    }
     give_scalar(shapes, dtypes, 0);
     return SLUICE_OK;
 }

@@ -287,6 +287,19 @@ sluice_status sl_infer_mse_grad(const sluice_graph *g, const sl_node *node, sl_s
     return SLUICE_OK;
 }
 
+sluice_status sl_infer_bce_with_logits_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                            sluice_dtype *dtypes)
+{
+    SL_TRY(expect_scalar(g, node, 2));
+    for (int i = 0; i < node->input_count; i++) {
+        if (i == 2) continue;
+        SL_TRY(sl_expect_dtype(g, node, i, SLUICE_F32));
+        SL_TRY(sl_expect_equal(g, node, 0, i));
+    }
+    for (int i = 0; i < 3; i++) give(g, node, 0, shapes, dtypes, i, sl_input_shape(g, node, 0));
+    return SLUICE_OK;
+}
+
 sluice_status sl_infer_expand(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
 {
     const sl_shape *to = declared(g, node);

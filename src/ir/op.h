@@ -16,13 +16,16 @@
 #include "ir/update_rule.h"
 #include "sluice.h"
 
-#define SL_MAX_RANK       6
-#define SL_MAX_INPUTS     8
-#define SL_MAX_OUTPUTS    5
-#define SL_CACHE_KEYS     16   /* places of a cache whose keys lie in one block (ATTENTION_CACHED) */
-#define SL_MAX_HEAD_WIDTH 4096 /* attention kernels hold tiles of a head in their scratch memory */
-#define SL_MAX_WINDOW 1048576 /* strides, padding and dilation of windows: sizes stay far from overflow */
-#define SL_MAX_SCORE_SCALE 1e6 /* of attention's scores, and of their cap: what they multiply stays finite */
+#define SL_MAX_RANK        6
+#define SL_MAX_INPUTS      8
+#define SL_MAX_OUTPUTS     5
+#define SL_CACHE_KEYS      16      /* places of a cache whose keys lie in one block (ATTENTION_CACHED) */
+#define SL_MAX_STATE_WIDTH 65536   /* of a GRU: its kernels hold a sequence's gates in their scratch memory */
+#define SL_MAX_CTC_CLASSES 262144  /* CTC kernels hold a row of classes in their scratch memory */
+#define SL_MAX_CTC_LABELS  65535   /* and what they know of a sequence's labels */
+#define SL_MAX_HEAD_WIDTH  4096    /* attention kernels hold tiles of a head in their scratch memory */
+#define SL_MAX_WINDOW      1048576 /* strides, padding and dilation of windows: sizes stay far from overflow */
+#define SL_MAX_SCORE_SCALE 1e6     /* of attention's scores, and of their cap: what they multiply stays finite */
 
 /* How elements lie in memory: as one of the types, or in a way that only updates know. */
 typedef enum {
@@ -206,8 +209,10 @@ typedef struct sl_index_rule {
     int table;    /* the operand they are in */
     bool last;    /* in its last dimension; false: in its first */
     bool ignores; /* attrs.cross_entropy.ignore_index is no place, and allowed */
+    bool labels;  /* rows of labels, at whose ends -1 is allowed; attrs.ctc.blank is none */
 } sl_index_rule;
-#define SL_INDEXES(input_, table_, last_, ignores_) .index = { true, input_, table_, last_, ignores_ }
+#define SL_INDEXES(input_, table_, last_, ignores_) .index = { true, input_, table_, last_, ignores_, false }
+#define SL_LABELS(input_, table_)                   .index = { true, input_, table_, true, false, true }
 
 #define SL_ONLY_MOVES (-1.0) /* element_flops of an op that moves elements and computes nothing */
 /* The three facts of an op's arity. */
@@ -240,13 +245,16 @@ typedef struct sl_op_def {
     /* Operations per element of the largest operand, of update ops per element of the flat buffer, or SL_ONLY_MOVES;
      * 0 where `cost` counts otherwise. */
     double element_flops;
-    const sl_attribute_list *attributes;       /* never NULL: sl_attributes_none where there are none */
-    sl_lowering lowering;                      /* forward ops */
-    sl_tile_rule tile;                         /* forward ops */
-    sl_index_rule index;                       /* forward ops that read i32: batches are checked by it */
+    const sl_attribute_list *attributes; /* never NULL: sl_attributes_none where there are none */
+    sl_lowering lowering;                /* forward ops */
+    sl_tile_rule tile;                   /* forward ops */
+    sl_index_rule index;                 /* forward ops that read i32: batches are checked by it */
     /* Forward ops whose last input, where it is i32 [B,T], holds positions in documents: each 0 or one more than the
      * element before it in its row. Batches are checked for it. */
     bool positions;
+    /* Forward ops that read frames [B,T,..] as input 0: the input, where it is there, whose B elements are i32, 0 to T:
+     * how many frames of each sequence count. Batches are checked for it. 0: none is. */
+    int lengths;
     sl_saved_output saved[SL_MAX_OUTPUTS - 1]; /* what outputs 1, 2, .. of a forward op are */
     /* Bit i: output i may be of any float type, whatever the inputs' types: parameter gradients, which have the wire
      * type or are summed in f32, and the tensor that EXPAND makes of an f32 scalar. */

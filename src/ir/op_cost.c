@@ -23,8 +23,7 @@ static double bytes(const sluice_graph *g, int value)
     return value < 0 ? 0 : (double)sl_value_bytes(&g->values[value]);
 }
 
-/* Every operand once; an accumulated output is read as well. */
-static double operand_bytes(const sluice_graph *g, const sl_node *node)
+double sl_operand_bytes(const sluice_graph *g, const sl_node *node)
 {
     double sum = 0;
     for (int i = 0; i < node->input_count; i++) sum += bytes(g, node->inputs[i]);
@@ -40,7 +39,7 @@ sl_cost sl_cost_pointwise(const sluice_graph *g, const sl_node *node)
         if (elements(g, node->inputs[i]) > most) most = elements(g, node->inputs[i]);
     for (int i = 0; i < node->output_count; i++)
         if (elements(g, node->outputs[i]) > most) most = elements(g, node->outputs[i]);
-    return (sl_cost){ most * element_flops(node), operand_bytes(g, node) };
+    return (sl_cost){ most * element_flops(node), sl_operand_bytes(g, node) };
 }
 
 sl_cost sl_cost_view(const sluice_graph *g, const sl_node *node)
@@ -54,20 +53,20 @@ sl_cost sl_cost_view(const sluice_graph *g, const sl_node *node)
 sl_cost sl_cost_linear(const sluice_graph *g, const sl_node *node)
 {
     double in = (double)sl_shape_last(sl_input_shape(g, node, 0)), out = elements(g, node->outputs[0]);
-    return (sl_cost){ 2 * out * in + (node->input_count - 2) * out, operand_bytes(g, node) };
+    return (sl_cost){ 2 * out * in + (node->input_count - 2) * out, sl_operand_bytes(g, node) };
 }
 
 sl_cost sl_cost_linear_grad_input(const sluice_graph *g, const sl_node *node)
 {
     double out = (double)sl_shape_last(sl_input_shape(g, node, 0));
-    return (sl_cost){ 2 * elements(g, node->outputs[0]) * out, operand_bytes(g, node) };
+    return (sl_cost){ 2 * elements(g, node->outputs[0]) * out, sl_operand_bytes(g, node) };
 }
 
 sl_cost sl_cost_linear_grad_weight(const sluice_graph *g, const sl_node *node)
 {
     double rows = (double)sl_shape_rows(sl_input_shape(g, node, 0));
     double bias = node->output_count > 1 ? elements(g, node->outputs[1]) : 0;
-    return (sl_cost){ 2 * rows * elements(g, node->outputs[0]) + rows * bias, operand_bytes(g, node) };
+    return (sl_cost){ 2 * rows * elements(g, node->outputs[0]) + rows * bias, sl_operand_bytes(g, node) };
 }
 
 /* The logits, and one product as large for each gradient that is wanted. */
@@ -75,14 +74,14 @@ sl_cost sl_cost_linear_cross_entropy(const sluice_graph *g, const sl_node *node)
 {
     double rows = elements(g, node->inputs[2]), products = 1 + (node->outputs[2] >= 0) + (node->outputs[3] >= 0);
     double logits = rows * (double)sl_input_shape(g, node, 1)->dim[0];
-    return (sl_cost){ 2 * rows * elements(g, node->inputs[1]) * products + 8 * logits, operand_bytes(g, node) };
+    return (sl_cost){ 2 * rows * elements(g, node->inputs[1]) * products + 8 * logits, sl_operand_bytes(g, node) };
 }
 
 sl_cost sl_cost_matmul(const sluice_graph *g, const sl_node *node)
 {
     const sl_shape *a = sl_input_shape(g, node, 0);
     double k = (double)a->dim[a->rank - (node->attrs.matmul.transpose_a ? 2 : 1)];
-    return (sl_cost){ 2 * elements(g, node->outputs[0]) * k, operand_bytes(g, node) };
+    return (sl_cost){ 2 * elements(g, node->outputs[0]) * k, sl_operand_bytes(g, node) };
 }
 
 /* Reads the rows it needs, not the table. */
@@ -120,14 +119,14 @@ static double attention_products(const sluice_graph *g, const sl_node *node, int
 /* Two products: scores and weighted values. */
 sl_cost sl_cost_attention(const sluice_graph *g, const sl_node *node)
 {
-    return (sl_cost){ 4 * attention_products(g, node, node->outputs[1]), operand_bytes(g, node) };
+    return (sl_cost){ 4 * attention_products(g, node, node->outputs[1]), sl_operand_bytes(g, node) };
 }
 
 /* Five products: the scores again, and the gradients of the weights, q, k and v. */
 sl_cost sl_cost_attention_grad(const sluice_graph *g, const sl_node *node)
 {
     int lse = node->inputs[node->input_count - 2];
-    return (sl_cost){ 10 * attention_products(g, node, lse), operand_bytes(g, node) };
+    return (sl_cost){ 10 * attention_products(g, node, lse), sl_operand_bytes(g, node) };
 }
 
 /* Rows of sequences whose caches are full, all of a prompt: each reads its slot's. */
@@ -135,7 +134,7 @@ sl_cost sl_cost_attention_cached(const sluice_graph *g, const sl_node *node)
 {
     double rows = (double)sl_input_shape(g, node, 0)->dim[0], places = (double)node->attrs.cached.kept;
     return (sl_cost){ 4 * rows * node->attrs.cached.heads * node->attrs.cached.head_width * places,
-                      operand_bytes(g, node) };
+                      sl_operand_bytes(g, node) };
 }
 
 /* SPLIT, CONCAT_GRAD read, and SPLIT_GRAD accumulating writes, only the part. */

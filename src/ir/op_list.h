@@ -77,7 +77,10 @@ SL_ATTRIBUTES(split,
     SL_IDENTITY(split, int, axis) SL_IDENTITY(split, int64_t, start) SL_IDENTITY(split, int64_t, size))
 SL_ATTRIBUTES(concat, SL_IDENTITY(concat, int, axis))
 SL_ATTRIBUTES(cross_entropy,
-    SL_IDENTITY(cross_entropy, int32_t, ignore_index) SL_IDENTITY_IF_SET(cross_entropy, float, softcap))
+    SL_IDENTITY(cross_entropy, int32_t, ignore_index) SL_IDENTITY_IF_SET(cross_entropy, float, softcap)
+    SL_IDENTITY_IF_SET(cross_entropy, float, smoothing))
+SL_ATTRIBUTES(gru, SL_IDENTITY(gru, bool, reverse))
+SL_ATTRIBUTES(ctc, SL_IDENTITY(ctc, int32_t, blank) SL_IDENTITY(ctc, bool, zero_infinity))
 
 /* ---- forward: inputs -> outputs ---- */
 
@@ -168,6 +171,10 @@ SL_FORWARD_OP(SOFTCAP, softcap, softcap, from_input, pointwise, softcap,
 SL_FORWARD_OP(SOFTMAX, softmax, softmax, from_output, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_SOFTMAX_GRAD)
+/* x -> x - log of the sum of e^x over the last dimension */
+SL_FORWARD_OP(LOG_SOFTMAX, log_softmax, softmax, from_input, pointwise, none,
+    SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .backward = SL_OP_LOG_SOFTMAX_GRAD)
 /* x[..,C], weight[C], bias[C]? -> y, mean[rows], rstd[rows] */
 SL_FORWARD_OP(LAYER_NORM, layer_norm, layer_norm, layer_norm, pointwise, norm,
     SL_ARITY(2, 3, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
@@ -231,7 +238,8 @@ SL_FORWARD_OP(CONCAT, concat, concat, concat, pointwise, concat,
     SL_ARITY(1, SL_MAX_INPUTS, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = SL_ONLY_MOVES, .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
 /* logits[..,V], targets[..] i32 -> mean loss [], lse[rows], count[] (rows not ignored, as f32; loss 0 if none). With
- * attrs.cross_entropy.softcap, c, the loss is that of c tanh(logits / c) */
+ * attrs.cross_entropy.softcap, c, the loss is that of c tanh(logits / c). With smoothing s the target of a row is its
+ * class with 1 - s, and s spread evenly over all classes: lse - (1 - s) logit - s mean of the row's logits */
 SL_FORWARD_OP(CROSS_ENTROPY, cross_entropy, cross_entropy, cross_entropy, pointwise, cross_entropy,
     SL_ARITY(2, 2, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_AS_INPUT, .tile = SL_TILE_NEVER, SL_INDEXES(1, 0, true, true),
@@ -248,6 +256,27 @@ SL_FORWARD_OP(LINEAR_CROSS_ENTROPY, linear_cross_entropy, linear_cross_entropy, 
 SL_FORWARD_OP(MSE, mse, mse, mse, pointwise, none,
     SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 3,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+/* y, target, weight? (same shape) -> mean over all elements of weight (log(1 + e^y) - target y) [] */
+SL_FORWARD_OP(BCE_WITH_LOGITS, bce_with_logits, bce_with_logits, bce_with_logits, pointwise, none,
+    SL_ARITY(2, 3, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 24,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
+/* gates_x[B,T,3H], w[3H,H], bias[3H], lengths[B]? i32 -> h[B,T,H], gates[B,T,4H]. Gates are in the order r, z, n; with
+ * a = w h' + bias, h' the state before, which begins as 0: r = sigmoid(x_r + a_r), z = sigmoid(x_z + a_z),
+ * n = tanh(x_n + r a_n), h = (1 - z) n + z h'. gates holds r, z, n and a_n. attrs.gru.reverse: from the last frame to the
+ * first. Frames from a sequence's length on are passed over: their h and gates are 0. Arithmetic and the state that is
+ * handed on are f32; the product with w may read the state rounded to the type of h */
+SL_FORWARD_OP(GRU, gru, gru, gru, gru, gru,
+    SL_ARITY(3, 4, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
+    .tile = SL_TILE_NEVER, .lengths = 3, .saved = { { "gates", SL_SAVED_STATISTIC } })
+/* logits[B,T,V], labels[B,S] i32 (-1 behind the last of a row), lengths[B] i32 (frames that count) -> loss [], dlogits.
+ * loss: mean over b of nll / max(1, labels of b), nll being -log of the probability that the softmax of the frames gives
+ * to the labels, over all ways to align them, with repetitions and attrs.ctc.blank between (Graves et al., 2006).
+ * dlogits: the gradient for a seed of context.seed_gradient, softmax less what the ways expect of each class, 0 in frames
+ * that do not count; may be absent. Without a way the nll is infinite; with attrs.ctc.zero_infinity it counts as 0, and has
+ * no gradient. A label that is the blank or no class makes it NaN */
+SL_FORWARD_OP(CTC_LOSS, ctc_loss, ctc_loss, ctc_loss, ctc_loss, ctc,
+    SL_ARITY(3, 3, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .lowering = SL_LOWER_AS_INPUT,
+    .tile = SL_TILE_NEVER, SL_LABELS(1, 0), .lengths = 2, .saved = { { "dlogits", SL_SAVED_AHEAD } })
 /* x -> sum of all elements [] */
 SL_FORWARD_OP(SUM, sum, scalar, sum, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 1,
@@ -346,6 +375,10 @@ SL_BACKWARD_OP(SOFTCAP_GRAD, softcap_grad, pointwise_grad, pointwise, softcap,
 SL_BACKWARD_OP(SOFTMAX_GRAD, softmax_grad, pointwise_grad, pointwise, none,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
     .element_flops = 4)
+/* x, dy -> dx = dy - softmax(x) sum(dy) (accumulates) */
+SL_BACKWARD_OP(LOG_SOFTMAX_GRAD, log_softmax_grad, pointwise_grad, pointwise, none,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_1, .rate = SL_CLASS_VECTOR,
+    .element_flops = 10)
 /* x, weight, mean, rstd, dy -> dx?, dweight?, dbias? (accumulates) */
 SL_BACKWARD_OP(LAYER_NORM_GRAD, layer_norm_grad, layer_norm_grad, pointwise, norm,
     SL_ARITY(5, 5, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
@@ -381,6 +414,19 @@ SL_BACKWARD_OP(LINEAR_CROSS_ENTROPY_GRAD, linear_cross_entropy_grad, linear_cros
 SL_BACKWARD_OP(MSE_GRAD, mse_grad, mse_grad, pointwise, none,
     SL_ARITY(3, 3, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 3)
+/* y, target, dloss, weight? -> dy?, dtarget?, dweight? (accumulates) */
+SL_BACKWARD_OP(BCE_WITH_LOGITS_GRAD, bce_with_logits_grad, bce_with_logits_grad, pointwise, none,
+    SL_ARITY(3, 4, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 24)
+/* w, gates, h, dh, lengths? -> dgates_x?, dw?, dbias? (accumulates). 0 in frames behind a sequence's end */
+SL_BACKWARD_OP(GRU_GRAD, gru_grad, gru_grad, gru_grad, gru,
+    SL_ARITY(4, 5, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX,
+    .wide_outputs = 0x6u)
+/* dlogits as forward left it, dloss -> dlogits: times dloss / context.seed_gradient, as LINEAR_CROSS_ENTROPY_GRAD
+ * (accumulates) */
+SL_BACKWARD_OP(CTC_LOSS_GRAD, ctc_loss_grad, ctc_loss_grad, pointwise, ctc,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
+    .element_flops = 1)
 /* scalar -> every element, times attrs.scale.factor (gradient of sum and mean; accumulates) */
 SL_BACKWARD_OP(EXPAND, expand, expand, pointwise, scale,
     SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,

@@ -34,7 +34,10 @@ static inline const sl_shape *sl_input_shape(const sluice_graph *g, const sl_nod
     return &g->values[node->inputs[i]].shape;
 }
 
-/* ---- the columns: infer.c, infer_backward.c, gradients.c, op_cost.c, attributes.c. Prototypes come from the rows of
+/* op_cost.c: every operand once; an accumulated output is read as well. */
+double sl_operand_bytes(const sluice_graph *g, const sl_node *node);
+
+/* ---- the columns: infer.c, infer_backward.c, gradients.c, sequences.c, op_cost.c, attributes.c. Prototypes come from the rows of
  * op_list.h; a function that serves several ops is declared as often ---- */
 
 typedef sluice_status sl_infer_fn(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes);

@@ -20,7 +20,7 @@ enum { PATH_BYTES = 4200, ROWS = 2, FEATURES = 8 };
 typedef struct api_world {
     sluice_graph *g, *made_graph, *whole; /* whole: of api_new_engine's newest engine */
     sluice_value x, y, sequence, ids, positions, weight, bias, gain, head_gain, scalar, two[2];
-    sluice_value images, kernel, conv_bias;
+    sluice_value images, kernel, conv_bias, gates, recurrent, recurrent_bias;
     int64_t dims[2], sixteen[1];
     int order[2];
     sluice_init init;
@@ -208,6 +208,9 @@ static void build_graph(api_world *w)
     w->images = sluice_input(g, "images", SLUICE_F32, 4, (int64_t[]){ ROWS, 6, 5, 4 });
     w->kernel = sluice_parameter(g, "kernel", 4, (int64_t[]){ 3, 4, 2, 2 }, some);
     w->conv_bias = sluice_parameter(g, "conv_bias", 1, (int64_t[]){ 3 }, some);
+    w->gates = sluice_input(g, "gates", SLUICE_F32, 3, (int64_t[]){ ROWS, 3, 12 });
+    w->recurrent = sluice_parameter(g, "recurrent", 2, (int64_t[]){ 12, 4 }, some);
+    w->recurrent_bias = sluice_parameter(g, "recurrent_bias", 1, (int64_t[]){ 12 }, some);
     w->y = sluice_relu(g, w->x);
     w->scalar = sluice_sum(g, w->y);
     w->two[0] = w->two[1] = w->x;

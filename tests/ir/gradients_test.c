@@ -36,6 +36,18 @@ static sluice_value row(sluice_graph *g)
     return parameter(g, 1, (int64_t[]){ 4 });
 }
 
+/* Labels and lengths that an op's case has in the place of indices, in its inputs "ids0", "ids1", .. */
+static const op_case *at_hand;
+
+static double index_at(const sl_value *value, int64_t i)
+{
+    int input = 0;
+    if (at_hand == NULL || sscanf(value->name, "ids%d", &input) != 1) return (double)pick(4);
+    if (at_hand->fill[input] == LABEL) return (double)case_label(at_hand, input, i);
+    if (at_hand->fill[input] == LENGTH) return (double)case_length(at_hand, i);
+    return (double)pick(4);
+}
+
 /* Inputs and parameters random; i32 inputs small enough to index four rows. */
 static void fill(interpreter *in)
 {
@@ -44,7 +56,7 @@ static void fill(interpreter *in)
         const sl_value *value = &g->values[v];
         if (value->kind != SL_VALUE_INPUT && value->kind != SL_VALUE_PARAMETER) continue;
         for (int64_t i = 0; i < sl_shape_elements(&value->shape); i++)
-            in->data[v][i] = value->dtype == SLUICE_I32 ? (double)pick(4) : uniform();
+            in->data[v][i] = value->dtype == SLUICE_I32 ? index_at(value, i) : uniform();
     }
 }
 
@@ -390,7 +402,8 @@ static sluice_value operand(sluice_graph *g, const op_case *c, int i)
 {
     char name[16];
     snprintf(name, sizeof name, "ids%d", i);
-    if (c->fill[i] == INDEX || c->fill[i] == TARGET || c->fill[i] == POSITION || c->fill[i] == SEEN)
+    if (c->fill[i] == INDEX || c->fill[i] == TARGET || c->fill[i] == POSITION || c->fill[i] == LABEL ||
+        c->fill[i] == LENGTH || c->fill[i] == SEEN)
         return sluice_input(g, name, SLUICE_I32, c->in[i].rank, c->in[i].dim);
     return parameter(g, c->in[i].rank, c->in[i].dim);
 }
@@ -409,7 +422,8 @@ static void check_case(const op_case *c, const struct types *types)
     else if (!sl_shape_equal(&g->values[y].shape, &c->out[0]))
         test_fail(__FILE__, __LINE__, "%s: its shape is not the case's", what);
     else
-        sluice_set_loss(g, weighted_loss(g, y)), check_gradients(g, types, what);
+        sluice_set_loss(g, weighted_loss(g, y)), at_hand = c, check_gradients(g, types, what);
+    at_hand = NULL;
     sluice_graph_destroy(g);
 }
 

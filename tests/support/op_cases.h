@@ -19,7 +19,9 @@ typedef enum {
     POSITION, /* i32: places in documents, several to a row of the last dimension, each from 0 on */
     SLOT,     /* i32: row number modulo `classes` */
     TURN,     /* i32: 21, counted on with every `classes` rows */
-    COUNT,    /* the number of targets that are not ignored, or 3 */
+    LABEL,  /* i32: rows of labels, some of them equal to the one before, -1 behind the last; attrs.ctc.blank is none */
+    LENGTH, /* i32: of each sequence, up to the second dimension of input 0; every fifth one is empty */
+    COUNT,  /* the number of targets that are not ignored, or 3 */
     COMPUTED, /* an output of the forward op on the inputs before it */
 } fill_kind;
 
@@ -55,6 +57,22 @@ typedef struct op_case {
     .out = { SHAPE(__VA_ARGS__) }
 #define IO(op_, inputs_, outputs_) .op = SL_OP_##op_, .inputs = inputs_, .outputs = outputs_
 
+/* Labels of a row: all, half as many, none, one. Every third is the label before it. */
+static inline int32_t case_label(const op_case *c, int input, int64_t i)
+{
+    const int64_t most = c->in[input].dim[1], row = i / most, k = i % most;
+    const int64_t lengths[] = { most, most / 2, 0, 1 };
+    const int32_t place = (int32_t)(row * 5 + (k % 3 == 2 ? k - 1 : k) * 2);
+    return k < lengths[row % 4] ? (c->attrs.ctc.blank + 1 + place % (c->classes - 1)) % c->classes : -1;
+}
+
+static inline int32_t case_length(const op_case *c, int64_t row)
+{
+    const int64_t frames = c->in[c->op == SL_OP_GRU_GRAD ? 2 : 0].dim[1];
+    const int64_t lengths[] = { frames, frames - 1, frames * 3 / 4, frames / 2, 0 };
+    return (int32_t)lengths[row % 5];
+}
+
 /* Statistics and scalars, which are f32 in every type. Attention's depend on how many inputs come before them. */
 static const struct {
     unsigned in, out;
@@ -76,6 +94,12 @@ static const struct {
     [SL_OP_CROSS_ENTROPY_GRAD] = { 28, 0 },
     [SL_OP_LINEAR_CROSS_ENTROPY] = { 0, 7 },
     [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = { 5, 0 },
+    [SL_OP_BCE_WITH_LOGITS] = { 0, 1 },
+    [SL_OP_BCE_WITH_LOGITS_GRAD] = { 4, 0 },
+    [SL_OP_GRU] = { 0, 2 },
+    [SL_OP_GRU_GRAD] = { 2, 0 },
+    [SL_OP_CTC_LOSS] = { 0, 1 },
+    [SL_OP_CTC_LOSS_GRAD] = { 2, 0 },
 };
 
 static const op_case cases[] = {
@@ -325,13 +349,13 @@ static const op_case cases[] = {
     { IO(ROTARY, 2, 1), .in = { SHAPE(3, 70, 96), SHAPE(3, 70) }, .out = { SHAPE(3, 70, 96) }, .fill = { NORMAL, POSITION }, .attrs = { .rotary = { .heads = 2, .head_width = 32, .base = 1e4f, .rotated = 16 } } },
     { IO(ROTARY, 2, 1), .in = { SHAPE(1, 20, 600), SHAPE(1, 20) }, .out = { SHAPE(1, 20, 600) }, .fill = { NORMAL, POSITION }, .attrs = { .rotary = { .heads = 1, .head_width = 600, .base = 1e4f, .attention = 1.25f, .inverse = true } } },
 
-    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(2, 4, 5), SHAPE(2, 4) }, .out = { SCALAR, SHAPE(8), SCALAR }, .fill = { NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { -100, 0.8f } } },
-    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(200, 301), SHAPE(200) }, .out = { SCALAR, SHAPE(200), SCALAR }, .fill = { WIDE, TARGET }, .classes = 301, .attrs = { .cross_entropy = { 7, 30.0f } } },
-    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(200, 301), SHAPE(200), SHAPE(200), SCALAR, SCALAR }, .out = { SHAPE(200, 301) }, .fill = { NORMAL, TARGET, LARGE, COUNT }, .classes = 301, .attrs = { .cross_entropy = { 0, 1.1f } } },
-    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(3, 2304), SHAPE(3), SHAPE(3), SCALAR, SCALAR }, .out = { SHAPE(3, 2304) }, .fill = { STEEP, INDEX, LARGE, COUNT }, .classes = 2304, .attrs = { .cross_entropy = { -1, 8.0f } }, .tolerance = 3e-5 },
-    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { -100, 2.0f } }, .narrow = 0.1 },
-    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(300, 5), SHAPE(16500, 5), SHAPE(300) }, .out = { SCALAR, SCALAR, SHAPE(16500, 5), SHAPE(300, 5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 16500, .attrs = { .cross_entropy = { -1, 3.0f } }, .narrow = 0.1 }, /* two chunks */
-    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { -1, 3.0f } }, .absent = 12, .evaluation = true, .narrow = 0.1 },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(2, 4, 5), SHAPE(2, 4) }, .out = { SCALAR, SHAPE(8), SCALAR }, .fill = { NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100, .softcap = 0.8f } } },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(200, 301), SHAPE(200) }, .out = { SCALAR, SHAPE(200), SCALAR }, .fill = { WIDE, TARGET }, .classes = 301, .attrs = { .cross_entropy = { .ignore_index = 7, .softcap = 30.0f } } },
+    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(200, 301), SHAPE(200), SHAPE(200), SCALAR, SCALAR }, .out = { SHAPE(200, 301) }, .fill = { NORMAL, TARGET, LARGE, COUNT }, .classes = 301, .attrs = { .cross_entropy = { .ignore_index = 0, .softcap = 1.1f } } },
+    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(3, 2304), SHAPE(3), SHAPE(3), SCALAR, SCALAR }, .out = { SHAPE(3, 2304) }, .fill = { STEEP, INDEX, LARGE, COUNT }, .classes = 2304, .attrs = { .cross_entropy = { .ignore_index = -1, .softcap = 8.0f } }, .tolerance = 3e-5 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100, .softcap = 2.0f } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(300, 5), SHAPE(16500, 5), SHAPE(300) }, .out = { SCALAR, SCALAR, SHAPE(16500, 5), SHAPE(300, 5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 16500, .attrs = { .cross_entropy = { .ignore_index = -1, .softcap = 3.0f } }, .narrow = 0.1 }, /* two chunks */
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { .ignore_index = -1, .softcap = 3.0f } }, .absent = 12, .evaluation = true, .narrow = 0.1 },
     { IO(ATTENTION_CACHED, 3, 2), .in = { SHAPE(3, 1, 24), SHAPE(3, 1), SHAPE(3, 1) }, .out = { SHAPE(3, 1, 8), SHAPE(2, 2, 2 * 32 * 4) }, .fill = { [1] = TURN, SLOT }, .classes = 2, .attrs = { .cached = { 2, 2, 4, 0.5f, 0, 0, 2, 32 } } },
     { IO(ATTENTION_CACHED, 3, 2), .in = { SHAPE(40, 1, 192), SHAPE(40, 1), SHAPE(40, 1) }, .out = { SHAPE(40, 1, 128), SHAPE(3, 1, 2 * 48 * 32) }, .fill = { [1] = TURN, SLOT }, .classes = 3, .attrs = { .cached = { 4, 1, 32, 0.2f, 0, 0, 3, 48 } } },
     { IO(ATTENTION_CACHED, 3, 2), .in = { SHAPE(230, 1, 30), SHAPE(230, 1), SHAPE(230, 1) }, .out = { SHAPE(230, 1, 10), SHAPE(1, 2, 2 * 256 * 5) }, .fill = { [1] = TURN, SLOT }, .classes = 1, .attrs = { .cached = { 2, 2, 5, 0.4f, 0, 20.0f, 1, 256 } } },
@@ -461,6 +485,62 @@ static const op_case cases[] = {
     { IO(GLOBAL_AVG_POOL_GRAD, 1, 1), .in = { SHAPE(3, 33) }, .out = { SHAPE(3, 17, 11, 33) } },
     { IO(GLOBAL_AVG_POOL, 1, 1), .in = { SHAPE(2, 300, 40) }, .out = { SHAPE(2, 40) } },
     { IO(GLOBAL_AVG_POOL_GRAD, 1, 1), .in = { SHAPE(2, 40) }, .out = { SHAPE(2, 300, 40) } },
+
+    { UNARY(LOG_SOFTMAX, 7, 1) },
+    { UNARY(LOG_SOFTMAX, 5, 19), .fill = { STEEP } },
+    { UNARY(LOG_SOFTMAX, 60, 700) },
+    { UNARY(LOG_SOFTMAX, 3, 2304) },
+    { GRAD(LOG_SOFTMAX_GRAD, 5, 19), .fill = { STEEP } },
+    { GRAD(LOG_SOFTMAX_GRAD, 60, 700), .tolerance = 3e-5 },
+    { GRAD(LOG_SOFTMAX_GRAD, 3, 2304), .tolerance = 1e-4 },
+    { IO(BCE_WITH_LOGITS, 2, 1), .in = { SHAPE(3, 7), SHAPE(3, 7) }, .out = { SCALAR }, .fill = { NORMAL, POSITIVE } },
+    { IO(BCE_WITH_LOGITS, 3, 1), .in = { SHAPE(3, 7), SHAPE(3, 7), SHAPE(3, 7) }, .out = { SCALAR }, .fill = { NORMAL, POSITIVE } },
+    { IO(BCE_WITH_LOGITS, 2, 1), .in = { SHAPE(33001), SHAPE(33001) }, .out = { SCALAR }, .fill = { STEEP, POSITIVE } },
+    { IO(BCE_WITH_LOGITS, 3, 1), .in = { SHAPE(33001), SHAPE(33001), SHAPE(33001) }, .out = { SCALAR }, .fill = { STEEP, POSITIVE } },
+    { IO(BCE_WITH_LOGITS, 2, 1), .in = { SHAPE(13, 17), SHAPE(13, 17) }, .out = { SCALAR }, .fill = { WIDE } },
+    { IO(BCE_WITH_LOGITS_GRAD, 3, 3), .in = { SHAPE(300, 111), SHAPE(300, 111), SCALAR }, .out = { SHAPE(300, 111), SHAPE(300, 111), SHAPE(300, 111) }, .fill = { STEEP, POSITIVE }, .absent = 4 },
+    { IO(BCE_WITH_LOGITS_GRAD, 4, 3), .in = { SHAPE(41, 7), SHAPE(41, 7), SCALAR, SHAPE(41, 7) }, .out = { SHAPE(41, 7), SHAPE(41, 7), SHAPE(41, 7) }, .fill = { STEEP, POSITIVE } },
+    { IO(BCE_WITH_LOGITS_GRAD, 4, 3), .in = { SHAPE(33001), SHAPE(33001), SCALAR, SHAPE(33001) }, .out = { SHAPE(33001), SHAPE(33001), SHAPE(33001) }, .fill = { NORMAL, POSITIVE }, .absent = 6 },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(2, 4, 5), SHAPE(2, 4) }, .out = { SCALAR, SHAPE(8), SCALAR }, .fill = { NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100, .smoothing = 0.1f } } },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(2, 4, 5), SHAPE(2, 4) }, .out = { SCALAR, SHAPE(8), SCALAR }, .fill = { NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = 2, .softcap = 0.8f, .smoothing = 0.3f } } },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(200, 301), SHAPE(200) }, .out = { SCALAR, SHAPE(200), SCALAR }, .fill = { STEEP, TARGET }, .classes = 301, .attrs = { .cross_entropy = { .ignore_index = 7, .smoothing = 0.2f } } },
+    { IO(CROSS_ENTROPY, 2, 3), .in = { SHAPE(3, 5003), SHAPE(3) }, .out = { SCALAR, SHAPE(3), SCALAR }, .fill = { NORMAL, INDEX }, .classes = 5003, .attrs = { .cross_entropy = { .ignore_index = -1, .softcap = 30.0f, .smoothing = 1.0f } } },
+    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(200, 301), SHAPE(200), SHAPE(200), SCALAR, SCALAR }, .out = { SHAPE(200, 301) }, .fill = { NORMAL, TARGET, LARGE, COUNT }, .classes = 301, .attrs = { .cross_entropy = { .ignore_index = 0, .smoothing = 0.1f } } },
+    { IO(CROSS_ENTROPY_GRAD, 5, 1), .in = { SHAPE(3, 2304), SHAPE(3), SHAPE(3), SCALAR, SCALAR }, .out = { SHAPE(3, 2304) }, .fill = { STEEP, INDEX, LARGE, COUNT }, .classes = 2304, .attrs = { .cross_entropy = { .ignore_index = -1, .softcap = 8.0f, .smoothing = 0.4f } }, .tolerance = 3e-5 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100, .smoothing = 0.1f } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100, .softcap = 2.0f, .smoothing = 0.25f } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 3, 4), .in = { SHAPE(300, 5), SHAPE(16500, 5), SHAPE(300) }, .out = { SCALAR, SCALAR, SHAPE(16500, 5), SHAPE(300, 5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 16500, .attrs = { .cross_entropy = { .ignore_index = -1, .smoothing = 0.1f } }, .narrow = 0.1 }, /* two chunks */
+    { IO(GRU, 3, 2), .in = { SHAPE(2, 5, 9), SHAPE(9, 3), SHAPE(9) }, .out = { SHAPE(2, 5, 3), SHAPE(2, 5, 12) }, .attrs = { .gru = { false } }, .narrow_gpu = 2e-2 },
+    { IO(GRU, 4, 2), .in = { SHAPE(2, 5, 9), SHAPE(9, 3), SHAPE(9), SHAPE(2) }, .out = { SHAPE(2, 5, 3), SHAPE(2, 5, 12) }, .fill = { [3] = LENGTH }, .attrs = { .gru = { false } }, .narrow_gpu = 2e-2 },
+    { IO(GRU, 3, 2), .in = { SHAPE(2, 5, 9), SHAPE(9, 3), SHAPE(9) }, .out = { SHAPE(2, 5, 3), SHAPE(2, 5, 12) }, .attrs = { .gru = { true } }, .narrow_gpu = 2e-2 },
+    { IO(GRU, 4, 2), .in = { SHAPE(2, 5, 9), SHAPE(9, 3), SHAPE(9), SHAPE(2) }, .out = { SHAPE(2, 5, 3), SHAPE(2, 5, 12) }, .fill = { [3] = LENGTH }, .attrs = { .gru = { true } }, .narrow_gpu = 2e-2 },
+    { IO(GRU, 4, 2), .in = { SHAPE(5, 4, 6), SHAPE(6, 2), SHAPE(6), SHAPE(5) }, .out = { SHAPE(5, 4, 2), SHAPE(5, 4, 8) }, .fill = { [3] = LENGTH }, .attrs = { .gru = { false } }, .narrow_gpu = 2e-2 },
+    { IO(GRU, 4, 2), .in = { SHAPE(7, 9, 111), SHAPE(111, 37), SHAPE(111), SHAPE(7) }, .out = { SHAPE(7, 9, 37), SHAPE(7, 9, 148) }, .fill = { [3] = LENGTH }, .attrs = { .gru = { false } }, .tolerance = 4e-5, .narrow_gpu = 0.15 },
+    { IO(GRU, 4, 2), .in = { SHAPE(7, 9, 111), SHAPE(111, 37), SHAPE(111), SHAPE(7) }, .out = { SHAPE(7, 9, 37), SHAPE(7, 9, 148) }, .fill = { [3] = LENGTH }, .attrs = { .gru = { true } }, .tolerance = 4e-5, .narrow_gpu = 0.15 },
+    { IO(GRU, 3, 2), .in = { SHAPE(33, 3, 192), SHAPE(192, 64), SHAPE(192) }, .out = { SHAPE(33, 3, 64), SHAPE(33, 3, 256) }, .attrs = { .gru = { false } }, .tolerance = 1e-4, .narrow_gpu = 0.15 },
+    { IO(GRU, 3, 2), .in = { SHAPE(1, 3, 300), SHAPE(300, 100), SHAPE(300) }, .out = { SHAPE(1, 3, 100), SHAPE(1, 3, 400) }, .attrs = { .gru = { true } }, .tolerance = 1e-4, .narrow_gpu = 0.15 },
+    { IO(GRU_GRAD, 4, 3), .in = { SHAPE(9, 3), SHAPE(2, 5, 12), SHAPE(2, 5, 3), SHAPE(2, 5, 3) }, .out = { SHAPE(2, 5, 9), SHAPE(9, 3), SHAPE(9) }, .attrs = { .gru = { false } }, .narrow_gpu = 3e-2 },
+    { IO(GRU_GRAD, 5, 3), .in = { SHAPE(9, 3), SHAPE(2, 5, 12), SHAPE(2, 5, 3), SHAPE(2, 5, 3), SHAPE(2) }, .out = { SHAPE(2, 5, 9), SHAPE(9, 3), SHAPE(9) }, .fill = { [4] = LENGTH }, .attrs = { .gru = { false } }, .narrow_gpu = 3e-2 },
+    { IO(GRU_GRAD, 4, 3), .in = { SHAPE(9, 3), SHAPE(2, 5, 12), SHAPE(2, 5, 3), SHAPE(2, 5, 3) }, .out = { SHAPE(2, 5, 9), SHAPE(9, 3), SHAPE(9) }, .attrs = { .gru = { true } }, .narrow_gpu = 3e-2 },
+    { IO(GRU_GRAD, 5, 3), .in = { SHAPE(9, 3), SHAPE(2, 5, 12), SHAPE(2, 5, 3), SHAPE(2, 5, 3), SHAPE(2) }, .out = { SHAPE(2, 5, 9), SHAPE(9, 3), SHAPE(9) }, .fill = { [4] = LENGTH }, .attrs = { .gru = { true } }, .narrow_gpu = 3e-2 },
+    { IO(GRU_GRAD, 5, 3), .in = { SHAPE(111, 37), SHAPE(7, 4, 148), SHAPE(7, 4, 37), SHAPE(7, 4, 37), SHAPE(7) }, .out = { SHAPE(7, 4, 111), SHAPE(111, 37), SHAPE(111) }, .fill = { [4] = LENGTH }, .attrs = { .gru = { false } }, .tolerance = 1e-4, .narrow_gpu = 3e-2 },
+    { IO(GRU_GRAD, 5, 3), .in = { SHAPE(111, 37), SHAPE(7, 4, 148), SHAPE(7, 4, 37), SHAPE(7, 4, 37), SHAPE(7) }, .out = { SHAPE(7, 4, 111), SHAPE(111, 37), SHAPE(111) }, .fill = { [4] = LENGTH }, .attrs = { .gru = { true } }, .tolerance = 1e-4, .narrow_gpu = 3e-2 },
+    { IO(GRU_GRAD, 4, 3), .in = { SHAPE(192, 64), SHAPE(33, 3, 256), SHAPE(33, 3, 64), SHAPE(33, 3, 64) }, .out = { SHAPE(33, 3, 192), SHAPE(192, 64), SHAPE(192) }, .attrs = { .gru = { true } }, .tolerance = 1e-4, .narrow_gpu = 3e-2 },
+    { IO(GRU_GRAD, 4, 3), .in = { SHAPE(60, 20), SHAPE(7, 4, 80), SHAPE(7, 4, 20), SHAPE(7, 4, 20) }, .out = { SHAPE(7, 4, 60), SHAPE(60, 20), SHAPE(60) }, .attrs = { .gru = { false } }, .absent = 6, .tolerance = 1e-4, .narrow_gpu = 3e-2 },
+    { IO(GRU_GRAD, 5, 3), .in = { SHAPE(60, 20), SHAPE(7, 4, 80), SHAPE(7, 4, 20), SHAPE(7, 4, 20), SHAPE(7) }, .out = { SHAPE(7, 4, 60), SHAPE(60, 20), SHAPE(60) }, .fill = { [4] = LENGTH }, .attrs = { .gru = { true } }, .absent = 1, .tolerance = 1e-4, .narrow_gpu = 3e-2 },
+    { IO(GRU_GRAD, 5, 3), .in = { SHAPE(60, 20), SHAPE(7, 4, 80), SHAPE(7, 4, 20), SHAPE(7, 4, 20), SHAPE(7) }, .out = { SHAPE(7, 4, 60), SHAPE(60, 20), SHAPE(60) }, .fill = { [4] = LENGTH }, .attrs = { .gru = { false } }, .absent = 4, .tolerance = 1e-4, .narrow_gpu = 3e-2 },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(2, 6, 4), SHAPE(2, 3), SHAPE(2) }, .out = { SCALAR, SHAPE(2, 6, 4) }, .fill = { NORMAL, LABEL, LENGTH }, .classes = 4, .attrs = { .ctc = { .blank = 0, .zero_infinity = false } } },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(4, 5, 5), SHAPE(4, 2), SHAPE(4) }, .out = { SCALAR, SHAPE(4, 5, 5) }, .fill = { NORMAL, LABEL, LENGTH }, .classes = 5, .attrs = { .ctc = { .blank = 2, .zero_infinity = false } } },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(5, 6, 4), SHAPE(5, 3), SHAPE(5) }, .out = { SCALAR, SHAPE(5, 6, 4) }, .fill = { NORMAL, LABEL, LENGTH }, .classes = 4, .attrs = { .ctc = { .blank = 3, .zero_infinity = true } } },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(1, 3, 2), SHAPE(1, 1), SHAPE(1) }, .out = { SCALAR, SHAPE(1, 3, 2) }, .fill = { NORMAL, LABEL, LENGTH }, .classes = 2, .attrs = { .ctc = { .blank = 1, .zero_infinity = false } } },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(4, 40, 30), SHAPE(4, 11), SHAPE(4) }, .out = { SCALAR, SHAPE(4, 40, 30) }, .fill = { NORMAL, LABEL, LENGTH }, .classes = 30, .attrs = { .ctc = { .blank = 0, .zero_infinity = false } } },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(9, 11, 19), SHAPE(9, 4), SHAPE(9) }, .out = { SCALAR, SHAPE(9, 11, 19) }, .fill = { STEEP, LABEL, LENGTH }, .classes = 19, .attrs = { .ctc = { .blank = 5, .zero_infinity = true } }, .tolerance = 3e-5 },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(4, 60, 300), SHAPE(4, 20), SHAPE(4) }, .out = { SCALAR, SHAPE(4, 60, 300) }, .fill = { NORMAL, LABEL, LENGTH }, .classes = 300, .attrs = { .ctc = { .blank = 299, .zero_infinity = false } } },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(2, 150, 7), SHAPE(2, 40), SHAPE(2) }, .out = { SCALAR, SHAPE(2, 150, 7) }, .fill = { NORMAL, LABEL, LENGTH }, .classes = 7, .attrs = { .ctc = { .blank = 1, .zero_infinity = false } }, .tolerance = 3e-5 },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(4, 40, 30), SHAPE(4, 11), SHAPE(4) }, .out = { SCALAR, SHAPE(4, 40, 30) }, .fill = { NORMAL, LABEL, LENGTH }, .classes = 30, .attrs = { .ctc = { .blank = 0, .zero_infinity = false } }, .absent = 2 },
+    { IO(CTC_LOSS, 3, 2), .in = { SHAPE(4, 40, 30), SHAPE(4, 11), SHAPE(4) }, .out = { SCALAR, SHAPE(4, 40, 30) }, .fill = { NORMAL, LABEL, LENGTH }, .classes = 30, .attrs = { .ctc = { .blank = 0, .zero_infinity = false } }, .absent = 2, .evaluation = true },
+    { IO(CTC_LOSS_GRAD, 2, 1), .in = { SHAPE(2, 6, 4), SCALAR }, .out = { SHAPE(2, 6, 4) } },
+    { IO(CTC_LOSS_GRAD, 2, 1), .in = { SHAPE(4, 60, 301), SCALAR }, .out = { SHAPE(4, 60, 301) } },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

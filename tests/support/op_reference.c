@@ -346,6 +346,26 @@ static void ref_softmax_grad(const ref_call *c)
     }
 }
 
+static void ref_log_softmax(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[0]);
+    for (int64_t r = 0; r < rows_of(&c->in[0]); r++) {
+        double lse = log_sum_exp(c->in[0].data + r * n, n);
+        for (int64_t i = 0; i < n; i++) c->out[0].data[r * n + i] += c->in[0].data[r * n + i] - lse;
+    }
+}
+
+static void ref_log_softmax_grad(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[0]);
+    for (int64_t r = 0; r < rows_of(&c->in[0]); r++) {
+        const double *x = c->in[0].data + r * n, *dy = c->in[1].data + r * n;
+        double lse = log_sum_exp(x, n), sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += dy[i];
+        for (int64_t i = 0; i < n; i++) c->out[0].data[r * n + i] += dy[i] - exp(x[i] - lse) * sum;
+    }
+}
+
 static double row_mean(const double *x, int64_t n, double shift, int power)
 {
     double sum = 0;
@@ -515,6 +535,24 @@ static double capped_lse(const ref_call *c, const double *x, int64_t n)
     return lse;
 }
 
+/* What a row's target has of class i: with smoothing not all is the target's own. */
+static double target_share(const ref_call *c, int64_t i, int64_t target, int64_t classes)
+{
+    double smoothing = (double)c->attrs->cross_entropy.smoothing;
+    return (i == target ? 1 - smoothing : 0) + smoothing / (double)classes;
+}
+
+/* Cross entropy of a row of logits with its target. */
+static double row_entropy(const ref_call *c, const double *x, int64_t n, int64_t target, double lse)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double share = target_share(c, i, target, n);
+        if (share > 0) sum += share * (lse - capped(c, x[i]));
+    }
+    return sum;
+}
+
 static void ref_cross_entropy(const ref_call *c)
 {
     int64_t n = width_of(&c->in[0]), rows = rows_of(&c->in[0]), counted = 0;
@@ -524,7 +562,7 @@ static void ref_cross_entropy(const ref_call *c)
         c->out[1].data[r] += lse;
         int64_t target = (int64_t)c->in[1].data[r];
         if (target == c->attrs->cross_entropy.ignore_index) continue;
-        sum += lse - capped(c, c->in[0].data[r * n + target]);
+        sum += row_entropy(c, c->in[0].data + r * n, n, target, lse);
         counted++;
     }
     c->out[0].data[0] += counted > 0 ? sum / (double)counted : 0;
@@ -540,7 +578,8 @@ static void ref_cross_entropy_grad(const ref_call *c)
         double g = c->in[4].data[0] / c->in[3].data[0];
         for (int64_t i = 0; i < n; i++) {
             double x = c->in[0].data[r * n + i];
-            c->out[0].data[r * n + i] += g * (exp(capped(c, x) - c->in[2].data[r]) - (i == target)) * cap_slope(c, x);
+            double p = exp(capped(c, x) - c->in[2].data[r]);
+            c->out[0].data[r * n + i] += g * (p - target_share(c, i, target, n)) * cap_slope(c, x);
         }
     }
 }
@@ -569,9 +608,10 @@ static void ref_linear_cross_entropy(const ref_call *c)
             for (int64_t i = 0; i < in; i++) logits[k] += c->in[0].data[r * in + i] * c->in[1].data[k * in + i];
         }
         double lse = capped_lse(c, logits, classes), seed = (double)c->context->seed_gradient / (double)counted;
-        sum += lse - capped(c, logits[target]);
+        sum += row_entropy(c, logits, classes, target, lse);
         for (int64_t k = 0; k < classes; k++)
-            logits[k] = (exp(capped(c, logits[k]) - lse) - (k == target)) * seed * cap_slope(c, logits[k]);
+            logits[k] = (exp(capped(c, logits[k]) - lse) - target_share(c, k, target, classes)) * seed *
+                        cap_slope(c, logits[k]);
         add_head_gradients(c, r, logits);
     }
     c->out[0].data[0] += counted > 0 ? sum / (double)counted : 0;
@@ -600,6 +640,202 @@ static void ref_mse_grad(const ref_call *c)
         c->out[0].data[i] += d;
         c->out[1].data[i] -= d;
     }
+}
+
+static double bce_of(double y, double t)
+{
+    return (y > 0 ? y : 0) - y * t + log1p(exp(-fabs(y)));
+}
+
+static void ref_bce_with_logits(const ref_call *c)
+{
+    int64_t n = count_of(&c->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        double w = c->input_count > 2 ? c->in[2].data[i] : 1;
+        c->out[0].data[0] += w * bce_of(c->in[0].data[i], c->in[1].data[i]) / (double)n;
+    }
+}
+
+static void ref_bce_with_logits_grad(const ref_call *c)
+{
+    int64_t n = count_of(&c->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        double y = c->in[0].data[i], t = c->in[1].data[i], g = c->in[2].data[0] / (double)n;
+        double w = c->input_count > 3 ? c->in[3].data[i] : 1;
+        c->out[0].data[i] += g * w * (1 / (1 + exp(-y)) - t);
+        if (c->output_count > 1) c->out[1].data[i] -= g * w * y;
+        if (c->output_count > 2) c->out[2].data[i] += g * bce_of(y, t);
+    }
+}
+
+/* ---- Sequences ---- */
+
+/* Frames of sequence b that count, by input i where it is there. */
+static int64_t length_at(const ref_call *c, int i, int64_t b, int64_t frames)
+{
+    return c->input_count > i ? (int64_t)c->in[i].data[b] : frames;
+}
+
+static double sigmoid_of(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* One frame: x[3H] and the state before, NULL: 0, give the state and what is saved. */
+static void gru_frame(const ref_call *c, int64_t h, const double *x, const double *before, double *state, double *saved)
+{
+    const double *w = c->in[1].data, *bias = c->in[2].data;
+    for (int64_t i = 0; i < h; i++) {
+        double a[3];
+        for (int gate = 0; gate < 3; gate++) {
+            a[gate] = bias[gate * h + i];
+            for (int64_t k = 0; k < h && before != NULL; k++) a[gate] += w[(gate * h + i) * h + k] * before[k];
+        }
+        double r = sigmoid_of(x[i] + a[0]), z = sigmoid_of(x[h + i] + a[1]), n = tanh(x[2 * h + i] + r * a[2]);
+        state[i] += (1 - z) * n + z * (before != NULL ? before[i] : 0);
+        saved[i] += r;
+        saved[h + i] += z;
+        saved[2 * h + i] += n;
+        saved[3 * h + i] += a[2];
+    }
+}
+
+static void ref_gru(const ref_call *c)
+{
+    const sl_shape *s = c->out[0].shape;
+    int64_t frames = s->dim[1], h = s->dim[2], step = c->attrs->gru.reverse ? -1 : 1;
+    for (int64_t b = 0; b < s->dim[0]; b++) {
+        int64_t length = length_at(c, 3, b, frames), f = b * frames + (step > 0 ? 0 : length - 1);
+        for (int64_t n = 0; n < length; n++, f += step)
+            gru_frame(c, h, c->in[0].data + f * 3 * h, n > 0 ? c->out[0].data + (f - step) * h : NULL,
+                      c->out[0].data + f * h, c->out[1].data + f * 4 * h);
+    }
+}
+
+/* dh: of the state of frame f; becomes that of the state before. */
+static void gru_frame_grad(const ref_call *c, int64_t h, int64_t f, const double *before, double *dh)
+{
+    const double *w = c->in[0].data, *saved = c->in[1].data + f * 4 * h;
+    double *past = calloc((size_t)h, sizeof *past);
+    for (int64_t i = 0; i < h; i++) {
+        double r = saved[i], z = saved[h + i], n = saved[2 * h + i], a = saved[3 * h + i];
+        double dn = dh[i] * (1 - z) * (1 - n * n), dr = dn * a * r * (1 - r);
+        double dz = dh[i] * ((before != NULL ? before[i] : 0) - n) * z * (1 - z);
+        const double dx[3] = { dr, dz, dn }, da[3] = { dr, dz, dn * r };
+        past[i] += dh[i] * z;
+        for (int gate = 0; gate < 3; gate++) {
+            int64_t row = gate * h + i;
+            c->out[0].data[f * 3 * h + row] += dx[gate];
+            c->out[2].data[row] += da[gate];
+            for (int64_t k = 0; k < h; k++) {
+                past[k] += da[gate] * w[row * h + k];
+                if (before != NULL) c->out[1].data[row * h + k] += da[gate] * before[k];
+            }
+        }
+    }
+    memcpy(dh, past, (size_t)h * sizeof *dh);
+    free(past);
+}
+
+static void ref_gru_grad(const ref_call *c)
+{
+    const sl_shape *s = c->in[2].shape;
+    int64_t frames = s->dim[1], h = s->dim[2], step = c->attrs->gru.reverse ? 1 : -1;
+    double *dh = calloc((size_t)h, sizeof *dh);
+    for (int64_t b = 0; b < s->dim[0]; b++) {
+        int64_t length = length_at(c, 4, b, frames), f = step > 0 ? 0 : length - 1;
+        memset(dh, 0, (size_t)h * sizeof *dh);
+        for (int64_t n = 0; n < length; n++, f += step) {
+            int64_t at = b * frames + f, other = f + step;
+            bool has = other >= 0 && other < frames;
+            for (int64_t i = 0; i < h; i++) dh[i] += c->in[3].data[at * h + i];
+            gru_frame_grad(c, h, at, has ? c->in[2].data + (at + step) * h : NULL, dh);
+        }
+    }
+    free(dh);
+}
+
+/* One sequence of CTC_LOSS, in plain probabilities: a double holds those of the tests' lengths. */
+typedef struct ctc_reference {
+    int64_t frames, classes, labels, states;
+    const double *x, *label;
+    int32_t blank;
+    double *p, *alpha, *beta; /* [frames, classes], [frames, states] twice */
+} ctc_reference;
+
+static int64_t ctc_class(const ctc_reference *q, int64_t s)
+{
+    return s % 2 == 0 ? q->blank : (int64_t)q->label[s / 2];
+}
+
+/* Whether state s is reached from state `from` in one step. */
+static bool ctc_leads(const ctc_reference *q, int64_t from, int64_t s)
+{
+    if (from == s || from == s - 1) return true;
+    return from == s - 2 && s % 2 == 1 && ctc_class(q, s) != ctc_class(q, from);
+}
+
+static double ctc_passes(const ctc_reference *q)
+{
+    for (int64_t f = 0; f < q->frames; f++) {
+        double lse = log_sum_exp(q->x + f * q->classes, q->classes);
+        for (int64_t i = 0; i < q->classes; i++) q->p[f * q->classes + i] = exp(q->x[f * q->classes + i] - lse);
+    }
+    for (int64_t f = 0; f < q->frames; f++)
+        for (int64_t s = 0; s < q->states; s++) {
+            double ways = f == 0 && s < 2;
+            for (int64_t from = 0; f > 0 && from <= s; from++)
+                if (ctc_leads(q, from, s)) ways += q->alpha[(f - 1) * q->states + from];
+            q->alpha[f * q->states + s] = ways * q->p[f * q->classes + ctc_class(q, s)];
+        }
+    for (int64_t f = q->frames - 1; f >= 0; f--)
+        for (int64_t s = 0; s < q->states; s++) {
+            double ways = f == q->frames - 1 && s >= q->states - 2;
+            for (int64_t to = s; f < q->frames - 1 && to < q->states; to++)
+                if (ctc_leads(q, s, to))
+                    ways += q->beta[(f + 1) * q->states + to] * q->p[(f + 1) * q->classes + ctc_class(q, to)];
+            q->beta[f * q->states + s] = ways;
+        }
+    if (q->frames == 0) return q->labels == 0;
+    const double *last = q->alpha + q->frames * q->states - 1;
+    return *last + (q->states > 1 ? last[-1] : 0);
+}
+
+static void ctc_sequence(const ref_call *c, int64_t b)
+{
+    const sl_shape *x = c->in[0].shape;
+    int64_t most = c->in[1].shape->dim[1], all = x->dim[1] * x->dim[2];
+    ctc_reference q = { .frames = length_at(c, 2, b, x->dim[1]), .classes = x->dim[2], .blank = c->attrs->ctc.blank };
+    q.x = c->in[0].data + b * all;
+    q.label = c->in[1].data + b * most;
+    while (q.labels < most && q.label[q.labels] >= 0) q.labels++;
+    q.states = 2 * q.labels + 1;
+    q.p = calloc((size_t)all, sizeof *q.p);
+    q.alpha = calloc((size_t)(x->dim[1] * q.states), sizeof *q.alpha);
+    q.beta = calloc((size_t)(x->dim[1] * q.states), sizeof *q.beta);
+    double total = ctc_passes(&q), weight = 1 / (double)x->dim[0] / (double)(q.labels > 0 ? q.labels : 1);
+    if (total > 0 || !c->attrs->ctc.zero_infinity) {
+        double *d = c->out[1].data + b * all, g = (double)c->context->seed_gradient * weight;
+        c->out[0].data[0] += -log(total) * weight;
+        for (int64_t i = 0; i < q.frames * q.classes; i++) d[i] += g * q.p[i];
+        for (int64_t f = 0; f < q.frames; f++)
+            for (int64_t s = 0; s < q.states; s++)
+                d[f * q.classes + ctc_class(&q, s)] -= g * q.alpha[f * q.states + s] * q.beta[f * q.states + s] / total;
+    }
+    free(q.p);
+    free(q.alpha);
+    free(q.beta);
+}
+
+static void ref_ctc_loss(const ref_call *c)
+{
+    for (int64_t b = 0; b < c->in[0].shape->dim[0]; b++) ctc_sequence(c, b);
+}
+
+static void ref_ctc_loss_grad(const ref_call *c)
+{
+    for (int64_t i = 0; i < count_of(&c->in[0]); i++)
+        c->out[0].data[i] += c->in[0].data[i] * c->in[1].data[0] / (double)c->context->seed_gradient;
 }
 
 /* ---- Moving ---- */
@@ -1048,6 +1284,14 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_CROSS_ENTROPY_GRAD] = ref_cross_entropy_grad,
     [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = ref_linear_cross_entropy_grad,
     [SL_OP_MSE_GRAD] = ref_mse_grad,
+    [SL_OP_LOG_SOFTMAX] = ref_log_softmax,
+    [SL_OP_LOG_SOFTMAX_GRAD] = ref_log_softmax_grad,
+    [SL_OP_BCE_WITH_LOGITS] = ref_bce_with_logits,
+    [SL_OP_BCE_WITH_LOGITS_GRAD] = ref_bce_with_logits_grad,
+    [SL_OP_GRU] = ref_gru,
+    [SL_OP_GRU_GRAD] = ref_gru_grad,
+    [SL_OP_CTC_LOSS] = ref_ctc_loss,
+    [SL_OP_CTC_LOSS_GRAD] = ref_ctc_loss_grad,
     [SL_OP_EXPAND] = ref_expand,
     [SL_OP_CONV2D] = ref_conv2d,
     [SL_OP_CONV2D_GRAD_INPUT] = ref_conv2d_grad_input,

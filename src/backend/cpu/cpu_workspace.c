@@ -4,6 +4,7 @@
 #include "backend/cpu/kernels/conv_parts.h"
 #include "backend/cpu/kernels/head_chunk.h"
 #include "backend/cpu/kernels/qk_norm_parts.h"
+#include "backend/cpu/kernels/sequence_size.h"
 #include "ir/form.h"
 
 /* Every op has a row in op_kernels.h: their numbers agree, and no op has two, which would override each other below. */
@@ -51,6 +52,28 @@ static uint64_t sl_cpu_conv_weight_workspace(const sl_call *call)
     if (w == NULL || w->dim[2] * w->dim[3] == 1) return 0;
     int64_t pixels = sl_shape_elements(dy) / dy->dim[3], parts = sl_conv_parts(pixels, w, call->attrs->conv.groups);
     return (uint64_t)(parts * sl_shape_elements(w)) * sizeof(float);
+}
+
+/* The weight, packed. */
+static uint64_t sl_cpu_gru_workspace(const sl_call *call)
+{
+    int64_t width = call->input_shapes[1]->dim[1];
+    return (uint64_t)sl_gru_packed_floats(3 * width, width) * sizeof(float);
+}
+
+/* The weight, packed; where a gradient of it or of the bias is wanted, those of all gates in f32, and the states before. */
+static uint64_t sl_cpu_gru_grad_workspace(const sl_call *call)
+{
+    int64_t width = call->input_shapes[0]->dim[1], states = sl_shape_elements(call->input_shapes[2]);
+    uint64_t packed = (uint64_t)sl_gru_packed_floats(width, 3 * width) * sizeof(float);
+    if (!wants_output(call, 1) && !wants_output(call, 2)) return packed;
+    return packed + (uint64_t)states * (3 * sizeof(float) + sl_form_element_bytes(call->input_forms[2]));
+}
+
+static uint64_t sl_cpu_ctc_workspace(const sl_call *call)
+{
+    const sl_shape *x = call->input_shapes[0];
+    return sl_ctc_bytes(x->dim[0], x->dim[1], call->input_shapes[1]->dim[1]);
 }
 
 typedef uint64_t (*workspace_fn)(const sl_call *call);

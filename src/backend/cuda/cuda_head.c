@@ -89,9 +89,8 @@ static sluice_status run_chunk(const head *h, int64_t first, int64_t rows)
     const sl_cuda_args *a = h->a;
     const int32_t *targets = a->in[2].data;
     SL_TRY(make_logits(h, first, rows));
-    sl_cuda_head_chunk(a->stream, h->form, h->logits, targets + first, rows, h->classes,
-                       a->attrs->cross_entropy.ignore_index, a->attrs->cross_entropy.softcap, a->context->seed_gradient,
-                       h->count, h->gradient, h->losses + first);
+    sl_cuda_head_chunk(a->stream, h->form, h->logits, targets + first, rows, h->classes, a->attrs,
+                       a->context->seed_gradient, h->count, h->gradient, h->losses + first);
     if (h->gradient && a->out[3].data != NULL) SL_TRY(input_gradient(h, first, rows));
     if (h->gradient && a->out[2].data != NULL) SL_TRY(weight_gradient(h, first, rows));
     return SLUICE_OK;

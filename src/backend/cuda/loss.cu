@@ -27,7 +27,8 @@ template <class T> struct EntropyJob {
     int64_t rows, width;
     int64_t kept; /* pieces of a row that fit in shared memory */
     int32_t ignore_index;
-    float cap;                  /* logits count as cap tanh(logit / cap): kernels that are CAPPED */
+    float cap;                  /* logits count as cap tanh(logit / cap); 0: none. Kernels that are SHAPED */
+    float smoothing;            /* what of a target all classes share; 0: nothing. Likewise */
     bool aligned;               /* the tensors begin at 16-byte boundaries */
     const float *lse_in;        /* the gradient's */
     const float *count, *dloss; /* dloss nullptr: it is `seed` */
@@ -151,33 +152,65 @@ __device__ __forceinline__ void cap_piece(const EntropyJob<T> &j, int64_t first,
         x[i] = first + i >= 0 && first + i < j.width ? j.cap * tanhf(x[i] / j.cap) : -INFINITY;
 }
 
+/* Sum over the block: warps by trees, then in order. Every thread gets the same bits. */
+__device__ __forceinline__ float sum_of_block(float x)
+{
+    __shared__ float part[MOST_THREADS / 32];
+    x = warp_sum(x);
+    if (blockDim.x == 32) return x;
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = part[0];
+    for (unsigned w = 1; w < blockDim.x / 32; w++) x = __fadd_rn(x, part[w]);
+    return x;
+}
+
+/* What a walk over a row finds. */
+struct RowSums {
+    float lse, mean; /* mean of the logits: only with smoothing */
+};
+
 /* Walks the row once. Its first pieces stay in shared memory, each for the thread that read it. */
-template <class T, bool CAPPED>
-__device__ __forceinline__ float row_lse(const EntropyJob<T> &j, const EntropyRow<T> &r, uint4 *shared)
+template <class T, bool SHAPED>
+__device__ __forceinline__ RowSums sum_row(const EntropyJob<T> &j, const EntropyRow<T> &r, uint4 *shared)
 {
     ExpSum s = { -INFINITY, 0.0f };
+    float all = 0.0f;
     walk_row(j, r, nullptr, 0, from_float<T>(-INFINITY), [&](int64_t piece, int64_t first, const uint4 &raw) {
         float x[pack_elements<T>];
         if (piece < j.kept) shared[piece] = raw;
         piece_floats<T>(raw, x);
-        if constexpr (CAPPED) cap_piece(j, first, x);
+        if constexpr (SHAPED) {
+            if (j.cap > 0.0f) cap_piece(j, first, x);
+#pragma unroll
+            for (int i = 0; i < pack_elements<T>; i++)
+                if (first + i >= 0 && first + i < j.width) all += x[i];
+        }
         add_elements(&s, x);
     });
     s = join_block(s);
-    return s.top + logf(s.sum);
+    RowSums sums = { s.top + logf(s.sum), 0.0f };
+    if constexpr (SHAPED)
+        if (j.smoothing > 0.0f) sums.mean = sum_of_block(all) / (float)j.width;
+    return sums;
 }
 
-template <class T> __device__ __forceinline__ float row_loss(const EntropyRow<T> &r, float target_logit, float lse)
+/* lse - logit; with smoothing s, 1 - s of that and s of lse - mean. */
+template <class T>
+__device__ __forceinline__ float row_loss(const EntropyJob<T> &j, const EntropyRow<T> &r, float target_logit,
+                                          const RowSums &sums)
 {
     if (r.ignored) return 0.0f;
-    return r.known ? lse - target_logit : NAN;
+    if (!r.known) return NAN;
+    if (!(j.smoothing > 0.0f)) return sums.lse - target_logit;
+    return (1.0f - j.smoothing) * (sums.lse - target_logit) + j.smoothing * (sums.lse - sums.mean);
 }
 
-template <class T, bool CAPPED>
+template <class T, bool SHAPED>
 __device__ __forceinline__ float read_target(const EntropyJob<T> &j, const EntropyRow<T> &r)
 {
     const float x = r.known && !r.ignored ? to_float(r.x[r.target]) : 0.0f;
-    return CAPPED ? j.cap * tanhf(x / j.cap) : x;
+    return SHAPED && j.cap > 0.0f ? j.cap * tanhf(x / j.cap) : x;
 }
 
 /* ---- the gradient of a row ---- */
@@ -189,23 +222,28 @@ template <class T> __device__ __forceinline__ float row_gradient(const EntropyJo
     return !r.known ? NAN : count > 0.0f ? dloss / count : 0.0f;
 }
 
-/* (softmax - 1 at the target) gradient, times 1 - tanh^2 of a capped logit, rounded once. A thread reads a piece before it writes it: dlogits may be
- * logits. */
-template <class T, bool CAPPED>
+/* (softmax - what the target has of each class) gradient, times 1 - tanh^2 of a capped logit, rounded once. A thread reads
+ * a piece before it writes it: dlogits may be logits. */
+template <class T, bool SHAPED>
 __device__ __forceinline__ void write_gradient(const EntropyJob<T> &j, const EntropyRow<T> &r, const uint4 *shared,
                                                float lse)
 {
     T *d = j.dlogits + r.row * j.width;
     const float g = row_gradient(j, r);
+    const bool capped = SHAPED && j.cap > 0.0f;
+    const float each = SHAPED ? j.smoothing / (float)j.width * g : 0.0f, own = (1.0f - j.smoothing) * g + each;
     walk_row(j, r, shared, j.kept, T{}, [&](int64_t, int64_t first, const uint4 &raw) {
         float x[pack_elements<T>];
         piece_floats<T>(raw, x);
 #pragma unroll
         for (int i = 0; i < pack_elements<T>; i++) {
-            const float t = CAPPED ? tanhf(x[i] / j.cap) : 0.0f;
-            const float p = __expf((CAPPED ? j.cap * t : x[i]) - lse);
-            x[i] = first + i == r.target ? fmaf(p, g, -g) : __fmul_rn(p, g);
-            if (CAPPED) x[i] *= fmaf(-t, t, 1.0f);
+            const float t = capped ? tanhf(x[i] / j.cap) : 0.0f;
+            const float p = __expf((capped ? j.cap * t : x[i]) - lse);
+            if constexpr (SHAPED)
+                x[i] = fmaf(p, g, first + i == r.target ? -own : -each);
+            else
+                x[i] = first + i == r.target ? fmaf(p, g, -g) : __fmul_rn(p, g);
+            if (capped) x[i] *= fmaf(-t, t, 1.0f);
         }
         store_piece(d, first, j.width, j.aligned, x);
     });
@@ -221,38 +259,38 @@ template <class T> __device__ __forceinline__ void clear_gradient(const EntropyJ
 
 /* ---- kernels: block r has row r ---- */
 
-template <class T, bool CAPPED> __global__ void __launch_bounds__(MOST_THREADS) entropy_rows(const EntropyJob<T> j)
+template <class T, bool SHAPED> __global__ void __launch_bounds__(MOST_THREADS) entropy_rows(const EntropyJob<T> j)
 {
     const EntropyRow<T> r = open_row(j);
-    const float lse = row_lse<T, CAPPED>(j, r, nullptr);
+    const RowSums sums = sum_row<T, SHAPED>(j, r, nullptr);
     if (threadIdx.x != 0) return;
-    j.lse[r.row] = lse;
-    j.losses[r.row] = row_loss(r, read_target<T, CAPPED>(j, r), lse);
+    j.lse[r.row] = sums.lse;
+    j.losses[r.row] = row_loss(j, r, read_target<T, SHAPED>(j, r), sums);
 }
 
-template <class T, bool CAPPED> __global__ void __launch_bounds__(MOST_THREADS) entropy_gradient(const EntropyJob<T> j)
+template <class T, bool SHAPED> __global__ void __launch_bounds__(MOST_THREADS) entropy_gradient(const EntropyJob<T> j)
 {
     const EntropyRow<T> r = open_row(j);
     if (r.ignored)
         clear_gradient(j, r);
     else
-        write_gradient<T, CAPPED>(j, r, nullptr, j.lse_in[r.row]);
+        write_gradient<T, SHAPED>(j, r, nullptr, j.lse_in[r.row]);
 }
 
 /* Loss and gradient in one: what fits of the row is kept in between, the rest is read again. */
-template <class T, bool CAPPED> __global__ void __launch_bounds__(MOST_THREADS) entropy_chunk(const EntropyJob<T> j)
+template <class T, bool SHAPED> __global__ void __launch_bounds__(MOST_THREADS) entropy_chunk(const EntropyJob<T> j)
 {
     SL_DYNAMIC_SHARED(uint4, shared);
     const EntropyRow<T> r = open_row(j);
-    const float target_logit = read_target<T, CAPPED>(j, r); /* before it is overwritten */
-    const float lse = r.ignored ? 0.0f : row_lse<T, CAPPED>(j, r, shared);
-    if (threadIdx.x == 0) j.losses[r.row] = row_loss(r, target_logit, lse);
+    const float target_logit = read_target<T, SHAPED>(j, r); /* before it is overwritten */
+    const RowSums sums = r.ignored ? RowSums{ 0.0f, 0.0f } : sum_row<T, SHAPED>(j, r, shared);
+    if (threadIdx.x == 0) j.losses[r.row] = row_loss(j, r, target_logit, sums);
     if (j.dlogits == nullptr) return;
     __syncthreads(); /* every thread has read the target's logit */
     if (r.ignored)
         clear_gradient(j, r);
     else
-        write_gradient<T, CAPPED>(j, r, shared, lse);
+        write_gradient<T, SHAPED>(j, r, shared, sums.lse);
 }
 
 /* Threads of a row: about four pieces each. */
@@ -355,8 +393,8 @@ template <class T, class O> __global__ void __launch_bounds__(SCALE_THREADS) sca
     }
 }
 
-/* Output `output` from the input of the same number. */
-sluice_status scale_output(const sl_cuda_args *a, int output)
+/* Output `output` from the input of the same number; input `dloss` is the gradient of the loss. */
+sluice_status scale_output(const sl_cuda_args *a, int output, int dloss)
 {
     const sl_cuda_tensor *from = &a->in[output], *to = &a->out[output];
     if (a->output_count <= output || to->data == nullptr) return SLUICE_OK;
@@ -367,7 +405,7 @@ sluice_status scale_output(const sl_cuda_args *a, int output)
             ScaleJob<T, O> j = {};
             j.from = (const T *)from->data;
             j.to = (O *)to->data;
-            j.dloss = (const float *)a->in[2].data;
+            j.dloss = (const float *)a->in[dloss].data;
             j.seed = a->context->seed_gradient;
             j.elements = to->elements;
             j.add = accumulates(a, output);
@@ -386,9 +424,15 @@ template <class T> EntropyJob<T> make_job(const sl_cuda_args *a)
     j.targets = (const int32_t *)a->in[1].data;
     j.ignore_index = a->attrs->cross_entropy.ignore_index;
     j.cap = a->attrs->cross_entropy.softcap;
+    j.smoothing = a->attrs->cross_entropy.smoothing;
     j.width = row_width(&a->in[0]);
     j.rows = a->in[0].elements / j.width;
     return j;
+}
+
+template <class T> bool is_shaped(const EntropyJob<T> &j)
+{
+    return j.cap > 0.0f || j.smoothing > 0.0f;
 }
 
 template <class T> using entropy_kernel = void (*)(EntropyJob<T>);
@@ -403,7 +447,7 @@ template <class T> void launch_chunk(void *stream, EntropyJob<T> j)
     const int64_t pieces = most_pieces<T>(j.width), room = KEPT_BYTES / (int64_t)sizeof(uint4);
     j.kept = j.dlogits == nullptr ? 0 : pieces < room ? pieces : room;
     const size_t shared = (size_t)j.kept * sizeof(uint4);
-    const entropy_kernel<T> kernel = j.cap > 0.0f ? entropy_chunk<T, true> : entropy_chunk<T, false>;
+    const entropy_kernel<T> kernel = is_shaped(j) ? entropy_chunk<T, true> : entropy_chunk<T, false>;
     SL_ALLOW_SHARED(kernel, KEPT_BYTES);
     SL_LAUNCH(kernel, dim3((unsigned)j.rows), dim3(row_threads(pieces)), shared, stream, j);
 }
@@ -418,7 +462,7 @@ sluice_status sl_cuda_cross_entropy(const sl_cuda_args *a)
         j.aligned = aligned_for(j.logits, 16);
         j.lse = (float *)a->out[1].data;
         j.losses = (float *)a->workspace;
-        launch_rows<T>(a, j.cap > 0.0f ? entropy_rows<T, true> : entropy_rows<T, false>, j);
+        launch_rows<T>(a, is_shaped(j) ? entropy_rows<T, true> : entropy_rows<T, false>, j);
         SL_LAUNCH(mean_of_rows, dim3(1), dim3(SUM_THREADS), 0, a->stream, j.losses, j.targets, j.rows, j.ignore_index,
                   (float *)a->out[0].data, (float *)a->out[2].data);
         return sl_launched(a);
@@ -435,20 +479,24 @@ sluice_status sl_cuda_cross_entropy_grad(const sl_cuda_args *a)
         j.dloss = (const float *)a->in[4].data;
         j.dlogits = (T *)a->out[0].data;
         j.aligned = aligned_for(j.logits, 16) && aligned_for(j.dlogits, 16);
-        launch_rows<T>(a, j.cap > 0.0f ? entropy_gradient<T, true> : entropy_gradient<T, false>, j);
+        launch_rows<T>(a, is_shaped(j) ? entropy_gradient<T, true> : entropy_gradient<T, false>, j);
         return sl_launched(a);
     });
 }
 
 sluice_status sl_cuda_linear_cross_entropy_grad(const sl_cuda_args *a)
 {
-    SL_TRY(scale_output(a, 0));
-    return scale_output(a, 1);
+    SL_TRY(scale_output(a, 0, 2));
+    return scale_output(a, 1, 2);
+}
+
+sluice_status sl_cuda_ctc_loss_grad(const sl_cuda_args *a)
+{
+    return scale_output(a, 0, 1);
 }
 
 void sl_cuda_head_chunk(void *stream, sl_form form, void *logits, const int32_t *targets, int64_t rows, int64_t classes,
-                        int32_t ignore_index, float softcap, float seed, const float *count, bool gradient,
-                        float *losses)
+                        const sl_attrs *attrs, float seed, const float *count, bool gradient, float *losses)
 {
     (void)sl_dispatch(form, [&](auto element) {
         using T = decltype(element);
@@ -458,8 +506,9 @@ void sl_cuda_head_chunk(void *stream, sl_form form, void *logits, const int32_t 
         j.targets = targets;
         j.rows = rows;
         j.width = classes;
-        j.ignore_index = ignore_index;
-        j.cap = softcap;
+        j.ignore_index = attrs->cross_entropy.ignore_index;
+        j.cap = attrs->cross_entropy.softcap;
+        j.smoothing = attrs->cross_entropy.smoothing;
         j.aligned = aligned_for(logits, 16);
         j.count = count;
         j.seed = seed;

@@ -5,12 +5,11 @@
  * which order, is the same whether elements are loaded in packs or one by one, and so are the bits. */
 #include "backend/cuda/elem.cuh"
 
+#include "backend/cuda/finish_sum.cuh"
 #include "backend/cuda/reduce_size.h"
 
 namespace
 {
-constexpr int FINISH_THREADS = 1024;
-
 /* ---- the whole tensor ---- */
 
 /* clang-format off */
@@ -59,21 +58,6 @@ __global__ void __launch_bounds__(SL_SUM_THREADS) sum_kernel(const T *x, const T
     if (threadIdx.x == 0) parts[blockIdx.x] = (double)sum;
 }
 
-/* *out = the sum of the parts over `divisor`, in double. */
-__global__ void __launch_bounds__(FINISH_THREADS)
-    finish_sum_kernel(const double *parts, int64_t count, double divisor, float *out)
-{
-    __shared__ double tree[FINISH_THREADS];
-    double sum = 0.0;
-    for (int64_t i = threadIdx.x; i < count; i += FINISH_THREADS) sum += parts[i];
-    tree[threadIdx.x] = sum;
-    for (unsigned half = FINISH_THREADS / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) tree[threadIdx.x] += tree[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) *out = (float)(tree[0] / divisor);
-}
-
 template <class F, bool TWO> sluice_status run_sum(sl_op op, const sl_cuda_args *a, double divisor)
 {
     const int64_t n = a->in[0].elements, parts = sl_reduce_ceil_div(n, SL_SUM_PART);
@@ -86,7 +70,7 @@ template <class F, bool TWO> sluice_status run_sum(sl_op op, const sl_cuda_args 
             SL_LAUNCH((sum_kernel<T, F, TWO, true>), (unsigned)parts, SL_SUM_THREADS, 0, a->stream, x, y, n, part);
         else
             SL_LAUNCH((sum_kernel<T, F, TWO, false>), (unsigned)parts, SL_SUM_THREADS, 0, a->stream, x, y, n, part);
-        SL_LAUNCH(finish_sum_kernel, 1, FINISH_THREADS, 0, a->stream, part, parts, divisor, (float *)a->out[0].data);
+        finish_sum(a->stream, part, parts, divisor, (float *)a->out[0].data);
         return sl_launched(a);
     });
 }

@@ -1,4 +1,4 @@
-/* softmax.cu: softmax over the last dimension and its gradient. The row's maximum is subtracted first, so nothing
+/* softmax.cu: softmax over the last dimension, its logarithm, and their gradients. The row's maximum is subtracted first, so nothing
  * overflows. Rows are read again for each pass, from the cache where they are short: the exponentials are taken twice,
  * because a 16-bit output could not hold them between. The output may be an input's own memory: the passes that read a
  * row as a whole are over before it is written. */
@@ -135,6 +135,73 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
+template <class T, int THREADS, bool PACKS>
+__global__ void __launch_bounds__(BLOCK) log_softmax_kernel(const T *x, T *y, int64_t rows, int64_t width)
+{
+    constexpr int N = pack_elements<T>, TEAMS = BLOCK / THREADS;
+    for (int64_t row = (int64_t)blockIdx.x * TEAMS + threadIdx.x / THREADS; row < rows; row += gridDim.x * TEAMS) {
+        const T *from = x + row * width;
+        const float top = row_max<T, THREADS, PACKS>(from, width);
+        const float rest = logf(exponential_sum<T, THREADS, PACKS>(from, width, top));
+        for (int64_t i = Team<THREADS>::thread() * N; i < width; i += THREADS * N) {
+            float u[N];
+            load_row<T, N, PACKS>(from + i, width - i, 0.0f, u);
+#pragma unroll
+            for (int k = 0; k < N; k++) u[k] = u[k] - top - rest;
+            store_row<T, N, PACKS>(y + row * width + i, width - i, u, false);
+        }
+    }
+}
+
+template <class T, int THREADS, bool PACKS> __device__ __forceinline__ float row_sum(const T *x, int64_t width)
+{
+    constexpr int N = pack_elements<T>;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int64_t i = Team<THREADS>::thread() * N; i < width; i += THREADS * N) {
+        float u[N];
+        load_row<T, N, PACKS>(x + i, width - i, 0.0f, u);
+#pragma unroll
+        for (int k = 0; k < N; k++) sum += u[k];
+    }
+    return Team<THREADS>::sum(sum);
+}
+
+/* dx = dy - softmax(x) sum(dy) */
+template <class T, int THREADS, bool PACKS>
+__global__ void __launch_bounds__(BLOCK)
+    log_softmax_grad_kernel(const T *x, const T *dy, T *dx, int64_t rows, int64_t width, bool accumulate)
+{
+    constexpr int N = pack_elements<T>, TEAMS = BLOCK / THREADS;
+    for (int64_t row = (int64_t)blockIdx.x * TEAMS + threadIdx.x / THREADS; row < rows; row += gridDim.x * TEAMS) {
+        const int64_t at = row * width;
+        const float top = row_max<T, THREADS, PACKS>(x + at, width);
+        const float sum = exponential_sum<T, THREADS, PACKS>(x + at, width, top);
+        const float factor = row_sum<T, THREADS, PACKS>(dy + at, width) / sum;
+        for (int64_t i = Team<THREADS>::thread() * N; i < width; i += THREADS * N) {
+            float u[N], v[N];
+            load_row<T, N, PACKS>(x + at + i, width - i, 0.0f, u);
+            load_row<T, N, PACKS>(dy + at + i, width - i, 0.0f, v);
+#pragma unroll
+            for (int k = 0; k < N; k++) v[k] = __fmaf_rn(-expf(u[k] - top), factor, v[k]);
+            store_row<T, N, PACKS>(dx + at + i, width - i, v, accumulate);
+        }
+    }
+}
+
+template <class T, int THREADS, bool PACKS> void launch_log_softmax(const sl_cuda_args *a, int64_t rows, int64_t width)
+{
+    SL_LAUNCH((log_softmax_kernel<T, THREADS, PACKS>), sl_grid(a, rows, BLOCK / THREADS, 16), BLOCK, 0, a->stream,
+              (const T *)a->in[0].data, (T *)a->out[0].data, rows, width);
+}
+
+template <class T, int THREADS, bool PACKS>
+void launch_log_softmax_grad(const sl_cuda_args *a, int64_t rows, int64_t width)
+{
+    SL_LAUNCH((log_softmax_grad_kernel<T, THREADS, PACKS>), sl_grid(a, rows, BLOCK / THREADS, 16), BLOCK, 0, a->stream,
+              (const T *)a->in[0].data, (const T *)a->in[1].data, (T *)a->out[0].data, rows, width, accumulates(a, 0));
+}
+
 template <class T, int THREADS, bool PACKS> void launch_softmax(const sl_cuda_args *a, int64_t rows, int64_t width)
 {
     SL_LAUNCH((softmax_kernel<T, THREADS, PACKS>), sl_grid(a, rows, BLOCK / THREADS, 16), BLOCK, 0, a->stream,
@@ -183,6 +250,38 @@ SL_CUDA_KERNEL(softmax_grad)
         else
             packs ? launch_softmax_grad<T, BLOCK, true>(a, rows, width)
                   : launch_softmax_grad<T, BLOCK, false>(a, rows, width);
+        return sl_launched(a);
+    });
+}
+
+SL_CUDA_KERNEL(log_softmax)
+{
+    const int64_t width = row_width(&a->in[0]), rows = a->in[0].elements / width;
+    return sl_dispatch(sl_cuda_type(SL_OP_LOG_SOFTMAX, a), [&](auto element) {
+        using T = decltype(element);
+        const bool packs = in_packs<T>(a, width);
+        if (width <= SHORT)
+            packs ? launch_log_softmax<T, WARP, true>(a, rows, width)
+                  : launch_log_softmax<T, WARP, false>(a, rows, width);
+        else
+            packs ? launch_log_softmax<T, BLOCK, true>(a, rows, width)
+                  : launch_log_softmax<T, BLOCK, false>(a, rows, width);
+        return sl_launched(a);
+    });
+}
+
+SL_CUDA_KERNEL(log_softmax_grad)
+{
+    const int64_t width = row_width(&a->in[0]), rows = a->in[0].elements / width;
+    return sl_dispatch(sl_cuda_type(SL_OP_LOG_SOFTMAX_GRAD, a), [&](auto element) {
+        using T = decltype(element);
+        const bool packs = in_packs<T>(a, width);
+        if (width <= SHORT)
+            packs ? launch_log_softmax_grad<T, WARP, true>(a, rows, width)
+                  : launch_log_softmax_grad<T, WARP, false>(a, rows, width);
+        else
+            packs ? launch_log_softmax_grad<T, BLOCK, true>(a, rows, width)
+                  : launch_log_softmax_grad<T, BLOCK, false>(a, rows, width);
         return sl_launched(a);
     });
 }

@@ -13,6 +13,17 @@ typedef struct entropy_part {
     int64_t count;
 } entropy_part;
 
+/* How a row's loss is shaped. */
+typedef struct entropy_rule {
+    float cap;       /* of logits; 0: none */
+    float smoothing; /* what of a target all classes share; 0: nothing */
+} entropy_rule;
+
+static inline entropy_rule entropy_rule_of(const sl_attrs *attrs)
+{
+    return (entropy_rule){ attrs->cross_entropy.softcap, attrs->cross_entropy.smoothing };
+}
+
 static inline bool is_class(int32_t target, int64_t classes)
 {
     return target >= 0 && target < classes;
@@ -57,11 +68,28 @@ static inline float entropy_row_lse(const elem *x, int64_t n, float cap)
     return v16_max_lane(shift) + sl_log((float)total);
 }
 
-/* -log of the target's probability */
-static inline double entropy_row_loss(const elem *logits, int64_t classes, float lse, int32_t target, float cap)
+/* Of capped logits, as sl_row_lse sums exponentials. */
+static inline double entropy_row_mean(const elem *x, int64_t n, float cap)
+{
+    double total = 0.0;
+    for (int64_t begin = 0; begin < n; begin += SL_SUM_BLOCK) {
+        const int64_t end = sl_least(begin + SL_SUM_BLOCK, n);
+        sl_v16 sum = v16_set1(0.0f);
+        for (int64_t i = begin; i < end; i += SL_LANES)
+            sum = v16_add(sum, capped(e16_get(x + i, end - i, 0.0f), cap)); /* a cap of 0 is 0 */
+        total += (double)v16_sum(sum);
+    }
+    return total / (double)n;
+}
+
+/* -log of the target's probability; with smoothing s, 1 - s of that and s of the mean over all classes. */
+static inline double entropy_row_loss(const elem *logits, int64_t classes, float lse, int32_t target, entropy_rule rule)
 {
     if (!is_class(target, classes)) return NAN;
-    return (double)lse - (double)capped_one(&logits[target], cap);
+    const double nll = (double)lse - (double)capped_one(&logits[target], rule.cap);
+    if (!(rule.smoothing > 0.0f)) return nll;
+    const double all = (double)lse - entropy_row_mean(logits, classes, rule.cap), s = (double)rule.smoothing;
+    return (1.0 - s) * nll + s * all;
 }
 
 /* What the gradient of capped logits, g, is of the logits themselves: (1 - tanh^2(x / cap)) g. */
@@ -72,22 +100,24 @@ SL_INLINE sl_v16 uncapped(sl_v16 g, sl_v16 capped_x, float cap)
     return v16_mul(g, v16_fma(v16_neg(t), t, v16_set1(1.0f)));
 }
 
-/* d = (softmax - 1 at the target) gradient; d may be x. The target's element is rounded once, too, so its logit is read
- * before d is written. */
+/* d = (softmax - what the target has of each class) gradient; d may be x. The target's element is rounded once, too, so
+ * its logit is read before d is written. */
 static inline void entropy_row_gradient(elem *d, const elem *x, int64_t classes, float lse_of_row, int32_t target,
-                                        float gradient, float cap)
+                                        float gradient, entropy_rule rule)
 {
     const bool known = is_class(target, classes);
-    const float target_logit = known ? capped_one(x + target, cap) : 0.0f;
-    const sl_v16 lse = v16_set1(lse_of_row), g = v16_set1(known ? gradient : NAN);
+    const float target_logit = known ? capped_one(x + target, rule.cap) : 0.0f;
+    const float each = (float)((double)rule.smoothing / (double)classes * (double)gradient);
+    const float own = (float)((1.0 - (double)rule.smoothing) * (double)gradient) + each;
+    const sl_v16 lse = v16_set1(lse_of_row), g = v16_set1(known ? gradient : NAN), shared = v16_set1(each);
     for (int64_t i = 0; i < classes; i += SL_LANES) {
-        sl_v16 y = capped(e16_get(x + i, classes - i, 0.0f), cap);
+        sl_v16 y = capped(e16_get(x + i, classes - i, 0.0f), rule.cap);
         sl_v16 p = v16_exp(v16_sub(y, lse));
-        e16_put(d + i, uncapped(v16_mul(p, g), y, cap), classes - i);
+        e16_put(d + i, uncapped(v16_sub(v16_mul(p, g), shared), y, rule.cap), classes - i);
     }
     if (!known) return;
     sl_v16 y = v16_set1(target_logit), p = v16_exp(v16_sub(y, lse));
-    e16_put(d + target, uncapped(v16_sub(v16_mul(p, g), g), y, cap), 1);
+    e16_put(d + target, uncapped(v16_sub(v16_mul(p, g), v16_set1(own)), y, rule.cap), 1);
 }
 
 /* The mean of `count` losses, rounded once; 0 where all rows were ignored. */

@@ -16,7 +16,7 @@ typedef struct head {
     int64_t first, count; /* the chunk at hand */
     int64_t rows_per_task;
     int32_t ignore_index;
-    float cap;                   /* of logits; 0: none */
+    entropy_rule rule;
     bool wanted;                 /* some gradient is */
     float gradient;              /* seed / rows that count */
     double losses[SL_SUM_PARTS]; /* of the chunk, task by task */
@@ -40,9 +40,9 @@ static double take_row(const head *h, int64_t row)
         memset(x, 0, (size_t)h->classes * sizeof *x);
         return 0.0;
     }
-    float lse = entropy_row_lse(x, h->classes, h->cap);
-    double loss = entropy_row_loss(x, h->classes, lse, target, h->cap);
-    if (h->wanted) entropy_row_gradient(x, x, h->classes, lse, target, h->gradient, h->cap);
+    float lse = entropy_row_lse(x, h->classes, h->rule.cap);
+    double loss = entropy_row_loss(x, h->classes, lse, target, h->rule);
+    if (h->wanted) entropy_row_gradient(x, x, h->classes, lse, target, h->gradient, h->rule);
     return loss;
 }
 
@@ -130,7 +130,7 @@ void K(linear_cross_entropy)(const sl_kernel_args *a)
     float *loss = a->out[0].data, *count = a->out[1].data;
     head h = { .a = a, .targets = a->in[2].data, .logits = a->workspace };
     h.ignore_index = a->attrs->cross_entropy.ignore_index;
-    h.cap = a->attrs->cross_entropy.softcap;
+    h.rule = entropy_rule_of(a->attrs);
     h.in = sl_row_width(&a->in[0]);
     h.rows = a->in[2].elements;
     h.classes = a->in[1].shape->dim[0];
@@ -144,37 +144,4 @@ void K(linear_cross_entropy)(const sl_kernel_args *a)
     }
     *loss = entropy_mean(total);
     if (count != NULL) *count = (float)total.count;
-}
-
-/* ---- backward ---- */
-
-typedef struct scaling {
-    const sl_tensor *from, *to;
-    sl_v16 factor;
-    bool add;
-} scaling;
-
-static void scale_task(void *context, int64_t task, void *scratch)
-{
-    const scaling *s = context;
-    const sl_slice r = sl_task_range(task, SL_TASK_ELEMENTS, s->to->elements);
-    (void)scratch;
-    for (int64_t i = r.begin; i < r.end; i += SL_LANES) {
-        sl_v16 v = v16_mul(w16_get(s->from, i, r.end - i, 0.0f), s->factor);
-        w16_put_or_add(s->to, i, v, r.end - i, s->add);
-    }
-}
-
-/* dw, dx, dloss -> dw?, dx?: each times dloss / seed. An output may be the memory of its input. */
-void K(linear_cross_entropy_grad)(const sl_kernel_args *a)
-{
-    const float dloss = *(const float *)a->in[2].data, seed = a->context->seed_gradient;
-    const float factor = dloss == seed ? 1.0f : dloss / seed;
-    for (int i = 0; i < a->output_count; i++) {
-        if (a->out[i].data == NULL) continue;
-        scaling s = { &a->in[i], &a->out[i], v16_set1(factor), sl_accumulates(a, i) };
-        bool same = s.from->data == s.to->data && s.from->form == s.to->form && !s.add;
-        if (same && factor == 1.0f) continue;
-        sl_pool_run(a->pool, scale_task, &s, sl_ceil_div(s.to->elements, SL_TASK_ELEMENTS));
-    }
 }

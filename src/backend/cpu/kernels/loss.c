@@ -13,7 +13,7 @@ typedef struct entropy_job {
     elem *dlogits;
     float gradient; /* dloss / count */
     int32_t ignore_index;
-    float cap; /* of logits; 0: none */
+    entropy_rule rule;
     int64_t rows, width, rows_per_task;
     entropy_part parts[SL_SUM_PARTS];
 } entropy_job;
@@ -26,9 +26,9 @@ static void cross_entropy_task(void *context, int64_t task, void *scratch)
     (void)scratch;
     for (int64_t row = r.begin; row < r.end; row++) {
         const elem *x = j->logits + row * j->width;
-        j->lse[row] = entropy_row_lse(x, j->width, j->cap);
+        j->lse[row] = entropy_row_lse(x, j->width, j->rule.cap);
         if (j->targets[row] == j->ignore_index) continue;
-        part.loss += entropy_row_loss(x, j->width, j->lse[row], j->targets[row], j->cap);
+        part.loss += entropy_row_loss(x, j->width, j->lse[row], j->targets[row], j->rule);
         part.count++;
     }
     j->parts[task] = part;
@@ -42,7 +42,7 @@ static void entropy_grad_row(const entropy_job *j, int64_t row)
     if (j->targets[row] == j->ignore_index)
         memset(d, 0, (size_t)j->width * sizeof *d);
     else
-        entropy_row_gradient(d, x, j->width, j->lse[row], j->targets[row], j->gradient, j->cap);
+        entropy_row_gradient(d, x, j->width, j->lse[row], j->targets[row], j->gradient, j->rule);
 }
 
 static void cross_entropy_grad_task(void *context, int64_t task, void *scratch)
@@ -58,7 +58,7 @@ static void set_entropy(entropy_job *j, const sl_kernel_args *a)
     j->logits = a->in[0].data;
     j->targets = a->in[1].data;
     j->ignore_index = a->attrs->cross_entropy.ignore_index;
-    j->cap = a->attrs->cross_entropy.softcap;
+    j->rule = entropy_rule_of(a->attrs);
     j->width = sl_row_width(&a->in[0]);
     j->rows = a->in[0].elements / j->width;
 }
