@@ -127,6 +127,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     if (st == SLUICE_OK) st = choose_device(e, o);
     if (st == SLUICE_OK) st = sl_engine_build_graph(e, o);
     if (st == SLUICE_OK) st = sl_engine_find_indices(e);
+    if (st == SLUICE_OK) st = sl_engine_find_sequences(e);
     if (st == SLUICE_OK) st = sl_engine_find_counted(e);
     if (st == SLUICE_OK) st = sl_engine_ask_workspace(e);
     SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
@@ -176,6 +177,7 @@ void sluice_engine_destroy(sluice_engine *e)
     sl_optim_destroy(e->optim);
     sl_free(e->indices);
     sl_free(e->position_inputs);
+    sl_free(e->sequence_nodes);
     sl_free(e->targets);
     sl_free(e->losses);
     sl_free(e->workspace);

@@ -66,6 +66,8 @@ struct sluice_engine {
     int index_count;
     int *position_inputs; /* owned; values whose elements are positions in documents (sl_op_def.positions) */
     int position_count;
+    int *sequence_nodes; /* owned; forward nodes whose input says how many frames of each sequence count */
+    int sequence_count;
     /* Valid targets, by which the micro-batches of a step weigh (exact rule 12). */
     int counted;          /* the one input that the loss counts them in; -1: none, or several */
     int32_t uncounted;    /* the target that does not count */

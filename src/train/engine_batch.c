@@ -19,8 +19,10 @@ static sl_index_check check_of(const sluice_graph *g, int node)
     return (sl_index_check){ .value = g->values[n->inputs[rule->input]].storage,
                              .node = node,
                              .places = (uint32_t)(places < most ? places : most),
-                             .ignores = rule->ignores,
-                             .ignored = rule->ignores ? n->attrs.cross_entropy.ignore_index : 0 };
+                             .ignores = rule->ignores || rule->labels,
+                             .ignored = rule->ignores  ? n->attrs.cross_entropy.ignore_index
+                                        : rule->labels ? -1
+                                                       : 0 };
 }
 
 /* Tiles of one table, and tables of one size, ask for the same. */
@@ -186,5 +188,5 @@ sluice_status sl_engine_check_batch(const sluice_engine *e, const sluice_batch *
     if (batch->count != inputs)
         return sl_fail(SLUICE_ERR_USAGE, "the batch has %d of the graph's %d inputs; give them all", batch->count,
                        inputs);
-    return SLUICE_OK;
+    return sl_engine_check_sequences(e, batch);
 }

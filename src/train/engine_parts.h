@@ -45,6 +45,12 @@ sluice_status sl_engine_find_indices(sluice_engine *e);
 /* SLUICE_ERR_USAGE: not what the graph's inputs are; SLUICE_ERR_INPUT: an id or target that its table does not have. */
 sluice_status sl_engine_check_batch(const sluice_engine *e, const sluice_batch *batch, const char *call);
 
+/* engine_sequences.c: finds the nodes that read lengths of sequences, of a graph that is lowered. */
+sluice_status sl_engine_find_sequences(sluice_engine *e);
+/* SLUICE_ERR_INPUT: lengths that frames do not have, labels that are none or cannot be aligned. The batch's arrays are all
+ * there, and in their sizes. */
+sluice_status sl_engine_check_sequences(const sluice_engine *e, const sluice_batch *batch);
+
 /* engine_targets.c: finds the input that the loss counts its targets in, of a graph whose indices are found. */
 sluice_status sl_engine_find_counted(sluice_engine *e);
 /* Whether a checked batch, this rank's next, has the targets that the step was told, or the step needs not be told. */

@@ -239,6 +239,75 @@ TEST(positions_that_do_not_count_through_documents_are_named_before_anything_is_
     sluice_graph_destroy(g);
 }
 
+/* ---- sequences ---- */
+
+enum { CLASSES = 4, LABELS = 3 };
+
+static sluice_status speech_graph(bool zero_infinity, sluice_graph **out)
+{
+    const sluice_init some = { SLUICE_INIT_NORMAL, 0.5f };
+    SL_TRY(sluice_graph_create(out));
+    sluice_graph *g = *out;
+    sluice_value x = sluice_input(g, "x", SLUICE_F32, 3, (int64_t[]){ ROWS, LENGTH, WIDTH });
+    sluice_value labels = sluice_input(g, "labels", SLUICE_I32, 2, (int64_t[]){ ROWS, LABELS });
+    sluice_value lengths = sluice_input(g, "lengths", SLUICE_I32, 1, (int64_t[]){ ROWS });
+    sluice_value w = sluice_parameter(g, "hh", 2, (int64_t[]){ 3 * WIDTH, WIDTH }, some);
+    sluice_value bias = sluice_parameter(g, "hh.bias", 1, (int64_t[]){ 3 * WIDTH }, some);
+    sluice_value h = sluice_gru(g, sluice_linear(g, x, 3 * WIDTH, "ih"), w, bias, lengths, false);
+    sluice_value logits = sluice_linear(g, h, CLASSES, "head");
+    sluice_set_output(g, logits);
+    sluice_set_loss(g, sluice_ctc_loss(g, logits, labels, lengths, 0, zero_infinity));
+    return sluice_graph_check(g);
+}
+
+static void check_speech(sluice_engine *e, const int32_t *labels, const int32_t *lengths, const char *message)
+{
+    float x[ROWS * LENGTH * WIDTH] = { 1 };
+    double loss = NAN;
+    sluice_array arrays[] = { { "x", x, sizeof x },
+                              { "labels", labels, ROWS * LABELS * sizeof *labels },
+                              { "lengths", lengths, ROWS * sizeof *lengths } };
+    sluice_batch batch = { arrays, 3 };
+    CHECK_EQ(sluice_evaluate(e, &batch, &loss), message == NULL ? SLUICE_OK : SLUICE_ERR_INPUT);
+    if (message != NULL)
+        CHECK_CONTAINS(sluice_error(), message);
+    else
+        CHECK(isfinite(loss));
+}
+
+TEST(sequences_that_frames_or_classes_do_not_allow_are_named_before_anything_is_computed)
+{
+    static const struct {
+        int32_t labels[ROWS * LABELS], lengths[ROWS];
+        const char *message; /* NULL: they are right */
+        bool infinite;       /* and right where an infinite loss is passed over */
+    } rows[] = {
+        { { 1, 2, 3, 3, 3, -1 }, { 5, 3 }, NULL, false },
+        { { -1, -1, -1, 1, 1, 1 }, { 0, 5 }, NULL, false },
+        { { 1, 2, 3, 1, -1, -1 }, { 5, 6 }, "\"lengths\": element 1 is 6, but gru \"", false },
+        { { 1, 2, 3, 1, -1, -1 }, { -1, 5 }, "has sequences of 0 to 5 frames", false },
+        { { 1, 4, 3, 1, -1, -1 }, { 5, 5 }, "\"labels\": element 1 is 4", false },
+        { { 1, -2, 3, 1, -1, -1 }, { 5, 5 }, "\"labels\": element 1 is -2", false },
+        { { 1, 2, 3, 1, 0, -1 }, { 5, 5 }, "row 1, element 1 is 0, the blank of ctc_loss", false },
+        { { 1, -1, 3, 1, -1, -1 }, { 5, 5 }, "row 0, element 2 is 3, behind -1", false },
+        { { 1, 2, 3, 1, -1, -1 }, { 2, 5 }, "the 3 labels of row 0 need 3 frames", true },
+        { { 1, 2, 3, 1, 1, -1 }, { 5, 2 }, "the 2 labels of row 1 need 3 frames", true },
+        { { 1, 2, 3, 1, 1, -1 }, { 5, 0 }, "the sequence has 0: ctc_loss \"", true },
+    };
+    for (int zero = 0; zero < 2; zero++) {
+        sluice_graph *g;
+        sluice_engine *e;
+        sluice_options o;
+        small_options(&o);
+        REQUIRE_OK(speech_graph(zero == 1, &g));
+        REQUIRE_OK(sluice_engine_create(g, &o, &e));
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+            check_speech(e, rows[i].labels, rows[i].lengths, zero == 1 && rows[i].infinite ? NULL : rows[i].message);
+        sluice_engine_destroy(e);
+        sluice_graph_destroy(g);
+    }
+}
+
 /* ---- losses ---- */
 
 /* Squares of 1e20 are beyond a float, their derivatives are not. */
