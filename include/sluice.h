@@ -172,6 +172,27 @@ SLUICE_API sluice_value sluice_rms_norm(sluice_graph *g, sluice_value x, sluice_
 /* x * rstd * (offset + weight). offset is 0 or 1: with 1 weights are differences from 1 and begin at 0, as Gemma's. */
 SLUICE_API sluice_value sluice_rms_norm_offset(sluice_graph *g, sluice_value x, sluice_value weight, float epsilon,
                                                float offset);
+
+typedef struct sluice_batch_norm_options {
+    size_t size;
+    float epsilon;         /* 1e-5 */
+    float momentum;        /* 0.1: how much the newest micro-batch counts in the running statistics */
+    bool relu;             /* the result is max(result, 0); behind the residual */
+    sluice_value residual; /* SLUICE_NONE, or a value like x that is added to the result */
+} sluice_batch_norm_options;
+SLUICE_API void sluice_batch_norm_options_init(sluice_batch_norm_options *o);
+/* x [.., C] -> the same shape: each channel less its mean, divided by its deviation, times "<name>.weight" [C] (all 1),
+ * plus "<name>.bias" [C] (all 0). In training, mean and deviation are those of the micro-batch, of which there must be at
+ * least 2 rows; evaluation takes the running statistics. These are values that the engine keeps and does not train, as
+ * PyTorch does: "<name>.running_mean" [C], from 0, "<name>.running_var" [C], from 1, both f32, and
+ * "<name>.num_batches_tracked", which counts micro-batches. Every micro-batch of a step changes them, in global order,
+ * also where the step is skipped because its gradient is not finite. They are in checkpoints, in weights files and in
+ * the hash of the state. options may be NULL. */
+SLUICE_API sluice_value sluice_batch_norm(sluice_graph *g, sluice_value x, const char *name,
+                                          const sluice_batch_norm_options *options);
+/* x [N, .., C] -> the same shape: of each sample, the channels of each of `groups` groups of neighbours are normalised
+ * together; then as batch norm with "<name>.weight" and "<name>.bias". Training and evaluation are alike. */
+SLUICE_API sluice_value sluice_group_norm(sluice_graph *g, sluice_value x, int groups, const char *name, float epsilon);
 /* qkv [B,T,(heads+2*kv_heads)*D] -> the same shape: the RMS norm of each query head with q_weight [D] and of each key
  * head with k_weight [D]; value heads pass. To be used before sluice_rotary. */
 SLUICE_API sluice_value sluice_qk_norm(sluice_graph *g, sluice_value qkv, sluice_value q_weight, sluice_value k_weight,

@@ -70,6 +70,11 @@ SL_OP_KERNEL(LAYER_NORM, layer_norm, TYPED, none, KERNEL, norm)
 SL_OP_KERNEL(LAYER_NORM_GRAD, layer_norm_grad, TYPED, none, KERNEL, norm)
 SL_OP_KERNEL(RMS_NORM, rms_norm, TYPED, none, KERNEL, norm)
 SL_OP_KERNEL(RMS_NORM_GRAD, rms_norm_grad, TYPED, none, KERNEL, norm)
+/* cpu/kernels/channel_norm.c, cuda/channel_norm.cu */
+SL_OP_KERNEL(BATCH_NORM, batch_norm, TYPED, channel_norm, KERNEL, channel_norm)
+SL_OP_KERNEL(BATCH_NORM_GRAD, batch_norm_grad, TYPED, channel_norm, KERNEL, channel_norm)
+SL_OP_KERNEL(GROUP_NORM, group_norm, TYPED, channel_norm, KERNEL, channel_norm)
+SL_OP_KERNEL(GROUP_NORM_GRAD, group_norm_grad, TYPED, channel_norm, KERNEL, channel_norm)
 /* cpu/kernels/qk_norm.c, cuda/qk_norm.cu */
 SL_OP_KERNEL(QK_NORM, qk_norm, TYPED, none, KERNEL, none)
 SL_OP_KERNEL(QK_NORM_GRAD, qk_norm_grad, TYPED, qk_norm, KERNEL, qk_norm)

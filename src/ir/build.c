@@ -78,6 +78,8 @@ static sluice_status check_parameter_name(const char *name)
 static sluice_status check_new(const sluice_graph *g, const char *what, const char *name)
 {
     bool input = sl_graph_find_input(g, name) >= 0, parameter = sl_graph_find_parameter(g, name) >= 0;
+    if (sl_graph_has_running(g, name))
+        return sl_fail(SLUICE_ERR_USAGE, "%s \"%.64s\": a running statistic has this name already", what, name);
     if (!input && !parameter) return SLUICE_OK;
     bool same = input == (strcmp(what, "input") == 0);
     return sl_fail(SLUICE_ERR_USAGE, "%s \"%.64s\": %s", what, name,
@@ -556,6 +558,92 @@ sluice_value sluice_rms_norm_offset(sluice_graph *g, sluice_value x, sluice_valu
     return sl_graph_apply(g, SL_OP_RMS_NORM, name_of_weight(g, weight, name),
                           &(sl_attrs){ .norm = { .epsilon = epsilon, .offset = offset } }, 2,
                           (sluice_value[]){ x, weight });
+}
+
+/* "<name>.weight", all 1, and "<name>.bias", all 0, for the channels of x: inputs 1 and 2 of a channel norm. */
+static sluice_status channel_parameters(sluice_graph *g, const char *what, sluice_value x, const char *name,
+                                        sluice_value out[2])
+{
+    static const struct {
+        const char *suffix;
+        sluice_init_kind kind;
+    } rows[2] = { { "weight", SLUICE_INIT_ONE }, { "bias", SLUICE_INIT_ZERO } };
+    char text[SL_OPERAND_BYTES], full[NAME_BYTES + 8]; /* too long a name is the parameter's to refuse */
+    SL_TRY(check_name(what, name));
+    SL_TRY(check_value(g, x, what));
+    if (g->values[x].shape.rank < 2)
+        return sl_fail(SLUICE_ERR_USAGE, "%s \"%.64s\": %s must be [.., C]: rows of channels", what, name,
+                       sl_operand_text(g, x, text));
+    const int64_t channels = sl_shape_last(&g->values[x].shape);
+    for (int i = 0; i < 2; i++) {
+        snprintf(full, sizeof full, "%s.%s", name, rows[i].suffix);
+        SL_TRY(add_parameter(g, full, 1, &channels, &(sluice_init){ rows[i].kind, 0 }, &out[i]));
+    }
+    return SLUICE_OK;
+}
+
+/* The names by which files have the running statistics of node `value`'s producer, whose name is `name`. */
+static sluice_status add_running(sluice_graph *g, const char *name, sluice_value y)
+{
+    static const char *const suffixes[SL_RUNNING_NAMES] = { "running_mean", "running_var", "num_batches_tracked" };
+    const sl_node *node = &g->nodes[g->values[y].producer];
+    const int value = node->outputs[3];
+    sl_running r = { .value = value, .channels = g->values[value].shape.dim[1] };
+    r.momentum = node->attrs.batch_norm.momentum;
+    SL_TRY(sl_grow((void **)&g->running, &g->running_capacity, g->running_count + 1, sizeof *g->running,
+                   "running statistics"));
+    for (int i = 0; i < SL_RUNNING_NAMES; i++) {
+        r.names[i] = sl_arena_printf(&g->arena, "%s.%s", name, suffixes[i]);
+        if (r.names[i] == NULL) return SLUICE_ERR_NO_MEMORY;
+        SL_TRY(check_parameter_name(r.names[i]));
+        SL_TRY(check_new(g, "running statistic", r.names[i]));
+    }
+    g->running[g->running_count++] = r;
+    return SLUICE_OK;
+}
+
+void sluice_batch_norm_options_init(sluice_batch_norm_options *o)
+{
+    if (o != NULL)
+        *o = (sluice_batch_norm_options){
+            .size = sizeof *o, .epsilon = 1e-5f, .momentum = 0.1f, .residual = SLUICE_NONE
+        };
+}
+
+static sluice_status read_batch_norm_options(const sluice_batch_norm_options *options, sluice_batch_norm_options *out)
+{
+    sluice_batch_norm_options_init(out);
+    if (options == NULL) return SLUICE_OK;
+    if (options->size != sizeof *options)
+        return sl_fail(SLUICE_ERR_USAGE, "batch_norm: the options were not filled by sluice_batch_norm_options_init");
+    *out = *options;
+    return SLUICE_OK;
+}
+
+sluice_value sluice_batch_norm(sluice_graph *g, sluice_value x, const char *name,
+                               const sluice_batch_norm_options *options)
+{
+    sluice_batch_norm_options o;
+    sluice_value inputs[4] = { x };
+    if (!building(g, "batch_norm")) return SLUICE_NONE;
+    sluice_status st = read_batch_norm_options(options, &o);
+    if (st == SLUICE_OK) st = channel_parameters(g, "batch_norm", x, name, inputs + 1);
+    if (st != SLUICE_OK) return keep_error(g, st);
+    const sl_attrs attrs = { .batch_norm = { o.epsilon, o.momentum, o.relu } };
+    inputs[3] = o.residual;
+    sluice_value y = sl_graph_apply(g, SL_OP_BATCH_NORM, name, &attrs, o.residual == SLUICE_NONE ? 3 : 4, inputs);
+    if (y == SLUICE_NONE) return y;
+    st = add_running(g, name, y);
+    return st == SLUICE_OK ? y : keep_error(g, st);
+}
+
+sluice_value sluice_group_norm(sluice_graph *g, sluice_value x, int groups, const char *name, float epsilon)
+{
+    sluice_value inputs[3] = { x };
+    if (!building(g, "group_norm")) return SLUICE_NONE;
+    sluice_status st = channel_parameters(g, "group_norm", x, name, inputs + 1);
+    if (st != SLUICE_OK) return keep_error(g, st);
+    return sl_graph_apply(g, SL_OP_GROUP_NORM, name, &(sl_attrs){ .group_norm = { groups, epsilon } }, 3, inputs);
 }
 
 sluice_value sluice_rotary(sluice_graph *g, sluice_value x, int heads, int head_width, float base)

@@ -31,6 +31,7 @@ void sluice_graph_destroy(sluice_graph *g)
     sl_free(g->parameters);
     sl_free(g->layers);
     sl_free(g->name_slots);
+    sl_free(g->running);
     sl_arena_free(&g->arena);
     sl_free(g);
 }
@@ -158,6 +159,14 @@ int sl_graph_find_parameter(const sluice_graph *g, const char *name)
     for (int i = g->named_count; found < 0 && i < g->parameter_count; i++)
         if (strcmp(g->parameters[i].name, name) == 0) found = i;
     return found;
+}
+
+bool sl_graph_has_running(const sluice_graph *g, const char *name)
+{
+    for (int i = 0; i < g->running_count; i++)
+        for (int k = 0; k < SL_RUNNING_NAMES; k++)
+            if (strcmp(g->running[i].names[k], name) == 0) return true;
+    return false;
 }
 
 void sl_graph_count_readers(const sluice_graph *g, int *readers)

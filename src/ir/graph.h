@@ -101,6 +101,16 @@ typedef struct sl_layer {
     int wide_block_runs;
 } sl_layer;
 
+/* Running statistics of one BATCH_NORM: values that a model keeps and does not train, by the names that files and
+ * checkpoints have for them. They are the engine's (runtime/statistics.c); the graph says only that they are there. */
+enum { SL_NAME_MEAN, SL_NAME_VARIANCE, SL_NAME_BATCHES, SL_RUNNING_NAMES };
+typedef struct sl_running {
+    const char *names[SL_RUNNING_NAMES]; /* "bn1.running_mean", "bn1.running_var", "bn1.num_batches_tracked" */
+    int value;                           /* the node's statistics, of kind STATE */
+    int64_t channels;
+    float momentum;
+} sl_running;
+
 /* What token ids stand for, as it is kept beside weights (docs/formats.md). */
 typedef struct sl_kept_vocabulary {
     const char *unit;       /* what a token is: "bytes", "characters"; NULL: nothing is known */
@@ -125,8 +135,10 @@ struct sluice_graph {
         layers; /* graph order: by first forward node; the layers without nodes (tied, then frozen) come first of all */
     int layer_count, layer_capacity;
     int *layer_parameters; /* parameter indices grouped by layer, in offset order; set by sl_graph_finish */
-    int loss;              /* scalar value; -1 before sluice_set_loss */
-    int output;            /* value that evaluation and generation read (logits, prediction); -1 when none */
+    sl_running *running;   /* of each batch norm that was built with a name, in graph order */
+    int running_count, running_capacity;
+    int loss;   /* scalar value; -1 before sluice_set_loss */
+    int output; /* value that evaluation and generation read (logits, prediction); -1 when none */
     /* What published weights files of this model hold beside its parameters (format/weight_names.h). Static; NULL: nothing
      * is known. */
     const struct sl_weight_names *file_names;
@@ -210,6 +222,8 @@ const sl_shape *sl_run_shape(const sluice_graph *g, int value, const int64_t row
 
 int sl_graph_find_input(const sluice_graph *g, const char *name);     /* value or -1 */
 int sl_graph_find_parameter(const sluice_graph *g, const char *name); /* parameter or -1 */
+/* Whether a running statistic has this name. */
+bool sl_graph_has_running(const sluice_graph *g, const char *name);
 /* After parameters were added or, with named_count 0, replaced: names them all, so that they are found at once. */
 sluice_status sl_graph_name_parameters(sluice_graph *g);
 /* Per value: how many operands of forward nodes it is. */

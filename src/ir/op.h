@@ -27,6 +27,9 @@
 #define SL_MAX_WINDOW      1048576 /* strides, padding and dilation of windows: sizes stay far from overflow */
 #define SL_MAX_SCORE_SCALE 1e6     /* of attention's scores, and of their cap: what they multiply stays finite */
 
+/* Rows of BATCH_NORM's statistics: what evaluation reads, and what the newest micro-batch of training left. */
+enum { SL_RUNNING_MEAN, SL_RUNNING_VARIANCE, SL_BATCH_MEAN, SL_BATCH_VARIANCE, SL_STATISTICS };
+
 /* How elements lie in memory: as one of the types, or in a way that only updates know. */
 typedef enum {
     SL_FORM_F32 = SLUICE_F32,

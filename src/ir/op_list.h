@@ -41,6 +41,10 @@ SL_ATTRIBUTES(norm, SL_IDENTITY(norm, float, epsilon) SL_IDENTITY_IF_SET(norm, f
 SL_ATTRIBUTES(qk_norm,
     SL_IDENTITY(qk_norm, int, heads) SL_IDENTITY(qk_norm, int, kv_heads) SL_IDENTITY(qk_norm, int, head_width)
     SL_IDENTITY(qk_norm, float, epsilon) SL_IDENTITY(qk_norm, float, offset))
+/* relu: the result is max(result, 0), behind the residual where there is one */
+SL_ATTRIBUTES(batch_norm,
+    SL_IDENTITY(batch_norm, float, epsilon) SL_IDENTITY(batch_norm, float, momentum) SL_IDENTITY(batch_norm, bool, relu))
+SL_ATTRIBUTES(group_norm, SL_IDENTITY(group_norm, int, groups) SL_IDENTITY(group_norm, float, epsilon))
 SL_ATTRIBUTES(softcap, SL_IDENTITY(softcap, float, cap))
 SL_ATTRIBUTES(rotary,
     SL_IDENTITY(rotary, int, heads) SL_IDENTITY(rotary, int, head_width) SL_IDENTITY(rotary, float, base)
@@ -190,6 +194,20 @@ SL_FORWARD_OP(RMS_NORM, rms_norm, rms_norm, rms_norm, pointwise, norm,
 SL_FORWARD_OP(QK_NORM, qk_norm, qk_norm, qk_norm, pointwise, qk_norm,
     SL_ARITY(3, 3, 2), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 5,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .saved = { { "rstd", SL_SAVED_STATISTIC } })
+/* x[..,C], weight[C], bias[C], residual like x? -> y = relu?((x - mean) rstd weight + bias (+ residual)), mean[C],
+ * rstd[C], statistics[SL_STATISTICS,C]. In training mean and variance are those of all rows of x, and rows BATCH_MEAN and
+ * BATCH_VARIANCE (unbiased) of the statistics get them where they are wanted; in evaluation they are rows RUNNING_MEAN and
+ * RUNNING_VARIANCE */
+SL_FORWARD_OP(BATCH_NORM, batch_norm, batch_norm, batch_norm, channel_norm, batch_norm,
+    SL_ARITY(3, 4, 4), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER,
+    .saved = { { "mean", SL_SAVED_STATISTIC }, { "rstd", SL_SAVED_STATISTIC }, { "statistics", SL_SAVED_STATE } })
+/* x[N,..,C], weight[C], bias[C] -> y, mean[N,G], rstd[N,G]: of each sample, the channels of each of G =
+ * attrs.group_norm.groups groups of C/G neighbours are normalised together */
+SL_FORWARD_OP(GROUP_NORM, group_norm, group_norm, group_norm, channel_norm, group_norm,
+    SL_ARITY(3, 3, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER,
+    .saved = { { "mean", SL_SAVED_STATISTIC }, { "rstd", SL_SAVED_STATISTIC } })
 /* x[B,T,W], positions[B,T] i32? -> same; rotates the first d = attrs.rotary.rotated dimensions (0: all) of each of
  * attrs.rotary.heads heads of width D from the row's start (pairs i, i + d/2), at positions[b,t], or at t, and copies the
  * rest. ir/rotary_table.h has the angles and what they are scaled by. attrs.rotary.inverse: the transpose */
@@ -391,6 +409,15 @@ SL_BACKWARD_OP(RMS_NORM_GRAD, rms_norm_grad, rms_norm_grad, pointwise, norm,
 SL_BACKWARD_OP(QK_NORM_GRAD, qk_norm_grad, qk_norm_grad, pointwise, qk_norm,
     SL_ARITY(5, 5, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 10, .wide_outputs = 0x6u)
+/* x, weight, bias, mean, rstd, dy, y? -> dx?, dweight?, dbias?, dresidual? (accumulates). With attrs.batch_norm.relu the
+ * gradient passes where the result was above 0: where y is, or, without y, (x - mean) rstd weight + bias */
+SL_BACKWARD_OP(BATCH_NORM_GRAD, batch_norm_grad, batch_norm_grad, channel_norm, batch_norm,
+    SL_ARITY(6, 7, 4), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
+    .element_flops = 14, .wide_outputs = 0x6u)
+/* x, weight, mean, rstd, dy -> dx?, dweight?, dbias? (accumulates) */
+SL_BACKWARD_OP(GROUP_NORM_GRAD, group_norm_grad, group_norm_grad, channel_norm, group_norm,
+    SL_ARITY(5, 5, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 14, .wide_outputs = 0x6u)
 /* forward inputs (1 or 3, positions behind them where there are any), out, lse, dout -> dqkv, or dq, dk, dv */
 SL_BACKWARD_OP(ATTENTION_GRAD, attention_grad, attention_grad, attention_grad, attention,
     SL_ARITY(4, 7, 3), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION)

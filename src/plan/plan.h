@@ -85,7 +85,8 @@ typedef enum {
     SL_BUFFER_INPUT,
     SL_BUFFER_NORM,      /* norm leaves and the result */
     SL_BUFFER_SNAPSHOT,  /* a copy of owned parameters or state that a checkpoint is written from */
-    SL_BUFFER_CACHE,     /* what a node keeps from run to run */
+    SL_BUFFER_CACHE,     /* what a node of generation keeps from run to run */
+    SL_BUFFER_RUNNING,   /* statistics of a batch norm: what evaluation reads and a micro-batch leaves */
     SL_BUFFER_WORKSPACE, /* a kernel's own memory for the length of its step */
     SL_BUFFER_KIND_COUNT
 } sl_buffer_kind;

@@ -12,6 +12,7 @@ static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
     [SL_BUFFER_ACTIVATION] = "activations",
     [SL_BUFFER_INPUT] = "inputs",
     [SL_BUFFER_CACHE] = "cache of attention",
+    [SL_BUFFER_RUNNING] = "batch statistics",
     [SL_BUFFER_NORM] = "gradient norm",
     [SL_BUFFER_SNAPSHOT] = "copy for saving",
     [SL_BUFFER_WORKSPACE] = "workspace of kernels",

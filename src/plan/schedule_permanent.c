@@ -74,6 +74,13 @@ static sluice_status layer_permanents(sl_scheduler *s, int layer)
     return s->p->options.snapshot ? snapshots(s, layer, slots) : SLUICE_OK;
 }
 
+/* What a permanent value is to its readers. */
+static sl_buffer_kind value_kind(const sluice_graph *g, const sl_value *v)
+{
+    if (v->kind == SL_VALUE_INPUT) return SL_BUFFER_INPUT;
+    return sl_ops[g->nodes[v->producer].op].only_evaluates ? SL_BUFFER_CACHE : SL_BUFFER_RUNNING;
+}
+
 /* What the caller fills, and what nodes keep from run to run. */
 static sluice_status permanent_values(sl_scheduler *s)
 {
@@ -83,7 +90,7 @@ static sluice_status permanent_values(sl_scheduler *s)
         bool kept = value->kind == SL_VALUE_STATE;
         *buffer = -1;
         if (value->kind != SL_VALUE_INPUT && !kept) continue;
-        *buffer = sl_emit_buffer(s, kept ? SL_BUFFER_CACHE : SL_BUFFER_INPUT, SL_TIER_DEVICE, sl_value_bytes(value),
+        *buffer = sl_emit_buffer(s, value_kind(s->g, value), SL_TIER_DEVICE, sl_value_bytes(value),
                                  kept ? s->g->nodes[value->producer].layer : -1, true);
         if (*buffer < 0) return SLUICE_ERR_NO_MEMORY;
         s->p->buffers[*buffer].value = v;

@@ -137,8 +137,9 @@ static sluice_status begin_segment(sl_exec *x, sl_segment_kind segment, const sl
 {
     bool joined = segment == SL_SEGMENT_FORWARD && !is_first_micro_batch(x, context);
     if (x->tracer != NULL) sl_tracer_run(x, segment, context, joined || segment == SL_SEGMENT_EVALUATE);
-    if (segment == SL_SEGMENT_EVALUATE) return sl_exec_settle(x);
-    return joined ? join_streams(x) : SLUICE_OK;
+    if (segment != SL_SEGMENT_EVALUATE) return joined ? join_streams(x) : SLUICE_OK;
+    SL_TRY(sl_exec_settle(x));
+    return sl_statistics_show(x);
 }
 
 static sluice_status end_segment(sl_exec *x, sl_segment_kind segment)
@@ -281,6 +282,7 @@ static sluice_status create(sl_exec *x, const sl_exec_options *options)
         const sl_node *node = &x->plan->graph->nodes[i];
         if (node->op == SL_OP_UPDATE) x->rules[node->layer] = node->attrs.update;
     }
+    SL_TRY(sl_statistics_open(x));
     SL_TRY(open_device(x, options));
     if (x->backend->pool(x->device) == NULL) SL_TRY(sl_pool_create(1, &x->own_pool));
     SL_TRY(x->comm->ops->attach(x->comm, x->backend, x->device));
@@ -331,6 +333,7 @@ void sl_exec_destroy(sl_exec *x)
     pthread_mutex_destroy(&x->blocks);
     sl_free((void *)x->snapshots);
     sl_free((void *)x->rules);
+    sl_statistics_close(x);
     sl_free(x);
 }
 

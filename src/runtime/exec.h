@@ -48,6 +48,25 @@ sl_pool *sl_exec_pool(const sl_exec *x);
  * thread, while training goes on. */
 sluice_status sl_exec_snapshot(sl_exec *x);
 sluice_status sl_exec_fetch_snapshot(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out);
+
+/* ---- statistics.c: running statistics of batch norms (sluice_graph.running), the same on all ranks ---- */
+
+/* All ranks, when the forward of a micro-batch is done: what it left of each batch norm changes the statistics, that of
+ * rank 0 first. Nothing where there is no batch norm. */
+sluice_status sl_exec_take_statistics(sl_exec *x);
+/* The step at hand has ended: they are the ones from now on. Or it is given up: they are as before it. */
+void sl_exec_keep_statistics(sl_exec *x);
+void sl_exec_drop_statistics(sl_exec *x);
+/* By element, in f32: the means, the variances, or (SL_NAME_BATCHES) how many micro-batches changed them, as two numbers:
+ * the count modulo SL_BATCHES_LOW, and the rest of it divided by that. Several threads may call them at a time when
+ * nothing is under way, store for other elements each; with `snapshot` fetch reads what sl_exec_snapshot copied. */
+#define SL_BATCHES_LOW ((uint64_t)1 << 24)
+int64_t sl_exec_running_count(const sl_exec *x, int running, int name);
+void sl_exec_fetch_running(sl_exec *x, bool snapshot, int running, int name, int64_t first, int64_t count, float *out);
+void sl_exec_store_running(sl_exec *x, int running, int name, int64_t first, int64_t count, const float *data);
+/* Host memory that they take outside the arenas. */
+uint64_t sl_statistics_bytes(const sluice_graph *g, int ranks);
+
 void sl_exec_stats(const sl_exec *x, sl_device_stats *device, sl_comm_stats *comm);
 /* Seconds until the result of each segment was there when it ran last. */
 double sl_exec_seconds(const sl_exec *x, sl_segment_kind segment);

@@ -11,6 +11,26 @@
 
 typedef struct sl_tracer sl_tracer;
 
+/* Running statistics as they are after the newest step, as the micro-batches of the step at hand have changed them, and as
+ * a save in the background writes them. */
+typedef enum {
+    SL_STATISTICS_KEPT,
+    SL_STATISTICS_STEP,
+    SL_STATISTICS_SNAPSHOT,
+    SL_STATISTICS_COPIES
+} sl_statistics_copy;
+
+/* In the order of sluice_graph.running; nothing where that is empty. All owned. */
+typedef struct sl_running_values {
+    int64_t numbers; /* of all: two for each channel */
+    int64_t *first;  /* of each batch norm: its means, then its variances; behind the last one: numbers */
+    float *values[SL_STATISTICS_COPIES];
+    uint64_t *batches[SL_STATISTICS_COPIES]; /* micro-batches that changed them */
+    float *mine;                             /* this rank's of a micro-batch; then those of all ranks */
+    bool begun;                              /* a micro-batch of the step at hand has come */
+    bool stale;                              /* the device has others */
+} sl_running_values;
+
 struct sl_exec {
     const sl_plan *plan; /* borrowed */
     const sl_backend *backend;
@@ -31,7 +51,16 @@ struct sl_exec {
     const uint8_t **snapshots;               /* owned; per layer and tensor, where a snapshot lies; NULL: none */
     const sl_update_rule **rules;            /* owned; per layer; NULL: not trained */
     sl_tracer *tracer;                       /* owned; NULL: nothing is traced */
+    sl_running_values running;
 };
+
+/* ---- statistics.c ---- */
+
+sluice_status sl_statistics_open(sl_exec *x);
+void sl_statistics_close(sl_exec *x); /* what was not opened is fine */
+/* Before an evaluation, when nothing is under way. */
+sluice_status sl_statistics_show(sl_exec *x);
+void sl_statistics_snapshot(sl_exec *x);
 
 /* ---- trace.c; of an executor that traces ---- */
 

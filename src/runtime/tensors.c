@@ -431,5 +431,6 @@ sluice_status sl_exec_snapshot(sl_exec *x)
         return sl_fail(SLUICE_ERR_FAILED, "the plan has no room for a snapshot: it was made without that option");
     SL_TRY(sl_exec_settle(x));
     for (int i = 0; i < x->plan->graph->layer_count; i++) SL_TRY(snapshot_layer(x, i));
+    sl_statistics_snapshot(x);
     return x->backend->synchronize(x->device);
 }

@@ -109,12 +109,22 @@ static void set_scalars(sluice_engine *e)
     sl_optim_scalars(e->optim, e->applied + 1, e->lr, e->momentum, &e->context);
 }
 
+/* What the micro-batch's forward left for running statistics. */
+static sluice_status take_statistics(sluice_engine *e)
+{
+    sluice_status st = e->computes ? sl_exec_take_statistics(e->exec) : SLUICE_OK;
+    if (st == SLUICE_OK) return st;
+    e->phase = SL_ENGINE_BROKEN;
+    return sl_ranks_failed(e->ranks, st);
+}
+
 sluice_status sluice_backward(sluice_engine *e)
 {
     SL_NEED(e);
     SL_TRY(check_phase(e, SL_ENGINE_FORWARD_DONE, "sluice_backward"));
     if (e->plan->options.early_updates) set_scalars(e);
     SL_TRY(run_segment(e, SL_SEGMENT_BACKWARD));
+    SL_TRY(take_statistics(e)); /* while backward runs */
     e->phase = SL_ENGINE_READY;
     e->micro++;
     return SLUICE_OK;
@@ -153,7 +163,9 @@ sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
     /* now for the next step */
     sl_engine_reset_watch(e);
     sl_engine_use_scale(e);
+    if (st != SLUICE_OK) sl_exec_drop_statistics(e->exec);
     SL_TRY(st);
+    sl_exec_keep_statistics(e->exec); /* of a step that is skipped too: its forward was good */
     e->step++;
     if (!e->skipped) e->applied++;
     return SLUICE_OK;
@@ -191,6 +203,7 @@ void sl_engine_abandon_step(sluice_engine *e)
     e->phase = SL_ENGINE_READY;
     e->micro = 0;
     e->weighed = false;
+    sl_exec_drop_statistics(e->exec);
     sl_engine_reset_watch(e);
 }
 

@@ -32,6 +32,7 @@ typedef struct api_world {
     sluice_options options;
     sluice_launch_options launch;
     sluice_rotary_options rotary;
+    sluice_batch_norm_options batch_norm;
     sluice_job_options job;
     sluice_tokenize_options tokenize;
     const char *tokenizer, *texts[1];
@@ -237,6 +238,7 @@ static void make_world(api_world *w, const char *root)
     w->options.device_bytes = w->options.host_bytes = (uint64_t)1 << 24;
     sluice_launch_options_init(&w->launch);
     sluice_rotary_options_init(&w->rotary);
+    sluice_batch_norm_options_init(&w->batch_norm);
     w->rotary.heads = 2, w->rotary.head_width = 4;
     w->launch.ranks = 1;
     sluice_job_options_init(&w->job);

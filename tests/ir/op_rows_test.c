@@ -60,7 +60,7 @@ TEST(every_op_has_a_cost_and_a_rate_class)
 TEST(ops_that_are_counted_per_element_say_how_many_operations_that_is)
 {
     static sl_cost_fn *const per_element[] = { sl_cost_pointwise, sl_cost_accumulate, sl_cost_norm_leaves,
-                                               sl_cost_update };
+                                               sl_cost_update, sl_cost_channel_norm };
     for (int op = 0; op < SL_OP_COUNT; op++) {
         bool counted = false;
         for (size_t i = 0; i < sizeof per_element / sizeof per_element[0]; i++)

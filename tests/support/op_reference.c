@@ -428,6 +428,105 @@ static void ref_rms_norm_grad(const ref_call *c)
     for (int64_t r = 0; r < rows_of(&c->in[0]); r++) norm_grad_row(c, r, NULL, c->in[2].data, c->in[3].data);
 }
 
+/* Mean and reciprocal deviation of a group: rows [first, first + rows) of channels [c, c + each). */
+static void group_moments(const double *x, int64_t width, int64_t first, int64_t rows, int64_t c, int64_t each,
+                          double *mean, double *variance)
+{
+    const double n = (double)(rows * each);
+    *mean = *variance = 0;
+    for (int64_t r = first; r < first + rows; r++)
+        for (int64_t k = c; k < c + each; k++) *mean += x[r * width + k] / n;
+    for (int64_t r = first; r < first + rows; r++)
+        for (int64_t k = c; k < c + each; k++) *variance += (x[r * width + k] - *mean) * (x[r * width + k] - *mean) / n;
+}
+
+static void ref_batch_norm(const ref_call *c)
+{
+    int64_t width = width_of(&c->in[0]), rows = rows_of(&c->in[0]);
+    const double *x = c->in[0].data, *residual = c->input_count > 3 ? c->in[3].data : NULL;
+    for (int64_t k = 0; k < width; k++) {
+        double *kept = c->out[3].data + k, mean = kept[SL_RUNNING_MEAN * width];
+        double variance = kept[SL_RUNNING_VARIANCE * width];
+        if (c->context->training) {
+            group_moments(x, width, 0, rows, k, 1, &mean, &variance);
+            kept[SL_BATCH_MEAN * width] = mean;
+            kept[SL_BATCH_VARIANCE * width] = rows > 1 ? variance * (double)rows / (double)(rows - 1) : variance;
+        }
+        double rstd = 1 / sqrt(variance + (double)c->attrs->batch_norm.epsilon);
+        c->out[1].data[k] += mean;
+        c->out[2].data[k] += rstd;
+        for (int64_t r = 0; r < rows; r++) {
+            double y = (x[r * width + k] - mean) * rstd * c->in[1].data[k] + c->in[2].data[k];
+            if (residual != NULL) y += residual[r * width + k];
+            c->out[0].data[r * width + k] += c->attrs->batch_norm.relu && y < 0 ? 0 : y;
+        }
+    }
+}
+
+static void ref_group_norm(const ref_call *c)
+{
+    int64_t width = width_of(&c->in[0]), samples = c->in[0].shape->dim[0], rows = rows_of(&c->in[0]) / samples;
+    int64_t groups = c->attrs->group_norm.groups, each = width / groups;
+    for (int64_t at = 0; at < samples * groups; at++) {
+        int64_t first = at / groups * rows, begin = at % groups * each;
+        double mean, variance;
+        group_moments(c->in[0].data, width, first, rows, begin, each, &mean, &variance);
+        double rstd = 1 / sqrt(variance + (double)c->attrs->group_norm.epsilon);
+        c->out[1].data[at] += mean;
+        c->out[2].data[at] += rstd;
+        for (int64_t r = first; r < first + rows; r++)
+            for (int64_t k = begin; k < begin + each; k++)
+                c->out[0].data[r * width + k] +=
+                    (c->in[0].data[r * width + k] - mean) * rstd * c->in[1].data[k] + c->in[2].data[k];
+    }
+}
+
+/* One group of either norm's gradient; g: what a ReLU let pass of dy. */
+static void group_grad(const ref_call *c, const double *g, int64_t first, int64_t rows, int64_t begin, int64_t each,
+                       double mean, double rstd)
+{
+    int64_t width = width_of(&c->in[0]);
+    const double *x = c->in[0].data, *w = c->in[1].data, n = (double)(rows * each);
+    double sum = 0, sum_hat = 0;
+    for (int64_t r = first; r < first + rows; r++)
+        for (int64_t k = begin; k < begin + each; k++) {
+            double hat = (x[r * width + k] - mean) * rstd, d = g[r * width + k];
+            sum += d * w[k] / n;
+            sum_hat += d * w[k] * hat / n;
+            c->out[1].data[k] += d * hat;
+            c->out[2].data[k] += d;
+        }
+    for (int64_t r = first; r < first + rows; r++)
+        for (int64_t k = begin; k < begin + each; k++)
+            c->out[0].data[r * width + k] +=
+                rstd * (g[r * width + k] * w[k] - sum - (x[r * width + k] - mean) * rstd * sum_hat);
+}
+
+static void ref_batch_norm_grad(const ref_call *c)
+{
+    int64_t width = width_of(&c->in[0]), rows = rows_of(&c->in[0]);
+    const double *x = c->in[0].data, *w = c->in[1].data, *b = c->in[2].data, *mean = c->in[3].data;
+    const double *rstd = c->in[4].data, *y = c->input_count > 6 ? c->in[6].data : NULL;
+    double *g = calloc((size_t)(rows * width), sizeof *g);
+    for (int64_t i = 0; i < rows * width; i++) {
+        int64_t k = i % width;
+        bool passed = !c->attrs->batch_norm.relu || (y != NULL ? y[i] : (x[i] - mean[k]) * rstd[k] * w[k] + b[k]) > 0;
+        g[i] = passed ? c->in[5].data[i] : 0;
+        c->out[3].data[i] += g[i];
+    }
+    for (int64_t k = 0; k < width; k++) group_grad(c, g, 0, rows, k, 1, mean[k], rstd[k]);
+    free(g);
+}
+
+static void ref_group_norm_grad(const ref_call *c)
+{
+    int64_t width = width_of(&c->in[0]), samples = c->in[0].shape->dim[0], rows = rows_of(&c->in[0]) / samples;
+    int64_t groups = c->attrs->group_norm.groups, each = width / groups;
+    for (int64_t at = 0; at < samples * groups; at++)
+        group_grad(c, c->in[4].data, at / groups * rows, rows, at % groups * each, each, c->in[2].data[at],
+                   c->in[3].data[at]);
+}
+
 /* Which of a packed row's heads the element is in, and the weights of that kind of head; NULL: a value head. */
 static const double *head_weights(const ref_call *c, int64_t head)
 {
@@ -1247,6 +1346,10 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_LAYER_NORM] = ref_layer_norm,
     [SL_OP_RMS_NORM] = ref_rms_norm,
     [SL_OP_QK_NORM] = ref_qk_norm,
+    [SL_OP_BATCH_NORM] = ref_batch_norm,
+    [SL_OP_BATCH_NORM_GRAD] = ref_batch_norm_grad,
+    [SL_OP_GROUP_NORM] = ref_group_norm,
+    [SL_OP_GROUP_NORM_GRAD] = ref_group_norm_grad,
     [SL_OP_ROTARY] = ref_rotary,
     [SL_OP_ATTENTION] = ref_attention,
     [SL_OP_DROPOUT] = ref_dropout,

@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu_workspace.h"
 
 #include "backend/cpu/kernels/conv_parts.h"
+#include "backend/cpu/kernels/channel_parts.h"
 #include "backend/cpu/kernels/head_chunk.h"
 #include "backend/cpu/kernels/qk_norm_parts.h"
 #include "backend/cpu/kernels/sequence_size.h"
@@ -74,6 +75,13 @@ static uint64_t sl_cpu_ctc_workspace(const sl_call *call)
 {
     const sl_shape *x = call->input_shapes[0];
     return sl_ctc_bytes(x->dim[0], x->dim[1], call->input_shapes[1]->dim[1]);
+}
+
+static uint64_t sl_cpu_channel_norm_workspace(const sl_call *call)
+{
+    const bool by_sample = call->op == SL_OP_GROUP_NORM || call->op == SL_OP_GROUP_NORM_GRAD;
+    const sl_channel_cut cut = sl_channel_cut_of(call->input_shapes[0], by_sample);
+    return sl_channel_bytes(&cut);
 }
 
 typedef uint64_t (*workspace_fn)(const sl_call *call);

@@ -1,0 +1,629 @@
+/* channel_norm.cu: batch norm and group norm over rows of channels, and their gradients.
+ *
+ * Both are one: batch norm is one sample whose groups are single channels. Memory is what they cost, so each walk reads
+ * every operand once, 16 bytes a thread: the first walk takes two sums for each channel, the second computes each element
+ * with the norm, the residual and the ReLU in one. A thread keeps the factors of its channels in registers.
+ *
+ *   forward   first walk   mean and squares about it of each part
+ *             second walk  y = relu?((x - mean) rstd weight + bias (+ residual))
+ *   backward  first walk   sums of g and of g (x - mean), g being the part of dy that the ReLU let pass; writes g where a
+ *                          residual wants it, and the second walk then reads that instead of dy and y
+ *             second walk  dx = rstd weight g + (x - mean) slope + shift
+ *
+ * A thread sums its rows in f32, forward less the first of them, so that a mean far from 0 does not cancel. Threads, parts
+ * and samples are added up in double. */
+#include "backend/cuda/piece.cuh"
+
+#include "backend/cuda/channel_size.h"
+
+namespace
+{
+constexpr int BATCH = 4;                           /* rows whose loads are under way together */
+constexpr int WALK_ROWS = 16;                      /* rows of a thread in the second walk */
+constexpr int FOLD_CHANNELS = 32, FOLD_LANES = 16; /* of a block that adds up parts */
+constexpr int GROUP_THREADS = 128;
+
+template <class T> struct ChannelJob {
+    const T *x, *weight, *bias, *residual, *dy, *passed; /* nullptr: absent */
+    T *y, *dresidual;                                    /* y: the result, or dx */
+    const float *mean, *rstd;
+    float *mean_out, *rstd_out, *statistics;
+    void *dweight, *dbias;
+    sl_form dweight_form, dbias_form;
+    bool relu, add, add_dweight, add_dbias, add_dresidual;
+    bool running; /* statistics are read, not made */
+    float epsilon;
+    double *sums;  /* [samples, parts, 2, width] */
+    float *slopes; /* [samples, groups, 2] */
+    int each;      /* channels of a group */
+    sl_channel_grid grid;
+};
+
+/* ---- pieces ---- */
+
+template <class T> struct Place {
+    int64_t sample, first; /* first: channel of this thread's piece */
+    bool inside;
+};
+
+/* Block b is tile b % tiles of item b / tiles. */
+template <class T>
+__device__ __forceinline__ Place<T> place_of(const ChannelJob<T> &j, int64_t per_sample, int64_t *item)
+{
+    const int64_t tile = blockIdx.x % j.grid.tiles, all = blockIdx.x / j.grid.tiles;
+    const int64_t first = (tile * blockDim.x + threadIdx.x) * pack_elements<T>;
+    *item = all % per_sample;
+    return { all / per_sample, first, first < j.grid.width };
+}
+
+template <class T, bool ALIGNED>
+__device__ __forceinline__ uint4 read_piece(const ChannelJob<T> &j, const T *p, int64_t row, int64_t first)
+{
+    const T *at = p + row * j.grid.width;
+    if constexpr (ALIGNED) return *reinterpret_cast<const uint4 *>(at + first);
+    return gather_piece(at, first, j.grid.width, T{});
+}
+
+template <class T, bool ALIGNED>
+__device__ __forceinline__ void write_piece(const ChannelJob<T> &j, T *p, int64_t row, int64_t first,
+                                            const float (&x)[pack_elements<T>])
+{
+    store_piece(p + row * j.grid.width, first, j.grid.width, ALIGNED, x);
+}
+
+/* An f32 vector of this thread's channels, or of their groups. */
+template <class T>
+__device__ __forceinline__ void group_floats(const ChannelJob<T> &j, const float *p, const Place<T> &at, int stride,
+                                             float (&x)[pack_elements<T>])
+{
+#pragma unroll
+    for (int i = 0; i < pack_elements<T>; i++) {
+        const int64_t c = at.first + i;
+        x[i] = c < j.grid.width ? p[(at.sample * j.grid.groups + c / j.each) * stride] : 0.0f;
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void parameter_floats(const ChannelJob<T> &j, const T *p, const Place<T> &at,
+                                                 float (&x)[pack_elements<T>])
+{
+#pragma unroll
+    for (int i = 0; i < pack_elements<T>; i++)
+        x[i] = p != nullptr && at.first + i < j.grid.width ? to_float(p[at.first + i]) : 0.0f;
+}
+
+/* What a thread knows of its channels. */
+template <class T> struct Factors {
+    float mean[pack_elements<T>], scale[pack_elements<T>], bias[pack_elements<T>];
+
+    __device__ __forceinline__ void load(const ChannelJob<T> &j, const Place<T> &at)
+    {
+        float rstd[pack_elements<T>];
+        group_floats(j, j.mean, at, 1, mean);
+        group_floats(j, j.rstd, at, 1, rstd);
+        parameter_floats(j, j.weight, at, scale);
+        parameter_floats(j, j.bias, at, bias);
+#pragma unroll
+        for (int i = 0; i < pack_elements<T>; i++) scale[i] = __fmul_rn(scale[i], rstd[i]);
+    }
+};
+
+/* What of dy the ReLU let pass; d = x - mean. */
+template <class T>
+__device__ __forceinline__ void pass_gradient(const ChannelJob<T> &j, const Factors<T> &f, const uint4 &passed,
+                                              const float (&d)[pack_elements<T>], float (&g)[pack_elements<T>])
+{
+    if (!j.relu) return;
+    float z[pack_elements<T>];
+    if (j.passed != nullptr) piece_floats<T>(passed, z);
+#pragma unroll
+    for (int i = 0; i < pack_elements<T>; i++) {
+        if (j.passed == nullptr) z[i] = fmaf(d[i], f.scale[i], f.bias[i]);
+        if (!(z[i] > 0.0f)) g[i] = 0.0f;
+    }
+}
+
+/* ---- the first walk ---- */
+
+/* Rows of [begin, end) that thread row y of the block has. */
+__device__ __forceinline__ int64_t rows_of(int64_t begin, int64_t end, int64_t y)
+{
+    return begin + y < end ? (end - begin - y + blockDim.y - 1) / blockDim.y : 0;
+}
+
+/* Adds up what the block's rows of threads have for each channel, in their order, and leaves it as the part's sums.
+ * Forward's pairs are means and squares about them, which become sums of x and of x^2. */
+template <class T, bool BACKWARD>
+__device__ __forceinline__ void join_rows(const ChannelJob<T> &j, int64_t sample, int64_t part, int64_t begin,
+                                          int64_t end, const float (&a)[pack_elements<T>],
+                                          const float (&b)[pack_elements<T>])
+{
+    SL_DYNAMIC_SHARED(float, shared);
+    const int columns = (int)blockDim.x * pack_elements<T>, thread = (int)(threadIdx.y * blockDim.x + threadIdx.x);
+    float *second = shared + (int)blockDim.y * columns;
+#pragma unroll
+    for (int i = 0; i < pack_elements<T>; i++) {
+        const int at = (int)threadIdx.y * columns + (int)threadIdx.x * pack_elements<T> + i;
+        shared[at] = a[i];
+        second[at] = b[i];
+    }
+    __syncthreads();
+    const int64_t width = j.grid.width, from = blockIdx.x % j.grid.tiles * columns;
+    double *sums = j.sums + (sample * j.grid.parts + part) * 2 * width;
+    for (int column = thread; column < columns; column += SL_CHANNEL_THREADS) {
+        double sum = 0.0, square = 0.0;
+        for (int y = 0; y < (int)blockDim.y; y++) {
+            const double n = (double)rows_of(begin, end, y), u = (double)shared[y * columns + column];
+            const double v = (double)second[y * columns + column];
+            sum += BACKWARD ? u : n * u;
+            square += BACKWARD ? v : v + n * u * u;
+        }
+        if (from + column < width) sums[from + column] = sum;
+        if (from + column < width) sums[width + from + column] = square;
+    }
+}
+
+/* Sums of x - x0 and their squares over this thread's rows, x0 being the first of them; then mean and squares about
+ * it. */
+template <class T, bool ALIGNED>
+__global__ void __launch_bounds__(SL_CHANNEL_THREADS) forward_sums(const ChannelJob<T> j)
+{
+    constexpr int N = pack_elements<T>;
+    int64_t part;
+    const Place<T> at = place_of(j, j.grid.parts, &part);
+    const int64_t begin = part * j.grid.part_rows, end = min(begin + j.grid.part_rows, j.grid.rows);
+    const int64_t count = at.inside ? rows_of(begin, end, threadIdx.y) : 0;
+    const int64_t row = at.sample * j.grid.rows + begin + threadIdx.y;
+    float shift[N] = {}, sum[N] = {}, square[N] = {};
+    if (count > 0) piece_floats<T>(read_piece<T, ALIGNED>(j, j.x, row, at.first), shift);
+    int64_t r = 0;
+    for (; r < count; r += BATCH) {
+        uint4 raw[BATCH] = {};
+#pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            if (r + k < count) raw[k] = read_piece<T, ALIGNED>(j, j.x, row + (r + k) * blockDim.y, at.first);
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            float v[N];
+            if (r + k >= count) break;
+            piece_floats<T>(raw[k], v);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float d = v[i] - shift[i];
+                sum[i] += d;
+                square[i] = fmaf(d, d, square[i]);
+            }
+        }
+    }
+    const float n = count > 0 ? (float)count : 1.0f;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float offset = sum[i] / n;
+        square[i] = fmaxf(fmaf(-sum[i], offset, square[i]), 0.0f * square[i]); /* NaN stays */
+        sum[i] = shift[i] + offset;
+    }
+    join_rows<T, false>(j, at.sample, part, begin, end, sum, square);
+}
+
+template <class T, bool ALIGNED>
+__global__ void __launch_bounds__(SL_CHANNEL_THREADS) backward_sums(const ChannelJob<T> j)
+{
+    constexpr int N = pack_elements<T>;
+    int64_t part;
+    const Place<T> at = place_of(j, j.grid.parts, &part);
+    const int64_t begin = part * j.grid.part_rows, end = min(begin + j.grid.part_rows, j.grid.rows);
+    const int64_t count = at.inside ? rows_of(begin, end, threadIdx.y) : 0;
+    const int64_t row = at.sample * j.grid.rows + begin + threadIdx.y;
+    float sum[N] = {}, product[N] = {};
+    Factors<T> f;
+    f.load(j, at);
+    for (int64_t r = 0; r < count; r += BATCH) {
+        uint4 x[BATCH] = {}, dy[BATCH] = {}, passed[BATCH] = {};
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int64_t here = row + (r + k) * blockDim.y;
+            if (r + k >= count) break;
+            x[k] = read_piece<T, ALIGNED>(j, j.x, here, at.first);
+            dy[k] = read_piece<T, ALIGNED>(j, j.dy, here, at.first);
+            if (j.passed != nullptr) passed[k] = read_piece<T, ALIGNED>(j, j.passed, here, at.first);
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            float d[N], g[N];
+            const int64_t here = row + (r + k) * blockDim.y;
+            if (r + k >= count) break;
+            piece_floats<T>(x[k], d);
+            piece_floats<T>(dy[k], g);
+#pragma unroll
+            for (int i = 0; i < N; i++) d[i] -= f.mean[i];
+            pass_gradient(j, f, passed[k], d, g);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                sum[i] += g[i];
+                product[i] = fmaf(g[i], d[i], product[i]);
+            }
+            if (j.dresidual == nullptr) continue;
+            if (j.add_dresidual) {
+                float old[N];
+                piece_floats<T>(read_piece<T, ALIGNED>(j, j.dresidual, here, at.first), old);
+#pragma unroll
+                for (int i = 0; i < N; i++) g[i] = old[i] + g[i];
+            }
+            write_piece<T, ALIGNED>(j, j.dresidual, here, at.first, g);
+        }
+    }
+    join_rows<T, true>(j, at.sample, part, begin, end, sum, product);
+}
+
+/* ---- in between ---- */
+
+/* Statistics of group `group` of all, from its sums of n elements. */
+template <class T>
+__device__ __forceinline__ void put_statistics(const ChannelJob<T> &j, int64_t group, double sum, double square,
+                                               double n)
+{
+    const double mean = sum / n, spread = square / n - mean * mean, variance = spread > 0.0 ? spread : 0.0 * spread;
+    j.mean_out[group] = (float)mean;
+    j.rstd_out[group] = (float)(1.0 / sqrt(variance + (double)j.epsilon));
+    if (j.statistics == nullptr) return;
+    j.statistics[SL_BATCH_MEAN * j.grid.width + group] = (float)mean;
+    j.statistics[SL_BATCH_VARIANCE * j.grid.width + group] = (float)(n > 1.0 ? variance * n / (n - 1.0) : variance);
+}
+
+/* dx = rstd (w g - mean(w g) - hat mean(w g hat)), hat = (x - mean) rstd: sums of w g and of w g (x - mean) over the group
+ * give slope and shift. */
+template <class T>
+__device__ __forceinline__ void put_slopes(const ChannelJob<T> &j, int64_t group, double sum, double product, double n)
+{
+    const double rstd = (double)j.rstd[group];
+    j.slopes[2 * group] = (float)(-(rstd * rstd) * (product * rstd / n));
+    j.slopes[2 * group + 1] = (float)(-rstd * (sum / n));
+}
+
+__device__ __forceinline__ void put_parameter(void *p, sl_form form, int64_t c, float x, bool add)
+{
+    if (p == nullptr) return;
+    if (form == SL_FORM_BF16)
+        put_or_add((bf16 *)p + c, x, add);
+    else if (form == SL_FORM_F16)
+        put_or_add((f16 *)p + c, x, add);
+    else
+        put_or_add((float *)p + c, x, add);
+}
+
+/* Adds up the parts of FOLD_CHANNELS channels of a sample: lane y those of y, y + FOLD_LANES, ..; then the lanes in order.
+ * What a channel by itself makes of them, where it is a group; the sums of the sample otherwise, in place of its first
+ * part's. Block b: channels b % blocks of sample b / blocks. */
+template <class T, bool BACKWARD>
+__global__ void __launch_bounds__(FOLD_CHANNELS *FOLD_LANES) fold_parts(const ChannelJob<T> j, int64_t blocks)
+{
+    __shared__ double lanes[2][FOLD_LANES][FOLD_CHANNELS];
+    const int64_t sample = blockIdx.x / blocks, width = j.grid.width;
+    const int64_t c = blockIdx.x % blocks * FOLD_CHANNELS + threadIdx.x;
+    double *sums = j.sums + sample * j.grid.parts * 2 * width;
+    double a = 0.0, b = 0.0;
+    if (c < width)
+#pragma unroll 4
+        for (int64_t part = threadIdx.y; part < j.grid.parts; part += FOLD_LANES) {
+            a += sums[part * 2 * width + c];
+            b += sums[part * 2 * width + width + c];
+        }
+    lanes[0][threadIdx.y][threadIdx.x] = a;
+    lanes[1][threadIdx.y][threadIdx.x] = b;
+    __syncthreads();
+    if (threadIdx.y != 0 || c >= width) return;
+    for (int y = 1; y < FOLD_LANES; y++) {
+        a += lanes[0][y][threadIdx.x];
+        b += lanes[1][y][threadIdx.x];
+    }
+    if (j.grid.groups != width || j.grid.samples > 1) {
+        sums[c] = a;
+        sums[width + c] = b;
+    } else if (!BACKWARD) {
+        put_statistics(j, c, a, b, (double)j.grid.rows);
+    } else {
+        const double weight = (double)to_float(j.weight[c]);
+        put_parameter(j.dbias, j.dbias_form, c, (float)a, j.add_dbias);
+        put_parameter(j.dweight, j.dweight_form, c, (float)(b * (double)j.rstd[c]), j.add_dweight);
+        put_slopes(j, c, weight * a, weight * b, (double)j.grid.rows);
+    }
+}
+
+/* A thread for each sample and group: adds up its channels in order. */
+template <class T, bool BACKWARD> __global__ void __launch_bounds__(GROUP_THREADS) fold_groups(const ChannelJob<T> j)
+{
+    const int64_t group = (int64_t)blockIdx.x * GROUP_THREADS + threadIdx.x;
+    if (group >= j.grid.samples * j.grid.groups) return;
+    const int64_t sample = group / j.grid.groups, begin = group % j.grid.groups * j.each;
+    const double *sums = j.sums + sample * j.grid.parts * 2 * j.grid.width;
+    const double n = (double)j.grid.rows * (double)j.each;
+    double a = 0.0, b = 0.0;
+    for (int64_t c = begin; c < begin + j.each; c++) {
+        const double weight = BACKWARD ? (double)to_float(j.weight[c]) : 1.0;
+        a += weight * sums[c];
+        b += weight * sums[j.grid.width + c];
+    }
+    if (BACKWARD)
+        put_slopes(j, group, a, b, n);
+    else
+        put_statistics(j, group, a, b, n);
+}
+
+/* A thread for each channel: the gradients of its weight and bias, samples in order. */
+template <class T> __global__ void __launch_bounds__(GROUP_THREADS) fold_samples(const ChannelJob<T> j)
+{
+    const int64_t c = (int64_t)blockIdx.x * GROUP_THREADS + threadIdx.x;
+    if (c >= j.grid.width) return;
+    double weight = 0.0, bias = 0.0;
+    for (int64_t sample = 0; sample < j.grid.samples; sample++) {
+        const double *sums = j.sums + sample * j.grid.parts * 2 * j.grid.width;
+        bias += sums[c];
+        weight += sums[j.grid.width + c] * (double)j.rstd[sample * j.grid.groups + c / j.each];
+    }
+    put_parameter(j.dbias, j.dbias_form, c, (float)bias, j.add_dbias);
+    put_parameter(j.dweight, j.dweight_form, c, (float)weight, j.add_dweight);
+}
+
+/* What evaluation normalises by. */
+template <class T> __global__ void __launch_bounds__(GROUP_THREADS) take_running(const ChannelJob<T> j)
+{
+    const int64_t c = (int64_t)blockIdx.x * GROUP_THREADS + threadIdx.x;
+    if (c >= j.grid.width) return;
+    const double variance = (double)j.statistics[SL_RUNNING_VARIANCE * j.grid.width + c];
+    j.mean_out[c] = j.statistics[SL_RUNNING_MEAN * j.grid.width + c];
+    j.rstd_out[c] = (float)(1.0 / sqrt(variance + (double)j.epsilon));
+}
+
+/* ---- the second walk ---- */
+
+template <class T, bool ALIGNED>
+__global__ void __launch_bounds__(SL_CHANNEL_THREADS) normalize(const ChannelJob<T> j, int64_t walks)
+{
+    constexpr int N = pack_elements<T>;
+    int64_t walk;
+    const Place<T> at = place_of(j, walks, &walk);
+    const int64_t begin = walk * WALK_ROWS * blockDim.y, end = min(begin + WALK_ROWS * blockDim.y, j.grid.rows);
+    const int64_t count = at.inside ? rows_of(begin, end, threadIdx.y) : 0;
+    const int64_t row = at.sample * j.grid.rows + begin + threadIdx.y;
+    if (count == 0) return;
+    Factors<T> f;
+    f.load(j, at);
+    for (int64_t r = 0; r < count; r += BATCH) {
+        uint4 x[BATCH] = {}, residual[BATCH] = {};
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int64_t here = row + (r + k) * blockDim.y;
+            if (r + k >= count) break;
+            x[k] = read_piece<T, ALIGNED>(j, j.x, here, at.first);
+            if (j.residual != nullptr) residual[k] = read_piece<T, ALIGNED>(j, j.residual, here, at.first);
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            float v[N], add[N] = {};
+            if (r + k >= count) break;
+            piece_floats<T>(x[k], v);
+            if (j.residual != nullptr) piece_floats<T>(residual[k], add);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                v[i] = fmaf(v[i] - f.mean[i], f.scale[i], f.bias[i]);
+                if (j.residual != nullptr) v[i] = __fadd_rn(v[i], add[i]);
+                if (j.relu && v[i] < 0.0f) v[i] = 0.0f; /* NaN stays */
+            }
+            write_piece<T, ALIGNED>(j, j.y, row + (r + k) * blockDim.y, at.first, v);
+        }
+    }
+}
+
+template <class T, bool ALIGNED>
+__global__ void __launch_bounds__(SL_CHANNEL_THREADS) write_dx(const ChannelJob<T> j, int64_t walks)
+{
+    constexpr int N = pack_elements<T>;
+    int64_t walk;
+    const Place<T> at = place_of(j, walks, &walk);
+    const int64_t begin = walk * WALK_ROWS * blockDim.y, end = min(begin + WALK_ROWS * blockDim.y, j.grid.rows);
+    const int64_t count = at.inside ? rows_of(begin, end, threadIdx.y) : 0;
+    const int64_t row = at.sample * j.grid.rows + begin + threadIdx.y;
+    if (count == 0) return;
+    Factors<T> f;
+    float slope[N], shift[N];
+    f.load(j, at);
+    group_floats(j, j.slopes, at, 2, slope);
+    group_floats(j, j.slopes + 1, at, 2, shift);
+    for (int64_t r = 0; r < count; r += BATCH) {
+        uint4 x[BATCH] = {}, dy[BATCH] = {}, passed[BATCH] = {}, old[BATCH] = {};
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int64_t here = row + (r + k) * blockDim.y;
+            if (r + k >= count) break;
+            x[k] = read_piece<T, ALIGNED>(j, j.x, here, at.first);
+            dy[k] = read_piece<T, ALIGNED>(j, j.dy, here, at.first);
+            if (j.passed != nullptr) passed[k] = read_piece<T, ALIGNED>(j, j.passed, here, at.first);
+            if (j.add) old[k] = read_piece<T, ALIGNED>(j, j.y, here, at.first);
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            float d[N], g[N], there[N];
+            if (r + k >= count) break;
+            piece_floats<T>(x[k], d);
+            piece_floats<T>(dy[k], g);
+            piece_floats<T>(old[k], there);
+#pragma unroll
+            for (int i = 0; i < N; i++) d[i] -= f.mean[i];
+            pass_gradient(j, f, passed[k], d, g);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                g[i] = fmaf(g[i], f.scale[i], fmaf(d[i], slope[i], shift[i]));
+                if (j.add) g[i] = __fadd_rn(there[i], g[i]);
+            }
+            write_piece<T, ALIGNED>(j, j.y, row + (r + k) * blockDim.y, at.first, g);
+        }
+    }
+}
+
+/* ---- on the host ---- */
+
+template <class T> ChannelJob<T> make_job(const sl_cuda_args *a, int64_t groups)
+{
+    ChannelJob<T> j = {};
+    j.grid = sl_channel_grid_of(&a->in[0], groups);
+    j.each = (int)(j.grid.width / j.grid.groups);
+    j.x = (const T *)a->in[0].data;
+    j.weight = (const T *)a->in[1].data;
+    j.y = (T *)a->out[0].data;
+    j.sums = (double *)a->workspace;
+    j.slopes = (float *)((char *)a->workspace + sl_channel_sum_bytes(&j.grid));
+    return j;
+}
+
+/* nullptr counts as aligned. */
+template <class T> bool is_aligned(const ChannelJob<T> &j)
+{
+    const void *operands[] = { j.x, j.residual, j.dy, j.passed, j.y, j.dresidual };
+    bool aligned = j.grid.width % pack_elements<T> == 0;
+    for (const void *p : operands) aligned = aligned && aligned_for(p, 16);
+    return aligned;
+}
+
+template <class T> using walk_kernel = void (*)(ChannelJob<T>, int64_t);
+template <class T> using sums_kernel = void (*)(ChannelJob<T>);
+
+template <class T> dim3 block_of(const ChannelJob<T> &j)
+{
+    return dim3((unsigned)j.grid.across, (unsigned)j.grid.abreast);
+}
+
+template <class T> void launch_sums(const sl_cuda_args *a, const ChannelJob<T> &j, sums_kernel<T> kernel)
+{
+    const size_t shared = (size_t)SL_CHANNEL_THREADS * pack_elements<T> * 2 * sizeof(float);
+    const unsigned blocks = (unsigned)(j.grid.samples * j.grid.parts * j.grid.tiles);
+    SL_LAUNCH(kernel, dim3(blocks), block_of(j), shared, a->stream, j);
+}
+
+template <class T> void launch_walk(const sl_cuda_args *a, const ChannelJob<T> &j, walk_kernel<T> kernel)
+{
+    const int64_t walks = sl_channel_ceil_div(j.grid.rows, WALK_ROWS * j.grid.abreast);
+    const unsigned blocks = (unsigned)(j.grid.samples * walks * j.grid.tiles);
+    SL_LAUNCH(kernel, dim3(blocks), block_of(j), 0, a->stream, j, walks);
+}
+
+template <class T> unsigned blocks_for(int64_t items)
+{
+    return (unsigned)sl_channel_ceil_div(items, GROUP_THREADS);
+}
+
+template <class T, bool BACKWARD> void launch_folds(const sl_cuda_args *a, const ChannelJob<T> &j)
+{
+    const int64_t blocks = sl_channel_ceil_div(j.grid.width, FOLD_CHANNELS);
+    SL_LAUNCH((fold_parts<T, BACKWARD>), dim3((unsigned)(blocks * j.grid.samples)), dim3(FOLD_CHANNELS, FOLD_LANES), 0,
+              a->stream, j, blocks);
+    if (j.grid.groups == j.grid.width && j.grid.samples == 1) return;
+    SL_LAUNCH((fold_groups<T, BACKWARD>), dim3(blocks_for<T>(j.grid.samples * j.grid.groups)), dim3(GROUP_THREADS), 0,
+              a->stream, j);
+    if (BACKWARD && (j.dweight != nullptr || j.dbias != nullptr))
+        SL_LAUNCH(fold_samples<T>, dim3(blocks_for<T>(j.grid.width)), dim3(GROUP_THREADS), 0, a->stream, j);
+}
+
+template <class T> sluice_status run_forward(const sl_cuda_args *a, ChannelJob<T> *j)
+{
+    j->bias = (const T *)a->in[2].data;
+    j->mean = j->mean_out = (float *)a->out[1].data;
+    j->rstd = j->rstd_out = (float *)a->out[2].data;
+    const bool aligned = is_aligned(*j);
+    if (j->running) {
+        SL_LAUNCH(take_running<T>, dim3(blocks_for<T>(j->grid.width)), dim3(GROUP_THREADS), 0, a->stream, *j);
+    } else {
+        launch_sums(a, *j, aligned ? forward_sums<T, true> : forward_sums<T, false>);
+        launch_folds<T, false>(a, *j);
+    }
+    launch_walk(a, *j, aligned ? normalize<T, true> : normalize<T, false>);
+    return sl_launched(a);
+}
+
+template <class T> sluice_status run_backward(const sl_cuda_args *a, ChannelJob<T> *j)
+{
+    j->dweight = a->out[1].data;
+    j->dweight_form = a->out[1].form;
+    j->add_dweight = accumulates(a, 1);
+    j->dbias = a->out[2].data;
+    j->dbias_form = a->out[2].form;
+    j->add_dbias = accumulates(a, 2);
+    j->add = accumulates(a, 0);
+    j->add_dresidual = accumulates(a, 3);
+    const bool aligned = is_aligned(*j);
+    launch_sums(a, *j, aligned ? backward_sums<T, true> : backward_sums<T, false>);
+    launch_folds<T, true>(a, *j);
+    if (j->y == nullptr) return sl_launched(a);
+    if (j->dresidual != nullptr && !j->add_dresidual) { /* it is what passed */
+        j->dy = j->dresidual;
+        j->passed = nullptr;
+        j->relu = false;
+    }
+    launch_walk(a, *j, aligned ? write_dx<T, true> : write_dx<T, false>);
+    return sl_launched(a);
+}
+
+/* Blocks are counted in 31 bits. */
+sluice_status check_size(sl_op op, const sl_cuda_args *a, int64_t groups)
+{
+    const sl_channel_grid g = sl_channel_grid_of(&a->in[0], groups);
+    SL_TRY(sl_check_workspace(op, a));
+    if (a->in[0].elements / SL_CHANNEL_THREADS + g.samples * g.parts * g.tiles <= INT32_MAX) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s: %lld elements are too many", a->name, (long long)a->in[0].elements);
+}
+} // namespace
+
+sluice_status sl_cuda_batch_norm(const sl_cuda_args *a)
+{
+    SL_TRY(check_size(SL_OP_BATCH_NORM, a, 0));
+    return sl_dispatch(sl_cuda_type(SL_OP_BATCH_NORM, a), [&](auto element) {
+        using T = decltype(element);
+        ChannelJob<T> j = make_job<T>(a, 0);
+        j.epsilon = a->attrs->batch_norm.epsilon;
+        j.relu = a->attrs->batch_norm.relu;
+        j.residual = a->input_count > 3 ? (const T *)a->in[3].data : nullptr;
+        j.statistics = (float *)a->out[3].data;
+        j.running = !a->context->training;
+        return run_forward(a, &j);
+    });
+}
+
+sluice_status sl_cuda_batch_norm_grad(const sl_cuda_args *a)
+{
+    SL_TRY(check_size(SL_OP_BATCH_NORM_GRAD, a, 0));
+    return sl_dispatch(sl_cuda_type(SL_OP_BATCH_NORM_GRAD, a), [&](auto element) {
+        using T = decltype(element);
+        ChannelJob<T> j = make_job<T>(a, 0);
+        j.relu = a->attrs->batch_norm.relu;
+        j.bias = (const T *)a->in[2].data;
+        j.mean = (const float *)a->in[3].data;
+        j.rstd = (const float *)a->in[4].data;
+        j.dy = (const T *)a->in[5].data;
+        j.passed = a->input_count > 6 && j.relu ? (const T *)a->in[6].data : nullptr;
+        j.dresidual = (T *)a->out[3].data;
+        return run_backward(a, &j);
+    });
+}
+
+sluice_status sl_cuda_group_norm(const sl_cuda_args *a)
+{
+    SL_TRY(check_size(SL_OP_GROUP_NORM, a, a->attrs->group_norm.groups));
+    return sl_dispatch(sl_cuda_type(SL_OP_GROUP_NORM, a), [&](auto element) {
+        using T = decltype(element);
+        ChannelJob<T> j = make_job<T>(a, a->attrs->group_norm.groups);
+        j.epsilon = a->attrs->group_norm.epsilon;
+        return run_forward(a, &j);
+    });
+}
+
+sluice_status sl_cuda_group_norm_grad(const sl_cuda_args *a)
+{
+    SL_TRY(check_size(SL_OP_GROUP_NORM_GRAD, a, a->attrs->group_norm.groups));
+    return sl_dispatch(sl_cuda_type(SL_OP_GROUP_NORM_GRAD, a), [&](auto element) {
+        using T = decltype(element);
+        ChannelJob<T> j = make_job<T>(a, a->attrs->group_norm.groups);
+        j.mean = (const float *)a->in[2].data;
+        j.rstd = (const float *)a->in[3].data;
+        j.dy = (const T *)a->in[4].data;
+        return run_backward(a, &j);
+    });
+}
