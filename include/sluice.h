@@ -496,7 +496,7 @@ SLUICE_API uint64_t sluice_step_count(const sluice_engine *e);
 /* How many of these were skipped, that is, changed nothing because their gradient was not finite (fp16, bf16). */
 SLUICE_API uint64_t sluice_skipped_steps(const sluice_engine *e);
 SLUICE_API double sluice_current_loss_scale(const sluice_engine *e); /* of the next step; 1 unless in fp16 */
-/* Copies a parameter out or in, in fp32. */
+/* Copies a parameter or a running statistic (sluice_batch_norm) out or in, in fp32; "num_batches_tracked" is one number. */
 SLUICE_API sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes);
 SLUICE_API sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes);
 /* Weights as safetensors, written atomically: through a symbolic link, with the mode of the file that is replaced. What

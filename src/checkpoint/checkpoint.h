@@ -97,8 +97,9 @@ sluice_status sl_parameter_read(sl_exec *x, int parameter, float *out);
 sluice_status sl_checkpoint_load_weights(sl_exec *x, const char *folder, uint64_t *step);
 /* Exact rule 10, as lower-case hexadecimal digits.
  *   weights = SHA-256 of, for each parameter in byte order of names: name, NUL, the 32 bytes of SHA-256(values as f32,
- * little-endian) state   = SHA-256 of, for each "<parameter>.<slot>" of the trainable ones in byte order: that name,
- * NUL, SHA-256(values) likewise; then "loss_scale", NUL, SHA-256(the 8 bytes of the double, little-endian) */
+ * little-endian) state   = SHA-256 of, for each "<parameter>.<slot>" of the trainable ones and each running statistic in
+ * byte order: that name, NUL, SHA-256(values) likewise; then "loss_scale", NUL, SHA-256(the 8 bytes of the double,
+ * little-endian) */
 sluice_status sl_state_hash(sl_exec *x, const sl_checkpoint_slots *slots, double loss_scale, char weights[65],
                             char state[65]);
 

@@ -19,6 +19,10 @@ typedef struct source {
     int parameter; /* or the first tile of a whole */
     int slot;      /* -1: the parameter itself */
     int whole;     /* index into exec_state.wholes; -1: the parameter was not cut, or tiles are wanted */
+    /* A running statistic: number and name of it (sl_exec_fetch_running), and no parameter. All ranks keep all of it, and
+     * rank 0 owns it. */
+    bool is_running;
+    int running, name;
 } source;
 
 typedef struct exec_state {
@@ -34,6 +38,7 @@ static int64_t owned_count(void *user, int64_t tensor, int rank)
 {
     const exec_state *s = user;
     source of = s->sources[tensor];
+    if (of.is_running) return rank == 0;
     if (of.whole >= 0) return sl_wholes_owned_count(&s->wholes, of.whole, rank);
     return sl_plan_owned_count(sl_exec_plan(s->x), of.parameter, rank);
 }
@@ -42,6 +47,7 @@ static sl_range owned(void *user, int64_t tensor, int rank, int64_t index)
 {
     const exec_state *s = user;
     source of = s->sources[tensor];
+    if (of.is_running) return (sl_range){ 0, (int64_t)s->tensors[tensor].elements };
     if (of.whole >= 0) return sl_wholes_owned(&s->wholes, of.whole, rank, index);
     return sl_plan_owned(sl_exec_plan(s->x), of.parameter, rank, index);
 }
@@ -54,6 +60,7 @@ static bool is_whole(const sl_plan *plan, int buffer)
 /* Whether this rank keeps all of a tensor, not its shard alone. */
 static bool keeps_all(const sl_plan *plan, source of)
 {
+    if (of.is_running) return true;
     const sl_layer_place *l = &plan->layers[plan->graph->parameters[of.parameter].layer];
     if (of.slot >= 0) return is_whole(plan, l->slots[of.slot]);
     return is_whole(plan, l->master) || is_whole(plan, l->home) || is_whole(plan, l->working);
@@ -110,18 +117,35 @@ static sluice_status for_each_run(exec_state *s, int64_t tensor, uint64_t first,
     return SLUICE_OK;
 }
 
+/* False: the tensor is no running statistic. What another rank owns is left alone. */
+static bool read_running(const exec_state *s, int64_t tensor, uint64_t first, uint64_t count, bool snapshot, float *out)
+{
+    const source of = s->sources[tensor];
+    if (of.is_running && s->state.rank == 0)
+        sl_exec_fetch_running(s->x, snapshot, of.running, of.name, (int64_t)first, (int64_t)count, out);
+    return of.is_running;
+}
+
 static sluice_status read_tensor(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
 {
+    if (read_running(user, tensor, first, count, false, out)) return SLUICE_OK;
     return for_each_run(user, tensor, first, count, out, sizeof *out, fetch_run);
 }
 
 static sluice_status read_snapshot(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
 {
+    if (read_running(user, tensor, first, count, true, out)) return SLUICE_OK;
     return for_each_run(user, tensor, first, count, out, sizeof *out, fetch_run_of_snapshot);
 }
 
 static sluice_status write_tensor(void *user, int64_t tensor, uint64_t first, uint64_t count, const float *data)
 {
+    const exec_state *s = user;
+    const source of = s->sources[tensor];
+    if (of.is_running) {
+        sl_exec_store_running(s->x, of.running, of.name, (int64_t)first, (int64_t)count, data);
+        return SLUICE_OK;
+    }
     return for_each_run(user, tensor, first, count, (void *)data, sizeof *data, store_run);
 }
 
@@ -135,6 +159,7 @@ static bool takes_bf16(void *user, int64_t tensor)
 {
     const exec_state *s = user;
     source of = s->sources[tensor];
+    if (of.is_running) return false;
     int end = of.whole < 0 ? of.parameter + 1 : sl_whole_end(sl_exec_plan(s->x)->graph, of.parameter);
     for (int p = of.parameter; p < end; p++)
         if (!sl_exec_takes_bf16(s->x, p)) return false;
@@ -148,7 +173,7 @@ static sluice_status add_tensor(exec_state *s, int parameter, int slot, const ch
     const sluice_graph *g = sl_exec_plan(s->x)->graph;
     const sl_parameter *p = &g->parameters[parameter];
     int64_t i = s->state.count++;
-    s->sources[i] = (source){ parameter, slot, -1 };
+    s->sources[i] = (source){ .parameter = parameter, .slot = slot, .whole = -1 };
     s->tensors[i] = (sl_state_tensor){ .name = p->name,
                                        .kind = kind,
                                        .shape = g->values[p->value].shape,
@@ -164,6 +189,21 @@ static sluice_status add_tensor(exec_state *s, int parameter, int slot, const ch
     s->tensors[i].shape = *sl_whole_shape(g, parameter);
     s->tensors[i].elements = (uint64_t)sl_shape_elements(&s->tensors[i].shape);
     return sl_wholes_add(&s->wholes, sl_exec_plan(s->x), parameter, &s->sources[i].whole);
+}
+
+/* Running statistics, in graph order. */
+static void add_running(exec_state *s)
+{
+    const sluice_graph *g = sl_exec_plan(s->x)->graph;
+    for (int r = 0; r < g->running_count; r++)
+        for (int name = 0; name < SL_RUNNING_NAMES; name++) {
+            const int64_t i = s->state.count++, count = sl_exec_running_count(s->x, r, name);
+            s->sources[i] = (source){ .parameter = -1, .slot = -1, .whole = -1, .is_running = true, r, name };
+            s->tensors[i] = (sl_state_tensor){ .name = g->running[r].names[name],
+                                               .kind = name == SL_NAME_BATCHES ? SL_KIND_COUNTER : SL_KIND_BUFFER,
+                                               .shape = { .rank = 1, .dim = { count } },
+                                               .elements = (uint64_t)count };
+        }
 }
 
 static int compare_parameters(const void *a, const void *b, void *user)
@@ -185,7 +225,8 @@ static int list_parameters(const sluice_graph *g, bool wholes, int *order)
     return count;
 }
 
-/* Weights in byte order of names, then the state of the trainable ones: a layout that no placement can change. */
+/* Weights in byte order of names, then running statistics, then the state of the trainable ones: a layout that no
+ * placement can change. */
 static sluice_status list_tensors(exec_state *s, const sl_checkpoint_slots *slots, bool wholes)
 {
     const sluice_graph *g = sl_exec_plan(s->x)->graph;
@@ -196,6 +237,7 @@ static sluice_status list_tensors(exec_state *s, const sl_checkpoint_slots *slot
     if (count > 0)
         qsort_r(order, (size_t)count, sizeof *order, wholes ? compare_wholes : compare_parameters, (void *)g);
     for (int i = 0; st == SLUICE_OK && i < count; i++) st = add_tensor(s, order[i], -1, SL_KIND_WEIGHT, wholes);
+    if (st == SLUICE_OK) add_running(s);
     for (int i = 0; slots != NULL && i < count; i++)
         for (int k = 0; st == SLUICE_OK && k < slots->count && g->parameters[order[i]].trainable; k++)
             st = add_tensor(s, order[i], k, slots->names[k], wholes);
@@ -213,7 +255,8 @@ static void free_state(exec_state *s)
 static sluice_status allocate_tensors(exec_state *s, const sl_checkpoint_slots *slots, bool wholes)
 {
     const sluice_graph *g = sl_exec_plan(s->x)->graph;
-    size_t most = (size_t)g->parameter_count * (size_t)(1 + (slots != NULL ? slots->count : 0));
+    size_t most = (size_t)g->parameter_count * (size_t)(1 + (slots != NULL ? slots->count : 0)) +
+                  (size_t)g->running_count * SL_RUNNING_NAMES;
     s->tensors = sl_alloc_array(most, sizeof *s->tensors, "checkpoint tensors");
     s->sources = sl_alloc_array(most, sizeof *s->sources, "checkpoint tensors");
     return s->tensors == NULL || s->sources == NULL ? SLUICE_ERR_NO_MEMORY : list_tensors(s, slots, wholes);

@@ -20,7 +20,7 @@ static sluice_status verify_weights(const sl_manifest *m, const char *folder)
 {
     int64_t *target = sl_alloc_array((size_t)m->tensor_count, sizeof *target, "checkpoint tensors");
     if (target == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int64_t i = 0; i < m->tensor_count; i++) target[i] = sl_state_is_weight(&m->tensors[i]) ? i : -1;
+    for (int64_t i = 0; i < m->tensor_count; i++) target[i] = sl_state_is_in_files(&m->tensors[i]) ? i : -1;
     sluice_status st = sl_verify_data(m, folder, target);
     sl_free(target);
     return st;

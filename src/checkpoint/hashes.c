@@ -251,7 +251,7 @@ static sluice_status list_entries(const sl_state *state, bool weights, sl_arena 
     for (int64_t i = 0; i < state->count; i++) {
         const sl_state_tensor *t = &state->tensors[i];
         if (sl_state_is_weight(t) != weights) continue;
-        const char *name = weights ? t->name : sl_arena_printf(arena, "%s.%s", t->name, t->kind);
+        const char *name = sl_state_is_in_files(t) ? t->name : sl_arena_printf(arena, "%s.%s", t->name, t->kind);
         if (name == NULL) return SLUICE_ERR_NO_MEMORY;
         entries[n++] = (entry){ name, i };
     }

@@ -63,7 +63,7 @@ static sluice_status sort_tensors(const sl_state_tensor *tensors, int64_t count,
     int64_t n = 0;
     if (sorted == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = 0; i < count; i++)
-        if (!weights_only || sl_state_is_weight(&tensors[i])) sorted[n++] = &tensors[i];
+        if (!weights_only || sl_state_is_in_files(&tensors[i])) sorted[n++] = &tensors[i];
     if (n > 0) qsort(sorted, (size_t)n, sizeof *sorted, compare_tensors);
     *out = sorted;
     *out_count = n;

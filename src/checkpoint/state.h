@@ -13,12 +13,16 @@
 #include "core/stop.h"
 #include "core/thread.h"
 
-/* Kind of a tensor that holds a parameter's values; the others are named for their optimizer slot. */
-#define SL_KIND_WEIGHT "weight"
+/* Kind of a tensor that holds a parameter's values; of one that the model keeps and does not train (a running statistic); of a
+ * count, which is two numbers (sl_exec_fetch_running) and in weights files one integer that may be absent. The others are
+ * named for their optimizer slot. */
+#define SL_KIND_WEIGHT  "weight"
+#define SL_KIND_BUFFER  "buffer"
+#define SL_KIND_COUNTER "counter"
 
 typedef struct sl_state_tensor {
     const char *name; /* of the parameter */
-    const char *kind; /* SL_KIND_WEIGHT or a slot's name */
+    const char *kind; /* SL_KIND_WEIGHT, SL_KIND_BUFFER, SL_KIND_COUNTER or a slot's name */
     sl_shape shape;
     uint64_t elements; /* f32 */
     /* Weights: what files hold instead, run after run of whole rows (sl_parameter.parts). A file that is read may hold
@@ -30,7 +34,8 @@ typedef struct sl_state_tensor {
 } sl_state_tensor;
 
 typedef struct sl_state {
-    const sl_state_tensor *tensors; /* weights first, in byte order of names; then state, by parameter and slot */
+    const sl_state_tensor
+        *tensors; /* weights first, in byte order of names; buffers; then state, by parameter and slot */
     int64_t count;
     const struct sl_weight_names *names; /* sluice_graph.file_names; may be NULL */
     sl_kept_vocabulary vocabulary; /* sluice_graph.vocabulary: written with the weights; what is loaded must agree */
@@ -70,7 +75,7 @@ sluice_status sl_state_save_begin(const sl_state *state, const sl_checkpoint_met
                                   bool background, sl_saving **out);
 bool sl_saving_done(sl_saving *s);
 sluice_status sl_state_save_finish(sl_saving *s, char *path);
-/* identity NULL: any model whose tensors match. weights_only: kinds other than SL_KIND_WEIGHT are left alone.
+/* identity NULL: any model whose tensors match. weights_only: what weights files do not hold is left alone.
  * `folder` may also be one step-N. *found is false, and meta zero, where there is no checkpoint. */
 sluice_status sl_state_load(const sl_state *state, const char *folder, const sl_identity *identity, bool weights_only,
                             const sl_log *log, sl_checkpoint_meta *meta, bool *found);
@@ -89,6 +94,17 @@ int64_t sl_state_find_owned(const sl_state *state, int64_t tensor, int rank, uin
 static inline bool sl_state_is_weight(const sl_state_tensor *t)
 {
     return strcmp(t->kind, SL_KIND_WEIGHT) == 0;
+}
+
+static inline bool sl_state_is_counter(const sl_state_tensor *t)
+{
+    return strcmp(t->kind, SL_KIND_COUNTER) == 0;
+}
+
+/* Whether weights files hold it too. */
+static inline bool sl_state_is_in_files(const sl_state_tensor *t)
+{
+    return sl_state_is_weight(t) || strcmp(t->kind, SL_KIND_BUFFER) == 0 || sl_state_is_counter(t);
 }
 
 #endif

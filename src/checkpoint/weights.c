@@ -31,6 +31,7 @@ typedef struct weights_writing {
     sl_st_writer *writer;
     sluice_dtype type;
     const char *name;
+    bool counts; /* it is a count */
 } weights_writing;
 
 /* Makes 16-bit numbers of `count` floats at the beginning of the same memory. False: a finite one became infinite. */
@@ -46,9 +47,17 @@ static bool narrow(sluice_dtype type, const float *values, size_t count, char *o
     return fits;
 }
 
+/* A count, from the two numbers it is kept as. */
+static sluice_status write_count(sl_st_writer *writer, const float *halves)
+{
+    const int64_t count = (int64_t)((uint64_t)halves[0] + (uint64_t)halves[1] * SL_BATCHES_LOW);
+    return sl_st_write_data(writer, &count, sizeof count);
+}
+
 static sluice_status write_chunk(void *user, void *data, size_t bytes)
 {
     const weights_writing *w = user;
+    if (w->counts) return write_count(w->writer, data);
     if (w->type == SLUICE_F32) return sl_st_write_data(w->writer, data, bytes);
     if (!narrow(w->type, data, bytes / sizeof(float), data))
         return sl_fail(SLUICE_ERR_USAGE, "tensor %s holds values too large for %s; write %sfp32",
@@ -76,6 +85,10 @@ static int64_t describe(const sl_state_tensor *t, sluice_dtype type, sl_st_tenso
     static const sl_st_dtype dtypes[] = {
         [SLUICE_F32] = SL_ST_F32, [SLUICE_BF16] = SL_ST_BF16, [SLUICE_F16] = SL_ST_F16
     };
+    if (sl_state_is_counter(t)) {
+        *out = (sl_st_tensor){ .name = t->name, .dtype = SL_ST_I64 };
+        return 1;
+    }
     for (int64_t k = 0; k < tensors_of(t); k++) {
         out[k] = (sl_st_tensor){ .name = t->name, .dtype = dtypes[type], .rank = t->shape.rank };
         for (int i = 0; i < t->shape.rank; i++) out[k].dim[i] = t->shape.dim[i];
@@ -117,6 +130,12 @@ static sluice_status name_tensors(const sl_state *state, sl_st_tensor *tensors, 
     return SLUICE_OK;
 }
 
+/* Only weights are rounded. */
+static sluice_dtype type_in_file(const sl_state *state, int64_t tensor)
+{
+    return sl_state_is_weight(&state->tensors[tensor]) ? state->file_type : SLUICE_F32;
+}
+
 static sluice_status begin_file(const sl_state *state, int64_t begin, int64_t end, const char *path, sl_st_writer **out)
 {
     sl_arena arena;
@@ -126,8 +145,8 @@ static sluice_status begin_file(const sl_state *state, int64_t begin, int64_t en
     sl_st_tensor *tensors = sl_alloc_array((size_t)most, sizeof *tensors, "list of weights");
     if (tensors == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = begin; i < end; i++)
-        if (sl_state_is_weight(&state->tensors[i]))
-            count += describe(&state->tensors[i], state->file_type, tensors + count);
+        if (sl_state_is_in_files(&state->tensors[i]))
+            count += describe(&state->tensors[i], type_in_file(state, i), tensors + count);
     sl_arena_init(&arena, "names of weights");
     sluice_status st = name_tensors(state, tensors, count, &arena);
     if (st == SLUICE_OK) st = sl_st_write_begin(path, tensors, count, metadata, pairs, out);
@@ -142,8 +161,9 @@ sluice_status sl_weights_write(sl_gather *g, int64_t begin, int64_t end, const c
     sluice_status st = begin_file(g->state, begin, end, path, &w);
     if (st != SLUICE_OK) return st;
     for (int64_t i = begin; i < end && st == SLUICE_OK; i++) {
-        weights_writing writing = { w, g->state->file_type, g->state->tensors[i].name };
-        if (sl_state_is_weight(&g->state->tensors[i])) st = for_each_chunk(g, i, write_chunk, &writing);
+        const sl_state_tensor *t = &g->state->tensors[i];
+        weights_writing writing = { w, type_in_file(g->state, i), t->name, sl_state_is_counter(t) };
+        if (sl_state_is_in_files(t)) st = for_each_chunk(g, i, write_chunk, &writing);
     }
     if (st == SLUICE_OK)
         *out = w;

@@ -23,7 +23,8 @@ bool sl_weight_is_in_parts(const sl_weights_set *f, const sl_state_tensor *t)
 
 bool sl_weight_is_left_out(const sl_weights_set *f, const sl_state_tensor *t)
 {
-    if (!t->is_adapter || sl_weights_set_find(f, t->name) != NULL) return false;
+    const bool optional = t->is_adapter || sl_state_is_counter(t); /* older files of PyTorch have no counts */
+    if (!optional || sl_weights_set_find(f, t->name) != NULL) return false;
     return t->part_count == 0 || sl_weights_set_find(f, t->parts[0].name) == NULL;
 }
 
@@ -152,7 +153,7 @@ static int64_t list_expected(name_faults *n, const char **names)
     int64_t count = 0;
     for (int64_t i = 0; i < n->state->count; i++) {
         const sl_state_tensor *t = &n->state->tensors[i];
-        if (!sl_state_is_weight(t) || sl_weight_is_left_out(n->f, t)) continue;
+        if (!sl_state_is_in_files(t) || sl_weight_is_left_out(n->f, t)) continue;
         if (!sl_weight_is_in_parts(n->f, t)) names[count++] = t->name;
         for (int k = 0; sl_weight_is_in_parts(n->f, t) && k < t->part_count; k++) names[count++] = t->parts[k].name;
     }
@@ -260,9 +261,20 @@ static sluice_status check_tensor(const sl_weights_set *f, const char *name, con
     return SLUICE_OK;
 }
 
+/* One integer, from 0 on: what it counts is checked as it is read. */
+static sluice_status check_counter(const sl_weights_set *f, const char *name)
+{
+    const sl_set_tensor *in = sl_weights_set_find(f, name);
+    const sl_st_tensor *found = in->stored;
+    if (sl_st_elements(found) == 1 && found->dtype == SL_ST_I64) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s must be one number of dtype I64; it has %" PRId64 " of dtype %s",
+                   in->file->file.path, sl_quote(name).text, sl_st_elements(found), sl_st_dtype_name(found->dtype));
+}
+
 static sluice_status check_weight(const sl_weights_set *f, const sl_state_tensor *t)
 {
     if (sl_weight_is_left_out(f, t)) return SLUICE_OK;
+    if (sl_state_is_counter(t)) return check_counter(f, t->name);
     if (!sl_weight_is_in_parts(f, t)) return check_tensor(f, t->name, &t->shape);
     for (int i = 0; i < t->part_count; i++) {
         sl_shape shape = t->shape;
@@ -285,7 +297,7 @@ sluice_status sl_weights_check(const sl_weights_set *f, const sl_state *state)
 {
     SL_TRY(check_names(f, state));
     for (int64_t i = 0; i < state->count; i++) {
-        if (!sl_state_is_weight(&state->tensors[i])) continue;
+        if (!sl_state_is_in_files(&state->tensors[i])) continue;
         SL_TRY(check_weight(f, &state->tensors[i]));
         SL_TRY(check_copies(f, state, &state->tensors[i]));
     }

@@ -18,7 +18,8 @@
 static uint64_t weight_bytes(const sl_weights_files *w, int64_t tensor)
 {
     const sl_state_tensor *t = &w->state->tensors[tensor];
-    return sl_state_is_weight(t) ? t->elements * (w->state->file_type == SLUICE_F32 ? 4 : 2) : 0;
+    if (!sl_state_is_in_files(t)) return 0;
+    return t->elements * (sl_state_is_weight(t) && w->state->file_type != SLUICE_F32 ? 2 : 4);
 }
 
 /* The end of the run of tensors that begins with `begin`: as many as fit, and at least one weight. */
@@ -101,7 +102,7 @@ static sluice_status finish_file(sl_weights_files *w, int number, int64_t begin,
     if (w->tell == NULL) return SLUICE_OK;
     for (int64_t i = begin; i < end; i++) {
         const sl_state_tensor *t = &w->state->tensors[i];
-        if (sl_state_is_weight(t)) tensors += t->part_count > 0 ? t->part_count : 1;
+        if (sl_state_is_in_files(t)) tensors += t->part_count > 0 ? t->part_count : 1;
         bytes += weight_bytes(w, i);
     }
     SL_TRY(sl_weights_files_path(w, number, path));
@@ -145,7 +146,7 @@ static sluice_status add_file(const sl_weights_files *w, sl_text *text, int numb
     const char *slash = strrchr(path, '/'), *file = slash != NULL ? slash + 1 : path;
     for (int64_t i = begin; i < end; i++) {
         const sl_state_tensor *t = &w->state->tensors[i];
-        if (!sl_state_is_weight(t)) continue;
+        if (!sl_state_is_in_files(t)) continue;
         if (t->part_count == 0) add_name(w, text, t->name, file);
         for (int k = 0; k < t->part_count; k++) add_name(w, text, t->parts[k].name, file);
     }

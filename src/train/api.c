@@ -83,12 +83,68 @@ static sluice_status find_parameter(const sluice_engine *e, const char *name, si
     return SLUICE_OK;
 }
 
+/* A running statistic by its name: which it is. */
+typedef struct running_name {
+    int running, name;
+} running_name;
+
+static bool find_running(const sluice_graph *g, const char *name, running_name *out)
+{
+    for (int i = 0; i < g->running_count; i++)
+        for (int k = 0; k < SL_RUNNING_NAMES; k++)
+            if (strcmp(g->running[i].names[k], name) == 0) {
+                *out = (running_name){ i, k };
+                return true;
+            }
+    return false;
+}
+
+/* A count is one number here. */
+static sluice_status check_running(const sluice_engine *e, const char *name, running_name r, size_t bytes)
+{
+    int64_t count = r.name == SL_NAME_BATCHES ? 1 : sl_exec_running_count(e->exec, r.running, r.name);
+    if ((uint64_t)count * sizeof(float) == bytes) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "running statistic \"%s\" has %llu bytes, %zu were given", name,
+                   (unsigned long long)count * sizeof(float), bytes);
+}
+
+static sluice_status get_running(sluice_engine *e, const char *name, running_name r, float *out, size_t bytes)
+{
+    float halves[2];
+    SL_TRY(check_running(e, name, r, bytes));
+    if (r.name != SL_NAME_BATCHES) {
+        sl_exec_fetch_running(e->exec, false, r.running, r.name, 0, (int64_t)(bytes / sizeof *out), out);
+        return SLUICE_OK;
+    }
+    sl_exec_fetch_running(e->exec, false, r.running, r.name, 0, 2, halves);
+    *out = halves[0] + halves[1] * (float)SL_BATCHES_LOW;
+    return SLUICE_OK;
+}
+
+static sluice_status set_running(sluice_engine *e, const char *name, running_name r, const float *data, size_t bytes)
+{
+    SL_TRY(check_running(e, name, r, bytes));
+    if (r.name != SL_NAME_BATCHES) {
+        sl_exec_store_running(e->exec, r.running, r.name, 0, (int64_t)(bytes / sizeof *data), data);
+        return SLUICE_OK;
+    }
+    if (!(*data >= 0 && *data < 1e12f) || *data != floorf(*data))
+        return sl_fail(SLUICE_ERR_USAGE, "running statistic \"%s\" counts micro-batches; it cannot be %g", name,
+                       (double)*data);
+    const uint64_t count = (uint64_t)*data;
+    const float halves[2] = { (float)(count % SL_BATCHES_LOW), (float)(count / SL_BATCHES_LOW) };
+    sl_exec_store_running(e->exec, r.running, r.name, 0, 2, halves);
+    return SLUICE_OK;
+}
+
 sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes)
 {
     int first;
     SL_NEED(e);
     SL_NEED(name);
     SL_NEED(out);
+    running_name r;
+    if (find_running(e->graph, name, &r)) return get_running(e, name, r, out, out_bytes);
     SL_TRY(find_parameter(e, name, out_bytes, &first));
     return sl_parameter_read(e->exec, first, out);
 }
@@ -99,6 +155,8 @@ sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const flo
     SL_NEED(e);
     SL_NEED(name);
     SL_NEED(data);
+    running_name r;
+    if (find_running(e->graph, name, &r)) return set_running(e, name, r, data, bytes);
     SL_TRY(find_parameter(e, name, bytes, &first));
     int64_t count = (int64_t)(bytes / sizeof *data);
     for (int64_t done = 0; done < count;) {

@@ -1,8 +1,8 @@
 /* cpu_workspace.c: how much workspace a kernel of the CPU backend needs, by the rows of op_kernels.h. */
 #include "backend/cpu/cpu_workspace.h"
 
-#include "backend/cpu/kernels/conv_parts.h"
 #include "backend/cpu/kernels/channel_parts.h"
+#include "backend/cpu/kernels/conv_parts.h"
 #include "backend/cpu/kernels/head_chunk.h"
 #include "backend/cpu/kernels/qk_norm_parts.h"
 #include "backend/cpu/kernels/sequence_size.h"

@@ -32,9 +32,11 @@ template <class T> struct ChannelJob {
     sl_form dweight_form, dbias_form;
     bool relu, add, add_dweight, add_dbias, add_dresidual;
     bool running; /* statistics are read, not made */
+    bool vectors; /* f32 numbers of channels are read in fours: of a sample, each channel a group */
+    bool weight_aligned, bias_aligned;
     float epsilon;
     double *sums;  /* [samples, parts, 2, width] */
-    float *slopes; /* [samples, groups, 2] */
+    float *slopes; /* [2, samples, groups] */
     int each;      /* channels of a group */
     sl_channel_grid grid;
 };
@@ -73,23 +75,38 @@ __device__ __forceinline__ void write_piece(const ChannelJob<T> &j, T *p, int64_
 
 /* An f32 vector of this thread's channels, or of their groups. */
 template <class T>
-__device__ __forceinline__ void group_floats(const ChannelJob<T> &j, const float *p, const Place<T> &at, int stride,
+__device__ __forceinline__ void group_floats(const ChannelJob<T> &j, const float *p, const Place<T> &at,
                                              float (&x)[pack_elements<T>])
 {
+    if (j.vectors) {
+#pragma unroll
+        for (int i = 0; i < pack_elements<T>; i += 4) {
+            const float4 v = *reinterpret_cast<const float4 *>(p + at.first + i);
+            x[i] = v.x;
+            x[i + 1] = v.y;
+            x[i + 2] = v.z;
+            x[i + 3] = v.w;
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < pack_elements<T>; i++) {
-        const int64_t c = at.first + i;
-        x[i] = c < j.grid.width ? p[(at.sample * j.grid.groups + c / j.each) * stride] : 0.0f;
+        const unsigned c = (unsigned)at.first + i;
+        x[i] = c < (unsigned)j.grid.width ? p[at.sample * j.grid.groups + c / (unsigned)j.each] : 0.0f;
     }
 }
 
+/* Parameters are slices of a flat buffer: they may begin at any element. */
 template <class T>
-__device__ __forceinline__ void parameter_floats(const ChannelJob<T> &j, const T *p, const Place<T> &at,
+__device__ __forceinline__ void parameter_floats(const ChannelJob<T> &j, const T *p, bool aligned, const Place<T> &at,
                                                  float (&x)[pack_elements<T>])
 {
+    if (p == nullptr) {
 #pragma unroll
-    for (int i = 0; i < pack_elements<T>; i++)
-        x[i] = p != nullptr && at.first + i < j.grid.width ? to_float(p[at.first + i]) : 0.0f;
+        for (int i = 0; i < pack_elements<T>; i++) x[i] = 0.0f;
+        return;
+    }
+    piece_floats<T>(load_piece(p, at.first, j.grid.width, aligned), x);
 }
 
 /* What a thread knows of its channels. */
@@ -99,10 +116,10 @@ template <class T> struct Factors {
     __device__ __forceinline__ void load(const ChannelJob<T> &j, const Place<T> &at)
     {
         float rstd[pack_elements<T>];
-        group_floats(j, j.mean, at, 1, mean);
-        group_floats(j, j.rstd, at, 1, rstd);
-        parameter_floats(j, j.weight, at, scale);
-        parameter_floats(j, j.bias, at, bias);
+        group_floats(j, j.mean, at, mean);
+        group_floats(j, j.rstd, at, rstd);
+        parameter_floats(j, j.weight, j.weight_aligned, at, scale);
+        parameter_floats(j, j.bias, j.bias_aligned, at, bias);
 #pragma unroll
         for (int i = 0; i < pack_elements<T>; i++) scale[i] = __fmul_rn(scale[i], rstd[i]);
     }
@@ -215,8 +232,8 @@ __global__ void __launch_bounds__(SL_CHANNEL_THREADS) backward_sums(const Channe
     const int64_t count = at.inside ? rows_of(begin, end, threadIdx.y) : 0;
     const int64_t row = at.sample * j.grid.rows + begin + threadIdx.y;
     float sum[N] = {}, product[N] = {};
-    Factors<T> f;
-    f.load(j, at);
+    Factors<T> f = {};
+    if (at.inside) f.load(j, at);
     for (int64_t r = 0; r < count; r += BATCH) {
         uint4 x[BATCH] = {}, dy[BATCH] = {}, passed[BATCH] = {};
 #pragma unroll
@@ -276,8 +293,8 @@ template <class T>
 __device__ __forceinline__ void put_slopes(const ChannelJob<T> &j, int64_t group, double sum, double product, double n)
 {
     const double rstd = (double)j.rstd[group];
-    j.slopes[2 * group] = (float)(-(rstd * rstd) * (product * rstd / n));
-    j.slopes[2 * group + 1] = (float)(-rstd * (sum / n));
+    j.slopes[group] = (float)(-(rstd * rstd) * (product * rstd / n));
+    j.slopes[j.grid.samples * j.grid.groups + group] = (float)(-rstd * (sum / n));
 }
 
 __device__ __forceinline__ void put_parameter(void *p, sl_form form, int64_t c, float x, bool add)
@@ -427,8 +444,8 @@ __global__ void __launch_bounds__(SL_CHANNEL_THREADS) write_dx(const ChannelJob<
     Factors<T> f;
     float slope[N], shift[N];
     f.load(j, at);
-    group_floats(j, j.slopes, at, 2, slope);
-    group_floats(j, j.slopes + 1, at, 2, shift);
+    group_floats(j, j.slopes, at, slope);
+    group_floats(j, j.slopes + j.grid.samples * j.grid.groups, at, shift);
     for (int64_t r = 0; r < count; r += BATCH) {
         uint4 x[BATCH] = {}, dy[BATCH] = {}, passed[BATCH] = {}, old[BATCH] = {};
 #pragma unroll
@@ -484,6 +501,17 @@ template <class T> bool is_aligned(const ChannelJob<T> &j)
     return aligned;
 }
 
+/* How the numbers of channels are read, once all of them are known; whether pieces are read whole. */
+template <class T> bool set_alignment(ChannelJob<T> *j)
+{
+    const bool alone = j->grid.samples == 1 && j->grid.groups == j->grid.width;
+    const bool whole = j->grid.width % pack_elements<T> == 0;
+    j->vectors = alone && whole && aligned_for(j->mean, 16) && aligned_for(j->rstd, 16) && aligned_for(j->slopes, 16);
+    j->weight_aligned = aligned_for(j->weight, 16);
+    j->bias_aligned = aligned_for(j->bias, 16);
+    return is_aligned(*j);
+}
+
 template <class T> using walk_kernel = void (*)(ChannelJob<T>, int64_t);
 template <class T> using sums_kernel = void (*)(ChannelJob<T>);
 
@@ -528,7 +556,7 @@ template <class T> sluice_status run_forward(const sl_cuda_args *a, ChannelJob<T
     j->bias = (const T *)a->in[2].data;
     j->mean = j->mean_out = (float *)a->out[1].data;
     j->rstd = j->rstd_out = (float *)a->out[2].data;
-    const bool aligned = is_aligned(*j);
+    const bool aligned = set_alignment(j);
     if (j->running) {
         SL_LAUNCH(take_running<T>, dim3(blocks_for<T>(j->grid.width)), dim3(GROUP_THREADS), 0, a->stream, *j);
     } else {
@@ -549,7 +577,7 @@ template <class T> sluice_status run_backward(const sl_cuda_args *a, ChannelJob<
     j->add_dbias = accumulates(a, 2);
     j->add = accumulates(a, 0);
     j->add_dresidual = accumulates(a, 3);
-    const bool aligned = is_aligned(*j);
+    const bool aligned = set_alignment(j);
     launch_sums(a, *j, aligned ? backward_sums<T, true> : backward_sums<T, false>);
     launch_folds<T, true>(a, *j);
     if (j->y == nullptr) return sl_launched(a);

@@ -1,8 +1,8 @@
 /* cuda_workspace.c: how much memory of its own a kernel needs. op_kernels.h says which family's function tells;
  * it is in <family>_size.h, beside how the family cuts its work. Plain C without CUDA: plans for a GPU are made where there is none. */
 #include "backend/cuda/attention_size.h"
-#include "backend/cuda/ctc_size.h"
 #include "backend/cuda/channel_size.h"
+#include "backend/cuda/ctc_size.h"
 #include "backend/cuda/embedding_size.h"
 #include "backend/cuda/gru_size.h"
 #include "backend/cuda/linear_size.h"
