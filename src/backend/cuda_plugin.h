@@ -38,7 +38,7 @@ typedef struct sl_cuda_plugin {
      * said. */
     sluice_status (*count)(int *out);
     sluice_status (*facts)(int ordinal, sl_cuda_facts *out);
-    /* Libraries in use: "cuBLASLt 13.1, NCCL 2.28"; for `sluice devices`. */
+    /* Libraries in use: "cuBLASLt 13.1, cuDNN 9.19, NCCL 2.28"; for `sluice devices`. */
     const char *(*libraries)(void);
     /* A communicator on top of `base` whose collectives run on this process's GPU through NCCL (comm/nccl_comm.h). It
      * is compiled for a table of comm_ops_bytes. SLUICE_ERR_USAGE: there is no NCCL here. */

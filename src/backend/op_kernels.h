@@ -109,17 +109,17 @@ SL_OP_KERNEL(LINEAR_GRAD_GELU, linear_grad_gelu, TYPED, none, KERNEL, linear)
 SL_OP_KERNEL(LINEAR_GRAD_WEIGHT, linear_grad_weight, TYPED, none, KERNEL, linear)
 /* cpu/kernels/head.c, cuda/cuda_head.c */
 SL_OP_KERNEL(LINEAR_CROSS_ENTROPY, linear_cross_entropy, TYPED, head, KERNEL, linear)
-/* cpu/kernels/conv.c */
-SL_OP_KERNEL(CONV2D, conv2d, TYPED, conv, NO_KERNEL, "no CUDA kernel of it yet")
-SL_OP_KERNEL(CONV2D_GRAD_INPUT, conv2d_grad_input, TYPED, conv, NO_KERNEL, "no CUDA kernel of it yet")
-SL_OP_KERNEL(CONV2D_GRAD_WEIGHT, conv2d_grad_weight, TYPED, conv_weight, NO_KERNEL, "no CUDA kernel of it yet")
-/* cpu/kernels/pool.c */
-SL_OP_KERNEL(MAX_POOL2D, max_pool2d, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
-SL_OP_KERNEL(MAX_POOL2D_GRAD, max_pool2d_grad, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
-SL_OP_KERNEL(AVG_POOL2D, avg_pool2d, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
-SL_OP_KERNEL(AVG_POOL2D_GRAD, avg_pool2d_grad, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
-SL_OP_KERNEL(GLOBAL_AVG_POOL, global_avg_pool, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
-SL_OP_KERNEL(GLOBAL_AVG_POOL_GRAD, global_avg_pool_grad, TYPED, none, NO_KERNEL, "no CUDA kernel of it yet")
+/* cpu/kernels/conv.c, cuda/cuda_conv.c */
+SL_OP_KERNEL(CONV2D, conv2d, TYPED, conv, KERNEL, conv)
+SL_OP_KERNEL(CONV2D_GRAD_INPUT, conv2d_grad_input, TYPED, conv, KERNEL, conv)
+SL_OP_KERNEL(CONV2D_GRAD_WEIGHT, conv2d_grad_weight, TYPED, conv_weight, KERNEL, conv)
+/* cpu/kernels/pool.c, cuda/pool.cu */
+SL_OP_KERNEL(MAX_POOL2D, max_pool2d, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(MAX_POOL2D_GRAD, max_pool2d_grad, TYPED, none, KERNEL, pool)
+SL_OP_KERNEL(AVG_POOL2D, avg_pool2d, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(AVG_POOL2D_GRAD, avg_pool2d_grad, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(GLOBAL_AVG_POOL, global_avg_pool, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(GLOBAL_AVG_POOL_GRAD, global_avg_pool_grad, TYPED, none, KERNEL, none)
 /* cpu/kernels/update.c, cuda/update.cu */
 SL_OP_KERNEL(UPDATE, update, UNTYPED, none, KERNEL, update)
 /* cpu/kernels/gradient_norm.c, cuda/gradient_norm.cu */

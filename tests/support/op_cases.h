@@ -582,6 +582,21 @@ static const op_case cases[] = {
     { IO(GROUP_NORM_GRAD, 5, 3), .in = { SHAPE(3, 1400, 16), SHAPE(16), SHAPE(3, 8), SHAPE(3, 8), SHAPE(3, 1400, 16) }, .out = { SHAPE(3, 1400, 16), SHAPE(16), SHAPE(16) }, .fill = { [3] = POSITIVE }, .attrs = { .group_norm = { 8, 1e-5f } }, .absent = 1 },
     { IO(GROUP_NORM_GRAD, 5, 3), .in = { SHAPE(2, 5, 1032), SHAPE(1032), SHAPE(2, 4), SHAPE(2, 4), SHAPE(2, 5, 1032) }, .out = { SHAPE(2, 5, 1032), SHAPE(1032), SHAPE(1032) }, .fill = { [3] = POSITIVE }, .attrs = { .group_norm = { 4, 1e-5f } }, .absent = 6 },
     { IO(GROUP_NORM_GRAD, 5, 3), .in = { SHAPE(4, 40, 64), SHAPE(64), SHAPE(4, 32), SHAPE(4, 32), SHAPE(4, 40, 64) }, .out = { SHAPE(4, 40, 64), SHAPE(64), SHAPE(64) }, .fill = { [3] = POSITIVE }, .attrs = { .group_norm = { 32, 1e-5f } }, .absent = 2 },
+    /* outputs in eights, which the library for convolutions of a GPU takes in 16 bits; windows of more than 256 places */
+    { IO(CONV2D, 3, 1), .in = { SHAPE(2, 6, 7, 5), SHAPE(16, 5, 3, 3), SHAPE(16) }, .out = { SHAPE(2, 6, 7, 16) }, .attrs = { .conv = { 1, 1, 1, 1, 1, 1, 1 } } },
+    { IO(CONV2D_GRAD_INPUT, 2, 1), .in = { SHAPE(2, 6, 7, 16), SHAPE(16, 5, 3, 3) }, .out = { SHAPE(2, 6, 7, 5) }, .attrs = { .conv = { 1, 1, 1, 1, 1, 1, 1 } } },
+    { IO(CONV2D_GRAD_WEIGHT, 2, 2), .in = { SHAPE(2, 6, 7, 16), SHAPE(2, 6, 7, 5) }, .out = { SHAPE(16, 5, 3, 3), SHAPE(16) }, .attrs = { .conv = { 1, 1, 1, 1, 1, 1, 1 } } },
+    { IO(CONV2D, 3, 1), .in = { SHAPE(1, 6, 5, 8), SHAPE(16, 4, 3, 3), SHAPE(16) }, .out = { SHAPE(1, 6, 5, 16) }, .attrs = { .conv = { 1, 1, 1, 1, 1, 1, 2 } } },
+    { IO(CONV2D_GRAD_INPUT, 2, 1), .in = { SHAPE(1, 6, 5, 16), SHAPE(16, 4, 3, 3) }, .out = { SHAPE(1, 6, 5, 8) }, .attrs = { .conv = { 1, 1, 1, 1, 1, 1, 2 } } },
+    { IO(CONV2D_GRAD_WEIGHT, 2, 2), .in = { SHAPE(1, 6, 5, 16), SHAPE(1, 6, 5, 8) }, .out = { SHAPE(16, 4, 3, 3), SHAPE(16) }, .attrs = { .conv = { 1, 1, 1, 1, 1, 1, 2 } } },
+    { IO(CONV2D, 2, 1), .in = { SHAPE(2, 5, 6, 16), SHAPE(24, 16, 1, 1) }, .out = { SHAPE(2, 3, 3, 24) }, .attrs = { .conv = { 2, 2, 0, 0, 1, 1, 1 } } },
+    { IO(CONV2D_GRAD_INPUT, 2, 1), .in = { SHAPE(2, 3, 3, 24), SHAPE(24, 16, 1, 1) }, .out = { SHAPE(2, 5, 6, 16) }, .attrs = { .conv = { 2, 2, 0, 0, 1, 1, 1 } } },
+    { IO(CONV2D_GRAD_WEIGHT, 2, 1), .in = { SHAPE(2, 3, 3, 24), SHAPE(2, 5, 6, 16) }, .out = { SHAPE(24, 16, 1, 1) }, .attrs = { .conv = { 2, 2, 0, 0, 1, 1, 1 } } },
+    { IO(CONV2D, 3, 1), .in = { SHAPE(1, 9, 8, 8), SHAPE(8, 8, 3, 3), SHAPE(8) }, .out = { SHAPE(1, 5, 4, 8) }, .attrs = { .conv = { 2, 2, 2, 2, 2, 2, 1 } } },
+    { IO(CONV2D_GRAD_INPUT, 2, 1), .in = { SHAPE(1, 5, 4, 8), SHAPE(8, 8, 3, 3) }, .out = { SHAPE(1, 9, 8, 8) }, .attrs = { .conv = { 2, 2, 2, 2, 2, 2, 1 } } },
+    { IO(CONV2D_GRAD_WEIGHT, 2, 2), .in = { SHAPE(1, 5, 4, 8), SHAPE(1, 9, 8, 8) }, .out = { SHAPE(8, 8, 3, 3), SHAPE(8) }, .attrs = { .conv = { 2, 2, 2, 2, 2, 2, 1 } } },
+    { IO(MAX_POOL2D, 1, 1), .in = { SHAPE(1, 20, 18, 3) }, .out = { SHAPE(1, 2, 2, 3) }, .attrs = { .pool = { 17, 16, 2, 2, 0, 0, false, false } }, .exact = true },
+    { IO(MAX_POOL2D_GRAD, 2, 1), .in = { SHAPE(1, 20, 18, 3), SHAPE(1, 2, 2, 3) }, .out = { SHAPE(1, 20, 18, 3) }, .attrs = { .pool = { 17, 16, 2, 2, 0, 0, false, false } } },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

@@ -58,6 +58,7 @@ struct sl_cuda_libraries {
     void *file; /* of dlopen; stays open, as CUDA libraries do not like to be unloaded */
     sl_cublaslt lt;
     cublasLtHandle_t handle;
+    struct sl_cudnn *cudnn; /* owned */
     bool tf32;
     int choice_count;
     sl_gemm_choice *choices; /* SL_GEMM_CHOICES, open addressing; owned */

@@ -68,7 +68,7 @@ static sluice_status open_parts(sl_device *d)
     SL_TRY(find_map_maker(d));
     SL_TRY(sl_order_open(d));
     SL_TRY(sl_arenas_open(d));
-    return sl_cuda_libraries_open(d->options.tf32, &d->libraries);
+    return sl_cuda_libraries_open(d->options.tf32, &d->options.log, &d->libraries);
 }
 
 static sluice_status cuda_open(const sl_device_options *options, sl_device **out)

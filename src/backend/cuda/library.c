@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cuda/cublaslt.h"
+#include "backend/cuda/cudnn_conv.h"
 #include "core/alloc.h"
 #include "core/status.h"
 
@@ -56,7 +57,7 @@ static sluice_status find_functions(void *file, sl_cublaslt *out)
     return SLUICE_OK;
 }
 
-sluice_status sl_cuda_libraries_open(bool tf32, sl_cuda_libraries **out)
+sluice_status sl_cuda_libraries_open(bool tf32, const sl_log *log, sl_cuda_libraries **out)
 {
     sluice_status st;
     sl_cuda_libraries *l = sl_alloc(sizeof *l, "cuda libraries");
@@ -69,13 +70,16 @@ sluice_status sl_cuda_libraries_open(bool tf32, sl_cuda_libraries **out)
         st = SLUICE_ERR_NO_MEMORY;
         goto free_libraries;
     }
+    if ((st = sl_cudnn_open(tf32, log, &l->cudnn)) != SLUICE_OK) goto free_choices;
     cublasStatus_t created = l->lt.create(&l->handle);
     if (created != CUBLAS_STATUS_SUCCESS) {
         st = sl_fail(SLUICE_ERR_FAILED, "cuBLASLt: cannot be started: %s", l->lt.status_text(created));
-        goto free_choices;
+        goto close_cudnn;
     }
     *out = l;
     return SLUICE_OK;
+close_cudnn:
+    sl_cudnn_close(l->cudnn);
 free_choices:
     sl_free(l->choices);
 free_libraries:
@@ -86,12 +90,18 @@ free_libraries:
 void sl_cuda_libraries_close(sl_cuda_libraries *l)
 {
     if (l == NULL) return;
+    sl_cudnn_close(l->cudnn);
     (void)l->lt.destroy(l->handle);
     sl_free(l->choices);
     sl_free(l);
 }
 
-void sl_cuda_libraries_text(char *out, size_t bytes)
+sl_cudnn *sl_cuda_libraries_cudnn(sl_cuda_libraries *l)
+{
+    return l->cudnn;
+}
+
+static void cublaslt_text(char *out, size_t bytes)
 {
     void *file;
     sl_cublaslt lt;
@@ -102,4 +112,12 @@ void sl_cuda_libraries_text(char *out, size_t bytes)
     /* 130100 for 13.1.0 */
     size_t version = lt.version();
     snprintf(out, bytes, "cuBLASLt %zu.%zu", version / 10000, version / 100 % 100);
+}
+
+void sl_cuda_libraries_text(char *out, size_t bytes)
+{
+    char cublaslt[64], cudnn[64];
+    cublaslt_text(cublaslt, sizeof cublaslt);
+    sl_cudnn_text(cudnn, sizeof cudnn);
+    snprintf(out, bytes, "%s, %s", cublaslt, cudnn);
 }

@@ -20,7 +20,7 @@ static void complain(const char *text)
 static void with_checks(void (*run)(const checks *))
 {
     checks c = { .alloc = take, .release = free, .finish = nothing, .fail = complain, .product_error = 0x1p-24 };
-    REQUIRE_OK(sl_cuda_libraries_open(false, &c.libraries));
+    REQUIRE_OK(sl_cuda_libraries_open(false, &(sl_log){ 0 }, &c.libraries));
     c.workspace_bytes = SL_CUDA_GEMM_WORKSPACE + (1 << 20);
     c.workspace = take(c.workspace_bytes);
     run(&c);

@@ -41,7 +41,7 @@ static sluice_status emulated_open(const sl_device_options *options, sl_device *
     if ((st = sl_host_kernels_of(options->isa, &d->kernels)) != SLUICE_OK) goto free_device;
     if ((st = sl_pool_create(options->threads, &d->pool)) != SLUICE_OK) goto free_device;
     if ((st = sl_failure_open(&d->failure)) != SLUICE_OK) goto destroy_pool;
-    if ((st = sl_cuda_libraries_open(options->tf32, &d->libraries)) != SLUICE_OK) goto close_failure;
+    if ((st = sl_cuda_libraries_open(options->tf32, &options->log, &d->libraries)) != SLUICE_OK) goto close_failure;
     *out = d;
     return SLUICE_OK;
 close_failure:

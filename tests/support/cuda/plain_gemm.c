@@ -19,8 +19,9 @@ struct sl_cuda_libraries {
     bool tf32;
 };
 
-sluice_status sl_cuda_libraries_open(bool tf32, sl_cuda_libraries **out)
+sluice_status sl_cuda_libraries_open(bool tf32, const sl_log *log, sl_cuda_libraries **out)
 {
+    (void)log;
     sl_cuda_libraries *l = sl_alloc(sizeof *l, "cuda libraries");
     if (l == NULL) return SLUICE_ERR_NO_MEMORY;
     l->tf32 = tf32;
