@@ -566,7 +566,8 @@ typedef enum {
     SLUICE_EVENT_EPOCH,
     SLUICE_EVENT_END,
     SLUICE_EVENT_PHASE,
-    SLUICE_EVENT_SAMPLE
+    SLUICE_EVENT_SAMPLE,
+    SLUICE_EVENT_EARLY_STOP
 } sluice_event_kind;
 
 /* A document as a model of tokens learns from it. */
@@ -584,6 +585,7 @@ typedef struct sluice_sample {
 typedef struct sluice_metric {
     const char *name;
     double value; /* NaN: not known */
+    bool shown;   /* the configuration asks for it, or it judges */
 } sluice_metric;
 
 /* How well one class is found. */
@@ -630,6 +632,18 @@ typedef struct sluice_event {
     /* STEP: of its seconds, those that rank 0 spent on filling its batches, or on waiting for the threads that do; on a GPU part
      * of that passes while it computes. END: mean over the steps after the first, of the rank with the most. */
     double data_seconds;
+    /* EVAL: what the model has of docs/evaluate.md. EARLY_STOP: the one that is watched, with its best value. Valid during the
+     * call, as are the following. */
+    const sluice_metric *metrics;
+    int metric_count;
+    bool best;   /* EVAL: by the metric that judges, better than all before in this run */
+    bool judged; /* EVAL: something depends on that: checkpoint.keep_best or early_stopping */
+    /* EVAL of sluice_job_eval, of models that tell classes apart; 0: of others. confusion[target * class_count + predicted]:
+     * samples; NULL: there are more classes than 256. */
+    int64_t class_count;
+    const sluice_class_score *classes;
+    const uint64_t *confusion;
+    uint64_t best_step, evaluations; /* EARLY_STOP: the step of the best evaluation, and how many came after it */
 } sluice_event;
 
 /* What generation_config.json of the model's folder may decide: bits of sluice_job_options.from_folder. */
@@ -685,6 +699,8 @@ typedef struct sluice_job_options {
     /* generate: SLUICE_FOLDER_... bits of the values above that the model's folder decides where it says them; a note tells
      * each. 0: none */
     unsigned from_folder;
+    const char *predictions;   /* eval: file for what the model made of every sample, .csv or .jsonl; NULL: none */
+    bool best;                 /* eval, generate: the best checkpoint of checkpoint.path, not the newest */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 

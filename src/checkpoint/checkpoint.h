@@ -24,6 +24,14 @@
  * threads. For overhead_bytes. */
 #define SL_CHECKPOINT_STAGING_BYTES (3 * (SL_CHECKPOINT_CHUNK + 4096))
 
+/* The best of the evaluations of a run so far. */
+typedef struct sl_best {
+    char by[32];    /* the metric and which values are better, in words; "": there was no evaluation */
+    double value;   /* of the best one */
+    uint64_t step;  /* it came after; 0: none had a value */
+    uint64_t since; /* evaluations that were not better */
+} sl_best;
+
 /* All of a run's state that is not a tensor. */
 typedef struct sl_checkpoint_meta {
     uint64_t step;          /* completed steps */
@@ -41,6 +49,8 @@ typedef struct sl_checkpoint_meta {
     char precision[8], wire[8], states[16];     /* "fp32", "bf16", "fp16", "compact"; "" likewise: fp32 */
     /* of a dynamic loss scale: steps since the last overflow, overflows until it falls; 0: it is not dynamic */
     uint64_t scale_steps, scale_hysteresis;
+    sl_best best;     /* checkpoint.keep_best: best.step is never removed; 0: none is kept */
+    sl_best stopping; /* early_stopping */
 } sl_checkpoint_meta;
 
 typedef struct sl_checkpoint_slots { /* names of the optimizer's state tensors */
@@ -68,6 +78,11 @@ sluice_status sl_checkpoint_finish(sl_save *save, char *path);
  * naming the setting and both values, or SLUICE_ERR_INPUT naming the tensor; nothing is loaded then. */
 sluice_status sl_checkpoint_load(sl_exec *x, const sl_checkpoint_slots *slots, const char *folder,
                                  const sl_identity *identity, const sl_log *log, sl_checkpoint_meta *meta);
+/* The link in a folder of checkpoints that leads to the best one. */
+#define SL_BEST_NAME "best"
+/* Makes that link lead to step-N where there is one. A save of a step that is its own meta.best.step does so; a run that was
+ * killed in between does it when it goes on. Needs the folder's lock. */
+sluice_status sl_checkpoint_name_best(const char *folder, uint64_t step);
 /* The highest step that has a folder here, whole or not; 0: none. */
 sluice_status sl_checkpoint_newest(const char *folder, uint64_t *step);
 /* Rows of a micro-batch of the run whose checkpoints these are, by the newest that tells; 0: none does. */

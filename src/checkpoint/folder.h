@@ -3,7 +3,8 @@
  *     step-N       a committed checkpoint
  *     step-N.tmp   one being written or removed: never read
  *     step-N.old   the former step-N while a new one takes its place: as good as committed while there is no step-N
- *     latest       the name of the newest, for people and scripts; nothing here reads it */
+ *     latest       the name of the newest, for people and scripts; nothing here reads it
+ *     best         a link to the best step-N, by the metric that judges; wherever a step's folder is taken, so is this */
 #ifndef SL_CHECKPOINT_FOLDER_H
 #define SL_CHECKPOINT_FOLDER_H
 

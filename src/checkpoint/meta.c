@@ -17,6 +17,12 @@
             false                                                                                                      \
     }
 
+#define BEST(of_, name_, type_)                                                                                        \
+    {                                                                                                                  \
+#of_ "_" #name_, type_, offsetof(sl_checkpoint_meta, of_) + offsetof(sl_best, name_),                          \
+            sizeof(((sl_best *)0)->name_), true                                                                        \
+    }
+
 const sl_meta_field sl_meta_fields[] = {
     FIELD(step, SL_META_COUNT),
     FIELD(applied_steps, SL_META_COUNT),
@@ -39,5 +45,13 @@ const sl_meta_field sl_meta_fields[] = {
     LATER(states, SL_META_TEXT),
     LATER(scale_steps, SL_META_COUNT),
     LATER(scale_hysteresis, SL_META_COUNT),
+    BEST(best, by, SL_META_TEXT),
+    BEST(best, value, SL_META_DOUBLE),
+    BEST(best, step, SL_META_COUNT),
+    BEST(best, since, SL_META_COUNT),
+    BEST(stopping, by, SL_META_TEXT),
+    BEST(stopping, value, SL_META_DOUBLE),
+    BEST(stopping, step, SL_META_COUNT),
+    BEST(stopping, since, SL_META_COUNT),
 };
 const size_t sl_meta_field_count = sizeof sl_meta_fields / sizeof sl_meta_fields[0];

@@ -221,9 +221,9 @@ static sluice_status commit(const char *folder, uint64_t step, const char *tmp, 
     return sl_dir_sync(folder);
 }
 
-/* Removes the former step-N, and of the steps before this one all but the newest keep - 1. Later ones are another
- * run's, or damaged: they are not judged here. */
-static sluice_status remove_older(const char *folder, uint64_t step, int keep)
+/* Removes the former step-N, and of the steps before this one all but the newest keep - 1 and the best. Later ones are
+ * another run's, or damaged: they are not judged here. */
+static sluice_status remove_older(const char *folder, uint64_t step, uint64_t best, int keep)
 {
     sl_entries e;
     int kept = 1;
@@ -231,8 +231,8 @@ static sluice_status remove_older(const char *folder, uint64_t step, int keep)
     SL_TRY(sl_entries_read(folder, &e));
     for (int64_t i = 0; i < e.count && st == SLUICE_OK; i++) {
         bool former = e.list[i].step == step && e.list[i].kind == SL_ENTRY_OLD;
-        bool older = e.list[i].step < step && e.list[i].kind != SL_ENTRY_TMP && kept++ >= keep;
-        if (former || older) st = sl_entry_remove(folder, e.list[i]);
+        bool older = e.list[i].step < step && e.list[i].kind != SL_ENTRY_TMP && e.list[i].step != best;
+        if (former || (older && kept++ >= keep)) st = sl_entry_remove(folder, e.list[i]);
     }
     sl_entries_free(&e);
     return st;
@@ -244,6 +244,18 @@ static sluice_status name_latest(const char *folder, uint64_t step)
     SL_TRY(sl_folder_path(folder, "latest", path));
     int bytes = snprintf(text, sizeof text, "step-%" PRIu64 "\n", step);
     return sl_file_replace(path, text, (size_t)bytes);
+}
+
+/* Nothing where the step is not there, or is called so already. */
+sluice_status sl_checkpoint_name_best(const char *folder, uint64_t step)
+{
+    char path[PATH_MAX], name[64], now[64];
+    SL_TRY(sl_folder_path(folder, SL_BEST_NAME, path));
+    sl_path_link_target(path, now, sizeof now);
+    snprintf(name, sizeof name, "step-%" PRIu64, step);
+    if (strcmp(now, name) == 0) return SLUICE_OK;
+    SL_TRY(sl_folder_path(folder, name, path));
+    return sl_path_exists(path) ? sl_link_replace(folder, SL_BEST_NAME, name) : SLUICE_OK;
 }
 
 static sluice_status write_and_commit(sl_saving *s)
@@ -260,7 +272,8 @@ static sluice_status complete(void *saving)
     SL_TRY(write_and_commit(s));
     s->tmp_made = false;
     SL_TRY(name_latest(s->folder, s->m.meta.step));
-    return remove_older(s->folder, s->m.meta.step, s->keep);
+    if (s->m.meta.best.step == s->m.meta.step) SL_TRY(sl_checkpoint_name_best(s->folder, s->m.meta.step));
+    return remove_older(s->folder, s->m.meta.step, s->m.meta.best.step, s->keep);
 }
 
 static sluice_status make_tmp(sl_saving *s)

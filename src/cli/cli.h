@@ -27,6 +27,8 @@ typedef struct cli_arguments {
     const char *prompts, *system, *template_name;                          /* NULL: not given */
     const char *data, *adapter, *save;                                     /* NULL: not given */
     bool chat, lora;
+    bool best;
+    const char *predictions;                       /* NULL: not given */
     bool lines, llmc, special_tokens, add_special; /* tokenize */
     const char *eos, *validation_out;              /* NULL: not given */
     int64_t threads;                               /* -1: not given */

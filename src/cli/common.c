@@ -116,6 +116,8 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     out->system = a->system;
     out->template_name = a->template_name;
     out->in = stdin;
+    out->best = a->best;
+    out->predictions = a->predictions;
     out->stops = a->stops;
     out->stop_count = a->stop_count;
 }

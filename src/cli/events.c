@@ -94,16 +94,66 @@ static void put_step(FILE *out, const sluice_event *e)
     put_number(out, "data_seconds", e->data_seconds);
 }
 
+static void put_metrics(FILE *out, const sluice_event *e)
+{
+    fputs(",\"metrics\":{", out);
+    for (int i = 0; i < e->metric_count; i++) {
+        const sluice_metric *m = &e->metrics[i];
+        fprintf(out, isfinite(m->value) ? "%s\"%s\":%.17g" : "%s\"%s\":null", i > 0 ? "," : "", m->name, m->value);
+    }
+    fputc('}', out);
+}
+
+/* What is known of each class, and which were taken for which. */
+static void put_classes(FILE *out, const sluice_event *e)
+{
+    fputs(",\"classes\":[", out);
+    for (int64_t i = 0; i < e->class_count; i++) {
+        const sluice_class_score *c = &e->classes[i];
+        fprintf(out, "%s{\"class\":%lld", i > 0 ? "," : "", (long long)i);
+        if (c->name != NULL) put_text(out, "name", c->name);
+        put_number(out, "precision", c->precision);
+        put_number(out, "recall", c->recall);
+        put_number(out, "f1", c->f1);
+        put_count(out, "support", c->support);
+        fputc('}', out);
+    }
+    fputc(']', out);
+    if (e->confusion == NULL) return;
+    fputs(",\"confusion\":[", out);
+    for (int64_t i = 0; i < e->class_count * e->class_count; i++) {
+        bool begins = i % e->class_count == 0, ends = (i + 1) % e->class_count == 0;
+        fprintf(out, "%s%s%llu%s", i > 0 ? "," : "", begins ? "[" : "", (unsigned long long)e->confusion[i],
+                ends ? "]" : "");
+    }
+    fputc(']', out);
+}
+
+static void put_early_stop(FILE *out, const sluice_event *e)
+{
+    put_count(out, "step", e->step);
+    put_text(out, "metric", e->metric_count > 0 ? e->metrics[0].name : "");
+    put_number(out, "best", e->metric_count > 0 ? e->metrics[0].value : (double)NAN);
+    put_count(out, "best_step", e->best_step);
+    put_count(out, "evaluations", e->evaluations);
+}
+
 static void put_eval(FILE *out, const sluice_event *e)
 {
     put_count(out, "step", e->step);
     put_number(out, "loss", e->loss);
     put_number(out, "accuracy", e->accuracy);
-    if (e->path == NULL) return; /* during training */
+    if (e->path == NULL) { /* during training */
+        put_metrics(out, e);
+        fprintf(out, ",\"best\":%s", e->best ? "true" : "false");
+        return;
+    }
     put_number(out, "perplexity", e->perplexity);
     put_number(out, "bits_per_byte", e->bits_per_byte);
     put_count(out, e->tokens > 0 ? "tokens" : "samples", e->tokens > 0 ? e->tokens : e->samples);
     put_text(out, "weights", e->path);
+    put_metrics(out, e);
+    if (e->class_count > 0) put_classes(out, e);
 }
 
 static void put_saved(FILE *out, const sluice_event *e)
@@ -167,7 +217,7 @@ static const struct {
     [SLUICE_EVENT_STEP] = { "step", put_step },       [SLUICE_EVENT_EVAL] = { "eval", put_eval },
     [SLUICE_EVENT_SAVED] = { "saved", put_saved },    [SLUICE_EVENT_EPOCH] = { "epoch", put_epoch },
     [SLUICE_EVENT_END] = { "end", put_end },          [SLUICE_EVENT_PHASE] = { "phase", put_phase },
-    [SLUICE_EVENT_SAMPLE] = { "sample", put_sample },
+    [SLUICE_EVENT_SAMPLE] = { "sample", put_sample }, [SLUICE_EVENT_EARLY_STOP] = { "early_stop", put_early_stop },
 };
 
 /* A phase is written once a second while it goes on, and when it is over. */

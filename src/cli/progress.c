@@ -192,7 +192,23 @@ static void on_eval(cli_progress *p, const sluice_event *e)
 {
     fprintf(p->out, "step %llu: validation loss %.4f", (unsigned long long)e->step, e->loss);
     if (isfinite(e->accuracy) && e->accuracy > 0) fprintf(p->out, ", accuracy %.2f%%", 100 * e->accuracy);
-    fputc('\n', p->out);
+    for (int i = 0; i < e->metric_count; i++) {
+        const sluice_metric *m = &e->metrics[i];
+        if (!m->shown || strcmp(m->name, "loss") == 0 || strcmp(m->name, "accuracy") == 0) continue;
+        fprintf(p->out, isfinite(m->value) ? ", %s %.4g" : ", %s not known", m->name, m->value);
+    }
+    fputs(e->best && e->judged ? ", the best so far\n" : "\n", p->out);
+}
+
+static void on_early_stop(cli_progress *p, const sluice_event *e)
+{
+    const sluice_metric *m = e->metrics;
+    fprintf(p->out, "stopped early after step %llu: %llu evaluations brought no better %s than ",
+            (unsigned long long)e->step, (unsigned long long)e->evaluations, m->name);
+    if (e->best_step > 0)
+        fprintf(p->out, "%.6g, after step %llu\n", m->value, (unsigned long long)e->best_step);
+    else
+        fputs("a number\n", p->out);
 }
 
 static void on_saved(cli_progress *p, const sluice_event *e)
@@ -265,8 +281,9 @@ static void on_sample(cli_progress *p, const sluice_event *e)
 }
 
 static void (*const event_printers[])(cli_progress *p, const sluice_event *e) = {
-    [SLUICE_EVENT_RESUMED] = on_resumed, [SLUICE_EVENT_EVAL] = on_eval, [SLUICE_EVENT_SAVED] = on_saved,
-    [SLUICE_EVENT_EPOCH] = on_epoch,     [SLUICE_EVENT_END] = on_end,   [SLUICE_EVENT_SAMPLE] = on_sample,
+    [SLUICE_EVENT_RESUMED] = on_resumed,       [SLUICE_EVENT_EVAL] = on_eval, [SLUICE_EVENT_SAVED] = on_saved,
+    [SLUICE_EVENT_EPOCH] = on_epoch,           [SLUICE_EVENT_END] = on_end,   [SLUICE_EVENT_SAMPLE] = on_sample,
+    [SLUICE_EVENT_EARLY_STOP] = on_early_stop,
 };
 
 void cli_progress_event(cli_progress *p, const sluice_event *event)

@@ -173,6 +173,24 @@ static sluice_status read_whole(sluice_config *c, const json_t *list, const char
     return read_patterns(c, "lora.modules_to_save", list, where, &m->lora.whole, &m->lora.whole_count);
 }
 
+static sluice_status read_metrics(sluice_config *c, const json_t *list, const char *where)
+{
+    static const sl_option item = {
+        .key = "evaluate.metrics", .type = SL_OPT_CHOICE, .fallback = "", .choices = SL_METRIC_CHOICES
+    };
+    uint64_t metrics = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        sl_config_value value;
+        SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
+        if (value.choice == 0)
+            return sl_fail(SLUICE_ERR_USAGE, "%sevaluate.metrics: \"auto\" is no metric; leave the list out for that",
+                           where);
+        metrics |= (uint64_t)1 << (value.choice - 1);
+    }
+    c->settings.evaluate.metrics = metrics;
+    return SLUICE_OK;
+}
+
 /* Shares of the ranks: how many there must be is known when the number of ranks is. */
 static sluice_status read_weights(sluice_config *c, const json_t *list, const char *where)
 {
@@ -246,10 +264,15 @@ static sluice_status read_groups(sluice_config *c, const json_t *list, const cha
 static const struct {
     const char *key;
     sluice_status (*read)(sluice_config *c, const json_t *list, const char *where);
-} list_readers[] = { { "model.hidden", read_hidden },     { "freeze", read_freeze },
-                     { "lora.targets", read_targets },    { "lora.modules_to_save", read_whole },
-                     { "optimizer.groups", read_groups }, { "zero_optimization.partition_weights", read_weights },
-                     { "data.mean", read_mean },          { "data.std", read_deviation } };
+} list_readers[] = { { "model.hidden", read_hidden },
+                     { "freeze", read_freeze },
+                     { "lora.targets", read_targets },
+                     { "lora.modules_to_save", read_whole },
+                     { "evaluate.metrics", read_metrics },
+                     { "optimizer.groups", read_groups },
+                     { "zero_optimization.partition_weights", read_weights },
+                     { "data.mean", read_mean },
+                     { "data.std", read_deviation } };
 
 static sluice_status read_list_contents(sluice_config *c, const sl_option *row, const json_t *list, const char *where)
 {

@@ -3,6 +3,7 @@
 #ifndef SL_CONFIG_CONFIG_H
 #define SL_CONFIG_CONFIG_H
 
+#include "config/metric_list.h"
 #include "core/log.h"
 #include "core/options.h"
 #include "data/data.h"
@@ -21,6 +22,9 @@ typedef enum {
     SL_GPU_COMM_NCCL,
     SL_GPU_COMM_HOST
 } sl_gpu_comm;
+
+/* Which values of a metric are better. */
+typedef enum { SL_JUDGE_AUTO, SL_JUDGE_MIN, SL_JUDGE_MAX } sl_judge_mode;
 
 typedef struct sl_device_settings {
     sluice_device kind;
@@ -50,13 +54,27 @@ typedef struct sl_settings {
     int64_t train_batch_size; /* samples in a step: model.batch x plan.accumulation x ranks */
     struct {
         int64_t every, batches;
-    } evaluate; /* every 0: only before the first and after the last step; batches 0: all of the split */
+        int metric;       /* that judges: 0: auto, else 1 + sl_metric */
+        uint64_t metrics; /* bit 1 << sl_metric of those to show; 0: the usual ones. Follows from given.metrics */
+    } evaluate;           /* every 0: only before the first and after the last step; batches 0: all of the split */
+    struct {
+        int64_t patience; /* evaluations; 0: the run is not ended early */
+        double min_delta;
+        int metric; /* as evaluate.metric */
+        int mode;   /* sl_judge_mode */
+    } early_stopping;
+    struct {
+        int64_t every;         /* steps; 0: the batch does not grow */
+        int64_t factor, limit; /* limit: samples in a step; -1: not given */
+    } batch_growth;
     struct {
         const char *path; /* "": none */
         int64_t every;
         int keep;
         bool background;
+        bool keep_best; /* by evaluate.metric */
     } checkpoint;
+    bool save_best;       /* `save` gets the weights of the best checkpoint */
     const char *save;     /* safetensors path, or a folder; "": none */
     uint64_t shard_bytes; /* of tensors in a file of that folder; 0: the usual number */
     sluice_dtype save_type;
@@ -69,8 +87,8 @@ typedef struct sl_settings {
     /* What rows say that has no meaning alone: sl_config_resolve makes fields above of it. */
     struct {
         const char *vocabulary; /* "bytes", "characters", or a number */
-        const char *hidden, *freeze, *targets, *whole, *groups, *weights, *mean,
-            *deviation;   /* JSON arrays as text; parsed when they are read */
+        const char *hidden, *freeze, *targets, *whole, *groups, *weights, *mean, *deviation,
+            *metrics;     /* JSON arrays as text; parsed when they are read */
         int weight_count; /* entries of plan.partition_weights */
         bool adam_w_mode, torch_adam;
         bool lora;        /* adapters with usual settings (lora.enabled) */

@@ -280,7 +280,8 @@ static const struct chapter {
       "\"vocabulary\": \"bytes\"}" },
     { "Data", "data", "\"data\": {\"type\": \"text\", \"path\": \"input.txt\", \"validation\": 0.1}" },
     { "Length, batch and evaluation",
-      "steps|epochs|seed|evaluate|train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps|"
+      "steps|epochs|seed|evaluate|early_stopping|train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_"
+      "steps|"
       "gradient_clipping|steps_per_print",
       "\"steps\": 2000, \"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 16, \"evaluate\": {\"every\": "
       "250}" },
@@ -296,7 +297,7 @@ static const struct chapter {
       "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}, \"states\": \"compact\"}" },
     { "Activations and memory", "activation_checkpointing|memory",
       "\"memory\": {\"device\": \"20GiB\"}, \"activation_checkpointing\": {\"mode\": \"recompute\"}" },
-    { "Checkpoints and results", "checkpoint|save|save_dtype|save_shard_size|hashes|load|debug",
+    { "Checkpoints and results", "checkpoint|save|save_best|save_dtype|save_shard_size|hashes|load|debug",
       "\"checkpoint\": {\"path\": \"runs/a\", \"every\": 500}, \"save\": \"model.safetensors\"" },
 };
 

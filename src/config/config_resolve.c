@@ -164,6 +164,20 @@ static sluice_status resolve_length(const sluice_config *c, const sl_settings *s
     return SLUICE_OK;
 }
 
+/* What is judged needs evaluations, and what is kept a place. */
+static sluice_status resolve_judging(const sluice_config *c, sl_settings *s)
+{
+    if (s->early_stopping.patience > 0 && s->evaluate.every == 0)
+        return fail_key(c, "early_stopping.patience",
+                        "evaluations are counted, and evaluate.every is 0: there is none before the last step");
+    if (s->save_best && s->save[0] == '\0') return fail_key(c, "save_best", "save is missing; name the file to write");
+    if ((s->save_best || s->checkpoint.keep_best) && s->checkpoint.path[0] == '\0')
+        return fail_key(c, s->save_best ? "save_best" : "checkpoint.keep_best",
+                        "checkpoint.path is missing: the best step is kept as a checkpoint");
+    s->checkpoint.keep_best = s->checkpoint.keep_best || s->save_best;
+    return SLUICE_OK;
+}
+
 static const char *rank_word(int ranks)
 {
     return ranks == 1 ? "rank" : "ranks";
@@ -512,6 +526,7 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     sl_config_fill_data(c, log, &s);
     SL_TRY(sl_config_fill_bare(c, ranks, log, &s));
     SL_TRY(resolve_length(c, &s));
+    SL_TRY(resolve_judging(c, &s));
     SL_TRY(resolve_batch(c, ranks, &s));
     SL_TRY(resolve_optimizer(c, &s));
     SL_TRY(resolve_groups(c, &s));

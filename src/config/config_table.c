@@ -103,6 +103,7 @@
 #define OUTPUT         "it says what is reported or written, not what is computed"
 #define MOVES          "files move; a data set with other contents is noticed by its hash, and a warning says so"
 #define LENGTH         "a run may be made longer or shorter; a schedule that follows its length follows the new one"
+#define JUDGED         "it counts from the next evaluation on; what was best by another metric is forgotten"
 #define DROPOUT        "regularisation without state: it counts from the next step on"
 #define RESOLVED(key_) "it is another way to write " key_
 
@@ -344,10 +345,26 @@ const sl_option sl_config_rows[] = {
         FREE(NO_BITS)),
     COUNT("evaluate.every", "0", evaluate.every, 0,
           "Steps between evaluations; 0: only before the first and after the last step.",
-          FREE("evaluation changes nothing but what ReduceLROnPlateau sees")),
+          FREE("evaluation changes nothing but what ReduceLROnPlateau and early_stopping see")),
     COUNT("evaluate.batches", "0", evaluate.batches, 0,
           "Micro-batches in an evaluation; 0: the whole validation split.",
-          FREE("evaluation changes nothing but what ReduceLROnPlateau sees")),
+          FREE("evaluation changes nothing but what ReduceLROnPlateau and early_stopping see")),
+    CHOICE("evaluate.metric", "auto", evaluate.metric, SL_METRIC_CHOICES,
+           "Metric that judges: by which `checkpoint.keep_best` and `early_stopping` find the best step; auto: `loss`. "
+           "docs/evaluate.md says what each is, and which models have it.",
+           FREE(JUDGED)),
+    LIST("evaluate.metrics", given.metrics,
+         "Metrics to show, such as `[\"f1\", \"auc\"]`; empty: those that a model of this kind usually has.",
+         FREE(OUTPUT)),
+    COUNT("early_stopping.patience", "0", early_stopping.patience, 0,
+          "End the run when so many evaluations, every `evaluate.every` steps, have brought nothing better; 0: do not.",
+          FREE(JUDGED)),
+    REAL("early_stopping.min_delta", "0", early_stopping.min_delta, 0, LARGE,
+         "How much better an evaluation must be to count as better.", FREE(JUDGED)),
+    CHOICE("early_stopping.metric", "auto", early_stopping.metric, SL_METRIC_CHOICES,
+           "Metric that is watched; auto: `evaluate.metric`.", FREE(JUDGED)),
+    CHOICE("early_stopping.mode", "auto", early_stopping.mode, "auto|min|max",
+           "Whether lower or higher values are better; auto: as the metric has it.", FREE(JUDGED)),
 
     /* ---- batch ---- */
     COUNT_AUTO(
@@ -767,6 +784,10 @@ const sl_option sl_config_rows[] = {
     FLAG_AUTO("checkpoint.background", "false", checkpoint.background,
               "Write checkpoints while training goes on, from a copy in host memory that the plan reserves.",
               FREE(OUTPUT)),
+    FLAG("checkpoint.keep_best", "false", checkpoint.keep_best,
+         "Write a checkpoint of every step that an evaluation finds better than all before, by `evaluate.metric`, and "
+         "keep it beside the newest ones; `best` in the folder leads to it.",
+         FREE(OUTPUT)),
     NOTED("checkpoint.tag_validation", STRING, "Warn", "checkpoints are named by their step"),
     NOTED("checkpoint.load_universal", BOOL, "false", "every checkpoint is independent of the number of ranks"),
     NOTED("checkpoint.use_node_local_storage", BOOL, "false", "the ranks of a checkpoint write into one folder"),
@@ -776,6 +797,10 @@ const sl_option sl_config_rows[] = {
         "Where the weights go after the last step: a safetensors file, or the folder of a model (an existing one, or a "
         "name that ends in a slash), with config.json and the tokenizer's files; empty: nowhere.",
         FREE(OUTPUT), WRITES),
+    FLAG("save_best", "false", save_best,
+         "`save` gets the weights of the best checkpoint instead of those of the last step; keeps it as "
+         "`checkpoint.keep_best` does.",
+         FREE(OUTPUT)),
     CHOICE("save_dtype", "fp32", save_type, "fp32|bf16|fp16", "Type of the weights there; fp32: the exact values.",
            FREE(OUTPUT), VALUES(SLUICE_F32, SLUICE_BF16, SLUICE_F16)),
     SIZE("save_shard_size", shard_bytes, 1,

@@ -772,6 +772,20 @@ sluice_status sl_path_rename(const char *from, const char *to)
     return sl_fail(SLUICE_ERR_IO, "cannot rename %s to %s: %s%s", from, to, strerror(error), find_cause(error)->advice);
 }
 
+sluice_status sl_path_point(const char *to, const char *path)
+{
+    if (symlink(to, path) == 0) return SLUICE_OK;
+    int error = errno;
+    return sl_fail(SLUICE_ERR_IO, "%s: cannot make a link to %s: %s%s", path, to, strerror(error),
+                   find_cause(error)->advice);
+}
+
+void sl_path_link_target(const char *path, char *out, size_t bytes)
+{
+    ssize_t length = readlink(path, out, bytes);
+    out[length >= 0 && (size_t)length < bytes ? length : 0] = '\0';
+}
+
 sluice_status sl_path_exchange(const char *a, const char *b, bool *exchanged)
 {
     *exchanged = io_exchange(a, b) == 0;

@@ -106,6 +106,10 @@ sluice_status sl_dir_make_lasting(const char *path); /* the same; what was made 
 sluice_status sl_dir_try(const char *path, char *folder);
 sluice_status sl_dir_sync(const char *path);
 sluice_status sl_path_rename(const char *from, const char *to);
+/* A symbolic link at `path` that says `to`. Nothing may be there. */
+sluice_status sl_path_point(const char *to, const char *path);
+/* What the link at `path` says; "": it is none, or says more than fits. */
+void sl_path_link_target(const char *path, char *out, size_t bytes);
 /* Each of two folders of one file system gets the name of the other, at once; false: this file system cannot do that, and
  * nothing was changed. */
 sluice_status sl_path_exchange(const char *a, const char *b, bool *exchanged);

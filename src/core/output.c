@@ -161,3 +161,26 @@ sluice_status sl_file_replace(const char *path, const void *data, size_t bytes)
     sl_output_drop(&o);
     return st;
 }
+
+static sluice_status make_link(const char *temporary, const char *path, const char *to)
+{
+    sl_path_info there;
+    SL_TRY(sl_path_look_at_name(path, &there));
+    if (there.kind != SL_PATH_MISSING && there.kind != SL_PATH_LINK)
+        return sl_fail(SLUICE_ERR_USAGE, "%s, where a link to %s is to be, is a %s; move it away", path, to,
+                       sl_path_kind_name(there.kind));
+    SL_TRY(sl_path_look_at_name(temporary, &there));
+    if (there.kind == SL_PATH_LINK) SL_TRY(sl_path_remove(temporary)); /* of a run that was killed */
+    SL_TRY(sl_path_point(to, temporary));
+    return sl_path_rename(temporary, path);
+}
+
+sluice_status sl_link_replace(const char *folder, const char *name, const char *to)
+{
+    char path[PATH_MAX], temporary[PATH_MAX];
+    if (snprintf(temporary, sizeof temporary, "%s/%s.tmp", folder, name) >= (int)sizeof temporary)
+        return sl_fail(SLUICE_ERR_USAGE, "%.80s...: the path of a link in it is too long", folder);
+    snprintf(path, sizeof path, "%s/%s", folder, name); /* shorter */
+    SL_TRY(make_link(temporary, path, to));
+    return sl_dir_sync(folder);
+}

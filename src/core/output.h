@@ -42,5 +42,7 @@ sluice_status sl_output_finish(sl_output *o);
 void sl_output_drop(sl_output *o);
 /* All of it for a file whose bytes are in memory. */
 sluice_status sl_file_replace(const char *path, const void *data, size_t bytes);
+/* folder/name becomes a symbolic link to `to`, or stays what it was. What is there and is no link is SLUICE_ERR_USAGE. */
+sluice_status sl_link_replace(const char *folder, const char *name, const char *to);
 
 #endif

@@ -75,6 +75,7 @@ typedef struct sl_model_options {
 typedef struct sl_model_info {
     int64_t tokens_per_sample; /* 0: not a token model */
     bool classifies;           /* output are logits of the targets' classes: accuracy can be counted */
+    bool binary;               /* classifies: each output is one logit, each target f32 0 or 1 */
 } sl_model_info;
 
 /* Builds forward, loss and output of the family named by o->type into g. Bad settings: SLUICE_ERR_USAGE naming key and

@@ -1,38 +1,86 @@
-/* evaluate.c: loss and accuracy over a split, each sample counted once, and the eval command. */
+/* evaluate.c: one pass over a split, each sample counted once, and the eval command. */
 #include <math.h>
+#include <string.h>
 
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "train/engine_parts.h"
 #include "train/job.h"
+#include "train/predictions.h"
+#include "train/score_report.h"
 
-/* Sums over what was evaluated so far; means come last, so that batches of different size weigh what they should. */
+/* The loss over what was evaluated so far; means come last, so that batches of different size weigh what they should. */
 typedef struct tally {
-    double loss, weight;     /* weight: targets (or rows) that count */
-    double correct, classed; /* targets that were looked at, and how many of them were the likeliest class */
-    double bytes;            /* of the text that the targets are; NaN: not known */
+    double loss, weight; /* weight: targets (or rows) that count */
+    double bytes;        /* of the text that the targets are; NaN: not known */
 } tally;
 
-static int64_t argmax(const float *row, int64_t n)
+static bool is_text(const sl_job *j)
 {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (row[i] > row[best]) best = i;
-    return best;
+    return j->info.tokens_per_sample > 0;
 }
 
-/* Right ones of the first `count` targets; those that are ignored do not count. */
-static void count_correct(const sl_job *j, const sl_data_field *targets, int64_t count, tally *t)
+static const sl_data_field *targets_of(const sl_job *j)
 {
-    int64_t all = j->batch.rows * targets->row_elements;
-    int64_t classes = (int64_t)(j->prediction_bytes / sizeof(float)) / all;
-    const int32_t *target = targets->buffer;
-    for (int64_t i = 0; i < count; i++) {
-        if (target[i] < 0) continue;
-        t->classed++;
-        t->correct += argmax(j->predictions + i * classes, classes) == target[i];
-    }
+    return sl_batch_field(&j->batch, is_text(j) ? "targets" : "target");
 }
+
+/* Numbers that the model gives for each target. */
+static int64_t predicted_for_each(const sl_job *j, const sl_data_field *targets)
+{
+    return (int64_t)(j->prediction_bytes / sizeof(float)) / (j->batch.rows * targets->row_elements);
+}
+
+/* ---- how a job is judged ---- */
+
+/* Samples of a rank in one evaluation. */
+static int64_t samples_of_rank(const sl_job *j, sl_data_split split, int64_t most_batches)
+{
+    int64_t rows = j->settings.model.batch, batches = sl_ceil_div(j->data->ops->samples(j->data, split), rows);
+    if (most_batches > 0 && most_batches < batches) batches = most_batches;
+    return sl_ceil_div(batches, j->ranks.count) * rows;
+}
+
+/* Elements of a target of one sample. */
+static int64_t target_elements(const sl_job *j)
+{
+    int input = sl_graph_find_input(j->graph, is_text(j) ? "targets" : "target");
+    return input >= 0 ? sl_shape_elements(&j->graph->values[input].shape) / j->settings.model.batch : 1;
+}
+
+static void find_shape(sl_job *j)
+{
+    sl_metric_shape *s = &j->judge.shape;
+    int64_t outputs = 0, elements = target_elements(j);
+    if (j->graph->output >= 0)
+        outputs = sl_shape_elements(&j->graph->values[j->graph->output].shape) / j->settings.model.batch;
+    *s = (sl_metric_shape){ .judged = is_text(j) ? SL_JUDGED_TOKENS : SL_JUDGED_VALUES, .outputs = outputs };
+    if (is_text(j) || !j->info.classifies) return;
+    s->judged = j->info.binary ? SL_JUDGED_BINARY : SL_JUDGED_CLASSES;
+    s->classes = j->info.binary ? 2 : outputs / elements;
+}
+
+sluice_status sl_job_judge(sl_job *j, bool whole)
+{
+    const sl_settings *s = &j->settings;
+    find_shape(j);
+    SL_TRY(sl_judge_choose(&j->judge, s, whole));
+    bool judges = s->checkpoint.keep_best || s->early_stopping.patience > 0;
+    if (!whole && judges && !j->validates)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: there is no validation data to judge by; set data.validation above 0",
+                       s->early_stopping.patience > 0 ? "early_stopping.patience" : "checkpoint.keep_best");
+    bool bytes = j->judge.best.metric == SL_METRIC_BITS_PER_BYTE || j->judge.stopping.metric == SL_METRIC_BITS_PER_BYTE;
+    if (bytes && judges && j->vocabulary == NULL)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "evaluate.metric: bits_per_byte is not known of tokens of a tokenizer; take perplexity or loss");
+    if (sl_wants(j->judge.wanted, SL_METRIC_AUC))
+        j->judge.shape.scores =
+            target_elements(j) *
+            samples_of_rank(j, j->validates ? SL_SPLIT_VALIDATION : SL_SPLIT_TRAIN, whole ? 0 : s->evaluate.batches);
+    return SLUICE_OK;
+}
+
+/* ---- one batch ---- */
 
 /* Bytes of text that the targets stand for. */
 static double count_bytes(const sl_job *j, const sl_data_field *targets)
@@ -56,19 +104,28 @@ static double squared_error(const sl_job *j, const sl_data_field *targets, int64
     return sum / (double)targets->row_elements;
 }
 
+/* log(1 + e^-z) of the real rows alone, z the logit of the right answer: likewise. */
+static double binary_loss(const sl_job *j, const sl_data_field *targets, int64_t valid)
+{
+    const float *y = j->predictions, *t = targets->buffer;
+    double sum = 0;
+    for (int64_t i = 0; i < valid * targets->row_elements; i++)
+        sum += fmax((double)y[i], 0) - (double)y[i] * t[i] + log1p(exp(-fabs((double)y[i])));
+    return sum / (double)targets->row_elements;
+}
+
 static sluice_status run_batch(sl_job *j, int64_t valid, tally *t)
 {
     sluice_batch batch = sl_batch_of(&j->batch);
-    const sl_data_field *targets = sl_batch_field(&j->batch, j->info.tokens_per_sample > 0 ? "targets" : "target");
+    const sl_data_field *targets = targets_of(j);
     double loss = 0;
     SL_TRY(sl_engine_evaluate(j->engine, &batch, &loss, j->predictions));
-    if (!j->info.classifies) {
-        t->loss += squared_error(j, targets, valid);
+    if (!j->info.classifies || j->info.binary) {
+        t->loss += (j->info.binary ? binary_loss : squared_error)(j, targets, valid);
         t->weight += (double)valid;
         t->bytes = (double)NAN;
         return SLUICE_OK;
     }
-    if (j->predictions != NULL) count_correct(j, targets, valid * targets->row_elements, t);
     /* the loss is a mean over targets; those of padded rows are -1, the ignore index */
     const int32_t *target = targets->buffer;
     int64_t counted = 0;
@@ -79,6 +136,27 @@ static sluice_status run_batch(sl_job *j, int64_t valid, tally *t)
     return SLUICE_OK;
 }
 
+/* Metrics of the first `valid` rows, whose predictions are there. */
+static void collect(sl_job *j, int64_t valid)
+{
+    const sl_data_field *targets = targets_of(j);
+    const int32_t *classes = targets->buffer;
+    const float *values = targets->buffer, *y = j->predictions;
+    int64_t each = predicted_for_each(j, targets), count = valid * targets->row_elements;
+    if (j->judge.shape.judged == SL_JUDGED_VALUES) {
+        for (int64_t i = 0; i < valid; i++)
+            sl_metrics_add_values(j->metrics, y + i * targets->row_elements, values + i * targets->row_elements);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (j->judge.shape.judged == SL_JUDGED_TOKENS) sl_metrics_add_token(j->metrics, y + i * each, each, classes[i]);
+        if (j->judge.shape.judged == SL_JUDGED_CLASSES) sl_metrics_add_class(j->metrics, y + i * each, classes[i]);
+        if (j->judge.shape.judged == SL_JUDGED_BINARY) sl_metrics_add_binary(j->metrics, y[i], values[i]);
+    }
+}
+
+/* ---- all of them ---- */
+
 /* All ranks, of a batch that `rank` evaluated: its own message says more. */
 static sluice_status fail_round(const sl_job *j, int rank, int64_t batch)
 {
@@ -87,27 +165,35 @@ static sluice_status fail_round(const sl_job *j, int rank, int64_t batch)
                    rank);
 }
 
+/* What this rank's batch gives. One that does not count is computed all the same. */
+static sluice_status evaluate_batch(sl_job *j, sl_data_split split, int64_t number, bool counts, tally *mine)
+{
+    int64_t rows = j->batch.rows, valid = 0, first = counts ? number * rows : 0;
+    SL_TRY(j->data->ops->fill_eval(j->data, split, first, rows, j->batch.fields, j->batch.count, &valid));
+    sluice_status st = run_batch(j, valid, mine);
+    if (st != SLUICE_OK && st != SLUICE_ERR_NUMBERS) return st;
+    if (st == SLUICE_ERR_NUMBERS) mine->loss = (double)NAN;
+    if (!counts) *mine = (tally){ 0 };
+    if (st != SLUICE_OK || !counts || j->predictions == NULL) return SLUICE_OK;
+    collect(j, valid);
+    if (j->prediction_file == NULL) return SLUICE_OK;
+    const sl_data_field *targets = targets_of(j);
+    return sl_prediction_file_add(j->prediction_file, first, valid, j->predictions, targets->buffer);
+}
+
 /* Rounds of one batch on each rank. Every pass may gather parameters, so a rank without a batch computes one too, which
  * does not count. Sums run in the order of batches, whoever computed them, so that the result does not depend on the
  * number of ranks. */
 static sluice_status run_rounds(sl_job *j, sl_data_split split, int64_t batches, tally *all, tally *sum)
 {
     for (int64_t first = 0; first < batches; first += j->ranks.count) {
-        int64_t number = first + j->ranks.rank, rows = j->batch.rows, valid = 0;
-        bool counts = number < batches;
+        int64_t number = first + j->ranks.rank;
         tally mine = { 0 };
-        SL_TRY(j->data->ops->fill_eval(j->data, split, counts ? number * rows : 0, rows, j->batch.fields,
-                                       j->batch.count, &valid));
-        sluice_status st = run_batch(j, valid, &mine);
-        if (st != SLUICE_OK && st != SLUICE_ERR_NUMBERS) return st;
-        if (st == SLUICE_ERR_NUMBERS) mine.loss = (double)NAN;
-        if (!counts) mine = (tally){ 0 };
+        SL_TRY(evaluate_batch(j, split, number, number < batches, &mine));
         SL_TRY(j->ranks.comm->ops->exchange(j->ranks.comm, "evaluation", &mine, sizeof mine, all));
         for (int i = 0; i < j->ranks.count; i++) {
             sum->loss += all[i].loss;
             sum->weight += all[i].weight;
-            sum->correct += all[i].correct;
-            sum->classed += all[i].classed;
             sum->bytes += all[i].bytes;
             if (isnan(all[i].loss)) return fail_round(j, i, first + i);
         }
@@ -121,50 +207,77 @@ sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, s
     tally t = { 0 };
     tally *all = sl_alloc_array((size_t)j->ranks.count, sizeof *all, "tallies of the ranks");
     if (all == NULL) return SLUICE_ERR_NO_MEMORY;
+    sl_metrics_reset(j->metrics);
     sluice_status st = run_rounds(j, split, batches == 0 || batches > whole ? whole : batches, all, &t);
     sl_free(all);
     if (st != SLUICE_OK) return st;
-    bool tokens = j->info.tokens_per_sample > 0;
-    *out = (sl_evaluation){ .loss = t.weight > 0 ? t.loss / t.weight : (double)NAN,
-                            .accuracy = t.classed > 0 ? t.correct / t.classed : (double)NAN,
-                            .bits_per_byte = tokens && t.bytes > 0 ? t.loss / log(2.0) / t.bytes : (double)NAN,
-                            .targets = (uint64_t)t.weight };
-    out->perplexity = tokens ? exp(out->loss) : (double)NAN;
+    sl_metrics_set_loss(j->metrics, t.loss, t.weight, t.bytes);
+    SL_TRY(sl_metrics_share(j->metrics, &j->ranks));
+    for (int m = 0; m < SL_METRIC_COUNT; m++)
+        out->values[m] =
+            sl_wants(j->judge.wanted, (sl_metric)m) ? sl_metrics_value(j->metrics, (sl_metric)m) : (double)NAN;
+    out->targets = (uint64_t)t.weight;
     return SLUICE_OK;
 }
 
-/* One line: what means something of this model. */
-static void print_evaluation(const sl_job *j, const sl_evaluation *e, FILE *out)
+void sl_evaluation_to_event(const sl_job *j, const sl_evaluation *v, sluice_metric *list, sluice_event *event)
 {
-    bool tokens = j->info.tokens_per_sample > 0;
-    fprintf(out, "%s loss %.6f", j->validates ? "validation" : "training", e->loss);
-    if (isfinite(e->perplexity)) fprintf(out, ", perplexity %.4f", e->perplexity);
-    if (isfinite(e->bits_per_byte)) fprintf(out, ", bits per byte %.4f", e->bits_per_byte);
-    if (isfinite(e->accuracy)) fprintf(out, ", %saccuracy %.4f", tokens ? "token " : "", e->accuracy);
-    fprintf(out, "%s%llu %s, weights of %s", tokens ? "; " : ", ", (unsigned long long)e->targets,
-            tokens ? "tokens" : "samples", j->weights);
-    fprintf(out, "\n");
+    sl_metric accuracy = is_text(j) ? SL_METRIC_TOKEN_ACCURACY : SL_METRIC_ACCURACY;
+    event->loss = v->values[SL_METRIC_LOSS];
+    event->accuracy = v->values[accuracy];
+    event->perplexity = v->values[SL_METRIC_PERPLEXITY];
+    event->bits_per_byte = v->values[SL_METRIC_BITS_PER_BYTE];
+    event->metrics = list;
+    for (int m = 0; m < SL_METRIC_COUNT; m++)
+        if (sl_wants(j->judge.wanted, (sl_metric)m))
+            list[event->metric_count++] =
+                (sluice_metric){ sl_metric_name((sl_metric)m), v->values[m], sl_wants(j->judge.shown, (sl_metric)m) };
+}
+
+/* ---- the command ---- */
+
+/* No kind of data has names of classes yet. */
+static sl_class_names class_names(const sl_job *j)
+{
+    (void)j;
+    return (sl_class_names){ NULL, NULL };
+}
+
+static sluice_status tell(const sl_job *j, const sluice_job_options *o, const sl_evaluation *v)
+{
+    sluice_metric list[SL_METRIC_COUNT];
+    sluice_event e = { .kind = SLUICE_EVENT_EVAL,
+                       .step = j->engine->step,
+                       .path = j->weights,
+                       .class_count = sl_metrics_classes(j->metrics),
+                       .confusion = sl_metrics_confusion(j->metrics) };
+    sluice_class_score *classes = NULL;
+    sl_evaluation_to_event(j, v, list, &e);
+    *(is_text(j) ? &e.tokens : &e.samples) = v->targets;
+    if (e.class_count > 0) {
+        classes = sl_alloc_array((size_t)e.class_count, sizeof *classes, "scores of classes");
+        if (classes == NULL) return SLUICE_ERR_NO_MEMORY;
+    }
+    for (int64_t i = 0; i < e.class_count; i++) classes[i] = sl_metrics_class(j->metrics, i);
+    e.classes = classes;
+    if (o->event != NULL) o->event(o->user, &e);
+    if (!o->json && o->out != NULL)
+        sl_score_report_print(&e, j->validates ? "validation" : "training", j->settings.evaluate.metrics != 0, o->out);
+    sl_free(classes);
+    return SLUICE_OK;
 }
 
 static sluice_status evaluate_job(sl_job *j, const sluice_job_options *o)
 {
     sl_evaluation v;
     SL_TRY(sl_job_load_weights(j, o));
+    if (o->predictions != NULL)
+        SL_TRY(sl_prediction_file_begin(o->predictions, &j->judge.shape, targets_of(j)->row_elements, class_names(j),
+                                        &j->prediction_file));
     SL_TRY(sl_job_evaluate(j, j->validates ? SL_SPLIT_VALIDATION : SL_SPLIT_TRAIN, 0, &v));
     sl_job_tell_left_out(j, true);
-    if (o->event != NULL) {
-        sluice_event e = { .kind = SLUICE_EVENT_EVAL,
-                           .step = j->engine->step,
-                           .loss = v.loss,
-                           .accuracy = v.accuracy,
-                           .perplexity = v.perplexity,
-                           .bits_per_byte = v.bits_per_byte,
-                           .path = j->weights };
-        *(j->info.tokens_per_sample > 0 ? &e.tokens : &e.samples) = v.targets;
-        o->event(o->user, &e);
-    }
-    if (!o->json && o->out != NULL) print_evaluation(j, &v, o->out);
-    return SLUICE_OK;
+    if (j->prediction_file != NULL) SL_TRY(sl_prediction_file_finish(j->prediction_file));
+    return tell(j, o, &v);
 }
 
 sluice_status sluice_job_eval(const sluice_config *c, const sluice_job_options *o)

@@ -15,6 +15,7 @@
 #include "data/ahead.h"
 #include "format/adapter_config.h"
 #include "ir/tile.h"
+#include "train/predictions.h"
 #include "train/run.h"
 
 void sluice_job_options_init(sluice_job_options *o)
@@ -225,6 +226,7 @@ static uint64_t outside_bytes(sl_job *j, sl_job_purpose purpose, bool evaluates,
     *predicts = purpose == SL_JOB_EVALUATE ? j->graph->output >= 0
                                            : purpose != SL_JOB_GENERATE && j->info.tokens_per_sample == 0 && evaluates;
     if (*predicts || purpose == SL_JOB_GENERATE) bytes += j->prediction_bytes;
+    if (purpose != SL_JOB_GENERATE && evaluates) bytes += sl_metrics_bytes(&j->judge.shape, j->ranks.count);
     return bytes + batch_bytes(j);
 }
 
@@ -282,6 +284,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
         e.rebuild_user = j;
     }
     sl_job_fit_settings(&j->settings, purpose, j->validates);
+    if (purpose != SL_JOB_GENERATE) SL_TRY(sl_ranks_agree(&j->ranks, "metrics", sl_job_judge(j, !e.training)));
     if (purpose == SL_JOB_PLAN) {
         j->settings.plan.rank_count = sl_job_planned_ranks(o);
         /* as train --ranks would share this machine out; a file describes what each rank has */
@@ -295,6 +298,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     if (purpose == SL_JOB_GENERATE) return SLUICE_OK;
     SL_TRY(sl_batch_buffers_make(j->graph, &j->batch));
+    if (j->settings.plan.evaluation) SL_TRY(sl_metrics_create(&j->judge.shape, &j->metrics));
     if (purpose != SL_JOB_PLAN) SL_TRY(start_ahead(j));
     if (!predicts) return SLUICE_OK;
     j->predictions = sl_alloc(j->prediction_bytes, "predictions");
@@ -415,6 +419,7 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
                        purpose == SL_JOB_TRAIN ? "train" : "evaluate");
     SL_TRY(compare_settings(j));
     if (purpose == SL_JOB_TRAIN) SL_TRY(sl_run_try_files(j, c, o));
+    if (purpose == SL_JOB_EVALUATE && o->predictions != NULL) SL_TRY(sl_eval_try_files(j, c, o));
     SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, o, purpose)));
     snprintf(data, sizeof data, "sha256: %s\nvocabulary: %016" PRIx64 "\n", j->data_sha256,
              sl_hash_text(j->characters != NULL ? j->characters : ""));
@@ -447,6 +452,8 @@ void sl_job_close(sl_job *j)
 {
     sl_batch_buffers_free(&j->batch);
     sl_free(j->predictions);
+    sl_metrics_destroy(j->metrics);
+    sl_prediction_file_free(j->prediction_file);
     sl_generation_free(j->generation);
     sluice_engine_destroy(j->engine);
     sluice_graph_destroy(j->graph);
@@ -477,6 +484,26 @@ static sluice_status load_with_adapter(sl_job *j, const char *base, const char *
     return sl_adapter_load(j->engine->exec, adapter);
 }
 
+static sluice_status load_best(sl_job *j, const sluice_job_options *o)
+{
+    const char *folder = j->settings.checkpoint.path;
+    uint64_t step = 0;
+    if (o->weights != NULL) return sl_fail(SLUICE_ERR_USAGE, "--weights and --best are given; give one of them");
+    if (folder[0] == '\0')
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "--best needs checkpoint.path in the configuration: the best step is kept there");
+    snprintf(j->weights, sizeof j->weights, "%s/" SL_BEST_NAME, folder);
+    if (sl_path_exists(j->weights)) SL_TRY(sl_checkpoint_load_weights(j->engine->exec, j->weights, &step));
+    if (step == 0)
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "%s is missing: no best checkpoint was kept there; train with "
+                       "checkpoint.keep_best, or leave --best out",
+                       sl_show(j->weights).text);
+    j->engine->step = step;
+    snprintf(j->weights, sizeof j->weights, "%s, step %llu, the best", folder, (unsigned long long)step);
+    return SLUICE_OK;
+}
+
 /* The checkpoint's, else what `save` left, else the model's own. */
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
 {
@@ -485,6 +512,7 @@ sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
     const char *file = o->weights != NULL ? o->weights : s->save;
     const char *base = o->weights != NULL ? o->weights : s->initial_weights;
     if (s->adapter[0] != '\0') return load_with_adapter(j, base, s->adapter);
+    if (o->best) return load_best(j, o);
     if (o->weights == NULL && s->checkpoint.path[0] != '\0')
         SL_TRY(sl_checkpoint_load_weights(j->engine->exec, s->checkpoint.path, &step));
     if (step > 0) {

@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "train/batch.h"
+#include "train/judge.h"
 #include "train/report.h"
 #include "train/totals.h"
 
@@ -32,7 +33,10 @@ typedef struct sl_job {
     sl_batch_buffers batch;
     float *predictions; /* the graph's output for one micro-batch; NULL when not asked for */
     size_t prediction_bytes;
-    struct sl_generation *generation; /* owned; prompts and replies; NULL: the job does not generate */
+    sl_judge judge;      /* of jobs that evaluate */
+    sl_metrics *metrics; /* owned; what an evaluation collects; NULL: the job does not evaluate */
+    struct sl_prediction_file *prediction_file; /* owned; where predictions go; NULL: nowhere */
+    struct sl_generation *generation;           /* owned; prompts and replies; NULL: the job does not generate */
     char weights[4096]; /* where they came from, once they were loaded: a file, or a folder and the step */
     bool validates;     /* there is a validation split */
     char data_sha256[65];
@@ -54,14 +58,13 @@ sluice_status sl_job_run(const sluice_config *c, const sluice_job_options *given
                          const char *call, sluice_status (*work)(sl_job *j, const sluice_job_options *o));
 /* What evaluation finds; NaN where something means nothing, or is not known. */
 typedef struct sl_evaluation {
-    double loss;          /* mean over targets */
-    double accuracy;      /* share of targets that the model finds likeliest */
-    double perplexity;    /* tokens: e to the loss */
-    double bits_per_byte; /* text whose bytes are known */
-    uint64_t targets;     /* that counted */
+    double values[SL_METRIC_COUNT];
+    uint64_t targets; /* that counted */
 } sl_evaluation;
 /* Over a split (at most `batches` micro-batches; 0: all). Every sample counts once: padding does not count. */
 sluice_status sl_job_evaluate(sl_job *j, sl_data_split split, int64_t batches, sl_evaluation *out);
+/* What it found as an event of that kind. *list, of SL_METRIC_COUNT entries, is where the event's metrics are. */
+void sl_evaluation_to_event(const sl_job *j, const sl_evaluation *v, sluice_metric *list, sluice_event *event);
 /* Weights from o->weights, the newest checkpoint, or the configuration's "save", in this order. */
 sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o);
 /* Warns of samples that the data set left out since that was told last; not of each. `over`: of all that were not told. */
@@ -85,6 +88,10 @@ sluice_status sl_job_build_graph(const sl_job *j, const sl_model_options *m, boo
 
 /* All ranks, with resolved settings and no data yet: chooses the micro-batch that nobody gave, and tells it. */
 sluice_status sl_job_choose_batch(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose);
+/* ---- evaluate.c ---- */
+
+/* When the graph is there, of a job that evaluates: how it is judged. `whole`: it does nothing else. */
+sluice_status sl_job_judge(sl_job *j, bool whole);
 
 /* ---- generate.c ---- */
 

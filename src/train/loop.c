@@ -49,15 +49,40 @@ static sluice_status exchange_notes(sl_run *r)
 
 /* ---- evaluation ---- */
 
+/* Whether the run has been told to end when so many evaluations brought nothing better, and they have. */
+static bool ends_early(const sl_run *r)
+{
+    int64_t patience = r->job->settings.early_stopping.patience;
+    return patience > 0 && sl_best_is_by(&r->stopping, r->job->judge.stopping) &&
+           r->stopping.since >= (uint64_t)patience;
+}
+
+/* The first weights are nobody's best: no checkpoint has them. An evaluation at the end of a run that is continued later would
+ * not be there in a run that goes through, so that only those at multiples of evaluate.every are counted. Returns whether this
+ * one is the best so far. */
+static bool judge(sl_run *r, const sl_evaluation *found)
+{
+    const sl_settings *s = &r->job->settings;
+    const sl_judge *j = &r->job->judge;
+    uint64_t step = r->job->engine->step;
+    if (step == 0) return false;
+    if (s->early_stopping.patience > 0 && step % (uint64_t)s->evaluate.every == 0)
+        (void)sl_best_observe(&r->stopping, j->stopping, s->early_stopping.min_delta, found->values[j->stopping.metric],
+                              step);
+    return sl_best_observe(&r->best, j->best, 0, found->values[j->best.metric], step);
+}
+
 static sluice_status evaluate(sl_run *r)
 {
     sluice_event e = { .kind = SLUICE_EVENT_EVAL, .step = r->job->engine->step, .steps = r->steps };
     if (!r->job->validates) return SLUICE_OK;
     r->held = 0; /* evaluation uses the same buffers */
     sl_evaluation found;
+    sluice_metric list[SL_METRIC_COUNT];
     SL_TRY(sl_job_evaluate(r->job, SL_SPLIT_VALIDATION, r->job->settings.evaluate.batches, &found));
-    e.loss = found.loss;
-    e.accuracy = found.accuracy;
+    sl_evaluation_to_event(r->job, &found, list, &e);
+    e.best = judge(r, &found);
+    e.judged = r->job->settings.checkpoint.keep_best || r->job->settings.early_stopping.patience > 0;
     sl_schedule_observe(&r->job->settings.schedule, &r->schedule, e.loss);
     sl_run_emit(r, &e);
     return SLUICE_OK;
@@ -269,20 +294,34 @@ static sluice_status stopped(sl_run *r)
     return sl_fail(SLUICE_ERR_STOPPED, "stopped by a signal after step %llu%s", (unsigned long long)step, outcome);
 }
 
+static void tell_early_stop(const sl_run *r)
+{
+    sluice_metric watched = { sl_metric_name(r->job->judge.stopping.metric), r->stopping.value, true };
+    sl_run_emit(r, &(sluice_event){ .kind = SLUICE_EVENT_EARLY_STOP,
+                                    .step = r->job->engine->step,
+                                    .steps = r->steps,
+                                    .metrics = &watched,
+                                    .metric_count = 1,
+                                    .best_step = r->stopping.step,
+                                    .evaluations = r->stopping.since });
+}
+
 static sluice_status train_steps(sl_run *r)
 {
+    const sl_settings *s = &r->job->settings;
     if (r->first_step == 0) SL_TRY(evaluate(r));
     SL_TRY(exchange_notes(r));
-    while (r->job->engine->step < r->steps) {
+    while (r->job->engine->step < r->steps && !ends_early(r)) {
         if (stops(r)) return stopped(r);
         SL_TRY(train_step(r));
         if (evaluation_due(r)) SL_TRY(evaluate(r));
         if (r->pending != NULL && r->written) SL_TRY(sl_run_finish_save(r));
         if (r->save)
             SL_TRY(sl_run_save(r)); /* somebody asked for it, and waits for the event */
-        else if (save_due(r))
+        else if (save_due(r) || (s->checkpoint.keep_best && r->best.step == r->job->engine->step))
             SL_TRY(sl_run_save_in_background(r));
     }
+    if (ends_early(r)) tell_early_stop(r);
     return SLUICE_OK;
 }
 
@@ -314,14 +353,12 @@ static sluice_status hash_end(const sl_run *r, char weights[65], char state[65])
                    (unsigned long long)r->job->engine->step);
 }
 
-static sluice_status end_event(sl_run *r)
+static sluice_status end_event(sl_run *r, const char *weights, const char *state)
 {
     sluice_engine *e = r->job->engine;
-    char weights[65] = "", state[65] = "";
     sl_run_totals measured;
     sluice_event event;
     sl_job_tell_left_out(r->job, true);
-    SL_TRY(hash_end(r, weights, state));
     SL_TRY(measure(r, &measured));
     sl_job_plan_event(r->job, &measured, &r->pace, &event);
     event.kind = SLUICE_EVENT_END;
@@ -336,6 +373,19 @@ static sluice_status end_event(sl_run *r)
     }
     sl_run_emit(r, &event);
     return SLUICE_OK;
+}
+
+/* The hashes are those after the last step, whichever weights are saved. */
+static sluice_status end_run(sl_run *r)
+{
+    char weights[65] = "", state[65] = "";
+    bool other = r->job->settings.save_best && r->best.step > 0 && r->best.step != r->job->engine->step;
+    SL_TRY(sl_run_save(r));
+    if (other) SL_TRY(hash_end(r, weights, state));
+    if (other) SL_TRY(sl_run_load_best(r));
+    SL_TRY(sl_run_save_weights(r));
+    if (!other) SL_TRY(hash_end(r, weights, state));
+    return end_event(r, weights, state);
 }
 
 /* Epochs become steps: the steps that see every sample that often. A schedule without a length of its own has the
@@ -451,9 +501,7 @@ static sluice_status run_training(sl_run *r)
     show_first_sample(r);
     r->start = sl_now();
     SL_TRY(train_steps(r));
-    SL_TRY(sl_run_save(r));
-    SL_TRY(sl_run_save_weights(r));
-    return end_event(r);
+    return end_run(r);
 }
 
 sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *given)

@@ -21,6 +21,7 @@ typedef struct sl_run {
     const sluice_job_options *options;
     sl_lock lock; /* rank 0's */
     sl_schedule_state schedule;
+    sl_best best, stopping;   /* of the evaluations: by evaluate.metric, and as early_stopping counts them */
     uint64_t steps;           /* planned in all */
     uint64_t first_step;      /* completed before this process began */
     uint64_t saved_step;      /* newest step on disk */
@@ -66,6 +67,8 @@ sluice_status sl_run_save(sl_run *r);
 sluice_status sl_run_save_in_background(sl_run *r);
 /* Commits the save in the background; waits for its writers. Nothing where there is none. */
 sluice_status sl_run_finish_save(sl_run *r);
+/* After the last step: the weights of the best checkpoint take the place of the engine's. */
+sluice_status sl_run_load_best(sl_run *r);
 /* Ends a save that a failure left behind; keeps the message of that failure. */
 void sl_run_drop_save(sl_run *r);
 
@@ -88,6 +91,8 @@ sluice_status sl_run_keep_model(sl_run *r);
 /* All ranks, before anything is read or planned: every output can be written, is none of the inputs and not another
  * output. Changes nothing. */
 sluice_status sl_run_try_files(sl_job *j, const sluice_config *c, const sluice_job_options *o);
+/* The same of sluice_job_eval with o->predictions. */
+sluice_status sl_eval_try_files(const sl_job *j, const sluice_config *c, const sluice_job_options *o);
 /* All ranks, before the first step: whether the file systems have room for what the run is sure to write. */
 sluice_status sl_run_check_room(sl_run *r);
 

@@ -12,6 +12,7 @@
 #include "core/output_folder.h"
 #include "core/path_list.h"
 #include "format/model_files.h"
+#include "train/predictions.h"
 #include "train/run.h"
 
 typedef struct run_file {
@@ -83,6 +84,20 @@ static sluice_status list_files(const sl_job *j, const sluice_config *c, const s
             add(f, s.key, s.path, s.role)->is_folder = s.role == SL_FILE_WRITE && sl_is_folder_output(s.path);
     }
     return o->trace != NULL ? add_trace(f, o->trace, j->ranks.rank) : SLUICE_OK;
+}
+
+/* Of an evaluation: what the settings would write is not, and its folders are read. */
+static sluice_status list_eval_files(const sl_job *j, const sluice_config *c, const sluice_job_options *o, run_files *f)
+{
+    size_t row = 0;
+    sl_setting_file s;
+    f->list = sl_arena_array(&f->arena, MOST_FILES, sizeof *f->list);
+    if (f->list == NULL) return SLUICE_ERR_NO_MEMORY;
+    if (!c->bare) add(f, "the configuration", c->path, SL_FILE_READ);
+    if (o->weights != NULL) add(f, "--weights", o->weights, SL_FILE_READ);
+    while (sl_settings_next_file(&j->settings, &row, &s)) add(f, s.key, s.path, SL_FILE_READ);
+    add(f, "--predictions", o->predictions, SL_FILE_WRITE);
+    return SLUICE_OK;
 }
 
 /* ---- trying ---- */
@@ -204,6 +219,17 @@ static sluice_status try_files(const sl_job *j, const sluice_config *c, const sl
     sluice_status st = SLUICE_OK;
     if (sl_is_folder_output(j->settings.save)) st = sl_run_check_folder(&j->settings);
     if (st == SLUICE_OK) st = list_files(j, c, o, &f);
+    if (st == SLUICE_OK) st = try_all(&f);
+    sl_arena_free(&f.arena);
+    return st;
+}
+
+sluice_status sl_eval_try_files(const sl_job *j, const sluice_config *c, const sluice_job_options *o)
+{
+    run_files f = { .count = 0 };
+    SL_TRY(sl_prediction_file_check(o->predictions));
+    sl_arena_init(&f.arena, "files of the evaluation");
+    sluice_status st = list_eval_files(j, c, o, &f);
     if (st == SLUICE_OK) st = try_all(&f);
     sl_arena_free(&f.arena);
     return st;

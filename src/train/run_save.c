@@ -40,6 +40,9 @@ static sluice_status begin(sl_run *r, bool background)
     sl_checkpoint_meta meta;
     sl_engine_meta(e, &meta);
     meta.schedule = r->schedule;
+    meta.stopping = r->stopping;
+    meta.best = r->best;
+    if (!s->checkpoint.keep_best) meta.best.step = 0;
     memcpy(meta.data_sha256, r->job->data_sha256, sizeof meta.data_sha256);
     r->pending_step = meta.step;
     sluice_status st =
@@ -72,6 +75,16 @@ void sl_run_drop_save(sl_run *r)
     sl_error_record("%s", message);
 }
 
+sluice_status sl_run_load_best(sl_run *r)
+{
+    char path[PATH_MAX];
+    uint64_t step = 0;
+    snprintf(path, sizeof path, "%s/step-%llu", r->job->settings.checkpoint.path, (unsigned long long)r->best.step);
+    SL_TRY(sl_ranks_together(&r->job->ranks, sl_checkpoint_load_weights(r->job->engine->exec, path, &step)));
+    if (step == r->best.step) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_INPUT, "%s, the best checkpoint, is gone: save_best has nothing to write", path);
+}
+
 /* ---- resuming ---- */
 
 static sluice_status resume(sl_run *r)
@@ -94,6 +107,11 @@ static sluice_status resume(sl_run *r)
                      meta.kernels);
     sl_engine_restore(e, &meta);
     r->schedule = meta.schedule;
+    r->best = meta.best;
+    r->stopping = meta.stopping;
+    if (r->job->ranks.rank == 0 && r->job->settings.checkpoint.keep_best && meta.best.step > 0)
+        st = sl_checkpoint_name_best(r->job->settings.checkpoint.path, meta.best.step);
+    SL_TRY(sl_ranks_agree(&r->job->ranks, "naming the best checkpoint", st));
     r->saved_step = meta.step;
     sluice_event event = { .kind = SLUICE_EVENT_RESUMED, .step = meta.step, .steps = r->steps };
     sl_run_emit(r, &event);
