@@ -173,16 +173,32 @@ sluice_status sl_infer_softmax(const sluice_graph *g, const sl_node *node, sl_sh
     return sl_infer_same(g, node, shapes, dtypes);
 }
 
+/* Where a value is another one in other order or shape, as a flattened image is, `: of "pool" (max_pool2d) [..]`. */
+static const char *before_views(const sluice_graph *g, const sl_value *v, char *buf)
+{
+    int source = -1;
+    char text[SL_OPERAND_BYTES];
+    for (int n = v->producer; n >= 0; n = g->values[source].producer) {
+        sl_op op = g->nodes[n].op;
+        if (op != SL_OP_RESHAPE && op != SL_OP_TRANSPOSE) break;
+        source = g->nodes[n].inputs[0];
+    }
+    buf[0] = '\0';
+    if (source >= 0) snprintf(buf, SL_OPERAND_BYTES + 8, ", of %s,", sl_operand_text(g, source, text));
+    return buf;
+}
+
 /* Fails unless input 0 has rows of `in` elements, which weight input 1 maps. */
 static sluice_status expect_features(const sluice_graph *g, const sl_node *node, int64_t in)
 {
     const sl_value *x = &g->values[node->inputs[0]], *w = &g->values[node->inputs[1]];
     if (sl_shape_last(&x->shape) == in) return SLUICE_OK;
-    char xs[160], ws[160];
-    return sl_node_fail(
-        node, "input \"%.64s\" (%s) has %" PRId64 " features, weight \"%.64s\" expects %" PRId64 " (shapes %s and %s)",
-        x->name, origin(g, x), sl_shape_last(&x->shape), w->name, in, sl_shape_text(&x->shape, xs, sizeof xs),
-        sl_shape_text(&w->shape, ws, sizeof ws));
+    char xs[160], ws[160], of[SL_OPERAND_BYTES + 8];
+    return sl_node_fail(node,
+                        "input \"%.64s\" (%s)%s has %" PRId64 " features, weight \"%.64s\" expects %" PRId64
+                        " (shapes %s and %s)",
+                        x->name, origin(g, x), before_views(g, x, of), sl_shape_last(&x->shape), w->name, in,
+                        sl_shape_text(&x->shape, xs, sizeof xs), sl_shape_text(&w->shape, ws, sizeof ws));
 }
 
 /* `bias`: which input it is, where there is one. */

@@ -192,6 +192,86 @@ TEST(amx_products_take_operands_of_any_strides)
     free_stored(&c);
 }
 
+/* ---- operands that are gathered, rows that have places ---- */
+
+typedef struct copier {
+    sl_gather gather;
+    sl_matrix from;
+    int64_t batch;
+} copier;
+
+static void copy_elements(const sl_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
+                          int64_t columns, void *dst, int64_t apart, bool own)
+{
+    const copier *c = (const copier *)(const void *)gather;
+    const uint16_t *from = (const uint16_t *)c->from.data + batch * c->batch;
+    CHECK(own);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            ((uint16_t *)dst)[i * apart + j] = from[(row + i) * c->from.row + (column + j) * c->from.column];
+}
+
+typedef struct backwards {
+    sl_places places;
+    int64_t rows, row;
+} backwards;
+
+static int64_t from_the_end(const sl_places *places, int64_t row)
+{
+    const backwards *b = (const backwards *)(const void *)places;
+    return (b->rows - 1 - row) * b->row;
+}
+
+/* The product with A or B gathered, and rows of C in the other order, against the one without. */
+static void check_gathered(const path *way, const int64_t *s, bool right, sl_form form, bool add)
+{
+    enum { BATCHES = 2 };
+    const int64_t m = s[0], n = s[1], k = s[2];
+    stored a = make_stored(BATCHES * m * k, SL_FORM_BF16, 1), b = make_stored(BATCHES * k * n, SL_FORM_BF16, 2);
+    stored c = make_stored(BATCHES * m * n, form, 3), turned = make_stored(BATCHES * m * n, form, 3);
+    const size_t bytes = (size_t)n * (form == SL_FORM_F32 ? 4 : 2);
+    sl_gemm g = { .m = m, .n = n, .k = k, .c = c.data, .c_form = form, .c_row = n, .accumulate = add };
+    g.batches = BATCHES, g.a_batch = m * k, g.b_batch = k * n, g.c_batch = m * n;
+    g.a = (sl_matrix){ a.data, k, 1, SL_FORM_BF16 };
+    g.b = (sl_matrix){ b.data, n, 1, SL_FORM_BF16 };
+    sl_pool *pool;
+    REQUIRE_OK(sl_pool_create(2, &pool));
+    for (int64_t r = 0; r < BATCHES * m; r++)
+        memcpy((char *)turned.data + (size_t)(r / m * m + m - 1 - r % m) * bytes, (char *)c.data + (size_t)r * bytes,
+               bytes);
+    way->run(pool, &g);
+    const copier copy = { { copy_elements }, right ? g.b : g.a, right ? k * n : m * k };
+    const backwards places = { { from_the_end }, m, n };
+    *(right ? &g.gather_b : &g.gather_a) = &copy.gather;
+    (right ? &g.b : &g.a)->data = NULL;
+    g.places = &places.places;
+    g.c = turned.data;
+    way->run(pool, &g);
+    for (int64_t r = 0; r < BATCHES * m; r++)
+        if (memcmp((char *)turned.data + (size_t)(r / m * m + m - 1 - r % m) * bytes,
+                   (char *)c.data + (size_t)r * bytes, bytes) != 0)
+            test_fail(__FILE__, __LINE__, "%s: m %lld n %lld k %lld, gathered %s: row %lld has other bits", way->name,
+                      (long long)m, (long long)n, (long long)k, right ? "B" : "A", (long long)r);
+    sl_pool_destroy(pool);
+    free_stored(&a);
+    free_stored(&b);
+    free_stored(&c);
+    free_stored(&turned);
+}
+
+TEST(amx_products_of_gathered_operands_have_the_bits_of_those_in_memory)
+{
+    static const int64_t some[][3] = { { 5, 7, 33 }, { 130, 70, 40 }, { 33, 300, 1060 }, { 140, 33, 2080 } };
+    path paths[3];
+    int count = paths_here(paths);
+    for (int i = 0; i < count; i++)
+        for (int s = 0; s < 4; s++)
+            for (int right = 0; right < 2; right++) {
+                check_gathered(&paths[i], some[s], right, SL_FORM_F32, false);
+                check_gathered(&paths[i], some[s], right, SL_FORM_BF16, true);
+            }
+}
+
 TEST(amx_products_have_the_same_bits_for_every_number_of_threads_and_packing)
 {
     static const int64_t some[][3] = { { 130, 70, 40 }, { 33, 100, 1060 }, { 70, 33, 2080 } };

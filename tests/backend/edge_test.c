@@ -358,3 +358,78 @@ TEST(dropout_keeps_its_share_and_draws_by_step_micro_batch_and_op)
         CHECK_NEAR(equal / (double)MASKED, 0.75 * 0.75 + 0.25 * 0.25, 0.02);
     }
 }
+
+/* ---- Max pooling of equal numbers, NaN and infinities ---- */
+
+/* One window of six places, 20 channels: who of them is the largest, and gets the gradient. */
+static const struct {
+    double x[6], largest;
+    int gets;
+} pooled[] = {
+    { { 1, 3, 3, 2, 3, 0 }, 3, 1 },             /* the first of equal ones */
+    { { 0, 0, 0, 0, 0, 0 }, 0, 0 },             /* all equal */
+    { { -0.0, 0.0, -1, -2, -3, -4 }, -0.0, 0 }, /* zeros are equal */
+    { { -INFINITY, -INFINITY, -5, -INFINITY, -6, -7 }, -5, 2 },
+    { { -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY }, -INFINITY, 0 },
+    { { 1, NAN, 2, INFINITY, 3, 4 }, NAN, 1 },   /* NaN wins, also over what follows it */
+    { { 1, NAN, 2, 3, NAN, INFINITY }, NAN, 4 }, /* the last of several, as PyTorch has it */
+};
+
+static void check_max_pool(const test_device *device, sl_form form, int n)
+{
+    enum { C = 20, PLACES = 6 };
+    const sl_shape x_shape = { 4, { 1, 2, 3, C } }, y_shape = { 4, { 1, 1, 1, C } };
+    const sl_attrs attrs = { .pool = { 2, 3, 2, 3, 0, 0, false, false } };
+    test_image image = { 0 };
+    sl_span x = test_image_add_form(&image, PLACES * C, form), y = test_image_add_form(&image, C, form);
+    sl_span dy = test_image_add_form(&image, C, form), dx = test_image_add_form(&image, PLACES * C, form);
+    for (int i = 0; i < PLACES * C; i++) test_set_number(&image, x, form, i, pooled[n].x[i / C]);
+    for (int i = 0; i < C; i++) test_set_number(&image, dy, form, i, 2);
+    const sl_call calls[2] = {
+        { .op = SL_OP_MAX_POOL2D,
+          .attrs = &attrs,
+          .context = &context,
+          .name = "pool",
+          .input_count = 1,
+          .inputs = { x },
+          .input_forms = { form },
+          .input_shapes = { &x_shape },
+          .output_count = 1,
+          .outputs = { y },
+          .output_forms = { form },
+          .output_shapes = { &y_shape } },
+        { .op = SL_OP_MAX_POOL2D_GRAD,
+          .attrs = &attrs,
+          .context = &context,
+          .name = "pool",
+          .input_count = 2,
+          .inputs = { x, dy },
+          .input_forms = { form, form },
+          .input_shapes = { &x_shape, &y_shape },
+          .output_count = 1,
+          .outputs = { dx },
+          .output_forms = { form },
+          .output_shapes = { &x_shape } },
+    };
+    CHECK_EQ(test_run(device, &image, calls, 2), SLUICE_OK);
+    for (int i = 0; i < PLACES * C; i++) {
+        double largest = test_number(&image, y, form, i % C), got = test_number(&image, dx, form, i);
+        bool same = isnan(pooled[n].largest) ? isnan(largest) : largest == pooled[n].largest;
+        if (!same || got != (i / C == pooled[n].gets ? 2 : 0))
+            test_fail(__FILE__, __LINE__, "%s, window %d: largest %g, place %d gets %g", device->name, n, largest,
+                      i / C, got);
+    }
+    test_image_free(&image);
+}
+
+TEST(max_pooling_takes_the_first_of_equal_numbers_and_never_loses_a_nan)
+{
+    test_device devices[MAX_TEST_DEVICES];
+    int count = test_devices(devices);
+    for (int d = 0; d < count; d++) {
+        if (!devices[d].backend->supports(SL_OP_MAX_POOL2D)) continue; /* for a reason: op_kernels.h */
+        for (int f = 0; f < FLOAT_FORMS; f++)
+            for (int n = 0; n < (int)(sizeof pooled / sizeof *pooled); n++)
+                check_max_pool(&devices[d], float_forms[f], n);
+    }
+}

@@ -57,6 +57,44 @@ static fixture open_fixture(void)
     sluice_attention_with(f.g, f.x, SLUICE_NONE, SLUICE_NONE, positions,                                               \
                           OPTIONS(.heads = 2, .kv_heads = 1, __VA_ARGS__))
 
+/* Images of the one shape and a weight of the other; options as given, the rest as they begin. */
+static sluice_value conv(fixture f, int image_rank, const int64_t *image, int weight_rank, const int64_t *weight,
+                         sluice_value bias, sluice_conv_options o)
+{
+    sluice_conv_options usual;
+    sluice_conv_options_init(&usual);
+    o.size = usual.size;
+    if (o.stride_h == 0) o.stride_h = 1;
+    if (o.stride_w == 0) o.stride_w = 1;
+    if (o.dilation_h == 0) o.dilation_h = 1;
+    if (o.dilation_w == 0) o.dilation_w = 1;
+    if (o.groups == 0) o.groups = usual.groups;
+    return sluice_conv2d(f.g, input(f.g, "i", image_rank, image), param(f.g, "c.weight", weight_rank, weight), bias,
+                         &o);
+}
+#define RANK(...) ((int)(sizeof(__VA_ARGS__) / sizeof(int64_t)))
+#define CONV(f, image, weight, ...)                                                                                    \
+    conv(f, RANK(image), image, RANK(weight), weight, SLUICE_NONE, (sluice_conv_options){ .size = 0, __VA_ARGS__ })
+#define conv_with(f, image, weight, bias)                                                                              \
+    conv(f, RANK(image), image, RANK(weight), weight, bias, (sluice_conv_options){ .size = 0 })
+#define POOL(f, kind, image, ...)                                                                                      \
+    sluice_##kind##_pool2d(f.g, input(f.g, "i", RANK(image), image),                                                   \
+                           &(sluice_pool_options){ .size = sizeof(sluice_pool_options), __VA_ARGS__ })
+
+/* A network often printed, whose second part does not fit its first: 32 x 32 pixels are 15 x 15 after the pooling. */
+static sluice_value small_cnn(fixture f)
+{
+    sluice_conv_options o;
+    sluice_pool_options pool;
+    sluice_conv_options_init(&o);
+    sluice_pool_options_init(&pool);
+    pool.kernel_h = pool.kernel_w = 2;
+    sluice_value x = sluice_conv2d(f.g, input(f.g, "images", 4, D(4, 32, 32, 3)),
+                                   param(f.g, "conv1.weight", 4, D(32, 3, 3, 3)), SLUICE_NONE, &o);
+    x = sluice_flatten(f.g, sluice_max_pool2d(f.g, x, &pool));
+    return sluice_linear_with(f.g, x, param(f.g, "fc1.weight", 2, D(128, 1152)), SLUICE_NONE, false);
+}
+
 CASE(shape_add, sluice_add(f.g, f.v, f.x))
 CASE(shape_add_stretch, sluice_add(f.g, input(f.g, "a", 3, D(4, 1, 5)), input(f.g, "b", 2, D(3, 1))))
 CASE(shape_subtract, sluice_subtract(f.g, f.x, f.v))
@@ -94,6 +132,15 @@ CASE(shape_split, sluice_split(f.g, f.x, 2, 3, 5))
 CASE(shape_concat, sluice_concat(f.g, (sluice_value[]){ f.x, f.x, input(f.g, "y", 3, D(2, 1, 8)) }, 3, 1))
 CASE(shape_cross_entropy, sluice_cross_entropy(f.g, f.x, f.t, -1))
 CASE(shape_linear_cross_entropy, sluice_linear_cross_entropy(f.g, f.x, param(f.g, "w", 2, D(5, 8)), f.t, -1))
+CASE(shape_conv, CONV(f, D(2, 9, 8, 6), D(4, 3, 3, 2), .stride_h = 2, .padding_h = 1, .groups = 2))
+CASE(shape_conv_dilated, CONV(f, D(1, 9, 9, 2), D(4, 2, 3, 3), .dilation_h = 4, .dilation_w = 3))
+CASE(shape_max_pool, POOL(f, max, D(2, 7, 8, 3), .kernel_h = 3, .kernel_w = 2, .padding_h = 1))
+CASE(shape_avg_pool_ceil, POOL(f, avg, D(2, 6, 8, 3), .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .ceil_mode = true))
+CASE(shape_pool_ceil_behind,
+     POOL(f, avg, D(1, 2, 2, 1), .kernel_h = 1, .kernel_w = 1, .stride_h = 3, .ceil_mode = true))
+CASE(shape_global, sluice_global_avg_pool(f.g, input(f.g, "i", 4, D(2, 5, 6, 7))))
+CASE(shape_flatten, sluice_flatten(f.g, input(f.g, "i", 4, D(2, 5, 6, 7))))
+CASE(shape_flatten_flat, sluice_flatten(f.g, input(f.g, "i", 2, D(2, 5))))
 CASE(shape_mse, sluice_mse(f.g, f.x, f.x))
 CASE(shape_sum, sluice_sum(f.g, f.x))
 CASE(shape_mean, sluice_mean(f.g, f.x))
@@ -138,6 +185,14 @@ static const struct {
     { shape_concat, "[2, 7, 8]" },
     { shape_cross_entropy, "[]" },
     { shape_linear_cross_entropy, "[]" },
+    { shape_conv, "[2, 5, 7, 4]" },
+    { shape_conv_dilated, "[1, 1, 3, 4]" },
+    { shape_max_pool, "[2, 3, 4, 3]" },
+    { shape_avg_pool_ceil, "[2, 3, 3, 3]" },
+    { shape_pool_ceil_behind, "[1, 1, 2, 1]" },
+    { shape_global, "[2, 7]" },
+    { shape_flatten, "[2, 210]" },
+    { shape_flatten_flat, "[2, 5]" },
     { shape_mse, "[]" },
     { shape_sum, "[]" },
     { shape_mean, "[]" },
@@ -241,6 +296,25 @@ CASE(bad_rotary_rank, sluice_rotary(f.g, f.m, 1, 2, 1e4f))
 CASE(bad_rotary_odd, sluice_rotary(f.g, f.x, 1, 3, 1e4f))
 CASE(bad_rotary_wide, sluice_rotary(f.g, f.x, 5, 2, 1e4f))
 CASE(bad_rotary_base, sluice_rotary(f.g, f.x, 2, 2, 0))
+CASE(bad_conv_rank, CONV(f, D(2, 9, 8), D(4, 3, 3, 2), .groups = 1))
+CASE(bad_conv_weight, CONV(f, D(2, 9, 8, 6), D(4, 3, 3), .groups = 1))
+CASE(bad_conv_channels, CONV(f, D(2, 9, 8, 6), D(4, 3, 3, 2), .groups = 1))
+CASE(bad_conv_groups, CONV(f, D(2, 9, 8, 6), D(4, 2, 3, 2), .groups = 2))
+CASE(bad_conv_outputs, CONV(f, D(2, 9, 8, 6), D(4, 2, 3, 2), .groups = 3))
+CASE(bad_conv_no_groups, CONV(f, D(2, 9, 8, 6), D(4, 2, 3, 2), .groups = -1))
+CASE(bad_conv_stride, CONV(f, D(2, 9, 8, 6), D(4, 6, 3, 2), .stride_w = -1))
+CASE(bad_conv_padding, CONV(f, D(2, 9, 8, 6), D(4, 6, 3, 2), .padding_h = -1))
+CASE(bad_conv_dilation, CONV(f, D(2, 9, 8, 6), D(4, 6, 3, 2), .dilation_h = 2000000))
+CASE(bad_conv_large, CONV(f, D(2, 9, 8, 6), D(4, 6, 3, 9), .padding_h = 1))
+CASE(bad_conv_options, sluice_conv2d(f.g, f.x, f.m, SLUICE_NONE, NULL))
+CASE(bad_conv_bias, conv_with(f, D(2, 9, 8, 6), D(4, 6, 3, 3), f.v))
+CASE(bad_pool_kernel, POOL(f, max, D(2, 7, 8, 3), .kernel_h = 3))
+CASE(bad_pool_padding, POOL(f, max, D(2, 7, 8, 3), .kernel_h = 3, .kernel_w = 3, .padding_w = 2))
+CASE(bad_pool_rank, sluice_avg_pool2d(f.g, f.x, &(sluice_pool_options){ sizeof(sluice_pool_options), .kernel_h = 1 }))
+CASE(bad_pool_large, POOL(f, avg, D(2, 3, 8, 3), .kernel_h = 4, .kernel_w = 1))
+CASE(bad_global, sluice_global_avg_pool(f.g, f.m))
+CASE(bad_flatten, sluice_flatten(f.g, f.v))
+CASE(bad_flattened, small_cnn(f))
 CASE(bad_options_null, sluice_attention_with(f.g, f.x, f.x, f.x, SLUICE_NONE, NULL))
 CASE(bad_options_half, sluice_attention_with(f.g, f.x, f.x, SLUICE_NONE, SLUICE_NONE, OPTIONS(.heads = 2)))
 CASE(bad_window, PACKED(SLUICE_NONE, .causal = true, .window = -1))
@@ -450,6 +524,29 @@ static const struct {
     { bad_parameter_init, "no initialisation 7" },
     { bad_parameter_scale, "initial scale inf" },
     { bad_freeze, "\"x\" (input) [2, 3, 8] is not a parameter" },
+    { bad_conv_rank, "must have the 4 dimensions of images" },
+    { bad_conv_weight, "weight \"c.weight\" (parameter) [4, 3, 3] must be [outputs, channels of a group" },
+    { bad_conv_channels,
+      "conv2d \"c\": input \"i\" (input) [2, 9, 8, 6] has 6 channels, weight \"c.weight\" (parameter) "
+      "[4, 3, 3, 2] expects 3" },
+    { bad_conv_groups, "expects 2 groups of 2" },
+    { bad_conv_outputs, "the 4 outputs of weight \"c.weight\" (parameter) [4, 2, 3, 2] do not make 3 groups" },
+    { bad_conv_no_groups, "-1 groups: must be 1 or more" },
+    { bad_conv_stride, "the stride of the width is -1, must be 1 to 1048576" },
+    { bad_conv_padding, "the padding of the height is -1" },
+    { bad_conv_dilation, "the dilation of the height is 2000000" },
+    { bad_conv_large, "a kernel over 9 places does not fit the width of \"i\" (input) [2, 9, 8, 6] with padding 0" },
+    { bad_conv_options, "sluice_conv_options: options is NULL" },
+    { bad_conv_bias, "bias \"v\" (parameter) [8] must be [4], the outputs of weight \"c.weight\"" },
+    { bad_pool_kernel, "the kernel of the width is 0, must be 1 to" },
+    { bad_pool_padding, "the padding of the width is 2, must be 0 to 1" },
+    { bad_pool_rank, "avg_pool2d \"avg_pool2d_0\": \"x\" (input) [2, 3, 8] must have the 4 dimensions of images" },
+    { bad_pool_large, "a kernel over 4 places does not fit the height of \"i\" (input) [2, 3, 8, 3]" },
+    { bad_global, "needs 3 or more: [N, .., channels]" },
+    { bad_flatten, "flatten: \"v\" (parameter) [8] has 1 dimensions, needs 2 or more" },
+    { bad_flattened,
+      "linear \"fc1\": input \"reshape_3\" (reshape), of \"max_pool2d_1\" (max_pool2d) [4, 15, 15, 32], has "
+      "7200 features, weight \"fc1.weight\" expects 1152" },
     { bad_freeze_none, "freeze: got SLUICE_NONE" },
     { bad_layer, "layer: needs a name" },
     { bad_loss, "\"x\" (input) [2, 3, 8] is not a computed scalar" },
@@ -636,7 +733,17 @@ static sluice_value random_call(sluice_graph *g, uint64_t *s)
     for (int i = 0; i < 7; i++) dims[i] = (int64_t)random_below(s, 4) + 1 - 2 * !random_below(s, 30);
     for (int i = 0; i < SL_MAX_RANK; i++) order[i] = (int)random_below(s, 3);
     snprintf(name, sizeof name, "%u", random_below(s, 100000));
-    switch (random_below(s, 20)) {
+    sluice_conv_options conv_options = { sizeof conv_options, k, 1, (int)dims[0], 1, 1, (int)dims[1], (int)n };
+    sluice_pool_options pool = { sizeof pool, k, (int)dims[0], 0, (int)dims[1], 0, (int)dims[2], k > 0, n > 0 };
+    switch (random_below(s, 24)) {
+    case 19:
+        return sluice_conv2d(g, v[0], v[1], v[2], &conv_options);
+    case 20:
+        return sluice_max_pool2d(g, v[0], &pool);
+    case 21:
+        return sluice_avg_pool2d(g, v[0], &pool);
+    case 22:
+        return sluice_flatten(g, sluice_global_avg_pool(g, v[0]));
     case 0:
         return sluice_add(g, v[0], v[1]);
     case 1:
