@@ -1,4 +1,4 @@
-/* channel_norm.c: batch norm and group norm: shapes, gradients, costs.
+/* op_channel_norm.c: batch norm and group norm: shapes, gradients, costs.
  *
  * Both see a tensor as rows of channels. Batch norm's statistics are over all rows, one of each for a channel; group
  * norm's over the rows of a sample and the channels of a group. */
