@@ -25,7 +25,7 @@ typedef struct run_file {
     sl_folder_target folder;
 } run_file;
 
-enum { MOST_FILES = 16 };
+enum { MOST_FILES = 24 };
 
 typedef struct run_files {
     sl_arena arena;

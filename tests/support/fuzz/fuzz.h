@@ -28,7 +28,10 @@
     X(jsonl) \
     X(prompts) \
     X(adapter_config) \
-    X(generation_config)
+    X(generation_config) \
+    X(idx) \
+    X(cifar) \
+    X(picture)
 /* clang-format on */
 
 #define DECLARE_TARGET(name_) void fuzz_##name_(const uint8_t *data, size_t bytes);
