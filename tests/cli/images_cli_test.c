@@ -424,3 +424,40 @@ TEST(the_example_of_the_digits_learns_them)
     CHECK_THAT(accuracy >= 0.94, "accuracy %g", accuracy);
     run_free(&r);
 }
+
+/* ---- fetching ---- */
+
+/* What the script says, and its exit status at the end. */
+static void get_data(const char *arguments, char out[4096])
+{
+    char command[9000];
+    snprintf(command, sizeof command, "'%s/scripts/get-data' %s 2>&1; echo status $?", SLUICE_SOURCE_DIR, arguments);
+    FILE *pipe = popen(command, "r");
+    size_t bytes = pipe != NULL ? fread(out, 1, 4095, pipe) : 0;
+    out[bytes] = '\0';
+    if (pipe != NULL) pclose(pipe);
+}
+
+/* Nothing of this needs a network. */
+TEST(the_script_that_fetches_data_tells_wrong_files_and_wrong_arguments)
+{
+    char said[4096], arguments[4400];
+    begin();
+    make_folder("shakespeare");
+    write_picture(root, "shakespeare/input.txt", "no play", 7);
+    snprintf(arguments, sizeof arguments, "--into '%s' shakespeare", root);
+    get_data(arguments, said);
+    CHECK_CONTAINS(said, "shakespeare/input.txt: WRONG");
+    CHECK_CONTAINS(said, "status 1");
+    char *kept = run_read(folder_of("shakespeare/input.txt"));
+    CHECK_STR(kept, "no play");
+    free(kept);
+    snprintf(arguments, sizeof arguments, "--check --into '%s' mnist", root);
+    get_data(arguments, said);
+    CHECK_CONTAINS(said, "4 files are missing");
+    CHECK_CONTAINS(said, "status 1");
+    get_data("digits", said);
+    CHECK_CONTAINS(said, "\"digits\" is none of mnist");
+    get_data("", said);
+    CHECK_CONTAINS(said, "status 2");
+}
