@@ -280,7 +280,8 @@ static const struct chapter {
       "\"vocabulary\": \"bytes\"}" },
     { "Data", "data", "\"data\": {\"type\": \"text\", \"path\": \"input.txt\", \"validation\": 0.1}" },
     { "Length, batch and evaluation",
-      "steps|epochs|seed|evaluate|early_stopping|train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_"
+      "steps|epochs|seed|evaluate|early_stopping|train_batch_size|train_micro_batch_size_per_gpu|batch_growth|gradient_"
+      "accumulation_"
       "steps|"
       "gradient_clipping|steps_per_print",
       "\"steps\": 2000, \"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 16, \"evaluate\": {\"every\": "

@@ -257,6 +257,18 @@ static sluice_status resolve_batch(const sluice_config *c, int ranks, sl_setting
     return check_batch_product(c, s, ranks);
 }
 
+/* What it grows to is for the run to find: it depends on the ranks. */
+static sluice_status check_growth(const sluice_config *c, const sl_settings *s)
+{
+    if (s->batch_growth.every == 0) return SLUICE_OK;
+    if (s->batch_growth.limit < 0)
+        return fail_key(c, "batch_growth.every",
+                        "batch_growth.limit is missing: say how many samples a step may have at most");
+    if (s->batch_growth.limit < s->train_batch_size)
+        return fail_key(c, "batch_growth.limit", "it is less than train_batch_size, with which the run begins");
+    return SLUICE_OK;
+}
+
 /* ---- Ranks ---- */
 
 /* What a file says about the number of ranks, where nobody else does. */
@@ -528,6 +540,7 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     SL_TRY(resolve_length(c, &s));
     SL_TRY(resolve_judging(c, &s));
     SL_TRY(resolve_batch(c, ranks, &s));
+    SL_TRY(check_growth(c, &s));
     SL_TRY(resolve_optimizer(c, &s));
     SL_TRY(resolve_groups(c, &s));
     SL_TRY(resolve_precision(c, &s));

@@ -378,6 +378,15 @@ const sl_option sl_config_rows[] = {
              "Gradient accumulation: micro-batches of a rank in a step.",
              FREE("its product with the ranks is part of train_batch_size, which must stay"),
              OPTION(accumulation_steps), TRAINER("gradient_accumulation_steps", "1")),
+    COUNT("batch_growth.every", "0", batch_growth.every, 0,
+          "Let the batch grow: every so many steps the micro-batches of a step become `batch_growth.factor` times as "
+          "many. "
+          "The learning rate stays what the schedule says. 0: it does not grow.",
+          SAME),
+    COUNT_UP_TO("batch_growth.factor", "2", batch_growth.factor, 2, 1e6, "How many times as large the batch becomes.",
+                SAME),
+    COUNT_AUTO("batch_growth.limit", "auto", batch_growth.limit, 1,
+               "Samples in a step, at most: it grows while it stays within. Needed with `batch_growth.every`.", SAME),
     REFUSED("managed_gradient_accumulation", BOOL, "true",
             "the program owns the step boundary; a caller who wants it uses sluice_forward, sluice_backward and "
             "sluice_step"),

@@ -255,7 +255,7 @@ static void free_fit(fit_buffers *f)
 
 static sluice_status make_fit(const sluice_engine *e, fit_buffers *f)
 {
-    int count = e->counted >= 0 ? e->plan->options.accumulation : 1;
+    int count = e->counted >= 0 ? e->accumulation : 1;
     f->of = sl_alloc_array((size_t)count, sizeof *f->of, "batches");
     f->batches = sl_alloc_array((size_t)count, sizeof *f->batches, "batches");
     if (f->of == NULL || f->batches == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -280,11 +280,11 @@ static sluice_status fill_fit(const sluice_engine *e, sluice_data *d, int m, sl_
 static sluice_status fit_step(sluice_engine *e, sluice_data *d, fit_buffers *f, double *loss)
 {
     double ignored;
-    if (f->count == e->plan->options.accumulation) {
+    if (f->count == e->accumulation) {
         for (int m = 0; m < f->count; m++) SL_TRY(fill_fit(e, d, m, &f->of[m]));
         return sluice_train_step(e, f->batches, loss);
     }
-    for (int m = 0; m < e->plan->options.accumulation; m++) {
+    for (int m = 0; m < e->accumulation; m++) {
         SL_TRY(fill_fit(e, d, m, &f->of[0]));
         SL_TRY(sluice_forward(e, &f->batches[0], &ignored));
         SL_TRY(sluice_backward(e));

@@ -89,7 +89,8 @@ struct sluice_engine {
     sl_engine_phase phase;
     bool computes;        /* false on the null backend: its numbers mean nothing */
     int micro;            /* micro-batches this rank has done in the step at hand */
-    double micro_batches; /* of all ranks in a step: K */
+    int accumulation;     /* of them in this step, at most as many as the plan is made for: M */
+    double micro_batches; /* of all ranks in this step: K */
     uint64_t step;        /* completed */
     uint64_t applied;     /* optimizer steps applied; the others were skipped */
     bool skipped;         /* the newest step was skipped */
@@ -117,6 +118,9 @@ struct sluice_engine {
 
 /* All ranks. A failure is the same on all of them. */
 sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *options, sluice_engine **out);
+/* Between two steps, on all ranks alike: how many micro-batches a rank has in the steps from here on, at most as many as the
+ * plan is made for. */
+void sl_engine_set_accumulation(sluice_engine *e, int accumulation);
 /* Micro-batches of all ranks in a step: K. */
 uint64_t sl_engine_micro_batches(const sluice_engine *e);
 /* Global number, within the step, of this rank's micro-batch `m`. */

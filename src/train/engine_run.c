@@ -1,4 +1,5 @@
 /* engine_run.c: drives the segments of the plan: forward, backward, step, evaluation. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -69,7 +70,7 @@ static sluice_status run_segment(sluice_engine *e, sl_segment_kind segment)
 static sluice_status check_forward(const sluice_engine *e, const char *call)
 {
     SL_TRY(check_phase(e, SL_ENGINE_READY, call));
-    if (e->micro >= e->plan->options.accumulation)
+    if (e->micro >= e->accumulation)
         return sl_fail(SLUICE_ERR_USAGE, "%s: all %d micro-batches of the step are done; call sluice_step", call,
                        e->micro);
     return SLUICE_OK;
@@ -134,10 +135,10 @@ sluice_status sluice_backward(sluice_engine *e)
 static sluice_status check_step(const sluice_engine *e)
 {
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_step"));
-    if (e->micro != e->plan->options.accumulation)
+    if (e->micro != e->accumulation)
         return sl_fail(SLUICE_ERR_USAGE,
                        "sluice_step: %d of %d micro-batches are done; run forward and backward for the rest first",
-                       e->micro, e->plan->options.accumulation);
+                       e->micro, e->accumulation);
     return SLUICE_OK;
 }
 
@@ -185,7 +186,7 @@ sluice_status sluice_step(sluice_engine *e)
 {
     SL_NEED(e);
     SL_TRY(check_step(e));
-    size_t count = (size_t)e->plan->options.accumulation;
+    size_t count = (size_t)e->accumulation;
     double *all = e->losses + count;
     SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", e->losses, count * sizeof *all, all));
     e->loss = sl_engine_mean_loss(e, all, count);
@@ -207,9 +208,16 @@ void sl_engine_abandon_step(sluice_engine *e)
     sl_engine_reset_watch(e);
 }
 
+void sl_engine_set_accumulation(sluice_engine *e, int accumulation)
+{
+    assert(e->micro == 0 && accumulation >= 1 && accumulation <= e->plan->options.accumulation);
+    e->accumulation = accumulation;
+    e->micro_batches = (double)sl_engine_micro_batches(e);
+}
+
 uint64_t sl_engine_micro_batches(const sluice_engine *e)
 {
-    return (uint64_t)e->plan->options.accumulation * (uint64_t)e->plan->options.rank_count;
+    return (uint64_t)e->accumulation * (uint64_t)e->plan->options.rank_count;
 }
 
 uint64_t sl_engine_micro_index(const sluice_engine *e, int m)
@@ -228,8 +236,8 @@ sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, d
         return sl_fail(SLUICE_ERR_USAGE,
                        "sluice_train_step: %d of %d micro-batches of a step are done; finish it with sluice_forward, "
                        "sluice_backward and sluice_step",
-                       e->micro, e->plan->options.accumulation);
-    size_t count = (size_t)e->plan->options.accumulation;
+                       e->micro, e->accumulation);
+    size_t count = (size_t)e->accumulation;
     /* before the first one is computed: a step that has begun cannot be taken back */
     for (size_t i = 0; i < count; i++) SL_TRY(sl_engine_check_batch(e, &batches[i], "sluice_train_step"));
     SL_TRY(sl_engine_weigh_batches(e, batches, "sluice_train_step"));

@@ -59,7 +59,7 @@ static uint64_t count_valid(const sluice_engine *e, const sluice_batch *batch)
 /* Of rank r, as e->losses has its losses. */
 static uint64_t *targets_of(const sluice_engine *e, int rank)
 {
-    return e->targets + (size_t)e->plan->options.accumulation * (size_t)(1 + rank);
+    return e->targets + (size_t)e->accumulation * (size_t)(1 + rank);
 }
 
 static uint64_t targets_at(const sluice_engine *e, uint64_t j)
@@ -97,7 +97,7 @@ sluice_status sl_engine_weigh(sluice_engine *e, const uint64_t *all, const char 
 /* All ranks: this one's counts are at the beginning of e->targets. */
 static sluice_status exchange_targets(sluice_engine *e, const char *call)
 {
-    size_t bytes = (size_t)e->plan->options.accumulation * sizeof *e->targets;
+    size_t bytes = (size_t)e->accumulation * sizeof *e->targets;
     SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "targets of a step", e->targets, bytes, targets_of(e, 0)));
     return sum_targets(e, call);
 }
@@ -113,7 +113,7 @@ sluice_status sluice_set_targets(sluice_engine *e, const uint64_t *counts)
         return sl_fail(SLUICE_ERR_USAGE,
                        "sluice_set_targets: a step is in progress, whose targets must be known when it begins; finish "
                        "it with sluice_step first");
-    memcpy(e->targets, counts, (size_t)e->plan->options.accumulation * sizeof *e->targets);
+    memcpy(e->targets, counts, (size_t)e->accumulation * sizeof *e->targets);
     return exchange_targets(e, "sluice_set_targets");
 }
 
@@ -149,7 +149,7 @@ sluice_status sl_engine_check_targets(const sluice_engine *e, const sluice_batch
 
 sluice_status sl_engine_weigh_batches(sluice_engine *e, const sluice_batch *batches, const char *call)
 {
-    int count = e->plan->options.accumulation;
+    int count = e->accumulation;
     if (e->counted < 0) return SLUICE_OK;
     if (!e->weighed) {
         for (int m = 0; m < count; m++) e->targets[m] = count_valid(e, &batches[m]);

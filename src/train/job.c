@@ -195,6 +195,23 @@ static sluice_status rebuild_model(void *user, int64_t micro_batch, sluice_graph
 
 /* ---- engine ---- */
 
+/* The plan is made for the largest batch. */
+static sluice_status let_grow(sl_job *j, int ranks)
+{
+    const int64_t largest = 1000000; /* as many as gradient_accumulation_steps may be */
+    const sl_settings *s = &j->settings;
+    sl_batch_growth *g = &j->growth;
+    *g = (sl_batch_growth){ s->batch_growth.every, s->batch_growth.factor, s->plan.accumulation, s->plan.accumulation };
+    if (g->every > 0) g->most = sl_growth_most(g->first, g->factor, s->model.batch * ranks, s->batch_growth.limit);
+    if (g->most > largest)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "batch_growth.limit: %lld samples are %lld micro-batches of a rank in a step; at most %lld are "
+                       "allowed",
+                       (long long)s->batch_growth.limit, (long long)g->most, (long long)largest);
+    j->settings.plan.accumulation = (int)g->most;
+    return SLUICE_OK;
+}
+
 void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, bool validates)
 {
     sl_plan_options *p = &s->plan;
@@ -284,6 +301,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
         e.rebuild_user = j;
     }
     sl_job_fit_settings(&j->settings, purpose, j->validates);
+    if (e.training) SL_TRY(let_grow(j, purpose == SL_JOB_PLAN ? sl_job_planned_ranks(o) : j->ranks.count));
     if (purpose != SL_JOB_GENERATE) SL_TRY(sl_ranks_agree(&j->ranks, "metrics", sl_job_judge(j, !e.training)));
     if (purpose == SL_JOB_PLAN) {
         j->settings.plan.rank_count = sl_job_planned_ranks(o);
@@ -533,9 +551,9 @@ sluice_status sl_job_load_weights(sl_job *j, const sluice_job_options *o)
 void sl_job_pace(const sl_job *j, double peak, sl_pace *out)
 {
     const sluice_engine *e = j->engine;
-    double ranks = e->plan->options.rank_count;
+    double ranks = e->plan->options.rank_count, share = (double)e->accumulation / e->plan->options.accumulation;
     *out = (sl_pace){ .samples = (double)j->batch.rows * (double)sl_engine_micro_batches(e),
-                      .flops = ranks * e->plan->totals.model_flops,
+                      .flops = share * ranks * e->plan->totals.model_flops,
                       .planned_peak = sl_machine_gemm_flops(&e->machine, e->graph->precision == SLUICE_BF16) * ranks,
                       .peak = peak };
     out->tokens = out->samples * (double)j->info.tokens_per_sample;

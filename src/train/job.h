@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "train/batch.h"
+#include "train/batch_growth.h"
 #include "train/judge.h"
 #include "train/report.h"
 #include "train/totals.h"
@@ -33,8 +34,9 @@ typedef struct sl_job {
     sl_batch_buffers batch;
     float *predictions; /* the graph's output for one micro-batch; NULL when not asked for */
     size_t prediction_bytes;
-    sl_judge judge;      /* of jobs that evaluate */
-    sl_metrics *metrics; /* owned; what an evaluation collects; NULL: the job does not evaluate */
+    sl_batch_growth growth; /* of jobs that train */
+    sl_judge judge;         /* of jobs that evaluate */
+    sl_metrics *metrics;    /* owned; what an evaluation collects; NULL: the job does not evaluate */
     struct sl_prediction_file *prediction_file; /* owned; where predictions go; NULL: nowhere */
     struct sl_generation *generation;           /* owned; prompts and replies; NULL: the job does not generate */
     char weights[4096]; /* where they came from, once they were loaded: a file, or a folder and the step */

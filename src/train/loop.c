@@ -97,11 +97,34 @@ static bool evaluation_due(const sl_run *r)
 
 /* ---- one step ---- */
 
+uint64_t sl_run_position(const sl_run *r, uint64_t step)
+{
+    return sl_growth_before(&r->job->growth, step) * (uint64_t)r->job->ranks.count;
+}
+
+/* Passes over the data in so many steps. */
+static double epochs_in(const sl_run *r, uint64_t steps)
+{
+    if (r->job->growth.every == 0) return (double)steps / r->batches_per_epoch;
+    return (double)sl_growth_before(&r->job->growth, steps) / (double)r->job->growth.first / r->batches_per_epoch;
+}
+
+/* The size that the step at hand has by rule. */
+static void grow_batch(sl_run *r)
+{
+    sluice_engine *e = r->job->engine;
+    int micro = (int)sl_growth_at(&r->job->growth, e->step);
+    if (micro == e->accumulation) return;
+    sl_engine_set_accumulation(e, micro);
+    sl_job_pace(r->job, r->pace.peak, &r->pace);
+    if (r->targets == NULL) r->step_targets = (uint64_t)r->pace.tokens;
+}
+
 /* Fills the job's buffers with this rank's micro-batch m of a step, unless they hold it already. */
 static sluice_status fill_batch(sl_run *r, uint64_t step, int m)
 {
     sl_job *j = r->job;
-    uint64_t index = step * sl_engine_micro_batches(j->engine) + sl_engine_micro_index(j->engine, m);
+    uint64_t index = sl_run_position(r, step) + sl_engine_micro_index(j->engine, m);
     if (r->held == index + 1) return SLUICE_OK;
     r->held = 0;
     double start = sl_now();
@@ -117,13 +140,13 @@ static sluice_status weigh_step(sl_run *r, bool *learns)
 {
     sl_job *j = r->job;
     sluice_engine *e = j->engine;
-    uint64_t count = sl_engine_micro_batches(e);
+    uint64_t count = sl_engine_micro_batches(e), first = sl_run_position(r, e->step);
     *learns = true;
     if (r->targets == NULL) return SLUICE_OK;
     r->step_targets = 0;
     for (uint64_t i = 0; i < count; i++) {
         int64_t valid;
-        SL_TRY(j->data->ops->targets(j->data, e->step * count + i, j->batch.rows, &valid));
+        SL_TRY(j->data->ops->targets(j->data, first + i, j->batch.rows, &valid));
         r->targets[i] = (uint64_t)valid;
         r->step_targets += (uint64_t)valid;
     }
@@ -143,12 +166,12 @@ static sluice_status run_micro_batches(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
     sluice_batch batch = sl_batch_of(&r->job->batch);
-    for (int m = 0; m < e->plan->options.accumulation; m++) {
+    for (int m = 0; m < e->accumulation; m++) {
         SL_TRY(fill_batch(r, e->step, m));
         SL_TRY(sluice_forward(e, &batch, &r->mine->losses[m]));
         SL_TRY(sl_run_trace_end(r));
         SL_TRY(sluice_backward(e));
-        bool last = m + 1 == e->plan->options.accumulation;
+        bool last = m + 1 == e->accumulation;
         if (!last)
             (void)fill_batch(r, e->step, m + 1);
         else if (e->step + 1 < r->steps)
@@ -180,6 +203,7 @@ static void count_step(sl_run *r, double seconds)
     sum->norm += after.norm - before->norm;
     *before = after;
     r->counted_steps++;
+    r->counted_micro += (uint64_t)r->job->engine->accumulation;
     r->counted_seconds += seconds;
     r->counted_data += r->data_seconds;
 }
@@ -190,7 +214,7 @@ static void step_event(const sl_run *r, double loss, double lr, double seconds)
     sluice_event event = { .kind = SLUICE_EVENT_STEP,
                            .step = e->step,
                            .steps = r->steps,
-                           .epoch = (double)e->step / r->batches_per_epoch,
+                           .epoch = epochs_in(r, e->step),
                            .loss = loss,
                            .lr = lr,
                            .gradient_norm = e->norm,
@@ -208,10 +232,12 @@ static void step_event(const sl_run *r, double loss, double lr, double seconds)
 /* An epoch ends with the step that sees its last sample. */
 static void note_epoch(sl_run *r, double loss)
 {
-    double before = floor((double)(r->job->engine->step - 1) / r->batches_per_epoch + 1e-9);
-    double now = floor((double)r->job->engine->step / r->batches_per_epoch + 1e-9);
+    double before = floor(epochs_in(r, r->job->engine->step - 1) + 1e-9);
+    double now = floor(epochs_in(r, r->job->engine->step) + 1e-9);
     if (isfinite(loss)) { /* others are of steps that were skipped */
-        double weight = r->targets != NULL ? (double)r->step_targets : 1;
+        double weight = r->targets != NULL         ? (double)r->step_targets
+                        : r->job->growth.every > 0 ? (double)r->job->engine->accumulation
+                                                   : 1;
         r->epoch_loss += weight * loss;
         r->epoch_weight += weight;
     }
@@ -259,6 +285,7 @@ static sluice_status train_step(sl_run *r)
     bool learns;
     if (r->pauses || e->step == r->first_step) read_counters(r, &r->counters);
     r->aside = r->data_seconds = 0;
+    grow_batch(r);
     SL_TRY(sl_run_trace_begin(r));
     /* steps that are skipped do not move the schedule, as under DeepSpeed */
     e->lr = sl_schedule_lr(schedule, &r->schedule, e->applied + 1);
@@ -353,22 +380,35 @@ static sluice_status hash_end(const sl_run *r, char weights[65], char state[65])
                    (unsigned long long)r->job->engine->step);
 }
 
+/* Of a step as they were in the mean, where they grew. */
+static sl_pace mean_pace(const sl_run *r)
+{
+    sl_pace p = r->pace;
+    if (r->job->growth.every == 0 || r->counted_steps == 0) return p;
+    double share = (double)r->counted_micro / (double)r->counted_steps / r->job->engine->accumulation;
+    p.samples *= share;
+    p.tokens *= share;
+    p.flops *= share;
+    return p;
+}
+
 static sluice_status end_event(sl_run *r, const char *weights, const char *state)
 {
     sluice_engine *e = r->job->engine;
+    const sl_pace pace = mean_pace(r);
     sl_run_totals measured;
     sluice_event event;
     sl_job_tell_left_out(r->job, true);
     SL_TRY(measure(r, &measured));
-    sl_job_plan_event(r->job, &measured, &r->pace, &event);
+    sl_job_plan_event(r->job, &measured, &pace, &event);
     event.kind = SLUICE_EVENT_END;
-    sl_pace_to_event(&r->pace, false, measured.seconds, &event);
+    sl_pace_to_event(&pace, false, measured.seconds, &event);
     event.step = event.steps = e->step;
     event.seconds = sl_now() - r->start;
     event.weights_sha256 = r->job->settings.hashes ? weights : NULL;
     event.state_sha256 = r->job->settings.hashes ? state : NULL;
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0) {
-        sl_report_print(e, &r->predicted, &measured, &r->pace, r->options->plan_out);
+        sl_report_print(e, &r->predicted, &measured, &pace, r->options->plan_out);
         sl_run_trace_report(r, r->options->plan_out);
     }
     sl_run_emit(r, &event);
@@ -408,6 +448,9 @@ static sluice_status count_steps(sl_run *r)
     double samples = (double)r->job->data->ops->samples(r->job->data, SL_SPLIT_TRAIN);
     r->batches_per_epoch = samples / (double)s->train_batch_size;
     double steps = s->steps > 0 ? (double)s->steps : ceil((double)s->epochs * r->batches_per_epoch - 1e-9);
+    if (s->steps < 0 && r->job->growth.every > 0 && steps <= most)
+        steps = (double)sl_growth_steps(&r->job->growth,
+                                        (double)s->epochs * r->batches_per_epoch * (double)r->job->growth.first);
     if (steps > most)
         return sl_fail(SLUICE_ERR_USAGE,
                        "epochs: %lld epochs of %.17g samples are %.3g steps; at most %.0f are allowed",
@@ -422,6 +465,13 @@ static sluice_status count_steps(sl_run *r)
 
 static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, FILE *out)
 {
+    const sl_batch_growth *g = &j->growth;
+    long long unit = (long long)j->settings.model.batch * j->engine->plan->options.rank_count;
+    if (g->most > g->first)
+        fprintf(
+            out,
+            "batch: grows from %lld to %lld samples, times %lld every %lld steps; the plan is that of the largest\n",
+            g->first * unit, g->most * unit, (long long)g->factor, (long long)g->every);
     sl_plan_print(j->engine->plan, out);
     sl_pace_print(pace, predicted->seconds, out);
 }

@@ -41,6 +41,7 @@ typedef struct sl_run {
     sl_run_totals counters; /* when the step at hand began to be counted */
     bool pauses;            /* something else follows the step, and nothing of it is under way any more */
     uint64_t counted_steps;
+    uint64_t counted_micro; /* micro-batches of a rank in these */
     double counted_seconds; /* of these steps */
     double counted_data;    /* of them, in fill_batch */
     double data_seconds;    /* of the step at hand: filling batches, or waiting for those who do */
@@ -55,6 +56,9 @@ typedef struct sl_run {
 
 /* Rank 0 speaks for all. */
 void sl_run_emit(const sl_run *r, const sluice_event *event);
+
+/* Global micro-batches of so many steps: where the data of the next one begins. */
+uint64_t sl_run_position(const sl_run *r, uint64_t step);
 
 /* ---- run_save.c: all ranks ---- */
 

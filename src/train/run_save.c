@@ -40,6 +40,7 @@ static sluice_status begin(sl_run *r, bool background)
     sl_checkpoint_meta meta;
     sl_engine_meta(e, &meta);
     meta.schedule = r->schedule;
+    meta.data_position = sl_run_position(r, meta.step);
     meta.stopping = r->stopping;
     meta.best = r->best;
     if (!s->checkpoint.keep_best) meta.best.step = 0;

@@ -131,3 +131,22 @@ TEST(bad_samples_end_with_4_and_one_message)
         run_free(&r);
     }
 }
+
+TEST(a_batch_that_grows_weighs_micro_batches_by_the_targets_of_their_step_on_any_number_of_ranks)
+{
+    static const char *const ways[] = { "", "--ranks 2", "--ranks 4 --set zero_optimization.stage=3" };
+    char folder[4096], hashes[3][256];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    write_inputs(folder, "llama", "\"documents\"");
+    for (size_t i = 0; i < 3; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments,
+                 "train a.json --json --set batch_growth.every=1 --set batch_growth.limit=16 %s", ways[i]);
+        run_result r = run_sluice(folder, arguments);
+        CHECK_THAT(r.status == 0, "%s: %s", arguments, r.error);
+        field(r.out, "\"weights_sha256\":\"", hashes[i]);
+        CHECK_EQ(strlen(hashes[i]), 64);
+        CHECK_STR(hashes[i], hashes[0]);
+        run_free(&r);
+    }
+}
