@@ -144,7 +144,7 @@ static void print_sizes(const sl_model_config *c, FILE *out)
                                             [SL_ROPE_LLAMA3] = ", llama3",
                                             [SL_ROPE_YARN] = ", yarn" };
     int64_t windows = count_windows(c);
-    fprintf(out, "  family          %s (%s)\n", sl_decoder_name(c->family), sl_decoder_class(c->family));
+    fprintf(out, "  family          %s (%s)\n", sl_decoder_name(c->family), sl_model_config_class(c));
     fprintf(out, "  layers          %" PRId64 " of width %" PRId64 ", feed-forward %" PRId64 "\n", c->layers, c->width,
             c->feed_forward);
     fprintf(out, "  heads           %" PRId64 " of width %" PRId64 ", %" PRId64 " of keys and values\n", c->heads,

@@ -89,20 +89,35 @@ static bool has_switch(const char *section)
 
 /* ---- Lists with contents of their own ---- */
 
-static sluice_status read_hidden(sluice_config *c, const json_t *list, const char *where)
+/* Sizes of layers, at most `most`. */
+static sluice_status read_widths(sluice_config *c, const char *key, const json_t *list, const char *where, size_t most,
+                                 int64_t *out, int *out_count)
 {
-    static const sl_option item = { .key = "model.hidden", .type = SL_OPT_INT, .fallback = "", .min = 1, .max = 1e9 };
-    sl_model_options *m = &c->settings.model;
-    size_t count = json_array_size(list), most = sizeof m->hidden / sizeof m->hidden[0];
+    const sl_option item = { .key = key, .type = SL_OPT_INT, .fallback = "", .min = 1, .max = 1e9 };
+    size_t count = json_array_size(list);
     if (count > most)
-        return sl_fail(SLUICE_ERR_USAGE, "%smodel.hidden: %zu layers, at most %zu are allowed", where, count, most);
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %zu layers, at most %zu are allowed", where, key, count, most);
     for (size_t i = 0; i < count; i++) {
         sl_config_value value;
         SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
-        m->hidden[i] = value.integer;
+        out[i] = value.integer;
     }
-    m->hidden_count = (int)count;
+    *out_count = (int)count;
     return SLUICE_OK;
+}
+
+static sluice_status read_hidden(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_model_options *m = &c->settings.model;
+    return read_widths(c, "model.hidden", list, where, sizeof m->hidden / sizeof m->hidden[0], m->hidden,
+                       &m->hidden_count);
+}
+
+static sluice_status read_filters(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_model_options *m = &c->settings.model;
+    return read_widths(c, "model.filters", list, where, sizeof m->filters / sizeof m->filters[0], m->filters,
+                       &m->filter_count);
 }
 
 /* One number for each channel of an image; `min` is above 0 for divisors. */
@@ -269,6 +284,10 @@ static const struct {
                      { "lora.targets", read_targets },
                      { "lora.modules_to_save", read_whole },
                      { "evaluate.metrics", read_metrics },
+                     { "model.filters", read_filters },
+                     { "freeze", read_freeze },
+                     { "lora.targets", read_targets },
+                     { "lora.modules_to_save", read_whole },
                      { "optimizer.groups", read_groups },
                      { "zero_optimization.partition_weights", read_weights },
                      { "data.mean", read_mean },

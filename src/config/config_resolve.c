@@ -491,25 +491,34 @@ static sluice_status check_adapters(const sluice_config *c, const sl_settings *s
     return SLUICE_OK;
 }
 
+/* A model of numbers takes images as rows of them. */
+static sluice_status check_samples(const sluice_config *c, sl_sample_kind reads, sl_sample_kind gives,
+                                   const sl_settings *s)
+{
+    char message[160];
+    if (reads == gives || (reads == SL_SAMPLES_NUMBERS && gives == SL_SAMPLES_IMAGES)) return SLUICE_OK;
+    snprintf(message, sizeof message, "%.40s reads %s, and %.40s has %s", s->model.type, sl_sample_kind_name(reads),
+             s->data.type, sl_sample_kind_name(gives));
+    return fail_key(c, "data.type", message);
+}
+
 static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings *s)
 {
     SL_TRY(check_name(c, "model.type", s->model.type, sl_model_names()));
     SL_TRY(check_name(c, "data.type", s->data.type, sl_data_names()));
-    bool language = sl_model_reads_tokens(s->model.type), text = sl_data_type_has_tokens(s->data.type);
-    char reads_text[64];
-    snprintf(reads_text, sizeof reads_text, "%.40s reads tokens", s->model.type);
-    if (language != text)
-        return fail_key(c, "data.type", language ? reads_text : "text needs a language model, such as gpt2");
+    bool language = sl_model_reads_tokens(s->model.type);
+    sl_sample_kind gives = sl_data_gives(s->data.type);
+    SL_TRY(check_samples(c, sl_model_reads(&s->model), gives, s));
     SL_TRY(adopt_adapter(c, s));
     SL_TRY(check_adapters(c, s, language));
     if (s->data.seed < 0) s->data.seed = s->seed;
-    if (text) {
+    if (gives == SL_SAMPLES_TOKENS) {
         if (strcmp(s->model.loss, "mse") == 0) return fail_key(c, "model.loss", "tokens need cross_entropy");
         s->model.loss = "cross_entropy";
         if (strcmp(s->data.type, "jsonl") == 0) return check_jsonl(c, s);
         return strcmp(s->data.type, "text") == 0 ? resolve_text_data(c, s) : check_token_number(c, s);
     }
-    if (sl_data_type_has_images(s->data.type)) return resolve_images(c, s);
+    if (gives == SL_SAMPLES_IMAGES) return resolve_images(c, s);
     return resolve_table_data(c, strcmp(s->data.type, "classification") == 0, s);
 }
 

@@ -115,11 +115,11 @@ const sl_option sl_config_rows[] = {
         "the weights are loaded from it unless `load` names others. Keys that it decides may be left out, or must "
         "agree.",
         FREE("folders move; a folder of another model is noticed by the graph"), READS),
-    TEXT(
-        "model.type", "", model.type,
-        "Family of models: `linear`, `mlp`, or a language model: `gpt2`, `llama`, `mistral`, `qwen2`, `qwen3`, `phi3`, "
-        "`gemma`, `gemma2`, `gemma3_text`. Required without `model.path`.",
-        SAME),
+    TEXT("model.type", "", model.type,
+         "Family of models: `linear`, `mlp`; of images `cnn`, `resnet`, `vit`; `bert`; or a language model: `gpt2`, "
+         "`llama`, `mistral`, `qwen2`, `qwen3`, `phi3`, "
+         "`gemma`, `gemma2`, `gemma3_text`. Required without `model.path`.",
+         SAME),
     COUNT_UP_TO("model.layers", "12", model.layers, 1, SL_MODEL_MAX_LAYERS,
                 "Language models: number of transformer blocks.", MODEL),
     COUNT_UP_TO("model.heads", "12", model.heads, 1, SIZES, "Language models: attention heads; they divide the width.",
@@ -146,7 +146,8 @@ const sl_option sl_config_rows[] = {
         "or a "
         "number of tokens, for `tokens` and `random_tokens`; with a text, at least as many as it has.",
         .min = 1, .max = SIZES, SAME),
-    REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2: dropout probability in training.", FREE(DROPOUT)),
+    REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2, bert, vit, cnn: dropout probability in training.",
+         FREE(DROPOUT)),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
          MODEL),
     REAL("model.rope_theta", "500000", model.rope_theta, 1, 1e30,
@@ -171,7 +172,22 @@ const sl_option sl_config_rows[] = {
     COUNT_TO("model.outputs", "auto", model.outputs, 1, SIZES,
              "linear, mlp: targets of a sample, or classes; auto: `data.outputs`, or the classes of the images.",
              MODEL),
-    LIST("model.hidden", given.hidden, "mlp: widths of the hidden layers, at most 16.", MODEL),
+    LIST("model.hidden", given.hidden,
+         "mlp: widths of the hidden layers, at most 16; cnn: of the linear layers behind the convolutions.", MODEL),
+    LIST("model.filters", given.filters, "cnn: channels of the convolutions, at most 16.", MODEL),
+    COUNT_UP_TO("model.kernel", "3", model.kernel, 1, 255, "cnn: side of the windows of convolutions.", MODEL),
+    COUNT_UP_TO("model.padding", "0", model.padding, 0, 254, "cnn: zeros around the input of each convolution.", MODEL),
+    COUNT_UP_TO("model.pool", "2", model.pool, 1, 255,
+                "cnn: side of the windows of which only the largest number stays, behind each convolution; 1: none.",
+                MODEL),
+    COUNT_UP_TO("model.depth", "18", model.depth, 18, 152, "resnet: 18, 34, 50, 101 or 152 layers.", MODEL),
+    WORD("model.stem", "imagenet", model.stem, "imagenet|cifar",
+         "resnet: what comes first: for ImageNet a 7 x 7 convolution and a pooling, each of stride 2; for images of "
+         "some 32 pixels a 3 x 3 convolution.",
+         MODEL),
+    COUNT_UP_TO("model.patch", "16", model.patch, 1, 65536, "vit: side of a patch in pixels.", MODEL),
+    WORD("model.head", "masked_language", model.head, "masked_language|classifier",
+         "bert: what it is trained for: guessing tokens, or classes of sentences and pairs.", MODEL),
     WORD("model.activation", "relu", model.activation, "none|relu|gelu|silu",
          "mlp: activation function between the layers.", MODEL),
     WORD("model.loss", "auto", model.loss, "mse|cross_entropy", "linear, mlp: loss; auto: the one for the data.",

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "core/log.h"
+#include "core/sample_kind.h"
 #include "core/status.h"
 #include "sluice.h"
 
@@ -218,10 +219,8 @@ sluice_status sl_data_folder(const sl_data_options *o, sluice_data **out);
 sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
 /* "text, tokens, jsonl, ...". */
 const char *sl_data_names(void);
-/* Whether samples of that type are tokens; false for a name that is none. */
-bool sl_data_type_has_tokens(const char *type);
-/* Whether samples of that type are images, whose size and classes are known when they are read. */
-bool sl_data_type_has_images(const char *type);
+/* What samples of that type are; its name is one of sl_data_names. */
+sl_sample_kind sl_data_gives(const char *type);
 
 const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds, and with a tokenizer */
 /* What a text read as data looks like where it is no plain text (format/file_kind.h); NULL: it is one, or no text. */

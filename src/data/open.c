@@ -47,19 +47,19 @@ IMAGES(folder)
 
 static const struct kind {
     const char *name;
-    bool tokens, images;
+    sl_sample_kind gives;
     sluice_status (*open)(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
 } kinds[] = {
-    { "text", true, false, open_text },
-    { "tokens", true, false, sl_data_tokens },
-    { "jsonl", true, false, sl_data_jsonl },
-    { "random_tokens", true, false, open_random_tokens },
-    { "regression", false, false, open_regression },
-    { "classification", false, false, open_classification },
-    { "idx", false, true, open_idx },
-    { "cifar10", false, true, open_cifar10 },
-    { "cifar100", false, true, open_cifar100 },
-    { "images", false, true, open_folder },
+    { "text", SL_SAMPLES_TOKENS, open_text },
+    { "tokens", SL_SAMPLES_TOKENS, sl_data_tokens },
+    { "jsonl", SL_SAMPLES_TOKENS, sl_data_jsonl },
+    { "random_tokens", SL_SAMPLES_TOKENS, open_random_tokens },
+    { "regression", SL_SAMPLES_NUMBERS, open_regression },
+    { "classification", SL_SAMPLES_NUMBERS, open_classification },
+    { "idx", SL_SAMPLES_IMAGES, open_idx },
+    { "cifar10", SL_SAMPLES_IMAGES, open_cifar10 },
+    { "cifar100", SL_SAMPLES_IMAGES, open_cifar100 },
+    { "images", SL_SAMPLES_IMAGES, open_folder },
 };
 #define NAMES "text, tokens, jsonl, random_tokens, regression, classification, idx, cifar10, cifar100, images"
 
@@ -82,14 +82,8 @@ const char *sl_data_names(void)
     return NAMES;
 }
 
-bool sl_data_type_has_tokens(const char *type)
+sl_sample_kind sl_data_gives(const char *type)
 {
     const struct kind *kind = find(type);
-    return kind != NULL && kind->tokens;
-}
-
-bool sl_data_type_has_images(const char *type)
-{
-    const struct kind *kind = find(type);
-    return kind != NULL && kind->images;
+    return kind != NULL ? kind->gives : SL_SAMPLES_NUMBERS;
 }

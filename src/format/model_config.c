@@ -130,6 +130,26 @@ static const decoder_row decoders[SL_DECODER_COUNT] = {
                               .query_scalar = 256,
                               .initial_stddev = 0.02,
                               ENDS(2, 1, 0) } },
+    [SL_DECODER_BERT] = { "bert",
+                          "BertForMaskedLM",
+                          { .family = SL_DECODER_BERT,
+                            .norm_epsilon = 1e-12,
+                            .activation = SL_ACTIVATION_GELU,
+                            .tied = true,
+                            .segments = 2,
+                            .dropout = 0.1,
+                            .attention_dropout = 0.1,
+                            .initial_stddev = 0.02,
+                            .bos = -1 } },
+    [SL_DECODER_VIT] = { "vit",
+                         "ViTForImageClassification",
+                         { .family = SL_DECODER_VIT,
+                           .norm_epsilon = 1e-12,
+                           .activation = SL_ACTIVATION_GELU,
+                           .image_size = 224,
+                           .channels = 3,
+                           .patch = 16,
+                           COMMON } },
 };
 
 const char *sl_decoder_name(sl_decoder family)
@@ -137,9 +157,15 @@ const char *sl_decoder_name(sl_decoder family)
     return decoders[family].name;
 }
 
-const char *sl_decoder_class(sl_decoder family)
+bool sl_decoder_is_encoder(sl_decoder family)
 {
-    return decoders[family].class_name;
+    return (1u << family & SL_FAMILY_ENCODERS) != 0;
+}
+
+const char *sl_model_config_class(const sl_model_config *c)
+{
+    if (c->family == SL_DECODER_BERT && c->classes > 0) return "BertForSequenceClassification";
+    return decoders[c->family].class_name;
 }
 
 sl_decoder sl_decoder_find(const char *model_type)
@@ -159,6 +185,10 @@ void sl_model_config_defaults(sl_decoder family, sl_model_config *out)
 #define FIELD(field_) offsetof(sl_model_config, field_)
 #define GPT2          SL_FAMILY_BIT(GPT2)
 #define ROTARY        SL_FAMILY_ROTARY
+#define ENCODERS      SL_FAMILY_ENCODERS
+#define BERT          SL_FAMILY_BIT(BERT)
+#define VIT           SL_FAMILY_BIT(VIT)
+#define TOKENS        SL_FAMILY_TOKENS
 #define QWENS         (SL_FAMILY_BIT(QWEN2) | SL_FAMILY_BIT(QWEN3))
 #define CAPPED        (SL_FAMILY_BIT(GEMMA2) | SL_FAMILY_BIT(GEMMA3))
 /* A size, which is never guessed. */
@@ -177,23 +207,29 @@ const sl_decoder_key sl_decoder_keys[] = {
     SIZE("n_head", GPT2, heads, "the number of attention heads"),
     SIZE("n_positions", GPT2, context, "the rows of the position table"),
     KEY("n_inner", GPT2, WHOLE, feed_forward, 1, SIZES, ZERO, "width of the feed-forward part; none: 4 x n_embd"),
-    SIZE("hidden_size", ROTARY, width, "the width of the residual stream"),
-    SIZE("num_hidden_layers", ROTARY, layers, "the number of blocks"),
-    SIZE("num_attention_heads", ROTARY, heads, "the number of query heads"),
-    SIZE("intermediate_size", ROTARY, feed_forward, "the width of the feed-forward part"),
-    SIZE("max_position_embeddings", ROTARY, context, "the positions that the model was made for"),
-    SIZE("vocab_size", SL_FAMILY_ALL, vocabulary, "the rows of the token embedding"),
+    SIZE("hidden_size", ROTARY | ENCODERS, width, "the width of the residual stream"),
+    SIZE("num_hidden_layers", ROTARY | ENCODERS, layers, "the number of blocks"),
+    SIZE("num_attention_heads", ROTARY | ENCODERS, heads, "the number of query heads"),
+    SIZE("intermediate_size", ROTARY | ENCODERS, feed_forward, "the width of the feed-forward part"),
+    SIZE("max_position_embeddings", ROTARY | BERT, context, "the positions that the model was made for"),
+    SIZE("vocab_size", TOKENS, vocabulary, "the rows of the token embedding"),
     KEY("num_key_value_heads", ROTARY & ~SL_FAMILY_GEMMAS, WHOLE, kv_heads, 1, SIZES, ZERO, "key and value heads"),
     KEY("num_key_value_heads", SL_FAMILY_GEMMAS, WHOLE, kv_heads, 1, SIZES, REFUSED, "key and value heads"),
     KEY("head_dim", ROTARY & ~(SL_FAMILY_BIT(QWEN3) | SL_FAMILY_GEMMAS), WHOLE, head_width, 1, SIZES, ZERO,
         "width of a head; none: hidden_size / num_attention_heads"),
     KEY("head_dim", SL_FAMILY_BIT(QWEN3) | SL_FAMILY_GEMMAS, WHOLE, head_width, 1, SIZES, REFUSED, "width of a head"),
+    KEY("type_vocab_size", BERT, WHOLE, segments, 1, SIZES, REFUSED, "rows of the table of token types"),
+    KEY("image_size", VIT, WHOLE, image_size, 1, SIZES, REFUSED, "side of an image in pixels"),
+    KEY("num_channels", VIT, WHOLE, channels, 1, SIZES, REFUSED, "channels of an image"),
+    KEY("patch_size", VIT, WHOLE, patch, 1, SIZES, REFUSED, "side of a patch in pixels"),
+    KEY("layer_norm_eps", ENCODERS, REAL, norm_epsilon, 1e-30, 1, REFUSED, "added to the variance"),
     KEY("layer_norm_epsilon", GPT2, REAL, norm_epsilon, 1e-30, 1, REFUSED, "added to the variance"),
     KEY("rms_norm_eps", ROTARY, REAL, norm_epsilon, 1e-30, 1, REFUSED, "added to the mean square"),
     KEY("activation_function", GPT2, ACTIVATION, activation, 0, 0, ABSENT, "between the feed-forward linears"),
     KEY("hidden_act", ROTARY & ~CAPPED, ACTIVATION, activation, 0, 0, ABSENT, "of the gate"),
+    KEY("hidden_act", ENCODERS, ACTIVATION, activation, 0, 0, ABSENT, "between the feed-forward linears"),
     KEY("hidden_activation", SL_FAMILY_GEMMAS, ACTIVATION, activation, 0, 0, ABSENT, "of the gate"),
-    KEY("tie_word_embeddings", SL_FAMILY_ALL, FLAG, tied, 0, 1, REFUSED, "the head is the token embedding"),
+    KEY("tie_word_embeddings", TOKENS, FLAG, tied, 0, 1, REFUSED, "the head is the token embedding"),
     KEY("attention_bias", SL_FAMILY_BIT(LLAMA) | SL_FAMILY_BIT(QWEN3) | SL_FAMILY_GEMMAS, FLAG, attention_bias, 0, 1,
         ZERO, "biases on the projections of attention"),
     KEY("mlp_bias", SL_FAMILY_BIT(LLAMA), FLAG, feed_forward_bias, 0, 1, ZERO, "biases of the feed-forward part"),
@@ -204,11 +240,14 @@ const sl_decoder_key sl_decoder_keys[] = {
         "bound of attention's scores"),
     KEY("final_logit_softcapping", CAPPED, REAL, logit_soft_cap, 1e-6, 1e9, ZERO, "bound of the logits"),
     KEY("resid_pdrop", GPT2, REAL, dropout, 0, 1, ABSENT, "dropout on the residual stream"),
+    KEY("hidden_dropout_prob", ENCODERS, REAL, dropout, 0, 1, ABSENT, "dropout on the residual stream"),
+    KEY("attention_probs_dropout_prob", ENCODERS, REAL, attention_dropout, 0, 1, ABSENT,
+        "dropout on attention's weights"),
     KEY("attn_pdrop", GPT2, REAL, attention_dropout, 0, 1, ABSENT, "dropout on attention's weights"),
     KEY("attention_dropout", ROTARY, REAL, attention_dropout, 0, 1, ABSENT, "dropout on attention's weights"),
     KEY("initializer_range", SL_FAMILY_ALL, REAL, initial_stddev, 0, 1e3, ABSENT, "deviation of random weights"),
-    KEY("bos_token_id", SL_FAMILY_ALL, ID, bos, 0, SIZES, ZERO, "the token that begins a text"),
-    KEY("pad_token_id", SL_FAMILY_ALL, ID, pad, -1, SIZES, ZERO, "the token that fills up"),
+    KEY("bos_token_id", TOKENS & ~BERT, ID, bos, 0, SIZES, ZERO, "the token that begins a text"),
+    KEY("pad_token_id", TOKENS, ID, pad, -1, SIZES, ZERO, "the token that fills up"),
 };
 const size_t sl_decoder_key_count = sizeof sl_decoder_keys / sizeof sl_decoder_keys[0];
 
@@ -344,7 +383,7 @@ static sluice_status read_flag(const reader *r, const char *key, const json_t *v
 static sluice_status read_activation(const reader *r, const char *key, const json_t *value, sl_activation *out)
 {
     const char *name = json_is_string(value) ? json_string_value(value) : "";
-    bool gated = r->c->family != SL_DECODER_GPT2;
+    bool gated = (1u << r->c->family & ROTARY) != 0;
     if (r->c->family == SL_DECODER_GEMMA && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
     for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++) {
         if (strcmp(activations[i].name, name) != 0 || (gated && !activations[i].gates)) continue;
@@ -608,7 +647,7 @@ static sluice_status read_share(const reader *r)
 
 static sluice_status read_positions(const reader *r)
 {
-    if (r->c->family == SL_DECODER_GPT2) return SLUICE_OK;
+    if ((1u << r->c->family & ROTARY) == 0) return SLUICE_OK;
     SL_TRY(r->c->family == SL_DECODER_GEMMA3 ? read_two_ropes(r) : read_flat_rope(r));
     return read_share(r);
 }
@@ -647,7 +686,7 @@ static sluice_status read_window(const reader *r)
     const json_t *first = json_object_get(r->root, "max_window_layers");
     const json_t *every = json_object_get(r->root, "sliding_window_pattern");
     bool qwen = (1u << c->family & QWENS) != 0, uses = false;
-    if (c->family == SL_DECODER_GPT2 || c->family == SL_DECODER_LLAMA || c->family == SL_DECODER_GEMMA) {
+    if ((1u << c->family & (GPT2 | ENCODERS | SL_FAMILY_BIT(LLAMA) | SL_FAMILY_BIT(GEMMA))) != 0) {
         if (json_is_integer(window))
             return FAIL(r, "sliding_window", "%s has no windows; it is %s", sl_decoder_name(c->family),
                         shown(window).text);
@@ -735,14 +774,68 @@ static sluice_status refuse_unbuilt_keys(const reader *r)
 }
 
 /* The class of the model that was saved: one without a head, or with that of a language model. */
+#define CLASSIFIES_TEXT   "ForSequenceClassification"
+#define CLASSIFIES_IMAGES "ForImageClassification"
+
 static sluice_status check_class(const reader *r)
 {
     const json_t *list = json_object_get(r->root, "architectures");
     const char *name = json_string_value(json_array_get(list, 0));
     const char *task = name != NULL ? strstr(name, "For") : NULL;
-    if (task == NULL || strcmp(task, "ForCausalLM") == 0) return SLUICE_OK;
-    return FAIL(r, "architectures", "%s has another head than a language model, which is not built in",
-                sl_quote(name).text);
+    static const struct {
+        const char *task;
+        unsigned families;
+    } tasks[] = { { "ForCausalLM", SL_FAMILY_ROTARY },
+                  { "ForMaskedLM", BERT },
+                  { "ForPreTraining", BERT },
+                  { CLASSIFIES_TEXT, BERT },
+                  { CLASSIFIES_IMAGES, VIT } };
+    if (task == NULL) return SLUICE_OK;
+    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++)
+        if (strcmp(task, tasks[i].task) == 0 && (tasks[i].families & 1u << r->c->family) != 0) return SLUICE_OK;
+    return FAIL(r, "architectures", "%s has a head that is not built in for %s", sl_quote(name).text,
+                sl_decoder_name(r->c->family));
+}
+
+/* Classes of a head for them: two where nothing is said. */
+static sluice_status read_classes(const reader *r)
+{
+    const char *name = json_string_value(json_array_get(json_object_get(r->root, "architectures"), 0));
+    const char *task = name != NULL ? strstr(name, "For") : NULL;
+    const json_t *names = json_object_get(r->root, "id2label"), *count = json_object_get(r->root, "num_labels");
+    if (task == NULL || (strcmp(task, CLASSIFIES_TEXT) != 0 && strcmp(task, CLASSIFIES_IMAGES) != 0)) return SLUICE_OK;
+    r->c->classes = 2;
+    if (json_is_object(names)) r->c->classes = (int64_t)json_object_size(names);
+    if (count != NULL && !json_is_null(count)) SL_TRY(read_whole(r, "num_labels", count, 1, SIZES, &r->c->classes));
+    if (r->c->classes < 2)
+        return FAIL(r, names != NULL ? "id2label" : "num_labels",
+                    "a head with one output is for regression, which is not built in for %s",
+                    sl_decoder_name(r->c->family));
+    return SLUICE_OK;
+}
+
+/* What encoders may ask for, and what is computed. */
+static sluice_status check_encoder(const reader *r)
+{
+    const json_t *positions = json_object_get(r->root, "position_embedding_type");
+    const json_t *biases = json_object_get(r->root, "qkv_bias");
+    if (!sl_decoder_is_encoder(r->c->family)) return SLUICE_OK;
+    if (json_is_string(positions) && strcmp(json_string_value(positions), "absolute") != 0)
+        return FAIL(r, "position_embedding_type", "%s is not built in; built in is \"absolute\"",
+                    shown(positions).text);
+    if (json_is_false(biases))
+        return FAIL(r, "qkv_bias", "queries, keys and values without biases are not built in for %s",
+                    sl_decoder_name(r->c->family));
+    if (json_is_true(json_object_get(r->root, "is_decoder")))
+        return FAIL(r, "is_decoder", "a causal %s is not built in", sl_decoder_name(r->c->family));
+    if (r->c->activation != SL_ACTIVATION_GELU)
+        return FAIL(r, "hidden_act", "built in for %s is \"gelu\"", sl_decoder_name(r->c->family));
+    if (r->c->family == SL_DECODER_BERT && !r->c->tied)
+        return FAIL(r, "tie_word_embeddings", "a head with weights of its own is not built in for bert");
+    if (r->c->family == SL_DECODER_VIT && r->c->image_size % r->c->patch != 0)
+        return FAIL(r, "patch_size", "%lld does not divide image_size, which is %lld", (long long)r->c->patch,
+                    (long long)r->c->image_size);
+    return SLUICE_OK;
 }
 
 static sluice_status read_ends(const reader *r)
@@ -814,7 +907,7 @@ static sluice_status check_sizes(const reader *r)
     if (c->width > INT32_MAX / 4 || c->feed_forward > INT32_MAX / 2)
         return FAIL(r, "model_type", "a width of %lld with a feed-forward part of %lld is more than can be computed",
                     (long long)c->width, (long long)c->feed_forward);
-    if (c->family == SL_DECODER_GPT2) return SLUICE_OK;
+    if ((1u << c->family & ROTARY) == 0) return SLUICE_OK;
     int64_t turned = (int64_t)((double)c->head_width * c->rotated_share);
     if (turned < 2 || turned % 2 != 0)
         return FAIL(r, "head_dim", "%lld elements of a head would turn; the rotation needs an even number of them",
@@ -861,7 +954,9 @@ sluice_status sl_model_config_from_json(json_t *root, const char *text, size_t b
     SL_TRY(read_layer_types(&r));
     SL_TRY(read_ends(&r));
     SL_TRY(read_dtype(&r));
+    SL_TRY(read_classes(&r));
     SL_TRY(check_sizes(&r));
+    SL_TRY(check_encoder(&r));
     *out = c;
     return SLUICE_OK;
 }

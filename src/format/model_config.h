@@ -1,4 +1,4 @@
-/* model_config.h: the config.json of a decoder, as Hugging Face's transformers writes it, and as a plain struct.
+/* model_config.h: the config.json of a transformer, as Hugging Face's transformers writes it, and as a plain struct.
  *
  * Both forms that are met on disk are read: rope_theta and rope_scaling, or both inside rope_parameters; torch_dtype or
  * dtype. Both are written, because each version of transformers reads only one of them right. A key that would change
@@ -14,7 +14,7 @@
 #include "core/status.h"
 #include "format/text_buffer.h"
 
-/* Families of decoders, and the names that model_type has for them. */
+/* Families, and the names that model_type has for them: decoders, then encoders. */
 #define SL_DECODERS(ROW)                                                                                               \
     ROW(GPT2, gpt2)                                                                                                    \
     ROW(LLAMA, llama)                                                                                                  \
@@ -24,7 +24,9 @@
     ROW(PHI3, phi3)                                                                                                    \
     ROW(GEMMA, gemma)                                                                                                  \
     ROW(GEMMA2, gemma2)                                                                                                \
-    ROW(GEMMA3, gemma3_text)
+    ROW(GEMMA3, gemma3_text)                                                                                           \
+    ROW(BERT, bert)                                                                                                    \
+    ROW(VIT, vit)
 
 typedef enum {
     SL_DECODER_NONE,
@@ -87,6 +89,10 @@ typedef struct sl_model_config {
     double query_scalar;       /* scores are divided by its root; 0: by the root of the head's width */
     double attention_soft_cap; /* 0: none */
     double logit_soft_cap;     /* 0: none */
+    /* encoders */
+    int64_t classes;  /* of the classifier; 0: there is none, and of bert a head that guesses masked tokens */
+    int64_t segments; /* bert: rows of the table of token types */
+    int64_t image_size, channels, patch; /* vit: side of an image in pixels, its channels, side of a patch */
     /* What says nothing about the mathematics of a forward pass. */
     double dropout;           /* on the residual stream, in training */
     double attention_dropout; /* on attention's weights, in training */
@@ -102,8 +108,10 @@ typedef struct sl_model_config {
 const char *sl_decoder_name(sl_decoder family);
 /* SL_DECODER_NONE: no family is called so. */
 sl_decoder sl_decoder_find(const char *model_type);
+/* Positions see each other in both directions. */
+bool sl_decoder_is_encoder(sl_decoder family);
 /* "LlamaForCausalLM": the class of transformers whose weights these are. */
-const char *sl_decoder_class(sl_decoder family);
+const char *sl_model_config_class(const sl_model_config *c);
 /* What a file of this family means by leaving every key out; sizes are 0. */
 void sl_model_config_defaults(sl_decoder family, sl_model_config *out);
 

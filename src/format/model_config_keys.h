@@ -12,7 +12,9 @@
 #define SL_FAMILY_ROTARY                                                                                               \
     (SL_FAMILY_BIT(LLAMA) | SL_FAMILY_BIT(MISTRAL) | SL_FAMILY_BIT(QWEN2) | SL_FAMILY_BIT(QWEN3) |                     \
      SL_FAMILY_BIT(PHI3) | SL_FAMILY_GEMMAS)
-#define SL_FAMILY_ALL (SL_FAMILY_ROTARY | SL_FAMILY_BIT(GPT2))
+#define SL_FAMILY_ENCODERS (SL_FAMILY_BIT(BERT) | SL_FAMILY_BIT(VIT))
+#define SL_FAMILY_TOKENS   (SL_FAMILY_ROTARY | SL_FAMILY_BIT(GPT2) | SL_FAMILY_BIT(BERT))
+#define SL_FAMILY_ALL      (SL_FAMILY_TOKENS | SL_FAMILY_BIT(VIT))
 
 typedef enum {
     SL_FIELD_WHOLE,      /* int64_t */

@@ -2,7 +2,9 @@
  *
  * A key of the kept file stays as it is written there while it says what the model is. Positions and the type are
  * written in both forms: a version of transformers that knows only the other one would take its defaults in silence. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,6 +115,7 @@ static void write_old_rope(writer *w)
 static void write_positions(writer *w)
 {
     const sl_model_config *c = w->c;
+    if (sl_decoder_is_encoder(c->family)) return;
     if (c->family == SL_DECODER_GPT2) {
         if (json_object_get(w->root, "n_ctx") == NULL || w->kept == NULL || w->kept->context != c->context)
             set(w, w->root, "n_ctx", json_integer(c->context)); /* converters to other formats need it */
@@ -191,12 +194,31 @@ static void write_ends(writer *w)
 
 static void write_class(writer *w)
 {
-    const char *name = sl_decoder_class(w->c->family);
+    const char *name = sl_model_config_class(w->c);
     const char *kept = json_string_value(json_array_get(json_object_get(w->root, "architectures"), 0));
     set(w, w->root, "model_type", json_string(sl_decoder_name(w->c->family)));
-    if (kept == NULL || strstr(kept, "For") == NULL) /* what is written has a head, which a bare model has not */
+    /* what is written has a head, which a bare model has not, and of an encoder it may be another one */
+    if (kept == NULL || strstr(kept, "For") == NULL || sl_decoder_is_encoder(w->c->family))
         if (kept == NULL || strcmp(kept, name) != 0) set(w, w->root, "architectures", json_pack("[s]", name));
     if (w->c->family == SL_DECODER_GPT2 && w->kept == NULL) set(w, w->root, "embd_pdrop", json_real(w->c->dropout));
+}
+
+/* Names of classes that the kept file has are those of its own head. */
+static void write_classes(writer *w)
+{
+    if (!sl_decoder_is_encoder(w->c->family) || (w->kept != NULL && w->kept->classes == w->c->classes)) return;
+    json_t *names = json_object(), *ids = json_object();
+    if (names == NULL || ids == NULL) w->failed = true;
+    for (int64_t i = 0; i < w->c->classes && !w->failed; i++) {
+        char id[24], name[32];
+        snprintf(id, sizeof id, "%" PRId64, i);
+        snprintf(name, sizeof name, "LABEL_%" PRId64, i);
+        set(w, names, id, json_string(name));
+        set(w, ids, name, json_integer(i));
+    }
+    json_object_del(w->root, "num_labels");
+    set(w, w->root, "id2label", names);
+    set(w, w->root, "label2id", ids);
 }
 
 static void write_dtype(writer *w)
@@ -282,7 +304,8 @@ static sluice_status write_all(writer *w, sl_text *out)
     write_keys(w);
     write_positions(w);
     write_windows(w);
-    write_ends(w);
+    if (!sl_decoder_is_encoder(w->c->family)) write_ends(w);
+    write_classes(w);
     write_dtype(w);
     if (w->failed) return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory for the text of config.json");
     add_json(out, w->root, 0);

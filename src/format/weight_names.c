@@ -29,11 +29,29 @@ static const sl_weight_copy llama_copies[] = {
 const sl_weight_names sl_llama_weight_names = { llama_buffers, NULL, head_absences };
 const sl_weight_names sl_llama_tied_weight_names = { llama_buffers, llama_copies, NULL };
 
+/* Of BERT, files often hold both heads, of which a model has one. */
+static const char *const bert_buffers[] = { "bert.embeddings.position_ids", "cls.seq_relationship.*", "bert.pooler.*",
+                                            NULL };
+static const char *const bert_classifier_buffers[] = { "bert.embeddings.position_ids", "cls.*", NULL };
+static const sl_weight_copy bert_copies[] = {
+    { "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight",
+      "this file's head has weights of its own, which is not built in" },
+    { "cls.predictions.decoder.bias", "cls.predictions.bias", "this file has two biases of its head that differ" },
+    { NULL, NULL, NULL },
+};
+const sl_weight_names sl_bert_weight_names = { bert_buffers, bert_copies, NULL };
+const sl_weight_names sl_bert_classifier_weight_names = { bert_classifier_buffers, NULL, NULL };
+
+static const char *const vit_buffers[] = { "vit.pooler.*", NULL };
+const sl_weight_names sl_vit_weight_names = { vit_buffers, NULL, NULL };
+
 /* Heads are beside the model that they are the head of. */
-static const char *const heads[] = { "lm_head.", "score.", NULL };
-const sl_weight_prefix sl_weight_prefixes[] = { { "module.", NULL },           { "_orig_mod.", NULL },
-                                                { "base_model.model.", NULL }, { "transformer.", heads },
-                                                { "model.", heads },           { NULL, NULL } };
+static const char *const heads[] = { "lm_head.", "score.", "cls.", "classifier.", NULL };
+const sl_weight_prefix sl_weight_prefixes[] = {
+    { "module.", NULL },       { "_orig_mod.", NULL }, { "base_model.model.", NULL },
+    { "transformer.", heads }, { "model.", heads },    { "bert.", heads },
+    { "vit.", heads },         { NULL, NULL }
+};
 
 bool sl_weight_is_head(const char *name)
 {
@@ -61,11 +79,12 @@ static const sl_weight_family families[] = {
     { "vision_model.*", "a vision model (CLIP)", NOT_BUILT_IN },
     { "visual.*", "a vision-language model", NOT_BUILT_IN },
     { "model.vision_tower.*", "a vision-language model", NOT_BUILT_IN },
-    { "*patch_embed*", "a vision transformer (ViT)", NOT_BUILT_IN },
-    { "layer?.*.conv?.weight", "a ResNet", NOT_BUILT_IN },
-    { "*bert.*", "a BERT", NOT_BUILT_IN },
-    { "embeddings.word_embeddings.weight", "a BERT", NOT_BUILT_IN },
+    { "*embeddings.patch_embeddings.projection.weight", "a vision transformer (ViT)", READ_AS("vit") },
+    { "*patch_embed*", "a vision transformer with the names of timm", NOT_BUILT_IN },
+    { "layer?.*.conv?.weight", "a ResNet", READ_AS("resnet") },
     { "roberta.*", "a RoBERTa", NOT_BUILT_IN },
+    { "distilbert.*", "a DistilBERT", NOT_BUILT_IN },
+    { "*embeddings.word_embeddings.weight", "a BERT", READ_AS("bert") },
     { "gpt_neox.*", "a GPT-NeoX (Pythia)", NOT_BUILT_IN },
     { "*.self_attention.query_key_value.*", "a Falcon or BLOOM", NOT_BUILT_IN },
     { "*encoder.block.*", "a T5", NOT_BUILT_IN },

@@ -24,10 +24,13 @@ typedef struct sl_weight_names {
     const sl_weight_absence *absences;
 } sl_weight_names;
 
-extern const sl_weight_names sl_gpt2_weight_names;        /* the head is the token embedding */
-extern const sl_weight_names sl_gpt2_untied_weight_names; /* the head is a parameter of its own */
-extern const sl_weight_names sl_llama_weight_names;       /* the head is a parameter of its own */
-extern const sl_weight_names sl_llama_tied_weight_names;  /* the head is the token embedding */
+extern const sl_weight_names sl_gpt2_weight_names;            /* the head is the token embedding */
+extern const sl_weight_names sl_gpt2_untied_weight_names;     /* the head is a parameter of its own */
+extern const sl_weight_names sl_llama_weight_names;           /* the head is a parameter of its own */
+extern const sl_weight_names sl_llama_tied_weight_names;      /* the head is the token embedding */
+extern const sl_weight_names sl_bert_weight_names;            /* with the head for masked tokens */
+extern const sl_weight_names sl_bert_classifier_weight_names; /* with a classifier */
+extern const sl_weight_names sl_vit_weight_names;
 
 /* Which kind of model a file is of, told by its names. */
 typedef struct sl_weight_family {

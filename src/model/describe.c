@@ -1,4 +1,4 @@
-/* describe.c: which decoder the settings mean: the one of a folder's config.json, or one that is described by hand. */
+/* describe.c: which transformer the settings mean: the one of a folder's config.json, or one that is described by hand. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -6,15 +6,20 @@
 
 /* ---- By hand ---- */
 
+static bool is_rotary(sl_decoder family)
+{
+    return family != SL_DECODER_GPT2 && !sl_decoder_is_encoder(family);
+}
+
 /* 8/3 of the width, so that three matrices have as many elements as two of four times the width. */
 static int64_t default_feed_forward(sl_decoder family, int64_t width)
 {
-    return family == SL_DECODER_GPT2 ? 4 * width : (width * 8 / 3 + 255) / 256 * 256;
+    return !is_rotary(family) ? 4 * width : (width * 8 / 3 + 255) / 256 * 256;
 }
 
 static bool has_windows(sl_decoder family)
 {
-    return family != SL_DECODER_GPT2 && family != SL_DECODER_LLAMA && family != SL_DECODER_GEMMA;
+    return is_rotary(family) && family != SL_DECODER_LLAMA && family != SL_DECODER_GEMMA;
 }
 
 static sluice_status refuse(const sl_model_options *o, const char *key)
@@ -25,7 +30,7 @@ static sluice_status refuse(const sl_model_options *o, const char *key)
 /* Settings that some families have no place for. */
 static sluice_status check_traits(const sl_model_options *o, sl_decoder family)
 {
-    bool gpt2 = family == SL_DECODER_GPT2;
+    bool gpt2 = !is_rotary(family);
     bool biased = family == SL_DECODER_LLAMA || family == SL_DECODER_QWEN3 || family == SL_DECODER_GEMMA ||
                   family == SL_DECODER_GEMMA2 || family == SL_DECODER_GEMMA3;
     if (gpt2 && o->kv_heads > 0 && o->kv_heads != o->heads) return refuse(o, "model.kv_heads");
@@ -41,7 +46,7 @@ static sluice_status check_heads(const sl_model_config *c)
     if (c->kv_heads > c->heads || c->heads % c->kv_heads != 0)
         return sl_fail(SLUICE_ERR_USAGE, "model.kv_heads %" PRId64 " does not divide model.heads %" PRId64, c->kv_heads,
                        c->heads);
-    if (c->family != SL_DECODER_GPT2 && c->head_width % 2 != 0)
+    if (is_rotary(c->family) && c->head_width % 2 != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s is %" PRId64 "; the rotation needs an even number",
                        c->head_width * c->heads == c->width ? "model.width / model.heads" : "model.head_width",
                        c->head_width);
@@ -53,8 +58,9 @@ static sluice_status check_heads(const sl_model_config *c)
 
 static sluice_status check_settings(const sl_model_options *o, sl_decoder family)
 {
-    SL_TRY(sl_model_check_transformer(o));
+    SL_TRY(family == SL_DECODER_VIT ? sl_model_check_blocks(o) : sl_model_check_transformer(o));
     SL_TRY(check_traits(o, family));
+    if (family == SL_DECODER_BERT && o->untied) return refuse(o, "model.tie_word_embeddings");
     if (o->feed_forward != 0) SL_TRY(sl_model_check_size("model.feed_forward", o->feed_forward, SL_MODEL_MAX_SIZE / 2));
     if (o->window != 0) SL_TRY(sl_model_check_size("model.sliding_window", o->window, SL_MODEL_MAX_SIZE));
     if (!(o->rope_theta >= 0 && o->rope_theta < 1e30))
@@ -87,7 +93,7 @@ static void describe_by_hand(const sl_model_options *o, sl_decoder family, sl_mo
     c->vocabulary = o->vocabulary;
     c->context = o->context;
     c->norm_epsilon = o->norm_epsilon > 0 ? o->norm_epsilon : 1e-5;
-    if (family != SL_DECODER_GPT2) c->rope.theta = o->rope_theta > 0 ? o->rope_theta : 500000;
+    if (is_rotary(family)) c->rope.theta = o->rope_theta > 0 ? o->rope_theta : 500000;
     c->tied = !o->untied;
     c->attention_bias = o->attention_bias;
     if (c->query_scalar > 0) c->query_scalar = (double)c->head_width;
@@ -96,18 +102,33 @@ static void describe_by_hand(const sl_model_options *o, sl_decoder family, sl_mo
     c->bos = c->pad = -1; /* its token ids have no such meanings */
     c->end_count = 0;
     describe_windows(o, c);
+    if (family == SL_DECODER_VIT) {
+        c->image_size = o->image.height;
+        c->channels = o->image.channels;
+        c->patch = o->patch;
+    }
+}
+
+/* Which head a BERT has, and how many classes there are: what is trained decides, not the folder. */
+static void describe_head(const sl_model_options *o, sl_model_config *c)
+{
+    if (!sl_decoder_is_encoder(c->family)) return;
+    bool classifies = c->family == SL_DECODER_VIT || sl_model_head_classifies(o);
+    c->classes = classifies ? o->outputs : 0;
+    c->dropout = o->dropout;
 }
 
 /* ---- A folder's ---- */
 
 static sluice_status check_context(const sl_model_options *o)
 {
-    SL_TRY(sl_model_check_size("model.context", o->context, SL_MODEL_MAX_SIZE));
-    if (o->folder.family == SL_DECODER_GPT2 && o->context > o->folder.context)
+    if (o->folder.family != SL_DECODER_VIT) SL_TRY(sl_model_check_size("model.context", o->context, SL_MODEL_MAX_SIZE));
+    bool table = o->folder.family == SL_DECODER_GPT2 || o->folder.family == SL_DECODER_BERT;
+    if (table && o->context > o->folder.context)
         return sl_fail(SLUICE_ERR_USAGE,
                        "model.context is %" PRId64 ", and the position table of model.path has %" PRId64 " rows",
                        o->context, o->folder.context);
-    if (o->dropout > 0 && o->folder.family != SL_DECODER_GPT2) return refuse(o, "model.dropout");
+    if (o->dropout > 0 && is_rotary(o->folder.family)) return refuse(o, "model.dropout");
     if (!(o->dropout >= 0 && o->dropout < 1))
         return sl_fail(SLUICE_ERR_USAGE, "model.dropout is %g; give a probability from 0 to below 1", o->dropout);
     return SLUICE_OK;
@@ -120,12 +141,15 @@ sluice_status sl_model_describe(const sl_model_options *o, sl_model_config *out)
     if (o->folder.family != SL_DECODER_NONE) {
         SL_TRY(check_context(o));
         *out = o->folder;
+        describe_head(o, out);
         return SLUICE_OK;
     }
     if (family == SL_DECODER_NONE)
-        return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" is no family of decoders", o->type != NULL ? o->type : "");
+        return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" is no family of transformers",
+                       o->type != NULL ? o->type : "");
     SL_TRY(check_settings(o, family));
     describe_by_hand(o, family, &c);
+    describe_head(o, &c);
     SL_TRY(check_heads(&c));
     *out = c;
     return SLUICE_OK;

@@ -16,26 +16,34 @@ typedef struct sl_model {
  * and sl_model_build reports it. */
 typedef struct sl_model_family {
     const char *name;
-    bool reads_tokens; /* and so can have adapters */
+    sl_sample_kind reads; /* families of tokens can have adapters */
     sluice_status (*build)(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 } sl_model_family;
 
-/* The families: name, reads_tokens, and which function sl_model_build_* builds it. */
+/* The families: name, what they read, and which function sl_model_build_* builds it. */
 #define SL_MODEL_FAMILIES(ROW)                                                                                         \
-    ROW(linear, false, linear)                                                                                         \
-    ROW(mlp, false, mlp)                                                                                               \
-    ROW(gpt2, true, gpt2)                                                                                              \
-    ROW(llama, true, decoder)                                                                                          \
-    ROW(mistral, true, decoder)                                                                                        \
-    ROW(qwen2, true, decoder)                                                                                          \
-    ROW(qwen3, true, decoder)                                                                                          \
-    ROW(phi3, true, decoder)                                                                                           \
-    ROW(gemma, true, decoder)                                                                                          \
-    ROW(gemma2, true, decoder)                                                                                         \
-    ROW(gemma3_text, true, decoder)
+    ROW(linear, NUMBERS, linear)                                                                                       \
+    ROW(mlp, NUMBERS, mlp)                                                                                             \
+    ROW(cnn, IMAGES, cnn)                                                                                              \
+    ROW(resnet, IMAGES, resnet)                                                                                        \
+    ROW(vit, IMAGES, vit)                                                                                              \
+    ROW(bert, TOKENS, bert)                                                                                            \
+    ROW(gpt2, TOKENS, gpt2)                                                                                            \
+    ROW(llama, TOKENS, decoder)                                                                                        \
+    ROW(mistral, TOKENS, decoder)                                                                                      \
+    ROW(qwen2, TOKENS, decoder)                                                                                        \
+    ROW(qwen3, TOKENS, decoder)                                                                                        \
+    ROW(phi3, TOKENS, decoder)                                                                                         \
+    ROW(gemma, TOKENS, decoder)                                                                                        \
+    ROW(gemma2, TOKENS, decoder)                                                                                       \
+    ROW(gemma3_text, TOKENS, decoder)
 
 sluice_status sl_model_build_linear(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_mlp(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+sluice_status sl_model_build_cnn(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+sluice_status sl_model_build_resnet(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+sluice_status sl_model_build_vit(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+sluice_status sl_model_build_bert(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_gpt2(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_decoder(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 
@@ -49,7 +57,9 @@ sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max);
 #define SL_MODEL_MAX_LAYERS 100000
 #define SL_MODEL_NAME_BYTES 96
 
-/* Layers, heads, context, vocabulary and norm_epsilon are what a transformer can have. */
+/* Layers, heads, width and norm_epsilon are what blocks of a transformer can have. */
+sluice_status sl_model_check_blocks(const sl_model_options *o);
+/* These, context and vocabulary. */
 sluice_status sl_model_check_transformer(const sl_model_options *o);
 /* Parameter "<block><name>" of one or two dimensions (columns 0: one). */
 sluice_value sl_model_parameter(const sl_model *m, const char *block, const char *name, int64_t rows, int64_t columns,
@@ -66,6 +76,45 @@ sluice_value sl_model_attention(const sl_model *m, const sl_model_config *c, slu
 /* x[B,T,C] and the head's weight [V,C] -> the loss over "targets", where -1 is ignored, and the output where there is
  * one. Logits are capped at soft_cap; 0: not. */
 void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, float soft_cap);
+
+/* ---- image.c: models of images ---- */
+
+/* Sizes of the image and at least two classes. */
+sluice_status sl_model_check_image(const sl_model_options *o);
+/* The input "x" [B,H,W,C]. */
+sluice_value sl_model_image(sluice_graph *g, const sl_model_options *o);
+/* logits[B,outputs] -> the loss over "target" i32 [B], where -1 is ignored; they are the output. */
+void sl_model_classify(sluice_graph *g, const sl_model_options *o, sluice_value logits, sl_model_info *info);
+
+/* ---- encoder.c: blocks in which every position sees all ---- */
+
+typedef struct sl_encoder_model {
+    sl_model m;
+    sl_model_config c;
+} sl_encoder_model;
+
+/* What families call the parts of a block, and where its norms are. */
+typedef struct sl_encoder_names {
+    const char *model;     /* "bert": blocks are "bert.encoder.layer.0." */
+    const char *attention; /* before "query", "key" and "value" */
+    const char *attention_out, *first_norm, *second_norm;
+    bool norms_first; /* a part is normalised before it, not with the sum after it */
+} sl_encoder_names;
+
+/* y[.., out] = x[.., in] W^T + b, called "<block><name>". */
+sluice_value sl_encoder_linear(const sl_encoder_model *e, sluice_value x, const char *block, const char *name,
+                               int64_t in, int64_t out);
+sluice_value sl_encoder_norm(const sl_encoder_model *e, sluice_value x, const char *block, const char *name);
+sluice_value sl_encoder_drop(const sl_encoder_model *e, sluice_value x);
+/* x[B,T,C] -> the same. lengths[B]: positions from there on are not seen; SLUICE_NONE: all are. Begins a layer. */
+sluice_value sl_encoder_block(const sl_encoder_model *e, const sl_encoder_names *n, sluice_value x, int64_t number,
+                              sluice_value lengths);
+/* x[B,T,C] -> [B,C] of the first position. */
+sluice_value sl_encoder_first(const sl_encoder_model *e, sluice_value x);
+/* The settings of a bert ask for a classifier. */
+bool sl_model_head_classifies(const sl_model_options *o);
+/* x[B,C] -> the classes of the linear "classifier", and the loss over "target". */
+void sl_encoder_classify(const sl_encoder_model *e, sluice_value x, sl_model_info *info);
 
 /* ---- tune.c: what is trained of a model ---- */
 

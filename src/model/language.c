@@ -7,14 +7,12 @@
 
 #include "model/family.h"
 
-sluice_status sl_model_check_transformer(const sl_model_options *o)
+sluice_status sl_model_check_blocks(const sl_model_options *o)
 {
     SL_TRY(sl_model_check_size("model.layers", o->layers, SL_MODEL_MAX_LAYERS));
     SL_TRY(sl_model_check_size("model.heads", o->heads, SL_MODEL_MAX_SIZE));
     SL_TRY(sl_model_check_size("model.width", o->width,
                                SL_MODEL_MAX_SIZE / 4)); /* the feed-forward part is 4 times as wide */
-    SL_TRY(sl_model_check_size("model.context", o->context, SL_MODEL_MAX_SIZE));
-    SL_TRY(sl_model_check_size("model.vocabulary", o->vocabulary, SL_MODEL_MAX_SIZE));
     if (o->head_width != 0) SL_TRY(sl_model_check_size("model.head_width", o->head_width, SL_MODEL_MAX_SIZE));
     if (o->head_width == 0 && o->width % o->heads != 0)
         return sl_fail(SLUICE_ERR_USAGE,
@@ -25,6 +23,13 @@ sluice_status sl_model_check_transformer(const sl_model_options *o)
         return sl_fail(SLUICE_ERR_USAGE, "model.norm_epsilon is %g; give a small positive number such as 1e-5",
                        o->norm_epsilon);
     return SLUICE_OK;
+}
+
+sluice_status sl_model_check_transformer(const sl_model_options *o)
+{
+    SL_TRY(sl_model_check_blocks(o));
+    SL_TRY(sl_model_check_size("model.context", o->context, SL_MODEL_MAX_SIZE));
+    return sl_model_check_size("model.vocabulary", o->vocabulary, SL_MODEL_MAX_SIZE);
 }
 
 sluice_value sl_model_parameter(const sl_model *m, const char *block, const char *name, int64_t rows, int64_t columns,

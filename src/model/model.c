@@ -7,7 +7,7 @@
 #include "model/family.h"
 
 static const sl_model_family families[] = {
-#define ROW(name_, tokens_, builder_) { #name_, tokens_, sl_model_build_##builder_ },
+#define ROW(name_, reads_, builder_) { #name_, SL_SAMPLES_##reads_, sl_model_build_##builder_ },
     SL_MODEL_FAMILIES(ROW)
 #undef ROW
 };
@@ -21,7 +21,7 @@ static const sl_model_family *find_family(const char *name)
 
 const char *sl_model_names(void)
 {
-#define LISTED(name_, tokens_, builder_) ", " #name_
+#define LISTED(name_, reads_, builder_) ", " #name_
     static const char names[] = SL_MODEL_FAMILIES(LISTED);
 #undef LISTED
     return names + 2; /* the first comma goes */
@@ -37,7 +37,15 @@ sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max)
 bool sl_model_reads_tokens(const char *type)
 {
     const sl_model_family *family = find_family(type);
-    return family != NULL && family->reads_tokens;
+    return family != NULL && family->reads == SL_SAMPLES_TOKENS;
+}
+
+/* A bert that classifies reads sentences. */
+sl_sample_kind sl_model_reads(const sl_model_options *o)
+{
+    const sl_model_family *family = find_family(o->type);
+    if (strcmp(o->type, "bert") == 0 && sl_model_head_classifies(o)) return SL_SAMPLES_SENTENCES;
+    return family != NULL ? family->reads : SL_SAMPLES_NUMBERS;
 }
 
 sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_model_info *info)

@@ -2,6 +2,7 @@
 #ifndef SL_MODEL_MODEL_H
 #define SL_MODEL_MODEL_H
 
+#include "core/sample_kind.h"
 #include "format/model_config.h"
 #include "ir/graph.h"
 
@@ -36,12 +37,21 @@ typedef struct sl_model_options {
     const char *activation; /* mlp, between layers: "none" (also NULL), "relu", "gelu" (tanh), "silu" */
     const char *loss;       /* "mse" (also NULL) or "cross_entropy" */
     bool bias;
+    /* cnn, resnet, vit: classes are `outputs` */
+    int64_t filters[16]; /* cnn: channels of the convolutions; `hidden` are widths of the linears behind them */
+    int filter_count;
+    int64_t kernel, padding, pool; /* cnn: of each convolution, and of the pooling behind it (1: none) */
+    int64_t depth;                 /* resnet: 18, 34, 50, 101 or 152 */
+    const char *stem;              /* resnet: "imagenet" (also NULL) or "cifar" */
+    int64_t patch;                 /* vit: side of a patch */
+    /* bert */
+    const char *head; /* "masked_language" (also NULL), or "classifier" of `outputs` classes */
     /* Token models. A folder's config.json says all of a decoder but how it is used: batch, context, packed, dropout,
      * precision and what is trained; the other settings then only repeat it. */
     sl_model_config folder; /* family SL_DECODER_NONE: there is no folder */
     sluice_dtype precision; /* that the graph will be lowered to; Gemma's embedding scale has it */
     int64_t layers, heads, width, context, vocabulary;
-    double dropout;       /* gpt2 */
+    double dropout;       /* gpt2, bert, vit, cnn */
     double norm_epsilon;  /* 0: 1e-5 */
     bool untied;          /* the head is a parameter of its own, not the token embedding */
     int64_t feed_forward; /* 0: 4 times the width for gpt2, for others 8/3 of it, up to a multiple of 256 */
@@ -85,7 +95,9 @@ sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_mode
 sluice_status sl_model_describe(const sl_model_options *o, sl_model_config *out);
 /* The families' names: "linear, mlp, ...". */
 const char *sl_model_names(void);
-/* Whether a family's samples are tokens; false for a name that is none. */
+/* Whether a family has a vocabulary of tokens; false for a name that is none. */
 bool sl_model_reads_tokens(const char *type);
+/* What samples are of a model that options describe; its type is a name of a family. */
+sl_sample_kind sl_model_reads(const sl_model_options *o);
 
 #endif

@@ -33,7 +33,7 @@ sluice_status sl_model_check_tuning(const sl_model_options *o, const sl_model_fa
 {
     if (o->lora.rank == 0) return SLUICE_OK;
     SL_TRY(sl_model_check_size("lora.rank", o->lora.rank, SL_MODEL_MAX_SIZE));
-    if (!family->reads_tokens)
+    if (family->reads != SL_SAMPLES_TOKENS)
         return sl_fail(SLUICE_ERR_USAGE, "lora has no meaning for model.type %s; it is for language models",
                        family->name);
     if (!(o->lora.alpha >= 0 && o->lora.alpha < 1e30))

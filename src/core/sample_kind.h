@@ -1,0 +1,19 @@
+/* sample_kind.h: what samples are: data sets give them, models read them. */
+#ifndef SL_CORE_SAMPLE_KIND_H
+#define SL_CORE_SAMPLE_KIND_H
+
+typedef enum {
+    SL_SAMPLES_NUMBERS,  /* "x" [features], "target" */
+    SL_SAMPLES_IMAGES,   /* "x" [height, width, channels], "target" i32: a class. Models of numbers read them too */
+    SL_SAMPLES_TOKENS,   /* "tokens" and "targets" i32 [context], "positions" where documents are packed */
+    SL_SAMPLES_SENTENCES /* "tokens" and "segments" i32 [context], "lengths" i32, "target" i32: a class */
+} sl_sample_kind;
+
+/* "images", for messages. */
+static inline const char *sl_sample_kind_name(sl_sample_kind kind)
+{
+    static const char *const names[] = { "numbers", "images", "tokens", "sentences with a class" };
+    return names[kind];
+}
+
+#endif
