@@ -390,6 +390,7 @@ static sluice_status resolve_table_data(const sluice_config *c, bool classificat
 /* Features and classes are known when the images are read. */
 static sluice_status resolve_images(const sluice_config *c, sl_settings *s)
 {
+    if (s->data.outputs < 0) s->data.outputs = s->model.outputs;
     if (s->model.loss[0] == '\0') s->model.loss = "cross_entropy";
     if (strcmp(s->model.loss, "cross_entropy") != 0)
         return fail_key(c, "model.loss", "classes of images need cross_entropy");

@@ -234,7 +234,8 @@ const sl_option sl_config_rows[] = {
          "`random_tokens` (for timing), "
          "`regression` "
          "or `classification` (synthetic, from `data.seed`); images: `idx` (MNIST's format), `cifar10`, `cifar100`, "
-         "`images` (a folder for each class). Required, but where `data.path` tells: `.jsonl`, `.json` "
+         "`images` (a folder for each class), `random_images` (for timing). Required, but where `data.path` tells: "
+         "`.jsonl`, `.json` "
          "(also "
          "`.gz`), `.bin`, `.npy`, and text otherwise.",
          SAME),
@@ -328,12 +329,14 @@ const sl_option sl_config_rows[] = {
         "that encode.",
         FREE(NO_BITS)),
     COUNT("data.samples", "1000", data.samples, 1,
-          "random_tokens, regression, classification: number of synthetic samples.", SAME),
+          "random_tokens, random_images, regression, classification: number of synthetic samples.", SAME),
     COUNT_TO("data.features", "auto", data.features, 1, SIZES,
              "regression, classification: input features of a sample; auto: `model.features`.", SAME),
-    COUNT_TO("data.outputs", "auto", data.outputs, 1, SIZES,
-             "regression: targets of a sample; classification: number of classes; auto: `model.outputs`, or 1 target.",
-             SAME),
+    COUNT_TO(
+        "data.outputs", "auto", data.outputs, 1, SIZES,
+        "regression: targets of a sample; classification, random_images: number of classes; auto: `model.outputs`, "
+        "or 1 target.",
+        SAME),
     REAL("data.noise", "0.1", data.noise, 0, LARGE, "regression: standard deviation of the noise added to the targets.",
          SAME),
     COUNT_TO("data.seed", "auto", data.seed, 0, EXACT,

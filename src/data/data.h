@@ -214,6 +214,8 @@ sluice_status sl_data_idx(const sl_data_options *o, sluice_data **out);
 sluice_status sl_data_cifar10(const sl_data_options *o, sluice_data **out);
 sluice_status sl_data_cifar100(const sl_data_options *o, sluice_data **out);
 sluice_status sl_data_folder(const sl_data_options *o, sluice_data **out);
+/* Made ones, of o->image_size and o->channels, of o->outputs classes. */
+sluice_status sl_data_random_images(const sl_data_options *o, sluice_data **out);
 
 /* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */
 sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);

@@ -44,6 +44,7 @@ IMAGES(idx)
 IMAGES(cifar10)
 IMAGES(cifar100)
 IMAGES(folder)
+IMAGES(random_images)
 
 static const struct kind {
     const char *name;
@@ -60,8 +61,9 @@ static const struct kind {
     { "cifar10", SL_SAMPLES_IMAGES, open_cifar10 },
     { "cifar100", SL_SAMPLES_IMAGES, open_cifar100 },
     { "images", SL_SAMPLES_IMAGES, open_folder },
+    { "random_images", SL_SAMPLES_IMAGES, open_random_images },
 };
-#define NAMES "text, tokens, jsonl, random_tokens, regression, classification, idx, cifar10, cifar100, images"
+#define NAMES "text, tokens, jsonl, random_tokens, regression, classification, idx, cifar10, cifar100, images, random_images"
 
 static const struct kind *find(const char *type)
 {
