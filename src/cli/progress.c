@@ -13,6 +13,8 @@
 #define SMOOTHING 0.1
 /* Phases that take less leave no line behind. */
 #define PHASE_SECONDS 1.0
+/* The share of a step that waiting for data must take to be told at the end. */
+#define WORTH_A_WORD 0.1
 /* Lines in a run, where nothing else is asked for. */
 #define LINES_A_RUN 20
 
@@ -225,15 +227,17 @@ static void on_epoch(cli_progress *p, const sluice_event *e)
 
 static void on_end(cli_progress *p, const sluice_event *e)
 {
-    char took[32], rate[48], pace[96] = "", mfu[32];
+    char took[32], rate[48], pace[96] = "", wait[64] = "", mfu[32];
     format_seconds(now() - p->started, took, sizeof took);
     format_mfu(e, mfu, sizeof mfu);
     if (isfinite(e->tokens_per_second)) {
         format_rate(e->tokens_per_second, "tokens", rate, sizeof rate);
         snprintf(pace, sizeof pace, ", %s%s", rate, mfu);
     }
-    fprintf(p->out, "done: %llu steps in %s%s; peak device %.1f MiB, host %.1f MiB\n", (unsigned long long)e->steps,
-            took, pace, (double)e->peak.device / 1048576, (double)e->peak.host / 1048576);
+    if (e->data_seconds > WORTH_A_WORD * e->step_seconds)
+        snprintf(wait, sizeof wait, ", %.0f%% of it waiting for data", 100 * e->data_seconds / e->step_seconds);
+    fprintf(p->out, "done: %llu steps in %s%s%s; peak device %.1f MiB, host %.1f MiB\n", (unsigned long long)e->steps,
+            took, wait, pace, (double)e->peak.device / 1048576, (double)e->peak.host / 1048576);
     if (e->weights_sha256 != NULL) fprintf(p->out, "weights sha256 %s\n", e->weights_sha256);
 }
 

@@ -408,7 +408,8 @@ static sluice_status end_event(sl_run *r, const char *weights, const char *state
     event.weights_sha256 = r->job->settings.hashes ? weights : NULL;
     event.state_sha256 = r->job->settings.hashes ? state : NULL;
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0) {
-        sl_report_print(e, &r->predicted, &measured, &pace, r->options->plan_out);
+        bool decodes = r->job->data->ops->effort == SL_FILL_SLOW;
+        sl_report_print(e, &r->predicted, &measured, &pace, decodes, r->options->plan_out);
         sl_run_trace_report(r, r->options->plan_out);
     }
     sl_run_emit(r, &event);

@@ -93,7 +93,7 @@ static void segment_rows(const sluice_engine *e, int micro_batches, FILE *out)
 }
 
 void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured,
-                     const sl_pace *pace, FILE *out)
+                     const sl_pace *pace, bool decodes, FILE *out)
 {
     char title[64] = "after the run";
     int ranks = e->plan->options.rank_count;
@@ -121,6 +121,6 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
     segment_rows(e, e->plan->options.accumulation, out);
     fprintf(out, "  %-28s %14s %12.4g s\n", "waiting for data", "", measured->data_seconds);
     pace_rows(pace, predicted->seconds, measured->seconds, out);
-    fprintf(out, "  planned in %.3g s, memory reserved in %.3g s; no memory was allocated or freed in a step\n",
-            e->plan_seconds, e->reserve_seconds);
+    fprintf(out, "  planned in %.3g s, memory reserved in %.3g s; no memory was allocated or freed in a step%s\n",
+            e->plan_seconds, e->reserve_seconds, decodes ? ", but for decoding images" : "");
 }

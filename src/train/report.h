@@ -18,8 +18,9 @@ void sl_pace_to_event(const sl_pace *p, bool planned, double seconds, sluice_eve
 /* "expected: 812 tokens/s, MFU 41.0 %", for a plan. */
 void sl_pace_print(const sl_pace *p, double seconds, FILE *out);
 
-/* Both over all ranks; measured bytes are means over the counted steps. Times are those of the engine's own rank. */
+/* Both over all ranks; measured bytes are means over the counted steps. Times are those of the engine's own rank. `decodes`: the
+ * data set takes memory for what it decodes. */
 void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured,
-                     const sl_pace *pace, FILE *out);
+                     const sl_pace *pace, bool decodes, FILE *out);
 
 #endif
