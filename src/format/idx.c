@@ -10,8 +10,6 @@
 #include "format/gzip.h"
 
 #define MAX_FILE_BYTES ((size_t)64 << 30)
-/* Deflate makes no more than this of a byte. */
-#define MOST_EXPANSION 1032
 enum { UNSIGNED_BYTES = 8, FIXED_BYTES = 4, SIZE_BYTES = 4, MOST_HEADER = FIXED_BYTES + 4 * SIZE_BYTES };
 
 static const char *type_name(unsigned type)
@@ -82,14 +80,13 @@ static sluice_status check_length(const char *path, const sl_idx *x, size_t byte
                    bytes < wanted ? "ends too early; copy it again" : "has more: it is something else");
 }
 
-/* The header is read from the first bytes alone, so that memory is taken only for what the file can hold. */
+/* The header is read from the first bytes alone, so that no more is uncompressed than it says. */
 static sluice_status expand(const int *stop, const char *path, size_t *bytes, sl_idx *x)
 {
     uint8_t head[MOST_HEADER];
     size_t head_bytes = sizeof head;
     SL_TRY(sl_gzip_peek(path, x->file, *bytes, head, &head_bytes));
     SL_TRY(read_header(path, head, head_bytes, x));
-    if (x->count / MOST_EXPANSION > *bytes) return check_length(path, x, *bytes);
     return sl_gzip_expand(stop, path, x->header_bytes + x->count, &x->file, bytes);
 }
 

@@ -20,7 +20,7 @@ typedef struct sl_idx {
 } sl_idx;
 
 /* Elements other than unsigned bytes, and files that are shorter or longer than their header says, are SLUICE_ERR_INPUT with
- * the byte. What the header says is checked before memory is taken for it. A request to stop (core/stop.h) ends the reading. */
+ * the byte. Memory is taken for what the file holds, up to what its header says. A request to stop (core/stop.h) ends the reading. */
 sluice_status sl_idx_read(const int *stop, const char *path, sl_idx *out);
 void sl_idx_free(sl_idx *x);
 

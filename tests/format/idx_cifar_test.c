@@ -30,8 +30,8 @@ TEST(an_idx_file_is_the_same_plain_and_compressed)
     }
 }
 
-/* A file that claims gigabytes in a few bytes, plain and compressed. */
-TEST(an_idx_file_takes_no_memory_for_what_it_cannot_hold)
+/* Gigabytes in a few bytes, and megabytes behind a header that says four, plain and compressed. */
+TEST(an_idx_file_that_claims_more_than_it_holds_is_refused)
 {
     const char *folder = test_tmpdir();
     uint8_t head[20] = { 0, 0, 8, 3, 0, 0, 64, 0, 0, 0, 4, 0, 0, 0, 4, 0 };
@@ -42,6 +42,12 @@ TEST(an_idx_file_takes_no_memory_for_what_it_cannot_hold)
         CHECK_EQ(sl_idx_read(NULL, path_in(folder, i == 0 ? "plain" : "packed"), &x), SLUICE_ERR_INPUT);
         CHECK_CONTAINS(sluice_error(), "its header says 17179869184 elements");
     }
+    static uint8_t much[8 << 20] = { 0, 0, 8, 1, 0, 0, 0, 4 };
+    write_gzip(folder, "much", much, sizeof much);
+    CHECK_EQ(sl_idx_read(NULL, path_in(folder, "much"), &x), SLUICE_ERR_INPUT);
+#ifdef SLUICE_ZLIB
+    CHECK_CONTAINS(sluice_error(), "more than 12 bytes when uncompressed");
+#endif
 }
 
 TEST(records_of_cifar_become_pixels_and_files_follow_each_other)
