@@ -597,6 +597,12 @@ static const op_case cases[] = {
     { IO(CONV2D_GRAD_WEIGHT, 2, 2), .in = { SHAPE(1, 5, 4, 8), SHAPE(1, 9, 8, 8) }, .out = { SHAPE(8, 8, 3, 3), SHAPE(8) }, .attrs = { .conv = { 2, 2, 2, 2, 2, 2, 1 } } },
     { IO(MAX_POOL2D, 1, 1), .in = { SHAPE(1, 20, 18, 3) }, .out = { SHAPE(1, 2, 2, 3) }, .attrs = { .pool = { 17, 16, 2, 2, 0, 0, false, false } }, .exact = true },
     { IO(MAX_POOL2D_GRAD, 2, 1), .in = { SHAPE(1, 20, 18, 3), SHAPE(1, 2, 2, 3) }, .out = { SHAPE(1, 20, 18, 3) }, .attrs = { .pool = { 17, 16, 2, 2, 0, 0, false, false } } },
+
+    /* strides longer than the image */
+    { IO(CONV2D, 2, 1), .in = { SHAPE(2, 3, 4, 3), SHAPE(5, 3, 2, 2) }, .out = { SHAPE(2, 1, 1, 5) }, .attrs = { .conv = { 1000000, 999983, 0, 1, 1, 2, 1 } } },
+    { IO(CONV2D_GRAD_INPUT, 2, 1), .in = { SHAPE(2, 1, 1, 5), SHAPE(5, 3, 2, 2) }, .out = { SHAPE(2, 3, 4, 3) }, .attrs = { .conv = { 1000000, 999983, 0, 1, 1, 2, 1 } } },
+    { IO(CONV2D_GRAD_WEIGHT, 2, 1), .in = { SHAPE(2, 1, 1, 5), SHAPE(2, 3, 4, 3) }, .out = { SHAPE(5, 3, 2, 2) }, .attrs = { .conv = { 1000000, 999983, 0, 1, 1, 2, 1 } } },
+    { IO(CONV2D_GRAD_INPUT, 2, 1), .in = { SHAPE(3, 2, 2, 5), SHAPE(5, 2, 1, 1) }, .out = { SHAPE(3, 1, 1, 2) }, .attrs = { .conv = { 2, 2, 1, 1, 1, 1, 1 } }, .exact = true }, /* no window sees a pixel */
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

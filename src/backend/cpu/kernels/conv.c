@@ -59,6 +59,25 @@ typedef struct windows {
     int64_t part; /* batches are as many windows; 0: batches are groups */
 } windows;
 
+/* `count` elements, fewer than sixteen, as floats. */
+SL_INLINE void put_few(float *to, const elem *from, int64_t count)
+{
+#if defined(SL_ELEM_f32) /* two copies that overlap */
+    const size_t half = 8 * sizeof *to, quarter = 4 * sizeof *to;
+    if (count >= 8) {
+        memcpy(to, from, half);
+        memcpy(to + count - 8, from + count - 8, half);
+        return;
+    }
+    if (count >= 4) {
+        memcpy(to, from, quarter);
+        memcpy(to + count - 4, from + count - 4, quarter);
+        return;
+    }
+#endif
+    for (int64_t i = 0; i < count; i++) to[i] = e1_get(from + i);
+}
+
 /* Elements [start, start + count) of a row of an image that is `length` long, zeros outside of it. */
 SL_INLINE void put_run(void *dst, bool own, const elem *row, int64_t length, int64_t start, int64_t count)
 {
@@ -74,28 +93,43 @@ SL_INLINE void put_run(void *dst, bool own, const elem *row, int64_t length, int
     }
     for (int64_t z = 0; z < before; z++) to[z] = 0.0f;
     for (; i + SL_LANES <= end; i += SL_LANES) v16_store(to + i, e16_load(row + start + i));
-    for (; i < end; i++) to[i] = e1_get(row + start + i);
+    if (i < end) put_few(to + i, row + start + i, end - i);
     for (int64_t z = end; z < count; z++) to[z] = 0.0f;
 }
 
-/* Columns [column, column + columns) of the window that begins at (h, w) of an image. A run is what lies side by side in
- * the image: a place's channels, or the window's whole width where places touch. */
-SL_INLINE void put_window(const windows *v, const elem *image, int64_t h, int64_t w, int64_t run, int64_t column,
-                          int64_t columns, void *dst, bool own)
+/* A column of the matrix of windows: element `at` of run (down, across) of a window. A run is what lies side by side in the
+ * image: a place's channels, or the window's whole width where places touch. */
+typedef struct window_column {
+    int64_t run, runs; /* elements of a run; runs of a row of the window */
+    int64_t down, across, at;
+} window_column;
+
+static window_column column_of(const windows *v, int64_t column)
 {
-    const int64_t runs = v->across.taps * v->channels / run; /* of a row of the window */
+    const bool touching = v->channels == v->c && (v->across.dilation == 1 || v->across.taps == 1);
+    const int64_t run = touching ? v->across.taps * v->c : v->channels, runs = touching ? 1 : v->across.taps;
+    return (window_column){ run, runs, column / run / runs, column / run % runs, column % run };
+}
+
+/* `columns` columns from `c` on of the window that begins at (h, w) of an image. */
+SL_INLINE void put_window(const windows *v, const elem *image, int64_t h, int64_t w, window_column c, int64_t columns,
+                          void *dst, bool own)
+{
     const size_t size = own ? sizeof(elem) : sizeof(float);
     while (columns > 0) {
-        int64_t number = column / run, at = column % run, count = sl_least(run - at, columns);
-        int64_t row = h + number / runs * v->down.dilation, place = w + number % runs * v->across.dilation;
-        bool inside = row >= 0 && row < v->h && (runs == 1 || (place >= 0 && place < v->w));
+        const int64_t count = sl_least(c.run - c.at, columns);
+        const int64_t row = h + c.down * v->down.dilation, place = w + c.across * v->across.dilation;
+        const bool inside = row >= 0 && row < v->h && (c.runs == 1 || (place >= 0 && place < v->w));
         if (inside)
-            put_run(dst, own, image + row * v->w * v->c, v->w * v->c, place * v->c + at, count);
+            put_run(dst, own, image + row * v->w * v->c, v->w * v->c, place * v->c + c.at, count);
         else
             memset(dst, 0, (size_t)count * size);
         dst = (char *)dst + (size_t)count * size;
-        column += count;
         columns -= count;
+        c.at = 0;
+        if (++c.across < c.runs) continue;
+        c.across = 0;
+        c.down++;
     }
 }
 
@@ -104,15 +138,17 @@ static void fill_windows(const sl_gather *gather, int64_t batch, int64_t row, in
                          int64_t columns, void *dst, int64_t apart, bool own)
 {
     const windows *v = (const windows *)(const void *)gather;
-    const bool touching = v->channels == v->c && (v->across.dilation == 1 || v->across.taps == 1);
-    const int64_t run = touching ? v->across.taps * v->c : v->channels, first = row + batch * v->part;
+    const window_column c = column_of(v, column);
+    const int64_t first = row + batch * v->part;
     int64_t j = first % v->across.windows, i = first / v->across.windows % v->down.windows;
     const elem *image = v->images + first / v->across.windows / v->down.windows * v->h * v->w * v->c;
     if (v->part == 0) image += batch * v->channels;
-    if (columns == 0) return; /* a phase without taps */
     for (int64_t r = 0; r < rows; r++) {
         int64_t h = i * v->down.step + v->down.first, w = j * v->across.step + v->across.first;
-        put_window(v, image, h, w, run, column, columns, dst, own);
+        if (own)
+            put_window(v, image, h, w, c, columns, dst, true);
+        else
+            put_window(v, image, h, w, c, columns, dst, false);
         dst = (char *)dst + (size_t)apart * (own ? sizeof(elem) : sizeof(float));
         if (++j < v->across.windows) continue;
         j = 0;
@@ -161,8 +197,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
 static phase phase_of(int64_t number, int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation)
 {
     const int64_t common = common_divisor(stride, dilation), every = stride / common;
-    phase p = { .axis = { .windows = number < size ? (size - 1 - number) / stride + 1 : 0, .step = 1 },
-                .every = every };
+    phase p = { .axis = { .windows = (size - 1 - number) / stride + 1, .step = 1 }, .every = every };
     p.axis.dilation = dilation / common;
     for (int64_t tap = 0; tap < kernel; tap++) {
         if ((number + padding - tap * dilation) % stride != 0) continue;
@@ -178,10 +213,21 @@ typedef struct phase_pair {
     int64_t number_h, number_w;
 } phase_pair;
 
+/* Phases that have pixels: a stride may be longer than the image. */
+static int64_t phases_down(const conv *v)
+{
+    return sl_least(v->a->attrs->conv.stride_h, v->x->dim[1]);
+}
+
+static int64_t phases_across(const conv *v)
+{
+    return sl_least(v->a->attrs->conv.stride_w, v->x->dim[2]);
+}
+
 static phase_pair phases_of(const conv *v, int64_t number)
 {
     const sl_attrs *t = v->a->attrs;
-    phase_pair p = { .number_h = number / t->conv.stride_w, .number_w = number % t->conv.stride_w };
+    phase_pair p = { .number_h = number / phases_across(v), .number_w = number % phases_across(v) };
     p.down = phase_of(p.number_h, v->x->dim[1], v->w->dim[2], t->conv.stride_h, t->conv.padding_h, t->conv.dilation_h);
     p.across =
         phase_of(p.number_w, v->x->dim[2], v->w->dim[3], t->conv.stride_w, t->conv.padding_w, t->conv.dilation_w);
@@ -228,7 +274,7 @@ static void order_forward(void *context, int64_t o, void *scratch)
 static void order_for_input(void *context, int64_t o, void *scratch)
 {
     const conv *v = context;
-    const int64_t phases = (int64_t)v->a->attrs->conv.stride_h * v->a->attrs->conv.stride_w;
+    const int64_t phases = phases_down(v) * phases_across(v);
     const int64_t group = o / v->outputs, own = o % v->outputs;
     elem *dst = v->a->workspace;
     (void)scratch;
@@ -316,9 +362,25 @@ static void input_phase(const conv *v, phase_pair at, const elem *weights)
     g.c_form = a->out[0].form;
     g.c_row = v->x->dim[3];
     g.c_batch = v->channels;
-    if (a->attrs->conv.stride_h > 1 || a->attrs->conv.stride_w > 1) g.places = &places.places;
+    if (phases_down(v) > 1 || phases_across(v) > 1) g.places = &places.places;
     g.accumulate = sl_accumulates(a, 0);
-    if (g.m > 0 && (k > 0 || !g.accumulate)) sl_multiply(a, &g);
+    if (g.m > 0 && k > 0) sl_multiply(a, &g);
+}
+
+/* Of a row of dx, the pixels that no window sees. */
+static void clear_unseen(void *context, int64_t task, void *scratch)
+{
+    const conv *v = context;
+    const int64_t stride_h = v->a->attrs->conv.stride_h, stride_w = v->a->attrs->conv.stride_w;
+    const int64_t across = phases_across(v);
+    elem *row = (elem *)v->a->out[0].data + task * v->x->dim[2] * v->x->dim[3];
+    (void)scratch;
+    for (int64_t n = 0; n < across; n++) {
+        const phase_pair at = phases_of(v, task % v->x->dim[1] % stride_h * across + n);
+        if (at.down.axis.taps > 0 && at.across.axis.taps > 0) continue;
+        for (int64_t w = n; w < v->x->dim[2]; w += stride_w)
+            memset(row + w * v->x->dim[3], 0, (size_t)v->x->dim[3] * sizeof *row);
+    }
 }
 
 /* dy, w -> dx */
@@ -330,7 +392,10 @@ void K(conv2d_grad_input)(const sl_kernel_args *a)
     }
     conv v = conv_of(a, a->out[0].shape, a->in[0].shape, a->in[1].shape);
     const elem *weights = ordered(&v, order_for_input);
-    for (int64_t n = 0; n < (int64_t)a->attrs->conv.stride_h * a->attrs->conv.stride_w; n++) {
+    const int64_t phases = phases_down(&v) * phases_across(&v);
+    const bool strided = a->attrs->conv.stride_h > 1 || a->attrs->conv.stride_w > 1;
+    if (strided && !sl_accumulates(a, 0)) sl_pool_run(a->pool, clear_unseen, &v, v.x->dim[0] * v.x->dim[1]);
+    for (int64_t n = 0; n < phases; n++) {
         const phase_pair at = phases_of(&v, n);
         input_phase(&v, at, weights);
         weights += at.down.axis.taps * at.across.axis.taps * v.w->dim[0] * v.channels;
@@ -352,14 +417,18 @@ static void put_weights(void *context, int64_t o, void *scratch)
     const conv *v = s->v;
     const int64_t row = v->taps * v->channels, all = v->w->dim[0] * row;
     const sl_tensor *dw = &v->a->out[0];
+    int64_t tap = 0, channel = 0;
     float turned[SL_LANES];
     (void)scratch;
     for (int64_t e = 0; e < row; e += SL_LANES) {
         const int64_t count = sl_least(row - e, SL_LANES);
         for (int64_t i = 0; i < count; i++) {
-            const float *from = s->sums + o * row + (e + i) % v->taps * v->channels + (e + i) / v->taps;
+            const float *from = s->sums + o * row + tap * v->channels + channel;
             turned[i] = from[0];
             for (int64_t p = 1; p < s->parts; p++) turned[i] += from[p * all];
+            if (++tap < v->taps) continue;
+            tap = 0;
+            channel++;
         }
         w16_put_or_add(dw, o * row + e, v16_get(turned, count, 0.0f), count, sl_accumulates(v->a, 0));
     }

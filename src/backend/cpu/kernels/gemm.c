@@ -13,6 +13,8 @@
 #define K_BLOCK 384
 /* Rows of A packed together, whole register tiles: 126 KiB. */
 #define GROUP_ROWS 84
+/* Rows of A gathered together: they stay in the first-level cache. */
+#define GATHERED_ROWS 28
 /* Largest tile of C of one task: packed B 576 KiB, carried sums 1.5 MiB. */
 #define TASK_ROWS    1008
 #define TASK_COLUMNS 384
@@ -215,8 +217,9 @@ static sl_matrix group_of_a(const task *t, int64_t group, int64_t rows, int64_t 
 static void multiply_block(task *t, int64_t k_first, int64_t k, bool first, bool last)
 {
     KI(pack_b)(t->packed_b, block_of_b(t, k_first, k), t->n, k);
-    for (int64_t group = 0; group < t->m; group += GROUP_ROWS) {
-        int64_t rows = sl_least(GROUP_ROWS, t->m - group), panels = sl_panel_count(rows);
+    const int64_t step = t->g->gather_a ? GATHERED_ROWS : GROUP_ROWS;
+    for (int64_t group = 0; group < t->m; group += step) {
+        int64_t rows = sl_least(step, t->m - group), panels = sl_panel_count(rows);
         sl_matrix a = group_of_a(t, group, rows, k_first, k);
         t->a_row = a.row;
         if (!t->direct) KI(pack_a)(t->packed_a, a, rows, t->readable_rows - group, k);
