@@ -261,20 +261,30 @@ static sluice_status check_tensor(const sl_weights_set *f, const char *name, con
     return SLUICE_OK;
 }
 
-/* One integer, from 0 on: what it counts is checked as it is read. */
-static sluice_status check_counter(const sl_weights_set *f, const char *name)
+/* Nothing that was ever trained counts so far; two floats hold it exactly. */
+#define MOST_COUNT ((int64_t)1 << 48)
+
+sluice_status sl_weights_read_count(const sl_weights_set *f, const char *name, uint64_t *out)
 {
     const sl_set_tensor *in = sl_weights_set_find(f, name);
     const sl_st_tensor *found = in->stored;
-    if (sl_st_elements(found) == 1 && found->dtype == SL_ST_I64) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s must be one number of dtype I64; it has %" PRId64 " of dtype %s",
-                   in->file->file.path, sl_quote(name).text, sl_st_elements(found), sl_st_dtype_name(found->dtype));
+    int64_t count;
+    if (sl_st_elements(found) != 1 || found->dtype != SL_ST_I64)
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "%s: tensor %s must be one number of dtype I64; it has %" PRId64 " of dtype %s",
+                       in->file->file.path, sl_quote(name).text, sl_st_elements(found), sl_st_dtype_name(found->dtype));
+    SL_TRY(sl_st_read(in->file, found, 0, 1, &count));
+    if (count < 0 || count >= MOST_COUNT)
+        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s counts %" PRId64 " micro-batches", in->file->file.path,
+                       sl_quote(name).text, count);
+    *out = (uint64_t)count;
+    return SLUICE_OK;
 }
 
 static sluice_status check_weight(const sl_weights_set *f, const sl_state_tensor *t)
 {
     if (sl_weight_is_left_out(f, t)) return SLUICE_OK;
-    if (sl_state_is_counter(t)) return check_counter(f, t->name);
+    if (sl_state_is_counter(t)) return sl_weights_read_count(f, t->name, &(uint64_t){ 0 });
     if (!sl_weight_is_in_parts(f, t)) return check_tensor(f, t->name, &t->shape);
     for (int i = 0; i < t->part_count; i++) {
         sl_shape shape = t->shape;

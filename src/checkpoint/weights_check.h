@@ -18,6 +18,9 @@ sluice_status sl_weights_fit_names(sl_weights_set *f, const sl_state *state);
  * have, and says what the file looks like. */
 sluice_status sl_weights_check(const sl_weights_set *f, const sl_state *state);
 
+/* A count that the file holds (SL_KIND_COUNTER): one I64 number from 0 on. */
+sluice_status sl_weights_read_count(const sl_weights_set *f, const char *name, uint64_t *out);
+
 /* The values of tensors that repeat a parameter (sl_weight_names.copies). All ranks go through them together, each a share
  * of the chunks. */
 typedef struct sl_copies_walk {

@@ -7,7 +7,6 @@
  * Through the page cache or past it? What went through it is there for the next run, but on a fast disk the cache itself is
  * the slower part. So a part of the files is read each way, and what remains goes past the cache only where that is clearly
  * faster. What the cache holds is always taken from there; what other ranks read as well always goes through it. */
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,7 +16,6 @@
 #include "checkpoint/kept_vocabulary.h"
 #include "checkpoint/rounds.h"
 #include "checkpoint/weights_check.h"
-#include "core/quote.h"
 
 /* A block of each of many threads, or of a few that are there for the disk alone. Fast disks want some megabytes of requests
  * at a time, in any number of them from about 8 on. */
@@ -362,27 +360,17 @@ static sluice_status load_part(void *loading, bool *done)
 
 /* ---- counts ---- */
 
-/* Nothing that was ever trained counts so far. */
-#define MOST_COUNT ((int64_t)1 << 48)
-
-static sluice_status load_count(const weights_loading *l, int64_t tensor)
-{
-    const sl_set_tensor *in = sl_weights_set_find(l->f, l->state->tensors[tensor].name);
-    int64_t count;
-    SL_TRY(sl_st_read(in->file, in->stored, 0, 1, &count));
-    if (count < 0 || count >= MOST_COUNT)
-        return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s counts %" PRId64 " micro-batches", in->file->file.path,
-                       sl_quote(in->name).text, count);
-    const float halves[2] = { (float)((uint64_t)count % SL_BATCHES_LOW), (float)((uint64_t)count / SL_BATCHES_LOW) };
-    return l->state->write(l->state->user, tensor, 0, 2, halves);
-}
-
-/* Before all others: one that is none leaves the state as it was, but for counts. */
+/* Those that the files hold; the others stay as they are. */
 static sluice_status load_counts(const weights_loading *l)
 {
-    for (int64_t i = 0; i < l->state->count; i++) {
-        const sl_state_tensor *t = &l->state->tensors[i];
-        if (sl_state_is_counter(t) && !sl_weight_is_left_out(l->f, t)) SL_TRY(load_count(l, i));
+    const sl_state *state = l->state;
+    for (int64_t i = 0; i < state->count; i++) {
+        const sl_state_tensor *t = &state->tensors[i];
+        uint64_t count;
+        if (!sl_state_is_counter(t) || sl_weight_is_left_out(l->f, t)) continue;
+        SL_TRY(sl_weights_read_count(l->f, t->name, &count));
+        const float halves[2] = { (float)(count % SL_BATCHES_LOW), (float)(count / SL_BATCHES_LOW) };
+        SL_TRY(state->write(state->user, i, 0, 2, halves));
     }
     return SLUICE_OK;
 }
@@ -448,10 +436,10 @@ sluice_status sl_state_weights_load(const sl_state *state, const char *path)
     sluice_status st = sl_agree(state->comm, "weights file", open_weights(&l, path));
     sl_copies_walk copies = { .state = state, .f = l.f, .buffer = (float *)l.staging.chunk };
     if (st == SLUICE_OK) st = sl_rounds(state->comm, "weights comparison", sl_copies_walk_next, &copies);
-    if (st == SLUICE_OK) st = sl_agree(state->comm, "counts of micro-batches", load_counts(&l));
     if (st == SLUICE_OK) {
         sl_activity_begin(&l.activity, state->progress, "read", bytes_to_load(&l));
-        st = sl_rounds(state->comm, "weights loading", load_part, &l);
+        st = sl_agree(state->comm, "weights loading", load_counts(&l));
+        if (st == SLUICE_OK) st = sl_rounds(state->comm, "weights loading", load_part, &l);
         if (st == SLUICE_OK) sl_activity_end(&l.activity);
     }
     close_weights(&l);
