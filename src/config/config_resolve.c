@@ -382,8 +382,10 @@ static sluice_status resolve_table_data(const sluice_config *c, bool classificat
     SL_TRY(agree(c, "model.features", &s->model.features, "data.features", &s->data.features));
     SL_TRY(agree(c, "model.outputs", &s->model.outputs, "data.outputs", &s->data.outputs));
     if (s->model.loss[0] == '\0') s->model.loss = wanted;
-    if (strcmp(s->model.loss, wanted) != 0)
-        return fail_key(c, "model.loss", classification ? "classes need cross_entropy" : "numbers as targets need mse");
+    const bool labels = !classification && strcmp(s->model.loss, "bce") == 0;
+    if (strcmp(s->model.loss, wanted) != 0 && !labels)
+        return fail_key(c, "model.loss",
+                        classification ? "classes need cross_entropy" : "numbers as targets need mse or bce");
     return SLUICE_OK;
 }
 
@@ -514,7 +516,8 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
     SL_TRY(check_adapters(c, s, language));
     if (s->data.seed < 0) s->data.seed = s->seed;
     if (gives == SL_SAMPLES_TOKENS) {
-        if (strcmp(s->model.loss, "mse") == 0) return fail_key(c, "model.loss", "tokens need cross_entropy");
+        if (s->model.loss[0] != '\0' && strcmp(s->model.loss, "cross_entropy") != 0)
+            return fail_key(c, "model.loss", "tokens need cross_entropy");
         s->model.loss = "cross_entropy";
         if (strcmp(s->data.type, "jsonl") == 0) return check_jsonl(c, s);
         return strcmp(s->data.type, "text") == 0 ? resolve_text_data(c, s) : check_token_number(c, s);

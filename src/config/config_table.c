@@ -190,8 +190,15 @@ const sl_option sl_config_rows[] = {
          "bert: what it is trained for: guessing tokens, or classes of sentences and pairs.", MODEL),
     WORD("model.activation", "relu", model.activation, "none|relu|gelu|silu",
          "mlp: activation function between the layers.", MODEL),
-    WORD("model.loss", "auto", model.loss, "mse|cross_entropy", "linear, mlp: loss; auto: the one for the data.",
+    WORD("model.loss", "auto", model.loss, "mse|bce|cross_entropy",
+         "linear, mlp: loss; auto: the one for the data. bce: binary cross entropy; outputs are logits of independent "
+         "labels, targets are numbers from 0 to 1.",
          MODEL),
+    REAL(
+        "model.label_smoothing", "0", model.label_smoothing, 0, 1,
+        "Models with cross entropy: what of a target is spread evenly over all classes. Losses are smoothed ones, also "
+        "those of evaluation.",
+        MODEL),
     FLAG("model.bias", "true", model.bias, "linear, mlp: the layers have a bias.", MODEL),
 
     LIST("freeze", given.freeze,

@@ -79,7 +79,8 @@ static void guess(const bert *b, sluice_value x, sluice_value words, sl_model_in
     sluice_value bias =
         sl_model_parameter(&b->e.m, block, "bias", b->e.c.vocabulary, 0, (sluice_init){ SLUICE_INIT_ZERO, 0 });
     sluice_value logits = sluice_linear_with(g, y, words, bias, false);
-    sluice_set_loss(g, sluice_cross_entropy(g, logits, token_input(b, "targets"), -1));
+    sluice_set_loss(
+        g, sluice_cross_entropy_smoothed(g, logits, token_input(b, "targets"), -1, 0, (float)o->label_smoothing));
     if (o->logits || o->accuracy) sluice_set_output(g, logits);
     info->tokens_per_sample = o->context;
     info->classifies = true;

@@ -101,7 +101,8 @@ void sl_encoder_classify(const sl_encoder_model *e, sluice_value x, sl_model_inf
 {
     sluice_value logits = sl_encoder_linear(e, x, "", "classifier", e->c.width, e->c.classes);
     sluice_value target = sluice_input(e->m.g, "target", SLUICE_I32, 1, (int64_t[]){ e->m.o->batch });
-    sluice_set_loss(e->m.g, sluice_cross_entropy(e->m.g, logits, target, -1));
+    sluice_set_loss(e->m.g,
+                    sluice_cross_entropy_smoothed(e->m.g, logits, target, -1, 0, (float)e->m.o->label_smoothing));
     sluice_set_output(e->m.g, logits);
     info->classifies = true;
 }

@@ -21,7 +21,7 @@ sluice_value sl_model_image(sluice_graph *g, const sl_model_options *o)
 void sl_model_classify(sluice_graph *g, const sl_model_options *o, sluice_value logits, sl_model_info *info)
 {
     sluice_value target = sluice_input(g, "target", SLUICE_I32, 1, (int64_t[]){ o->batch });
-    sluice_set_loss(g, sluice_cross_entropy(g, logits, target, -1));
+    sluice_set_loss(g, sluice_cross_entropy_smoothed(g, logits, target, -1, 0, (float)o->label_smoothing));
     sluice_set_output(g, logits);
     info->classifies = true;
 }

@@ -217,14 +217,15 @@ void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, float
         decoding_head(m, x, weight, soft_cap);
         return;
     }
+    const float smoothing = (float)m->o->label_smoothing;
     sluice_value targets = sluice_input(m->g, "targets", SLUICE_I32, 2, (int64_t[]){ m->o->batch, m->o->context });
     if (!m->o->logits && !head_is_tiled(m->o)) {
-        sluice_set_loss(m->g, sluice_linear_cross_entropy_capped(m->g, x, weight, targets, -1, soft_cap));
+        sluice_set_loss(m->g, sluice_linear_cross_entropy_smoothed(m->g, x, weight, targets, -1, soft_cap, smoothing));
         if (m->o->accuracy) sluice_set_output(m->g, sluice_linear_with(m->g, x, weight, SLUICE_NONE, false));
         return;
     }
     sluice_value logits = sluice_linear_with(m->g, x, weight, SLUICE_NONE, false);
     if (soft_cap > 0) logits = sluice_softcap(m->g, logits, soft_cap);
-    sluice_set_loss(m->g, sluice_cross_entropy(m->g, logits, targets, -1));
+    sluice_set_loss(m->g, sluice_cross_entropy_smoothed(m->g, logits, targets, -1, 0, smoothing));
     if (m->o->logits || m->o->accuracy) sluice_set_output(m->g, logits);
 }

@@ -1,7 +1,7 @@
 /* mlp.c: linear models and multi-layer perceptrons.
  *
- * Inputs "x" [batch, features] and "target": [batch, outputs] f32 under mean squared error, [batch] i32 classes under
- * cross entropy. Every linear map is a layer of its own together with the activation after it, so that each can be
+ * Inputs "x" [batch, features] and "target": [batch, outputs] f32 under mean squared error and binary cross entropy,
+ * [batch] i32 classes under cross entropy. Every linear map is a layer of its own together with the activation after it, so that each can be
  * staged by itself. A linear model is the same without hidden layers. */
 #include <math.h>
 #include <stdio.h>
@@ -45,15 +45,36 @@ static sluice_status find_activation(const char *name, const activation **out)
     return sl_fail(SLUICE_ERR_USAGE, "model.activation \"%s\" is not known; give none, relu, gelu or silu", name);
 }
 
-static sluice_status find_loss(const char *name, bool *classifies)
+/* Where the outputs are judged against numbers, how; NULL: they are logits of classes. */
+typedef sluice_value (*number_loss)(sluice_graph *g, sluice_value y, sluice_value target);
+
+static sluice_value bce(sluice_graph *g, sluice_value y, sluice_value target)
 {
-    if (name != NULL && strcmp(name, "cross_entropy") == 0) {
-        *classifies = true;
-    } else if (name == NULL || strcmp(name, "mse") == 0) {
-        *classifies = false;
-    } else {
-        return sl_fail(SLUICE_ERR_USAGE, "model.loss \"%s\" is not known; give mse or cross_entropy", name);
-    }
+    return sluice_bce_with_logits(g, y, target, SLUICE_NONE);
+}
+
+static const struct {
+    const char *name;
+    number_loss of_numbers;
+} losses[] = {
+    { "mse", sluice_mse },
+    { "bce", bce },
+    { "cross_entropy", NULL },
+};
+
+static sluice_status find_loss(const sl_model_options *o, number_loss *out)
+{
+    const char *name = o->loss != NULL ? o->loss : "mse";
+    size_t i = 0, count = sizeof losses / sizeof losses[0];
+    while (i < count && strcmp(name, losses[i].name) != 0) i++;
+    if (i == count)
+        return sl_fail(SLUICE_ERR_USAGE, "model.loss \"%s\" is not known; give mse, bce or cross_entropy", name);
+    *out = losses[i].of_numbers;
+    if (*out != NULL && o->label_smoothing != 0)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "model.label_smoothing is %g, and model.loss %s has no classes to smooth; leave it out, or use "
+                       "cross_entropy",
+                       o->label_smoothing, name);
     return SLUICE_OK;
 }
 
@@ -85,14 +106,14 @@ static sluice_value linear(sluice_graph *g, sluice_value x, int64_t in, int64_t 
     return sluice_linear_with(g, x, sluice_parameter(g, weight, 2, (int64_t[]){ out, in }, init), SLUICE_NONE, false);
 }
 
-static void set_loss(sluice_graph *g, const sl_model_options *o, sluice_value y, bool classifies)
+static void set_loss(sluice_graph *g, const sl_model_options *o, sluice_value y, number_loss of_numbers)
 {
-    if (classifies) {
+    if (of_numbers == NULL) {
         sluice_value target = sluice_input(g, "target", SLUICE_I32, 1, (int64_t[]){ o->batch });
-        sluice_set_loss(g, sluice_cross_entropy(g, y, target, -1));
+        sluice_set_loss(g, sluice_cross_entropy_smoothed(g, y, target, -1, 0, (float)o->label_smoothing));
     } else {
         sluice_value target = sluice_input(g, "target", SLUICE_F32, 2, (int64_t[]){ o->batch, o->outputs });
-        sluice_set_loss(g, sluice_mse(g, y, target));
+        sluice_set_loss(g, of_numbers(g, y, target));
     }
     sluice_set_output(g, y);
 }
@@ -100,11 +121,11 @@ static void set_loss(sluice_graph *g, const sl_model_options *o, sluice_value y,
 sluice_status sl_model_build_mlp(sluice_graph *g, const sl_model_options *o, sl_model_info *info)
 {
     const activation *act = NULL;
-    bool classifies;
+    number_loss of_numbers;
     char name[32];
     SL_TRY(find_activation(o->activation, &act));
-    SL_TRY(find_loss(o->loss, &classifies));
-    SL_TRY(check(o, classifies));
+    SL_TRY(find_loss(o, &of_numbers));
+    SL_TRY(check(o, of_numbers == NULL));
     sluice_value x = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ o->batch, o->features });
     int64_t in = o->features;
     for (int i = 0; i <= o->hidden_count; i++) {
@@ -116,22 +137,22 @@ sluice_status sl_model_build_mlp(sluice_graph *g, const sl_model_options *o, sl_
         if (!last) x = act->apply(g, x);
         in = out;
     }
-    set_loss(g, o, x, classifies);
-    info->classifies = classifies;
+    set_loss(g, o, x, of_numbers);
+    info->classifies = of_numbers == NULL;
     return SLUICE_OK;
 }
 
 sluice_status sl_model_build_linear(sluice_graph *g, const sl_model_options *o, sl_model_info *info)
 {
-    bool classifies;
+    number_loss of_numbers;
     if (o->hidden_count > 0)
         return sl_fail(SLUICE_ERR_USAGE,
                        "model.hidden has no meaning for model.type linear; remove it, or use model.type mlp");
-    SL_TRY(find_loss(o->loss, &classifies));
-    SL_TRY(check(o, classifies));
+    SL_TRY(find_loss(o, &of_numbers));
+    SL_TRY(check(o, of_numbers == NULL));
     sluice_layer(g, "linear");
     sluice_value x = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ o->batch, o->features });
-    set_loss(g, o, linear(g, x, o->features, o->outputs, o->bias, "linear"), classifies);
-    info->classifies = classifies;
+    set_loss(g, o, linear(g, x, o->features, o->outputs, o->bias, "linear"), of_numbers);
+    info->classifies = of_numbers == NULL;
     return SLUICE_OK;
 }

@@ -30,12 +30,13 @@ typedef struct sl_model_options {
     struct {
         int64_t height, width, channels;
     } image;
+    double label_smoothing; /* models with cross entropy: 0 to 1 */
     /* linear, mlp */
     int64_t features, outputs; /* outputs: regression targets, or classes */
     int64_t hidden[16];
     int hidden_count;
     const char *activation; /* mlp, between layers: "none" (also NULL), "relu", "gelu" (tanh), "silu" */
-    const char *loss;       /* "mse" (also NULL) or "cross_entropy" */
+    const char *loss;       /* "mse" (also NULL), "bce" (outputs are logits of independent labels) or "cross_entropy" */
     bool bias;
     /* cnn, resnet, vit: classes are `outputs` */
     int64_t filters[16]; /* cnn: channels of the convolutions; `hidden` are widths of the linears behind them */

@@ -858,6 +858,15 @@ static const struct {
     { "{\"model\": {\"type\": \"mlp\", \"features\": 8, \"outputs\": 3, \"loss\": \"mse\"}, \"data\": {\"type\": "
       "\"classification\"}, " LENGTH ", " BATCH ", " SGD "}",
       "classes need cross_entropy" },
+    { "{\"model\": {\"type\": \"mlp\", \"features\": 8, \"outputs\": 3, \"loss\": \"bce\"}, \"data\": {\"type\": "
+      "\"classification\"}, " LENGTH ", " BATCH ", " SGD "}",
+      "classes need cross_entropy" },
+    { "{\"model\": {\"type\": \"mlp\", \"features\": 8, \"loss\": \"cross_entropy\"}, \"data\": {\"type\": "
+      "\"regression\"}, " LENGTH ", " BATCH ", " SGD "}",
+      "numbers as targets need mse or bce" },
+    { "{\"model\": {\"type\": \"gpt2\", \"loss\": \"bce\"}, \"data\": {\"type\": \"text\", \"path\": \"a\"}, " LENGTH
+      ", " BATCH ", " SGD "}",
+      "tokens need cross_entropy" },
     { "{\"model\": {\"type\": \"mlp\", \"features\": 8, \"hidden\": [5, 0]}, \"data\": {\"type\": "
       "\"regression\"}, " LENGTH ", " BATCH ", " SGD "}",
       "model.hidden: 0 is not allowed" },

@@ -277,6 +277,44 @@ TEST(mlp_with_squared_error_and_one_output_has_237601_parameters)
     sluice_graph_destroy(g);
 }
 
+TEST(mlp_with_binary_cross_entropy_judges_each_output_by_a_number)
+{
+    sl_model_info info;
+    sl_model_options o = small_mlp;
+    o.loss = "bce";
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    check_input(g, "target", SLUICE_F32, 2, 8, 10);
+    CHECK_EQ(count_ops(g, SL_OP_BCE_WITH_LOGITS), 1);
+    CHECK(!info.classifies);
+    sluice_graph_destroy(g);
+}
+
+/* The smoothing of the one op of this kind; -1: there is none. */
+static double smoothing_of(const sluice_graph *g, sl_op op)
+{
+    for (int n = 0; n < g->forward_count; n++)
+        if (g->nodes[n].op == op) return (double)g->nodes[n].attrs.cross_entropy.smoothing;
+    return -1;
+}
+
+TEST(label_smoothing_reaches_every_cross_entropy)
+{
+    const sl_model_options *models[] = { &small_mlp, &small_gpt, &small_gpt, &small_llama };
+    for (int i = 0; i < 4; i++) {
+        sl_model_info info;
+        sl_model_options o = *models[i];
+        o.label_smoothing = 0.125;
+        o.logits = i == 2;
+        sluice_graph *g = build(&o, &info);
+        REQUIRE(g != NULL);
+        const bool fused = count_ops(g, SL_OP_LINEAR_CROSS_ENTROPY) == 1;
+        CHECK_EQ(fused, i == 1 || i == 3);
+        CHECK_NEAR(smoothing_of(g, fused ? SL_OP_LINEAR_CROSS_ENTROPY : SL_OP_CROSS_ENTROPY), 0.125, 0);
+        sluice_graph_destroy(g);
+    }
+}
+
 TEST(each_activation_stands_between_layers_only)
 {
     const struct {
@@ -365,9 +403,13 @@ TEST(bad_mlp_settings_name_key_and_choices)
     o = small_mlp, o.activation = "tanh";
     check_refused(&o, "model.activation \"tanh\" is not known; give none, relu, gelu or silu");
     o = small_mlp, o.loss = "hinge";
-    check_refused(&o, "model.loss \"hinge\" is not known; give mse or cross_entropy");
+    check_refused(&o, "model.loss \"hinge\" is not known; give mse, bce or cross_entropy");
     o = small_mlp, o.outputs = 1;
     check_refused(&o, "at least 2 classes");
+    o = small_mlp, o.loss = "bce", o.label_smoothing = 0.1;
+    check_refused(&o, "model.label_smoothing is 0.1, and model.loss bce has no classes to smooth");
+    o = small_mlp, o.label_smoothing = 1.5;
+    check_refused(&o, "a label smoothing of 1.5 must be 0 to 1");
     o = small_mlp, o.type = "linear";
     check_refused(&o, "model.hidden has no meaning for model.type linear");
     o = small_mlp, o.type = "gpt3";
