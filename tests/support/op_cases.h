@@ -603,6 +603,9 @@ static const op_case cases[] = {
     { IO(CONV2D_GRAD_INPUT, 2, 1), .in = { SHAPE(2, 1, 1, 5), SHAPE(5, 3, 2, 2) }, .out = { SHAPE(2, 3, 4, 3) }, .attrs = { .conv = { 1000000, 999983, 0, 1, 1, 2, 1 } } },
     { IO(CONV2D_GRAD_WEIGHT, 2, 1), .in = { SHAPE(2, 1, 1, 5), SHAPE(2, 3, 4, 3) }, .out = { SHAPE(5, 3, 2, 2) }, .attrs = { .conv = { 1000000, 999983, 0, 1, 1, 2, 1 } } },
     { IO(CONV2D_GRAD_INPUT, 2, 1), .in = { SHAPE(3, 2, 2, 5), SHAPE(5, 2, 1, 1) }, .out = { SHAPE(3, 1, 1, 2) }, .attrs = { .conv = { 2, 2, 1, 1, 1, 1, 1 } }, .exact = true }, /* no window sees a pixel */
+    /* states wider than what one kernel of CUDA takes through all frames */
+    { IO(GRU, 4, 2), .in = { SHAPE(2, 2, 1548), SHAPE(1548, 516), SHAPE(1548), SHAPE(2) }, .out = { SHAPE(2, 2, 516), SHAPE(2, 2, 2064) }, .fill = { [3] = LENGTH }, .attrs = { .gru = { false } }, .tolerance = 1e-4, .narrow_gpu = 0.15 },
+    { IO(GRU_GRAD, 5, 3), .in = { SHAPE(1548, 516), SHAPE(2, 2, 2064), SHAPE(2, 2, 516), SHAPE(2, 2, 516), SHAPE(2) }, .out = { SHAPE(2, 2, 1548), SHAPE(1548, 516), SHAPE(1548) }, .fill = { [4] = LENGTH }, .attrs = { .gru = { true } }, .tolerance = 1e-4, .narrow_gpu = 3e-2 },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

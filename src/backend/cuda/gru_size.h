@@ -18,6 +18,18 @@ static inline sl_gru_shape sl_gru_shape_of(sl_op op, const sl_cuda_args *a)
     return s;
 }
 
+/* States that gru_walk.cu takes: a block's part of the weight fits in 48 KiB of shared memory, and products are small beside
+ * what a frame costs in launches. Others are products by the library. By shape alone: the two have bits of their own. */
+#define SL_GRU_MOST_ELEMENTS 8
+#define SL_GRU_WALK_WIDTH    512
+#define SL_GRU_WALK_STATES   32768 /* elements of all sequences' states */
+#define SL_GRU_BARRIER_BYTES 256
+
+static inline bool sl_gru_walks(const sl_gru_shape *s)
+{
+    return s->width <= SL_GRU_WALK_WIDTH && s->batch * s->width <= SL_GRU_WALK_STATES;
+}
+
 static inline bool sl_gru_wants_weight(const sl_cuda_args *a)
 {
     return a->out[1].data != NULL || (a->output_count > 2 && a->out[2].data != NULL);
@@ -76,12 +88,21 @@ static inline uint64_t sl_gru_gates_bytes(sl_op op, const sl_gru_shape *s, sl_fo
     return sl_linear_align(gates * (uint64_t)s->frames * sl_linear_element_bytes(form));
 }
 
-/* In order: what products use, states, gates; backward the states before. */
+/* What blocks of a walk share: a counter, and two buffers of states, or of gradients of gates. */
+static inline uint64_t sl_gru_turns_bytes(sl_op op, const sl_gru_shape *s)
+{
+    if (!sl_gru_walks(s)) return 0;
+    return sl_linear_align(SL_GRU_BARRIER_BYTES +
+                           (uint64_t)(2 * s->batch * (op == SL_OP_GRU ? 1 : 3) * s->width) * sizeof(float));
+}
+
+/* In order: what products use, states, what a walk shares, gates; backward the states before. */
 static inline uint64_t sl_cuda_gru_workspace(sl_op op, const sl_cuda_args *a)
 {
     const sl_gru_shape s = sl_gru_shape_of(op, a);
     const sl_form form = sl_cuda_type(op, a);
-    uint64_t bytes = sl_gru_products_bytes(op, a) + sl_gru_state_bytes(&s) + sl_gru_gates_bytes(op, &s, form);
+    uint64_t bytes = sl_gru_products_bytes(op, a) + sl_gru_state_bytes(&s) + sl_gru_turns_bytes(op, &s) +
+                     sl_gru_gates_bytes(op, &s, form);
     if (op == SL_OP_GRU_GRAD) bytes += (uint64_t)(s.batch * s.frames * s.width) * sl_linear_element_bytes(form);
     return bytes;
 }

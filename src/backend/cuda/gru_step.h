@@ -1,4 +1,4 @@
-/* gru_step.h: one frame of a GRU beside its matrix product, which cuda_gru.c asks for. */
+/* gru_step.h: what cuda_gru.c asks of kernels: one frame of a GRU beside its matrix product, or all frames. */
 #ifndef SL_BACKEND_CUDA_GRU_STEP_H
 #define SL_BACKEND_CUDA_GRU_STEP_H
 
@@ -29,8 +29,13 @@ typedef struct sl_gru_frame {
     void *previous;          /* [B,T,H] in `form`; NULL: not wanted */
 } sl_gru_frame;
 
+/* gru_step.cu */
 sluice_status sl_cuda_gru_forward_frame(const sl_cuda_args *a, const sl_gru_frame *f);
 sluice_status sl_cuda_gru_backward_frame(const sl_cuda_args *a, const sl_gru_frame *f);
+/* gru_walk.cu: all frames, products included, of a shape that sl_gru_walks; backwards: by time. `turns`: what blocks share. f's
+ * frame, before, first and product are not read; f->state is used backward alone. */
+sluice_status sl_cuda_gru_walk(const sl_cuda_args *a, const sl_gru_frame *f, const void *weight, void *turns,
+                               bool forward, bool backwards);
 
 #ifdef __cplusplus
 }
