@@ -15,9 +15,10 @@ typedef struct tally {
     double bytes;        /* of the text that the targets are; NaN: not known */
 } tally;
 
+/* Every token has a target; a model that reads tokens may also have one for the whole sample. */
 static bool is_text(const sl_job *j)
 {
-    return j->info.tokens_per_sample > 0;
+    return sl_graph_find_input(j->graph, "targets") >= 0;
 }
 
 static const sl_data_field *targets_of(const sl_job *j)
@@ -236,11 +237,16 @@ void sl_evaluation_to_event(const sl_job *j, const sl_evaluation *v, sluice_metr
 
 /* ---- the command ---- */
 
-/* No kind of data has names of classes yet. */
+static const char *name_of_class(const void *data, int64_t class_index)
+{
+    return sl_data_class_name(data, class_index);
+}
+
+/* The data's own, where it has them. */
 static sl_class_names class_names(const sl_job *j)
 {
-    (void)j;
-    return (sl_class_names){ NULL, NULL };
+    bool named = sl_data_class_name(j->data, 0)[0] != '\0';
+    return (sl_class_names){ named ? name_of_class : NULL, j->data };
 }
 
 static sluice_status tell(const sl_job *j, const sluice_job_options *o, const sl_evaluation *v)
@@ -258,7 +264,11 @@ static sluice_status tell(const sl_job *j, const sluice_job_options *o, const sl
         classes = sl_alloc_array((size_t)e.class_count, sizeof *classes, "scores of classes");
         if (classes == NULL) return SLUICE_ERR_NO_MEMORY;
     }
-    for (int64_t i = 0; i < e.class_count; i++) classes[i] = sl_metrics_class(j->metrics, i);
+    for (int64_t i = 0; i < e.class_count; i++) {
+        classes[i] = sl_metrics_class(j->metrics, i);
+        const char *name = sl_data_class_name(j->data, i);
+        classes[i].name = name[0] != '\0' ? name : NULL;
+    }
     e.classes = classes;
     if (o->event != NULL) o->event(o->user, &e);
     if (!o->json && o->out != NULL)

@@ -49,10 +49,10 @@ static void print_scores(const char *name, const sluice_class_score *c, FILE *ou
 
 static void print_class(const sluice_event *e, int64_t i, FILE *out)
 {
-    char number[32];
+    char label[64];
     const char *name = e->classes[i].name;
-    snprintf(number, sizeof number, "%" PRId64, i);
-    print_scores(name != NULL ? sl_show(name).text : number, &e->classes[i], out);
+    snprintf(label, sizeof label, "%" PRId64 " %.40s", i, name != NULL ? sl_show(name).text : "");
+    print_scores(label, &e->classes[i], out);
 }
 
 /* Means over classes: each the same, or by its samples. Classes without samples that nothing was taken for do not count. */

@@ -381,6 +381,29 @@ TEST(bad_jpeg_files_end_with_status_4_and_their_byte_and_nothing_is_lost)
     check_unharmed(hash);
 }
 
+TEST(evaluation_and_predictions_name_classes_as_their_folders_are_called)
+{
+    char path[4400];
+    begin();
+    make_pictures(false, "a/0.png");
+    run_ok("train config.json --quiet --set data.path=good --set save=m.safetensors --set data.validation=0.4");
+    run_result r = run_sluice(root, "eval config.json --set data.path=good --weights m.safetensors --predictions p.csv "
+                                    "--set data.validation=0.4");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.out, "\n  0 a ");
+    CHECK_CONTAINS(r.out, "\n  1 b ");
+    run_free(&r);
+    r = run_sluice(root,
+                   "eval config.json --json --set data.path=good --weights m.safetensors --set data.validation=0.4");
+    CHECK_CONTAINS(r.out, "{\"class\":1,\"name\":\"b\",");
+    run_free(&r);
+    snprintf(path, sizeof path, "%s/p.csv", root);
+    char *text = run_read(path);
+    CHECK_CONTAINS(text, "index,target,predicted,probability,target_name,predicted_name\n0,");
+    CHECK(strstr(text, ",a\n") != NULL || strstr(text, ",b\n") != NULL);
+    free(text);
+}
+
 TEST(bad_images_are_left_out_when_asked_counted_and_said)
 {
     char hash[200], other[200];
