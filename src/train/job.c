@@ -195,20 +195,18 @@ static sluice_status rebuild_model(void *user, int64_t micro_batch, sluice_graph
 
 /* ---- engine ---- */
 
-/* The plan is made for the largest batch. */
-static sluice_status let_grow(sl_job *j, int ranks)
+sluice_status sl_job_let_grow(sl_settings *s, int ranks, sl_batch_growth *out)
 {
     const int64_t largest = 1000000; /* as many as gradient_accumulation_steps may be */
-    const sl_settings *s = &j->settings;
-    sl_batch_growth *g = &j->growth;
-    *g = (sl_batch_growth){ s->batch_growth.every, s->batch_growth.factor, s->plan.accumulation, s->plan.accumulation };
-    if (g->every > 0) g->most = sl_growth_most(g->first, g->factor, s->model.batch * ranks, s->batch_growth.limit);
-    if (g->most > largest)
+    sl_batch_growth g = { s->batch_growth.every, s->batch_growth.factor, s->plan.accumulation, s->plan.accumulation };
+    if (g.every > 0) g.most = sl_growth_most(g.first, g.factor, s->model.batch * ranks, s->batch_growth.limit);
+    if (g.most > largest)
         return sl_fail(SLUICE_ERR_USAGE,
                        "batch_growth.limit: %lld samples are %lld micro-batches of a rank in a step; at most %lld are "
                        "allowed",
-                       (long long)s->batch_growth.limit, (long long)g->most, (long long)largest);
-    j->settings.plan.accumulation = (int)g->most;
+                       (long long)s->batch_growth.limit, (long long)g.most, (long long)largest);
+    s->plan.accumulation = (int)g.most;
+    *out = g;
     return SLUICE_OK;
 }
 
@@ -301,7 +299,9 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
         e.rebuild_user = j;
     }
     sl_job_fit_settings(&j->settings, purpose, j->validates);
-    if (e.training) SL_TRY(let_grow(j, purpose == SL_JOB_PLAN ? sl_job_planned_ranks(o) : j->ranks.count));
+    if (e.training)
+        SL_TRY(sl_job_let_grow(&j->settings, purpose == SL_JOB_PLAN ? sl_job_planned_ranks(o) : j->ranks.count,
+                               &j->growth));
     if (purpose != SL_JOB_GENERATE) SL_TRY(sl_ranks_agree(&j->ranks, "metrics", sl_job_judge(j, !e.training)));
     if (purpose == SL_JOB_PLAN) {
         j->settings.plan.rank_count = sl_job_planned_ranks(o);

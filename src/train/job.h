@@ -80,6 +80,8 @@ void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, const sl
 int64_t sl_job_vocabulary_number(const sl_settings *s);
 /* What the purpose of a job changes in its settings. validates: there is a validation split. */
 void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, bool validates);
+/* Of a job that trains on so many ranks: what its batch grows to, for which it is planned. */
+sluice_status sl_job_let_grow(sl_settings *s, int ranks, sl_batch_growth *out);
 /* Of a plan. */
 int sl_job_planned_ranks(const sluice_job_options *o);
 /* The model as the job has it, for other options. *out is the caller's, also after a failure. */

@@ -52,11 +52,13 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
     sl_settings s = j->settings;
     sl_machine_description machine;
     sl_ranks alone = { .comm = NULL };
+    sl_batch_growth growth;
     bool described = purpose == SL_JOB_PLAN && o->machine != NULL;
     s.optim.groups = s.groups;
     sl_config_choose_batch(out->rows, &s);
     expect_data(&s, purpose);
     s.plan.rank_count = purpose == SL_JOB_TRAIN ? j->ranks.count : sl_job_planned_ranks(o);
+    SL_TRY(sl_job_let_grow(&s, s.plan.rank_count, &growth));
     if (described) SL_TRY(sl_machine_read(o->machine, &machine));
     sluice_status st = sl_ranks_open(NULL, &alone);
     if (st == SLUICE_OK) {

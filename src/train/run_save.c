@@ -134,6 +134,19 @@ static sluice_status take_lock(sl_run *r, const char *path)
     return st;
 }
 
+/* Before the first step: what is called as the link to the best checkpoint will be. */
+static sluice_status check_best_name(const char *folder)
+{
+    char path[PATH_MAX];
+    sl_path_info there;
+    snprintf(path, sizeof path, "%s/" SL_BEST_NAME, folder); /* shorter than the lock's */
+    SL_TRY(sl_path_look_at_name(path, &there));
+    if (there.kind == SL_PATH_MISSING || there.kind == SL_PATH_LINK) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "checkpoint.keep_best: %s, which will be a link to the best checkpoint, is a %s; move it away", path,
+                   sl_path_kind_name(there.kind));
+}
+
 /* The lock comes before the first look inside. */
 static sluice_status claim_folder(sl_run *r)
 {
@@ -146,6 +159,7 @@ static sluice_status claim_folder(sl_run *r)
     SL_TRY(sl_dir_make_lasting(folder));
     SL_TRY(take_lock(r, lock));
     SL_TRY(sl_checkpoint_clean(folder));
+    if (r->job->settings.checkpoint.keep_best) SL_TRY(check_best_name(folder));
     if (r->options->resume) return sl_run_keep_model(r);
     SL_TRY(sl_checkpoint_newest(folder, &newest));
     if (newest == 0) return sl_run_keep_model(r);

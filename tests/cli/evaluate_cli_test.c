@@ -430,3 +430,21 @@ TEST(settings_that_cannot_be_judged_by_are_refused_with_what_to_do)
     CHECK_CONTAINS(r.error, "no best checkpoint");
     run_free(&r);
 }
+
+TEST(a_file_that_is_called_as_the_link_to_the_best_checkpoint_is_refused_before_the_first_step)
+{
+    char folder[4096], path[4300];
+    prepare(folder, 3);
+    snprintf(path, sizeof path, "%s/runs", folder);
+    REQUIRE(mkdir(path, 0777) == 0);
+    run_write(folder, "runs/best", "somebody's\n");
+    run_result r = run_sluice(folder, "train c.json --json --set checkpoint.keep_best=true");
+    CHECK_EQ(r.status, 2);
+    CHECK_CONTAINS(r.error, "runs/best, which will be a link to the best checkpoint, is a");
+    CHECK(strstr(r.out, "\"event\":\"step\"") == NULL);
+    run_free(&r);
+    snprintf(path, sizeof path, "%s/runs/best", folder);
+    char *text = run_read(path);
+    CHECK_STR(text, "somebody's\n");
+    free(text);
+}
