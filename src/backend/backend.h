@@ -90,6 +90,10 @@ typedef struct sl_backend {
     sluice_status (*copy)(sl_device *d, sl_stream stream, sl_span dst, sl_span src);
     /* Caller's memory -> a span, in order with what is queued on `stream`; the caller's memory is free on return. */
     sluice_status (*upload)(sl_device *d, sl_stream stream, sl_span dst, const void *src);
+    /* Lets uploads read this memory of the caller's in place, until unpin: it is then free only when the stream has passed the
+     * upload. Where that cannot be, uploads go on as before. NULL: there is nothing to gain. */
+    void (*pin)(sl_device *d, void *memory, size_t bytes);
+    void (*unpin)(sl_device *d, void *memory);
     /* A span -> caller's memory, at once. The caller has waited for whoever writes it (await, synchronize). While nothing
      * is queued, several threads may call it at a time. */
     sluice_status (*download)(sl_device *d, void *dst, sl_span src);

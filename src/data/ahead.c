@@ -42,6 +42,12 @@ typedef struct ahead_data {
     pthread_cond_t work, finished;
     ahead_slot slots[SLOTS];
     int first, count; /* slots[(first + i) % SLOTS], i < count: consecutive micro-batches */
+    /* The slot that is being handed over: its pieces are copied by whoever is free. `to` NULL: none is. */
+    struct {
+        const sl_data_field *to;
+        const ahead_slot *from;
+        int64_t begun, done, pieces;
+    } handing;
     bool quit;
 } ahead_data;
 
@@ -84,6 +90,22 @@ static ahead_slot *next_work(ahead_data *a)
     return NULL;
 }
 
+/* Copies a piece of the slot that is handed over, if any is left; with the lock held, which it gives up meanwhile. */
+static bool hand_piece(ahead_data *a)
+{
+    if (a->handing.to == NULL || a->handing.begun == a->handing.pieces) return false;
+    int64_t piece = a->handing.begun++;
+    pthread_mutex_unlock(&a->lock);
+    for (int i = 0; i < a->field_count; i++) {
+        size_t row = (size_t)a->fields[i].row_elements * 4, at = (size_t)(piece * a->piece_rows) * row;
+        memcpy((char *)a->handing.to[i].buffer + at, (const char *)a->handing.from->buffers[i] + at,
+               (size_t)a->piece_rows * row);
+    }
+    pthread_mutex_lock(&a->lock);
+    if (++a->handing.done == a->handing.pieces) pthread_cond_broadcast(&a->finished);
+    return true;
+}
+
 /* With the lock held. */
 static void note_piece(ahead_slot *s, int64_t piece, sluice_status st)
 {
@@ -99,6 +121,7 @@ static void *work_ahead(void *user)
     ahead_data *a = user;
     pthread_mutex_lock(&a->lock);
     while (!a->quit) {
+        if (hand_piece(a)) continue;
         ahead_slot *s = next_work(a);
         if (s == NULL) {
             pthread_cond_wait(&a->work, &a->lock);
@@ -165,14 +188,19 @@ static void expect(ahead_data *a, ahead_key key)
     pthread_cond_broadcast(&a->work);
 }
 
-/* Copies the first slot, which is whole, and frees it. Threads have no more to do with it, and go on meanwhile. */
+/* Copies the first slot, which is whole, and frees it. The threads help: a batch of large images takes one alone longer than
+ * a step. */
 static void take_first(ahead_data *a, const sl_data_field *fields)
 {
     const ahead_slot *s = slot_of(a, 0);
-    pthread_mutex_unlock(&a->lock);
-    for (int i = 0; i < a->field_count; i++)
-        memcpy(fields[i].buffer, s->buffers[i], (size_t)a->rows * (size_t)fields[i].row_elements * 4);
-    pthread_mutex_lock(&a->lock);
+    a->handing.to = fields;
+    a->handing.from = s;
+    a->handing.begun = a->handing.done = 0;
+    a->handing.pieces = a->rows / a->piece_rows;
+    pthread_cond_broadcast(&a->work);
+    while (hand_piece(a)) continue;
+    while (a->handing.done < a->handing.pieces) pthread_cond_wait(&a->finished, &a->lock);
+    a->handing.to = NULL;
     ahead_key next = s->key;
     a->first = (a->first + 1) % SLOTS;
     a->count--;

@@ -354,6 +354,16 @@ sluice_status sl_exec_set_input(sl_exec *x, int value, const void *data, size_t 
     return x->backend->upload(x->device, SL_STREAM_COMPUTE, span, data); /* only kernels on it read inputs */
 }
 
+void sl_exec_pin(sl_exec *x, void *memory, size_t bytes)
+{
+    if (x->backend->pin != NULL) x->backend->pin(x->device, memory, bytes);
+}
+
+void sl_exec_unpin(sl_exec *x, void *memory)
+{
+    if (x->backend->unpin != NULL) x->backend->unpin(x->device, memory);
+}
+
 sluice_status sl_exec_read(sl_exec *x, sl_span span, void *out)
 {
     SL_TRY(sl_exec_settle(x));

@@ -22,6 +22,10 @@ sluice_status sl_exec_create(const sl_plan *plan, const sl_exec_options *options
 void sl_exec_destroy(sl_exec *x);
 /* Caller's data of graph input `value` for the next FORWARD or EVALUATE. */
 sluice_status sl_exec_set_input(sl_exec *x, int value, const void *data, size_t bytes);
+/* Inputs that lie in this memory are read in place until it is unpinned: it stays as it is until a result of the run that takes
+ * them was read. */
+void sl_exec_pin(sl_exec *x, void *memory, size_t bytes);
+void sl_exec_unpin(sl_exec *x, void *memory);
 /* Queues one segment, and waits for its result: the loss of FORWARD, the norm of UPDATE, everything of EVALUATE. The
  * rest may still be under way on return; what fails of it is reported by a later call. */
 sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *context);

@@ -13,15 +13,22 @@ int sl_graph_inputs(const sluice_graph *g, int *values, int capacity)
 }
 
 /* Of a batch that was checked. */
-static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, bool training)
+static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch)
 {
     for (int i = 0; i < batch->count; i++) {
         const sluice_array *a = &batch->arrays[i];
-        int value = sl_graph_find_input(e->graph, a->name);
-        SL_TRY(sl_exec_set_input(e->exec, value, a->data, a->bytes));
-        if (training) sl_engine_watch_input(e, value, a->data, a->bytes);
+        SL_TRY(sl_exec_set_input(e->exec, sl_graph_find_input(e->graph, a->name), a->data, a->bytes));
     }
     return SLUICE_OK;
+}
+
+/* While the forward that takes them is under way: to look at all numbers of a large batch takes as long as some layers. */
+static void watch_inputs(sluice_engine *e, const sluice_batch *batch)
+{
+    for (int i = 0; i < batch->count; i++) {
+        const sluice_array *a = &batch->arrays[i];
+        sl_engine_watch_input(e, sl_graph_find_input(e->graph, a->name), a->data, a->bytes);
+    }
 }
 
 static sluice_status read_scalar(sluice_engine *e, int buffer, double *out)
@@ -79,12 +86,13 @@ static sluice_status check_forward(const sluice_engine *e, const char *call)
 /* When all is checked. */
 static sluice_status run_forward(sluice_engine *e, const sluice_batch *batch, double *loss)
 {
-    SL_TRY(set_inputs(e, batch, true));
+    SL_TRY(set_inputs(e, batch));
     e->context.step = e->step + 1;
     e->context.micro = (uint32_t)sl_engine_micro_index(e, e->micro);
     e->context.seed_gradient = sl_engine_seed(e, e->context.micro);
     e->context.training = true;
     SL_TRY(run_segment(e, SL_SEGMENT_FORWARD));
+    watch_inputs(e, batch);
     SL_TRY(read_scalar(e, e->plan->loss_buffer, loss));
     e->losses[e->micro] = *loss;
     if (e->context.seed_gradient != 0) sl_engine_watch_loss(e, *loss); /* without a target it means nothing */
@@ -260,7 +268,7 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is in progress; finish it with sluice_step first", call);
     SL_TRY(sl_engine_check_batch(e, batch, call));
-    SL_TRY(set_inputs(e, batch, false));
+    SL_TRY(set_inputs(e, batch));
     e->context.training = false;
     return run_segment(e, SL_SEGMENT_EVALUATE);
 }

@@ -280,6 +280,15 @@ static sluice_status start_ahead(sl_job *j)
     return j->workers > 0 ? sl_data_ahead(j->data, &ahead, &j->data) : SLUICE_OK;
 }
 
+/* A forward reads its loss before it returns, and so is done with its batch. Small arrays are staged as quickly. */
+static void pin_batch(sl_job *j)
+{
+    const size_t least = (size_t)1 << 20;
+    for (int i = 0; i < j->batch.count; i++)
+        if (j->batch.arrays[i].bytes >= least)
+            sl_exec_pin(j->engine->exec, j->batch.fields[i].buffer, j->batch.arrays[i].bytes);
+}
+
 static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     sl_machine_description machine;
@@ -316,6 +325,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     if (purpose == SL_JOB_GENERATE) return SLUICE_OK;
     SL_TRY(sl_batch_buffers_make(j->graph, &j->batch));
+    if (purpose != SL_JOB_PLAN) pin_batch(j);
     if (j->settings.plan.evaluation) SL_TRY(sl_metrics_create(&j->judge.shape, &j->metrics));
     if (purpose != SL_JOB_PLAN) SL_TRY(start_ahead(j));
     if (!predicts) return SLUICE_OK;
@@ -468,6 +478,8 @@ void sl_job_tell_left_out(sl_job *j, bool over)
 
 void sl_job_close(sl_job *j)
 {
+    for (int i = 0; j->engine != NULL && i < j->batch.count; i++)
+        sl_exec_unpin(j->engine->exec, j->batch.fields[i].buffer);
     sl_batch_buffers_free(&j->batch);
     sl_free(j->predictions);
     sl_metrics_destroy(j->metrics);

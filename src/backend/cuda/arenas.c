@@ -2,7 +2,7 @@
  *
  * The device arena is one allocation, the host arena one mapping, pinned where the system allows it. Uploads pass
  * through a ring of small pinned slots, so that the caller's memory is free when they return and the copy itself keeps
- * its place in its stream. Downloads and stores pass through the same memory, of which each thread takes a part. */
+ * its place in its stream, unless that memory is pinned itself. Downloads and stores pass through the same memory, of which each thread takes a part. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -49,6 +49,8 @@ static void close_passages(sl_passages *p)
 void sl_arenas_close(sl_device *d)
 {
     close_passages(&d->passages);
+    for (int i = 0; i < SL_MAX_PINS; i++)
+        if (d->pins[i].base != NULL) (void)cudaHostUnregister((void *)d->pins[i].base);
     for (int i = 0; i < SL_STAGING_SLOTS; i++)
         if (d->staging.free[i] != NULL) (void)cudaEventDestroy(d->staging.free[i]);
     if (d->staging.base != NULL) (void)cudaFreeHost(d->staging.base);
@@ -186,11 +188,44 @@ static sluice_status stage(sl_device *d, cudaStream_t stream, uint8_t *dst, cons
     return SLUICE_OK;
 }
 
+void sl_arenas_pin(sl_device *d, void *memory, size_t bytes)
+{
+    sl_pin *free_one = NULL;
+    for (int i = SL_MAX_PINS - 1; i >= 0; i--)
+        if (d->pins[i].base == NULL) free_one = &d->pins[i];
+    if (free_one == NULL || sl_device_enter(d) != SLUICE_OK) return;
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess)
+        *free_one = (sl_pin){ memory, bytes };
+    else
+        (void)cudaGetLastError(); /* a limit of locked pages: uploads are staged as before */
+}
+
+void sl_arenas_unpin(sl_device *d, void *memory)
+{
+    for (int i = 0; i < SL_MAX_PINS; i++) {
+        if (d->pins[i].base != memory) continue;
+        (void)cudaHostUnregister(memory);
+        d->pins[i] = (sl_pin){ NULL, 0 };
+    }
+}
+
+static bool is_pinned(const sl_device *d, const uint8_t *src, size_t bytes)
+{
+    for (int i = 0; i < SL_MAX_PINS; i++)
+        if (d->pins[i].base != NULL && src >= d->pins[i].base && src + bytes <= d->pins[i].base + d->pins[i].bytes)
+            return true;
+    return false;
+}
+
 static sluice_status upload_to_device(sl_device *d, sl_stream stream, uint8_t *dst, const uint8_t *src, size_t bytes)
 {
     bool queued = sl_on_cuda(d, stream);
     cudaStream_t s = queued ? d->streams[stream] : d->transfer;
     if (!queued) SL_TRY(sl_order_await_stream(d, stream));
+    if (queued && is_pinned(d, src, bytes)) {
+        SL_CUDA(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, s), "upload");
+        return SLUICE_OK;
+    }
     for (size_t done = 0; done < bytes; done += SL_STAGING_BYTES) {
         size_t part = bytes - done < SL_STAGING_BYTES ? bytes - done : SL_STAGING_BYTES;
         SL_TRY(stage(d, s, dst + done, src + done, part));

@@ -59,6 +59,13 @@ typedef struct sl_staging {
     int next;
 } sl_staging;
 
+/* Memory of the caller's that is pinned. */
+#define SL_MAX_PINS 32
+typedef struct sl_pin {
+    const uint8_t *base; /* NULL: a free entry */
+    size_t bytes;
+} sl_pin;
+
 #define SL_PASSAGES      16
 #define SL_PASSAGE_SLOTS (SL_STAGING_SLOTS / SL_PASSAGES) /* of the staging memory, one behind the other */
 #define SL_PASSAGE_BYTES (SL_PASSAGE_SLOTS * SL_STAGING_BYTES)
@@ -107,6 +114,7 @@ struct sl_device {
     bool pinned;                   /* the host arena is */
     uint8_t *bases[SL_TIER_COUNT]; /* of the arenas as kernels address them */
     sl_staging staging;
+    sl_pin pins[SL_MAX_PINS];
     sl_passages passages;
 
     uint32_t call_count; /* of COMPUTE */
@@ -197,6 +205,8 @@ static inline uint8_t *sl_host_address(const sl_device *d, sl_span s)
     return s.bytes > 0 ? d->host.bases[s.tier] + s.offset : NULL;
 }
 sluice_status sl_arenas_upload(sl_device *d, sl_stream stream, sl_span dst, const void *src);
+void sl_arenas_pin(sl_device *d, void *memory, size_t bytes);
+void sl_arenas_unpin(sl_device *d, void *memory);
 sluice_status sl_arenas_download(sl_device *d, void *dst, sl_span src);
 sluice_status sl_arenas_store(sl_device *d, sl_span dst, const void *src);
 /* Under guard: nothing was written outside the arenas. */

@@ -103,7 +103,7 @@ static void run_block(const task *t, const uint16_t *a, const uint16_t *b, int64
 /* Columns of B from the tile's first on. */
 static sl_lanes columns_of_b(const task *t, int64_t first_k, int64_t k)
 {
-    const sl_gather *gather = t->g->gather_b;
+    const sl_window_gather *gather = t->g->gather_b;
     if (gather == NULL) return sl_lanes_from(t->b, 0, first_k);
     gather->fill(gather, t->at.batch, first_k, k, t->at.column, t->n, t->gathered, t->n, true);
     return (sl_lanes){ t->gathered, 1, t->n };
@@ -111,7 +111,7 @@ static sl_lanes columns_of_b(const task *t, int64_t first_k, int64_t k)
 
 static sl_lanes rows_of_a(const task *t, int64_t group, int64_t rows, int64_t first_k, int64_t k)
 {
-    const sl_gather *gather = t->g->gather_a;
+    const sl_window_gather *gather = t->g->gather_a;
     if (gather == NULL) return sl_lanes_from(t->a, group, first_k);
     gather->fill(gather, t->at.batch, t->at.row + group, rows, first_k, k, t->gathered, k, true);
     return (sl_lanes){ t->gathered, k, 1 };

@@ -51,7 +51,7 @@ typedef struct axis {
 } axis;
 
 typedef struct windows {
-    sl_gather gather; /* first: the functions below get it */
+    sl_window_gather gather; /* first: the functions below get it */
     const elem *images;
     int64_t h, w, c;  /* of an image */
     int64_t channels; /* of a group */
@@ -133,8 +133,8 @@ SL_INLINE void put_window(const windows *v, const elem *image, int64_t h, int64_
     }
 }
 
-/* sl_gather.fill: a row is a window. */
-static void fill_windows(const sl_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
+/* sl_window_gather.fill: a row is a window. */
+static void fill_windows(const sl_window_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
                          int64_t columns, void *dst, int64_t apart, bool own)
 {
     const windows *v = (const windows *)(const void *)gather;

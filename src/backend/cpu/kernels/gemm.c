@@ -191,7 +191,7 @@ static void multiply_panel(const task *t, const float *a, int64_t row, int64_t r
 /* k rows of B from k_first on, all columns of the tile. */
 static sl_matrix block_of_b(const task *t, int64_t k_first, int64_t k)
 {
-    const sl_gather *gather = t->g->gather_b;
+    const sl_window_gather *gather = t->g->gather_b;
     sl_matrix b = t->b;
     if (gather == NULL) {
         b.data = sl_matrix_at(b, k_first, 0);
@@ -204,7 +204,7 @@ static sl_matrix block_of_b(const task *t, int64_t k_first, int64_t k)
 /* `rows` rows of A from `group` on, k columns from k_first on: in memory, or gathered where packed ones would be. */
 static sl_matrix group_of_a(const task *t, int64_t group, int64_t rows, int64_t k_first, int64_t k)
 {
-    const sl_gather *gather = t->g->gather_a;
+    const sl_window_gather *gather = t->g->gather_a;
     sl_matrix a = t->a;
     if (gather == NULL) {
         a.data = sl_matrix_at(a, group, k_first);

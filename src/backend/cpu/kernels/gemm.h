@@ -55,10 +55,10 @@ static inline const void *sl_matrix_at(sl_matrix x, int64_t i, int64_t j)
 /* An operand that does not lie in memory as a matrix. `fill` puts its elements [row, row + rows) x [column, column +
  * columns) into dst, in rows `apart` elements apart: as floats, or in their own form for kernels that take it (`own`).
  * It is called from tasks and must give the same elements however they are cut. */
-typedef struct sl_gather {
-    void (*fill)(const struct sl_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
+typedef struct sl_window_gather {
+    void (*fill)(const struct sl_window_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
                  int64_t columns, void *dst, int64_t apart, bool own);
-} sl_gather;
+} sl_window_gather;
 
 /* Where rows of c begin, in elements, if not c_row apart. */
 typedef struct sl_places {
@@ -78,7 +78,7 @@ typedef struct sl_gemm {
     sl_form bias_form;
     bool accumulate;
     int64_t batches, a_batch, b_batch, c_batch, bias_batch;
-    const sl_gather *gather_a, *gather_b; /* NULL: in memory */
+    const sl_window_gather *gather_a, *gather_b; /* NULL: in memory */
     const sl_places *places;              /* NULL: c_row apart */
 } sl_gemm;
 
