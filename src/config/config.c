@@ -150,25 +150,31 @@ static sluice_status read_deviation(sluice_config *c, const json_t *list, const 
     return read_channels(c, "data.std", 1e-6, list, where, d->deviation, &d->deviation_count);
 }
 
-static sluice_status read_patterns(sluice_config *c, const char *key, const json_t *list, const char *where,
-                                   const char *const **out, int *out_count)
+/* A list of texts, none of them empty; `what` they are, for messages. */
+static sluice_status read_texts(sluice_config *c, const char *key, const json_t *list, const char *where,
+                                const char *what, size_t most, const char *const **out, int *out_count)
 {
     const sl_option item = { .key = key, .type = SL_OPT_STRING, .fallback = "" };
     size_t count = json_array_size(list);
-    if (count > SL_MAX_PATTERNS)
-        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %zu patterns, at most %d are allowed", where, key, count,
-                       SL_MAX_PATTERNS);
-    const char **patterns = sl_arena_array(&c->private_data->arena, count + 1, sizeof *patterns);
-    if (patterns == NULL) return SLUICE_ERR_NO_MEMORY;
+    if (count > most)
+        return sl_fail(SLUICE_ERR_USAGE, "%s%s: %zu %s, at most %zu are allowed", where, key, count, what, most);
+    const char **texts = sl_arena_array(&c->private_data->arena, count + 1, sizeof *texts);
+    if (texts == NULL) return SLUICE_ERR_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
         sl_config_value value;
         SL_TRY(sl_config_value_from_json(&item, json_array_get(list, i), where, &c->private_data->arena, &value));
-        if (value.text[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s%s: a pattern is empty", where, key);
-        patterns[i] = value.text;
+        if (value.text[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s%s: one of the %s is empty", where, key, what);
+        texts[i] = value.text;
     }
-    *out = patterns;
+    *out = texts;
     *out_count = (int)count;
     return SLUICE_OK;
+}
+
+static sluice_status read_patterns(sluice_config *c, const char *key, const json_t *list, const char *where,
+                                   const char *const **out, int *out_count)
+{
+    return read_texts(c, key, list, where, "patterns", SL_MAX_PATTERNS, out, out_count);
 }
 
 static sluice_status read_freeze(sluice_config *c, const json_t *list, const char *where)
@@ -186,6 +192,31 @@ static sluice_status read_whole(sluice_config *c, const json_t *list, const char
 {
     sl_model_options *m = &c->settings.model;
     return read_patterns(c, "lora.modules_to_save", list, where, &m->lora.whole, &m->lora.whole_count);
+}
+
+/* Names of columns are no patterns of parameters, and there are more of them. */
+static sluice_status read_columns(sluice_config *c, const char *key, const json_t *list, const char *where,
+                                  const char *const **out, int *out_count)
+{
+    return read_texts(c, key, list, where, "names of columns", SL_MAX_COLUMN_NAMES, out, out_count);
+}
+
+static sluice_status read_numeric(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_data_options *d = &c->settings.data;
+    return read_columns(c, "data.columns.numeric", list, where, &d->numeric, &d->numeric_count);
+}
+
+static sluice_status read_categorical(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_data_options *d = &c->settings.data;
+    return read_columns(c, "data.columns.categorical", list, where, &d->categorical, &d->categorical_count);
+}
+
+static sluice_status read_ignored(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_data_options *d = &c->settings.data;
+    return read_columns(c, "data.columns.ignore", list, where, &d->ignored, &d->ignored_count);
 }
 
 static sluice_status read_metrics(sluice_config *c, const json_t *list, const char *where)
@@ -291,7 +322,10 @@ static const struct {
                      { "optimizer.groups", read_groups },
                      { "zero_optimization.partition_weights", read_weights },
                      { "data.mean", read_mean },
-                     { "data.std", read_deviation } };
+                     { "data.std", read_deviation },
+                     { "data.columns.numeric", read_numeric },
+                     { "data.columns.categorical", read_categorical },
+                     { "data.columns.ignore", read_ignored } };
 
 static sluice_status read_list_contents(sluice_config *c, const sl_option *row, const json_t *list, const char *where)
 {

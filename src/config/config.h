@@ -15,6 +15,8 @@
 
 /* Entries of freeze, of lora.targets and of lora.modules_to_save. */
 #define SL_MAX_PATTERNS 32
+/* Entries of data.columns.numeric and its like. */
+#define SL_MAX_COLUMN_NAMES 4096
 
 /* How ranks on GPUs talk to each other. */
 typedef enum {
@@ -87,9 +89,9 @@ typedef struct sl_settings {
     /* What rows say that has no meaning alone: sl_config_resolve makes fields above of it. */
     struct {
         const char *vocabulary; /* "bytes", "characters", or a number */
-        const char *hidden, *filters, *freeze, *targets, *whole, *groups, *weights, *mean, *deviation,
-            *metrics;     /* JSON arrays as text; parsed when they are read */
-        int weight_count; /* entries of plan.partition_weights */
+        const char *hidden, *filters, *freeze, *targets, *whole, *groups, *weights, *mean, *deviation, *numeric,
+            *categorical, *ignored, *metrics; /* JSON arrays as text; parsed when they are read */
+        int weight_count;                     /* entries of plan.partition_weights */
         bool adam_w_mode, torch_adam;
         bool lora;        /* adapters with usual settings (lora.enabled) */
         bool chosen_save; /* nobody named `save`: only training writes there, and over nothing */

@@ -452,6 +452,30 @@ static sluice_status check_jsonl(const sluice_config *c, sl_settings *s)
     return SLUICE_OK;
 }
 
+/* Sentences are encoded by the tokenizer of the model's folder, unless another is named. */
+static sluice_status resolve_sentences(const sluice_config *c, sl_settings *s)
+{
+    if (strcmp(s->model.loss, "mse") == 0) return fail_key(c, "model.loss", "classes of sentences need cross_entropy");
+    s->model.loss = "cross_entropy";
+    return check_jsonl(c, s);
+}
+
+/* Columns and labels are known when the table is read; what a label is follows from what the model learns. */
+static sluice_status resolve_rows(const sluice_config *c, sl_sample_kind reads, sl_settings *s)
+{
+    static const char *const losses[] = { "cross_entropy", "mse", "bce" }; /* by sl_target_choice */
+    if (reads == SL_SAMPLES_CLICKS) {
+        if (s->data.target < 0) s->data.target = SL_TARGET_BINARY;
+        return SLUICE_OK;
+    }
+    for (int i = 0; i < 3 && s->data.target < 0; i++)
+        if (strcmp(s->model.loss, losses[i]) == 0) s->data.target = i;
+    if (s->data.target < 0) s->data.target = SL_TARGET_CLASS;
+    if (s->model.loss[0] == '\0') s->model.loss = losses[s->data.target];
+    if (strcmp(s->model.loss, losses[s->data.target]) == 0) return SLUICE_OK;
+    return fail_key(c, "model.loss", "data.target \"class\" needs cross_entropy, \"number\" mse, \"binary\" bce");
+}
+
 /* A setting that an adapter's folder says, too: must agree where it is given. */
 static sluice_status adopt_number(const sluice_config *c, const char *key, double theirs, double mine)
 {
@@ -494,12 +518,13 @@ static sluice_status check_adapters(const sluice_config *c, const sl_settings *s
     return SLUICE_OK;
 }
 
-/* A model of numbers takes images as rows of them. */
+/* A model of numbers takes images as rows of them, and the numeric columns of a table. */
 static sluice_status check_samples(const sluice_config *c, sl_sample_kind reads, sl_sample_kind gives,
                                    const sl_settings *s)
 {
     char message[160];
-    if (reads == gives || (reads == SL_SAMPLES_NUMBERS && gives == SL_SAMPLES_IMAGES)) return SLUICE_OK;
+    bool numbers = gives == SL_SAMPLES_IMAGES || gives == SL_SAMPLES_CLICKS;
+    if (reads == gives || (reads == SL_SAMPLES_NUMBERS && numbers)) return SLUICE_OK;
     snprintf(message, sizeof message, "%.40s reads %s, and %.40s has %s", s->model.type, sl_sample_kind_name(reads),
              s->data.type, sl_sample_kind_name(gives));
     return fail_key(c, "data.type", message);
@@ -523,6 +548,8 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
         return strcmp(s->data.type, "text") == 0 ? resolve_text_data(c, s) : check_token_number(c, s);
     }
     if (gives == SL_SAMPLES_IMAGES) return resolve_images(c, s);
+    if (gives == SL_SAMPLES_SENTENCES) return resolve_sentences(c, s);
+    if (gives == SL_SAMPLES_CLICKS) return resolve_rows(c, sl_model_reads(&s->model), s);
     return resolve_table_data(c, strcmp(s->data.type, "classification") == 0, s);
 }
 

@@ -241,8 +241,8 @@ const sl_option sl_config_rows[] = {
          "`random_tokens` (for timing), "
          "`regression` "
          "or `classification` (synthetic, from `data.seed`); images: `idx` (MNIST's format), `cifar10`, `cifar100`, "
-         "`images` (a folder for each class), `random_images` (for timing). Required, but where `data.path` tells: "
-         "`.jsonl`, `.json` "
+         "`images` (a folder for each class), `random_images` (for timing); `glue` (sentences with a class, "
+         "tab-separated); `table` (CSV or TSV). Required, but where `data.path` tells: `.jsonl`, `.json` "
          "(also "
          "`.gz`), `.bin`, `.npy`, and text otherwise.",
          SAME),
@@ -251,11 +251,12 @@ const sl_option sl_config_rows[] = {
          "weights that keep their vocabulary. tokens: the file, or a pattern of several (`*`, `?`, `[a-z]`, `{a,b}`), "
          "which "
          "are one sequence in the order of their names. jsonl: a JSON object a line, or an array of them; also "
-         "compressed by gzip. idx, cifar10, cifar100: the folder with the usual names, or files; images: the folder.",
+         "compressed by gzip. idx, cifar10, cifar100: the folder with the usual names, or files; images: the folder. "
+         "glue, table: the file to train on, or a folder with `train.tsv` or `train.csv`.",
          FREE(MOVES), READS),
     TEXT("data.validation_path", "", data.validation_path,
-         "tokens, jsonl, images of all kinds: what to evaluate on, instead of a share of `data.path`.", FREE(MOVES),
-         READS),
+         "tokens, jsonl, glue, table, images of all kinds: what to evaluate on, instead of a share of `data.path`.",
+         FREE(MOVES), READS),
     TEXT("data.mask_path", "", data.mask_path,
          "tokens: a file beside each of `data.path` with one byte for each token: 1 where it counts in the loss, 0 "
          "where it "
@@ -274,9 +275,11 @@ const sl_option sl_config_rows[] = {
            "auto: none.",
            SAME, VALUES(SL_PACKING_NONE, SL_PACKING_DOCUMENTS, SL_PACKING_NONE, SL_PACKING_DOCUMENTS)),
     TEXT("data.tokenizer", "", data.tokenizer,
-         "text, jsonl: folder with `tokenizer.json` (or `vocab.json` and `merges.txt`), or one of these files: the "
+         "text, jsonl, glue: folder with `tokenizer.json` (or `vocab.json` and `merges.txt`), or one of these files: "
+         "the "
          "text is "
-         "read as its tokens. jsonl: required without `model.path`, whose it is otherwise; the folder also tells the "
+         "read as its tokens. jsonl, glue: required without `model.path`, whose it is otherwise; the folder also tells "
+         "the "
          "chat template.",
          FREE("files move; other tokens are noticed by the hash of the data, and a warning says so"), READS),
     TEXT("data.template", "", data.chat,
@@ -306,8 +309,8 @@ const sl_option sl_config_rows[] = {
     CHOICE("data.labels", "fine", data.labels, "fine|coarse",
            "cifar100: the 100 classes, or the 20 groups that they are in.", SAME),
     COUNT_TO("data.classes", "auto", data.classes, 2, 65536,
-             "idx: labels are below it; auto: the largest label and one. images: how many folders there must be.", SAME,
-             ZERO_IS_AUTO),
+             "idx: labels are below it; auto: the largest label and one. images, glue, table: how many there must be.",
+             SAME, ZERO_IS_AUTO),
     COUNT_TO(
         "data.image_size", "auto", data.image_size, 1, 4096,
         "Images of all kinds: side of the square that they are resized to; auto: as they are, and 224 for `images`.",
@@ -327,14 +330,32 @@ const sl_option sl_config_rows[] = {
         "size "
         "is then cut out at random, such as 4; `resized`: a part of random size and shape, resized; `none`.",
         .min = 0, .max = 64, SAME),
+    TEXT("data.columns.label", "", data.label_column,
+         "glue, table: name of the column of labels; empty: found by the names that are usual.", SAME),
+    TEXT("data.columns.first", "", data.first_column,
+         "glue: name of the column of sentences; empty: found by the names that are usual.", SAME),
+    TEXT("data.columns.second", "", data.second_column, "glue: the column of second sentences, beside that.", SAME),
+    LIST("data.columns.numeric", given.numeric,
+         "table: columns of numbers, as names or file-name patterns. Columns that no list names are told by their "
+         "values, or left out where both this and `data.columns.categorical` are given.",
+         SAME),
+    LIST("data.columns.categorical", given.categorical, "table: columns of categories.", SAME),
+    LIST("data.columns.ignore", given.ignored, "table: columns that are left out.", SAME),
+    COUNT_UP_TO("data.hash_buckets", "100000", data.hash_buckets, 1, SIZES,
+                "table: numbers that the categories of a column are hashed to, from 0 to below it.", SAME),
+    CHOICE("data.target", "auto", data.target, "class|number|binary",
+           "table: what a label is: the name of a class, a number, or one of two names that become 0 and 1; auto: as "
+           "the model learns it.",
+           SAME),
+    CHOICE("data.separator", "auto", data.separator, "comma|tab|semicolon",
+           "table: what is between columns; auto: what the first line has.", SAME),
     FLAG("data.skip_bad", "false", data.skip_bad,
          "images: leave files that cannot be decoded out, and say how many; otherwise they are an error.", SAME),
-    COUNT_TO(
-        "data.threads", "auto", data.threads, 0, SL_MAX_THREADS,
-        "Images of all kinds: threads that read, decode and resize ahead of the step; 0: the step does it itself; "
-        "auto: this rank's share of the CPUs where files are decoded or images resized, otherwise 0. jsonl: threads "
-        "that encode.",
-        FREE(NO_BITS)),
+    COUNT_TO("data.threads", "auto", data.threads, 0, SL_MAX_THREADS,
+             "Images of all kinds: threads that read, decode and resize ahead of the step; 0: the step does it itself; "
+             "auto: this rank's share of the CPUs where files are decoded or images resized, otherwise 0. jsonl, glue: "
+             "threads that encode.",
+             FREE(NO_BITS)),
     COUNT("data.samples", "1000", data.samples, 1,
           "random_tokens, random_images, regression, classification: number of synthetic samples.", SAME),
     COUNT_TO("data.features", "auto", data.features, 1, SIZES,

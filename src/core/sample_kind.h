@@ -3,16 +3,17 @@
 #define SL_CORE_SAMPLE_KIND_H
 
 typedef enum {
-    SL_SAMPLES_NUMBERS,  /* "x" [features], "target" */
-    SL_SAMPLES_IMAGES,   /* "x" [height, width, channels], "target" i32: a class. Models of numbers read them too */
-    SL_SAMPLES_TOKENS,   /* "tokens" and "targets" i32 [context], "positions" where documents are packed */
-    SL_SAMPLES_SENTENCES /* "tokens" and "segments" i32 [context], "lengths" i32, "target" i32: a class */
+    SL_SAMPLES_NUMBERS,   /* "x" [features], "target" */
+    SL_SAMPLES_IMAGES,    /* "x" [height, width, channels], "target" i32: a class. Models of numbers read them too */
+    SL_SAMPLES_TOKENS,    /* "tokens" and "targets" i32 [context], "positions" where documents are packed */
+    SL_SAMPLES_SENTENCES, /* "tokens" and "segments" i32 [context], "lengths" i32, "target" i32: a class */
+    SL_SAMPLES_CLICKS     /* "x" f32 [numeric], "categories" i32 [categorical], "target". Models of numbers read "x" */
 } sl_sample_kind;
 
 /* "images", for messages. */
 static inline const char *sl_sample_kind_name(sl_sample_kind kind)
 {
-    static const char *const names[] = { "numbers", "images", "tokens", "sentences with a class" };
+    static const char *const names[] = { "numbers", "images", "tokens", "sentences with a class", "rows of a table" };
     return names[kind];
 }
 

@@ -52,6 +52,13 @@ bool sl_data_image(const sluice_data *d, sl_image_size *out)
     return true;
 }
 
+bool sl_data_columns(const sluice_data *d, sl_column_counts *out)
+{
+    if (d->ops->columns == NULL) return false;
+    d->ops->columns(d, out);
+    return true;
+}
+
 void sl_data_say(const sluice_data *d, const sl_log *log)
 {
     if (d->ops->say != NULL) d->ops->say(d, log);

@@ -36,6 +36,11 @@ typedef struct sl_image_size {
     int64_t height, width, channels;
 } sl_image_size;
 
+/* Samples that are rows of a table: "x" f32 [numeric], "categories" i32 [categorical], each below `buckets`, "target" [1]. */
+typedef struct sl_column_counts {
+    int64_t numeric, categorical, buckets;
+} sl_column_counts;
+
 /* Every data set is one of these; implementations embed it first. */
 struct sluice_data {
     const struct sl_data_ops *ops;
@@ -71,7 +76,8 @@ typedef struct sl_data_ops {
     int64_t (*classes)(const sluice_data *d);
     /* What class i is called; NULL, or the function is: it has a number only. */
     const char *(*class_name)(const sluice_data *d, int64_t i);
-    void (*image)(const sluice_data *d, sl_image_size *out); /* NULL: samples are no images */
+    void (*image)(const sluice_data *d, sl_image_size *out);      /* NULL: samples are no images */
+    void (*columns)(const sluice_data *d, sl_column_counts *out); /* NULL: samples are no rows of a table */
     /* Says what was read. NULL: nothing is to be said. */
     void (*say)(const sluice_data *d, const sl_log *log);
     /* How many bad samples were left out so far, each counted once, and why the first was (sl_error_record's text). NULL: none
@@ -91,6 +97,8 @@ int64_t sl_data_classes(const sluice_data *d);
 const char *sl_data_class_name(const sluice_data *d, int64_t i);
 /* False: its samples are no images. */
 bool sl_data_image(const sluice_data *d, sl_image_size *out);
+/* False: its samples are no rows of a table. */
+bool sl_data_columns(const sluice_data *d, sl_column_counts *out);
 /* Says what was read, where there is something to say. */
 void sl_data_say(const sluice_data *d, const sl_log *log);
 
@@ -158,6 +166,15 @@ typedef enum {
 } sl_normalize_choice;
 #define SL_MAX_CHANNELS 4
 
+/* Tables: what the label is, and what separates columns. */
+typedef enum {
+    SL_TARGET_AUTO = -1, /* as the model learns it */
+    SL_TARGET_CLASS,     /* i32 */
+    SL_TARGET_NUMBER,    /* f32 */
+    SL_TARGET_BINARY     /* f32 0 or 1: which of two labels it is */
+} sl_target_choice;
+typedef enum { SL_SEPARATOR_AUTO = -1, SL_SEPARATOR_COMMA, SL_SEPARATOR_TAB, SL_SEPARATOR_SEMICOLON } sl_separator;
+
 /* Settings of all kinds of data sets; each reads its own. Comes from the "data" section. Paths that are not given are "" or
  * NULL. */
 typedef struct sl_data_options {
@@ -192,6 +209,13 @@ typedef struct sl_data_options {
     bool flip;
     const char *crop; /* "none", "resized", or a number of pixels to pad by */
     bool skip_bad;    /* images: left out, not refused */
+    /* glue, table: names of columns */
+    const char *label_column, *first_column, *second_column;
+    const char *const *numeric, *const *categorical, *const *ignored; /* table: patterns of names */
+    int numeric_count, categorical_count, ignored_count;
+    int64_t hash_buckets; /* table */
+    int target;           /* table: sl_target_choice */
+    int separator;        /* table: sl_separator */
     int64_t seed;
     bool shuffle;
     const int *stop; /* a request to stop (core/stop.h), polled while the data is read; NULL: none. Borrowed */
@@ -216,6 +240,12 @@ sluice_status sl_data_cifar100(const sl_data_options *o, sluice_data **out);
 sluice_status sl_data_folder(const sl_data_options *o, sluice_data **out);
 /* Made ones, of o->image_size and o->channels, of o->outputs classes. */
 sluice_status sl_data_random_images(const sl_data_options *o, sluice_data **out);
+
+/* Sentences, or pairs of them, with a class (glue.c). Fields "tokens" and "segments" i32 [context], "lengths" i32 [1], "target" i32
+ * [1]. */
+sluice_status sl_data_glue(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
+/* Rows of a table (table_file.c): numbers, categories hashed into o->hash_buckets, a label. */
+sluice_status sl_data_table(const sl_data_options *o, sluice_data **out);
 
 /* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */
 sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);

@@ -33,18 +33,19 @@ static sluice_status open_classification(const sl_data_options *o, int64_t conte
     return sl_data_classification(o->samples, o->features, o->outputs, o->validation, (uint64_t)o->seed, out);
 }
 
-#define IMAGES(kind_)                                                                                                  \
+#define WITHOUT_CONTEXT(kind_)                                                                                         \
     static sluice_status open_##kind_(const sl_data_options *o, int64_t context, int64_t vocabulary,                   \
                                       sluice_data **out)                                                               \
     {                                                                                                                  \
         (void)context, (void)vocabulary;                                                                               \
         return sl_data_##kind_(o, out);                                                                                \
     }
-IMAGES(idx)
-IMAGES(cifar10)
-IMAGES(cifar100)
-IMAGES(folder)
-IMAGES(random_images)
+WITHOUT_CONTEXT(idx)
+WITHOUT_CONTEXT(cifar10)
+WITHOUT_CONTEXT(cifar100)
+WITHOUT_CONTEXT(folder)
+WITHOUT_CONTEXT(table)
+WITHOUT_CONTEXT(random_images)
 
 static const struct kind {
     const char *name;
@@ -62,8 +63,12 @@ static const struct kind {
     { "cifar100", SL_SAMPLES_IMAGES, open_cifar100 },
     { "images", SL_SAMPLES_IMAGES, open_folder },
     { "random_images", SL_SAMPLES_IMAGES, open_random_images },
+    { "glue", SL_SAMPLES_SENTENCES, sl_data_glue },
+    { "table", SL_SAMPLES_CLICKS, open_table },
 };
-#define NAMES "text, tokens, jsonl, random_tokens, regression, classification, idx, cifar10, cifar100, images, random_images"
+#define NAMES                                                                                                          \
+    "text, tokens, jsonl, random_tokens, regression, classification, idx, cifar10, cifar100, images, random_images, "  \
+    "glue, table"
 
 static const struct kind *find(const char *type)
 {

@@ -142,6 +142,17 @@ sluice_status sl_tokenizer_open(const char *path, sl_tokenizer **out)
     return SLUICE_OK;
 }
 
+const sl_pair_frame *sl_tokenizer_pair(const sl_tokenizer *t)
+{
+    return t->post.pair.known ? &t->post.pair : NULL;
+}
+
+void sl_tokenizer_around(const sl_tokenizer *t, const sl_ids **before, const sl_ids **after)
+{
+    *before = &t->post.before;
+    *after = &t->post.after;
+}
+
 void sl_tokenizer_close(sl_tokenizer *t)
 {
     if (t == NULL) return;
@@ -151,8 +162,7 @@ void sl_tokenizer_close(sl_tokenizer *t)
     sl_chain_free(&t->normalizer);
     sl_chain_free(&t->splitter);
     sl_chain_free(&t->decoder);
-    sl_ids_free(&t->post.before);
-    sl_ids_free(&t->post.after);
+    sl_post_free(&t->post);
     sl_added_set_free(&t->raw);
     sl_added_set_free(&t->normalized);
     for (size_t i = 0; i < t->added_count; i++) {

@@ -56,6 +56,19 @@ enum {
     SL_ENCODE_PLAIN = 2        /* special tokens that the text spells are plain text */
 };
 
+/* How two texts stand in one sequence: tokens before the first, between them, and behind the second, each part with the number of the
+ * segment that it is of. */
+enum { SL_PAIR_BEFORE, SL_PAIR_FIRST, SL_PAIR_BETWEEN, SL_PAIR_SECOND, SL_PAIR_AFTER, SL_PAIR_PARTS };
+typedef struct sl_pair_frame {
+    sl_ids tokens[SL_PAIR_PARTS]; /* none of the texts themselves */
+    int32_t segments[SL_PAIR_PARTS];
+    bool known;
+} sl_pair_frame;
+/* NULL: the file does not say it, or in a way that is not built. Owned by the tokenizer. */
+const sl_pair_frame *sl_tokenizer_pair(const sl_tokenizer *t);
+/* The tokens around a text alone, as SL_ENCODE_ADD_SPECIAL adds them. Owned by the tokenizer. */
+void sl_tokenizer_around(const sl_tokenizer *t, const sl_ids **before, const sl_ids **after);
+
 /* Scratch memory and a cache of pieces, for one thread at a time. Borrows the tokenizer. */
 typedef struct sl_encoder sl_encoder;
 sluice_status sl_encoder_create(const sl_tokenizer *t, sl_encoder **out);

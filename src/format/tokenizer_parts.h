@@ -225,7 +225,10 @@ size_t sl_scan_gpt2(const uint16_t *properties, const char *text, size_t bytes, 
 
 typedef struct sl_post {
     sl_ids before, after; /* of a text that is encoded alone */
+    sl_pair_frame pair;
+    bool framed; /* a processor said how pairs stand; a second one that does makes that unknown */
 } sl_post;
+void sl_post_free(sl_post *post);
 sluice_status sl_post_read(const json_t *value, const sl_where *w, const sl_vocab *v, sl_post *out);
 sluice_status sl_decoder_read(const json_t *value, const sl_where *w, sl_chain *out);
 

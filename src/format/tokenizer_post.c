@@ -1,13 +1,14 @@
-/* tokenizer_post.c: post-processors: the special tokens around a text that is encoded alone. */
+/* tokenizer_post.c: post-processors: the special tokens around a text that is encoded alone, and around two. */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/quote.h"
 #include "format/tokenizer_parts.h"
 
-/* The ids that one processor puts on both sides. */
+/* The ids that one processor puts on both sides, and how it joins two texts. */
 typedef struct around {
     sl_ids before, after;
+    sl_pair_frame pair;
 } around;
 
 static sluice_status add_id(const sl_where *w, const sl_vocab *v, const json_t *id, sl_ids *out)
@@ -50,6 +51,50 @@ static sluice_status read_template(const json_t *object, const sl_where *w, cons
     return sequences == 1 ? SLUICE_OK : sl_where_fail(w, "\"single\" has the Sequence A %d times, not once", sequences);
 }
 
+/* One part of "pair". *at: the part of the frame that it is in or behind. False: not built. */
+static bool read_pair_part(const json_t *object, const json_t *part, const sl_where *w, const sl_vocab *v, int *at,
+                           sl_pair_frame *out, sluice_status *st)
+{
+    const json_t *special = json_object_get(part, "SpecialToken"), *sequence = json_object_get(part, "Sequence");
+    const json_t *type = json_object_get(special != NULL ? special : sequence, "type_id");
+    const char *id = json_string_value(json_object_get(special != NULL ? special : sequence, "id"));
+    if (id == NULL || !json_is_integer(type) || json_integer_value(type) < 0 || json_integer_value(type) > INT16_MAX)
+        return false;
+    int32_t segment = (int32_t)json_integer_value(type);
+    if (special == NULL) {
+        bool second = *at == SL_PAIR_BETWEEN;
+        if (*at == SL_PAIR_AFTER || strcmp(id, second ? "B" : "A") != 0) return false;
+        out->segments[*at + 1] = segment;
+        *at += 2;
+        return true;
+    }
+    if (out->tokens[*at].count > 0 && out->segments[*at] != segment) return false;
+    out->segments[*at] = segment;
+    *st = add_template_token(json_object_get(object, "special_tokens"), w, v, id, &out->tokens[*at]);
+    return true;
+}
+
+/* How pairs stand is asked for by few: what is not built stays unknown, and is no failure here. */
+static sluice_status read_pair(const json_t *object, const sl_where *w, const sl_vocab *v, sl_pair_frame *out)
+{
+    const json_t *pair = json_object_get(object, "pair");
+    int at = SL_PAIR_BEFORE;
+    for (size_t i = 0; json_is_array(pair) && i < json_array_size(pair); i++) {
+        sluice_status st = SLUICE_OK;
+        if (!read_pair_part(object, json_array_get(pair, i), w, v, &at, out, &st)) return SLUICE_OK;
+        if (st == SLUICE_ERR_NO_MEMORY) return st;
+        if (st != SLUICE_OK) return SLUICE_OK;
+    }
+    out->known = at == SL_PAIR_AFTER;
+    return SLUICE_OK;
+}
+
+static sluice_status read_templates(const json_t *object, const sl_where *w, const sl_vocab *v, around *out)
+{
+    SL_TRY(read_template(object, w, v, out));
+    return read_pair(object, w, v, &out->pair);
+}
+
 /* ---- BertProcessing, RobertaProcessing ---- */
 
 /* "cls": [token, id] */
@@ -66,6 +111,27 @@ static sluice_status read_sides(const json_t *object, const sl_where *w, const s
     return read_side(object, w, v, "sep", &out->after);
 }
 
+/* cls A sep B sep; the second text and what is behind it are another segment. */
+static sluice_status read_bert(const json_t *object, const sl_where *w, const sl_vocab *v, around *out)
+{
+    sl_pair_frame *pair = &out->pair;
+    SL_TRY(read_sides(object, w, v, out));
+    SL_TRY(sl_ids_add(&pair->tokens[SL_PAIR_BEFORE], out->before.data[0]));
+    SL_TRY(sl_ids_add(&pair->tokens[SL_PAIR_BETWEEN], out->after.data[0]));
+    SL_TRY(sl_ids_add(&pair->tokens[SL_PAIR_AFTER], out->after.data[0]));
+    pair->segments[SL_PAIR_SECOND] = pair->segments[SL_PAIR_AFTER] = 1;
+    pair->known = true;
+    return SLUICE_OK;
+}
+
+/* cls A sep sep B sep, all of one segment. */
+static sluice_status read_roberta(const json_t *object, const sl_where *w, const sl_vocab *v, around *out)
+{
+    SL_TRY(read_bert(object, w, v, out));
+    out->pair.segments[SL_PAIR_SECOND] = out->pair.segments[SL_PAIR_AFTER] = 0;
+    return sl_ids_add(&out->pair.tokens[SL_PAIR_BETWEEN], out->after.data[0]);
+}
+
 /* ByteLevel changes offsets alone. */
 static sluice_status read_nothing(const json_t *object, const sl_where *w, const sl_vocab *v, around *out)
 {
@@ -77,9 +143,9 @@ static const struct {
     const char *type, *keys;
     sluice_status (*read)(const json_t *object, const sl_where *w, const sl_vocab *v, around *out);
 } rows[] = {
-    { "TemplateProcessing", "type single pair special_tokens", read_template },
-    { "BertProcessing", "type sep cls", read_sides },
-    { "RobertaProcessing", "type sep cls trim_offsets add_prefix_space", read_sides },
+    { "TemplateProcessing", "type single pair special_tokens", read_templates },
+    { "BertProcessing", "type sep cls", read_bert },
+    { "RobertaProcessing", "type sep cls trim_offsets add_prefix_space", read_roberta },
     { "ByteLevel", "type add_prefix_space trim_offsets use_regex", read_nothing },
 };
 
@@ -101,6 +167,30 @@ static sluice_status put_around(sl_post *post, around *a)
     return SLUICE_OK;
 }
 
+static void free_pair(sl_pair_frame *p)
+{
+    for (int i = 0; i < SL_PAIR_PARTS; i++) sl_ids_free(&p->tokens[i]);
+    *p = (sl_pair_frame){ .known = false };
+}
+
+/* Of several processors that join pairs none is taken. */
+static void take_pair(sl_post *post, around *a)
+{
+    free_pair(&post->pair);
+    if (!post->framed) {
+        post->pair = a->pair;
+        a->pair = (sl_pair_frame){ .known = false };
+    }
+    post->framed = true;
+}
+
+void sl_post_free(sl_post *post)
+{
+    sl_ids_free(&post->before);
+    sl_ids_free(&post->after);
+    free_pair(&post->pair);
+}
+
 static sluice_status read_processor(const json_t *object, const sl_where *w, const sl_vocab *v, sl_post *out)
 {
     const char *type = json_string_value(json_object_get(object, "type"));
@@ -111,8 +201,10 @@ static sluice_status read_processor(const json_t *object, const sl_where *w, con
         sluice_status st = sl_read_keys(object, w, rows[i].keys);
         if (st == SLUICE_OK) st = rows[i].read(object, w, v, &a);
         if (st == SLUICE_OK) st = put_around(out, &a);
+        if (st == SLUICE_OK && rows[i].read != read_nothing) take_pair(out, &a);
         sl_ids_free(&a.before);
         sl_ids_free(&a.after);
+        free_pair(&a.pair);
         return st;
     }
     return sl_where_fail(w, "the component %s is not built", sl_quote(type).text);

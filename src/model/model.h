@@ -31,6 +31,10 @@ typedef struct sl_model_options {
         int64_t height, width, channels;
     } image;
     double label_smoothing; /* models with cross entropy: 0 to 1 */
+    /* Models of rows of a table: its columns, and what categories are below; 0: there is no table. */
+    struct {
+        int64_t numeric, categorical, buckets;
+    } columns;
     /* linear, mlp */
     int64_t features, outputs; /* outputs: regression targets, or classes */
     int64_t hidden[16];

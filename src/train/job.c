@@ -155,9 +155,41 @@ static sluice_status fit_images(sl_job *j)
     return take_from_data("model.outputs", sl_data_classes(j->data), "classes", &m->outputs);
 }
 
+/* Rows of a table: what the model is made for. A model of numbers has no place for categories. */
+static sluice_status fit_columns(sl_job *j)
+{
+    sl_model_options *m = &j->settings.model;
+    sl_column_counts counts;
+    if (j->data == NULL || !sl_data_columns(j->data, &counts)) return SLUICE_OK;
+    m->columns.numeric = counts.numeric;
+    m->columns.categorical = counts.categorical;
+    m->columns.buckets = counts.buckets;
+    bool clicks = sl_model_reads(m) == SL_SAMPLES_CLICKS;
+    if (!clicks && counts.categorical > 0)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "the table has %lld categorical columns, which model.type \"%s\" does not read; leave them out "
+                       "with data.columns.ignore",
+                       (long long)counts.categorical, m->type);
+    if (clicks) return SLUICE_OK;
+    SL_TRY(take_from_data("model.features", counts.numeric, "numeric columns", &m->features));
+    bool classes = j->settings.data.target == SL_TARGET_CLASS;
+    return take_from_data("model.outputs", classes ? sl_data_classes(j->data) : 1, classes ? "classes" : "target",
+                          &m->outputs);
+}
+
+/* Sentences: a class is an output. */
+static sluice_status fit_sentences(sl_job *j)
+{
+    sl_model_options *m = &j->settings.model;
+    if (j->data == NULL || sl_data_gives(j->settings.data.type) != SL_SAMPLES_SENTENCES) return SLUICE_OK;
+    return take_from_data("model.outputs", sl_data_classes(j->data), "classes", &m->outputs);
+}
+
 static sluice_status build_model(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     SL_TRY(fit_images(j));
+    SL_TRY(fit_columns(j));
+    SL_TRY(fit_sentences(j));
     if (sl_model_reads_tokens(j->settings.model.type)) {
         int64_t given = sl_job_vocabulary_number(&j->settings);
         SL_TRY(sl_job_fit_vocabulary(j, given));
