@@ -1,5 +1,4 @@
-/* conv.c: how fast convolutions run on the CPU in f32 and in bf16: those of ResNet-18 on CIFAR's images, and its stem on
- * ImageNet's.
+/* conv.c: how fast convolutions run on the CPU in f32 and in bf16: those of ResNet-18 on CIFAR's images, and some others.
  *
  *     bench_conv [--threads N] [--cpu scalar|avx2|avx512|amx] [--batch N] [--turns N] [--f32] [--busy]
  *
