@@ -6,10 +6,12 @@
 #include "ir/form.h"
 #include "support/cuda/emulated.h"
 
+enum { MOST = 4 }; /* operands on either side */
+
 typedef struct aligned_case {
     sl_op op;
     int inputs, outputs;
-    sl_shape in[3], out[2];
+    sl_shape in[MOST], out[MOST];
     sl_attrs attrs;
     unsigned statistics; /* bit i: output i is f32 in every type */
 } aligned_case;
@@ -66,6 +68,8 @@ static const aligned_case cases[] = {
     { SL_OP_SOFTCAP, 1, 1, .in = { S(5003) }, .out = { S(5003) }, .attrs = { .softcap = { 0.7f } } },
     { SL_OP_ROTARY, 1, 1, .in = { S(2, 9, 112) }, .out = { S(2, 9, 112) }, .attrs = { .rotary = { .heads = 3, .head_width = 32, .base = 1e4f, .rotated = 16 } } },
     { SL_OP_QK_NORM, 3, 2, .in = { S(2, 9, 640), S(160), S(160) }, .out = { S(2, 9, 640), S(2, 9, 3) }, .attrs = { .qk_norm = { 2, 1, 160, 1e-6f, 1.0f } }, .statistics = 2 },
+    { SL_OP_BATCH_NORM, 4, 4, .in = { S(37, 48), S(48), S(48), S(37, 48) }, .out = { S(37, 48), S(48), S(48), S(4, 48) }, .attrs = { .batch_norm = { 1e-5f, 0.1f, true } }, .statistics = 14 },
+    { SL_OP_GROUP_NORM, 3, 3, .in = { S(3, 37, 48), S(48), S(48) }, .out = { S(3, 37, 48), S(3, 4), S(3, 4) }, .attrs = { .group_norm = { 4, 1e-5f } }, .statistics = 6 },
     { SL_OP_CONCAT, 2, 1, .in = { S(9, 32), S(9, 64) }, .out = { S(9, 96) }, .attrs = { .concat = { 1 } } },
 };
 /* clang-format on */
@@ -110,7 +114,7 @@ static void fill(uint8_t *p, int64_t n, sl_form form, uint32_t seed)
 }
 
 /* Runs the case with every operand `beside` elements off; outputs[] get copies of its results. */
-static void run_beside(const aligned_case *c, sl_form form, int beside, uint8_t *outputs[2])
+static void run_beside(const aligned_case *c, sl_form form, int beside, uint8_t *outputs[MOST])
 {
     const sl_backend *b = &sl_emulated_cuda_backend;
     const sl_run_context context = { .seed = 3, .step = 1, .training = true };
@@ -156,7 +160,7 @@ TEST(cuda_kernels_give_the_same_bits_beside_sixteen_bytes)
     static const sl_form forms[] = { SL_FORM_F32, SL_FORM_BF16, SL_FORM_F16 };
     for (int k = 0; k < CASES * 3; k++) {
         const aligned_case *c = &cases[k / 3];
-        uint8_t *even[2] = { NULL, NULL }, *odd[2] = { NULL, NULL };
+        uint8_t *even[MOST] = { NULL }, *odd[MOST] = { NULL };
         run_beside(c, forms[k % 3], 0, even);
         run_beside(c, forms[k % 3], 1, odd);
         for (int i = 0; i < c->outputs; i++) {
