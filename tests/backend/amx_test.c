@@ -195,12 +195,12 @@ TEST(amx_products_take_operands_of_any_strides)
 /* ---- operands that are gathered, rows that have places ---- */
 
 typedef struct copier {
-    sl_gather gather;
+    sl_window_gather gather;
     sl_matrix from;
     int64_t batch;
 } copier;
 
-static void copy_elements(const sl_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
+static void copy_elements(const sl_window_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
                           int64_t columns, void *dst, int64_t apart, bool own)
 {
     const copier *c = (const copier *)(const void *)gather;
