@@ -96,12 +96,22 @@ static void apply(sl_exec *x, const float *batch)
     }
 }
 
+/* Forward is waited for until its loss is there. A batch norm behind that, of an output that is not trained, may still be
+ * under way. */
+static bool some_lie_behind_the_loss(const sluice_graph *g)
+{
+    for (int i = 0; i < g->running_count; i++)
+        if (g->values[g->running[i].value].producer > g->values[g->loss].producer) return true;
+    return false;
+}
+
 sluice_status sl_exec_take_statistics(sl_exec *x)
 {
     const sluice_graph *g = x->plan->graph;
     sl_running_values *v = &x->running;
     float *all = v->mine + v->numbers;
     if (g->running_count == 0) return SLUICE_OK;
+    if (some_lie_behind_the_loss(g)) SL_TRY(sl_exec_settle(x));
     for (int i = 0; i < g->running_count; i++)
         SL_TRY(x->backend->download(x->device, v->mine + v->first[i], rows_on_device(x, i, SL_BATCH_MEAN)));
     SL_TRY(x->comm->ops->exchange(x->comm, "batch statistics", v->mine, (size_t)v->numbers * sizeof *v->mine, all));

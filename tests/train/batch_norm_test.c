@@ -1,6 +1,7 @@
 /* batch_norm_test.c: running statistics are state that is not trained: the same in every way to run a network, resumed, in
  * files, in hashes and in the API. */
 #include "format/safetensors.h"
+#include "ir/graph.h"
 #include "support/batch_norm_runs.h"
 
 TEST(every_way_to_run_a_batch_norm_gives_the_same_weights_state_and_statistics)
@@ -244,6 +245,39 @@ TEST(a_checkpoint_is_exported_with_its_statistics_and_refused_by_a_model_with_ot
     CHECK_STR(state[1], state[0]);
     close_one(&a);
     close_one(&b);
+}
+
+TEST(a_batch_norm_behind_the_loss_has_statistics_too)
+{
+    sluice_graph *g = NULL;
+    sluice_engine *e = NULL;
+    sluice_options o;
+    sluice_batch_norm_options newest;
+    rows r;
+    float mean[FEATURES];
+    double loss;
+    base_options(&o);
+    o.accumulation_steps = 1;
+    sluice_batch_norm_options_init(&newest);
+    newest.momentum = 1;
+    REQUIRE_OK(sluice_graph_create(&g));
+    sluice_value x = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ ROWS, FEATURES });
+    sluice_value target = sluice_input(g, "target", SLUICE_I32, 1, (int64_t[]){ ROWS });
+    sluice_set_loss(g, sluice_cross_entropy(g, sluice_linear(g, x, CLASSES, "fc"), target, -1));
+    sluice_set_output(g, sluice_batch_norm(g, x, "behind", &newest));
+    for (int i = 0; i < g->parameter_count; i++)
+        if (strncmp(g->parameters[i].name, "behind.", 7) == 0) g->parameters[i].trainable = false;
+    REQUIRE_OK(sluice_engine_create(g, &o, &e));
+    make_rows(1, &r);
+    REQUIRE_OK(sluice_train_step(e, &r.batch, &loss));
+    REQUIRE_OK(sluice_get_parameter(e, "behind.running_mean", mean, sizeof mean));
+    for (int c = 0; c < FEATURES; c++) {
+        double expected = 0;
+        for (int i = 0; i < ROWS; i++) expected += (double)r.x[i * FEATURES + c] / ROWS;
+        CHECK_NEAR(mean[c], expected, 1e-5);
+    }
+    sluice_engine_destroy(e);
+    sluice_graph_destroy(g);
 }
 
 /* ---- refusals ---- */
