@@ -138,7 +138,8 @@ sluice_status sl_model_build_mlp(sluice_graph *g, const sl_model_options *o, sl_
         in = out;
     }
     set_loss(g, o, x, of_numbers);
-    info->classifies = of_numbers == NULL;
+    info->binary = of_numbers == bce;
+    info->classifies = of_numbers == NULL || info->binary;
     return SLUICE_OK;
 }
 
@@ -153,6 +154,7 @@ sluice_status sl_model_build_linear(sluice_graph *g, const sl_model_options *o, 
     sluice_layer(g, "linear");
     sluice_value x = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ o->batch, o->features });
     set_loss(g, o, linear(g, x, o->features, o->outputs, o->bias, "linear"), of_numbers);
-    info->classifies = of_numbers == NULL;
+    info->binary = of_numbers == bce;
+    info->classifies = of_numbers == NULL || info->binary;
     return SLUICE_OK;
 }

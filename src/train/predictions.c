@@ -175,8 +175,8 @@ static sluice_status check_shape(const sl_metric_shape *shape, int64_t targets)
         return SLUICE_OK;
     return sl_fail(
         SLUICE_ERR_USAGE,
-        "--predictions: a sample of this model is a sequence, not a class or numbers; sluice generate writes "
-        "what such a model says");
+        "--predictions: a sample of this model is a sequence or has several classes; only rows of one class, or of "
+        "numbers, are written");
 }
 
 static sluice_status write_text(sl_prediction_file *f)

@@ -448,3 +448,29 @@ TEST(a_file_that_is_called_as_the_link_to_the_best_checkpoint_is_refused_before_
     CHECK_STR(text, "somebody's\n");
     free(text);
 }
+
+/* The loss of a step over all samples, with weights that stay, is that of an evaluation, whatever its batches and their
+ * padding. */
+TEST(a_model_of_binary_scores_is_judged_by_its_own_loss_and_as_two_classes)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    run_write(folder, "c.json",
+              "{\"model\": {\"type\": \"mlp\", \"features\": 4, \"hidden\": [8], \"outputs\": 1, \"loss\": \"bce\"},"
+              "\"data\": {\"type\": \"regression\", \"samples\": 40}, \"steps\": 1, \"train_batch_size\": 40,"
+              "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0}}, \"threads\": 1,"
+              "\"save\": \"m.safetensors\"}");
+    run_result r = run_sluice(folder, "train c.json --json");
+    CHECK_EQ(r.status, 0);
+    const char *step = strstr(r.out, "{\"event\":\"step\"");
+    REQUIRE(step != NULL);
+    double loss = strtod(strstr(step, "\"loss\":") + strlen("\"loss\":"), NULL);
+    run_free(&r);
+    json_t *e = evaluate(folder, "--set train_batch_size=7 --set train_micro_batch_size_per_gpu=7");
+    REQUIRE(e != NULL);
+    CHECK_NEAR(metric(e, "loss"), loss, 1e-6);
+    CHECK_EQ(json_integer_value(json_object_get(e, "samples")), 40);
+    CHECK_EQ(cell(e, 0, 0) + cell(e, 0, 1) + cell(e, 1, 0) + cell(e, 1, 1), 40);
+    CHECK(metric(e, "auc") >= 0 && metric(e, "auc") <= 1);
+    json_decref(e);
+}
