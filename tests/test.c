@@ -11,6 +11,7 @@
  *     #test passed|failed|skipped SECONDS NAME [NEED: REASON] */
 #include "test.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <time.h>
@@ -116,13 +117,13 @@ const char *test_memory_path(void)
 
 const char *test_data(const char *name)
 {
-    static char path[4096];
+    static char path[4096], whole[PATH_MAX];
     const char *root = getenv("SLUICE_DATA");
     const char *roots[] = { root, "../shared/data", SLUICE_SOURCE_DIR "/../shared/data" };
     for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++) {
         if (roots[i] == NULL) continue;
         snprintf(path, sizeof path, "%s/%s", roots[i], name);
-        if (access(path, R_OK) == 0) return path;
+        if (access(path, R_OK) == 0 && realpath(path, whole) != NULL) return whole;
     }
     return NULL;
 }

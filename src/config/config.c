@@ -311,14 +311,11 @@ static const struct {
     const char *key;
     sluice_status (*read)(sluice_config *c, const json_t *list, const char *where);
 } list_readers[] = { { "model.hidden", read_hidden },
-                     { "freeze", read_freeze },
-                     { "lora.targets", read_targets },
-                     { "lora.modules_to_save", read_whole },
-                     { "evaluate.metrics", read_metrics },
                      { "model.filters", read_filters },
                      { "freeze", read_freeze },
                      { "lora.targets", read_targets },
                      { "lora.modules_to_save", read_whole },
+                     { "evaluate.metrics", read_metrics },
                      { "optimizer.groups", read_groups },
                      { "zero_optimization.partition_weights", read_weights },
                      { "data.mean", read_mean },

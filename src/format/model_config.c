@@ -828,8 +828,6 @@ static sluice_status check_encoder(const reader *r)
                     sl_decoder_name(r->c->family));
     if (json_is_true(json_object_get(r->root, "is_decoder")))
         return FAIL(r, "is_decoder", "a causal %s is not built in", sl_decoder_name(r->c->family));
-    if (r->c->activation != SL_ACTIVATION_GELU)
-        return FAIL(r, "hidden_act", "built in for %s is \"gelu\"", sl_decoder_name(r->c->family));
     if (r->c->family == SL_DECODER_BERT && !r->c->tied)
         return FAIL(r, "tie_word_embeddings", "a head with weights of its own is not built in for bert");
     if (r->c->family == SL_DECODER_VIT && r->c->image_size % r->c->patch != 0)

@@ -85,6 +85,7 @@ static const sl_weight_family families[] = {
     { "roberta.*", "a RoBERTa", NOT_BUILT_IN },
     { "distilbert.*", "a DistilBERT", NOT_BUILT_IN },
     { "*embeddings.word_embeddings.weight", "a BERT", READ_AS("bert") },
+    { "bert.*", "a BERT", READ_AS("bert") },
     { "gpt_neox.*", "a GPT-NeoX (Pythia)", NOT_BUILT_IN },
     { "*.self_attention.query_key_value.*", "a Falcon or BLOOM", NOT_BUILT_IN },
     { "*encoder.block.*", "a T5", NOT_BUILT_IN },

@@ -75,7 +75,7 @@ static void guess(const bert *b, sluice_value x, sluice_value words, sl_model_in
     sluice_graph *g = b->e.m.g;
     const char *block = "cls.predictions.";
     sluice_value y = sl_encoder_linear(&b->e, x, block, "transform.dense", b->e.c.width, b->e.c.width);
-    y = sl_encoder_norm(&b->e, sluice_gelu(g, y, true), block, "transform.LayerNorm");
+    y = sl_encoder_norm(&b->e, sl_model_activate(&b->e.m, &b->e.c, y), block, "transform.LayerNorm");
     sluice_value bias =
         sl_model_parameter(&b->e.m, block, "bias", b->e.c.vocabulary, 0, (sluice_init){ SLUICE_INIT_ZERO, 0 });
     sluice_value logits = sluice_linear_with(g, y, words, bias, false);

@@ -35,7 +35,8 @@ static sluice_status check(const sl_model_options *o)
     if (o->padding < 0 || o->padding >= o->kernel)
         return sl_fail(SLUICE_ERR_USAGE, "model.padding is %" PRId64 "; give 0 to below model.kernel, %" PRId64,
                        o->padding, o->kernel);
-    return SLUICE_OK;
+    SL_TRY(sl_model_check_size("model.pool", o->pool, 255));
+    return sl_model_check_dropout(o);
 }
 
 /* x[B,H,W,in] -> relu of the convolution, the largest of each `pool` x `pool` places of it. Initialised as PyTorch's Conv2d. */

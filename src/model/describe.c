@@ -66,9 +66,7 @@ static sluice_status check_settings(const sl_model_options *o, sl_decoder family
     if (!(o->rope_theta >= 0 && o->rope_theta < 1e30))
         return sl_fail(SLUICE_ERR_USAGE, "model.rope_theta is %g; give a positive number such as 500000",
                        o->rope_theta);
-    if (!(o->dropout >= 0 && o->dropout < 1))
-        return sl_fail(SLUICE_ERR_USAGE, "model.dropout is %g; give a probability from 0 to below 1", o->dropout);
-    return SLUICE_OK;
+    return sl_model_check_dropout(o);
 }
 
 /* Windows by the family's rule: without one in the settings only of families that cannot be without. */
@@ -129,9 +127,7 @@ static sluice_status check_context(const sl_model_options *o)
                        "model.context is %" PRId64 ", and the position table of model.path has %" PRId64 " rows",
                        o->context, o->folder.context);
     if (o->dropout > 0 && is_rotary(o->folder.family)) return refuse(o, "model.dropout");
-    if (!(o->dropout >= 0 && o->dropout < 1))
-        return sl_fail(SLUICE_ERR_USAGE, "model.dropout is %g; give a probability from 0 to below 1", o->dropout);
-    return SLUICE_OK;
+    return sl_model_check_dropout(o);
 }
 
 sluice_status sl_model_describe(const sl_model_options *o, sl_model_config *out)

@@ -78,7 +78,7 @@ static sluice_value feed_forward(const sl_encoder_model *e, sluice_value x, cons
 {
     int64_t inner = e->c.feed_forward;
     sluice_value y = sl_encoder_linear(e, x, block, "intermediate.dense", e->c.width, inner);
-    y = sl_encoder_linear(e, sluice_gelu(e->m.g, y, true), block, "output.dense", inner, e->c.width);
+    y = sl_encoder_linear(e, sl_model_activate(&e->m, &e->c, y), block, "output.dense", inner, e->c.width);
     return sl_encoder_drop(e, y);
 }
 

@@ -61,6 +61,8 @@ sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max);
 sluice_status sl_model_check_blocks(const sl_model_options *o);
 /* These, context and vocabulary. */
 sluice_status sl_model_check_transformer(const sl_model_options *o);
+/* A probability below 1. */
+sluice_status sl_model_check_dropout(const sl_model_options *o);
 /* Parameter "<block><name>" of one or two dimensions (columns 0: one). */
 sluice_value sl_model_parameter(const sl_model *m, const char *block, const char *name, int64_t rows, int64_t columns,
                                 sluice_init init);
@@ -76,6 +78,9 @@ sluice_value sl_model_attention(const sl_model *m, const sl_model_config *c, slu
 /* x[B,T,C] and the head's weight [V,C] -> the loss over "targets", where -1 is ignored, and the output where there is
  * one. Logits are capped at soft_cap; 0: not. */
 void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, float soft_cap);
+
+/* The activation between two linears of a feed-forward part. */
+sluice_value sl_model_activate(const sl_model *m, const sl_model_config *c, sluice_value x);
 
 /* ---- image.c: models of images ---- */
 

@@ -69,21 +69,6 @@ static sluice_value embed(gpt2 *p, sluice_value *table)
     return drop(p, sluice_add(p->m.g, sluice_embedding(p->m.g, tokens, *table), positions(p, places)));
 }
 
-static sluice_value activate(const gpt2 *p, sluice_value x)
-{
-    switch (p->c.activation) {
-    case SL_ACTIVATION_GELU_TANH:
-        return sluice_gelu(p->m.g, x, false);
-    case SL_ACTIVATION_GELU:
-        return sluice_gelu(p->m.g, x, true);
-    case SL_ACTIVATION_SILU:
-        return sluice_silu(p->m.g, x);
-    case SL_ACTIVATION_RELU:
-        return sluice_relu(p->m.g, x);
-    }
-    return SLUICE_NONE;
-}
-
 /* x[B,T,C] -> the same: attention, then a feed-forward part, each normalised before and added to the residual stream
  * after. */
 static sluice_value block(const gpt2 *p, sluice_value x, int64_t number)
@@ -99,7 +84,7 @@ static sluice_value block(const gpt2 *p, sluice_value x, int64_t number)
     y = sl_model_attention(&p->m, &p->c, y, false);
     x = sluice_add(g, x, drop(p, project(p, y, prefix, "attn.c_proj", width, width, p->residual_stddev)));
     y = norm(p, x, prefix, "ln_2");
-    y = activate(p, project(p, y, prefix, "mlp.c_fc", width, inner, STDDEV));
+    y = sl_model_activate(&p->m, &p->c, project(p, y, prefix, "mlp.c_fc", width, inner, STDDEV));
     return sluice_add(g, x, drop(p, project(p, y, prefix, "mlp.c_proj", inner, width, p->residual_stddev)));
 }
 

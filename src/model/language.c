@@ -229,3 +229,18 @@ void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, float
     sluice_set_loss(m->g, sluice_cross_entropy_smoothed(m->g, logits, targets, -1, 0, smoothing));
     if (m->o->logits || m->o->accuracy) sluice_set_output(m->g, logits);
 }
+
+sluice_value sl_model_activate(const sl_model *m, const sl_model_config *c, sluice_value x)
+{
+    switch (c->activation) {
+    case SL_ACTIVATION_GELU_TANH:
+        return sluice_gelu(m->g, x, false);
+    case SL_ACTIVATION_GELU:
+        return sluice_gelu(m->g, x, true);
+    case SL_ACTIVATION_SILU:
+        return sluice_silu(m->g, x);
+    case SL_ACTIVATION_RELU:
+        return sluice_relu(m->g, x);
+    }
+    return SLUICE_NONE;
+}

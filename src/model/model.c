@@ -34,6 +34,13 @@ sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max)
     return SLUICE_OK;
 }
 
+sluice_status sl_model_check_dropout(const sl_model_options *o)
+{
+    if (!(o->dropout >= 0 && o->dropout < 1))
+        return sl_fail(SLUICE_ERR_USAGE, "model.dropout is %g; give a probability from 0 to below 1", o->dropout);
+    return SLUICE_OK;
+}
+
 bool sl_model_reads_tokens(const char *type)
 {
     const sl_model_family *family = find_family(type);
@@ -48,6 +55,18 @@ sl_sample_kind sl_model_reads(const sl_model_options *o)
     return family != NULL ? family->reads : SL_SAMPLES_NUMBERS;
 }
 
+/* Settings that were given and say nothing about the family. */
+static sluice_status refuse_idle(const sl_model_options *o)
+{
+    bool cnn = strcmp(o->type, "cnn") == 0, plain = strcmp(o->type, "mlp") == 0 || strcmp(o->type, "linear") == 0;
+    const char *key = NULL;
+    if (o->filter_count > 0 && !cnn) key = "model.filters";
+    if (o->hidden_count > 0 && !cnn && !plain) key = "model.hidden";
+    if (o->dropout != 0 && strcmp(o->type, "resnet") == 0) key = "model.dropout";
+    if (key == NULL) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s has no meaning for model.type %s; remove it", key, o->type);
+}
+
 sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_model_info *info)
 {
     const char *type = o->type != NULL ? o->type : "";
@@ -57,6 +76,7 @@ sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_mode
         return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" is not known; give one of %s", type, sl_model_names());
     SL_TRY(sl_model_check_size("train_micro_batch_size_per_gpu", o->batch, SL_MODEL_MAX_SIZE));
     SL_TRY(sl_model_check_tuning(o, family));
+    SL_TRY(refuse_idle(o));
     SL_TRY(family->build(g, o, &found));
     SL_TRY(sluice_graph_check(g));
     SL_TRY(sl_model_freeze(g, o));

@@ -120,6 +120,8 @@ sluice_status sl_model_build_resnet(sluice_graph *g, const sl_model_options *o, 
     int64_t channels = 64;
     SL_TRY(find_depth(o->depth, &d));
     SL_TRY(sl_model_check_image(o));
+    if (o->stem != NULL && strcmp(o->stem, "imagenet") != 0 && strcmp(o->stem, "cifar") != 0)
+        return sl_fail(SLUICE_ERR_USAGE, "model.stem \"%s\" is not known; give imagenet or cifar", o->stem);
     bool small = o->stem != NULL && strcmp(o->stem, "cifar") == 0;
     sluice_value x = stem(g, o, small);
     for (int i = 0; i < 4; i++) x = stage(g, d, x, i, &channels);

@@ -3,9 +3,11 @@
 #include <jansson.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/picture_writer.h"
 #include "support/run.h"
 #include "test.h"
 
@@ -107,17 +109,55 @@ TEST(every_example_configuration_is_valid)
     CHECK(count >= 4);
 }
 
-/* As a user would have them, in a folder with a text, for a machine that is large enough. */
-TEST(every_example_is_planned_without_a_warning)
+static const char *new_below(const char *folder, const char *name)
 {
-    const char *folder = new_folder();
-    char text[8001];
-    DIR *examples = opendir(SLUICE_SOURCE_DIR "/examples");
-    REQUIRE(examples != NULL);
-    int count = 0;
+    static char path[4200];
+    snprintf(path, sizeof path, "%.4000s/%.100s", folder, name);
+    if (mkdir(path, 0777) != 0) exit(99);
+    return path;
+}
+
+/* Two classes of pictures. */
+static void write_pictures(const char *folder, int count)
+{
+    uint8_t pixels[8 * 8 * 3];
+    for (int class = 0; class < 2; class ++) {
+        const char *below = new_below(folder, class == 0 ? "cat" : "dog");
+        for (int i = 0; i < count; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "%d.png", i);
+            paint(pixels, 8, 8, 3, i);
+            picture_bytes file = write_png(pixels, 8, 8, 2, 8, false);
+            write_picture(below, name, file.data, file.bytes);
+            free(file.data);
+        }
+    }
+}
+
+/* What examples name: a text, and folders with small sets in them. */
+static void write_example_data(const char *folder)
+{
+    char text[8001], below[4200];
     for (int i = 0; i < 8000; i++) text[i] = (char)('a' + i * 7 % 26);
     text[8000] = '\0';
     run_write(folder, "input.txt", text);
+    new_below(folder, "data");
+    write_digits(new_below(folder, "data/mnist"), "t10k", 500, 28, 10);
+    snprintf(below, sizeof below, "%s", new_below(folder, "data/cifar10"));
+    write_cifar(below, "data_batch_1.bin", 300, 0, 1);
+    write_cifar(below, "test_batch.bin", 100, 300, 1);
+    snprintf(below, sizeof below, "%s", new_below(folder, "data/images"));
+    write_pictures(below, 130);
+}
+
+/* As a user would have them, in a folder with data, for a machine that is large enough. */
+TEST(every_example_is_planned_without_a_warning)
+{
+    const char *folder = new_folder();
+    DIR *examples = opendir(SLUICE_SOURCE_DIR "/examples");
+    REQUIRE(examples != NULL);
+    int count = 0;
+    write_example_data(folder);
     run_write(
         folder, "machine.json",
         "{\"sluice_machine\": 1, \"gemm_flops\": 2e13, \"gemm_16bit_flops\": 1e14, \"vector_flops\": 1e12,\n"
@@ -128,6 +168,9 @@ TEST(every_example_is_planned_without_a_warning)
     for (struct dirent *entry; (entry = readdir(examples)) != NULL;) {
         char arguments[4096];
         if (strstr(entry->d_name, ".json") == NULL) continue;
+#ifndef SLUICE_PNG
+        if (strstr(entry->d_name, "resnet152") != NULL) continue;
+#endif
         snprintf(arguments, sizeof arguments, "plan '" SLUICE_SOURCE_DIR "/examples/%s' --machine machine.json",
                  entry->d_name);
         run_result r = run_sluice(folder, arguments);

@@ -51,6 +51,8 @@ TEST(absent_keys_mean_what_the_family_means)
           true },
         { OF("gemma2", ""), SL_DECODER_GEMMA2, 4, 256, 4096, 1e-6, 1e4, SL_ACTIVATION_GELU_TANH, true },
         { OF("gemma3_text", ""), SL_DECODER_GEMMA3, 4, 256, 4096, 1e-6, 1e6, SL_ACTIVATION_GELU_TANH, true },
+        { OF("bert", ""), SL_DECODER_BERT, 4, 16, 0, 1e-12, 0, SL_ACTIVATION_GELU, true },
+        { OF("vit", ""), SL_DECODER_VIT, 4, 16, 0, 1e-12, 0, SL_ACTIVATION_GELU, false },
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         sl_model_config c = read_good(files[i].text);
@@ -160,7 +162,19 @@ TEST(what_is_not_built_in_or_contradicts_itself_is_refused_by_name)
     } bad[] = {
         { "[]", "a config.json is an object" },
         { "{}", "dir/config.json: model_type is missing" },
-        { "{\"model_type\": \"bert\"}", "dir/config.json:1: model_type: the family \"bert\" is not built in" },
+        { "{\"model_type\": \"roberta\"}", "dir/config.json:1: model_type: the family \"roberta\" is not built in" },
+        { "{\"model_type\": \"bert\"}", "hidden_size is missing: the width of the residual stream" },
+        { OF("bert", ", \"position_embedding_type\": \"relative_key\""),
+          "position_embedding_type: \"relative_key\" is not built in" },
+        { OF("bert", ", \"is_decoder\": true"), "is_decoder: a causal bert is not built in" },
+        { OF("bert", ", \"tie_word_embeddings\": false"), "tie_word_embeddings: a head with weights of its own" },
+        { OF("bert", ", \"hidden_act\": \"mish\""), "hidden_act: the activation \"mish\"" },
+        { OF("bert", ", \"architectures\": [\"BertForQuestionAnswering\"]"), "architectures: " },
+        { OF("bert", ", \"architectures\": [\"BertForSequenceClassification\"], \"id2label\": {\"0\": \"a\"}"),
+          "id2label: a head with one output" },
+        { OF("vit", ", \"qkv_bias\": false"), "qkv_bias: queries, keys and values without biases" },
+        { OF("vit", ", \"image_size\": 30"), "patch_size: 16 does not divide image_size, which is 30" },
+        { OF("vit", ", \"num_channels\": 0"), "num_channels: 0 is no whole number" },
         { "{\"model_type\": \"gemma3\"}", "gemma3_text" },
         { "{\"model_type\": 3}", "the family 3 is not built in" },
         { "{\"model_type\": \"llama\"}", "hidden_size is missing: the width of the residual stream" },
@@ -259,6 +273,10 @@ TEST(what_is_written_says_the_same_in_both_forms)
         OF("gemma", ", \"num_key_value_heads\": 1"),
         OF("gemma2", ", \"query_pre_attn_scalar\": 144, \"dtype\": \"bfloat16\""),
         OF("gemma3_text", ", \"rope_local_base_freq\": 123.0, \"sliding_window\": 8, \"sliding_window_pattern\": 2"),
+        OF("bert", ", \"type_vocab_size\": 3, \"hidden_act\": \"relu\", \"pad_token_id\": 0"),
+        OF("bert", ", \"architectures\": [\"BertForSequenceClassification\"], \"num_labels\": 5"),
+        OF("vit", ", \"image_size\": 64, \"patch_size\": 8, \"num_channels\": 1, \"architectures\": "
+                  "[\"ViTForImageClassification\"], \"id2label\": {\"0\": \"cat\", \"1\": \"dog\", \"2\": \"cow\"}"),
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         sl_model_config c = read_good(files[i]), alone, over;
@@ -273,6 +291,9 @@ TEST(what_is_written_says_the_same_in_both_forms)
         CHECK(json_array_size(json_object_get(a, "architectures")) == 1);
         if (c.family == SL_DECODER_GPT2) {
             CHECK_EQ(json_integer_value(json_object_get(a, "n_ctx")), 32);
+        } else if (sl_decoder_is_encoder(c.family)) {
+            CHECK_EQ(json_object_size(json_object_get(a, "id2label")), c.classes);
+            CHECK(json_object_get(a, "rope_parameters") == NULL);
         } else {
             CHECK(json_is_real(json_object_get(a, "rope_theta")));
             CHECK(json_is_object(json_object_get(a, "rope_parameters")));

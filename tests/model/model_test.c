@@ -24,6 +24,43 @@ static const sl_model_options small_mlp = { .type = "mlp",
                                             .loss = "cross_entropy",
                                             .bias = true };
 
+static const sl_model_options small_resnet = { .type = "resnet",
+                                               .batch = 2,
+                                               .depth = 18,
+                                               .stem = "cifar",
+                                               .image = { .height = 32, .width = 32, .channels = 3 },
+                                               .outputs = 10 };
+static const sl_model_options small_cnn = { .type = "cnn",
+                                            .batch = 2,
+                                            .image = { .height = 32, .width = 32, .channels = 3 },
+                                            .outputs = 10,
+                                            .filters = { 64, 128 },
+                                            .filter_count = 2,
+                                            .kernel = 3,
+                                            .pool = 2,
+                                            .hidden = { 1024 },
+                                            .hidden_count = 1 };
+static const sl_model_options small_vit = { .type = "vit",
+                                            .batch = 2,
+                                            .image = { .height = 32, .width = 32, .channels = 3 },
+                                            .outputs = 10,
+                                            .patch = 8,
+                                            .layers = 2,
+                                            .heads = 4,
+                                            .width = 64 };
+static const sl_model_options small_bert = {
+    .type = "bert", .batch = 2, .layers = 2, .heads = 4, .width = 64, .context = 32, .vocabulary = 65
+};
+static const sl_model_options small_classifier = { .type = "bert",
+                                                   .batch = 2,
+                                                   .layers = 2,
+                                                   .heads = 4,
+                                                   .width = 64,
+                                                   .context = 32,
+                                                   .vocabulary = 65,
+                                                   .head = "classifier",
+                                                   .outputs = 2 };
+
 /* A finished graph of the options, or NULL with the failure noted. */
 static sluice_graph *build(const sl_model_options *o, sl_model_info *info)
 {
@@ -233,7 +270,11 @@ TEST(every_family_differentiates)
 {
     sl_model_info info;
     sl_model_options cases[] = {
-        small_gpt, small_llama, small_mlp, { .type = "linear", .batch = 4, .features = 3, .outputs = 2, .bias = true }
+        small_gpt,       small_llama,
+        small_mlp,       { .type = "linear", .batch = 4, .features = 3, .outputs = 2, .bias = true },
+        small_cnn,       small_resnet,
+        small_vit,       small_bert,
+        small_classifier
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sluice_graph *g = build(&cases[i], &info);
@@ -413,7 +454,7 @@ TEST(bad_mlp_settings_name_key_and_choices)
     o = small_mlp, o.type = "linear";
     check_refused(&o, "model.hidden has no meaning for model.type linear");
     o = small_mlp, o.type = "gpt3";
-    check_refused(&o, "model.type \"gpt3\" is not known; give one of linear, mlp, gpt2, llama");
+    check_refused(&o, "model.type \"gpt3\" is not known; give one of linear, mlp, cnn, resnet, vit, bert, gpt2, llama");
 }
 
 /* ---- llama ---- */
@@ -702,4 +743,171 @@ TEST(bad_adapters_are_refused_by_name)
     check_lora_refused(gpt, "*", "lora.dropout is 1");
     gpt.lora.dropout = 0, gpt.lora.alpha = -2;
     check_lora_refused(gpt, "*", "lora.alpha is -2");
+}
+
+/* ---- networks of images and sentences ---- */
+
+static int64_t count_parameters(const sl_model_options *o)
+{
+    sl_model_info info;
+    sluice_graph *g = build(o, &info);
+    int64_t count = g != NULL ? sl_graph_parameter_elements(g) : 0;
+    if (g != NULL) CHECK_EQ(sl_graph_differentiate(g), SLUICE_OK);
+    sluice_graph_destroy(g);
+    return count;
+}
+
+TEST(residual_networks_have_torchvisions_parameter_counts)
+{
+    static const struct {
+        int64_t depth, imagenet;
+    } known[] = { { 18, 11689512 }, { 34, 21797672 }, { 50, 25557032 }, { 101, 44549160 }, { 152, 60192808 } };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        sl_model_options o = small_resnet;
+        int64_t in = known[i].depth < 50 ? 512 : 2048;
+        o.depth = known[i].depth;
+        o.stem = "imagenet";
+        o.image.height = o.image.width = 224;
+        o.outputs = 1000;
+        CHECK_EQ(count_parameters(&o), known[i].imagenet);
+        o.stem = "cifar"; /* 3 x 3 instead of 7 x 7, and 10 classes */
+        o.image.height = o.image.width = 32;
+        o.outputs = 10;
+        CHECK_EQ(count_parameters(&o), known[i].imagenet - 64 * 3 * (49 - 9) - 990 * (in + 1));
+    }
+}
+
+TEST(the_network_of_cifar_has_its_published_parameter_count)
+{
+    sl_model_info info;
+    CHECK_EQ(count_parameters(&small_cnn), 4805514);
+    sluice_graph *g = build(&small_cnn, &info);
+    REQUIRE(g != NULL);
+    CHECK(info.classifies);
+    check_layers(g, (const char *const[]){ "conv1", "conv2", "fc1", "fc2", NULL });
+    int i = sl_graph_find_parameter(g, "conv2.weight");
+    REQUIRE(i >= 0);
+    check_shape(g, g->parameters[i].value, 4, (int64_t[]){ 128, 64, 3, 3 });
+    CHECK_NEAR(g->parameters[i].init.scale, 1 / sqrt(64 * 9), 1e-7);
+    check_parameter(g, "fc1.weight", 1024, 4608, SLUICE_INIT_UNIFORM, 1 / sqrt(4608));
+    sluice_graph_destroy(g);
+}
+
+TEST(bert_and_vit_have_transformers_parameter_counts)
+{
+    sl_model_options bert = {
+        .type = "bert", .batch = 1, .layers = 12, .heads = 12, .width = 768, .context = 512, .vocabulary = 30522
+    };
+    sl_model_options vit = small_vit;
+    vit.layers = vit.heads = 12;
+    vit.width = 768;
+    vit.patch = 16;
+    vit.outputs = 1000;
+    vit.image.height = vit.image.width = 224;
+    CHECK_EQ(count_parameters(&bert), 109514298);
+    CHECK_EQ(count_parameters(&vit), 86567656);
+    bert.head = "classifier";
+    bert.outputs = 2;
+    CHECK_EQ(count_parameters(&bert), 109483778);
+    bert.layers = 24, bert.heads = 16, bert.width = 1024; /* large */
+    CHECK_EQ(count_parameters(&bert), 335143938);
+}
+
+TEST(a_block_of_a_residual_network_is_a_layer)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_resnet, &info);
+    REQUIRE(g != NULL);
+    check_layers(g, (const char *const[]){ "stem", "layer1.0", "layer1.1", "layer2.0", "layer2.1", "layer3.0",
+                                           "layer3.1", "layer4.0", "layer4.1", "fc", NULL });
+    CHECK_EQ(count_ops(g, SL_OP_CONV2D), 1 + 4 * 4 + 3);
+    CHECK_EQ(count_ops(g, SL_OP_BATCH_NORM), 1 + 4 * 4 + 3);
+    CHECK_EQ(count_ops(g, SL_OP_RELU), 0); /* they are of the norms */
+    CHECK_EQ(count_ops(g, SL_OP_MAX_POOL2D), 0);
+    CHECK(sl_graph_find_parameter(g, "layer2.0.downsample.1.weight") >= 0);
+    CHECK(sl_graph_find_parameter(g, "layer1.0.downsample.0.weight") < 0);
+    sluice_graph_destroy(g);
+}
+
+TEST(encoders_name_the_parts_that_files_hold_and_see_in_both_directions)
+{
+    const sl_model_options *cases[] = { &small_bert, &small_vit, &small_classifier };
+    const char *const names[][2] = {
+        { "bert.encoder.layer.1.attention.self.qkv.weight", "bert.encoder.layer.1.attention.self.key.weight" },
+        { "vit.encoder.layer.1.attention.attention.qkv.weight", "vit.encoder.layer.1.attention.attention.key.weight" },
+        { "bert.encoder.layer.1.attention.self.qkv.weight", "bert.encoder.layer.1.attention.self.key.weight" },
+    };
+    for (int i = 0; i < 3; i++) {
+        sl_model_info info;
+        sluice_graph *g = build(cases[i], &info);
+        REQUIRE(g != NULL);
+        int p = sl_graph_find_parameter(g, names[i][0]);
+        REQUIRE(p >= 0);
+        REQUIRE(g->parameters[p].part_count == 3);
+        CHECK_STR(g->parameters[p].parts[1].name, names[i][1]);
+        for (int n = 0; n < g->node_count; n++)
+            if (g->nodes[n].op == SL_OP_ATTENTION) CHECK(!g->nodes[n].attrs.attention.causal);
+        check_layers(g, (const char *const[]){ "embed", "layer.0", "layer.1", "head", NULL });
+        sluice_graph_destroy(g);
+    }
+}
+
+TEST(a_bert_that_classifies_reads_sentences)
+{
+    sl_model_info info;
+    sluice_graph *g = build(&small_classifier, &info);
+    REQUIRE(g != NULL);
+    check_input(g, "tokens", SLUICE_I32, 2, 2, 32);
+    check_input(g, "segments", SLUICE_I32, 2, 2, 32);
+    check_input(g, "lengths", SLUICE_I32, 1, 2, 0);
+    check_input(g, "target", SLUICE_I32, 1, 2, 0);
+    sluice_graph_destroy(g);
+    CHECK_EQ(sl_model_reads(&small_classifier), SL_SAMPLES_SENTENCES);
+    CHECK_EQ(sl_model_reads(&small_bert), SL_SAMPLES_TOKENS);
+    CHECK_EQ(sl_model_reads(&small_vit), SL_SAMPLES_IMAGES);
+}
+
+TEST(bad_settings_of_networks_name_key_and_bound)
+{
+    sl_model_options o = small_resnet;
+    o.depth = 19;
+    check_refused(&o, "model.depth is 19; give 18, 34, 50, 101 or 152");
+    o = small_resnet, o.stem = "mnist";
+    check_refused(&o, "model.stem \"mnist\" is not known; give imagenet or cifar");
+    o = small_resnet, o.outputs = 1;
+    check_refused(&o, "model.outputs is 1, and a classifier needs at least 2 classes");
+    o = small_resnet, o.image.channels = 0;
+    check_refused(&o, "the channels of images is 0");
+    o = small_resnet, o.dropout = 0.1;
+    check_refused(&o, "model.dropout has no meaning for model.type resnet");
+    o = small_resnet, o.filters[0] = 8, o.filter_count = 1;
+    check_refused(&o, "model.filters has no meaning for model.type resnet");
+    o = small_bert, o.hidden[0] = 8, o.hidden_count = 1;
+    check_refused(&o, "model.hidden has no meaning for model.type bert");
+    o = small_cnn, o.filter_count = 0;
+    check_refused(&o, "model.filters has 0 entries; give the channels of 1 to 16 convolutions");
+    o = small_cnn, o.filters[1] = 0;
+    check_refused(&o, "model.filters[1] is 0");
+    o = small_cnn, o.padding = 3;
+    check_refused(&o, "model.padding is 3; give 0 to below model.kernel, 3");
+    o = small_cnn, o.pool = 0;
+    check_refused(&o, "model.pool is 0");
+    o = small_cnn, o.dropout = 1;
+    check_refused(&o, "model.dropout is 1");
+    o = small_cnn, o.kernel = 40;
+    check_refused(&o, "conv1");
+    o = small_vit, o.patch = 7;
+    check_refused(&o, "change model.patch or data.image_size");
+    o = small_vit, o.image.width = 40;
+    check_refused(&o, "images of 32 x 40 are no squares");
+    o = small_vit, o.heads = 5;
+    check_refused(&o, "model.width 64 is not a multiple of model.heads 5");
+    o = small_bert, o.head = "pooler";
+    check_refused(&o, "model.head \"pooler\" is not known; give masked_language or classifier");
+    o = small_classifier, o.outputs = 0;
+    check_refused(&o, "model.outputs is 0");
+    o = small_bert, o.untied = true;
+    check_refused(&o, "model.tie_word_embeddings has no meaning for model.type bert");
+    o = small_bert, o.kv_heads = 2;
+    check_refused(&o, "model.kv_heads has no meaning for model.type bert");
 }
