@@ -179,6 +179,7 @@ static sluice_status add_tensor(exec_state *s, int parameter, int slot, const ch
                                        .shape = g->values[p->value].shape,
                                        .elements = (uint64_t)p->count,
                                        .is_adapter = p->is_adapter,
+                                       .is_fresh = p->is_fresh,
                                        .trained = p->trainable };
     if (slot < 0 && (wholes || p->whole == NULL)) {
         s->tensors[i].parts = p->parts;
@@ -425,6 +426,7 @@ static void keep_trained(exec_state *s)
         if (!s->tensors[i].trained) continue;
         s->sources[kept] = s->sources[i];
         s->tensors[kept] = s->tensors[i];
+        s->tensors[kept].is_fresh = false;
         s->tensors[kept++].is_adapter = false;
     }
     s->state.count = kept;

@@ -30,6 +30,7 @@ typedef struct sl_state_tensor {
     const sl_part *parts;
     int part_count;
     bool is_adapter; /* a file need not hold it: the values stay as they are */
+    bool is_fresh;   /* the values stay as they are, whatever a file holds */
     bool trained;
 } sl_state_tensor;
 

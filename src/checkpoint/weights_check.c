@@ -1,7 +1,7 @@
 /* weights_check.c: compares the names, shapes and types of a file with those of a model.
  *
  * A published file that almost fits is the dangerous one: what is left over is never dropped in silence, and what is missing
- * is never made up, but for adapters, which start as they were. Names come first: of a file of another family they tell more
+ * is never made up, but for adapters and what is said to start anew, which stay as they were. Names come first: of a file of another family they tell more
  * than the first shape that differs. */
 #include "checkpoint/weights_check.h"
 
@@ -23,6 +23,7 @@ bool sl_weight_is_in_parts(const sl_weights_set *f, const sl_state_tensor *t)
 
 bool sl_weight_is_left_out(const sl_weights_set *f, const sl_state_tensor *t)
 {
+    if (t->is_fresh) return true;
     const bool optional = t->is_adapter || sl_state_is_counter(t); /* older files of PyTorch have no counts */
     if (!optional || sl_weights_set_find(f, t->name) != NULL) return false;
     return t->part_count == 0 || sl_weights_set_find(f, t->parts[0].name) == NULL;
@@ -173,13 +174,26 @@ static bool is_harmless(const sl_weight_names *known, const char *name)
     return false;
 }
 
+/* A tensor of the file that is not read, because the model's own starts anew. */
+static bool is_replaced(const sl_state *state, const char *name)
+{
+    for (int64_t i = 0; i < state->count; i++) {
+        const sl_state_tensor *t = &state->tensors[i];
+        if (!t->is_fresh || !sl_state_is_weight(t)) continue;
+        if (strcmp(t->name, name) == 0) return true;
+        for (int k = 0; k < t->part_count; k++)
+            if (strcmp(t->parts[k].name, name) == 0) return true;
+    }
+    return false;
+}
+
 static void add_strange(name_faults *n, const char **expected, int64_t count)
 {
     for (int64_t i = 0; i < n->f->tensor_count; i++) {
         const char *name = n->f->tensors[i].name;
         bool known = count > 0 && bsearch((const void *)&name, (const void *)expected, (size_t)count, sizeof *expected,
                                           compare_names) != NULL;
-        if (!known && !is_harmless(n->state->names, name)) add_name(&n->strange, name);
+        if (!known && !is_harmless(n->state->names, name) && !is_replaced(n->state, name)) add_name(&n->strange, name);
     }
 }
 
@@ -243,9 +257,10 @@ static sluice_status refuse_shape(const sl_set_tensor *in, const char *name, con
     char have[128], want[128];
     sl_shape shape = { .rank = found->rank < SL_MAX_RANK ? found->rank : SL_MAX_RANK };
     for (int i = 0; i < shape.rank; i++) shape.dim[i] = found->dim[i];
-    return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has the shape %s%s, this model's has %s", in->file->file.path,
+    return sl_fail(SLUICE_ERR_INPUT, "%s: tensor %s has the shape %s%s, this model's has %s%s", in->file->file.path,
                    sl_quote(name).text, sl_shape_text(&shape, have, sizeof have),
-                   found->rank > SL_MAX_RANK ? "..." : "", sl_shape_text(s, want, sizeof want));
+                   found->rank > SL_MAX_RANK ? "..." : "", sl_shape_text(s, want, sizeof want),
+                   sl_weight_is_head(name) ? "; a head that is to be trained anew is named in new_parameters" : "");
 }
 
 static sluice_status check_tensor(const sl_weights_set *f, const char *name, const sl_shape *shape)

@@ -8,7 +8,7 @@
 
 /* Files may hold a weight by its own name, or all of its parts. */
 bool sl_weight_is_in_parts(const sl_weights_set *f, const sl_state_tensor *t);
-/* Files need not hold adapters: the values stay as they are. */
+/* Files need not hold adapters, and are not read for what starts anew: the values stay as they are. */
 bool sl_weight_is_left_out(const sl_weights_set *f, const sl_state_tensor *t);
 
 /* Where none of the model's names is there, and all would be with a prefix taken from them or put before them

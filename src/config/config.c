@@ -182,6 +182,11 @@ static sluice_status read_freeze(sluice_config *c, const json_t *list, const cha
     return read_patterns(c, "freeze", list, where, &c->settings.model.freeze, &c->settings.model.freeze_count);
 }
 
+static sluice_status read_fresh(sluice_config *c, const json_t *list, const char *where)
+{
+    return read_patterns(c, "new_parameters", list, where, &c->settings.model.fresh, &c->settings.model.fresh_count);
+}
+
 static sluice_status read_targets(sluice_config *c, const json_t *list, const char *where)
 {
     sl_model_options *m = &c->settings.model;
@@ -316,6 +321,7 @@ static const struct {
                      { "lora.targets", read_targets },
                      { "lora.modules_to_save", read_whole },
                      { "evaluate.metrics", read_metrics },
+                     { "new_parameters", read_fresh },
                      { "optimizer.groups", read_groups },
                      { "zero_optimization.partition_weights", read_weights },
                      { "data.mean", read_mean },

@@ -93,6 +93,17 @@ static void note_dropout(const sl_model_config *m, const sl_settings *s, const s
                  s->path, m->dropout, m->attention_dropout);
 }
 
+/* A folder without the head that is asked for: it starts anew. */
+static void choose_fresh(const sluice_config *c, const sl_model_config *m, sl_settings *s)
+{
+    static const char *const head[] = { "classifier.*" };
+    bool asks = strcmp(s->model.head, "classifier") == 0 || m->family == SL_DECODER_VIT;
+    if (!sl_decoder_is_encoder(m->family) || !asks || m->classes > 0) return;
+    if (is_given(c, row_of("new_parameters")) || is_given(c, row_of("load"))) return;
+    s->model.fresh = head;
+    s->model.fresh_count = 1;
+}
+
 sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log, sl_settings *s)
 {
     sl_model_config *m = &s->model.folder;
@@ -103,6 +114,7 @@ sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log
     SL_TRY(take_traits(c, m, s));
     choose_context(c, m, log, s);
     note_dropout(m, s, log);
+    choose_fresh(c, m, s);
     if (s->initial_weights[0] == '\0') s->initial_weights = s->path;
     return SLUICE_OK;
 }

@@ -274,7 +274,7 @@ static void print_markdown_table(bool honoured, const char *sections, FILE *out)
 static const struct chapter {
     const char *title, *sections, *example;
 } chapters[] = {
-    { "Model", "model|freeze|lora",
+    { "Model", "model|freeze|new_parameters|lora",
       "\"model\": {\"type\": \"llama\", \"layers\": 16, \"heads\": 32, \"kv_heads\": 8, \"width\": 2048, \"context\": "
       "2048, "
       "\"vocabulary\": \"bytes\"}" },

@@ -205,6 +205,11 @@ const sl_option sl_config_rows[] = {
          "Parameters that are not trained: a list of file-name patterns over their names, such as `[\"wte.*\", "
          "\"h.0.*\"]`. They have no gradient and no optimizer state.",
          SAME),
+    LIST("new_parameters", given.fresh,
+         "Parameters that a run starts with random values where `load` or `model.path` gives the others: file-name "
+         "patterns over their names, such as `[\"classifier.*\"]` for a head of other classes. What the files hold of "
+         "them is not read. A classifier on a folder without one starts so by itself.",
+         FREE("a resumed run has its weights from the checkpoint")),
     FLAG("lora.enabled", "false", given.lora,
          "Train LoRA adapters; what is not given is chosen: rank 16, alpha twice the rank, targets `[\"*\"]`. The same "
          "as "

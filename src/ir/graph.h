@@ -85,6 +85,7 @@ typedef struct sl_parameter {
     sl_part parts[SL_MAX_ROW_PARTS];
     int part_count;
     bool is_adapter; /* beside weights that were trained before it was there: files need not hold it */
+    bool is_fresh;   /* starts as it is initialised: what a file of weights to begin with holds of it is not read */
 } sl_parameter;
 
 typedef struct sl_layer {

@@ -128,7 +128,7 @@ bool sl_model_module_of(const char *parameter, char out[SL_MODEL_NAME_BYTES]);
 /* sl_model_options.lora names this linear. fused: files of other programs have it in parts. */
 bool sl_model_has_adapter(const sl_model_options *o, const char *linear, bool fused);
 sluice_status sl_model_check_tuning(const sl_model_options *o, const sl_model_family *family);
-/* Freezes what options say, after the last builder. */
+/* Marks what options say is frozen, or starts anew, after the last builder. */
 sluice_status sl_model_freeze(sluice_graph *g, const sl_model_options *o);
 
 #endif

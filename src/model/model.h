@@ -69,6 +69,9 @@ typedef struct sl_model_options {
     /* Parameters that are not trained: file-name patterns over their names. Each must match one. */
     const char *const *freeze;
     int freeze_count;
+    /* Parameters that start as they are initialised, whatever weights the others start with; likewise. */
+    const char *const *fresh;
+    int fresh_count;
     /* Token models: beside each linear that a target names, alpha / rank times a product of two trained matrices,
      * "<name>.lora_A.weight" [rank, in] and "<name>.lora_B.weight" [out, rank]; everything else is frozen. A target is a
      * file-name pattern over the names of linears (without ".weight"), the end of such a name ("q_proj"), or

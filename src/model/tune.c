@@ -88,16 +88,27 @@ static sluice_status check_target(const sluice_graph *g, const char *target)
     return sl_fail(SLUICE_ERR_USAGE, "lora.targets: no linear of this model is called like \"%.100s\"", target);
 }
 
-static sluice_status freeze_pattern(sluice_graph *g, const char *pattern)
+static void freeze(sl_parameter *p)
+{
+    p->trainable = false;
+}
+
+static void begin_anew(sl_parameter *p)
+{
+    p->is_fresh = true;
+}
+
+/* Does that to the parameters that a pattern of the setting `key` names, one at least. */
+static sluice_status mark_pattern(sluice_graph *g, const char *key, const char *pattern, void (*mark)(sl_parameter *p))
 {
     bool found = false;
     for (int p = 0; p < g->parameter_count; p++) {
         if (fnmatch(pattern, g->parameters[p].name, 0) != 0) continue;
-        g->parameters[p].trainable = false;
+        mark(&g->parameters[p]);
         found = true;
     }
     if (found) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_USAGE, "freeze: no parameter of this model is called like \"%.100s\"", pattern);
+    return sl_fail(SLUICE_ERR_USAGE, "%s: no parameter of this model is called like \"%.100s\"", key, pattern);
 }
 
 /* The parameters of a module that is trained whole beside the adapters. */
@@ -127,6 +138,7 @@ sluice_status sl_model_freeze(sluice_graph *g, const sl_model_options *o)
         for (int p = 0; p < g->parameter_count; p++) g->parameters[p].trainable = g->parameters[p].is_adapter;
         for (int i = 0; i < o->lora.whole_count; i++) SL_TRY(train_whole(g, o->lora.whole[i]));
     }
-    for (int i = 0; i < o->freeze_count; i++) SL_TRY(freeze_pattern(g, o->freeze[i]));
+    for (int i = 0; i < o->freeze_count; i++) SL_TRY(mark_pattern(g, "freeze", o->freeze[i], freeze));
+    for (int i = 0; i < o->fresh_count; i++) SL_TRY(mark_pattern(g, "new_parameters", o->fresh[i], begin_anew));
     return SLUICE_OK;
 }

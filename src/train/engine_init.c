@@ -83,7 +83,8 @@ static sluice_status list_tasks(filling *f, bool adapters_alone)
     f->first_task = sl_alloc_array((size_t)g->parameter_count + 1, sizeof *f->first_task, "first values");
     if (f->first_task == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < g->parameter_count; i++) {
-        int64_t count = adapters_alone && !g->parameters[i].is_adapter ? 0 : g->parameters[i].count;
+        const sl_parameter *p = &g->parameters[i];
+        int64_t count = adapters_alone && !p->is_adapter && !p->is_fresh ? 0 : p->count;
         f->first_task[i + 1] = f->first_task[i] + (count + FILL_TASK - 1) / FILL_TASK;
         f->weights += (uint64_t)count;
     }

@@ -185,6 +185,28 @@ static sluice_status fit_sentences(sl_job *j)
     return take_from_data("model.outputs", sl_data_classes(j->data), "classes", &m->outputs);
 }
 
+static bool is_training(sl_job_purpose purpose)
+{
+    return purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN;
+}
+
+/* "classifier.bias, classifier.weight", the first few. */
+static void tell_fresh(const sl_job *j)
+{
+    char names[400] = "";
+    size_t used = 0;
+    int count = 0;
+    for (int p = 0; p < j->graph->parameter_count; p++) {
+        const sl_parameter *q = &j->graph->parameters[p];
+        if (!q->is_fresh) continue;
+        if (count++ < 4 && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%.80s", count > 1 ? ", " : "", q->name);
+    }
+    if (count == 0 || j->settings.initial_weights[0] == '\0') return;
+    sl_log_write(&j->log, SLUICE_LOG_NOTE, "%d parameter%s with random values, not with those of %s: %s%s", count,
+                 count == 1 ? " starts" : "s start", j->settings.initial_weights, names, count > 4 ? ", ..." : "");
+}
+
 static sluice_status build_model(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     SL_TRY(fit_images(j));
@@ -212,7 +234,10 @@ static sluice_status build_model(sl_job *j, const sluice_job_options *o, sl_job_
         m.batch = 1;
         SL_TRY(sl_generation_prepare(j, o, &m));
     }
-    return sl_job_build_graph(j, &m, purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN, &j->graph, &j->info);
+    if (!is_training(purpose)) m.fresh_count = 0; /* what is judged has been trained */
+    SL_TRY(sl_job_build_graph(j, &m, is_training(purpose), &j->graph, &j->info));
+    if (purpose == SL_JOB_TRAIN) tell_fresh(j);
+    return SLUICE_OK;
 }
 
 /* The model of a job that trains, for other micro-batches. */
