@@ -120,6 +120,19 @@ static sluice_status read_filters(sluice_config *c, const json_t *list, const ch
                        &m->filter_count);
 }
 
+static sluice_status read_bottom(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_model_options *m = &c->settings.model;
+    return read_widths(c, "model.bottom", list, where, sizeof m->bottom / sizeof m->bottom[0], m->bottom,
+                       &m->bottom_count);
+}
+
+static sluice_status read_top(sluice_config *c, const json_t *list, const char *where)
+{
+    sl_model_options *m = &c->settings.model;
+    return read_widths(c, "model.top", list, where, sizeof m->top / sizeof m->top[0], m->top, &m->top_count);
+}
+
 /* One number for each channel of an image; `min` is above 0 for divisors. */
 static sluice_status read_channels(sluice_config *c, const char *key, double min, const json_t *list, const char *where,
                                    double out[SL_MAX_CHANNELS], int *out_count)
@@ -322,6 +335,8 @@ static const struct {
                      { "lora.modules_to_save", read_whole },
                      { "evaluate.metrics", read_metrics },
                      { "new_parameters", read_fresh },
+                     { "model.bottom", read_bottom },
+                     { "model.top", read_top },
                      { "optimizer.groups", read_groups },
                      { "zero_optimization.partition_weights", read_weights },
                      { "data.mean", read_mean },

@@ -89,9 +89,9 @@ typedef struct sl_settings {
     /* What rows say that has no meaning alone: sl_config_resolve makes fields above of it. */
     struct {
         const char *vocabulary; /* "bytes", "characters", or a number */
-        const char *hidden, *filters, *freeze, *fresh, *targets, *whole, *groups, *weights, *mean, *deviation, *numeric,
-            *categorical, *ignored, *metrics; /* JSON arrays as text; parsed when they are read */
-        int weight_count;                     /* entries of plan.partition_weights */
+        const char *hidden, *filters, *bottom, *top, *freeze, *fresh, *targets, *whole, *groups, *weights, *mean,
+            *deviation, *numeric, *categorical, *ignored, *metrics; /* JSON arrays as text; parsed when they are read */
+        int weight_count;                                           /* entries of plan.partition_weights */
         bool adam_w_mode, torch_adam;
         bool lora;        /* adapters with usual settings (lora.enabled) */
         bool chosen_save; /* nobody named `save`: only training writes there, and over nothing */

@@ -464,10 +464,9 @@ static sluice_status resolve_sentences(const sluice_config *c, sl_settings *s)
 static sluice_status resolve_rows(const sluice_config *c, sl_sample_kind reads, sl_settings *s)
 {
     static const char *const losses[] = { "cross_entropy", "mse", "bce" }; /* by sl_target_choice */
-    if (reads == SL_SAMPLES_CLICKS) {
-        if (s->data.target < 0) s->data.target = SL_TARGET_BINARY;
-        return SLUICE_OK;
-    }
+    if (reads == SL_SAMPLES_CLICKS && s->data.target < 0) s->data.target = SL_TARGET_BINARY;
+    if (reads == SL_SAMPLES_CLICKS && s->data.target != SL_TARGET_BINARY)
+        return fail_key(c, "data.target", "a recommender learns a click or none; write \"binary\"");
     for (int i = 0; i < 3 && s->data.target < 0; i++)
         if (strcmp(s->model.loss, losses[i]) == 0) s->data.target = i;
     if (s->data.target < 0) s->data.target = SL_TARGET_CLASS;

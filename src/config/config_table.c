@@ -116,7 +116,8 @@ const sl_option sl_config_rows[] = {
         "agree.",
         FREE("folders move; a folder of another model is noticed by the graph"), READS),
     TEXT("model.type", "", model.type,
-         "Family of models: `linear`, `mlp`; of images `cnn`, `resnet`, `vit`; `bert`; or a language model: `gpt2`, "
+         "Family of models: `linear`, `mlp`; of images `cnn`, `resnet`, `vit`; of clicks `recommender`; `bert`; or a "
+         "language model: `gpt2`, "
          "`llama`, `mistral`, `qwen2`, `qwen3`, `phi3`, "
          "`gemma`, `gemma2`, `gemma3_text`. Required without `model.path`.",
          SAME),
@@ -186,6 +187,16 @@ const sl_option sl_config_rows[] = {
          "some 32 pixels a 3 x 3 convolution.",
          MODEL),
     COUNT_UP_TO("model.patch", "16", model.patch, 1, 65536, "vit: side of a patch in pixels.", MODEL),
+    LIST(
+        "model.bottom", given.bottom,
+        "recommender: widths of the hidden layers between the numbers of a row and the vector that stands for them, at "
+        "most 16.",
+        MODEL),
+    LIST("model.top", given.top, "recommender: widths of the hidden layers before the logit, at most 16.", MODEL),
+    COUNT_UP_TO("model.embedding", "16", model.embedding, 1, SIZES,
+                "recommender: width of a row of the tables, one for each categorical column, which have "
+                "`data.hash_buckets` rows each.",
+                MODEL),
     WORD("model.head", "masked_language", model.head, "masked_language|classifier",
          "bert: what it is trained for: guessing tokens, or classes of sentences and pairs.", MODEL),
     WORD("model.activation", "relu", model.activation, "none|relu|gelu|silu",

@@ -7,7 +7,8 @@ typedef enum {
     SL_SAMPLES_IMAGES,    /* "x" [height, width, channels], "target" i32: a class. Models of numbers read them too */
     SL_SAMPLES_TOKENS,    /* "tokens" and "targets" i32 [context], "positions" where documents are packed */
     SL_SAMPLES_SENTENCES, /* "tokens" and "segments" i32 [context], "lengths" i32, "target" i32: a class */
-    SL_SAMPLES_CLICKS     /* "x" f32 [numeric], "categories" i32 [categorical], "target". Models of numbers read "x" */
+    SL_SAMPLES_CLICKS /* "x" f32 [numeric], "category.0" i32 and so on, also as "categories" i32 [categorical], "target".
+                             Models of numbers read "x" */
 } sl_sample_kind;
 
 /* "images", for messages. */

@@ -36,7 +36,8 @@ typedef struct sl_image_size {
     int64_t height, width, channels;
 } sl_image_size;
 
-/* Samples that are rows of a table: "x" f32 [numeric], "categories" i32 [categorical], each below `buckets`, "target" [1]. */
+/* Samples that are rows of a table: "x" f32 [numeric], "categories" i32 [categorical], each below `buckets`, "target" [1].
+ * Each category also by itself, as "category.0" i32 [1] and so on. */
 typedef struct sl_column_counts {
     int64_t numeric, categorical, buckets;
 } sl_column_counts;

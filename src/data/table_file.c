@@ -22,7 +22,9 @@
 
 #define MOST_ROWS ((int64_t)INT32_MAX)
 
+/* What samples have; behind these each categorical column by itself, "category.0", "category.1" and so on. */
 enum { COLUMN_X, COLUMN_CATEGORIES, COLUMN_TARGET, COLUMN_COUNT };
+#define NAME_BYTES 32
 
 typedef enum { USE_UNKNOWN, USE_NUMBER, USE_CATEGORY, USE_LABEL, USE_NOTHING } column_use;
 
@@ -39,8 +41,9 @@ typedef struct table_column {
 
 typedef struct table_rows {
     sl_table table;
-    sl_data_column columns[COLUMN_COUNT];
-    table_column *all; /* owned: those of the file to train on, in its order */
+    sl_data_column *columns;   /* owned: [COLUMN_COUNT + categorical] */
+    char (*names)[NAME_BYTES]; /* owned: of the categorical ones */
+    table_column *all;         /* owned: those of the file to train on, in its order */
     int all_count;
     int64_t numeric, categorical, buckets;
     sl_target_choice target;
@@ -473,6 +476,7 @@ static void rows_write(const sl_table *table, int64_t sample, int column, void *
     if (column == COLUMN_X) memcpy(row, t->numbers + sample * t->numeric, (size_t)t->numeric * 4);
     if (column == COLUMN_CATEGORIES) memcpy(row, t->categories + sample * t->categorical, (size_t)t->categorical * 4);
     if (column == COLUMN_TARGET) memcpy(row, (const char *)t->targets + sample * 4, 4);
+    if (column >= COLUMN_COUNT) memcpy(row, t->categories + sample * t->categorical + (column - COLUMN_COUNT), 4);
 }
 
 static void rows_destroy(sluice_data *d)
@@ -483,6 +487,8 @@ static void rows_destroy(sluice_data *d)
     sl_free(t->numbers);
     sl_free(t->categories);
     sl_free(t->targets);
+    sl_free(t->columns);
+    sl_free(t->names);
     sl_labels_free(&t->labels);
     sl_free(t);
 }
@@ -581,11 +587,22 @@ static void identify(table_rows *t)
     sl_identity_end(&h, t->identity);
 }
 
-static void describe(table_rows *t)
+static sluice_status describe(table_rows *t)
 {
+    size_t count = (size_t)(COLUMN_COUNT + t->categorical);
+    t->columns = sl_alloc_array(count, sizeof *t->columns, "columns of a table");
+    t->names = sl_alloc_array((size_t)t->categorical, sizeof *t->names, "columns of a table");
+    if (t->columns == NULL || t->names == NULL) return SLUICE_ERR_NO_MEMORY;
     t->columns[COLUMN_X] = (sl_data_column){ "x", SLUICE_F32, t->numeric };
     t->columns[COLUMN_CATEGORIES] = (sl_data_column){ "categories", SLUICE_I32, t->categorical };
     t->columns[COLUMN_TARGET] = (sl_data_column){ "target", t->target == SL_TARGET_CLASS ? SLUICE_I32 : SLUICE_F32, 1 };
+    for (int64_t i = 0; i < t->categorical; i++) {
+        snprintf(t->names[i], NAME_BYTES, "category.%" PRId64, i);
+        t->columns[COLUMN_COUNT + i] = (sl_data_column){ t->names[i], SLUICE_I32, 1 };
+    }
+    t->table.columns = t->columns;
+    t->table.column_count = (int)count;
+    return SLUICE_OK;
 }
 
 sluice_status sl_data_table(const sl_data_options *o, sluice_data **out)
@@ -596,18 +613,14 @@ sluice_status sl_data_table(const sl_data_options *o, sluice_data **out)
     if (t == NULL) return SLUICE_ERR_NO_MEMORY;
     t->buckets = o->hash_buckets;
     t->target = o->target == SL_TARGET_AUTO ? SL_TARGET_CLASS : (sl_target_choice)o->target;
-    t->table = (sl_table){ .base = { &rows_ops },
-                           .seed = (uint64_t)o->seed,
-                           .shuffle = o->shuffle,
-                           .columns = t->columns,
-                           .column_count = COLUMN_COUNT,
-                           .write = rows_write };
+    t->table =
+        (sl_table){ .base = { &rows_ops }, .seed = (uint64_t)o->seed, .shuffle = o->shuffle, .write = rows_write };
     sluice_status st = load(t, o);
+    if (st == SLUICE_OK) st = describe(t);
     if (st != SLUICE_OK) {
         rows_destroy(&t->table.base);
         return st;
     }
-    describe(t);
     identify(t);
     *out = &t->table.base;
     return SLUICE_OK;

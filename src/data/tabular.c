@@ -9,9 +9,20 @@ int64_t sl_table_samples(const sluice_data *d, sl_data_split split)
     return split == SL_SPLIT_TRAIN ? t->train : t->total - t->train;
 }
 
-static void write_field(const sl_table *t, int64_t sample, const sl_data_field *f, int64_t row)
+/* Fields that are written together: their columns are looked up once for all rows. */
+#define FIELDS_AT_ONCE 32
+
+typedef struct field_group {
+    const sl_data_field *fields;
+    int count, columns[FIELDS_AT_ONCE];
+} field_group;
+
+static field_group group_from(const sl_table *t, const sl_data_field *fields, int first, int field_count)
 {
-    t->write(t, sample, sl_data_find_column(t->columns, t->column_count, f->name), sl_data_row(f, row));
+    field_group g = { .fields = fields + first, .count = field_count - first };
+    if (g.count > FIELDS_AT_ONCE) g.count = FIELDS_AT_ONCE;
+    for (int f = 0; f < g.count; f++) g.columns[f] = sl_data_find_column(t->columns, t->column_count, g.fields[f].name);
+    return g;
 }
 
 sluice_status sl_table_fill(sluice_data *d, uint64_t index, int64_t rows, const sl_data_field *fields, int field_count)
@@ -20,9 +31,12 @@ sluice_status sl_table_fill(sluice_data *d, uint64_t index, int64_t rows, const 
     uint64_t first;
     SL_TRY(sl_data_match(d->ops->name, t->columns, t->column_count, fields, field_count));
     SL_TRY(sl_data_first_sample(index, rows, &first));
-    for (int64_t r = 0; r < rows; r++) {
-        sl_data_place place = sl_data_locate(t->seed, t->shuffle, t->train, first + (uint64_t)r);
-        for (int f = 0; f < field_count; f++) write_field(t, place.sample, &fields[f], r);
+    for (int from = 0; from < field_count; from += FIELDS_AT_ONCE) {
+        field_group g = group_from(t, fields, from, field_count);
+        for (int64_t r = 0; r < rows; r++) {
+            sl_data_place place = sl_data_locate(t->seed, t->shuffle, t->train, first + (uint64_t)r);
+            for (int f = 0; f < g.count; f++) t->write(t, place.sample, g.columns[f], sl_data_row(&g.fields[f], r));
+        }
     }
     return SLUICE_OK;
 }
@@ -31,6 +45,15 @@ static void ignore_row(const sl_data_field *f, int64_t row)
 {
     int32_t *ids = sl_data_row(f, row);
     for (int64_t i = 0; i < f->row_elements; i++) ids[i] = -1;
+}
+
+/* Rows behind the last sample repeat it, and do not count where targets are classes. */
+static void write_eval(const sl_table *t, int64_t sample, int column, const sl_data_field *f, int64_t row, bool real)
+{
+    if (!real && f->dtype == SLUICE_I32 && sl_data_is_target(f->name))
+        ignore_row(f, row);
+    else
+        t->write(t, sample, column, sl_data_row(f, row));
 }
 
 sluice_status sl_table_fill_eval(sluice_data *d, sl_data_split split, int64_t first, int64_t rows,
@@ -44,13 +67,12 @@ sluice_status sl_table_fill_eval(sluice_data *d, sl_data_split split, int64_t fi
                        "the %s data has %" PRId64 " samples to evaluate, number %" PRId64 " was asked for",
                        d->ops->name, count, first);
     int64_t real = count - first < rows ? count - first : rows;
-    for (int64_t r = 0; r < rows; r++)
-        for (int f = 0; f < field_count; f++) {
-            if (r >= real && fields[f].dtype == SLUICE_I32 && sl_data_is_target(fields[f].name))
-                ignore_row(&fields[f], r);
-            else
-                write_field(t, base + first + (r < real ? r : real - 1), &fields[f], r);
-        }
+    for (int from = 0; from < field_count; from += FIELDS_AT_ONCE) {
+        field_group g = group_from(t, fields, from, field_count);
+        for (int64_t r = 0; r < rows; r++)
+            for (int f = 0; f < g.count; f++)
+                write_eval(t, base + first + (r < real ? r : real - 1), g.columns[f], &g.fields[f], r, r < real);
+    }
     *valid = real;
     return SLUICE_OK;
 }

@@ -6,6 +6,9 @@
 #include "format/model_config.h"
 #include "ir/graph.h"
 
+/* Categorical columns that a recommender reads at most: each is an input of its own. */
+#define SL_MODEL_MAX_TABLES 256
+
 /* Settings of all families; each reads its own. Comes from the "model" section. */
 typedef struct sl_model_options {
     const char *type; /* a name of sl_model_names */
@@ -49,6 +52,10 @@ typedef struct sl_model_options {
     int64_t depth;                 /* resnet: 18, 34, 50, 101 or 152 */
     const char *stem;              /* resnet: "imagenet" (also NULL) or "cifar" */
     int64_t patch;                 /* vit: side of a patch */
+    /* recommender: hidden widths of its perceptrons, and the width of embeddings */
+    int64_t bottom[16], top[16];
+    int bottom_count, top_count;
+    int64_t embedding;
     /* bert */
     const char *head; /* "masked_language" (also NULL), or "classifier" of `outputs` classes */
     /* Token models. A folder's config.json says all of a decoder but how it is used: batch, context, packed, dropout,

@@ -5,7 +5,8 @@
 #include "data/data.h"
 #include "train/engine.h"
 
-#define SL_MAX_FIELDS 16
+/* A recommender has an input for each category. */
+#define SL_MAX_FIELDS (SL_MODEL_MAX_TABLES + 16)
 
 typedef struct sl_batch_buffers {
     sl_data_field fields[SL_MAX_FIELDS]; /* buffers are owned */
