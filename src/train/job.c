@@ -535,7 +535,7 @@ void sl_job_tell_left_out(sl_job *j, bool over)
 
 void sl_job_close(sl_job *j)
 {
-    for (int i = 0; j->engine != NULL && i < j->batch.count; i++)
+    for (int i = 0; j->engine != NULL && j->engine->exec != NULL && i < j->batch.count; i++)
         sl_exec_unpin(j->engine->exec, j->batch.fields[i].buffer);
     sl_batch_buffers_free(&j->batch);
     sl_free(j->predictions);

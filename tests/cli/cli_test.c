@@ -90,25 +90,6 @@ TEST(the_page_of_configuration_keys_is_up_to_date)
     run_free(&r);
 }
 
-TEST(every_example_configuration_is_valid)
-{
-    const char *folder = new_folder();
-    DIR *examples = opendir(SLUICE_SOURCE_DIR "/examples");
-    REQUIRE(examples != NULL);
-    int count = 0;
-    for (struct dirent *entry; (entry = readdir(examples)) != NULL;) {
-        char arguments[4096];
-        if (strstr(entry->d_name, ".json") == NULL) continue;
-        snprintf(arguments, sizeof arguments, "config '" SLUICE_SOURCE_DIR "/examples/%s'", entry->d_name);
-        run_result r = run_sluice(folder, arguments);
-        if (r.status != 0) test_fail(__FILE__, __LINE__, "%s: %s", entry->d_name, r.error);
-        run_free(&r);
-        count++;
-    }
-    closedir(examples);
-    CHECK(count >= 4);
-}
-
 static const char *new_below(const char *folder, const char *name)
 {
     static char path[4200];
@@ -134,7 +115,27 @@ static void write_pictures(const char *folder, int count)
     }
 }
 
-/* What examples name: a text, and folders with small sets in them. */
+/* Pairs of sentences as MRPC's, and a folder with a small BERT and its tokenizer. */
+static void write_pairs(const char *folder)
+{
+    char lines[4096];
+    size_t end = (size_t)snprintf(lines, sizeof lines, "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n");
+    for (int i = 0; i < 64; i++)
+        end += (size_t)snprintf(lines + end, sizeof lines - end, "%d\t1\t2\tthe cat sat %d\tthe dog sat\n", i % 2, i);
+    new_below(folder, "data/mrpc");
+    run_write(folder, "data/mrpc/train.tsv", lines);
+    run_write(folder, "data/mrpc/dev.tsv", lines);
+    run_write(folder, "bert.json",
+              "{\"model\": {\"type\": \"bert\", \"head\": \"classifier\", \"layers\": 1, \"heads\": 2, \"width\": 16, "
+              "\"context\": 72, \"outputs\": 2},\n \"data\": {\"type\": \"glue\", \"path\": \"data/mrpc\", "
+              "\"tokenizer\": \"" SLUICE_SOURCE_DIR "/tests/fixtures/tokenizers/bert-uncased.json\"},\n"
+              "\"optimizer\": {\"type\": \"SGD\"}, \"steps\": 1, \"train_batch_size\": 8, \"save\": \"minilm/\"}\n");
+    run_result r = run_sluice(folder, "train bert.json --quiet");
+    CHECK_THAT(r.status == 0, "status %d: %s", r.status, r.error);
+    run_free(&r);
+}
+
+/* What examples name: a text, folders with small sets in them, a model. */
 static void write_example_data(const char *folder)
 {
     char text[8001], below[4200];
@@ -148,6 +149,27 @@ static void write_example_data(const char *folder)
     write_cifar(below, "test_batch.bin", 100, 300, 1);
     snprintf(below, sizeof below, "%s", new_below(folder, "data/images"));
     write_pictures(below, 130);
+    write_pairs(folder);
+}
+
+TEST(every_example_configuration_is_valid)
+{
+    const char *folder = new_folder();
+    DIR *examples = opendir(SLUICE_SOURCE_DIR "/examples");
+    REQUIRE(examples != NULL);
+    int count = 0;
+    write_example_data(folder);
+    for (struct dirent *entry; (entry = readdir(examples)) != NULL;) {
+        char arguments[4096];
+        if (strstr(entry->d_name, ".json") == NULL) continue;
+        snprintf(arguments, sizeof arguments, "config '" SLUICE_SOURCE_DIR "/examples/%s'", entry->d_name);
+        run_result r = run_sluice(folder, arguments);
+        if (r.status != 0) test_fail(__FILE__, __LINE__, "%s: %s", entry->d_name, r.error);
+        run_free(&r);
+        count++;
+    }
+    closedir(examples);
+    CHECK(count >= 4);
 }
 
 /* As a user would have them, in a folder with data, for a machine that is large enough. */

@@ -176,7 +176,7 @@ TEST(a_resumed_run_keeps_the_micro_batch_that_was_chosen)
                                    "activation_checkpointing.mode=none --set device=cpu --set checkpoint.every=2 ";
     char folder[1024], arguments[1024], whole[65], resumed[65];
     prepare(folder);
-    snprintf(arguments, sizeof arguments, "%s --set memory.device=400KiB --set checkpoint.path=a --json", run);
+    snprintf(arguments, sizeof arguments, "%s --set memory.device=600KiB --set checkpoint.path=a --json", run);
     hash_of(folder, arguments, whole);
     snprintf(arguments, sizeof arguments, "%s --set checkpoint.path=a --resume --json && rm -r '%.500s'", run,
              at(folder, "a/step-4"));

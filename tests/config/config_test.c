@@ -844,7 +844,7 @@ static const struct {
     { "{" MODEL ", " LENGTH ", " SGD ", \"gradient_accumulation_steps\": 2}", "the batch size is missing" },
     { "{" MODEL ", \"steps\": 0, " BATCH ", " SGD "}",
       "steps: 0 is not allowed; it takes a whole number from 1 to 1000000000000" },
-    { "{" LENGTH ", " BATCH ", " SGD "}", "model.type is missing; it is one of linear, mlp, cnn, resnet, vit, bert, gpt2" },
+    { "{" LENGTH ", " BATCH ", " SGD "}", "model.type is missing; it is one of linear, mlp, cnn, resnet, vit, recommender, bert, gpt2" },
     { "{\"model\": {\"type\": \"gpt3\"}, " LENGTH ", " BATCH ", " SGD "}", "model.type: \"gpt3\" is not one of" },
     { "{\"model\": {\"type\": \"mlp\"}, " LENGTH ", " BATCH ", " SGD "}", "data.type is missing" },
     { "{\"model\": {\"type\": \"gpt2\"}, \"data\": {\"type\": \"regression\"}, " LENGTH ", " BATCH ", " SGD "}",

@@ -318,7 +318,7 @@ TEST(mlp_with_squared_error_and_one_output_has_237601_parameters)
     sluice_graph_destroy(g);
 }
 
-TEST(mlp_with_binary_cross_entropy_judges_each_output_by_a_number)
+TEST(mlp_with_binary_cross_entropy_judges_each_output_as_two_classes)
 {
     sl_model_info info;
     sl_model_options o = small_mlp;
@@ -327,7 +327,7 @@ TEST(mlp_with_binary_cross_entropy_judges_each_output_by_a_number)
     REQUIRE(g != NULL);
     check_input(g, "target", SLUICE_F32, 2, 8, 10);
     CHECK_EQ(count_ops(g, SL_OP_BCE_WITH_LOGITS), 1);
-    CHECK(!info.classifies);
+    CHECK(info.classifies && info.binary);
     sluice_graph_destroy(g);
 }
 
@@ -454,7 +454,7 @@ TEST(bad_mlp_settings_name_key_and_choices)
     o = small_mlp, o.type = "linear";
     check_refused(&o, "model.hidden has no meaning for model.type linear");
     o = small_mlp, o.type = "gpt3";
-    check_refused(&o, "model.type \"gpt3\" is not known; give one of linear, mlp, cnn, resnet, vit, bert, gpt2, llama");
+    check_refused(&o, "model.type \"gpt3\" is not known; give one of linear, mlp, cnn, resnet, vit, recommender, bert, gpt2, llama");
 }
 
 /* ---- llama ---- */
