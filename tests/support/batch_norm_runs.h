@@ -70,7 +70,8 @@ static inline void base_options(sluice_options *o)
     o->accumulation_steps = GLOBAL;
     o->evaluation = true;
     o->guard = true;
-    o->device_bytes = o->host_bytes = (uint64_t)64 << 20;
+    o->device_bytes = (uint64_t)1 << 30; /* most of it is for the libraries of a GPU */
+    o->host_bytes = (uint64_t)64 << 20;
 }
 
 static inline sluice_status train_steps(sluice_engine *e, int rank, int ranks, int first, int count)

@@ -77,7 +77,8 @@ static sluice_status order_w(const sl_cuda_args *a, const sl_library_conv *v, co
     return sl_cuda_order_filters(a, v->form, w, c, SL_FILTERS_OHWI, v->conv.c / c->groups, v->w);
 }
 
-/* The bias is what y holds before the convolution is added to it: it is rounded once. */
+/* The bias is what y holds before the convolution is added to it. The library rounds to the form of y before it adds,
+ * and then the sum: as a convolution without bias and an addition would. */
 static sluice_status try_library(const sl_cuda_args *a, const sl_cuda_conv *c, sl_form form, bool *done)
 {
     const void *bias = a->input_count > 2 ? a->in[2].data : NULL;
@@ -91,6 +92,7 @@ static sluice_status try_library(const sl_cuda_args *a, const sl_cuda_conv *c, s
     return sl_cuda_library_conv_run(a, &v);
 }
 
+/* Where the gradient is added to one that is there it is rounded to the form of x before and after, as above. */
 static sluice_status try_library_grad_input(const sl_cuda_args *a, const sl_cuda_conv *c, sl_form form, bool *done)
 {
     sl_library_conv v = library_conv(SL_OP_CONV2D_GRAD_INPUT, a, c, form);
