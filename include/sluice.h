@@ -276,6 +276,10 @@ SLUICE_API sluice_value sluice_cross_entropy_smoothed(sluice_graph *g, sluice_va
 SLUICE_API sluice_value sluice_linear_cross_entropy_smoothed(sluice_graph *g, sluice_value x, sluice_value weight,
                                                              sluice_value targets, int32_t ignore_index, float softcap,
                                                              float smoothing);
+/* The last one with a bias, as BERT's head has it: of the logits x weight^T + bias, bias [V] or SLUICE_NONE. */
+SLUICE_API sluice_value sluice_linear_cross_entropy_with(sluice_graph *g, sluice_value x, sluice_value weight,
+                                                         sluice_value bias, sluice_value targets, int32_t ignore_index,
+                                                         float softcap, float smoothing);
 SLUICE_API sluice_value sluice_mse(sluice_graph *g, sluice_value y, sluice_value target);
 /* Binary cross entropy of logits y with targets 0 to 1 of the same shape: the mean over all elements, each first
  * multiplied with its weight. weight: of the same shape, or SLUICE_NONE. All are f32, and every element is a target. */

@@ -115,8 +115,9 @@ static sluice_status make_outputs(sluice_graph *g, sl_node *node)
     const sl_op_def *row = &sl_ops[node->op];
     sl_shape shapes[SL_MAX_OUTPUTS];
     sluice_dtype dtypes[SL_MAX_OUTPUTS];
+    const int count = sl_op_outputs(node->op, node->input_count);
     SL_TRY(row->infer(g, node, shapes, dtypes));
-    for (int i = node->output_count; i < row->outputs; i++) {
+    for (int i = node->output_count; i < count; i++) {
         char name[NAME_BYTES + 16];
         if (i == 0)
             snprintf(name, sizeof name, "%s", node->name);
@@ -129,7 +130,7 @@ static sluice_status make_outputs(sluice_graph *g, sl_node *node)
         if (value < 0) return (sluice_status)-value;
         node->outputs[i] = value;
     }
-    node->output_count = row->outputs;
+    node->output_count = count;
     return SLUICE_OK;
 }
 
@@ -881,8 +882,16 @@ sluice_value sluice_linear_cross_entropy_smoothed(sluice_graph *g, sluice_value 
                                                   sluice_value targets, int32_t ignore_index, float softcap,
                                                   float smoothing)
 {
+    return sluice_linear_cross_entropy_with(g, x, weight, SLUICE_NONE, targets, ignore_index, softcap, smoothing);
+}
+
+sluice_value sluice_linear_cross_entropy_with(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
+                                              sluice_value targets, int32_t ignore_index, float softcap,
+                                              float smoothing)
+{
     sl_attrs attrs = entropy_attrs(ignore_index, softcap, smoothing);
-    return sl_graph_apply(g, SL_OP_LINEAR_CROSS_ENTROPY, NULL, &attrs, 3, (sluice_value[]){ x, weight, targets });
+    return sl_graph_apply(g, SL_OP_LINEAR_CROSS_ENTROPY, NULL, &attrs, bias == SLUICE_NONE ? 3 : 4,
+                          (sluice_value[]){ x, weight, targets, bias });
 }
 
 sluice_value sluice_bce_with_logits(sluice_graph *g, sluice_value y, sluice_value target, sluice_value weight)

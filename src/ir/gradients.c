@@ -246,17 +246,22 @@ sluice_status sl_gradient_cross_entropy(sl_autodiff *ad)
                   (int[]){ n->inputs[0], n->inputs[1], n->outputs[1], n->outputs[2], ad->dy }, n->inputs[0]);
 }
 
-/* Forward left both gradients; one that nobody wants is not read, and the other stands in its place. */
+/* Forward left the gradients; of dw and dx, one that nobody wants is not read, and one that is wanted stands in its
+ * place. */
 sluice_status sl_gradient_linear_cross_entropy(sl_autodiff *ad)
 {
     const sl_node *n = &ad->node;
-    int x = n->inputs[0], weight = n->inputs[1], dw = n->outputs[2], dx = n->outputs[3];
+    int x = n->inputs[0], weight = n->inputs[1], bias = n->input_count > 3 ? n->inputs[3] : -1;
+    int dw = sl_wants_gradient(ad, weight) ? n->outputs[2] : -1, dx = sl_wants_gradient(ad, x) ? n->outputs[3] : -1;
+    int dbias = sl_wants_gradient(ad, bias) ? n->outputs[4] : -1;
     sl_backward b = sl_backward_begin(ad, SL_OP_LINEAR_CROSS_ENTROPY_GRAD);
-    sl_backward_read(&b, sl_wants_gradient(ad, weight) ? dw : dx);
-    sl_backward_read(&b, sl_wants_gradient(ad, x) ? dx : dw);
+    sl_backward_read(&b, dw >= 0 ? dw : dx >= 0 ? dx : dbias);
+    sl_backward_read(&b, dx >= 0 ? dx : dw >= 0 ? dw : dbias);
     sl_backward_read(&b, ad->dy);
+    if (dbias >= 0) sl_backward_read(&b, dbias);
     SL_TRY(sl_backward_write(ad, &b, weight));
     SL_TRY(sl_backward_write(ad, &b, x));
+    if (dbias >= 0) SL_TRY(sl_backward_write(ad, &b, bias));
     return sl_backward_end(ad, &b);
 }
 

@@ -28,7 +28,7 @@ static sluice_status check_arity(const sluice_graph *g, int index)
     if (n->output_count < 0 || n->output_count > row->outputs) return node_fault(g, index, "wrong number of outputs");
     for (int i = 0; i < n->input_count; i++)
         if (n->inputs[i] < 0 || n->inputs[i] >= g->value_count) return node_fault(g, index, "an input does not exist");
-    int present = 0, absent = row->outputs - n->output_count;
+    int present = 0, absent = sl_op_outputs(n->op, n->input_count) - n->output_count;
     for (int i = 0; i < n->output_count; i++) {
         if (n->outputs[i] < -1 || n->outputs[i] >= g->value_count)
             return node_fault(g, index, "an output does not exist");

@@ -201,6 +201,17 @@ static sluice_status expect_features(const sluice_graph *g, const sl_node *node,
                         sl_shape_text(&x->shape, xs, sizeof xs), sl_shape_text(&w->shape, ws, sizeof ws));
 }
 
+/* Input `bias`, where it is there, is one of `out` elements. */
+static sluice_status expect_bias(const sluice_graph *g, const sl_node *node, int bias, int64_t out)
+{
+    if (node->input_count <= bias) return SLUICE_OK;
+    const sl_shape *b = sl_input_shape(g, node, bias);
+    char wt[SL_OPERAND_BYTES], bt[SL_OPERAND_BYTES];
+    if (b->rank == 1 && b->dim[0] == out) return SLUICE_OK;
+    return sl_node_fail(node, "bias %s must be [%" PRId64 "], the outputs of weight %s",
+                        sl_operand_text(g, node->inputs[bias], bt), out, sl_operand_text(g, node->inputs[1], wt));
+}
+
 /* `bias`: which input it is, where there is one. */
 static sluice_status infer_product(const sluice_graph *g, const sl_node *node, int bias, sl_shape *shapes,
                                    sluice_dtype *dtypes)
@@ -212,14 +223,7 @@ static sluice_status infer_product(const sluice_graph *g, const sl_node *node, i
     bool in_out = node->attrs.linear.in_out;
     int64_t in = w->dim[in_out ? 0 : 1], out = w->dim[in_out ? 1 : 0];
     SL_TRY(expect_features(g, node, in));
-    if (node->input_count > bias) {
-        const sl_shape *b = sl_input_shape(g, node, bias);
-        char wt[SL_OPERAND_BYTES], bt[SL_OPERAND_BYTES];
-        if (b->rank != 1 || b->dim[0] != out)
-            return sl_node_fail(node, "bias %s must be [%" PRId64 "], the outputs of weight %s",
-                                sl_operand_text(g, node->inputs[bias], bt), out,
-                                sl_operand_text(g, node->inputs[1], wt));
-    }
+    SL_TRY(expect_bias(g, node, bias, out));
     sl_shape y = *x;
     y.dim[y.rank - 1] = out;
     give(g, node, shapes, dtypes, 0, &y);
@@ -720,6 +724,10 @@ sluice_status sl_infer_linear_cross_entropy(const sluice_graph *g, const sl_node
     give_scalar(shapes, dtypes, 1);
     give_f32(shapes, dtypes, 2, w);
     give(g, node, shapes, dtypes, 3, x);
+    if (node->input_count < 4) return SLUICE_OK;
+    SL_TRY(sl_expect_one_type(g, node, 0, 3));
+    SL_TRY(expect_bias(g, node, 3, w->dim[0]));
+    give_f32(shapes, dtypes, 4, sl_input_shape(g, node, 3));
     return SLUICE_OK;
 }
 

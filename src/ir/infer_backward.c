@@ -264,8 +264,8 @@ sluice_status sl_infer_cross_entropy_grad(const sluice_graph *g, const sl_node *
     return SLUICE_OK;
 }
 
-/* Each output has the shape of the input beside it; dw, in f32, is a wide output. Where one of the two is not wanted,
- * the other one stands in for its input. */
+/* Each output has the shape of its input; dw and dbias, in f32, are wide outputs. Where dw or dx is not wanted, one that
+ * is stands in for its input. */
 sluice_status sl_infer_linear_cross_entropy_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
                                                  sluice_dtype *dtypes)
 {
@@ -274,7 +274,11 @@ sluice_status sl_infer_linear_cross_entropy_grad(const sluice_graph *g, const sl
         SL_TRY(sl_expect_float(g, node, i));
         give(g, node, i, shapes, dtypes, i, sl_input_shape(g, node, i));
     }
-    return expect_scalar(g, node, 2);
+    SL_TRY(expect_scalar(g, node, 2));
+    if (node->input_count < 4) return SLUICE_OK;
+    SL_TRY(sl_expect_dtype(g, node, 3, SLUICE_F32));
+    give(g, node, 3, shapes, dtypes, 2, sl_input_shape(g, node, 3));
+    return SLUICE_OK;
 }
 
 sluice_status sl_infer_mse_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)

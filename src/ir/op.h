@@ -203,6 +203,7 @@ typedef enum {
 typedef struct sl_saved_output {
     const char *name; /* "mean", "rstd" */
     sl_saved_kind kind;
+    int with; /* the optional input without which a node does not have the output; such outputs come last. 0: none */
 } sl_saved_output;
 
 /* An i32 operand whose elements are places in a dimension of another operand. */
@@ -226,7 +227,7 @@ typedef struct sl_op_def {
     const char *name;
     sl_phase phase;
     int min_inputs, max_inputs; /* optional inputs come last */
-    int outputs;                /* at most; saved ones included */
+    int outputs;                /* at most; saved ones included. Of a forward node: sl_op_outputs */
     sl_adds adds;               /* backward ops and CAST */
     bool view;                  /* output shares input 0's storage; never computed */
     bool typed_by_output;       /* kernels are chosen by the type of output 0, not of the inputs */
@@ -275,6 +276,14 @@ static inline int sl_op_in_place(sl_op op)
 static inline bool sl_op_accumulates(sl_op op)
 {
     return sl_ops[op].adds == SL_ADDS_ON_REQUEST;
+}
+
+/* Outputs of a forward node that has so many inputs. */
+static inline int sl_op_outputs(sl_op op, int inputs)
+{
+    int count = sl_ops[op].outputs;
+    while (count > 1 && sl_ops[op].saved[count - 2].with >= inputs && sl_ops[op].saved[count - 2].with > 0) count--;
+    return count;
 }
 
 /* Operands that an attention node has gradients of: qkv, or q, k and v. Positions follow them where there are any. */

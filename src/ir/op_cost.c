@@ -69,12 +69,14 @@ sl_cost sl_cost_linear_grad_weight(const sluice_graph *g, const sl_node *node)
     return (sl_cost){ 2 * rows * elements(g, node->outputs[0]) + rows * bias, sl_operand_bytes(g, node) };
 }
 
-/* The logits, and one product as large for each gradient that is wanted. */
+/* The logits, and one product as large for each gradient that is wanted; an addition for each logit with a bias, and one
+ * with its gradient. */
 sl_cost sl_cost_linear_cross_entropy(const sluice_graph *g, const sl_node *node)
 {
     double rows = elements(g, node->inputs[2]), products = 1 + (node->outputs[2] >= 0) + (node->outputs[3] >= 0);
-    double logits = rows * (double)sl_input_shape(g, node, 1)->dim[0];
-    return (sl_cost){ 2 * rows * elements(g, node->inputs[1]) * products + 8 * logits, sl_operand_bytes(g, node) };
+    double logits = rows * (double)sl_input_shape(g, node, 1)->dim[0], each = 8 + (node->input_count > 3);
+    if (node->output_count > 4 && node->outputs[4] >= 0) each++;
+    return (sl_cost){ 2 * rows * elements(g, node->inputs[1]) * products + each * logits, sl_operand_bytes(g, node) };
 }
 
 sl_cost sl_cost_matmul(const sluice_graph *g, const sl_node *node)

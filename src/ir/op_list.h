@@ -262,14 +262,16 @@ SL_FORWARD_OP(CROSS_ENTROPY, cross_entropy, cross_entropy, cross_entropy, pointw
     SL_ARITY(2, 2, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_AS_INPUT, .tile = SL_TILE_NEVER, SL_INDEXES(1, 0, true, true),
     .saved = { { "lse", SL_SAVED_STATISTIC }, { "count", SL_SAVED_STATISTIC } })
-/* x[..,I], w[O,I], targets[..] i32 -> mean loss [], count[] (as CROSS_ENTROPY), dw[O,I] in f32, dx like x: the
- * gradients of the loss for a seed of context.seed_gradient, so that logits never exist as a whole: rows are worked
- * through in chunks whose length depends on the shape alone. dw and dx may be absent, and are not computed then */
+/* x[..,I], w[O,I], targets[..] i32, bias[O]? -> mean loss [], count[] (as CROSS_ENTROPY), dw[O,I] in f32, dx like x and,
+ * with a bias, dbias[O] in f32: the gradients of the loss for a seed of context.seed_gradient, so that logits never exist
+ * as a whole: rows are worked through in chunks whose length depends on the shape alone. dw and dbias are summed within
+ * each chunk, and over the chunks in their order. dw, dx and dbias may be absent, and are not computed then */
 SL_FORWARD_OP(LINEAR_CROSS_ENTROPY, linear_cross_entropy, linear_cross_entropy, linear_cross_entropy,
               linear_cross_entropy, cross_entropy,
-    SL_ARITY(3, 3, 4), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_PRECISION,
+    SL_ARITY(3, 4, 5), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_PRECISION,
     .tile = SL_TILE_NEVER, SL_INDEXES(2, 1, false, true),
-    .saved = { { "count", SL_SAVED_STATISTIC }, { "dw", SL_SAVED_AHEAD }, { "dx", SL_SAVED_AHEAD } })
+    .saved = { { "count", SL_SAVED_STATISTIC }, { "dw", SL_SAVED_AHEAD }, { "dx", SL_SAVED_AHEAD },
+               { "dbias", SL_SAVED_AHEAD, .with = 3 } })
 /* y, target (same shape) -> mean squared difference [] */
 SL_FORWARD_OP(MSE, mse, mse, mse, pointwise, none,
     SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 3,
@@ -431,12 +433,12 @@ SL_BACKWARD_OP(SPLIT_GRAD, split_grad, split_grad, part, split,
 SL_BACKWARD_OP(CROSS_ENTROPY_GRAD, cross_entropy_grad, cross_entropy_grad, pointwise, cross_entropy,
     SL_ARITY(5, 5, 1), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
     .element_flops = 8)
-/* dw, dx as forward left them, dloss -> dw?, dx?: times dloss / context.seed_gradient, a factor of exactly 1 where
- * the loss itself is differentiated (accumulates) */
+/* dw, dx as forward left them, dloss, dbias? likewise -> dw?, dx?, dbias?: times dloss / context.seed_gradient, a factor
+ * of exactly 1 where the loss itself is differentiated (accumulates) */
 SL_BACKWARD_OP(LINEAR_CROSS_ENTROPY_GRAD, linear_cross_entropy_grad, linear_cross_entropy_grad, pointwise,
                cross_entropy,
-    SL_ARITY(3, 3, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
-    .element_flops = 1, .wide_outputs = 1u << 0)
+    SL_ARITY(3, 4, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
+    .element_flops = 1, .wide_outputs = 1u << 0 | 1u << 2)
 /* y, target, dloss -> dy?, dtarget? (accumulates) */
 SL_BACKWARD_OP(MSE_GRAD, mse_grad, mse_grad, pointwise, none,
     SL_ARITY(3, 3, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,

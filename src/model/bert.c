@@ -71,18 +71,13 @@ static sluice_value embed(bert *b, sluice_value *words)
 /* x[B,T,C] -> the loss of the tokens that are hidden. The decoder is the token embedding with a bias of its own. */
 static void guess(const bert *b, sluice_value x, sluice_value words, sl_model_info *info)
 {
-    const sl_model_options *o = b->e.m.o;
-    sluice_graph *g = b->e.m.g;
     const char *block = "cls.predictions.";
     sluice_value y = sl_encoder_linear(&b->e, x, block, "transform.dense", b->e.c.width, b->e.c.width);
     y = sl_encoder_norm(&b->e, sl_model_activate(&b->e.m, &b->e.c, y), block, "transform.LayerNorm");
     sluice_value bias =
         sl_model_parameter(&b->e.m, block, "bias", b->e.c.vocabulary, 0, (sluice_init){ SLUICE_INIT_ZERO, 0 });
-    sluice_value logits = sluice_linear_with(g, y, words, bias, false);
-    sluice_set_loss(
-        g, sluice_cross_entropy_smoothed(g, logits, token_input(b, "targets"), -1, 0, (float)o->label_smoothing));
-    if (o->logits || o->accuracy) sluice_set_output(g, logits);
-    info->tokens_per_sample = o->context;
+    sl_model_head(&b->e.m, y, words, bias, 0);
+    info->tokens_per_sample = b->e.m.o->context;
     info->classifies = true;
 }
 

@@ -234,7 +234,7 @@ static void head(const decoder *d, sluice_value x, sluice_value table)
     sluice_value weight = table;
     if (!d->c.tied)
         weight = sl_model_parameter(&d->m, "", "lm_head.weight", d->c.vocabulary, d->c.width, random_init(STDDEV));
-    sl_model_head(&d->m, x, weight, (float)d->c.logit_soft_cap);
+    sl_model_head(&d->m, x, weight, SLUICE_NONE, (float)d->c.logit_soft_cap);
     d->m.g->file_names = d->c.tied ? &sl_llama_tied_weight_names : &sl_llama_weight_names;
 }
 

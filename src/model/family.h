@@ -77,9 +77,9 @@ sluice_value sl_model_tokens(sl_model *m);
 /* qkv[B,T,(H+2G)D] -> [B,T,H*D]: each position sees itself and those before it, of its document, and in the window of a
  * layer that `slides`. Generating: of what the cache keeps of its sequence. */
 sluice_value sl_model_attention(const sl_model *m, const sl_model_config *c, sluice_value qkv, bool slides);
-/* x[B,T,C] and the head's weight [V,C] -> the loss over "targets", where -1 is ignored, and the output where there is
- * one. Logits are capped at soft_cap; 0: not. */
-void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, float soft_cap);
+/* x[B,T,C] and the head's weight [V,C] and bias [V], or SLUICE_NONE -> the loss over "targets", where -1 is ignored, and
+ * the output where there is one. Logits are capped at soft_cap; 0: not. */
+void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, sluice_value bias, float soft_cap);
 
 /* The activation between two linears of a feed-forward part. */
 sluice_value sl_model_activate(const sl_model *m, const sl_model_config *c, sluice_value x);

@@ -97,7 +97,7 @@ static void head(const gpt2 *p, sluice_value x, sluice_value table)
     if (!p->c.tied)
         weight = sl_model_parameter(&p->m, "", "lm_head.weight", p->c.vocabulary, p->c.width,
                                     (sluice_init){ SLUICE_INIT_NORMAL, STDDEV });
-    sl_model_head(&p->m, x, weight, 0);
+    sl_model_head(&p->m, x, weight, SLUICE_NONE, 0);
     p->m.g->file_names = p->c.tied ? &sl_gpt2_weight_names : &sl_gpt2_untied_weight_names;
 }
 

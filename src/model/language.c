@@ -202,29 +202,30 @@ sluice_value sl_model_attention(const sl_model *m, const sl_model_config *c, slu
 }
 
 /* Logits of the first rows alone: of the others nobody asks. */
-static void decoding_head(const sl_model *m, sluice_value x, sluice_value weight, float soft_cap)
+static void decoding_head(const sl_model *m, sluice_value x, sluice_value weight, sluice_value bias, float soft_cap)
 {
     int64_t rows = m->o->decode.rows, slots = m->o->decode.slots;
     sluice_value wanted = sluice_split(m->g, x, 0, 0, rows < slots ? rows : slots);
     sl_graph_limit_rows(m->g, wanted, SL_ROWS_WANTED);
-    sluice_value logits = sluice_linear_with(m->g, wanted, weight, SLUICE_NONE, false);
+    sluice_value logits = sluice_linear_with(m->g, wanted, weight, bias, false);
     sluice_set_output(m->g, soft_cap > 0 ? sluice_softcap(m->g, logits, soft_cap) : logits);
 }
 
-void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, float soft_cap)
+void sl_model_head(const sl_model *m, sluice_value x, sluice_value weight, sluice_value bias, float soft_cap)
 {
     if (generates(m)) {
-        decoding_head(m, x, weight, soft_cap);
+        decoding_head(m, x, weight, bias, soft_cap);
         return;
     }
     const float smoothing = (float)m->o->label_smoothing;
     sluice_value targets = sluice_input(m->g, "targets", SLUICE_I32, 2, (int64_t[]){ m->o->batch, m->o->context });
     if (!m->o->logits && !head_is_tiled(m->o)) {
-        sluice_set_loss(m->g, sluice_linear_cross_entropy_smoothed(m->g, x, weight, targets, -1, soft_cap, smoothing));
-        if (m->o->accuracy) sluice_set_output(m->g, sluice_linear_with(m->g, x, weight, SLUICE_NONE, false));
+        sluice_set_loss(m->g,
+                        sluice_linear_cross_entropy_with(m->g, x, weight, bias, targets, -1, soft_cap, smoothing));
+        if (m->o->accuracy) sluice_set_output(m->g, sluice_linear_with(m->g, x, weight, bias, false));
         return;
     }
-    sluice_value logits = sluice_linear_with(m->g, x, weight, SLUICE_NONE, false);
+    sluice_value logits = sluice_linear_with(m->g, x, weight, bias, false);
     if (soft_cap > 0) logits = sluice_softcap(m->g, logits, soft_cap);
     sluice_set_loss(m->g, sluice_cross_entropy_smoothed(m->g, logits, targets, -1, 0, smoothing));
     if (m->o->logits || m->o->accuracy) sluice_set_output(m->g, logits);

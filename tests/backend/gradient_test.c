@@ -383,7 +383,7 @@ TEST(gradients_of_a_llama_block_with_grouped_attention)
 }
 
 /* The same head in one op, under a gated feed-forward part in one op. */
-static void build_fused(sluice_graph *g, bool tied, bool frozen_head)
+static void build_fused(sluice_graph *g, bool tied, bool frozen_head, bool biased)
 {
     enum { BATCH = 2, LENGTH = 5, WIDTH = 8, CLASSES = 10 };
     sluice_value ids = sluice_input(g, "ids", SLUICE_I32, DIMS(BATCH, LENGTH));
@@ -397,22 +397,33 @@ static void build_fused(sluice_graph *g, bool tied, bool frozen_head)
     sluice_value y = sluice_linear_with(g, sluice_swiglu(g, both), PARAM("down", DIMS(WIDTH, 12)), SLUICE_NONE, false);
     x = sluice_add(g, x, y);
     sluice_layer(g, "head");
-    sluice_set_loss(g, sluice_linear_cross_entropy(g, x, head, targets, 9));
+    sluice_value bias = biased ? PARAM("bias", DIMS(CLASSES)) : SLUICE_NONE;
+    sluice_set_loss(g, sluice_linear_cross_entropy_with(g, x, head, bias, targets, 9, 0, 0));
 }
 
 static void build_fused_apart(sluice_graph *g)
 {
-    build_fused(g, false, false);
+    build_fused(g, false, false, false);
 }
 
 static void build_fused_tied(sluice_graph *g)
 {
-    build_fused(g, true, false);
+    build_fused(g, true, false, false);
 }
 
 static void build_fused_frozen(sluice_graph *g)
 {
-    build_fused(g, false, true);
+    build_fused(g, false, true, false);
+}
+
+static void build_fused_biased(sluice_graph *g)
+{
+    build_fused(g, true, false, true);
+}
+
+static void build_fused_frozen_biased(sluice_graph *g)
+{
+    build_fused(g, false, true, true);
 }
 
 /* Only the head learns: nobody wants the gradient of its input. */
@@ -440,4 +451,6 @@ TEST(gradients_of_a_head_whose_logits_never_exist)
     check_graph(build_fused_frozen, "fused frozen head");
     check_graph(build_fused_alone, "fused head alone");
     check_graph(build_fused_scaled, "fused head scaled");
+    check_graph(build_fused_biased, "fused tied head with a bias");
+    check_graph(build_fused_frozen_biased, "fused frozen head with a bias");
 }

@@ -1,5 +1,5 @@
 /* head_test.c: the head whose logits never exist as a whole, beside the two ops it stands for: the same loss and the
- * same gradient of its input, bit for bit; the weight's gradient too, where the rows are one chunk. And what it does
+ * same gradient of its input, bit for bit; those of weight and bias too, where the rows are one chunk. And what it does
  * with ignored targets, bad ones, and gradients that nobody wants. */
 #include <string.h>
 
@@ -22,10 +22,11 @@ static sl_run_context evaluation = { .seed = 3, .step = 1, .seed_gradient = 0.12
 typedef struct head {
     test_image image;
     sl_form form;
-    sl_shape x_shape, w_shape, rows, logits_shape;
-    sl_span x, w, targets, loss, count, dw, dx;                 /* fused */
+    bool biased;
+    sl_shape x_shape, w_shape, rows, logits_shape, classes;
+    sl_span x, w, targets, bias, loss, count, dw, dx, dbias;    /* fused */
     sl_span logits, pair_loss, lse, pair_count, dloss, dlogits; /* the pair */
-    sl_span pair_dw, pair_dx;
+    sl_span pair_dw, pair_dx, pair_dbias;
 } head;
 
 static void lay_out(head *h)
@@ -35,29 +36,34 @@ static void lay_out(head *h)
     h->x = test_image_add_form(&h->image, rows * in, form);
     h->w = test_image_add_form(&h->image, classes * in, form);
     h->targets = test_image_add(&h->image, rows);
+    h->bias = test_image_add_form(&h->image, classes, form);
     sl_span *scalars[] = { &h->loss, &h->count, &h->pair_loss, &h->pair_count, &h->dloss };
     for (int i = 0; i < 5; i++) *scalars[i] = test_image_add(&h->image, 1);
     h->dw = test_image_add(&h->image, classes * in);
     h->dx = test_image_add_form(&h->image, rows * in, form);
+    h->dbias = test_image_add(&h->image, classes);
     h->logits = test_image_add_form(&h->image, rows * classes, form);
     h->lse = test_image_add(&h->image, rows);
     h->dlogits = test_image_add_form(&h->image, rows * classes, form);
     h->pair_dw = test_image_add(&h->image, classes * in);
     h->pair_dx = test_image_add_form(&h->image, rows * in, form);
+    h->pair_dbias = test_image_add(&h->image, classes);
 }
 
-/* Every third target is ignored. */
+/* Every third target is ignored. Without a bias until `biased` is set. */
 static void make_head(head *h, sl_form form, int64_t rows, int64_t in, int64_t classes)
 {
     *h = (head){ .form = form,
                  .x_shape = { 2, { rows, in } },
                  .w_shape = { 2, { classes, in } },
                  .rows = { 1, { rows } },
-                 .logits_shape = { 2, { rows, classes } } };
+                 .logits_shape = { 2, { rows, classes } },
+                 .classes = { 1, { classes } } };
     lay_out(h);
     test_random r = { .state = 1 };
     for (int64_t i = 0; i < rows * in; i++) test_set_number(&h->image, h->x, form, i, test_uniform(&r, -1, 1));
     for (int64_t i = 0; i < classes * in; i++) test_set_number(&h->image, h->w, form, i, test_uniform(&r, -1, 1));
+    for (int64_t i = 0; i < classes; i++) test_set_number(&h->image, h->bias, form, i, test_uniform(&r, -2, 2));
     for (int64_t i = 0; i < rows; i++)
         test_indices(&h->image, h->targets)[i] = i % 3 == 1 ? IGNORED : (int32_t)test_uniform(&r, 0, (double)classes);
     test_floats(&h->image, h->dloss)[0] = training.seed_gradient;
@@ -69,24 +75,24 @@ static sl_call fused(const head *h, const sl_run_context *context)
                       .attrs = &attrs,
                       .context = context,
                       .name = "head",
-                      .input_count = 3,
-                      .inputs = { h->x, h->w, h->targets },
-                      .input_forms = { h->form, h->form, SL_FORM_I32 },
-                      .input_shapes = { &h->x_shape, &h->w_shape, &h->rows },
-                      .output_count = 4,
-                      .outputs = { h->loss, h->count, h->dw, h->dx },
-                      .output_forms = { SL_FORM_F32, SL_FORM_F32, SL_FORM_F32, h->form },
-                      .output_shapes = { &scalar, &scalar, &h->w_shape, &h->x_shape } };
+                      .input_count = h->biased ? 4 : 3,
+                      .inputs = { h->x, h->w, h->targets, h->bias },
+                      .input_forms = { h->form, h->form, SL_FORM_I32, h->form },
+                      .input_shapes = { &h->x_shape, &h->w_shape, &h->rows, &h->classes },
+                      .output_count = h->biased ? 5 : 4,
+                      .outputs = { h->loss, h->count, h->dw, h->dx, h->dbias },
+                      .output_forms = { SL_FORM_F32, SL_FORM_F32, SL_FORM_F32, h->form, SL_FORM_F32 },
+                      .output_shapes = { &scalar, &scalar, &h->w_shape, &h->x_shape, &h->classes } };
 }
 
 static void pair(const head *h, sl_call calls[5])
 {
     const sl_form f = h->form;
     calls[0] = (sl_call){ .op = SL_OP_LINEAR,
-                          .input_count = 2,
-                          .inputs = { h->x, h->w },
-                          .input_forms = { f, f },
-                          .input_shapes = { &h->x_shape, &h->w_shape },
+                          .input_count = h->biased ? 3 : 2,
+                          .inputs = { h->x, h->w, h->bias },
+                          .input_forms = { f, f, f },
+                          .input_shapes = { &h->x_shape, &h->w_shape, &h->classes },
                           .output_count = 1,
                           .outputs = { h->logits },
                           .output_forms = { f },
@@ -113,9 +119,9 @@ static void pair(const head *h, sl_call calls[5])
                           .inputs = { h->dlogits, h->x },
                           .input_forms = { f, f },
                           .input_shapes = { &h->logits_shape, &h->x_shape },
-                          .output_count = 1,
-                          .outputs = { h->pair_dw },
-                          .output_shapes = { &h->w_shape } };
+                          .output_count = h->biased ? 2 : 1,
+                          .outputs = { h->pair_dw, h->pair_dbias },
+                          .output_shapes = { &h->w_shape, &h->classes } };
     calls[4] = (sl_call){ .op = SL_OP_LINEAR_GRAD_INPUT,
                           .input_count = 2,
                           .inputs = { h->dlogits, h->w },
@@ -148,11 +154,11 @@ static bool is_poison(const head *h, sl_span span, sl_form form)
 
 /* ---- beside the pair ---- */
 
-static void check_weight_gradient(const head *h, bool exact)
+static void check_sums(const head *h, sl_span sums, sl_span pair_sums, const sl_shape *shape, bool exact)
 {
-    if (exact) CHECK(same_bits(h, h->dw, h->pair_dw));
-    const float *got = test_floats(&h->image, h->dw), *expected = test_floats(&h->image, h->pair_dw);
-    int64_t n = sl_shape_elements(&h->w_shape);
+    if (exact) CHECK(same_bits(h, sums, pair_sums));
+    const float *got = test_floats(&h->image, sums), *expected = test_floats(&h->image, pair_sums);
+    int64_t n = sl_shape_elements(shape);
     double largest = 0, worst = 0;
     for (int64_t i = 0; i < n; i++) {
         largest = fmax(largest, fabs((double)expected[i]));
@@ -161,18 +167,20 @@ static void check_weight_gradient(const head *h, bool exact)
     CHECK(worst <= 1e-5 * largest);
 }
 
-static void check_pair(const test_device *device, sl_form form, int64_t rows, int64_t in, int64_t classes)
+static void check_pair(const test_device *device, sl_form form, int64_t rows, int64_t in, int64_t classes, bool biased)
 {
     head h;
     sl_call calls[6];
     make_head(&h, form, rows, in, classes);
+    h.biased = biased;
     calls[0] = fused(&h, &training);
     pair(&h, calls + 1);
     REQUIRE_OK(test_run(device, &h.image, calls, 6));
     CHECK(same_bits(&h, h.count, h.pair_count));
     CHECK(same_bits(&h, h.dx, h.pair_dx));
     bool one_chunk = sl_head_chunk_rows(rows, classes) == rows;
-    check_weight_gradient(&h, one_chunk);
+    check_sums(&h, h.dw, h.pair_dw, &h.w_shape, one_chunk);
+    if (biased) check_sums(&h, h.dbias, h.pair_dbias, &h.classes, one_chunk);
     CHECK_NEAR((double)test_floats(&h.image, h.loss)[0], (double)test_floats(&h.image, h.pair_loss)[0], 1e-6);
     test_image_free(&h.image);
 }
@@ -183,8 +191,9 @@ TEST(a_head_in_one_op_gives_what_its_two_ops_give)
     int count = test_devices(devices);
     for (int d = 0; d < count; d++)
         for (int f = 0; f < FLOAT_FORMS; f++) {
-            check_pair(&devices[d], float_forms[f], 1, 1, 2);
-            check_pair(&devices[d], float_forms[f], 67, 40, 131);
+            check_pair(&devices[d], float_forms[f], 1, 1, 2, false);
+            check_pair(&devices[d], float_forms[f], 67, 40, 131, false);
+            check_pair(&devices[d], float_forms[f], 67, 40, 131, true);
         }
 }
 
@@ -194,7 +203,10 @@ TEST(a_head_in_chunks_gives_what_its_two_ops_give)
     int count = test_devices(devices);
     CHECK(sl_head_chunk_rows(1100, 5000) < 1100);
     for (int d = count > 1 ? count - 2 : 0; d < count; d++) /* two: a path of the CPU is among them */
-        for (int f = 0; f < FLOAT_FORMS; f++) check_pair(&devices[d], float_forms[f], 1100, 33, 5000);
+        for (int f = 0; f < FLOAT_FORMS; f++) {
+            check_pair(&devices[d], float_forms[f], 1100, 33, 5000, false);
+            check_pair(&devices[d], float_forms[f], 1100, 33, 5000, true);
+        }
 }
 
 TEST(chunks_follow_from_the_shape)
@@ -219,11 +231,13 @@ TEST(a_head_whose_targets_are_all_ignored_has_loss_and_gradients_zero)
     for (int d = 0; d < count * FLOAT_FORMS; d++) {
         head h;
         make_head(&h, float_forms[d / count], 9, 5, 20);
+        h.biased = true;
         for (int i = 0; i < 9; i++) test_indices(&h.image, h.targets)[i] = IGNORED;
         sl_call call = fused(&h, &training);
         REQUIRE_OK(test_run(&devices[d % count], &h.image, &call, 1));
         CHECK(test_floats(&h.image, h.loss)[0] == 0.0f && test_floats(&h.image, h.count)[0] == 0.0f);
         for (int i = 0; i < 100; i++) CHECK(test_floats(&h.image, h.dw)[i] == 0.0f);
+        for (int i = 0; i < 20; i++) CHECK(test_floats(&h.image, h.dbias)[i] == 0.0f);
         for (int i = 0; i < 45; i++) CHECK(test_number(&h.image, h.dx, h.form, i) == 0.0);
         test_image_free(&h.image);
     }
@@ -240,22 +254,24 @@ TEST(a_head_seeded_with_zero_has_gradients_zero)
         make_head(&h, float_forms[d / count], 9, 5, 20);
         for (int i = 0; i < 9; i++) test_indices(&h.image, h.targets)[i] = IGNORED;
         test_floats(&h.image, h.dloss)[0] = 0;
+        h.biased = true;
         sl_call calls[2] = { fused(&h, &unseeded),
                              { .op = SL_OP_LINEAR_CROSS_ENTROPY_GRAD,
                                .attrs = &attrs,
                                .context = &unseeded,
                                .name = "head gradient",
-                               .input_count = 3,
-                               .inputs = { h.dw, h.dx, h.dloss },
-                               .input_forms = { SL_FORM_F32, h.form, SL_FORM_F32 },
-                               .input_shapes = { &h.w_shape, &h.x_shape, &scalar },
-                               .output_count = 2,
-                               .outputs = { h.pair_dw, h.pair_dx },
-                               .output_forms = { SL_FORM_F32, h.form },
-                               .output_shapes = { &h.w_shape, &h.x_shape } } };
+                               .input_count = 4,
+                               .inputs = { h.dw, h.dx, h.dloss, h.dbias },
+                               .input_forms = { SL_FORM_F32, h.form, SL_FORM_F32, SL_FORM_F32 },
+                               .input_shapes = { &h.w_shape, &h.x_shape, &scalar, &h.classes },
+                               .output_count = 3,
+                               .outputs = { h.pair_dw, h.pair_dx, h.pair_dbias },
+                               .output_forms = { SL_FORM_F32, h.form, SL_FORM_F32 },
+                               .output_shapes = { &h.w_shape, &h.x_shape, &h.classes } } };
         REQUIRE_OK(test_run(&devices[d % count], &h.image, calls, 2));
         for (int i = 0; i < 100; i++) CHECK(test_floats(&h.image, h.pair_dw)[i] == 0.0f);
         for (int i = 0; i < 45; i++) CHECK(test_number(&h.image, h.pair_dx, h.form, i) == 0.0);
+        for (int i = 0; i < 20; i++) CHECK(test_floats(&h.image, h.pair_dbias)[i] == 0.0f);
         test_image_free(&h.image);
     }
 }
@@ -289,15 +305,36 @@ TEST(a_head_in_evaluation_makes_no_gradients)
         head h;
         sl_call calls[3];
         make_head(&h, float_forms[d / count], 9, 5, 20);
+        h.biased = true;
         calls[0] = fused(&h, &evaluation);
         REQUIRE_OK(test_run(&devices[d % count], &h.image, calls, 1));
-        CHECK(is_poison(&h, h.dw, SL_FORM_F32) && is_poison(&h, h.dx, h.form));
+        CHECK(is_poison(&h, h.dw, SL_FORM_F32) && is_poison(&h, h.dx, h.form) && is_poison(&h, h.dbias, SL_FORM_F32));
         float loss = test_floats(&h.image, h.loss)[0];
         calls[0] = fused(&h, &training);
-        calls[0].outputs[2].bytes = calls[0].outputs[3].bytes = 0;
+        calls[0].outputs[2].bytes = calls[0].outputs[3].bytes = calls[0].outputs[4].bytes = 0;
         REQUIRE_OK(test_run(&devices[d % count], &h.image, calls, 1));
-        CHECK(is_poison(&h, h.dw, SL_FORM_F32) && is_poison(&h, h.dx, h.form));
+        CHECK(is_poison(&h, h.dw, SL_FORM_F32) && is_poison(&h, h.dx, h.form) && is_poison(&h, h.dbias, SL_FORM_F32));
         CHECK(test_floats(&h.image, h.loss)[0] == loss && isfinite(loss));
+        test_image_free(&h.image);
+    }
+}
+
+/* Nothing else is wanted: the weight and the layers below are frozen. */
+TEST(a_head_of_which_only_the_bias_learns_makes_its_gradient_alone)
+{
+    test_device devices[MAX_TEST_DEVICES];
+    int count = test_devices(devices);
+    for (int d = 0; d < count * FLOAT_FORMS; d++) {
+        head h;
+        sl_call calls[6];
+        make_head(&h, float_forms[d / count], 9, 5, 20);
+        h.biased = true;
+        calls[0] = fused(&h, &training);
+        calls[0].outputs[2].bytes = calls[0].outputs[3].bytes = 0;
+        pair(&h, calls + 1);
+        REQUIRE_OK(test_run(&devices[d % count], &h.image, calls, 6));
+        CHECK(is_poison(&h, h.dw, SL_FORM_F32) && is_poison(&h, h.dx, h.form));
+        CHECK(same_bits(&h, h.dbias, h.pair_dbias));
         test_image_free(&h.image);
     }
 }

@@ -301,6 +301,70 @@ TEST(a_head_in_16_bits_keeps_loss_count_and_weight_gradient_in_f32)
     sluice_graph_destroy(g);
 }
 
+/* x -> linear -> a head of 10 classes with a bias; bit 0: the head's weight is frozen, 1: the linear's, 2: the bias. */
+static sluice_graph *biased_head_graph(int frozen)
+{
+    sluice_graph *g;
+    if (sluice_graph_create(&g) != SLUICE_OK) abort();
+    sluice_value w = sluice_parameter(g, "w", 2, (int64_t[]){ 4, 4 }, zero);
+    sluice_value head = sluice_parameter(g, "head", 2, (int64_t[]){ 10, 4 }, zero);
+    sluice_value bias = sluice_parameter(g, "bias", 1, (int64_t[]){ 10 }, zero);
+    sluice_value targets = sluice_input(g, "t", SLUICE_I32, 1, (int64_t[]){ 2 });
+    if (frozen & 1) sluice_freeze(g, head);
+    if (frozen & 2) sluice_freeze(g, w);
+    if (frozen & 4) sluice_freeze(g, bias);
+    sluice_value x = sluice_linear_with(g, input(g, "x", 2, 4), w, SLUICE_NONE, false);
+    sluice_set_loss(g, sluice_linear_cross_entropy_with(g, x, head, bias, targets, -1, 0, 0));
+    return g;
+}
+
+TEST(a_head_with_a_bias_makes_only_the_gradients_that_are_wanted)
+{
+    for (int frozen = 0; frozen < 7; frozen++) {
+        sluice_graph *g = biased_head_graph(frozen);
+        REQUIRE_OK(sl_graph_differentiate(g));
+        REQUIRE_OK(sl_graph_verify(g));
+        const sl_node *head = &g->nodes[1], *back = &g->nodes[g->forward_count + 1];
+        const bool weight = !(frozen & 1), x = !(frozen & 2), bias = !(frozen & 4);
+        const int dw = head->outputs[2], dx = head->outputs[3], dbias = head->outputs[4];
+        REQUIRE(back->op == SL_OP_LINEAR_CROSS_ENTROPY_GRAD && head->output_count == 5);
+        CHECK_EQ(dw >= 0, weight);
+        CHECK_EQ(dx >= 0, x);
+        CHECK_EQ(dbias >= 0, bias);
+        CHECK_EQ(back->outputs[0] >= 0, weight);
+        CHECK_EQ(back->outputs[1] >= 0, x);
+        CHECK_EQ(back->outputs[2] >= 0, bias);
+        CHECK_EQ(back->input_count, bias ? 4 : 3);
+        CHECK_EQ(back->output_count, bias ? 3 : 2);
+        CHECK_EQ(back->inputs[0], weight ? dw : x ? dx : dbias);
+        CHECK_EQ(back->inputs[1], x ? dx : weight ? dw : dbias);
+        if (bias) CHECK_EQ(back->inputs[3], dbias);
+        sluice_graph_destroy(g);
+    }
+}
+
+TEST(a_head_with_a_bias_in_16_bits_reads_it_so_and_keeps_its_gradient_in_f32)
+{
+    sluice_graph *g = biased_head_graph(0);
+    REQUIRE_OK(sl_graph_lower(g, SLUICE_BF16, SLUICE_BF16));
+    REQUIRE_OK(sl_graph_differentiate(g));
+    const sl_node *head = &g->nodes[2], *back = &g->nodes[g->forward_count + 1]; /* after the cast of x */
+    REQUIRE(head->op == SL_OP_LINEAR_CROSS_ENTROPY);
+    CHECK_EQ(g->values[head->inputs[3]].dtype, SLUICE_BF16);
+    CHECK_EQ(g->values[head->outputs[4]].dtype, SLUICE_F32);
+    CHECK_EQ(g->values[back->outputs[2]].dtype, SLUICE_BF16);
+    sluice_graph_destroy(g);
+}
+
+/* Models from before there was a bias keep their values and so their identity. */
+TEST(a_head_without_a_bias_has_no_gradient_of_one)
+{
+    sluice_graph *g = head_graph(false, false);
+    CHECK_EQ(g->nodes[1].output_count, 4);
+    CHECK_EQ(g->value_count, 3 + 1 + 1 + 4); /* two parameters and the targets, the input, the linear, the head's */
+    sluice_graph_destroy(g);
+}
+
 TEST(differentiation_names_what_is_missing)
 {
     sluice_graph *g;

@@ -131,6 +131,8 @@ CASE(shape_transpose, sluice_transpose(f.g, f.x, (int[]){ 1, 2, 0 }))
 CASE(shape_split, sluice_split(f.g, f.x, 2, 3, 5))
 CASE(shape_concat, sluice_concat(f.g, (sluice_value[]){ f.x, f.x, input(f.g, "y", 3, D(2, 1, 8)) }, 3, 1))
 CASE(shape_cross_entropy, sluice_cross_entropy(f.g, f.x, f.t, -1))
+CASE(shape_linear_cross_entropy_with,
+     sluice_linear_cross_entropy_with(f.g, f.x, param(f.g, "w", 2, D(5, 8)), param(f.g, "b", 1, D(5)), f.t, -1, 0, 0))
 CASE(shape_linear_cross_entropy, sluice_linear_cross_entropy(f.g, f.x, param(f.g, "w", 2, D(5, 8)), f.t, -1))
 CASE(shape_conv, CONV(f, D(2, 9, 8, 6), D(4, 3, 3, 2), .stride_h = 2, .padding_h = 1, .groups = 2))
 CASE(shape_conv_dilated, CONV(f, D(1, 9, 9, 2), D(4, 2, 3, 3), .dilation_h = 4, .dilation_w = 3))
@@ -185,6 +187,7 @@ static const struct {
     { shape_concat, "[2, 7, 8]" },
     { shape_cross_entropy, "[]" },
     { shape_linear_cross_entropy, "[]" },
+    { shape_linear_cross_entropy_with, "[]" },
     { shape_conv, "[2, 5, 7, 4]" },
     { shape_conv_dilated, "[1, 1, 3, 4]" },
     { shape_max_pool, "[2, 3, 4, 3]" },
@@ -387,6 +390,9 @@ CASE(bad_swiglu_scalar, sluice_swiglu(f.g, input(f.g, "s", 0, NULL)))
 CASE(bad_head_width, sluice_linear_cross_entropy(f.g, f.x, f.m, f.t, -1))
 CASE(bad_head_targets, sluice_linear_cross_entropy(f.g, f.x, param(f.g, "w", 2, D(5, 8)), ids(f.g, "u", 1, D(6)), -1))
 CASE(bad_head_target_type, sluice_linear_cross_entropy(f.g, f.x, param(f.g, "w", 2, D(5, 8)), f.x, -1))
+CASE(bad_head_bias, sluice_linear_cross_entropy_with(f.g, f.x, param(f.g, "w", 2, D(5, 8)), f.v, f.t, -1, 0, 0))
+CASE(bad_head_bias_type,
+     sluice_linear_cross_entropy_with(f.g, f.x, param(f.g, "w", 2, D(5, 8)), ids(f.g, "u", 1, D(5)), f.t, -1, 0, 0))
 CASE(bad_cross_entropy_type, sluice_cross_entropy(f.g, f.x, f.x, -1))
 CASE(bad_mse, sluice_mse(f.g, f.x, f.v))
 CASE(bad_input_twice, input(f.g, "x", 1, D(1)))
@@ -507,6 +513,8 @@ static const struct {
     { bad_head_width, "input \"x\" (input) has 8 features, weight \"m\" expects 5" },
     { bad_head_targets, "rows \"x\" (input) [2, 3, 8] need targets of shape [2, 3], not \"u\" (input) [6]" },
     { bad_head_target_type, "is f32, must be i32" },
+    { bad_head_bias, "must be [5], the outputs of weight \"w\"" },
+    { bad_head_bias_type, "i32" },
     { bad_cross_entropy_type, "is f32, must be i32" },
     { bad_mse, "must have equal shapes" },
     { bad_input_twice, "input \"x\": there is one of this name already" },
@@ -850,6 +858,10 @@ TEST(costs_count_matrix_products_exactly)
     CHECK_NEAR(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[5]).flops, 3 * 2 * 6 * 8 * 5 + 8 * 6 * 5, 0);
     f.g->nodes[5].outputs[2] = -1;
     CHECK_NEAR(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[5]).flops, 2 * 2 * 6 * 8 * 5 + 8 * 6 * 5, 0);
+    sluice_linear_cross_entropy_with(f.g, f.x, param(f.g, "v2", 2, D(5, 8)), param(f.g, "b2", 1, D(5)), f.t, -1, 0, 0);
+    CHECK_NEAR(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[6]).flops, 3 * 2 * 6 * 8 * 5 + 10 * 6 * 5, 0);
+    f.g->nodes[6].outputs[4] = -1;
+    CHECK_NEAR(sl_ops[SL_OP_LINEAR_CROSS_ENTROPY].cost(f.g, &f.g->nodes[6]).flops, 3 * 2 * 6 * 8 * 5 + 9 * 6 * 5, 0);
     sluice_graph_destroy(f.g);
 }
 

@@ -279,6 +279,41 @@ static sluice_value one_linear_cross_entropy_alone(sluice_graph *g)
     return head(g, sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ 4, 4 }), square(g));
 }
 
+static sluice_value biased_head(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias)
+{
+    sluice_value targets = sluice_input(g, "t", SLUICE_I32, 1, (int64_t[]){ 4 });
+    return sluice_linear_cross_entropy_with(g, x, weight, bias, targets, 2, 0, 0.1f);
+}
+
+/* The bias is read once more: its gradient is a sum. */
+static sluice_value one_biased_head_shared(sluice_graph *g)
+{
+    sluice_value w = square(g), b = row(g), x = sluice_silu(g, sluice_add(g, square(g), b));
+    return sluice_scale(g, biased_head(g, x, w, b), 0.7f);
+}
+
+/* A bias that is computed. */
+static sluice_value one_biased_head_activation(sluice_graph *g)
+{
+    sluice_value w = square(g), b = sluice_silu(g, row(g));
+    return sluice_add(g, biased_head(g, sluice_silu(g, square(g)), w, b), sluice_mean(g, b));
+}
+
+/* Only the bias learns; all but it do. */
+static sluice_value one_biased_head_alone(sluice_graph *g)
+{
+    sluice_value w = square(g), x = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ 4, 4 });
+    sluice_freeze(g, w);
+    return biased_head(g, x, w, row(g));
+}
+
+static sluice_value one_biased_head_frozen(sluice_graph *g)
+{
+    sluice_value b = row(g);
+    sluice_freeze(g, b);
+    return biased_head(g, sluice_silu(g, square(g)), square(g), b);
+}
+
 static sluice_value one_mean(sluice_graph *g)
 {
     sluice_value x = sluice_silu(g, square(g));
@@ -355,6 +390,10 @@ static const struct {
     { "linear_cross_entropy_self", one_linear_cross_entropy_self },
     { "linear_cross_entropy_frozen", one_linear_cross_entropy_frozen },
     { "linear_cross_entropy_alone", one_linear_cross_entropy_alone },
+    { "biased_head_shared", one_biased_head_shared },
+    { "biased_head_activation", one_biased_head_activation },
+    { "biased_head_alone", one_biased_head_alone },
+    { "biased_head_frozen", one_biased_head_frozen },
     { "mean", one_mean },
     { "scalar_parameter", one_scalar_parameter },
     { "reshape_scalar", one_reshape_scalar },

@@ -108,3 +108,19 @@ TEST(every_further_output_of_a_forward_op_has_a_name_and_a_purpose)
             CHECK(sl_ops[op].saved[k - 1].name == NULL);
     }
 }
+
+TEST(outputs_that_depend_on_an_input_come_last_and_their_inputs_are_optional)
+{
+    for (int op = 0; op < SL_OP_COUNT; op++) {
+        int before = 0;
+        for (int k = 1; k < sl_ops[op].outputs && of_phase(op, SL_PHASE_FORWARD); k++) {
+            const int with = sl_ops[op].saved[k - 1].with;
+            must_say(op, with >= before, "outputs that depend on an input behind those that do not");
+            must_say(op, with == 0 || (with >= sl_ops[op].min_inputs && with < sl_ops[op].max_inputs),
+                     "an optional input for an output that depends on one");
+            before = with;
+        }
+        CHECK_EQ(sl_op_outputs((sl_op)op, sl_ops[op].max_inputs), sl_ops[op].outputs);
+    }
+    CHECK_EQ(sl_op_outputs(SL_OP_LINEAR_CROSS_ENTROPY, 3), 4);
+}

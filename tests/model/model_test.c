@@ -195,9 +195,10 @@ TEST(gpt2_reads_tokens_and_gives_logits_where_they_are_asked_for)
 
 TEST(token_models_have_no_logits_unless_they_are_asked_for_or_the_head_is_tiled)
 {
-    for (int i = 0; i < 2; i++) {
+    const sl_model_options *models[] = { &small_gpt, &small_llama, &small_bert };
+    for (int i = 0; i < 3; i++) {
         sl_model_info info;
-        sl_model_options o = i == 0 ? small_gpt : small_llama;
+        sl_model_options o = *models[i];
         sluice_graph *g = build(&o, &info);
         REQUIRE(g != NULL);
         CHECK_EQ(g->output, -1);
@@ -341,8 +342,8 @@ static double smoothing_of(const sluice_graph *g, sl_op op)
 
 TEST(label_smoothing_reaches_every_cross_entropy)
 {
-    const sl_model_options *models[] = { &small_mlp, &small_gpt, &small_gpt, &small_llama };
-    for (int i = 0; i < 4; i++) {
+    const sl_model_options *models[] = { &small_mlp, &small_gpt, &small_gpt, &small_llama, &small_bert };
+    for (int i = 0; i < 5; i++) {
         sl_model_info info;
         sl_model_options o = *models[i];
         o.label_smoothing = 0.125;
@@ -350,7 +351,7 @@ TEST(label_smoothing_reaches_every_cross_entropy)
         sluice_graph *g = build(&o, &info);
         REQUIRE(g != NULL);
         const bool fused = count_ops(g, SL_OP_LINEAR_CROSS_ENTROPY) == 1;
-        CHECK_EQ(fused, i == 1 || i == 3);
+        CHECK_EQ(fused, i == 1 || i == 3 || i == 4);
         CHECK_NEAR(smoothing_of(g, fused ? SL_OP_LINEAR_CROSS_ENTROPY : SL_OP_CROSS_ENTROPY), 0.125, 0);
         sluice_graph_destroy(g);
     }
@@ -848,6 +849,30 @@ TEST(encoders_name_the_parts_that_files_hold_and_see_in_both_directions)
         for (int n = 0; n < g->node_count; n++)
             if (g->nodes[n].op == SL_OP_ATTENTION) CHECK(!g->nodes[n].attrs.attention.causal);
         check_layers(g, (const char *const[]){ "embed", "layer.0", "layer.1", "head", NULL });
+        sluice_graph_destroy(g);
+    }
+}
+
+/* The decoder is the token embedding; its bias stays a parameter of its own, in the loss and in the output. */
+TEST(a_bert_guesses_tokens_with_a_bias_of_its_own)
+{
+    for (int accuracy = 0; accuracy < 2; accuracy++) {
+        sl_model_info info;
+        sl_model_options o = small_bert;
+        o.accuracy = accuracy != 0;
+        sluice_graph *g = build(&o, &info);
+        REQUIRE(g != NULL);
+        const int words = sl_graph_find_parameter(g, "bert.embeddings.word_embeddings.weight");
+        const int bias = sl_graph_find_parameter(g, "cls.predictions.bias");
+        REQUIRE(words >= 0 && bias >= 0);
+        const sl_node *loss = &g->nodes[g->values[g->loss].producer];
+        CHECK_EQ(loss->op, SL_OP_LINEAR_CROSS_ENTROPY);
+        CHECK_EQ(loss->input_count, 4);
+        CHECK_EQ(loss->inputs[1], g->parameters[words].value);
+        CHECK_EQ(loss->inputs[3], g->parameters[bias].value);
+        CHECK_EQ(g->output >= 0, accuracy != 0);
+        if (accuracy) CHECK_EQ(g->nodes[g->values[g->output].producer].inputs[2], g->parameters[bias].value);
+        check_input(g, "targets", SLUICE_I32, 2, 2, 32);
         sluice_graph_destroy(g);
     }
 }

@@ -96,8 +96,8 @@ static const struct {
     [SL_OP_GROUP_NORM_GRAD] = { 12, 0 },
     [SL_OP_MSE_GRAD] = { 4, 0 },
     [SL_OP_CROSS_ENTROPY_GRAD] = { 28, 0 },
-    [SL_OP_LINEAR_CROSS_ENTROPY] = { 0, 7 },
-    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = { 5, 0 },
+    [SL_OP_LINEAR_CROSS_ENTROPY] = { 0, 23 },
+    [SL_OP_LINEAR_CROSS_ENTROPY_GRAD] = { 13, 0 },
     [SL_OP_BCE_WITH_LOGITS] = { 0, 1 },
     [SL_OP_BCE_WITH_LOGITS_GRAD] = { 4, 0 },
     [SL_OP_GRU] = { 0, 2 },
@@ -606,6 +606,20 @@ static const op_case cases[] = {
     /* states wider than what one kernel of CUDA takes through all frames */
     { IO(GRU, 4, 2), .in = { SHAPE(2, 2, 1548), SHAPE(1548, 516), SHAPE(1548), SHAPE(2) }, .out = { SHAPE(2, 2, 516), SHAPE(2, 2, 2064) }, .fill = { [3] = LENGTH }, .attrs = { .gru = { false } }, .tolerance = 1e-4, .narrow_gpu = 0.15 },
     { IO(GRU_GRAD, 5, 3), .in = { SHAPE(1548, 516), SHAPE(2, 2, 2064), SHAPE(2, 2, 516), SHAPE(2, 2, 516), SHAPE(2) }, .out = { SHAPE(2, 2, 1548), SHAPE(1548, 516), SHAPE(1548) }, .fill = { [4] = LENGTH }, .attrs = { .gru = { true } }, .tolerance = 1e-4, .narrow_gpu = 3e-2 },
+    /* heads with a bias */
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4), SHAPE(5) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6), SHAPE(5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100 } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4), SHAPE(5) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6), SHAPE(5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100, .smoothing = 0.1f } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(2, 4, 6), SHAPE(5, 6), SHAPE(2, 4), SHAPE(5) }, .out = { SCALAR, SCALAR, SHAPE(5, 6), SHAPE(2, 4, 6), SHAPE(5) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 5, .attrs = { .cross_entropy = { .ignore_index = -100, .softcap = 2.0f, .smoothing = 0.25f } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(70, 33), SHAPE(301, 33), SHAPE(70), SHAPE(301) }, .out = { SCALAR, SCALAR, SHAPE(301, 33), SHAPE(70, 33), SHAPE(301) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 301, .attrs = { .cross_entropy = { .ignore_index = 7 } }, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(300, 5), SHAPE(16500, 5), SHAPE(300), SHAPE(16500) }, .out = { SCALAR, SCALAR, SHAPE(16500, 5), SHAPE(300, 5), SHAPE(16500) }, .fill = { NORMAL, NORMAL, TARGET }, .classes = 16500, .attrs = { .cross_entropy = { .ignore_index = -1, .smoothing = 0.1f } }, .narrow = 0.1 }, /* two chunks */
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9), SHAPE(40) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20), SHAPE(40) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { .ignore_index = -1 } }, .absent = 4, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9), SHAPE(40) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20), SHAPE(40) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { .ignore_index = -1 } }, .absent = 8, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9), SHAPE(40) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20), SHAPE(40) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { .ignore_index = -1 } }, .absent = 12, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9), SHAPE(40) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20), SHAPE(40) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { .ignore_index = -1 } }, .absent = 16, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY, 4, 5), .in = { SHAPE(9, 20), SHAPE(40, 20), SHAPE(9), SHAPE(40) }, .out = { SCALAR, SCALAR, SHAPE(40, 20), SHAPE(9, 20), SHAPE(40) }, .fill = { NORMAL, NORMAL, INDEX }, .classes = 40, .attrs = { .cross_entropy = { .ignore_index = -1 } }, .absent = 28, .evaluation = true, .narrow = 0.1 },
+    { IO(LINEAR_CROSS_ENTROPY_GRAD, 4, 3), .in = { SHAPE(5, 6), SHAPE(2, 4, 6), SCALAR, SHAPE(5) }, .out = { SHAPE(5, 6), SHAPE(2, 4, 6), SHAPE(5) } },
+    { IO(LINEAR_CROSS_ENTROPY_GRAD, 4, 3), .in = { SHAPE(301, 111), SHAPE(70, 111), SCALAR, SHAPE(301) }, .out = { SHAPE(301, 111), SHAPE(70, 111), SHAPE(301) } },
+    { IO(LINEAR_CROSS_ENTROPY_GRAD, 4, 3), .in = { SHAPE(5), SHAPE(5), SCALAR, SHAPE(5) }, .out = { SHAPE(5), SHAPE(5), SHAPE(5) }, .absent = 3 },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

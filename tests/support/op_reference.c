@@ -687,6 +687,7 @@ static void ref_cross_entropy_grad(const ref_call *c)
 static void add_head_gradients(const ref_call *c, int64_t row, const double *d)
 {
     int64_t in = width_of(&c->in[0]), classes = c->in[1].shape->dim[0];
+    for (int64_t k = 0; k < classes && c->input_count > 3 && c->out[4].shape != NULL; k++) c->out[4].data[k] += d[k];
     for (int64_t k = 0; k < classes; k++)
         for (int64_t i = 0; i < in; i++) {
             if (c->out[2].shape != NULL) c->out[2].data[k * in + i] += d[k] * c->in[0].data[row * in + i];
@@ -703,7 +704,7 @@ static void ref_linear_cross_entropy(const ref_call *c)
         int64_t target = (int64_t)c->in[2].data[r];
         if (target == c->attrs->cross_entropy.ignore_index) continue;
         for (int64_t k = 0; k < classes; k++) {
-            logits[k] = 0;
+            logits[k] = c->input_count > 3 ? c->in[3].data[k] : 0;
             for (int64_t i = 0; i < in; i++) logits[k] += c->in[0].data[r * in + i] * c->in[1].data[k * in + i];
         }
         double lse = capped_lse(c, logits, classes), seed = (double)c->context->seed_gradient / (double)counted;
@@ -721,8 +722,10 @@ static void ref_linear_cross_entropy(const ref_call *c)
 static void ref_linear_cross_entropy_grad(const ref_call *c)
 {
     double factor = c->in[2].data[0] / (double)c->context->seed_gradient;
-    for (int k = 0; k < 2; k++)
-        for (int64_t i = 0; i < count_of(&c->in[k]); i++) c->out[k].data[i] += c->in[k].data[i] * factor;
+    for (int k = 0; k < c->input_count - 1; k++) {
+        const ref_tensor *from = &c->in[k < 2 ? k : k + 1];
+        for (int64_t i = 0; i < count_of(from); i++) c->out[k].data[i] += from->data[i] * factor;
+    }
 }
 
 static void ref_mse(const ref_call *c)

@@ -1,6 +1,6 @@
 /* cuda_head.c: the last linear layer with its cross entropy, and the gradients of both, without the logits ever existing as
  * a whole: rows are worked through in chunks (linear_size.h), each one's logits made, turned into their own gradient
- * and used up while they are there. dw is summed over the chunks in f32 in their order. */
+ * and used up while they are there. dw and dbias are summed over the chunks in f32 in their order. */
 #include "backend/cuda/cuda_gemm.h"
 #include "backend/cuda/linear_size.h"
 #include "core/status.h"
@@ -8,12 +8,14 @@
 typedef struct head {
     const sl_cuda_args *a;
     sl_form form;
-    int64_t rows, classes, width; /* x[rows, width], w[classes, width] */
-    int64_t chunk;                /* rows at a time */
-    bool gradient;
-    void *logits;  /* [chunk, classes] in form */
-    float *losses; /* [rows] */
-    float *count;  /* in the workspace where nobody wants it */
+    int64_t rows, classes, width;          /* x[rows, width], w[classes, width] */
+    int64_t chunk;                         /* rows at a time */
+    const void *bias;                      /* [classes] in form; NULL: none */
+    const sl_cuda_tensor *dw, *dx, *dbias; /* NULL: not wanted */
+    bool gradient;                         /* some of them is */
+    void *logits;                          /* [chunk, classes] in form */
+    float *losses;                         /* [rows] */
+    float *count;                          /* in the workspace where nobody wants it */
 } head;
 
 static void *row_of(const head *h, void *x, int64_t row)
@@ -21,7 +23,7 @@ static void *row_of(const head *h, void *x, int64_t row)
     return (char *)x + (uint64_t)row * (uint64_t)h->width * sl_linear_element_bytes(h->form);
 }
 
-/* logits = x w^T */
+/* logits = x w^T + bias */
 static sluice_status make_logits(const head *h, int64_t first, int64_t rows)
 {
     const sl_cuda_gemm g = {
@@ -35,6 +37,7 @@ static sluice_status make_logits(const head *h, int64_t first, int64_t rows)
         .b = h->a->in[1].data,
         .stride_b = h->width,
         .transpose_b = true,
+        .bias = h->bias,
         .out = h->logits,
         .stride_out = h->classes,
         .batch = 1,
@@ -55,7 +58,7 @@ static sluice_status input_gradient(const head *h, int64_t first, int64_t rows)
         .stride_a = h->classes,
         .b = h->a->in[1].data,
         .stride_b = h->width,
-        .out = row_of(h, h->a->out[3].data, first),
+        .out = row_of(h, h->dx->data, first),
         .stride_out = h->width,
         .batch = 1,
     };
@@ -77,7 +80,7 @@ static sluice_status weight_gradient(const head *h, int64_t first, int64_t rows)
         .transpose_a = true,
         .b = row_of(h, h->a->in[0].data, first),
         .stride_b = h->width,
-        .out = h->a->out[2].data,
+        .out = h->dw->data,
         .stride_out = h->width,
         .batch = 1,
     };
@@ -91,27 +94,39 @@ static sluice_status run_chunk(const head *h, int64_t first, int64_t rows)
     SL_TRY(make_logits(h, first, rows));
     sl_cuda_head_chunk(a->stream, h->form, h->logits, targets + first, rows, h->classes, a->attrs,
                        a->context->seed_gradient, h->count, h->gradient, h->losses + first);
-    if (h->gradient && a->out[3].data != NULL) SL_TRY(input_gradient(h, first, rows));
-    if (h->gradient && a->out[2].data != NULL) SL_TRY(weight_gradient(h, first, rows));
-    return SLUICE_OK;
+    if (!h->gradient) return SLUICE_OK;
+    if (h->dx != NULL) SL_TRY(input_gradient(h, first, rows));
+    if (h->dw != NULL) SL_TRY(weight_gradient(h, first, rows));
+    if (h->dbias == NULL) return SLUICE_OK;
+    return sl_cuda_sum_columns(a, h->form, h->logits, rows, h->classes, first > 0, h->dbias);
+}
+
+/* Output i; NULL: not wanted. */
+static const sl_cuda_tensor *wanted_output(const sl_cuda_args *a, int i)
+{
+    return a->output_count > i && a->out[i].data != NULL ? &a->out[i] : NULL;
 }
 
 static head set_head(const sl_cuda_args *a)
 {
     head h = { .a = a, .form = sl_cuda_type(SL_OP_LINEAR_CROSS_ENTROPY, a) };
-    char *workspace = (char *)a->workspace + SL_CUDA_GEMM_WORKSPACE;
+    char *workspace = (char *)a->workspace + sl_cuda_head_front(a);
     h.rows = a->in[2].elements;
     h.classes = a->in[1].shape->dim[0];
     h.width = a->in[1].shape->dim[1];
     h.chunk = sl_cuda_head_rows(h.rows, h.classes, h.form);
-    h.gradient = a->context->training && (a->out[2].data != NULL || a->out[3].data != NULL);
+    h.bias = a->input_count > 3 ? a->in[3].data : NULL;
+    h.dw = wanted_output(a, 2);
+    h.dx = wanted_output(a, 3);
+    h.dbias = wanted_output(a, 4);
+    h.gradient = a->context->training && (h.dw != NULL || h.dx != NULL || h.dbias != NULL);
     h.logits = workspace;
     h.losses = (float *)(void *)(workspace + sl_cuda_head_logits_bytes(h.rows, h.classes, h.form));
     h.count = a->out[1].data != NULL ? a->out[1].data : h.losses + h.rows;
     return h;
 }
 
-/* x[..,I], w[O,I], targets[..] -> loss, count?, dw[O,I]?, dx? */
+/* x[..,I], w[O,I], targets[..], bias[O]? -> loss, count?, dw[O,I]?, dx?, dbias[O]? */
 sluice_status sl_cuda_linear_cross_entropy(const sl_cuda_args *a)
 {
     const uint64_t needed = sl_cuda_head_workspace(a);

@@ -69,7 +69,17 @@ static inline int64_t sl_cuda_head_rows(int64_t rows, int64_t classes, sl_form f
     return (each + SL_CUDA_HEAD_ROUND - 1) / SL_CUDA_HEAD_ROUND * SL_CUDA_HEAD_ROUND;
 }
 
-/* Behind the products' part of the workspace: the chunk's logits, then the losses of all rows, then their count. */
+/* The workspace begins with a part for products and, where dbias is wanted, its sums of columns, which take turns. Behind
+ * it: the chunk's logits, then the losses of all rows, then their count. */
+static inline uint64_t sl_cuda_head_front(const sl_cuda_args *a)
+{
+    const sl_form form = sl_cuda_type(SL_OP_LINEAR_CROSS_ENTROPY, a);
+    const int64_t rows = a->in[2].elements, classes = a->in[1].shape->dim[0];
+    if (a->output_count < 5 || a->out[4].data == NULL) return SL_CUDA_GEMM_WORKSPACE;
+    uint64_t sums = sl_cuda_column_bytes(sl_cuda_head_rows(rows, classes, form), classes, form);
+    return sums > SL_CUDA_GEMM_WORKSPACE ? sl_linear_align(sums) : SL_CUDA_GEMM_WORKSPACE;
+}
+
 static inline uint64_t sl_cuda_head_logits_bytes(int64_t rows, int64_t classes, sl_form form)
 {
     return sl_linear_align((uint64_t)sl_cuda_head_rows(rows, classes, form) * (uint64_t)classes *
@@ -79,7 +89,7 @@ static inline uint64_t sl_cuda_head_logits_bytes(int64_t rows, int64_t classes, 
 static inline uint64_t sl_cuda_head_workspace(const sl_cuda_args *a)
 {
     int64_t rows = a->in[2].elements, classes = a->in[1].shape->dim[0];
-    return SL_CUDA_GEMM_WORKSPACE +
+    return sl_cuda_head_front(a) +
            sl_cuda_head_logits_bytes(rows, classes, sl_cuda_type(SL_OP_LINEAR_CROSS_ENTROPY, a)) +
            sl_linear_align((uint64_t)(rows + 1) * sizeof(float));
 }

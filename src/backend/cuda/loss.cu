@@ -393,10 +393,10 @@ template <class T, class O> __global__ void __launch_bounds__(SCALE_THREADS) sca
     }
 }
 
-/* Output `output` from the input of the same number; input `dloss` is the gradient of the loss. */
+/* Output `output` from the input of the same number, the gradient of the loss, input `dloss`, not counted. */
 sluice_status scale_output(const sl_cuda_args *a, int output, int dloss)
 {
-    const sl_cuda_tensor *from = &a->in[output], *to = &a->out[output];
+    const sl_cuda_tensor *from = &a->in[output < dloss ? output : output + 1], *to = &a->out[output];
     if (a->output_count <= output || to->data == nullptr) return SLUICE_OK;
     return sl_dispatch(from->form, [&](auto element) {
         return sl_dispatch(to->form, [&](auto wide) {
@@ -486,8 +486,8 @@ sluice_status sl_cuda_cross_entropy_grad(const sl_cuda_args *a)
 
 sluice_status sl_cuda_linear_cross_entropy_grad(const sl_cuda_args *a)
 {
-    SL_TRY(scale_output(a, 0, 2));
-    return scale_output(a, 1, 2);
+    for (int i = 0; i < a->output_count; i++) SL_TRY(scale_output(a, i, 2));
+    return SLUICE_OK;
 }
 
 sluice_status sl_cuda_ctc_loss_grad(const sl_cuda_args *a)

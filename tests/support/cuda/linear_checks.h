@@ -357,8 +357,8 @@ typedef struct head_case {
     sl_form form;
     int64_t rows, classes, width;
     unsigned absent; /* bit i: output i is */
-    bool training;
-    operand x, w, targets, loss, count, dw, dx;
+    bool training, biased;
+    operand x, w, targets, bias, loss, count, dw, dx, dbias;
     const int32_t *target;
     int64_t counted;
 } head_case;
@@ -374,6 +374,8 @@ static inline void check_head_fill(const checks *c, head_case *h)
     h->count = check_operand(c, 1, SL_FORM_F32, 0, 26);
     h->dw = check_operand(c, h->classes * h->width, SL_FORM_F32, 0, 27);
     h->dx = check_operand(c, h->rows * h->width, h->form, 0, 28);
+    h->bias = check_operand(c, h->classes, h->form, 1, 29);
+    h->dbias = check_operand(c, h->classes, SL_FORM_F32, 1, 30);
     int32_t *target = (int32_t *)h->targets.data;
     for (int64_t r = 0; r < h->rows; r++) {
         target[r] = r % 5 == 2 ? CHECK_IGNORED : (int32_t)(r * 7919 % h->classes);
@@ -385,11 +387,11 @@ static inline void check_head_fill(const checks *c, head_case *h)
 static inline void check_head_run(const checks *c, const head_case *h, const sl_run_context *context)
 {
     sl_shape sx = { 2, { h->rows, h->width } }, sw = { 2, { h->classes, h->width } };
-    sl_shape st = { 1, { h->rows } }, scalar = { 0, { 0 } };
+    sl_shape st = { 1, { h->rows } }, sb = { 1, { h->classes } }, scalar = { 0, { 0 } };
     sl_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.cross_entropy.ignore_index = CHECK_IGNORED;
-    sl_cuda_args a = check_args(c, &attrs, 3, 4);
+    sl_cuda_args a = check_args(c, &attrs, h->biased ? 4 : 3, h->biased ? 5 : 4);
     a.context = context;
     a.in[0] = check_tensor(&h->x, &sx);
     a.in[1] = check_tensor(&h->w, &sw);
@@ -399,7 +401,11 @@ static inline void check_head_run(const checks *c, const head_case *h, const sl_
     a.out[1] = check_tensor(&h->count, &scalar);
     a.out[2] = check_tensor(&h->dw, &sw);
     a.out[3] = check_tensor(&h->dx, &sx);
-    for (int i = 1; i < 4; i++)
+    if (h->biased) {
+        a.in[3] = check_tensor(&h->bias, &sb);
+        a.out[4] = check_tensor(&h->dbias, &sb);
+    }
+    for (int i = 1; i < 5; i++)
         if (h->absent >> i & 1) a.out[i].data = NULL;
     check_status(c, sl_cuda_linear_cross_entropy(&a), "linear_cross_entropy failed");
 }
@@ -410,7 +416,7 @@ static inline double check_head_row(const head_case *h, int64_t r, double seed, 
     const bool in = h->target[r] != CHECK_IGNORED;
     double largest = -1e30, sum = 0.0;
     for (int64_t k = 0; k < h->classes; k++) {
-        d[k] = 0.0;
+        d[k] = h->biased ? (double)h->bias.before[k] : 0.0;
         for (int64_t i = 0; i < h->width; i++)
             d[k] += (double)h->x.before[r * h->width + i] * (double)h->w.before[k * h->width + i];
         if (d[k] > largest) largest = d[k];
@@ -422,13 +428,14 @@ static inline double check_head_row(const head_case *h, int64_t r, double seed, 
     return loss;
 }
 
-/* The mean loss, and both gradients in double. */
-static inline double check_head_wanted(const head_case *h, double seed, double *dw, double *dx)
+/* The mean loss, and the gradients in double. */
+static inline double check_head_wanted(const head_case *h, double seed, double *dw, double *dx, double *dbias)
 {
     double *d = (double *)malloc((size_t)h->classes * sizeof(double)), loss = 0.0;
     if (d == NULL) abort();
     for (int64_t r = 0; r < h->rows; r++) {
         loss += check_head_row(h, r, seed, d);
+        for (int64_t k = 0; k < h->classes; k++) dbias[k] += d[k];
         for (int64_t k = 0; k < h->classes; k++)
             for (int64_t i = 0; i < h->width; i++) {
                 dx[r * h->width + i] += d[k] * (double)h->w.before[k * h->width + i];
@@ -439,12 +446,15 @@ static inline double check_head_wanted(const head_case *h, double seed, double *
     return loss / (double)h->counted;
 }
 
-/* Within what rounding logits and their gradient to the element type may do. */
+/* Within what rounding logits, which a bias makes larger, and their gradient to the element type may do. */
 static inline void check_head_result(const checks *c, const head_case *h, const operand *o, const double *want,
                                      double size, const char *what)
 {
     const int64_t s[3] = { h->rows, h->classes, h->width };
-    const double bound = size * (h->form == SL_FORM_F32 ? 0x1p-19 : h->form == SL_FORM_F16 ? 0x1p-8 : 0x1p-5);
+    const double bound = (h->biased ? 2 : 1) * size *
+                         (h->form == SL_FORM_F32   ? 0x1p-19
+                          : h->form == SL_FORM_F16 ? 0x1p-8
+                                                   : 0x1p-5);
     for (int64_t i = 0; i < o->count; i++) {
         if (fabs((double)check_get(o, i) - want[i]) <= bound) continue;
         check_report(c, what, h->form, o->form, s, i, (double)check_get(o, i), want[i]);
@@ -452,33 +462,42 @@ static inline void check_head_result(const checks *c, const head_case *h, const 
     }
 }
 
+/* Gradient `output` is right, or untouched where nobody wants it. */
+static inline void check_head_gradient(const checks *c, const head_case *h, int output, const operand *o,
+                                       const double *want, double seed, const char *what)
+{
+    if (h->training && !(h->absent >> output & 1))
+        check_head_result(c, h, o, want, seed, what);
+    else
+        check_untouched(c, o, what);
+}
+
 static inline void check_head(const checks *c, sl_form form, int64_t rows, int64_t classes, int64_t width,
-                              unsigned absent, bool training)
+                              unsigned absent, bool training, bool biased)
 {
     head_case h = { .form = form, .rows = rows, .classes = classes, .width = width, .absent = absent };
     sl_run_context context;
     memset(&context, 0, sizeof context);
     context.training = h.training = training;
+    h.biased = biased;
     context.seed_gradient = 2.0f;
     check_head_fill(c, &h);
     check_head_run(c, &h, &context);
     double *dw = (double *)calloc((size_t)(classes * width), sizeof(double));
     double *dx = (double *)calloc((size_t)(rows * width), sizeof(double));
-    if (dw == NULL || dx == NULL) abort();
-    const double seed = 2.0 / (double)h.counted, loss = check_head_wanted(&h, seed, dw, dx);
+    double *dbias = (double *)calloc((size_t)classes, sizeof(double));
+    if (dw == NULL || dx == NULL || dbias == NULL) abort();
+    const double seed = 2.0 / (double)h.counted, loss = check_head_wanted(&h, seed, dw, dx, dbias);
     check_head_result(c, &h, &h.loss, &loss, 1.0 + fabs(loss), "head: loss");
     if (!(absent & 2) && check_get(&h.count, 0) != (float)h.counted) c->fail("the head counts other targets");
-    if (training && !(absent & 4))
-        check_head_result(c, &h, &h.dw, dw, seed, "head: dw");
-    else
-        check_untouched(c, &h.dw, "head: an unwanted dw was written");
-    if (training && !(absent & 8))
-        check_head_result(c, &h, &h.dx, dx, seed, "head: dx");
-    else
-        check_untouched(c, &h.dx, "head: an unwanted dx was written");
+    check_head_gradient(c, &h, 2, &h.dw, dw, seed, "head: dw");
+    check_head_gradient(c, &h, 3, &h.dx, dx, seed, "head: dx");
+    if (!biased) h.absent |= 16;
+    check_head_gradient(c, &h, 4, &h.dbias, dbias, seed, "head: dbias");
+    free(dbias);
     free(dx);
     free(dw);
-    operand *const all[] = { &h.x, &h.w, &h.targets, &h.loss, &h.count, &h.dw, &h.dx };
+    operand *const all[] = { &h.x, &h.w, &h.targets, &h.bias, &h.loss, &h.count, &h.dw, &h.dx, &h.dbias };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) check_drop(c, all[i]);
 }
 
@@ -533,11 +552,15 @@ static inline void check_sums_and_products(const checks *c)
 static inline void check_heads(const checks *c)
 {
     for (int i = 0; i < CHECK_FORMS; i++) {
-        check_head(c, check_forms[i], 9, 40, 20, 0, true);
-        check_head(c, check_forms[i], 300, 24, 16, 0, true); /* several chunks in the emulation */
-        check_head(c, check_forms[i], 9, 41, 7, 4, true);
-        check_head(c, check_forms[i], 9, 41, 7, 8, true);
-        check_head(c, check_forms[i], 9, 41, 7, 2, false);
+        for (int biased = 0; biased < 2; biased++) {
+            check_head(c, check_forms[i], 9, 40, 20, 0, true, biased);
+            check_head(c, check_forms[i], 300, 24, 16, 0, true, biased); /* several chunks in the emulation */
+            check_head(c, check_forms[i], 9, 41, 7, 4, true, biased);
+            check_head(c, check_forms[i], 9, 41, 7, 8, true, biased);
+            check_head(c, check_forms[i], 9, 41, 7, 2, false, biased);
+        }
+        check_head(c, check_forms[i], 9, 41, 7, 12, true, true);
+        check_head(c, check_forms[i], 9, 41, 7, 16, true, true);
     }
 }
 

@@ -1,9 +1,11 @@
-/* head.c: the GEMM with the output head, its cross entropy and both gradients in one go, chunk by chunk of rows.
+/* head.c: the GEMM with the output head, its cross entropy and their gradients in one go, chunk by chunk of rows.
  *
  * Rows are independent, and once it is known how many of them count, a row's gradient follows from its logits alone. So
- * the logits of a chunk are made, turned into their gradient where they lie, multiplied into dx and added to dw, and
- * the next chunk takes their place. Logits and their gradient are rounded to the element type as the two ops apart
- * would round them: loss and dx have those ops' bits, dw is a sum of one GEMM per chunk. */
+ * the logits of a chunk are made, turned into their gradient where they lie, multiplied into dx and added to dw and
+ * dbias, and the next chunk takes their place. Logits and their gradient are rounded to the element type as the two ops
+ * apart would round them: loss and dx have those ops' bits, dw is a sum of one GEMM per chunk and dbias one of the
+ * chunks' sums. */
+#include "backend/cpu/kernels/column_sum.h"
 #include "backend/cpu/kernels/entropy.h"
 #include "backend/cpu/kernels/head_chunk.h"
 #include "backend/cpu/kernels/strided_gemm.h"
@@ -17,9 +19,11 @@ typedef struct head {
     int64_t rows_per_task;
     int32_t ignore_index;
     entropy_rule rule;
-    bool wanted;                 /* some gradient is */
-    float gradient;              /* seed / rows that count */
-    double losses[SL_SUM_PARTS]; /* of the chunk, task by task */
+    const sl_tensor *bias;            /* [classes]; NULL: none */
+    const sl_tensor *dw, *dx, *dbias; /* NULL: not wanted */
+    bool wanted;                      /* some gradient is */
+    float gradient;                   /* seed / rows that count */
+    double losses[SL_SUM_PARTS];      /* of the chunk, task by task */
 } head;
 
 /* ---- rows ---- */
@@ -70,7 +74,7 @@ static sl_matrix chunk_input(const head *h)
     return x;
 }
 
-/* logits[count, classes] = x w^T */
+/* logits[count, classes] = x w^T + bias */
 static void make_logits(const head *h)
 {
     sl_gemm g = { .m = h->count, .n = h->classes, .k = h->in };
@@ -79,6 +83,10 @@ static void make_logits(const head *h)
     g.c = h->logits;
     g.c_form = h->a->in[0].form;
     g.c_row = h->classes;
+    if (h->bias != NULL) {
+        g.bias = h->bias->data;
+        g.bias_form = h->bias->form;
+    }
     sl_multiply(h->a, &g);
 }
 
@@ -88,8 +96,8 @@ static void add_weight_gradient(const head *h)
     sl_gemm g = { .m = h->classes, .n = h->in, .k = h->count };
     g.a = sl_transposed(chunk_logits(h));
     g.b = chunk_input(h);
-    g.c = h->a->out[2].data;
-    g.c_form = h->a->out[2].form;
+    g.c = h->dw->data;
+    g.c_form = h->dw->form;
     g.c_row = h->in;
     g.accumulate = h->first > 0;
     sl_multiply(h->a, &g);
@@ -98,7 +106,7 @@ static void add_weight_gradient(const head *h)
 /* dx[count, in] = dlogits w */
 static void make_input_gradient(const head *h)
 {
-    const sl_tensor *dx = &h->a->out[3];
+    const sl_tensor *dx = h->dx;
     sl_gemm g = { .m = h->count, .n = h->in, .k = h->classes };
     g.a = chunk_logits(h);
     g.b = sl_rows_of(&h->a->in[1], h->in);
@@ -106,6 +114,13 @@ static void make_input_gradient(const head *h)
     g.c_form = dx->form;
     g.c_row = h->in;
     sl_multiply(h->a, &g);
+}
+
+/* dbias[classes] (+)= the sum of dlogits over the rows */
+static void add_bias_gradient(const head *h)
+{
+    const column_sum s = { h->logits, h->dbias, h->count, h->classes, h->first > 0 };
+    sum_columns(h->a->pool, &s);
 }
 
 /* ---- the whole ---- */
@@ -119,12 +134,19 @@ static double take_chunk(head *h)
     double loss = 0.0;
     for (int64_t i = 0; i < parts; i++) loss += h->losses[i];
     if (!h->wanted) return loss;
-    if (h->a->out[2].data != NULL) add_weight_gradient(h);
-    if (h->a->out[3].data != NULL) make_input_gradient(h);
+    if (h->dw != NULL) add_weight_gradient(h);
+    if (h->dx != NULL) make_input_gradient(h);
+    if (h->dbias != NULL) add_bias_gradient(h);
     return loss;
 }
 
-/* x[..,I], w[O,I], targets[..] -> loss, count, dw?, dx? */
+/* Output i; NULL: not wanted. */
+static const sl_tensor *wanted_output(const sl_kernel_args *a, int i)
+{
+    return a->output_count > i && a->out[i].data != NULL ? &a->out[i] : NULL;
+}
+
+/* x[..,I], w[O,I], targets[..], bias[O]? -> loss, count, dw?, dx?, dbias? */
 void K(linear_cross_entropy)(const sl_kernel_args *a)
 {
     float *loss = a->out[0].data, *count = a->out[1].data;
@@ -134,7 +156,11 @@ void K(linear_cross_entropy)(const sl_kernel_args *a)
     h.in = sl_row_width(&a->in[0]);
     h.rows = a->in[2].elements;
     h.classes = a->in[1].shape->dim[0];
-    h.wanted = a->context->training && (a->out[2].data != NULL || a->out[3].data != NULL);
+    h.bias = a->input_count > 3 ? &a->in[3] : NULL;
+    h.dw = wanted_output(a, 2);
+    h.dx = wanted_output(a, 3);
+    h.dbias = wanted_output(a, 4);
+    h.wanted = a->context->training && (h.dw != NULL || h.dx != NULL || h.dbias != NULL);
     entropy_part total = { .count = count_targets(&h) };
     h.gradient = total.count > 0 ? a->context->seed_gradient / (float)total.count : 0.0f;
     const int64_t chunk = sl_head_chunk_rows(h.rows, h.classes);

@@ -1,7 +1,7 @@
 /* linear.c: the ops that are GEMMs, each as one call of gemm.h: operands are described by strides, never
  * transposed in memory. Every operand is in the form its tensor says; gradients of parameters may be in another one
  * than the element type. */
-#include "backend/cpu/kernels/elem.h"
+#include "backend/cpu/kernels/column_sum.h"
 #include "backend/cpu/kernels/strided_gemm.h"
 
 /* w as a matrix of `out` rows and `in` columns, however it is stored. */
@@ -79,39 +79,6 @@ void K(linear_grad_gelu)(const sl_kernel_args *a)
     K(gelu_grad)(&gelu);
 }
 
-/* Columns summed by one task: each row gives it whole cache lines. */
-#define BIAS_VECTORS 4
-#define BIAS_COLUMNS (BIAS_VECTORS * SL_LANES)
-
-typedef struct bias_sum {
-    const elem *dy;
-    const sl_tensor *dbias;
-    int64_t rows, columns;
-    bool add;
-} bias_sum;
-
-/* Each column is one chain of additions over the rows in order. */
-static void sum_columns(void *context, int64_t number, void *scratch)
-{
-    const bias_sum *s = context;
-    int64_t first = number * BIAS_COLUMNS, count = sl_least(s->columns - first, BIAS_COLUMNS);
-    const elem *dy = s->dy + first;
-    sl_v16 sum[BIAS_VECTORS];
-    (void)scratch;
-    for (int v = 0; v < BIAS_VECTORS; v++) sum[v] = v16_set1(0.0f);
-    if (count == BIAS_COLUMNS) {
-        for (int64_t r = 0; r < s->rows; r++)
-            for (int v = 0; v < BIAS_VECTORS; v++)
-                sum[v] = v16_add(sum[v], e16_load(dy + r * s->columns + v * SL_LANES));
-    } else {
-        for (int64_t r = 0; r < s->rows; r++)
-            for (int v = 0; v * SL_LANES < count; v++)
-                sum[v] = v16_add(sum[v], e16_get(dy + r * s->columns + v * SL_LANES, count - v * SL_LANES, 0.0f));
-    }
-    for (int v = 0; v * SL_LANES < count; v++)
-        w16_put_or_add(s->dbias, first + v * SL_LANES, sum[v], count - v * SL_LANES, s->add);
-}
-
 /* dy[T,O], x[T,I] -> dw as w is stored, dbias[O]? */
 void K(linear_grad_weight)(const sl_kernel_args *a)
 {
@@ -129,8 +96,8 @@ void K(linear_grad_weight)(const sl_kernel_args *a)
         sl_multiply(a, &g);
     }
     if (a->output_count > 1 && a->out[1].data) {
-        bias_sum s = { a->in[0].data, &a->out[1], rows, out, sl_accumulates(a, 1) };
-        sl_pool_run(a->pool, sum_columns, &s, sl_ceil_div(out, BIAS_COLUMNS));
+        const column_sum s = { a->in[0].data, &a->out[1], rows, out, sl_accumulates(a, 1) };
+        sum_columns(a->pool, &s);
     }
 }
 

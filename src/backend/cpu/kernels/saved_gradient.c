@@ -19,22 +19,22 @@ static void scale_task(void *context, int64_t task, void *scratch)
     }
 }
 
-/* Inputs 0 to outputs - 1 as forward left them, dloss -> each times dloss / seed. An output may be the memory of its
- * input. */
+/* The inputs but dloss as forward left them, dloss -> each of them, in order, times dloss / seed. An output may be the
+ * memory of its input. */
 static void scale_saved(const sl_kernel_args *a, int dloss_input)
 {
     const float dloss = *(const float *)a->in[dloss_input].data, seed = a->context->seed_gradient;
     const float factor = dloss == seed ? 1.0f : dloss / seed;
     for (int i = 0; i < a->output_count; i++) {
         if (a->out[i].data == NULL) continue;
-        scaling s = { &a->in[i], &a->out[i], v16_set1(factor), sl_accumulates(a, i) };
+        scaling s = { &a->in[i < dloss_input ? i : i + 1], &a->out[i], v16_set1(factor), sl_accumulates(a, i) };
         bool same = s.from->data == s.to->data && s.from->form == s.to->form && !s.add;
         if (same && factor == 1.0f) continue;
         sl_pool_run(a->pool, scale_task, &s, sl_ceil_div(s.to->elements, SL_TASK_ELEMENTS));
     }
 }
 
-/* dw, dx, dloss -> dw?, dx? */
+/* dw, dx, dloss, dbias? -> dw?, dx?, dbias? */
 void K(linear_cross_entropy_grad)(const sl_kernel_args *a)
 {
     scale_saved(a, 2);
