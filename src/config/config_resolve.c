@@ -433,6 +433,29 @@ static sluice_status resolve_text_data(const sluice_config *c, sl_settings *s)
     return SLUICE_OK;
 }
 
+/* As in BERT's own training. */
+#define USUAL_MASKING 0.15
+
+/* A model that guesses hidden tokens has them hidden by the data; any other reads them as they are. */
+static sluice_status resolve_masking(const sluice_config *c, sl_settings *s)
+{
+    bool guesses = sl_model_guesses(&s->model), files = strcmp(s->data.type, "tokens") == 0;
+    bool windows = files || strcmp(s->data.type, "text") == 0;
+    if (s->data.masking < 0) s->data.masking = guesses && windows ? USUAL_MASKING : 0;
+    if (guesses && windows && s->data.masking == 0)
+        return fail_key(c, "data.masking", "0 leaves nothing to guess: a bert sees all tokens, also the next one");
+    if (s->data.masking == 0) return SLUICE_OK;
+    if (!guesses) return fail_key(c, "data.masking", "it is for model.type bert with model.head masked_language");
+    if (!windows) return fail_key(c, "data.masking", "it hides tokens of data.type text and tokens");
+    if (files && (s->data.mask_path[0] != '\0' || s->data.packing == SL_PACKING_DOCUMENTS))
+        return fail_key(c, "data.masking", "data.mask_path and data.packing \"documents\" are for models that predict");
+    if (s->data.tokenizer[0] == '\0') s->data.tokenizer = s->path;
+    if (s->data.tokenizer[0] == '\0')
+        return fail_key(c, "data.tokenizer",
+                        "it is missing: tokens are hidden as its [MASK]; give a folder with tokenizer.json");
+    return SLUICE_OK;
+}
+
 static sluice_status check_token_number(const sluice_config *c, const sl_settings *s)
 {
     char *end = NULL;
@@ -543,6 +566,7 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
         if (s->model.loss[0] != '\0' && strcmp(s->model.loss, "cross_entropy") != 0)
             return fail_key(c, "model.loss", "tokens need cross_entropy");
         s->model.loss = "cross_entropy";
+        SL_TRY(resolve_masking(c, s));
         if (strcmp(s->data.type, "jsonl") == 0) return check_jsonl(c, s);
         return strcmp(s->data.type, "text") == 0 ? resolve_text_data(c, s) : check_token_number(c, s);
     }

@@ -294,9 +294,9 @@ const sl_option sl_config_rows[] = {
          "text, jsonl, glue: folder with `tokenizer.json` (or `vocab.json` and `merges.txt`), or one of these files: "
          "the "
          "text is "
-         "read as its tokens. jsonl, glue: required without `model.path`, whose it is otherwise; the folder also tells "
-         "the "
-         "chat template.",
+         "read as its tokens. jsonl, glue, and what `data.masking` hides tokens of: required without `model.path`, "
+         "whose it "
+         "is otherwise; the folder also tells the chat template.",
          FREE("files move; other tokens are noticed by the hash of the data, and a warning says so"), READS),
     TEXT("data.template", "", data.chat,
          "jsonl: chat template of conversations, by name ([data.md](data.md)); empty: the one that the tokenizer's "
@@ -316,6 +316,11 @@ const sl_option sl_config_rows[] = {
          "jsonl: leave samples with an empty answer out; otherwise they are an error.", SAME),
     CHOICE("data.unit", "auto", data.unit, "bytes|characters|tokens",
            "text: what a token is; auto: `tokens` with `data.tokenizer`, otherwise as `model.vocabulary` says.", SAME),
+    REAL_AUTO("data.masking", "auto", data.masking, 0, 0.99,
+              "text, tokens: share of the tokens of a window that are hidden, for the model to guess "
+              "([data.md](data.md)); auto: "
+              "0.15 for a bert with `model.head` masked_language, 0 for all others. Needs the tokenizer.",
+              SAME),
     REAL("data.validation", "0", data.validation, 0, 0.99,
          "Share of the data kept for evaluation and never trained on.", SAME),
     TEXT("data.labels_path", "", data.labels_path,

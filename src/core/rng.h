@@ -21,7 +21,8 @@ typedef enum {
     SL_RNG_SHUFFLE = 3,
     SL_RNG_DATA = 4,
     SL_RNG_SAMPLE = 5,
-    SL_RNG_AUGMENT = 6 /* step: the epoch; micro: the sample */
+    SL_RNG_AUGMENT = 6, /* step: the epoch; micro: the sample */
+    SL_RNG_MASKING = 7  /* step: the sample */
 } sl_rng_domain;
 
 sl_rng sl_rng_stream(uint64_t seed, sl_rng_domain domain, uint64_t step, uint32_t micro, uint32_t op);

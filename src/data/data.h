@@ -194,6 +194,7 @@ typedef struct sl_data_options {
     bool skip_empty;           /* samples with an empty answer are left out, not refused */
     int threads;               /* that encode or decode; 0, or less: as many as there are CPUs */
     int unit;                  /* sl_text_unit */
+    double masking;            /* text, tokens: share of the tokens that are hidden and to be guessed; 0: none */
     const sl_vocabulary *kept; /* text: as sl_data_text takes it; follows from the weights that a job begins with */
     double validation;
     int64_t samples, features, outputs;
@@ -247,6 +248,14 @@ sluice_status sl_data_random_images(const sl_data_options *o, sluice_data **out)
 sluice_status sl_data_glue(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
 /* Rows of a table (table_file.c): numbers, categories hashed into o->hash_buckets, a label. */
 sluice_status sl_data_table(const sl_data_options *o, sluice_data **out);
+
+/* Opens a kind of data set. */
+typedef sluice_status sl_data_open_fn(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
+
+/* Windows of the kind that `open` opens, with o->masking of their tokens hidden (masked.c); o->tokenizer says what stands around a window,
+ * and what hidden tokens become. Fields "tokens" and "targets" i32 [context], -1 where nothing is to be guessed. */
+sluice_status sl_data_masked(const sl_data_options *o, int64_t context, int64_t vocabulary, sl_data_open_fn *open,
+                             sluice_data **out);
 
 /* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */
 sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);

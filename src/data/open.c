@@ -50,7 +50,7 @@ WITHOUT_CONTEXT(random_images)
 static const struct kind {
     const char *name;
     sl_sample_kind gives;
-    sluice_status (*open)(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
+    sl_data_open_fn *open;
 } kinds[] = {
     { "text", SL_SAMPLES_TOKENS, open_text },
     { "tokens", SL_SAMPLES_TOKENS, sl_data_tokens },
@@ -81,6 +81,8 @@ sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vo
 {
     const struct kind *kind = find(o->type);
     if (kind == NULL) return sl_fail(SLUICE_ERR_USAGE, "data.type \"%s\" is not one of %s", o->type, sl_data_names());
+    if (o->masking > 0 && kind->gives == SL_SAMPLES_TOKENS)
+        return sl_data_masked(o, context, vocabulary, kind->open, out);
     return kind->open(o, context, vocabulary, out);
 }
 

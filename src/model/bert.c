@@ -35,6 +35,11 @@ bool sl_model_head_classifies(const sl_model_options *o)
     return o->head != NULL && strcmp(o->head, "classifier") == 0;
 }
 
+bool sl_model_guesses(const sl_model_options *o)
+{
+    return strcmp(o->type, "bert") == 0 && !sl_model_head_classifies(o);
+}
+
 static sluice_value table(const bert *b, const char *name, int64_t rows)
 {
     return sl_model_parameter(&b->e.m, "bert.embeddings.", name, rows, b->e.c.width,

@@ -114,5 +114,7 @@ const char *sl_model_names(void);
 bool sl_model_reads_tokens(const char *type);
 /* What samples are of a model that options describe; its type is a name of a family. */
 sl_sample_kind sl_model_reads(const sl_model_options *o);
+/* Whether it is to guess tokens that the data hides. */
+bool sl_model_guesses(const sl_model_options *o);
 
 #endif
