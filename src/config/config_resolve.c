@@ -498,6 +498,15 @@ static sluice_status resolve_rows(const sluice_config *c, sl_sample_kind reads, 
     return fail_key(c, "model.loss", "data.target \"class\" needs cross_entropy, \"number\" mse, \"binary\" bce");
 }
 
+/* What is said is characters, and the loss is CTC's. The data set counts frames as the model makes them. */
+static sluice_status resolve_speech(const sluice_config *c, sl_settings *s)
+{
+    if (s->model.loss[0] != '\0') return fail_key(c, "model.loss", "speech is learnt by CTC's loss; leave it out");
+    s->data.unit = SL_TEXT_CHARACTERS;
+    s->data.frame_stride = s->model.frame_stride;
+    return SLUICE_OK;
+}
+
 /* A setting that an adapter's folder says, too: must agree where it is given. */
 static sluice_status adopt_number(const sluice_config *c, const char *key, double theirs, double mine)
 {
@@ -572,6 +581,7 @@ static sluice_status resolve_model_and_data(const sluice_config *c, sl_settings 
     }
     if (gives == SL_SAMPLES_IMAGES) return resolve_images(c, s);
     if (gives == SL_SAMPLES_SENTENCES) return resolve_sentences(c, s);
+    if (gives == SL_SAMPLES_SPEECH) return resolve_speech(c, s);
     if (gives == SL_SAMPLES_CLICKS) return resolve_rows(c, sl_model_reads(&s->model), s);
     return resolve_table_data(c, strcmp(s->data.type, "classification") == 0, s);
 }

@@ -116,20 +116,25 @@ const sl_option sl_config_rows[] = {
         "agree.",
         FREE("folders move; a folder of another model is noticed by the graph"), READS),
     TEXT("model.type", "", model.type,
-         "Family of models: `linear`, `mlp`; of images `cnn`, `resnet`, `vit`; of clicks `recommender`; `bert`; or a "
+         "Family of models: `linear`, `mlp`; of images `cnn`, `resnet`, `vit`; of clicks `recommender`; of speech "
+         "`speech`; "
+         "`bert`; or a "
          "language model: `gpt2`, "
          "`llama`, `mistral`, `qwen2`, `qwen3`, `phi3`, "
          "`gemma`, `gemma2`, `gemma3_text`. Required without `model.path`.",
          SAME),
     COUNT_UP_TO("model.layers", "12", model.layers, 1, SL_MODEL_MAX_LAYERS,
-                "Language models: number of transformer blocks.", MODEL),
+                "Language models: number of transformer blocks; speech: of recurrent layers.", MODEL),
     COUNT_UP_TO("model.heads", "12", model.heads, 1, SIZES, "Language models: attention heads; they divide the width.",
                 MODEL),
     COUNT_TO("model.kv_heads", "auto", model.kv_heads, 1, SIZES,
              "Language models but gpt2: key and value heads (grouped-query attention); auto: as many as heads.", MODEL,
              ZERO_IS_AUTO),
-    COUNT_UP_TO("model.width", "768", model.width, 1, SIZES / 4,
-                "Language models: hidden size, the width of the residual stream.", MODEL),
+    COUNT_UP_TO(
+        "model.width", "768", model.width, 1, SIZES / 4,
+        "Language models: hidden size, the width of the residual stream; speech: of a recurrent layer's state, in each "
+        "direction.",
+        MODEL),
     COUNT_TO("model.head_width", "auto", model.head_width, 1, SIZES,
              "Language models but gpt2: features of a head; auto: width / heads.", MODEL, ZERO_IS_AUTO),
     COUNT_TO(
@@ -147,8 +152,8 @@ const sl_option sl_config_rows[] = {
         "or a "
         "number of tokens, for `tokens` and `random_tokens`; with a text, at least as many as it has.",
         .min = 1, .max = SIZES, SAME),
-    REAL("model.dropout", "0", model.dropout, 0, 0.999, "gpt2, bert, vit, cnn: dropout probability in training.",
-         FREE(DROPOUT)),
+    REAL("model.dropout", "0", model.dropout, 0, 0.999,
+         "gpt2, bert, vit, cnn, speech: dropout probability in training.", FREE(DROPOUT)),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
          MODEL),
     REAL("model.rope_theta", "500000", model.rope_theta, 1, 1e30,
@@ -175,7 +180,15 @@ const sl_option sl_config_rows[] = {
              MODEL),
     LIST("model.hidden", given.hidden,
          "mlp: widths of the hidden layers, at most 16; cnn: of the linear layers behind the convolutions.", MODEL),
-    LIST("model.filters", given.filters, "cnn: channels of the convolutions, at most 16.", MODEL),
+    LIST("model.filters", given.filters,
+         "cnn, speech: channels of the convolutions, at most 16. Each of speech halves the number of bands.", MODEL),
+    COUNT_UP_TO(
+        "model.frame_stride", "2", model.frame_stride, 1, 65536,
+        "speech: rows of 10 ms that become one frame of output, 1, 2, 4 and so on: the first convolutions halve "
+        "their number. A transcript needs a frame for each character, and one between equal ones.",
+        SAME),
+    FLAG("model.bidirectional", "true", model.one_way,
+         "speech: recurrent layers also go from the end to the beginning, as wide again.", MODEL, NEGATED),
     COUNT_UP_TO("model.kernel", "3", model.kernel, 1, 255, "cnn: side of the windows of convolutions.", MODEL),
     COUNT_UP_TO("model.padding", "0", model.padding, 0, 254, "cnn: zeros around the input of each convolution.", MODEL),
     COUNT_UP_TO("model.pool", "2", model.pool, 1, 255,
@@ -258,7 +271,8 @@ const sl_option sl_config_rows[] = {
          "`regression` "
          "or `classification` (synthetic, from `data.seed`); images: `idx` (MNIST's format), `cifar10`, `cifar100`, "
          "`images` (a folder for each class), `random_images` (for timing); `glue` (sentences with a class, "
-         "tab-separated); `table` (CSV or TSV). Required, but where `data.path` tells: `.jsonl`, `.json` "
+         "tab-separated); `table` (CSV or TSV); `speech` (sound files and transcripts). Required, but where "
+         "`data.path` tells: `.jsonl`, `.json` "
          "(also "
          "`.gz`), `.bin`, `.npy`, and text otherwise.",
          SAME),
@@ -268,10 +282,13 @@ const sl_option sl_config_rows[] = {
          "which "
          "are one sequence in the order of their names. jsonl: a JSON object a line, or an array of them; also "
          "compressed by gzip. idx, cifar10, cifar100: the folder with the usual names, or files; images: the folder. "
-         "glue, table: the file to train on, or a folder with `train.tsv` or `train.csv`.",
+         "glue, table: the file to train on, or a folder with `train.tsv` or `train.csv`. speech: the list of sounds "
+         "and "
+         "transcripts, or a folder with `transcripts.tsv` (also `.csv`, or `train.tsv`).",
          FREE(MOVES), READS),
     TEXT("data.validation_path", "", data.validation_path,
-         "tokens, jsonl, glue, table, images of all kinds: what to evaluate on, instead of a share of `data.path`.",
+         "tokens, jsonl, glue, table, speech, images of all kinds: what to evaluate on, instead of a share of "
+         "`data.path`.",
          FREE(MOVES), READS),
     TEXT("data.mask_path", "", data.mask_path,
          "tokens: a file beside each of `data.path` with one byte for each token: 1 where it counts in the loss, 0 "
@@ -338,9 +355,13 @@ const sl_option sl_config_rows[] = {
         SAME, ZERO_IS_AUTO),
     COUNT_TO("data.channels", "auto", data.channels, 1, 3, "images: 3 (colours) or 1 (grey); auto: 3.", SAME,
              ZERO_IS_AUTO),
-    CHOICE("data.normalize", "auto", data.normalize, "none|computed",
+    CHOICE("data.normalize", "auto", data.normalize, "none|computed|utterance",
            "Images of all kinds: pixels of 0 to 1 less a mean, divided by a standard deviation; `none`: as they are; "
-           "`computed`: from the images to train on; auto: for idx computed, otherwise the usual numbers of the kind.",
+           "`computed`: from the images to train on; auto: for idx computed, otherwise the usual numbers of the kind. "
+           "speech: "
+           "each band less its mean, divided by its standard deviation, of the utterance (`utterance`, auto) or of all "
+           "that "
+           "is trained on (`computed`, which reads all of it at the start).",
            SAME),
     LIST("data.mean", given.mean, "Images of all kinds: the mean instead, for each channel, or one for all.", SAME),
     LIST("data.std", given.deviation, "Images of all kinds: the standard deviation instead.", SAME),
@@ -352,9 +373,12 @@ const sl_option sl_config_rows[] = {
         "is then cut out at random, such as 4; `resized`: a part of random size and shape, resized; `none`.",
         .min = 0, .max = 64, SAME),
     TEXT("data.columns.label", "", data.label_column,
-         "glue, table: name of the column of labels; empty: found by the names that are usual.", SAME),
+         "glue, table: name of the column of labels; speech: of transcripts; empty: found by the names that are usual.",
+         SAME),
     TEXT("data.columns.first", "", data.first_column,
-         "glue: name of the column of sentences; empty: found by the names that are usual.", SAME),
+         "glue: name of the column of sentences; speech: of paths of sound files; empty: found by the names that are "
+         "usual.",
+         SAME),
     TEXT("data.columns.second", "", data.second_column, "glue: the column of second sentences, beside that.", SAME),
     LIST("data.columns.numeric", given.numeric,
          "table: columns of numbers, as names or file-name patterns. Columns that no list names are told by their "
@@ -370,10 +394,33 @@ const sl_option sl_config_rows[] = {
            SAME),
     CHOICE("data.separator", "auto", data.separator, "comma|tab|semicolon",
            "table: what is between columns; auto: what the first line has.", SAME),
+    COUNT_UP_TO("data.mels", "80", data.mels, 1, 512, "speech: bands of pitches, evenly spaced on the mel scale.",
+                SAME),
+    COUNT_TO("data.sample_rate", "auto", data.sample_rate, 1000, 384000,
+             "speech: samples a second that every sound must have; auto: as many as the first. Nothing is resampled.",
+             SAME, ZERO_IS_AUTO),
+    REAL_AUTO("data.max_seconds", "auto", data.max_seconds, 0.05, 10000,
+              "speech: longer utterances are left out, and counted; auto: none are. All are padded to the longest.",
+              SAME, ZERO_IS_AUTO),
+    TEXT("data.characters", "", data.characters,
+         "speech: the characters that transcripts may have, such as `\" abcdefghijklmnopqrstuvwxyz'\"`; empty: those "
+         "of the "
+         "transcripts to train on, or those that loaded weights keep.",
+         SAME),
+    COUNT_UP_TO("data.time_masks", "0", data.time_masks, 0, 100,
+                "speech, in training: stretches of time that are silenced in each utterance, at random places "
+                "(SpecAugment).",
+                SAME),
+    COUNT_UP_TO("data.time_mask_width", "20", data.time_mask_width, 1, 100000,
+                "speech: their most rows of 10 ms; each is of any length up to it.", SAME),
+    COUNT_UP_TO("data.frequency_masks", "0", data.frequency_masks, 0, 100,
+                "speech, in training: groups of neighbouring bands that are silenced in each utterance.", SAME),
+    COUNT_UP_TO("data.frequency_mask_width", "8", data.frequency_mask_width, 1, 512, "speech: their most bands.", SAME),
     FLAG("data.skip_bad", "false", data.skip_bad,
          "images: leave files that cannot be decoded out, and say how many; otherwise they are an error.", SAME),
     COUNT_TO("data.threads", "auto", data.threads, 0, SL_MAX_THREADS,
-             "Images of all kinds: threads that read, decode and resize ahead of the step; 0: the step does it itself; "
+             "Images of all kinds, speech: threads that read, decode and transform ahead of the step; 0: the step does "
+             "it itself; "
              "auto: this rank's share of the CPUs where files are decoded or images resized, otherwise 0. jsonl, glue: "
              "threads that encode.",
              FREE(NO_BITS)),

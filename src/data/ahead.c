@@ -306,6 +306,16 @@ static void ahead_image(const sluice_data *d, sl_image_size *out)
     inner_of(d)->ops->image(inner_of(d), out);
 }
 
+static void ahead_speech(const sluice_data *d, sl_speech_size *out)
+{
+    inner_of(d)->ops->speech(inner_of(d), out);
+}
+
+static const sl_vocabulary *ahead_characters(const sluice_data *d)
+{
+    return inner_of(d)->ops->characters(inner_of(d));
+}
+
 static void ahead_say(const sluice_data *d, const sl_log *log)
 {
     inner_of(d)->ops->say(inner_of(d), log);
@@ -345,6 +355,8 @@ static void make_ops(ahead_data *a)
     if (inner->classes != NULL) a->ops.classes = ahead_classes;
     if (inner->class_name != NULL) a->ops.class_name = ahead_class_name;
     if (inner->image != NULL) a->ops.image = ahead_image;
+    if (inner->speech != NULL) a->ops.speech = ahead_speech;
+    if (inner->characters != NULL) a->ops.characters = ahead_characters;
     if (inner->say != NULL) a->ops.say = ahead_say;
     if (inner->left_out != NULL) a->ops.left_out = ahead_left_out;
     a->base.ops = &a->ops;

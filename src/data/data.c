@@ -59,6 +59,18 @@ bool sl_data_columns(const sluice_data *d, sl_column_counts *out)
     return true;
 }
 
+bool sl_data_speech_size(const sluice_data *d, sl_speech_size *out)
+{
+    if (d->ops->speech == NULL) return false;
+    d->ops->speech(d, out);
+    return true;
+}
+
+const sl_vocabulary *sl_data_characters(const sluice_data *d)
+{
+    return d != NULL && d->ops->characters != NULL ? d->ops->characters(d) : NULL;
+}
+
 void sl_data_say(const sluice_data *d, const sl_log *log)
 {
     if (d->ops->say != NULL) d->ops->say(d, log);

@@ -42,6 +42,14 @@ typedef struct sl_column_counts {
     int64_t numeric, categorical, buckets;
 } sl_column_counts;
 
+/* Samples that are speech: "x" f32 [rows, bands], "lengths" i32 [1]: frames of a model that makes one of so many rows
+ * (sl_data_options.frame_stride), "labels" i32 [labels], -1 behind the last. */
+typedef struct sl_speech_size {
+    int64_t rows, bands, labels;
+} sl_speech_size;
+
+struct sl_vocabulary;
+
 /* Every data set is one of these; implementations embed it first. */
 struct sluice_data {
     const struct sl_data_ops *ops;
@@ -79,6 +87,10 @@ typedef struct sl_data_ops {
     const char *(*class_name)(const sluice_data *d, int64_t i);
     void (*image)(const sluice_data *d, sl_image_size *out);      /* NULL: samples are no images */
     void (*columns)(const sluice_data *d, sl_column_counts *out); /* NULL: samples are no rows of a table */
+    void (*speech)(const sluice_data *d, sl_speech_size *out);    /* NULL: samples are no speech */
+    /* What token ids, or labels less one, stand for; a model keeps it with its weights. NULL, or the function is: nothing that a
+     * model would keep. */
+    const struct sl_vocabulary *(*characters)(const sluice_data *d);
     /* Says what was read. NULL: nothing is to be said. */
     void (*say)(const sluice_data *d, const sl_log *log);
     /* How many bad samples were left out so far, each counted once, and why the first was (sl_error_record's text). NULL: none
@@ -100,6 +112,8 @@ const char *sl_data_class_name(const sluice_data *d, int64_t i);
 bool sl_data_image(const sluice_data *d, sl_image_size *out);
 /* False: its samples are no rows of a table. */
 bool sl_data_columns(const sluice_data *d, sl_column_counts *out);
+/* False: its samples are no speech. */
+bool sl_data_speech_size(const sluice_data *d, sl_speech_size *out);
 /* Says what was read, where there is something to say. */
 void sl_data_say(const sluice_data *d, const sl_log *log);
 
@@ -163,7 +177,8 @@ typedef enum { SL_LABELS_FINE, SL_LABELS_COARSE } sl_label_choice;
 typedef enum {
     SL_NORMALIZE_AUTO = -1, /* computed for idx, otherwise the usual numbers of the kind */
     SL_NORMALIZE_NONE,
-    SL_NORMALIZE_COMPUTED /* by mean and standard deviation of the training images */
+    SL_NORMALIZE_COMPUTED, /* by mean and standard deviation of the training data */
+    SL_NORMALIZE_UTTERANCE /* speech: by those of each utterance, also auto */
 } sl_normalize_choice;
 #define SL_MAX_CHANNELS 4
 
@@ -195,7 +210,7 @@ typedef struct sl_data_options {
     int threads;               /* that encode or decode; 0, or less: as many as there are CPUs */
     int unit;                  /* sl_text_unit */
     double masking;            /* text, tokens: share of the tokens that are hidden and to be guessed; 0: none */
-    const sl_vocabulary *kept; /* text: as sl_data_text takes it; follows from the weights that a job begins with */
+    const sl_vocabulary *kept; /* text, speech: as sl_data_text takes it; from the weights that a job begins with */
     double validation;
     int64_t samples, features, outputs;
     double noise;
@@ -218,6 +233,13 @@ typedef struct sl_data_options {
     int64_t hash_buckets; /* table */
     int target;           /* table: sl_target_choice */
     int separator;        /* table: sl_separator */
+    /* speech; its columns are first_column (paths) and label_column (texts) */
+    int64_t mels;           /* 0: 80 */
+    int64_t sample_rate;    /* 0: that of the first sound */
+    double max_seconds;     /* longer utterances are left out; 0: none are */
+    const char *characters; /* that transcripts may have; "": those of the training transcripts. `kept` comes first */
+    int64_t frame_stride;   /* rows that the model makes one frame of; 0: 1 */
+    int64_t time_masks, time_mask_width, frequency_masks, frequency_mask_width;
     int64_t seed;
     bool shuffle;
     const int *stop; /* a request to stop (core/stop.h), polled while the data is read; NULL: none. Borrowed */
@@ -257,6 +279,9 @@ typedef sluice_status sl_data_open_fn(const sl_data_options *o, int64_t context,
 sluice_status sl_data_masked(const sl_data_options *o, int64_t context, int64_t vocabulary, sl_data_open_fn *open,
                              sluice_data **out);
 
+/* Sound files and what is said in them (speech.c). */
+sluice_status sl_data_speech(const sl_data_options *o, sluice_data **out);
+
 /* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */
 sluice_status sl_data_open(const sl_data_options *o, int64_t context, int64_t vocabulary, sluice_data **out);
 /* "text, tokens, jsonl, ...". */
@@ -264,7 +289,8 @@ const char *sl_data_names(void);
 /* What samples of that type are; its name is one of sl_data_names. */
 sl_sample_kind sl_data_gives(const char *type);
 
-const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d); /* NULL for other kinds, and with a tokenizer */
+/* What its ids stand for (sl_data_ops.characters); NULL: nothing that is kept, or `d` is. */
+const sl_vocabulary *sl_data_characters(const sluice_data *d);
 /* What a text read as data looks like where it is no plain text (format/file_kind.h); NULL: it is one, or no text. */
 const struct sl_file_kind *sl_data_text_kind(const sluice_data *d);
 

@@ -46,6 +46,7 @@ WITHOUT_CONTEXT(cifar100)
 WITHOUT_CONTEXT(folder)
 WITHOUT_CONTEXT(table)
 WITHOUT_CONTEXT(random_images)
+WITHOUT_CONTEXT(speech)
 
 static const struct kind {
     const char *name;
@@ -65,10 +66,11 @@ static const struct kind {
     { "random_images", SL_SAMPLES_IMAGES, open_random_images },
     { "glue", SL_SAMPLES_SENTENCES, sl_data_glue },
     { "table", SL_SAMPLES_CLICKS, open_table },
+    { "speech", SL_SAMPLES_SPEECH, open_speech },
 };
 #define NAMES                                                                                                          \
     "text, tokens, jsonl, random_tokens, regression, classification, idx, cifar10, cifar100, images, random_images, "  \
-    "glue, table"
+    "glue, table, speech"
 
 static const struct kind *find(const char *type)
 {

@@ -443,6 +443,8 @@ static sluice_status choose_normalisation(sl_pictures *p, const sl_data_options 
     double mean[SL_MAX_CHANNELS] = { 0 }, deviation[SL_MAX_CHANNELS] = { 1, 1, 1, 1 };
     int choice = o->normalize;
     bool given = o->mean_count > 0 && o->deviation_count > 0;
+    if (choice == SL_NORMALIZE_UTTERANCE)
+        return sl_fail(SLUICE_ERR_USAGE, "data.normalize \"utterance\" is for speech; images are none");
     if (choice == SL_NORMALIZE_AUTO && usual == NULL) choice = SL_NORMALIZE_COMPUTED;
     if (choice == SL_NORMALIZE_COMPUTED && sums == NULL && !given)
         return sl_fail(

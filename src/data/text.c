@@ -135,6 +135,12 @@ static int64_t text_vocabulary(const sluice_data *d)
     return v->unit == SL_TEXT_TOKENS ? v->size : 0;
 }
 
+static const sl_vocabulary *text_characters(const sluice_data *d)
+{
+    const sl_vocabulary *v = &((const text *)d)->vocabulary;
+    return v->unit != SL_TEXT_TOKENS ? v : NULL;
+}
+
 static const sl_data_ops text_ops = {
     .name = "text",
     .has_tokens = true,
@@ -145,6 +151,7 @@ static const sl_data_ops text_ops = {
     .memory_bytes = text_memory,
     .identity = text_identity,
     .vocabulary = text_vocabulary,
+    .characters = text_characters,
 };
 
 /* Bytes that are no UTF-8, perhaps because they are no text at all. */
@@ -487,12 +494,6 @@ sluice_status sl_data_text_encoded(const int *stop, const char *path, const char
 {
     const reading r = { .path = path, .unit = SL_TEXT_TOKENS, .tokenizer = tokenizer, .validation = validation };
     return open_text(stop, &r, context, shuffle, seed, out);
-}
-
-const sl_vocabulary *sl_data_text_vocabulary(const sluice_data *d)
-{
-    const text *t = (const text *)d;
-    return d != NULL && d->ops == &text_ops && t->vocabulary.unit != SL_TEXT_TOKENS ? &t->vocabulary : NULL;
 }
 
 const sl_file_kind *sl_data_text_kind(const sluice_data *d)

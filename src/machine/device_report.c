@@ -8,6 +8,7 @@
 #include "core/output.h"
 #include "core/thread.h"
 #include "format/picture_file.h"
+#include "format/sound_file.h"
 #include "machine/machine_place.h"
 #include "machine/measure.h"
 
@@ -202,15 +203,18 @@ static sluice_status print_peaks(const sl_machine_description *d, FILE *out)
 
 static void print_built_in(FILE *out)
 {
-    const char *pictures = sl_picture_formats();
-    fprintf(out,
-            "built in: backends cpu, null; communication self, local; formats json, safetensors, idx, cifar%s%s%s\n",
-            pictures[0] != '\0' ? ", " : "", pictures, sl_topology_built_in() ? "; hwloc" : "");
+    const char *pictures = sl_picture_formats(), *sounds = sl_sound_formats();
+    fprintf(
+        out,
+        "built in: backends cpu, null; communication self, local; formats json, safetensors, idx, cifar%s%s%s%s%s\n",
+        pictures[0] != '\0' ? ", " : "", pictures, sounds[0] != '\0' ? ", " : "", sounds,
+        sl_topology_built_in() ? "; hwloc" : "");
     if (strcmp(pictures, "png, jpeg") != 0)
         fprintf(out, "not built in: %s, so such images cannot be read\n",
                 pictures[0] == '\0'  ? "PNG and JPEG"
                 : pictures[0] == 'p' ? "JPEG"
                                      : "PNG");
+    if (sounds[0] == '\0') fprintf(out, "not built in: libsndfile, so sounds cannot be read\n");
     fprintf(out, "loaded at run time where present: cuda, nccl, mpi\n");
     if (!sl_topology_built_in()) fprintf(out, "not built in: hwloc, so ranks are not bound to NUMA nodes\n");
     fprintf(out, "not built in yet: disk tier\n");

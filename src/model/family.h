@@ -28,6 +28,7 @@ typedef struct sl_model_family {
     ROW(resnet, IMAGES, resnet)                                                                                        \
     ROW(vit, IMAGES, vit)                                                                                              \
     ROW(recommender, CLICKS, recommender)                                                                              \
+    ROW(speech, SPEECH, speech)                                                                                        \
     ROW(bert, TOKENS, bert)                                                                                            \
     ROW(gpt2, TOKENS, gpt2)                                                                                            \
     ROW(llama, TOKENS, decoder)                                                                                        \
@@ -45,6 +46,7 @@ sluice_status sl_model_build_cnn(sluice_graph *g, const sl_model_options *o, sl_
 sluice_status sl_model_build_resnet(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_vit(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_recommender(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
+sluice_status sl_model_build_speech(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_bert(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_gpt2(sluice_graph *g, const sl_model_options *o, sl_model_info *info);
 sluice_status sl_model_build_decoder(sluice_graph *g, const sl_model_options *o, sl_model_info *info);

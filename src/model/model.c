@@ -58,9 +58,10 @@ sl_sample_kind sl_model_reads(const sl_model_options *o)
 /* Settings that were given and say nothing about the family. */
 static sluice_status refuse_idle(const sl_model_options *o)
 {
-    bool cnn = strcmp(o->type, "cnn") == 0, plain = strcmp(o->type, "mlp") == 0 || strcmp(o->type, "linear") == 0;
+    bool cnn = strcmp(o->type, "cnn") == 0, speech = strcmp(o->type, "speech") == 0;
+    bool plain = strcmp(o->type, "mlp") == 0 || strcmp(o->type, "linear") == 0;
     const char *key = NULL;
-    if (o->filter_count > 0 && !cnn) key = "model.filters";
+    if (o->filter_count > 0 && !cnn && !speech) key = "model.filters";
     if (o->hidden_count > 0 && !cnn && !plain) key = "model.hidden";
     if (o->dropout != 0 && strcmp(o->type, "resnet") == 0) key = "model.dropout";
     if (key == NULL) return SLUICE_OK;

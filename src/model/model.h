@@ -38,6 +38,12 @@ typedef struct sl_model_options {
     struct {
         int64_t numeric, categorical, buckets;
     } columns;
+    /* Models of speech: what the data has; 0: it has none. */
+    struct {
+        int64_t rows, bands, labels;
+    } speech;
+    int64_t frame_stride; /* speech: rows of input for each frame of output: 1, 2, 4, .. */
+    bool one_way;         /* speech: no layer looks back from the end */
     /* linear, mlp */
     int64_t features, outputs; /* outputs: regression targets, or classes */
     int64_t hidden[16];
@@ -45,8 +51,8 @@ typedef struct sl_model_options {
     const char *activation; /* mlp, between layers: "none" (also NULL), "relu", "gelu" (tanh), "silu" */
     const char *loss;       /* "mse" (also NULL), "bce" (outputs are logits of independent labels) or "cross_entropy" */
     bool bias;
-    /* cnn, resnet, vit: classes are `outputs` */
-    int64_t filters[16]; /* cnn: channels of the convolutions; `hidden` are widths of the linears behind them */
+    /* cnn, resnet, vit, speech: classes are `outputs` */
+    int64_t filters[16]; /* cnn, speech: channels of the convolutions; `hidden` are widths of the linears behind them */
     int filter_count;
     int64_t kernel, padding, pool; /* cnn: of each convolution, and of the pooling behind it (1: none) */
     int64_t depth;                 /* resnet: 18, 34, 50, 101 or 152 */
@@ -63,7 +69,7 @@ typedef struct sl_model_options {
     sl_model_config folder; /* family SL_DECODER_NONE: there is no folder */
     sluice_dtype precision; /* that the graph will be lowered to; Gemma's embedding scale has it */
     int64_t layers, heads, width, context, vocabulary;
-    double dropout;       /* gpt2, bert, vit, cnn */
+    double dropout;       /* gpt2, bert, vit, cnn, speech */
     double norm_epsilon;  /* 0: 1e-5 */
     bool untied;          /* the head is a parameter of its own, not the token embedding */
     int64_t feed_forward; /* 0: 4 times the width for gpt2, for others 8/3 of it, up to a multiple of 256 */
@@ -101,6 +107,7 @@ typedef struct sl_model_info {
     int64_t tokens_per_sample; /* 0: not a token model */
     bool classifies;           /* output are logits of the targets' classes: accuracy can be counted */
     bool binary;               /* classifies: each output is one logit, each target f32 0 or 1 */
+    bool transcribes;          /* output are logits of characters for each frame, targets are transcripts: CTC's */
 } sl_model_info;
 
 /* Builds forward, loss and output of the family named by o->type into g. Bad settings: SLUICE_ERR_USAGE naming key and

@@ -8,6 +8,7 @@
 #include "train/job.h"
 #include "train/predictions.h"
 #include "train/score_report.h"
+#include "train/transcribe.h"
 
 /* The loss over what was evaluated so far; means come last, so that batches of different size weigh what they should. */
 typedef struct tally {
@@ -21,9 +22,15 @@ static bool is_text(const sl_job *j)
     return sl_graph_find_input(j->graph, "targets") >= 0;
 }
 
+/* The input that holds what the model should find. */
+static const char *target_input(const sl_job *j)
+{
+    return j->info.transcribes ? "labels" : is_text(j) ? "targets" : "target";
+}
+
 static const sl_data_field *targets_of(const sl_job *j)
 {
-    return sl_batch_field(&j->batch, is_text(j) ? "targets" : "target");
+    return sl_batch_field(&j->batch, target_input(j));
 }
 
 /* Numbers that the model gives for each target. */
@@ -45,7 +52,7 @@ static int64_t samples_of_rank(const sl_job *j, sl_data_split split, int64_t mos
 /* Elements of a target of one sample. */
 static int64_t target_elements(const sl_job *j)
 {
-    int input = sl_graph_find_input(j->graph, is_text(j) ? "targets" : "target");
+    int input = sl_graph_find_input(j->graph, target_input(j));
     return input >= 0 ? sl_shape_elements(&j->graph->values[input].shape) / j->settings.model.batch : 1;
 }
 
@@ -56,7 +63,8 @@ static void find_shape(sl_job *j)
     if (j->graph->output >= 0)
         outputs = sl_shape_elements(&j->graph->values[j->graph->output].shape) / j->settings.model.batch;
     *s = (sl_metric_shape){ .judged = is_text(j) ? SL_JUDGED_TOKENS : SL_JUDGED_VALUES, .outputs = outputs };
-    if (is_text(j) || !j->info.classifies) return;
+    if (j->info.transcribes) *s = (sl_metric_shape){ .judged = SL_JUDGED_TRANSCRIPTS };
+    if (j->info.transcribes || is_text(j) || !j->info.classifies) return;
     s->judged = j->info.binary ? SL_JUDGED_BINARY : SL_JUDGED_CLASSES;
     s->classes = j->info.binary ? 2 : outputs / elements;
 }
@@ -121,6 +129,12 @@ static sluice_status run_batch(sl_job *j, int64_t valid, tally *t)
     const sl_data_field *targets = targets_of(j);
     double loss = 0;
     SL_TRY(sl_engine_evaluate(j->engine, &batch, &loss, j->predictions));
+    if (j->info.transcribes) { /* the loss is a mean over rows; that of padded ones is 0 */
+        t->loss += loss * (double)j->batch.rows;
+        t->weight += (double)valid;
+        t->bytes = (double)NAN;
+        return SLUICE_OK;
+    }
     if (!j->info.classifies || j->info.binary) {
         t->loss += (j->info.binary ? binary_loss : squared_error)(j, targets, valid);
         t->weight += (double)valid;
@@ -136,6 +150,47 @@ static sluice_status run_batch(sl_job *j, int64_t valid, tally *t)
     t->bytes += count_bytes(j, targets);
     return SLUICE_OK;
 }
+
+/* ---- transcripts ---- */
+
+/* The label of a space, at which words end; -1: there is none. */
+static int32_t find_space(const sl_job *j)
+{
+    for (int64_t i = 0; i < sl_data_classes(j->data); i++)
+        if (strcmp(sl_data_class_name(j->data, i), " ") == 0) return (int32_t)i;
+    return -1;
+}
+
+/* What row i was understood as: `found` has room for all its frames. */
+static int64_t understand(const sl_job *j, int64_t i, int32_t *found)
+{
+    const sl_shape *shape = &j->graph->values[j->graph->output].shape;
+    const int32_t *lengths = sl_batch_field(&j->batch, "lengths")->buffer;
+    int64_t classes = shape->dim[2];
+    return sl_ctc_greedy(j->predictions + i * shape->dim[1] * classes, lengths[i], classes, 0, found);
+}
+
+/* Error rates of the first `valid` rows, and lines of the file of predictions, whose first row is sample `first`. */
+static sluice_status collect_transcripts(sl_job *j, int64_t first, int64_t valid)
+{
+    const sl_data_field *targets = targets_of(j);
+    const int32_t *labels = targets->buffer, space = find_space(j);
+    int64_t frames = j->graph->values[j->graph->output].shape.dim[1];
+    int32_t *found = sl_alloc_array((size_t)frames, sizeof *found, "transcript");
+    sluice_status st = found != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    for (int64_t i = 0; st == SLUICE_OK && i < valid; i++) {
+        sl_transcript said = { labels + i * targets->row_elements, 0 }, heard = { found, 0 };
+        said.count = sl_count_labels(said.labels, targets->row_elements);
+        heard.count = understand(j, i, found);
+        st = sl_metrics_add_transcript(j->metrics, said.labels, said.count, heard.labels, heard.count, space);
+        if (st == SLUICE_OK && j->prediction_file != NULL)
+            st = sl_prediction_file_add_transcript(j->prediction_file, first + i, said, heard);
+    }
+    sl_free(found);
+    return st;
+}
+
+/* ---- other metrics ---- */
 
 /* Metrics of the first `valid` rows, whose predictions are there. */
 static void collect(sl_job *j, int64_t valid)
@@ -176,6 +231,7 @@ static sluice_status evaluate_batch(sl_job *j, sl_data_split split, int64_t numb
     if (st == SLUICE_ERR_NUMBERS) mine->loss = (double)NAN;
     if (!counts) *mine = (tally){ 0 };
     if (st != SLUICE_OK || !counts || j->predictions == NULL) return SLUICE_OK;
+    if (j->info.transcribes) return collect_transcripts(j, first, valid);
     collect(j, valid);
     if (j->prediction_file == NULL) return SLUICE_OK;
     const sl_data_field *targets = targets_of(j);

@@ -185,6 +185,18 @@ static sluice_status fit_sentences(sl_job *j)
     return take_from_data("model.outputs", sl_data_classes(j->data), "classes", &m->outputs);
 }
 
+/* Speech: a character is an output, and so is the blank. */
+static sluice_status fit_speech(sl_job *j)
+{
+    sl_model_options *m = &j->settings.model;
+    sl_speech_size size;
+    if (j->data == NULL || !sl_data_speech_size(j->data, &size)) return SLUICE_OK;
+    m->speech.rows = size.rows;
+    m->speech.bands = size.bands;
+    m->speech.labels = size.labels;
+    return take_from_data("model.outputs", sl_data_classes(j->data), "characters, the blank among them", &m->outputs);
+}
+
 static bool is_training(sl_job_purpose purpose)
 {
     return purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN;
@@ -212,6 +224,7 @@ static sluice_status build_model(sl_job *j, const sluice_job_options *o, sl_job_
     SL_TRY(fit_images(j));
     SL_TRY(fit_columns(j));
     SL_TRY(fit_sentences(j));
+    SL_TRY(fit_speech(j));
     if (sl_model_reads_tokens(j->settings.model.type)) {
         int64_t given = sl_job_vocabulary_number(&j->settings);
         SL_TRY(sl_job_fit_vocabulary(j, given));

@@ -20,6 +20,12 @@ static bool is_text(const sl_job *j)
     return strcmp(j->settings.data.type, "text") == 0;
 }
 
+/* Characters of a text, or of transcripts. */
+static bool has_characters(const sl_job *j)
+{
+    return is_text(j) || strcmp(j->settings.data.type, "speech") == 0;
+}
+
 /* The weights that the job will begin with; *source NULL: random ones. A file that is missing is reported when it is
  * loaded; a plan does not need it. */
 static sluice_status find_kept(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose, sl_kept_vocabulary *kept,
@@ -49,7 +55,7 @@ sluice_status sl_job_read_vocabulary(sl_job *j, const sluice_job_options *o, sl_
     const char *source;
     const sl_log log = said_once(j);
     sl_text_unit unit = (sl_text_unit)j->settings.data.unit;
-    if (!is_text(j) || unit == SL_TEXT_TOKENS) return SLUICE_OK;
+    if (!has_characters(j) || unit == SL_TEXT_TOKENS) return SLUICE_OK;
     SL_TRY(find_kept(j, o, purpose, &kept, &source));
     if (source == NULL) return SLUICE_OK;
     if (kept.unit == NULL) {
@@ -77,7 +83,7 @@ bool sl_job_needs_data(const sl_job *j, sl_job_purpose purpose)
 
 sluice_status sl_job_use_vocabulary(sl_job *j)
 {
-    const sl_vocabulary *v = sl_data_text_vocabulary(j->data);
+    const sl_vocabulary *v = sl_data_characters(j->data);
     if (v == NULL && (j->data != NULL || sl_job_tokenizer(j) != NULL)) return SLUICE_OK;
     if (v == NULL && !j->has_kept) j->kept = sl_vocabulary_bytes();
     j->vocabulary = v != NULL ? v : &j->kept;

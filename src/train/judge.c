@@ -62,6 +62,7 @@ sluice_status sl_judge_choose(sl_judge *j, const sl_settings *s, bool whole)
     for (int m = 0; m < SL_METRIC_COUNT; m++)
         if (sl_wants(listed, (sl_metric)m)) SL_TRY(check_metric(j, "evaluate.metrics", (sl_metric)m, whole));
     j->shown = listed | (uint64_t)1 << j->best.metric;
+    if (j->shape.judged == SL_JUDGED_TRANSCRIPTS && listed == 0) j->shown |= (uint64_t)1 << SL_METRIC_CER;
     if (s->early_stopping.patience > 0) j->shown |= (uint64_t)1 << j->stopping.metric;
     if (listed == 0 && whole) j->shown = usual(&j->shape, true) & ~repeated(&j->shape);
     j->wanted = usual(&j->shape, whole && listed == 0) | j->shown;

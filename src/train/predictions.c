@@ -118,6 +118,25 @@ static void add_values_row(sl_prediction_file *f, int64_t index, const float *va
     add_reals(f, "prediction", values);
 }
 
+/* Labels without a name are nothing. */
+static void add_words(sl_prediction_file *f, const char *column, sl_transcript t)
+{
+    sl_text words = { .data = NULL };
+    for (int64_t i = 0; i < t.count; i++) {
+        const char *name = f->names.name != NULL ? f->names.name(f->names.user, t.labels[i]) : NULL;
+        if (name != NULL) sl_text_add_bytes(&words, name, strlen(name));
+    }
+    sl_text_add_bytes(&words, "", 1);
+    begin_cell(f, column);
+    if (sl_text_status(&words) != SLUICE_OK)
+        f->text.failed = true;
+    else if (f->json)
+        sl_text_add_string(&f->text, words.data);
+    else
+        add_csv_text(&f->text, words.data);
+    sl_text_free(&words);
+}
+
 static sl_choice choose_binary(float logit)
 {
     return (sl_choice){ logit > 0, 1 / (1 + exp(-fabs((double)logit))) };
@@ -140,6 +159,10 @@ static void add_row(sl_prediction_file *f, int64_t index, int64_t i, const float
 static void add_header(sl_prediction_file *f)
 {
     sl_text_add(&f->text, "index");
+    if (f->shape.judged == SL_JUDGED_TRANSCRIPTS) {
+        sl_text_add(&f->text, ",target,predicted\n");
+        return;
+    }
     if (f->shape.judged != SL_JUDGED_VALUES) {
         sl_text_add(&f->text, ",target,predicted,probability%s\n",
                     f->names.name != NULL ? ",target_name,predicted_name" : "");
@@ -170,7 +193,7 @@ sluice_status sl_prediction_file_check(const char *path)
 
 static sluice_status check_shape(const sl_metric_shape *shape, int64_t targets)
 {
-    bool values = shape->judged == SL_JUDGED_VALUES;
+    bool values = shape->judged == SL_JUDGED_VALUES || shape->judged == SL_JUDGED_TRANSCRIPTS;
     if (values || (targets == 1 && (shape->judged == SL_JUDGED_CLASSES || shape->judged == SL_JUDGED_BINARY)))
         return SLUICE_OK;
     return sl_fail(
@@ -218,6 +241,17 @@ sluice_status sl_prediction_file_add(sl_prediction_file *f, int64_t first, int64
         if (f->text.bytes >= WRITE_BYTES) SL_TRY(write_text(f));
     }
     return SLUICE_OK;
+}
+
+sluice_status sl_prediction_file_add_transcript(sl_prediction_file *f, int64_t index, sl_transcript target,
+                                                sl_transcript predicted)
+{
+    f->column = 0;
+    add_integer(f, "index", index);
+    add_words(f, "target", target);
+    add_words(f, "predicted", predicted);
+    sl_text_add(&f->text, f->json ? "}\n" : "\n");
+    return f->text.bytes >= WRITE_BYTES ? write_text(f) : sl_text_status(&f->text);
 }
 
 sluice_status sl_prediction_file_finish(sl_prediction_file *f)

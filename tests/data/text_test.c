@@ -162,7 +162,7 @@ TEST(characters_are_numbered_in_order_of_code_points)
     int64_t valid;
     sl_data_field f = { "tokens", SLUICE_I32, 5, ids };
     REQUIRE_OK(sl_data_text(write_file(text, sizeof text - 1), SL_TEXT_CHARACTERS, NULL, 5, 0, false, 1, &d));
-    const sl_vocabulary *v = sl_data_text_vocabulary(d);
+    const sl_vocabulary *v = sl_data_characters(d);
     const uint32_t expected[] = { 'a', 'b', 0xe4, 0x20ac, 0x1f600 };
     REQUIRE(v != NULL && v->size == 5);
     for (int i = 0; i < 5; i++) CHECK_EQ(v->code_points[i], expected[i]);
@@ -191,7 +191,7 @@ TEST(ids_take_two_bytes_when_the_vocabulary_needs_them)
     sl_data_field f = { "tokens", SLUICE_I32, CHARACTERS - 1, ids };
     for (uint32_t c = 0; c < CHARACTERS; c++) n += put_utf8(text + n, 0x4e00 + (CHARACTERS - 1 - c));
     REQUIRE_OK(sl_data_text(write_file(text, n), SL_TEXT_CHARACTERS, NULL, CHARACTERS - 1, 0, false, 1, &d));
-    CHECK_EQ(sl_data_text_vocabulary(d)->size, CHARACTERS);
+    CHECK_EQ(sl_data_characters(d)->size, CHARACTERS);
     REQUIRE_OK(d->ops->fill_eval(d, SL_SPLIT_TRAIN, 0, 1, &f, 1, &valid));
     for (int i = 0; i < CHARACTERS - 1; i++) CHECK_EQ(ids[0][i], CHARACTERS - 1 - i);
     sluice_data_destroy(d);
@@ -287,7 +287,7 @@ TEST(encoding_and_decoding_return_the_text)
     char back[64] = { 0 };
     size_t n = 0;
     REQUIRE_OK(sl_data_text(write_file(text, sizeof text - 1), SL_TEXT_CHARACTERS, NULL, 2, 0, true, 1, &d));
-    const sl_vocabulary *v = sl_data_text_vocabulary(d);
+    const sl_vocabulary *v = sl_data_characters(d);
     REQUIRE_OK(sl_vocabulary_encode(v, text, sizeof text - 1, ids, 32, &count));
     CHECK_EQ(count, 8);
     for (int64_t i = 0; i < count; i++) n += (size_t)sl_vocabulary_decode(v, ids[i], back + n);
@@ -318,7 +318,7 @@ TEST(only_text_has_a_vocabulary)
 {
     sluice_data *d;
     REQUIRE_OK(sl_data_regression(10, 1, 1, 0, 0, 1, &d));
-    CHECK(sl_data_text_vocabulary(d) == NULL);
+    CHECK(sl_data_characters(d) == NULL);
     sluice_data_destroy(d);
 }
 
@@ -369,7 +369,7 @@ TEST(shakespeare_has_65_characters_and_the_published_split)
     sluice_data *d;
     if (path == NULL) SKIP(shakespeare, "shakespeare/input.txt is absent");
     REQUIRE_OK(sl_data_text(path, SL_TEXT_CHARACTERS, NULL, 256, 0.1, true, 1337, &d));
-    CHECK_EQ(sl_data_text_vocabulary(d)->size, 65);
+    CHECK_EQ(sl_data_characters(d)->size, 65);
     CHECK_EQ(d->ops->samples(d, SL_SPLIT_TRAIN), 1003854 / 256 - 1);
     CHECK_EQ(d->ops->samples(d, SL_SPLIT_VALIDATION), (111540 - 1 + 255) / 256);
     sluice_data_destroy(d);
@@ -434,7 +434,7 @@ TEST(a_kept_vocabulary_gives_its_ids_to_any_text_of_its_characters)
     REQUIRE_OK(sl_data_text(write_file("bdbdb", 5), SL_TEXT_CHARACTERS, &kept, 4, 0, false, 1, &d));
     REQUIRE_OK(d->ops->fill(d, 0, 1, fields, 2));
     CHECK(tokens[0] == 1 && tokens[1] == 3 && targets[0] == 3 && targets[1] == 1);
-    CHECK_EQ(sl_data_text_vocabulary(d)->size, 4);
+    CHECK_EQ(sl_data_characters(d)->size, 4);
     sluice_data_destroy(d);
 }
 
@@ -514,7 +514,7 @@ TEST(a_text_is_read_as_the_tokens_of_a_tokenizer)
     const char *tokenizer = write_tokenizer(vocabulary, "#version: 0.2\na b\n");
     REQUIRE_OK(sl_data_text_encoded(NULL, path, tokenizer, CONTEXT, 0, false, 1, &d));
     CHECK_EQ(sl_data_vocabulary(d), 6);
-    CHECK(sl_data_text_vocabulary(d) == NULL);
+    CHECK(sl_data_characters(d) == NULL);
     CHECK_EQ(d->ops->samples(d, SL_SPLIT_TRAIN), 2);
     REQUIRE_OK(d->ops->fill(d, 0, 2, f, 2));
     CHECK(memcmp(tokens, expected, sizeof tokens) == 0);

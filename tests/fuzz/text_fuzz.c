@@ -19,7 +19,7 @@ void fuzz_text(const uint8_t *data, size_t bytes)
         sluice_data *d;
         int64_t valid;
         if (!fuzz_accepted(sl_data_text(path, (sl_text_unit)unit, NULL, CONTEXT, 0.25, true, 1, &d))) continue;
-        int32_t size = sl_data_text_vocabulary(d)->size;
+        int32_t size = sl_data_characters(d)->size;
         for (uint64_t index = 0; index < 4; index++) {
             FUZZ_CHECK(d->ops->fill(d, index, ROWS, fields, 2) == SLUICE_OK);
             check_ids(tokens, size, 0);
