@@ -124,8 +124,8 @@ sluice_status sl_log_mel_create(int64_t rate, int64_t bands, sl_log_mel **out)
         return sl_fail(SLUICE_ERR_USAGE, "data.mels is %" PRId64 "; give 1 to %d", bands, SL_MOST_BANDS);
     sl_log_mel *m = sl_alloc(sizeof *m, "mel bands");
     if (m == NULL) return SLUICE_ERR_NO_MEMORY;
-    m->window = (rate + 20) / 40;
-    m->hop = (rate + 50) / 100;
+    m->window = rate / 40;
+    m->hop = rate / 100;
     m->bands = bands;
     for (m->size = 4; m->size < m->window;) m->size *= 2;
     m->half = m->size / 2;

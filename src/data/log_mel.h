@@ -4,7 +4,8 @@
  * window of 25 ms in their middle, their power spectrum |FFT|^2 is summed by triangles that are evenly spaced and overlap by half on
  * HTK's mel scale, 2595 log10(1 + f / 700), from 0 to half the sampling rate, each 1 at its top; and the natural logarithm is taken of
  * the sum, or of 1e-10 where that is more. This is torchaudio's MelSpectrogram(sample_rate, n_fft=n, win_length=25 ms,
- * hop_length=10 ms, center=False, n_mels) with its other settings as they are. Computed in double. */
+ * hop_length=10 ms, center=False, n_mels) with its other settings as they are. 25 and 10 ms are whole samples, rounded down. Computed in
+ * double. */
 #ifndef SL_DATA_LOG_MEL_H
 #define SL_DATA_LOG_MEL_H
 

@@ -301,7 +301,7 @@ static const char *name_of_class(const void *data, int64_t class_index)
 /* The data's own, where it has them. */
 static sl_class_names class_names(const sl_job *j)
 {
-    bool named = sl_data_class_name(j->data, 0)[0] != '\0';
+    bool named = j->info.transcribes || sl_data_class_name(j->data, 0)[0] != '\0';
     return (sl_class_names){ named ? name_of_class : NULL, j->data };
 }
 

@@ -122,5 +122,5 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
     fprintf(out, "  %-28s %14s %12.4g s\n", "waiting for data", "", measured->data_seconds);
     pace_rows(pace, predicted->seconds, measured->seconds, out);
     fprintf(out, "  planned in %.3g s, memory reserved in %.3g s; no memory was allocated or freed in a step%s\n",
-            e->plan_seconds, e->reserve_seconds, decodes ? ", but for decoding images" : "");
+            e->plan_seconds, e->reserve_seconds, decodes ? ", but for decoding files" : "");
 }

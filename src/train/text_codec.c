@@ -70,7 +70,7 @@ sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_code
     SL_TRY(sl_generation_config_read(j->settings.path, &out->generation));
     out->vocabulary = path == NULL ? j->vocabulary : NULL;
     if (path == NULL) {
-        if (j->vocabulary != NULL) return SLUICE_OK;
+        if (j->vocabulary != NULL && sl_model_reads_tokens(j->settings.model.type)) return SLUICE_OK;
         return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" does not generate text%s", j->settings.model.type,
                        sl_model_reads_tokens(j->settings.model.type)
                            ? ": there is no tokenizer; set data.tokenizer to its folder"

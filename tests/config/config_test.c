@@ -844,7 +844,8 @@ static const struct {
     { "{" MODEL ", " LENGTH ", " SGD ", \"gradient_accumulation_steps\": 2}", "the batch size is missing" },
     { "{" MODEL ", \"steps\": 0, " BATCH ", " SGD "}",
       "steps: 0 is not allowed; it takes a whole number from 1 to 1000000000000" },
-    { "{" LENGTH ", " BATCH ", " SGD "}", "model.type is missing; it is one of linear, mlp, cnn, resnet, vit, recommender, bert, gpt2" },
+    { "{" LENGTH ", " BATCH ", " SGD "}",
+      "model.type is missing; it is one of linear, mlp, cnn, resnet, vit, recommender, speech, bert, gpt2" },
     { "{\"model\": {\"type\": \"gpt3\"}, " LENGTH ", " BATCH ", " SGD "}", "model.type: \"gpt3\" is not one of" },
     { "{\"model\": {\"type\": \"mlp\"}, " LENGTH ", " BATCH ", " SGD "}", "data.type is missing" },
     { "{\"model\": {\"type\": \"gpt2\"}, \"data\": {\"type\": \"regression\"}, " LENGTH ", " BATCH ", " SGD "}",
@@ -1101,7 +1102,8 @@ TEST(every_text_is_marked_as_a_path_or_known_to_be_none)
 {
     static const char *const no_paths[] = { "model.type",         "model.vocabulary",   "data.type",
                                             "data.template",      "data.template_date", "data.crop",
-                                            "data.columns.label", "data.columns.first", "data.columns.second" };
+                                            "data.columns.label", "data.columns.first", "data.columns.second",
+                                            "data.characters" };
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
         bool none = row->choices != NULL || row->type != SL_OPT_STRING || row->fate != SL_KEY_HONOURED;

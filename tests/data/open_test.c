@@ -16,7 +16,7 @@ TEST(every_type_that_is_listed_opens_and_no_other_does)
     sluice_data *d;
     snprintf(names, sizeof names, "%s", sl_data_names());
     for (char *save, *name = strtok_r(names, ", ", &save); name != NULL; name = strtok_r(NULL, ", ", &save), count++) {
-        bool text = strstr("text tokens jsonl idx cifar10 cifar100 images glue table", name) !=
+        bool text = strstr("text tokens jsonl idx cifar10 cifar100 images glue table speech", name) !=
                     NULL; /* which need their files */
         o.type = name;
         sluice_status st = sl_data_open(&o, 4, 10, &d);
@@ -26,7 +26,7 @@ TEST(every_type_that_is_listed_opens_and_no_other_does)
             sluice_data_destroy(d);
         }
     }
-    CHECK_EQ(count, 13);
+    CHECK_EQ(count, 14);
     o.type = "numbers";
     CHECK_EQ(sl_data_open(&o, 4, 10, &d), SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "data.type \"numbers\" is not one of text, tokens, jsonl, random_tokens");

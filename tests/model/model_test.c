@@ -61,6 +61,16 @@ static const sl_model_options small_classifier = { .type = "bert",
                                                    .head = "classifier",
                                                    .outputs = 2 };
 
+static const sl_model_options small_speech = { .type = "speech",
+                                               .batch = 2,
+                                               .speech = { .rows = 51, .bands = 20, .labels = 5 },
+                                               .filters = { 4, 6 },
+                                               .filter_count = 2,
+                                               .frame_stride = 2,
+                                               .layers = 2,
+                                               .width = 8,
+                                               .outputs = 7 };
+
 /* A finished graph of the options, or NULL with the failure noted. */
 static sluice_graph *build(const sl_model_options *o, sl_model_info *info)
 {
@@ -271,11 +281,11 @@ TEST(every_family_differentiates)
 {
     sl_model_info info;
     sl_model_options cases[] = {
-        small_gpt,       small_llama,
-        small_mlp,       { .type = "linear", .batch = 4, .features = 3, .outputs = 2, .bias = true },
-        small_cnn,       small_resnet,
-        small_vit,       small_bert,
-        small_classifier
+        small_gpt,        small_llama,
+        small_mlp,        { .type = "linear", .batch = 4, .features = 3, .outputs = 2, .bias = true },
+        small_cnn,        small_resnet,
+        small_vit,        small_bert,
+        small_classifier, small_speech
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sluice_graph *g = build(&cases[i], &info);
@@ -455,7 +465,9 @@ TEST(bad_mlp_settings_name_key_and_choices)
     o = small_mlp, o.type = "linear";
     check_refused(&o, "model.hidden has no meaning for model.type linear");
     o = small_mlp, o.type = "gpt3";
-    check_refused(&o, "model.type \"gpt3\" is not known; give one of linear, mlp, cnn, resnet, vit, recommender, bert, gpt2, llama");
+    check_refused(
+        &o,
+        "model.type \"gpt3\" is not known; give one of linear, mlp, cnn, resnet, vit, recommender, speech, bert, gpt2, llama");
 }
 
 /* ---- llama ---- */
@@ -890,6 +902,67 @@ TEST(a_bert_that_classifies_reads_sentences)
     CHECK_EQ(sl_model_reads(&small_classifier), SL_SAMPLES_SENTENCES);
     CHECK_EQ(sl_model_reads(&small_bert), SL_SAMPLES_TOKENS);
     CHECK_EQ(sl_model_reads(&small_vit), SL_SAMPLES_IMAGES);
+}
+
+TEST(a_recogniser_has_pytorchs_names_and_counts)
+{
+    static const char *const layers[] = { "conv1", "conv2", "rnn1", "rnn2", "fc", NULL };
+    sl_model_info info;
+    sl_model_options o = small_speech;
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK(info.transcribes && !info.classifies);
+    CHECK_EQ(info.tokens_per_sample, 0);
+    check_layers(g, layers);
+    check_input(g, "x", SLUICE_F32, 4, 2, 51);
+    check_input(g, "lengths", SLUICE_I32, 1, 2, 0);
+    check_input(g, "labels", SLUICE_I32, 2, 2, 5);
+    check_parameter(g, "rnn1.weight_ih_l0", 24, 30, SLUICE_INIT_UNIFORM, 1 / sqrt(8));
+    check_parameter(g, "rnn1.weight_hh_l0_reverse", 24, 8, SLUICE_INIT_UNIFORM, 1 / sqrt(8));
+    check_parameter(g, "rnn2.bias_hh_l0", 24, 0, SLUICE_INIT_UNIFORM, 1 / sqrt(8));
+    check_parameter(g, "norm2.weight", 16, 0, SLUICE_INIT_ONE, 0);
+    check_parameter(g, "fc.weight", 7, 16, SLUICE_INIT_UNIFORM, 0.25);
+    check_shape(g, g->output, 3, (int64_t[]){ 2, 26, 7 }); /* halves are rounded up */
+    /* convolutions 40 + 222; norms 60 + 32 + 32; both directions 1920 + 1248; the linear 119 */
+    CHECK_EQ(sl_graph_parameter_elements(g), 3673);
+    sluice_graph_destroy(g);
+    o.one_way = true;
+    o.frame_stride = 4;
+    REQUIRE((g = build(&o, &info)) != NULL);
+    check_shape(g, g->output, 3, (int64_t[]){ 2, 13, 7 });
+    CHECK(sl_graph_find_parameter(g, "rnn1.weight_hh_l0_reverse") < 0);
+    CHECK_EQ(count_ops(g, SL_OP_GRU), 2);
+    CHECK_EQ(count_ops(g, SL_OP_DROPOUT), 0);
+    sluice_graph_destroy(g);
+    o.dropout = 0.1;
+    REQUIRE((g = build(&o, &info)) != NULL);
+    CHECK_EQ(count_ops(g, SL_OP_DROPOUT), 2);
+    sluice_graph_destroy(g);
+}
+
+TEST(bad_settings_of_recognisers_name_key_and_bound)
+{
+    sl_model_options o = small_speech;
+    o.frame_stride = 3;
+    check_refused(&o, "model.frame_stride is 3; give 1, 2, 4, ..");
+    o.frame_stride = 8;
+    check_refused(&o, "model.frame_stride is 8; give 1, 2, 4, .., at most twice for each of the 2 convolutions");
+    o = small_speech, o.outputs = 1;
+    check_refused(&o, "model.outputs is 1, which is the blank");
+    o = small_speech, o.filter_count = 0;
+    check_refused(&o, "model.filters has 0 entries");
+    o = small_speech, o.filters[1] = 0;
+    check_refused(&o, "model.filters[1] is 0");
+    o = small_speech, o.layers = 0;
+    check_refused(&o, "model.layers is 0");
+    o = small_speech, o.width = 0;
+    check_refused(&o, "model.width is 0");
+    o = small_speech, o.speech.rows = 0;
+    check_refused(&o, "the rows of an utterance is 0");
+    o = small_speech, o.dropout = 1;
+    check_refused(&o, "model.dropout is 1");
+    o = small_speech, o.hidden_count = 1, o.hidden[0] = 3;
+    check_refused(&o, "model.hidden has no meaning for model.type speech");
 }
 
 TEST(bad_settings_of_networks_name_key_and_bound)

@@ -1,5 +1,5 @@
 """Records twenty training steps of small models in PyTorch, as the reference for tests/train/sequence_parity_test.c: a speech network
-(two GRUs, CTC loss), a classifier of several labels (binary cross entropy with weights) and one with label smoothing.
+(two GRUs, CTC loss), the one that model.type speech builds, a classifier of several labels (binary cross entropy with weights) and one with label smoothing.
 
 Weights and data are formulas over integers that the C test repeats (README.md beside this file). It overwrites
 sequence_losses.json beside itself:
@@ -61,6 +61,29 @@ def speech(m):
     return F.ctc_loss(log_p.transpose(0, 1), labels, lengths, torch.tensor([4, 5, 1]), blank=0, reduction="mean")
 
 
+def recogniser(m):
+    """What model.type speech builds: convolutions, layer norms, GRUs in both directions, CTC loss."""
+    batch, rows, bands, hidden, classes = 2, 24, 10, 5, 7
+    lengths, channels = torch.tensor([12, 7]), 1
+    x = values("x", 4.0, batch, rows, bands, 1).permute(0, 3, 1, 2)
+    for i, (out, stride) in enumerate(((3, (2, 2)), (4, (1, 2)))):
+        weight = m.parameter(f"conv{i + 1}.weight", out, channels, 3, 3)
+        x, channels = F.relu(F.conv2d(x, weight, m.parameter(f"conv{i + 1}.bias", out), stride, 1)), out
+    x = x.permute(0, 2, 3, 1).flatten(2)
+    for i in (1, 2):
+        width = x.shape[-1]
+        x = F.layer_norm(x, (width,), m.parameter(f"norm{i}.weight", width), m.parameter(f"norm{i}.bias", width))
+        gru = torch.nn.GRU(width, hidden, batch_first=True, bidirectional=True)
+        given = {name: m.parameter(f"rnn{i}.{name}", *p.shape) for name, p in gru.named_parameters()}
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        states, _ = torch.func.functional_call(gru, given, (packed,))
+        x, _ = torch.nn.utils.rnn.pad_packed_sequence(states, batch_first=True, total_length=12)
+    x = F.layer_norm(x, (2 * hidden,), m.parameter("norm.weight", 2 * hidden), m.parameter("norm.bias", 2 * hidden))
+    log_p = m.linear(x, classes, "fc").log_softmax(-1)
+    labels = torch.tensor([[1, 2, 2, 3, 4], [5, 6, 0, 0, 0]])
+    return F.ctc_loss(log_p.transpose(0, 1), labels, lengths, torch.tensor([5, 2]), blank=0, reduction="mean")
+
+
 def labels(m):
     y = m.linear(torch.tanh(m.linear(values("x", 4.0, 16, 5), 8, "fc1")), 3, "fc2")
     return F.binary_cross_entropy_with_logits(y, values("target", 1.0, 16, 3) + 0.5, values("weight", 2.0, 16, 3) + 1.0)
@@ -92,7 +115,7 @@ def record(build, lr):
 
 
 if __name__ == "__main__":
-    runs = {"speech": record(speech, 0.5), "labels": record(labels, 0.5), "smoothed": record(smoothed, 0.25), "fused": record(fused, 0.25)}
+    runs = {"speech": record(speech, 0.5), "recogniser": record(recogniser, 0.1), "labels": record(labels, 0.5), "smoothed": record(smoothed, 0.25), "fused": record(fused, 0.25)}
     path = pathlib.Path(__file__).with_name("sequence_losses.json")
     path.write_text(json.dumps(runs, indent=1) + "\n")
     for name, run in runs.items():

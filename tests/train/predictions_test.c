@@ -52,6 +52,32 @@ TEST(a_binary_score_is_written_as_the_class_it_speaks_for)
     free(csv);
 }
 
+TEST(transcripts_are_written_as_the_text_that_their_labels_are)
+{
+    static const char *const names[] = { "said.csv", "said.jsonl" };
+    static const char *const wanted[] = {
+        "index,target,predicted\n7,catcat,\"dog, smalla \"\"fox\"\"\"\n8,,cat\n",
+        "{\"index\": 7, \"target\": \"catcat\", \"predicted\": \"dog, smalla "
+        "\\\"fox\\\"\"}\n{\"index\": 8, \"target\": \"\", \"predicted\": \"cat\"}\n"
+    };
+    const sl_metric_shape shape = { .judged = SL_JUDGED_TRANSCRIPTS };
+    const int32_t labels[] = { 0, 0, 1, 2 };
+    for (int i = 0; i < 2; i++) {
+        char path[4200];
+        sl_prediction_file *f = NULL;
+        snprintf(path, sizeof path, "%s/%s", test_tmpdir(), names[i]);
+        REQUIRE_OK(sl_prediction_file_begin(path, &shape, 4, (sl_class_names){ name_of, NULL }, &f));
+        REQUIRE_OK(
+            sl_prediction_file_add_transcript(f, 7, (sl_transcript){ labels, 2 }, (sl_transcript){ labels + 2, 2 }));
+        REQUIRE_OK(sl_prediction_file_add_transcript(f, 8, (sl_transcript){ labels, 0 }, (sl_transcript){ labels, 1 }));
+        REQUIRE_OK(sl_prediction_file_finish(f));
+        sl_prediction_file_free(f);
+        char *text = run_read(path);
+        CHECK_STR(text, wanted[i]);
+        free(text);
+    }
+}
+
 TEST(predictions_of_sequences_are_refused)
 {
     char path[4096];

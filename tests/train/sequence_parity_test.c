@@ -1,6 +1,7 @@
 /* sequence_parity_test.c: twenty steps of small models with GRU and CTC loss, binary cross entropy, log-softmax and label
  * smoothing give the losses and gradient norms that PyTorch gives. tests/parity/README.md describes the cases. */
 #include "ir/graph.h"
+#include "model/model.h"
 #include "support/parity.h"
 
 /* As record_sequences.py: numbers of a name in [-scale / 2, scale / 2). */
@@ -67,6 +68,29 @@ static sluice_value build_speech(parity_model *m)
     sluice_value h[] = { recurrent(m, x, lengths, "f"), recurrent(m, x, lengths, "b") };
     sluice_value logits = sluice_linear(m->g, sluice_concat(m->g, h, 2, 2), 7, "head");
     return sluice_ctc_loss(m->g, logits, labels, lengths, 0, false);
+}
+
+/* What model.type speech builds. */
+static sluice_value build_recogniser(parity_model *m)
+{
+    static const int32_t frames[] = { 12, 7 }, words[] = { 1, 2, 2, 3, 4, 5, 6, -1, -1, -1 };
+    const sl_model_options o = { .type = "speech",
+                                 .batch = 2,
+                                 .speech = { .rows = 24, .bands = 10, .labels = 5 },
+                                 .filters = { 3, 4 },
+                                 .filter_count = 2,
+                                 .frame_stride = 2,
+                                 .layers = 2,
+                                 .width = 5,
+                                 .outputs = 7 };
+    sl_model_info info;
+    if (sl_model_build(m->g, &o, &info) != SLUICE_OK) return SLUICE_NONE;
+    fill_values("x", 4, 0, m->floats[0], 480);
+    m->arrays[0] = (sluice_array){ "x", m->floats[0], 480 * sizeof(float) };
+    m->arrays[1] = (sluice_array){ "lengths", frames, sizeof frames };
+    m->arrays[2] = (sluice_array){ "labels", words, sizeof words };
+    m->inputs = 3;
+    return m->g->loss;
 }
 
 static sluice_value build_labels(parity_model *m)
@@ -145,9 +169,11 @@ static void follow(const char *name, sluice_value (*build)(parity_model *m), slu
 static const struct {
     const char *name;
     sluice_value (*build)(parity_model *m);
-} models[] = {
-    { "speech", build_speech }, { "labels", build_labels }, { "smoothed", build_smoothed }, { "fused", build_fused }
-};
+} models[] = { { "speech", build_speech },
+               { "recogniser", build_recogniser },
+               { "labels", build_labels },
+               { "smoothed", build_smoothed },
+               { "fused", build_fused } };
 
 TEST(models_of_sequences_and_labels_follow_pytorch_for_twenty_steps)
 {

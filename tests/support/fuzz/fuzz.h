@@ -31,7 +31,9 @@
     X(generation_config) \
     X(idx) \
     X(cifar) \
-    X(picture)
+    X(picture) \
+    X(sound) \
+    X(transcripts)
 /* clang-format on */
 
 #define DECLARE_TARGET(name_) void fuzz_##name_(const uint8_t *data, size_t bytes);
