@@ -108,6 +108,13 @@ SLUICE_API sluice_value sluice_parameter(sluice_graph *g, const char *name, int 
                                          sluice_init init);
 /* Excludes a parameter from training: it gets no gradient and no optimizer state. */
 SLUICE_API void sluice_freeze(sluice_graph *g, sluice_value parameter);
+/* Makes a table of embeddings sparse: all its rows and their optimizer state stay on the host, and a step moves, reduces
+ * and updates only those that the micro-batches of all ranks name. Only sluice_embedding may read it, by inputs of the
+ * graph that nothing else reads. `most_rows`: how many different rows a step names at most; 0: as many as its batches
+ * have ids. A step with more fails before it changes anything. SGD without momentum and Adagrad, both without decay, give
+ * the weights of a dense table; Adam and AdamW without decay become PyTorch's SparseAdam for it; others are refused. All
+ * ranks then call forward, evaluate and predict together. */
+SLUICE_API void sluice_sparse(sluice_graph *g, sluice_value parameter, int64_t most_rows);
 
 SLUICE_API sluice_value sluice_add(sluice_graph *g, sluice_value a, sluice_value b);      /* broadcasts as NumPy does */
 SLUICE_API sluice_value sluice_subtract(sluice_graph *g, sluice_value a, sluice_value b); /* a + (-1) b */
@@ -703,8 +710,8 @@ typedef struct sluice_job_options {
     /* generate: SLUICE_FOLDER_... bits of the values above that the model's folder decides where it says them; a note tells
      * each. 0: none */
     unsigned from_folder;
-    const char *predictions;   /* eval: file for what the model made of every sample, .csv or .jsonl; NULL: none */
-    bool best;                 /* eval, generate: the best checkpoint of checkpoint.path, not the newest */
+    const char *predictions; /* eval: file for what the model made of every sample, .csv or .jsonl; NULL: none */
+    bool best;               /* eval, generate: the best checkpoint of checkpoint.path, not the newest */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 

@@ -61,6 +61,7 @@ static bool is_whole(const sl_plan *plan, int buffer)
 static bool keeps_all(const sl_plan *plan, source of)
 {
     if (of.is_running) return true;
+    if (plan->tables[of.parameter].home >= 0) return false;
     const sl_layer_place *l = &plan->layers[plan->graph->parameters[of.parameter].layer];
     if (of.slot >= 0) return is_whole(plan, l->slots[of.slot]);
     return is_whole(plan, l->master) || is_whole(plan, l->home) || is_whole(plan, l->working);
@@ -176,8 +177,8 @@ static sluice_status add_tensor(exec_state *s, int parameter, int slot, const ch
     s->sources[i] = (source){ .parameter = parameter, .slot = slot, .whole = -1 };
     s->tensors[i] = (sl_state_tensor){ .name = p->name,
                                        .kind = kind,
-                                       .shape = g->values[p->value].shape,
-                                       .elements = (uint64_t)p->count,
+                                       .shape = *sl_parameter_shape(g, parameter),
+                                       .elements = (uint64_t)sl_parameter_elements(g, parameter),
                                        .is_adapter = p->is_adapter,
                                        .is_fresh = p->is_fresh,
                                        .trained = p->trainable };

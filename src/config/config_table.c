@@ -210,6 +210,18 @@ const sl_option sl_config_rows[] = {
                 "recommender: width of a row of the tables, one for each categorical column, which have "
                 "`data.hash_buckets` rows each.",
                 MODEL),
+    FLAG("model.sparse", "false", model.sparse,
+         "recommender: the tables and their optimizer state stay on the host, however large, and a step moves, reduces "
+         "and "
+         "updates only the rows that it touches. SGD without momentum and Adagrad give the same weights as without; "
+         "Adam "
+         "and AdamW become PyTorch's SparseAdam for the tables. Weight decay must be 0 for them.",
+         SAME),
+    COUNT_TO(
+        "model.sparse_rows", "auto", model.sparse_rows, 1, SIZES,
+        "recommender with `model.sparse`: rows of one table that a step touches at most; auto: as many as its batches "
+        "have. A step with more ends the run.",
+        FREE(NO_BITS), ZERO_IS_AUTO),
     WORD("model.head", "masked_language", model.head, "masked_language|classifier",
          "bert: what it is trained for: guessing tokens, or classes of sentences and pairs.", MODEL),
     WORD("model.activation", "relu", model.activation, "none|relu|gelu|silu",

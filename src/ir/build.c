@@ -294,6 +294,29 @@ void sluice_freeze(sluice_graph *g, sluice_value parameter)
         keep_error(g, st);
 }
 
+static sluice_status make_sparse(sluice_graph *g, sluice_value parameter, int64_t most_rows)
+{
+    char text[SL_OPERAND_BYTES];
+    SL_TRY(check_value(g, parameter, "sparse"));
+    const sl_value *v = &g->values[parameter];
+    if (v->kind != SL_VALUE_PARAMETER || v->shape.rank != 2)
+        return sl_fail(SLUICE_ERR_USAGE, "sparse: %s is not a parameter of two dimensions",
+                       sl_operand_text(g, parameter, text));
+    if (most_rows < 0)
+        return sl_fail(SLUICE_ERR_USAGE, "sparse: a step of %s touches at most %" PRId64 " rows? Give 0 or more",
+                       sl_operand_text(g, parameter, text), most_rows);
+    g->parameters[v->parameter].is_sparse = true;
+    g->parameters[v->parameter].most_rows = most_rows;
+    return SLUICE_OK;
+}
+
+void sluice_sparse(sluice_graph *g, sluice_value parameter, int64_t most_rows)
+{
+    if (!building(g, "sparse")) return;
+    sluice_status st = make_sparse(g, parameter, most_rows);
+    if (st != SLUICE_OK) keep_error(g, st);
+}
+
 static sluice_status set_parts(sluice_graph *g, sluice_value value, const sl_part *parts, int count)
 {
     SL_TRY(check_value(g, value, "parts"));

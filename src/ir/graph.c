@@ -10,6 +10,7 @@
 #include "core/hash.h"
 #include "ir/graph.h"
 #include "ir/op_rows.h"
+#include "ir/sparse.h"
 
 sluice_status sluice_graph_create(sluice_graph **out)
 {
@@ -179,7 +180,7 @@ void sl_graph_count_readers(const sluice_graph *g, int *readers)
 int64_t sl_graph_parameter_elements(const sluice_graph *g)
 {
     int64_t sum = 0;
-    for (int i = 0; i < g->parameter_count; i++) sum += g->parameters[i].count;
+    for (int i = 0; i < g->parameter_count; i++) sum += sl_parameter_elements(g, i);
     return sum;
 }
 

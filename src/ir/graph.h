@@ -86,6 +86,11 @@ typedef struct sl_parameter {
     int part_count;
     bool is_adapter; /* beside weights that were trained before it was there: files need not hold it */
     bool is_fresh;   /* starts as it is initialised: what a file of weights to begin with holds of it is not read */
+    /* A sparse table (ir/sparse.h): once sl_graph_compact has run, value, gradient and count are of the rows that a step
+     * touches. */
+    bool is_sparse;
+    int64_t most_rows; /* that a step touches, as the user says; 0: as many as its batches can */
+    sl_shape table;    /* of all rows; rank 0: not compacted, and the value has them */
 } sl_parameter;
 
 typedef struct sl_layer {
@@ -229,7 +234,7 @@ bool sl_graph_has_running(const sluice_graph *g, const char *name);
 sluice_status sl_graph_name_parameters(sluice_graph *g);
 /* Per value: how many operands of forward nodes it is. */
 void sl_graph_count_readers(const sluice_graph *g, int *readers);
-int64_t sl_graph_parameter_elements(const sluice_graph *g); /* trainable and frozen, tied once */
+int64_t sl_graph_parameter_elements(const sluice_graph *g); /* trainable and frozen, tied once; of tables all rows */
 
 int64_t sl_shape_elements(const sl_shape *s);
 uint64_t sl_value_bytes(const sl_value *v); /* elements * dtype size; shapes were checked when the value was made */

@@ -8,6 +8,7 @@
 #include "core/sha256.h"
 #include "ir/graph.h"
 #include "ir/op_rows.h"
+#include "ir/sparse.h"
 
 /* ---- the hash ---- */
 
@@ -34,7 +35,7 @@ static void hash_parameters(sl_sha256 *h, const sluice_graph *g)
 {
     hash_number(h, (uint64_t)g->parameter_count, 8);
     for (int i = 0; i < g->parameter_count; i++) {
-        const sl_shape *s = &g->values[g->parameters[i].value].shape;
+        const sl_shape *s = sl_parameter_shape(g, i);
         hash_text(h, g->parameters[i].name);
         hash_number(h, (uint64_t)s->rank, 4);
         for (int d = 0; d < s->rank; d++) hash_number(h, (uint64_t)s->dim[d], 8);
@@ -89,7 +90,7 @@ void sl_graph_identity_v1(const sluice_graph *g, char sha256[65])
     sl_sha256 h;
     sl_sha256_init(&h);
     for (int i = 0; i < g->parameter_count; i++) {
-        const sl_shape *s = &g->values[g->parameters[i].value].shape;
+        const sl_shape *s = sl_parameter_shape(g, i);
         hash_text(&h, g->parameters[i].name);
         sl_sha256_update(&h, s->dim, (size_t)s->rank * sizeof s->dim[0]);
     }

@@ -129,6 +129,7 @@ static sluice_status cut_matrices(tiler *t)
     const sluice_graph *g = t->g;
     for (int p = 0; p < g->parameter_count; p++) {
         if (parameter_bytes(t, p) <= t->limit || t->cuts[p].reads == 0) continue;
+        if (g->parameters[p].is_sparse) continue; /* never on the device as a whole */
         if (t->cuts[p].other != NO_OTHER_USE) return refuse_other(t, p);
         if (g->values[g->parameters[p].value].shape.rank == 2) SL_TRY(cut_matrix(t, p));
     }

@@ -17,7 +17,7 @@
 
 /* Cuts every parameter of more than tile_bytes into tiles of at most tile_bytes, evenly: along its stored rows, and
  * where one row is still too large along its columns. One that an embedding reads is cut along its columns alone, so
- * that each tile has a part of every row. Tiles are called "<name>.tile<k>".
+ * that each tile has a part of every row. Sparse tables (ir/sparse.h) are left whole. Tiles are called "<name>.tile<k>".
  *
  * An op on a tiled parameter becomes one op per tile: parts of the output are joined, parts of the sum over inputs are
  * added in the order of the inputs, the bias with the first. Elements of a joined output keep their bits, sums round

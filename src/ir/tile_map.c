@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/op_rows.h"
+#include "ir/sparse.h"
 #include "ir/tile.h"
 
 const char *sl_whole_name(const sluice_graph *g, int parameter)
@@ -14,7 +15,7 @@ const char *sl_whole_name(const sluice_graph *g, int parameter)
 const sl_shape *sl_whole_shape(const sluice_graph *g, int parameter)
 {
     const sl_parameter *p = &g->parameters[parameter];
-    return p->whole != NULL ? &p->whole_shape : &g->values[p->value].shape;
+    return p->whole != NULL ? &p->whole_shape : sl_parameter_shape(g, parameter);
 }
 
 /* Elements of one row. A vector is a column of rows of one element, so that cutting it is cutting rows. */
@@ -64,7 +65,7 @@ static int last_corner(const sluice_graph *g, int first, int end, int64_t row, i
 
 sl_tile_run sl_whole_run(const sluice_graph *g, int first, int64_t element, int64_t most)
 {
-    sl_tile_run run = { first, element, g->parameters[first].count - element };
+    sl_tile_run run = { first, element, sl_parameter_elements(g, first) - element };
     if (g->parameters[first].whole != NULL) {
         int64_t whole_width = width_of(&g->parameters[first].whole_shape);
         int64_t row = element / whole_width, column = element % whole_width;

@@ -62,6 +62,8 @@ typedef struct sl_model_options {
     int64_t bottom[16], top[16];
     int bottom_count, top_count;
     int64_t embedding;
+    bool sparse;         /* its tables are (ir/sparse.h) */
+    int64_t sparse_rows; /* rows of each that a step touches at most; 0: as many as its batches have */
     /* bert */
     const char *head; /* "masked_language" (also NULL), or "classifier" of `outputs` classes */
     /* Token models. A folder's config.json says all of a decoder but how it is used: batch, context, packed, dropout,

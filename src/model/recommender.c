@@ -102,7 +102,9 @@ static sluice_value look_up(sluice_graph *g, const sl_model_options *o, int64_t 
     sluice_value ids = sluice_input(g, name, SLUICE_I32, 2, (int64_t[]){ o->batch, 1 });
     snprintf(name, sizeof name, "emb_l.%" PRId64 ".weight", number);
     sluice_init init = { SLUICE_INIT_UNIFORM, (float)sqrt(1.0 / (double)rows) };
-    return sluice_embedding(g, ids, sluice_parameter(g, name, 2, (int64_t[]){ rows, width }, init));
+    sluice_value table = sluice_parameter(g, name, 2, (int64_t[]){ rows, width }, init);
+    if (o->sparse) sluice_sparse(g, table, o->sparse_rows);
+    return sluice_embedding(g, ids, table);
 }
 
 /* Values joined along dimension 1, however many: a CONCAT takes SL_MAX_INPUTS. Overwrites them. */

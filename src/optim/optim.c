@@ -22,16 +22,19 @@
 
 typedef struct optim_group {
     double lr_scale, weight_decay;
+    bool lazy; /* of sparse tables, whose rule is that of SparseAdam */
 } optim_group;
 
 struct sl_optim {
     sl_arena arena; /* owns everything below */
     sluice_optimizer optimizer;
     double clip;
-    const struct rule_choice *choice; /* what its options ask for */
-    optim_group groups[SL_MAX_GROUPS];
-    int group_count;
-    int *group_of; /* per parameter of the graph; -1 for frozen ones */
+    const struct rule_choice *choice;  /* what its options ask for */
+    optim_group groups[SL_MAX_GROUPS]; /* those that were given, then lazy ones with the numbers of some of them */
+    int group_count;                   /* of the given ones and the default */
+    int scalar_count;                  /* of all */
+    int *group_of;                     /* per parameter of the graph; -1 for frozen ones */
+    int *scalars_of;                   /* likewise: the group whose scalars its update takes, which may be a lazy one */
     int parameter_count;
     sl_update_rule *rules; /* per layer of the graph; segment_count 0 where nothing is trained */
 };
@@ -41,11 +44,16 @@ struct sl_optim {
 /* Options that decide which of its rules an optimizer runs. */
 typedef enum { NO_OPTION, WITH_MOMENTUM, WITH_NESTEROV, WITH_AMSGRAD, WITH_CENTERED } rule_option;
 
+/* What a rule without decay is for a sparse table, whose rows are updated in the steps that touch them: not allowed, the
+ * same bits as for a dense one, or another rule that PyTorch has too. */
+typedef enum { NOT_SPARSE, SPARSE_EXACT, SPARSE_LAZY } sparse_kind;
+
 /* A rule (ir/update_rule.h) and PyTorch's names of its state slots, which checkpoints use. */
 typedef struct rule_choice {
     sl_update_kind rule;
     const char *slots[SL_MAX_STATE_SLOTS];
     bool fp32_states; /* its state must be kept in fp32, whatever the optimizer's other rules allow */
+    sparse_kind sparse;
 } rule_choice;
 
 typedef struct optimizer_row {
@@ -68,18 +76,20 @@ typedef struct optimizer_row {
 static const optimizer_row optimizers[] = {
     [SLUICE_SGD] = { .name = "SGD",
                      .options = { WITH_MOMENTUM, WITH_NESTEROV },
-                     .rules = { [0] = { .rule = SL_UPDATE_sgd_plain, .slots = { NULL } },
+                     .rules = { [0] = { .rule = SL_UPDATE_sgd_plain, .slots = { NULL }, .sparse = SPARSE_EXACT },
                                 [1] = { .rule = SL_UPDATE_sgd_momentum, .slots = { "momentum_buffer" } },
                                 [3] = { .rule = SL_UPDATE_sgd_nesterov, .slots = { "momentum_buffer" } } },
                      .compact_states = true,
                      .defaults = { USUAL } },
     [SLUICE_ADAGRAD] = { .name = "Adagrad",
-                         .rules = { { .rule = SL_UPDATE_adagrad, .slots = { "sum" } } },
+                         .rules = { { .rule = SL_UPDATE_adagrad, .slots = { "sum" }, .sparse = SPARSE_EXACT } },
                          .compact_states = true,
                          .defaults = { COMMON, .beta2 = 0.999, .lr = 1e-2, .epsilon = 1e-10 } },
     [SLUICE_ADAM] = { .name = "Adam",
                       .options = { WITH_AMSGRAD },
-                      .rules = { { .rule = SL_UPDATE_adam_l2, .slots = { "exp_avg", "exp_avg_sq" } },
+                      .rules = { { .rule = SL_UPDATE_adam_l2,
+                                   .slots = { "exp_avg", "exp_avg_sq" },
+                                   .sparse = SPARSE_LAZY },
                                  { .rule = SL_UPDATE_adam_l2_amsgrad,
                                    .slots = { "exp_avg", "exp_avg_sq", "max_exp_avg_sq" } } },
                       .has_betas = true,
@@ -88,7 +98,9 @@ static const optimizer_row optimizers[] = {
                       .defaults = { USUAL } },
     [SLUICE_ADAMW] = { .name = "AdamW",
                        .options = { WITH_AMSGRAD },
-                       .rules = { { .rule = SL_UPDATE_adam_decoupled, .slots = { "exp_avg", "exp_avg_sq" } },
+                       .rules = { { .rule = SL_UPDATE_adam_decoupled,
+                                    .slots = { "exp_avg", "exp_avg_sq" },
+                                    .sparse = SPARSE_LAZY },
                                   { .rule = SL_UPDATE_adam_decoupled_amsgrad,
                                     .slots = { "exp_avg", "exp_avg_sq", "max_exp_avg_sq" } } },
                        .has_betas = true,
@@ -298,7 +310,8 @@ static sluice_status fill_group(sl_optim *o, const sluice_graph *g, const sl_gro
 {
     int taken = 0, matched = 0;
     double preset_decay = strcmp(group->pattern, "no_decay") == 0 ? 0.0 : o->optimizer.weight_decay;
-    o->groups[index] = (optim_group){ group->lr_scale, group->weight_decay < 0.0 ? preset_decay : group->weight_decay };
+    o->groups[index] = (optim_group){ .lr_scale = group->lr_scale,
+                                      .weight_decay = group->weight_decay < 0.0 ? preset_decay : group->weight_decay };
     for (int p = 0; p < g->parameter_count; p++) {
         if (o->group_of[p] < 0 || !group_takes(group, g, p)) continue;
         matched++;
@@ -327,11 +340,65 @@ static sluice_status make_groups(sl_optim *o, const sluice_graph *g, const sl_op
     o->group_of = sl_arena_array(&o->arena, (size_t)g->parameter_count, sizeof *o->group_of);
     if (o->group_of == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int p = 0; p < g->parameter_count; p++) o->group_of[p] = g->parameters[p].trainable ? DEFAULT_GROUP : -1;
-    o->groups[DEFAULT_GROUP] = (optim_group){ 1.0, o->optimizer.weight_decay };
+    o->groups[DEFAULT_GROUP] = (optim_group){ .lr_scale = 1.0, .weight_decay = o->optimizer.weight_decay };
     o->group_count = 1 + options->group_count;
     for (int i = 0; i < options->group_count; i++) {
         SL_TRY(check_group(&options->groups[i], i + 1));
         SL_TRY(fill_group(o, g, &options->groups[i], i + 1));
+    }
+    return SLUICE_OK;
+}
+
+/* ---- Sparse tables ---- */
+
+static sluice_status check_sparse(const sl_optim *o, const sl_parameter *p, const optim_group *group,
+                                  sluice_states states)
+{
+    const char *name = sl_optim_name(o->optimizer.kind);
+    if (o->choice->sparse == NOT_SPARSE)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "optimizer %s, with the options it has here, changes rows of the sparse table \"%.64s\" that a "
+                       "step does not touch; use SGD without momentum, Adagrad, Adam or AdamW without amsgrad, or a "
+                       "dense table",
+                       name, p->name);
+    if (group->weight_decay != 0)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "optimizer %s: weight_decay %g would change rows of the sparse table \"%.64s\" that a step does "
+                       "not touch; set it to 0, for the tables alone with an optimizer group, or use a dense table",
+                       name, group->weight_decay, p->name);
+    if (states == SLUICE_STATES_F32) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "the sparse table \"%.64s\" keeps its state in fp32, not in %s: use fp32 states",
+                   p->name, sl_form_name(sl_optim_state_form(states)));
+}
+
+/* The lazy group with the numbers of a given one; a new one where there is none yet. -1: too many. */
+static int lazy_group(sl_optim *o, int given)
+{
+    optim_group wanted = o->groups[given];
+    wanted.lazy = true;
+    for (int i = o->group_count; i < o->scalar_count; i++)
+        if (o->groups[i].lr_scale == wanted.lr_scale) return i;
+    if (o->scalar_count == SL_MAX_GROUPS) return -1;
+    o->groups[o->scalar_count] = wanted;
+    return o->scalar_count++;
+}
+
+/* Decay is 0 in all groups of tables, so that lazy ones differ in their rates alone. */
+static sluice_status choose_scalars(sl_optim *o, const sluice_graph *g, const sl_optim_options *options)
+{
+    o->scalar_count = o->group_count;
+    o->scalars_of = sl_arena_array(&o->arena, (size_t)g->parameter_count, sizeof *o->scalars_of);
+    if (o->scalars_of == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int p = 0; p < g->parameter_count; p++) {
+        int given = o->scalars_of[p] = o->group_of[p];
+        if (given < 0 || !g->parameters[p].is_sparse) continue;
+        SL_TRY(check_sparse(o, &g->parameters[p], &o->groups[given], options->states));
+        if (o->choice->sparse != SPARSE_LAZY) continue;
+        o->scalars_of[p] = lazy_group(o, given);
+        if (o->scalars_of[p] < 0)
+            return sl_fail(SLUICE_ERR_USAGE,
+                           "optimizer: %d groups, and those of sparse tables; at most %d are possible",
+                           o->group_count - 1, SL_MAX_GROUPS - 1);
     }
     return SLUICE_OK;
 }
@@ -345,7 +412,7 @@ static sl_update_segment segment_of(const sl_optim *o, const sluice_graph *g, in
     int64_t rows = shape->rank > 1 ? shape->dim[0] : 1;
     return (sl_update_segment){ .offset = p->offset,
                                 .count = p->count,
-                                .group = o->group_of[parameter],
+                                .group = o->scalars_of[parameter],
                                 .rows = rows,
                                 .columns = p->count / rows };
 }
@@ -406,6 +473,7 @@ static sluice_status append_nodes(sl_optim *o, sluice_graph *g)
 static sluice_status build(sl_optim *o, sluice_graph *g, const sl_optim_options *options)
 {
     SL_TRY(make_groups(o, g, options));
+    SL_TRY(choose_scalars(o, g, options));
     SL_TRY(make_rules(o, g));
     return append_nodes(o, g);
 }
@@ -484,8 +552,13 @@ static void fill_scalars(const sluice_optimizer *o, const optim_group *group, ui
 {
     double bias1 = o->uncorrected ? 1 : 1.0 - pow(o->beta1, (double)t);
     double bias2 = o->uncorrected ? 1 : 1.0 - pow(o->beta2, (double)t);
+    double rate = optimizers[o->kind].corrects_rate ? lr / bias1 : lr, bias2_sqrt = sqrt(bias2);
+    if (group->lazy) { /* SparseAdam adds epsilon to the root as it is, and corrects the rate for both */
+        rate *= bias2_sqrt;
+        bias2_sqrt = 1;
+    }
     *s = (sl_group_scalars){
-        .rate = (float)(optimizers[o->kind].corrects_rate ? lr / bias1 : lr),
+        .rate = (float)rate,
         .weight_decay = (float)group->weight_decay,
         .beta1 = (float)o->beta1,
         .beta2 = (float)o->beta2,
@@ -494,7 +567,7 @@ static void fill_scalars(const sluice_optimizer *o, const optim_group *group, ui
         .dampening = (float)o->dampening,
         .one_minus_beta1 = (float)(1.0 - o->beta1),
         .one_minus_beta2 = (float)(1.0 - o->beta2),
-        .bias2_sqrt = (float)sqrt(bias2),
+        .bias2_sqrt = (float)bias2_sqrt,
         .decay_factor = (float)(1.0 - lr * group->weight_decay),
         .trust = (float)o->trust,
         .trust_min = (float)o->min_trust,
@@ -511,7 +584,7 @@ void sl_optim_scalars(const sl_optim *o, uint64_t t, double lr, double momentum,
         now.beta2 = SL_CYCLE_BETA2;
     }
     context->clip = o->clip;
-    context->group_count = o->group_count;
-    for (int i = 0; i < o->group_count; i++)
+    context->group_count = o->scalar_count;
+    for (int i = 0; i < o->scalar_count; i++)
         fill_scalars(&now, &o->groups[i], t, lr * o->groups[i].lr_scale, &context->groups[i]);
 }

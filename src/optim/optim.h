@@ -35,7 +35,11 @@ typedef struct sl_optim sl_optim;
  * Mathematics: SGD, Adagrad, Adam, AdamW and RMSprop as torch.optim; LAMB as DeepSpeed's FusedLamb (epsilon outside the root,
  * bias correction in the step, trust ratio within bounds); Lion as DeepSpeed's with sign(0) = 0; LARS as in its paper:
  * momentum' = momentum * m + lr * local * (g + decay * w), local = trust * |w| / (|g| + decay * |w|), 1 where either
- * norm is zero. */
+ * norm is zero.
+ *
+ * Sparse tables (ir/sparse.h): SGD without momentum and Adagrad are what they are for dense ones; Adam and AdamW become
+ * torch.optim.SparseAdam, with moments that change in the steps that touch their row, and bias corrections by the steps of
+ * the run. Everything else, and any weight decay on them, is SLUICE_ERR_USAGE. */
 sluice_status sl_optim_create(sluice_graph *g, const sl_optim_options *options, sl_optim **out);
 void sl_optim_destroy(sl_optim *o);
 

@@ -297,9 +297,21 @@ static sl_range run_of(const sl_parameter *q)
     return (sl_range){ q->offset, q->count };
 }
 
+int64_t sl_plan_table_room(const sl_plan *p, int parameter)
+{
+    return sl_ceil_div(p->graph->parameters[parameter].table.dim[0], p->options.rank_count);
+}
+
+sl_range sl_plan_table_rows(const sl_plan *p, int parameter, int rank)
+{
+    int64_t room = sl_plan_table_room(p, parameter), rows = p->graph->parameters[parameter].table.dim[0];
+    return sl_range_common((sl_range){ room * rank, room }, (sl_range){ 0, rows });
+}
+
 int64_t sl_plan_owned_count(const sl_plan *p, int parameter, int rank)
 {
     const sl_parameter *q = &p->graph->parameters[parameter];
+    if (sl_parameter_is_compact(q)) return sl_plan_table_rows(p, parameter, rank).count > 0;
     const sl_shards *s = &p->layers[q->layer].shards;
     int64_t ranges = sl_shard_range_count(s, rank), first = sl_shard_range_at(s, rank, q->offset), n = first;
     while (n < ranges && sl_range_common(sl_shard_range(s, rank, n), run_of(q)).count > 0) n++;
@@ -309,6 +321,10 @@ int64_t sl_plan_owned_count(const sl_plan *p, int parameter, int rank)
 sl_range sl_plan_owned(const sl_plan *p, int parameter, int rank, int64_t index)
 {
     const sl_parameter *q = &p->graph->parameters[parameter];
+    if (sl_parameter_is_compact(q)) {
+        sl_range rows = sl_plan_table_rows(p, parameter, rank);
+        return (sl_range){ rows.first * q->table.dim[1], rows.count * q->table.dim[1] };
+    }
     const sl_shards *s = &p->layers[q->layer].shards;
     int64_t at = sl_shard_range_at(s, rank, q->offset) + index;
     sl_range r = sl_range_common(sl_shard_range(s, rank, at), run_of(q));

@@ -209,7 +209,9 @@ static sluice_status open_plan(const sluice_graph *g, const sl_machine *machine,
     p->options = *options;
     p->layers = sl_alloc_array((size_t)g->layer_count + 1, sizeof *p->layers, "plan: layers");
     p->input_buffers = sl_alloc_array((size_t)g->value_count + 1, sizeof *p->input_buffers, "plan: inputs");
-    return p->layers && p->input_buffers ? sl_usage_create(g, options->levels, usage) : SLUICE_ERR_NO_MEMORY;
+    p->tables = sl_alloc_array((size_t)g->parameter_count + 1, sizeof *p->tables, "plan: tables");
+    return p->layers && p->input_buffers && p->tables ? sl_usage_create(g, options->levels, usage)
+                                                      : SLUICE_ERR_NO_MEMORY;
 }
 
 static sluice_status create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
@@ -262,7 +264,8 @@ sluice_status sl_plan_least(const sluice_graph *g, const sl_machine *machine, co
 void sl_plan_destroy(sl_plan *p)
 {
     if (p == NULL) return;
-    void *owned[] = { p->layers, p->buffers, p->pieces, p->steps, p->waits, p->parts, p->bounds, p->input_buffers };
+    void *owned[] = { p->layers, p->buffers, p->pieces, p->steps,        p->waits,
+                      p->parts,  p->bounds,  p->tables, p->input_buffers };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_free(p);
 }

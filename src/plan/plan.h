@@ -29,6 +29,7 @@
 #include "core/shard.h"
 #include "ir/graph.h"
 #include "ir/span.h"
+#include "ir/sparse.h"
 #include "plan/rates.h"
 
 #define SL_PARTITION_BLOCK ((int64_t)1 << 18)
@@ -87,6 +88,7 @@ typedef enum {
     SL_BUFFER_SNAPSHOT,  /* a copy of owned parameters or state that a checkpoint is written from */
     SL_BUFFER_CACHE,     /* what a node of generation keeps from run to run */
     SL_BUFFER_RUNNING,   /* statistics of a batch norm: what evaluation reads and a micro-batch leaves */
+    SL_BUFFER_TABLE,     /* all rows of a sparse table that this rank keeps, and room for rows on their way */
     SL_BUFFER_WORKSPACE, /* a kernel's own memory for the length of its step */
     SL_BUFFER_KIND_COUNT
 } sl_buffer_kind;
@@ -219,6 +221,14 @@ typedef struct sl_layer_place {
     int64_t node_first;
 } sl_layer_place;
 
+/* Where the rows of a sparse table (ir/sparse.h) are that this rank keeps: weights, then each state slot, in f32. Every
+ * rank has room for as many. What a step touches of them is a parameter of its layer, placed and cut like any other. */
+typedef struct sl_table_place {
+    int home;     /* permanent buffer on the host; -1: the parameter is no sparse table */
+    int snapshot; /* with options.snapshot: a copy of it; otherwise -1 */
+    int tensors;  /* 1 and the state slots */
+} sl_table_place;
+
 /* Ways to save device memory at the price of time. A placement says to how many layers each is applied. */
 typedef enum {
     SL_SAVING_RECOMPUTE,       /* activations are dropped after forward and computed again before backward */
@@ -268,6 +278,8 @@ typedef struct sl_plan {
     int part_count, part_capacity;
     int event_count;
     sl_segment segments[SL_SEGMENT_COUNT];
+    sl_table_place *tables; /* per parameter of the graph */
+    int table_staging;      /* buffer on the host, for the rows of a step of any one table; -1: there are no tables */
     int *input_buffers; /* per graph value: the permanent device buffer of an input or a state; -1 for other values */
     /* buffers the caller reads: the loss after FORWARD, the norm's leaves and result after UPDATE, loss and output
      * after EVALUATE; -1: absent */
@@ -365,8 +377,14 @@ uint64_t sl_plan_form_bytes(const sl_plan *p, sl_form form, int layer, bool shar
 sl_piece sl_plan_range_piece(const sl_plan *p, int buffer, sl_range range);
 
 /* The runs of a parameter's elements that `rank` owns, in increasing order: at every stage each element has one owner,
- * who sums its gradient and saves it. */
+ * who sums its gradient and saves it. Of a sparse table: of all its rows. */
 int64_t sl_plan_owned_count(const sl_plan *p, int parameter, int rank);
 sl_range sl_plan_owned(const sl_plan *p, int parameter, int rank, int64_t index);
+/* The rows of a sparse table that `rank` keeps; the first rank the first ones. */
+sl_range sl_plan_table_rows(const sl_plan *p, int parameter, int rank);
+/* Rows that each rank has room for. */
+int64_t sl_plan_table_room(const sl_plan *p, int parameter);
+/* Elements that a rank sends at a time where rows of other ranks are needed. */
+#define SL_TABLE_CHUNK ((int64_t)1 << 16)
 
 #endif

@@ -15,6 +15,7 @@ static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
     [SL_BUFFER_RUNNING] = "batch statistics",
     [SL_BUFFER_NORM] = "gradient norm",
     [SL_BUFFER_SNAPSHOT] = "copy for saving",
+    [SL_BUFFER_TABLE] = "sparse tables",
     [SL_BUFFER_WORKSPACE] = "workspace of kernels",
 };
 
@@ -96,7 +97,9 @@ static void print_partition(const sl_plan *p, FILE *out)
                                            "optimizer state, gradients and parameters" };
     int64_t owned = 0, all = sl_graph_parameter_elements(p->graph);
     if (p->options.rank_count == 1) return;
-    for (int i = 0; i < p->graph->layer_count; i++) owned += sl_shard_elements(&p->layers[i].shards, p->options.rank);
+    for (int i = 0; i < p->graph->parameter_count; i++)
+        for (int64_t k = 0; k < sl_plan_owned_count(p, i, p->options.rank); k++)
+            owned += sl_plan_owned(p, i, p->options.rank, k).count;
     fprintf(out, "partition by %s: %s divided over %d ranks\n", sl_partition_name(p->options.partition),
             divided[p->options.stage], p->options.rank_count);
     fprintf(out, "  rank %d owns %lld of %lld parameters (%.4g %%)\n", p->options.rank, (long long)owned,
@@ -117,6 +120,36 @@ static void print_places(const sl_plan *p, FILE *out)
                "kept from forward to backward");
     if (t->offloaded_layers > 0)
         place_line(out, "", t->offloaded_layers, layers_with(p, has_nodes), "sent to the host and back", "");
+}
+
+/* Bytes of the rows that a step brings at most, and takes back. */
+static uint64_t row_bytes(const sl_plan *p, int parameter)
+{
+    return (uint64_t)p->graph->parameters[parameter].count * sizeof(float) * (uint64_t)p->tables[parameter].tensors;
+}
+
+/* The first tables one by one: they are often many and alike. */
+static void print_tables(const sl_plan *p, FILE *out)
+{
+    enum { SHOWN = 4 };
+    int count = 0;
+    uint64_t kept = 0, brought = 0;
+    char a[32], b[32];
+    for (int i = 0; i < p->graph->parameter_count; i++) {
+        const sl_parameter *q = &p->graph->parameters[i];
+        if (p->tables[i].home < 0) continue;
+        if (count++ == 0) fprintf(out, "sparse tables, on the host\n");
+        kept += p->buffers[p->tables[i].home].bytes;
+        brought += row_bytes(p, i);
+        if (count <= SHOWN)
+            fprintf(out, "  %-22s %lld rows of %lld, of which a step touches at most %lld\n", q->name,
+                    (long long)q->table.dim[0], (long long)q->table.dim[1], (long long)(q->count / q->table.dim[1]));
+    }
+    if (count == 0) return;
+    if (count > SHOWN) fprintf(out, "  and %d more\n", count - SHOWN);
+    fprintf(out, "  %-22s %s on this rank; a step brings at most %s of it%s\n", "all rows and state",
+            sl_format_bytes(kept, a, sizeof a), sl_format_bytes(brought, b, sizeof b),
+            p->options.training ? ", and takes as much back" : "");
 }
 
 static void print_moves(const sl_plan *p, FILE *out)
@@ -218,6 +251,7 @@ void sl_plan_print(const sl_plan *p, FILE *out)
     print_memory(p, out);
     print_partition(p, out);
     print_places(p, out);
+    print_tables(p, out);
     if (!p->options.training) return;
     print_moves(p, out);
     print_time(p, out);

@@ -74,6 +74,37 @@ static sluice_status layer_permanents(sl_scheduler *s, int layer)
     return s->p->options.snapshot ? snapshots(s, layer, slots) : SLUICE_OK;
 }
 
+/* Rows and their state, f32 whatever the precision: what the parameter of a step lacks of them can be made of these. */
+static sluice_status table(sl_scheduler *s, int parameter, sl_table_place *place)
+{
+    const sl_parameter *q = &s->g->parameters[parameter];
+    bool trained = s->p->options.training && q->trainable;
+    *place = (sl_table_place){ .home = -1, .snapshot = -1 };
+    if (!sl_parameter_is_compact(q)) return SLUICE_OK;
+    place->tensors = 1 + (trained ? s->p->options.state_slots : 0);
+    uint64_t row = (uint64_t)q->table.dim[1] * sizeof(float) * (uint64_t)place->tensors;
+    uint64_t bytes = (uint64_t)sl_plan_table_room(s->p, parameter) * row;
+    place->home = sl_emit_buffer(s, SL_BUFFER_TABLE, SL_TIER_HOST, bytes, q->layer, true);
+    if (place->home >= 0 && s->p->options.snapshot)
+        place->snapshot = sl_emit_buffer(s, SL_BUFFER_SNAPSHOT, SL_TIER_HOST, bytes, q->layer, true);
+    return place->home < 0 || (s->p->options.snapshot && place->snapshot < 0) ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
+}
+
+/* The rows of a step of one tensor, and what the ranks send of it at a time. */
+static sluice_status tables(sl_scheduler *s)
+{
+    int64_t most = 0;
+    s->p->table_staging = -1;
+    for (int i = 0; i < s->g->parameter_count; i++) {
+        SL_TRY(table(s, i, &s->p->tables[i]));
+        if (s->p->tables[i].home >= 0 && s->g->parameters[i].count > most) most = s->g->parameters[i].count;
+    }
+    if (most == 0) return SLUICE_OK;
+    if (s->p->options.rank_count > 1) most += SL_TABLE_CHUNK * s->p->options.rank_count;
+    s->p->table_staging = sl_emit_buffer(s, SL_BUFFER_TABLE, SL_TIER_HOST, (uint64_t)most * sizeof(float), -1, true);
+    return s->p->table_staging >= 0 ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
 /* What a permanent value is to its readers. */
 static sl_buffer_kind value_kind(const sluice_graph *g, const sl_value *v)
 {
@@ -102,5 +133,6 @@ static sluice_status permanent_values(sl_scheduler *s)
 sluice_status sl_schedule_permanents(sl_scheduler *s)
 {
     for (int i = 0; i < s->g->layer_count; i++) SL_TRY(layer_permanents(s, i));
+    SL_TRY(tables(s));
     return permanent_values(s);
 }

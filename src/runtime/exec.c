@@ -287,7 +287,7 @@ static sluice_status create(sl_exec *x, const sl_exec_options *options)
     if (x->backend->pool(x->device) == NULL) SL_TRY(sl_pool_create(1, &x->own_pool));
     SL_TRY(x->comm->ops->attach(x->comm, x->backend, x->device));
     x->attached = true;
-    return SLUICE_OK;
+    return sl_tables_open(x);
 }
 
 sluice_status sl_exec_create(const sl_plan *plan, const sl_exec_options *options, sl_exec **out)
@@ -334,6 +334,7 @@ void sl_exec_destroy(sl_exec *x)
     sl_free((void *)x->snapshots);
     sl_free((void *)x->rules);
     sl_statistics_close(x);
+    sl_tables_close(x);
     sl_free(x);
 }
 

@@ -53,6 +53,21 @@ sl_pool *sl_exec_pool(const sl_exec *x);
 sluice_status sl_exec_snapshot(sl_exec *x);
 sluice_status sl_exec_fetch_snapshot(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out);
 
+/* ---- tables.c: rows of sparse tables (ir/sparse.h) that a step computes with. All ranks, between segments ---- */
+
+/* Rows of a table, in increasing order, and their state become rows [first, first + count) of the parameter that stands
+ * for it in the graph. */
+sluice_status sl_exec_bring_rows(sl_exec *x, int parameter, const int32_t *rows, int64_t count, int64_t first);
+/* After an update: rows[i], in any order, is what row i of the parameter has become. */
+sluice_status sl_exec_keep_rows(sl_exec *x, int parameter, const int32_t *rows, int64_t count);
+/* Since the executor was created. */
+typedef struct sl_row_stats {
+    uint64_t rows;        /* brought */
+    uint64_t moved_bytes; /* of weights and state, brought and taken back */
+    uint64_t sent_bytes;  /* of these by this rank to others */
+} sl_row_stats;
+void sl_exec_row_stats(const sl_exec *x, sl_row_stats *out);
+
 /* ---- statistics.c: running statistics of batch norms (sluice_graph.running), the same on all ranks ---- */
 
 /* All ranks, when the forward of a micro-batch is done: what it left of each batch norm changes the statistics, that of

@@ -52,7 +52,30 @@ struct sl_exec {
     const sl_update_rule **rules;            /* owned; per layer; NULL: not trained */
     sl_tracer *tracer;                       /* owned; NULL: nothing is traced */
     sl_running_values running;
+    /* tables.c, of plans with sparse tables. Addresses in the host arena, by parameter; NULL: it is none, or the device
+     * computes nothing. */
+    float **tables, **table_snapshots; /* owned lists */
+    float *table_staging; /* rows of a step of one tensor, table_staging_rows elements; then a chunk of each rank */
+    int64_t table_staging_rows;
+    sl_range *table_runs; /* owned; one of each rank */
+    float *table_padded;  /* owned; a chunk that is sent */
+    sl_row_stats row_stats;
 };
+
+/* ---- tensors.c: the parameter that holds the rows of a step, and its state, by element ---- */
+
+sluice_status sl_compact_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data);
+/* The first `count` elements; `all`: this rank keeps all of them, not its shard alone. */
+sluice_status sl_compact_fetch(sl_exec *x, int parameter, int slot, int64_t count, bool all, float *out);
+
+/* ---- tables.c ---- */
+
+sluice_status sl_tables_open(sl_exec *x);
+void sl_tables_close(sl_exec *x); /* what was not opened is fine */
+/* As sl_exec_store and sl_exec_fetch, of all rows of a table. */
+void sl_table_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data);
+void sl_table_fetch(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, bool snapshot, float *out);
+void sl_tables_snapshot(sl_exec *x);
 
 /* ---- statistics.c ---- */
 

@@ -308,14 +308,29 @@ static sluice_status store_values(sl_exec *x, int parameter, int slot, int64_t f
     return place->home == place->master ? SLUICE_OK : store_in(x, place->home, -1, run, v);
 }
 
+static bool is_table(const sl_exec *x, int parameter)
+{
+    return x->plan->tables[parameter].home >= 0;
+}
+
+sluice_status sl_compact_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data)
+{
+    return store_values(x, parameter, slot, first, count, (values){ data, NULL });
+}
+
 sluice_status sl_exec_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data)
 {
+    if (is_table(x, parameter)) {
+        sl_table_store(x, parameter, slot, first, count, data);
+        return SLUICE_OK;
+    }
     return store_values(x, parameter, slot, first, count, (values){ data, NULL });
 }
 
 bool sl_exec_takes_bf16(const sl_exec *x, int parameter)
 {
     const sl_layer_place *place = &x->plan->layers[x->plan->graph->parameters[parameter].layer];
+    if (is_table(x, parameter)) return false;
     return takes_halves(x->plan, place->master) && takes_halves(x->plan, place->remainder) &&
            takes_halves(x->plan, place->home);
 }
@@ -376,13 +391,28 @@ static sluice_status fetch(sl_exec *x, int parameter, int slot, int64_t first, i
     return SLUICE_OK;
 }
 
+sluice_status sl_compact_fetch(sl_exec *x, int parameter, int slot, int64_t count, bool all, float *out)
+{
+    if (!all) return fetch(x, parameter, slot, 0, count, false, out);
+    parts q = parts_of(x, x->plan->graph->parameters[parameter].layer, slot, false);
+    return q.first.buffer < 0 ? SLUICE_OK : fetch_run(&q, run_of(x, parameter, 0, count), out);
+}
+
 sluice_status sl_exec_fetch(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out)
 {
+    if (is_table(x, parameter)) {
+        sl_table_fetch(x, parameter, slot, first, count, false, out);
+        return SLUICE_OK;
+    }
     return fetch(x, parameter, slot, first, count, false, out);
 }
 
 sluice_status sl_exec_fetch_snapshot(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, float *out)
 {
+    if (is_table(x, parameter)) {
+        sl_table_fetch(x, parameter, slot, first, count, true, out);
+        return SLUICE_OK;
+    }
     return fetch(x, parameter, slot, first, count, true, out);
 }
 
@@ -432,5 +462,6 @@ sluice_status sl_exec_snapshot(sl_exec *x)
     SL_TRY(sl_exec_settle(x));
     for (int i = 0; i < x->plan->graph->layer_count; i++) SL_TRY(snapshot_layer(x, i));
     sl_statistics_snapshot(x);
+    sl_tables_snapshot(x);
     return x->backend->synchronize(x->device);
 }

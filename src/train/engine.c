@@ -4,6 +4,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
+#include "ir/sparse.h"
 #include "train/engine_parts.h"
 
 sl_comm *sl_engine_comm(const sluice_engine *e)
@@ -19,6 +20,7 @@ void sl_engine_use_scale(sluice_engine *e)
 /* Identity comes before the precision, so that a checkpoint tells another model from another precision. */
 sluice_status sl_engine_build_graph(sluice_engine *e, const sl_engine_options *o)
 {
+    SL_TRY(sl_graph_compact(e->graph, (uint64_t)e->micro_batches));
     SL_TRY(sl_graph_finish(e->graph));
     if (o->training && e->graph->loss < 0)
         return sl_fail(SLUICE_ERR_USAGE, "the graph has no loss: call sluice_set_loss before sluice_engine_create");
@@ -130,6 +132,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     if (st == SLUICE_OK) st = sl_engine_find_sequences(e);
     if (st == SLUICE_OK) st = sl_engine_find_counted(e);
     if (st == SLUICE_OK) st = sl_engine_ask_workspace(e);
+    if (st == SLUICE_OK && !o->plan_only) st = sl_engine_open_tables(e);
     SL_TRY(sl_ranks_agree(e->ranks, "preparing the model", st));
     if (!o->plan_only && !s->device.null_backend)
         SL_TRY(sl_gpu_comm_choose(e->ranks, &e->device, s->device.comm, &e->log, &e->gpu_comm));
@@ -176,6 +179,7 @@ void sluice_engine_destroy(sluice_engine *e)
     sl_ranks_close(&e->own_ranks);
     sl_plan_destroy(e->plan);
     sl_optim_destroy(e->optim);
+    sl_engine_close_tables(e);
     sl_free(e->indices);
     sl_free(e->position_inputs);
     sl_free(e->sequence_nodes);

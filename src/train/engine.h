@@ -41,6 +41,8 @@ typedef enum {
     SL_ENGINE_BROKEN,      /* a segment failed halfway: nothing is known of the arenas */
 } sl_engine_phase;
 
+typedef struct sl_engine_tables sl_engine_tables; /* engine_tables.c */
+
 /* What a rank saw in a step that is not finite: the first of each kind. Exchanged between ranks. */
 typedef struct sl_found {
     int32_t loss_micro;         /* global micro-batch; -1: every loss is finite */
@@ -69,12 +71,13 @@ struct sluice_engine {
     int *sequence_nodes; /* owned; forward nodes whose input says how many frames of each sequence count */
     int sequence_count;
     /* Valid targets, by which the micro-batches of a step weigh (exact rule 12). */
-    int counted;          /* the one input that the loss counts them in; -1: none, or several */
-    int32_t uncounted;    /* the target that does not count */
-    bool weighed;         /* `targets` is of the step at hand; false: micro-batches weigh the same */
-    uint64_t *targets;    /* owned; laid out as `losses` */
-    uint64_t all_targets; /* their sum */
-    sl_optim *optim;      /* NULL without training */
+    int counted;              /* the one input that the loss counts them in; -1: none, or several */
+    int32_t uncounted;        /* the target that does not count */
+    bool weighed;             /* `targets` is of the step at hand; false: micro-batches weigh the same */
+    uint64_t *targets;        /* owned; laid out as `losses` */
+    uint64_t all_targets;     /* their sum */
+    sl_engine_tables *tables; /* owned; NULL: the graph has no sparse tables */
+    sl_optim *optim;          /* NULL without training */
     sl_plan *plan;
     sl_ranks *ranks; /* borrowed, or own_ranks */
     sl_ranks own_ranks;

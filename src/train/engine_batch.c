@@ -5,6 +5,7 @@
 
 #include "core/alloc.h"
 #include "core/quote.h"
+#include "ir/sparse.h"
 #include "ir/tile.h"
 #include "train/engine_parts.h"
 
@@ -14,7 +15,8 @@ static sl_index_check check_of(const sluice_graph *g, int node)
 {
     const sl_node *n = &g->nodes[node];
     const sl_index_rule *rule = &sl_ops[n->op].index;
-    const sl_shape *table = &g->values[n->inputs[rule->table]].shape;
+    const sl_value *read = &g->values[n->inputs[rule->table]];
+    const sl_shape *table = read->kind == SL_VALUE_PARAMETER ? sl_parameter_shape(g, read->parameter) : &read->shape;
     int64_t places = table->dim[rule->last ? table->rank - 1 : 0], most = (int64_t)INT32_MAX + 1;
     return (sl_index_check){ .value = g->values[n->inputs[rule->input]].storage,
                              .node = node,

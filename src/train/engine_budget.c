@@ -15,6 +15,7 @@ static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o
     p->overhead_of[1] = o->data_bytes;
     p->overhead_of[0] = (resident > o->data_bytes ? resident - o->data_bytes : 0) + LATER_BYTES + o->extra_bytes;
     p->overhead_of[0] += sl_statistics_bytes(e->graph, p->rank_count);
+    p->overhead_of[0] += sl_engine_table_bytes(e->graph, p->rank_count);
     if (p->rank_count > 1) p->overhead_of[0] += COMM_BYTES;
     if (e->device.is_cuda) {
         p->overhead_of[0] += SL_CUDA_HOST_OVERHEAD_BYTES;

@@ -7,6 +7,7 @@
 #include "core/hash.h"
 #include "core/rng.h"
 #include "core/thread.h"
+#include "ir/sparse.h"
 #include "ir/tile.h"
 #include "train/engine_parts.h"
 
@@ -72,7 +73,7 @@ static sluice_status fill_task(void *context, int64_t task, void *scratch)
     const filling *f = context;
     int index = parameter_of(f, f->done + task);
     int64_t first = (f->done + task - f->first_task[index]) * FILL_TASK;
-    int64_t left = f->e->graph->parameters[index].count - first, count = left < FILL_TASK ? left : FILL_TASK;
+    int64_t left = sl_parameter_elements(f->e->graph, index) - first, count = left < FILL_TASK ? left : FILL_TASK;
     make_values(f->e, index, first, count, scratch);
     return sl_exec_store(f->e->exec, index, -1, first, count, scratch);
 }
@@ -84,7 +85,7 @@ static sluice_status list_tasks(filling *f, bool adapters_alone)
     if (f->first_task == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < g->parameter_count; i++) {
         const sl_parameter *p = &g->parameters[i];
-        int64_t count = adapters_alone && !p->is_adapter && !p->is_fresh ? 0 : p->count;
+        int64_t count = adapters_alone && !p->is_adapter && !p->is_fresh ? 0 : sl_parameter_elements(g, i);
         f->first_task[i + 1] = f->first_task[i] + (count + FILL_TASK - 1) / FILL_TASK;
         f->weights += (uint64_t)count;
     }
@@ -118,9 +119,10 @@ static sluice_status fill_weights(sluice_engine *e, bool adapters_alone)
 static sluice_status zero_state(sluice_engine *e, int index, const float *zeros)
 {
     const sl_parameter *q = &e->graph->parameters[index];
+    const int64_t count = sl_parameter_elements(e->graph, index);
     for (int k = 0; q->trainable && k < e->slots.count; k++)
-        for (int64_t first = 0; first < q->count; first += FILL_TASK) {
-            int64_t n = q->count - first < FILL_TASK ? q->count - first : FILL_TASK;
+        for (int64_t first = 0; first < count; first += FILL_TASK) {
+            int64_t n = count - first < FILL_TASK ? count - first : FILL_TASK;
             SL_TRY(sl_exec_store(e->exec, index, k, first, n, zeros));
         }
     return SLUICE_OK;

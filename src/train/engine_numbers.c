@@ -104,8 +104,8 @@ static sluice_status find_bad_weight(sluice_engine *e)
 {
     float chunk[CHUNK];
     for (int i = 0; i < e->graph->parameter_count; i++)
-        for (int64_t first = 0; first < e->graph->parameters[i].count; first += CHUNK) {
-            int64_t left = e->graph->parameters[i].count - first, n = left < CHUNK ? left : CHUNK;
+        for (int64_t first = 0; first < sl_parameter_elements(e->graph, i); first += CHUNK) {
+            int64_t left = sl_parameter_elements(e->graph, i) - first, n = left < CHUNK ? left : CHUNK;
             memset(chunk, 0, sizeof chunk);
             SL_TRY(sl_exec_fetch(e->exec, i, -1, first, n, chunk));
             if (all_finite(chunk, n)) continue;

@@ -6,6 +6,7 @@
  *     engine_remedy.c   what smaller micro-batches would need where the plan is refused
  *     engine_init.c     first values of parameters and state
  *     engine_batch.c    what a batch must be
+ *     engine_tables.c   rows of sparse tables that a step touches
  *     engine_targets.c  how much micro-batches weigh in a step
  *     engine_run.c      forward, backward, step, evaluation
  *     engine_resume.c   what a checkpoint keeps, and which are continued
@@ -44,6 +45,21 @@ sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings);
 sluice_status sl_engine_find_indices(sluice_engine *e);
 /* SLUICE_ERR_USAGE: not what the graph's inputs are; SLUICE_ERR_INPUT: an id or target that its table does not have. */
 sluice_status sl_engine_check_batch(const sluice_engine *e, const sluice_batch *batch, const char *call);
+
+/* engine_tables.c: room for what is said below, of a graph with sparse tables (ir/sparse.h); nothing where it has none. */
+sluice_status sl_engine_open_tables(sluice_engine *e);
+void sl_engine_close_tables(sluice_engine *e);
+/* Host memory outside the arenas for the rows of steps. */
+uint64_t sl_engine_table_bytes(const sluice_graph *g, int ranks);
+/* A step, or an evaluation, begins: it has no rows yet. */
+void sl_engine_forget_rows(sluice_engine *e);
+/* All ranks, before a checked batch of theirs is computed: its rows come, beside those that the step has. SLUICE_ERR_USAGE:
+ * the plan has no room for so many; the same on all ranks, and nothing has changed. */
+sluice_status sl_engine_bring_rows(sluice_engine *e, const sluice_batch *batch, const char *call);
+/* What the graph is given for an input of the batch whose rows were brought last: ids become places. */
+const void *sl_engine_input(const sluice_engine *e, int value, const void *given);
+/* All ranks, after an update: the rows go back. */
+sluice_status sl_engine_keep_rows(sluice_engine *e);
 
 /* engine_sequences.c: finds the nodes that read lengths of sequences, of a graph that is lowered. */
 sluice_status sl_engine_find_sequences(sluice_engine *e);

@@ -12,12 +12,14 @@ int sl_graph_inputs(const sluice_graph *g, int *values, int capacity)
     return g->input_count;
 }
 
-/* Of a batch that was checked. */
-static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch)
+/* Of a batch that was checked. What it needs of sparse tables comes first. */
+static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, const char *call)
 {
+    SL_TRY(sl_engine_bring_rows(e, batch, call));
     for (int i = 0; i < batch->count; i++) {
         const sluice_array *a = &batch->arrays[i];
-        SL_TRY(sl_exec_set_input(e->exec, sl_graph_find_input(e->graph, a->name), a->data, a->bytes));
+        int value = sl_graph_find_input(e->graph, a->name);
+        SL_TRY(sl_exec_set_input(e->exec, value, sl_engine_input(e, value, a->data), a->bytes));
     }
     return SLUICE_OK;
 }
@@ -84,9 +86,10 @@ static sluice_status check_forward(const sluice_engine *e, const char *call)
 }
 
 /* When all is checked. */
-static sluice_status run_forward(sluice_engine *e, const sluice_batch *batch, double *loss)
+static sluice_status run_forward(sluice_engine *e, const sluice_batch *batch, const char *call, double *loss)
 {
-    SL_TRY(set_inputs(e, batch));
+    if (e->micro == 0) sl_engine_forget_rows(e);
+    SL_TRY(set_inputs(e, batch, call));
     e->context.step = e->step + 1;
     e->context.micro = (uint32_t)sl_engine_micro_index(e, e->micro);
     e->context.seed_gradient = sl_engine_seed(e, e->context.micro);
@@ -108,7 +111,7 @@ sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double
     SL_TRY(check_forward(e, "sluice_forward"));
     SL_TRY(sl_engine_check_batch(e, batch, "sluice_forward"));
     SL_TRY(sl_engine_check_targets(e, batch, "sluice_forward"));
-    return run_forward(e, batch, loss);
+    return run_forward(e, batch, "sluice_forward", loss);
 }
 
 /* What the step's updates are given, which may be part of backward. */
@@ -150,6 +153,15 @@ static sluice_status check_step(const sluice_engine *e)
     return SLUICE_OK;
 }
 
+/* What the update has made of the rows of sparse tables. */
+static sluice_status keep_rows(sluice_engine *e)
+{
+    sluice_status st = sl_engine_keep_rows(e);
+    if (st == SLUICE_OK) return st;
+    e->phase = SL_ENGINE_BROKEN;
+    return sl_ranks_failed(e->ranks, st);
+}
+
 sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
 {
     sl_norm_result norm;
@@ -174,6 +186,7 @@ sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
     sl_engine_use_scale(e);
     if (st != SLUICE_OK) sl_exec_drop_statistics(e->exec);
     SL_TRY(st);
+    if (!e->skipped) SL_TRY(keep_rows(e));
     sl_exec_keep_statistics(e->exec); /* of a step that is skipped too: its forward was good */
     e->step++;
     if (!e->skipped) e->applied++;
@@ -250,7 +263,7 @@ sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, d
     for (size_t i = 0; i < count; i++) SL_TRY(sl_engine_check_batch(e, &batches[i], "sluice_train_step"));
     SL_TRY(sl_engine_weigh_batches(e, batches, "sluice_train_step"));
     for (size_t i = 0; i < count; i++) {
-        SL_TRY(run_forward(e, &batches[i], &ignored));
+        SL_TRY(run_forward(e, &batches[i], "sluice_train_step", &ignored));
         SL_TRY(sluice_backward(e));
     }
     SL_TRY(sluice_step(e));
@@ -268,7 +281,8 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is in progress; finish it with sluice_step first", call);
     SL_TRY(sl_engine_check_batch(e, batch, call));
-    SL_TRY(set_inputs(e, batch));
+    sl_engine_forget_rows(e);
+    SL_TRY(set_inputs(e, batch, call));
     e->context.training = false;
     return run_segment(e, SL_SEGMENT_EVALUATE);
 }

@@ -255,7 +255,7 @@ static uint64_t checkpoint_bytes(const sl_run *r)
     uint64_t elements = 0;
     for (int i = 0; i < e->graph->parameter_count; i++) {
         const sl_parameter *q = &e->graph->parameters[i];
-        elements += (uint64_t)q->count * (q->trainable ? 1 + (uint64_t)e->slots.count : 1);
+        elements += (uint64_t)sl_parameter_elements(e->graph, i) * (q->trainable ? 1 + (uint64_t)e->slots.count : 1);
     }
     return elements * sizeof(float);
 }
