@@ -279,7 +279,7 @@ typedef sluice_status sl_data_open_fn(const sl_data_options *o, int64_t context,
 sluice_status sl_data_masked(const sl_data_options *o, int64_t context, int64_t vocabulary, sl_data_open_fn *open,
                              sluice_data **out);
 
-/* Sound files and what is said in them (speech.c). */
+/* Sound files and what is said in them (utterances.c). */
 sluice_status sl_data_speech(const sl_data_options *o, sluice_data **out);
 
 /* Opens the data set of o->type for samples of `context` tokens, or of made tokens below `vocabulary`. */

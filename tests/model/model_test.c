@@ -465,9 +465,8 @@ TEST(bad_mlp_settings_name_key_and_choices)
     o = small_mlp, o.type = "linear";
     check_refused(&o, "model.hidden has no meaning for model.type linear");
     o = small_mlp, o.type = "gpt3";
-    check_refused(
-        &o,
-        "model.type \"gpt3\" is not known; give one of linear, mlp, cnn, resnet, vit, recommender, speech, bert, gpt2, llama");
+    check_refused(&o, "model.type \"gpt3\" is not known; give one of linear, mlp, cnn, resnet, vit, recommender, "
+                      "speech, bert, gpt2, llama");
 }
 
 /* ---- llama ---- */

@@ -1,4 +1,4 @@
-/* speech_test.c: utterances as rows of batches: features, lengths, labels, padding and masks; lists and what is wrong with them. */
+/* utterances_test.c: utterances as rows of batches: features, lengths, labels, padding and masks; lists and what is wrong with them. */
 #include "core/alloc.h"
 #include "core/status.h"
 #include "data/ahead.h"

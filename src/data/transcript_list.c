@@ -1,4 +1,4 @@
-/* speech_list.c: transcripts: a table with a row for each sound, its path and what is said in it.
+/* transcript_list.c: transcripts: a table with a row for each sound, its path and what is said in it.
  *
  * Columns are found by the names that such files have, or named by settings. Paths are relative to the folder of the list. */
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include "core/io.h"
 #include "core/quote.h"
 #include "core/utf8.h"
-#include "data/speech.h"
+#include "data/utterances.h"
 #include "format/delimited.h"
 
 static bool given(const char *setting)

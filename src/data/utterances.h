@@ -1,6 +1,6 @@
-/* speech.h: lists of what was said in which sound file; private to data/. */
-#ifndef SL_DATA_SPEECH_H
-#define SL_DATA_SPEECH_H
+/* utterances.h: lists of what was said in which sound file; private to data/. */
+#ifndef SL_DATA_UTTERANCES_H
+#define SL_DATA_UTTERANCES_H
 
 #include <limits.h>
 

@@ -1,10 +1,10 @@
-/* speech.c: utterances: sound files as rows of loudness in bands of pitches (log_mel.h), and what is said as characters.
+/* utterances.c: utterances: sound files as rows of loudness in bands of pitches (log_mel.h), and what is said as characters.
  *
  * Lists and headers are read once, at the start, so that every length is known before the first step; files are read and
  * transformed each time they are drawn. A class is a character: 0 is CTC's blank, 1 the first of the vocabulary.
  *
  * What becomes of a sample in an epoch follows from the seed, the epoch and the sample's number alone, as with images. */
-#include "data/speech.h"
+#include "data/utterances.h"
 
 #include <inttypes.h>
 #include <math.h>
