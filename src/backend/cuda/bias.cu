@@ -12,10 +12,10 @@ namespace
 constexpr int lanes = 32, rows_beside = 8, parts_beside = 32;
 
 struct Cut {
-    int64_t rows, columns, parts, rows_per_part;
+    int64_t rows, columns, stride, parts, rows_per_part; /* stride: between rows */
 };
 
-/* x[i] = element i of p, 0 from `left` on. */
+/* x[i] = element i of p; from `left` on 0, or with `wide` what lies between rows. */
 template <class T, int N> __device__ __forceinline__ void load_some(const T *p, int64_t left, bool wide, float (&x)[N])
 {
     if (wide) {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(lanes *rows_beside) sum_part(const T *x, Cut c
 #pragma unroll 4
         for (int64_t row = first + threadIdx.y; row < end; row += rows_beside) {
             float v[N];
-            load_some<T, N>(x + row * cut.columns + column, left, wide, v);
+            load_some<T, N>(x + row * cut.stride + column, left, wide, v);
 #pragma unroll
             for (int i = 0; i < N; i++) sum[i] += v[i];
         }
@@ -73,13 +73,13 @@ __global__ void __launch_bounds__(lanes *parts_beside)
     put_or_add(out + column, sum, accumulate);
 }
 
-Cut cut_of(sl_form form, int64_t rows, int64_t columns)
+Cut cut_of(sl_form form, int64_t rows, int64_t columns, int64_t stride)
 {
     const int64_t parts = sl_cuda_column_parts(rows, columns, form);
     const int64_t each = (rows + parts - 1) / parts;
     const int64_t rows_per_part = (each + rows_beside - 1) / rows_beside * rows_beside;
     /* Rounded up, parts may be fewer. */
-    return { rows, columns, (rows + rows_per_part - 1) / rows_per_part, rows_per_part };
+    return { rows, columns, stride, (rows + rows_per_part - 1) / rows_per_part, rows_per_part };
 }
 
 template <class T> void sum_all_parts(const sl_cuda_args *a, const T *x, const Cut &cut)
@@ -88,7 +88,7 @@ template <class T> void sum_all_parts(const sl_cuda_args *a, const T *x, const C
     const dim3 grid((unsigned)((cut.columns + lanes * N - 1) / (lanes * N)), (unsigned)cut.parts);
     const dim3 block(lanes, rows_beside);
     float *partials = static_cast<float *>(a->workspace);
-    if (aligned_for(x, 16) && cut.columns % N == 0)
+    if (aligned_for(x, 16) && cut.stride % N == 0)
         SL_LAUNCH((sum_part<T, true>), grid, block, 0, a->stream, x, cut, partials);
     else
         SL_LAUNCH((sum_part<T, false>), grid, block, 0, a->stream, x, cut, partials);
@@ -96,9 +96,10 @@ template <class T> void sum_all_parts(const sl_cuda_args *a, const T *x, const C
 } // namespace
 
 extern "C" sluice_status sl_cuda_sum_columns(const sl_cuda_args *a, sl_form form, const void *x, int64_t rows,
-                                             int64_t columns, bool accumulate, const sl_cuda_tensor *out)
+                                             int64_t columns, int64_t stride, bool accumulate,
+                                             const sl_cuda_tensor *out)
 {
-    const Cut cut = cut_of(form, rows, columns);
+    const Cut cut = cut_of(form, rows, columns, stride);
     if (a->workspace_bytes < sl_cuda_column_bytes(rows, columns, form))
         return sl_fail(SLUICE_ERR_FAILED, "%s: a sum of columns without its workspace",
                        a->name != nullptr ? a->name : "?");

@@ -273,5 +273,5 @@ sluice_status sl_cuda_conv2d_grad_weight(const sl_cuda_args *a)
     if (way == SL_CONV_PRODUCT) return as_linear(a, sl_cuda_linear_grad_weight);
     SL_TRY(way == SL_CONV_DEPTHWISE ? sl_cuda_depthwise_grad_weight(a, form, &c) : windows_grad_weight(a, &c, form));
     if (a->output_count < 2 || a->out[1].data == NULL) return SLUICE_OK;
-    return sl_cuda_sum_columns(a, form, a->in[0].data, c.n * c.p * c.q, c.o, accumulates(a, 1), &a->out[1]);
+    return sl_cuda_sum_columns(a, form, a->in[0].data, c.n * c.p * c.q, c.o, c.o, accumulates(a, 1), &a->out[1]);
 }

@@ -10,10 +10,11 @@ typedef struct head {
     sl_form form;
     int64_t rows, classes, width;          /* x[rows, width], w[classes, width] */
     int64_t chunk;                         /* rows at a time */
+    int64_t stride;                        /* between rows of logits */
     const void *bias;                      /* [classes] in form; NULL: none */
     const sl_cuda_tensor *dw, *dx, *dbias; /* NULL: not wanted */
     bool gradient;                         /* some of them is */
-    void *logits;                          /* [chunk, classes] in form */
+    void *logits;                          /* [chunk, classes] in form, rows `stride` apart */
     float *losses;                         /* [rows] */
     float *count;                          /* in the workspace where nobody wants it */
 } head;
@@ -39,7 +40,7 @@ static sluice_status make_logits(const head *h, int64_t first, int64_t rows)
         .transpose_b = true,
         .bias = h->bias,
         .out = h->logits,
-        .stride_out = h->classes,
+        .stride_out = h->stride,
         .batch = 1,
     };
     return sl_cuda_gemm_run(h->a, &g);
@@ -55,7 +56,7 @@ static sluice_status input_gradient(const head *h, int64_t first, int64_t rows)
         .form = h->form,
         .out_form = h->form,
         .a = h->logits,
-        .stride_a = h->classes,
+        .stride_a = h->stride,
         .b = h->a->in[1].data,
         .stride_b = h->width,
         .out = row_of(h, h->dx->data, first),
@@ -76,7 +77,7 @@ static sluice_status weight_gradient(const head *h, int64_t first, int64_t rows)
         .out_form = SL_FORM_F32,
         .accumulate = first > 0,
         .a = h->logits,
-        .stride_a = h->classes,
+        .stride_a = h->stride,
         .transpose_a = true,
         .b = row_of(h, h->a->in[0].data, first),
         .stride_b = h->width,
@@ -92,13 +93,13 @@ static sluice_status run_chunk(const head *h, int64_t first, int64_t rows)
     const sl_cuda_args *a = h->a;
     const int32_t *targets = a->in[2].data;
     SL_TRY(make_logits(h, first, rows));
-    sl_cuda_head_chunk(a->stream, h->form, h->logits, targets + first, rows, h->classes, a->attrs,
+    sl_cuda_head_chunk(a->stream, h->form, h->logits, h->stride, targets + first, rows, h->classes, a->attrs,
                        a->context->seed_gradient, h->count, h->gradient, h->losses + first);
     if (!h->gradient) return SLUICE_OK;
     if (h->dx != NULL) SL_TRY(input_gradient(h, first, rows));
     if (h->dw != NULL) SL_TRY(weight_gradient(h, first, rows));
     if (h->dbias == NULL) return SLUICE_OK;
-    return sl_cuda_sum_columns(a, h->form, h->logits, rows, h->classes, first > 0, h->dbias);
+    return sl_cuda_sum_columns(a, h->form, h->logits, rows, h->classes, h->stride, first > 0, h->dbias);
 }
 
 /* Output i; NULL: not wanted. */
@@ -115,6 +116,7 @@ static head set_head(const sl_cuda_args *a)
     h.classes = a->in[1].shape->dim[0];
     h.width = a->in[1].shape->dim[1];
     h.chunk = sl_cuda_head_rows(h.rows, h.classes, h.form);
+    h.stride = sl_cuda_head_stride(h.classes, h.form);
     h.bias = a->input_count > 3 ? a->in[3].data : NULL;
     h.dw = wanted_output(a, 2);
     h.dx = wanted_output(a, 3);

@@ -63,12 +63,13 @@ static inline sl_form sl_cuda_type(sl_op op, const sl_cuda_args *a)
 
 /* ---- parts that other families call ---- */
 
-/* loss.cu: one chunk of LINEAR_CROSS_ENTROPY. `logits` [rows, classes] in `form`, row-major, become the gradient of the
- * loss for them, (softmax - one-hot) * seed / *count, rounded once, 0 in rows that are ignored; losses[row] gets the
+/* loss.cu: one chunk of LINEAR_CROSS_ENTROPY. `logits` [rows, classes] in `form`, rows `stride` apart, become the gradient
+ * of the loss for them, (softmax - one-hot) * seed / *count, rounded once, 0 in rows that are ignored; losses[row] gets the
  * row's loss in f32, 0 where ignored. attrs: attrs.cross_entropy's, on the host. With !gradient logits are left alone.
  * *count: f32 on the device. */
-void sl_cuda_head_chunk(void *stream, sl_form form, void *logits, const int32_t *targets, int64_t rows, int64_t classes,
-                        const sl_attrs *attrs, float seed, const float *count, bool gradient, float *losses);
+void sl_cuda_head_chunk(void *stream, sl_form form, void *logits, int64_t stride, const int32_t *targets, int64_t rows,
+                        int64_t classes, const sl_attrs *attrs, float seed, const float *count, bool gradient,
+                        float *losses);
 /* loss.cu: *count = how many targets are not ignored, as f32. Runs before the chunks. */
 void sl_cuda_count_targets(void *stream, const int32_t *targets, int64_t rows, int32_t ignore_index, float *count);
 /* loss.cu: *loss = sum of losses in a fixed order / *count, or 0 where that is 0. */

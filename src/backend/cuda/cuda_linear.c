@@ -176,7 +176,7 @@ sluice_status sl_cuda_linear_grad_weight(const sl_cuda_args *a)
     SL_TRY(check_workspace(SL_OP_LINEAR_GRAD_WEIGHT, a));
     if (a->out[0].data != NULL) SL_TRY(multiply(a, &g));
     if (!biased) return SLUICE_OK;
-    return sl_cuda_sum_columns(a, g.form, a->in[0].data, rows, out, accumulates(a, 1), &a->out[1]);
+    return sl_cuda_sum_columns(a, g.form, a->in[0].data, rows, out, out, accumulates(a, 1), &a->out[1]);
 }
 
 /* a[..,M,K], b[..,K,N], either one's last two dimensions perhaps swapped -> [..,M,N] */

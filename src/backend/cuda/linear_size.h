@@ -58,10 +58,23 @@ static inline uint64_t sl_cuda_column_bytes(int64_t rows, int64_t columns, sl_fo
 #define SL_CUDA_HEAD_ROUND 128 /* rows of a chunk are a multiple of this */
 #endif
 
+/* Elements from one row of the logits to the next. Vocabularies are of any number, 30,522 or 50,257, and a product whose
+ * rows do not all begin at 16 bytes cannot be loaded and stored in whole vectors: rows begin at cache lines. */
+static inline int64_t sl_cuda_head_stride(int64_t classes, sl_form form)
+{
+    const int64_t line = 128 / (int64_t)sl_linear_element_bytes(form);
+    return (classes + line - 1) / line * line;
+}
+
+static inline uint64_t sl_cuda_head_row_bytes(int64_t classes, sl_form form)
+{
+    return (uint64_t)sl_cuda_head_stride(classes, form) * sl_linear_element_bytes(form);
+}
+
 /* Rows of a chunk, the last one's perhaps fewer: as even as the rounding allows. */
 static inline int64_t sl_cuda_head_rows(int64_t rows, int64_t classes, sl_form form)
 {
-    int64_t most = (int64_t)(SL_CUDA_HEAD_BYTES / ((uint64_t)classes * sl_linear_element_bytes(form)));
+    int64_t most = (int64_t)(SL_CUDA_HEAD_BYTES / sl_cuda_head_row_bytes(classes, form));
     most = most / SL_CUDA_HEAD_ROUND * SL_CUDA_HEAD_ROUND;
     if (most < SL_CUDA_HEAD_LEAST) most = SL_CUDA_HEAD_LEAST;
     if (rows <= most) return rows;
@@ -82,8 +95,7 @@ static inline uint64_t sl_cuda_head_front(const sl_cuda_args *a)
 
 static inline uint64_t sl_cuda_head_logits_bytes(int64_t rows, int64_t classes, sl_form form)
 {
-    return sl_linear_align((uint64_t)sl_cuda_head_rows(rows, classes, form) * (uint64_t)classes *
-                           sl_linear_element_bytes(form));
+    return sl_linear_align((uint64_t)sl_cuda_head_rows(rows, classes, form) * sl_cuda_head_row_bytes(classes, form));
 }
 
 static inline uint64_t sl_cuda_head_workspace(const sl_cuda_args *a)

@@ -25,7 +25,8 @@ template <class T> struct EntropyJob {
     const int32_t *targets;
     T *dlogits; /* may be logits; nullptr: not wanted */
     int64_t rows, width;
-    int64_t kept; /* pieces of a row that fit in shared memory */
+    int64_t stride; /* between rows */
+    int64_t kept;   /* pieces of a row that fit in shared memory */
     int32_t ignore_index;
     float cap;                  /* logits count as cap tanh(logit / cap); 0: none. Kernels that are SHAPED */
     float smoothing;            /* what of a target all classes share; 0: nothing. Likewise */
@@ -50,8 +51,8 @@ template <class T> __device__ __forceinline__ EntropyRow<T> open_row(const Entro
 {
     EntropyRow<T> r;
     r.row = blockIdx.x;
-    r.x = j.logits + r.row * j.width;
-    r.shift = r.row * j.width % pack_elements<T>;
+    r.x = j.logits + r.row * j.stride;
+    r.shift = r.row * j.stride % pack_elements<T>;
     r.pieces = (r.shift + j.width + pack_elements<T> - 1) / pack_elements<T>;
     r.target = j.targets[r.row];
     r.ignored = r.target == j.ignore_index;
@@ -228,7 +229,7 @@ template <class T, bool SHAPED>
 __device__ __forceinline__ void write_gradient(const EntropyJob<T> &j, const EntropyRow<T> &r, const uint4 *shared,
                                                float lse)
 {
-    T *d = j.dlogits + r.row * j.width;
+    T *d = j.dlogits + r.row * j.stride;
     const float g = row_gradient(j, r);
     const bool capped = SHAPED && j.cap > 0.0f;
     const float each = SHAPED ? j.smoothing / (float)j.width * g : 0.0f, own = (1.0f - j.smoothing) * g + each;
@@ -254,7 +255,7 @@ template <class T> __device__ __forceinline__ void clear_gradient(const EntropyJ
 {
     const float zero[pack_elements<T>] = {};
     for (int64_t piece = threadIdx.x; piece < r.pieces; piece += blockDim.x)
-        store_piece(j.dlogits + r.row * j.width, piece_begin(r, piece), j.width, j.aligned, zero);
+        store_piece(j.dlogits + r.row * j.stride, piece_begin(r, piece), j.width, j.aligned, zero);
 }
 
 /* ---- kernels: block r has row r ---- */
@@ -425,7 +426,7 @@ template <class T> EntropyJob<T> make_job(const sl_cuda_args *a)
     j.ignore_index = a->attrs->cross_entropy.ignore_index;
     j.cap = a->attrs->cross_entropy.softcap;
     j.smoothing = a->attrs->cross_entropy.smoothing;
-    j.width = row_width(&a->in[0]);
+    j.width = j.stride = row_width(&a->in[0]);
     j.rows = a->in[0].elements / j.width;
     return j;
 }
@@ -495,8 +496,9 @@ sluice_status sl_cuda_ctc_loss_grad(const sl_cuda_args *a)
     return scale_output(a, 0, 1);
 }
 
-void sl_cuda_head_chunk(void *stream, sl_form form, void *logits, const int32_t *targets, int64_t rows, int64_t classes,
-                        const sl_attrs *attrs, float seed, const float *count, bool gradient, float *losses)
+void sl_cuda_head_chunk(void *stream, sl_form form, void *logits, int64_t stride, const int32_t *targets, int64_t rows,
+                        int64_t classes, const sl_attrs *attrs, float seed, const float *count, bool gradient,
+                        float *losses)
 {
     (void)sl_dispatch(form, [&](auto element) {
         using T = decltype(element);
@@ -506,6 +508,7 @@ void sl_cuda_head_chunk(void *stream, sl_form form, void *logits, const int32_t 
         j.targets = targets;
         j.rows = rows;
         j.width = classes;
+        j.stride = stride;
         j.ignore_index = attrs->cross_entropy.ignore_index;
         j.cap = attrs->cross_entropy.softcap;
         j.smoothing = attrs->cross_entropy.smoothing;

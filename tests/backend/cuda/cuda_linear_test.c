@@ -72,13 +72,27 @@ TEST(sums_of_columns_cut_rows_by_shape_and_stay_within_the_workspace)
         }
 }
 
+TEST(rows_of_the_heads_logits_begin_at_cache_lines)
+{
+    for (int f = 0; f < CHECK_FORMS; f++)
+        for (int64_t classes = 1; classes < 1 << 20; classes = classes * 5 + 3) {
+            const int64_t stride = sl_cuda_head_stride(classes, check_forms[f]);
+            const int64_t bytes = stride * (int64_t)sl_linear_element_bytes(check_forms[f]);
+            CHECK(stride >= classes && bytes % 128 == 0);
+            CHECK((stride - classes) * (int64_t)sl_linear_element_bytes(check_forms[f]) < 128);
+        }
+    CHECK_EQ(sl_cuda_head_stride(30522, SL_FORM_BF16), 30528);
+    CHECK_EQ(sl_cuda_head_stride(50304, SL_FORM_BF16), 50304);
+}
+
 TEST(chunks_of_the_head_are_even_and_within_their_bytes)
 {
     for (int64_t rows = 1; rows < 1 << 18; rows = rows * 3 + 1)
         for (int64_t classes = 1; classes < 1 << 20; classes = classes * 5 + 3) {
             int64_t chunk = sl_cuda_head_rows(rows, classes, SL_FORM_F16);
             CHECK(chunk >= 1 && chunk <= rows + SL_CUDA_HEAD_ROUND);
-            CHECK(chunk <= SL_CUDA_HEAD_LEAST || (uint64_t)(chunk * classes) * 2 <= SL_CUDA_HEAD_BYTES);
+            const uint64_t bytes = (uint64_t)(chunk * sl_cuda_head_stride(classes, SL_FORM_F16)) * 2;
+            CHECK(chunk <= SL_CUDA_HEAD_LEAST || bytes <= SL_CUDA_HEAD_BYTES);
             CHECK(chunk >= rows || chunk % SL_CUDA_HEAD_ROUND == 0);
         }
 }

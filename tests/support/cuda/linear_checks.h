@@ -305,8 +305,8 @@ static inline void check_sum_bits(const checks *c, sl_form form, int64_t rows, i
     sl_shape shape = { 1, { columns } };
     sl_cuda_args a = check_args(c, NULL, 0, 0);
     sl_cuda_tensor ta = check_tensor(&a_sum, &shape), tb = check_tensor(&b_sum, &shape);
-    check_status(c, sl_cuda_sum_columns(&a, form, x.data, rows, columns, false, &ta), "sum_columns failed");
-    check_status(c, sl_cuda_sum_columns(&a, form, odd.data, rows, columns, false, &tb), "sum_columns failed");
+    check_status(c, sl_cuda_sum_columns(&a, form, x.data, rows, columns, columns, false, &ta), "sum_columns failed");
+    check_status(c, sl_cuda_sum_columns(&a, form, odd.data, rows, columns, columns, false, &tb), "sum_columns failed");
     if (memcmp(a_sum.data, b_sum.data, (size_t)columns * sizeof(float)) != 0)
         c->fail("a sum of columns depends on alignment");
     const int64_t s[3] = { columns, 1, rows };
