@@ -177,8 +177,11 @@ sluice_status sl_ledger_call(sl_ledger *l, sl_stream stream, const sl_call *c)
                        c->output_count);
     for (int i = 0; i < c->input_count; i++) SL_TRY(check_operand(l, c, false, i));
     for (int i = 0; i < c->output_count; i++) SL_TRY(check_operand(l, c, true, i));
+    if (c->workspace.bytes > 0)
+        SL_TRY(check_span(l, sl_ops[c->op].name, c->name ? c->name : "", "workspace", 0, c->workspace));
     if (c->op == SL_OP_UPDATE) SL_TRY(check_update(c));
     if (c->op == SL_OP_NORM_COMBINE) SL_TRY(check_nodes(c));
+    count_span(l, c->workspace);
     for (int i = 0; i < c->input_count; i++) count_span(l, c->inputs[i]);
     for (int i = 0; i < c->output_count; i++) count_span(l, c->outputs[i]);
     l->stats.kernel_calls++;

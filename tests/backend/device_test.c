@@ -166,6 +166,34 @@ static void count_some_work(const sl_backend *b, sl_device_stats *stats)
     b->close(d);
 }
 
+/* A workspace at the end of the arena is memory that a kernel was handed. */
+TEST(the_workspace_of_a_kernel_counts_in_the_peak_and_is_checked)
+{
+    const sl_backend *backends[] = { &sl_cpu_backend, &sl_null_backend };
+    const sl_attrs attrs = { .scale = { 2.0f } };
+    const sl_shape shape = { 1, { 16 } };
+    static const sl_run_context context = { .training = true };
+    for (int i = 0; i < 2; i++) {
+        sl_device_stats stats;
+        sl_device *d = open_device(backends[i], 1024, 512, true);
+        REQUIRE(d != NULL);
+        sl_call c = { .op = SL_OP_SCALE, .attrs = &attrs, .context = &context, .name = "twice" };
+        c.input_count = c.output_count = 1;
+        c.inputs[0] = on_device(0, 64);
+        c.outputs[0] = on_device(64, 64);
+        c.input_shapes[0] = c.output_shapes[0] = &shape;
+        c.workspace = on_device(1000, 32);
+        CHECK_EQ(backends[i]->run(d, SL_STREAM_COMPUTE, &c), SLUICE_ERR_FAILED);
+        CHECK_CONTAINS(sluice_error(), "scale twice: workspace 0 is 32 bytes at offset 1000 of the device tier");
+        c.workspace = on_device(768, 128);
+        REQUIRE_OK(backends[i]->run(d, SL_STREAM_COMPUTE, &c));
+        REQUIRE_OK(backends[i]->synchronize(d));
+        backends[i]->stats(d, &stats);
+        CHECK_EQ(stats.observed_peak[SL_TIER_DEVICE], 896);
+        backends[i]->close(d);
+    }
+}
+
 TEST(both_backends_count_the_same_spans_and_moves)
 {
     sl_device_stats c = { 0 }, n = { 0 };

@@ -167,7 +167,6 @@ static sluice_status cuda_run(sl_device *d, sl_stream stream, const sl_call *c)
 {
     SL_TRY(sl_device_enter(d));
     SL_TRY(sl_ledger_call(&d->ledger, stream, c));
-    if (c->workspace.bytes > 0) SL_TRY(sl_ledger_transfer(&d->ledger, "workspace", c->workspace));
     SL_TRY(check_places(d, stream, c));
     return sl_on_cuda(d, stream) ? run_on_gpu(d, stream, c) : run_on_host(d, stream, c);
 }
