@@ -265,7 +265,9 @@ SL_FORWARD_OP(CROSS_ENTROPY, cross_entropy, cross_entropy, cross_entropy, pointw
 /* x[..,I], w[O,I], targets[..] i32, bias[O]? -> mean loss [], count[] (as CROSS_ENTROPY), dw[O,I] in f32, dx like x and,
  * with a bias, dbias[O] in f32: the gradients of the loss for a seed of context.seed_gradient, so that logits never exist
  * as a whole: rows are worked through in chunks whose length depends on the shape alone. dw and dbias are summed within
- * each chunk, and over the chunks in their order. dw, dx and dbias may be absent, and are not computed then */
+ * each chunk, and over the chunks in their order. Rows that are ignored are worked through like the others: products
+ * whose size followed from the targets would not depend on the shape alone (exact rule 6), and the host that queues them
+ * for a GPU does not see the targets. dw, dx and dbias may be absent, and are not computed then */
 SL_FORWARD_OP(LINEAR_CROSS_ENTROPY, linear_cross_entropy, linear_cross_entropy, linear_cross_entropy,
               linear_cross_entropy, cross_entropy,
     SL_ARITY(3, 4, 5), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_PRECISION,
