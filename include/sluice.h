@@ -130,6 +130,17 @@ SLUICE_API sluice_value sluice_linear_with(sluice_graph *g, sluice_value x, slui
 SLUICE_API sluice_value sluice_matmul(sluice_graph *g, sluice_value a, sluice_value b, bool transpose_a,
                                       bool transpose_b);
 SLUICE_API sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, sluice_value table);
+/* Sums, or means, of runs of the rows of x [.., C]: y [B, C]. `ends` [B], i32, is where each run ends, counted in rows, and
+ * the next begins: the row pointers of a sparse matrix in compressed rows (CSR) without the leading 0. A run without rows
+ * gives 0; rows behind the last run are not used. Ends that decrease, or lie behind the rows, are SLUICE_ERR_INPUT. */
+SLUICE_API sluice_value sluice_bag(sluice_graph *g, sluice_value rows, sluice_value ends, bool mean);
+/* The same of the rows that ids [..] name in a table: lists of categories, as torch.nn.EmbeddingBag has them. Ids behind the
+ * last end must be rows of the table; of a sparse table they count as touched, so repeat one that is. */
+SLUICE_API sluice_value sluice_embedding_bag(sluice_graph *g, sluice_value ids, sluice_value ends, sluice_value table,
+                                             bool mean);
+/* For data in coordinates (COO): entry i is in bag bags[i], in increasing order; ends[0 .. bag_count) gets what sluice_bag
+ * takes. */
+SLUICE_API sluice_status sluice_bag_ends(const int32_t *bags, int64_t count, int64_t bag_count, int32_t *ends);
 /* Images lie channels last: x [N, H, W, C]. */
 typedef struct sluice_conv_options {
     size_t size; /* start from sluice_conv_options_init: strides, dilation and groups 1, no padding */
@@ -618,6 +629,9 @@ typedef struct sluice_event {
     double step_seconds;
     uint64_t moved_to_device, moved_to_host, moved_disk_read, moved_disk_write; /* bytes in one step */
     uint64_t comm_gather, comm_reduce, comm_norm;                               /* bytes that ranks send in one step */
+    /* Of sparse tables in one step: different rows; bytes of them and their state that all ranks bring and take back; bytes
+     * of these that ranks send. PLAN: at most so many, and what is sent is not known. */
+    uint64_t table_rows, table_bytes, table_sent;
     const char *weights_sha256, *state_sha256; /* END; NULL where the setting `hashes` is false */
     uint64_t speculated, rolled_back;
     /* RESUMED, STEP, EVAL, SAVED, EPOCH, END */

@@ -88,6 +88,9 @@ SL_OP_KERNEL(ATTENTION_CACHED, attention_cached, TYPED, none, KERNEL, none)
 /* cpu/kernels/embedding.c, cuda/embedding.cu */
 SL_OP_KERNEL(EMBEDDING, embedding, TYPED, none, KERNEL, none)
 SL_OP_KERNEL(EMBEDDING_GRAD, embedding_grad, TYPED, none, KERNEL, embedding)
+/* cpu/kernels/bag.c, cuda/bag.cu */
+SL_OP_KERNEL(BAG, bag, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(BAG_GRAD, bag_grad, TYPED, none, KERNEL, none)
 /* cpu/kernels/loss.c, cuda/loss.cu */
 SL_OP_KERNEL(CROSS_ENTROPY, cross_entropy, TYPED, none, KERNEL, loss)
 SL_OP_KERNEL(CROSS_ENTROPY_GRAD, cross_entropy_grad, TYPED, none, KERNEL, loss)

@@ -49,6 +49,10 @@ static void put_traffic(FILE *out, const sluice_event *e)
             (unsigned long long)e->moved_disk_read, (unsigned long long)e->moved_disk_write);
     fprintf(out, ",\"comm_bytes\":{\"gather\":%llu,\"reduce\":%llu,\"norm\":%llu}", (unsigned long long)e->comm_gather,
             (unsigned long long)e->comm_reduce, (unsigned long long)e->comm_norm);
+    if (e->table_rows > 0)
+        fprintf(out, ",\"tables\":{\"rows\":%llu,\"moved_bytes\":%llu,\"sent_bytes\":%llu}",
+                (unsigned long long)e->table_rows, (unsigned long long)e->table_bytes,
+                (unsigned long long)e->table_sent);
 }
 
 static void put_pace(FILE *out, const sluice_event *e)

@@ -39,6 +39,7 @@ static void hash_parameters(sl_sha256 *h, const sluice_graph *g)
         hash_text(h, g->parameters[i].name);
         hash_number(h, (uint64_t)s->rank, 4);
         for (int d = 0; d < s->rank; d++) hash_number(h, (uint64_t)s->dim[d], 8);
+        if (g->parameters[i].is_sparse) hash_text(h, "sparse"); /* some rules are others for it */
     }
 }
 

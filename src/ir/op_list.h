@@ -83,6 +83,7 @@ SL_ATTRIBUTES(concat, SL_IDENTITY(concat, int, axis))
 SL_ATTRIBUTES(cross_entropy,
     SL_IDENTITY(cross_entropy, int32_t, ignore_index) SL_IDENTITY_IF_SET(cross_entropy, float, softcap)
     SL_IDENTITY_IF_SET(cross_entropy, float, smoothing))
+SL_ATTRIBUTES(bag, SL_IDENTITY(bag, bool, mean))
 SL_ATTRIBUTES(gru, SL_IDENTITY(gru, bool, reverse))
 SL_ATTRIBUTES(ctc, SL_IDENTITY(ctc, int32_t, blank) SL_IDENTITY(ctc, bool, zero_infinity))
 
@@ -120,6 +121,11 @@ SL_FORWARD_OP(MATMUL, matmul, matmul, matmul, matmul, matmul,
 SL_FORWARD_OP(EMBEDDING, embedding, embedding, embedding, embedding, none,
     SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .lowering = SL_LOWER_BY_RESULT,
     .tile = SL_TILE_TABLE, SL_INDEXES(0, 1, false, false))
+/* x[..,C], ends[B] i32 -> y[B,C]: the sum, or with attrs.bag.mean the mean, of rows ends[b-1] up to ends[b] of x, from 0 on;
+ * 0 where there are none. Ends that decrease or lie behind the rows are refused before a batch is used */
+SL_FORWARD_OP(BAG, bag, bag, bag, pointwise, bag,
+    SL_ARITY(2, 2, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 1,
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER)
 /* x[N,H,W,C], w[O,C/groups,kh,kw], bias[O]? -> y[N,H',W',O]: y[n,i,j,o] is the sum of w[o,c,a,b] times x[n, i*stride_h -
  * padding_h + a*dilation_h, j*stride_w - padding_w + b*dilation_w, c] over a, b and the channels c of o's group, 0 where
  * that is outside x. H' = (H + 2*padding_h - dilation_h*(kh-1) - 1) / stride_h + 1 */
@@ -341,6 +347,10 @@ SL_BACKWARD_OP(LINEAR_GRAD_WEIGHT, linear_grad_weight, linear_grad_weight, linea
 SL_BACKWARD_OP(EMBEDDING_GRAD, embedding_grad, embedding_grad, embedding_grad, none,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .wide_outputs = 1u << 0)
+/* ends[B], dy[B,C] -> dx[..,C]: of rows in no bag 0 (accumulates) */
+SL_BACKWARD_OP(BAG_GRAD, bag_grad, bag_grad, pointwise, bag,
+    SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 1)
 /* dy[N,H',W',O], w -> dx[N,H,W,C] (accumulates) */
 SL_BACKWARD_OP(CONV2D_GRAD_INPUT, conv2d_grad_input, conv2d_grad_input, conv2d_grad_input, conv,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX)

@@ -182,6 +182,7 @@ void sluice_engine_destroy(sluice_engine *e)
     sl_engine_close_tables(e);
     sl_free(e->indices);
     sl_free(e->position_inputs);
+    sl_free(e->bag_nodes);
     sl_free(e->sequence_nodes);
     sl_free(e->targets);
     sl_free(e->losses);

@@ -68,6 +68,8 @@ struct sluice_engine {
     int index_count;
     int *position_inputs; /* owned; values whose elements are positions in documents (sl_op_def.positions) */
     int position_count;
+    int *bag_nodes; /* owned; forward nodes whose input says where bags end */
+    int bag_count;
     int *sequence_nodes; /* owned; forward nodes whose input says how many frames of each sequence count */
     int sequence_count;
     /* Valid targets, by which the micro-batches of a step weigh (exact rule 12). */

@@ -61,9 +61,22 @@ static sluice_status find_positions(sluice_engine *e)
     return SLUICE_OK;
 }
 
+static sluice_status find_bags(sluice_engine *e)
+{
+    const sluice_graph *g = e->graph;
+    int count = 0;
+    for (int n = 0; n < g->forward_count; n++) count += g->nodes[n].op == SL_OP_BAG;
+    e->bag_nodes = sl_alloc_array((size_t)count + 1, sizeof *e->bag_nodes, "bags");
+    if (e->bag_nodes == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int n = 0; n < g->forward_count; n++)
+        if (g->nodes[n].op == SL_OP_BAG) e->bag_nodes[e->bag_count++] = n;
+    return SLUICE_OK;
+}
+
 sluice_status sl_engine_find_indices(sluice_engine *e)
 {
     SL_TRY(find_positions(e));
+    SL_TRY(find_bags(e));
     const sluice_graph *g = e->graph;
     int count = 0;
     for (int n = 0; n < g->forward_count; n++) count += sl_ops[g->nodes[n].op].index.there;
@@ -160,6 +173,26 @@ static sluice_status check_positions(const sluice_engine *e, int value, const in
     return SLUICE_OK;
 }
 
+/* ends[B] of a bag: none before the one before it, none behind the rows. */
+static sluice_status check_bags(const sluice_engine *e, int value, const int32_t *ends)
+{
+    const sluice_graph *g = e->graph;
+    const sl_value *v = &g->values[value];
+    for (int k = 0; k < e->bag_count; k++) {
+        const sl_node *n = &g->nodes[e->bag_nodes[k]];
+        const sl_shape *x = &g->values[n->inputs[0]].shape;
+        int64_t rows = sl_shape_elements(x) / x->dim[x->rank - 1];
+        if (g->values[n->inputs[1]].storage != value) continue;
+        for (int64_t i = 0, before = 0; i < sl_shape_elements(&v->shape); before = ends[i++])
+            if (ends[i] < before || ends[i] > rows)
+                return sl_fail(SLUICE_ERR_INPUT,
+                               "input \"%s\": element %" PRId64 " is %" PRId32 ", but bag \"%.64s\" begins at %" PRId64
+                               " and there are %" PRId64 " rows",
+                               v->name, i, ends[i], n->name, before, rows);
+    }
+    return SLUICE_OK;
+}
+
 static sluice_status check_array(const sluice_engine *e, const sluice_batch *batch, int i, const char *call)
 {
     const sluice_array *a = &batch->arrays[i];
@@ -177,6 +210,7 @@ static sluice_status check_array(const sluice_engine *e, const sluice_batch *bat
                        (unsigned long long)sl_value_bytes(&e->graph->values[value]), a->bytes);
     for (int k = 0; k < e->position_count; k++)
         if (e->position_inputs[k] == value) SL_TRY(check_positions(e, value, a->data));
+    if (e->bag_count > 0) SL_TRY(check_bags(e, value, a->data));
     return check_indices(e, value, a->data);
 }
 

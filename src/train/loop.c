@@ -188,6 +188,11 @@ static void read_counters(const sl_run *r, sl_run_totals *out)
     sl_exec_stats(r->job->engine->exec, &device, &comm);
     *out = (sl_run_totals){ .gather = comm.gather_bytes, .reduce = comm.reduce_bytes, .norm = comm.norm_bytes };
     for (int k = 0; k < SL_LINK_COUNT; k++) out->moved[k] = device.moved[k];
+    sl_row_stats rows;
+    sl_exec_row_stats(r->job->engine->exec, &rows);
+    out->table_rows = rows.rows;
+    out->table_bytes = rows.moved_bytes;
+    out->table_sent = rows.sent_bytes;
 }
 
 /* What was counted since the step before, or since the pause between them: collectives go on while one step ends and
@@ -201,6 +206,9 @@ static void count_step(sl_run *r, double seconds)
     sum->gather += after.gather - before->gather;
     sum->reduce += after.reduce - before->reduce;
     sum->norm += after.norm - before->norm;
+    sum->table_rows += after.table_rows - before->table_rows;
+    sum->table_bytes += after.table_bytes - before->table_bytes;
+    sum->table_sent += after.table_sent - before->table_sent;
     *before = after;
     r->counted_steps++;
     r->counted_micro += (uint64_t)r->job->engine->accumulation;
@@ -367,6 +375,9 @@ static sluice_status measure(sl_run *r, sl_run_totals *out)
     out->gather /= n;
     out->reduce /= n;
     out->norm /= n;
+    out->table_rows /= n;
+    out->table_bytes /= n;
+    out->table_sent /= n;
     return SLUICE_OK;
 }
 

@@ -92,6 +92,21 @@ static void segment_rows(const sluice_engine *e, int micro_batches, FILE *out)
     seconds_row(out, e, "update in a step", SL_SEGMENT_UPDATE, 1);
 }
 
+/* Of sparse tables: the plan knows the most that a step can touch. */
+static void table_rows(const sl_run_totals *predicted, const sl_run_totals *measured, int ranks, FILE *out)
+{
+    char most[32], found[32], sent[32];
+    if (predicted->table_rows == 0) return;
+    snprintf(most, sizeof most, "<= %llu", (unsigned long long)predicted->table_rows);
+    fprintf(out, "  %-28s %14s %14llu\n", "table rows in a step", most, (unsigned long long)measured->table_rows);
+    snprintf(most, sizeof most, "<= %s", sl_format_bytes(predicted->table_bytes, found, sizeof found));
+    fprintf(out, "  %-28s %14s %14s\n", "of tables, there and back", most,
+            sl_format_bytes(measured->table_bytes, found, sizeof found));
+    if (ranks > 1)
+        fprintf(out, "  %-28s %14s %14s\n", "of these between ranks", "",
+                sl_format_bytes(measured->table_sent, sent, sizeof sent));
+}
+
 void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured,
                      const sl_pace *pace, bool decodes, FILE *out)
 {
@@ -118,6 +133,7 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
         bytes_row(out, "reduced in a step", predicted->reduce, measured->reduce);
         bytes_row(out, "norm leaves in a step", predicted->norm, measured->norm);
     }
+    table_rows(predicted, measured, ranks, out);
     segment_rows(e, e->plan->options.accumulation, out);
     fprintf(out, "  %-28s %14s %12.4g s\n", "waiting for data", "", measured->data_seconds);
     pace_rows(pace, predicted->seconds, measured->seconds, out);

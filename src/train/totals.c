@@ -17,6 +17,13 @@ void sl_totals_of_plan(const sl_plan *p, sl_run_totals *out)
                             .seconds = t->step_seconds };
     for (int i = 0; i < SL_TIER_COUNT; i++) out->peak[i] = t->peak[i];
     for (int k = 0; k < SL_LINK_COUNT; k++) out->moved[k] = t->moved[k];
+    for (int i = 0; i < p->graph->parameter_count; i++) {
+        const sl_parameter *q = &p->graph->parameters[i];
+        if (p->tables[i].home < 0) continue;
+        uint64_t way = (uint64_t)q->count * sizeof(float) * (uint64_t)p->tables[i].tensors;
+        out->table_rows += (uint64_t)(q->count / q->table.dim[1]);
+        out->table_bytes += p->options.training && q->trainable ? 2 * way : way;
+    }
 }
 
 static void lift(uint64_t *most, uint64_t value)
@@ -37,6 +44,9 @@ void sl_totals_add(sl_run_totals *sum, const sl_run_totals *one)
     sum->gather += one->gather;
     sum->reduce += one->reduce;
     sum->norm += one->norm;
+    lift(&sum->table_rows, one->table_rows);
+    sum->table_bytes += one->table_bytes;
+    sum->table_sent += one->table_sent;
 }
 
 sluice_status sl_totals_share(sl_ranks *r, sl_run_totals *totals)
@@ -70,6 +80,7 @@ sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_
         sum.gather *= (uint64_t)ranks;
         sum.reduce *= (uint64_t)ranks;
         sum.norm *= (uint64_t)ranks;
+        sum.table_bytes *= (uint64_t)ranks;
         if (sl_combines_norm(p)) /* ranks that own as much send more or fewer */
             sum.norm = (uint64_t)p->node_count * sizeof(sl_norm_node) * (uint64_t)(ranks - 1);
     }
@@ -103,4 +114,7 @@ void sl_totals_to_event(const sl_run_totals *t, sluice_event *event)
     event->comm_gather = t->gather;
     event->comm_reduce = t->reduce;
     event->comm_norm = t->norm;
+    event->table_rows = t->table_rows;
+    event->table_bytes = t->table_bytes;
+    event->table_sent = t->table_sent;
 }

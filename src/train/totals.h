@@ -13,6 +13,8 @@ typedef struct sl_run_totals {
     uint64_t state_parameters, state_gradients, state_optimizer;
     uint64_t moved[SL_LINK_COUNT];
     uint64_t gather, reduce, norm;
+    uint64_t table_rows;              /* of sparse tables: touched, of a plan at most; the same on all ranks */
+    uint64_t table_bytes, table_sent; /* brought and taken back; sent to other ranks, which a plan does not know */
     double seconds;
     double data_seconds; /* measured: of them, filling batches or waiting for them */
 } sl_run_totals;

@@ -45,7 +45,7 @@ static bool is_index(const op_case *c, int input)
 {
     return c->fill[input] == INDEX || c->fill[input] == TARGET || c->fill[input] == POSITION ||
            c->fill[input] == SLOT || c->fill[input] == TURN || c->fill[input] == LABEL || c->fill[input] == LENGTH ||
-           c->fill[input] == SEEN;
+           c->fill[input] == SEEN || c->fill[input] == END;
 }
 
 static sl_form input_form(const op_case *c, typing t, int i)
@@ -133,6 +133,7 @@ static void fill_indices(const op_case *c, int input, int32_t *p, int64_t n, tes
         if (c->fill[input] == SLOT) p[i] = (int32_t)(i % c->classes);
         if (c->fill[input] == LABEL) p[i] = case_label(c, input, i);
         if (c->fill[input] == LENGTH) p[i] = case_length(c, i);
+        if (c->fill[input] == END) p[i] = case_end(c, input, i);
         if (c->fill[input] == TURN) p[i] = 21 + (int32_t)(i / c->classes);
         if (c->fill[input] == TARGET && i % 3 == 1) p[i] = c->attrs.cross_entropy.ignore_index;
     }

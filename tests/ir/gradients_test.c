@@ -45,6 +45,7 @@ static double index_at(const sl_value *value, int64_t i)
     if (at_hand == NULL || sscanf(value->name, "ids%d", &input) != 1) return (double)pick(4);
     if (at_hand->fill[input] == LABEL) return (double)case_label(at_hand, input, i);
     if (at_hand->fill[input] == LENGTH) return (double)case_length(at_hand, i);
+    if (at_hand->fill[input] == END) return (double)case_end(at_hand, input, i);
     return (double)pick(4);
 }
 
@@ -442,7 +443,7 @@ static sluice_value operand(sluice_graph *g, const op_case *c, int i)
     char name[16];
     snprintf(name, sizeof name, "ids%d", i);
     if (c->fill[i] == INDEX || c->fill[i] == TARGET || c->fill[i] == POSITION || c->fill[i] == LABEL ||
-        c->fill[i] == LENGTH || c->fill[i] == SEEN)
+        c->fill[i] == LENGTH || c->fill[i] == SEEN || c->fill[i] == END)
         return sluice_input(g, name, SLUICE_I32, c->in[i].rank, c->in[i].dim);
     return parameter(g, c->in[i].rank, c->in[i].dim);
 }

@@ -21,6 +21,7 @@ typedef enum {
     TURN,     /* i32: 21, counted on with every `classes` rows */
     LABEL,  /* i32: rows of labels, some of them equal to the one before, -1 behind the last; attrs.ctc.blank is none */
     LENGTH, /* i32: of each sequence, up to the second dimension of input 0; every fifth one is empty */
+    END,    /* i32: where bags of `classes` rows end; every third one is empty */
     COUNT,  /* the number of targets that are not ignored, or 3 */
     COMPUTED, /* an output of the forward op on the inputs before it */
 } fill_kind;
@@ -71,6 +72,12 @@ static inline int32_t case_length(const op_case *c, int64_t row)
     const int64_t frames = c->in[c->op == SL_OP_GRU_GRAD ? 2 : 0].dim[1];
     const int64_t lengths[] = { frames, frames - 1, frames * 3 / 4, frames / 2, 0 };
     return (int32_t)lengths[row % 5];
+}
+
+static inline int32_t case_end(const op_case *c, int input, int64_t bag)
+{
+    const int64_t bags = c->in[input].dim[0];
+    return (int32_t)((bag % 3 == 1 ? bag : bag + 1) * c->classes / bags);
 }
 
 /* Statistics and scalars, which are f32 in every type. Attention's depend on how many inputs come before them. */
@@ -620,6 +627,14 @@ static const op_case cases[] = {
     { IO(LINEAR_CROSS_ENTROPY_GRAD, 4, 3), .in = { SHAPE(5, 6), SHAPE(2, 4, 6), SCALAR, SHAPE(5) }, .out = { SHAPE(5, 6), SHAPE(2, 4, 6), SHAPE(5) } },
     { IO(LINEAR_CROSS_ENTROPY_GRAD, 4, 3), .in = { SHAPE(301, 111), SHAPE(70, 111), SCALAR, SHAPE(301) }, .out = { SHAPE(301, 111), SHAPE(70, 111), SHAPE(301) } },
     { IO(LINEAR_CROSS_ENTROPY_GRAD, 4, 3), .in = { SHAPE(5), SHAPE(5), SCALAR, SHAPE(5) }, .out = { SHAPE(5), SHAPE(5), SHAPE(5) }, .absent = 3 },
+
+    { IO(BAG, 2, 1), .in = { SHAPE(3, 4, 5), SHAPE(5) }, .out = { SHAPE(5, 5) }, .fill = { NORMAL, END }, .classes = 12 },
+    { IO(BAG, 2, 1), .in = { SHAPE(12, 5), SHAPE(5) }, .out = { SHAPE(5, 5) }, .fill = { NORMAL, END }, .classes = 9, .attrs = { .bag = { true } } },
+    { IO(BAG, 2, 1), .in = { SHAPE(700, 37), SHAPE(90) }, .out = { SHAPE(90, 37) }, .fill = { NORMAL, END }, .classes = 690, .attrs = { .bag = { true } } },
+    { IO(BAG, 2, 1), .in = { SHAPE(40, 20, 64), SHAPE(300) }, .out = { SHAPE(300, 64) }, .fill = { NORMAL, END }, .classes = 800 },
+    { IO(BAG_GRAD, 2, 1), .in = { SHAPE(5), SHAPE(5, 5) }, .out = { SHAPE(3, 4, 5) }, .fill = { END }, .classes = 12 },
+    { IO(BAG_GRAD, 2, 1), .in = { SHAPE(91), SHAPE(91, 37) }, .out = { SHAPE(700, 37) }, .fill = { END }, .classes = 690, .attrs = { .bag = { true } } },
+    { IO(BAG_GRAD, 2, 1), .in = { SHAPE(301), SHAPE(301, 64) }, .out = { SHAPE(40, 20, 64) }, .fill = { END }, .classes = 800 },
     /* clang-format on */
 };
 #define CASE_COUNT ((int)(sizeof cases / sizeof cases[0]))

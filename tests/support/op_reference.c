@@ -1324,6 +1324,26 @@ static void ref_global_avg_pool_grad(const ref_call *c)
         c->out[0].data[i] += c->in[0].data[i / each * channels + i % channels] * (double)channels / (double)each;
 }
 
+static void ref_bag(const ref_call *c)
+{
+    int64_t n = width_of(&c->in[0]);
+    for (int64_t bag = 0, row = 0; bag < count_of(&c->in[1]); bag++)
+        for (int64_t first = row, end = (int64_t)c->in[1].data[bag]; row < end; row++)
+            for (int64_t i = 0; i < n; i++)
+                c->out[0].data[bag * n + i] +=
+                    c->in[0].data[row * n + i] / (c->attrs->bag.mean ? (double)(end - first) : 1.0);
+}
+
+static void ref_bag_grad(const ref_call *c)
+{
+    int64_t n = width_of(&c->out[0]);
+    for (int64_t bag = 0, row = 0; bag < count_of(&c->in[0]); bag++)
+        for (int64_t first = row, end = (int64_t)c->in[0].data[bag]; row < end; row++)
+            for (int64_t i = 0; i < n; i++)
+                c->out[0].data[row * n + i] +=
+                    c->in[1].data[bag * n + i] / (c->attrs->bag.mean ? (double)(end - first) : 1.0);
+}
+
 typedef void (*ref_fn)(const ref_call *c);
 
 static const ref_fn references[SL_OP_COUNT] = {
@@ -1408,6 +1428,8 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_AVG_POOL2D_GRAD] = ref_avg_pool2d_grad,
     [SL_OP_GLOBAL_AVG_POOL] = ref_global_avg_pool,
     [SL_OP_GLOBAL_AVG_POOL_GRAD] = ref_global_avg_pool_grad,
+    [SL_OP_BAG] = ref_bag,
+    [SL_OP_BAG_GRAD] = ref_bag_grad,
 };
 
 bool reference_has(sl_op op)

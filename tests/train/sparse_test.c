@@ -377,6 +377,74 @@ TEST(a_row_that_a_sparse_table_does_not_have_is_named)
 
 /* ---- files ---- */
 
+typedef struct resumption {
+    scenario s;
+    const char *folder;
+    int first, more; /* steps before a checkpoint is saved, or after it was resumed; 0: none */
+} resumption;
+
+static sluice_status train_some(resumption *q, sluice_engine *e, int rank)
+{
+    sluice_data *data;
+    uint64_t step = 0;
+    double loss;
+    result r = { .loss = 0 };
+    if (q->first == 0) SL_TRY(sluice_checkpoint_resume(e, q->folder, &step));
+    SL_TRY(sluice_data_from_callback(fill, &q->s.spread, &data));
+    sluice_status st = sluice_fit(e, data, q->first + q->more, &loss);
+    sluice_data_destroy(data);
+    SL_TRY(st);
+    if (q->first > 0 && q->more == 0) SL_TRY(sluice_checkpoint_save(e, q->folder));
+    SL_TRY(sluice_hash(e, r.weights, r.state));
+    if (rank == 0) *q->s.result = r;
+    return SLUICE_OK;
+}
+
+static sluice_status resumption_body(void *user, sluice_world *world)
+{
+    resumption *q = user;
+    sluice_options o = q->s.options;
+    sluice_graph *g = NULL;
+    sluice_engine *e = NULL;
+    o.world = world;
+    o.accumulation_steps = q->s.global / sluice_world_size(world);
+    sluice_status st = build(&q->s.model, &g);
+    if (st == SLUICE_OK) st = sluice_engine_create(g, &o, &e);
+    if (st == SLUICE_OK) st = train_some(q, e, sluice_world_rank(world));
+    sluice_engine_destroy(e);
+    sluice_graph_destroy(g);
+    return st;
+}
+
+static void train_on(resumption *q, int ranks)
+{
+    sluice_launch_options o;
+    sluice_launch_options_init(&o);
+    o.ranks = ranks;
+    o.timeout_seconds = 60;
+    REQUIRE_OK(sluice_launch(&o, resumption_body, q));
+}
+
+TEST(sparse_tables_resume_to_the_same_bits_on_other_ranks)
+{
+    resumption q = { .folder = test_tmpdir(), .first = 2, .more = 3 };
+    base(&q.s, SLUICE_ADAM);
+    q.s.model.sparse = true;
+    train_on(&q, 2);
+    result whole = *q.s.result;
+    q.s.options.stage = 2;
+    q.more = 0;
+    train_on(&q, 2);
+    CHECK(strcmp(q.s.result->weights, whole.weights) != 0);
+    q.first = 0;
+    q.more = 3;
+    q.s.options.stage = 3;
+    train_on(&q, 4);
+    CHECK_STR(q.s.result->weights, whole.weights);
+    CHECK_STR(q.s.result->state, whole.state);
+}
+
+
 /* Values of a sparse table are those that were set, on all ranks, and weights files have the names and bytes of a dense
  * one. */
 TEST(weights_of_sparse_tables_are_saved_and_loaded_as_dense_ones)
