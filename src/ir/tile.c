@@ -49,6 +49,12 @@ static uint64_t parameter_bytes(const tiler *t, int p)
     return sl_value_bytes(&t->g->values[t->g->parameters[p].value]);
 }
 
+/* Whether it is read as a whole and larger than the limit. A sparse table is never on the device as a whole. */
+static bool is_over(const tiler *t, int p)
+{
+    return parameter_bytes(t, p) > t->limit && t->cuts[p].reads > 0 && !t->g->parameters[p].is_sparse;
+}
+
 static bool is_cut(const cut *c)
 {
     return c->rows > 1 || c->columns > 1;
@@ -128,8 +134,7 @@ static sluice_status cut_matrices(tiler *t)
 {
     const sluice_graph *g = t->g;
     for (int p = 0; p < g->parameter_count; p++) {
-        if (parameter_bytes(t, p) <= t->limit || t->cuts[p].reads == 0) continue;
-        if (g->parameters[p].is_sparse) continue; /* never on the device as a whole */
+        if (!is_over(t, p)) continue;
         if (t->cuts[p].other != NO_OTHER_USE) return refuse_other(t, p);
         if (g->values[g->parameters[p].value].shape.rank == 2) SL_TRY(cut_matrix(t, p));
     }
@@ -168,7 +173,7 @@ static void cut_biases(tiler *t)
 static sluice_status check_vectors(const tiler *t)
 {
     for (int p = 0; p < t->g->parameter_count; p++)
-        if (parameter_bytes(t, p) > t->limit && t->cuts[p].reads > 0 && !is_cut(&t->cuts[p]))
+        if (is_over(t, p) && !is_cut(&t->cuts[p]))
             return refuse(t, p, "it is a bias that is read whole", parameter_bytes(t, p));
     return SLUICE_OK;
 }
