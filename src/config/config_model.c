@@ -5,6 +5,7 @@
 
 #include "config/config_rows.h"
 #include "core/status.h"
+#include "format/weights_set.h"
 
 /* The tokens in a sample where nobody says: models are made for contexts that few machines train. */
 #define USUAL_CONTEXT 2048
@@ -93,15 +94,27 @@ static void note_dropout(const sl_model_config *m, const sl_settings *s, const s
                  s->path, m->dropout, m->attention_dropout);
 }
 
+/* Weights of a BERT that was only trained to guess tokens have no pooler; published ones often do, whatever config.json
+ * calls them. Weights that cannot be read are told of where they are loaded. */
+static bool lacks_pooler(const char *folder)
+{
+    sl_weights_set *set = NULL;
+    if (sl_weights_set_open(folder, &set) != SLUICE_OK) return false;
+    bool lacks = sl_weights_set_find(set, "bert.pooler.dense.weight") == NULL &&
+                 sl_weights_set_find(set, "pooler.dense.weight") == NULL;
+    sl_weights_set_close(set);
+    return lacks;
+}
+
 /* A folder without the head that is asked for: it starts anew. */
 static void choose_fresh(const sluice_config *c, const sl_model_config *m, sl_settings *s)
 {
-    static const char *const head[] = { "classifier.*" };
+    static const char *const head[] = { "classifier.*", "bert.pooler.*" };
     bool asks = strcmp(s->model.head, "classifier") == 0 || m->family == SL_DECODER_VIT;
     if (!sl_decoder_is_encoder(m->family) || !asks || m->classes > 0) return;
     if (is_given(c, row_of("new_parameters")) || is_given(c, row_of("load"))) return;
     s->model.fresh = head;
-    s->model.fresh_count = 1;
+    s->model.fresh_count = m->family == SL_DECODER_BERT && lacks_pooler(s->path) ? 2 : 1;
 }
 
 sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log, sl_settings *s)

@@ -244,7 +244,7 @@ const sl_option sl_config_rows[] = {
     LIST("new_parameters", given.fresh,
          "Parameters that a run starts with random values where `load` or `model.path` gives the others: file-name "
          "patterns over their names, such as `[\"classifier.*\"]` for a head of other classes. What the files hold of "
-         "them is not read. A classifier on a folder without one starts so by itself.",
+         "them is not read. A classifier on a folder without one starts so by itself, and so does BERT's pooler.",
          FREE("a resumed run has its weights from the checkpoint")),
     FLAG("lora.enabled", "false", given.lora,
          "Train LoRA adapters; what is not given is chosen: rank 16, alpha twice the rank, targets `[\"*\"]`. The same "

@@ -207,6 +207,10 @@ static void write_class(writer *w)
 static void write_classes(writer *w)
 {
     if (!sl_decoder_is_encoder(w->c->family) || (w->kept != NULL && w->kept->classes == w->c->classes)) return;
+    json_object_del(w->root, "num_labels");
+    json_object_del(w->root, "id2label");
+    json_object_del(w->root, "label2id");
+    if (w->c->classes == 0) return; /* an empty list would be a head without outputs */
     json_t *names = json_object(), *ids = json_object();
     if (names == NULL || ids == NULL) w->failed = true;
     for (int64_t i = 0; i < w->c->classes && !w->failed; i++) {
@@ -216,7 +220,6 @@ static void write_classes(writer *w)
         set(w, names, id, json_string(name));
         set(w, ids, name, json_integer(i));
     }
-    json_object_del(w->root, "num_labels");
     set(w, w->root, "id2label", names);
     set(w, w->root, "label2id", ids);
 }

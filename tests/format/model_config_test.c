@@ -328,6 +328,27 @@ TEST(a_kept_file_stays_but_for_what_is_new)
     sl_text_free(&text);
 }
 
+TEST(classes_are_written_for_the_head_there_is)
+{
+    static const char kept[] = OF("bert", ", \"architectures\": [\"BertForSequenceClassification\"], "
+                                          "\"id2label\": {\"0\": \"no\", \"1\": \"yes\"}, \"num_labels\": 2");
+    sl_text text = { .data = NULL };
+    sl_model_config c = read_good(kept);
+    REQUIRE_OK(sl_model_config_write(&c, kept, &text));
+    CHECK_CONTAINS(text.data, "\"1\": \"yes\"");
+    sl_text_free(&text);
+    c.classes = 0; /* a head that guesses tokens: no list of classes, which would be read as a head without outputs */
+    REQUIRE_OK(sl_model_config_write(&c, kept, &text));
+    CHECK_CONTAINS(text.data, "BertForMaskedLM");
+    CHECK(strstr(text.data, "label") == NULL);
+    sl_text_free(&text);
+    c.classes = 3;
+    REQUIRE_OK(sl_model_config_write(&c, kept, &text));
+    CHECK_CONTAINS(text.data, "\"2\": \"LABEL_2\"");
+    CHECK(strstr(text.data, "yes") == NULL && strstr(text.data, "num_labels") == NULL);
+    sl_text_free(&text);
+}
+
 TEST(a_folder_without_config_is_bad_input)
 {
     sl_model_config c;
