@@ -8,15 +8,27 @@ static sluice_device device_named(const char *name)
     return strcmp(name, "cuda") == 0 ? SLUICE_DEVICE_CUDA : SLUICE_DEVICE_CPU;
 }
 
-TEST(every_way_to_run_a_batch_norm_gives_the_same_statistics_on_a_gpu)
+static void run_in_all_precisions(const char *device, bool convolves)
 {
     static const sluice_dtype precisions[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
-    const char *device = gpu_device();
     results first[3] = { 0 };
-    if (device == NULL) SKIP(gpu, NO_GPU);
-    for (int k = 0; k < 3; k++) run_all_ways(device_named(device), precisions[k], &first[k]);
+    for (int k = 0; k < 3; k++) run_all_ways(device_named(device), precisions[k], convolves, &first[k]);
     CHECK_EQ(first[0].skipped, 0);
     CHECK(first[2].skipped > 0);
+}
+
+TEST(every_way_to_run_a_batch_norm_gives_the_same_statistics_on_a_gpu)
+{
+    const char *device = gpu_device();
+    if (device == NULL) SKIP(gpu, NO_GPU);
+    run_in_all_precisions(device, false);
+}
+
+TEST(every_way_to_run_convolutions_with_batch_norms_gives_the_same_statistics_on_a_gpu)
+{
+    const char *device = gpu_device();
+    if (device == NULL) SKIP(gpu, NO_GPU);
+    run_in_all_precisions(device, true);
 }
 
 TEST(batch_statistics_of_a_gpu_are_those_of_the_cpu)

@@ -1,6 +1,7 @@
-/* batch_norm_runs.h: a small network with two batch norms, trained with 4 micro-batches a step on {1, 2, 4} ranks, at every
- * stage, with everything that can be moved or recomputed: the same weights, the same state, the same running statistics on
- * every rank, on the CPU and on a GPU that the ranks share. Ranks are always processes of their own. */
+/* batch_norm_runs.h: small networks with two batch norms, of linears and of convolutions, trained with 4 micro-batches a step
+ * on {1, 2, 4} ranks, at every stage, with everything that can be moved or recomputed: the same weights, the same state, the
+ * same running statistics on every rank, on the CPU and on a GPU that the ranks share. Ranks are always processes of their
+ * own. */
 #ifndef SLUICE_TEST_BATCH_NORM_RUNS_H
 #define SLUICE_TEST_BATCH_NORM_RUNS_H
 
@@ -35,6 +36,39 @@ static inline sluice_graph *build(bool more)
     if (more) y = normed(g, y, "bn3", SLUICE_NONE);
     sluice_layer(g, "head");
     sluice_value logits = sluice_linear(g, y, CLASSES, "fc3");
+    sluice_set_output(g, logits);
+    sluice_set_loss(g, sluice_cross_entropy(g, logits, target, -1));
+    return g;
+}
+
+/* A convolution without bias over 3 places of a row. */
+static inline sluice_value convolved(sluice_graph *g, sluice_value x, const char *name, int64_t in)
+{
+    sluice_conv_options o;
+    sluice_init init = { SLUICE_INIT_NORMAL, 0.3f };
+    sluice_conv_options_init(&o);
+    o.padding_w = 1;
+    return sluice_conv2d(g, x, sluice_parameter(g, name, 4, (int64_t[]){ CHANNELS, in, 1, 3 }, init), SLUICE_NONE, &o);
+}
+
+/* The same rows as images of 1 x FEATURES pixels. */
+static inline sluice_graph *build_convolutions(void)
+{
+    sluice_graph *g = NULL;
+    sluice_pool_options pool;
+    if (sluice_graph_create(&g) != SLUICE_OK) return NULL;
+    sluice_pool_options_init(&pool);
+    pool.kernel_h = pool.stride_h = 1;
+    pool.kernel_w = pool.stride_w = 2;
+    sluice_value x = sluice_input(g, "x", SLUICE_F32, 4, (int64_t[]){ ROWS, 1, FEATURES, 1 });
+    sluice_value target = sluice_input(g, "target", SLUICE_I32, 1, (int64_t[]){ ROWS });
+    sluice_layer(g, "first");
+    sluice_value h = normed(g, convolved(g, x, "conv1.weight", 1), "bn1", SLUICE_NONE);
+    h = sluice_max_pool2d(g, h, &pool);
+    sluice_layer(g, "second");
+    sluice_value y = normed(g, convolved(g, h, "conv2.weight", CHANNELS), "bn2", h);
+    sluice_layer(g, "head");
+    sluice_value logits = sluice_linear(g, sluice_global_avg_pool(g, y), CLASSES, "fc3");
     sluice_set_output(g, logits);
     sluice_set_loss(g, sluice_cross_entropy(g, logits, target, -1));
     return g;
@@ -102,6 +136,7 @@ typedef struct results {
 
 typedef struct scenario {
     sluice_options options;
+    bool convolves;
     results *results; /* shared with the ranks */
 } scenario;
 
@@ -131,7 +166,7 @@ static inline sluice_status body(void *user, sluice_world *world)
 {
     const scenario *s = user;
     sluice_options o = s->options;
-    sluice_graph *g = build(false);
+    sluice_graph *g = s->convolves ? build_convolutions() : build(false);
     sluice_engine *e = NULL;
     int rank = sluice_world_rank(world), ranks = sluice_world_size(world);
     o.world = world;
@@ -188,9 +223,9 @@ static const struct {
     { 4, 3, true, SLUICE_ACTIVATIONS_RECOMPUTE },
 };
 
-static inline void run_all_ways(sluice_device device, sluice_dtype precision, results *first)
+static inline void run_all_ways(sluice_device device, sluice_dtype precision, bool convolves, results *first)
 {
-    scenario s = { .results = share_results() };
+    scenario s = { .convolves = convolves, .results = share_results() };
     REQUIRE(s.results != MAP_FAILED);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         base_options(&s.options);

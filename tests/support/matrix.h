@@ -1,7 +1,7 @@
-/* matrix.h: one small transformer, trained on {1, 2, 4} ranks x stage {0 .. 3} x what is on the host x partition rule x
- * recomputation, in four precisions. Every run of a precision must end with the same two hashes, and prove that it did
- * what it says: bytes kept, sent and moved equal formulas that know nothing of the planner, and the observed peak is
- * the predicted one.
+/* matrix.h: small models, trained on {1, 2, 4} ranks x stage {0 .. 3} x what is on the host x partition rule x
+ * recomputation, in four precisions. Every run of a precision must end with the same two hashes, and the observed peak is
+ * the predicted one. Runs of the first model, a GPT, also prove that they did what they say: bytes kept, sent and moved
+ * equal formulas that know nothing of the planner; of the others, what was counted equals what was planned.
  *
  * Ranks are always processes of their own: the caller never touches the device, and may start as many runs as it
  * likes. */
@@ -33,6 +33,28 @@ typedef struct mode {
 
 extern const mode matrix_modes[MATRIX_MODES]; /* fp32 first */
 
+/* What is trained, as parts of a configuration. */
+typedef struct subject {
+    const char *name;
+    const char *model;  /* the section's JSON */
+    const char *data;   /* likewise; %s in it becomes the campaign's folder */
+    const char *memory; /* of each tier */
+    int steps, micro;   /* samples of a micro-batch */
+    double clip;
+    int scale_power; /* fp16: the first loss scale is 2 to this */
+} subject;
+
+typedef enum {
+    MATRIX_GPT,
+    MATRIX_BERT,
+    MATRIX_CLASSIFIER,
+    MATRIX_RECOMMENDER,
+    MATRIX_RESNET,
+    MATRIX_SUBJECTS
+} matrix_subject;
+
+extern const subject matrix_subjects[MATRIX_SUBJECTS];
+
 /* What rank 0 of a run told, in memory shared with the parent. */
 typedef struct outcome {
     sluice_event plan, end;
@@ -46,6 +68,7 @@ typedef struct run_request {
     const char *folder, *extra; /* extra: one more assignment, or NULL */
     const char *device;         /* "cpu" or "cuda" */
     outcome *out;
+    const subject *subject; /* NULL: the GPT */
 } run_request;
 
 sluice_status matrix_run(const run_request *q);
@@ -59,19 +82,23 @@ typedef struct model {
 typedef struct campaign {
     char folder[4096];
     const char *device;
+    const subject *subject;
     outcome *out;
-    model m;
+    model m;                                                 /* of the GPT */
     char weights[MATRIX_MODES][65], state[MATRIX_MODES][65]; /* of the first run of each */
     int runs[MATRIX_MODES];
     FILE *table; /* gets a row for each run; NULL: none */
 } campaign;
 
 /* False: no memory, or no file could be written. */
-bool matrix_start(campaign *c, const char *device);
+bool matrix_start(campaign *c, const char *device); /* the GPT */
+bool matrix_start_with(campaign *c, const char *device, matrix_subject which);
 void matrix_end(campaign *c);
 /* Runs of precision k, checked: a cover of all pairs of values, or all there are. Failures are the test's. */
 void matrix_run_cover(campaign *c, int k);
 void matrix_run_all(campaign *c, int k);
+/* The same for `count` settings. */
+void matrix_run_some(campaign *c, int k, const setting *settings, int count);
 /* Settings of precision k planned for a GPU that is not here, and held to the same formulas: every seventh, or all with
  * LONG=1. */
 void matrix_plan_for_gpu(campaign *c, int k);

@@ -4,17 +4,27 @@
 #include "ir/graph.h"
 #include "support/batch_norm_runs.h"
 
-TEST(every_way_to_run_a_batch_norm_gives_the_same_weights_state_and_statistics)
+static void run_in_all_precisions(bool convolves)
 {
     static const sluice_dtype precisions[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
     results first[3] = { 0 };
     for (int k = 0; k < 3; k++) {
-        run_all_ways(SLUICE_DEVICE_CPU, precisions[k], &first[k]);
+        run_all_ways(SLUICE_DEVICE_CPU, precisions[k], convolves, &first[k]);
         for (int other = 0; other < k; other++) CHECK(strcmp(first[k].state, first[other].state) != 0);
     }
     CHECK_EQ(first[0].skipped, 0);
     CHECK(first[2].skipped > 0); /* and all their micro-batches counted */
     CHECK(first[0].mean[0][0] != 0.0f && first[0].variance[0][0] != 1.0f);
+}
+
+TEST(every_way_to_run_a_batch_norm_gives_the_same_weights_state_and_statistics)
+{
+    run_in_all_precisions(false);
+}
+
+TEST(every_way_to_run_convolutions_with_batch_norms_gives_the_same_weights_state_and_statistics)
+{
+    run_in_all_precisions(true);
 }
 
 /* ---- one engine ---- */
