@@ -303,7 +303,7 @@ TEST(tuning_that_makes_no_sense_is_refused_by_name)
         { "freeze=[\"h.9.*\"]", "freeze: no parameter of this model is called like \"h.9.*\"" },
         { "freeze=[\"*\"]", "name every parameter, so nothing is left to train" },
         { "freeze=[3]", "freeze" },
-        { "freeze=[\"\"]", "freeze: a pattern is empty" },
+        { "freeze=[\"\"]", "freeze: one of the patterns is empty" },
         { "lora.rank=4", "lora.targets is missing" },
         { "lora.targets=[\"*\"]", "lora.rank is 0" },
         { "lora.rank=4 lora.targets=[\"wte\"]", "\"wte\" names wte, which takes no adapter" },
