@@ -375,6 +375,58 @@ TEST(a_row_that_a_sparse_table_does_not_have_is_named)
     CHECK(strstr(sluice_error(), "the rows of \"first\" are 0 to 39") != NULL);
 }
 
+/* ---- bags ---- */
+
+enum { BAGS = 3, ROOM = 4 };
+
+/* One step on the sum of squares of the bags' means; ids behind the last end repeat one that is used. */
+static sluice_status step_on_bags(bool sparse, const int32_t *ends, float *table)
+{
+    static const int32_t ids[BAGS * ROOM] = { 5, 2, 2, 9, 7, 5, 5, 5, 5, 5, 5, 5 };
+    sluice_graph *g;
+    sluice_engine *e = NULL;
+    sluice_options o;
+    double loss;
+    sluice_options_init(&o);
+    sluice_optimizer_init(&o.optimizer, SLUICE_SGD);
+    o.optimizer.lr = 0.5;
+    o.threads = 1;
+    o.device_bytes = o.host_bytes = (uint64_t)1 << 24;
+    SL_TRY(sluice_graph_create(&g));
+    sluice_value in = sluice_input(g, "ids", SLUICE_I32, 2, (int64_t[]){ BAGS, ROOM });
+    sluice_value at = sluice_input(g, "ends", SLUICE_I32, 1, (int64_t[]){ BAGS });
+    sluice_value t = sluice_parameter(g, "t", 2, (int64_t[]){ 10, 2 }, (sluice_init){ SLUICE_INIT_NORMAL, 1 });
+    if (sparse) sluice_sparse(g, t, 0);
+    sluice_value y = sluice_embedding_bag(g, in, at, t, true);
+    sluice_set_loss(g, sluice_sum(g, sluice_multiply(g, y, y)));
+    sluice_array arrays[] = { { "ids", ids, sizeof ids }, { "ends", ends, BAGS * sizeof *ends } };
+    sluice_status st = sluice_engine_create(g, &o, &e);
+    if (st == SLUICE_OK) st = sluice_train_step(e, &(sluice_batch){ arrays, 2 }, &loss);
+    if (st == SLUICE_OK) st = sluice_get_parameter(e, "t", table, 20 * sizeof *table);
+    sluice_engine_destroy(e);
+    sluice_graph_destroy(g);
+    return st;
+}
+
+TEST(bags_of_rows_of_a_sparse_table_are_those_of_a_dense_one)
+{
+    const int32_t ends[BAGS] = { 3, 3, 5 };
+    float dense[20], sparse[20];
+    REQUIRE_OK(step_on_bags(false, ends, dense));
+    REQUIRE_OK(step_on_bags(true, ends, sparse));
+    CHECK(memcmp(dense, sparse, sizeof dense) == 0);
+}
+
+TEST(ends_of_bags_that_cannot_be_are_refused)
+{
+    float table[20];
+    CHECK(step_on_bags(true, (int32_t[]){ 3, 2, 5 }, table) == SLUICE_ERR_INPUT);
+    CHECK(strstr(sluice_error(), "input \"ends\": element 1 is 2") != NULL);
+    CHECK(step_on_bags(false, (int32_t[]){ -1, 2, 5 }, table) == SLUICE_ERR_INPUT);
+    CHECK(step_on_bags(false, (int32_t[]){ 3, 3, 13 }, table) == SLUICE_ERR_INPUT);
+    CHECK(strstr(sluice_error(), "there are 12 rows") != NULL);
+}
+
 /* ---- files ---- */
 
 typedef struct resumption {
@@ -443,7 +495,6 @@ TEST(sparse_tables_resume_to_the_same_bits_on_other_ranks)
     CHECK_STR(q.s.result->weights, whole.weights);
     CHECK_STR(q.s.result->state, whole.state);
 }
-
 
 /* Values of a sparse table are those that were set, on all ranks, and weights files have the names and bytes of a dense
  * one. */
