@@ -1,4 +1,4 @@
-/* bag.c: sums and means over runs of rows, such as the embeddings of a list of categories. Shapes, gradient, builders.
+/* op_bag.c: sums and means over runs of rows, such as the embeddings of a list of categories. Shapes, gradient, builders.
  *
  * Runs are given as compressed rows (CSR): the row pointers without the leading 0, so that an input of them has one element
  * for each sample. Rows behind the last run are room that is not used; their gradient is zero. */
@@ -78,8 +78,10 @@ sluice_status sluice_bag_ends(const int32_t *bags, int64_t count, int64_t bag_co
     int64_t bag = 0;
     if ((bags == NULL && count > 0) || (ends == NULL && bag_count > 0))
         return sl_fail(SLUICE_ERR_USAGE, "sluice_bag_ends: %s is NULL", ends == NULL ? "ends" : "bags");
-    if (count < 0 || count > INT32_MAX || bag_count < 0)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_bag_ends: %" PRId64 " entries in %" PRId64 " bags", count, bag_count);
+    if (count < 0 || count > INT32_MAX || bag_count < 0 || bag_count > INT32_MAX)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "sluice_bag_ends: %" PRId64 " entries in %" PRId64 " bags; give 0 to %d of each", count,
+                       bag_count, INT32_MAX);
     for (int64_t i = 0; i < count; i++) {
         if (bags[i] < 0 || bags[i] >= bag_count || (i > 0 && bags[i] < bags[i - 1]))
             return sl_fail(SLUICE_ERR_INPUT,
