@@ -419,6 +419,16 @@ sluice_value sluice_embedding(sluice_graph *g, sluice_value ids, sluice_value ta
     return sl_graph_apply(g, SL_OP_EMBEDDING, name_of_weight(g, table, name), NULL, 2, (sluice_value[]){ ids, table });
 }
 
+sluice_value sluice_bag(sluice_graph *g, sluice_value rows, sluice_value ends, bool mean)
+{
+    return sl_graph_apply(g, SL_OP_BAG, NULL, &(sl_attrs){ .bag = { mean } }, 2, (sluice_value[]){ rows, ends });
+}
+
+sluice_value sluice_embedding_bag(sluice_graph *g, sluice_value ids, sluice_value ends, sluice_value table, bool mean)
+{
+    return sluice_bag(g, sluice_embedding(g, ids, table), ends, mean);
+}
+
 /* ---- images ---- */
 
 /* Callers built against an older header have a shorter struct: what they do not know keeps its default, which `copy`

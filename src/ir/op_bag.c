@@ -1,4 +1,4 @@
-/* op_bag.c: sums and means over runs of rows, such as the embeddings of a list of categories. Shapes, gradient, builders.
+/* op_bag.c: sums and means over runs of rows, such as the embeddings of a list of categories. Shapes and gradient.
  *
  * Runs are given as compressed rows (CSR): the row pointers without the leading 0, so that an input of them has one element
  * for each sample. Rows behind the last run are room that is not used; their gradient is zero. */
@@ -61,17 +61,7 @@ sluice_status sl_gradient_bag(sl_autodiff *ad)
     return sl_backward_end(ad, &b);
 }
 
-/* ---- builders ---- */
-
-sluice_value sluice_bag(sluice_graph *g, sluice_value rows, sluice_value ends, bool mean)
-{
-    return sl_graph_apply(g, SL_OP_BAG, NULL, &(sl_attrs){ .bag = { mean } }, 2, (sluice_value[]){ rows, ends });
-}
-
-sluice_value sluice_embedding_bag(sluice_graph *g, sluice_value ids, sluice_value ends, sluice_value table, bool mean)
-{
-    return sluice_bag(g, sluice_embedding(g, ids, table), ends, mean);
-}
+/* ---- for callers ---- */
 
 sluice_status sluice_bag_ends(const int32_t *bags, int64_t count, int64_t bag_count, int32_t *ends)
 {

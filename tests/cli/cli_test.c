@@ -136,6 +136,19 @@ static void write_pairs(const char *folder)
     run_free(&r);
 }
 
+/* Rows of clicks as scripts/make-clicks makes them. */
+static void write_clicks(const char *folder)
+{
+    static char lines[65536];
+    size_t end = (size_t)snprintf(lines, sizeof lines, "label,age,price,user,item\n");
+    for (int i = 0; i < 1100; i++)
+        end += (size_t)snprintf(lines + end, sizeof lines - end, "%d,%d,%d.5,u%d,i%d\n", i % 3 == 0, i % 70, i % 9,
+                                i % 50, i * 7 % 90);
+    new_below(folder, "data/clicks");
+    run_write(folder, "data/clicks/train.csv", lines);
+    run_write(folder, "data/clicks/test.csv", lines);
+}
+
 /* What examples name: a text, folders with small sets in them, a model. */
 static void write_example_data(const char *folder)
 {
@@ -151,6 +164,7 @@ static void write_example_data(const char *folder)
     snprintf(below, sizeof below, "%s", new_below(folder, "data/images"));
     write_pictures(below, 130);
     write_pairs(folder);
+    write_clicks(folder);
     snprintf(below, sizeof below, "%s", new_below(folder, "data/digits"));
     write_tone_folder(below, 32);
     run_write(folder, "data/digits/validation.tsv", "path\ttext\n000.wav\ta\n");

@@ -23,8 +23,10 @@ const subject matrix_subjects[MATRIX_SUBJECTS] = {
                      "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0}", "64", 20, 1, 1.8, 17 },
     [MATRIX_BERT] = { "bert",
                       "{\"type\": \"bert\", \"layers\": 3, \"heads\": 2, \"width\": 32, \"context\": 16,"
-                      " \"vocabulary\": \"bytes\", \"dropout\": 0.1}",
-                      "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0}", "64", 8, 2, 1.8, 17 },
+                      " \"vocabulary\": \"1366\", \"dropout\": 0.1}",
+                      "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0, \"tokenizer\": "
+                      "\"" SLUICE_SOURCE_DIR "/tests/fixtures/tokenizers/bert-uncased.json\"}",
+                      "64", 8, 2, 2.3, 17 },
     [MATRIX_CLASSIFIER] = { "bert with a classifier",
                             "{\"type\": \"bert\", \"head\": \"classifier\", \"layers\": 2, \"heads\": 2, \"width\": 32,"
                             " \"context\": 24, \"vocabulary\": \"1366\", \"dropout\": 0.1}",
