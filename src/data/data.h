@@ -237,7 +237,7 @@ typedef struct sl_data_options {
     int64_t mels;           /* 0: 80 */
     int64_t sample_rate;    /* 0: that of the first sound */
     double max_seconds;     /* longer utterances are left out; 0: none are */
-    const char *characters; /* that transcripts may have; "": those of the training transcripts. `kept` comes first */
+    const char *characters; /* that transcripts may have; "": those of `kept`, or of the training transcripts */
     int64_t frame_stride;   /* rows that the model makes one frame of; 0: 1 */
     int64_t time_masks, time_mask_width, frequency_masks, frequency_mask_width;
     int64_t seed;

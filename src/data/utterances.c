@@ -98,6 +98,18 @@ static sluice_status number_characters(speech *s, const uint8_t *seen)
     return SLUICE_OK;
 }
 
+/* Settings and weights may both say which characters there are. */
+static sluice_status check_kept(const speech *s, const sl_vocabulary *kept)
+{
+    size_t bytes = (size_t)kept->size * sizeof *kept->code_points;
+    if (s->vocabulary.size == kept->size && memcmp(s->vocabulary.code_points, kept->code_points, bytes) == 0)
+        return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "data.characters has %" PRId32 " characters, and the model was trained on %" PRId32
+                   " that are not the same; leave it out",
+                   s->vocabulary.size, kept->size);
+}
+
 static sluice_status copy_kept(speech *s, const sl_vocabulary *kept)
 {
     uint32_t *points = sl_alloc_array((size_t)kept->size, sizeof *points, "characters of transcripts");
@@ -110,13 +122,14 @@ static sluice_status copy_kept(speech *s, const sl_vocabulary *kept)
 /* Those of a model that was trained before, those of the settings, or those of the transcripts to train on. */
 static sluice_status find_characters(speech *s, const sl_data_options *o)
 {
-    if (o->kept != NULL) return copy_kept(s, o->kept);
+    if (o->kept != NULL && !given(o->characters)) return copy_kept(s, o->kept);
     uint8_t *seen = sl_alloc(CODE_POINT_COUNT, "characters of transcripts");
     if (seen == NULL) return SLUICE_ERR_NO_MEMORY;
     if (given(o->characters)) mark(seen, o->characters);
     for (int64_t i = 0; !given(o->characters) && i < s->lists[0].count; i++) mark(seen, s->lists[0].items[i].text);
     sluice_status st = number_characters(s, seen);
     sl_free(seen);
+    if (st == SLUICE_OK && o->kept != NULL) st = check_kept(s, o->kept);
     return st;
 }
 

@@ -74,6 +74,9 @@ TEST(speech_gives_one_hash_with_any_threads_ranks_stages_and_placement_and_after
     CHECK_STR(other, one);
     train("", other);
     CHECK(strcmp(other, one) != 0);
+    train("--set bf16.enabled=true", one);
+    train("--set bf16.enabled=true --ranks 4 --set zero_optimization.stage=3", other);
+    CHECK_STR(other, one);
 }
 
 static double number_behind(const char *text, const char *key)

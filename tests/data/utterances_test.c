@@ -274,6 +274,13 @@ TEST(characters_are_those_of_the_weights_of_the_settings_or_of_the_transcripts)
     CHECK_STR(sl_data_class_name(d, 6), "e");
     sluice_data_destroy(d);
     o.kept = &kept;
+    CHECK_EQ(sl_data_speech(&o, &d), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(),
+                   "data.characters has 6 characters, and the model was trained on 6 that are not the same");
+    o.characters = "xdcba ";
+    REQUIRE_OK(sl_data_speech(&o, &d));
+    sluice_data_destroy(d);
+    o.characters = "";
     REQUIRE_OK(sl_data_speech(&o, &d));
     CHECK_EQ(sl_data_classes(d), 7);
     CHECK_STR(sl_data_class_name(d, 6), "x");
