@@ -67,6 +67,30 @@ TEST(mu_law_is_expanded)
     sl_sound_free(&s);
 }
 
+TEST(flac_files_are_read_whole_or_refused)
+{
+    sl_sound s = { .samples = NULL };
+    sl_sound_info info;
+    FILE *in = fopen(SLUICE_SOURCE_DIR "/tests/fuzz/corpus/sound/tone.flac", "rb");
+    REQUIRE(in != NULL);
+    size_t bytes = fread(file, 1, sizeof file, in);
+    fclose(in);
+    REQUIRE_OK(sl_sound_look(SLUICE_SOURCE_DIR "/tests/fuzz/corpus/sound/tone.flac", &info));
+    CHECK_EQ(info.rate, 16000);
+    CHECK_EQ(info.channels, 1);
+    CHECK_EQ(info.samples, 300);
+    REQUIRE_OK(decode(bytes, &s));
+    for (int i = 0; i < 300; i++) CHECK_NEAR(s.samples[i], 0.5 * sin(0.1 * i), 1e-4);
+    CHECK_EQ(decode(bytes - 40, &s), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "a.wav, before byte ");
+    CHECK_EQ(decode(20, &s), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "a.wav, byte 20: the file ends in its header");
+    file[18] = 0, file[19] = 0, file[20] &= 0xf;
+    CHECK_EQ(decode(bytes, &s), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "a.wav, byte 18: 0 samples a second");
+    sl_sound_free(&s);
+}
+
 /* A good file of ten samples with something else at a place, cut to a length. */
 typedef struct damage {
     int at;
