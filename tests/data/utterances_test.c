@@ -368,6 +368,40 @@ TEST(lists_and_sounds_that_do_not_fit_are_refused_with_their_line)
                    "1.wav has 8000 samples a second, and data.sample_rate is 16000; sounds are not resampled");
 }
 
+/* The data set is opened, and a batch of it filled. */
+static sluice_status open_and_fill(const sl_data_options *o, drawn_speech *b)
+{
+    sluice_data *d;
+    SL_TRY(sl_data_speech(o, &d));
+    make_fields(d, b);
+    sluice_status st = d->ops->fill(d, 0, BATCH, b->fields, 3);
+    sluice_data_destroy(d);
+    return st;
+}
+
+TEST(any_allocation_may_fail_and_nothing_is_lost)
+{
+    static drawn_speech b;
+    sl_alloc_stats before, after;
+    begin();
+    sl_data_options o = options();
+    o.normalize = SL_NORMALIZE_COMPUTED;
+    o.threads = 1;
+    o.validation = 0.2;
+    sluice_status st = SLUICE_ERR_NO_MEMORY;
+    int64_t n;
+    for (n = 1; st == SLUICE_ERR_NO_MEMORY && n < 1000; n++) {
+        sl_alloc_get_stats(&before);
+        sl_alloc_fail_nth(n, 0);
+        st = open_and_fill(&o, &b);
+        sl_alloc_fail_nth(0, 0);
+        sl_alloc_get_stats(&after);
+        CHECK_EQ(after.live_count, before.live_count);
+    }
+    CHECK_EQ(st, SLUICE_OK);
+    CHECK(n > 30);
+}
+
 TEST(a_sound_that_was_changed_after_the_start_is_noticed_where_it_is_drawn)
 {
     static drawn_speech b;
