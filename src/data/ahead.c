@@ -9,7 +9,7 @@
 #include "core/thread.h"
 
 /* Micro-batches that are filled or wait to be taken: one to take, and two so that threads do not run dry. */
-enum { SLOTS = 3, MOST_FIELDS = 16, QUICK_ROWS = 16, TRAINING = -1 };
+enum { SLOTS = 3, MOST_FIELDS = 512, QUICK_ROWS = 16, TRAINING = -1 };
 
 /* Which micro-batch: of training by its index, or of a split by its first sample. */
 typedef struct ahead_key {
@@ -188,11 +188,9 @@ static void expect(ahead_data *a, ahead_key key)
     pthread_cond_broadcast(&a->work);
 }
 
-/* Copies the first slot, which is whole, and frees it. The threads help: a batch of large images takes one alone longer than
- * a step. */
-static void take_first(ahead_data *a, const sl_data_field *fields)
+/* Copies a slot that is whole. The threads help: a batch of large images takes one alone longer than a step. */
+static void hand_over(ahead_data *a, const ahead_slot *s, const sl_data_field *fields)
 {
-    const ahead_slot *s = slot_of(a, 0);
     a->handing.to = fields;
     a->handing.from = s;
     a->handing.begun = a->handing.done = 0;
@@ -201,7 +199,21 @@ static void take_first(ahead_data *a, const sl_data_field *fields)
     while (hand_piece(a)) continue;
     while (a->handing.done < a->handing.pieces) pthread_cond_wait(&a->finished, &a->lock);
     a->handing.to = NULL;
-    ahead_key next = s->key;
+}
+
+static void exchange(ahead_data *a, ahead_slot *s, sl_data_field *fields)
+{
+    for (int i = 0; i < a->field_count; i++) {
+        void *filled = s->buffers[i];
+        s->buffers[i] = fields[i].buffer;
+        fields[i].buffer = filled;
+    }
+}
+
+/* The first slot was taken: another one is filled in its place. */
+static void free_first(ahead_data *a)
+{
+    ahead_key next = slot_of(a, 0)->key;
     a->first = (a->first + 1) % SLOTS;
     a->count--;
     if (a->count > 0) next = slot_of(a, a->count - 1)->key;
@@ -209,7 +221,10 @@ static void take_first(ahead_data *a, const sl_data_field *fields)
     pthread_cond_broadcast(&a->work);
 }
 
-static sluice_status take(ahead_data *a, ahead_key key, const sl_data_field *fields, int64_t *real)
+/* Waits for a micro-batch and begins the ones behind it. It is copied into `fields`, or exchanged for `exchanged` where that is not
+ * NULL. */
+static sluice_status take(ahead_data *a, ahead_key key, const sl_data_field *fields, sl_data_field *exchanged,
+                          int64_t *real)
 {
     sluice_status st;
     pthread_mutex_lock(&a->lock);
@@ -217,10 +232,15 @@ static sluice_status take(ahead_data *a, ahead_key key, const sl_data_field *fie
     ahead_slot *s = slot_of(a, 0);
     while (s->done < s->pieces) pthread_cond_wait(&a->finished, &a->lock);
     *real = s->real;
-    if ((st = s->status) == SLUICE_OK)
-        take_first(a, fields);
-    else
+    if ((st = s->status) != SLUICE_OK) {
         st = sl_fail(st, "%s", s->message);
+    } else {
+        if (exchanged != NULL)
+            exchange(a, s, exchanged);
+        else
+            hand_over(a, s, fields);
+        free_first(a);
+    }
     pthread_mutex_unlock(&a->lock);
     return st;
 }
@@ -236,16 +256,30 @@ static bool fits(const ahead_data *a, int64_t rows, const sl_data_field *fields,
     return true;
 }
 
+/* Whether samples up to those of micro-batch `index` can be counted. */
+static bool is_counted(uint64_t index, int64_t rows)
+{
+    uint64_t last;
+    return sl_mul_u64(index + 1, (uint64_t)rows, &last) && index + 1 != 0;
+}
+
 static sluice_status ahead_fill(sluice_data *d, uint64_t index, int64_t rows, const sl_data_field *fields,
                                 int field_count)
 {
     ahead_data *a = (ahead_data *)d;
-    uint64_t last;
     int64_t real;
-    bool counted = sl_mul_u64(index + 1, (uint64_t)rows, &last) && index + 1 != 0;
-    if (!counted || !fits(a, rows, fields, field_count))
+    if (!is_counted(index, rows) || !fits(a, rows, fields, field_count))
         return a->inner->ops->fill(a->inner, index, rows, fields, field_count);
-    return take(a, (ahead_key){ TRAINING, index }, fields, &real);
+    return take(a, (ahead_key){ TRAINING, index }, fields, NULL, &real);
+}
+
+sluice_status sl_ahead_exchange(sluice_data *d, uint64_t index, int64_t rows, sl_data_field *fields, int field_count)
+{
+    ahead_data *a = (ahead_data *)d;
+    int64_t real;
+    if (!is_counted(index, rows) || !fits(a, rows, fields, field_count))
+        return a->inner->ops->fill(a->inner, index, rows, fields, field_count);
+    return take(a, (ahead_key){ TRAINING, index }, NULL, fields, &real);
 }
 
 static sluice_status ahead_fill_eval(sluice_data *d, sl_data_split split, int64_t first, int64_t rows,
@@ -255,7 +289,7 @@ static sluice_status ahead_fill_eval(sluice_data *d, sl_data_split split, int64_
     bool there = first >= 0 && first < a->inner->ops->samples(a->inner, split);
     if (!there || !fits(a, rows, fields, field_count))
         return a->inner->ops->fill_eval(a->inner, split, first, rows, fields, field_count, valid);
-    return take(a, (ahead_key){ (int)split, (uint64_t)first }, fields, valid);
+    return take(a, (ahead_key){ (int)split, (uint64_t)first }, fields, NULL, valid);
 }
 
 /* ---- questions that go to the inner one ---- */
@@ -325,6 +359,14 @@ static int64_t ahead_left_out(sluice_data *d, char first[SL_MESSAGE_BYTES])
 {
     sluice_data *inner = ((ahead_data *)d)->inner;
     return inner->ops->left_out(inner, first);
+}
+
+void sl_ahead_each_buffer(sluice_data *d, void (*visit)(void *user, void *buffer, size_t bytes), void *user)
+{
+    ahead_data *a = (ahead_data *)d;
+    for (int s = 0; s < SLOTS; s++)
+        for (int i = 0; i < a->field_count; i++)
+            visit(user, a->slots[s].buffers[i], (size_t)a->rows * (size_t)a->fields[i].row_elements * 4);
 }
 
 uint64_t sl_ahead_bytes(uint64_t batch_bytes)

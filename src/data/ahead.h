@@ -22,6 +22,11 @@ typedef struct sl_ahead_options {
 
 /* Takes `inner` over where it succeeds. Requests for other rows or fields go to `inner` as they are. */
 sluice_status sl_data_ahead(sluice_data *inner, const sl_ahead_options *o, sluice_data **out);
+/* Fills as sl_data_ops.fill of such a data set would, but copies nothing: where a micro-batch waits in a buffer of its own, that takes
+ * the place of fields[i].buffer, which is filled in its turn. All of them are of sl_alloc, and who holds one in the end frees it. */
+sluice_status sl_ahead_exchange(sluice_data *d, uint64_t index, int64_t rows, sl_data_field *fields, int field_count);
+/* Visits the buffers that it holds at the moment. */
+void sl_ahead_each_buffer(sluice_data *d, void (*visit)(void *user, void *buffer, size_t bytes), void *user);
 /* Bytes that it takes beside `inner`, whose micro-batches have `batch_bytes`; sl_data_ops.memory_bytes of the result counts them
  * too. */
 uint64_t sl_ahead_bytes(uint64_t batch_bytes);

@@ -10,6 +10,7 @@
 
 #include "core/bytes.h"
 #include "core/half.h"
+#include "core/thread.h"
 #include "ir/tile.h"
 #include "train/engine.h"
 
@@ -18,11 +19,41 @@
 
 /* ---- looking ---- */
 
+/* Numbers that a task looks at. */
+#define LOOK (1 << 18)
+
+typedef struct look {
+    const float *x;
+    int64_t count;
+    _Atomic bool bad;
+} look;
+
+/* An exponent of all ones carries into the top bit: a sum that compilers make with vectors, unlike a comparison. */
 static bool all_finite(const float *x, int64_t count)
 {
-    uint32_t bad = 0;
-    for (int64_t i = 0; i < count; i++) bad |= (sl_float_bits(x[i]) & 0x7f800000u) == 0x7f800000u;
-    return bad == 0;
+    uint32_t seen = 0;
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16)
+        for (int k = 0; k < 16; k++) seen |= (sl_float_bits(x[i + k]) & 0x7f800000u) + 0x00800000u;
+    for (; i < count; i++) seen |= (sl_float_bits(x[i]) & 0x7f800000u) + 0x00800000u;
+    return (seen & 0x80000000u) == 0;
+}
+
+static void look_task(void *context, int64_t task, void *scratch)
+{
+    look *l = context;
+    int64_t first = task * LOOK, left = l->count - first;
+    (void)scratch;
+    if (!all_finite(l->x + first, left < LOOK ? left : LOOK)) l->bad = true;
+}
+
+/* A batch of large images is looked at by all threads: one would take longer than the GPU takes for the forward. */
+static bool is_finite(const sluice_engine *e, const float *x, int64_t count)
+{
+    look l = { .x = x, .count = count };
+    if (count <= LOOK) return all_finite(x, count);
+    sl_pool_run(sl_exec_pool(e->exec), look_task, &l, sl_ceil_div(count, LOOK));
+    return !l.bad;
 }
 
 static int64_t first_bad(const float *x, int64_t count)
@@ -41,7 +72,7 @@ void sl_engine_watch_input(sluice_engine *e, int value, const void *data, size_t
 {
     const sl_value *v = &e->graph->values[value];
     int64_t count = (int64_t)(bytes / sizeof(float));
-    if (v->dtype != SLUICE_F32 || e->found.input >= 0 || all_finite(data, count)) return;
+    if (v->dtype != SLUICE_F32 || e->found.input >= 0 || is_finite(e, data, count)) return;
     const float *x = data;
     e->found.input = value;
     e->found.input_micro = (int32_t)sl_engine_micro_index(e, e->micro);
@@ -64,7 +95,7 @@ static sluice_status fail_evaluation(const sluice_engine *e, const sluice_batch 
         const sluice_array *a = &batch->arrays[i];
         int64_t count = (int64_t)(a->bytes / sizeof(float));
         const float *x = a->data;
-        if (e->graph->values[sl_graph_find_input(e->graph, a->name)].dtype != SLUICE_F32 || all_finite(x, count))
+        if (e->graph->values[sl_graph_find_input(e->graph, a->name)].dtype != SLUICE_F32 || is_finite(e, x, count))
             continue;
         int64_t element = first_bad(x, count);
         return sl_fail(SLUICE_ERR_NUMBERS, "%s: %s: input \"%s\" is %s at element %lld; check the data", call, what,

@@ -347,16 +347,40 @@ static sluice_status start_ahead(sl_job *j)
                                      .rows = j->batch.rows,
                                      .fields = j->batch.fields,
                                      .field_count = j->batch.count };
-    return j->workers > 0 ? sl_data_ahead(j->data, &ahead, &j->data) : SLUICE_OK;
+    if (j->workers == 0) return SLUICE_OK;
+    SL_TRY(sl_data_ahead(j->data, &ahead, &j->data));
+    j->ahead = true;
+    return SLUICE_OK;
 }
 
-/* A forward reads its loss before it returns, and so is done with its batch. Small arrays are staged as quickly. */
-static void pin_batch(sl_job *j)
+/* ---- memory that batches are uploaded from ---- */
+
+static void pin_buffer(void *exec, void *buffer, size_t bytes)
 {
-    const size_t least = (size_t)1 << 20;
+    const size_t least = (size_t)1 << 20; /* smaller ones are staged as quickly */
+    if (bytes >= least) sl_exec_pin(exec, buffer, bytes);
+}
+
+static void unpin_buffer(void *exec, void *buffer, size_t bytes)
+{
+    (void)bytes;
+    sl_exec_unpin(exec, buffer);
+}
+
+/* The buffers that batches are filled in. A forward reads its loss before it returns, and so is done with its batch. */
+static void each_buffer(sl_job *j, void (*visit)(void *exec, void *buffer, size_t bytes))
+{
     for (int i = 0; i < j->batch.count; i++)
-        if (j->batch.arrays[i].bytes >= least)
-            sl_exec_pin(j->engine->exec, j->batch.fields[i].buffer, j->batch.arrays[i].bytes);
+        visit(j->engine->exec, j->batch.fields[i].buffer, j->batch.arrays[i].bytes);
+    if (j->ahead) sl_ahead_each_buffer(j->data, visit, j->engine->exec);
+}
+
+sluice_status sl_job_fill(sl_job *j, uint64_t index)
+{
+    if (!j->ahead) return j->data->ops->fill(j->data, index, j->batch.rows, j->batch.fields, j->batch.count);
+    SL_TRY(sl_ahead_exchange(j->data, index, j->batch.rows, j->batch.fields, j->batch.count));
+    for (int i = 0; i < j->batch.count; i++) j->batch.arrays[i].data = j->batch.fields[i].buffer;
+    return SLUICE_OK;
 }
 
 static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
@@ -395,9 +419,10 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     if (purpose == SL_JOB_GENERATE) return SLUICE_OK;
     SL_TRY(sl_batch_buffers_make(j->graph, &j->batch));
-    if (purpose != SL_JOB_PLAN) pin_batch(j);
     if (j->settings.plan.evaluation) SL_TRY(sl_metrics_create(&j->judge.shape, &j->metrics));
-    if (purpose != SL_JOB_PLAN) SL_TRY(start_ahead(j));
+    if (purpose == SL_JOB_PLAN) return SLUICE_OK;
+    SL_TRY(start_ahead(j));
+    each_buffer(j, pin_buffer);
     if (!predicts) return SLUICE_OK;
     j->predictions = sl_alloc(j->prediction_bytes, "predictions");
     return j->predictions != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
@@ -548,8 +573,7 @@ void sl_job_tell_left_out(sl_job *j, bool over)
 
 void sl_job_close(sl_job *j)
 {
-    for (int i = 0; j->engine != NULL && j->engine->exec != NULL && i < j->batch.count; i++)
-        sl_exec_unpin(j->engine->exec, j->batch.fields[i].buffer);
+    if (j->engine != NULL && j->engine->exec != NULL) each_buffer(j, unpin_buffer);
     sl_batch_buffers_free(&j->batch);
     sl_free(j->predictions);
     sl_metrics_destroy(j->metrics);

@@ -20,6 +20,7 @@ typedef struct sl_job {
     sl_ranks ranks;
     sluice_data *data;     /* NULL: none is needed */
     int workers;           /* threads that fill batches ahead of the step; 0: none */
+    bool ahead;            /* they are there: `data` is one of ahead.h */
     int64_t told_left_out; /* bad samples that were told of */
     /* Text: what token ids stand for. */
     const sl_vocabulary *vocabulary; /* in use: of the data, or kept; NULL: the data is no text */
@@ -51,6 +52,8 @@ typedef enum { SL_JOB_TRAIN, SL_JOB_PLAN, SL_JOB_EVALUATE, SL_JOB_GENERATE } sl_
  * same configuration, data and plan, or the same failure. Zero the struct first; sl_job_close also after a failure. */
 sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose);
 void sl_job_close(sl_job *j);
+/* Micro-batch `index` of training into `batch`, whose buffers may be others than before. */
+sluice_status sl_job_fill(sl_job *j, uint64_t index);
 /* What the caller gave, with the defaults of what an older header does not know; SLUICE_ERR_USAGE names the call and what
  * it cannot be. The first thing that a public job does. */
 sluice_status sl_job_take_options(const sluice_config *c, const sluice_job_options *given, sl_job_purpose purpose,

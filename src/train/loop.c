@@ -128,7 +128,7 @@ static sluice_status fill_batch(sl_run *r, uint64_t step, int m)
     if (r->held == index + 1) return SLUICE_OK;
     r->held = 0;
     double start = sl_now();
-    SL_TRY(j->data->ops->fill(j->data, index, j->batch.rows, j->batch.fields, j->batch.count));
+    SL_TRY(sl_job_fill(j, index));
     r->data_seconds += sl_now() - start;
     r->held = index + 1;
     return SLUICE_OK;

@@ -230,6 +230,39 @@ TEST(threads_ahead_end_with_the_piece_they_are_at)
     CHECK_THAT(filled - before <= 4, "%lld samples were filled after the end", (long long)(filled - before));
 }
 
+static void count_buffer(void *user, void *buffer, size_t bytes)
+{
+    CHECK(buffer != NULL);
+    *(size_t *)user += bytes;
+}
+
+/* Buffers change hands and go round: those of the caller are filled ahead, and what it gets holds the batch. */
+TEST(batches_that_are_exchanged_are_those_that_would_be_copied)
+{
+    counted *plain = make_counted(SL_FILL_QUICK, -1);
+    sluice_data *ahead = make_ahead(make_counted(SL_FILL_QUICK, -1), 2, 1);
+    rows_of expected;
+    sl_data_field given[2];
+    size_t held = 0;
+    make_rows(&expected);
+    memcpy(given, expected.fields, sizeof given);
+    for (int i = 0; i < 2; i++)
+        REQUIRE((given[i].buffer = sl_alloc_array(ROWS, (size_t)given[i].row_elements * 4, "batch")) != NULL);
+    for (uint64_t index = 0; index < 20; index++) {
+        const void *before = given[0].buffer;
+        REQUIRE_OK(sl_ahead_exchange(ahead, index, ROWS, given, 2));
+        CHECK(given[0].buffer != before);
+        REQUIRE_OK(plain->ops.fill(&plain->base, index, ROWS, expected.fields, 2));
+        CHECK(memcmp(given[0].buffer, expected.x, sizeof expected.x) == 0);
+        CHECK(memcmp(given[1].buffer, expected.target, sizeof expected.target) == 0);
+    }
+    sl_ahead_each_buffer(ahead, count_buffer, &held);
+    CHECK_EQ(held, 3 * (sizeof expected.x + sizeof expected.target));
+    for (int i = 0; i < 2; i++) sl_free(given[i].buffer);
+    sluice_data_destroy(ahead);
+    counted_destroy(&plain->base);
+}
+
 TEST(other_rows_and_fields_than_expected_are_filled_all_the_same)
 {
     counted *plain = make_counted(SL_FILL_SLOW, -1);
