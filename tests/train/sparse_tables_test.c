@@ -201,6 +201,7 @@ TEST(sparse_tables_give_the_same_bits_wherever_the_rows_of_a_step_are)
     scenario s;
     base(&s, SLUICE_ADAM);
     s.model.sparse = true;
+    s.options.gradient_clipping = 0.1;
     REQUIRE_OK(run(&s, 1));
     result reference = *s.result;
     s.options.parameters = s.options.optimizer_state = SLUICE_PLACE_HOST;
@@ -209,6 +210,29 @@ TEST(sparse_tables_give_the_same_bits_wherever_the_rows_of_a_step_are)
         s.options.stage = stage;
         check_equal(&s, 2, &reference);
     }
+}
+
+TEST(sparse_tables_may_have_fewer_rows_than_there_are_ranks)
+{
+    scenario s;
+    base(&s, SLUICE_ADAGRAD);
+    s.model.rows = s.spread = 2;
+    REQUIRE_OK(run(&s, 1));
+    result dense = *s.result;
+    s.model.sparse = true;
+    s.options.stage = 3;
+    check_equal(&s, 4, &dense);
+}
+
+TEST(a_device_that_computes_nothing_has_no_rows_to_bring)
+{
+    scenario s;
+    base(&s, SLUICE_ADAGRAD);
+    s.model.sparse = true;
+    s.options.null_backend = true;
+    REQUIRE_OK(run(&s, 1));
+    CHECK_EQ(s.result->rows.rows, 0);
+    REQUIRE_OK(run(&s, 2));
 }
 
 /* What a rank keeps of the rows of a step, and what it updates of them, is more than ranks send at a time. */
