@@ -13,7 +13,7 @@ enum { BATCH = 6, NAMED = 3, WIDTH = 5, STEPS = 5, GLOBAL = 4 };
 /* Two tables of `rows` rows: of the first, rows are looked up twice, by two inputs. */
 typedef struct model {
     int64_t rows, most_rows, width;
-    bool sparse;
+    bool sparse, frozen;
 } model;
 
 static sluice_status build(const model *m, sluice_graph **out)
@@ -33,6 +33,7 @@ static sluice_status build(const model *m, sluice_graph **out)
         sluice_sparse(g, first, m->most_rows);
         sluice_sparse(g, second, 0);
     }
+    if (m->frozen) sluice_freeze(g, second);
     c = sluice_embedding(g, sluice_reshape(g, c, 1, (int64_t[]){ BATCH * NAMED }), second);
     sluice_value x = sluice_add(g, sluice_embedding(g, a, first), sluice_embedding(g, b, first));
     x = sluice_multiply(g, x, sluice_reshape(g, c, 3, (int64_t[]){ BATCH, NAMED, width }));
@@ -177,6 +178,8 @@ static void check_kind(sluice_optimizer_kind kind, sluice_dtype precision)
         s.options.stage = stage;
         check_equal(&s, 2, &dense);
     }
+    s.options.partition = SLUICE_PARTITION_OWNER;
+    check_equal(&s, 2, &dense);
     s.options.partition = SLUICE_PARTITION_BLOCK;
     check_equal(&s, 4, &dense);
 }
@@ -194,6 +197,24 @@ TEST(sparse_tables_give_the_bits_of_dense_ones_under_adagrad)
 TEST(sparse_tables_give_the_bits_of_dense_ones_in_bf16)
 {
     check_kind(SLUICE_ADAGRAD, SLUICE_BF16);
+}
+
+TEST(sparse_tables_give_the_bits_of_dense_ones_in_f16)
+{
+    check_kind(SLUICE_SGD, SLUICE_F16);
+}
+
+TEST(a_frozen_sparse_table_is_read_and_stays_as_it_is)
+{
+    scenario s;
+    base(&s, SLUICE_ADAGRAD);
+    s.model.frozen = true;
+    REQUIRE_OK(run(&s, 1));
+    result dense = *s.result;
+    s.model.sparse = true;
+    check_equal(&s, 1, &dense);
+    s.options.stage = 3;
+    check_equal(&s, 2, &dense);
 }
 
 TEST(sparse_tables_give_the_same_bits_wherever_the_rows_of_a_step_are)
