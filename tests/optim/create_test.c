@@ -253,6 +253,37 @@ TEST(the_first_matching_group_takes_a_parameter)
     sluice_graph_destroy(g);
 }
 
+/* Its rule is SparseAdam's: both corrections are in the rate, and epsilon is added to the root as it is. */
+TEST(a_sparse_table_keeps_its_group_and_has_scalars_of_its_own)
+{
+    sluice_graph *g;
+    sl_optim *o;
+    sl_group_options groups[] = { { "a.weight", 0.5, 0.0 } };
+    sl_optim_options options = options_of(SLUICE_ADAMW);
+    options.groups = groups;
+    REQUIRE_OK(small_graph(&g));
+    int table = sl_graph_find_parameter(g, "a.weight");
+    g->parameters[table].is_sparse = true;
+    CHECK(sl_optim_create(g, &options, &o) == SLUICE_ERR_USAGE); /* AdamW's decay */
+    CHECK(strstr(sluice_error(), "weight_decay 0.01 would change rows of the sparse table \"a.weight\"") != NULL);
+    options.group_count = 1;
+    REQUIRE_OK(sl_optim_create(g, &options, &o));
+    CHECK_EQ(sl_optim_group_count(o), 2);
+    CHECK_EQ(sl_optim_group_of(o, table), 1);
+    const sl_update_rule *first = g->nodes[g->node_count - 2].attrs.update;
+    CHECK_EQ(first->segments[1].group, 0);
+    CHECK_EQ(first->segments[2].group, 2);
+    sl_run_context run = { 0 };
+    sl_optim_scalars(o, 3, 0.01, -1.0, &run);
+    CHECK_EQ(run.group_count, 3);
+    double root = sqrt(1.0 - pow(0.999, 3));
+    CHECK(run.groups[1].rate == (float)(0.005 / (1.0 - pow(0.9, 3))) && run.groups[1].bias2_sqrt == (float)root);
+    CHECK(run.groups[2].rate == (float)(0.005 / (1.0 - pow(0.9, 3)) * root) && run.groups[2].bias2_sqrt == 1.0f);
+    CHECK(run.groups[2].decay_factor == 1.0f && run.groups[2].epsilon == run.groups[1].epsilon);
+    sl_optim_destroy(o);
+    sluice_graph_destroy(g);
+}
+
 TEST(cycled_momentum_leaves_optimizers_without_betas_alone)
 {
     sluice_graph *g;
