@@ -196,4 +196,5 @@ def main():
     report(config, ways, measure(ways, arguments.rounds), arguments.rounds)
 
 
-main()
+if __name__ == "__main__":
+    main()
