@@ -65,7 +65,7 @@ static inline sluice_status network_describe(network_run *r)
                              .image = { image[0], image[1], image[2] },
                              .columns = { columns[0], columns[1], columns[2] },
                              .label_smoothing = json_number_value(json_object_get(r->spec, "label_smoothing")),
-                             .logits = true };
+                             .accuracy = true };
     m->filter_count = network_list(r, "filters", m->filters);
     m->hidden_count = network_list(r, "hidden", m->hidden);
     m->bottom_count = network_list(r, "bottom", m->bottom);
