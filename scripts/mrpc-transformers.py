@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The fine-tuning of examples/bert-mrpc.json in transformers, for a comparison.
 
-mrpc-transformers.py MODEL DATA SEED [--attention-dropout P] [--dropout P] [--epochs N]
+mrpc-transformers.py MODEL DATA SEED [--attention-dropout P] [--dropout P] [--epochs N] [--context N]
 
 Batch, length, rates of every step, weight decay, clipping and truncation are those of the example. Dropout on the attention weights is 0
 unless it is given, because sluice has none there. Prints accuracy and F1 of the class 1 over dev.tsv after the last step.
@@ -14,14 +14,14 @@ import time
 import torch
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-CONTEXT, BATCH, RATE, WARMUP, DECAY = 72, 32, 1e-4, 0.1, 0.01
+BATCH, RATE, WARMUP, DECAY = 32, 1e-4, 0.1, 0.01
 
 
-def read(path, tokenizer):
+def read(path, tokenizer, context):
     with open(path, encoding="utf-8-sig", newline="\n") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     batch = tokenizer([r["#1 String"] for r in rows], [r["#2 String"] for r in rows], truncation="longest_first",
-                      padding="max_length", max_length=CONTEXT, return_tensors="pt")
+                      padding="max_length", max_length=context, return_tensors="pt")
     batch["labels"] = torch.tensor([int(r["Quality"]) for r in rows])
     return batch
 
@@ -78,10 +78,11 @@ def main():
     parser.add_argument("--attention-dropout", type=float, default=0.0)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--context", type=int, default=72)
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     tokenizer = AutoTokenizer.from_pretrained(options.model)
-    sets = [read(f"{options.data}/{name}.tsv", tokenizer) for name in ("train", "dev")]
+    sets = [read(f"{options.data}/{name}.tsv", tokenizer, options.context) for name in ("train", "dev")]
     model = BertForSequenceClassification.from_pretrained(options.model, num_labels=2, hidden_dropout_prob=options.dropout,
                                                           attention_probs_dropout_prob=options.attention_dropout)
     start = time.time()

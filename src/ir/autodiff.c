@@ -284,6 +284,19 @@ static void count_contributions(sl_autodiff *ad, bool *reaches_loss)
     }
 }
 
+/* A batch norm of which nothing is trained stays as it was learned: it does not follow the rows of the run at hand. */
+static void freeze_norms(sluice_graph *g)
+{
+    for (int i = 0; i < g->running_count; i++) {
+        sl_node *node = &g->nodes[g->values[g->running[i].value].producer];
+        node->attrs.batch_norm.frozen = true;
+        for (int k = 1; k <= 2; k++) {
+            const int parameter = g->values[node->inputs[k]].parameter;
+            if (parameter < 0 || g->parameters[parameter].trainable) node->attrs.batch_norm.frozen = false;
+        }
+    }
+}
+
 /* Makes a forward node the current one. Its gradient comes by its first output, or by a saved value where only that has
  * one. */
 static void select_node(sl_autodiff *ad, int index)
@@ -401,6 +414,7 @@ sluice_status sl_graph_differentiate(sluice_graph *g)
     if (g->node_count > g->forward_count)
         return sl_fail(SLUICE_ERR_USAGE, "the graph is differentiated already: a graph serves one engine");
     int value_count = g->value_count, node_count = g->node_count;
+    freeze_norms(g);
     sl_autodiff ad = { .graph = g };
     sl_arena scratch;
     sl_arena_init(&scratch, "autodiff");

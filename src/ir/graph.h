@@ -228,6 +228,11 @@ const sl_shape *sl_run_shape(const sluice_graph *g, int value, const int64_t row
 
 int sl_graph_find_input(const sluice_graph *g, const char *name);     /* value or -1 */
 int sl_graph_find_parameter(const sluice_graph *g, const char *name); /* parameter or -1 */
+/* Whether it is a batch norm that takes its running statistics in training, too. Known after differentiation. */
+static inline bool sl_node_is_frozen_norm(const sl_node *node)
+{
+    return node->op == SL_OP_BATCH_NORM && node->attrs.batch_norm.frozen;
+}
 /* Whether a running statistic has this name. */
 bool sl_graph_has_running(const sluice_graph *g, const char *name);
 /* After parameters were added or, with named_count 0, replaced: names them all, so that they are found at once. */

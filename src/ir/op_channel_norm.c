@@ -137,7 +137,7 @@ sluice_status sl_gradient_batch_norm(sl_autodiff *ad)
 {
     const sl_node *n = &ad->node;
     const bool relu = n->attrs.batch_norm.relu, residual = n->input_count > 3;
-    if (sl_shape_rows(&ad->graph->values[n->inputs[0]].shape) < 2)
+    if (!n->attrs.batch_norm.frozen && sl_shape_rows(&ad->graph->values[n->inputs[0]].shape) < 2)
         return sl_node_fail(n, "a micro-batch has one value of each channel, which leaves nothing after its mean is "
                                "taken off; train with larger micro-batches");
     if (residual && !relu) SL_TRY(sl_backward_pass(ad, n->inputs[3], ad->dy));

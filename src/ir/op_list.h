@@ -41,9 +41,10 @@ SL_ATTRIBUTES(norm, SL_IDENTITY(norm, float, epsilon) SL_IDENTITY_IF_SET(norm, f
 SL_ATTRIBUTES(qk_norm,
     SL_IDENTITY(qk_norm, int, heads) SL_IDENTITY(qk_norm, int, kv_heads) SL_IDENTITY(qk_norm, int, head_width)
     SL_IDENTITY(qk_norm, float, epsilon) SL_IDENTITY(qk_norm, float, offset))
-/* relu: the result is max(result, 0), behind the residual where there is one */
+/* relu: the result is max(result, 0), behind the residual where there is one; frozen: training takes the running statistics, too */
 SL_ATTRIBUTES(batch_norm,
-    SL_IDENTITY(batch_norm, float, epsilon) SL_IDENTITY(batch_norm, float, momentum) SL_IDENTITY(batch_norm, bool, relu))
+    SL_IDENTITY(batch_norm, float, epsilon) SL_IDENTITY(batch_norm, float, momentum) SL_IDENTITY(batch_norm, bool, relu)
+    SL_FREE(batch_norm, bool, frozen, "follows from the parameters that are trained, which must stay"))
 SL_ATTRIBUTES(group_norm, SL_IDENTITY(group_norm, int, groups) SL_IDENTITY(group_norm, float, epsilon))
 SL_ATTRIBUTES(softcap, SL_IDENTITY(softcap, float, cap))
 SL_ATTRIBUTES(rotary,
@@ -202,8 +203,8 @@ SL_FORWARD_OP(QK_NORM, qk_norm, qk_norm, qk_norm, pointwise, qk_norm,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .saved = { { "rstd", SL_SAVED_STATISTIC } })
 /* x[..,C], weight[C], bias[C], residual like x? -> y = relu?((x - mean) rstd weight + bias (+ residual)), mean[C],
  * rstd[C], statistics[SL_STATISTICS,C]. In training mean and variance are those of all rows of x, and rows BATCH_MEAN and
- * BATCH_VARIANCE (unbiased) of the statistics get them where they are wanted; in evaluation they are rows RUNNING_MEAN and
- * RUNNING_VARIANCE */
+ * BATCH_VARIANCE (unbiased) of the statistics get them where they are wanted; in evaluation, and with attrs.batch_norm.frozen,
+ * they are rows RUNNING_MEAN and RUNNING_VARIANCE */
 SL_FORWARD_OP(BATCH_NORM, batch_norm, batch_norm, batch_norm, channel_norm, batch_norm,
     SL_ARITY(3, 4, 4), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER,
@@ -424,7 +425,8 @@ SL_BACKWARD_OP(QK_NORM_GRAD, qk_norm_grad, qk_norm_grad, pointwise, qk_norm,
     SL_ARITY(5, 5, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
     .element_flops = 10, .wide_outputs = 0x6u)
 /* x, weight, bias, mean, rstd, dy, y? -> dx?, dweight?, dbias?, dresidual? (accumulates). With attrs.batch_norm.relu the
- * gradient passes where the result was above 0: where y is, or, without y, (x - mean) rstd weight + bias */
+ * gradient passes where the result was above 0: where y is, or, without y, (x - mean) rstd weight + bias. Mean and rstd depend
+ * on x, unless attrs.batch_norm.frozen */
 SL_BACKWARD_OP(BATCH_NORM_GRAD, batch_norm_grad, batch_norm_grad, channel_norm, batch_norm,
     SL_ARITY(6, 7, 4), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
     .element_flops = 14, .wide_outputs = 0x6u)

@@ -120,8 +120,9 @@ static sluice_status output_piece(sl_scheduler *s, const sl_node *node, int k, b
         return b < 0 ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
     }
     int root = v->storage;
-    if (v->kind == SL_VALUE_STATE) { /* what recomputation would leave is there, and may be being read */
-        if (!recomputed) *out = sl_whole(s->p, s->p->input_buffers[root]);
+    if (v->kind ==
+        SL_VALUE_STATE) { /* what recomputation would leave is there, and may be being read; a frozen norm reads it, too */
+        if (!recomputed || sl_node_is_frozen_norm(node)) *out = sl_whole(s->p, s->p->input_buffers[root]);
         return SLUICE_OK;
     }
     bool kept = recomputed && s->u->boundary[root];

@@ -137,6 +137,7 @@ static sluice_status begin_segment(sl_exec *x, sl_segment_kind segment, const sl
 {
     bool joined = segment == SL_SEGMENT_FORWARD && !is_first_micro_batch(x, context);
     if (x->tracer != NULL) sl_tracer_run(x, segment, context, joined || segment == SL_SEGMENT_EVALUATE);
+    if (segment == SL_SEGMENT_FORWARD) SL_TRY(sl_statistics_show_frozen(x));
     if (segment != SL_SEGMENT_EVALUATE) return joined ? join_streams(x) : SLUICE_OK;
     SL_TRY(sl_exec_settle(x));
     return sl_statistics_show(x);

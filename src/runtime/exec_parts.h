@@ -29,6 +29,7 @@ typedef struct sl_running_values {
     float *mine;                             /* this rank's of a micro-batch; then those of all ranks */
     bool begun;                              /* a micro-batch of the step at hand has come */
     bool stale;                              /* the device has others */
+    bool frozen_stale;                       /* and of frozen ones, too */
 } sl_running_values;
 
 struct sl_exec {
@@ -83,6 +84,8 @@ sluice_status sl_statistics_open(sl_exec *x);
 void sl_statistics_close(sl_exec *x); /* what was not opened is fine */
 /* Before an evaluation, when nothing is under way. */
 sluice_status sl_statistics_show(sl_exec *x);
+/* The same before a training step, where a frozen batch norm would read others. */
+sluice_status sl_statistics_show_frozen(sl_exec *x);
 void sl_statistics_snapshot(sl_exec *x);
 
 /* ---- trace.c; of an executor that traces ---- */

@@ -4,7 +4,8 @@
  * they are read while backward runs, exchanged between ranks, and applied in the order of global micro-batches j = m * N +
  * r: the same operations on every rank and for every N, so that the bits are the same (exact rule 8). Of a step they are
  * kept apart until it ends, so that one that fails leaves what was there. The device's copies, which evaluation reads, are
- * written before it where they are out of date. */
+ * written before it where they are out of date. Frozen batch norms read theirs in training, too; these change only where a file or the caller
+ * gives others. */
 #include <math.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ sluice_status sl_statistics_open(sl_exec *x)
     for (size_t i = 0; i < layers; i++) /* means are 0 */
         for (int64_t c = 0; c < g->running[i].channels; c++)
             v->values[SL_STATISTICS_KEPT][v->first[i] + g->running[i].channels + c] = 1.0f;
-    v->stale = true;
+    v->stale = v->frozen_stale = true;
     return SLUICE_OK;
 }
 
@@ -72,6 +73,12 @@ static sl_span rows_on_device(const sl_exec *x, int i, int row)
     return sl_plan_span(x->plan, (sl_piece){ x->plan->input_buffers[r->value], (uint64_t)row * bytes, 2 * bytes });
 }
 
+/* A frozen batch norm keeps its statistics. */
+static bool is_frozen(const sluice_graph *g, int i)
+{
+    return sl_node_is_frozen_norm(&g->nodes[g->values[g->running[i].value].producer]);
+}
+
 /* A micro-batch whose numbers are not finite says nothing about those to come, and would spoil the rest for ever. */
 static bool all_finite(const float *numbers, int64_t count)
 {
@@ -90,19 +97,17 @@ static void apply(sl_exec *x, const float *batch)
         const int64_t count = v->first[i + 1] - v->first[i];
         const float *from = batch + v->first[i];
         float *to = v->values[SL_STATISTICS_STEP] + v->first[i];
-        if (!all_finite(from, count)) continue;
+        if (is_frozen(g, i) || !all_finite(from, count)) continue;
         for (int64_t c = 0; c < count; c++) to[c] = rest * to[c] + momentum * from[c];
         v->batches[SL_STATISTICS_STEP][i]++;
     }
 }
 
-/* Forward is waited for until its loss is there. A batch norm behind that, of an output that is not trained, may still be
- * under way. */
-static bool some_lie_behind_the_loss(const sluice_graph *g)
+static bool all_frozen(const sluice_graph *g)
 {
-    for (int i = 0; i < g->running_count; i++)
-        if (g->values[g->running[i].value].producer > g->values[g->loss].producer) return true;
-    return false;
+    bool all = true;
+    for (int i = 0; i < g->running_count; i++) all = all && is_frozen(g, i);
+    return all;
 }
 
 sluice_status sl_exec_take_statistics(sl_exec *x)
@@ -110,10 +115,11 @@ sluice_status sl_exec_take_statistics(sl_exec *x)
     const sluice_graph *g = x->plan->graph;
     sl_running_values *v = &x->running;
     float *all = v->mine + v->numbers;
-    if (g->running_count == 0) return SLUICE_OK;
-    if (some_lie_behind_the_loss(g)) SL_TRY(sl_exec_settle(x));
-    for (int i = 0; i < g->running_count; i++)
+    if (all_frozen(g)) return SLUICE_OK;
+    for (int i = 0; i < g->running_count; i++) {
+        if (is_frozen(g, i)) continue;
         SL_TRY(x->backend->download(x->device, v->mine + v->first[i], rows_on_device(x, i, SL_BATCH_MEAN)));
+    }
     SL_TRY(x->comm->ops->exchange(x->comm, "batch statistics", v->mine, (size_t)v->numbers * sizeof *v->mine, all));
     if (!v->begun) copy(x, SL_STATISTICS_KEPT, SL_STATISTICS_STEP);
     v->begun = true;
@@ -144,8 +150,18 @@ sluice_status sl_statistics_show(sl_exec *x)
     for (int i = 0; i < x->plan->graph->running_count; i++)
         SL_TRY(x->backend->store(x->device, rows_on_device(x, i, SL_RUNNING_MEAN),
                                  v->values[SL_STATISTICS_KEPT] + v->first[i]));
-    v->stale = false;
+    v->stale = v->frozen_stale = false;
     return SLUICE_OK;
+}
+
+sluice_status sl_statistics_show_frozen(sl_exec *x)
+{
+    bool any = false;
+    for (int i = 0; i < x->plan->graph->running_count; i++) any = any || is_frozen(x->plan->graph, i);
+    if (!any || !x->running.frozen_stale) return SLUICE_OK;
+    SL_TRY(sl_exec_settle(x));
+    x->running.stale = true;
+    return sl_statistics_show(x);
 }
 
 /* ---- by element ---- */
@@ -182,6 +198,7 @@ void sl_exec_fetch_running(sl_exec *x, bool snapshot, int running, int name, int
 void sl_exec_store_running(sl_exec *x, int running, int name, int64_t first, int64_t count, const float *data)
 {
     __atomic_store_n(&x->running.stale, true, __ATOMIC_RELAXED); /* several threads may store */
+    __atomic_store_n(&x->running.frozen_stale, true, __ATOMIC_RELAXED);
     if (name != SL_NAME_BATCHES) {
         memcpy(numbers_of(x, SL_STATISTICS_KEPT, running, name) + first, data, (size_t)count * sizeof *data);
         return;

@@ -447,7 +447,7 @@ static void ref_batch_norm(const ref_call *c)
     for (int64_t k = 0; k < width; k++) {
         double *kept = c->out[3].data + k, mean = kept[SL_RUNNING_MEAN * width];
         double variance = kept[SL_RUNNING_VARIANCE * width];
-        if (c->context->training) {
+        if (c->context->training && !c->attrs->batch_norm.frozen) {
             group_moments(x, width, 0, rows, k, 1, &mean, &variance);
             kept[SL_BATCH_MEAN * width] = mean;
             kept[SL_BATCH_VARIANCE * width] = rows > 1 ? variance * (double)rows / (double)(rows - 1) : variance;
@@ -481,9 +481,9 @@ static void ref_group_norm(const ref_call *c)
     }
 }
 
-/* One group of either norm's gradient; g: what a ReLU let pass of dy. */
+/* One group of either norm's gradient; g: what a ReLU let pass of dy; fixed: mean and rstd are not those of x. */
 static void group_grad(const ref_call *c, const double *g, int64_t first, int64_t rows, int64_t begin, int64_t each,
-                       double mean, double rstd)
+                       double mean, double rstd, bool fixed)
 {
     int64_t width = width_of(&c->in[0]);
     const double *x = c->in[0].data, *w = c->in[1].data, n = (double)(rows * each);
@@ -491,8 +491,8 @@ static void group_grad(const ref_call *c, const double *g, int64_t first, int64_
     for (int64_t r = first; r < first + rows; r++)
         for (int64_t k = begin; k < begin + each; k++) {
             double hat = (x[r * width + k] - mean) * rstd, d = g[r * width + k];
-            sum += d * w[k] / n;
-            sum_hat += d * w[k] * hat / n;
+            sum += fixed ? 0 : d * w[k] / n;
+            sum_hat += fixed ? 0 : d * w[k] * hat / n;
             c->out[1].data[k] += d * hat;
             c->out[2].data[k] += d;
         }
@@ -514,7 +514,7 @@ static void ref_batch_norm_grad(const ref_call *c)
         g[i] = passed ? c->in[5].data[i] : 0;
         c->out[3].data[i] += g[i];
     }
-    for (int64_t k = 0; k < width; k++) group_grad(c, g, 0, rows, k, 1, mean[k], rstd[k]);
+    for (int64_t k = 0; k < width; k++) group_grad(c, g, 0, rows, k, 1, mean[k], rstd[k], c->attrs->batch_norm.frozen);
     free(g);
 }
 
@@ -524,7 +524,7 @@ static void ref_group_norm_grad(const ref_call *c)
     int64_t groups = c->attrs->group_norm.groups, each = width / groups;
     for (int64_t at = 0; at < samples * groups; at++)
         group_grad(c, c->in[4].data, at / groups * rows, rows, at % groups * each, each, c->in[2].data[at],
-                   c->in[3].data[at]);
+                   c->in[3].data[at], false);
 }
 
 /* Which of a packed row's heads the element is in, and the weights of that kind of head; NULL: a value head. */

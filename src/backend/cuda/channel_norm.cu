@@ -32,6 +32,7 @@ template <class T> struct ChannelJob {
     sl_form dweight_form, dbias_form;
     bool relu, add, add_dweight, add_dbias, add_dresidual;
     bool running; /* statistics are read, not made */
+    bool fixed;   /* and do not depend on x */
     bool vectors; /* f32 numbers of channels are read in fours: of a sample, each channel a group */
     bool weight_aligned, bias_aligned;
     float epsilon;
@@ -288,13 +289,13 @@ __device__ __forceinline__ void put_statistics(const ChannelJob<T> &j, int64_t g
 }
 
 /* dx = rstd (w g - mean(w g) - hat mean(w g hat)), hat = (x - mean) rstd: sums of w g and of w g (x - mean) over the group
- * give slope and shift. */
+ * give slope and shift. Statistics that are fixed have neither. */
 template <class T>
 __device__ __forceinline__ void put_slopes(const ChannelJob<T> &j, int64_t group, double sum, double product, double n)
 {
     const double rstd = (double)j.rstd[group];
-    j.slopes[group] = (float)(-(rstd * rstd) * (product * rstd / n));
-    j.slopes[j.grid.samples * j.grid.groups + group] = (float)(-rstd * (sum / n));
+    j.slopes[group] = j.fixed ? 0.0f : (float)(-(rstd * rstd) * (product * rstd / n));
+    j.slopes[j.grid.samples * j.grid.groups + group] = j.fixed ? 0.0f : (float)(-rstd * (sum / n));
 }
 
 __device__ __forceinline__ void put_parameter(void *p, sl_form form, int64_t c, float x, bool add)
@@ -610,7 +611,7 @@ sluice_status sl_cuda_batch_norm(const sl_cuda_args *a)
         j.relu = a->attrs->batch_norm.relu;
         j.residual = a->input_count > 3 ? (const T *)a->in[3].data : nullptr;
         j.statistics = (float *)a->out[3].data;
-        j.running = !a->context->training;
+        j.running = !a->context->training || a->attrs->batch_norm.frozen;
         return run_forward(a, &j);
     });
 }
@@ -622,6 +623,7 @@ sluice_status sl_cuda_batch_norm_grad(const sl_cuda_args *a)
         using T = decltype(element);
         ChannelJob<T> j = make_job<T>(a, 0);
         j.relu = a->attrs->batch_norm.relu;
+        j.fixed = a->attrs->batch_norm.frozen;
         j.bias = (const T *)a->in[2].data;
         j.mean = (const float *)a->in[3].data;
         j.rstd = (const float *)a->in[4].data;

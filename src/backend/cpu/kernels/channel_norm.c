@@ -21,10 +21,10 @@ _Static_assert(SHIFT + 1 == SL_CHANNEL_FACTORS, "there is room for every factor"
 
 typedef struct channel_job {
     sl_channel_cut cut;
-    const elem *x, *weight, *bias; /* bias NULL: of no interest */
-    const elem *residual;          /* NULL: none */
-    const elem *dy, *passed;       /* passed: y, where the ReLU's mask is taken from it; NULL: from x, or no ReLU */
-    bool relu;
+    const elem *x, *weight, *bias;    /* bias NULL: of no interest */
+    const elem *residual;             /* NULL: none */
+    const elem *dy, *passed;          /* passed: y, where the ReLU's mask is taken from it; NULL: from x, or no ReLU */
+    bool relu, fixed;                 /* fixed: mean and deviation do not depend on x */
     elem *y, *dresidual;              /* y: forward's result, or dx; NULL: not wanted */
     float *mean, *rstd;               /* [samples, groups] */
     float *statistics;                /* of batch norm; NULL: not wanted, or group norm */
@@ -257,7 +257,7 @@ static void kept_task(void *context, int64_t task, void *scratch)
 }
 
 /* With w = weight: the group's means of w g and of w g hat, hat = (x - mean) rstd, give slope and shift of all its
- * channels:  dx = rstd (w g - mean(w g) - hat mean(w g hat)) */
+ * channels:  dx = rstd (w g - mean(w g) - hat mean(w g hat)), or rstd w g where they are fixed */
 static void slopes_task(void *context, int64_t task, void *scratch)
 {
     const channel_job *j = context;
@@ -273,8 +273,8 @@ static void slopes_task(void *context, int64_t task, void *scratch)
         mean_hat += (double)e1_get(j->weight + c) * product * rstd;
     }
     for (int64_t c = channels.begin; c < channels.end; c++) {
-        factor_out(j, sample, SLOPE)[c] = (float)(-(rstd * rstd) * (mean_hat / n));
-        factor_out(j, sample, SHIFT)[c] = (float)(-rstd * (mean / n));
+        factor_out(j, sample, SLOPE)[c] = j->fixed ? 0.0f : (float)(-(rstd * rstd) * (mean_hat / n));
+        factor_out(j, sample, SHIFT)[c] = j->fixed ? 0.0f : (float)(-rstd * (mean / n));
     }
 }
 
@@ -418,7 +418,7 @@ void K(batch_norm)(const sl_kernel_args *a)
     set_shape(&j, a, false, 0);
     j.statistics = wanted(a, 3) != NULL ? a->out[3].data : NULL;
     if (a->input_count > 3) j.residual = a->in[3].data;
-    if (a->context->training) {
+    if (a->context->training && !a->attrs->batch_norm.frozen) {
         run_forward(a, &j);
         return;
     }
@@ -434,6 +434,7 @@ void K(batch_norm_grad)(const sl_kernel_args *a)
     channel_job j = { .bias = a->in[2].data, .mean = a->in[3].data, .rstd = a->in[4].data, .dy = a->in[5].data };
     set_shape(&j, a, false, 0);
     j.relu = a->attrs->batch_norm.relu;
+    j.fixed = a->attrs->batch_norm.frozen;
     if (a->input_count > 6) j.passed = a->in[6].data;
     if (wanted(a, 3) != NULL) j.dresidual = a->out[3].data;
     run_backward(a, &j);
