@@ -196,12 +196,15 @@ TEST(a_frozen_bert_under_a_new_head_keeps_its_weights)
     CHECK_EQ(bytes, 3 * 16 * sizeof(float));
     free(w.file);
     /* without new_parameters the old head is refused by its shape */
-    run_result r = run_sluice(root, "train config.json --quiet --set load=base.safetensors --set data.path=three.tsv");
+    run_result r = run_sluice(
+        root,
+        "train config.json --quiet --set load=base.safetensors --set data.path=three.tsv --set save=other.safetensors");
     CHECK_EQ(r.status, 4);
     CHECK_CONTAINS(r.error, "classifier.");
     run_free(&r);
     /* a pattern that names nothing is a mistake */
-    snprintf(line, sizeof line, "train config.json --quiet %s --set 'new_parameters=[\"fc.*\"]'", more);
+    snprintf(line, sizeof line,
+             "train config.json --quiet %s --set save=other.safetensors --set 'new_parameters=[\"fc.*\"]'", more);
     r = run_sluice(root, line);
     CHECK_EQ(r.status, 2);
     CHECK_CONTAINS(r.error, "new_parameters: no parameter of this model is called like \"fc.*\"");
