@@ -153,10 +153,12 @@ static void write_clicks(const char *folder)
 static void write_example_data(const char *folder)
 {
     char text[8001], below[4200];
-    for (int i = 0; i < 8000; i++) text[i] = (char)('a' + i * 7 % 26);
+    for (int i = 0; i < 8000; i++) text[i] = (char)(i % 6 == 5 ? ' ' : 'a' + i * 7 % 26);
     text[8000] = '\0';
     run_write(folder, "input.txt", text);
     new_below(folder, "data");
+    new_below(folder, "data/shakespeare");
+    run_write(folder, "data/shakespeare/input.txt", text);
     write_digits(new_below(folder, "data/mnist"), "t10k", 500, 28, 10);
     snprintf(below, sizeof below, "%s", new_below(folder, "data/cifar10"));
     write_cifar(below, "data_batch_1.bin", 300, 0, 1);
@@ -165,6 +167,10 @@ static void write_example_data(const char *folder)
     write_pictures(below, 130);
     write_pairs(folder);
     write_clicks(folder);
+    char *tokenizer = run_read(SLUICE_SOURCE_DIR "/tests/fixtures/tokenizers/bert-uncased.json");
+    new_below(folder, "wordpiece");
+    run_write(folder, "wordpiece/tokenizer.json", tokenizer);
+    free(tokenizer);
     snprintf(below, sizeof below, "%s", new_below(folder, "data/digits"));
     write_tone_folder(below, 32);
     run_write(folder, "data/digits/validation.tsv", "path\ttext\n000.wav\ta\n");
