@@ -279,7 +279,7 @@ typedef struct sl_plan {
     int event_count;
     sl_segment segments[SL_SEGMENT_COUNT];
     sl_table_place *tables; /* per parameter of the graph */
-    int table_staging;      /* buffer on the host, for the rows of a step of any one table; -1: there are no tables */
+    int table_staging;      /* buffer on the host, for the rows of a step on their way; -1: there are no tables */
     int *input_buffers; /* per graph value: the permanent device buffer of an input or a state; -1 for other values */
     /* buffers the caller reads: the loss after FORWARD, the norm's leaves and result after UPDATE, loss and output
      * after EVALUATE; -1: absent */

@@ -90,14 +90,14 @@ static sluice_status table(sl_scheduler *s, int parameter, sl_table_place *place
     return place->home < 0 || (s->p->options.snapshot && place->snapshot < 0) ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
 }
 
-/* The rows of a step of one tensor, and what the ranks send of it at a time. */
+/* The rows of a step and their state, of all tables, and what the ranks send at a time. */
 static sluice_status tables(sl_scheduler *s)
 {
     int64_t most = 0;
     s->p->table_staging = -1;
     for (int i = 0; i < s->g->parameter_count; i++) {
         SL_TRY(table(s, i, &s->p->tables[i]));
-        if (s->p->tables[i].home >= 0 && s->g->parameters[i].count > most) most = s->g->parameters[i].count;
+        if (s->p->tables[i].home >= 0) most += s->g->parameters[i].count * s->p->tables[i].tensors;
     }
     if (most == 0) return SLUICE_OK;
     if (s->p->options.rank_count > 1) most += SL_TABLE_CHUNK * s->p->options.rank_count;

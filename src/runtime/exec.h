@@ -55,11 +55,16 @@ sluice_status sl_exec_fetch_snapshot(sl_exec *x, int parameter, int slot, int64_
 
 /* ---- tables.c: rows of sparse tables (ir/sparse.h) that a step computes with. All ranks, between segments ---- */
 
-/* Rows of a table, in increasing order, and their state become rows [first, first + count) of the parameter that stands
- * for it in the graph. */
-sluice_status sl_exec_bring_rows(sl_exec *x, int parameter, const int32_t *rows, int64_t count, int64_t first);
-/* After an update: rows[i], in any order, is what row i of the parameter has become. */
-sluice_status sl_exec_keep_rows(sl_exec *x, int parameter, const int32_t *rows, int64_t count);
+/* Some rows of a table. In the parameter that stands for it in the graph they are rows first, first + 1, .. */
+typedef struct sl_table_rows {
+    int parameter;
+    const int32_t *rows;
+    int64_t count, first;
+} sl_table_rows;
+/* Rows of tables, each in increasing order, and their state come to the parameters; each table once. */
+sluice_status sl_exec_bring_rows(sl_exec *x, const sl_table_rows *tables, int count);
+/* After an update: rows, in any order and from the first one on, are what the parameters have become. */
+sluice_status sl_exec_keep_rows(sl_exec *x, const sl_table_rows *tables, int count);
 /* Since the executor was created. */
 typedef struct sl_row_stats {
     uint64_t rows;        /* brought */

@@ -32,6 +32,11 @@ typedef struct sl_running_values {
     bool frozen_stale;                       /* and of frozen ones, too */
 } sl_running_values;
 
+/* How far what a rank shares of tables was walked: its runs of all pieces, one after the other. */
+typedef struct sl_table_cursor {
+    int64_t piece, done; /* done: elements of the piece */
+} sl_table_cursor;
+
 struct sl_exec {
     const sl_plan *plan; /* borrowed */
     const sl_backend *backend;
@@ -56,10 +61,16 @@ struct sl_exec {
     /* tables.c, of plans with sparse tables. Addresses in the host arena, by parameter; NULL: it is none, or the device
      * computes nothing. */
     float **tables, **table_snapshots; /* owned lists */
-    float *table_staging; /* rows of a step of one tensor, table_staging_rows elements; then a chunk of each rank */
-    int64_t table_staging_rows;
-    sl_range *table_runs; /* owned; one of each rank */
-    float *table_padded;  /* owned; a chunk that is sent */
+    /* Rows of a step: of each table at its offset each tensor, table_staging_rows elements in all; then a chunk of each
+     * rank. */
+    float *table_staging;
+    int64_t *table_offsets, table_staging_rows; /* owned list */
+    /* Of several ranks, all owned: what they share next, table_pieces times a run of each; how far each was walked; a chunk
+     * that is sent. */
+    sl_range *table_runs;
+    int64_t table_pieces;
+    sl_table_cursor *table_cursors;
+    float *table_sent;
     sl_row_stats row_stats;
 };
 

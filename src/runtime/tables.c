@@ -69,119 +69,184 @@ void sl_tables_snapshot(sl_exec *x)
 
 /* ---- between ranks ---- */
 
-/* runs[r] of `data` are known to rank r; they become known to all. As much at a time as there is room for. */
-static sluice_status share_runs(sl_exec *x, const sl_range *runs, float *data)
+/* Runs of the piece that ranks share next; those of rank r are known to it. */
+static sl_range *next_piece(sl_exec *x)
 {
-    int ranks = x->plan->options.rank_count, me = x->plan->options.rank;
-    float *chunk = x->table_staging + x->table_staging_rows;
+    return x->table_runs + x->table_pieces++ * x->plan->options.rank_count;
+}
+
+/* The next `count` elements of a rank's stream, in runs; what is behind its end is passed over. To `stream`, or from it. */
+static void walk(sl_exec *x, int rank, sl_table_cursor *c, int64_t count, float *stream, bool out)
+{
+    const int ranks = x->plan->options.rank_count;
+    while (count > 0 && c->piece < x->table_pieces) {
+        const sl_range run = x->table_runs[c->piece * ranks + rank];
+        int64_t n = run.count - c->done < count ? run.count - c->done : count;
+        float *values = x->table_staging + run.first + c->done;
+        if (n > 0) memcpy(out ? stream : values, out ? values : stream, (size_t)n * sizeof *stream);
+        stream += n;
+        count -= n;
+        c->done += n;
+        if (c->done == run.count) *c = (sl_table_cursor){ c->piece + 1, 0 };
+    }
+}
+
+static int64_t longest_stream(const sl_exec *x)
+{
+    const int ranks = x->plan->options.rank_count;
     int64_t longest = 0;
-    for (int r = 0; r < ranks; r++) longest = runs[r].count > longest ? runs[r].count : longest;
+    for (int r = 0; r < ranks; r++) {
+        int64_t length = 0;
+        for (int64_t i = 0; i < x->table_pieces; i++) length += x->table_runs[i * ranks + r].count;
+        if (length > longest) longest = length;
+    }
+    return longest;
+}
+
+/* What ranks know of the pieces becomes known to all, in as few exchanges as there is room for: a rank that waits for
+ * others waits for each of them. Every rank sends as much as the one with most. */
+static sluice_status share_pieces(sl_exec *x)
+{
+    const int ranks = x->plan->options.rank_count, me = x->plan->options.rank;
+    float *chunk = x->table_staging + x->table_staging_rows;
+    const int64_t longest = longest_stream(x);
+    memset(x->table_cursors, 0, (size_t)ranks * sizeof *x->table_cursors);
     for (int64_t done = 0; done < longest; done += SL_TABLE_CHUNK) {
         int64_t most = longest - done < SL_TABLE_CHUNK ? longest - done : SL_TABLE_CHUNK;
-        int64_t mine = runs[me].count - done < most ? runs[me].count - done : most;
-        /* what is behind the run of a rank is sent too, and nobody looks at it; it must be memory all the same */
-        float *source = mine == most ? data + runs[me].first + done : x->table_padded;
-        if (mine < most && mine > 0) memcpy(source, data + runs[me].first + done, (size_t)mine * sizeof *source);
-        SL_TRY(x->comm->ops->exchange(x->comm, "rows of a table", source, (size_t)most * sizeof *source, chunk));
-        x->row_stats.sent_bytes += (uint64_t)most * sizeof *source * (uint64_t)(ranks - 1);
-        for (int r = 0; r < ranks; r++) {
-            int64_t n = runs[r].count - done < most ? runs[r].count - done : most;
-            if (r != me && n > 0) memcpy(data + runs[r].first + done, chunk + r * most, (size_t)n * sizeof *data);
-        }
+        size_t bytes = (size_t)most * sizeof *chunk;
+        walk(x, me, &x->table_cursors[me], most, x->table_sent, true);
+        SL_TRY(x->comm->ops->exchange(x->comm, "rows of sparse tables", x->table_sent, bytes, chunk));
+        x->row_stats.sent_bytes += (uint64_t)bytes * (uint64_t)(ranks - 1);
+        for (int r = 0; r < ranks; r++)
+            if (r != me) walk(x, r, &x->table_cursors[r], most, chunk + r * most, false);
     }
     return SLUICE_OK;
 }
 
 /* ---- rows of a step ---- */
 
-/* Of sorted rows, those that each rank keeps, as elements of all of them together. */
-static void find_runs(const sl_exec *x, int parameter, const int32_t *rows, int64_t count, sl_range *runs)
+/* Where a tensor of a table is in the staging buffer. */
+static int64_t staged_at(const sl_exec *x, int parameter, int slot)
 {
-    int64_t width = x->plan->graph->parameters[parameter].table.dim[1], at = 0;
+    return x->table_offsets[parameter] + (slot + 1) * x->plan->graph->parameters[parameter].count;
+}
+
+static int tensors_of(const sl_exec *x, const sl_table_rows *t)
+{
+    return x->plan->tables[t->parameter].tensors;
+}
+
+static bool is_kept(const table *t, int32_t row)
+{
+    return row >= t->rows.first && row < t->rows.first + t->rows.count;
+}
+
+/* Of sorted rows those that each rank keeps. */
+static void add_kept(sl_exec *x, const sl_table_rows *of, int64_t staged)
+{
+    int64_t width = x->plan->graph->parameters[of->parameter].table.dim[1], at = 0;
+    sl_range *runs = next_piece(x);
     for (int r = 0; r < x->plan->options.rank_count; r++) {
-        sl_range keeps = sl_plan_table_rows(x->plan, parameter, r);
+        sl_range keeps = sl_plan_table_rows(x->plan, of->parameter, r);
         int64_t first = at;
-        while (at < count && rows[at] < keeps.first + keeps.count) at++;
-        runs[r] = (sl_range){ first * width, (at - first) * width };
+        while (at < of->count && of->rows[at] < keeps.first + keeps.count) at++;
+        runs[r] = (sl_range){ staged + first * width, (at - first) * width };
     }
 }
 
-static sluice_status bring_tensor(sl_exec *x, int parameter, int slot, const int32_t *rows, int64_t count,
-                                  int64_t first)
+static void stage_kept(sl_exec *x, const sl_table_rows *of, int slot)
 {
-    table t = table_of(x, parameter, slot, false);
-    float *data = x->table_staging;
-    for (int64_t i = 0; i < count; i++)
-        if (rows[i] >= t.rows.first && rows[i] < t.rows.first + t.rows.count)
-            memcpy(data + i * t.width, t.values + (rows[i] - t.rows.first) * t.width, (size_t)t.width * sizeof *data);
-    if (x->plan->options.rank_count > 1) {
-        find_runs(x, parameter, rows, count, x->table_runs);
-        SL_TRY(share_runs(x, x->table_runs, data));
-    }
-    return sl_compact_store(x, parameter, slot, first * t.width, count * t.width, data);
+    table t = table_of(x, of->parameter, slot, false);
+    int64_t staged = staged_at(x, of->parameter, slot);
+    for (int64_t i = 0; i < of->count; i++)
+        if (is_kept(&t, of->rows[i]))
+            memcpy(x->table_staging + staged + i * t.width, t.values + (of->rows[i] - t.rows.first) * t.width,
+                   (size_t)t.width * sizeof *t.values);
+    if (x->plan->options.rank_count > 1) add_kept(x, of, staged);
 }
 
-static void count_rows(sl_exec *x, int parameter, int64_t count)
+static void count_rows(sl_exec *x, const sl_table_rows *of)
 {
-    const sl_parameter *q = &x->plan->graph->parameters[parameter];
-    x->row_stats.moved_bytes +=
-        (uint64_t)(count * q->table.dim[1] * x->plan->tables[parameter].tensors) * sizeof(float);
+    const sl_parameter *q = &x->plan->graph->parameters[of->parameter];
+    x->row_stats.moved_bytes += (uint64_t)(of->count * q->table.dim[1] * tensors_of(x, of)) * sizeof(float);
 }
 
-sluice_status sl_exec_bring_rows(sl_exec *x, int parameter, const int32_t *rows, int64_t count, int64_t first)
+sluice_status sl_exec_bring_rows(sl_exec *x, const sl_table_rows *tables, int count)
 {
-    if (x->tables[parameter] == NULL || count == 0) return SLUICE_OK;
+    if (x->table_staging == NULL) return SLUICE_OK;
     SL_TRY(sl_exec_settle(x));
-    for (int slot = -1; slot + 1 < x->plan->tables[parameter].tensors; slot++)
-        SL_TRY(bring_tensor(x, parameter, slot, rows, count, first));
-    x->row_stats.rows += (uint64_t)count;
-    count_rows(x, parameter, count);
+    x->table_pieces = 0;
+    for (int i = 0; i < count; i++)
+        for (int slot = -1; slot + 1 < tensors_of(x, &tables[i]); slot++) stage_kept(x, &tables[i], slot);
+    if (x->plan->options.rank_count > 1) SL_TRY(share_pieces(x));
+    for (int i = 0; i < count; i++) {
+        const sl_table_rows *of = &tables[i];
+        int64_t width = x->plan->graph->parameters[of->parameter].table.dim[1];
+        for (int slot = -1; slot + 1 < tensors_of(x, of); slot++)
+            SL_TRY(sl_compact_store(x, of->parameter, slot, of->first * width, of->count * width,
+                                    x->table_staging + staged_at(x, of->parameter, slot)));
+        x->row_stats.rows += (uint64_t)of->count;
+        count_rows(x, of);
+    }
     return SLUICE_OK;
 }
 
-/* Ranges of the parameter that ranks updated, one of each at a time: the block partition has many. */
-static sluice_status share_updated(sl_exec *x, int parameter, int64_t elements, float *data)
+/* Range i of each rank among the first `elements` of a parameter; false: no rank has one. */
+static bool add_updated(sl_exec *x, int parameter, int64_t elements, int64_t i, int64_t staged)
 {
     const sl_plan *p = x->plan;
     const sl_parameter *q = &p->graph->parameters[parameter];
     const sl_shards *s = &p->layers[q->layer].shards;
-    bool any = true;
-    for (int64_t i = 0; any; i++) {
-        any = false;
-        for (int r = 0; r < p->options.rank_count; r++) {
-            int64_t index = sl_shard_range_at(s, r, q->offset) + i;
-            sl_range run = { 0, 0 };
-            if (index < sl_shard_range_count(s, r))
-                run = sl_range_common(sl_shard_range(s, r, index), (sl_range){ q->offset, elements });
-            any = any || run.count > 0;
-            x->table_runs[r] = (sl_range){ run.count > 0 ? run.first - q->offset : 0, run.count };
-        }
-        if (any) SL_TRY(share_runs(x, x->table_runs, data));
+    sl_range *runs = next_piece(x);
+    bool any = false;
+    for (int r = 0; r < p->options.rank_count; r++) {
+        int64_t index = sl_shard_range_at(s, r, q->offset) + i;
+        sl_range run = { 0, 0 };
+        if (index < sl_shard_range_count(s, r))
+            run = sl_range_common(sl_shard_range(s, r, index), (sl_range){ q->offset, elements });
+        any = any || run.count > 0;
+        runs[r] = (sl_range){ run.count > 0 ? staged + run.first - q->offset : 0, run.count };
+    }
+    return any;
+}
+
+static sluice_status stage_updated(sl_exec *x, const sl_table_rows *of, int slot, bool all)
+{
+    int64_t elements = of->count * x->plan->graph->parameters[of->parameter].table.dim[1];
+    int64_t staged = staged_at(x, of->parameter, slot);
+    SL_TRY(sl_compact_fetch(x, of->parameter, slot, elements, all, x->table_staging + staged));
+    for (int64_t i = 0; !all && add_updated(x, of->parameter, elements, i, staged); i++) {
     }
     return SLUICE_OK;
 }
 
-static sluice_status keep_tensor(sl_exec *x, int parameter, int slot, const int32_t *rows, int64_t count)
+static void keep_tensor(sl_exec *x, const sl_table_rows *of, int slot)
 {
-    table t = table_of(x, parameter, slot, false);
-    float *data = x->table_staging;
-    bool all = x->plan->options.rank_count == 1 || x->plan->options.stage == 0; /* every rank has updated all */
-    SL_TRY(sl_compact_fetch(x, parameter, slot, count * t.width, all, data));
-    if (!all) SL_TRY(share_updated(x, parameter, count * t.width, data));
-    for (int64_t i = 0; i < count; i++)
-        if (rows[i] >= t.rows.first && rows[i] < t.rows.first + t.rows.count)
-            memcpy(t.values + (rows[i] - t.rows.first) * t.width, data + i * t.width, (size_t)t.width * sizeof *data);
-    return SLUICE_OK;
+    table t = table_of(x, of->parameter, slot, false);
+    const float *staged = x->table_staging + staged_at(x, of->parameter, slot);
+    for (int64_t i = 0; i < of->count; i++)
+        if (is_kept(&t, of->rows[i]))
+            memcpy(t.values + (of->rows[i] - t.rows.first) * t.width, staged + i * t.width,
+                   (size_t)t.width * sizeof *staged);
 }
 
-sluice_status sl_exec_keep_rows(sl_exec *x, int parameter, const int32_t *rows, int64_t count)
+sluice_status sl_exec_keep_rows(sl_exec *x, const sl_table_rows *tables, int count)
 {
-    if (x->tables[parameter] == NULL || count == 0 || !x->plan->graph->parameters[parameter].trainable)
-        return SLUICE_OK;
+    const sluice_graph *g = x->plan->graph;
+    const bool all = x->plan->options.rank_count == 1 || x->plan->options.stage == 0; /* every rank has updated all */
+    if (x->table_staging == NULL) return SLUICE_OK;
     SL_TRY(sl_exec_settle(x));
-    for (int slot = -1; slot + 1 < x->plan->tables[parameter].tensors; slot++)
-        SL_TRY(keep_tensor(x, parameter, slot, rows, count));
-    count_rows(x, parameter, count);
+    x->table_pieces = 0;
+    for (int i = 0; i < count; i++)
+        for (int slot = -1; g->parameters[tables[i].parameter].trainable && slot + 1 < tensors_of(x, &tables[i]);
+             slot++)
+            SL_TRY(stage_updated(x, &tables[i], slot, all));
+    if (!all) SL_TRY(share_pieces(x));
+    for (int i = 0; i < count; i++) {
+        if (!g->parameters[tables[i].parameter].trainable) continue;
+        for (int slot = -1; slot + 1 < tensors_of(x, &tables[i]); slot++) keep_tensor(x, &tables[i], slot);
+        count_rows(x, &tables[i]);
+    }
     return SLUICE_OK;
 }
 
@@ -212,24 +277,51 @@ static sluice_status clear_compact(sl_exec *x, int parameter)
     return SLUICE_OK;
 }
 
-sluice_status sl_tables_open(sl_exec *x)
+/* Pieces that ranks share at most: of each tensor one before a forward; after an update as many as some rank has ranges of
+ * it, and one that is empty. */
+static int64_t most_pieces(const sl_exec *x)
+{
+    const sl_plan *p = x->plan;
+    int64_t pieces = 1;
+    for (int i = 0; i < p->graph->parameter_count; i++) {
+        if (p->tables[i].home < 0) continue;
+        const sl_shards *s = &p->layers[p->graph->parameters[i].layer].shards;
+        int64_t ranges = 1;
+        for (int r = 0; r < p->options.rank_count; r++)
+            if (sl_shard_range_count(s, r) > ranges) ranges = sl_shard_range_count(s, r);
+        pieces += (ranges + 1) * p->tables[i].tensors;
+    }
+    return pieces;
+}
+
+static sluice_status allocate(sl_exec *x)
 {
     const sl_plan *p = x->plan;
     size_t parameters = (size_t)p->graph->parameter_count + 1, ranks = (size_t)p->options.rank_count;
     x->tables = sl_alloc_array(parameters, sizeof *x->tables, "sparse tables");
     x->table_snapshots = sl_alloc_array(parameters, sizeof *x->table_snapshots, "sparse tables");
-    if (x->tables == NULL || x->table_snapshots == NULL) return SLUICE_ERR_NO_MEMORY;
+    x->table_offsets = sl_alloc_array(parameters, sizeof *x->table_offsets, "sparse tables");
+    if (x->tables == NULL || x->table_snapshots == NULL || x->table_offsets == NULL) return SLUICE_ERR_NO_MEMORY;
+    if (p->table_staging < 0 || ranks == 1) return SLUICE_OK;
+    x->table_runs = sl_alloc_array((size_t)most_pieces(x) * ranks, sizeof *x->table_runs, "rows of tables");
+    x->table_cursors = sl_alloc_array(ranks, sizeof *x->table_cursors, "rows of tables");
+    x->table_sent = sl_alloc_array((size_t)SL_TABLE_CHUNK, sizeof *x->table_sent, "rows of tables");
+    return x->table_runs == NULL || x->table_cursors == NULL || x->table_sent == NULL ? SLUICE_ERR_NO_MEMORY
+                                                                                      : SLUICE_OK;
+}
+
+sluice_status sl_tables_open(sl_exec *x)
+{
+    const sl_plan *p = x->plan;
+    SL_TRY(allocate(x));
     if (p->table_staging < 0) return SLUICE_OK;
-    x->table_runs = sl_alloc_array(ranks, sizeof *x->table_runs, "rows of tables");
-    x->table_padded = sl_alloc_array((size_t)SL_TABLE_CHUNK, sizeof *x->table_padded, "rows of tables");
-    if (x->table_runs == NULL || x->table_padded == NULL) return SLUICE_ERR_NO_MEMORY;
     SL_TRY(resolve(x, p->table_staging, &x->table_staging));
-    x->table_staging_rows = (int64_t)(p->buffers[p->table_staging].bytes / sizeof(float));
-    if (ranks > 1) x->table_staging_rows -= SL_TABLE_CHUNK * (int64_t)ranks;
     for (int i = 0; i < p->graph->parameter_count; i++) {
         SL_TRY(resolve(x, p->tables[i].home, &x->tables[i]));
         SL_TRY(resolve(x, p->tables[i].snapshot, &x->table_snapshots[i]));
         if (x->tables[i] != NULL) SL_TRY(clear_compact(x, i));
+        x->table_offsets[i] = x->table_staging_rows;
+        if (p->tables[i].home >= 0) x->table_staging_rows += p->graph->parameters[i].count * p->tables[i].tensors;
     }
     return SLUICE_OK;
 }
@@ -238,6 +330,8 @@ void sl_tables_close(sl_exec *x)
 {
     sl_free((void *)x->tables);
     sl_free((void *)x->table_snapshots);
+    sl_free(x->table_offsets);
     sl_free(x->table_runs);
-    sl_free(x->table_padded);
+    sl_free(x->table_cursors);
+    sl_free(x->table_sent);
 }

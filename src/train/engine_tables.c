@@ -39,9 +39,10 @@ struct sl_engine_tables {
     int table_count;
     table_input *inputs;
     int input_count;
-    int32_t *mine, *all; /* what this rank tells, and what all do */
-    int64_t words;       /* of one rank */
-    int32_t *fresh;      /* new rows of one table, of all ranks */
+    int32_t *mine, *all;   /* what this rank tells, and what all do */
+    int64_t words;         /* of one rank */
+    int32_t *fresh;        /* new rows of one table, of all ranks */
+    sl_table_rows *listed; /* of each table */
 };
 
 /* ---- creation ---- */
@@ -93,7 +94,9 @@ static sluice_status make_room(const sluice_engine *e, sl_engine_tables *t)
     t->mine = sl_arena_array(&t->arena, (size_t)t->words, sizeof *t->mine);
     t->all = sl_arena_array(&t->arena, (size_t)t->words * ranks, sizeof *t->all);
     t->fresh = sl_arena_array(&t->arena, (size_t)longest * ranks + 1, sizeof *t->fresh);
-    return t->mine == NULL || t->all == NULL || t->fresh == NULL ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
+    t->listed = sl_arena_array(&t->arena, (size_t)t->table_count, sizeof *t->listed);
+    return t->mine == NULL || t->all == NULL || t->fresh == NULL || t->listed == NULL ? SLUICE_ERR_NO_MEMORY
+                                                                                      : SLUICE_OK;
 }
 
 sluice_status sl_engine_open_tables(sluice_engine *e)
@@ -218,7 +221,8 @@ static sluice_status refuse_rows(const sluice_engine *e, const engine_table *tab
                    call, e->step + 1, needed, q->name, table->most);
 }
 
-static sluice_status add_rows(sluice_engine *e, engine_table *table, const char *call)
+/* Gives the rows that all ranks name places; what is to be brought. */
+static sluice_status add_rows(sluice_engine *e, engine_table *table, const char *call, sl_table_rows *out)
 {
     const int32_t *fresh = e->tables->fresh;
     int64_t count = merge(e, table), first = table->count;
@@ -229,7 +233,17 @@ static sluice_status add_rows(sluice_engine *e, engine_table *table, const char 
     }
     table->count += count;
     if (first > 0 && count > 0) qsort(table->by_row, (size_t)table->count, sizeof *table->by_row, compare_places);
-    return sl_exec_bring_rows(e->exec, table->parameter, fresh, count, first);
+    *out = (sl_table_rows){ table->parameter, table->rows + first, count, first };
+    return SLUICE_OK;
+}
+
+/* Takes the places that were given last away again. */
+static void drop_rows(engine_table *table, int64_t first)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < table->count; i++)
+        if (table->by_row[i].place < first) table->by_row[kept++] = table->by_row[i];
+    table->count = first;
 }
 
 /* ---- a step ---- */
@@ -243,9 +257,14 @@ static sluice_status bring_rows(sluice_engine *e, const char *call)
 {
     sl_engine_tables *t = e->tables;
     size_t bytes = (size_t)t->words * sizeof *t->mine;
-    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "rows of sparse tables", t->mine, bytes, t->all));
-    for (int k = 0; k < t->table_count; k++) SL_TRY(add_rows(e, &t->tables[k], call));
-    return SLUICE_OK;
+    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "names of rows", t->mine, bytes, t->all));
+    for (int k = 0; k < t->table_count; k++) {
+        sluice_status st = add_rows(e, &t->tables[k], call, &t->listed[k]);
+        if (st == SLUICE_OK) continue;
+        for (int i = 0; i < k; i++) drop_rows(&t->tables[i], t->listed[i].first);
+        return st;
+    }
+    return sl_exec_bring_rows(e->exec, t->listed, t->table_count);
 }
 
 sluice_status sl_engine_bring_rows(sluice_engine *e, const sluice_batch *batch, const char *call)
@@ -274,7 +293,8 @@ sluice_status sl_engine_keep_rows(sluice_engine *e)
     const sl_engine_tables *t = e->tables;
     if (t == NULL) return SLUICE_OK;
     for (int k = 0; k < t->table_count; k++)
-        SL_TRY(sl_exec_keep_rows(e->exec, t->tables[k].parameter, t->tables[k].rows, t->tables[k].count));
+        t->listed[k] = (sl_table_rows){ t->tables[k].parameter, t->tables[k].rows, t->tables[k].count, 0 };
+    SL_TRY(sl_exec_keep_rows(e->exec, t->listed, t->table_count));
     sl_engine_forget_rows(e);
     return SLUICE_OK;
 }
