@@ -1,4 +1,4 @@
-/* sparse_test.c: what becomes of a sparse table, how many rows a step has room for, and what is refused; bags of rows. */
+/* sparse_rows_test.c: what becomes of a sparse table, how many rows a step has room for, and what is refused; bags of rows. */
 #include "ir/sparse.h"
 
 #include "ir/tile.h"
