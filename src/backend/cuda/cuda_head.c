@@ -1,6 +1,10 @@
 /* cuda_head.c: the last linear layer with its cross entropy, and the gradients of both, without the logits ever existing as
  * a whole: rows are worked through in chunks (linear_size.h), each one's logits made, turned into their own gradient
- * and used up while they are there. dw and dbias are summed over the chunks in f32 in their order. */
+ * and used up while they are there. dw and dbias are summed over the chunks in f32 in their order.
+ *
+ * Vocabularies are of any number of classes, 30,522 or 50,257, and the library has its fast products for multiples of 8
+ * alone: the head of BERT base took 22 ms of 70 with 30,522 classes and 9 ms with 30,528, on an H200. So the last classes
+ * have products of their own. */
 #include "backend/cuda/cuda_gemm.h"
 #include "backend/cuda/linear_size.h"
 #include "core/status.h"
@@ -24,40 +28,51 @@ static void *row_of(const head *h, void *x, int64_t row)
     return (char *)x + (uint64_t)row * (uint64_t)h->width * sl_linear_element_bytes(h->form);
 }
 
+/* Classes from `first` on. */
+typedef struct part {
+    int64_t first, count;
+} part;
+
+static const void *class_of(const head *h, const void *x, int64_t class, int64_t width)
+{
+    return (const char *)x + (uint64_t)(class * width) * sl_linear_element_bytes(h->form);
+}
+
 /* logits = x w^T + bias */
-static sluice_status make_logits(const head *h, int64_t first, int64_t rows)
+static sluice_status make_logits(const head *h, part p, int64_t first, int64_t rows)
 {
     const sl_cuda_gemm g = {
         .m = rows,
-        .n = h->classes,
+        .n = p.count,
         .k = h->width,
         .form = h->form,
         .out_form = h->form,
         .a = row_of(h, h->a->in[0].data, first),
         .stride_a = h->width,
-        .b = h->a->in[1].data,
+        .b = class_of(h, h->a->in[1].data, p.first, h->width),
         .stride_b = h->width,
         .transpose_b = true,
-        .bias = h->bias,
-        .out = h->logits,
+        .bias = h->bias != NULL ? class_of(h, h->bias, p.first, 1) : NULL,
+        .out = (void *)class_of(h, h->logits, p.first, 1),
         .stride_out = h->stride,
         .batch = 1,
     };
     return sl_cuda_gemm_run(h->a, &g);
 }
 
-/* dx = dlogits w */
-static sluice_status input_gradient(const head *h, int64_t first, int64_t rows)
+/* dx = dlogits w, or added to what is there */
+static sluice_status input_gradient(const head *h, part p, int64_t first, int64_t rows, bool add)
 {
     const sl_cuda_gemm g = {
         .m = rows,
         .n = h->width,
-        .k = h->classes,
+        .k = p.count,
         .form = h->form,
         .out_form = h->form,
-        .a = h->logits,
+        .accumulate = add,
+        .a = class_of(h, h->logits, p.first, 1),
         .stride_a = h->stride,
-        .b = h->a->in[1].data,
+        .b = class_of(h, h->a->in[1].data, p.first, h->width),
         .stride_b = h->width,
         .out = row_of(h, h->dx->data, first),
         .stride_out = h->width,
@@ -67,37 +82,50 @@ static sluice_status input_gradient(const head *h, int64_t first, int64_t rows)
 }
 
 /* dw = dlogits^T x, added to that of the chunks before */
-static sluice_status weight_gradient(const head *h, int64_t first, int64_t rows)
+static sluice_status weight_gradient(const head *h, part p, int64_t first, int64_t rows)
 {
     const sl_cuda_gemm g = {
-        .m = h->classes,
+        .m = p.count,
         .n = h->width,
         .k = rows,
         .form = h->form,
         .out_form = SL_FORM_F32,
         .accumulate = first > 0,
-        .a = h->logits,
+        .a = class_of(h, h->logits, p.first, 1),
         .stride_a = h->stride,
         .transpose_a = true,
         .b = row_of(h, h->a->in[0].data, first),
         .stride_b = h->width,
-        .out = h->dw->data,
+        .out = (float *)h->dw->data + p.first * h->width,
         .stride_out = h->width,
         .batch = 1,
     };
     return sl_cuda_gemm_run(h->a, &g);
 }
 
+/* The classes in the order in which dx is summed: the few last ones first, so that what is rounded before the others are
+ * added to it is small. Returns how many parts there are. */
+static int cut_classes(int64_t classes, part out[2])
+{
+    const int64_t even = classes % 8 == 0 ? classes : classes / 64 * 64;
+    int count = 0;
+    if (even < classes) out[count++] = (part){ even, classes - even };
+    if (even > 0) out[count++] = (part){ 0, even };
+    return count;
+}
+
 static sluice_status run_chunk(const head *h, int64_t first, int64_t rows)
 {
     const sl_cuda_args *a = h->a;
     const int32_t *targets = a->in[2].data;
-    SL_TRY(make_logits(h, first, rows));
+    part parts[2];
+    const int count = cut_classes(h->classes, parts);
+    for (int i = 0; i < count; i++) SL_TRY(make_logits(h, parts[i], first, rows));
     sl_cuda_head_chunk(a->stream, h->form, h->logits, h->stride, targets + first, rows, h->classes, a->attrs,
                        a->context->seed_gradient, h->count, h->gradient, h->losses + first);
     if (!h->gradient) return SLUICE_OK;
-    if (h->dx != NULL) SL_TRY(input_gradient(h, first, rows));
-    if (h->dw != NULL) SL_TRY(weight_gradient(h, first, rows));
+    for (int i = 0; i < count && h->dx != NULL; i++) SL_TRY(input_gradient(h, parts[i], first, rows, i > 0));
+    for (int i = 0; i < count && h->dw != NULL; i++) SL_TRY(weight_gradient(h, parts[i], first, rows));
     if (h->dbias == NULL) return SLUICE_OK;
     return sl_cuda_sum_columns(a, h->form, h->logits, rows, h->classes, h->stride, first > 0, h->dbias);
 }
