@@ -240,7 +240,7 @@ static void check_gathered(const path *way, const int64_t *s, bool right, sl_for
         memcpy((char *)turned.data + (size_t)(r / m * m + m - 1 - r % m) * bytes, (char *)c.data + (size_t)r * bytes,
                bytes);
     way->run(pool, &g);
-    const copier copy = { { copy_elements }, right ? g.b : g.a, right ? k * n : m * k };
+    const copier copy = { { .fill = copy_elements }, right ? g.b : g.a, right ? k * n : m * k };
     const backwards places = { { from_the_end }, m, n };
     *(right ? &g.gather_b : &g.gather_a) = &copy.gather;
     (right ? &g.b : &g.a)->data = NULL;

@@ -2,7 +2,9 @@
  *
  * A row of the left operand is what one window sees: its places one after the other, each with all its channels, zeros
  * outside of the image. Such rows never exist as a whole: a task gathers the few it multiplies next (gemm.h). Weights are
- * put into the order of the windows first, in workspace.
+ * put into the order of the windows first, in workspace. Of small images with many channels much of that is zeros: there rows
+ * are in order of their place in the image, so that those whose taps lie outside are side by side and the products of them
+ * are left out.
  *
  *   forward        y = windows of x, times weights
  *   input          dx = windows of dy, times weights turned round. With strides, the pixels of dx fall into stride_h *
@@ -56,8 +58,34 @@ typedef struct windows {
     int64_t h, w, c;  /* of an image */
     int64_t channels; /* of a group */
     axis down, across;
-    int64_t part; /* batches are as many windows; 0: batches are groups */
+    int64_t part;   /* batches are as many windows; 0: batches are groups */
+    int64_t turned; /* images, whose windows at one place are side by side; 0: the windows of an image are */
 } windows;
+
+/* Which window a row is. */
+typedef struct window_place {
+    int64_t image, i, j;
+} window_place;
+
+SL_INLINE window_place window_of(const windows *v, int64_t row)
+{
+    const int64_t across = v->across.windows, all = across * v->down.windows;
+    const int64_t image = v->turned > 0 ? row % v->turned : row / all, at = v->turned > 0 ? row / v->turned : row % all;
+    return (window_place){ image, at / across, at % across };
+}
+
+SL_INLINE void next_window(const windows *v, window_place *p)
+{
+    if (v->turned > 0) {
+        if (++p->image < v->turned) return;
+        p->image = 0;
+    }
+    if (++p->j < v->across.windows) return;
+    p->j = 0;
+    if (++p->i < v->down.windows) return;
+    p->i = 0;
+    p->image++;
+}
 
 /* `count` elements, fewer than sixteen, as floats. */
 SL_INLINE void put_few(float *to, const elem *from, int64_t count)
@@ -139,23 +167,57 @@ static void fill_windows(const sl_window_gather *gather, int64_t batch, int64_t 
 {
     const windows *v = (const windows *)(const void *)gather;
     const window_column c = column_of(v, column);
-    const int64_t first = row + batch * v->part;
-    int64_t j = first % v->across.windows, i = first / v->across.windows % v->down.windows;
-    const elem *image = v->images + first / v->across.windows / v->down.windows * v->h * v->w * v->c;
-    if (v->part == 0) image += batch * v->channels;
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t h = i * v->down.step + v->down.first, w = j * v->across.step + v->across.first;
+    const int64_t size = v->h * v->w * v->c;
+    const elem *images = v->part == 0 ? v->images + batch * v->channels : v->images;
+    window_place p = window_of(v, row + batch * v->part);
+    for (int64_t r = 0; r < rows; r++, next_window(v, &p)) {
+        int64_t h = p.i * v->down.step + v->down.first, w = p.j * v->across.step + v->across.first;
         if (own)
-            put_window(v, image, h, w, c, columns, dst, true);
+            put_window(v, images + p.image * size, h, w, c, columns, dst, true);
         else
-            put_window(v, image, h, w, c, columns, dst, false);
+            put_window(v, images + p.image * size, h, w, c, columns, dst, false);
         dst = (char *)dst + (size_t)apart * (own ? sizeof(elem) : sizeof(float));
-        if (++j < v->across.windows) continue;
-        j = 0;
-        if (++i < v->down.windows) continue;
-        i = 0;
-        image += v->h * v->w * v->c;
     }
+}
+
+/* Tap `tap` of window `number` lies in the image, which is `size` long. */
+static bool is_inside(const axis *a, int64_t number, int64_t tap, int64_t size)
+{
+    const int64_t place = number * a->step + a->first + tap * a->dilation;
+    return place >= 0 && place < size;
+}
+
+/* sl_window_gather.empty: columns of one tap. */
+static bool are_outside(const sl_window_gather *gather, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    const windows *v = (const windows *)(const void *)gather;
+    const int64_t tap = column / v->channels, down = tap / v->across.taps, across = tap % v->across.taps;
+    (void)columns;
+    for (int64_t at = row / v->turned; at <= (row + rows - 1) / v->turned; at++)
+        if (is_inside(&v->down, at / v->across.windows, down, v->h) &&
+            is_inside(&v->across, at % v->across.windows, across, v->w))
+            return false;
+    return true;
+}
+
+/* Windows over few places of images of many channels are turned; by shape alone. */
+#define TURNED_PLACES   64
+#define TURNED_CHANNELS 256
+#define TURNED_IMAGES   8
+
+static bool reaches_out(const axis *a, int64_t size)
+{
+    return !is_inside(a, 0, 0, size) || !is_inside(a, a->windows - 1, a->taps - 1, size);
+}
+
+static void turn(windows *v, int64_t images)
+{
+    if (v->channels < TURNED_CHANNELS || v->channels != v->c || images < TURNED_IMAGES) return;
+    if (v->down.windows * v->across.windows > TURNED_PLACES) return;
+    if (!reaches_out(&v->down, v->h) && !reaches_out(&v->across, v->w)) return;
+    v->turned = images;
+    v->gather.empty = are_outside;
+    v->gather.unit = v->channels;
 }
 
 /* Those that x is seen through. */
@@ -163,7 +225,7 @@ static windows windows_of_x(const conv *v, const sl_tensor *x)
 {
     const sl_attrs *t = v->a->attrs;
     return (windows){
-        .gather = { fill_windows },
+        .gather = { .fill = fill_windows },
         .images = x->data,
         .h = v->x->dim[1],
         .w = v->x->dim[2],
@@ -239,6 +301,7 @@ typedef struct pixel_places {
     sl_places places; /* first */
     const conv *v;
     phase_pair at;
+    const windows *seen;
 } pixel_places;
 
 static int64_t pixel_place(const sl_places *places, int64_t row)
@@ -246,10 +309,23 @@ static int64_t pixel_place(const sl_places *places, int64_t row)
     const pixel_places *p = (const pixel_places *)(const void *)places;
     const sl_attrs *t = p->v->a->attrs;
     const sl_shape *x = p->v->x;
-    int64_t j = row % p->at.across.axis.windows, i = row / p->at.across.axis.windows % p->at.down.axis.windows;
-    int64_t image = row / p->at.across.axis.windows / p->at.down.axis.windows;
-    int64_t h = i * t->conv.stride_h + p->at.number_h, w = j * t->conv.stride_w + p->at.number_w;
-    return ((image * x->dim[1] + h) * x->dim[2] + w) * x->dim[3];
+    const window_place at = window_of(p->seen, row);
+    int64_t h = at.i * t->conv.stride_h + p->at.number_h, w = at.j * t->conv.stride_w + p->at.number_w;
+    return ((at.image * x->dim[1] + h) * x->dim[2] + w) * x->dim[3];
+}
+
+/* Where the results of windows lie in y. */
+typedef struct result_places {
+    sl_places places; /* first */
+    const sl_shape *y;
+    const windows *seen;
+} result_places;
+
+static int64_t result_place(const sl_places *places, int64_t row)
+{
+    const result_places *p = (const result_places *)(const void *)places;
+    const window_place at = window_of(p->seen, row);
+    return ((at.image * p->y->dim[1] + at.i) * p->y->dim[2] + at.j) * p->y->dim[3];
 }
 
 /* ---- weights in another order ---- */
@@ -309,12 +385,15 @@ void K(conv2d)(const sl_kernel_args *a)
         return;
     }
     conv v = conv_of(a, a->in[0].shape, a->out[0].shape, a->in[1].shape);
-    const windows seen = windows_of_x(&v, &a->in[0]);
+    windows seen = windows_of_x(&v, &a->in[0]);
+    const result_places places = { { result_place }, v.y, &seen };
     const sl_form form = a->in[0].form;
     const int64_t k = v.taps * v.channels;
     sl_gemm g = { .m = pixels(v.y), .n = v.outputs, .k = k, .batches = v.groups };
     g.a = (sl_matrix){ NULL, 0, 1, form };
     g.gather_a = &seen.gather;
+    turn(&seen, v.x->dim[0]);
+    if (seen.turned > 0) g.places = &places.places;
     if (is_pointwise(&v)) {
         g.a = sl_rows_of(&a->in[0], v.x->dim[3]);
         g.gather_a = NULL;
@@ -337,15 +416,15 @@ void K(conv2d)(const sl_kernel_args *a)
 static void input_phase(const conv *v, phase_pair at, const elem *weights)
 {
     const sl_kernel_args *a = v->a;
-    const pixel_places places = { { pixel_place }, v, at };
-    const windows seen = { .gather = { fill_windows },
-                           .images = a->in[0].data,
-                           .h = v->y->dim[1],
-                           .w = v->y->dim[2],
-                           .c = v->y->dim[3],
-                           .channels = v->outputs,
-                           .down = at.down.axis,
-                           .across = at.across.axis };
+    windows seen = { .gather = { .fill = fill_windows },
+                     .images = a->in[0].data,
+                     .h = v->y->dim[1],
+                     .w = v->y->dim[2],
+                     .c = v->y->dim[3],
+                     .channels = v->outputs,
+                     .down = at.down.axis,
+                     .across = at.across.axis };
+    const pixel_places places = { { pixel_place }, v, at, &seen };
     const int64_t k = seen.down.taps * seen.across.taps * v->outputs;
     sl_gemm g = { .m = v->x->dim[0] * seen.down.windows * seen.across.windows, .n = v->channels, .k = k };
     g.batches = v->groups;
@@ -362,7 +441,8 @@ static void input_phase(const conv *v, phase_pair at, const elem *weights)
     g.c_form = a->out[0].form;
     g.c_row = v->x->dim[3];
     g.c_batch = v->channels;
-    if (phases_down(v) > 1 || phases_across(v) > 1) g.places = &places.places;
+    if (k > 0) turn(&seen, v->x->dim[0]);
+    if (seen.turned > 0 || phases_down(v) > 1 || phases_across(v) > 1) g.places = &places.places;
     g.accumulate = sl_accumulates(a, 0);
     if (g.m > 0 && k > 0) sl_multiply(a, &g);
 }

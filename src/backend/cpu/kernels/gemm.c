@@ -135,6 +135,7 @@ typedef struct task {
     float *carried;    /* partial chains between blocks of k: C itself, or scratch when C is narrow or added to */
     int64_t carried_row;
     int64_t a_row; /* distance of rows of A, where it is read as it is */
+    bool *begun;   /* of the panel that begins at a row: its chains hold something. NULL: nothing is left out */
 } task;
 
 /* Adds what follows the chain and puts a finished register tile into C, rounded once. */
@@ -214,21 +215,48 @@ static sl_matrix group_of_a(const task *t, int64_t group, int64_t rows, int64_t 
     return (sl_matrix){ t->packed_a, k, 1, SL_FORM_F32 };
 }
 
+/* Rows of A that are zeros in this block of k. */
+static bool is_empty(const task *t, int64_t row, int64_t rows, int64_t k_first, int64_t k)
+{
+    const sl_window_gather *gather = t->g->gather_a;
+    return t->begun != NULL && gather->empty(gather, t->at.row + row, rows, k_first, k);
+}
+
+/* A panel of `rows` rows: where it is empty its chains stay, but for what ends them. */
+static void continue_panel(const task *t, const float *a, int64_t row, int64_t rows, int64_t k_first, int64_t k,
+                           bool first, bool last)
+{
+    const bool empty = is_empty(t, row, rows, k_first, k);
+    if (t->begun != NULL) first = !t->begun[row];
+    if (empty && !last) return;
+    multiply_panel(t, a, row, rows, empty ? 0 : k, first, last);
+    if (t->begun != NULL) t->begun[row] = true;
+}
+
 static void multiply_block(task *t, int64_t k_first, int64_t k, bool first, bool last)
 {
     KI(pack_b)(t->packed_b, block_of_b(t, k_first, k), t->n, k);
     const int64_t step = t->g->gather_a ? GATHERED_ROWS : GROUP_ROWS;
     for (int64_t group = 0; group < t->m; group += step) {
         int64_t rows = sl_least(step, t->m - group), panels = sl_panel_count(rows);
+        if (!last && is_empty(t, group, rows, k_first, k)) continue;
         sl_matrix a = group_of_a(t, group, rows, k_first, k);
         t->a_row = a.row;
         if (!t->direct) KI(pack_a)(t->packed_a, a, rows, t->readable_rows - group, k);
         for (int64_t p = 0; p < panels; p++) {
             int64_t row = sl_panel_start(rows, panels, p), height = sl_panel_start(rows, panels, p + 1) - row;
             const float *panel = t->direct ? (const float *)a.data + row * a.row : t->packed_a + row * k;
-            multiply_panel(t, panel, group + row, height, k, first, last);
+            continue_panel(t, panel, group + row, height, k_first, k, first, last);
         }
     }
+}
+
+/* Blocks of k of equal length, at most K_BLOCK; none holds parts of two units. */
+static int64_t count_blocks(const sl_gemm *g)
+{
+    const sl_window_gather *gather = g->gather_a;
+    if (gather != NULL && gather->empty != NULL) return g->k / gather->unit * sl_ceil_div(gather->unit, K_BLOCK);
+    return g->k > 0 ? sl_ceil_div(g->k, K_BLOCK) : 1;
 }
 
 static void run_task(void *context, int64_t number, void *scratch)
@@ -236,6 +264,7 @@ static void run_task(void *context, int64_t number, void *scratch)
     const sl_cut *cut = context;
     const sl_gemm *g = cut->g;
     sl_cut_tile at = sl_cut_tile_of(cut, number);
+    bool begun[TASK_ROWS] = { false };
     task t = { .g = g, .a = g->a, .b = g->b, .m = at.m, .n = at.n, .readable_rows = g->m - at.row };
     t.at = at;
     t.direct = g->gather_a || (g->a.form == SL_FORM_F32 && g->a.column == 1 && g->a.row % CROWDED_ROW != 0);
@@ -253,7 +282,8 @@ static void run_task(void *context, int64_t number, void *scratch)
         t.carried = t.packed_b + sl_packed_b(TASK_COLUMNS, K_BLOCK);
         t.carried_row = TASK_COLUMNS;
     }
-    int64_t blocks = g->k > 0 ? sl_ceil_div(g->k, K_BLOCK) : 1;
+    if (g->gather_a != NULL && g->gather_a->empty != NULL) t.begun = begun;
+    const int64_t blocks = count_blocks(g);
     for (int64_t block = 0; block < blocks; block++) {
         int64_t first = g->k * block / blocks, end = g->k * (block + 1) / blocks;
         multiply_block(&t, first, end - first, block == 0, block + 1 == blocks);

@@ -1,7 +1,7 @@
 /* gemm.h: the GEMM of the CPU backend, whole and in packed pieces.
  *
  * Every element of C is one chain c = fma(a[m,k], b[k,n], c) over k = 0, 1, 2, ... that starts at zero, in f32
- * whatever the operands' forms. Blocking, packing, threads and instruction path cannot change a bit of it: a partial
+ * whatever the operands' forms; elements of A that a gather calls empty are left out. Blocking, packing, threads and instruction path cannot change a bit of it: a partial
  * chain is carried as a stored float, exactly, and rounded to a narrow C once.
  *
  * Operands are packed into panels of floats first. A panel of A holds up to SL_TILE_ROWS rows, a panel of B
@@ -58,6 +58,10 @@ static inline const void *sl_matrix_at(sl_matrix x, int64_t i, int64_t j)
 typedef struct sl_window_gather {
     void (*fill)(const struct sl_window_gather *gather, int64_t batch, int64_t row, int64_t rows, int64_t column,
                  int64_t columns, void *dst, int64_t apart, bool own);
+    /* Of an A: whether all these elements are zeros, which are then left out of the chains: with finite elements of B that
+     * changes nothing. NULL: there are no such. */
+    bool (*empty)(const struct sl_window_gather *gather, int64_t row, int64_t rows, int64_t column, int64_t columns);
+    int64_t unit; /* with `empty`: columns [i * unit, (i + 1) * unit) of a row are empty together; divides k */
 } sl_window_gather;
 
 /* Where rows of c begin, in elements, if not c_row apart. */
@@ -79,7 +83,7 @@ typedef struct sl_gemm {
     bool accumulate;
     int64_t batches, a_batch, b_batch, c_batch, bias_batch;
     const sl_window_gather *gather_a, *gather_b; /* NULL: in memory */
-    const sl_places *places;              /* NULL: c_row apart */
+    const sl_places *places;                     /* NULL: c_row apart */
 } sl_gemm;
 
 /* Where row `row` of C begins, from its first element in the batch and column at hand on. */
