@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The run of examples/recommender.json in PyTorch, with dense tables, for a comparison: recommender-torch.py CLICKS SEED.
+"""The run of examples/recommender.json in PyTorch, with dense tables, for a comparison: recommender-torch.py CLICKS SEED [FIRST].
 
-Reads the same files by the same rules (docs/data.md), builds the same network with first values of the same distributions, and takes steps of the
-same size, rate and number in an order of its own. Prints the AUC over test.csv after the last step.
+Reads the same files by the same rules (docs/data.md), builds the same network, and takes steps of the same size, rate and number in an order of
+its own. First values are those of the safetensors file FIRST, which a run of one step leaves, whose rate is 0, or of the same distributions. Prints
+the AUC over test.csv after the last step.
 """
 import csv
 import math
@@ -11,6 +12,7 @@ import time
 
 import numpy
 import torch
+from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 
 NUMBERS = ("hour", "age", "price", "visits")
@@ -65,6 +67,19 @@ class Recommender(torch.nn.Module):
         return y[:, 0]
 
 
+def take_first_values(model, path):
+    """Names of DLRM's modules, as sluice writes them: layers are numbered with their activations."""
+    tensors = load_file(path)
+    own = {f"emb_l.{i}.weight": table.weight for i, table in enumerate(model.tables)}
+    for name, layers in (("bot_l", model.bottom), ("top_l", model.top)):
+        for i, layer in enumerate(layers):
+            own |= {f"{name}.{2 * i}.weight": layer.weight, f"{name}.{2 * i}.bias": layer.bias}
+    assert own.keys() == tensors.keys(), own.keys() ^ tensors.keys()
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(tensors[name])
+
+
 def rate_at(steps):
     """DeepSpeed's WarmupDecayLR: the first two steps have the rate of its step 0."""
     warmup = math.ceil(WARMUP * steps)
@@ -82,6 +97,8 @@ def main():
     x, test_x = (torch.tensor(numpy.nan_to_num((v - mean) / deviation), dtype=torch.float32) for v in (x, test_x))
     torch.manual_seed(seed)
     model = Recommender()
+    if len(sys.argv) > 3:
+        take_first_values(model, sys.argv[3])
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
     steps = math.ceil(EPOCHS * len(labels) / BATCH)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate_at(steps))
