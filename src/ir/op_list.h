@@ -109,7 +109,7 @@ SL_FORWARD_OP(LINEAR, linear, linear, linear, linear, linear,
 /* x, w, bias? -> gelu(y) in the tanh form, y: LINEAR's, for backward. Lowering makes it of the two */
 SL_FORWARD_OP(LINEAR_GELU, linear_gelu, linear_gelu, linear_gelu, linear, linear,
     SL_ARITY(2, 3, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
-    .tile = SL_TILE_NEVER, .saved = { { "linear", SL_SAVED_VALUE } })
+    .tile = SL_TILE_NEVER, .saved = { { .name = "linear", .kind = SL_SAVED_VALUE } })
 /* x, w, base[..,O], bias? -> base + LINEAR's y. Lowering makes it of the two */
 SL_FORWARD_OP(LINEAR_ADD, linear_add, linear_add, linear_add, linear, linear,
     SL_ARITY(3, 4, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
@@ -190,17 +190,17 @@ SL_FORWARD_OP(LOG_SOFTMAX, log_softmax, softmax, from_input, pointwise, none,
 SL_FORWARD_OP(LAYER_NORM, layer_norm, layer_norm, layer_norm, pointwise, norm,
     SL_ARITY(2, 3, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER,
-    .saved = { { "mean", SL_SAVED_STATISTIC }, { "rstd", SL_SAVED_STATISTIC } })
+    .saved = { { .name = "mean", .kind = SL_SAVED_STATISTIC }, { .name = "rstd", .kind = SL_SAVED_STATISTIC } })
 /* x[..,C], weight[C] -> y = x rstd (attrs.norm.offset + weight), rstd[rows]. The offset is 0, or 1 where weights are
  * kept as differences from 1; it is added in f32 */
 SL_FORWARD_OP(RMS_NORM, rms_norm, rms_norm, rms_norm, pointwise, norm,
     SL_ARITY(2, 2, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 5,
-    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .saved = { { "rstd", SL_SAVED_STATISTIC } })
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .saved = { { .name = "rstd", .kind = SL_SAVED_STATISTIC } })
 /* qkv[B,T,(H+2G)*D], q_weight[D], k_weight[D] -> y, rstd[B,T,H+G]: RMS_NORM of each of the H query heads with q_weight
  * and of each of the G key heads with k_weight; the G value heads are copied */
 SL_FORWARD_OP(QK_NORM, qk_norm, qk_norm, qk_norm, pointwise, qk_norm,
     SL_ARITY(3, 3, 2), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 5,
-    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .saved = { { "rstd", SL_SAVED_STATISTIC } })
+    .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER, .saved = { { .name = "rstd", .kind = SL_SAVED_STATISTIC } })
 /* x[..,C], weight[C], bias[C], residual like x? -> y = relu?((x - mean) rstd weight + bias (+ residual)), mean[C],
  * rstd[C], statistics[SL_STATISTICS,C]. In training mean and variance are those of all rows of x, and rows BATCH_MEAN and
  * BATCH_VARIANCE (unbiased) of the statistics get them where they are wanted; in evaluation, and with attrs.batch_norm.frozen,
@@ -208,13 +208,13 @@ SL_FORWARD_OP(QK_NORM, qk_norm, qk_norm, qk_norm, pointwise, qk_norm,
 SL_FORWARD_OP(BATCH_NORM, batch_norm, batch_norm, batch_norm, channel_norm, batch_norm,
     SL_ARITY(3, 4, 4), .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER,
-    .saved = { { "mean", SL_SAVED_STATISTIC }, { "rstd", SL_SAVED_STATISTIC }, { "statistics", SL_SAVED_STATE } })
+    .saved = { { .name = "mean", .kind = SL_SAVED_STATISTIC }, { .name = "rstd", .kind = SL_SAVED_STATISTIC }, { .name = "statistics", .kind = SL_SAVED_STATE } })
 /* x[N,..,C], weight[C], bias[C] -> y, mean[N,G], rstd[N,G]: of each sample, the channels of each of G =
  * attrs.group_norm.groups groups of C/G neighbours are normalised together */
 SL_FORWARD_OP(GROUP_NORM, group_norm, group_norm, group_norm, channel_norm, group_norm,
     SL_ARITY(3, 3, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_BY_RESULT, .tile = SL_TILE_NEVER,
-    .saved = { { "mean", SL_SAVED_STATISTIC }, { "rstd", SL_SAVED_STATISTIC } })
+    .saved = { { .name = "mean", .kind = SL_SAVED_STATISTIC }, { .name = "rstd", .kind = SL_SAVED_STATISTIC } })
 /* x[B,T,W], positions[B,T] i32? -> same; rotates the first d = attrs.rotary.rotated dimensions (0: all) of each of
  * attrs.rotary.heads heads of width D from the row's start (pairs i, i + d/2), at positions[b,t], or at t, and copies the
  * rest. ir/rotary_table.h has the angles and what they are scaled by. attrs.rotary.inverse: the transpose */
@@ -228,7 +228,7 @@ SL_FORWARD_OP(ROTARY, rotary, rotary, rotary, pointwise, rotary,
  * of 1 to S, of their row. Never materialises T x S. */
 SL_FORWARD_OP(ATTENTION, attention, attention, attention, attention, attention,
     SL_ARITY(1, 4, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION, .lowering = SL_LOWER_BY_RESULT,
-    .tile = SL_TILE_NEVER, .positions = true, .saved = { { "lse", SL_SAVED_STATISTIC } })
+    .tile = SL_TILE_NEVER, .positions = true, .saved = { { .name = "lse", .kind = SL_SAVED_STATISTIC } })
 /* qkv[N,1,(H+2G)*D], positions[N,1] i32, slots[N,1] i32 -> out[N,1,H*D], cache. A row is a token of any sequence: its key
  * and value go to the place of its position in the cache of its slot, for all rows; then each query sees the keys of its
  * slot up to its own position, `window` of them at most, as ATTENTION's causal queries do. The cache is
@@ -236,7 +236,7 @@ SL_FORWARD_OP(ATTENTION, attention, attention, attention, attention, attention,
  * side by side, then the values, place after place. Position p lies at place p % kept. For generation: no gradient */
 SL_FORWARD_OP(ATTENTION_CACHED, attention_cached, attention_cached, none, attention_cached, cached,
     SL_ARITY(3, 3, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_ATTENTION, .lowering = SL_LOWER_BY_RESULT,
-    .tile = SL_TILE_NEVER, .only_evaluates = true, .saved = { { "cache", SL_SAVED_STATE } })
+    .tile = SL_TILE_NEVER, .only_evaluates = true, .saved = { { .name = "cache", .kind = SL_SAVED_STATE } })
 /* x -> x * keep / (1-p); keep from the counter (seed, step, micro, op, element); identity in evaluation. Its own
  * gradient: the same op on dy with the same attrs.dropout.op */
 SL_FORWARD_OP(DROPOUT, dropout, same, dropout, pointwise, dropout,
@@ -268,7 +268,7 @@ SL_FORWARD_OP(CONCAT, concat, concat, concat, pointwise, concat,
 SL_FORWARD_OP(CROSS_ENTROPY, cross_entropy, cross_entropy, cross_entropy, pointwise, cross_entropy,
     SL_ARITY(2, 2, 3), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 8,
     .lowering = SL_LOWER_AS_INPUT, .tile = SL_TILE_NEVER, SL_INDEXES(1, 0, true, true),
-    .saved = { { "lse", SL_SAVED_STATISTIC }, { "count", SL_SAVED_STATISTIC } })
+    .saved = { { .name = "lse", .kind = SL_SAVED_STATISTIC }, { .name = "count", .kind = SL_SAVED_STATISTIC } })
 /* x[..,I], w[O,I], targets[..] i32, bias[O]? -> mean loss [], count[] (as CROSS_ENTROPY), dw[O,I] in f32, dx like x and,
  * with a bias, dbias[O] in f32: the gradients of the loss for a seed of context.seed_gradient, so that logits never exist
  * as a whole: rows are worked through in chunks whose length depends on the shape alone. dw and dbias are summed within
@@ -279,7 +279,7 @@ SL_FORWARD_OP(LINEAR_CROSS_ENTROPY, linear_cross_entropy, linear_cross_entropy, 
               linear_cross_entropy, cross_entropy,
     SL_ARITY(3, 4, 5), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_PRECISION,
     .tile = SL_TILE_NEVER, SL_INDEXES(2, 1, false, true),
-    .saved = { { "count", SL_SAVED_STATISTIC }, { "dw", SL_SAVED_AHEAD }, { "dx", SL_SAVED_AHEAD },
+    .saved = { { .name = "count", .kind = SL_SAVED_STATISTIC }, { .name = "dw", .kind = SL_SAVED_AHEAD }, { .name = "dx", .kind = SL_SAVED_AHEAD },
                { "dbias", SL_SAVED_AHEAD, .with = 3 } })
 /* y, target (same shape) -> mean squared difference [] */
 SL_FORWARD_OP(MSE, mse, mse, mse, pointwise, none,
@@ -296,7 +296,7 @@ SL_FORWARD_OP(BCE_WITH_LOGITS, bce_with_logits, bce_with_logits, bce_with_logits
  * handed on are f32; the product with w may read the state rounded to the type of h */
 SL_FORWARD_OP(GRU, gru, gru, gru, gru, gru,
     SL_ARITY(3, 4, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_MATRIX, .lowering = SL_LOWER_BY_RESULT,
-    .tile = SL_TILE_NEVER, .lengths = 3, .saved = { { "gates", SL_SAVED_STATISTIC } })
+    .tile = SL_TILE_NEVER, .lengths = 3, .saved = { { .name = "gates", .kind = SL_SAVED_STATISTIC } })
 /* logits[B,T,V], labels[B,S] i32 (-1 behind the last of a row), lengths[B] i32 (frames that count) -> loss [], dlogits.
  * loss: mean over b of nll / max(1, labels of b), nll being -log of the probability that the softmax of the frames gives
  * to the labels, over all ways to align them, with repetitions and attrs.ctc.blank between (Graves et al., 2006).
@@ -305,7 +305,7 @@ SL_FORWARD_OP(GRU, gru, gru, gru, gru, gru,
  * no gradient. A label that is the blank or no class makes it NaN */
 SL_FORWARD_OP(CTC_LOSS, ctc_loss, ctc_loss, ctc_loss, ctc_loss, ctc,
     SL_ARITY(3, 3, 2), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .lowering = SL_LOWER_AS_INPUT,
-    .tile = SL_TILE_NEVER, SL_LABELS(1, 0), .lengths = 2, .saved = { { "dlogits", SL_SAVED_AHEAD } })
+    .tile = SL_TILE_NEVER, SL_LABELS(1, 0), .lengths = 2, .saved = { { .name = "dlogits", .kind = SL_SAVED_AHEAD } })
 /* x -> sum of all elements [] */
 SL_FORWARD_OP(SUM, sum, scalar, sum, pointwise, none,
     SL_ARITY(1, 1, 1), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .element_flops = 1,
