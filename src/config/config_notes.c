@@ -155,8 +155,8 @@ void sl_config_write_notes(const sluice_config *c, const sl_settings *s, const s
     if (log == NULL) return;
     /* sets of images, sentences, rows and sounds may have a part for it, which is known when they are opened */
     sl_sample_kind gives = sl_data_gives(s->data.type);
-    bool may_have = s->data.validation_path[0] != '\0' || gives == SL_SAMPLES_IMAGES ||
-                    gives == SL_SAMPLES_SENTENCES || gives == SL_SAMPLES_CLICKS || gives == SL_SAMPLES_SPEECH;
+    bool may_have = s->data.validation_path[0] != '\0' || gives == SL_SAMPLES_IMAGES || gives == SL_SAMPLES_SENTENCES ||
+                    gives == SL_SAMPLES_CLICKS || gives == SL_SAMPLES_SPEECH;
     if (s->evaluate.every > 0 && s->data.validation <= 0 && !may_have)
         sl_log_write(log, SLUICE_LOG_WARNING, "evaluate.every has nothing to evaluate on; set data.validation above 0");
     sl_config_warn_of_warmup(s, s->steps, log);

@@ -43,8 +43,8 @@ static void check_same_bits(const char *model, const char *packing)
 {
     static const char *const ways[] = {
         "--ranks 2", "--ranks 4 --set zero_optimization.stage=3",
-        "--ranks 2 --set zero_optimization.stage=2 --set "
-        "zero_optimization.offload_optimizer.device=cpu",
+        ("--ranks 2 --set zero_optimization.stage=2 --set "
+         "zero_optimization.offload_optimizer.device=cpu"),
         "--set zero_optimization.stage=3 --set zero_optimization.offload_param.device=cpu"
     };
     char folder[4096], hash[256], other[256];

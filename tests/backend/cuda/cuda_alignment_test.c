@@ -68,7 +68,7 @@ static const aligned_case cases[] = {
     { SL_OP_SOFTCAP, 1, 1, .in = { S(5003) }, .out = { S(5003) }, .attrs = { .softcap = { 0.7f } } },
     { SL_OP_ROTARY, 1, 1, .in = { S(2, 9, 112) }, .out = { S(2, 9, 112) }, .attrs = { .rotary = { .heads = 3, .head_width = 32, .base = 1e4f, .rotated = 16 } } },
     { SL_OP_QK_NORM, 3, 2, .in = { S(2, 9, 640), S(160), S(160) }, .out = { S(2, 9, 640), S(2, 9, 3) }, .attrs = { .qk_norm = { 2, 1, 160, 1e-6f, 1.0f } }, .statistics = 2 },
-    { SL_OP_BATCH_NORM, 4, 4, .in = { S(37, 48), S(48), S(48), S(37, 48) }, .out = { S(37, 48), S(48), S(48), S(4, 48) }, .attrs = { .batch_norm = { 1e-5f, 0.1f, true } }, .statistics = 14 },
+    { SL_OP_BATCH_NORM, 4, 4, .in = { S(37, 48), S(48), S(48), S(37, 48) }, .out = { S(37, 48), S(48), S(48), S(4, 48) }, .attrs = { .batch_norm = { .epsilon = 1e-5f, .momentum = 0.1f, .relu = true } }, .statistics = 14 },
     { SL_OP_GROUP_NORM, 3, 3, .in = { S(3, 37, 48), S(48), S(48) }, .out = { S(3, 37, 48), S(3, 4), S(3, 4) }, .attrs = { .group_norm = { 4, 1e-5f } }, .statistics = 6 },
     { SL_OP_CONCAT, 2, 1, .in = { S(9, 32), S(9, 64) }, .out = { S(9, 96) }, .attrs = { .concat = { 1 } } },
 };

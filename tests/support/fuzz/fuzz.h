@@ -14,25 +14,25 @@
 #include "sluice.h"
 
 /* clang-format off: a line each */
-#define FUZZ_TARGETS(X) \
-    X(config) \
-    X(machine) \
-    X(safetensors) \
-    X(manifest) \
-    X(trace) \
-    X(text) \
-    X(tokenizer) \
-    X(tokens) \
-    X(model_config) \
-    X(weights_index) \
-    X(jsonl) \
-    X(prompts) \
-    X(adapter_config) \
-    X(generation_config) \
-    X(idx) \
-    X(cifar) \
-    X(picture) \
-    X(sound) \
+#define FUZZ_TARGETS(X)                                                                                                \
+    X(config)                                                                                                          \
+    X(machine)                                                                                                         \
+    X(safetensors)                                                                                                     \
+    X(manifest)                                                                                                        \
+    X(trace)                                                                                                           \
+    X(text)                                                                                                            \
+    X(tokenizer)                                                                                                       \
+    X(tokens)                                                                                                          \
+    X(model_config)                                                                                                    \
+    X(weights_index)                                                                                                   \
+    X(jsonl)                                                                                                           \
+    X(prompts)                                                                                                         \
+    X(adapter_config)                                                                                                  \
+    X(generation_config)                                                                                               \
+    X(idx)                                                                                                             \
+    X(cifar)                                                                                                           \
+    X(picture)                                                                                                         \
+    X(sound)                                                                                                           \
     X(transcripts)
 /* clang-format on */
 
