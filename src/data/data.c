@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
+#include "core/io.h"
 #include "core/rng.h"
 #include "data/source.h"
 
@@ -178,4 +179,13 @@ void sl_identity_end(sl_sha256 *h, char hex[65])
     uint8_t digest[32];
     sl_sha256_final(h, digest);
     sl_sha256_hex(digest, hex);
+}
+
+bool sl_find_in(const char *folder, const char *const *names, char out[PATH_MAX])
+{
+    for (; *names != NULL; names++) {
+        int n = snprintf(out, PATH_MAX, "%s/%s", folder, *names);
+        if (n > 0 && n < PATH_MAX && sl_path_exists(out)) return true;
+    }
+    return false;
 }

@@ -47,21 +47,7 @@ typedef struct glue {
     char first_truncated[SL_DELIMITED_PLACE];
 } glue;
 
-static bool given(const char *setting)
-{
-    return setting != NULL && setting[0] != '\0';
-}
-
 /* ---- files ---- */
-
-static bool find_in(const char *folder, const char *const *names, char out[PATH_MAX])
-{
-    for (; *names != NULL; names++) {
-        int n = snprintf(out, PATH_MAX, "%s/%s", folder, *names);
-        if (n > 0 && n < PATH_MAX && sl_path_exists(out)) return true;
-    }
-    return false;
-}
 
 /* The file to train on and, where there is one, the file to validate on ("": none). */
 static sluice_status find_files(const sl_data_options *o, char train[PATH_MAX], char other[PATH_MAX])
@@ -72,22 +58,22 @@ static sluice_status find_files(const sl_data_options *o, char train[PATH_MAX], 
                                           NULL };
     sl_path_info info;
     other[0] = '\0';
-    if (!given(o->path))
+    if (!sl_given(o->path))
         return sl_fail(SLUICE_ERR_USAGE, "data.path is missing; give a folder with train.tsv, or a file");
-    if (given(o->validation_path) && o->validation > 0)
+    if (sl_given(o->validation_path) && o->validation > 0)
         return sl_fail(
             SLUICE_ERR_USAGE,
             "data.validation sets a share of data.path aside and data.validation_path names a file; give one");
     SL_TRY(sl_path_look(o->path, &info));
     if (info.kind == SL_PATH_FOLDER) {
-        if (!find_in(o->path, trains, train))
+        if (!sl_find_in(o->path, trains, train))
             return sl_fail(SLUICE_ERR_INPUT, "%s: train.tsv is not there, nor msr_paraphrase_train.txt; name a file",
                            sl_show(o->path).text);
-        if (!(o->validation > 0) && !find_in(o->path, others, other)) other[0] = '\0';
+        if (!(o->validation > 0) && !sl_find_in(o->path, others, other)) other[0] = '\0';
     } else if (snprintf(train, PATH_MAX, "%s", o->path) >= PATH_MAX) {
         return sl_fail(SLUICE_ERR_USAGE, "data.path: the path is too long");
     }
-    if (given(o->validation_path) && snprintf(other, PATH_MAX, "%s", o->validation_path) >= PATH_MAX)
+    if (sl_given(o->validation_path) && snprintf(other, PATH_MAX, "%s", o->validation_path) >= PATH_MAX)
         return sl_fail(SLUICE_ERR_USAGE, "data.validation_path: the path is too long");
     return SLUICE_OK;
 }
@@ -135,12 +121,12 @@ static int usual_label(const sl_delimited *d)
 static sluice_status find_columns(const sl_data_options *o, const sl_delimited *d, glue_columns *out)
 {
     *out = (glue_columns){ -1, -1, usual_label(d) };
-    if (given(o->label_column)) SL_TRY(named_column(d, "data.columns.label", o->label_column, &out->label));
-    if (!given(o->first_column) && given(o->second_column))
+    if (sl_given(o->label_column)) SL_TRY(named_column(d, "data.columns.label", o->label_column, &out->label));
+    if (!sl_given(o->first_column) && sl_given(o->second_column))
         return sl_fail(SLUICE_ERR_USAGE, "data.columns.second is given and data.columns.first is not");
-    if (given(o->first_column)) {
+    if (sl_given(o->first_column)) {
         SL_TRY(named_column(d, "data.columns.first", o->first_column, &out->first));
-        if (given(o->second_column)) SL_TRY(named_column(d, "data.columns.second", o->second_column, &out->second));
+        if (sl_given(o->second_column)) SL_TRY(named_column(d, "data.columns.second", o->second_column, &out->second));
     } else {
         usual_sentences(d, out);
     }
@@ -594,7 +580,7 @@ static void identify(glue *g)
 static sluice_status load(glue *g, const sl_data_options *o)
 {
     sl_tokenizer *t;
-    if (!given(o->tokenizer))
+    if (!sl_given(o->tokenizer))
         return sl_fail(SLUICE_ERR_USAGE, "data.tokenizer is missing; give a folder with tokenizer.json, or that file");
     SL_TRY(sl_tokenizer_open(o->tokenizer, &t));
     g->vocabulary = sl_tokenizer_size(t);

@@ -81,11 +81,6 @@ typedef struct jsonl {
     const char **part_texts;
 } jsonl;
 
-static bool given(const char *setting)
-{
-    return setting != NULL && setting[0] != '\0';
-}
-
 /* ---- encoding by several threads ---- */
 
 typedef struct crew {
@@ -298,7 +293,7 @@ static sluice_status choose_template(jsonl *d, const sl_data_options *o, sl_json
     bool wants = shape == SL_SHAPE_MESSAGES || shape == SL_SHAPE_CONVERSATIONS;
     *out = NULL;
     if (shape == SL_SHAPE_TEXT) return SLUICE_OK;
-    if (given(o->chat)) {
+    if (sl_given(o->chat)) {
         *out = sl_chat_find(o->chat);
         if (*out != NULL) return SLUICE_OK;
         return sl_fail(SLUICE_ERR_USAGE, "data.template \"%s\" is not one of %s", sl_show(o->chat).text,
@@ -343,7 +338,7 @@ static sluice_status make_rules(jsonl *d, const sl_data_options *o, const sl_tok
     };
     SL_TRY(choose_template(d, o, shape, folder, &r->chat));
     find_end(t, folder, r);
-    if (given(o->chat_date)) r->words.date = o->chat_date;
+    if (sl_given(o->chat_date)) r->words.date = o->chat_date;
     if (shape == SL_SHAPE_TEXT && o->loss == SL_LOSS_ANSWERS)
         return sl_fail(SLUICE_ERR_USAGE, "data.loss is \"answers\", but the data is plain text, which has none");
     r->loss_on_all = shape == SL_SHAPE_TEXT || o->loss == SL_LOSS_ALL;
@@ -732,7 +727,7 @@ static sluice_status load_with(jsonl *d, const sl_data_options *o, const sl_toke
 {
     d->vocabulary = sl_tokenizer_size(t);
     SL_TRY(read_corpus(d, o, o->path, t, folder, vocabulary));
-    if (given(o->validation_path)) SL_TRY(read_corpus(d, o, o->validation_path, t, folder, vocabulary));
+    if (sl_given(o->validation_path)) SL_TRY(read_corpus(d, o, o->validation_path, t, folder, vocabulary));
     SL_TRY(split_documents(d, o->validation));
     identify(d);
     return keep_first(d, t);
@@ -756,13 +751,13 @@ static sluice_status load(jsonl *d, const sl_data_options *o, int64_t vocabulary
 
 static sluice_status check(const sl_data_options *o, int64_t context)
 {
-    if (!given(o->path)) return sl_fail(SLUICE_ERR_USAGE, "data.path is missing; give the file of samples");
-    if (!given(o->tokenizer))
+    if (!sl_given(o->path)) return sl_fail(SLUICE_ERR_USAGE, "data.path is missing; give the file of samples");
+    if (!sl_given(o->tokenizer))
         return sl_fail(SLUICE_ERR_USAGE,
                        "data.tokenizer is missing; give a folder with tokenizer.json, or model.path, whose it then is");
     if (context < 1 || context > MAX_CONTEXT)
         return sl_fail(SLUICE_ERR_USAGE, "model.context is %" PRId64 "; give 1 to %d", context, MAX_CONTEXT);
-    if (given(o->validation_path) && o->validation > 0)
+    if (sl_given(o->validation_path) && o->validation > 0)
         return sl_fail(SLUICE_ERR_USAGE, "data.validation and data.validation_path are both given; leave one out");
     return SLUICE_OK;
 }

@@ -5,6 +5,8 @@
 #ifndef SL_DATA_SOURCE_H
 #define SL_DATA_SOURCE_H
 
+#include <limits.h>
+
 #include "core/sha256.h"
 #include "data/data.h"
 
@@ -61,6 +63,14 @@ int64_t sl_table_samples(const sluice_data *d, sl_data_split split);
 sluice_status sl_table_fill(sluice_data *d, uint64_t index, int64_t rows, const sl_data_field *fields, int field_count);
 sluice_status sl_table_fill_eval(sluice_data *d, sl_data_split split, int64_t first, int64_t rows,
                                  const sl_data_field *fields, int field_count, int64_t *valid);
+
+/* Whether a setting of text is there. */
+static inline bool sl_given(const char *setting)
+{
+    return setting != NULL && setting[0] != '\0';
+}
+/* The first of these files that a folder has; the names end with NULL. False: it has none. */
+bool sl_find_in(const char *folder, const char *const *names, char out[PATH_MAX]);
 
 /* A hash begun with the settings as text; the kind adds its contents and finishes it. */
 void sl_identity_begin(sl_sha256 *h, const char *format, ...) __attribute__((format(printf, 2, 3)));

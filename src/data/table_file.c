@@ -54,11 +54,6 @@ typedef struct table_rows {
     char identity[65];
 } table_rows;
 
-static bool given(const char *setting)
-{
-    return setting != NULL && setting[0] != '\0';
-}
-
 static bool is_missing(const char *text)
 {
     static const char *const words[] = { "", "NA", "N/A", "nan", "NaN", "null", "NULL", "?" };
@@ -136,7 +131,7 @@ static sluice_status find_label(const sl_data_options *o, const sl_delimited *d,
 {
     static const char *const usual[] = { "label", "target", "class", "click", "clicked", "y" };
     *out = -1;
-    if (given(o->label_column)) {
+    if (sl_given(o->label_column)) {
         *out = sl_delimited_find(d, o->label_column, false);
         return *out >= 0 ? SLUICE_OK : fail_pattern(d, "data.columns.label", o->label_column);
     }
@@ -435,8 +430,8 @@ static sluice_status find_files(const sl_data_options *o, char train[PATH_MAX], 
     static const char *const stems[] = { "validation", "valid", "val", "dev", "test" };
     sl_path_info info;
     other[0] = '\0';
-    if (!given(o->path)) return sl_fail(SLUICE_ERR_USAGE, "data.path is missing; give a CSV or TSV file");
-    if (given(o->validation_path) && o->validation > 0)
+    if (!sl_given(o->path)) return sl_fail(SLUICE_ERR_USAGE, "data.path is missing; give a CSV or TSV file");
+    if (sl_given(o->validation_path) && o->validation > 0)
         return sl_fail(
             SLUICE_ERR_USAGE,
             "data.validation sets a share of data.path aside and data.validation_path names a file; give one");
@@ -450,7 +445,7 @@ static sluice_status find_files(const sl_data_options *o, char train[PATH_MAX], 
     } else if (snprintf(train, PATH_MAX, "%s", o->path) >= PATH_MAX) {
         return sl_fail(SLUICE_ERR_USAGE, "data.path: the path is too long");
     }
-    if (given(o->validation_path) && snprintf(other, PATH_MAX, "%s", o->validation_path) >= PATH_MAX)
+    if (sl_given(o->validation_path) && snprintf(other, PATH_MAX, "%s", o->validation_path) >= PATH_MAX)
         return sl_fail(SLUICE_ERR_USAGE, "data.validation_path: the path is too long");
     return SLUICE_OK;
 }

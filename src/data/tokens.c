@@ -293,15 +293,10 @@ static sluice_status identify(tokens *t, const sl_data_options *o)
 
 /* ---- opening ---- */
 
-static bool given(const char *path)
-{
-    return path != NULL && path[0] != '\0';
-}
-
 static sluice_status open_stream(const char *path, const char *mask_path, sl_token_type type, bool random, stream *out)
 {
     SL_TRY(sl_token_sequence_open(path, type, random, &out->ids));
-    if (!given(mask_path)) return SLUICE_OK;
+    if (!sl_given(mask_path)) return SLUICE_OK;
     SL_TRY(sl_token_sequence_open(mask_path, SL_TOKENS_U8, random, &out->mask));
     return sl_token_sequence_match(out->ids, out->mask);
 }
@@ -326,15 +321,15 @@ static sluice_status cut_ranges(tokens *t, const sl_data_options *o)
 
 static sluice_status check_settings(const sl_data_options *o, int64_t vocabulary)
 {
-    if (!given(o->path)) return sl_fail(SLUICE_ERR_USAGE, "data.path is missing; give the token file");
+    if (!sl_given(o->path)) return sl_fail(SLUICE_ERR_USAGE, "data.path is missing; give the token file");
     if (vocabulary < 1 || vocabulary > INT32_MAX)
         return sl_fail(SLUICE_ERR_USAGE,
                        "model.vocabulary must be a number for token files: their tokenizer's, such as 50257 of GPT-2");
-    if (given(o->validation_path) && o->validation > 0)
+    if (sl_given(o->validation_path) && o->validation > 0)
         return sl_fail(
             SLUICE_ERR_USAGE,
             "data.validation sets a share of data.path aside and data.validation_path names a file; give one");
-    if (given(o->validation_mask_path) && !given(o->validation_path))
+    if (sl_given(o->validation_mask_path) && !sl_given(o->validation_path))
         return sl_fail(SLUICE_ERR_USAGE,
                        "data.validation_mask_path is the mask of data.validation_path, which is missing");
     if (o->document_token >= vocabulary)
@@ -355,7 +350,7 @@ static sluice_status load(tokens *t, const sl_data_options *o)
     t->mask = sl_alloc_array((size_t)t->windows.context + 1, sizeof *t->mask, "token window");
     if (t->ids == NULL || t->mask == NULL) return SLUICE_ERR_NO_MEMORY;
     SL_TRY(open_stream(o->path, o->mask_path, type, o->shuffle, &t->files));
-    if (given(o->validation_path))
+    if (sl_given(o->validation_path))
         SL_TRY(open_stream(o->validation_path, o->validation_mask_path, type, false, &t->validation));
     SL_TRY(cut_ranges(t, o));
     return identify(t, o);

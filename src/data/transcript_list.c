@@ -13,21 +13,7 @@
 #include "data/utterances.h"
 #include "format/delimited.h"
 
-static bool given(const char *setting)
-{
-    return setting != NULL && setting[0] != '\0';
-}
-
 /* ---- files ---- */
-
-static bool find_in(const char *folder, const char *const *names, char out[PATH_MAX])
-{
-    for (; *names != NULL; names++) {
-        int n = snprintf(out, PATH_MAX, "%s/%s", folder, *names);
-        if (n > 0 && n < PATH_MAX && sl_path_exists(out)) return true;
-    }
-    return false;
-}
 
 /* The list in a folder, or the file itself. */
 static sluice_status find_list(const char *key, const char *path, const char *const *names, char out[PATH_MAX])
@@ -35,7 +21,7 @@ static sluice_status find_list(const char *key, const char *path, const char *co
     sl_path_info info;
     SL_TRY(sl_path_look(path, &info));
     if (info.kind == SL_PATH_FOLDER) {
-        if (find_in(path, names, out)) return SLUICE_OK;
+        if (sl_find_in(path, names, out)) return SLUICE_OK;
         return sl_fail(SLUICE_ERR_INPUT,
                        "%s: %s is not there, the list of sounds and what is said in them; name a file",
                        sl_show(path).text, names[0]);
@@ -54,17 +40,17 @@ sluice_status sl_utterances_find(const sl_data_options *o, char train[PATH_MAX],
                                        "dev.tsv",         "test.tsv",        NULL };
     sl_path_info info;
     other[0] = '\0';
-    if (!given(o->path))
+    if (!sl_given(o->path))
         return sl_fail(SLUICE_ERR_USAGE, "data.path is missing; give a folder with transcripts.tsv, or such a file");
-    if (given(o->validation_path) && o->validation > 0)
+    if (sl_given(o->validation_path) && o->validation > 0)
         return sl_fail(
             SLUICE_ERR_USAGE,
             "data.validation sets a share of data.path aside and data.validation_path names a list; give one");
     SL_TRY(find_list("data.path", o->path, trains, train));
-    if (given(o->validation_path)) return find_list("data.validation_path", o->validation_path, any, other);
+    if (sl_given(o->validation_path)) return find_list("data.validation_path", o->validation_path, any, other);
     SL_TRY(sl_path_look(o->path, &info));
     bool looks = info.kind == SL_PATH_FOLDER && !(o->validation > 0);
-    if (!looks || !find_in(o->path, others, other)) other[0] = '\0';
+    if (!looks || !sl_find_in(o->path, others, other)) other[0] = '\0';
     return SLUICE_OK;
 }
 
@@ -84,9 +70,9 @@ static int usual_column(const sl_delimited *d, const char *const *names)
 static sluice_status find_column(const sl_delimited *d, const char *key, const char *name, const char *const *usual,
                                  int *out)
 {
-    *out = given(name) ? sl_delimited_find(d, name, false) : usual_column(d, usual);
+    *out = sl_given(name) ? sl_delimited_find(d, name, false) : usual_column(d, usual);
     if (*out >= 0) return SLUICE_OK;
-    if (given(name))
+    if (sl_given(name))
         return sl_fail(SLUICE_ERR_INPUT, "%s has no column %s, which %s names", sl_show(d->path).text,
                        sl_quote(name).text, key);
     return sl_fail(SLUICE_ERR_INPUT, "%s: line 1 names no column that is known, such as %s; name it with %s",

@@ -67,11 +67,6 @@ typedef struct speech_scratch {
     float *rows;     /* owned: [rows, bands] */
 } speech_scratch;
 
-static bool given(const char *setting)
-{
-    return setting != NULL && setting[0] != '\0';
-}
-
 /* ---- characters ---- */
 
 static void mark(uint8_t *seen, const char *text)
@@ -122,11 +117,11 @@ static sluice_status copy_kept(speech *s, const sl_vocabulary *kept)
 /* Those of a model that was trained before, those of the settings, or those of the transcripts to train on. */
 static sluice_status find_characters(speech *s, const sl_data_options *o)
 {
-    if (o->kept != NULL && !given(o->characters)) return copy_kept(s, o->kept);
+    if (o->kept != NULL && !sl_given(o->characters)) return copy_kept(s, o->kept);
     uint8_t *seen = sl_alloc(CODE_POINT_COUNT, "characters of transcripts");
     if (seen == NULL) return SLUICE_ERR_NO_MEMORY;
-    if (given(o->characters)) mark(seen, o->characters);
-    for (int64_t i = 0; !given(o->characters) && i < s->lists[0].count; i++) mark(seen, s->lists[0].items[i].text);
+    if (sl_given(o->characters)) mark(seen, o->characters);
+    for (int64_t i = 0; !sl_given(o->characters) && i < s->lists[0].count; i++) mark(seen, s->lists[0].items[i].text);
     sluice_status st = number_characters(s, seen);
     sl_free(seen);
     if (st == SLUICE_OK && o->kept != NULL) st = check_kept(s, o->kept);
