@@ -16,12 +16,11 @@
 /* Index of the first stretch that ends at `at` or after it. */
 static int first_ending(sl_first_fit *f, const sl_stretches *s, uint64_t at)
 {
-    const sl_stretch *of = &f->pool[s->first];
     int low = 0, high = s->count;
     while (low < high) {
         int middle = (low + high) / 2;
         f->looked++;
-        if (of[middle].end < at)
+        if (f->pool[s->first + middle].end < at)
             low = middle + 1;
         else
             high = middle;
@@ -53,7 +52,7 @@ static sluice_status grow_set(sl_first_fit *f, sl_stretches *s)
 static sluice_status add_to_set(sl_first_fit *f, sl_stretches *s, sl_stretch new)
 {
     int at = first_ending(f, s, new.begin), end = at;
-    const sl_stretch *of = &f->pool[s->first];
+    const sl_stretch *of = s->count > 0 ? &f->pool[s->first] : NULL; /* before the first one there is no pool */
     if (at < s->count && of[at].begin <= new.begin &&of[at].end >= new.end) return SLUICE_OK;
     for (; end < s->count && of[end].begin <= new.end; end++) {
         f->looked++;

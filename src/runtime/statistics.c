@@ -114,8 +114,8 @@ sluice_status sl_exec_take_statistics(sl_exec *x)
 {
     const sluice_graph *g = x->plan->graph;
     sl_running_values *v = &x->running;
+    if (all_frozen(g)) return SLUICE_OK; /* or there are none, and no memory for them */
     float *all = v->mine + v->numbers;
-    if (all_frozen(g)) return SLUICE_OK;
     for (int i = 0; i < g->running_count; i++) {
         if (is_frozen(g, i)) continue;
         SL_TRY(x->backend->download(x->device, v->mine + v->first[i], rows_on_device(x, i, SL_BATCH_MEAN)));
