@@ -235,7 +235,11 @@ static bool only_moved(const op_case *c, const layout *l)
 /* cuDNN rounds a gradient to the form of the images before it adds it to what is there (cuda_conv.c). */
 static bool rounds_twice(const op_case *c, const test_device *device, const layout *l)
 {
-    return c->op == SL_OP_CONV2D_GRAD_INPUT && l->attrs.accumulate != 0 && strcmp(device->backend->name, "cpu") != 0;
+#if defined(SL_TEST_CUDA_EMULATED)
+    if (device->backend == &sl_emulated_cuda_backend) return false; /* it has no cuDNN */
+#endif
+    return c->op == SL_OP_CONV2D_GRAD_INPUT && l->attrs.accumulate != 0 && l->call.output_forms[0] != SL_FORM_F32 &&
+           strcmp(device->backend->name, "cpu") != 0;
 }
 
 static void check_close(const op_case *c, const test_device *device, int output, const layout *l,
@@ -393,6 +397,7 @@ TEST(results_are_close_to_the_reference_and_equal_in_bits_on_every_path_in_every
         for (int t = 0; t < TYPES; t++) run_and_free(&cases[i], PLAIN, types[t]);
 }
 
+/* All but one round once: rounds_twice. */
 TEST(accumulating_ops_add_to_what_is_there_and_round_once)
 {
     for (int i = 0; i < CASE_COUNT; i++)
