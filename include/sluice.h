@@ -704,7 +704,9 @@ typedef struct sluice_job_options {
     sluice_world *world; /* train: NULL: one rank */
     int ranks; /* plan: for so many ranks, which share this machine or each have what `machine` describes; 0: as
                   many as the world has */
-    const char *machine; /* plan, train: file with the rates to plan with; NULL: those this kind of CPU usually has */
+    /* plan, train: file with the rates to plan with; "default": those this kind of CPU or GPU usually has; NULL: what the
+     * environment's SLUICE_MACHINE says, and without it rates measured here for this model, kept in the user's cache */
+    const char *machine;
     const char *trace; /* train: file for the timeline of a step, docs/trace.md; rank N > 0 adds ".rankN"; NULL: none */
     /* generate, as in Hugging Face's generate and in its order: repetition penalty, temperature, top-k, top-p, min-p */
     double top_p;              /* above 0 to 1, which is off */

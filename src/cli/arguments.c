@@ -107,7 +107,7 @@ static const argument arguments[] = {
       "device to measure: cpu, cuda or auto (default: a GPU if there is one)", 0 },
     { "machine", ARG_TEXT, AT(machine), "FILE", " plan train devices ",
       "devices: write the measured rates to FILE; plan: plan for the machine that FILE describes; train: plan with its "
-      "rates",
+      "rates; plan, train: `default` measures nothing and takes the rates that such a machine usually has",
       0 },
     { "trace", ARG_TEXT, AT(trace), "FILE", " train ",
       "write a timeline of one step, predicted and measured, for Perfetto or chrome://tracing (docs/trace.md)", 0 },

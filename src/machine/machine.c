@@ -146,6 +146,14 @@ uint64_t sl_memory_high_water(void)
     return 1024 * sum_of_lines("/proc/self/status", "VmHWM:");
 }
 
+void sl_memory_forget_high_water(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    if (f == NULL) return;
+    fputs("5", f); /* proc(5): the peak becomes what is resident now */
+    fclose(f);
+}
+
 uint64_t sl_machine_room(const sl_plan_options *o, uint64_t available)
 {
     /* `available` no longer contains what this process has already taken, which is most of the overhead: what is still

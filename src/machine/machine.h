@@ -17,6 +17,8 @@ uint64_t sl_memory_resident(void);
 uint64_t sl_memory_own(void);
 /* Most resident bytes this process ever had. */
 uint64_t sl_memory_high_water(void);
+/* From now on, where the system can do that. */
+void sl_memory_forget_high_water(void);
 /* Rates by class of CPU and number of threads; nothing is measured, so that plans are the same from run to run. */
 void sl_machine_describe(sl_isa isa, int threads, sl_machine *out);
 /* What the arenas of this process may take of `available` bytes: less 5 %, less the overhead still to come. */

@@ -305,7 +305,9 @@ static sluice_status measure_all(sl_bench *b, sl_machine *m)
     SL_TRY(sl_bench_fill(b, SL_TIER_HOST));
     SL_TRY(sl_measure_links(b, m));
     if (b->scale.discrete) SL_TRY(sl_measure_slowdowns(b, m));
-    return b->ranks > 1 ? sl_measure_collectives(b, m) : SLUICE_OK;
+    /* of a graph on GPUs it is not known here which library the ranks will talk by */
+    const bool collects = b->ranks > 1 && (b->scale.graph == NULL || !b->scale.discrete);
+    return collects ? sl_measure_collectives(b, m) : SLUICE_OK;
 }
 
 /* ---- memory ---- */
@@ -341,7 +343,7 @@ static sluice_status fit_regions(sl_comm *comm, const sl_device_choice *device, 
     }
     SL_TRY(agree_on_regions(comm, s));
     for (int t = 0; t < SL_TIER_COUNT; t++)
-        if (s->region[t] < (s->discrete ? 128 : 16) * CHUNK_BYTES)
+        if (s->region[t] < SL_BENCH_LEAST_REGION(s->discrete))
             return sl_fail(
                 SLUICE_ERR_NO_MEMORY,
                 "not enough free memory on the %s to measure with: end other programs, or measure with fewer "
@@ -442,11 +444,12 @@ sluice_status sl_bench_measure(sl_comm *comm, const sl_device_choice *device, co
     b.rank = comm->ops->rank(comm);
     b.ranks = comm->ops->size(comm);
     fill_context(&b.context);
+    if (scale->graph != NULL) sl_bench_fit_graph(&b);
     SL_TRY(fit_regions(comm, device, &b.scale));
     comm->ops->arena_files(comm, options.arena_files);
     sl_rank_place_choose(b.rank, b.rank, b.ranks, &place);
     sl_binding_apply(&place.binding);
-    options.threads = sl_device_host_threads(device, place.cpus);
+    options.threads = scale->threads > 0 ? scale->threads : sl_device_host_threads(device, place.cpus);
     options.nodes = place.binding.nodes;
     SL_TRY(sl_bench_progress_open(b.rank == 0 ? progress : NULL, &b.progress));
     sluice_status st = measure_on_bench(&b, device, &options, m, pinnable);

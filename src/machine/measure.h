@@ -25,6 +25,9 @@ typedef enum {
 
 /* What is measured, and on how much, by class of device. */
 typedef struct sl_bench_scale {
+    /* Its kernels are timed instead of those of models, and the regions fitted to them; NULL: those of models. Borrowed. */
+    const sluice_graph *graph;
+    int threads; /* of the pool that works on the host; 0: as a rank's place has */
     /* A discrete device is another processor than the host's: its kernels are queued, and the update stream, which the
      * host works off, is measured by itself. */
     bool discrete;
@@ -58,9 +61,14 @@ typedef struct sl_bench_scale {
     /* What runs at the same time to see how much each is slowed down: a GEMM of square matrices, a copy, an update. */
     int64_t gemm_side, contention_update;
     uint64_t contention_copy;
+    int contention_tries; /* on a CPU */
 } sl_bench_scale;
 
-extern const sl_bench_scale sl_bench_cpu, sl_bench_gpu;
+/* The second two are for a graph, and take about a second. */
+extern const sl_bench_scale sl_bench_cpu, sl_bench_gpu, sl_bench_cpu_graph, sl_bench_gpu_graph;
+
+/* Below that nothing can be measured. */
+#define SL_BENCH_LEAST_REGION(discrete) ((uint64_t)((discrete) ? 128 : 16) << 20)
 
 typedef struct sl_bench_progress sl_bench_progress;
 
@@ -146,6 +154,10 @@ sluice_status sl_bench_measure(sl_comm *comm, const sl_device_choice *device, co
                                FILE *progress, sl_machine *m, uint64_t *pinnable);
 
 sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m);
+/* Regions and ids that suit b->scale.graph; before memory is reserved. */
+void sl_bench_fit_graph(sl_bench *b);
+/* Graphs of the same hash have the same kernels to measure. */
+uint64_t sl_bench_graph_hash(const sluice_graph *g);
 sluice_status sl_measure_updates(sl_bench *b, sl_machine *m);
 sluice_status sl_measure_links(sl_bench *b, sl_machine *m);
 /* How much kernels, copies and updates of the host slow each other down, on a discrete device. */

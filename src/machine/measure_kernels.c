@@ -1,10 +1,12 @@
-/* measure_kernels.c: the durations of the kernels that training runs, in f32 and in bf16.
+/* measure_kernels.c: the durations of the kernels that training runs, in f32 and in 16 bits.
  *
- * Models of one layer say which kernels there are, with which attributes and shapes; each node is then timed by itself,
- * on operands that have not just been used. */
+ * Models of one layer say which kernels there are, with which attributes and shapes, or the graph that is to be trained
+ * does; each node is then timed by itself, on operands that have not just been used. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/alloc.h"
 #include "core/thread.h"
 #include "machine/measure.h"
 
@@ -151,37 +153,51 @@ static bool is_seen(survey *s, const node_call *n)
     return false;
 }
 
+static double work_of(sl_op op, sl_cost cost)
+{
+    return sl_is_matrix_op(op) ? cost.flops : cost.bytes;
+}
+
+/* Seconds by the general rates. */
+static double expect(const survey *s, sl_op op, sl_cost cost)
+{
+    const sl_machine *m = s->machine;
+    return sl_is_matrix_op(op) ? cost.flops / sl_machine_gemm_flops(m, s->type != SLUICE_F32)
+                               : cost.bytes / m->device_bytes_per_second;
+}
+
 /* Whether a node is worth its time. All ranks say the same. */
 static bool is_wanted(sl_bench *b, survey *s, node_call *n, sl_cost cost, double work)
 {
-    const sl_machine *m = s->machine;
-    double expected = sl_is_matrix_op(n->node->op) ? cost.flops / sl_machine_gemm_flops(m, s->type == SLUICE_BF16)
-                                                   : cost.bytes / m->device_bytes_per_second;
+    double expected = expect(s, n->node->op, cost);
     if (work <= 0 || sl_node_type(n->graph, n->node) != s->type || !b->backend->supports(n->node->op)) return false;
     if (b->scale.node_seconds > 0 && expected > b->scale.node_seconds) return false;
     size_node(b, n);
-    if (!sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written)) return false;
-    return !b->scale.discrete || !is_seen(s, n);
+    return sl_bench_make_room(b, SL_TIER_DEVICE, n->read, n->written);
+}
+
+static sluice_status time_node(sl_bench *b, node_call *n, double work, survey *s)
+{
+    double seconds;
+    b->label = sl_ops[n->node->op].name;
+    b->label_work = work;
+    b->sustained = s->sustained && sl_is_matrix_op(n->node->op);
+    SL_TRY(sl_bench_time(b, prepare_node, run_node, n, &seconds));
+    b->sustained = false;
+    return sl_samples_add(&s->samples[n->node->op], work, seconds);
 }
 
 static sluice_status time_nodes(sl_bench *b, const sluice_graph *g, survey *s)
 {
     for (int i = 0; i < g->forward_count + g->backward_count; i++) {
         node_call n = { .graph = g, .node = &g->nodes[i] };
-        double seconds;
         bool late;
         if (sl_ops[n.node->op].view || sl_ops[n.node->op].cost == NULL) continue;
         sl_cost cost = sl_ops[n.node->op].cost(g, n.node);
-        double work = sl_is_matrix_op(n.node->op) ? cost.flops : cost.bytes;
-        if (!is_wanted(b, s, &n, cost, work)) continue;
+        double work = work_of(n.node->op, cost);
+        if (!is_wanted(b, s, &n, cost, work) || (b->scale.discrete && is_seen(s, &n))) continue;
         SL_TRY(sl_bench_late(b, &late));
-        if (late) continue;
-        b->label = sl_ops[n.node->op].name;
-        b->label_work = work;
-        b->sustained = s->sustained && sl_is_matrix_op(n.node->op);
-        SL_TRY(sl_bench_time(b, prepare_node, run_node, &n, &seconds));
-        b->sustained = false;
-        SL_TRY(sl_samples_add(&s->samples[n.node->op], work, seconds));
+        if (!late) SL_TRY(time_node(b, &n, work, s));
     }
     return SLUICE_OK;
 }
@@ -198,6 +214,136 @@ static sluice_status time_model(sl_bench *b, const sl_model_options *o, survey *
     if (st == SLUICE_OK) st = time_nodes(b, g, s);
     sluice_graph_destroy(g);
     return st;
+}
+
+/* ---- the nodes of a graph that is to be trained ---- */
+
+/* A kernel of the graph, with the seconds that all nodes like it are expected to take. */
+typedef struct own_kernel {
+    int node;
+    uint64_t hash;
+    double work, expected;
+} own_kernel;
+
+static int compare_expected(const void *a, const void *b)
+{
+    const own_kernel *x = a, *y = b;
+    if (x->expected != y->expected) return x->expected < y->expected ? 1 : -1;
+    return x->node - y->node;
+}
+
+/* Ids are rows of tables and classes here; what other ops take them for (positions, ends of sequences, chosen elements)
+ * has an order that ids to measure with do not have. */
+static bool knows_ids(const sl_bench *b, const sluice_graph *g, const sl_node *node)
+{
+    for (int i = 0; i < node->input_count; i++) {
+        const sl_value *v = &g->values[node->inputs[i]];
+        if (v->dtype != SLUICE_I32) continue;
+        if (sl_value_bytes(v) > b->scale.id_bytes) return false;
+        switch (node->op) {
+        case SL_OP_EMBEDDING:
+        case SL_OP_EMBEDDING_GRAD:
+        case SL_OP_CROSS_ENTROPY:
+        case SL_OP_CROSS_ENTROPY_GRAD:
+        case SL_OP_LINEAR_CROSS_ENTROPY:
+            break;
+        default:
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_kernel(const sl_bench *b, const sluice_graph *g, const sl_node *node)
+{
+    return !sl_ops[node->op].view && sl_ops[node->op].cost != NULL && knows_ids(b, g, node);
+}
+
+/* Each kernel once, those first that the graph spends most time in: the time for all may be too short. */
+static int list_kernels(sl_bench *b, const sluice_graph *g, survey *s, own_kernel *out)
+{
+    int count = 0;
+    for (int i = 0; i < g->forward_count + g->backward_count; i++) {
+        node_call n = { .graph = g, .node = &g->nodes[i] };
+        if (!is_kernel(b, g, n.node)) continue;
+        sl_cost cost = sl_ops[n.node->op].cost(g, n.node);
+        double work = work_of(n.node->op, cost), expected = expect(s, n.node->op, cost);
+        uint64_t hash = hash_of(&n);
+        int k = 0;
+        while (k < count && out[k].hash != hash) k++;
+        if (k < count)
+            out[k].expected += expected;
+        else if (is_wanted(b, s, &n, cost, work))
+            out[count++] = (own_kernel){ i, hash, work, expected };
+    }
+    qsort(out, (size_t)count, sizeof *out, compare_expected);
+    return count;
+}
+
+static sluice_status time_list(sl_bench *b, const sluice_graph *g, const own_kernel *list, int count, survey *s)
+{
+    for (int k = 0; k < count; k++) {
+        node_call n = { .graph = g, .node = &g->nodes[list[k].node] };
+        bool late;
+        SL_TRY(sl_bench_late(b, &late));
+        if (late) continue;
+        size_node(b, &n);
+        SL_TRY(time_node(b, &n, list[k].work, s));
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status time_graph(sl_bench *b, survey *s)
+{
+    const sluice_graph *g = b->scale.graph;
+    const int group = s->type == SLUICE_F32 ? SL_BENCH_F32 : SL_BENCH_16BIT;
+    own_kernel *list = sl_alloc_array((size_t)g->node_count + 1, sizeof *list, "kernels to measure");
+    if (list == NULL) return SLUICE_ERR_NO_MEMORY;
+    sl_bench_begin(b, s->type == SLUICE_F32 ? "the model's kernels in f32" : "the model's kernels in 16 bits",
+                   b->scale.group_seconds[group]);
+    sluice_status st = time_list(b, g, list, list_kernels(b, g, s, list), s);
+    sl_free(list);
+    if (st == SLUICE_OK) sl_bench_end(b);
+    return st;
+}
+
+/* Ids must be rows of every table and classes of every loss: below the smallest dimension of what they are used with. */
+void sl_bench_fit_graph(sl_bench *b)
+{
+    const sluice_graph *g = b->scale.graph;
+    uint64_t largest = 0, all = 0;
+    for (int i = 0; i < g->forward_count + g->backward_count; i++) {
+        node_call n = { .graph = g, .node = &g->nodes[i] };
+        if (!is_kernel(b, g, n.node)) continue;
+        size_node(b, &n);
+        all += n.written;
+        const uint64_t larger = n.read > n.written ? n.read : n.written;
+        if (larger > largest) largest = larger;
+        bool ids = false;
+        for (int k = 0; k < n.node->input_count; k++) ids |= g->values[n.node->inputs[k]].dtype == SLUICE_I32;
+        for (int k = 0; ids && k < n.node->input_count; k++) {
+            const sl_shape *shape = &g->values[n.node->inputs[k]].shape;
+            for (int d = 0; d < shape->rank; d++)
+                if (shape->dim[d] < b->scale.ids) b->scale.ids = shape->dim[d] > 0 ? (int32_t)shape->dim[d] : 1;
+        }
+    }
+    /* as much as a step walks through, where the caches may hold that, and room for the largest call twice */
+    uint64_t *region = &b->scale.region[SL_TIER_DEVICE];
+    if (all < *region) *region = all;
+    if (2 * largest > *region) *region = 2 * largest;
+    if (*region < SL_BENCH_LEAST_REGION(b->scale.discrete)) *region = SL_BENCH_LEAST_REGION(b->scale.discrete);
+}
+
+/* Of each kernel once: a model with more layers of the same kind has the same ones. */
+uint64_t sl_bench_graph_hash(const sluice_graph *g)
+{
+    survey kernels = { .type = g->precision };
+    uint64_t hash = mix(14695981039346656037u, (int64_t)g->precision);
+    for (int i = 0; i < g->forward_count + g->backward_count; i++) {
+        const node_call n = { .graph = g, .node = &g->nodes[i] };
+        if (!is_seen(&kernels, &n)) hash = mix(hash, (int64_t)hash_of(&n));
+    }
+    return hash;
 }
 
 /* ---- which models ---- */
@@ -303,7 +449,7 @@ static void set_general_rates(sl_machine *m)
 static sluice_status measure_type(sl_bench *b, sluice_dtype type, const sl_machine *m, sl_rates rates[SL_OP_COUNT])
 {
     survey s = { .type = type, .machine = m };
-    sluice_status st = time_models(b, &s);
+    sluice_status st = b->scale.graph != NULL ? time_graph(b, &s) : time_models(b, &s);
     for (int op = 0; op < SL_OP_COUNT; op++) {
         if (st == SLUICE_OK) st = sl_samples_to_rates(&s.samples[op], &rates[op]);
         sl_samples_free(&s.samples[op]);
@@ -313,8 +459,9 @@ static sluice_status measure_type(sl_bench *b, sluice_dtype type, const sl_machi
 
 sluice_status sl_measure_kernels(sl_bench *b, sl_machine *m)
 {
+    const sluice_dtype narrow = b->scale.graph != NULL ? b->scale.graph->precision : SLUICE_BF16;
     SL_TRY(sl_bench_fill(b, SL_TIER_DEVICE));
-    SL_TRY(measure_type(b, SLUICE_BF16, m, m->kernels[SL_RATE_16BIT]));
+    if (narrow != SLUICE_F32) SL_TRY(measure_type(b, narrow, m, m->kernels[SL_RATE_16BIT]));
     SL_TRY(sl_bench_fill(b, SL_TIER_DEVICE));
     SL_TRY(measure_type(b, SLUICE_F32, m, m->kernels[SL_RATE_F32]));
     set_general_rates(m);

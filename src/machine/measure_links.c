@@ -330,10 +330,9 @@ static sluice_status run_mixture(sl_bench *b, mixture *x, double *gemms, double 
  * the time that copies ran, gives it. */
 static sluice_status measure_slowdown(sl_bench *b, sl_machine *m)
 {
-    enum { TRIES = 15 };
     mixture gemms = { .gemms = 24 }, both = { .gemms = 24, .copies = true };
     double alone = 1e9, contended = 1e9, copying = 1, none = 0;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < b->scale.contention_tries; i++) {
         SL_TRY(run_mixture(b, &gemms, &alone, &none));
         SL_TRY(run_mixture(b, &both, &contended, &copying));
     }

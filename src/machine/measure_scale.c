@@ -51,6 +51,35 @@ const sl_bench_scale sl_bench_cpu = {
     .collective_count = COUNT(cpu_copies),
     .gemm_side = 512,
     .contention_copy = (uint64_t)3 << 20, /* takes somewhat less than the GEMM */
+    .contention_tries = 15,
+};
+
+/* A step of a graph is long next to a round, so a few rounds are enough. */
+const sl_bench_scale sl_bench_cpu_graph = {
+    .round_seconds = 300e-6,
+    .long_seconds = 5e-3,
+    .rounds = 7,
+    .long_rounds = 3,
+    .most_calls = 64,
+    .sample_seconds = 60e-3,
+    .region = { (uint64_t)48 << 20, (uint64_t)48 << 20 },
+    .id_bytes = 1 << 20,
+    .ids = CPU_IDS,
+    .group_seconds = { [SL_BENCH_16BIT] = 0.7,
+                       [SL_BENCH_F32] = 0.7,
+                       [SL_BENCH_UPDATES] = 0.2,
+                       [SL_BENCH_COPIES] = 0.1 },
+    .node_seconds = 0.5,
+    .weights = SL_FORM_F32,
+    .flats = cpu_flats,
+    .flat_count = COUNT(cpu_flats),
+    .copies = cpu_copies,
+    .copy_count = COUNT(cpu_copies),
+    .collectives = cpu_copies,
+    .collective_count = COUNT(cpu_copies),
+    .gemm_side = 512,
+    .contention_copy = (uint64_t)3 << 20,
+    .contention_tries = 3,
 };
 
 /* ---- a GPU ---- */
@@ -129,4 +158,37 @@ const sl_bench_scale sl_bench_gpu = {
     .gemm_side = 8192,
     .contention_update = 1 << 24,
     .contention_copy = (uint64_t)64 << 20,
+};
+
+static const uint64_t gpu_few_copies[] = { 64 << 10, 1 << 20, 16 << 20, 64 << 20 };
+
+/* Opening the device and pinning memory take about half a second more. */
+const sl_bench_scale sl_bench_gpu_graph = {
+    .discrete = true,
+    .round_seconds = 2e-3,
+    .long_seconds = 5e-3,
+    .rounds = 3,
+    .long_rounds = 3,
+    .most_calls = 512,
+    .region = { (uint64_t)512 << 20, (uint64_t)256 << 20 },
+    .id_bytes = 1 << 20,
+    .ids = 31991,
+    .node_seconds = 0.1,
+    .group_seconds = { [SL_BENCH_16BIT] = 1,
+                       [SL_BENCH_F32] = 0.5,
+                       [SL_BENCH_UPDATES] = 0.2,
+                       [SL_BENCH_HOST_UPDATES] = 0.3,
+                       [SL_BENCH_COPIES] = 0.2,
+                       [SL_BENCH_CONTENTION] = 0.5 },
+    .sample_seconds = 0.1,
+    .weights = SL_FORM_BF16,
+    .flats = gpu_flats,
+    .flat_count = COUNT(gpu_flats) - 1,
+    .copies = gpu_few_copies,
+    .copy_count = COUNT(gpu_few_copies),
+    .collectives = gpu_collectives,
+    .collective_count = COUNT(gpu_collectives),
+    .gemm_side = 4096,
+    .contention_update = 1 << 22,
+    .contention_copy = (uint64_t)16 << 20,
 };

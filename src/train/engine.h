@@ -21,10 +21,11 @@ typedef struct sl_engine_options {
     sl_ranks *ranks;                       /* borrowed; NULL: the engine joins `world` itself */
     sl_comm *world;                        /* borrowed; NULL: one rank */
     const sl_machine_description *machine; /* NULL: this machine */
-    const sl_settings *settings;           /* borrowed during creation; resolved */
-    uint64_t data_bytes;                   /* held by the data set, for overhead_bytes */
-    const int *stop;                       /* a request to stop (core/stop.h); outlives the engine; NULL: none */
-    uint64_t extra_bytes;                  /* other memory the caller will take, for overhead_bytes */
+    bool measures; /* this machine by rates that were measured or are now; otherwise by those its kind usually has */
+    const sl_settings *settings; /* borrowed during creation; resolved */
+    uint64_t data_bytes;         /* held by the data set, for overhead_bytes */
+    const int *stop;             /* a request to stop (core/stop.h); outlives the engine; NULL: none */
+    uint64_t extra_bytes;        /* other memory the caller will take, for overhead_bytes */
     /* What micro-batches have, and the same model for smaller ones, so that a refusal can tell what those would need.
      * NULL: unknown. */
     int64_t micro_batch;

@@ -3,6 +3,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
+#include "machine/recall.h"
 #include "train/engine_parts.h"
 
 /* ---- workspace ---- */
@@ -118,6 +119,26 @@ static bool shares_arenas(sl_comm *c)
     return files[SL_TIER_DEVICE] > 0;
 }
 
+/* What the plan expects durations by. All ranks have the same. */
+static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p, int threads)
+{
+    sl_machine_describe(e->isa, threads, &e->machine);
+    if (e->device.is_cuda) sl_machine_describe_cuda(&e->device.facts, &e->machine);
+    if (o->machine != NULL) {
+        e->machine = o->machine->rates;
+        if (p->rank == 0) warn_of_other_rates(e, o, p->rank_count, threads);
+        return SLUICE_OK;
+    }
+    const sl_recall r = { .graph = e->graph,
+                          .device = &e->device,
+                          .isa = e->isa,
+                          .threads = threads,
+                          .ranks = p->rank_count,
+                          .here = e->ranks,
+                          .log = &e->log };
+    return o->measures && e->computes ? sl_machine_recall(&r, &e->machine) : SLUICE_OK;
+}
+
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     const sl_settings *s = o->settings;
@@ -140,12 +161,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     p.stop = o->stop;
     p.node_workspace = e->workspace;
     p.update_workspace = e->workspace + e->graph->node_count;
-    sl_machine_describe(e->isa, threads, &e->machine);
-    if (e->device.is_cuda) sl_machine_describe_cuda(&e->device.facts, &e->machine);
-    if (o->machine != NULL) {
-        e->machine = o->machine->rates;
-        if (p.rank == 0) warn_of_other_rates(e, o, p.rank_count, threads);
-    }
+    SL_TRY(find_rates(e, o, &p, threads));
     if (o->machine == NULL || !o->plan_only)
         sl_memory_describe(&e->ranks->place, shares_arenas(sl_engine_comm(e)), p.memory_note, sizeof p.memory_note);
     sl_activity activity;

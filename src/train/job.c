@@ -15,6 +15,7 @@
 #include "data/ahead.h"
 #include "format/adapter_config.h"
 #include "ir/tile.h"
+#include "machine/recall.h"
 #include "train/predictions.h"
 #include "train/run.h"
 
@@ -385,6 +386,7 @@ sluice_status sl_job_fill(sl_job *j, uint64_t index)
 
 static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
+    const sl_machine_choice choice = sl_machine_choose(o->machine);
     sl_machine_description machine;
     sl_engine_options e = { .training = purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN,
                             .plan_only = purpose == SL_JOB_PLAN,
@@ -409,12 +411,13 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     if (purpose == SL_JOB_PLAN) {
         j->settings.plan.rank_count = sl_job_planned_ranks(o);
         /* as train --ranks would share this machine out; a file describes what each rank has */
-        if (o->machine == NULL) j->ranks.local = j->settings.plan.rank_count;
+        if (choice.file == NULL) j->ranks.local = j->settings.plan.rank_count;
     }
-    if (o->machine != NULL && e.training) {
-        SL_TRY(sl_ranks_agree(&j->ranks, "reading the machine", sl_machine_read(o->machine, &machine)));
+    if (choice.file != NULL && e.training) {
+        SL_TRY(sl_ranks_agree(&j->ranks, "reading the machine", sl_machine_read(choice.file, &machine)));
         e.machine = &machine;
     }
+    e.measures = choice.measures && e.training;
     e.extra_bytes = outside_bytes(j, purpose, j->settings.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     if (purpose == SL_JOB_GENERATE) return SLUICE_OK;

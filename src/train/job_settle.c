@@ -9,6 +9,7 @@
 
 #include "core/bytes.h"
 #include "data/packing.h"
+#include "machine/recall.h"
 #include "train/job.h"
 #include "train/run.h"
 
@@ -53,13 +54,14 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
     sl_machine_description machine;
     sl_ranks alone = { .comm = NULL };
     sl_batch_growth growth;
-    bool described = purpose == SL_JOB_PLAN && o->machine != NULL;
+    const sl_machine_choice choice = sl_machine_choose(o->machine);
+    bool described = purpose == SL_JOB_PLAN && choice.file != NULL;
     s.optim.groups = s.groups;
     sl_config_choose_batch(out->rows, &s);
     expect_data(&s, purpose);
     s.plan.rank_count = purpose == SL_JOB_TRAIN ? j->ranks.count : sl_job_planned_ranks(o);
     SL_TRY(sl_job_let_grow(&s, s.plan.rank_count, &growth));
-    if (described) SL_TRY(sl_machine_read(o->machine, &machine));
+    if (described) SL_TRY(sl_machine_read(choice.file, &machine));
     sluice_status st = sl_ranks_open(NULL, &alone);
     if (st == SLUICE_OK) {
         alone.local = purpose == SL_JOB_TRAIN ? j->ranks.local : described ? 1 : s.plan.rank_count;

@@ -190,7 +190,11 @@ static void check_pair(const test_device *device, sl_form form, int64_t rows, in
     bool one_chunk = sl_head_chunk_rows(rows, classes) == rows;
     check_gradient(device, &h, SL_FORM_F32, h.dw, h.pair_dw, one_chunk);
     if (biased) check_gradient(device, &h, SL_FORM_F32, h.dbias, h.pair_dbias, one_chunk);
-    CHECK_NEAR((double)test_floats(&h.image, h.loss)[0], (double)test_floats(&h.image, h.pair_loss)[0], 1e-6);
+    const double loss = (double)test_floats(&h.image, h.pair_loss)[0];
+    /* a mean over the rows, of which only a few have logits that round apart */
+    const bool may_round_apart = tolerance_of(device, form) > 1e-5;
+    CHECK_NEAR((double)test_floats(&h.image, h.loss)[0], loss,
+               may_round_apart ? tolerance_of(device, form) * loss / 16 : 1e-6);
     test_image_free(&h.image);
 }
 

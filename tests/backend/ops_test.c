@@ -232,14 +232,15 @@ static bool only_moved(const op_case *c, const layout *l)
            (c->inputs == 0 || l->call.output_forms[0] == l->call.input_forms[c->inputs - 1]);
 }
 
-/* cuDNN rounds a gradient to the form of the images before it adds it to what is there (cuda_conv.c). */
+/* cuDNN rounds to the form of the images before it adds to what is there: a gradient, or the bias (cuda_conv.c). */
 static bool rounds_twice(const op_case *c, const test_device *device, const layout *l)
 {
 #if defined(SL_TEST_CUDA_EMULATED)
     if (device->backend == &sl_emulated_cuda_backend) return false; /* it has no cuDNN */
 #endif
-    return c->op == SL_OP_CONV2D_GRAD_INPUT && l->attrs.accumulate != 0 && l->call.output_forms[0] != SL_FORM_F32 &&
-           strcmp(device->backend->name, "cpu") != 0;
+    const bool adds =
+        c->op == SL_OP_CONV2D_GRAD_INPUT ? l->attrs.accumulate != 0 : c->op == SL_OP_CONV2D && c->inputs > 2;
+    return adds && l->call.output_forms[0] != SL_FORM_F32 && strcmp(device->backend->name, "cpu") != 0;
 }
 
 static void check_close(const op_case *c, const test_device *device, int output, const layout *l,
@@ -252,8 +253,7 @@ static void check_close(const op_case *c, const test_device *device, int output,
     const double wider = on_cpu || c->narrow > 0 ? c->narrow : c->narrow_gpu;
     const bool narrow = wider > 0 && l->call.input_forms[0] != SL_FORM_F32;
     const double rounding = exact ? 0 : rounding_of(form), least = exact ? 0 : least_of(form);
-    const double first =
-        rounds_twice(c, device, l) ? 2 * rounding : 0; /* of a gradient of up to twice the usual size */
+    const double first = rounds_twice(c, device, l) ? 2 * rounding : 0; /* of a sum of up to twice the usual size */
     const double tolerance = exact ? 0 : first + (narrow ? wider : usual);
     int64_t n = sl_shape_elements(&c->out[output]);
     double square = 0;

@@ -1,0 +1,121 @@
+/* recall.c: rates of one model's kernels on this machine, kept in the user's cache.
+ *
+ * A file of the cache is a machine file (machine_file.c). Its name is a hash of everything that the rates depend on: the
+ * version of sluice, processor, instruction path, threads, GPU, number of ranks, and the kernels with their shapes. So another
+ * machine that shares the home directory, a new GPU or another batch size never find the rates of something else. */
+#include "machine/recall.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/hash.h"
+#include "core/io.h"
+#include "core/thread.h"
+#include "machine/measure.h"
+
+sl_machine_choice sl_machine_choose(const char *told)
+{
+    if (told == NULL) told = getenv("SLUICE_MACHINE");
+    if (told == NULL || told[0] == '\0') return (sl_machine_choice){ NULL, true };
+    if (strcmp(told, "default") == 0) return (sl_machine_choice){ NULL, false };
+    return (sl_machine_choice){ told, false };
+}
+
+/* ---- where rates are kept ---- */
+
+static uint64_t hash_of(const sl_recall *r)
+{
+    char cpu[128];
+    uint64_t hash = sl_hash_text(sluice_version());
+    sl_cpu_model(cpu, sizeof cpu);
+    hash = sl_hash_bytes(hash, cpu, strlen(cpu));
+    const int64_t numbers[] = { r->isa, r->threads, r->ranks, r->device->is_cuda };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) hash = sl_hash_number(hash, numbers[i]);
+    if (r->device->is_cuda) {
+        const sl_cuda_facts *gpu = &r->device->facts;
+        hash = sl_hash_bytes(hash, gpu->name, strlen(gpu->name));
+        hash = sl_hash_number(hash, gpu->driver_version);
+        hash = sl_hash_number(hash, r->device->sharing);
+    }
+    return sl_hash_number(hash, (int64_t)sl_bench_graph_hash(r->graph));
+}
+
+/* $XDG_CACHE_HOME/sluice or $HOME/.cache/sluice; false: this user has neither. */
+static bool cache_folder(char out[PATH_MAX])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache != NULL && cache[0] == '/') return snprintf(out, PATH_MAX, "%s/sluice", cache) < PATH_MAX;
+    if (home != NULL && home[0] == '/') return snprintf(out, PATH_MAX, "%s/.cache/sluice", home) < PATH_MAX;
+    return false;
+}
+
+static bool cache_file(const sl_recall *r, char out[PATH_MAX])
+{
+    char folder[PATH_MAX];
+    if (!cache_folder(folder)) return false;
+    return snprintf(out, PATH_MAX, "%s/rates-%016llx.json", folder, (unsigned long long)hash_of(r)) < PATH_MAX;
+}
+
+static bool load(const sl_recall *r, sl_machine *rates)
+{
+    char file[PATH_MAX];
+    sl_machine_description d;
+    if (!cache_file(r, file) || !sl_path_exists(file) || sl_machine_read(file, &d) != SLUICE_OK) return false;
+    memcpy(d.rates.capacity, rates->capacity, sizeof rates->capacity);
+    *rates = d.rates;
+    sl_log_write(r->log, SLUICE_LOG_DETAIL, "rates: those measured here before (%s)", file);
+    return true;
+}
+
+static void keep(const sl_recall *r, const sl_machine *rates, double seconds)
+{
+    char folder[PATH_MAX], file[PATH_MAX];
+    sl_machine_description d = { .rates = *rates,
+                                 .shared_memory = !r->device->is_cuda,
+                                 .ranks = r->ranks,
+                                 .threads = r->threads,
+                                 .isa = r->isa,
+                                 .is_cuda = r->device->is_cuda };
+    for (int t = 0; t < SL_TIER_COUNT; t++) d.rates.capacity[t] = sl_memory_available();
+    if (d.is_cuda) {
+        d.rates.capacity[SL_TIER_DEVICE] = r->device->facts.total_bytes;
+        snprintf(d.gpu, sizeof d.gpu, "%s", r->device->facts.name);
+    }
+    const bool kept = cache_file(r, file) && cache_folder(folder) && sl_dir_make(folder) == SLUICE_OK &&
+                      sl_machine_write(file, &d) == SLUICE_OK;
+    sl_log_write(r->log, SLUICE_LOG_NOTE, "rates: this model's kernels were measured here in %.1f s%s%s%s", seconds,
+                 kept ? " (kept in " : ", and could not be kept for the next time", kept ? file : "", kept ? ")" : "");
+}
+
+/* ---- measuring ---- */
+
+static sluice_status measure(const sl_recall *r, sl_machine *rates)
+{
+    sl_bench_scale scale = r->device->is_cuda ? sl_bench_gpu_graph : sl_bench_cpu_graph;
+    sl_machine measured = *rates;
+    uint64_t pinnable;
+    scale.graph = r->graph;
+    scale.threads = sl_device_host_threads(r->device, r->threads);
+    if (!r->device->is_cuda) measured.copies_overlap = true;
+    SL_TRY(sl_bench_measure(r->here->comm, r->device, &scale, r->isa, NULL, &measured, &pinnable));
+    *rates = measured;
+    return SLUICE_OK;
+}
+
+sluice_status sl_machine_recall(const sl_recall *r, sl_machine *rates)
+{
+    sl_comm *comm = r->here->comm;
+    int32_t known = r->here->rank == 0 && load(r, rates);
+    if (r->here->count > 1) SL_TRY(comm->ops->broadcast(comm, "known rates", 0, &known, sizeof known));
+    if (!known) {
+        if (r->here->count != r->ranks || r->here->local != r->ranks) return SLUICE_OK;
+        double start = sl_now();
+        sluice_status st = measure(r, rates);
+        if (st == SLUICE_ERR_NO_MEMORY) return SLUICE_OK; /* on all ranks: they agree on how much there is */
+        SL_TRY(st);
+        sl_memory_forget_high_water();
+        if (r->here->rank == 0) keep(r, rates, sl_now() - start);
+    }
+    return r->here->count > 1 ? comm->ops->broadcast(comm, "rates", 0, rates, sizeof *rates) : SLUICE_OK;
+}

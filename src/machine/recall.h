@@ -1,0 +1,38 @@
+/* recall.h: the rates of this machine for one model: measured when it is first trained or planned here, remembered
+ * after that. */
+#ifndef SL_MACHINE_RECALL_H
+#define SL_MACHINE_RECALL_H
+
+#include "core/log.h"
+#include "ir/graph.h"
+#include "machine/device_choice.h"
+#include "machine/machine.h"
+#include "machine/ranks.h"
+
+/* Which machine a plan goes by. */
+typedef struct sl_machine_choice {
+    const char *file; /* describes it; NULL: this machine */
+    bool measures;    /* by measured rates; false: by those its kind usually has */
+} sl_machine_choice;
+
+/* `told` is a file, "default" for the usual rates, or NULL: then the environment's SLUICE_MACHINE says the same. The only
+ * place that reads it. */
+sl_machine_choice sl_machine_choose(const char *told);
+
+typedef struct sl_recall {
+    const sluice_graph *graph; /* lowered and differentiated */
+    const sl_device_choice *device;
+    sl_isa isa;
+    int threads;    /* of a rank */
+    int ranks;      /* to plan for */
+    sl_ranks *here; /* those that run */
+    const sl_log *log;
+} sl_recall;
+
+/* All ranks. *rates has the usual ones, and gets better ones: from the file of the user's cache that was kept for the same
+ * kernels on the same machine, or by measuring for about a second, which is then kept. They stay as they are where ranks of
+ * other machines or ranks that do not run are planned for and nothing is kept of them, or where memory is too short to
+ * measure with. A cache that cannot be read or written is no failure. */
+sluice_status sl_machine_recall(const sl_recall *r, sl_machine *rates);
+
+#endif

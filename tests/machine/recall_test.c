@@ -1,0 +1,185 @@
+/* recall_test.c: rates measured for one model are kept, found again for the same kernels alone, and never stop a run. */
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "machine/measure.h"
+#include "machine/recall.h"
+#include "test.h"
+
+static const sl_model_options small_gpt = {
+    .type = "gpt2", .batch = 2, .context = 16, .width = 32, .layers = 2, .heads = 2, .vocabulary = 40
+};
+static const sl_model_options small_cnn = { .type = "cnn",
+                                            .batch = 4,
+                                            .image = { 12, 12, 1 },
+                                            .filters = { 4 },
+                                            .filter_count = 1,
+                                            .kernel = 3,
+                                            .pool = 2,
+                                            .outputs = 5 };
+
+typedef struct machine_here {
+    sl_ranks ranks;
+    sl_device_choice device;
+    sluice_graph *graph;
+    sl_recall recall;
+} machine_here;
+
+static void set_cache(const char *folder)
+{
+    setenv("XDG_CACHE_HOME", folder, 1);
+}
+
+static void open_here(machine_here *h, const sl_model_options *model, sluice_dtype precision)
+{
+    sl_model_info info;
+    *h = (machine_here){ .graph = NULL };
+    REQUIRE_OK(sl_ranks_open(NULL, &h->ranks));
+    REQUIRE_OK(sl_device_choose(SLUICE_DEVICE_CPU, 0, 1, &h->device));
+    REQUIRE_OK(sluice_graph_create(&h->graph));
+    REQUIRE_OK(sl_model_build(h->graph, model, &info));
+    REQUIRE_OK(sl_graph_finish(h->graph));
+    REQUIRE_OK(sl_graph_lower(h->graph, precision, precision));
+    REQUIRE_OK(sl_graph_differentiate(h->graph));
+    h->recall = (sl_recall){
+        .graph = h->graph, .device = &h->device, .isa = sl_isa_best(), .threads = 1, .ranks = 1, .here = &h->ranks
+    };
+}
+
+static void close_here(machine_here *h)
+{
+    sluice_graph_destroy(h->graph);
+    sl_ranks_close(&h->ranks);
+}
+
+static void recall(machine_here *h, sl_machine *rates)
+{
+    sl_machine_describe(h->recall.isa, 1, rates);
+    CHECK_EQ(sl_machine_recall(&h->recall, rates), SLUICE_OK);
+}
+
+/* Files in CACHE/sluice; the last one's path. */
+static int count_files(const char *cache, char last[PATH_MAX])
+{
+    char folder[PATH_MAX - 300];
+    int count = 0;
+    snprintf(folder, sizeof folder, "%s/sluice", cache);
+    DIR *d = opendir(folder);
+    if (d == NULL) return 0;
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(last, PATH_MAX, "%s/%s", folder, e->d_name);
+        count++;
+    }
+    closedir(d);
+    return count;
+}
+
+TEST(rates_of_a_model_are_measured_once_and_then_remembered)
+{
+    const char *cache = test_tmpdir();
+    char file[PATH_MAX];
+    machine_here h;
+    sl_machine first, second;
+    set_cache(cache);
+    open_here(&h, &small_gpt, SLUICE_BF16);
+    recall(&h, &first);
+    CHECK(first.kernels[SL_RATE_16BIT][SL_OP_LINEAR].count > 0);
+    CHECK(first.kernels[SL_RATE_16BIT][SL_OP_EMBEDDING].count > 0);
+    CHECK(first.kernels[SL_RATE_F32][SL_OP_UPDATE].count > 0);
+    CHECK(first.copies[SL_LINK_TO_HOST].count > 0);
+    CHECK_EQ(count_files(cache, file), 1);
+    recall(&h, &second);
+    const sl_rates *a = &first.kernels[SL_RATE_16BIT][SL_OP_LINEAR], *b = &second.kernels[SL_RATE_16BIT][SL_OP_LINEAR];
+    CHECK_EQ(a->count, b->count);
+    for (int i = 0; i < a->count; i++) /* of another measurement not one duration would be the same to five digits */
+        CHECK_NEAR(b->points[i].seconds / a->points[i].seconds, 1, 1e-5);
+    CHECK_EQ(count_files(cache, file), 1);
+    close_here(&h);
+}
+
+TEST(rates_of_other_kernels_threads_and_ranks_are_others)
+{
+    const char *cache = test_tmpdir();
+    char file[PATH_MAX];
+    machine_here gpt, narrow, cnn;
+    sl_machine rates, before;
+    set_cache(cache);
+    open_here(&gpt, &small_gpt, SLUICE_F32);
+    open_here(&narrow, &small_gpt, SLUICE_F16);
+    open_here(&cnn, &small_cnn, SLUICE_F32);
+    recall(&gpt, &rates);
+    recall(&narrow, &rates);
+    CHECK(rates.kernels[SL_RATE_16BIT][SL_OP_LINEAR].count > 0);
+    recall(&cnn, &rates);
+    CHECK(rates.kernels[SL_RATE_F32][SL_OP_CONV2D].count > 0);
+    CHECK_EQ(count_files(cache, file), 3);
+    gpt.recall.threads = 2;
+    recall(&gpt, &rates);
+    CHECK_EQ(count_files(cache, file), 4);
+    gpt.recall.ranks = 2; /* which do not run: nothing is known of them */
+    sl_machine_describe(gpt.recall.isa, 1, &before);
+    recall(&gpt, &rates);
+    CHECK(memcmp(&rates, &before, sizeof rates) == 0);
+    CHECK_EQ(count_files(cache, file), 4);
+    close_here(&gpt);
+    close_here(&narrow);
+    close_here(&cnn);
+}
+
+TEST(more_layers_have_the_same_kernels)
+{
+    sl_model_options deep = small_gpt;
+    machine_here a, b;
+    deep.layers = 5;
+    open_here(&a, &small_gpt, SLUICE_F32);
+    open_here(&b, &deep, SLUICE_F32);
+    sl_model_options wide = small_gpt;
+    wide.width = 64;
+    machine_here c;
+    open_here(&c, &wide, SLUICE_F32);
+    CHECK(sl_bench_graph_hash(a.graph) == sl_bench_graph_hash(b.graph));
+    CHECK(sl_bench_graph_hash(a.graph) != sl_bench_graph_hash(c.graph));
+    close_here(&a);
+    close_here(&b);
+    close_here(&c);
+}
+
+TEST(a_damaged_or_unwritable_cache_is_no_failure)
+{
+    const char *cache = test_tmpdir();
+    char file[PATH_MAX];
+    machine_here h;
+    sl_machine rates;
+    set_cache(cache);
+    open_here(&h, &small_cnn, SLUICE_F32);
+    recall(&h, &rates);
+    CHECK_EQ(count_files(cache, file), 1);
+    CHECK_EQ(truncate(file, 100), 0);
+    recall(&h, &rates);
+    CHECK(rates.kernels[SL_RATE_F32][SL_OP_CONV2D].count > 0);
+    sl_machine_description d;
+    CHECK_EQ(sl_machine_read(file, &d), SLUICE_OK);
+    set_cache("/proc/nowhere"); /* where nobody may make a folder */
+    recall(&h, &rates);
+    CHECK(rates.kernels[SL_RATE_F32][SL_OP_CONV2D].count > 0);
+    close_here(&h);
+}
+
+TEST(a_machine_is_chosen_by_the_option_before_the_environment)
+{
+    sl_machine_choice c = sl_machine_choose("some.json");
+    CHECK(c.file != NULL && strcmp(c.file, "some.json") == 0 && !c.measures);
+    c = sl_machine_choose("default");
+    CHECK(c.file == NULL && !c.measures);
+    setenv("SLUICE_MACHINE", "other.json", 1);
+    c = sl_machine_choose(NULL);
+    CHECK(c.file != NULL && strcmp(c.file, "other.json") == 0);
+    unsetenv("SLUICE_MACHINE");
+    c = sl_machine_choose(NULL);
+    CHECK(c.file == NULL && c.measures);
+    setenv("SLUICE_MACHINE", "default", 1);
+}
