@@ -99,6 +99,7 @@ typedef struct sl_settings {
         bool
             open_batch; /* nobody said how large micro-batches are: what is resolved is careful, and may be chosen again */
         bool open_accumulation; /* nor how many of them a step has */
+        bool by_trainer; /* what is "auto" in the file is what Hugging Face's Trainer fills in unless told otherwise */
         bool fp16, bf16;
         bool fp32_states, bf16_states;           /* DeepSpeed's names for precision.states */
         int64_t reduce_bucket, allgather_bucket; /* elements; -1: auto */

@@ -282,10 +282,39 @@ static void stand_in_for_data(const sl_log *log, sl_settings *s)
     sl_log_write(log, SLUICE_LOG_NOTE, "no data is named: random tokens stand for it, which serves planning alone");
 }
 
+/* What is "auto" in the file and would come from the arguments of Hugging Face's Trainer is what they are unless given; but
+ * the batch, which memory decides here. */
+static void take_trainer_values(const sluice_config *c, sl_settings *s)
+{
+    s->given.by_trainer = true;
+    for (size_t i = 0; i < sl_config_row_count; i++) {
+        const sl_option *row = &sl_config_rows[i];
+        sl_config_value value;
+        if (row->trainer == NULL || c->private_data->origins[i].auto_line == 0) continue;
+        if (row == row_of("train_micro_batch_size_per_gpu") || row == row_of("gradient_accumulation_steps")) continue;
+        sl_config_value_from_table(row, row->trainer_default, &value);
+        sl_config_value_store(row, &value, s);
+    }
+}
+
+/* A file made for DeepSpeed says neither how long the run is nor what becomes of its result, and leaves much on auto: its
+ * users' programs know. With a model's folder and data beside it, it needs nothing else. */
+static sluice_status fill_file(const sluice_config *c, int ranks, const sl_log *log, sl_settings *s)
+{
+    const bool has_length = s->steps >= 0 || s->epochs >= 0, has_batch = s->train_batch_size > 0 || s->model.batch > 0;
+    if (has_length && has_batch) return SLUICE_OK;
+    take_trainer_values(c, s);
+    if (c->private_data->origins[row_of("bf16.enabled") - sl_config_rows].auto_line != 0)
+        choose_precision(c, true, log, s);
+    if (!has_batch) choose_batch(ranks, log, s);
+    choose_length(log, s);
+    return choose_output(c, log, s);
+}
+
 sluice_status sl_config_fill_bare(const sluice_config *c, int ranks, const sl_log *log, sl_settings *s)
 {
-    if (!c->bare) return SLUICE_OK;
     bool has_data = s->data.path[0] != '\0'; /* otherwise nothing is learned that anybody keeps */
+    if (!c->bare) return s->path[0] != '\0' && has_data ? fill_file(c, ranks, log, s) : SLUICE_OK;
     if (s->data.type[0] == '\0') stand_in_for_data(log, s);
     choose_rate(c, log, s);
     choose_schedule(c, log, s);

@@ -45,7 +45,7 @@ static void note_auto_precision(const sluice_config *c, const sl_settings *s, co
 {
     char where[SL_WHERE_BYTES];
     const char *const keys[] = { "fp16.enabled", "bf16.enabled" };
-    if (s->precision.type != SLUICE_F32) return;
+    if (s->precision.type != SLUICE_F32 || s->given.by_trainer) return;
     for (int i = 0; i < 2; i++) {
         const sl_option *row = sl_option_find(sl_config_rows, sl_config_row_count, keys[i]);
         int line = c->private_data->origins[row - sl_config_rows].auto_line;

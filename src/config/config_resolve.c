@@ -85,7 +85,8 @@ static sluice_status resolve_parameters(const sluice_config *c, const sl_config_
         const sl_config_origin *origin = &c->private_data->origins[i];
         bool is_given = origin->line != 0;
         /* the word itself asks for what the row calls auto, such as the optimizer's rate; a type's default does not */
-        bool asks_auto = origin->auto_line != 0 && strcmp(row->fallback, "auto") == 0;
+        bool asks_auto = origin->auto_line != 0 &&
+                         (strcmp(row->fallback, "auto") == 0 || (s->given.by_trainer && row->trainer != NULL));
         if (is_given && !sl_config_listed(kind->params, name)) return refuse_parameter(c, row, kind);
         if (is_given || asks_auto || sl_config_listed_value(kind->defaults, name, text, sizeof text) == NULL) continue;
         sl_config_value_from_table(row, text, &value);
