@@ -193,7 +193,37 @@ static sluice_status open_device(sl_exec *x, const sl_exec_options *options)
     for (int t = 0; t < SL_TIER_COUNT; t++)
         if (x->plan->totals.peak[t] > 0) SL_TRY(x->backend->reserve(x->device, (sl_tier)t, x->plan->totals.peak[t]));
     for (int i = 0; i < x->plan->step_count; i++) x->uses[x->plan->steps[i].stream] = true;
-    return x->backend->reserve_events(x->device, x->plan->event_count + SL_STREAM_COUNT);
+    return x->backend->reserve_events(x->device, x->plan->event_count + SL_STREAM_COUNT + 1);
+}
+
+/* Behind those of the plan and of the streams: inputs that were sent ahead are there. */
+static int inputs_event(const sl_exec *x)
+{
+    return x->plan->event_count + SL_STREAM_COUNT;
+}
+
+static bool reads(const sl_plan *p, sl_segment_kind segment, int buffer)
+{
+    const sl_segment *g = &p->segments[segment];
+    for (int i = g->first_step; i < g->first_step + g->step_count; i++)
+        for (int k = 0; k < p->steps[i].input_count; k++)
+            if (p->pieces[p->steps[i].first_piece + k].buffer == buffer) return true;
+    return false;
+}
+
+/* Inputs that a step does not look at once more after its forward may be replaced as soon as that is done. */
+static sluice_status find_early_inputs(sl_exec *x)
+{
+    const sl_plan *p = x->plan;
+    x->sent = sl_alloc_array((size_t)p->graph->value_count + 1, sizeof *x->sent, "inputs sent ahead");
+    x->sent_early = sl_alloc_array((size_t)p->graph->value_count + 1, sizeof *x->sent_early, "inputs sent ahead");
+    if (x->sent == NULL || x->sent_early == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < p->graph->input_count; i++) {
+        const int value = p->graph->inputs[i], buffer = p->input_buffers[value];
+        x->sent_early[value] =
+            buffer >= 0 && !reads(p, SL_SEGMENT_BACKWARD, buffer) && !reads(p, SL_SEGMENT_UPDATE, buffer);
+    }
+    return SLUICE_OK;
 }
 
 /* ---- collectives: described once, so that a step only names them ---- */
@@ -283,6 +313,7 @@ static sluice_status create(sl_exec *x, const sl_exec_options *options)
         const sl_node *node = &x->plan->graph->nodes[i];
         if (node->op == SL_OP_UPDATE) x->rules[node->layer] = node->attrs.update;
     }
+    SL_TRY(find_early_inputs(x));
     SL_TRY(sl_statistics_open(x));
     SL_TRY(open_device(x, options));
     if (x->backend->pool(x->device) == NULL) SL_TRY(sl_pool_create(1, &x->own_pool));
@@ -334,6 +365,8 @@ void sl_exec_destroy(sl_exec *x)
     pthread_mutex_destroy(&x->blocks);
     sl_free((void *)x->snapshots);
     sl_free((void *)x->rules);
+    sl_free((void *)x->sent);
+    sl_free(x->sent_early);
     sl_statistics_close(x);
     sl_tables_close(x);
     sl_free(x);
@@ -346,13 +379,42 @@ sl_pool *sl_exec_pool(const sl_exec *x)
 
 /* ---- data in and out ---- */
 
+static sl_span input_span(const sl_exec *x, int value)
+{
+    const int buffer = x->plan->input_buffers[value];
+    return sl_plan_span(x->plan, (sl_piece){ buffer, 0, buffer < 0 ? 0 : x->plan->buffers[buffer].bytes });
+}
+
+sluice_status sl_exec_send_input(sl_exec *x, int value, const void *data, size_t bytes)
+{
+    const sl_span span = input_span(x, value);
+    if (!x->sent_early[value] || x->backend->pin == NULL || span.bytes != bytes) return SLUICE_OK;
+    x->sent[value] = data;
+    x->busy = true;
+    SL_TRY(x->backend->upload(x->device, SL_STREAM_TO_DEVICE, span, data));
+    return x->backend->record(x->device, SL_STREAM_TO_DEVICE, inputs_event(x));
+}
+
+void sl_exec_forget_sent(sl_exec *x)
+{
+    for (int i = 0; i < x->plan->graph->input_count; i++) {
+        const void **sent = &x->sent[x->plan->graph->inputs[i]];
+        if (*sent != NULL) *sent = x; /* no data of anybody's, but still to be waited for */
+    }
+}
+
 sluice_status sl_exec_set_input(sl_exec *x, int value, const void *data, size_t bytes)
 {
-    int buffer = x->plan->input_buffers[value];
-    sl_span span = sl_plan_span(x->plan, (sl_piece){ buffer, 0, buffer < 0 ? 0 : x->plan->buffers[buffer].bytes });
+    const sl_span span = input_span(x, value);
     if (span.bytes != bytes)
         return sl_fail(SLUICE_ERR_USAGE, "input \"%s\" holds %llu bytes, %zu were given",
                        x->plan->graph->values[value].name, (unsigned long long)span.bytes, bytes);
+    if (x->sent[value] != NULL) { /* what was sent may still be on its way, also where something else follows it */
+        const bool is_there = x->sent[value] == data;
+        x->sent[value] = NULL;
+        SL_TRY(x->backend->wait(x->device, SL_STREAM_COMPUTE, inputs_event(x)));
+        if (is_there) return SLUICE_OK;
+    }
     return x->backend->upload(x->device, SL_STREAM_COMPUTE, span, data); /* only kernels on it read inputs */
 }
 

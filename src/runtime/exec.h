@@ -22,6 +22,12 @@ sluice_status sl_exec_create(const sl_plan *plan, const sl_exec_options *options
 void sl_exec_destroy(sl_exec *x);
 /* Caller's data of graph input `value` for the next FORWARD or EVALUATE. */
 sluice_status sl_exec_set_input(sl_exec *x, int value, const void *data, size_t bytes);
+/* Sends it ahead, beside what the device is doing, where that is another processor and nothing reads the input but forwards,
+ * of which none may be under way; otherwise does nothing. The data stays as it is until the sl_exec_set_input with it, which
+ * must follow and then has only to wait, or until sl_exec_forget_sent. */
+sluice_status sl_exec_send_input(sl_exec *x, int value, const void *data, size_t bytes);
+/* What was sent is not what comes next. */
+void sl_exec_forget_sent(sl_exec *x);
 /* Inputs that lie in this memory are read in place until it is unpinned: it stays as it is until a result of the run that takes
  * them was read. */
 void sl_exec_pin(sl_exec *x, void *memory, size_t bytes);

@@ -56,7 +56,9 @@ struct sl_exec {
     uint64_t sequence;                       /* collectives started so far */
     const uint8_t **snapshots;               /* owned; per layer and tensor, where a snapshot lies; NULL: none */
     const sl_update_rule **rules;            /* owned; per layer; NULL: not trained */
-    sl_tracer *tracer;                       /* owned; NULL: nothing is traced */
+    const void **sent; /* owned; per value: the data of an input that was sent ahead; NULL: none */
+    bool *sent_early;  /* owned; per value: an input that only forwards read */
+    sl_tracer *tracer; /* owned; NULL: nothing is traced */
     sl_running_values running;
     /* tables.c, of plans with sparse tables. Addresses in the host arena, by parameter; NULL: it is none, or the device
      * computes nothing. */

@@ -129,6 +129,9 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *options
 void sl_engine_set_accumulation(sluice_engine *e, int accumulation);
 /* Micro-batches of all ranks in a step: K. */
 uint64_t sl_engine_micro_batches(const sluice_engine *e);
+/* A batch whose forward comes next, after the one that is done: its inputs are sent ahead where they may be. The
+ * arrays stay as they are until that forward, or until others are forgotten and sent. */
+void sl_engine_send(sluice_engine *e, const sluice_batch *batch);
 /* Global number, within the step, of this rank's micro-batch `m`. */
 uint64_t sl_engine_micro_index(const sluice_engine *e, int m);
 /* The mean over the targets of the step at hand, from its losses in order of their global micro-batches.

@@ -24,6 +24,16 @@ static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, con
     return SLUICE_OK;
 }
 
+void sl_engine_send(sluice_engine *e, const sluice_batch *batch)
+{
+    for (int i = 0; i < batch->count; i++) {
+        const sluice_array *a = &batch->arrays[i];
+        const int value = sl_graph_find_input(e->graph, a->name);
+        if (value < 0 || sl_engine_input(e, value, a->data) != a->data) continue; /* rows of tables are not known yet */
+        if (sl_exec_send_input(e->exec, value, a->data, a->bytes) != SLUICE_OK) return; /* the forward will tell */
+    }
+}
+
 /* While the forward that takes them is under way: to look at all numbers of a large batch takes as long as some layers. */
 static void watch_inputs(sluice_engine *e, const sluice_batch *batch)
 {

@@ -127,6 +127,7 @@ static sluice_status fill_batch(sl_run *r, uint64_t step, int m)
     uint64_t index = sl_run_position(r, step) + sl_engine_micro_index(j->engine, m);
     if (r->held == index + 1) return SLUICE_OK;
     r->held = 0;
+    sl_exec_forget_sent(j->engine->exec);
     double start = sl_now();
     SL_TRY(sl_job_fill(j, index));
     r->data_seconds += sl_now() - start;
@@ -159,9 +160,15 @@ static sluice_status weigh_step(sl_run *r, bool *learns)
     return SLUICE_OK;
 }
 
-/* Forward and backward of this rank's micro-batches. The next batch is prefetched while the device is still busy with
- * the backward, which no longer needs the buffers: a forward has taken its batch when it returns. A prefetch that fails
- * does not fail this step; the step that needs the batch reads it again and reports the failure. */
+/* The next batch, while the device is still busy with a backward, which no longer needs the buffers: a forward has taken its
+ * batch when it returns. A failure does not fail this step; the one that needs the batch reads it again and reports it. */
+static void prefetch_batch(sl_run *r, uint64_t step, int m)
+{
+    const sluice_batch batch = sl_batch_of(&r->job->batch);
+    if (fill_batch(r, step, m) == SLUICE_OK) sl_engine_send(r->job->engine, &batch);
+}
+
+/* Forward and backward of this rank's micro-batches. */
 static sluice_status run_micro_batches(sl_run *r)
 {
     sluice_engine *e = r->job->engine;
@@ -173,9 +180,9 @@ static sluice_status run_micro_batches(sl_run *r)
         SL_TRY(sluice_backward(e));
         bool last = m + 1 == e->accumulation;
         if (!last)
-            (void)fill_batch(r, e->step, m + 1);
+            prefetch_batch(r, e->step, m + 1);
         else if (e->step + 1 < r->steps)
-            (void)fill_batch(r, e->step + 1, 0);
+            prefetch_batch(r, e->step + 1, 0);
     }
     return SLUICE_OK;
 }

@@ -1,6 +1,9 @@
 /* exec_test.c: the executor does what the plan says, all of it and nothing else. */
 #include "runtime/exec.h"
 
+#include <string.h>
+
+#include "model/model.h"
 #include "support/planned.h"
 #include "test.h"
 
@@ -123,5 +126,106 @@ TEST(a_missing_kernel_is_found_before_the_first_step)
     plan_options_default(&r.fx.options);
     CHECK_EQ(start(&r, &lacking), SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "has no kernel for attention");
+    stop(&r);
+}
+
+/* ---- inputs that are sent ahead ---- */
+
+/* Calls of a backend that computes nothing, in their order: u: upload on the compute stream, a: ahead, w: compute waits. */
+static char calls[64];
+
+static void note_call(char call)
+{
+    const size_t n = strlen(calls);
+    if (n + 1 < sizeof calls) calls[n] = call;
+}
+
+static sluice_status noted_upload(sl_device *d, sl_stream stream, sl_span dst, const void *src)
+{
+    note_call(stream == SL_STREAM_COMPUTE ? 'u' : stream == SL_STREAM_TO_DEVICE ? 'a' : '?');
+    return sl_null_backend.upload(d, stream, dst, src);
+}
+
+static sluice_status noted_wait(sl_device *d, sl_stream stream, int event)
+{
+    note_call(stream == SL_STREAM_COMPUTE ? 'w' : '?');
+    return sl_null_backend.wait(d, stream, event);
+}
+
+static void pin_nothing(sl_device *d, void *memory, size_t bytes)
+{
+    (void)d, (void)memory, (void)bytes;
+}
+
+/* An MLP in bf16: of its input backward needs what the cast made of it, its targets backward reads once more. */
+static sluice_status start_mlp(running *r, sluice_dtype precision, const sl_backend *backend)
+{
+    static const sl_model_options mlp = { .type = "mlp",
+                                          .batch = 4,
+                                          .features = 8,
+                                          .hidden = { 8 },
+                                          .hidden_count = 1,
+                                          .outputs = 8,
+                                          .activation = "relu",
+                                          .bias = true };
+    sl_exec_options o = { .backend = backend, .device = { .threads = 1, .isa = sl_isa_best() } };
+    sl_model_info info;
+    plan_options_default(&r->fx.options);
+    r->fx.precision = r->fx.wire = precision;
+    SL_TRY(sluice_graph_create(&r->fx.graph));
+    SL_TRY(sl_model_build(r->fx.graph, &mlp, &info));
+    SL_TRY(plan_prepare(&r->fx));
+    SL_TRY(sl_plan_create(r->fx.graph, &r->fx.machine, &r->fx.options, &r->fx.plan));
+    SL_TRY(sl_comm_self_open(&r->comm));
+    o.comm = r->comm;
+    return sl_exec_create(r->fx.plan, &o, &r->exec);
+}
+
+static const char *calls_of_set(running *r, int value, const void *data)
+{
+    memset(calls, 0, sizeof calls);
+    CHECK_EQ(sl_exec_set_input(r->exec, value, data, 32 * sizeof(float)), SLUICE_OK);
+    return calls;
+}
+
+static const char *calls_of_send(running *r, int value, const void *data)
+{
+    memset(calls, 0, sizeof calls);
+    CHECK_EQ(sl_exec_send_input(r->exec, value, data, 32 * sizeof(float)), SLUICE_OK);
+    return calls;
+}
+
+TEST(an_input_that_only_forward_reads_is_sent_ahead_and_then_waited_for)
+{
+    sl_backend noted = sl_null_backend;
+    running r = { 0 };
+    float one[32] = { 0 }, other[32] = { 0 };
+    noted.upload = noted_upload;
+    noted.wait = noted_wait;
+    noted.pin = pin_nothing;
+    REQUIRE_OK(start_mlp(&r, SLUICE_BF16, &noted));
+    int x = r.fx.graph->inputs[0], target = r.fx.graph->inputs[1];
+    CHECK_STR(calls_of_send(&r, x, one), "a");
+    CHECK_STR(calls_of_set(&r, x, one), "w");
+    CHECK_STR(calls_of_set(&r, x, one), "u"); /* it was taken */
+    CHECK_STR(calls_of_send(&r, x, one), "a");
+    CHECK_STR(calls_of_set(&r, x, other), "wu"); /* which must not arrive before what was sent */
+    CHECK_STR(calls_of_send(&r, x, one), "a");
+    sl_exec_forget_sent(r.exec);
+    CHECK_STR(calls_of_set(&r, x, one), "wu"); /* other numbers in the same place */
+    CHECK_STR(calls_of_send(&r, target, one), "");
+    CHECK_STR(calls_of_set(&r, target, one), "u");
+    stop(&r);
+}
+
+TEST(an_input_that_backward_reads_is_not_sent_ahead)
+{
+    sl_backend noted = sl_null_backend;
+    running r = { 0 };
+    float one[32] = { 0 };
+    noted.upload = noted_upload;
+    noted.pin = pin_nothing;
+    REQUIRE_OK(start_mlp(&r, SLUICE_F32, &noted));
+    CHECK_STR(calls_of_send(&r, r.fx.graph->inputs[0], one), "");
     stop(&r);
 }
