@@ -225,8 +225,6 @@ sluice_status sl_samples_to_rates(sl_samples *s, sl_rates *out)
 
 /* ---- the bench ---- */
 
-#define CHUNK_BYTES ((uint64_t)1 << 20) /* regions are multiples of it */
-
 /* Both halves of an f32 are bf16, from 0.02 to 1, and so is the whole; of either sign where that may be. How much power
  * GEMMs draw, and with it the clock of a GPU, depends on how much their operands differ. */
 static uint32_t operand_bits(uint64_t *random, bool positive)
@@ -243,8 +241,8 @@ static uint32_t operand_bits(uint64_t *random, bool positive)
 /* The first chunk of `region` bytes comes from the host; what is filled is then copied behind itself. */
 static sluice_status fill_region(sl_bench *b, sl_tier tier, uint64_t base, uint64_t region, const void *chunk)
 {
-    SL_TRY(b->backend->upload(b->device, SL_STREAM_COMPUTE, (sl_span){ tier, base, CHUNK_BYTES }, chunk));
-    for (uint64_t filled = CHUNK_BYTES; filled < region; filled *= 2) {
+    SL_TRY(b->backend->upload(b->device, SL_STREAM_COMPUTE, (sl_span){ tier, base, SL_BENCH_CHUNK }, chunk));
+    for (uint64_t filled = SL_BENCH_CHUNK; filled < region; filled *= 2) {
         uint64_t bytes = filled < region - filled ? filled : region - filled;
         SL_TRY(b->backend->copy(b->device, SL_STREAM_COMPUTE, (sl_span){ tier, base + filled, bytes },
                                 (sl_span){ tier, base, bytes }));
@@ -256,7 +254,7 @@ static sluice_status fill_regions(sl_bench *b, sl_tier last, uint32_t *chunk)
 {
     uint64_t random = 1;
     for (int written = 0; written < 2; written++) {
-        for (uint64_t i = 0; i < CHUNK_BYTES / sizeof *chunk; i++) chunk[i] = operand_bits(&random, written == 1);
+        for (uint64_t i = 0; i < SL_BENCH_CHUNK / sizeof *chunk; i++) chunk[i] = operand_bits(&random, written == 1);
         for (int t = SL_TIER_DEVICE; t <= (int)last; t++)
             SL_TRY(fill_region(b, (sl_tier)t, b->scale.id_bytes + (uint64_t)written * b->scale.region[t],
                                b->scale.region[t], chunk));
@@ -268,7 +266,7 @@ static sluice_status fill_regions(sl_bench *b, sl_tier last, uint32_t *chunk)
 
 sluice_status sl_bench_fill(sl_bench *b, sl_tier last)
 {
-    uint32_t *chunk = sl_alloc(CHUNK_BYTES, "operands to measure with");
+    uint32_t *chunk = sl_alloc(SL_BENCH_CHUNK, "operands to measure with");
     if (chunk == NULL) return SLUICE_ERR_NO_MEMORY;
     sluice_status st = fill_regions(b, last, chunk);
     sl_free(chunk);
@@ -277,8 +275,8 @@ sluice_status sl_bench_fill(sl_bench *b, sl_tier last)
 
 sluice_status sl_bench_clear(sl_bench *b, sl_tier tier, uint64_t bytes)
 {
-    uint64_t chunks = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES, region = b->scale.region[tier];
-    void *chunk = sl_alloc(CHUNK_BYTES, "operands to measure with"); /* is zero */
+    uint64_t chunks = (bytes + SL_BENCH_CHUNK - 1) / SL_BENCH_CHUNK * SL_BENCH_CHUNK, region = b->scale.region[tier];
+    void *chunk = sl_alloc(SL_BENCH_CHUNK, "operands to measure with"); /* is zero */
     if (chunk == NULL) return SLUICE_ERR_NO_MEMORY;
     sluice_status st = fill_region(b, tier, b->scale.id_bytes + region, chunks < region ? chunks : region, chunk);
     sl_free(chunk);
@@ -338,7 +336,7 @@ static sluice_status fit_regions(sl_comm *comm, const sl_device_choice *device, 
         [SL_TIER_HOST] = sl_memory_available() / (uint64_t)comm->ops->size(comm) / 2,
     };
     for (int t = 0; t < SL_TIER_COUNT; t++) {
-        uint64_t most = room[t] > s->id_bytes ? (room[t] - s->id_bytes) / 2 / CHUNK_BYTES * CHUNK_BYTES : 0;
+        uint64_t most = room[t] > s->id_bytes ? (room[t] - s->id_bytes) / 2 / SL_BENCH_CHUNK * SL_BENCH_CHUNK : 0;
         if (s->region[t] > most) s->region[t] = most;
     }
     SL_TRY(agree_on_regions(comm, s));
@@ -361,7 +359,7 @@ static sluice_status fit_regions(sl_comm *comm, const sl_device_choice *device, 
 static sluice_status try_to_pin(const sl_backend *backend, const sl_device_options *options, uint64_t refused,
                                 uint64_t *out)
 {
-    for (*out = refused / 2; *out >= 16 * CHUNK_BYTES; *out /= 2) {
+    for (*out = refused / 2; *out >= 16 * SL_BENCH_CHUNK; *out /= 2) {
         sl_device *device;
         sl_device_stats stats = { .pageable = true };
         SL_TRY(backend->open(options, &device));

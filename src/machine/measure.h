@@ -67,6 +67,8 @@ typedef struct sl_bench_scale {
 /* The second two are for a graph, and take about a second. */
 extern const sl_bench_scale sl_bench_cpu, sl_bench_gpu, sl_bench_cpu_graph, sl_bench_gpu_graph;
 
+/* Regions are multiples of it: what lies in them is aligned as kernels want it. */
+#define SL_BENCH_CHUNK ((uint64_t)1 << 20)
 /* Below that nothing can be measured. */
 #define SL_BENCH_LEAST_REGION(discrete) ((uint64_t)((discrete) ? 128 : 16) << 20)
 

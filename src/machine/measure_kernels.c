@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "core/thread.h"
 #include "machine/measure.h"
 
@@ -328,10 +329,10 @@ void sl_bench_fit_graph(sl_bench *b)
         }
     }
     /* as much as a step walks through, where the caches may hold that, and room for the largest call twice */
-    uint64_t *region = &b->scale.region[SL_TIER_DEVICE];
-    if (all < *region) *region = all;
-    if (2 * largest > *region) *region = 2 * largest;
-    if (*region < SL_BENCH_LEAST_REGION(b->scale.discrete)) *region = SL_BENCH_LEAST_REGION(b->scale.discrete);
+    uint64_t region = b->scale.region[SL_TIER_DEVICE], least = SL_BENCH_LEAST_REGION(b->scale.discrete);
+    if (all < region) region = all;
+    if (2 * largest > region) region = 2 * largest;
+    b->scale.region[SL_TIER_DEVICE] = sl_align_up(region > least ? region : least, SL_BENCH_CHUNK);
 }
 
 /* Of each kernel once: a model with more layers of the same kind has the same ones. */
