@@ -66,7 +66,10 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     e->losses = sl_alloc_array((size_t)p->accumulation * (size_t)(1 + p->rank_count), sizeof *e->losses, "losses");
     e->targets = sl_alloc_array((size_t)p->accumulation * (size_t)(1 + p->rank_count), sizeof *e->targets, "targets");
     e->all_found = sl_alloc_array((size_t)p->rank_count, sizeof *e->all_found, "what ranks found");
-    if (e->losses == NULL || e->targets == NULL || e->all_found == NULL) return SLUICE_ERR_NO_MEMORY;
+    e->looked_at =
+        sl_alloc_array((size_t)e->graph->value_count + 1, sizeof *e->looked_at, "inputs that were looked at");
+    if (e->losses == NULL || e->targets == NULL || e->all_found == NULL || e->looked_at == NULL)
+        return SLUICE_ERR_NO_MEMORY;
     sl_activity_begin(&activity, &e->progress, "reserve", planned_bytes(e->plan));
     SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
     e->reserve_seconds = sl_activity_end(&activity);
@@ -188,5 +191,6 @@ void sluice_engine_destroy(sluice_engine *e)
     sl_free(e->losses);
     sl_free(e->workspace);
     sl_free(e->all_found);
+    sl_free((void *)e->looked_at);
     sl_free(e);
 }

@@ -119,6 +119,8 @@ struct sluice_engine {
         segment_seconds[SL_SEGMENT_COUNT];   /* measured, summed over runs, without the first run of each, which touches
                                                  new pages */
     uint64_t segment_runs[SL_SEGMENT_COUNT]; /* all runs */
+    const void **
+        looked_at; /* owned; per graph value: numbers of the input's next batch that were found to be finite; NULL: none */
     sl_checkpoint_slots slots;
 };
 
@@ -130,8 +132,10 @@ void sl_engine_set_accumulation(sluice_engine *e, int accumulation);
 /* Micro-batches of all ranks in a step: K. */
 uint64_t sl_engine_micro_batches(const sluice_engine *e);
 /* A batch whose forward comes next, after the one that is done: its inputs are sent ahead where they may be. The
- * arrays stay as they are until that forward, or until others are forgotten and sent. */
+ * arrays stay as they are until that forward, or until they are forgotten. */
 void sl_engine_send(sluice_engine *e, const sluice_batch *batch);
+/* The arrays that were sent are about to hold something else. */
+void sl_engine_forget_sent(sluice_engine *e);
 /* Global number, within the step, of this rank's micro-batch `m`. */
 uint64_t sl_engine_micro_index(const sluice_engine *e, int m);
 /* The mean over the targets of the step at hand, from its losses in order of their global micro-batches.
@@ -165,6 +169,8 @@ sluice_status sl_engine_weigh(sluice_engine *e, const uint64_t *all, const char 
 
 void sl_engine_reset_watch(sluice_engine *e);
 void sl_engine_watch_input(sluice_engine *e, int value, const void *data, size_t bytes);
+/* Whether all numbers of an input are; ids always are. */
+bool sl_engine_is_finite(const sluice_engine *e, int value, const void *data, size_t bytes);
 void sl_engine_watch_loss(sluice_engine *e, double loss);
 /* Of an evaluation: SLUICE_ERR_NUMBERS names the batch's first input that is not finite, or the loss or output. */
 sluice_status sl_engine_check_loss(const sluice_engine *e, const sluice_batch *batch, const char *call, double loss);

@@ -68,12 +68,16 @@ static const char *name_of(double value)
     return isnan(value) ? "NaN" : "infinite";
 }
 
+bool sl_engine_is_finite(const sluice_engine *e, int value, const void *data, size_t bytes)
+{
+    return e->graph->values[value].dtype != SLUICE_F32 || is_finite(e, data, (int64_t)(bytes / sizeof(float)));
+}
+
 void sl_engine_watch_input(sluice_engine *e, int value, const void *data, size_t bytes)
 {
-    const sl_value *v = &e->graph->values[value];
-    int64_t count = (int64_t)(bytes / sizeof(float));
-    if (v->dtype != SLUICE_F32 || e->found.input >= 0 || is_finite(e, data, count)) return;
+    const int64_t count = (int64_t)(bytes / sizeof(float));
     const float *x = data;
+    if (e->found.input >= 0 || sl_engine_is_finite(e, value, data, bytes)) return;
     e->found.input = value;
     e->found.input_micro = (int32_t)sl_engine_micro_index(e, e->micro);
     e->found.input_element = first_bad(x, count);

@@ -24,6 +24,7 @@ static sluice_status set_inputs(sluice_engine *e, const sluice_batch *batch, con
     return SLUICE_OK;
 }
 
+/* Numbers of a large batch are looked at here as well: the host has nothing to do while the device is busy. */
 void sl_engine_send(sluice_engine *e, const sluice_batch *batch)
 {
     for (int i = 0; i < batch->count; i++) {
@@ -31,7 +32,14 @@ void sl_engine_send(sluice_engine *e, const sluice_batch *batch)
         const int value = sl_graph_find_input(e->graph, a->name);
         if (value < 0 || sl_engine_input(e, value, a->data) != a->data) continue; /* rows of tables are not known yet */
         if (sl_exec_send_input(e->exec, value, a->data, a->bytes) != SLUICE_OK) return; /* the forward will tell */
+        if (sl_engine_is_finite(e, value, a->data, a->bytes)) e->looked_at[value] = a->data;
     }
+}
+
+void sl_engine_forget_sent(sluice_engine *e)
+{
+    sl_exec_forget_sent(e->exec);
+    for (int i = 0; i < e->graph->input_count; i++) e->looked_at[e->graph->inputs[i]] = NULL;
 }
 
 /* While the forward that takes them is under way: to look at all numbers of a large batch takes as long as some layers. */
@@ -39,7 +47,9 @@ static void watch_inputs(sluice_engine *e, const sluice_batch *batch)
 {
     for (int i = 0; i < batch->count; i++) {
         const sluice_array *a = &batch->arrays[i];
-        sl_engine_watch_input(e, sl_graph_find_input(e->graph, a->name), a->data, a->bytes);
+        const int value = sl_graph_find_input(e->graph, a->name);
+        if (e->looked_at[value] != a->data) sl_engine_watch_input(e, value, a->data, a->bytes);
+        e->looked_at[value] = NULL;
     }
 }
 

@@ -127,7 +127,7 @@ static sluice_status fill_batch(sl_run *r, uint64_t step, int m)
     uint64_t index = sl_run_position(r, step) + sl_engine_micro_index(j->engine, m);
     if (r->held == index + 1) return SLUICE_OK;
     r->held = 0;
-    sl_exec_forget_sent(j->engine->exec);
+    sl_engine_forget_sent(j->engine);
     double start = sl_now();
     SL_TRY(sl_job_fill(j, index));
     r->data_seconds += sl_now() - start;
