@@ -729,6 +729,8 @@ typedef struct sluice_job_options {
     unsigned from_folder;
     const char *predictions; /* eval: file for what the model made of every sample, .csv or .jsonl; NULL: none */
     bool best;               /* eval, generate: the best checkpoint of checkpoint.path, not the newest */
+    /* train, plan: HTML file for a report, docs/report.md; train also "": report.html in checkpoint.path. NULL: none */
+    const char *report;
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 
@@ -745,6 +747,10 @@ SLUICE_API sluice_status sluice_job_generate(const sluice_config *c, const sluic
 /* What is in a safetensors file, a folder of a model (and whether it can be used here, or why not), a checkpoint step
  * folder, a folder of checkpoints, or a tokenizer.json. */
 SLUICE_API sluice_status sluice_inspect(const char *path, bool json, FILE *out);
+/* A report of the run whose checkpoint.path is the folder `run`, from its log and its profile, as one HTML file: out_path, or
+ * report.html in the folder where that is NULL or empty. Runs that go on, were killed or have no profile have one, too. A folder
+ * that no run has left anything in is SLUICE_ERR_INPUT. `out`, where not NULL, gets the path of the file. */
+SLUICE_API sluice_status sluice_report(const char *run, const char *out_path, FILE *out);
 /* Reads every byte and checks every checksum; SLUICE_ERR_INPUT names file, tensor and offset of the first fault. */
 SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
 /* The weights of a checkpoint (a step's folder, or a folder of checkpoints: the newest that verifies) as safetensors,

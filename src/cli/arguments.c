@@ -11,7 +11,7 @@
 #define MOST_NUMBER 1e9
 #define MOST_BYTES  9007199254740992.0
 
-typedef enum { ARG_FLAG, ARG_TEXT, ARG_INTEGER, ARG_NUMBER, ARG_SIZE, ARG_SETS, ARG_STOPS } argument_kind;
+typedef enum { ARG_FLAG, ARG_TEXT, ARG_PAGE, ARG_INTEGER, ARG_NUMBER, ARG_SIZE, ARG_SETS, ARG_STOPS } argument_kind;
 
 typedef struct argument {
     const char *name;
@@ -78,8 +78,9 @@ static const argument arguments[] = {
     { "template", ARG_TEXT, AT(template_name), "NAME", " generate ",
       "chat: the template, such as chatml; default: that of the model's folder", 0 },
     { "batch", ARG_INTEGER, AT(batch), "N", " generate ", "sequences computed at a time; default: up to 8", 1 },
-    { "out", ARG_TEXT, AT(out), "PATH", " export generate merge tokenize ",
-      "file to write (also -o); merge: a folder; export: or a model's folder, FOLDER/; tokenize: .npy at its end makes "
+    { "out", ARG_TEXT, AT(out), "PATH", " export generate merge tokenize report ",
+      "file to write (also -o); report: default RUN/report.html; merge: a folder; export: or a model's folder, "
+      "FOLDER/; tokenize: .npy at its end makes "
       "it NumPy's",
       0 },
     { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export merge ",
@@ -111,6 +112,10 @@ static const argument arguments[] = {
       0 },
     { "trace", ARG_TEXT, AT(trace), "FILE", " train ",
       "write a timeline of one step, predicted and measured, for Perfetto or chrome://tracing (docs/trace.md)", 0 },
+    { "report", ARG_PAGE, AT(report), "[FILE.html]", " plan train ",
+      "write a page: of the plan, or after the run of all that happened; train without FILE: report.html in "
+      "checkpoint.path (docs/report.md)",
+      0 },
     { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "print every key, as the page docs/config.md", 0 },
     { "json", ARG_FLAG, AT(json), NULL, " plan train eval generate inspect ", "print JSON for programs", 0 },
     { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export merge tokenize verify ",
@@ -242,6 +247,7 @@ static bool store(const argument *a, char *text, cli_arguments *out)
         *(bool *)field = true;
         return true;
     case ARG_TEXT:
+    case ARG_PAGE:
         *(const char **)field = text;
         return true;
     case ARG_INTEGER:
@@ -296,18 +302,32 @@ static bool read_operand(const cli_command *command, int argc, char **argv, cli_
     return true;
 }
 
+static int has_argument(argument_kind kind)
+{
+    if (kind == ARG_PAGE) return optional_argument;
+    return kind != ARG_FLAG ? required_argument : no_argument;
+}
+
+/* Of the option that getopt_long has just found. A page may be named or not: what follows is its name where it ends as one. */
+static char *value_of(const argument *a, int argc, char **argv)
+{
+    static char none[] = "";
+    if (a->kind != ARG_PAGE || optarg != NULL) return optarg;
+    const char *next = optind < argc ? argv[optind] : "", *dot = strrchr(next, '.');
+    return next[0] != '-' && dot != NULL && strcmp(dot, ".html") == 0 ? argv[optind++] : none;
+}
+
 static bool read_options(const cli_command *command, int argc, char **argv, cli_arguments *out)
 {
     struct option long_options[ARGUMENT_COUNT + 1] = { 0 };
     int count = 0, answer;
     for (int i = 0; i < ARGUMENT_COUNT; i++)
         if (belongs(&arguments[i], command))
-            long_options[count++] =
-                (struct option){ .name = arguments[i].name,
-                                 .has_arg = arguments[i].kind != ARG_FLAG ? required_argument : no_argument,
-                                 .val = FIRST_CODE + i };
+            long_options[count++] = (struct option){ .name = arguments[i].name,
+                                                     .has_arg = has_argument(arguments[i].kind),
+                                                     .val = FIRST_CODE + i };
     opterr = 0;
-    bool writes = strstr(" export generate merge tokenize ", command->name) !=
+    bool writes = strstr(" export generate merge tokenize report ", command->name) !=
                   NULL; /* the commands with a short option of their own */
     while ((answer = getopt_long(argc, argv, writes ? ":ho:" : ":h", long_options, NULL)) != -1) {
         if (answer == 'h')
@@ -316,7 +336,7 @@ static bool read_options(const cli_command *command, int argc, char **argv, cli_
             out->out = optarg;
         else if (answer < FIRST_CODE)
             return bad_option(command, answer, argv);
-        else if (!store(&arguments[answer - FIRST_CODE], optarg, out))
+        else if (!store(&arguments[answer - FIRST_CODE], value_of(&arguments[answer - FIRST_CODE], argc, argv), out))
             return false;
     }
     return read_operand(command, argc - optind, argv + optind, out);

@@ -20,6 +20,7 @@ typedef struct cli_arguments {
     bool help, json, quiet, notes, resume, measure, markdown;
     const char *model;                                                     /* folder; NULL: not given */
     const char *weights, *prompt, *machine, *device, *out, *dtype, *trace; /* NULL: not given */
+    const char *report; /* NULL: not given; "": without a file */
     int64_t ranks, tokens, top_k;                                          /* -1: not given */
     int64_t max_restarts, shard_size;                                      /* -1: not given */
     int64_t seed, batch;                                                   /* -1: not given */
@@ -54,6 +55,7 @@ int cli_export(const cli_arguments *a);
 int cli_merge(const cli_arguments *a);
 int cli_tokenize(const cli_arguments *a);
 int cli_inspect(const cli_arguments *a);
+int cli_report_run(const cli_arguments *a);
 int cli_verify(const cli_arguments *a);
 int cli_devices(const cli_arguments *a);
 int cli_config(const cli_arguments *a);

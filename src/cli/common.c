@@ -97,6 +97,7 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     if (a->ranks > 0) out->ranks = (int)a->ranks;
     out->machine = a->machine;
     out->trace = a->trace;
+    out->report = a->report;
     if (a->weights != NULL) out->weights = a->weights;
     if (a->prompt != NULL) out->prompt = a->prompt;
     if (a->tokens >= 0) out->tokens = a->tokens;

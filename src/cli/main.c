@@ -15,6 +15,8 @@ const cli_command cli_commands[] = {
     { "export", cli_export, "CHECKPOINT", false, "write the weights of a checkpoint as safetensors" },
     { "inspect", cli_inspect, "PATH", false,
       "list what a safetensors file, a folder of a model, a checkpoint or a folder of checkpoints contains" },
+    { "report", cli_report_run, "RUN", false,
+      "make an HTML page of a run from its folder: result, curves, the timeline and the memory of a step" },
     { "verify", cli_verify, "PATH", false, "check every byte of a file or checkpoint against its checksums" },
     { "devices", cli_devices, NULL, false,
       "list CPU, memory, GPUs and what is built in; with --measure also how fast they are" },

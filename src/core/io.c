@@ -846,11 +846,16 @@ sluice_status sl_dir_list(const char *path, sluice_status (*fn)(void *user, cons
 /* ---- Locks ---- */
 
 /* The holder writes its pid into the lock file; it may not have come to that yet. */
-static sluice_status report_holder(int fd, const char *path)
+static long read_pid(int fd, const char *path)
 {
     char text[32] = "";
     ssize_t n = io_pread(fd, path, text, sizeof text - 1, 0);
-    long pid = n > 0 ? strtol(text, NULL, 10) : 0;
+    return n > 0 ? strtol(text, NULL, 10) : 0;
+}
+
+static sluice_status report_holder(int fd, const char *path)
+{
+    long pid = read_pid(fd, path);
     if (pid > 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s is held by process %ld; wait for it or use another folder", path, pid);
     return sl_fail(SLUICE_ERR_USAGE, "%s is held by another process; wait for it or use another folder", path);
@@ -890,4 +895,23 @@ void sl_lock_release(sl_lock *lock)
     io_flock(lock->fd, "lock", LOCK_UN); /* forked children may share the descriptor: closing alone would not unlock */
     io_close(lock->fd, "lock");
     lock->fd = -1;
+}
+
+/* A shared lock, which is given back at once, is granted exactly where nobody has the exclusive one. */
+sluice_status sl_lock_look(const char *path, bool *held, int64_t *pid)
+{
+    sluice_status st = SLUICE_OK;
+    *held = false;
+    *pid = 0;
+    int fd = io_open(path, O_RDONLY | O_NONBLOCK);
+    if (fd < 0) return errno == ENOENT ? SLUICE_OK : io_fail("open", path);
+    if (io_flock(fd, path, LOCK_SH | LOCK_NB) == 0)
+        io_flock(fd, path, LOCK_UN);
+    else if (errno == EWOULDBLOCK)
+        *held = true;
+    else
+        st = io_fail("lock", path);
+    *pid = read_pid(fd, path);
+    io_close(fd, path);
+    return st;
 }

@@ -128,5 +128,8 @@ typedef struct sl_lock {
 } sl_lock;
 sluice_status sl_lock_take(const char *path, sl_lock *out);
 void sl_lock_release(sl_lock *lock);
+/* Whether somebody holds the lock now, and the process that wrote its number there last (0: none did). Changes nothing; whoever
+ * tries to take the lock at that very instant may be refused once. A missing file is a lock that nobody holds. */
+sluice_status sl_lock_look(const char *path, bool *held, int64_t *pid);
 
 #endif

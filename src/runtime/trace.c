@@ -42,12 +42,16 @@ sluice_status sl_tracer_after(sl_exec *x, const sl_step *s)
 
 /* ---- beginning ---- */
 
+int64_t sl_trace_length(const sl_plan *p, int64_t micro_batches)
+{
+    const sl_segment *g = p->segments;
+    int64_t forward = g[SL_SEGMENT_FORWARD].step_count, backward = g[SL_SEGMENT_BACKWARD].step_count;
+    return micro_batches * (forward + backward) + g[SL_SEGMENT_UPDATE].step_count + forward;
+}
+
 static sluice_status make_room(sl_exec *x)
 {
-    const sl_segment *g = x->plan->segments;
-    int64_t passes = x->plan->options.accumulation;
-    int64_t forward = g[SL_SEGMENT_FORWARD].step_count, backward = g[SL_SEGMENT_BACKWARD].step_count;
-    int64_t steps = passes * (forward + backward) + g[SL_SEGMENT_UPDATE].step_count + forward;
+    int64_t passes = x->plan->options.accumulation, steps = sl_trace_length(x->plan, passes);
     if (steps > MAX_STEPS)
         return sl_fail(SLUICE_ERR_USAGE, "a training step of %lld micro-batches is too long to trace: %lld operations",
                        (long long)passes, (long long)steps);
@@ -164,6 +168,8 @@ typedef struct sum {
     int last;            /* position that ended last; -1: none */
     double compute_idle; /* since when compute has had nothing to do */
     sl_trace_totals totals;
+    sl_trace_gap *gaps; /* NULL: nobody wants them; room for three of each step */
+    int gap_count;
 } sum;
 
 static sl_plan_time time_of(const sum *s, int position)
@@ -200,17 +206,26 @@ static int waited_for(const sum *s, int position)
     return late;
 }
 
+static void note_gap(sum *s, double begin, double seconds, sl_stream stream, bool counts)
+{
+    if (s->gaps == NULL || !(seconds > 0)) return;
+    s->gaps[s->gap_count++] = (sl_trace_gap){ begin, begin + seconds, stream, counts };
+}
+
 /* Compute stood still before this step: part of that for a stream, the rest for something else. */
 static void charge_gap(sum *s, int position, bool counts)
 {
     sl_plan_time now = time_of(s, position);
     int late = waited_for(s, position);
-    double gap = now.begin - s->compute_idle, waited = late >= 0 ? time_of(s, late).end - s->compute_idle : 0;
+    double since = s->compute_idle, gap = now.begin - since, waited = late >= 0 ? time_of(s, late).end - since : 0;
     s->compute_idle = now.end;
-    if (!counts || gap <= 0) return;
+    if (gap <= 0) return;
     if (waited > gap) waited = gap;
     sl_stream stream = late >= 0 ? s->t->plan->steps[s->t->steps[late].step].stream : SL_STREAM_COMPUTE;
     if (stream == SL_STREAM_COMPUTE || waited < 0) waited = 0;
+    note_gap(s, since, waited, stream, counts);
+    note_gap(s, since + waited, gap - waited, SL_STREAM_COMPUTE, counts);
+    if (!counts) return;
     s->totals.exposed[stream] += waited;
     s->totals.idle += gap - waited;
 }
@@ -224,6 +239,7 @@ static void add_step(sum *s, int position)
     if (counts) s->totals.busy[step->stream] += time.end - time.begin;
     if (counts && turn) s->totals.exposed[step->stream] += time.end - time.begin;
     if (step->stream == SL_STREAM_COMPUTE || turn) charge_gap(s, position, counts);
+    if (turn) note_gap(s, time.begin, time.end - time.begin, step->stream, counts);
     s->newest[q->step] = position;
     s->last = later_of(s, s->last, position);
 }
@@ -240,19 +256,86 @@ static double run_end(const sum *s, int run)
     return end;
 }
 
-sluice_status sl_trace_add_up(const sl_trace *t, bool expected, sl_trace_totals *out)
+int sl_trace_first_counted(const sl_trace *t)
 {
     bool followed = t->run_count > 1 && t->runs[t->run_count - 1].step > t->runs[0].step;
-    sum s = { .t = t, .expected = expected, .first_run = followed ? 1 : 0, .last = -1 };
-    s.newest = sl_alloc_array((size_t)t->plan->step_count + 1, sizeof *s.newest, "steps of a trace");
-    if (s.newest == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int i = 0; i < t->plan->step_count; i++) s.newest[i] = -1;
-    for (int i = 0; i < t->step_count; i++) add_step(&s, i);
-    sl_free(s.newest);
-    if (followed)
-        s.totals.step = run_end(&s, t->run_count - 1) - run_end(&s, 0);
-    else if (s.last >= 0)
-        s.totals.step = time_of(&s, s.last).end;
+    return followed ? 1 : 0;
+}
+
+/* `s` has the trace, which times, and where gaps go. */
+static sluice_status add_up(sum *s)
+{
+    const sl_trace *t = s->t;
+    s->last = -1;
+    s->first_run = sl_trace_first_counted(t);
+    s->newest = sl_alloc_array((size_t)t->plan->step_count + 1, sizeof *s->newest, "steps of a trace");
+    if (s->newest == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < t->plan->step_count; i++) s->newest[i] = -1;
+    for (int i = 0; i < t->step_count; i++) add_step(s, i);
+    sl_free(s->newest);
+    if (s->first_run > 0) {
+        s->totals.begin = run_end(s, 0);
+        s->totals.step = run_end(s, t->run_count - 1) - s->totals.begin;
+    } else if (s->last >= 0) {
+        s->totals.step = time_of(s, s->last).end;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_trace_add_up(const sl_trace *t, bool expected, sl_trace_totals *out)
+{
+    sum s = { .t = t, .expected = expected };
+    SL_TRY(add_up(&s));
     *out = s.totals;
     return SLUICE_OK;
+}
+
+sluice_status sl_trace_find_gaps(const sl_trace *t, bool expected, sl_trace_gap **out, int *count)
+{
+    sum s = { .t = t, .expected = expected };
+    s.gaps = sl_alloc_array(3 * (size_t)t->step_count + 1, sizeof *s.gaps, "gaps of a trace");
+    if (s.gaps == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = add_up(&s);
+    if (st != SLUICE_OK) {
+        sl_free(s.gaps);
+        return st;
+    }
+    *out = s.gaps;
+    *count = s.gap_count;
+    return SLUICE_OK;
+}
+
+/* ---- without running ---- */
+
+static void add_expected_run(sl_trace *t, sl_segment_kind segment, uint64_t step, int micro)
+{
+    const sl_segment *g = &t->plan->segments[segment];
+    bool joined = segment == SL_SEGMENT_FORWARD && micro > 0;
+    for (int i = 0; i < g->step_count; i++)
+        t->steps[t->step_count++] = (sl_traced_step){ .run = t->run_count, .step = g->first_step + i };
+    t->runs[t->run_count++] = (sl_traced_run){ { segment, joined }, step, (uint32_t)micro };
+}
+
+sluice_status sl_trace_expect(const sl_plan *p, int micro_batches, sl_trace **out)
+{
+    sl_trace *t = sl_alloc(sizeof *t, "trace");
+    if (t == NULL) return SLUICE_ERR_NO_MEMORY;
+    t->plan = p;
+    t->runs = sl_alloc_array(2 * (size_t)micro_batches + 2, sizeof *t->runs, "runs of a trace");
+    t->steps = sl_alloc_array((size_t)sl_trace_length(p, micro_batches) + 1, sizeof *t->steps, "steps of a trace");
+    sluice_status st = t->runs != NULL && t->steps != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    for (int m = 0; st == SLUICE_OK && m < micro_batches; m++) {
+        add_expected_run(t, SL_SEGMENT_FORWARD, 1, m);
+        add_expected_run(t, SL_SEGMENT_BACKWARD, 1, m);
+    }
+    if (st == SLUICE_OK) {
+        add_expected_run(t, SL_SEGMENT_UPDATE, 1, 0);
+        add_expected_run(t, SL_SEGMENT_FORWARD, 2, 0);
+        st = expect(t);
+    }
+    if (st == SLUICE_OK)
+        *out = t;
+    else
+        sl_trace_free(t);
+    return st;
 }

@@ -32,11 +32,19 @@ typedef struct sl_trace {
  * the middle of a run: from the end of one first forward to the end of the next. A trace without it is a whole step,
  * from its beginning until nothing is under way. */
 typedef struct sl_trace_totals {
-    double step; /* seconds */
+    double begin; /* of that step, on the trace's clock */
+    double step;  /* seconds */
     double busy[SL_STREAM_COUNT];
     double exposed[SL_STREAM_COUNT]; /* compute stood still until this stream was done */
     double idle;                     /* compute stood still and waited for no stream: for the host, or for work */
 } sl_trace_totals;
+
+/* A stretch of time in which compute stood still. */
+typedef struct sl_trace_gap {
+    double begin, end;
+    sl_stream stream; /* what it waited for; COMPUTE: for no stream (sl_trace_totals.idle) */
+    bool counts;      /* it is part of the totals */
+} sl_trace_gap;
 
 /* Waits until nothing is under way, takes the memory for a training step and the first forward of the next, and traces
  * what is run from here on as far as that goes. SLUICE_ERR_USAGE: it is under way already, or too long. */
@@ -48,5 +56,14 @@ sluice_status sl_exec_trace_end(sl_exec *x, sl_trace **out);
 void sl_trace_free(sl_trace *t); /* NULL is fine */
 /* Of the measured or the expected times. */
 sluice_status sl_trace_add_up(const sl_trace *t, bool expected, sl_trace_totals *out);
+/* The first run that the totals count; those before it only lead up to the step. */
+int sl_trace_first_counted(const sl_trace *t);
+/* Every stretch in which compute stood still. Those that count are the totals' exposed and idle seconds. *out is the
+ * caller's, to be given to sl_free. */
+sluice_status sl_trace_find_gaps(const sl_trace *t, bool expected, sl_trace_gap **out, int *count);
+/* Operations of a training step of so many micro-batches and of the first forward of the next. */
+int64_t sl_trace_length(const sl_plan *p, int64_t micro_batches);
+/* What the plan expects of such a step, without having run it: measured times are 0. *out as in sl_exec_trace_end. */
+sluice_status sl_trace_expect(const sl_plan *p, int micro_batches, sl_trace **out);
 
 #endif

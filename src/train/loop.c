@@ -13,6 +13,7 @@
 
 void sl_run_emit(const sl_run *r, const sluice_event *event)
 {
+    if (r->record != NULL) (void)sl_record_add_event(r->record, event); /* a page with less is better than no run */
     if (r->options->event != NULL && r->job->ranks.rank == 0) r->options->event(r->options->user, event);
 }
 
@@ -562,11 +563,13 @@ static sluice_status run_training(sl_run *r)
     sl_totals_of_plan(e->plan, &r->predicted);
     SL_TRY(sl_totals_share(ranks, &r->predicted));
     SL_TRY(measure_peak(r));
+    SL_TRY(sl_run_begin_report(r));
     SL_TRY(announce(r));
     SL_TRY(sl_run_open_folder(r));
     SL_TRY(sl_run_hold_files(r));
     SL_TRY(sl_run_check_room(r));
     r->first_step = e->step;
+    if (e->step < r->steps) sl_run_write_profile(r, NULL);
     show_first_sample(r);
     r->start = sl_now();
     SL_TRY(train_steps(r));
@@ -587,6 +590,8 @@ sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options 
     }
     sl_run_drop_save(&r);
     sl_lock_release(&r.lock);
+    st = sl_run_report(&r, st);
+    sl_run_end_report(&r);
     sl_model_files_free(&r.files);
     sl_free(r.targets);
     sl_free(r.mine);
@@ -605,6 +610,7 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
     sl_job_pace(j, 0, &pace);
     sl_job_plan_event(j, &predicted, &pace, &e);
     if (o->event != NULL) o->event(o->user, &e);
+    if (o->report != NULL) SL_TRY(sl_job_report_plan(j, o->report, &e));
     if (!o->json) print_plan(j, &predicted, &pace, o->out);
     return SLUICE_OK;
 }
@@ -614,6 +620,9 @@ sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *
     sl_job j = { .data = NULL };
     sluice_job_options o;
     SL_TRY(sl_job_take_options(c, given, SL_JOB_PLAN, "sluice_job_plan", &o));
+    if (o.report != NULL && o.report[0] == '\0')
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "--report: a plan has no folder to put the page in; name its file, --report FILE.html");
     sluice_status st = sl_job_open(&j, c, &o, SL_JOB_PLAN);
     const uint64_t *told = j.settings.plan.budget;
     bool shared = o.ranks > 1 && o.machine == NULL && (told[SL_TIER_DEVICE] == 0 || told[SL_TIER_HOST] == 0);

@@ -5,6 +5,7 @@
 #include <limits.h>
 
 #include "format/model_files.h"
+#include "report/run_record.h"
 #include "runtime/trace.h"
 #include "train/job.h"
 
@@ -48,10 +49,13 @@ typedef struct sl_run {
     sl_pace pace;
     double epoch_loss; /* sum over the epoch's steps so far, each times its weight */
     double epoch_weight;
-    double start;         /* of the run, seconds */
-    uint64_t traced_step; /* 0: none so far */
-    sl_model_files files; /* rank 0's: for a `save` that is a folder; made before the first step */
-    double aside;         /* seconds of the step at hand that went into the trace */
+    double start;          /* of the run, seconds */
+    uint64_t traced_step;  /* 0: none so far */
+    sl_model_files files;  /* rank 0's: for a `save` that is a folder; made before the first step */
+    double aside;          /* seconds of the step at hand that went into the trace */
+    sl_text profile;       /* rank 0's: the newest one */
+    bool profile_failed;   /* it could not be made or written, which was told */
+    sl_run_record *record; /* owned; rank 0's with options.report: what happened; NULL: nobody asks */
 } sl_run;
 
 /* Rank 0 speaks for all. */
@@ -111,5 +115,23 @@ sluice_status sl_run_trace_begin(sl_run *r);
 sluice_status sl_run_trace_end(sl_run *r);
 /* Where it was written. */
 void sl_run_trace_report(const sl_run *r, FILE *out);
+
+/* ---- run_report.c: rank 0, for itself ---- */
+
+/* Whether somebody will look at a profile of the run, and whether a step is timed for it. */
+bool sl_run_wants_profile(const sl_run *r);
+bool sl_run_times_profile(const sl_run *r);
+/* Writes it; NULL: with what the plan expects. A failure is a warning, and there will be none. */
+void sl_run_write_profile(sl_run *r, const sl_trace *trace);
+void sl_run_give_up_profile(sl_run *r);
+/* Before the first event, and when all is over. */
+sluice_status sl_run_begin_report(sl_run *r);
+void sl_run_end_report(sl_run *r);
+/* After the run, which ended so: writes the page that was asked for. Returns what the run is to return. */
+sluice_status sl_run_report(sl_run *r, sluice_status ended);
+/* The profile of a job's plan, with the times of a trace where there is one. */
+sluice_status sl_job_profile(const sl_job *j, const sl_trace *trace, sl_text *out);
+/* The page of a plan that is not run. */
+sluice_status sl_job_report_plan(const sl_job *j, const char *path, const sluice_event *plan);
 
 #endif

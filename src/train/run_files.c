@@ -12,6 +12,7 @@
 #include "core/output_folder.h"
 #include "core/path_list.h"
 #include "format/model_files.h"
+#include "report/profile.h"
 #include "train/predictions.h"
 #include "train/run.h"
 
@@ -45,7 +46,7 @@ static run_file *add(run_files *f, const char *name, const char *path, sl_file_r
 /* Files of a checkpoint folder that are there from one run to the next. */
 static sluice_status add_folder(run_files *f, const char *name, const char *path)
 {
-    static const char *const kept[] = { "lock", "latest" };
+    static const char *const kept[] = { "lock", "latest", SL_PROFILE_NAME };
     sl_path_info there;
     add(f, name, path, SL_FILE_FOLDER);
     if (sl_path_look(path, &there) != SLUICE_OK || there.kind != SL_PATH_FOLDER) return SLUICE_OK; /* its trial tells */
@@ -83,6 +84,12 @@ static sluice_status list_files(const sl_job *j, const sluice_config *c, const s
         else
             add(f, s.key, s.path, s.role)->is_folder = s.role == SL_FILE_WRITE && sl_is_folder_output(s.path);
     }
+    bool page = o->report != NULL && j->ranks.rank == 0;
+    if (page && o->report[0] == '\0' && j->settings.checkpoint.path[0] == '\0')
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "--report: without checkpoint.path the run has no folder to put the page in; name "
+                       "its file, --report FILE.html");
+    if (page && o->report[0] != '\0') add(f, "--report", o->report, SL_FILE_WRITE);
     return o->trace != NULL ? add_trace(f, o->trace, j->ranks.rank) : SLUICE_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "core/thread.h"
 #include "core/utf8.h"
 #include "format/text_buffer.h"
+#include "report/profile.h"
 #include "train/run.h"
 
 #define WARM_STEPS 2 /* of a process: they touch new memory, and choose kernels */
@@ -61,18 +62,6 @@ static const char *layer_name(const sl_plan *p, const sl_step *s)
     return s->layer >= 0 ? p->graph->layers[s->layer].name : NULL;
 }
 
-/* "linear layers.3", "copy of parameters layers.3". */
-static void add_name(sl_text *out, const sl_plan *p, const sl_step *s)
-{
-    char name[192];
-    const char *layer = layer_name(p, s);
-    bool copy = s->kind == SL_STEP_COPY;
-    snprintf(name, sizeof name, "%s%s%s%s%.128s", sl_plan_step_name(s), copy ? " of " : "",
-             copy ? sl_plan_buffer_name(p->buffers[p->pieces[s->first_piece].buffer].kind) : "",
-             layer != NULL ? " " : "", layer != NULL ? layer : "");
-    sl_text_add_string(out, name);
-}
-
 /* JSON has no infinity: what a machine file makes unreachable is null. */
 static void add_seconds(sl_text *out, const char *key, double seconds)
 {
@@ -121,6 +110,7 @@ static void add_event(sl_text *out, const sl_trace *t, int position, int process
 {
     const sl_traced_step *q = &t->steps[position];
     const sl_step *s = &t->plan->steps[q->step];
+    char name[256];
     sl_plan_time time = process == MEASURED ? q->measured : q->expected;
     long long begin = nanoseconds(time.begin), end = nanoseconds(time.end), length = end > begin ? end - begin : 0;
     add_separator(out);
@@ -128,7 +118,8 @@ static void add_event(sl_text *out, const sl_trace *t, int position, int process
                 process, (int)s->stream + 1, begin / 1000, begin % 1000, length / 1000, length % 1000,
                 sl_plan_segment_name(t->runs[q->run].what.segment));
     sl_text_add(out, "\"name\":");
-    add_name(out, t->plan, s);
+    sl_profile_step_name(t->plan, s, name, sizeof name);
+    sl_text_add_string(out, name);
     sl_text_add(out, ",\"args\":{");
     add_arguments(out, t, q);
     sl_text_add(out, "}}");
@@ -214,12 +205,17 @@ sluice_status sl_trace_write(const sl_trace *t, const char *path, int rank)
 sluice_status sl_run_trace_begin(sl_run *r)
 {
     uint64_t step = r->job->engine->step + 1, wanted = r->first_step + WARM_STEPS + 1;
-    if (r->options->trace == NULL || step != (wanted < r->steps ? wanted : r->steps)) return SLUICE_OK;
+    bool asked = r->options->trace != NULL;
+    if (!(asked || sl_run_times_profile(r)) || step != (wanted < r->steps ? wanted : r->steps)) return SLUICE_OK;
     double start = sl_now();
     r->traced_step = step;
-    SL_TRY(sl_exec_trace_begin(r->job->engine->exec));
+    sluice_status st = sl_exec_trace_begin(r->job->engine->exec);
+    if (st != SLUICE_OK && !asked) {
+        sl_run_give_up_profile(r);
+        st = SLUICE_OK;
+    }
     r->aside += sl_now() - start;
-    return SLUICE_OK;
+    return st;
 }
 
 sluice_status sl_run_trace_end(sl_run *r)
@@ -228,8 +224,17 @@ sluice_status sl_run_trace_end(sl_run *r)
     sl_trace *trace;
     if (!sl_exec_is_tracing(e->exec) || e->step < r->traced_step) return SLUICE_OK;
     double start = sl_now();
-    SL_TRY(sl_exec_trace_end(e->exec, &trace));
-    sluice_status st = sl_trace_write(trace, r->options->trace, r->job->ranks.rank);
+    const char *path = r->options->trace;
+    sluice_status st = sl_exec_trace_end(e->exec, &trace);
+    if (st != SLUICE_OK && path == NULL) {
+        sl_run_give_up_profile(r);
+        return SLUICE_OK;
+    }
+    SL_TRY(st);
+    r->aside += sl_now() - start;
+    sl_run_write_profile(r, trace);
+    start = sl_now();
+    st = path != NULL ? sl_trace_write(trace, path, r->job->ranks.rank) : SLUICE_OK;
     sl_trace_free(trace);
     r->aside += sl_now() - start;
     return st;

@@ -7,7 +7,7 @@
 /* One row per folder: what it may include beside itself and sluice.h. */
 static const struct folder_rule {
     const char *folder;
-    const char *may_include[14];
+    const char *may_include[16];
 } rules[] = {
     { "core", { NULL } },
     { "format", { "core" } },
@@ -20,11 +20,12 @@ static const struct folder_rule {
     { "comm", { "core", "ir", "backend" } },
     { "runtime", { "core", "ir", "plan", "backend", "comm" } },
     { "checkpoint", { "core", "format", "ir", "optim", "plan", "comm", "runtime" } },
+    { "report", { "core", "format", "ir", "plan", "runtime" } },
     { "config", { "core", "format", "optim", "model", "data", "plan" } },
     { "machine", { "core", "format", "ir", "model", "plan", "backend", "comm" } },
     { "train",
-      { "core", "format", "data", "ir", "optim", "model", "plan", "backend", "comm", "runtime", "checkpoint", "config",
-        "machine" } },
+      { "core", "format", "data", "ir", "optim", "model", "plan", "backend", "comm", "runtime", "checkpoint", "report",
+        "config", "machine" } },
     { "cli", { NULL } },
 };
 enum { RULE_COUNT = sizeof rules / sizeof rules[0] };

@@ -1,0 +1,10 @@
+# cmake -DOUT=FILE.c -DNAMES="name=path;name=path" -P embed.cmake: files as C strings, `const char name[]`, each ended by a NUL.
+set(text "/* Made by scripts/embed.cmake from files of the source. */\n")
+foreach(pair ${NAMES})
+  string(REGEX REPLACE "=.*" "" name "${pair}")
+  string(REGEX REPLACE "^[^=]*=" "" path "${pair}")
+  file(READ ${path} bytes HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+  string(APPEND text "extern const char ${name}[];\nconst char ${name}[] = { ${bytes}0 };\n")
+endforeach()
+file(WRITE ${OUT} "${text}")

@@ -1,0 +1,7 @@
+/* cmd_report.c: sluice report: a page of a run, from what it left in its folder. */
+#include "cli/cli.h"
+
+int cli_report_run(const cli_arguments *a)
+{
+    return cli_report(sluice_report(a->operand, a->out, stdout));
+}

@@ -1,0 +1,217 @@
+/* page_tables.c: layers, events, machine and configuration. */
+#include <math.h>
+#include <string.h>
+
+#include "report/page.h"
+
+#define MOST_LAYERS 600
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s != NULL ? s : "";
+}
+
+static void add_cell(const sl_page *p, const char *text)
+{
+    sl_text_add(p->out, "<td class=\"t\">");
+    sl_html_add(p->out, text);
+    sl_text_add(p->out, "</td>");
+}
+
+static void add_scroll(const sl_page *p, const char *label)
+{
+    sl_text_add(p->out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\">", label);
+}
+
+/* ---- layers ---- */
+
+static const char *const layer_times[] = { "forward", "backward", "update", "moves" };
+enum { LAYER_TIMES = sizeof layer_times / sizeof layer_times[0], KERNEL_TIMES = 3 };
+
+static double kernel_seconds(const json_t *layer)
+{
+    double sum = 0;
+    for (int i = 0; i < KERNEL_TIMES; i++) sum += fmax(0, sl_profile_best(layer, layer_times[i]));
+    return sum;
+}
+
+/* What counts, and below it what was predicted where that is not the same. */
+static void add_time(const sl_page *p, const json_t *layer, const char *key)
+{
+    char path[64], a[SL_HTML_NUMBER], b[SL_HTML_NUMBER];
+    double best = sl_profile_best(layer, key);
+    snprintf(path, sizeof path, "%s.predicted", key);
+    double predicted = sl_profile_number(layer, path);
+    bool both = json_is_number(json_object_get(json_object_get(layer, key), "measured"));
+    if (!(best > 0) && !(predicted > 0)) {
+        sl_text_add(p->out, "<td></td>");
+        return;
+    }
+    sl_text_add(p->out, "<td>%s%s%s%s</td>", sl_html_seconds(best, a), both ? "<small>" : "",
+                both ? sl_html_seconds(predicted, b) : "", both ? "</small>" : "");
+}
+
+static void add_layer(const sl_page *p, const json_t *layer, double all)
+{
+    char a[SL_HTML_NUMBER], b[SL_HTML_NUMBER];
+    double parameters = sl_profile_number(layer, "parameters"), share = all > 0 ? kernel_seconds(layer) / all : 0;
+    const char *state = text_of(layer, "state_on");
+    sl_text_add(p->out, "<tr><th scope=\"row\">");
+    sl_html_add(p->out, text_of(layer, "name"));
+    sl_text_add(p->out, "</th><td>%s</td><td>%s</td>", parameters > 0 ? sl_html_count((uint64_t)parameters, a) : "",
+                parameters > 0 ? sl_html_bytes((uint64_t)sl_profile_number(layer, "parameter_bytes"), b) : "");
+    add_cell(p, text_of(layer, "parameters_on"));
+    add_cell(p, parameters > 0 && json_is_false(json_object_get(layer, "trained")) ? "frozen" : state);
+    add_cell(p, text_of(layer, "activations"));
+    for (int i = 0; i < LAYER_TIMES; i++) add_time(p, layer, layer_times[i]);
+    sl_text_add(p->out, "<td class=\"share\"><span style=\"width:%.4g%%\"></span>%s</td></tr>\n", 100 * share,
+                sl_html_percent(share, a));
+}
+
+void sl_page_add_layers(const sl_page *p)
+{
+    size_t i;
+    json_t *layer;
+    double all = 0;
+    const json_t *layers = json_object_get(p->profile, "layers");
+    bool measured = json_is_true(json_object_get(p->profile, "measured"));
+    if (json_array_size(layers) == 0) return;
+    json_array_foreach(layers, i, layer) all += kernel_seconds(layer);
+    sl_text_add(
+        p->out,
+        "<section id=\"layers\"><h2>Layers</h2>\n<p class=\"note\">Of rank %d. Times are of kernels in one step, %s; "
+        "transfers run beside them.</p>\n",
+        (int)sl_profile_number(p->profile, "rank"), measured ? "measured, and predicted below" : "predicted");
+    add_scroll(p, "layers");
+    sl_text_add(p->out,
+                "<table class=\"layers\"><thead><tr><th scope=\"col\">layer</th><th scope=\"col\">parameters</th><th "
+                "scope=\"col\">size</th><th scope=\"col\" class=\"t\">parameters on</th><th scope=\"col\" "
+                "class=\"t\">state on</th><th scope=\"col\" class=\"t\">activations</th><th scope=\"col\">forward</th>"
+                "<th scope=\"col\">backward</th><th scope=\"col\">update</th><th scope=\"col\">transfers</th><th "
+                "scope=\"col\">share</th></tr></thead><tbody>\n");
+    json_array_foreach(layers, i, layer) if (i < MOST_LAYERS) add_layer(p, layer, all);
+    sl_text_add(p->out, "</tbody></table></div>");
+    if (json_array_size(layers) > MOST_LAYERS)
+        sl_text_add(p->out, "<p class=\"note\">%zu more layers are not in the table.</p>",
+                    json_array_size(layers) - MOST_LAYERS);
+    sl_text_add(p->out, "</section>\n");
+}
+
+/* ---- events ---- */
+
+static void add_note(const sl_page *p, const sl_recorded_note *n)
+{
+    char step[SL_HTML_NUMBER];
+    bool alarm = strcmp(n->kind, "warning") == 0 || strcmp(n->kind, "failed") == 0 || strcmp(n->kind, "stopped") == 0;
+    sl_text_add(p->out, "<tr%s><td>%s</td>", alarm ? " class=\"alarm\"" : "", sl_html_count(n->step, step));
+    add_cell(p, n->time);
+    add_cell(p, n->kind);
+    add_cell(p, n->text);
+    sl_text_add(p->out, "</tr>\n");
+}
+
+void sl_page_add_events(const sl_page *p)
+{
+    const sl_run_record *r = p->record;
+    char a[SL_HTML_NUMBER];
+    if (r->outcome == SL_RUN_PLANNED) return;
+    sl_text_add(p->out, "<section id=\"events\"><h2>Events</h2>\n");
+    if (r->repeated_steps > 0)
+        sl_text_add(p->out,
+                    "<p class=\"note\">%s steps were lost and repeated after a restart; shown is what counts.</p>",
+                    sl_html_count(r->repeated_steps, a));
+    if (r->unread_lines > 0)
+        sl_text_add(p->out, "<p class=\"note\">%s lines of the log are no whole events and were left out.</p>",
+                    sl_html_count(r->unread_lines, a));
+    if (r->note_count == 0) sl_text_add(p->out, "<p>No saves, warnings or restarts are recorded.</p>");
+    if (r->note_count > 0) {
+        add_scroll(p, "events");
+        sl_text_add(p->out,
+                    "<table><thead><tr><th scope=\"col\">step</th><th scope=\"col\" class=\"t\">time</th><th "
+                    "scope=\"col\" class=\"t\">what</th><th scope=\"col\" class=\"t\"></th></tr></thead><tbody>\n");
+        for (size_t i = 0; i < r->note_count; i++) add_note(p, &r->notes[i]);
+        sl_text_add(p->out, "</tbody></table></div>");
+    }
+    if (r->notes_left_out > 0)
+        sl_text_add(p->out, "<p class=\"note\">%zu later ones are left out.</p>", r->notes_left_out);
+    sl_text_add(p->out, "</section>\n");
+}
+
+/* ---- keys and values ---- */
+
+static void add_value(const sl_page *p, const char *key, const json_t *value)
+{
+    char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    sl_text_add(p->out, "<tr><th scope=\"row\">");
+    sl_html_add(p->out, key);
+    sl_text_add(p->out, "</th><td class=\"t\">");
+    sl_html_add(p->out, json_is_string(value) ? json_string_value(value) : text != NULL ? text : "");
+    sl_text_add(p->out, "</td></tr>\n");
+    sl_json_free_text(text);
+}
+
+/* Objects inside objects become dotted keys. */
+static void add_values(const sl_page *p, const char *prefix, json_t *object)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value)
+    {
+        char key[256];
+        snprintf(key, sizeof key, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", name);
+        if (json_is_object(value) && json_object_size(value) > 0 && strlen(key) < 200)
+            add_values(p, key, value);
+        else
+            add_value(p, key, value);
+    }
+}
+
+static json_t *run_event(const sl_page *p)
+{
+    json_t *o = NULL;
+    const char *text = p->record->run_event;
+    if (text == NULL || sl_json_parse(text, strlen(text), "log", SLUICE_ERR_INPUT, &o) != SLUICE_OK) return NULL;
+    return o;
+}
+
+void sl_page_add_machine(const sl_page *p)
+{
+    static const char *const facts[] = { "device",        "threads",        "ranks",
+                                         "stage",         "precision",      "version",
+                                         "micro_batches", "overhead_bytes", "device_overhead_bytes" };
+    json_t *event = run_event(p), *told = json_object_get(event, "machine"),
+           *rates = json_object_get(p->profile, "machine");
+    if (p->profile == NULL && told == NULL) {
+        json_decref(event);
+        return;
+    }
+    sl_text_add(p->out, "<section id=\"machine\"><h2>Machine</h2>\n");
+    add_scroll(p, "machine");
+    sl_text_add(p->out, "<table class=\"keys\"><tbody>\n");
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        const json_t *v = json_object_get(p->profile, facts[i]);
+        if (v != NULL) add_value(p, facts[i], v);
+    }
+    if (json_is_object(told)) add_values(p, "", told);
+    if (json_is_object(rates)) add_values(p, "", rates);
+    sl_text_add(p->out, "</tbody></table></div></section>\n");
+    json_decref(event);
+}
+
+void sl_page_add_configuration(const sl_page *p)
+{
+    json_t *event = run_event(p), *keys = json_object_get(p->profile, "configuration");
+    if (!json_is_object(keys)) keys = json_object_get(event, "configuration");
+    if (!json_is_object(keys)) keys = json_object_get(event, "config");
+    if (json_is_object(keys)) {
+        sl_text_add(p->out,
+                    "<section id=\"configuration\"><h2>Configuration</h2>\n<details><summary>Every key with its value"
+                    "</summary>");
+        add_scroll(p, "configuration");
+        sl_text_add(p->out, "<table class=\"keys\"><tbody>\n");
+        add_values(p, "", keys);
+        sl_text_add(p->out, "</tbody></table></div></details></section>\n");
+    }
+    json_decref(event);
+}
