@@ -45,9 +45,11 @@ void sl_figure_add_x_marks(const sl_page *p, const sl_axis *x)
     char label[SL_HTML_NUMBER];
     int count = find_marks(x, marks);
     sl_text_add(p->out, "<div class=\"x\" aria-hidden=\"true\">");
-    for (int i = 0; i < count; i++)
-        sl_text_add(p->out, "<span style=\"left:%.5g%%\">%s</span>", sl_axis_at(x, marks[i]) / 10,
-                    sl_axis_label(x, marks[i], label));
+    for (int i = 0; i < count; i++) {
+        double at = sl_axis_at(x, marks[i]) / 10;
+        const char *edge = at < 3 ? " class=\"l\"" : at > 97 ? " class=\"r\"" : ""; /* stays inside the drawing */
+        sl_text_add(p->out, "<span%s style=\"left:%.5g%%\">%s</span>", edge, at, sl_axis_label(x, marks[i], label));
+    }
     sl_text_add(p->out, "</div>");
 }
 

@@ -178,6 +178,8 @@
       const marks = marksOf(this.x, 6).map(([v, label]) => {
         const span = document.createElement('span');
         span.style.left = 100 * this.share(v) + '%';
+        if (this.share(v) < 0.03) span.className = 'l';
+        if (this.share(v) > 0.97) span.className = 'r';
         span.textContent = label;
         return span;
       });

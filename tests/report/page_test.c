@@ -1,0 +1,191 @@
+/* page_test.c: a page is well-formed, says the numbers it was given, and stays small. */
+#include "report/page.h"
+
+#include <ctype.h>
+
+#include "core/thread.h"
+#include "report/profile.h"
+#include "report/thin.h"
+#include "support/planned.h"
+#include "test.h"
+
+#define HOSTILE "</script><b>\"x\"&'y' <!-- é"
+#define MOST    2000000 /* bytes of a page */
+
+static json_t *profile_of_a_plan(void)
+{
+    planned fx;
+    sl_text text = { .data = NULL };
+    json_error_t error;
+    memset(&fx, 0, sizeof fx);
+    plan_options_default(&fx.options);
+    fx.options.parameters = fx.options.state = SLUICE_PLACE_HOST;
+    if (plan_model(&fx, 4212) != SLUICE_OK) return NULL;
+    const sl_profile_source s = {
+        .plan = fx.plan, .device = HOSTILE, .configuration = "{\"data\": {\"path\": \"</script><i>\"}}", .threads = 2
+    };
+    json_t *root = sl_profile_write(&s, &text) == SLUICE_OK ? json_loadb(text.data, text.bytes, 0, &error) : NULL;
+    sl_text_free(&text);
+    planned_free(&fx);
+    return root;
+}
+
+static void make_record(sl_run_record *r, size_t steps)
+{
+    *r = (sl_run_record){ .outcome = SL_RUN_DEAD };
+    for (size_t i = 0; i < steps; i++) {
+        double x = (double)i + 1;
+        sl_recorded_step s = { i + 1,  3 / sqrt(x) + 0.01 * sin(x * 7.13), 1e-3 / x, 1 + cos(x), 0.1 + 1e-3 * sin(x),
+                               1e4 + x };
+        if (i == 7) s.loss = (double)NAN;
+        REQUIRE_OK(sl_record_add_step(r, &s));
+    }
+    for (size_t i = 0; i < 5; i++)
+        REQUIRE_OK(sl_record_add_eval(r, &(sl_recorded_eval){ i * steps / 5, 3.0 / (double)(i + 1), 0.5, i == 4 }));
+    REQUIRE_OK(sl_record_add_note(r, "warning", 3, "2026-01-01T00:00:00.000Z", HOSTILE));
+}
+
+/* ---- well-formed: every element that begins ends, in order; attributes are quoted ---- */
+
+typedef struct tag_stack {
+    char names[64][24];
+    int depth;
+} tag_stack;
+
+/* Behind the tag that begins at `at`, or NULL after a reported failure. */
+static const char *read_tag(const char *at, tag_stack *s)
+{
+    char name[24];
+    bool closing = at[1] == '/';
+    const char *begin = at + 1 + closing, *end = begin;
+    while (isalnum((unsigned char)*end)) end++;
+    snprintf(name, sizeof name, "%.*s", (int)(end - begin), begin);
+    for (bool quoted = false; *end != '\0' && (quoted || *end != '>'); end++) {
+        if (*end == '"') quoted = !quoted;
+        if (*end == '<' || (!quoted && *end == '\'')) {
+            test_fail(__FILE__, __LINE__, "a bare %c in: %.60s", *end, at);
+            return NULL;
+        }
+    }
+    if (closing) {
+        bool fits = s->depth > 0 && strcmp(s->names[s->depth - 1], name) == 0;
+        if (!fits) test_fail(__FILE__, __LINE__, "</%s> closes <%s>", name, s->depth > 0 ? s->names[s->depth - 1] : "");
+        s->depth--;
+        return fits ? end + 1 : NULL;
+    }
+    if (end[-1] == '/') return end + 1;
+    if (s->depth < 64) snprintf(s->names[s->depth], sizeof s->names[0], "%s", name);
+    s->depth++;
+    return end + 1;
+}
+
+static void check_balance(const char *page)
+{
+    tag_stack s = { .depth = 0 };
+    const char *at = strchr(page + 1, '<'); /* behind the doctype */
+    for (; at != NULL && *at != '\0'; at = at != NULL ? strchr(at, '<') : NULL) {
+        if ((at = read_tag(at, &s)) == NULL) break;
+        const char *top = s.depth > 0 ? s.names[s.depth - 1] : "";
+        if (strcmp(top, "script") == 0) at = strstr(at, "</script>");
+        if (strcmp(top, "style") == 0) at = strstr(at, "</style>");
+    }
+    CHECK_EQ(s.depth, 0);
+}
+
+/* ---- the embedded numbers ---- */
+
+static json_t *embedded(const char *page)
+{
+    static const char begin[] = "<script type=\"application/json\" id=\"data\">";
+    json_error_t error;
+    const char *at = strstr(page, begin), *end = at != NULL ? strstr(at, "</script>") : NULL;
+    if (end == NULL) return NULL;
+    at += sizeof begin - 1;
+    json_t *root = json_loadb(at, (size_t)(end - at), JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) test_fail(__FILE__, __LINE__, "embedded data: %s", error.text);
+    return root;
+}
+
+TEST(a_page_has_the_numbers_of_the_events_to_the_bit_and_is_well_formed)
+{
+    sl_run_record r;
+    sl_text page = { .data = NULL };
+    json_t *profile = profile_of_a_plan();
+    REQUIRE(profile != NULL);
+    make_record(&r, 500);
+    REQUIRE_OK(sl_page_write(&r, profile, HOSTILE, &page));
+    check_balance(page.data);
+    CHECK(page.bytes < MOST);
+    json_t *data = embedded(page.data);
+    REQUIRE(data != NULL);
+    const json_t *steps = json_object_get(data, "steps");
+    CHECK_EQ(json_array_size(steps), 500);
+    for (size_t i = 0; i < json_array_size(steps); i++) {
+        const json_t *row = json_array_get(steps, i);
+        const sl_recorded_step *s = &r.steps[i];
+        CHECK_EQ(json_integer_value(json_array_get(row, 0)), s->step);
+        if (i == 7)
+            CHECK(json_is_null(json_array_get(row, 1)));
+        else
+            CHECK(json_number_value(json_array_get(row, 1)) == s->loss);
+        CHECK(json_number_value(json_array_get(row, 2)) == s->lr);
+        CHECK(json_number_value(json_array_get(row, 4)) == s->seconds);
+    }
+    CHECK_EQ(json_array_size(json_object_get(data, "evals")), 5);
+    CHECK(json_equal(json_object_get(json_object_get(data, "profile"), "layers"), json_object_get(profile, "layers")));
+    json_decref(data);
+    json_decref(profile);
+    sl_text_free(&page);
+    sl_record_free(&r);
+}
+
+TEST(names_of_others_are_text_wherever_they_stand)
+{
+    sl_run_record r;
+    sl_text page = { .data = NULL };
+    json_t *profile = profile_of_a_plan();
+    REQUIRE(profile != NULL);
+    make_record(&r, 10);
+    REQUIRE_OK(sl_page_write(&r, profile, HOSTILE, &page));
+    CHECK(strstr(page.data, "<b>") == NULL);
+    CHECK(strstr(page.data, "<i>") == NULL);
+    CHECK_CONTAINS(page.data, "&#60;/script&#62;&#60;b&#62;");
+    CHECK(strstr(page.data, "http://") == NULL && strstr(page.data, "https://") == NULL); /* nothing is fetched */
+    json_decref(profile);
+    sl_text_free(&page);
+    sl_record_free(&r);
+}
+
+TEST(a_million_steps_are_a_small_page_that_says_it_shows_some)
+{
+    sl_run_record r;
+    sl_text page = { .data = NULL };
+    json_t *profile = profile_of_a_plan();
+    REQUIRE(profile != NULL);
+    make_record(&r, 1000000);
+    double start = sl_now();
+    REQUIRE_OK(sl_page_write(&r, profile, "long", &page));
+    CHECK(sl_now() - start < 20);
+    CHECK(page.bytes < MOST);
+    check_balance(page.data);
+    CHECK_CONTAINS(page.data, "1,000,000 steps, of which ");
+    json_t *data = embedded(page.data);
+    REQUIRE(data != NULL);
+    CHECK(json_array_size(json_object_get(data, "steps")) <= 9 * SL_THIN_COLUMNS + 2);
+    CHECK_EQ(json_integer_value(json_object_get(data, "step_count")), 1000000);
+    json_decref(data);
+    json_decref(profile);
+    sl_text_free(&page);
+    sl_record_free(&r);
+}
+
+TEST(a_run_of_which_nothing_is_known_has_a_page)
+{
+    const sl_run_record r = { .outcome = SL_RUN_DEAD };
+    sl_text page = { .data = NULL };
+    REQUIRE_OK(sl_page_write(&r, NULL, "empty", &page));
+    check_balance(page.data);
+    CHECK_CONTAINS(page.data, "No step is recorded.");
+    CHECK_CONTAINS(page.data, "This run has no profile");
+    sl_text_free(&page);
+}
