@@ -68,7 +68,7 @@
       this.full = { low, high, kind };
       this.x = { low, high, kind };
       this.panes = [...frame.querySelectorAll('.draw, .row')];
-      this.svgs = this.panes.map((pane) => pane.querySelector('svg'));
+      this.svgs = [...frame.querySelectorAll('svg')];
       this.cursors = this.panes.map((pane) => make(pane, 'cursor'));
       this.brush = make(this.panes[0], 'brush');
       this.place = -1;

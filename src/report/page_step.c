@@ -113,6 +113,31 @@ static void add_stream(const sl_page *p, const json_t *stream, const sl_axis *x)
     sl_text_add(p->out, "</div>\n");
 }
 
+/* From where to where the step is counted. */
+static void add_brackets(const sl_page *p, const sl_axis *x)
+{
+    static const char *const which[] = { "predicted", "measured" };
+    char path[64], a[SL_HTML_NUMBER], b[SL_HTML_NUMBER];
+    sl_text_add(p->out,
+                "<div class=\"stream\"><div class=\"head\"><span class=\"name\">the step</span><span "
+                "class=\"sum\">predicted %s%s%s</span></div>",
+                sl_html_seconds(sl_profile_number(p->profile, "step_seconds.predicted"), a),
+                is_measured(p) ? ", measured " : "",
+                is_measured(p) ? sl_html_seconds(sl_profile_number(p->profile, "step_seconds.measured"), b) : "");
+    for (int i = 0; i < (is_measured(p) ? 2 : 1); i++) {
+        snprintf(path, sizeof path, "begin_seconds.%s", which[i]);
+        double begin = sl_profile_number(p->profile, path);
+        snprintf(path, sizeof path, "step_seconds.%s", which[i]);
+        sl_text_add(p->out,
+                    "<div class=\"bracket %s\"><svg viewBox=\"0 0 1000 10\" preserveAspectRatio=\"none\" "
+                    "aria-hidden=\"true\" focusable=\"false\"><path d=\"",
+                    which[i]);
+        add_rectangle(p, x, begin * 1e6, sl_profile_number(p->profile, path) * 1e6);
+        sl_text_add(p->out, "\"/></svg></div>");
+    }
+    sl_text_add(p->out, "</div>\n");
+}
+
 static double last_end(const json_t *marks)
 {
     size_t i;
@@ -223,6 +248,7 @@ void sl_page_add_step(const sl_page *p)
         "operation, up and down from row to row, plus and minus zoom, Escape shows all.\" data-x=\"0 %.17g %d\" "
         "data-gantt=\"1\">\n",
         sl_html_seconds(end / 1e6, a), end, (int)SL_AXIS_MICROSECONDS);
+    add_brackets(p, &x);
     json_array_foreach(json_object_get(p->profile, "streams"), i, stream) add_stream(p, stream, &x);
     sl_figure_add_x_marks(p, &x);
     sl_text_add(p->out, "</div>\n");

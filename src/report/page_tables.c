@@ -100,12 +100,19 @@ void sl_page_add_layers(const sl_page *p)
 
 /* ---- events ---- */
 
-static void add_note(const sl_page *p, const sl_recorded_note *n)
+static bool has_times(const sl_run_record *r)
+{
+    for (size_t i = 0; i < r->note_count; i++)
+        if (r->notes[i].time[0] != '\0') return true;
+    return false;
+}
+
+static void add_note(const sl_page *p, const sl_recorded_note *n, bool times)
 {
     char step[SL_HTML_NUMBER];
     bool alarm = strcmp(n->kind, "warning") == 0 || strcmp(n->kind, "failed") == 0 || strcmp(n->kind, "stopped") == 0;
     sl_text_add(p->out, "<tr%s><td>%s</td>", alarm ? " class=\"alarm\"" : "", sl_html_count(n->step, step));
-    add_cell(p, n->time);
+    if (times) add_cell(p, n->time);
     add_cell(p, n->kind);
     add_cell(p, n->text);
     sl_text_add(p->out, "</tr>\n");
@@ -128,9 +135,10 @@ void sl_page_add_events(const sl_page *p)
     if (r->note_count > 0) {
         add_scroll(p, "events");
         sl_text_add(p->out,
-                    "<table><thead><tr><th scope=\"col\">step</th><th scope=\"col\" class=\"t\">time</th><th "
-                    "scope=\"col\" class=\"t\">what</th><th scope=\"col\" class=\"t\"></th></tr></thead><tbody>\n");
-        for (size_t i = 0; i < r->note_count; i++) add_note(p, &r->notes[i]);
+                    "<table><thead><tr><th scope=\"col\">step</th>%s<th scope=\"col\" class=\"t\">what</th><th "
+                    "scope=\"col\" class=\"t\"></th></tr></thead><tbody>\n",
+                    has_times(r) ? "<th scope=\"col\" class=\"t\">time</th>" : "");
+        for (size_t i = 0; i < r->note_count; i++) add_note(p, &r->notes[i], has_times(r));
         sl_text_add(p->out, "</tbody></table></div>");
     }
     if (r->notes_left_out > 0)
@@ -175,26 +183,65 @@ static json_t *run_event(const sl_page *p)
     return o;
 }
 
+/* How a number of the profile is shown. */
+typedef enum { PLAIN, BYTES, FLOPS, BANDWIDTH } fact_unit;
+
+static const struct {
+    const char *path, *name;
+    fact_unit unit;
+} machine_facts[] = {
+    { "device", "device", PLAIN },
+    { "threads", "threads", PLAIN },
+    { "ranks", "ranks", PLAIN },
+    { "stage", "ZeRO stage", PLAIN },
+    { "micro_batches", "micro-batches of a rank in a step", PLAIN },
+    { "precision", "precision", PLAIN },
+    { "parameters", "parameters", PLAIN },
+    { "operations", "operations of the plan", PLAIN },
+    { "overhead_bytes", "outside the arenas", BYTES },
+    { "device_overhead_bytes", "outside the arena, on the device", BYTES },
+    { "machine.gemm_flops", "matrix products", FLOPS },
+    { "machine.gemm_16bit_flops", "matrix products in 16 bits", FLOPS },
+    { "machine.vector_flops", "other kernels", FLOPS },
+    { "machine.device_bytes_per_second", "memory of the device", BANDWIDTH },
+    { "machine.update_bytes_per_second", "updates on the host", BANDWIDTH },
+    { "machine.to_device_bytes_per_second", "to device", BANDWIDTH },
+    { "machine.to_host_bytes_per_second", "to host", BANDWIDTH },
+    { "machine.comm_bytes_per_second", "between ranks", BANDWIDTH },
+    { "version", "sluice", PLAIN },
+};
+
+static void add_fact(const sl_page *p, const char *path, const char *name, fact_unit unit)
+{
+    char text[SL_HTML_NUMBER + 16], number[SL_HTML_NUMBER];
+    const char *own = json_string_value(json_object_get(p->profile, path));
+    double v = sl_profile_number(p->profile, path);
+    if (own == NULL && !(v > 0)) return;
+    if (unit == BYTES)
+        snprintf(text, sizeof text, "%s", sl_html_bytes((uint64_t)v, number));
+    else if (unit == PLAIN)
+        snprintf(text, sizeof text, "%s", sl_html_count((uint64_t)v, number));
+    else
+        snprintf(text, sizeof text, "%.4g %s", unit == FLOPS ? v / 1e12 : v / 1e9, unit == FLOPS ? "TFLOP/s" : "GB/s");
+    sl_text_add(p->out, "<tr><th scope=\"row\">%s</th><td class=\"t\">", name);
+    sl_html_add(p->out, own != NULL ? own : text);
+    sl_text_add(p->out, "</td></tr>\n");
+}
+
 void sl_page_add_machine(const sl_page *p)
 {
-    static const char *const facts[] = { "device",        "threads",        "ranks",
-                                         "stage",         "precision",      "version",
-                                         "micro_batches", "overhead_bytes", "device_overhead_bytes" };
-    json_t *event = run_event(p), *told = json_object_get(event, "machine"),
-           *rates = json_object_get(p->profile, "machine");
+    json_t *event = run_event(p), *told = json_object_get(event, "machine");
     if (p->profile == NULL && told == NULL) {
         json_decref(event);
         return;
     }
-    sl_text_add(p->out, "<section id=\"machine\"><h2>Machine</h2>\n");
+    sl_text_add(p->out, "<section id=\"machine\"><h2>Machine</h2>\n<p class=\"note\">Rates are those that the plan was "
+                        "made with.</p>\n");
     add_scroll(p, "machine");
     sl_text_add(p->out, "<table class=\"keys\"><tbody>\n");
-    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
-        const json_t *v = json_object_get(p->profile, facts[i]);
-        if (v != NULL) add_value(p, facts[i], v);
-    }
+    for (size_t i = 0; i < sizeof machine_facts / sizeof machine_facts[0]; i++)
+        add_fact(p, machine_facts[i].path, machine_facts[i].name, machine_facts[i].unit);
     if (json_is_object(told)) add_values(p, "", told);
-    if (json_is_object(rates)) add_values(p, "", rates);
     sl_text_add(p->out, "</tbody></table></div></section>\n");
     json_decref(event);
 }

@@ -25,7 +25,7 @@ static void add_of_target(const sl_page *p)
 static void add_why(const sl_page *p)
 {
     if (p->record->why == NULL || p->record->why[0] == '\0') return;
-    sl_text_add(p->out, " ");
+    sl_text_add(p->out, ": ");
     sl_html_add(p->out, p->record->why);
 }
 
@@ -41,21 +41,21 @@ static void add_outcome(const sl_page *p)
     sl_text_add(p->out, "<p class=\"outcome\"><strong class=\"%s\">%s</strong> ", classes[r->outcome],
                 words[r->outcome]);
     if (r->outcome == SL_RUN_PLANNED)
-        sl_text_add(p->out, "Nothing was run: all numbers are predicted.");
+        sl_text_add(p->out, "Nothing was run: all numbers are predicted");
     else if (last_step(r) == 0)
-        sl_text_add(p->out, "No step is recorded.");
+        sl_text_add(p->out, "No step is recorded");
     else
         sl_text_add(p->out, "%s step %s", r->outcome == SL_RUN_RUNNING ? "At" : "After",
                     sl_html_count(last_step(r), n));
     if (r->outcome != SL_RUN_PLANNED && last_step(r) > 0) {
         if (r->outcome != SL_RUN_FINISHED) add_of_target(p);
-        sl_text_add(p->out, r->early ? ", ended early." : ".");
+        if (r->early) sl_text_add(p->out, ", ended early");
     }
+    add_why(p);
     if (r->outcome == SL_RUN_DEAD && last_step(r) > 0)
         sl_text_add(p->out,
-                    " Its log ends without a last word: it was killed, or its machine went away. <code>sluice train "
+                    ". Its log ends without a last word: it was killed, or its machine went away. <code>sluice train "
                     "CONFIG --resume</code> continues it from its newest checkpoint.");
-    add_why(p);
     sl_text_add(p->out, "</p>\n");
 }
 

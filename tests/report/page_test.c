@@ -185,7 +185,7 @@ TEST(a_run_of_which_nothing_is_known_has_a_page)
     sl_text page = { .data = NULL };
     REQUIRE_OK(sl_page_write(&r, NULL, "empty", &page));
     check_balance(page.data);
-    CHECK_CONTAINS(page.data, "No step is recorded.");
+    CHECK_CONTAINS(page.data, "No step is recorded");
     CHECK_CONTAINS(page.data, "This run has no profile");
     sl_text_free(&page);
 }
