@@ -139,7 +139,7 @@ static void add_tier(const sl_page *p, const json_t *tier, size_t number)
              sl_html_bytes((uint64_t)budget, c));
     sl_figure f = { .id = id, .title = title, .label = label, .attributes = attributes, .unit = "" };
     f.x = sl_axis_fit(SL_AXIS_MICROSECONDS, 0, sl_profile_number(tier, "end"), 6, false);
-    f.y = sl_axis_fit(SL_AXIS_BYTES, 0, top, 4, true);
+    f.y = sl_axis_fit(SL_AXIS_BYTES, 0, top, 5, true);
     sl_figure_begin(p, &f, add_legend, tier);
     for (size_t k = 0; k < json_array_size(json_object_get(tier, "kinds")); k++) add_area(p, tier, k, &f);
     add_level(p, &f, peak, "arena");

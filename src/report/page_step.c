@@ -166,6 +166,7 @@ static void add_legend(const sl_page *p)
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++)
         sl_text_add(p->out, "<span class=\"key k%d\">%s</span>", shown[i], kind_names[shown[i]]);
     sl_text_add(p->out, "<span class=\"key wait\">compute stands still</span>");
+    if (is_measured(p)) sl_text_add(p->out, "<span class=\"unit\">thin: predicted, thick: measured</span>");
 }
 
 /* ---- the table behind it ---- */

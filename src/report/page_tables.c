@@ -52,7 +52,8 @@ static void add_time(const sl_page *p, const json_t *layer, const char *key)
                 both ? sl_html_seconds(predicted, b) : "", both ? "</small>" : "");
 }
 
-static void add_layer(const sl_page *p, const json_t *layer, double all)
+/* all: seconds of all layers; most: of the longest, whose bar is full. */
+static void add_layer(const sl_page *p, const json_t *layer, double all, double most)
 {
     char a[SL_HTML_NUMBER], b[SL_HTML_NUMBER];
     double parameters = sl_profile_number(layer, "parameters"), share = all > 0 ? kernel_seconds(layer) / all : 0;
@@ -65,19 +66,23 @@ static void add_layer(const sl_page *p, const json_t *layer, double all)
     add_cell(p, parameters > 0 && json_is_false(json_object_get(layer, "trained")) ? "frozen" : state);
     add_cell(p, text_of(layer, "activations"));
     for (int i = 0; i < LAYER_TIMES; i++) add_time(p, layer, layer_times[i]);
-    sl_text_add(p->out, "<td class=\"share\"><span style=\"width:%.4g%%\"></span>%s</td></tr>\n", 100 * share,
-                sl_html_percent(share, a));
+    sl_text_add(p->out, "<td class=\"share\"><span style=\"width:%.4g%%\"></span>%s</td></tr>\n",
+                100 * share * all / (most > 0 ? most : 1), sl_html_percent(share, a));
 }
 
 void sl_page_add_layers(const sl_page *p)
 {
     size_t i;
     json_t *layer;
-    double all = 0;
+    double all = 0, most = 0;
     const json_t *layers = json_object_get(p->profile, "layers");
     bool measured = json_is_true(json_object_get(p->profile, "measured"));
     if (json_array_size(layers) == 0) return;
-    json_array_foreach(layers, i, layer) all += kernel_seconds(layer);
+    json_array_foreach(layers, i, layer)
+    {
+        all += kernel_seconds(layer);
+        most = fmax(most, kernel_seconds(layer));
+    }
     sl_text_add(
         p->out,
         "<section id=\"layers\"><h2>Layers</h2>\n<p class=\"note\">Of rank %d. Times are of kernels in one step, %s; "
@@ -90,7 +95,7 @@ void sl_page_add_layers(const sl_page *p)
                 "class=\"t\">state on</th><th scope=\"col\" class=\"t\">activations</th><th scope=\"col\">forward</th>"
                 "<th scope=\"col\">backward</th><th scope=\"col\">update</th><th scope=\"col\">transfers</th><th "
                 "scope=\"col\">share</th></tr></thead><tbody>\n");
-    json_array_foreach(layers, i, layer) if (i < MOST_LAYERS) add_layer(p, layer, all);
+    json_array_foreach(layers, i, layer) if (i < MOST_LAYERS) add_layer(p, layer, all, most);
     sl_text_add(p->out, "</tbody></table></div>");
     if (json_array_size(layers) > MOST_LAYERS)
         sl_text_add(p->out, "<p class=\"note\">%zu more layers are not in the table.</p>",

@@ -610,7 +610,7 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
     sl_job_pace(j, 0, &pace);
     sl_job_plan_event(j, &predicted, &pace, &e);
     if (o->event != NULL) o->event(o->user, &e);
-    if (o->report != NULL) SL_TRY(sl_job_report_plan(j, o->report, &e));
+    if (o->report != NULL) SL_TRY(sl_job_report_plan(j, o, &e));
     if (!o->json) print_plan(j, &predicted, &pace, o->out);
     return SLUICE_OK;
 }

@@ -129,9 +129,10 @@ sluice_status sl_run_begin_report(sl_run *r);
 void sl_run_end_report(sl_run *r);
 /* After the run, which ended so: writes the page that was asked for. Returns what the run is to return. */
 sluice_status sl_run_report(sl_run *r, sluice_status ended);
-/* The profile of a job's plan, with the times of a trace where there is one. */
-sluice_status sl_job_profile(const sl_job *j, const sl_trace *trace, sl_text *out);
-/* The page of a plan that is not run. */
-sluice_status sl_job_report_plan(const sl_job *j, const char *path, const sluice_event *plan);
+/* The profile of a job's plan, with the times of a trace where there is one. `machine`: the file that describes what it is for;
+ * NULL: it is for this one. */
+sluice_status sl_job_profile(const sl_job *j, const sl_trace *trace, const char *machine, sl_text *out);
+/* The page of a plan that is not run, as the options ask. */
+sluice_status sl_job_report_plan(const sl_job *j, const sluice_job_options *o, const sluice_event *plan);
 
 #endif

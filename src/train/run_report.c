@@ -9,6 +9,7 @@
 #include "core/alloc.h"
 #include "core/output.h"
 #include "core/thread.h"
+#include "core/utf8.h"
 #include "report/profile.h"
 #include "report/report_run.h"
 #include "train/run.h"
@@ -39,20 +40,22 @@ static char *print_settings(const sl_settings *s)
     return NULL;
 }
 
-static void name_device(const sluice_engine *e, char *out, size_t bytes)
+static void name_device(const sluice_engine *e, const char *machine, char *out, size_t bytes)
 {
-    if (e->device.is_cuda)
+    if (machine != NULL)
+        snprintf(out, bytes, "%s described by %.60s", e->device.is_cuda ? "GPU" : "device", sl_show(machine).text);
+    else if (e->device.is_cuda)
         snprintf(out, bytes, "%s", e->device.facts.name[0] != '\0' ? e->device.facts.name : "GPU");
     else
         snprintf(out, bytes, "CPU (%s)", sl_isa_name(e->isa));
 }
 
-sluice_status sl_job_profile(const sl_job *j, const sl_trace *trace, sl_text *out)
+sluice_status sl_job_profile(const sl_job *j, const sl_trace *trace, const char *machine, sl_text *out)
 {
     const sluice_engine *e = j->engine;
     char device[96], why[160];
     char *settings = print_settings(&j->settings);
-    name_device(e, device, sizeof device);
+    name_device(e, machine, device, sizeof device);
     snprintf(why, sizeof why, "Nothing was timed: a step has %lld operations, and %lld are the most.",
              (long long)sl_trace_length(e->plan, e->plan->options.accumulation), (long long)SL_PROFILE_STEPS);
     const sl_profile_source s = { .plan = e->plan,
@@ -72,7 +75,7 @@ static sluice_status write_profile(sl_run *r, const sl_trace *trace)
     char path[PATH_MAX];
     sl_text_free(&r->profile);
     r->profile = (sl_text){ .data = NULL };
-    SL_TRY(sl_job_profile(r->job, trace, &r->profile));
+    SL_TRY(sl_job_profile(r->job, trace, NULL, &r->profile));
     if (folder[0] == '\0') return SLUICE_OK;
     if (snprintf(path, sizeof path, "%s/" SL_PROFILE_NAME, folder) >= (int)sizeof path)
         return sl_fail(SLUICE_ERR_USAGE, "checkpoint.path is too long: use a shorter one");
@@ -164,7 +167,7 @@ void sl_run_end_report(sl_run *r)
     sl_text_free(&r->profile);
 }
 
-sluice_status sl_job_report_plan(const sl_job *j, const char *path, const sluice_event *plan)
+sluice_status sl_job_report_plan(const sl_job *j, const sluice_job_options *o, const sluice_event *plan)
 {
     sl_text profile = { .data = NULL };
     sl_run_record record = { .outcome = SL_RUN_PLANNED };
@@ -173,8 +176,8 @@ sluice_status sl_job_report_plan(const sl_job *j, const char *path, const sluice
     record.rate_is_samples = !(plan->tokens_per_second > 0);
     snprintf(name, sizeof name, "Plan: %s, %d rank%s", j->settings.model.type, j->engine->plan->options.rank_count,
              j->engine->plan->options.rank_count == 1 ? "" : "s");
-    if (st == SLUICE_OK) st = sl_job_profile(j, NULL, &profile);
-    if (st == SLUICE_OK) st = sl_report_write(&record, &profile, name, path);
+    if (st == SLUICE_OK) st = sl_job_profile(j, NULL, o->machine, &profile);
+    if (st == SLUICE_OK) st = sl_report_write(&record, &profile, name, o->report);
     sl_text_free(&profile);
     sl_record_free(&record);
     return st;
