@@ -1,7 +1,7 @@
 /* run_log.c: the log of a run, one event a line, as it was written: whole, cut off by a kill, or with lines that others
  * put there.
  *
- * Nearly all lines are steps. Their numbers are picked out by a scanner of flat objects, some twenty times as fast as
+ * Nearly all lines are steps. Their numbers are picked out by a scanner of the members of an object, some twenty times as fast as
  * building a tree; a line that it does not understand is read by the JSON parser like all others. */
 #include <limits.h>
 #include <math.h>
@@ -40,13 +40,30 @@ static const char *skip_string(const char *at, const char *end)
     return NULL;
 }
 
-/* Behind a value. NULL: it has parts, or does not end. */
+/* Behind an object or a list. */
+static const char *skip_parts(const char *at, const char *end)
+{
+    int depth = 0;
+    while (at != NULL && at < end) {
+        if (*at == '"') {
+            at = skip_string(at, end);
+            continue;
+        }
+        depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
+        at++;
+        if (depth == 0) return at;
+    }
+    return NULL;
+}
+
+/* Behind a value. NULL: it does not end. */
 static const char *skip_value(const char *at, const char *end)
 {
     if (at < end && *at == '"') return skip_string(at, end);
+    if (at < end && (*at == '{' || *at == '[')) return skip_parts(at, end);
     const char *start = at;
-    while (at < end && *at != ',' && *at != '}' && *at != '{' && *at != '[') at++;
-    return at > start && at < end && *at != '{' && *at != '[' ? at : NULL;
+    while (at < end && *at != ',' && *at != '}') at++;
+    return at > start && at < end ? at : NULL;
 }
 
 static bool is_key(const char *key, size_t length, const char *name)
@@ -80,7 +97,7 @@ static void take_member(step_line *s, const char *key, size_t length, const char
         if (is_key(key, length, members[i].name)) *(double *)(void *)((char *)s + members[i].offset) = number_at(value);
 }
 
-/* False: not a flat object on one line. The line is followed by a NUL. */
+/* False: not an object, or not as events are written. The line is followed by a NUL. */
 static bool scan_step(const char *line, size_t bytes, step_line *out)
 {
     const char *at = line, *end = line + bytes;
@@ -177,6 +194,7 @@ static sluice_status read_run(sl_run_record *r, const json_t *o)
     r->run_event = sl_strdup(text, "event of the log");
     sl_json_free_text(text);
     r->starts++;
+    r->target_steps = whole(o, "steps");
     r->outcome = SL_RUN_DEAD;
     r->end.known = false;
     if (r->run_event == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -215,13 +233,11 @@ static sluice_status read_end(sl_run_record *r, const json_t *o)
     return SLUICE_OK;
 }
 
-/* Told of a run that did not come to its end, and of warnings on the way. */
+/* What a person is told. */
 static const char *message_of(const json_t *o)
 {
-    static const char *const names[] = { "message", "text", "line", "reason" };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (string(o, names[i]) != NULL) return string(o, names[i]);
-    return "";
+    const char *text = string(o, "text"), *message = string(o, "message");
+    return text != NULL ? text : message != NULL ? message : "";
 }
 
 static sluice_status read_outcome(sl_run_record *r, const json_t *o, sl_run_outcome outcome)
@@ -234,19 +250,17 @@ static sluice_status read_outcome(sl_run_record *r, const json_t *o, sl_run_outc
                               r->why);
 }
 
-static sluice_status read_stopped(sl_run_record *r, const json_t *o)
+/* The last line of a run that did not come to its end: exit status and message. */
+static sluice_status read_exit(sl_run_record *r, const json_t *o)
 {
-    return read_outcome(r, o, SL_RUN_STOPPED);
+    bool stopped = (int)whole(o, "status") == sluice_exit_status(SLUICE_ERR_STOPPED);
+    return read_outcome(r, o, stopped ? SL_RUN_STOPPED : SL_RUN_FAILED);
 }
 
-static sluice_status read_failed(sl_run_record *r, const json_t *o)
+static sluice_status read_message(sl_run_record *r, const json_t *o)
 {
-    return read_outcome(r, o, SL_RUN_FAILED);
-}
-
-static sluice_status read_warning(sl_run_record *r, const json_t *o)
-{
-    return sl_record_add_note(r, string(o, "event"), newest_step(r), string(o, "time"), message_of(o));
+    const char *level = string(o, "level");
+    return sl_record_add_note(r, level != NULL ? level : "note", newest_step(r), string(o, "time"), message_of(o));
 }
 
 static sluice_status read_slow_step(sl_run_record *r, const json_t *o)
@@ -264,13 +278,9 @@ static const struct {
     const char *name;
     sluice_status (*read)(sl_run_record *r, const json_t *o);
 } event_readers[] = {
-    { "step", read_slow_step },  { "eval", read_eval },
-    { "saved", read_saved },     { "plan", read_plan },
-    { "run", read_run },         { "resumed", read_resumed },
-    { "end", read_end },         { "early_stop", read_early_stop },
-    { "stopped", read_stopped }, { "stop", read_stopped },
-    { "failed", read_failed },   { "error", read_failed },
-    { "warning", read_warning }, { "note", read_warning },
+    { "step", read_slow_step }, { "eval", read_eval },       { "saved", read_saved }, { "plan", read_plan },
+    { "run", read_run },        { "resumed", read_resumed }, { "end", read_end },     { "early_stop", read_early_stop },
+    { "exit", read_exit },      { "log", read_message },
 };
 
 static sluice_status read_event(sl_run_record *r, const json_t *o)
