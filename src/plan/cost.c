@@ -97,23 +97,35 @@ static bool is_narrow(const sl_machine *m, sluice_dtype type)
     return type == SLUICE_BF16 || (type == SLUICE_F16 && !m->kernels_take_turns);
 }
 
-/* By the measured points of the op; without any, the slower of arithmetic and memory at the general rates. */
-static double kernel_seconds(const sl_plan *p, const sl_step *s)
+/* By the measured points of the op; without any, the slower of arithmetic and memory at the general rates. `node`: -1, or
+ * of the graph. */
+static double work_seconds(const sl_plan *p, sl_op op, int node, bool on_host, sl_cost cost)
 {
     const sl_machine *m = &p->machine;
-    bool narrow = s->node >= 0 && is_narrow(m, sl_node_type(p->graph, &p->graph->nodes[s->node]));
-    bool on_host = s->stream == SL_STREAM_UPDATE, matrix = sl_is_matrix_op(s->op);
-    sl_cost cost = kernel_cost(p, s);
-    const sl_rates *rates = s->op == SL_OP_UPDATE ? sl_machine_update_rates(m, on_host, p->options.state_form)
-                            : on_host             ? sl_machine_host_rates(m, s->op)
-                                                  : sl_machine_kernel_rates(m, s->op, narrow);
+    bool narrow = node >= 0 && is_narrow(m, sl_node_type(p->graph, &p->graph->nodes[node]));
+    bool matrix = sl_is_matrix_op(op);
+    const sl_rates *rates = op == SL_OP_UPDATE ? sl_machine_update_rates(m, on_host, p->options.state_form)
+                            : on_host          ? sl_machine_host_rates(m, op)
+                                               : sl_machine_kernel_rates(m, op, narrow);
     if (rates->count > 0) return sl_rates_seconds(rates, matrix ? cost.flops : cost.bytes, m->kernel_latency);
-    bool attention = sl_ops[s->op].rate == SL_CLASS_ATTENTION;
+    bool attention = sl_ops[op].rate == SL_CLASS_ATTENTION;
     double flops_rate = matrix ? sl_machine_gemm_flops(m, narrow) : m->vector_flops;
     if (attention && m->attention_fraction > 0) flops_rate *= m->attention_fraction;
     double compute = cost.flops / flops_rate;
     double memory = cost.bytes / (on_host ? m->update_bytes_per_second : m->device_bytes_per_second);
     return m->kernel_latency + (compute > memory ? compute : memory);
+}
+
+static double kernel_seconds(const sl_plan *p, const sl_step *s)
+{
+    return work_seconds(p, s->op, s->node, s->stream == SL_STREAM_UPDATE, kernel_cost(p, s));
+}
+
+double sl_plan_node_seconds(const sl_plan *p, int node)
+{
+    const sl_node *n = &p->graph->nodes[node];
+    sl_cost cost = sl_ops[n->op].cost != NULL ? sl_ops[n->op].cost(p->graph, n) : (sl_cost){ 0, 0 };
+    return work_seconds(p, n->op, node, false, cost);
 }
 
 /* Adds a step that runs `times` in a training step to the totals: what it moves or sends; or of a kernel its operands,

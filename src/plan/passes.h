@@ -23,7 +23,8 @@ typedef struct sl_usage {
     bool *needed_backward;   /* root -> some backward node reads it */
     bool *boundary;          /* root -> read by a forward node of another layer, or the loss */
     int *last_forward;       /* root -> position in order of the last layer whose forward reads or writes it */
-    bool *recompute;         /* forward node -> must run again when its layer's activations are dropped */
+    int *follows;            /* root -> the boundary that it is a small by-product of, kept where that is; -1: none */
+    int loss;                /* its root; -1: none */
     int *last_gradient_node; /* layer -> last backward node that writes one of its parameter gradients; -1: frozen */
     int *last_use_node;      /* the same, or a later backward node that reads one of its parameters */
     int *leaves_node;        /* layer -> update node that computes its norm leaves; -1: none */
@@ -45,6 +46,19 @@ static inline int sl_level_at(const sl_usage *u, int position)
     return (int)((int64_t)position * u->level_count / u->order_count);
 }
 
+/* Layers are recomputed in groups of consecutive positions, many of one layer alone. Whether a value of a group that ends
+ * with position `last` is kept from forward to backward: what layers behind it read, which its forward need not make
+ * again. */
+static inline bool sl_survives(const sl_usage *u, int root, int last)
+{
+    int r = u->follows[root] >= 0 ? u->follows[root] : root;
+    return u->boundary[r] && (u->last_forward[r] > last || r == u->loss);
+}
+
+/* again[n] of the forward nodes that must run again so that the backward of positions first .. last, a group, finds what it
+ * needs. `wanted`: scratch, one for each value, false. */
+void sl_usage_mark_again(const sl_usage *u, int first, int last, bool *again, bool *wanted);
+
 sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u);
 const char *sl_partition_name(sluice_partition rule);
 /* Numbers the leaves that the plan's rank keeps. Part of the schedule: place plans for several ranks in turn. */
@@ -56,6 +70,15 @@ sluice_status sl_plan_place(sl_plan *p, const sl_usage *u);
 sluice_status sl_plan_need_of(sl_plan *p, const sl_usage *u, sl_plan_need *out);
 /* In place of it: the placement that was found for another rank of the same run, and with that for all. */
 sluice_status sl_plan_place_as(sl_plan *p, const sl_usage *u, const sl_candidate *found);
+/* What layers need and cost, by which recomputed ones are grouped; once, before any placement. */
+sluice_status sl_plan_weigh_layers(sl_plan *p, const sl_usage *u);
+struct sl_grouping;
+void sl_grouping_destroy(struct sl_grouping *x);
+#define SL_GROUP_STEPS 16 /* the most of SL_SAVING_GROUPS */
+/* Sets the groups in layers[] of a candidate. */
+void sl_plan_group(sl_plan *p, const sl_usage *u, const sl_candidate *c);
+/* Seconds of a forward or backward node by itself. */
+double sl_plan_node_seconds(const sl_plan *p, int node);
 /* Sets layers[] from a candidate. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c);
 /* Rebuild the plan for the placement in layers[]. */

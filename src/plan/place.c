@@ -33,6 +33,7 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
     int states = 0, gradients = 0, parameters = 0;
     p->placement = *c;
     p->level_count = u->level_count;
+    sl_plan_group(p, u, c);
     for (int i = p->graph->layer_count - 1; i >= 0; i--) {
         sl_layer_place *place = &p->layers[i];
         int position = u->position[i];
@@ -52,12 +53,18 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 static void count_savings(sl_plan *p, const sl_usage *u)
 {
     sl_plan_totals *t = &p->totals;
-    t->recomputed_layers = t->host_state_layers = t->host_parameter_layers = t->offloaded_layers = 0;
+    t->recomputed_groups = t->largest_group = t->recomputed_layers = t->host_state_layers = t->host_parameter_layers = t->offloaded_layers = 0;
     for (int i = 0; i < p->graph->layer_count; i++) {
         const sl_layer_place *place = &p->layers[i];
-        t->recomputed_layers +=
-            place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD;
-        t->offloaded_layers += place->activations == SL_ACT_OFFLOAD || place->activations == SL_ACT_RECOMPUTE_OFFLOAD;
+        if (place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD) {
+            int size = place->group_last - place->group_first + 1;
+            t->recomputed_layers++;
+            t->recomputed_groups += place->group_last == u->position[i];
+            if (size > t->largest_group) t->largest_group = size;
+        }
+        t->offloaded_layers +=
+            place->activations == SL_ACT_OFFLOAD ||
+            (place->activations == SL_ACT_RECOMPUTE_OFFLOAD && place->group_last == u->position[i]);
         t->host_state_layers += owns_state(p, u, i) && place->state == SL_TIER_HOST;
         t->host_parameter_layers += place->parameters == SL_TIER_HOST;
     }
@@ -114,6 +121,20 @@ static bounds recompute_bounds(const sl_search *s, int all, bool room)
     return (bounds){ fixed, fixed };
 }
 
+static int group_steps(const sl_search *s)
+{
+    return activation_layers(s) > 1 ? SL_GROUP_STEPS : 0;
+}
+
+/* Free where layers may be recomputed, unless the number of groups is given. */
+static bounds group_bounds(const sl_search *s, int all, bool room)
+{
+    const sl_plan_options *o = &s->p->options;
+    bool recomputes = o->activations == SLUICE_ACTIVATIONS_AUTO || o->activations == SLUICE_ACTIVATIONS_RECOMPUTE;
+    (void)room;
+    return (bounds){ 0, o->training && recomputes && o->checkpoints == 0 ? all : 0 };
+}
+
 /* Asked for where there is no room, it is taken all the same, and the plan is refused. */
 static bounds offload_bounds(const sl_search *s, int all, bool room)
 {
@@ -153,6 +174,7 @@ static const struct {
     bounds (*permitted)(const sl_search *s, int all, bool room);
 } savings[SL_SAVING_COUNT] = {
     [SL_SAVING_RECOMPUTE] = { .to = SL_TIER_DEVICE, .layers = activation_layers, .permitted = recompute_bounds },
+    [SL_SAVING_GROUPS] = { .to = SL_TIER_DEVICE, .layers = group_steps, .permitted = group_bounds },
     [SL_SAVING_OFFLOAD] = { .to = SL_TIER_HOST, .layers = activation_layers, .permitted = offload_bounds },
     [SL_SAVING_HOST_STATE] = { .to = SL_TIER_HOST, .layers = state_layers, .permitted = state_bounds },
     [SL_SAVING_HOST_GRADIENTS] = { .to = SL_TIER_HOST, .layers = state_layers, .permitted = gradient_bounds },

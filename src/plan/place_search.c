@@ -50,12 +50,14 @@ int sl_search_stride(const sl_search *s, int saving)
     return all <= 16 ? 1 : (all + 7) / 8;
 }
 
-/* False: the saving is at its end. Sums of gradients go to the host where the state is, and that follows parameters. */
+/* False: the saving is at its end. Sums of gradients go to the host where the state is, and that follows parameters. Only
+ * recomputed layers form groups. */
 static bool take_more(const sl_search *s, sl_candidate *c, int saving)
 {
     int *layers = c->layers, top = s->high.layers[saving];
     int state = layers[SL_SAVING_HOST_STATE], parameters = layers[SL_SAVING_HOST_PARAMETERS];
     if (saving == SL_SAVING_HOST_GRADIENTS) top = smaller(top, state > parameters ? state : parameters);
+    if (saving == SL_SAVING_GROUPS && layers[SL_SAVING_RECOMPUTE] < 2) return false;
     if (layers[saving] >= top) return false;
     layers[saving] = smaller(layers[saving] + sl_search_stride(s, saving), top);
     return true;
@@ -264,6 +266,7 @@ static sluice_status search(sl_search *s, sl_candidate *found, bool *fits)
     *fits = v.fits;
     if (*fits) return SLUICE_OK;
     while (!v.fits && take_more(s, &recomputed, SL_SAVING_RECOMPUTE)) SL_TRY(sl_search_judge(s, &recomputed, &v));
+    while (!v.fits && take_more(s, &recomputed, SL_SAVING_GROUPS)) SL_TRY(sl_search_judge(s, &recomputed, &v));
     SL_TRY(find_mix(s, found, &mixed));
     *fits = !isinf(mixed);
     if (!v.fits || (*fits && mixed < WORTH_A_MIX * v.seconds)) return SLUICE_OK;

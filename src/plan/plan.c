@@ -190,6 +190,7 @@ static void sum_state(sl_plan *p)
 static sluice_status run_passes(sl_plan *p, const sl_usage *u, const sl_candidate *found)
 {
     SL_TRY(sl_plan_partition(p, u));
+    SL_TRY(sl_plan_weigh_layers(p, u));
     /* schedules, addresses and costs every candidate; the last one is the plan */
     SL_TRY(found != NULL ? sl_plan_place_as(p, u, found) : sl_plan_place(p, u));
     SL_TRY(sum_memory(p));
@@ -255,6 +256,7 @@ sluice_status sl_plan_least(const sluice_graph *g, const sl_machine *machine, co
     sl_plan *p;
     sluice_status st = open_plan(g, machine, options, &p, &u);
     if (st == SLUICE_OK) st = sl_plan_partition(p, u);
+    if (st == SLUICE_OK) st = sl_plan_weigh_layers(p, u);
     if (st == SLUICE_OK) st = sl_plan_need_of(p, u, out);
     sl_usage_destroy(u);
     sl_plan_destroy(p);
@@ -267,6 +269,7 @@ void sl_plan_destroy(sl_plan *p)
     void *owned[] = { p->layers, p->buffers, p->pieces, p->steps,        p->waits,
                       p->parts,  p->bounds,  p->tables, p->input_buffers };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
+    sl_grouping_destroy(p->grouping);
     sl_free(p);
 }
 

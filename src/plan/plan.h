@@ -5,7 +5,7 @@
  * buffers; every buffer lives from its first to its last step and has one fixed offset in its tier's arena.
  *
  *     partition  who owns which piece of every layer                      partition.c
- *     place      home tier of parameters and state; keep, recompute or    place.c, place_*.c
+ *     place      home tier of parameters and state; keep, recompute or    place.c, place_*.c, group.c
  *                offload each layer's activations
  *     schedule   the list of steps: order, streams, prefetch              schedule_*.c
  *     address    lifetimes -> offsets; peak per tier                      address.c, first_fit.c, live_fit.c
@@ -57,6 +57,7 @@ typedef struct sl_plan_options {
     double state_ratio;             /* share of the state that goes to the host when state is HOST; 1: all */
     sluice_activations activations;
     bool offload_checkpoints; /* RECOMPUTE: kept layer inputs go to the host */
+    int checkpoints;          /* groups that recomputed layers form, each from one kept input; 0: auto */
     int levels;               /* 0: auto */
     int prefetch;             /* levels fetched ahead; -1: auto */
     int accumulation;         /* M, micro-batches in a step on this rank; K = M * rank_count */
@@ -198,6 +199,7 @@ typedef struct sl_layer_place {
     sl_tier parameters; /* home. HOST: staged in for every use */
     sl_tier state;      /* HOST: the update runs there, on a host master copy of the parameters */
     sl_activation_mode activations;
+    int group_first, group_last; /* positions in forward order: recomputed layers that run again together; else its own */
     sl_tier gradients; /* where micro-batches are summed; differs from `state` only as DEVICE does from HOST */
     int level;         /* levels move together; layers of a level are consecutive */
     /* Buffers, -1 where absent. */
@@ -232,6 +234,7 @@ typedef struct sl_table_place {
 /* Ways to save device memory at the price of time. A placement says to how many layers each is applied. */
 typedef enum {
     SL_SAVING_RECOMPUTE,       /* activations are dropped after forward and computed again before backward */
+    SL_SAVING_GROUPS,          /* not layers: how far recomputed layers form groups of one kept input (group.c) */
     SL_SAVING_OFFLOAD,         /* activations go to the host after forward and come back before backward */
     SL_SAVING_HOST_STATE,      /* optimizer state lives on the host, and the update runs there */
     SL_SAVING_HOST_GRADIENTS,  /* of these layers, so many also sum their micro-batches there */
@@ -255,7 +258,8 @@ typedef struct sl_plan_totals {
     uint64_t copies, copies_naive; /* copy steps in a training step; one per operand use would be the naive count */
     uint64_t copies_avoided_bytes;
     double step_seconds, model_flops; /* of a training step; model_flops excludes recomputation */
-    int recomputed_layers, host_state_layers, host_parameter_layers, offloaded_layers;
+    int recomputed_layers, recomputed_groups, host_state_layers, host_parameter_layers, offloaded_layers;
+    int largest_group; /* layers */
 } sl_plan_totals;
 
 typedef struct sl_plan {
@@ -272,6 +276,7 @@ typedef struct sl_plan {
     int piece_count, piece_capacity;
     sl_step *steps;
     int step_count, step_capacity;
+    struct sl_grouping *grouping; /* what groups of recomputed layers are chosen by: group.c */
     int *waits;
     int wait_count, wait_capacity;
     int *parts; /* layers that take part in collectives */

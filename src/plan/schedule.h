@@ -32,6 +32,7 @@ typedef struct sl_scheduler {
     sl_bucket gathers, reductions;
     int leaves[SL_TIER_COUNT]; /* norm leaves by tier; -1: not used yet */
     int *leaf_tier;            /* layer -> tier on which the leaves of its final gradient were computed; -1: not yet */
+    bool *again;               /* forward node -> runs again before the backward of its layer's group */
     bool evaluating;           /* no backward follows */
 } sl_scheduler;
 

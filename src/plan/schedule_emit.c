@@ -125,7 +125,7 @@ static sluice_status output_piece(sl_scheduler *s, const sl_node *node, int k, b
         if (!recomputed || sl_node_is_frozen_norm(node)) *out = sl_whole(s->p, s->p->input_buffers[root]);
         return SLUICE_OK;
     }
-    bool kept = recomputed && s->u->boundary[root];
+    bool kept = recomputed && sl_survives(s->u, root, s->p->layers[node->layer].group_last);
     bool accumulates = (node->attrs.accumulate >> k & 1u) != 0;
     int b = accumulates ? s->device_buffer[root] : value_buffer(s, node->outputs[k], node->layer);
     if (b < 0)

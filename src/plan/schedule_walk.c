@@ -88,7 +88,7 @@ static bool leaves_device(const sl_scheduler *s, int root)
     sl_activation_mode mode = s->p->layers[s->u->owner[root]].activations;
     bool read_again = s->u->needed_backward[root] || s->u->boundary[root];
     if (mode == SL_ACT_OFFLOAD) return read_again;
-    return mode == SL_ACT_RECOMPUTE_OFFLOAD && s->u->boundary[root];
+    return mode == SL_ACT_RECOMPUTE_OFFLOAD && sl_survives(s->u, root, s->p->layers[s->u->owner[root]].group_last);
 }
 
 /* After the last forward use of a value: send it to the host. */
@@ -127,16 +127,59 @@ static bool recomputes(const sl_scheduler *s, int layer)
     return mode == SL_ACT_RECOMPUTE || mode == SL_ACT_RECOMPUTE_OFFLOAD;
 }
 
-/* Fetches the offloaded values that the backward of the layer at `position`, or its recomputation, reads. */
+/* The place of the layer at a position whose group of recomputed layers ends with it: backward comes there first. NULL:
+ * it is no such layer. */
+static const sl_layer_place *group_at(const sl_scheduler *s, int position)
+{
+    if (position < 0 || !recomputes(s, s->u->order[position])) return NULL;
+    const sl_layer_place *place = &s->p->layers[s->u->order[position]];
+    return place->group_last == position ? place : NULL;
+}
+
+/* The forward nodes of a group. */
+typedef struct node_range {
+    int first, end;
+} node_range;
+
+static node_range group_nodes(const sl_scheduler *s, const sl_layer_place *place)
+{
+    const sl_layer *layers = s->g->layers, *last = &layers[s->u->order[place->group_last]];
+    return (node_range){ layers[s->u->order[place->group_first]].first_node, last->first_node + last->node_count };
+}
+
+/* `wanted`: scratch, one for each value, false. */
+static void find_again(sl_scheduler *s, bool *wanted)
+{
+    for (int i = 0; i < s->u->order_count; i++) {
+        const sl_layer_place *place = group_at(s, i);
+        if (place != NULL) sl_usage_mark_again(s->u, place->group_first, place->group_last, s->again, wanted);
+    }
+}
+
+/* Fetches the offloaded values that the backward of the layer at `position`, or the recomputation of the group that ends
+ * with it, reads. */
 static sluice_status fetch_activations(sl_scheduler *s, int position)
 {
     int layer = s->u->order[position];
     const sl_layer *l = &s->g->layers[layer];
-    for (int n = l->first_node; recomputes(s, layer) && n < l->first_node + l->node_count; n++)
-        for (int k = 0; s->u->recompute[n] && k < s->g->nodes[n].input_count; k++)
+    const sl_layer_place *group = group_at(s, position);
+    node_range nodes = group != NULL ? group_nodes(s, group) : (node_range){ 0, 0 };
+    for (int n = nodes.first; n < nodes.end; n++)
+        for (int k = 0; s->again[n] && k < s->g->nodes[n].input_count; k++)
             SL_TRY(bring_back(s, s->g->nodes[n].inputs[k], layer));
     for (int n = l->first_backward; n < l->first_backward + l->backward_count; n++)
         for (int k = 0; k < s->g->nodes[n].input_count; k++) SL_TRY(bring_back(s, s->g->nodes[n].inputs[k], layer));
+    return SLUICE_OK;
+}
+
+/* Parameters of a whole group, for the walk that comes to `position`: where the group begins there, all that are not there
+ * yet, in the order in which they run again; one layer before that, those that run first. */
+static sluice_status fetch_group(sl_scheduler *s, int position)
+{
+    const sl_layer_place *group = group_at(s, position), *next = group_at(s, position - 1);
+    for (int i = group != NULL ? group->group_first : position; i < position; i++)
+        SL_TRY(fetch_level(s, sl_level_at(s->u, i)));
+    if (next != NULL && s->prefetch > 0) SL_TRY(fetch_level(s, sl_level_at(s->u, next->group_first)));
     return SLUICE_OK;
 }
 
@@ -162,15 +205,17 @@ static sluice_status after_backward(sl_scheduler *s, int node)
     return SLUICE_OK;
 }
 
-/* What comes back stays until it is used: all but the furthest layer ahead was fetched for the position before. */
+/* What comes back stays until it is used: all but the furthest layer ahead was fetched for the position before. A group
+ * runs again when backward comes to its last layer, and what backward reads of it stays until then. */
 static sluice_status backward_layer(sl_scheduler *s, int position)
 {
-    int layer = s->u->order[position];
-    const sl_layer *l = &s->g->layers[layer];
+    const sl_layer *l = &s->g->layers[s->u->order[position]];
+    const sl_layer_place *group = group_at(s, position);
+    node_range nodes = group != NULL ? group_nodes(s, group) : (node_range){ 0, 0 };
     int ahead = position == s->u->order_count - 1 ? 0 : s->prefetch;
     for (; ahead <= s->prefetch && ahead <= position; ahead++) SL_TRY(fetch_activations(s, position - ahead));
-    for (int n = l->first_node; recomputes(s, layer) && n < l->first_node + l->node_count; n++)
-        if (s->u->recompute[n]) SL_TRY(sl_emit_node(s, n, true));
+    for (int n = nodes.first; n < nodes.end; n++)
+        if (s->again[n]) SL_TRY(sl_emit_node(s, n, true));
     for (int n = l->first_backward; n < l->first_backward + l->backward_count; n++) {
         SL_TRY(sl_emit_node(s, n, false));
         SL_TRY(after_backward(s, n));
@@ -192,6 +237,7 @@ static sluice_status walk_levels(sl_scheduler *s, walk kind)
         if (enters && i > 0) drop_level(s, level, direction, keep);
         level = sl_level_at(s->u, position);
         if (enters) SL_TRY(fetch_level(s, level + direction * s->prefetch));
+        if (kind == WALK_BACKWARD) SL_TRY(fetch_group(s, position));
         if (kind == WALK_BACKWARD)
             SL_TRY(backward_layer(s, position));
         else
@@ -298,10 +344,12 @@ sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch)
     s.host_buffer = sl_alloc_array(values, sizeof(int), "plan: host buffers of values");
     s.staged = sl_alloc_array(layers, sizeof(int), "plan: staged layers");
     s.leaf_tier = sl_alloc_array(layers, sizeof(int), "plan: tiers of norm leaves");
-    sluice_status st = s.device_buffer && s.host_buffer && s.staged && s.leaf_tier ? build(&s) : SLUICE_ERR_NO_MEMORY;
-    sl_free(s.device_buffer);
-    sl_free(s.host_buffer);
-    sl_free(s.staged);
-    sl_free(s.leaf_tier);
+    s.again = sl_alloc_array((size_t)p->graph->node_count + 1, sizeof(bool), "plan: recomputed nodes");
+    bool *wanted = sl_alloc_array(values, sizeof *wanted, "plan: values wanted again");
+    bool room = s.device_buffer && s.host_buffer && s.staged && s.leaf_tier && s.again && wanted;
+    if (room) find_again(&s, wanted);
+    sluice_status st = room ? build(&s) : SLUICE_ERR_NO_MEMORY;
+    void *owned[] = { s.device_buffer, s.host_buffer, s.staged, s.leaf_tier, s.again, wanted };
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     return st;
 }

@@ -83,22 +83,54 @@ static void note_backward(sl_usage *u, int index)
     }
 }
 
-/* Marks the nodes of a layer that must run again so that its backward finds what it needs, walking from the last node
- * up. */
-static void find_recompute(sl_usage *u, const sl_layer *layer, bool *wanted)
+/* A by-product that backward reads is worth keeping beside an output so much larger, where that is all that the node would
+ * run again for. */
+#define BY_PRODUCT 32
+
+/* The largest output of a node that other layers read; -1: none is. */
+static int largest_boundary(const sl_usage *u, const sl_node *node)
+{
+    const sl_value *values = u->graph->values;
+    int large = -1;
+    for (int k = 0; k < node->output_count; k++) {
+        int r = node->outputs[k] < 0 ? -1 : root_of(u->graph, node->outputs[k]);
+        if (r < 0 || !u->boundary[r]) continue;
+        if (large < 0 || sl_value_bytes(&values[r]) > sl_value_bytes(&values[large])) large = r;
+    }
+    return large;
+}
+
+/* Small outputs, such as the statistics of a norm, share the fate of the large one: where that is kept between forward
+ * and backward of a recomputed layer, they are too, and the node need not run again. */
+static void find_by_products(sl_usage *u, const sl_node *node)
+{
+    const sl_value *values = u->graph->values;
+    int large = largest_boundary(u, node), count = 0, small[SL_MAX_OUTPUTS];
+    for (int k = 0; large >= 0 && k < node->output_count; k++) {
+        int r = node->outputs[k] < 0 ? -1 : root_of(u->graph, node->outputs[k]);
+        if (r < 0 || u->boundary[r] || !u->needed_backward[r] || values[r].kind == SL_VALUE_STATE) continue;
+        if (sl_value_bytes(&values[r]) > sl_value_bytes(&values[large]) / BY_PRODUCT) return;
+        small[count++] = r;
+    }
+    for (int i = 0; i < count; i++) u->follows[small[i]] = large;
+}
+
+/* Walks from the last node up: what backward reads, and what a node that runs again reads. */
+void sl_usage_mark_again(const sl_usage *u, int first, int last, bool *again, bool *wanted)
 {
     const sluice_graph *g = u->graph;
-    for (int n = layer->first_node + layer->node_count - 1; n >= layer->first_node; n--) {
+    const sl_layer *top = &g->layers[u->order[first]], *bottom = &g->layers[u->order[last]];
+    for (int n = bottom->first_node + bottom->node_count - 1; n >= top->first_node; n--) {
         const sl_node *node = &g->nodes[n];
         if (sl_ops[node->op].view) continue;
         for (int k = 0; k < node->output_count; k++) {
             int r = node->outputs[k] < 0 ? -1 : root_of(g, node->outputs[k]);
-            if (r >= 0 && !u->boundary[r] && (u->needed_backward[r] || wanted[r])) u->recompute[n] = true;
+            if (r >= 0 && !sl_survives(u, r, last) && (u->needed_backward[r] || wanted[r])) again[n] = true;
         }
-        if (!u->recompute[n]) continue;
+        if (!again[n]) continue;
         for (int k = 0; k < node->input_count; k++) {
             int r = root_of(g, node->inputs[k]);
-            if (u->owner[r] == node->layer && !u->boundary[r]) wanted[r] = true;
+            if (u->owner[r] >= 0 && u->position[u->owner[r]] >= first && !sl_survives(u, r, last)) wanted[r] = true;
         }
     }
 }
@@ -196,9 +228,9 @@ static void find_update_nodes(sl_usage *u)
 static sluice_status allocate(sl_usage *u)
 {
     const sluice_graph *g = u->graph;
-    size_t layers = (size_t)g->layer_count, values = (size_t)g->value_count, nodes = (size_t)g->node_count;
+    size_t layers = (size_t)g->layer_count, values = (size_t)g->value_count;
     size_t most_uses = 0;
-    for (size_t n = 0; n < nodes; n++) most_uses += (size_t)g->nodes[n].input_count;
+    for (int n = 0; n < g->node_count; n++) most_uses += (size_t)g->nodes[n].input_count;
     u->order = sl_alloc_array(layers + 1, sizeof *u->order, "plan: layer order");
     u->position = sl_alloc_array(layers + 1, sizeof *u->position, "plan: layer positions");
     u->uses = sl_alloc_array(most_uses + 1, sizeof *u->uses, "plan: parameter uses");
@@ -207,22 +239,22 @@ static sluice_status allocate(sl_usage *u)
     u->needed_backward = sl_alloc_array(values + 1, sizeof *u->needed_backward, "plan: backward needs");
     u->boundary = sl_alloc_array(values + 1, sizeof *u->boundary, "plan: boundaries");
     u->last_forward = sl_alloc_array(values + 1, sizeof *u->last_forward, "plan: last forward uses");
-    u->recompute = sl_alloc_array(nodes + 1, sizeof *u->recompute, "plan: recomputed nodes");
+    u->follows = sl_alloc_array(values + 1, sizeof *u->follows, "plan: by-products");
     u->last_gradient_node = sl_alloc_array(layers + 1, sizeof *u->last_gradient_node, "plan: last gradients");
     u->last_use_node = sl_alloc_array(layers + 1, sizeof *u->last_use_node, "plan: last uses");
     u->leaves_node = sl_alloc_array(layers + 1, sizeof *u->leaves_node, "plan: nodes of norm leaves");
     u->update_node = sl_alloc_array(layers + 1, sizeof *u->update_node, "plan: nodes of updates");
     bool ok = u->order && u->position && u->uses && u->use_first && u->owner && u->needed_backward && u->boundary &&
-              u->last_forward && u->recompute && u->last_gradient_node && u->last_use_node && u->leaves_node &&
+              u->last_forward && u->follows && u->last_gradient_node && u->last_use_node && u->leaves_node &&
               u->update_node;
     return ok ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
-/* All but the groups. `wanted`: scratch, one for each value. */
-static void find_facts(sl_usage *u, int levels, bool *wanted)
+/* All but the groups. */
+static void find_facts(sl_usage *u, int levels)
 {
     const sluice_graph *g = u->graph;
-    for (int i = 0; i < g->value_count; i++) u->owner[i] = u->last_forward[i] = -1;
+    for (int i = 0; i < g->value_count; i++) u->owner[i] = u->last_forward[i] = u->follows[i] = -1;
     for (int i = 0; i < g->layer_count; i++)
         u->last_gradient_node[i] = u->last_use_node[i] = u->leaves_node[i] = u->update_node[i] = -1;
     find_order(u);
@@ -230,8 +262,9 @@ static void find_facts(sl_usage *u, int levels, bool *wanted)
     find_uses(u);
     for (int n = 0; n < g->forward_count; n++) note_forward(u, &g->nodes[n]);
     for (int n = g->forward_count; n < g->forward_count + g->backward_count; n++) note_backward(u, n);
-    if (g->loss >= 0) u->boundary[root_of(g, g->loss)] = true;
-    for (int i = 0; i < u->order_count; i++) find_recompute(u, &g->layers[u->order[i]], wanted);
+    u->loss = g->loss >= 0 ? root_of(g, g->loss) : -1;
+    if (u->loss >= 0) u->boundary[u->loss] = true;
+    for (int n = 0; n < g->forward_count; n++) find_by_products(u, &g->nodes[n]);
     find_update_nodes(u);
 }
 
@@ -240,13 +273,11 @@ sluice_status sl_usage_create(const sluice_graph *g, int levels, sl_usage **out)
     sl_usage *u = sl_alloc(sizeof *u, "plan: usage");
     if (u == NULL) return SLUICE_ERR_NO_MEMORY;
     u->graph = g;
-    bool *wanted = sl_alloc_array((size_t)g->value_count + 1, sizeof *wanted, "plan: recompute closure");
-    sluice_status st = wanted != NULL ? allocate(u) : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = allocate(u);
     if (st == SLUICE_OK) {
-        find_facts(u, levels, wanted);
+        find_facts(u, levels);
         st = find_groups(u);
     }
-    sl_free(wanted);
     if (st == SLUICE_OK)
         *out = u;
     else
@@ -265,7 +296,7 @@ void sl_usage_destroy(sl_usage *u)
                       u->needed_backward,
                       u->boundary,
                       u->last_forward,
-                      u->recompute,
+                      u->follows,
                       u->last_gradient_node,
                       u->last_use_node,
                       u->leaves_node,
