@@ -459,6 +459,7 @@ typedef struct sluice_options {
      * F16. Same bits. Set the learning rate before backward then; after SLUICE_ERR_NUMBERS, weights and state are not
      * those before the step. */
     bool early_updates;
+    int checkpoints; /* groups of layers that are recomputed together, each from one kept input; 0: auto */
 } sluice_options;
 SLUICE_API void sluice_options_init(sluice_options *o);
 

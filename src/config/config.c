@@ -369,9 +369,10 @@ static sluice_status reset_row(sluice_config *c, const sl_option *row)
     return read_list_contents(c, row, NULL, "");
 }
 
-/* null and "auto" say nothing, where the row lets them. */
+/* null and "auto" say nothing, where the row lets them; in some false does, too. */
 static bool says_nothing(const sl_option *row, const json_t *json)
 {
+    if (json_is_false(json)) return row->false_is_auto;
     if (json_is_null(json)) return row->auto_ok || row->fallback[0] == '\0';
     return row->auto_ok && json_is_string(json) && strcmp(json_string_value(json), "auto") == 0;
 }
@@ -398,7 +399,7 @@ static sluice_status remember(sluice_config *c, const sl_option *row, const char
     return SLUICE_OK;
 }
 
-/* What Python takes for nothing, in a key that has no effect: "number_checkpoints": false. */
+/* What Python takes for nothing, in a key that has no effect. */
 static bool is_harmless_false(const sl_option *row, const json_t *json)
 {
     return row->fate == SL_KEY_NOTED && row->type != SL_OPT_BOOL && json_is_false(json);

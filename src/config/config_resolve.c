@@ -594,10 +594,9 @@ static void resolve_placement(const sluice_config *c, sl_settings *s)
 {
     if (s->given.cpu_offload && s->plan.state == SLUICE_PLACE_AUTO) s->plan.state = SLUICE_PLACE_HOST;
     if (s->given.cpu_offload_param && s->plan.parameters == SLUICE_PLACE_AUTO) s->plan.parameters = SLUICE_PLACE_HOST;
-    if (s->given.cpu_checkpointing) {
-        s->plan.offload_checkpoints = true;
-        if (!given(c, "activation_checkpointing.mode")) s->plan.activations = SLUICE_ACTIVATIONS_RECOMPUTE;
-    }
+    if (s->given.cpu_checkpointing) s->plan.offload_checkpoints = true;
+    if ((s->given.cpu_checkpointing || s->plan.checkpoints > 0) && !given(c, "activation_checkpointing.mode"))
+        s->plan.activations = SLUICE_ACTIVATIONS_RECOMPUTE;
 }
 
 /* ---- All of it ---- */

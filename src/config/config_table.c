@@ -12,6 +12,7 @@
  *     OPTION(member)           member of sluice_options that sets the same in the C API
  *     VALUES(...)              CHOICE: what each choice is stored as, where that is not its index
  *     ZERO_IS_AUTO             a number that is "auto" is stored as 0, not as -1
+ *     FALSE_IS_AUTO            false says nothing, as in files that were written for Python
  *     NEGATED                  FLAG: stored as its opposite
  *     TRAINER(name, default)   "auto" is what Hugging Face's Trainer fills in from this argument */
 #include <stddef.h>
@@ -40,6 +41,7 @@
         __VA_ARGS__                                                                                                    \
     }
 #define ZERO_IS_AUTO             .auto_is_zero = true
+#define FALSE_IS_AUTO            .false_is_auto = true
 #define NEGATED                  .negated = true
 #define TRAINER(name_, default_) .trainer = name_, .trainer_default = default_
 #define OPTION(member_)                                                                                                \
@@ -884,7 +886,12 @@ const sl_option sl_config_rows[] = {
     NOTED("activation_checkpointing.partition_activations", BOOL, "false",
           "every rank computes other samples, so no activation is held twice"),
     NOTED("activation_checkpointing.contiguous_memory_optimization", BOOL, "false", PLANNED),
-    NOTED("activation_checkpointing.number_checkpoints", INT, "", "the plan chooses which layers are recomputed"),
+    COUNT_TO(
+        "activation_checkpointing.number_checkpoints", "auto", plan.checkpoints, 1, 1e6,
+        "In how many groups of consecutive layers activations are recomputed: each keeps the input of its first "
+        "layer alone, and runs again as a whole before its backward. `mode` is recompute then, unless it is given. "
+        "auto: the plan chooses, and recomputes layers one by one where that is enough.",
+        FREE(NO_BITS), ZERO_IS_AUTO, FALSE_IS_AUTO, OPTION(checkpoints)),
     NOTED("activation_checkpointing.synchronize_checkpoint_boundary", BOOL, "false", PLANNED),
     NOTED("activation_checkpointing.profile", BOOL, "false", "the plan and the events hold the times"),
     SIZE("memory.device", plan.budget[SL_TIER_DEVICE], 1,

@@ -56,10 +56,11 @@ typedef struct sl_option {
     const char *choices;  /* SL_OPT_CHOICE, and an SL_OPT_STRING that takes only these: "none|cpu|nvme" */
     const int *values;    /* SL_OPT_CHOICE: what each choice is stored as; NULL: its index */
     sl_key_fate fate;
-    const char *note;  /* for NOTED, UNBUILT and REFUSED */
-    bool auto_ok;      /* the word "auto" may stand instead of a value and leaves the default in place */
-    bool auto_is_zero; /* a number that is "auto" is stored as 0, not as -1 */
-    bool negated;      /* SL_OPT_BOOL: stored as its opposite */
+    const char *note;   /* for NOTED, UNBUILT and REFUSED */
+    bool auto_ok;       /* the word "auto" may stand instead of a value and leaves the default in place */
+    bool auto_is_zero;  /* a number that is "auto" is stored as 0, not as -1 */
+    bool false_is_auto; /* false says nothing, as null does */
+    bool negated;       /* SL_OPT_BOOL: stored as its opposite */
     sl_file_role file;
     /* "auto": the argument of Hugging Face's Trainer that it stands for there, and that argument's default; NULL: it
      * stands for nothing elsewhere. */

@@ -5,9 +5,9 @@
  * keeps less from forward to backward and needs more room while its turn lasts. It also takes longer: what the last node
  * of a layer makes need not run again where it is kept, and must where it is between two layers of a group.
  *
- * Bounds are found for a limit of bytes: at each group's turn what is kept for groups before it, what comes back for it,
- * all that its layers save, and the largest gradients of one of them are together within the limit; and so is what is kept
- * when backward begins. Of all groupings within it, the fastest counts, by the seconds that are not computed twice, less
+ * Bounds are found for a limit of bytes: at each group's turn what is kept for groups before it, what comes back or is
+ * fetched for it, all that its layers save, the largest gradients of one of them, and gradients of parameters that wait for
+ * the update are together within the limit; and so is what is kept when backward begins. Of all groupings within it, the fastest counts, by the seconds that are not computed twice, less
  * those of copies to the host that take longer than the group's forward. Both are found by dynamic programming over
  * positions. A placement has a number of SL_SAVING_GROUPS: 0 is every layer alone, SL_GROUP_STEPS the least limit for which
  * there is a grouping, and between them the limit falls by equal steps.
@@ -23,9 +23,9 @@
 #define MOST_LAYERS 64 /* of a group */
 #define MOST_STATES 64 /* partial groupings that are remembered for each position */
 /* Of very deep models fewer, so that the work grows with the depth alone. */
-#define DEEP        256
-#define FEW         16
-#define HALVINGS    10 /* of the range in which the least limit is sought */
+#define DEEP     256
+#define FEW      16
+#define HALVINGS 10 /* of the range in which the least limit is sought */
 
 /* What a layer costs, by position. */
 typedef struct layer_load {
@@ -56,6 +56,9 @@ typedef struct sl_grouping {
     layer_load *loads;
     uint64_t *kept_from; /* position -> bytes saved by it and all behind it; one more for none */
     int most_layers, most_states;
+    /* Of the placement that is asked about, by position. */
+    uint64_t *weights; /* bytes of parameters that are fetched for it */
+    uint64_t *trail;   /* bytes of gradients of it and all behind it that wait on the device for the update */
     partial *partials; /* most_states for each position, and one position more */
     reach *reaches;    /* most_layers */
     int *bounds;       /* position -> the position that the group before it begins at */
@@ -156,6 +159,28 @@ typedef struct question {
     int count, sent;
 } question;
 
+/* Gradients stay from their layer's backward to the update where that needs all of them, unless something permanent holds
+ * their sum. The mean of what ranks keep: bounds are the same for all of them. */
+static uint64_t waiting_gradient(const sl_plan *p, const sl_usage *u, int layer)
+{
+    const sl_plan_options *o = &p->options;
+    bool divided = o->rank_count > 1, updated_at_once = o->early_updates && !divided;
+    if (u->last_gradient_node[layer] < 0 || p->layers[layer].state == SL_TIER_HOST || o->accumulation > 1) return 0;
+    if (updated_at_once || (divided && o->stage <= 1)) return 0;
+    return sl_plan_form_bytes(p, (sl_form)p->graph->wire, layer, false) / (uint64_t)o->rank_count;
+}
+
+static void find_burdens(const sl_plan *p, const sl_usage *u)
+{
+    sl_grouping *x = p->grouping;
+    for (int i = u->order_count - 1; i >= 0; i--) {
+        int layer = u->order[i];
+        bool fetched = sl_cuts_parameters(p) || p->layers[layer].parameters == SL_TIER_HOST;
+        x->weights[i] = fetched ? sl_plan_form_bytes(p, (sl_form)p->graph->precision, layer, false) : 0;
+        x->trail[i] = x->trail[i + 1] + waiting_gradient(p, u, layer);
+    }
+}
+
 static int smaller(int a, int b)
 {
     return a < b ? a : b;
@@ -180,24 +205,28 @@ static double copy_seconds(const question *q, uint64_t bytes)
 }
 
 /* x->reaches[k]: the group of k + 1 layers from `first` on. Returns how many there are within the limit beside `kept`
- * bytes. */
+ * bytes: when the group begins, with all that it holds, and when it ends, with the gradients of all its layers. */
 static int find_reaches(const question *q, int first, uint64_t kept, uint64_t limit)
 {
-    const layer_load *loads = q->x->loads;
-    int most = smaller(q->x->most_layers, q->count - first);
+    const sl_grouping *x = q->x;
+    const layer_load *loads = x->loads;
+    int most = smaller(x->most_layers, q->count - first);
     uint64_t inside = first <= q->sent ? loads[first].arrives : 0, working = 0, keeps = 0;
+    uint64_t at_end = inside + loads[first].saved + loads[first].working + x->weights[first] + x->trail[first];
     double forward = 0;
     for (int k = 0; k < most; k++) {
         const layer_load *load = &loads[first + k];
         bool leaves = first + k < q->sent;
-        inside += load->saved;
+        inside += load->saved + x->weights[first + k];
         forward += load->forward;
         if (load->working > working) working = load->working;
-        if (kept + inside + working > limit) return k;
+        uint64_t at_begin = inside + working + x->trail[first + k + 1];
+        uint64_t needs = at_begin > at_end ? at_begin : at_end;
+        if (kept + needs > limit) return k;
         keeps += leaves ? 0 : load->outputs;
         keeps -= ended(q, first, first + k + 1);
         double late = leaves ? copy_seconds(q, load->outputs) - forward : 0;
-        q->x->reaches[k] = (reach){ inside + working, keeps, load->spared - (late > 0 ? late : 0) };
+        x->reaches[k] = (reach){ needs, keeps, load->spared - (late > 0 ? late : 0) };
     }
     return most;
 }
@@ -338,6 +367,7 @@ void sl_plan_group(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         place->group_first = place->group_last = i;
     }
     if (q.count < 2) return;
+    find_burdens(p, u);
     if (p->options.checkpoints > 0)
         divide_equally(&q, p->options.checkpoints);
     else if (c->layers[SL_SAVING_GROUPS] > 0)
@@ -358,11 +388,13 @@ static sluice_status allocate(sl_grouping *x, int positions)
     x->most_states = positions > DEEP ? FEW : MOST_STATES;
     x->loads = sl_alloc_array(count, sizeof *x->loads, "plan: loads of layers");
     x->kept_from = sl_alloc_array(count, sizeof *x->kept_from, "plan: bytes kept behind layers");
+    x->weights = sl_alloc_array(count, sizeof *x->weights, "plan: fetched parameters of layers");
+    x->trail = sl_alloc_array(count, sizeof *x->trail, "plan: waiting gradients of layers");
     x->partials = sl_alloc_array(count * (size_t)x->most_states, sizeof *x->partials, "plan: partial groupings");
     x->reaches = sl_alloc_array((size_t)x->most_layers, sizeof *x->reaches, "plan: groups of layers");
     x->bounds = sl_alloc_array(count, sizeof *x->bounds, "plan: bounds of groups");
     x->least = sl_alloc_array(count, sizeof *x->least, "plan: fewest bytes kept");
-    bool ok = x->loads && x->kept_from && x->partials && x->reaches && x->bounds && x->least;
+    bool ok = x->loads && x->kept_from && x->weights && x->trail && x->partials && x->reaches && x->bounds && x->least;
     return ok ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
@@ -390,7 +422,7 @@ sluice_status sl_plan_weigh_layers(sl_plan *p, const sl_usage *u)
 void sl_grouping_destroy(sl_grouping *x)
 {
     if (x == NULL) return;
-    void *owned[] = { x->loads, x->kept_from, x->partials, x->reaches, x->bounds, x->least };
+    void *owned[] = { x->loads, x->kept_from, x->weights, x->trail, x->partials, x->reaches, x->bounds, x->least };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_free(x);
 }

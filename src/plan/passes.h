@@ -75,7 +75,7 @@ sluice_status sl_plan_weigh_layers(sl_plan *p, const sl_usage *u);
 struct sl_grouping;
 void sl_grouping_destroy(struct sl_grouping *x);
 #define SL_GROUP_STEPS 16 /* the most of SL_SAVING_GROUPS */
-/* Sets the groups in layers[] of a candidate. */
+/* Sets the groups in layers[] of a candidate, whose tiers are set. */
 void sl_plan_group(sl_plan *p, const sl_usage *u, const sl_candidate *c);
 /* Seconds of a forward or backward node by itself. */
 double sl_plan_node_seconds(const sl_plan *p, int node);

@@ -33,7 +33,6 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
     int states = 0, gradients = 0, parameters = 0;
     p->placement = *c;
     p->level_count = u->level_count;
-    sl_plan_group(p, u, c);
     for (int i = p->graph->layer_count - 1; i >= 0; i--) {
         sl_layer_place *place = &p->layers[i];
         int position = u->position[i];
@@ -48,12 +47,14 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         if (place->state == SL_TIER_HOST && gradients++ < c->layers[SL_SAVING_HOST_GRADIENTS])
             place->gradients = SL_TIER_HOST;
     }
+    sl_plan_group(p, u, c);
 }
 
 static void count_savings(sl_plan *p, const sl_usage *u)
 {
     sl_plan_totals *t = &p->totals;
-    t->recomputed_groups = t->largest_group = t->recomputed_layers = t->host_state_layers = t->host_parameter_layers = t->offloaded_layers = 0;
+    t->recomputed_groups = t->largest_group = t->recomputed_layers = t->host_state_layers = t->host_parameter_layers =
+        t->offloaded_layers = 0;
     for (int i = 0; i < p->graph->layer_count; i++) {
         const sl_layer_place *place = &p->layers[i];
         if (place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD) {
@@ -62,9 +63,8 @@ static void count_savings(sl_plan *p, const sl_usage *u)
             t->recomputed_groups += place->group_last == u->position[i];
             if (size > t->largest_group) t->largest_group = size;
         }
-        t->offloaded_layers +=
-            place->activations == SL_ACT_OFFLOAD ||
-            (place->activations == SL_ACT_RECOMPUTE_OFFLOAD && place->group_last == u->position[i]);
+        t->offloaded_layers += place->activations == SL_ACT_OFFLOAD ||
+                               (place->activations == SL_ACT_RECOMPUTE_OFFLOAD && place->group_last == u->position[i]);
         t->host_state_layers += owns_state(p, u, i) && place->state == SL_TIER_HOST;
         t->host_parameter_layers += place->parameters == SL_TIER_HOST;
     }

@@ -2,6 +2,7 @@
  *
  *     place.c         what a placement is, what the settings permit, one placement for all ranks
  *     place_search.c  the search for a placement on one rank
+ *     group.c         which recomputed layers run again together
  *     place_need.c    the least memory that any placement needs
  *     place_refuse.c  the refusal: what is needed, and what would help
  *     place_verdict.c what a candidate needs and how long it takes, each found once */
@@ -57,7 +58,8 @@ sluice_status sl_search_try(sl_search *s, const sl_candidate *c, bool *fits);
 sluice_status sl_search_settle(sl_search *s, const sl_candidate *c);
 /* Forgets all verdicts: they hold for one rank and its budgets. */
 void sl_search_forget(sl_search *s);
-/* Layers by which a saving grows at a time: one in small models, an eighth of all in deep ones. */
+/* Layers by which a saving grows at a time: one in small models, an eighth of all in deep ones. Groups grow by a quarter
+ * of their steps. */
 int sl_search_stride(const sl_search *s, int saving);
 /* The best placement for the rank in the plan's options, built last where *fits. */
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits);

@@ -99,6 +99,14 @@ static bool recompute_or_offload(sl_plan_options *o, int unused)
     return applies;
 }
 
+static bool free_groups(sl_plan_options *o, int unused)
+{
+    bool applies = o->training && o->checkpoints > 0;
+    (void)unused;
+    o->checkpoints = 0;
+    return applies;
+}
+
 static bool offload_state(sl_plan_options *o, int unused)
 {
     bool applies = o->training && o->state == SLUICE_PLACE_DEVICE;
@@ -201,6 +209,7 @@ typedef struct remedy {
 
 static const remedy remedies[] = {
     { "activation_checkpointing.mode \"auto\" needs", recompute_or_offload, 0 },
+    { "activation_checkpointing.number_checkpoints \"auto\" needs", free_groups, 0 },
     { "zero_optimization.offload_optimizer.device \"cpu\" needs", offload_state, 0 },
     { "zero_optimization.offload_optimizer.ratio 1 needs", offload_all_state, 0 },
     { "zero_optimization.offload_param.device \"cpu\" needs", offload_parameters, 0 },

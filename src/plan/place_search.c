@@ -4,8 +4,8 @@
  * preference is
  *
  *     1. everything resident;
- *     2. recomputation alone, in as few layers as fit: the device needs no other memory; unless the third is clearly
- *        faster;
+ *     2. recomputation alone, in as few layers as fit, or in groups of all layers (group.c): the device needs no other
+ *        memory; unless the third is clearly faster;
  *     3. any mix of savings: from a start upward, always the saving that frees the most bytes per second lost, then
  *        what turned out to be superfluous is taken back; the best of several starts.
  *
@@ -13,8 +13,8 @@
  * still fits, as long as that shortens the predicted step and the number of trials lasts.
  *
  * An example: a GPT-2 of three blocks with 640,128 parameters in fp32 and 14 MiB for the device. Below, a candidate is
- * written as its layers (recompute, offload, host state, host gradients, host parameters); a row of climbing is what
- * was taken, with the excess and the predicted step after it.
+ * written as its layers (recompute, offload, host state, host gradients, host parameters), as groups of so few layers
+ * save nothing; a row of climbing is what was taken, with the excess and the predicted step after it.
  *
  *     resident         (0 0 0 0 0)   89.5 ms, 23.4 MiB over budget
  *     recompute alone  (4 0 0 0 0)  110.0 ms,  5.3 MiB over: does not fit, so it must be a mix
@@ -47,6 +47,7 @@ static int smaller(int a, int b)
 int sl_search_stride(const sl_search *s, int saving)
 {
     int all = s->high.layers[saving];
+    if (saving == SL_SAVING_GROUPS) return SL_GROUP_STEPS / 4;
     return all <= 16 ? 1 : (all + 7) / 8;
 }
 

@@ -199,7 +199,8 @@ typedef struct sl_layer_place {
     sl_tier parameters; /* home. HOST: staged in for every use */
     sl_tier state;      /* HOST: the update runs there, on a host master copy of the parameters */
     sl_activation_mode activations;
-    int group_first, group_last; /* positions in forward order: recomputed layers that run again together; else its own */
+    int group_first,
+        group_last;    /* positions in forward order: recomputed layers that run again together; else its own */
     sl_tier gradients; /* where micro-batches are summed; differs from `state` only as DEVICE does from HOST */
     int level;         /* levels move together; layers of a level are consecutive */
     /* Buffers, -1 where absent. */

@@ -80,6 +80,25 @@ static void add_field(sl_text *out, const char *key, const char *value)
     sl_text_add(out, ",");
 }
 
+/* The layer at a position of forward. */
+static const char *name_at(const sl_plan *p, int position)
+{
+    for (int i = 0; i < p->graph->layer_count; i++)
+        if (p->graph->layers[i].node_count > 0 && position-- == 0) return p->graph->layers[i].name;
+    return "";
+}
+
+/* Where layers run again together: the first and the last of them. */
+static void add_group(sl_text *out, const sl_plan *p, const sl_step *s)
+{
+    const sl_layer_place *place = s->layer >= 0 ? &p->layers[s->layer] : NULL;
+    char group[256];
+    sl_text_add(out, "\"recomputed\":true,");
+    if (place == NULL || place->group_first == place->group_last) return;
+    snprintf(group, sizeof group, "%s to %s", name_at(p, place->group_first), name_at(p, place->group_last));
+    add_field(out, "group", group);
+}
+
 static void add_arguments(sl_text *out, const sl_trace *t, const sl_traced_step *q)
 {
     const sl_plan *p = t->plan;
@@ -91,7 +110,7 @@ static void add_arguments(sl_text *out, const sl_trace *t, const sl_traced_step 
     add_field(out, "op", sl_plan_step_name(s));
     if (s->node >= 0) add_field(out, "node", p->graph->nodes[s->node].name);
     add_field(out, "layer", layer_name(p, s));
-    if (s->recomputed) sl_text_add(out, "\"recomputed\":true,");
+    if (s->recomputed) add_group(out, p, s);
     sl_text_add(out, "\"training_step\":%llu,\"micro_batch\":%u,\"plan_step\":%d,\"bytes\":%llu,",
                 (unsigned long long)run->step, (unsigned)run->micro, q->step, (unsigned long long)bytes);
     add_seconds(out, "measured_seconds", q->measured.end - q->measured.begin);

@@ -519,7 +519,12 @@ bool matrix_start(campaign *c, const char *device)
 
 bool matrix_start_with(campaign *c, const char *device, matrix_subject which)
 {
-    *c = (campaign){ .device = device, .subject = &matrix_subjects[which] };
+    return matrix_start_of(c, device, &matrix_subjects[which]);
+}
+
+bool matrix_start_of(campaign *c, const char *device, const subject *s)
+{
+    *c = (campaign){ .device = device, .subject = s };
     snprintf(c->folder, sizeof c->folder, "%s", test_tmpdir());
     c->out = mmap(NULL, sizeof *c->out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return c->out != MAP_FAILED && write_inputs(c->folder, c->subject) && read_model(&c->m);

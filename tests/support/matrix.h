@@ -93,6 +93,7 @@ typedef struct campaign {
 /* False: no memory, or no file could be written. */
 bool matrix_start(campaign *c, const char *device); /* the GPT */
 bool matrix_start_with(campaign *c, const char *device, matrix_subject which);
+bool matrix_start_of(campaign *c, const char *device, const subject *s); /* borrowed */
 void matrix_end(campaign *c);
 /* Runs of precision k, checked: a cover of all pairs of values, or all there are. Failures are the test's. */
 void matrix_run_cover(campaign *c, int k);

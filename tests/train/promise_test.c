@@ -19,6 +19,7 @@ static void random_options(random_state *r, sluice_options *o)
     o->prefetch_layers = (int)random_between(r, -1, 2);
     o->evaluation = random_between(r, 0, 1) == 1;
     o->threads = (int)random_between(r, 1, 2);
+    o->checkpoints = (int)random_between(r, 0, 3);
 }
 
 typedef struct outcome {
@@ -143,6 +144,7 @@ TEST(weights_and_state_do_not_depend_on_placement_threads_levels_or_prefetch)
                     o.prefetch_layers = levels - 1;
                     o.threads = 1 + levels % 2;
                     o.offload_checkpoints = levels == 2;
+                    o.checkpoints = levels - 1;
                     run_engine(MODEL_SEED, &o, &run);
                     if (run.status != SLUICE_OK) test_fail(__FILE__, __LINE__, "%s", sluice_error());
                     CHECK_STR(run.weights, reference.weights);
