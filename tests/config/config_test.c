@@ -460,6 +460,31 @@ TEST(older_names_of_deepspeed_mean_the_same)
     CHECK_EQ(s.plan.offload_checkpoints, 1);
 }
 
+/* null and false leave the plan free, as does no word of it; a number asks for recomputation unless the mode is given. */
+TEST(a_number_of_checkpoints_asks_for_recomputation_in_so_many_groups)
+{
+    static const struct {
+        const char *text;
+        int checkpoints, activations;
+    } cases[] = {
+        { "", 0, SLUICE_ACTIVATIONS_AUTO },
+        { "\"number_checkpoints\": null", 0, SLUICE_ACTIVATIONS_AUTO },
+        { "\"number_checkpoints\": false", 0, SLUICE_ACTIVATIONS_AUTO },
+        { "\"number_checkpoints\": \"auto\"", 0, SLUICE_ACTIVATIONS_AUTO },
+        { "\"number_checkpoints\": 4", 4, SLUICE_ACTIVATIONS_RECOMPUTE },
+        { "\"number_checkpoints\": 4, \"mode\": \"auto\"", 4, SLUICE_ACTIVATIONS_RECOMPUTE },
+        { "\"number_checkpoints\": 4, \"mode\": \"offload\"", 4, SLUICE_ACTIVATIONS_OFFLOAD },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_settings s;
+        char text[1024];
+        snprintf(text, sizeof text, "{" BASE ", \"activation_checkpointing\": {%s}}", cases[i].text);
+        REQUIRE_OK(resolve(text, &s));
+        CHECK_EQ(s.plan.checkpoints, cases[i].checkpoints);
+        CHECK_EQ(s.plan.activations, cases[i].activations);
+    }
+}
+
 TEST(a_file_written_for_another_library_to_fill_in_is_accepted)
 {
     sl_settings s;
