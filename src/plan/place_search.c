@@ -34,8 +34,8 @@
 
 #include "plan/place.h"
 
-#define TRIALS     300 /* about as many as it takes to find a placement of a deep model at all */
-#define FEW_TRIALS 60  /* for plans of very many steps */
+#define TRIALS     360 /* about as many as it takes to find a placement of a deep model at all */
+#define FEW_TRIALS 72  /* for plans of very many steps */
 
 static int smaller(int a, int b)
 {
