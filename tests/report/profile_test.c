@@ -88,13 +88,16 @@ static double fullest(const json_t *tier, double *of_tenants)
 
 TEST(the_fullest_moment_has_the_bytes_of_the_plans_peak_and_names_its_tenants)
 {
+    enum { MANY = 24 }; /* micro-batches: more moments than a chart shows */
     planned fx;
-    json_t *p = make_profile(&fx, true, 2), *tier;
+    json_t *p = make_profile(&fx, true, MANY), *tier;
     size_t t;
     REQUIRE(p != NULL);
+    CHECK(sl_trace_length(fx.plan, MANY) > 2000);
     CHECK_EQ(json_array_size(json_object_get(p, "memory")), 2);
     json_array_foreach(json_object_get(p, "memory"), t, tier)
     {
+        CHECK(json_array_size(json_object_get(tier, "moments")) <= 600);
         double tenants, most = fullest(tier, &tenants);
         CHECK_NEAR(most, (double)(fx.plan->totals.peak[t] - fx.plan->totals.fragmentation[t]), 0);
         CHECK_NEAR(number(tier, "peak_bytes"), (double)fx.plan->totals.peak[t], 0);

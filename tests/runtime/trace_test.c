@@ -156,6 +156,24 @@ static void check_times(const sl_trace *t, bool expected, double slack)
     sl_free(newest);
 }
 
+/* The single gaps are what the totals say of them, and none lies within another. */
+static void check_gaps(const sl_trace *t, bool expected, const sl_trace_totals *totals)
+{
+    sl_trace_gap *gaps;
+    int count;
+    double sums[SL_STREAM_COUNT] = { 0 }, end = 0;
+    REQUIRE_OK(sl_trace_find_gaps(t, expected, &gaps, &count));
+    for (int i = 0; i < count; i++) {
+        CHECK(gaps[i].end > gaps[i].begin && gaps[i].begin >= end - 1e-12);
+        end = gaps[i].end;
+        if (gaps[i].counts) CHECK(gaps[i].begin >= totals->begin - 1e-12);
+        if (gaps[i].counts) sums[gaps[i].stream] += gaps[i].end - gaps[i].begin;
+    }
+    for (int m = 0; m < SL_STREAM_COUNT; m++)
+        CHECK_NEAR(sums[m], m == SL_STREAM_COMPUTE ? totals->idle : totals->exposed[m], 1e-9 * totals->step);
+    sl_free(gaps);
+}
+
 /* Compute is at work, waits for a stream, or stands idle: nothing is lost and nothing counted twice. */
 static void check_totals(const sl_trace *t, bool expected)
 {
@@ -168,6 +186,7 @@ static void check_totals(const sl_trace *t, bool expected)
     }
     CHECK(totals.step > 0 && totals.busy[SL_STREAM_COMPUTE] > 0 && totals.idle >= 0);
     CHECK_NEAR(totals.step, sum, 1e-9 * sum);
+    check_gaps(t, expected, &totals);
 }
 
 TEST(a_trace_has_every_step_of_every_run_once_in_an_order_that_could_be)
@@ -216,6 +235,26 @@ TEST(what_is_expected_of_a_traced_step_is_what_the_plan_says_of_it)
     CHECK_NEAR(totals.step, r.fx.plan->totals.step_seconds, 1e-9 * totals.step);
     CHECK_NEAR(totals.idle, 0, 1e-9 * totals.step);
     sl_trace_free(t);
+    stop(&r);
+}
+
+TEST(what_a_plan_expects_is_told_without_running_it_and_is_what_a_trace_of_it_expects)
+{
+    running r;
+    sl_trace *run = NULL, *told = NULL;
+    REQUIRE_OK(start(&r, true, 3));
+    REQUIRE_OK(train_two(&r, &run));
+    REQUIRE_OK(sl_trace_expect(r.fx.plan, 3, &told));
+    REQUIRE(told->step_count == run->step_count && told->run_count == run->run_count);
+    CHECK_EQ(told->step_count, sl_trace_length(r.fx.plan, 3));
+    for (int i = 0; i < run->step_count; i++) {
+        CHECK_EQ(told->steps[i].step, run->steps[i].step);
+        CHECK_NEAR(told->steps[i].expected.begin, run->steps[i].expected.begin, 0);
+        CHECK_NEAR(told->steps[i].expected.end, run->steps[i].expected.end, 0);
+    }
+    check_totals(told, true);
+    sl_trace_free(told);
+    sl_trace_free(run);
     stop(&r);
 }
 
