@@ -569,7 +569,7 @@ static sluice_status run_training(sl_run *r)
     SL_TRY(sl_run_hold_files(r));
     SL_TRY(sl_run_check_room(r));
     r->first_step = e->step;
-    if (e->step < r->steps) sl_run_write_profile(r, NULL);
+    if (e->step < r->steps) SL_TRY(sl_run_write_profile(r, NULL));
     show_first_sample(r);
     r->start = sl_now();
     SL_TRY(train_steps(r));

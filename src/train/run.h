@@ -121,9 +121,10 @@ void sl_run_trace_report(const sl_run *r, FILE *out);
 /* Whether somebody will look at a profile of the run, and whether a step is timed for it. */
 bool sl_run_wants_profile(const sl_run *r);
 bool sl_run_times_profile(const sl_run *r);
-/* Writes it; NULL: with what the plan expects. A failure is a warning, and there will be none. */
-void sl_run_write_profile(sl_run *r, const sl_trace *trace);
-void sl_run_give_up_profile(sl_run *r);
+/* Writes it; NULL: with what the plan expects. */
+sluice_status sl_run_write_profile(sl_run *r, const sl_trace *trace);
+/* A failure on the way to it is a warning, and there will be none; a lack of memory stays one. */
+sluice_status sl_run_excuse_profile(sl_run *r, sluice_status st);
 /* Before the first event, and when all is over. */
 sluice_status sl_run_begin_report(sl_run *r);
 void sl_run_end_report(sl_run *r);

@@ -1,8 +1,8 @@
 /* run_report.c: what a run leaves of itself for people: the profile of one step in its folder, and with --report a page.
  *
  * Rank 0 does this, for itself. The profile is written before the first step with what the plan expects, and again when a
- * step was timed (trace_file.c says which). It is told to nobody who does not look for it: where it cannot be written, the
- * run warns once and goes on. */
+ * step was timed (trace_file.c says which). No run ends for want of one: where it cannot be written, the run warns once and
+ * goes on. Only a lack of memory is what it is everywhere. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,18 +82,21 @@ static sluice_status write_profile(sl_run *r, const sl_trace *trace)
     return sl_file_replace(path, r->profile.data, r->profile.bytes);
 }
 
-void sl_run_write_profile(sl_run *r, const sl_trace *trace)
+sluice_status sl_run_write_profile(sl_run *r, const sl_trace *trace)
 {
-    if (!sl_run_wants_profile(r)) return;
+    if (!sl_run_wants_profile(r)) return SLUICE_OK;
     double start = sl_now();
-    if (write_profile(r, trace) != SLUICE_OK) sl_run_give_up_profile(r);
+    sluice_status st = sl_run_excuse_profile(r, write_profile(r, trace));
     r->aside += sl_now() - start;
+    return st;
 }
 
-void sl_run_give_up_profile(sl_run *r)
+sluice_status sl_run_excuse_profile(sl_run *r, sluice_status st)
 {
+    if (st == SLUICE_OK || st == SLUICE_ERR_NO_MEMORY) return st;
     r->profile_failed = true;
     sl_log_write(&r->job->log, SLUICE_LOG_WARNING, "the run goes on without a profile: %s", sluice_error());
+    return SLUICE_OK;
 }
 
 /* ---- the page ---- */

@@ -229,10 +229,7 @@ sluice_status sl_run_trace_begin(sl_run *r)
     double start = sl_now();
     r->traced_step = step;
     sluice_status st = sl_exec_trace_begin(r->job->engine->exec);
-    if (st != SLUICE_OK && !asked) {
-        sl_run_give_up_profile(r);
-        st = SLUICE_OK;
-    }
+    if (!asked) st = sl_run_excuse_profile(r, st);
     r->aside += sl_now() - start;
     return st;
 }
@@ -245,15 +242,11 @@ sluice_status sl_run_trace_end(sl_run *r)
     double start = sl_now();
     const char *path = r->options->trace;
     sluice_status st = sl_exec_trace_end(e->exec, &trace);
-    if (st != SLUICE_OK && path == NULL) {
-        sl_run_give_up_profile(r);
-        return SLUICE_OK;
-    }
-    SL_TRY(st);
+    if (st != SLUICE_OK) return path != NULL ? st : sl_run_excuse_profile(r, st);
     r->aside += sl_now() - start;
-    sl_run_write_profile(r, trace);
+    st = sl_run_write_profile(r, trace);
     start = sl_now();
-    st = path != NULL ? sl_trace_write(trace, path, r->job->ranks.rank) : SLUICE_OK;
+    if (st == SLUICE_OK && path != NULL) st = sl_trace_write(trace, path, r->job->ranks.rank);
     sl_trace_free(trace);
     r->aside += sl_now() - start;
     return st;
