@@ -671,7 +671,66 @@ typedef struct sluice_event {
     const sluice_class_score *classes;
     const uint64_t *confusion;
     uint64_t best_step, evaluations; /* EARLY_STOP: the step of the best evaluation, and how many came after it */
+    /* STEP: what this rank's arenas have used so far, and what its process has in memory */
+    sluice_memory memory;
+    uint64_t resident_bytes;
+    uint64_t total_samples; /* STEP: since the beginning of the run, over all ranks and resumptions */
+    /* EVAL: the name of the metric that judges. RESUMED: likewise, where the checkpoint knows the best evaluation so far; it is
+     * metrics[0], after best_step. NULL: nothing is known */
+    const char *judge;
 } sluice_event;
+
+/* An event as one object of JSON, as `sluice train --json` prints it, without a newline. Returns its length, which may be
+ * `out_bytes` or more: then it is cut, and may be asked for again. 0: no event that this library knows. Writes `out_bytes` bytes at
+ * most, the last of them a NUL; `out` may be NULL to ask for the length. */
+SLUICE_API size_t sluice_event_json(const sluice_event *event, char *out, size_t out_bytes);
+
+/* ---- runs, watched from outside: docs/watch.md ---- */
+
+typedef enum {
+    SLUICE_RUN_RUNNING,
+    SLUICE_RUN_FINISHED,
+    SLUICE_RUN_STOPPED, /* by a signal */
+    SLUICE_RUN_FAILED,
+    SLUICE_RUN_DEAD,   /* it was killed, or its machine went down */
+    SLUICE_RUN_UNKNOWN /* of another machine, whose processes cannot be seen from here */
+} sluice_run_state;
+
+/* What the journal of a run says of it. Numbers that are not known are NaN. */
+typedef struct sluice_run_status {
+    sluice_run_state state;
+    char run[40]; /* its id */
+    char host[128];
+    int64_t pid; /* of rank 0 */
+    int ranks;
+    double started, heard;  /* its newest start, the newest line of its journal: seconds since 1970 */
+    uint64_t step, steps;   /* completed, planned */
+    double loss;            /* of the newest step */
+    char metric[32];        /* that judges evaluations */
+    double best;            /* its best value */
+    uint64_t best_step;     /* 0: there was no evaluation that counts */
+    double validation_loss; /* of the newest evaluation */
+    bool early;             /* it ended early, because evaluations brought nothing better */
+    double step_seconds;    /* with all that lies between steps; mean over the newest ones */
+    double samples_per_second, tokens_per_second; /* of the newest steps; tokens: NaN where there are none */
+    double seconds_left;                          /* NaN unless it runs */
+    uint64_t saved_step;                          /* of the newest checkpoint; 0: none was written */
+    char saved_path[512];
+    sluice_memory memory;
+    uint64_t resident_bytes;
+    char warning[512]; /* the newest; "": none */
+    char message[512]; /* FAILED, STOPPED: why */
+    int exit_status;   /* FAILED, STOPPED: what it ended with */
+} sluice_run_status;
+
+/* "running", "finished", "stopped", "failed", "dead", "unknown" */
+SLUICE_API const char *sluice_run_state_name(sluice_run_state state);
+/* Looks at the run in `path`, which is the checkpoint.path of one, or at all runs in the folders of `path`, in the order of their
+ * names: `found` is called with each. Changes nothing. No run there: SLUICE_ERR_INPUT. */
+SLUICE_API sluice_status sluice_runs_look(const char *path,
+                                          void (*found)(void *user, const char *folder,
+                                                        const sluice_run_status *status),
+                                          void *user);
 
 /* What generation_config.json of the model's folder may decide: bits of sluice_job_options.from_folder. */
 enum {
@@ -732,6 +791,8 @@ typedef struct sluice_job_options {
     bool best;               /* eval, generate: the best checkpoint of checkpoint.path, not the newest */
     /* train, plan: HTML file for a report, docs/report.md; train also "": report.html in checkpoint.path. NULL: none */
     const char *report;
+    /* train: file to append to, .jsonl: the lines of checkpoint.path/log.jsonl; .csv: a row a step (docs/watch.md). NULL: none */
+    const char *log_file;
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 

@@ -110,6 +110,8 @@ static const argument arguments[] = {
       "devices: write the measured rates to FILE; plan: plan for the machine that FILE describes; train: plan with its "
       "rates; plan, train: `default` measures nothing and takes the rates that such a machine usually has",
       0 },
+    { "log", ARG_TEXT, AT(log), "FILE", " train ",
+      "append what happens to FILE: .jsonl has every event, .csv a row a step (docs/watch.md)", 0 },
     { "trace", ARG_TEXT, AT(trace), "FILE", " train ",
       "write a timeline of one step, predicted and measured, for Perfetto or chrome://tracing (docs/trace.md)", 0 },
     { "report", ARG_PAGE, AT(report), "[FILE.html]", " plan train ",
@@ -117,7 +119,7 @@ static const argument arguments[] = {
       "checkpoint.path (docs/report.md)",
       0 },
     { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "print every key, as the page docs/config.md", 0 },
-    { "json", ARG_FLAG, AT(json), NULL, " plan train eval generate inspect ", "print JSON for programs", 0 },
+    { "json", ARG_FLAG, AT(json), NULL, " plan train eval generate inspect status ", "print JSON for programs", 0 },
     { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export merge tokenize verify ",
       "print results, warnings and errors only", 0 },
     { "notes", ARG_FLAG, AT(notes), NULL, WITH_CONFIG,
@@ -290,7 +292,7 @@ static bool read_operand(const cli_command *command, int argc, char **argv, cli_
         cli_usage("%s: %s is missing; see sluice %s --help", command->name, command->operand, command->name);
         return false;
     }
-    if (argc == allowed && more != NULL && !out->help) {
+    if (argc == allowed && more != NULL && more[1] != '[' && !out->help) {
         cli_usage("%s:%s is missing; see sluice %s --help", command->name, more, command->name);
         return false;
     }

@@ -29,7 +29,7 @@ typedef struct cli_arguments {
     const char *data, *adapter, *save;                                     /* NULL: not given */
     bool chat, lora;
     bool best;
-    const char *predictions;                       /* NULL: not given */
+    const char *predictions, *log;                 /* NULL: not given */
     bool lines, llmc, special_tokens, add_special; /* tokenize */
     const char *eos, *validation_out;              /* NULL: not given */
     int64_t threads;                               /* -1: not given */
@@ -39,7 +39,8 @@ typedef struct cli_arguments {
 typedef struct cli_command {
     const char *name;
     int (*run)(const cli_arguments *a); /* returns the exit status, having said what went wrong */
-    const char *operand;                /* its name in the help, "A B ..." where more follow it; NULL: takes none */
+    const char *
+        operand; /* its name in the help, "A B ..." where more follow it, "A [A ...]" where they may; NULL: takes none */
     bool operand_optional;
     const char *help;
 } cli_command;
@@ -59,6 +60,7 @@ int cli_report_run(const cli_arguments *a);
 int cli_verify(const cli_arguments *a);
 int cli_devices(const cli_arguments *a);
 int cli_config(const cli_arguments *a);
+int cli_status(const cli_arguments *a);
 
 /* ---- arguments.c ---- */
 
@@ -105,9 +107,21 @@ void cli_request_stop(int signal_number);
 typedef struct cli_events {
     FILE *out;
     double phase_told; /* seconds into the phase at hand when it was written last */
+    char *line;        /* owned; room for the longest event so far */
+    size_t room;
 } cli_events;
 
 void cli_event_json(cli_events *e, const sluice_event *event);
+void cli_events_free(cli_events *e);
+
+/* ---- format_text.c ---- */
+
+/* "12.3k tokens/s", as the plan prints it. */
+void cli_format_rate(double rate, const char *unit, char *out, size_t bytes);
+/* "1:02:03" or "2:03" */
+void cli_format_seconds(double seconds, char *out, size_t bytes);
+/* "1.5 GiB" */
+void cli_format_size(uint64_t size, char *out, size_t bytes);
 
 /* ---- progress.c: for people ---- */
 
@@ -122,6 +136,12 @@ typedef struct cli_progress {
     double drawn_at;       /* clock, for not drawing too often */
     double started;        /* clock */
     uint64_t first_step;   /* the first one seen; 0: none yet */
+    double first_clock;    /* when it began */
+    double step_seconds;   /* of all steps seen */
+    int columns;           /* of the line on the screen */
+    bool has_best;         /* an evaluation was the best so far: */
+    double best;
+    char best_name[32]; /* "f1 "; "": it is the loss */
 } cli_progress;
 
 void cli_progress_start(cli_progress *p, FILE *out, int64_t every);

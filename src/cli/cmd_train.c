@@ -77,6 +77,7 @@ static sluice_status train(const training *t, sluice_world *world)
     options.save_request = cli_save_flag();
     status = sluice_job_train(t->config, &options);
     cli_progress_clear(&n.progress);
+    cli_events_free(&n.events);
     return status;
 }
 

@@ -98,6 +98,7 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     out->machine = a->machine;
     out->trace = a->trace;
     out->report = a->report;
+    out->log_file = a->log;
     if (a->weights != NULL) out->weights = a->weights;
     if (a->prompt != NULL) out->prompt = a->prompt;
     if (a->tokens >= 0) out->tokens = a->tokens;
@@ -184,6 +185,7 @@ int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config
     } else {
         sluice_status status = job(config, &options);
         cli_progress_clear(&t.progress);
+        cli_events_free(&t.events);
         exit_status = cli_report(status);
         if (a->out != NULL) exit_status = close_results(options.out, a->out, exit_status);
     }

@@ -1,228 +1,9 @@
 /* events.c: events of a run as JSON, one object a line. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "cli/cli.h"
 
 #define PHASE_SECONDS 1.0
-
-/* The shortest of 15 to 17 digits that reads back to the same double; null when there is no such number. */
-static void put_number(FILE *out, const char *name, double value)
-{
-    char text[32] = "null";
-    for (int digits = 15; isfinite(value) && digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
-    fprintf(out, ",\"%s\":%s", name, text);
-}
-
-static void put_count(FILE *out, const char *name, uint64_t value)
-{
-    fprintf(out, ",\"%s\":%llu", name, (unsigned long long)value);
-}
-
-static void put_text(FILE *out, const char *name, const char *text)
-{
-    fprintf(out, ",\"%s\":\"", name);
-    for (const unsigned char *c = (const unsigned char *)(text != NULL ? text : ""); *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(out, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(out, "\\u%04x", *c);
-        else
-            fputc(*c, out);
-    }
-    fputc('"', out);
-}
-
-static void put_peak(FILE *out, const sluice_event *e)
-{
-    fprintf(out, ",\"peak_bytes\":{\"device\":%llu,\"host\":%llu,\"disk\":%llu}", (unsigned long long)e->peak.device,
-            (unsigned long long)e->peak.host, (unsigned long long)e->peak.disk);
-}
-
-static void put_traffic(FILE *out, const sluice_event *e)
-{
-    fprintf(out, ",\"moved_bytes\":{\"to_device\":%llu,\"to_host\":%llu,\"disk_read\":%llu,\"disk_write\":%llu}",
-            (unsigned long long)e->moved_to_device, (unsigned long long)e->moved_to_host,
-            (unsigned long long)e->moved_disk_read, (unsigned long long)e->moved_disk_write);
-    fprintf(out, ",\"comm_bytes\":{\"gather\":%llu,\"reduce\":%llu,\"norm\":%llu}", (unsigned long long)e->comm_gather,
-            (unsigned long long)e->comm_reduce, (unsigned long long)e->comm_norm);
-    if (e->table_rows > 0)
-        fprintf(out, ",\"tables\":{\"rows\":%llu,\"moved_bytes\":%llu,\"sent_bytes\":%llu}",
-                (unsigned long long)e->table_rows, (unsigned long long)e->table_bytes,
-                (unsigned long long)e->table_sent);
-}
-
-static void put_pace(FILE *out, const sluice_event *e)
-{
-    put_number(out, "tokens_per_second", e->tokens_per_second);
-    put_number(out, "mfu", e->mfu);
-}
-
-static void put_plan(FILE *out, const sluice_event *e)
-{
-    put_count(out, "ranks", (uint64_t)e->ranks);
-    put_count(out, "stage", (uint64_t)e->stage);
-    put_count(out, "parameters", e->parameters);
-    put_peak(out, e);
-    put_count(out, "overhead_bytes", e->overhead_bytes);
-    fprintf(out, ",\"state_bytes\":{\"parameters\":%llu,\"gradients\":%llu,\"optimizer\":%llu}",
-            (unsigned long long)e->state_parameters, (unsigned long long)e->state_gradients,
-            (unsigned long long)e->state_optimizer);
-    put_number(out, "step_seconds", e->step_seconds);
-    put_traffic(out, e);
-    put_pace(out, e);
-}
-
-static void put_resumed(FILE *out, const sluice_event *e)
-{
-    put_count(out, "step", e->step);
-}
-
-static void put_step(FILE *out, const sluice_event *e)
-{
-    put_count(out, "step", e->step);
-    put_number(out, "epoch", e->epoch);
-    put_number(out, "loss", e->loss);
-    put_number(out, "lr", e->lr);
-    put_number(out, "grad_norm", e->gradient_norm);
-    put_number(out, "seconds", e->seconds);
-    put_count(out, "samples", e->samples);
-    put_count(out, "tokens", e->tokens);
-    put_count(out, "targets", e->targets);
-    fprintf(out, ",\"skipped\":%s", e->skipped ? "true" : "false");
-    put_number(out, "loss_scale", e->loss_scale);
-    put_pace(out, e);
-    put_number(out, "data_seconds", e->data_seconds);
-}
-
-static void put_metrics(FILE *out, const sluice_event *e)
-{
-    fputs(",\"metrics\":{", out);
-    for (int i = 0; i < e->metric_count; i++) {
-        const sluice_metric *m = &e->metrics[i];
-        fprintf(out, isfinite(m->value) ? "%s\"%s\":%.17g" : "%s\"%s\":null", i > 0 ? "," : "", m->name, m->value);
-    }
-    fputc('}', out);
-}
-
-/* What is known of each class, and which were taken for which. */
-static void put_classes(FILE *out, const sluice_event *e)
-{
-    fputs(",\"classes\":[", out);
-    for (int64_t i = 0; i < e->class_count; i++) {
-        const sluice_class_score *c = &e->classes[i];
-        fprintf(out, "%s{\"class\":%lld", i > 0 ? "," : "", (long long)i);
-        if (c->name != NULL) put_text(out, "name", c->name);
-        put_number(out, "precision", c->precision);
-        put_number(out, "recall", c->recall);
-        put_number(out, "f1", c->f1);
-        put_count(out, "support", c->support);
-        fputc('}', out);
-    }
-    fputc(']', out);
-    if (e->confusion == NULL) return;
-    fputs(",\"confusion\":[", out);
-    for (int64_t i = 0; i < e->class_count * e->class_count; i++) {
-        bool begins = i % e->class_count == 0, ends = (i + 1) % e->class_count == 0;
-        fprintf(out, "%s%s%llu%s", i > 0 ? "," : "", begins ? "[" : "", (unsigned long long)e->confusion[i],
-                ends ? "]" : "");
-    }
-    fputc(']', out);
-}
-
-static void put_early_stop(FILE *out, const sluice_event *e)
-{
-    put_count(out, "step", e->step);
-    put_text(out, "metric", e->metric_count > 0 ? e->metrics[0].name : "");
-    put_number(out, "best", e->metric_count > 0 ? e->metrics[0].value : (double)NAN);
-    put_count(out, "best_step", e->best_step);
-    put_count(out, "evaluations", e->evaluations);
-}
-
-static void put_eval(FILE *out, const sluice_event *e)
-{
-    put_count(out, "step", e->step);
-    put_number(out, "loss", e->loss);
-    put_number(out, "accuracy", e->accuracy);
-    if (e->path == NULL) { /* during training */
-        put_metrics(out, e);
-        fprintf(out, ",\"best\":%s", e->best ? "true" : "false");
-        return;
-    }
-    put_number(out, "perplexity", e->perplexity);
-    put_number(out, "bits_per_byte", e->bits_per_byte);
-    put_count(out, e->tokens > 0 ? "tokens" : "samples", e->tokens > 0 ? e->tokens : e->samples);
-    put_text(out, "weights", e->path);
-    put_metrics(out, e);
-    if (e->class_count > 0) put_classes(out, e);
-}
-
-static void put_saved(FILE *out, const sluice_event *e)
-{
-    put_count(out, "step", e->step);
-    put_text(out, "path", e->path);
-}
-
-static void put_epoch(FILE *out, const sluice_event *e)
-{
-    put_count(out, "step", e->step);
-    put_number(out, "epoch", e->epoch);
-    put_number(out, "loss", e->loss);
-    put_number(out, "seconds", e->seconds);
-}
-
-static void put_end(FILE *out, const sluice_event *e)
-{
-    put_count(out, "steps", e->steps);
-    put_peak(out, e);
-    put_traffic(out, e);
-    put_count(out, "speculated", e->speculated);
-    put_count(out, "rolled_back", e->rolled_back);
-    if (e->weights_sha256 != NULL) put_text(out, "weights_sha256", e->weights_sha256);
-    if (e->state_sha256 != NULL) put_text(out, "state_sha256", e->state_sha256);
-    put_pace(out, e);
-    put_number(out, "data_seconds", e->data_seconds);
-}
-
-static void put_phase(FILE *out, const sluice_event *e)
-{
-    put_text(out, "phase", e->phase);
-    put_count(out, "done", e->done);
-    put_count(out, "total", e->total);
-    put_number(out, "seconds", e->seconds);
-    fprintf(out, ",\"over\":%s", e->over ? "true" : "false");
-}
-
-/* Ids, which of them count, and the text in parts: [text, counts]. */
-static void put_sample(FILE *out, const sluice_event *e)
-{
-    const sluice_sample *s = e->sample;
-    fputs(",\"tokens\":[", out);
-    for (int64_t i = 0; i < s->count; i++) fprintf(out, "%s%d", i > 0 ? "," : "", (int)s->ids[i]);
-    fputs("],\"loss\":[", out);
-    for (int64_t i = 0; i < s->count; i++) fprintf(out, "%s%d", i > 0 ? "," : "", s->loss[i]);
-    fputs("],\"parts\":[", out);
-    for (int i = 0; i < s->part_count; i++) {
-        fprintf(out, "%s{\"loss\":%s", i > 0 ? "," : "", s->part_loss[i] ? "true" : "false");
-        put_text(out, "text", s->texts[i]);
-        fputc('}', out);
-    }
-    fputc(']', out);
-}
-
-static const struct {
-    const char *name;
-    void (*put)(FILE *out, const sluice_event *e);
-} event_writers[] = {
-    [SLUICE_EVENT_PLAN] = { "plan", put_plan },       [SLUICE_EVENT_RESUMED] = { "resumed", put_resumed },
-    [SLUICE_EVENT_STEP] = { "step", put_step },       [SLUICE_EVENT_EVAL] = { "eval", put_eval },
-    [SLUICE_EVENT_SAVED] = { "saved", put_saved },    [SLUICE_EVENT_EPOCH] = { "epoch", put_epoch },
-    [SLUICE_EVENT_END] = { "end", put_end },          [SLUICE_EVENT_PHASE] = { "phase", put_phase },
-    [SLUICE_EVENT_SAMPLE] = { "sample", put_sample }, [SLUICE_EVENT_EARLY_STOP] = { "early_stop", put_early_stop },
-};
 
 /* A phase is written once a second while it goes on, and when it is over. */
 static bool is_due(cli_events *e, const sluice_event *event)
@@ -233,13 +14,25 @@ static bool is_due(cli_events *e, const sluice_event *event)
     return due;
 }
 
+/* The line's memory is kept from event to event: a step allocates nothing. */
 void cli_event_json(cli_events *e, const sluice_event *event)
 {
-    FILE *out = e->out;
-    if ((size_t)event->kind >= sizeof event_writers / sizeof event_writers[0]) return; /* from a newer library */
     if (!is_due(e, event)) return;
-    fprintf(out, "{\"event\":\"%s\"", event_writers[event->kind].name);
-    event_writers[event->kind].put(out, event);
-    fputs("}\n", out);
-    fflush(out);
+    size_t bytes = sluice_event_json(event, e->line, e->room);
+    if (bytes == 0) return; /* from a newer library */
+    if (bytes >= e->room) {
+        char *larger = realloc(e->line, 2 * bytes);
+        if (larger == NULL) return;
+        e->line = larger;
+        e->room = 2 * bytes;
+        sluice_event_json(event, e->line, e->room);
+    }
+    fputs(e->line, e->out);
+    fputc('\n', e->out);
+    fflush(e->out);
+}
+
+void cli_events_free(cli_events *e)
+{
+    free(e->line);
 }

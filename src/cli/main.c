@@ -7,6 +7,8 @@
 const cli_command cli_commands[] = {
     { "plan", cli_plan, "CONFIG", false, "print memory, transfers and expected step time; runs nothing" },
     { "train", cli_train, "CONFIG", false, "plan, then train" },
+    { "status", cli_status, "RUN [RUN ...]", false,
+      "tell how a run is doing: its checkpoint.path, or a folder with several" },
     { "eval", cli_eval, "CONFIG", false, "compute loss and accuracy on the validation data" },
     { "generate", cli_generate, "CONFIG", false, "write text with a trained language model" },
     { "merge", cli_merge, "BASE ADAPTER", false, "write a model's folder with a PEFT adapter added to its weights" },

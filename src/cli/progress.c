@@ -1,7 +1,9 @@
 /* progress.c: a run for people: one line drawn over and over on a terminal, plain lines elsewhere. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,31 +36,29 @@ void cli_progress_start(cli_progress *p, FILE *out, int64_t every)
     p->colour = p->line && (plain == NULL || plain[0] == '\0');
 }
 
+static int terminal_width(const cli_progress *p);
+
+/* A line that was drawn on a wider terminal has been folded by it: all of its rows go. */
+static void erase_line(const cli_progress *p)
+{
+    int width = terminal_width(p), rows = p->drawn && p->columns > width ? (p->columns - 1) / width : 0;
+    if (rows > 0) fprintf(p->out, "\033[%dA", rows);
+    fputs(rows > 0 ? "\r\033[J" : "\r\033[K", p->out);
+}
+
 void cli_progress_clear(cli_progress *p)
 {
-    if (p->drawn) fputs("\r\033[K", p->out);
+    if (p->drawn) erase_line(p);
     if (p->begun) fputc('\n', p->out);
     p->drawn = p->begun = false;
     fflush(p->out);
-}
-
-/* "12.3k tokens/s", as the plan prints it */
-static void format_rate(double rate, const char *unit, char *out, size_t bytes)
-{
-    static const char *const suffixes[] = { "", "k", "M", "G" };
-    int scale = 0;
-    while (rate >= (scale == 0 ? 9999.5 : 999.95) && scale < 3) {
-        rate /= 1000;
-        scale++;
-    }
-    snprintf(out, bytes, "%.*f%s %s/s", scale > 0 ? 1 : rate < 10 ? 2 : 0, rate, suffixes[scale], unit);
 }
 
 static void format_step_rate(const sluice_event *e, char *out, size_t bytes)
 {
     double seconds = e->seconds > 0 ? e->seconds : 1e-9;
     bool tokens = e->tokens > 0;
-    format_rate((double)(tokens ? e->tokens : e->samples) / seconds, tokens ? "tokens" : "samples", out, bytes);
+    cli_format_rate((double)(tokens ? e->tokens : e->samples) / seconds, tokens ? "tokens" : "samples", out, bytes);
     if (e->targets >= e->tokens) return;
     size_t used = strlen(out);
     snprintf(out + used, bytes - used, ", %.0f%% targets", 100 * (double)e->targets / (double)e->tokens);
@@ -82,43 +82,157 @@ static void format_norm(const sluice_event *e, char *out, size_t bytes)
         snprintf(out, bytes, "skipped");
 }
 
-/* "1:02:03" or "2:03" */
-static void format_seconds(double seconds, char *out, size_t bytes)
+/* ---- the line ---- */
+
+/* One piece of the line. */
+typedef struct line_part {
+    char text[64];
+    int rank; /* parts of the highest rank go first where the terminal is narrow */
+    bool strong;
+} line_part;
+
+enum { MOST_PARTS = 12, HIGHEST_RANK = 7, BAR_AT = 2, LEAST_BAR = 8, MOST_BAR = 30 };
+
+typedef struct status_line {
+    line_part parts[MOST_PARTS];
+    int count;
+} status_line;
+
+__attribute__((format(printf, 3, 4))) static line_part *add_part(status_line *l, int rank, const char *format, ...)
 {
-    long long s = seconds < 1e9 ? (long long)ceil(seconds) : 999999999;
-    if (s >= 3600)
-        snprintf(out, bytes, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, bytes, "%lld:%02lld", s / 60, s % 60);
+    line_part *part = &l->parts[l->count++];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(part->text, sizeof part->text, format, args);
+    va_end(args);
+    part->rank = rank;
+    part->strong = false;
+    return part;
+}
+
+static void add_size(status_line *l, const char *what, uint64_t bytes)
+{
+    char size[32];
+    if (bytes == 0) return;
+    cli_format_size(bytes, size, sizeof size);
+    add_part(l, 5, "%s %s", what, size);
+}
+
+/* Seconds until the last step: steps as they are now, and what lies between them as it was so far. */
+static double seconds_left(const cli_progress *p, const sluice_event *e)
+{
+    double spent = now() - p->first_clock, between = p->step_seconds > 0 ? spent / p->step_seconds : 1;
+    return p->smooth_seconds * (double)(e->steps - e->step) * (between > 1 ? between : 1);
+}
+
+static void fill_line(const cli_progress *p, const sluice_event *e, status_line *l)
+{
+    char rate[48], time[32];
+    double share = e->steps > 0 ? (double)e->step / (double)e->steps : 1;
+    l->count = 0;
+    add_part(l, 0, "step %llu/%llu", (unsigned long long)e->step, (unsigned long long)e->steps);
+    add_part(l, 1, "%.0f%%", floor(100 * share));
+    add_part(l, 0, "loss %.4f", e->loss)->strong = true;
+    if (p->has_best) add_part(l, 3, "best %s%.4g", p->best_name, p->best);
+    format_step_rate(e, rate, sizeof rate);
+    add_part(l, 4, "%s", rate);
+    if (isfinite(e->mfu)) add_part(l, 6, "MFU %.1f%%", 100 * e->mfu);
+    add_size(l, "device", e->memory.device);
+    add_size(l, "host", e->memory.host);
+    cli_format_seconds(now() - p->started, time, sizeof time);
+    add_part(l, 7, "%s elapsed", time);
+    cli_format_seconds(seconds_left(p, e), time, sizeof time);
+    add_part(l, 2, "%s left", time);
+}
+
+/* Columns of the parts up to a rank, with two spaces between them. */
+static int line_width(const status_line *l, int rank)
+{
+    int width = -2;
+    for (int i = 0; i < l->count; i++)
+        if (l->parts[i].rank <= rank) width += (int)strlen(l->parts[i].text) + 2;
+    return width;
+}
+
+static int terminal_width(const cli_progress *p)
+{
+    struct winsize size;
+    const char *told = getenv("COLUMNS");
+    if (ioctl(fileno(p->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    return told != NULL && atoi(told) > 0 ? atoi(told) : 80;
+}
+
+static void draw_bar(FILE *out, double share, int width)
+{
+    char bar[MOST_BAR + 1];
+    int inside = width - 2, full = (int)(share * inside);
+    for (int i = 0; i < inside; i++) bar[i] = i < full ? '#' : '-';
+    bar[inside] = '\0';
+    fprintf(out, "  [%s]", bar);
+}
+
+/* The last column stays free: writing there moves some terminals to the next line. */
+static int draw_parts(const cli_progress *p, const sluice_event *e, int columns)
+{
+    status_line l;
+    int rank = HIGHEST_RANK, room = columns - 1;
+    fill_line(p, e, &l);
+    while (rank > 0 && line_width(&l, rank) > room) rank--;
+    int width = line_width(&l, rank), spare = room - width - 2;
+    bool bar = spare >= LEAST_BAR;
+    if (width > room) { /* what is left does not fit either: as much of the step as does */
+        fprintf(p->out, "%.*s", room > 0 ? room : 0, l.parts[0].text);
+        return room;
+    }
+    for (int i = 0, shown = 0; i < l.count; i++) {
+        if (i == BAR_AT && bar)
+            draw_bar(p->out, (double)e->step / (double)e->steps, spare < MOST_BAR ? spare : MOST_BAR);
+        if (l.parts[i].rank > rank) continue;
+        bool strong = l.parts[i].strong && p->colour;
+        fprintf(p->out, "%s%s%s%s", shown++ > 0 ? "  " : "", strong ? "\033[1m" : "", l.parts[i].text,
+                strong ? "\033[0m" : "");
+    }
+    return bar ? width + 2 + (spare < MOST_BAR ? spare : MOST_BAR) : width;
 }
 
 static void draw_line(cli_progress *p, const sluice_event *e)
 {
-    char rate[48], mfu[32], left[32];
-    const char *strong = p->colour ? "\033[1m" : "", *plain = p->colour ? "\033[0m" : "";
     double clock = now();
     if (p->drawn && e->step != e->steps && clock - p->drawn_at < REDRAW_SECONDS) return;
-    format_step_rate(e, rate, sizeof rate);
-    format_mfu(e, mfu, sizeof mfu);
-    format_seconds(p->smooth_seconds * (double)(e->steps - e->step), left, sizeof left);
-    fprintf(p->out, "\r\033[Kstep %llu/%llu  %sloss %.4f%s  %s%s  %s left", (unsigned long long)e->step,
-            (unsigned long long)e->steps, strong, e->loss, plain, rate, mfu, left);
+    erase_line(p);
+    p->columns = draw_parts(p, e, terminal_width(p));
     fflush(p->out);
     p->drawn = true;
     p->drawn_at = clock;
 }
 
+/* ---- plain lines ---- */
+
+/* Local time before what is a line of a log. */
+static void print_stamp(const cli_progress *p)
+{
+    char text[32];
+    struct tm parts;
+    time_t t = time(NULL);
+    if (p->line) return;
+    localtime_r(&t, &parts);
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+    fprintf(p->out, "%s  ", text);
+}
+
 static void print_line(cli_progress *p, const sluice_event *e)
 {
-    char rate[48], mfu[32], norm[64];
+    char rate[48], mfu[32], norm[64], left[32];
     uint64_t every = p->every > 0 ? (uint64_t)p->every : e->steps / LINES_A_RUN;
     if (every == 0) every = 1;
     if (e->step % every != 0 && e->step != e->steps && e->step != p->first_step) return;
     format_step_rate(e, rate, sizeof rate);
     format_mfu(e, mfu, sizeof mfu);
     format_norm(e, norm, sizeof norm);
-    fprintf(p->out, "step %llu/%llu  loss %.4f  lr %.3g  %s  %s%s\n", (unsigned long long)e->step,
-            (unsigned long long)e->steps, e->loss, e->lr, norm, rate, mfu);
+    cli_format_seconds(seconds_left(p, e), left, sizeof left);
+    print_stamp(p);
+    fprintf(p->out, "step %llu/%llu  loss %.4f  lr %.3g  %s  %s%s  %s left\n", (unsigned long long)e->step,
+            (unsigned long long)e->steps, e->loss, e->lr, norm, rate, mfu, left);
     fflush(p->out);
 }
 
@@ -126,8 +240,10 @@ static void on_step(cli_progress *p, const sluice_event *e)
 {
     if (p->first_step == 0) {
         p->first_step = e->step;
+        p->first_clock = now() - e->seconds;
         p->smooth_seconds = e->seconds;
     }
+    p->step_seconds += e->seconds;
     p->smooth_seconds += SMOOTHING * (e->seconds - p->smooth_seconds);
     if (p->line)
         draw_line(p, e);
@@ -173,12 +289,15 @@ static void on_phase(cli_progress *p, const sluice_event *e)
         bool begun = p->begun;
         p->begun = false;
         cli_progress_clear(p);
+        if (is_long && !begun) print_stamp(p);
         if (is_long) fprintf(p->out, "%s ... %.1f s\n", begun ? "" : what, e->seconds);
     } else if (p->line) {
-        fprintf(p->out, "\r\033[K%s ... %.0f%%  %.1f s", what,
-                100 * (double)e->done / (double)(e->total > 0 ? e->total : 1), e->seconds);
+        erase_line(p);
+        p->columns = fprintf(p->out, "%s ... %.0f%%  %.1f s", what,
+                             100 * (double)e->done / (double)(e->total > 0 ? e->total : 1), e->seconds);
         p->drawn = true;
     } else if (is_long && !p->begun) {
+        print_stamp(p);
         fputs(what, p->out);
         p->begun = true;
     }
@@ -228,10 +347,10 @@ static void on_epoch(cli_progress *p, const sluice_event *e)
 static void on_end(cli_progress *p, const sluice_event *e)
 {
     char took[32], rate[48], pace[96] = "", wait[64] = "", mfu[32];
-    format_seconds(now() - p->started, took, sizeof took);
+    cli_format_seconds(now() - p->started, took, sizeof took);
     format_mfu(e, mfu, sizeof mfu);
     if (isfinite(e->tokens_per_second)) {
-        format_rate(e->tokens_per_second, "tokens", rate, sizeof rate);
+        cli_format_rate(e->tokens_per_second, "tokens", rate, sizeof rate);
         snprintf(pace, sizeof pace, ", %s%s", rate, mfu);
     }
     if (e->data_seconds > WORTH_A_WORD * e->step_seconds)
@@ -284,6 +403,19 @@ static void on_sample(cli_progress *p, const sluice_event *e)
     fputs(room == 0 ? " ...\n" : "\n", p->out);
 }
 
+/* The best evaluation so far, by the metric that judges; its name where that is not the loss. */
+static void note_best(cli_progress *p, const sluice_event *e)
+{
+    bool tells = (e->kind == SLUICE_EVENT_EVAL && e->best) || (e->kind == SLUICE_EVENT_RESUMED && e->best_step > 0);
+    for (int i = 0; tells && e->judge != NULL && i < e->metric_count; i++) {
+        const sluice_metric *m = &e->metrics[i];
+        if (strcmp(m->name, e->judge) != 0 || !isfinite(m->value)) continue;
+        p->has_best = true;
+        p->best = m->value;
+        if (strcmp(m->name, "loss") != 0) snprintf(p->best_name, sizeof p->best_name, "%s ", m->name);
+    }
+}
+
 static void (*const event_printers[])(cli_progress *p, const sluice_event *e) = {
     [SLUICE_EVENT_RESUMED] = on_resumed,       [SLUICE_EVENT_EVAL] = on_eval, [SLUICE_EVENT_SAVED] = on_saved,
     [SLUICE_EVENT_EPOCH] = on_epoch,           [SLUICE_EVENT_END] = on_end,   [SLUICE_EVENT_SAMPLE] = on_sample,
@@ -299,6 +431,8 @@ void cli_progress_event(cli_progress *p, const sluice_event *event)
     if ((size_t)event->kind >= sizeof event_printers / sizeof event_printers[0] || event_printers[event->kind] == NULL)
         return;
     cli_progress_clear(p);
+    note_best(p, event);
+    print_stamp(p);
     event_printers[event->kind](p, event);
     fflush(p->out);
 }

@@ -76,6 +76,11 @@ typedef struct sl_settings {
         bool background;
         bool keep_best; /* by evaluate.metric */
     } checkpoint;
+    struct {
+        bool enabled;
+        const char *output_path, *job_name; /* the folder is output_path/job_name */
+    } tensorboard, csv_monitor;
+    bool wandb, comet;    /* services that take TensorBoard's files: these are written then */
     bool save_best;       /* `save` gets the weights of the best checkpoint */
     const char *save;     /* safetensors path, or a folder; "": none */
     uint64_t shard_bytes; /* of tensors in a file of that folder; 0: the usual number */

@@ -95,6 +95,7 @@
 #define PLANNED      "addresses, order and movement are decided by the plan"
 #define STATE_DISK   "the disk tier is not built in yet"
 #define WITH(key_)   "takes effect with " key_ ", which is not built in yet"
+#define IMPORT       "nothing is sent from here; whoever imports TensorBoard's files says where they go"
 #define UNSCALED     "bf16 has the range of fp32 and needs no loss scale"
 #define TORCH_DETAIL "chooses between implementations of one update; here there is one"
 
@@ -972,23 +973,32 @@ const sl_option sl_config_rows[] = {
          FREE("a run that computes nothing has no results"), OPTION(null_backend)),
 
     /* ---- DeepSpeed's monitors, profilers and further parts ---- */
-    UNBUILT("tensorboard.enabled", BOOL, "false", "Write TensorBoard events."),
-    NOTED("tensorboard.output_path", STRING, "", WITH("tensorboard.enabled")),
-    NOTED("tensorboard.job_name", STRING, "DeepSpeedJobName", WITH("tensorboard.enabled")),
-    UNBUILT("csv_monitor.enabled", BOOL, "false", "Write values as CSV. `sluice train --json` prints them."),
-    NOTED("csv_monitor.output_path", STRING, "", WITH("csv_monitor.enabled")),
-    NOTED("csv_monitor.job_name", STRING, "DeepSpeedJobName", WITH("csv_monitor.enabled")),
-    UNBUILT("wandb.enabled", BOOL, "false", "Report to Weights & Biases. `sluice train --json` prints every value."),
-    NOTED("wandb.*", STRING, "", WITH("wandb.enabled")),
-    NOTED("wandb.group", STRING, "", WITH("wandb.enabled")),
-    NOTED("wandb.team", STRING, "", WITH("wandb.enabled")),
-    NOTED("wandb.project", STRING, "deepspeed", WITH("wandb.enabled")),
-    UNBUILT("comet.enabled", BOOL, "false", "Report to Comet. `sluice train --json` prints every value."),
-    NOTED("comet.samples_log_interval", INT, "100", WITH("comet.enabled")),
-    NOTED("comet.project", STRING, "", WITH("comet.enabled")),
-    NOTED("comet.workspace", STRING, "", WITH("comet.enabled")),
-    NOTED("comet.experiment_name", STRING, "", WITH("comet.enabled")),
-    NOTED("comet.*", STRING, "", WITH("comet.enabled")),
+    FLAG_AUTO("tensorboard.enabled", "false", tensorboard.enabled, "Write TensorBoard's event files.", FREE(OUTPUT)),
+    TEXT("tensorboard.output_path", "", tensorboard.output_path,
+         "The files go into the folder `job_name` in this one; empty: in the current folder.", FREE(OUTPUT)),
+    TEXT("tensorboard.job_name", "DeepSpeedJobName", tensorboard.job_name, "Name of the folder with the files.",
+         FREE(OUTPUT)),
+    FLAG_AUTO("csv_monitor.enabled", "false", csv_monitor.enabled,
+              "Write a file of CSV for each scalar that DeepSpeed reports. `train --log FILE.csv` has all in one.",
+              FREE(OUTPUT)),
+    TEXT("csv_monitor.output_path", "", csv_monitor.output_path,
+         "The files go into the folder `job_name` in this one; empty: in the current folder.", FREE(OUTPUT)),
+    TEXT("csv_monitor.job_name", "DeepSpeedJobName", csv_monitor.job_name, "Name of the folder with the files.",
+         FREE(OUTPUT)),
+    FLAG_AUTO("wandb.enabled", "false", wandb,
+              "Nothing is sent: TensorBoard's files are written, and `wandb sync` takes them to Weights & Biases.",
+              FREE(OUTPUT)),
+    NOTED("wandb.*", STRING, "", IMPORT),
+    NOTED("wandb.group", STRING, "", IMPORT),
+    NOTED("wandb.team", STRING, "", IMPORT),
+    NOTED("wandb.project", STRING, "deepspeed", IMPORT),
+    FLAG_AUTO("comet.enabled", "false", comet,
+              "Nothing is sent: TensorBoard's files are written, which Comet imports.", FREE(OUTPUT)),
+    NOTED("comet.samples_log_interval", INT, "100", IMPORT),
+    NOTED("comet.project", STRING, "", IMPORT),
+    NOTED("comet.workspace", STRING, "", IMPORT),
+    NOTED("comet.experiment_name", STRING, "", IMPORT),
+    NOTED("comet.*", STRING, "", IMPORT),
     UNBUILT("flops_profiler.enabled", BOOL, "false", "Print operations by module."),
     NOTED("flops_profiler.profile_step", INT, "1", WITH("flops_profiler.enabled")),
     NOTED("flops_profiler.module_depth", INT, "-1", WITH("flops_profiler.enabled")),

@@ -313,16 +313,17 @@ static sluice_status refuse_irregular(int fd, const char *path)
 
 sluice_status sl_file_open(const char *path, int mode, sl_file *out)
 {
-    bool create = (mode & SL_CREATE) != 0;
+    bool create = (mode & SL_CREATE) != 0, append = (mode & SL_APPEND) != 0;
     /* Without O_NONBLOCK, opening a named pipe would wait for its other end; it changes nothing for files. */
     int flags = create ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY | O_NONBLOCK;
+    if (append) flags = O_RDWR | O_CREAT | O_NONBLOCK;
     if ((mode & SL_NEW) != 0) flags |= O_EXCL;
     char *own_path = sl_strdup(path, "file path");
     if (own_path == NULL) return SLUICE_ERR_NO_MEMORY;
     sluice_status st = SLUICE_OK;
     int fd = open_direct_or_not(path, flags, (mode & SL_DIRECT) != 0);
     if (fd < 0) {
-        st = create ? io_fail("create", path) : input_fail("open", path);
+        st = create ? io_fail("create", path) : append ? io_fail("append to", path) : input_fail("open", path);
         goto free_path;
     }
     if (!create && (st = refuse_irregular(fd, path)) != SLUICE_OK) goto close_file;
@@ -469,6 +470,21 @@ void sl_file_expect(const sl_file *f, uint64_t offset, uint64_t bytes)
 sluice_status sl_file_truncate(sl_file *f, uint64_t bytes)
 {
     return io_ftruncate(f->fd, f->path, bytes) == 0 ? SLUICE_OK : io_fail("resize", f->path);
+}
+
+sluice_status sl_file_try_append(const char *path)
+{
+    sl_file f;
+    SL_TRY(sl_file_open(path, SL_APPEND, &f));
+    sl_file_close(&f);
+    return SLUICE_OK;
+}
+
+sluice_status sl_file_hold(sl_file *f)
+{
+    if (io_flock(f->fd, f->path, LOCK_EX | LOCK_NB) == 0) return SLUICE_OK;
+    if (errno != EWOULDBLOCK) return io_fail("lock", f->path);
+    return sl_fail(SLUICE_ERR_USAGE, "%s is being written by another run; wait for it or name another file", f->path);
 }
 
 /* ---- Whole files ---- */

@@ -25,11 +25,11 @@ typedef struct sl_file {
 } sl_file;
 
 /* Modes: SL_READ opens an existing regular file; SL_CREATE makes a new one or truncates; SL_NEW, with SL_CREATE, fails
- * where the name is taken, also by a link; SL_DIRECT adds O_DIRECT where the file system has it and silently goes
- * without where it has not. */
-enum { SL_READ = 1, SL_CREATE = 2, SL_DIRECT = 4, SL_NEW = 8 };
-/* A missing file, no permission to read, or something that is no regular file: SLUICE_ERR_INPUT. Failing to create:
- * SLUICE_ERR_IO. */
+ * where the name is taken, also by a link; SL_APPEND opens one for reading and writing, and makes it where it is missing; SL_DIRECT
+ * adds O_DIRECT where the file system has it and silently goes without where it has not. */
+enum { SL_READ = 1, SL_CREATE = 2, SL_DIRECT = 4, SL_NEW = 8, SL_APPEND = 16 };
+/* A missing file, no permission to read, or something that is no regular file: SLUICE_ERR_INPUT. Failing to create or to
+ * append: SLUICE_ERR_IO. */
 sluice_status sl_file_open(const char *path, int mode, sl_file *out);
 void sl_file_close(sl_file *f);           /* for readers, and on error paths; reports nothing */
 sluice_status sl_file_finish(sl_file *f); /* for writers: fdatasync and close, both checked */
@@ -52,6 +52,10 @@ bool sl_file_open_direct(const sl_file *f, sl_file *out);
 void sl_file_expect(const sl_file *f, uint64_t offset, uint64_t bytes);
 sluice_status sl_file_pwrite(sl_file *f, const void *buf, size_t bytes, uint64_t offset);
 sluice_status sl_file_truncate(sl_file *f, uint64_t bytes);
+/* Whether an existing file can be opened for appending; changes nothing. */
+sluice_status sl_file_try_append(const char *path);
+/* Until it is closed no other process holds the file; one that does: SLUICE_ERR_USAGE. */
+sluice_status sl_file_hold(sl_file *f);
 
 /* Reads a whole file of at most `limit` bytes; *out is sl_alloc'ed, NUL-terminated beyond *bytes. */
 sluice_status sl_file_read_all(const char *path, size_t limit, char **out, size_t *bytes);

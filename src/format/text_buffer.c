@@ -8,8 +8,8 @@
 #include "core/alloc.h"
 #include "format/scan.h"
 
-/* Room for `more` bytes and a NUL. Doubling keeps the copying linear. */
-static bool reserve(sl_text *t, size_t more)
+/* Doubling keeps the copying linear. */
+bool sl_text_reserve(sl_text *t, size_t more)
 {
     if (t->failed) return false;
     size_t need = t->bytes + more + 1;
@@ -28,7 +28,7 @@ static bool reserve(sl_text *t, size_t more)
 
 void sl_text_add_bytes(sl_text *t, const void *data, size_t bytes)
 {
-    if (!reserve(t, bytes)) return;
+    if (!sl_text_reserve(t, bytes)) return;
     memcpy(t->data + t->bytes, data, bytes);
     t->bytes += bytes;
     t->data[t->bytes] = '\0';
@@ -40,7 +40,7 @@ void sl_text_add(sl_text *t, const char *format, ...)
     va_start(args, format);
     int bytes = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (bytes < 0 || !reserve(t, (size_t)bytes)) {
+    if (bytes < 0 || !sl_text_reserve(t, (size_t)bytes)) {
         t->failed = true;
         return;
     }

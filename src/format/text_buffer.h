@@ -14,6 +14,8 @@ typedef struct sl_text {
     bool failed;
 } sl_text;
 
+/* Room for `more` bytes and a NUL behind what there is; false: there is no memory. */
+bool sl_text_reserve(sl_text *t, size_t more);
 void sl_text_add(sl_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sl_text_add_bytes(sl_text *t, const void *data, size_t bytes);
 /* A JSON string with quotes and escapes. */

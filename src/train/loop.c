@@ -6,6 +6,7 @@
 
 #include "core/alloc.h"
 #include "core/thread.h"
+#include "machine/machine.h"
 #include "machine/measure.h"
 #include "train/run.h"
 
@@ -83,6 +84,7 @@ static sluice_status evaluate(sl_run *r)
     SL_TRY(sl_job_evaluate(r->job, SL_SPLIT_VALIDATION, r->job->settings.evaluate.batches, &found));
     sl_evaluation_to_event(r->job, &found, list, &e);
     e.best = judge(r, &found);
+    e.judge = sl_metric_name(r->job->judge.best.metric);
     e.judged = r->job->settings.checkpoint.keep_best || r->job->settings.early_stopping.patience > 0;
     sl_schedule_observe(&r->job->settings.schedule, &r->schedule, e.loss);
     sl_run_emit(r, &e);
@@ -240,7 +242,10 @@ static void step_event(const sl_run *r, double loss, double lr, double seconds)
                            .skipped = e->skipped,
                            .samples = (uint64_t)r->pace.samples,
                            .tokens = (uint64_t)r->pace.tokens,
-                           .targets = r->step_targets };
+                           .targets = r->step_targets,
+                           .total_samples = sl_run_position(r, e->step) * (uint64_t)r->job->batch.rows,
+                           .resident_bytes = sl_memory_resident() };
+    sluice_observed_peak(e, &event.memory);
     sl_pace_to_event(&r->pace, false, seconds, &event);
     sl_run_emit(r, &event);
 }
@@ -582,6 +587,7 @@ sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options 
     sluice_job_options o;
     SL_TRY(sl_job_take_options(c, given, SL_JOB_TRAIN, "sluice_job_train", &o));
     sl_run r = { .job = &j, .options = &o, .lock = { -1 } };
+    SL_TRY(sl_run_begin_watch(&r, &o));
     sluice_status st = sl_job_open(&j, c, &o, SL_JOB_TRAIN);
     if (st == SLUICE_OK) {
         st = run_training(&r);
@@ -589,9 +595,11 @@ sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options 
         if (st != SLUICE_ERR_NUMBERS && st != SLUICE_ERR_STOPPED) sl_ranks_failed(&j.ranks, st);
     }
     sl_run_drop_save(&r);
+    sl_monitor_end(r.monitor, st);
     sl_lock_release(&r.lock);
     st = sl_run_report(&r, st);
     sl_run_end_report(&r);
+    sl_monitor_destroy(r.monitor);
     sl_model_files_free(&r.files);
     sl_free(r.targets);
     sl_free(r.mine);

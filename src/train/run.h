@@ -5,6 +5,7 @@
 #include <limits.h>
 
 #include "format/model_files.h"
+#include "monitor/monitor.h"
 #include "report/run_record.h"
 #include "runtime/trace.h"
 #include "train/job.h"
@@ -56,6 +57,9 @@ typedef struct sl_run {
     sl_text profile;       /* rank 0's: the newest one */
     bool profile_failed;   /* it could not be made or written, which was told */
     sl_run_record *record; /* owned; rank 0's with options.report: what happened; NULL: nobody asks */
+    sl_monitor *monitor;       /* owned; rank 0's; NULL on the others */
+    sluice_job_options caller; /* as they were given: `options` has this run's own receivers of events and messages */
+    sl_log to_caller;          /* messages that the monitor does not hear */
 } sl_run;
 
 /* Rank 0 speaks for all. */
@@ -103,6 +107,15 @@ sluice_status sl_run_try_files(sl_job *j, const sluice_config *c, const sluice_j
 sluice_status sl_eval_try_files(const sl_job *j, const sluice_config *c, const sluice_job_options *o);
 /* All ranks, before the first step: whether the file systems have room for what the run is sure to write. */
 sluice_status sl_run_check_room(sl_run *r);
+
+/* ---- run_watch.c: what a run leaves for those who watch it ---- */
+
+/* First of all: events and messages of `o`, this run's options, go to the caller and to the monitor from here on. */
+sluice_status sl_run_begin_watch(sl_run *r, sluice_job_options *o);
+/* Rank 0, which has the folder of the checkpoints where there is one: opens the journal and the other files. */
+sluice_status sl_run_open_watch(sl_run *r);
+/* The folders of TensorBoard's files and of csv_monitor; "": there are none. */
+sluice_status sl_watch_folders(const sl_settings *s, char tensorboard[PATH_MAX], char csv_monitor[PATH_MAX]);
 
 /* ---- trace_file.c: every rank for itself ---- */
 

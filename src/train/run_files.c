@@ -21,6 +21,7 @@ typedef struct run_file {
     const char *path; /* in the table's arena, or borrowed */
     sl_file_role role;
     bool guarded;     /* written by other rules: only compared with the inputs */
+    bool appended;    /* WRITE: what is there stays */
     bool is_folder;   /* WRITE: all of one is written */
     sl_target target; /* WRITE, of a file */
     sl_folder_target folder;
@@ -46,7 +47,7 @@ static run_file *add(run_files *f, const char *name, const char *path, sl_file_r
 /* Files of a checkpoint folder that are there from one run to the next. */
 static sluice_status add_folder(run_files *f, const char *name, const char *path)
 {
-    static const char *const kept[] = { "lock", "latest", SL_PROFILE_NAME };
+    static const char *const kept[] = { "lock", "latest", SL_JOURNAL_NAME, SL_PROFILE_NAME };
     sl_path_info there;
     add(f, name, path, SL_FILE_FOLDER);
     if (sl_path_look(path, &there) != SLUICE_OK || there.kind != SL_PATH_FOLDER) return SLUICE_OK; /* its trial tells */
@@ -65,6 +66,23 @@ static sluice_status add_trace(run_files *f, const char *path, int rank)
     const char *kept = sl_arena_strdup(&f->arena, own);
     if (kept == NULL) return SLUICE_ERR_NO_MEMORY;
     add(f, "--trace", kept, SL_FILE_WRITE);
+    return SLUICE_OK;
+}
+
+/* What the monitor of rank 0 writes beside the journal. */
+static sluice_status add_logs(run_files *f, const sl_settings *s, const char *log_file)
+{
+    char folders[2][PATH_MAX];
+    static const char *const keys[2] = { "tensorboard.output_path", "csv_monitor.output_path" };
+    if (log_file != NULL) SL_TRY(sl_log_file_check(log_file));
+    if (log_file != NULL) add(f, "--log", log_file, SL_FILE_WRITE)->appended = true;
+    SL_TRY(sl_watch_folders(s, folders[0], folders[1]));
+    for (int i = 0; i < 2; i++) {
+        if (folders[i][0] == '\0') continue;
+        const char *kept = sl_arena_strdup(&f->arena, folders[i]);
+        if (kept == NULL) return SLUICE_ERR_NO_MEMORY;
+        add(f, keys[i], kept, SL_FILE_FOLDER);
+    }
     return SLUICE_OK;
 }
 
@@ -90,6 +108,7 @@ static sluice_status list_files(const sl_job *j, const sluice_config *c, const s
                        "--report: without checkpoint.path the run has no folder to put the page in; name "
                        "its file, --report FILE.html");
     if (page && o->report[0] != '\0') add(f, "--report", o->report, SL_FILE_WRITE);
+    if (j->ranks.rank == 0) SL_TRY(add_logs(f, &j->settings, o->log_file));
     return o->trace != NULL ? add_trace(f, o->trace, j->ranks.rank) : SLUICE_OK;
 }
 
@@ -196,6 +215,7 @@ static sluice_status try_output(const run_file *f)
     char folder[PATH_MAX];
     if (f->role == SL_FILE_FOLDER) return sl_dir_try(f->path, folder);
     if (f->is_folder) return sl_folder_target_try(&f->folder);
+    if (f->appended && f->target.before.kind != SL_PATH_MISSING) return sl_file_try_append(f->target.path);
     return f->role == SL_FILE_WRITE && !f->guarded ? sl_target_try(&f->target) : SLUICE_OK;
 }
 

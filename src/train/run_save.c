@@ -114,7 +114,14 @@ static sluice_status resume(sl_run *r)
         st = sl_checkpoint_name_best(r->job->settings.checkpoint.path, meta.best.step);
     SL_TRY(sl_ranks_agree(&r->job->ranks, "naming the best checkpoint", st));
     r->saved_step = meta.step;
+    sluice_metric best = { sl_metric_name(r->job->judge.best.metric), r->best.value, true };
     sluice_event event = { .kind = SLUICE_EVENT_RESUMED, .step = meta.step, .steps = r->steps };
+    if (r->best.step > 0 && sl_best_is_by(&r->best, r->job->judge.best)) {
+        event.judge = best.name;
+        event.metrics = &best;
+        event.metric_count = 1;
+        event.best_step = r->best.step;
+    }
     sl_run_emit(r, &event);
     return SLUICE_OK;
 }
@@ -171,11 +178,12 @@ static sluice_status claim_folder(sl_run *r)
 
 sluice_status sl_run_open_folder(sl_run *r)
 {
-    if (r->job->settings.checkpoint.path[0] == '\0') {
-        if (r->options->resume) return sl_fail(SLUICE_ERR_USAGE, "--resume needs checkpoint.path in the configuration");
-        return SLUICE_OK;
-    }
-    sluice_status st = r->job->ranks.rank == 0 ? claim_folder(r) : SLUICE_OK;
+    bool has_folder = r->job->settings.checkpoint.path[0] != '\0';
+    sluice_status st = SLUICE_OK;
+    if (!has_folder && r->options->resume)
+        return sl_fail(SLUICE_ERR_USAGE, "--resume needs checkpoint.path in the configuration");
+    if (has_folder && r->job->ranks.rank == 0) st = claim_folder(r);
+    if (st == SLUICE_OK && r->job->ranks.rank == 0) st = sl_run_open_watch(r);
     SL_TRY(sl_ranks_agree(&r->job->ranks, "opening the checkpoint folder", st));
     return r->options->resume ? resume(r) : SLUICE_OK;
 }

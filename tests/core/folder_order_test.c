@@ -23,9 +23,10 @@ static const struct folder_rule {
     { "report", { "core", "format", "ir", "plan", "runtime" } },
     { "config", { "core", "format", "optim", "model", "data", "plan" } },
     { "machine", { "core", "format", "ir", "model", "plan", "backend", "comm" } },
+    { "monitor", { "core", "format" } },
     { "train",
       { "core", "format", "data", "ir", "optim", "model", "plan", "backend", "comm", "runtime", "checkpoint", "report",
-        "config", "machine" } },
+        "config", "machine", "monitor" } },
     { "cli", { NULL } },
 };
 enum { RULE_COUNT = sizeof rules / sizeof rules[0] };
