@@ -300,6 +300,8 @@ static const struct chapter {
       "\"memory\": {\"device\": \"20GiB\"}, \"activation_checkpointing\": {\"mode\": \"recompute\"}" },
     { "Checkpoints and results", "checkpoint|save|save_best|save_dtype|save_shard_size|hashes|load|debug",
       "\"checkpoint\": {\"path\": \"runs/a\", \"every\": 500}, \"save\": \"model.safetensors\"" },
+    { "Monitors", "tensorboard|csv_monitor|wandb|comet",
+      "\"tensorboard\": {\"enabled\": true, \"output_path\": \"logs\", \"job_name\": \"a\"}" },
 };
 
 bool sl_config_has_chapter(const char *key)

@@ -70,11 +70,23 @@ static double read_time(const char *from)
     return (double)timegm(&parts) + (*rest == '.' ? strtod(rest, NULL) : 0);
 }
 
+static sluice_run_status nothing_known(void)
+{
+    const double none = (double)NAN;
+    return (sluice_run_status){ .loss = none,
+                                .best = none,
+                                .validation_loss = none,
+                                .step_seconds = none,
+                                .samples_per_second = none,
+                                .tokens_per_second = none,
+                                .seconds_left = none };
+}
+
 static void on_run(journal_reader *r, const json_t *line)
 {
     sluice_run_status *s = r->status;
     if (strcmp(s->run, text(line, "run")) != 0) { /* another run: nothing of the one before is its own */
-        *s = (sluice_run_status){ .loss = (double)NAN, .best = (double)NAN, .validation_loss = (double)NAN };
+        *s = nothing_known();
         copy_text(s->run, sizeof s->run, text(line, "run"));
     }
     copy_text(s->host, sizeof s->host, text(line, "host"));
@@ -281,12 +293,10 @@ static sluice_status judge_state(journal_reader *r, const char *folder)
 static sluice_status look_at(const char *folder, sluice_run_status *out)
 {
     char path[PATH_MAX];
-    double none = (double)NAN;
     journal_reader r = { .status = out };
-    *out = (sluice_run_status){ .loss = none, .best = none, .validation_loss = none };
+    *out = nothing_known();
     if (snprintf(path, sizeof path, "%s/" SL_JOURNAL_NAME, folder) >= (int)sizeof path)
         return sl_fail(SLUICE_ERR_INPUT, "%.200s...: the path is too long", folder);
-    out->step_seconds = out->samples_per_second = out->tokens_per_second = out->seconds_left = none;
     SL_TRY(read_journal(&r, path));
     if (!r.any) return sl_fail(SLUICE_ERR_INPUT, "%s is no journal of a run: no line of it begins one", path);
     return judge_state(&r, folder);

@@ -43,6 +43,7 @@ typedef struct api_world {
     sluice_array array;
     sluice_batch batch;
     sluice_memory memory;
+    sluice_event event;
     float floats[ROWS * FEATURES];
     double loss;
     uint64_t step, counts[1];
@@ -82,6 +83,13 @@ static void api_log(void *user, sluice_log_level level, const char *line)
     (void)user;
     (void)level;
     (void)line;
+}
+
+static void api_found(void *user, const char *folder, const sluice_run_status *status)
+{
+    (void)user;
+    (void)folder;
+    (void)status;
 }
 
 static sluice_status api_body(void *user, sluice_world *world)
@@ -233,6 +241,7 @@ static void make_world(api_world *w, const char *root)
     w->pool.kernel_h = w->pool.kernel_w = 2;
     sluice_options_init(&w->options);
     w->counts[0] = ROWS;
+    w->event.kind = SLUICE_EVENT_RESUMED;
     w->options.threads = 1;
     w->options.evaluation = true;
     w->options.device_bytes = w->options.host_bytes = (uint64_t)1 << 24;
@@ -277,6 +286,17 @@ static bool train_folders(api_world *w)
            sluice_job_train(w->config, &w->job) == SLUICE_OK;
 }
 
+/* As a run does that has come no further. */
+static bool begin_journal(const char *folder)
+{
+    char path[PATH_BYTES + 16];
+    snprintf(path, sizeof path, "%s/log.jsonl", folder);
+    FILE *f = fopen(path, "w");
+    if (f == NULL) return false;
+    fputs("{\"event\":\"run\",\"time\":\"2026-01-01T00:00:00.000Z\",\"run\":\"1\"}\n", f);
+    return fclose(f) == 0;
+}
+
 /* Files that calls read: a configuration, a model trained from it, weights and a checkpoint of api_model. */
 static void make_files(const char *root)
 {
@@ -300,7 +320,7 @@ static void make_files(const char *root)
     sluice_engine *e = api_new_engine(&w);
     if (sluice_train_step(e, &w.batch, &w.loss) != SLUICE_OK || sluice_save(e, w.saved) != SLUICE_OK ||
         sluice_checkpoint_save(e, w.checkpoints) != SLUICE_OK || sluice_job_train(w.config, &w.job) != SLUICE_OK ||
-        !train_folders(&w)) {
+        !train_folders(&w) || !begin_journal(w.checkpoints)) {
         fprintf(stderr, "setting up: %s\n", sluice_error());
         _exit(1);
     }
