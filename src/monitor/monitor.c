@@ -17,6 +17,8 @@
 
 /* Lines that wait, at most; later ones are not kept. A first sample may be long. */
 #define MOST_WAITING ((size_t)4 << 20)
+/* Room for a line, from the beginning on: then a step allocates nothing, and nothing is lost for want of memory. */
+#define USUAL_LINE ((size_t)16 << 10)
 
 struct sl_monitor {
     const sl_log *log;    /* borrowed */
@@ -65,8 +67,12 @@ sluice_status sl_monitor_create(const sl_log *log, sl_monitor **out)
     if (m == NULL) return SLUICE_ERR_NO_MEMORY;
     *m = (sl_monitor){ .log = log };
     pthread_mutex_init(&m->lock, NULL);
-    *out = m;
-    return SLUICE_OK;
+    if (sl_text_reserve(&m->line, USUAL_LINE) && sl_text_reserve(&m->waiting, USUAL_LINE)) {
+        *out = m;
+        return SLUICE_OK;
+    }
+    sl_monitor_destroy(m);
+    return SLUICE_ERR_NO_MEMORY;
 }
 
 void sl_monitor_destroy(sl_monitor *m)
@@ -100,6 +106,13 @@ static void tell(sl_monitor *m, sluice_status st)
 static bool has_journal(const sl_monitor *m)
 {
     return m->journal.file.path != NULL || m->second.file.path != NULL;
+}
+
+/* One that there was no memory for is forgotten. */
+static void begin_line(sl_monitor *m)
+{
+    m->line.bytes = 0;
+    m->line.failed = false;
 }
 
 /* m->line holds an object without its closing brace. */
@@ -136,9 +149,10 @@ static sluice_status keep_line(sl_monitor *m, double now)
 static sluice_status write_waiting(sl_monitor *m)
 {
     sluice_status st = SLUICE_OK;
-    for (const char *at = m->waiting.data; at != NULL && *at != '\0' && st == SLUICE_OK;) {
+    for (const char *at = m->waiting.bytes > 0 ? m->waiting.data : NULL;
+         at != NULL && *at != '\0' && st == SLUICE_OK;) {
         size_t bytes = strcspn(at, "\n");
-        m->line.bytes = 0;
+        begin_line(m);
         sl_text_add_bytes(&m->line, at, bytes);
         sl_text_add(&m->line, ",\"run\":\"%s\"}\n", m->stamp.run);
         st = sl_text_status(&m->line);
@@ -204,7 +218,7 @@ static void describe(sl_monitor *m, const sl_monitor_about *a)
     char host[128] = "";
     sl_text *l = &m->line;
     if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "unknown");
-    l->bytes = 0;
+    begin_line(m);
     sl_text_add(l, "{\"event\":\"run\",\"version\":\"%s\",\"pid\":%ld,\"host\":", sluice_version(), (long)getpid());
     sl_text_add_string(l, host);
     sl_text_add(l, ",\"ranks\":%d,\"steps\":%llu,\"resume\":%s,\"metric\":", a->ranks, (unsigned long long)a->steps,
@@ -248,7 +262,7 @@ sluice_status sl_monitor_open(sl_monitor *m, const sl_monitor_places *places, co
 static void make_line(sl_monitor *m, const sluice_event *e)
 {
     sl_text *l = &m->line;
-    l->bytes = 0;
+    begin_line(m);
     size_t bytes = sluice_event_json(e, l->data, l->capacity);
     if (bytes >= l->capacity) {
         if (!sl_text_reserve(l, bytes)) return;
@@ -289,7 +303,7 @@ void sl_monitor_message(sl_monitor *m, sluice_log_level level, const char *text)
     if (m == NULL || level != SLUICE_LOG_WARNING) return;
     pthread_mutex_lock(&m->lock);
     if (!m->open || has_journal(m)) {
-        m->line.bytes = 0;
+        begin_line(m);
         sl_text_add(&m->line, "{\"event\":\"log\",\"level\":\"warning\",\"text\":");
         sl_text_add_string(&m->line, text);
         tell(m, keep_line(m, sl_wall_clock()));
@@ -302,7 +316,7 @@ void sl_monitor_end(sl_monitor *m, sluice_status status)
     char message[SL_MESSAGE_BYTES];
     if (m == NULL || !m->open || !has_journal(m) || m->ended || status == SLUICE_OK) return;
     sl_error_copy(message);
-    m->line.bytes = 0;
+    begin_line(m);
     sl_text_add(&m->line, "{\"event\":\"exit\",\"status\":%d,\"step\":%llu,\"message\":", sluice_exit_status(status),
                 (unsigned long long)m->step);
     sl_text_add_string(&m->line, message);

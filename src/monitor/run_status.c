@@ -243,6 +243,7 @@ static void read_pace(journal_reader *r)
         s->step_seconds = (to - from) / (double)steps;
     else
         s->step_seconds = number(last, "seconds");
+    if (!(s->step_seconds > 0)) s->step_seconds = (double)NAN;
     if (s->step_seconds > 0) {
         s->samples_per_second = (double)count(last, "samples") / s->step_seconds;
         if (count(last, "tokens") > 0) s->tokens_per_second = (double)count(last, "tokens") / s->step_seconds;

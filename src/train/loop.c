@@ -11,6 +11,7 @@
 #include "train/run.h"
 
 #define WORTH_A_PEAK_SECONDS 1.0 /* measuring takes a tenth of that */
+#define RESIDENT_SECONDS     0.1 /* between two looks at the memory of the process */
 
 void sl_run_emit(const sl_run *r, const sluice_event *event)
 {
@@ -226,7 +227,19 @@ static void count_step(sl_run *r, double seconds)
     r->counted_data += r->data_seconds;
 }
 
-static void step_event(const sl_run *r, double loss, double lr, double seconds)
+/* Asking costs as much as a small step takes, and the answer hardly changes. */
+static uint64_t resident_bytes(sl_run *r)
+{
+    double clock = sl_now();
+    if (r->job->ranks.rank != 0) return 0; /* rank 0 speaks for itself */
+    if (r->resident_bytes == 0 || clock - r->resident_at > RESIDENT_SECONDS) {
+        r->resident_bytes = sl_memory_resident();
+        r->resident_at = clock;
+    }
+    return r->resident_bytes;
+}
+
+static void step_event(sl_run *r, double loss, double lr, double seconds)
 {
     const sluice_engine *e = r->job->engine;
     sluice_event event = { .kind = SLUICE_EVENT_STEP,
@@ -244,7 +257,7 @@ static void step_event(const sl_run *r, double loss, double lr, double seconds)
                            .tokens = (uint64_t)r->pace.tokens,
                            .targets = r->step_targets,
                            .total_samples = sl_run_position(r, e->step) * (uint64_t)r->job->batch.rows,
-                           .resident_bytes = sl_memory_resident() };
+                           .resident_bytes = resident_bytes(r) };
     sluice_observed_peak(e, &event.memory);
     sl_pace_to_event(&r->pace, false, seconds, &event);
     sl_run_emit(r, &event);

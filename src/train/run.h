@@ -50,13 +50,15 @@ typedef struct sl_run {
     sl_pace pace;
     double epoch_loss; /* sum over the epoch's steps so far, each times its weight */
     double epoch_weight;
-    double start;          /* of the run, seconds */
-    uint64_t traced_step;  /* 0: none so far */
-    sl_model_files files;  /* rank 0's: for a `save` that is a folder; made before the first step */
-    double aside;          /* seconds of the step at hand that went into the trace */
-    sl_text profile;       /* rank 0's: the newest one */
-    bool profile_failed;   /* it could not be made or written, which was told */
-    sl_run_record *record; /* owned; rank 0's with options.report: what happened; NULL: nobody asks */
+    double start;              /* of the run, seconds */
+    uint64_t traced_step;      /* 0: none so far */
+    sl_model_files files;      /* rank 0's: for a `save` that is a folder; made before the first step */
+    double aside;              /* seconds of the step at hand that went into the trace */
+    sl_text profile;           /* rank 0's: the newest one */
+    bool profile_failed;       /* it could not be made or written, which was told */
+    sl_run_record *record;     /* owned; rank 0's with options.report: what happened; NULL: nobody asks */
+    uint64_t resident_bytes;   /* of this process, */
+    double resident_at;        /* at that clock */
     sl_monitor *monitor;       /* owned; rank 0's; NULL on the others */
     sluice_job_options caller; /* as they were given: `options` has this run's own receivers of events and messages */
     sl_log to_caller;          /* messages that the monitor does not hear */

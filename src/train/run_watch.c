@@ -60,7 +60,7 @@ static void note_imports(const sl_run *r, const char *folder)
         sl_log_write(
             &r->job->log, SLUICE_LOG_NOTE,
             "wandb.enabled: nothing is sent from here; TensorBoard's files are in %s, and `wandb sync %s` takes "
-            "them to Weights & Biases, also while the run goes on",
+            "them to Weights & Biases",
             folder, folder);
     if (s->comet)
         sl_log_write(&r->job->log, SLUICE_LOG_NOTE,

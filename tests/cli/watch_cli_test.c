@@ -219,9 +219,22 @@ TEST(status_of_finished_failed_dead_and_no_runs)
         json_decref(parsed);
     }
     run_free(&r);
-    r = run_sluice(folder, "status .");
+    run_must(
+        folder,
+        "train c.json --quiet --set checkpoint.path=early --set optimizer.params.lr=0 --set early_stopping.patience=1");
+    r = run_sluice(folder, "status early");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.out, "early: finished early, last heard of ");
+    CHECK_CONTAINS(r.out, "step        4 of 6, 66.7%");
+    CHECK_CONTAINS(r.out, " after step 2\n");
+    run_free(&r);
+    r = run_sluice(folder, "status c.json");
     CHECK_EQ(r.status, 4);
-    CHECK_CONTAINS(r.error, "sluice: . is no run: neither it nor a folder in it has a log.jsonl");
+    run_free(&r);
+    if (mkdir(at(folder, "empty"), 0700) != 0) exit(99);
+    r = run_sluice(folder, "status empty");
+    CHECK_EQ(r.status, 4);
+    CHECK_CONTAINS(r.error, "sluice: empty is no run: neither it nor a folder in it has a log.jsonl");
     run_free(&r);
 }
 

@@ -229,7 +229,7 @@ static void check_names(const char *folder, const char *const *known, bool steps
 
 void check_tidy(const char *folder, const char *checkpoints)
 {
-    static const char *const inside[] = { "lock", "latest", "model", "profile.json", NULL };
+    static const char *const inside[] = { "lock", "latest", "model", "log.jsonl", "profile.json", NULL };
     const char *const around[] = { "c.json", "input.txt", "err", checkpoints, NULL };
     char path[2200];
     snprintf(path, sizeof path, "%s/%s", folder, checkpoints);

@@ -33,7 +33,8 @@
     X(cifar)                                                                                                           \
     X(picture)                                                                                                         \
     X(sound)                                                                                                           \
-    X(transcripts)
+    X(transcripts)                                                                                                     \
+    X(journal)
 /* clang-format on */
 
 #define DECLARE_TARGET(name_) void fuzz_##name_(const uint8_t *data, size_t bytes);
