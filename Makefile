@@ -87,9 +87,10 @@ install: all
 uninstall:
 	@scripts/uninstall $(BUILD)
 
-# docs/config.md is printed by the program from its table of settings; a test writes the table of docs/resume.md.
+# docs/config.md and docs/commands.md are printed by the program from its tables; a test writes the table of docs/resume.md.
 docs: all
 	@$(BUILD)/sluice config --markdown > docs/config.md
+	@$(BUILD)/sluice help --markdown > docs/commands.md
 	@RECORD_DOCS=1 $(BUILD)/test_config the_page_on_resuming
 
 format:

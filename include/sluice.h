@@ -37,9 +37,9 @@ extern "C" {
 /* ---- Version ---- */
 
 #define SLUICE_VERSION_MAJOR 0
-#define SLUICE_VERSION_MINOR 1
+#define SLUICE_VERSION_MINOR 2
 #define SLUICE_VERSION_PATCH 0
-/* "0.1.0" of the library that is running, which may be newer than this header. */
+/* "0.2.0" of the library that is running, which may be newer than this header. */
 SLUICE_API const char *sluice_version(void);
 
 /* ---- Status ---- */
@@ -581,6 +581,22 @@ SLUICE_API void sluice_config_print(const sluice_config *c, FILE *out);
 /* All keys with type, default and help: as text, or as the Markdown of docs/config.md. */
 SLUICE_API void sluice_config_help(FILE *out, bool markdown);
 
+/* One key of a configuration, as the parser knows it. All texts are the library's and stay. */
+typedef struct sluice_setting {
+    const char *key;      /* dotted; one that ends in '*' stands for every key that begins so */
+    const char *type;     /* "bool", "integer", "number", "size", "text", "choice", "pair" or "list" */
+    const char *fallback; /* the default as text; "": none */
+    const char *help;
+    const char *choices; /* "none|cpu|nvme!": what it takes, with a '!' behind what is not built in yet; NULL: no list */
+    const char *chapter; /* what it is about; NULL: it is known from DeepSpeed and does nothing here */
+    const char *example; /* of that chapter, in JSON */
+    const char *effect;  /* "", or before `help`: why it does nothing, or is refused */
+    bool automatic;      /* it takes "auto" */
+    bool path;           /* its value names a file or a folder */
+} sluice_setting;
+/* Key `index`, from 0 on, in the order in which configurations are printed; false behind the last. */
+SLUICE_API bool sluice_setting_at(int index, sluice_setting *out);
+
 typedef enum {
     SLUICE_EVENT_PLAN,
     SLUICE_EVENT_RESUMED,
@@ -861,6 +877,11 @@ SLUICE_API sluice_status sluice_merge(const char *base, const char *adapter, con
  * flushed. */
 SLUICE_API sluice_status sluice_devices(bool measure, int ranks, sluice_device device, const char *machine_file,
                                         FILE *out);
+/* Checks what training uses on this machine: CPU, memory, limits, GPU and its libraries, MPI, and `folder`, where checkpoints
+ * are to go (NULL: the current one; some megabytes are written there and removed). `out` gets a line for each check: ok, note
+ * or problem, what was found, and what to do; with `json` one object. SLUICE_ERR_FAILED names the problems: sluice cannot
+ * train on `device` (AUTO: on the CPU) as things are. */
+SLUICE_API sluice_status sluice_doctor(const char *folder, sluice_device device, bool json, FILE *out);
 
 #ifdef __cplusplus
 }

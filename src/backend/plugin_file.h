@@ -12,7 +12,7 @@
 
 #include "sluice.h"
 
-/* "0.1.0", as sluice_version() says it, without a symbol of the library. */
+/* "0.2.0", as sluice_version() says it, without a symbol of the library. */
 #define SL_PLUGIN_TEXT2(x) #x
 #define SL_PLUGIN_TEXT(x)  SL_PLUGIN_TEXT2(x)
 #define SL_PLUGIN_VERSION                                                                                              \

@@ -1,10 +1,12 @@
-/* arguments.c: one table of options feeds getopt_long, --help and the suggestions, so that they cannot drift apart. */
+/* arguments.c: one table of options feeds getopt_long, --help, manual pages, completion and the suggestions, so that they
+ * cannot drift apart. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/manual.h"
 
 /* Largest values of options: whole numbers are ints of the library, sizes are exact as doubles. */
 #define MOST_COUNT  INT32_MAX
@@ -16,8 +18,8 @@ typedef enum { ARG_FLAG, ARG_TEXT, ARG_PAGE, ARG_INTEGER, ARG_NUMBER, ARG_SIZE, 
 typedef struct argument {
     const char *name;
     argument_kind kind;
-    size_t offset;        /* in cli_arguments */
-    const char *value;    /* its name in the help; NULL for flags */
+    size_t offset;     /* in cli_arguments */
+    const char *value; /* its name in the help, by which completion goes: FILE, FOLDER, PATH, "a|b"; NULL for flags */
     const char *commands; /* space on both sides of each name; NULL: all */
     const char *help;
     int64_t min; /* numbers */
@@ -83,8 +85,8 @@ static const argument arguments[] = {
       "FOLDER/; tokenize: .npy at its end makes "
       "it NumPy's",
       0 },
-    { "dtype", ARG_TEXT, AT(dtype), "TYPE", " export merge ",
-      "fp32, bf16 or fp16; default: export the exact fp32 values, merge the base's type", 0 },
+    { "dtype", ARG_TEXT, AT(dtype), "fp32|bf16|fp16", " export merge ",
+      "type of the weights; default: export the exact fp32 values, merge the base's type", 0 },
     { "lines", ARG_FLAG, AT(lines), NULL, " tokenize ", "every line is a document; otherwise every file is", 0 },
     { "eos", ARG_TEXT, AT(eos), "TOKEN", " tokenize ",
       "put this token after every document; auto: the one that ends texts in this vocabulary", 0 },
@@ -92,8 +94,8 @@ static const argument arguments[] = {
       "special tokens that the text spells are these tokens; otherwise they are plain text", 0 },
     { "add-special", ARG_FLAG, AT(add_special), NULL, " tokenize ",
       "put around every document what the tokenizer says, such as <s>", 0 },
-    { "token-type", ARG_TEXT, AT(dtype), "TYPE", " tokenize ",
-      "uint16 or uint32; default: uint16 where the vocabulary has at most 65536 ids", 0 },
+    { "token-type", ARG_TEXT, AT(dtype), "uint16|uint32", " tokenize ",
+      "type of the ids; default: uint16 where the vocabulary has at most 65536 ids", 0 },
     { "validation", ARG_NUMBER, AT(validation), "SHARE", " tokenize ",
       "write this share of the tokens, the last ones, to a file of their own", 0 },
     { "validation-out", ARG_TEXT, AT(validation_out), "FILE", " tokenize ",
@@ -104,8 +106,8 @@ static const argument arguments[] = {
       "split into files of at most so many bytes, such as 5GiB, with an index", 1 },
     { "measure", ARG_FLAG, AT(measure), NULL, " devices ",
       "measure how fast the device is (some seconds; about 45 with a GPU)", 0 },
-    { "device", ARG_TEXT, AT(device), "NAME", " devices ",
-      "device to measure: cpu, cuda or auto (default: a GPU if there is one)", 0 },
+    { "device", ARG_TEXT, AT(device), "auto|cpu|cuda", " devices doctor ",
+      "device to measure, or that must be usable; auto: a GPU if there is one", 0 },
     { "machine", ARG_TEXT, AT(machine), "FILE", " plan train devices ",
       "devices: write the measured rates to FILE; plan: plan for the machine that FILE describes; train: plan with its "
       "rates; plan, train: `default` measures nothing and takes the rates that such a machine usually has",
@@ -119,7 +121,7 @@ static const argument arguments[] = {
       "checkpoint.path (docs/report.md)",
       0 },
     { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "print every key, as the page docs/config.md", 0 },
-    { "json", ARG_FLAG, AT(json), NULL, " plan train eval generate inspect status ", "print JSON for programs", 0 },
+    { "json", ARG_FLAG, AT(json), NULL, " plan train eval generate inspect status doctor ", "print JSON for programs", 0 },
     { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export merge tokenize verify ",
       "print results, warnings and errors only", 0 },
     { "notes", ARG_FLAG, AT(notes), NULL, WITH_CONFIG,
@@ -135,18 +137,15 @@ static bool belongs(const argument *a, const cli_command *command)
     return a->commands == NULL || strstr(a->commands, name) != NULL;
 }
 
-void cli_print_help(const cli_command *command, FILE *out)
+bool cli_option_at(const cli_command *command, int index, cli_option *out)
 {
-    fprintf(out, "usage: sluice %s", command->name);
-    if (command->operand != NULL) fprintf(out, command->operand_optional ? " [%s]" : " %s", command->operand);
-    fprintf(out, " [OPTION ...]\n\n%s\n\n", command->help);
     for (int i = 0; i < ARGUMENT_COUNT; i++) {
-        char left[64];
         const argument *a = &arguments[i];
-        if (!belongs(a, command)) continue;
-        snprintf(left, sizeof left, "--%s%s%s", a->name, a->value != NULL ? " " : "", a->value != NULL ? a->value : "");
-        fprintf(out, "  %-21s %s\n", left, a->help);
+        if (!belongs(a, command) || index-- > 0) continue;
+        *out = (cli_option){ .name = a->name, .value = a->value, .help = a->help };
+        return true;
     }
+    return false;
 }
 
 /* Length of the longest common subsequence: how many letters two words share in order. */

@@ -61,12 +61,12 @@ int cli_verify(const cli_arguments *a);
 int cli_devices(const cli_arguments *a);
 int cli_config(const cli_arguments *a);
 int cli_status(const cli_arguments *a);
+int cli_doctor(const cli_arguments *a);
 
 /* ---- arguments.c ---- */
 
 /* Reads what follows the command's name (argv[0]). False after a message on standard error. */
 bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments *out);
-void cli_print_help(const cli_command *command, FILE *out);
 /* The nearest of `count` names to a misspelt one, or NULL. Names lie `stride` bytes apart. */
 const char *cli_nearest(const char *name, const char *const *names, size_t count, size_t stride);
 
@@ -80,6 +80,8 @@ int cli_report(sluice_status status);
 int cli_finish_output(int status);
 /* fp32, bf16 or fp16; false: none of them. */
 bool cli_float_type(const char *name, sluice_dtype *out);
+/* auto, cpu or cuda; false: none of them. In cmd_devices.c. */
+bool cli_device(const char *name, sluice_device *out);
 /* How many ranks a launcher such as mpirun has started this process among; 1: alone. */
 int cli_launched_ranks(void);
 /* Loads the configuration and applies --set. Returns 0, or the exit status after a message. */

@@ -3,7 +3,7 @@
 
 #include "cli/cli.h"
 
-static bool read_device(const char *name, sluice_device *out)
+bool cli_device(const char *name, sluice_device *out)
 {
     static const struct {
         const char *name;
@@ -24,7 +24,7 @@ int cli_devices(const cli_arguments *a)
         return cli_usage("devices: --machine writes what --measure measures; give both");
     if (a->ranks > 0 && !a->measure) return cli_usage("devices: --ranks says how --measure measures; give both");
     if (a->device != NULL && !a->measure) return cli_usage("devices: --device says what --measure measures; give both");
-    if (a->device != NULL && !read_device(a->device, &device))
+    if (a->device != NULL && !cli_device(a->device, &device))
         return cli_usage("devices: --device is \"%s\"; give auto, cpu or cuda", a->device);
     return cli_report(sluice_devices(a->measure, a->ranks > 0 ? (int)a->ranks : 1, device, a->machine, stdout));
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/manual.h"
 
 const cli_command cli_commands[] = {
     { "plan", cli_plan, "CONFIG", false, "print memory, transfers and expected step time; runs nothing" },
@@ -22,64 +23,24 @@ const cli_command cli_commands[] = {
     { "verify", cli_verify, "PATH", false, "check every byte of a file or checkpoint against its checksums" },
     { "devices", cli_devices, NULL, false,
       "list CPU, memory, GPUs and what is built in; with --measure also how fast they are" },
+    { "doctor", cli_doctor, "FOLDER", true,
+      "check what this machine has for training, what it lacks, and how to get it" },
     { "config", cli_config, "CONFIG", true, "print the effective configuration; without CONFIG every key there is" },
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
 
-static void print_usage(FILE *out)
-{
-    fputs("sluice trains neural networks larger than the memory of the device that computes them.\n\n"
-          "usage: sluice COMMAND [OPTION ...]\n\n",
-          out);
-    for (size_t i = 0; i < cli_command_count; i++) {
-        const cli_command *c = &cli_commands[i];
-        char left[64];
-        snprintf(left, sizeof left, "%s%s%s%s%s", c->name, c->operand != NULL ? " " : "",
-                 c->operand_optional ? "[" : "", c->operand != NULL ? c->operand : "", c->operand_optional ? "]" : "");
-        fprintf(out, "  %-24s %s\n", left, c->help);
-    }
-    fputs("\n  sluice help COMMAND      options of a command, as sluice COMMAND --help\n"
-          "  sluice config            keys of a configuration file\n"
-          "  sluice --version\n\n"
-          "exit status:\n"
-          "   0  success\n"
-          "   1  any other failure\n"
-          "   2  wrong command line or configuration\n"
-          "   3  the model does not fit in memory\n"
-          "   4  an input file is missing, malformed or of another model\n"
-          "   5  a rank was lost\n"
-          "   6  input/output error, also on standard output\n"
-          "   7  a loss, gradient or weight is not finite\n"
-          "  75  stopped by a signal, after saving a checkpoint where there was a step to save\n",
-          out);
-}
-
-static const cli_command *find_command(const char *name)
+const cli_command *cli_find_command(const char *name)
 {
     for (size_t i = 0; i < cli_command_count; i++)
         if (strcmp(cli_commands[i].name, name) == 0) return &cli_commands[i];
     return NULL;
 }
 
-static int unknown_command(const char *name)
+int cli_unknown_command(const char *name)
 {
     const char *nearest = cli_nearest(name, &cli_commands[0].name, cli_command_count, sizeof cli_commands[0]);
     if (nearest == NULL) return cli_usage("unknown command \"%s\"; see sluice --help", name);
     return cli_usage("unknown command \"%s\"; did you mean \"%s\"?", name, nearest);
-}
-
-/* sluice help, sluice help COMMAND */
-static int print_help(int argc, char **argv)
-{
-    if (argc == 0 || strcmp(argv[0], "help") == 0) {
-        print_usage(stdout);
-        return 0;
-    }
-    const cli_command *command = find_command(argv[0]);
-    if (command == NULL) return unknown_command(argv[0]);
-    if (argc > 1) return cli_usage("help: unexpected argument \"%s\"", argv[1]);
-    cli_print_help(command, stdout);
-    return 0;
 }
 
 static int run_command(const cli_command *command, int argc, char **argv)
@@ -100,17 +61,17 @@ static int run_command(const cli_command *command, int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        print_usage(stderr);
+        cli_print_usage(stderr);
         return 2;
     }
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
-        return cli_finish_output(print_help(argc - 2, argv + 2));
+        return cli_finish_output(cli_help(argc - 2, argv + 2));
     if (strcmp(name, "--version") == 0) {
         printf("sluice %s\n", sluice_version());
         return cli_finish_output(0);
     }
-    const cli_command *command = find_command(name);
-    if (command == NULL) return unknown_command(name);
+    const cli_command *command = cli_find_command(name);
+    if (command == NULL) return cli_unknown_command(name);
     return cli_finish_output(run_command(command, argc - 1, argv + 1));
 }

@@ -59,11 +59,10 @@ static const launcher *find_launcher(void)
 
 /* ---- the plugin ---- */
 
-static sluice_status join_mpi(const char *started, int ranks, double timeout_seconds, sluice_world **out)
+sluice_status sl_comm_open_plugin(const char *part, const sl_comm_plugin **out)
 {
-    char path[PATH_MAX], part[256];
+    char path[PATH_MAX];
     const void *table;
-    snprintf(part, sizeof part, "%s, but the MPI part of sluice", started);
     const sl_plugin what = { .file = SL_COMM_PLUGIN_FILE,
                              .symbol = SL_COMM_PLUGIN_SYMBOL,
                              .part = part,
@@ -73,6 +72,16 @@ static sluice_status join_mpi(const char *started, int ranks, double timeout_sec
     const sl_comm_plugin *plugin = table;
     SL_TRY(sl_plugin_check(path, plugin->version,
                            plugin->ops_bytes == sizeof(sl_comm_ops) && plugin->backend_bytes == sizeof(sl_backend)));
+    *out = plugin;
+    return SLUICE_OK;
+}
+
+static sluice_status join_mpi(const char *started, int ranks, double timeout_seconds, sluice_world **out)
+{
+    char part[256];
+    const sl_comm_plugin *plugin;
+    snprintf(part, sizeof part, "%s, but the MPI part of sluice", started);
+    SL_TRY(sl_comm_open_plugin(part, &plugin));
     return plugin->open(&sl_plugin_library, ranks, timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT_SECONDS,
                         out);
 }

@@ -25,4 +25,8 @@ typedef struct sl_comm_plugin {
     sluice_status (*open)(const sl_plugin_host *host, int expected_ranks, double timeout_seconds, sl_comm **out);
 } sl_comm_plugin;
 
+/* Finds, opens and checks the plugin. SLUICE_ERR_USAGE: it is not installed, cannot be loaded, or is of another version; the
+ * message begins with `part`. */
+sluice_status sl_comm_open_plugin(const char *part, const sl_comm_plugin **out);
+
 #endif

@@ -304,13 +304,36 @@ static const struct chapter {
       "\"tensorboard\": {\"enabled\": true, \"output_path\": \"logs\", \"job_name\": \"a\"}" },
 };
 
-bool sl_config_has_chapter(const char *key)
+static const struct chapter *chapter_of(const char *key)
 {
     char section[64];
     snprintf(section, sizeof section, "%.*s", (int)strcspn(key, "."), key);
     for (size_t i = 0; i < sizeof chapters / sizeof chapters[0]; i++)
-        if (sl_config_listed(chapters[i].sections, section)) return true;
-    return false;
+        if (sl_config_listed(chapters[i].sections, section)) return &chapters[i];
+    return NULL;
+}
+
+bool sl_config_has_chapter(const char *key)
+{
+    return chapter_of(key) != NULL;
+}
+
+bool sluice_setting_at(int index, sluice_setting *out)
+{
+    if (out == NULL || index < 0 || (size_t)index >= sl_config_row_count) return false;
+    const sl_option *row = &sl_config_rows[index];
+    const struct chapter *chapter = row->fate == SL_KEY_HONOURED ? chapter_of(row->key) : NULL;
+    *out = (sluice_setting){ .key = row->key,
+                             .type = type_words[row->type],
+                             .fallback = row->fallback,
+                             .help = meaning(row),
+                             .choices = row->choices,
+                             .chapter = chapter != NULL ? chapter->title : NULL,
+                             .example = chapter != NULL ? chapter->example : NULL,
+                             .effect = fate_words[row->fate],
+                             .automatic = row->auto_ok || strcmp(row->fallback, "auto") == 0,
+                             .path = row->file != SL_FILE_NONE };
+    return true;
 }
 
 /* Which parameters each type has, and its own defaults. */

@@ -44,6 +44,7 @@ typedef struct api_world {
     sluice_batch batch;
     sluice_memory memory;
     sluice_event event;
+    sluice_setting setting;
     float floats[ROWS * FEATURES];
     double loss;
     uint64_t step, counts[1];

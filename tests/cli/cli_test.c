@@ -67,7 +67,7 @@ TEST(the_version_is_printed)
 {
     run_result r = run_sluice(new_folder(), "--version");
     CHECK_EQ(r.status, 0);
-    CHECK_STR(r.out, "sluice 0.1.0\n");
+    CHECK_STR(r.out, "sluice 0.2.0\n");
     run_free(&r);
 }
 
