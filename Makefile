@@ -8,7 +8,7 @@ PREFIX   ?= /usr/local
 FLAGS    ?=
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps deps-test configure demo test test-long test-gpu test-referees fuzz bench asan tsan install uninstall clean format docs
+.PHONY: all deps deps-test configure demo test test-long test-gpu test-referees fuzz bench asan tsan install uninstall clean format docs dist test-dist deb test-deb site
 .NOTPARALLEL: # the targets are steps; each is parallel inside
 
 all: configure
@@ -87,6 +87,23 @@ install: all
 uninstall:
 	@scripts/uninstall $(BUILD)
 
+# An archive that runs on any Linux with this glibc or a newer one, in $(BUILD)-dist; and its test, in a folder of glibc alone.
+dist: deps
+	@$(MAKE) configure BUILD=$(BUILD)-dist FLAGS="$(FLAGS) -DSLUICE_PORTABLE=ON -DCMAKE_INSTALL_LIBDIR=lib"
+	@$(CMAKE) --build $(BUILD)-dist -j $(JOBS) --target dist_parts
+	@scripts/dist $(BUILD)-dist
+
+test-dist: dist
+	@tests/install/dist_test $(BUILD)-dist
+
+# Debian packages, in $(BUILD)-deb; and their test, in a Debian of their own: installed, used, removed. Needs debhelper, fakeroot
+# and dpkg-dev; the test lintian and debootstrap as well.
+deb: deps-test
+	@scripts/deb $(BUILD)-deb
+
+test-deb: deb
+	@tests/install/deb_test $(BUILD)-deb
+
 # docs/config.md and docs/commands.md are printed by the program from its tables; a test writes the table of docs/resume.md.
 docs: all
 	@$(BUILD)/sluice config --markdown > docs/config.md
@@ -97,4 +114,4 @@ format:
 	@clang-format -i $$(git ls-files '*.c' '*.h')
 
 clean:
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-clang $(BUILD)-gcc
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-clang $(BUILD)-gcc $(BUILD)-dist $(BUILD)-deb

@@ -39,7 +39,7 @@ static bool is_in(const char *folder, const char *below, const char *file, char 
 
 void sl_plugin_find(const char *file, char out[PATH_MAX])
 {
-    static const char *const beside[] = { ".", SLUICE_PLUGIN_DIR, "../lib" };
+    static const char *const beside[] = { ".", "sluice", SLUICE_PLUGIN_DIR, "../lib" };
     const char *named = getenv("SLUICE_PLUGINS");
     char folder[PATH_MAX];
     if (named != NULL && is_in(named, ".", file, out)) return;

@@ -20,7 +20,7 @@
     "." SL_PLUGIN_TEXT(SLUICE_VERSION_MINOR) "." SL_PLUGIN_TEXT(SLUICE_VERSION_PATCH)
 
 /* The path of the plugin `file` for dlopen: in the folder that SLUICE_PLUGINS names, else beside libsluice or the
- * program that has it inside, else where both are installed. A bare name, which leaves it to the loader, where it is in
+ * program that has it inside, or in the folder sluice there, else where both are installed. A bare name, which leaves it to the loader, where it is in
  * none of these. */
 void sl_plugin_find(const char *file, char out[PATH_MAX]);
 
