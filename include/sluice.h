@@ -324,6 +324,16 @@ SLUICE_API void sluice_set_loss(sluice_graph *g, sluice_value loss);     /* a sc
 SLUICE_API void sluice_set_output(sluice_graph *g, sluice_value output); /* what sluice_predict returns */
 SLUICE_API void sluice_graph_print(const sluice_graph *g, FILE *out);
 
+#define SLUICE_MAX_RANK 6 /* dimensions of a tensor */
+/* Of a value that a builder returned: its type, and its shape, dims[0 .. *rank). */
+SLUICE_API sluice_status sluice_value_shape(const sluice_graph *g, sluice_value value, sluice_dtype *dtype, int *rank,
+                                            int64_t dims[SLUICE_MAX_RANK]);
+/* How many parameters there are, frozen ones too; and one of them by its number from 0, in the order in which they were
+ * made. *trained is false where it is frozen. The name is valid as long as the graph. */
+SLUICE_API int sluice_graph_parameters(const sluice_graph *g); /* 0 for NULL */
+SLUICE_API sluice_status sluice_graph_parameter(const sluice_graph *g, int index, const char **name, bool *trained,
+                                                int *rank, int64_t dims[SLUICE_MAX_RANK]);
+
 /* ---- Engines ---- */
 
 typedef enum {
@@ -564,6 +574,8 @@ SLUICE_API sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t s
 typedef struct sluice_config sluice_config;
 /* DeepSpeed's JSON with sluice's sections. Errors name the file, the line and the key, and the nearest known key. */
 SLUICE_API sluice_status sluice_config_load(const char *path, sluice_config **out);
+/* The same of JSON in memory. `name` stands for the file in messages; NULL: these say "configuration", and no lines. */
+SLUICE_API sluice_status sluice_config_parse(const char *text, const char *name, sluice_config **out);
 /* A configuration without a file, for settings that all come by sluice_config_set; "model.path" and what to train on are
  * enough. What every file must say has a default then. The rows of a micro-batch are chosen by jobs that train or plan, as
  * the memory allows; elsewhere a careful number stands for them. */

@@ -38,6 +38,7 @@ static int line_of(const sluice_config *c, const char *key, bool from_set)
 {
     const struct sl_config_private *p = c->private_data;
     if (from_set || p->text == NULL) return SL_ORIGIN_SET;
+    if (p->placeless) return SL_ORIGIN_UNPLACED;
     int line = sl_json_key_line(p->text, p->bytes, key);
     return line > 0 ? line : SL_ORIGIN_UNPLACED;
 }
@@ -517,11 +518,11 @@ static sluice_status read_text(const char *path, char **text, size_t *bytes)
     return sl_fail(SLUICE_ERR_USAGE, "configuration: %.1900s", message);
 }
 
-static sluice_status load_into(sluice_config *c)
+/* Applies p->text, and frees it. */
+static sluice_status apply_text(sluice_config *c)
 {
     struct sl_config_private *p = c->private_data;
     json_t *root;
-    SL_TRY(read_text(c->path, &p->text, &p->bytes));
     SL_TRY(sl_json_parse(p->text, p->bytes, c->path, SLUICE_ERR_USAGE, &root));
     sluice_status st = json_is_object(root)
                            ? apply_section(c, "", root, false)
@@ -540,19 +541,42 @@ sluice_status sluice_config_create(sluice_config **out)
     return SLUICE_OK;
 }
 
+/* Hands out what was read, or destroys it. */
+static sluice_status finish_config(sluice_config *c, sluice_status st, sluice_config **out)
+{
+    if (st == SLUICE_OK)
+        *out = c;
+    else
+        sluice_config_destroy(c);
+    return st;
+}
+
 sluice_status sluice_config_load(const char *path, sluice_config **out)
 {
     sluice_config *c;
     if (path == NULL || out == NULL)
         return sl_fail(SLUICE_ERR_USAGE, "sluice_config_load: path and out must not be NULL");
     SL_TRY(create_config(path, &c));
-    sluice_status st = load_into(c);
-    if (st != SLUICE_OK) {
-        sluice_config_destroy(c);
-        return st;
-    }
-    *out = c;
-    return SLUICE_OK;
+    sluice_status st = read_text(c->path, &c->private_data->text, &c->private_data->bytes);
+    if (st == SLUICE_OK) st = apply_text(c);
+    return finish_config(c, st, out);
+}
+
+sluice_status sluice_config_parse(const char *text, const char *name, sluice_config **out)
+{
+    sluice_config *c;
+    SL_NEED(text);
+    SL_NEED(out);
+    const size_t bytes = strlen(text);
+    if (bytes > MAX_CONFIG_BYTES)
+        return sl_fail(SLUICE_ERR_USAGE, "sluice_config_parse: %zu bytes, at most %zu are allowed", bytes,
+                       MAX_CONFIG_BYTES);
+    SL_TRY(create_config(name != NULL ? name : "configuration", &c));
+    struct sl_config_private *p = c->private_data;
+    p->placeless = name == NULL;
+    p->bytes = bytes;
+    p->text = sl_strdup(text, "configuration");
+    return finish_config(c, p->text != NULL ? apply_text(c) : SLUICE_ERR_NO_MEMORY, out);
 }
 
 /* JSON where it is JSON, otherwise a string; text rows take everything but null as it stands. */

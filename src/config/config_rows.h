@@ -99,6 +99,7 @@ struct sl_config_private {
     sl_arena arena; /* owns every string of the settings and all below but `text` */
     char *text;     /* of the file, for line numbers; freed after loading */
     size_t bytes;
+    bool placeless;            /* whoever wrote the text does not see its lines */
     sl_config_origin *origins; /* one per row */
     sl_config_group groups[SL_MAX_GROUPS];
     int group_count;

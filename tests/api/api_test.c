@@ -21,7 +21,11 @@ typedef struct api_world {
     sluice_graph *g, *made_graph, *whole; /* whole: of api_new_engine's newest engine */
     sluice_value x, y, sequence, ids, positions, weight, bias, gain, head_gain, scalar, two[2];
     sluice_value images, kernel, conv_bias, gates, recurrent, recurrent_bias;
-    int64_t dims[2], sixteen[1];
+    int64_t dims[2], sixteen[1], six[SLUICE_MAX_RANK];
+    sluice_dtype dtype;
+    int rank;
+    bool trained;
+    const char *name;
     int order[2];
     sluice_init init;
     FILE *out;

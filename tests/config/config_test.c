@@ -956,6 +956,23 @@ TEST(a_missing_file_is_a_mistake_in_the_command)
     CHECK(c == NULL);
 }
 
+TEST(a_configuration_in_memory_is_read_as_a_file_and_names_lines_only_where_it_has_a_name)
+{
+    sluice_config *c = NULL;
+    sl_settings s;
+    REQUIRE_OK(sluice_config_parse("{" BASE "}", NULL, &c));
+    CHECK_EQ(sl_config_resolve(c, 1, NULL, &s), SLUICE_OK);
+    sluice_config_destroy(c);
+    c = NULL;
+    CHECK_EQ(sluice_config_parse("{\n\"stepz\": 1}", NULL, &c), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "configuration: unknown key \"stepz\"");
+    CHECK_EQ(sluice_config_parse("{\n\"stepz\": 1}", "notes", &c), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "notes:2: unknown key \"stepz\"");
+    CHECK_EQ(sluice_config_parse("{\n\"steps\": 1,}", "notes", &c), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "notes");
+    CHECK(c == NULL);
+}
+
 /* ---- assignments ---- */
 
 TEST(assignments_take_json_or_plain_words)

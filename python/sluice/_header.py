@@ -1,0 +1,858 @@
+"""_header.py: include/sluice.h for ctypes.
+
+Written by python/generate.py from include/sluice.h: change these, not this file."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from typing import Any
+
+SLUICE_VERSION_MAJOR = 0
+SLUICE_VERSION_MINOR = 1
+SLUICE_VERSION_PATCH = 0
+SLUICE_MAX_RANK = 6
+SLUICE_FOLDER_TEMPERATURE = 1
+SLUICE_FOLDER_TOP_K = 2
+SLUICE_FOLDER_TOP_P = 4
+SLUICE_FOLDER_MIN_P = 8
+SLUICE_FOLDER_REPETITION_PENALTY = 16
+SLUICE_FOLDER_ALL = 31
+SLUICE_NONE = -1
+
+
+class sluice_status(IntEnum):
+    SLUICE_OK = 0
+    SLUICE_ERR_FAILED = 1
+    SLUICE_ERR_USAGE = 2
+    SLUICE_ERR_NO_FIT = 3
+    SLUICE_ERR_INPUT = 4
+    SLUICE_ERR_RANK = 5
+    SLUICE_ERR_IO = 6
+    SLUICE_ERR_NUMBERS = 7
+    SLUICE_ERR_NO_MEMORY = 8
+    SLUICE_ERR_STOPPED = 75
+
+
+class sluice_log_level(IntEnum):
+    SLUICE_LOG_WARNING = 0
+    SLUICE_LOG_NOTE = 1
+    SLUICE_LOG_DETAIL = 2
+
+
+class sluice_dtype(IntEnum):
+    SLUICE_F32 = 0
+    SLUICE_I32 = 1
+    SLUICE_BF16 = 2
+    SLUICE_F16 = 3
+    SLUICE_DTYPE_COUNT = 4
+
+
+class sluice_init_kind(IntEnum):
+    SLUICE_INIT_ZERO = 0
+    SLUICE_INIT_ONE = 1
+    SLUICE_INIT_NORMAL = 2
+    SLUICE_INIT_UNIFORM = 3
+
+
+class sluice_rotary_scaling(IntEnum):
+    SLUICE_ROTARY_DEFAULT = 0
+    SLUICE_ROTARY_LINEAR = 1
+    SLUICE_ROTARY_DYNAMIC = 2
+    SLUICE_ROTARY_LLAMA3 = 3
+    SLUICE_ROTARY_YARN = 4
+
+
+class sluice_optimizer_kind(IntEnum):
+    SLUICE_SGD = 0
+    SLUICE_ADAGRAD = 1
+    SLUICE_ADAM = 2
+    SLUICE_ADAMW = 3
+    SLUICE_LAMB = 4
+    SLUICE_LARS = 5
+    SLUICE_LION = 6
+    SLUICE_RMSPROP = 7
+
+
+class sluice_place(IntEnum):
+    SLUICE_PLACE_AUTO = 0
+    SLUICE_PLACE_DEVICE = 1
+    SLUICE_PLACE_HOST = 2
+
+
+class sluice_activations(IntEnum):
+    SLUICE_ACTIVATIONS_AUTO = 0
+    SLUICE_ACTIVATIONS_KEEP = 1
+    SLUICE_ACTIVATIONS_RECOMPUTE = 2
+    SLUICE_ACTIVATIONS_OFFLOAD = 3
+
+
+class sluice_partition(IntEnum):
+    SLUICE_PARTITION_LAYER = 0
+    SLUICE_PARTITION_BLOCK = 1
+    SLUICE_PARTITION_OWNER = 2
+    SLUICE_PARTITION_WEIGHTED = 3
+
+
+class sluice_states(IntEnum):
+    SLUICE_STATES_F32 = 0
+    SLUICE_STATES_BF16 = 1
+    SLUICE_STATES_COMPACT = 2
+
+
+class sluice_device(IntEnum):
+    SLUICE_DEVICE_CPU = 0
+    SLUICE_DEVICE_CUDA = 1
+    SLUICE_DEVICE_AUTO = 2
+
+
+class sluice_event_kind(IntEnum):
+    SLUICE_EVENT_PLAN = 0
+    SLUICE_EVENT_RESUMED = 1
+    SLUICE_EVENT_STEP = 2
+    SLUICE_EVENT_EVAL = 3
+    SLUICE_EVENT_SAVED = 4
+    SLUICE_EVENT_EPOCH = 5
+    SLUICE_EVENT_END = 6
+    SLUICE_EVENT_PHASE = 7
+    SLUICE_EVENT_SAMPLE = 8
+    SLUICE_EVENT_EARLY_STOP = 9
+
+
+sluice_log_fn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+sluice_fill_fn = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.c_int)
+
+
+class sluice_init(ctypes.Structure):
+    kind: int
+    scale: float
+
+
+class sluice_conv_options(ctypes.Structure):
+    size: int
+    stride_h: int
+    stride_w: int
+    padding_h: int
+    padding_w: int
+    dilation_h: int
+    dilation_w: int
+    groups: int
+
+
+class sluice_pool_options(ctypes.Structure):
+    size: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int
+    stride_w: int
+    padding_h: int
+    padding_w: int
+    ceil_mode: bool
+    count_include_pad: bool
+
+
+class sluice_batch_norm_options(ctypes.Structure):
+    size: int
+    epsilon: float
+    momentum: float
+    relu: bool
+    residual: int
+
+
+class sluice_rotary_options(ctypes.Structure):
+    size: int
+    heads: int
+    head_width: int
+    rotated: int
+    base: float
+    scaling: int
+    factor: float
+    context: int
+    low: float
+    high: float
+    attention_factor: float
+    mscale: float
+    mscale_all_dim: float
+    fractional: bool
+
+
+class sluice_attention_options(ctypes.Structure):
+    size: int
+    heads: int
+    kv_heads: int
+    causal: bool
+    window: int
+    softcap: float
+    scale: float
+
+
+class sluice_optimizer(ctypes.Structure):
+    size: int
+    kind: int
+    lr: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    momentum: float
+    dampening: float
+    nesterov: bool
+    amsgrad: bool
+    centered: bool
+    uncorrected: bool
+    trust: float
+    min_trust: float
+    max_trust: float
+
+
+class sluice_launch_options(ctypes.Structure):
+    size: int
+    ranks: int
+    timeout_seconds: float
+    stop: Any
+    save_request: Any
+
+
+class sluice_loss_scale(ctypes.Structure):
+    fixed: float
+    initial_power: int
+    window: int
+    hysteresis: int
+    consecutive: bool
+    minimum: float
+
+
+class sluice_options(ctypes.Structure):
+    size: int
+    optimizer: sluice_optimizer
+    gradient_clipping: float
+    accumulation_steps: int
+    seed: int
+    threads: int
+    device_bytes: int
+    host_bytes: int
+    parameters: int
+    optimizer_state: int
+    activations: int
+    offload_checkpoints: bool
+    levels: int
+    prefetch_layers: int
+    evaluation: bool
+    null_backend: bool
+    guard: bool
+    small_norm_nodes: bool
+    log: Any
+    log_user: Any
+    world: Any
+    stage: int
+    partition: int
+    partition_weights: Any
+    partition_block: int
+    state_ratio: float
+    keep_gathered: bool
+    precision: int
+    wire: int
+    states: int
+    loss_scale: sluice_loss_scale
+    check_overflow: bool
+    device: int
+    tf32: bool
+    early_updates: bool
+
+
+class sluice_array(ctypes.Structure):
+    name: bytes | None
+    data: Any
+    bytes: int
+
+
+class sluice_batch(ctypes.Structure):
+    arrays: Any
+    count: int
+
+
+class sluice_memory(ctypes.Structure):
+    device: int
+    host: int
+    disk: int
+
+
+class sluice_sample(ctypes.Structure):
+    count: int
+    ids: Any
+    loss: Any
+    part_count: int
+    texts: Any
+    part_loss: Any
+
+
+class sluice_metric(ctypes.Structure):
+    name: bytes | None
+    value: float
+    shown: bool
+
+
+class sluice_class_score(ctypes.Structure):
+    name: bytes | None
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+class sluice_event(ctypes.Structure):
+    kind: int
+    ranks: int
+    stage: int
+    parameters: int
+    peak: sluice_memory
+    overhead_bytes: int
+    state_parameters: int
+    state_gradients: int
+    state_optimizer: int
+    step_seconds: float
+    moved_to_device: int
+    moved_to_host: int
+    moved_disk_read: int
+    moved_disk_write: int
+    comm_gather: int
+    comm_reduce: int
+    comm_norm: int
+    table_rows: int
+    table_bytes: int
+    table_sent: int
+    weights_sha256: bytes | None
+    state_sha256: bytes | None
+    speculated: int
+    rolled_back: int
+    step: int
+    steps: int
+    epoch: float
+    loss: float
+    accuracy: float
+    lr: float
+    gradient_norm: float
+    seconds: float
+    loss_scale: float
+    samples: int
+    tokens: int
+    skipped: bool
+    model_flops: float
+    peak_flops: float
+    path: bytes | None
+    perplexity: float
+    bits_per_byte: float
+    tokens_per_second: float
+    mfu: float
+    phase: bytes | None
+    done: int
+    total: int
+    over: bool
+    targets: int
+    sample: Any
+    data_seconds: float
+    metrics: Any
+    metric_count: int
+    best: bool
+    judged: bool
+    class_count: int
+    classes: Any
+    confusion: Any
+    best_step: int
+    evaluations: int
+
+
+class sluice_job_options(ctypes.Structure):
+    size: int
+    resume: bool
+    weights: bytes | None
+    event: Any
+    user: Any
+    plan_out: Any
+    out: Any
+    json: bool
+    stop: Any
+    save_request: Any
+    log: Any
+    log_user: Any
+    prompt: bytes | None
+    tokens: int
+    temperature: float
+    top_k: int
+    world: Any
+    ranks: int
+    machine: bytes | None
+    trace: bytes | None
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    seed: int
+    stops: Any
+    stop_count: int
+    prompts: bytes | None
+    batch: int
+    chat: bool
+    system: bytes | None
+    template_name: bytes | None
+    from_folder: int
+    predictions: bytes | None
+    best: bool
+
+
+class sluice_tokenize_options(ctypes.Structure):
+    size: int
+    inputs: Any
+    input_count: int
+    standard_input: Any
+    out: bytes | None
+    validation: float
+    validation_out: bytes | None
+    token_bytes: int
+    llmc_header: bool
+    lines: bool
+    eos: bytes | None
+    special_in_text: bool
+    add_special: bool
+    threads: int
+    progress: Any
+    user: Any
+    stop: Any
+
+
+sluice_init._fields_ = [
+    ("kind", ctypes.c_int),
+    ("scale", ctypes.c_float),
+]
+
+sluice_conv_options._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("stride_h", ctypes.c_int),
+    ("stride_w", ctypes.c_int),
+    ("padding_h", ctypes.c_int),
+    ("padding_w", ctypes.c_int),
+    ("dilation_h", ctypes.c_int),
+    ("dilation_w", ctypes.c_int),
+    ("groups", ctypes.c_int),
+]
+
+sluice_pool_options._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("kernel_h", ctypes.c_int),
+    ("kernel_w", ctypes.c_int),
+    ("stride_h", ctypes.c_int),
+    ("stride_w", ctypes.c_int),
+    ("padding_h", ctypes.c_int),
+    ("padding_w", ctypes.c_int),
+    ("ceil_mode", ctypes.c_bool),
+    ("count_include_pad", ctypes.c_bool),
+]
+
+sluice_batch_norm_options._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("epsilon", ctypes.c_float),
+    ("momentum", ctypes.c_float),
+    ("relu", ctypes.c_bool),
+    ("residual", ctypes.c_int32),
+]
+
+sluice_rotary_options._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("heads", ctypes.c_int),
+    ("head_width", ctypes.c_int),
+    ("rotated", ctypes.c_int),
+    ("base", ctypes.c_float),
+    ("scaling", ctypes.c_int),
+    ("factor", ctypes.c_float),
+    ("context", ctypes.c_int),
+    ("low", ctypes.c_float),
+    ("high", ctypes.c_float),
+    ("attention_factor", ctypes.c_float),
+    ("mscale", ctypes.c_float),
+    ("mscale_all_dim", ctypes.c_float),
+    ("fractional", ctypes.c_bool),
+]
+
+sluice_attention_options._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("heads", ctypes.c_int),
+    ("kv_heads", ctypes.c_int),
+    ("causal", ctypes.c_bool),
+    ("window", ctypes.c_int),
+    ("softcap", ctypes.c_float),
+    ("scale", ctypes.c_float),
+]
+
+sluice_optimizer._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("kind", ctypes.c_int),
+    ("lr", ctypes.c_double),
+    ("weight_decay", ctypes.c_double),
+    ("beta1", ctypes.c_double),
+    ("beta2", ctypes.c_double),
+    ("epsilon", ctypes.c_double),
+    ("momentum", ctypes.c_double),
+    ("dampening", ctypes.c_double),
+    ("nesterov", ctypes.c_bool),
+    ("amsgrad", ctypes.c_bool),
+    ("centered", ctypes.c_bool),
+    ("uncorrected", ctypes.c_bool),
+    ("trust", ctypes.c_double),
+    ("min_trust", ctypes.c_double),
+    ("max_trust", ctypes.c_double),
+]
+
+sluice_launch_options._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("ranks", ctypes.c_int),
+    ("timeout_seconds", ctypes.c_double),
+    ("stop", ctypes.POINTER(ctypes.c_int)),
+    ("save_request", ctypes.POINTER(ctypes.c_int)),
+]
+
+sluice_loss_scale._fields_ = [
+    ("fixed", ctypes.c_double),
+    ("initial_power", ctypes.c_int),
+    ("window", ctypes.c_int),
+    ("hysteresis", ctypes.c_int),
+    ("consecutive", ctypes.c_bool),
+    ("minimum", ctypes.c_double),
+]
+
+sluice_options._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("optimizer", sluice_optimizer),
+    ("gradient_clipping", ctypes.c_double),
+    ("accumulation_steps", ctypes.c_int),
+    ("seed", ctypes.c_uint64),
+    ("threads", ctypes.c_int),
+    ("device_bytes", ctypes.c_uint64),
+    ("host_bytes", ctypes.c_uint64),
+    ("parameters", ctypes.c_int),
+    ("optimizer_state", ctypes.c_int),
+    ("activations", ctypes.c_int),
+    ("offload_checkpoints", ctypes.c_bool),
+    ("levels", ctypes.c_int),
+    ("prefetch_layers", ctypes.c_int),
+    ("evaluation", ctypes.c_bool),
+    ("null_backend", ctypes.c_bool),
+    ("guard", ctypes.c_bool),
+    ("small_norm_nodes", ctypes.c_bool),
+    ("log", sluice_log_fn),
+    ("log_user", ctypes.c_void_p),
+    ("world", ctypes.c_void_p),
+    ("stage", ctypes.c_int),
+    ("partition", ctypes.c_int),
+    ("partition_weights", ctypes.POINTER(ctypes.c_double)),
+    ("partition_block", ctypes.c_int64),
+    ("state_ratio", ctypes.c_double),
+    ("keep_gathered", ctypes.c_bool),
+    ("precision", ctypes.c_int),
+    ("wire", ctypes.c_int),
+    ("states", ctypes.c_int),
+    ("loss_scale", sluice_loss_scale),
+    ("check_overflow", ctypes.c_bool),
+    ("device", ctypes.c_int),
+    ("tf32", ctypes.c_bool),
+    ("early_updates", ctypes.c_bool),
+]
+
+sluice_array._fields_ = [
+    ("name", ctypes.c_char_p),
+    ("data", ctypes.c_void_p),
+    ("bytes", ctypes.c_size_t),
+]
+
+sluice_batch._fields_ = [
+    ("arrays", ctypes.POINTER(sluice_array)),
+    ("count", ctypes.c_int),
+]
+
+sluice_memory._fields_ = [
+    ("device", ctypes.c_uint64),
+    ("host", ctypes.c_uint64),
+    ("disk", ctypes.c_uint64),
+]
+
+sluice_sample._fields_ = [
+    ("count", ctypes.c_int64),
+    ("ids", ctypes.POINTER(ctypes.c_int32)),
+    ("loss", ctypes.POINTER(ctypes.c_ubyte)),
+    ("part_count", ctypes.c_int),
+    ("texts", ctypes.POINTER(ctypes.c_char_p)),
+    ("part_loss", ctypes.POINTER(ctypes.c_ubyte)),
+]
+
+sluice_metric._fields_ = [
+    ("name", ctypes.c_char_p),
+    ("value", ctypes.c_double),
+    ("shown", ctypes.c_bool),
+]
+
+sluice_class_score._fields_ = [
+    ("name", ctypes.c_char_p),
+    ("precision", ctypes.c_double),
+    ("recall", ctypes.c_double),
+    ("f1", ctypes.c_double),
+    ("support", ctypes.c_uint64),
+]
+
+sluice_event._fields_ = [
+    ("kind", ctypes.c_int),
+    ("ranks", ctypes.c_int),
+    ("stage", ctypes.c_int),
+    ("parameters", ctypes.c_uint64),
+    ("peak", sluice_memory),
+    ("overhead_bytes", ctypes.c_uint64),
+    ("state_parameters", ctypes.c_uint64),
+    ("state_gradients", ctypes.c_uint64),
+    ("state_optimizer", ctypes.c_uint64),
+    ("step_seconds", ctypes.c_double),
+    ("moved_to_device", ctypes.c_uint64),
+    ("moved_to_host", ctypes.c_uint64),
+    ("moved_disk_read", ctypes.c_uint64),
+    ("moved_disk_write", ctypes.c_uint64),
+    ("comm_gather", ctypes.c_uint64),
+    ("comm_reduce", ctypes.c_uint64),
+    ("comm_norm", ctypes.c_uint64),
+    ("table_rows", ctypes.c_uint64),
+    ("table_bytes", ctypes.c_uint64),
+    ("table_sent", ctypes.c_uint64),
+    ("weights_sha256", ctypes.c_char_p),
+    ("state_sha256", ctypes.c_char_p),
+    ("speculated", ctypes.c_uint64),
+    ("rolled_back", ctypes.c_uint64),
+    ("step", ctypes.c_uint64),
+    ("steps", ctypes.c_uint64),
+    ("epoch", ctypes.c_double),
+    ("loss", ctypes.c_double),
+    ("accuracy", ctypes.c_double),
+    ("lr", ctypes.c_double),
+    ("gradient_norm", ctypes.c_double),
+    ("seconds", ctypes.c_double),
+    ("loss_scale", ctypes.c_double),
+    ("samples", ctypes.c_uint64),
+    ("tokens", ctypes.c_uint64),
+    ("skipped", ctypes.c_bool),
+    ("model_flops", ctypes.c_double),
+    ("peak_flops", ctypes.c_double),
+    ("path", ctypes.c_char_p),
+    ("perplexity", ctypes.c_double),
+    ("bits_per_byte", ctypes.c_double),
+    ("tokens_per_second", ctypes.c_double),
+    ("mfu", ctypes.c_double),
+    ("phase", ctypes.c_char_p),
+    ("done", ctypes.c_uint64),
+    ("total", ctypes.c_uint64),
+    ("over", ctypes.c_bool),
+    ("targets", ctypes.c_uint64),
+    ("sample", ctypes.POINTER(sluice_sample)),
+    ("data_seconds", ctypes.c_double),
+    ("metrics", ctypes.POINTER(sluice_metric)),
+    ("metric_count", ctypes.c_int),
+    ("best", ctypes.c_bool),
+    ("judged", ctypes.c_bool),
+    ("class_count", ctypes.c_int64),
+    ("classes", ctypes.POINTER(sluice_class_score)),
+    ("confusion", ctypes.POINTER(ctypes.c_uint64)),
+    ("best_step", ctypes.c_uint64),
+    ("evaluations", ctypes.c_uint64),
+]
+
+sluice_job_options._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("resume", ctypes.c_bool),
+    ("weights", ctypes.c_char_p),
+    ("event", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(sluice_event))),
+    ("user", ctypes.c_void_p),
+    ("plan_out", ctypes.c_void_p),
+    ("out", ctypes.c_void_p),
+    ("json", ctypes.c_bool),
+    ("stop", ctypes.POINTER(ctypes.c_int)),
+    ("save_request", ctypes.POINTER(ctypes.c_int)),
+    ("log", sluice_log_fn),
+    ("log_user", ctypes.c_void_p),
+    ("prompt", ctypes.c_char_p),
+    ("tokens", ctypes.c_int64),
+    ("temperature", ctypes.c_double),
+    ("top_k", ctypes.c_int),
+    ("world", ctypes.c_void_p),
+    ("ranks", ctypes.c_int),
+    ("machine", ctypes.c_char_p),
+    ("trace", ctypes.c_char_p),
+    ("top_p", ctypes.c_double),
+    ("min_p", ctypes.c_double),
+    ("repetition_penalty", ctypes.c_double),
+    ("seed", ctypes.c_int64),
+    ("stops", ctypes.POINTER(ctypes.c_char_p)),
+    ("stop_count", ctypes.c_int),
+    ("prompts", ctypes.c_char_p),
+    ("batch", ctypes.c_int),
+    ("chat", ctypes.c_bool),
+    ("system", ctypes.c_char_p),
+    ("template_name", ctypes.c_char_p),
+    ("in", ctypes.c_void_p),
+    ("from_folder", ctypes.c_uint),
+    ("predictions", ctypes.c_char_p),
+    ("best", ctypes.c_bool),
+]
+
+sluice_tokenize_options._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("inputs", ctypes.POINTER(ctypes.c_char_p)),
+    ("input_count", ctypes.c_int),
+    ("standard_input", ctypes.c_void_p),
+    ("out", ctypes.c_char_p),
+    ("validation", ctypes.c_double),
+    ("validation_out", ctypes.c_char_p),
+    ("token_bytes", ctypes.c_int),
+    ("llmc_header", ctypes.c_bool),
+    ("lines", ctypes.c_bool),
+    ("eos", ctypes.c_char_p),
+    ("special_in_text", ctypes.c_bool),
+    ("add_special", ctypes.c_bool),
+    ("threads", ctypes.c_int),
+    ("progress", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)),
+    ("user", ctypes.c_void_p),
+    ("stop", ctypes.POINTER(ctypes.c_int)),
+]
+
+# Function: what it returns, and its arguments.
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "sluice_version": (ctypes.c_char_p, []),
+    "sluice_error": (ctypes.c_char_p, []),
+    "sluice_printable": (ctypes.c_size_t, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "sluice_exit_status": (ctypes.c_int, [ctypes.c_int]),
+    "sluice_graph_create": (ctypes.c_int, [ctypes.POINTER(ctypes.c_void_p)]),
+    "sluice_graph_destroy": (None, [ctypes.c_void_p]),
+    "sluice_graph_check": (ctypes.c_int, [ctypes.c_void_p]),
+    "sluice_layer": (None, [ctypes.c_void_p, ctypes.c_char_p]),
+    "sluice_input": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_int64)]),
+    "sluice_parameter": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int64), sluice_init]),
+    "sluice_freeze": (None, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_sparse": (None, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64]),
+    "sluice_add": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
+    "sluice_subtract": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
+    "sluice_multiply": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
+    "sluice_scale": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_float]),
+    "sluice_linear": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p]),
+    "sluice_linear_with": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
+    "sluice_matmul": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool, ctypes.c_bool]),
+    "sluice_embedding": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
+    "sluice_bag": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
+    "sluice_embedding_bag": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
+    "sluice_bag_ends": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int32), ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int32)]),
+    "sluice_conv_options_init": (None, [ctypes.POINTER(sluice_conv_options)]),
+    "sluice_conv2d": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(sluice_conv_options)]),
+    "sluice_pool_options_init": (None, [ctypes.POINTER(sluice_pool_options)]),
+    "sluice_max_pool2d": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(sluice_pool_options)]),
+    "sluice_avg_pool2d": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(sluice_pool_options)]),
+    "sluice_global_avg_pool": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_flatten": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_relu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_gelu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_bool]),
+    "sluice_silu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_tanh": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_sigmoid": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_swiglu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_geglu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_bool]),
+    "sluice_softcap": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_float]),
+    "sluice_softmax": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_log_softmax": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_layer_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float]),
+    "sluice_rms_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_float]),
+    "sluice_rms_norm_offset": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_float, ctypes.c_float]),
+    "sluice_batch_norm_options_init": (None, [ctypes.POINTER(sluice_batch_norm_options)]),
+    "sluice_batch_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(sluice_batch_norm_options)]),
+    "sluice_group_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_char_p, ctypes.c_float]),
+    "sluice_qk_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int, ctypes.c_int, ctypes.c_float, ctypes.c_float]),
+    "sluice_rotary": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_int, ctypes.c_float]),
+    "sluice_rotary_options_init": (None, [ctypes.POINTER(sluice_rotary_options)]),
+    "sluice_rotary_with": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(sluice_rotary_options)]),
+    "sluice_attention": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int, ctypes.c_int, ctypes.c_bool]),
+    "sluice_attention_packed": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_int, ctypes.c_bool]),
+    "sluice_attention_options_init": (None, [ctypes.POINTER(sluice_attention_options)]),
+    "sluice_attention_with": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(sluice_attention_options)]),
+    "sluice_dropout": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_float]),
+    "sluice_reshape": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.POINTER(ctypes.c_int64)]),
+    "sluice_transpose": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int)]),
+    "sluice_split": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]),
+    "sluice_add_part": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int, ctypes.c_int64]),
+    "sluice_concat": (ctypes.c_int32, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int, ctypes.c_int]),
+    "sluice_cross_entropy": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
+    "sluice_linear_cross_entropy": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
+    "sluice_cross_entropy_capped": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float]),
+    "sluice_linear_cross_entropy_capped": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float]),
+    "sluice_cross_entropy_smoothed": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float, ctypes.c_float]),
+    "sluice_linear_cross_entropy_smoothed": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float, ctypes.c_float]),
+    "sluice_linear_cross_entropy_with": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float, ctypes.c_float]),
+    "sluice_mse": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
+    "sluice_bce_with_logits": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
+    "sluice_gru": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
+    "sluice_ctc_loss": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
+    "sluice_sum": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_mean": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_set_loss": (None, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_set_output": (None, [ctypes.c_void_p, ctypes.c_int32]),
+    "sluice_graph_print": (None, [ctypes.c_void_p, ctypes.c_void_p]),
+    "sluice_value_shape": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int64)]),
+    "sluice_graph_parameters": (ctypes.c_int, [ctypes.c_void_p]),
+    "sluice_graph_parameter": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_bool), ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int64)]),
+    "sluice_optimizer_init": (None, [ctypes.POINTER(sluice_optimizer), ctypes.c_int]),
+    "sluice_launch_options_init": (None, [ctypes.POINTER(sluice_launch_options)]),
+    "sluice_launch": (ctypes.c_int, [ctypes.POINTER(sluice_launch_options), ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_void_p]),
+    "sluice_world_join": (ctypes.c_int, [ctypes.c_double, ctypes.POINTER(ctypes.c_void_p)]),
+    "sluice_world_leave": (None, [ctypes.c_void_p]),
+    "sluice_world_rank": (ctypes.c_int, [ctypes.c_void_p]),
+    "sluice_world_size": (ctypes.c_int, [ctypes.c_void_p]),
+    "sluice_options_init": (None, [ctypes.POINTER(sluice_options)]),
+    "sluice_engine_create": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_options), ctypes.POINTER(ctypes.c_void_p)]),
+    "sluice_engine_destroy": (None, [ctypes.c_void_p]),
+    "sluice_forward": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_batch), ctypes.POINTER(ctypes.c_double)]),
+    "sluice_backward": (ctypes.c_int, [ctypes.c_void_p]),
+    "sluice_step": (ctypes.c_int, [ctypes.c_void_p]),
+    "sluice_set_targets": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]),
+    "sluice_train_step": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_batch), ctypes.POINTER(ctypes.c_double)]),
+    "sluice_evaluate": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_batch), ctypes.POINTER(ctypes.c_double)]),
+    "sluice_predict": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_batch), ctypes.c_void_p, ctypes.c_size_t]),
+    "sluice_set_learning_rate": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_double]),
+    "sluice_gradient_norm": (ctypes.c_double, [ctypes.c_void_p]),
+    "sluice_step_count": (ctypes.c_uint64, [ctypes.c_void_p]),
+    "sluice_skipped_steps": (ctypes.c_uint64, [ctypes.c_void_p]),
+    "sluice_current_loss_scale": (ctypes.c_double, [ctypes.c_void_p]),
+    "sluice_get_parameter": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]),
+    "sluice_set_parameter": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]),
+    "sluice_save": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
+    "sluice_load": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
+    "sluice_checkpoint_save": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
+    "sluice_checkpoint_resume": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64)]),
+    "sluice_hash": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]),
+    "sluice_planned_peak": (None, [ctypes.c_void_p, ctypes.POINTER(sluice_memory)]),
+    "sluice_observed_peak": (None, [ctypes.c_void_p, ctypes.POINTER(sluice_memory)]),
+    "sluice_plan_print": (None, [ctypes.c_void_p, ctypes.c_void_p]),
+    "sluice_data_from_arrays": (ctypes.c_int, [ctypes.POINTER(sluice_array), ctypes.c_int, ctypes.c_int64, ctypes.c_bool, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p)]),
+    "sluice_data_from_callback": (ctypes.c_int, [sluice_fill_fn, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]),
+    "sluice_data_destroy": (None, [ctypes.c_void_p]),
+    "sluice_fit": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_double)]),
+    "sluice_config_load": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
+    "sluice_config_parse": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
+    "sluice_config_create": (ctypes.c_int, [ctypes.POINTER(ctypes.c_void_p)]),
+    "sluice_config_set": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
+    "sluice_config_destroy": (None, [ctypes.c_void_p]),
+    "sluice_config_check": (ctypes.c_int, [ctypes.c_void_p, sluice_log_fn, ctypes.c_void_p]),
+    "sluice_config_get": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "sluice_config_print": (None, [ctypes.c_void_p, ctypes.c_void_p]),
+    "sluice_config_help": (None, [ctypes.c_void_p, ctypes.c_bool]),
+    "sluice_job_options_init": (None, [ctypes.POINTER(sluice_job_options)]),
+    "sluice_job_config": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
+    "sluice_job_plan": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
+    "sluice_job_train": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
+    "sluice_job_eval": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
+    "sluice_job_generate": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
+    "sluice_inspect": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_bool, ctypes.c_void_p]),
+    "sluice_verify": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p]),
+    "sluice_export": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
+    "sluice_tokenize_options_init": (None, [ctypes.POINTER(sluice_tokenize_options)]),
+    "sluice_tokenize": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(sluice_tokenize_options), ctypes.c_void_p]),
+    "sluice_merge": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
+    "sluice_devices": (ctypes.c_int, [ctypes.c_bool, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]),
+}
