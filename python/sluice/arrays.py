@@ -251,8 +251,8 @@ class Array:
         return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self.address, False)}
 
     @property
-    def buffer(self) -> memoryview:
-        """The numbers by the buffer protocol, in one dimension."""
+    def buffer(self) -> Any:
+        """The numbers as a memoryview of one dimension."""
         return memoryview(self._memory).cast("B").cast("f" if self.dtype == "f32" else "i")
 
     def numpy(self) -> Any:

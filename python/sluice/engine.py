@@ -11,7 +11,7 @@ from . import _header as header
 from ._library import Handle, check, encode, fill, last_error, lib, log_callback, make, text_of
 from ._settings import WORDS, EngineSettings, LossScale, OptimizerSettings
 from .arrays import ITEM_BYTES, Array, View, brackets, fitting, view
-from .errors import UsageError
+from .errors import UsageError, error_of
 from .graph import Graph, Input, Parameter
 
 if TYPE_CHECKING:
@@ -113,11 +113,11 @@ class World:
 class Data:
     """Where Engine.fit takes its micro-batches from."""
 
-    def __init__(self, handle: Handle, inputs: dict[str, Input], keep: Any) -> None:
+    def __init__(self, handle: Handle, inputs: dict[str, Input], keep: Any, failures: list[BaseException]) -> None:
         self._handle = handle
-        self._inputs = inputs  # as they must be in the graph; the first dimension of arrays is not compared
+        self._inputs = inputs  # of arrays: as the graph must have them, but for the first dimension
         self._keep = keep  # memory and callbacks that the library borrows
-        self._failure: BaseException | None = None
+        self._failures = failures  # of a function, until fit raises them
 
     @classmethod
     def from_arrays(cls, arrays: Batch, *, shuffle: bool = True, seed: int = 0) -> Data:
@@ -134,7 +134,7 @@ class Data:
         pointer = ctypes.c_void_p()
         check(lib.sluice_data_from_arrays(packed, len(views), rows.pop(), shuffle, seed, ctypes.byref(pointer)))
         inputs = {n: Input(v.dtype, v.shape) for n, v in views.items()}
-        return cls(Handle(pointer.value, lib.sluice_data_destroy), inputs, (packed, keep, arrays, views))
+        return cls(Handle(pointer.value, lib.sluice_data_destroy), inputs, (packed, keep, arrays), [])
 
     @classmethod
     def from_function(cls, graph: Graph, fill_batch: Callable[[int, dict[str, Array]], Mapping[str, Any] | None]) -> Data:
@@ -143,7 +143,7 @@ class Data:
         the call."""
         inputs = dict(graph.inputs)
         pointer = ctypes.c_void_p()
-        made = cls.__new__(cls)
+        failures: list[BaseException] = []
 
         def on_fill(_u: Any, index: int, names: Any, buffers: Any, sizes: Any, count: int) -> int:
             try:
@@ -158,13 +158,12 @@ class Data:
                     ctypes.memmove(given[name].address, v.address, given[name].nbytes)
                 return int(header.sluice_status.SLUICE_OK)
             except BaseException as e:  # it must not pass through C; fit raises it again
-                made._failure = e
+                failures.append(e)
                 return int(header.sluice_status.SLUICE_ERR_INPUT)
 
         callback = header.sluice_fill_fn(on_fill)
         check(lib.sluice_data_from_callback(callback, None, ctypes.byref(pointer)))
-        made.__init__(Handle(pointer.value, lib.sluice_data_destroy), {}, callback)  # type: ignore[misc]
-        return made
+        return cls(Handle(pointer.value, lib.sluice_data_destroy), {}, callback, failures)
 
     def close(self) -> None:
         self._handle.close()
@@ -312,12 +311,9 @@ class Engine:
                 status = lib.sluice_fit(pointer, source, 1, ctypes.byref(self._loss))
                 message = last_error() if status else ""
                 loss = self._loss.value
-            if data._failure is not None:
-                failure, data._failure = data._failure, None
-                raise failure
+            if data._failures:
+                raise data._failures.pop()
             if status:
-                from .errors import error_of
-
                 raise error_of(status, message)
             if on_step is not None:
                 on_step(self, loss)

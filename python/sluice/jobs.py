@@ -1,0 +1,634 @@
+"""jobs.py: configurations made real: plan, train, evaluate, generate.
+
+A configuration is a path of a JSON file, a dict of the same keys, or a Config. While a job runs, Ctrl-C asks it to stop: it
+saves its checkpoint between two steps, and KeyboardInterrupt is raised when that is done. A second Ctrl-C does not wait."""
+
+from __future__ import annotations
+
+import ctypes
+import html
+import json
+import math
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping, Sequence, Union
+
+from . import _header as header
+from ._library import LOG, FOLDER, Handle, check, encode, last_error, lib, log_callback, make, text_of
+from .engine import Memory, World
+from .errors import Error, InputError, NoFitError, StopTraining, UsageError, error_of
+from .events import EVENT_FUNCTION, End, Evaluation, Event, PlanEvent, Resumed, Saved, Step, read_event, read_json
+from .progress import make_progress
+
+Settings = Mapping[str, Any]
+
+
+class Config:
+    """A configuration: from a file, or from a dict of the same keys (docs/config.md); `settings` replaces single keys:
+
+        Config("run.json", {"optimizer.params.lr": 1e-4})
+        Config({"model": {"type": "gpt2", ...}, "steps": 100, ...})
+
+    Paths in it are relative to the current folder."""
+
+    def __init__(self, source: Union[str, os.PathLike[str], Mapping[str, Any]], settings: Settings | None = None) -> None:
+        pointer = ctypes.c_void_p()
+        self._assignments: list[str] = []
+        if isinstance(source, Mapping):
+            self._text: str | None = _json(source)
+            self._path: str | None = None
+            check(lib.sluice_config_parse(encode(self._text), None, ctypes.byref(pointer)))
+        else:
+            self._text, self._path = None, os.fspath(source)
+            check(lib.sluice_config_load(encode(source), ctypes.byref(pointer)))
+        self._handle = Handle(pointer.value, lib.sluice_config_destroy)
+        self.set(settings or {})
+
+    @classmethod
+    def for_model(
+        cls,
+        model: str | os.PathLike[str],
+        data: str | os.PathLike[str] | None = None,
+        *,
+        lora: bool = False,
+        adapter: str | os.PathLike[str] | None = None,
+        out: str | os.PathLike[str] | None = None,
+        settings: Settings | None = None,
+    ) -> Config:
+        """A folder of a published model and a file to train on; everything else is chosen, as by `sluice train --model`
+        (docs/finetune.md). `lora`: adapters instead of all weights. `adapter`: those of this folder. `out`: the folder of
+        the result."""
+        pointer = ctypes.c_void_p()
+        check(lib.sluice_config_create(ctypes.byref(pointer)))
+        made = cls.__new__(cls)
+        made._assignments, made._text, made._path = [], None, None
+        made._handle = Handle(pointer.value, lib.sluice_config_destroy)
+        keys: dict[str, Any] = {"model.path": os.fspath(model)}
+        if data is not None:
+            keys["data.path"] = os.fspath(data)
+        if lora:
+            keys["lora.enabled"] = True
+        if adapter is not None:
+            keys["lora.path"] = os.fspath(adapter)
+        if out is not None:
+            keys["save"] = os.fspath(out).rstrip("/") + "/"
+        made.set({**keys, **(settings or {})})
+        return made
+
+    def set(self, settings: Settings) -> None:
+        """Replaces keys: {"optimizer.params.lr": 1e-4}."""
+        for key, value in settings.items():
+            self._assignments.append(f"{key}={_json(value)}")
+            with self._handle as pointer:
+                check(lib.sluice_config_set(pointer, encode(self._assignments[-1])))
+
+    def get(self, key: str) -> Any:
+        """The value of a key after everything is resolved; "auto" where the plan decides."""
+        room = ctypes.create_string_buffer(1 << 16)
+        with self._handle as pointer:
+            check(lib.sluice_config_get(pointer, encode(key), room, len(room)))
+        return json.loads(room.value)
+
+    def check(self) -> None:
+        """Raises UsageError where the whole makes no sense."""
+        with self._handle as pointer:
+            check(lib.sluice_config_check(pointer, log_callback, None))
+
+    def __str__(self) -> str:
+        """Every key with its value."""
+        with self._handle as pointer:
+            return text_of(lambda file: lib.sluice_config_print(pointer, file))[1]
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def _arguments(self, folder: str) -> list[str]:
+        """The same for the program."""
+        made: list[str] = []
+        if self._path is not None:
+            made.append(self._path)
+        elif self._text is not None:
+            file = Path(folder) / "configuration.json"
+            file.write_text(self._text, encoding="utf-8")
+            made.append(str(file))
+        for assignment in self._assignments:
+            made += ["--set", assignment]
+        return made
+
+
+def _json(value: Any) -> str:
+    def plain(x: Any) -> Any:
+        if isinstance(x, os.PathLike):
+            return os.fspath(x)
+        if hasattr(x, "item"):  # a number of NumPy
+            return x.item()
+        raise TypeError(f"{type(x).__name__} cannot be in a configuration")
+
+    try:
+        return json.dumps(value, default=plain, allow_nan=False)
+    except (TypeError, ValueError) as e:
+        raise UsageError(f"configuration: {e}") from None
+
+
+ConfigLike = Union[str, "os.PathLike[str]", Mapping[str, Any], Config]
+
+
+def _config(source: ConfigLike, settings: Settings | None) -> Config:
+    if isinstance(source, Config):
+        if settings:
+            raise UsageError("settings go into the Config: Config(source, settings), or config.set(settings)")
+        return source
+    return Config(source, settings)
+
+
+# ---- stopping ----
+
+
+class _Requests:
+    """What the library polls while a job runs, and the signals that set it, as in the program. Outside of the main thread
+    Python lets nobody catch signals; then only callbacks can ask."""
+
+    def __init__(self) -> None:
+        self.stop = ctypes.c_int(0)
+        self.save = ctypes.c_int(0)
+        self.signal = 0
+        self.forward: Callable[[int], None] | None = None  # ranks that are processes of their own are told as well
+        self._before: dict[int, Any] = {}
+        self._pipe: tuple[int, int] | None = None
+        self._watcher: threading.Thread | None = None
+
+    def __enter__(self) -> _Requests:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            now = signal.getsignal(number)
+            if number == signal.SIGINT or now == signal.SIG_DFL:
+                self._before[number] = signal.signal(number, self._on_stop)
+        if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+            self._before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._on_save)
+        self._watch()
+        return self
+
+    def _watch(self) -> None:
+        """Python runs its handlers between two of its own instructions, which may be minutes away while the library
+        computes. The number of a signal goes into a pipe at once, so a thread that waits there sees it first."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        self._wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._pipe = (reader, writer)
+
+        def wait() -> None:
+            while True:
+                numbers = os.read(reader, 64)
+                if not numbers or 0 in numbers:
+                    return
+                for number in numbers:
+                    if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) and number in self._before:
+                        self.stop.value = number
+
+        self._watcher = threading.Thread(target=wait, name="sluice signals", daemon=True)
+        self._watcher.start()
+
+    def _on_stop(self, number: int, frame: Any) -> None:
+        if self.signal and number != signal.SIGHUP:  # whoever asks a second time means it
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        self.signal = number
+        self.stop.value = number
+        if self.forward is not None:
+            self.forward(number)
+
+    def _on_save(self, number: int, frame: Any) -> None:
+        self.save.value = 1
+        if self.forward is not None:
+            self.forward(number)
+
+    def __exit__(self, *_: object) -> None:
+        if self._pipe is not None:
+            signal.set_wakeup_fd(self._wakeup_before)
+            os.write(self._pipe[1], b"\0")
+            if self._watcher is not None:
+                self._watcher.join()
+            os.close(self._pipe[0])
+            os.close(self._pipe[1])
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def finish(self, status: int, message: str, failure: BaseException | None) -> None:
+        """Raises what a job that ended like this has to raise, if anything: what a callback raised, KeyboardInterrupt of
+        Ctrl-C, or the status."""
+        if failure is not None and not isinstance(failure, StopTraining):
+            raise failure
+        if status == header.sluice_status.SLUICE_ERR_STOPPED:
+            if failure is not None:
+                return
+            if self.signal == signal.SIGINT:
+                raise KeyboardInterrupt(message)
+        if status != header.sluice_status.SLUICE_OK:
+            raise error_of(status, message)
+
+
+# ---- one job ----
+
+
+@dataclass
+class _Job:
+    """A call of sluice_job_*: options, callbacks, and what came back."""
+
+    config: Config
+    tell: Callable[[Event], None]
+    wants_steps: bool = True
+    failure: BaseException | None = None
+
+    def run(self, function: Any, fields: Mapping[str, Any], file_field: str | None = None) -> tuple[int, str, str]:
+        """Status, message and what was written. KeyboardInterrupt and the exceptions of callbacks are raised by
+        `requests.finish`."""
+        options = make(header.sluice_job_options)
+        for name, value in fields.items():
+            setattr(options, name, value)
+        step = int(header.sluice_event_kind.SLUICE_EVENT_STEP)
+
+        def on_event(_user: Any, pointer: Any) -> None:
+            event = pointer.contents
+            if event.kind == step and not self.wants_steps:
+                return
+            if self.failure is not None:
+                return
+            try:
+                made = read_event(event)
+                if made is not None:
+                    self.tell(made)
+            except BaseException as e:  # it must not pass through C
+                self.failure = e
+                requests.stop.value = signal.SIGTERM
+
+        callback = EVENT_FUNCTION(on_event)
+        options.event = ctypes.cast(callback, type(options.event))
+        options.log = log_callback
+        with _Requests() as requests:
+            options.stop = ctypes.pointer(requests.stop)
+            options.save_request = ctypes.pointer(requests.save)
+
+            def call(file: int | None) -> int:
+                if file_field is not None:
+                    setattr(options, file_field, file)
+                with self.config._handle as pointer:
+                    return int(function(pointer, ctypes.byref(options)))
+
+            if file_field is None:
+                status, text = call(None), ""
+            else:
+                status, text = text_of(call)
+            message = last_error() if status else ""
+        self.requests = requests
+        return status, message, text
+
+    requests: _Requests = field(default_factory=_Requests)
+
+
+# ---- plan ----
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would need, without running it. Where it does not fit, `fits` is False, `verdict` says what is missing and
+    what would help, and the numbers are 0 or NaN."""
+
+    fits: bool
+    verdict: str
+    text: str
+    memory: Memory = Memory(0, 0, 0)
+    overhead_bytes: int = 0
+    step_seconds: float = math.nan
+    parameters: int = 0
+    ranks: int = 0
+    stage: int = 0
+    tokens_per_second: float = math.nan
+    mfu: float = math.nan
+    event: PlanEvent | None = None
+
+    def __str__(self) -> str:
+        return self.text or self.verdict
+
+    def __repr__(self) -> str:
+        return f"<Plan: {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        if not self.fits:
+            return f"<b>does not fit</b><pre>{html.escape(self.verdict)}</pre>"
+        rows = "".join(
+            f"<tr><td>{html.escape(name)}</td><td style='text-align:right'>{html.escape(value)}</td></tr>"
+            for name, value in (
+                ("parameters", f"{self.parameters:,}"),
+                ("device memory", _bytes(self.memory.device)),
+                ("host memory", _bytes(self.memory.host)),
+                ("disk", _bytes(self.memory.disk)),
+                ("outside the arenas", _bytes(self.overhead_bytes)),
+                ("expected step", f"{self.step_seconds:.4g} s"),
+            )
+        )
+        return f"<table>{rows}</table><details><summary>plan</summary><pre>{html.escape(self.text)}</pre></details>"
+
+
+def _bytes(n: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024 or unit == "GiB":
+            return f"{n:.0f} B" if unit == "B" else f"{n:.2f} {unit}"
+        n /= 1024
+    return ""
+
+
+def plan(
+    config: ConfigLike,
+    *,
+    ranks: int = 0,
+    machine: str | os.PathLike[str] | None = None,
+    settings: Settings | None = None,
+) -> Plan:
+    """Memory, transfers and expected time of a run. `ranks`: for so many; `machine`: a file that describes a machine that is
+    not here. A run that does not fit is an answer, not an exception."""
+    seen: list[PlanEvent] = []
+    job = _Job(_config(config, settings), lambda e: seen.append(e) if isinstance(e, PlanEvent) else None)
+    fields = {"ranks": ranks, "machine": encode(machine) if machine is not None else None}
+    status, message, text = job.run(lib.sluice_job_plan, fields, "out")
+    try:
+        job.requests.finish(status, message, job.failure)
+    except NoFitError as refusal:
+        return Plan(False, str(refusal), "")
+    p = seen[-1]
+    return Plan(
+        True, text.splitlines()[0] if text else "fits", text, p.peak_bytes, p.overhead_bytes, p.step_seconds,
+        p.parameters, p.ranks, p.stage, p.tokens_per_second, p.mfu, p,
+    )  # fmt: skip
+
+
+# ---- train ----
+
+
+@dataclass
+class Run:
+    """A run that is over, or was stopped by StopTraining."""
+
+    steps: int = 0
+    loss: float = math.nan  # of the newest step
+    stopped: bool = False
+    resumed_from: int = 0
+    plan: PlanEvent | None = None
+    evaluations: list[Evaluation] = field(default_factory=list)
+    saved: list[Saved] = field(default_factory=list)
+    end: End | None = None
+
+    @property
+    def weights_sha256(self) -> str:
+        return self.end.weights_sha256 if self.end is not None else ""
+
+    @property
+    def state_sha256(self) -> str:
+        return self.end.state_sha256 if self.end is not None else ""
+
+    @property
+    def peak(self) -> Memory:
+        return self.end.peak_bytes if self.end is not None else Memory(0, 0, 0)
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Step):
+            self.steps, self.loss = event.step, event.loss
+        elif isinstance(event, PlanEvent):
+            self.plan = event
+        elif isinstance(event, Resumed):
+            self.resumed_from = self.steps = event.step
+        elif isinstance(event, Evaluation):
+            self.evaluations.append(event)
+        elif isinstance(event, Saved):
+            self.saved.append(event)
+        elif isinstance(event, End):
+            self.end = event
+            self.steps = event.steps
+
+
+def train(
+    config: ConfigLike,
+    *,
+    resume: bool = False,
+    on_step: Callable[[Step], Any] | None = None,
+    on_event: Callable[[Event], Any] | None = None,
+    progress: bool | None = None,
+    ranks: int = 1,
+    world: World | None = None,
+    machine: str | os.PathLike[str] | None = None,
+    trace: str | os.PathLike[str] | None = None,
+    settings: Settings | None = None,
+) -> Run:
+    """Trains as `sluice train` does, to the same bits, and returns when the run is over.
+
+    `on_step` gets every Step, `on_event` all that happens. What they raise ends the run after a checkpoint and is raised
+    here; StopTraining ends it as well, and the Run is returned. Ctrl-C saves and raises KeyboardInterrupt.
+    `progress`: None draws on terminals and in notebooks; False never. `ranks` above 1 starts as many processes on this
+    machine; under mpirun give `world=World()`."""
+    made = _config(config, settings)
+    run = Run()
+    drawn = make_progress(progress)
+
+    def tell(event: Event) -> None:
+        run.take(event)
+        if drawn is not None:
+            drawn.tell(event)
+        if on_event is not None:
+            on_event(event)
+        if on_step is not None and isinstance(event, Step):
+            on_step(event)
+
+    try:
+        if ranks > 1:
+            if world is not None:
+                raise UsageError("train: give ranks or world, not both")
+            _train_in_processes(made, run, tell, ranks, resume, machine, trace)
+            return run
+        job = _Job(made, tell)
+        fields: dict[str, Any] = {"resume": resume}
+        if machine is not None:
+            fields["machine"] = encode(machine)
+        if trace is not None:
+            fields["trace"] = encode(trace)
+        if world is not None:
+            fields["world"] = world._handle._pointer
+        status, message, _ = job.run(lib.sluice_job_train, fields)
+        run.stopped = status == header.sluice_status.SLUICE_ERR_STOPPED
+        job.requests.finish(status, message, job.failure)
+        return run
+    finally:
+        if drawn is not None:
+            drawn.close()
+
+
+# ---- ranks as processes ----
+
+
+def program() -> str:
+    """The program `sluice` of this package, or the one in PATH."""
+    named = os.environ.get("SLUICE_PROGRAM")
+    inside = FOLDER / "bin" / "sluice"
+    return named or (str(inside) if inside.exists() else "sluice")
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+def _train_in_processes(
+    config: Config,
+    run: Run,
+    tell: Callable[[Event], None],
+    ranks: int,
+    resume: bool,
+    machine: str | os.PathLike[str] | None,
+    trace: str | os.PathLike[str] | None,
+) -> None:
+    """The program starts and watches the ranks; its lines become events. Threads of this process, such as NumPy's, rule
+    out starting them here."""
+    failure: BaseException | None = None
+    with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+        arguments = [program(), "train", *config._arguments(folder), "--json", "--ranks", str(ranks)]
+        arguments += ["--resume"] if resume else []
+        arguments += ["--machine", os.fspath(machine)] if machine is not None else []
+        arguments += ["--trace", os.fspath(trace)] if trace is not None else []
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace", dir=folder)
+        steps = _planned_steps(config)
+        with errors, _Requests() as requests:
+            process = subprocess.Popen(
+                arguments, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            )
+            requests.forward = process.send_signal
+            with process:
+                for line in _lines(process):
+                    event = read_json(line, steps)
+                    if event is None or failure is not None:
+                        continue
+                    try:
+                        tell(event)
+                    except BaseException as e:
+                        failure = e
+                        process.send_signal(signal.SIGTERM)
+            errors.seek(0)
+            message = _messages(errors.read())
+    status = process.returncode
+    run.stopped = status == header.sluice_status.SLUICE_ERR_STOPPED
+    requests.finish(status if status >= 0 else 1, message or f"the program ended with status {status}", failure)
+
+
+def _planned_steps(config: Config) -> int:
+    """Of a run that is counted in steps; 0 where epochs decide."""
+    try:
+        found = config.get("steps")
+    except Error:
+        return 0
+    return found if isinstance(found, int) else 0
+
+
+def _messages(text: str) -> str:
+    """Notes go to the log; the rest is what went wrong."""
+    wrong: list[str] = []
+    for line in text.splitlines():
+        plain = line.removeprefix("sluice: ")
+        if plain.startswith("warning: "):
+            LOG.warning("%s", plain.removeprefix("warning: "))
+        elif plain.startswith(("note: ", "chosen: ")):
+            LOG.info("%s", plain.removeprefix("note: "))
+        else:
+            wrong.append(plain)
+    return "\n".join(wrong)
+
+
+# ---- evaluate, generate ----
+
+
+def evaluate(
+    config: ConfigLike,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    best: bool = False,
+    predictions: str | os.PathLike[str] | None = None,
+    settings: Settings | None = None,
+) -> Evaluation:
+    """How good trained weights are on the validation data. `weights`: a safetensors file; None: the newest checkpoint, with
+    `best` the best one, or what the configuration's "save" names. `predictions`: a .csv or .jsonl file to write."""
+    seen: list[Evaluation] = []
+    job = _Job(_config(config, settings), lambda e: seen.append(e) if isinstance(e, Evaluation) else None)
+    fields: dict[str, Any] = {"best": best, "json": True}
+    if weights is not None:
+        fields["weights"] = encode(weights)
+    if predictions is not None:
+        fields["predictions"] = encode(predictions)
+    status, message, _ = job.run(lib.sluice_job_eval, fields, "out")
+    job.requests.finish(status, message, job.failure)
+    return seen[-1]
+
+
+def generate(
+    config: ConfigLike,
+    prompt: str | Sequence[str] = "",
+    *,
+    tokens: int = 100,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
+    seed: int | None = None,
+    stop: Sequence[str] = (),
+    chat: bool = False,
+    system: str | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    best: bool = False,
+    settings: Settings | None = None,
+) -> Any:
+    """Text of a language model: a string for one prompt, a list for several. What is None is as the model's folder has it,
+    or the program's default. `chat`: prompts are what a user says. `stop`: texts that end a reply."""
+    fields: dict[str, Any] = {"tokens": tokens, "chat": chat, "best": best}
+    bits = 0
+    sampling = {
+        "temperature": (temperature, header.SLUICE_FOLDER_TEMPERATURE),
+        "top_k": (top_k, header.SLUICE_FOLDER_TOP_K),
+        "top_p": (top_p, header.SLUICE_FOLDER_TOP_P),
+        "min_p": (min_p, header.SLUICE_FOLDER_MIN_P),
+        "repetition_penalty": (repetition_penalty, header.SLUICE_FOLDER_REPETITION_PENALTY),
+    }
+    for name, (value, bit) in sampling.items():
+        if value is None:
+            bits |= bit
+        else:
+            fields[name] = value
+    fields["from_folder"] = bits
+    if seed is not None:
+        fields["seed"] = seed
+    if system is not None:
+        fields["system"] = encode(system)
+    if weights is not None:
+        fields["weights"] = encode(weights)
+    if stop:
+        texts = (ctypes.c_char_p * len(stop))(*(encode(s) for s in stop))
+        fields["stops"] = ctypes.cast(texts, ctypes.POINTER(ctypes.c_char_p))
+        fields["stop_count"] = len(stop)
+    job = _Job(_config(config, settings), lambda e: None)
+    several = not isinstance(prompt, str)
+    with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+        file = Path(folder) / "prompts.jsonl"
+        prompts = list(prompt) if several else [prompt]
+        lines = (json.dumps({"prompt": p}) + "\n" for p in prompts)
+        file.write_text("".join(lines), encoding="utf-8")
+        fields["prompts"] = encode(file)
+        status, message, text = job.run(lib.sluice_job_generate, fields, "out")
+    job.requests.finish(status, message, job.failure)
+    replies = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    found = [str(r.get("text", "")) for r in replies]
+    if len(found) != len(prompts):
+        raise InputError(f"{len(found)} replies to {len(prompts)} prompts: {text[:200]!r}")
+    return found if several else found[0]
