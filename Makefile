@@ -8,7 +8,7 @@ PREFIX   ?= /usr/local
 FLAGS    ?=
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps deps-test configure demo test test-long test-gpu test-referees fuzz bench asan tsan install uninstall clean format docs dist test-dist deb test-deb site
+.PHONY: all deps deps-test configure demo test test-long test-gpu test-referees fuzz bench asan tsan install uninstall wheel python clean format docs dist test-dist deb test-deb site
 .NOTPARALLEL: # the targets are steps; each is parallel inside
 
 all: configure
@@ -37,7 +37,7 @@ demo: deps configure
 #   make test T=plan      make test T=plan:wait      make test T="ir plan:wait"
 ifdef T
 test: deps-test configure
-	@$(CMAKE) --build $(BUILD) -j $(JOBS) $(if $(filter install install:%,$(T)),,--target $(foreach t,$(T),test_$(firstword $(subst :, ,$(t)))))
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) $(if $(filter install install:%,$(T)),,--target $(foreach t,$(T),$(patsubst test_python,build_for_python,test_$(firstword $(subst :, ,$(t))))))
 	@tests/run $(BUILD) $(T)
 else
 test: deps-test all
@@ -104,6 +104,14 @@ deb: deps-test
 test-deb: deb
 	@tests/install/deb_test $(BUILD)-deb
 
+# A wheel of the Python package, with library and program inside, for machines that have nothing but Python: $(BUILD)/wheel.
+wheel:
+	@python3 python/build_sluice.py $(BUILD)/wheel
+
+# What the Python package has of include/sluice.h, written anew.
+python:
+	@python3 python/generate.py
+
 # docs/config.md and docs/commands.md are printed by the program from its tables; a test writes the table of docs/resume.md.
 docs: all
 	@$(BUILD)/sluice config --markdown > docs/config.md
@@ -114,4 +122,4 @@ format:
 	@clang-format -i $$(git ls-files '*.c' '*.h')
 
 clean:
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-clang $(BUILD)-gcc $(BUILD)-dist $(BUILD)-deb
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-clang $(BUILD)-gcc $(BUILD)-dist $(BUILD)-deb build-wheel

@@ -242,8 +242,8 @@ class _Job:
     """A call of sluice_job_*: options, callbacks, and what came back."""
 
     config: Config
-    tell: Callable[[Event], None]
-    wants_steps: bool = True
+    take: Callable[[Event], None]  # told every event
+    tell: Callable[[Event], None] = lambda event: None  # the caller's callbacks, until one fails
     failure: BaseException | None = None
 
     def run(self, function: Any, fields: Mapping[str, Any], file_field: str | None = None) -> tuple[int, str, str]:
@@ -252,18 +252,14 @@ class _Job:
         options = make(header.sluice_job_options)
         for name, value in fields.items():
             setattr(options, name, value)
-        step = int(header.sluice_event_kind.SLUICE_EVENT_STEP)
 
         def on_event(_user: Any, pointer: Any) -> None:
-            event = pointer.contents
-            if event.kind == step and not self.wants_steps:
-                return
-            if self.failure is not None:
-                return
             try:
-                made = read_event(event)
+                made = read_event(pointer.contents)
                 if made is not None:
-                    self.tell(made)
+                    self.take(made)
+                    if self.failure is None:
+                        self.tell(made)
             except BaseException as e:  # it must not pass through C
                 self.failure = e
                 requests.stop.value = signal.SIGTERM
@@ -436,7 +432,6 @@ def train(
     drawn = make_progress(progress)
 
     def tell(event: Event) -> None:
-        run.take(event)
         if drawn is not None:
             drawn.tell(event)
         if on_event is not None:
@@ -450,7 +445,7 @@ def train(
                 raise UsageError("train: give ranks or world, not both")
             _train_in_processes(made, run, tell, ranks, resume, machine, trace)
             return run
-        job = _Job(made, tell)
+        job = _Job(made, run.take, tell)
         fields: dict[str, Any] = {"resume": resume}
         if machine is not None:
             fields["machine"] = encode(machine)
@@ -510,10 +505,12 @@ def _train_in_processes(
             with process:
                 for line in _lines(process):
                     event = read_json(line, steps)
-                    if event is None or failure is not None:
+                    if event is None:
                         continue
+                    run.take(event)
                     try:
-                        tell(event)
+                        if failure is None:
+                            tell(event)
                     except BaseException as e:
                         failure = e
                         process.send_signal(signal.SIGTERM)
