@@ -821,6 +821,12 @@ typedef struct sluice_job_options {
     const char *report;
     /* train: file to append to, .jsonl: the lines of checkpoint.path/log.jsonl; .csv: a row a step (docs/watch.md). NULL: none */
     const char *log_file;
+    /* plan: for a machine by name instead of `machine`: a GPU such as "rtx4090", or a machine such as "dgx-h100"; NULL: none.
+     * One rank for each GPU, unless `ranks` says otherwise. sluice_known_machines prints the names. */
+    const char *gpu;
+    int gpus;           /* of `gpu`; 0: one, or as many as the machine has */
+    uint64_t ram_bytes; /* of a machine of `gpu`; 0: as much as it usually has */
+    const char *host;   /* that `gpu` is in, by name; NULL: the usual one */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 
@@ -887,6 +893,9 @@ SLUICE_API sluice_status sluice_merge(const char *base, const char *adapter, con
  * machine_file if not NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no
  * other thread may run, and nothing of this process may have used CUDA. Progress goes to `out`, which is
  * flushed. */
+/* Every machine that sluice_job_options.gpu and .host know by name, with its numbers; and every model that model.path does. */
+SLUICE_API void sluice_known_machines(FILE *out);
+SLUICE_API void sluice_known_models(FILE *out);
 SLUICE_API sluice_status sluice_devices(bool measure, int ranks, sluice_device device, const char *machine_file,
                                         FILE *out);
 /* Checks what training uses on this machine: CPU, memory, limits, GPU and its libraries, MPI, and `folder`, where checkpoints

@@ -30,7 +30,8 @@ typedef struct argument {
 
 static const argument arguments[] = {
     { "model", ARG_TEXT, AT(model), "FOLDER", WITH_CONFIG,
-      "folder of a model as Hugging Face's transformers keeps it; the same as model.path, and enough without CONFIG",
+      "folder of a model as Hugging Face's transformers keeps it; the same as model.path, and enough without CONFIG; plan: "
+      "or the name of a published model, such as llama-3.1-8b",
       0 },
     { "data", ARG_TEXT, AT(data), "FILE", WITH_CONFIG,
       "data: data.path, and data.type by the file: .jsonl, .json (also .gz), .bin and .npy of tokens, or text", 0 },
@@ -114,6 +115,15 @@ static const argument arguments[] = {
       0 },
     { "log", ARG_TEXT, AT(log), "FILE", " train ",
       "append what happens to FILE: .jsonl has every event, .csv a row a step (docs/watch.md)", 0 },
+    { "gpu", ARG_TEXT, AT(gpu), "NAME", " plan ",
+      "plan for this GPU or machine, such as rtx4090 or dgx-h100, which need not be here; list: print all names", 0 },
+    { "gpus", ARG_INTEGER, AT(gpus), "N", " plan ", "so many of them, one rank each; default: one, or all of the machine",
+      1 },
+    { "ram", ARG_SIZE, AT(ram), "SIZE", " plan ", "host memory of the machine of --gpu, such as 64GiB", 1 << 20 },
+    { "host", ARG_TEXT, AT(host), "NAME", " plan ", "processor and memory beside --gpu, such as desktop-ddr5", 0 },
+    { "what-if", ARG_FLAG, AT(what_if), NULL, " plan ",
+      "plan also what could be chosen otherwise: adapters, states, clipping, micro-batch, RAM, GPUs, stage", 0 },
+    { "known", ARG_FLAG, AT(known), NULL, " devices ", "print the machines and models that plan knows by name", 0 },
     { "trace", ARG_TEXT, AT(trace), "FILE", " train ",
       "write a timeline of one step, predicted and measured, for Perfetto or chrome://tracing (docs/trace.md)", 0 },
     { "report", ARG_PAGE, AT(report), "[FILE.html]", " plan train ",
@@ -279,6 +289,12 @@ static bool bad_option(const cli_command *command, int answer, char **argv)
     return unknown_option(command, optopt != 0 ? letter : argv[optind - 1]);
 }
 
+/* Of names, which needs nothing else. */
+static bool asks_for_list(const cli_arguments *a)
+{
+    return a->gpu != NULL && strcmp(a->gpu, "list") == 0;
+}
+
 static bool read_operand(const cli_command *command, int argc, char **argv, cli_arguments *out)
 {
     int allowed = command->operand != NULL;
@@ -287,7 +303,7 @@ static bool read_operand(const cli_command *command, int argc, char **argv, cli_
         cli_usage("%s: unexpected argument \"%s\"", command->name, argv[allowed]);
         return false;
     }
-    if (argc < allowed && !command->operand_optional && !out->help && out->model == NULL) {
+    if (argc < allowed && !command->operand_optional && !out->help && out->model == NULL && !asks_for_list(out)) {
         cli_usage("%s: %s is missing; see sluice %s --help", command->name, command->operand, command->name);
         return false;
     }
@@ -357,6 +373,8 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments 
                             .seed = -1,
                             .batch = -1,
                             .threads = -1,
+                            .gpus = -1,
+                            .ram = -1,
                             .validation = -1 };
     out->sets = calloc(2 * (size_t)argc, sizeof *out->sets); /* every argument may be one, or a stop string */
     if (out->sets == NULL) {

@@ -33,6 +33,9 @@ typedef struct cli_arguments {
     bool lines, llmc, special_tokens, add_special; /* tokenize */
     const char *eos, *validation_out;              /* NULL: not given */
     int64_t threads;                               /* -1: not given */
+    const char *gpu, *host;                        /* plan; NULL: not given */
+    int64_t gpus, ram;                             /* plan; -1: not given */
+    bool what_if, known;
     double validation;                             /* -1: not given */
 } cli_arguments;
 

@@ -20,6 +20,11 @@ bool cli_device(const char *name, sluice_device *out)
 int cli_devices(const cli_arguments *a)
 {
     sluice_device device = SLUICE_DEVICE_AUTO;
+    if (a->known) {
+        sluice_known_machines(stdout);
+        sluice_known_models(stdout);
+        return 0;
+    }
     if (a->machine != NULL && !a->measure)
         return cli_usage("devices: --machine writes what --measure measures; give both");
     if (a->ranks > 0 && !a->measure) return cli_usage("devices: --ranks says how --measure measures; give both");

@@ -67,6 +67,7 @@ static sluice_status set_options(sluice_config *config, const cli_arguments *a)
     if (status == SLUICE_OK && a->data != NULL) status = sluice_config_set(config, "data.type=null");
     if (status == SLUICE_OK && a->lora) status = sluice_config_set(config, "lora.enabled=true");
     if (status == SLUICE_OK) status = set_text(config, "lora.path", a->adapter, "");
+    if (status == SLUICE_OK && a->gpu != NULL) status = sluice_config_set(config, "device=cuda");
     return status == SLUICE_OK ? set_text(config, "save", a->save, "/") : status;
 }
 
@@ -96,6 +97,10 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     out->log_user = (void *)a;
     if (a->ranks > 0) out->ranks = (int)a->ranks;
     out->machine = a->machine;
+    out->gpu = a->gpu;
+    out->host = a->host;
+    if (a->gpus > 0) out->gpus = (int)a->gpus;
+    if (a->ram > 0) out->ram_bytes = (uint64_t)a->ram;
     out->trace = a->trace;
     out->report = a->report;
     out->log_file = a->log;

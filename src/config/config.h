@@ -100,6 +100,7 @@ typedef struct sl_settings {
         bool adam_w_mode, torch_adam;
         bool lora;        /* adapters with usual settings (lora.enabled) */
         bool chosen_save; /* nobody named `save`: only training writes there, and over nothing */
+        bool only_name;   /* model.path is the name of a published model: its shape is known, its weights are not here */
         bool no_data;     /* a configuration without a file names none: random tokens stand for it */
         bool
             open_batch; /* nobody said how large micro-batches are: what is resolved is careful, and may be chosen again */

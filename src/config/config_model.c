@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "config/config_rows.h"
+#include "core/io.h"
 #include "core/status.h"
+#include "format/known_models.h"
 #include "format/weights_set.h"
 
 /* The tokens in a sample where nobody says: models are made for contexts that few machines train. */
@@ -117,17 +119,31 @@ static void choose_fresh(const sluice_config *c, const sl_model_config *m, sl_se
     s->model.fresh_count = m->family == SL_DECODER_BERT && lacks_pooler(s->path) ? 2 : 1;
 }
 
+/* The config.json of the folder; or where there is no such folder, that of a published model of this name. */
+static sluice_status read_folder(sl_settings *s)
+{
+    char near[160], message[SL_MESSAGE_BYTES];
+    sl_model_config *m = &s->model.folder;
+    bool is_name = !sl_path_exists(s->path);
+    s->given.only_name = is_name && sl_known_model(s->path, m);
+    if (s->given.only_name) return SLUICE_OK;
+    sluice_status st = sl_model_config_read(s->path, m, NULL);
+    if (st == SLUICE_OK || !is_name || sl_known_model_nearest(s->path, near, sizeof near)[0] == '\0') return st;
+    sl_error_copy(message);
+    return sl_fail(st, "%s; nor is a published model called so; near it: %s", message, near);
+}
+
 sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log, sl_settings *s)
 {
     sl_model_config *m = &s->model.folder;
     if (s->path[0] == '\0') return SLUICE_OK;
-    SL_TRY(sl_model_config_read(s->path, m, NULL));
+    SL_TRY(read_folder(s));
     SL_TRY(take(c, "model.type", (sl_config_value){ .text = sl_decoder_name(m->family) }, s));
     SL_TRY(take_sizes(c, m, s));
     SL_TRY(take_traits(c, m, s));
     choose_context(c, m, log, s);
     note_dropout(m, s, log);
     choose_fresh(c, m, s);
-    if (s->initial_weights[0] == '\0') s->initial_weights = s->path;
+    if (s->initial_weights[0] == '\0' && !s->given.only_name) s->initial_weights = s->path;
     return SLUICE_OK;
 }

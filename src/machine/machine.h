@@ -50,6 +50,8 @@ typedef struct sl_machine_description {
     bool is_cuda;            /* the device is a GPU */
     char gpu[64];            /* its name, for people; empty: none, or not known */
     uint64_t pinnable_bytes; /* of host memory, for copies to a GPU; 0: not known */
+    bool gpus_meet;          /* GPUs of several ranks reach each other without the host's memory (NCCL) */
+    int host_cores;          /* of one rank; 0: not known */
 } sl_machine_description;
 
 /* This machine by micro-benchmarks, some seconds long (45 with a GPU): `ranks` processes at once, each with its share

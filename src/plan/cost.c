@@ -97,6 +97,18 @@ static bool is_narrow(const sl_machine *m, sluice_dtype type)
     return type == SLUICE_BF16 || (type == SLUICE_F16 && !m->kernels_take_turns);
 }
 
+/* Of the general rates, what the kernel of a step on the device reaches. Heads between 64 and 128 wide are in between. */
+static double kernel_share(const sl_plan *p, sl_op op, int node)
+{
+    const sl_machine *m = &p->machine;
+    double share = m->share[op] > 0 ? m->share[op] : 1;
+    bool attends = op == SL_OP_ATTENTION || op == SL_OP_ATTENTION_GRAD;
+    if (!attends || m->narrow_heads <= 0 || node < 0) return share;
+    double width = p->graph->nodes[node].attrs.attention.head_width, wide = (width - 64) / 64;
+    wide = wide < 0 ? 0 : wide > 1 ? 1 : wide;
+    return share * (m->narrow_heads + wide * (1 - m->narrow_heads));
+}
+
 /* By the measured points of the op; without any, the slower of arithmetic and memory at the general rates. `node`: -1, or
  * of the graph. */
 static double work_seconds(const sl_plan *p, sl_op op, int node, bool on_host, sl_cost cost)
@@ -113,7 +125,8 @@ static double work_seconds(const sl_plan *p, sl_op op, int node, bool on_host, s
     if (attention && m->attention_fraction > 0) flops_rate *= m->attention_fraction;
     double compute = cost.flops / flops_rate;
     double memory = cost.bytes / (on_host ? m->update_bytes_per_second : m->device_bytes_per_second);
-    return m->kernel_latency + (compute > memory ? compute : memory);
+    double seconds = compute > memory ? compute : memory;
+    return m->kernel_latency + (on_host ? seconds : seconds / kernel_share(p, op, node));
 }
 
 static double kernel_seconds(const sl_plan *p, const sl_step *s)

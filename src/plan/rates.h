@@ -31,6 +31,8 @@ typedef struct sl_machine {
     double gemm_16bit_flops;        /* those of bf16 operands, on a GPU of f16 too; 0: as gemm_flops */
     double attention_fraction;      /* of the rate of products that attention reaches; 0: all of it */
     double vector_flops;            /* everything else */
+    double share[SL_OP_COUNT];      /* of these and the next, what kernels of an op reach; 0: all */
+    double narrow_heads;            /* of that, what attention reaches with heads 64 wide or less; 0: all */
     double device_bytes_per_second; /* what kernels read and write */
     double update_bytes_per_second; /* the optimizer, where it runs on the host */
     double link_bytes_per_second[SL_LINK_COUNT];

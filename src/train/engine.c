@@ -118,13 +118,19 @@ static sluice_status check_threads(const sluice_engine *e, const sl_engine_optio
         e->ranks->place.cpus);
 }
 
+static int cpus_of_rank(const sluice_engine *e, const sl_engine_options *o)
+{
+    bool described = o->machine != NULL && o->plan_only && o->machine->host_cores > 0;
+    return described ? o->machine->host_cores : e->ranks->place.cpus;
+}
+
 static sluice_status create(sluice_engine *e, const sl_engine_options *o)
 {
     e->ranks = o->ranks != NULL ? o->ranks : &e->own_ranks;
     if (o->ranks == NULL) SL_TRY(sl_ranks_open(o->world, &e->own_ranks));
     const sl_settings *s = o->settings;
     /* without a setting: this rank's share of the machine's CPUs */
-    int threads = e->threads = s->device.threads > 0 ? s->device.threads : e->ranks->place.cpus;
+    int threads = e->threads = s->device.threads > 0 ? s->device.threads : cpus_of_rank(e, o);
     SL_TRY(count_micro_batches(e, s->plan.accumulation, o->plan_only ? s->plan.rank_count : e->ranks->count));
     sl_engine_use_scale(e);
     sluice_status st = sl_machine_isa(&e->isa);

@@ -153,8 +153,11 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
         p.rank_count = e->ranks->count;
     }
     p.early_updates &= s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
-    /* a plan that is not run goes by the setting: what ranks of another machine would find is not known here */
-    bool reaches_gpus = o->plan_only ? s->device.comm == SL_GPU_COMM_NCCL : sl_comm_reaches_gpus(sl_engine_comm(e));
+    /* a plan that is not run goes by the setting and the description: what ranks of another machine would find is not
+     * known here */
+    bool meet = s->device.comm == SL_GPU_COMM_NCCL ||
+                (s->device.comm == SL_GPU_COMM_AUTO && o->machine != NULL && o->machine->gpus_meet);
+    bool reaches_gpus = o->plan_only ? meet : sl_comm_reaches_gpus(sl_engine_comm(e));
     p.comm_on_host = e->device.is_cuda && p.rank_count > 1 && !reaches_gpus;
     SL_TRY(compare_ranks(e, o));
     SL_TRY(sl_engine_set_budgets(e, o, threads, &p));

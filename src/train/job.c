@@ -15,6 +15,7 @@
 #include "data/ahead.h"
 #include "format/adapter_config.h"
 #include "ir/tile.h"
+#include "machine/known.h"
 #include "machine/recall.h"
 #include "train/predictions.h"
 #include "train/run.h"
@@ -56,6 +57,11 @@ static sluice_status check_sampling(const sluice_job_options *o, const char *cal
 static sluice_status check_numbers(const sluice_job_options *o, sl_job_purpose purpose, const char *call)
 {
     if (o->ranks < 0) return sl_fail(SLUICE_ERR_USAGE, "%s: options.ranks is %d, must be 0 or more", call, o->ranks);
+    if (o->gpus < 0) return sl_fail(SLUICE_ERR_USAGE, "%s: options.gpus is %d, must be 0 or more", call, o->gpus);
+    if (o->gpu != NULL && o->machine != NULL)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: a machine is given by name and by file; give one of them", call);
+    if (o->gpu != NULL && purpose != SL_JOB_PLAN)
+        return sl_fail(SLUICE_ERR_USAGE, "%s: a machine by name is for plans; a run has the machine it is on", call);
     if (purpose != SL_JOB_GENERATE) return SLUICE_OK;
     if (o->tokens < 1)
         return sl_fail(SLUICE_ERR_USAGE, "%s: options.tokens is %lld, must be at least 1", call, (long long)o->tokens);
@@ -316,9 +322,25 @@ static uint64_t outside_bytes(sl_job *j, sl_job_purpose purpose, bool evaluates,
     return bytes + batch_bytes(j);
 }
 
+sluice_status sl_job_describe_machine(const sluice_job_options *o, sl_machine_description *out, bool *described)
+{
+    int ranks;
+    const sl_machine_choice choice = sl_machine_choose(o->machine);
+    *described = choice.file != NULL || o->gpu != NULL;
+    if (o->gpu == NULL) return choice.file != NULL ? sl_machine_read(choice.file, out) : SLUICE_OK;
+    int gpus = o->gpus > 0 ? o->gpus : o->ranks;
+    return sl_machine_named(&(sl_machine_query){ o->gpu, gpus, o->ram_bytes, o->host }, out, &ranks);
+}
+
 int sl_job_planned_ranks(const sluice_job_options *o)
 {
-    return o->ranks > 0 ? o->ranks : sluice_world_size(o->world);
+    sl_machine_description d;
+    int ranks = o->ranks > 0 ? o->ranks : sluice_world_size(o->world);
+    if (o->ranks > 0 || o->gpu == NULL) return ranks;
+    /* a name that is not known is refused where the machine is described */
+    return sl_machine_named(&(sl_machine_query){ o->gpu, o->gpus, o->ram_bytes, o->host }, &d, &ranks) == SLUICE_OK
+               ? ranks
+               : 1;
 }
 
 /* Rank 0 speaks for all. */
@@ -411,13 +433,13 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     if (purpose == SL_JOB_PLAN) {
         j->settings.plan.rank_count = sl_job_planned_ranks(o);
         /* as train --ranks would share this machine out; a file describes what each rank has */
-        if (choice.file == NULL) j->ranks.local = j->settings.plan.rank_count;
+        if (choice.file == NULL && o->gpu == NULL) j->ranks.local = j->settings.plan.rank_count;
     }
-    if (choice.file != NULL && e.training) {
-        SL_TRY(sl_ranks_agree(&j->ranks, "reading the machine", sl_machine_read(choice.file, &machine)));
-        e.machine = &machine;
-    }
-    e.measures = choice.measures && e.training;
+    bool described = false;
+    if (e.training)
+        SL_TRY(sl_ranks_agree(&j->ranks, "reading the machine", sl_job_describe_machine(o, &machine, &described)));
+    if (described) e.machine = &machine;
+    e.measures = choice.measures && e.training && !described;
     e.extra_bytes = outside_bytes(j, purpose, j->settings.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     if (purpose == SL_JOB_GENERATE) return SLUICE_OK;
@@ -540,6 +562,11 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     SL_TRY(sl_job_choose_batch(j, o, purpose));
     if (j->settings.given.chosen_save)
         SL_TRY(sl_ranks_agree(&j->ranks, "choosing the folder", settle_chosen_save(&j->settings, o, purpose)));
+    if (j->settings.given.only_name && purpose != SL_JOB_PLAN)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "%s is the name of a published model, which is enough for a plan; give its folder, with config.json "
+                       "and weights, for anything else",
+                       sl_quote(j->settings.path).text);
     if (j->settings.given.no_data && (purpose == SL_JOB_TRAIN || purpose == SL_JOB_EVALUATE))
         return sl_fail(SLUICE_ERR_USAGE, "data.type is missing: say what to %s on, as in --data FILE",
                        purpose == SL_JOB_TRAIN ? "train" : "evaluate");

@@ -87,6 +87,8 @@ void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, bool validates)
 sluice_status sl_job_let_grow(sl_settings *s, int ranks, sl_batch_growth *out);
 /* Of a plan. */
 int sl_job_planned_ranks(const sluice_job_options *o);
+/* The machine that a plan is for where it is not this one: by file or by name. *out: *described says whether there is one. */
+sluice_status sl_job_describe_machine(const sluice_job_options *o, sl_machine_description *out, bool *described);
 /* The model as the job has it, for other options. *out is the caller's, also after a failure. */
 sluice_status sl_job_build_graph(const sl_job *j, const sl_model_options *m, bool trains, sluice_graph **out,
                                  sl_model_info *info);

@@ -54,14 +54,13 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
     sl_machine_description machine;
     sl_ranks alone = { .comm = NULL };
     sl_batch_growth growth;
-    const sl_machine_choice choice = sl_machine_choose(o->machine);
-    bool described = purpose == SL_JOB_PLAN && choice.file != NULL;
+    bool described = false;
     s.optim.groups = s.groups;
     sl_config_choose_batch(out->rows, &s);
     expect_data(&s, purpose);
     s.plan.rank_count = purpose == SL_JOB_TRAIN ? j->ranks.count : sl_job_planned_ranks(o);
     SL_TRY(sl_job_let_grow(&s, s.plan.rank_count, &growth));
-    if (described) SL_TRY(sl_machine_read(choice.file, &machine));
+    if (purpose == SL_JOB_PLAN) SL_TRY(sl_job_describe_machine(o, &machine, &described));
     sluice_status st = sl_ranks_open(NULL, &alone);
     if (st == SLUICE_OK) {
         alone.local = purpose == SL_JOB_TRAIN ? j->ranks.local : described ? 1 : s.plan.rank_count;

@@ -646,7 +646,7 @@ sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *
                        "--report: a plan has no folder to put the page in; name its file, --report FILE.html");
     sluice_status st = sl_job_open(&j, c, &o, SL_JOB_PLAN);
     const uint64_t *told = j.settings.plan.budget;
-    bool shared = o.ranks > 1 && o.machine == NULL && (told[SL_TIER_DEVICE] == 0 || told[SL_TIER_HOST] == 0);
+    bool shared = o.ranks > 1 && o.machine == NULL && o.gpu == NULL && (told[SL_TIER_DEVICE] == 0 || told[SL_TIER_HOST] == 0);
     if (st == SLUICE_ERR_NO_FIT && shared) {
         /* without a file the ranks share this machine, which whoever plans for a cluster may not have meant */
         char message[SL_MESSAGE_BYTES];
