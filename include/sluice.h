@@ -706,6 +706,13 @@ typedef struct sluice_event {
     /* EVAL: the name of the metric that judges. RESUMED: likewise, where the checkpoint knows the best evaluation so far; it is
      * metrics[0], after best_step. NULL: nothing is known */
     const char *judge;
+    /* PLAN. Of sluice_job_plan there is an event for what does not fit, too: with `fits` false, and of the numbers above ranks
+     * and stage alone. Bytes of one rank, with what is outside its arenas; where device and host are one memory, as the
+     * host's. */
+    bool fits;
+    sluice_memory needs, has; /* of what does not fit: the least that any placement needs */
+    const char *limit;        /* what a step waits for most: "the GPU", "the CPU update", ...; NULL: not known */
+    const char *verdict;      /* all that in a sentence; valid during the call */
 } sluice_event;
 
 /* An event as one object of JSON, as `sluice train --json` prints it, without a newline. Returns its length, which may be
@@ -896,6 +903,9 @@ SLUICE_API sluice_status sluice_merge(const char *base, const char *adapter, con
 /* Every machine that sluice_job_options.gpu and .host know by name, with its numbers; and every model that model.path does. */
 SLUICE_API void sluice_known_machines(FILE *out);
 SLUICE_API void sluice_known_models(FILE *out);
+/* The largest models of a Llama's shape that this machine trains in bf16 with one row of 2,048 tokens, by memory: all weights
+ * with AdamW, and with adapters. A line, or nothing where none fits. */
+SLUICE_API sluice_status sluice_largest_models(const int *stop, FILE *out);
 SLUICE_API sluice_status sluice_devices(bool measure, int ranks, sluice_device device, const char *machine_file,
                                         FILE *out);
 /* Checks what training uses on this machine: CPU, memory, limits, GPU and its libraries, MPI, and `folder`, where checkpoints

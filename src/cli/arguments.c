@@ -30,7 +30,8 @@ typedef struct argument {
 
 static const argument arguments[] = {
     { "model", ARG_TEXT, AT(model), "FOLDER", WITH_CONFIG,
-      "folder of a model as Hugging Face's transformers keeps it; the same as model.path, and enough without CONFIG; plan: "
+      "folder of a model as Hugging Face's transformers keeps it; the same as model.path, and enough without CONFIG; "
+      "plan: "
       "or the name of a published model, such as llama-3.1-8b",
       0 },
     { "data", ARG_TEXT, AT(data), "FILE", WITH_CONFIG,
@@ -117,8 +118,8 @@ static const argument arguments[] = {
       "append what happens to FILE: .jsonl has every event, .csv a row a step (docs/watch.md)", 0 },
     { "gpu", ARG_TEXT, AT(gpu), "NAME", " plan ",
       "plan for this GPU or machine, such as rtx4090 or dgx-h100, which need not be here; list: print all names", 0 },
-    { "gpus", ARG_INTEGER, AT(gpus), "N", " plan ", "so many of them, one rank each; default: one, or all of the machine",
-      1 },
+    { "gpus", ARG_INTEGER, AT(gpus), "N", " plan ",
+      "so many of them, one rank each; default: one, or all of the machine", 1 },
     { "ram", ARG_SIZE, AT(ram), "SIZE", " plan ", "host memory of the machine of --gpu, such as 64GiB", 1 << 20 },
     { "host", ARG_TEXT, AT(host), "NAME", " plan ", "processor and memory beside --gpu, such as desktop-ddr5", 0 },
     { "what-if", ARG_FLAG, AT(what_if), NULL, " plan ",

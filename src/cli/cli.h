@@ -87,15 +87,26 @@ bool cli_float_type(const char *name, sluice_dtype *out);
 bool cli_device(const char *name, sluice_device *out);
 /* How many ranks a launcher such as mpirun has started this process among; 1: alone. */
 int cli_launched_ranks(void);
-/* Loads the configuration and applies --set. Returns 0, or the exit status after a message. */
+/* Loads the configuration and applies the options that stand for keys, and --set. */
+sluice_status cli_make_config(const cli_arguments *a, sluice_config **out);
+/* The same. Returns 0, or the exit status after a message. */
 int cli_load_config(const cli_arguments *a, sluice_config **out);
 /* Job options with everything that the command line says. */
 void cli_job_options(const cli_arguments *a, sluice_job_options *out);
 /* Runs a job that only reads its configuration and writes results: to standard output, or to the file --out names. Told as it
- * goes on standard error; signals stop it. */
-int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o));
+ * goes on standard error; signals stop it. `refusal`, where not NULL, gets the verdict of a plan that does not fit. */
+int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o),
+                char *refusal, size_t bytes);
 /* sluice_log_fn that writes warnings, notes unless quiet, and details with --notes, to standard error; `user` is the cli_arguments. */
 void cli_log(void *user, sluice_log_level level, const char *line);
+
+/* ---- what_if.c ---- */
+
+/* Plans what could be chosen otherwise, and prints a row for each: a table, or with --json an event. Returns the exit
+ * status. */
+int cli_what_if(const cli_arguments *a);
+/* Of what does not fit: the choices that do, as "--lora (12.1k tokens/s), --ram 128GiB (2.4k tokens/s)"; "" where none does. */
+void cli_what_would_help(const cli_arguments *a, char *out, size_t bytes);
 
 /* ---- signals.c ---- */
 

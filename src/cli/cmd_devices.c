@@ -31,5 +31,8 @@ int cli_devices(const cli_arguments *a)
     if (a->device != NULL && !a->measure) return cli_usage("devices: --device says what --measure measures; give both");
     if (a->device != NULL && !cli_device(a->device, &device))
         return cli_usage("devices: --device is \"%s\"; give auto, cpu or cuda", a->device);
-    return cli_report(sluice_devices(a->measure, a->ranks > 0 ? (int)a->ranks : 1, device, a->machine, stdout));
+    sluice_status status = sluice_devices(a->measure, a->ranks > 0 ? (int)a->ranks : 1, device, a->machine, stdout);
+    fflush(stdout);
+    if (status == SLUICE_OK) status = sluice_largest_models(NULL, stdout);
+    return cli_report(status);
 }

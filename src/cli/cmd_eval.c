@@ -3,5 +3,5 @@
 
 int cli_eval(const cli_arguments *a)
 {
-    return cli_run_job(a, sluice_job_eval);
+    return cli_run_job(a, sluice_job_eval, NULL, 0);
 }

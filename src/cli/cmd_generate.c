@@ -3,5 +3,5 @@
 
 int cli_generate(const cli_arguments *a)
 {
-    return cli_run_job(a, sluice_job_generate);
+    return cli_run_job(a, sluice_job_generate, NULL, 0);
 }

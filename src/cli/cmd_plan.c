@@ -3,8 +3,17 @@
 
 #include "cli/cli.h"
 
+/* The first line of a plan that there is none of. With --gpu, the choices that would fit stand behind it. */
+static void tell_refusal(const cli_arguments *a, const char *verdict)
+{
+    char help[512] = "";
+    if (a->gpu != NULL) cli_what_would_help(a, help, sizeof help);
+    printf("%s%s%s\n", verdict, help[0] != '\0' ? "; what would help: " : "", help);
+}
+
 int cli_plan(const cli_arguments *a)
 {
+    char verdict[512] = "";
     const char *alone = a->gpus > 0 ? "gpus" : a->ram > 0 ? "ram" : a->host != NULL ? "host" : NULL;
     if (a->gpu != NULL && strcmp(a->gpu, "list") == 0) {
         sluice_known_machines(stdout);
@@ -15,5 +24,10 @@ int cli_plan(const cli_arguments *a)
     if (a->gpus > 0 && a->ranks > 0 && a->gpus != a->ranks)
         return cli_usage("plan: --gpus %lld and --ranks %lld are given; every GPU is a rank: give one of them",
                          (long long)a->gpus, (long long)a->ranks);
-    return cli_run_job(a, sluice_job_plan);
+    int status = cli_run_job(a, sluice_job_plan, verdict, sizeof verdict);
+    if (verdict[0] != '\0' && !a->json) tell_refusal(a, verdict);
+    bool planned = status == 0 || status == sluice_exit_status(SLUICE_ERR_NO_FIT);
+    if (!a->what_if || !planned) return status;
+    int what_if = cli_what_if(a);
+    return what_if != 0 ? what_if : status;
 }

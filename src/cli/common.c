@@ -71,20 +71,23 @@ static sluice_status set_options(sluice_config *config, const cli_arguments *a)
     return status == SLUICE_OK ? set_text(config, "save", a->save, "/") : status;
 }
 
-int cli_load_config(const cli_arguments *a, sluice_config **out)
+sluice_status cli_make_config(const cli_arguments *a, sluice_config **out)
 {
     sluice_config *config;
     sluice_status status = a->operand != NULL ? sluice_config_load(a->operand, &config) : sluice_config_create(&config);
-    if (status != SLUICE_OK) return cli_report(status);
+    if (status != SLUICE_OK) return status;
     status = set_options(config, a);
     for (int i = 0; i < a->set_count && status == SLUICE_OK; i++) status = sluice_config_set(config, a->sets[i]);
-    if (status != SLUICE_OK) {
-        int exit_status = cli_report(status);
+    if (status == SLUICE_OK)
+        *out = config;
+    else
         sluice_config_destroy(config);
-        return exit_status;
-    }
-    *out = config;
-    return 0;
+    return status;
+}
+
+int cli_load_config(const cli_arguments *a, sluice_config **out)
+{
+    return cli_report(cli_make_config(a, out));
 }
 
 void cli_job_options(const cli_arguments *a, sluice_job_options *out)
@@ -134,12 +137,16 @@ typedef struct teller {
     const cli_arguments *arguments;
     cli_events events;
     cli_progress progress; /* on standard error: results are on standard output */
+    char *refusal;         /* gets the verdict of a plan that does not fit; NULL: nobody asks */
+    size_t refusal_bytes;
 } teller;
 
 /* Results as JSON; what takes its time, such as loading weights, as a line on a terminal. */
 static void on_event(void *user, const sluice_event *event)
 {
     teller *t = user;
+    if (event->kind == SLUICE_EVENT_PLAN && !event->fits && t->refusal != NULL)
+        snprintf(t->refusal, t->refusal_bytes, "%s", event->verdict);
     if (event->kind == SLUICE_EVENT_PHASE) {
         if (t->progress.line && !t->arguments->quiet) cli_progress_event(&t->progress, event);
     } else if (t->arguments->json) {
@@ -164,11 +171,12 @@ static int close_results(FILE *out, const char *path, int status)
     return status == 0 ? sluice_exit_status(SLUICE_ERR_IO) : status;
 }
 
-int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o))
+int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o),
+                char *refusal, size_t bytes)
 {
     sluice_config *config;
     sluice_job_options options;
-    teller t = { .arguments = a, .events = { .out = stdout } };
+    teller t = { .arguments = a, .events = { .out = stdout }, .refusal = refusal, .refusal_bytes = bytes };
     if (cli_launched_ranks() > 1)
         return cli_usage(
             "started by a launcher as one of %d ranks, but only train runs on several: start it without the launcher",

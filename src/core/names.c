@@ -94,7 +94,10 @@ const char *sl_names_nearest(const char *name, const char *const *lists, size_t 
     for (int k = 0; k < TOLD && nearest[k] != NULL; k++) {
         bool last = k + 1 == TOLD || nearest[k + 1] == NULL;
         size_t used = strlen(buf);
-        snprintf(buf + used, bytes - used, "%s%s", k == 0 ? "" : last ? " or " : ", ",
+        snprintf(buf + used, bytes - used, "%s%s",
+                 k == 0 ? ""
+                 : last ? " or "
+                        : ", ",
                  sl_name_first(nearest[k], first, sizeof first));
     }
     return buf;

@@ -15,7 +15,7 @@ typedef struct known_model {
 #define TIED   ",\"tie_word_embeddings\":true"
 #define UNTIED ",\"tie_word_embeddings\":false"
 #define LLAMA3                                                                                                         \
-    ",\"rms_norm_eps\":1e-5,\"rope_theta\":5e5,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"              \
+    ",\"rms_norm_eps\":1e-5,\"rope_theta\":5e5,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"             \
     "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}"
 #define QWEN   ",\"rope_theta\":1e6,\"use_sliding_window\":false"
 #define GEMMA2 ",\"sliding_window\":4096,\"query_pre_attn_scalar\":256"
@@ -78,14 +78,13 @@ static void write_config(const known_model *m, char *out, size_t bytes)
                  m->width, m->layers, m->heads, m->vocabulary, m->context, m->more);
         return;
     }
-    used = (size_t)snprintf(out, bytes,
-                            "{\"model_type\":\"%s\",\"hidden_size\":%d,\"num_hidden_layers\":%d,"
-                            "\"num_attention_heads\":%d,\"intermediate_size\":%d,\"vocab_size\":%d,"
-                            "\"max_position_embeddings\":%d,\"torch_dtype\":\"bfloat16\"%s",
-                            m->family, m->width, m->layers, m->heads, m->feed_forward, m->vocabulary, m->context,
-                            m->more);
-    if (m->kv_heads > 0)
-        used += (size_t)snprintf(out + used, bytes - used, ",\"num_key_value_heads\":%d", m->kv_heads);
+    used =
+        (size_t)snprintf(out, bytes,
+                         "{\"model_type\":\"%s\",\"hidden_size\":%d,\"num_hidden_layers\":%d,"
+                         "\"num_attention_heads\":%d,\"intermediate_size\":%d,\"vocab_size\":%d,"
+                         "\"max_position_embeddings\":%d,\"torch_dtype\":\"bfloat16\"%s",
+                         m->family, m->width, m->layers, m->heads, m->feed_forward, m->vocabulary, m->context, m->more);
+    if (m->kv_heads > 0) used += (size_t)snprintf(out + used, bytes - used, ",\"num_key_value_heads\":%d", m->kv_heads);
     if (m->head_width > 0) used += (size_t)snprintf(out + used, bytes - used, ",\"head_dim\":%d", m->head_width);
     snprintf(out + used, bytes - used, "}");
 }

@@ -126,10 +126,11 @@ static sluice_status unknown_gpu(const char *name)
     for (int i = 0; i < GPUS; i++) lists[i] = gpus[i].names;
     for (int i = 0; i < NODES; i++) lists[GPUS + i] = nodes[i].names;
     sl_names_nearest(name, lists, GPUS + NODES, sizeof lists[0], near, sizeof near);
-    return sl_fail(SLUICE_ERR_USAGE,
-                   "--gpu: no GPU or machine is known as %s%s%s; --gpu list prints all, and --machine FILE describes any "
-                   "other",
-                   sl_quote(name).text, near[0] != '\0' ? "; near it: " : "", near);
+    return sl_fail(
+        SLUICE_ERR_USAGE,
+        "--gpu: no GPU or machine is known as %s%s%s; --gpu list prints all, and --machine FILE describes any "
+        "other",
+        sl_quote(name).text, near[0] != '\0' ? "; near it: " : "", near);
 }
 
 static sluice_status unknown_host(const char *name)
@@ -184,7 +185,7 @@ sluice_status sl_machine_named(const sl_machine_query *q, sl_machine_description
     int n = q->gpus > 0 ? q->gpus : node != NULL ? node->gpus : 1;
     int sharing = node != NULL && n > node->gpus ? node->gpus : n; /* GPUs of one machine */
     SL_TRY(check_machines(node, n));
-    uint64_t ram = q->ram_bytes > 0                ? q->ram_bytes
+    uint64_t ram = q->ram_bytes > 0                  ? q->ram_bytes
                    : node != NULL && q->host == NULL ? (uint64_t)node->ram_gib << 30
                                                      : (uint64_t)h->ram_gib << 30;
     sl_machine_description d = { .is_cuda = true, .gpus_meet = true, .shared_memory = g->shared_memory };
@@ -206,9 +207,9 @@ sluice_status sl_machine_named(const sl_machine_query *q, sl_machine_description
 static void print_gpu(const sl_known_gpu *g, FILE *out)
 {
     char name[64];
-    fprintf(out, "  %-20s %6.1f GiB %6.0f GB/s %6.0f TFLOP/s, %4.0f kept up, link %3.0f GB/s", sl_name_first(g->names, name, sizeof name),
-            g->memory_mib / 1024.0, g->memory_gb_per_second, g->half_tflops, g->half_tflops * g->kept,
-            g->link_gb_per_second);
+    fprintf(out, "  %-20s %6.1f GiB %6.0f GB/s %6.0f TFLOP/s, %4.0f kept up, link %3.0f GB/s",
+            sl_name_first(g->names, name, sizeof name), g->memory_mib / 1024.0, g->memory_gb_per_second, g->half_tflops,
+            g->half_tflops * g->kept, g->link_gb_per_second);
     fprintf(out, g->cannot != NULL ? "; cannot be used: %s\n" : "%s\n", g->cannot != NULL ? g->cannot : "");
 }
 
@@ -224,7 +225,8 @@ static void print_node(const sl_known_node *n, FILE *out)
 void sl_known_print(FILE *out)
 {
     char name[64];
-    fprintf(out, "GPUs (--gpu NAME; case, blanks and punctuation do not matter): memory, its bandwidth, 16-bit products\n");
+    fprintf(out,
+            "GPUs (--gpu NAME; case, blanks and punctuation do not matter): memory, its bandwidth, 16-bit products\n");
     for (int i = 0; i < GPUS; i++) print_gpu(&gpus[i], out);
     fprintf(out, "machines (--gpu NAME)\n");
     for (int i = 0; i < NODES; i++) print_node(&nodes[i], out);

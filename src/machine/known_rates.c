@@ -15,17 +15,17 @@ typedef struct op_share {
 } op_share;
 
 static const op_share shares[] = {
-    { SL_OP_LINEAR_GELU, { 0.70, 0.70 } },           /* 500 of 713 TFLOP/s */
-    { SL_OP_LINEAR_GRAD_GELU, { 0.70, 0.70 } },      /* the same */
-    { SL_OP_LINEAR_GRAD_WEIGHT, { 0.83, 0.83 } },    /* 590 */
-    { SL_OP_LINEAR_CROSS_ENTROPY, { 0.79, 0.79 } },  /* 564: its passes over the logits count as well */
-    { SL_OP_ATTENTION, { 0.71, 0.57 } },             /* 409 of 713; before Hopper 0.56 of the sheet */
-    { SL_OP_ATTENTION_GRAD, { 0.43, 0.51 } },        /* 362; before Hopper 0.34 of the sheet */
-    { SL_OP_CONV2D, { 0.72, 0.72 } },                /* convolutions of a ResNet: 17.7 ms where the rates say 13 */
-    { SL_OP_CONV2D_GRAD_INPUT, { 0.72, 0.72 } },     /* the same */
-    { SL_OP_CONV2D_GRAD_WEIGHT, { 0.72, 0.72 } },    /* the same */
-    { SL_OP_BATCH_NORM, { 0.77, 0.77 } },            /* 7.0 ms where the rates say 5.4 */
-    { SL_OP_BATCH_NORM_GRAD, { 0.77, 0.77 } },       /* 11.6 and 9.1 */
+    { SL_OP_LINEAR_GELU, { 0.70, 0.70 } },          /* 500 of 713 TFLOP/s */
+    { SL_OP_LINEAR_GRAD_GELU, { 0.70, 0.70 } },     /* the same */
+    { SL_OP_LINEAR_GRAD_WEIGHT, { 0.83, 0.83 } },   /* 590 */
+    { SL_OP_LINEAR_CROSS_ENTROPY, { 0.79, 0.79 } }, /* 564: its passes over the logits count as well */
+    { SL_OP_ATTENTION, { 0.71, 0.57 } },            /* 409 of 713; before Hopper 0.56 of the sheet */
+    { SL_OP_ATTENTION_GRAD, { 0.43, 0.51 } },       /* 362; before Hopper 0.34 of the sheet */
+    { SL_OP_CONV2D, { 0.72, 0.72 } },               /* convolutions of a ResNet: 17.7 ms where the rates say 13 */
+    { SL_OP_CONV2D_GRAD_INPUT, { 0.72, 0.72 } },    /* the same */
+    { SL_OP_CONV2D_GRAD_WEIGHT, { 0.72, 0.72 } },   /* the same */
+    { SL_OP_BATCH_NORM, { 0.77, 0.77 } },           /* 7.0 ms where the rates say 5.4 */
+    { SL_OP_BATCH_NORM_GRAD, { 0.77, 0.77 } },      /* 11.6 and 9.1 */
 };
 #define NARROW_HEADS 0.61 /* of attention's rate with heads 128 wide: 250 of 409 TFLOP/s */
 #define VECTOR_SHARE 0.82 /* norms: 5.0 ms where the rates say 4.1 */
@@ -38,8 +38,7 @@ void sl_known_rates(const sl_known_gpu *g, sl_machine *m)
     m->narrow_heads = NARROW_HEADS;
     m->device_bytes_per_second = 1e9 * g->memory_gb_per_second * MEMORY_SHARE;
     for (int op = 0; op < SL_OP_COUNT; op++) m->share[op] = sl_is_matrix_op((sl_op)op) ? 1 : VECTOR_SHARE;
-    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
-        m->share[shares[i].op] = shares[i].share[g->kernels];
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) m->share[shares[i].op] = shares[i].share[g->kernels];
     m->share[SL_OP_UPDATE] = 1;
     for (int k = 0; k < SL_LINK_COUNT; k++) m->link_bytes_per_second[k] = 1e9 * g->link_gb_per_second;
     m->link_latency = 10e-6;

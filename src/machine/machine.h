@@ -63,10 +63,9 @@ sluice_status sl_machine_measure(sl_isa isa, int ranks, sluice_device device, FI
 
 /* The same from a description instead of this machine. */
 void sl_machine_described_budgets(sl_plan_options *options, const sl_machine_description *d, sl_shortage *short_of);
-/* JSON: "sluice_machine" with the number of the format, and one member for each rate and capacity. All are required but
- * those of 16-bit kernels, where f32's stand in, and what only a measurement or a GPU has. Errors name the line and the
- * key.
- */
+/* JSON: "sluice_machine" with the number of the format, and one member for each rate and capacity. Required are gemm_flops,
+ * device_bytes_per_second, device_bytes and host_bytes; the others follow from them where they are left out. Errors name the
+ * line and the key; what is missing is named all at once. */
 sluice_status sl_machine_read(const char *path, sl_machine_description *out);
 sluice_status sl_machine_write(const char *path, const sl_machine_description *d);
 /* The instruction path of this process: SLUICE_CPU, or the best there is. The only place that reads it. */

@@ -1,8 +1,9 @@
 /* machine_file.c: a machine as a file, so that a plan can be made for one that is not here.
  *
- * One table names the members; reading and writing both follow it. A general rate or capacity that is missing, and a
- * member that is not known, is an error, because a plan from half a description would look as good as any. What only a
- * measurement knows may be missing: the general rates stand in for it, and those of f32 for those of 16 bits. */
+ * One table names the members; reading and writing both follow it. Four are essential: how fast products are, how fast
+ * and how large the memories. Other general rates follow from these where they are left out; what only a measurement knows
+ * has the general rates stand in for it, and those of f32 for those of 16 bits. A member that is not known is an error, and
+ * so is a number that no machine has: a plan from other units would look as good as any. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,54 +20,59 @@
 
 typedef enum { RATE, LATENCY, CAPACITY, FLAG, FACTOR, COUNT, PATH, NAME, POINTS, KERNELS } member_kind;
 
+/* ESSENTIAL: without it there is no description. GENERAL: otherwise it follows from the others (fill_general). MEASURED: only
+ * a measurement, or a GPU, has it. */
+typedef enum { ESSENTIAL, GENERAL, MEASURED } member_need;
+
 typedef struct member {
     const char *name;
     member_kind kind;
     size_t offset; /* in sl_machine_description */
-    bool optional;
+    member_need need;
 } member;
 
 #define AT(field_) offsetof(sl_machine_description, field_)
 
 static const member members[] = {
-    { "gemm_flops", RATE, AT(rates.gemm_flops), false },
-    { "gemm_16bit_flops", RATE, AT(rates.gemm_16bit_flops), true },
-    { "attention_fraction", RATE, AT(rates.attention_fraction), true },
-    { "vector_flops", RATE, AT(rates.vector_flops), false },
-    { "device_bytes_per_second", RATE, AT(rates.device_bytes_per_second), false },
-    { "update_bytes_per_second", RATE, AT(rates.update_bytes_per_second), false },
-    { "to_device_bytes_per_second", RATE, AT(rates.link_bytes_per_second[SL_LINK_TO_DEVICE]), false },
-    { "to_host_bytes_per_second", RATE, AT(rates.link_bytes_per_second[SL_LINK_TO_HOST]), false },
-    { "comm_bytes_per_second", RATE, AT(rates.comm_bytes_per_second), false },
-    { "link_latency", LATENCY, AT(rates.link_latency), false },
-    { "kernel_latency", LATENCY, AT(rates.kernel_latency), false },
-    { "comm_latency", LATENCY, AT(rates.comm_latency), false },
-    { "device_bytes", CAPACITY, AT(rates.capacity[SL_TIER_DEVICE]), false },
-    { "host_bytes", CAPACITY, AT(rates.capacity[SL_TIER_HOST]), false },
-    { "shared_memory", FLAG, AT(shared_memory), false },
-    { "pinnable_bytes", CAPACITY, AT(pinnable_bytes), true },
-    { "cuda", FLAG, AT(is_cuda), true },
-    { "gpu", NAME, AT(gpu), true },
-    { "copies_overlap", FLAG, AT(rates.copies_overlap), false },
-    { "measured_ranks", COUNT, AT(ranks), true },
-    { "measured_threads", COUNT, AT(threads), true },
-    { "instruction_path", PATH, AT(isa), true },
-    { "kernels_take_turns", FLAG, AT(rates.kernels_take_turns), true },
-    { "kernel_slowdown", FACTOR, AT(rates.kernel_slowdown), true },
-    { "move_slowdown", FACTOR, AT(rates.move_slowdown), true },
-    { "update_slowdown", FACTOR, AT(rates.update_slowdown), true },
-    { "move_update_slowdown", FACTOR, AT(rates.move_update_slowdown), true },
-    { "to_device", POINTS, AT(rates.copies[SL_LINK_TO_DEVICE]), true },
-    { "to_host", POINTS, AT(rates.copies[SL_LINK_TO_HOST]), true },
-    { "gather", POINTS, AT(rates.gather), true },
-    { "reduce_scatter", POINTS, AT(rates.reduce), true },
-    { "kernels", KERNELS, AT(rates.kernels[SL_RATE_F32]), true },
-    { "kernels_16bit", KERNELS, AT(rates.kernels[SL_RATE_16BIT]), true },
-    { "host_kernels", KERNELS, AT(rates.host_kernels), true },
-    { "update_16bit_states", POINTS, AT(rates.narrow_updates[0][0]), true },
-    { "update_compact_states", POINTS, AT(rates.narrow_updates[0][1]), true },
-    { "host_update_16bit_states", POINTS, AT(rates.narrow_updates[1][0]), true },
-    { "host_update_compact_states", POINTS, AT(rates.narrow_updates[1][1]), true },
+    { "gemm_flops", RATE, AT(rates.gemm_flops), ESSENTIAL },
+    { "gemm_16bit_flops", RATE, AT(rates.gemm_16bit_flops), MEASURED },
+    { "attention_fraction", RATE, AT(rates.attention_fraction), MEASURED },
+    { "vector_flops", RATE, AT(rates.vector_flops), GENERAL },
+    { "device_bytes_per_second", RATE, AT(rates.device_bytes_per_second), ESSENTIAL },
+    { "update_bytes_per_second", RATE, AT(rates.update_bytes_per_second), GENERAL },
+    { "to_device_bytes_per_second", RATE, AT(rates.link_bytes_per_second[SL_LINK_TO_DEVICE]), GENERAL },
+    { "to_host_bytes_per_second", RATE, AT(rates.link_bytes_per_second[SL_LINK_TO_HOST]), GENERAL },
+    { "comm_bytes_per_second", RATE, AT(rates.comm_bytes_per_second), GENERAL },
+    { "link_latency", LATENCY, AT(rates.link_latency), GENERAL },
+    { "kernel_latency", LATENCY, AT(rates.kernel_latency), GENERAL },
+    { "comm_latency", LATENCY, AT(rates.comm_latency), GENERAL },
+    { "device_bytes", CAPACITY, AT(rates.capacity[SL_TIER_DEVICE]), ESSENTIAL },
+    { "host_bytes", CAPACITY, AT(rates.capacity[SL_TIER_HOST]), ESSENTIAL },
+    { "shared_memory", FLAG, AT(shared_memory), GENERAL },
+    { "pinnable_bytes", CAPACITY, AT(pinnable_bytes), MEASURED },
+    { "cuda", FLAG, AT(is_cuda), MEASURED },
+    { "gpu", NAME, AT(gpu), MEASURED },
+    { "gpus_meet", FLAG, AT(gpus_meet), MEASURED },
+    { "copies_overlap", FLAG, AT(rates.copies_overlap), GENERAL },
+    { "measured_ranks", COUNT, AT(ranks), MEASURED },
+    { "measured_threads", COUNT, AT(threads), MEASURED },
+    { "instruction_path", PATH, AT(isa), MEASURED },
+    { "kernels_take_turns", FLAG, AT(rates.kernels_take_turns), MEASURED },
+    { "kernel_slowdown", FACTOR, AT(rates.kernel_slowdown), MEASURED },
+    { "move_slowdown", FACTOR, AT(rates.move_slowdown), MEASURED },
+    { "update_slowdown", FACTOR, AT(rates.update_slowdown), MEASURED },
+    { "move_update_slowdown", FACTOR, AT(rates.move_update_slowdown), MEASURED },
+    { "to_device", POINTS, AT(rates.copies[SL_LINK_TO_DEVICE]), MEASURED },
+    { "to_host", POINTS, AT(rates.copies[SL_LINK_TO_HOST]), MEASURED },
+    { "gather", POINTS, AT(rates.gather), MEASURED },
+    { "reduce_scatter", POINTS, AT(rates.reduce), MEASURED },
+    { "kernels", KERNELS, AT(rates.kernels[SL_RATE_F32]), MEASURED },
+    { "kernels_16bit", KERNELS, AT(rates.kernels[SL_RATE_16BIT]), MEASURED },
+    { "host_kernels", KERNELS, AT(rates.host_kernels), MEASURED },
+    { "update_16bit_states", POINTS, AT(rates.narrow_updates[0][0]), MEASURED },
+    { "update_compact_states", POINTS, AT(rates.narrow_updates[0][1]), MEASURED },
+    { "host_update_16bit_states", POINTS, AT(rates.narrow_updates[1][0]), MEASURED },
+    { "host_update_compact_states", POINTS, AT(rates.narrow_updates[1][1]), MEASURED },
 };
 enum { MEMBER_COUNT = sizeof members / sizeof members[0] };
 
@@ -171,9 +177,7 @@ static bool store(const member *m, const json_t *json, sl_machine_description *d
 static sluice_status read_member(const source *s, const member *m, sl_machine_description *d)
 {
     const json_t *json = json_object_get(s->root, m->name);
-    if (json == NULL && m->optional) return SLUICE_OK;
-    if (json == NULL)
-        return sl_fail(SLUICE_ERR_INPUT, "%s: \"%s\" is missing; it is %s", s->path, m->name, expected[m->kind]);
+    if (json == NULL) return SLUICE_OK;
     if (store(m, json, d)) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_INPUT, "%s:%d: %s must be %s", s->path, sl_json_key_line(s->text, s->bytes, m->name),
                    m->name, expected[m->kind]);
@@ -213,6 +217,97 @@ static sluice_status check_names(const source *s)
     return SLUICE_OK;
 }
 
+/* All that are missing at once. */
+static sluice_status check_missing(const source *s)
+{
+    char names[256] = "";
+    for (int i = 0; i < MEMBER_COUNT; i++) {
+        size_t used = strlen(names);
+        if (members[i].need != ESSENTIAL || json_object_get(s->root, members[i].name) != NULL) continue;
+        snprintf(names + used, sizeof names - used, "%s\"%s\", %s", used > 0 ? "; " : "", members[i].name,
+                 expected[members[i].kind]);
+    }
+    if (names[0] == '\0') return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_INPUT, "%s: missing: %s. Everything else may be left out", s->path, names);
+}
+
+/* ---- what is left out, and what cannot be ---- */
+
+static bool has(const source *s, const char *name)
+{
+    return json_object_get(s->root, name) != NULL;
+}
+
+static void fill_rate(const source *s, const char *name, double value, double *rate)
+{
+    if (!has(s, name)) *rate = value;
+}
+
+/* What a description leaves out follows from the rest: a GPU's as those of its class usually are. */
+static void fill_general(const source *s, sl_machine_description *d)
+{
+    sl_machine *m = &d->rates;
+    double *link = m->link_bytes_per_second;
+    fill_rate(s, "vector_flops", d->is_cuda ? m->gemm_flops : m->gemm_flops / 8, &m->vector_flops);
+    fill_rate(s, "update_bytes_per_second", d->is_cuda ? 40e9 : m->device_bytes_per_second,
+              &m->update_bytes_per_second);
+    fill_rate(s, "to_device_bytes_per_second",
+              has(s, "to_host_bytes_per_second") ? link[SL_LINK_TO_HOST]
+              : d->is_cuda                       ? 25e9
+                                                 : 8e9,
+              &link[SL_LINK_TO_DEVICE]);
+    fill_rate(s, "to_host_bytes_per_second", link[SL_LINK_TO_DEVICE], &link[SL_LINK_TO_HOST]);
+    fill_rate(s, "comm_bytes_per_second", link[SL_LINK_TO_HOST] / 2, &m->comm_bytes_per_second);
+    fill_rate(s, "link_latency", d->is_cuda ? 10e-6 : 2e-6, &m->link_latency);
+    fill_rate(s, "kernel_latency", d->is_cuda ? 3e-6 : 2e-6, &m->kernel_latency);
+    if (!has(s, "shared_memory")) d->shared_memory = !d->is_cuda;
+}
+
+/* Bounds that no machine is beyond: a number outside is in other units. By kind; the fraction is no rate of a machine. */
+static const struct {
+    double least, most;
+    const char *advice;
+} magnitudes[] = {
+    [RATE] = { 1e6, 1e18, "rates are per second, in bytes or operations: 55 GB/s is 5.5e10, 989 TFLOP/s is 9.89e14" },
+    [LATENCY] = { 0, 0.1, "latencies are in seconds: 30 microseconds are 3e-5" },
+};
+
+static sluice_status check_magnitudes(const source *s, const sl_machine_description *d)
+{
+    for (int i = 0; i < MEMBER_COUNT; i++) {
+        const member *m = &members[i];
+        bool counts = (m->kind == RATE || m->kind == LATENCY) && m->offset != AT(rates.attention_fraction);
+        if (!counts || !has(s, m->name)) continue;
+        double value = *(const double *)(const void *)((const char *)d + m->offset);
+        if (value >= magnitudes[m->kind].least && value <= magnitudes[m->kind].most) continue;
+        return sl_fail(SLUICE_ERR_INPUT, "%s:%d: %s is %g, which no machine has; %s", s->path,
+                       sl_json_key_line(s->text, s->bytes, m->name), m->name, value, magnitudes[m->kind].advice);
+    }
+    return SLUICE_OK;
+}
+
+/* Members that contradict each other. */
+static sluice_status check_together(const source *s, const sl_machine_description *d)
+{
+    uint64_t device = d->rates.capacity[SL_TIER_DEVICE], host = d->rates.capacity[SL_TIER_HOST];
+    const uint64_t least = (uint64_t)1 << 20;
+    int line = sl_json_key_line(s->text, s->bytes, "device_bytes");
+    if (device < least)
+        return sl_fail(
+            SLUICE_ERR_INPUT,
+            "%s:%d: device_bytes is %llu, too little for anything; it is in bytes, or text such as \"24GiB\"", s->path,
+            line, (unsigned long long)device);
+    if (!d->shared_memory && d->pinnable_bytes > host)
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "%s:%d: pinnable_bytes is %llu, more than the %llu of host_bytes that it is a part of", s->path,
+                       sl_json_key_line(s->text, s->bytes, "pinnable_bytes"), (unsigned long long)d->pinnable_bytes,
+                       (unsigned long long)host);
+    if (d->rates.attention_fraction > 2)
+        return sl_fail(SLUICE_ERR_INPUT, "%s:%d: attention_fraction is %g; it is a share of gemm_flops, such as 0.6",
+                       s->path, sl_json_key_line(s->text, s->bytes, "attention_fraction"), d->rates.attention_fraction);
+    return SLUICE_OK;
+}
+
 static sluice_status read_members(const source *s, sl_machine_description *d)
 {
     const json_t *format = json_object_get(s->root, "sluice_machine");
@@ -225,11 +320,14 @@ static sluice_status read_members(const source *s, sl_machine_description *d)
         return sl_fail(SLUICE_ERR_INPUT, "%s: the description has format %lld, this program reads %d", s->path,
                        (long long)json_integer_value(format), MACHINE_FORMAT);
     SL_TRY(check_names(s));
+    SL_TRY(check_missing(s));
     for (int i = 0; i < MEMBER_COUNT; i++) {
         SL_TRY(read_member(s, &members[i], d));
         if (members[i].kind == KERNELS) SL_TRY(read_kernels(s, &members[i], d));
     }
-    return SLUICE_OK;
+    fill_general(s, d);
+    SL_TRY(check_magnitudes(s, d));
+    return check_together(s, d);
 }
 
 sluice_status sl_machine_read(const char *path, sl_machine_description *out)
@@ -295,8 +393,9 @@ static bool is_known(const member *m, const sl_machine_description *d)
     }
     if (m->kind == RATE) return *(const double *)field > 0;
     if (m->kind == NAME) return *(const char *)field != '\0';
-    if (m->kind == CAPACITY && m->optional) return *(const uint64_t *)field > 0;
-    return !m->optional || d->ranks > 0;
+    if (m->kind == CAPACITY && m->need == MEASURED) return *(const uint64_t *)field > 0;
+    if (field == &d->gpus_meet) return d->gpus_meet;
+    return m->need != MEASURED || d->ranks > 0;
 }
 
 static void add_member(const member *m, const sl_machine_description *d, sl_text *text)

@@ -77,10 +77,24 @@ static void put_pace(json_line *out, const sluice_event *e)
     put_number(out, "mfu", e->mfu);
 }
 
+static void put_verdict(json_line *out, const sluice_event *e)
+{
+    add(out, ",\"fits\":%s", e->fits ? "true" : "false");
+    add(out, ",\"needs_bytes\":{\"device\":%llu,\"host\":%llu},\"has_bytes\":{\"device\":%llu,\"host\":%llu}",
+        (unsigned long long)e->needs.device, (unsigned long long)e->needs.host, (unsigned long long)e->has.device,
+        (unsigned long long)e->has.host);
+    if (e->limit != NULL) put_text(out, "limited_by", e->limit);
+    put_text(out, "verdict", e->verdict != NULL ? e->verdict : "");
+}
+
 static void put_plan(json_line *out, const sluice_event *e)
 {
     put_count(out, "ranks", (uint64_t)e->ranks);
     put_count(out, "stage", (uint64_t)e->stage);
+    if (!e->fits) {
+        put_verdict(out, e);
+        return;
+    }
     put_count(out, "parameters", e->parameters);
     put_peak(out, e);
     put_count(out, "overhead_bytes", e->overhead_bytes);
@@ -90,6 +104,7 @@ static void put_plan(json_line *out, const sluice_event *e)
     put_number(out, "step_seconds", e->step_seconds);
     put_traffic(out, e);
     put_pace(out, e);
+    put_verdict(out, e);
 }
 
 static void put_resumed(json_line *out, const sluice_event *e)

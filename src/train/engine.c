@@ -146,6 +146,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     if (!o->plan_only && !s->device.null_backend)
         SL_TRY(sl_gpu_comm_choose(e->ranks, &e->device, s->device.comm, &e->log, &e->gpu_comm));
     SL_TRY(sl_engine_make_plan(e, o, threads));
+    if (o->only_need) return SLUICE_OK;
     e->accumulation = e->plan->options.accumulation;
     if (o->plan_only) return SLUICE_OK;
     SL_TRY(sl_engine_identify(e, s));

@@ -13,6 +13,14 @@
 #include "runtime/exec.h"
 #include "train/gpu_comm.h"
 
+/* What was asked for where a plan is refused, and the least that would do. */
+typedef struct sl_refusal {
+    bool is_set;
+    sl_plan_options options;
+    sl_machine machine;
+    sl_plan_need need;
+} sl_refusal;
+
 typedef struct sl_engine_options {
     bool training;  /* false: evaluation only; no gradients, no state */
     bool plan_only; /* nothing is reserved or run; plan.rank and plan.rank_count are taken as given */
@@ -31,6 +39,8 @@ typedef struct sl_engine_options {
     int64_t micro_batch;
     sluice_status (*rebuild)(void *user, int64_t micro_batch, sluice_graph **out);
     void *rebuild_user;
+    sl_refusal *refusal; /* filled in where the plan is refused; NULL: nobody asks */
+    bool only_need;      /* with plan_only: no plan is made; what it would need at least is filled in there */
     sl_log log;
     sl_progress progress; /* of what takes a while; told on every rank */
 } sl_engine_options;

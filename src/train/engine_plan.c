@@ -139,6 +139,22 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
     return o->measures && e->computes ? sl_machine_recall(&r, &e->machine) : SLUICE_OK;
 }
 
+static void note_need(const sluice_engine *e, const sl_plan_options *p, sl_refusal *out)
+{
+    out->options = *p;
+    out->machine = e->machine;
+    out->is_set = sl_plan_least(e->graph, &e->machine, p, &out->need) == SLUICE_OK;
+}
+
+/* Keeps the message of the refusal. */
+static void note_refusal(const sluice_engine *e, const sl_plan_options *p, sl_refusal *out)
+{
+    char message[SL_MESSAGE_BYTES];
+    sl_error_copy(message);
+    note_need(e, p, out);
+    sl_fail(SLUICE_ERR_NO_FIT, "%s", message);
+}
+
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     const sl_settings *s = o->settings;
@@ -167,10 +183,15 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     SL_TRY(find_rates(e, o, &p, threads));
     if (o->machine == NULL || !o->plan_only)
         sl_memory_describe(&e->ranks->place, shares_arenas(sl_engine_comm(e)), p.memory_note, sizeof p.memory_note);
+    if (o->only_need) {
+        note_need(e, &p, o->refusal);
+        return o->refusal->is_set ? SLUICE_OK : SLUICE_ERR_NO_FIT;
+    }
     sl_activity activity;
     sl_activity_begin(&activity, &e->progress, "plan", (uint64_t)sl_graph_parameter_elements(e->graph));
     sluice_status st = sl_plan_create(e->graph, &e->machine, &p, &e->plan);
     if (st == SLUICE_ERR_NO_FIT) st = sl_engine_try_smaller(e, o, &p);
+    if (st == SLUICE_ERR_NO_FIT && o->refusal != NULL) note_refusal(e, &p, o->refusal);
     SL_TRY(sl_ranks_agree(e->ranks, "planning", st));
     e->plan_seconds = sl_activity_end(&activity);
     return compare_ranks(e, NULL);

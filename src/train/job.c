@@ -417,6 +417,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .settings = &j->settings,
                             .data_bytes = data_bytes(j),
                             .stop = j->stop,
+                            .refusal = purpose == SL_JOB_PLAN ? &j->refusal : NULL,
                             .log = j->log,
                             .progress = { purpose != SL_JOB_PLAN ? tell_phase : NULL, j } };
     bool predicts;
@@ -563,10 +564,11 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     if (j->settings.given.chosen_save)
         SL_TRY(sl_ranks_agree(&j->ranks, "choosing the folder", settle_chosen_save(&j->settings, o, purpose)));
     if (j->settings.given.only_name && purpose != SL_JOB_PLAN)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "%s is the name of a published model, which is enough for a plan; give its folder, with config.json "
-                       "and weights, for anything else",
-                       sl_quote(j->settings.path).text);
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "%s is the name of a published model, which is enough for a plan; give its folder, with config.json "
+            "and weights, for anything else",
+            sl_quote(j->settings.path).text);
     if (j->settings.given.no_data && (purpose == SL_JOB_TRAIN || purpose == SL_JOB_EVALUATE))
         return sl_fail(SLUICE_ERR_USAGE, "data.type is missing: say what to %s on, as in --data FILE",
                        purpose == SL_JOB_TRAIN ? "train" : "evaluate");

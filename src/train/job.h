@@ -42,6 +42,7 @@ typedef struct sl_job {
     struct sl_generation *generation;           /* owned; prompts and replies; NULL: the job does not generate */
     char weights[4096]; /* where they came from, once they were loaded: a file, or a folder and the step */
     bool validates;     /* there is a validation split */
+    sl_refusal refusal; /* where its plan was refused */
     char data_sha256[65];
 } sl_job;
 

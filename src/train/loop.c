@@ -9,6 +9,7 @@
 #include "machine/machine.h"
 #include "machine/measure.h"
 #include "train/run.h"
+#include "train/verdict.h"
 
 #define WORTH_A_PEAK_SECONDS 1.0 /* measuring takes a tenth of that */
 #define RESIDENT_SECONDS     0.1 /* between two looks at the memory of the process */
@@ -503,6 +504,9 @@ static sluice_status count_steps(sl_run *r)
 
 static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, FILE *out)
 {
+    sl_verdict verdict;
+    sl_verdict_of_plan(j, predicted, pace, &verdict);
+    fprintf(out, "%s\n", verdict.text);
     const sl_batch_growth *g = &j->growth;
     long long unit = (long long)j->settings.model.batch * j->engine->plan->options.rank_count;
     if (g->most > g->first)
@@ -544,9 +548,12 @@ static sluice_status measure_peak(sl_run *r)
 static sluice_status announce(sl_run *r)
 {
     sluice_event plan;
+    sl_verdict verdict;
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
         print_plan(r->job, &r->predicted, &r->pace, r->options->plan_out);
     sl_job_plan_event(r->job, &r->predicted, &r->pace, &plan);
+    sl_verdict_of_plan(r->job, &r->predicted, &r->pace, &verdict);
+    sl_verdict_to_event(&verdict, &plan);
     sl_run_emit(r, &plan);
     return SLUICE_OK;
 }
@@ -626,14 +633,27 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
     sl_run_totals predicted;
     sl_pace pace;
     sluice_event e;
+    sl_verdict verdict;
     const sl_settings *s = &j->settings;
     SL_TRY(sl_totals_predict(j->engine->plan, s->plan.partition_weights, &predicted));
     sl_job_pace(j, 0, &pace);
     sl_job_plan_event(j, &predicted, &pace, &e);
+    sl_verdict_of_plan(j, &predicted, &pace, &verdict);
+    sl_verdict_to_event(&verdict, &e);
     if (o->event != NULL) o->event(o->user, &e);
     if (o->report != NULL) SL_TRY(sl_job_report_plan(j, o, &e));
     if (!o->json) print_plan(j, &predicted, &pace, o->out);
     return SLUICE_OK;
+}
+
+static void report_refusal(const sl_job *j, const sluice_job_options *o)
+{
+    sl_verdict verdict;
+    const sl_plan_options *p = &j->refusal.options;
+    sluice_event e = { .kind = SLUICE_EVENT_PLAN, .ranks = p->rank_count, .stage = p->stage };
+    sl_verdict_of_refusal(j, &verdict);
+    sl_verdict_to_event(&verdict, &e);
+    if (o->event != NULL) o->event(o->user, &e);
 }
 
 sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *given)
@@ -653,6 +673,7 @@ sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *
         sl_error_copy(message);
         sl_fail(st, "%s; for ranks that do not share this machine, --machine FILE with what each has", message);
     }
+    if (st == SLUICE_ERR_NO_FIT && j.refusal.is_set) report_refusal(&j, &o);
     if (st == SLUICE_OK) st = report_plan(&j, &o);
     sl_job_close(&j);
     return st;

@@ -1,0 +1,210 @@
+/* what_if.c: sluice plan --what-if: the choices that matter, each planned as if it had been asked for.
+ *
+ * A choice is a row: arguments of the command line that it changes, and keys that it sets. One that has no meaning for the
+ * model or contradicts the configuration is refused as any such configuration would be, and has no row in the table. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+#define GIB ((double)(1ull << 30))
+
+typedef enum { CHOICE_ASKED, CHOICE_SETTING, CHOICE_MACHINE } choice_kind;
+
+typedef struct choice {
+    char text[48]; /* as one would type it, or in words */
+    choice_kind kind;
+    const char *sets[2];
+    int adapters;    /* 1: with, -1: without; 0: as asked */
+    double ram;      /* bytes; 0: as asked */
+    int gpus, stage; /* 0: as asked; the stage goes with several GPUs */
+    bool any_stage;  /* `stage` counts, also where it is 0 */
+} choice;
+
+enum { MOST_CHOICES = 24 };
+
+typedef struct outcome {
+    bool known, fits;
+    double seconds, rate; /* of a step; tokens or samples a second */
+    double device, host;  /* bytes */
+    int ranks;
+} outcome;
+
+/* ---- planning one ---- */
+
+static void keep_event(void *user, const sluice_event *e)
+{
+    outcome *o = user;
+    if (e->kind != SLUICE_EVENT_PLAN) return;
+    *o = (outcome){ .known = true,
+                    .fits = e->fits,
+                    .seconds = e->step_seconds,
+                    .rate = isfinite(e->tokens_per_second) ? e->tokens_per_second : 0,
+                    .device = (double)e->needs.device,
+                    .host = (double)e->needs.host,
+                    .ranks = e->ranks };
+}
+
+static sluice_status set_choice(sluice_config *config, const choice *c)
+{
+    char stage[48];
+    sluice_status status = SLUICE_OK;
+    snprintf(stage, sizeof stage, "zero_optimization.stage=%d", c->stage);
+    if (c->adapters < 0) status = sluice_config_set(config, "lora.enabled=false");
+    if (status == SLUICE_OK && c->adapters > 0) status = sluice_config_set(config, "lora.enabled=true");
+    if (status == SLUICE_OK && c->any_stage) status = sluice_config_set(config, stage);
+    for (int i = 0; i < 2 && status == SLUICE_OK && c->sets[i] != NULL; i++)
+        status = sluice_config_set(config, c->sets[i]);
+    return status;
+}
+
+/* SLUICE_ERR_STOPPED ends everything; any other failure leaves the outcome unknown. */
+static sluice_status plan_choice(const cli_arguments *a, const choice *c, outcome *out)
+{
+    sluice_config *config;
+    sluice_job_options options;
+    cli_arguments changed = *a;
+    if (c->adapters < 0) changed.lora = false;
+    if (c->ram > 0) changed.ram = (int64_t)c->ram;
+    if (c->gpus > 0) {
+        changed.gpus = c->gpus;
+        changed.ranks = -1;
+    }
+    *out = (outcome){ .known = false };
+    sluice_status status = cli_make_config(&changed, &config);
+    if (status != SLUICE_OK) return SLUICE_OK;
+    status = set_choice(config, c);
+    if (status == SLUICE_OK) {
+        cli_job_options(&changed, &options);
+        options.json = true;
+        options.event = keep_event;
+        options.user = out;
+        options.log = NULL;
+        options.stop = cli_stop_flag();
+        status = sluice_job_plan(config, &options);
+    }
+    sluice_config_destroy(config);
+    return status == SLUICE_ERR_STOPPED ? status : SLUICE_OK;
+}
+
+/* ---- the choices ---- */
+
+static choice *add_choice(choice *list, int *count, choice_kind kind, const char *text)
+{
+    choice *c = &list[(*count)++];
+    *c = (choice){ .kind = kind };
+    snprintf(c->text, sizeof c->text, "%s", text);
+    return c;
+}
+
+static void add_settings(const cli_arguments *a, choice *list, int *count)
+{
+    static const char *const rows[] = { "train_micro_batch_size_per_gpu=1", "train_micro_batch_size_per_gpu=2",
+                                        "train_micro_batch_size_per_gpu=4", "train_micro_batch_size_per_gpu=8" };
+    add_choice(list, count, CHOICE_SETTING, a->lora ? "all weights" : "--lora")->adapters = a->lora ? -1 : 1;
+    add_choice(list, count, CHOICE_SETTING, "compact optimizer states")->sets[0] = "zero_optimization.states=compact";
+    choice *c = add_choice(list, count, CHOICE_SETTING, "no clipping, no overflow check");
+    c->sets[0] = "gradient_clipping=0";
+    c->sets[1] = "bf16.check_grad_overflow=false";
+    for (int i = 0; i < 4; i++) {
+        c = add_choice(list, count, CHOICE_SETTING, "micro-batches of ");
+        snprintf(c->text + strlen(c->text), 8, "%d", 1 << i);
+        c->sets[0] = rows[i];
+    }
+}
+
+static void add_machines(const cli_arguments *a, int ranks, choice *list, int *count)
+{
+    for (int stage = 0; ranks > 1 && stage <= 3; stage++) {
+        choice *c = add_choice(list, count, CHOICE_SETTING, "");
+        snprintf(c->text, sizeof c->text, "ZeRO stage %d", stage);
+        c->stage = stage;
+        c->any_stage = true;
+    }
+    if (a->gpu == NULL) return;
+    for (int gib = 32; gib <= 512; gib *= 2) {
+        if ((double)gib * GIB == (double)a->ram) continue;
+        choice *c = add_choice(list, count, CHOICE_MACHINE, "");
+        snprintf(c->text, sizeof c->text, "--ram %dGiB", gib);
+        c->ram = gib * GIB;
+    }
+    for (int n = 1; n <= 8; n *= 2) {
+        if (n == ranks) continue;
+        choice *c = add_choice(list, count, CHOICE_MACHINE, "");
+        snprintf(c->text, sizeof c->text, n > 1 ? "--gpus %d, ZeRO stage 3" : "--gpus %d", n);
+        c->gpus = n;
+        c->stage = n > 1 ? 3 : 0;
+        c->any_stage = n > 1;
+    }
+}
+
+/* ---- telling ---- */
+
+/* The fastest on the machine that was asked about; -1: nothing fits. */
+static int best_of(const choice *list, const outcome *outcomes, int count)
+{
+    int best = -1;
+    for (int i = 0; i < count; i++) {
+        if (list[i].kind == CHOICE_MACHINE || !outcomes[i].fits) continue;
+        if (best < 0 || outcomes[i].rate > outcomes[best].rate) best = i;
+    }
+    return best;
+}
+
+static void print_row(const choice *c, const outcome *o, bool best)
+{
+    printf("%c %-32s %-4s %9.1f %9.1f", best ? '*' : ' ', c->text, o->fits ? "yes" : "no", o->device / GIB,
+           o->host / GIB);
+    if (o->fits) printf(" %10.4g %10.0f", o->seconds, o->rate);
+    printf("\n");
+}
+
+static void print_row_json(const choice *c, const outcome *o, bool best)
+{
+    printf("{\"event\":\"what_if\",\"choice\":\"%s\",\"fits\":%s,\"needs_bytes\":{\"device\":%.0f,\"host\":%.0f}",
+           c->text, o->fits ? "true" : "false", o->device, o->host);
+    if (o->fits) printf(",\"step_seconds\":%.17g,\"tokens_per_second\":%.17g", o->seconds, o->rate);
+    printf(",\"best\":%s}\n", best ? "true" : "false");
+}
+
+static sluice_status plan_choices(const cli_arguments *a, choice *list, outcome *outcomes, int *count)
+{
+    *count = 0;
+    add_choice(list, count, CHOICE_ASKED, "as asked");
+    sluice_status status = plan_choice(a, &list[0], &outcomes[0]);
+    add_settings(a, list, count);
+    add_machines(a, outcomes[0].ranks, list, count);
+    for (int i = 1; i < *count && status == SLUICE_OK; i++) status = plan_choice(a, &list[i], &outcomes[i]);
+    return status;
+}
+
+int cli_what_if(const cli_arguments *a)
+{
+    choice list[MOST_CHOICES];
+    outcome outcomes[MOST_CHOICES];
+    int count;
+    sluice_status status = plan_choices(a, list, outcomes, &count);
+    if (status != SLUICE_OK) return cli_report(status);
+    int best = best_of(list, outcomes, count);
+    if (!a->json) printf("\nwhat if                            fits  GPU, GiB  RAM, GiB    step, s   tokens/s\n");
+    for (int i = 0; i < count; i++)
+        if (outcomes[i].known) (a->json ? print_row_json : print_row)(&list[i], &outcomes[i], i == best);
+    if (!a->json) printf("* the fastest on this machine; of what does not fit, the least memory that it needs\n");
+    return 0;
+}
+
+void cli_what_would_help(const cli_arguments *a, char *out, size_t bytes)
+{
+    choice list[MOST_CHOICES];
+    outcome outcomes[MOST_CHOICES];
+    int count, ram = 0;
+    out[0] = '\0';
+    if (plan_choices(a, list, outcomes, &count) != SLUICE_OK) return;
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(out);
+        if (!outcomes[i].fits || (list[i].ram > 0 && ram++ > 0)) continue; /* the least RAM alone */
+        snprintf(out + used, bytes - used, "%s%s (%.0f tokens/s)", used > 0 ? ", " : "", list[i].text,
+                 outcomes[i].rate);
+    }
+}
