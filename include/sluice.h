@@ -599,7 +599,8 @@ typedef struct sluice_setting {
     const char *type;     /* "bool", "integer", "number", "size", "text", "choice", "pair" or "list" */
     const char *fallback; /* the default as text; "": none */
     const char *help;
-    const char *choices; /* "none|cpu|nvme!": what it takes, with a '!' behind what is not built in yet; NULL: no list */
+    const char
+        *choices; /* "none|cpu|nvme!": what it takes, with a '!' behind what is not built in yet; NULL: no list */
     const char *chapter; /* what it is about; NULL: it is known from DeepSpeed and does nothing here */
     const char *example; /* of that chapter, in JSON */
     const char *effect;  /* "", or before `help`: why it does nothing, or is refused */
@@ -762,10 +763,8 @@ typedef struct sluice_run_status {
 SLUICE_API const char *sluice_run_state_name(sluice_run_state state);
 /* Looks at the run in `path`, which is the checkpoint.path of one, or at all runs in the folders of `path`, in the order of their
  * names: `found` is called with each. Changes nothing. No run there: SLUICE_ERR_INPUT. */
-SLUICE_API sluice_status sluice_runs_look(const char *path,
-                                          void (*found)(void *user, const char *folder,
-                                                        const sluice_run_status *status),
-                                          void *user);
+SLUICE_API sluice_status sluice_runs_look(
+    const char *path, void (*found)(void *user, const char *folder, const sluice_run_status *status), void *user);
 
 /* What generation_config.json of the model's folder may decide: bits of sluice_job_options.from_folder. */
 enum {
@@ -834,6 +833,7 @@ typedef struct sluice_job_options {
     int gpus;           /* of `gpu`; 0: one, or as many as the machine has */
     uint64_t ram_bytes; /* of a machine of `gpu`; 0: as much as it usually has */
     const char *host;   /* that `gpu` is in, by name; NULL: the usual one */
+    bool brief;         /* plan: of what does not fit, the event alone: what would help is not looked for */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 

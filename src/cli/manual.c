@@ -28,9 +28,11 @@ const cli_page cli_pages[] = {
           "A model that does not fit is refused with the bytes that are missing and with what would help.",
       .examples = { { "sluice plan my.json --set memory.device=16MiB", "what it would take in 16 MiB" },
                     { "sluice plan my.json --ranks 4 --set zero_optimization.stage=3", "the share of each of 4 ranks" },
-                    { "sluice plan --model Llama-3.1-8B --lora", "whether a folder of a model can be tuned here" } },
+                    { "sluice plan --model Llama-3.1-8B --lora", "whether a folder of a model can be tuned here" },
+                    { "sluice plan --model llama-3.1-8b --gpu rtx4090 --ram 64GiB --lora",
+                      "or on a machine that is not here" } },
       .statuses = " 0 1 2 3 4 6 ",
-      .see = " plan.md gpu.md ranks.md " },
+      .see = " plan.md machines.md gpu.md ranks.md " },
     { .command = "train",
       .text =
           "Makes the plan that `sluice plan` prints and follows it to the byte. Checkpoints go to the folder that the "
@@ -45,6 +47,30 @@ const cli_page cli_pages[] = {
                     { "mpirun -n 8 sluice train my.json --set zero_optimization.stage=2", "eight ranks under MPI" } },
       .statuses = " 0 1 2 3 4 5 6 7 75 ",
       .see = " config.md resume.md ranks.md finetune.md " },
+    { .command = "status",
+      .text = "Tells how runs are doing, from another terminal or another machine with the same file system: running, "
+              "finished, "
+              "stopped, failed or dead (killed, without a word), at which step, with which loss, best evaluation, "
+              "speed and time "
+              "left, the newest checkpoint and the newest warning. `RUN` is the `checkpoint.path` of a run, or a "
+              "folder with several. "
+              "Nothing of the run is changed.",
+      .examples = { { "sluice status runs/a", "one run" },
+                    { "sluice status runs", "a table of all runs there" },
+                    { "sluice status runs/a --json", "for programs" } },
+      .statuses = " 0 1 2 4 6 ",
+      .see = " watch.md " },
+    { .command = "report",
+      .text = "Makes one HTML file of a run, from the events and the profile of a step that `train` keeps in its "
+              "`checkpoint.path`: the result, loss, speed and learning rate, memory of each tier over a step, the "
+              "streams of a step as "
+              "predicted and as measured, layers, configuration and machine. It needs no network and no server. A run "
+              "may still be "
+              "under way, or be dead.",
+      .examples = { { "sluice report runs/a", "runs/a/report.html" },
+                    { "sluice report runs/a -o a.html", "another file" } },
+      .statuses = " 0 1 2 4 6 ",
+      .see = " report.md watch.md " },
     { .command = "eval",
       .text =
           "Computes the loss on the validation data, and accuracy, F1 and other metrics where the model has them. The "

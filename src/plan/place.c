@@ -5,6 +5,7 @@
  * setting fixes the number, "auto" leaves it free. place_search.c looks for the numbers; this file applies them to the
  * layers and takes one placement for all ranks. */
 #include "plan/place.h"
+#include "core/status.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -279,11 +280,12 @@ sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
     sl_search_open(&s, p, u);
     SL_TRY(sl_search_all(&s, &found, &fits));
     if (!fits) {
-        SL_TRY(sl_search_need(&s, true, &need, &found, &fits));
+        SL_TRY(sl_search_need(&s, !p->options.brief, &need, &found, &fits));
         rebuild = true;
     }
     p->options.rank = rank;
     if (fits && rebuild) SL_TRY(build_own(&s, &found, &need, &fits));
+    if (!fits && p->options.brief) return sl_fail(SLUICE_ERR_NO_FIT, "does not fit");
     if (!fits) return sl_plan_refuse(&s, &need);
     count_savings(p, u);
     return SLUICE_OK;

@@ -39,6 +39,7 @@ typedef struct sl_search {
     sl_verdict *verdicts;     /* a hash table; of the rank and the budgets of one search */
     int verdict_count, verdict_capacity;
     bool is_built; /* p is a whole plan, of p->placement */
+    uint64_t work; /* plan steps of all candidates that were scheduled so far */
 } sl_search;
 
 void sl_search_open(sl_search *s, sl_plan *p, const sl_usage *u);

@@ -108,6 +108,8 @@ static sluice_status try_corners(descent *d)
                 c.layers[k] = most ? high->layers[k] : low->layers[k];
                 again = again || (!most && low->layers[k] == high->layers[k]);
             }
+            /* groups are of layers that are recomputed */
+            again = again || (c.layers[SL_SAVING_GROUPS] > 0 && c.layers[SL_SAVING_RECOMPUTE] < 2);
             if (!again) SL_TRY(consider(d, &c, &better));
         }
     return SLUICE_OK;
@@ -175,7 +177,7 @@ static sluice_status exchange_all(descent *d, bool *moved)
  * seconds. */
 static int trials_for(const sl_search *s, bool exact)
 {
-    int most = exact ? 600 : 120, least = exact ? 120 : 24;
+    int most = exact ? 600 : 120, least = exact ? 160 : 64;
     int64_t trials = ((int64_t)most << 14) / (s->p->step_count + 1);
     return trials > most ? most : trials < least ? least : (int)trials;
 }
@@ -237,12 +239,14 @@ static sluice_status find_within(sl_search *s, goal g, const limits *l, standing
 }
 
 #define SETTLED 16 /* rounds; a search that still finds less after them is taken at its word */
+/* Plan steps that may be scheduled for it, about a second's work: rounds of a deep model are whole searches. After that, too. */
+#define SETTLED_WORK ((uint64_t)1 << 20)
 
 /* Lowers *best until a byte less is refused. Here the limit of the goal is not looked at. */
 static sluice_status settle(sl_search *s, goal g, limits l, standing *best)
 {
     bool found = true;
-    for (int round = 0; found && round < SETTLED && best->peak[g] > 0; round++) {
+    for (int round = 0; found && round < SETTLED && best->peak[g] > 0 && s->work < SETTLED_WORK; round++) {
         standing x;
         l.bytes[g] = best->peak[g] - 1;
         SL_TRY(find_within(s, g, &l, &x, &found));
@@ -316,6 +320,7 @@ sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_ca
     const limits given = l;
     standing x;
     *need = (sl_plan_need){ .together = 0 };
+    s->work = 0;
     SL_TRY(find_lacks(s, exact, &l, need, &x));
     *fits = is_within(&x, &given);
     if (exact && need->bytes[SL_TIER_HOST] > 0) SL_TRY(find_alone(s, &given, need, &x, fits));

@@ -15,7 +15,9 @@ static sluice_status schedule(sl_search *s, const sl_candidate *c)
     SL_TRY(sl_plan_poll(s->p));
     s->is_built = false;
     sl_place_apply(s->p, s->u, c);
-    return sl_plan_schedule(s->p, s->u, c->prefetch);
+    SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
+    s->work += (uint64_t)s->p->step_count;
+    return SLUICE_OK;
 }
 
 sluice_status sl_search_lay_out(sl_search *s, const sl_candidate *c)

@@ -75,7 +75,8 @@ typedef struct sl_plan_options {
     uint64_t overhead_of[3];  /* its parts: program, data, threads; for print */
     uint64_t device_overhead; /* likewise, of a device with a memory of its own: driver and libraries; 0: none */
     const int
-        *stop; /* a request to stop (core/stop.h), polled while planning, loading and hashing; NULL: none. Borrowed */
+        *stop;  /* a request to stop (core/stop.h), polled while planning, loading and hashing; NULL: none. Borrowed */
+    bool brief; /* what does not fit is only said not to: neither the exact bytes nor what would help are looked for */
     char memory_note[160]; /* how memory is had: huge pages, NUMA; for print; "": not known */
 } sl_plan_options;
 

@@ -433,6 +433,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     if (purpose != SL_JOB_GENERATE) SL_TRY(sl_ranks_agree(&j->ranks, "metrics", sl_job_judge(j, !e.training)));
     if (purpose == SL_JOB_PLAN) {
         j->settings.plan.rank_count = sl_job_planned_ranks(o);
+        j->settings.plan.brief = o->brief;
         /* as train --ranks would share this machine out; a file describes what each rank has */
         if (choice.file == NULL && o->gpu == NULL) j->ranks.local = j->settings.plan.rank_count;
     }
