@@ -7,7 +7,7 @@
 static void tell_refusal(const cli_arguments *a, const char *verdict)
 {
     char help[512] = "";
-    if (a->gpu != NULL) cli_what_would_help(a, help, sizeof help);
+    if (a->gpu != NULL && !a->what_if) cli_what_would_help(a, help, sizeof help);
     printf("%s%s%s\n", verdict, help[0] != '\0' ? "; what would help: " : "", help);
 }
 

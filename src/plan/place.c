@@ -270,6 +270,14 @@ static sluice_status build_own(sl_search *s, const sl_candidate *found, sl_plan_
     return SLUICE_OK;
 }
 
+/* So much is missing that no exchange between the tiers would find it. */
+static bool is_far(const sl_plan *p, const sl_plan_need *need)
+{
+    uint64_t has = 0;
+    for (int t = 0; t < SL_TIER_COUNT; t++) has += p->options.budget[t];
+    return sl_plan_lack(&p->options, need) > has / 2;
+}
+
 sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
 {
     sl_search s;
@@ -278,6 +286,10 @@ sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
     bool fits = false, rebuild = p->options.rank_count > 1;
     int rank = p->options.rank;
     sl_search_open(&s, p, u);
+    if (p->options.brief) {
+        SL_TRY(sl_search_need(&s, false, &need, &found, &fits));
+        if (!fits && is_far(p, &need)) return sl_fail(SLUICE_ERR_NO_FIT, "does not fit");
+    }
     SL_TRY(sl_search_all(&s, &found, &fits));
     if (!fits) {
         SL_TRY(sl_search_need(&s, !p->options.brief, &need, &found, &fits));
