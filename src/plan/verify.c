@@ -138,6 +138,26 @@ static sluice_status check_copy(const sl_plan *p, int step)
     return sl_fail(SLUICE_ERR_FAILED, "plan check: copy step %d crosses no link, or is not on its stream", step);
 }
 
+/* What runs again is a recomputed layer's, in backward, and leaves nothing behind: the statistics of a batch are those of
+ * its forward. A frozen norm reads the ones that stay. */
+static sluice_status check_again(const sl_plan *p, int step)
+{
+    const sl_step *s = &p->steps[step];
+    const sl_segment *backward = &p->segments[SL_SEGMENT_BACKWARD];
+    sl_activation_mode mode = s->layer < 0 ? SL_ACT_KEEP : p->layers[s->layer].activations;
+    bool sound = step >= backward->first_step && step < backward->first_step + backward->step_count &&
+                 (mode == SL_ACT_RECOMPUTE || mode == SL_ACT_RECOMPUTE_OFFLOAD);
+    for (int k = s->input_count; sound && k < s->input_count + s->output_count; k++) {
+        int b = p->pieces[s->first_piece + k].buffer;
+        sound = b < 0 || !p->buffers[b].permanent || sl_node_is_frozen_norm(&p->graph->nodes[s->node]);
+    }
+    if (sound) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_FAILED,
+                   "plan check: step %d runs again outside backward, of a layer that is not recomputed, or into memory "
+                   "that stays",
+                   step);
+}
+
 static sluice_status check_steps(const sl_plan *p)
 {
     uint64_t *filled = sl_alloc_array((size_t)p->buffer_count + 1, sizeof *filled, "plan check: written bytes");
@@ -147,6 +167,7 @@ static sluice_status check_steps(const sl_plan *p)
         const sl_step *s = &p->steps[i];
         st = sl_plan_poll(p);
         if (st == SLUICE_OK && s->kind == SL_STEP_COPY) st = check_copy(p, i);
+        if (st == SLUICE_OK && s->recomputed) st = check_again(p, i);
         for (int k = 0; st == SLUICE_OK && k < sl_step_operands(s); k++) {
             bool output = k >= s->input_count;
             sl_piece q = p->pieces[s->first_piece + k];

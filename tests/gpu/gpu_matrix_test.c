@@ -70,3 +70,31 @@ TEST(every_way_to_train_other_models_gives_the_same_bits_on_a_gpu)
     if (device == NULL) SKIP(gpu, NO_GPU);
     for (int which = MATRIX_GPT + 1; which < MATRIX_SUBJECTS; which++) run_precisions(device, which);
 }
+
+/* Layers that run again together, from one kept input: dropout in the GPT, batch norms in the residual network. */
+TEST(groups_of_recomputed_layers_give_the_same_bits_on_a_gpu)
+{
+    static const setting settings[] = { { 1, 0, NOTHING, 0, 0 },
+                                        { 1, 0, NOTHING, 0, 1 },
+                                        { 2, 3, OPTIMIZER_AND_PARAMETERS, 1, 1 } };
+    static const matrix_subject subjects[] = { MATRIX_GPT, MATRIX_RESNET };
+    const char *device = gpu_device();
+    if (device == NULL) SKIP(gpu, NO_GPU);
+    for (int i = 0; i < 2 * MATRIX_MODES; i++) {
+        campaign c;
+        char weights[65] = "", state[65] = "";
+        REQUIRE(matrix_start_with(&c, device, subjects[i / MATRIX_MODES]));
+        for (int k = 0; k < 3; k++) {
+            const char *groups = k == 0 ? NULL : "activation_checkpointing.number_checkpoints=2";
+            run_request q = {
+                settings[k], &matrix_modes[i % MATRIX_MODES], c.folder, groups, c.device, c.out, c.subject
+            };
+            REQUIRE_OK(matrix_run(&q));
+            if (k == 0) memcpy(weights, c.out->weights, sizeof weights), memcpy(state, c.out->state, sizeof state);
+            CHECK_STR(c.out->weights, weights);
+            CHECK_STR(c.out->state, state);
+            CHECK_EQ(c.out->end.peak.device, c.out->plan.peak.device);
+        }
+        matrix_end(&c);
+    }
+}

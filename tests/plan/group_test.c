@@ -106,6 +106,38 @@ TEST(a_group_runs_again_before_the_backward_of_its_layers)
     planned_free(&fx);
 }
 
+static sl_step *find_norm(sl_plan *p, bool recomputed)
+{
+    for (int i = 0; i < p->step_count; i++)
+        if (p->steps[i].op == SL_OP_BATCH_NORM && p->steps[i].recomputed == recomputed) return &p->steps[i];
+    return NULL;
+}
+
+TEST(verify_finds_what_runs_again_where_it_must_not)
+{
+    planned fx = { 0 };
+    REQUIRE_OK(plan_chain(&fx, 5));
+    sl_step *forward = find_norm(fx.plan, false), *again = find_norm(fx.plan, true);
+    REQUIRE(forward != NULL && again != NULL);
+    REQUIRE_OK(sl_plan_verify(fx.plan));
+    forward->recomputed = true;
+    CHECK_EQ(sl_plan_verify(fx.plan), SLUICE_ERR_FAILED);
+    forward->recomputed = false;
+    fx.plan->layers[again->layer].activations = SL_ACT_KEEP;
+    CHECK_EQ(sl_plan_verify(fx.plan), SLUICE_ERR_FAILED);
+    fx.plan->layers[again->layer].activations = SL_ACT_RECOMPUTE;
+    int statistics = forward->output_count - 1; /* the batch's mean and variance, which stay */
+    sl_piece *kept = &fx.plan->pieces[forward->first_piece + forward->input_count + statistics];
+    sl_piece *written = &fx.plan->pieces[again->first_piece + again->input_count + statistics];
+    REQUIRE(kept->buffer >= 0 && fx.plan->buffers[kept->buffer].permanent && written->buffer < 0);
+    *written = *kept;
+    CHECK_EQ(sl_plan_verify(fx.plan), SLUICE_ERR_FAILED);
+    CHECK_CONTAINS(sluice_error(), "into memory that stays");
+    *written = (sl_piece){ -1, 0, 0 };
+    CHECK_EQ(sl_plan_verify(fx.plan), SLUICE_OK);
+    planned_free(&fx);
+}
+
 static uint64_t least_device(sl_plan_options *o, int checkpoints)
 {
     planned fx = { .options = *o };
