@@ -119,8 +119,8 @@ static void print_places(const sl_plan *p, FILE *out)
     place_line(out, "activations", t->recomputed_layers, layers_with(p, has_nodes), "recomputed",
                "kept from forward to backward");
     if (t->largest_group > 1)
-        fprintf(out, "  %-22s in %d groups of up to %d layers, each from one kept input\n", "", t->recomputed_groups,
-                t->largest_group);
+        fprintf(out, "  %-22s in %d group%s of up to %d layers, each from one kept input\n", "", t->recomputed_groups,
+                t->recomputed_groups == 1 ? "" : "s", t->largest_group);
     if (t->offloaded_layers > 0)
         place_line(out, "", t->offloaded_layers, layers_with(p, has_nodes), "sent to the host and back", "");
 }

@@ -113,6 +113,33 @@ TEST(a_traced_run_writes_the_third_step_and_the_forward_that_follows)
     run_free(&r);
 }
 
+/* What runs again says so, and with which layers together. */
+TEST(a_trace_names_the_layers_that_run_again_together)
+{
+    char folder[4096];
+    int again = 0;
+    size_t i;
+    json_t *event;
+    new_folder(folder);
+    run_write_config(folder, "a.json", "");
+    run_result r = run_sluice(folder, "train a.json --trace t.json --set model.hidden=[8,8] "
+                                      "--set activation_checkpointing.number_checkpoints=1");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.out, "in 1 group of up to 2 layers, each from one kept input");
+    json_t *root = read_trace(folder, "t.json");
+    REQUIRE(root != NULL);
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
+        const json_t *arguments = json_object_get(event, "args");
+        bool recomputed = json_is_true(json_object_get(arguments, "recomputed"));
+        CHECK_STR(text(arguments, "group"), recomputed ? "fc1 to fc2" : "");
+        again += recomputed;
+    }
+    CHECK(again > 0);
+    json_decref(root);
+    run_free(&r);
+}
+
 TEST(tracing_leaves_the_hashes_of_a_run_alone)
 {
     char folder[4096], plain_hash[256], traced_hash[256];
