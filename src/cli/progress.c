@@ -201,8 +201,9 @@ static void draw_line(cli_progress *p, const sluice_event *e)
     if (p->drawn && e->step != e->steps && clock - p->drawn_at < REDRAW_SECONDS) return;
     erase_line(p);
     p->columns = draw_parts(p, e, terminal_width(p));
+    p->drawn = e->step != e->steps; /* the last one stays: what follows may not know of it */
+    if (!p->drawn) fputc('\n', p->out);
     fflush(p->out);
-    p->drawn = true;
     p->drawn_at = clock;
 }
 

@@ -335,8 +335,8 @@ TEST(services_are_told_with_one_note_how_to_take_the_files)
 
 /* ---- the terminal ---- */
 
-/* Runs in a terminal of so many columns; what it showed. */
-static char *run_in_terminal(const char *folder, int columns, const char *no_colour)
+/* Runs in a terminal of so many columns, which has `later` columns once a line was drawn; what it showed. */
+static char *run_in_terminal(const char *folder, int columns, int later, const char *no_colour)
 {
     char *text = calloc(1, 1 << 20);
     size_t used = 0;
@@ -355,7 +355,11 @@ static char *run_in_terminal(const char *folder, int columns, const char *no_col
         _exit(99);
     }
     close(slave);
-    for (ssize_t n; (n = read(master, text + used, (1 << 20) - 1 - used)) > 0;) used += (size_t)n;
+    for (ssize_t n; used < (1 << 20) - 1 && (n = read(master, text + used, (1 << 20) - 1 - used)) > 0;) {
+        used += (size_t)n;
+        size.ws_col = (unsigned short)later;
+        if (later != columns && strstr(text, " left") != NULL) ioctl(master, TIOCSWINSZ, &size);
+    }
     close(master);
     waitpid(child, &status, 0);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -392,7 +396,7 @@ TEST(the_line_fits_the_terminal)
     bool has;
     write_config(folder, ", \"evaluate\": {\"every\": 1}");
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
-        char *text = run_in_terminal(folder, widths[i], "");
+        char *text = run_in_terminal(folder, widths[i], widths[i], "");
         int widest = widest_line(text, widths[i] >= 120 ? "best " : "step", &has);
         CHECK_THAT(widest > 0 && widest < widths[i], "%d columns: a line of %d", widths[i], widest);
         CHECK(has || widths[i] < 12);
@@ -407,9 +411,26 @@ TEST(the_line_fits_the_terminal)
         }
         free(text);
     }
-    char *plain = run_in_terminal(folder, 100, "1");
+    char *plain = run_in_terminal(folder, 100, 100, "1");
     CHECK(strstr(plain, "\033[1m") == NULL);
     free(plain);
+}
+
+/* The terminal has folded what was drawn: all of its rows are taken away. */
+TEST(the_line_follows_a_terminal_that_becomes_narrow)
+{
+    const char *folder = new_folder();
+    bool has;
+    run_write(folder, "c.json",
+              "{\"model\": {\"type\": \"mlp\", \"features\": 4, \"hidden\": [8]}, \"steps\": 60000, \"threads\": 1,\n"
+              " \"data\": {\"type\": \"regression\", \"samples\": 4000000}, \"train_batch_size\": 4,\n"
+              " \"optimizer\": {\"type\": \"SGD\"}, \"hashes\": false}\n");
+    char *text = run_in_terminal(folder, 150, 40, NULL), *up = strstr(text, "A\r\033[J");
+    (void)widest_line(text, "[", &has);
+    CHECK(has);
+    CHECK(up != NULL);
+    if (up != NULL) CHECK(widest_line(up, "loss", &has) < 40);
+    free(text);
 }
 
 TEST(lines_of_a_log_have_the_time_and_what_is_left)

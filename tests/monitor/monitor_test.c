@@ -378,6 +378,22 @@ TEST(a_file_that_cannot_be_opened_or_written_fails_before_the_first_step)
     }
 }
 
+TEST(the_message_of_a_failed_run_stays_where_its_last_line_cannot_be_written)
+{
+    heard h = { 0 };
+    const sl_log log = { on_log, &h, 0, 1 };
+    refusal full = { "pwrite", SL_JOURNAL_NAME, ENOSPC, 0, 0 };
+    sl_monitor *m;
+    CHECK_EQ(sl_monitor_create(&log, &m), SLUICE_OK);
+    CHECK_EQ(sl_monitor_open(m, &(sl_monitor_places){ .run_folder = test_tmpdir() }, &about), SLUICE_OK);
+    sl_io_set_hook(refuse, &full);
+    sl_monitor_end(m, sl_fail(SLUICE_ERR_NUMBERS, "the loss is no number"));
+    sl_io_set_hook(NULL, NULL);
+    CHECK_STR(sluice_error(), "the loss is no number");
+    CHECK_EQ(h.warnings, 1);
+    sl_monitor_destroy(m);
+}
+
 /* ---- events as JSON ---- */
 
 TEST(an_event_is_asked_for_its_length_and_cut_where_it_does_not_fit)

@@ -135,6 +135,26 @@ TEST(what_came_after_the_checkpoint_is_forgotten_when_a_run_is_resumed)
     CHECK_NEAR(s.status.step_seconds, 1, 0); /* one step tells its own time only */
 }
 
+TEST(nothing_of_another_run_in_the_same_journal_is_the_last_ones)
+{
+    static const char second[] =
+        "{\"event\":\"run\",\"pid\":43,\"host\":\"h\",\"ranks\":1,\"steps\":9,\"metric\":\"loss\","
+        "\"time\":\"2026-01-01T01:00:00.000Z\",\"run\":\"r2\"}\n";
+    char rest[2048];
+    snprintf(rest, sizeof rest, "%s%s",
+             "{\"event\":\"eval\",\"step\":8,\"loss\":3,\"metrics\":{\"f1\":0.5},\"best\":true" STAMP(
+                 "01") "{\"event\":\"saved\",\"step\":8,\"path\":\"x\"" STAMP("02")
+                 STEP(9, "03") "{\"event\":\"end\",\"steps\":9" STAMP("04"),
+             second);
+    seen s = look(make_run(rest));
+    CHECK_STR(s.status.run, "r2");
+    CHECK_EQ(s.status.best_step, 0);
+    CHECK_EQ(s.status.saved_step, 0);
+    CHECK_EQ(s.status.step, 0);
+    CHECK_EQ(s.status.steps, 9);
+    CHECK(s.status.state != SLUICE_RUN_FINISHED);
+}
+
 TEST(damaged_lines_cost_themselves_alone)
 {
     seen s = look(make_run("{\"event\":\"sav\n\n[]\n7\nnull\n\"x\"\n{}\n{\"event\":5}\n{\"event\":\"step\"}\n" STEP(
