@@ -36,7 +36,13 @@ void cli_progress_start(cli_progress *p, FILE *out, int64_t every)
     p->colour = p->line && (plain == NULL || plain[0] == '\0');
 }
 
-static int terminal_width(const cli_progress *p);
+static int terminal_width(const cli_progress *p)
+{
+    struct winsize size;
+    const char *told = getenv("COLUMNS");
+    if (ioctl(fileno(p->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    return told != NULL && atoi(told) > 0 ? atoi(told) : 80;
+}
 
 /* A line that was drawn on a wider terminal has been folded by it: all of its rows go. */
 static void erase_line(const cli_progress *p)
@@ -152,14 +158,6 @@ static int line_width(const status_line *l, int rank)
     for (int i = 0; i < l->count; i++)
         if (l->parts[i].rank <= rank) width += (int)strlen(l->parts[i].text) + 2;
     return width;
-}
-
-static int terminal_width(const cli_progress *p)
-{
-    struct winsize size;
-    const char *told = getenv("COLUMNS");
-    if (ioctl(fileno(p->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-    return told != NULL && atoi(told) > 0 ? atoi(told) : 80;
 }
 
 static void draw_bar(FILE *out, double share, int width)
