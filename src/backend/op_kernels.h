@@ -73,6 +73,11 @@ SL_OP_KERNEL(RMS_NORM_GRAD, rms_norm_grad, TYPED, none, KERNEL, norm)
 /* cpu/kernels/channel_norm.c, cuda/channel_norm.cu */
 SL_OP_KERNEL(BATCH_NORM, batch_norm, TYPED, channel_norm, KERNEL, channel_norm)
 SL_OP_KERNEL(BATCH_NORM_GRAD, batch_norm_grad, TYPED, channel_norm, KERNEL, channel_norm)
+SL_OP_KERNEL(BATCH_MOMENTS, batch_moments, TYPED, channel_norm, KERNEL, shared_norm)
+SL_OP_KERNEL(BATCH_STATISTICS, batch_statistics, TYPED, none, KERNEL, none)
+SL_OP_KERNEL(BATCH_NORMALIZE, batch_normalize, TYPED, channel_norm, KERNEL, none)
+SL_OP_KERNEL(BATCH_NORM_SUMS, batch_norm_sums, TYPED, channel_norm, KERNEL, shared_norm)
+SL_OP_KERNEL(BATCH_NORMALIZE_GRAD, batch_normalize_grad, TYPED, channel_norm, KERNEL, shared_norm)
 SL_OP_KERNEL(GROUP_NORM, group_norm, TYPED, channel_norm, KERNEL, channel_norm)
 SL_OP_KERNEL(GROUP_NORM_GRAD, group_norm_grad, TYPED, channel_norm, KERNEL, channel_norm)
 /* cpu/kernels/qk_norm.c, cuda/qk_norm.cu */

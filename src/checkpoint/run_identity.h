@@ -17,6 +17,7 @@ struct sl_checkpoint_meta;
 /* Keys of the lines that are no settings: what a step adds up. */
 #define SL_IDENTITY_SAMPLES "samples in a micro-batch"
 #define SL_IDENTITY_MICRO   "micro-batches in a step (gradient accumulation x ranks)"
+#define SL_IDENTITY_SHARED  "ranks that share the statistics of batch norms"
 
 typedef struct sl_identity {
     char model_sha256[65];

@@ -663,7 +663,9 @@ sluice_value sluice_batch_norm(sluice_graph *g, sluice_value x, const char *name
     sluice_status st = read_batch_norm_options(options, &o);
     if (st == SLUICE_OK) st = channel_parameters(g, "batch_norm", x, name, inputs + 1);
     if (st != SLUICE_OK) return keep_error(g, st);
-    const sl_attrs attrs = { .batch_norm = { .epsilon = o.epsilon, .momentum = o.momentum, .relu = o.relu } };
+    const sl_attrs attrs = {
+        .batch_norm = { .epsilon = o.epsilon, .momentum = o.momentum, .relu = o.relu, .all_ranks = o.all_ranks }
+    };
     inputs[3] = o.residual;
     sluice_value y = sl_graph_apply(g, SL_OP_BATCH_NORM, name, &attrs, o.residual == SLUICE_NONE ? 3 : 4, inputs);
     if (y == SLUICE_NONE) return y;

@@ -107,6 +107,9 @@ bool sl_attribute_there(const sl_attrs *attrs, const sl_attribute *a);
 /* "500000", "true", "1,0,2": returns buf. */
 const char *sl_attribute_text(const sl_attrs *attrs, const sl_attribute *a, char buf[SL_ATTRIBUTE_TEXT_BYTES]);
 
+/* Rows of what ranks tell each other of a batch norm: of BATCH_MOMENTS mean and variance, of BATCH_NORM_SUMS two sums. */
+enum { SL_NODE_FIRST, SL_NODE_SECOND, SL_NODE_ROWS };
+
 /* Written by SL_OP_NORM_FINISH, read by SL_OP_UPDATE and, after the step, by the caller. */
 typedef struct sl_norm_result {
     double norm;    /* global L2 norm before clipping, unscaled */
@@ -234,6 +237,12 @@ typedef struct sl_op_def {
     /* Regularisation that evaluation passes over: whether it is there does not make another model (identity.c). */
     bool regularises;
     bool only_evaluates; /* it has no gradient: a graph with it is not trained */
+    /* The first dimension of output 0 counts ranks: a node writes its rank's part, and the plan gathers those of the others
+     * before anything reads it. */
+    bool gathers;
+    /* Its results stay where a layer's activations are dropped and computed again: they are few, and ranks would have to meet
+     * again. */
+    bool kept;
     sl_in_place in_place;
     /* Output shapes and dtypes from inputs and attrs; fails naming the op and, on mismatch, both producers. Where the
      * inputs leave a shape open (RESHAPE, REDUCE_TO, MULTIPLY_REDUCE, EMBEDDING_GRAD, SPLIT_GRAD, EXPAND, gradients

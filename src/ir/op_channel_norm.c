@@ -1,10 +1,11 @@
-/* op_channel_norm.c: batch norm and group norm: shapes, gradients, costs.
+/* op_channel_norm.c: batch norm, alone and over ranks, and group norm: shapes, gradients, costs.
  *
  * Both see a tensor as rows of channels. Batch norm's statistics are over all rows, one of each for a channel; group
  * norm's over the rows of a sample and the channels of a group. */
 #include <inttypes.h>
 #include <math.h>
 
+#include "core/sample_tree.h"
 #include "ir/autodiff.h"
 #include "ir/op_rows.h"
 
@@ -93,6 +94,89 @@ sluice_status sl_infer_batch_norm_grad(const sluice_graph *g, const sl_node *nod
     return SLUICE_OK;
 }
 
+/* What ranks tell each other of a batch norm of x: [R, P, 2, C]. */
+static sl_shape nodes_of(const sl_shape *x, const sl_node *node)
+{
+    const int64_t ranks = node->attrs.batch_norm.ranks;
+    return (sl_shape){ .rank = 4,
+                       .dim = { ranks, sl_sample_nodes(x->dim[0], ranks), SL_NODE_ROWS, sl_shape_last(x) } };
+}
+
+static sluice_status check_ranks(const sl_node *node)
+{
+    if (node->attrs.batch_norm.ranks > 0) return SLUICE_OK;
+    return sl_node_fail(node, "%d ranks have no statistics", node->attrs.batch_norm.ranks);
+}
+
+/* x, weight, bias, mean, rstd, then `count` tensors like x. */
+static sluice_status check_normalized(const sluice_graph *g, const sl_node *node, int count)
+{
+    const sl_shape c = channels_of(sl_input_shape(g, node, 0));
+    SL_TRY(check_ranks(node));
+    SL_TRY(check_channels(g, node, 2));
+    for (int i = 3; i <= 4; i++) SL_TRY(expect_f32(g, node, i, &c));
+    for (int i = 5; i < 5 + count; i++) {
+        SL_TRY(sl_expect_one_type(g, node, 0, i));
+        SL_TRY(sl_expect_equal(g, node, 0, i));
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_batch_moments(const sluice_graph *g, const sl_node *node, sl_shape *shapes, sluice_dtype *dtypes)
+{
+    SL_TRY(check_ranks(node));
+    SL_TRY(check_channels(g, node, 0));
+    const sl_shape nodes = nodes_of(sl_input_shape(g, node, 0), node);
+    give(shapes, dtypes, 0, &nodes, SLUICE_F32);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_batch_statistics(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                        sluice_dtype *dtypes)
+{
+    SL_TRY(check_ranks(node));
+    SL_TRY(check_channels(g, node, 0));
+    const sl_shape *x = sl_input_shape(g, node, 0), c = channels_of(x), nodes = nodes_of(x, node);
+    const sl_shape all = { .rank = 2, .dim = { SL_STATISTICS, c.dim[0] } };
+    SL_TRY(expect_f32(g, node, 1, &nodes));
+    for (int i = 0; i < 3; i++) give(shapes, dtypes, i, i < 2 ? &c : &all, SLUICE_F32);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_batch_normalize(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                       sluice_dtype *dtypes)
+{
+    SL_TRY(check_normalized(g, node, node->input_count - 5));
+    give(shapes, dtypes, 0, sl_input_shape(g, node, 0), g->values[node->inputs[0]].dtype);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_batch_norm_sums(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                       sluice_dtype *dtypes)
+{
+    const sl_shape *x = sl_input_shape(g, node, 0);
+    SL_TRY(check_normalized(g, node, node->input_count - 5));
+    const sl_shape nodes = nodes_of(x, node);
+    give(shapes, dtypes, 0, &nodes, SLUICE_F32);
+    give(shapes, dtypes, 1, x, g->values[node->inputs[0]].dtype);
+    return SLUICE_OK;
+}
+
+sluice_status sl_infer_batch_normalize_grad(const sluice_graph *g, const sl_node *node, sl_shape *shapes,
+                                            sluice_dtype *dtypes)
+{
+    const sl_shape *x = sl_input_shape(g, node, 0), c = channels_of(x);
+    SL_TRY(check_normalized(g, node, 1));
+    const sl_shape nodes = nodes_of(x, node);
+    SL_TRY(expect_f32(g, node, 6, &nodes));
+    if (node->input_count > 7) {
+        SL_TRY(sl_expect_one_type(g, node, 0, 7));
+        SL_TRY(sl_expect_equal(g, node, 0, 7));
+    }
+    for (int i = 0; i < 3; i++) give(shapes, dtypes, i, i == 0 ? x : &c, g->values[node->inputs[0]].dtype);
+    return SLUICE_OK;
+}
+
 /* [N, G] */
 static sl_shape groups_of(const sl_shape *x, const sl_node *node)
 {
@@ -137,7 +221,8 @@ sluice_status sl_gradient_batch_norm(sl_autodiff *ad)
 {
     const sl_node *n = &ad->node;
     const bool relu = n->attrs.batch_norm.relu, residual = n->input_count > 3;
-    if (!n->attrs.batch_norm.frozen && sl_shape_rows(&ad->graph->values[n->inputs[0]].shape) < 2)
+    const int64_t ranks = n->attrs.batch_norm.ranks > 0 ? n->attrs.batch_norm.ranks : 1;
+    if (!n->attrs.batch_norm.frozen && sl_shape_rows(&ad->graph->values[n->inputs[0]].shape) * ranks < 2)
         return sl_node_fail(n, "a micro-batch has one value of each channel, which leaves nothing after its mean is "
                                "taken off; train with larger micro-batches");
     if (residual && !relu) SL_TRY(sl_backward_pass(ad, n->inputs[3], ad->dy));
@@ -172,4 +257,11 @@ sl_cost sl_cost_channel_norm(const sluice_graph *g, const sl_node *node)
     const bool backward = node->op == SL_OP_BATCH_NORM_GRAD || node->op == SL_OP_GROUP_NORM_GRAD;
     c.bytes += (double)sl_value_bytes(&g->values[node->inputs[0]]) * (backward ? 2 : 1);
     return c;
+}
+
+/* Of x only the shape counts. */
+sl_cost sl_cost_batch_statistics(const sluice_graph *g, const sl_node *node)
+{
+    const double bytes = sl_operand_bytes(g, node) - (double)sl_value_bytes(&g->values[node->inputs[0]]);
+    return (sl_cost){ .flops = bytes, .bytes = bytes };
 }

@@ -4,7 +4,7 @@
  * all of them are undefined at the end.
  *
  *   SL_FORWARD_OP(OP, name, infer, gradient, cost, attributes, facts..)
- *   SL_BACKWARD_OP(OP, name, infer, cost, attributes, facts..)      made by differentiation alone
+ *   SL_BACKWARD_OP(OP, name, infer, cost, attributes, facts..)      made by differentiation, or by a pass after it
  *   SL_UPDATE_OP(OP, name, cost, attributes, facts..)               operands are flat buffers of layers
  *   SL_ATTRIBUTES(group, fields)                                    the struct sl_attrs.group
  *
@@ -41,10 +41,13 @@ SL_ATTRIBUTES(norm, SL_IDENTITY(norm, float, epsilon) SL_IDENTITY_IF_SET(norm, f
 SL_ATTRIBUTES(qk_norm,
     SL_IDENTITY(qk_norm, int, heads) SL_IDENTITY(qk_norm, int, kv_heads) SL_IDENTITY(qk_norm, int, head_width)
     SL_IDENTITY(qk_norm, float, epsilon) SL_IDENTITY(qk_norm, float, offset))
-/* relu: the result is max(result, 0), behind the residual where there is one; frozen: training takes the running statistics, too */
+/* relu: the result is max(result, 0), behind the residual where there is one; frozen: training takes the running statistics,
+ * too; all_ranks: statistics are those of what all ranks compute at a time, and `ranks` how many they are (ir/shared_norm.h) */
 SL_ATTRIBUTES(batch_norm,
     SL_IDENTITY(batch_norm, float, epsilon) SL_IDENTITY(batch_norm, float, momentum) SL_IDENTITY(batch_norm, bool, relu)
-    SL_FREE(batch_norm, bool, frozen, "follows from the parameters that are trained, which must stay"))
+    SL_FREE(batch_norm, bool, frozen, "follows from the parameters that are trained, which must stay")
+    SL_IDENTITY_IF_SET(batch_norm, bool, all_ranks)
+    SL_FREE(batch_norm, int, ranks, "of no matter to who evaluates; a run that resumes is asked for it by itself"))
 SL_ATTRIBUTES(group_norm, SL_IDENTITY(group_norm, int, groups) SL_IDENTITY(group_norm, float, epsilon))
 SL_ATTRIBUTES(softcap, SL_IDENTITY(softcap, float, cap))
 SL_ATTRIBUTES(rotary,
@@ -470,6 +473,31 @@ SL_BACKWARD_OP(GRU_GRAD, gru_grad, gru_grad, gru_grad, gru,
 SL_BACKWARD_OP(CTC_LOSS_GRAD, ctc_loss_grad, ctc_loss_grad, pointwise, ctc,
     SL_ARITY(2, 2, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
     .element_flops = 1)
+/* What BATCH_NORM and its gradient become where statistics are those of R = attrs.batch_norm.ranks ranks (ir/shared_norm.h). The
+ * first and the fourth op write the part of their rank, context.micro % R, of P nodes (core/sample_tree.h), zeros behind the
+ * last; the others read the parts of all.
+ * x[N,..,C] -> moments[R,P,2,C] f32: mean and variance of each node's samples. Nothing is done in evaluation */
+SL_BACKWARD_OP(BATCH_MOMENTS, batch_moments, batch_moments, pointwise, batch_norm,
+    SL_ARITY(1, 1, 1), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 4, .gathers = true)
+/* x (its shape alone), moments -> mean[C], rstd[C], statistics: as BATCH_NORM's, of the samples of all ranks */
+SL_BACKWARD_OP(BATCH_STATISTICS, batch_statistics, batch_statistics, batch_statistics, batch_norm,
+    SL_ARITY(2, 2, 3), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR, .kept = true,
+    .saved = { { .name = "rstd", .kind = SL_SAVED_STATISTIC }, { .name = "statistics", .kind = SL_SAVED_STATE } })
+/* x, weight, bias, mean, rstd, residual? -> BATCH_NORM's y */
+SL_BACKWARD_OP(BATCH_NORMALIZE, batch_normalize, batch_normalize, pointwise, batch_norm,
+    SL_ARITY(5, 6, 1), .adds = SL_ADDS_NEVER, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
+    .element_flops = 4)
+/* x, weight, bias, mean, rstd, dy, y? -> sums[R,P,2,C] f32 of g and of g (x - mean) over each node's samples, g being what passes
+ * of dy as in BATCH_NORM_GRAD; dresidual? = g (accumulates) */
+SL_BACKWARD_OP(BATCH_NORM_SUMS, batch_norm_sums, batch_norm_sums, pointwise, batch_norm,
+    SL_ARITY(6, 7, 2), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,
+    .element_flops = 4, .gathers = true)
+/* x, weight, bias, mean, rstd, dy, sums, y? -> dx?, dweight?, dbias? (accumulates). The last two are sums over all ranks, which
+ * rank 0 contributes; of the others they are 0 */
+SL_BACKWARD_OP(BATCH_NORMALIZE_GRAD, batch_normalize_grad, batch_normalize_grad, pointwise, batch_norm,
+    SL_ARITY(7, 8, 3), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_INPUT_0, .rate = SL_CLASS_VECTOR,
+    .element_flops = 8, .wide_outputs = 0x6u)
 /* scalar -> every element, times attrs.scale.factor (gradient of sum and mean; accumulates) */
 SL_BACKWARD_OP(EXPAND, expand, expand, pointwise, scale,
     SL_ARITY(1, 1, 1), .adds = SL_ADDS_ON_REQUEST, .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR,

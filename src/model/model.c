@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "ir/shared_norm.h"
 #include "model/family.h"
 
 static const sl_model_family families[] = {
@@ -68,6 +69,21 @@ static sluice_status refuse_idle(const sl_model_options *o)
     return sl_fail(SLUICE_ERR_USAGE, "%s has no meaning for model.type %s; remove it", key, o->type);
 }
 
+/* Whose rows the statistics of batch norms are of. */
+static sluice_status set_norms(sluice_graph *g, const sl_model_options *o)
+{
+    if (o->batch_norm == NULL || strcmp(o->batch_norm, "micro_batch") == 0) return SLUICE_OK;
+    if (strcmp(o->batch_norm, "all_ranks") != 0)
+        return sl_fail(SLUICE_ERR_USAGE, "model.batch_norm \"%s\" is not known; give micro_batch or all_ranks",
+                       o->batch_norm);
+    if (g->running_count == 0)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "model.batch_norm all_ranks has no meaning for model.type %s, which has no batch norms; remove it",
+                       o->type);
+    sl_graph_norm_over_ranks(g);
+    return SLUICE_OK;
+}
+
 sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_model_info *info)
 {
     const char *type = o->type != NULL ? o->type : "";
@@ -80,6 +96,7 @@ sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_mode
     SL_TRY(refuse_idle(o));
     SL_TRY(family->build(g, o, &found));
     SL_TRY(sluice_graph_check(g));
+    SL_TRY(set_norms(g, o));
     SL_TRY(sl_model_freeze(g, o));
     *info = found;
     return SLUICE_OK;

@@ -34,6 +34,7 @@ typedef struct sl_model_options {
         int64_t height, width, channels;
     } image;
     double label_smoothing; /* models with cross entropy: 0 to 1 */
+    const char *batch_norm; /* models with batch norms: statistics of a "micro_batch" (also NULL), or of "all_ranks" */
     /* Models of rows of a table: its columns, and what categories are below; 0: there is no table. */
     struct {
         int64_t numeric, categorical, buckets;

@@ -19,27 +19,19 @@ static double copy_seconds(const sl_plan *p, const sl_step *s)
     return m->link_latency + bytes / m->link_bytes_per_second[link];
 }
 
-/* Of an element of a collective's wholes. */
-static uint64_t element_bytes(const sl_plan *p, const sl_step *s)
-{
-    bool reduces = s->kind == SL_STEP_REDUCE_SCATTER && s->input_count > 0;
-    int whole = p->pieces[s->first_piece + (reduces ? 0 : s->input_count)].buffer;
-    return sl_form_element_bytes(p->buffers[whole].form);
-}
-
 /* Bytes of a collective that this rank sends: its shard to every other rank, or of its contribution what others own. */
 static uint64_t sent_bytes(const sl_plan *p, const sl_step *s)
 {
-    uint64_t bytes = 0, others = (uint64_t)p->options.rank_count - 1, each = element_bytes(p, s);
+    uint64_t bytes = 0, others = (uint64_t)p->options.rank_count - 1;
     for (int k = 0; k < s->output_count; k++) {
-        const sl_shards *shards = &p->layers[p->parts[s->first_part + k]].shards;
-        uint64_t own = (uint64_t)sl_shard_elements(shards, p->options.rank);
-        if (s->kind == SL_STEP_GATHER) bytes += own * each * others;
-        if (s->kind == SL_STEP_REDUCE_SCATTER) bytes += ((uint64_t)shards->elements - own) * each;
-        if (s->kind == SL_STEP_GATHER_NORM) {
-            sl_part_cut part = sl_plan_norm_cut(p, p->parts[s->first_part + k]);
+        const sl_part_cut part = sl_plan_part_cut(p, s, k);
+        uint64_t own = (uint64_t)sl_shard_elements(part.shards, p->options.rank);
+        if (s->kind == SL_STEP_REDUCE_SCATTER)
+            bytes += ((uint64_t)part.shards->elements - own) * part.unit;
+        else if (s->kind == SL_STEP_GATHER_NORM)
             bytes += sl_plan_norm_units(&part, p->options.rank) * part.unit * others;
-        }
+        else
+            bytes += own * part.unit * others;
     }
     return bytes;
 }
@@ -60,11 +52,12 @@ static uint64_t received_bytes(const sl_plan *p, const sl_step *s)
     uint64_t bytes = 0, others = (uint64_t)p->options.rank_count - 1;
     if (s->kind == SL_STEP_GATHER_NORM) return received_norm_bytes(p, s);
     for (int k = 0; k < s->output_count; k++) {
-        const sl_shards *shards = &p->layers[p->parts[s->first_part + k]].shards;
-        uint64_t own = (uint64_t)sl_shard_elements(shards, p->options.rank);
-        bytes += s->kind == SL_STEP_REDUCE_SCATTER ? own * others : (uint64_t)shards->elements - own;
+        const sl_part_cut part = sl_plan_part_cut(p, s, k);
+        uint64_t own = (uint64_t)sl_shard_elements(part.shards, p->options.rank);
+        uint64_t units = s->kind == SL_STEP_REDUCE_SCATTER ? own * others : (uint64_t)part.shards->elements - own;
+        bytes += units * part.unit;
     }
-    return bytes * element_bytes(p, s);
+    return bytes;
 }
 
 static double collective_seconds(const sl_plan *p, const sl_step *s)
@@ -149,7 +142,8 @@ static void count_step(sl_plan *p, const sl_step *s, uint64_t times)
     if (sl_is_collective(s)) {
         uint64_t *sums[] = { [SL_STEP_GATHER] = &t->comm_gather,
                              [SL_STEP_REDUCE_SCATTER] = &t->comm_reduce,
-                             [SL_STEP_GATHER_NORM] = &t->comm_norm };
+                             [SL_STEP_GATHER_NORM] = &t->comm_norm,
+                             [SL_STEP_GATHER_VALUE] = &t->comm_gather };
         *sums[s->kind] += times * sent_bytes(p, s);
         return;
     }

@@ -10,6 +10,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/norm_nodes.h"
+#include "ir/form.h"
 #include "plan/passes.h"
 
 typedef struct cutter {
@@ -212,6 +213,28 @@ static sluice_status partition(cutter *c, sl_plan *p)
     return st;
 }
 
+/* Each rank has one part of what it gathers, all of a size. */
+static sluice_status cut_values(sl_plan *p)
+{
+    const sluice_graph *g = p->graph;
+    const int ranks = p->options.rank_count;
+    size_t count = 0;
+    for (int n = 0; n < g->node_count; n++) count += sl_ops[g->nodes[n].op].gathers;
+    if (count == 0 || ranks == 1) return SLUICE_OK;
+    p->value_cuts = sl_alloc_array((size_t)g->node_count, sizeof *p->value_cuts, "plan: cuts of values");
+    p->value_bounds = sl_alloc_array(count * ((size_t)ranks + 1), sizeof *p->value_bounds, "plan: cuts of values");
+    if (p->value_cuts == NULL || p->value_bounds == NULL) return SLUICE_ERR_NO_MEMORY;
+    int64_t *bounds = p->value_bounds;
+    for (int n = 0; n < g->node_count; n++) {
+        if (!sl_ops[g->nodes[n].op].gathers) continue;
+        const int64_t elements = sl_shape_elements(&g->values[g->nodes[n].outputs[0]].shape);
+        for (int r = 0; r <= ranks; r++) bounds[r] = elements / ranks * r;
+        p->value_cuts[n] = (sl_shards){ .rank_count = ranks, .elements = elements, .bounds = bounds };
+        bounds += ranks + 1;
+    }
+    return SLUICE_OK;
+}
+
 sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u)
 {
     SL_TRY(check_options(p));
@@ -230,7 +253,7 @@ sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u)
     if (st != SLUICE_OK) return st;
     number_leaves(p, u);
     number_nodes(p, u);
-    return SLUICE_OK;
+    return cut_values(p);
 }
 
 int sl_plan_heaviest_rank(const sl_plan *p)
@@ -281,6 +304,21 @@ sl_part_cut sl_plan_norm_cut(const sl_plan *p, int layer)
     const sl_layer_place *place = &p->layers[layer];
     if (sl_combines_norm(p)) return (sl_part_cut){ &place->nodes, 1, sizeof(sl_norm_node) };
     return (sl_part_cut){ &place->shards, SL_CUT_ELEMENTS, sizeof(double) };
+}
+
+sl_part_cut sl_plan_cut_of(const sl_plan *p, sl_step_kind kind, int layer, int node, sl_form form)
+{
+    if (kind == SL_STEP_GATHER_NORM) return sl_plan_norm_cut(p, layer);
+    const sl_shards *shards = kind == SL_STEP_GATHER_VALUE ? &p->value_cuts[node] : &p->layers[layer].shards;
+    return (sl_part_cut){ shards, 1, sl_form_element_bytes(form) };
+}
+
+/* Elements of a whole are those of contributions, where these go into sums elsewhere. */
+sl_part_cut sl_plan_part_cut(const sl_plan *p, const sl_step *s, int k)
+{
+    const bool reduces = s->kind == SL_STEP_REDUCE_SCATTER && s->input_count > 0;
+    const sl_piece whole = p->pieces[s->first_piece + (reduces ? k : s->input_count + k)];
+    return sl_plan_cut_of(p, s->kind, p->parts[s->first_part + k], s->node, p->buffers[whole.buffer].form);
 }
 
 uint64_t sl_plan_norm_units(const sl_part_cut *part, int rank)

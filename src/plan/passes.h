@@ -21,7 +21,7 @@ typedef struct sl_usage {
     int *use_first;          /* order_count + 1 entries */
     int *owner;              /* root -> layer whose forward produces it; -1: inputs, parameters, gradients */
     bool *needed_backward;   /* root -> some backward node reads it */
-    bool *boundary;          /* root -> read by a forward node of another layer, or the loss */
+    bool *boundary;          /* root -> read by a forward node of another layer, the loss, or of an op that says so */
     int *last_forward;       /* root -> position in order of the last layer whose forward reads or writes it */
     int *follows;            /* root -> the boundary that it is a small by-product of, kept where that is; -1: none */
     int loss;                /* its root; -1: none */
@@ -61,6 +61,8 @@ void sl_usage_mark_again(const sl_usage *u, int first, int last, bool *again, bo
 
 sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u);
 const char *sl_partition_name(sluice_partition rule);
+/* How a layer's part, or of GATHER_VALUE the first output of `node`, is cut where elements of the whole are in `form`. */
+sl_part_cut sl_plan_cut_of(const sl_plan *p, sl_step_kind kind, int layer, int node, sl_form form);
 /* Numbers the leaves that the plan's rank keeps. Part of the schedule: place plans for several ranks in turn. */
 void sl_plan_keep_leaves(sl_plan *p, const sl_usage *u);
 /* Leaves or nodes of a layer that a rank sends in a GATHER_NORM. */
@@ -131,7 +133,8 @@ static inline int sl_segment_repeats(const sl_plan *p, sl_segment_kind segment)
 
 static inline bool sl_is_collective(const sl_step *s)
 {
-    return s->kind == SL_STEP_GATHER || s->kind == SL_STEP_REDUCE_SCATTER || s->kind == SL_STEP_GATHER_NORM;
+    return s->kind == SL_STEP_GATHER || s->kind == SL_STEP_REDUCE_SCATTER || s->kind == SL_STEP_GATHER_NORM ||
+           s->kind == SL_STEP_GATHER_VALUE;
 }
 
 /* The link that a copy step crosses. Plans have no copies within a tier: verify.c. */

@@ -266,8 +266,8 @@ sluice_status sl_plan_least(const sluice_graph *g, const sl_machine *machine, co
 void sl_plan_destroy(sl_plan *p)
 {
     if (p == NULL) return;
-    void *owned[] = { p->layers, p->buffers, p->pieces, p->steps,        p->waits,
-                      p->parts,  p->bounds,  p->tables, p->input_buffers };
+    void *owned[] = { p->layers, p->buffers, p->pieces,        p->steps,      p->waits,       p->parts,
+                      p->bounds, p->tables,  p->input_buffers, p->value_cuts, p->value_bounds };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_grouping_destroy(p->grouping);
     sl_free(p);
@@ -286,6 +286,7 @@ uint64_t sl_plan_fingerprint(const sl_plan *p)
             for (int part = 0; part < s->output_count; part++) {
                 int layer = p->parts[s->first_part + part];
                 hash = sl_hash_number(sl_hash_number(hash, layer), p->graph->layers[layer].element_count);
+                if (s->kind == SL_STEP_GATHER_VALUE) hash = sl_hash_number(hash, p->value_cuts[s->node].elements);
             }
         }
     }

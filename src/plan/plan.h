@@ -122,6 +122,7 @@ typedef enum {
     SL_STEP_GATHER,         /* shards -> wholes; no inputs: in place, from the own part of the wholes */
     SL_STEP_REDUCE_SCATTER, /* contributions -> accumulators of shards */
     SL_STEP_GATHER_NORM,    /* norm leaves or nodes, in place */
+    SL_STEP_GATHER_VALUE,   /* the ranks' parts of a node's first output (sl_op_def.gathers), in place */
     SL_STEP_UPDATE
 } sl_step_kind;
 
@@ -129,7 +130,7 @@ typedef struct sl_step {
     sl_step_kind kind;
     sl_stream stream;
     sl_op op;  /* COMPUTE and UPDATE */
-    int node;  /* graph node; -1 for copies and for ACCUMULATE, which only the plan knows */
+    int node;  /* graph node, of GATHER_VALUE too; -1 for other movements and for ACCUMULATE, which only the plan knows */
     int layer; /* for people; or -1 */
     /* plan->pieces[first_piece ..): inputs, then outputs, then with workspace_count 1 the kernel's workspace, which
      * counts as written. COPY: source, destination. */
@@ -270,6 +271,9 @@ typedef struct sl_plan {
     sl_machine machine;
     sl_layer_place *layers; /* graph->layer_count */
     int64_t *bounds;        /* what layers[].shards.bounds and layers[].nodes.bounds point into */
+    /* Of several ranks, per graph node that gathers: how its first output's elements are cut over them; NULL: none does. */
+    sl_shards *value_cuts;
+    int64_t *value_bounds; /* what value_cuts[].bounds point into */
     sl_candidate placement; /* what layers[] were set from */
     int level_count;
     sl_buffer *buffers;
@@ -347,6 +351,8 @@ typedef struct sl_part_cut {
 } sl_part_cut;
 /* Of a GATHER_NORM. */
 sl_part_cut sl_plan_norm_cut(const sl_plan *p, int layer);
+/* Of part k of a collective. */
+sl_part_cut sl_plan_part_cut(const sl_plan *p, const sl_step *s, int k);
 
 /* A segment run once, as part of a sequence. */
 typedef struct sl_plan_run {

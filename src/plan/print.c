@@ -185,7 +185,8 @@ const char *sl_plan_step_name(const sl_step *s)
     static const char *const names[] = { [SL_STEP_COPY] = "copy",
                                          [SL_STEP_GATHER] = "gather",
                                          [SL_STEP_REDUCE_SCATTER] = "reduce-scatter",
-                                         [SL_STEP_GATHER_NORM] = "gather norm" };
+                                         [SL_STEP_GATHER_NORM] = "gather norm",
+                                         [SL_STEP_GATHER_VALUE] = "gather statistics" };
     return sl_is_collective(s) || s->kind == SL_STEP_COPY ? names[s->kind] : sl_ops[s->op].name;
 }
 

@@ -15,6 +15,7 @@
 typedef struct sl_bucket {
     sl_step_kind kind;
     bool in_place; /* no inputs */
+    int node;      /* GATHER_VALUE: whose first output */
     uint64_t bytes;
     int count;
     int layers[SL_MAX_PARTS];
@@ -87,6 +88,8 @@ sluice_status sl_schedule_update(sl_scheduler *s);
 sluice_status sl_bucket_add(sl_scheduler *s, sl_bucket *b, sl_step_kind kind, int layer, sl_piece input,
                             sl_piece output);
 sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b);
+/* The other ranks' parts of the first output of a node that gathers, by a collective of its own: kernels wait for it. */
+sluice_status sl_gather_value(sl_scheduler *s, int node, sl_piece value);
 /* True when the bucket holds as much as a collective should. */
 bool sl_bucket_is_full(const sl_scheduler *s, const sl_bucket *b);
 
@@ -108,7 +111,7 @@ sl_range sl_updated_range(const sl_scheduler *s, int layer, int64_t index);
 sluice_status sl_emit_copy_piece(sl_scheduler *s, sl_piece from, sl_piece to, int layer);
 /* The same for whole buffers. */
 sluice_status sl_emit_copy(sl_scheduler *s, int from, int to, int layer);
-/* Runs a graph node on the compute stream; outputs get buffers. With `recomputed`, values kept from forward are not
+/* Runs a graph node on the compute stream, and the gather that belongs to it; outputs get buffers. With `recomputed`, values kept from forward are not
  * replaced. */
 sluice_status sl_emit_node(sl_scheduler *s, int node, bool recomputed);
 /* Runs an update op on pieces that begin at element `first` of the layer; the stream follows the tier it works on. */

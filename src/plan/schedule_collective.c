@@ -6,7 +6,6 @@
  * Where ranks cannot reach each other's device memory (comm_on_host), the parts of a collective pass through the host:
  * copied there before it, and back after it. */
 #include "core/bytes.h"
-#include "ir/form.h"
 #include "plan/schedule.h"
 
 bool sl_bucket_is_full(const sl_scheduler *s, const sl_bucket *b)
@@ -31,12 +30,12 @@ sluice_status sl_bucket_add(sl_scheduler *s, sl_bucket *b, sl_step_kind kind, in
     return SLUICE_OK;
 }
 
-/* Copies what this rank owns of a layer from one piece to another of the same layout: values, or what a norm is put
+/* Copies what this rank owns of part k from one piece to another of the same layout: values, or what a norm is put
  * together from. */
-static sluice_status copy_owned(sl_scheduler *s, sl_step_kind kind, int layer, sl_piece from, sl_piece to)
+static sluice_status copy_owned(sl_scheduler *s, const sl_bucket *b, int k, sl_piece from, sl_piece to)
 {
-    sl_part_cut part = { &s->p->layers[layer].shards, 1, sl_form_element_bytes(s->p->buffers[from.buffer].form) };
-    if (kind == SL_STEP_GATHER_NORM) part = sl_plan_norm_cut(s->p, layer);
+    const int layer = b->layers[k];
+    sl_part_cut part = sl_plan_cut_of(s->p, b->kind, layer, b->node, s->p->buffers[from.buffer].form);
     for (int64_t i = 0; i < sl_shard_range_count(part.shards, s->p->options.rank); i++) {
         sl_range r = sl_shard_range(part.shards, s->p->options.rank, i);
         uint64_t begin = (uint64_t)(r.first / part.per) * part.unit;
@@ -69,7 +68,7 @@ static sluice_status stage_output(sl_scheduler *s, const sl_bucket *b, int k, sl
     *piece = b->outputs[k];
     SL_TRY(stage(s, b->layers[k], piece));
     if (piece->buffer == b->outputs[k].buffer) return SLUICE_OK;
-    if (b->in_place && !reduces) return copy_owned(s, b->kind, b->layers[k], b->outputs[k], *piece);
+    if (b->in_place && !reduces) return copy_owned(s, b, k, b->outputs[k], *piece);
     return b->in_place || sums ? sl_emit_copy_piece(s, b->outputs[k], *piece, b->layers[k]) : SLUICE_OK;
 }
 
@@ -88,7 +87,7 @@ sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b)
     sl_step step = { .kind = b->kind,
                      .stream = SL_STREAM_COMM,
                      .op = SL_OP_COUNT,
-                     .node = -1,
+                     .node = b->kind == SL_STEP_GATHER_VALUE ? b->node : -1,
                      .layer = b->layers[0],
                      .input_count = inputs,
                      .output_count = b->count,
@@ -102,4 +101,11 @@ sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b)
     b->bytes = 0;
     b->count = 0;
     return SLUICE_OK;
+}
+
+sluice_status sl_gather_value(sl_scheduler *s, int node, sl_piece value)
+{
+    sl_bucket b = { .kind = SL_STEP_GATHER_VALUE, .node = node };
+    SL_TRY(sl_bucket_add(s, &b, b.kind, s->g->nodes[node].layer, (sl_piece){ -1, 0, 0 }, value));
+    return sl_bucket_flush(s, &b);
 }

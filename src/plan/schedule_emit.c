@@ -170,7 +170,9 @@ sluice_status sl_emit_node(sl_scheduler *s, int index, bool recomputed)
                      .recomputed = recomputed };
     const uint64_t *workspace = s->p->options.node_workspace;
     SL_TRY(add_workspace(s, &step, workspace != NULL ? workspace[index] : 0, pieces));
-    return sl_plan_add_step(s->p, &step, pieces);
+    SL_TRY(sl_plan_add_step(s->p, &step, pieces));
+    const bool gathers = sl_ops[node->op].gathers && s->p->options.rank_count > 1 && !s->evaluating;
+    return gathers ? sl_gather_value(s, index, pieces[node->input_count]) : SLUICE_OK;
 }
 
 sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_tier tier, int64_t first,

@@ -52,6 +52,7 @@ static void note_forward(sl_usage *u, const sl_node *node)
         int r = root_of(g, node->outputs[k]);
         if (u->owner[r] < 0) u->owner[r] = node->layer;
         u->last_forward[r] = u->position[node->layer];
+        if (sl_ops[node->op].kept) u->boundary[r] = true;
     }
     for (int k = 0; k < node->input_count; k++) {
         int r = root_of(g, node->inputs[k]);

@@ -104,7 +104,8 @@ static sluice_status do_collective(sl_exec *x, const sl_step *s, const sl_run_co
 static const step_handler handlers[] = {
     [SL_STEP_COMPUTE] = do_kernel,         [SL_STEP_COPY] = do_copy,
     [SL_STEP_GATHER] = do_collective,      [SL_STEP_REDUCE_SCATTER] = do_collective,
-    [SL_STEP_GATHER_NORM] = do_collective, [SL_STEP_UPDATE] = do_kernel,
+    [SL_STEP_GATHER_NORM] = do_collective, [SL_STEP_GATHER_VALUE] = do_collective,
+    [SL_STEP_UPDATE] = do_kernel,
 };
 
 static sluice_status run_step(sl_exec *x, const sl_step *s, const sl_run_context *context)
@@ -235,6 +236,7 @@ static const struct {
     [SL_STEP_GATHER] = { SL_GATHER, "gather" },
     [SL_STEP_REDUCE_SCATTER] = { SL_REDUCE_SCATTER, "reduce-scatter" },
     [SL_STEP_GATHER_NORM] = { SL_GATHER_NORM, "gather of the norm" },
+    [SL_STEP_GATHER_VALUE] = { SL_GATHER, "gather" },
 };
 
 static bool is_collective(const sl_step *s)
@@ -252,9 +254,7 @@ static void describe_part(const sl_exec *x, const sl_step *s, int k, sl_comm_par
     sl_span in = in_place ? (sl_span){ out.tier, 0, 0 } : sl_plan_span(p, p->pieces[s->first_piece + k]);
     sl_form sum = p->buffers[outputs[k].buffer].form;
     sl_form form = reduces && !in_place ? p->buffers[p->pieces[s->first_piece + k].buffer].form : sum;
-    int layer = p->parts[s->first_part + k];
-    sl_part_cut cut = { &p->layers[layer].shards, 1, sl_form_element_bytes(form) };
-    if (s->kind == SL_STEP_GATHER_NORM) cut = sl_plan_norm_cut(p, layer);
+    const sl_part_cut cut = sl_plan_part_cut(p, s, k);
     *part = (sl_comm_part){ .shards = cut.shards,
                             .per = cut.per,
                             .unit = cut.unit,
@@ -273,6 +273,9 @@ static void describe_collective(sl_exec *x, const sl_step *s, char *name)
     int more = s->output_count - 1;
     if (s->kind == SL_STEP_GATHER_NORM)
         snprintf(name, SL_COLLECTIVE_NAME_BYTES, "%s", collective_kinds[s->kind].name);
+    else if (s->kind == SL_STEP_GATHER_VALUE)
+        snprintf(name, SL_COLLECTIVE_NAME_BYTES, "gather of %.80s",
+                 p->graph->values[p->graph->nodes[s->node].outputs[0]].name);
     else if (more == 0)
         snprintf(name, SL_COLLECTIVE_NAME_BYTES, "%s of %.60s", collective_kinds[s->kind].name, layer);
     else

@@ -2,7 +2,8 @@
  *
  * They are f32 in host memory, all of them on every rank. A kernel leaves the statistics of its micro-batch on the device;
  * they are read while backward runs, exchanged between ranks, and applied in the order of global micro-batches j = m * N +
- * r: the same operations on every rank and for every N, so that the bits are the same (exact rule 8). Of a step they are
+ * r: the same operations on every rank and for every N, so that the bits are the same (exact rule 8). Those of batch norms over
+ * all ranks are the same on each of them, and count once for the N micro-batches that they are of. Of a step they are
  * kept apart until it ends, so that one that fails leaves what was there. The device's copies, which evaluation reads, are
  * written before it where they are out of date. Frozen batch norms read theirs in training, too; these change only where a file or the caller
  * gives others. */
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "ir/shared_norm.h"
 #include "runtime/exec_parts.h"
 
 /* ---- opening ---- */
@@ -87,8 +89,8 @@ static bool all_finite(const float *numbers, int64_t count)
     return finite;
 }
 
-/* One micro-batch: new = (1 - m) old + m batch, as PyTorch. */
-static void apply(sl_exec *x, const float *batch)
+/* What `rank` has of one micro-batch: new = (1 - m) old + m batch, as PyTorch. Statistics of all ranks count once. */
+static void apply(sl_exec *x, const float *batch, int rank)
 {
     const sluice_graph *g = x->plan->graph;
     sl_running_values *v = &x->running;
@@ -98,6 +100,7 @@ static void apply(sl_exec *x, const float *batch)
         const float *from = batch + v->first[i];
         float *to = v->values[SL_STATISTICS_STEP] + v->first[i];
         if (is_frozen(g, i) || !all_finite(from, count)) continue;
+        if (rank > 0 && sl_graph_shares_running(g, i)) continue;
         for (int64_t c = 0; c < count; c++) to[c] = rest * to[c] + momentum * from[c];
         v->batches[SL_STATISTICS_STEP][i]++;
     }
@@ -123,7 +126,7 @@ sluice_status sl_exec_take_statistics(sl_exec *x)
     SL_TRY(x->comm->ops->exchange(x->comm, "batch statistics", v->mine, (size_t)v->numbers * sizeof *v->mine, all));
     if (!v->begun) copy(x, SL_STATISTICS_KEPT, SL_STATISTICS_STEP);
     v->begun = true;
-    for (int r = 0; r < x->plan->options.rank_count; r++) apply(x, all + (int64_t)r * v->numbers);
+    for (int r = 0; r < x->plan->options.rank_count; r++) apply(x, all + (int64_t)r * v->numbers, r);
     return SLUICE_OK;
 }
 

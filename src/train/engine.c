@@ -4,6 +4,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
+#include "ir/shared_norm.h"
 #include "ir/sparse.h"
 #include "train/engine_parts.h"
 
@@ -27,7 +28,9 @@ sluice_status sl_engine_build_graph(sluice_engine *e, const sl_engine_options *o
     SL_TRY(sl_engine_identify_model(e));
     SL_TRY(sl_graph_lower(e->graph, e->precision.type, e->precision.wire));
     if (o->training) {
+        sl_graph_set_norm_ranks(e->graph, o->plan_only ? o->settings->plan.rank_count : e->ranks->count);
         SL_TRY(sl_graph_differentiate(e->graph));
+        SL_TRY(sl_graph_share_norms(e->graph));
         sl_optim_options optim = o->settings->optim;
         optim.states = o->settings->precision.states;
         SL_TRY(sl_optim_create(e->graph, &optim, &e->optim));

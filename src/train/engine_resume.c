@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "ir/shared_norm.h"
 #include "train/engine_parts.h"
 
 /* Samples in a micro-batch: the first dimension of the inputs. */
@@ -30,6 +31,13 @@ sluice_status sl_engine_identify_model(sluice_engine *e)
     return SLUICE_OK;
 }
 
+static bool shares_statistics(const sluice_graph *g)
+{
+    bool any = false;
+    for (int i = 0; i < g->running_count; i++) any = any || sl_graph_shares_running(g, i);
+    return any;
+}
+
 sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings)
 {
     sl_identity *d = &e->identity;
@@ -42,6 +50,7 @@ sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings)
     sl_settings_write_identity(settings, out);
     fprintf(out, SL_IDENTITY_SAMPLES ": %llu\n", (unsigned long long)batch_rows(e->graph));
     fprintf(out, SL_IDENTITY_MICRO ": %llu\n", (unsigned long long)sl_engine_micro_batches(e));
+    if (shares_statistics(e->graph)) fprintf(out, SL_IDENTITY_SHARED ": %d\n", e->ranks->count);
     fputs(attributes, out);
     fclose(out); /* what does not fit is attributes of ops, which the hash covers */
     sl_free(attributes);

@@ -194,7 +194,7 @@ static void make_output(const op_case *c, variant v, typing t, int i, layout *l)
     l->call.output_shapes[i] = &c->out[i];
     l->call.outputs[i] = takes_over ? l->call.inputs[sl_op_in_place(c->op)] : test_image_add_form(&l->image, n, form);
     const bool state = i > 0 && sl_ops[c->op].saved[i - 1].kind == SL_SAVED_STATE; /* what was there before */
-    const bool variances = state && c->op == SL_OP_BATCH_NORM;
+    const bool variances = state && (c->op == SL_OP_BATCH_NORM || c->op == SL_OP_BATCH_STATISTICS);
     for (int64_t e = 0; e < n && (v == ACCUMULATING || state); e++)
         test_set_number(&l->image, l->call.outputs[i], form, e,
                         test_uniform(&r, variances ? 0.5 : -1, variances ? 2 : 1));

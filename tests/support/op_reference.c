@@ -518,6 +518,140 @@ static void ref_batch_norm_grad(const ref_call *c)
     free(g);
 }
 
+/* ---- batch norm over ranks ---- */
+
+/* Largest run of samples [first, ..) that begins at a multiple of its length, a power of two of at most 4,096, and ends at `end`
+ * or before: a node. */
+static int64_t node_samples(int64_t first, int64_t end)
+{
+    int64_t length = 1;
+    while (length < 4096 && first % (2 * length) == 0 && first + 2 * length <= end) length *= 2;
+    return length;
+}
+
+static int64_t shared_rank(const ref_call *c)
+{
+    return (int64_t)c->context->micro % c->attrs->batch_norm.ranks;
+}
+
+/* Where the numbers of a rank's node are. */
+static int64_t node_at(const sl_shape *nodes, int64_t rank, int64_t node, int row, int64_t k)
+{
+    return ((rank * nodes->dim[1] + node) * SL_NODE_ROWS + row) * nodes->dim[3] + k;
+}
+
+static void ref_batch_moments(const ref_call *c)
+{
+    const int64_t width = width_of(&c->in[0]), samples = c->in[0].shape->dim[0], rows = rows_of(&c->in[0]) / samples;
+    const int64_t rank = shared_rank(c), begin = rank * samples;
+    int64_t first = begin;
+    for (int64_t node = 0; first < begin + samples; node++) {
+        const int64_t count = node_samples(first, begin + samples);
+        for (int64_t k = 0; k < width; k++)
+            group_moments(c->in[0].data, width, (first - begin) * rows, count * rows, k, 1,
+                          &c->out[0].data[node_at(c->out[0].shape, rank, node, SL_NODE_FIRST, k)],
+                          &c->out[0].data[node_at(c->out[0].shape, rank, node, SL_NODE_SECOND, k)]);
+        first += count;
+    }
+}
+
+/* Sums over the nodes of all ranks: of the first and the second numbers, each times its samples where `weighted`, and of the
+ * squares of the first ones. */
+static void sum_nodes(const ref_call *c, const ref_tensor *nodes, int64_t k, bool weighted, double sums[3])
+{
+    const int64_t samples = c->in[0].shape->dim[0], ranks = nodes->shape->dim[0];
+    sums[0] = sums[1] = sums[2] = 0;
+    for (int64_t rank = 0; rank < ranks; rank++) {
+        int64_t first = rank * samples;
+        for (int64_t node = 0; first < (rank + 1) * samples; node++) {
+            const int64_t count = node_samples(first, (rank + 1) * samples);
+            const double a = nodes->data[node_at(nodes->shape, rank, node, SL_NODE_FIRST, k)];
+            const double b = nodes->data[node_at(nodes->shape, rank, node, SL_NODE_SECOND, k)];
+            const double times = weighted ? (double)count : 1;
+            sums[0] += times * a;
+            sums[1] += times * b;
+            sums[2] += times * a * a;
+            first += count;
+        }
+    }
+}
+
+static void ref_batch_statistics(const ref_call *c)
+{
+    const int64_t width = width_of(&c->in[0]), ranks = c->attrs->batch_norm.ranks;
+    const double samples = (double)(c->in[0].shape->dim[0] * ranks), rows = (double)(rows_of(&c->in[0]) * ranks);
+    for (int64_t k = 0; k < width; k++) {
+        double *kept = c->out[2].data + k, mean = kept[SL_RUNNING_MEAN * width];
+        double variance = kept[SL_RUNNING_VARIANCE * width], sums[3];
+        if (c->context->training) {
+            sum_nodes(c, &c->in[1], k, true, sums);
+            mean = sums[0] / samples;
+            variance = sums[1] / samples + sums[2] / samples - mean * mean;
+            kept[SL_BATCH_MEAN * width] = mean;
+            kept[SL_BATCH_VARIANCE * width] = rows > 1 ? variance * rows / (rows - 1) : variance;
+        }
+        c->out[0].data[k] += mean;
+        c->out[1].data[k] += 1 / sqrt(variance + (double)c->attrs->batch_norm.epsilon);
+    }
+}
+
+static void ref_batch_normalize(const ref_call *c)
+{
+    const int64_t width = width_of(&c->in[0]);
+    for (int64_t i = 0; i < rows_of(&c->in[0]) * width; i++) {
+        const int64_t k = i % width;
+        double y = (c->in[0].data[i] - c->in[3].data[k]) * c->in[4].data[k] * c->in[1].data[k] + c->in[2].data[k];
+        if (c->input_count > 5) y += c->in[5].data[i];
+        c->out[0].data[i] += c->attrs->batch_norm.relu && y < 0 ? 0 : y;
+    }
+}
+
+/* What passes of dy at element i; y: the input that says so, or 0 where x does. */
+static double passed_gradient(const ref_call *c, int64_t i, int y)
+{
+    const int64_t k = i % width_of(&c->in[0]);
+    const double by_x = (c->in[0].data[i] - c->in[3].data[k]) * c->in[4].data[k] * c->in[1].data[k] + c->in[2].data[k];
+    const double z = y > 0 ? c->in[y].data[i] : by_x;
+    return !c->attrs->batch_norm.relu || z > 0 ? c->in[5].data[i] : 0;
+}
+
+static void ref_batch_norm_sums(const ref_call *c)
+{
+    const int64_t width = width_of(&c->in[0]), samples = c->in[0].shape->dim[0], rows = rows_of(&c->in[0]) / samples;
+    const int64_t rank = shared_rank(c), begin = rank * samples;
+    int64_t first = begin;
+    for (int64_t node = 0; first < begin + samples; node++) {
+        const int64_t count = node_samples(first, begin + samples);
+        for (int64_t i = (first - begin) * rows * width; i < (first - begin + count) * rows * width; i++) {
+            const double g = passed_gradient(c, i, c->input_count > 6 ? 6 : 0);
+            const int64_t k = i % width;
+            c->out[0].data[node_at(c->out[0].shape, rank, node, SL_NODE_FIRST, k)] += g;
+            c->out[0].data[node_at(c->out[0].shape, rank, node, SL_NODE_SECOND, k)] +=
+                g * (c->in[0].data[i] - c->in[3].data[k]);
+            c->out[1].data[i] += g;
+        }
+        first += count;
+    }
+}
+
+static void ref_batch_normalize_grad(const ref_call *c)
+{
+    const int64_t width = width_of(&c->in[0]), all = rows_of(&c->in[0]) * width;
+    const double rows = (double)(rows_of(&c->in[0]) * c->attrs->batch_norm.ranks);
+    for (int64_t k = 0; k < width; k++) {
+        const double mean = c->in[3].data[k], rstd = c->in[4].data[k];
+        double sums[3];
+        sum_nodes(c, &c->in[6], k, false, sums);
+        for (int64_t i = k; i < all; i += width) {
+            const double g = passed_gradient(c, i, c->input_count > 7 ? 7 : 0), hat = (c->in[0].data[i] - mean) * rstd;
+            c->out[0].data[i] += c->in[1].data[k] * rstd * (g - sums[0] / rows - hat * sums[1] * rstd / rows);
+        }
+        if (shared_rank(c) > 0) continue; /* rank 0 contributes them */
+        c->out[1].data[k] += sums[1] * rstd;
+        c->out[2].data[k] += sums[0];
+    }
+}
+
 static void ref_group_norm_grad(const ref_call *c)
 {
     int64_t width = width_of(&c->in[0]), samples = c->in[0].shape->dim[0], rows = rows_of(&c->in[0]) / samples;
@@ -1371,6 +1505,11 @@ static const ref_fn references[SL_OP_COUNT] = {
     [SL_OP_QK_NORM] = ref_qk_norm,
     [SL_OP_BATCH_NORM] = ref_batch_norm,
     [SL_OP_BATCH_NORM_GRAD] = ref_batch_norm_grad,
+    [SL_OP_BATCH_MOMENTS] = ref_batch_moments,
+    [SL_OP_BATCH_STATISTICS] = ref_batch_statistics,
+    [SL_OP_BATCH_NORMALIZE] = ref_batch_normalize,
+    [SL_OP_BATCH_NORM_SUMS] = ref_batch_norm_sums,
+    [SL_OP_BATCH_NORMALIZE_GRAD] = ref_batch_normalize_grad,
     [SL_OP_GROUP_NORM] = ref_group_norm,
     [SL_OP_GROUP_NORM_GRAD] = ref_group_norm_grad,
     [SL_OP_ROTARY] = ref_rotary,

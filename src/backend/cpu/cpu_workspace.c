@@ -79,8 +79,9 @@ static uint64_t sl_cpu_ctc_workspace(const sl_call *call)
 
 static uint64_t sl_cpu_channel_norm_workspace(const sl_call *call)
 {
-    const bool by_sample = call->op == SL_OP_GROUP_NORM || call->op == SL_OP_GROUP_NORM_GRAD;
-    const sl_channel_cut cut = sl_channel_cut_of(call->input_shapes[0], by_sample);
+    const bool groups = call->op == SL_OP_GROUP_NORM || call->op == SL_OP_GROUP_NORM_GRAD;
+    const bool nodes = call->op == SL_OP_BATCH_MOMENTS || call->op == SL_OP_BATCH_NORM_SUMS;
+    const sl_channel_cut cut = sl_channel_cut_of(call->input_shapes[0], groups || nodes);
     return sl_channel_bytes(&cut);
 }
 

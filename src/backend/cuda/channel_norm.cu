@@ -1,4 +1,4 @@
-/* channel_norm.cu: batch norm and group norm over rows of channels, and their gradients.
+/* channel_norm.cu: batch norm, alone and over ranks, and group norm over rows of channels, and their gradients.
  *
  * Both are one: batch norm is one sample whose groups are single channels. Memory is what they cost, so each walk reads
  * every operand once, 16 bytes a thread: the first walk takes two sums for each channel, the second computes each element
@@ -11,10 +11,14 @@
  *             second walk  dx = rstd weight g + (x - mean) slope + shift
  *
  * A thread sums its rows in f32, forward less the first of them, so that a mean far from 0 does not cancel. Threads, parts
- * and samples are added up in double. */
+ * and samples are added up in double.
+ *
+ * Over ranks both walks are ops of their own. The first takes the sums of each sample by itself; in f32 they are the leaves of a
+ * tree over the samples of all ranks (core/sample_tree.h), whose nodes the ranks exchange. */
 #include "backend/cuda/piece.cuh"
 
 #include "backend/cuda/channel_size.h"
+#include "core/sample_tree.h"
 
 namespace
 {
@@ -33,6 +37,7 @@ template <class T> struct ChannelJob {
     bool relu, add, add_dweight, add_dbias, add_dresidual;
     bool running; /* statistics are read, not made */
     bool fixed;   /* and do not depend on x */
+    bool shared;  /* all samples have the same statistics */
     bool vectors; /* f32 numbers of channels are read in fours: of a sample, each channel a group */
     bool weight_aligned, bias_aligned;
     float epsilon;
@@ -93,7 +98,8 @@ __device__ __forceinline__ void group_floats(const ChannelJob<T> &j, const float
 #pragma unroll
     for (int i = 0; i < pack_elements<T>; i++) {
         const unsigned c = (unsigned)at.first + i;
-        x[i] = c < (unsigned)j.grid.width ? p[at.sample * j.grid.groups + c / (unsigned)j.each] : 0.0f;
+        const int64_t sample = j.shared ? 0 : at.sample;
+        x[i] = c < (unsigned)j.grid.width ? p[sample * j.grid.groups + c / (unsigned)j.each] : 0.0f;
     }
 }
 
@@ -478,6 +484,144 @@ __global__ void __launch_bounds__(SL_CHANNEL_THREADS) write_dx(const ChannelJob<
     }
 }
 
+/* ---- over ranks ---- */
+
+struct NodeJob {
+    float *nodes;            /* [ranks, room, 2, width] */
+    float *leaves;           /* [samples, 2, width] */
+    const double *sums;      /* [samples, parts, 2, width] */
+    int64_t samples, parts, rows, width, ranks, rank, room;
+    double count;            /* rows of all ranks */
+    bool add;                /* to what `nodes` holds */
+};
+
+/* Two numbers of a node: mean and variance, or with BACKWARD two sums. */
+struct Node {
+    float first, second;
+};
+
+template <bool BACKWARD> __device__ __forceinline__ Node join(Node a, Node b, int64_t left, int64_t right)
+{
+    if (BACKWARD) return { __fadd_rn(a.first, b.first), __fadd_rn(a.second, b.second) };
+    const sl_sample_shares share = sl_sample_shares_of(left, right);
+    const float d = __fadd_rn(b.first, -a.first);
+    const float within = fmaf(b.second, share.right, __fmul_rn(a.second, share.left));
+    return { fmaf(d, share.right, a.first), fmaf(__fmul_rn(d, d), share.between, within) };
+}
+
+__device__ __forceinline__ Node get_node(const float *rows, int64_t width, int64_t node, int64_t c)
+{
+    return { rows[(node * SL_NODE_ROWS + SL_NODE_FIRST) * width + c],
+             rows[(node * SL_NODE_ROWS + SL_NODE_SECOND) * width + c] };
+}
+
+__device__ __forceinline__ void put_node(float *rows, int64_t width, int64_t node, int64_t c, Node x)
+{
+    rows[(node * SL_NODE_ROWS + SL_NODE_FIRST) * width + c] = x.first;
+    rows[(node * SL_NODE_ROWS + SL_NODE_SECOND) * width + c] = x.second;
+}
+
+/* What a sample by itself comes to: its parts in order. Block b: channels b % blocks of samples b / blocks * FOLD_LANES on. */
+template <bool BACKWARD>
+__global__ void __launch_bounds__(FOLD_CHANNELS *FOLD_LANES) fold_sample(const NodeJob j, int64_t blocks)
+{
+    const int64_t c = blockIdx.x % blocks * FOLD_CHANNELS + threadIdx.x;
+    const int64_t sample = blockIdx.x / blocks * FOLD_LANES + threadIdx.y;
+    if (c >= j.width || sample >= j.samples) return;
+    const double *sums = j.sums + sample * j.parts * 2 * j.width, rows = (double)j.rows;
+    double a = 0.0, b = 0.0;
+    for (int64_t part = 0; part < j.parts; part++) {
+        a += sums[part * 2 * j.width + c];
+        b += sums[part * 2 * j.width + j.width + c];
+    }
+    const double mean = a / rows, spread = b / rows - mean * mean;
+    const Node leaf = { (float)(BACKWARD ? a : mean), (float)(BACKWARD ? b : spread > 0.0 ? spread : 0.0 * spread) };
+    put_node(j.leaves, j.width, sample, c, leaf);
+}
+
+/* The nodes of this rank's samples, pair by pair in place of their leaves; zeros in the room behind them. */
+template <bool BACKWARD>
+__global__ void __launch_bounds__(FOLD_CHANNELS *FOLD_LANES) grow_nodes(const NodeJob j)
+{
+    const int64_t c = (int64_t)blockIdx.x * FOLD_CHANNELS + threadIdx.x;
+    const int64_t begin = j.rank * j.samples, end = begin + j.samples;
+    int64_t next = begin;
+    for (int64_t node = 0; node < j.room; node++) {
+        const int64_t count = next < end ? (int64_t)1 << sl_norm_level(next, end) : 0;
+        for (int64_t half = 1; half < count; half *= 2) {
+            for (int64_t i = threadIdx.y * 2 * half; i < count && c < j.width; i += FOLD_LANES * 2 * half) {
+                const int64_t left = next - begin + i;
+                const Node a = get_node(j.leaves, j.width, left, c), b = get_node(j.leaves, j.width, left + half, c);
+                put_node(j.leaves, j.width, left, c, join<BACKWARD>(a, b, half, half));
+            }
+            __syncthreads();
+        }
+        if (threadIdx.y == 0 && c < j.width) {
+            Node x = { 0.0f, 0.0f };
+            const int64_t at = j.rank * j.room + node;
+            if (count > 0) x = get_node(j.leaves, j.width, next - begin, c);
+            if (j.add) x = join<true>(get_node(j.nodes, j.width, at, c), x, 1, 1);
+            put_node(j.nodes, j.width, at, c, x);
+        }
+        next += count;
+    }
+}
+
+/* What the nodes of all ranks come to, of channel c. Those that wait for their neighbour are on a stack, the larger ones, which
+ * come first, at the bottom. */
+template <bool BACKWARD> __device__ Node join_ranks(const NodeJob &j, int64_t c)
+{
+    Node stack[SL_SAMPLE_DEPTH];
+    int64_t samples[SL_SAMPLE_DEPTH];
+    int depth = 0;
+    for (int64_t rank = 0; rank < j.ranks; rank++) {
+        int64_t next = rank * j.samples;
+        const int64_t end = next + j.samples;
+        for (int64_t node = 0; next < end; node++) {
+            Node x = get_node(j.nodes, j.width, rank * j.room + node, c);
+            int64_t count = (int64_t)1 << sl_norm_level(next, end);
+            next += count;
+            for (; depth > 0 && samples[depth - 1] == count; count *= 2) {
+                depth--;
+                x = join<BACKWARD>(stack[depth], x, count, count);
+            }
+            stack[depth] = x;
+            samples[depth++] = count;
+        }
+    }
+    for (; depth > 1; depth--) {
+        stack[depth - 2] = join<BACKWARD>(stack[depth - 2], stack[depth - 1], samples[depth - 2], samples[depth - 1]);
+        samples[depth - 2] += samples[depth - 1];
+    }
+    return stack[0];
+}
+
+template <class T> __global__ void __launch_bounds__(GROUP_THREADS) join_statistics(const ChannelJob<T> j, const NodeJob n)
+{
+    const int64_t c = (int64_t)blockIdx.x * GROUP_THREADS + threadIdx.x;
+    if (c >= n.width) return;
+    const Node x = join_ranks<false>(n, c);
+    const double variance = (double)x.second;
+    j.mean_out[c] = x.first;
+    j.rstd_out[c] = (float)(1.0 / sqrt(variance + (double)j.epsilon));
+    if (j.statistics == nullptr) return;
+    j.statistics[SL_BATCH_MEAN * n.width + c] = x.first;
+    j.statistics[SL_BATCH_VARIANCE * n.width + c] =
+        (float)(n.count > 1.0 ? variance * n.count / (n.count - 1.0) : variance);
+}
+
+/* Slope and shift, and the gradients of weight and bias, which are rank 0's. */
+template <class T> __global__ void __launch_bounds__(GROUP_THREADS) join_slopes(const ChannelJob<T> j, const NodeJob n)
+{
+    const int64_t c = (int64_t)blockIdx.x * GROUP_THREADS + threadIdx.x;
+    if (c >= n.width) return;
+    const Node x = join_ranks<true>(n, c);
+    const double weight = (double)to_float(j.weight[c]), hat = (double)x.second * (double)j.rstd[c];
+    put_parameter(j.dbias, j.dbias_form, c, n.rank == 0 ? x.first : 0.0f, j.add_dbias);
+    put_parameter(j.dweight, j.dweight_form, c, n.rank == 0 ? (float)hat : 0.0f, j.add_dweight);
+    put_slopes(j, c, weight * (double)x.first, weight * (double)x.second, n.count);
+}
+
 /* ---- on the host ---- */
 
 template <class T> ChannelJob<T> make_job(const sl_cuda_args *a, int64_t groups)
@@ -505,7 +649,7 @@ template <class T> bool is_aligned(const ChannelJob<T> &j)
 /* How the numbers of channels are read, once all of them are known; whether pieces are read whole. */
 template <class T> bool set_alignment(ChannelJob<T> *j)
 {
-    const bool alone = j->grid.samples == 1 && j->grid.groups == j->grid.width;
+    const bool alone = (j->grid.samples == 1 || j->shared) && j->grid.groups == j->grid.width;
     const bool whole = j->grid.width % pack_elements<T> == 0;
     j->vectors = alone && whole && aligned_for(j->mean, 16) && aligned_for(j->rstd, 16) && aligned_for(j->slopes, 16);
     j->weight_aligned = aligned_for(j->weight, 16);
@@ -591,6 +735,47 @@ template <class T> sluice_status run_backward(const sl_cuda_args *a, ChannelJob<
     return sl_launched(a);
 }
 
+/* What the ranks tell each other, in `nodes`. */
+NodeJob make_nodes(const sl_cuda_args *a, const sl_cuda_tensor *nodes)
+{
+    const sl_channel_grid g = sl_channel_grid_of_samples(&a->in[0]);
+    NodeJob n = {};
+    n.nodes = (float *)nodes->data;
+    n.sums = (const double *)a->workspace;
+    if (a->workspace != nullptr) n.leaves = (float *)((char *)a->workspace + sl_channel_sum_bytes(&g));
+    n.samples = g.samples;
+    n.parts = g.parts;
+    n.rows = g.rows;
+    n.width = g.width;
+    n.ranks = a->attrs->batch_norm.ranks;
+    n.rank = (int64_t)a->context->micro % n.ranks;
+    n.room = nodes->shape->dim[1];
+    n.count = (double)(g.samples * g.rows) * (double)n.ranks;
+    return n;
+}
+
+template <bool BACKWARD> void launch_nodes(const sl_cuda_args *a, const NodeJob &n)
+{
+    const int64_t blocks = sl_channel_ceil_div(n.width, FOLD_CHANNELS);
+    const dim3 threads(FOLD_CHANNELS, FOLD_LANES);
+    SL_LAUNCH((fold_sample<BACKWARD>), dim3((unsigned)(blocks * sl_channel_ceil_div(n.samples, FOLD_LANES))), threads, 0,
+              a->stream, n, blocks);
+    SL_LAUNCH((grow_nodes<BACKWARD>), dim3((unsigned)blocks), threads, 0, a->stream, n);
+}
+
+/* Of an op that normalises by mean and deviation, inputs 3 and 4. */
+template <class T> ChannelJob<T> make_shared_job(const sl_cuda_args *a)
+{
+    ChannelJob<T> j = make_job<T>(a, 0);
+    j.shared = true;
+    j.relu = a->attrs->batch_norm.relu;
+    j.bias = (const T *)a->in[2].data;
+    j.mean = (const float *)a->in[3].data;
+    j.rstd = (const float *)a->in[4].data;
+    j.slopes = (float *)a->workspace;
+    return j;
+}
+
 /* Blocks are counted in 31 bits. */
 sluice_status check_size(sl_op op, const sl_cuda_args *a, int64_t groups)
 {
@@ -599,7 +784,105 @@ sluice_status check_size(sl_op op, const sl_cuda_args *a, int64_t groups)
     if (a->in[0].elements / SL_CHANNEL_THREADS + g.samples * g.parts * g.tiles <= INT32_MAX) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_USAGE, "%s: %lld elements are too many", a->name, (long long)a->in[0].elements);
 }
+
+/* The same over ranks, with a cut of each sample. */
+sluice_status check_shared_size(sl_op op, const sl_cuda_args *a)
+{
+    const sl_channel_grid g = sl_channel_grid_of_samples(&a->in[0]);
+    SL_TRY(sl_check_workspace(op, a));
+    if (a->in[0].elements / SL_CHANNEL_THREADS + g.samples * g.parts * g.tiles <= INT32_MAX) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "%s: %lld elements are too many", a->name, (long long)a->in[0].elements);
+}
 } // namespace
+
+sluice_status sl_cuda_batch_moments(const sl_cuda_args *a)
+{
+    SL_TRY(check_shared_size(SL_OP_BATCH_MOMENTS, a));
+    if (!a->context->training) return SLUICE_OK;
+    return sl_dispatch(sl_cuda_type(SL_OP_BATCH_MOMENTS, a), [&](auto element) {
+        using T = decltype(element);
+        ChannelJob<T> j = make_job<T>(a, 0);
+        j.grid = sl_channel_grid_of_samples(&a->in[0]);
+        j.y = nullptr;
+        launch_sums(a, j, is_aligned(j) ? forward_sums<T, true> : forward_sums<T, false>);
+        launch_nodes<false>(a, make_nodes(a, &a->out[0]));
+        return sl_launched(a);
+    });
+}
+
+sluice_status sl_cuda_batch_statistics(const sl_cuda_args *a)
+{
+    return sl_dispatch(sl_cuda_type(SL_OP_BATCH_STATISTICS, a), [&](auto element) {
+        using T = decltype(element);
+        ChannelJob<T> j = {};
+        j.grid = sl_channel_grid_of(&a->in[0], 0);
+        j.epsilon = a->attrs->batch_norm.epsilon;
+        j.mean_out = (float *)a->out[0].data;
+        j.rstd_out = (float *)a->out[1].data;
+        j.statistics = (float *)a->out[2].data;
+        const dim3 blocks(blocks_for<T>(j.grid.width)), threads(GROUP_THREADS);
+        if (a->context->training)
+            SL_LAUNCH(join_statistics<T>, blocks, threads, 0, a->stream, j, make_nodes(a, &a->in[1]));
+        else
+            SL_LAUNCH(take_running<T>, blocks, threads, 0, a->stream, j);
+        return sl_launched(a);
+    });
+}
+
+sluice_status sl_cuda_batch_normalize(const sl_cuda_args *a)
+{
+    SL_TRY(check_size(SL_OP_BATCH_NORMALIZE, a, 0));
+    return sl_dispatch(sl_cuda_type(SL_OP_BATCH_NORMALIZE, a), [&](auto element) {
+        using T = decltype(element);
+        ChannelJob<T> j = make_shared_job<T>(a);
+        j.residual = a->input_count > 5 ? (const T *)a->in[5].data : nullptr;
+        launch_walk(a, j, set_alignment(&j) ? normalize<T, true> : normalize<T, false>);
+        return sl_launched(a);
+    });
+}
+
+sluice_status sl_cuda_batch_norm_sums(const sl_cuda_args *a)
+{
+    SL_TRY(check_shared_size(SL_OP_BATCH_NORM_SUMS, a));
+    return sl_dispatch(sl_cuda_type(SL_OP_BATCH_NORM_SUMS, a), [&](auto element) {
+        using T = decltype(element);
+        ChannelJob<T> j = make_shared_job<T>(a);
+        j.grid = sl_channel_grid_of_samples(&a->in[0]);
+        j.dy = (const T *)a->in[5].data;
+        j.passed = a->input_count > 6 && j.relu ? (const T *)a->in[6].data : nullptr;
+        j.y = nullptr;
+        j.dresidual = (T *)a->out[1].data;
+        j.add_dresidual = accumulates(a, 1);
+        launch_sums(a, j, set_alignment(&j) ? backward_sums<T, true> : backward_sums<T, false>);
+        NodeJob n = make_nodes(a, &a->out[0]);
+        n.add = accumulates(a, 0);
+        launch_nodes<true>(a, n);
+        return sl_launched(a);
+    });
+}
+
+sluice_status sl_cuda_batch_normalize_grad(const sl_cuda_args *a)
+{
+    SL_TRY(check_size(SL_OP_BATCH_NORMALIZE_GRAD, a, 0));
+    return sl_dispatch(sl_cuda_type(SL_OP_BATCH_NORMALIZE_GRAD, a), [&](auto element) {
+        using T = decltype(element);
+        ChannelJob<T> j = make_shared_job<T>(a);
+        j.dy = (const T *)a->in[5].data;
+        j.passed = a->input_count > 7 && j.relu ? (const T *)a->in[7].data : nullptr;
+        j.dweight = a->out[1].data;
+        j.dweight_form = a->out[1].form;
+        j.add_dweight = accumulates(a, 1);
+        j.dbias = a->out[2].data;
+        j.dbias_form = a->out[2].form;
+        j.add_dbias = accumulates(a, 2);
+        j.add = accumulates(a, 0);
+        SL_LAUNCH(join_slopes<T>, dim3(blocks_for<T>(j.grid.width)), dim3(GROUP_THREADS), 0, a->stream, j,
+                  make_nodes(a, &a->in[6]));
+        if (j.y == nullptr) return sl_launched(a);
+        launch_walk(a, j, set_alignment(&j) ? write_dx<T, true> : write_dx<T, false>);
+        return sl_launched(a);
+    });
+}
 
 sluice_status sl_cuda_batch_norm(const sl_cuda_args *a)
 {

@@ -1,4 +1,4 @@
-/* channel_norm.c: batch norm and group norm over rows of channels, and their gradients.
+/* channel_norm.c: batch norm, alone and over ranks, and group norm over rows of channels, and their gradients.
  *
  * Both are one: batch norm is one sample whose groups are single channels. The first walk over the rows gives two sums for
  * each channel: of blocks of SL_CHANNEL_BLOCK rows in f32, of blocks and parts in double. In between, sums become
@@ -7,9 +7,13 @@
  *   forward   sums of x and of x^2, the latter about the block's own mean so that nothing cancels in f32
  *             y = relu?((x - mean) scale + bias (+ residual)), scale = rstd weight
  *   backward  sums of g and of g (x - mean), where g is the part of dy that the ReLU let pass
- *             dx = scale g + (x - mean) slope + shift */
+ *             dx = scale g + (x - mean) slope + shift
+ *
+ * Over ranks both walks are ops of their own. The first takes the sums of each sample by itself; in f32 they are the leaves of a
+ * tree over the samples of all ranks (core/sample_tree.h), whose nodes the ranks exchange. */
 #include "backend/cpu/kernels/channel_parts.h"
 #include "backend/cpu/kernels/elem.h"
+#include "core/sample_tree.h"
 
 #define GROUPS       4 /* vectors of channels summed side by side */
 #define SUM_CHANNELS (GROUPS * SL_LANES)
@@ -33,17 +37,25 @@ typedef struct channel_job {
     float epsilon;
     bool add_dx, add_dweight, add_dbias, add_dresidual;
     double *sums;   /* [samples, parts, 2, width] */
-    float *factors; /* [samples, SL_CHANNEL_FACTORS, width] */
+    float *factors; /* [samples, SL_CHANNEL_FACTORS, width]; of one sample where all share them */
+    bool share_factors;
+    /* over ranks */
+    float *nodes; /* [ranks, node_room, 2, width] */
+    int64_t ranks, node_room, rank;
+    int64_t rank_samples; /* of each rank */
+    bool backward;        /* nodes are sums, not means and variances */
+    bool add_nodes;
+    double count;         /* rows of all ranks */
 } channel_job;
-
-SL_INLINE const float *factor(const channel_job *j, int64_t sample, int which)
-{
-    return j->factors + (sample * SL_CHANNEL_FACTORS + which) * j->cut.width;
-}
 
 SL_INLINE float *factor_out(const channel_job *j, int64_t sample, int which)
 {
-    return j->factors + (sample * SL_CHANNEL_FACTORS + which) * j->cut.width;
+    return j->factors + ((j->share_factors ? 0 : sample) * SL_CHANNEL_FACTORS + which) * j->cut.width;
+}
+
+SL_INLINE const float *factor(const channel_job *j, int64_t sample, int which)
+{
+    return factor_out(j, sample, which);
 }
 
 SL_INLINE double *sums_of(const channel_job *j, int64_t sample, int64_t part)
@@ -234,7 +246,7 @@ static void statistics_task(void *context, int64_t task, void *scratch)
 }
 
 /* What evaluation normalises a channel by. */
-static void running_task(void *context, int64_t task, void *scratch)
+static void running_statistics_task(void *context, int64_t task, void *scratch)
 {
     const channel_job *j = context;
     const sl_slice channels = sl_task_range(task, SL_CHANNEL_COLUMNS, j->cut.width);
@@ -243,8 +255,16 @@ static void running_task(void *context, int64_t task, void *scratch)
         const double variance = (double)j->statistics[SL_RUNNING_VARIANCE * j->cut.width + c];
         j->mean[c] = j->statistics[SL_RUNNING_MEAN * j->cut.width + c];
         j->rstd[c] = (float)(1.0 / sqrt(variance + (double)j->epsilon));
-        set_factors(j, 0, (sl_slice){ c, c + 1 }, j->mean[c], j->rstd[c]);
     }
+}
+
+static void running_task(void *context, int64_t task, void *scratch)
+{
+    const channel_job *j = context;
+    const sl_slice channels = sl_task_range(task, SL_CHANNEL_COLUMNS, j->cut.width);
+    running_statistics_task(context, task, scratch);
+    for (int64_t c = channels.begin; c < channels.end; c++)
+        set_factors(j, 0, (sl_slice){ c, c + 1 }, j->mean[c], j->rstd[c]);
 }
 
 /* Before the sums of backward: what forward left. */
@@ -348,6 +368,149 @@ static void dx_task(void *context, int64_t task, void *scratch)
     for (int64_t row = r.begin; row < r.end; row++) dx_row(j, row);
 }
 
+/* ---- over ranks ---- */
+
+/* Nodes that wait for their neighbour, SL_LANES channels of each; larger ones, which come first, at the bottom. */
+typedef struct node_stack {
+    int depth;
+    int64_t samples[SL_SAMPLE_DEPTH];
+    sl_v16 first[SL_SAMPLE_DEPTH], second[SL_SAMPLE_DEPTH];
+} node_stack;
+
+/* The two on top become one. */
+SL_INLINE void merge_top(node_stack *s, bool backward)
+{
+    const int a = s->depth - 2, b = s->depth - 1;
+    if (backward) {
+        s->first[a] = v16_add(s->first[a], s->first[b]);
+        s->second[a] = v16_add(s->second[a], s->second[b]);
+    } else {
+        const sl_sample_shares share = sl_sample_shares_of(s->samples[a], s->samples[b]);
+        const sl_v16 right = v16_set1(share.right), d = v16_sub(s->first[b], s->first[a]);
+        const sl_v16 within = v16_fma(s->second[b], right, v16_mul(s->second[a], v16_set1(share.left)));
+        s->first[a] = v16_fma(d, right, s->first[a]);
+        s->second[a] = v16_fma(v16_mul(d, d), v16_set1(share.between), within);
+    }
+    s->samples[a] += s->samples[b];
+    s->depth--;
+}
+
+/* Takes the next node; it meets its neighbour where that waits for it. */
+SL_INLINE void push_node(node_stack *s, int64_t samples, sl_v16 first, sl_v16 second, bool backward)
+{
+    s->samples[s->depth] = samples;
+    s->first[s->depth] = first;
+    s->second[s->depth++] = second;
+    while (s->depth > 1 && s->samples[s->depth - 2] == s->samples[s->depth - 1]) merge_top(s, backward);
+}
+
+/* Two numbers of a sample by itself, of channels from c on. */
+SL_INLINE void push_sample(const channel_job *j, node_stack *s, int64_t sample, int64_t c)
+{
+    const double rows = (double)j->cut.rows;
+    const int64_t count = sl_least(j->cut.width - c, SL_LANES);
+    float first[SL_LANES] = { 0 }, second[SL_LANES] = { 0 };
+    for (int64_t i = 0; i < count; i++) {
+        double a, b;
+        channel_sums(j, sample, c + i, &a, &b);
+        const double mean = a / rows, spread = b / rows - mean * mean;
+        first[i] = (float)(j->backward ? a : mean);
+        second[i] = (float)(j->backward ? b : spread > 0.0 ? spread : 0.0 * spread);
+    }
+    push_node(s, 1, v16_load(first), v16_load(second), j->backward);
+}
+
+SL_INLINE float *node_row(const channel_job *j, int64_t rank, int64_t node, int row)
+{
+    return j->nodes + ((rank * j->node_room + node) * SL_NODE_ROWS + row) * j->cut.width;
+}
+
+SL_INLINE void put_node(const channel_job *j, int64_t node, int row, int64_t c, sl_v16 x)
+{
+    float *to = node_row(j, j->rank, node, row) + c;
+    const int64_t left = j->cut.width - c;
+    v16_put(to, j->add_nodes ? v16_add(v16_get(to, left, 0.0f), x) : x, left);
+}
+
+/* The nodes of this rank's samples, of SL_LANES channels; zeros in the room behind them. */
+static void nodes_task(void *context, int64_t task, void *scratch)
+{
+    const channel_job *j = context;
+    const int64_t c = task * SL_LANES;
+    const int64_t begin = j->rank * j->rank_samples, end = begin + j->rank_samples;
+    int64_t next = begin;
+    (void)scratch;
+    for (int64_t node = 0; node < j->node_room; node++) {
+        node_stack s = { .depth = 0 };
+        const int64_t samples = next < end ? (int64_t)1 << sl_norm_level(next, end) : 0;
+        for (int64_t i = 0; i < samples; i++) push_sample(j, &s, next - begin + i, c);
+        const sl_v16 zero = v16_set1(0.0f);
+        put_node(j, node, SL_NODE_FIRST, c, samples > 0 ? s.first[0] : zero);
+        put_node(j, node, SL_NODE_SECOND, c, samples > 0 ? s.second[0] : zero);
+        next += samples;
+    }
+}
+
+/* What the nodes of all ranks come to, of channels from c on. */
+SL_INLINE void join_nodes(const channel_job *j, int64_t c, float first[SL_LANES], float second[SL_LANES])
+{
+    const int64_t left = j->cut.width - c;
+    node_stack s = { .depth = 0 };
+    for (int64_t rank = 0; rank < j->ranks; rank++) {
+        int64_t next = rank * j->rank_samples;
+        const int64_t end = next + j->rank_samples;
+        for (int64_t node = 0; next < end; node++) {
+            const int64_t samples = (int64_t)1 << sl_norm_level(next, end);
+            push_node(&s, samples, v16_get(node_row(j, rank, node, SL_NODE_FIRST) + c, left, 0.0f),
+                      v16_get(node_row(j, rank, node, SL_NODE_SECOND) + c, left, 0.0f), j->backward);
+            next += samples;
+        }
+    }
+    while (s.depth > 1) merge_top(&s, j->backward);
+    v16_store(first, s.first[0]);
+    v16_store(second, s.second[0]);
+}
+
+static void joined_statistics_task(void *context, int64_t task, void *scratch)
+{
+    const channel_job *j = context;
+    const int64_t width = j->cut.width;
+    const sl_slice channels = sl_task_range(task, SL_LANES, width);
+    const double n = j->count;
+    float mean[SL_LANES], spread[SL_LANES];
+    (void)scratch;
+    join_nodes(j, channels.begin, mean, spread);
+    for (int64_t c = channels.begin; c < channels.end; c++) {
+        const double variance = (double)spread[c - channels.begin];
+        j->mean[c] = mean[c - channels.begin];
+        j->rstd[c] = (float)(1.0 / sqrt(variance + (double)j->epsilon));
+        if (j->statistics == NULL) continue;
+        j->statistics[SL_BATCH_MEAN * width + c] = mean[c - channels.begin];
+        j->statistics[SL_BATCH_VARIANCE * width + c] = (float)(n > 1.0 ? variance * n / (n - 1.0) : variance);
+    }
+}
+
+/* Slope and shift of SL_LANES channels, as slopes_task; and the gradients of their weight and bias, which are rank 0's. */
+static void joined_slopes_task(void *context, int64_t task, void *scratch)
+{
+    const channel_job *j = context;
+    const sl_slice channels = sl_task_range(task, SL_LANES, j->cut.width);
+    const int64_t left = j->cut.width - channels.begin;
+    float sum[SL_LANES], product[SL_LANES], dweight[SL_LANES] = { 0 }, dbias[SL_LANES] = { 0 };
+    (void)scratch;
+    join_nodes(j, channels.begin, sum, product);
+    for (int64_t c = channels.begin; c < channels.end; c++) {
+        const int64_t i = c - channels.begin;
+        const double rstd = (double)j->rstd[c], weight = (double)e1_get(j->weight + c), hat = (double)product[i] * rstd;
+        factor_out(j, 0, SLOPE)[c] = (float)(-(rstd * rstd) * (weight * hat / j->count));
+        factor_out(j, 0, SHIFT)[c] = (float)(-rstd * (weight * (double)sum[i] / j->count));
+        dweight[i] = j->rank == 0 ? (float)hat : 0.0f;
+        dbias[i] = j->rank == 0 ? sum[i] : 0.0f;
+    }
+    if (j->dweight != NULL) w16_put_or_add(j->dweight, channels.begin, v16_load(dweight), left, j->add_dweight);
+    if (j->dbias != NULL) w16_put_or_add(j->dbias, channels.begin, v16_load(dbias), left, j->add_dbias);
+}
+
 /* ---- whole calls ---- */
 
 static void set_shape(channel_job *j, const sl_kernel_args *a, bool by_sample, int64_t groups)
@@ -358,7 +521,7 @@ static void set_shape(channel_job *j, const sl_kernel_args *a, bool by_sample, i
     j->weight = a->in[1].data;
     j->y = a->out[0].data;
     j->sums = a->workspace;
-    j->factors = (float *)((char *)a->workspace + sl_channel_sum_bytes(&j->cut));
+    if (a->workspace != NULL) j->factors = (float *)((char *)a->workspace + sl_channel_sum_bytes(&j->cut));
 }
 
 static void run_sums(const sl_kernel_args *a, channel_job *j, void (*task)(void *, int64_t, void *))
@@ -452,4 +615,95 @@ void K(group_norm_grad)(const sl_kernel_args *a)
     channel_job j = { .mean = a->in[2].data, .rstd = a->in[3].data, .dy = a->in[4].data };
     set_shape(&j, a, true, a->attrs->group_norm.groups);
     run_backward(a, &j);
+}
+
+/* ---- whole calls, over ranks ---- */
+
+/* `by_sample`: sums are taken of each sample; otherwise rows are only walked. `nodes`: what the ranks tell each other; NULL: the
+ * call has nothing to do with it. */
+static channel_job shared_job(const sl_kernel_args *a, bool by_sample, const sl_tensor *nodes, bool backward)
+{
+    channel_job j = { .share_factors = true, .backward = backward, .epsilon = a->attrs->batch_norm.epsilon };
+    set_shape(&j, a, by_sample, 0);
+    j.relu = a->attrs->batch_norm.relu;
+    j.ranks = a->attrs->batch_norm.ranks;
+    j.rank = (int64_t)a->context->micro % j.ranks;
+    j.rank_samples = a->in[0].shape->dim[0];
+    j.count = (double)(j.cut.samples * j.cut.rows) * (double)j.ranks;
+    if (nodes != NULL) {
+        j.nodes = nodes->data;
+        j.node_room = nodes->shape->dim[1];
+    }
+    return j;
+}
+
+static void run_lanes(const sl_kernel_args *a, channel_job *j, void (*task)(void *, int64_t, void *))
+{
+    sl_pool_run(a->pool, task, j, sl_ceil_div(j->cut.width, SL_LANES));
+}
+
+/* Mean and deviation are inputs 3 and 4: what the walks need of them. */
+static void take_statistics(const sl_kernel_args *a, channel_job *j)
+{
+    j->weight = a->in[1].data;
+    j->bias = a->in[2].data;
+    j->mean = a->in[3].data;
+    j->rstd = a->in[4].data;
+    sl_pool_run(a->pool, kept_task, j, j->groups);
+}
+
+void K(batch_moments)(const sl_kernel_args *a)
+{
+    if (!a->context->training) return;
+    channel_job j = shared_job(a, true, &a->out[0], false);
+    run_sums(a, &j, forward_sums_task);
+    run_lanes(a, &j, nodes_task);
+}
+
+void K(batch_statistics)(const sl_kernel_args *a)
+{
+    channel_job j = shared_job(a, false, &a->in[1], false);
+    j.mean = a->out[0].data;
+    j.rstd = a->out[1].data;
+    j.statistics = wanted(a, 2) != NULL ? a->out[2].data : NULL;
+    if (a->context->training)
+        run_lanes(a, &j, joined_statistics_task);
+    else
+        sl_pool_run(a->pool, running_statistics_task, &j, column_tasks(&j));
+}
+
+void K(batch_normalize)(const sl_kernel_args *a)
+{
+    channel_job j = shared_job(a, false, NULL, false);
+    if (a->input_count > 5) j.residual = a->in[5].data;
+    take_statistics(a, &j);
+    run_rows(a, &j, result_task);
+}
+
+void K(batch_norm_sums)(const sl_kernel_args *a)
+{
+    channel_job j = shared_job(a, true, &a->out[0], true);
+    j.dy = a->in[5].data;
+    if (a->input_count > 6) j.passed = a->in[6].data;
+    if (wanted(a, 1) != NULL) j.dresidual = a->out[1].data;
+    j.add_nodes = sl_accumulates(a, 0);
+    j.add_dresidual = sl_accumulates(a, 1);
+    take_statistics(a, &j);
+    run_sums(a, &j, backward_sums_task);
+    run_lanes(a, &j, nodes_task);
+}
+
+void K(batch_normalize_grad)(const sl_kernel_args *a)
+{
+    channel_job j = shared_job(a, false, &a->in[6], true);
+    j.dy = a->in[5].data;
+    if (a->input_count > 7) j.passed = a->in[7].data;
+    j.dweight = wanted(a, 1);
+    j.dbias = wanted(a, 2);
+    j.add_dx = sl_accumulates(a, 0);
+    j.add_dweight = sl_accumulates(a, 1);
+    j.add_dbias = sl_accumulates(a, 2);
+    take_statistics(a, &j);
+    run_lanes(a, &j, joined_slopes_task);
+    if (j.y != NULL) run_rows(a, &j, dx_task);
 }
