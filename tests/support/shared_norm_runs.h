@@ -163,10 +163,11 @@ static inline sluice_status read_results(const scenario *s, sluice_engine *e, in
     if (st == SLUICE_OK)
         st = sluice_get_parameter(e, "bn3.running_var", out->variance[rank], sizeof out->variance[rank]);
     if (st == SLUICE_OK) st = sluice_get_parameter(e, "bn3.num_batches_tracked", &out->batches[rank], sizeof(float));
+    if (st == SLUICE_OK) st = sl_exec_settle(e->exec);
+    sl_exec_stats(e->exec, &(sl_device_stats){ 0 }, &comm); /* evaluation gathers parameters, too */
     if (st == SLUICE_OK) st = sluice_evaluate(e, &r.batch, &loss);
     if (st == SLUICE_OK) st = sluice_hash(e, rank == 0 ? out->weights : other[0], rank == 0 ? out->state : other[1]);
     if (st != SLUICE_OK) return st;
-    sl_exec_stats(e->exec, &(sl_device_stats){ 0 }, &comm);
     out->sent[rank] = comm.gather_bytes;
     out->predicted[rank] = e->plan->totals.comm_gather * STEPS;
     if (rank != 0) return st;
