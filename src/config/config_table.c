@@ -203,8 +203,8 @@ const sl_option sl_config_rows[] = {
          "some 32 pixels a 3 x 3 convolution.",
          MODEL),
     WORD("model.batch_norm", "micro_batch", model.batch_norm, "micro_batch|all_ranks",
-         "Models with batch norms (resnet): what training takes their statistics of: each micro-batch by itself, or the micro-batches that "
-         "all ranks compute at the same time, together (PyTorch's SyncBatchNorm).",
+         "Models with batch norms (resnet): what training takes their statistics of: each micro-batch by itself, or "
+         "the micro-batches that all ranks compute at the same time, together (PyTorch's SyncBatchNorm).",
          MODEL),
     COUNT_UP_TO("model.patch", "16", model.patch, 1, 65536, "vit: side of a patch in pixels.", MODEL),
     LIST(

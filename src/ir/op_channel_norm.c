@@ -98,8 +98,7 @@ sluice_status sl_infer_batch_norm_grad(const sluice_graph *g, const sl_node *nod
 static sl_shape nodes_of(const sl_shape *x, const sl_node *node)
 {
     const int64_t ranks = node->attrs.batch_norm.ranks;
-    return (sl_shape){ .rank = 4,
-                       .dim = { ranks, sl_sample_nodes(x->dim[0], ranks), SL_NODE_ROWS, sl_shape_last(x) } };
+    return (sl_shape){ .rank = 4, .dim = { ranks, sl_sample_nodes(x->dim[0], ranks), SL_NODE_ROWS, sl_shape_last(x) } };
 }
 
 static sluice_status check_ranks(const sl_node *node)

@@ -116,8 +116,7 @@ typedef struct saved {
 
 static saved take_out(sluice_graph *g)
 {
-    saved old = { g->nodes,          g->node_count,     g->node_capacity,
-                  g->forward_count,  g->backward_count, g->value_count };
+    saved old = { g->nodes, g->node_count, g->node_capacity, g->forward_count, g->backward_count, g->value_count };
     g->nodes = NULL;
     g->node_count = g->node_capacity = g->forward_count = g->backward_count = 0;
     for (int v = 0; v < g->value_count; v++) g->values[v].producer = -1;
@@ -156,9 +155,9 @@ static sluice_status rewrite(sluice_graph *g, const saved *old, int *now)
         sl_node node = old->nodes[n];
         if (node.forward_of >= 0) node.forward_of = now[node.forward_of];
         SL_TRY(sl_graph_poll(g));
-        SL_TRY(!is_shared(&node)                ? append(g, &node)
-               : node.op == SL_OP_BATCH_NORM    ? share_forward(g, &node)
-                                                : share_backward(g, &node));
+        SL_TRY(!is_shared(&node)             ? append(g, &node)
+               : node.op == SL_OP_BATCH_NORM ? share_forward(g, &node)
+                                             : share_backward(g, &node));
         now[n] = g->node_count - 1;
     }
     return SLUICE_OK;

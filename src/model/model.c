@@ -77,9 +77,10 @@ static sluice_status set_norms(sluice_graph *g, const sl_model_options *o)
         return sl_fail(SLUICE_ERR_USAGE, "model.batch_norm \"%s\" is not known; give micro_batch or all_ranks",
                        o->batch_norm);
     if (g->running_count == 0)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "model.batch_norm all_ranks has no meaning for model.type %s, which has no batch norms; remove it",
-                       o->type);
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "model.batch_norm all_ranks has no meaning for model.type %s, which has no batch norms; remove it",
+            o->type);
     sl_graph_norm_over_ranks(g);
     return SLUICE_OK;
 }

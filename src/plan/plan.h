@@ -129,8 +129,8 @@ typedef enum {
 typedef struct sl_step {
     sl_step_kind kind;
     sl_stream stream;
-    sl_op op;  /* COMPUTE and UPDATE */
-    int node;  /* graph node, of GATHER_VALUE too; -1 for other movements and for ACCUMULATE, which only the plan knows */
+    sl_op op; /* COMPUTE and UPDATE */
+    int node; /* graph node, of GATHER_VALUE too; -1 for other movements and for ACCUMULATE, which only the plan knows */
     int layer; /* for people; or -1 */
     /* plan->pieces[first_piece ..): inputs, then outputs, then with workspace_count 1 the kernel's workspace, which
      * counts as written. COPY: source, destination. */
@@ -273,7 +273,7 @@ typedef struct sl_plan {
     int64_t *bounds;        /* what layers[].shards.bounds and layers[].nodes.bounds point into */
     /* Of several ranks, per graph node that gathers: how its first output's elements are cut over them; NULL: none does. */
     sl_shards *value_cuts;
-    int64_t *value_bounds; /* what value_cuts[].bounds point into */
+    int64_t *value_bounds;  /* what value_cuts[].bounds point into */
     sl_candidate placement; /* what layers[] were set from */
     int level_count;
     sl_buffer *buffers;

@@ -841,6 +841,22 @@ TEST(a_block_of_a_residual_network_is_a_layer)
     sluice_graph_destroy(g);
 }
 
+TEST(all_batch_norms_of_a_model_take_statistics_over_all_ranks_or_none)
+{
+    for (int k = 0; k < 2; k++) {
+        sl_model_info info;
+        sl_model_options o = small_resnet;
+        o.batch_norm = k == 0 ? "micro_batch" : "all_ranks";
+        sluice_graph *g = build(&o, &info);
+        int shared = 0;
+        REQUIRE(g != NULL);
+        for (int n = 0; n < g->node_count; n++)
+            shared += g->nodes[n].op == SL_OP_BATCH_NORM && g->nodes[n].attrs.batch_norm.all_ranks;
+        CHECK_EQ(shared, k == 0 ? 0 : 1 + 4 * 4 + 3);
+        sluice_graph_destroy(g);
+    }
+}
+
 TEST(encoders_name_the_parts_that_files_hold_and_see_in_both_directions)
 {
     const sl_model_options *cases[] = { &small_bert, &small_vit, &small_classifier };
@@ -971,6 +987,10 @@ TEST(bad_settings_of_networks_name_key_and_bound)
     check_refused(&o, "model.depth is 19; give 18, 34, 50, 101 or 152");
     o = small_resnet, o.stem = "mnist";
     check_refused(&o, "model.stem \"mnist\" is not known; give imagenet or cifar");
+    o = small_resnet, o.batch_norm = "rank";
+    check_refused(&o, "model.batch_norm \"rank\" is not known; give micro_batch or all_ranks");
+    o = small_vit, o.batch_norm = "all_ranks";
+    check_refused(&o, "model.batch_norm all_ranks has no meaning for model.type vit");
     o = small_resnet, o.outputs = 1;
     check_refused(&o, "model.outputs is 1, and a classifier needs at least 2 classes");
     o = small_resnet, o.image.channels = 0;

@@ -16,8 +16,9 @@ enum { FEATURES = 5, CHANNELS = 20, CLASSES = 3, SAMPLES = 12, GROUPS = 2, STEPS
 
 typedef struct network {
     bool convolves, all_ranks;
-    bool elementwise; /* weights multiply each element: what becomes of a sample cannot depend on others but by a norm */
-    bool frozen; /* all but batch norms: no other gradient is a sum over samples */
+    bool
+        elementwise; /* weights multiply each element: what becomes of a sample cannot depend on others but by a norm */
+    bool frozen;     /* all but batch norms: no other gradient is a sum over samples */
     int64_t samples;
 } network;
 
@@ -264,8 +265,8 @@ static const struct {
     sluice_activations activations;
     bool offload_checkpoints;
 } ways[] = {
-    { 0, false, SLUICE_ACTIVATIONS_KEEP, false },     { 0, true, SLUICE_ACTIVATIONS_RECOMPUTE, true },
-    { 1, false, SLUICE_ACTIVATIONS_OFFLOAD, false },  { 2, true, SLUICE_ACTIVATIONS_RECOMPUTE, false },
+    { 0, false, SLUICE_ACTIVATIONS_KEEP, false },      { 0, true, SLUICE_ACTIVATIONS_RECOMPUTE, true },
+    { 1, false, SLUICE_ACTIVATIONS_OFFLOAD, false },   { 2, true, SLUICE_ACTIVATIONS_RECOMPUTE, false },
     { 3, false, SLUICE_ACTIVATIONS_RECOMPUTE, false }, { 3, true, SLUICE_ACTIVATIONS_OFFLOAD, false },
 };
 

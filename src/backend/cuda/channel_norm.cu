@@ -487,12 +487,12 @@ __global__ void __launch_bounds__(SL_CHANNEL_THREADS) write_dx(const ChannelJob<
 /* ---- over ranks ---- */
 
 struct NodeJob {
-    float *nodes;            /* [ranks, room, 2, width] */
-    float *leaves;           /* [samples, 2, width] */
-    const double *sums;      /* [samples, parts, 2, width] */
+    float *nodes;       /* [ranks, room, 2, width] */
+    float *leaves;      /* [samples, 2, width] */
+    const double *sums; /* [samples, parts, 2, width] */
     int64_t samples, parts, rows, width, ranks, rank, room;
-    double count;            /* rows of all ranks */
-    bool add;                /* to what `nodes` holds */
+    double count; /* rows of all ranks */
+    bool add;     /* to what `nodes` holds */
 };
 
 /* Two numbers of a node: mean and variance, or with BACKWARD two sums. */
@@ -540,8 +540,7 @@ __global__ void __launch_bounds__(FOLD_CHANNELS *FOLD_LANES) fold_sample(const N
 }
 
 /* The nodes of this rank's samples, pair by pair in place of their leaves; zeros in the room behind them. */
-template <bool BACKWARD>
-__global__ void __launch_bounds__(FOLD_CHANNELS *FOLD_LANES) grow_nodes(const NodeJob j)
+template <bool BACKWARD> __global__ void __launch_bounds__(FOLD_CHANNELS *FOLD_LANES) grow_nodes(const NodeJob j)
 {
     const int64_t c = (int64_t)blockIdx.x * FOLD_CHANNELS + threadIdx.x;
     const int64_t begin = j.rank * j.samples, end = begin + j.samples;
@@ -596,7 +595,8 @@ template <bool BACKWARD> __device__ Node join_ranks(const NodeJob &j, int64_t c)
     return stack[0];
 }
 
-template <class T> __global__ void __launch_bounds__(GROUP_THREADS) join_statistics(const ChannelJob<T> j, const NodeJob n)
+template <class T>
+__global__ void __launch_bounds__(GROUP_THREADS) join_statistics(const ChannelJob<T> j, const NodeJob n)
 {
     const int64_t c = (int64_t)blockIdx.x * GROUP_THREADS + threadIdx.x;
     if (c >= n.width) return;
@@ -758,8 +758,8 @@ template <bool BACKWARD> void launch_nodes(const sl_cuda_args *a, const NodeJob 
 {
     const int64_t blocks = sl_channel_ceil_div(n.width, FOLD_CHANNELS);
     const dim3 threads(FOLD_CHANNELS, FOLD_LANES);
-    SL_LAUNCH((fold_sample<BACKWARD>), dim3((unsigned)(blocks * sl_channel_ceil_div(n.samples, FOLD_LANES))), threads, 0,
-              a->stream, n, blocks);
+    SL_LAUNCH((fold_sample<BACKWARD>), dim3((unsigned)(blocks * sl_channel_ceil_div(n.samples, FOLD_LANES))), threads,
+              0, a->stream, n, blocks);
     SL_LAUNCH((grow_nodes<BACKWARD>), dim3((unsigned)blocks), threads, 0, a->stream, n);
 }
 

@@ -45,7 +45,7 @@ typedef struct channel_job {
     int64_t rank_samples; /* of each rank */
     bool backward;        /* nodes are sums, not means and variances */
     bool add_nodes;
-    double count;         /* rows of all ranks */
+    double count; /* rows of all ranks */
 } channel_job;
 
 SL_INLINE float *factor_out(const channel_job *j, int64_t sample, int which)
