@@ -16,6 +16,13 @@
     " \"gradient_clipping\": 0.5, \"timeout_seconds\": 30, \"memory\": {\"device\": \"16MiB\", \"host\": "             \
     "\"16MiB\"}}\n"
 
+/* Batch norms over ranks: twenty that meet twice in each of two micro-batches. */
+#define SHARED                                                                                                         \
+    "{\"model\": {\"type\": \"resnet\", \"depth\": 18, \"stem\": \"cifar\", \"batch_norm\": \"all_ranks\"},\n"         \
+    " \"data\": {\"type\": \"random_images\", \"samples\": 16, \"image_size\": 8, \"channels\": 3, \"outputs\": 4},\n" \
+    " \"steps\": 2, \"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 3, \"threads\": 1,\n"                \
+    " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.05}}, \"timeout_seconds\": 60}\n"
+
 typedef struct setting {
     int ranks;
     const char *settings;
@@ -77,6 +84,27 @@ static run_result run_under_mpi(const char *folder, const setting *s)
     snprintf(path, sizeof path, "%s/err", folder);
     r.error = run_read(path);
     return r;
+}
+
+/* Whoever moves the statistics, at whatever stage; what is sent is what the plan said. */
+TEST(batch_norms_over_ranks_of_mpirun_have_the_bits_of_ranks_of_our_own)
+{
+    char folder[4096];
+    const setting plain = { 2, "--set zero_optimization.stage=3" };
+    if (access(PLUGIN, R_OK) != 0) SKIP(mpi, "built without MPI: libsluice_mpi.so is not beside the program");
+    if (system("mpirun --version > /dev/null 2>&1") != 0) SKIP(mpi, "no mpirun here");
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    run_write(folder, "m.json", SHARED);
+    run_result own = run_sluice(folder, "train m.json --json --ranks 2 --set zero_optimization.stage=1 "
+                                        "--set activation_checkpointing.mode=recompute");
+    digests expected = digests_of(own.out);
+    CHECK_EQ(strlen(expected.weights), 64);
+    run_free(&own);
+    run_result r = run_under_mpi(folder, &plain);
+    char predicted[128] = "", *at = strstr(r.out, "\"comm_bytes\":{");
+    if (at != NULL) snprintf(predicted, sizeof predicted, "%.*s", (int)strcspn(at, "}"), at);
+    CHECK(at != NULL && strstr(at + 1, predicted) != NULL);
+    check_run(r, 2, &expected, plain.settings);
 }
 
 TEST(ranks_of_mpirun_end_with_the_bits_of_ranks_of_our_own_and_of_one)
