@@ -206,9 +206,9 @@ SLUICE_API void sluice_batch_norm_options_init(sluice_batch_norm_options *o);
  * PyTorch does: "<name>.running_mean" [C], from 0, "<name>.running_var" [C], from 1, both f32, and
  * "<name>.num_batches_tracked", which counts micro-batches. Every micro-batch of a step changes them, in global order,
  * also where the step is skipped because its gradient is not finite. They are in checkpoints, in weights files and in
- * the hash of the state. With all_ranks the micro-batches that the ranks compute at the same time, each its own, are one in all of
- * this: of N ranks with micro-batches of m rows they are the statistics of one rank with N m, bit for bit, and change the
- * running ones once. Dimension 0 of x counts samples then. A batch norm whose weight and bias are both frozen (sluice_freeze) stays as it was learned: training
+ * the hash of the state. With all_ranks, the micro-batches that the ranks compute at the same time count as one: N ranks
+ * with m samples each (dimension 0 of x) have the statistics of one rank with N m, bit for bit, and these change the
+ * running ones once. A batch norm whose weight and bias are both frozen (sluice_freeze) stays as it was learned: training
  * takes the running statistics, too, and leaves them as they are. options may be NULL. */
 SLUICE_API sluice_value sluice_batch_norm(sluice_graph *g, sluice_value x, const char *name,
                                           const sluice_batch_norm_options *options);
