@@ -786,7 +786,9 @@ typedef struct sluice_job_options {
     void (*event)(void *user, const sluice_event *event);
     void *user;
     FILE *plan_out; /* train: the plan is printed here first; NULL: not */
-    FILE *out;      /* plan, eval, generate: results; plan without json, generate: not NULL */
+    /* plan, eval, generate: results; plan without json, generate: not NULL. A plan with json and without it is told by its event
+     * alone: what does not fit is refused without looking for what would help, which takes several times as long. */
+    FILE *out;
     bool json;      /* plan: machine-readable */
     /* Polled between steps and, before the first one, while reading data, planning, filling and loading: a signal number asks to stop.
      * NULL: never. Set it from a handler; it outlives the call. */

@@ -2,9 +2,12 @@
  *
  * A choice is a row: arguments of the command line that it changes, and keys that it sets. One that has no meaning for the
  * model or contradicts the configuration is refused as any such configuration would be, and has no row in the table. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -78,6 +81,7 @@ static sluice_status plan_choice(const cli_arguments *a, const choice *c, outcom
     if (status == SLUICE_OK) {
         cli_job_options(&changed, &options);
         options.json = true;
+        options.out = NULL; /* the event is enough */
         options.event = keep_event;
         options.user = out;
         options.log = NULL;
@@ -124,10 +128,11 @@ static void add_machines(const cli_arguments *a, int ranks, choice *list, int *c
         c->any_stage = true;
     }
     if (a->gpu == NULL) return;
-    for (int gib = 32; gib <= 512; gib *= 2) {
-        if ((double)gib * GIB == (double)a->ram) continue;
+    for (int i = -1; i <= 2; i++) { /* half as much, twice and four times as much */
+        double gib = floor(ldexp(a->ram > 0 ? (double)a->ram / GIB : 64, i));
+        if (i == 0 || gib < 1) continue;
         choice *c = add_choice(list, count, CHOICE_MACHINE, "");
-        snprintf(c->text, sizeof c->text, "--ram %dGiB", gib);
+        snprintf(c->text, sizeof c->text, "--ram %.0fGiB", gib);
         c->ram = gib * GIB;
     }
     for (int n = 1; n <= 8; n *= 2) {
@@ -169,6 +174,58 @@ static void print_row_json(const choice *c, const outcome *o, bool best)
     printf(",\"best\":%s}\n", best ? "true" : "false");
 }
 
+/* ---- planning all of them ---- */
+
+/* In a process of its own, which writes the outcome. */
+static pid_t start_choice(const cli_arguments *a, const choice *c, int *result)
+{
+    int ends[2];
+    if (pipe(ends) != 0) return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        outcome o;
+        close(ends[0]);
+        sluice_status status = plan_choice(a, c, &o);
+        ssize_t written = write(ends[1], &o, sizeof o); /* less than a pipe takes at once */
+        _exit(written == (ssize_t)sizeof o ? sluice_exit_status(status) : 1);
+    }
+    close(ends[1]);
+    if (child < 0) close(ends[0]);
+    *result = ends[0];
+    return child;
+}
+
+static void collect_choice(pid_t child, int result, outcome *out)
+{
+    outcome o;
+    int ended;
+    if (read(result, &o, sizeof o) == (ssize_t)sizeof o) *out = o;
+    close(result);
+    while (waitpid(child, &ended, 0) < 0 && errno == EINTR) continue;
+}
+
+/* As many at a time as there are CPUs. A choice for which there is no process is planned here. */
+static sluice_status plan_beside(const cli_arguments *a, const choice *list, outcome *outcomes, int count)
+{
+    pid_t children[MOST_CHOICES];
+    int results[MOST_CHOICES];
+    int at_once = (int)sysconf(_SC_NPROCESSORS_ONLN), oldest = 1;
+    sluice_status status = SLUICE_OK;
+    fflush(stdout);
+    for (int i = 1; i < count && status == SLUICE_OK; i++) {
+        outcomes[i] = (outcome){ .known = false };
+        if (i - oldest >= at_once) {
+            if (children[oldest] > 0) collect_choice(children[oldest], results[oldest], &outcomes[oldest]);
+            oldest++;
+        }
+        children[i] = *cli_stop_flag() == 0 ? start_choice(a, &list[i], &results[i]) : 0;
+        if (children[i] < 0) status = plan_choice(a, &list[i], &outcomes[i]);
+    }
+    for (; oldest < count; oldest++)
+        if (children[oldest] > 0) collect_choice(children[oldest], results[oldest], &outcomes[oldest]);
+    return status;
+}
+
 static sluice_status plan_choices(const cli_arguments *a, choice *list, outcome *outcomes, int *count)
 {
     *count = 0;
@@ -176,8 +233,7 @@ static sluice_status plan_choices(const cli_arguments *a, choice *list, outcome 
     sluice_status status = plan_choice(a, &list[0], &outcomes[0]);
     add_settings(a, list, count);
     add_machines(a, outcomes[0].ranks, list, count);
-    for (int i = 1; i < *count && status == SLUICE_OK; i++) status = plan_choice(a, &list[i], &outcomes[i]);
-    return status;
+    return status == SLUICE_OK ? plan_beside(a, list, outcomes, *count) : status;
 }
 
 int cli_what_if(const cli_arguments *a)

@@ -55,6 +55,7 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
     sl_ranks alone = { .comm = NULL };
     sl_batch_growth growth;
     bool described = false;
+    sl_refusal refusal = { .is_set = false };
     s.optim.groups = s.groups;
     s.plan.brief = true;
     sl_config_choose_batch(out->rows, &s);
@@ -73,6 +74,8 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
                                              .ranks = &alone,
                                              .machine = described ? &machine : NULL,
                                              .settings = &s,
+                                             .refusal = &refusal,
+                                             .brief = true,
                                              .stop = j->stop },
                        out);
     }
