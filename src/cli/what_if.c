@@ -23,9 +23,10 @@ typedef struct choice {
     double ram;      /* bytes; 0: as asked */
     int gpus, stage; /* 0: as asked; the stage goes with several GPUs */
     bool any_stage;  /* `stage` counts, also where it is 0 */
+    int rows;        /* of a micro-batch; 0: as the configuration has it */
 } choice;
 
-enum { MOST_CHOICES = 24 };
+enum { MOST_CHOICES = 24, FIRST_ROWS = 1, ROWS_CHOICES = 4 };
 
 typedef struct outcome {
     bool known, fits;
@@ -51,10 +52,12 @@ static void keep_event(void *user, const sluice_event *e)
 
 static sluice_status set_choice(sluice_config *config, const choice *c)
 {
-    char stage[48];
+    char stage[48], rows[64];
     sluice_status status = SLUICE_OK;
+    snprintf(rows, sizeof rows, "train_micro_batch_size_per_gpu=%d", c->rows);
+    if (c->rows > 0) status = sluice_config_set(config, rows);
     snprintf(stage, sizeof stage, "zero_optimization.stage=%d", c->stage);
-    if (c->adapters < 0) status = sluice_config_set(config, "lora.enabled=false");
+    if (status == SLUICE_OK && c->adapters < 0) status = sluice_config_set(config, "lora.enabled=false");
     if (status == SLUICE_OK && c->adapters > 0) status = sluice_config_set(config, "lora.enabled=true");
     if (status == SLUICE_OK && c->any_stage) status = sluice_config_set(config, stage);
     for (int i = 0; i < 2 && status == SLUICE_OK && c->sets[i] != NULL; i++)
@@ -103,20 +106,23 @@ static choice *add_choice(choice *list, int *count, choice_kind kind, const char
     return c;
 }
 
+/* Sizes of a micro-batch come first: the fastest of them is what the others are planned with where nobody says it. */
+static void add_rows(choice *list, int *count)
+{
+    for (int i = 0; i < ROWS_CHOICES; i++) {
+        choice *c = add_choice(list, count, CHOICE_SETTING, "");
+        snprintf(c->text, sizeof c->text, "micro-batches of %d", 1 << i);
+        c->rows = 1 << i;
+    }
+}
+
 static void add_settings(const cli_arguments *a, choice *list, int *count)
 {
-    static const char *const rows[] = { "train_micro_batch_size_per_gpu=1", "train_micro_batch_size_per_gpu=2",
-                                        "train_micro_batch_size_per_gpu=4", "train_micro_batch_size_per_gpu=8" };
     add_choice(list, count, CHOICE_SETTING, a->lora ? "all weights" : "--lora")->adapters = a->lora ? -1 : 1;
     add_choice(list, count, CHOICE_SETTING, "compact optimizer states")->sets[0] = "zero_optimization.states=compact";
     choice *c = add_choice(list, count, CHOICE_SETTING, "no clipping, no overflow check");
     c->sets[0] = "gradient_clipping=0";
     c->sets[1] = "bf16.check_grad_overflow=false";
-    for (int i = 0; i < 4; i++) {
-        c = add_choice(list, count, CHOICE_SETTING, "micro-batches of ");
-        snprintf(c->text + strlen(c->text), 8, "%d", 1 << i);
-        c->sets[0] = rows[i];
-    }
 }
 
 static void add_machines(const cli_arguments *a, int ranks, choice *list, int *count)
@@ -204,36 +210,57 @@ static void collect_choice(pid_t child, int result, outcome *out)
     while (waitpid(child, &ended, 0) < 0 && errno == EINTR) continue;
 }
 
-/* As many at a time as there are CPUs. A choice for which there is no process is planned here. */
-static sluice_status plan_beside(const cli_arguments *a, const choice *list, outcome *outcomes, int count)
+/* Choices first .. end, as many at a time as there are CPUs. One for which there is no process is planned here. */
+static sluice_status plan_beside(const cli_arguments *a, const choice *list, outcome *outcomes, int first, int end)
 {
     pid_t children[MOST_CHOICES];
     int results[MOST_CHOICES];
-    int at_once = (int)sysconf(_SC_NPROCESSORS_ONLN), oldest = 1;
+    int at_once = (int)sysconf(_SC_NPROCESSORS_ONLN), oldest = first;
     sluice_status status = SLUICE_OK;
     fflush(stdout);
-    for (int i = 1; i < count && status == SLUICE_OK; i++) {
+    for (int i = first; i < end; i++) {
         outcomes[i] = (outcome){ .known = false };
         if (i - oldest >= at_once) {
             if (children[oldest] > 0) collect_choice(children[oldest], results[oldest], &outcomes[oldest]);
             oldest++;
         }
-        children[i] = *cli_stop_flag() == 0 ? start_choice(a, &list[i], &results[i]) : 0;
+        children[i] = *cli_stop_flag() == 0 && status == SLUICE_OK ? start_choice(a, &list[i], &results[i]) : 0;
         if (children[i] < 0) status = plan_choice(a, &list[i], &outcomes[i]);
     }
-    for (; oldest < count; oldest++)
+    for (; oldest < end; oldest++)
         if (children[oldest] > 0) collect_choice(children[oldest], results[oldest], &outcomes[oldest]);
     return status;
 }
 
+/* Whether nobody says how large micro-batches are. */
+static bool leaves_rows_open(const cli_arguments *a)
+{
+    for (int i = 0; i < a->set_count; i++)
+        if (strstr(a->sets[i], "batch_size") != NULL || strstr(a->sets[i], "accumulation") != NULL) return false;
+    return a->operand == NULL;
+}
+
 static sluice_status plan_choices(const cli_arguments *a, choice *list, outcome *outcomes, int *count)
 {
+    int ranks = 1, rows = 0;
+    double best = 0;
     *count = 0;
     add_choice(list, count, CHOICE_ASKED, "as asked");
-    sluice_status status = plan_choice(a, &list[0], &outcomes[0]);
+    add_rows(list, count);
+    int after = *count;
+    sluice_status status = plan_beside(a, list, outcomes, FIRST_ROWS, after);
+    for (int i = FIRST_ROWS; i < after; i++) {
+        if (outcomes[i].known) ranks = outcomes[i].ranks;
+        if (!outcomes[i].fits || outcomes[i].rate <= best) continue;
+        best = outcomes[i].rate;
+        rows = list[i].rows;
+    }
     add_settings(a, list, count);
-    add_machines(a, outcomes[0].ranks, list, count);
-    return status == SLUICE_OK ? plan_beside(a, list, outcomes, *count) : status;
+    add_machines(a, ranks, list, count);
+    for (int i = 0; i < *count && leaves_rows_open(a); i++)
+        if (list[i].rows == 0 && list[i].gpus == 0) list[i].rows = rows > 0 ? rows : 1;
+    if (status == SLUICE_OK) status = plan_beside(a, list, outcomes, 0, 1);
+    return status == SLUICE_OK ? plan_beside(a, list, outcomes, after, *count) : status;
 }
 
 int cli_what_if(const cli_arguments *a)

@@ -85,6 +85,7 @@ TEST(a_machine_that_was_not_measured_needs_no_points)
     char path[4200];
     sl_machine_description d = { .shared_memory = false }, back;
     sl_machine_default(&d.rates);
+    d.rates.capacity[SL_TIER_DEVICE] = d.rates.capacity[SL_TIER_HOST] = (uint64_t)1 << 30;
     temporary(path, sizeof path);
     REQUIRE_OK(sl_machine_write(path, &d));
     REQUIRE_OK(sl_machine_read(path, &back));
@@ -99,10 +100,10 @@ TEST(a_machine_that_was_not_measured_needs_no_points)
 }
 
 #define GENERAL                                                                                                        \
-    "{\"sluice_machine\": 1, \"gemm_flops\": 1, \"vector_flops\": 1, \"device_bytes_per_second\": 1,"                  \
-    "\"update_bytes_per_second\": 1, \"to_device_bytes_per_second\": 1, \"to_host_bytes_per_second\": 1,"              \
-    "\"comm_bytes_per_second\": 1, \"link_latency\": 0, \"kernel_latency\": 0, \"comm_latency\": 0,"                   \
-    "\"device_bytes\": 1, \"host_bytes\": 1, \"shared_memory\": true, \"copies_overlap\": true"
+    "{\"sluice_machine\": 1, \"gemm_flops\": 1e9, \"vector_flops\": 1e9, \"device_bytes_per_second\": 1e9,"            \
+    "\"update_bytes_per_second\": 1e9, \"to_device_bytes_per_second\": 1e9, \"to_host_bytes_per_second\": 1e9,"        \
+    "\"comm_bytes_per_second\": 1e9, \"link_latency\": 0, \"kernel_latency\": 0, \"comm_latency\": 0,"                 \
+    "\"device_bytes\": \"1GiB\", \"host_bytes\": \"1GiB\", \"shared_memory\": true, \"copies_overlap\": true"
 
 TEST(mistakes_in_points_are_named_with_line_and_key)
 {
@@ -142,6 +143,68 @@ TEST(mistakes_in_points_are_named_with_line_and_key)
     }
 }
 
+#define ESSENTIAL                                                                                                      \
+    "{\"sluice_machine\": 1, \"gemm_flops\": 4e13, \"device_bytes_per_second\": 9e11, \"device_bytes\": \"24GiB\","    \
+    "\"host_bytes\": \"64GiB\""
+
+static sluice_status read_text(const char *text, const char *rest, sl_machine_description *d)
+{
+    char path[4200];
+    temporary(path, sizeof path);
+    FILE *f = fopen(path, "w");
+    fprintf(f, "%s%s", text, rest);
+    fclose(f);
+    return sl_machine_read(path, d);
+}
+
+TEST(four_members_are_enough_and_the_rest_follows_from_them)
+{
+    sl_machine_description gpu, cpu, told;
+    REQUIRE_OK(read_text(ESSENTIAL, ", \"cuda\": true}", &gpu));
+    REQUIRE_OK(read_text(ESSENTIAL, "}", &cpu));
+    REQUIRE_OK(read_text(ESSENTIAL, ", \"to_host_bytes_per_second\": 5e10, \"shared_memory\": false}", &told));
+    CHECK(gpu.is_cuda && !gpu.shared_memory && gpu.rates.copies_overlap);
+    CHECK(gpu.rates.vector_flops == 4e13 && gpu.rates.link_bytes_per_second[SL_LINK_TO_DEVICE] == 25e9);
+    CHECK(gpu.rates.update_bytes_per_second == 40e9 && gpu.rates.link_latency == 10e-6);
+    CHECK(cpu.shared_memory && !cpu.is_cuda && cpu.rates.vector_flops == 5e12);
+    CHECK(!told.shared_memory && told.rates.link_bytes_per_second[SL_LINK_TO_DEVICE] == 5e10);
+    CHECK(told.rates.comm_bytes_per_second == 2.5e10);
+}
+
+TEST(all_that_is_missing_is_named_at_once)
+{
+    sl_machine_description d;
+    CHECK_EQ(read_text("{\"sluice_machine\": 1, \"device_bytes\": 1", "}", &d), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "missing: \"gemm_flops\", a number above 0; \"device_bytes_per_second\"");
+    CHECK_CONTAINS(sluice_error(), "\"host_bytes\", a whole number of bytes");
+    CHECK(strstr(sluice_error(), "\"vector_flops\"") == NULL && strstr(sluice_error(), "\"device_bytes\"") == NULL);
+}
+
+TEST(numbers_that_no_machine_has_are_refused)
+{
+    static const struct {
+        const char *rest, *message;
+    } cases[] = {
+        { ",\n\"gemm_16bit_flops\": 989}", ":2: gemm_16bit_flops is 989, which no machine has; rates are per second" },
+        { ",\n\"to_host_bytes_per_second\": 55}", "55 GB/s is 5.5e10" },
+        { ",\n\"gemm_16bit_flops\": 1e30}", "is 1e+30, which no machine has" },
+        { ",\n\"kernel_latency\": 3}", ":2: kernel_latency is 3, which no machine has; latencies are in seconds" },
+        { ",\n\"to_host_bytes_per_second\": -1}", "to_host_bytes_per_second must be a number above 0" },
+        { ",\n\"cuda\": true, \"pinnable_bytes\": \"65GiB\"}", "more than the 68719476736 of host_bytes" },
+        { ",\n\"attention_fraction\": 60}", ":2: attention_fraction is 60; it is a share" },
+    };
+    sl_machine_description d;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_EQ(read_text(ESSENTIAL, cases[i].rest, &d), SLUICE_ERR_INPUT);
+        CHECK_CONTAINS(sluice_error(), cases[i].message);
+    }
+    CHECK_EQ(read_text("{\"sluice_machine\": 1, \"gemm_flops\": 4e13, \"device_bytes_per_second\": 9e11, "
+                       "\"host_bytes\": 0, \"device_bytes\": 24",
+                       "}", &d),
+             SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "device_bytes is 24, too little for anything");
+}
+
 /* As written before there were rates of GPUs. */
 TEST(a_file_of_a_cpu_has_nothing_apart)
 {
@@ -170,7 +233,7 @@ TEST(a_file_without_16_bit_rates_gives_those_of_f32)
     const sl_machine *m = &d.rates;
     CHECK(sl_machine_kernel_rates(m, SL_OP_LINEAR, true) == sl_machine_kernel_rates(m, SL_OP_LINEAR, false));
     CHECK(sl_machine_kernel_rates(m, SL_OP_LINEAR, true)->points[0].seconds == 0.5);
-    CHECK(sl_machine_gemm_flops(m, true) == 1);
+    CHECK(sl_machine_gemm_flops(m, true) == 1e9);
     d.rates.kernels[SL_RATE_16BIT][SL_OP_LINEAR] = (sl_rates){ 1, { { 1e6, 0.25 } } };
     d.rates.gemm_16bit_flops = 7;
     CHECK(sl_machine_kernel_rates(m, SL_OP_LINEAR, true)->points[0].seconds == 0.25);
