@@ -61,7 +61,7 @@ TEST(what_cannot_be_is_refused_and_says_why)
         { { .gpu = "" }, "no GPU or machine is known as \"\"" },
         { { .gpu = "v100" }, "does not run on v100-32gb: its compute capability is below 8.0" },
         { { .gpu = "mi300x" }, "AMD's are not supported" },
-        { { .gpu = "h100", .host = "genuine" }, "near it: epyc-genoa" },
+        { { .gpu = "h100", .host = "epyc genova" }, "near it: epyc-genoa" },
         { { .gpu = "4x-rtx-4090", .gpus = 8 }, "8 are asked for, and 4x-rtx-4090 has 4 and no network" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -238,7 +238,7 @@ TEST(a_file_without_16_bit_rates_gives_those_of_f32)
     d.rates.gemm_16bit_flops = 7;
     CHECK(sl_machine_kernel_rates(m, SL_OP_LINEAR, true)->points[0].seconds == 0.25);
     CHECK(sl_machine_kernel_rates(m, SL_OP_LINEAR, false)->points[0].seconds == 0.5);
-    CHECK(sl_machine_gemm_flops(m, true) == 7 && sl_machine_gemm_flops(m, false) == 1);
+    CHECK(sl_machine_gemm_flops(m, true) == 7 && sl_machine_gemm_flops(m, false) == 1e9);
 }
 
 TEST(by_default_16_bit_products_are_faster_where_there_are_tiles_for_them_and_nowhere_slower)
