@@ -116,7 +116,7 @@ const sl_option sl_config_rows[] = {
         "model.path", "", path,
         "Folder of a language model as Hugging Face's transformers keeps it: `config.json` says what the model is, and "
         "the weights are loaded from it unless `load` names others. Keys that it decides may be left out, or must "
-        "agree.",
+        "agree. A plan also takes the name of a published model, such as `llama-3.1-8b`.",
         FREE("folders move; a folder of another model is noticed by the graph"), READS),
     TEXT("model.type", "", model.type,
          "Family of models: `linear`, `mlp`; of images `cnn`, `resnet`, `vit`; of clicks `recommender`; of speech "
