@@ -49,10 +49,10 @@ static const sl_known_gpu gpus[] = {
     { "rtx-5080|5080",                          120, 16303,  960,  112.6, 56.3, 0.82, GEN5,  20,  20,  "desktop-ddr5", SL_GPU_AMPERE, false, NULL },
     { "rtx-5090|5090",                          120, 32607,  1792, 209.5, 104.8, 0.82, GEN5, 28,  28,  "desktop-ddr5", SL_GPU_AMPERE, false, NULL },
     { "orin-64gb|jetsonagxorin|jetsonagxorin64gb|orin", 87, 62841, 205, 42.6, 5.3, 0.70, 50, 1,   1,   "jetson",       SL_GPU_AMPERE, true,  NULL },
-    { "v100-32gb|v100|v100sxm2|v100sxm232gb",    70, 32768,  900,  125,   15.7, 0.80, GEN3,  120, 120, "cloud16",      SL_GPU_AMPERE, false, TOO_OLD },
-    { "v100-16gb|v100sxm216gb|v100pcie",         70, 16384,  900,  125,   15.7, 0.80, GEN3,  120, 120, "cloud16",      SL_GPU_AMPERE, false, TOO_OLD },
-    { "t4",                                      75, 15360,  320,  65,    8.1,  0.60, GEN3,  8,   8,   "cloud16",      SL_GPU_AMPERE, false, TOO_OLD },
-    { "rtx-2080-ti|2080ti",                      75, 11264,  616,  56.9,  14.2, 0.82, GEN3,  40,  8,   "desktop-ddr4", SL_GPU_AMPERE, false, TOO_OLD },
+    { "v100-32gb|v100|v100sxm2|v100sxm232gb",    70, 32768,  900,  125,   15.7, 0.80, GEN3,  120, 120, "cloud16",      SL_GPU_AMPERE, false, NULL },
+    { "v100-16gb|v100sxm216gb|v100pcie",         70, 16384,  900,  125,   15.7, 0.80, GEN3,  120, 120, "cloud16",      SL_GPU_AMPERE, false, NULL },
+    { "t4",                                      75, 15360,  320,  65,    8.1,  0.60, GEN3,  8,   8,   "cloud16",      SL_GPU_AMPERE, false, NULL },
+    { "rtx-2080-ti|2080ti",                      75, 11264,  616,  56.9,  14.2, 0.82, GEN3,  40,  8,   "desktop-ddr4", SL_GPU_AMPERE, false, NULL },
     { "mi300x",                                  94, 196608, 5300, 1307,  163,  0.50, GEN5,  48,  313, "cloud16",      SL_GPU_AMPERE, false, OTHER },
     { "mi250x",                                  90, 65536,  1638, 191.5, 23.9, 0.50, GEN4,  50,  100, "cloud16",      SL_GPU_AMPERE, false, OTHER },
 };
@@ -141,11 +141,17 @@ static sluice_status unknown_host(const char *name)
                    near[0] != '\0' ? "; near it: " : "", near);
 }
 
+/* Why sluice does not run there; NULL: it does. */
+static const char *why_not(const sl_known_gpu *g)
+{
+    return g->cannot == NULL && g->capability / 10 < SL_CUDA_LEAST_MAJOR ? TOO_OLD : g->cannot;
+}
+
 static sluice_status refuse_gpu(const sl_known_gpu *g)
 {
     char name[64];
     return sl_fail(SLUICE_ERR_USAGE, "--gpu: sluice does not run on %s: %s", sl_name_first(g->names, name, sizeof name),
-                   g->cannot);
+                   why_not(g));
 }
 
 /* ---- a description ---- */
@@ -179,7 +185,7 @@ sluice_status sl_machine_named(const sl_machine_query *q, sl_machine_description
     const sl_known_node *node = find_node(q->gpu);
     const sl_known_gpu *g = find_gpu(node != NULL ? node->gpu : q->gpu);
     if (g == NULL) return unknown_gpu(q->gpu);
-    if (g->cannot != NULL) return refuse_gpu(g);
+    if (why_not(g) != NULL) return refuse_gpu(g);
     const sl_known_host *h = find_host(q->host != NULL ? q->host : node != NULL ? node->host : g->host);
     if (h == NULL) return unknown_host(q->host);
     int n = q->gpus > 0 ? q->gpus : node != NULL ? node->gpus : 1;
@@ -210,7 +216,8 @@ static void print_gpu(const sl_known_gpu *g, FILE *out)
     fprintf(out, "  %-20s %6.1f GiB %6.0f GB/s %6.0f TFLOP/s, %4.0f kept up, link %3.0f GB/s",
             sl_name_first(g->names, name, sizeof name), g->memory_mib / 1024.0, g->memory_gb_per_second, g->half_tflops,
             g->half_tflops * g->kept, g->link_gb_per_second);
-    fprintf(out, g->cannot != NULL ? "; cannot be used: %s\n" : "%s\n", g->cannot != NULL ? g->cannot : "");
+    if (why_not(g) != NULL) fprintf(out, "; cannot be used: %s", why_not(g));
+    fputc('\n', out);
 }
 
 static void print_node(const sl_known_node *n, FILE *out)

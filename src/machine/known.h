@@ -22,7 +22,7 @@ typedef struct sl_known_gpu {
     const char *host;          /* that it is usually in */
     sl_gpu_kernels kernels;
     bool shared_memory; /* with the CPU */
-    const char *cannot; /* why sluice does not run there; NULL: it does */
+    const char *cannot; /* why sluice does not run there, beside its capability; NULL: nothing is in the way */
 } sl_known_gpu;
 
 typedef struct sl_known_host {
