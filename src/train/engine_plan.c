@@ -150,8 +150,10 @@ static sluice_status refuse_at_once(const sluice_engine *e, const sl_plan_option
 {
     note_need(e, p, out);
     if (!out->is_set || sl_plan_lack(p, &out->need) == 0) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_NO_FIT, "does not fit: %llu bytes are missing",
-                   (unsigned long long)sl_plan_lack(p, &out->need));
+    char missing[32];
+    uint64_t bytes = sl_plan_lack(p, &out->need);
+    return sl_fail(SLUICE_ERR_NO_FIT, "does not fit: %llu bytes (%s) are missing", (unsigned long long)bytes,
+                   sl_format_bytes(bytes, missing, sizeof missing));
 }
 
 /* Keeps the message of the refusal. */

@@ -418,7 +418,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .data_bytes = data_bytes(j),
                             .stop = j->stop,
                             .refusal = purpose == SL_JOB_PLAN ? &j->refusal : NULL,
-                            .brief = purpose == SL_JOB_PLAN && o->json && o->out == NULL,
+                            .brief = purpose == SL_JOB_PLAN && (o->gpu != NULL || (o->json && o->out == NULL)),
                             .log = j->log,
                             .progress = { purpose != SL_JOB_PLAN ? tell_phase : NULL, j } };
     bool predicts;
