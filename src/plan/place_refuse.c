@@ -332,7 +332,7 @@ sluice_status sl_plan_refuse(const sl_search *s, const sl_plan_need *need)
 {
     char lack[768] = "", help[1024] = "";
     tell_budgets(&s->p->options, need, help, sizeof help);
-    SL_TRY(advise(s, need, help, sizeof help));
+    if (!s->p->options.brief) SL_TRY(advise(s, need, help, sizeof help));
     describe_lacks(s, need, lack, sizeof lack);
     return sl_fail(SLUICE_ERR_NO_FIT, "does not fit, even with every permitted saving: %s. What would help: %s", lack,
                    help);

@@ -40,7 +40,7 @@ typedef struct sl_engine_options {
     sluice_status (*rebuild)(void *user, int64_t micro_batch, sluice_graph **out);
     void *rebuild_user;
     sl_refusal *refusal; /* filled in where the plan is refused; NULL: nobody asks */
-    bool brief;          /* with `refusal`: what lacks memory is refused at once, without advice */
+    bool brief;          /* a refusal comes without advice */
     bool only_need;      /* with plan_only: no plan is made; what it would need at least is filled in there */
     sl_log log;
     sl_progress progress; /* of what takes a while; told on every rank */

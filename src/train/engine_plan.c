@@ -146,16 +146,6 @@ static void note_need(const sluice_engine *e, const sl_plan_options *p, sl_refus
     out->is_set = sl_plan_least(e->graph, &e->machine, p, &out->need) == SLUICE_OK;
 }
 
-static sluice_status refuse_at_once(const sluice_engine *e, const sl_plan_options *p, sl_refusal *out)
-{
-    note_need(e, p, out);
-    if (!out->is_set || sl_plan_lack(p, &out->need) == 0) return SLUICE_OK;
-    char missing[32];
-    uint64_t bytes = sl_plan_lack(p, &out->need);
-    return sl_fail(SLUICE_ERR_NO_FIT, "does not fit: %llu bytes (%s) are missing", (unsigned long long)bytes,
-                   sl_format_bytes(bytes, missing, sizeof missing));
-}
-
 /* Keeps the message of the refusal. */
 static void note_refusal(const sluice_engine *e, const sl_plan_options *p, sl_refusal *out)
 {
@@ -188,6 +178,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     SL_TRY(compare_ranks(e, o));
     SL_TRY(sl_engine_set_budgets(e, o, threads, &p));
     p.stop = o->stop;
+    p.brief = o->brief;
     p.node_workspace = e->workspace;
     p.update_workspace = e->workspace + e->graph->node_count;
     SL_TRY(find_rates(e, o, &p, threads));
@@ -197,12 +188,11 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
         note_need(e, &p, o->refusal);
         return o->refusal->is_set ? SLUICE_OK : SLUICE_ERR_NO_FIT;
     }
-    if (o->brief) SL_TRY(refuse_at_once(e, &p, o->refusal));
     sl_activity activity;
     sl_activity_begin(&activity, &e->progress, "plan", (uint64_t)sl_graph_parameter_elements(e->graph));
     sluice_status st = sl_plan_create(e->graph, &e->machine, &p, &e->plan);
     if (st == SLUICE_ERR_NO_FIT && !o->brief) st = sl_engine_try_smaller(e, o, &p);
-    if (st == SLUICE_ERR_NO_FIT && o->refusal != NULL && !o->refusal->is_set) note_refusal(e, &p, o->refusal);
+    if (st == SLUICE_ERR_NO_FIT && o->refusal != NULL) note_refusal(e, &p, o->refusal);
     SL_TRY(sl_ranks_agree(e->ranks, "planning", st));
     e->plan_seconds = sl_activity_end(&activity);
     return compare_ranks(e, NULL);

@@ -55,7 +55,6 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
     sl_ranks alone = { .comm = NULL };
     sl_batch_growth growth;
     bool described = false;
-    sl_refusal refusal = { .is_set = false };
     s.optim.groups = s.groups;
     s.plan.brief = true;
     sl_config_choose_batch(out->rows, &s);
@@ -74,7 +73,6 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
                                              .ranks = &alone,
                                              .machine = described ? &machine : NULL,
                                              .settings = &s,
-                                             .refusal = &refusal,
                                              .brief = true,
                                              .stop = j->stop },
                        out);

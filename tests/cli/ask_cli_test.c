@@ -92,7 +92,7 @@ TEST(every_choice_is_planned_and_the_best_is_marked)
     for (size_t i = 0; table != NULL && i < sizeof rows / sizeof rows[0]; i++)
         CHECK_THAT(strstr(table, rows[i] + strspn(rows[i], " ")) != NULL, "no row of \"%s\"", rows[i]);
     if (table != NULL) CHECK_EQ(count_of(table, "\n* "), 2); /* the best, and what the mark means */
-    CHECK_EQ(count_of(json.out, "\"event\":\"what_if\""), 15);
+    CHECK_EQ(count_of(json.out, "\"event\":\"what_if\""), 14);
     CHECK_EQ(count_of(json.out, "\"best\":true"), 1);
     CHECK(best != NULL);
     CHECK_EQ(lora.status, 0);
