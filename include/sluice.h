@@ -839,7 +839,6 @@ typedef struct sluice_job_options {
     int gpus;           /* of `gpu`; 0: one, or as many as the machine has */
     uint64_t ram_bytes; /* of a machine of `gpu`; 0: as much as it usually has */
     const char *host;   /* that `gpu` is in, by name; NULL: the usual one */
-    bool brief;         /* plan: of what does not fit, the event alone: what would help is not looked for */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 

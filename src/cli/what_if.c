@@ -89,7 +89,6 @@ static sluice_status plan_choice(const cli_arguments *a, const choice *c, outcom
         options.user = out;
         options.log = NULL;
         options.stop = cli_stop_flag();
-        options.brief = true;
         status = sluice_job_plan(config, &options);
     }
     sluice_config_destroy(config);

@@ -288,7 +288,7 @@ sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
     sl_search_open(&s, p, u);
     if (p->options.brief) {
         SL_TRY(sl_search_need(&s, false, &need, &found, &fits));
-        if (!fits && is_far(p, &need)) return sl_fail(SLUICE_ERR_NO_FIT, "does not fit");
+        if (!fits && is_far(p, &need)) return sl_plan_refuse(&s, &need);
     }
     SL_TRY(sl_search_all(&s, &found, &fits));
     if (!fits) {
@@ -297,7 +297,6 @@ sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
     }
     p->options.rank = rank;
     if (fits && rebuild) SL_TRY(build_own(&s, &found, &need, &fits));
-    if (!fits && p->options.brief) return sl_fail(SLUICE_ERR_NO_FIT, "does not fit");
     if (!fits) return sl_plan_refuse(&s, &need);
     count_savings(p, u);
     return SLUICE_OK;

@@ -75,8 +75,9 @@ typedef struct sl_plan_options {
     uint64_t overhead_of[3];  /* its parts: program, data, threads; for print */
     uint64_t device_overhead; /* likewise, of a device with a memory of its own: driver and libraries; 0: none */
     const int
-        *stop;  /* a request to stop (core/stop.h), polled while planning, loading and hashing; NULL: none. Borrowed */
-    bool brief; /* what does not fit is only said not to: neither the exact bytes nor what would help are looked for */
+        *stop; /* a request to stop (core/stop.h), polled while planning, loading and hashing; NULL: none. Borrowed */
+    bool
+        brief; /* a refusal looks neither for the exact bytes nor for what would help, which takes several times as long */
     char memory_note[160]; /* how memory is had: huge pages, NUMA; for print; "": not known */
 } sl_plan_options;
 

@@ -418,7 +418,8 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .data_bytes = data_bytes(j),
                             .stop = j->stop,
                             .refusal = purpose == SL_JOB_PLAN ? &j->refusal : NULL,
-                            .brief = purpose == SL_JOB_PLAN && (o->gpu != NULL || (o->json && o->out == NULL)),
+                            .brief = purpose == SL_JOB_PLAN && o->json &&
+                                     o->out == NULL, /* one of many that are asked about */
                             .log = j->log,
                             .progress = { purpose != SL_JOB_PLAN ? tell_phase : NULL, j } };
     bool predicts;
@@ -434,7 +435,6 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     if (purpose != SL_JOB_GENERATE) SL_TRY(sl_ranks_agree(&j->ranks, "metrics", sl_job_judge(j, !e.training)));
     if (purpose == SL_JOB_PLAN) {
         j->settings.plan.rank_count = sl_job_planned_ranks(o);
-        j->settings.plan.brief = o->brief;
         /* as train --ranks would share this machine out; a file describes what each rank has */
         if (choice.file == NULL && o->gpu == NULL) j->ranks.local = j->settings.plan.rank_count;
     }

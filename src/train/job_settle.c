@@ -56,7 +56,6 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
     sl_batch_growth growth;
     bool described = false;
     s.optim.groups = s.groups;
-    s.plan.brief = true;
     sl_config_choose_batch(out->rows, &s);
     expect_data(&s, purpose);
     s.plan.rank_count = purpose == SL_JOB_TRAIN ? j->ranks.count : sl_job_planned_ranks(o);
