@@ -21,7 +21,7 @@ from .events import (
 )  # fmt: skip
 from .files import bag_ends, devices, export, inspect, merge, tokenize, verify
 from .graph import Graph, Input, Parameter, Tensor
-from .jobs import Config, Plan, Run, evaluate, generate, plan, program, train
+from .jobs import Config, Plan, Run, Sampling, evaluate, generate, plan, program, train
 
 __version__ = version()
 
@@ -29,7 +29,7 @@ __all__ = [
     "Adagrad", "Adam", "AdamW", "Array", "ClassScore", "Config", "Data", "EarlyStop", "End", "Engine", "Epoch", "Error",
     "Evaluation", "Event", "FileError", "Graph", "Hashes", "Input", "InputError", "LAMB", "LARS", "Lion", "Memory",
     "NoFitError", "NoMemoryError", "NumbersError", "Optimizer", "Parameter", "Phase", "Plan", "PlanEvent", "RMSprop",
-    "RankError", "Resumed", "Run", "SGD", "Sample", "Saved", "Step", "StopTraining", "Stopped", "Tensor", "UsageError",
+    "RankError", "Resumed", "Run", "SGD", "Sample", "Sampling", "Saved", "Step", "StopTraining", "Stopped", "Tensor", "UsageError",
     "World", "__version__", "bag_ends", "devices", "evaluate", "export", "generate", "inspect", "merge", "plan",
     "program", "tokenize", "train", "verify", "version",
 ]  # fmt: skip

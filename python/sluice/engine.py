@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence, TypeVar, overload
 
 from . import _header as header
 from ._library import Handle, check, encode, fill, last_error, lib, log_callback, make, text_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Batch = Mapping[str, Any]
+Out = TypeVar("Out")
 
 
 class Memory(NamedTuple):
@@ -289,16 +290,20 @@ class Engine:
             check(lib.sluice_evaluate(pointer, ctypes.byref(made), ctypes.byref(self._loss)))
             return self._loss.value
 
+    @overload
+    def predict(self, batch: Batch) -> Array: ...
+
+    @overload
+    def predict(self, batch: Batch, out: Out) -> Out: ...
+
     def predict(self, batch: Batch, out: Any = None) -> Any:
         """The graph's output, in `out` or in a new Array. Needs the setting evaluation=True."""
-        if self.graph.output is None:
-            raise UsageError("predict: the graph has no output; set graph.output before the engine is made")
-        result = Array(self.graph.output.shape) if out is None else out
-        target = fitting("out", result, "f32", self.graph.output.shape, writable=True)
+        shape = self.graph.output.shape
+        result = Array(shape) if out is None else out
+        target = fitting("out", result, "f32", shape, writable=True)
         made, _keep = self._batch(batch)
         with self._handle as pointer:
-            size = math.prod(target.shape) * 4
-            check(lib.sluice_predict(pointer, ctypes.byref(made), target.address, size))
+            check(lib.sluice_predict(pointer, ctypes.byref(made), target.address, math.prod(shape) * 4))
         return result
 
     def fit(self, data: Data, steps: int, on_step: Callable[[Engine, float], Any] | None = None) -> float:
@@ -379,6 +384,12 @@ class Engine:
             return self._parameters[f"{module}.weight"].shape
         raise UsageError(f"there is no parameter {name!r}: the graph has {', '.join(self._parameters)}")
 
+    @overload
+    def get_parameter(self, name: str) -> Array: ...
+
+    @overload
+    def get_parameter(self, name: str, out: Out) -> Out: ...
+
     def get_parameter(self, name: str, out: Any = None) -> Any:
         """A parameter, or a running statistic of a batch norm, in fp32: in `out` or in a new Array."""
         shape = self._shape(name)
@@ -396,7 +407,7 @@ class Engine:
         with self._handle as pointer:
             check(lib.sluice_set_parameter(pointer, encode(name), source.address, math.prod(shape) * 4))
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Array:
         return self.get_parameter(name)
 
     def __setitem__(self, name: str, values: Any) -> None:

@@ -89,7 +89,7 @@ def devices(*, measure: bool = False, device: Device = "auto", machine_file: str
     return text
 
 
-def bag_ends(bags: Any, bag_count: int) -> Any:
+def bag_ends(bags: Any, bag_count: int) -> Array:
     """For data in coordinates: entry i is in bag bags[i], in increasing order; the Array that Graph.bag takes as `ends`."""
     found = view("bags", bags)
     given = fitting("bags", bags, "i32", found.shape[:1] if found.shape else (0,))

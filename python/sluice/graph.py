@@ -210,8 +210,10 @@ class Graph(GraphOps):
         return self._op("sluice_transpose", x, (ctypes.c_int * max(len(order), 1))(*order))
 
     @property
-    def loss(self) -> Tensor | None:
+    def loss(self) -> Tensor:
         """What training makes small: a scalar."""
+        if self._loss is None:
+            raise UsageError("the graph has no loss yet: graph.loss = a scalar")
         return self._loss
 
     @loss.setter
@@ -222,8 +224,10 @@ class Graph(GraphOps):
         self._loss = tensor
 
     @property
-    def output(self) -> Tensor | None:
+    def output(self) -> Tensor:
         """What Engine.predict returns."""
+        if self._output is None:
+            raise UsageError("the graph has no output yet: graph.output = what predict gives, before the engine is made")
         return self._output
 
     @output.setter

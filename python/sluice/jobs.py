@@ -16,7 +16,7 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, TypedDict, Union, overload
 
 from . import _header as header
 from ._library import LOG, FOLDER, Handle, check, encode, last_error, lib, log_callback, make, text_of
@@ -24,6 +24,9 @@ from .engine import Memory, World
 from .errors import Error, InputError, NoFitError, StopTraining, UsageError, error_of
 from .events import EVENT_FUNCTION, End, Evaluation, Event, PlanEvent, Resumed, Saved, Step, read_event, read_json
 from .progress import make_progress
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Settings = Mapping[str, Any]
 
@@ -167,7 +170,8 @@ class _Requests:
             return self
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             now = signal.getsignal(number)
-            if number == signal.SIGINT or now == signal.SIG_DFL:
+            # Of the others, handlers that somebody else has set stay. What is ignored stays so, as nohup wants it.
+            if now == signal.SIG_DFL or (number == signal.SIGINT and now not in (None, signal.SIG_IGN)):
                 self._before[number] = signal.signal(number, self._on_stop)
         if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
             self._before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._on_save)
@@ -569,63 +573,74 @@ def evaluate(
     return seen[-1]
 
 
-def generate(
-    config: ConfigLike,
-    prompt: str | Sequence[str] = "",
-    *,
-    tokens: int = 100,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float | None = None,
-    seed: int | None = None,
-    stop: Sequence[str] = (),
-    chat: bool = False,
-    system: str | None = None,
-    weights: str | os.PathLike[str] | None = None,
-    best: bool = False,
-    settings: Settings | None = None,
-) -> Any:
-    """Text of a language model: a string for one prompt, a list for several. What is None is as the model's folder has it,
-    or the program's default. `chat`: prompts are what a user says. `stop`: texts that end a reply."""
-    fields: dict[str, Any] = {"tokens": tokens, "chat": chat, "best": best}
-    bits = 0
-    sampling = {
-        "temperature": (temperature, header.SLUICE_FOLDER_TEMPERATURE),
-        "top_k": (top_k, header.SLUICE_FOLDER_TOP_K),
-        "top_p": (top_p, header.SLUICE_FOLDER_TOP_P),
-        "min_p": (min_p, header.SLUICE_FOLDER_MIN_P),
-        "repetition_penalty": (repetition_penalty, header.SLUICE_FOLDER_REPETITION_PENALTY),
-    }
-    for name, (value, bit) in sampling.items():
-        if value is None:
-            bits |= bit
-        else:
-            fields[name] = value
-    fields["from_folder"] = bits
-    if seed is not None:
-        fields["seed"] = seed
-    if system is not None:
-        fields["system"] = encode(system)
-    if weights is not None:
-        fields["weights"] = encode(weights)
+class Sampling(TypedDict, total=False):
+    """How generate writes. What is left out is as the model's folder has it, or the program's default."""
+
+    tokens: int  # of a reply at most; 100
+    temperature: float  # 0: the most likely token
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    seed: int
+    stop: Sequence[str]  # texts that end a reply and are not part of it
+    chat: bool  # prompts are what a user says, written as the model's chat template has it
+    system: str  # chat: what stands before the conversation
+    weights: Union[str, "os.PathLike[str]"]  # a safetensors file; else the newest checkpoint, or what "save" names
+    best: bool  # the best checkpoint, not the newest
+    settings: Settings  # keys of the configuration
+
+
+_FROM_FOLDER = {
+    "temperature": header.SLUICE_FOLDER_TEMPERATURE,
+    "top_k": header.SLUICE_FOLDER_TOP_K,
+    "top_p": header.SLUICE_FOLDER_TOP_P,
+    "min_p": header.SLUICE_FOLDER_MIN_P,
+    "repetition_penalty": header.SLUICE_FOLDER_REPETITION_PENALTY,
+}
+
+
+def _sampling_fields(given: Sampling) -> dict[str, Any]:
+    known = [k for k in Sampling.__annotations__ if k != "settings"]
+    unknown = [k for k in given if k not in Sampling.__annotations__]
+    if unknown:
+        raise UsageError(f"generate: there is no option {unknown[0]!r}; there are {', '.join(known)}, settings")
+    fields: dict[str, Any] = {"tokens": 100}
+    for name, value in given.items():
+        if name in ("settings", "stop"):
+            continue
+        fields[name] = encode(value) if isinstance(value, (str, os.PathLike)) else value
+    fields["from_folder"] = sum(bit for name, bit in _FROM_FOLDER.items() if name not in given)
+    stop = given.get("stop", ())
     if stop:
         texts = (ctypes.c_char_p * len(stop))(*(encode(s) for s in stop))
         fields["stops"] = ctypes.cast(texts, ctypes.POINTER(ctypes.c_char_p))
         fields["stop_count"] = len(stop)
-    job = _Job(_config(config, settings), lambda e: None)
-    several = not isinstance(prompt, str)
+    return fields
+
+
+@overload
+def generate(config: ConfigLike, prompt: str, **sampling: Unpack[Sampling]) -> str: ...
+
+
+@overload
+def generate(config: ConfigLike, prompt: list[str] | tuple[str, ...], **sampling: Unpack[Sampling]) -> list[str]: ...
+
+
+def generate(
+    config: ConfigLike, prompt: str | list[str] | tuple[str, ...], **sampling: Unpack[Sampling]
+) -> str | list[str]:
+    """Text of a language model: a string for one prompt, a list for several. Options are those of Sampling."""
+    fields = _sampling_fields(sampling)
+    job = _Job(_config(config, sampling.get("settings")), lambda event: None)
+    prompts = [prompt] if isinstance(prompt, str) else list(prompt)
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
         file = Path(folder) / "prompts.jsonl"
-        prompts = list(prompt) if several else [prompt]
-        lines = (json.dumps({"prompt": p}) + "\n" for p in prompts)
-        file.write_text("".join(lines), encoding="utf-8")
+        file.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts), encoding="utf-8")
         fields["prompts"] = encode(file)
         status, message, text = job.run(lib.sluice_job_generate, fields, "out")
     job.requests.finish(status, message, job.failure)
-    replies = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-    found = [str(r.get("text", "")) for r in replies]
-    if len(found) != len(prompts):
-        raise InputError(f"{len(found)} replies to {len(prompts)} prompts: {text[:200]!r}")
-    return found if several else found[0]
+    replies = [str(json.loads(line).get("text", "")) for line in text.splitlines() if line.startswith("{")]
+    if len(replies) != len(prompts):
+        raise InputError(f"{len(replies)} replies to {len(prompts)} prompts: {text[:200]!r}")
+    return replies[0] if isinstance(prompt, str) else replies

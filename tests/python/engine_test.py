@@ -154,6 +154,10 @@ class Engines(InFolder):
             self.assertEqual(np.asarray(fresh).__array_interface__["data"][0], fresh.address)
             np.testing.assert_array_equal(fresh.numpy(), out)
             np.testing.assert_array_equal(np.from_dlpack(fresh), out)
+            with self.assertRaisesRegex(sluice.UsageError, "is float64, f32"):
+                e.train_step({**batch, "x": batch["x"].astype("float64")})
+            with self.assertRaisesRegex(sluice.UsageError, "not contiguous"):
+                e.train_step({**batch, "x": np.asfortranarray(batch["x"])})
             w = e["fc1.weight"].numpy()
             e["fc1.weight"] = w * np.float32(2)
             np.testing.assert_array_equal(e["fc1.weight"].numpy(), w * 2)

@@ -134,6 +134,8 @@ class Graphs(unittest.TestCase):
             (lambda v: v.x + Values().x, "a tensor of another graph"),
             (lambda v: setattr(v.g, "loss", v.x), "loss"),
             (lambda v: v.g.input("deep", (1,) * 7), "at most 6"),
+            (lambda v: v.g.output, "the graph has no output yet"),
+            (lambda v: v.g.loss, "the graph has no loss yet"),
         ]  # fmt: skip
         for mistake, message in mistakes:
             with self.assertRaises(sluice.UsageError) as raised:

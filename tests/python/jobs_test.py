@@ -213,19 +213,27 @@ class Jobs(InFolder):
 
     def test_a_signal_reaches_the_library_while_it_computes(self) -> None:
         """Nothing of Python runs between the signal and the poll: the flag is set all the same."""
+        import hashlib
+
         from sluice import jobs
 
+        times: dict[str, float] = {}
+
+        def look(requests: Any) -> None:
+            begun = time.monotonic()
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not requests.stop.value and "computed" not in times and time.monotonic() - begun < 60:
+                time.sleep(0.001)
+            times["seen"] = time.monotonic()
+
         with jobs._Requests() as requests:
-            kill = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
-            kill.start()
-            libc = __import__("ctypes").CDLL(None)
-            seen = 0
-            for _ in range(100):
-                libc.usleep(20000)
-                seen = requests.stop.value
-                if seen:
-                    break
-            kill.join()
+            watcher = threading.Timer(0.02, look, (requests,))
+            watcher.start()
+            hashlib.pbkdf2_hmac("sha256", b"one long call", b"without the lock", 2_000_000)
+            times["computed"] = time.monotonic()
+            watcher.join()
+            seen = requests.stop.value
+        self.assertLess(times["seen"], times["computed"])
         self.assertEqual(seen, signal.SIGTERM)
         self.assertEqual(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
         self.assertEqual(signal.set_wakeup_fd(-1), -1)
@@ -258,6 +266,8 @@ class Jobs(InFolder):
         self.assertEqual((both[0], len(both)), (text, 2))
         seeded = {sluice.generate(config, "a", tokens=30, temperature=1.0, seed=s) for s in (1, 1, 2)}
         self.assertEqual(len(seeded), 2)
+        with self.assertRaisesRegex(sluice.UsageError, "there is no option 'heat'; there are tokens, temperature"):
+            sluice.generate(config, "a", heat=1.0)  # type: ignore[call-overload]
         self.assertNotIn("t", sluice.generate(config, "wa", tokens=30, temperature=0, stop=["t"]))
 
     def test_files_are_inspected_verified_and_exported(self) -> None:
