@@ -29,7 +29,7 @@ __all__ = [
     "Adagrad", "Adam", "AdamW", "Array", "ClassScore", "Config", "Data", "EarlyStop", "End", "Engine", "Epoch", "Error",
     "Evaluation", "Event", "FileError", "Graph", "Hashes", "Input", "InputError", "LAMB", "LARS", "Lion", "Memory",
     "NoFitError", "NoMemoryError", "NumbersError", "Optimizer", "Parameter", "Phase", "Plan", "PlanEvent", "RMSprop",
-    "RankError", "Resumed", "Run", "SGD", "Sample", "Sampling", "Saved", "Step", "StopTraining", "Stopped", "Tensor", "UsageError",
-    "World", "__version__", "bag_ends", "devices", "evaluate", "export", "generate", "inspect", "merge", "plan",
-    "program", "tokenize", "train", "verify", "version",
+    "RankError", "Resumed", "Run", "SGD", "Sample", "Sampling", "Saved", "Step", "StopTraining", "Stopped", "Tensor",
+    "UsageError", "World", "__version__", "bag_ends", "devices", "evaluate", "export", "generate", "inspect", "merge",
+    "plan", "program", "tokenize", "train", "verify", "version",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, TypedDict, Union, overload
 
 from . import _header as header
-from ._library import LOG, FOLDER, Handle, check, encode, last_error, lib, log_callback, make, text_of
+from ._library import FOLDER, LOG, Handle, check, encode, fill, last_error, lib, log_callback, make, text_of
 from .engine import Memory, World
 from .errors import Error, InputError, NoFitError, StopTraining, UsageError, error_of
 from .events import EVENT_FUNCTION, End, Evaluation, Event, PlanEvent, Resumed, Saved, Step, read_event, read_json
@@ -292,6 +292,19 @@ class _Job:
     requests: _Requests = field(default_factory=_Requests)
 
 
+# What a caller cannot set by name: callbacks and files are the package's.
+_OWN_FIELDS = (
+    "size", "event", "user", "plan_out", "out", "json", "stop", "save_request", "log", "log_user", "in", "world",
+)  # fmt: skip
+
+
+def _more_fields(function: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of sluice_job_options by their names, texts as C takes them."""
+    texts = {k: encode(v) if isinstance(v, (str, os.PathLike)) else v for k, v in more.items()}
+    fill(header.sluice_job_options(), texts, function, _OWN_FIELDS)
+    return texts
+
+
 # ---- plan ----
 
 
@@ -350,12 +363,14 @@ def plan(
     ranks: int = 0,
     machine: str | os.PathLike[str] | None = None,
     settings: Settings | None = None,
+    **more: Any,
 ) -> Plan:
     """Memory, transfers and expected time of a run. `ranks`: for so many; `machine`: a file that describes a machine that is
-    not here. A run that does not fit is an answer, not an exception."""
+    not here. A run that does not fit is an answer, not an exception. `more`: other fields of sluice_job_options in the
+    header that plans take, by name."""
     seen: list[PlanEvent] = []
     job = _Job(_config(config, settings), lambda e: seen.append(e) if isinstance(e, PlanEvent) else None)
-    fields = {"ranks": ranks, "machine": encode(machine) if machine is not None else None}
+    fields = {"ranks": ranks, "machine": encode(machine) if machine is not None else None, **_more_fields("plan", more)}
     status, message, text = job.run(lib.sluice_job_plan, fields, "out")
     try:
         job.requests.finish(status, message, job.failure)
@@ -424,13 +439,15 @@ def train(
     machine: str | os.PathLike[str] | None = None,
     trace: str | os.PathLike[str] | None = None,
     settings: Settings | None = None,
+    **more: Any,
 ) -> Run:
     """Trains as `sluice train` does, to the same bits, and returns when the run is over.
 
     `on_step` gets every Step, `on_event` all that happens. What they raise ends the run after a checkpoint and is raised
     here; StopTraining ends it as well, and the Run is returned. Ctrl-C saves and raises KeyboardInterrupt.
     `progress`: None draws on terminals and in notebooks; False never. `ranks` above 1 starts as many processes on this
-    machine; under mpirun give `world=World()`."""
+    machine; under mpirun give `world=World()`. `more`: other fields of sluice_job_options in the header that training takes,
+    by name."""
     made = _config(config, settings)
     run = Run()
     drawn = make_progress(progress)
@@ -447,10 +464,10 @@ def train(
         if ranks > 1:
             if world is not None:
                 raise UsageError("train: give ranks or world, not both")
-            _train_in_processes(made, run, tell, ranks, resume, machine, trace)
+            _train_in_processes(made, run, tell, ranks, {"resume": resume, "machine": machine, "trace": trace, **more})
             return run
         job = _Job(made, run.take, tell)
-        fields: dict[str, Any] = {"resume": resume}
+        fields: dict[str, Any] = {"resume": resume, **_more_fields("train", more)}
         if machine is not None:
             fields["machine"] = encode(machine)
         if trace is not None:
@@ -487,18 +504,19 @@ def _train_in_processes(
     run: Run,
     tell: Callable[[Event], None],
     ranks: int,
-    resume: bool,
-    machine: str | os.PathLike[str] | None,
-    trace: str | os.PathLike[str] | None,
+    options: Mapping[str, Any],
 ) -> None:
     """The program starts and watches the ranks; its lines become events. Threads of this process, such as NumPy's, rule
     out starting them here."""
     failure: BaseException | None = None
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
         arguments = [program(), "train", *config._arguments(folder), "--json", "--ranks", str(ranks)]
-        arguments += ["--resume"] if resume else []
-        arguments += ["--machine", os.fspath(machine)] if machine is not None else []
-        arguments += ["--trace", os.fspath(trace)] if trace is not None else []
+        for name, value in options.items():
+            option = "--" + name.replace("_", "-")
+            if value is True:
+                arguments.append(option)
+            elif value is not None and value is not False:
+                arguments += [option, os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
         errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace", dir=folder)
         steps = _planned_steps(config)
         with errors, _Requests() as requests:

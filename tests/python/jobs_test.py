@@ -69,6 +69,10 @@ class Jobs(InFolder):
         self.assertIn("<details>", page)
         several = sluice.plan(text_config(), ranks=2, settings={"zero_optimization.stage": 3})
         self.assertEqual((several.ranks, several.stage), (2, 3))
+        with self.assertRaisesRegex(sluice.UsageError, "plan: there is no setting 'machines'; did you mean 'machine'"):
+            sluice.plan(text_config(), machines="dgx.json")
+        with self.assertRaisesRegex(sluice.Error, "nowhere-machine.json"):
+            sluice.plan(text_config(), machine="nowhere-machine.json")
 
     def test_what_does_not_fit_is_an_answer_of_plan_and_an_exception_of_train(self) -> None:
         p = sluice.plan(text_config(), settings={"memory.device": "20KiB"})
@@ -143,7 +147,9 @@ class Jobs(InFolder):
             ranks=2,
             on_step=lambda s: steps.append(s.step),
             settings={"checkpoint.path": "", "zero_optimization.stage": 3},
+            trace=Path("trace.json"),
         )
+        self.assertTrue(Path("trace.json").exists())
         self.assertEqual(two.weights_sha256, one.weights_sha256)
         self.assertEqual(steps, list(range(1, 13)))
         self.assertEqual(two.plan.ranks if two.plan else 0, 2)
