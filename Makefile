@@ -112,6 +112,10 @@ wheel:
 python:
 	@python3 python/generate.py
 
+# The documentation as a site of plain files with a search, in $(BUILD)-site; needs Python's standard library alone.
+site:
+	@scripts/make-site $(BUILD)-site
+
 # docs/config.md and docs/commands.md are printed by the program from its tables; a test writes the table of docs/resume.md.
 docs: all
 	@$(BUILD)/sluice config --markdown > docs/config.md

@@ -46,7 +46,7 @@ const cli_page cli_pages[] = {
                     { "sluice train --model Llama-3.1-8B --data chat.jsonl --lora", "tune a published model" },
                     { "mpirun -n 8 sluice train my.json --set zero_optimization.stage=2", "eight ranks under MPI" } },
       .statuses = " 0 1 2 3 4 5 6 7 75 ",
-      .see = " config.md resume.md ranks.md finetune.md " },
+      .see = " config.md resume.md ranks.md finetune.md guides/failures.md " },
     { .command = "status",
       .text = "Tells how runs are doing, from another terminal or another machine with the same file system: running, "
               "finished, "
@@ -142,7 +142,7 @@ const cli_page cli_pages[] = {
       .examples = { { "sluice doctor", "this machine and this folder" },
                     { "sluice doctor runs --device cuda --json", "for a job's script: is the GPU usable?" } },
       .statuses = " 0 1 2 6 ",
-      .see = " install.md gpu.md " },
+      .see = " install.md gpu.md failures.md " },
     { .command = "config",
       .text =
           "Prints every key with its value as `train` would have it, after the file, the options and all `auto` are "

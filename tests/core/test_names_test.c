@@ -41,15 +41,15 @@ TEST(sources_below_tests_are_tests_or_helpers_and_have_names_of_their_own)
     CHECK(files_seen > 100);
 }
 
-/* Whether a test source below tests/ has TEST(name), also as the first argument of a macro that makes tests; in Python,
- * a method test_name. */
+/* Whether a test source below tests/ has TEST(name), also as the first argument of a macro that makes tests; in Python, a method
+ * test_name; or the shell's tests have a function of that name. */
 static bool test_exists(const char *name)
 {
-    char command[512];
+    char command[1024];
     snprintf(command, sizeof command,
              "grep -rqF --include='*_test.c' --include='*_test.py' -e 'TEST(%s' -e 'def test_%s(' " SLUICE_SOURCE_DIR
-             "/tests",
-             name, name);
+             "/tests || grep -q '^%s() {' " SLUICE_SOURCE_DIR "/tests/install/install_test.sh.in",
+             name, name, name);
     return system(command) == 0;
 }
 
