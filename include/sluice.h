@@ -602,8 +602,7 @@ typedef struct sluice_setting {
     const char *type;     /* "bool", "integer", "number", "size", "text", "choice", "pair" or "list" */
     const char *fallback; /* the default as text; "": none */
     const char *help;
-    const char
-        *choices; /* "none|cpu|nvme!": what it takes, with a '!' behind what is not built in yet; NULL: no list */
+    const char *choices; /* "none|cpu|nvme!": what it takes; a '!' stands behind what is not built in. NULL: no list */
     const char *chapter; /* what it is about; NULL: it is known from DeepSpeed and does nothing here */
     const char *example; /* of that chapter, in JSON */
     const char *effect;  /* "", or before `help`: why it does nothing, or is refused */

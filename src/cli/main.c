@@ -1,4 +1,4 @@
-/* main.c: the table of commands, and the way to one of them. */
+/* main.c: the table of commands, each with a page in manual.c, and the way to one of them. */
 #include <stdlib.h>
 #include <string.h>
 
