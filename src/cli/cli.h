@@ -20,7 +20,7 @@ typedef struct cli_arguments {
     bool help, json, quiet, notes, resume, measure, markdown;
     const char *model;                                                     /* folder; NULL: not given */
     const char *weights, *prompt, *machine, *device, *out, *dtype, *trace; /* NULL: not given */
-    const char *report; /* NULL: not given; "": without a file */
+    const char *report;                                                    /* NULL: not given; "": without a file */
     int64_t ranks, tokens, top_k;                                          /* -1: not given */
     int64_t max_restarts, shard_size;                                      /* -1: not given */
     int64_t seed, batch;                                                   /* -1: not given */
@@ -37,6 +37,7 @@ typedef struct cli_arguments {
     int64_t gpus, ram;                             /* plan; -1: not given */
     bool what_if, known;
     double validation;                             /* -1: not given */
+    int64_t steps, rounds, seeds;                  /* compare; -1: not given */
 } cli_arguments;
 
 typedef struct cli_command {
@@ -59,6 +60,7 @@ int cli_export(const cli_arguments *a);
 int cli_merge(const cli_arguments *a);
 int cli_tokenize(const cli_arguments *a);
 int cli_inspect(const cli_arguments *a);
+int cli_compare(const cli_arguments *a);
 int cli_report_run(const cli_arguments *a);
 int cli_verify(const cli_arguments *a);
 int cli_devices(const cli_arguments *a);

@@ -18,6 +18,9 @@ const cli_command cli_commands[] = {
     { "export", cli_export, "CHECKPOINT", false, "write the weights of a checkpoint as safetensors" },
     { "inspect", cli_inspect, "PATH", false,
       "list what a safetensors file, a folder of a model, a checkpoint or a folder of checkpoints contains" },
+    { "compare", cli_compare, "CONFIG [CONFIG ...]", false,
+      "run configurations in turn: speed, memory, traffic, losses, the same bits or not; one alone: beside itself without ZeRO "
+      "and offloading" },
     { "report", cli_report_run, "RUN", false,
       "make an HTML page of a run from its folder: result, curves, the timeline and the memory of a step" },
     { "verify", cli_verify, "PATH", false, "check every byte of a file or checkpoint against its checksums" },
