@@ -170,7 +170,8 @@
 
     draw() {
       const scale = 1000 / (this.full.high - this.full.low);
-      const left = (this.x.low - this.full.low) * scale, width = (this.x.high - this.x.low) * scale;
+      const all = this.reset.hidden;  // exactly as it was drawn, without a rounding
+      const left = all ? 0 : (this.x.low - this.full.low) * scale, width = all ? 1000 : (this.x.high - this.x.low) * scale;
       for (const svg of this.svgs) {
         const box = svg.getAttribute('viewBox').split(' ').map(Number);
         svg.setAttribute('viewBox', [left, box[1], width, box[3]].join(' '));
