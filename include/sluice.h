@@ -453,7 +453,7 @@ typedef struct sluice_options {
     sluice_log_fn log;
     void *log_user;
     sluice_world *world; /* borrowed, outlives the engine; NULL: one rank */
-    int stage;           /* ZeRO stage, 0 to 3 */
+    int stage;           /* ZeRO stage, 0 to 3; -1: the fastest that fits */
     sluice_partition partition;
     const double *partition_weights; /* WEIGHTED: one per rank; NULL: equal. Borrowed during creation */
     int64_t partition_block;         /* BLOCK: elements, rounded up to a multiple of 1,024; 0: 262,144 */

@@ -749,9 +749,10 @@ const sl_option sl_config_rows[] = {
     NOTED("amp.*", STRING, "", WITH("amp.enabled")),
 
     /* ---- ZeRO ---- */
-    COUNT_TO("zero_optimization.stage", "0", plan.stage, 0, 3,
+    COUNT_TO("zero_optimization.stage", "auto", plan.stage, 0, 3,
              "ZeRO stage: what is divided among the ranks. 0 nothing, 1 optimizer state, 2 also gradients, 3 also "
-             "parameters. On one rank all stages keep the same. Results do not depend on it.",
+             "parameters; auto: the one with the shortest expected step that fits, the lowest of those about as fast. "
+             "On one rank all stages keep the same. Results do not depend on it.",
              FREE(NO_BITS), OPTION(stage)),
     CHOICE(
         "zero_optimization.partition", "auto", plan.partition, "layer|block|owner|weighted",
@@ -809,7 +810,8 @@ const sl_option sl_config_rows[] = {
     NOTED("zero_optimization.contiguous_gradients", BOOL, "true", PLANNED),
     NOTED("zero_optimization.reduce_scatter", BOOL, "true", COLLECTIVES),
     COUNT_AUTO("zero_optimization.reduce_bucket_size", "auto", given.reduce_bucket, 0,
-               "Elements in a bucket: layers smaller than this share a collective. 0: none do.", FREE(NO_BITS)),
+               "Elements in a bucket: layers smaller than this share a collective. 0: none do. auto: chosen with the "
+               "stage.", FREE(NO_BITS)),
     NOTED("zero_optimization.allgather_partitions", BOOL, "true", COLLECTIVES),
     COUNT_AUTO("zero_optimization.allgather_bucket_size", "auto", given.allgather_bucket, 0,
                "As `reduce_bucket_size`; the smaller of the two counts.", FREE(NO_BITS)),
@@ -909,10 +911,10 @@ const sl_option sl_config_rows[] = {
          FREE(NO_BITS), OPTION(host_bytes)),
     UNBUILT("memory.disk", SIZE, "auto", "Bytes on disk."),
     COUNT_TO("memory.levels", "auto", plan.levels, 1, 1e6,
-             "Number of groups of layers that are moved together; auto: the plan chooses.", FREE(NO_BITS), ZERO_IS_AUTO,
+             "Number of groups of layers that are moved together; auto: chosen with the stage.", FREE(NO_BITS), ZERO_IS_AUTO,
              OPTION(levels)),
     COUNT_TO("memory.prefetch_layers", "auto", plan.prefetch, 0, 1e6,
-             "How many levels ahead of their use parameters are fetched; auto: the plan chooses.", FREE(NO_BITS),
+             "How many levels ahead of their use parameters are fetched; auto: chosen with the stage.", FREE(NO_BITS),
              OPTION(prefetch_layers)),
     UNBUILT("memory.unified", BOOL, "false", "Use host memory in place instead of copying it to the device."),
     FLAG_AUTO("memory.keep_gathered", "false", plan.keep_gathered,

@@ -7,7 +7,7 @@
 #include "core/alloc.h"
 #include "core/hash.h"
 #include "ir/form.h"
-#include "plan/passes.h"
+#include "plan/place.h"
 
 /* Makes room for one more of `each` bytes; doubling keeps the number of allocations small. */
 static sluice_status grow(void **array, int count, int *capacity, size_t each, const char *name)
@@ -239,6 +239,33 @@ sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, c
                              sl_plan **out)
 {
     return create(g, machine, options, NULL, out);
+}
+
+sluice_status sl_plan_create_placed(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                                    const sl_candidate *placement, sl_plan **out)
+{
+    return create(g, machine, options, placement, out);
+}
+
+sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                              sl_plan **out, sl_plan_need *need)
+{
+    sl_candidate found;
+    sl_search s;
+    sl_usage *u;
+    sl_plan *p;
+    bool fits = false;
+    *out = NULL;
+    sluice_status st = open_plan(g, machine, options, &p, &u);
+    if (st == SLUICE_OK) st = sl_plan_partition(p, u);
+    if (st == SLUICE_OK) {
+        sl_search_open(&s, p, u);
+        st = sl_search_all(&s, &found, &fits);
+        if (st == SLUICE_OK && !fits && need != NULL) st = sl_search_need(&s, false, need, &found, &fits);
+    }
+    sl_usage_destroy(u);
+    sl_plan_destroy(p);
+    return st == SLUICE_OK && fits ? create(g, machine, options, &found, out) : st;
 }
 
 sluice_status sl_plan_create_for_rank(const sl_plan *of, const double *weights, int rank, sl_plan **out)

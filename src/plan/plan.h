@@ -324,6 +324,13 @@ uint64_t sl_plan_lack(const sl_plan_options *options, const sl_plan_need *need);
 /* "memory.device 380160 (371.25 KiB)": what a remedy needs, of the tiers that lack something without it or with it. */
 void sl_plan_describe_need(const sl_plan_options *options, const sl_plan_need *without, const sl_plan_need *with,
                            char *out, size_t bytes);
+/* A plan as sl_plan_create makes it, to be compared with others: that it does not fit is no failure. *out NULL: it does not,
+ * and *need has what it would need by a short search; `need` NULL: that is not asked. */
+sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                              sl_plan **out, sl_plan_need *need);
+/* The plan with a placement that was found before, for the same options on any rank. */
+sluice_status sl_plan_create_placed(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                                    const sl_candidate *placement, sl_plan **out);
 /* The plan of another rank of the run that `of` is a plan of: all ranks have one placement, so that it is not sought
  * again. `weights`: partition_weights of its options. */
 sluice_status sl_plan_create_for_rank(const sl_plan *of, const double *weights, int rank, sl_plan **out);

@@ -11,6 +11,7 @@
 #include "optim/loss_scale.h"
 #include "optim/optim.h"
 #include "runtime/exec.h"
+#include "train/auto_search.h"
 #include "train/gpu_comm.h"
 
 /* What was asked for where a plan is refused, and the least that would do. */
@@ -29,6 +30,7 @@ typedef struct sl_engine_options {
     sl_ranks *ranks;                       /* borrowed; NULL: the engine joins `world` itself */
     sl_comm *world;                        /* borrowed; NULL: one rank */
     const sl_machine_description *machine; /* NULL: this machine */
+    const sl_arrangement *tuned; /* what measuring found best for what is on "auto"; NULL: nothing was measured */
     bool measures; /* this machine by rates that were measured or are now; otherwise by those its kind usually has */
     const sl_settings *settings; /* borrowed during creation; resolved */
     uint64_t data_bytes;         /* held by the data set, for overhead_bytes */
@@ -93,6 +95,7 @@ struct sluice_engine {
     sl_engine_tables *tables; /* owned; NULL: the graph has no sparse tables */
     sl_optim *optim;          /* NULL without training */
     sl_plan *plan;
+    sl_auto_result arrangements; /* how the plan was chosen, of an engine that trains */
     sl_ranks *ranks; /* borrowed, or own_ranks */
     sl_ranks own_ranks;
     sl_comm *gpu_comm; /* owned; of the executor's collectives; NULL: they are those of ranks->comm */

@@ -142,8 +142,9 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
 static void note_need(const sluice_engine *e, const sl_plan_options *p, sl_refusal *out)
 {
     out->options = *p;
+    if (p->stage < 0) out->options.stage = p->rank_count > 1 ? 3 : 0; /* which needs least */
     out->machine = e->machine;
-    out->is_set = sl_plan_least(e->graph, &e->machine, p, &out->need) == SLUICE_OK;
+    out->is_set = sl_plan_least(e->graph, &e->machine, &out->options, &out->need) == SLUICE_OK;
 }
 
 /* Keeps the message of the refusal. */
@@ -153,6 +154,40 @@ static void note_refusal(const sluice_engine *e, const sl_plan_options *p, sl_re
     sl_error_copy(message);
     note_need(e, p, out);
     sl_fail(SLUICE_ERR_NO_FIT, "%s", message);
+}
+
+/* Of every candidate; the table shows the best ones. */
+static void tell_candidates(const sluice_engine *e)
+{
+    char name[128], verdict[96];
+    const sl_auto_result *found = &e->arrangements;
+    if (found->count < 2 || e->ranks->rank != 0) return;
+    for (int i = 0; i < found->count; i++) {
+        const sl_auto_candidate *c = &found->tried[i];
+        sl_log_write(&e->log, SLUICE_LOG_DETAIL, "auto: %s: expected step %.4g s, device %llu, host %llu bytes: %s",
+                     sl_arrangement_describe(&c->arrangement, name, sizeof name), c->seconds,
+                     (unsigned long long)c->peak[SL_TIER_DEVICE], (unsigned long long)c->peak[SL_TIER_HOST],
+                     sl_auto_verdict(found, i, verdict, sizeof verdict));
+    }
+}
+
+/* Only training has anything to choose; one rank has one stage. */
+static sluice_status choose_plan(sluice_engine *e, const sl_engine_options *o, sl_plan_options *p)
+{
+    if (p->stage < 0 && (p->rank_count == 1 || !p->training)) p->stage = 0;
+    const sl_plan_options open = *p;
+    const sl_auto_problem problem = {
+        .graph = e->graph, .machine = &e->machine, .options = &open, .tuned = o->tuned
+    };
+    e->arrangements = (sl_auto_result){ .chosen = -1, .ranks = p->rank_count };
+    /* one of many that are asked about is planned as it is, where it can be */
+    if (!p->training || (p->brief && p->stage >= 0)) return sl_plan_create(e->graph, &e->machine, p, &e->plan);
+    SL_TRY(sl_auto_search(&problem, p, &e->arrangements, &e->plan));
+    if (o->tuned != NULL && !e->arrangements.tuned && e->ranks->rank == 0)
+        sl_log_write(&e->log, SLUICE_LOG_NOTE,
+                     "what sluice tune found best does not fit in the memory that there is now, so it was chosen anew");
+    tell_candidates(e);
+    return SLUICE_OK;
 }
 
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
@@ -190,7 +225,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     }
     sl_activity activity;
     sl_activity_begin(&activity, &e->progress, "plan", (uint64_t)sl_graph_parameter_elements(e->graph));
-    sluice_status st = sl_plan_create(e->graph, &e->machine, &p, &e->plan);
+    sluice_status st = choose_plan(e, o, &p);
     if (st == SLUICE_ERR_NO_FIT && !o->brief) st = sl_engine_try_smaller(e, o, &p);
     if (st == SLUICE_ERR_NO_FIT && o->refusal != NULL) note_refusal(e, &p, o->refusal);
     SL_TRY(sl_ranks_agree(e->ranks, "planning", st));

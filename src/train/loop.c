@@ -11,6 +11,7 @@
 #include "train/run.h"
 #include "train/verdict.h"
 
+#define RUNNERS_UP 3 /* arrangements shown beside the chosen one */
 #define WORTH_A_PEAK_SECONDS 1.0 /* measuring takes a tenth of that */
 #define RESIDENT_SECONDS     0.1 /* between two looks at the memory of the process */
 
@@ -516,6 +517,7 @@ static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl
             g->first * unit, g->most * unit, (long long)g->factor, (long long)g->every);
     sl_plan_print(j->engine->plan, out);
     sl_pace_print(pace, predicted->seconds, out);
+    sl_auto_print(&j->engine->arrangements, RUNNERS_UP, out);
 }
 
 /* What steps are compared with, from GEMMs that all ranks compute at the same time, as they do in a step. A run that is

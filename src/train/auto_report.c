@@ -1,0 +1,74 @@
+/* auto_report.c: what a search over "auto" found, for people. */
+#include <math.h>
+
+#include "core/bytes.h"
+#include "train/auto_search.h"
+
+const char *sl_auto_verdict(const sl_auto_result *found, int index, char *out, size_t bytes)
+{
+    char size[32];
+    const sl_auto_candidate *c = &found->tried[index];
+    const sl_auto_candidate *best = found->chosen >= 0 ? &found->tried[found->chosen] : NULL;
+    double more = best != NULL && c->fits ? 100 * (c->seconds / best->seconds - 1) : 0;
+    if (index == found->chosen)
+        snprintf(out, bytes, found->tuned ? "chosen: measured before" : "chosen");
+    else if (!c->fits && c->lacks > 0)
+        snprintf(out, bytes, "does not fit: lacks %s", sl_format_bytes(c->lacks, size, sizeof size));
+    else if (!c->fits)
+        snprintf(out, bytes, "does not fit");
+    else if (fabs(more) < 0.05)
+        snprintf(out, bytes, "as fast");
+    else
+        snprintf(out, bytes, more < 0 ? "%.1f %% faster, which is too little to matter" : "%.1f %% slower", fabs(more));
+    return out;
+}
+
+static void print_row(const sl_auto_result *found, int index, FILE *out)
+{
+    const sl_auto_candidate *c = &found->tried[index];
+    char name[128], device[32] = "", host[32] = "", seconds[32] = "", verdict[96];
+    if (c->fits) {
+        sl_format_bytes(c->peak[SL_TIER_DEVICE], device, sizeof device);
+        sl_format_bytes(c->peak[SL_TIER_HOST], host, sizeof host);
+        snprintf(seconds, sizeof seconds, "%.4g s", c->seconds);
+    }
+    fprintf(out, "  %-34s %12s %12s %12s  %s\n", sl_arrangement_describe(&c->arrangement, name, sizeof name), seconds,
+            device, host, sl_auto_verdict(found, index, verdict, sizeof verdict));
+}
+
+/* Whether a shorter one of the same stage is among the first `count` of the order. */
+static bool has_stage(const sl_auto_result *found, const int *order, int count, int index)
+{
+    for (int i = 0; i < count; i++)
+        if (found->tried[order[i]].arrangement.values[SL_AXIS_STAGE] ==
+            found->tried[index].arrangement.values[SL_AXIS_STAGE])
+            return true;
+    return false;
+}
+
+/* The best of each stage comes first: more can be learnt from these than from another bucket. */
+static void show_stages_first(const sl_auto_result *found, int order[SL_AUTO_MOST])
+{
+    int shown = 1;
+    for (int i = 1; i < found->count; i++) {
+        int index = order[i];
+        if (has_stage(found, order, shown, index)) continue;
+        for (int k = i; k > shown; k--) order[k] = order[k - 1];
+        order[shown++] = index;
+    }
+}
+
+void sl_auto_print(const sl_auto_result *found, int most, FILE *out)
+{
+    int order[SL_AUTO_MOST];
+    if (found->plain)
+        fprintf(out, "auto: plain training is best: all of it fits on the device, %s\n",
+                found->ranks > 1 ? "and dividing it among the ranks is not expected to be faster"
+                                 : "so that nothing is moved or computed twice");
+    if (found->count < 2) return;
+    sl_auto_order(found, order);
+    show_stages_first(found, order);
+    fprintf(out, "auto: %-30s %12s %12s %12s\n", "arrangements that were planned", "step", "device", "host");
+    for (int i = 0; i < found->count && i <= most; i++) print_row(found, order[i], out);
+    if (found->count > most + 1) fprintf(out, "  and %d more; --notes tells all\n", found->count - most - 1);
+}
