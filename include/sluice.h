@@ -622,7 +622,8 @@ typedef enum {
     SLUICE_EVENT_END,
     SLUICE_EVENT_PHASE,
     SLUICE_EVENT_SAMPLE,
-    SLUICE_EVENT_EARLY_STOP
+    SLUICE_EVENT_EARLY_STOP,
+    SLUICE_EVENT_TUNE
 } sluice_event_kind;
 
 /* A document as a model of tokens learns from it. */
@@ -649,6 +650,16 @@ typedef struct sluice_class_score {
     double precision, recall, f1;
     uint64_t support; /* samples of it */
 } sluice_class_score;
+
+/* One way to arrange a step, of those that were planned for what is on "auto". */
+typedef struct sluice_candidate {
+    const char *settings;    /* the keys that it sets, as a JSON object: {"zero_optimization.stage": 1} */
+    bool chosen, fits;
+    double step_seconds;     /* expected; 0: it does not fit */
+    double measured_seconds; /* TUNE: median of the steps that were measured */
+    sluice_memory peak;
+    uint64_t lacks; /* bytes that are missing where it does not fit; 0: not known */
+} sluice_candidate;
 
 /* Fields not named for an event's kind are zero. */
 typedef struct sluice_event {
@@ -716,6 +727,10 @@ typedef struct sluice_event {
     sluice_memory needs, has; /* of what does not fit: the least that any placement needs */
     const char *limit;        /* what a step waits for most: "the GPU", "the CPU update", ...; NULL: not known */
     const char *verdict;      /* all that in a sentence; valid during the call */
+    /* PLAN: what was planned for what is on "auto", the chosen one first. TUNE: what was measured, the expected best first; `path`
+     * is where the fastest, which is `chosen`, is kept, "" where nowhere. */
+    const sluice_candidate *candidates;
+    int candidate_count;
 } sluice_event;
 
 /* An event as one object of JSON, as `sluice train --json` prints it, without a newline. Returns its length, which may be
@@ -838,6 +853,7 @@ typedef struct sluice_job_options {
     int gpus;           /* of `gpu`; 0: one, or as many as the machine has */
     uint64_t ram_bytes; /* of a machine of `gpu`; 0: as much as it usually has */
     const char *host;   /* that `gpu` is in, by name; NULL: the usual one */
+    int tune_steps, tune_keep; /* tune: steps measured of each candidate, and how many candidates; 0: 6 and 4 */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 
@@ -846,6 +862,10 @@ SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_config(const sluice_config *c, const sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *o);
+/* All ranks of options.world: measures the arrangements that are expected to be fastest, and keeps the fastest of them in
+ * checkpoint.path, from where sluice_job_train takes it for keys that are on "auto". The table goes to options.out unless that is
+ * NULL or options.json is true; a TUNE event tells the same. */
+SLUICE_API sluice_status sluice_job_tune(const sluice_config *c, const sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_eval(const sluice_config *c, const sluice_job_options *o);
 SLUICE_API sluice_status sluice_job_generate(const sluice_config *c, const sluice_job_options *o);
 

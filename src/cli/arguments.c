@@ -26,7 +26,7 @@ typedef struct argument {
 } argument;
 
 #define AT(field)   offsetof(cli_arguments, field)
-#define WITH_CONFIG " plan train eval generate config "
+#define WITH_CONFIG " plan train tune eval generate config "
 
 static const argument arguments[] = {
     { "model", ARG_TEXT, AT(model), "FOLDER", WITH_CONFIG,
@@ -45,14 +45,18 @@ static const argument arguments[] = {
       0 },
     { "set", ARG_SETS, AT(sets), "KEY=VALUE", WITH_CONFIG "compare ",
       "set a key of the configuration after reading it; may be repeated", 0 },
-    { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train devices compare ",
-      "number of ranks, which share this machine; train starts them, plan only plans for them, devices measures with "
+    { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train tune devices compare ",
+      "number of ranks, which share this machine; train and tune start them, plan only plans for them, devices measures with "
       "so many at once",
       1 },
     { "resume", ARG_FLAG, AT(resume), NULL, " train ",
       "continue from the newest valid checkpoint in checkpoint.path; without one, start from the beginning", 0 },
     { "max-restarts", ARG_INTEGER, AT(max_restarts), "N", " train ",
       "restart from the newest checkpoint when a rank is lost, at most N times", 0 },
+    { "steps", ARG_INTEGER, AT(steps), "N", " tune compare ",
+      "steps to measure of each arrangement, 6 unless given; compare: of every run, 20 unless given", 2 },
+    { "keep", ARG_INTEGER, AT(keep), "K", " tune ",
+      "how many arrangements to measure, of those expected to be fastest; default: 4", 1 },
     { "weights", ARG_TEXT, AT(weights), "FILE", " eval generate ",
       "safetensors file to load; default: the newest checkpoint, else the file that \"save\" names", 0 },
     { "best", ARG_FLAG, AT(best), NULL, " eval generate export ",
@@ -106,7 +110,6 @@ static const argument arguments[] = {
     { "threads", ARG_INTEGER, AT(threads), "N", " tokenize ", "threads to use; default: all CPUs", 1 },
     { "shard-size", ARG_SIZE, AT(shard_size), "BYTES", " export merge ",
       "split into files of at most so many bytes, such as 5GiB, with an index", 1 },
-    { "steps", ARG_INTEGER, AT(steps), "N", " compare ", "steps of every run; default: 20", 2 },
     { "rounds", ARG_INTEGER, AT(rounds), "N", " compare ", "runs of each configuration, in turn; default: 2", 1 },
     { "seeds", ARG_INTEGER, AT(seeds), "N", " compare ",
       "seeds of which each is run so often: losses are means, with the spread; default: 1, the configuration's", 1 },
@@ -114,9 +117,9 @@ static const argument arguments[] = {
       "measure how fast the device is (some seconds; about 45 with a GPU)", 0 },
     { "device", ARG_TEXT, AT(device), "auto|cpu|cuda", " devices doctor ",
       "device to measure, or that must be usable; auto: a GPU if there is one", 0 },
-    { "machine", ARG_TEXT, AT(machine), "FILE", " plan train devices ",
+    { "machine", ARG_TEXT, AT(machine), "FILE", " plan train tune devices ",
       "devices: write the measured rates to FILE; plan: plan for the machine that FILE describes; train: plan with its "
-      "rates; plan, train: `default` measures nothing and takes the rates that such a machine usually has",
+      "rates; plan, train, tune: `default` measures nothing and takes the rates that such a machine usually has",
       0 },
     { "log", ARG_TEXT, AT(log), "FILE", " train ",
       "append what happens to FILE: .jsonl has every event, .csv a row a step (docs/watch.md)", 0 },
@@ -136,9 +139,9 @@ static const argument arguments[] = {
       "checkpoint.path (docs/report.md)",
       0 },
     { "markdown", ARG_FLAG, AT(markdown), NULL, " config ", "print every key, as the page docs/config.md", 0 },
-    { "json", ARG_FLAG, AT(json), NULL, " plan train eval generate inspect status compare doctor ",
+    { "json", ARG_FLAG, AT(json), NULL, " plan train tune eval generate inspect status compare doctor ",
       "print JSON for programs", 0 },
-    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train eval generate export merge tokenize verify ",
+    { "quiet", ARG_FLAG, AT(quiet), NULL, " plan train tune eval generate export merge tokenize verify ",
       "print results, warnings and errors only", 0 },
     { "notes", ARG_FLAG, AT(notes), NULL, WITH_CONFIG,
       "print every note on a line of its own: also why keys have no effect, and what \"auto\" stands for", 0 },
@@ -384,7 +387,9 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments 
                             .threads = -1,
                             .gpus = -1,
                             .ram = -1,
-                            .validation = -1 };
+                            .validation = -1,
+                            .steps = -1,
+                            .keep = -1 };
     out->sets = calloc(2 * (size_t)argc, sizeof *out->sets); /* every argument may be one, or a stop string */
     if (out->sets == NULL) {
         cli_usage("out of memory");

@@ -37,7 +37,8 @@ typedef struct cli_arguments {
     int64_t gpus, ram;                             /* plan; -1: not given */
     bool what_if, known;
     double validation;                             /* -1: not given */
-    int64_t steps, rounds, seeds;                  /* compare; -1: not given */
+    int64_t steps, rounds, seeds;                  /* compare, tune; -1: not given */
+    int64_t keep;                                  /* tune; -1: not given */
 } cli_arguments;
 
 typedef struct cli_command {
@@ -54,6 +55,7 @@ extern const size_t cli_command_count;
 
 int cli_plan(const cli_arguments *a);
 int cli_train(const cli_arguments *a);
+int cli_tune(const cli_arguments *a);
 int cli_eval(const cli_arguments *a);
 int cli_generate(const cli_arguments *a);
 int cli_export(const cli_arguments *a);

@@ -130,6 +130,8 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     out->predictions = a->predictions;
     out->stops = a->stops;
     out->stop_count = a->stop_count;
+    if (a->steps > 0) out->tune_steps = (int)a->steps;
+    if (a->keep > 0) out->tune_keep = (int)a->keep;
 }
 
 /* How a job that only reads is told. */

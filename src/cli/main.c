@@ -8,6 +8,8 @@
 const cli_command cli_commands[] = {
     { "plan", cli_plan, "CONFIG", false, "print memory, transfers and expected step time; runs nothing" },
     { "train", cli_train, "CONFIG", false, "plan, then train" },
+    { "tune", cli_tune, "CONFIG", false,
+      "measure the arrangements of a step that are expected to be fastest; train takes the best for what is on auto" },
     { "status", cli_status, "RUN [RUN ...]", false,
       "tell how a run is doing: its checkpoint.path, or a folder with several" },
     { "eval", cli_eval, "CONFIG", false, "compute loss and accuracy on the validation data" },

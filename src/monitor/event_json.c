@@ -77,6 +77,30 @@ static void put_pace(json_line *out, const sluice_event *e)
     put_number(out, "mfu", e->mfu);
 }
 
+static void put_candidates(json_line *out, const sluice_event *e)
+{
+    add(out, ",\"candidates\":[");
+    for (int i = 0; i < e->candidate_count; i++) {
+        const sluice_candidate *c = &e->candidates[i];
+        add(out, "%s{\"settings\":%s,\"chosen\":%s,\"fits\":%s", i > 0 ? "," : "", c->settings,
+            c->chosen ? "true" : "false", c->fits ? "true" : "false");
+        put_number(out, "step_seconds", c->fits ? c->step_seconds : (double)NAN);
+        if (c->measured_seconds > 0) put_number(out, "measured_seconds", c->measured_seconds);
+        add(out, ",\"peak_bytes\":{\"device\":%llu,\"host\":%llu,\"disk\":%llu}", (unsigned long long)c->peak.device,
+            (unsigned long long)c->peak.host, (unsigned long long)c->peak.disk);
+        if (!c->fits) put_count(out, "lacks_bytes", c->lacks);
+        add(out, "}");
+    }
+    add(out, "]");
+}
+
+static void put_tune(json_line *out, const sluice_event *e)
+{
+    put_count(out, "ranks", (uint64_t)e->ranks);
+    put_text(out, "path", e->path);
+    put_candidates(out, e);
+}
+
 static void put_verdict(json_line *out, const sluice_event *e)
 {
     add(out, ",\"fits\":%s", e->fits ? "true" : "false");
@@ -105,6 +129,7 @@ static void put_plan(json_line *out, const sluice_event *e)
     put_traffic(out, e);
     put_pace(out, e);
     put_verdict(out, e);
+    if (e->candidate_count > 1) put_candidates(out, e);
 }
 
 static void put_resumed(json_line *out, const sluice_event *e)
@@ -262,6 +287,7 @@ static const struct {
     [SLUICE_EVENT_SAVED] = { "saved", put_saved },    [SLUICE_EVENT_EPOCH] = { "epoch", put_epoch },
     [SLUICE_EVENT_END] = { "end", put_end },          [SLUICE_EVENT_PHASE] = { "phase", put_phase },
     [SLUICE_EVENT_SAMPLE] = { "sample", put_sample }, [SLUICE_EVENT_EARLY_STOP] = { "early_stop", put_early_stop },
+    [SLUICE_EVENT_TUNE] = { "tune", put_tune },
 };
 
 size_t sluice_event_json(const sluice_event *event, char *out, size_t out_bytes)

@@ -3,6 +3,7 @@
 
 #include "core/bytes.h"
 #include "train/auto_search.h"
+#include "train/totals.h"
 
 const char *sl_auto_verdict(const sl_auto_result *found, int index, char *out, size_t bytes)
 {
@@ -71,4 +72,34 @@ void sl_auto_print(const sl_auto_result *found, int most, FILE *out)
     fprintf(out, "auto: %-30s %12s %12s %12s\n", "arrangements that were planned", "step", "device", "host");
     for (int i = 0; i < found->count && i <= most; i++) print_row(found, order[i], out);
     if (found->count > most + 1) fprintf(out, "  and %d more; --notes tells all\n", found->count - most - 1);
+}
+
+sluice_status sl_auto_to_event(const sl_auto_result *found, sl_candidate_list *list, sluice_event *event)
+{
+    size_t at[SL_AUTO_MOST];
+    int order[SL_AUTO_MOST];
+    list->texts = (sl_text){ .data = NULL };
+    sl_auto_order(found, order);
+    for (int i = 0; i < found->count; i++) {
+        const sl_auto_candidate *c = &found->tried[order[i]];
+        at[i] = list->texts.bytes;
+        sl_arrangement_write(&c->arrangement, &list->texts);
+        sl_text_add_bytes(&list->texts, "", 1);
+        list->of[i] = (sluice_candidate){ .chosen = order[i] == found->chosen,
+                                          .fits = c->fits,
+                                          .step_seconds = c->seconds,
+                                          .measured_seconds = c->measured,
+                                          .peak = sl_totals_memory(c->peak),
+                                          .lacks = c->lacks };
+    }
+    SL_TRY(sl_text_status(&list->texts));
+    for (int i = 0; i < found->count; i++) list->of[i].settings = list->texts.data + at[i];
+    event->candidates = list->of;
+    event->candidate_count = found->count;
+    return SLUICE_OK;
+}
+
+void sl_candidate_list_free(sl_candidate_list *list)
+{
+    sl_text_free(&list->texts);
 }

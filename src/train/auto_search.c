@@ -175,13 +175,19 @@ static int choose(const sl_auto_result *found)
     return best;
 }
 
-/* The stage with which a plan is refused: of the one that lacks least. */
-static int64_t nearest_stage(const sl_auto_result *found)
+/* What is refused: the stage that lacks least. A last and longer search may still find a plan for it. */
+static sluice_status plan_nearest(search *s, sl_plan_options *options, sl_plan **out)
 {
-    int best = 0;
-    for (int i = 1; i < found->count; i++)
+    sl_auto_result *found = s->found;
+    int best = s->problem->tuned != NULL && found->count > 1; /* behind what was measured before */
+    for (int i = best + 1; i < found->count; i++)
         if (found->tried[i].lacks < found->tried[best].lacks) best = i;
-    return found->count > 0 ? found->tried[best].arrangement.values[SL_AXIS_STAGE] : SL_AXIS_UNSET;
+    sl_auto_candidate *c = &found->tried[best];
+    sl_arrangement_apply(&c->arrangement, s->problem->graph, options);
+    SL_TRY(sl_plan_create(s->problem->graph, s->problem->machine, options, out));
+    note_plan(s, *out, c);
+    found->chosen = best;
+    return SLUICE_OK;
 }
 
 /* What was measured before is taken as long as it fits. */
@@ -217,9 +223,7 @@ sluice_status sl_auto_search(const sl_auto_problem *problem, sl_plan_options *op
         found->chosen = choose(found);
     }
     if (found->chosen >= 0) return plan_chosen(problem, options, found, out);
-    if (options->stage < 0) options->stage = (int)nearest_stage(found);
-    if (options->stage < 0) options->stage = 0;
-    return sl_plan_create(problem->graph, problem->machine, options, out);
+    return plan_nearest(&s, options, out);
 }
 
 void sl_auto_order(const sl_auto_result *found, int order[SL_AUTO_MOST])

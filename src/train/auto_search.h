@@ -96,6 +96,15 @@ void sl_auto_order(const sl_auto_result *found, int order[SL_AUTO_MOST]);
 
 /* "12.3 % slower", "lacks 4.00 MiB of memory". Returns out. */
 const char *sl_auto_verdict(const sl_auto_result *found, int index, char *out, size_t bytes);
+/* The candidates as an event has them. */
+typedef struct sl_candidate_list {
+    sluice_candidate of[SL_AUTO_MOST];
+    sl_text texts; /* of their settings */
+} sl_candidate_list;
+/* The chosen one first where the search chose by expected time. `list` is what the event points to; free it also after a
+ * failure. */
+sluice_status sl_auto_to_event(const sl_auto_result *found, sl_candidate_list *list, sluice_event *event);
+void sl_candidate_list_free(sl_candidate_list *list);
 /* The table for people: what was chosen, and at most `most` others. */
 void sl_auto_print(const sl_auto_result *found, int most, FILE *out);
 

@@ -443,8 +443,10 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
         SL_TRY(sl_ranks_agree(&j->ranks, "reading the machine", sl_job_describe_machine(o, &machine, &described)));
     if (described) e.machine = &machine;
     e.measures = choice.measures && e.training && !described;
+    e.tuned = j->has_tuned && e.training ? &j->tuned : NULL;
     e.extra_bytes = outside_bytes(j, purpose, j->settings.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
+    sl_job_list_arrangements(j);
     if (purpose == SL_JOB_GENERATE) return SLUICE_OK;
     SL_TRY(sl_batch_buffers_make(j->graph, &j->batch));
     if (j->settings.plan.evaluation) SL_TRY(sl_metrics_create(&j->judge.shape, &j->metrics));
@@ -562,8 +564,9 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? sl_job_planned_ranks(o) : 0;
     SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
     j->settings.optim.groups = j->settings.groups;
+    SL_TRY(sl_job_take_tuned(j, o, purpose));
     SL_TRY(sl_job_choose_batch(j, o, purpose));
-    if (j->settings.given.chosen_save)
+    if (j->settings.given.chosen_save && !j->rehearses)
         SL_TRY(sl_ranks_agree(&j->ranks, "choosing the folder", settle_chosen_save(&j->settings, o, purpose)));
     if (j->settings.given.only_name && purpose != SL_JOB_PLAN)
         return sl_fail(
@@ -575,7 +578,7 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
         return sl_fail(SLUICE_ERR_USAGE, "data.type is missing: say what to %s on, as in --data FILE",
                        purpose == SL_JOB_TRAIN ? "train" : "evaluate");
     SL_TRY(compare_settings(j));
-    if (purpose == SL_JOB_TRAIN) SL_TRY(sl_run_try_files(j, c, o));
+    if (purpose == SL_JOB_TRAIN && !j->rehearses) SL_TRY(sl_run_try_files(j, c, o));
     if (purpose == SL_JOB_EVALUATE && o->predictions != NULL) SL_TRY(sl_eval_try_files(j, c, o));
     SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, o, purpose)));
     snprintf(data, sizeof data, "sha256: %s\nvocabulary: %016" PRIx64 "\n", j->data_sha256,

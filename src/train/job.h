@@ -40,6 +40,13 @@ typedef struct sl_job {
     sl_metrics *metrics;    /* owned; what an evaluation collects; NULL: the job does not evaluate */
     struct sl_prediction_file *prediction_file; /* owned; where predictions go; NULL: nowhere */
     struct sl_generation *generation;           /* owned; prompts and replies; NULL: the job does not generate */
+    /* What measuring found best for what is on "auto" (tuned_file.h), where has_tuned; else nothing was measured. */
+    sl_arrangement tuned;
+    bool has_tuned;
+    bool rehearses;                            /* steps are measured and forgotten: nothing is read of or written to the run's files */
+    sl_auto_candidate rows[SL_BATCH_CHOICES]; /* other micro-batches that were planned for */
+    int row_count;
+    sl_auto_result arrangements; /* all that was planned for what is on "auto", of jobs that train */
     char weights[4096]; /* where they came from, once they were loaded: a file, or a folder and the step */
     bool validates;     /* there is a validation split */
     sl_refusal refusal; /* where its plan was refused */
@@ -94,10 +101,19 @@ sluice_status sl_job_describe_machine(const sluice_job_options *o, sl_machine_de
 sluice_status sl_job_build_graph(const sl_job *j, const sl_model_options *m, bool trains, sluice_graph **out,
                                  sl_model_info *info);
 
+/* ---- job_tune.c ---- */
+
+/* All ranks, with resolved settings: reads what was measured for this run before, if anything was. A damaged file is
+ * SLUICE_ERR_INPUT; one of another machine or model is told and ignored. */
+sluice_status sl_job_take_tuned(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose);
+
 /* ---- job_settle.c ---- */
 
 /* All ranks, with resolved settings and no data yet: chooses the micro-batch that nobody gave, and tells it. */
 sluice_status sl_job_choose_batch(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose);
+/* When the engine is there: puts together what was planned for it and for other micro-batches. */
+void sl_job_list_arrangements(sl_job *j);
+
 /* ---- evaluate.c ---- */
 
 /* When the graph is there, of a job that evaluates: how it is judged. `whole`: it does nothing else. */

@@ -517,7 +517,7 @@ static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl
             g->first * unit, g->most * unit, (long long)g->factor, (long long)g->every);
     sl_plan_print(j->engine->plan, out);
     sl_pace_print(pace, predicted->seconds, out);
-    sl_auto_print(&j->engine->arrangements, RUNNERS_UP, out);
+    sl_auto_print(&j->arrangements, RUNNERS_UP, out);
 }
 
 /* What steps are compared with, from GEMMs that all ranks compute at the same time, as they do in a step. A run that is
@@ -551,13 +551,16 @@ static sluice_status announce(sl_run *r)
 {
     sluice_event plan;
     sl_verdict verdict;
+    sl_candidate_list list;
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
         print_plan(r->job, &r->predicted, &r->pace, r->options->plan_out);
     sl_job_plan_event(r->job, &r->predicted, &r->pace, &plan);
     sl_verdict_of_plan(r->job, &r->predicted, &r->pace, &verdict);
     sl_verdict_to_event(&verdict, &plan);
-    sl_run_emit(r, &plan);
-    return SLUICE_OK;
+    sluice_status st = sl_auto_to_event(&r->job->arrangements, &list, &plan);
+    if (st == SLUICE_OK) sl_run_emit(r, &plan);
+    sl_candidate_list_free(&list);
+    return st;
 }
 
 /* A run that is resumed has shown it. */
@@ -568,7 +571,8 @@ static void show_first_sample(const sl_run *r)
         sl_run_emit(r, &(sluice_event){ .kind = SLUICE_EVENT_SAMPLE, .sample = first });
 }
 
-static sluice_status run_training(sl_run *r)
+/* Everything that steps need: notes, weights, expectations. */
+static sluice_status prepare(sl_run *r)
 {
     sl_job *j = r->job;
     const sl_settings *s = &j->settings;
@@ -588,7 +592,40 @@ static sluice_status run_training(sl_run *r)
     if (s->initial_weights[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_weights_load(e->exec, s->initial_weights)));
     if (s->adapter[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_adapter_load(e->exec, s->adapter)));
     sl_totals_of_plan(e->plan, &r->predicted);
-    SL_TRY(sl_totals_share(ranks, &r->predicted));
+    return sl_totals_share(ranks, &r->predicted);
+}
+
+sluice_status sl_run_rehearse(sl_run *r, uint64_t steps, double *seconds)
+{
+    const sluice_engine *e = r->job->engine;
+    SL_TRY(prepare(r));
+    sl_job_pace(r->job, 0, &r->pace);
+    r->steps = steps + 1; /* the first one touches new memory, and is not counted */
+    SL_TRY(exchange_notes(r));
+    while (e->step < r->steps) {
+        double before = r->counted_seconds;
+        if (stops(r)) return sl_fail(SLUICE_ERR_STOPPED, "stopped by a signal while measuring; nothing was kept");
+        SL_TRY(train_step(r));
+        if (e->step > 1) *seconds++ = r->counted_seconds - before;
+    }
+    return SLUICE_OK;
+}
+
+void sl_run_close(sl_run *r)
+{
+    sl_run_drop_save(r);
+    sl_lock_release(&r->lock);
+    sl_model_files_free(&r->files);
+    sl_free(r->targets);
+    sl_free(r->mine);
+    sl_free(r->all);
+    sl_job_close(r->job);
+}
+
+static sluice_status run_training(sl_run *r)
+{
+    const sluice_engine *e = r->job->engine;
+    SL_TRY(prepare(r));
     SL_TRY(measure_peak(r));
     SL_TRY(sl_run_begin_report(r));
     SL_TRY(announce(r));
@@ -622,11 +659,7 @@ sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options 
     st = sl_run_report(&r, st);
     sl_run_end_report(&r);
     sl_monitor_destroy(r.monitor);
-    sl_model_files_free(&r.files);
-    sl_free(r.targets);
-    sl_free(r.mine);
-    sl_free(r.all);
-    sl_job_close(&j);
+    sl_run_close(&r);
     return st;
 }
 
@@ -639,13 +672,16 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
     const sl_settings *s = &j->settings;
     SL_TRY(sl_totals_predict(j->engine->plan, s->plan.partition_weights, &predicted));
     sl_job_pace(j, 0, &pace);
+    sl_candidate_list list;
     sl_job_plan_event(j, &predicted, &pace, &e);
     sl_verdict_of_plan(j, &predicted, &pace, &verdict);
     sl_verdict_to_event(&verdict, &e);
-    if (o->event != NULL) o->event(o->user, &e);
-    if (o->report != NULL) SL_TRY(sl_job_report_plan(j, o, &e));
+    sluice_status st = sl_auto_to_event(&j->arrangements, &list, &e);
+    if (st == SLUICE_OK && o->event != NULL) o->event(o->user, &e);
+    if (st == SLUICE_OK && o->report != NULL) st = sl_job_report_plan(j, o, &e);
     if (!o->json) print_plan(j, &predicted, &pace, o->out);
-    return SLUICE_OK;
+    sl_candidate_list_free(&list);
+    return st;
 }
 
 static void report_refusal(const sl_job *j, const sluice_job_options *o)

@@ -64,6 +64,12 @@ typedef struct sl_run {
     sl_log to_caller;          /* messages that the monitor does not hear */
 } sl_run;
 
+/* All ranks, of a run whose job is open and rehearses: computes a step and then so many whose seconds are wanted. Saves, evaluates
+ * and tells nothing. */
+sluice_status sl_run_rehearse(sl_run *r, uint64_t steps, double *seconds);
+/* Ends the run and its job, also after a failure. */
+void sl_run_close(sl_run *r);
+
 /* Rank 0 speaks for all. */
 void sl_run_emit(const sl_run *r, const sluice_event *event);
 
