@@ -653,10 +653,10 @@ typedef struct sluice_class_score {
 
 /* One way to arrange a step, of those that were planned for what is on "auto". */
 typedef struct sluice_candidate {
-    const char *settings;    /* the keys that it sets, as a JSON object: {"zero_optimization.stage": 1} */
+    const char *settings; /* the keys that it sets, as a JSON object: {"zero_optimization.stage": 1} */
     bool chosen, fits;
     double step_seconds;     /* expected; 0: it does not fit */
-    double measured_seconds; /* TUNE: median of the steps that were measured */
+    double measured_seconds; /* TUNE: of the fastest step */
     sluice_memory peak;
     uint64_t lacks; /* bytes that are missing where it does not fit; 0: not known */
 } sluice_candidate;

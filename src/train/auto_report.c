@@ -37,28 +37,6 @@ static void print_row(const sl_auto_result *found, int index, FILE *out)
             device, host, sl_auto_verdict(found, index, verdict, sizeof verdict));
 }
 
-/* Whether a shorter one of the same stage is among the first `count` of the order. */
-static bool has_stage(const sl_auto_result *found, const int *order, int count, int index)
-{
-    for (int i = 0; i < count; i++)
-        if (found->tried[order[i]].arrangement.values[SL_AXIS_STAGE] ==
-            found->tried[index].arrangement.values[SL_AXIS_STAGE])
-            return true;
-    return false;
-}
-
-/* The best of each stage comes first: more can be learnt from these than from another bucket. */
-static void show_stages_first(const sl_auto_result *found, int order[SL_AUTO_MOST])
-{
-    int shown = 1;
-    for (int i = 1; i < found->count; i++) {
-        int index = order[i];
-        if (has_stage(found, order, shown, index)) continue;
-        for (int k = i; k > shown; k--) order[k] = order[k - 1];
-        order[shown++] = index;
-    }
-}
-
 void sl_auto_print(const sl_auto_result *found, int most, FILE *out)
 {
     int order[SL_AUTO_MOST];
@@ -68,7 +46,6 @@ void sl_auto_print(const sl_auto_result *found, int most, FILE *out)
                                  : "so that nothing is moved or computed twice");
     if (found->count < 2) return;
     sl_auto_order(found, order);
-    show_stages_first(found, order);
     fprintf(out, "auto: %-30s %12s %12s %12s\n", "arrangements that were planned", "step", "device", "host");
     for (int i = 0; i < found->count && i <= most; i++) print_row(found, order[i], out);
     if (found->count > most + 1) fprintf(out, "  and %d more; --notes tells all\n", found->count - most - 1);

@@ -226,6 +226,28 @@ sluice_status sl_auto_search(const sl_auto_problem *problem, sl_plan_options *op
     return plan_nearest(&s, options, out);
 }
 
+/* Whether a shorter one of the same stage is among the first `count` of the order. */
+static bool has_stage(const sl_auto_result *found, const int *order, int count, int index)
+{
+    for (int i = 0; i < count; i++)
+        if (found->tried[order[i]].arrangement.values[SL_AXIS_STAGE] ==
+            found->tried[index].arrangement.values[SL_AXIS_STAGE])
+            return true;
+    return false;
+}
+
+/* The best of each stage comes first: more is learnt from these than from another bucket. */
+static void show_stages_first(const sl_auto_result *found, int order[SL_AUTO_MOST])
+{
+    int shown = 1;
+    for (int i = 1; i < found->count; i++) {
+        int index = order[i];
+        if (has_stage(found, order, shown, index)) continue;
+        for (int k = i; k > shown; k--) order[k] = order[k - 1];
+        order[shown++] = index;
+    }
+}
+
 void sl_auto_order(const sl_auto_result *found, int order[SL_AUTO_MOST])
 {
     for (int i = 0; i < found->count; i++) {
@@ -240,4 +262,5 @@ void sl_auto_order(const sl_auto_result *found, int order[SL_AUTO_MOST])
         }
         order[at] = i;
     }
+    show_stages_first(found, order);
 }

@@ -89,7 +89,8 @@ typedef struct sl_auto_problem {
  * lacks least, and the message is that of its plan. */
 sluice_status sl_auto_search(const sl_auto_problem *problem, sl_plan_options *options, sl_auto_result *found,
                              sl_plan **out);
-/* Indices of the candidates, the chosen one first, then by expected time; those that do not fit last. */
+/* Indices of the candidates: the chosen one, the best of each other stage, then the others; by expected time, those that do not fit
+ * last. */
 void sl_auto_order(const sl_auto_result *found, int order[SL_AUTO_MOST]);
 
 /* ---- auto_report.c ---- */

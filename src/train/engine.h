@@ -96,7 +96,7 @@ struct sluice_engine {
     sl_optim *optim;          /* NULL without training */
     sl_plan *plan;
     sl_auto_result arrangements; /* how the plan was chosen, of an engine that trains */
-    sl_ranks *ranks; /* borrowed, or own_ranks */
+    sl_ranks *ranks;             /* borrowed, or own_ranks */
     sl_ranks own_ranks;
     sl_comm *gpu_comm; /* owned; of the executor's collectives; NULL: they are those of ranks->comm */
     sl_exec *exec;     /* NULL: plan only */

@@ -176,9 +176,7 @@ static sluice_status choose_plan(sluice_engine *e, const sl_engine_options *o, s
 {
     if (p->stage < 0 && (p->rank_count == 1 || !p->training)) p->stage = 0;
     const sl_plan_options open = *p;
-    const sl_auto_problem problem = {
-        .graph = e->graph, .machine = &e->machine, .options = &open, .tuned = o->tuned
-    };
+    const sl_auto_problem problem = { .graph = e->graph, .machine = &e->machine, .options = &open, .tuned = o->tuned };
     e->arrangements = (sl_auto_result){ .chosen = -1, .ranks = p->rank_count };
     /* one of many that are asked about is planned as it is, where it can be */
     if (!p->training || (p->brief && p->stage >= 0)) return sl_plan_create(e->graph, &e->machine, p, &e->plan);

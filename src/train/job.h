@@ -43,7 +43,7 @@ typedef struct sl_job {
     /* What measuring found best for what is on "auto" (tuned_file.h), where has_tuned; else nothing was measured. */
     sl_arrangement tuned;
     bool has_tuned;
-    bool rehearses;                            /* steps are measured and forgotten: nothing is read of or written to the run's files */
+    bool rehearses; /* steps are measured and forgotten: nothing is read of or written to the run's files */
     sl_auto_candidate rows[SL_BATCH_CHOICES]; /* other micro-batches that were planned for */
     int row_count;
     sl_auto_result arrangements; /* all that was planned for what is on "auto", of jobs that train */

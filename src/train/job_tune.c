@@ -4,10 +4,6 @@
  * Each candidate is a job of its own, opened as for training, whose first steps are computed and forgotten: nothing is written
  * but the result. The candidates come in one order and then in the other, so that a machine that becomes slower or faster
  * meanwhile favours none. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "machine/recall.h"
@@ -47,6 +43,7 @@ static void leave_given(const sl_settings *s, sl_arrangement *a)
 /* Rank 0 reads for all. */
 static sluice_status read_tuned(const sl_job *j, int ranks, tuned_note *out)
 {
+    const sl_log notes = { j->log_to, j->log_user, 0, 1 };
     char path[PATH_MAX], what[160];
     sl_tuned t;
     sl_tuned_identity here;
@@ -55,14 +52,14 @@ static sluice_status read_tuned(const sl_job *j, int ranks, tuned_note *out)
     SL_TRY(sl_tuned_identify(&j->settings, ranks, &here));
     const char *differs = sl_tuned_differs(&t.identity, &here);
     if (differs != NULL) {
-        sl_log_write(&j->log, SLUICE_LOG_NOTE, "%s was measured %s, and is ignored; sluice tune makes it anew", path,
+        sl_log_write(&notes, SLUICE_LOG_NOTE, "%s was measured %s, and is ignored; sluice tune makes it anew", path,
                      differs);
         return SLUICE_OK;
     }
     leave_given(&j->settings, &t.arrangement);
     out->taken = 1;
     out->arrangement = t.arrangement;
-    sl_log_write(&j->log, SLUICE_LOG_NOTE, "tuned: %s, as %s says it was fastest here",
+    sl_log_write(&notes, SLUICE_LOG_NOTE, "tuned: %s, as %s says it was fastest here",
                  sl_arrangement_describe(&t.arrangement, what, sizeof what), path);
     return SLUICE_OK;
 }
@@ -97,16 +94,14 @@ typedef struct tuning {
     sl_log log;
 } tuning;
 
-static int by_value(const void *a, const void *b)
+/* Of a candidate so far: its fastest step, which other programs on the machine have disturbed least. */
+static double measured_of(const tuning *t, int index)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return count % 2 != 0 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+    const double *steps = t->seconds + (size_t)index * (size_t)t->steps;
+    double least = steps[0];
+    for (int i = 1; i < t->taken[index]; i++)
+        if (steps[i] < least) least = steps[i];
+    return least;
 }
 
 /* Of the first job: what is worth measuring, and what the result holds for. */
@@ -162,13 +157,10 @@ static sluice_status measure(tuning *t, int index, int steps)
 static void tell_measured(const tuning *t, int index, int round)
 {
     char name[128];
-    double values[MOST_STEPS];
     const sl_auto_candidate *c = &t->found.tried[index];
-    int count = t->taken[index];
-    memcpy(values, t->seconds + (size_t)index * (size_t)t->steps, (size_t)count * sizeof *values);
     if (t->told)
         sl_log_write(&t->log, SLUICE_LOG_NOTE, "tune: round %d of %d: %s: %.4g s a step", round + 1, ROUNDS,
-                     sl_arrangement_describe(&c->arrangement, name, sizeof name), median(values, count));
+                     sl_arrangement_describe(&c->arrangement, name, sizeof name), measured_of(t, index));
 }
 
 static sluice_status measure_all(tuning *t)
@@ -183,8 +175,7 @@ static sluice_status measure_all(tuning *t)
             tell_measured(t, index, round);
         }
     }
-    for (int i = 0; i < t->found.count; i++)
-        t->found.tried[i].measured = median(t->seconds + (size_t)i * (size_t)t->steps, t->taken[i]);
+    for (int i = 0; i < t->found.count; i++) t->found.tried[i].measured = measured_of(t, i);
     return SLUICE_OK;
 }
 
@@ -210,9 +201,8 @@ static void print_table(const tuning *t, FILE *out)
         const sl_auto_candidate *c = &t->found.tried[i];
         char name[128], device[32], host[32];
         double more = 100 * (c->measured / t->found.tried[t->found.chosen].measured - 1);
-        fprintf(out, "%-36s %10.4g s %10.4g s %12s %12s  ",
-                sl_arrangement_describe(&c->arrangement, name, sizeof name), c->seconds, c->measured,
-                sl_format_bytes(c->peak[SL_TIER_DEVICE], device, sizeof device),
+        fprintf(out, "%-36s %10.4g s %10.4g s %12s %12s  ", sl_arrangement_describe(&c->arrangement, name, sizeof name),
+                c->seconds, c->measured, sl_format_bytes(c->peak[SL_TIER_DEVICE], device, sizeof device),
                 sl_format_bytes(c->peak[SL_TIER_HOST], host, sizeof host));
         if (i == t->found.chosen)
             fputs("fastest\n", out);
@@ -238,10 +228,9 @@ static sluice_status keep_result(const tuning *t)
 {
     char folder[PATH_MAX];
     const sl_auto_candidate *c = &t->found.tried[t->found.chosen];
-    const sl_tuned tuned = { .identity = t->identity,
-                             .arrangement = c->arrangement,
-                             .expected = c->seconds,
-                             .measured = c->measured };
+    const sl_tuned tuned = {
+        .identity = t->identity, .arrangement = c->arrangement, .expected = c->seconds, .measured = c->measured
+    };
     if (t->path[0] == '\0') return SLUICE_OK;
     SL_TRY(sl_path_parent(t->path, folder));
     SL_TRY(sl_dir_make(folder));

@@ -11,7 +11,7 @@
 #include "train/run.h"
 #include "train/verdict.h"
 
-#define RUNNERS_UP 3 /* arrangements shown beside the chosen one */
+#define RUNNERS_UP           3   /* arrangements shown beside the chosen one */
 #define WORTH_A_PEAK_SECONDS 1.0 /* measuring takes a tenth of that */
 #define RESIDENT_SECONDS     0.1 /* between two looks at the memory of the process */
 

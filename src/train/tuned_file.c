@@ -30,10 +30,23 @@
 static bool decides(const char *line)
 {
     static const char *const sections[] = {
-        "model.",    "lora.",         "freeze",  "train_batch_size", "train_micro_batch_size_per_gpu",
-        "bf16.",     "fp16.",         "tf32",    "optimizer.type",   "gradient_accumulation_steps",
-        "memory.",   "zero_optimization.", "device", "threads",      "activation_checkpointing.",
-        "data.type", "data.packing",
+        "model.",
+        "lora.",
+        "freeze",
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "bf16.",
+        "fp16.",
+        "tf32",
+        "optimizer.type",
+        "gradient_accumulation_steps",
+        "memory.",
+        "zero_optimization.",
+        "device",
+        "threads",
+        "activation_checkpointing.",
+        "data.type",
+        "data.packing",
     };
     char key[256];
     snprintf(key, sizeof key, "%.*s", (int)strcspn(line, ":"), line);

@@ -11,7 +11,7 @@
 /* What a measurement holds for. */
 typedef struct sl_tuned_identity {
     char machine[SL_TUNED_MACHINE_BYTES]; /* processor and GPU, for people to read */
-    uint64_t model;                       /* hash of the settings that decide what a step computes and where it may live */
+    uint64_t model; /* hash of the settings that decide what a step computes and where it may live */
     int ranks;
 } sl_tuned_identity;
 

@@ -5,7 +5,7 @@
 #include "test.h"
 
 #define TUNED                                                                                                          \
-    ", \"train_micro_batch_size_per_gpu\": 1, \"checkpoint\": {\"path\": \"runs\"}, \"timeout_seconds\": 30, "          \
+    ", \"train_micro_batch_size_per_gpu\": 1, \"checkpoint\": {\"path\": \"runs\"}, \"timeout_seconds\": 30, "         \
     "\"device\": \"cpu\""
 
 static void hash_of(const char *text, char out[65])

@@ -62,7 +62,8 @@ TEST(every_rank_and_every_search_comes_to_the_same_arrangement)
         CHECK_EQ(other.engine->arrangements.count, first.engine->arrangements.count);
         CHECK_EQ(other.engine->arrangements.chosen, first.engine->arrangements.chosen);
         for (int i = 0; i < first.engine->arrangements.count; i++) {
-            const sl_auto_candidate *a = &first.engine->arrangements.tried[i], *b = &other.engine->arrangements.tried[i];
+            const sl_auto_candidate *a = &first.engine->arrangements.tried[i],
+                                    *b = &other.engine->arrangements.tried[i];
             CHECK(sl_arrangement_equal(&a->arrangement, &b->arrangement));
             CHECK(a->seconds == b->seconds);
         }
@@ -223,7 +224,11 @@ TEST(every_axis_has_a_key_that_finds_it_and_is_a_key_of_the_configuration)
 TEST(a_tuned_file_reads_back_and_damage_is_named)
 {
     static const char *const damage[] = {
-        "", "{", "[1]", "{\"sluice_tuned\": 2}", "{\"sluice_tuned\": 1, \"machine\": 3}",
+        "",
+        "{",
+        "[1]",
+        "{\"sluice_tuned\": 2}",
+        "{\"sluice_tuned\": 1, \"machine\": 3}",
         "{\"sluice_tuned\": 1, \"machine\": \"m\", \"model\": \"zz\", \"ranks\": 1}",
         "{\"sluice_tuned\": 1, \"machine\": \"m\", \"model\": \"0123456789abcdef\", \"ranks\": 0}",
         "{\"sluice_tuned\": 1, \"machine\": \"m\", \"model\": \"0123456789abcdef\", \"ranks\": 1, \"settings\": "
