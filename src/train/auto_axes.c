@@ -38,9 +38,12 @@ static void stage_apply(int64_t value, const sluice_graph *g, sl_plan_options *o
 
 /* ---- levels ---- */
 
+/* Whoever gives the stage, or says where parameters live, gets what that sends and moves by its formula: a level for each layer.
+ * Fewer levels keep more of them from forward to backward. */
 static bool levels_open(const sl_plan_options *o)
 {
-    return o->levels <= 0;
+    bool given = o->parameters != SLUICE_PLACE_AUTO || (o->rank_count > 1 && o->stage >= 0);
+    return o->levels <= 0 && !given;
 }
 
 /* Without a value every layer is a level. */
