@@ -32,10 +32,12 @@ static bool path_of(const sl_settings *s, char path[PATH_MAX])
 }
 
 /* What settings give stays as it is given. */
-static void leave_given(const sl_settings *s, sl_arrangement *a)
+static void leave_given(const sl_settings *s, int ranks, sl_arrangement *a)
 {
+    sl_plan_options plan = s->plan;
+    plan.rank_count = ranks;
     for (int axis = 0; axis < SL_AXIS_COUNT; axis++) {
-        bool open = axis == SL_AXIS_MICRO_BATCH ? s->given.open_batch : sl_axis_is_open((sl_axis)axis, &s->plan);
+        bool open = axis == SL_AXIS_MICRO_BATCH ? s->given.open_batch : sl_axis_is_open((sl_axis)axis, &plan);
         if (!open) a->values[axis] = SL_AXIS_UNSET;
     }
 }
@@ -56,7 +58,7 @@ static sluice_status read_tuned(const sl_job *j, int ranks, tuned_note *out)
                      differs);
         return SLUICE_OK;
     }
-    leave_given(&j->settings, &t.arrangement);
+    leave_given(&j->settings, ranks, &t.arrangement);
     out->taken = 1;
     out->arrangement = t.arrangement;
     sl_log_write(&notes, SLUICE_LOG_NOTE, "tuned: %s, as %s says it was fastest here",

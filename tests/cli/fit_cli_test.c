@@ -220,7 +220,8 @@ static const struct {
     { "llama.json " ON_DEVICE, "all of these need",
       "--set activation_checkpointing.mode=auto --set zero_optimization.offload_optimizer.device=cpu --set "
       "zero_optimization.offload_param.device=cpu" },
-    { "llama.json --ranks 2 " ON_DEVICE, "zero_optimization.stage 3 needs", "--set zero_optimization.stage=3" },
+    { "llama.json --ranks 2 --set zero_optimization.stage=0 " ON_DEVICE, "zero_optimization.stage 3 needs",
+      "--set zero_optimization.stage=3" },
     { "llama.json --ranks 2 --set zero_optimization.stage=3 --set memory.keep_gathered=true "
       "--set zero_optimization.offload_optimizer.device=cpu --set activation_checkpointing.mode=recompute",
       "memory.keep_gathered false needs", "--set memory.keep_gathered=false" },
