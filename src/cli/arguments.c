@@ -46,7 +46,8 @@ static const argument arguments[] = {
     { "set", ARG_SETS, AT(sets), "KEY=VALUE", WITH_CONFIG "compare ",
       "set a key of the configuration after reading it; may be repeated", 0 },
     { "ranks", ARG_INTEGER, AT(ranks), "N", " plan train tune devices compare ",
-      "number of ranks, which share this machine; train and tune start them, plan only plans for them, devices measures with "
+      "number of ranks, which share this machine; train and tune start them, plan only plans for them, devices "
+      "measures with "
       "so many at once",
       1 },
     { "resume", ARG_FLAG, AT(resume), NULL, " train ",
@@ -388,7 +389,6 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_arguments 
                             .gpus = -1,
                             .ram = -1,
                             .validation = -1,
-                            .steps = -1,
                             .keep = -1 };
     out->sets = calloc(2 * (size_t)argc, sizeof *out->sets); /* every argument may be one, or a stop string */
     if (out->sets == NULL) {

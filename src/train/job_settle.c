@@ -68,6 +68,7 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
     sl_machine_description machine;
     sl_ranks alone = { .comm = NULL };
     sl_batch_growth growth;
+    const sl_machine_choice choice = sl_machine_choose(o->machine);
     bool described = false;
     s.optim.groups = s.groups;
     sl_config_choose_batch(out->rows, &s);
@@ -87,7 +88,7 @@ static sluice_status try_rows(sl_job *j, const sluice_job_options *o, sl_job_pur
                                              .machine = described ? &machine : NULL,
                                              .settings = &s,
                                              .brief = true,
-                                             .measures = measures_rows(&choice, s.plan.rank_count),
+                                             .measures = !described && measures_rows(&choice, s.plan.rank_count),
                                              .tuned = j->has_tuned ? &j->tuned : NULL,
                                              .stop = j->stop },
                        out);
