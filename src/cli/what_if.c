@@ -273,7 +273,7 @@ int cli_what_if(const cli_arguments *a)
     if (!a->json) printf("\nwhat if                            fits  GPU, GiB  RAM, GiB    step, s   tokens/s\n");
     for (int i = 0; i < count; i++)
         if (outcomes[i].known) (a->json ? print_row_json : print_row)(&list[i], &outcomes[i], i == best);
-    if (!a->json) printf("* the fastest on this machine; of what does not fit, the least memory that it needs\n");
+    if (!a->json) printf("* the fastest on this machine; of what does not fit, about the memory that it needs\n");
     return 0;
 }
 

@@ -165,7 +165,7 @@ static void add_lacks(sl_verdict *v, int ranks)
     const char *between = "";
     for (int t = 0; t < SL_TIER_COUNT; t++) {
         if (v->needs[t] <= v->can[t]) continue;
-        add(v, "%sat least %.1f GiB %s%s are needed, and of its %.4g GiB %.4g can be used", between, gib(v->needs[t]),
+        add(v, "%sabout %.1f GiB %s%s are needed, and of its %.4g GiB %.4g can be used", between, gib(v->needs[t]),
             of[t], ranks > 1 ? " for each rank" : "", gib(v->has[t]), gib(v->can[t]));
         between = "; ";
     }
