@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 SLUICE_VERSION_MAJOR = 0
-SLUICE_VERSION_MINOR = 1
+SLUICE_VERSION_MINOR = 2
 SLUICE_VERSION_PATCH = 0
 SLUICE_MAX_RANK = 6
 SLUICE_FOLDER_TEMPERATURE = 1
@@ -117,6 +117,16 @@ class sluice_event_kind(IntEnum):
     SLUICE_EVENT_PHASE = 7
     SLUICE_EVENT_SAMPLE = 8
     SLUICE_EVENT_EARLY_STOP = 9
+    SLUICE_EVENT_TUNE = 10
+
+
+class sluice_run_state(IntEnum):
+    SLUICE_RUN_RUNNING = 0
+    SLUICE_RUN_FINISHED = 1
+    SLUICE_RUN_STOPPED = 2
+    SLUICE_RUN_FAILED = 3
+    SLUICE_RUN_DEAD = 4
+    SLUICE_RUN_UNKNOWN = 5
 
 
 sluice_log_fn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
@@ -157,6 +167,7 @@ class sluice_batch_norm_options(ctypes.Structure):
     momentum: float
     relu: bool
     residual: int
+    all_ranks: bool
 
 
 class sluice_rotary_options(ctypes.Structure):
@@ -258,6 +269,7 @@ class sluice_options(ctypes.Structure):
     device: int
     tf32: bool
     early_updates: bool
+    checkpoints: int
 
 
 class sluice_array(ctypes.Structure):
@@ -275,6 +287,19 @@ class sluice_memory(ctypes.Structure):
     device: int
     host: int
     disk: int
+
+
+class sluice_setting(ctypes.Structure):
+    key: bytes | None
+    type: bytes | None
+    fallback: bytes | None
+    help: bytes | None
+    choices: bytes | None
+    chapter: bytes | None
+    example: bytes | None
+    effect: bytes | None
+    automatic: bool
+    path: bool
 
 
 class sluice_sample(ctypes.Structure):
@@ -298,6 +323,16 @@ class sluice_class_score(ctypes.Structure):
     recall: float
     f1: float
     support: int
+
+
+class sluice_candidate(ctypes.Structure):
+    settings: bytes | None
+    chosen: bool
+    fits: bool
+    step_seconds: float
+    measured_seconds: float
+    peak: sluice_memory
+    lacks: int
 
 
 class sluice_event(ctypes.Structure):
@@ -360,6 +395,46 @@ class sluice_event(ctypes.Structure):
     confusion: Any
     best_step: int
     evaluations: int
+    memory: sluice_memory
+    resident_bytes: int
+    total_samples: int
+    judge: bytes | None
+    fits: bool
+    needs: sluice_memory
+    has: sluice_memory
+    limit: bytes | None
+    verdict: bytes | None
+    candidates: Any
+    candidate_count: int
+
+
+class sluice_run_status(ctypes.Structure):
+    state: int
+    run: Any
+    host: Any
+    pid: int
+    ranks: int
+    started: float
+    heard: float
+    step: int
+    steps: int
+    loss: float
+    metric: Any
+    best: float
+    best_step: int
+    validation_loss: float
+    early: bool
+    step_seconds: float
+    samples_per_second: float
+    tokens_per_second: float
+    seconds_left: float
+    saved_step: int
+    saved_path: Any
+    memory: sluice_memory
+    resident_bytes: int
+    warning: Any
+    message: Any
+    exit_status: int
 
 
 class sluice_job_options(ctypes.Structure):
@@ -397,6 +472,14 @@ class sluice_job_options(ctypes.Structure):
     from_folder: int
     predictions: bytes | None
     best: bool
+    report: bytes | None
+    log_file: bytes | None
+    gpu: bytes | None
+    gpus: int
+    ram_bytes: int
+    host: bytes | None
+    tune_steps: int
+    tune_keep: int
 
 
 class sluice_tokenize_options(ctypes.Structure):
@@ -453,6 +536,7 @@ sluice_batch_norm_options._fields_ = [
     ("momentum", ctypes.c_float),
     ("relu", ctypes.c_bool),
     ("residual", ctypes.c_int32),
+    ("all_ranks", ctypes.c_bool),
 ]
 
 sluice_rotary_options._fields_ = [
@@ -554,6 +638,7 @@ sluice_options._fields_ = [
     ("device", ctypes.c_int),
     ("tf32", ctypes.c_bool),
     ("early_updates", ctypes.c_bool),
+    ("checkpoints", ctypes.c_int),
 ]
 
 sluice_array._fields_ = [
@@ -571,6 +656,19 @@ sluice_memory._fields_ = [
     ("device", ctypes.c_uint64),
     ("host", ctypes.c_uint64),
     ("disk", ctypes.c_uint64),
+]
+
+sluice_setting._fields_ = [
+    ("key", ctypes.c_char_p),
+    ("type", ctypes.c_char_p),
+    ("fallback", ctypes.c_char_p),
+    ("help", ctypes.c_char_p),
+    ("choices", ctypes.c_char_p),
+    ("chapter", ctypes.c_char_p),
+    ("example", ctypes.c_char_p),
+    ("effect", ctypes.c_char_p),
+    ("automatic", ctypes.c_bool),
+    ("path", ctypes.c_bool),
 ]
 
 sluice_sample._fields_ = [
@@ -594,6 +692,16 @@ sluice_class_score._fields_ = [
     ("recall", ctypes.c_double),
     ("f1", ctypes.c_double),
     ("support", ctypes.c_uint64),
+]
+
+sluice_candidate._fields_ = [
+    ("settings", ctypes.c_char_p),
+    ("chosen", ctypes.c_bool),
+    ("fits", ctypes.c_bool),
+    ("step_seconds", ctypes.c_double),
+    ("measured_seconds", ctypes.c_double),
+    ("peak", sluice_memory),
+    ("lacks", ctypes.c_uint64),
 ]
 
 sluice_event._fields_ = [
@@ -656,6 +764,46 @@ sluice_event._fields_ = [
     ("confusion", ctypes.POINTER(ctypes.c_uint64)),
     ("best_step", ctypes.c_uint64),
     ("evaluations", ctypes.c_uint64),
+    ("memory", sluice_memory),
+    ("resident_bytes", ctypes.c_uint64),
+    ("total_samples", ctypes.c_uint64),
+    ("judge", ctypes.c_char_p),
+    ("fits", ctypes.c_bool),
+    ("needs", sluice_memory),
+    ("has", sluice_memory),
+    ("limit", ctypes.c_char_p),
+    ("verdict", ctypes.c_char_p),
+    ("candidates", ctypes.POINTER(sluice_candidate)),
+    ("candidate_count", ctypes.c_int),
+]
+
+sluice_run_status._fields_ = [
+    ("state", ctypes.c_int),
+    ("run", ctypes.c_char * 40),
+    ("host", ctypes.c_char * 128),
+    ("pid", ctypes.c_int64),
+    ("ranks", ctypes.c_int),
+    ("started", ctypes.c_double),
+    ("heard", ctypes.c_double),
+    ("step", ctypes.c_uint64),
+    ("steps", ctypes.c_uint64),
+    ("loss", ctypes.c_double),
+    ("metric", ctypes.c_char * 32),
+    ("best", ctypes.c_double),
+    ("best_step", ctypes.c_uint64),
+    ("validation_loss", ctypes.c_double),
+    ("early", ctypes.c_bool),
+    ("step_seconds", ctypes.c_double),
+    ("samples_per_second", ctypes.c_double),
+    ("tokens_per_second", ctypes.c_double),
+    ("seconds_left", ctypes.c_double),
+    ("saved_step", ctypes.c_uint64),
+    ("saved_path", ctypes.c_char * 512),
+    ("memory", sluice_memory),
+    ("resident_bytes", ctypes.c_uint64),
+    ("warning", ctypes.c_char * 512),
+    ("message", ctypes.c_char * 512),
+    ("exit_status", ctypes.c_int),
 ]
 
 sluice_job_options._fields_ = [
@@ -694,6 +842,14 @@ sluice_job_options._fields_ = [
     ("from_folder", ctypes.c_uint),
     ("predictions", ctypes.c_char_p),
     ("best", ctypes.c_bool),
+    ("report", ctypes.c_char_p),
+    ("log_file", ctypes.c_char_p),
+    ("gpu", ctypes.c_char_p),
+    ("gpus", ctypes.c_int),
+    ("ram_bytes", ctypes.c_uint64),
+    ("host", ctypes.c_char_p),
+    ("tune_steps", ctypes.c_int),
+    ("tune_keep", ctypes.c_int),
 ]
 
 sluice_tokenize_options._fields_ = [
@@ -842,17 +998,27 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "sluice_config_get": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
     "sluice_config_print": (None, [ctypes.c_void_p, ctypes.c_void_p]),
     "sluice_config_help": (None, [ctypes.c_void_p, ctypes.c_bool]),
+    "sluice_setting_at": (ctypes.c_bool, [ctypes.c_int, ctypes.POINTER(sluice_setting)]),
+    "sluice_event_json": (ctypes.c_size_t, [ctypes.POINTER(sluice_event), ctypes.c_char_p, ctypes.c_size_t]),
+    "sluice_run_state_name": (ctypes.c_char_p, [ctypes.c_int]),
+    "sluice_runs_look": (ctypes.c_int, [ctypes.c_char_p, ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(sluice_run_status)), ctypes.c_void_p]),
     "sluice_job_options_init": (None, [ctypes.POINTER(sluice_job_options)]),
     "sluice_job_config": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
     "sluice_job_plan": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
     "sluice_job_train": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
+    "sluice_job_tune": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
     "sluice_job_eval": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
     "sluice_job_generate": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
     "sluice_inspect": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_bool, ctypes.c_void_p]),
+    "sluice_report": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
     "sluice_verify": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p]),
     "sluice_export": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
     "sluice_tokenize_options_init": (None, [ctypes.POINTER(sluice_tokenize_options)]),
     "sluice_tokenize": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(sluice_tokenize_options), ctypes.c_void_p]),
     "sluice_merge": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
+    "sluice_known_machines": (None, [ctypes.c_void_p]),
+    "sluice_known_models": (None, [ctypes.c_void_p]),
+    "sluice_largest_models": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int), ctypes.c_void_p]),
     "sluice_devices": (ctypes.c_int, [ctypes.c_bool, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]),
+    "sluice_doctor": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_int, ctypes.c_bool, ctypes.c_void_p]),
 }

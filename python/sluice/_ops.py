@@ -159,7 +159,7 @@ class GraphOps:
 
     def batch_norm(
         self, x: Tensor, name: str, *, epsilon: float | None = None, momentum: float | None = None,
-        relu: bool | None = None, residual: Tensor | None = None,
+        relu: bool | None = None, residual: Tensor | None = None, all_ranks: bool | None = None,
     ) -> Tensor:
         """x [.., C] -> the same shape: each channel less its mean, divided by its deviation, times "<name>.weight" [C]
         (all 1), plus "<name>.bias" [C] (all 0). In training, mean and deviation are those of the micro-batch, of
@@ -167,11 +167,14 @@ class GraphOps:
         engine keeps and does not train, as PyTorch does: "<name>.running_mean" [C], from 0, "<name>.running_var"
         [C], from 1, both f32, and "<name>.num_batches_tracked", which counts micro-batches. Every micro-batch of a
         step changes them, in global order, also where the step is skipped because its gradient is not finite. They
-        are in checkpoints, in weights files and in the hash of the state. A batch norm whose weight and bias are
-        both frozen (freeze) stays as it was learned: training takes the running statistics, too, and leaves them as
-        they are. options may be NULL."""
+        are in checkpoints, in weights files and in the hash of the state. With all_ranks, the micro-batches that
+        the ranks compute at the same time count as one: N ranks with m samples each (dimension 0 of x) have the
+        statistics of one rank with N m, bit for bit, and these change the running ones once. A batch norm whose
+        weight and bias are both frozen (freeze) stays as it was learned: training takes the running statistics,
+        too, and leaves them as they are. options may be NULL."""
         options = self._options(
             header.sluice_batch_norm_options, epsilon=epsilon, momentum=momentum, relu=relu, residual=residual,
+            all_ranks=all_ranks,
         )
         return self._op("sluice_batch_norm", x, name, options)
 
@@ -426,11 +429,12 @@ class TensorOps:
 
     def batch_norm(
         self, name: str, *, epsilon: float | None = None, momentum: float | None = None, relu: bool | None = None,
-        residual: Tensor | None = None,
+        residual: Tensor | None = None, all_ranks: bool | None = None,
     ) -> Tensor:
         """As Graph.batch_norm."""
         return self.graph.batch_norm(
             self._tensor(), name, epsilon=epsilon, momentum=momentum, relu=relu, residual=residual,
+            all_ranks=all_ranks,
         )
 
     def group_norm(self, groups: int, name: str, epsilon: float = 1e-5) -> Tensor:

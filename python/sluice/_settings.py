@@ -18,6 +18,7 @@ WORDS: Dict[str, Dict[str, int]] = {
     "sluice_partition": {"layer": 0, "block": 1, "owner": 2, "weighted": 3},
     "sluice_states": {"f32": 0, "bf16": 1, "compact": 2},
     "sluice_device": {"cpu": 0, "cuda": 1, "auto": 2},
+    "sluice_run_state": {"running": 0, "finished": 1, "stopped": 2, "failed": 3, "dead": 4, "unknown": 5},
 }
 # Field of a struct: its enum.
 ENUM_FIELDS: Dict[str, Dict[str, str]] = {
@@ -26,6 +27,7 @@ ENUM_FIELDS: Dict[str, Dict[str, str]] = {
     "sluice_optimizer": {"kind": "sluice_optimizer_kind"},
     "sluice_options": {"parameters": "sluice_place", "optimizer_state": "sluice_place", "activations": "sluice_activations", "partition": "sluice_partition", "precision": "sluice_dtype", "wire": "sluice_dtype", "states": "sluice_states", "device": "sluice_device"},
     "sluice_event": {"kind": "sluice_event_kind"},
+    "sluice_run_status": {"state": "sluice_run_state"},
 }
 
 DType = Literal["f32", "i32", "bf16", "f16"]
@@ -103,7 +105,7 @@ class EngineSettings(TypedDict, total=False):
     null_backend: bool
     # poison the arenas and put guard pages behind them
     guard: bool
-    # ZeRO stage, 0 to 3
+    # ZeRO stage, 0 to 3; -1: the fastest that fits
     stage: int
     partition: Literal["layer", "block", "owner", "weighted"]
     # BLOCK: elements, rounded up to a multiple of 1,024; 0: 262,144
@@ -127,6 +129,8 @@ class EngineSettings(TypedDict, total=False):
     # F16. Same bits. Set the learning rate before backward then; after ERR_NUMBERS, weights and state are not
     # those before the step.
     early_updates: bool
+    # groups of layers that are recomputed together, each from one kept input; 0: auto
+    checkpoints: int
 
 
 # Names of optimizers, for Optimizer(kind).

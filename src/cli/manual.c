@@ -47,6 +47,26 @@ const cli_page cli_pages[] = {
                     { "mpirun -n 8 sluice train my.json --set zero_optimization.stage=2", "eight ranks under MPI" } },
       .statuses = " 0 1 2 3 4 5 6 7 75 ",
       .see = " config.md resume.md ranks.md finetune.md guides/failures.md " },
+    { .command = "tune",
+      .text = "Measures the arrangements of a step that the plan expects to be fastest (ZeRO stage, levels, "
+              "prefetching, buckets, "
+              "and the micro-batch where it is open), some steps of each, and keeps the fastest in `tuned.json` in "
+              "`checkpoint.path`; `train` takes it for keys that are on `auto`. Nothing is trained or saved.",
+      .examples = { { "sluice tune my.json", "the best four, six steps of each" },
+                    { "sluice tune my.json --ranks 4 --keep 8 --steps 20",
+                      "more of them, for longer, on four ranks" } },
+      .statuses = " 0 1 2 3 4 5 6 7 75 ",
+      .see = " plan.md " },
+    { .command = "compare",
+      .text =
+          "Runs configurations in turn, some steps of each, and prints step time, tokens a second, memory by tier, "
+          "what "
+          "moves, and losses side by side, and whether the weights are the same to the bit or from which step on they "
+          "differ. One configuration alone is compared with the same without ZeRO, offload and recomputation.",
+      .examples = { { "sluice compare a.json b.json", "two configurations" },
+                    { "sluice compare my.json --seeds 3 --json", "against its plain self, over seeds, for programs" } },
+      .statuses = " 0 1 2 3 4 5 6 7 75 ",
+      .see = " compare.md " },
     { .command = "status",
       .text = "Tells how runs are doing, from another terminal or another machine with the same file system: running, "
               "finished, "
@@ -142,7 +162,7 @@ const cli_page cli_pages[] = {
       .examples = { { "sluice doctor", "this machine and this folder" },
                     { "sluice doctor runs --device cuda --json", "for a job's script: is the GPU usable?" } },
       .statuses = " 0 1 2 6 ",
-      .see = " install.md gpu.md failures.md " },
+      .see = " install.md gpu.md guides/failures.md " },
     { .command = "config",
       .text =
           "Prints every key with its value as `train` would have it, after the file, the options and all `auto` are "

@@ -1,4 +1,4 @@
-/* guides_cli_test.c: the commands of the guides are accepted, those that show what they print print it, and what the guide for
+/* pages_cli_test.c: the commands of the guides are accepted, those that show what they print print it, and what the guide for
  * users of DeepSpeed says of keys is what the program says.
  *
  * In the pages a block of code is indented by four spaces. A line that begins with "$ sluice" is run by the shell in a folder
@@ -12,8 +12,14 @@
 #include "support/run.h"
 #include "test.h"
 
-static const char *const guides[] = { "guide-24gb.md", "guide-gpus.md", "guide-deepspeed.md", "guide-slurm.md",
-                                      "failures.md",   "install.md",    "commands.md" };
+static const char *const guides[] = { "guides/24gb.md",
+                                      "guides/several-gpus.md",
+                                      "guides/from-deepspeed.md",
+                                      "guides/slurm.md",
+                                      "guides/failures.md",
+                                      "guides/exactness.md",
+                                      "install.md",
+                                      "commands.md" };
 enum { GUIDE_COUNT = sizeof guides / sizeof guides[0] };
 
 static char *read_page(const char *name)
@@ -170,22 +176,12 @@ static int check_page(const char *name)
 
 TEST(the_guide_to_a_card_of_24_gb_shows_what_is_printed)
 {
-    CHECK_EQ(check_page("guide-24gb.md"), 1);
+    CHECK_EQ(check_page("guides/24gb.md"), 1);
 }
 
 TEST(the_guide_to_several_gpus_shows_what_is_printed)
 {
-    CHECK_EQ(check_page("guide-gpus.md"), 4);
-}
-
-TEST(the_guide_from_deepspeed_shows_what_is_printed)
-{
-    CHECK_EQ(check_page("guide-deepspeed.md"), 1);
-}
-
-TEST(the_guide_to_failures_shows_what_is_printed)
-{
-    CHECK_EQ(check_page("failures.md"), 2);
+    CHECK_EQ(check_page("guides/several-gpus.md"), 4);
 }
 
 /* ---- keys of DeepSpeed ---- */
@@ -193,7 +189,7 @@ TEST(the_guide_to_failures_shows_what_is_printed)
 TEST(the_guide_from_deepspeed_says_of_keys_what_the_program_says)
 {
     run_result all = run_sluice(test_tmpdir(), "config");
-    char *page = read_page("guide-deepspeed.md"), *rest = page, *line;
+    char *page = read_page("guides/from-deepspeed.md"), *rest = page, *line;
     int count = 0;
     while ((line = strsep(&rest, "\n")) != NULL) {
         char key[128], here[32], row[160];
