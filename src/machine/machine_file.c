@@ -320,11 +320,11 @@ static sluice_status read_members(const source *s, sl_machine_description *d)
         return sl_fail(SLUICE_ERR_INPUT, "%s: the description has format %lld, this program reads %d", s->path,
                        (long long)json_integer_value(format), MACHINE_FORMAT);
     SL_TRY(check_names(s));
-    SL_TRY(check_missing(s));
     for (int i = 0; i < MEMBER_COUNT; i++) {
         SL_TRY(read_member(s, &members[i], d));
         if (members[i].kind == KERNELS) SL_TRY(read_kernels(s, &members[i], d));
     }
+    SL_TRY(check_missing(s));
     fill_general(s, d);
     SL_TRY(check_magnitudes(s, d));
     return check_together(s, d);

@@ -258,6 +258,7 @@ sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, 
     *out = NULL;
     sluice_status st = open_plan(g, machine, options, &p, &u);
     if (st == SLUICE_OK) st = sl_plan_partition(p, u);
+    if (st == SLUICE_OK) st = sl_plan_weigh_layers(p, u);
     if (st == SLUICE_OK) {
         sl_search_open(&s, p, u);
         st = sl_search_all(&s, &found, &fits);

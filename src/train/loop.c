@@ -505,7 +505,7 @@ static sluice_status count_steps(sl_run *r)
 
 static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, FILE *out)
 {
-    sl_verdict verdict;
+    sl_plan_verdict verdict;
     sl_verdict_of_plan(j, predicted, pace, &verdict);
     fprintf(out, "%s\n", verdict.text);
     const sl_batch_growth *g = &j->growth;
@@ -550,7 +550,7 @@ static sluice_status measure_peak(sl_run *r)
 static sluice_status announce(sl_run *r)
 {
     sluice_event plan;
-    sl_verdict verdict;
+    sl_plan_verdict verdict;
     sl_candidate_list list;
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
         print_plan(r->job, &r->predicted, &r->pace, r->options->plan_out);
@@ -668,7 +668,7 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
     sl_run_totals predicted;
     sl_pace pace;
     sluice_event e;
-    sl_verdict verdict;
+    sl_plan_verdict verdict;
     const sl_settings *s = &j->settings;
     SL_TRY(sl_totals_predict(j->engine->plan, s->plan.partition_weights, &predicted));
     sl_job_pace(j, 0, &pace);
@@ -686,7 +686,7 @@ static sluice_status report_plan(sl_job *j, const sluice_job_options *o)
 
 static void report_refusal(const sl_job *j, const sluice_job_options *o)
 {
-    sl_verdict verdict;
+    sl_plan_verdict verdict;
     const sl_plan_options *p = &j->refusal.options;
     sluice_event e = { .kind = SLUICE_EVENT_PLAN, .ranks = p->rank_count, .stage = p->stage };
     sl_verdict_of_refusal(j, &verdict);
@@ -704,7 +704,8 @@ sluice_status sluice_job_plan(const sluice_config *c, const sluice_job_options *
                        "--report: a plan has no folder to put the page in; name its file, --report FILE.html");
     sluice_status st = sl_job_open(&j, c, &o, SL_JOB_PLAN);
     const uint64_t *told = j.settings.plan.budget;
-    bool shared = o.ranks > 1 && o.machine == NULL && o.gpu == NULL && (told[SL_TIER_DEVICE] == 0 || told[SL_TIER_HOST] == 0);
+    bool shared =
+        o.ranks > 1 && o.machine == NULL && o.gpu == NULL && (told[SL_TIER_DEVICE] == 0 || told[SL_TIER_HOST] == 0);
     if (st == SLUICE_ERR_NO_FIT && shared) {
         /* without a file the ranks share this machine, which whoever plans for a cluster may not have meant */
         char message[SL_MESSAGE_BYTES];

@@ -11,9 +11,9 @@
 #define WORTH_TELLING 0.05 /* share of a step that compute stands still for a stream before that is what limits it */
 #define USUAL_STEPS   1000
 
-static void add(sl_verdict *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(sl_plan_verdict *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void add(sl_verdict *v, const char *format, ...)
+static void add(sl_plan_verdict *v, const char *format, ...)
 {
     size_t used = strlen(v->text);
     va_list args;
@@ -28,7 +28,7 @@ static double gib(uint64_t bytes)
 }
 
 /* "21.8 GiB of 24", small amounts in MiB. */
-static void add_share(sl_verdict *v, uint64_t used, uint64_t all)
+static void add_share(sl_plan_verdict *v, uint64_t used, uint64_t all)
 {
     if (all >= 1ull << 30)
         add(v, "%.1f GiB of %.4g", gib(used), gib(all));
@@ -45,7 +45,7 @@ static bool is_one_memory(const sl_plan_options *o)
 
 /* `arena` bytes by tier: what that needs in all, and what there is. */
 static void count_memory(const sl_plan_options *o, const sl_machine *m, const uint64_t arena[SL_TIER_COUNT],
-                         uint64_t together, sl_verdict *v)
+                         uint64_t together, sl_plan_verdict *v)
 {
     const uint64_t *capacity = m->capacity;
     if (is_one_memory(o)) {
@@ -66,7 +66,7 @@ static void count_memory(const sl_plan_options *o, const sl_machine *m, const ui
 }
 
 /* "21.8 GiB of 24 on the GPU, 57.2 GiB of 64 RAM" */
-static void add_memory(sl_verdict *v, int ranks)
+static void add_memory(sl_plan_verdict *v, int ranks)
 {
     if (v->has[SL_TIER_DEVICE] > 0) {
         add_share(v, v->needs[SL_TIER_DEVICE], v->has[SL_TIER_DEVICE]);
@@ -110,7 +110,7 @@ static const char *find_limit(const sl_plan *p, bool is_cuda)
 }
 
 /* "52 min" */
-static void add_duration(sl_verdict *v, double seconds)
+static void add_duration(sl_plan_verdict *v, double seconds)
 {
     static const struct {
         double unit, below;
@@ -121,7 +121,7 @@ static void add_duration(sl_verdict *v, double seconds)
     add(v, seconds / units[i].unit >= 10 ? "%.0f %s" : "%.2g %s", seconds / units[i].unit, units[i].name);
 }
 
-static void add_count(sl_verdict *v, int64_t n)
+static void add_count(sl_plan_verdict *v, int64_t n)
 {
     if (n >= 1000000)
         add(v, "%lld,%03lld,%03lld", (long long)(n / 1000000), (long long)(n / 1000 % 1000), (long long)(n % 1000));
@@ -131,7 +131,7 @@ static void add_count(sl_verdict *v, int64_t n)
         add(v, "%lld", (long long)n);
 }
 
-static void add_time(const sl_job *j, double seconds, const sl_pace *pace, sl_verdict *v)
+static void add_time(const sl_job *j, double seconds, const sl_pace *pace, sl_plan_verdict *v)
 {
     char rate[32];
     int64_t steps = j->settings.steps > 0 ? j->settings.steps : USUAL_STEPS;
@@ -146,11 +146,11 @@ static void add_time(const sl_job *j, double seconds, const sl_pace *pace, sl_ve
 
 /* ---- the sentence ---- */
 
-void sl_verdict_of_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sl_verdict *out)
+void sl_verdict_of_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sl_plan_verdict *out)
 {
     const sluice_engine *e = j->engine;
     const sl_plan *p = e->plan;
-    *out = (sl_verdict){ .fits = true };
+    *out = (sl_plan_verdict){ .fits = true };
     count_memory(&p->options, &p->machine, predicted->peak, 0, out);
     out->limit = find_limit(p, e->device.is_cuda);
     add(out, "fits: ");
@@ -159,7 +159,7 @@ void sl_verdict_of_plan(const sl_job *j, const sl_run_totals *predicted, const s
 }
 
 /* Tiers that lack something, with what of them can be used. */
-static void add_lacks(sl_verdict *v, int ranks)
+static void add_lacks(sl_plan_verdict *v, int ranks)
 {
     static const char *const of[SL_TIER_COUNT] = { [SL_TIER_DEVICE] = "on the GPU", [SL_TIER_HOST] = "of RAM" };
     const char *between = "";
@@ -171,16 +171,16 @@ static void add_lacks(sl_verdict *v, int ranks)
     }
 }
 
-void sl_verdict_of_refusal(const sl_job *j, sl_verdict *out)
+void sl_verdict_of_refusal(const sl_job *j, sl_plan_verdict *out)
 {
     const sl_refusal *r = &j->refusal;
-    *out = (sl_verdict){ .fits = false };
+    *out = (sl_plan_verdict){ .fits = false };
     count_memory(&r->options, &r->machine, r->need.bytes, r->need.together, out);
     add(out, "does not fit: ");
     add_lacks(out, r->options.rank_count);
 }
 
-void sl_verdict_to_event(const sl_verdict *v, sluice_event *event)
+void sl_verdict_to_event(const sl_plan_verdict *v, sluice_event *event)
 {
     event->fits = v->fits;
     event->needs = sl_totals_memory(v->needs);

@@ -4,7 +4,7 @@
 
 #include "train/job.h"
 
-typedef struct sl_verdict {
+typedef struct sl_plan_verdict {
     bool fits;
     /* Bytes of one rank by tier, with what lies outside the arenas; where device and host are one memory, all of it is the
      * host's. Of what does not fit, the least that any placement needs. */
@@ -13,13 +13,13 @@ typedef struct sl_verdict {
     uint64_t can[SL_TIER_COUNT]; /* of that, what a plan may use */
     const char *limit;           /* "the GPU", "the CPU update", ...; NULL: not known */
     char text[512];              /* the sentence */
-} sl_verdict;
+} sl_plan_verdict;
 
 /* Of the job's plan, which takes so many seconds a step. */
-void sl_verdict_of_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sl_verdict *out);
+void sl_verdict_of_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sl_plan_verdict *out);
 /* Of a job whose engine was refused (j->refusal). */
-void sl_verdict_of_refusal(const sl_job *j, sl_verdict *out);
+void sl_verdict_of_refusal(const sl_job *j, sl_plan_verdict *out);
 /* The same in an event, which borrows the text. */
-void sl_verdict_to_event(const sl_verdict *v, sluice_event *event);
+void sl_verdict_to_event(const sl_plan_verdict *v, sluice_event *event);
 
 #endif

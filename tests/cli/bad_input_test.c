@@ -148,7 +148,7 @@ static const struct {
     { "{\"sluice_machine\": 1,\n\"gemm_flops\": 0}", "plan good.json --machine bad.json", 4,
       "bad.json:2: gemm_flops must be a number above 0", NULL },
     { "{\"sluice_machine\": 1, \"gemm_flops\": 1}", "plan good.json --machine bad.json", 4,
-      "\"vector_flops\" is missing", NULL },
+      "missing: \"device_bytes_per_second\", a number above 0; \"device_bytes\"", NULL },
     { "{\"sluice_machine\": 2}", "plan good.json --machine bad.json", 4, "format 2, this program reads 1", NULL },
     /* output */
     { NULL, "train good.json --set save=nofolder/a.safetensors", 6, "nofolder", NULL },
