@@ -269,7 +269,7 @@ static const struct {
     const char *advice;
 } magnitudes[] = {
     [RATE] = { 1e6, 1e18, "rates are per second, in bytes or operations: 55 GB/s is 5.5e10, 989 TFLOP/s is 9.89e14" },
-    [LATENCY] = { 0, 0.1, "latencies are in seconds: 30 microseconds are 3e-5" },
+    [LATENCY] = { 0, 1, "latencies are in seconds: 30 microseconds are 3e-5" },
 };
 
 static sluice_status check_magnitudes(const source *s, const sl_machine_description *d)
