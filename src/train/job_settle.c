@@ -32,6 +32,16 @@ static void expect_data(sl_settings *s, sl_job_purpose purpose)
     sl_job_fit_settings(s, purpose, s->data.validation > 0 || s->data.validation_path[0] != '\0');
 }
 
+/* What the engine chose; its plan as it is where it had nothing to choose. */
+static void note_best(const sluice_engine *e, sl_auto_candidate *out)
+{
+    const sl_auto_result *found = &e->arrangements;
+    *out = (sl_auto_candidate){ .fits = true, .seconds = e->plan->totals.step_seconds };
+    sl_arrangement_clear(&out->arrangement);
+    memcpy(out->peak, e->plan->totals.peak, sizeof out->peak);
+    if (found->chosen >= 0) *out = found->tried[found->chosen];
+}
+
 static sluice_status plan_rows(const sl_job *j, const sl_engine_options *options, plan_trial *out)
 {
     sluice_graph *graph = NULL;
@@ -40,7 +50,7 @@ static sluice_status plan_rows(const sl_job *j, const sl_engine_options *options
     sluice_status st = sl_job_build_graph(j, &options->settings->model, true, &graph, &info);
     if (st == SLUICE_OK) st = sl_engine_create(graph, options, &engine);
     if (st == SLUICE_OK) {
-        out->best = engine->arrangements.tried[engine->arrangements.chosen];
+        note_best(engine, &out->best);
         out->budget = engine->plan->options.budget[SL_TIER_DEVICE];
     }
     sluice_engine_destroy(engine);
