@@ -87,6 +87,8 @@ typedef struct sl_settings {
     sluice_dtype save_type;
     const char *initial_weights; /* safetensors to start from ("load"), or the model's folder; "": random */
     const char *adapter;         /* folder of a PEFT adapter to start from ("lora.path"); "": none */
+    bool replan;                 /* where steps become slower */
+    int64_t slow_from;           /* step from which they are taken for slow; 0: never */
     int64_t timeout_seconds;
     int64_t steps_per_print;
     bool hashes;
@@ -100,8 +102,8 @@ typedef struct sl_settings {
         bool adam_w_mode, torch_adam;
         bool lora;        /* adapters with usual settings (lora.enabled) */
         bool chosen_save; /* nobody named `save`: only training writes there, and over nothing */
-        bool only_name;   /* model.path is the name of a published model: its shape is known, its weights are not here */
-        bool no_data;     /* a configuration without a file names none: random tokens stand for it */
+        bool only_name; /* model.path is the name of a published model: its shape is known, its weights are not here */
+        bool no_data;   /* a configuration without a file names none: random tokens stand for it */
         bool
             open_batch; /* nobody said how large micro-batches are: what is resolved is careful, and may be chosen again */
         bool open_accumulation; /* nor how many of them a step has */

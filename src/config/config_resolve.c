@@ -171,6 +171,8 @@ static sluice_status resolve_judging(const sluice_config *c, sl_settings *s)
     if (s->early_stopping.patience > 0 && s->evaluate.every == 0)
         return fail_key(c, "early_stopping.patience",
                         "evaluations are counted, and evaluate.every is 0: there is none before the last step");
+    if (s->replan && (s->checkpoint.path[0] == '\0' || s->checkpoint.every == 0))
+        return fail_key(c, "replan", "a new plan begins at a checkpoint; set checkpoint.path and checkpoint.every");
     if (s->save_best && s->save[0] == '\0') return fail_key(c, "save_best", "save is missing; name the file to write");
     if ((s->save_best || s->checkpoint.keep_best) && s->checkpoint.path[0] == '\0')
         return fail_key(c, s->save_best ? "save_best" : "checkpoint.keep_best",

@@ -967,6 +967,15 @@ const sl_option sl_config_rows[] = {
          "The initial weights: a safetensors file, an index of several, or the folder that holds them; empty: random "
          "weights.",
          FREE("a resumed run has its weights from the checkpoint"), READS),
+    FLAG("replan", "false", replan,
+         "Where steps become slower (another program on the machine, a slower link), measure again and plan anew at "
+         "the next "
+         "checkpoint, to the same bits. Needs `checkpoint.path` and `checkpoint.every`.",
+         FREE(NO_BITS)),
+    COUNT_UP_TO(
+        "debug.slow_from", "0", slow_from, 0, EXACT,
+        "From this step on, steps are taken to last twice as long as they do, to try what follows from that; 0: never.",
+        FREE(NO_BITS)),
     COUNT_UP_TO("timeout_seconds", "60", timeout_seconds, 1, 1e9,
                 "How long one rank waits for another before it is taken for lost.", FREE(NO_BITS)),
     FLAG("debug.guard", "false", device.guard, "Poison the arenas and put guard pages behind them.", FREE(NO_BITS),
@@ -999,8 +1008,8 @@ const sl_option sl_config_rows[] = {
     NOTED("wandb.group", STRING, "", IMPORT),
     NOTED("wandb.team", STRING, "", IMPORT),
     NOTED("wandb.project", STRING, "deepspeed", IMPORT),
-    FLAG_AUTO("comet.enabled", "false", comet,
-              "Nothing is sent: TensorBoard's files are written, which Comet imports.", FREE(OUTPUT)),
+    FLAG_AUTO("comet.enabled", "false", comet, "Nothing is sent: TensorBoard's files are written, which Comet imports.",
+              FREE(OUTPUT)),
     NOTED("comet.samples_log_interval", INT, "100", IMPORT),
     NOTED("comet.project", STRING, "", IMPORT),
     NOTED("comet.workspace", STRING, "", IMPORT),

@@ -106,7 +106,7 @@ static sluice_status measure(const sl_recall *r, sl_machine *rates)
 sluice_status sl_machine_recall(const sl_recall *r, sl_machine *rates)
 {
     sl_comm *comm = r->here->comm;
-    int32_t known = r->here->rank == 0 && load(r, rates);
+    int32_t known = r->here->rank == 0 && !r->anew && load(r, rates);
     if (r->here->count > 1) SL_TRY(comm->ops->broadcast(comm, "known rates", 0, &known, sizeof known));
     if (!known) {
         if (r->here->count != r->ranks || r->here->local != r->ranks) return SLUICE_OK;
@@ -120,7 +120,7 @@ sluice_status sl_machine_recall(const sl_recall *r, sl_machine *rates)
         }
         SL_TRY(st);
         sl_memory_forget_high_water();
-        if (r->here->rank == 0) keep(r, rates, sl_now() - start);
+        if (r->here->rank == 0 && !r->anew) keep(r, rates, sl_now() - start);
     }
     return r->here->count > 1 ? comm->ops->broadcast(comm, "rates", 0, rates, sizeof *rates) : SLUICE_OK;
 }

@@ -26,6 +26,7 @@ typedef struct sl_recall {
     int threads;    /* of a rank */
     int ranks;      /* to plan for */
     sl_ranks *here; /* those that run */
+    bool anew;      /* what is kept is not true now: it is measured again, and the old rates stay kept */
     const sl_log *log;
 } sl_recall;
 

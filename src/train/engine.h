@@ -31,6 +31,7 @@ typedef struct sl_engine_options {
     sl_comm *world;                        /* borrowed; NULL: one rank */
     const sl_machine_description *machine; /* NULL: this machine */
     const sl_arrangement *tuned; /* what measuring found best for what is on "auto"; NULL: nothing was measured */
+    bool measures_anew;          /* with `measures`: now, whatever is kept of it */
     bool measures; /* this machine by rates that were measured or are now; otherwise by those its kind usually has */
     const sl_settings *settings; /* borrowed during creation; resolved */
     uint64_t data_bytes;         /* held by the data set, for overhead_bytes */

@@ -135,6 +135,7 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
                           .threads = threads,
                           .ranks = p->rank_count,
                           .here = e->ranks,
+                          .anew = o->measures_anew,
                           .log = &e->log };
     return o->measures && e->computes ? sl_machine_recall(&r, &e->machine) : SLUICE_OK;
 }

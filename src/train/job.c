@@ -443,6 +443,11 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
         SL_TRY(sl_ranks_agree(&j->ranks, "reading the machine", sl_job_describe_machine(o, &machine, &described)));
     if (described) e.machine = &machine;
     e.measures = choice.measures && e.training && !described;
+    if (j->measures_anew) {
+        e.machine = NULL;
+        e.measures = e.measures_anew = true;
+    }
+    j->measured = e.measures;
     e.tuned = j->has_tuned && e.training ? &j->tuned : NULL;
     e.extra_bytes = outside_bytes(j, purpose, j->settings.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));

@@ -43,13 +43,15 @@ typedef struct sl_job {
     /* What measuring found best for what is on "auto" (tuned_file.h), where has_tuned; else nothing was measured. */
     sl_arrangement tuned;
     bool has_tuned;
-    bool rehearses; /* steps are measured and forgotten: nothing is read of or written to the run's files */
+    bool measures_anew; /* rates as they are now: those that were planned by no longer hold */
+    bool measured;      /* the plan goes by measured rates */
+    bool rehearses;     /* steps are measured and forgotten: nothing is read of or written to the run's files */
     sl_auto_candidate rows[SL_BATCH_CHOICES]; /* other micro-batches that were planned for */
     int row_count;
     sl_auto_result arrangements; /* all that was planned for what is on "auto", of jobs that train */
-    char weights[4096]; /* where they came from, once they were loaded: a file, or a folder and the step */
-    bool validates;     /* there is a validation split */
-    sl_refusal refusal; /* where its plan was refused */
+    char weights[4096];          /* where they came from, once they were loaded: a file, or a folder and the step */
+    bool validates;              /* there is a validation split */
+    sl_refusal refusal;          /* where its plan was refused */
     char data_sha256[65];
 } sl_job;
 

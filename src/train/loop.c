@@ -49,6 +49,7 @@ static sluice_status exchange_notes(sl_run *r)
         r->save = r->save || note_of(r, i)->save != 0;
         r->written = r->written && note_of(r, i)->written != 0;
     }
+    r->replan = r->replan || note_of(r, 0)->replan != 0;
     return SLUICE_OK;
 }
 
@@ -122,6 +123,7 @@ static void grow_batch(sl_run *r)
     int micro = (int)sl_growth_at(&r->job->growth, e->step);
     if (micro == e->accumulation) return;
     sl_engine_set_accumulation(e, micro);
+    sl_drift_forget(&r->drift);
     sl_job_pace(r->job, r->pace.peak, &r->pace);
     if (r->targets == NULL) r->step_targets = (uint64_t)r->pace.tokens;
 }
@@ -241,6 +243,36 @@ static uint64_t resident_bytes(sl_run *r)
     return r->resident_bytes;
 }
 
+/* Rank 0 watches the pace, and tells the others with the next step. What waits for data is told elsewhere. */
+static void watch_pace(sl_run *r, double seconds)
+{
+    const sl_job *j = r->job;
+    const uint64_t step = j->engine->step, slow_from = (uint64_t)j->settings.slow_from;
+    const double expected = j->measured && j->growth.every == 0 ? r->predicted.seconds : 0, before = r->drift.usual;
+    double took = seconds - r->data_seconds;
+    if (j->ranks.rank != 0 || j->rehearses || step <= r->first_step + 2) return; /* the first ones touch new memory */
+    if (slow_from > 0 && step >= slow_from) took *= 2;
+    switch (sl_drift_observe(&r->drift, took, expected)) {
+    case SL_DRIFT_NONE:
+        return;
+    case SL_DRIFT_UNEXPECTED:
+        sl_log_write(&j->log, SLUICE_LOG_NOTE,
+                     "steps take %.3g s, and %.3g s were expected: another program may be using this machine",
+                     r->drift.usual, expected);
+        return;
+    case SL_DRIFT_SLOWER:
+        break;
+    }
+    sl_log_write(
+        &j->log, SLUICE_LOG_WARNING,
+        "steps have become slower: %.3g s instead of %.3g s; another program may be using this machine, or a link "
+        "is slower; %s",
+        r->drift.usual, before,
+        j->settings.replan ? "a new plan follows at the next checkpoint"
+                           : "with replan it would plan anew at the next checkpoint");
+    r->mine->replan = j->settings.replan;
+}
+
 static void step_event(sl_run *r, double loss, double lr, double seconds)
 {
     const sluice_engine *e = r->job->engine;
@@ -338,6 +370,7 @@ static sluice_status train_step(sl_run *r)
     SL_TRY(settle_before_pause(r));
     double seconds = sl_now() - start - r->aside;
     count_step(r, seconds);
+    watch_pace(r, seconds);
     step_event(r, loss, e->lr, seconds);
     sl_job_tell_left_out(r->job, false);
     note_epoch(r, loss);
@@ -374,13 +407,15 @@ static sluice_status train_steps(sl_run *r)
     const sl_settings *s = &r->job->settings;
     if (r->first_step == 0) SL_TRY(evaluate(r));
     SL_TRY(exchange_notes(r));
-    while (r->job->engine->step < r->steps && !ends_early(r)) {
+    while (r->job->engine->step < r->steps && !ends_early(r) && !r->again) {
         if (stops(r)) return stopped(r);
         SL_TRY(train_step(r));
         if (evaluation_due(r)) SL_TRY(evaluate(r));
         if (r->pending != NULL && r->written) SL_TRY(sl_run_finish_save(r));
-        if (r->save)
-            SL_TRY(sl_run_save(r)); /* somebody asked for it, and waits for the event */
+        r->again = r->replan && save_due(r) && r->job->engine->step < r->steps;
+        if (r->save || r->again)
+            SL_TRY(
+                sl_run_save(r)); /* somebody asked for it, and waits for the event; or the next plan begins with it */
         else if (save_due(r) || (s->checkpoint.keep_best && r->best.step == r->job->engine->step))
             SL_TRY(sl_run_save_in_background(r));
     }
@@ -637,29 +672,45 @@ static sluice_status run_training(sl_run *r)
     show_first_sample(r);
     r->start = sl_now();
     SL_TRY(train_steps(r));
-    return end_run(r);
+    return r->again ? SLUICE_OK : end_run(r);
 }
 
-sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *given)
+/* One plan, to the last step or to the checkpoint where another one takes over: *again. */
+static sluice_status train_by_one_plan(const sluice_config *c, sluice_job_options *o, bool *again)
 {
-    sl_job j = { .data = NULL };
-    sluice_job_options o;
-    SL_TRY(sl_job_take_options(c, given, SL_JOB_TRAIN, "sluice_job_train", &o));
-    sl_run r = { .job = &j, .options = &o, .lock = { -1 } };
-    SL_TRY(sl_run_begin_watch(&r, &o));
-    sluice_status st = sl_job_open(&j, c, &o, SL_JOB_TRAIN);
+    sl_job j = { .data = NULL, .measures_anew = *again };
+    sl_run r = { .job = &j, .options = o, .lock = { -1 } };
+    sluice_job_options options = *o;
+    r.options = &options;
+    *again = false;
+    SL_TRY(sl_run_begin_watch(&r, &options));
+    sluice_status st = sl_job_open(&j, c, &options, SL_JOB_TRAIN);
     if (st == SLUICE_OK) {
         st = run_training(&r);
         /* bad numbers and a stop happen on all ranks at the same step; the others have to be told of anything else */
         if (st != SLUICE_ERR_NUMBERS && st != SLUICE_ERR_STOPPED) sl_ranks_failed(&j.ranks, st);
     }
     sl_run_drop_save(&r);
-    sl_monitor_end(r.monitor, st);
+    *again = st == SLUICE_OK && r.again;
+    if (!*again) sl_monitor_end(r.monitor, st);
     sl_lock_release(&r.lock);
-    st = sl_run_report(&r, st);
+    if (!*again) st = sl_run_report(&r, st);
     sl_run_end_report(&r);
     sl_monitor_destroy(r.monitor);
     sl_run_close(&r);
+    return st;
+}
+
+sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *given)
+{
+    sluice_job_options o;
+    bool again = false;
+    SL_TRY(sl_job_take_options(c, given, SL_JOB_TRAIN, "sluice_job_train", &o));
+    sluice_status st = train_by_one_plan(c, &o, &again);
+    while (st == SLUICE_OK && again) {
+        o.resume = true;
+        st = train_by_one_plan(c, &o, &again);
+    }
     return st;
 }
 

@@ -8,13 +8,14 @@
 #include "monitor/monitor.h"
 #include "report/run_record.h"
 #include "runtime/trace.h"
+#include "train/drift.h"
 #include "train/job.h"
 
 /* What one rank tells the others in a step; the losses of its micro-batches follow. */
 typedef struct sl_step_note {
     int32_t stop, save; /* asked for on this rank */
     int32_t written;    /* this rank's part of the save in the background is on disk, or there is none */
-    int32_t spare;
+    int32_t replan;     /* rank 0 saw that steps have become slower */
     double losses[];
 } sl_step_note;
 
@@ -35,7 +36,9 @@ typedef struct sl_run {
     sl_step_note *mine; /* owned; note_bytes long */
     char *all;          /* owned; a note of each rank */
     size_t note_bytes;
-    bool stop, save, written;
+    bool stop, save, written, replan;
+    bool again; /* the run has ended at a checkpoint, to go on with another plan */
+    sl_drift drift;
     uint64_t *targets;     /* owned; of each micro-batch of the step at hand; NULL: all of them count */
     uint64_t step_targets; /* of the step at hand, in all; 0: the data has no tokens, or none of the step's counts */
     /* counted during training segments only, from the second step of this process on */

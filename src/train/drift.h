@@ -1,0 +1,25 @@
+/* drift.h: whether the steps of a run still take as long as they used to. */
+#ifndef SL_TRAIN_DRIFT_H
+#define SL_TRAIN_DRIFT_H
+
+#define SL_DRIFT_STEPS 16 /* that are judged together, by their median: single slow steps mean nothing */
+
+typedef enum {
+    SL_DRIFT_NONE,
+    SL_DRIFT_UNEXPECTED, /* the first steps take far longer than the plan said */
+    SL_DRIFT_SLOWER,     /* the newest take far longer than those before */
+} sl_drift_kind;
+
+typedef struct sl_drift {
+    double seconds[SL_DRIFT_STEPS];
+    int count;
+    double usual; /* of a step; 0: not known yet */
+} sl_drift;
+
+/* Takes a step into account. `expected` is the plan's, 0: nobody trusts it. What is found is told once: from then on it is the
+ * usual. */
+sl_drift_kind sl_drift_observe(sl_drift *d, double seconds, double expected);
+/* Steps have become other ones, of larger batches. */
+void sl_drift_forget(sl_drift *d);
+
+#endif
