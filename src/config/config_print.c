@@ -286,7 +286,7 @@ static const struct chapter {
       "gradient_clipping|steps_per_print",
       "\"steps\": 2000, \"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 16, \"evaluate\": {\"every\": "
       "250}" },
-    { "Device and communication", "threads|device|tf32|communication|communication_data_type|timeout_seconds",
+    { "Device and communication", "threads|device|tf32|communication|communication_data_type|timeout_seconds|replan",
       "\"device\": \"cuda\", \"communication\": {\"gpu\": \"nccl\"}" },
     { "Optimizer and schedule", "optimizer|scheduler",
       "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": 0.1}, \"groups\": "
