@@ -48,10 +48,11 @@ static inline int sl_level_at(const sl_usage *u, int position)
 
 /* Layers are recomputed in groups of consecutive positions, many of one layer alone. Whether a value of a group that ends
  * with position `last` is kept from forward to backward: what layers behind it read, which its forward need not make
- * again. */
+ * again, and what an op says is kept: numbers that ranks would have to exchange once more. */
 static inline bool sl_survives(const sl_usage *u, int root, int last)
 {
-    int r = u->follows[root] >= 0 ? u->follows[root] : root;
+    const int r = u->follows[root] >= 0 ? u->follows[root] : root, producer = u->graph->values[r].producer;
+    if (producer >= 0 && sl_ops[u->graph->nodes[producer].op].kept) return true;
     return u->boundary[r] && (u->last_forward[r] > last || r == u->loss);
 }
 
