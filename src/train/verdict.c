@@ -171,13 +171,29 @@ static void add_lacks(sl_plan_verdict *v, int ranks)
     }
 }
 
+/* Of budgets that were told, where the memory that they are part of would do. */
+static void add_budgets(sl_plan_verdict *v, const sl_refusal *r)
+{
+    const char *between = "";
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        char needs[32], has[32];
+        if (r->need.bytes[t] <= r->options.budget[t]) continue;
+        add(v, "%sabout %s of %s are needed, and it is %s", between,
+            sl_format_bytes(r->need.bytes[t] + r->options.outside[t], needs, sizeof needs), sl_tiers[t].setting,
+            sl_format_bytes(r->options.budget[t] + r->options.outside[t], has, sizeof has));
+        between = "; ";
+    }
+}
+
 void sl_verdict_of_refusal(const sl_job *j, sl_plan_verdict *out)
 {
     const sl_refusal *r = &j->refusal;
     *out = (sl_plan_verdict){ .fits = false };
     count_memory(&r->options, &r->machine, r->need.bytes, r->need.together, out);
     add(out, "does not fit: ");
+    const size_t said = strlen(out->text);
     add_lacks(out, r->options.rank_count);
+    if (strlen(out->text) == said) add_budgets(out, r);
 }
 
 void sl_verdict_to_event(const sl_plan_verdict *v, sluice_event *event)

@@ -67,7 +67,7 @@ TEST(what_does_not_fit_says_so_first_and_what_would_help)
     CHECK(strncmp(r.out, "does not fit: about ", 20) == 0);
     CHECK_CONTAINS(r.out, "; what would help: --lora (");
     CHECK_CONTAINS(r.out, "--ram 16GiB (");
-    CHECK_CONTAINS(r.error, "does not fit: ");
+    CHECK_CONTAINS(r.error, "does not fit");
     CHECK_EQ(json.status, 3);
     CHECK_CONTAINS(json.out, "\"fits\":false");
     CHECK_CONTAINS(json.out, "\"verdict\":\"does not fit: ");

@@ -110,7 +110,7 @@ TEST(a_measured_machine_can_be_planned_for)
     REQUIRE(size != NULL);
     size += strlen("\"device_bytes\": ");
     memset(size, ' ', strcspn(size, ","));
-    size[0] = '1'; /* a machine with one byte */
+    memcpy(size, "1048576", 7); /* a machine with a megabyte */
     run_write(folder, "small.json", file);
     run_result small = run_sluice(folder, "plan a.json --json --machine small.json");
     CHECK_EQ(small.status, 3);
