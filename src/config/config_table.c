@@ -974,10 +974,10 @@ const sl_option sl_config_rows[] = {
          FREE(NO_BITS)),
     COUNT_UP_TO("timeout_seconds", "60", timeout_seconds, 1, 1e9,
                 "How long one rank waits for another before it is taken for lost.", FREE(NO_BITS)),
-    COUNT_UP_TO(
-        "debug.slow_from", "0", slow_from, 0, EXACT,
-        "From this step on, steps are taken to last twice as long as they do, to try what follows from that; 0: never.",
-        FREE(NO_BITS)),
+    COUNT_UP_TO("debug.slow_from", "0", slow_from, 0, EXACT,
+                "From this step on, steps are taken to last ten times as long as they do, to try what follows from "
+                "that; 0: never.",
+                FREE(NO_BITS)),
     FLAG("debug.guard", "false", device.guard, "Poison the arenas and put guard pages behind them.", FREE(NO_BITS),
          OPTION(guard)),
     FLAG(

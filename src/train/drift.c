@@ -21,11 +21,13 @@ static double median(const sl_drift *d)
     return (sorted[SL_DRIFT_STEPS / 2 - 1] + sorted[SL_DRIFT_STEPS / 2]) / 2;
 }
 
-sl_drift_kind sl_drift_observe(sl_drift *d, double seconds, double expected)
+sl_drift_kind sl_drift_observe(sl_drift *d, double seconds, double expected, double least)
 {
-    d->seconds[d->count++] = seconds;
-    if (d->count < SL_DRIFT_STEPS) return SL_DRIFT_NONE;
+    d->seconds[d->count++ % SL_DRIFT_STEPS] = seconds;
+    d->elapsed += seconds;
+    if (d->count < SL_DRIFT_STEPS || d->elapsed < least) return SL_DRIFT_NONE;
     d->count = 0;
+    d->elapsed = 0;
     const double now = median(d), before = d->usual;
     const double limit = before > 0 ? before * FAR_FROM_USUAL : expected * FAR_FROM_PLAN;
     if (before == 0 || now < before || now > limit) d->usual = now;

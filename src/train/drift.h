@@ -2,7 +2,8 @@
 #ifndef SL_TRAIN_DRIFT_H
 #define SL_TRAIN_DRIFT_H
 
-#define SL_DRIFT_STEPS 16 /* that are judged together, by their median: single slow steps mean nothing */
+#define SL_DRIFT_STEPS   16  /* that are judged together, by their median: single slow steps mean nothing, */
+#define SL_DRIFT_SECONDS 5.0 /* after at least so long: a machine is busy for a moment now and then */
 
 typedef enum {
     SL_DRIFT_NONE,
@@ -11,14 +12,15 @@ typedef enum {
 } sl_drift_kind;
 
 typedef struct sl_drift {
-    double seconds[SL_DRIFT_STEPS];
-    int count;
-    double usual; /* of a step; 0: not known yet */
+    double seconds[SL_DRIFT_STEPS]; /* of the newest steps, in a ring */
+    int count;                      /* since they were judged last */
+    double elapsed;                 /* likewise, seconds */
+    double usual;                   /* of a step; 0: not known yet */
 } sl_drift;
 
-/* Takes a step into account. `expected` is the plan's, 0: nobody trusts it. What is found is told once: from then on it is the
- * usual. */
-sl_drift_kind sl_drift_observe(sl_drift *d, double seconds, double expected);
+/* Takes a step into account, and judges the newest ones after `least` seconds of them. `expected` is the plan's, 0: nobody
+ * trusts it. What is found is told once: from then on it is the usual. */
+sl_drift_kind sl_drift_observe(sl_drift *d, double seconds, double expected, double least);
 /* Steps have become other ones, of larger batches. */
 void sl_drift_forget(sl_drift *d);
 

@@ -251,8 +251,8 @@ static void watch_pace(sl_run *r, double seconds)
     const double expected = j->measured && j->growth.every == 0 ? r->predicted.seconds : 0, before = r->drift.usual;
     double took = seconds - r->data_seconds;
     if (j->ranks.rank != 0 || j->rehearses || step <= r->first_step + 2) return; /* the first ones touch new memory */
-    if (slow_from > 0 && step >= slow_from) took *= 2;
-    switch (sl_drift_observe(&r->drift, took, expected)) {
+    if (slow_from > 0 && step >= slow_from) took *= 10;
+    switch (sl_drift_observe(&r->drift, took, expected, slow_from > 0 ? 0 : SL_DRIFT_SECONDS)) {
     case SL_DRIFT_NONE:
         return;
     case SL_DRIFT_UNEXPECTED:

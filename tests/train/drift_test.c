@@ -8,7 +8,7 @@ static sl_drift_kind observe(sl_drift *d, int windows, double seconds, double ex
 {
     sl_drift_kind found = SL_DRIFT_NONE;
     for (int i = 0; i < windows * SL_DRIFT_STEPS; i++) {
-        sl_drift_kind kind = sl_drift_observe(d, seconds, expected);
+        sl_drift_kind kind = sl_drift_observe(d, seconds, expected, 0);
         if (kind != SL_DRIFT_NONE) found = kind;
     }
     return found;
@@ -46,5 +46,19 @@ TEST(single_slow_steps_are_not_noticed)
     sl_drift d = { .count = 0 };
     CHECK_EQ(observe(&d, 1, 1.0, 1.0), SL_DRIFT_NONE);
     for (int i = 0; i < 10 * SL_DRIFT_STEPS; i++)
-        CHECK_EQ(sl_drift_observe(&d, i % 4 == 0 ? 9.0 : 1.0, 1.0), SL_DRIFT_NONE);
+        CHECK_EQ(sl_drift_observe(&d, i % 4 == 0 ? 9.0 : 1.0, 1.0, 0), SL_DRIFT_NONE);
+}
+
+TEST(short_steps_are_judged_after_some_seconds_of_them)
+{
+    sl_drift d = { .count = 0 };
+    for (int i = 0; i < 500; i++) CHECK_EQ(sl_drift_observe(&d, 0.01, 0, 5), SL_DRIFT_NONE);
+    int told = 0, at = 0;
+    for (int i = 1; i <= 400; i++) {
+        if (sl_drift_observe(&d, 0.02, 0, 5) != SL_DRIFT_SLOWER) continue;
+        told++;
+        at = i;
+    }
+    CHECK_EQ(told, 1);
+    CHECK(at >= 240 && at <= 260); /* five seconds of the slower ones */
 }
