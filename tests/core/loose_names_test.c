@@ -1,4 +1,4 @@
-/* names_test.c: names as people type them. */
+/* loose_names_test.c: names as people type them. */
 #include "core/names.h"
 
 #include "test.h"
