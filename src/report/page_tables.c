@@ -218,11 +218,13 @@ static const struct {
 
 static void add_fact(const sl_page *p, const char *path, const char *name, fact_unit unit)
 {
-    char text[SL_HTML_NUMBER + 16], number[SL_HTML_NUMBER];
+    char text[SL_HTML_NUMBER + 16] = "", number[SL_HTML_NUMBER];
     const char *own = json_string_value(json_object_get(p->profile, path));
     double v = sl_profile_number(p->profile, path);
     if (own == NULL && !(v > 0)) return;
-    if (unit == BYTES)
+    if (own != NULL)
+        text[0] = '\0'; /* a word of its own, and v is no number */
+    else if (unit == BYTES)
         snprintf(text, sizeof text, "%s", sl_html_bytes((uint64_t)v, number));
     else if (unit == PLAIN)
         snprintf(text, sizeof text, "%s", sl_html_count((uint64_t)v, number));
