@@ -847,8 +847,7 @@ typedef struct sluice_job_options {
     /* train: file to append to, .jsonl: the lines of checkpoint.path/log.jsonl; .csv: a row a step (docs/watch.md). NULL: none */
     const char *log_file;
     /* plan: for a machine by name instead of `machine`: a GPU such as "rtx4090", or a machine such as "dgx-h100"; NULL: none.
-     * One rank for each GPU, unless `ranks` says otherwise. What does not fit is refused without advice, for which there are
-     * other machines to ask about. sluice_known_machines prints the names. */
+     * One rank for each GPU, unless `ranks` says otherwise. sluice_known_machines prints the names. */
     const char *gpu;
     int gpus;           /* of `gpu`; 0: one, or as many as the machine has */
     uint64_t ram_bytes; /* of a machine of `gpu`; 0: as much as it usually has */
