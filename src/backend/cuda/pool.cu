@@ -147,6 +147,112 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
+/* ---- windows of 3 x 3, every second place, one place of padding: the stem of a ResNet ----
+ *
+ * The same sums in the same order as above. All loads of a thread are known before it runs, so that they are under way
+ * together; and in the gradient a thread makes the 2 x 2 places from (2i, 2j) on, which no windows see but those of (i, j),
+ * (i, j + 1), (i + 1, j) and (i + 1, j + 1), each loaded once. */
+
+/* Item e is some channels of the window or the 2 x 2 places at (i, j), of `height` by `width` of these. */
+struct Item {
+    int n, i, j, channel;
+};
+
+template <int N> __device__ __forceinline__ Item item_of(uint32_t e, int height, int width, int c)
+{
+    const uint32_t vectors = (uint32_t)(c / N), row = e / vectors, w = (uint32_t)width, h = (uint32_t)height;
+    return Item{ (int)(row / w / h), (int)(row / w % h), (int)(row % w), (int)(e % vectors) * N };
+}
+
+template <class T, int N>
+__device__ __forceinline__ void find_largest_of_9(const T *x, const Pool &p, const Item &o, float (&best)[N],
+                                                  int (&place)[N])
+{
+    const int h = (int)p.h, w = (int)p.w, c = (int)p.c, top = 2 * o.i - 1, left = 2 * o.j - 1;
+    const T *from =
+        x + (((int64_t)o.n * h + top) * w + left) * c + o.channel; /* may be before x: then it is not read */
+    Pack<T, N> seen[9];
+#pragma unroll
+    for (int k = 0; k < 9; k++)
+        if ((unsigned)(top + k / 3) < (unsigned)h && (unsigned)(left + k % 3) < (unsigned)w)
+            seen[k] = load_pack<T, N>(from + (int64_t)(k / 3 * w + k % 3) * c);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        best[k] = -INFINITY;
+        place[k] = (top < 0 ? 3 : 0) + (left < 0 ? 1 : 0);
+    }
+#pragma unroll
+    for (int k = 0; k < 9; k++) {
+        if ((unsigned)(top + k / 3) >= (unsigned)h || (unsigned)(left + k % 3) >= (unsigned)w) continue;
+#pragma unroll
+        for (int m = 0; m < N; m++) {
+            const float v = to_float(seen[k].v[m]);
+            if (v > best[m] || v != v) {
+                best[m] = v;
+                place[m] = k;
+            }
+        }
+    }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(threads) largest_of_9_kernel(const T *x, Pool p, uint32_t items, T *y)
+{
+    for (uint32_t e = blockIdx.x * threads + threadIdx.x; e < items; e += gridDim.x * threads) {
+        float best[N];
+        int place[N]; /* nobody asks */
+        find_largest_of_9<T, N>(x, p, item_of<N>(e, (int)p.p, (int)p.q, (int)p.c), best, place);
+        store_floats<T, N>(y + (int64_t)e * N, best);
+    }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(threads) note_9_kernel(const T *x, Pool p, uint32_t items, uint8_t *places)
+{
+    for (uint32_t e = blockIdx.x * threads + threadIdx.x; e < items; e += gridDim.x * threads) {
+        float best[N];
+        int place[N];
+        Pack<uint8_t, N> pack;
+        find_largest_of_9<T, N>(x, p, item_of<N>(e, (int)p.p, (int)p.q, (int)p.c), best, place);
+#pragma unroll
+        for (int k = 0; k < N; k++) pack.v[k] = (uint8_t)place[k];
+        *reinterpret_cast<Pack<uint8_t, N> *>(places + (int64_t)e * N) = pack;
+    }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(threads)
+    largest_of_9_grad_kernel(const uint8_t *places, const T *dy, Pool p, uint32_t items, bool accumulate, T *dx)
+{
+    const int h = (int)p.h, w = (int)p.w, c = (int)p.c, down = (int)p.p, across = (int)p.q;
+    for (uint32_t e = blockIdx.x * threads + threadIdx.x; e < items; e += gridDim.x * threads) {
+        const Item o = item_of<N>(e, (h + 1) / 2, (w + 1) / 2, c);
+        Pack<uint8_t, N> won[4];
+        Pack<T, N> given[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) { /* windows (i + k / 2, j + k % 2) */
+            if (o.i + k / 2 >= down || o.j + k % 2 >= across) continue;
+            const int64_t from = (((int64_t)o.n * down + o.i + k / 2) * across + o.j + k % 2) * c + o.channel;
+            won[k] = load_pack<uint8_t, N>(places + from);
+            given[k] = load_pack<T, N>(dy + from);
+        }
+#pragma unroll
+        for (int at = 0; at < 4; at++) { /* places (2i + at / 2, 2j + at % 2) */
+            const int i = 2 * o.i + at / 2, j = 2 * o.j + at % 2;
+            float sum[N] = {};
+            if (i >= h || j >= w) continue;
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const int row = at / 2 + 1 - 2 * (k / 2), column = at % 2 + 1 - 2 * (k % 2); /* of the window */
+                if (row < 0 || column < 0 || o.i + k / 2 >= down || o.j + k % 2 >= across) continue;
+#pragma unroll
+                for (int m = 0; m < N; m++) sum[m] += won[k].v[m] == 3 * row + column ? to_float(given[k].v[m]) : 0.0f;
+            }
+            put_or_add_floats<T, N>(dx + (((int64_t)o.n * h + i) * w + j) * c + o.channel, sum, accumulate);
+        }
+    }
+}
+
 /* By how much the sum of a window is divided. */
 __device__ __forceinline__ float divisor(const Pool &p, const Window &h, const Window &w)
 {
@@ -277,6 +383,29 @@ unsigned grid_of(const sl_cuda_args *a, int64_t items)
     return sl_grid(a, items, threads, 32);
 }
 
+/* Whether `x`, the larger side, and `y` can take the kernels for windows of 3 x 3: then 16 bytes of channels at a time. */
+template <class T> bool takes_9(const Pool &p, const sl_cuda_tensor *x, const sl_cuda_tensor *y)
+{
+    const bool small = x->elements < (int64_t)1 << 30, wide = p.c % pack_elements<T> == 0;
+    const bool windows = p.kernel_h == 3 && p.kernel_w == 3 && p.stride_h == 2 && p.stride_w == 2 && p.padding_h == 1 &&
+                         p.padding_w == 1;
+    return windows && small && wide && aligned_for(x->data, 16) && aligned_for(y->data, 16);
+}
+
+template <class T> sluice_status largest_of_9_grad(const sl_cuda_args *a, const Pool &p)
+{
+    constexpr int N = pack_elements<T>;
+    const uint32_t windows = (uint32_t)(a->in[1].elements / N);
+    const uint32_t squares = (uint32_t)(p.n * ((p.h + 1) / 2) * ((p.w + 1) / 2) * (p.c / N));
+    uint8_t *places = static_cast<uint8_t *>(a->workspace);
+    SL_LAUNCH((note_9_kernel<T, N>), grid_of(a, windows), threads, 0, a->stream, static_cast<const T *>(a->in[0].data),
+              p, windows, places);
+    SL_TRY(sl_launched(a));
+    SL_LAUNCH((largest_of_9_grad_kernel<T, N>), grid_of(a, squares), threads, 0, a->stream, places,
+              static_cast<const T *>(a->in[1].data), p, squares, accumulates(a, 0), static_cast<T *>(a->out[0].data));
+    return sl_launched(a);
+}
+
 template <class J> sluice_status largest_grad(const sl_cuda_args *a)
 {
     const Pool p = pool_of(a, &a->in[0], &a->in[1]);
@@ -284,6 +413,7 @@ template <class J> sluice_status largest_grad(const sl_cuda_args *a)
     return sl_dispatch(sl_cuda_type(SL_OP_MAX_POOL2D_GRAD, a), [&](auto element) {
         using T = decltype(element);
         const T *x = static_cast<const T *>(a->in[0].data), *dy = static_cast<const T *>(a->in[1].data);
+        if (takes_9<T>(p, &a->in[0], &a->in[1]) && aligned_for(a->out[0].data, 16)) return largest_of_9_grad<T>(a, p);
         SL_TRY(by_items<T>(p.c, &a->in[1], &a->in[0], [&](auto width, auto count) {
             constexpr int N = decltype(width)::value;
             using I = decltype(count);
@@ -309,6 +439,13 @@ extern "C" SL_CUDA_KERNEL(max_pool2d)
     const Pool p = pool_of(a, &a->in[0], &a->out[0]);
     return sl_dispatch(sl_cuda_type(SL_OP_MAX_POOL2D, a), [&](auto element) {
         using T = decltype(element);
+        if (takes_9<T>(p, &a->in[0], &a->out[0])) {
+            constexpr int N = pack_elements<T>;
+            const uint32_t items = (uint32_t)(a->out[0].elements / N);
+            SL_LAUNCH((largest_of_9_kernel<T, N>), grid_of(a, items), threads, 0, a->stream,
+                      static_cast<const T *>(a->in[0].data), p, items, static_cast<T *>(a->out[0].data));
+            return sl_launched(a);
+        }
         return by_items<T>(p.c, &a->out[0], &a->in[0], [&](auto width, auto count) {
             constexpr int N = decltype(width)::value;
             using I = decltype(count);
