@@ -35,13 +35,17 @@ void sl_io_set_hook(sl_io_hook hook, void *user)
     atomic_store(&hook_fn, hook);
 }
 
+int sl_io_ask(const char *call, const char *path)
+{
+    sl_io_hook hook = atomic_load(&hook_fn);
+    return hook == NULL ? 0 : hook(atomic_load(&hook_user), call, path);
+}
+
 /* Asks the hook. True: the call must fail, errno is set. *bytes (may be NULL) is cut where the hook wants it
  * shorter. */
 static bool refused(const char *call, const char *path, size_t *bytes)
 {
-    sl_io_hook hook = atomic_load(&hook_fn);
-    if (hook == NULL) return false;
-    int answer = hook(atomic_load(&hook_user), call, path);
+    int answer = sl_io_ask(call, path);
     if (answer < 0 && bytes != NULL && *bytes > (size_t)-answer) *bytes = (size_t)-answer;
     if (answer <= 0) return false;
     errno = answer;

@@ -18,6 +18,8 @@
  * most n bytes. "close" cannot be refused, only observed and failed: the descriptor is gone either way. */
 typedef int (*sl_io_hook)(void *user, const char *call, const char *path);
 void sl_io_set_hook(sl_io_hook hook, void *user); /* NULL: none. Test instrument, process-wide. */
+/* For system calls outside this file, which ask before they are made: the hook's answer, 0 where there is none. */
+int sl_io_ask(const char *call, const char *path);
 
 typedef struct sl_file {
     int fd;
