@@ -1,17 +1,19 @@
 /* swap.c: the swap store: opening, closing, and its two calls. */
 #include "core/swap.h"
 
-#include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/status.h"
 #include "core/swap_parts.h"
 #include "core/thread.h"
+
+/* Requests of SL_SWAP_STRIPE bytes and a disk: 4 keep a fast one busy, more let it choose an order. */
+#define DEPTH_OF_A_DISK 8
+#define MAX_DEPTH       256
+/* Rings, requests and the stacks of threads of both directions. */
+#define QUEUE_BYTES ((uint64_t)1 << 20)
 
 static sluice_status check_options(const sl_swap_options *o)
 {
@@ -21,6 +23,46 @@ static sluice_status check_options(const sl_swap_options *o)
     if (o->bytes == 0 || o->bytes > (uint64_t)INT64_MAX / 2)
         return sl_fail(SLUICE_ERR_USAGE, "a disk tier of %" PRIu64 " bytes cannot be made", o->bytes);
     return SLUICE_OK;
+}
+
+/* ---- Queues ---- */
+
+static void close_lanes(sl_swap *s)
+{
+    for (int i = 0; i < SL_SWAP_LANES; i++)
+        if (s->lane[i].queue != NULL) s->lane[i].engine->close(s->lane[i].queue);
+}
+
+/* Both lanes by one engine, or none. */
+static sluice_status open_lanes(sl_swap *s, const sl_swap_engine *engine, int depth)
+{
+    for (int i = 0; i < SL_SWAP_LANES; i++) {
+        sl_swap_lane *l = &s->lane[i];
+        sluice_status st = engine->open(&s->files, depth, &l->queue);
+        if (st == SLUICE_OK) {
+            l->engine = engine;
+            l->depth = depth;
+            continue;
+        }
+        if (i > 0) engine->close(s->lane[0].queue);
+        s->lane[0].queue = NULL;
+        return st;
+    }
+    return SLUICE_OK;
+}
+
+/* io_uring where it is built in and the kernel lets us. Lack of memory would hit threads as well. */
+static sluice_status choose_engine(sl_swap *s, const sl_swap_options *o)
+{
+    const sl_swap_engine *uring = o->threads ? NULL : sl_swap_uring();
+    int depth = o->depth > 0 ? o->depth : DEPTH_OF_A_DISK * o->folder_count;
+    if (depth > MAX_DEPTH) depth = MAX_DEPTH;
+    if (uring != NULL) {
+        sluice_status st = open_lanes(s, uring, depth);
+        if (st == SLUICE_OK || st == SLUICE_ERR_NO_MEMORY) return st;
+        sl_log_write(o->log, SLUICE_LOG_NOTE, "%s; threads read and write the swap files", sluice_error());
+    }
+    return open_lanes(s, &sl_swap_threads, depth);
 }
 
 sluice_status sl_swap_open(const sl_swap_options *o, sl_swap **out)
@@ -34,11 +76,14 @@ sluice_status sl_swap_open(const sl_swap_options *o, sl_swap **out)
     s->log = o->log;
     if ((st = sl_swap_files_make(o, &s->files)) != SLUICE_OK) goto free_store;
     if ((st = sl_swap_sums_make(s->bytes, &s->sums)) != SLUICE_OK) goto close_files;
+    if ((st = choose_engine(s, o)) != SLUICE_OK) goto free_sums;
     for (int i = 0; i < SL_SWAP_LANES; i++) pthread_mutex_init(&s->lane[i].busy, NULL);
     *out = s;
     return SLUICE_OK;
+free_sums:
+    sl_swap_sums_free(&s->sums);
 close_files:
-    sl_swap_files_close(&s->files);
+    sl_swap_files_close(&s->files, false);
 free_store:
     sl_free(s);
     return st;
@@ -47,25 +92,33 @@ free_store:
 void sl_swap_close(sl_swap *s)
 {
     if (s == NULL) return;
+    close_lanes(s);
     for (int i = 0; i < SL_SWAP_LANES; i++) pthread_mutex_destroy(&s->lane[i].busy);
     sl_swap_sums_free(&s->sums);
-    sl_swap_files_close(&s->files);
+    sl_swap_files_close(&s->files, atomic_load(&s->dead));
     sl_free(s);
 }
 
 void sl_swap_register(sl_swap *s, void *memory, uint64_t bytes)
 {
-    (void)s, (void)memory, (void)bytes;
+    for (int i = 0; i < SL_SWAP_LANES; i++) {
+        if (s->lane[i].engine->pin(s->lane[i].queue, memory, bytes)) continue;
+        sl_log_write(
+            s->log, SLUICE_LOG_NOTE,
+            "memory for disk transfers is not pinned in advance (%s): raise the limit of locked memory, ulimit -l",
+            sluice_error());
+        return;
+    }
 }
 
 bool sl_swap_uring_built_in(void)
 {
-    return false;
+    return sl_swap_uring() != NULL;
 }
 
 uint64_t sl_swap_memory(uint64_t bytes)
 {
-    return sl_swap_sums_bytes(sl_align_up(bytes, SL_SWAP_UNIT)) + ((uint64_t)1 << 20);
+    return sl_swap_sums_bytes(sl_align_up(bytes, SL_SWAP_UNIT)) + QUEUE_BYTES;
 }
 
 void sl_swap_get_stats(const sl_swap *s, sl_swap_stats *out)
@@ -79,7 +132,7 @@ void sl_swap_get_stats(const sl_swap *s, sl_swap_stats *out)
         .end = atomic_load(&s->end),
         .read_seconds = (double)atomic_load(&r->nanoseconds) * 1e-9,
         .write_seconds = (double)atomic_load(&w->nanoseconds) * 1e-9,
-        .engine = "threads",
+        .engine = r->engine->name,
         .direct = true,
     };
     for (int i = 0; i < s->files.count; i++) out->direct = out->direct && s->files.file[i].direct;
@@ -100,61 +153,6 @@ static sluice_status check_span(const sl_swap *s, uint64_t offset, const void *d
     return SLUICE_OK;
 }
 
-static void count_request(sl_swap *s, int direction, uint64_t offset, uint64_t bytes)
-{
-    sl_swap_lane *l = &s->lane[direction];
-    atomic_fetch_add(&l->bytes, bytes);
-    atomic_fetch_add(&l->requests, 1);
-    uint64_t end = atomic_load(&s->end);
-    while (end < offset + bytes && !atomic_compare_exchange_weak(&s->end, &end, offset + bytes)) {
-    }
-}
-
-static sluice_status fail_request(const sl_swap_file *f, int direction, const sl_swap_place *p,
-                                  const sl_swap_label *label, const char *cause)
-{
-    return sl_fail(SLUICE_ERR_IO, "step %" PRIu64 ": cannot %s %s %s the swap file in %s at byte %" PRIu64 ": %s",
-                   label->step, direction == SL_SWAP_READ ? "read" : "write", label->name,
-                   direction == SL_SWAP_READ ? "from" : "to", f->folder, p->offset, cause);
-}
-
-/* One request after the other. */
-static sluice_status move(sl_swap *s, int direction, uint64_t offset, char *data, uint64_t bytes,
-                          const sl_swap_label *label)
-{
-    uint64_t done = 0;
-    while (done < bytes) {
-        sl_swap_place p = sl_swap_place_of(&s->files, offset + done);
-        const sl_swap_file *f = &s->files.file[p.file];
-        uint64_t left = bytes - done < SL_SWAP_STRIPE ? bytes - done : SL_SWAP_STRIPE;
-        if (left > p.bytes) left = p.bytes;
-        ssize_t n = direction == SL_SWAP_READ ? pread(f->fd, data + done, left, (off_t)p.offset)
-                                              : pwrite(f->fd, data + done, left, (off_t)p.offset);
-        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (n < 0) return fail_request(f, direction, &p, label, strerror(errno));
-        n -= n % SL_SWAP_UNIT;
-        if (n == 0) return fail_request(f, direction, &p, label, "no byte was transferred");
-        count_request(s, direction, offset + done, (uint64_t)n);
-        done += (uint64_t)n;
-    }
-    return SLUICE_OK;
-}
-
-static sluice_status damaged(const sl_swap *s, uint64_t at, const sl_swap_label *label)
-{
-    sl_swap_place p = sl_swap_place_of(&s->files, at);
-    const char *folder = s->files.file[p.file].folder;
-    if (!sl_swap_sums_written(&s->sums, at))
-        return sl_fail(SLUICE_ERR_IO,
-                       "step %" PRIu64 ": %s is read from the swap file in %s at byte %" PRIu64
-                       ", which was never written",
-                       label->step, label->name, folder, p.offset);
-    return sl_fail(SLUICE_ERR_IO,
-                   "step %" PRIu64 ": %s came back changed from the swap file in %s at byte %" PRIu64
-                   " (4096 bytes, written in step %" PRIu64 "); check that disk",
-                   label->step, label->name, folder, p.offset, sl_swap_sums_step(&s->sums, at));
-}
-
 static double begin(sl_swap *s, int direction)
 {
     pthread_mutex_lock(&s->lane[direction].busy);
@@ -167,26 +165,22 @@ static void end(sl_swap *s, int direction, double started)
     pthread_mutex_unlock(&s->lane[direction].busy);
 }
 
-sluice_status sl_swap_write(sl_swap *s, uint64_t offset, const void *data, uint64_t bytes, const sl_swap_label *label)
+static sluice_status transfer(sl_swap *s, int direction, uint64_t offset, char *data, uint64_t bytes,
+                              const sl_swap_label *label)
 {
     SL_TRY(check_span(s, offset, data, bytes));
-    double started = begin(s, SL_SWAP_WRITE);
-    sl_swap_sums_set(&s->sums, offset, data, bytes, label);
-    sluice_status st = move(s, SL_SWAP_WRITE, offset, (char *)data, bytes, label);
-    if (st != SLUICE_OK) sl_swap_sums_forget(&s->sums, offset, bytes);
-    end(s, SL_SWAP_WRITE, started);
+    double started = begin(s, direction);
+    sluice_status st = sl_swap_move(s, direction, offset, data, bytes, label);
+    end(s, direction, started);
     return st;
+}
+
+sluice_status sl_swap_write(sl_swap *s, uint64_t offset, const void *data, uint64_t bytes, const sl_swap_label *label)
+{
+    return transfer(s, SL_SWAP_WRITE, offset, (char *)data, bytes, label); /* which is read alone */
 }
 
 sluice_status sl_swap_read(sl_swap *s, uint64_t offset, void *data, uint64_t bytes, const sl_swap_label *label)
 {
-    SL_TRY(check_span(s, offset, data, bytes));
-    double started = begin(s, SL_SWAP_READ);
-    sluice_status st = move(s, SL_SWAP_READ, offset, data, bytes, label);
-    if (st == SLUICE_OK) {
-        uint64_t bad = sl_swap_sums_check(&s->sums, offset, data, bytes, label);
-        if (bad < offset + bytes) st = damaged(s, bad, label);
-    }
-    end(s, SL_SWAP_READ, started);
-    return st;
+    return transfer(s, SL_SWAP_READ, offset, data, bytes, label);
 }

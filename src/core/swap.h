@@ -52,8 +52,8 @@ typedef struct sl_swap_label {
 } sl_swap_label;
 
 /* Both: SLUICE_ERR_IO names tensor, step, folder and place. After a failed write the units it was to write count as never
- * written. After a request that missed its deadline every further transfer fails at once, and memory of the failed one may
- * still be read or written by the system until the process ends: the run is over.
+ * written. After a request that missed its deadline and could not be taken back every further transfer fails at once, and
+ * memory of the failed one may still be read or written by the system until the process ends: the run is over.
  * Places outside the arena and odd alignments are SLUICE_ERR_FAILED: a wrong plan. */
 sluice_status sl_swap_write(sl_swap *s, uint64_t offset, const void *data, uint64_t bytes, const sl_swap_label *label);
 /* Every unit is verified before it returns. */

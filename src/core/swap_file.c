@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <stdlib.h> /* mkostemp */
 #include <string.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -138,26 +138,31 @@ static sluice_status reserve_somehow(const sl_swap_file *f, uint64_t bytes, cons
     return SLUICE_OK;
 }
 
-/* A transfer of one unit, which decides whether O_DIRECT works. */
-static sluice_status try_direct(sl_swap_file *f)
+/* A unit out and back; false with errno set. */
+static bool transfer_works(const sl_swap_file *f, void *unit)
 {
-    void *unit;
-    if (!f->direct) return SLUICE_OK;
-    if (posix_memalign(&unit, SL_SWAP_UNIT, SL_SWAP_UNIT) != 0)
-        return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory to try the swap file in %s", f->folder);
-    memset(unit, 0, SL_SWAP_UNIT);
-    bool works =
-        pwrite(f->fd, unit, SL_SWAP_UNIT, 0) == SL_SWAP_UNIT && pread(f->fd, unit, SL_SWAP_UNIT, 0) == SL_SWAP_UNIT;
+    if (refused("swap_write", f->folder) || pwrite(f->fd, unit, SL_SWAP_UNIT, 0) != SL_SWAP_UNIT) return false;
+    return !refused("swap_read", f->folder) && pread(f->fd, unit, SL_SWAP_UNIT, 0) == SL_SWAP_UNIT;
+}
+
+/* A transfer of one unit, which decides whether O_DIRECT works. */
+static sluice_status try_file(sl_swap_file *f)
+{
+    char *memory = sl_alloc(2 * SL_SWAP_UNIT, "a unit to try the swap file with");
+    if (memory == NULL) return SLUICE_ERR_NO_MEMORY;
+    void *unit = memory + (SL_SWAP_UNIT - (uintptr_t)memory % SL_SWAP_UNIT);
+    errno = EIO; /* of a short transfer */
+    bool works = transfer_works(f, unit);
+    if (!works && errno == EINVAL && f->direct) {
+        f->direct = false;
+        int flags = fcntl(f->fd, F_GETFL);
+        works = flags >= 0 && fcntl(f->fd, F_SETFL, flags & ~O_DIRECT) == 0 && transfer_works(f, unit);
+    }
     int error = errno;
-    free(unit);
+    sl_free(memory);
     if (works) return SLUICE_OK;
-    if (error != EINVAL)
-        return sl_fail(SLUICE_ERR_IO, "cannot use the swap file in %s: %s", f->folder, strerror(error));
-    f->direct = false;
-    int flags = fcntl(f->fd, F_GETFL);
-    if (flags < 0 || fcntl(f->fd, F_SETFL, flags & ~O_DIRECT) != 0)
-        return sl_fail(SLUICE_ERR_IO, "cannot use the swap file in %s: %s", f->folder, strerror(errno));
-    return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_IO, "cannot use the swap file in %s: %s; name another folder", f->folder,
+                   strerror(error));
 }
 
 static void tell_what_it_lacks(sl_swap_file *f, const sl_log *log)
@@ -182,7 +187,7 @@ static sluice_status make_file(const char *folder, uint64_t bytes, const sl_log 
     f->fd = open_somehow(folder, &f->direct);
     if (f->fd < 0) return open_failed(folder);
     SL_TRY(reserve_somehow(f, bytes, log));
-    SL_TRY(try_direct(f));
+    SL_TRY(try_file(f));
     tell_what_it_lacks(f, log);
     return SLUICE_OK;
 }
@@ -206,17 +211,17 @@ sluice_status sl_swap_files_make(const sl_swap_options *o, sl_swap_files *out)
     for (int i = 0; i < f.count; i++) {
         sluice_status st = make_file(o->folders[i], each, o->log, &f.file[i]);
         if (st == SLUICE_OK) continue;
-        sl_swap_files_close(&f);
+        sl_swap_files_close(&f, false);
         return st;
     }
     *out = f;
     return SLUICE_OK;
 }
 
-void sl_swap_files_close(sl_swap_files *f)
+void sl_swap_files_close(sl_swap_files *f, bool in_use)
 {
     for (int i = 0; f->file != NULL && i < f->count; i++) {
-        if (f->file[i].fd >= 0) close(f->file[i].fd);
+        if (f->file[i].fd >= 0 && !in_use) close(f->file[i].fd);
         sl_free(f->file[i].folder);
     }
     sl_free(f->file);
@@ -228,4 +233,13 @@ sl_swap_place sl_swap_place_of(const sl_swap_files *f, uint64_t offset)
     if (f->count == 1) return (sl_swap_place){ 0, offset, UINT64_MAX - offset };
     uint64_t stripe = offset / SL_SWAP_STRIPE, within = offset % SL_SWAP_STRIPE, count = (uint64_t)f->count;
     return (sl_swap_place){ (int)(stripe % count), stripe / count * SL_SWAP_STRIPE + within, SL_SWAP_STRIPE - within };
+}
+
+bool sl_swap_refused(const sl_swap_files *files, sl_swap_request *r, uint64_t *limit, bool *never)
+{
+    int answer = sl_io_ask(r->write ? "swap_write" : "swap_read", files->file[r->file].folder);
+    *never = answer == SL_IO_NEVER;
+    *limit = answer < 0 && !*never ? (uint64_t)-answer : UINT64_MAX;
+    if (answer > 0) r->result = -answer;
+    return answer > 0 || *never;
 }

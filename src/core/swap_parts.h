@@ -2,7 +2,10 @@
  *
  *   swap.c          opening, closing, the two calls
  *   swap_file.c     the unnamed files: making them, reserving space, where a byte of the arena lies
- *   swap_sum.c      the checksums in memory */
+ *   swap_sum.c      the checksums in memory
+ *   swap_move.c     a transfer: cuts it into requests, keeps many in flight, sums and verifies meanwhile
+ *   swap_threads.c  requests by threads
+ *   swap_uring.c    requests by io_uring, where it is built in */
 #ifndef SL_CORE_SWAP_PARTS_H
 #define SL_CORE_SWAP_PARTS_H
 
@@ -32,7 +35,8 @@ typedef struct sl_swap_place {
 } sl_swap_place;
 
 sluice_status sl_swap_files_make(const sl_swap_options *o, sl_swap_files *out);
-void sl_swap_files_close(sl_swap_files *f);
+/* `in_use`: a request may still be in them. Its descriptor must not become another file's, so the system closes them. */
+void sl_swap_files_close(sl_swap_files *f, bool in_use);
 sl_swap_place sl_swap_place_of(const sl_swap_files *f, uint64_t offset);
 
 /* The checksum of every unit of the arena, 0: never written, and the step in which units were last written. */
@@ -54,9 +58,53 @@ uint64_t sl_swap_sums_check(const sl_swap_sums *t, uint64_t offset, const void *
 bool sl_swap_sums_written(const sl_swap_sums *t, uint64_t offset);
 uint64_t sl_swap_sums_step(const sl_swap_sums *t, uint64_t offset);
 
+/* One request: neighbouring bytes of one file. */
+typedef struct sl_swap_request {
+    int file;
+    bool write;
+    char *memory;    /* of what is left to move, as are the next two */
+    uint64_t offset; /* in the file */
+    uint64_t bytes;  /* a multiple of SL_SWAP_UNIT */
+    uint64_t at;     /* the whole request: its place in the arena, ... */
+    uint64_t length; /* ... and its bytes */
+    int tries;       /* since bytes were last moved */
+    double started;  /* sl_now, of the newest try */
+    bool in_flight;  /* started and not taken yet */
+    int64_t result;  /* when taken: bytes moved, or an error number below 0 */
+} sl_swap_request;
+
+/* A way to have requests in flight. A queue is used by one thread at a time and serves one direction. */
+typedef struct sl_swap_queue sl_swap_queue;
+typedef struct sl_swap_engine {
+    const char *name;
+    /* A queue with `depth` requests, which it owns (sl_swap_engine.requests). `files` outlive it. */
+    sluice_status (*open)(const sl_swap_files *files, int depth, sl_swap_queue **out);
+    sl_swap_request *(*requests)(sl_swap_queue *q);
+    /* Does not fail: what goes wrong is the request's result. */
+    void (*start)(sl_swap_queue *q, sl_swap_request *r);
+    /* A request that has ended, its result set. Waits for one until sl_now() reaches `until`; NULL: none by then. */
+    sl_swap_request *(*take)(sl_swap_queue *q, double until);
+    /* Asks the system to give up all that is in flight; what it does give up is taken as any other. */
+    void (*cancel)(sl_swap_queue *q);
+    /* False: the memory is not pinned, which costs speed alone. */
+    bool (*pin)(sl_swap_queue *q, void *memory, uint64_t bytes);
+    /* Never waits for a request: where some are in flight, what they use is left to the system. */
+    void (*close)(sl_swap_queue *q);
+} sl_swap_engine;
+extern const sl_swap_engine sl_swap_threads;
+/* NULL: not built in. Its open fails where the kernel has none, or none that is new enough. */
+const sl_swap_engine *sl_swap_uring(void);
+
+/* What the hook of core/io.h wants of a request: true where it must not be made, its result set, or *never set where it is
+ * never to be answered. *limit: at most so many bytes count as moved. */
+bool sl_swap_refused(const sl_swap_files *files, sl_swap_request *r, uint64_t *limit, bool *never);
+
 /* One direction. */
 typedef struct sl_swap_lane {
     pthread_mutex_t busy; /* held during a transfer */
+    const sl_swap_engine *engine;
+    sl_swap_queue *queue; /* owned */
+    int depth;
     _Atomic uint64_t bytes, requests;
     _Atomic uint64_t nanoseconds;
 } sl_swap_lane;
@@ -71,6 +119,11 @@ struct sl_swap {
     sl_swap_sums sums;
     sl_swap_lane lane[SL_SWAP_LANES];
     _Atomic uint64_t end; /* highest end of a request that ended well */
+    _Atomic bool dead;    /* a request missed its deadline and could not be taken back */
 };
+
+/* Moves [offset, offset+bytes) of the arena from or to `data`. The lane is held. */
+sluice_status sl_swap_move(sl_swap *s, int direction, uint64_t offset, char *data, uint64_t bytes,
+                           const sl_swap_label *label);
 
 #endif

@@ -1,0 +1,258 @@
+/* swap_uring.c: requests of a swap store by io_uring.
+ *
+ * Every request is submitted as it is started: at a megabyte each, the system call costs nothing. Files are registered, and
+ * buffers where the caller names them and the limit of locked memory allows it. A kernel that is too old, or forbids io_uring
+ * (seccomp, kernel.io_uring_disabled), fails at opening, and threads do the work. */
+#include "core/swap_parts.h"
+
+#ifndef SLUICE_URING
+
+const sl_swap_engine *sl_swap_uring(void)
+{
+    return NULL;
+}
+
+#else
+
+#include <assert.h>
+#include <errno.h>
+#include <liburing.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/alloc.h"
+#include "core/io.h"
+#include "core/status.h"
+#include "core/thread.h"
+
+/* The kernel takes buffers of at most 1 GiB, and at most so many (io_uring_register(2)). */
+#define BUFFER_BYTES      ((uint64_t)1 << 30)
+#define MOST_BUFFERS      16384
+/* What a cancellation is known by; requests are known by their address. */
+#define OF_A_CANCELLATION UINT64_C(1)
+
+/* Beside each request: what the tests' hook wants of it. */
+typedef struct wish {
+    uint64_t limit; /* of bytes that count as moved */
+    bool refused;   /* its result is set and it was not submitted */
+    bool never;     /* it was not submitted, and is not to be answered */
+} wish;
+
+struct sl_swap_queue {
+    const sl_swap_files *files; /* borrowed */
+    int depth;
+    sl_swap_request *requests; /* owned, and the next two */
+    wish *wishes;
+    struct iovec *buffers; /* registered, in order of registration */
+    int buffer_count;
+    int refused; /* requests that wait to be taken */
+    struct io_uring ring;
+};
+
+static int index_of(const sl_swap_queue *q, const sl_swap_request *r)
+{
+    return (int)(r - q->requests);
+}
+
+static sluice_status make_ring(sl_swap_queue *q)
+{
+    /* Room for the cancellation of everything in flight. */
+    int error = sl_io_ask("io_uring", q->files->file[0].folder);
+    if (error == 0) error = -io_uring_queue_init((unsigned)q->depth * 2, &q->ring, 0);
+    if (error != 0) return sl_fail(SLUICE_ERR_FAILED, "this system refuses io_uring (%s)", strerror(error));
+    if ((q->ring.features & IORING_FEAT_EXT_ARG) == 0 || (q->ring.features & IORING_FEAT_NODROP) == 0) {
+        io_uring_queue_exit(&q->ring);
+        return sl_fail(SLUICE_ERR_FAILED, "the io_uring of this kernel is too old");
+    }
+    int descriptors[SL_SWAP_MAX_FOLDERS];
+    for (int i = 0; i < q->files->count; i++) descriptors[i] = q->files->file[i].fd;
+    error = -io_uring_register_files(&q->ring, descriptors, (unsigned)q->files->count);
+    if (error == 0) return SLUICE_OK;
+    io_uring_queue_exit(&q->ring);
+    return sl_fail(SLUICE_ERR_FAILED, "io_uring refuses the swap files (%s)", strerror(error));
+}
+
+static void free_queue(sl_swap_queue *q)
+{
+    sl_free(q->buffers);
+    sl_free(q->wishes);
+    sl_free(q->requests);
+    sl_free(q);
+}
+
+static sluice_status uring_open(const sl_swap_files *files, int depth, sl_swap_queue **out)
+{
+    sl_swap_queue *q = sl_alloc(sizeof *q, "queue of the swap files");
+    if (q == NULL) return SLUICE_ERR_NO_MEMORY;
+    q->files = files;
+    q->depth = depth;
+    q->requests = sl_alloc_array((size_t)depth, sizeof *q->requests, "requests of the swap files");
+    q->wishes = sl_alloc_array((size_t)depth, sizeof *q->wishes, "requests of the swap files");
+    sluice_status st = SLUICE_ERR_NO_MEMORY;
+    if (q->requests == NULL || q->wishes == NULL) goto free_it;
+    if ((st = make_ring(q)) != SLUICE_OK) goto free_it;
+    *out = q;
+    return SLUICE_OK;
+free_it:
+    free_queue(q);
+    return st;
+}
+
+/* The kernel ends what is in flight by itself, and keeps the pages until then. */
+static void uring_close(sl_swap_queue *q)
+{
+    io_uring_queue_exit(&q->ring);
+    free_queue(q);
+}
+
+static sl_swap_request *uring_requests(sl_swap_queue *q)
+{
+    return q->requests;
+}
+
+/* The registered buffer that all of a request lies in; -1: none. */
+static int buffer_of(const sl_swap_queue *q, const sl_swap_request *r)
+{
+    for (int i = 0; i < q->buffer_count; i++) {
+        const char *base = q->buffers[i].iov_base;
+        if (r->memory >= base && r->memory + r->bytes <= base + q->buffers[i].iov_len) return i;
+    }
+    return -1;
+}
+
+static void prepare(const sl_swap_queue *q, struct io_uring_sqe *e, const sl_swap_request *r)
+{
+    int buffer = buffer_of(q, r);
+    unsigned bytes = (unsigned)r->bytes;
+    if (r->write && buffer >= 0)
+        io_uring_prep_write_fixed(e, r->file, r->memory, bytes, r->offset, buffer);
+    else if (r->write)
+        io_uring_prep_write(e, r->file, r->memory, bytes, r->offset);
+    else if (buffer >= 0)
+        io_uring_prep_read_fixed(e, r->file, r->memory, bytes, r->offset, buffer);
+    else
+        io_uring_prep_read(e, r->file, r->memory, bytes, r->offset);
+    io_uring_sqe_set_flags(e, IOSQE_FIXED_FILE);
+    io_uring_sqe_set_data(e, (void *)r);
+}
+
+static void uring_start(sl_swap_queue *q, sl_swap_request *r)
+{
+    wish *w = &q->wishes[index_of(q, r)];
+    if ((w->refused = sl_swap_refused(q->files, r, &w->limit, &w->never))) {
+        if (!w->never) q->refused++;
+        return;
+    }
+    struct io_uring_sqe *e = io_uring_get_sqe(&q->ring);
+    assert(e != NULL); /* the ring is larger than all that can be in flight */
+    prepare(q, e, r);
+    io_uring_submit(&q->ring); /* what the kernel does not take now is submitted before the next wait */
+}
+
+/* One that the hook has refused. */
+static sl_swap_request *take_refused(sl_swap_queue *q)
+{
+    if (q->refused == 0) return NULL;
+    for (int i = 0; i < q->depth; i++) {
+        wish *w = &q->wishes[i];
+        if (!q->requests[i].in_flight || !w->refused || w->never) continue;
+        w->refused = false;
+        q->refused--;
+        return &q->requests[i];
+    }
+    return NULL;
+}
+
+/* The request that a completion is of; NULL: a cancellation's. */
+static sl_swap_request *take_completion(sl_swap_queue *q, struct io_uring_cqe *c)
+{
+    sl_swap_request *r = NULL;
+    if (c->user_data != OF_A_CANCELLATION) {
+        r = io_uring_cqe_get_data(c);
+        uint64_t limit = q->wishes[index_of(q, r)].limit;
+        r->result = c->res > 0 && (uint64_t)c->res > limit ? (int64_t)limit : c->res;
+    }
+    io_uring_cqe_seen(&q->ring, c);
+    return r;
+}
+
+/* Waits for a completion; false: none by `until`. Signals do not end the wait. */
+static bool wait_for_completion(sl_swap_queue *q, double until, struct io_uring_cqe **out)
+{
+    for (;;) {
+        double left = until - sl_now();
+        if (left <= 0) return io_uring_peek_cqe(&q->ring, out) == 0;
+        if (left > 3600) left = 3600; /* for ever, an hour at a time */
+        struct __kernel_timespec span = { (long long)left, (long long)((left - floor(left)) * 1e9) };
+        int error = -io_uring_submit_and_wait_timeout(&q->ring, out, 1, &span, NULL);
+        if (error <= 0 && *out != NULL) return true;
+        /* EAGAIN, EBUSY: no memory for requests just now. */
+        if (error != ETIME && error != EINTR) nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+    }
+}
+
+static sl_swap_request *uring_take(sl_swap_queue *q, double until)
+{
+    sl_swap_request *r = take_refused(q);
+    struct io_uring_cqe *c = NULL;
+    while (r == NULL) {
+        if (io_uring_peek_cqe(&q->ring, &c) != 0 && !wait_for_completion(q, until, &c)) return NULL;
+        r = take_completion(q, c);
+        c = NULL;
+    }
+    return r;
+}
+
+static void uring_cancel(sl_swap_queue *q)
+{
+    for (int i = 0; i < q->depth; i++) {
+        if (!q->requests[i].in_flight || q->wishes[i].refused) continue;
+        struct io_uring_sqe *e = io_uring_get_sqe(&q->ring);
+        if (e == NULL) break;
+        io_uring_prep_cancel(e, &q->requests[i], 0);
+        io_uring_sqe_set_data64(e, OF_A_CANCELLATION);
+    }
+    io_uring_submit(&q->ring);
+}
+
+/* All buffers are registered at once, so those of earlier calls again. */
+static bool uring_pin(sl_swap_queue *q, void *memory, uint64_t bytes)
+{
+    uint64_t more = (bytes + BUFFER_BYTES - 1) / BUFFER_BYTES;
+    if (more == 0) return true;
+    if (more > (uint64_t)(MOST_BUFFERS - q->buffer_count)) {
+        sl_fail(SLUICE_ERR_FAILED, "more than the kernel takes");
+        return false;
+    }
+    size_t old = (size_t)q->buffer_count * sizeof *q->buffers;
+    struct iovec *all = sl_realloc(q->buffers, old, old + more * sizeof *all, "buffers of the swap files");
+    if (all == NULL) return false;
+    q->buffers = all;
+    int count = q->buffer_count;
+    for (uint64_t at = 0; at < bytes; at += BUFFER_BYTES)
+        all[count++] = (struct iovec){ (char *)memory + at, bytes - at < BUFFER_BYTES ? bytes - at : BUFFER_BYTES };
+    if (q->buffer_count > 0) io_uring_unregister_buffers(&q->ring);
+    int error = -io_uring_register_buffers(&q->ring, all, (unsigned)count);
+    q->buffer_count = error == 0 ? count : 0;
+    if (error != 0) sl_fail(SLUICE_ERR_FAILED, "%s", strerror(error));
+    return error == 0;
+}
+
+static const sl_swap_engine uring_engine = {
+    .name = "io_uring",
+    .open = uring_open,
+    .requests = uring_requests,
+    .start = uring_start,
+    .take = uring_take,
+    .cancel = uring_cancel,
+    .pin = uring_pin,
+    .close = uring_close,
+};
+
+const sl_swap_engine *sl_swap_uring(void)
+{
+    return &uring_engine;
+}
+
+#endif
