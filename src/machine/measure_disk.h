@@ -1,0 +1,25 @@
+/* measure_disk.h: how fast the disks of the swap files are, through the swap store (core/swap.h), checksums included. */
+#ifndef SL_MACHINE_MEASURE_DISK_H
+#define SL_MACHINE_MEASURE_DISK_H
+
+#include "plan/rates.h"
+
+typedef struct sl_disk_bench {
+    const char *const *folders; /* one store over all of them, as a run has it */
+    int folder_count;
+    uint64_t bytes; /* that the store takes at most; fewer where the disk is slow or nearly full. 0: 512 MiB */
+    double seconds; /* that it takes, about; 0: 2 */
+    bool threads;   /* without io_uring */
+} sl_disk_bench;
+
+typedef struct sl_disk_rates {
+    sl_rates read, write;
+    /* While both run, a read takes 1 + read_slowdown times as long as alone; a write likewise. */
+    double read_slowdown, write_slowdown;
+} sl_disk_rates;
+
+/* Leaves nothing behind. Fails as sl_swap_open and transfers do. What disks and hypervisors keep in their own memory is
+ * read from there: a disk's cache larger than `bytes` makes reads look faster than those of a larger store. */
+sluice_status sl_measure_disk(const sl_disk_bench *b, sl_disk_rates *out);
+
+#endif
