@@ -10,7 +10,7 @@
 #include "core/thread.h"
 
 /* Requests of SL_SWAP_STRIPE bytes and a disk: 4 keep a fast one busy, more let it choose an order. */
-#define DEPTH_OF_A_DISK 8
+#define DEPTH_OF_A_DISK 16
 #define MAX_DEPTH       256
 /* Rings, requests and the stacks of threads of both directions. */
 #define QUEUE_BYTES ((uint64_t)1 << 20)

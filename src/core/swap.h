@@ -11,6 +11,7 @@
 #define SL_CORE_SWAP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/log.h"
@@ -76,5 +77,7 @@ void sl_swap_get_stats(const sl_swap *s, sl_swap_stats *out);
 
 /* Whether io_uring is built in. */
 bool sl_swap_uring_built_in(void);
+/* Whether the kernel lets this process use it as well; otherwise why not, for people. */
+bool sl_swap_uring_works(char *why, size_t bytes);
 
 #endif

@@ -1,25 +1,17 @@
 /* swap_sum.c: the checksums of a swap store, one for each unit, in memory.
  *
  * They never lie on the disk that they judge: a block that is stale, lost or of another place differs from what its entry
- * was made of, however consistent it is in itself. The identity of what is stored is mixed into the entry, so that a read of
- * another buffer's units is found as well. */
+ * was made of, however consistent it is in itself. The identity of what is stored is the seed, so that a read of another
+ * buffer's units is found as well. */
 #include <xxhash.h>
 
 #include "core/alloc.h"
 #include "core/swap_parts.h"
 
-/* The high word of a product in which every bit of the identity counts; any odd constants would do. */
-static uint64_t mix(uint64_t identity)
-{
-    identity = (identity ^ (identity >> 31)) * UINT64_C(0x9e3779b97f4a7c15);
-    identity = (identity ^ (identity >> 29)) * UINT64_C(0xbf58476d1ce4e5b9);
-    return identity ^ (identity >> 32);
-}
-
 /* 0 is the mark of a unit that was never written. */
-static uint64_t sum_of(const void *unit, uint64_t mixed)
+static uint64_t sum_of(const void *unit, const sl_swap_label *label)
 {
-    uint64_t sum = (uint64_t)XXH3_64bits(unit, SL_SWAP_UNIT) ^ mixed;
+    uint64_t sum = (uint64_t)XXH3_64bits_withSeed(unit, SL_SWAP_UNIT, label->identity);
     return sum == 0 ? 1 : sum;
 }
 
@@ -57,9 +49,9 @@ void sl_swap_sums_free(sl_swap_sums *t)
 void sl_swap_sums_set(sl_swap_sums *t, uint64_t offset, const void *data, uint64_t bytes, const sl_swap_label *label)
 {
     const char *unit = data;
-    uint64_t mixed = mix(label->identity), first = offset / SL_SWAP_UNIT, count = bytes / SL_SWAP_UNIT;
+    uint64_t first = offset / SL_SWAP_UNIT, count = bytes / SL_SWAP_UNIT;
     for (uint64_t i = 0; i < count; i++) {
-        t->sum[first + i] = sum_of(unit + i * SL_SWAP_UNIT, mixed);
+        t->sum[first + i] = sum_of(unit + i * SL_SWAP_UNIT, label);
         if (i == 0 || (first + i) % SL_SWAP_STEP_UNITS == 0)
             atomic_store_explicit(&t->step[(first + i) / SL_SWAP_STEP_UNITS], (uint32_t)label->step,
                                   memory_order_relaxed);
@@ -75,9 +67,8 @@ uint64_t sl_swap_sums_check(const sl_swap_sums *t, uint64_t offset, const void *
                             const sl_swap_label *label)
 {
     const char *unit = data;
-    uint64_t mixed = mix(label->identity);
     for (uint64_t at = 0; at < bytes; at += SL_SWAP_UNIT)
-        if (t->sum[(offset + at) / SL_SWAP_UNIT] != sum_of(unit + at, mixed)) return offset + at;
+        if (t->sum[(offset + at) / SL_SWAP_UNIT] != sum_of(unit + at, label)) return offset + at;
     return offset + bytes;
 }
 

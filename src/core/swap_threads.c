@@ -15,8 +15,8 @@
 #include "core/thread.h"
 
 /* More keep no disk busier, and each has a stack. */
-#define THREADS_OF_A_DISK 4
-#define MOST_THREADS      32
+#define THREADS_OF_A_DISK 8
+#define MOST_THREADS      64
 #define STACK_BYTES       ((size_t)128 << 10)
 
 /* Requests in order; never more than the queue's depth. */

@@ -3,6 +3,8 @@
  * Every request is submitted as it is started: at a megabyte each, the system call costs nothing. Files are registered, and
  * buffers where the caller names them and the limit of locked memory allows it. A kernel that is too old, or forbids io_uring
  * (seccomp, kernel.io_uring_disabled), fails at opening, and threads do the work. */
+#include <stdio.h>
+
 #include "core/swap_parts.h"
 
 #ifndef SLUICE_URING
@@ -10,6 +12,12 @@
 const sl_swap_engine *sl_swap_uring(void)
 {
     return NULL;
+}
+
+bool sl_swap_uring_works(char *why, size_t bytes)
+{
+    snprintf(why, bytes, "io_uring is not built in");
+    return false;
 }
 
 #else
@@ -55,19 +63,35 @@ static int index_of(const sl_swap_queue *q, const sl_swap_request *r)
     return (int)(r - q->requests);
 }
 
-static sluice_status make_ring(sl_swap_queue *q)
+/* A ring that has what is used here. */
+static sluice_status make_ring(const char *folder, unsigned entries, struct io_uring *ring)
+{
+    int error = sl_io_ask("io_uring", folder);
+    if (error == 0) error = -io_uring_queue_init(entries, ring, 0);
+    if (error != 0) return sl_fail(SLUICE_ERR_FAILED, "this system refuses io_uring (%s)", strerror(error));
+    if ((ring->features & IORING_FEAT_EXT_ARG) != 0 && (ring->features & IORING_FEAT_NODROP) != 0) return SLUICE_OK;
+    io_uring_queue_exit(ring);
+    return sl_fail(SLUICE_ERR_FAILED, "the io_uring of this kernel is too old");
+}
+
+bool sl_swap_uring_works(char *why, size_t bytes)
+{
+    struct io_uring ring;
+    if (make_ring("", 2, &ring) == SLUICE_OK) {
+        io_uring_queue_exit(&ring);
+        return true;
+    }
+    snprintf(why, bytes, "%s", sluice_error());
+    return false;
+}
+
+static sluice_status open_ring(sl_swap_queue *q)
 {
     /* Room for the cancellation of everything in flight. */
-    int error = sl_io_ask("io_uring", q->files->file[0].folder);
-    if (error == 0) error = -io_uring_queue_init((unsigned)q->depth * 2, &q->ring, 0);
-    if (error != 0) return sl_fail(SLUICE_ERR_FAILED, "this system refuses io_uring (%s)", strerror(error));
-    if ((q->ring.features & IORING_FEAT_EXT_ARG) == 0 || (q->ring.features & IORING_FEAT_NODROP) == 0) {
-        io_uring_queue_exit(&q->ring);
-        return sl_fail(SLUICE_ERR_FAILED, "the io_uring of this kernel is too old");
-    }
+    SL_TRY(make_ring(q->files->file[0].folder, (unsigned)q->depth * 2, &q->ring));
     int descriptors[SL_SWAP_MAX_FOLDERS];
     for (int i = 0; i < q->files->count; i++) descriptors[i] = q->files->file[i].fd;
-    error = -io_uring_register_files(&q->ring, descriptors, (unsigned)q->files->count);
+    int error = -io_uring_register_files(&q->ring, descriptors, (unsigned)q->files->count);
     if (error == 0) return SLUICE_OK;
     io_uring_queue_exit(&q->ring);
     return sl_fail(SLUICE_ERR_FAILED, "io_uring refuses the swap files (%s)", strerror(error));
@@ -91,7 +115,7 @@ static sluice_status uring_open(const sl_swap_files *files, int depth, sl_swap_q
     q->wishes = sl_alloc_array((size_t)depth, sizeof *q->wishes, "requests of the swap files");
     sluice_status st = SLUICE_ERR_NO_MEMORY;
     if (q->requests == NULL || q->wishes == NULL) goto free_it;
-    if ((st = make_ring(q)) != SLUICE_OK) goto free_it;
+    if ((st = open_ring(q)) != SLUICE_OK) goto free_it;
     *out = q;
     return SLUICE_OK;
 free_it:

@@ -6,6 +6,7 @@
 #include "comm/segment.h"
 #include "core/bytes.h"
 #include "core/output.h"
+#include "core/swap.h"
 #include "core/thread.h"
 #include "format/picture_file.h"
 #include "format/sound_file.h"
@@ -206,9 +207,9 @@ static void print_built_in(FILE *out)
     const char *pictures = sl_picture_formats(), *sounds = sl_sound_formats();
     fprintf(
         out,
-        "built in: backends cpu, null; communication self, local; formats json, safetensors, idx, cifar%s%s%s%s%s\n",
+        "built in: backends cpu, null; communication self, local; formats json, safetensors, idx, cifar%s%s%s%s%s%s\n",
         pictures[0] != '\0' ? ", " : "", pictures, sounds[0] != '\0' ? ", " : "", sounds,
-        sl_topology_built_in() ? "; hwloc" : "");
+        sl_topology_built_in() ? "; hwloc" : "", sl_swap_uring_built_in() ? "; io_uring" : "");
     if (strcmp(pictures, "png, jpeg") != 0)
         fprintf(out, "not built in: %s, so such images cannot be read\n",
                 pictures[0] == '\0'  ? "PNG and JPEG"
@@ -217,6 +218,7 @@ static void print_built_in(FILE *out)
     if (sounds[0] == '\0') fprintf(out, "not built in: libsndfile, so sounds cannot be read\n");
     fprintf(out, "loaded at run time where present: cuda, nccl, mpi\n");
     if (!sl_topology_built_in()) fprintf(out, "not built in: hwloc, so ranks are not bound to NUMA nodes\n");
+    if (!sl_swap_uring_built_in()) fprintf(out, "not built in: io_uring, so threads read and write swap files\n");
     fprintf(out, "not built in yet: disk tier\n");
 }
 

@@ -22,6 +22,7 @@
 #include "comm/plugin.h"
 #include "core/bytes.h"
 #include "core/quote.h"
+#include "core/swap.h"
 #include "core/thread.h"
 #include "format/picture_file.h"
 #include "format/sound_file.h"
@@ -313,6 +314,19 @@ static void look_at_mpi(patient *p, finding *f)
         "only for several machines: install openmpi-bin (to build: libopenmpi-dev); on one machine --ranks is enough");
 }
 
+static void look_at_swap_files(patient *p, finding *f)
+{
+    char why[256];
+    (void)p;
+    bool works = sl_swap_uring_works(why, sizeof why);
+    say(f, works ? LEVEL_OK : LEVEL_NOTE, "%s", works ? "read and written by io_uring" : why);
+    if (works) return;
+    advise(f, "threads do it, which costs more of the CPU: %s",
+           sl_swap_uring_built_in() ? "use Linux 5.11 or newer, and allow io_uring (sysctl kernel.io_uring_disabled=0; "
+                                      "container: --security-opt seccomp=unconfined)"
+                                    : "build where liburing-dev is installed");
+}
+
 static void look_at_formats(patient *p, finding *f)
 {
     const char *pictures = sl_picture_formats(), *sounds = sl_sound_formats();
@@ -466,6 +480,7 @@ static const struct check {
     { "GPU", look_at_gpus },
     { "GPU libraries", look_at_gpu_libraries },
     { "MPI", look_at_mpi },
+    { "swap files", look_at_swap_files },
     { "formats", look_at_formats },
     { "folder", look_at_folder },
     { "terminal", look_at_terminal },

@@ -202,6 +202,7 @@ TEST(devices_says_what_is_used_and_what_there_is)
     CHECK_CONTAINS(r.out, "for arenas that ranks share: ");
     CHECK_CONTAINS(r.out, "NUMA");
     CHECK_CONTAINS(r.out, "hwloc");
+    CHECK_CONTAINS(r.out, "io_uring");
     run_free(&r);
 }
 
