@@ -366,7 +366,7 @@ typedef struct sluice_optimizer {
 SLUICE_API void sluice_optimizer_init(sluice_optimizer *o, sluice_optimizer_kind kind);
 
 /* Where something lives: on the device, on the host, or wherever the plan finds best. */
-typedef enum { SLUICE_PLACE_AUTO, SLUICE_PLACE_DEVICE, SLUICE_PLACE_HOST } sluice_place;
+typedef enum { SLUICE_PLACE_AUTO, SLUICE_PLACE_DEVICE, SLUICE_PLACE_HOST, SLUICE_PLACE_DISK } sluice_place;
 typedef enum {
     SLUICE_ACTIVATIONS_AUTO,
     SLUICE_ACTIVATIONS_KEEP,
@@ -473,6 +473,12 @@ typedef struct sluice_options {
      * those before the step. */
     bool early_updates;
     int checkpoints; /* groups of layers that are recomputed together, each from one kept input; 0: auto */
+    /* The disk, for what neither the device nor the host holds (docs/disk.md): folders for swap files, on different disks
+     * where they are several, separated by ':'; NULL or "": there is no such tier. Borrowed during creation. */
+    const char *disk_path;
+    uint64_t disk_bytes;        /* budget; 0: what is free in these folders less 5 %, this rank's share of it */
+    sluice_place offload_place; /* where activations that leave the device go: HOST, DISK, or AUTO */
+    int64_t disk_chunk;         /* elements of an update through the disk at a time; 0: by the size of the model; for tests */
 } sluice_options;
 SLUICE_API void sluice_options_init(sluice_options *o);
 
@@ -489,7 +495,7 @@ typedef struct sluice_batch {
 
 typedef struct sluice_engine sluice_engine;
 
-/* Finishes and differentiates the graph, plans, reserves both arenas and initialises the parameters. The graph is
+/* Finishes and differentiates the graph, plans, reserves the arenas and initialises the parameters. The graph is
  * borrowed and must outlive the engine; it serves one engine. SLUICE_ERR_NO_FIT says how many bytes are missing and
  * what would help. */
 SLUICE_API sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *options, sluice_engine **out);

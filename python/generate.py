@@ -483,7 +483,7 @@ def setting_type(m: Variable, h: Header) -> str:
         return "Literal[" + ", ".join(f'"{w}"' for w in words(m.type, h.enums[m.type])) + "]"
     if m.type in h.structs:
         return m.type.removeprefix("sluice_").title().replace("_", "") + "Settings"
-    simple = {"double": "float", "float": "float", "bool": "bool"}
+    simple = {"double": "float", "float": "float", "bool": "bool", "const char *": "str"}
     if m.type not in simple and m.type not in ("int", "int64_t", "uint64_t"):
         raise SystemExit(f"{HEADER}: no setting type for {m.type} {m.name}")
     return simple.get(m.type, "int")

@@ -78,6 +78,7 @@ class sluice_place(IntEnum):
     SLUICE_PLACE_AUTO = 0
     SLUICE_PLACE_DEVICE = 1
     SLUICE_PLACE_HOST = 2
+    SLUICE_PLACE_DISK = 3
 
 
 class sluice_activations(IntEnum):
@@ -270,6 +271,10 @@ class sluice_options(ctypes.Structure):
     tf32: bool
     early_updates: bool
     checkpoints: int
+    disk_path: bytes | None
+    disk_bytes: int
+    offload_place: int
+    disk_chunk: int
 
 
 class sluice_array(ctypes.Structure):
@@ -639,6 +644,10 @@ sluice_options._fields_ = [
     ("tf32", ctypes.c_bool),
     ("early_updates", ctypes.c_bool),
     ("checkpoints", ctypes.c_int),
+    ("disk_path", ctypes.c_char_p),
+    ("disk_bytes", ctypes.c_uint64),
+    ("offload_place", ctypes.c_int),
+    ("disk_chunk", ctypes.c_int64),
 ]
 
 sluice_array._fields_ = [

@@ -105,7 +105,8 @@ def fill(struct: ctypes.Structure, settings: Mapping[str, Any], what: str, leave
             continue
         enum = ENUM_FIELDS.get(name, {}).get(key)
         try:
-            setattr(struct, key, word(enum, value, f"{what}: {key}") if enum else value)
+            text = not enum and isinstance(value, (str, os.PathLike))
+            setattr(struct, key, word(enum, value, f"{what}: {key}") if enum else encode(value) if text else value)
         except TypeError:
             raise UsageError(f"{what}: {key}: {value!r} is of the wrong type") from None
 

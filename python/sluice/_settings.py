@@ -13,7 +13,7 @@ WORDS: Dict[str, Dict[str, int]] = {
     "sluice_init_kind": {"zero": 0, "one": 1, "normal": 2, "uniform": 3},
     "sluice_rotary_scaling": {"default": 0, "linear": 1, "dynamic": 2, "llama3": 3, "yarn": 4},
     "sluice_optimizer_kind": {"sgd": 0, "adagrad": 1, "adam": 2, "adamw": 3, "lamb": 4, "lars": 5, "lion": 6, "rmsprop": 7},
-    "sluice_place": {"auto": 0, "device": 1, "host": 2},
+    "sluice_place": {"auto": 0, "device": 1, "host": 2, "disk": 3},
     "sluice_activations": {"auto": 0, "keep": 1, "recompute": 2, "offload": 3},
     "sluice_partition": {"layer": 0, "block": 1, "owner": 2, "weighted": 3},
     "sluice_states": {"f32": 0, "bf16": 1, "compact": 2},
@@ -25,7 +25,7 @@ ENUM_FIELDS: Dict[str, Dict[str, str]] = {
     "sluice_init": {"kind": "sluice_init_kind"},
     "sluice_rotary_options": {"scaling": "sluice_rotary_scaling"},
     "sluice_optimizer": {"kind": "sluice_optimizer_kind"},
-    "sluice_options": {"parameters": "sluice_place", "optimizer_state": "sluice_place", "activations": "sluice_activations", "partition": "sluice_partition", "precision": "sluice_dtype", "wire": "sluice_dtype", "states": "sluice_states", "device": "sluice_device"},
+    "sluice_options": {"parameters": "sluice_place", "optimizer_state": "sluice_place", "activations": "sluice_activations", "partition": "sluice_partition", "precision": "sluice_dtype", "wire": "sluice_dtype", "states": "sluice_states", "device": "sluice_device", "offload_place": "sluice_place"},
     "sluice_event": {"kind": "sluice_event_kind"},
     "sluice_run_status": {"state": "sluice_run_state"},
 }
@@ -90,8 +90,8 @@ class EngineSettings(TypedDict, total=False):
     # budgets; 0: what the machine and its cgroup allow; more does not fit
     device_bytes: int
     host_bytes: int
-    parameters: Literal["auto", "device", "host"]
-    optimizer_state: Literal["auto", "device", "host"]
+    parameters: Literal["auto", "device", "host", "disk"]
+    optimizer_state: Literal["auto", "device", "host", "disk"]
     activations: Literal["auto", "keep", "recompute", "offload"]
     # with RECOMPUTE: the kept layer inputs go to the host
     offload_checkpoints: bool
@@ -131,6 +131,16 @@ class EngineSettings(TypedDict, total=False):
     early_updates: bool
     # groups of layers that are recomputed together, each from one kept input; 0: auto
     checkpoints: int
+    # The disk, for what neither the device nor the host holds (docs/disk.md): folders for swap files, on
+    # different disks where they are several, separated by ':'; NULL or "": there is no such tier. Borrowed during
+    # creation.
+    disk_path: str
+    # budget; 0: what is free in these folders less 5 %, this rank's share of it
+    disk_bytes: int
+    # where activations that leave the device go: HOST, DISK, or AUTO
+    offload_place: Literal["auto", "device", "host", "disk"]
+    # elements of an update through the disk at a time; 0: by the size of the model; for tests
+    disk_chunk: int
 
 
 # Names of optimizers, for Optimizer(kind).

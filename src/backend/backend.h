@@ -53,9 +53,10 @@ typedef struct sl_device_options {
     /* Files that back the arenas of the first tiers, so that other processes can map them; 0 or negative: the device
      * maps private memory. Borrowed; the device empties them and sets their size. */
     int arena_files[SL_TIER_COUNT];
-    uint64_t nodes; /* NUMA nodes that arenas lie on, bit by bit (core/topology.h); 0: wherever they are first used */
-    int ordinal;    /* CUDA: which device */
-    bool tf32;      /* CUDA: products of f32 may round their operands to tf32 */
+    uint64_t nodes;  /* NUMA nodes that arenas lie on, bit by bit (core/topology.h); 0: wherever they are first used */
+    bool paged_host; /* the host arena begins at a page, also under guard: it is read and written past the page cache */
+    int ordinal;     /* CUDA: which device */
+    bool tf32;       /* CUDA: products of f32 may round their operands to tf32 */
 } sl_device_options;
 
 /* An arena that another process can map: `bytes` bytes from `offset` of the file, which need not be a page's start. */

@@ -33,8 +33,9 @@ typedef struct sl_device_settings {
     int threads; /* 0: this rank's share of the CPUs */
     bool tf32;   /* CUDA, F32: GEMMs may round their operands to tf32 */
     sl_gpu_comm comm;
-    bool guard;        /* poisoned arenas with guard pages */
-    bool null_backend; /* nothing is computed */
+    bool guard;            /* poisoned arenas with guard pages */
+    bool null_backend;     /* nothing is computed */
+    const char *disk_path; /* folders for swap files, separated by ':'; "" or NULL: there is no disk tier */
 } sl_device_settings;
 
 /* The settings of a run. A row of the option table writes straight into the struct that the part it is meant for uses;
@@ -112,6 +113,7 @@ typedef struct sl_settings {
         bool fp32_states, bf16_states;           /* DeepSpeed's names for precision.states */
         int64_t reduce_bucket, allgather_bucket; /* elements; -1: auto */
         bool cpu_offload, cpu_offload_param;     /* DeepSpeed's old names for plan.state and plan.parameters */
+        const char *state_path, *parameter_path; /* and for device.disk_path */
         bool cpu_checkpointing;                  /* DeepSpeed's name for recomputation with offloaded inputs */
     } given;
 } sl_settings;

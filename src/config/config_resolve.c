@@ -596,9 +596,58 @@ static void resolve_placement(const sluice_config *c, sl_settings *s)
 {
     if (s->given.cpu_offload && s->plan.state == SLUICE_PLACE_AUTO) s->plan.state = SLUICE_PLACE_HOST;
     if (s->given.cpu_offload_param && s->plan.parameters == SLUICE_PLACE_AUTO) s->plan.parameters = SLUICE_PLACE_HOST;
-    if (s->given.cpu_checkpointing) s->plan.offload_checkpoints = true;
+    if (s->given.cpu_checkpointing && s->plan.offload_to == SLUICE_PLACE_AUTO) s->plan.offload_to = SLUICE_PLACE_HOST;
+    s->plan.offload_checkpoints = s->plan.offload_to != SLUICE_PLACE_AUTO;
     if ((s->given.cpu_checkpointing || s->plan.checkpoints > 0) && !given(c, "activation_checkpointing.mode"))
         s->plan.activations = SLUICE_ACTIVATIONS_RECOMPUTE;
+}
+
+/* A setting that asks for the disk, and none that names one; NULL: there is none. */
+static const char *asks_for_disk(const sl_settings *s)
+{
+    if (s->plan.state == SLUICE_PLACE_DISK) return "zero_optimization.offload_optimizer.device";
+    if (s->plan.parameters == SLUICE_PLACE_DISK) return "zero_optimization.offload_param.device";
+    return s->plan.offload_to == SLUICE_PLACE_DISK ? "activation_checkpointing.device" : NULL;
+}
+
+static sluice_status check_disk(const sluice_config *c, const sl_settings *s)
+{
+    char where[SL_WHERE_BYTES] = "";
+    const char *key = asks_for_disk(s);
+    if (key == NULL || (s->device.disk_path != NULL && s->device.disk_path[0] != '\0')) return SLUICE_OK;
+    const sl_option *row = sl_option_find(sl_config_rows, sl_config_row_count, key);
+    if (c != NULL) sl_config_where(c, row, where, sizeof where);
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%s%s is \"nvme\", but no folder is given for swap files; name one on a fast local disk with "
+                   "memory.disk_path, or with nvme_path beside it",
+                   where, key);
+}
+
+/* Whether `name`, of `bytes` bytes, is one of `list`, which colons separate. */
+static bool is_listed(const char *list, const char *name, size_t bytes)
+{
+    for (; *list != '\0'; list += strcspn(list, ":"), list += *list == ':')
+        if (strcspn(list, ":") == bytes && memcmp(list, name, bytes) == 0) return true;
+    return false;
+}
+
+/* All folders that are named, each once. */
+static sluice_status resolve_disk(const sluice_config *c, sl_settings *s)
+{
+    const char *named[] = { s->device.disk_path, s->given.state_path, s->given.parameter_path };
+    size_t room = 1, used = 0;
+    for (int i = 0; i < 3; i++) room += strlen(named[i]) + 1;
+    char *all = sl_arena_alloc(&c->private_data->arena, room);
+    if (all == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < 3; i++)
+        for (const char *name = named[i]; *name != '\0';) {
+            size_t bytes = strcspn(name, ":");
+            if (bytes > 0 && !is_listed(all, name, bytes))
+                used += (size_t)snprintf(all + used, room - used, "%s%.*s", used > 0 ? ":" : "", (int)bytes, name);
+            name += bytes + (name[bytes] == ':');
+        }
+    s->device.disk_path = all;
+    return check_disk(c, s);
 }
 
 /* ---- All of it ---- */
@@ -624,6 +673,7 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     SL_TRY(resolve_schedule(c, &s));
     SL_TRY(resolve_model_and_data(c, &s));
     resolve_placement(c, &s);
+    SL_TRY(resolve_disk(c, &s));
     sl_config_write_notes(c, &s, log);
     *out = s;
     return SLUICE_OK;
@@ -702,6 +752,10 @@ sluice_status sl_settings_from_options(const sluice_options *o, sl_settings *out
     s.optim.optimizer.size = sizeof s.optim.optimizer;
     s.plan.partition_weights = o->partition_weights;
     s.plan.evaluation = o->evaluation;
+    s.plan.offload_checkpoints = o->offload_checkpoints || o->offload_place == SLUICE_PLACE_DISK;
+    if (s.plan.offload_checkpoints && s.plan.offload_to == SLUICE_PLACE_AUTO) s.plan.offload_to = SLUICE_PLACE_HOST;
+    if (s.device.disk_path == NULL) s.device.disk_path = "";
+    SL_TRY(check_disk(NULL, &s));
     SL_TRY(check_optimizer(NULL, &s.optim.optimizer));
     SL_TRY(settle_precision(NULL, "zero_optimization.states", &s));
     *out = s;

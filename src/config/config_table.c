@@ -9,6 +9,7 @@
  *
  *     SAME, MODEL, FREE(why)   on --resume: must stay; must stay as far as the graph is another by it; may change
  *     READS, WRITES, FOLDER    TEXT: the path of a file or folder, and what a run does with it
+ *     PATHS                    TEXT: folders, separated by colons; a list of them is one text
  *     OPTION(member)           member of sluice_options that sets the same in the C API
  *     VALUES(...)              CHOICE: what each choice is stored as, where that is not its index
  *     ZERO_IS_AUTO             a number that is "auto" is stored as 0, not as -1
@@ -35,6 +36,7 @@
 #define READS         .file = SL_FILE_READ
 #define WRITES        .file = SL_FILE_WRITE
 #define FOLDER        .file = SL_FILE_FOLDER
+#define PATHS         .is_paths = true
 #define VALUES(...)                                                                                                    \
     .values = (const int[])                                                                                            \
     {                                                                                                                  \
@@ -93,7 +95,7 @@
 /* Notes that several rows share. */
 #define COLLECTIVES  "the plan decides which collectives there are and when they run"
 #define PLANNED      "addresses, order and movement are decided by the plan"
-#define STATE_DISK   "the disk tier is not built in yet"
+#define SWAPPED      "transfers from and to the disk are cut, queued and overlapped by the plan and the swap store"
 #define WITH(key_)   "takes effect with " key_ ", which is not built in yet"
 #define IMPORT       "nothing is sent from here; whoever imports TensorBoard's files says where they go"
 #define UNSCALED     "bf16 has the range of fp32 and needs no loss scale"
@@ -775,32 +777,38 @@ const sl_option sl_config_rows[] = {
            "Type of the optimizer's moments; `compact`: 8 bits with a scale per 1,024 elements, embeddings, norms and "
            "biases in fp32. bf16 and compact round at random and change the numbers a little.",
            SAME, OPTION(states)),
-    CHOICE("zero_optimization.offload_optimizer.device", "auto", plan.state, "auto|none|cpu|nvme!",
-           "Offload the optimizer state: keep it in host memory (cpu) and update there; auto: the plan chooses.",
-           FREE(NO_BITS), OPTION(optimizer_state)),
+    CHOICE(
+        "zero_optimization.offload_optimizer.device", "auto", plan.state, "auto|none|cpu|nvme",
+        "Offload the optimizer state: keep it in host memory (cpu) or in swap files (nvme, see `memory.disk_path`) and "
+        "update on the host; auto: the plan chooses, and takes the disk for what the host cannot hold.",
+        FREE(NO_BITS), OPTION(optimizer_state)),
     REAL_AUTO("zero_optimization.offload_optimizer.ratio", "1.0", plan.state_ratio, 0, 1,
-              "With device cpu: share of the optimizer state that is offloaded.", FREE(NO_BITS), OPTION(state_ratio)),
-    NOTED("zero_optimization.offload_optimizer.nvme_path", STRING, "", STATE_DISK),
+              "With device cpu or nvme: share of the optimizer state that is offloaded.", FREE(NO_BITS),
+              OPTION(state_ratio)),
+    TEXT("zero_optimization.offload_optimizer.nvme_path", "", given.state_path,
+         "DeepSpeed's name for `memory.disk_path`; where both offloads name folders, all of them are used for both.",
+         FREE(NO_BITS), PATHS),
     NOTED("zero_optimization.offload_optimizer.pin_memory", BOOL, "true",
           "host memory is reserved once and needs no pinning on a CPU"),
     NOTED("zero_optimization.offload_optimizer.buffer_count", INT, "4", PLANNED),
-    NOTED("zero_optimization.offload_optimizer.pipeline_read", BOOL, "false", STATE_DISK),
-    NOTED("zero_optimization.offload_optimizer.pipeline_write", BOOL, "false", STATE_DISK),
-    NOTED("zero_optimization.offload_optimizer.pipeline", BOOL, "false", STATE_DISK),
-    NOTED("zero_optimization.offload_optimizer.fast_init", BOOL, "false", STATE_DISK),
+    NOTED("zero_optimization.offload_optimizer.pipeline_read", BOOL, "false", SWAPPED),
+    NOTED("zero_optimization.offload_optimizer.pipeline_write", BOOL, "false", SWAPPED),
+    NOTED("zero_optimization.offload_optimizer.pipeline", BOOL, "false", SWAPPED),
+    NOTED("zero_optimization.offload_optimizer.fast_init", BOOL, "false", SWAPPED),
     NOTED("zero_optimization.offload_optimizer.super_offload", BOOL, "false",
           "updates are exact; see zero_optimization.update"),
     NOTED("zero_optimization.offload_optimizer.cpuadam_cores_perc", DOUBLE, "0.8", "the update uses all of `threads`"),
-    CHOICE("zero_optimization.offload_param.device", "auto", plan.parameters, "auto|none|cpu|nvme!",
-           "Offload the parameters: keep them in host memory (cpu) and copy them in for every use; auto: the plan "
-           "chooses.",
+    CHOICE("zero_optimization.offload_param.device", "auto", plan.parameters, "auto|none|cpu|nvme",
+           "Offload the parameters: keep them in host memory (cpu) or in swap files (nvme) and copy them in for every "
+           "use; auto: the plan chooses, and takes the disk for what the host cannot hold.",
            FREE(NO_BITS), OPTION(parameters)),
-    NOTED("zero_optimization.offload_param.nvme_path", STRING, "", STATE_DISK),
+    TEXT("zero_optimization.offload_param.nvme_path", "", given.parameter_path,
+         "DeepSpeed's name for `memory.disk_path`.", FREE(NO_BITS), PATHS),
     NOTED("zero_optimization.offload_param.pin_memory", BOOL, "true",
           "host memory is reserved once and needs no pinning on a CPU"),
     NOTED("zero_optimization.offload_param.buffer_count", INT, "5", PLANNED),
     NOTED("zero_optimization.offload_param.buffer_size", INT, "1e8", PLANNED),
-    NOTED("zero_optimization.offload_param.max_in_cpu", INT, "1e9", STATE_DISK),
+    NOTED("zero_optimization.offload_param.max_in_cpu", INT, "1e9", "memory.host bounds what is kept there, in bytes"),
     FLAG_AUTO("zero_optimization.cpu_offload", "false", given.cpu_offload,
               "DeepSpeed's old name for `offload_optimizer.device` cpu.", FREE(NO_BITS)),
     FLAG_AUTO("zero_optimization.cpu_offload_param", "false", given.cpu_offload_param,
@@ -843,7 +851,7 @@ const sl_option sl_config_rows[] = {
     NOTED("zero_optimization.leaf_module.*", STRING, "", "memory.levels sets what moves together"),
     NOTED("zero_optimization.sdma_allgather", BOOL, "false", COLLECTIVES),
     NOTED("zero_optimization.sdma_allgather_max_numel", INT, "", COLLECTIVES),
-    NOTED("zero_optimization.save_muon_momentum_buffer_in_memory", BOOL, "false", STATE_DISK),
+    NOTED("zero_optimization.save_muon_momentum_buffer_in_memory", BOOL, "false", PLANNED),
     NOTED("zero_optimization.memory_efficient_linear", BOOL, "true", PLANNED),
     NOTED("zero_optimization.zero_hpz_partition_size", INT, "1",
           "parameters are cut over all ranks; a second copy by node is not built in"),
@@ -872,13 +880,13 @@ const sl_option sl_config_rows[] = {
     UNBUILT("zero_optimization.zenflow.auto_ratio", DOUBLE, "", "ZenFlow: threshold of its automatic interval."),
     UNBUILT("zero_optimization.zenflow.full_warm_up_rounds", INT, "", "ZenFlow: plain steps at the start."),
     UNBUILT("zero_optimization.zenflow.pt_reserved_cores_perc", DOUBLE, "", "ZenFlow: share of the cores it leaves."),
-    NOTED("aio.block_size", INT, "1048576", STATE_DISK),
-    NOTED("aio.queue_depth", INT, "8", STATE_DISK),
-    NOTED("aio.intra_op_parallelism", INT, "1", STATE_DISK),
-    NOTED("aio.thread_count", INT, "1", STATE_DISK),
-    NOTED("aio.single_submit", BOOL, "false", STATE_DISK),
-    NOTED("aio.overlap_events", BOOL, "true", STATE_DISK),
-    NOTED("aio.use_gds", BOOL, "false", STATE_DISK),
+    NOTED("aio.block_size", INT, "1048576", SWAPPED),
+    NOTED("aio.queue_depth", INT, "8", SWAPPED),
+    NOTED("aio.intra_op_parallelism", INT, "1", SWAPPED),
+    NOTED("aio.thread_count", INT, "1", SWAPPED),
+    NOTED("aio.single_submit", BOOL, "false", SWAPPED),
+    NOTED("aio.overlap_events", BOOL, "true", SWAPPED),
+    NOTED("aio.use_gds", BOOL, "false", SWAPPED),
 
     /* ---- activations, memory ---- */
     CHOICE(
@@ -886,11 +894,15 @@ const sl_option sl_config_rows[] = {
         "What becomes of activations between forward and backward: kept (none), recomputed, or offloaded to the host; "
         "auto: the plan chooses for each layer.",
         FREE(NO_BITS), OPTION(activations)),
-    CHOICE("activation_checkpointing.device", "device", plan.offload_checkpoints, "device|cpu",
-           "With recompute: where the kept layer inputs wait; cpu: offloaded to the host.", FREE(NO_BITS),
-           OPTION(offload_checkpoints)),
+    CHOICE(
+        "activation_checkpointing.device", "device", plan.offload_to, "device|cpu|nvme",
+        "With recompute: where the kept layer inputs wait; cpu: offloaded to the host; nvme: through it to swap files "
+        "(`memory.disk_path`). Activations that are offloaded whole go there, too; device: they go to the host, and to "
+        "the disk where that cannot hold them.",
+        FREE(NO_BITS), VALUES(SLUICE_PLACE_AUTO, SLUICE_PLACE_HOST, SLUICE_PLACE_DISK), OPTION(offload_place)),
     FLAG_AUTO("activation_checkpointing.cpu_checkpointing", "false", given.cpu_checkpointing,
-              "True: `device` is cpu, and `mode` is recompute unless it is given.", FREE(NO_BITS)),
+              "True: `device` is cpu, and `mode` is recompute unless it is given.", FREE(NO_BITS),
+              NAMED_OPTION(offload_checkpoints)),
     NOTED("activation_checkpointing.partition_activations", BOOL, "false",
           "every rank computes other samples, so no activation is held twice"),
     NOTED("activation_checkpointing.contiguous_memory_optimization", BOOL, "false", PLANNED),
@@ -910,7 +922,20 @@ const sl_option sl_config_rows[] = {
          "Host memory that a rank may use for what is offloaded; auto: what is free. train refuses more than there is, "
          "plan plans for it.",
          FREE(NO_BITS), OPTION(host_bytes)),
-    UNBUILT("memory.disk", SIZE, "auto", "Bytes on disk."),
+    SIZE("memory.disk", plan.budget[SL_TIER_DISK], 1,
+         "Bytes of swap files that a rank may use, in the folders of `memory.disk_path`; auto: its share of what is "
+         "free "
+         "there, less 5 %.",
+         FREE(NO_BITS), OPTION(disk_bytes)),
+    TEXT("memory.disk_path", "", device.disk_path,
+         "Folders for swap files, on a fast local disk each: one, or several separated by `:` or in a list, over which "
+         "transfers are striped. Nothing of them is left after the run. Without any there is no disk tier.",
+         FREE(NO_BITS), PATHS, OPTION(disk_path)),
+    COUNT_TO(
+        "memory.disk_chunk", "auto", plan.disk_chunk, 1, EXACT,
+        "Elements of a layer whose state is brought from the disk, updated and written back at a time; auto: by the "
+        "size of the model.",
+        FREE(NO_BITS), ZERO_IS_AUTO, OPTION(disk_chunk)),
     COUNT_TO("memory.levels", "auto", plan.levels, 1, 1e6,
              "Number of groups of layers that are moved together; auto: chosen with the stage.", FREE(NO_BITS),
              ZERO_IS_AUTO, OPTION(levels)),
@@ -1092,7 +1117,7 @@ _Static_assert(SLUICE_PARTITION_LAYER == 0 && SLUICE_PARTITION_BLOCK == 1 && SLU
                "choices of zero_optimization.partition are in the order of sluice_partition");
 _Static_assert(SLUICE_STATES_F32 == 0 && SLUICE_STATES_BF16 == 1 && SLUICE_STATES_COMPACT == 2,
                "choices of zero_optimization.states are in the order of sluice_states");
-_Static_assert(SLUICE_PLACE_AUTO == 0 && SLUICE_PLACE_DEVICE == 1 && SLUICE_PLACE_HOST == 2,
+_Static_assert(SLUICE_PLACE_AUTO == 0 && SLUICE_PLACE_DEVICE == 1 && SLUICE_PLACE_HOST == 2 && SLUICE_PLACE_DISK == 3,
                "choices of offload_*.device are in the order of sluice_place");
 _Static_assert(SLUICE_ACTIVATIONS_AUTO == 0 && SLUICE_ACTIVATIONS_KEEP == 1 && SLUICE_ACTIVATIONS_RECOMPUTE == 2 &&
                    SLUICE_ACTIVATIONS_OFFLOAD == 3,

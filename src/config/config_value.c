@@ -11,6 +11,7 @@
 #include "core/bytes.h"
 #include "core/status.h"
 #include "format/json.h"
+#include "format/text_buffer.h"
 
 /* Whole numbers up to here are exact as doubles, so that 5e8 may stand for 500000000. */
 #define EXACT_DOUBLE 9007199254740992.0
@@ -148,6 +149,26 @@ static bool is_number(const char *text, int64_t *out)
     return end != text && *end == '\0';
 }
 
+/* A list of paths as one text. */
+static sluice_status join_paths(const sl_option *row, const json_t *json, const char *where, sl_arena *arena,
+                                sl_config_value *out)
+{
+    sl_text text = { .data = NULL };
+    sl_text_add(&text, "%s", "");
+    for (size_t i = 0; i < json_array_size(json); i++) {
+        const char *path = json_string_value(json_array_get(json, i));
+        if (path == NULL || strchr(path, ':') != NULL) {
+            sl_text_free(&text);
+            return refuse(row, json, where);
+        }
+        sl_text_add(&text, "%s%s", i > 0 ? ":" : "", path);
+    }
+    sluice_status st = sl_text_status(&text);
+    if (st == SLUICE_OK) st = copy_text(text.data, arena, out);
+    sl_text_free(&text);
+    return st;
+}
+
 /* Text rows: a string, one of the choices where the row has some, or where it has a range a whole number in it, which
  * may come in quotes. */
 static sluice_status read_string(const sl_option *row, const json_t *json, const char *where, sl_arena *arena,
@@ -155,6 +176,7 @@ static sluice_status read_string(const sl_option *row, const json_t *json, const
 {
     char digits[32];
     int64_t number;
+    if (row->is_paths && json_is_array(json)) return join_paths(row, json, where, arena, out);
     if (json_is_string(json) && row->choices != NULL) {
         char name[CHOICE_BYTES];
         int index;
@@ -426,6 +448,7 @@ sluice_status sl_config_value_from_option(const sl_option *row, const sluice_opt
     char expected[600], given[64];
     int32_t number = 0;
     load_field(row, at, row->option_bytes, out);
+    if (row->type == SL_OPT_STRING && out->text == NULL) out->text = "";
     if (takes(row, out)) return SLUICE_OK;
     if (row->option_bytes == sizeof number) memcpy(&number, at, sizeof number);
     if (row->type == SL_OPT_DOUBLE || row->type == SL_OPT_PAIR)

@@ -61,6 +61,7 @@ typedef struct sl_option {
     bool auto_is_zero;  /* a number that is "auto" is stored as 0, not as -1 */
     bool false_is_auto; /* false says nothing, as null does */
     bool negated;       /* SL_OPT_BOOL: stored as its opposite */
+    bool is_paths;      /* SL_OPT_STRING: paths separated by ':'; a list of strings is one such text */
     sl_file_role file;
     /* "auto": the argument of Hugging Face's Trainer that it stands for there, and that argument's default; NULL: it
      * stands for nothing elsewhere. */

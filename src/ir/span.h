@@ -7,9 +7,10 @@
 #ifndef SL_IR_SPAN_H
 #define SL_IR_SPAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-typedef enum { SL_TIER_DEVICE, SL_TIER_HOST, SL_TIER_COUNT } sl_tier;
+typedef enum { SL_TIER_DEVICE, SL_TIER_HOST, SL_TIER_DISK, SL_TIER_COUNT } sl_tier;
 
 /* In-order queues of work. */
 typedef enum {
@@ -18,15 +19,20 @@ typedef enum {
     SL_STREAM_TO_HOST,
     SL_STREAM_COMM,
     SL_STREAM_UPDATE, /* the optimizer on the host's CPU */
+    SL_STREAM_DISK_READ,
+    SL_STREAM_DISK_WRITE,
     SL_STREAM_COUNT
 } sl_stream;
 
-typedef enum { SL_LINK_TO_DEVICE, SL_LINK_TO_HOST, SL_LINK_COUNT } sl_link;
+/* The disk is reached from the host alone. */
+typedef enum { SL_LINK_TO_DEVICE, SL_LINK_TO_HOST, SL_LINK_DISK_READ, SL_LINK_DISK_WRITE, SL_LINK_COUNT } sl_link;
 
 typedef struct sl_tier_row {
     const char *name;    /* for people: "device" */
     const char *setting; /* its budget: "memory.device" */
     char letter;         /* in the list of a plan's steps */
+    bool in_memory;      /* its arena is memory that a backend reserves; otherwise files (core/swap.h) */
+    uint64_t alignment;  /* of offsets in its arena */
 } sl_tier_row;
 
 typedef struct sl_link_row {
@@ -34,6 +40,9 @@ typedef struct sl_link_row {
     sl_stream stream; /* on which its copies are queued; no other link has it */
     const char *name; /* for people: "to device" */
 } sl_link_row;
+
+/* Offsets, lengths and addresses of what is moved to the disk and back are multiples of it. */
+#define SL_DISK_UNIT ((uint64_t)4096)
 
 extern const sl_tier_row sl_tiers[SL_TIER_COUNT];
 extern const sl_link_row sl_links[SL_LINK_COUNT];

@@ -89,7 +89,7 @@ void sl_machine_describe_cuda(const sl_cuda_facts *facts, sl_machine *m)
     m->gemm_16bit_flops = units * c->gemm_16bit;
     m->attention_fraction = c->attention_fraction;
     m->device_bytes_per_second = units * c->memory;
-    for (int k = 0; k < SL_LINK_COUNT; k++) m->link_bytes_per_second[k] = c->link;
+    sl_machine_set_links(m, c->link);
     if (m->update_bytes_per_second < LEAST_UPDATE_RATE) m->update_bytes_per_second = LEAST_UPDATE_RATE;
     m->link_latency = 10e-6;
     m->kernel_latency = 3e-6;

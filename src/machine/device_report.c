@@ -172,6 +172,7 @@ static void print_rates(const sl_machine_description *d, FILE *out)
     fprintf(out, "  kernels, streaming   %8.1f GB/s\n", m->device_bytes_per_second / 1e9);
     for (int k = 0; k < SL_LINK_COUNT; k++) {
         char link[32];
+        if (!sl_tiers[sl_links[k].from].in_memory || !sl_tiers[sl_links[k].to].in_memory) continue;
         snprintf(link, sizeof link, "%s to %s", sl_tiers[sl_links[k].from].name, sl_tiers[sl_links[k].to].name);
         fprintf(out, "  %-20s %8.1f GB/s\n", link, m->link_bytes_per_second[k] / 1e9);
     }

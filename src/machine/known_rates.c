@@ -40,7 +40,7 @@ void sl_known_rates(const sl_known_gpu *g, sl_machine *m)
     for (int op = 0; op < SL_OP_COUNT; op++) m->share[op] = sl_is_matrix_op((sl_op)op) ? 1 : VECTOR_SHARE;
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) m->share[shares[i].op] = shares[i].share[g->kernels];
     m->share[SL_OP_UPDATE] = 1;
-    for (int k = 0; k < SL_LINK_COUNT; k++) m->link_bytes_per_second[k] = 1e9 * g->link_gb_per_second;
+    sl_machine_set_links(m, 1e9 * g->link_gb_per_second);
     m->link_latency = 10e-6;
     m->kernel_latency = 3e-6;
     m->copies_overlap = true;

@@ -178,7 +178,7 @@ static void set_budget(sl_plan_options *o, sl_tier t, uint64_t room, uint64_t ou
     o->automatic[t] = told == 0;
     o->budget[t] = told == 0 ? room : told > outside ? told - outside : 1;
     if (told > room + outside && short_of->keys == NULL)
-        *short_of = (sl_shortage){ sl_tiers[t].setting, told, room + outside, false, on_device };
+        *short_of = (sl_shortage){ sl_tiers[t].setting, told, room + outside, false, on_device, false };
 }
 
 void sl_machine_budgets(sl_plan_options *o, uint64_t room, sl_shortage *short_of)
@@ -189,7 +189,7 @@ void sl_machine_budgets(sl_plan_options *o, uint64_t room, sl_shortage *short_of
     uint64_t device = o->told[SL_TIER_DEVICE], host = o->told[SL_TIER_HOST];
     bool one = device <= room || host <= room; /* at most one of them is too much by itself */
     if (device > 0 && host > 0 && device + host > room && (short_of->keys == NULL || !one))
-        *short_of = (sl_shortage){ "memory.device and memory.host", device + host, room, true, false };
+        *short_of = (sl_shortage){ "memory.device and memory.host", device + host, room, true, false, false };
     /* an automatic host tier gets what the device leaves */
     o->budget_together = short_of->keys == NULL ? room : o->budget[SL_TIER_DEVICE] + o->budget[SL_TIER_HOST];
 }
@@ -264,7 +264,7 @@ void sl_machine_describe(sl_isa isa, int threads, sl_machine *m)
     m->gemm_16bit_flops = gemm_per_thread[isa].bf16 * threads;
     m->vector_flops = m->gemm_flops / 8;
     m->device_bytes_per_second = m->update_bytes_per_second = memory_bytes_per_second(threads);
-    for (int k = 0; k < SL_LINK_COUNT; k++) m->link_bytes_per_second[k] = 8e9;
+    sl_machine_set_links(m, 8e9);
     m->copies_overlap = threads > 1;
     m->kernels_take_turns = true;
 }

@@ -30,6 +30,7 @@ typedef struct sl_shortage {
     uint64_t told, has; /* bytes; of both keys the sum */
     bool both;          /* keys are two */
     bool on_device;     /* of a memory that the device has for itself */
+    bool on_disk;       /* of the folders for swap files */
 } sl_shortage;
 
 /* Budgets as they are told; those that are 0 become `room`. On the CPU both tiers are RAM, so together they may not take

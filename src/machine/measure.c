@@ -341,7 +341,7 @@ static sluice_status fit_regions(sl_comm *comm, const sl_device_choice *device, 
     }
     SL_TRY(agree_on_regions(comm, s));
     for (int t = 0; t < SL_TIER_COUNT; t++)
-        if (s->region[t] < SL_BENCH_LEAST_REGION(s->discrete))
+        if (sl_tiers[t].in_memory && s->region[t] < SL_BENCH_LEAST_REGION(s->discrete))
             return sl_fail(
                 SLUICE_ERR_NO_MEMORY,
                 "not enough free memory on the %s to measure with: end other programs, or measure with fewer "

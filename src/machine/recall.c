@@ -77,7 +77,7 @@ static void keep(const sl_recall *r, const sl_machine *rates, double seconds)
                                  .threads = r->threads,
                                  .isa = r->isa,
                                  .is_cuda = r->device->is_cuda };
-    for (int t = 0; t < SL_TIER_COUNT; t++) d.rates.capacity[t] = sl_memory_available();
+    for (int t = SL_TIER_DEVICE; t <= SL_TIER_HOST; t++) d.rates.capacity[t] = sl_memory_available();
     if (d.is_cuda) {
         d.rates.capacity[SL_TIER_DEVICE] = r->device->facts.total_bytes;
         snprintf(d.gpu, sizeof d.gpu, "%s", r->device->facts.name);

@@ -28,9 +28,14 @@ typedef struct packer {
     sl_live_fit live_fit;
 } packer;
 
+static uint64_t alignment_of(const packer *k)
+{
+    return sl_tiers[k->tier].alignment;
+}
+
 static uint64_t aligned_bytes(const packer *k, int index)
 {
-    return sl_align_up(k->p->buffers[k->order[index]].bytes, SL_ALIGNMENT);
+    return sl_align_up(k->p->buffers[k->order[index]].bytes, alignment_of(k));
 }
 
 /* Times are counted in births: two lives have a step in common exactly when one of them begins within the other. */
@@ -48,7 +53,7 @@ static sluice_status place_one(packer *k, const sl_buffer *b, uint64_t *offset)
     bool stays = k->holds && (b->kind == SL_BUFFER_GRADIENTS || b->kind == SL_BUFFER_NORM);
     int first = stays ? 0 : k->births[b->first] - 1;
     int last = (stays ? k->births[k->p->step_count - 1] : k->births[b->last]) - 1;
-    return sl_first_fit_place(&k->fit, sl_align_up(b->bytes, SL_ALIGNMENT), first, last, offset);
+    return sl_first_fit_place(&k->fit, sl_align_up(b->bytes, alignment_of(k)), first, last, offset);
 }
 
 /* Links the buffers by their last steps: dies[step] is the first of them, by its index in `order` plus 1, and
@@ -138,9 +143,9 @@ static void place_permanents(packer *k)
             k->order[k->count++] = i;
             continue;
         }
-        b->offset = end;
-        peak = end + b->bytes;
-        end = sl_align_up(peak, SL_ALIGNMENT);
+        b->offset = b->paged ? sl_align_up(end, SL_DISK_UNIT) : end;
+        peak = b->offset + b->bytes;
+        end = sl_align_up(peak, alignment_of(k));
     }
     k->base = end;
     k->p->totals.peak[k->tier] = peak;
@@ -205,8 +210,8 @@ static uint64_t least_peak(packer *k)
     memset(live, 0, ((size_t)k->p->step_count + 1) * sizeof *live);
     for (int i = 0; i < k->count; i++) {
         const sl_buffer *b = &k->p->buffers[k->order[i]];
-        live[b->first] += sl_align_up(b->bytes, SL_ALIGNMENT);
-        live[b->last + 1] -= sl_align_up(b->bytes, SL_ALIGNMENT); /* sums are never negative, though terms wrap */
+        live[b->first] += sl_align_up(b->bytes, alignment_of(k));
+        live[b->last + 1] -= sl_align_up(b->bytes, alignment_of(k)); /* sums are never negative, though terms wrap */
     }
     for (int i = 0; i < k->p->step_count; i++) {
         now += live[i];
@@ -214,7 +219,7 @@ static uint64_t least_peak(packer *k)
     }
     for (int i = 0; i < k->count; i++) {
         const sl_buffer *b = &k->p->buffers[k->order[i]];
-        uint64_t over = sl_align_up(b->bytes, SL_ALIGNMENT) - b->bytes;
+        uint64_t over = sl_align_up(b->bytes, alignment_of(k)) - b->bytes;
         if (b->first <= moment && moment <= b->last && over > padding) padding = over;
     }
     return most == 0 ? k->p->totals.peak[k->tier] : k->base + most - padding;

@@ -192,10 +192,11 @@ static void start_ready(clocks *c)
 /* ---- running ---- */
 
 /* What a step is to the others that run beside it. */
-typedef enum { KERNEL, MOVE, UPDATE, WORK_KINDS } work_kind;
+typedef enum { KERNEL, MOVE, UPDATE, DISK, WORK_KINDS } work_kind;
 
 static work_kind work_of(const sl_machine *m, const sl_step *s)
 {
+    if (s->stream == SL_STREAM_DISK_READ || s->stream == SL_STREAM_DISK_WRITE) return DISK;
     if (!is_kernel(s)) return MOVE;
     return s->stream == SL_STREAM_UPDATE && !m->kernels_take_turns ? UPDATE : KERNEL;
 }
@@ -212,6 +213,8 @@ static double speed(const clocks *c, int k)
         return 1 / (1 + m->kernel_slowdown * others[MOVE]);
     case UPDATE:
         return 1 / (1 + m->update_slowdown * others[MOVE]);
+    case DISK:
+        return 1 / (1 + m->disk_slowdown * others[DISK]);
     default:
         return 1 / (1 + m->move_slowdown * (others[MOVE] + (others[KERNEL] > 0)) +
                     m->move_update_slowdown * others[UPDATE]);

@@ -15,8 +15,10 @@ static double copy_seconds(const sl_plan *p, const sl_step *s)
     const sl_machine *m = &p->machine;
     sl_link link = sl_copy_link(p, s);
     double bytes = (double)p->pieces[s->first_piece].bytes;
-    if (m->copies[link].count > 0) return sl_rates_seconds(&m->copies[link], bytes, m->link_latency);
-    return m->link_latency + bytes / m->link_bytes_per_second[link];
+    bool in_memory = sl_tiers[sl_links[link].from].in_memory && sl_tiers[sl_links[link].to].in_memory;
+    double latency = in_memory ? m->link_latency : m->disk_latency;
+    if (m->copies[link].count > 0) return sl_rates_seconds(&m->copies[link], bytes, latency);
+    return latency + bytes / m->link_bytes_per_second[link];
 }
 
 /* Bytes of a collective that this rank sends: its shard to every other rank, or of its contribution what others own. */

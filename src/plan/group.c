@@ -165,7 +165,7 @@ static uint64_t waiting_gradient(const sl_plan *p, const sl_usage *u, int layer)
 {
     const sl_plan_options *o = &p->options;
     bool divided = o->rank_count > 1, updated_at_once = o->early_updates && !divided;
-    if (u->last_gradient_node[layer] < 0 || p->layers[layer].state == SL_TIER_HOST || o->accumulation > 1) return 0;
+    if (u->last_gradient_node[layer] < 0 || p->layers[layer].state != SL_TIER_DEVICE || o->accumulation > 1) return 0;
     if (updated_at_once || (divided && o->stage <= 1)) return 0;
     return sl_plan_form_bytes(p, (sl_form)p->graph->wire, layer, false) / (uint64_t)o->rank_count;
 }
@@ -175,7 +175,7 @@ static void find_burdens(const sl_plan *p, const sl_usage *u)
     sl_grouping *x = p->grouping;
     for (int i = u->order_count - 1; i >= 0; i--) {
         int layer = u->order[i];
-        bool fetched = sl_cuts_parameters(p) || p->layers[layer].parameters == SL_TIER_HOST;
+        bool fetched = sl_cuts_parameters(p) || p->layers[layer].parameters != SL_TIER_DEVICE;
         x->weights[i] = fetched ? sl_plan_form_bytes(p, (sl_form)p->graph->precision, layer, false) : 0;
         x->trail[i] = x->trail[i + 1] + waiting_gradient(p, u, layer);
     }

@@ -31,7 +31,7 @@ static sl_activation_mode activations_at(int position, int last, const sl_candid
  * hide. Sums over micro-batches stay on the device while there is room: sent once, they cross the link once. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 {
-    int states = 0, gradients = 0, parameters = 0;
+    int states = 0, gradients = 0, parameters = 0, disk_states = 0, disk_parameters = 0, disk_gradients = 0;
     p->placement = *c;
     p->level_count = u->level_count;
     for (int i = p->graph->layer_count - 1; i >= 0; i--) {
@@ -40,13 +40,21 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         place->level = position < 0 ? -1 : sl_level_at(u, position);
         place->activations = activations_at(position, u->order_count - 1, c);
         place->parameters = place->state = place->gradients = SL_TIER_DEVICE;
+        place->waiting = SL_TIER_HOST;
+        place->offloaded = position < c->layers[SL_SAVING_DISK_ACTIVATIONS] ? SL_TIER_DISK : SL_TIER_HOST;
         if (p->graph->layers[i].element_count == 0) continue;
         if (parameters++ < c->layers[SL_SAVING_HOST_PARAMETERS]) place->parameters = SL_TIER_HOST;
+        if (place->parameters == SL_TIER_HOST && disk_parameters++ < c->layers[SL_SAVING_DISK_PARAMETERS])
+            place->parameters = SL_TIER_DISK;
         if (!owns_state(p, u, i)) continue;
-        bool follow = place->parameters == SL_TIER_HOST && p->options.state == SLUICE_PLACE_AUTO;
+        bool follow = place->parameters != SL_TIER_DEVICE && p->options.state == SLUICE_PLACE_AUTO;
         if (states++ < c->layers[SL_SAVING_HOST_STATE] || follow) place->state = SL_TIER_HOST;
         if (place->state == SL_TIER_HOST && gradients++ < c->layers[SL_SAVING_HOST_GRADIENTS])
             place->gradients = SL_TIER_HOST;
+        if (place->state == SL_TIER_DEVICE) continue;
+        if (disk_states++ < c->layers[SL_SAVING_DISK_STATE]) place->state = SL_TIER_DISK;
+        if (place->gradients == SL_TIER_DEVICE && disk_gradients++ < c->layers[SL_SAVING_DISK_GRADIENTS])
+            place->waiting = SL_TIER_DISK;
     }
     sl_plan_group(p, u, c);
 }
@@ -55,7 +63,8 @@ static void count_savings(sl_plan *p, const sl_usage *u)
 {
     sl_plan_totals *t = &p->totals;
     t->recomputed_groups = t->largest_group = t->recomputed_layers = t->host_state_layers = t->host_parameter_layers =
-        t->offloaded_layers = 0;
+        t->offloaded_layers = t->disk_state_layers = t->disk_parameter_layers = t->disk_gradient_layers =
+            t->disk_activation_layers = 0;
     for (int i = 0; i < p->graph->layer_count; i++) {
         const sl_layer_place *place = &p->layers[i];
         if (place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD) {
@@ -64,10 +73,15 @@ static void count_savings(sl_plan *p, const sl_usage *u)
             t->recomputed_groups += place->group_last == u->position[i];
             if (size > t->largest_group) t->largest_group = size;
         }
-        t->offloaded_layers += place->activations == SL_ACT_OFFLOAD ||
-                               (place->activations == SL_ACT_RECOMPUTE_OFFLOAD && place->group_last == u->position[i]);
-        t->host_state_layers += owns_state(p, u, i) && place->state == SL_TIER_HOST;
-        t->host_parameter_layers += place->parameters == SL_TIER_HOST;
+        bool offloaded = place->activations == SL_ACT_OFFLOAD ||
+                         (place->activations == SL_ACT_RECOMPUTE_OFFLOAD && place->group_last == u->position[i]);
+        t->offloaded_layers += offloaded;
+        t->disk_activation_layers += offloaded && place->offloaded == SL_TIER_DISK;
+        t->host_state_layers += owns_state(p, u, i) && place->state != SL_TIER_DEVICE;
+        t->disk_state_layers += owns_state(p, u, i) && place->state == SL_TIER_DISK;
+        t->disk_gradient_layers += owns_state(p, u, i) && place->waiting == SL_TIER_DISK;
+        t->host_parameter_layers += place->parameters != SL_TIER_DEVICE;
+        t->disk_parameter_layers += place->parameters == SL_TIER_DISK;
     }
 }
 
@@ -150,7 +164,7 @@ static bounds state_bounds(const sl_search *s, int all, bool room)
 {
     const sl_plan_options *o = &s->p->options;
     int fixed = room ? layers_of_state(s, o->state_ratio) : 0;
-    if (o->state == SLUICE_PLACE_HOST) return (bounds){ fixed, fixed };
+    if (o->state == SLUICE_PLACE_HOST || o->state == SLUICE_PLACE_DISK) return (bounds){ fixed, fixed };
     if (o->state == SLUICE_PLACE_DEVICE) return (bounds){ 0, 0 };
     return (bounds){ 0, room ? all : 0 };
 }
@@ -166,7 +180,43 @@ static bounds parameter_bounds(const sl_search *s, int all, bool room)
     const sl_plan_options *o = &s->p->options;
     int most = room ? all : 0;
     if (o->parameters == SLUICE_PLACE_DEVICE) return (bounds){ 0, 0 };
-    return (bounds){ o->parameters == SLUICE_PLACE_HOST ? most : 0, most };
+    bool fixed = o->parameters == SLUICE_PLACE_HOST || o->parameters == SLUICE_PLACE_DISK;
+    return (bounds){ fixed ? most : 0, most };
+}
+
+/* The disk is reached through the host: without one there is nothing to stage in. */
+static bool reaches_disk(const sl_search *s, bool room)
+{
+    return room && s->p->options.budget[SL_TIER_HOST] > 0;
+}
+
+static bounds disk_bounds(const sl_search *s, sluice_place told, int all, bool room)
+{
+    int most = reaches_disk(s, room) && (told == SLUICE_PLACE_AUTO || told == SLUICE_PLACE_DISK) ? all : 0;
+    return (bounds){ told == SLUICE_PLACE_DISK ? most : 0, most };
+}
+
+static bounds disk_state_bounds(const sl_search *s, int all, bool room)
+{
+    return disk_bounds(s, s->p->options.state, all, room);
+}
+
+static bounds disk_parameter_bounds(const sl_search *s, int all, bool room)
+{
+    return disk_bounds(s, s->p->options.parameters, all, room);
+}
+
+/* Where an update waits for nothing but its gradient, that does not wait. */
+static bounds disk_gradient_bounds(const sl_search *s, int all, bool room)
+{
+    const sl_plan_options *o = &s->p->options;
+    bool may = o->state == SLUICE_PLACE_AUTO || o->state == SLUICE_PLACE_DISK;
+    return (bounds){ 0, reaches_disk(s, room) && may && o->training && !o->early_updates ? all : 0 };
+}
+
+static bounds disk_activation_bounds(const sl_search *s, int all, bool room)
+{
+    return disk_bounds(s, s->p->options.offload_to, s->p->options.training ? all : 0, room);
 }
 
 static const struct {
@@ -180,6 +230,14 @@ static const struct {
     [SL_SAVING_HOST_STATE] = { .to = SL_TIER_HOST, .layers = state_layers, .permitted = state_bounds },
     [SL_SAVING_HOST_GRADIENTS] = { .to = SL_TIER_HOST, .layers = state_layers, .permitted = gradient_bounds },
     [SL_SAVING_HOST_PARAMETERS] = { .to = SL_TIER_HOST, .layers = parameter_layers, .permitted = parameter_bounds },
+    [SL_SAVING_DISK_STATE] = { .to = SL_TIER_DISK, .layers = state_layers, .permitted = disk_state_bounds },
+    [SL_SAVING_DISK_PARAMETERS] = { .to = SL_TIER_DISK,
+                                    .layers = parameter_layers,
+                                    .permitted = disk_parameter_bounds },
+    [SL_SAVING_DISK_GRADIENTS] = { .to = SL_TIER_DISK, .layers = state_layers, .permitted = disk_gradient_bounds },
+    [SL_SAVING_DISK_ACTIVATIONS] = { .to = SL_TIER_DISK,
+                                     .layers = activation_layers,
+                                     .permitted = disk_activation_bounds },
 };
 
 static void set_bounds(sl_search *s)

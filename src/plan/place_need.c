@@ -12,8 +12,13 @@
 
 #define NO_LIMIT ((uint64_t)1 << 60)
 
-/* A tier, or the sum of all. */
-typedef enum { GOAL_DEVICE = SL_TIER_DEVICE, GOAL_HOST = SL_TIER_HOST, GOAL_SUM = SL_TIER_COUNT } goal;
+/* A tier, or the memory that device and host are parts of. */
+typedef enum {
+    GOAL_DEVICE = SL_TIER_DEVICE,
+    GOAL_HOST = SL_TIER_HOST,
+    GOAL_DISK = SL_TIER_DISK,
+    GOAL_SUM = SL_TIER_COUNT
+} goal;
 enum { GOAL_COUNT = GOAL_SUM + 1 };
 
 typedef struct limits {
@@ -32,8 +37,7 @@ typedef struct standing {
 static void add_rank(sl_search *s, standing *x)
 {
     const uint64_t *tier = s->p->totals.peak;
-    uint64_t sum = 0;
-    for (int t = 0; t < SL_TIER_COUNT; t++) sum += tier[t];
+    uint64_t sum = tier[SL_TIER_DEVICE] + tier[SL_TIER_HOST];
     for (int g = 0; g < GOAL_COUNT; g++) {
         uint64_t bytes = g == GOAL_SUM ? sum : tier[g];
         if (bytes <= x->peak[g]) continue;
@@ -94,22 +98,25 @@ static sluice_status consider(descent *d, const sl_candidate *c, bool *better)
     return SLUICE_OK;
 }
 
-/* Savings at their ends, those with most savings first. */
+/* Savings at their ends, those with most savings first. The disk is used for all that may go there, or for none of it: its
+ * savings have one bit of the mask. */
 static sluice_status try_corners(descent *d)
 {
     const sl_candidate *low = &d->s->low, *high = &d->s->high;
     int least_prefetch = d->s->p->options.prefetch < 0 ? 0 : low->prefetch;
     for (int prefetch = least_prefetch; prefetch <= low->prefetch; prefetch++)
-        for (int mask = (1 << SL_SAVING_COUNT) - 1; mask >= 0; mask--) {
+        for (int mask = (2 << SL_SAVING_DISK_STATE) - 1; mask >= 0; mask--) {
             sl_candidate c = { .prefetch = prefetch };
-            bool again = false, better;
+            bool again = false, better, any_disk = (mask >> SL_SAVING_DISK_STATE & 1) != 0;
             for (int k = 0; k < SL_SAVING_COUNT; k++) {
-                bool most = (mask >> k & 1) != 0;
+                const bool disk = k >= SL_SAVING_DISK_STATE, closed = low->layers[k] == high->layers[k];
+                bool most = (mask >> (disk ? SL_SAVING_DISK_STATE : k) & 1) != 0;
                 c.layers[k] = most ? high->layers[k] : low->layers[k];
-                again = again || (!most && low->layers[k] == high->layers[k]);
+                again = again || (!most && !disk && closed);
+                any_disk = any_disk || (disk && !closed);
             }
             /* groups are of layers that are recomputed */
-            again = again || (c.layers[SL_SAVING_GROUPS] > 0 && c.layers[SL_SAVING_RECOMPUTE] < 2);
+            again = again || !any_disk || (c.layers[SL_SAVING_GROUPS] > 0 && c.layers[SL_SAVING_RECOMPUTE] < 2);
             if (!again) SL_TRY(consider(d, &c, &better));
         }
     return SLUICE_OK;
@@ -266,7 +273,7 @@ static sluice_status find_settled(sl_search *s, bool exact, goal g, const limits
 static limits given_limits(const sl_search *s)
 {
     const sl_plan_options *o = &s->p->options;
-    limits l = { { o->budget[SL_TIER_DEVICE], o->budget[SL_TIER_HOST],
+    limits l = { { o->budget[SL_TIER_DEVICE], o->budget[SL_TIER_HOST], o->budget[SL_TIER_DISK],
                    o->budget_together > 0 ? o->budget_together : NO_LIMIT } };
     return l;
 }
@@ -283,7 +290,7 @@ static void lack(const standing *x, int tier, limits *l, sl_plan_need *need)
  * that both are parts of. */
 static sluice_status find_lacks(sl_search *s, bool exact, limits *l, sl_plan_need *need, standing *x)
 {
-    const limits no_host = { { l->bytes[SL_TIER_DEVICE], NO_LIMIT, NO_LIMIT } };
+    const limits no_host = { { l->bytes[SL_TIER_DEVICE], NO_LIMIT, l->bytes[SL_TIER_DISK], NO_LIMIT } };
     SL_TRY(find_least(s, exact, GOAL_DEVICE, &no_host, x));
     if (x->peak[SL_TIER_DEVICE] > l->bytes[SL_TIER_DEVICE]) {
         bool alone = bytes_over(x, l, GOAL_DEVICE) == 0;
@@ -292,13 +299,18 @@ static sluice_status find_lacks(sl_search *s, bool exact, limits *l, sl_plan_nee
     }
     if (is_within(x, l)) return SLUICE_OK;
     if (x->peak[SL_TIER_HOST] > l->bytes[SL_TIER_HOST]) {
-        const limits no_sum = { { l->bytes[SL_TIER_DEVICE], NO_LIMIT, NO_LIMIT } };
+        const limits no_sum = { { l->bytes[SL_TIER_DEVICE], NO_LIMIT, l->bytes[SL_TIER_DISK], NO_LIMIT } };
         SL_TRY(find_settled(s, exact, GOAL_HOST, &no_sum, x));
         lack(x, SL_TIER_HOST, l, need);
     }
     if (is_within(x, l)) return SLUICE_OK;
-    SL_TRY(find_settled(s, exact, GOAL_SUM, l, x));
-    if (x->peak[GOAL_SUM] > l->bytes[GOAL_SUM]) need->together = x->peak[GOAL_SUM];
+    if (x->peak[GOAL_SUM] > l->bytes[GOAL_SUM]) {
+        SL_TRY(find_settled(s, exact, GOAL_SUM, l, x));
+        if (x->peak[GOAL_SUM] > l->bytes[GOAL_SUM]) need->together = l->bytes[GOAL_SUM] = x->peak[GOAL_SUM];
+    }
+    if (is_within(x, l)) return SLUICE_OK;
+    SL_TRY(find_settled(s, exact, GOAL_DISK, l, x));
+    lack(x, SL_TIER_DISK, l, need);
     return SLUICE_OK;
 }
 
@@ -336,10 +348,10 @@ sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_ca
 void sl_search_own_need(const sl_search *s, sl_plan_need *need)
 {
     const limits l = given_limits(s);
-    uint64_t sum = 0;
+    uint64_t sum = s->p->totals.peak[SL_TIER_DEVICE] + s->p->totals.peak[SL_TIER_HOST];
     *need = (sl_plan_need){ .together = 0 };
     for (int t = 0; t < SL_TIER_COUNT; t++) {
-        sum += need->bytes[t] = s->p->totals.peak[t];
+        need->bytes[t] = s->p->totals.peak[t];
         need->rank[t] = s->p->options.rank;
     }
     need->together = sum > l.bytes[GOAL_SUM] ? sum : 0;

@@ -51,13 +51,17 @@ int sl_search_stride(const sl_search *s, int saving)
     return all <= 16 ? 1 : (all + 7) / 8;
 }
 
-/* False: the saving is at its end. Sums of gradients go to the host where the state is, and that follows parameters. Only
- * recomputed layers form groups. */
+/* False: the saving is at its end. Sums of gradients go to the host where the state is, and that follows parameters; what
+ * goes on to the disk has left the device. Only recomputed layers form groups. */
 static bool take_more(const sl_search *s, sl_candidate *c, int saving)
 {
     int *layers = c->layers, top = s->high.layers[saving];
     int state = layers[SL_SAVING_HOST_STATE], parameters = layers[SL_SAVING_HOST_PARAMETERS];
-    if (saving == SL_SAVING_HOST_GRADIENTS) top = smaller(top, state > parameters ? state : parameters);
+    const int away = state > parameters ? state : parameters;
+    if (saving == SL_SAVING_HOST_GRADIENTS) top = smaller(top, away);
+    if (saving == SL_SAVING_DISK_STATE || saving == SL_SAVING_DISK_GRADIENTS) top = smaller(top, away);
+    if (saving == SL_SAVING_DISK_PARAMETERS) top = smaller(top, parameters);
+    if (saving == SL_SAVING_DISK_ACTIVATIONS) top = smaller(top, layers[SL_SAVING_OFFLOAD]);
     if (saving == SL_SAVING_GROUPS && layers[SL_SAVING_RECOMPUTE] < 2) return false;
     if (layers[saving] >= top) return false;
     layers[saving] = smaller(layers[saving] + sl_search_stride(s, saving), top);
@@ -257,7 +261,7 @@ static sluice_status find_mix(sl_search *s, sl_candidate *found, double *fastest
 /* Recomputation moves nothing and needs no other memory: a mix must be faster than this to be worth it. */
 #define WORTH_A_MIX 0.98
 
-static sluice_status search(sl_search *s, sl_candidate *found, bool *fits)
+static sluice_status search_in(sl_search *s, sl_candidate *found, bool *fits)
 {
     sl_candidate recomputed = s->low;
     sl_verdict v;
@@ -274,6 +278,17 @@ static sluice_status search(sl_search *s, sl_candidate *found, bool *fits)
     *found = recomputed;
     *fits = true;
     return SLUICE_OK;
+}
+
+/* The disk takes what the host cannot hold, and nothing else: first without what the settings leave open of it. */
+static sluice_status search(sl_search *s, sl_candidate *found, bool *fits)
+{
+    const sl_candidate high = s->high;
+    for (int k = SL_SAVING_DISK_STATE; k <= SL_SAVING_DISK_ACTIVATIONS; k++) s->high.layers[k] = s->low.layers[k];
+    bool open = memcmp(&high, &s->high, sizeof high) != 0;
+    sluice_status st = search_in(s, found, fits);
+    s->high = high;
+    return st != SLUICE_OK || *fits || !open ? st : search_in(s, found, fits);
 }
 
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits)

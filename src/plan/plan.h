@@ -54,6 +54,8 @@ typedef struct sl_plan_options {
     bool keep_gathered;    /* stage 3: gathered parameters stay from forward to backward */
     bool snapshot; /* room on the host for a copy of what a checkpoint holds, so that saving runs beside training */
     sluice_place parameters, state; /* AUTO: free; otherwise binding */
+    sluice_place offload_to;        /* of activations that leave the device: HOST, DISK, or AUTO: free */
+    int64_t disk_chunk;             /* elements of an update through the disk at a time; 0: by the size of the model */
     double state_ratio;             /* share of the state that goes to the host when state is HOST; 1: all */
     sluice_activations activations;
     bool offload_checkpoints; /* RECOMPUTE: kept layer inputs go to the host */
@@ -108,6 +110,7 @@ typedef struct sl_buffer {
     int slot;        /* STATE: slot; else -1 */
     bool staged;     /* a copy of something whose home is elsewhere */
     sl_form form;    /* of its elements; NORM: F32 and no matter */
+    bool paged;      /* permanent, on the host: what comes from the disk or goes there; at a multiple of SL_DISK_UNIT */
     bool shard;      /* PARAMETERS, GRADIENTS, STATE, SNAPSHOT: holds this rank's shard of the layer, not all of it */
 } sl_buffer;
 
@@ -199,12 +202,14 @@ typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_O
  * staged for a step (a fetched layer, a sum on its way) has no member here. tests/plan/layer_place_test.c holds plans
  * to these rows. */
 typedef struct sl_layer_place {
-    sl_tier parameters; /* home. HOST: staged in for every use */
-    sl_tier state;      /* HOST: the update runs there, on a host master copy of the parameters */
+    sl_tier parameters; /* home. HOST, DISK: staged in for every use */
+    sl_tier state;      /* HOST: the update runs there, on a host master copy of the parameters; DISK: there, too */
     sl_activation_mode activations;
+    sl_tier offloaded; /* where offloaded activations wait: HOST or DISK */
     int group_first,
         group_last;    /* positions in forward order: recomputed layers that run again together; else its own */
-    sl_tier gradients; /* where micro-batches are summed; differs from `state` only as DEVICE does from HOST */
+    sl_tier gradients; /* where micro-batches are summed; differs from `state` only as DEVICE does from the others */
+    sl_tier waiting;   /* where a finished gradient that left the device waits for its update: HOST or DISK */
     int level;         /* levels move together; layers of a level are consecutive */
     /* Buffers, -1 where absent. */
     int home;    /* where the parameters wait for their next use */
@@ -243,6 +248,11 @@ typedef enum {
     SL_SAVING_HOST_STATE,      /* optimizer state lives on the host, and the update runs there */
     SL_SAVING_HOST_GRADIENTS,  /* of these layers, so many also sum their micro-batches there */
     SL_SAVING_HOST_PARAMETERS, /* parameters live on the host and are staged for every use */
+    /* Of what has left the device, so many layers' go on to the disk. */
+    SL_SAVING_DISK_STATE,
+    SL_SAVING_DISK_PARAMETERS,
+    SL_SAVING_DISK_GRADIENTS, /* final gradients wait there for their update */
+    SL_SAVING_DISK_ACTIVATIONS,
     SL_SAVING_COUNT
 } sl_memory_saving;
 
@@ -263,6 +273,7 @@ typedef struct sl_plan_totals {
     uint64_t copies_avoided_bytes;
     double step_seconds, model_flops; /* of a training step; model_flops excludes recomputation */
     int recomputed_layers, recomputed_groups, host_state_layers, host_parameter_layers, offloaded_layers;
+    int disk_state_layers, disk_parameter_layers, disk_gradient_layers, disk_activation_layers;
     int largest_group; /* layers */
 } sl_plan_totals;
 

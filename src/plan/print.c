@@ -24,12 +24,19 @@ const char *sl_plan_buffer_name(sl_buffer_kind kind)
     return kind_names[kind];
 }
 
+/* Device and host are always shown, the disk where there is one. */
+static bool shows(const sl_plan *p, int tier)
+{
+    return sl_tiers[tier].in_memory || p->options.budget[tier] > 0;
+}
+
 /* One column for each tier. */
-static void row(FILE *out, const char *name, const uint64_t bytes[SL_TIER_COUNT])
+static void row(const sl_plan *p, FILE *out, const char *name, const uint64_t bytes[SL_TIER_COUNT])
 {
     char text[32];
     fprintf(out, "  %-22s", name);
-    for (int t = 0; t < SL_TIER_COUNT; t++) fprintf(out, " %14s", sl_format_bytes(bytes[t], text, sizeof text));
+    for (int t = 0; t < SL_TIER_COUNT; t++)
+        if (shows(p, t)) fprintf(out, " %14s", sl_format_bytes(bytes[t], text, sizeof text));
     fprintf(out, "\n");
 }
 
@@ -38,17 +45,17 @@ static void print_memory(const sl_plan *p, FILE *out)
     const sl_plan_totals *t = &p->totals;
     fprintf(out, "memory at the fullest moment");
     for (int i = 0; i < SL_TIER_COUNT; i++) /* the title reaches 4 characters into the first column */
-        fprintf(out, " %*s", i == 0 ? 10 : 14, sl_tiers[i].name);
+        if (shows(p, i)) fprintf(out, " %*s", i == 0 ? 10 : 14, sl_tiers[i].name);
     fprintf(out, "\n");
     for (int k = 0; k < SL_BUFFER_KIND_COUNT; k++) {
         uint64_t bytes[SL_TIER_COUNT], all = 0;
         for (int i = 0; i < SL_TIER_COUNT; i++) all += bytes[i] = t->by_kind[i][k];
-        if (all > 0) row(out, kind_names[k], bytes);
+        if (all > 0) row(p, out, kind_names[k], bytes);
     }
-    row(out, "alignment and gaps", t->fragmentation);
-    row(out, "arena, reserved once", t->peak);
-    row(out, "budget", p->options.budget);
-    row(out, "without reuse", t->naive);
+    row(p, out, "alignment and gaps", t->fragmentation);
+    row(p, out, "arena, reserved once", t->peak);
+    row(p, out, "budget", p->options.budget);
+    row(p, out, "without reuse", t->naive);
     char total[32], part[3][32];
     for (int k = 0; k < 3; k++) sl_format_bytes(p->options.overhead_of[k], part[k], sizeof part[k]);
     fprintf(out, "  outside the arenas     %14s (program %s, data %s, threads %s)\n",
@@ -106,16 +113,26 @@ static void print_partition(const sl_plan *p, FILE *out)
             (long long)all, all > 0 ? 100.0 * (double)owned / (double)all : 0.0);
 }
 
+/* Below what has left the device. */
+static void disk_line(const sl_plan *p, FILE *out, int count, bool (*has)(const sl_plan *p, int layer),
+                      const char *there)
+{
+    if (count > 0) place_line(out, "", count, layers_with(p, has), there, "");
+}
+
 static void print_places(const sl_plan *p, FILE *out)
 {
     const sl_plan_totals *t = &p->totals;
     fprintf(out, "placement\n");
     place_line(out, "parameters", t->host_parameter_layers, layers_with(p, has_parameters),
                "on the host, staged for every use", "resident on the device");
+    disk_line(p, out, t->disk_parameter_layers, has_parameters, "of these on disk, read for every use");
     if (t->host_parameter_layers > 0) fprintf(out, "  %-22s %d\n", "levels", p->level_count);
     if (!p->options.training) return;
     place_line(out, "optimizer state", t->host_state_layers, layers_with(p, has_state), "on the host, updated there",
                "resident on the device");
+    disk_line(p, out, t->disk_state_layers, has_state, "of these on disk, read and written for every update");
+    disk_line(p, out, t->disk_gradient_layers, has_state, "with gradients that wait on disk for their update");
     place_line(out, "activations", t->recomputed_layers, layers_with(p, has_nodes), "recomputed",
                "kept from forward to backward");
     if (t->largest_group > 1)
@@ -123,6 +140,7 @@ static void print_places(const sl_plan *p, FILE *out)
                 t->recomputed_groups == 1 ? "" : "s", t->largest_group);
     if (t->offloaded_layers > 0)
         place_line(out, "", t->offloaded_layers, layers_with(p, has_nodes), "sent to the host and back", "");
+    disk_line(p, out, t->disk_activation_layers, has_nodes, "of these through it to the disk");
 }
 
 /* Bytes of the rows that a step brings at most, and takes back. */
@@ -161,8 +179,12 @@ static void print_moves(const sl_plan *p, FILE *out)
     char a[32], b[32];
     fprintf(out, "moved in a step\n  ");
     for (int k = 0; k < SL_LINK_COUNT; k++)
-        fprintf(out, "%s %s, ", sl_links[k].name, sl_format_bytes(t->moved[k], a, sizeof a));
+        if (shows(p, sl_links[k].from) && shows(p, sl_links[k].to))
+            fprintf(out, "%s %s, ", sl_links[k].name, sl_format_bytes(t->moved[k], a, sizeof a));
     fprintf(out, "in %llu copies\n", (unsigned long long)t->copies);
+    if (t->moved[SL_LINK_DISK_WRITE] > 0 && t->step_seconds > 0)
+        fprintf(out, "  at the expected speed %.4g TB are written to the disk in a day\n",
+                (double)t->moved[SL_LINK_DISK_WRITE] / t->step_seconds * 86400 / 1e12);
     if (p->options.rank_count > 1)
         fprintf(out, "  sent to other ranks: gathered %s, reduced %s\n", sl_format_bytes(t->comm_gather, a, sizeof a),
                 sl_format_bytes(t->comm_reduce, b, sizeof b));

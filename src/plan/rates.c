@@ -10,12 +10,24 @@ void sl_machine_default(sl_machine *m)
                        .vector_flops = 10e9,
                        .device_bytes_per_second = 20e9,
                        .update_bytes_per_second = 15e9,
-                       .link_bytes_per_second = { [SL_LINK_TO_DEVICE] = 8e9, [SL_LINK_TO_HOST] = 8e9 },
+                       .link_bytes_per_second = { [SL_LINK_TO_DEVICE] = 8e9,
+                                                  [SL_LINK_TO_HOST] = 8e9,
+                                                  [SL_LINK_DISK_READ] = 3e9, /* a plain NVMe drive */
+                                                  [SL_LINK_DISK_WRITE] = 1.5e9 },
+                       .disk_latency = 100e-6,
+                       .disk_slowdown = 0.6,
                        .comm_bytes_per_second = 4e9,
                        .comm_latency = 30e-6,
                        .link_latency = 2e-6,
                        .kernel_latency = 2e-6,
                        .copies_overlap = true };
+}
+
+void sl_machine_set_links(sl_machine *m, double bytes_per_second)
+{
+    for (int k = 0; k < SL_LINK_COUNT; k++)
+        if (sl_tiers[sl_links[k].from].in_memory && sl_tiers[sl_links[k].to].in_memory)
+            m->link_bytes_per_second[k] = bytes_per_second;
 }
 
 bool sl_is_matrix_op(sl_op op)

@@ -36,10 +36,13 @@ typedef struct sl_machine {
     double device_bytes_per_second; /* what kernels read and write */
     double update_bytes_per_second; /* the optimizer, where it runs on the host */
     double link_bytes_per_second[SL_LINK_COUNT];
-    double comm_bytes_per_second;     /* what a rank receives from others, all ranks at it */
-    double comm_latency;              /* seconds a collective costs before its first byte */
-    double link_latency;              /* seconds a copy costs before its first byte */
-    double kernel_latency;            /* seconds a kernel call costs before its work */
+    double comm_bytes_per_second; /* what a rank receives from others, all ranks at it */
+    double comm_latency;          /* seconds a collective costs before its first byte */
+    double link_latency;          /* seconds a copy costs before its first byte */
+    double kernel_latency;        /* seconds a kernel call costs before its work */
+    double disk_latency;          /* seconds a transfer to or from the disk costs before its first byte */
+    /* Beside a transfer in the other direction, one to or from the disk takes 1 + disk_slowdown times as long. */
+    double disk_slowdown;
     uint64_t capacity[SL_TIER_COUNT]; /* bytes there are; budgets are options */
     bool copies_overlap;              /* copies run beside kernels; false: everything takes turns */
 
@@ -67,6 +70,8 @@ typedef struct sl_machine {
 void sl_machine_default(sl_machine *m);
 /* Whether the work of an op is counted in flops; otherwise in bytes. */
 bool sl_is_matrix_op(sl_op op);
+/* The rate of the links between memories, both directions. */
+void sl_machine_set_links(sl_machine *m, double bytes_per_second);
 /* The points of an op; where none were measured in 16 bits, those of f32: work in bytes already counts how short the
  * elements are. Products of f16 run as f32's do, so for them sixteen_bit is false. */
 static inline const sl_rates *sl_machine_kernel_rates(const sl_machine *m, sl_op op, bool sixteen_bit)

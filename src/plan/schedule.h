@@ -4,6 +4,7 @@
  *     schedule_permanent.c   what stays from step to step
  *     schedule_gradient.c    from a layer's contribution to its final gradient
  *     schedule_update.c      norm, update, and getting new parameters to where they are read
+ *     schedule_disk.c        what lives on the disk: its updates in chunks, its transfers in pieces
  *     schedule_collective.c  buckets: small layers share a collective
  *     schedule_emit.c        writes steps, derives lifetimes */
 #ifndef SL_PLAN_SCHEDULE_H
@@ -22,6 +23,31 @@ typedef struct sl_bucket {
     sl_piece inputs[SL_MAX_PARTS], outputs[SL_MAX_PARTS];
 } sl_bucket;
 
+/* ---- the disk ---- */
+
+#define SL_DISK_DEPTH   3                        /* staging buffers of each kind, used in turn */
+#define SL_DISK_TENSORS (3 + SL_MAX_STATE_SLOTS) /* weights, remainder, slots, gradient */
+
+/* A place in the ranges that this rank updates of a layer; behind the last: their number and 0. */
+typedef struct sl_disk_cursor {
+    int64_t range, offset;
+} sl_disk_cursor;
+
+/* Elements that are updated at a time. */
+typedef struct sl_disk_chunk {
+    int layer;
+    sl_disk_cursor begin, end;
+} sl_disk_chunk;
+
+typedef struct sl_disk_work {
+    int rings[SL_DISK_TENSORS][SL_DISK_DEPTH]; /* staging buffers on the host; -1: not needed */
+    int in[SL_DISK_DEPTH], out[SL_DISK_DEPTH]; /* of what is moved in pieces */
+    int in_turn, out_turn;
+    sl_disk_chunk *chunks; /* of the segment, in the order of their updates; owned */
+    int count, capacity;
+    int read, done; /* chunks whose reads were emitted; that were updated */
+} sl_disk_work;
+
 typedef struct sl_scheduler {
     sl_plan *p;
     const sl_usage *u;
@@ -35,11 +61,26 @@ typedef struct sl_scheduler {
     int *leaf_tier;            /* layer -> tier on which the leaves of its final gradient were computed; -1: not yet */
     bool *again;               /* forward node -> runs again before the backward of its layer's group */
     bool evaluating;           /* no backward follows */
+    int *disk_buffer;          /* root -> disk copy of an offloaded activation; -1 */
+    sl_disk_work disk;
 } sl_scheduler;
 
 static inline bool sl_is_trained(const sl_scheduler *s, int layer)
 {
     return s->p->options.training && s->u->last_gradient_node[layer] >= 0;
+}
+
+/* Where the update of a layer runs. State on the disk comes to the host for it. */
+static inline sl_tier sl_update_tier(const sl_layer_place *place)
+{
+    return place->state == SL_TIER_DEVICE ? SL_TIER_DEVICE : SL_TIER_HOST;
+}
+
+/* Whether a rank's home of the layer's parameters is its shard. On the disk it is from stage 1 on: what a rank updates is
+ * all that it writes there. */
+static inline bool sl_cuts_home(const sl_plan *p, int layer)
+{
+    return sl_cuts_parameters(p) || (sl_cuts_state(p) && p->layers[layer].parameters == SL_TIER_DISK);
 }
 
 /* In which gradients are exchanged and kept, and weights are read. */
@@ -79,7 +120,31 @@ sluice_status sl_schedule_final_gradients(sl_scheduler *s);
 sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer);
 /* After a layer's gradient is final during backward: its update, where that is early enough. */
 sluice_status sl_schedule_early_update(sl_scheduler *s, int layer);
+/* Before backward: which of these updates need the disk. */
+sluice_status sl_schedule_backward_updates(sl_scheduler *s);
 sluice_status sl_schedule_update(sl_scheduler *s);
+
+/* ---- schedule_walk.c ---- */
+
+/* Whether an activation survives from forward to backward on the disk. */
+bool sl_leaves_for_disk(const sl_scheduler *s, int root);
+
+/* ---- schedule_disk.c ---- */
+
+/* Staging buffers, after the other permanent ones. */
+sluice_status sl_disk_permanents(sl_scheduler *s);
+/* Whether the update of a layer needs something that is on the disk. */
+bool sl_disk_updates(const sl_scheduler *s, int layer);
+/* A segment with updates: the list of chunks is empty; layers are added in the order of their updates; reads are emitted
+ * as far ahead as there are staging buffers; and each layer is updated. `norm`: buffer of the result, or -1. */
+void sl_disk_begin(sl_scheduler *s);
+sluice_status sl_disk_add_updates(sl_scheduler *s, int layer);
+sluice_status sl_disk_read_ahead(sl_scheduler *s);
+sluice_status sl_disk_update(sl_scheduler *s, int node, int norm);
+/* All of a buffer on the disk to a piece of its length on the device or the host, or back. */
+sluice_status sl_disk_bring(sl_scheduler *s, int from, sl_piece to, int layer);
+sluice_status sl_disk_send(sl_scheduler *s, sl_piece from, int to, int layer);
+void sl_disk_close(sl_scheduler *s);
 
 /* ---- schedule_collective.c ---- */
 

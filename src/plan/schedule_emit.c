@@ -2,6 +2,7 @@
 #include <limits.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "ir/form.h"
 #include "plan/schedule.h"
 
@@ -10,6 +11,7 @@ int sl_emit_buffer(sl_scheduler *s, sl_buffer_kind kind, sl_tier tier, uint64_t 
     sl_buffer b = {
         .kind = kind, .tier = tier, .bytes = bytes, .layer = layer, .permanent = permanent, .value = -1, .slot = -1
     };
+    if (tier == SL_TIER_DISK) b.bytes = sl_align_up(bytes, SL_DISK_UNIT);
     b.first = permanent ? 0 : INT_MAX;
     b.last = permanent ? INT_MAX : -1;
     return sl_plan_add_buffer(s->p, &b);

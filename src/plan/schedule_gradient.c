@@ -33,14 +33,24 @@ static sluice_status narrowed(sl_scheduler *s, int layer, int from, int *out)
     return sl_emit_update(s, SL_OP_CAST, -1, layer, s->p->buffers[from].tier, 0, &in, 1, &to, 1);
 }
 
+/* A finished gradient on the device -> where it waits for its update on the host. */
+static sluice_status deliver(sl_scheduler *s, int layer, int from)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    SL_TRY(transient(s, sl_wire_form(s), place->waiting, layer, s->p->buffers[from].shard, &place->gradient));
+    return place->waiting == SL_TIER_DISK ? sl_disk_send(s, sl_whole(s->p, from), place->gradient, layer)
+                                          : sl_emit_copy(s, from, place->gradient, layer);
+}
+
 /* ---- one rank ---- */
 
 static sluice_status finish_alone(sl_scheduler *s, int layer)
 {
     sl_layer_place *place = &s->p->layers[layer];
     int arrived = place->contribution;
-    sl_tier wanted = accumulates(s) ? place->gradients : place->state;
+    sl_tier wanted = accumulates(s) ? place->gradients : sl_update_tier(place);
     if (!accumulates(s)) SL_TRY(sl_schedule_leaves(s, layer, place->contribution));
+    if (!accumulates(s) && wanted == SL_TIER_HOST) return deliver(s, layer, place->contribution);
     if (wanted == SL_TIER_HOST) {
         SL_TRY(transient(s, sl_wire_form(s), SL_TIER_HOST, layer, false, &arrived));
         SL_TRY(sl_emit_copy(s, place->contribution, arrived, layer));
@@ -89,8 +99,7 @@ static sluice_status end_sum(sl_scheduler *s, int layer, int target)
     place->gradient = target;
     SL_TRY(sl_schedule_leaves(s, layer, target));
     if (place->state == SL_TIER_DEVICE) return SLUICE_OK;
-    SL_TRY(transient(s, sl_wire_form(s), SL_TIER_HOST, layer, true, &place->gradient));
-    return sl_emit_copy(s, target, place->gradient, layer);
+    return deliver(s, layer, target);
 }
 
 static sluice_status flush_sums(sl_scheduler *s)
@@ -150,11 +159,10 @@ static sluice_status send_down(sl_scheduler *s, int layer, int from)
 {
     sl_layer_place *place = &s->p->layers[layer];
     place->gradient = from;
-    if (s->p->buffers[from].tier == place->state) return SLUICE_OK;
+    if (s->p->buffers[from].tier == sl_update_tier(place)) return SLUICE_OK;
     SL_TRY(narrowed(s, layer, from, &from));
     SL_TRY(sl_schedule_leaves(s, layer, from));
-    SL_TRY(transient(s, sl_wire_form(s), SL_TIER_HOST, layer, s->p->buffers[from].shard, &place->gradient));
-    return sl_emit_copy(s, from, place->gradient, layer);
+    return deliver(s, layer, from);
 }
 
 /* Layer by layer in the order of backward: what was ready first goes first. At stage 0 a bucket of gathers is awaited

@@ -18,7 +18,7 @@ static sluice_status parameters(sl_scheduler *s, int layer)
     sl_layer_place *place = &s->p->layers[layer];
     sl_form form = sl_weights_form(s);
     bool host_update = sl_is_trained(s, layer) && place->state == SL_TIER_HOST;
-    SL_TRY(keep(s, SL_BUFFER_PARAMETERS, form, place->parameters, layer, sl_cuts_parameters(s->p), &place->home));
+    SL_TRY(keep(s, SL_BUFFER_PARAMETERS, form, place->parameters, layer, sl_cuts_home(s->p, layer), &place->home));
     if (place->parameters == SL_TIER_DEVICE && !sl_cuts_parameters(s->p)) place->working = place->home;
     place->master = place->home;
     if (host_update && place->parameters == SL_TIER_DEVICE && form != SL_FORM_F16)
@@ -134,5 +134,6 @@ sluice_status sl_schedule_permanents(sl_scheduler *s)
 {
     for (int i = 0; i < s->g->layer_count; i++) SL_TRY(layer_permanents(s, i));
     SL_TRY(tables(s));
+    SL_TRY(sl_disk_permanents(s));
     return permanent_values(s);
 }

@@ -127,7 +127,7 @@ static bool in_backward(const sl_scheduler *s)
 /* Its update takes no norm, and waits for its own gradient alone. */
 static bool is_early(const sl_scheduler *s, int layer)
 {
-    return in_backward(s) || (s->p->options.early_updates && s->p->layers[layer].state == SL_TIER_HOST);
+    return in_backward(s) || (s->p->options.early_updates && sl_update_tier(&s->p->layers[layer]) == SL_TIER_HOST);
 }
 
 /* Weights that do not live where their update runs pass through a copy there; f16 ones are not read, so nothing is
@@ -159,7 +159,7 @@ static sluice_status update_range(sl_scheduler *s, int node, sl_range range, con
 static sluice_status publish(sl_scheduler *s, int layer)
 {
     const sl_layer_place *place = &s->p->layers[layer];
-    bool gathers = sl_cuts_state(s->p) && !sl_cuts_parameters(s->p);
+    bool gathers = sl_cuts_state(s->p) && !sl_cuts_home(s->p, layer);
     if (!gathers) return place->master != place->home ? sl_emit_copy(s, place->master, place->home, layer) : SLUICE_OK;
     for (int64_t i = 0; place->master != place->home && i < sl_updated_ranges(s, layer); i++) {
         sl_range range = sl_updated_range(s, layer, i);
@@ -173,6 +173,8 @@ static sluice_status publish(sl_scheduler *s, int layer)
 static sluice_status update_ranges(sl_scheduler *s, int node, const norm_buffers *norm)
 {
     int layer = s->g->nodes[node].layer;
+    if (sl_disk_updates(s, layer))
+        return sl_disk_update(s, node, is_early(s, layer) ? -1 : norm->result[sl_update_tier(&s->p->layers[layer])]);
     for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++)
         SL_TRY(update_range(s, node, sl_updated_range(s, layer, i), norm));
     return SLUICE_OK;
@@ -197,7 +199,7 @@ static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
 {
     bool on[SL_TIER_COUNT] = { false };
     for (int i = 0; i < s->g->layer_count; i++)
-        if (sl_is_trained(s, i) && !is_early(s, i)) on[s->p->layers[i].state] = true;
+        if (sl_is_trained(s, i) && !is_early(s, i)) on[sl_update_tier(&s->p->layers[i])] = true;
     norm->finish = s->leaves[SL_TIER_HOST] >= 0 ? SL_TIER_HOST : SL_TIER_DEVICE;
     on[norm->finish] = true;
     for (int t = 0; t < SL_TIER_COUNT; t++) {
@@ -212,6 +214,31 @@ static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
     return SLUICE_OK;
 }
 
+/* Layers whose updates need the disk, in the order in which sl_schedule_update comes to them. */
+static sluice_status add_disk_updates(sl_scheduler *s)
+{
+    const int first = s->g->forward_count + s->g->backward_count;
+    sl_disk_begin(s);
+    for (int n = s->g->node_count - 1; n >= first; n--)
+        if (s->g->nodes[n].op == SL_OP_UPDATE && is_early(s, s->g->nodes[n].layer))
+            SL_TRY(sl_disk_add_updates(s, s->g->nodes[n].layer));
+    for (int n = first; n < s->g->node_count; n++)
+        if (s->g->nodes[n].op == SL_OP_UPDATE && !is_early(s, s->g->nodes[n].layer))
+            SL_TRY(sl_disk_add_updates(s, s->g->nodes[n].layer));
+    return sl_disk_read_ahead(s);
+}
+
+sluice_status sl_schedule_backward_updates(sl_scheduler *s)
+{
+    const sl_groups *ends = &s->u->backward_ends;
+    sl_disk_begin(s);
+    for (int at = 0; in_backward(s) && at < s->g->backward_count; at++)
+        for (int k = ends->first[at]; k < ends->first[at + 1]; k++)
+            if (s->u->last_use_node[ends->items[k]] == s->g->forward_count + at)
+                SL_TRY(sl_disk_add_updates(s, ends->items[k]));
+    return sl_disk_read_ahead(s);
+}
+
 /* Early ones from the last layer upward, as their gradients come; the others, and weights that were updated during
  * backward, as the next forward needs them. */
 sluice_status sl_schedule_update(sl_scheduler *s)
@@ -221,6 +248,7 @@ sluice_status sl_schedule_update(sl_scheduler *s)
     for (int i = 0; i < s->g->layer_count; i++) /* of gradients that were not sent anywhere */
         if (sl_is_trained(s, i) && sl_has_parameters(s, i) && s->leaf_tier[i] < 0)
             SL_TRY(sl_schedule_leaves(s, i, s->p->layers[i].gradient));
+    if (!in_backward(s)) SL_TRY(add_disk_updates(s));
     SL_TRY(make_norm_buffers(s, &norm));
     SL_TRY(schedule_norm(s, &norm));
     for (int n = s->g->node_count - 1; n >= first && !in_backward(s); n--)

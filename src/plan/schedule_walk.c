@@ -14,7 +14,7 @@ static void forget_values(sl_scheduler *s)
 {
     for (int v = 0; v < s->g->value_count; v++) {
         s->device_buffer[v] = s->p->input_buffers[v];
-        s->host_buffer[v] = -1;
+        s->host_buffer[v] = s->disk_buffer[v] = -1;
     }
     for (int i = 0; i < s->g->layer_count; i++) s->staged[i] = -1;
 }
@@ -46,12 +46,16 @@ static sluice_status fetch_layer(sl_scheduler *s, int layer)
         sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, sl_weights_form(s), SL_TIER_DEVICE, layer, false, false, &whole));
     s->p->buffers[whole].staged = true;
     s->staged[layer] = whole;
-    if (!sl_cuts_parameters(s->p)) return sl_emit_copy(s, place->home, whole, layer);
-    if (place->parameters == SL_TIER_HOST) {
+    const bool on_disk = place->parameters == SL_TIER_DISK;
+    if (!sl_cuts_home(s->p, layer))
+        return on_disk ? sl_disk_bring(s, place->home, sl_whole(s->p, whole), layer)
+                       : sl_emit_copy(s, place->home, whole, layer);
+    if (place->parameters != SL_TIER_DEVICE) {
         SL_TRY(sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, sl_weights_form(s), SL_TIER_DEVICE, layer, true, false,
                                     &shard));
         s->p->buffers[shard].staged = true;
-        SL_TRY(sl_emit_copy(s, place->home, shard, layer));
+        SL_TRY(on_disk ? sl_disk_bring(s, place->home, sl_whole(s->p, shard), layer)
+                       : sl_emit_copy(s, place->home, shard, layer));
     }
     return sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, sl_whole(s->p, shard), sl_whole(s->p, whole));
 }
@@ -91,7 +95,13 @@ static bool leaves_device(const sl_scheduler *s, int root)
     return mode == SL_ACT_RECOMPUTE_OFFLOAD && sl_survives(s->u, root, s->p->layers[s->u->owner[root]].group_last);
 }
 
-/* After the last forward use of a value: send it to the host. */
+bool sl_leaves_for_disk(const sl_scheduler *s, int root)
+{
+    return s->u->owner[root] >= 0 && s->p->layers[s->u->owner[root]].offloaded == SL_TIER_DISK &&
+           leaves_device(s, root);
+}
+
+/* After the last forward use of a value: send it to the host, or through it to the disk. */
 static sluice_status offload_after(sl_scheduler *s, int position)
 {
     const sl_groups *ends = &s->u->forward_ends;
@@ -99,6 +109,15 @@ static sluice_status offload_after(sl_scheduler *s, int position)
         int v = ends->items[i];
         if (s->device_buffer[v] < 0 || !leaves_device(s, v)) continue;
         uint64_t bytes = s->p->buffers[s->device_buffer[v]].bytes;
+        if (sl_leaves_for_disk(s, v)) {
+            int b = s->disk_buffer[v] =
+                sl_emit_buffer(s, SL_BUFFER_ACTIVATION, SL_TIER_DISK, bytes, s->u->owner[v], false);
+            if (b < 0) return SLUICE_ERR_NO_MEMORY;
+            s->p->buffers[b].value = v;
+            SL_TRY(sl_disk_send(s, sl_whole(s->p, s->device_buffer[v]), b, s->u->owner[v]));
+            s->device_buffer[v] = -1;
+            continue;
+        }
         s->host_buffer[v] = sl_emit_buffer(s, SL_BUFFER_ACTIVATION, SL_TIER_HOST, bytes, s->u->owner[v], false);
         if (s->host_buffer[v] < 0) return SLUICE_ERR_NO_MEMORY;
         s->p->buffers[s->host_buffer[v]].value = v;
@@ -111,14 +130,16 @@ static sluice_status offload_after(sl_scheduler *s, int position)
 static sluice_status bring_back(sl_scheduler *s, int value, int layer)
 {
     int root = s->g->values[value].storage;
-    if (s->host_buffer[root] < 0 || s->device_buffer[root] >= 0) return SLUICE_OK;
-    uint64_t bytes = s->p->buffers[s->host_buffer[root]].bytes;
+    const int away = s->disk_buffer[root] >= 0 ? s->disk_buffer[root] : s->host_buffer[root];
+    if (away < 0 || s->device_buffer[root] >= 0) return SLUICE_OK;
+    uint64_t bytes = away == s->host_buffer[root] ? s->p->buffers[away].bytes : sl_value_bytes(&s->g->values[root]);
     int b = sl_emit_buffer(s, SL_BUFFER_ACTIVATION, SL_TIER_DEVICE, bytes, layer, false);
     if (b < 0) return SLUICE_ERR_NO_MEMORY;
     s->p->buffers[b].value = root;
     s->p->buffers[b].staged = true;
     s->device_buffer[root] = b;
-    return sl_emit_copy(s, s->host_buffer[root], b, layer);
+    return away == s->host_buffer[root] ? sl_emit_copy(s, away, b, layer)
+                                        : sl_disk_bring(s, away, sl_whole(s->p, b), layer);
 }
 
 static bool recomputes(const sl_scheduler *s, int layer)
@@ -278,6 +299,7 @@ static sluice_status training_segments(sl_scheduler *s)
     p->loss_buffer = s->device_buffer[s->g->values[s->g->loss].storage];
     end_segment(p, SL_SEGMENT_FORWARD);
     begin_segment(p, SL_SEGMENT_BACKWARD);
+    SL_TRY(sl_schedule_backward_updates(s));
     SL_TRY(walk_levels(s, WALK_BACKWARD));
     SL_TRY(sl_schedule_gradients_end(s));
     end_segment(p, SL_SEGMENT_BACKWARD);
@@ -342,14 +364,16 @@ sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch)
     sl_scheduler s = { .p = p, .u = u, .g = p->graph, .prefetch = prefetch };
     s.device_buffer = sl_alloc_array(values, sizeof(int), "plan: device buffers of values");
     s.host_buffer = sl_alloc_array(values, sizeof(int), "plan: host buffers of values");
+    s.disk_buffer = sl_alloc_array(values, sizeof(int), "plan: disk buffers of values");
     s.staged = sl_alloc_array(layers, sizeof(int), "plan: staged layers");
     s.leaf_tier = sl_alloc_array(layers, sizeof(int), "plan: tiers of norm leaves");
     s.again = sl_alloc_array((size_t)p->graph->node_count + 1, sizeof(bool), "plan: recomputed nodes");
     bool *wanted = sl_alloc_array(values, sizeof *wanted, "plan: values wanted again");
-    bool room = s.device_buffer && s.host_buffer && s.staged && s.leaf_tier && s.again && wanted;
+    bool room = s.device_buffer && s.host_buffer && s.disk_buffer && s.staged && s.leaf_tier && s.again && wanted;
     if (room) find_again(&s, wanted);
     sluice_status st = room ? build(&s) : SLUICE_ERR_NO_MEMORY;
-    void *owned[] = { s.device_buffer, s.host_buffer, s.staged, s.leaf_tier, s.again, wanted };
+    sl_disk_close(&s);
+    void *owned[] = { s.device_buffer, s.host_buffer, s.disk_buffer, s.staged, s.leaf_tier, s.again, wanted };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     return st;
 }

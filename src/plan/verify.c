@@ -18,7 +18,8 @@ static sluice_status check_buffer(const sl_plan *p, int i)
     const sl_buffer *b = &p->buffers[i];
     if (b->bytes == 0) return SLUICE_OK;
     uint64_t end;
-    if (b->offset % SL_ALIGNMENT != 0 || !sl_add_u64(b->offset, b->bytes, &end) || end > p->totals.peak[b->tier])
+    uint64_t alignment = b->paged ? SL_DISK_UNIT : sl_tiers[b->tier].alignment;
+    if (b->offset % alignment != 0 || !sl_add_u64(b->offset, b->bytes, &end) || end > p->totals.peak[b->tier])
         return sl_fail(SLUICE_ERR_FAILED,
                        "plan check: buffer %d at offset %llu with %llu bytes is misaligned or past the peak", i,
                        (unsigned long long)b->offset, (unsigned long long)b->bytes);

@@ -419,6 +419,10 @@ static void add_machine(const profile_writer *w)
         { "update_bytes_per_second", m->update_bytes_per_second },
         { "to_device_bytes_per_second", m->link_bytes_per_second[SL_LINK_TO_DEVICE] },
         { "to_host_bytes_per_second", m->link_bytes_per_second[SL_LINK_TO_HOST] },
+        { "disk_read_bytes_per_second",
+          p->options.budget[SL_TIER_DISK] > 0 ? m->link_bytes_per_second[SL_LINK_DISK_READ] : 0 },
+        { "disk_write_bytes_per_second",
+          p->options.budget[SL_TIER_DISK] > 0 ? m->link_bytes_per_second[SL_LINK_DISK_WRITE] : 0 },
         { "comm_bytes_per_second", p->options.rank_count > 1 ? m->comm_bytes_per_second : 0 },
     };
     sl_text_add(w->out, ",\n\"machine\":{");

@@ -84,7 +84,7 @@ static sluice_status do_kernel(sl_exec *x, const sl_step *s, const sl_run_contex
 
 static sluice_status do_copy(sl_exec *x, const sl_step *s, const sl_run_context *context)
 {
-    (void)context;
+    if (sl_exec_disk_copies(x, s)) return sl_exec_disk_copy(x, s, context);
     const sl_piece *q = &x->plan->pieces[s->first_piece];
     return x->backend->copy(x->device, s->stream, sl_plan_span(x->plan, q[1]), sl_plan_span(x->plan, q[0]));
 }
@@ -190,9 +190,14 @@ static sluice_status check_supported(const sl_exec *x)
 
 static sluice_status open_device(sl_exec *x, const sl_exec_options *options)
 {
-    SL_TRY(x->backend->open(&options->device, &x->device));
+    sl_device_options device = options->device;
+    device.paged_host = x->plan->totals.peak[SL_TIER_DISK] > 0;
+    SL_TRY(x->backend->open(&device, &x->device));
     for (int t = 0; t < SL_TIER_COUNT; t++)
-        if (x->plan->totals.peak[t] > 0) SL_TRY(x->backend->reserve(x->device, (sl_tier)t, x->plan->totals.peak[t]));
+        if (x->plan->totals.peak[t] > 0 && (sl_tiers[t].in_memory || options->swap.folder_count == 0))
+            SL_TRY(x->backend->reserve(x->device, (sl_tier)t, x->plan->totals.peak[t]));
+    if (x->plan->totals.peak[SL_TIER_DISK] > 0 && options->swap.folder_count > 0)
+        SL_TRY(sl_exec_disk_open(x, &options->swap));
     for (int i = 0; i < x->plan->step_count; i++) x->uses[x->plan->steps[i].stream] = true;
     return x->backend->reserve_events(x->device, x->plan->event_count + SL_STREAM_COUNT + 1);
 }
@@ -361,6 +366,7 @@ void sl_exec_destroy(sl_exec *x)
     }
     sl_tracer_drop(x);
     x->backend->close(x->device);
+    sl_exec_disk_close(x);
     sl_free(x->collectives);
     sl_free(x->parts);
     sl_free(x->names);
@@ -445,6 +451,7 @@ sluice_status sl_exec_read_result(sl_exec *x, int buffer, void *out, size_t byte
 void sl_exec_stats(const sl_exec *x, sl_device_stats *device, sl_comm_stats *comm)
 {
     x->backend->stats(x->device, device);
+    sl_exec_disk_stats(x, device);
     if (comm != NULL) x->comm->ops->stats(x->comm, comm);
 }
 

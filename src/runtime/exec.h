@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "comm/comm.h"
 #include "core/phase.h"
+#include "core/swap.h"
 #include "core/thread.h"
 #include "plan/plan.h"
 
@@ -15,6 +16,7 @@ typedef struct sl_exec_options {
     sl_device_options device;
     sl_comm *comm;        /* borrowed */
     sl_progress progress; /* of what takes a while */
+    sl_swap_options swap; /* of the disk tier; bytes are the plan's. No folders: the device keeps that tier, too */
 } sl_exec_options;
 
 /* Opens the device and reserves the arenas at the plan's peaks. `plan` is borrowed. No allocation after this. */
@@ -97,6 +99,8 @@ void sl_exec_store_running(sl_exec *x, int running, int name, int64_t first, int
 /* Host memory that they take outside the arenas. */
 uint64_t sl_statistics_bytes(const sluice_graph *g, int ranks);
 
+/* Host memory that a disk tier of so many bytes takes outside the arenas. */
+uint64_t sl_exec_disk_memory(uint64_t bytes);
 void sl_exec_stats(const sl_exec *x, sl_device_stats *device, sl_comm_stats *comm);
 /* Seconds until the result of each segment was there when it ran last. */
 double sl_exec_seconds(const sl_exec *x, sl_segment_kind segment);

@@ -56,9 +56,10 @@ struct sl_exec {
     uint64_t sequence;                       /* collectives started so far */
     const uint8_t **snapshots;               /* owned; per layer and tensor, where a snapshot lies; NULL: none */
     const sl_update_rule **rules;            /* owned; per layer; NULL: not trained */
-    const void **sent; /* owned; per value: the data of an input that was sent ahead; NULL: none */
-    bool *sent_early;  /* owned; per value: an input that only forwards read */
-    sl_tracer *tracer; /* owned; NULL: nothing is traced */
+    const void **sent;         /* owned; per value: the data of an input that was sent ahead; NULL: none */
+    bool *sent_early;          /* owned; per value: an input that only forwards read */
+    sl_tracer *tracer;         /* owned; NULL: nothing is traced */
+    struct sl_exec_disk *disk; /* owned; NULL: the plan has no disk tier, or the device keeps it */
     sl_running_values running;
     /* tables.c, of plans with sparse tables. Addresses in the host arena, by parameter; NULL: it is none, or the device
      * computes nothing. */
@@ -90,6 +91,19 @@ void sl_tables_close(sl_exec *x); /* what was not opened is fine */
 void sl_table_store(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, const float *data);
 void sl_table_fetch(sl_exec *x, int parameter, int slot, int64_t first, int64_t count, bool snapshot, float *out);
 void sl_tables_snapshot(sl_exec *x);
+
+/* ---- exec_disk.c ---- */
+
+sluice_status sl_exec_disk_open(sl_exec *x, const sl_swap_options *options);
+void sl_exec_disk_close(sl_exec *x); /* what was not opened is fine */
+/* Whether a copy of the plan is from or to swap files; and queues it. */
+bool sl_exec_disk_copies(const sl_exec *x, const sl_step *s);
+sluice_status sl_exec_disk_copy(sl_exec *x, const sl_step *s, const sl_run_context *context);
+/* Whether a buffer lives in swap files; and its bytes, at any place, by any thread while nothing is under way. */
+bool sl_exec_disk_has(const sl_exec *x, int buffer);
+sluice_status sl_exec_disk_get(sl_exec *x, sl_piece q, void *out);
+sluice_status sl_exec_disk_put(sl_exec *x, sl_piece q, const void *data);
+void sl_exec_disk_stats(const sl_exec *x, sl_device_stats *out);
 
 /* ---- statistics.c ---- */
 

@@ -33,6 +33,7 @@ static sl_piece piece_of(const tensor *t, sl_range r)
 
 static sluice_status get_bytes(const tensor *t, sl_piece q, void *out)
 {
+    if (t->snapshot == NULL && sl_exec_disk_has(t->x, t->buffer)) return sl_exec_disk_get(t->x, q, out);
     if (t->snapshot == NULL) return sl_exec_read(t->x, sl_plan_span(t->x->plan, q), out);
     memcpy(out, t->snapshot + q.offset, (size_t)q.bytes);
     return SLUICE_OK;
@@ -40,6 +41,7 @@ static sluice_status get_bytes(const tensor *t, sl_piece q, void *out)
 
 static sluice_status put_bytes(const tensor *t, sl_piece q, const void *data)
 {
+    if (sl_exec_disk_has(t->x, t->buffer)) return sl_exec_disk_put(t->x, q, data);
     return t->x->backend->store(t->x->device, sl_plan_span(t->x->plan, q), data);
 }
 

@@ -62,6 +62,12 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
                                       .tf32 = d->tf32 },
                           .comm = sl_engine_comm(e),
                           .progress = e->progress };
+    char text[SL_ENGINE_FOLDERS_BYTES];
+    const char *folders[SL_SWAP_MAX_FOLDERS];
+    if (!d->null_backend) x.swap.folder_count = sl_engine_folders(d->disk_path, text, sizeof text, folders);
+    x.swap.folders = folders;
+    x.swap.log = &e->log;
+    x.swap.deadline_seconds = (double)o->settings->timeout_seconds;
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
     x.device.nodes = e->ranks->place.binding.nodes;
     /* of several ranks only: this thread computes, and starts the others that do */

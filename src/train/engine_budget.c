@@ -1,5 +1,9 @@
 /* engine_budget.c: how much memory the plan of this rank may use in each tier, and what is said where a setting tells of
  * more than there is. */
+#include <errno.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
 #include "core/bytes.h"
 #include "core/thread.h"
 #include "train/engine_parts.h"
@@ -9,6 +13,14 @@
 /* And for talking to other ranks: MPI's staging, or the shared segment, and what lies behind them. */
 #define COMM_BYTES ((uint64_t)12 << 20)
 
+/* No more than the parameters, their state and gradients would take of it, with as much again for activations. */
+static uint64_t most_on_disk(const sluice_engine *e, const sl_plan_options *p)
+{
+    uint64_t each = sizeof(float) * (uint64_t)(3 + p->state_slots);
+    uint64_t all = 2 * each * (uint64_t)sl_graph_parameter_elements(e->graph) + ((uint64_t)1 << 30);
+    return p->budget[SL_TIER_DISK] < all ? p->budget[SL_TIER_DISK] : all;
+}
+
 static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p)
 {
     uint64_t resident = sl_memory_resident();
@@ -16,6 +28,7 @@ static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o
     p->overhead_of[0] = (resident > o->data_bytes ? resident - o->data_bytes : 0) + LATER_BYTES + o->extra_bytes;
     p->overhead_of[0] += sl_statistics_bytes(e->graph, p->rank_count);
     p->overhead_of[0] += sl_engine_table_bytes(e->graph, p->rank_count);
+    if (p->budget[SL_TIER_DISK] > 0) p->overhead_of[0] += sl_exec_disk_memory(most_on_disk(e, p));
     if (p->rank_count > 1) p->overhead_of[0] += COMM_BYTES;
     if (e->device.is_cuda) {
         p->overhead_of[0] += SL_CUDA_HOST_OVERHEAD_BYTES;
@@ -50,7 +63,8 @@ static void describe_shortage(const sluice_engine *e, const sl_engine_options *o
     char told[32], has[32], share[48] = "";
     bool described = o->machine != NULL && o->plan_only;
     int ranks = x->on_device ? e->device.sharing : e->ranks->local;
-    const char *whose = described                ? "the described machine"
+    const char *whose = x->on_disk               ? "the file system of memory.disk_path"
+                        : described              ? "the described machine"
                         : x->on_device           ? "the GPU"
                         : sl_memory_is_limited() ? "the cgroup of this process"
                                                  : "this machine";
@@ -76,6 +90,66 @@ static sluice_status answer_shortage(const sluice_engine *e, const sl_engine_opt
     return SLUICE_OK;
 }
 
+/* ---- the disk ---- */
+
+int sl_engine_folders(const char *path, char *text, size_t bytes, const char *out[SL_SWAP_MAX_FOLDERS])
+{
+    int count = 0;
+    char *rest;
+    snprintf(text, bytes, "%s", path != NULL ? path : "");
+    for (char *name = strtok_r(text, ":", &rest); name != NULL && count < SL_SWAP_MAX_FOLDERS;
+         name = strtok_r(NULL, ":", &rest))
+        out[count++] = name;
+    return count;
+}
+
+/* What one rank may use of the folders: files are of the same length in all of them. */
+static sluice_status free_on_disk(const char *path, int ranks, uint64_t *out)
+{
+    char text[SL_ENGINE_FOLDERS_BYTES];
+    const char *folders[SL_SWAP_MAX_FOLDERS];
+    int count = sl_engine_folders(path, text, sizeof text, folders);
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < count; i++) {
+        struct statvfs fs;
+        if (statvfs(folders[i], &fs) != 0)
+            return sl_fail(SLUICE_ERR_USAGE, "memory.disk_path: the folder %s for swap files: %s", folders[i],
+                           strerror(errno));
+        uint64_t bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+        if (bytes < least) least = bytes;
+    }
+    least = (least - least / 20) / (uint64_t)ranks / SL_DISK_UNIT * SL_DISK_UNIT;
+    *out = count > 0 ? least * (uint64_t)count : 0;
+    return SLUICE_OK;
+}
+
+/* A plan may be made for a disk of another machine: as told, or as that is described. */
+static sluice_status set_disk_budget(sluice_engine *e, const sl_engine_options *o, sl_plan_options *p,
+                                     sl_shortage *short_of)
+{
+    const char *path = o->settings->device.disk_path;
+    uint64_t told = p->budget[SL_TIER_DISK], mine = 0, room = 0;
+    bool elsewhere = o->plan_only && (o->machine != NULL || path == NULL || path[0] == '\0');
+    if (elsewhere) {
+        bool named = path != NULL && path[0] != '\0';
+        room = told > 0 ? told : named && o->machine != NULL ? o->machine->rates.capacity[SL_TIER_DISK] : 0;
+    } else {
+        if (told > 0 && (path == NULL || path[0] == '\0'))
+            return sl_fail(SLUICE_ERR_USAGE, "memory.disk is given, but no folder for swap files: name one on a fast "
+                                             "local disk with memory.disk_path");
+        sluice_status st = path != NULL && path[0] != '\0' ? free_on_disk(path, e->ranks->local, &mine) : SLUICE_OK;
+        SL_TRY(sl_ranks_agree(e->ranks, "the disk", st));
+        SL_TRY(sl_ranks_least(e->ranks, "disks of the ranks", mine, &room));
+    }
+    p->told[SL_TIER_DISK] = told;
+    p->automatic[SL_TIER_DISK] = told == 0;
+    p->budget[SL_TIER_DISK] = told > 0 ? told : room;
+    if (told > room && short_of->keys == NULL)
+        *short_of = (sl_shortage){ .keys = sl_tiers[SL_TIER_DISK].setting, .told = told, .has = room, .on_disk = true };
+    if (p->budget[SL_TIER_DISK] > 0) p->snapshot = false; /* a copy of what is there would be as large again */
+    return SLUICE_OK;
+}
+
 /* How much memory the plan may use in each tier:
  *
  *     what is planned        device budget                               host budget
@@ -90,12 +164,14 @@ static sluice_status answer_shortage(const sluice_engine *e, const sl_engine_opt
  * A setting that tells of more than that: answer_shortage. The null backend takes no memory, so there it may. */
 sluice_status sl_engine_set_budgets(sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p)
 {
-    sl_shortage short_of = { .keys = NULL };
+    sl_shortage short_of = { .keys = NULL }, disk = { .keys = NULL };
+    SL_TRY(set_disk_budget(e, o, p, &disk));
     estimate_overhead(e, o, threads, p);
     if (o->machine != NULL && o->plan_only)
         sl_machine_described_budgets(p, o->machine, &short_of);
     else
         SL_TRY(ask_machine(e, p, &short_of));
+    if (short_of.keys == NULL) short_of = disk;
     if (short_of.keys == NULL || (o->settings->device.null_backend && !o->plan_only)) return SLUICE_OK;
     return sl_ranks_agree(e->ranks, "budgets", answer_shortage(e, o, p, &short_of));
 }

@@ -115,6 +115,7 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
     if (ranks > 1) snprintf(title, sizeof title, "after the run, %d ranks", ranks);
     fprintf(out, "%-30s %14s %14s\n", title, "predicted", "measured");
     for (int t = 0; t < SL_TIER_COUNT; t++) {
+        if (!sl_tiers[t].in_memory && predicted->peak[t] == 0) continue;
         snprintf(title, sizeof title, "%s arena, peak", sl_tiers[t].name);
         bytes_row(out, title, predicted->peak[t], measured->peak[t]);
     }
@@ -125,6 +126,8 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
         bytes_row(out, "outside the device arena", e->plan->options.device_overhead, stats.device_overhead);
     }
     for (int k = 0; k < SL_LINK_COUNT; k++) {
+        const bool to_disk = !sl_tiers[sl_links[k].from].in_memory || !sl_tiers[sl_links[k].to].in_memory;
+        if (to_disk && predicted->peak[SL_TIER_DISK] == 0) continue;
         snprintf(title, sizeof title, "%s in a step", sl_links[k].name);
         bytes_row(out, title, predicted->moved[k], measured->moved[k]);
     }

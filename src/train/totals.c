@@ -97,7 +97,7 @@ sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_
 
 sluice_memory sl_totals_memory(const uint64_t bytes[SL_TIER_COUNT])
 {
-    return (sluice_memory){ .device = bytes[SL_TIER_DEVICE], .host = bytes[SL_TIER_HOST], .disk = 0 };
+    return (sluice_memory){ .device = bytes[SL_TIER_DEVICE], .host = bytes[SL_TIER_HOST], .disk = bytes[SL_TIER_DISK] };
 }
 
 void sl_totals_to_event(const sl_run_totals *t, sluice_event *event)
@@ -111,6 +111,8 @@ void sl_totals_to_event(const sl_run_totals *t, sluice_event *event)
     event->data_seconds = t->data_seconds;
     event->moved_to_device = t->moved[SL_LINK_TO_DEVICE];
     event->moved_to_host = t->moved[SL_LINK_TO_HOST];
+    event->moved_disk_read = t->moved[SL_LINK_DISK_READ];
+    event->moved_disk_write = t->moved[SL_LINK_DISK_WRITE];
     event->comm_gather = t->gather;
     event->comm_reduce = t->reduce;
     event->comm_norm = t->norm;

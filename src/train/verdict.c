@@ -53,10 +53,9 @@ static void count_memory(const sl_plan_options *o, const sl_machine *m, const ui
         v->needs[SL_TIER_HOST] = (together > both ? together : both) + o->overhead_bytes;
         v->can[SL_TIER_HOST] = o->budget_together + o->overhead_bytes;
         v->has[SL_TIER_HOST] = capacity[SL_TIER_DEVICE] > 0 ? capacity[SL_TIER_DEVICE] : v->can[SL_TIER_HOST];
-        return;
     }
-    for (int t = 0; t < SL_TIER_COUNT; t++) {
-        uint64_t outside = t == SL_TIER_DEVICE ? o->device_overhead : o->overhead_bytes;
+    for (int t = is_one_memory(o) ? SL_TIER_DISK : SL_TIER_DEVICE; t < SL_TIER_COUNT; t++) {
+        uint64_t outside = t == SL_TIER_DEVICE ? o->device_overhead : t == SL_TIER_HOST ? o->overhead_bytes : 0;
         v->needs[t] = arena[t] + outside;
         v->can[t] = o->budget[t] + outside;
         v->has[t] = o->told[t] > 0 ? o->told[t] : capacity[t] > 0 ? capacity[t] : v->can[t];
@@ -77,6 +76,10 @@ static void add_memory(sl_plan_verdict *v, int ranks)
     }
     add_share(v, v->needs[SL_TIER_HOST], v->has[SL_TIER_HOST]);
     add(v, ranks > 1 ? " RAM for each rank" : " RAM");
+    if (v->needs[SL_TIER_DISK] == 0) return;
+    add(v, ", ");
+    add_share(v, v->needs[SL_TIER_DISK], v->has[SL_TIER_DISK]);
+    add(v, " on disk");
 }
 
 /* ---- time ---- */
@@ -88,6 +91,9 @@ static const char *stream_limit(int stream)
         return "communication between ranks";
     case SL_STREAM_UPDATE:
         return "the CPU update";
+    case SL_STREAM_DISK_READ:
+    case SL_STREAM_DISK_WRITE:
+        return "the disk";
     default:
         return "the link between host and device";
     }
@@ -161,7 +167,9 @@ void sl_verdict_of_plan(const sl_job *j, const sl_run_totals *predicted, const s
 /* Tiers that lack something, with what of them can be used. */
 static void add_lacks(sl_plan_verdict *v, int ranks)
 {
-    static const char *const of[SL_TIER_COUNT] = { [SL_TIER_DEVICE] = "on the GPU", [SL_TIER_HOST] = "of RAM" };
+    static const char *const of[SL_TIER_COUNT] = {
+        [SL_TIER_DEVICE] = "on the GPU", [SL_TIER_HOST] = "of RAM", [SL_TIER_DISK] = "on disk"
+    };
     const char *between = "";
     for (int t = 0; t < SL_TIER_COUNT; t++) {
         if (v->needs[t] <= v->can[t]) continue;

@@ -767,7 +767,7 @@ TEST(a_refused_value_can_be_mended_by_a_later_assignment)
     CHECK_CONTAINS(sluice_error(), "is not built in yet");
     REQUIRE_OK(sluice_config_set(c, "data_types.param_dtype=fp32"));
     CHECK_EQ(sluice_config_check(c, NULL, NULL), SLUICE_ERR_USAGE);
-    CHECK_CONTAINS(sluice_error(), "offload_param.device: \"nvme\" is not built in yet");
+    CHECK_CONTAINS(sluice_error(), "offload_param.device is \"nvme\", but no folder is given for swap files");
     REQUIRE_OK(sluice_config_set(c, "zero_optimization.offload_param.device=auto"));
     REQUIRE_OK(sluice_config_check(c, NULL, NULL));
     sluice_config_destroy(c);
@@ -1147,7 +1147,10 @@ TEST(every_text_is_marked_as_a_path_or_known_to_be_none)
                                             "data.columns.first", "data.columns.second", "data.characters",
                                             /* together a folder, which a run tries where it is written */
                                             "tensorboard.output_path", "tensorboard.job_name",
-                                            "csv_monitor.output_path", "csv_monitor.job_name" };
+                                            "csv_monitor.output_path", "csv_monitor.job_name",
+                                            /* several folders in one text, tried when swap files are opened */
+                                            "memory.disk_path", "zero_optimization.offload_optimizer.nvme_path",
+                                            "zero_optimization.offload_param.nvme_path" };
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
         bool none = row->choices != NULL || row->type != SL_OPT_STRING || row->fate != SL_KEY_HONOURED;
@@ -1361,4 +1364,20 @@ TEST(options_and_a_file_that_say_the_same_make_the_same_settings)
     CHECK_EQ(s.precision.wire, from_file.precision.wire);
     CHECK_NEAR(s.optim.optimizer.lr, from_file.optim.optimizer.lr, 0);
     CHECK_NEAR(s.optim.clip, from_file.optim.clip, 0);
+}
+
+TEST(folders_for_swap_files_come_from_all_that_name_them_each_once)
+{
+    sl_settings s;
+    REQUIRE_OK(resolve("{" BASE ", \"memory\": {\"disk_path\": [\"/a\", \"/b\"], \"disk\": \"1GiB\"}, "
+                       "\"activation_checkpointing\": {\"device\": \"nvme\"}, \"zero_optimization\": "
+                       "{\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/b\"}, "
+                       "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/c\"}}}",
+                       &s));
+    CHECK_STR(s.device.disk_path, "/a:/b:/c");
+    CHECK_EQ(s.plan.budget[SL_TIER_DISK], (uint64_t)1 << 30);
+    CHECK_EQ(s.plan.state, SLUICE_PLACE_DISK);
+    CHECK_EQ(s.plan.parameters, SLUICE_PLACE_DISK);
+    CHECK_EQ(s.plan.offload_to, SLUICE_PLACE_DISK);
+    CHECK(s.plan.offload_checkpoints);
 }

@@ -12,6 +12,7 @@ enum { GLOBAL_MICRO = 4, STEPS = 3 };
 typedef struct training {
     int micro;      /* micro-batches of a step, all ranks together */
     bool unclipped; /* nothing is scaled, clipped or skipped, so that updates may be early */
+    bool disk;      /* some of it lives in swap files */
 } training;
 
 typedef struct running {
@@ -20,6 +21,7 @@ typedef struct running {
     sl_comm *comm;
     sl_exec *exec;
     sl_run_context context;
+    uint64_t moved[SL_LINK_COUNT]; /* before the first step */
 } running;
 
 /* The first values of a parameter, by element. */
@@ -59,18 +61,38 @@ static void draw_precision(uint64_t seed, const training *how, planned *fx)
     fx->options.state_form = random_between(&r, 0, 1) == 0 ? SL_FORM_F32 : forms[random_between(&r, 1, 2)];
 }
 
+/* The same placement, but gradients wait on the disk wherever they can: no search would choose that for these models. */
+static sluice_status keep_gradients_on_disk(planned *fx)
+{
+    sl_candidate c = fx->plan->placement;
+    sl_plan *plan = NULL;
+    c.layers[SL_SAVING_DISK_GRADIENTS] = fx->graph->layer_count;
+    SL_TRY(sl_plan_create_placed(fx->graph, &fx->machine, &fx->options, &c, &plan));
+    sl_plan_destroy(fx->plan);
+    fx->plan = plan;
+    return SLUICE_OK;
+}
+
 static sluice_status start(running *r, uint64_t seed, sl_comm *comm)
 {
     sl_exec_options o = { .backend = &sl_cpu_backend, .device = { .threads = 1, .isa = sl_isa_best(), .guard = true } };
     r->comm = comm;
     draw_precision(seed, &r->how, &r->fx);
     SL_TRY(plan_model(&r->fx, seed));
+    if (r->fx.options.budget[SL_TIER_DISK] > 0 && !r->how.unclipped && seed % 2 == 0)
+        SL_TRY(keep_gradients_on_disk(&r->fx));
     comm->ops->arena_files(comm, o.device.arena_files);
     o.comm = comm;
+    static const char *const folders[] = { "/tmp" };
+    if (r->fx.options.budget[SL_TIER_DISK] > 0) o.swap = (sl_swap_options){ .folders = folders, .folder_count = 1 };
     SL_TRY(sl_exec_create(r->fx.plan, &o, &r->exec));
     r->context = (sl_run_context){ .seed = 3, .training = true, .loss_scale = 64, .clip = 1 };
     if (r->how.unclipped) r->context.loss_scale = 1;
-    return store_all(r);
+    SL_TRY(store_all(r));
+    sl_device_stats stats;
+    sl_exec_stats(r->exec, &stats, NULL);
+    memcpy(r->moved, stats.moved, sizeof r->moved);
+    return SLUICE_OK;
 }
 
 static void stop(running *r)
@@ -198,6 +220,7 @@ static sluice_status check_counters(running *r)
     sl_comm_stats c;
     const sl_plan_totals *t = &r->fx.plan->totals;
     sl_exec_stats(r->exec, &d, &c);
+    for (int k = 0; k < SL_LINK_COUNT; k++) d.moved[k] -= r->moved[k];
     const struct {
         const char *what;
         uint64_t predicted, counted;
@@ -206,6 +229,9 @@ static sluice_status check_counters(running *r)
         { "host peak", t->peak[SL_TIER_HOST], d.observed_peak[SL_TIER_HOST] },
         { "to device", STEPS * t->moved[SL_LINK_TO_DEVICE], d.moved[SL_LINK_TO_DEVICE] },
         { "to host", STEPS * t->moved[SL_LINK_TO_HOST], d.moved[SL_LINK_TO_HOST] },
+        { "disk peak", t->peak[SL_TIER_DISK], d.observed_peak[SL_TIER_DISK] },
+        { "disk read", STEPS * t->moved[SL_LINK_DISK_READ], d.moved[SL_LINK_DISK_READ] },
+        { "disk write", STEPS * t->moved[SL_LINK_DISK_WRITE], d.moved[SL_LINK_DISK_WRITE] },
         { "gathered", STEPS * t->comm_gather, c.gather_bytes },
         { "reduced", STEPS * t->comm_reduce, c.reduce_bytes },
         { "norm", STEPS * t->comm_norm, c.norm_bytes },
@@ -225,8 +251,9 @@ static sluice_status rank_main(void *user, sluice_world *world)
     r.fx.options.rank = sluice_world_rank(world);
     sluice_status st = start(&r, j->seed, world);
     if (st == SLUICE_OK) st = train(&r);
-    if (st == SLUICE_OK) st = compare(&r, j->ref);
+    if (st == SLUICE_OK) st = sl_exec_settle(r.exec);
     if (st == SLUICE_OK) st = check_counters(&r);
+    if (st == SLUICE_OK) st = compare(&r, j->ref);
     if (st != SLUICE_OK) world->ops->abort(world, sluice_error());
     stop(&r);
     return st;
@@ -257,21 +284,34 @@ static void draw_options(random_state *r, sl_plan_options *o)
     if (random_between(r, 0, 2) == 0) o->budget[SL_TIER_DEVICE] = 0;
 }
 
+/* What lives on the disk, by settings or because the host is small; updates in chunks of any length. */
+static void draw_disk(random_state *r, sl_plan_options *o)
+{
+    static const sluice_place offloads[] = { SLUICE_PLACE_AUTO, SLUICE_PLACE_HOST, SLUICE_PLACE_DISK };
+    static const int64_t chunks[] = { 0, 1024, 4096 };
+    o->budget[SL_TIER_DISK] = (uint64_t)1 << 30;
+    o->state = (sluice_place)random_between(r, 0, 3);
+    o->parameters = (sluice_place)random_between(r, 0, 3);
+    o->offload_to = offloads[random_between(r, 0, 2)];
+    o->disk_chunk = chunks[random_between(r, 0, 2)];
+    if (random_between(r, 0, 1) == 0) o->budget[SL_TIER_HOST] = 0; /* tightened, with room for what seeds add */
+}
+
 /* The smallest device that the settings fit on: bisected, because then every measure the search may take is taken. */
-static void tighten(uint64_t seed, const training *how, sl_plan_options *o)
+static void tighten(uint64_t seed, const training *how, sl_tier tier, sl_plan_options *o)
 {
     uint64_t low = 1, high = (uint64_t)1 << 30;
     while (high - low > 512) {
         planned fx = { .options = *o };
         draw_precision(seed, how, &fx);
-        fx.options.budget[SL_TIER_DEVICE] = (low + high) / 2;
+        fx.options.budget[tier] = (low + high) / 2;
         if (plan_model(&fx, seed) == SLUICE_OK)
             high = (low + high) / 2;
         else
             low = (low + high) / 2;
         planned_free(&fx);
     }
-    o->budget[SL_TIER_DEVICE] = high;
+    o->budget[tier] = high;
 }
 
 static void compare_one(uint64_t seed, training how)
@@ -283,13 +323,15 @@ static void compare_one(uint64_t seed, training how)
     sluice_launch_options_init(&launch);
     launch.timeout_seconds = 20;
     draw_options(&r, &j.options);
-    if (how.unclipped) {
-        j.options.early_updates = true;
-        if (how.micro < j.options.rank_count) j.options.rank_count = how.micro;
-        j.options.accumulation = how.micro / j.options.rank_count;
-    }
+    if (how.disk) draw_disk(&r, &j.options);
+    j.options.early_updates = how.unclipped;
+    if (how.micro < j.options.rank_count) j.options.rank_count = how.micro;
+    j.options.accumulation = how.micro / j.options.rank_count;
     REQUIRE_OK(make_reference(seed, how, &ref));
-    if (j.options.budget[SL_TIER_DEVICE] == 0) tighten(seed, &how, &j.options);
+    if (j.options.budget[SL_TIER_HOST] == 0 && j.options.budget[SL_TIER_DEVICE] == 0)
+        j.options.budget[SL_TIER_HOST] = (uint64_t)1 << 30;
+    if (j.options.budget[SL_TIER_DEVICE] == 0) tighten(seed, &how, SL_TIER_DEVICE, &j.options);
+    if (j.options.budget[SL_TIER_HOST] == 0) tighten(seed, &how, SL_TIER_HOST, &j.options);
     launch.ranks = j.options.rank_count;
     sluice_status st = sluice_launch(&launch, rank_main, &j);
     if (st != SLUICE_OK)
@@ -311,12 +353,19 @@ static void compare_many(training how, uint64_t seeds)
 
 TEST(ranks_agree_with_one_rank_to_the_bit_whatever_the_plan)
 {
-    compare_many((training){ GLOBAL_MICRO, false }, getenv("LONG") != NULL ? 1000 : 36);
+    compare_many((training){ GLOBAL_MICRO, false, false }, getenv("LONG") != NULL ? 1000 : 36);
 }
 
 /* The reference updates after the norm. */
 TEST(updates_that_wait_for_no_norm_give_the_same_bits_whatever_the_plan)
 {
-    compare_many((training){ 1, true }, getenv("LONG") != NULL ? 1000 : 24);
-    compare_many((training){ GLOBAL_MICRO, true }, getenv("LONG") != NULL ? 300 : 12);
+    compare_many((training){ 1, true, false }, getenv("LONG") != NULL ? 1000 : 24);
+    compare_many((training){ GLOBAL_MICRO, true, false }, getenv("LONG") != NULL ? 300 : 12);
+}
+
+TEST(what_lives_on_the_disk_gives_the_same_bits_and_moves_what_the_plan_said)
+{
+    compare_many((training){ GLOBAL_MICRO, false, true }, getenv("LONG") != NULL ? 1000 : 24);
+    compare_many((training){ 1, false, true }, getenv("LONG") != NULL ? 300 : 12);
+    compare_many((training){ 1, true, true }, getenv("LONG") != NULL ? 300 : 12);
 }

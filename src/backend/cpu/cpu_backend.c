@@ -2,8 +2,9 @@
  *
  * Both tiers are mappings of exactly the planned size (memory.h). Kernels run in the caller's thread on the pool,
  * whatever their stream: compute and the optimizer's update want the same cores, and a pool runs one thing at a time,
- * so a second thread would only make them take turns. Copies and host work on the to-device, to-host and communication
- * streams run alongside the caller, one thread each; on other streams they run at once. Events order all of them. */
+ * so a second thread would only make them take turns. Copies and host work on the to-device, to-host, communication
+ * and disk streams run alongside the caller, one thread each; on other streams they run at once. Events order all of
+ * them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 
 struct sl_device {
     sl_ledger ledger;
-    bool guard;
+    bool guard, paged_host;
     sl_host_kernels kernels;
     sl_pool *pool;
     sl_memory arenas[SL_TIER_COUNT];
@@ -26,10 +27,41 @@ struct sl_device {
     uint64_t nodes;                 /* of memory, that arenas lie on */
     sl_events events;
     sl_failure failure; /* of submitted work */
-    sl_queue to_device, to_host, comm;
-    bool has_comm; /* its thread runs */
+    sl_queue queues[SL_STREAM_COUNT];
+    bool runs[SL_STREAM_COUNT]; /* the thread of the queue */
     sl_stamps stamps;
 };
+
+/* ---- streams ---- */
+
+/* Compute and the update run in the caller's thread. */
+static bool runs_apart(sl_stream stream)
+{
+    return stream != SL_STREAM_COMPUTE && stream != SL_STREAM_UPDATE;
+}
+
+/* *out NULL: what is queued on this stream runs in the caller's thread. Most jobs have no use for some streams, so that
+ * their threads start when they are first used. */
+static sluice_status queue_of(sl_device *d, sl_stream stream, sl_queue **out)
+{
+    *out = runs_apart(stream) ? &d->queues[stream] : NULL;
+    if (*out == NULL || d->runs[stream]) return SLUICE_OK;
+    SL_TRY(sl_queue_open(*out, &d->events, &d->failure));
+    d->runs[stream] = true;
+    return SLUICE_OK;
+}
+
+static void drain(sl_device *d)
+{
+    for (int k = 0; k < SL_STREAM_COUNT; k++)
+        if (d->runs[k]) sl_queue_drain(&d->queues[k]);
+}
+
+static void close_queues(sl_device *d)
+{
+    for (int k = 0; k < SL_STREAM_COUNT; k++)
+        if (d->runs[k]) sl_queue_close(&d->queues[k]);
+}
 
 /* ---- opening and closing ---- */
 
@@ -40,19 +72,20 @@ static sluice_status cpu_open(const sl_device_options *options, sl_device **out)
     if (d == NULL) return SLUICE_ERR_NO_MEMORY;
     sl_ledger_init(&d->ledger);
     d->guard = options->guard;
+    d->paged_host = options->paged_host;
     memcpy(d->arena_files, options->arena_files, sizeof d->arena_files);
     d->nodes = options->nodes;
     if ((st = sl_host_kernels_of(options->isa, &d->kernels)) != SLUICE_OK) goto free_device;
     if ((st = sl_pool_create(options->threads, &d->pool)) != SLUICE_OK) goto free_device;
     if ((st = sl_events_open(&d->events)) != SLUICE_OK) goto destroy_pool;
     if ((st = sl_failure_open(&d->failure)) != SLUICE_OK) goto close_events;
-    if ((st = sl_queue_open(&d->to_device, &d->events, &d->failure)) != SLUICE_OK) goto close_failure;
-    if ((st = sl_queue_open(&d->to_host, &d->events, &d->failure)) != SLUICE_OK) goto close_to_device;
+    sl_queue *q;
+    if ((st = queue_of(d, SL_STREAM_TO_DEVICE, &q)) != SLUICE_OK) goto close_failure;
+    if ((st = queue_of(d, SL_STREAM_TO_HOST, &q)) != SLUICE_OK) goto close_failure;
     *out = d;
     return SLUICE_OK;
-close_to_device:
-    sl_queue_close(&d->to_device);
 close_failure:
+    close_queues(d);
     sl_failure_close(&d->failure);
 close_events:
     sl_events_close(&d->events);
@@ -66,9 +99,7 @@ free_device:
 static void cpu_close(sl_device *d)
 {
     if (d == NULL) return;
-    if (d->has_comm) sl_queue_close(&d->comm);
-    sl_queue_close(&d->to_device);
-    sl_queue_close(&d->to_host);
+    close_queues(d);
     sl_failure_close(&d->failure);
     sl_events_close(&d->events);
     (void)sl_stamps_reserve(&d->stamps, 0);
@@ -88,7 +119,10 @@ static sluice_status cpu_reserve(sl_device *d, sl_tier tier, uint64_t bytes)
 {
     SL_TRY(sl_ledger_reserve(&d->ledger, tier, bytes));
     if (bytes == 0) return SLUICE_OK;
-    sl_memory_options o = { d->guard, d->arena_files[tier], d->nodes };
+    sl_memory_options o = { .guard = d->guard,
+                            .paged = d->paged_host && tier == SL_TIER_HOST,
+                            .file = d->arena_files[tier],
+                            .nodes = d->nodes };
     errno = ENOMEM;
     if (bytes <= SIZE_MAX / 2 && sl_memory_map(&d->arenas[tier], (size_t)bytes, &o)) {
         sl_memory_touch(&d->arenas[tier], d->pool);
@@ -117,21 +151,6 @@ static sluice_status check_canaries(const sl_device *d)
 
 /* ---- work ---- */
 
-/* *out NULL: what is queued on this stream runs in the caller's thread. Most jobs have one rank and no use for the
- * communication stream, so its thread starts when the stream is first used. */
-static sluice_status queue_of(sl_device *d, sl_stream stream, sl_queue **out)
-{
-    *out = stream == SL_STREAM_TO_DEVICE ? &d->to_device
-           : stream == SL_STREAM_TO_HOST ? &d->to_host
-           : stream == SL_STREAM_COMM    ? &d->comm
-                                         : NULL;
-    if (stream == SL_STREAM_COMM && !d->has_comm) {
-        SL_TRY(sl_queue_open(&d->comm, &d->events, &d->failure));
-        d->has_comm = true;
-    }
-    return SLUICE_OK;
-}
-
 static sluice_status cpu_run(sl_device *d, sl_stream stream, const sl_call *c)
 {
     SL_TRY(sl_ledger_call(&d->ledger, stream, c));
@@ -158,13 +177,6 @@ static sluice_status cpu_copy(sl_device *d, sl_stream stream, sl_span dst, sl_sp
             q, &(sl_work){
                    .kind = SL_WORK_COPY, .dst = address(d, dst), .src = address(d, src), .bytes = (size_t)src.bytes });
     return SLUICE_OK;
-}
-
-static void drain(sl_device *d)
-{
-    sl_queue_drain(&d->to_device);
-    sl_queue_drain(&d->to_host);
-    if (d->has_comm) sl_queue_drain(&d->comm);
 }
 
 /* Kernels are done when they were queued; what a stream of its own still does comes first. */

@@ -111,12 +111,12 @@ static bool size_file(int file, size_t bytes)
     return ftruncate(file, (off_t)bytes) == 0;
 }
 
-static void place(sl_memory *m, size_t page, bool guard)
+static void place(sl_memory *m, size_t page, const sl_memory_options *o)
 {
     m->base = m->mapping;
-    if (!guard) return;
+    if (!o->guard) return;
     uint8_t *end = m->mapping + m->mapping_bytes - page;
-    m->base = end - sl_align_up(m->bytes, SL_ALIGNMENT);
+    m->base = end - sl_align_up(m->bytes, o->paged ? page : SL_ALIGNMENT);
     m->front_bytes = (size_t)(m->base - (m->mapping + page));
     m->back_bytes = (size_t)(end - (m->base + m->bytes));
 }
@@ -148,7 +148,7 @@ bool sl_memory_map(sl_memory *m, size_t bytes, const sl_memory_options *o)
     bool large = !o->guard && m->mapping_bytes >= SL_HUGE_PAGE;
     m->mapping = large ? map_large(m->mapping_bytes, o->file) : map(NULL, m->mapping_bytes, o->file);
     if (m->mapping == NULL) return false;
-    place(m, page, o->guard);
+    place(m, page, o);
     place_on_nodes(m, o->nodes);
     if (!o->guard || add_guards(m, page)) return true;
     int failed = errno;

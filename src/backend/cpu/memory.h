@@ -15,8 +15,8 @@
 
 #define SL_HUGE_PAGE ((size_t)2 << 20)
 
-/* Under guard: [no access][front, canary][arena, poison][back, canary][no access]; front and back are less than a page
- * and less than SL_ALIGNMENT. Otherwise the arena begins the mapping. With a file the mapping is the file, whole and
+/* Under guard: [no access][front, canary][arena, poison][back, canary][no access]; front and back are less than a page,
+ * and back is less than SL_ALIGNMENT unless the arena is to begin at a page. Otherwise the arena begins the mapping. With a file the mapping is the file, whole and
  * from its start; other processes can reach what is without access here. */
 typedef struct sl_memory {
     uint8_t *mapping; /* NULL: none */
@@ -29,6 +29,7 @@ typedef struct sl_memory {
 
 typedef struct sl_memory_options {
     bool guard;
+    bool paged;     /* begins at a page also under guard; its end is then less than a page before no access */
     int file;       /* > 0: behind the mapping; emptied, given its size, not closed */
     uint64_t nodes; /* bit n: NUMA node n. One: preferred; several: pages are dealt out to them; 0: by first touch */
 } sl_memory_options;

@@ -127,7 +127,10 @@ static void pin(sl_device *d)
 
 static sluice_status reserve_host(sl_device *d, uint64_t bytes)
 {
-    sl_memory_options o = { d->options.guard, d->options.arena_files[SL_TIER_HOST], d->options.nodes };
+    sl_memory_options o = { .guard = d->options.guard,
+                            .paged = d->options.paged_host,
+                            .file = d->options.arena_files[SL_TIER_HOST],
+                            .nodes = d->options.nodes };
     errno = ENOMEM;
     if (bytes > SIZE_MAX / 2 || !sl_memory_map(&d->host_arena, (size_t)bytes, &o))
         return sl_fail(SLUICE_ERR_NO_MEMORY, "the host arena needs %" PRIu64 " bytes: %s", bytes, strerror(errno));

@@ -75,7 +75,7 @@ static sluice_status emulated_reserve(sl_device *d, sl_tier tier, uint64_t bytes
 {
     SL_TRY(sl_ledger_reserve(&d->ledger, tier, bytes));
     if (bytes == 0) return SLUICE_OK;
-    sl_memory_options o = { d->guard, d->arena_files[tier], 0 };
+    sl_memory_options o = { .guard = d->guard, .paged = true, .file = d->arena_files[tier] };
     errno = ENOMEM;
     if (bytes <= SIZE_MAX / 2 && sl_memory_map(&d->arenas[tier], (size_t)bytes, &o)) return SLUICE_OK;
     d->ledger.reserved[tier] = 0; /* no span may point there */
