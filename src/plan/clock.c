@@ -44,12 +44,14 @@
 #include "core/alloc.h"
 #include "plan/passes.h"
 
-#define MAX_RUNS 9 /* of what a plan's own seconds are read off */
+#define MAX_PASSES 3                    /* micro-batches of a training step that are clocked */
+#define MAX_RUNS   (4 * MAX_PASSES + 1) /* of what a plan's own seconds are read off */
 
 /* One run of a segment in the sequence. Positions number the steps of all runs one after the other. */
 typedef struct run {
     sl_segment_kind kind;
     bool joined;       /* begins when all before it is done */
+    unsigned holds;    /* conditions of steps; the others take no time */
     int first;         /* position of its first step */
     int left;          /* steps not done yet */
     double kernel_end; /* when its newest kernel of the compute lane was done */
@@ -171,12 +173,12 @@ static void start(clocks *c, int k, int late)
     int r = run_at(c, l->next);
     const sl_step *s = &c->p->steps[step_at(c, l->next)];
     l->busy = true;
-    l->left = s->seconds;
+    l->left = sl_step_is_done(s, c->runs[r].holds) ? s->seconds : 0;
     c->times[l->next].begin = c->now;
-    c->runs[r].seen.busy[s->stream] += s->seconds;
+    c->runs[r].seen.busy[s->stream] += l->left;
     if (k != SL_STREAM_COMPUTE) return;
     if (late >= 0 && c->now > l->idle_since) expose(c, r, late, c->now - l->idle_since);
-    if (s->stream != SL_STREAM_COMPUTE) expose(c, r, l->next, s->seconds);
+    if (s->stream != SL_STREAM_COMPUTE) expose(c, r, l->next, l->left);
 }
 
 static void start_ready(clocks *c)
@@ -258,11 +260,11 @@ static bool advance(clocks *c)
     return true;
 }
 
-static void add_run(clocks *c, sl_segment_kind kind, bool joined)
+static void add_run(clocks *c, sl_segment_kind kind, bool joined, unsigned holds)
 {
     run *r = &c->runs[c->run_count++];
     int steps = c->p->segments[kind].step_count;
-    *r = (run){ .kind = kind, .joined = joined, .first = c->end, .left = steps, .result = -1 };
+    *r = (run){ .kind = kind, .joined = joined, .holds = holds, .first = c->end, .left = steps, .result = -1 };
     /* a segment whose result nobody reads holds nobody up */
     if (steps == 0 || c->p->segments[kind].result_step < 0) r->result = 0;
     for (int m = 0; m < SL_STREAM_COUNT; m++) r->seen.longest_step[m] = -1;
@@ -305,17 +307,33 @@ static void count_run(sl_segment *g, const run *r, double seconds, double weight
     }
 }
 
-/* Micro-batches of a step that are clocked: the first, beside which updates may still run, and one of the others. */
-static int clocked_passes(const sl_plan *p)
+static bool has_last_work(const sl_plan *p)
 {
-    return p->options.accumulation > 1 ? 2 : 1;
+    for (int i = 0; i < p->step_count; i++)
+        if ((p->steps[i].when & SL_WHEN_LAST_MICRO) != 0) return true;
+    return false;
 }
 
-static void add_passes(clocks *c)
+/* A micro-batch of a step that is clocked, and of how many it is one. */
+typedef struct passes {
+    int count, of[MAX_PASSES];
+} passes;
+
+/* The first, beside which updates may still run, one of the others, and the last where it does more than they. */
+static passes clocked_passes(const sl_plan *p)
 {
-    for (int m = 0; m < clocked_passes(c->p); m++) {
-        add_run(c, SL_SEGMENT_FORWARD, m > 0);
-        add_run(c, SL_SEGMENT_BACKWARD, false);
+    int all = p->options.accumulation;
+    if (all == 1) return (passes){ 1, { 1 } };
+    if (all == 2 || !has_last_work(p)) return (passes){ 2, { 1, all - 1 } };
+    return (passes){ 3, { 1, all - 2, 1 } };
+}
+
+static void add_passes(clocks *c, const passes *q)
+{
+    for (int m = 0; m < q->count; m++) {
+        const unsigned holds = SL_WHEN_COMMON | (m == q->count - 1 ? (unsigned)SL_WHEN_LAST_MICRO : 0);
+        add_run(c, SL_SEGMENT_FORWARD, m > 0, holds);
+        add_run(c, SL_SEGMENT_BACKWARD, false, holds);
     }
 }
 
@@ -326,17 +344,17 @@ static sluice_status clock_training(sl_plan *p)
     run runs[MAX_RUNS];
     clocks c = { .p = p, .runs = runs };
     sl_segment *of = p->segments;
-    add_passes(&c);
-    add_run(&c, SL_SEGMENT_UPDATE, false);
-    add_passes(&c);
+    const passes q = clocked_passes(p);
+    add_passes(&c, &q);
+    add_run(&c, SL_SEGMENT_UPDATE, false, SL_WHEN_COMMON | SL_WHEN_LAST_MICRO);
+    add_passes(&c, &q);
     SL_TRY(run_all(&c));
-    int passes = clocked_passes(p), others = p->options.accumulation - 1;
-    const run *update = &runs[2 * passes];
+    const run *update = &runs[2 * q.count];
     double before = update->result > update->kernel_end ? update->result : update->kernel_end;
     count_run(&of[SL_SEGMENT_UPDATE], update, before - update[-1].kernel_end, 1);
-    for (int m = 0; m < passes; m++) {
+    for (int m = 0; m < q.count; m++) {
         const run *forward = update + 1 + 2 * m, *backward = forward + 1;
-        double share = (m == 0 ? 1.0 : (double)others) / (1 + others);
+        double share = (double)q.of[m] / p->options.accumulation;
         count_run(&of[SL_SEGMENT_FORWARD], forward, forward->kernel_end - before, share);
         count_run(&of[SL_SEGMENT_BACKWARD], backward, backward->kernel_end - forward->kernel_end, share);
         before = backward->kernel_end;
@@ -348,7 +366,7 @@ static sluice_status clock_evaluation(sl_plan *p)
 {
     run runs[1];
     clocks c = { .p = p, .runs = runs };
-    add_run(&c, SL_SEGMENT_EVALUATE, false);
+    add_run(&c, SL_SEGMENT_EVALUATE, false, SL_WHEN_COMMON);
     SL_TRY(run_all(&c));
     /* what runs on after the last kernel is exposed too: nothing follows */
     if (c.newest >= 0) expose(&c, 0, c.newest, c.now - c.lanes[SL_STREAM_COMPUTE].idle_since);
@@ -372,7 +390,7 @@ sluice_status sl_plan_timeline(const sl_plan *p, const sl_plan_run *runs, int ru
     clocks c = { .p = p };
     c.runs = sl_alloc_array((size_t)run_count + 1, sizeof *c.runs, "plan: runs of segments");
     if (c.runs == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int i = 0; i < run_count; i++) add_run(&c, runs[i].segment, runs[i].joined);
+    for (int i = 0; i < run_count; i++) add_run(&c, runs[i].segment, runs[i].joined, runs[i].holds);
     sluice_status st = run_in(&c, NULL, times); /* asked for by a run, whatever it was asked */
     sl_free(c.runs);
     return st;

@@ -160,6 +160,13 @@ static void count_step(sl_plan *p, const sl_step *s, uint64_t times)
         t->model_flops += (double)times * sl_ops[s->op].cost(p->graph, &p->graph->nodes[s->node]).flops;
 }
 
+/* How often the work of a step is done in a training step, of which its segment runs `repeats` times. */
+static int times_done(const sl_step *s, int repeats)
+{
+    if (!sl_step_is_done(s, SL_WHEN_COMMON | SL_WHEN_LAST_MICRO)) return 0;
+    return (s->when & SL_WHEN_LAST_MICRO) != 0 && repeats > 1 ? 1 : repeats;
+}
+
 sluice_status sl_plan_cost(sl_plan *p)
 {
     sl_plan_totals *t = &p->totals;
@@ -178,8 +185,10 @@ sluice_status sl_plan_cost(sl_plan *p)
         const sl_segment *segment = &p->segments[k];
         int times = sl_segment_repeats(p, (sl_segment_kind)k);
         t->step_seconds += times * segment->seconds;
-        for (int i = 0; times > 0 && i < segment->step_count; i++)
-            count_step(p, &p->steps[segment->first_step + i], (uint64_t)times);
+        for (int i = 0; times > 0 && i < segment->step_count; i++) {
+            const sl_step *s = &p->steps[segment->first_step + i];
+            count_step(p, s, (uint64_t)times_done(s, times));
+        }
     }
     t->copies_naive += t->copies;
     return SLUICE_OK;

@@ -130,6 +130,19 @@ typedef enum {
     SL_STEP_UPDATE
 } sl_step_kind;
 
+/* Conditions of a step's work. A step whose conditions do not all hold in a run (sl_exec_hold) does its waits and
+ * records its event, so that whoever waits for it is right, and does nothing else. All ranks decide alike. */
+typedef enum {
+    SL_WHEN_LAST_MICRO = 1, /* the last micro-batch of the training step */
+    SL_WHEN_SPECULATING = 2,
+    SL_WHEN_NOT_SPECULATING = 4,
+    SL_WHEN_DELAYED = 8,
+    SL_WHEN_PROMPT = 16, /* not delayed */
+} sl_when;
+
+/* What is expected to hold beside SL_WHEN_LAST_MICRO, where a plan is clocked and its bytes are counted. */
+#define SL_WHEN_COMMON ((unsigned)(SL_WHEN_SPECULATING | SL_WHEN_DELAYED))
+
 typedef struct sl_step {
     sl_step_kind kind;
     sl_stream stream;
@@ -144,6 +157,7 @@ typedef struct sl_step {
     int first_part;             /* collectives: plan->parts[first_part ..) are the layers of outputs 0, 1, .. */
     int64_t first;              /* UPDATE: element of the layer's flat buffer that the operands begin with */
     bool recomputed;            /* a forward node run again for backward */
+    unsigned when;              /* sl_when: all that must hold for its work to be done; 0: it is always done */
     double seconds;             /* predicted duration */
 } sl_step;
 
@@ -376,7 +390,8 @@ sl_part_cut sl_plan_part_cut(const sl_plan *p, const sl_step *s, int k);
 /* A segment run once, as part of a sequence. */
 typedef struct sl_plan_run {
     sl_segment_kind segment;
-    bool joined; /* begins when all before it is done, as later micro-batches do */
+    bool joined;    /* begins when all before it is done, as later micro-batches do */
+    unsigned holds; /* conditions of steps: sl_when */
 } sl_plan_run;
 typedef struct sl_plan_time {
     double begin, end; /* seconds */
@@ -384,6 +399,12 @@ typedef struct sl_plan_time {
 /* When each step of a sequence of runs is expected to begin and to end. times[] has one entry for each step of each
  * run, in order. */
 sluice_status sl_plan_timeline(const sl_plan *p, const sl_plan_run *runs, int run_count, sl_plan_time *times);
+
+/* Whether the work of a step is done in a run where `holds` holds. */
+static inline bool sl_step_is_done(const sl_step *s, unsigned holds)
+{
+    return (s->when & ~holds) == 0;
+}
 
 /* For people: "host update", "backward", "reduce-scatter" or the name of the op. */
 const char *sl_plan_stream_name(sl_stream stream);

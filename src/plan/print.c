@@ -302,6 +302,20 @@ static void print_piece(const sl_plan *p, sl_piece q, FILE *out)
                 (unsigned long long)s.bytes);
 }
 
+/* Of each condition, from bit 0 on. */
+static const char *const conditions[] = { "the last micro-batch", "speculating", "not speculating", "delayed",
+                                          "prompt" };
+
+static void print_conditions(const sl_step *s, FILE *out)
+{
+    const char *between = "  when ";
+    for (size_t k = 0; k < sizeof conditions / sizeof conditions[0]; k++) {
+        if ((s->when >> k & 1u) == 0) continue;
+        fprintf(out, "%s%s", between, conditions[k]);
+        between = ", ";
+    }
+}
+
 static void print_step(const sl_plan *p, int index, FILE *out)
 {
     const sl_step *s = &p->steps[index];
@@ -312,6 +326,7 @@ static void print_step(const sl_plan *p, int index, FILE *out)
     for (int k = 0; k < s->output_count; k++) print_piece(p, p->pieces[s->first_piece + s->input_count + k], out);
     for (int k = 0; k < s->wait_count; k++)
         fprintf(out, "%s%d", k == 0 ? "  after " : ", ", p->waits[s->first_wait + k]);
+    print_conditions(s, out);
     fprintf(out, "%s\n", s->recomputed ? "  (recomputed)" : "");
 }
 

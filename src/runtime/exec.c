@@ -115,7 +115,7 @@ static sluice_status run_step(sl_exec *x, const sl_step *s, const sl_run_context
         SL_TRY(x->backend->wait(x->device, s->stream, event));
     }
     if (x->tracer != NULL) SL_TRY(sl_tracer_before(x, s));
-    SL_TRY(handlers[s->kind](x, s, context));
+    if (sl_step_is_done(s, x->holds)) SL_TRY(handlers[s->kind](x, s, context));
     if (x->tracer != NULL) SL_TRY(sl_tracer_after(x, s));
     return s->event < 0 ? SLUICE_OK : x->backend->record(x->device, s->stream, s->event);
 }
@@ -149,6 +149,11 @@ static sluice_status end_segment(sl_exec *x, sl_segment_kind segment)
     int result = x->plan->segments[segment].result_step;
     if (segment == SL_SEGMENT_EVALUATE) return sl_exec_settle(x);
     return result >= 0 ? x->backend->await(x->device, x->plan->steps[result].event) : SLUICE_OK;
+}
+
+void sl_exec_hold(sl_exec *x, unsigned holds)
+{
+    x->holds = holds;
 }
 
 sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *context)

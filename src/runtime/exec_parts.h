@@ -46,6 +46,7 @@ struct sl_exec {
     bool attached;              /* the comm knows the device */
     bool busy;                  /* steps may be under way */
     bool uses[SL_STREAM_COUNT]; /* the plan has steps there */
+    unsigned holds;             /* conditions of steps: sl_when */
     pthread_mutex_t blocks;     /* held while 8-bit blocks are stored, of which neighbours may share one */
     sl_pool *own_pool;          /* owned; of one thread, where the device has none */
     double seconds[SL_SEGMENT_COUNT];

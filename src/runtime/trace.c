@@ -21,8 +21,9 @@ void sl_tracer_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *co
     sl_trace *t = r->trace;
     r->on = t->run_count < r->run_room && x->plan->segments[segment].step_count <= r->step_room - t->step_count;
     if (!r->on) return;
-    t->runs[t->run_count++] =
-        (sl_traced_run){ { segment, joined }, context->step, context->micro / (uint32_t)x->plan->options.rank_count };
+    t->runs[t->run_count++] = (sl_traced_run){ { segment, joined, x->holds },
+                                               context->step,
+                                               context->micro / (uint32_t)x->plan->options.rank_count };
 }
 
 /* Stamps 2i and 2i + 1 are of the trace's step i. */
@@ -307,13 +308,14 @@ sluice_status sl_trace_find_gaps(const sl_trace *t, bool expected, sl_trace_gap 
 
 /* ---- without running ---- */
 
-static void add_expected_run(sl_trace *t, sl_segment_kind segment, uint64_t step, int micro)
+static void add_expected_run(sl_trace *t, sl_segment_kind segment, uint64_t step, int micro, bool last)
 {
     const sl_segment *g = &t->plan->segments[segment];
     bool joined = segment == SL_SEGMENT_FORWARD && micro > 0;
     for (int i = 0; i < g->step_count; i++)
         t->steps[t->step_count++] = (sl_traced_step){ .run = t->run_count, .step = g->first_step + i };
-    t->runs[t->run_count++] = (sl_traced_run){ { segment, joined }, step, (uint32_t)micro };
+    const unsigned holds = SL_WHEN_COMMON | (last ? (unsigned)SL_WHEN_LAST_MICRO : 0);
+    t->runs[t->run_count++] = (sl_traced_run){ { segment, joined, holds }, step, (uint32_t)micro };
 }
 
 sluice_status sl_trace_expect(const sl_plan *p, int micro_batches, sl_trace **out)
@@ -325,12 +327,12 @@ sluice_status sl_trace_expect(const sl_plan *p, int micro_batches, sl_trace **ou
     t->steps = sl_alloc_array((size_t)sl_trace_length(p, micro_batches) + 1, sizeof *t->steps, "steps of a trace");
     sluice_status st = t->runs != NULL && t->steps != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
     for (int m = 0; st == SLUICE_OK && m < micro_batches; m++) {
-        add_expected_run(t, SL_SEGMENT_FORWARD, 1, m);
-        add_expected_run(t, SL_SEGMENT_BACKWARD, 1, m);
+        add_expected_run(t, SL_SEGMENT_FORWARD, 1, m, m == micro_batches - 1);
+        add_expected_run(t, SL_SEGMENT_BACKWARD, 1, m, m == micro_batches - 1);
     }
     if (st == SLUICE_OK) {
-        add_expected_run(t, SL_SEGMENT_UPDATE, 1, 0);
-        add_expected_run(t, SL_SEGMENT_FORWARD, 2, 0);
+        add_expected_run(t, SL_SEGMENT_UPDATE, 1, 0, true);
+        add_expected_run(t, SL_SEGMENT_FORWARD, 2, 0, micro_batches == 1);
         st = expect(t);
     }
     if (st == SLUICE_OK)

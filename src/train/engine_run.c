@@ -105,6 +105,13 @@ static sluice_status check_forward(const sluice_engine *e, const char *call)
     return SLUICE_OK;
 }
 
+/* Of the steps of the micro-batch at hand, and after the last one of the update. */
+static void hold_conditions(sluice_engine *e)
+{
+    const bool last = e->micro == e->accumulation - 1;
+    sl_exec_hold(e->exec, SL_WHEN_PROMPT | SL_WHEN_NOT_SPECULATING | (last ? (unsigned)SL_WHEN_LAST_MICRO : 0));
+}
+
 /* When all is checked. */
 static sluice_status run_forward(sluice_engine *e, const sluice_batch *batch, const char *call, double *loss)
 {
@@ -114,6 +121,7 @@ static sluice_status run_forward(sluice_engine *e, const sluice_batch *batch, co
     e->context.micro = (uint32_t)sl_engine_micro_index(e, e->micro);
     e->context.seed_gradient = sl_engine_seed(e, e->context.micro);
     e->context.training = true;
+    hold_conditions(e);
     SL_TRY(run_segment(e, SL_SEGMENT_FORWARD));
     watch_inputs(e, batch);
     SL_TRY(read_scalar(e, e->plan->loss_buffer, loss));

@@ -375,6 +375,20 @@ TEST(micro_batches_after_the_first_begin_with_nothing_under_way)
     free(h);
 }
 
+TEST(work_of_the_last_micro_batch_alone_is_clocked_once_a_step)
+{
+    hand *h = offloaded(0.5);
+    h->plan.options.accumulation = 4;
+    h->steps[2].when = SL_WHEN_LAST_MICRO; /* all of backward */
+    REQUIRE_OK(sl_plan_clock(&h->plan));
+    CHECK_NEAR(4 * h->plan.segments[SL_SEGMENT_BACKWARD].seconds, 4, 1e-12);
+    CHECK_NEAR(4 * h->plan.segments[SL_SEGMENT_BACKWARD].busy[SL_STREAM_COMPUTE], 4, 1e-12);
+    h->steps[2].when = SL_WHEN_NOT_SPECULATING;
+    REQUIRE_OK(sl_plan_clock(&h->plan));
+    CHECK_NEAR(h->plan.segments[SL_SEGMENT_BACKWARD].seconds, 0, 1e-12);
+    free(h);
+}
+
 TEST(an_empty_segment_takes_no_time)
 {
     hand *h = new_hand();

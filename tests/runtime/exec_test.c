@@ -59,6 +59,38 @@ TEST(every_step_of_a_segment_reaches_the_device_exactly_once)
     stop(&r);
 }
 
+/* Every second copy of backward belongs to the last micro-batch. */
+TEST(a_step_whose_condition_does_not_hold_does_nothing_and_is_still_waited_for)
+{
+    running r = { 0 };
+    sl_run_context context = { .step = 1, .training = true };
+    plan_options_default(&r.fx.options);
+    r.fx.options.state = SLUICE_PLACE_HOST;
+    REQUIRE_OK(start(&r, &sl_null_backend));
+    const sl_segment *backward = &r.fx.plan->segments[SL_SEGMENT_BACKWARD];
+    uint64_t conditional = 0, all = steps_of_kind(r.fx.plan, SL_SEGMENT_BACKWARD, true);
+    for (int i = 0, copies = 0; i < backward->step_count; i++) {
+        sl_step *s = &r.fx.plan->steps[backward->first_step + i];
+        if (s->kind != SL_STEP_COPY || copies++ % 2 == 0) continue;
+        s->when = SL_WHEN_LAST_MICRO;
+        conditional++;
+    }
+    REQUIRE(conditional > 0 && conditional < all);
+    for (int last = 0; last < 2; last++) {
+        sl_device_stats before, after;
+        sl_exec_hold(r.exec, last == 1 ? SL_WHEN_LAST_MICRO : SL_WHEN_SPECULATING);
+        sl_exec_stats(r.exec, &before, NULL);
+        REQUIRE_OK(sl_exec_run(r.exec, SL_SEGMENT_FORWARD, &context));
+        REQUIRE_OK(sl_exec_run(r.exec, SL_SEGMENT_BACKWARD, &context));
+        REQUIRE_OK(sl_exec_run(r.exec, SL_SEGMENT_UPDATE, &context));
+        sl_exec_stats(r.exec, &after, NULL);
+        uint64_t others = steps_of_kind(r.fx.plan, SL_SEGMENT_FORWARD, true) +
+                          steps_of_kind(r.fx.plan, SL_SEGMENT_UPDATE, true) + all - conditional;
+        CHECK_EQ(after.copy_calls - before.copy_calls, others + (last == 1 ? conditional : 0));
+    }
+    stop(&r);
+}
+
 TEST(bytes_counted_by_the_device_are_the_bytes_of_the_plan)
 {
     running r = { 0 };
