@@ -115,6 +115,8 @@ static sluice_status check_run_lengths(const sl_call *c, const sl_update_rule *r
     if (c->outputs[1].bytes > 0) short_operand |= is_short(c->outputs[1], c->output_forms[1], r, c->first, elements);
     for (int s = 2; s < 2 + slots; s++)
         short_operand |= is_short(c->outputs[s], c->output_forms[s], r, c->first, elements);
+    for (int k = 0; k < c->input_count - 2 && k < 2 + slots; k++) /* what is read elsewhere than it is written */
+        short_operand |= c->inputs[2 + k].bytes > 0 && c->inputs[2 + k].bytes != c->outputs[k].bytes;
     if (short_operand)
         return sl_fail(SLUICE_ERR_FAILED, "update %s: an operand is shorter than the weights' %" PRId64 " elements",
                        name, elements);

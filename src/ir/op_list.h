@@ -524,8 +524,8 @@ SL_UPDATE_OP(NORM_JOIN, norm_join, norm_finish, none,
 /* all leaves, or the sums of all chunks -> sl_norm_result */
 SL_UPDATE_OP(NORM_FINISH, norm_finish, norm_finish, none,
     SL_ARITY(0, SL_MAX_INPUTS, SL_MAX_OUTPUTS), .in_place = SL_IN_PLACE_NEVER, .rate = SL_CLASS_VECTOR)
-/* gradient, norm result (absent: all is finite, the factor 1) -> weights, the master's remainder, state slots; all in
- * place. f32 weights are their own master and have no remainder; bf16 ones and their REMAINDER are the master together;
+/* gradient, norm result (absent: nothing is clipped or skipped), and where they are kept the old weights, remainder and slots -> weights, the master's
+ * remainder, state slots; otherwise in place. f32 weights are their own master, without remainder; bf16 ones and their REMAINDER are it together;
  * f16 ones have all of the f32 master as remainder: written from it, also in a skipped step, and never read. A gradient
  * in f32 where the wire type is narrower is a sum that was not rounded yet: NORM_LEAVES and UPDATE round it as they
  * read it (rule 1) */

@@ -374,6 +374,17 @@ static sluice_status clock_evaluation(sl_plan *p)
     return SLUICE_OK;
 }
 
+/* By itself: streams are joined before it and after it. */
+static sluice_status clock_redo(sl_plan *p)
+{
+    run runs[1];
+    clocks c = { .p = p, .runs = runs };
+    add_run(&c, SL_SEGMENT_REDO, false, SL_WHEN_COMMON);
+    SL_TRY(run_all(&c));
+    count_run(&p->segments[SL_SEGMENT_REDO], &c.runs[0], c.now, 1);
+    return SLUICE_OK;
+}
+
 sluice_status sl_plan_clock(sl_plan *p)
 {
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
@@ -382,6 +393,7 @@ sluice_status sl_plan_clock(sl_plan *p)
         for (int m = 0; m < SL_STREAM_COUNT; m++) g->longest_step[m] = -1;
     }
     if (p->segments[SL_SEGMENT_FORWARD].step_count > 0) SL_TRY(clock_training(p));
+    if (p->segments[SL_SEGMENT_REDO].step_count > 0) SL_TRY(clock_redo(p));
     return p->segments[SL_SEGMENT_EVALUATE].step_count > 0 ? clock_evaluation(p) : SLUICE_OK;
 }
 

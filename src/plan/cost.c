@@ -71,14 +71,24 @@ static double collective_seconds(const sl_plan *p, const sl_step *s)
     return m->comm_latency + bytes / m->comm_bytes_per_second;
 }
 
+/* What an update that does not work in place has to read more: lines that it writes come to the cache first. */
+static double aside_bytes(const sl_plan *p, const sl_step *s)
+{
+    double bytes = 0;
+    for (int k = 0; s->input_count > 2 && k < s->output_count; k++)
+        bytes += (double)p->pieces[s->first_piece + s->input_count + k].bytes;
+    return bytes;
+}
+
 /* Kernels of the update phase work on pieces of flat buffers, which ranks share out; the others on whole values. */
 static sl_cost kernel_cost(const sl_plan *p, const sl_step *s)
 {
     const sluice_graph *g = p->graph;
     sl_piece weights = p->pieces[s->first_piece + s->input_count];
-    if (s->op == SL_OP_UPDATE)
-        return (sl_cost){ 0, (double)weights.bytes / (double)sl_form_element_bytes(p->buffers[weights.buffer].form) *
-                                 p->options.update_bytes_per_element };
+    if (s->op == SL_OP_UPDATE) {
+        double elements = (double)weights.bytes / (double)sl_form_element_bytes(p->buffers[weights.buffer].form);
+        return (sl_cost){ 0, elements * p->options.update_bytes_per_element + aside_bytes(p, s) };
+    }
     if (s->node >= 0 && g->nodes[s->node].phase != SL_PHASE_UPDATE && sl_ops[s->op].cost != NULL)
         return sl_ops[s->op].cost(g, &g->nodes[s->node]);
     uint64_t bytes = 0;

@@ -128,7 +128,7 @@ static inline bool sl_cuts_parameters(const sl_plan *p)
 /* How often a segment runs in a training step. */
 static inline int sl_segment_repeats(const sl_plan *p, sl_segment_kind segment)
 {
-    if (segment == SL_SEGMENT_EVALUATE) return 0;
+    if (segment == SL_SEGMENT_EVALUATE || segment == SL_SEGMENT_REDO) return 0;
     return segment == SL_SEGMENT_UPDATE ? 1 : p->options.accumulation;
 }
 

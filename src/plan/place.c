@@ -31,7 +31,8 @@ static sl_activation_mode activations_at(int position, int last, const sl_candid
  * hide. Sums over micro-batches stay on the device while there is room: sent once, they cross the link once. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 {
-    int states = 0, gradients = 0, parameters = 0, disk_states = 0, disk_parameters = 0, disk_gradients = 0;
+    int states = 0, gradients = 0, parameters = 0, disk_states = 0, disk_parameters = 0, disk_gradients = 0,
+        speculating = 0;
     p->placement = *c;
     p->level_count = u->level_count;
     for (int i = p->graph->layer_count - 1; i >= 0; i--) {
@@ -42,6 +43,7 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         place->parameters = place->state = place->gradients = SL_TIER_DEVICE;
         place->waiting = SL_TIER_HOST;
         place->offloaded = position < c->layers[SL_SAVING_DISK_ACTIVATIONS] ? SL_TIER_DISK : SL_TIER_HOST;
+        place->speculates = false;
         if (p->graph->layers[i].element_count == 0) continue;
         if (parameters++ < c->layers[SL_SAVING_HOST_PARAMETERS]) place->parameters = SL_TIER_HOST;
         if (place->parameters == SL_TIER_HOST && disk_parameters++ < c->layers[SL_SAVING_DISK_PARAMETERS])
@@ -51,10 +53,13 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         if (states++ < c->layers[SL_SAVING_HOST_STATE] || follow) place->state = SL_TIER_HOST;
         if (place->state == SL_TIER_HOST && gradients++ < c->layers[SL_SAVING_HOST_GRADIENTS])
             place->gradients = SL_TIER_HOST;
-        if (place->state == SL_TIER_DEVICE) continue;
-        if (disk_states++ < c->layers[SL_SAVING_DISK_STATE]) place->state = SL_TIER_DISK;
-        if (place->gradients == SL_TIER_DEVICE && disk_gradients++ < c->layers[SL_SAVING_DISK_GRADIENTS])
-            place->waiting = SL_TIER_DISK;
+        if (place->state != SL_TIER_DEVICE) {
+            if (disk_states++ < c->layers[SL_SAVING_DISK_STATE]) place->state = SL_TIER_DISK;
+            if (place->gradients == SL_TIER_DEVICE && disk_gradients++ < c->layers[SL_SAVING_DISK_GRADIENTS])
+                place->waiting = SL_TIER_DISK;
+        }
+        place->speculates = speculating < c->speculating && sl_may_speculate(p, i);
+        speculating += place->speculates;
     }
     sl_plan_group(p, u, c);
 }
@@ -83,6 +88,7 @@ static void count_savings(sl_plan *p, const sl_usage *u)
         t->host_parameter_layers += place->parameters != SL_TIER_DEVICE;
         t->disk_parameter_layers += place->parameters == SL_TIER_DISK;
     }
+    sl_plan_count_speculation(p);
 }
 
 /* ---- savings, and what the settings permit of them ---- */
@@ -353,6 +359,7 @@ sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
         SL_TRY(sl_search_need(&s, !p->options.brief, &need, &found, &fits));
         rebuild = true;
     }
+    if (fits) SL_TRY(sl_search_speculate(&s, &found));
     p->options.rank = rank;
     if (fits && rebuild) SL_TRY(build_own(&s, &found, &need, &fits));
     if (!fits) return sl_plan_refuse(&s, &need);

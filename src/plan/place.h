@@ -5,6 +5,7 @@
  *     group.c         which recomputed layers run again together
  *     place_need.c    the least memory that any placement needs
  *     place_refuse.c  the refusal: what is needed, and what would help
+ *     speculate.c     which layers are updated on speculation
  *     place_verdict.c what a candidate needs and how long it takes, each found once */
 #ifndef SL_PLAN_PLACE_H
 #define SL_PLAN_PLACE_H
@@ -68,6 +69,14 @@ sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits);
  * the others, and sought anew on one that it does not fit. Every rank comes to the same result. Leaves another rank in
  * the plan's options. */
 sluice_status sl_search_all(sl_search *s, sl_candidate *found, bool *fits);
+
+/* Whether a layer, whose tiers are set, may be updated on speculation. */
+bool sl_may_speculate(const sl_plan *p, int layer);
+/* How many layers of a placement that fits all ranks are updated on speculation; the plan is that of *found. Leaves
+ * another rank in the plan's options. */
+sluice_status sl_search_speculate(sl_search *s, sl_candidate *found);
+/* The totals of speculation, of a plan that was built. */
+void sl_plan_count_speculation(sl_plan *p);
 
 /* The budgets that would do, whatever the rank. Where they turn out to be those there are, *fits, and *found is a
  * placement that fits all ranks. With `exact` no budget that is lacking could be a byte smaller: a search with so much

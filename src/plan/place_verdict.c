@@ -62,13 +62,13 @@ static bool same_candidate(const sl_candidate *a, const sl_candidate *b)
 {
     for (int k = 0; k < SL_SAVING_COUNT; k++)
         if (a->layers[k] != b->layers[k]) return false;
-    return a->prefetch == b->prefetch;
+    return a->prefetch == b->prefetch && a->speculating == b->speculating;
 }
 
 /* The slot of a candidate, or the free one where it belongs. There always is a free one. */
 static sl_verdict *slot_of(sl_verdict *table, int capacity, const sl_candidate *c)
 {
-    uint64_t hash = sl_hash_number(SL_HASH_START, c->prefetch);
+    uint64_t hash = sl_hash_number(sl_hash_number(SL_HASH_START, c->prefetch), c->speculating);
     for (int k = 0; k < SL_SAVING_COUNT; k++) hash = sl_hash_number(hash, c->layers[k]);
     size_t mask = (size_t)capacity - 1, i = (size_t)hash & mask;
     while (table[i].used && !same_candidate(&table[i].candidate, c)) i = (i + 1) & mask;

@@ -263,6 +263,7 @@ sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, 
         sl_search_open(&s, p, u);
         st = sl_search_all(&s, &found, &fits);
         if (st == SLUICE_OK && !fits && need != NULL) st = sl_search_need(&s, false, need, &found, &fits);
+        if (st == SLUICE_OK && fits) st = sl_search_speculate(&s, &found);
     }
     sl_usage_destroy(u);
     sl_plan_destroy(p);

@@ -15,12 +15,18 @@
  *
  * place tries candidates by running schedule, address and cost on each; the last one built is the plan.
  *
- * Time. All segments lie on one line of step indices: FORWARD, BACKWARD, UPDATE, EVALUATE. A step of training runs
- * FORWARD and BACKWARD once per micro-batch, then UPDATE. Two buffers may share bytes exactly when their index ranges
+ * Time. All segments lie on one line of step indices: FORWARD, BACKWARD, UPDATE, REDO, EVALUATE. A step of training runs
+ * FORWARD and BACKWARD once per micro-batch, then UPDATE, and REDO where it turned out that what was updated on
+ * speculation must be updated otherwise. Two buffers may share bytes exactly when their index ranges
  * are disjoint; what must survive from one training step to the next is permanent and shares with nothing.
  *
  * Segments of training follow each other without a pause: updates on the host and the new weights' way to the device go
- * on beside the next FORWARD. All streams are joined between micro-batches and drained around EVALUATE. */
+ * on beside the next FORWARD. All streams are joined between micro-batches and around REDO, and drained around EVALUATE.
+ *
+ * Speculation. A layer whose update runs on the host may be updated as soon as its gradient is there, as if the step were
+ * neither clipped nor skipped: from one of two versions of its values into the other. A step that names the first of the
+ * two buffers (sl_buffer.twin) means the version that counts, one that names its twin the other; when the norm has shown
+ * that all was right, or REDO has put it right, the executor lets the two change places (sl_exec_commit). */
 #ifndef SL_PLAN_PLAN_H
 #define SL_PLAN_PLAN_H
 
@@ -35,6 +41,14 @@
 #define SL_PARTITION_BLOCK ((int64_t)1 << 18)
 #define SL_BUCKET_BYTES    ((uint64_t)1 << 20)
 #define SL_MAX_PARTS       64 /* layers in one collective */
+
+/* When updates run: zero_optimization.update. */
+typedef enum {
+    SL_UPDATE_MODE_SYNC, /* when the norm of the whole gradient is known */
+    SL_UPDATE_MODE_AUTO, /* during backward where no norm is needed; on speculation where that is faster; else SYNC */
+    SL_UPDATE_MODE_SPECULATIVE, /* on speculation, of as many layers as there is room for */
+    SL_UPDATE_MODE_DELAYED
+} sl_update_mode;
 
 typedef struct sl_plan_options {
     uint64_t budget[SL_TIER_COUNT]; /* bytes for the arena of each tier; 0: the tier does not exist */
@@ -65,6 +79,7 @@ typedef struct sl_plan_options {
     int accumulation;         /* M, micro-batches in a step on this rank; K = M * rank_count */
     bool training;            /* plan FORWARD, BACKWARD, UPDATE */
     bool evaluation;          /* plan EVALUATE */
+    sl_update_mode update;    /* AUTO and SPECULATIVE: layers may be updated on speculation */
     bool early_updates;       /* updates need their own gradient alone: nothing of all of them decides */
     int state_slots;          /* state tensors per parameter */
     sl_form state_form;       /* in which they are kept: F32, BF16 or BLOCKS8 */
@@ -95,6 +110,7 @@ typedef enum {
     SL_BUFFER_RUNNING,   /* statistics of a batch norm: what evaluation reads and a micro-batch leaves */
     SL_BUFFER_TABLE,     /* all rows of a sparse table that this rank keeps, and room for rows on their way */
     SL_BUFFER_WORKSPACE, /* a kernel's own memory for the length of its step */
+    SL_BUFFER_TWIN,      /* second version of parameters or state that are updated on speculation */
     SL_BUFFER_KIND_COUNT
 } sl_buffer_kind;
 
@@ -111,7 +127,9 @@ typedef struct sl_buffer {
     bool staged;     /* a copy of something whose home is elsewhere */
     sl_form form;    /* of its elements; NORM: F32 and no matter */
     bool paged;      /* permanent, on the host: what comes from the disk or goes there; at a multiple of SL_DISK_UNIT */
-    bool shard;      /* PARAMETERS, GRADIENTS, STATE, SNAPSHOT: holds this rank's shard of the layer, not all of it */
+    bool shard;      /* PARAMETERS, GRADIENTS, STATE, SNAPSHOT, TWIN: this rank's shard of the layer, not all of it */
+    int twin;        /* number of the buffer that is its other version, plus 1; 0: there is none. Of the two, the one
+                      * whose kind is not TWIN was made first. For waits and checks both are one memory */
 } sl_buffer;
 
 /* Part of a buffer. */
@@ -165,6 +183,7 @@ typedef enum {
     SL_SEGMENT_FORWARD,
     SL_SEGMENT_BACKWARD,
     SL_SEGMENT_UPDATE,
+    SL_SEGMENT_REDO, /* empty where no layer speculates */
     SL_SEGMENT_EVALUATE,
     SL_SEGMENT_COUNT
 } sl_segment_kind;
@@ -208,6 +227,11 @@ typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_O
  *                   stage 0, N > 1 or M = 1           contribution
  *                   stage 1, N > 1, M = 1             contribution, of which the own part is summed
  *                   otherwise                         accumulator
+ *     twins         of a layer that speculates, of master where that is on the host, remainder and slots
+ *                                                     a buffer each      host    as what it    as it     yes
+ *                                                                                is twin of
+ *     fresh         speculates, f16, P device: new weights on their way
+ *                                                     a buffer           host    f16           1 to 3    no
  *     snapshots     with options.snapshot: of master (not in f16), remainder and slots
  *                                                     a buffer each      host    as what it    N > 1     yes
  *                                                                                copies
@@ -225,6 +249,7 @@ typedef struct sl_layer_place {
     sl_tier gradients; /* where micro-batches are summed; differs from `state` only as DEVICE does from the others */
     sl_tier waiting;   /* where a finished gradient that left the device waits for its update: HOST or DISK */
     int level;         /* levels move together; layers of a level are consecutive */
+    bool speculates;   /* state is HOST, and the update may run before the norm is known */
     /* Buffers, -1 where absent. */
     int home;    /* where the parameters wait for their next use */
     int working; /* what kernels read */
@@ -235,6 +260,7 @@ typedef struct sl_layer_place {
     int contribution; /* where backward writes this micro-batch's gradient */
     int accumulator;  /* the sum over micro-batches, or over ranks */
     int gradient;     /* final gradient, input of the update, on the tier of the state */
+    int fresh;        /* weights that an update on speculation wrote, where the master is not on the host */
     int slots[SL_MAX_STATE_SLOTS];
     int snapshots[2 + SL_MAX_STATE_SLOTS]; /* of the master, its remainder, then of the slots */
     sl_shards shards;   /* how the layer is cut over the ranks; also at stage 0, for sums and saves */
@@ -272,7 +298,11 @@ typedef enum {
 
 typedef struct sl_candidate {
     int layers[SL_SAVING_COUNT];
-    int prefetch; /* levels fetched ahead */
+    int prefetch;    /* levels fetched ahead */
+    int speculating; /* no saving: layers that are updated on speculation, of those that may be the last ones */
+    /* What follows from that number, by the clocks of the rank that it was found on: the same on all ranks. */
+    int speculation_limit;
+    double speculation_gain;
 } sl_candidate;
 
 typedef struct sl_plan_totals {
@@ -289,7 +319,16 @@ typedef struct sl_plan_totals {
     int recomputed_layers, recomputed_groups, host_state_layers, host_parameter_layers, offloaded_layers;
     int disk_state_layers, disk_parameter_layers, disk_gradient_layers, disk_activation_layers;
     int largest_group; /* layers */
+    /* Speculation: layers; bytes that it takes on the host; seconds of a step that it saves, and that a step takes longer
+     * whose speculation failed; of the last SL_SPECULATION_WINDOW steps, how many may have been clipped or skipped for
+     * the next one to speculate. */
+    int speculating_layers, speculation_limit;
+    uint64_t speculation_bytes;
+    double speculation_gain, redo_seconds;
+    double host_bytes_per_parameter; /* of masters, remainders and state on the host, of layers updated there */
 } sl_plan_totals;
+
+#define SL_SPECULATION_WINDOW 16
 
 typedef struct sl_plan {
     const sluice_graph *graph; /* borrowed; everything else below is owned */
@@ -421,6 +460,18 @@ static inline sl_span sl_plan_span(const sl_plan *p, sl_piece piece)
     if (piece.buffer < 0) return (sl_span){ SL_TIER_DEVICE, 0, 0 };
     const sl_buffer *b = &p->buffers[piece.buffer];
     return (sl_span){ b->tier, b->offset + piece.offset, piece.bytes };
+}
+
+/* The buffer that holds the other version of what `buffer` holds; -1: there is none. */
+static inline int sl_plan_twin(const sl_plan *p, int buffer)
+{
+    return buffer < 0 ? -1 : p->buffers[buffer].twin - 1;
+}
+
+/* The buffer that stands for the memory of both versions. */
+static inline int sl_plan_memory(const sl_plan *p, int buffer)
+{
+    return buffer >= 0 && p->buffers[buffer].kind == SL_BUFFER_TWIN ? p->buffers[buffer].twin - 1 : buffer;
 }
 
 /* Bytes of a layer in a form: of all its elements, or with `shard` of those this rank owns. */

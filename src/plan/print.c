@@ -17,6 +17,7 @@ static const char *kind_names[SL_BUFFER_KIND_COUNT] = {
     [SL_BUFFER_SNAPSHOT] = "copy for saving",
     [SL_BUFFER_TABLE] = "sparse tables",
     [SL_BUFFER_WORKSPACE] = "workspace of kernels",
+    [SL_BUFFER_TWIN] = "speculation",
 };
 
 const char *sl_plan_buffer_name(sl_buffer_kind kind)
@@ -120,6 +121,21 @@ static void disk_line(const sl_plan *p, FILE *out, int count, bool (*has)(const 
     if (count > 0) place_line(out, "", count, layers_with(p, has), there, "");
 }
 
+/* What is kept on the host of layers that are updated there, and which of them need not wait for the norm. */
+static void print_host_updates(const sl_plan *p, FILE *out)
+{
+    const sl_plan_totals *t = &p->totals;
+    char bytes[32];
+    if (t->host_state_layers == 0) return;
+    fprintf(out, "  %-22s %.4g bytes a parameter on the host\n", "", t->host_bytes_per_parameter);
+    if (t->speculating_layers == 0) return;
+    fprintf(
+        out,
+        "  %-22s of %d layer%s, on the host %s more; a step is %.3g s shorter, or %.3g s longer where it was wrong\n",
+        "speculative updates", t->speculating_layers, t->speculating_layers == 1 ? "" : "s",
+        sl_format_bytes(t->speculation_bytes, bytes, sizeof bytes), t->speculation_gain, t->redo_seconds);
+}
+
 static void print_places(const sl_plan *p, FILE *out)
 {
     const sl_plan_totals *t = &p->totals;
@@ -133,6 +149,7 @@ static void print_places(const sl_plan *p, FILE *out)
                "resident on the device");
     disk_line(p, out, t->disk_state_layers, has_state, "of these on disk, read and written for every update");
     disk_line(p, out, t->disk_gradient_layers, has_state, "with gradients that wait on disk for their update");
+    print_host_updates(p, out);
     place_line(out, "activations", t->recomputed_layers, layers_with(p, has_nodes), "recomputed",
                "kept from forward to backward");
     if (t->largest_group > 1)
@@ -217,7 +234,7 @@ static void print_longest(const sl_plan *p, int stream, FILE *out)
 {
     static const char *const phases[] = { "forward", "backward", "update" };
     const sl_segment *worst = NULL;
-    for (int i = 0; i < SL_SEGMENT_EVALUATE; i++)
+    for (int i = 0; i <= SL_SEGMENT_UPDATE; i++)
         if (p->segments[i].longest_step[stream] >= 0 &&
             (worst == NULL || p->segments[i].longest[stream] > worst->longest[stream]))
             worst = &p->segments[i];
@@ -285,7 +302,7 @@ void sl_plan_print(const sl_plan *p, FILE *out)
 
 /* ---- the program ---- */
 
-static const char *segment_names[SL_SEGMENT_COUNT] = { "forward", "backward", "update", "evaluate" };
+static const char *segment_names[SL_SEGMENT_COUNT] = { "forward", "backward", "update", "redo", "evaluate" };
 
 const char *sl_plan_segment_name(sl_segment_kind segment)
 {

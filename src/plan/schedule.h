@@ -17,6 +17,7 @@ typedef struct sl_bucket {
     sl_step_kind kind;
     bool in_place; /* no inputs */
     int node;      /* GATHER_VALUE: whose first output */
+    unsigned when; /* condition of its step */
     uint64_t bytes;
     int count;
     int layers[SL_MAX_PARTS];
@@ -58,11 +59,13 @@ typedef struct sl_scheduler {
     int *staged;        /* layer -> device copy of its streamed parameters now; -1 */
     sl_bucket gathers, reductions;
     int leaves[SL_TIER_COUNT]; /* norm leaves by tier; -1: not used yet */
+    int norm_on_host;          /* buffer of the norm's result there; -1: none */
     int *leaf_tier;            /* layer -> tier on which the leaves of its final gradient were computed; -1: not yet */
     bool *again;               /* forward node -> runs again before the backward of its layer's group */
     bool evaluating;           /* no backward follows */
     int *disk_buffer;          /* root -> disk copy of an offloaded activation; -1 */
     sl_disk_work disk;
+    unsigned when; /* sl_when: condition of the steps that are written now */
 } sl_scheduler;
 
 static inline bool sl_is_trained(const sl_scheduler *s, int layer)
@@ -122,7 +125,11 @@ sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer);
 sluice_status sl_schedule_early_update(sl_scheduler *s, int layer);
 /* Before backward: which of these updates need the disk. */
 sluice_status sl_schedule_backward_updates(sl_scheduler *s);
+/* A layer's final gradient is where its update runs, in the last micro-batch's backward: its update, where it speculates. */
+sluice_status sl_schedule_speculation(sl_scheduler *s, int layer);
 sluice_status sl_schedule_update(sl_scheduler *s);
+/* What was updated on speculation, from the values before the step and with the norm. */
+sluice_status sl_schedule_redo(sl_scheduler *s);
 
 /* ---- schedule_walk.c ---- */
 

@@ -18,10 +18,11 @@ sluice_status sl_bucket_add(sl_scheduler *s, sl_bucket *b, sl_step_kind kind, in
                             sl_piece output)
 {
     bool in_place = input.buffer < 0;
-    if (b->count > 0 && (b->kind != kind || b->in_place != in_place || sl_bucket_is_full(s, b)))
+    if (b->count > 0 && (b->kind != kind || b->in_place != in_place || b->when != s->when || sl_bucket_is_full(s, b)))
         SL_TRY(sl_bucket_flush(s, b));
     b->kind = kind;
     b->in_place = in_place;
+    b->when = s->when;
     b->layers[b->count] = layer;
     b->inputs[b->count] = input;
     b->outputs[b->count] = output;
@@ -72,11 +73,10 @@ static sluice_status stage_output(sl_scheduler *s, const sl_bucket *b, int k, sl
     return b->in_place || sums ? sl_emit_copy_piece(s, b->outputs[k], *piece, b->layers[k]) : SLUICE_OK;
 }
 
-sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b)
+static sluice_status emit_bucket(sl_scheduler *s, sl_bucket *b)
 {
     int inputs = b->in_place ? 0 : b->count;
     sl_piece pieces[2 * SL_MAX_PARTS], *outputs = pieces + inputs;
-    if (b->count == 0) return SLUICE_OK;
     for (int k = 0; k < inputs; k++) {
         pieces[k] = b->inputs[k];
         SL_TRY(stage(s, b->layers[k], &pieces[k]));
@@ -91,6 +91,7 @@ sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b)
                      .layer = b->layers[0],
                      .input_count = inputs,
                      .output_count = b->count,
+                     .when = b->when,
                      .event = -1,
                      .first_part = s->p->part_count };
     for (int k = 0; k < b->count; k++) SL_TRY(sl_plan_add_part(s->p, b->layers[k]));
@@ -100,6 +101,17 @@ sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b)
             SL_TRY(sl_emit_copy_piece(s, outputs[k], b->outputs[k], b->layers[k]));
     b->bytes = 0;
     b->count = 0;
+    return SLUICE_OK;
+}
+
+/* Under the condition that held when it was filled. */
+sluice_status sl_bucket_flush(sl_scheduler *s, sl_bucket *b)
+{
+    const unsigned now = s->when;
+    if (b->count == 0) return SLUICE_OK;
+    s->when = b->when;
+    SL_TRY(emit_bucket(s, b));
+    s->when = now;
     return SLUICE_OK;
 }
 

@@ -56,6 +56,7 @@ sluice_status sl_emit_copy_piece(sl_scheduler *s, sl_piece from, sl_piece to, in
                      .layer = layer,
                      .input_count = 1,
                      .output_count = 1,
+                     .when = s->when,
                      .event = -1 };
     return sl_plan_add_step(s->p, &step, pieces);
 }
@@ -168,6 +169,7 @@ sluice_status sl_emit_node(sl_scheduler *s, int index, bool recomputed)
                      .layer = node->layer,
                      .input_count = node->input_count,
                      .output_count = node->output_count,
+                     .when = s->when,
                      .event = -1,
                      .recomputed = recomputed };
     const uint64_t *workspace = s->p->options.node_workspace;
@@ -191,6 +193,7 @@ sluice_status sl_emit_update(sl_scheduler *s, sl_op op, int node, int layer, sl_
                      .first = first,
                      .input_count = input_count,
                      .output_count = output_count,
+                     .when = s->when,
                      .event = -1 };
     const uint64_t *workspace = s->p->options.update_workspace;
     SL_TRY(add_workspace(s, &step, workspace != NULL ? workspace[op] : 0, pieces));

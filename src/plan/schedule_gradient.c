@@ -42,25 +42,49 @@ static sluice_status deliver(sl_scheduler *s, int layer, int from)
                                           : sl_emit_copy(s, from, place->gradient, layer);
 }
 
+/* From the device to the host where the update runs there. */
+static sluice_status send_down(sl_scheduler *s, int layer, int from)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    place->gradient = from;
+    if (s->p->buffers[from].tier == sl_update_tier(place)) return SLUICE_OK;
+    SL_TRY(narrowed(s, layer, from, &from));
+    SL_TRY(sl_schedule_leaves(s, layer, from));
+    return deliver(s, layer, from);
+}
+
+/* A sum over micro-batches that an update on speculation waits for: with the last of them it is final, and goes there at
+ * once. The others' wait for UPDATE. */
+static sluice_status send_last(sl_scheduler *s, int layer)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    if (!place->speculates) return SLUICE_OK;
+    s->when = SL_WHEN_LAST_MICRO;
+    SL_TRY(send_down(s, layer, place->accumulator));
+    if (s->leaf_tier[layer] < 0) SL_TRY(sl_schedule_leaves(s, layer, place->gradient));
+    s->when = 0;
+    return sl_schedule_speculation(s, layer);
+}
+
 /* ---- one rank ---- */
 
 static sluice_status finish_alone(sl_scheduler *s, int layer)
 {
     sl_layer_place *place = &s->p->layers[layer];
     int arrived = place->contribution;
-    sl_tier wanted = accumulates(s) ? place->gradients : sl_update_tier(place);
-    if (!accumulates(s)) SL_TRY(sl_schedule_leaves(s, layer, place->contribution));
-    if (!accumulates(s) && wanted == SL_TIER_HOST) return deliver(s, layer, place->contribution);
-    if (wanted == SL_TIER_HOST) {
+    if (!accumulates(s)) {
+        SL_TRY(sl_schedule_leaves(s, layer, place->contribution));
+        place->gradient = place->contribution;
+        if (sl_update_tier(place) == SL_TIER_HOST) SL_TRY(deliver(s, layer, place->contribution));
+        return sl_schedule_speculation(s, layer);
+    }
+    if (place->gradients == SL_TIER_HOST) {
         SL_TRY(transient(s, sl_wire_form(s), SL_TIER_HOST, layer, false, &arrived));
         SL_TRY(sl_emit_copy(s, place->contribution, arrived, layer));
     }
-    if (!accumulates(s)) {
-        place->gradient = arrived;
-        return SLUICE_OK;
-    }
     sl_piece in = sl_whole(s->p, arrived), out = sl_whole(s->p, place->accumulator);
-    return sl_emit_update(s, SL_OP_ACCUMULATE, -1, layer, place->gradients, 0, &in, 1, &out, 1);
+    SL_TRY(sl_emit_update(s, SL_OP_ACCUMULATE, -1, layer, place->gradients, 0, &in, 1, &out, 1));
+    return send_last(s, layer);
 }
 
 /* ---- several ranks ---- */
@@ -94,12 +118,14 @@ static sluice_status end_sum(sl_scheduler *s, int layer, int target)
         place->gradient = target; /* at stage 0 still to be gathered */
         return SLUICE_OK;
     }
-    if (target != place->accumulator) return sl_emit_copy(s, target, place->accumulator, layer);
-    if (accumulates(s) || s->p->options.stage == 0) return SLUICE_OK;
+    if (target != place->accumulator) SL_TRY(sl_emit_copy(s, target, place->accumulator, layer));
+    if (accumulates(s)) return send_last(s, layer);
+    if (s->p->options.stage == 0) return SLUICE_OK;
     place->gradient = target;
     SL_TRY(sl_schedule_leaves(s, layer, target));
     if (place->state == SL_TIER_DEVICE) return SLUICE_OK;
-    return deliver(s, layer, target);
+    SL_TRY(deliver(s, layer, target));
+    return sl_schedule_speculation(s, layer);
 }
 
 static sluice_status flush_sums(sl_scheduler *s)
@@ -154,17 +180,6 @@ static sluice_status gather_sum(sl_scheduler *s, int layer)
     return sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, sl_whole(s->p, shard), sl_whole(s->p, whole));
 }
 
-/* From the device to the host where the update runs there. */
-static sluice_status send_down(sl_scheduler *s, int layer, int from)
-{
-    sl_layer_place *place = &s->p->layers[layer];
-    place->gradient = from;
-    if (s->p->buffers[from].tier == sl_update_tier(place)) return SLUICE_OK;
-    SL_TRY(narrowed(s, layer, from, &from));
-    SL_TRY(sl_schedule_leaves(s, layer, from));
-    return deliver(s, layer, from);
-}
-
 /* Layer by layer in the order of backward: what was ready first goes first. At stage 0 a bucket of gathers is awaited
  * before its layers are sent on. */
 sluice_status sl_schedule_final_gradients(sl_scheduler *s)
@@ -174,7 +189,7 @@ sluice_status sl_schedule_final_gradients(sl_scheduler *s)
         if (!sl_is_trained(s, i) || !sl_has_parameters(s, i)) continue;
         if (gathers)
             SL_TRY(gather_sum(s, i));
-        else if (accumulates(s))
+        else if (accumulates(s) && !s->p->layers[i].speculates)
             SL_TRY(send_down(s, i, s->p->layers[i].accumulator));
     }
     SL_TRY(sl_bucket_flush(s, &s->gathers));

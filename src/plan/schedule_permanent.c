@@ -40,6 +40,27 @@ static sluice_status gradients(sl_scheduler *s, int layer)
     return keep(s, SL_BUFFER_GRADIENTS, SL_FORM_F32, place->gradients, layer, several, &place->accumulator);
 }
 
+/* Room for the other version of a buffer that an update on speculation writes. */
+static sluice_status twin(sl_scheduler *s, int layer, int of)
+{
+    int other;
+    if (of < 0 || s->p->buffers[of].tier != SL_TIER_HOST) return SLUICE_OK;
+    SL_TRY(keep(s, SL_BUFFER_TWIN, s->p->buffers[of].form, SL_TIER_HOST, layer, s->p->buffers[of].shard, &other));
+    s->p->buffers[other].slot = s->p->buffers[of].slot;
+    s->p->buffers[other].twin = of + 1;
+    s->p->buffers[of].twin = other + 1;
+    return SLUICE_OK;
+}
+
+static sluice_status twins(sl_scheduler *s, int layer, int slots)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    SL_TRY(twin(s, layer, place->master));
+    SL_TRY(twin(s, layer, place->remainder));
+    for (int k = 0; k < slots; k++) SL_TRY(twin(s, layer, place->slots[k]));
+    return SLUICE_OK;
+}
+
 /* Each of what it copies, in that one's form. An f16 master is all in its remainder. */
 static sluice_status snapshots(sl_scheduler *s, int layer, int slots)
 {
@@ -60,7 +81,7 @@ static sluice_status layer_permanents(sl_scheduler *s, int layer)
     sl_layer_place *place = &s->p->layers[layer];
     int slots = sl_is_trained(s, layer) ? s->p->options.state_slots : 0;
     place->master = place->remainder = place->home = place->working = place->contribution = place->accumulator =
-        place->gradient = -1;
+        place->gradient = place->fresh = -1;
     for (int k = 0; k < SL_MAX_STATE_SLOTS; k++) place->slots[k] = -1;
     for (int k = 0; k < 2 + SL_MAX_STATE_SLOTS; k++) place->snapshots[k] = -1;
     if (!sl_has_parameters(s, layer)) return SLUICE_OK;
@@ -70,6 +91,7 @@ static sluice_status layer_permanents(sl_scheduler *s, int layer)
                     &place->slots[k]));
         s->p->buffers[place->slots[k]].slot = k;
     }
+    if (place->speculates) SL_TRY(twins(s, layer, slots));
     if (sl_is_trained(s, layer)) SL_TRY(gradients(s, layer));
     return s->p->options.snapshot ? snapshots(s, layer, slots) : SLUICE_OK;
 }

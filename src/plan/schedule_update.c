@@ -155,19 +155,38 @@ static sluice_status update_range(sl_scheduler *s, int node, sl_range range, con
     return staged ? sl_emit_copy_piece(s, weights, master, layer) : SLUICE_OK;
 }
 
-/* Stages 1 and 2 keep the whole parameters everywhere: each owner's part goes to all. */
-static sluice_status publish(sl_scheduler *s, int layer)
+/* ---- publishing ---- */
+
+static bool gathers_weights(const sl_scheduler *s, int layer)
+{
+    return sl_cuts_state(s->p) && !sl_cuts_home(s->p, layer);
+}
+
+/* New weights that lie in `from` to their home, where that is elsewhere. */
+static sluice_status bring_home(sl_scheduler *s, int layer, int from)
 {
     const sl_layer_place *place = &s->p->layers[layer];
-    bool gathers = sl_cuts_state(s->p) && !sl_cuts_home(s->p, layer);
-    if (!gathers) return place->master != place->home ? sl_emit_copy(s, place->master, place->home, layer) : SLUICE_OK;
-    for (int64_t i = 0; place->master != place->home && i < sl_updated_ranges(s, layer); i++) {
+    if (sl_plan_memory(s->p, from) == place->home) return SLUICE_OK;
+    if (!gathers_weights(s, layer)) return sl_emit_copy(s, from, place->home, layer);
+    for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
         sl_range range = sl_updated_range(s, layer, i);
-        SL_TRY(sl_emit_copy_piece(s, sl_range_piece(s, place->master, range), sl_range_piece(s, place->home, range),
-                                  layer));
+        SL_TRY(sl_emit_copy_piece(s, sl_range_piece(s, from, range), sl_range_piece(s, place->home, range), layer));
     }
-    SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, (sl_piece){ -1, 0, 0 }, sl_whole(s->p, place->home)));
+    return SLUICE_OK;
+}
+
+/* Stages 1 and 2 keep the whole parameters everywhere: each owner's part of `whole` goes to all. */
+static sluice_status share(sl_scheduler *s, int layer, int whole)
+{
+    if (!gathers_weights(s, layer)) return SLUICE_OK;
+    SL_TRY(sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, (sl_piece){ -1, 0, 0 }, sl_whole(s->p, whole)));
     return sl_bucket_is_full(s, &s->gathers) ? sl_bucket_flush(s, &s->gathers) : SLUICE_OK;
+}
+
+static sluice_status publish(sl_scheduler *s, int layer)
+{
+    SL_TRY(bring_home(s, layer, s->p->layers[layer].master));
+    return share(s, layer, s->p->layers[layer].home);
 }
 
 static sluice_status update_ranges(sl_scheduler *s, int node, const norm_buffers *norm)
@@ -191,6 +210,91 @@ sluice_status sl_schedule_early_update(sl_scheduler *s, int layer)
     return in_backward(s) ? update_ranges(s, s->u->update_node[layer], NULL) : SLUICE_OK;
 }
 
+/* ---- speculation ---- */
+
+/* Where an update on speculation leaves the weights. f16 ones that live on the device have no master there: they pass
+ * through the host. */
+static int aside(const sl_scheduler *s, int layer)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    return place->fresh >= 0 ? place->fresh : sl_plan_twin(s->p, place->master);
+}
+
+/* From the version that counts to the other one. `norm`: of buffer -1: the step is taken for neither clipped nor
+ * skipped. */
+static sluice_status update_aside(sl_scheduler *s, int layer, sl_range range, sl_piece norm)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    const int slots = s->p->options.state_slots;
+    int of[2 + SL_MAX_STATE_SLOTS] = { place->fresh >= 0 ? -1 : place->master, place->remainder };
+    sl_piece in[SL_MAX_INPUTS] = { sl_range_piece(s, place->gradient, range), norm };
+    sl_piece out[2 + SL_MAX_STATE_SLOTS] = { sl_range_piece(s, aside(s, layer), range) };
+    for (int k = 0; k < slots; k++) of[2 + k] = place->slots[k];
+    for (int k = 0; k < 2 + slots; k++) {
+        const int twin = sl_plan_twin(s->p, of[k]);
+        in[2 + k] = of[k] >= 0 ? sl_range_piece(s, of[k], range) : (sl_piece){ -1, 0, 0 };
+        if (k > 0) out[k] = twin >= 0 ? sl_range_piece(s, twin, range) : (sl_piece){ -1, 0, 0 };
+    }
+    return sl_emit_update(s, SL_OP_UPDATE, s->u->update_node[layer], layer, SL_TIER_HOST, range.first, in, 4 + slots,
+                          out, 2 + slots);
+}
+
+static sluice_status update_ranges_aside(sl_scheduler *s, int layer, sl_piece norm)
+{
+    for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++)
+        SL_TRY(update_aside(s, layer, sl_updated_range(s, layer, i), norm));
+    return SLUICE_OK;
+}
+
+sluice_status sl_schedule_speculation(sl_scheduler *s, int layer)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    if (!place->speculates) return SLUICE_OK;
+    if (s->p->buffers[place->master].tier != SL_TIER_HOST) {
+        SL_TRY(sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, sl_weights_form(s), SL_TIER_HOST, layer,
+                                    sl_cuts_state(s->p), false, &place->fresh));
+        s->p->buffers[place->fresh].staged = true;
+    }
+    s->when = SL_WHEN_LAST_MICRO | SL_WHEN_SPECULATING;
+    SL_TRY(update_ranges_aside(s, layer, (sl_piece){ -1, 0, 0 }));
+    s->when = 0;
+    return SLUICE_OK;
+}
+
+/* Weights that were updated on speculation to where they are read. Where they live on the host that is there already,
+ * but at stages 1 and 2 for what other ranks own of them. */
+static sluice_status publish_aside(sl_scheduler *s, int layer)
+{
+    const int home = s->p->layers[layer].home, from = aside(s, layer);
+    SL_TRY(bring_home(s, layer, from));
+    return share(s, layer, sl_plan_memory(s->p, from) == home ? from : home);
+}
+
+/* A layer that speculates, in a step that does, and in one that does not. */
+static sluice_status update_speculating(sl_scheduler *s, int node, const norm_buffers *norm)
+{
+    const int layer = s->g->nodes[node].layer, home = s->p->layers[layer].home;
+    const bool one_gather = sl_plan_twin(s->p, home) < 0; /* of the same bytes in both cases */
+    s->when = SL_WHEN_SPECULATING;
+    SL_TRY(one_gather ? bring_home(s, layer, aside(s, layer)) : publish_aside(s, layer));
+    s->when = SL_WHEN_NOT_SPECULATING;
+    SL_TRY(update_ranges(s, node, norm));
+    SL_TRY(one_gather ? bring_home(s, layer, s->p->layers[layer].master) : publish(s, layer));
+    s->when = 0;
+    return one_gather ? share(s, layer, home) : SLUICE_OK;
+}
+
+sluice_status sl_schedule_redo(sl_scheduler *s)
+{
+    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
+        const int layer = s->g->nodes[n].layer;
+        if (s->g->nodes[n].op != SL_OP_UPDATE || !s->p->layers[layer].speculates) continue;
+        SL_TRY(update_ranges_aside(s, layer, sl_whole(s->p, s->norm_on_host)));
+        SL_TRY(publish_aside(s, layer));
+    }
+    return sl_bucket_flush(s, &s->gathers);
+}
+
 /* ---- the segment ---- */
 
 /* The norm is put together on the device, unless some leaves come from sums on the host. The result goes to wherever
@@ -209,6 +313,7 @@ static sluice_status make_norm_buffers(sl_scheduler *s, norm_buffers *norm)
         if (norm->result[t] < 0) return SLUICE_ERR_NO_MEMORY;
     }
     SL_TRY(need_leaves(s, norm->finish)); /* there may be no layer at all */
+    s->norm_on_host = norm->result[SL_TIER_HOST];
     s->p->norm_buffer = norm->result[norm->finish];
     s->p->leaves_buffer = s->leaves[norm->finish];
     return SLUICE_OK;
@@ -257,6 +362,8 @@ sluice_status sl_schedule_update(sl_scheduler *s)
         if (s->g->nodes[n].op != SL_OP_UPDATE) continue;
         if (in_backward(s))
             SL_TRY(publish(s, s->g->nodes[n].layer));
+        else if (s->p->layers[s->g->nodes[n].layer].speculates)
+            SL_TRY(update_speculating(s, n, &norm));
         else if (!is_early(s, s->g->nodes[n].layer))
             SL_TRY(update_layer(s, n, &norm));
     }

@@ -307,6 +307,9 @@ static sluice_status training_segments(sl_scheduler *s)
     SL_TRY(sl_schedule_final_gradients(s));
     SL_TRY(sl_schedule_update(s));
     end_segment(p, SL_SEGMENT_UPDATE);
+    begin_segment(p, SL_SEGMENT_REDO);
+    SL_TRY(sl_schedule_redo(s));
+    end_segment(p, SL_SEGMENT_REDO);
     return SLUICE_OK;
 }
 

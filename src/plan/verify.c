@@ -124,10 +124,11 @@ static sluice_status check_operand(const sl_plan *p, int step, sl_piece q, bool 
     return SLUICE_OK;
 }
 
-/* Updates work in place, on what is permanent or copied in before; f16 weights are only written. */
+/* Updates work in place, on what is permanent or copied in before; f16 weights are only written. Those on speculation
+ * have what they read as inputs. */
 static bool is_read_too(const sl_plan *p, const sl_step *s, int output, sl_piece q)
 {
-    if (s->kind != SL_STEP_UPDATE || q.buffer < 0) return false;
+    if (s->kind != SL_STEP_UPDATE || q.buffer < 0 || s->input_count > 2) return false;
     return output > 0 || p->buffers[q.buffer].form != SL_FORM_F16;
 }
 
@@ -222,7 +223,9 @@ static void number_parts(order_check *c, operand_edge *edges)
 {
     int count = 0;
     for (int i = 0; i < c->p->piece_count; i++) {
-        sl_span span = sl_plan_span(c->p, c->p->pieces[i]);
+        sl_piece piece = c->p->pieces[i];
+        piece.buffer = sl_plan_memory(c->p, piece.buffer); /* both versions of a thing are one memory */
+        sl_span span = sl_plan_span(c->p, piece);
         if (span.bytes == 0) continue;
         edges[count++] = (operand_edge){ span.offset, span.tier, &c->begin[i] };
         edges[count++] = (operand_edge){ span.offset + span.bytes, span.tier, &c->end[i] };
@@ -341,15 +344,18 @@ static void drain(order_check *c)
     c->of[0] = nobody();
 }
 
-/* Two training steps in a row, then an evaluation with nothing under way. */
+/* Two training steps in a row; then REDO and an evaluation, each with nothing under way. */
 static sluice_status check_segments(order_check *c)
 {
     drain(c);
     for (c->round = 0; c->round < 2; c->round++)
         for (int k = SL_SEGMENT_FORWARD; k <= SL_SEGMENT_UPDATE; k++) SL_TRY(check_segment(c, &c->p->segments[k]));
-    drain(c);
     c->round = 0;
-    return check_segment(c, &c->p->segments[SL_SEGMENT_EVALUATE]);
+    for (int k = SL_SEGMENT_REDO; k <= SL_SEGMENT_EVALUATE; k++) {
+        drain(c);
+        SL_TRY(check_segment(c, &c->p->segments[k]));
+    }
+    return SLUICE_OK;
 }
 
 static sluice_status prepare_order(order_check *c)

@@ -22,7 +22,10 @@
  * 0: 3 came after 2, and that after 1 and 0. Forward waits for a later step of the list: for the copy of the training
  * step before. tests/plan/waits_test.c has this plan.
  *
- * Between micro-batches all streams are joined (runtime/exec.c), and around EVALUATE they are drained. */
+ * Two versions of one thing (sl_buffer.twin) count as one memory here: which of them a step really touches changes from
+ * training step to training step, and the order of one memory is right for both.
+ *
+ * Between micro-batches and around REDO all streams are joined (runtime/exec.c), and around EVALUATE they are drained. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,14 +112,14 @@ static sluice_status wait_for_step(waiter *w, int index)
     const sl_step *step = &w->p->steps[index];
     for (int stream = 0; stream < SL_STREAM_COUNT; stream++) w->need[stream] = -1;
     for (int k = 0; k < sl_step_operands(step); k++) {
-        int b = w->p->pieces[step->first_piece + k].buffer;
+        int b = sl_plan_memory(w->p, w->p->pieces[step->first_piece + k].buffer);
         if (b < 0) continue;
         need_touches(w, &w->of[b], k >= step->input_count);
         if (!w->p->buffers[b].permanent && w->p->buffers[b].first == index) need_tenants(w, b);
     }
     SL_TRY(record_waits(w, index));
     for (int k = 0; k < sl_step_operands(step); k++) {
-        int b = w->p->pieces[step->first_piece + k].buffer;
+        int b = sl_plan_memory(w->p, w->p->pieces[step->first_piece + k].buffer);
         if (b < 0) continue;
         touches *t = &w->of[b];
         (k >= step->input_count ? t->writes : t->reads)[step->stream] = position_of(w, index);
@@ -149,9 +152,12 @@ static sluice_status derive_waits(waiter *w)
         for (int i = 0; i < w->p->step_count; i++) w->p->steps[i].event = -1;
         for (int k = SL_SEGMENT_FORWARD; k <= SL_SEGMENT_UPDATE; k++) SL_TRY(wait_in_segment(w, (sl_segment_kind)k));
     }
-    forget_touches(w);
     w->round = 0;
-    return wait_in_segment(w, SL_SEGMENT_EVALUATE);
+    for (int k = SL_SEGMENT_REDO; k <= SL_SEGMENT_EVALUATE; k++) { /* with nothing under way before and after them */
+        forget_touches(w);
+        SL_TRY(wait_in_segment(w, (sl_segment_kind)k));
+    }
+    return SLUICE_OK;
 }
 
 sluice_status sl_plan_waits(sl_plan *p)

@@ -53,7 +53,7 @@ static void fill_call(sl_exec *x, const sl_step *s, const sl_run_context *contex
     call->output_count = s->output_count;
     for (int k = 0; k < s->input_count + s->output_count; k++) {
         sl_piece piece = x->plan->pieces[s->first_piece + k];
-        sl_span span = sl_plan_span(x->plan, piece);
+        sl_span span = sl_exec_span(x, piece);
         int value = operand_value(x, s, k), output = k - s->input_count;
         sl_form form = operand_form(x, value, piece);
         const sl_shape *shape = operand_shape(x, context, value, k, span, form);
@@ -86,7 +86,7 @@ static sluice_status do_copy(sl_exec *x, const sl_step *s, const sl_run_context 
 {
     if (sl_exec_disk_copies(x, s)) return sl_exec_disk_copy(x, s, context);
     const sl_piece *q = &x->plan->pieces[s->first_piece];
-    return x->backend->copy(x->device, s->stream, sl_plan_span(x->plan, q[1]), sl_plan_span(x->plan, q[0]));
+    return x->backend->copy(x->device, s->stream, sl_exec_span(x, q[1]), sl_exec_span(x, q[0]));
 }
 
 static bool is_first_micro_batch(const sl_exec *x, const sl_run_context *context)
@@ -94,11 +94,16 @@ static bool is_first_micro_batch(const sl_exec *x, const sl_run_context *context
     return context->micro < (uint32_t)x->plan->options.rank_count; /* micro counts over all ranks */
 }
 
+static sl_collective *collective_of(const sl_exec *x, const sl_step *s)
+{
+    return &x->collectives[x->changed][s - x->plan->steps];
+}
+
 /* The first micro-batch of a step sets the sums, later ones add to them. */
 static sluice_status do_collective(sl_exec *x, const sl_step *s, const sl_run_context *context)
 {
     bool first = is_first_micro_batch(x, context);
-    return x->comm->ops->start(x->comm, x->sequence++, &x->collectives[s - x->plan->steps], first);
+    return x->comm->ops->start(x->comm, x->sequence++, collective_of(x, s), first);
 }
 
 static const step_handler handlers[] = {
@@ -121,7 +126,7 @@ static sluice_status run_step(sl_exec *x, const sl_step *s, const sl_run_context
 }
 
 /* Everything queued so far, on all streams, comes before everything queued later. Between micro-batches, whose steps
- * wait for none of the micro-batch before. */
+ * wait for none of the micro-batch before, and around REDO. */
 static sluice_status join_streams(sl_exec *x)
 {
     const int first = x->plan->event_count;
@@ -137,6 +142,7 @@ static sluice_status join_streams(sl_exec *x)
 static sluice_status begin_segment(sl_exec *x, sl_segment_kind segment, const sl_run_context *context)
 {
     bool joined = segment == SL_SEGMENT_FORWARD && !is_first_micro_batch(x, context);
+    joined |= segment == SL_SEGMENT_REDO;
     if (x->tracer != NULL) sl_tracer_run(x, segment, context, joined || segment == SL_SEGMENT_EVALUATE);
     if (segment == SL_SEGMENT_FORWARD) SL_TRY(sl_statistics_show_frozen(x));
     if (segment != SL_SEGMENT_EVALUATE) return joined ? join_streams(x) : SLUICE_OK;
@@ -148,12 +154,25 @@ static sluice_status end_segment(sl_exec *x, sl_segment_kind segment)
 {
     int result = x->plan->segments[segment].result_step;
     if (segment == SL_SEGMENT_EVALUATE) return sl_exec_settle(x);
+    if (segment == SL_SEGMENT_REDO) return join_streams(x); /* no wait of the next FORWARD is for it */
     return result >= 0 ? x->backend->await(x->device, x->plan->steps[result].event) : SLUICE_OK;
 }
 
 void sl_exec_hold(sl_exec *x, unsigned holds)
 {
     x->holds = holds;
+}
+
+sl_span sl_exec_span(const sl_exec *x, sl_piece piece)
+{
+    const int twin = x->changed ? sl_plan_twin(x->plan, piece.buffer) : -1;
+    if (twin >= 0) piece.buffer = twin;
+    return sl_plan_span(x->plan, piece);
+}
+
+void sl_exec_commit(sl_exec *x)
+{
+    x->changed = !x->changed;
 }
 
 sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *context)
@@ -259,9 +278,9 @@ static void describe_part(const sl_exec *x, const sl_step *s, int k, sl_comm_par
     const sl_plan *p = x->plan;
     bool reduces = s->kind == SL_STEP_REDUCE_SCATTER;
     const sl_piece *outputs = &p->pieces[s->first_piece + s->input_count];
-    sl_span out = sl_plan_span(p, outputs[k]);
+    sl_span out = sl_exec_span(x, outputs[k]);
     bool in_place = s->input_count == 0;
-    sl_span in = in_place ? (sl_span){ out.tier, 0, 0 } : sl_plan_span(p, p->pieces[s->first_piece + k]);
+    sl_span in = in_place ? (sl_span){ out.tier, 0, 0 } : sl_exec_span(x, p->pieces[s->first_piece + k]);
     sl_form sum = p->buffers[outputs[k].buffer].form;
     sl_form form = reduces && !in_place ? p->buffers[p->pieces[s->first_piece + k].buffer].form : sum;
     const sl_part_cut cut = sl_plan_part_cut(p, s, k);
@@ -279,7 +298,7 @@ static void describe_collective(sl_exec *x, const sl_step *s, char *name)
 {
     const sl_plan *p = x->plan;
     const char *layer = p->graph->layers[p->parts[s->first_part]].name;
-    sl_collective *c = &x->collectives[s - p->steps];
+    sl_collective *c = collective_of(x, s);
     int more = s->output_count - 1;
     if (s->kind == SL_STEP_GATHER_NORM)
         snprintf(name, SL_COLLECTIVE_NAME_BYTES, "%s", collective_kinds[s->kind].name);
@@ -292,23 +311,34 @@ static void describe_collective(sl_exec *x, const sl_step *s, char *name)
         snprintf(name, SL_COLLECTIVE_NAME_BYTES, "%s of %.48s and %d more", collective_kinds[s->kind].name, layer,
                  more);
     *c = (sl_collective){ .kind = collective_kinds[s->kind].kind, .name = name, .part_count = s->output_count };
-    sl_comm_part *parts = x->parts + s->first_part;
+    sl_comm_part *parts = x->parts[x->changed] + s->first_part;
     for (int k = 0; k < s->output_count; k++) describe_part(x, s, k, &parts[k]);
     c->parts = parts;
 }
 
-static sluice_status describe_collectives(sl_exec *x)
+/* Of one of the two ways in which versions can lie. */
+static sluice_status describe_version(sl_exec *x)
 {
     const sl_plan *p = x->plan;
     size_t count = 0;
     for (int i = 0; i < p->step_count; i++) count += is_collective(&p->steps[i]);
-    x->collectives = sl_alloc_array((size_t)p->step_count + 1, sizeof *x->collectives, "collectives");
-    x->parts = sl_alloc_array((size_t)p->part_count + 1, sizeof *x->parts, "parts of collectives");
-    x->names = sl_alloc_array(count + 1, sizeof *x->names, "names of collectives");
-    if (x->collectives == NULL || x->parts == NULL || x->names == NULL) return SLUICE_ERR_NO_MEMORY;
+    sl_collective *c = x->collectives[x->changed] = sl_alloc_array((size_t)p->step_count + 1, sizeof *c, "collectives");
+    sl_comm_part *parts = x->parts[x->changed] =
+        sl_alloc_array((size_t)p->part_count + 1, sizeof *parts, "parts of collectives");
+    if (x->names == NULL) x->names = sl_alloc_array(count + 1, sizeof *x->names, "names of collectives");
+    if (c == NULL || parts == NULL || x->names == NULL) return SLUICE_ERR_NO_MEMORY;
     count = 0;
     for (int i = 0; i < p->step_count; i++)
         if (is_collective(&p->steps[i])) describe_collective(x, &p->steps[i], x->names[count++]);
+    return SLUICE_OK;
+}
+
+static sluice_status describe_collectives(sl_exec *x)
+{
+    for (int changed = 1; changed >= 0; changed--) {
+        x->changed = changed == 1;
+        SL_TRY(describe_version(x));
+    }
     return SLUICE_OK;
 }
 
@@ -372,8 +402,10 @@ void sl_exec_destroy(sl_exec *x)
     sl_tracer_drop(x);
     x->backend->close(x->device);
     sl_exec_disk_close(x);
-    sl_free(x->collectives);
-    sl_free(x->parts);
+    for (int changed = 0; changed < 2; changed++) {
+        sl_free(x->collectives[changed]);
+        sl_free(x->parts[changed]);
+    }
     sl_free(x->names);
     sl_pool_destroy(x->own_pool);
     pthread_mutex_destroy(&x->blocks);

@@ -36,6 +36,8 @@ void sl_exec_pin(sl_exec *x, void *memory, size_t bytes);
 void sl_exec_unpin(sl_exec *x, void *memory);
 /* The conditions of steps that hold in the segments run from now on: sl_when of plan.h. None at first. All ranks alike. */
 void sl_exec_hold(sl_exec *x, unsigned holds);
+/* What was updated on speculation counts from now on. After UPDATE or REDO, and before anything else is run. */
+void sl_exec_commit(sl_exec *x);
 /* Queues one segment, and waits for its result: the loss of FORWARD, the norm of UPDATE, everything of EVALUATE. The
  * rest may still be under way on return; what fails of it is reported by a later call. */
 sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *context);

@@ -50,9 +50,11 @@ struct sl_exec {
     pthread_mutex_t blocks;     /* held while 8-bit blocks are stored, of which neighbours may share one */
     sl_pool *own_pool;          /* owned; of one thread, where the device has none */
     double seconds[SL_SEGMENT_COUNT];
-    sl_shape flat[SL_MAX_OPERANDS];          /* shapes that no value has, refilled for each call */
-    sl_collective *collectives;              /* owned; per plan step, part_count 0 where it is none */
-    sl_comm_part *parts;                     /* owned; what they point into, parallel to plan->parts */
+    sl_shape flat[SL_MAX_OPERANDS]; /* shapes that no value has, refilled for each call */
+    /* Of what has two versions (sl_buffer.twin), the twin is the one that counts. It changes with every commit. */
+    bool changed;
+    sl_collective *collectives[2];           /* by `changed`. Owned; per plan step, part_count 0 where it is none */
+    sl_comm_part *parts[2];                  /* owned; what they point into, parallel to plan->parts */
     char (*names)[SL_COLLECTIVE_NAME_BYTES]; /* owned; one per collective */
     uint64_t sequence;                       /* collectives started so far */
     const uint8_t **snapshots;               /* owned; per layer and tensor, where a snapshot lies; NULL: none */
@@ -77,6 +79,11 @@ struct sl_exec {
     float *table_sent;
     sl_row_stats row_stats;
 };
+
+/* ---- exec.c ---- */
+
+/* Where a piece of a buffer lies now: of the version that counts, or where a twin is named of the other. */
+sl_span sl_exec_span(const sl_exec *x, sl_piece piece);
 
 /* ---- tensors.c: the parameter that holds the rows of a step, and its state, by element ---- */
 

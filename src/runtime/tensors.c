@@ -34,7 +34,7 @@ static sl_piece piece_of(const tensor *t, sl_range r)
 static sluice_status get_bytes(const tensor *t, sl_piece q, void *out)
 {
     if (t->snapshot == NULL && sl_exec_disk_has(t->x, t->buffer)) return sl_exec_disk_get(t->x, q, out);
-    if (t->snapshot == NULL) return sl_exec_read(t->x, sl_plan_span(t->x->plan, q), out);
+    if (t->snapshot == NULL) return sl_exec_read(t->x, sl_exec_span(t->x, q), out);
     memcpy(out, t->snapshot + q.offset, (size_t)q.bytes);
     return SLUICE_OK;
 }
@@ -42,7 +42,7 @@ static sluice_status get_bytes(const tensor *t, sl_piece q, void *out)
 static sluice_status put_bytes(const tensor *t, sl_piece q, const void *data)
 {
     if (sl_exec_disk_has(t->x, t->buffer)) return sl_exec_disk_put(t->x, q, data);
-    return t->x->backend->store(t->x->device, sl_plan_span(t->x->plan, q), data);
+    return t->x->backend->store(t->x->device, sl_exec_span(t->x, q), data);
 }
 
 static sl_form form_of(const tensor *t)
@@ -436,7 +436,7 @@ static sluice_status copy_aside(sl_exec *x, int from, int to)
             src = sl_plan_range_piece(p, from, r);
             dst = sl_plan_range_piece(p, to, r);
         }
-        if (src.bytes > 0) SL_TRY(x->backend->copy(x->device, stream, sl_plan_span(p, dst), sl_plan_span(p, src)));
+        if (src.bytes > 0) SL_TRY(x->backend->copy(x->device, stream, sl_exec_span(x, dst), sl_exec_span(x, src)));
     }
     return SLUICE_OK;
 }

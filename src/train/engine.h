@@ -77,6 +77,14 @@ typedef struct sl_index_check {
     int32_t ignored;
 } sl_index_check;
 
+/* Updates on speculation: engine_speculation.c. */
+typedef struct sl_speculation {
+    bool now;                               /* in the step at hand */
+    uint32_t failed;                        /* bit i: the step i + 1 before was clipped or skipped */
+    sl_group_scalars groups[SL_MAX_GROUPS]; /* what the step's updates were given */
+    uint64_t speculated, rolled_back;       /* steps */
+} sl_speculation;
+
 struct sluice_engine {
     sluice_graph *graph;     /* borrowed */
     sl_index_check *indices; /* owned; what batches are checked for */
@@ -117,6 +125,7 @@ struct sluice_engine {
     bool skipped;         /* the newest step was skipped */
     sl_identity identity; /* what a checkpoint must have in common with it */
     sl_precision precision;
+    sl_speculation speculation;
     sl_loss_scaler scaler; /* scale 1 unless in fp16 */
     double used_scale;     /* of the newest step */
     sl_found found;        /* in the step at hand */

@@ -9,6 +9,7 @@
  *     engine_tables.c   rows of sparse tables that a step touches
  *     engine_targets.c  how much micro-batches weigh in a step
  *     engine_run.c      forward, backward, step, evaluation
+ *     engine_speculation.c  whether updates run on speculation, and whether that was right
  *     engine_resume.c   what a checkpoint keeps, and which are continued
  *     engine_numbers.c  numbers that are not finite
  *     engine_facts.c    what an engine is, to be compared */
@@ -88,6 +89,14 @@ sluice_status sl_engine_evaluate(sluice_engine *e, const sluice_batch *batch, do
 /* engine_run.c, of a generation graph: runs the first `rows` of the batch's rows, and reads logits of the first `wanted` of
  * them, which may be 0. `out` has room for those; it is untouched where none are wanted. */
 sluice_status sl_engine_decode(sluice_engine *e, const sluice_batch *batch, int64_t rows, int64_t wanted, float *out);
+
+/* engine_speculation.c: whether the step that begins speculates. The same on all ranks. */
+bool sl_engine_may_speculate(const sluice_engine *e);
+/* Before the backward in which updates are run: what they are given. */
+void sl_engine_note_scalars(sluice_engine *e);
+/* Once a step, when its norm is known: whether what was updated on speculation is what the update has to be; true where
+ * nothing was. */
+bool sl_engine_judge_speculation(sluice_engine *e, const sl_norm_result *norm);
 
 /* engine_init.c: `poisoned` arenas also need their state zeroed. */
 sluice_status sl_engine_init_tensors(sluice_engine *e, bool adapters_alone, bool poisoned);

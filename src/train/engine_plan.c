@@ -202,7 +202,8 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
         p.rank = e->ranks->rank;
         p.rank_count = e->ranks->count;
     }
-    p.early_updates &= s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
+    p.early_updates = (p.update == SL_UPDATE_MODE_AUTO || p.update == SL_UPDATE_MODE_SPECULATIVE) &&
+                      s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
     /* a plan that is not run goes by the setting and the description: what ranks of another machine would find is not
      * known here */
     bool meet = s->device.comm == SL_GPU_COMM_NCCL ||

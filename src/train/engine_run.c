@@ -109,7 +109,10 @@ static sluice_status check_forward(const sluice_engine *e, const char *call)
 static void hold_conditions(sluice_engine *e)
 {
     const bool last = e->micro == e->accumulation - 1;
-    sl_exec_hold(e->exec, SL_WHEN_PROMPT | SL_WHEN_NOT_SPECULATING | (last ? (unsigned)SL_WHEN_LAST_MICRO : 0));
+    if (e->micro == 0) e->speculation.now = sl_engine_may_speculate(e);
+    sl_exec_hold(e->exec, (unsigned)SL_WHEN_PROMPT |
+                              (e->speculation.now ? (unsigned)SL_WHEN_SPECULATING : (unsigned)SL_WHEN_NOT_SPECULATING) |
+                              (last ? (unsigned)SL_WHEN_LAST_MICRO : 0));
 }
 
 /* When all is checked. */
@@ -162,7 +165,8 @@ sluice_status sluice_backward(sluice_engine *e)
 {
     SL_NEED(e);
     SL_TRY(check_phase(e, SL_ENGINE_FORWARD_DONE, "sluice_backward"));
-    if (e->plan->options.early_updates) set_scalars(e);
+    if (e->plan->options.early_updates || e->speculation.now) set_scalars(e);
+    if (e->speculation.now) sl_engine_note_scalars(e);
     SL_TRY(run_segment(e, SL_SEGMENT_BACKWARD));
     SL_TRY(take_statistics(e)); /* while backward runs */
     e->phase = SL_ENGINE_READY;
@@ -190,6 +194,17 @@ static sluice_status keep_rows(sluice_engine *e)
     return sl_ranks_failed(e->ranks, st);
 }
 
+/* What was updated on speculation counts now: as it is, or after it was done once more with what the step turned out to
+ * be. */
+static sluice_status settle_speculation(sluice_engine *e, const sl_norm_result *norm)
+{
+    const bool right = sl_engine_judge_speculation(e, norm);
+    if (!e->speculation.now) return SLUICE_OK;
+    if (!right) SL_TRY(run_segment(e, SL_SEGMENT_REDO));
+    sl_exec_commit(e->exec);
+    return SLUICE_OK;
+}
+
 sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
 {
     sl_norm_result norm;
@@ -199,6 +214,7 @@ sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
     if (e->computes && !losses_finite) e->context.loss_scale = (double)NAN;
     SL_TRY(run_segment(e, SL_SEGMENT_UPDATE));
     SL_TRY(sl_exec_read_result(e->exec, e->plan->norm_buffer, &norm, sizeof norm));
+    SL_TRY(settle_speculation(e, &norm));
     e->micro = 0;
     e->weighed = false;
     /* an update with a gradient or a loss that is not finite has changed nothing */

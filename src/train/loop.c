@@ -479,6 +479,8 @@ static sluice_status end_event(sl_run *r, const char *weights, const char *state
     sl_pace_to_event(&pace, false, measured.seconds, &event);
     event.step = event.steps = e->step;
     event.seconds = sl_now() - r->start;
+    event.speculated = e->speculation.speculated;
+    event.rolled_back = e->speculation.rolled_back;
     event.weights_sha256 = r->job->settings.hashes ? weights : NULL;
     event.state_sha256 = r->job->settings.hashes ? state : NULL;
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0) {

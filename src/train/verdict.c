@@ -106,7 +106,7 @@ static const char *find_limit(const sl_plan *p, bool is_cuda)
     const char *limit = is_cuda ? "the GPU" : "the CPU";
     for (int m = 0; m < SL_STREAM_COUNT; m++) {
         double exposed = 0;
-        for (int k = 0; k < SL_SEGMENT_EVALUATE; k++)
+        for (int k = 0; k <= SL_SEGMENT_UPDATE; k++)
             exposed += sl_segment_repeats(p, (sl_segment_kind)k) * p->segments[k].exposed[m];
         if (m == SL_STREAM_COMPUTE || exposed <= most) continue;
         most = exposed;

@@ -266,9 +266,9 @@ TEST(time_in_which_compute_stands_still_is_charged_to_what_it_waited_for)
                          { .kind = SL_STEP_COMPUTE, .stream = SL_STREAM_COMPUTE, .wait_count = 1 } };
     int waits[1] = { 1 };
     sl_plan plan = { .steps = steps, .step_count = 3, .waits = waits, .machine = { .copies_overlap = true } };
-    sl_traced_run runs[3] = { { { SL_SEGMENT_FORWARD, false }, 3, 0 },
-                              { { SL_SEGMENT_BACKWARD, false }, 3, 0 },
-                              { { SL_SEGMENT_FORWARD, false }, 4, 0 } };
+    sl_traced_run runs[3] = { { { SL_SEGMENT_FORWARD, false, 0 }, 3, 0 },
+                              { { SL_SEGMENT_BACKWARD, false, 0 }, 3, 0 },
+                              { { SL_SEGMENT_FORWARD, false, 0 }, 4, 0 } };
     sl_traced_step traced[4] = { { 0, 0, { 0, 2 }, { 0, 1 } },
                                  { 1, 1, { 1, 5 }, { 0, 2 } },
                                  { 1, 2, { 6, 8 }, { 2, 3 } },

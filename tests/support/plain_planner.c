@@ -52,7 +52,7 @@ static void find_needs(const plain_waiter *w, int index, int *need)
     const sl_step *s = &p->steps[index];
     for (int m = 0; m < SL_STREAM_COUNT; m++) need[m] = -1;
     for (int k = 0; k < sl_step_operands(s); k++) {
-        int b = p->pieces[s->first_piece + k].buffer;
+        int b = sl_plan_memory(p, p->pieces[s->first_piece + k].buffer);
         if (b < 0) continue;
         raise_all(need, k >= s->input_count ? w->of[b].any : w->of[b].writes);
         if (p->buffers[b].permanent || p->buffers[b].first != index) continue;
@@ -83,7 +83,7 @@ static sluice_status wait_one(plain_waiter *w, int index)
     }
     memcpy(w->at_step[position], known, sizeof w->known[0]);
     for (int k = 0; k < sl_step_operands(s); k++) {
-        int b = p->pieces[s->first_piece + k].buffer;
+        int b = sl_plan_memory(p, p->pieces[s->first_piece + k].buffer);
         if (b < 0) continue;
         w->of[b].any[s->stream] = position;
         if (k >= s->input_count) w->of[b].writes[s->stream] = position;
@@ -112,8 +112,10 @@ static sluice_status derive(plain_waiter *w)
         for (int i = 0; i < w->p->step_count; i++) w->p->steps[i].event = -1;
         SL_TRY(wait_all(w, SL_SEGMENT_FORWARD, SL_SEGMENT_UPDATE));
     }
-    forget(w);
     w->round = 0;
+    forget(w);
+    SL_TRY(wait_all(w, SL_SEGMENT_REDO, SL_SEGMENT_REDO));
+    forget(w);
     return wait_all(w, SL_SEGMENT_EVALUATE, SL_SEGMENT_EVALUATE);
 }
 

@@ -13,8 +13,10 @@
  * divisions and square roots are exact, denormals are kept, and random bits hang on the element. Elementwise work does
  * not depend on cuts, and blocks and norms are cut by the index in the layer.
  *
- * Operands: in[0] gradient, in[1] sl_norm_result (absent: the factor is 1), out[0] weights, out[1] the master's
- * remainder, out[2 ..] state slots, all of one form. They are a run of the layer's flat buffer that begins at element
+ * Operands: in[0] gradient, in[1] sl_norm_result (absent: nothing is clipped or skipped), out[0] weights, out[1] the
+ * master's remainder, out[2 ..] state slots, all of one form. in[2 ..], where given, are the values that the update reads
+ * instead of the outputs', in their order and forms: they stay as they are. They are brought to the outputs some blocks
+ * at a time and updated there in the caches. All operands are a run of the layer's flat buffer that begins at element
  * `first`, a multiple of the cut; the whole layer has first = 0. The rule's segments are in order of offset, in elements
  * of the layer, and do not overlap; neighbours of one group are swept together. Element numbers below are the layer's;
  * only the functions that touch memory take them relative to their buffers. */
@@ -151,11 +153,30 @@ static uint64_t state_bytes(const place *p)
     return p->states == SL_FORM_BLOCKS8 ? SL_BLOCKS8_HEADER + n : n * sl_form_element_bytes(p->states);
 }
 
-static void update_task(void *context, int64_t task, void *scratch)
+/* Elements [low, high) of the layer, from where the update reads to where it writes. f16 weights are only written. */
+static void bring(const update_job *job, int64_t low, int64_t high)
+{
+    const sl_kernel_args *a = job->args;
+    const sl_layer *layer = job->rule->layer;
+    for (int k = 0; k < 2 + job->slots; k++) {
+        const sl_form form = a->out[k].form;
+        if (a->in[2 + k].data == NULL || a->out[k].data == NULL) continue;
+        const size_t at = (size_t)sl_form_bytes(form, layer, job->begin, low - job->begin);
+        memcpy((char *)a->out[k].data + at, (const char *)a->in[2 + k].data + at,
+               (size_t)sl_form_bytes(form, layer, low, high - low));
+    }
+}
+
+static void bring_task(void *context, int64_t task, void *scratch)
 {
     const update_job *job = context;
     int64_t low = job->begin + task * TASK_ELEMENTS, high = low + TASK_ELEMENTS;
-    if (high > job->end) high = job->end;
+    (void)scratch;
+    bring(job, low, high < job->end ? high : job->end);
+}
+
+static void update_part(const update_job *job, int64_t low, int64_t high, void *scratch)
+{
     if (job->states == SL_FORM_F32 && job->narrow.direct != NULL) {
         sweep_runs(job, &job->b, job->begin, low, high, job->narrow.direct);
         return;
@@ -170,6 +191,19 @@ static void update_task(void *context, int64_t task, void *scratch)
     pair_finish(&waiting);
 }
 
+static void update_task(void *context, int64_t task, void *scratch)
+{
+    const update_job *job = context;
+    int64_t low = job->begin + task * TASK_ELEMENTS, high = low + TASK_ELEMENTS;
+    int64_t each = job->brings ? BROUGHT_ELEMENTS : TASK_ELEMENTS;
+    if (high > job->end) high = job->end;
+    for (int64_t at = low; at < high; at += each) {
+        int64_t end = at + each < high ? at + each : high;
+        if (job->brings) bring(job, at, end);
+        update_part(job, at, end, scratch);
+    }
+}
+
 /* A skipped step changes nothing. f16 weights may be a passing buffer that is copied on all the same, so they
  * are written as they are: the master, rounded. */
 static void leave_out(const sl_kernel_args *a)
@@ -182,16 +216,19 @@ static void leave_out(const sl_kernel_args *a)
     KI(cast)(&cast);
 }
 
+/* Of a step that is not clipped, as norm_finish has it; without a loss scale 1. */
+static float unclipped(double loss_scale)
+{
+    return loss_scale > 0 ? (float)(1.0 / loss_scale) : 1.0f;
+}
+
 void KI(update)(const sl_kernel_args *a)
 {
-    static const sl_norm_result nothing_decided = { .factor = 1.0f, .finite = 1 };
-    const sl_norm_result *norm = a->in[1].data != NULL ? a->in[1].data : &nothing_decided;
+    const sl_norm_result plain = { .factor = unclipped(a->context->loss_scale), .finite = 1 };
+    const sl_norm_result *norm = a->in[1].data != NULL ? a->in[1].data : &plain;
     const sl_update_rule *rule = a->attrs->update;
-    if (a->out[0].elements == 0) return;
-    if (!norm->finite) {
-        leave_out(a);
-        return;
-    }
+    const int64_t tasks = sl_ceil_div(a->out[0].elements, TASK_ELEMENTS);
+    if (tasks == 0) return;
     uint32_t words[SL_CUT_ELEMENTS + SL_LANES], pairs[SL_CUT_ELEMENTS]; /* sixteen are loaded where fewer are left */
     update_job job = { .rule = rule, .context = a->context, .factor = norm->factor };
     job.begin = a->first;
@@ -199,6 +236,16 @@ void KI(update)(const sl_kernel_args *a)
     job.weights = a->out[0].form;
     job.slots = sl_updates[rule->kind].slots;
     job.states = job.slots > 0 ? a->out[2].form : SL_FORM_F32;
+    job.args = a;
+    job.brings = a->input_count > 2;
+    if (job.brings && (!norm->finite || sl_updates[rule->kind].whole_parameters)) {
+        sl_pool_run(a->pool, bring_task, &job, tasks); /* all at once */
+        job.brings = false;
+    }
+    if (!norm->finite) {
+        leave_out(a);
+        return;
+    }
     job.b.read = sl_read_of(a->in[0].form, a->wire);
     job.b.g = a->in[0].data;
     job.b.w = a->out[0].data;
@@ -214,5 +261,5 @@ void KI(update)(const sl_kernel_args *a)
     if (job.narrow.measure != NULL)
         KI(update_in_two_passes)(&job, a->pool);
     else
-        sl_pool_run(a->pool, update_task, &job, sl_ceil_div(a->out[0].elements, TASK_ELEMENTS));
+        sl_pool_run(a->pool, update_task, &job, tasks);
 }

@@ -9,6 +9,8 @@
 
 /* Elements per task, a multiple of the cut. */
 #define TASK_ELEMENTS ((int64_t)32 * SL_CUT_ELEMENTS)
+/* Of values that are read elsewhere than they are written: so many at a time, that lie in the second cache then. */
+#define BROUGHT_ELEMENTS ((int64_t)4 * SL_CUT_ELEMENTS)
 
 /* The operands of a run, a block of it, or what was made of them in scratch memory. Element numbers that go with it
  * count from where the pointers point. */
@@ -79,6 +81,8 @@ typedef struct update_job {
     sweeps narrow, wide; /* for blocks whose states have the form `states`, and for those in f32 */
     float factor;
     int64_t begin, end; /* the run: elements of the layer */
+    const sl_kernel_args *args;
+    bool brings; /* there are values to be read elsewhere: inputs from 2 on */
 } update_job;
 
 /* Part of a block, and how its states lie. */

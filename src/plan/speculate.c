@@ -1,0 +1,133 @@
+/* speculate.c: which layers are updated on speculation.
+ *
+ * An update on the host that needs the norm of the whole gradient can begin when backward has ended. On speculation it
+ * begins when the layer's own gradient is there: beside the rest of backward. That takes a second version of everything
+ * that the update writes, on the host, so that layers speculate as far as the placement that was found leaves room:
+ * those first whose gradients come first, which have the most of backward to hide behind. What it saves, and what it
+ * costs to do the updates once more when a step was clipped or skipped after all, are read off the clocks; from both
+ * follows up to which share of such steps it is worth while. */
+#include <math.h>
+
+#include "plan/place.h"
+
+#define WORTH_SPECULATING 0.99                        /* of the step without it, on "auto" */
+#define UNKNOWN_LIMIT     (SL_SPECULATION_WINDOW / 2) /* asked for where it saves nothing by the clocks */
+
+static bool has_sparse_rows(const sl_plan *p, int layer)
+{
+    for (int i = 0; i < p->graph->parameter_count; i++)
+        if (p->graph->parameters[i].layer == layer && sl_parameter_is_compact(&p->graph->parameters[i])) return true;
+    return false;
+}
+
+/* At stage 0 several ranks put a layer's gradient together after backward. Rows of sparse tables come and go around
+ * each step. */
+bool sl_may_speculate(const sl_plan *p, int layer)
+{
+    const sl_plan_options *o = &p->options;
+    bool asked = o->update == SL_UPDATE_MODE_AUTO || o->update == SL_UPDATE_MODE_SPECULATIVE;
+    if (!asked || !o->training || o->early_updates || (o->rank_count > 1 && o->stage == 0)) return false;
+    const sl_layer_place *place = &p->layers[layer];
+    bool in_memory =
+        place->state == SL_TIER_HOST && place->parameters != SL_TIER_DISK && place->waiting == SL_TIER_HOST;
+    return in_memory && !has_sparse_rows(p, layer);
+}
+
+static int candidates(sl_search *s, const sl_candidate *c)
+{
+    int count = 0;
+    sl_place_apply(s->p, s->u, c);
+    for (int i = 0; i < s->p->graph->layer_count; i++) count += sl_may_speculate(s->p, i);
+    return count;
+}
+
+static sluice_status fits_all(sl_search *s, const sl_candidate *c, bool *fits)
+{
+    *fits = true;
+    for (int i = 0; i < s->kind_count && *fits; i++) {
+        s->p->options.rank = s->kinds[i];
+        SL_TRY(sl_search_try(s, c, fits));
+    }
+    return SLUICE_OK;
+}
+
+/* The most layers, up to `all`, that there is room for on every rank; by halving. */
+static sluice_status find_most(sl_search *s, sl_candidate *c, int all)
+{
+    int enough = 0, too_many = all + 1;
+    bool fits;
+    c->speculating = all;
+    SL_TRY(fits_all(s, c, &fits));
+    if (fits) enough = all;
+    while (!fits && too_many - enough > 1) {
+        bool middle_fits;
+        c->speculating = enough + (too_many - enough) / 2;
+        SL_TRY(fits_all(s, c, &middle_fits));
+        if (middle_fits)
+            enough = c->speculating;
+        else
+            too_many = c->speculating;
+    }
+    c->speculating = enough;
+    return SLUICE_OK;
+}
+
+/* Of the window's steps: with a share f of them that fail, a step saves `gain` and loses f * `redo`. */
+static int limit_of(double gain, double redo)
+{
+    if (gain <= 0 || redo <= 0) return UNKNOWN_LIMIT;
+    double limit = ceil(SL_SPECULATION_WINDOW * gain / redo);
+    return limit > SL_SPECULATION_WINDOW ? SL_SPECULATION_WINDOW : (int)limit;
+}
+
+sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
+{
+    const int all = candidates(s, found);
+    const double least = s->p->options.update == SL_UPDATE_MODE_AUTO ? WORTH_SPECULATING : INFINITY;
+    sl_candidate with = *found;
+    if (all == 0) return SLUICE_OK;
+    SL_TRY(find_most(s, &with, all));
+    s->p->options.rank = s->kinds[s->heaviest];
+    SL_TRY(sl_search_build(s, found));
+    const double without = s->p->totals.step_seconds;
+    if (with.speculating == 0) return SLUICE_OK;
+    SL_TRY(sl_search_build(s, &with));
+    if (s->p->totals.step_seconds > least * without) return sl_search_build(s, found);
+    with.speculation_gain = without - s->p->totals.step_seconds;
+    with.speculation_limit = limit_of(with.speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
+    *found = with;
+    return SLUICE_OK;
+}
+
+/* Kept on the host of a layer that is updated there. */
+static uint64_t host_bytes(const sl_plan *p, const sl_layer_place *place)
+{
+    int of[2 + SL_MAX_STATE_SLOTS] = { place->master, place->remainder };
+    uint64_t bytes = 0;
+    for (int k = 0; k < SL_MAX_STATE_SLOTS; k++) of[2 + k] = place->slots[k];
+    for (int k = 0; k < 2 + SL_MAX_STATE_SLOTS; k++)
+        if (of[k] >= 0 && p->buffers[of[k]].tier == SL_TIER_HOST) bytes += p->buffers[of[k]].bytes;
+    return bytes;
+}
+
+void sl_plan_count_speculation(sl_plan *p)
+{
+    sl_plan_totals *t = &p->totals;
+    double kept = 0, elements = 0;
+    t->speculating_layers = 0;
+    t->speculation_bytes = 0;
+    t->speculation_gain = p->placement.speculation_gain;
+    t->speculation_limit = p->placement.speculation_limit;
+    t->redo_seconds = p->segments[SL_SEGMENT_REDO].seconds;
+    for (int i = 0; i < p->buffer_count; i++)
+        if (p->buffers[i].kind == SL_BUFFER_TWIN) t->speculation_bytes += p->buffers[i].bytes;
+    for (int i = 0; i < p->graph->layer_count; i++) {
+        const sl_layer_place *place = &p->layers[i];
+        t->speculating_layers += place->speculates;
+        if (place->state != SL_TIER_HOST || place->master < 0) continue;
+        kept += (double)host_bytes(p, place);
+        elements += (double)(sl_cuts_state(p) ? sl_shard_elements(&place->shards, p->options.rank)
+                                              : p->graph->layers[i].element_count);
+    }
+    t->host_bytes_per_parameter = elements > 0 ? kept / elements : 0;
+}

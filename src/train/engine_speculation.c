@@ -1,0 +1,35 @@
+/* engine_speculation.c: whether a step's updates run on speculation, and whether that was right.
+ *
+ * They are run as if the step were neither clipped nor skipped. Of the last steps, speculated or not, the plan says how
+ * many may have been one or the other for speculation to be worth while: the gradient's norms alone decide, which all
+ * ranks know alike. So it ends by itself where too many steps are clipped, and begins again when they no longer are. The
+ * weights do not depend on it. */
+#include <string.h>
+
+#include "train/engine_parts.h"
+
+bool sl_engine_may_speculate(const sluice_engine *e)
+{
+    const sl_plan_totals *t = &e->plan->totals;
+    int failed = 0;
+    for (int i = 0; i < SL_SPECULATION_WINDOW; i++) failed += (int)(e->speculation.failed >> i & 1u);
+    return t->speculating_layers > 0 && failed < t->speculation_limit;
+}
+
+void sl_engine_note_scalars(sluice_engine *e)
+{
+    memcpy(e->speculation.groups, e->context.groups, sizeof e->context.groups);
+}
+
+/* The factor that updates were given, and the numbers of their groups: the learning rate may be set after backward. */
+bool sl_engine_judge_speculation(sluice_engine *e, const sl_norm_result *norm)
+{
+    sl_speculation *s = &e->speculation;
+    const bool plain = !e->computes || (norm->finite && norm->factor == (float)(1.0 / e->context.loss_scale));
+    const bool same = memcmp(s->groups, e->context.groups, sizeof s->groups) == 0;
+    s->failed = s->failed << 1 | (plain ? 0u : 1u);
+    if (!s->now) return true;
+    s->speculated++;
+    s->rolled_back += !plain || !same;
+    return plain && same;
+}
