@@ -61,6 +61,7 @@ typedef struct run {
 
 typedef struct lane {
     int next;    /* first position that may still be its; the one at hand while busy */
+    int before;  /* the position that it was at work on before; -1: none */
     bool busy;   /* at work on `next` */
     double left; /* seconds of work still to do */
     double idle_since;
@@ -73,6 +74,7 @@ typedef struct clocks {
     int run_count, end;  /* end: position after the last */
     sl_plan_time *times; /* per position; end negative: not done yet */
     int newest;          /* position done last; -1: none */
+    int *after; /* per position: what was done last of all that its step waited for; NULL: no step is the disk's */
     lane lanes[SL_STREAM_COUNT];
 } clocks;
 
@@ -154,8 +156,13 @@ static bool waits_done(const clocks *c, int position, int *late)
     return true;
 }
 
+static bool is_disk(sl_stream stream)
+{
+    return stream == SL_STREAM_DISK_READ || stream == SL_STREAM_DISK_WRITE;
+}
+
 /* Compute stood still for `seconds` in run `r` because of what is at `position`. */
-static void expose(clocks *c, int r, int position, double seconds)
+static void charge(clocks *c, int r, int position, double seconds)
 {
     int step = step_at(c, position);
     sl_stream stream = c->p->steps[step].stream;
@@ -167,6 +174,21 @@ static void expose(clocks *c, int r, int position, double seconds)
     seen->longest_step[stream] = step;
 }
 
+/* The same. What is at `position` may itself have waited for the disk, through other steps: that part is the disk's. */
+static void expose(clocks *c, int r, int position, double seconds)
+{
+    double until = c->now, since = c->now - seconds;
+    for (int p = position; c->after != NULL && p >= 0 && until > since; p = c->after[p]) {
+        double begin = c->times[p].begin > since ? c->times[p].begin : since;
+        if (is_disk(c->p->steps[step_at(c, p)].stream) && begin < until) {
+            charge(c, r, p, until - begin);
+            seconds -= until - begin;
+        }
+        if (begin < until) until = begin;
+    }
+    if (seconds > 0) charge(c, r, position, seconds);
+}
+
 static void start(clocks *c, int k, int late)
 {
     lane *l = &c->lanes[k];
@@ -175,10 +197,14 @@ static void start(clocks *c, int k, int late)
     l->busy = true;
     l->left = sl_step_is_done(s, c->runs[r].holds) ? s->seconds : 0;
     c->times[l->next].begin = c->now;
+    if (c->after != NULL) {
+        int before = l->before; /* on the same lane, where that was done last */
+        c->after[l->next] = late < 0 || (before >= 0 && c->times[before].end > c->times[late].end) ? before : late;
+    }
     c->runs[r].seen.busy[s->stream] += l->left;
     if (k != SL_STREAM_COMPUTE) return;
     if (late >= 0 && c->now > l->idle_since) expose(c, r, late, c->now - l->idle_since);
-    if (s->stream != SL_STREAM_COMPUTE) expose(c, r, l->next, l->left);
+    if (s->stream != SL_STREAM_COMPUTE) charge(c, r, l->next, l->left);
 }
 
 static void start_ready(clocks *c)
@@ -198,7 +224,7 @@ typedef enum { KERNEL, MOVE, UPDATE, DISK, WORK_KINDS } work_kind;
 
 static work_kind work_of(const sl_machine *m, const sl_step *s)
 {
-    if (s->stream == SL_STREAM_DISK_READ || s->stream == SL_STREAM_DISK_WRITE) return DISK;
+    if (is_disk(s->stream)) return DISK;
     if (!is_kernel(s)) return MOVE;
     return s->stream == SL_STREAM_UPDATE && !m->kernels_take_turns ? UPDATE : KERNEL;
 }
@@ -235,6 +261,7 @@ static void finish_step(clocks *c, int k)
         if (r->result < 0) r->result = c->now;
     }
     l->busy = false;
+    l->before = l->next;
     l->next++;
     find_next(c, k);
 }
@@ -277,9 +304,16 @@ static sluice_status run_in(clocks *c, const int *stop, sl_plan_time *times)
     c->times = times;
     for (int i = 0; i < c->end; i++) times[i].end = -1;
     c->newest = -1;
+    if (c->p->totals.peak[SL_TIER_DISK] > 0) {
+        c->after = sl_alloc_array((size_t)c->end + 1, sizeof *c->after, "plan: what steps waited for");
+        if (c->after == NULL) return SLUICE_ERR_NO_MEMORY;
+    }
+    for (int k = 0; k < SL_STREAM_COUNT; k++) c->lanes[k].before = -1;
     for (int k = 0; k < SL_STREAM_COUNT; k++) find_next(c, k);
     do start_ready(c);
     while (!sl_stop_asked(stop) && advance(c));
+    sl_free(c->after);
+    c->after = NULL;
     return sl_stop_poll(stop, "planning");
 }
 

@@ -14,9 +14,11 @@
 #include "ir/form.h"
 #include "plan/schedule.h"
 
-#define CHUNK_ELEMENTS ((int64_t)1 << 20)
-#define MOST_CHUNKS    16                 /* multiples of it */
-#define LARGE_MODEL    ((int64_t)1 << 30) /* parameters for each of them */
+/* Of a model, so that staging buffers take some hundredth of what they stage; and the bounds of that in elements. */
+#define CHUNKS       256
+#define LEAST_CHUNK  ((int64_t)1 << 14)
+#define MOST_CHUNK   ((int64_t)1 << 24)
+#define COARSE_CHUNK ((int64_t)1 << 20) /* longer ones are multiples of this, the others of its 256th part */
 
 enum { WEIGHTS, REMAINDER, SLOTS, GRADIENT = 2 + SL_MAX_STATE_SLOTS };
 
@@ -51,9 +53,11 @@ static bool is_staged(const sl_scheduler *s, int layer, int tensor)
 
 static int64_t chunk_elements(const sl_scheduler *s)
 {
-    if (s->p->options.disk_chunk > 0) return sl_align_up((uint64_t)s->p->options.disk_chunk, SL_CUT_ELEMENTS);
-    int64_t times = 1 + sl_graph_parameter_elements(s->g) / LARGE_MODEL;
-    return CHUNK_ELEMENTS * (times < MOST_CHUNKS ? times : MOST_CHUNKS);
+    if (s->p->options.disk_chunk > 0) return (int64_t)sl_align_up((uint64_t)s->p->options.disk_chunk, SL_CUT_ELEMENTS);
+    int64_t chunk = sl_graph_parameter_elements(s->g) / CHUNKS;
+    if (chunk < LEAST_CHUNK) return LEAST_CHUNK;
+    if (chunk > MOST_CHUNK) return MOST_CHUNK;
+    return (int64_t)sl_align_up((uint64_t)chunk, (uint64_t)(chunk > COARSE_CHUNK ? COARSE_CHUNK : COARSE_CHUNK / 256));
 }
 
 static uint64_t piece_bytes(const sl_scheduler *s)

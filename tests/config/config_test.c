@@ -1142,15 +1142,14 @@ TEST(every_setting_says_what_becomes_of_it_on_resume_and_has_a_place_in_the_docu
 /* A run compares what it reads with what it writes, and tries the latter: it must know which settings are paths. */
 TEST(every_text_is_marked_as_a_path_or_known_to_be_none)
 {
-    static const char *const no_paths[] = { "model.type", "model.vocabulary", "data.type", "data.template",
-                                            "data.template_date", "data.crop", "data.columns.label",
-                                            "data.columns.first", "data.columns.second", "data.characters",
-                                            /* together a folder, which a run tries where it is written */
-                                            "tensorboard.output_path", "tensorboard.job_name",
-                                            "csv_monitor.output_path", "csv_monitor.job_name",
-                                            /* several folders in one text, tried when swap files are opened */
-                                            "memory.disk_path", "zero_optimization.offload_optimizer.nvme_path",
-                                            "zero_optimization.offload_param.nvme_path" };
+    static const char *const no_paths[] = {
+        "model.type", "model.vocabulary", "data.type", "data.template", "data.template_date", "data.crop",
+        "data.columns.label", "data.columns.first", "data.columns.second", "data.characters",
+        /* together a folder, which a run tries where it is written */
+        "tensorboard.output_path", "tensorboard.job_name", "csv_monitor.output_path", "csv_monitor.job_name",
+        /* several folders in one text, tried when swap files are opened */
+        "memory.disk_path", "zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_param.nvme_path"
+    };
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
         bool none = row->choices != NULL || row->type != SL_OPT_STRING || row->fate != SL_KEY_HONOURED;
