@@ -21,11 +21,12 @@ static bool has_sparse_rows(const sl_plan *p, int layer)
 }
 
 /* At stage 0 several ranks put a layer's gradient together after backward. Rows of sparse tables come and go around
- * each step. */
+ * each step. Where updates take turns with the kernels of backward there is nothing to hide behind. */
 bool sl_may_speculate(const sl_plan *p, int layer)
 {
     const sl_plan_options *o = &p->options;
     bool asked = o->update == SL_UPDATE_MODE_AUTO || o->update == SL_UPDATE_MODE_SPECULATIVE;
+    if (o->update == SL_UPDATE_MODE_AUTO && p->machine.kernels_take_turns) return false;
     if (!asked || !o->training || o->early_updates || (o->rank_count > 1 && o->stage == 0)) return false;
     const sl_layer_place *place = &p->layers[layer];
     bool in_memory =

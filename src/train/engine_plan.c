@@ -189,6 +189,28 @@ static sluice_status choose_plan(sluice_engine *e, const sl_engine_options *o, s
     return SLUICE_OK;
 }
 
+/* Asked for and not done: that is no error, as the results are the same. */
+static void tell_speculation(const sluice_engine *e)
+{
+    const sl_plan *p = e->plan;
+    bool asked = p->options.training && p->options.update == SL_UPDATE_MODE_SPECULATIVE && !p->options.early_updates;
+    if (!asked || p->totals.speculating_layers > 0 || e->ranks->rank != 0) return;
+    if (p->totals.host_state_layers == 0)
+        sl_log_write(
+            &e->log, SLUICE_LOG_NOTE,
+            "zero_optimization.update is \"speculative\", but no layer is updated on the host: updates wait for "
+            "the norm");
+    else if (p->options.rank_count > 1 && p->options.stage == 0)
+        sl_log_write(
+            &e->log, SLUICE_LOG_NOTE,
+            "zero_optimization.update is \"speculative\", but at stage 0 gradients are whole only after backward: "
+            "updates wait for the norm");
+    else
+        sl_log_write(&e->log, SLUICE_LOG_NOTE,
+                     "zero_optimization.update is \"speculative\", but the host has no room for a second copy of a "
+                     "layer's weights and state: updates wait for the norm; memory.host would have to be larger");
+}
+
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     const sl_settings *s = o->settings;
@@ -229,6 +251,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     if (st == SLUICE_ERR_NO_FIT && !o->brief) st = sl_engine_try_smaller(e, o, &p);
     if (st == SLUICE_ERR_NO_FIT && o->refusal != NULL) note_refusal(e, &p, o->refusal);
     SL_TRY(sl_ranks_agree(e->ranks, "planning", st));
+    tell_speculation(e);
     e->plan_seconds = sl_activity_end(&activity);
     return compare_ranks(e, NULL);
 }

@@ -295,6 +295,68 @@ TEST(updates_of_every_form_are_the_f32_update_between_decoding_and_encoding)
     each_case(check_paths, 2);
 }
 
+/* ---- Into other memory than the old values ---- */
+
+/* As run_part of all elements, reading `from` and writing got, by way of memory whose lines are whole; norm NULL: there is
+ * none, and the loss scale is 64. */
+static void run_aside(const sl_kernel *kernels, sl_pool *pool, const sl_update_rule *rule, operands *from,
+                      sl_norm_result *norm, operands *got)
+{
+    static _Alignas(64) uint8_t out[2 + SL_MAX_STATE_SLOTS][sizeof got->weights];
+    sl_attrs attrs = { .update = rule };
+    sl_run_context run = { .seed = SEED, .step = STEP };
+    const int slots = sl_updates[rule->kind].slots;
+    const sl_form rest = from->weights_form == SL_FORM_BF16 ? SL_FORM_REMAINDER : SL_FORM_F32;
+    sl_kernel_args a = { .attrs = &attrs, .context = &run, .pool = pool, .wire = from->wire };
+    uint8_t *old[2 + SL_MAX_STATE_SLOTS] = { from->weights, from->rest },
+                     *to[2 + SL_MAX_STATE_SLOTS] = { got->weights, got->rest };
+    fill_groups(&run);
+    run.loss_scale = 64;
+    memset(out, 0xa5, sizeof out);
+    a.input_count = 4 + slots;
+    a.in[0] = (sl_tensor){ from->gradient, NULL, N, from->gradient_form };
+    if (norm != NULL) a.in[1] = (sl_tensor){ norm, NULL, (int64_t)(sizeof *norm / 4), SL_FORM_F32 };
+    for (int k = 0; k < 2 + slots; k++) {
+        const sl_form form = k == 0 ? from->weights_form : k == 1 ? rest : from->states_form;
+        if (k > 1) old[k] = from->slot[k - 2], to[k] = got->slot[k - 2];
+        if (k == 1 && from->weights_form == SL_FORM_F32) continue;
+        a.out[k] = (sl_tensor){ out[k], NULL, N, form };
+        if (k > 0 || form != SL_FORM_F16) a.in[2 + k] = (sl_tensor){ old[k], NULL, N, form };
+    }
+    kernels[SL_OP_UPDATE](&a);
+    for (int k = 0; k < 2 + slots; k++)
+        if (a.out[k].data != NULL) memcpy(to[k], out[k], (size_t)sl_form_bytes(a.out[k].form, &layer, 0, N));
+}
+
+/* A step that is clipped, one that is skipped, and one that nobody has decided about. */
+static void check_aside(const char *name, const sl_update_rule *rule, const operands *input, sl_pool *pool)
+{
+    static const sl_update_segment whole[] = { SEGMENT(0, N, 0) },
+                                   gaps[] = { SEGMENT(5, 1003, 0), SEGMENT(2000, N - 2500, 1) };
+    static operands expected, got, old;
+    for (int k = 0; k < 4; k++) {
+        sl_update_rule r = *rule;
+        sl_norm_result norms[4] = { clipped, { 0, 0, 0 }, { 0, 1.0f / 64, 1 }, clipped };
+        if (k == 0 || k == 2) r.segments = whole, r.segment_count = 1;
+        if (k == 3) r.segments = gaps, r.segment_count = 2;
+        for (int path = 0; path < SL_ISA_COUNT; path++) {
+            if (kernels_on(path) == NULL) continue;
+            expected = got = old = *input;
+            run_part(kernels_on(path), pool, &r, &expected, 0, N, norms[k]);
+            run_aside(kernels_on(path), pool, &r, &old, k != 2 ? &norms[k] : NULL, &got);
+            if (k == 3 && input->weights_form == SL_FORM_F16) /* only written, and where there are parameters */
+                memcpy(got.weights, expected.weights, sizeof got.weights);
+            compare(name, path_name(path), &expected, &got);
+            compare(name, "the old values", input, &old);
+        }
+    }
+}
+
+TEST(updates_into_other_memory_are_those_in_place_and_leave_the_old_values)
+{
+    each_case(check_aside, 2);
+}
+
 /* ---- More parameters and more changes between narrow and wide blocks than a GPU's launch can be told of at once ---- */
 
 enum { MANY = 1100 };

@@ -16,7 +16,8 @@
  * Operands: in[0] gradient, in[1] sl_norm_result (absent: nothing is clipped or skipped), out[0] weights, out[1] the
  * master's remainder, out[2 ..] state slots, all of one form. in[2 ..], where given, are the values that the update reads
  * instead of the outputs', in their order and forms: they stay as they are. They are brought to the outputs some blocks
- * at a time and updated there in the caches. All operands are a run of the layer's flat buffer that begins at element
+ * at a time and updated there in the caches; what Adam writes with moments in f32 goes past the caches instead, since
+ * lines that are written whole need not be read first. All operands are a run of the layer's flat buffer that begins at element
  * `first`, a multiple of the cut; the whole layer has first = 0. The rule's segments are in order of offset, in elements
  * of the layer, and do not overlap; neighbours of one group are swept together. Element numbers below are the layer's;
  * only the functions that touch memory take them relative to their buffers. */
@@ -197,6 +198,11 @@ static void update_task(void *context, int64_t task, void *scratch)
     int64_t low = job->begin + task * TASK_ELEMENTS, high = low + TASK_ELEMENTS;
     int64_t each = job->brings ? BROUGHT_ELEMENTS : TASK_ELEMENTS;
     if (high > job->end) high = job->end;
+    if (job->streams) {
+        sweep_runs(job, &job->b, job->begin, low, high, job->narrow.aside);
+        lanes_fence();
+        return;
+    }
     for (int64_t at = low; at < high; at += each) {
         int64_t end = at + each < high ? at + each : high;
         if (job->brings) bring(job, at, end);
@@ -214,6 +220,29 @@ static void leave_out(const sl_kernel_args *a)
     cast.in[0] = a->out[1];
     cast.out[0] = a->out[0];
     KI(cast)(&cast);
+}
+
+/* Every element of the run is written, and in whole lines. */
+static bool may_stream(const update_job *job)
+{
+    const sl_update_rule *r = job->rule;
+    const uintptr_t lines = 64;
+    int64_t covered = job->begin;
+    bool aligned = (uintptr_t)job->b.w % lines == 0 && (uintptr_t)job->b.rest % lines == 0;
+    for (int s = 0; s < job->slots; s++) aligned &= (uintptr_t)job->b.slot[s] % lines == 0;
+    for (int s = segment_behind(r, job->begin); s < r->segment_count && r->segments[s].offset <= covered; s++)
+        covered = r->segments[s].offset + r->segments[s].count;
+    return job->narrow.aside != NULL && aligned && covered >= job->end;
+}
+
+/* The values that are read where they are not written. */
+static buffers old_buffers(const update_job *job)
+{
+    buffers b = job->b;
+    b.w = job->args->in[2].data;
+    b.rest = job->args->in[3].data;
+    for (int s = 0; s < job->slots; s++) b.slot[s] = job->args->in[4 + s].data;
+    return b;
 }
 
 /* Of a step that is not clipped, as norm_finish has it; without a loss scale 1. */
@@ -258,6 +287,9 @@ void KI(update)(const sl_kernel_args *a)
     job.b.pairs = pairs;
     job.narrow = KI(update_sweeps)(rule, job.b.read, job.weights, job.states);
     job.wide = KI(update_sweeps)(rule, job.b.read, job.weights, SL_FORM_F32);
+    job.streams = job.brings && may_stream(&job);
+    if (job.streams) job.old = old_buffers(&job);
+    job.b.from = &job.old;
     if (job.narrow.measure != NULL)
         KI(update_in_two_passes)(&job, a->pool);
     else

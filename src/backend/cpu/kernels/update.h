@@ -24,6 +24,7 @@ typedef struct buffers {
     const uint32_t *words;                /* of a block's places */
     const uint32_t *pairs;                /* the same in the order of update_pairs.h */
     int32_t exponent[SL_MAX_STATE_SLOTS]; /* BLOCKS8: of the block at slot[s] */
+    const struct buffers *from;           /* of sweeps that do not work in place: where w, rest and slot are read */
     float *fresh[SL_MAX_STATE_SLOTS];     /* BLOCKS8: where the new values go; they are encoded when all are known */
 } buffers;
 
@@ -68,6 +69,8 @@ typedef struct sweeps {
     sweep_fn direct;
     sweep_fn normal;    /* BLOCKS8: direct, where no second moment's code is below 8 */
     measure_fn measure; /* LAMB and LARS */
+    /* As direct, but reads b->from and writes b past the caches, to whole lines; NULL: there is none. */
+    sweep_fn aside;
 } sweeps;
 
 sweeps KI(update_sweeps)(const sl_update_rule *rule, sl_read read, sl_form weights, sl_form states);
@@ -82,7 +85,9 @@ typedef struct update_job {
     float factor;
     int64_t begin, end; /* the run: elements of the layer */
     const sl_kernel_args *args;
-    bool brings; /* there are values to be read elsewhere: inputs from 2 on */
+    bool brings;  /* there are values to be read elsewhere: inputs from 2 on */
+    bool streams; /* they are, and go past the caches */
+    buffers old;  /* where they are */
 } update_job;
 
 /* Part of a block, and how its states lie. */

@@ -39,6 +39,10 @@ ALWAYS_INLINE sl_b16 b16_load_u8(const uint8_t *p) { return _mm512_cvtepu8_epi32
 /* the low 16 or 8 bits of each */
 ALWAYS_INLINE void b16_store_16(uint16_t *p, sl_b16 a) { _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(a)); }
 ALWAYS_INLINE void b16_store_8(uint8_t *p, sl_b16 a) { _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(a)); }
+/* past the caches, to whole lines; lanes_fence before another thread may look */
+ALWAYS_INLINE void b16_stream_16(uint16_t *p, sl_b16 a) { _mm256_stream_si256((void *)p, _mm512_cvtepi32_epi16(a)); }
+ALWAYS_INLINE void f16_stream(uint16_t *p, sl_v16 a) { _mm256_stream_si256((void *)p, _mm512_cvtps_ph(a, 0x08)); }
+ALWAYS_INLINE void lanes_fence(void) { _mm_sfence(); }
 ALWAYS_INLINE sl_v16 v16_round_f16(sl_v16 a) { return _mm512_cvtph_ps(_mm512_cvtps_ph(a, 0x08)); }
 #elif defined(SL_ISA_avx2)
 typedef struct { __m256i l, h; } sl_b16;
@@ -75,6 +79,13 @@ ALWAYS_INLINE void b16_store_8(uint8_t *p, sl_b16 a)
     __m256i w = b16_words(b16_and(a, b16_set1(0xff)));
     _mm_storeu_si128((void *)p, _mm_packus_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
 }
+ALWAYS_INLINE void b16_stream_16(uint16_t *p, sl_b16 a) { _mm256_stream_si256((void *)p, b16_words(b16_and(a, b16_set1(0xffff)))); }
+ALWAYS_INLINE void f16_stream(uint16_t *p, sl_v16 a)
+{
+    _mm_stream_si128((void *)p, _mm256_cvtps_ph(a.l, 0x08));
+    _mm_stream_si128((void *)(p + 8), _mm256_cvtps_ph(a.h, 0x08));
+}
+ALWAYS_INLINE void lanes_fence(void) { _mm_sfence(); }
 ALWAYS_INLINE sl_v16 v16_round_f16(sl_v16 a) { return (sl_v16){ _mm256_cvtph_ps(_mm256_cvtps_ph(a.l, 0x08)), _mm256_cvtph_ps(_mm256_cvtps_ph(a.h, 0x08)) }; }
 #else
 typedef struct { uint32_t v[SL_LANES]; } sl_b16;
@@ -99,6 +110,9 @@ ALWAYS_INLINE sl_b16 b16_load_s16(const uint16_t *p) { SL_EACH((int32_t)(int16_t
 ALWAYS_INLINE sl_b16 b16_load_u8(const uint8_t *p) { SL_EACH(p[i]); }
 ALWAYS_INLINE void b16_store_16(uint16_t *p, sl_b16 a) { for (int i = 0; i < SL_LANES; i++) p[i] = (uint16_t)a.v[i]; }
 ALWAYS_INLINE void b16_store_8(uint8_t *p, sl_b16 a) { for (int i = 0; i < SL_LANES; i++) p[i] = (uint8_t)a.v[i]; }
+ALWAYS_INLINE void b16_stream_16(uint16_t *p, sl_b16 a) { b16_store_16(p, a); }
+ALWAYS_INLINE void f16_stream(uint16_t *p, sl_v16 a) { f16_store(p, a); }
+ALWAYS_INLINE void lanes_fence(void) {}
 ALWAYS_INLINE sl_v16 v16_round_f16(sl_v16 a) { for (int i = 0; i < SL_LANES; i++) a.v[i] = sl_f16_to_float(sl_float_to_f16(a.v[i])); return a; }
 #undef SL_EACH
 #endif
@@ -149,6 +163,13 @@ ALWAYS_INLINE void master_store(uint16_t *high, uint16_t *low, sl_v16 master)
     sl_b16 b = b16_of(master);
     b16_store_16(high, b16_shr(b16_add(b, b16_set1(0x8000)), 16));
     b16_store_16(low, b);
+}
+
+ALWAYS_INLINE void master_stream(uint16_t *high, uint16_t *low, sl_v16 master)
+{
+    sl_b16 b = b16_of(master);
+    b16_stream_16(high, b16_shr(b16_add(b, b16_set1(0x8000)), 16));
+    b16_stream_16(low, b);
 }
 
 ALWAYS_INLINE sl_v16 master_get(const uint16_t *high, const uint16_t *low, int64_t left)

@@ -12,12 +12,15 @@ ALWAYS_INLINE sl_v16 f32_get(const float *p, int64_t left)
     return left >= SL_LANES ? v16_load(p) : v16_load_part(p, left, 0.0f);
 }
 
-ALWAYS_INLINE void f32_put(float *p, sl_v16 x, int64_t left)
+/* stream: past the caches, where all lanes are there. */
+ALWAYS_INLINE void f32_put(float *p, sl_v16 x, int64_t left, bool stream)
 {
-    if (left >= SL_LANES)
-        v16_store(p, x);
-    else
+    if (left < SL_LANES)
         v16_store_part(p, x, left);
+    else if (stream)
+        v16_stream(p, x);
+    else
+        v16_store(p, x);
 }
 
 ALWAYS_INLINE sl_v16 weight_get(sl_form form, const buffers *b, int64_t i, int64_t left)
@@ -26,14 +29,21 @@ ALWAYS_INLINE sl_v16 weight_get(sl_form form, const buffers *b, int64_t i, int64
     return f32_get((const float *)(form == SL_FORM_F16 ? b->rest : b->w) + i, left);
 }
 
-ALWAYS_INLINE void weight_put(sl_form form, const buffers *b, int64_t i, sl_v16 w, int64_t left)
+ALWAYS_INLINE void weight_put(sl_form form, const buffers *b, int64_t i, sl_v16 w, int64_t left, bool stream)
 {
-    if (form == SL_FORM_BF16) {
-        master_put((uint16_t *)b->w + i, (uint16_t *)b->rest + i, w, left);
+    uint16_t *halves = (uint16_t *)b->w + i;
+    stream = stream && left >= SL_LANES;
+    if (form == SL_FORM_BF16 && stream) {
+        master_stream(halves, (uint16_t *)b->rest + i, w);
         return;
     }
-    f32_put((float *)(form == SL_FORM_F16 ? b->rest : b->w) + i, w, left);
-    if (form == SL_FORM_F16) f16_put((uint16_t *)b->w + i, w, left);
+    if (form == SL_FORM_BF16) {
+        master_put(halves, (uint16_t *)b->rest + i, w, left);
+        return;
+    }
+    f32_put((float *)(form == SL_FORM_F16 ? b->rest : b->w) + i, w, left, stream);
+    if (form == SL_FORM_F16 && stream) f16_stream(halves, w);
+    if (form == SL_FORM_F16 && !stream) f16_put(halves, w, left);
 }
 
 /* BLOCKS8 whose second moments are all normal: most are, and decode in half the time. */
@@ -56,30 +66,31 @@ ALWAYS_INLINE sl_v16 slot_get(sl_form form, const buffers *b, int s, const codes
     return form == SL_FORM_NORMAL8 ? codes_load_normal(codes, scale) : codes_load_unsigned(codes, scale);
 }
 
-ALWAYS_INLINE void slot_put(sl_form form, const buffers *b, int s, sl_b16 hash, int64_t i, sl_v16 x, int64_t left)
+ALWAYS_INLINE void slot_put(sl_form form, const buffers *b, int s, sl_b16 hash, int64_t i, sl_v16 x, int64_t left,
+                            bool stream)
 {
-    if (form == SL_FORM_F32) f32_put((float *)b->slot[s] + i, x, left);
+    if (form == SL_FORM_F32) f32_put((float *)b->slot[s] + i, x, left, stream);
     if (form == SL_FORM_BF16) bf16_put_random((uint16_t *)b->slot[s] + i, x, rounding_bits(hash, s, 16), left);
-    if (form == SL_FORM_BLOCKS8 || form == SL_FORM_NORMAL8) f32_put(b->fresh[s] + i, x, left);
+    if (form == SL_FORM_BLOCKS8 || form == SL_FORM_NORMAL8) f32_put(b->fresh[s] + i, x, left, false);
 }
 
 /* ---- The sweep ---- */
 
-/* Sixteen elements from `i` on, or the `left` that remain. any_read: the gradient's form is looked up in the buffers;
- * otherwise it is f32. */
-ALWAYS_INLINE void sweep_lanes(const buffers *b, int64_t i, int64_t left, const coefficients *c,
+/* Sixteen elements from `i` on, or the `left` that remain, read from `from`, which may be b, and written to b. any_read:
+ * the gradient's form is looked up in the buffers; otherwise it is f32. */
+ALWAYS_INLINE void sweep_lanes(const buffers *b, const buffers *from, int64_t i, int64_t left, const coefficients *c,
                                const codes_scale *scales, int slots, cell_fn rule, bool any_read, sl_form weights,
-                               sl_form states)
+                               sl_form states, bool stream)
 {
     cell e;
     sl_b16 hash = b16_set1(0);
     sl_v16 g = gradient_get(any_read ? b->read : SL_READ_F32, b->g, i, left);
-    e.w = weight_get(weights, b, i, left);
-    for (int s = 0; s < slots; s++) e.s[s] = slot_get(states, b, s, &scales[s], i, left);
+    e.w = weight_get(weights, from, i, left);
+    for (int s = 0; s < slots; s++) e.s[s] = slot_get(states, from, s, &scales[s], i, left);
     rule(c, v16_mul(g, c->factor), &e);
     if (states == SL_FORM_BF16) hash = rounding_hash(b->key, b->words + i);
-    weight_put(weights, b, i, e.w, left);
-    for (int s = 0; s < slots; s++) slot_put(states, b, s, hash, i, e.s[s], left);
+    weight_put(weights, b, i, e.w, left, stream);
+    for (int s = 0; s < slots; s++) slot_put(states, b, s, hash, i, e.s[s], left, stream);
 }
 
 ALWAYS_INLINE void scales_fill(codes_scale *scales, const buffers *b, int slots, sl_form states)
@@ -93,9 +104,9 @@ typedef void (*part_fn)(const buffers *b, int64_t i, int64_t left, const coeffic
 /* The body starts at a multiple of sixteen, so that its loads and stores are whole cache lines; `part` does what is
  * left before and behind it. */
 ALWAYS_INLINE void sweep(const buffers *buf, int64_t first, int64_t count, const coefficients *coeff, part_fn part,
-                         int slots, cell_fn rule, bool any_read, sl_form weights, sl_form states)
+                         int slots, cell_fn rule, bool any_read, sl_form weights, sl_form states, bool aside)
 {
-    const buffers b = *buf;
+    const buffers b = *buf, old = aside ? *buf->from : *buf;
     const coefficients c = *coeff; /* a copy whose address does not escape: it stays in registers */
     codes_scale scales[SL_MAX_STATE_SLOTS] = { 0 };
     scales_fill(scales, &b, slots, states);
@@ -104,22 +115,24 @@ ALWAYS_INLINE void sweep(const buffers *buf, int64_t first, int64_t count, const
     if (head > 0) part(buf, first, head, coeff);
     int64_t i = first + head;
     for (; i + SL_LANES <= end; i += SL_LANES)
-        sweep_lanes(&b, i, SL_LANES, &c, scales, slots, rule, any_read, weights, states);
+        sweep_lanes(&b, aside ? &old : &b, i, SL_LANES, &c, scales, slots, rule, any_read, weights, states, aside);
     if (i < end) part(buf, i, end - i, coeff);
 }
 
 /* The part has a function of its own: it is long, and rarely runs. */
 #define DEFINE_SWEEP(name_, slots_, rule_, any_read_, weights_, states_)                                               \
+    DEFINE_SWEEP_OF(name_, slots_, rule_, any_read_, weights_, states_, false)
+#define DEFINE_SWEEP_OF(name_, slots_, rule_, any_read_, weights_, states_, aside_)                                    \
     static                                                                                                             \
         __attribute__((noinline)) void part_##name_(const buffers *b, int64_t i, int64_t left, const coefficients *c)  \
     {                                                                                                                  \
         codes_scale scales[SL_MAX_STATE_SLOTS] = { 0 };                                                                \
         scales_fill(scales, b, slots_, states_);                                                                       \
-        sweep_lanes(b, i, left, c, scales, slots_, rule_, any_read_, weights_, states_);                               \
+        sweep_lanes(b, aside_ ? b->from : b, i, left, c, scales, slots_, rule_, any_read_, weights_, states_, false);  \
     }                                                                                                                  \
     static void sweep_##name_(const buffers *b, int64_t first, int64_t count, const coefficients *c)                   \
     {                                                                                                                  \
-        sweep(b, first, count, c, part_##name_, slots_, rule_, any_read_, weights_, states_);                          \
+        sweep(b, first, count, c, part_##name_, slots_, rule_, any_read_, weights_, states_, aside_);                  \
     }
 #define DEFINE_PLAIN(rule_, slots_, squares_) DEFINE_SWEEP(rule_, slots_, rule_, false, SL_FORM_F32, SL_FORM_F32)
 #define NONE(rule_, slots_, squares_, norm_)
@@ -138,6 +151,25 @@ DEFINE_ADAM(BF16, BF16)
 DEFINE_ADAM(BF16, BLOCKS8)
 DEFINE_ADAM(BF16, NORMAL8)
 DEFINE_ADAM(F16, F32)
+#define DEFINE_ASIDE(weights_)                                                                                         \
+    DEFINE_SWEEP_OF(l2_aside_##weights_, 2, adam_l2, true, SL_FORM_##weights_, SL_FORM_F32, true)                      \
+    DEFINE_SWEEP_OF(decoupled_aside_##weights_, 2, adam_decoupled, true, SL_FORM_##weights_, SL_FORM_F32, true)
+DEFINE_ASIDE(F32)
+DEFINE_ASIDE(BF16)
+DEFINE_ASIDE(F16)
+
+/* Adam's with moments in f32 that do not work in place, by the form of the weights. */
+static const sweep_fn adam_aside[SL_FORM_COUNT][2] = {
+    [SL_FORM_F32] = { sweep_l2_aside_F32, sweep_decoupled_aside_F32 },
+    [SL_FORM_BF16] = { sweep_l2_aside_BF16, sweep_decoupled_aside_BF16 },
+    [SL_FORM_F16] = { sweep_l2_aside_F16, sweep_decoupled_aside_F16 },
+};
+
+static sweep_fn aside_sweep(sl_update_kind kind, sl_form weights, sl_form states)
+{
+    if ((kind != SL_UPDATE_adam_l2 && kind != SL_UPDATE_adam_decoupled) || states != SL_FORM_F32) return NULL;
+    return adam_aside[weights][kind == SL_UPDATE_adam_decoupled];
+}
 
 /* Adam's on other forms. */
 static const struct {
@@ -165,6 +197,12 @@ static sweep_fn adam_sweep(sl_update_kind kind, sl_form weights, sl_form states)
     (void)kind, (void)weights, (void)states;
     return NULL;
 }
+
+static sweep_fn aside_sweep(sl_update_kind kind, sl_form weights, sl_form states)
+{
+    (void)kind, (void)weights, (void)states;
+    return NULL;
+}
 #endif
 
 /* The second pass of LAMB reads no gradient and writes only weights. */
@@ -177,7 +215,7 @@ static void sweep_lamb(const buffers *b, int64_t first, int64_t count, const coe
         e.w = f32_get(w + i, end - i);
         for (int s = 0; s < 2; s++) e.s[s] = f32_get((const float *)b->slot[s] + i, end - i);
         lamb_apply(&c, e.w, &e);
-        f32_put(w + i, e.w, end - i);
+        f32_put(w + i, e.w, end - i, false);
     }
 }
 
@@ -203,7 +241,7 @@ static void measure_lamb(const buffers *b, int64_t first, int64_t count, const c
         e.w = f32_get((const float *)b->w + i, left);
         for (int s = 0; s < 2; s++) e.s[s] = f32_get((const float *)b->slot[s] + i, left);
         moments(&c, v16_mul(f32_get((const float *)b->g + i, left), c.factor), &e);
-        for (int s = 0; s < 2; s++) f32_put((float *)b->slot[s] + i, e.s[s], left);
+        for (int s = 0; s < 2; s++) f32_put((float *)b->slot[s] + i, e.s[s], left, false);
         weight = d16_add_square(weight, e.w);
         direction = d16_add_square(direction, only_first(lamb_direction(&c, &e), left));
     }
@@ -244,5 +282,6 @@ sweeps KI(update_sweeps)(const sl_update_rule *rule, sl_read read, sl_form weigh
         found.direct = adam_sweep(rule->kind, weights, states);
     if (found.direct != NULL && states == SL_FORM_BLOCKS8)
         found.normal = adam_sweep(rule->kind, weights, SL_FORM_NORMAL8);
+    found.aside = aside_sweep(rule->kind, weights, states);
     return found;
 }
