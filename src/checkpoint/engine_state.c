@@ -17,7 +17,7 @@
 /* What a tensor of the state is in the plan. */
 typedef struct source {
     int parameter; /* or the first tile of a whole */
-    int slot;      /* -1: the parameter itself */
+    int slot;      /* -1: the parameter itself; or as sl_exec_store has it */
     int whole;     /* index into exec_state.wholes; -1: the parameter was not cut, or tiles are wanted */
     /* A running statistic: number and name of it (sl_exec_fetch_running), and no parameter. All ranks keep all of it, and
      * rank 0 owns it. */
@@ -64,6 +64,7 @@ static bool keeps_all(const sl_plan *plan, source of)
     if (plan->tables[of.parameter].home >= 0) return false;
     const sl_layer_place *l = &plan->layers[plan->graph->parameters[of.parameter].layer];
     if (of.slot >= 0) return is_whole(plan, l->slots[of.slot]);
+    if (of.slot == SL_SLOT_MASTER) return is_whole(plan, l->master);
     return is_whole(plan, l->master) || is_whole(plan, l->home) || is_whole(plan, l->working);
 }
 
@@ -164,7 +165,7 @@ static bool takes_bf16(void *user, int64_t tensor)
     int end = of.whole < 0 ? of.parameter + 1 : sl_whole_end(sl_exec_plan(s->x)->graph, of.parameter);
     for (int p = of.parameter; p < end; p++)
         if (!sl_exec_takes_bf16(s->x, p)) return false;
-    return of.slot < 0;
+    return of.slot == -1;
 }
 
 /* ---- Tensors ---- */
@@ -182,7 +183,7 @@ static sluice_status add_tensor(exec_state *s, int parameter, int slot, const ch
                                        .is_adapter = p->is_adapter,
                                        .is_fresh = p->is_fresh,
                                        .trained = p->trainable };
-    if (slot < 0 && (wholes || p->whole == NULL)) {
+    if (strcmp(kind, SL_KIND_WEIGHT) == 0 && (wholes || p->whole == NULL)) {
         s->tensors[i].parts = p->parts;
         s->tensors[i].part_count = p->part_count;
     }
@@ -227,6 +228,22 @@ static int list_parameters(const sluice_graph *g, bool wholes, int *order)
     return count;
 }
 
+/* A checkpoint holds the weights that the next step reads beside those with all updates. */
+static bool lists_visible(const exec_state *s, const sl_checkpoint_slots *slots, int parameter)
+{
+    const sl_plan *p = sl_exec_plan(s->x);
+    return slots != NULL && p->options.delayed && p->graph->parameters[parameter].trainable;
+}
+
+/* The state of a parameter. */
+static sluice_status add_state(exec_state *s, const sl_checkpoint_slots *slots, int parameter, bool wholes)
+{
+    if (!sl_exec_plan(s->x)->graph->parameters[parameter].trainable) return SLUICE_OK;
+    for (int k = 0; k < slots->count; k++) SL_TRY(add_tensor(s, parameter, k, slots->names[k], wholes));
+    if (!lists_visible(s, slots, parameter)) return SLUICE_OK;
+    return add_tensor(s, parameter, SL_SLOT_VISIBLE, SL_KIND_VISIBLE, wholes);
+}
+
 /* Weights in byte order of names, then running statistics, then the state of the trainable ones: a layout that no
  * placement can change. */
 static sluice_status list_tensors(exec_state *s, const sl_checkpoint_slots *slots, bool wholes)
@@ -238,11 +255,10 @@ static sluice_status list_tensors(exec_state *s, const sl_checkpoint_slots *slot
     sluice_status st = SLUICE_OK;
     if (count > 0)
         qsort_r(order, (size_t)count, sizeof *order, wholes ? compare_wholes : compare_parameters, (void *)g);
-    for (int i = 0; st == SLUICE_OK && i < count; i++) st = add_tensor(s, order[i], -1, SL_KIND_WEIGHT, wholes);
+    for (int i = 0; st == SLUICE_OK && i < count; i++)
+        st = add_tensor(s, order[i], lists_visible(s, slots, order[i]) ? SL_SLOT_MASTER : -1, SL_KIND_WEIGHT, wholes);
     if (st == SLUICE_OK) add_running(s);
-    for (int i = 0; slots != NULL && i < count; i++)
-        for (int k = 0; st == SLUICE_OK && k < slots->count && g->parameters[order[i]].trainable; k++)
-            st = add_tensor(s, order[i], k, slots->names[k], wholes);
+    for (int i = 0; slots != NULL && st == SLUICE_OK && i < count; i++) st = add_state(s, slots, order[i], wholes);
     sl_free(order);
     return st;
 }
@@ -257,7 +273,7 @@ static void free_state(exec_state *s)
 static sluice_status allocate_tensors(exec_state *s, const sl_checkpoint_slots *slots, bool wholes)
 {
     const sluice_graph *g = sl_exec_plan(s->x)->graph;
-    size_t most = (size_t)g->parameter_count * (size_t)(1 + (slots != NULL ? slots->count : 0)) +
+    size_t most = (size_t)g->parameter_count * (size_t)(1 + (slots != NULL ? slots->count + 1 : 0)) +
                   (size_t)g->running_count * SL_RUNNING_NAMES;
     s->tensors = sl_alloc_array(most, sizeof *s->tensors, "checkpoint tensors");
     s->sources = sl_alloc_array(most, sizeof *s->sources, "checkpoint tensors");

@@ -19,10 +19,12 @@
 #define SL_KIND_WEIGHT  "weight"
 #define SL_KIND_BUFFER  "buffer"
 #define SL_KIND_COUNTER "counter"
+/* Under delayed updates: the weights that the next step reads, which lack the newest update. */
+#define SL_KIND_VISIBLE "visible"
 
 typedef struct sl_state_tensor {
     const char *name; /* of the parameter */
-    const char *kind; /* SL_KIND_WEIGHT, SL_KIND_BUFFER, SL_KIND_COUNTER or a slot's name */
+    const char *kind; /* SL_KIND_WEIGHT, SL_KIND_BUFFER, SL_KIND_COUNTER, SL_KIND_VISIBLE or a slot's name */
     sl_shape shape;
     uint64_t elements; /* f32 */
     /* Weights: what files hold instead, run after run of whole rows (sl_parameter.parts). A file that is read may hold

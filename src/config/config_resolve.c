@@ -698,6 +698,7 @@ void sluice_options_init(sluice_options *o)
                            .accumulation_steps = 1,
                            .prefetch_layers = -1,
                            .state_ratio = 1,
+                           .delay_warmup = 40,
                            .precision = SLUICE_F32,
                            .wire = SLUICE_I32,
                            .check_overflow = true };
@@ -734,7 +735,8 @@ sluice_status sl_settings_from_options(const sluice_options *o, sl_settings *out
     if (o->optimizer.size != sizeof o->optimizer)
         return sl_fail(SLUICE_ERR_USAGE, "options.optimizer.size is %zu: start from sluice_optimizer_init",
                        o->optimizer.size);
-    /* what is no row's, or not in the form of its row: any 64 bits are a seed, two rows are one precision, pointers */
+    /* what is no row's, or not in the form of its row: any 64 bits are a seed, two rows are one precision, two options
+     * one mode of updates, pointers */
     if (!is_float(o->precision))
         return sl_fail(SLUICE_ERR_USAGE, "options.precision is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",
                        (int)o->precision);
@@ -750,6 +752,7 @@ sluice_status sl_settings_from_options(const sluice_options *o, sl_settings *out
     s.precision.type = o->precision;
     s.precision.wire = o->wire == SLUICE_I32 ? o->precision : o->wire;
     s.optim.optimizer.size = sizeof s.optim.optimizer;
+    if (o->delayed_updates) s.plan.update = SL_UPDATE_MODE_DELAYED;
     s.plan.partition_weights = o->partition_weights;
     s.plan.evaluation = o->evaluation;
     s.plan.offload_checkpoints = o->offload_checkpoints || o->offload_place == SLUICE_PLACE_DISK;

@@ -81,8 +81,10 @@ typedef struct sl_plan_options {
     bool evaluation;          /* plan EVALUATE */
     sl_update_mode update;    /* AUTO and SPECULATIVE: layers may be updated on speculation */
     bool early_updates;       /* updates need their own gradient alone: nothing of all of them decides */
-    int state_slots;          /* state tensors per parameter */
-    sl_form state_form;       /* in which they are kept: F32, BF16 or BLOCKS8 */
+    bool delayed; /* a step's update is shown to the kernels at the end of the next step; with no early_updates */
+    int64_t delay_warmup; /* delayed: steps before that, whose updates are shown at once; for print */
+    int state_slots;      /* state tensors per parameter */
+    sl_form state_form;   /* in which they are kept: F32, BF16 or BLOCKS8 */
     double update_bytes_per_element;
     /* What kernels need beside their operands, as the backend says: of each node of the graph, and of the update ops on
      * the device (whatever their layer), by op. NULL: nothing. Borrowed during creation. */
@@ -176,6 +178,7 @@ typedef struct sl_step {
     int64_t first;              /* UPDATE: element of the layer's flat buffer that the operands begin with */
     bool recomputed;            /* a forward node run again for backward */
     unsigned when;              /* sl_when: all that must hold for its work to be done; 0: it is always done */
+    bool publishes;             /* delayed updates: brings weights that an earlier update made to where they are read */
     double seconds;             /* predicted duration */
 } sl_step;
 
@@ -200,6 +203,11 @@ typedef struct sl_segment {
 
 typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_OFFLOAD } sl_activation_mode;
 
+/* Tensors of a layer that a checkpoint may hold: the master, its remainder, the state slots, and the weights that steps
+ * read where these are others than the master. */
+#define SL_LAYER_TENSORS  (3 + SL_MAX_STATE_SLOTS)
+#define SL_VISIBLE_TENSOR (SL_LAYER_TENSORS - 1)
+
 /* Where one layer's things live. Tiers, activations and level are set by place; buffers by schedule.
  *
  * Which buffers a trained layer has, of N ranks with M micro-batches each in a step. P, S and G are the tiers
@@ -211,7 +219,9 @@ typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_O
  *     home          always                            a buffer           P       precision     stage 3   yes
  *     working       P device, stages 0 to 2           home
  *                   otherwise                         none: staged for every use
- *     master        S host, P device, f32 or bf16     a buffer           host    precision     1 to 3    yes
+ *     master        delayed, S and P device           a buffer           device  precision     1 to 3    yes
+ *                   delayed                           a buffer           host    precision     1 to 3    yes
+ *                   S host, P device, f32 or bf16     a buffer           host    precision     1 to 3    yes
  *                   otherwise                         home
  *     remainder     bf16                              a buffer           S       REMAINDER     1 to 3    yes
  *                   f16: all of the f32 master        a buffer           S       f32           1 to 3    yes
@@ -232,7 +242,7 @@ typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_O
  *                                                                                is twin of
  *     fresh         speculates, f16, P device: new weights on their way
  *                                                     a buffer           host    f16           1 to 3    no
- *     snapshots     with options.snapshot: of master (not in f16), remainder and slots
+ *     snapshots     with options.snapshot: of master (not in f16), remainder, slots and, delayed, home
  *                                                     a buffer each      host    as what it    N > 1     yes
  *                                                                                copies
  *
@@ -254,7 +264,8 @@ typedef struct sl_layer_place {
     int home;    /* where the parameters wait for their next use */
     int working; /* what kernels read */
     /* The weights that the update writes, in the graph's precision. f32 ones are what a checkpoint reads. An update
-     * that runs on another tier than the master's works on a staged copy; f16 weights are only written by it. */
+     * that runs on another tier than the master's works on a staged copy; f16 weights are only written by it. Where
+     * updates are delayed, `home` lacks the newest one of them. */
     int master;
     int remainder;    /* beside the state: what 16-bit weights lack of their f32 master */
     int contribution; /* where backward writes this micro-batch's gradient */
@@ -262,7 +273,7 @@ typedef struct sl_layer_place {
     int gradient;     /* final gradient, input of the update, on the tier of the state */
     int fresh;        /* weights that an update on speculation wrote, where the master is not on the host */
     int slots[SL_MAX_STATE_SLOTS];
-    int snapshots[2 + SL_MAX_STATE_SLOTS]; /* of the master, its remainder, then of the slots */
+    int snapshots[SL_LAYER_TENSORS];
     sl_shards shards;   /* how the layer is cut over the ranks; also at stage 0, for sums and saves */
     int64_t leaf_first; /* global index of the layer's first norm leaf */
     int64_t leaf_kept;  /* where in the buffer of leaves those that this rank keeps of the layer begin */

@@ -284,6 +284,16 @@ static void print_precision(const sl_plan *p, FILE *out)
     fprintf(out, "\n");
 }
 
+/* That updates end with their step goes without saying. */
+static void print_updates(const sl_plan *p, FILE *out)
+{
+    if (!p->options.delayed) return;
+    fprintf(out,
+            "updates: delayed by one step after the first %lld; what the next step reads is a copy of the weights, and "
+            "updates on the host run beside that step\n",
+            (long long)p->options.delay_warmup);
+}
+
 void sl_plan_print(const sl_plan *p, FILE *out)
 {
     fprintf(out, "plan: %lld parameters in %d layers, %d rank%s, stage %d, %d micro-batch%s a step, %d operations\n",
@@ -291,6 +301,7 @@ void sl_plan_print(const sl_plan *p, FILE *out)
             p->options.rank_count == 1 ? "" : "s", p->options.stage, p->options.accumulation,
             p->options.accumulation == 1 ? "" : "es", p->step_count);
     print_precision(p, out);
+    print_updates(p, out);
     print_memory(p, out);
     print_partition(p, out);
     print_places(p, out);

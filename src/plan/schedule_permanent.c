@@ -8,21 +8,33 @@ static sluice_status keep(sl_scheduler *s, sl_buffer_kind kind, sl_form form, sl
     return sl_emit_layer_buffer(s, kind, form, tier, layer, shard, true, out);
 }
 
+/* The weights that an update writes are others than those that kernels read. */
+static bool has_own_master(const sl_scheduler *s, int layer)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    if (!sl_is_trained(s, layer)) return false;
+    if (s->p->options.delayed) return true;
+    return place->state == SL_TIER_HOST && place->parameters == SL_TIER_DEVICE && sl_weights_form(s) != SL_FORM_F16;
+}
+
 /* The update writes in place where it runs on the tier on which the parameters live; otherwise on a master of its own
  * beside the state. (Parameters on the host with state on the device pass through the device in the update; f16 weights
- * are only written, so they need no copy to read.) What 16-bit weights lack of their fp32 master is needed by updates
- * alone: it is cut and placed as their state. */
+ * are only written, so they need no copy to read.) Delayed updates always write a master of their own, which lies on the
+ * host where the state or the parameters do. What 16-bit weights lack of their fp32 master is needed by updates alone: it
+ * is cut and placed as their state. */
 static sluice_status parameters(sl_scheduler *s, int layer)
 {
     static const sl_form remainders[] = { [SL_FORM_BF16] = SL_FORM_REMAINDER, [SL_FORM_F16] = SL_FORM_F32 };
     sl_layer_place *place = &s->p->layers[layer];
     sl_form form = sl_weights_form(s);
-    bool host_update = sl_is_trained(s, layer) && place->state == SL_TIER_HOST;
     SL_TRY(keep(s, SL_BUFFER_PARAMETERS, form, place->parameters, layer, sl_cuts_home(s->p, layer), &place->home));
     if (place->parameters == SL_TIER_DEVICE && !sl_cuts_parameters(s->p)) place->working = place->home;
     place->master = place->home;
-    if (host_update && place->parameters == SL_TIER_DEVICE && form != SL_FORM_F16)
-        SL_TRY(keep(s, SL_BUFFER_PARAMETERS, form, SL_TIER_HOST, layer, sl_cuts_state(s->p), &place->master));
+    if (has_own_master(s, layer)) {
+        bool on_host = place->state == SL_TIER_HOST || place->parameters == SL_TIER_HOST;
+        SL_TRY(keep(s, SL_BUFFER_PARAMETERS, form, on_host ? SL_TIER_HOST : SL_TIER_DEVICE, layer, sl_cuts_state(s->p),
+                    &place->master));
+    }
     if (!sl_is_trained(s, layer) || form == SL_FORM_F32) return SLUICE_OK;
     return keep(s, SL_BUFFER_STATE, remainders[form], place->state, layer, sl_cuts_state(s->p), &place->remainder);
 }
@@ -67,9 +79,10 @@ static sluice_status snapshots(sl_scheduler *s, int layer, int slots)
     sl_layer_place *place = &s->p->layers[layer];
     bool shard = s->p->options.rank_count > 1,
          all_in_remainder = place->remainder >= 0 && sl_weights_form(s) == SL_FORM_F16;
-    int of[2 + SL_MAX_STATE_SLOTS] = { all_in_remainder ? -1 : place->master, place->remainder };
-    for (int k = 0; k < slots; k++) of[2 + k] = place->slots[k];
-    for (int k = 0; k < 2 + slots; k++)
+    int of[SL_LAYER_TENSORS] = { all_in_remainder ? -1 : place->master, place->remainder };
+    for (int k = 2; k < SL_LAYER_TENSORS; k++) of[k] = k - 2 < slots ? place->slots[k - 2] : -1;
+    if (s->p->options.delayed && place->master != place->home) of[SL_VISIBLE_TENSOR] = place->home;
+    for (int k = 0; k < SL_LAYER_TENSORS; k++)
         if (of[k] >= 0)
             SL_TRY(keep(s, SL_BUFFER_SNAPSHOT, s->p->buffers[of[k]].form, SL_TIER_HOST, layer, shard,
                         &place->snapshots[k]));
@@ -83,7 +96,7 @@ static sluice_status layer_permanents(sl_scheduler *s, int layer)
     place->master = place->remainder = place->home = place->working = place->contribution = place->accumulator =
         place->gradient = place->fresh = -1;
     for (int k = 0; k < SL_MAX_STATE_SLOTS; k++) place->slots[k] = -1;
-    for (int k = 0; k < 2 + SL_MAX_STATE_SLOTS; k++) place->snapshots[k] = -1;
+    for (int k = 0; k < SL_LAYER_TENSORS; k++) place->snapshots[k] = -1;
     if (!sl_has_parameters(s, layer)) return SLUICE_OK;
     SL_TRY(parameters(s, layer));
     for (int k = 0; k < slots; k++) {

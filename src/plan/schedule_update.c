@@ -157,25 +157,34 @@ static sluice_status update_range(sl_scheduler *s, int node, sl_range range, con
 
 /* ---- publishing ---- */
 
+/* Stages 1 and 2 keep the whole parameters everywhere: each owner's part goes to all. */
 static bool gathers_weights(const sl_scheduler *s, int layer)
 {
     return sl_cuts_state(s->p) && !sl_cuts_home(s->p, layer);
 }
 
-/* New weights that lie in `from` to their home, where that is elsewhere. */
+/* Within a tier a kernel copies. */
+static sluice_status bring_piece(sl_scheduler *s, sl_piece from, sl_piece to, int layer)
+{
+    sl_tier tier = s->p->buffers[to.buffer].tier;
+    if (from.bytes == 0 || s->p->buffers[from.buffer].tier != tier) return sl_emit_copy_piece(s, from, to, layer);
+    return sl_emit_update(s, SL_OP_CAST, -1, layer, tier, 0, &from, 1, &to, 1);
+}
+
+/* New weights of this rank that lie in `from` to their home, where that is elsewhere. */
 static sluice_status bring_home(sl_scheduler *s, int layer, int from)
 {
     const sl_layer_place *place = &s->p->layers[layer];
     if (sl_plan_memory(s->p, from) == place->home) return SLUICE_OK;
-    if (!gathers_weights(s, layer)) return sl_emit_copy(s, from, place->home, layer);
+    if (!gathers_weights(s, layer)) return bring_piece(s, sl_whole(s->p, from), sl_whole(s->p, place->home), layer);
     for (int64_t i = 0; i < sl_updated_ranges(s, layer); i++) {
         sl_range range = sl_updated_range(s, layer, i);
-        SL_TRY(sl_emit_copy_piece(s, sl_range_piece(s, from, range), sl_range_piece(s, place->home, range), layer));
+        SL_TRY(bring_piece(s, sl_range_piece(s, from, range), sl_range_piece(s, place->home, range), layer));
     }
     return SLUICE_OK;
 }
 
-/* Stages 1 and 2 keep the whole parameters everywhere: each owner's part of `whole` goes to all. */
+/* What the others have updated of `whole`. */
 static sluice_status share(sl_scheduler *s, int layer, int whole)
 {
     if (!gathers_weights(s, layer)) return SLUICE_OK;
@@ -202,7 +211,50 @@ static sluice_status update_ranges(sl_scheduler *s, int node, const norm_buffers
 static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers *norm)
 {
     SL_TRY(update_ranges(s, node, norm));
-    return publish(s, s->g->nodes[node].layer);
+    return s->p->options.delayed ? SLUICE_OK : publish(s, s->g->nodes[node].layer);
+}
+
+/* ---- delayed updates ----
+ *
+ * The weights that the update of the step before has made, beside the forward and backward of this one, are brought to
+ * where the next step reads them; then this step's update begins on them. */
+
+/* Its new weights cross the link to the device. */
+static bool comes_from_host(const sl_scheduler *s, int layer)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    return s->p->buffers[place->master].tier != s->p->buffers[place->home].tier;
+}
+
+static void mark_published(sl_scheduler *s, int first_step)
+{
+    for (int i = first_step; i < s->p->step_count; i++) s->p->steps[i].publishes = true;
+}
+
+/* From the last layer upward, as backward lets go of them. */
+static sluice_status publish_from_host(sl_scheduler *s)
+{
+    int begin = s->p->step_count;
+    for (int n = s->g->node_count - 1; n >= s->g->forward_count + s->g->backward_count; n--)
+        if (s->g->nodes[n].op == SL_OP_UPDATE && comes_from_host(s, s->g->nodes[n].layer))
+            SL_TRY(bring_home(s, s->g->nodes[n].layer, s->p->layers[s->g->nodes[n].layer].master));
+    mark_published(s, begin);
+    return SLUICE_OK;
+}
+
+/* As the next forward needs them; behind the norm, for which the host waits. */
+static sluice_status publish_rest(sl_scheduler *s)
+{
+    int begin = s->p->step_count;
+    for (int n = s->g->forward_count + s->g->backward_count; n < s->g->node_count; n++) {
+        int layer = s->g->nodes[n].layer;
+        if (s->g->nodes[n].op != SL_OP_UPDATE) continue;
+        if (!comes_from_host(s, layer)) SL_TRY(bring_home(s, layer, s->p->layers[layer].master));
+        SL_TRY(share(s, layer, s->p->layers[layer].home));
+    }
+    SL_TRY(sl_bucket_flush(s, &s->gathers));
+    mark_published(s, begin);
+    return SLUICE_OK;
 }
 
 sluice_status sl_schedule_early_update(sl_scheduler *s, int layer)
@@ -355,7 +407,9 @@ sluice_status sl_schedule_update(sl_scheduler *s)
             SL_TRY(sl_schedule_leaves(s, i, s->p->layers[i].gradient));
     if (!in_backward(s)) SL_TRY(add_disk_updates(s));
     SL_TRY(make_norm_buffers(s, &norm));
+    if (s->p->options.delayed) SL_TRY(publish_from_host(s));
     SL_TRY(schedule_norm(s, &norm));
+    if (s->p->options.delayed) SL_TRY(publish_rest(s));
     for (int n = s->g->node_count - 1; n >= first && !in_backward(s); n--)
         if (s->g->nodes[n].op == SL_OP_UPDATE && is_early(s, s->g->nodes[n].layer)) SL_TRY(update_layer(s, n, &norm));
     for (int n = first; n < s->g->node_count; n++) {

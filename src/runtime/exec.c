@@ -113,12 +113,18 @@ static const step_handler handlers[] = {
     [SL_STEP_UPDATE] = do_kernel,
 };
 
-static sluice_status run_step(sl_exec *x, const sl_step *s, const sl_run_context *context)
+static sluice_status wait_for_step(sl_exec *x, const sl_step *s)
 {
     for (int k = 0; k < s->wait_count; k++) {
         int event = x->plan->steps[x->plan->waits[s->first_wait + k]].event;
         SL_TRY(x->backend->wait(x->device, s->stream, event));
     }
+    return SLUICE_OK;
+}
+
+static sluice_status run_step(sl_exec *x, const sl_step *s, const sl_run_context *context)
+{
+    SL_TRY(wait_for_step(x, s));
     if (x->tracer != NULL) SL_TRY(sl_tracer_before(x, s));
     if (sl_step_is_done(s, x->holds)) SL_TRY(handlers[s->kind](x, s, context));
     if (x->tracer != NULL) SL_TRY(sl_tracer_after(x, s));
@@ -185,6 +191,51 @@ sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_cont
         SL_TRY(run_step(x, &x->plan->steps[i], context));
     SL_TRY(end_segment(x, segment));
     x->seconds[segment] = sl_now() - start;
+    return SLUICE_OK;
+}
+
+/* ---- delayed updates ----
+ *
+ * Waits are derived for the order of the plan, in which weights are published before the next update begins. Whoever
+ * leaves that order joins the streams wherever it does. */
+
+sluice_status sl_exec_publish(sl_exec *x, const sl_run_context *context)
+{
+    const sl_segment *g = &x->plan->segments[SL_SEGMENT_UPDATE];
+    SL_TRY(join_streams(x));
+    x->busy = true;
+    for (int i = g->first_step; i < g->first_step + g->step_count; i++) {
+        const sl_step *s = &x->plan->steps[i];
+        if (!s->publishes) continue;
+        SL_TRY(wait_for_step(x, s));
+        SL_TRY(handlers[s->kind](x, s, context));
+        if (s->event >= 0) SL_TRY(x->backend->record(x->device, s->stream, s->event));
+    }
+    return join_streams(x);
+}
+
+/* A trace shows what is published as done in no time, in its place. */
+static sluice_status pass_over(sl_exec *x, const sl_step *s)
+{
+    if (x->tracer == NULL) return SLUICE_OK;
+    SL_TRY(sl_tracer_before(x, s));
+    return sl_tracer_after(x, s);
+}
+
+sluice_status sl_exec_update_promptly(sl_exec *x, const sl_run_context *context)
+{
+    const sl_segment *g = &x->plan->segments[SL_SEGMENT_UPDATE];
+    double start = sl_now();
+    SL_TRY(begin_segment(x, SL_SEGMENT_UPDATE, context));
+    SL_TRY(join_streams(x));
+    x->busy = true;
+    for (int i = g->first_step; i < g->first_step + g->step_count; i++) {
+        const sl_step *s = &x->plan->steps[i];
+        SL_TRY(s->publishes ? pass_over(x, s) : run_step(x, s, context));
+    }
+    SL_TRY(sl_exec_publish(x, context));
+    SL_TRY(end_segment(x, SL_SEGMENT_UPDATE));
+    x->seconds[SL_SEGMENT_UPDATE] = sl_now() - start;
     return SLUICE_OK;
 }
 

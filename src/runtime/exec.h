@@ -11,6 +11,9 @@
 
 typedef struct sl_exec sl_exec;
 
+#define SL_SLOT_VISIBLE (-2)
+#define SL_SLOT_MASTER  (-3)
+
 typedef struct sl_exec_options {
     const sl_backend *backend;
     sl_device_options device;
@@ -41,13 +44,20 @@ void sl_exec_commit(sl_exec *x);
 /* Queues one segment, and waits for its result: the loss of FORWARD, the norm of UPDATE, everything of EVALUATE. The
  * rest may still be under way on return; what fails of it is reported by a later call. */
 sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_context *context);
+/* Of a plan with delayed updates. UPDATE of a step whose update the next step is to see: the same steps, those that publish
+ * last. */
+sluice_status sl_exec_update_promptly(sl_exec *x, const sl_run_context *context);
+/* Of such a plan: shows what the newest update made, without another one. */
+sluice_status sl_exec_publish(sl_exec *x, const sl_run_context *context);
 /* Waits until nothing is under way. */
 sluice_status sl_exec_settle(sl_exec *x);
 /* The result of the segment run last, from a buffer the plan names for it: waits for nothing more. */
 sluice_status sl_exec_read_result(sl_exec *x, int buffer, void *out, size_t bytes);
 /* Any span, byte for byte, when nothing is under way any more. */
 sluice_status sl_exec_read(sl_exec *x, sl_span span, void *out);
-/* A parameter's values (slot < 0), or one of its state tensors, by element.
+/* A parameter's values (slot < 0), or one of its state tensors, by element. Where updates are delayed its values are those
+ * with all updates; the weights that the next step reads, which lack the newest one, are SL_SLOT_VISIBLE. To store values
+ * of slot -1 sets both, of SL_SLOT_MASTER all but those that the next step reads.
  * store: every copy this rank keeps of elements [first, first + count); what it does not keep is passed over.
  * fetch: those of them that this rank owns (sl_plan_owned), to their places in `out`; the rest of `out` is left alone.
  * Both between segments only. When nothing is under way (sl_exec_settle), several threads may call them at a time, store

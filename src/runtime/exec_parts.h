@@ -6,8 +6,6 @@
 #include "runtime/exec.h"
 
 #define SL_COLLECTIVE_NAME_BYTES 96
-/* Of a layer: master, its remainder, state slots; as in sl_layer_place.snapshots. */
-#define SL_LAYER_TENSORS (2 + SL_MAX_STATE_SLOTS)
 
 typedef struct sl_tracer sl_tracer;
 

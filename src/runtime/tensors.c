@@ -305,9 +305,11 @@ static sluice_status store_values(sl_exec *x, int parameter, int slot, int64_t f
     if (count == 0) return SLUICE_OK;
     if (x->busy) SL_TRY(sl_exec_settle(x));
     if (slot >= 0) return store_in(x, place->slots[slot], slot, run, v);
+    if (slot == SL_SLOT_VISIBLE) return store_in(x, place->home, -1, run, v);
     SL_TRY(store_in(x, place->master, -1, run, v));
     SL_TRY(store_in(x, place->remainder, -1, run, v));
-    return place->home == place->master ? SLUICE_OK : store_in(x, place->home, -1, run, v);
+    bool one = place->home == place->master || slot == SL_SLOT_MASTER;
+    return one ? SLUICE_OK : store_in(x, place->home, -1, run, v);
 }
 
 static bool is_table(const sl_exec *x, int parameter)
@@ -361,6 +363,8 @@ static parts parts_of(sl_exec *x, int layer, int slot, bool snapshot)
     bool master_in_remainder = place->remainder >= 0 && x->plan->graph->precision == SLUICE_F16;
     if (slot >= 0) {
         q.first = tensor_at(x, layer, 2 + slot, place->slots[slot], snapshot, slot_is_signed(x, layer, slot));
+    } else if (slot == SL_SLOT_VISIBLE) {
+        q.first = tensor_at(x, layer, SL_VISIBLE_TENSOR, place->home, snapshot, false);
     } else if (master_in_remainder) {
         q.first = tensor_at(x, layer, 1, place->remainder, snapshot, false);
     } else {
@@ -441,12 +445,19 @@ static sluice_status copy_aside(sl_exec *x, int from, int to)
     return SLUICE_OK;
 }
 
+/* Tensor k of those that a snapshot may hold. */
+static int kept_buffer(const sl_layer_place *place, int k)
+{
+    if (k == SL_VISIBLE_TENSOR) return place->home;
+    return k == 0 ? place->master : k == 1 ? place->remainder : place->slots[k - 2];
+}
+
 static sluice_status snapshot_layer(sl_exec *x, int layer)
 {
     const sl_plan *p = x->plan;
     const sl_layer_place *place = &p->layers[layer];
     for (int k = 0; k < SL_LAYER_TENSORS; k++) {
-        int to = place->snapshots[k], from = k == 0 ? place->master : k == 1 ? place->remainder : place->slots[k - 2];
+        int to = place->snapshots[k], from = kept_buffer(place, k);
         void *address = NULL;
         if (to < 0) continue;
         SL_TRY(copy_aside(x, from, to));

@@ -3,6 +3,7 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
+#include "ir/sparse.h"
 #include "machine/recall.h"
 #include "train/engine_parts.h"
 
@@ -211,6 +212,24 @@ static void tell_speculation(const sluice_engine *e)
                      "layer's weights and state: updates wait for the norm; memory.host would have to be larger");
 }
 
+/* Rows of a sparse table go back to it before the next step brings others, with their update or without it. */
+static sluice_status check_delayed(const sluice_engine *e, const sl_settings *s)
+{
+    if (s->device.disk_path[0] != '\0')
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "zero_optimization.update: \"delayed\" does not go with swap files (memory.disk_path, nvme_path): "
+            "an update would wait for the disk longer than a step; use \"sync\"");
+    for (int i = 0; i < e->graph->parameter_count; i++)
+        if (sl_parameter_is_compact(&e->graph->parameters[i]))
+            return sl_fail(
+                SLUICE_ERR_USAGE,
+                "zero_optimization.update: \"delayed\" cannot be used with a sparse table, and \"%s\" is one: "
+                "rows of a step are kept when it ends; use \"sync\"",
+                e->graph->parameters[i].name);
+    return SLUICE_OK;
+}
+
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads)
 {
     const sl_settings *s = o->settings;
@@ -226,6 +245,9 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     }
     p.early_updates = (p.update == SL_UPDATE_MODE_AUTO || p.update == SL_UPDATE_MODE_SPECULATIVE) &&
                       s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
+    p.delayed = o->training && p.update == SL_UPDATE_MODE_DELAYED;
+    if (p.delayed) SL_TRY(check_delayed(e, s));
+    e->prompt_steps = (uint64_t)p.delay_warmup;
     /* a plan that is not run goes by the setting and the description: what ranks of another machine would find is not
      * known here */
     bool meet = s->device.comm == SL_GPU_COMM_NCCL ||

@@ -48,6 +48,9 @@ sluice_status sl_engine_identify(sluice_engine *e, const sl_settings *settings)
         return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while describing the run");
     }
     sl_settings_write_identity(settings, out);
+    /* the other modes give the same bits */
+    fprintf(out, "zero_optimization.update: \"%s\"\n",
+            settings->plan.update == SL_UPDATE_MODE_DELAYED ? "delayed" : "sync");
     fprintf(out, SL_IDENTITY_SAMPLES ": %llu\n", (unsigned long long)batch_rows(e->graph));
     fprintf(out, SL_IDENTITY_MICRO ": %llu\n", (unsigned long long)sl_engine_micro_batches(e));
     if (shares_statistics(e->graph)) fprintf(out, SL_IDENTITY_SHARED ": %d\n", e->ranks->count);

@@ -85,13 +85,19 @@ static sluice_status check_phase(const sluice_engine *e, sl_engine_phase wanted,
 }
 
 /* Work that fails halfway leaves the arenas in an unknown state, and the other ranks waiting for this one. */
+static sluice_status check_work(sluice_engine *e, sluice_status st)
+{
+    if (st == SLUICE_OK) return st;
+    e->phase = SL_ENGINE_BROKEN;
+    return sl_ranks_failed(e->ranks, st);
+}
+
 static sluice_status run_segment(sluice_engine *e, sl_segment_kind segment)
 {
-    sluice_status st = sl_exec_run(e->exec, segment, &e->context);
-    if (st != SLUICE_OK) {
-        e->phase = SL_ENGINE_BROKEN;
-        return sl_ranks_failed(e->ranks, st);
-    }
+    bool prompt = segment == SL_SEGMENT_UPDATE && e->plan->options.delayed && e->step < e->prompt_steps;
+    sluice_status st =
+        prompt ? sl_exec_update_promptly(e->exec, &e->context) : sl_exec_run(e->exec, segment, &e->context);
+    SL_TRY(check_work(e, st));
     if (e->segment_runs[segment]++ > 0) e->segment_seconds[segment] += sl_exec_seconds(e->exec, segment);
     return st;
 }
@@ -155,10 +161,7 @@ static void set_scalars(sluice_engine *e)
 /* What the micro-batch's forward left for running statistics. */
 static sluice_status take_statistics(sluice_engine *e)
 {
-    sluice_status st = e->computes ? sl_exec_take_statistics(e->exec) : SLUICE_OK;
-    if (st == SLUICE_OK) return st;
-    e->phase = SL_ENGINE_BROKEN;
-    return sl_ranks_failed(e->ranks, st);
+    return check_work(e, e->computes ? sl_exec_take_statistics(e->exec) : SLUICE_OK);
 }
 
 sluice_status sluice_backward(sluice_engine *e)
@@ -188,10 +191,7 @@ static sluice_status check_step(const sluice_engine *e)
 /* What the update has made of the rows of sparse tables. */
 static sluice_status keep_rows(sluice_engine *e)
 {
-    sluice_status st = sl_engine_keep_rows(e);
-    if (st == SLUICE_OK) return st;
-    e->phase = SL_ENGINE_BROKEN;
-    return sl_ranks_failed(e->ranks, st);
+    return check_work(e, sl_engine_keep_rows(e));
 }
 
 /* What was updated on speculation counts now: as it is, or after it was done once more with what the step turned out to
@@ -237,13 +237,16 @@ sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
     return SLUICE_OK;
 }
 
-void sl_engine_pass_step(sluice_engine *e)
+/* Where updates are delayed, that of the step before is shown as at the end of any step. */
+sluice_status sl_engine_pass_step(sluice_engine *e)
 {
+    if (e->plan->options.delayed) SL_TRY(check_work(e, sl_exec_publish(e->exec, &e->context)));
     e->weighed = false;
     e->skipped = true;
     e->norm = (double)NAN;
     e->used_scale = e->scaler.scale;
     e->step++;
+    return SLUICE_OK;
 }
 
 /* All ranks learn all losses before the update: one that is not finite stops it on all of them. */

@@ -365,7 +365,7 @@ static sluice_status train_step(sl_run *r)
         loss = sl_engine_mean_loss(e, note_of(r, 0)->losses, r->note_bytes / sizeof(double));
         SL_TRY(sl_engine_step(e, isfinite(loss)));
     } else {
-        sl_engine_pass_step(e);
+        SL_TRY(sl_engine_pass_step(e));
     }
     SL_TRY(settle_before_pause(r));
     double seconds = sl_now() - start - r->aside;

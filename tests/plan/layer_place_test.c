@@ -80,6 +80,9 @@ static expected working_row(const layer_case *c)
 
 static expected master_row(const layer_case *c)
 {
+    bool on_device = c->S == SL_TIER_DEVICE && c->P == SL_TIER_DEVICE;
+    if (c->trained && c->p->options.delayed)
+        return (expected){ SELF, on_device ? SL_TIER_DEVICE : SL_TIER_HOST, c->precision, c->stage >= 1, true };
     if (c->trained && c->S == SL_TIER_HOST && c->P == SL_TIER_DEVICE && c->precision != SL_FORM_F16)
         return (expected){ SELF, SL_TIER_HOST, c->precision, c->stage >= 1, true };
     return (expected){ .is = c->place->home };
@@ -149,6 +152,8 @@ static void check_layer(const layer_case *c)
     check_buffer(c, "gradient", place->gradient, gradient_row(c));
     check_buffer(c, "snapshot of the master", place->snapshots[0], snapshot_row(c, in_remainder ? -1 : place->master));
     check_buffer(c, "snapshot of the remainder", place->snapshots[1], snapshot_row(c, place->remainder));
+    check_buffer(c, "snapshot of what steps read", place->snapshots[SL_VISIBLE_TENSOR],
+                 snapshot_row(c, c->trained && c->p->options.delayed ? place->home : -1));
     for (int k = 0; k < c->p->options.state_slots; k++) {
         check_buffer(c, "slot", place->slots[k], slot_row(c));
         check_buffer(c, "snapshot of a slot", place->snapshots[2 + k], snapshot_row(c, place->slots[k]));
