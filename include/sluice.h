@@ -814,7 +814,7 @@ typedef struct sluice_job_options {
     /* plan, eval, generate: results; plan without json, generate: not NULL. A plan with json and without it is told by its event
      * alone: what does not fit is refused without looking for what would help, which takes several times as long. */
     FILE *out;
-    bool json; /* plan: machine-readable */
+    bool json;      /* plan: machine-readable */
     /* Polled between steps and, before the first one, while reading data, planning, filling and loading: a signal number asks to stop.
      * NULL: never. Set it from a handler; it outlives the call. */
     const int *stop;
@@ -860,9 +860,9 @@ typedef struct sluice_job_options {
     /* plan: for a machine by name instead of `machine`: a GPU such as "rtx4090", or a machine such as "dgx-h100"; NULL: none.
      * One rank for each GPU, unless `ranks` says otherwise. sluice_known_machines prints the names. */
     const char *gpu;
-    int gpus;                  /* of `gpu`; 0: one, or as many as the machine has */
-    uint64_t ram_bytes;        /* of a machine of `gpu`; 0: as much as it usually has */
-    const char *host;          /* that `gpu` is in, by name; NULL: the usual one */
+    int gpus;           /* of `gpu`; 0: one, or as many as the machine has */
+    uint64_t ram_bytes; /* of a machine of `gpu`; 0: as much as it usually has */
+    const char *host;   /* that `gpu` is in, by name; NULL: the usual one */
     int tune_steps, tune_keep; /* tune: steps measured of each candidate, and how many candidates; 0: 6 and 4 */
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);

@@ -7,7 +7,7 @@
  *
  * What is clocked is a sequence of runs of segments: a training step and the forward and backward of the next, since
  * the updates of one go on beside the other. A run begins when the result of the one before is known to the host, and
- * between micro-batches when nothing is under way.
+ * between micro-batches when nothing is under way on the streams that these use.
  *
  * Lanes that work at the same time disturb each other where the machine says so: a step's seconds are work, and a lane
  * works at a speed of 1 or less that depends on how many others are busy at that moment. Time moves from the end of one
@@ -50,10 +50,11 @@
 /* One run of a segment in the sequence. Positions number the steps of all runs one after the other. */
 typedef struct run {
     sl_segment_kind kind;
-    bool joined;       /* begins when all before it is done */
+    bool joined;       /* begins when all before it is done on the streams that are joined */
     unsigned holds;    /* conditions of steps; the others take no time */
     int first;         /* position of its first step */
     int left;          /* steps not done yet */
+    int left_joined;   /* of these on streams that are joined between micro-batches */
     double kernel_end; /* when its newest kernel of the compute lane was done */
     double result;     /* when its result was there; negative: not yet */
     sl_segment seen;   /* busy, exposed, longest */
@@ -75,6 +76,8 @@ typedef struct clocks {
     sl_plan_time *times; /* per position; end negative: not done yet */
     int newest;          /* position done last; -1: none */
     int *after; /* per position: what was done last of all that its step waited for; NULL: no step is the disk's */
+    int newest_joined; /* of those on streams that are joined */
+    bool joins[SL_STREAM_COUNT];
     lane lanes[SL_STREAM_COUNT];
 } clocks;
 
@@ -145,8 +148,8 @@ static bool waits_done(const clocks *c, int position, int *late)
     const sl_step *s = &c->p->steps[step_at(c, position)];
     if (r > 0 && c->runs[r - 1].result < 0) return false;
     for (int i = 0; c->runs[r].joined && i < r; i++)
-        if (c->runs[i].left > 0) return false;
-    *late = c->runs[r].joined ? c->newest : -1;
+        if (c->runs[i].left_joined > 0) return false;
+    *late = c->runs[r].joined ? c->newest_joined : -1;
     for (int k = 0; k < s->wait_count; k++) {
         int target = recording(c, position, c->p->waits[s->first_wait + k]);
         if (target < 0) continue;
@@ -254,8 +257,11 @@ static void finish_step(clocks *c, int k)
     lane *l = &c->lanes[k];
     run *r = &c->runs[run_at(c, l->next)];
     c->times[l->next].end = l->idle_since = c->now;
+    bool joined = c->joins[c->p->steps[step_at(c, l->next)].stream];
     c->newest = l->next;
+    if (joined) c->newest_joined = l->next;
     r->left--;
+    r->left_joined -= joined;
     if (k == SL_STREAM_COMPUTE) r->kernel_end = c->now;
     if (step_at(c, l->next) == c->p->segments[r->kind].result_step || r->left == 0) {
         if (r->result < 0) r->result = c->now;
@@ -298,12 +304,32 @@ static void add_run(clocks *c, sl_segment_kind kind, bool joined, unsigned holds
     c->end += steps;
 }
 
+void sl_plan_joined_streams(const sl_plan *p, bool streams[SL_STREAM_COUNT])
+{
+    for (int m = 0; m < SL_STREAM_COUNT; m++) streams[m] = false;
+    for (int k = SL_SEGMENT_FORWARD; k <= SL_SEGMENT_BACKWARD; k++)
+        for (int i = 0; i < p->segments[k].step_count; i++)
+            streams[p->steps[p->segments[k].first_step + i].stream] = true;
+}
+
+static void count_joined(clocks *c)
+{
+    sl_plan_joined_streams(c->p, c->joins);
+    for (int r = 0; r < c->run_count; r++) {
+        const sl_segment *g = &c->p->segments[c->runs[r].kind];
+        c->runs[r].left_joined = 0;
+        for (int i = 0; i < g->step_count; i++)
+            c->runs[r].left_joined += c->joins[c->p->steps[g->first_step + i].stream];
+    }
+}
+
 /* `times` has room for all positions. */
 static sluice_status run_in(clocks *c, const int *stop, sl_plan_time *times)
 {
     c->times = times;
     for (int i = 0; i < c->end; i++) times[i].end = -1;
-    c->newest = -1;
+    c->newest = c->newest_joined = -1;
+    count_joined(c);
     if (c->p->totals.peak[SL_TIER_DISK] > 0) {
         c->after = sl_alloc_array((size_t)c->end + 1, sizeof *c->after, "plan: what steps waited for");
         if (c->after == NULL) return SLUICE_ERR_NO_MEMORY;

@@ -21,7 +21,8 @@
  * are disjoint; what must survive from one training step to the next is permanent and shares with nothing.
  *
  * Segments of training follow each other without a pause: updates on the host and the new weights' way to the device go
- * on beside the next FORWARD. All streams are joined between micro-batches and around REDO, and drained around EVALUATE.
+ * on beside the next FORWARD. The streams of FORWARD and BACKWARD are joined between micro-batches, all are joined around
+ * REDO, and drained around EVALUATE.
  *
  * Speculation. A layer whose update runs on the host may be updated as soon as its gradient is there, as if the step were
  * neither clipped nor skipped: from one of two versions of its values into the other. A step that names the first of the
@@ -446,6 +447,9 @@ typedef struct sl_plan_run {
 typedef struct sl_plan_time {
     double begin, end; /* seconds */
 } sl_plan_time;
+/* Streams that are joined between micro-batches: those with steps of FORWARD or BACKWARD. What others still do for the
+ * step before goes on; whoever of the micro-batch needs it waits for it by name. */
+void sl_plan_joined_streams(const sl_plan *p, bool streams[SL_STREAM_COUNT]);
 /* When each step of a sequence of runs is expected to begin and to end. times[] has one entry for each step of each
  * run, in order. */
 sluice_status sl_plan_timeline(const sl_plan *p, const sl_plan_run *runs, int run_count, sl_plan_time *times);

@@ -183,9 +183,9 @@ static sluice_status check_steps(const sl_plan *p)
 
 /* ---- order: any two steps that touch the same bytes, one of them writing, are ordered by streams and waits ----
  *
- * Two training steps are run through, one after the other without a pause, as on the device; positions number the steps
- * of both. A wait is for the newest recording: of the same round, or for a step that comes later in the list of the one
- * before. */
+ * Two training steps are run through, one after the other without a pause, as on the device, the second with two
+ * micro-batches where the plan has several. Rounds are runs through the list, or through FORWARD and BACKWARD of it;
+ * positions number the steps of all. A wait is for the newest recording: of the same round or of one before. */
 
 /* Whoever touched a stretch of memory. */
 typedef struct toucher {
@@ -204,7 +204,12 @@ typedef struct order_check {
     sl_marks stretches;          /* parts that a stretch begins with */
     toucher *of;                 /* per part that a stretch begins with */
     int newest[SL_STREAM_COUNT]; /* last position issued on each stream; -1: none */
+    int *recorded;               /* per step: its newest position; -1: none */
+    bool joins[SL_STREAM_COUNT]; /* streams that are joined between micro-batches */
+    int join[SL_STREAM_COUNT];   /* newest position of each stream that came before the last join; -1: none */
 } order_check;
+
+enum { MOST_ROUNDS = 3 };
 
 typedef struct operand_edge {
     uint64_t at;
@@ -295,11 +300,10 @@ static sluice_status touch(order_check *c, int position, int piece, bool writes)
     return SLUICE_OK;
 }
 
-/* The position that a wait of `step` for `target` is for: -1 where it was never recorded. */
-static int awaited_position(const order_check *c, int step, int target)
+static void raise_to(int *known, const int *other)
 {
-    int round = target < step ? c->round : c->round - 1;
-    return round < 0 ? -1 : round * c->p->step_count + target;
+    for (int m = 0; m < SL_STREAM_COUNT; m++)
+        if (other[m] > known[m]) known[m] = other[m];
 }
 
 /* What is done before a step starts: all its stream did before, and all that was done before what it waits for. */
@@ -309,17 +313,17 @@ static sluice_status advance_clock(order_check *c, int step)
     int position = c->round * c->p->step_count + step, before = c->newest[s->stream];
     for (int k = 0; k < SL_STREAM_COUNT; k++) c->seen[position][k] = before < 0 ? -1 : c->seen[before][k];
     c->seen[position][s->stream] = before;
+    if (c->joins[s->stream]) raise_to(c->seen[position], c->join);
     for (int k = 0; k < s->wait_count; k++) {
-        int target = c->p->waits[s->first_wait + k], awaited = awaited_position(c, step, target);
+        int target = c->p->waits[s->first_wait + k], awaited = c->recorded[target];
         if (target == step || c->p->steps[target].event < 0)
             return sl_fail(SLUICE_ERR_FAILED, "plan check: step %d waits for step %d, which can never have fired", step,
                            target);
-        for (int m = 0; awaited >= 0 && m < SL_STREAM_COUNT; m++)
-            if (c->seen[awaited][m] > c->seen[position][m]) c->seen[position][m] = c->seen[awaited][m];
+        if (awaited >= 0) raise_to(c->seen[position], c->seen[awaited]);
         sl_stream stream = c->p->steps[target].stream;
         if (awaited > c->seen[position][stream]) c->seen[position][stream] = awaited;
     }
-    c->newest[s->stream] = position;
+    c->newest[s->stream] = c->recorded[step] = position;
     return SLUICE_OK;
 }
 
@@ -337,19 +341,42 @@ static sluice_status check_segment(order_check *c, const sl_segment *g)
 
 static void drain(order_check *c)
 {
-    for (int m = 0; m < SL_STREAM_COUNT; m++) c->newest[m] = -1;
+    for (int m = 0; m < SL_STREAM_COUNT; m++) c->newest[m] = c->join[m] = -1;
+    for (int i = 0; i < c->p->step_count; i++) c->recorded[i] = -1;
     for (int i = sl_marks_next(&c->stretches, 0); i >= 0; i = sl_marks_next(&c->stretches, i + 1))
         sl_marks_clear(&c->stretches, i);
     sl_marks_set(&c->stretches, 0);
     c->of[0] = nobody();
 }
 
+/* What comes after it on a stream that is joined comes after all that these streams have done. */
+static void join_streams(order_check *c)
+{
+    for (int k = 0; k < SL_STREAM_COUNT; k++) {
+        int newest = c->newest[k];
+        if (!c->joins[k] || newest < 0) continue;
+        raise_to(c->join, c->seen[newest]);
+        if (newest > c->join[k]) c->join[k] = newest;
+    }
+}
+
+static sluice_status check_round(order_check *c, sl_segment_kind last)
+{
+    for (int k = SL_SEGMENT_FORWARD; k <= (int)last; k++) SL_TRY(check_segment(c, &c->p->segments[k]));
+    c->round++;
+    return SLUICE_OK;
+}
+
 /* Two training steps in a row; then REDO and an evaluation, each with nothing under way. */
 static sluice_status check_segments(order_check *c)
 {
     drain(c);
-    for (c->round = 0; c->round < 2; c->round++)
-        for (int k = SL_SEGMENT_FORWARD; k <= SL_SEGMENT_UPDATE; k++) SL_TRY(check_segment(c, &c->p->segments[k]));
+    SL_TRY(check_round(c, SL_SEGMENT_UPDATE));
+    if (c->p->options.accumulation > 1) {
+        SL_TRY(check_round(c, SL_SEGMENT_BACKWARD));
+        join_streams(c);
+    }
+    SL_TRY(check_round(c, SL_SEGMENT_UPDATE));
     c->round = 0;
     for (int k = SL_SEGMENT_REDO; k <= SL_SEGMENT_EVALUATE; k++) {
         drain(c);
@@ -361,10 +388,13 @@ static sluice_status check_segments(order_check *c)
 static sluice_status prepare_order(order_check *c)
 {
     size_t pieces = (size_t)c->p->piece_count + 1;
-    c->seen = sl_alloc_array(2 * (size_t)c->p->step_count + 1, sizeof *c->seen, "plan check: clocks");
+    sl_plan_joined_streams(c->p, c->joins);
+    c->seen = sl_alloc_array(MOST_ROUNDS * (size_t)c->p->step_count + 1, sizeof *c->seen, "plan check: clocks");
+    c->recorded = sl_alloc_array((size_t)c->p->step_count + 1, sizeof *c->recorded, "plan check: recordings");
     c->begin = sl_alloc_array(2 * pieces, sizeof *c->begin, "plan check: parts of operands");
     operand_edge *edges = sl_alloc_array(2 * pieces, sizeof *edges, "plan check: ends of operands");
-    sluice_status st = c->seen != NULL && c->begin != NULL && edges != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+    bool room = c->seen != NULL && c->recorded != NULL && c->begin != NULL && edges != NULL;
+    sluice_status st = room ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
     if (st == SLUICE_OK) {
         c->end = c->begin + pieces;
         number_parts(c, edges);
@@ -381,6 +411,7 @@ static sluice_status check_order(const sl_plan *p)
     sluice_status st = prepare_order(&c);
     if (st == SLUICE_OK) st = check_segments(&c);
     sl_free(c.seen);
+    sl_free(c.recorded);
     sl_free(c.begin);
     sl_free(c.of);
     sl_marks_destroy(&c.stretches);

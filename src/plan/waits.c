@@ -25,7 +25,9 @@
  * Two versions of one thing (sl_buffer.twin) count as one memory here: which of them a step really touches changes from
  * training step to training step, and the order of one memory is right for both.
  *
- * Between micro-batches and around REDO all streams are joined (runtime/exec.c), and around EVALUATE they are drained. */
+ * Between micro-batches the streams that these use are joined (runtime/exec.c): steps of one need not wait for steps of
+ * the one before. Streams of UPDATE alone are not: whatever touches what they do waits for the step of UPDATE itself, or
+ * its stream already did in the first micro-batch. Around REDO all streams are joined, around EVALUATE they are drained. */
 #include <stdlib.h>
 #include <string.h>
 

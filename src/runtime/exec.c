@@ -131,16 +131,16 @@ static sluice_status run_step(sl_exec *x, const sl_step *s, const sl_run_context
     return s->event < 0 ? SLUICE_OK : x->backend->record(x->device, s->stream, s->event);
 }
 
-/* Everything queued so far, on all streams, comes before everything queued later. Between micro-batches, whose steps
+/* Everything queued so far on these streams comes before everything queued there later. Between micro-batches, whose steps
  * wait for none of the micro-batch before, and around REDO. */
-static sluice_status join_streams(sl_exec *x)
+static sluice_status join_streams(sl_exec *x, const bool *streams)
 {
     const int first = x->plan->event_count;
     for (int k = 0; k < SL_STREAM_COUNT; k++)
-        if (x->uses[k]) SL_TRY(x->backend->record(x->device, (sl_stream)k, first + k));
+        if (streams[k]) SL_TRY(x->backend->record(x->device, (sl_stream)k, first + k));
     for (int k = 0; k < SL_STREAM_COUNT; k++)
-        for (int m = 0; x->uses[k] && m < SL_STREAM_COUNT; m++)
-            if (m != k && x->uses[m]) SL_TRY(x->backend->wait(x->device, (sl_stream)k, first + m));
+        for (int m = 0; streams[k] && m < SL_STREAM_COUNT; m++)
+            if (m != k && streams[m]) SL_TRY(x->backend->wait(x->device, (sl_stream)k, first + m));
     return SLUICE_OK;
 }
 
@@ -151,7 +151,8 @@ static sluice_status begin_segment(sl_exec *x, sl_segment_kind segment, const sl
     joined |= segment == SL_SEGMENT_REDO;
     if (x->tracer != NULL) sl_tracer_run(x, segment, context, joined || segment == SL_SEGMENT_EVALUATE);
     if (segment == SL_SEGMENT_FORWARD) SL_TRY(sl_statistics_show_frozen(x));
-    if (segment != SL_SEGMENT_EVALUATE) return joined ? join_streams(x) : SLUICE_OK;
+    if (segment == SL_SEGMENT_REDO) return join_streams(x, x->uses);
+    if (segment != SL_SEGMENT_EVALUATE) return joined ? join_streams(x, x->passes) : SLUICE_OK;
     SL_TRY(sl_exec_settle(x));
     return sl_statistics_show(x);
 }
@@ -160,7 +161,7 @@ static sluice_status end_segment(sl_exec *x, sl_segment_kind segment)
 {
     int result = x->plan->segments[segment].result_step;
     if (segment == SL_SEGMENT_EVALUATE) return sl_exec_settle(x);
-    if (segment == SL_SEGMENT_REDO) return join_streams(x); /* no wait of the next FORWARD is for it */
+    if (segment == SL_SEGMENT_REDO) return join_streams(x, x->uses); /* no wait of the next FORWARD is for it */
     return result >= 0 ? x->backend->await(x->device, x->plan->steps[result].event) : SLUICE_OK;
 }
 
@@ -202,7 +203,7 @@ sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_cont
 sluice_status sl_exec_publish(sl_exec *x, const sl_run_context *context)
 {
     const sl_segment *g = &x->plan->segments[SL_SEGMENT_UPDATE];
-    SL_TRY(join_streams(x));
+    SL_TRY(join_streams(x, x->uses));
     x->busy = true;
     for (int i = g->first_step; i < g->first_step + g->step_count; i++) {
         const sl_step *s = &x->plan->steps[i];
@@ -211,7 +212,7 @@ sluice_status sl_exec_publish(sl_exec *x, const sl_run_context *context)
         SL_TRY(handlers[s->kind](x, s, context));
         if (s->event >= 0) SL_TRY(x->backend->record(x->device, s->stream, s->event));
     }
-    return join_streams(x);
+    return join_streams(x, x->uses);
 }
 
 /* A trace shows what is published as done in no time, in its place. */
@@ -227,7 +228,7 @@ sluice_status sl_exec_update_promptly(sl_exec *x, const sl_run_context *context)
     const sl_segment *g = &x->plan->segments[SL_SEGMENT_UPDATE];
     double start = sl_now();
     SL_TRY(begin_segment(x, SL_SEGMENT_UPDATE, context));
-    SL_TRY(join_streams(x));
+    SL_TRY(join_streams(x, x->uses));
     x->busy = true;
     for (int i = g->first_step; i < g->first_step + g->step_count; i++) {
         const sl_step *s = &x->plan->steps[i];
@@ -274,6 +275,7 @@ static sluice_status open_device(sl_exec *x, const sl_exec_options *options)
     if (x->plan->totals.peak[SL_TIER_DISK] > 0 && options->swap.folder_count > 0)
         SL_TRY(sl_exec_disk_open(x, &options->swap));
     for (int i = 0; i < x->plan->step_count; i++) x->uses[x->plan->steps[i].stream] = true;
+    sl_plan_joined_streams(x->plan, x->passes);
     return x->backend->reserve_events(x->device, x->plan->event_count + SL_STREAM_COUNT + 1);
 }
 

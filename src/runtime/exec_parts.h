@@ -41,12 +41,13 @@ struct sl_exec {
     sl_device *device; /* owned */
     sl_comm *comm;     /* borrowed */
     sl_progress progress;
-    bool attached;              /* the comm knows the device */
-    bool busy;                  /* steps may be under way */
-    bool uses[SL_STREAM_COUNT]; /* the plan has steps there */
-    unsigned holds;             /* conditions of steps: sl_when */
-    pthread_mutex_t blocks;     /* held while 8-bit blocks are stored, of which neighbours may share one */
-    sl_pool *own_pool;          /* owned; of one thread, where the device has none */
+    bool attached;                /* the comm knows the device */
+    bool busy;                    /* steps may be under way */
+    bool uses[SL_STREAM_COUNT];   /* the plan has steps there */
+    bool passes[SL_STREAM_COUNT]; /* and micro-batches: sl_plan_joined_streams */
+    unsigned holds;               /* conditions of steps: sl_when */
+    pthread_mutex_t blocks;       /* held while 8-bit blocks are stored, of which neighbours may share one */
+    sl_pool *own_pool;            /* owned; of one thread, where the device has none */
     double seconds[SL_SEGMENT_COUNT];
     sl_shape flat[SL_MAX_OPERANDS]; /* shapes that no value has, refilled for each call */
     /* Of what has two versions (sl_buffer.twin), the twin is the one that counts. It changes with every commit. */

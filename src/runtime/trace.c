@@ -164,9 +164,11 @@ void sl_trace_free(sl_trace *t)
 typedef struct sum {
     const sl_trace *t;
     bool expected;
-    int first_run;       /* runs before it are not counted */
-    int *newest;         /* per step of the plan: where it was queued last; -1: nowhere yet */
-    int last;            /* position that ended last; -1: none */
+    int first_run;   /* runs before it are not counted */
+    int *newest;     /* per step of the plan: where it was queued last; -1: nowhere yet */
+    int last;        /* position that ended last; -1: none */
+    int last_joined; /* of those on streams that are joined between micro-batches */
+    bool joins[SL_STREAM_COUNT];
     double compute_idle; /* since when compute has had nothing to do */
     sl_trace_totals totals;
     sl_trace_gap *gaps; /* NULL: nobody wants them; room for three of each step */
@@ -201,7 +203,8 @@ static int waited_for(const sum *s, int position)
     const sl_trace *t = s->t;
     const sl_step *step = &t->plan->steps[t->steps[position].step];
     bool opens = position > 0 && t->steps[position - 1].run != t->steps[position].run;
-    int late = opens && t->runs[t->steps[position].run].what.joined ? s->last : -1;
+    const sl_plan_run *run = &t->runs[t->steps[position].run].what;
+    int late = !opens || !run->joined ? -1 : run->segment == SL_SEGMENT_EVALUATE ? s->last : s->last_joined;
     for (int k = 0; k < step->wait_count; k++)
         late = later_of(s, late, s->newest[t->plan->waits[step->first_wait + k]]);
     return late;
@@ -243,6 +246,7 @@ static void add_step(sum *s, int position)
     if (turn) note_gap(s, time.begin, time.end - time.begin, step->stream, counts);
     s->newest[q->step] = position;
     s->last = later_of(s, s->last, position);
+    if (s->joins[step->stream]) s->last_joined = later_of(s, s->last_joined, position);
 }
 
 /* When the last step of a run that was compute's, or took turns with it, ended. */
@@ -267,7 +271,8 @@ int sl_trace_first_counted(const sl_trace *t)
 static sluice_status add_up(sum *s)
 {
     const sl_trace *t = s->t;
-    s->last = -1;
+    s->last = s->last_joined = -1;
+    sl_plan_joined_streams(t->plan, s->joins);
     s->first_run = sl_trace_first_counted(t);
     s->newest = sl_alloc_array((size_t)t->plan->step_count + 1, sizeof *s->newest, "steps of a trace");
     if (s->newest == NULL) return SLUICE_ERR_NO_MEMORY;

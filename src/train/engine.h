@@ -116,15 +116,15 @@ struct sluice_engine {
     sl_log log;
     sl_run_context context;
     sl_engine_phase phase;
-    bool computes;         /* false on the null backend: its numbers mean nothing */
-    int micro;             /* micro-batches this rank has done in the step at hand */
-    int accumulation;      /* of them in this step, at most as many as the plan is made for: M */
-    double micro_batches;  /* of all ranks in this step: K */
-    uint64_t step;         /* completed */
-    uint64_t applied;      /* optimizer steps applied; the others were skipped */
-    bool skipped;          /* the newest step was skipped */
-    uint64_t prompt_steps; /* delayed updates: how many steps come first whose updates the next step sees */
-    sl_identity identity;  /* what a checkpoint must have in common with it */
+    bool computes;        /* false on the null backend: its numbers mean nothing */
+    int micro;            /* micro-batches this rank has done in the step at hand */
+    int accumulation;     /* of them in this step, at most as many as the plan is made for: M */
+    double micro_batches; /* of all ranks in this step: K */
+    uint64_t step;        /* completed */
+    uint64_t applied;     /* optimizer steps applied; the others were skipped */
+    bool skipped;         /* the newest step was skipped */
+    uint64_t prompt;      /* delayed updates: steps that come first, whose updates the next step sees */
+    sl_identity identity; /* what a checkpoint must have in common with it */
     sl_precision precision;
     sl_speculation speculation;
     sl_loss_scaler scaler; /* scale 1 unless in fp16 */

@@ -247,7 +247,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
                       s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
     p.delayed = o->training && p.update == SL_UPDATE_MODE_DELAYED;
     if (p.delayed) SL_TRY(check_delayed(e, s));
-    e->prompt_steps = (uint64_t)p.delay_warmup;
+    e->prompt = (uint64_t)p.delay_warmup;
     /* a plan that is not run goes by the setting and the description: what ranks of another machine would find is not
      * known here */
     bool meet = s->device.comm == SL_GPU_COMM_NCCL ||

@@ -94,7 +94,7 @@ static sluice_status check_work(sluice_engine *e, sluice_status st)
 
 static sluice_status run_segment(sluice_engine *e, sl_segment_kind segment)
 {
-    bool prompt = segment == SL_SEGMENT_UPDATE && e->plan->options.delayed && e->step < e->prompt_steps;
+    bool prompt = segment == SL_SEGMENT_UPDATE && e->plan->options.delayed && e->step < e->prompt;
     sluice_status st =
         prompt ? sl_exec_update_promptly(e->exec, &e->context) : sl_exec_run(e->exec, segment, &e->context);
     SL_TRY(check_work(e, st));

@@ -227,10 +227,11 @@ TEST(layers_have_the_buffers_that_the_table_of_places_says)
         fx.precision = fx.wire = types[k % 3];
         fx.options.snapshot = k / 3 % 2 == 0;
         REQUIRE_OK(make_graph(&fx, k / 6 == 1));
-        for (int n = 0; n < 2 * 4 * 2; n++) {
+        for (int n = 0; n < 2 * 4 * 3; n++) {
             fx.options.rank_count = 1 + n % 2;
             fx.options.stage = n / 2 % 4;
-            fx.options.accumulation = 1 + n / 8;
+            fx.options.delayed = n >= 16;
+            fx.options.accumulation = fx.options.delayed ? 1 + n / 2 % 2 : 1 + n / 8;
             check_placements(&fx, &met);
         }
         planned_free(&fx);

@@ -252,11 +252,12 @@ static void on_event(void *user, const sluice_event *event)
     memcpy(r->state, event->state_sha256, sizeof r->state);
 }
 
-static sluice_status load(const char *assignments, sluice_config **out)
+static void write_config(void)
 {
-    char path[4200], words[512];
+    char path[4200];
     snprintf(path, sizeof path, "%s/config.json", folder);
     FILE *f = fopen(path, "w");
+    REQUIRE(f != NULL);
     fprintf(
         f,
         "{\"model\": {\"type\": \"mlp\", \"features\": 6, \"hidden\": [48, 40]}, \"data\": {\"type\": \"regression\", "
@@ -266,6 +267,12 @@ static sluice_status load(const char *assignments, sluice_config **out)
         "\"checkpoint\": {\"path\": \"%s/run\", \"keep\": 9}}",
         folder);
     fclose(f);
+}
+
+static sluice_status load(const char *assignments, sluice_config **out)
+{
+    char path[4200], words[512];
+    snprintf(path, sizeof path, "%s/config.json", folder);
     SL_TRY(sluice_config_load(path, out));
     snprintf(words, sizeof words, "%s", assignments);
     sluice_status st = SLUICE_OK;
@@ -309,6 +316,7 @@ static sluice_status train(int ranks, const char *assignments, bool resume, reco
     sluice_launch_options launch;
     job j = { assignments, resume, shared_record() };
     memset(j.record, 0, sizeof *j.record);
+    write_config();
     sluice_launch_options_init(&launch);
     launch.ranks = ranks;
     sluice_status st = ranks > 1 ? sluice_launch(&launch, run_rank, &j) : run_rank(&j, NULL);
@@ -374,10 +382,27 @@ TEST(a_run_does_not_change_between_delayed_updates_and_others)
     CHECK_EQ(r.resumed, 5);
 }
 
-TEST(sparse_tables_and_a_negative_warm_up_are_refused)
+TEST(a_negative_warm_up_of_delayed_updates_is_refused)
 {
     record r;
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     CHECK(train(1, "zero_optimization.delay_warmup=-1", false, &r) == SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "zero_optimization.delay_warmup");
+}
+
+TEST(sparse_tables_refuse_delayed_updates)
+{
+    sluice_graph *g;
+    sluice_engine *e = NULL;
+    sluice_options o;
+    REQUIRE_OK(sluice_graph_create(&g));
+    sluice_value table = sluice_parameter(g, "table", 2, (int64_t[]){ 500, 4 }, 0.1);
+    sluice_value ids = sluice_input(g, "ids", SLUICE_I32, 1, (int64_t[]){ 8 });
+    sluice_value target = sluice_input(g, "target", SLUICE_F32, 2, (int64_t[]){ 8, 1 });
+    sluice_sparse(g, table, 0);
+    sluice_set_loss(g, sluice_mse(g, sluice_linear(g, sluice_embedding_with(g, table, ids), 1, "fc"), target));
+    regression_options(&o, SLUICE_SGD, 0);
+    CHECK_EQ(sluice_engine_create(g, &o, &e), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "\"delayed\" cannot be used with a sparse table, and \"table\" is one");
+    sluice_graph_destroy(g);
 }
