@@ -45,7 +45,7 @@
 #include "plan/passes.h"
 
 #define MAX_PASSES 3                    /* micro-batches of a training step that are clocked */
-#define MAX_RUNS   (4 * MAX_PASSES + 1) /* of what a plan's own seconds are read off */
+#define MAX_RUNS   (6 * MAX_PASSES + 2) /* of what a plan's own seconds are read off: up to three steps */
 
 /* One run of a segment in the sequence. Positions number the steps of all runs one after the other. */
 typedef struct run {
@@ -379,11 +379,13 @@ typedef struct passes {
     int count, of[MAX_PASSES];
 } passes;
 
-/* The first, beside which updates may still run, one of the others, and the last where it does more than they. */
+/* The first, beside which updates may still run, one of the others, and the last where it does more than they. Delayed
+ * updates may also hold up the second, which then stands for itself. */
 static passes clocked_passes(const sl_plan *p)
 {
     int all = p->options.accumulation;
     if (all == 1) return (passes){ 1, { 1 } };
+    if (p->options.delayed && all > 2) return (passes){ 3, { 1, 1, all - 2 } };
     if (all == 2 || !has_last_work(p)) return (passes){ 2, { 1, all - 1 } };
     return (passes){ 3, { 1, all - 2, 1 } };
 }
@@ -398,18 +400,21 @@ static void add_passes(clocks *c, const passes *q)
 }
 
 /* Two training steps, the second without its update. Read off are FORWARD and BACKWARD of the second, which began
- * beside the updates of the first, and UPDATE of the first; each run counts from the end of what came before it. */
+ * beside the updates of the first, and UPDATE of the first; each run counts from the end of what came before it. Delayed
+ * updates may take longer than the step they run beside, and then hold up the one after it: one more comes first. */
 static sluice_status clock_training(sl_plan *p)
 {
     run runs[MAX_RUNS];
     clocks c = { .p = p, .runs = runs };
     sl_segment *of = p->segments;
     const passes q = clocked_passes(p);
-    add_passes(&c, &q);
-    add_run(&c, SL_SEGMENT_UPDATE, false, SL_WHEN_COMMON | SL_WHEN_LAST_MICRO);
+    for (int step = p->options.delayed ? 0 : 1; step < 2; step++) {
+        add_passes(&c, &q);
+        add_run(&c, SL_SEGMENT_UPDATE, false, SL_WHEN_COMMON | SL_WHEN_LAST_MICRO);
+    }
     add_passes(&c, &q);
     SL_TRY(run_all(&c));
-    const run *update = &runs[2 * q.count];
+    const run *update = &runs[c.run_count - 1 - 2 * q.count];
     double before = update->result > update->kernel_end ? update->result : update->kernel_end;
     count_run(&of[SL_SEGMENT_UPDATE], update, before - update[-1].kernel_end, 1);
     for (int m = 0; m < q.count; m++) {

@@ -211,7 +211,7 @@ static sluice_status update_ranges(sl_scheduler *s, int node, const norm_buffers
 static sluice_status update_layer(sl_scheduler *s, int node, const norm_buffers *norm)
 {
     SL_TRY(update_ranges(s, node, norm));
-    return s->p->options.delayed ? SLUICE_OK : publish(s, s->g->nodes[node].layer);
+    return publish(s, s->g->nodes[node].layer);
 }
 
 /* ---- delayed updates ----
@@ -254,6 +254,14 @@ static sluice_status publish_rest(sl_scheduler *s)
     }
     SL_TRY(sl_bucket_flush(s, &s->gathers));
     mark_published(s, begin);
+    return SLUICE_OK;
+}
+
+/* In the order of backward: the next one brings the gradient that takes the place of the first of these first. */
+static sluice_status update_delayed(sl_scheduler *s, const norm_buffers *norm)
+{
+    for (int n = s->g->node_count - 1; n >= s->g->forward_count + s->g->backward_count; n--)
+        if (s->g->nodes[n].op == SL_OP_UPDATE) SL_TRY(update_ranges(s, n, norm));
     return SLUICE_OK;
 }
 
@@ -409,7 +417,10 @@ sluice_status sl_schedule_update(sl_scheduler *s)
     SL_TRY(make_norm_buffers(s, &norm));
     if (s->p->options.delayed) SL_TRY(publish_from_host(s));
     SL_TRY(schedule_norm(s, &norm));
-    if (s->p->options.delayed) SL_TRY(publish_rest(s));
+    if (s->p->options.delayed) {
+        SL_TRY(publish_rest(s));
+        return update_delayed(s, &norm);
+    }
     for (int n = s->g->node_count - 1; n >= first && !in_backward(s); n--)
         if (s->g->nodes[n].op == SL_OP_UPDATE && is_early(s, s->g->nodes[n].layer)) SL_TRY(update_layer(s, n, &norm));
     for (int n = first; n < s->g->node_count; n++) {

@@ -16,12 +16,18 @@ static const char config[] =
     " \"data\": {\"type\": \"text\", \"path\": \"input.txt\"}, \"steps\": 500, \"train_batch_size\": 2, \"threads\": "
     "1,\n"
     " \"optimizer\": {\"type\": \"AdamW\"}, \"checkpoint\": {\"path\": \"run\", \"every\": 2},\n"
-    " \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"warmup_num_steps\": 50}}}\n";
+    " \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"warmup_num_steps\": 50}},\n"
+    " \"zero_optimization\": %s}\n";
 
-static void make_folder(char folder[1024])
+#define SYNC    "{}"
+#define DELAYED "{\"update\": \"delayed\", \"delay_warmup\": 15, \"offload_optimizer\": {\"device\": \"cpu\"}}"
+
+static void make_folder(char folder[1024], const char *updates)
 {
+    char text[1024];
     memory_folder(folder);
-    write_text(folder, "c.json", config);
+    snprintf(text, sizeof text, config, updates);
+    write_text(folder, "c.json", text);
     write_corpus(folder, 3000); /* a few epochs */
 }
 
@@ -65,19 +71,18 @@ static void finish(const char *folder, uint64_t saved, const program *untouched)
     CHECK_STR(p.state, untouched->state);
 }
 
-TEST(a_killed_run_resumes_to_the_same_bits)
+static void kill_runs(const char *updates, int kills)
 {
     char folder[1024];
     program untouched;
     uint64_t random = 20240601;
     int inside = 0, before_first = 0;
-    const int kills = getenv("LONG") != NULL ? LONG_KILLS : KILLS;
-    make_folder(folder);
+    make_folder(folder, updates);
     CHECK_EQ(program_run(&untouched, folder, "train c.json --json"), 0);
     CHECK_EQ(untouched.saves, STEPS / 2);
     for (int i = 0; i < kills; i++) {
         uint64_t saved = 0;
-        make_folder(folder);
+        make_folder(folder, updates);
         kill_at_random(folder, &random, 2 * STEPS / 3, &saved);
         inside += inside_save(folder);
         before_first += saved == 0;
@@ -87,6 +92,16 @@ TEST(a_killed_run_resumes_to_the_same_bits)
            before_first);
 }
 
+TEST(a_killed_run_resumes_to_the_same_bits)
+{
+    kill_runs(SYNC, getenv("LONG") != NULL ? LONG_KILLS : KILLS);
+}
+
+TEST(a_killed_run_with_an_update_in_flight_resumes_to_the_same_bits)
+{
+    kill_runs(DELAYED, getenv("LONG") != NULL ? LONG_KILLS : KILLS / 3);
+}
+
 /* The same run struck over and over: what a resumed run leaves behind is as good as what the first left. */
 TEST(a_run_killed_again_and_again_ends_with_the_same_bits)
 {
@@ -94,9 +109,9 @@ TEST(a_run_killed_again_and_again_ends_with_the_same_bits)
     program untouched;
     uint64_t random = 7, saved = 0;
     int inside = 0;
-    make_folder(folder);
+    make_folder(folder, SYNC);
     CHECK_EQ(program_run(&untouched, folder, "train c.json --json"), 0);
-    make_folder(folder);
+    make_folder(folder, SYNC);
     for (int i = 0; i < KILLS / 2; i++) {
         kill_at_random(folder, &random, 40, &saved);
         inside += inside_save(folder);
