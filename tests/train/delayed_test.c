@@ -181,6 +181,28 @@ TEST(a_step_that_is_skipped_puts_nothing_in_flight)
     close_regression(&r);
 }
 
+/* Which no micro-batch of had a target. */
+TEST(a_step_that_is_passed_over_shows_the_update_before_it)
+{
+    for (int delayed = 0; delayed < 2; delayed++) {
+        sluice_options o;
+        regression r = { 0 };
+        batch_data b;
+        double losses[4];
+        regression_options(&o, SLUICE_SGD, delayed == 1 ? 0 : STEPS);
+        REQUIRE_OK(open_regression(&r, &o));
+        fill_batch(1, &b);
+        REQUIRE_OK(train_on(r.engine, &b, &losses[0]));
+        REQUIRE_OK(sl_engine_pass_step(r.engine));
+        for (int k = 1; k < 4; k++) REQUIRE_OK(train_on(r.engine, &b, &losses[k]));
+        CHECK(losses[1] != losses[0]);
+        CHECK_EQ(losses[2] == losses[1], delayed);
+        CHECK(losses[3] != losses[2]);
+        CHECK_EQ(sluice_skipped_steps(r.engine), 1);
+        close_regression(&r);
+    }
+}
+
 /* ---- the same bits wherever things live ---- */
 
 static const subject delayed_gpt = {
