@@ -264,7 +264,7 @@ static sluice_status must_follow(const order_check *c, int position, int earlier
     return sl_fail(SLUICE_ERR_FAILED,
                    "plan check: steps %d and %d%s share bytes on different streams and nothing orders them",
                    earlier % c->p->step_count, position % c->p->step_count,
-                   earlier / c->p->step_count < position / c->p->step_count ? " of the next training step" : "");
+                   earlier / c->p->step_count < position / c->p->step_count ? " of a later run" : "");
 }
 
 static toucher nobody(void)
