@@ -96,7 +96,7 @@ sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
     if (s->p->totals.step_seconds > least * without) return sl_search_build(s, found);
     with.speculation_gain = without - s->p->totals.step_seconds;
     with.speculation_limit = limit_of(with.speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
-    *found = with;
+    *found = s->p->placement = with;
     return SLUICE_OK;
 }
 

@@ -107,6 +107,13 @@ static void table_rows(const sl_run_totals *predicted, const sl_run_totals *meas
                 sl_format_bytes(measured->table_sent, sent, sizeof sent));
 }
 
+static void speculation_rows(const sluice_engine *e, FILE *out)
+{
+    if (e->plan->totals.speculating_layers == 0) return;
+    fprintf(out, "  %-28s %14s %14llu\n", "steps on speculation", "", (unsigned long long)e->speculation.speculated);
+    fprintf(out, "  %-28s %14s %14llu\n", "of these redone", "", (unsigned long long)e->speculation.rolled_back);
+}
+
 void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, const sl_run_totals *measured,
                      const sl_pace *pace, bool decodes, FILE *out)
 {
@@ -137,6 +144,7 @@ void sl_report_print(const sluice_engine *e, const sl_run_totals *predicted, con
         bytes_row(out, "norm leaves in a step", predicted->norm, measured->norm);
     }
     table_rows(predicted, measured, ranks, out);
+    speculation_rows(e, out);
     segment_rows(e, e->plan->options.accumulation, out);
     fprintf(out, "  %-28s %14s %12.4g s\n", "waiting for data", "", measured->data_seconds);
     pace_rows(pace, predicted->seconds, measured->seconds, out);

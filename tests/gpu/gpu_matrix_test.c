@@ -86,9 +86,11 @@ TEST(groups_of_recomputed_layers_give_the_same_bits_on_a_gpu)
         REQUIRE(matrix_start_with(&c, device, subjects[i / MATRIX_MODES]));
         for (int k = 0; k < 3; k++) {
             const char *groups = k == 0 ? NULL : "activation_checkpointing.number_checkpoints=2";
-            run_request q = {
-                settings[k], &matrix_modes[i % MATRIX_MODES], c.folder, groups, c.device, c.out, c.subject
-            };
+            run_request q = { settings[k], &matrix_modes[i % MATRIX_MODES],
+                              c.folder,    groups,
+                              c.device,    c.out,
+                              c.subject,   { NULL },
+                              false,       0 };
             REQUIRE_OK(matrix_run(&q));
             if (k == 0) memcpy(weights, c.out->weights, sizeof weights), memcpy(state, c.out->state, sizeof state);
             CHECK_STR(c.out->weights, weights);

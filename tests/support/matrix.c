@@ -1,6 +1,7 @@
 /* matrix.c: see matrix.h. */
 #include "support/matrix.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -132,6 +133,7 @@ static sluice_status configure(const run_request *q, sluice_config **out)
     snprintf(set[9], sizeof set[9], "%s", q->extra != NULL ? q->extra : "seed=5");
     for (int i = 0; i < 10; i++) SL_TRY(sluice_config_set(*out, set[i]));
     for (int i = 0; q->mode->sets[i] != NULL; i++) SL_TRY(sluice_config_set(*out, q->mode->sets[i]));
+    for (int i = 0; i < 3 && q->also[i] != NULL; i++) SL_TRY(sluice_config_set(*out, q->also[i]));
     snprintf(set[0], sizeof set[0], "fp16.initial_scale_power=%d", subject_of(q)->scale_power);
     return q->mode->skips ? sluice_config_set(*out, set[0]) : SLUICE_OK;
 }
@@ -145,6 +147,7 @@ static void on_event(void *user, const sluice_event *e)
         const struct timespec pause = { 0, 3000000 }; /* what is still under way goes on between steps, and counts */
         o->skipped += e->skipped, o->clipped += e->gradient_norm > subject_of(q)->clip;
         nanosleep(&pause, NULL);
+        if (q->kill_at > 0 && e->step == (uint64_t)q->kill_at) raise(SIGKILL);
     }
     if (e->kind != SLUICE_EVENT_END) return;
     o->end = *e;
@@ -161,6 +164,7 @@ static sluice_status rank_main(void *user, sluice_world *world)
     options.event = on_event;
     options.user = user;
     options.world = world;
+    options.resume = q->resume;
     sluice_status st = configure(q, &config);
     if (st == SLUICE_OK) st = sluice_job_train(config, &options);
     if (config != NULL) sluice_config_destroy(config);
@@ -450,7 +454,7 @@ static void print_row(FILE *table, const mode *w, const setting *s, const outcom
 static void run_one(campaign *c, int k, const setting *s)
 {
     const mode *w = &matrix_modes[k];
-    run_request q = { *s, w, c->folder, NULL, c->device, c->out, c->subject };
+    run_request q = { *s, w, c->folder, NULL, c->device, c->out, c->subject, { NULL }, false, 0 };
     sluice_status st = matrix_run(&q);
     if (st != SLUICE_OK) {
         test_fail(__FILE__, __LINE__, "%s, %s, %d ranks, stage %d, on the host: %s, partition %s, recompute %d: %s",
@@ -605,7 +609,9 @@ void matrix_plan_for_gpu(campaign *c, int k)
     fclose(f);
     for (int i = 0; i < ALL; i += stride) {
         setting_of(i, v);
-        run_request q = { make_setting(v), &matrix_modes[k], c->folder, NULL, "cuda", c->out, NULL };
+        run_request q = {
+            make_setting(v), &matrix_modes[k], c->folder, NULL, "cuda", c->out, NULL, { NULL }, false, 0
+        };
         numbers n;
         REQUIRE_OK(plan_one(&q, machine));
         expect_all(q.mode, &c->m, &q.s, true, &n);

@@ -69,6 +69,9 @@ typedef struct run_request {
     const char *device;         /* "cpu" or "cuda" */
     outcome *out;
     const subject *subject; /* NULL: the GPT */
+    const char *also[3];    /* more assignments, up to a NULL */
+    bool resume;
+    int kill_at; /* rank 0 kills itself after this step; 0: never */
 } run_request;
 
 sluice_status matrix_run(const run_request *q);

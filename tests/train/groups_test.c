@@ -170,7 +170,7 @@ static const subject deep_gpt = { "deep gpt2",
 /* Runs a setting and compares it with the first run of its precision; the bytes it needs on the device. */
 static uint64_t run_and_compare(campaign *c, int k, const setting *s, const char *extra, outcome *first)
 {
-    run_request q = { *s, &matrix_modes[k], c->folder, extra, c->device, c->out, c->subject };
+    run_request q = { *s, &matrix_modes[k], c->folder, extra, c->device, c->out, c->subject, { NULL }, false, 0 };
     sluice_status st = matrix_run(&q);
     if (st != SLUICE_OK) {
         test_fail(__FILE__, __LINE__, "%s, %d ranks, stage %d, %s: %s", matrix_modes[k].name, s->ranks, s->stage,

@@ -85,7 +85,9 @@ TEST(one_perturbed_weight_gives_other_hashes)
     char weights[2][65];
     REQUIRE(matrix_start(&c, "cpu"));
     snprintf(set, sizeof set, "save=%s/w.safetensors", c.folder);
-    run_request q = { { 2, 2, NOTHING, 0, 0 }, &matrix_modes[0], c.folder, set, c.device, c.out, NULL };
+    run_request q = {
+        { 2, 2, NOTHING, 0, 0 }, &matrix_modes[0], c.folder, set, c.device, c.out, NULL, { NULL }, false, 0
+    };
     REQUIRE_OK(matrix_run(&q));
     snprintf(path, sizeof path, "%s/w.safetensors", c.folder);
     snprintf(set, sizeof set, "load=%s/w.safetensors", c.folder);
@@ -112,7 +114,9 @@ TEST(a_tiled_model_has_the_same_bits_on_any_number_of_ranks)
     };
     REQUIRE(matrix_start(&c, "cpu"));
     for (int i = 0; i < 4; i++) {
-        run_request q = { settings[i], &matrix_modes[0], c.folder, "memory.tile_bytes=6000", c.device, c.out, NULL };
+        run_request q = {
+            settings[i], &matrix_modes[0], c.folder, "memory.tile_bytes=6000", c.device, c.out, NULL, { NULL }, false, 0
+        };
         REQUIRE_OK(matrix_run(&q));
         if (i == 0) memcpy(weights, c.out->weights, sizeof weights);
         CHECK_STR(c.out->weights, weights);
@@ -132,7 +136,8 @@ TEST(an_optimizer_with_norms_of_its_own_has_the_same_bits_on_any_number_of_ranks
         run_request q = { settings[i], &matrix_modes[0],
                           c.folder,    "optimizer={\"type\":\"LAMB\",\"params\":{\"lr\":0.01}}",
                           c.device,    c.out,
-                          NULL };
+                          NULL,        { NULL },
+                          false,       0 };
         REQUIRE_OK(matrix_run(&q));
         if (i == 0) memcpy(weights, c.out->weights, sizeof weights);
         CHECK_STR(c.out->weights, weights);

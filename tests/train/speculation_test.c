@@ -1,0 +1,148 @@
+/* speculation_test.c: updates on speculation end with the bits of those that wait for the norm: in every precision, with no
+ * step clipped, some and all, on ranks, with micro-batches to sum, and across kills and resumptions; and they end by
+ * themselves where too many steps are clipped. */
+#include <string.h>
+
+#include "core/bytes.h"
+#include "support/matrix.h"
+#include "test.h"
+
+static const char sync_updates[] = "zero_optimization.update=sync",
+                  speculative_updates[] = "zero_optimization.update=speculative";
+
+/* Ranks, stage, what is on the host, partition, recomputation. Four micro-batches are shared out over the ranks. */
+static const setting settings[] = {
+    { 1, 0, OPTIMIZER, 0, 0 },
+    { 2, 1, OPTIMIZER, 1, 0 },
+    { 4, 3, OPTIMIZER_AND_PARAMETERS, 0, 1 },
+    { 1, 0, OPTIMIZER_AND_PARAMETERS, 0, 1 },
+    { 4, 2, OPTIMIZER, 2, 0 },
+    { 2, 3, HALF, 1, 0 },
+    { 2, 2, OPTIMIZER_AND_PARAMETERS, 0, 0 },
+};
+enum { SETTINGS = sizeof settings / sizeof settings[0] };
+
+static sluice_status run_with(campaign *c, const mode *m, const setting *s, const char *update)
+{
+    run_request q = { .s = *s,
+                      .mode = m,
+                      .folder = c->folder,
+                      .extra = update,
+                      .device = c->device,
+                      .out = c->out,
+                      .subject = c->subject };
+    return matrix_run(&q);
+}
+
+/* What must hold of a run that speculated. */
+static void check_run(const campaign *c, const mode *m, const setting *s, const outcome *sync)
+{
+    const outcome *o = c->out;
+    const sluice_event *e = &o->end;
+    const uint64_t failing = (uint64_t)(sync->clipped + sync->skipped);
+    const bool same = strcmp(o->weights, sync->weights) == 0 && strcmp(o->state, sync->state) == 0;
+    if (!same || e->speculated == 0 || e->rolled_back > failing || e->peak.host != o->plan.peak.host ||
+        e->peak.device != o->plan.peak.device)
+        test_fail(
+            __FILE__, __LINE__,
+            "%s, clip %g, %d ranks, stage %d, offload %d: %s bits, %d steps clipped and %d skipped, %d speculated, "
+            "%d rolled back, host peak %llu of %llu",
+            m->name, c->subject->clip, s->ranks, s->stage, s->offload, same ? "the same" : "other", sync->clipped,
+            sync->skipped, (int)e->speculated, (int)e->rolled_back, (unsigned long long)e->peak.host,
+            (unsigned long long)o->plan.peak.host);
+    if (failing == 0 && (e->rolled_back > 0 || e->speculated != e->steps))
+        test_fail(__FILE__, __LINE__, "%s: %d of %d steps speculated, %d rolled back, and none was clipped", m->name,
+                  (int)e->speculated, (int)e->steps, (int)e->rolled_back);
+    if (failing == e->steps && (e->rolled_back != e->speculated || e->speculated >= e->steps))
+        test_fail(__FILE__, __LINE__, "%s: %d of %d steps speculated, although all were clipped", m->name,
+                  (int)e->speculated, (int)e->steps);
+}
+
+/* Of each clipping another part of the settings. */
+TEST(speculation_ends_with_the_bits_of_waiting_for_the_norm)
+{
+    static const double clips[] = { 1e6, 2.2, 1.8, 1e-3 };
+    for (int k = 0; k < 4; k++) {
+        campaign c;
+        subject gpt = matrix_subjects[MATRIX_GPT];
+        gpt.clip = clips[k];
+        REQUIRE(matrix_start_of(&c, "cpu", &gpt));
+        for (int m = 0; m < MATRIX_MODES; m++) {
+            REQUIRE_OK(run_with(&c, &matrix_modes[m], &settings[0], sync_updates));
+            const outcome sync = *c.out;
+            CHECK_EQ(sync.end.speculated, 0);
+            for (int i = (k + m) % 2; i < SETTINGS; i += getenv("LONG") != NULL ? 1 : 2) {
+                REQUIRE_OK(run_with(&c, &matrix_modes[m], &settings[i], speculative_updates));
+                check_run(&c, &matrix_modes[m], &settings[i], &sync);
+            }
+        }
+        matrix_end(&c);
+    }
+}
+
+static const char *const optimizers[] = {
+    "optimizer={\"type\":\"SGD\",\"params\":{\"lr\":0.01,\"momentum\":0.9}}",
+    "optimizer={\"type\":\"Adagrad\",\"params\":{\"lr\":0.01}}",
+    "optimizer={\"type\":\"Lion\",\"params\":{\"lr\":0.0003}}",
+    "optimizer={\"type\":\"Lamb\",\"params\":{\"lr\":0.003}}",
+};
+
+TEST(every_optimizer_may_speculate)
+{
+    campaign c;
+    REQUIRE(matrix_start(&c, "cpu"));
+    for (size_t k = 0; k < sizeof optimizers / sizeof optimizers[0]; k++) {
+        char weights[65];
+        for (int i = 0; i < 2; i++) {
+            const setting s = { i == 0 ? 1 : 2, i == 0 ? 0 : 2, OPTIMIZER, 2, 0 }; /* whole parameters to ranks */
+            run_request q = { .s = s,
+                              .mode = &matrix_modes[1],
+                              .folder = c.folder,
+                              .extra = i == 0 ? sync_updates : speculative_updates,
+                              .device = c.device,
+                              .out = c.out,
+                              .also = { optimizers[k] } };
+            REQUIRE_OK(matrix_run(&q));
+            if (i == 0) memcpy(weights, c.out->weights, sizeof weights);
+            CHECK(i == 0 || c.out->end.speculated > 0);
+            CHECK_STR(c.out->weights, weights);
+        }
+    }
+    matrix_end(&c);
+}
+
+/* A run that saves beside training, killed in between and gone on with, in the other mode too. */
+TEST(a_run_that_speculates_is_killed_and_resumes_to_the_same_bits)
+{
+    static const char *const updates[][2] = { { speculative_updates, speculative_updates },
+                                              { speculative_updates, sync_updates },
+                                              { sync_updates, speculative_updates } };
+    campaign c;
+    REQUIRE(matrix_start(&c, "cpu"));
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const setting s = { ranks, 2, OPTIMIZER, 0, 0 };
+        REQUIRE_OK(run_with(&c, &matrix_modes[1], &s, sync_updates));
+        const outcome whole = *c.out;
+        for (int k = 0; k < 3; k++) {
+            char path[4300];
+            snprintf(path, sizeof path, "checkpoint.path=%s/saved-%d-%d", c.folder, ranks, k);
+            run_request q = { .s = s,
+                              .mode = &matrix_modes[1],
+                              .folder = c.folder,
+                              .extra = updates[k][0],
+                              .device = c.device,
+                              .out = c.out,
+                              .also = { path, "checkpoint.every=3" },
+                              .kill_at = 11 };
+            CHECK(matrix_run(&q) != SLUICE_OK);
+            q.extra = updates[k][1];
+            q.kill_at = 0;
+            q.resume = true;
+            REQUIRE_OK(matrix_run(&q));
+            CHECK_STR(c.out->weights, whole.weights);
+            CHECK_STR(c.out->state, whole.state);
+            CHECK((c.out->end.speculated > 0) == (updates[k][1] == speculative_updates));
+        }
+    }
+    matrix_end(&c);
+}
