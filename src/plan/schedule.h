@@ -125,8 +125,11 @@ sluice_status sl_schedule_leaves(sl_scheduler *s, int layer, int buffer);
 sluice_status sl_schedule_early_update(sl_scheduler *s, int layer);
 /* Before backward: which of these updates need the disk. */
 sluice_status sl_schedule_backward_updates(sl_scheduler *s);
-/* A layer's final gradient is where its update runs, in the last micro-batch's backward: its update, where it speculates. */
-sluice_status sl_schedule_speculation(sl_scheduler *s, int layer);
+/* Whether a layer's update on the host is part of the last micro-batch's backward, as soon as its final gradient is there:
+ * on speculation, or because it takes no norm. */
+bool sl_updates_on_arrival(const sl_scheduler *s, int layer);
+/* The gradient is there. */
+sluice_status sl_schedule_arrived(sl_scheduler *s, int layer);
 sluice_status sl_schedule_update(sl_scheduler *s);
 /* What was updated on speculation, from the values before the step and with the norm. */
 sluice_status sl_schedule_redo(sl_scheduler *s);

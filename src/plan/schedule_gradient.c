@@ -53,17 +53,17 @@ static sluice_status send_down(sl_scheduler *s, int layer, int from)
     return deliver(s, layer, from);
 }
 
-/* A sum over micro-batches that an update on speculation waits for: with the last of them it is final, and goes there at
+/* A sum over micro-batches that an update in backward waits for: with the last of them it is final, and goes there at
  * once. The others' wait for UPDATE. */
 static sluice_status send_last(sl_scheduler *s, int layer)
 {
     sl_layer_place *place = &s->p->layers[layer];
-    if (!place->speculates) return SLUICE_OK;
+    if (!sl_updates_on_arrival(s, layer)) return SLUICE_OK;
     s->when = SL_WHEN_LAST_MICRO;
     SL_TRY(send_down(s, layer, place->accumulator));
     if (s->leaf_tier[layer] < 0) SL_TRY(sl_schedule_leaves(s, layer, place->gradient));
     s->when = 0;
-    return sl_schedule_speculation(s, layer);
+    return sl_schedule_arrived(s, layer);
 }
 
 /* ---- one rank ---- */
@@ -76,7 +76,7 @@ static sluice_status finish_alone(sl_scheduler *s, int layer)
         SL_TRY(sl_schedule_leaves(s, layer, place->contribution));
         place->gradient = place->contribution;
         if (sl_update_tier(place) == SL_TIER_HOST) SL_TRY(deliver(s, layer, place->contribution));
-        return sl_schedule_speculation(s, layer);
+        return sl_schedule_arrived(s, layer);
     }
     if (place->gradients == SL_TIER_HOST) {
         SL_TRY(transient(s, sl_wire_form(s), SL_TIER_HOST, layer, false, &arrived));
@@ -125,7 +125,7 @@ static sluice_status end_sum(sl_scheduler *s, int layer, int target)
     SL_TRY(sl_schedule_leaves(s, layer, target));
     if (place->state == SL_TIER_DEVICE) return SLUICE_OK;
     SL_TRY(deliver(s, layer, target));
-    return sl_schedule_speculation(s, layer);
+    return sl_schedule_arrived(s, layer);
 }
 
 static sluice_status flush_sums(sl_scheduler *s)
@@ -189,7 +189,7 @@ sluice_status sl_schedule_final_gradients(sl_scheduler *s)
         if (!sl_is_trained(s, i) || !sl_has_parameters(s, i)) continue;
         if (gathers)
             SL_TRY(gather_sum(s, i));
-        else if (accumulates(s) && !s->p->layers[i].speculates)
+        else if (accumulates(s) && !sl_updates_on_arrival(s, i))
             SL_TRY(send_down(s, i, s->p->layers[i].accumulator));
     }
     SL_TRY(sl_bucket_flush(s, &s->gathers));

@@ -130,6 +130,15 @@ static bool is_early(const sl_scheduler *s, int layer)
     return in_backward(s) || (s->p->options.early_updates && sl_update_tier(&s->p->layers[layer]) == SL_TIER_HOST);
 }
 
+bool sl_updates_on_arrival(const sl_scheduler *s, int layer)
+{
+    const sl_plan_options *o = &s->p->options;
+    if (s->p->layers[layer].speculates) return true;
+    if (in_backward(s) || !is_early(s, layer) || (o->rank_count > 1 && o->stage == 0)) return false;
+    if (sl_disk_updates(s, layer)) return false; /* the disk reads and writes in the order of UPDATE */
+    return s->u->last_use_node[layer] == s->u->last_gradient_node[layer]; /* nothing reads the old weights any more */
+}
+
 /* Weights that do not live where their update runs pass through a copy there; f16 ones are not read, so nothing is
  * copied in. */
 static sluice_status update_range(sl_scheduler *s, int node, sl_range range, const norm_buffers *norm)
@@ -306,10 +315,9 @@ static sluice_status update_ranges_aside(sl_scheduler *s, int layer, sl_piece no
     return SLUICE_OK;
 }
 
-sluice_status sl_schedule_speculation(sl_scheduler *s, int layer)
+static sluice_status speculate(sl_scheduler *s, int layer)
 {
     sl_layer_place *place = &s->p->layers[layer];
-    if (!place->speculates) return SLUICE_OK;
     if (s->p->buffers[place->master].tier != SL_TIER_HOST) {
         SL_TRY(sl_emit_layer_buffer(s, SL_BUFFER_PARAMETERS, sl_weights_form(s), SL_TIER_HOST, layer,
                                     sl_cuts_state(s->p), false, &place->fresh));
@@ -317,6 +325,16 @@ sluice_status sl_schedule_speculation(sl_scheduler *s, int layer)
     }
     s->when = SL_WHEN_LAST_MICRO | SL_WHEN_SPECULATING;
     SL_TRY(update_ranges_aside(s, layer, (sl_piece){ -1, 0, 0 }));
+    s->when = 0;
+    return SLUICE_OK;
+}
+
+sluice_status sl_schedule_arrived(sl_scheduler *s, int layer)
+{
+    if (!sl_updates_on_arrival(s, layer)) return SLUICE_OK;
+    if (s->p->layers[layer].speculates) return speculate(s, layer);
+    s->when = SL_WHEN_LAST_MICRO;
+    SL_TRY(update_ranges(s, s->u->update_node[layer], NULL));
     s->when = 0;
     return SLUICE_OK;
 }
@@ -404,8 +422,8 @@ sluice_status sl_schedule_backward_updates(sl_scheduler *s)
     return sl_disk_read_ahead(s);
 }
 
-/* Early ones from the last layer upward, as their gradients come; the others, and weights that were updated during
- * backward, as the next forward needs them. */
+/* Early ones that were not updated in backward from the last layer upward, as their gradients come; the others, and
+ * weights that were updated during backward, as the next forward needs them. */
 sluice_status sl_schedule_update(sl_scheduler *s)
 {
     norm_buffers norm;
@@ -422,13 +440,15 @@ sluice_status sl_schedule_update(sl_scheduler *s)
         return update_delayed(s, &norm);
     }
     for (int n = s->g->node_count - 1; n >= first && !in_backward(s); n--)
-        if (s->g->nodes[n].op == SL_OP_UPDATE && is_early(s, s->g->nodes[n].layer)) SL_TRY(update_layer(s, n, &norm));
+        if (s->g->nodes[n].op == SL_OP_UPDATE && is_early(s, s->g->nodes[n].layer) &&
+            !sl_updates_on_arrival(s, s->g->nodes[n].layer))
+            SL_TRY(update_layer(s, n, &norm));
     for (int n = first; n < s->g->node_count; n++) {
         if (s->g->nodes[n].op != SL_OP_UPDATE) continue;
-        if (in_backward(s))
-            SL_TRY(publish(s, s->g->nodes[n].layer));
-        else if (s->p->layers[s->g->nodes[n].layer].speculates)
+        if (s->p->layers[s->g->nodes[n].layer].speculates)
             SL_TRY(update_speculating(s, n, &norm));
+        else if (in_backward(s) || sl_updates_on_arrival(s, s->g->nodes[n].layer))
+            SL_TRY(publish(s, s->g->nodes[n].layer));
         else if (!is_early(s, s->g->nodes[n].layer))
             SL_TRY(update_layer(s, n, &norm));
     }
