@@ -41,6 +41,12 @@ const subject matrix_subjects[MATRIX_SUBJECTS] = {
     [MATRIX_RESNET] = { "resnet", "{\"type\": \"resnet\", \"depth\": 18, \"stem\": \"cifar\"}",
                         "{\"type\": \"random_images\", \"image_size\": 8, \"outputs\": 4, \"samples\": 40}", "1024", 2,
                         4, 50, 6 },
+    [MATRIX_DELAYED] = { "gpt2 with delayed updates",
+                         "{\"type\": \"gpt2\", \"layers\": 4, \"heads\": 2, \"width\": 32, \"context\": 16,"
+                         " \"vocabulary\": \"bytes\", \"dropout\": 0.1}",
+                         "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0},\n"
+                         "  \"zero_optimization\": {\"update\": \"delayed\", \"delay_warmup\": 4}",
+                         "64", 12, 1, 1.8, 17 },
 };
 
 typedef struct factor {

@@ -50,6 +50,7 @@ typedef enum {
     MATRIX_CLASSIFIER,
     MATRIX_RECOMMENDER,
     MATRIX_RESNET,
+    MATRIX_DELAYED, /* the GPT with delayed updates */
     MATRIX_SUBJECTS
 } matrix_subject;
 

@@ -205,19 +205,6 @@ TEST(a_step_that_is_passed_over_shows_the_update_before_it)
 
 /* ---- the same bits wherever things live ---- */
 
-static const subject delayed_gpt = {
-    "gpt2 with delayed updates",
-    "{\"type\": \"gpt2\", \"layers\": 4, \"heads\": 2, \"width\": 32, \"context\": 16, \"vocabulary\": \"bytes\","
-    " \"dropout\": 0.1}",
-    "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0},\n"
-    "  \"zero_optimization\": {\"update\": \"delayed\", \"delay_warmup\": 4}",
-    "64",
-    12,
-    1,
-    1.8,
-    17
-};
-
 TEST(every_way_to_divide_and_move_delayed_updates_gives_the_same_bits)
 {
     static const setting some[] = {
@@ -236,15 +223,16 @@ TEST(every_way_to_divide_and_move_delayed_updates_gives_the_same_bits)
         { 4, 1, OPTIMIZER_AND_PARAMETERS, 2, 0 },
     };
     campaign c;
-    REQUIRE(matrix_start_of(&c, "cpu", &delayed_gpt));
+    REQUIRE(matrix_start_with(&c, "cpu", MATRIX_DELAYED));
     for (int k = 0; k < MATRIX_MODES; k++) {
         if (getenv("LONG") != NULL)
             matrix_run_all(&c, k);
         else
             matrix_run_some(&c, k, some, sizeof some / sizeof some[0]);
     }
-    run_request prompt = { some[0], &matrix_modes[0], c.folder, "zero_optimization.update=sync", "cpu",
-                           c.out,   &delayed_gpt };
+    run_request prompt = {
+        some[0], &matrix_modes[0], c.folder, "zero_optimization.update=sync", "cpu", c.out, c.subject
+    };
     REQUIRE_OK(matrix_run(&prompt));
     CHECK(strcmp(c.out->weights, c.weights[0]) != 0);
     prompt.extra = "zero_optimization.delay_warmup=3";

@@ -20,6 +20,8 @@ static void random_options(random_state *r, sluice_options *o)
     o->evaluation = random_between(r, 0, 1) == 1;
     o->threads = (int)random_between(r, 1, 2);
     o->checkpoints = (int)random_between(r, 0, 3);
+    o->delayed_updates = random_between(r, 0, 2) == 0;
+    o->delay_warmup = random_between(r, 0, 1);
 }
 
 typedef struct outcome {
