@@ -275,6 +275,8 @@ class sluice_options(ctypes.Structure):
     disk_bytes: int
     offload_place: int
     disk_chunk: int
+    delayed_updates: bool
+    delay_warmup: int
 
 
 class sluice_array(ctypes.Structure):
@@ -648,6 +650,8 @@ sluice_options._fields_ = [
     ("disk_bytes", ctypes.c_uint64),
     ("offload_place", ctypes.c_int),
     ("disk_chunk", ctypes.c_int64),
+    ("delayed_updates", ctypes.c_bool),
+    ("delay_warmup", ctypes.c_int64),
 ]
 
 sluice_array._fields_ = [

@@ -141,6 +141,12 @@ class EngineSettings(TypedDict, total=False):
     offload_place: Literal["auto", "device", "host", "disk"]
     # elements of an update through the disk at a time; 0: by the size of the model; for tests
     disk_chunk: int
+    # The update of a step runs beside the next one, whose forward and backward do not see it yet; not for sparse
+    # tables. Other mathematics (docs/delayed.md). What is saved, hashed and read by name has every update;
+    # evaluation sees what the next step will. early_updates is of no account then.
+    delayed_updates: bool
+    # delayed_updates: so many steps come first whose update the next step sees; 40
+    delay_warmup: int
 
 
 # Names of optimizers, for Optimizer(kind).

@@ -230,9 +230,13 @@ TEST(every_way_to_divide_and_move_delayed_updates_gives_the_same_bits)
         else
             matrix_run_some(&c, k, some, sizeof some / sizeof some[0]);
     }
-    run_request prompt = {
-        some[0], &matrix_modes[0], c.folder, "zero_optimization.update=sync", "cpu", c.out, c.subject
-    };
+    run_request prompt = { .s = some[0],
+                           .mode = &matrix_modes[0],
+                           .folder = c.folder,
+                           .extra = "zero_optimization.update=sync",
+                           .device = "cpu",
+                           .out = c.out,
+                           .subject = c.subject };
     REQUIRE_OK(matrix_run(&prompt));
     CHECK(strcmp(c.out->weights, c.weights[0]) != 0);
     prompt.extra = "zero_optimization.delay_warmup=3";
