@@ -1,5 +1,6 @@
-/* pages_cli_test.c: the commands of the guides are accepted, those that show what they print print it, and what the guide for
- * users of DeepSpeed says of keys is what the program says.
+/* pages_cli_test.c: the commands of the guides are accepted, those that show what they print print it, what the guide for
+ * users of DeepSpeed says of keys is what the program says, and the keys, options and calls that the guide for users of PyTorch
+ * names are there.
  *
  * In the pages a block of code is indented by four spaces. A line that begins with "$ sluice" is run by the shell in a folder
  * with my.json, input.txt, ds_config.json, the config.json of a model and the examples; the lines below it, up to the next "$"
@@ -12,14 +13,11 @@
 #include "support/run.h"
 #include "test.h"
 
-static const char *const guides[] = { "guides/24gb.md",
-                                      "guides/several-gpus.md",
-                                      "guides/from-deepspeed.md",
-                                      "guides/slurm.md",
-                                      "guides/failures.md",
-                                      "guides/exactness.md",
-                                      "install.md",
-                                      "commands.md" };
+static const char *const guides[] = {
+    "guides/24gb.md",  "guides/several-gpus.md", "guides/from-deepspeed.md", "guides/from-pytorch.md",
+    "guides/slurm.md", "guides/failures.md",     "guides/exactness.md",      "install.md",
+    "commands.md"
+};
 enum { GUIDE_COUNT = sizeof guides / sizeof guides[0] };
 
 static char *read_page(const char *name)
@@ -209,5 +207,60 @@ TEST(the_guide_from_deepspeed_says_of_keys_what_the_program_says)
     }
     CHECK_THAT(count >= 35, "%d keys", count);
     free(page);
+    run_free(&all);
+}
+
+/* ---- names of PyTorch ---- */
+
+/* Whether `text` has `word` with no letter, digit or underscore beside it. */
+static bool has_word(const char *text, const char *word)
+{
+    static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        if ((at == text || strchr(inside, at[-1]) == NULL) && strchr(inside, at[strlen(word)]) == NULL) return true;
+    return false;
+}
+
+/* The names in a cell of a table: words in backquotes of small letters, digits, underscores and points. Each is a row of `config`,
+ * or, where that is NULL, a word of `header`. Returns how many there are. */
+static int check_names(const char *cell, const char *config, const char *header)
+{
+    int count = 0;
+    for (const char *at = cell; (at = strchr(at, '`')) != NULL;) {
+        const size_t length = strcspn(++at, "`"), named = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+        char name[128], row[160];
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        at += length + (at[length] == '`');
+        if (named < length) continue;
+        snprintf(row, sizeof row, "\n  %s  (", name);
+        CHECK_THAT(config != NULL ? strstr(config, row) != NULL : has_word(header, name),
+                   "from-pytorch.md: %s is no %s", name, config != NULL ? "key" : "name of sluice.h");
+        count++;
+    }
+    return count;
+}
+
+TEST(the_guide_from_pytorch_names_keys_options_and_calls_that_there_are)
+{
+    run_result all = run_sluice(test_tmpdir(), "config");
+    char *header = run_read(SLUICE_SOURCE_DIR "/include/sluice.h");
+    char *page = read_page("guides/from-pytorch.md"), *rest = strstr(page, "\n## Row by row"), *line;
+    REQUIRE(rest != NULL);
+    int keys = 0, names = 0;
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        char *cells[3] = { NULL, NULL, NULL }, *cell = line + 2;
+        if (strncmp(line, "| `", 3) != 0) continue;
+        for (int i = 0; i < 3 && cell != NULL; i++) {
+            cells[i] = cell;
+            if ((cell = strstr(cell, " |")) != NULL) *cell = '\0', cell += 2;
+        }
+        const bool builders = cell == NULL; /* a table of two columns */
+        if (builders) names += check_names(cells[1], NULL, header);
+        if (!builders) keys += check_names(cells[1], all.out, NULL);
+        if (!builders) names += check_names(cells[2], NULL, header);
+    }
+    CHECK_THAT(keys >= 40 && names >= 70, "%d keys, %d names", keys, names);
+    free(page);
+    free(header);
     run_free(&all);
 }
