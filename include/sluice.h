@@ -672,6 +672,13 @@ typedef struct sluice_candidate {
     uint64_t lacks; /* bytes that are missing where it does not fit; 0: not known */
 } sluice_candidate;
 
+/* What a step takes of one of its streams: the device's own computing, a link, the updates on the host. */
+typedef struct sluice_stream_use {
+    const char *name;       /* "compute", "to device", "to host", "communication", "host update" */
+    double busy_seconds;    /* of a step */
+    double exposed_seconds; /* in which compute stood still for it */
+} sluice_stream_use;
+
 /* Fields not named for an event's kind are zero. */
 typedef struct sluice_event {
     sluice_event_kind kind;
@@ -742,6 +749,11 @@ typedef struct sluice_event {
      * is where the fastest, which is `chosen`, is kept, "" where nowhere. */
     const sluice_candidate *candidates;
     int candidate_count;
+    /* END, where a step was timed, for options.time_step or for the run's profile: the streams that rank 0 used in it, and how
+     * long it took. Valid during the call. */
+    const sluice_stream_use *streams;
+    int stream_count;
+    double timed_seconds;
 } sluice_event;
 
 /* An event as one object of JSON, as `sluice train --json` prints it, without a newline. Returns its length, which may be
@@ -864,6 +876,9 @@ typedef struct sluice_job_options {
     uint64_t ram_bytes; /* of a machine of `gpu`; 0: as much as it usually has */
     const char *host;   /* that `gpu` is in, by name; NULL: the usual one */
     int tune_steps, tune_keep; /* tune: steps measured of each candidate, and how many candidates; 0: 6 and 4 */
+    /* train: times the operations of one step on rank 0 for the END event, also where no profile is kept. A step of more than
+     * 65,536 operations is not timed. */
+    bool time_step;
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init(sluice_job_options *o);
 
@@ -888,6 +903,10 @@ SLUICE_API sluice_status sluice_inspect(const char *path, bool json, FILE *out);
  * report.html in the folder where that is NULL or empty. Runs that go on, were killed or have no profile have one, too. A folder
  * that no run has left anything in is SLUICE_ERR_INPUT. `out`, where not NULL, gets the path of the file. */
 SLUICE_API sluice_status sluice_report(const char *run, const char *out_path, FILE *out);
+/* A comparison of configurations for people. `lines`: what `sluice compare --json` prints, an object a line (docs/compare.md).
+ * `out`, where not NULL, gets the table; `page`, where not NULL, is the HTML file to write. lines NULL: only makes sure that
+ * `page` can be written. A line that is no such object is SLUICE_ERR_INPUT. */
+SLUICE_API sluice_status sluice_comparison_show(const char *lines, FILE *out, const char *page);
 /* Reads every byte and checks every checksum; SLUICE_ERR_INPUT names file, tensor and offset of the first fault. */
 SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
 /* The weights of a checkpoint (a step's folder, or a folder of checkpoints: the newest that verifies) as safetensors,

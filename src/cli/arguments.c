@@ -87,8 +87,9 @@ static const argument arguments[] = {
     { "template", ARG_TEXT, AT(template_name), "NAME", " generate ",
       "chat: the template, such as chatml; default: that of the model's folder", 0 },
     { "batch", ARG_INTEGER, AT(batch), "N", " generate ", "sequences computed at a time; default: up to 8", 1 },
-    { "out", ARG_TEXT, AT(out), "PATH", " export generate merge tokenize report ",
-      "file to write (also -o); report: default RUN/report.html; merge: a folder; export: or a model's folder, "
+    { "out", ARG_TEXT, AT(out), "PATH", " export generate merge tokenize report compare ",
+      "file to write (also -o); report: default RUN/report.html; compare: also a page, FILE.html; merge: a folder; "
+      "export: or a model's folder, "
       "FOLDER/; tokenize: .npy at its end makes "
       "it NumPy's",
       0 },

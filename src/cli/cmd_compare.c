@@ -3,7 +3,8 @@
  *
  * Each is run for some steps in a process of its own, in turn with the others and several times, so that what else the
  * machine does meets all of them. A run tells its events to memory that it shares with this process. One configuration alone
- * is compared with itself without ZeRO, offloading and recomputation. */
+ * is compared with itself without ZeRO, offloading and recomputation. What they add up to are lines of JSON, which the library
+ * shows as a table and as a page. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 
 #include "cli/cli.h"
 
-enum { MOST_VARIANTS = 8, MOST_RUNS = 64, MOST_STEPS = 100000, USUAL_STEPS = 20, USUAL_ROUNDS = 2 };
+enum { MOST_VARIANTS = 8, MOST_RUNS = 64, MOST_STEPS = 100000, MOST_LOSSES = 1000000, MOST_STREAMS = 8 };
+enum { USUAL_STEPS = 20, USUAL_ROUNDS = 2 };
 enum { NO_FIT = 3, STOPPED = 75 }; /* exit statuses */
 
 /* What a run tells. */
@@ -22,11 +24,19 @@ typedef struct compared_step {
     double loss, seconds;
 } compared_step;
 
+typedef struct compared_stream {
+    char name[32];
+    double busy, exposed; /* seconds of the timed step */
+} compared_stream;
+
 typedef struct compared_run {
     int exit_status;
     uint64_t done;          /* steps */
     sluice_event plan, end; /* their pointers mean nothing here */
+    compared_stream streams[MOST_STREAMS];
+    int stream_count; /* 0: no step of this run was timed */
     char weights[65], state[65];
+    char why[512];     /* it failed; "": it did not */
     double validation; /* loss of the last evaluation; NaN: there was none */
     double samples, tokens;
     compared_step steps[]; /* as many as were asked for */
@@ -56,8 +66,18 @@ typedef struct compared_job {
     const char *name;
     compared_run *run;
     int64_t steps;
-    bool warns; /* the first run of a variant tells its warnings */
+    bool first; /* of its variant: tells its warnings, and a step is timed */
 } compared_job;
+
+static void keep_streams(compared_run *r, const sluice_event *e)
+{
+    for (int i = 0; i < e->stream_count && i < MOST_STREAMS; i++) {
+        compared_stream *s = &r->streams[r->stream_count++];
+        snprintf(s->name, sizeof s->name, "%s", e->streams[i].name);
+        s->busy = e->streams[i].busy_seconds;
+        s->exposed = e->streams[i].exposed_seconds;
+    }
+}
 
 static void on_event(void *user, const sluice_event *e)
 {
@@ -73,6 +93,7 @@ static void on_event(void *user, const sluice_event *e)
     }
     if (e->kind != SLUICE_EVENT_END) return;
     r->end = *e;
+    keep_streams(r, e);
     if (e->weights_sha256 != NULL) snprintf(r->weights, sizeof r->weights, "%s", e->weights_sha256);
     if (e->state_sha256 != NULL) snprintf(r->state, sizeof r->state, "%s", e->state_sha256);
 }
@@ -80,7 +101,7 @@ static void on_event(void *user, const sluice_event *e)
 static void on_log(void *user, sluice_log_level level, const char *line)
 {
     const compared_job *j = user;
-    if (level == SLUICE_LOG_WARNING && j->warns) fprintf(stderr, "sluice: %s: warning: %s\n", j->name, line);
+    if (level == SLUICE_LOG_WARNING && j->first) fprintf(stderr, "sluice: %s: warning: %s\n", j->name, line);
 }
 
 static sluice_status train(void *user, sluice_world *world)
@@ -94,6 +115,7 @@ static sluice_status train(void *user, sluice_world *world)
     o.log = on_log;
     o.log_user = j;
     o.stop = cli_stop_flag();
+    o.time_step = j->first;
     return sluice_job_train(j->config, &o);
 }
 
@@ -138,7 +160,9 @@ static int run_here(const comparison *c, const compared_variant *v, int64_t seed
     launch.stop = cli_stop_flag();
     sluice_status st = c->ranks > 1 ? sluice_launch(&launch, train, &j) : train(&j, NULL);
     status = sluice_exit_status(st);
-    if (status != 0) fprintf(stderr, "sluice: %s: %s\n", v->name, sluice_error());
+    if (status == 0) return 0;
+    snprintf(run->why, sizeof run->why, "%s", sluice_error());
+    fprintf(stderr, "sluice: %s: %s\n", v->name, run->why);
     return status;
 }
 
@@ -268,166 +292,6 @@ static void judge_bits(const comparison *c, const compared_variant *first, const
     }
 }
 
-/* ---- the table ---- */
-
-#define CELL 48
-
-static const char *size_text(double bytes, char out[CELL])
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    size_t i = 0;
-    while (bytes >= 1024 && i + 1 < sizeof units / sizeof units[0]) bytes /= 1024, i++;
-    snprintf(out, CELL, i == 0 ? "%.0f %s" : "%.2f %s", bytes, units[i]);
-    return out;
-}
-
-static const char *time_text(double seconds, char out[CELL])
-{
-    if (!isfinite(seconds))
-        snprintf(out, CELL, "-");
-    else if (seconds < 1)
-        snprintf(out, CELL, "%.4g ms", 1e3 * seconds);
-    else
-        snprintf(out, CELL, "%.4g s", seconds);
-    return out;
-}
-
-static const char *rate_text(double rate, char out[CELL])
-{
-    if (!isfinite(rate))
-        snprintf(out, CELL, "-");
-    else if (rate < 1e4)
-        snprintf(out, CELL, "%.4g", rate);
-    else
-        snprintf(out, CELL, rate < 1e7 ? "%.4gk" : "%.4gM", rate < 1e7 ? rate / 1e3 : rate / 1e6);
-    return out;
-}
-
-/* One row of the table; each writes the cell of one variant. */
-typedef struct compared_row {
-    const char *name;
-    void (*write)(const comparison *c, const compared_variant *v, char out[CELL]);
-} compared_row;
-
-static void write_median(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    double t[3];
-    step_times(c, v, t);
-    time_text(t[0], out);
-}
-
-static void write_range(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    double t[3];
-    step_times(c, v, t);
-    snprintf(out, CELL, "%.3g .. %.3g ms", 1e3 * t[1], 1e3 * t[2]);
-}
-
-static void write_predicted(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    (void)c;
-    time_text(v->runs[0]->plan.step_seconds, out);
-}
-
-static void write_rate(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    double t[3], units = v->runs[0]->tokens > 0 ? v->runs[0]->tokens : v->runs[0]->samples;
-    step_times(c, v, t);
-    rate_text(units / t[0], out);
-}
-
-static void write_mfu(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    double t[3], peak = v->runs[0]->end.peak_flops;
-    step_times(c, v, t);
-    if (peak > 0)
-        snprintf(out, CELL, "%.1f %%", 100 * v->runs[0]->end.model_flops / t[0] / peak);
-    else
-        snprintf(out, CELL, "-");
-}
-
-static void write_device(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    (void)c;
-    size_text((double)v->runs[0]->end.peak.device, out);
-}
-
-static void write_host(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    (void)c;
-    size_text((double)v->runs[0]->end.peak.host, out);
-}
-
-/* Bytes of a step and what that is of a second. */
-static void write_traffic(const comparison *c, const compared_variant *v, uint64_t bytes, char out[CELL])
-{
-    char size[CELL];
-    double t[3];
-    step_times(c, v, t);
-    snprintf(out, CELL, "%.11s, %.3g GB/s", size_text((double)bytes, size), t[0] > 0 ? (double)bytes / t[0] / 1e9 : 0);
-    if (bytes == 0) snprintf(out, CELL, "0");
-}
-
-static void write_to_device(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    write_traffic(c, v, v->runs[0]->end.moved_to_device, out);
-}
-
-static void write_to_host(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    write_traffic(c, v, v->runs[0]->end.moved_to_host, out);
-}
-
-static void write_sent(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    const sluice_event *e = &v->runs[0]->end;
-    write_traffic(c, v, e->comm_gather + e->comm_reduce + e->comm_norm, out);
-}
-
-static void write_spread(const comparison *c, const compared_variant *v, double (*of)(const compared_run *),
-                         char out[CELL])
-{
-    double mean, far;
-    spread(c, v, of, &mean, &far);
-    if (!isfinite(mean))
-        snprintf(out, CELL, "-");
-    else if (c->seeds > 1)
-        snprintf(out, CELL, "%.5g +- %.2g", mean, far);
-    else
-        snprintf(out, CELL, "%.6g", mean);
-}
-
-static void write_loss(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    write_spread(c, v, last_loss, out);
-}
-
-static void write_validation(const comparison *c, const compared_variant *v, char out[CELL])
-{
-    write_spread(c, v, last_validation, out);
-}
-
-static const compared_row rows[] = {
-    { "step, median", write_median },         { "  10th to 90th percentile", write_range },
-    { "  predicted", write_predicted },       { "tokens or samples a second", write_rate },
-    { "model FLOPs utilization", write_mfu }, { "device memory, peak", write_device },
-    { "host memory, peak", write_host },      { "to device in a step", write_to_device },
-    { "to host in a step", write_to_host },   { "between ranks in a step", write_sent },
-    { "loss of the last step", write_loss },  { "validation loss", write_validation },
-};
-
-static void print_row(const comparison *c, const compared_row *row)
-{
-    char text[CELL];
-    printf("%-28s", row->name);
-    for (int i = 0; i < c->variant_count; i++) {
-        snprintf(text, sizeof text, "-");
-        if (!c->variants[i].dropped) row->write(c, &c->variants[i], text);
-        printf(" %23.23s", text);
-    }
-    printf("\n");
-}
-
 static const compared_variant *first_whole(const comparison *c)
 {
     for (int i = 0; i < c->variant_count; i++)
@@ -435,64 +299,139 @@ static const compared_variant *first_whole(const comparison *c)
     return NULL;
 }
 
-static void print_table(const comparison *c)
-{
-    char text[40];
-    const compared_variant *first = first_whole(c);
-    printf("%lld steps, %lld rounds in turn, %lld seed%s, %lld rank%s\n", (long long)c->steps, (long long)c->rounds,
-           (long long)c->seeds, c->seeds == 1 ? "" : "s", (long long)c->ranks, c->ranks == 1 ? "" : "s");
-    printf("%-28s", "");
-    for (int i = 0; i < c->variant_count; i++) printf(" %23.23s", c->variants[i].name);
-    printf("\n");
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (c->ranks > 1 || rows[i].write != write_sent) print_row(c, &rows[i]);
-    printf("%-28s", "bits");
-    for (int i = 0; i < c->variant_count; i++) {
-        snprintf(text, sizeof text, "does not fit");
-        if (!c->variants[i].dropped) judge_bits(c, first, &c->variants[i], text, sizeof text);
-        printf(" %23.23s", text);
-    }
-    printf("\n");
-}
+/* ---- in JSON: for programs, for the table and for the page ---- */
 
-/* ---- for programs ---- */
-
-static void print_number(const char *name, double value)
+static void write_number(FILE *out, const char *name, double value)
 {
     if (isfinite(value))
-        printf(",\"%s\":%.17g", name, value);
+        fprintf(out, ",\"%s\":%.17g", name, value);
     else
-        printf(",\"%s\":null", name);
+        fprintf(out, ",\"%s\":null", name);
 }
 
-static void print_json(const comparison *c, const compared_variant *v)
+static void write_text(FILE *out, const char *name, const char *text)
 {
-    double t[3], mean, far;
-    char bits[40], shown[256];
-    sluice_printable(v->name, shown, sizeof shown);
-    printf("{\"event\":\"compared\",\"name\":\"%s\",\"fits\":%s", shown, v->dropped ? "false" : "true");
-    if (!v->dropped) {
-        const sluice_event *e = &v->runs[0]->end;
-        step_times(c, v, t);
-        print_number("step_seconds", t[0]);
-        print_number("step_seconds_10", t[1]);
-        print_number("step_seconds_90", t[2]);
-        print_number("predicted_step_seconds", v->runs[0]->plan.step_seconds);
-        print_number("units_per_second", (v->runs[0]->tokens > 0 ? v->runs[0]->tokens : v->runs[0]->samples) / t[0]);
-        printf(",\"peak_bytes\":{\"device\":%llu,\"host\":%llu}", (unsigned long long)e->peak.device,
-               (unsigned long long)e->peak.host);
-        printf(",\"moved_bytes\":{\"to_device\":%llu,\"to_host\":%llu},\"sent_bytes\":%llu",
-               (unsigned long long)e->moved_to_device, (unsigned long long)e->moved_to_host,
-               (unsigned long long)(e->comm_gather + e->comm_reduce + e->comm_norm));
-        spread(c, v, last_loss, &mean, &far);
-        print_number("loss", mean);
-        print_number("loss_spread", far);
-        spread(c, v, last_validation, &mean, &far);
-        print_number("validation_loss", mean);
-        judge_bits(c, first_whole(c), v, bits, sizeof bits);
-        printf(",\"bits\":\"%s\",\"weights_sha256\":\"%s\"", bits, v->runs[0]->weights);
+    char shown[1024];
+    sluice_printable(text, shown, sizeof shown);
+    fprintf(out, ",\"%s\":\"", name);
+    for (const char *p = shown; *p != '\0'; p++) fprintf(out, "%s%c", *p == '"' || *p == '\\' ? "\\" : "", *p);
+    fprintf(out, "\"");
+}
+
+static void write_speed(FILE *out, const comparison *c, const compared_variant *v)
+{
+    const compared_run *r = v->runs[0];
+    double t[3];
+    step_times(c, v, t);
+    write_number(out, "step_seconds", t[0]);
+    write_number(out, "step_seconds_10", t[1]);
+    write_number(out, "step_seconds_90", t[2]);
+    write_number(out, "predicted_step_seconds", r->plan.step_seconds);
+    write_text(out, "units", r->tokens > 0 ? "tokens" : "samples");
+    write_number(out, "units_per_second", (r->tokens > 0 ? r->tokens : r->samples) / t[0]);
+    write_number(out, "mfu", r->end.peak_flops > 0 ? r->end.model_flops / t[0] / r->end.peak_flops : (double)NAN);
+}
+
+static void write_bytes(FILE *out, const sluice_event *e)
+{
+    fprintf(out, ",\"peak_bytes\":{\"device\":%llu,\"host\":%llu,\"disk\":%llu}", (unsigned long long)e->peak.device,
+            (unsigned long long)e->peak.host, (unsigned long long)e->peak.disk);
+    fprintf(out, ",\"moved_bytes\":{\"to_device\":%llu,\"to_host\":%llu,\"disk_read\":%llu,\"disk_write\":%llu}",
+            (unsigned long long)e->moved_to_device, (unsigned long long)e->moved_to_host,
+            (unsigned long long)e->moved_disk_read, (unsigned long long)e->moved_disk_write);
+    fprintf(out, ",\"sent_bytes\":%llu", (unsigned long long)(e->comm_gather + e->comm_reduce + e->comm_norm));
+}
+
+/* Of the step of the first run that was timed. */
+static void write_streams(FILE *out, const compared_run *r)
+{
+    if (r->stream_count == 0) return;
+    write_number(out, "timed_seconds", r->end.timed_seconds);
+    fprintf(out, ",\"streams\":[");
+    for (int i = 0; i < r->stream_count; i++) {
+        fprintf(out, "%s{\"stream\":%d", i > 0 ? "," : "", i);
+        write_text(out, "name", r->streams[i].name);
+        write_number(out, "busy_seconds", r->streams[i].busy);
+        write_number(out, "exposed_seconds", r->streams[i].exposed);
+        fprintf(out, "}");
     }
-    printf("}\n");
+    fprintf(out, "]");
+}
+
+/* A list of each seed, of its first run. */
+static void write_losses(FILE *out, const comparison *c, const compared_variant *v)
+{
+    fprintf(out, ",\"losses\":[");
+    for (int64_t s = 0; s < c->seeds; s++) {
+        const compared_run *r = v->runs[s * c->rounds];
+        fprintf(out, "%s[", s > 0 ? "," : "");
+        for (uint64_t i = 0; i < r->done; i++)
+            if (isfinite(r->steps[i].loss))
+                fprintf(out, "%s%.17g", i > 0 ? "," : "", r->steps[i].loss);
+            else
+                fprintf(out, "%snull", i > 0 ? "," : "");
+        fprintf(out, "]");
+    }
+    fprintf(out, "]");
+}
+
+static void write_quality(FILE *out, const comparison *c, const compared_variant *v)
+{
+    double mean, far;
+    char bits[40];
+    spread(c, v, last_loss, &mean, &far);
+    write_number(out, "loss", mean);
+    write_number(out, "loss_spread", far);
+    spread(c, v, last_validation, &mean, &far);
+    write_number(out, "validation_loss", mean);
+    write_number(out, "validation_loss_spread", far);
+    judge_bits(c, first_whole(c), v, bits, sizeof bits);
+    write_text(out, "bits", bits);
+    write_text(out, "weights_sha256", v->runs[0]->weights);
+    write_losses(out, c, v);
+}
+
+static void write_line(FILE *out, const comparison *c, const compared_variant *v)
+{
+    fprintf(out, "{\"event\":\"compared\"");
+    write_text(out, "name", v->name);
+    fprintf(out, ",\"fits\":%s,\"steps\":%lld,\"rounds\":%lld,\"seeds\":%lld,\"ranks\":%lld",
+            v->dropped ? "false" : "true", (long long)c->steps, (long long)c->rounds, (long long)c->seeds,
+            (long long)c->ranks);
+    if (v->dropped)
+        write_text(out, "why", v->runs[v->run_count - 1]->why);
+    else {
+        write_speed(out, c, v);
+        write_bytes(out, &v->runs[0]->end);
+        write_streams(out, v->runs[0]);
+        write_quality(out, c, v);
+    }
+    fprintf(out, "}\n");
+}
+
+/* All lines; to be given to free. NULL: no memory. */
+static char *write_lines(const comparison *c)
+{
+    char *lines = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&lines, &bytes);
+    if (out == NULL) return NULL;
+    for (int i = 0; i < c->variant_count; i++) write_line(out, c, &c->variants[i]);
+    if (fclose(out) == 0) return lines;
+    free(lines);
+    return NULL;
+}
+
+/* Lines or the table on standard output, and the page where one is asked for. */
+static int show(const comparison *c)
+{
+    const cli_arguments *a = c->arguments;
+    char *lines = write_lines(c);
+    if (lines == NULL) return cli_usage("out of memory while comparing");
+    if (a->json) fputs(lines, stdout);
+    int status = cli_report(sluice_comparison_show(lines, a->json ? NULL : stdout, a->out));
+    free(lines);
+    return status;
 }
 
 /* ---- the command ---- */
@@ -515,6 +454,8 @@ static int take_arguments(const cli_arguments *a, comparison *c)
     if (c->steps > MOST_STEPS) return cli_usage("--steps: at most %d steps are compared", MOST_STEPS);
     if (c->rounds * c->seeds > MOST_RUNS)
         return cli_usage("--rounds times --seeds: at most %d runs of each", MOST_RUNS);
+    if (c->steps * c->seeds > MOST_LOSSES)
+        return cli_usage("--steps times --seeds: at most %d losses of each", MOST_LOSSES);
     if (a->operand_count + 1 > MOST_VARIANTS) return cli_usage("compare: at most %d configurations", MOST_VARIANTS);
     c->variants[c->variant_count++] = (compared_variant){ .config = a->operand, .name = last_name(a->operand) };
     for (int i = 0; i < a->operand_count; i++)
@@ -529,12 +470,12 @@ int cli_compare(const cli_arguments *a)
 {
     comparison c;
     int status = take_arguments(a, &c);
+    if (status == 0 && a->out != NULL) status = cli_report(sluice_comparison_show(NULL, NULL, a->out));
     if (status != 0) return status;
     cli_catch_signals();
     status = run_all(&c);
     if (status == 0 && first_whole(&c) == NULL) status = NO_FIT;
-    if (status == 0 && !a->json) print_table(&c);
-    for (int i = 0; status == 0 && a->json && i < c.variant_count; i++) print_json(&c, &c.variants[i]);
+    if (status == 0) status = show(&c);
     for (int i = 0; i < c.variant_count; i++)
         for (int k = 0; k < c.variants[i].run_count; k++) munmap(c.variants[i].runs[k], run_bytes(&c));
     return status;

@@ -62,9 +62,13 @@ const cli_page cli_pages[] = {
           "Runs configurations in turn, some steps of each, and prints step time, tokens a second, memory by tier, "
           "what "
           "moves, and losses side by side, and whether the weights are the same to the bit or from which step on they "
-          "differ. One configuration alone is compared with the same without ZeRO, offload and recomputation.",
+          "differ. One configuration alone is compared with the same without ZeRO, offload and recomputation. With "
+          "`--out FILE.html` it makes a page of it, too: one file, with bars of time and memory, and the losses over "
+          "each "
+          "other.",
       .examples = { { "sluice compare a.json b.json", "two configurations" },
-                    { "sluice compare my.json --seeds 3 --json", "against its plain self, over seeds, for programs" } },
+                    { "sluice compare my.json --seeds 3 --json", "against its plain self, over seeds, for programs" },
+                    { "sluice compare a.json b.json -o page.html", "and a page to look at" } },
       .statuses = " 0 1 2 3 4 5 6 7 75 ",
       .see = " compare.md " },
     { .command = "status",

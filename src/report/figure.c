@@ -77,6 +77,20 @@ void sl_figure_begin(const sl_page *p, const sl_figure *f, void (*legend)(const 
     add_grid(p, &f->y);
 }
 
+void sl_figure_add_line(const sl_page *p, const sl_figure *f, const char *class, const sl_figure_points *points)
+{
+    bool begun = false;
+    sl_text_add(p->out, "<path class=\"%s\" d=\"", class);
+    for (size_t i = 0; i < points->count; i++) {
+        double x, y;
+        points->at(points->of, i, &x, &y);
+        if (isfinite(y))
+            sl_text_add(p->out, "%c%.2f %.2f", begun ? 'L' : 'M', sl_axis_at(&f->x, x), 1000 - sl_axis_at(&f->y, y));
+        begun = isfinite(y);
+    }
+    sl_text_add(p->out, "\"/>");
+}
+
 void sl_figure_end(const sl_page *p, const sl_figure *f)
 {
     sl_text_add(p->out, "</svg></div>");

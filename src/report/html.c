@@ -137,6 +137,17 @@ static double round_step(double wanted)
     return power * (ratio <= 1 ? 1 : ratio <= 2 ? 2 : ratio <= 5 ? 5 : 10);
 }
 
+void sl_range_add(sl_range *r, double value)
+{
+    if (!isfinite(value)) {
+        r->not_finite++;
+        return;
+    }
+    if (r->finite == 0 || value < r->low) r->low = value;
+    if (r->finite == 0 || value > r->high) r->high = value;
+    r->finite++;
+}
+
 sl_axis sl_axis_fit(sl_axis_kind kind, double low, double high, int marks, bool loose)
 {
     if (!(high > low)) {

@@ -1,5 +1,7 @@
-/* page.h: the report as one HTML file that needs nothing else: text, tables and drawings (SVG) are in it as they are shown;
- * the script only adds reading off and zooming. The numbers that it shows are also there as JSON. */
+/* page.h: a report as one HTML file that needs nothing else: text, tables and drawings (SVG) are in it as they are shown;
+ * the script only adds reading off and zooming. The numbers that it shows are also there as JSON.
+ *
+ * page.c and the page_*.c files make the page of a run, compare_page.c (compared.h) that of a comparison. */
 #ifndef SL_REPORT_PAGE_H
 #define SL_REPORT_PAGE_H
 
@@ -10,17 +12,32 @@
 /* What a page is made from. */
 typedef struct sl_page {
     sl_text *out;
-    const sl_run_record *record;
-    json_t *profile;  /* borrowed; NULL: there is none */
-    const char *name; /* of the run, for its title */
-    size_t *shown;    /* indices into record->steps that are drawn */
+    const char *name;            /* its title */
+    const sl_run_record *record; /* from here on of a run's page alone */
+    json_t *profile;             /* borrowed; NULL: there is none */
+    size_t *shown;               /* indices into record->steps that are drawn */
     size_t shown_count;
 } sl_page;
 
 /* `profile`: the document of profile.h, or NULL. `name` is what the page is about. */
 sluice_status sl_page_write(const sl_run_record *record, json_t *profile, const char *name, sl_text *out);
 
-/* ---- parts: each adds a <section>, or nothing where there is nothing to show ---- */
+/* ---- what all pages have ---- */
+
+/* Everything up to the first section; `when`: a line beside the title, "" for none. */
+void sl_page_begin(const sl_page *p, const char *when);
+/* Everything behind the last one: the footer, the script, and `data`, the JSON that it reads. */
+void sl_page_end(const sl_page *p, const sl_text *data);
+/* One of the boxes in a <dl class="tiles">; `more`: a second line, "" for none. */
+void sl_page_add_tile(const sl_page *p, const char *name, const char *value, const char *more);
+/* A cell of a table with text. */
+void sl_page_add_cell(const sl_page *p, const char *text);
+/* Opens the <div> in which a wide table scrolls; `label` names it to screen readers. */
+void sl_page_add_scroll(const sl_page *p, const char *label);
+/* ",\"key\":1.25": a number of the data, exact; null where it is not finite. */
+void sl_page_add_number(sl_text *data, const char *between, double value);
+
+/* ---- parts of a run's page: each adds a <section>, or nothing where there is nothing to show ---- */
 
 void sl_page_add_verdict(const sl_page *p); /* page_verdict.c */
 void sl_page_add_curves(const sl_page *p);  /* page_curves.c */
@@ -50,6 +67,13 @@ typedef struct sl_figure {
 void sl_figure_begin(const sl_page *p, const sl_figure *f, void (*legend)(const sl_page *p, const void *user),
                      const void *user);
 void sl_figure_end(const sl_page *p, const sl_figure *f);
+/* A line through points; it has a gap where y is not finite. */
+typedef struct sl_figure_points {
+    size_t count;
+    void (*at)(const void *of, size_t i, double *x, double *y);
+    const void *of;
+} sl_figure_points;
+void sl_figure_add_line(const sl_page *p, const sl_figure *f, const char *class, const sl_figure_points *points);
 /* Only the marks along the bottom, for figures that have rows instead of a y axis. */
 void sl_figure_add_x_marks(const sl_page *p, const sl_axis *x);
 

@@ -58,6 +58,11 @@
     return low;
   }
 
+  function nearestOf(count, value, v) {
+    const i = search(count, value, v);
+    return i > 0 && (i === count || v - value(i - 1) < value(i) - v) ? i - 1 : i;
+  }
+
   // ---- a chart: an x axis that zooms, places along it, and what to say of each ----
 
   class Chart {
@@ -202,16 +207,39 @@
     }
     count() { return this.rows.length; }
     at(i) { return this.rows[i][0]; }
-    nearest(v) {
-      const i = search(this.rows.length, (k) => this.rows[k][0], v);
-      return i > 0 && (i === this.rows.length || v - this.rows[i - 1][0] < this.rows[i][0] - v) ? i - 1 : i;
-    }
+    nearest(v) { return nearestOf(this.rows.length, (k) => this.rows[k][0], v); }
     say(i) {
       const row = this.rows[i], name = this.column === 5 ? data.rate_unit : data.columns[this.column];
       let text = `step ${group(row[0])}\n${name} ${short(row[this.column])}`;
       const k = search(this.evals.length, (n) => this.evals[n][0], row[0] + 1) - 1;
       if (k >= 0) text += `\nvalidation ${short(this.evals[k][1])} (step ${group(this.evals[k][0])})`;
       return text;
+    }
+  }
+
+  // ---- losses of several configurations over each other, by step or by time ----
+
+  class Losses extends Chart {
+    constructor(frame) {
+      super(frame);
+      const timed = frame.dataset.losses === 'time';
+      this.timed = timed;
+      this.curves = data.compared.filter((c) => c.curve.length > 0).map((c) => ({
+        name: c.name, rows: c.curve.map(([step, ...loss]) => [timed ? step * c.step_seconds * 1e6 : step, step, ...loss]) }));
+      this.places = [...new Set(this.curves.flatMap((c) => c.rows.map((row) => row[0])))].sort((a, b) => a - b);
+    }
+    count() { return this.places.length; }
+    at(i) { return this.places[i]; }
+    nearest(v) { return nearestOf(this.places.length, (k) => this.places[k], v); }
+    say(i) {
+      const lines = [this.timed ? `after ${micro(this.places[i])}` : `step ${group(this.places[i])}`];
+      for (const c of this.curves) {
+        const row = c.rows[search(c.rows.length, (k) => c.rows[k][0], this.places[i] + 1e-9) - 1];
+        if (!row) continue;
+        const [x, step, mean, low, high] = row, other = this.timed || x < this.places[i] ? ` (step ${group(step)})` : '';
+        lines.push(`${c.name} ${short(mean)}${low !== undefined ? ` (${short(low)} to ${short(high)})` : ''}${other}`);
+      }
+      return lines.join('\n');
     }
   }
 
@@ -300,6 +328,7 @@
 
   for (const frame of document.querySelectorAll('.frame'))
     if (frame.dataset.curve) new Curve(frame);
+    else if (frame.dataset.losses) new Losses(frame);
     else if (frame.dataset.memory) new Memory(frame);
     else if (frame.dataset.gantt) new Streams(frame);
 

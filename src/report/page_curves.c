@@ -43,69 +43,62 @@ static const curve curves[] = {
 
 /* ---- range ---- */
 
-typedef struct curve_range {
-    double low, high;
-    uint64_t finite, not_finite;
-} curve_range;
-
-static void widen(curve_range *r, double v)
+static sl_range range_of(const sl_page *p, const curve *c)
 {
-    if (!isfinite(v)) {
-        r->not_finite++;
-        return;
-    }
-    if (r->finite == 0 || v < r->low) r->low = v;
-    if (r->finite == 0 || v > r->high) r->high = v;
-    r->finite++;
-}
-
-static curve_range range_of(const sl_page *p, const curve *c)
-{
-    curve_range r = { 0, 0, 0, 0 };
+    sl_range r = { 0, 0, 0, 0 };
     const sl_run_record *rec = p->record;
-    for (size_t i = 0; i < rec->step_count; i++) widen(&r, c->value(&rec->steps[i]));
+    for (size_t i = 0; i < rec->step_count; i++) sl_range_add(&r, c->value(&rec->steps[i]));
     for (size_t i = 0; c->evals && i < rec->eval_count; i++)
-        if (isfinite(rec->evals[i].loss)) widen(&r, rec->evals[i].loss);
+        if (isfinite(rec->evals[i].loss)) sl_range_add(&r, rec->evals[i].loss);
     if (c->from_zero && r.low > 0) r.low = 0;
     return r;
 }
 
 /* ---- drawing ---- */
 
-static void add_line(const sl_page *p, const curve *c, const sl_figure *f)
+/* What a line is drawn through. */
+typedef struct curve_of_page {
+    const sl_page *p;
+    const curve *c;
+    size_t stride; /* of the evaluations */
+} curve_of_page;
+
+static void step_at(const void *of, size_t i, double *x, double *y)
 {
-    bool begun = false;
-    sl_text_add(p->out, "<path class=\"line s0\" d=\"");
-    for (size_t i = 0; i < p->shown_count; i++) {
-        const sl_recorded_step *s = &p->record->steps[p->shown[i]];
-        double v = c->value(s);
-        if (!isfinite(v)) {
-            begun = false; /* a gap in the line */
-            continue;
-        }
-        sl_text_add(p->out, "%c%.2f %.2f", begun ? 'L' : 'M', sl_axis_at(&f->x, (double)s->step),
-                    1000 - sl_axis_at(&f->y, v));
-        begun = true;
-    }
-    sl_text_add(p->out, "\"/>");
+    const curve_of_page *l = of;
+    const sl_recorded_step *s = &l->p->record->steps[l->p->shown[i]];
+    *x = (double)s->step;
+    *y = l->c->value(s);
+}
+
+static void eval_at(const void *of, size_t i, double *x, double *y)
+{
+    const curve_of_page *l = of;
+    const sl_recorded_eval *e = &l->p->record->evals[i * l->stride];
+    *x = (double)e->step;
+    *y = e->loss;
+}
+
+static void add_steps(const sl_page *p, const curve *c, const sl_figure *f)
+{
+    const curve_of_page of = { p, c, 1 };
+    sl_figure_add_line(p, f, "line s0", &(sl_figure_points){ p->shown_count, step_at, &of });
 }
 
 /* A line through the evaluations, and a dot at each while they can be told apart. */
-static void add_evals(const sl_page *p, const sl_figure *f)
+static void add_evals(const sl_page *p, const curve *c, const sl_figure *f)
 {
     const sl_run_record *r = p->record;
-    size_t stride = r->eval_count / 2000 + 1;
-    bool dots = r->eval_count <= 100;
-    for (int pass = 0; pass < (dots ? 2 : 1); pass++) {
-        sl_text_add(p->out, "<path class=\"%s s1\" d=\"", pass == 0 ? "line" : "dots");
-        for (size_t i = 0, n = 0; i < r->eval_count; i += stride) {
-            const sl_recorded_eval *e = &r->evals[i];
-            if (!isfinite(e->loss)) continue;
-            sl_text_add(p->out, "%c%.2f %.2f%s", pass == 0 && n++ > 0 ? 'L' : 'M', sl_axis_at(&f->x, (double)e->step),
-                        1000 - sl_axis_at(&f->y, e->loss), pass == 0 ? "" : "h0");
-        }
-        sl_text_add(p->out, "\"/>");
-    }
+    const curve_of_page of = { p, c, r->eval_count / 2000 + 1 };
+    size_t count = (r->eval_count + of.stride - 1) / of.stride;
+    sl_figure_add_line(p, f, "line s1", &(sl_figure_points){ count, eval_at, &of });
+    if (r->eval_count > 100) return;
+    sl_text_add(p->out, "<path class=\"dots s1\" d=\"");
+    for (size_t i = 0; i < r->eval_count; i++)
+        if (isfinite(r->evals[i].loss))
+            sl_text_add(p->out, "M%.2f %.2fh0", sl_axis_at(&f->x, (double)r->evals[i].step),
+                        1000 - sl_axis_at(&f->y, r->evals[i].loss));
+    sl_text_add(p->out, "\"/>");
 }
 
 static void add_legend(const sl_page *p, const void *user)
@@ -149,7 +142,7 @@ static void add_table(const sl_page *p, const curve *c)
 
 /* ---- a curve ---- */
 
-static void describe(const sl_page *p, const curve *c, const curve_range *r, char *out, size_t bytes)
+static void describe(const sl_page *p, const curve *c, const sl_range *r, char *out, size_t bytes)
 {
     const sl_run_record *rec = p->record;
     const sl_recorded_step *first = &rec->steps[0], *last = &rec->steps[rec->step_count - 1];
@@ -165,7 +158,7 @@ static void describe(const sl_page *p, const curve *c, const curve_range *r, cha
 static void add_curve(const sl_page *p, const curve *c)
 {
     const sl_run_record *rec = p->record;
-    curve_range r = range_of(p, c);
+    sl_range r = range_of(p, c);
     char label[512], attributes[64];
     double first = (double)rec->steps[0].step, last = (double)rec->steps[rec->step_count - 1].step;
     if (r.finite == 0) return;
@@ -179,8 +172,8 @@ static void add_curve(const sl_page *p, const curve *c)
     f.x = sl_axis_fit(SL_AXIS_COUNT, first, last, 6, false);
     f.y = sl_axis_fit(SL_AXIS_NUMBER, r.low, r.high, 4, true);
     sl_figure_begin(p, &f, add_legend, c);
-    add_line(p, c, &f);
-    if (c->evals && rec->eval_count > 0) add_evals(p, &f);
+    add_steps(p, c, &f);
+    if (c->evals && rec->eval_count > 0) add_evals(p, c, &f);
     sl_figure_end(p, &f);
     if (r.not_finite > 0)
         sl_text_add(p->out, "<p class=\"note\">%llu steps have no finite number here: the line has gaps.</p>",

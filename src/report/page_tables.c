@@ -12,18 +12,6 @@ static const char *text_of(const json_t *o, const char *key)
     return s != NULL ? s : "";
 }
 
-static void add_cell(const sl_page *p, const char *text)
-{
-    sl_text_add(p->out, "<td class=\"t\">");
-    sl_html_add(p->out, text);
-    sl_text_add(p->out, "</td>");
-}
-
-static void add_scroll(const sl_page *p, const char *label)
-{
-    sl_text_add(p->out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\">", label);
-}
-
 /* ---- layers ---- */
 
 static const char *const layer_times[] = { "forward", "backward", "update", "moves" };
@@ -62,9 +50,9 @@ static void add_layer(const sl_page *p, const json_t *layer, double all, double 
     sl_html_add(p->out, text_of(layer, "name"));
     sl_text_add(p->out, "</th><td>%s</td><td>%s</td>", parameters > 0 ? sl_html_count((uint64_t)parameters, a) : "",
                 parameters > 0 ? sl_html_bytes((uint64_t)sl_profile_number(layer, "parameter_bytes"), b) : "");
-    add_cell(p, text_of(layer, "parameters_on"));
-    add_cell(p, parameters > 0 && json_is_false(json_object_get(layer, "trained")) ? "frozen" : state);
-    add_cell(p, text_of(layer, "activations"));
+    sl_page_add_cell(p, text_of(layer, "parameters_on"));
+    sl_page_add_cell(p, parameters > 0 && json_is_false(json_object_get(layer, "trained")) ? "frozen" : state);
+    sl_page_add_cell(p, text_of(layer, "activations"));
     for (int i = 0; i < LAYER_TIMES; i++) add_time(p, layer, layer_times[i]);
     sl_text_add(p->out, "<td class=\"share\"><span style=\"width:%.4g%%\"></span>%s</td></tr>\n",
                 100 * share * all / (most > 0 ? most : 1), sl_html_percent(share, a));
@@ -88,7 +76,7 @@ void sl_page_add_layers(const sl_page *p)
         "<section id=\"layers\"><h2>Layers</h2>\n<p class=\"note\">Of rank %d. Times are of kernels in one step, %s; "
         "transfers run beside them.</p>\n",
         (int)sl_profile_number(p->profile, "rank"), measured ? "measured, and predicted below" : "predicted");
-    add_scroll(p, "layers");
+    sl_page_add_scroll(p, "layers");
     sl_text_add(p->out,
                 "<table class=\"layers\"><thead><tr><th scope=\"col\">layer</th><th scope=\"col\">parameters</th><th "
                 "scope=\"col\">size</th><th scope=\"col\" class=\"t\">parameters on</th><th scope=\"col\" "
@@ -117,9 +105,9 @@ static void add_note(const sl_page *p, const sl_recorded_note *n, bool times)
     char step[SL_HTML_NUMBER];
     bool alarm = strcmp(n->kind, "warning") == 0 || strcmp(n->kind, "failed") == 0 || strcmp(n->kind, "stopped") == 0;
     sl_text_add(p->out, "<tr%s><td>%s</td>", alarm ? " class=\"alarm\"" : "", sl_html_count(n->step, step));
-    if (times) add_cell(p, n->time);
-    add_cell(p, n->kind);
-    add_cell(p, n->text);
+    if (times) sl_page_add_cell(p, n->time);
+    sl_page_add_cell(p, n->kind);
+    sl_page_add_cell(p, n->text);
     sl_text_add(p->out, "</tr>\n");
 }
 
@@ -138,7 +126,7 @@ void sl_page_add_events(const sl_page *p)
                     sl_html_count(r->unread_lines, a));
     if (r->note_count == 0) sl_text_add(p->out, "<p>No saves, warnings or restarts are recorded.</p>");
     if (r->note_count > 0) {
-        add_scroll(p, "events");
+        sl_page_add_scroll(p, "events");
         sl_text_add(p->out,
                     "<table><thead><tr><th scope=\"col\">step</th>%s<th scope=\"col\" class=\"t\">what</th><th "
                     "scope=\"col\" class=\"t\"></th></tr></thead><tbody>\n",
@@ -244,7 +232,7 @@ void sl_page_add_machine(const sl_page *p)
     }
     sl_text_add(p->out, "<section id=\"machine\"><h2>Machine</h2>\n<p class=\"note\">Rates are those that the plan was "
                         "made with.</p>\n");
-    add_scroll(p, "machine");
+    sl_page_add_scroll(p, "machine");
     sl_text_add(p->out, "<table class=\"keys\"><tbody>\n");
     for (size_t i = 0; i < sizeof machine_facts / sizeof machine_facts[0]; i++)
         add_fact(p, machine_facts[i].path, machine_facts[i].name, machine_facts[i].unit);
@@ -262,7 +250,7 @@ void sl_page_add_configuration(const sl_page *p)
         sl_text_add(p->out,
                     "<section id=\"configuration\"><h2>Configuration</h2>\n<details><summary>Every key with its value"
                     "</summary>");
-        add_scroll(p, "configuration");
+        sl_page_add_scroll(p, "configuration");
         sl_text_add(p->out, "<table class=\"keys\"><tbody>\n");
         add_values(p, "", keys);
         sl_text_add(p->out, "</tbody></table></div></details></section>\n");

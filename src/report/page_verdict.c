@@ -61,20 +61,6 @@ static void add_outcome(const sl_page *p)
 
 /* ---- tiles ---- */
 
-static void add_tile(const sl_page *p, const char *name, const char *value, const char *more)
-{
-    sl_text_add(p->out, "<div><dt>");
-    sl_html_add(p->out, name);
-    sl_text_add(p->out, "</dt><dd>");
-    sl_html_add(p->out, value);
-    if (more[0] != '\0') {
-        sl_text_add(p->out, "<small>");
-        sl_html_add(p->out, more);
-        sl_text_add(p->out, "</small>");
-    }
-    sl_text_add(p->out, "</dd></div>\n");
-}
-
 static void add_losses(const sl_page *p)
 {
     const sl_run_record *r = p->record;
@@ -85,12 +71,12 @@ static void add_losses(const sl_page *p)
     if (r->step_count > 0) {
         snprintf(more, sizeof more, "%s at step %llu", sl_html_number(r->steps[0].loss, first),
                  (unsigned long long)r->steps[0].step);
-        add_tile(p, "Loss", sl_html_number(r->steps[r->step_count - 1].loss, value), more);
+        sl_page_add_tile(p, "Loss", sl_html_number(r->steps[r->step_count - 1].loss, value), more);
     }
     if (best == NULL) return;
     snprintf(more, sizeof more, "at step %llu; last %s", (unsigned long long)best->step,
              sl_html_number(r->evals[r->eval_count - 1].loss, first));
-    add_tile(p, "Best validation loss", sl_html_number(best->loss, value), more);
+    sl_page_add_tile(p, "Best validation loss", sl_html_number(best->loss, value), more);
 }
 
 static int by_value(const void *a, const void *b)
@@ -124,7 +110,7 @@ static void add_speed(const sl_page *p)
         snprintf(more, sizeof more, "median; predicted %s", sl_html_seconds(planned, b));
     else
         snprintf(more, sizeof more, "predicted");
-    add_tile(p, "A step", sl_html_seconds(isfinite(measured) ? measured : planned, a), more);
+    sl_page_add_tile(p, "A step", sl_html_seconds(isfinite(measured) ? measured : planned, a), more);
     double rate = r->end.known ? r->end.tokens_per_second : (double)NAN;
     if (!isfinite(rate) && r->step_count > 0 && measured > 0)
         rate = r->steps[r->step_count - 1].rate * r->steps[r->step_count - 1].seconds / measured;
@@ -133,7 +119,7 @@ static void add_speed(const sl_page *p)
     double mfu = r->end.known ? r->end.mfu : predicted ? r->plan.mfu : (double)NAN;
     snprintf(more, sizeof more, "%s%s%s%s", unit, predicted ? ", predicted" : "", isfinite(mfu) ? "; MFU " : "",
              isfinite(mfu) ? sl_html_percent(mfu, b) : "");
-    if (isfinite(rate) && rate > 0) add_tile(p, "Rate", sl_html_rate(rate, a), more);
+    if (isfinite(rate) && rate > 0) sl_page_add_tile(p, "Rate", sl_html_rate(rate, a), more);
 }
 
 static void add_time_taken(const sl_page *p)
@@ -146,7 +132,7 @@ static void add_time_taken(const sl_page *p)
     if (!(all > 0)) return;
     snprintf(more, sizeof more, "of %s steps%s", sl_html_count(r->step_count, n),
              r->repeated_steps > 0 ? ", repeated ones once" : "");
-    add_tile(p, "Time in steps", sl_html_duration(all, a), more);
+    sl_page_add_tile(p, "Time in steps", sl_html_duration(all, a), more);
 }
 
 /* ---- memory ---- */
@@ -169,7 +155,7 @@ static void add_tier(const sl_page *p, const json_t *tier, size_t number)
         snprintf(more + used, sizeof more - used, "; measured %s",
                  same ? "the same, to the byte" : sl_html_bytes(r->end.peak[number], c));
     }
-    add_tile(p, title, value, more);
+    sl_page_add_tile(p, title, value, more);
 }
 
 static void add_memory(const sl_page *p)
@@ -190,7 +176,7 @@ static void add_memory(const sl_page *p)
         more[0] = '\0';
         if (p->record->end.known)
             snprintf(more, sizeof more, "predicted; measured %s", sl_html_bytes(p->record->end.peak[t], b));
-        add_tile(p, names[t], sl_html_bytes(p->record->plan.peak[t], a), more);
+        sl_page_add_tile(p, names[t], sl_html_bytes(p->record->plan.peak[t], a), more);
     }
 }
 
@@ -222,7 +208,7 @@ static void add_limit(const sl_page *p)
     size_t used = strlen(more);
     snprintf(more + used, sizeof more - used, "compute stands still %s of it",
              sl_html_percent((step - compute) / step, a));
-    add_tile(p, "Limited by", value, more);
+    sl_page_add_tile(p, "Limited by", value, more);
 }
 
 void sl_page_add_verdict(const sl_page *p)

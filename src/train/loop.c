@@ -466,11 +466,23 @@ static sl_pace mean_pace(const sl_run *r)
     return p;
 }
 
+/* The streams that the timed step used. Returns how many. */
+static int stream_uses(const sl_run *r, sluice_stream_use out[SL_STREAM_COUNT])
+{
+    int count = 0;
+    for (int i = 0; r->timed.step > 0 && i < SL_STREAM_COUNT; i++)
+        if (r->timed.busy[i] > 0)
+            out[count++] =
+                (sluice_stream_use){ sl_plan_stream_name((sl_stream)i), r->timed.busy[i], r->timed.exposed[i] };
+    return count;
+}
+
 static sluice_status end_event(sl_run *r, const char *weights, const char *state)
 {
     sluice_engine *e = r->job->engine;
     const sl_pace pace = mean_pace(r);
     sl_run_totals measured;
+    sluice_stream_use uses[SL_STREAM_COUNT];
     sluice_event event;
     sl_job_tell_left_out(r->job, true);
     SL_TRY(measure(r, &measured));
@@ -481,6 +493,9 @@ static sluice_status end_event(sl_run *r, const char *weights, const char *state
     event.seconds = sl_now() - r->start;
     event.speculated = e->speculation.speculated;
     event.rolled_back = e->speculation.rolled_back;
+    event.streams = uses;
+    event.stream_count = stream_uses(r, uses);
+    event.timed_seconds = r->timed.step;
     event.weights_sha256 = r->job->settings.hashes ? weights : NULL;
     event.state_sha256 = r->job->settings.hashes ? state : NULL;
     if (r->options->plan_out != NULL && r->job->ranks.rank == 0) {

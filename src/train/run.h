@@ -55,6 +55,7 @@ typedef struct sl_run {
     double epoch_weight;
     double start;              /* of the run, seconds */
     uint64_t traced_step;      /* 0: none so far */
+    sl_trace_totals timed;     /* of that step, measured; step 0: not yet */
     sl_model_files files;      /* rank 0's: for a `save` that is a folder; made before the first step */
     double aside;              /* seconds of the step at hand that went into the trace */
     sl_text profile;           /* rank 0's: the newest one */

@@ -221,11 +221,18 @@ sluice_status sl_trace_write(const sl_trace *t, const char *path, int rank)
 
 /* ---- when ---- */
 
+/* Whether a step is timed for the END event alone. */
+static bool times_step(const sl_run *r)
+{
+    return r->options->time_step && r->job->ranks.rank == 0 && sl_profile_traces(r->job->engine->plan);
+}
+
 sluice_status sl_run_trace_begin(sl_run *r)
 {
     uint64_t step = r->job->engine->step + 1, wanted = r->first_step + WARM_STEPS + 1;
     bool asked = r->options->trace != NULL;
-    if (!(asked || sl_run_times_profile(r)) || step != (wanted < r->steps ? wanted : r->steps)) return SLUICE_OK;
+    if (!(asked || times_step(r) || sl_run_times_profile(r)) || step != (wanted < r->steps ? wanted : r->steps))
+        return SLUICE_OK;
     double start = sl_now();
     r->traced_step = step;
     sluice_status st = sl_exec_trace_begin(r->job->engine->exec);
@@ -243,8 +250,9 @@ sluice_status sl_run_trace_end(sl_run *r)
     const char *path = r->options->trace;
     sluice_status st = sl_exec_trace_end(e->exec, &trace);
     if (st != SLUICE_OK) return path != NULL ? st : sl_run_excuse_profile(r, st);
+    st = sl_trace_add_up(trace, false, &r->timed);
     r->aside += sl_now() - start;
-    st = sl_run_write_profile(r, trace);
+    if (st == SLUICE_OK) st = sl_run_write_profile(r, trace);
     start = sl_now();
     if (st == SLUICE_OK && path != NULL) st = sl_trace_write(trace, path, r->job->ranks.rank);
     sl_trace_free(trace);
