@@ -115,7 +115,7 @@ static void add_table(const compare_page *p)
 static void begin_bar(const compare_page *p, int variant, const char *value)
 {
     sl_text_add(p->page.out, "<li><span class=\"name\">");
-    add_key(p, variant);
+    sl_html_add(p->page.out, p->c->variants[variant].name);
     sl_text_add(p->page.out, "</span><span class=\"value\">");
     sl_html_add(p->page.out, value);
     sl_text_add(p->page.out, "</span><span class=\"track\" aria-hidden=\"true\">");
@@ -212,7 +212,7 @@ static void add_memory(const compare_page *p)
     sl_text_add(p->page.out, "</p>\n<ul class=\"bars\">\n");
     for (int i = 0; i < p->c->count; i++) {
         const sl_compared *v = &p->c->variants[i];
-        char value[256] = "", a[SL_HTML_NUMBER], class[8];
+        char value[256] = "", a[SL_HTML_NUMBER], class[16];
         for (int t = 0; v->fits && t < TIERS; t++) {
             size_t at = strlen(value);
             if (used[t])
@@ -229,11 +229,23 @@ static void add_memory(const compare_page *p)
     sl_text_add(p->page.out, "</ul></section>\n");
 }
 
+static void add_use(const compare_page *p, int variant, const sl_compared_row *row)
+{
+    const sl_compared *v = &p->c->variants[variant];
+    char cell[SL_COMPARED_CELL];
+    double busy, exposed;
+    if (!sl_compared_use(v, row->path, &busy, &exposed)) return;
+    sl_compared_cell(v, row, cell);
+    begin_bar(p, variant, cell);
+    add_part(p, "w1", fmin(exposed, 1));
+    add_part(p, "w0", fmin(busy, 1) - fmin(exposed, 1));
+    end_bar(p);
+}
+
 /* The device and the links in the step that was timed: one group of bars for each stream. */
 static void add_uses(const compare_page *p)
 {
     sl_compared_row rows[SL_COMPARED_ROWS];
-    char cell[SL_COMPARED_CELL];
     int count = sl_comparison_rows(p->c, rows), groups = 0;
     for (int r = 0; r < count; r++) {
         if (rows[r].kind != SL_CELL_USE) continue;
@@ -246,15 +258,7 @@ static void add_uses(const compare_page *p)
         sl_text_add(p->page.out, "<div><h3>");
         sl_html_add(p->page.out, rows[r].path);
         sl_text_add(p->page.out, "</h3><ul class=\"bars\">\n");
-        for (int i = 0; i < p->c->count; i++) {
-            double busy, exposed;
-            bool uses = sl_compared_use(&p->c->variants[i], rows[r].path, &busy, &exposed);
-            sl_compared_cell(&p->c->variants[i], &rows[r], cell);
-            begin_bar(p, i, cell);
-            if (uses) add_part(p, "w1", fmin(exposed, 1));
-            if (uses) add_part(p, "w0", fmin(busy, 1) - fmin(exposed, 1));
-            end_bar(p);
-        }
+        for (int i = 0; i < p->c->count; i++) add_use(p, i, &rows[r]);
         sl_text_add(p->page.out, "</ul></div>\n");
     }
     if (groups > 0) sl_text_add(p->page.out, "</div></section>\n");
@@ -368,7 +372,7 @@ static void describe(const compare_page *p, const char *title, sl_text *out)
 
 static void add_curves(const compare_page *p, const sl_figure *f)
 {
-    char class[16];
+    char class[24];
     for (int i = 0; i < p->c->count; i++)
         if (p->curves[i].count > 0 && has_spread(p->curves[i].variant)) add_band(p, &p->curves[i], f, i);
     for (int i = 0; i < p->c->count; i++) {
@@ -513,7 +517,7 @@ sluice_status sl_comparison_page(const sl_comparison *c, sl_text *out)
 {
     sl_text name = { .data = NULL };
     for (int i = 0; i < c->count; i++)
-        sl_text_add(&name, "%s%s", i == 0 ? "" : i + 1 < c->count ? ", " : " and ", c->variants[i].name);
+        sl_text_add(&name, "%s%s", i == 0 ? "Comparison: " : i + 1 < c->count ? ", " : " and ", c->variants[i].name);
     compare_page p = { .page = { .out = out, .name = name.data }, .c = c };
     sluice_status st = sl_text_status(&name);
     if (st == SLUICE_OK) st = fill(&p);

@@ -133,18 +133,18 @@ static bool alike(const sl_compared *a, const sl_compared *b)
            number(a, "step_seconds") >= number(b, "step_seconds_10");
 }
 
-/* All others, in the order in which they stand. */
+/* The fastest, and beside it all others in the order in which they stand. */
 static void judge_speed(const sl_comparison *c, const sl_compared *best, sl_text *out)
 {
     char a[SL_HTML_NUMBER];
     const char *between = ": ";
     double own = number(best, "step_seconds");
     const sl_compared *next = least(c, "step_seconds", best);
-    bool first = next != NULL && !alike(best, next);
-    sl_text_add(out, "%s%s takes %s a step", best->name,
-                next == NULL ? " is the only one that fits, and"
-                : first      ? " is the fastest:"
-                             : "",
+    bool clear = next != NULL && !alike(best, next);
+    sl_text_add(out, "%s %s %s a step", best->name,
+                next == NULL ? "is the only one that fits, at"
+                : clear      ? "is the fastest, at"
+                             : "takes",
                 sl_html_seconds(own, a));
     for (int i = 0; i < c->count; i++) {
         const sl_compared *v = &c->variants[i];

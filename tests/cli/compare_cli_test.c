@@ -1,7 +1,9 @@
 /* compare_cli_test.c: sluice compare: the numbers are those of train, and what differs is told. */
 #include <jansson.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "support/html_page.h"
 #include "support/run.h"
 #include "test.h"
 
@@ -151,4 +153,61 @@ TEST(what_does_not_fit_is_a_column_and_what_fails_ends_the_comparison)
     CHECK_EQ(r.status, 2);
     CHECK_CONTAINS(r.error, "missing");
     run_free(&r);
+}
+
+TEST(the_page_has_the_numbers_of_the_lines)
+{
+    char folder[4096], path[4200];
+    new_folder(folder);
+    run_write_config(folder, "a.json", OFFLOADED);
+    run_result r = run_sluice(folder, "compare a.json --steps 6 --seeds 2 --json -o page.html");
+    CHECK_EQ(r.status, 0);
+    CHECK_STR(r.error, "");
+    snprintf(path, sizeof path, "%s/page.html", folder);
+    char *page = run_read(path);
+    html_check_balance(page);
+    json_t *data = html_page_data(page);
+    REQUIRE(data != NULL);
+    CHECK_EQ(json_array_size(json_object_get(data, "compared")), 2);
+    for (int i = 0; i < 2; i++) {
+        const json_t *here = json_array_get(json_object_get(data, "compared"), (size_t)i);
+        json_t *line = line_of(r.out, i), *value;
+        const char *key;
+        REQUIRE(line != NULL);
+        json_object_foreach(line, key, value) if (strcmp(key, "losses") != 0)
+            CHECK_THAT(json_equal(json_object_get(here, key), value), "%s differs", key);
+        CHECK(number(line, "timed_seconds") > 0);
+        CHECK_EQ(json_array_size(json_object_get(line, "streams")), i == 0 ? 4 : 1); /* plain: compute alone */
+        CHECK_EQ(json_array_size(json_object_get(here, "curve")), 6);
+        json_decref(line);
+    }
+    json_decref(data);
+    free(page);
+    run_free(&r);
+}
+
+TEST(a_page_that_cannot_be_written_is_refused_before_anything_runs)
+{
+    static const struct {
+        const char *path, *message;
+        int status;
+    } bad[] = {
+        { "folder", "folder", 2 },
+        { "missing/page.html", "missing", 6 },
+        { "''", "no file name", 2 },
+    };
+    char folder[4096], path[4200], arguments[256];
+    new_folder(folder);
+    snprintf(path, sizeof path, "%s/folder", folder);
+    CHECK_EQ(mkdir(path, 0777), 0);
+    run_write_config(folder, "a.json", "");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        snprintf(arguments, sizeof arguments, "compare a.json --steps 4 -o %s", bad[i].path);
+        run_result r = run_sluice(folder, arguments);
+        CHECK_EQ(r.status, bad[i].status);
+        CHECK_STR(r.out, "");
+        CHECK_CONTAINS(r.error, bad[i].message);
+        CHECK(strchr(r.error, '\n') == r.error + strlen(r.error) - 1);
+        run_free(&r);
+    }
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "support/html_page.h"
 #include "support/run.h"
 #include "test.h"
 
@@ -30,12 +31,8 @@ static bool is_there(const char *folder, const char *name)
 /* The numbers that a page has inside; NULL after a reported failure. */
 static json_t *page_data(const char *folder, const char *name)
 {
-    static const char begin[] = "id=\"data\">";
-    json_error_t error = { .text = "there is no page" };
-    char *page = read_in(folder, name), *at = strstr(page, begin), *end = at != NULL ? strstr(at, "</script>") : NULL;
-    json_t *root = NULL;
-    if (end != NULL) root = json_loadb(at + sizeof begin - 1, (size_t)(end - at) - sizeof begin + 1, 0, &error);
-    if (root == NULL) test_fail(__FILE__, __LINE__, "%s: %s", name, error.text);
+    char *page = read_in(folder, name);
+    json_t *root = html_page_data(page);
     free(page);
     return root;
 }

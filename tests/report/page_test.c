@@ -1,11 +1,10 @@
 /* page_test.c: a page is well-formed, says the numbers it was given, and stays small. */
 #include "report/page.h"
 
-#include <ctype.h>
-
 #include "core/thread.h"
 #include "report/profile.h"
 #include "report/thin.h"
+#include "support/html_page.h"
 #include "support/planned.h"
 #include "test.h"
 
@@ -45,67 +44,6 @@ static void make_record(sl_run_record *r, size_t steps)
     REQUIRE_OK(sl_record_add_note(r, "warning", 3, "2026-01-01T00:00:00.000Z", HOSTILE));
 }
 
-/* ---- well-formed: every element that begins ends, in order; attributes are quoted ---- */
-
-typedef struct tag_stack {
-    char names[64][24];
-    int depth;
-} tag_stack;
-
-/* Behind the tag that begins at `at`, or NULL after a reported failure. */
-static const char *read_tag(const char *at, tag_stack *s)
-{
-    char name[24];
-    bool closing = at[1] == '/';
-    const char *begin = at + 1 + closing, *end = begin;
-    while (isalnum((unsigned char)*end)) end++;
-    snprintf(name, sizeof name, "%.*s", (int)(end - begin), begin);
-    for (bool quoted = false; *end != '\0' && (quoted || *end != '>'); end++) {
-        if (*end == '"') quoted = !quoted;
-        if (*end == '<' || (!quoted && *end == '\'')) {
-            test_fail(__FILE__, __LINE__, "a bare %c in: %.60s", *end, at);
-            return NULL;
-        }
-    }
-    if (closing) {
-        bool fits = s->depth > 0 && strcmp(s->names[s->depth - 1], name) == 0;
-        if (!fits) test_fail(__FILE__, __LINE__, "</%s> closes <%s>", name, s->depth > 0 ? s->names[s->depth - 1] : "");
-        s->depth--;
-        return fits ? end + 1 : NULL;
-    }
-    if (end[-1] == '/') return end + 1;
-    if (s->depth < 64) snprintf(s->names[s->depth], sizeof s->names[0], "%s", name);
-    s->depth++;
-    return end + 1;
-}
-
-static void check_balance(const char *page)
-{
-    tag_stack s = { .depth = 0 };
-    const char *at = strchr(page + 1, '<'); /* behind the doctype */
-    for (; at != NULL && *at != '\0'; at = at != NULL ? strchr(at, '<') : NULL) {
-        if ((at = read_tag(at, &s)) == NULL) break;
-        const char *top = s.depth > 0 ? s.names[s.depth - 1] : "";
-        if (strcmp(top, "script") == 0) at = strstr(at, "</script>");
-        if (strcmp(top, "style") == 0) at = strstr(at, "</style>");
-    }
-    CHECK_EQ(s.depth, 0);
-}
-
-/* ---- the embedded numbers ---- */
-
-static json_t *embedded(const char *page)
-{
-    static const char begin[] = "<script type=\"application/json\" id=\"data\">";
-    json_error_t error;
-    const char *at = strstr(page, begin), *end = at != NULL ? strstr(at, "</script>") : NULL;
-    if (end == NULL) return NULL;
-    at += sizeof begin - 1;
-    json_t *root = json_loadb(at, (size_t)(end - at), JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL) test_fail(__FILE__, __LINE__, "embedded data: %s", error.text);
-    return root;
-}
-
 TEST(a_page_has_the_numbers_of_the_events_to_the_bit_and_is_well_formed)
 {
     sl_run_record r;
@@ -114,9 +52,9 @@ TEST(a_page_has_the_numbers_of_the_events_to_the_bit_and_is_well_formed)
     REQUIRE(profile != NULL);
     make_record(&r, 500);
     REQUIRE_OK(sl_page_write(&r, profile, HOSTILE, &page));
-    check_balance(page.data);
+    html_check_balance(page.data);
     CHECK(page.bytes < MOST);
-    json_t *data = embedded(page.data);
+    json_t *data = html_page_data(page.data);
     REQUIRE(data != NULL);
     const json_t *steps = json_object_get(data, "steps");
     CHECK_EQ(json_array_size(steps), 500);
@@ -167,9 +105,9 @@ TEST(a_million_steps_are_a_small_page_that_says_it_shows_some)
     REQUIRE_OK(sl_page_write(&r, profile, "long", &page));
     CHECK(sl_now() - start < 20);
     CHECK(page.bytes < MOST);
-    check_balance(page.data);
+    html_check_balance(page.data);
     CHECK_CONTAINS(page.data, "1,000,000 steps, of which ");
-    json_t *data = embedded(page.data);
+    json_t *data = html_page_data(page.data);
     REQUIRE(data != NULL);
     CHECK(json_array_size(json_object_get(data, "steps")) <= 9 * SL_THIN_COLUMNS + 2);
     CHECK_EQ(json_integer_value(json_object_get(data, "step_count")), 1000000);
@@ -184,7 +122,7 @@ TEST(a_run_of_which_nothing_is_known_has_a_page)
     const sl_run_record r = { .outcome = SL_RUN_DEAD };
     sl_text page = { .data = NULL };
     REQUIRE_OK(sl_page_write(&r, NULL, "empty", &page));
-    check_balance(page.data);
+    html_check_balance(page.data);
     CHECK_CONTAINS(page.data, "No step is recorded");
     CHECK_CONTAINS(page.data, "This run has no profile");
     sl_text_free(&page);
