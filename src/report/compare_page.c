@@ -75,7 +75,7 @@ static sluice_status add_verdict(const compare_page *p)
 
 static void add_key(const compare_page *p, int variant)
 {
-    sl_text_add(p->page.out, "<span class=\"key v%d\">", variant);
+    sl_text_add(p->page.out, "<span class=\"key who v%d\">", variant);
     sl_html_add(p->page.out, p->c->variants[variant].name);
     sl_text_add(p->page.out, "</span>");
 }
@@ -339,17 +339,17 @@ static void add_legend(const sl_page *page, const void *user)
 }
 
 /* What all curves have to show, and how far the longest goes. */
-static sl_range find_range(const compare_page *p, double *end)
+static sl_extent find_range(const compare_page *p, double *end)
 {
-    sl_range r = { 0, 0, 0, 0 };
+    sl_extent r = { 0, 0, 0, 0 };
     *end = 0;
     for (int i = 0; i < p->c->count; i++) {
         const shown_curve *s = &p->curves[i];
         for (size_t k = 0; k < s->count; k++) {
             const sl_compared_loss *l = &s->variant->losses[s->steps[k]];
-            sl_range_add(&r, l->mean);
-            if (isfinite(l->low)) sl_range_add(&r, l->low);
-            if (isfinite(l->high)) sl_range_add(&r, l->high);
+            sl_extent_add(&r, l->mean);
+            if (isfinite(l->low)) sl_extent_add(&r, l->low);
+            if (isfinite(l->high)) sl_extent_add(&r, l->high);
         }
         if (s->count > 0) *end = fmax(*end, (double)s->variant->step_count * s->scale);
     }
@@ -390,7 +390,7 @@ static bool add_figure(compare_page *p, const char *id, const char *title, sl_ax
     bool timed = kind == SL_AXIS_MICROSECONDS;
     for (int i = 0; i < p->c->count; i++)
         p->curves[i].scale = timed && p->curves[i].count > 0 ? 1e6 * number(p->curves[i].variant, "step_seconds") : 1;
-    sl_range r = find_range(p, &end);
+    sl_extent r = find_range(p, &end);
     if (r.finite == 0 || !(end > 0)) return false;
     describe(p, title, &label);
     sl_figure f = { .id = id, .title = title, .label = label.data != NULL ? label.data : "", .unit = "" };

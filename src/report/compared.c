@@ -31,13 +31,13 @@ static sl_compared_loss loss_of(const json_t *seeds, size_t step)
 {
     size_t i, count = json_array_size(seeds);
     json_t *seed;
-    sl_range r = { 0, 0, 0, 0 };
+    sl_extent r = { 0, 0, 0, 0 };
     double sum = 0;
     json_array_foreach(seeds, i, seed)
     {
         const json_t *loss = json_array_get(seed, step);
         double value = json_is_number(loss) ? json_number_value(loss) : (double)NAN;
-        sl_range_add(&r, value);
+        sl_extent_add(&r, value);
         sum += value / (double)count;
     }
     bool whole = r.finite > 0 && r.not_finite == 0;

@@ -137,7 +137,7 @@ static double round_step(double wanted)
     return power * (ratio <= 1 ? 1 : ratio <= 2 ? 2 : ratio <= 5 ? 5 : 10);
 }
 
-void sl_range_add(sl_range *r, double value)
+void sl_extent_add(sl_extent *r, double value)
 {
     if (!isfinite(value)) {
         r->not_finite++;

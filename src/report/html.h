@@ -33,11 +33,11 @@ typedef struct sl_axis {
 } sl_axis;
 
 /* The values that a chart has to show. Zero-initialise. */
-typedef struct sl_range {
+typedef struct sl_extent {
     double low, high; /* of the finite ones */
     uint64_t finite, not_finite;
-} sl_range;
-void sl_range_add(sl_range *r, double value);
+} sl_extent;
+void sl_extent_add(sl_extent *r, double value);
 
 /* Room for values from low to high with about `marks` marks at round numbers; `loose`: the ends are round, too. */
 sl_axis sl_axis_fit(sl_axis_kind kind, double low, double high, int marks, bool loose);

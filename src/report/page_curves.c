@@ -43,13 +43,13 @@ static const curve curves[] = {
 
 /* ---- range ---- */
 
-static sl_range range_of(const sl_page *p, const curve *c)
+static sl_extent range_of(const sl_page *p, const curve *c)
 {
-    sl_range r = { 0, 0, 0, 0 };
+    sl_extent r = { 0, 0, 0, 0 };
     const sl_run_record *rec = p->record;
-    for (size_t i = 0; i < rec->step_count; i++) sl_range_add(&r, c->value(&rec->steps[i]));
+    for (size_t i = 0; i < rec->step_count; i++) sl_extent_add(&r, c->value(&rec->steps[i]));
     for (size_t i = 0; c->evals && i < rec->eval_count; i++)
-        if (isfinite(rec->evals[i].loss)) sl_range_add(&r, rec->evals[i].loss);
+        if (isfinite(rec->evals[i].loss)) sl_extent_add(&r, rec->evals[i].loss);
     if (c->from_zero && r.low > 0) r.low = 0;
     return r;
 }
@@ -142,7 +142,7 @@ static void add_table(const sl_page *p, const curve *c)
 
 /* ---- a curve ---- */
 
-static void describe(const sl_page *p, const curve *c, const sl_range *r, char *out, size_t bytes)
+static void describe(const sl_page *p, const curve *c, const sl_extent *r, char *out, size_t bytes)
 {
     const sl_run_record *rec = p->record;
     const sl_recorded_step *first = &rec->steps[0], *last = &rec->steps[rec->step_count - 1];
@@ -158,7 +158,7 @@ static void describe(const sl_page *p, const curve *c, const sl_range *r, char *
 static void add_curve(const sl_page *p, const curve *c)
 {
     const sl_run_record *rec = p->record;
-    sl_range r = range_of(p, c);
+    sl_extent r = range_of(p, c);
     char label[512], attributes[64];
     double first = (double)rec->steps[0].step, last = (double)rec->steps[rec->step_count - 1].step;
     if (r.finite == 0) return;

@@ -1,4 +1,5 @@
-/* report_browser_test.c: a report in a real browser: narrow and wide, light and dark, by pointer-less keys, on paper. */
+/* report_browser_test.c: the page of a run and that of a comparison in a real browser: narrow and wide, light and dark, by
+ * pointer-less keys, on paper. */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,15 +37,17 @@ static const char around[] =
     "height='2000'></iframe>"
     "<iframe src='probed.html' width='2000' height='2000'></iframe></body>";
 
-/* page.html and, with the scripts above, probed.html in `folder`. */
-static void make_pages(const char *folder)
+#define RUN        "train a.json --quiet --set steps=40 --set data.validation=0.2 --set checkpoint.path=run --report page.html"
+#define COMPARISON "compare a.json --steps 30 --seeds 2 --rounds 1 --out page.html >table"
+
+/* page.html, which `command` makes, and, with the scripts above, probed.html in `folder`. */
+static void make_pages(const char *folder, const char *command)
 {
     run_write_config(
         folder, "a.json",
         ", \"evaluate\": {\"every\": 5}, \"zero_optimization\": {\"offload_param\": {\"device\": \"cpu\"}, "
         "\"offload_optimizer\": {\"device\": \"cpu\"}}");
-    run_must(folder, "train a.json --quiet --set steps=40 --set data.validation=0.2 --set checkpoint.path=run --report "
-                     "page.html");
+    run_must(folder, command);
     char path[4200];
     snprintf(path, sizeof path, "%s/page.html", folder);
     char *page = run_read(path), *head = strstr(page, "<head>"), *foot = strstr(page, "</body>");
@@ -79,31 +82,47 @@ static bool has_browser(void)
     return system("command -v chromium >/dev/null 2>&1") == 0;
 }
 
-TEST(a_report_works_in_a_browser_narrow_and_wide_light_and_dark)
+/* All charts of the page in `folder` answer to keys at every width and in both schemes, and nothing is too wide. */
+static void check_in_browser(const char *folder, int charts)
 {
     static const struct {
         const char *scheme, *paper;
     } schemes[] = { { "1", "rgb(255, 255, 255)" }, { "0", "rgb(20, 23, 27)" } };
     static const int widths[] = { 320, 360, 1400, 2000 };
-    char folder[4096], arguments[9000], wanted[256];
-    if (!has_browser()) SKIP(chromium, "there is no chromium");
-    snprintf(folder, sizeof folder, "%s", test_tmpdir());
-    make_pages(folder);
+    char arguments[9000], wanted[256];
     for (int i = 0; i < 2; i++) {
         snprintf(arguments, sizeof arguments,
                  "--blink-settings=preferredColorScheme=%s --window-size=2200,2000 --dump-dom 'file://%s/around.html'",
                  schemes[i].scheme, folder);
         CHECK_EQ(browse(folder, arguments), 0);
         char *dom = read_in(folder, "dom"), *log = read_in(folder, "log");
-        for (int k = 0; k < 4; k++) { /* loss, rate, learning rate, norm, streams, two tiers */
-            snprintf(wanted, sizeof wanted, "width=%d charts=7 told=7 zoomed=7 overflow=none paper=%s faults=none",
-                     widths[k], schemes[i].paper);
+        for (int k = 0; k < 4; k++) {
+            snprintf(wanted, sizeof wanted, "width=%d charts=%d told=%d zoomed=%d overflow=none paper=%s faults=none",
+                     widths[k], charts, charts, charts, schemes[i].paper);
             CHECK_CONTAINS(dom, wanted);
         }
         CHECK_THAT(strstr(log, "CONSOLE") == NULL, "%s", log);
         free(dom);
         free(log);
     }
+}
+
+TEST(a_report_works_in_a_browser_narrow_and_wide_light_and_dark)
+{
+    char folder[4096];
+    if (!has_browser()) SKIP(chromium, "there is no chromium");
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    make_pages(folder, RUN);
+    check_in_browser(folder, 7); /* loss, rate, learning rate, norm, streams, two tiers */
+}
+
+TEST(the_page_of_a_comparison_works_in_a_browser_narrow_and_wide_light_and_dark)
+{
+    char folder[4096];
+    if (!has_browser()) SKIP(chromium, "there is no chromium");
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    make_pages(folder, COMPARISON);
+    check_in_browser(folder, 2); /* losses by step and by time */
 }
 
 TEST(a_report_is_drawn_and_printed_by_a_browser)
@@ -113,7 +132,7 @@ TEST(a_report_is_drawn_and_printed_by_a_browser)
     struct stat info;
     if (!has_browser()) SKIP(chromium, "there is no chromium");
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
-    make_pages(folder);
+    make_pages(folder, RUN);
     snprintf(arguments, sizeof arguments, "--window-size=1400,2400 --screenshot=page.png 'file://%s/page.html'",
              folder);
     CHECK_EQ(browse(folder, arguments), 0);
