@@ -342,6 +342,12 @@ class sluice_candidate(ctypes.Structure):
     lacks: int
 
 
+class sluice_stream_use(ctypes.Structure):
+    name: bytes | None
+    busy_seconds: float
+    exposed_seconds: float
+
+
 class sluice_event(ctypes.Structure):
     kind: int
     ranks: int
@@ -413,6 +419,9 @@ class sluice_event(ctypes.Structure):
     verdict: bytes | None
     candidates: Any
     candidate_count: int
+    streams: Any
+    stream_count: int
+    timed_seconds: float
 
 
 class sluice_run_status(ctypes.Structure):
@@ -487,6 +496,7 @@ class sluice_job_options(ctypes.Structure):
     host: bytes | None
     tune_steps: int
     tune_keep: int
+    time_step: bool
 
 
 class sluice_tokenize_options(ctypes.Structure):
@@ -717,6 +727,12 @@ sluice_candidate._fields_ = [
     ("lacks", ctypes.c_uint64),
 ]
 
+sluice_stream_use._fields_ = [
+    ("name", ctypes.c_char_p),
+    ("busy_seconds", ctypes.c_double),
+    ("exposed_seconds", ctypes.c_double),
+]
+
 sluice_event._fields_ = [
     ("kind", ctypes.c_int),
     ("ranks", ctypes.c_int),
@@ -788,6 +804,9 @@ sluice_event._fields_ = [
     ("verdict", ctypes.c_char_p),
     ("candidates", ctypes.POINTER(sluice_candidate)),
     ("candidate_count", ctypes.c_int),
+    ("streams", ctypes.POINTER(sluice_stream_use)),
+    ("stream_count", ctypes.c_int),
+    ("timed_seconds", ctypes.c_double),
 ]
 
 sluice_run_status._fields_ = [
@@ -863,6 +882,7 @@ sluice_job_options._fields_ = [
     ("host", ctypes.c_char_p),
     ("tune_steps", ctypes.c_int),
     ("tune_keep", ctypes.c_int),
+    ("time_step", ctypes.c_bool),
 ]
 
 sluice_tokenize_options._fields_ = [
@@ -1024,6 +1044,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "sluice_job_generate": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
     "sluice_inspect": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_bool, ctypes.c_void_p]),
     "sluice_report": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
+    "sluice_comparison_show": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_char_p]),
     "sluice_verify": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p]),
     "sluice_export": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
     "sluice_tokenize_options_init": (None, [ctypes.POINTER(sluice_tokenize_options)]),

@@ -349,14 +349,15 @@ static bool read_options(const cli_command *command, int argc, char **argv, cli_
 {
     struct option long_options[ARGUMENT_COUNT + 1] = { 0 };
     int count = 0, answer;
+    bool writes = false; /* has -o for --out */
     for (int i = 0; i < ARGUMENT_COUNT; i++)
-        if (belongs(&arguments[i], command))
+        if (belongs(&arguments[i], command)) {
             long_options[count++] = (struct option){ .name = arguments[i].name,
                                                      .has_arg = has_argument(arguments[i].kind),
                                                      .val = FIRST_CODE + i };
+            writes = writes || arguments[i].offset == AT(out);
+        }
     opterr = 0;
-    bool writes = strstr(" export generate merge tokenize report ", command->name) !=
-                  NULL; /* the commands with a short option of their own */
     while ((answer = getopt_long(argc, argv, writes ? ":ho:" : ":h", long_options, NULL)) != -1) {
         if (answer == 'h')
             out->help = true;

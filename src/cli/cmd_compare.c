@@ -66,7 +66,7 @@ typedef struct compared_job {
     const char *name;
     compared_run *run;
     int64_t steps;
-    bool first; /* of its variant: tells its warnings, and a step is timed */
+    bool warns; /* the first run of a variant tells its warnings */
 } compared_job;
 
 static void keep_streams(compared_run *r, const sluice_event *e)
@@ -101,7 +101,7 @@ static void on_event(void *user, const sluice_event *e)
 static void on_log(void *user, sluice_log_level level, const char *line)
 {
     const compared_job *j = user;
-    if (level == SLUICE_LOG_WARNING && j->first) fprintf(stderr, "sluice: %s: warning: %s\n", j->name, line);
+    if (level == SLUICE_LOG_WARNING && j->warns) fprintf(stderr, "sluice: %s: warning: %s\n", j->name, line);
 }
 
 static sluice_status train(void *user, sluice_world *world)
@@ -115,7 +115,7 @@ static sluice_status train(void *user, sluice_world *world)
     o.log = on_log;
     o.log_user = j;
     o.stop = cli_stop_flag();
-    o.time_step = j->first;
+    o.time_step = true;
     return sluice_job_train(j->config, &o);
 }
 
@@ -342,9 +342,12 @@ static void write_bytes(FILE *out, const sluice_event *e)
     fprintf(out, ",\"sent_bytes\":%llu", (unsigned long long)(e->comm_gather + e->comm_reduce + e->comm_norm));
 }
 
-/* Of the step of the first run that was timed. */
-static void write_streams(FILE *out, const compared_run *r)
+/* Of the shortest of the steps that were timed, one in each run: what else the machine does makes the others longer. */
+static void write_streams(FILE *out, const compared_variant *v)
 {
+    const compared_run *r = v->runs[0];
+    for (int i = 1; i < v->run_count; i++)
+        if (v->runs[i]->stream_count > 0 && v->runs[i]->end.timed_seconds < r->end.timed_seconds) r = v->runs[i];
     if (r->stream_count == 0) return;
     write_number(out, "timed_seconds", r->end.timed_seconds);
     fprintf(out, ",\"streams\":[");
@@ -403,7 +406,7 @@ static void write_line(FILE *out, const comparison *c, const compared_variant *v
     else {
         write_speed(out, c, v);
         write_bytes(out, &v->runs[0]->end);
-        write_streams(out, v->runs[0]);
+        write_streams(out, v);
         write_quality(out, c, v);
     }
     fprintf(out, "}\n");

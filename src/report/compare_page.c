@@ -250,11 +250,11 @@ static void add_uses(const compare_page *p)
     for (int r = 0; r < count; r++) {
         if (rows[r].kind != SL_CELL_USE) continue;
         if (groups++ == 0)
-            sl_text_add(
-                p->page.out,
-                "<section id=\"use\"><h2>Device and links</h2>\n<p class=\"note\">Share of one step, timed on rank 0, "
-                "in which each was <span class=\"key w0\">busy behind compute</span>, or <span class=\"key "
-                "w1\">exposed</span>: compute stood still for it.</p>\n<div class=\"charts\">\n");
+            sl_text_add(p->page.out,
+                        "<section id=\"use\"><h2>Device and links</h2>\n<p class=\"note\">Share of the shortest step "
+                        "that was timed, on rank 0, "
+                        "in which each was <span class=\"key w0\">busy behind compute</span>, or <span class=\"key "
+                        "w1\">exposed</span>: compute stood still until it was done.</p>\n<div class=\"charts\">\n");
         sl_text_add(p->page.out, "<div><h3>");
         sl_html_add(p->page.out, rows[r].path);
         sl_text_add(p->page.out, "</h3><ul class=\"bars\">\n");
