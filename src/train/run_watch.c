@@ -59,13 +59,15 @@ static void note_imports(const sl_run *r, const char *folder)
     if (s->wandb)
         sl_log_write(
             &r->job->log, SLUICE_LOG_NOTE,
-            "wandb.enabled: nothing is sent from here; TensorBoard's files are in %s, and `wandb sync %s` takes "
-            "them to Weights & Biases",
+            "wandb.enabled: nothing is sent from here; TensorBoard's files are in %s, and `python -m sluice.send "
+            "wandb %s` takes them to Weights & Biases",
             folder, folder);
     if (s->comet)
-        sl_log_write(&r->job->log, SLUICE_LOG_NOTE,
-                     "comet.enabled: nothing is sent from here; TensorBoard's files, which Comet imports, are in %s",
-                     folder);
+        sl_log_write(
+            &r->job->log, SLUICE_LOG_NOTE,
+            "comet.enabled: nothing is sent from here; TensorBoard's files are in %s, and `python -m sluice.send "
+            "comet %s` takes them to Comet",
+            folder, folder);
 }
 
 /* The settings as one line of JSON; NULL after a failure. Freed by sl_json_free_text. */

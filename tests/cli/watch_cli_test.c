@@ -325,7 +325,7 @@ TEST(services_are_told_with_one_note_how_to_take_the_files)
                  ", \"wandb\": {\"enabled\": true, \"project\": \"p\"}, \"tensorboard\": {\"job_name\": \"tb\"}");
     run_result r = run_sluice(folder, "train c.json --json");
     CHECK_EQ(r.status, 0);
-    CHECK_CONTAINS(r.error, "`wandb sync tb` takes");
+    CHECK_CONTAINS(r.error, "`python -m sluice.send wandb tb` takes");
     run_free(&r);
     tf_file f = read_events(inside(folder, "tb"), &files);
     CHECK_EQ(files, 1);
