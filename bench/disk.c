@@ -1,26 +1,31 @@
-/* disk.c [FOLDER] [MIB] [PIECE_MIB]: what the swap store makes of a disk: reading, writing and both at once, beside plain
- * threads that move the same blocks of a file past the page cache and check nothing. They take turns, and each number is the
+/* disk.c [FOLDER] [MIB] [PIECE_MIB]: what the swap store makes of a disk: reading, writing and both at once, in transfers of
+ * PIECE_MIB that the caller waits for. Beside it plain threads that move blocks past the page cache and check nothing: one
+ * stream over the whole file, which is what the disk gives, and the same transfers. All take turns, and each number is the
  * median of the rounds, so that other work on the disk hits all alike. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/swap.h"
 #include "core/thread.h"
 
-enum { ROUNDS = 7, PLAIN_THREADS = 8, WAYS = 3, BLOCK = 1 << 20 };
+enum { ROUNDS = 21, PLAIN_THREADS = 8, BLOCK = 1 << 20, HUGE_PAGE = 2 << 20 };
+enum { STREAM, TRANSFERS, URING, THREADS, WAYS };
 enum { READ, WRITE, BOTH, KINDS };
 
 static const char *const kind_names[KINDS] = { "read", "write", "both at once, each" };
-static const char *const way_names[WAYS] = { "plain", "io_uring", "threads" };
+static const char *const way_names[WAYS] = { "stream", "plain", "io_uring", "threads" };
 
 /* One way to move the bytes: a store, or a plain file. */
 typedef struct way {
     sl_swap *store; /* NULL: plain */
     int fd;
+    bool stream;           /* all of it as one transfer */
     uint64_t bytes, piece; /* of the arena, of a transfer */
     char *memory[2];       /* a piece to read into and one to write from */
 } way;
@@ -31,18 +36,19 @@ static void die(const char *what)
     exit(1);
 }
 
-/* ---- plain: threads over blocks ---- */
+/* ---- plain: threads that take block after block ---- */
 
-typedef struct plain_part {
+typedef struct plain_work {
     const way *w;
     bool write;
-    uint64_t from, to;
-} plain_part;
+    _Atomic uint64_t next;
+    uint64_t end;
+} plain_work;
 
 static void *move_plainly(void *user)
 {
-    const plain_part *p = user;
-    for (uint64_t at = p->from; at < p->to; at += BLOCK) {
+    plain_work *p = user;
+    for (uint64_t at; (at = atomic_fetch_add(&p->next, BLOCK)) < p->end;) {
         char *memory = p->w->memory[p->write] + at % p->w->piece;
         ssize_t n = p->write ? pwrite(p->w->fd, memory, BLOCK, (off_t)at) : pread(p->w->fd, memory, BLOCK, (off_t)at);
         if (n != BLOCK) die("a plain transfer failed");
@@ -50,16 +56,12 @@ static void *move_plainly(void *user)
     return NULL;
 }
 
-static void plain_range(const way *w, bool write, uint64_t from, uint64_t to)
+static void move_blocks(const way *w, bool write, uint64_t from, uint64_t to)
 {
     pthread_t thread[PLAIN_THREADS];
-    plain_part part[PLAIN_THREADS];
-    uint64_t blocks = (to - from) / BLOCK;
-    for (uint64_t i = 0; i < PLAIN_THREADS; i++) {
-        part[i] = (plain_part){ w, write, from + blocks * i / PLAIN_THREADS * BLOCK,
-                                from + blocks * (i + 1) / PLAIN_THREADS * BLOCK };
-        if (pthread_create(&thread[i], NULL, move_plainly, &part[i]) != 0) die("no threads");
-    }
+    plain_work work = { .w = w, .write = write, .next = from, .end = to };
+    for (int i = 0; i < PLAIN_THREADS; i++)
+        if (pthread_create(&thread[i], NULL, move_plainly, &work) != 0) die("no threads");
     for (int i = 0; i < PLAIN_THREADS; i++) pthread_join(thread[i], NULL);
 }
 
@@ -68,11 +70,12 @@ static void plain_range(const way *w, bool write, uint64_t from, uint64_t to)
 static void move_range(const way *w, bool write, uint64_t from, uint64_t to)
 {
     const sl_swap_label label = { "bench", 1, 1 };
-    if (w->store == NULL) {
-        plain_range(w, write, from, to);
-        return;
-    }
-    for (uint64_t at = from; at < to; at += w->piece) {
+    uint64_t each = w->stream ? to - from : w->piece;
+    for (uint64_t at = from; at < to; at += each) {
+        if (w->store == NULL) {
+            move_blocks(w, write, at, at + each);
+            continue;
+        }
         sluice_status st = write ? sl_swap_write(w->store, at, w->memory[1], w->piece, &label)
                                  : sl_swap_read(w->store, at, w->memory[0], w->piece, &label);
         if (st != SLUICE_OK) die(sluice_error());
@@ -109,11 +112,12 @@ static int by_size(const void *a, const void *b)
 
 static void make_way(way *w, int which, const char *folder)
 {
-    if (which == 0) {
+    w->stream = which == STREAM;
+    if (which == STREAM || which == TRANSFERS) {
         w->fd = open(folder, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
         if (w->fd < 0 || fallocate(w->fd, 0, 0, (off_t)w->bytes) != 0) die("no file with O_DIRECT in that folder");
     } else {
-        sl_swap_options o = { .folders = &folder, .folder_count = 1, .bytes = w->bytes, .threads = which == 2 };
+        sl_swap_options o = { .folders = &folder, .folder_count = 1, .bytes = w->bytes, .threads = which == THREADS };
         if (sl_swap_open(&o, &w->store) != SLUICE_OK) die(sluice_error());
     }
     move_range(w, true, 0, w->bytes); /* the first write of reserved space is slower everywhere */
@@ -122,17 +126,17 @@ static void make_way(way *w, int which, const char *folder)
 static void print_table(double rate[KINDS][WAYS][ROUNDS])
 {
     printf("  %-20s", "GB/s");
-    for (int i = 0; i < WAYS; i++) printf("%10s%s", way_names[i], i > 0 ? "   ratio" : "");
+    for (int i = 0; i < WAYS; i++) printf("%10s%s", way_names[i], i != STREAM ? "   ratio" : "");
     printf("\n");
     for (int k = 0; k < KINDS; k++) {
-        double plain = 0;
+        double stream = 0;
         printf("  %-20s", kind_names[k]);
         for (int i = 0; i < WAYS; i++) {
             qsort(rate[k][i], ROUNDS, sizeof rate[k][i][0], by_size);
             double median = rate[k][i][ROUNDS / 2];
-            if (i == 0) plain = median;
+            if (i == STREAM) stream = median;
             printf("%10.2f", median);
-            if (i > 0) printf("%8.2f", median / plain);
+            if (i != STREAM) printf("%8.2f", median / stream);
         }
         printf("\n");
     }
@@ -142,12 +146,13 @@ int main(int argc, char **argv)
 {
     static double rate[KINDS][WAYS][ROUNDS];
     const char *folder = argc > 1 ? argv[1] : ".";
-    uint64_t bytes = (argc > 2 ? strtoull(argv[2], NULL, 10) : 1024) << 20;
+    uint64_t bytes = (argc > 2 ? strtoull(argv[2], NULL, 10) : 256) << 20;
     uint64_t piece = (argc > 3 ? strtoull(argv[3], NULL, 10) : 64) << 20;
     if (piece == 0 || bytes < 2 * piece || bytes / 2 % piece != 0) die("MIB is a multiple of twice PIECE_MIB");
     way ways[WAYS];
     char *memory = NULL;
-    if (posix_memalign((void **)&memory, SL_SWAP_UNIT, 2 * piece) != 0) die("no memory");
+    if (posix_memalign((void **)&memory, HUGE_PAGE, 2 * piece) != 0) die("no memory");
+    madvise(memory, 2 * piece, MADV_HUGEPAGE); /* as arenas have it */
     for (uint64_t i = 0; i < 2 * piece; i++) memory[i] = (char)(i * 2654435761u >> 13);
     for (int i = 0; i < WAYS; i++) {
         ways[i] = (way){ .bytes = bytes, .piece = piece, .memory = { memory, memory + piece } };
@@ -155,12 +160,14 @@ int main(int argc, char **argv)
     }
     for (int round = 0; round < ROUNDS; round++)
         for (int k = 0; k < KINDS; k++)
-            for (int i = 0; i < WAYS; i++) rate[k][i][round] = measure(&ways[i], k);
-    printf(
-        "%s: %llu MiB in transfers of %llu MiB, medians of %d rounds; plain: %d threads, blocks of 1 MiB, O_DIRECT\n",
-        folder, (unsigned long long)(bytes >> 20), (unsigned long long)(piece >> 20), ROUNDS, PLAIN_THREADS);
+            for (int i = 0; i < WAYS; i++) { /* each is as often the first, which finds a disk's buffers empty */
+                int turn = (i + round) % WAYS;
+                rate[k][turn][round] = measure(&ways[turn], k);
+            }
+    printf("%s: %llu MiB in transfers of %llu MiB, medians of %d rounds; stream and plain: %d threads\n", folder,
+           (unsigned long long)(bytes >> 20), (unsigned long long)(piece >> 20), ROUNDS, PLAIN_THREADS);
     print_table(rate);
-    for (int i = 1; i < WAYS; i++) sl_swap_close(ways[i].store);
+    for (int i = 0; i < WAYS; i++) sl_swap_close(ways[i].store);
     free(memory);
     return 0;
 }

@@ -9,8 +9,9 @@
 #include "core/swap_parts.h"
 #include "core/thread.h"
 
-/* Requests of SL_SWAP_STRIPE bytes and a disk: 4 keep a fast one busy, more let it choose an order. */
-#define DEPTH_OF_A_DISK 16
+/* Requests of SL_SWAP_STRIPE bytes and a disk: 4 keep a fast one busy, the others what it does while all processors compute and
+ * this thread waits for one. */
+#define DEPTH_OF_A_DISK 32
 #define MAX_DEPTH       256
 /* Rings, requests and the stacks of threads of both directions. */
 #define QUEUE_BYTES ((uint64_t)1 << 20)
