@@ -239,6 +239,17 @@ static bool leaves_rows_open(const cli_arguments *a)
     return a->operand == NULL;
 }
 
+/* What was asked for is a micro-batch that was planned, where nobody says another. */
+static sluice_status plan_asked(const cli_arguments *a, const choice *list, outcome *outcomes, int after)
+{
+    for (int i = FIRST_ROWS; i < after; i++) {
+        if (list[i].rows != list[0].rows) continue;
+        outcomes[0] = outcomes[i];
+        return SLUICE_OK;
+    }
+    return plan_beside(a, list, outcomes, 0, 1);
+}
+
 static sluice_status plan_choices(const cli_arguments *a, choice *list, outcome *outcomes, int *count)
 {
     int ranks = 1, rows = 0;
@@ -258,8 +269,8 @@ static sluice_status plan_choices(const cli_arguments *a, choice *list, outcome 
     add_machines(a, ranks, list, count);
     for (int i = 0; i < *count && leaves_rows_open(a); i++)
         if (list[i].rows == 0 && list[i].gpus == 0) list[i].rows = rows > 0 ? rows : 1;
-    if (status == SLUICE_OK) status = plan_beside(a, list, outcomes, 0, 1);
-    return status == SLUICE_OK ? plan_beside(a, list, outcomes, after, *count) : status;
+    if (status == SLUICE_OK) status = plan_beside(a, list, outcomes, after, *count);
+    return status == SLUICE_OK ? plan_asked(a, list, outcomes, after) : status;
 }
 
 int cli_what_if(const cli_arguments *a)

@@ -5,7 +5,6 @@
  * share bytes exactly when their step ranges are disjoint. Because ranges are positions in the list and streams run
  * ahead of it, a step that is the first to use reused bytes must wait for the last users of those bytes on other
  * streams: waits.c derives that from the offsets. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -14,10 +13,20 @@
 #include "plan/live_fit.h"
 #include "plan/passes.h"
 
+/* Orders in which transient buffers are placed. */
+typedef enum {
+    BY_BIRTH, /* of those born in one step, the longest lives first */
+    BY_SIZE,  /* the largest first; of one size, by birth */
+    ORDER_COUNT
+} order_kind;
+
 typedef struct packer {
     sl_plan *p;
     sl_tier tier;
-    int *order; /* transient buffers of the tier */
+    int *orders[ORDER_COUNT]; /* transient buffers of the tier */
+    int *order;               /* the one that is packed in */
+    int *sorting;             /* scratch of sorting: as many buffers again */
+    int *sort_counts;         /* and numbers of steps, or of digits */
     int count;
     uint64_t *live;         /* scratch of least_peak */
     int *births;            /* per step: steps up to it at which a transient buffer of the tier is born */
@@ -47,12 +56,17 @@ static void count_births(packer *k)
     for (int i = 0; i < k->p->step_count; i++) k->births[i] = born += k->births[i];
 }
 
+/* Whether its bytes are kept for it from the first step to the last. */
+static bool stays(const packer *k, const sl_buffer *b)
+{
+    return k->holds && (b->kind == SL_BUFFER_GRADIENTS || b->kind == SL_BUFFER_NORM);
+}
+
 /* Lowest offset at which the bytes are free during its life. */
 static sluice_status place_one(packer *k, const sl_buffer *b, uint64_t *offset)
 {
-    bool stays = k->holds && (b->kind == SL_BUFFER_GRADIENTS || b->kind == SL_BUFFER_NORM);
-    int first = stays ? 0 : k->births[b->first] - 1;
-    int last = (stays ? k->births[k->p->step_count - 1] : k->births[b->last]) - 1;
+    int first = stays(k, b) ? 0 : k->births[b->first] - 1;
+    int last = (stays(k, b) ? k->births[k->p->step_count - 1] : k->births[b->last]) - 1;
     return sl_first_fit_place(&k->fit, sl_align_up(b->bytes, alignment_of(k)), first, last, offset);
 }
 
@@ -100,36 +114,79 @@ static sluice_status pack(packer *k, uint64_t limit, uint64_t *offsets, uint64_t
     return SLUICE_OK;
 }
 
-/* qsort has no context argument: the keys travel with the entries. */
-typedef struct sort_entry {
-    uint64_t bytes;
-    int first, last, buffer;
-} sort_entry;
+/* ---- orders ---- */
 
-static int by_size(const void *a, const void *b)
+static void swap_arrays(int **a, int **b)
 {
-    const sort_entry *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    if (x->first != y->first) return x->first < y->first ? -1 : 1;
-    return x->buffer < y->buffer ? -1 : 1;
+    int *other = *a;
+    *a = *b;
+    *b = other;
 }
 
-static int by_birth(const void *a, const void *b)
+/* Sorts a list of buffers by a key of each that is below `keys`, and leaves those of one key in their order. */
+static void sort_by_key(packer *k, int **list, int keys, int (*key)(const sl_buffer *b, int argument), int argument)
 {
-    const sort_entry *x = a, *y = b;
-    if (x->first != y->first) return x->first < y->first ? -1 : 1;
-    if (x->last != y->last) return x->last > y->last ? -1 : 1;
-    return x->buffer < y->buffer ? -1 : 1;
-}
-
-static void sort_order(packer *k, sort_entry *entries, int (*compare)(const void *, const void *))
-{
-    for (int i = 0; i < k->count; i++) {
-        const sl_buffer *b = &k->p->buffers[k->order[i]];
-        entries[i] = (sort_entry){ b->bytes, b->first, b->last, k->order[i] };
+    int *counts = k->sort_counts, at = 0;
+    memset(counts, 0, (size_t)keys * sizeof *counts);
+    for (int i = 0; i < k->count; i++) counts[key(&k->p->buffers[(*list)[i]], argument)]++;
+    for (int i = 0; i < keys; i++) {
+        int here = counts[i];
+        counts[i] = at;
+        at += here;
     }
-    qsort(entries, (size_t)k->count, sizeof *entries, compare);
-    for (int i = 0; i < k->count; i++) k->order[i] = entries[i].buffer;
+    for (int i = 0; i < k->count; i++) {
+        int buffer = (*list)[i];
+        k->sorting[counts[key(&k->p->buffers[buffer], argument)]++] = buffer;
+    }
+    swap_arrays(list, &k->sorting);
+}
+
+static int birth_of(const sl_buffer *b, int unused)
+{
+    (void)unused;
+    return b->first;
+}
+
+#define DIGIT_BITS 11
+#define DIGITS     (1 << DIGIT_BITS)
+
+/* Larger ones come first. */
+static int digit_of(const sl_buffer *b, int shift)
+{
+    return DIGITS - 1 - (int)(b->bytes >> shift & (DIGITS - 1));
+}
+
+/* Few are born in one step. */
+static void sort_born_together(packer *k, int *list)
+{
+    const sl_buffer *buffers = k->p->buffers;
+    for (int i = 1; i < k->count; i++) {
+        int buffer = list[i], at = i;
+        for (; at > 0; at--) {
+            const sl_buffer *b = &buffers[buffer], *before = &buffers[list[at - 1]];
+            if (before->first != b->first || before->last >= b->last) break;
+            list[at] = list[at - 1];
+        }
+        list[at] = buffer;
+    }
+}
+
+/* From the list BY_BIRTH in the order of their numbers. By size: digit after digit, without those that are the same in
+ * all. */
+static void sort_orders(packer *k)
+{
+    uint64_t some = 0, all = UINT64_MAX;
+    sort_by_key(k, &k->orders[BY_BIRTH], k->p->step_count, birth_of, 0);
+    memcpy(k->orders[BY_SIZE], k->orders[BY_BIRTH], (size_t)k->count * sizeof *k->order);
+    sort_born_together(k, k->orders[BY_BIRTH]);
+    for (int i = 0; i < k->count; i++) {
+        uint64_t bytes = k->p->buffers[k->orders[BY_SIZE][i]].bytes;
+        some |= bytes;
+        all &= bytes;
+    }
+    for (int shift = 0; shift < 64; shift += DIGIT_BITS)
+        if (((some ^ all) >> shift & (DIGITS - 1)) != 0) sort_by_key(k, &k->orders[BY_SIZE], DIGITS, digit_of, shift);
+    k->order = k->orders[BY_BIRTH];
 }
 
 static void place_permanents(packer *k)
@@ -140,7 +197,7 @@ static void place_permanents(packer *k)
         sl_buffer *b = &k->p->buffers[i];
         if (b->tier != k->tier || !sl_buffer_takes_room(b)) continue;
         if (!b->permanent) {
-            k->order[k->count++] = i;
+            k->orders[BY_BIRTH][k->count++] = i;
             continue;
         }
         b->offset = b->paged ? sl_align_up(end, SL_DISK_UNIT) : end;
@@ -148,14 +205,14 @@ static void place_permanents(packer *k)
         end = sl_align_up(peak, alignment_of(k));
     }
     k->base = end;
+    k->order = k->orders[BY_BIRTH]; /* not sorted yet */
     k->p->totals.peak[k->tier] = peak;
 }
 
-static sluice_status pack_in(packer *k, sort_entry *entries, int (*order)(const void *, const void *), uint64_t limit,
-                             uint64_t *offsets, uint64_t *peak)
+static sluice_status pack_in(packer *k, order_kind order, uint64_t limit, uint64_t *offsets, uint64_t *peak)
 {
-    sort_order(k, entries, order);
-    return order == by_birth && !k->holds ? pack_births(k, limit, offsets, peak) : pack(k, limit, offsets, peak);
+    k->order = k->orders[order];
+    return order == BY_BIRTH && !k->holds ? pack_births(k, limit, offsets, peak) : pack(k, limit, offsets, peak);
 }
 
 static void keep_offsets(packer *k, const uint64_t *offsets)
@@ -164,12 +221,12 @@ static void keep_offsets(packer *k, const uint64_t *offsets)
 }
 
 /* Sets the offsets of the tier's transient buffers. The order of size is given up where it is over that of birth. */
-static sluice_status pack_best(packer *k, sort_entry *entries, uint64_t *offsets, uint64_t *peak)
+static sluice_status pack_best(packer *k, uint64_t *offsets, uint64_t *peak)
 {
     uint64_t birth_peak;
-    SL_TRY(pack_in(k, entries, by_birth, UINT64_MAX, offsets, &birth_peak));
+    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, offsets, &birth_peak));
     keep_offsets(k, offsets);
-    SL_TRY(pack_in(k, entries, by_size, birth_peak, offsets, peak));
+    SL_TRY(pack_in(k, BY_SIZE, birth_peak, offsets, peak));
     if (*peak <= birth_peak)
         keep_offsets(k, offsets);
     else
@@ -184,90 +241,141 @@ static bool may_hold(const packer *k)
     return k->tier == SL_TIER_HOST && k->p->options.budget_together == 0 && k->p->machine.copies_overlap;
 }
 
-static sluice_status pack_tier(packer *k, sort_entry *entries, uint64_t *offsets)
-{
-    const sl_plan_options *o = &k->p->options;
-    uint64_t peak;
-    place_permanents(k);
-    count_births(k);
-    k->holds = may_hold(k);
-    SL_TRY(pack_best(k, entries, offsets, &peak));
-    if (k->holds && peak > o->budget[k->tier]) {
-        k->holds = false;
-        SL_TRY(pack_best(k, entries, offsets, &peak));
-    }
-    if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
-    return SLUICE_OK;
-}
-
-/* ---- does it fit ---- */
-
 /* Bytes that the tier needs at least: of what lives at its fullest moment, all but the padding of the one on top. */
 static uint64_t least_peak(packer *k)
 {
     uint64_t *live = k->live, now = 0, most = 0, padding = 0;
-    int moment = 0;
-    memset(live, 0, ((size_t)k->p->step_count + 1) * sizeof *live);
+    int moment = 0, end = k->p->step_count;
+    memset(live, 0, ((size_t)end + 1) * sizeof *live);
     for (int i = 0; i < k->count; i++) {
         const sl_buffer *b = &k->p->buffers[k->order[i]];
-        live[b->first] += sl_align_up(b->bytes, alignment_of(k));
-        live[b->last + 1] -= sl_align_up(b->bytes, alignment_of(k)); /* sums are never negative, though terms wrap */
+        bool kept = stays(k, b);
+        live[kept ? 0 : b->first] += sl_align_up(b->bytes, alignment_of(k));
+        /* sums are never negative, though terms wrap */
+        live[kept ? end : b->last + 1] -= sl_align_up(b->bytes, alignment_of(k));
     }
-    for (int i = 0; i < k->p->step_count; i++) {
+    for (int i = 0; i < end; i++) {
         now += live[i];
         if (now > most) most = now, moment = i;
     }
     for (int i = 0; i < k->count; i++) {
         const sl_buffer *b = &k->p->buffers[k->order[i]];
         uint64_t over = sl_align_up(b->bytes, alignment_of(k)) - b->bytes;
-        if (b->first <= moment && moment <= b->last && over > padding) padding = over;
+        if (((b->first <= moment && moment <= b->last) || stays(k, b)) && over > padding) padding = over;
     }
     return most == 0 ? k->p->totals.peak[k->tier] : k->base + most - padding;
 }
 
-/* *fits: one of the packings that pack_tier tries keeps to the budget. Those most likely to do so come first. */
-static sluice_status any_fits(packer *k, sort_entry *entries, uint64_t *offsets, bool *fits)
+/* What every packing of the tier begins with. */
+static void open_tier(packer *k)
 {
-    static int (*const orders[])(const void *, const void *) = { by_birth, by_size };
-    uint64_t budget = k->p->options.budget[k->tier], peak;
-    int both = may_hold(k) ? 2 : 1;
+    place_permanents(k);
     count_births(k);
+    sort_orders(k);
+}
+
+/* Where what is held is already over the budget, so is any packing that holds it. */
+static bool could_hold(packer *k)
+{
+    k->holds = may_hold(k);
+    return k->holds && least_peak(k) <= k->p->options.budget[k->tier];
+}
+
+/* `best` sets the offsets, or the peak alone. */
+static sluice_status pack_with(packer *k, sluice_status (*best)(packer *, uint64_t *, uint64_t *), uint64_t *offsets)
+{
+    const sl_plan_options *o = &k->p->options;
+    uint64_t peak;
+    open_tier(k);
+    k->holds = could_hold(k);
+    SL_TRY(best(k, offsets, &peak));
+    if (k->holds && peak > o->budget[k->tier]) {
+        k->holds = false;
+        SL_TRY(best(k, offsets, &peak));
+    }
+    if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
+    return SLUICE_OK;
+}
+
+static sluice_status pack_tier(packer *k, uint64_t *offsets)
+{
+    return pack_with(k, pack_best, offsets);
+}
+
+/* ---- the peak alone ---- */
+
+/* The peak of pack_best. The order of size is tried only where it may be below that of birth, and no further. */
+static sluice_status find_peak(packer *k, uint64_t *offsets, uint64_t *peak)
+{
+    uint64_t smaller;
+    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, offsets, peak));
+    if (k->count == 0 || *peak <= least_peak(k)) return SLUICE_OK;
+    SL_TRY(pack_in(k, BY_SIZE, *peak - 1, offsets, &smaller));
+    if (smaller < *peak) *peak = smaller;
+    return SLUICE_OK;
+}
+
+static sluice_status measure_tier(packer *k, uint64_t *offsets)
+{
+    return pack_with(k, find_peak, offsets);
+}
+
+/* No packing of the tier has a lower peak than this. */
+static sluice_status bound_tier(packer *k, uint64_t *offsets)
+{
+    (void)offsets;
+    place_permanents(k);
+    k->holds = false;
+    uint64_t peak = least_peak(k);
+    if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
+    return SLUICE_OK;
+}
+
+/* ---- does it fit ---- */
+
+/* *fits: one of the packings that pack_tier tries keeps to the budget. Those most likely to do so come first. */
+static sluice_status any_fits(packer *k, uint64_t *offsets, bool *fits)
+{
+    uint64_t budget = k->p->options.budget[k->tier], peak;
+    int both = could_hold(k) ? 2 : 1;
+    count_births(k);
+    sort_orders(k);
     *fits = false;
     for (int i = 0; !*fits && i < 2 * both; i++) {
         k->holds = i / 2 == 1;
-        SL_TRY(pack_in(k, entries, orders[i % 2], budget, offsets, &peak));
+        SL_TRY(pack_in(k, (order_kind)(i % 2), budget, offsets, &peak));
         *fits = peak <= budget;
     }
     return SLUICE_OK;
 }
 
-static sluice_status tier_fits(packer *k, sort_entry *entries, uint64_t *offsets, bool *fits)
+static sluice_status tier_fits(packer *k, uint64_t *offsets, bool *fits)
 {
     uint64_t budget = k->p->options.budget[k->tier];
     place_permanents(k);
+    k->holds = false;
     *fits = k->p->totals.peak[k->tier] <= budget && least_peak(k) <= budget;
-    return *fits && k->count > 0 ? any_fits(k, entries, offsets, fits) : SLUICE_OK;
+    return *fits && k->count > 0 ? any_fits(k, offsets, fits) : SLUICE_OK;
 }
 
 /* ---- roughly ---- */
 
 /* The packing in order of birth, where it keeps to the budget. Otherwise, where no packing could, the peak is the least
  * that any needs, and the offsets are those in order of birth all the same. */
-static sluice_status pack_roughly(packer *k, sort_entry *entries, uint64_t *offsets)
+static sluice_status pack_roughly(packer *k, uint64_t *offsets)
 {
     uint64_t budget = k->p->options.budget[k->tier], peak;
-    place_permanents(k);
-    count_births(k);
-    k->holds = may_hold(k);
-    SL_TRY(pack_in(k, entries, by_birth, UINT64_MAX, offsets, &peak));
+    open_tier(k);
+    k->holds = could_hold(k);
+    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, offsets, &peak));
     if (peak > budget && k->holds) {
         k->holds = false;
-        SL_TRY(pack_in(k, entries, by_birth, UINT64_MAX, offsets, &peak));
+        SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, offsets, &peak));
     }
     keep_offsets(k, offsets);
     if (peak > budget) {
         peak = least_peak(k);
-        if (peak <= budget) return pack_tier(k, entries, offsets); /* it may fit yet */
+        if (peak <= budget) return pack_tier(k, offsets); /* it may fit yet */
     }
     if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
     return SLUICE_OK;
@@ -275,44 +383,49 @@ static sluice_status pack_roughly(packer *k, sort_entry *entries, uint64_t *offs
 
 /* ---- all tiers ---- */
 
-typedef struct scratch {
-    sort_entry *entries;
-    uint64_t *offsets;
-} scratch;
-
-static sluice_status open_packer(packer *k, scratch *s)
+static sluice_status open_packer(packer *k, uint64_t **offsets)
 {
     size_t n = (size_t)k->p->buffer_count + 1, steps = (size_t)k->p->step_count + 1;
-    k->order = sl_alloc_array(n, sizeof *k->order, "plan: address order");
+    for (int i = 0; i < ORDER_COUNT; i++) k->orders[i] = sl_alloc_array(n, sizeof *k->order, "plan: address order");
+    k->sorting = sl_alloc_array(n, sizeof *k->sorting, "plan: address order");
+    k->sort_counts = sl_alloc_array(steps > DIGITS ? steps : DIGITS, sizeof *k->sort_counts, "plan: numbers of keys");
     k->births = sl_alloc_array(steps, sizeof *k->births, "plan: births");
     k->live = sl_alloc_array(steps, sizeof *k->live, "plan: live bytes");
     k->dies = sl_alloc_array(steps, sizeof *k->dies, "plan: deaths");
     k->next_dying = sl_alloc_array(n, sizeof *k->next_dying, "plan: deaths");
-    s->entries = sl_alloc_array(n, sizeof *s->entries, "plan: sort keys");
-    s->offsets = sl_alloc_array(n, sizeof *s->offsets, "plan: offsets");
-    return k->order && k->births && k->live && k->dies && k->next_dying && s->entries && s->offsets
+    *offsets = sl_alloc_array(n, sizeof **offsets, "plan: offsets");
+    return k->orders[BY_BIRTH] && k->orders[BY_SIZE] && k->sorting && k->sort_counts && k->births && k->live &&
+                   k->dies && k->next_dying && *offsets
                ? SLUICE_OK
                : SLUICE_ERR_NO_MEMORY;
 }
 
-static void close_packer(packer *k, scratch *s)
+static void close_packer(packer *k, uint64_t *offsets)
 {
-    void *owned[] = { k->order, k->births, k->live, k->dies, k->next_dying, s->entries, s->offsets };
+    void *owned[] = { k->orders[BY_BIRTH],
+                      k->orders[BY_SIZE],
+                      k->sorting,
+                      k->sort_counts,
+                      k->births,
+                      k->live,
+                      k->dies,
+                      k->next_dying,
+                      offsets };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_first_fit_destroy(&k->fit);
     sl_live_fit_destroy(&k->live_fit);
 }
 
-static sluice_status address_tiers(sl_plan *p, sluice_status (*tier)(packer *, sort_entry *, uint64_t *))
+static sluice_status address_tiers(sl_plan *p, sluice_status (*tier)(packer *, uint64_t *))
 {
     packer k = { .p = p };
-    scratch s = { NULL, NULL };
-    sluice_status st = open_packer(&k, &s);
+    uint64_t *offsets = NULL;
+    sluice_status st = open_packer(&k, &offsets);
     for (int t = 0; st == SLUICE_OK && t < SL_TIER_COUNT; t++) {
         k.tier = (sl_tier)t;
-        st = tier(&k, s.entries, s.offsets);
+        st = tier(&k, offsets);
     }
-    close_packer(&k, &s);
+    close_packer(&k, offsets);
     return st;
 }
 
@@ -326,16 +439,26 @@ sluice_status sl_plan_address_roughly(sl_plan *p)
     return address_tiers(p, pack_roughly);
 }
 
+sluice_status sl_plan_measure(sl_plan *p)
+{
+    return address_tiers(p, measure_tier);
+}
+
+sluice_status sl_plan_bound(sl_plan *p)
+{
+    return address_tiers(p, bound_tier);
+}
+
 sluice_status sl_plan_fits(sl_plan *p, bool *fits)
 {
     packer k = { .p = p };
-    scratch s = { NULL, NULL };
-    sluice_status st = open_packer(&k, &s);
+    uint64_t *offsets = NULL;
+    sluice_status st = open_packer(&k, &offsets);
     *fits = true;
     for (int t = 0; st == SLUICE_OK && *fits && t < SL_TIER_COUNT; t++) {
         k.tier = (sl_tier)t;
-        st = tier_fits(&k, s.entries, s.offsets, fits);
+        st = tier_fits(&k, offsets, fits);
     }
-    close_packer(&k, &s);
+    close_packer(&k, offsets);
     return st;
 }

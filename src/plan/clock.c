@@ -61,7 +61,9 @@ typedef struct run {
 } run;
 
 typedef struct lane {
-    int next;    /* first position that may still be its; the one at hand while busy */
+    int next;    /* its next position, the one at hand while busy; or the end */
+    int run;     /* which that is in */
+    int step;    /* of the plan; -1 at the end */
     int before;  /* the position that it was at work on before; -1: none */
     bool busy;   /* at work on `next` */
     double left; /* seconds of work still to do */
@@ -119,39 +121,46 @@ static bool holds(const sl_plan *p, sl_segment_kind kind, int step)
     return step >= g->first_step && step < g->first_step + g->step_count;
 }
 
-/* The newest recording of step `target` when the step at `position` is queued; -1: there is none. */
-static int recording(const clocks *c, int position, int target)
+/* The newest recording of step `target` when a lane's next step is queued; -1: there is none. */
+static int recording(const clocks *c, const lane *l, int target)
 {
-    int r = run_at(c, position);
-    bool later = target >= step_at(c, position);
-    if (holds(c->p, c->runs[r].kind, target) && later) r--;
+    int r = l->run;
+    if (holds(c->p, c->runs[r].kind, target) && target >= l->step) r--;
     for (; r >= 0; r--)
         if (holds(c->p, c->runs[r].kind, target))
             return c->runs[r].first + target - c->p->segments[c->runs[r].kind].first_step;
     return -1;
 }
 
-/* Moves the lane to its next step, or to the end. */
+/* Moves the lane to its first step from `next` on, or to the end. */
 static void find_next(clocks *c, int k)
 {
-    int *next = &c->lanes[k].next;
-    while (*next < c->end && lane_of(&c->p->machine, &c->p->steps[step_at(c, *next)]) != k) ++*next;
+    lane *l = &c->lanes[k];
+    for (; l->run < c->run_count; l->run++) {
+        const run *r = &c->runs[l->run];
+        const sl_segment *g = &c->p->segments[r->kind];
+        for (; l->next < r->first + g->step_count; l->next++) {
+            l->step = g->first_step + l->next - r->first;
+            if (lane_of(&c->p->machine, &c->p->steps[l->step]) == k) return;
+        }
+    }
+    l->step = -1;
 }
 
 /* ---- starting ---- */
 
-/* False: the run may not begin yet, or something that the step waits for is not done; else *late is the last of all
- * that to be done, or -1. */
-static bool waits_done(const clocks *c, int position, int *late)
+/* False: the run may not begin yet, or something that a lane's next step waits for is not done; else *late is the last of
+ * all that to be done, or -1. */
+static bool waits_done(const clocks *c, const lane *l, int *late)
 {
-    int r = run_at(c, position);
-    const sl_step *s = &c->p->steps[step_at(c, position)];
+    int r = l->run;
+    const sl_step *s = &c->p->steps[l->step];
     if (r > 0 && c->runs[r - 1].result < 0) return false;
     for (int i = 0; c->runs[r].joined && i < r; i++)
         if (c->runs[i].left_joined > 0) return false;
     *late = c->runs[r].joined ? c->newest_joined : -1;
     for (int k = 0; k < s->wait_count; k++) {
-        int target = recording(c, position, c->p->waits[s->first_wait + k]);
+        int target = recording(c, l, c->p->waits[s->first_wait + k]);
         if (target < 0) continue;
         if (c->times[target].end < 0) return false;
         if (*late < 0 || c->times[target].end > c->times[*late].end) *late = target;
@@ -195,8 +204,8 @@ static void expose(clocks *c, int r, int position, double seconds)
 static void start(clocks *c, int k, int late)
 {
     lane *l = &c->lanes[k];
-    int r = run_at(c, l->next);
-    const sl_step *s = &c->p->steps[step_at(c, l->next)];
+    int r = l->run;
+    const sl_step *s = &c->p->steps[l->step];
     l->busy = true;
     l->left = sl_step_is_done(s, c->runs[r].holds) ? s->seconds : 0;
     c->times[l->next].begin = c->now;
@@ -216,7 +225,7 @@ static void start_ready(clocks *c)
         lane *l = &c->lanes[k];
         int late, issued = c->p->machine.kernels_take_turns ? c->lanes[SL_STREAM_COMPUTE].next : c->end;
         bool may = k == SL_STREAM_COMPUTE || l->next < issued;
-        if (!l->busy && l->next < c->end && may && waits_done(c, l->next, &late)) start(c, k, late);
+        if (!l->busy && l->next < c->end && may && waits_done(c, l, &late)) start(c, k, late);
     }
 }
 
@@ -238,8 +247,8 @@ static double speed(const clocks *c, int k)
     const sl_machine *m = &c->p->machine;
     int others[WORK_KINDS] = { 0 };
     for (int i = 0; i < SL_STREAM_COUNT; i++)
-        if (c->lanes[i].busy && i != k) others[work_of(m, &c->p->steps[step_at(c, c->lanes[i].next)])]++;
-    switch (work_of(m, &c->p->steps[step_at(c, c->lanes[k].next)])) {
+        if (c->lanes[i].busy && i != k) others[work_of(m, &c->p->steps[c->lanes[i].step])]++;
+    switch (work_of(m, &c->p->steps[c->lanes[k].step])) {
     case KERNEL:
         return 1 / (1 + m->kernel_slowdown * others[MOVE]);
     case UPDATE:
@@ -255,15 +264,15 @@ static double speed(const clocks *c, int k)
 static void finish_step(clocks *c, int k)
 {
     lane *l = &c->lanes[k];
-    run *r = &c->runs[run_at(c, l->next)];
+    run *r = &c->runs[l->run];
     c->times[l->next].end = l->idle_since = c->now;
-    bool joined = c->joins[c->p->steps[step_at(c, l->next)].stream];
+    bool joined = c->joins[c->p->steps[l->step].stream];
     c->newest = l->next;
     if (joined) c->newest_joined = l->next;
     r->left--;
     r->left_joined -= joined;
     if (k == SL_STREAM_COMPUTE) r->kernel_end = c->now;
-    if (step_at(c, l->next) == c->p->segments[r->kind].result_step || r->left == 0) {
+    if (l->step == c->p->segments[r->kind].result_step || r->left == 0) {
         if (r->result < 0) r->result = c->now;
     }
     l->busy = false;

@@ -90,6 +90,10 @@ sluice_status sl_plan_address(sl_plan *p);
 /* In a fraction of the time, for comparing candidates of deep models: offsets are legal but looser, and a peak is over
  * its budget exactly where the address pass has it over, then by no more than there. */
 sluice_status sl_plan_address_roughly(sl_plan *p);
+/* The peaks of the address pass alone; leaves offsets undefined. */
+sluice_status sl_plan_measure(sl_plan *p);
+/* Peaks that no offsets can be below, in a fraction of that time. */
+sluice_status sl_plan_bound(sl_plan *p);
 /* Whether the address pass would keep to the budget of each tier; leaves offsets and peaks undefined. */
 sluice_status sl_plan_fits(sl_plan *p, bool *fits);
 sluice_status sl_plan_waits(sl_plan *p);

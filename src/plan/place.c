@@ -303,9 +303,35 @@ static sluice_status find_misfit(sl_search *s, const sl_candidate *c, int repres
     return SLUICE_OK;
 }
 
+/* No placement keeps less from step to step than one with all parameters and state on the host: there the update needs no
+ * second copy of parameters, and no rank a whole gradient beside its part. */
+sluice_status sl_search_floor(sl_search *s, uint64_t *bytes)
+{
+    sl_candidate least = s->low;
+    least.layers[SL_SAVING_HOST_STATE] = state_layers(s);
+    least.layers[SL_SAVING_HOST_PARAMETERS] = parameter_layers(s);
+    return sl_search_kept(s, &least, bytes);
+}
+
+/* More than there is of all tiers together: nothing need be searched. */
+static sluice_status keeps_too_much(sl_search *s, bool *too_much)
+{
+    const sl_plan_options *o = &s->p->options;
+    uint64_t kept, has = 0;
+    SL_TRY(sl_search_floor(s, &kept));
+    for (int t = 0; t < SL_TIER_COUNT; t++) has += o->budget[t];
+    *too_much = kept > has || (o->budget_together > 0 && kept > o->budget_together);
+    return SLUICE_OK;
+}
+
 sluice_status sl_search_all(sl_search *s, sl_candidate *found, bool *fits)
 {
     int representative = sl_plan_heaviest_rank(s->p), misfit = -1;
+    bool too_much;
+    *fits = false;
+    s->p->options.rank = representative;
+    SL_TRY(keeps_too_much(s, &too_much));
+    if (too_much) return SLUICE_OK;
     for (int tries = 0; tries <= SOUGHT_RANKS; tries++) {
         s->p->options.rank = representative;
         SL_TRY(sl_search_rank(s, found, fits));
@@ -342,27 +368,54 @@ static bool is_far(const sl_plan *p, const sl_plan_need *need)
     return sl_plan_lack(&p->options, need) > has / 2;
 }
 
+/* The least that is needed, sought once. */
+typedef struct least_need {
+    bool known, fits;
+    sl_plan_need need;
+    sl_candidate found; /* where it fits */
+} least_need;
+
+static sluice_status find_need(sl_search *s, least_need *l)
+{
+    if (l->known) return SLUICE_OK;
+    l->known = true;
+    return sl_search_need(s, !s->p->options.brief, &l->need, &l->found, &l->fits);
+}
+
+/* A brief refusal comes before the search where much is missing, unless every saving together is clearly enough. */
+static sluice_status foresee(sl_search *s, least_need *l, bool *far)
+{
+    bool enough;
+    *far = false;
+    s->p->options.rank = sl_plan_heaviest_rank(s->p);
+    SL_TRY(sl_search_try(s, &s->high, &enough));
+    if (enough) return SLUICE_OK;
+    SL_TRY(find_need(s, l));
+    *far = !l->fits && is_far(s->p, &l->need);
+    return SLUICE_OK;
+}
+
 sluice_status sl_plan_place(sl_plan *p, const sl_usage *u)
 {
     sl_search s;
     sl_candidate found;
-    sl_plan_need need;
-    bool fits = false, rebuild = p->options.rank_count > 1;
+    least_need l = { .known = false };
+    bool fits = false, rebuild = p->options.rank_count > 1, far = p->options.searched;
     int rank = p->options.rank;
+    p->options.searched = false;
     sl_search_open(&s, p, u);
-    if (p->options.brief) {
-        SL_TRY(sl_search_need(&s, false, &need, &found, &fits));
-        if (!fits && is_far(p, &need)) return sl_plan_refuse(&s, &need);
-    }
-    SL_TRY(sl_search_all(&s, &found, &fits));
+    if (p->options.brief && !far) SL_TRY(foresee(&s, &l, &far));
+    if (!far) SL_TRY(sl_search_all(&s, &found, &fits));
     if (!fits) {
-        SL_TRY(sl_search_need(&s, !p->options.brief, &need, &found, &fits));
+        SL_TRY(find_need(&s, &l));
+        found = l.found;
+        fits = l.fits;
         rebuild = true;
     }
     if (fits) SL_TRY(sl_search_speculate(&s, &found));
     p->options.rank = rank;
-    if (fits && rebuild) SL_TRY(build_own(&s, &found, &need, &fits));
-    if (!fits) return sl_plan_refuse(&s, &need);
+    if (fits && rebuild) SL_TRY(build_own(&s, &found, &l.need, &fits));
+    if (!fits) return sl_plan_refuse(&s, &l.need);
     count_savings(p, u);
     return SLUICE_OK;
 }

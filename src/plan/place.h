@@ -19,16 +19,26 @@
  * bound. */
 #define SL_QUICK_STEPS 16384
 
-/* What is known of a candidate. */
+/* What is known of a candidate on a rank. */
 typedef struct sl_verdict {
     sl_candidate candidate;
+    int rank;
     bool used;       /* a slot of the table that holds one */
     bool tried;      /* `fits` is known */
-    bool built;      /* the others are known too */
+    bool built;      /* excess and seconds are known too */
     bool fits;       /* excess is 0 */
     uint64_t excess; /* bytes over budget, all tiers added up */
     double seconds;  /* of a training step */
+    bool bounded;    /* no packing has smaller peaks than `peak`; */
+    bool measured;   /* they are the peaks themselves */
+    uint64_t peak[SL_TIER_COUNT];
 } sl_verdict;
+
+/* A hash table of them; zeros: an empty one. */
+typedef struct sl_verdicts {
+    sl_verdict *slots;
+    int count, capacity;
+} sl_verdicts;
 
 typedef struct sl_search {
     sl_plan *p;
@@ -37,17 +47,22 @@ typedef struct sl_search {
     int kinds[SL_RANK_KINDS]; /* a rank of each kind */
     int kind_count, heaviest; /* kinds[heaviest] owns most */
     int trials;               /* candidates that may still be built to make a placement faster */
-    sl_verdict *verdicts;     /* a hash table; of the rank and the budgets of one search */
-    int verdict_count, verdict_capacity;
-    bool is_built; /* p is a whole plan, of p->placement */
+    sl_verdicts judged;       /* with the budgets of one search */
+    sl_verdicts measured;     /* whatever the budgets; while one need is sought */
+    bool is_built;            /* p is a whole plan, of p->placement */
+    bool is_scheduled;        /* p has the steps of p->placement, for scheduled_rank */
+    int scheduled_rank;
+    int steps;     /* of a plan with every saving, by which the trials of a need are bounded */
     uint64_t work; /* plan steps of all candidates that were scheduled so far */
 } sl_search;
 
 void sl_search_open(sl_search *s, sl_plan *p, const sl_usage *u);
 /* Builds the plan of a candidate: schedule, addresses, waits and cost. */
 sluice_status sl_search_build(sl_search *s, const sl_candidate *c);
-/* As far as addresses: enough to know what it needs. */
-sluice_status sl_search_lay_out(sl_search *s, const sl_candidate *c);
+/* Peaks that no packing of a candidate is below, or its peaks themselves, on the rank in the options. The host holds nothing
+ * for the next step: its budget in the options is 0. */
+sluice_status sl_search_bound(sl_search *s, const sl_candidate *c, sl_verdict *out);
+sluice_status sl_search_measure(sl_search *s, const sl_candidate *c, sl_verdict *out);
 /* Bytes over budget of the plan that was built last, all tiers added up. 0: it fits. */
 uint64_t sl_search_excess(const sl_search *s);
 /* Excess and seconds of a candidate, which is built where they are not known yet. */
@@ -58,11 +73,14 @@ sluice_status sl_search_fits(sl_search *s, const sl_candidate *c, bool *fits);
 sluice_status sl_search_try(sl_search *s, const sl_candidate *c, bool *fits);
 /* Builds the plan of a candidate, unless that is the one built last, for the same rank. */
 sluice_status sl_search_settle(sl_search *s, const sl_candidate *c);
-/* Forgets all verdicts: they hold for one rank and its budgets. */
-void sl_search_forget(sl_search *s);
+void sl_verdicts_forget(sl_verdicts *of);
 /* Layers by which a saving grows at a time: one in small models, an eighth of all in deep ones. Groups grow by a quarter
  * of their steps. */
 int sl_search_stride(const sl_search *s, int saving);
+/* Bytes that a candidate keeps from step to step on the rank in the options, all tiers together. */
+sluice_status sl_search_kept(sl_search *s, const sl_candidate *c, uint64_t *bytes);
+/* That no placement keeps less than. */
+sluice_status sl_search_floor(sl_search *s, uint64_t *bytes);
 /* The best placement for the rank in the plan's options, built last where *fits. */
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits);
 /* One placement for all ranks, because they must make the same collectives: sought on the rank that owns most, tried on
@@ -84,7 +102,7 @@ void sl_plan_count_speculation(sl_plan *p);
 sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_candidate *found, bool *fits);
 /* Of the plan that was built last. */
 void sl_search_own_need(const sl_search *s, sl_plan_need *need);
-/* SLUICE_ERR_NO_FIT, with a message. */
+/* SLUICE_ERR_NO_FIT, with a message; the plan keeps what it needs. */
 sluice_status sl_plan_refuse(const sl_search *s, const sl_plan_need *need);
 
 #endif

@@ -34,15 +34,14 @@ typedef struct standing {
 
 /* ---- measuring ---- */
 
-static void add_rank(sl_search *s, standing *x)
+static void add_rank(const sl_verdict *v, standing *x)
 {
-    const uint64_t *tier = s->p->totals.peak;
-    uint64_t sum = tier[SL_TIER_DEVICE] + tier[SL_TIER_HOST];
+    uint64_t sum = v->peak[SL_TIER_DEVICE] + v->peak[SL_TIER_HOST];
     for (int g = 0; g < GOAL_COUNT; g++) {
-        uint64_t bytes = g == GOAL_SUM ? sum : tier[g];
+        uint64_t bytes = g == GOAL_SUM ? sum : v->peak[g];
         if (bytes <= x->peak[g]) continue;
         x->peak[g] = bytes;
-        x->rank[g] = s->p->options.rank;
+        x->rank[g] = v->rank;
     }
 }
 
@@ -60,15 +59,26 @@ static bool is_better(const standing *a, const standing *b, goal g)
 }
 
 /* Ranks are measured from the heaviest on, until it is clear that the candidate is no better than `than` (NULL: all of
- * them). */
+ * them). Mostly the bytes that live at once say so: they are counted first, and nothing is packed. */
 static sluice_status measure(sl_search *s, goal g, const limits *l, const sl_candidate *c, const standing *than,
                              standing *out)
 {
     *out = (standing){ .candidate = *c };
     for (int i = 0; i < s->kind_count; i++) {
+        sl_verdict v;
+        standing least = *out;
         s->p->options.rank = s->kinds[(s->heaviest + i) % s->kind_count];
-        SL_TRY(sl_search_lay_out(s, c));
-        add_rank(s, out);
+        if (than != NULL) {
+            SL_TRY(sl_search_bound(s, c, &v));
+            add_rank(&v, &least);
+            least.over = bytes_over(&least, l, g);
+            if (!is_better(&least, than, g)) {
+                *out = least;
+                break;
+            }
+        }
+        SL_TRY(sl_search_measure(s, c, &v));
+        add_rank(&v, out);
         out->over = bytes_over(out, l, g);
         if (than != NULL && !is_better(out, than, g)) break;
     }
@@ -86,16 +96,30 @@ typedef struct descent {
     int trials; /* that are left */
 } descent;
 
+/* What was measured before is no trial. */
+static sluice_status try_one(descent *d, const sl_candidate *c, const standing *than, standing *out)
+{
+    uint64_t before = d->s->work;
+    SL_TRY(measure(d->s, d->goal, d->limits, c, than, out));
+    d->trials -= d->s->work > before;
+    return SLUICE_OK;
+}
+
 static sluice_status consider(descent *d, const sl_candidate *c, bool *better)
 {
     standing x;
     *better = false;
-    if (d->trials-- <= 0) return SLUICE_OK;
-    SL_TRY(measure(d->s, d->goal, d->limits, c, d->any ? &d->best : NULL, &x));
+    if (d->trials <= 0) return SLUICE_OK;
+    SL_TRY(try_one(d, c, d->any ? &d->best : NULL, &x));
     *better = !d->any || is_better(&x, &d->best, d->goal);
     if (*better) d->best = x;
     d->any = true;
     return SLUICE_OK;
+}
+
+static int least_prefetch(const sl_search *s)
+{
+    return s->p->options.prefetch < 0 ? 0 : s->low.prefetch;
 }
 
 /* Savings at their ends, those with most savings first. The disk is used for all that may go there, or for none of it: its
@@ -103,8 +127,7 @@ static sluice_status consider(descent *d, const sl_candidate *c, bool *better)
 static sluice_status try_corners(descent *d)
 {
     const sl_candidate *low = &d->s->low, *high = &d->s->high;
-    int least_prefetch = d->s->p->options.prefetch < 0 ? 0 : low->prefetch;
-    for (int prefetch = least_prefetch; prefetch <= low->prefetch; prefetch++)
+    for (int prefetch = least_prefetch(d->s); prefetch <= low->prefetch; prefetch++)
         for (int mask = (2 << SL_SAVING_DISK_STATE) - 1; mask >= 0; mask--) {
             sl_candidate c = { .prefetch = prefetch };
             bool again = false, better, any_disk = (mask >> SL_SAVING_DISK_STATE & 1) != 0;
@@ -142,16 +165,37 @@ static sluice_status change_one(descent *d, int saving, bool *moved)
 static sluice_status lower(descent *d, sl_candidate *c, int saving)
 {
     int too_few = d->s->low.layers[saving] - 1, enough = c->layers[saving];
+    const standing anything_over = { .over = 1 };
     standing x;
-    while (enough - too_few > 1 && d->trials-- > 0) {
+    while (enough - too_few > 1 && d->trials > 0) {
         int at = c->layers[saving] = too_few + (enough - too_few) / 2;
-        SL_TRY(measure(d->s, d->goal, d->limits, c, NULL, &x));
+        SL_TRY(try_one(d, c, &anything_over, &x));
         if (x.over == 0)
             enough = at;
         else
             too_few = at;
     }
     c->layers[saving] = enough;
+    return SLUICE_OK;
+}
+
+/* What is within the limits, with as much on the device as they allow. State follows parameters to the host: lowered first,
+ * it comes back with them. */
+static sluice_status fill_device(descent *d)
+{
+    static const int orders[][3] = {
+        { SL_SAVING_HOST_STATE, SL_SAVING_HOST_PARAMETERS, SL_SAVING_HOST_GRADIENTS },
+        { SL_SAVING_HOST_PARAMETERS, SL_SAVING_HOST_STATE, SL_SAVING_HOST_GRADIENTS },
+        { SL_SAVING_HOST_GRADIENTS, SL_SAVING_HOST_STATE, SL_SAVING_HOST_PARAMETERS },
+    };
+    const standing from = d->best;
+    if (d->goal == GOAL_DEVICE || !d->any || from.over > 0) return SLUICE_OK;
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        sl_candidate c = from.candidate;
+        bool better;
+        for (int k = 0; k < 3; k++) SL_TRY(lower(d, &c, orders[i][k]));
+        SL_TRY(consider(d, &c, &better));
+    }
     return SLUICE_OK;
 }
 
@@ -185,7 +229,7 @@ static sluice_status exchange_all(descent *d, bool *moved)
 static int trials_for(const sl_search *s, bool exact)
 {
     int most = exact ? 600 : 120, least = exact ? 160 : 64;
-    int64_t trials = ((int64_t)most << 14) / (s->p->step_count + 1);
+    int64_t trials = ((int64_t)most << 14) / (s->steps + 1);
     return trials > most ? most : trials < least ? least : (int)trials;
 }
 
@@ -198,6 +242,7 @@ static sluice_status find_least(sl_search *s, bool exact, goal g, const limits *
     bool moved = true;
     o->budget[SL_TIER_HOST] = 0; /* nothing is kept from being reused there: address.c */
     sluice_status st = try_corners(&d);
+    if (st == SLUICE_OK) st = fill_device(&d);
     while (st == SLUICE_OK && moved && d.trials > 0) {
         moved = false;
         for (int k = 0; k < SL_SAVING_COUNT && st == SLUICE_OK; k++) st = change_one(&d, k, &moved);
@@ -326,12 +371,25 @@ static sluice_status find_alone(sl_search *s, const limits *given, sl_plan_need 
     return SLUICE_OK;
 }
 
-sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_candidate *found, bool *fits)
+/* s->steps, of the plan with every saving. */
+static sluice_status count_steps(sl_search *s)
+{
+    sl_candidate all = s->high;
+    sl_verdict v;
+    all.prefetch = least_prefetch(s);
+    s->p->options.rank = s->kinds[s->heaviest];
+    SL_TRY(sl_search_bound(s, &all, &v));
+    s->steps = s->p->step_count;
+    return SLUICE_OK;
+}
+
+static sluice_status find_need(sl_search *s, bool exact, sl_plan_need *need, sl_candidate *found, bool *fits)
 {
     limits l = given_limits(s);
     const limits given = l;
     standing x;
     *need = (sl_plan_need){ .together = 0 };
+    SL_TRY(count_steps(s));
     s->work = 0;
     SL_TRY(find_lacks(s, exact, &l, need, &x));
     *fits = is_within(&x, &given);
@@ -343,6 +401,13 @@ sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_ca
         need->rank[t] = x.rank[t];
     }
     return SLUICE_OK;
+}
+
+sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_candidate *found, bool *fits)
+{
+    sluice_status st = find_need(s, exact, need, found, fits);
+    sl_verdicts_forget(&s->measured);
+    return st;
 }
 
 void sl_search_own_need(const sl_search *s, sl_plan_need *need)

@@ -331,6 +331,7 @@ static void tell_budgets(const sl_plan_options *o, const sl_plan_need *need, cha
 sluice_status sl_plan_refuse(const sl_search *s, const sl_plan_need *need)
 {
     char lack[768] = "", help[1024] = "";
+    s->p->refused = *need;
     tell_budgets(&s->p->options, need, help, sizeof help);
     if (!s->p->options.brief) SL_TRY(advise(s, need, help, sizeof help));
     describe_lacks(s, need, lack, sizeof lack);

@@ -293,9 +293,9 @@ static sluice_status search(sl_search *s, sl_candidate *found, bool *fits)
 
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits)
 {
-    sl_search_forget(s);
+    sl_verdicts_forget(&s->judged);
     sluice_status st = search(s, found, fits);
-    sl_search_forget(s);
+    sl_verdicts_forget(&s->judged);
     SL_TRY(st);
     return *fits ? sl_search_settle(s, found) : SLUICE_OK;
 }

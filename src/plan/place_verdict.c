@@ -13,22 +13,28 @@
 static sluice_status schedule(sl_search *s, const sl_candidate *c)
 {
     SL_TRY(sl_plan_poll(s->p));
-    s->is_built = false;
+    s->is_built = s->is_scheduled = false;
     sl_place_apply(s->p, s->u, c);
     SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
     s->work += (uint64_t)s->p->step_count;
+    s->scheduled_rank = s->p->options.rank;
+    s->is_scheduled = true;
     return SLUICE_OK;
 }
 
-sluice_status sl_search_lay_out(sl_search *s, const sl_candidate *c)
+sluice_status sl_search_kept(sl_search *s, const sl_candidate *c, uint64_t *bytes)
 {
     SL_TRY(schedule(s, c));
-    return sl_plan_address(s->p);
+    *bytes = 0;
+    for (int i = 0; i < s->p->buffer_count; i++)
+        if (s->p->buffers[i].permanent) *bytes += s->p->buffers[i].bytes;
+    return SLUICE_OK;
 }
 
 sluice_status sl_search_build(sl_search *s, const sl_candidate *c)
 {
-    SL_TRY(sl_search_lay_out(s, c));
+    SL_TRY(schedule(s, c));
+    SL_TRY(sl_plan_address(s->p));
     SL_TRY(sl_plan_waits(s->p));
     SL_TRY(sl_plan_cost(s->p));
     s->is_built = true;
@@ -65,46 +71,49 @@ static bool same_candidate(const sl_candidate *a, const sl_candidate *b)
     return a->prefetch == b->prefetch && a->speculating == b->speculating;
 }
 
-/* The slot of a candidate, or the free one where it belongs. There always is a free one. */
-static sl_verdict *slot_of(sl_verdict *table, int capacity, const sl_candidate *c)
+/* The slot of a candidate on a rank, or the free one where it belongs. There always is a free one. */
+static sl_verdict *slot_of(const sl_verdicts *of, const sl_candidate *c, int rank)
 {
-    uint64_t hash = sl_hash_number(sl_hash_number(SL_HASH_START, c->prefetch), c->speculating);
+    uint64_t hash = sl_hash_number(sl_hash_number(sl_hash_number(SL_HASH_START, c->prefetch), c->speculating), rank);
     for (int k = 0; k < SL_SAVING_COUNT; k++) hash = sl_hash_number(hash, c->layers[k]);
-    size_t mask = (size_t)capacity - 1, i = (size_t)hash & mask;
-    while (table[i].used && !same_candidate(&table[i].candidate, c)) i = (i + 1) & mask;
-    return &table[i];
+    size_t mask = (size_t)of->capacity - 1, i = (size_t)hash & mask;
+    while (of->slots[i].used && !(of->slots[i].rank == rank && same_candidate(&of->slots[i].candidate, c)))
+        i = (i + 1) & mask;
+    return &of->slots[i];
 }
 
 /* At most half of the slots are used. */
-static sluice_status make_room(sl_search *s)
+static sluice_status make_room(sl_verdicts *of)
 {
-    int larger = s->verdict_capacity == 0 ? 256 : 2 * s->verdict_capacity;
-    if (2 * s->verdict_count < s->verdict_capacity) return SLUICE_OK;
-    sl_verdict *table = sl_alloc_array((size_t)larger, sizeof *table, "plan: judged placements");
-    if (table == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int i = 0; i < s->verdict_capacity; i++)
-        if (s->verdicts[i].used) *slot_of(table, larger, &s->verdicts[i].candidate) = s->verdicts[i];
-    sl_free(s->verdicts);
-    s->verdicts = table;
-    s->verdict_capacity = larger;
+    sl_verdicts larger = { .count = of->count, .capacity = of->capacity == 0 ? 256 : 2 * of->capacity };
+    if (2 * of->count < of->capacity) return SLUICE_OK;
+    larger.slots = sl_alloc_array((size_t)larger.capacity, sizeof *larger.slots, "plan: judged placements");
+    if (larger.slots == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < of->capacity; i++) {
+        const sl_verdict *v = &of->slots[i];
+        if (v->used) *slot_of(&larger, &v->candidate, v->rank) = *v;
+    }
+    sl_free(of->slots);
+    *of = larger;
     return SLUICE_OK;
 }
 
-static sluice_status find_verdict(sl_search *s, const sl_candidate *c, sl_verdict **out)
+/* Of the rank in the options. */
+static sluice_status find_verdict(const sl_search *s, sl_verdicts *of, const sl_candidate *c, sl_verdict **out)
 {
-    SL_TRY(make_room(s));
-    sl_verdict *v = *out = slot_of(s->verdicts, s->verdict_capacity, c);
+    int rank = s->p->options.rank;
+    SL_TRY(make_room(of));
+    sl_verdict *v = *out = slot_of(of, c, rank);
     if (v->used) return SLUICE_OK;
-    *v = (sl_verdict){ .candidate = *c, .used = true };
-    s->verdict_count++;
+    *v = (sl_verdict){ .candidate = *c, .rank = rank, .used = true };
+    of->count++;
     return SLUICE_OK;
 }
 
-void sl_search_forget(sl_search *s)
+void sl_verdicts_forget(sl_verdicts *of)
 {
-    sl_free(s->verdicts);
-    s->verdicts = NULL;
-    s->verdict_count = s->verdict_capacity = 0;
+    sl_free(of->slots);
+    *of = (sl_verdicts){ .slots = NULL };
 }
 
 /* ---- verdicts ---- */
@@ -130,7 +139,7 @@ static sluice_status build_to_judge(sl_search *s, const sl_candidate *c)
 sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *out)
 {
     sl_verdict *v;
-    SL_TRY(find_verdict(s, c, &v));
+    SL_TRY(find_verdict(s, &s->judged, c, &v));
     if (!v->built) {
         SL_TRY(build_to_judge(s, c));
         v->built = v->tried = true;
@@ -145,11 +154,44 @@ sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *o
 sluice_status sl_search_fits(sl_search *s, const sl_candidate *c, bool *fits)
 {
     sl_verdict *v;
-    SL_TRY(find_verdict(s, c, &v));
+    SL_TRY(find_verdict(s, &s->judged, c, &v));
     if (!v->tried) {
         SL_TRY(sl_search_try(s, c, &v->fits));
         v->tried = true;
     }
     *fits = v->fits;
+    return SLUICE_OK;
+}
+
+/* ---- peaks ---- */
+
+/* `of`: bounds or measures what was scheduled. */
+static sluice_status find_peaks(sl_search *s, sl_verdict *v, sluice_status (*of)(sl_plan *))
+{
+    bool there = s->is_scheduled && s->scheduled_rank == v->rank && same_candidate(&s->p->placement, &v->candidate);
+    if (!there) SL_TRY(schedule(s, &v->candidate));
+    s->is_built = false;
+    SL_TRY(of(s->p));
+    memcpy(v->peak, s->p->totals.peak, sizeof v->peak);
+    return SLUICE_OK;
+}
+
+sluice_status sl_search_bound(sl_search *s, const sl_candidate *c, sl_verdict *out)
+{
+    sl_verdict *v;
+    SL_TRY(find_verdict(s, &s->measured, c, &v));
+    if (!v->bounded) SL_TRY(find_peaks(s, v, sl_plan_bound));
+    v->bounded = true;
+    *out = *v;
+    return SLUICE_OK;
+}
+
+sluice_status sl_search_measure(sl_search *s, const sl_candidate *c, sl_verdict *out)
+{
+    sl_verdict *v;
+    SL_TRY(find_verdict(s, &s->measured, c, &v));
+    if (!v->measured) SL_TRY(find_peaks(s, v, sl_plan_measure));
+    v->bounded = v->measured = true;
+    *out = *v;
     return SLUICE_OK;
 }

@@ -216,13 +216,14 @@ static sluice_status open_plan(const sluice_graph *g, const sl_machine *machine,
 }
 
 static sluice_status create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
-                            const sl_candidate *found, sl_plan **out)
+                            const sl_candidate *found, sl_plan **out, sl_plan_need *need)
 {
     sl_usage *u;
     sl_plan *p;
     sluice_status st = open_plan(g, machine, options, &p, &u);
     if (st == SLUICE_OK) st = run_passes(p, u, found);
     sl_usage_destroy(u);
+    if (st == SLUICE_ERR_NO_FIT && need != NULL) *need = p->refused;
     if (st == SLUICE_ERR_NO_FIT) { /* what was looked for to say in its message may have been stopped */
         sluice_status asked = sl_plan_poll(p);
         if (asked != SLUICE_OK) st = asked;
@@ -238,13 +239,19 @@ static sluice_status create(const sluice_graph *g, const sl_machine *machine, co
 sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
                              sl_plan **out)
 {
-    return create(g, machine, options, NULL, out);
+    return create(g, machine, options, NULL, out, NULL);
+}
+
+sluice_status sl_plan_create_or_need(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                                     sl_plan **out, sl_plan_need *need)
+{
+    return create(g, machine, options, NULL, out, need);
 }
 
 sluice_status sl_plan_create_placed(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
                                     const sl_candidate *placement, sl_plan **out)
 {
-    return create(g, machine, options, placement, out);
+    return create(g, machine, options, placement, out, NULL);
 }
 
 sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
@@ -267,7 +274,7 @@ sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, 
     }
     sl_usage_destroy(u);
     sl_plan_destroy(p);
-    return st == SLUICE_OK && fits ? create(g, machine, options, &found, out) : st;
+    return st == SLUICE_OK && fits ? create(g, machine, options, &found, out, NULL) : st;
 }
 
 sluice_status sl_plan_create_for_rank(const sl_plan *of, const double *weights, int rank, sl_plan **out)
@@ -275,7 +282,7 @@ sluice_status sl_plan_create_for_rank(const sl_plan *of, const double *weights, 
     sl_plan_options options = of->options;
     options.rank = rank;
     options.partition_weights = weights;
-    return create(of->graph, &of->machine, &options, &of->placement, out);
+    return create(of->graph, &of->machine, &options, &of->placement, out, NULL);
 }
 
 sluice_status sl_plan_least(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,

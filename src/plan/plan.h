@@ -98,6 +98,7 @@ typedef struct sl_plan_options {
         *stop; /* a request to stop (core/stop.h), polled while planning, loading and hashing; NULL: none. Borrowed */
     bool
         brief; /* a refusal looks neither for the exact bytes nor for what would help, which takes several times as long */
+    bool searched;         /* nothing was found by sl_plan_attempt with these options: it need not search again */
     char memory_note[160]; /* how memory is had: huge pages, NUMA; for print; "": not known */
 } sl_plan_options;
 
@@ -342,6 +343,14 @@ typedef struct sl_plan_totals {
 
 #define SL_SPECULATION_WINDOW 16
 
+/* Budgets that are enough, of the rank that needs most. */
+typedef struct sl_plan_need {
+    uint64_t bytes[SL_TIER_COUNT];
+    int rank[SL_TIER_COUNT]; /* which that is */
+    uint64_t together;       /* of device and host where they are one memory; 0: that is enough */
+    uint64_t device_alone;   /* the least device budget beside the host's as it is; 0: none would do, or not sought */
+} sl_plan_need;
+
 typedef struct sl_plan {
     const sluice_graph *graph; /* borrowed; everything else below is owned */
     sl_plan_options options;
@@ -376,6 +385,7 @@ typedef struct sl_plan {
     int64_t kept_count; /* of which this rank keeps so many; */
     int64_t node_count; /* sums that ranks exchange instead; 0: they exchange the leaves, or nothing */
     sl_plan_totals totals;
+    sl_plan_need refused; /* what a plan that was refused would need */
 } sl_plan;
 
 /* Runs all passes. SLUICE_ERR_NO_FIT: the message says the bytes needed and missing per tier, to the byte: a plan with
@@ -383,14 +393,9 @@ typedef struct sl_plan {
  * need. */
 sluice_status sl_plan_create(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
                              sl_plan **out);
-
-/* Budgets that are enough, of the rank that needs most. */
-typedef struct sl_plan_need {
-    uint64_t bytes[SL_TIER_COUNT];
-    int rank[SL_TIER_COUNT]; /* which that is */
-    uint64_t together;       /* of device and host where they are one memory; 0: that is enough */
-    uint64_t device_alone;   /* the least device budget beside the host's as it is; 0: none would do, or not sought */
-} sl_plan_need;
+/* The same; where it is refused, *need has the bytes that the message says. */
+sluice_status sl_plan_create_or_need(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
+                                     sl_plan **out, sl_plan_need *need);
 
 /* The budgets with which a plan could be made, by a short search: enough, and mostly the least. */
 sluice_status sl_plan_least(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,

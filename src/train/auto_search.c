@@ -184,7 +184,10 @@ static sluice_status plan_nearest(search *s, sl_plan_options *options, sl_plan *
         if (found->tried[i].lacks < found->tried[best].lacks) best = i;
     sl_auto_candidate *c = &found->tried[best];
     sl_arrangement_apply(&c->arrangement, s->problem->graph, options);
-    SL_TRY(sl_plan_create(s->problem->graph, s->problem->machine, options, out));
+    options->searched = true;
+    sluice_status st = sl_plan_create_or_need(s->problem->graph, s->problem->machine, options, out, &found->need);
+    options->searched = false;
+    SL_TRY(st);
     note_plan(s, *out, c);
     found->chosen = best;
     return SLUICE_OK;

@@ -49,6 +49,7 @@ typedef struct sl_auto_result {
     bool tuned;        /* chosen because it was measured before */
     bool plain;        /* nothing is saved or divided: plain training */
     int ranks;
+    sl_plan_need need; /* where the plan was refused */
 } sl_auto_result;
 
 void sl_arrangement_clear(sl_arrangement *a);

@@ -149,13 +149,10 @@ static void note_need(const sluice_engine *e, const sl_plan_options *p, sl_refus
     out->is_set = sl_plan_least(e->graph, &e->machine, &out->options, &out->need) == SLUICE_OK;
 }
 
-/* Keeps the message of the refusal. */
+/* As the message says. */
 static void note_refusal(const sluice_engine *e, const sl_plan_options *p, sl_refusal *out)
 {
-    char message[SL_MESSAGE_BYTES];
-    sl_error_copy(message);
-    note_need(e, p, out);
-    sl_fail(SLUICE_ERR_NO_FIT, "%s", message);
+    *out = (sl_refusal){ .is_set = true, .options = *p, .machine = e->machine, .need = e->arrangements.need };
 }
 
 /* Of every candidate; the table shows the best ones. */
@@ -181,7 +178,8 @@ static sluice_status choose_plan(sluice_engine *e, const sl_engine_options *o, s
     const sl_auto_problem problem = { .graph = e->graph, .machine = &e->machine, .options = &open, .tuned = o->tuned };
     e->arrangements = (sl_auto_result){ .chosen = -1, .ranks = p->rank_count };
     /* one of many that are asked about is planned as it is, where it can be */
-    if (!p->training || (p->brief && p->stage >= 0)) return sl_plan_create(e->graph, &e->machine, p, &e->plan);
+    if (!p->training || (p->brief && p->stage >= 0))
+        return sl_plan_create_or_need(e->graph, &e->machine, p, &e->plan, &e->arrangements.need);
     SL_TRY(sl_auto_search(&problem, p, &e->arrangements, &e->plan));
     if (o->tuned != NULL && !e->arrangements.tuned && e->ranks->rank == 0)
         sl_log_write(&e->log, SLUICE_LOG_NOTE,

@@ -5,6 +5,7 @@
 #include "plan/first_fit.h"
 #include "plan/live_fit.h"
 #include "plan/passes.h"
+#include "plan/place.h"
 #include "plan/tenants.h"
 #include "support/plain_planner.h"
 #include "support/planned.h"
@@ -182,6 +183,15 @@ static void check_rough_addresses(sl_plan *p, const uint64_t *exact)
     if (fits) CHECK_EQ(sl_plan_verify(p), SLUICE_OK);
 }
 
+/* Peaks without offsets are those of the address pass, and no bound is above them. */
+static void check_peaks_alone(sl_plan *p, const uint64_t *exact)
+{
+    REQUIRE_OK(sl_plan_measure(p));
+    for (int t = 0; t < SL_TIER_COUNT; t++) CHECK_EQ(p->totals.peak[t], exact[t]);
+    REQUIRE_OK(sl_plan_bound(p));
+    for (int t = 0; t < SL_TIER_COUNT; t++) CHECK(p->totals.peak[t] <= exact[t]);
+}
+
 /* Budgets of a byte less and more than what each tier needs, and much less. */
 TEST(a_plan_fits_exactly_where_its_addresses_do)
 {
@@ -206,6 +216,7 @@ TEST(a_plan_fits_exactly_where_its_addresses_do)
             }
             REQUIRE_OK(sl_plan_fits(p, &fits));
             CHECK_EQ(fits, expected);
+            check_peaks_alone(p, exact);
             check_rough_addresses(p, exact);
             fitting += fits;
             others += !fits;
@@ -213,6 +224,37 @@ TEST(a_plan_fits_exactly_where_its_addresses_do)
         planned_free(&fx);
     }
     CHECK(fitting > MODELS && others > MODELS);
+}
+
+static uint64_t permanent_bytes(const sl_plan *p)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->buffer_count; i++)
+        if (p->buffers[i].permanent) bytes += p->buffers[i].bytes;
+    return bytes;
+}
+
+/* What is refused without a search is refused rightly: plans of all settings and ranks keep at least the floor, and some
+ * keep no more. */
+TEST(no_plan_keeps_less_than_the_floor)
+{
+    int tight = 0;
+    for (int k = 0; k < MODELS; k++) {
+        planned fx;
+        sl_usage *u;
+        sl_search s;
+        uint64_t floor, kept;
+        REQUIRE_OK(plan_random(&fx, k));
+        kept = permanent_bytes(fx.plan);
+        REQUIRE_OK(sl_usage_create(fx.graph, fx.options.levels, &u));
+        sl_search_open(&s, fx.plan, u);
+        REQUIRE_OK(sl_search_floor(&s, &floor));
+        CHECK(floor <= kept);
+        tight += floor == kept;
+        sl_usage_destroy(u);
+        planned_free(&fx);
+    }
+    CHECK(tight > 0);
 }
 
 /* ---- another rank of the same run ---- */
