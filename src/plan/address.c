@@ -20,7 +20,7 @@ typedef enum {
     ORDER_COUNT
 } order_kind;
 
-typedef struct packer {
+typedef struct sl_packing {
     sl_plan *p;
     sl_tier tier;
     int *orders[ORDER_COUNT]; /* transient buffers of the tier */
@@ -35,6 +35,8 @@ typedef struct packer {
     int *dies, *next_dying; /* scratch of pack_births */
     sl_first_fit fit;
     sl_live_fit live_fit;
+    uint64_t *offsets; /* of the packing made last: of order[i] at i */
+    size_t buffer_room, step_room;
 } packer;
 
 static uint64_t alignment_of(const packer *k)
@@ -83,8 +85,9 @@ static void link_deaths(packer *k)
 }
 
 /* The same as pack for the order of birth, where every buffer lives its own life. */
-static sluice_status pack_births(packer *k, uint64_t limit, uint64_t *offsets, uint64_t *peak)
+static sluice_status pack_births(packer *k, uint64_t limit, uint64_t *peak)
 {
+    uint64_t *offsets = k->offsets;
     *peak = 0;
     link_deaths(k);
     sl_live_fit_begin(&k->live_fit, k->base);
@@ -99,8 +102,8 @@ static sluice_status pack_births(packer *k, uint64_t limit, uint64_t *offsets, u
     return SLUICE_OK;
 }
 
-/* In the order of `order`; offsets[i] is that of order[i]. Ends early where the peak is over `limit`. */
-static sluice_status pack(packer *k, uint64_t limit, uint64_t *offsets, uint64_t *peak)
+/* In the order of `order`. Ends early where the peak is over `limit`. */
+static sluice_status pack(packer *k, uint64_t limit, uint64_t *peak)
 {
     *peak = 0;
     if (k->count == 0) return SLUICE_OK;
@@ -108,8 +111,8 @@ static sluice_status pack(packer *k, uint64_t limit, uint64_t *offsets, uint64_t
     for (int i = 0; i < k->count && *peak <= limit; i++) {
         const sl_buffer *b = &k->p->buffers[k->order[i]];
         SL_TRY(sl_plan_poll(k->p));
-        SL_TRY(place_one(k, b, &offsets[i]));
-        if (offsets[i] + b->bytes > *peak) *peak = offsets[i] + b->bytes;
+        SL_TRY(place_one(k, b, &k->offsets[i]));
+        if (k->offsets[i] + b->bytes > *peak) *peak = k->offsets[i] + b->bytes;
     }
     return SLUICE_OK;
 }
@@ -209,26 +212,26 @@ static void place_permanents(packer *k)
     k->p->totals.peak[k->tier] = peak;
 }
 
-static sluice_status pack_in(packer *k, order_kind order, uint64_t limit, uint64_t *offsets, uint64_t *peak)
+static sluice_status pack_in(packer *k, order_kind order, uint64_t limit, uint64_t *peak)
 {
     k->order = k->orders[order];
-    return order == BY_BIRTH && !k->holds ? pack_births(k, limit, offsets, peak) : pack(k, limit, offsets, peak);
+    return order == BY_BIRTH && !k->holds ? pack_births(k, limit, peak) : pack(k, limit, peak);
 }
 
-static void keep_offsets(packer *k, const uint64_t *offsets)
+static void keep_offsets(packer *k)
 {
-    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = offsets[i];
+    for (int i = 0; i < k->count; i++) k->p->buffers[k->order[i]].offset = k->offsets[i];
 }
 
 /* Sets the offsets of the tier's transient buffers. The order of size is given up where it is over that of birth. */
-static sluice_status pack_best(packer *k, uint64_t *offsets, uint64_t *peak)
+static sluice_status pack_best(packer *k, uint64_t *peak)
 {
     uint64_t birth_peak;
-    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, offsets, &birth_peak));
-    keep_offsets(k, offsets);
-    SL_TRY(pack_in(k, BY_SIZE, birth_peak, offsets, peak));
+    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, &birth_peak));
+    keep_offsets(k);
+    SL_TRY(pack_in(k, BY_SIZE, birth_peak, peak));
     if (*peak <= birth_peak)
-        keep_offsets(k, offsets);
+        keep_offsets(k);
     else
         *peak = birth_peak;
     return SLUICE_OK;
@@ -282,48 +285,47 @@ static bool could_hold(packer *k)
 }
 
 /* `best` sets the offsets, or the peak alone. */
-static sluice_status pack_with(packer *k, sluice_status (*best)(packer *, uint64_t *, uint64_t *), uint64_t *offsets)
+static sluice_status pack_with(packer *k, sluice_status (*best)(packer *, uint64_t *))
 {
     const sl_plan_options *o = &k->p->options;
     uint64_t peak;
     open_tier(k);
     k->holds = could_hold(k);
-    SL_TRY(best(k, offsets, &peak));
+    SL_TRY(best(k, &peak));
     if (k->holds && peak > o->budget[k->tier]) {
         k->holds = false;
-        SL_TRY(best(k, offsets, &peak));
+        SL_TRY(best(k, &peak));
     }
     if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
     return SLUICE_OK;
 }
 
-static sluice_status pack_tier(packer *k, uint64_t *offsets)
+static sluice_status pack_tier(packer *k)
 {
-    return pack_with(k, pack_best, offsets);
+    return pack_with(k, pack_best);
 }
 
 /* ---- the peak alone ---- */
 
 /* The peak of pack_best. The order of size is tried only where it may be below that of birth, and no further. */
-static sluice_status find_peak(packer *k, uint64_t *offsets, uint64_t *peak)
+static sluice_status find_peak(packer *k, uint64_t *peak)
 {
     uint64_t smaller;
-    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, offsets, peak));
+    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, peak));
     if (k->count == 0 || *peak <= least_peak(k)) return SLUICE_OK;
-    SL_TRY(pack_in(k, BY_SIZE, *peak - 1, offsets, &smaller));
+    SL_TRY(pack_in(k, BY_SIZE, *peak - 1, &smaller));
     if (smaller < *peak) *peak = smaller;
     return SLUICE_OK;
 }
 
-static sluice_status measure_tier(packer *k, uint64_t *offsets)
+static sluice_status measure_tier(packer *k)
 {
-    return pack_with(k, find_peak, offsets);
+    return pack_with(k, find_peak);
 }
 
 /* No packing of the tier has a lower peak than this. */
-static sluice_status bound_tier(packer *k, uint64_t *offsets)
+static sluice_status bound_tier(packer *k)
 {
-    (void)offsets;
     place_permanents(k);
     k->holds = false;
     uint64_t peak = least_peak(k);
@@ -334,7 +336,7 @@ static sluice_status bound_tier(packer *k, uint64_t *offsets)
 /* ---- does it fit ---- */
 
 /* *fits: one of the packings that pack_tier tries keeps to the budget. Those most likely to do so come first. */
-static sluice_status any_fits(packer *k, uint64_t *offsets, bool *fits)
+static sluice_status any_fits(packer *k, bool *fits)
 {
     uint64_t budget = k->p->options.budget[k->tier], peak;
     int both = could_hold(k) ? 2 : 1;
@@ -343,39 +345,39 @@ static sluice_status any_fits(packer *k, uint64_t *offsets, bool *fits)
     *fits = false;
     for (int i = 0; !*fits && i < 2 * both; i++) {
         k->holds = i / 2 == 1;
-        SL_TRY(pack_in(k, (order_kind)(i % 2), budget, offsets, &peak));
+        SL_TRY(pack_in(k, (order_kind)(i % 2), budget, &peak));
         *fits = peak <= budget;
     }
     return SLUICE_OK;
 }
 
-static sluice_status tier_fits(packer *k, uint64_t *offsets, bool *fits)
+static sluice_status tier_fits(packer *k, bool *fits)
 {
     uint64_t budget = k->p->options.budget[k->tier];
     place_permanents(k);
     k->holds = false;
     *fits = k->p->totals.peak[k->tier] <= budget && least_peak(k) <= budget;
-    return *fits && k->count > 0 ? any_fits(k, offsets, fits) : SLUICE_OK;
+    return *fits && k->count > 0 ? any_fits(k, fits) : SLUICE_OK;
 }
 
 /* ---- roughly ---- */
 
 /* The packing in order of birth, where it keeps to the budget. Otherwise, where no packing could, the peak is the least
  * that any needs, and the offsets are those in order of birth all the same. */
-static sluice_status pack_roughly(packer *k, uint64_t *offsets)
+static sluice_status pack_roughly(packer *k)
 {
     uint64_t budget = k->p->options.budget[k->tier], peak;
     open_tier(k);
     k->holds = could_hold(k);
-    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, offsets, &peak));
+    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, &peak));
     if (peak > budget && k->holds) {
         k->holds = false;
-        SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, offsets, &peak));
+        SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, &peak));
     }
-    keep_offsets(k, offsets);
+    keep_offsets(k);
     if (peak > budget) {
         peak = least_peak(k);
-        if (peak <= budget) return pack_tier(k, offsets); /* it may fit yet */
+        if (peak <= budget) return pack_tier(k); /* it may fit yet */
     }
     if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
     return SLUICE_OK;
@@ -383,50 +385,64 @@ static sluice_status pack_roughly(packer *k, uint64_t *offsets)
 
 /* ---- all tiers ---- */
 
-static sluice_status open_packer(packer *k, uint64_t **offsets)
+static void free_arrays(packer *k)
 {
-    size_t n = (size_t)k->p->buffer_count + 1, steps = (size_t)k->p->step_count + 1;
+    void *owned[] = { k->orders[BY_BIRTH], k->orders[BY_SIZE], k->sorting, k->sort_counts, k->births, k->live, k->dies,
+                      k->next_dying,       k->offsets };
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
+}
+
+/* Arrays for so many buffers and steps, and some more, as the next candidate may have. */
+static sluice_status make_room(packer *k, size_t buffers, size_t steps)
+{
+    if (buffers <= k->buffer_room && steps <= k->step_room) return SLUICE_OK;
+    size_t n = buffers + buffers / 4, m = steps + steps / 4, keys = m > DIGITS ? m : DIGITS;
+    free_arrays(k);
+    k->buffer_room = k->step_room = 0;
     for (int i = 0; i < ORDER_COUNT; i++) k->orders[i] = sl_alloc_array(n, sizeof *k->order, "plan: address order");
     k->sorting = sl_alloc_array(n, sizeof *k->sorting, "plan: address order");
-    k->sort_counts = sl_alloc_array(steps > DIGITS ? steps : DIGITS, sizeof *k->sort_counts, "plan: numbers of keys");
-    k->births = sl_alloc_array(steps, sizeof *k->births, "plan: births");
-    k->live = sl_alloc_array(steps, sizeof *k->live, "plan: live bytes");
-    k->dies = sl_alloc_array(steps, sizeof *k->dies, "plan: deaths");
+    k->sort_counts = sl_alloc_array(keys, sizeof *k->sort_counts, "plan: numbers of keys");
+    k->births = sl_alloc_array(m, sizeof *k->births, "plan: births");
+    k->live = sl_alloc_array(m, sizeof *k->live, "plan: live bytes");
+    k->dies = sl_alloc_array(m, sizeof *k->dies, "plan: deaths");
     k->next_dying = sl_alloc_array(n, sizeof *k->next_dying, "plan: deaths");
-    *offsets = sl_alloc_array(n, sizeof **offsets, "plan: offsets");
-    return k->orders[BY_BIRTH] && k->orders[BY_SIZE] && k->sorting && k->sort_counts && k->births && k->live &&
-                   k->dies && k->next_dying && *offsets
-               ? SLUICE_OK
-               : SLUICE_ERR_NO_MEMORY;
+    k->offsets = sl_alloc_array(n, sizeof *k->offsets, "plan: offsets");
+    if (!k->orders[BY_BIRTH] || !k->orders[BY_SIZE] || !k->sorting || !k->sort_counts || !k->births || !k->live ||
+        !k->dies || !k->next_dying || !k->offsets)
+        return SLUICE_ERR_NO_MEMORY;
+    k->buffer_room = n;
+    k->step_room = m;
+    return SLUICE_OK;
 }
 
-static void close_packer(packer *k, uint64_t *offsets)
+/* The plan keeps the packer from candidate to candidate. */
+static sluice_status open_packer(sl_plan *p, packer **out)
 {
-    void *owned[] = { k->orders[BY_BIRTH],
-                      k->orders[BY_SIZE],
-                      k->sorting,
-                      k->sort_counts,
-                      k->births,
-                      k->live,
-                      k->dies,
-                      k->next_dying,
-                      offsets };
-    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
+    if (p->packing == NULL) p->packing = sl_alloc(sizeof *p->packing, "plan: packing");
+    if (p->packing == NULL) return SLUICE_ERR_NO_MEMORY;
+    *out = p->packing;
+    p->packing->p = p;
+    return make_room(p->packing, (size_t)p->buffer_count + 1, (size_t)p->step_count + 1);
+}
+
+void sl_packing_destroy(packer *k)
+{
+    if (k == NULL) return;
+    free_arrays(k);
     sl_first_fit_destroy(&k->fit);
     sl_live_fit_destroy(&k->live_fit);
+    sl_free(k);
 }
 
-static sluice_status address_tiers(sl_plan *p, sluice_status (*tier)(packer *, uint64_t *))
+static sluice_status address_tiers(sl_plan *p, sluice_status (*tier)(packer *))
 {
-    packer k = { .p = p };
-    uint64_t *offsets = NULL;
-    sluice_status st = open_packer(&k, &offsets);
-    for (int t = 0; st == SLUICE_OK && t < SL_TIER_COUNT; t++) {
-        k.tier = (sl_tier)t;
-        st = tier(&k, offsets);
+    packer *k;
+    SL_TRY(open_packer(p, &k));
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        k->tier = (sl_tier)t;
+        SL_TRY(tier(k));
     }
-    close_packer(&k, offsets);
-    return st;
+    return SLUICE_OK;
 }
 
 sluice_status sl_plan_address(sl_plan *p)
@@ -451,14 +467,12 @@ sluice_status sl_plan_bound(sl_plan *p)
 
 sluice_status sl_plan_fits(sl_plan *p, bool *fits)
 {
-    packer k = { .p = p };
-    uint64_t *offsets = NULL;
-    sluice_status st = open_packer(&k, &offsets);
+    packer *k;
+    SL_TRY(open_packer(p, &k));
     *fits = true;
-    for (int t = 0; st == SLUICE_OK && *fits && t < SL_TIER_COUNT; t++) {
-        k.tier = (sl_tier)t;
-        st = tier_fits(&k, offsets, fits);
+    for (int t = 0; *fits && t < SL_TIER_COUNT; t++) {
+        k->tier = (sl_tier)t;
+        SL_TRY(tier_fits(k, fits));
     }
-    close_packer(&k, offsets);
-    return st;
+    return SLUICE_OK;
 }

@@ -318,8 +318,10 @@ static sluice_status keeps_too_much(sl_search *s, bool *too_much)
 {
     const sl_plan_options *o = &s->p->options;
     uint64_t kept, has = 0;
+    *too_much = false;
     SL_TRY(sl_search_floor(s, &kept));
     for (int t = 0; t < SL_TIER_COUNT; t++) has += o->budget[t];
+    if (o->budget[SL_TIER_DISK] > 0) return SLUICE_OK; /* at stages 1 and 2 less is kept there */
     *too_much = kept > has || (o->budget_together > 0 && kept > o->budget_together);
     return SLUICE_OK;
 }

@@ -23,7 +23,8 @@
 typedef struct sl_verdict {
     sl_candidate candidate;
     int rank;
-    bool used;       /* a slot of the table that holds one */
+    uint64_t layout; /* a hash of what it makes of the layers, and of the rank */
+    int alike;       /* the first verdict with this layout, which has the facts of all with it; a number in the list */
     bool tried;      /* `fits` is known */
     bool built;      /* excess and seconds are known too */
     bool fits;       /* excess is 0 */
@@ -34,10 +35,11 @@ typedef struct sl_verdict {
     uint64_t peak[SL_TIER_COUNT];
 } sl_verdict;
 
-/* A hash table of them; zeros: an empty one. */
+/* A list of them; zeros: an empty one. */
 typedef struct sl_verdicts {
-    sl_verdict *slots;
+    sl_verdict *all;
     int count, capacity;
+    int *candidates, *layouts; /* hash tables of numbers in the list, plus 1, with twice as many slots as it has room */
 } sl_verdicts;
 
 typedef struct sl_search {
@@ -49,8 +51,9 @@ typedef struct sl_search {
     int trials;               /* candidates that may still be built to make a placement faster */
     sl_verdicts judged;       /* with the budgets of one search */
     sl_verdicts measured;     /* whatever the budgets; while one need is sought */
-    bool is_built;            /* p is a whole plan, of p->placement */
-    bool is_scheduled;        /* p has the steps of p->placement, for scheduled_rank */
+    bool is_placed;           /* p->layers is set from p->placement */
+    bool is_scheduled;        /* and p has its steps, for scheduled_rank */
+    bool is_built;            /* and is a whole plan */
     int scheduled_rank;
     int steps;     /* of a plan with every saving, by which the trials of a need are bounded */
     uint64_t work; /* plan steps of all candidates that were scheduled so far */

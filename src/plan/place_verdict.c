@@ -1,7 +1,7 @@
 /* place_verdict.c: what a candidate needs and how long a step takes with it.
  *
  * Both are found by building its plan: schedule, addresses, waits and cost. A search comes back to the same candidates
- * again and again, so that what was found is kept. */
+ * again and again, and to others that are the same in all but their numbers, so that what was found is kept. */
 #include <string.h>
 
 #include "core/alloc.h"
@@ -10,11 +10,26 @@
 
 /* ---- building ---- */
 
+static bool same_candidate(const sl_candidate *a, const sl_candidate *b)
+{
+    for (int k = 0; k < SL_SAVING_COUNT; k++)
+        if (a->layers[k] != b->layers[k]) return false;
+    return a->prefetch == b->prefetch && a->speculating == b->speculating;
+}
+
+static void place(sl_search *s, const sl_candidate *c)
+{
+    if (s->is_placed && same_candidate(&s->p->placement, c)) return;
+    s->is_built = s->is_scheduled = false;
+    s->is_placed = true;
+    sl_place_apply(s->p, s->u, c);
+}
+
 static sluice_status schedule(sl_search *s, const sl_candidate *c)
 {
     SL_TRY(sl_plan_poll(s->p));
+    place(s, c);
     s->is_built = s->is_scheduled = false;
-    sl_place_apply(s->p, s->u, c);
     SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
     s->work += (uint64_t)s->p->step_count;
     s->scheduled_rank = s->p->options.rank;
@@ -62,58 +77,101 @@ uint64_t sl_search_excess(const sl_search *s)
     return over;
 }
 
-/* ---- the table ---- */
+/* ---- the list ---- */
 
-static bool same_candidate(const sl_candidate *a, const sl_candidate *b)
-{
-    for (int k = 0; k < SL_SAVING_COUNT; k++)
-        if (a->layers[k] != b->layers[k]) return false;
-    return a->prefetch == b->prefetch && a->speculating == b->speculating;
-}
-
-/* The slot of a candidate on a rank, or the free one where it belongs. There always is a free one. */
-static sl_verdict *slot_of(const sl_verdicts *of, const sl_candidate *c, int rank)
+static uint64_t hash_candidate(const sl_candidate *c, int rank)
 {
     uint64_t hash = sl_hash_number(sl_hash_number(sl_hash_number(SL_HASH_START, c->prefetch), c->speculating), rank);
     for (int k = 0; k < SL_SAVING_COUNT; k++) hash = sl_hash_number(hash, c->layers[k]);
-    size_t mask = (size_t)of->capacity - 1, i = (size_t)hash & mask;
-    while (of->slots[i].used && !(of->slots[i].rank == rank && same_candidate(&of->slots[i].candidate, c)))
-        i = (i + 1) & mask;
-    return &of->slots[i];
+    return hash;
 }
 
-/* At most half of the slots are used. */
-static sluice_status make_room(sl_verdicts *of)
+/* Of all that a schedule follows: different numbers of a saving are often the same layout, as where state follows
+ * parameters, or another limit has the same groups. */
+static uint64_t hash_layout(const sl_plan *p)
 {
-    sl_verdicts larger = { .count = of->count, .capacity = of->capacity == 0 ? 256 : 2 * of->capacity };
-    if (2 * of->count < of->capacity) return SLUICE_OK;
-    larger.slots = sl_alloc_array((size_t)larger.capacity, sizeof *larger.slots, "plan: judged placements");
-    if (larger.slots == NULL) return SLUICE_ERR_NO_MEMORY;
-    for (int i = 0; i < of->capacity; i++) {
-        const sl_verdict *v = &of->slots[i];
-        if (v->used) *slot_of(&larger, &v->candidate, v->rank) = *v;
+    uint64_t hash = sl_hash_number(sl_hash_number(SL_HASH_START, p->placement.prefetch), p->options.rank);
+    for (int i = 0; i < p->graph->layer_count; i++) {
+        const sl_layer_place *l = &p->layers[i];
+        const int facts[] = { (int)l->activations, (int)l->parameters, (int)l->state,  (int)l->gradients, (int)l->waiting,
+                              (int)l->offloaded,   l->group_first,     l->group_last, l->speculates };
+        hash = sl_hash_bytes(hash, facts, sizeof facts);
     }
-    sl_free(of->slots);
-    *of = larger;
-    return SLUICE_OK;
+    return hash;
 }
 
-/* Of the rank in the options. */
-static sluice_status find_verdict(const sl_search *s, sl_verdicts *of, const sl_candidate *c, sl_verdict **out)
+static bool is_of(const sl_verdict *v, const sl_candidate *c, int rank)
 {
-    int rank = s->p->options.rank;
-    SL_TRY(make_room(of));
-    sl_verdict *v = *out = slot_of(of, c, rank);
-    if (v->used) return SLUICE_OK;
-    *v = (sl_verdict){ .candidate = *c, .rank = rank, .used = true };
-    of->count++;
-    return SLUICE_OK;
+    return v->rank == rank && same_candidate(&v->candidate, c);
+}
+
+/* The slot of a candidate on a rank, or the free one where it belongs. There always is a free one. */
+static int *candidate_slot(const sl_verdicts *of, const sl_candidate *c, int rank)
+{
+    size_t mask = 2 * (size_t)of->capacity - 1, i = (size_t)hash_candidate(c, rank) & mask;
+    while (of->candidates[i] > 0 && !is_of(&of->all[of->candidates[i] - 1], c, rank)) i = (i + 1) & mask;
+    return &of->candidates[i];
+}
+
+static int *layout_slot(const sl_verdicts *of, uint64_t layout)
+{
+    size_t mask = 2 * (size_t)of->capacity - 1, i = (size_t)layout & mask;
+    while (of->layouts[i] > 0 && of->all[of->layouts[i] - 1].layout != layout) i = (i + 1) & mask;
+    return &of->layouts[i];
+}
+
+static void enter(sl_verdicts *of, int number)
+{
+    const sl_verdict *v = &of->all[number];
+    *candidate_slot(of, &v->candidate, v->rank) = number + 1;
+    if (v->alike == number) *layout_slot(of, v->layout) = number + 1;
 }
 
 void sl_verdicts_forget(sl_verdicts *of)
 {
-    sl_free(of->slots);
-    *of = (sl_verdicts){ .slots = NULL };
+    sl_free(of->all);
+    sl_free(of->candidates);
+    sl_free(of->layouts);
+    *of = (sl_verdicts){ .all = NULL };
+}
+
+static sluice_status make_room(sl_verdicts *of)
+{
+    sl_verdicts larger = { .count = of->count, .capacity = of->capacity == 0 ? 128 : 2 * of->capacity };
+    if (of->count < of->capacity) return SLUICE_OK;
+    larger.all = sl_alloc_array((size_t)larger.capacity, sizeof *larger.all, "plan: judged placements");
+    larger.candidates =
+        sl_alloc_array(2 * (size_t)larger.capacity, sizeof *larger.candidates, "plan: judged placements");
+    larger.layouts = sl_alloc_array(2 * (size_t)larger.capacity, sizeof *larger.layouts, "plan: judged placements");
+    if (larger.all == NULL || larger.candidates == NULL || larger.layouts == NULL) {
+        sl_verdicts_forget(&larger);
+        return SLUICE_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < of->count; i++) {
+        larger.all[i] = of->all[i];
+        enter(&larger, i);
+    }
+    sl_verdicts_forget(of);
+    *of = larger;
+    return SLUICE_OK;
+}
+
+/* What is known of a candidate, or of another with the same layout, on the rank in the options. */
+static sluice_status find_verdict(sl_search *s, sl_verdicts *of, const sl_candidate *c, sl_verdict **out)
+{
+    SL_TRY(make_room(of));
+    int rank = s->p->options.rank, number = *candidate_slot(of, c, rank) - 1;
+    if (number < 0) {
+        place(s, c);
+        number = of->count++;
+        uint64_t layout = hash_layout(s->p);
+        int first = *layout_slot(of, layout) - 1;
+        of->all[number] =
+            (sl_verdict){ .candidate = *c, .rank = rank, .layout = layout, .alike = first < 0 ? number : first };
+        enter(of, number);
+    }
+    *out = &of->all[of->all[number].alike];
+    return SLUICE_OK;
 }
 
 /* ---- verdicts ---- */
@@ -166,13 +224,13 @@ sluice_status sl_search_fits(sl_search *s, const sl_candidate *c, bool *fits)
 /* ---- peaks ---- */
 
 /* `of`: bounds or measures what was scheduled. */
-static sluice_status find_peaks(sl_search *s, sl_verdict *v, sluice_status (*of)(sl_plan *))
+static sluice_status find_peaks(sl_search *s, const sl_candidate *c, sluice_status (*of)(sl_plan *), uint64_t *peak)
 {
-    bool there = s->is_scheduled && s->scheduled_rank == v->rank && same_candidate(&s->p->placement, &v->candidate);
-    if (!there) SL_TRY(schedule(s, &v->candidate));
+    bool there = s->is_scheduled && s->scheduled_rank == s->p->options.rank && same_candidate(&s->p->placement, c);
+    if (!there) SL_TRY(schedule(s, c));
     s->is_built = false;
     SL_TRY(of(s->p));
-    memcpy(v->peak, s->p->totals.peak, sizeof v->peak);
+    memcpy(peak, s->p->totals.peak, sizeof s->p->totals.peak);
     return SLUICE_OK;
 }
 
@@ -180,7 +238,7 @@ sluice_status sl_search_bound(sl_search *s, const sl_candidate *c, sl_verdict *o
 {
     sl_verdict *v;
     SL_TRY(find_verdict(s, &s->measured, c, &v));
-    if (!v->bounded) SL_TRY(find_peaks(s, v, sl_plan_bound));
+    if (!v->bounded) SL_TRY(find_peaks(s, c, sl_plan_bound, v->peak));
     v->bounded = true;
     *out = *v;
     return SLUICE_OK;
@@ -190,7 +248,7 @@ sluice_status sl_search_measure(sl_search *s, const sl_candidate *c, sl_verdict 
 {
     sl_verdict *v;
     SL_TRY(find_verdict(s, &s->measured, c, &v));
-    if (!v->measured) SL_TRY(find_peaks(s, v, sl_plan_measure));
+    if (!v->measured) SL_TRY(find_peaks(s, c, sl_plan_measure, v->peak));
     v->bounded = v->measured = true;
     *out = *v;
     return SLUICE_OK;

@@ -193,6 +193,8 @@ static sluice_status run_passes(sl_plan *p, const sl_usage *u, const sl_candidat
     SL_TRY(sl_plan_weigh_layers(p, u));
     /* schedules, addresses and costs every candidate; the last one is the plan */
     SL_TRY(found != NULL ? sl_plan_place_as(p, u, found) : sl_plan_place(p, u));
+    sl_packing_destroy(p->packing);
+    p->packing = NULL;
     SL_TRY(sum_memory(p));
     sum_state(p);
     return sl_plan_verify(p);
@@ -306,6 +308,7 @@ void sl_plan_destroy(sl_plan *p)
                       p->bounds, p->tables,  p->input_buffers, p->value_cuts, p->value_bounds };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     sl_grouping_destroy(p->grouping);
+    sl_packing_destroy(p->packing);
     sl_free(p);
 }
 

@@ -368,6 +368,7 @@ typedef struct sl_plan {
     int piece_count, piece_capacity;
     sl_step *steps;
     int step_count, step_capacity;
+    struct sl_packing *packing;   /* what the address pass works with, while placements are tried: address.c */
     struct sl_grouping *grouping; /* what groups of recomputed layers are chosen by: group.c */
     int *waits;
     int wait_count, wait_capacity;
