@@ -45,7 +45,7 @@
 #include "plan/passes.h"
 
 #define MAX_PASSES 3                    /* micro-batches of a training step that are clocked */
-#define MAX_RUNS   (6 * MAX_PASSES + 2) /* of what a plan's own seconds are read off: up to three steps */
+#define MAX_RUNS   (6 * MAX_PASSES + 3) /* of what a plan's own seconds are read off: up to three steps, and REDO */
 
 /* One run of a segment in the sequence. Positions number the steps of all runs one after the other. */
 typedef struct run {
@@ -155,7 +155,8 @@ static bool waits_done(const clocks *c, const lane *l, int *late)
 {
     int r = l->run;
     const sl_step *s = &c->p->steps[l->step];
-    if (r > 0 && c->runs[r - 1].result < 0) return false;
+    for (int i = 0; i < r; i++)
+        if (c->runs[i].result < 0) return false;
     for (int i = 0; c->runs[r].joined && i < r; i++)
         if (c->runs[i].left_joined > 0) return false;
     *late = c->runs[r].joined ? c->newest_joined : -1;
@@ -408,21 +409,40 @@ static void add_passes(clocks *c, const passes *q)
     }
 }
 
-/* Two training steps, the second without its update. Read off are FORWARD and BACKWARD of the second, which began
- * beside the updates of the first, and UPDATE of the first; each run counts from the end of what came before it. Delayed
- * updates may take longer than the step they run beside, and then hold up the one after it: one more comes first. */
+/* Two training steps, the second without its update. Delayed updates may take longer than the step they run beside, and
+ * then hold up the one after it: one more comes first. */
+static sluice_status clock_sequence(clocks *c, const passes *q, bool redo)
+{
+    for (int step = c->p->options.delayed ? 0 : 1; step < 2; step++) {
+        add_passes(c, q);
+        add_run(c, SL_SEGMENT_UPDATE, false, SL_WHEN_COMMON | SL_WHEN_LAST_MICRO);
+    }
+    if (redo) add_run(c, SL_SEGMENT_REDO, false, SL_WHEN_COMMON | SL_WHEN_LAST_MICRO);
+    add_passes(c, q);
+    return run_all(c);
+}
+
+/* By how much a training step becomes longer whose updates are done once more: REDO keeps the next one waiting. */
+static sluice_status clock_redo(sl_plan *p, const passes *q, double without)
+{
+    run runs[MAX_RUNS];
+    clocks c = { .p = p, .runs = runs };
+    SL_TRY(clock_sequence(&c, q, true));
+    const run *redo = &runs[2 * q->count + 1], *last = &runs[c.run_count - 1];
+    double longer = last->kernel_end - without;
+    count_run(&p->segments[SL_SEGMENT_REDO], redo, longer > 0 ? longer : 0, 1);
+    return SLUICE_OK;
+}
+
+/* Of two training steps, the second without its update. Read off are FORWARD and BACKWARD of the second, which began
+ * beside the updates of the first, and UPDATE of the first; each run counts from the end of what came before it. */
 static sluice_status clock_training(sl_plan *p)
 {
     run runs[MAX_RUNS];
     clocks c = { .p = p, .runs = runs };
     sl_segment *of = p->segments;
     const passes q = clocked_passes(p);
-    for (int step = p->options.delayed ? 0 : 1; step < 2; step++) {
-        add_passes(&c, &q);
-        add_run(&c, SL_SEGMENT_UPDATE, false, SL_WHEN_COMMON | SL_WHEN_LAST_MICRO);
-    }
-    add_passes(&c, &q);
-    SL_TRY(run_all(&c));
+    SL_TRY(clock_sequence(&c, &q, false));
     const run *update = &runs[c.run_count - 1 - 2 * q.count];
     double before = update->result > update->kernel_end ? update->result : update->kernel_end;
     count_run(&of[SL_SEGMENT_UPDATE], update, before - update[-1].kernel_end, 1);
@@ -433,7 +453,7 @@ static sluice_status clock_training(sl_plan *p)
         count_run(&of[SL_SEGMENT_BACKWARD], backward, backward->kernel_end - forward->kernel_end, share);
         before = backward->kernel_end;
     }
-    return SLUICE_OK;
+    return p->segments[SL_SEGMENT_REDO].step_count > 0 ? clock_redo(p, &q, before) : SLUICE_OK;
 }
 
 static sluice_status clock_evaluation(sl_plan *p)
@@ -448,17 +468,6 @@ static sluice_status clock_evaluation(sl_plan *p)
     return SLUICE_OK;
 }
 
-/* By itself: streams are joined before it and after it. */
-static sluice_status clock_redo(sl_plan *p)
-{
-    run runs[1];
-    clocks c = { .p = p, .runs = runs };
-    add_run(&c, SL_SEGMENT_REDO, false, SL_WHEN_COMMON);
-    SL_TRY(run_all(&c));
-    count_run(&p->segments[SL_SEGMENT_REDO], &c.runs[0], c.now, 1);
-    return SLUICE_OK;
-}
-
 sluice_status sl_plan_clock(sl_plan *p)
 {
     for (int k = 0; k < SL_SEGMENT_COUNT; k++) {
@@ -467,7 +476,6 @@ sluice_status sl_plan_clock(sl_plan *p)
         for (int m = 0; m < SL_STREAM_COUNT; m++) g->longest_step[m] = -1;
     }
     if (p->segments[SL_SEGMENT_FORWARD].step_count > 0) SL_TRY(clock_training(p));
-    if (p->segments[SL_SEGMENT_REDO].step_count > 0) SL_TRY(clock_redo(p));
     return p->segments[SL_SEGMENT_EVALUATE].step_count > 0 ? clock_evaluation(p) : SLUICE_OK;
 }
 

@@ -71,14 +71,14 @@ static double collective_seconds(const sl_plan *p, const sl_step *s)
     return m->comm_latency + bytes / m->comm_bytes_per_second;
 }
 
-/* What an update that does not work in place has to read more: lines that it writes come to the cache first, but where
- * moments are f32, as Adam then writes past it. */
+/* What an update that does not work in place moves more: old values are brought to where the new ones are written. Where
+ * moments are f32 it does not, as Adam then writes past the caches. */
 static double aside_bytes(const sl_plan *p, const sl_step *s)
 {
     double bytes = 0;
     if (p->options.state_form == SL_FORM_F32) return 0;
     for (int k = 0; s->input_count > 2 && k < s->output_count; k++)
-        bytes += (double)p->pieces[s->first_piece + s->input_count + k].bytes;
+        bytes += 2.0 * (double)p->pieces[s->first_piece + s->input_count + k].bytes;
     return bytes;
 }
 

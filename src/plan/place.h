@@ -60,6 +60,8 @@ typedef struct sl_search {
 } sl_search;
 
 void sl_search_open(sl_search *s, sl_plan *p, const sl_usage *u);
+/* Sets the plan's layers to a candidate, where they are not. */
+void sl_search_place(sl_search *s, const sl_candidate *c);
 /* Builds the plan of a candidate: schedule, addresses, waits and cost. */
 sluice_status sl_search_build(sl_search *s, const sl_candidate *c);
 /* Peaks that no packing of a candidate is below, or its peaks themselves, on the rank in the options. The host holds nothing

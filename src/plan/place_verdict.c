@@ -17,7 +17,7 @@ static bool same_candidate(const sl_candidate *a, const sl_candidate *b)
     return a->prefetch == b->prefetch && a->speculating == b->speculating;
 }
 
-static void place(sl_search *s, const sl_candidate *c)
+void sl_search_place(sl_search *s, const sl_candidate *c)
 {
     if (s->is_placed && same_candidate(&s->p->placement, c)) return;
     s->is_built = s->is_scheduled = false;
@@ -28,7 +28,7 @@ static void place(sl_search *s, const sl_candidate *c)
 static sluice_status schedule(sl_search *s, const sl_candidate *c)
 {
     SL_TRY(sl_plan_poll(s->p));
-    place(s, c);
+    sl_search_place(s, c);
     s->is_built = s->is_scheduled = false;
     SL_TRY(sl_plan_schedule(s->p, s->u, c->prefetch));
     s->work += (uint64_t)s->p->step_count;
@@ -93,8 +93,9 @@ static uint64_t hash_layout(const sl_plan *p)
     uint64_t hash = sl_hash_number(sl_hash_number(SL_HASH_START, p->placement.prefetch), p->options.rank);
     for (int i = 0; i < p->graph->layer_count; i++) {
         const sl_layer_place *l = &p->layers[i];
-        const int facts[] = { (int)l->activations, (int)l->parameters, (int)l->state,  (int)l->gradients, (int)l->waiting,
-                              (int)l->offloaded,   l->group_first,     l->group_last, l->speculates };
+        const int facts[] = { (int)l->activations, (int)l->parameters, (int)l->state,
+                              (int)l->gradients,   (int)l->waiting,    (int)l->offloaded,
+                              l->group_first,      l->group_last,      l->speculates };
         hash = sl_hash_bytes(hash, facts, sizeof facts);
     }
     return hash;
@@ -162,7 +163,7 @@ static sluice_status find_verdict(sl_search *s, sl_verdicts *of, const sl_candid
     SL_TRY(make_room(of));
     int rank = s->p->options.rank, number = *candidate_slot(of, c, rank) - 1;
     if (number < 0) {
-        place(s, c);
+        sl_search_place(s, c);
         number = of->count++;
         uint64_t layout = hash_layout(s->p);
         int first = *layout_slot(of, layout) - 1;

@@ -21,8 +21,8 @@
  * are disjoint; what must survive from one training step to the next is permanent and shares with nothing.
  *
  * Segments of training follow each other without a pause: updates on the host and the new weights' way to the device go
- * on beside the next FORWARD. The streams of FORWARD and BACKWARD are joined between micro-batches, all are joined around
- * REDO, and drained around EVALUATE.
+ * on beside the next FORWARD. The streams of FORWARD and BACKWARD are joined between micro-batches, and all are drained
+ * around EVALUATE.
  *
  * Speculation. A layer whose update runs on the host may be updated as soon as its gradient is there, as if the step were
  * neither clipped nor skipped: from one of two versions of its values into the other. A step that names the first of the

@@ -37,7 +37,7 @@ bool sl_may_speculate(const sl_plan *p, int layer)
 static int candidates(sl_search *s, const sl_candidate *c)
 {
     int count = 0;
-    sl_place_apply(s->p, s->u, c);
+    sl_search_place(s, c);
     for (int i = 0; i < s->p->graph->layer_count; i++) count += sl_may_speculate(s->p, i);
     return count;
 }

@@ -367,22 +367,27 @@ static sluice_status check_round(order_check *c, sl_segment_kind last)
     return SLUICE_OK;
 }
 
-/* Two training steps in a row; then REDO and an evaluation, each with nothing under way. */
-static sluice_status check_segments(order_check *c)
+/* Two training steps in a row, each up to the segment `last`. */
+static sluice_status check_training(order_check *c, sl_segment_kind last)
 {
     drain(c);
-    SL_TRY(check_round(c, SL_SEGMENT_UPDATE));
+    c->round = 0;
+    SL_TRY(check_round(c, last));
     if (c->p->options.accumulation > 1) {
         SL_TRY(check_round(c, SL_SEGMENT_BACKWARD));
         join_streams(c);
     }
-    SL_TRY(check_round(c, SL_SEGMENT_UPDATE));
+    return check_round(c, last);
+}
+
+/* Without REDO and, where there is one, with it; then an evaluation with nothing under way. */
+static sluice_status check_segments(order_check *c)
+{
+    SL_TRY(check_training(c, SL_SEGMENT_UPDATE));
+    if (c->p->segments[SL_SEGMENT_REDO].step_count > 0) SL_TRY(check_training(c, SL_SEGMENT_REDO));
+    drain(c);
     c->round = 0;
-    for (int k = SL_SEGMENT_REDO; k <= SL_SEGMENT_EVALUATE; k++) {
-        drain(c);
-        SL_TRY(check_segment(c, &c->p->segments[k]));
-    }
-    return SLUICE_OK;
+    return check_segment(c, &c->p->segments[SL_SEGMENT_EVALUATE]);
 }
 
 static sluice_status prepare_order(order_check *c)

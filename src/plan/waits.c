@@ -25,9 +25,13 @@
  * Two versions of one thing (sl_buffer.twin) count as one memory here: which of them a step really touches changes from
  * training step to training step, and the order of one memory is right for both.
  *
+ * REDO runs after some training steps and not after others. A wait for it, or one that came to be superfluous because of
+ * it, must not fail where it does not run: its events are those of an earlier training step then, or of none. So waits are
+ * derived twice, with it and without it, and a step waits for what either says.
+ *
  * Between micro-batches the streams that these use are joined (runtime/exec.c): steps of one need not wait for steps of
- * the one before. Streams of UPDATE alone are not: whatever touches what they do waits for the step of UPDATE itself, or
- * its stream already did in the first micro-batch. Around REDO all streams are joined, around EVALUATE they are drained. */
+ * the one before. Streams of UPDATE and REDO alone are not: whatever touches what they do waits for that step itself, or
+ * its stream already did in the first micro-batch. Around EVALUATE all streams are drained. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,20 +150,103 @@ static void forget_touches(waiter *w)
     sl_tenants_move_out(&w->tenants);
 }
 
-static sluice_status derive_waits(waiter *w)
+static void forget_events(sl_plan *p)
+{
+    p->event_count = 0;
+    for (int i = 0; i < p->step_count; i++) p->steps[i].event = -1;
+}
+
+/* Two rounds that end with segment `last`. */
+static sluice_status derive_rounds(waiter *w, sl_segment_kind last)
 {
     forget_touches(w);
     for (w->round = 0; w->round < 2; w->round++) {
-        w->p->wait_count = w->p->event_count = 0; /* the second round's are kept */
-        for (int i = 0; i < w->p->step_count; i++) w->p->steps[i].event = -1;
-        for (int k = SL_SEGMENT_FORWARD; k <= SL_SEGMENT_UPDATE; k++) SL_TRY(wait_in_segment(w, (sl_segment_kind)k));
-    }
-    w->round = 0;
-    for (int k = SL_SEGMENT_REDO; k <= SL_SEGMENT_EVALUATE; k++) { /* with nothing under way before and after them */
-        forget_touches(w);
-        SL_TRY(wait_in_segment(w, (sl_segment_kind)k));
+        w->p->wait_count = 0; /* the second round's are kept */
+        forget_events(w->p);
+        for (int k = SL_SEGMENT_FORWARD; k <= (int)last; k++) SL_TRY(wait_in_segment(w, (sl_segment_kind)k));
     }
     return SLUICE_OK;
+}
+
+/* ---- with REDO and without ---- */
+
+/* The waits of a derivation. */
+typedef struct wait_lists {
+    int *waits, *first, *count; /* owned: all; of each step */
+} wait_lists;
+
+static sluice_status save_waits(const sl_plan *p, wait_lists *l)
+{
+    const size_t steps = (size_t)p->step_count + 1;
+    l->waits = sl_alloc_array((size_t)p->wait_count + 1, sizeof *l->waits, "plan: waits");
+    l->first = sl_alloc_array(steps, sizeof *l->first, "plan: waits");
+    l->count = sl_alloc_array(steps, sizeof *l->count, "plan: waits");
+    if (l->waits == NULL || l->first == NULL || l->count == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < p->wait_count; i++) l->waits[i] = p->waits[i];
+    for (int i = 0; i < p->step_count; i++) {
+        l->first[i] = p->steps[i].first_wait;
+        l->count[i] = p->steps[i].wait_count;
+    }
+    return SLUICE_OK;
+}
+
+static void free_lists(wait_lists *l)
+{
+    sl_free(l->waits);
+    sl_free(l->first);
+    sl_free(l->count);
+}
+
+/* What step `index` waits for in a derivation that it has no wait for yet. */
+static sluice_status add_waits(sl_plan *p, int index, const wait_lists *l)
+{
+    sl_step *s = &p->steps[index];
+    for (int k = 0; k < l->count[index]; k++) {
+        const int target = l->waits[l->first[index] + k];
+        bool known = false;
+        for (int i = 0; i < s->wait_count && !known; i++) known = p->waits[s->first_wait + i] == target;
+        if (known) continue;
+        SL_TRY(sl_plan_add_wait(p, target));
+        s->wait_count++;
+        if (p->steps[target].event < 0) p->steps[target].event = p->event_count++;
+    }
+    return SLUICE_OK;
+}
+
+/* Steps of training wait for what either derivation says, those of REDO for what the one with it does. */
+static sluice_status join_waits(sl_plan *p, const wait_lists *without, const wait_lists *with)
+{
+    const sl_segment *redo = &p->segments[SL_SEGMENT_REDO];
+    p->wait_count = 0;
+    forget_events(p);
+    for (int i = 0; i < redo->first_step + redo->step_count; i++) {
+        p->steps[i].first_wait = p->wait_count;
+        p->steps[i].wait_count = 0;
+        if (i < redo->first_step) SL_TRY(add_waits(p, i, without));
+        SL_TRY(add_waits(p, i, with));
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status derive_with_redo(waiter *w, wait_lists *without, wait_lists *with)
+{
+    SL_TRY(save_waits(w->p, without));
+    SL_TRY(derive_rounds(w, SL_SEGMENT_REDO));
+    SL_TRY(save_waits(w->p, with));
+    return join_waits(w->p, without, with);
+}
+
+static sluice_status derive_waits(waiter *w)
+{
+    wait_lists without = { NULL, NULL, NULL }, with = { NULL, NULL, NULL };
+    sluice_status st = derive_rounds(w, SL_SEGMENT_UPDATE);
+    if (st == SLUICE_OK && w->p->segments[SL_SEGMENT_REDO].step_count > 0) st = derive_with_redo(w, &without, &with);
+    free_lists(&without);
+    free_lists(&with);
+    SL_TRY(st);
+    forget_touches(w);
+    w->round = 0;
+    return wait_in_segment(w, SL_SEGMENT_EVALUATE);
 }
 
 sluice_status sl_plan_waits(sl_plan *p)

@@ -132,7 +132,7 @@ static sluice_status run_step(sl_exec *x, const sl_step *s, const sl_run_context
 }
 
 /* Everything queued so far on these streams comes before everything queued there later. Between micro-batches, whose steps
- * wait for none of the micro-batch before, and around REDO. */
+ * wait for none of the micro-batch before. */
 static sluice_status join_streams(sl_exec *x, const bool *streams)
 {
     const int first = x->plan->event_count;
@@ -148,10 +148,8 @@ static sluice_status join_streams(sl_exec *x, const bool *streams)
 static sluice_status begin_segment(sl_exec *x, sl_segment_kind segment, const sl_run_context *context)
 {
     bool joined = segment == SL_SEGMENT_FORWARD && !is_first_micro_batch(x, context);
-    joined |= segment == SL_SEGMENT_REDO;
     if (x->tracer != NULL) sl_tracer_run(x, segment, context, joined || segment == SL_SEGMENT_EVALUATE);
     if (segment == SL_SEGMENT_FORWARD) SL_TRY(sl_statistics_show_frozen(x));
-    if (segment == SL_SEGMENT_REDO) return join_streams(x, x->uses);
     if (segment != SL_SEGMENT_EVALUATE) return joined ? join_streams(x, x->passes) : SLUICE_OK;
     SL_TRY(sl_exec_settle(x));
     return sl_statistics_show(x);
@@ -161,7 +159,6 @@ static sluice_status end_segment(sl_exec *x, sl_segment_kind segment)
 {
     int result = x->plan->segments[segment].result_step;
     if (segment == SL_SEGMENT_EVALUATE) return sl_exec_settle(x);
-    if (segment == SL_SEGMENT_REDO) return join_streams(x, x->uses); /* no wait of the next FORWARD is for it */
     return result >= 0 ? x->backend->await(x->device, x->plan->steps[result].event) : SLUICE_OK;
 }
 
