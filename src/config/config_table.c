@@ -768,18 +768,20 @@ const sl_option sl_config_rows[] = {
     COUNT_AUTO("zero_optimization.partition_block", "auto", plan.partition_block, 1,
                "block: elements of a block, rounded up to a multiple of 1,024; auto: 262,144.", FREE(NO_BITS),
                ZERO_IS_AUTO, OPTION(partition_block)),
-    CHOICE("zero_optimization.update", "auto", plan.update, "auto|sync|speculative|delayed",
-           "When the optimizer update runs. `sync`: after backward, when the gradient norm is known. `speculative`: on "
-           "the host each layer during backward, as if the step were neither clipped nor skipped, and once more where "
-           "it was; of as many layers as `memory.host` has room for a second copy of their weights and state. `auto`: "
-           "during backward where no norm is needed, that is without `gradient_clipping` and with "
-           "`bf16.check_grad_overflow` false; `speculative` where that shortens the step by 1 % or more; otherwise "
-           "`sync`. Results of these are the same. `delayed`: beside the next step, whose forward and backward do not "
-           "see it yet (docs/delayed.md); results are others.",
-           FREE("but for `delayed` the results do not depend on it; a delayed run must stay one, and no other becomes "
-                "one"),
-           VALUES(SL_UPDATE_MODE_AUTO, SL_UPDATE_MODE_SYNC, SL_UPDATE_MODE_SPECULATIVE, SL_UPDATE_MODE_DELAYED),
-           OPTION(early_updates)),
+    CHOICE(
+        "zero_optimization.update", "auto", plan.update, "auto|sync|speculative|delayed",
+        "When the optimizer update runs. `sync`: after backward, when the gradient norm is known. `speculative`: on "
+        "the host each layer during backward, as if the step were neither clipped nor skipped, and once more where "
+        "it was; of as many layers as `memory.host` has room for a second copy of their weights and state, and with a "
+        "placement that is the best for steps that are rarely clipped. `auto`: "
+        "during backward where no norm is needed, that is without `gradient_clipping` and with "
+        "`bf16.check_grad_overflow` false; `speculative` where that shortens the step by 1 % or more; otherwise "
+        "`sync`. Results of these are the same. `delayed`: beside the next step, whose forward and backward do not "
+        "see it yet (docs/delayed.md); results are others.",
+        FREE("but for `delayed` the results do not depend on it; a delayed run must stay one, and no other becomes "
+             "one"),
+        VALUES(SL_UPDATE_MODE_AUTO, SL_UPDATE_MODE_SYNC, SL_UPDATE_MODE_SPECULATIVE, SL_UPDATE_MODE_DELAYED),
+        OPTION(early_updates)),
     COUNT("zero_optimization.delay_warmup", "40", plan.delay_warmup, 0,
           "`update` delayed: so many steps come first whose update the next step sees, as with `sync`.", SAME,
           OPTION(delay_warmup)),

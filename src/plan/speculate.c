@@ -10,7 +10,8 @@
 
 #include "plan/place.h"
 
-#define WORTH_SPECULATING 0.99                        /* of the step without it, on "auto" */
+#define WORTH_SPECULATING 0.99 /* of the step without it, on "auto" */
+#define MOST_WAITING      1.05 /* of the shortest step without it, on "auto": what a placement for it may take without */
 #define UNKNOWN_LIMIT     (SL_SPECULATION_WINDOW / 2) /* asked for where it saves nothing by the clocks */
 
 static bool has_sparse_rows(const sl_plan *p, int layer)
@@ -81,22 +82,71 @@ static int limit_of(double gain, double redo)
     return limit > SL_SPECULATION_WINDOW ? SL_SPECULATION_WINDOW : (int)limit;
 }
 
+/* Expected seconds of a step with a placement, on the rank that owns most. */
+static sluice_status clock_placement(sl_search *s, const sl_candidate *c, double *seconds)
+{
+    s->p->options.rank = s->kinds[s->heaviest];
+    SL_TRY(sl_search_build(s, c));
+    *seconds = s->p->totals.step_seconds;
+    return SLUICE_OK;
+}
+
+/* With as many layers of a placement on speculation as there is room for; *seconds: of the better of the two. */
+static sluice_status speculate_as_placed(sl_search *s, double least, sl_candidate *found, double *seconds)
+{
+    sl_candidate with = *found;
+    double without;
+    SL_TRY(find_most(s, &with, candidates(s, found)));
+    SL_TRY(clock_placement(s, found, &without));
+    *seconds = without;
+    if (with.speculating == 0) return SLUICE_OK;
+    SL_TRY(clock_placement(s, &with, seconds));
+    with.speculation_gain = without - *seconds;
+    with.speculation_limit = limit_of(with.speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
+    if (*seconds <= least * without)
+        *found = with;
+    else
+        *seconds = without;
+    return SLUICE_OK;
+}
+
+/* A placement that was chosen for updates which wait for the norm keeps them few. With speculation more state may leave the
+ * device, and more activations stay. But a run that is clipped often stops to speculate, and then has the step of that
+ * placement without it: on "auto" it must not be much longer than it could be. */
+static sluice_status place_for_speculation(sl_search *s, double waiting, sl_candidate *found, double *seconds)
+{
+    sl_candidate other;
+    double with, without;
+    bool fits;
+    s->low.speculating = s->high.speculating = s->p->graph->layer_count;
+    sluice_status st = sl_search_all(s, &other, &fits);
+    s->low.speculating = s->high.speculating = 0;
+    SL_TRY(st);
+    if (!fits) return SLUICE_OK;
+    sl_candidate waits = other;
+    waits.speculating = 0;
+    SL_TRY(clock_placement(s, &waits, &without));
+    if (s->p->options.update == SL_UPDATE_MODE_AUTO && without > MOST_WAITING * waiting) return SLUICE_OK;
+    SL_TRY(clock_placement(s, &other, &with));
+    if (with > WORTH_SPECULATING * *seconds) return SLUICE_OK;
+    other.speculation_gain = without - with;
+    other.speculation_limit = limit_of(other.speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
+    *found = other;
+    *seconds = with;
+    return SLUICE_OK;
+}
+
 sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
 {
-    const int all = candidates(s, found);
     const double least = s->p->options.update == SL_UPDATE_MODE_AUTO ? WORTH_SPECULATING : INFINITY;
-    sl_candidate with = *found;
-    if (all == 0) return SLUICE_OK;
-    SL_TRY(find_most(s, &with, all));
+    double waiting, seconds;
+    if (candidates(s, found) == 0) return SLUICE_OK;
+    SL_TRY(clock_placement(s, found, &waiting));
+    SL_TRY(speculate_as_placed(s, least, found, &seconds));
+    SL_TRY(place_for_speculation(s, waiting, found, &seconds));
     s->p->options.rank = s->kinds[s->heaviest];
-    SL_TRY(sl_search_build(s, found));
-    const double without = s->p->totals.step_seconds;
-    if (with.speculating == 0) return SLUICE_OK;
-    SL_TRY(sl_search_build(s, &with));
-    if (s->p->totals.step_seconds > least * without) return sl_search_build(s, found);
-    with.speculation_gain = without - s->p->totals.step_seconds;
-    with.speculation_limit = limit_of(with.speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
-    *found = s->p->placement = with;
+    SL_TRY(sl_search_settle(s, found));
+    s->p->placement = *found;
     return SLUICE_OK;
 }
 
