@@ -96,6 +96,7 @@ void sl_swap_close(sl_swap *s)
     close_lanes(s);
     for (int i = 0; i < SL_SWAP_LANES; i++) pthread_mutex_destroy(&s->lane[i].busy);
     sl_swap_sums_free(&s->sums);
+    /* A thread may still be in a request: its descriptor must not become another file's, so the system closes it. */
     sl_swap_files_close(&s->files, atomic_load(&s->dead));
     sl_free(s);
 }

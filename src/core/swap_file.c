@@ -218,14 +218,29 @@ sluice_status sl_swap_files_make(const sl_swap_options *o, sl_swap_files *out)
     return SLUICE_OK;
 }
 
-void sl_swap_files_close(sl_swap_files *f, bool in_use)
+void sl_swap_files_close(sl_swap_files *f, bool keep_open)
 {
     for (int i = 0; f->file != NULL && i < f->count; i++) {
-        if (f->file[i].fd >= 0 && !in_use) close(f->file[i].fd);
+        if (f->file[i].fd >= 0 && !keep_open) close(f->file[i].fd);
         sl_free(f->file[i].folder);
     }
     sl_free(f->file);
     *f = (sl_swap_files){ 0 };
+}
+
+sluice_status sl_swap_files_copy(const sl_swap_files *f, sl_swap_files *out)
+{
+    sl_swap_files copy = { sl_alloc_array((size_t)f->count, sizeof *copy.file, "swap files"), f->count };
+    if (copy.file == NULL) return SLUICE_ERR_NO_MEMORY;
+    for (int i = 0; i < f->count; i++) {
+        copy.file[i] = f->file[i];
+        copy.file[i].folder = sl_strdup(f->file[i].folder, "swap folder");
+        if (copy.file[i].folder != NULL) continue;
+        sl_swap_files_close(&copy, true);
+        return SLUICE_ERR_NO_MEMORY;
+    }
+    *out = copy;
+    return SLUICE_OK;
 }
 
 sl_swap_place sl_swap_place_of(const sl_swap_files *f, uint64_t offset)

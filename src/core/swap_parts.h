@@ -35,8 +35,10 @@ typedef struct sl_swap_place {
 } sl_swap_place;
 
 sluice_status sl_swap_files_make(const sl_swap_options *o, sl_swap_files *out);
-/* `in_use`: a request may still be in them. Its descriptor must not become another file's, so the system closes them. */
-void sl_swap_files_close(sl_swap_files *f, bool in_use);
+/* `keep_open`: frees the memory alone. */
+void sl_swap_files_close(sl_swap_files *f, bool keep_open);
+/* The same descriptors, in memory of their own, for whoever may outlive the store; closed with keep_open. */
+sluice_status sl_swap_files_copy(const sl_swap_files *f, sl_swap_files *out);
 sl_swap_place sl_swap_place_of(const sl_swap_files *f, uint64_t offset);
 
 /* The checksum of every unit of the arena, 0: never written, and the step in which units were last written. */
@@ -77,7 +79,8 @@ typedef struct sl_swap_request {
 typedef struct sl_swap_queue sl_swap_queue;
 typedef struct sl_swap_engine {
     const char *name;
-    /* A queue with `depth` requests, which it owns (sl_swap_engine.requests). `files` outlive it. */
+    /* A queue with `depth` requests, which it owns (sl_swap_engine.requests). `files` outlive it, unless requests are
+     * in flight when it is closed; then their descriptors stay open. */
     sluice_status (*open)(const sl_swap_files *files, int depth, sl_swap_queue **out);
     sl_swap_request *(*requests)(sl_swap_queue *q);
     /* Does not fail: what goes wrong is the request's result. */

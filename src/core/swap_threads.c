@@ -26,7 +26,7 @@ typedef struct line {
 } line;
 
 struct sl_swap_queue {
-    const sl_swap_files *files; /* borrowed */
+    sl_swap_files files; /* a copy: a thread that is stuck outlives the store */
     int depth;
     sl_swap_request *requests; /* owned */
     pthread_mutex_t lock;      /* of all below */
@@ -62,6 +62,7 @@ static void free_queue(sl_swap_queue *q)
     sl_free(q->todo.waiting);
     sl_free(q->ended.waiting);
     sl_free(q->requests);
+    sl_swap_files_close(&q->files, true);
     sl_free(q);
 }
 
@@ -78,8 +79,8 @@ static bool make_call(const sl_swap_queue *q, sl_swap_request *r)
 {
     uint64_t limit;
     bool never;
-    int fd = q->files->file[r->file].fd; /* after a long call the owner may be gone */
-    if (sl_swap_refused(q->files, r, &limit, &never)) return !never;
+    int fd = q->files.file[r->file].fd;
+    if (sl_swap_refused(&q->files, r, &limit, &never)) return !never;
     ssize_t n =
         r->write ? pwrite(fd, r->memory, r->bytes, (off_t)r->offset) : pread(fd, r->memory, r->bytes, (off_t)r->offset);
     r->result = n < 0 ? -errno : n;
@@ -153,7 +154,6 @@ static sluice_status threads_open(const sl_swap_files *files, int depth, sl_swap
     pthread_cond_init(&q->work, NULL);
     pthread_cond_init(&q->done, &clock);
     pthread_condattr_destroy(&clock);
-    q->files = files;
     q->depth = depth;
     q->holders = 1;
     q->requests = sl_alloc_array((size_t)depth, sizeof *q->requests, "requests of the swap files");
@@ -163,6 +163,7 @@ static sluice_status threads_open(const sl_swap_files *files, int depth, sl_swap
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     sluice_status st = SLUICE_ERR_NO_MEMORY;
     if (q->requests == NULL || q->todo.waiting == NULL || q->ended.waiting == NULL) goto free_it;
+    if ((st = sl_swap_files_copy(files, &q->files)) != SLUICE_OK) goto free_it;
     if ((st = start_threads(q, threads < depth ? threads : depth)) != SLUICE_OK) goto free_it;
     *out = q;
     return SLUICE_OK;
