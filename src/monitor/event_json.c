@@ -104,9 +104,10 @@ static void put_tune(json_line *out, const sluice_event *e)
 static void put_verdict(json_line *out, const sluice_event *e)
 {
     add(out, ",\"fits\":%s", e->fits ? "true" : "false");
-    add(out, ",\"needs_bytes\":{\"device\":%llu,\"host\":%llu},\"has_bytes\":{\"device\":%llu,\"host\":%llu}",
-        (unsigned long long)e->needs.device, (unsigned long long)e->needs.host, (unsigned long long)e->has.device,
-        (unsigned long long)e->has.host);
+    add(out, ",\"needs_bytes\":{\"device\":%llu,\"host\":%llu,\"disk\":%llu}", (unsigned long long)e->needs.device,
+        (unsigned long long)e->needs.host, (unsigned long long)e->needs.disk);
+    add(out, ",\"has_bytes\":{\"device\":%llu,\"host\":%llu,\"disk\":%llu}", (unsigned long long)e->has.device,
+        (unsigned long long)e->has.host, (unsigned long long)e->has.disk);
     if (e->limit != NULL) put_text(out, "limited_by", e->limit);
     put_text(out, "verdict", e->verdict != NULL ? e->verdict : "");
 }

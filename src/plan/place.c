@@ -27,12 +27,43 @@ static sl_activation_mode activations_at(int position, int last, const sl_candid
     return offload ? SL_ACT_OFFLOAD : SL_ACT_KEEP;
 }
 
+static bool updates_whole_parameters(const sl_plan *p, const sl_usage *u, int layer)
+{
+    const sl_update_rule *rule = p->graph->nodes[u->update_node[layer]].attrs.update;
+    return rule != NULL && sl_updates[rule->kind].whole_parameters;
+}
+
+/* Of the states on the host so many go on to the disk: the largest first, so that small ones are left, of which the host
+ * holds as many as fit. Rules that need whole parameters stage whole layers, so that there the last ones go. */
+static void send_states_on(sl_plan *p, const sl_usage *u, int count)
+{
+    const sl_layer *layers = p->graph->layers;
+    for (; count > 0; count--) {
+        int next = -1;
+        for (int i = p->graph->layer_count - 1; i >= 0; i--) {
+            if (!owns_state(p, u, i) || p->layers[i].state != SL_TIER_HOST) continue;
+            bool larger = next >= 0 && layers[i].element_count > layers[next].element_count;
+            if (next < 0 || (larger && !updates_whole_parameters(p, u, i))) next = i;
+        }
+        if (next < 0) return;
+        p->layers[next].state = SL_TIER_DISK;
+    }
+}
+
+/* From the last layer upward: those gradients come first. */
+static void choose_speculating(sl_plan *p, const sl_usage *u, int count)
+{
+    for (int i = p->graph->layer_count - 1; i >= 0; i--) {
+        p->layers[i].speculates = count > 0 && owns_state(p, u, i) && sl_may_speculate(p, i);
+        count -= p->layers[i].speculates;
+    }
+}
+
 /* State and parameters leave from the last layer upward: the first layers' updates end last and have the least time to
  * hide. Sums over micro-batches stay on the device while there is room: sent once, they cross the link once. */
 void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 {
-    int states = 0, gradients = 0, parameters = 0, disk_states = 0, disk_parameters = 0, disk_gradients = 0,
-        speculating = 0;
+    int states = 0, gradients = 0, parameters = 0, disk_parameters = 0, disk_gradients = 0;
     p->placement = *c;
     p->level_count = u->level_count;
     for (int i = p->graph->layer_count - 1; i >= 0; i--) {
@@ -43,7 +74,6 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         place->parameters = place->state = place->gradients = SL_TIER_DEVICE;
         place->waiting = SL_TIER_HOST;
         place->offloaded = position < c->layers[SL_SAVING_DISK_ACTIVATIONS] ? SL_TIER_DISK : SL_TIER_HOST;
-        place->speculates = false;
         if (p->graph->layers[i].element_count == 0) continue;
         if (parameters++ < c->layers[SL_SAVING_HOST_PARAMETERS]) place->parameters = SL_TIER_HOST;
         if (place->parameters == SL_TIER_HOST && disk_parameters++ < c->layers[SL_SAVING_DISK_PARAMETERS])
@@ -53,14 +83,12 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         if (states++ < c->layers[SL_SAVING_HOST_STATE] || follow) place->state = SL_TIER_HOST;
         if (place->state == SL_TIER_HOST && gradients++ < c->layers[SL_SAVING_HOST_GRADIENTS])
             place->gradients = SL_TIER_HOST;
-        if (place->state != SL_TIER_DEVICE) {
-            if (disk_states++ < c->layers[SL_SAVING_DISK_STATE]) place->state = SL_TIER_DISK;
-            if (place->gradients == SL_TIER_DEVICE && disk_gradients++ < c->layers[SL_SAVING_DISK_GRADIENTS])
-                place->waiting = SL_TIER_DISK;
-        }
-        place->speculates = speculating < c->speculating && sl_may_speculate(p, i);
-        speculating += place->speculates;
+        if (place->state == SL_TIER_DEVICE) continue;
+        if (place->gradients == SL_TIER_DEVICE && disk_gradients++ < c->layers[SL_SAVING_DISK_GRADIENTS])
+            place->waiting = SL_TIER_DISK;
     }
+    send_states_on(p, u, c->layers[SL_SAVING_DISK_STATE]);
+    choose_speculating(p, u, c->speculating);
     sl_plan_group(p, u, c);
 }
 

@@ -212,13 +212,14 @@ typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_O
 
 /* Where one layer's things live. Tiers, activations and level are set by place; buffers by schedule.
  *
- * Which buffers a trained layer has, of N ranks with M micro-batches each in a step. P, S and G are the tiers
- * `parameters`, `state` and `gradients`. "own" holds this rank's shard, otherwise the whole layer; with one rank every
+ * Which buffers a trained layer has, of N ranks with M micro-batches each in a step. P, S, G and W are the tiers
+ * `parameters`, `state`, `gradients` and `waiting`. "own" holds this rank's shard, otherwise the whole layer; with one rank every
  * stage is as stage 0, and own is the whole. "stays": permanent, otherwise it lives within a step. The first row of a
  * buffer that applies is the one.
  *
  *     buffer        when                              is                 tier    form          own at    stays
- *     home          always                            a buffer           P       precision     stage 3   yes
+ *     home          P disk                            a buffer           disk    precision     1 to 3    yes
+ *                   otherwise                         a buffer           P       precision     stage 3   yes
  *     working       P device, stages 0 to 2           home
  *                   otherwise                         none: staged for every use
  *     master        delayed, S and P device           a buffer           device  precision     1 to 3    yes
@@ -234,8 +235,8 @@ typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_O
  *     accumulator   M > 1                             a buffer           G       f32           N > 1     yes
  *                   N > 1, contribution does not stay a buffer           device  wire          N > 1     no
  *                   otherwise                         none
- *     gradient      S host, M > 1, G host, not (N > 1 and stage 0)      accumulator
- *                   S host                            a buffer           host    wire          1 to 3    no
+ *     gradient      S not device, M > 1, G host, not (N > 1 and stage 0) accumulator
+ *                   S not device                      a buffer           W       wire          1 to 3    no
  *                   stage 0, N > 1 or M = 1           contribution
  *                   stage 1, N > 1, M = 1             contribution, of which the own part is summed
  *                   otherwise                         accumulator
@@ -247,6 +248,9 @@ typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_O
  *     snapshots     with options.snapshot: of master (not in f16), remainder, slots and, delayed, home
  *                                                     a buffer each      host    as what it    N > 1     yes
  *                                                                                copies
+ *
+ * Updates of layers with something on the disk run in chunks through staging buffers on the host (schedule_disk.c), which
+ * are no layer's: such a layer has no master of its own on the host.
  *
  * A frozen layer has home, working, master == home and its snapshot; a layer without parameters has none. What is
  * staged for a step (a fetched layer, a sum on its way) has no member here. tests/plan/layer_place_test.c holds plans

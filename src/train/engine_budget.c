@@ -123,6 +123,26 @@ static sluice_status free_on_disk(const char *path, int ranks, uint64_t *out)
     return SLUICE_OK;
 }
 
+/* Of a disk that nobody knows: a plan says what it needs of it. */
+#define UNKNOWN_DISK ((uint64_t)1 << 50)
+
+/* Folders that are not here are those of another machine, where a plan is all that is asked. */
+static sluice_status ask_disk(const sluice_engine *e, const sl_engine_options *o, const char *path, uint64_t *out)
+{
+    sluice_status st = free_on_disk(path, e->ranks->local, out);
+    if (st != SLUICE_ERR_USAGE || !o->plan_only) return st;
+    *out = UNKNOWN_DISK;
+    sl_log_write(&e->log, SLUICE_LOG_WARNING,
+                 "%s; planned for a disk that is large enough, but train here would refuse", sluice_error());
+    return SLUICE_OK;
+}
+
+static uint64_t described_disk(const sl_machine_description *d)
+{
+    uint64_t bytes = d->rates.capacity[SL_TIER_DISK];
+    return bytes > 0 ? bytes : UNKNOWN_DISK;
+}
+
 /* A plan may be made for a disk of another machine: as told, or as that is described. */
 static sluice_status set_disk_budget(sluice_engine *e, const sl_engine_options *o, sl_plan_options *p,
                                      sl_shortage *short_of)
@@ -132,12 +152,12 @@ static sluice_status set_disk_budget(sluice_engine *e, const sl_engine_options *
     bool elsewhere = o->plan_only && (o->machine != NULL || path == NULL || path[0] == '\0');
     if (elsewhere) {
         bool named = path != NULL && path[0] != '\0';
-        room = told > 0 ? told : named && o->machine != NULL ? o->machine->rates.capacity[SL_TIER_DISK] : 0;
+        room = told > 0 ? told : named && o->machine != NULL ? described_disk(o->machine) : 0;
     } else {
         if (told > 0 && (path == NULL || path[0] == '\0'))
             return sl_fail(SLUICE_ERR_USAGE, "memory.disk is given, but no folder for swap files: name one on a fast "
                                              "local disk with memory.disk_path");
-        sluice_status st = path != NULL && path[0] != '\0' ? free_on_disk(path, e->ranks->local, &mine) : SLUICE_OK;
+        sluice_status st = path != NULL && path[0] != '\0' ? ask_disk(e, o, path, &mine) : SLUICE_OK;
         SL_TRY(sl_ranks_agree(e->ranks, "the disk", st));
         SL_TRY(sl_ranks_least(e->ranks, "disks of the ranks", mine, &room));
     }

@@ -39,7 +39,6 @@ static const struct {
     { "refused-onebit-adam", "optimizer.type: \"OnebitAdam\" is not built in yet; use one of SGD" },
     { "refused-sparse-attention", "sparse_attention.mode: \"fixed\" is not built in yet (\"Attention over chosen" },
     { "refused-layer-drop", "progressive_layer_drop.enabled: true is not built in yet (\"Leave layers out" },
-    { "refused-nvme", "offload_optimizer.device: \"nvme\" is not built in yet; use one of auto, none, cpu" },
     { "refused-curriculum", "curriculum_learning.enabled: true is not built in yet (\"Samples of growing length" },
     { "refused-compression", "compression_training.weight_quantization: {" },
     { "refused-data-efficiency", "data_efficiency.enabled: true is not built in yet (\"Sample and route data" },
@@ -48,7 +47,7 @@ static const struct {
     { "refused-profiler", "flops_profiler.enabled: true is not built in yet (\"Print operations by module" },
     { "refused-max-grad-norm", "optimizer.params.max_grad_norm: 1.0 is refused: write gradient_clipping instead" },
 };
-enum { REFUSED_COUNT = sizeof refused / sizeof refused[0], PLANNED_COUNT = 52 };
+enum { REFUSED_COUNT = sizeof refused / sizeof refused[0], PLANNED_COUNT = 53 };
 
 static const char *reason_of(const char *file)
 {
