@@ -12,9 +12,13 @@
 #define SL_FAMILY_ROTARY                                                                                               \
     (SL_FAMILY_BIT(LLAMA) | SL_FAMILY_BIT(MISTRAL) | SL_FAMILY_BIT(QWEN2) | SL_FAMILY_BIT(QWEN3) |                     \
      SL_FAMILY_BIT(PHI3) | SL_FAMILY_GEMMAS)
+#define SL_FAMILY_QWENS    (SL_FAMILY_BIT(QWEN2) | SL_FAMILY_BIT(QWEN3))
+#define SL_FAMILY_CAPPED   (SL_FAMILY_BIT(GEMMA2) | SL_FAMILY_BIT(GEMMA3))
 #define SL_FAMILY_ENCODERS (SL_FAMILY_BIT(BERT) | SL_FAMILY_BIT(VIT))
 #define SL_FAMILY_TOKENS   (SL_FAMILY_ROTARY | SL_FAMILY_BIT(GPT2) | SL_FAMILY_BIT(BERT))
 #define SL_FAMILY_ALL      (SL_FAMILY_TOKENS | SL_FAMILY_BIT(VIT))
+
+#define SL_MODEL_SIZES ((double)INT32_MAX) /* the largest size */
 
 typedef enum {
     SL_FIELD_WHOLE,      /* int64_t */
@@ -59,12 +63,15 @@ typedef struct sl_rope_key {
 } sl_rope_key;
 extern const sl_rope_key sl_rope_keys[];
 extern const size_t sl_rope_key_count;
+#define SL_ROPE_TYPES (SL_ROPE_YARN + 1)
 /* "linear". */
 const char *sl_rope_type_name(sl_rope_type type);
 
 /* The config of a family that says what `root` says. */
 sluice_status sl_model_config_from_json(json_t *root, const char *text, size_t bytes, const char *what,
                                         sl_model_config *out);
+/* By its name in a file; gated: of those that a gate can have. False: there is none. */
+bool sl_activation_find(const char *name, bool gated, sl_activation *out);
 const char *sl_activation_name(sl_decoder family, sl_activation activation);
 /* The family lists its layers' types in its files. */
 bool sl_decoder_lists_layers(sl_decoder family);
