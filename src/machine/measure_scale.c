@@ -2,6 +2,12 @@
 #include "machine/measure.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+/* Lists of a scale, each with its length. */
+#define MODELS(array_)      .models = (array_), .model_count = COUNT(array_)
+#define WIDE_MODELS(array_) .wide_models = (array_), .wide_model_count = COUNT(array_)
+#define FLATS(array_)       .flats = (array_), .flat_count = COUNT(array_)
+#define COPIES(array_)      .copies = (array_), .copy_count = COUNT(array_)
+#define COLLECTIVES(array_) .collectives = (array_), .collective_count = COUNT(array_)
 
 /* ---- a CPU ---- */
 
@@ -28,57 +34,41 @@ static const sl_model_options cpu_models[] = {
 static const int64_t cpu_flats[] = { 1 << 12, 1 << 15, 1 << 18, 1 << 20, 3 << 20 };
 static const uint64_t cpu_copies[] = { 16 << 10, 256 << 10, 2 << 20, 16 << 20 };
 
+/* What both scales of a CPU have. */
+#define CPU_SIZES                                                                                                      \
+    .region = { (uint64_t)48 << 20, (uint64_t)48 << 20 }, .ids = CPU_IDS, .weights = SL_FORM_F32, FLATS(cpu_flats),    \
+    COPIES(cpu_copies), COLLECTIVES(cpu_copies), .gemm_side = 512,                                                     \
+    .contention_copy = (uint64_t)3 << 20 /* takes somewhat less than the GEMM */
+
 const sl_bench_scale sl_bench_cpu = {
+    CPU_SIZES,
     .round_seconds = 400e-6,
     .long_seconds = 20e-3,
     .rounds = 9,
     .long_rounds = 4,
     .most_calls = 256,
-    .region = { (uint64_t)48 << 20, (uint64_t)48 << 20 },
     .id_bytes = 1 << 16,
-    .ids = CPU_IDS,
-    .models = cpu_models,
+    MODELS(cpu_models),
     .group_seconds = { [SL_BENCH_16BIT] = 15, [SL_BENCH_F32] = 15, [SL_BENCH_UPDATES] = 5, [SL_BENCH_COPIES] = 5 },
-    .model_count = COUNT(cpu_models),
-    .wide_models = cpu_models,
-    .wide_model_count = COUNT(cpu_models),
-    .weights = SL_FORM_F32,
-    .flats = cpu_flats,
-    .flat_count = COUNT(cpu_flats),
-    .copies = cpu_copies,
-    .copy_count = COUNT(cpu_copies),
-    .collectives = cpu_copies,
-    .collective_count = COUNT(cpu_copies),
-    .gemm_side = 512,
-    .contention_copy = (uint64_t)3 << 20, /* takes somewhat less than the GEMM */
+    WIDE_MODELS(cpu_models),
     .contention_tries = 15,
 };
 
 /* A step of a graph is long next to a round, so a few rounds are enough. */
 const sl_bench_scale sl_bench_cpu_graph = {
+    CPU_SIZES,
     .round_seconds = 300e-6,
     .long_seconds = 5e-3,
     .rounds = 7,
     .long_rounds = 3,
     .most_calls = 64,
     .sample_seconds = 60e-3,
-    .region = { (uint64_t)48 << 20, (uint64_t)48 << 20 },
     .id_bytes = 1 << 20,
-    .ids = CPU_IDS,
     .group_seconds = { [SL_BENCH_16BIT] = 0.7,
                        [SL_BENCH_F32] = 0.7,
                        [SL_BENCH_UPDATES] = 0.2,
                        [SL_BENCH_COPIES] = 0.1 },
     .node_seconds = 0.5,
-    .weights = SL_FORM_F32,
-    .flats = cpu_flats,
-    .flat_count = COUNT(cpu_flats),
-    .copies = cpu_copies,
-    .copy_count = COUNT(cpu_copies),
-    .collectives = cpu_copies,
-    .collective_count = COUNT(cpu_copies),
-    .gemm_side = 512,
-    .contention_copy = (uint64_t)3 << 20,
     .contention_tries = 3,
 };
 
@@ -120,17 +110,19 @@ static const uint64_t gpu_copies[] = { 64 << 10, 256 << 10, 1 << 20,   4 << 20,
                                        16 << 20, 64 << 20,  256 << 20, (uint64_t)1 << 30 };
 static const uint64_t gpu_collectives[] = { 16 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20 };
 
+/* What both scales of a GPU have. */
+#define GPU_SIZES                                                                                                      \
+    .discrete = true, .id_bytes = 1 << 20, .ids = 31991, .node_seconds = 0.1, .weights = SL_FORM_BF16,                 \
+    COLLECTIVES(gpu_collectives)
+
 const sl_bench_scale sl_bench_gpu = {
-    .discrete = true,
+    GPU_SIZES,
     .round_seconds = 4e-3, /* the end of a round is seen up to 0.1 ms late */
     .long_seconds = 10e-3,
     .rounds = 5,
     .long_rounds = 3,
     .most_calls = 2048,
     .region = { (uint64_t)3584 << 20, (uint64_t)1152 << 20 },
-    .id_bytes = 1 << 20,
-    .ids = 31991,
-    .node_seconds = 0.1,
     /* By an H200's rates and the rounds above 21, 4, 1, 2, 1 and 4 s; opening the device, filling its memory, the peaks
      * and loading the libraries' kernels take 5 to 10 s more: about 40 s in all. */
     .group_seconds = { [SL_BENCH_16BIT] = 24,
@@ -144,17 +136,10 @@ const sl_bench_scale sl_bench_gpu = {
     .sustained_seconds = 0.4,
     .sustained_calls = 12,
     .sustained_models = 3,
-    .models = gpu_models,
-    .model_count = COUNT(gpu_models),
-    .wide_models = gpu_wide_models,
-    .wide_model_count = COUNT(gpu_wide_models),
-    .weights = SL_FORM_BF16,
-    .flats = gpu_flats,
-    .flat_count = COUNT(gpu_flats),
-    .copies = gpu_copies,
-    .copy_count = COUNT(gpu_copies),
-    .collectives = gpu_collectives,
-    .collective_count = COUNT(gpu_collectives),
+    MODELS(gpu_models),
+    WIDE_MODELS(gpu_wide_models),
+    FLATS(gpu_flats),
+    COPIES(gpu_copies),
     .gemm_side = 8192,
     .contention_update = 1 << 24,
     .contention_copy = (uint64_t)64 << 20,
@@ -164,16 +149,13 @@ static const uint64_t gpu_few_copies[] = { 64 << 10, 1 << 20, 16 << 20, 64 << 20
 
 /* Opening the device and pinning memory take about half a second more. */
 const sl_bench_scale sl_bench_gpu_graph = {
-    .discrete = true,
+    GPU_SIZES,
     .round_seconds = 2e-3,
     .long_seconds = 5e-3,
     .rounds = 3,
     .long_rounds = 3,
     .most_calls = 512,
     .region = { (uint64_t)512 << 20, (uint64_t)256 << 20 },
-    .id_bytes = 1 << 20,
-    .ids = 31991,
-    .node_seconds = 0.1,
     .group_seconds = { [SL_BENCH_16BIT] = 1,
                        [SL_BENCH_F32] = 0.5,
                        [SL_BENCH_UPDATES] = 0.2,
@@ -181,13 +163,9 @@ const sl_bench_scale sl_bench_gpu_graph = {
                        [SL_BENCH_COPIES] = 0.2,
                        [SL_BENCH_CONTENTION] = 0.5 },
     .sample_seconds = 0.1,
-    .weights = SL_FORM_BF16,
     .flats = gpu_flats,
     .flat_count = COUNT(gpu_flats) - 1,
-    .copies = gpu_few_copies,
-    .copy_count = COUNT(gpu_few_copies),
-    .collectives = gpu_collectives,
-    .collective_count = COUNT(gpu_collectives),
+    COPIES(gpu_few_copies),
     .gemm_side = 4096,
     .contention_update = 1 << 22,
     .contention_copy = (uint64_t)16 << 20,
