@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/grow.h"
 #include "core/io.h"
 #include "core/quote.h"
 #include "core/thread.h"
@@ -253,31 +254,12 @@ static sluice_status encode_some(void *context, int64_t thread, void *memory)
 
 /* ---- what is kept ---- */
 
+/* Tokens and segments have one capacity. */
 static sluice_status grow_tokens(glue *g, int64_t more)
 {
-    if (g->token_count + more <= g->token_capacity) return SLUICE_OK;
-    int64_t capacity = 2 * g->token_capacity + more + 65536;
-    int32_t *tokens = sl_realloc(g->tokens, (size_t)g->token_count * sizeof *tokens, (size_t)capacity * sizeof *tokens,
-                                 "tokens of sentences");
-    if (tokens == NULL) return SLUICE_ERR_NO_MEMORY;
-    g->tokens = tokens;
-    uint8_t *segments = sl_realloc(g->segments, (size_t)g->token_count, (size_t)capacity, "segments of sentences");
-    if (segments == NULL) return SLUICE_ERR_NO_MEMORY;
-    g->segments = segments;
-    g->token_capacity = capacity;
-    return SLUICE_OK;
-}
-
-static sluice_status grow_sentences(glue *g)
-{
-    if (g->table.total + 1 < g->capacity) return SLUICE_OK;
-    int64_t capacity = g->capacity > 0 ? 2 * g->capacity : 4096;
-    sentence *sentences = sl_realloc(g->sentences, (size_t)g->capacity * sizeof *sentences,
-                                     (size_t)capacity * sizeof *sentences, "sentences");
-    if (sentences == NULL) return SLUICE_ERR_NO_MEMORY;
-    g->sentences = sentences;
-    g->capacity = capacity;
-    return SLUICE_OK;
+    int64_t capacity = g->token_capacity;
+    SL_TRY(SL_GROW(g->tokens, capacity, g->token_count + more, 65536, "tokens of sentences"));
+    return SL_GROW(g->segments, g->token_capacity, g->token_count + more, 65536, "segments of sentences");
 }
 
 static void note_cut(glue *g, const char *path, int64_t line)
@@ -291,7 +273,7 @@ static sluice_status keep_record(const glue_reader *r, const char *path, const g
     glue *g = r->g;
     int64_t count = (int64_t)record->ids.count;
     SL_TRY(grow_tokens(g, count));
-    SL_TRY(grow_sentences(g));
+    SL_TRY(SL_GROW(g->sentences, g->capacity, g->table.total + 2, 4096, "sentences"));
     memcpy(g->tokens + g->token_count, record->ids.data, (size_t)count * sizeof *g->tokens);
     int part = 0;
     for (int64_t i = 0; i < count; i++) {

@@ -10,6 +10,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/grow.h"
 #include "core/io.h"
 #include "core/quote.h"
 #include "core/stop.h"
@@ -107,14 +108,7 @@ static void note(tally *t, int64_t line)
 
 static sluice_status add_document(block *b, const sl_jsonl_encoder *e)
 {
-    if (b->token_count + e->count > b->token_capacity) {
-        int64_t capacity = 2 * b->token_capacity + e->count + 4096;
-        sl_jsonl_token *tokens = sl_realloc(b->tokens, (size_t)b->token_count * sizeof *tokens,
-                                            (size_t)capacity * sizeof *tokens, "tokens of samples");
-        if (tokens == NULL) return SLUICE_ERR_NO_MEMORY;
-        b->tokens = tokens;
-        b->token_capacity = capacity;
-    }
+    SL_TRY(SL_GROW(b->tokens, b->token_capacity, b->token_count + e->count, 4096, "tokens of samples"));
     memcpy(b->tokens + b->token_count, e->tokens, (size_t)e->count * sizeof *e->tokens);
     b->token_count += e->count;
     b->lengths[b->documents] = (int32_t)e->count;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/grow.h"
 #include "core/io.h"
 #include "core/stop.h"
 #include "data/jsonl.h"
@@ -28,14 +29,7 @@ static sluice_status add_record(sl_jsonl_file *f, size_t begin, size_t end, int6
     if (end - begin > MAX_RECORD_BYTES)
         return sl_fail(SLUICE_ERR_INPUT, "%s, line %" PRId64 ": a sample of %zu bytes; at most %zu are read", f->path,
                        line, end - begin, MAX_RECORD_BYTES);
-    if (f->count == f->capacity) {
-        int64_t capacity = f->capacity > 0 ? 2 * f->capacity : 1024;
-        sl_jsonl_record *records = sl_realloc(f->records, (size_t)f->capacity * sizeof *records,
-                                              (size_t)capacity * sizeof *records, "places of samples");
-        if (records == NULL) return SLUICE_ERR_NO_MEMORY;
-        f->records = records;
-        f->capacity = capacity;
-    }
+    SL_TRY(SL_GROW(f->records, f->capacity, f->count + 1, 1024, "places of samples"));
     f->records[f->count++] = (sl_jsonl_record){ begin, end, line };
     return SLUICE_OK;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/grow.h"
 #include "core/hash.h"
 #include "core/utf8.h"
 
@@ -35,13 +36,8 @@ static sluice_status fill_slots(sl_label_set *s, int64_t slot_count)
 static sluice_status grow(sl_label_set *s)
 {
     if (s->count < s->capacity) return SLUICE_OK;
-    int64_t capacity = s->capacity > 0 ? 2 * s->capacity : 64;
-    char **names =
-        sl_realloc((void *)s->names, (size_t)s->capacity * sizeof *names, (size_t)capacity * sizeof *names, "labels");
-    if (names == NULL) return SLUICE_ERR_NO_MEMORY;
-    s->names = names;
-    s->capacity = capacity;
-    return fill_slots(s, 4 * capacity);
+    SL_TRY(SL_GROW(s->names, s->capacity, s->count + 1, 64, "labels"));
+    return fill_slots(s, 4 * s->capacity);
 }
 
 int32_t sl_labels_find(const sl_label_set *s, const char *text)

@@ -10,6 +10,7 @@
 
 #include "core/alloc.h"
 #include "core/arena.h"
+#include "core/grow.h"
 #include "core/io.h"
 #include "core/stop.h"
 #include "data/pictures.h"
@@ -54,14 +55,7 @@ typedef struct folder_walk {
 static sluice_status add_entry(folder_walk *w, const char *name, uint64_t bytes)
 {
     picture_list *l = w->list;
-    if (l->count == l->capacity) {
-        int64_t capacity = l->capacity > 0 ? 2 * l->capacity : 1024;
-        picture_entry *grown = sl_realloc(l->entries, (size_t)l->capacity * sizeof *grown,
-                                          (size_t)capacity * sizeof *grown, "list of images");
-        if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
-        l->entries = grown;
-        l->capacity = capacity;
-    }
+    SL_TRY(SL_GROW(l->entries, l->capacity, l->count + 1, 1024, "list of images"));
     char *kept = sl_arena_strdup(&w->f->arena, name);
     if (kept == NULL) return SLUICE_ERR_NO_MEMORY;
     w->f->name_bytes += strlen(name) + 16;
@@ -114,14 +108,7 @@ static sluice_status add_class(void *user, const char *name)
     SL_TRY(sl_picture_path(l->root, name, path));
     SL_TRY(sl_path_look(path, &info));
     if (info.kind != SL_PATH_FOLDER) return SLUICE_OK;
-    if (l->count == l->capacity) {
-        int64_t capacity = l->capacity > 0 ? 2 * l->capacity : 64;
-        char **grown = sl_realloc(l->names, (size_t)l->capacity * sizeof *grown, (size_t)capacity * sizeof *grown,
-                                  "names of classes");
-        if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
-        l->names = grown;
-        l->capacity = capacity;
-    }
+    SL_TRY(SL_GROW(l->names, l->capacity, l->count + 1, 64, "names of classes"));
     if ((l->names[l->count] = sl_strdup(name, "name of a class")) == NULL) return SLUICE_ERR_NO_MEMORY;
     l->count++;
     return SLUICE_OK;

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "core/alloc.h"
+#include "core/grow.h"
 #include "core/io.h"
 #include "core/quote.h"
 #include "core/utf8.h"
@@ -119,14 +120,7 @@ static sluice_status keep_path(sl_arena *arena, const char *folder, const char *
 
 static sluice_status add(sl_utterance_list *l, const sl_utterance *u)
 {
-    if (l->count == l->capacity) {
-        int64_t capacity = l->capacity > 0 ? 2 * l->capacity : 1024;
-        sl_utterance *grown = sl_realloc(l->items, (size_t)l->capacity * sizeof *grown,
-                                         (size_t)capacity * sizeof *grown, "list of sounds");
-        if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
-        l->items = grown;
-        l->capacity = capacity;
-    }
+    SL_TRY(SL_GROW(l->items, l->capacity, l->count + 1, 1024, "list of sounds"));
     l->items[l->count++] = *u;
     return SLUICE_OK;
 }

@@ -14,6 +14,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/grow.h"
 #include "core/quote.h"
 #include "core/rng.h"
 #include "core/stop.h"
@@ -137,24 +138,12 @@ static sluice_status name_characters(speech *s)
     return SLUICE_OK;
 }
 
-static sluice_status grow_labels(speech *s, int64_t more)
-{
-    if (s->label_total + more <= s->label_capacity) return SLUICE_OK;
-    int64_t capacity = 2 * s->label_capacity + more + 4096;
-    int32_t *grown = sl_realloc(s->labels, (size_t)s->label_total * sizeof *grown, (size_t)capacity * sizeof *grown,
-                                "characters of transcripts");
-    if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
-    s->labels = grown;
-    s->label_capacity = capacity;
-    return SLUICE_OK;
-}
-
 /* Labels are one more than ids: the blank is 0. */
 static sluice_status encode(speech *s, const sl_utterance_list *l, sl_utterance *u)
 {
     size_t bytes = strlen(u->text);
     int64_t count;
-    SL_TRY(grow_labels(s, (int64_t)bytes));
+    SL_TRY(SL_GROW(s->labels, s->label_capacity, s->label_total + (int64_t)bytes, 4096, "characters of transcripts"));
     int32_t *out = s->labels + s->label_total;
     if (sl_vocabulary_encode(&s->vocabulary, u->text, bytes, out, (int64_t)bytes, &count) != SLUICE_OK)
         return sl_fail(SLUICE_ERR_INPUT, "%s, line %" PRId64 ": %s", sl_show(l->path).text, u->line, sluice_error());

@@ -12,6 +12,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/grow.h"
 #include "format/file_kind.h"
 #include "format/safetensors.h"
 #include "format/scan.h"
@@ -128,18 +129,6 @@ static sluice_status check_tensor(const reader *r, const sl_st_tensor *t)
     return SLUICE_OK;
 }
 
-/* Grows an array so that it can take one more. */
-static sluice_status grow(void **array, int64_t count, int64_t *capacity, size_t each, const char *what)
-{
-    if (count < *capacity) return SLUICE_OK;
-    int64_t wanted = *capacity == 0 ? 16 : *capacity * 2;
-    void *grown = sl_realloc(*array, (size_t)*capacity * each, (size_t)wanted * each, what);
-    if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
-    *array = grown;
-    *capacity = wanted;
-    return SLUICE_OK;
-}
-
 static sluice_status parse_tensor(reader *r, char *name)
 {
     bool seen[FIELD_COUNT] = { false };
@@ -147,7 +136,7 @@ static sluice_status parse_tensor(reader *r, char *name)
     r->tensor = name;
     if (strlen(name) > SL_MAX_NAME_BYTES) return refuse(r, "the name has more than %d bytes", SL_MAX_NAME_BYTES);
     if (f->tensor_count == SL_ST_MAX_TENSORS) return refuse(r, "more than %d tensors", SL_ST_MAX_TENSORS);
-    SL_TRY(grow((void **)&f->tensors, f->tensor_count, &r->tensor_capacity, sizeof *f->tensors, "safetensors list"));
+    SL_TRY(SL_GROW(f->tensors, r->tensor_capacity, f->tensor_count + 1, 16, "safetensors list"));
     sl_st_tensor *t = &f->tensors[f->tensor_count++];
     t->name = name;
     if (!sl_scan_take(&r->scan, '{')) return refuse(r, "its description is not an object");
@@ -175,8 +164,8 @@ static sluice_status parse_metadata_pair(reader *r)
     SL_TRY(take_string(r, "metadata value", &value));
     if (f->metadata_count == SL_ST_MAX_TENSORS)
         return refuse(r, "__metadata__ has more than %d pairs", SL_ST_MAX_TENSORS);
-    SL_TRY(grow((void **)&f->metadata, f->metadata_count, &r->metadata_capacity, 2 * sizeof(char *),
-                "safetensors metadata"));
+    SL_TRY(sl_grow_list(&f->metadata, &r->metadata_capacity, f->metadata_count + 1, 16, 2 * sizeof(char *),
+                        "safetensors metadata"));
     f->metadata[2 * f->metadata_count] = key;
     f->metadata[2 * f->metadata_count + 1] = value;
     f->metadata_count++;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/grow.h"
 #include "core/io.h"
 #include "core/quote.h"
 #include "format/safetensors.h"
@@ -57,14 +58,7 @@ static sluice_status add_entry(index_reader *r, const sl_index_entry *e)
     sl_weights_index *x = r->x;
     if (x->count == SL_ST_MAX_TENSORS)
         return sl_fail(SLUICE_ERR_INPUT, "%s names more than %d tensors", r->path, SL_ST_MAX_TENSORS);
-    if (x->count == x->capacity) {
-        int64_t capacity = x->capacity == 0 ? 64 : 2 * x->capacity;
-        sl_index_entry *grown = sl_realloc(x->entries, (size_t)x->capacity * sizeof *grown,
-                                           (size_t)capacity * sizeof *grown, "index of weights");
-        if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
-        x->entries = grown;
-        x->capacity = capacity;
-    }
+    SL_TRY(SL_GROW(x->entries, x->capacity, x->count + 1, 64, "index of weights"));
     x->entries[x->count++] = *e;
     return SLUICE_OK;
 }
