@@ -89,26 +89,15 @@ static int compare_backbones(const char *first, const char *second, const char *
 
 /* ---- runs ---- */
 
-static void train(const char *arguments, char hash[200])
-{
-    char line[900];
-    snprintf(line, sizeof line, "train config.json --json %s", arguments);
-    run_result r = run_sluice(root, line);
-    const char *end = strstr(r.out, "\"weights_sha256\"");
-    CHECK_THAT(r.status == 0 && end != NULL, "%s: status %d: %s", arguments, r.status, r.error);
-    snprintf(hash, 200, "%.165s", end != NULL ? end : "");
-    run_free(&r);
-}
-
 /* Trained with `more` settings, in several ways that give the same bits. */
 static void check_ways(const char *more)
 {
     static const char *const ways[] = { "", "--ranks 2 --set zero_optimization.stage=3",
                                         "--set activation_checkpointing.mode=recompute" };
-    char line[700], hash[3][200];
+    char line[700], hash[3][RUN_HASHES];
     for (int i = 0; i < 3; i++) {
         snprintf(line, sizeof line, "%s %s --set save=new-%d.safetensors", more, ways[i], i);
-        train(line, hash[i]);
+        run_hashes(root, line, hash[i]);
         CHECK_STR(hash[i], hash[0]);
     }
 }

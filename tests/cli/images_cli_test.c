@@ -42,39 +42,25 @@ static void run_ok(const char *arguments)
     run_must(root, arguments);
 }
 
-/* The hashes of a run, or what went wrong. */
-static void train(const char *arguments, char hash[200])
-{
-    char line[512];
-    snprintf(line, sizeof line, "train config.json --json %s", arguments);
-    run_result r = run_sluice(root, line);
-    const char *end = strstr(r.out, "\"weights_sha256\"");
-    CHECK_THAT(r.status == 0 && end != NULL, "%s: status %d: %s", arguments, r.status, r.error);
-    snprintf(hash, 200, "%.170s", end != NULL ? end : "");
-    char *comma = strstr(hash, ",\"tokens");
-    if (comma != NULL) *comma = '\0';
-    run_free(&r);
-}
-
 TEST(images_give_one_hash_with_any_threads_ranks_and_stages_and_after_a_resume)
 {
     static const char *const others[] = { "--set data.threads=1", "--set data.threads=4",
                                           "--set data.threads=2 --ranks 2", "--ranks 4 --set zero_optimization.stage=3",
                                           "--set zero_optimization.offload_optimizer.device=cpu --set data.threads=3" };
-    char one[200], other[200];
+    char one[RUN_HASHES], other[RUN_HASHES];
     begin();
     write_digits(make_folder("good"), "train", 50, SIDE, 10);
     run_write(root, "config.json", CONFIG("idx", ", \"flip\": true, \"crop\": 2"));
-    train("--set data.threads=0", one);
+    run_hashes(root, "--set data.threads=0", one);
     CHECK(strlen(one) > 100);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        train(others[i], other);
+        run_hashes(root, others[i], other);
         CHECK_STR(other, one);
     }
     run_ok("train config.json --quiet --set steps=4 --set checkpoint.path=c --set data.threads=2 --ranks 2");
-    train("--set checkpoint.path=c --resume", other);
+    run_hashes(root, "--set checkpoint.path=c --resume", other);
     CHECK_STR(other, one);
-    train("--set data.flip=false", other);
+    run_hashes(root, "--set data.flip=false", other);
     CHECK(strcmp(other, one) != 0);
 }
 
@@ -159,25 +145,21 @@ static void check_bad(const change *c, const char *name, const char *more)
     char line[512];
     snprintf(line, sizeof line, "train config.json --quiet --set data.path=bad --set checkpoint.path=run --resume %s",
              more);
-    run_result r = run_sluice(root, line);
-    CHECK_THAT(r.status == 4, "%s: status %d, expected 4: %s", c->says, r.status, r.error);
-    CHECK_CONTAINS(r.error, name);
-    CHECK_CONTAINS(r.error, c->says);
-    run_free(&r);
+    run_refused(root, line, c->says, name);
 }
 
 /* What was saved before is whole, and goes on to the bits of a run that was never disturbed. */
 static void check_unharmed(const char *hash)
 {
-    char after[200];
+    char after[RUN_HASHES];
     run_ok("verify run");
-    train("--set checkpoint.path=run --resume", after);
+    run_hashes(root, "--set checkpoint.path=run --resume", after);
     CHECK_STR(after, hash);
 }
 
-static void save_first_steps(char hash[200])
+static void save_first_steps(char hash[RUN_HASHES])
 {
-    train("", hash);
+    run_hashes(root, "", hash);
     run_ok("train config.json --quiet --set steps=2 --set checkpoint.path=run");
 }
 
@@ -208,7 +190,7 @@ TEST(bad_idx_files_end_with_status_4_and_their_byte_and_nothing_is_lost)
         { 3, "\x03\0\0\0\x02\0\0\0\x04\0\0\0\x05", 13, 56, "byte 3: 3 dimensions; labels have one", LABELS },
         { -1, "\x0b", 1, 0, "byte 47: label 11 of image 39; data.classes is 10", LABELS },
     };
-    char hash[200];
+    char hash[RUN_HASHES];
     begin();
     make_folder("bad");
     write_digits(make_folder("good"), "train", 40, SIDE, 10);
@@ -243,7 +225,7 @@ TEST(bad_cifar_files_end_with_status_4_and_their_byte_and_nothing_is_lost)
         { 6146, "\x20", 1, 0, "byte 6146: label 32", "data_batch_2.bin" },
         { 3073, "\x0b", 1, 0, "byte 3073: label 11", "data_batch_2.bin" },
     };
-    char hash[200];
+    char hash[RUN_HASHES];
     const change same = { .says = "" };
     begin();
     make_folder("bad");
@@ -322,7 +304,7 @@ TEST(bad_png_files_end_with_status_4_and_their_byte_and_nothing_is_lost)
         { { 37, "jDAT", 4, 0, "damaged PNG file", NULL }, false },
         { { 0, "GIF89a", 6, 0, "but a GIF picture", NULL }, false },
     };
-    char hash[200];
+    char hash[RUN_HASHES];
     begin();
     make_pictures(false, "a/0.png");
     save_first_steps(hash);
@@ -348,7 +330,7 @@ static long marker_at(int marker)
 
 TEST(bad_jpeg_files_end_with_status_4_and_their_byte_and_nothing_is_lost)
 {
-    char hash[200];
+    char hash[RUN_HASHES];
     begin();
     make_pictures(true, "a/0.jpg");
     save_first_steps(hash);
@@ -406,7 +388,7 @@ TEST(evaluation_and_predictions_name_classes_as_their_folders_are_called)
 
 TEST(bad_images_are_left_out_when_asked_counted_and_said)
 {
-    char hash[200], other[200];
+    char hash[RUN_HASHES], other[RUN_HASHES];
     const change cut = { 0, "", 0, 40, "", NULL };
     begin();
     make_pictures(false, "a/0.png");
@@ -417,10 +399,10 @@ TEST(bad_images_are_left_out_when_asked_counted_and_said)
     CHECK_CONTAINS(r.error, "2 bad images are left out");
     CHECK_CONTAINS(r.error, ".png, before byte 40: damaged PNG file");
     run_free(&r);
-    train("--set data.path=bad --set data.skip_bad=true --set data.threads=0", hash);
-    train("--set data.path=bad --set data.skip_bad=true --set data.threads=4", other);
+    run_hashes(root, "--set data.path=bad --set data.skip_bad=true --set data.threads=0", hash);
+    run_hashes(root, "--set data.path=bad --set data.skip_bad=true --set data.threads=4", other);
     CHECK_STR(other, hash);
-    train("--set data.path=bad --set data.skip_bad=true --ranks 2 --set data.threads=2", other);
+    run_hashes(root, "--set data.path=bad --set data.skip_bad=true --ranks 2 --set data.threads=2", other);
     CHECK_STR(other, hash);
     write_picture(folder_of("bad/a"), "notes.txt", "x", 1);
     r = run_sluice(root, "train config.json --set data.path=bad --set data.skip_bad=true");

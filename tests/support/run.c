@@ -108,3 +108,34 @@ void run_must(const char *folder, const char *arguments)
     if (r.status != 0) test_fail(__FILE__, __LINE__, "%s: status %d: %s", arguments, r.status, r.error);
     run_free(&r);
 }
+
+void run_hashes(const char *folder, const char *arguments, char hashes[RUN_HASHES])
+{
+    char line[1024];
+    snprintf(line, sizeof line, "train config.json --json %s", arguments);
+    run_result r = run_sluice(folder, line);
+    const char *begin = strstr(r.out, "\"weights_sha256\""), *end = begin != NULL ? strstr(begin, ",\"tokens") : NULL;
+    if (r.status != 0 || end == NULL) test_fail(__FILE__, __LINE__, "%s: status %d: %s", arguments, r.status, r.error);
+    snprintf(hashes, RUN_HASHES, "%.*s", end != NULL ? (int)(end - begin) : 0, begin != NULL ? begin : "");
+    run_free(&r);
+}
+
+/* Lines that are no warnings. */
+static int count_lines(const char *text)
+{
+    static const char warning[] = "sluice: warning: ";
+    int count = 0;
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
+        count += strncmp(line, warning, sizeof warning - 1) != 0;
+    return count;
+}
+
+void run_refused(const char *folder, const char *arguments, const char *says, const char *place)
+{
+    run_result r = run_sluice(folder, arguments);
+    CHECK_THAT(r.status == 4, "%s: status %d, expected 4: %s", says, r.status, r.error);
+    CHECK_CONTAINS(r.error, says);
+    CHECK_CONTAINS(r.error, place);
+    CHECK_THAT(count_lines(r.error) == 1, "not one line: %s", r.error);
+    run_free(&r);
+}

@@ -15,6 +15,11 @@ run_result run_sluice(const char *folder, const char *arguments);
 void run_free(run_result *r);
 /* The same where anything but success fails the test. */
 void run_must(const char *folder, const char *arguments);
+/* Trains config.json of the folder: the hashes of weights and state as the end tells them. Anything but success fails the test. */
+#define RUN_HASHES 200
+void run_hashes(const char *folder, const char *arguments, char hashes[RUN_HASHES]);
+/* What bad input must end with: status 4 and, warnings aside, one line, which says what is wrong and names the place. */
+void run_refused(const char *folder, const char *arguments, const char *says, const char *place);
 /* Starts it without waiting, standard output and error in folder/out and folder/err. `arguments` are split at
  * spaces. */
 pid_t run_start(const char *folder, const char *arguments);
