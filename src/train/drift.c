@@ -32,7 +32,10 @@ sl_drift_kind sl_drift_observe(sl_drift *d, double seconds, double expected, dou
     const double limit = before > 0 ? before * FAR_FROM_USUAL : expected * FAR_FROM_PLAN;
     if (before == 0 || now < before || now > limit) d->usual = now;
     if (limit <= 0 || now <= limit) return SL_DRIFT_NONE;
-    return before > 0 ? SL_DRIFT_SLOWER : SL_DRIFT_UNEXPECTED;
+    if (before == 0) return SL_DRIFT_UNEXPECTED;
+    if (now <= d->told * FAR_FROM_USUAL) return SL_DRIFT_NONE;
+    d->told = now;
+    return SL_DRIFT_SLOWER;
 }
 
 void sl_drift_forget(sl_drift *d)

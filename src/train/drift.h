@@ -16,10 +16,12 @@ typedef struct sl_drift {
     int count;                      /* since they were judged last */
     double elapsed;                 /* likewise, seconds */
     double usual;                   /* of a step; 0: not known yet */
+    double told;                    /* the slowest that SL_DRIFT_SLOWER was said of; 0: of none */
 } sl_drift;
 
 /* Takes a step into account, and judges the newest ones after `least` seconds of them. `expected` is the plan's, 0: nobody
- * trusts it. What is found is told once: from then on it is the usual. */
+ * trusts it. What is found is told once: from then on it is the usual. On a machine that others use steps become slower and
+ * faster all the time: they are told of again only where they are far slower than anything told before. */
 sl_drift_kind sl_drift_observe(sl_drift *d, double seconds, double expected, double least);
 /* Steps have become other ones, of larger batches. */
 void sl_drift_forget(sl_drift *d);

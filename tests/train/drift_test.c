@@ -33,6 +33,19 @@ TEST(steps_that_become_faster_are_the_usual_ones_from_then_on)
     CHECK_EQ(observe(&d, 1, 2.0, 0), SL_DRIFT_SLOWER);
 }
 
+TEST(a_pace_that_goes_up_and_down_is_told_once)
+{
+    sl_drift d = { .count = 0 };
+    CHECK_EQ(observe(&d, 1, 1.0, 0), SL_DRIFT_NONE);
+    CHECK_EQ(observe(&d, 1, 2.0, 0), SL_DRIFT_SLOWER);
+    for (int i = 0; i < 5; i++) {
+        CHECK_EQ(observe(&d, 1, 1.0, 0), SL_DRIFT_NONE);
+        CHECK_EQ(observe(&d, 1, 2.4, 0), SL_DRIFT_NONE);
+    }
+    CHECK_EQ(observe(&d, 1, 1.0, 0), SL_DRIFT_NONE);
+    CHECK_EQ(observe(&d, 1, 2.6, 0), SL_DRIFT_SLOWER); /* far slower than the 2.0 that was told */
+}
+
 TEST(first_steps_are_compared_with_a_plan_that_is_trusted)
 {
     sl_drift trusted = { .count = 0 }, guessed = { .count = 0 };
