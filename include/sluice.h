@@ -470,7 +470,8 @@ typedef struct sluice_options {
     bool tf32; /* CUDA, F32: GEMMs may round their operands to tf32 */
     /* Updates may run during sluice_backward where none needs the whole gradient: no clipping, no check_overflow, not
      * F16. Same bits. Set the learning rate before backward then; after SLUICE_ERR_NUMBERS, weights and state are not
-     * those before the step. */
+     * those before the step. Where they need it, those on the host may run on speculation instead: each during backward, into a
+     * second copy of its weights and state, and once more where the step turned out to be clipped or skipped. */
     bool early_updates;
     int checkpoints; /* groups of layers that are recomputed together, each from one kept input; 0: auto */
     /* The disk, for what neither the device nor the host holds (docs/disk.md): folders for swap files, on different disks
@@ -695,6 +696,7 @@ typedef struct sluice_event {
      * of these that ranks send. PLAN: at most so many, and what is sent is not known. */
     uint64_t table_rows, table_bytes, table_sent;
     const char *weights_sha256, *state_sha256; /* END; NULL where the setting `hashes` is false */
+    /* END: steps whose updates ran on speculation, and of these those whose updates were done once more. */
     uint64_t speculated, rolled_back;
     /* RESUMED, STEP, EVAL, SAVED, EPOCH, END */
     uint64_t step, steps; /* this one; all that are planned */
@@ -754,6 +756,12 @@ typedef struct sluice_event {
     const sluice_stream_use *streams;
     int stream_count;
     double timed_seconds;
+    /* PLAN. Updates on speculation: layers of a rank; bytes that they take on its host; seconds that they save in a step; seconds
+     * that a step takes longer whose speculation failed. And bytes that a rank keeps on its host of each parameter that is updated
+     * there, without them; 0: none is. */
+    int speculating_layers;
+    uint64_t speculation_bytes;
+    double speculation_gain, redo_seconds, host_bytes_per_parameter;
 } sluice_event;
 
 /* An event as one object of JSON, as `sluice train --json` prints it, without a newline. Returns its length, which may be

@@ -127,7 +127,9 @@ class EngineSettings(TypedDict, total=False):
     tf32: bool
     # Updates may run during backward where none needs the whole gradient: no clipping, no check_overflow, not
     # F16. Same bits. Set the learning rate before backward then; after ERR_NUMBERS, weights and state are not
-    # those before the step.
+    # those before the step. Where they need it, those on the host may run on speculation instead: each during
+    # backward, into a second copy of its weights and state, and once more where the step turned out to be clipped
+    # or skipped.
     early_updates: bool
     # groups of layers that are recomputed together, each from one kept input; 0: auto
     checkpoints: int

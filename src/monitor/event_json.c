@@ -128,6 +128,12 @@ static void put_plan(json_line *out, const sluice_event *e)
         (unsigned long long)e->state_optimizer);
     put_number(out, "step_seconds", e->step_seconds);
     put_traffic(out, e);
+    add(out, ",\"speculation\":{\"layers\":%d,\"host_bytes\":%llu", e->speculating_layers,
+        (unsigned long long)e->speculation_bytes);
+    put_number(out, "gain_seconds", e->speculation_gain);
+    put_number(out, "redo_seconds", e->redo_seconds);
+    add(out, "}");
+    put_number(out, "host_bytes_per_parameter", e->host_bytes_per_parameter);
     put_pace(out, e);
     put_verdict(out, e);
     if (e->candidate_count > 1) put_candidates(out, e);

@@ -716,4 +716,9 @@ void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, const sl
                              .parameters = (uint64_t)sl_graph_parameter_elements(p->graph) };
     sl_totals_to_event(predicted, event);
     sl_pace_to_event(pace, true, predicted->seconds, event);
+    event->speculating_layers = p->totals.speculating_layers;
+    event->speculation_bytes = p->totals.speculation_bytes;
+    event->speculation_gain = p->totals.speculation_gain;
+    event->redo_seconds = p->totals.redo_seconds;
+    event->host_bytes_per_parameter = p->totals.host_bytes_per_parameter;
 }
