@@ -129,11 +129,12 @@ static void print_host_updates(const sl_plan *p, FILE *out)
     if (t->host_state_layers == 0) return;
     fprintf(out, "  %-22s %.4g bytes a parameter on the host\n", "", t->host_bytes_per_parameter);
     if (t->speculating_layers == 0) return;
+    const double gain = t->speculation_gain > 0 ? t->speculation_gain : 0;
     fprintf(
         out,
-        "  %-22s of %d layer%s, on the host %s more; a step is %.3g s shorter, or %.3g s longer where it was wrong\n",
+        "  %-22s of %d layer%s, %s more on the host; a step takes %.3g s less, and %.3g s more where it is redone\n",
         "speculative updates", t->speculating_layers, t->speculating_layers == 1 ? "" : "s",
-        sl_format_bytes(t->speculation_bytes, bytes, sizeof bytes), t->speculation_gain, t->redo_seconds);
+        sl_format_bytes(t->speculation_bytes, bytes, sizeof bytes), gain, t->redo_seconds);
 }
 
 static void print_places(const sl_plan *p, FILE *out)
