@@ -125,10 +125,12 @@ static long long nanoseconds(double seconds)
     return seconds > 0 ? (long long)(fmin(seconds, 1e7) * 1e9 + 0.5) : 0;
 }
 
+/* A step whose conditions did not hold has done nothing. */
 static void add_event(sl_text *out, const sl_trace *t, int position, int process)
 {
     const sl_traced_step *q = &t->steps[position];
     const sl_step *s = &t->plan->steps[q->step];
+    if (!sl_step_is_done(s, t->runs[q->run].what.holds)) return;
     char name[256];
     sl_plan_time time = process == MEASURED ? q->measured : q->expected;
     long long begin = nanoseconds(time.begin), end = nanoseconds(time.end), length = end > begin ? end - begin : 0;
