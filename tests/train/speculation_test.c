@@ -6,6 +6,7 @@
 #include "core/bytes.h"
 #include "support/matrix.h"
 #include "test.h"
+#include "train/engine_parts.h"
 
 static const char sync_updates[] = "zero_optimization.update=sync",
                   speculative_updates[] = "zero_optimization.update=speculative";
@@ -145,4 +146,30 @@ TEST(a_run_that_speculates_is_killed_and_resumes_to_the_same_bits)
         }
     }
     matrix_end(&c);
+}
+
+/* Steps that were clipped leave the window after 16 more, whether these speculate or not. */
+TEST(speculation_ends_where_too_many_steps_were_clipped_and_begins_again)
+{
+    static sluice_engine e;
+    static sl_plan plan;
+    const sl_norm_result plain = { 0.5, 1.0f / 8, 1 }, clipped = { 2, 0.5f / 8, 1 }, overflow = { 0, 0, 0 };
+    plan.totals.speculating_layers = 1;
+    plan.totals.speculation_limit = 3;
+    e.plan = &plan;
+    e.computes = true;
+    e.context.loss_scale = 8;
+    for (int step = 0; step < 40; step++) {
+        const bool fails = step == 5 || step == 9 || step == 10;
+        const bool expected = step <= 10 || step > 5 + SL_SPECULATION_WINDOW; /* the first of the three is forgotten */
+        e.speculation.now = sl_engine_may_speculate(&e);
+        CHECK_EQ(e.speculation.now, expected);
+        sl_engine_note_scalars(&e);
+        CHECK_EQ(sl_engine_judge_speculation(&e, !fails ? &plain : step == 9 ? &overflow : &clipped), !fails);
+    }
+    CHECK_EQ(e.speculation.rolled_back, 3);
+    CHECK_EQ(e.speculation.speculated, 40 - (5 + SL_SPECULATION_WINDOW - 10));
+    e.speculation.now = true; /* a learning rate that was set after backward */
+    e.context.groups[0].rate = 1;
+    CHECK(!sl_engine_judge_speculation(&e, &plain));
 }
