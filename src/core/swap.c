@@ -40,11 +40,8 @@ static sluice_status open_lanes(sl_swap *s, const sl_swap_engine *engine, int de
     for (int i = 0; i < SL_SWAP_LANES; i++) {
         sl_swap_lane *l = &s->lane[i];
         sluice_status st = engine->open(&s->files, depth, &l->queue);
-        if (st == SLUICE_OK) {
-            l->engine = engine;
-            l->depth = depth;
-            continue;
-        }
+        l->engine = engine;
+        if (st == SLUICE_OK) continue;
         if (i > 0) engine->close(s->lane[0].queue);
         s->lane[0].queue = NULL;
         return st;

@@ -117,7 +117,7 @@ static void start(transfer *t, sl_swap_request *r)
 
 static sl_swap_request *free_request(transfer *t)
 {
-    sl_swap_request *r = t->lane->engine->requests(t->lane->queue);
+    sl_swap_request *r = t->lane->queue->requests;
     while (r->in_flight) r++;
     return r;
 }
@@ -125,7 +125,7 @@ static sl_swap_request *free_request(transfer *t)
 /* Fills the queue. */
 static void start_more(transfer *t)
 {
-    while (t->status == SLUICE_OK && t->cut < t->bytes && t->in_flight < t->lane->depth) {
+    while (t->status == SLUICE_OK && t->cut < t->bytes && t->in_flight < t->lane->queue->depth) {
         sl_swap_place p = sl_swap_place_of(&t->s->files, t->offset + t->cut);
         uint64_t bytes = least(least(t->request_bytes, t->bytes - t->cut), p.bytes);
         sl_swap_request *r = free_request(t);
@@ -199,8 +199,8 @@ static double next_deadline(const transfer *t)
 {
     if (t->give_up > 0) return t->give_up;
     double first = INFINITY;
-    const sl_swap_request *r = t->lane->engine->requests(t->lane->queue);
-    for (int i = 0; i < t->lane->depth; i++)
+    const sl_swap_request *r = t->lane->queue->requests;
+    for (int i = 0; i < t->lane->queue->depth; i++)
         if (r[i].in_flight && r[i].started < first) first = r[i].started;
     return t->s->deadline_seconds > 0 ? first + t->s->deadline_seconds : INFINITY;
 }
@@ -210,8 +210,8 @@ static bool late(transfer *t)
 {
     double now = sl_now();
     if (t->give_up > 0) return now < t->give_up;
-    const sl_swap_request *r = t->lane->engine->requests(t->lane->queue);
-    for (int i = 0; i < t->lane->depth; i++) {
+    const sl_swap_request *r = t->lane->queue->requests;
+    for (int i = 0; i < t->lane->queue->depth; i++) {
         if (!r[i].in_flight || now - r[i].started < t->s->deadline_seconds) continue;
         fail_late(t, &r[i], now - r[i].started);
         t->give_up = now + CANCEL_SECONDS;

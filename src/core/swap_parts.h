@@ -75,14 +75,18 @@ typedef struct sl_swap_request {
     int64_t result;  /* when taken: bytes moved, or an error number below 0 */
 } sl_swap_request;
 
-/* A way to have requests in flight. A queue is used by one thread at a time and serves one direction. */
-typedef struct sl_swap_queue sl_swap_queue;
+/* The first member of every engine's queue, which is used by one thread at a time and serves one direction. */
+typedef struct sl_swap_queue {
+    int depth;                 /* requests that can be in flight */
+    sl_swap_request *requests; /* `depth` of them; owned */
+} sl_swap_queue;
+
+/* A way to have requests in flight. */
 typedef struct sl_swap_engine {
     const char *name;
-    /* A queue with `depth` requests, which it owns (sl_swap_engine.requests). `files` outlive it, unless requests are
+    /* `files` outlive the queue, unless requests are
      * in flight when it is closed; then their descriptors stay open. */
     sluice_status (*open)(const sl_swap_files *files, int depth, sl_swap_queue **out);
-    sl_swap_request *(*requests)(sl_swap_queue *q);
     /* Does not fail: what goes wrong is the request's result. */
     void (*start)(sl_swap_queue *q, sl_swap_request *r);
     /* A request that has ended, its result set. Waits for one until sl_now() reaches `until`; NULL: none by then. */
@@ -107,7 +111,6 @@ typedef struct sl_swap_lane {
     pthread_mutex_t busy; /* held during a transfer */
     const sl_swap_engine *engine;
     sl_swap_queue *queue; /* owned */
-    int depth;
     _Atomic uint64_t bytes, requests;
     _Atomic uint64_t nanoseconds;
 } sl_swap_lane;

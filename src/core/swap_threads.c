@@ -25,11 +25,10 @@ typedef struct line {
     int first, count;
 } line;
 
-struct sl_swap_queue {
-    sl_swap_files files; /* a copy: a thread that is stuck outlives the store */
-    int depth;
-    sl_swap_request *requests; /* owned */
-    pthread_mutex_t lock;      /* of all below */
+typedef struct thread_queue {
+    sl_swap_queue common;
+    sl_swap_files files;  /* a copy: a thread that is stuck outlives the store */
+    pthread_mutex_t lock; /* of all below */
     pthread_cond_t work, done;
     line todo, ended;
     int running; /* requests that threads have taken and not ended */
@@ -37,7 +36,7 @@ struct sl_swap_queue {
     int holders; /* threads, and the owner */
     pthread_t thread[MOST_THREADS];
     int thread_count;
-};
+} thread_queue;
 
 static void line_put(line *l, int depth, sl_swap_request *r)
 {
@@ -54,20 +53,20 @@ static sl_swap_request *line_get(line *l, int depth)
     return r;
 }
 
-static void free_queue(sl_swap_queue *q)
+static void free_queue(thread_queue *q)
 {
     pthread_cond_destroy(&q->work);
     pthread_cond_destroy(&q->done);
     pthread_mutex_destroy(&q->lock);
     sl_free(q->todo.waiting);
     sl_free(q->ended.waiting);
-    sl_free(q->requests);
+    sl_free(q->common.requests);
     sl_swap_files_close(&q->files, true);
     sl_free(q);
 }
 
 /* Gives up one hold; the lock is held and released. */
-static void leave(sl_swap_queue *q)
+static void leave(thread_queue *q)
 {
     bool last = --q->holders == 0;
     pthread_mutex_unlock(&q->lock);
@@ -75,7 +74,7 @@ static void leave(sl_swap_queue *q)
 }
 
 /* The system call. False: the hook wants it never to be answered. */
-static bool make_call(const sl_swap_queue *q, sl_swap_request *r)
+static bool make_call(const thread_queue *q, sl_swap_request *r)
 {
     uint64_t limit;
     bool never;
@@ -90,10 +89,10 @@ static bool make_call(const sl_swap_queue *q, sl_swap_request *r)
 
 static void *work(void *user)
 {
-    sl_swap_queue *q = user;
+    thread_queue *q = user;
     pthread_mutex_lock(&q->lock);
     while (!q->closing) {
-        sl_swap_request *r = line_get(&q->todo, q->depth);
+        sl_swap_request *r = line_get(&q->todo, q->common.depth);
         if (r == NULL) {
             pthread_cond_wait(&q->work, &q->lock);
             continue;
@@ -105,7 +104,7 @@ static void *work(void *user)
         while (!answered && !q->closing) pthread_cond_wait(&q->work, &q->lock);
         q->running--;
         if (!answered) break;
-        line_put(&q->ended, q->depth, r);
+        line_put(&q->ended, q->common.depth, r);
         pthread_cond_signal(&q->done);
     }
     leave(q);
@@ -113,7 +112,7 @@ static void *work(void *user)
 }
 
 /* At least one thread. */
-static sluice_status start_threads(sl_swap_queue *q, int wanted)
+static sluice_status start_threads(thread_queue *q, int wanted)
 {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
@@ -130,8 +129,9 @@ static sluice_status start_threads(sl_swap_queue *q, int wanted)
     return sl_fail(SLUICE_ERR_FAILED, "cannot start a thread for the swap files: %s", strerror(error));
 }
 
-static void threads_close(sl_swap_queue *q)
+static void threads_close(sl_swap_queue *queue)
 {
+    thread_queue *q = (thread_queue *)queue;
     pthread_mutex_lock(&q->lock);
     q->closing = true;
     bool stuck = q->running > 0;
@@ -145,7 +145,7 @@ static void threads_close(sl_swap_queue *q)
 
 static sluice_status threads_open(const sl_swap_files *files, int depth, sl_swap_queue **out)
 {
-    sl_swap_queue *q = sl_alloc(sizeof *q, "queue of the swap files");
+    thread_queue *q = sl_alloc(sizeof *q, "queue of the swap files");
     if (q == NULL) return SLUICE_ERR_NO_MEMORY;
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -154,39 +154,36 @@ static sluice_status threads_open(const sl_swap_files *files, int depth, sl_swap
     pthread_cond_init(&q->work, NULL);
     pthread_cond_init(&q->done, &clock);
     pthread_condattr_destroy(&clock);
-    q->depth = depth;
+    q->common.depth = depth;
     q->holders = 1;
-    q->requests = sl_alloc_array((size_t)depth, sizeof *q->requests, "requests of the swap files");
+    q->common.requests = sl_alloc_array((size_t)depth, sizeof *q->common.requests, "requests of the swap files");
     q->todo.waiting = sl_alloc_array((size_t)depth, sizeof *q->todo.waiting, "requests of the swap files");
     q->ended.waiting = sl_alloc_array((size_t)depth, sizeof *q->ended.waiting, "requests of the swap files");
     int threads = THREADS_OF_A_DISK * files->count;
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     sluice_status st = SLUICE_ERR_NO_MEMORY;
-    if (q->requests == NULL || q->todo.waiting == NULL || q->ended.waiting == NULL) goto free_it;
+    if (q->common.requests == NULL || q->todo.waiting == NULL || q->ended.waiting == NULL) goto free_it;
     if ((st = sl_swap_files_copy(files, &q->files)) != SLUICE_OK) goto free_it;
     if ((st = start_threads(q, threads < depth ? threads : depth)) != SLUICE_OK) goto free_it;
-    *out = q;
+    *out = &q->common;
     return SLUICE_OK;
 free_it:
     free_queue(q);
     return st;
 }
 
-static sl_swap_request *threads_requests(sl_swap_queue *q)
+static void threads_start(sl_swap_queue *queue, sl_swap_request *r)
 {
-    return q->requests;
-}
-
-static void threads_start(sl_swap_queue *q, sl_swap_request *r)
-{
+    thread_queue *q = (thread_queue *)queue;
     pthread_mutex_lock(&q->lock);
-    line_put(&q->todo, q->depth, r);
+    line_put(&q->todo, q->common.depth, r);
     pthread_cond_signal(&q->work);
     pthread_mutex_unlock(&q->lock);
 }
 
-static sl_swap_request *threads_take(sl_swap_queue *q, double until)
+static sl_swap_request *threads_take(sl_swap_queue *queue, double until)
 {
+    thread_queue *q = (thread_queue *)queue;
     struct timespec at = { 0, 0 };
     if (isfinite(until)) {
         at.tv_sec = (time_t)until;
@@ -197,32 +194,32 @@ static sl_swap_request *threads_take(sl_swap_queue *q, double until)
     while (q->ended.count == 0 && error == 0)
         error =
             isfinite(until) ? pthread_cond_timedwait(&q->done, &q->lock, &at) : pthread_cond_wait(&q->done, &q->lock);
-    sl_swap_request *r = line_get(&q->ended, q->depth);
+    sl_swap_request *r = line_get(&q->ended, q->common.depth);
     pthread_mutex_unlock(&q->lock);
     return r;
 }
 
 /* What no thread has begun ends at once; a system call cannot be taken back. */
-static void threads_cancel(sl_swap_queue *q)
+static void threads_cancel(sl_swap_queue *queue)
 {
+    thread_queue *q = (thread_queue *)queue;
     pthread_mutex_lock(&q->lock);
-    for (sl_swap_request *r; (r = line_get(&q->todo, q->depth)) != NULL;) {
+    for (sl_swap_request *r; (r = line_get(&q->todo, q->common.depth)) != NULL;) {
         r->result = -ECANCELED;
-        line_put(&q->ended, q->depth, r);
+        line_put(&q->ended, q->common.depth, r);
     }
     pthread_mutex_unlock(&q->lock);
 }
 
-static bool threads_pin(sl_swap_queue *q, void *memory, uint64_t bytes)
+static bool threads_pin(sl_swap_queue *queue, void *memory, uint64_t bytes)
 {
-    (void)q, (void)memory, (void)bytes;
+    (void)queue, (void)memory, (void)bytes;
     return true; /* there is nothing to pin for */
 }
 
 const sl_swap_engine sl_swap_threads = {
     .name = "threads",
     .open = threads_open,
-    .requests = threads_requests,
     .start = threads_start,
     .take = threads_take,
     .cancel = threads_cancel,

@@ -47,20 +47,19 @@ typedef struct wish {
     bool never;     /* it was not submitted, and is not to be answered */
 } wish;
 
-struct sl_swap_queue {
+typedef struct ring_queue {
+    sl_swap_queue common;
     const sl_swap_files *files; /* borrowed */
-    int depth;
-    sl_swap_request *requests; /* owned, and the next two */
-    wish *wishes;
-    struct iovec *buffers; /* registered, in order of registration */
+    wish *wishes;               /* one for each request; owned */
+    struct iovec *buffers;      /* registered, in order of registration; owned */
     int buffer_count;
     int refused; /* requests that wait to be taken */
     struct io_uring ring;
-};
+} ring_queue;
 
-static int index_of(const sl_swap_queue *q, const sl_swap_request *r)
+static int index_of(const ring_queue *q, const sl_swap_request *r)
 {
-    return (int)(r - q->requests);
+    return (int)(r - q->common.requests);
 }
 
 /* A ring that has what is used here. */
@@ -85,10 +84,10 @@ bool sl_swap_uring_works(char *why, size_t bytes)
     return false;
 }
 
-static sluice_status open_ring(sl_swap_queue *q)
+static sluice_status open_ring(ring_queue *q)
 {
     /* Room for the cancellation of everything in flight. */
-    SL_TRY(make_ring(q->files->file[0].folder, (unsigned)q->depth * 2, &q->ring));
+    SL_TRY(make_ring(q->files->file[0].folder, (unsigned)q->common.depth * 2, &q->ring));
     int descriptors[SL_SWAP_MAX_FOLDERS];
     for (int i = 0; i < q->files->count; i++) descriptors[i] = q->files->file[i].fd;
     int error = -io_uring_register_files(&q->ring, descriptors, (unsigned)q->files->count);
@@ -97,26 +96,26 @@ static sluice_status open_ring(sl_swap_queue *q)
     return sl_fail(SLUICE_ERR_FAILED, "io_uring refuses the swap files (%s)", strerror(error));
 }
 
-static void free_queue(sl_swap_queue *q)
+static void free_queue(ring_queue *q)
 {
     sl_free(q->buffers);
     sl_free(q->wishes);
-    sl_free(q->requests);
+    sl_free(q->common.requests);
     sl_free(q);
 }
 
 static sluice_status uring_open(const sl_swap_files *files, int depth, sl_swap_queue **out)
 {
-    sl_swap_queue *q = sl_alloc(sizeof *q, "queue of the swap files");
+    ring_queue *q = sl_alloc(sizeof *q, "queue of the swap files");
     if (q == NULL) return SLUICE_ERR_NO_MEMORY;
     q->files = files;
-    q->depth = depth;
-    q->requests = sl_alloc_array((size_t)depth, sizeof *q->requests, "requests of the swap files");
+    q->common.depth = depth;
+    q->common.requests = sl_alloc_array((size_t)depth, sizeof *q->common.requests, "requests of the swap files");
     q->wishes = sl_alloc_array((size_t)depth, sizeof *q->wishes, "requests of the swap files");
     sluice_status st = SLUICE_ERR_NO_MEMORY;
-    if (q->requests == NULL || q->wishes == NULL) goto free_it;
+    if (q->common.requests == NULL || q->wishes == NULL) goto free_it;
     if ((st = open_ring(q)) != SLUICE_OK) goto free_it;
-    *out = q;
+    *out = &q->common;
     return SLUICE_OK;
 free_it:
     free_queue(q);
@@ -124,19 +123,15 @@ free_it:
 }
 
 /* The kernel ends what is in flight by itself, and keeps the pages until then. */
-static void uring_close(sl_swap_queue *q)
+static void uring_close(sl_swap_queue *queue)
 {
+    ring_queue *q = (ring_queue *)queue;
     io_uring_queue_exit(&q->ring);
     free_queue(q);
 }
 
-static sl_swap_request *uring_requests(sl_swap_queue *q)
-{
-    return q->requests;
-}
-
 /* The registered buffer that all of a request lies in; -1: none. */
-static int buffer_of(const sl_swap_queue *q, const sl_swap_request *r)
+static int buffer_of(const ring_queue *q, const sl_swap_request *r)
 {
     for (int i = 0; i < q->buffer_count; i++) {
         const char *base = q->buffers[i].iov_base;
@@ -145,7 +140,7 @@ static int buffer_of(const sl_swap_queue *q, const sl_swap_request *r)
     return -1;
 }
 
-static void prepare(const sl_swap_queue *q, struct io_uring_sqe *e, const sl_swap_request *r)
+static void prepare(const ring_queue *q, struct io_uring_sqe *e, const sl_swap_request *r)
 {
     int buffer = buffer_of(q, r);
     unsigned bytes = (unsigned)r->bytes;
@@ -161,8 +156,9 @@ static void prepare(const sl_swap_queue *q, struct io_uring_sqe *e, const sl_swa
     io_uring_sqe_set_data(e, (void *)r);
 }
 
-static void uring_start(sl_swap_queue *q, sl_swap_request *r)
+static void uring_start(sl_swap_queue *queue, sl_swap_request *r)
 {
+    ring_queue *q = (ring_queue *)queue;
     wish *w = &q->wishes[index_of(q, r)];
     if ((w->refused = sl_swap_refused(q->files, r, &w->limit, &w->never))) {
         if (!w->never) q->refused++;
@@ -175,21 +171,21 @@ static void uring_start(sl_swap_queue *q, sl_swap_request *r)
 }
 
 /* One that the hook has refused. */
-static sl_swap_request *take_refused(sl_swap_queue *q)
+static sl_swap_request *take_refused(ring_queue *q)
 {
     if (q->refused == 0) return NULL;
-    for (int i = 0; i < q->depth; i++) {
+    for (int i = 0; i < q->common.depth; i++) {
         wish *w = &q->wishes[i];
-        if (!q->requests[i].in_flight || !w->refused || w->never) continue;
+        if (!q->common.requests[i].in_flight || !w->refused || w->never) continue;
         w->refused = false;
         q->refused--;
-        return &q->requests[i];
+        return &q->common.requests[i];
     }
     return NULL;
 }
 
 /* The request that a completion is of; NULL: a cancellation's. */
-static sl_swap_request *take_completion(sl_swap_queue *q, struct io_uring_cqe *c)
+static sl_swap_request *take_completion(ring_queue *q, struct io_uring_cqe *c)
 {
     sl_swap_request *r = NULL;
     if (c->user_data != OF_A_CANCELLATION) {
@@ -202,7 +198,7 @@ static sl_swap_request *take_completion(sl_swap_queue *q, struct io_uring_cqe *c
 }
 
 /* Waits for a completion; false: none by `until`. Signals do not end the wait. */
-static bool wait_for_completion(sl_swap_queue *q, double until, struct io_uring_cqe **out)
+static bool wait_for_completion(ring_queue *q, double until, struct io_uring_cqe **out)
 {
     for (;;) {
         double left = until - sl_now();
@@ -216,8 +212,9 @@ static bool wait_for_completion(sl_swap_queue *q, double until, struct io_uring_
     }
 }
 
-static sl_swap_request *uring_take(sl_swap_queue *q, double until)
+static sl_swap_request *uring_take(sl_swap_queue *queue, double until)
 {
+    ring_queue *q = (ring_queue *)queue;
     sl_swap_request *r = take_refused(q);
     struct io_uring_cqe *c = NULL;
     while (r == NULL) {
@@ -228,21 +225,23 @@ static sl_swap_request *uring_take(sl_swap_queue *q, double until)
     return r;
 }
 
-static void uring_cancel(sl_swap_queue *q)
+static void uring_cancel(sl_swap_queue *queue)
 {
-    for (int i = 0; i < q->depth; i++) {
-        if (!q->requests[i].in_flight || q->wishes[i].refused) continue;
+    ring_queue *q = (ring_queue *)queue;
+    for (int i = 0; i < q->common.depth; i++) {
+        if (!q->common.requests[i].in_flight || q->wishes[i].refused) continue;
         struct io_uring_sqe *e = io_uring_get_sqe(&q->ring);
         if (e == NULL) break;
-        io_uring_prep_cancel(e, &q->requests[i], 0);
+        io_uring_prep_cancel(e, &q->common.requests[i], 0);
         io_uring_sqe_set_data64(e, OF_A_CANCELLATION);
     }
     io_uring_submit(&q->ring);
 }
 
 /* All buffers are registered at once, so those of earlier calls again. */
-static bool uring_pin(sl_swap_queue *q, void *memory, uint64_t bytes)
+static bool uring_pin(sl_swap_queue *queue, void *memory, uint64_t bytes)
 {
+    ring_queue *q = (ring_queue *)queue;
     uint64_t more = (bytes + BUFFER_BYTES - 1) / BUFFER_BYTES;
     if (more == 0) return true;
     if (more > (uint64_t)(MOST_BUFFERS - q->buffer_count)) {
@@ -266,7 +265,6 @@ static bool uring_pin(sl_swap_queue *q, void *memory, uint64_t bytes)
 static const sl_swap_engine uring_engine = {
     .name = "io_uring",
     .open = uring_open,
-    .requests = uring_requests,
     .start = uring_start,
     .take = uring_take,
     .cancel = uring_cancel,
