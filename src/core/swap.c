@@ -100,13 +100,13 @@ void sl_swap_close(sl_swap *s)
 
 void sl_swap_register(sl_swap *s, void *memory, uint64_t bytes)
 {
-    for (int i = 0; i < SL_SWAP_LANES; i++) {
+    for (int i = 0; i < SL_SWAP_LANES && !s->unpinned; i++) {
         if (s->lane[i].engine->pin(s->lane[i].queue, memory, bytes)) continue;
+        s->unpinned = true;
         sl_log_write(
             s->log, SLUICE_LOG_NOTE,
             "memory for disk transfers is not pinned in advance (%s): raise the limit of locked memory, ulimit -l",
             sluice_error());
-        return;
     }
 }
 

@@ -125,6 +125,7 @@ struct sl_swap {
     sl_swap_sums sums;
     sl_swap_lane lane[SL_SWAP_LANES];
     _Atomic uint64_t end; /* highest end of a request that ended well */
+    bool unpinned;        /* pinning was refused, and a note has said so */
     _Atomic bool dead;    /* a request missed its deadline and could not be taken back */
 };
 

@@ -291,6 +291,7 @@ static int run_with_little_locked(void)
     sl_swap_stats stats;
     sl_swap_get_stats(a.store, &stats);
     bool uring = strcmp(stats.engine, "io_uring") == 0;
+    sl_swap_register(a.store, a.in, a.bytes);
     sl_swap_register(a.store, a.out, a.bytes);
     if (uring && (heard.count != 1 || strstr(heard.text, "ulimit -l") == NULL)) return 5;
     swap_fill(a.out, a.bytes, 1);
