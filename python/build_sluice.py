@@ -2,7 +2,7 @@
 """build_sluice.py: makes a wheel or a source archive of sluice, as pip asks for them (PEP 517).
 
 `pip install .`, `pip wheel .` and `make wheel` end here. cmake and a C compiler build the library and the program; what these
-need of other libraries (jansson, xxhash, zlib, libpng, libjpeg, libsndfile and its own) is put beside them, so that the wheel
+need of other libraries (jansson, xxhash, zlib, libpng, libjpeg, liburing, libsndfile and its own) is put beside them, so that the wheel
 runs where nothing is installed. Files find each other by an RPATH of $ORIGIN, which serves the libraries of libraries as
 well. The wheel's tag says the oldest glibc it runs on, read from the files themselves.
 
