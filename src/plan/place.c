@@ -84,8 +84,8 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         if (place->state == SL_TIER_HOST && gradients++ < c->layers[SL_SAVING_HOST_GRADIENTS])
             place->gradients = SL_TIER_HOST;
         if (place->state == SL_TIER_DEVICE) continue;
-        if (place->gradients == SL_TIER_DEVICE && disk_gradients++ < c->layers[SL_SAVING_DISK_GRADIENTS])
-            place->waiting = SL_TIER_DISK;
+        if (place->gradients != SL_TIER_DEVICE || disk_gradients++ >= c->layers[SL_SAVING_DISK_GRADIENTS]) continue;
+        *(p->options.accumulation > 1 ? &place->gradients : &place->waiting) = SL_TIER_DISK;
     }
     send_states_on(p, u, c->layers[SL_SAVING_DISK_STATE]);
     choose_speculating(p, u, c->speculating);
@@ -112,7 +112,8 @@ static void count_savings(sl_plan *p, const sl_usage *u)
         t->disk_activation_layers += offloaded && place->offloaded == SL_TIER_DISK;
         t->host_state_layers += owns_state(p, u, i) && place->state != SL_TIER_DEVICE;
         t->disk_state_layers += owns_state(p, u, i) && place->state == SL_TIER_DISK;
-        t->disk_gradient_layers += owns_state(p, u, i) && place->waiting == SL_TIER_DISK;
+        t->disk_gradient_layers +=
+            owns_state(p, u, i) && (place->waiting == SL_TIER_DISK || place->gradients == SL_TIER_DISK);
         t->host_parameter_layers += place->parameters != SL_TIER_DEVICE;
         t->disk_parameter_layers += place->parameters == SL_TIER_DISK;
     }
@@ -240,10 +241,11 @@ static bounds disk_parameter_bounds(const sl_search *s, int all, bool room)
     return disk_bounds(s, s->p->options.parameters, all, room);
 }
 
-/* Where an update waits for nothing but its gradient, that does not wait. */
+/* Where an update waits for nothing but its gradient, that does not wait. Sums that all ranks need whole stay in memory. */
 static bounds disk_gradient_bounds(const sl_search *s, int all, bool room)
 {
     const sl_plan_options *o = &s->p->options;
+    if (o->rank_count > 1 && o->stage == 0 && o->accumulation > 1) return (bounds){ 0, 0 };
     bool may = o->state == SLUICE_PLACE_AUTO || o->state == SLUICE_PLACE_DISK;
     return (bounds){ 0, reaches_disk(s, room) && may && o->training && !o->early_updates ? all : 0 };
 }

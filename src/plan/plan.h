@@ -235,7 +235,8 @@ typedef enum { SL_ACT_KEEP, SL_ACT_RECOMPUTE, SL_ACT_OFFLOAD, SL_ACT_RECOMPUTE_O
  *     accumulator   M > 1                             a buffer           G       f32           N > 1     yes
  *                   N > 1, contribution does not stay a buffer           device  wire          N > 1     no
  *                   otherwise                         none
- *     gradient      S not device, M > 1, G host, not (N > 1 and stage 0) accumulator
+ *     gradient      M > 1, G disk                     accumulator
+ *                   S not device, M > 1, G host, not (N > 1 and stage 0) accumulator
  *                   S not device                      a buffer           W       wire          1 to 3    no
  *                   stage 0, N > 1 or M = 1           contribution
  *                   stage 1, N > 1, M = 1             contribution, of which the own part is summed
@@ -262,7 +263,7 @@ typedef struct sl_layer_place {
     sl_tier offloaded; /* where offloaded activations wait: HOST or DISK */
     int group_first,
         group_last;    /* positions in forward order: recomputed layers that run again together; else its own */
-    sl_tier gradients; /* where micro-batches are summed; differs from `state` only as DEVICE does from the others */
+    sl_tier gradients; /* where micro-batches are summed: DEVICE, or where `state` is not, any */
     sl_tier waiting;   /* where a finished gradient that left the device waits for its update: HOST or DISK */
     int level;         /* levels move together; layers of a level are consecutive */
     bool speculates;   /* state is HOST, and the update may run before the norm is known */
@@ -308,7 +309,7 @@ typedef enum {
     /* Of what has left the device, so many layers' go on to the disk. */
     SL_SAVING_DISK_STATE,
     SL_SAVING_DISK_PARAMETERS,
-    SL_SAVING_DISK_GRADIENTS, /* final gradients wait there for their update */
+    SL_SAVING_DISK_GRADIENTS, /* gradients wait there for their update, and their sums for the next micro-batch */
     SL_SAVING_DISK_ACTIVATIONS,
     SL_SAVING_COUNT
 } sl_memory_saving;

@@ -27,10 +27,21 @@ static bool is_on_disk(const sl_scheduler *s, int buffer)
     return buffer >= 0 && s->p->buffers[buffer].tier == SL_TIER_DISK;
 }
 
+static bool gradient_is_on_disk(const sl_layer_place *place)
+{
+    return place->waiting == SL_TIER_DISK || place->gradients == SL_TIER_DISK;
+}
+
+/* Sums over micro-batches are fp32, a single one is in the wire type. */
+static sl_form gradient_form(const sl_scheduler *s)
+{
+    return s->p->options.accumulation > 1 ? SL_FORM_F32 : sl_wire_form(s);
+}
+
 bool sl_disk_updates(const sl_scheduler *s, int layer)
 {
     const sl_layer_place *place = &s->p->layers[layer];
-    bool any = place->state == SL_TIER_DISK || place->parameters == SL_TIER_DISK || place->waiting == SL_TIER_DISK;
+    bool any = place->state == SL_TIER_DISK || place->parameters == SL_TIER_DISK || gradient_is_on_disk(place);
     return any && sl_is_trained(s, layer) && sl_has_parameters(s, layer);
 }
 
@@ -98,10 +109,10 @@ static bool may_cut(const sl_scheduler *s, int layer, sl_disk_cursor c)
         int b = tensor_buffer(s, layer, t);
         if (is_on_disk(s, b) && byte_at(s, layer, b, c) % SL_DISK_UNIT != 0) return false;
     }
-    if (s->p->layers[layer].waiting != SL_TIER_DISK) return true;
+    if (!gradient_is_on_disk(&s->p->layers[layer])) return true;
     int64_t before = c.offset; /* the gradient may have no buffer yet */
     for (int64_t i = 0; i < c.range; i++) before += sl_updated_range(s, layer, i).count;
-    return (uint64_t)before * sl_form_element_bytes(sl_wire_form(s)) % SL_DISK_UNIT == 0;
+    return (uint64_t)before * sl_form_element_bytes(gradient_form(s)) % SL_DISK_UNIT == 0;
 }
 
 static bool needs_whole_parameters(const sl_scheduler *s, int layer)
@@ -161,7 +172,7 @@ static uint64_t chunk_bytes(const sl_scheduler *s, const sl_disk_chunk *c, int t
 {
     int b = tensor_buffer(s, c->layer, tensor);
     if (tensor == GRADIENT || !is_on_disk(s, b)) {
-        sl_form form = tensor == GRADIENT ? sl_wire_form(s) : sl_weights_form(s);
+        sl_form form = tensor == GRADIENT ? gradient_form(s) : sl_weights_form(s);
         return sl_align_up((uint64_t)elements_of(s, c) * sl_form_element_bytes(form), SL_DISK_UNIT);
     }
     return byte_at(s, c->layer, b, c->end) - byte_at(s, c->layer, b, c->begin);
@@ -169,7 +180,7 @@ static uint64_t chunk_bytes(const sl_scheduler *s, const sl_disk_chunk *c, int t
 
 static bool stages(const sl_scheduler *s, int layer, int tensor)
 {
-    return tensor == GRADIENT ? s->p->layers[layer].waiting == SL_TIER_DISK : is_staged(s, layer, tensor);
+    return tensor == GRADIENT ? gradient_is_on_disk(&s->p->layers[layer]) : is_staged(s, layer, tensor);
 }
 
 static sluice_status make_ring(sl_scheduler *s, sl_buffer_kind kind, sl_form form, uint64_t bytes, int *ring)
@@ -194,7 +205,7 @@ static sluice_status make_chunk_rings(sl_scheduler *s)
     for (int t = 0; t < SL_DISK_TENSORS; t++) forms[t] = s->p->options.state_form;
     forms[WEIGHTS] = sl_weights_form(s);
     forms[REMAINDER] = sl_weights_form(s) == SL_FORM_F16 ? SL_FORM_F32 : SL_FORM_REMAINDER;
-    forms[GRADIENT] = sl_wire_form(s);
+    forms[GRADIENT] = gradient_form(s);
     for (int i = 0; i < w->count; i++)
         for (int t = 0; t < SL_DISK_TENSORS; t++) {
             if (!stages(s, w->chunks[i].layer, t)) continue;
@@ -226,8 +237,12 @@ static sluice_status make_piece_rings(sl_scheduler *s)
     for (int i = 0; i < s->g->layer_count; i++) {
         const sl_layer_place *place = &s->p->layers[i];
         if (is_on_disk(s, place->home)) raise_piece(s, s->p->buffers[place->home].bytes, &in);
-        if (sl_is_trained(s, i) && place->waiting == SL_TIER_DISK)
-            raise_piece(s, sl_plan_form_bytes(s->p, sl_wire_form(s), i, sl_cuts_state(s->p)), &out);
+        if (!sl_is_trained(s, i) || !sl_has_parameters(s, i) || !gradient_is_on_disk(place)) continue;
+        bool sums = place->gradients == SL_TIER_DISK;
+        uint64_t bytes = sl_plan_form_bytes(s->p, gradient_form(s), i,
+                                            s->p->options.rank_count > 1 && (sums || sl_cuts_state(s->p)));
+        raise_piece(s, bytes, &out);
+        if (sums) raise_piece(s, bytes, &in);
     }
     for (int v = 0; v < s->g->value_count && s->p->options.training; v++)
         if (s->g->values[v].storage == v && sl_leaves_for_disk(s, v)) {

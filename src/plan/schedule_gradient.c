@@ -47,6 +47,7 @@ static sluice_status send_down(sl_scheduler *s, int layer, int from)
 {
     sl_layer_place *place = &s->p->layers[layer];
     place->gradient = from;
+    if (s->p->buffers[from].tier == SL_TIER_DISK) return SLUICE_OK; /* its update reads it there */
     if (s->p->buffers[from].tier == sl_update_tier(place)) return SLUICE_OK;
     SL_TRY(narrowed(s, layer, from, &from));
     SL_TRY(sl_schedule_leaves(s, layer, from));
@@ -66,6 +67,25 @@ static sluice_status send_last(sl_scheduler *s, int layer)
     return sl_schedule_arrived(s, layer);
 }
 
+/* A copy on the device of sums that are kept elsewhere. */
+static sluice_status bring_sums(sl_scheduler *s, int layer, int *out)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    SL_TRY(transient(s, SL_FORM_F32, SL_TIER_DEVICE, layer, s->p->buffers[place->accumulator].shard, out));
+    s->p->buffers[*out].staged = true;
+    return place->gradients == SL_TIER_DISK ? sl_disk_bring(s, place->accumulator, sl_whole(s->p, *out), layer)
+                                            : sl_emit_copy(s, place->accumulator, *out, layer);
+}
+
+/* And back. Of sums on the disk the leaves are taken while they are here: those of the last micro-batch stay. */
+static sluice_status return_sums(sl_scheduler *s, int layer, int from)
+{
+    const sl_layer_place *place = &s->p->layers[layer];
+    if (place->gradients != SL_TIER_DISK) return sl_emit_copy(s, from, place->accumulator, layer);
+    SL_TRY(sl_schedule_leaves(s, layer, from));
+    return sl_disk_send(s, sl_whole(s->p, from), place->accumulator, layer);
+}
+
 /* ---- one rank ---- */
 
 static sluice_status finish_alone(sl_scheduler *s, int layer)
@@ -82,8 +102,11 @@ static sluice_status finish_alone(sl_scheduler *s, int layer)
         SL_TRY(transient(s, sl_wire_form(s), SL_TIER_HOST, layer, false, &arrived));
         SL_TRY(sl_emit_copy(s, place->contribution, arrived, layer));
     }
-    sl_piece in = sl_whole(s->p, arrived), out = sl_whole(s->p, place->accumulator);
-    SL_TRY(sl_emit_update(s, SL_OP_ACCUMULATE, -1, layer, place->gradients, 0, &in, 1, &out, 1));
+    int sums = place->accumulator;
+    if (place->gradients == SL_TIER_DISK) SL_TRY(bring_sums(s, layer, &sums));
+    sl_piece in = sl_whole(s->p, arrived), out = sl_whole(s->p, sums);
+    SL_TRY(sl_emit_update(s, SL_OP_ACCUMULATE, -1, layer, s->p->buffers[sums].tier, 0, &in, 1, &out, 1));
+    if (sums != place->accumulator) SL_TRY(return_sums(s, layer, sums));
     return send_last(s, layer);
 }
 
@@ -102,10 +125,8 @@ static sluice_status begin_sum(sl_scheduler *s, int layer, int *target)
     sl_layer_place *place = &s->p->layers[layer];
     if (!accumulates(s)) {
         SL_TRY(transient(s, sl_wire_form(s), SL_TIER_DEVICE, layer, true, &place->accumulator));
-    } else if (place->gradients == SL_TIER_HOST) {
-        SL_TRY(transient(s, SL_FORM_F32, SL_TIER_DEVICE, layer, true, target));
-        s->p->buffers[*target].staged = true;
-        return sl_emit_copy(s, place->accumulator, *target, layer);
+    } else if (place->gradients != SL_TIER_DEVICE) {
+        return bring_sums(s, layer, target);
     }
     *target = place->accumulator;
     return SLUICE_OK;
@@ -118,7 +139,7 @@ static sluice_status end_sum(sl_scheduler *s, int layer, int target)
         place->gradient = target; /* at stage 0 still to be gathered */
         return SLUICE_OK;
     }
-    if (target != place->accumulator) SL_TRY(sl_emit_copy(s, target, place->accumulator, layer));
+    if (target != place->accumulator) SL_TRY(return_sums(s, layer, target));
     if (accumulates(s)) return send_last(s, layer);
     if (s->p->options.stage == 0) return SLUICE_OK;
     place->gradient = target;

@@ -30,8 +30,8 @@ bool sl_may_speculate(const sl_plan *p, int layer)
     if (o->update == SL_UPDATE_MODE_AUTO && p->machine.kernels_take_turns) return false;
     if (!asked || !o->training || o->early_updates || (o->rank_count > 1 && o->stage == 0)) return false;
     const sl_layer_place *place = &p->layers[layer];
-    bool in_memory =
-        place->state == SL_TIER_HOST && place->parameters != SL_TIER_DISK && place->waiting == SL_TIER_HOST;
+    bool in_memory = place->state == SL_TIER_HOST && place->parameters != SL_TIER_DISK &&
+                     place->waiting == SL_TIER_HOST && place->gradients != SL_TIER_DISK;
     return in_memory && !has_sparse_rows(p, layer);
 }
 

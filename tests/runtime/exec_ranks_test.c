@@ -23,8 +23,8 @@ typedef struct running {
     sl_comm *comm;
     sl_exec *exec;
     sl_run_context context;
-    uint64_t moved[SL_LINK_COUNT]; /* before the first step */
-    int redone;                    /* steps */
+    uint64_t moved[SL_LINK_COUNT]; /* before the steps that count */
+    int redone;                    /* of these */
 } running;
 
 /* The first values of a parameter, by element. */
@@ -69,6 +69,8 @@ static sluice_status keep_gradients_on_disk(planned *fx)
 {
     sl_candidate c = fx->plan->placement;
     sl_plan *plan = NULL;
+    const sl_plan_options *o = &fx->options;
+    if (o->rank_count > 1 && o->stage == 0 && o->accumulation > 1) return SLUICE_OK; /* all ranks need the whole sums */
     c.layers[SL_SAVING_DISK_GRADIENTS] = fx->graph->layer_count;
     SL_TRY(sl_plan_create_placed(fx->graph, &fx->machine, &fx->options, &c, &plan));
     sl_plan_destroy(fx->plan);
@@ -92,11 +94,7 @@ static sluice_status start(running *r, uint64_t seed, sl_comm *comm)
     r->context =
         (sl_run_context){ .seed = 3, .training = true, .loss_scale = 64, .clip = r->how.clip > 0 ? r->how.clip : 1 };
     if (r->how.unclipped) r->context.loss_scale = 1;
-    SL_TRY(store_all(r));
-    sl_device_stats stats;
-    sl_exec_stats(r->exec, &stats, NULL);
-    memcpy(r->moved, stats.moved, sizeof r->moved);
-    return SLUICE_OK;
+    return store_all(r);
 }
 
 static void stop(running *r)
@@ -144,6 +142,17 @@ static sluice_status update(running *r)
     return SLUICE_OK;
 }
 
+/* In the first step sums on the disk have nothing to be read: with a disk, the others are counted. */
+static sluice_status note_moved(running *r)
+{
+    sl_device_stats stats;
+    SL_TRY(sl_exec_settle(r->exec));
+    sl_exec_stats(r->exec, &stats, NULL);
+    memcpy(r->moved, stats.moved, sizeof r->moved);
+    r->redone = 0;
+    return SLUICE_OK;
+}
+
 static sluice_status train(running *r)
 {
     int ranks = r->fx.options.rank_count, rank = r->fx.options.rank;
@@ -163,6 +172,7 @@ static sluice_status train(running *r)
             SL_TRY(sl_exec_run(r->exec, SL_SEGMENT_BACKWARD, &r->context));
         }
         SL_TRY(update(r));
+        if (step == 1 && r->how.disk) SL_TRY(note_moved(r));
     }
     return SLUICE_OK;
 }
@@ -269,19 +279,20 @@ static sluice_status check_counters(running *r)
     const sl_plan_totals *t = &r->fx.plan->totals;
     sl_exec_stats(r->exec, &d, &c);
     for (int k = 0; k < SL_LINK_COUNT; k++) d.moved[k] -= r->moved[k];
+    const uint64_t steps = r->how.disk ? STEPS - 1 : STEPS;
     const struct {
         const char *what;
         uint64_t predicted, counted;
     } rows[] = {
         { "device peak", t->peak[SL_TIER_DEVICE], d.observed_peak[SL_TIER_DEVICE] },
         { "host peak", t->peak[SL_TIER_HOST], d.observed_peak[SL_TIER_HOST] },
-        { "to device", STEPS * t->moved[SL_LINK_TO_DEVICE] + redo_bytes(r, SL_STEP_COPY, SL_LINK_TO_DEVICE),
+        { "to device", steps * t->moved[SL_LINK_TO_DEVICE] + redo_bytes(r, SL_STEP_COPY, SL_LINK_TO_DEVICE),
           d.moved[SL_LINK_TO_DEVICE] },
-        { "to host", STEPS * t->moved[SL_LINK_TO_HOST] + redo_bytes(r, SL_STEP_COPY, SL_LINK_TO_HOST),
+        { "to host", steps * t->moved[SL_LINK_TO_HOST] + redo_bytes(r, SL_STEP_COPY, SL_LINK_TO_HOST),
           d.moved[SL_LINK_TO_HOST] },
         { "disk peak", t->peak[SL_TIER_DISK], d.observed_peak[SL_TIER_DISK] },
-        { "disk read", STEPS * t->moved[SL_LINK_DISK_READ], d.moved[SL_LINK_DISK_READ] },
-        { "disk write", STEPS * t->moved[SL_LINK_DISK_WRITE], d.moved[SL_LINK_DISK_WRITE] },
+        { "disk read", steps * t->moved[SL_LINK_DISK_READ], d.moved[SL_LINK_DISK_READ] },
+        { "disk write", steps * t->moved[SL_LINK_DISK_WRITE], d.moved[SL_LINK_DISK_WRITE] },
         { "gathered", STEPS * t->comm_gather + redo_bytes(r, SL_STEP_GATHER, SL_LINK_COUNT), c.gather_bytes },
         { "reduced", STEPS * t->comm_reduce, c.reduce_bytes },
         { "norm", STEPS * t->comm_norm, c.norm_bytes },
