@@ -154,6 +154,8 @@ sluice_status sl_disk_update(sl_scheduler *s, int node, int norm);
 /* All of a buffer on the disk to a piece of its length on the device or the host, or back. */
 sluice_status sl_disk_bring(sl_scheduler *s, int from, sl_piece to, int layer);
 sluice_status sl_disk_send(sl_scheduler *s, sl_piece from, int to, int layer);
+/* When all steps are listed: staging buffers are as long as what is staged in them; those that nothing uses take no room. */
+void sl_disk_trim(sl_scheduler *s);
 void sl_disk_close(sl_scheduler *s);
 
 /* ---- schedule_collective.c ---- */

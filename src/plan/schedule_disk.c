@@ -437,6 +437,18 @@ void sl_disk_begin(sl_scheduler *s)
     s->disk.count = s->disk.read = s->disk.done = 0;
 }
 
+void sl_disk_trim(sl_scheduler *s)
+{
+    sl_plan *p = s->p;
+    for (int i = 0; i < p->buffer_count; i++)
+        if (p->buffers[i].paged) p->buffers[i].bytes = 0;
+    for (int i = 0; i < p->piece_count; i++) {
+        sl_piece q = p->pieces[i];
+        if (q.buffer < 0 || !p->buffers[q.buffer].paged) continue;
+        if (q.offset + q.bytes > p->buffers[q.buffer].bytes) p->buffers[q.buffer].bytes = q.offset + q.bytes;
+    }
+}
+
 void sl_disk_close(sl_scheduler *s)
 {
     sl_free(s->disk.chunks);

@@ -348,6 +348,7 @@ static sluice_status build(sl_scheduler *s)
     forget_values(s);
     if (p->options.training) SL_TRY(training_segments(s));
     if (p->options.evaluation) SL_TRY(evaluation_segment(s));
+    sl_disk_trim(s);
     sl_plan_lifetimes(p);
     /* pinned before merging, so that nothing takes over a result the caller will read */
     pin_to_segment_end(p, p->loss_buffer, SL_SEGMENT_FORWARD);
