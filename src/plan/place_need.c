@@ -161,6 +161,8 @@ static sluice_status change_one(descent *d, int saving, bool *moved)
     return SLUICE_OK;
 }
 
+enum { FILLED = 4 }; /* savings that are lowered to fill the device */
+
 /* Lowers a saving of *c as far as the limits hold, by halving. */
 static sluice_status lower(descent *d, sl_candidate *c, int saving)
 {
@@ -179,22 +181,32 @@ static sluice_status lower(descent *d, sl_candidate *c, int saving)
     return SLUICE_OK;
 }
 
-/* What is within the limits, with as much on the device as they allow. State follows parameters to the host: lowered first,
- * it comes back with them. */
+/* As much on the device as the limits allow: savings of *c are lowered one after the other, in an order. */
+static sluice_status fill(descent *d, sl_candidate c, const int order[FILLED])
+{
+    bool better;
+    for (int k = 0; k < FILLED; k++) SL_TRY(lower(d, &c, order[k]));
+    return consider(d, &c, &better);
+}
+
+/* From what is within the limits. State follows parameters to the host: lowered first, it comes back with them. Then with all
+ * that activations can free, of which as much is taken back at last as leaves no layer less on the device: offloaded, they are
+ * the small change of what layers need. */
 static sluice_status fill_device(descent *d)
 {
-    static const int orders[][3] = {
-        { SL_SAVING_HOST_STATE, SL_SAVING_HOST_PARAMETERS, SL_SAVING_HOST_GRADIENTS },
-        { SL_SAVING_HOST_PARAMETERS, SL_SAVING_HOST_STATE, SL_SAVING_HOST_GRADIENTS },
-        { SL_SAVING_HOST_GRADIENTS, SL_SAVING_HOST_STATE, SL_SAVING_HOST_PARAMETERS },
+    static const int orders[][FILLED] = {
+        { SL_SAVING_HOST_STATE, SL_SAVING_HOST_PARAMETERS, SL_SAVING_HOST_GRADIENTS, SL_SAVING_OFFLOAD },
+        { SL_SAVING_HOST_PARAMETERS, SL_SAVING_HOST_STATE, SL_SAVING_HOST_GRADIENTS, SL_SAVING_OFFLOAD },
+        { SL_SAVING_HOST_GRADIENTS, SL_SAVING_HOST_STATE, SL_SAVING_HOST_PARAMETERS, SL_SAVING_OFFLOAD },
     };
-    const standing from = d->best;
-    if (d->goal == GOAL_DEVICE || !d->any || from.over > 0) return SLUICE_OK;
-    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
-        sl_candidate c = from.candidate;
-        bool better;
-        for (int k = 0; k < 3; k++) SL_TRY(lower(d, &c, orders[i][k]));
-        SL_TRY(consider(d, &c, &better));
+    const sl_candidate from = d->best.candidate, *high = &d->s->high;
+    if (d->goal == GOAL_DEVICE || !d->any || d->best.over > 0) return SLUICE_OK;
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) SL_TRY(fill(d, from, orders[i]));
+    for (int part = 2; part >= 0 && high->layers[SL_SAVING_OFFLOAD] > d->s->low.layers[SL_SAVING_OFFLOAD]; part--) {
+        sl_candidate c = from;
+        c.layers[SL_SAVING_OFFLOAD] = high->layers[SL_SAVING_OFFLOAD];
+        c.layers[SL_SAVING_GROUPS] = high->layers[SL_SAVING_GROUPS] * part / 2;
+        SL_TRY(fill(d, c, orders[0]));
     }
     return SLUICE_OK;
 }
@@ -228,26 +240,41 @@ static sluice_status exchange_all(descent *d, bool *moved)
  * seconds. */
 static int trials_for(const sl_search *s, bool exact)
 {
-    int most = exact ? 600 : 120, least = exact ? 160 : 64;
+    int most = exact ? 600 : 160, least = exact ? 160 : 64;
     int64_t trials = ((int64_t)most << 14) / (s->steps + 1);
     return trials > most ? most : trials < least ? least : (int)trials;
 }
 
-/* The smallest peak of a goal within the limits of the others; out->over > 0: nothing is within them. */
-static sluice_status find_least(sl_search *s, bool exact, goal g, const limits *l, standing *out)
+/* By single changes and exchanges, as long as they help and the trials last. */
+static sluice_status descend(descent *d)
+{
+    bool moved = true;
+    while (moved && d->trials > 0) {
+        moved = false;
+        for (int k = 0; k < SL_SAVING_COUNT; k++) SL_TRY(change_one(d, k, &moved));
+        if (!moved) SL_TRY(exchange_all(d, &moved));
+    }
+    return SLUICE_OK;
+}
+
+/* The smallest peak of a goal within the limits of the others, from the corners or, with `from`, from there; out->over > 0:
+ * nothing is within them. */
+static sluice_status find_least(sl_search *s, bool exact, goal g, const limits *l, const standing *from, standing *out)
 {
     sl_plan_options *o = &s->p->options;
     const sl_plan_options given = *o;
     descent d = { .s = s, .goal = g, .limits = l, .trials = trials_for(s, exact) };
-    bool moved = true;
+    sluice_status st = SLUICE_OK;
     o->budget[SL_TIER_HOST] = 0; /* nothing is kept from being reused there: address.c */
-    sluice_status st = try_corners(&d);
-    if (st == SLUICE_OK) st = fill_device(&d);
-    while (st == SLUICE_OK && moved && d.trials > 0) {
-        moved = false;
-        for (int k = 0; k < SL_SAVING_COUNT && st == SLUICE_OK; k++) st = change_one(&d, k, &moved);
-        if (st == SLUICE_OK && !moved) st = exchange_all(&d, &moved);
+    if (from != NULL) {
+        d.best = *from;
+        d.best.over = bytes_over(from, l, g);
+        d.any = true;
+    } else {
+        st = try_corners(&d);
+        if (st == SLUICE_OK) st = fill_device(&d);
     }
+    if (st == SLUICE_OK) st = descend(&d);
     *o = given;
     *out = d.best;
     return st;
@@ -285,14 +312,14 @@ static sluice_status find_within(sl_search *s, goal g, const limits *l, standing
     SL_TRY(search_within(s, g, l, out, found));
     if (*found || g == GOAL_SUM) return SLUICE_OK;
     if (g == GOAL_HOST) SL_TRY(find_settled(s, true, GOAL_DEVICE, l, out));
-    if (g == GOAL_DEVICE && l->bytes[GOAL_HOST] < NO_LIMIT) SL_TRY(find_least(s, true, GOAL_HOST, l, out));
+    if (g == GOAL_DEVICE && l->bytes[GOAL_HOST] < NO_LIMIT) SL_TRY(find_least(s, true, GOAL_HOST, l, NULL, out));
     *found = (g == GOAL_HOST || l->bytes[GOAL_HOST] < NO_LIMIT) && is_within(out, l);
     return SLUICE_OK;
 }
 
 #define SETTLED 16 /* rounds; a search that still finds less after them is taken at its word */
 /* Plan steps that may be scheduled for it, about a second's work: rounds of a deep model are whole searches. After that, too. */
-#define SETTLED_WORK ((uint64_t)1 << 20)
+#define SETTLED_WORK ((uint64_t)1 << 21)
 
 /* Lowers *best until a byte less is refused. Here the limit of the goal is not looked at. */
 static sluice_status settle(sl_search *s, goal g, limits l, standing *best)
@@ -302,14 +329,14 @@ static sluice_status settle(sl_search *s, goal g, limits l, standing *best)
         standing x;
         l.bytes[g] = best->peak[g] - 1;
         SL_TRY(find_within(s, g, &l, &x, &found));
-        if (found) *best = x;
+        if (found) SL_TRY(find_least(s, true, g, &l, &x, best)); /* what is near to it may need still less */
     }
     return SLUICE_OK;
 }
 
 static sluice_status find_settled(sl_search *s, bool exact, goal g, const limits *l, standing *out)
 {
-    SL_TRY(find_least(s, exact, g, l, out));
+    SL_TRY(find_least(s, exact, g, l, NULL, out));
     return exact && out->over == 0 ? settle(s, g, *l, out) : SLUICE_OK;
 }
 
@@ -336,7 +363,7 @@ static void lack(const standing *x, int tier, limits *l, sl_plan_need *need)
 static sluice_status find_lacks(sl_search *s, bool exact, limits *l, sl_plan_need *need, standing *x)
 {
     const limits no_host = { { l->bytes[SL_TIER_DEVICE], NO_LIMIT, l->bytes[SL_TIER_DISK], NO_LIMIT } };
-    SL_TRY(find_least(s, exact, GOAL_DEVICE, &no_host, x));
+    SL_TRY(find_least(s, exact, GOAL_DEVICE, &no_host, NULL, x));
     if (x->peak[SL_TIER_DEVICE] > l->bytes[SL_TIER_DEVICE]) {
         bool alone = bytes_over(x, l, GOAL_DEVICE) == 0;
         if (exact) SL_TRY(settle(s, GOAL_DEVICE, alone ? *l : no_host, x));
