@@ -257,6 +257,50 @@ TEST(no_plan_keeps_less_than_the_floor)
     CHECK(tight > 0);
 }
 
+/* ---- refusals ---- */
+
+/* Whether a plan is made with budgets of a need and those there are, of one tier a byte less; tier -1: of none. */
+static sluice_status plan_with(const planned *fx, const sl_plan_need *need, int tier)
+{
+    sl_plan_options o = fx->options;
+    sl_plan *plan = NULL;
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        if (need->bytes[t] > o.budget[t]) o.budget[t] = need->bytes[t];
+        if (t == tier) o.budget[t]--;
+    }
+    sluice_status st = sl_plan_create(fx->graph, &fx->machine, &o, &plan);
+    if (st == SLUICE_OK) sl_plan_destroy(plan);
+    return st;
+}
+
+/* Little of one tier, of the other, or of both. */
+TEST(what_a_refusal_says_is_needed_is_enough_and_a_byte_less_is_not)
+{
+    int lacking[SL_TIER_COUNT] = { 0 };
+    for (int k = 0; k < MODELS; k++) {
+        planned fx;
+        sl_plan_need need;
+        REQUIRE_OK(plan_random(&fx, k));
+        const uint64_t all = fx.plan->totals.peak[SL_TIER_DEVICE] + fx.plan->totals.peak[SL_TIER_HOST];
+        sl_plan_destroy(fx.plan);
+        fx.plan = NULL;
+        fx.options.budget[SL_TIER_DEVICE] = k % 3 == 0 ? all / 2 : all / 16;
+        fx.options.budget[SL_TIER_HOST] = k % 3 == 1 ? (uint64_t)1 << 40 : all / 16;
+        sluice_status st = sl_plan_create_or_need(fx.graph, &fx.machine, &fx.options, &fx.plan, &need);
+        if (st != SLUICE_OK) {
+            CHECK_EQ(st, SLUICE_ERR_NO_FIT);
+            CHECK_EQ(plan_with(&fx, &need, -1), SLUICE_OK);
+            for (int t = 0; t < SL_TIER_COUNT; t++) {
+                if (need.bytes[t] <= fx.options.budget[t]) continue;
+                CHECK_EQ(plan_with(&fx, &need, t), SLUICE_ERR_NO_FIT);
+                lacking[t]++;
+            }
+        }
+        planned_free(&fx);
+    }
+    CHECK(lacking[SL_TIER_DEVICE] > 0 && lacking[SL_TIER_HOST] > 0);
+}
+
 /* ---- another rank of the same run ---- */
 
 static bool same_program(const sl_plan *a, const sl_plan *b)
