@@ -1,16 +1,12 @@
 /* batch_norm_runs.h: small networks with two batch norms, of linears and of convolutions, trained with 4 micro-batches a step
  * on {1, 2, 4} ranks, at every stage, with everything that can be moved or recomputed: the same weights, the same state, the
- * same running statistics on every rank, on the CPU and on a GPU that the ranks share. Ranks are always processes of their
- * own. */
+ * same running statistics on every rank, on the CPU and on a GPU that the ranks share. */
 #ifndef SLUICE_TEST_BATCH_NORM_RUNS_H
 #define SLUICE_TEST_BATCH_NORM_RUNS_H
 
-#include <sys/mman.h>
+#include "support/norm_runs.h"
 
-#include "sluice.h"
-#include "test.h"
-
-enum { FEATURES = 5, CHANNELS = 20, CLASSES = 3, ROWS = 6, GLOBAL = 4, STEPS = 5, MOST_RANKS = 4 };
+enum { ROWS = 6, GLOBAL = 4, STEPS = 5 };
 
 /* ---- the network ---- */
 
@@ -97,15 +93,7 @@ static inline void make_rows(uint32_t number, rows *r)
 
 static inline void base_options(sluice_options *o)
 {
-    sluice_options_init(o);
-    sluice_optimizer_init(&o->optimizer, SLUICE_ADAM);
-    o->optimizer.lr = 0.01;
-    o->threads = 1;
-    o->accumulation_steps = GLOBAL;
-    o->evaluation = true;
-    o->guard = true;
-    o->device_bytes = (uint64_t)1 << 30; /* most of it is for the libraries of a GPU */
-    o->host_bytes = (uint64_t)64 << 20;
+    set_norm_options(o, GLOBAL);
 }
 
 static inline sluice_status train_steps(sluice_engine *e, int rank, int ranks, int first, int count)
@@ -126,14 +114,6 @@ static inline sluice_status train_steps(sluice_engine *e, int rank, int ranks, i
 
 /* ---- many ways to run it ---- */
 
-typedef struct results {
-    char weights[65], state[65];
-    double evaluated;
-    float mean[MOST_RANKS][CHANNELS], variance[MOST_RANKS][CHANNELS], batches[MOST_RANKS];
-    uint64_t skipped;
-    sluice_memory planned, observed;
-} results;
-
 typedef struct scenario {
     sluice_options options;
     bool convolves;
@@ -142,24 +122,13 @@ typedef struct scenario {
 
 static inline sluice_status use_engine(const scenario *s, sluice_engine *e, int rank, int ranks)
 {
-    results *out = s->results;
     rows r;
     double loss = 0;
     make_rows(77777, &r);
     sluice_status st = train_steps(e, rank, ranks, 0, STEPS);
-    if (st == SLUICE_OK) st = sluice_get_parameter(e, "bn1.running_mean", out->mean[rank], sizeof out->mean[rank]);
-    if (st == SLUICE_OK)
-        st = sluice_get_parameter(e, "bn2.running_var", out->variance[rank], sizeof out->variance[rank]);
-    if (st == SLUICE_OK) st = sluice_get_parameter(e, "bn2.num_batches_tracked", &out->batches[rank], sizeof(float));
+    if (st == SLUICE_OK) st = read_statistics(e, rank, "bn2", s->results);
     if (st == SLUICE_OK) st = sluice_evaluate(e, &r.batch, &loss);
-    if (st == SLUICE_OK)
-        st = sluice_hash(e, rank == 0 ? out->weights : (char[65]){ 0 }, rank == 0 ? out->state : (char[65]){ 0 });
-    if (rank != 0) return st;
-    out->evaluated = loss;
-    out->skipped = sluice_skipped_steps(e);
-    sluice_planned_peak(e, &out->planned);
-    sluice_observed_peak(e, &out->observed);
-    return st;
+    return st == SLUICE_OK ? read_end(e, rank, loss, s->results) : st;
 }
 
 static inline sluice_status body(void *user, sluice_world *world)
@@ -178,36 +147,11 @@ static inline sluice_status body(void *user, sluice_world *world)
     return st;
 }
 
-static inline results *share_results(void)
-{
-    return mmap(NULL, sizeof(results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-}
-
 static inline bool run(scenario *s, int ranks)
 {
-    sluice_launch_options o;
-    sluice_launch_options_init(&o);
-    o.ranks = ranks;
-    o.timeout_seconds = 60;
-    memset(s->results, 0, sizeof *s->results);
-    if (sluice_launch(&o, body, s) == SLUICE_OK) return true;
+    if (launch_ranks(body, s, ranks, s->results) == SLUICE_OK) return true;
     test_fail(__FILE__, __LINE__, "%d ranks, stage %d: %s", ranks, s->options.stage, sluice_error());
     return false;
-}
-
-static inline void check_same(const results *r, const results *first, int ranks)
-{
-    CHECK_STR(r->weights, first->weights);
-    CHECK_STR(r->state, first->state);
-    CHECK(r->evaluated == first->evaluated);
-    CHECK_EQ(r->skipped, first->skipped);
-    for (int i = 0; i < ranks; i++) {
-        CHECK(memcmp(r->mean[i], first->mean[0], sizeof r->mean[i]) == 0);
-        CHECK(memcmp(r->variance[i], first->variance[0], sizeof r->variance[i]) == 0);
-        CHECK(r->batches[i] == (float)(STEPS * GLOBAL));
-    }
-    CHECK_EQ(r->observed.device, r->planned.device);
-    CHECK_EQ(r->observed.host, r->planned.host);
 }
 
 /* Ranks, stage, whether parameters and state are on the host, what becomes of activations. */
@@ -237,7 +181,9 @@ static inline void run_all_ways(sluice_device device, sluice_dtype precision, bo
         s.options.activations = ways[i].activations;
         if (!run(&s, ways[i].ranks)) continue;
         if (i == 0) *first = *s.results;
-        check_same(s.results, first, ways[i].ranks);
+        check_same_bits(s.results, first, ways[i].ranks, STEPS * GLOBAL);
+        CHECK(s.results->evaluated == first->evaluated);
+        check_peaks(s.results);
     }
     munmap(s.results, sizeof *s.results);
 }

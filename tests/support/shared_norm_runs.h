@@ -1,16 +1,13 @@
 /* shared_norm_runs.h: small networks with batch norms over all ranks, of linears and of convolutions. A step has GROUPS groups of
- * SAMPLES samples, which R ranks divide among themselves; ranks are always processes of their own. */
+ * SAMPLES samples, which R ranks divide among themselves. */
 #ifndef SLUICE_TEST_SHARED_NORM_RUNS_H
 #define SLUICE_TEST_SHARED_NORM_RUNS_H
 
-#include <sys/mman.h>
-
 #include "runtime/exec.h"
-#include "sluice.h"
-#include "test.h"
+#include "support/norm_runs.h"
 #include "train/engine.h"
 
-enum { FEATURES = 5, CHANNELS = 20, CLASSES = 3, SAMPLES = 12, GROUPS = 2, STEPS = 4, MOST_RANKS = 4 };
+enum { SAMPLES = 12, GROUPS = 2, STEPS = 4 };
 
 /* ---- the networks ---- */
 
@@ -106,15 +103,6 @@ static inline void make_rows(uint32_t number, int first, int count, rows *r)
 
 /* ---- runs ---- */
 
-typedef struct results {
-    char weights[65], state[65];
-    double loss, evaluated;
-    float mean[MOST_RANKS][CHANNELS], variance[MOST_RANKS][CHANNELS], batches[MOST_RANKS];
-    uint64_t skipped;
-    uint64_t sent[MOST_RANKS], predicted[MOST_RANKS]; /* bytes of gathers */
-    sluice_memory planned, observed;
-} results;
-
 typedef struct scenario {
     sluice_options options;
     network network;
@@ -122,19 +110,6 @@ typedef struct scenario {
     const char *save;
     results *results; /* shared with the ranks */
 } scenario;
-
-static inline void base_options(sluice_options *o)
-{
-    sluice_options_init(o);
-    sluice_optimizer_init(&o->optimizer, SLUICE_ADAM);
-    o->optimizer.lr = 0.01;
-    o->threads = 1;
-    o->accumulation_steps = GROUPS;
-    o->evaluation = true;
-    o->guard = true;
-    o->device_bytes = (uint64_t)1 << 30; /* most of it is for the libraries of a GPU */
-    o->host_bytes = (uint64_t)64 << 20;
-}
 
 static inline sluice_status train_steps(const scenario *s, sluice_engine *e, int rank, int first)
 {
@@ -158,25 +133,14 @@ static inline sluice_status read_results(const scenario *s, sluice_engine *e, in
     sl_comm_stats comm;
     rows r;
     double loss = 0;
-    char other[2][65];
     make_rows(77777, 0, (int)s->network.samples, &r);
-    sluice_status st = sluice_get_parameter(e, "bn1.running_mean", out->mean[rank], sizeof out->mean[rank]);
-    if (st == SLUICE_OK)
-        st = sluice_get_parameter(e, "bn3.running_var", out->variance[rank], sizeof out->variance[rank]);
-    if (st == SLUICE_OK) st = sluice_get_parameter(e, "bn3.num_batches_tracked", &out->batches[rank], sizeof(float));
+    sluice_status st = read_statistics(e, rank, "bn3", out);
     if (st == SLUICE_OK) st = sl_exec_settle(e->exec);
     sl_exec_stats(e->exec, &(sl_device_stats){ 0 }, &comm); /* evaluation gathers parameters, too */
     if (st == SLUICE_OK) st = sluice_evaluate(e, &r.batch, &loss);
-    if (st == SLUICE_OK) st = sluice_hash(e, rank == 0 ? out->weights : other[0], rank == 0 ? out->state : other[1]);
-    if (st != SLUICE_OK) return st;
     out->sent[rank] = comm.gather_bytes;
     out->predicted[rank] = e->plan->totals.comm_gather * STEPS;
-    if (rank != 0) return st;
-    out->evaluated = loss;
-    out->skipped = sluice_skipped_steps(e);
-    sluice_planned_peak(e, &out->planned);
-    sluice_observed_peak(e, &out->observed);
-    return st;
+    return st == SLUICE_OK ? read_end(e, rank, loss, out) : st;
 }
 
 static inline sluice_status shared_norm_body(void *user, sluice_world *world)
@@ -198,20 +162,10 @@ static inline sluice_status shared_norm_body(void *user, sluice_world *world)
     return st;
 }
 
-static inline results *share_results(void)
-{
-    return mmap(NULL, sizeof(results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-}
-
 static inline sluice_status launch_scenario(scenario *s, int ranks)
 {
-    sluice_launch_options o;
-    sluice_launch_options_init(&o);
-    o.ranks = ranks;
-    o.timeout_seconds = 60;
     s->network.samples = SAMPLES / ranks;
-    memset(s->results, 0, sizeof *s->results);
-    return sluice_launch(&o, shared_norm_body, s);
+    return launch_ranks(shared_norm_body, s, ranks, s->results);
 }
 
 static inline bool run_scenario(scenario *s, int ranks)
@@ -224,26 +178,8 @@ static inline bool run_scenario(scenario *s, int ranks)
 /* What the plan says beforehand is what happens. */
 static inline void check_predictions(const results *r, int ranks)
 {
-    CHECK_EQ(r->observed.device, r->planned.device);
-    CHECK_EQ(r->observed.host, r->planned.host);
+    check_peaks(r);
     for (int i = 0; i < ranks; i++) CHECK_EQ(r->sent[i], r->predicted[i]);
-}
-
-static inline void check_same_statistics(const results *r, const results *first, int ranks)
-{
-    for (int i = 0; i < ranks; i++) {
-        CHECK(memcmp(r->mean[i], first->mean[0], sizeof r->mean[i]) == 0);
-        CHECK(memcmp(r->variance[i], first->variance[0], sizeof r->variance[i]) == 0);
-        CHECK(r->batches[i] == (float)(STEPS * GROUPS));
-    }
-}
-
-static inline void check_same(const results *r, const results *first, int ranks)
-{
-    CHECK_STR(r->weights, first->weights);
-    CHECK_STR(r->state, first->state);
-    CHECK_EQ(r->skipped, first->skipped);
-    check_same_statistics(r, first, ranks);
 }
 
 static const sluice_dtype precisions[] = { SLUICE_F32, SLUICE_BF16, SLUICE_F16 };
@@ -252,7 +188,7 @@ static inline void set_scenario(scenario *s, sluice_device device, sluice_dtype 
 {
     results *kept = s->results;
     *s = (scenario){ .network = { .convolves = convolves, .all_ranks = true }, .results = kept };
-    base_options(&s->options);
+    set_norm_options(&s->options, GROUPS);
     s->options.device = device;
     s->options.precision = precision;
     s->options.loss_scale.initial_power = 20; /* the first steps overflow */
@@ -283,7 +219,7 @@ static inline void run_all_ways(sluice_device device, sluice_dtype precision, bo
         s.options.offload_checkpoints = ways[i].offload_checkpoints;
         if (!run_scenario(&s, ranks)) continue;
         if (i == 0) first = *s.results;
-        check_same(s.results, &first, ranks);
+        check_same_bits(s.results, &first, ranks, STEPS * GROUPS);
         CHECK(s.results->evaluated == first.evaluated);
         check_predictions(s.results, ranks);
     }
@@ -305,7 +241,7 @@ static inline void run_all_divisions(sluice_device device, sluice_dtype precisio
         s.options.stage = stage;
         if (!run_scenario(&s, ranks)) continue;
         if (ranks == 1) first = *s.results;
-        check_same(s.results, &first, ranks);
+        check_same_bits(s.results, &first, ranks, STEPS * GROUPS);
         check_predictions(s.results, ranks);
     }
     CHECK(first.mean[0][0] != 0.0f && first.variance[0][0] != 1.0f);
