@@ -434,6 +434,11 @@ static int show(const comparison *c)
     if (a->json) fputs(lines, stdout);
     int status = cli_report(sluice_comparison_show(lines, a->json ? NULL : stdout, a->out));
     free(lines);
+    if (status == 0 && a->out != NULL && !a->json) {
+        char shown[4096];
+        sluice_printable(a->out, shown, sizeof shown);
+        printf("page written to %s\n", shown);
+    }
     return status;
 }
 

@@ -98,6 +98,7 @@ TEST(the_first_step_that_differs_is_named)
     CHECK_CONTAINS(r.out, "differs from step 2"); /* the first loss comes before the first update */
     CHECK_CONTAINS(r.out, "the same bits");
     CHECK_CONTAINS(r.out, "step, median");
+    CHECK(strstr(r.out, "page written") == NULL);
     run_free(&r);
 }
 
@@ -183,6 +184,11 @@ TEST(the_page_has_the_numbers_of_the_lines)
     }
     json_decref(data);
     free(page);
+    run_free(&r);
+    r = run_sluice(folder, "compare a.json --steps 3 --rounds 1 --out again.html");
+    CHECK_CONTAINS(r.out, "page written to again.html\n");
+    snprintf(path, sizeof path, "%s/again.html", folder);
+    CHECK(access(path, F_OK) == 0);
     run_free(&r);
 }
 
