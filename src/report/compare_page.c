@@ -47,9 +47,10 @@ static void add_tiles(const compare_page *p)
             continue;
         }
         double device = number(v, "peak_bytes.device");
-        snprintf(more, sizeof more, "a step; %s %.20s a second; %s on the device; %.60s",
+        bool judged = bits != NULL && strcmp(bits, "-") != 0;
+        snprintf(more, sizeof more, "a step; %s %.20s a second; %s on the device%s%.60s",
                  sl_html_rate(number(v, "units_per_second"), rate), units != NULL ? units : "samples",
-                 sl_html_bytes(device > 0 ? (uint64_t)device : 0, memory), bits != NULL ? bits : "");
+                 sl_html_bytes(device > 0 ? (uint64_t)device : 0, memory), judged ? "; " : "", judged ? bits : "");
         sl_page_add_tile(&p->page, v->name, sl_html_seconds(number(v, "step_seconds"), value), more);
     }
     sl_text_add(p->page.out, "</dl>");
