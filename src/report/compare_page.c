@@ -66,7 +66,7 @@ static sluice_status add_verdict(const compare_page *p)
         p->page.out,
         "<section id=\"verdict\" aria-label=\"Verdict\">\n<p class=\"outcome\"><strong class=\"%s\">%s</strong> ",
         agrees ? "good" : "warn", agrees ? "Same bits" : "Other bits");
-    if (st == SLUICE_OK) sl_html_add(p->page.out, verdict.data);
+    if (st == SLUICE_OK && verdict.data != NULL) sl_html_add(p->page.out, verdict.data);
     sl_text_add(p->page.out, "</p>\n");
     add_tiles(p);
     sl_text_add(p->page.out, "</section>\n");

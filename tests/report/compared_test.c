@@ -2,6 +2,7 @@
  * message. */
 #include "report/compared.h"
 
+#include "core/alloc.h"
 #include "support/html_page.h"
 #include "test.h"
 
@@ -172,7 +173,8 @@ TEST(a_line_without_numbers_has_dashes_and_a_page)
 {
     sl_text page = { .data = NULL };
     sl_comparison c;
-    REQUIRE_OK(sl_comparison_read("{\"name\":\"a\",\"fits\":true,\"streams\":[{},{\"name\":\"x\"}]}", &c));
+    REQUIRE_OK(sl_comparison_read(
+        "{\"name\":\"\",\"fits\":true,\"bits\":\"repeatable\",\"streams\":[{},{\"name\":\"x\"}]}", &c));
     char *table = print_table(&c);
     CHECK_CONTAINS(table, "step, median                                       -\n");
     REQUIRE_OK(sl_comparison_page(&c, &page));
@@ -180,4 +182,31 @@ TEST(a_line_without_numbers_has_dashes_and_a_page)
     free(table);
     sl_text_free(&page);
     sl_comparison_free(&c);
+}
+
+TEST(a_comparison_without_memory_fails_and_leaves_nothing_behind)
+{
+    sl_text lines = { .data = NULL };
+    sl_alloc_stats before, after;
+    bool done = false;
+    make_lines(&lines);
+    sl_alloc_get_stats(&before);
+    for (int nth = 1; !done && nth < 500; nth++) {
+        sl_text page = { .data = NULL };
+        sl_comparison c;
+        sl_alloc_fail_nth(nth, 0);
+        sluice_status st = sl_comparison_read(lines.data, &c);
+        if (st == SLUICE_OK) {
+            st = sl_comparison_page(&c, &page);
+            sl_comparison_free(&c);
+        }
+        sl_alloc_fail_nth(0, 0);
+        sl_text_free(&page);
+        done = st == SLUICE_OK;
+        if (!done) CHECK_EQ(st, SLUICE_ERR_NO_MEMORY);
+    }
+    CHECK(done);
+    sl_alloc_get_stats(&after);
+    CHECK_EQ(after.live_bytes, before.live_bytes);
+    sl_text_free(&lines);
 }
