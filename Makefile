@@ -8,7 +8,7 @@ PREFIX   ?= /usr/local
 FLAGS    ?=
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps deps-test configure demo test test-long test-gpu test-referees fuzz bench asan tsan install uninstall wheel python clean format docs dist test-dist deb test-deb site
+.PHONY: all deps deps-test configure demo test test-long test-gpu test-referees fuzz bench asan tsan install uninstall wheel python clean format docs dist test-dist test-reproduce deb test-deb site
 .NOTPARALLEL: # the targets are steps; each is parallel inside
 
 all: configure
@@ -95,6 +95,10 @@ dist: deps
 
 test-dist: dist
 	@tests/install/dist_test $(BUILD)-dist
+
+# The archive built again elsewhere, which must give the same bytes.
+test-reproduce: dist
+	@FLAGS="$(FLAGS)" tests/install/reproduce $(BUILD)-dist
 
 # Debian packages, in $(BUILD)-deb; and their test, in a Debian of their own: installed, used, removed. Needs debhelper, fakeroot
 # and dpkg-dev; the test lintian and debootstrap as well.
