@@ -422,6 +422,11 @@ class sluice_event(ctypes.Structure):
     streams: Any
     stream_count: int
     timed_seconds: float
+    speculating_layers: int
+    speculation_bytes: int
+    speculation_gain: float
+    redo_seconds: float
+    host_bytes_per_parameter: float
 
 
 class sluice_run_status(ctypes.Structure):
@@ -807,6 +812,11 @@ sluice_event._fields_ = [
     ("streams", ctypes.POINTER(sluice_stream_use)),
     ("stream_count", ctypes.c_int),
     ("timed_seconds", ctypes.c_double),
+    ("speculating_layers", ctypes.c_int),
+    ("speculation_bytes", ctypes.c_uint64),
+    ("speculation_gain", ctypes.c_double),
+    ("redo_seconds", ctypes.c_double),
+    ("host_bytes_per_parameter", ctypes.c_double),
 ]
 
 sluice_run_status._fields_ = [
