@@ -310,7 +310,7 @@ static sluice_status find_settled(sl_search *s, bool exact, goal g, const limits
 static sluice_status find_within(sl_search *s, goal g, const limits *l, standing *out, bool *found)
 {
     SL_TRY(search_within(s, g, l, out, found));
-    if (*found || g == GOAL_SUM) return SLUICE_OK;
+    if (*found || (g != GOAL_DEVICE && g != GOAL_HOST)) return SLUICE_OK;
     if (g == GOAL_HOST) SL_TRY(find_settled(s, true, GOAL_DEVICE, l, out));
     if (g == GOAL_DEVICE && l->bytes[GOAL_HOST] < NO_LIMIT) SL_TRY(find_least(s, true, GOAL_HOST, l, NULL, out));
     *found = (g == GOAL_HOST || l->bytes[GOAL_HOST] < NO_LIMIT) && is_within(out, l);
