@@ -6,12 +6,20 @@
 #include "core/alloc.h"
 #include "plan/passes.h"
 
-/* An end of a buffer; qsort has no context argument, so that the keys travel with the entries. */
+/* An end of buffers; many share one, so that ends are told apart by a hash table, and few are sorted. */
 typedef struct edge {
     uint64_t at;
     sl_tier tier;
-    int *part; /* begin or end of the buffer */
+    int number; /* in the order in which they were met */
 } edge;
+
+typedef struct edges {
+    edge *all;
+    int count;
+    int *slots; /* numbers plus 1; 0: free */
+    int *parts; /* number -> place in order */
+    size_t mask;
+} edges;
 
 static int by_place(const void *a, const void *b)
 {
@@ -20,24 +28,51 @@ static int by_place(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Numbers the parts between edges, tier after tier. */
-static void number_parts(sl_tenants *t, const sl_plan *p, edge *edges)
+/* There always is a free slot. */
+static int number_of(edges *e, sl_tier tier, uint64_t at)
 {
-    int count = 0;
+    size_t i = (size_t)((at ^ at >> 32 ^ (uint64_t)tier << 20) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & e->mask;
+    for (; e->slots[i] > 0; i = (i + 1) & e->mask) {
+        const edge *there = &e->all[e->slots[i] - 1];
+        if (there->tier == tier && there->at == at) return there->number;
+    }
+    e->all[e->count] = (edge){ at, tier, e->count };
+    e->slots[i] = ++e->count;
+    return e->count - 1;
+}
+
+/* Numbers the parts between edges, tier after tier. */
+static void number_parts(sl_tenants *t, const sl_plan *p, edges *e)
+{
     for (int i = 0; i < p->buffer_count; i++) {
         const sl_buffer *b = &p->buffers[i];
-        t->begin[i] = t->end[i] = 0;
-        if (b->permanent || !sl_buffer_takes_room(b)) continue;
-        edges[count++] = (edge){ b->offset, b->tier, &t->begin[i] };
-        edges[count++] = (edge){ b->offset + b->bytes, b->tier, &t->end[i] };
+        bool moves_in = !b->permanent && sl_buffer_takes_room(b);
+        t->begin[i] = moves_in ? number_of(e, b->tier, b->offset) : -1;
+        t->end[i] = moves_in ? number_of(e, b->tier, b->offset + b->bytes) : -1;
     }
-    qsort(edges, (size_t)count, sizeof *edges, by_place);
-    for (int i = 0; i < count; i++) {
-        bool same = i > 0 && edges[i].tier == edges[i - 1].tier && edges[i].at == edges[i - 1].at;
-        if (i > 0 && !same) t->part_count++;
-        *edges[i].part = t->part_count;
+    qsort(e->all, (size_t)e->count, sizeof *e->all, by_place);
+    for (int i = 0; i < e->count; i++) e->parts[e->all[i].number] = i;
+    for (int i = 0; i < p->buffer_count; i++) {
+        t->begin[i] = t->begin[i] < 0 ? 0 : e->parts[t->begin[i]];
+        t->end[i] = t->end[i] < 0 ? 0 : e->parts[t->end[i]];
     }
-    t->part_count++;
+    t->part_count = e->count > 0 ? e->count : 1;
+}
+
+static sluice_status find_parts(sl_tenants *t, const sl_plan *p)
+{
+    size_t most = 2 * ((size_t)p->buffer_count + 1), slots = 2;
+    while (slots < 2 * most) slots *= 2;
+    edges e = { .mask = slots - 1 };
+    e.all = sl_alloc_array(most, sizeof *e.all, "plan: ends of buffers");
+    e.slots = sl_alloc_array(slots, sizeof *e.slots, "plan: ends of buffers");
+    e.parts = sl_alloc_array(most, sizeof *e.parts, "plan: ends of buffers");
+    bool room = e.all != NULL && e.slots != NULL && e.parts != NULL;
+    if (room) number_parts(t, p, &e);
+    sl_free(e.all);
+    sl_free(e.slots);
+    sl_free(e.parts);
+    return room ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
 sluice_status sl_tenants_create(sl_tenants *t, const sl_plan *p)
@@ -46,11 +81,8 @@ sluice_status sl_tenants_create(sl_tenants *t, const sl_plan *p)
     *t = (sl_tenants){ .part_count = 0 };
     t->begin = sl_alloc_array(buffers, sizeof *t->begin, "plan: bytes of buffers");
     t->end = sl_alloc_array(buffers, sizeof *t->end, "plan: bytes of buffers");
-    edge *edges = sl_alloc_array(2 * buffers, sizeof *edges, "plan: ends of buffers");
-    sluice_status st = t->begin != NULL && t->end != NULL && edges != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
-    if (st == SLUICE_OK) number_parts(t, p, edges);
-    sl_free(edges);
-    SL_TRY(st);
+    if (t->begin == NULL || t->end == NULL) return SLUICE_ERR_NO_MEMORY;
+    SL_TRY(find_parts(t, p));
     t->tenant = sl_alloc_array((size_t)t->part_count, sizeof *t->tenant, "plan: users of bytes");
     if (t->tenant == NULL) return SLUICE_ERR_NO_MEMORY;
     SL_TRY(sl_marks_create(&t->lots, t->part_count));
