@@ -32,7 +32,7 @@ TEST(a_model_and_a_gpu_by_name_are_enough_for_a_plan)
     CHECK_CONTAINS(r.out, "; 1,000 steps take ");
     CHECK_EQ(json.status, 0);
     CHECK_CONTAINS(json.out, "\"fits\":true,\"needs_bytes\":{\"device\":");
-    CHECK_CONTAINS(json.out, "\"has_bytes\":{\"device\":25757220864,\"host\":68719476736},\"limited_by\":\"the ");
+    CHECK_CONTAINS(json.out, "\"has_bytes\":{\"device\":25757220864,\"host\":68719476736,\"disk\":0},\"limited_by\":\"the ");
     CHECK_CONTAINS(json.out, "\"verdict\":\"fits: ");
     run_free(&r);
     run_free(&json);
