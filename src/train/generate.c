@@ -298,6 +298,7 @@ static sluice_status draw_tokens(sl_generator *n, int live)
 
 sluice_status sl_generator_run(sl_generator *n)
 {
+    bool full = false;
     for (;;) {
         int live;
         bool slid = false;
@@ -306,13 +307,14 @@ sluice_status sl_generator_run(sl_generator *n)
         if (live == 0) break;
         SL_TRY(sl_cached_decoder_run(n->decoder, n->sequences, live, n->logits, &slid));
         for (int i = 0; i < live; i++) n->live[i]->slid |= n->sequences[i]->start > 0;
-        if (slid) tell_slide(n);
+        full |= slid;
         SL_TRY(draw_tokens(n, live));
     }
     if (streams(n)) {
         fputc('\n', n->o->out);
         fflush(n->o->out);
     }
+    if (full) tell_slide(n); /* behind the text, not in the middle of one of its lines */
     return SLUICE_OK;
 }
 
