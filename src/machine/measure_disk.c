@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "core/alloc.h"
 #include "core/bytes.h"
@@ -21,6 +22,7 @@
 #define LEAST_BYTES  (8 * MIB)
 #define MOST_SECONDS 2.0
 #define MOST_SAMPLES 15
+#define HUGE_PAGE    ((uint64_t)2 << 20)
 /* Shares of the time: filling the store, every size in both directions, both directions at once. */
 #define FILL_SHARE 0.25
 #define BOTH_SHARE 0.15
@@ -94,12 +96,14 @@ static sluice_status choose_bytes(const sl_disk_bench *b, double seconds, uint64
     return st;
 }
 
-/* Memory of two transfers of the largest size, filled with what no disk makes smaller. */
+/* Memory of two transfers of the largest size, filled with what no disk makes smaller. On huge pages where there are any, as
+ * arenas are: a disk may be several times faster with them. */
 static sluice_status take_memory(uint64_t piece, disk_run *r)
 {
-    r->memory = sl_alloc(2 * piece + SL_SWAP_UNIT, "memory to measure disks with");
+    r->memory = sl_alloc(2 * piece + HUGE_PAGE, "memory to measure disks with");
     if (r->memory == NULL) return SLUICE_ERR_NO_MEMORY;
-    r->pages = r->memory + (SL_SWAP_UNIT - (uintptr_t)r->memory % SL_SWAP_UNIT);
+    r->pages = r->memory + (HUGE_PAGE - (uintptr_t)r->memory % HUGE_PAGE);
+    madvise(r->pages, 2 * piece, MADV_HUGEPAGE);
     r->piece = piece;
     uint64_t x = 1;
     for (uint64_t i = 0; i < 2 * piece; i += sizeof x) {
