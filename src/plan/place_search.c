@@ -187,6 +187,7 @@ static sluice_status improve(sl_search *s, sl_candidate *c, double *seconds)
         for (int more = 0; more < SL_SAVING_COUNT; more++)
             for (int less = 0; less < SL_SAVING_COUNT && s->trials > 0; less++) {
                 if (more == less) continue;
+                if (less >= SL_SAVING_DISK_STATE && from.layers[less] <= s->low.layers[less]) continue; /* no trial */
                 SL_TRY(exchange(s, from, more, 1, less, &best, seconds));
                 if (sl_search_stride(s, more) > 1)
                     SL_TRY(exchange(s, from, more, sl_search_stride(s, more), less, &best, seconds));
