@@ -841,8 +841,6 @@ static const struct {
     { "\"data_types\": {\"grad_accum_dtype\": \"bf16\"}", "always summed in fp32" },
     { "\"zero_optimization\": {\"zenflow\": {}}", "zenflow" },
     { "\"zero_optimization\": {\"zenflow\": {\"topk_ratio\": 0.1}}", "not built in yet" },
-    { "\"zero_optimization\": {\"update\": \"speculative\"}",
-      "\"speculative\" is not built in yet; use one of auto, sync, delayed" },
     { "\"compression_training\": {\"weight_quantization\": {}}", "not built in yet" },
     { "\"tensorboard\": {\"enabled\": 3}", "tensorboard.enabled" },
     { "\"elasticity\": {\"enabled\": true}", "not built in yet" },
