@@ -379,7 +379,7 @@ static void print_markdown(FILE *out)
         "- `--set key=value` assigns after the file is read. The value is JSON, or a plain word taken as text.\n"
         "- `\"auto\"` may stand for every key whose default is `auto`, and for DeepSpeed's keys, where it means the "
         "default.\n"
-        "- A size is a number of bytes, or text such as `\"20GiB\"` (KiB, MiB, GiB, TiB).\n"
+        "- A size is a number of bytes, or text such as `\"20GiB\"` (KiB, MiB, GiB, TiB; of 1,000: kB, MB, GB, TB).\n"
         "- An unknown key, a wrong type and a value out of range are errors that name the file, the line and the key.\n"
         "- `train_batch_size` = `train_micro_batch_size_per_gpu` x `gradient_accumulation_steps` x ranks. Give any "
         "two, or one of the\n"

@@ -5,11 +5,14 @@
 
 #include <stdio.h>
 
+/* Binary units first: sizes are printed in these. Disks are sold in the decimal ones. */
 static const struct unit {
     const char *name;
-    int shift;
-} units[] = { { "KiB", 10 }, { "MiB", 20 }, { "GiB", 30 }, { "TiB", 40 } };
-enum { UNIT_COUNT = sizeof units / sizeof units[0] };
+    uint64_t bytes;
+} units[] = { { "KiB", UINT64_C(1) << 10 },   { "MiB", UINT64_C(1) << 20 },     { "GiB", UINT64_C(1) << 30 },
+              { "TiB", UINT64_C(1) << 40 },   { "kB", UINT64_C(1000) },         { "MB", UINT64_C(1000000) },
+              { "GB", UINT64_C(1000000000) }, { "TB", UINT64_C(1000000000000) } };
+enum { UNIT_COUNT = sizeof units / sizeof units[0], PRINTED_UNITS = 4 };
 
 /* More fraction digits than this change nothing: 10^-15 TiB is a thousandth of a byte. */
 #define FRACTION_DIGITS 15
@@ -44,12 +47,12 @@ static bool parse_fraction(const char **p, uint64_t *numerator, uint64_t *denomi
     return true;
 }
 
-/* Bits to shift for the unit that is all of `text`; -1 where it is none. */
-static int unit_shift(const char *text)
+/* Bytes of the unit that is all of `text`; 0 where it is none. */
+static uint64_t unit_bytes(const char *text)
 {
     for (int i = 0; i < UNIT_COUNT; i++)
-        if (strcmp(text, units[i].name) == 0) return units[i].shift;
-    return -1;
+        if (strcmp(text, units[i].name) == 0) return units[i].bytes;
+    return 0;
 }
 
 bool sl_parse_bytes(const char *text, uint64_t *out)
@@ -62,14 +65,14 @@ bool sl_parse_bytes(const char *text, uint64_t *out)
         p++;
         if (!parse_fraction(&p, &numerator, &denominator)) return false;
     }
-    int shift = 0;
+    uint64_t unit = 1;
     if (*p != '\0' || fraction) { /* a fraction of a byte is no size, so a fraction needs a unit */
         while (*p == ' ') p++;
-        shift = unit_shift(p);
-        if (shift < 0) return false;
+        unit = unit_bytes(p);
+        if (unit == 0) return false;
     }
-    uint64_t value, rest = (uint64_t)(((unsigned __int128)numerator << shift) / denominator);
-    if (!sl_mul_u64(whole, UINT64_C(1) << shift, &value) || !sl_add_u64(value, rest, &value)) return false;
+    uint64_t value, rest = (uint64_t)((unsigned __int128)numerator * unit / denominator);
+    if (!sl_mul_u64(whole, unit, &value) || !sl_add_u64(value, rest, &value)) return false;
     *out = value;
     return true;
 }
@@ -82,7 +85,7 @@ const char *sl_format_bytes(uint64_t bytes, char *buf, size_t buf_bytes)
     }
     double value = (double)bytes / 1024.0;
     int unit = 0;
-    while (value >= 1023.995 && unit + 1 < UNIT_COUNT) { /* "1024.00 KiB" reads as a mistake */
+    while (value >= 1023.995 && unit + 1 < PRINTED_UNITS) { /* "1024.00 KiB" reads as a mistake */
         value /= 1024.0;
         unit++;
     }

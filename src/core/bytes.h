@@ -46,7 +46,7 @@ static inline void sl_store_le64(void *p, uint64_t v)
     memcpy(p, &v, sizeof v);
 }
 
-/* Parses "123", "20GiB", "1.5 MiB" (KiB, MiB, GiB, TiB) into bytes. False on anything else or on overflow. */
+/* Parses "123", "20GiB", "1.5 MiB" (KiB, MiB, GiB, TiB, and of 1,000: kB, MB, GB, TB) into bytes. False on anything else or on overflow. */
 bool sl_parse_bytes(const char *text, uint64_t *out);
 /* Writes "1.50 GiB", "512 B", ... for people. Returns buf. */
 const char *sl_format_bytes(uint64_t bytes, char *buf, size_t buf_bytes);

@@ -21,32 +21,31 @@ const subject matrix_subjects[MATRIX_SUBJECTS] = {
     [MATRIX_GPT] = { "gpt2",
                      "{\"type\": \"gpt2\", \"layers\": 4, \"heads\": 2, \"width\": 32, \"context\": 16,"
                      " \"vocabulary\": \"bytes\", \"dropout\": 0.1}",
-                     "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0}", "64", 20, 1, 1.8, 17 },
+                     "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0}", "64", 20, 1, 1.8, 17, NULL },
     [MATRIX_BERT] = { "bert",
                       "{\"type\": \"bert\", \"layers\": 3, \"heads\": 2, \"width\": 32, \"context\": 16,"
                       " \"vocabulary\": \"1366\", \"dropout\": 0.1}",
                       "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0, \"tokenizer\": "
                       "\"" SLUICE_SOURCE_DIR "/tests/fixtures/tokenizers/bert-uncased.json\"}",
-                      "64", 8, 2, 2.3, 17 },
+                      "64", 8, 2, 2.3, 17, NULL },
     [MATRIX_CLASSIFIER] = { "bert with a classifier",
                             "{\"type\": \"bert\", \"head\": \"classifier\", \"layers\": 2, \"heads\": 2, \"width\": 32,"
                             " \"context\": 24, \"vocabulary\": \"1366\", \"dropout\": 0.1}",
                             "{\"type\": \"glue\", \"path\": \"%s/pairs.tsv\", \"tokenizer\": \"" SLUICE_SOURCE_DIR
                             "/tests/fixtures/tokenizers/bert-uncased.json\"}",
-                            "64", 8, 2, 0.6, 17 },
+                            "64", 8, 2, 0.6, 17, NULL },
     [MATRIX_RECOMMENDER] = { "recommender",
                              "{\"type\": \"recommender\", \"embedding\": 8, \"bottom\": [48], \"top\": [96, 64]}",
                              "{\"type\": \"table\", \"path\": \"%s/clicks.csv\", \"hash_buckets\": 300}", "64", 8, 4,
-                             0.6, 17 },
+                             0.6, 17, NULL },
     [MATRIX_RESNET] = { "resnet", "{\"type\": \"resnet\", \"depth\": 18, \"stem\": \"cifar\"}",
                         "{\"type\": \"random_images\", \"image_size\": 8, \"outputs\": 4, \"samples\": 40}", "1024", 2,
-                        4, 50, 6 },
+                        4, 50, 6, NULL },
     [MATRIX_DELAYED] = { "gpt2 with delayed updates",
                          "{\"type\": \"gpt2\", \"layers\": 4, \"heads\": 2, \"width\": 32, \"context\": 16,"
                          " \"vocabulary\": \"bytes\", \"dropout\": 0.1}",
-                         "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0},\n"
-                         "  \"zero_optimization\": {\"update\": \"delayed\", \"delay_warmup\": 4}",
-                         "64", 12, 1, 1.8, 17 },
+                         "{\"type\": \"text\", \"path\": \"%s/text\", \"validation\": 0}", "64", 12, 1, 1.8, 17,
+                         "\"update\": \"delayed\", \"delay_warmup\": 4" },
 };
 
 typedef struct factor {
@@ -76,7 +75,7 @@ static const char config_text[] =
     "  \"steps\": %d, \"seed\": 5, \"threads\": 1, \"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d,\n"
     "  \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-3, \"weight_decay\": 0.1}},\n"
     "  \"gradient_clipping\": %g, \"timeout_seconds\": 60, \"debug\": {\"guard\": true, \"small_norm_nodes\": true},\n"
-    "  \"memory\": {\"host\": \"%sMiB\"} }\n";
+    "  \"zero_optimization\": {%s}, \"memory\": {\"host\": \"%sMiB\"} }\n";
 
 static FILE *create(const char *folder, const char *name)
 {
@@ -108,7 +107,8 @@ static bool write_inputs(const char *folder, const subject *b)
     snprintf(data, sizeof data, b->data, folder);
     FILE *f = create(folder, "config.json");
     if (f == NULL) return false;
-    fprintf(f, config_text, b->model, data, b->steps, GLOBAL_MICRO * b->micro, b->micro, b->clip, b->memory);
+    fprintf(f, config_text, b->model, data, b->steps, GLOBAL_MICRO * b->micro, b->micro, b->clip,
+            b->update != NULL ? b->update : "\"update\": \"sync\"", b->memory);
     return fclose(f) == 0;
 }
 

@@ -41,7 +41,9 @@ typedef struct subject {
     const char *memory; /* of each tier */
     int steps, micro;   /* samples of a micro-batch */
     double clip;
-    int scale_power; /* fp16: the first loss scale is 2 to this */
+    int scale_power;    /* fp16: the first loss scale is 2 to this */
+    const char *update; /* the section zero_optimization's first members; NULL: "update": "sync", whose traffic is the
+                         * same in every step, as the formulas want it */
 } subject;
 
 typedef enum {
