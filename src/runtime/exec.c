@@ -195,22 +195,8 @@ sluice_status sl_exec_run(sl_exec *x, sl_segment_kind segment, const sl_run_cont
 /* ---- delayed updates ----
  *
  * Waits are derived for the order of the plan, in which weights are published before the next update begins. Whoever
- * leaves that order joins the streams wherever it does. */
-
-sluice_status sl_exec_publish(sl_exec *x, const sl_run_context *context)
-{
-    const sl_segment *g = &x->plan->segments[SL_SEGMENT_UPDATE];
-    SL_TRY(join_streams(x, x->uses));
-    x->busy = true;
-    for (int i = g->first_step; i < g->first_step + g->step_count; i++) {
-        const sl_step *s = &x->plan->steps[i];
-        if (!s->publishes) continue;
-        SL_TRY(wait_for_step(x, s));
-        SL_TRY(handlers[s->kind](x, s, context));
-        if (s->event >= 0) SL_TRY(x->backend->record(x->device, s->stream, s->event));
-    }
-    return join_streams(x, x->uses);
-}
+ * leaves that order joins the streams wherever it does: also behind steps that it passes over, because a step after them
+ * may have no wait of its own for one before them where theirs order the two. */
 
 /* A trace shows what is published as done in no time, in its place. */
 static sluice_status pass_over(sl_exec *x, const sl_step *s)
@@ -220,17 +206,45 @@ static sluice_status pass_over(sl_exec *x, const sl_step *s)
     return sl_tracer_after(x, s);
 }
 
-sluice_status sl_exec_update_promptly(sl_exec *x, const sl_run_context *context)
+/* Those steps of UPDATE that publish. */
+sluice_status sl_exec_publish(sl_exec *x, const sl_run_context *context)
 {
     const sl_segment *g = &x->plan->segments[SL_SEGMENT_UPDATE];
-    double start = sl_now();
-    SL_TRY(begin_segment(x, SL_SEGMENT_UPDATE, context));
-    SL_TRY(join_streams(x, x->uses));
+    bool passed = true;
     x->busy = true;
     for (int i = g->first_step; i < g->first_step + g->step_count; i++) {
         const sl_step *s = &x->plan->steps[i];
-        SL_TRY(s->publishes ? pass_over(x, s) : run_step(x, s, context));
+        if (s->publishes) {
+            if (passed) SL_TRY(join_streams(x, x->uses));
+            SL_TRY(wait_for_step(x, s));
+            SL_TRY(handlers[s->kind](x, s, context));
+            if (s->event >= 0) SL_TRY(x->backend->record(x->device, s->stream, s->event));
+        }
+        passed = !s->publishes;
     }
+    return join_streams(x, x->uses);
+}
+
+/* Those that do not. */
+static sluice_status update_unpublished(sl_exec *x, const sl_run_context *context)
+{
+    const sl_segment *g = &x->plan->segments[SL_SEGMENT_UPDATE];
+    bool passed = true;
+    for (int i = g->first_step; i < g->first_step + g->step_count; i++) {
+        const sl_step *s = &x->plan->steps[i];
+        if (passed && !s->publishes) SL_TRY(join_streams(x, x->uses));
+        SL_TRY(s->publishes ? pass_over(x, s) : run_step(x, s, context));
+        passed = s->publishes;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sl_exec_update_promptly(sl_exec *x, const sl_run_context *context)
+{
+    double start = sl_now();
+    SL_TRY(begin_segment(x, SL_SEGMENT_UPDATE, context));
+    x->busy = true;
+    SL_TRY(update_unpublished(x, context));
     SL_TRY(sl_exec_publish(x, context));
     SL_TRY(end_segment(x, SL_SEGMENT_UPDATE));
     x->seconds[SL_SEGMENT_UPDATE] = sl_now() - start;

@@ -15,6 +15,7 @@ typedef struct training {
     bool disk;      /* some of it lives in swap files */
     double clip;    /* 0: 1 */
     bool speculates;
+    uint64_t prompt; /* updates are delayed after so many steps; 0: they are not */
 } training;
 
 typedef struct running {
@@ -131,7 +132,9 @@ static bool speculates(const running *r)
 static sluice_status update(running *r)
 {
     sl_norm_result norm;
-    SL_TRY(sl_exec_run(r->exec, SL_SEGMENT_UPDATE, &r->context));
+    const bool promptly = r->context.step <= r->how.prompt;
+    SL_TRY(promptly ? sl_exec_update_promptly(r->exec, &r->context)
+                    : sl_exec_run(r->exec, SL_SEGMENT_UPDATE, &r->context));
     SL_TRY(sl_exec_read_result(r->exec, r->fx.plan->norm_buffer, &norm, sizeof norm));
     if (!speculates(r)) return SLUICE_OK;
     if (!norm.finite || norm.factor != (float)(1.0 / r->context.loss_scale)) {
@@ -206,6 +209,7 @@ static sluice_status make_reference(uint64_t seed, training how, reference *ref)
     sl_comm *self = NULL;
     plan_options_default(&r.fx.options);
     r.fx.options.accumulation = how.micro;
+    r.fx.options.delayed = how.prompt > 0;
     SL_TRY(sl_comm_self_open(&self));
     sluice_status st = start(&r, seed, self);
     if (st == SLUICE_OK) st = train(&r);
@@ -389,6 +393,7 @@ static void compare_one(uint64_t seed, training how)
     draw_options(&r, &j.options);
     if (how.disk) draw_disk(&r, &j.options);
     j.options.early_updates = how.unclipped;
+    j.options.delayed = how.prompt > 0;
     if (how.micro < j.options.rank_count) j.options.rank_count = how.micro;
     j.options.accumulation = how.micro / j.options.rank_count;
     if (how.speculates) {
@@ -449,5 +454,14 @@ TEST(updates_on_speculation_give_the_same_bits_whatever_the_plan)
         compare_many((training){ .micro = 2, .clip = clips[k], .speculates = true }, getenv("LONG") != NULL ? 300 : 8);
         compare_many((training){ .micro = GLOBAL_MICRO, .clip = clips[k], .speculates = true },
                      getenv("LONG") != NULL ? 300 : 12);
+    }
+}
+
+/* Steps whose update the next one sees, and steps whose update it does not see yet. */
+TEST(delayed_updates_give_the_same_bits_whatever_the_plan)
+{
+    for (uint64_t prompt = 1; prompt < STEPS; prompt++) {
+        compare_many((training){ .micro = 1, .prompt = prompt }, getenv("LONG") != NULL ? 300 : 6);
+        compare_many((training){ .micro = GLOBAL_MICRO, .prompt = prompt }, getenv("LONG") != NULL ? 1000 : 24);
     }
 }
