@@ -17,8 +17,10 @@
  * "rmdir", "pread", "fstat", "stat", "lstat", "access", "mincore", "link", "exchange", "readlink", "statvfs", "fchmod", "fchown", "ftruncate", "close", "flock",
  * "opendir", "readdir", "fallocate", "io_uring", "swap_read", "swap_write") and path. Returns 0 to go on, an errno to fail with, or -n to let a pread, pwrite,
  * swap_read or swap_write transfer at most n bytes. "close" cannot be refused, only observed and failed: the descriptor is gone either way. */
-/* An answer for "swap_read" and "swap_write" (core/swap.h), whose paths are folders: the request is never answered. */
+/* Answers for "swap_read" and "swap_write" (core/swap.h), whose paths are folders: the request is never answered; one bit of
+ * what is read comes back as another. */
 #define SL_IO_NEVER INT_MIN
+#define SL_IO_FLIP  (INT_MIN + 1)
 typedef int (*sl_io_hook)(void *user, const char *call, const char *path);
 void sl_io_set_hook(sl_io_hook hook, void *user); /* NULL: none. Test instrument, process-wide. */
 /* For system calls outside this file, which ask before they are made: the hook's answer, 0 where there is none. */

@@ -254,7 +254,8 @@ bool sl_swap_refused(const sl_swap_files *files, sl_swap_request *r, uint64_t *l
 {
     int answer = sl_io_ask(r->write ? "swap_write" : "swap_read", files->file[r->file].folder);
     *never = answer == SL_IO_NEVER;
-    *limit = answer < 0 && !*never ? (uint64_t)-answer : UINT64_MAX;
+    r->flip = answer == SL_IO_FLIP;
+    *limit = answer < 0 && !*never && !r->flip ? (uint64_t)-answer : UINT64_MAX;
     if (answer > 0) r->result = -answer;
     return answer > 0 || *never;
 }

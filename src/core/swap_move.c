@@ -21,8 +21,9 @@
 #define SUM_BYTES ((uint64_t)256 << 10)
 /* A request that moves nothing so often has failed. */
 #define MOST_TRIES 100
-/* How long a cancelled request may take to end. */
-#define CANCEL_SECONDS 1.0
+/* How long cancelled requests may take to end: half of a deadline, within these bounds. */
+#define LEAST_CANCEL_SECONDS 0.25
+#define MOST_CANCEL_SECONDS  1.0
 
 typedef struct transfer {
     sl_swap *s;
@@ -176,6 +177,7 @@ static part settle(transfer *t, sl_swap_request *r)
         fail_request(t, r, n < 0 ? (int)-n : t->write || n > 0 ? EIO : 0);
         return none;
     }
+    if (r->flip && !t->write) r->memory[n / 2] = (char)(r->memory[n / 2] ^ 1);
     uint64_t moved = (uint64_t)n / SL_SWAP_UNIT * SL_SWAP_UNIT;
     r->memory += moved;
     r->offset += moved;
@@ -214,7 +216,7 @@ static bool late(transfer *t)
     for (int i = 0; i < t->lane->queue->depth; i++) {
         if (!r[i].in_flight || now - r[i].started < t->s->deadline_seconds) continue;
         fail_late(t, &r[i], now - r[i].started);
-        t->give_up = now + CANCEL_SECONDS;
+        t->give_up = now + fmin(MOST_CANCEL_SECONDS, fmax(LEAST_CANCEL_SECONDS, t->s->deadline_seconds / 2));
         t->lane->engine->cancel(t->lane->queue);
         break;
     }

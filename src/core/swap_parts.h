@@ -72,6 +72,7 @@ typedef struct sl_swap_request {
     int tries;       /* since bytes were last moved */
     double started;  /* sl_now, of the newest try */
     bool in_flight;  /* started and not taken yet */
+    bool flip;       /* the hook wants a bit of what is read to be another */
     int64_t result;  /* when taken: bytes moved, or an error number below 0 */
 } sl_swap_request;
 

@@ -51,6 +51,9 @@ sluice_status sl_exec_update_promptly(sl_exec *x, const sl_run_context *context)
 sluice_status sl_exec_publish(sl_exec *x, const sl_run_context *context);
 /* Waits until nothing is under way. */
 sluice_status sl_exec_settle(sl_exec *x);
+/* The status of a call that failed. Where it says that the ranks have ended, and they have because the disk of this one failed:
+ * that failure, with its message. NULL is fine. */
+sluice_status sl_exec_cause(const sl_exec *x, sluice_status st);
 /* The result of the segment run last, from a buffer the plan names for it: waits for nothing more. */
 sluice_status sl_exec_read_result(sl_exec *x, int buffer, void *out, size_t bytes);
 /* Any span, byte for byte, when nothing is under way any more. */

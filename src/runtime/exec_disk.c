@@ -9,6 +9,7 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/status.h"
 #include "core/swap.h"
 #include "runtime/exec_parts.h"
 
@@ -29,6 +30,10 @@ struct sl_exec_disk {
     disk_job *jobs;            /* of the plan's copies from and to the disk */
     int *job_of;               /* per plan step; -1: none */
     _Atomic uint64_t *written; /* bit by bit, units that were written */
+    _Atomic uint64_t newest;   /* training step of the newest copy; 0: none yet */
+    atomic_bool failing;       /* a copy has failed; the first sets: */
+    char message[SL_MESSAGE_BYTES];
+    _Atomic int status;        /* of `message`; SLUICE_OK until that is there */
     pthread_mutex_t bounce;    /* held by whoever uses: */
     uint8_t *memory, *bounced; /* as allocated, and from its first unit on */
 };
@@ -153,9 +158,25 @@ static sluice_status write_units(sl_exec *x, int buffer, uint64_t offset, const 
 
 /* ---- copies of the plan ---- */
 
-static sluice_status run_job(void *user)
+/* The other ranks wait for this one while its own thread waits for them: they are told at once. */
+static void give_up(sl_exec *x, sluice_status st)
 {
-    disk_job *j = user;
+    struct sl_exec_disk *d = x->disk;
+    if (atomic_exchange(&d->failing, true)) return;
+    sl_error_copy(d->message);
+    atomic_store(&d->status, (int)st);
+    x->comm->ops->abort(x->comm, d->message);
+}
+
+sluice_status sl_exec_cause(const sl_exec *x, sluice_status st)
+{
+    if (st != SLUICE_ERR_RANK || x == NULL || x->disk == NULL) return st;
+    sluice_status mine = (sluice_status)atomic_load(&x->disk->status);
+    return mine == SLUICE_OK ? st : sl_fail(mine, "%s", x->disk->message);
+}
+
+static sluice_status move(const disk_job *j)
+{
     const sl_plan *p = j->x->plan;
     const sl_piece *q = &p->pieces[p->steps[j->step].first_piece];
     const bool reads = p->buffers[q[0].buffer].tier == SL_TIER_DISK;
@@ -167,10 +188,19 @@ static sluice_status run_job(void *user)
                  : write_units(j->x, there.buffer, offset, address, there.bytes, step);
 }
 
+static sluice_status run_job(void *user)
+{
+    const disk_job *j = user;
+    sluice_status st = move(j);
+    if (st != SLUICE_OK) give_up(j->x, st);
+    return st;
+}
+
 sluice_status sl_exec_disk_copy(sl_exec *x, const sl_step *s, const sl_run_context *context)
 {
     disk_job *j = &x->disk->jobs[x->disk->job_of[s - x->plan->steps]];
     atomic_store(&j->training_step, context->step);
+    atomic_store(&x->disk->newest, context->step);
     return x->backend->submit(x->device, s->stream, run_job, j);
 }
 
@@ -179,7 +209,7 @@ bool sl_exec_disk_copies(const sl_exec *x, const sl_step *s)
     return x->disk != NULL && x->disk->job_of[s - x->plan->steps] >= 0;
 }
 
-/* ---- bytes of what lives there ---- */
+/* ---- bytes of what lives there: between steps, in messages of the newest one ---- */
 
 /* The part of [at, end) that the bounce buffer holds with its whole units. */
 typedef struct window {
@@ -196,9 +226,10 @@ static window window_at(uint64_t at, uint64_t end)
 
 static sluice_status get_all(sl_exec *x, int buffer, uint64_t at, uint64_t bytes, uint8_t *out)
 {
+    const uint64_t step = atomic_load(&x->disk->newest);
     for (const uint64_t end = at + bytes; at < end;) {
         window w = window_at(at, end);
-        SL_TRY(read_units(x, buffer, w.offset, x->disk->bounced, w.bytes, 0));
+        SL_TRY(read_units(x, buffer, w.offset, x->disk->bounced, w.bytes, step));
         memcpy(out, x->disk->bounced + w.skip, (size_t)w.count);
         out += w.count;
         at += w.count;
@@ -209,15 +240,16 @@ static sluice_status get_all(sl_exec *x, int buffer, uint64_t at, uint64_t bytes
 /* Units of which a part is left as it is are read first: the first one and the last one. */
 static sluice_status put_all(sl_exec *x, int buffer, uint64_t at, uint64_t bytes, const uint8_t *data)
 {
+    const uint64_t step = atomic_load(&x->disk->newest);
     uint8_t *bounced = x->disk->bounced;
     for (const uint64_t end = at + bytes; at < end;) {
         window w = window_at(at, end);
         uint64_t last = w.bytes - SL_DISK_UNIT;
-        if (w.skip > 0) SL_TRY(read_units(x, buffer, w.offset, bounced, SL_DISK_UNIT, 0));
+        if (w.skip > 0) SL_TRY(read_units(x, buffer, w.offset, bounced, SL_DISK_UNIT, step));
         if (w.skip + w.count < w.bytes && (last > 0 || w.skip == 0))
-            SL_TRY(read_units(x, buffer, w.offset + last, bounced + last, SL_DISK_UNIT, 0));
+            SL_TRY(read_units(x, buffer, w.offset + last, bounced + last, SL_DISK_UNIT, step));
         memcpy(bounced + w.skip, data, (size_t)w.count);
-        SL_TRY(write_units(x, buffer, w.offset, bounced, w.bytes, 0));
+        SL_TRY(write_units(x, buffer, w.offset, bounced, w.bytes, step));
         data += w.count;
         at += w.count;
     }

@@ -67,7 +67,8 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     if (!d->null_backend) x.swap.folder_count = sl_engine_folders(d->disk_path, text, sizeof text, folders);
     x.swap.folders = folders;
     x.swap.log = &e->log;
-    x.swap.deadline_seconds = (double)o->settings->timeout_seconds;
+    /* Before the ranks that wait for this one take it for lost. */
+    x.swap.deadline_seconds = (double)o->settings->timeout_seconds / (e->ranks->count > 1 ? 2 : 1);
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
     x.device.nodes = e->ranks->place.binding.nodes;
     /* of several ranks only: this thread computes, and starts the others that do */

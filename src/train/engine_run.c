@@ -89,7 +89,7 @@ static sluice_status check_work(sluice_engine *e, sluice_status st)
 {
     if (st == SLUICE_OK) return st;
     e->phase = SL_ENGINE_BROKEN;
-    return sl_ranks_failed(e->ranks, st);
+    return sl_ranks_failed(e->ranks, sl_exec_cause(e->exec, st));
 }
 
 static sluice_status run_segment(sluice_engine *e, sl_segment_kind segment)
@@ -256,7 +256,8 @@ sluice_status sluice_step(sluice_engine *e)
     SL_TRY(check_step(e));
     size_t count = (size_t)e->accumulation;
     double *all = e->losses + count;
-    SL_TRY(e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", e->losses, count * sizeof *all, all));
+    SL_TRY(sl_exec_cause(e->exec, e->ranks->comm->ops->exchange(e->ranks->comm, "losses of a step", e->losses,
+                                                                count * sizeof *all, all)));
     e->loss = sl_engine_mean_loss(e, all, count);
     return sl_engine_step(e, isfinite(e->loss));
 }

@@ -704,6 +704,7 @@ static sluice_status train_by_one_plan(const sluice_config *c, sluice_job_option
     sluice_status st = sl_job_open(&j, c, &options, SL_JOB_TRAIN);
     if (st == SLUICE_OK) {
         st = run_training(&r);
+        if (j.engine != NULL) st = sl_exec_cause(j.engine->exec, st);
         /* bad numbers and a stop happen on all ranks at the same step; the others have to be told of anything else */
         if (st != SLUICE_ERR_NUMBERS && st != SLUICE_ERR_STOPPED) sl_ranks_failed(&j.ranks, st);
     }

@@ -12,7 +12,8 @@
 
 #include "test.h"
 
-#define PROGRAM SLUICE_BINARY_DIR "/sluice"
+#define PROGRAM        SLUICE_BINARY_DIR "/sluice"
+#define FAULTY_PROGRAM SLUICE_BINARY_DIR "/faulty/sluice"
 /* One that hangs is killed by SIGALRM, so that a test fails where it would wait for ever. */
 #define PROGRAM_SECONDS 300
 
@@ -34,25 +35,45 @@ static void join_group(const char *group)
     close(fd);
 }
 
-static void become_program(const char *folder, const char *group, const char *arguments, int out)
+/* Beside the folder, which holds what the program makes and nothing else. */
+static void counts_path(const char *folder, char out[4096])
 {
-    char words[4096], *argv[64] = { PROGRAM };
+    snprintf(out, 4096, "%s.counts", folder);
+}
+
+static void tell_fault(const char *folder, const disk_fault *f)
+{
+    char path[4096], text[128];
+    const disk_fault_counts none = { 0, 0 };
+    counts_path(folder, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || write(fd, &none, sizeof none) != (ssize_t)sizeof none) _exit(99);
+    close(fd);
+    snprintf(text, sizeof text, "%s %d %d %d %d %d", f->call, f->nth, f->every, (int)f->kind, f->value, f->threads);
+    if (setenv(DISK_FAULT_VARIABLE, text, 1) != 0 || setenv(DISK_COUNT_VARIABLE, path, 1) != 0) _exit(99);
+}
+
+static void become_program(const char *folder, const char *group, const disk_fault *fault, const char *arguments,
+                           int out)
+{
+    char words[4096], *argv[64] = { fault != NULL ? FAULTY_PROGRAM : PROGRAM };
     int count = 1;
     snprintf(words, sizeof words, "%s", arguments);
     for (char *save, *word = strtok_r(words, " ", &save); word != NULL && count < 63; word = strtok_r(NULL, " ", &save))
         argv[count++] = word;
     if (group != NULL) join_group(group);
+    if (fault != NULL) tell_fault(folder, fault);
     if (chdir(folder) != 0 || dup2(out, 1) < 0) _exit(99);
     redirect("err", 2);
     setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 }); /* a file more would be one left behind */
     alarm(PROGRAM_SECONDS);
-    execv(PROGRAM, argv);
+    execv(argv[0], argv);
     _exit(99);
 }
 
 /* ---- ours ---- */
 
-void program_start_in_group(program *p, const char *folder, const char *group, const char *arguments)
+static void start(program *p, const char *folder, const char *group, const disk_fault *fault, const char *arguments)
 {
     int ends[2];
     *p = (program){ .pid = -1 };
@@ -62,15 +83,25 @@ void program_start_in_group(program *p, const char *folder, const char *group, c
     fflush(stdout);
     p->pid = fork();
     if (p->pid < 0) exit(99);
-    if (p->pid == 0) become_program(folder, group, arguments, ends[1]);
+    if (p->pid == 0) become_program(folder, group, fault, arguments, ends[1]);
     close(ends[1]);
     p->out = fdopen(ends[0], "r");
     if (p->out == NULL) exit(99);
 }
 
+void program_start_in_group(program *p, const char *folder, const char *group, const char *arguments)
+{
+    start(p, folder, group, NULL, arguments);
+}
+
 void program_start(program *p, const char *folder, const char *arguments)
 {
-    program_start_in_group(p, folder, NULL, arguments);
+    start(p, folder, NULL, NULL, arguments);
+}
+
+void program_start_faulty(program *p, const char *folder, const disk_fault *fault, const char *arguments)
+{
+    start(p, folder, NULL, fault, arguments);
 }
 
 /* The number behind the first "name": after `from`, or 0. */
@@ -149,6 +180,39 @@ int program_run(program *p, const char *folder, const char *arguments)
 {
     program_start(p, folder, arguments);
     return program_wait(p);
+}
+
+int program_run_faulty(program *p, const char *folder, const disk_fault *fault, const char *arguments)
+{
+    program_start_faulty(p, folder, fault, arguments);
+    return program_wait(p);
+}
+
+disk_fault_counts program_faults(const program *p)
+{
+    char path[4096];
+    disk_fault_counts counts = { 0, 0 };
+    counts_path(p->folder, path);
+    FILE *f = fopen(path, "rb");
+    if (f == NULL || fread(&counts, sizeof counts, 1, f) != 1) exit(99);
+    fclose(f);
+    return counts;
+}
+
+const char *program_message(const program *p)
+{
+    static char text[4096];
+    size_t used = 0;
+    for (const char *line = program_error(p); *line != '\0';) {
+        size_t length = strcspn(line, "\n") + (strchr(line, '\n') != NULL);
+        if (strncmp(line, "sluice: note: ", 14) != 0) {
+            memcpy(text + used, line, length);
+            used += length;
+        }
+        line += length;
+    }
+    text[used] = '\0';
+    return text;
 }
 
 const char *program_error(const program *p)

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "support/disk_fault.h"
+
 /* About 140 events. */
 #define PROGRAM_PIPE_BYTES 32768
 
@@ -31,6 +33,8 @@ typedef struct program {
 void program_start(program *p, const char *folder, const char *arguments);
 /* The same as a member of the cgroup whose folder is `group`. */
 void program_start_in_group(program *p, const char *folder, const char *group, const char *arguments);
+/* The same of the program whose disk a fault befalls. */
+void program_start_faulty(program *p, const char *folder, const disk_fault *fault, const char *arguments);
 /* Reads the next event; false at the end of the output. */
 bool program_event(program *p);
 /* Reads until `events` have come. False: the output ended before. */
@@ -39,8 +43,13 @@ bool program_reach(program *p, int events);
 int program_wait(program *p);
 /* Starts, reads everything, waits. */
 int program_run(program *p, const char *folder, const char *arguments);
+int program_run_faulty(program *p, const char *folder, const disk_fault *fault, const char *arguments);
 /* What it wrote to standard error; valid until the next call. */
 const char *program_error(const program *p);
+/* The same without notes. */
+const char *program_message(const program *p);
+/* Of the newest faulty program in that folder: what its fault has done so far. */
+disk_fault_counts program_faults(const program *p);
 
 /* Writes folder/name. */
 void write_text(const char *folder, const char *name, const char *text);

@@ -1,10 +1,8 @@
-/* swap_arena.h: a swap store in a fresh folder with memory to move, for the tests of core/swap.h, and a way to its files that
- * does not go through the store: they have no names, but descriptors. */
+/* swap_arena.h: a swap store in a fresh folder with memory to move, for the tests of core/swap.h, and faults of its
+ * requests. */
 #ifndef TESTS_SUPPORT_SWAP_ARENA_H
 #define TESTS_SUPPORT_SWAP_ARENA_H
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +12,7 @@
 
 #include "core/io.h"
 #include "core/swap.h"
+#include "support/swap_file.h"
 #include "test.h"
 
 /* Both engines; the first is io_uring where that is built in. */
@@ -87,25 +86,6 @@ static inline void swap_arena_close(swap_arena *a)
     free(a->out);
     free(a->in);
     *a = (swap_arena){ 0 };
-}
-
-/* The store's file in `folder`, opened anew and through the page cache; -1: it has none there. */
-static inline int swap_file_behind(const char *folder)
-{
-    char real[PATH_MAX], link[PATH_MAX], path[300];
-    DIR *dir = opendir("/proc/self/fd");
-    int found = -1;
-    if (dir == NULL || realpath(folder, real) == NULL) return -1;
-    size_t n = strlen(real);
-    for (struct dirent *e; found < 0 && (e = readdir(dir)) != NULL;) {
-        snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
-        ssize_t length = readlink(path, link, sizeof link - 1);
-        if (length <= (ssize_t)n) continue;
-        link[length] = '\0';
-        if (strncmp(link, real, n) == 0 && link[n] == '/') found = open(path, O_RDWR | O_CLOEXEC);
-    }
-    closedir(dir);
-    return found;
 }
 
 /* ---- faults ---- */
