@@ -66,7 +66,7 @@ static bool run_logged(const char *folder, const char *arguments)
 /* A whole run; or, with `resumed`, one that stops in the middle and is resumed. */
 static bool record(const char *arguments, bool resumed, recording *r)
 {
-    char work[1100], more[512];
+    char work[1100], more[1024];
     size_t said;
     memory_folder(r->folder);
     snprintf(work, sizeof work, "%s/work", r->folder);
@@ -239,7 +239,7 @@ typedef struct walk {
 static bool program_goes_on(walk *w, char why[512])
 {
     program p;
-    char arguments[512];
+    char arguments[1024];
     snprintf(arguments, sizeof arguments, "train c.json --json --resume %s", w->arguments);
     write_text(w->j->folder, "c.json", config);
     int status = program_run(&p, w->j->folder, arguments);
@@ -321,14 +321,17 @@ static void last_weights(const recording *r, judge *j)
         snprintf(j->last, sizeof j->last, "%.64s", at += strlen(key));
 }
 
-static void cut_everywhere(const char *arguments, bool resumed)
+/* Of so many states one is also resumed by the program; with LONG. */
+enum { RESUME_EVERY = 97, LONG_RESUME_EVERY = 271, LONG_RESUME_EVERY_ON_DISK = 61 };
+
+static void cut_everywhere(const char *arguments, bool resumed, int long_resume_every)
 {
     recording r;
     judge j;
     bool many = getenv("LONG") != NULL;
     walk w = { .r = &r, .j = &j, .dropped = NONE, .arguments = arguments };
     w.random_states = many ? 64 : 2;
-    w.resume_every = many ? 271 : 97;
+    w.resume_every = many ? long_resume_every : RESUME_EVERY;
     REQUIRE_OK(judge_create(&j));
     REQUIRE(record(arguments, resumed, &r));
     last_weights(&r, &j);
@@ -344,22 +347,45 @@ static void cut_everywhere(const char *arguments, bool resumed)
 
 TEST(a_power_cut_at_any_moment_loses_nothing_that_was_announced)
 {
-    cut_everywhere("--ranks 1", false);
+    cut_everywhere("--ranks 1", false, LONG_RESUME_EVERY);
 }
 
 TEST(a_power_cut_of_two_ranks_loses_nothing_that_was_announced)
 {
-    cut_everywhere("--ranks 2", false);
+    cut_everywhere("--ranks 2", false, LONG_RESUME_EVERY);
 }
 
 TEST(a_power_cut_while_saving_beside_training_loses_nothing_that_was_announced)
 {
-    cut_everywhere("--ranks 2 --set checkpoint.background=true", false);
+    cut_everywhere("--ranks 2 --set checkpoint.background=true", false, LONG_RESUME_EVERY);
 }
 
 TEST(a_power_cut_of_a_resumed_run_loses_nothing_that_was_announced)
 {
-    cut_everywhere("--ranks 2", true);
+    cut_everywhere("--ranks 2", true, LONG_RESUME_EVERY);
+}
+
+/* Swap files have no names: what a cut leaves of them is nothing, and nothing of them is needed. */
+static void cut_with_swap_files(const char *arguments)
+{
+    char all[1024], disk[512];
+    snprintf(disk, sizeof disk, "%s", test_tmpdir());
+    snprintf(all, sizeof all, "%s --set memory.disk_path=%s", arguments, disk);
+    cut_everywhere(all, false, LONG_RESUME_EVERY_ON_DISK);
+    CHECK_EQ(rmdir(disk), 0); /* nothing is left there */
+}
+
+TEST(a_power_cut_of_a_run_with_swap_files_loses_nothing_that_was_announced)
+{
+    cut_with_swap_files("--ranks 1 --set zero_optimization.offload_optimizer.device=nvme --set "
+                        "zero_optimization.offload_param.device=nvme");
+}
+
+TEST(a_power_cut_of_ranks_with_swap_files_and_speculative_updates_loses_nothing_that_was_announced)
+{
+    cut_with_swap_files("--ranks 2 --set zero_optimization.offload_optimizer.device=cpu --set "
+                        "zero_optimization.update=speculative --set activation_checkpointing.mode=offload --set "
+                        "activation_checkpointing.device=nvme");
 }
 
 /* Every sync but that of `latest`, which nothing is loaded by, is needed. */
