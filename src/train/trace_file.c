@@ -229,6 +229,8 @@ static bool times_step(const sl_run *r)
     return r->options->time_step && r->job->ranks.rank == 0 && sl_profile_traces(r->job->engine->plan);
 }
 
+/* Both settle what is under way first: a failure of the training is none of the trace's, and is not excused. */
+
 sluice_status sl_run_trace_begin(sl_run *r)
 {
     uint64_t step = r->job->engine->step + 1, wanted = r->first_step + WARM_STEPS + 1;
@@ -237,6 +239,7 @@ sluice_status sl_run_trace_begin(sl_run *r)
         return SLUICE_OK;
     double start = sl_now();
     r->traced_step = step;
+    SL_TRY(sl_exec_settle(r->job->engine->exec));
     sluice_status st = sl_exec_trace_begin(r->job->engine->exec);
     if (!asked) st = sl_run_excuse_profile(r, st);
     r->aside += sl_now() - start;
@@ -250,6 +253,7 @@ sluice_status sl_run_trace_end(sl_run *r)
     if (!sl_exec_is_tracing(e->exec) || e->step < r->traced_step) return SLUICE_OK;
     double start = sl_now();
     const char *path = r->options->trace;
+    SL_TRY(sl_exec_settle(e->exec));
     sluice_status st = sl_exec_trace_end(e->exec, &trace);
     if (st != SLUICE_OK) return path != NULL ? st : sl_run_excuse_profile(r, st);
     st = sl_trace_add_up(trace, false, &r->timed);
