@@ -278,40 +278,59 @@ TEST(a_disk_without_the_space_is_exit_3_and_one_that_cannot_reserve_it_exit_6)
 #define FLIPS      12
 #define LONG_FLIPS 1000
 
+static int count_requests(const scene *s, const char *arguments)
+{
+    const disk_fault none = { .call = "swap_", .kind = DISK_FINE };
+    program p;
+    char folder[1024], all[512];
+    make_folder(s, folder);
+    snprintf(all, sizeof all, TRAIN " %s", arguments);
+    CHECK_EQ(program_run_faulty(&p, folder, &none, all), 0);
+    check_bits(s, &p);
+    CHECK(program_faults(&p).calls > 0);
+    return program_faults(&p).calls;
+}
+
+/* True: it was found. */
+static bool flip_a_bit(const scene *s, const disk_fault *f, const char *arguments)
+{
+    program p;
+    char folder[1024], all[512];
+    make_folder(s, folder);
+    snprintf(all, sizeof all, TRAIN " %s", arguments);
+    int status = program_run_faulty(&p, folder, f, all);
+    check_empty(s->disk);
+    CHECK_EQ(program_faults(&p).struck, 1);
+    if (status == 0) {
+        check_bits(s, &p);
+    } else {
+        CHECK_EQ(status, 6);
+        check_message(s, &p, "came back changed from the swap file in ");
+        check_resumes(s, &p, arguments);
+    }
+    if (test_failures > 0) test_fail(__FILE__, __LINE__, "request %d %s: %s", f->nth, arguments, program_error(&p));
+    return status != 0;
+}
+
 /* A random bit of the file itself before a random request. One that is written over before it is read harms nobody; all others
  * are found. */
 TEST(a_flipped_bit_of_a_swap_file_is_found_or_written_over)
 {
+    static const char *const ways[] = { "", "--ranks 2", "--ranks 4 --set zero_optimization.stage=3" };
     scene s;
     uint64_t random = 20260611;
-    int found = 0, flips = is_long() ? LONG_FLIPS : FLIPS;
     const char *told = getenv("DISK_FLIPS");
+    int requests[3], found = 0, done = 0, flips = told != NULL ? atoi(told) : is_long() ? LONG_FLIPS : FLIPS;
     REQUIRE(open_scene(&s, 1));
-    if (told != NULL) flips = atoi(told);
-    for (int i = 0; i < flips && test_failures == 0; i++) {
-        static const char *const ranks[] = { "", "--ranks 2", "--ranks 4 --set zero_optimization.stage=3" };
-        const char *arguments = ranks[next_random(&random, 5) / 2];
-        program p;
-        char folder[1024], all[512];
+    for (int i = 0; i < 3; i++) requests[i] = count_requests(&s, ways[i]);
+    for (; done < flips && test_failures == 0; done++) {
+        uint32_t way = next_random(&random, 5) / 2;
         disk_fault f = { .call = "swap_", .kind = DISK_FLIP_FILE, .value = (int)next_random(&random, 1 << 30) };
-        f.nth = 10 + (int)next_random(&random, 100);
+        f.nth = 1 + (int)next_random(&random, (uint32_t)requests[way]);
         f.threads = next_random(&random, 2) == 0;
-        make_folder(&s, folder);
-        snprintf(all, sizeof all, TRAIN " %s", arguments);
-        int status = program_run_faulty(&p, folder, &f, all);
-        check_empty(s.disk);
-        CHECK_EQ(program_faults(&p).struck, 1);
-        if (status == 0) {
-            check_bits(&s, &p);
-            continue;
-        }
-        CHECK_EQ(status, 6);
-        check_message(&s, &p, "came back changed from the swap file in ");
-        check_resumes(&s, &p, arguments);
-        found++;
-        if (test_failures > 0) test_fail(__FILE__, __LINE__, "request %d %s: %s", f.nth, arguments, program_error(&p));
+        found += flip_a_bit(&s, &f, ways[way]);
     }
-    printf("%d bits of swap files flipped: %d found, %d written over before they were read\n", flips, found,
-           flips - found);
+    printf("%d bits of swap files flipped: %d found, %d written over before they were read\n", done, found,
+           done - found);
     CHECK(found >= flips / 4);
 }
