@@ -18,8 +18,9 @@
  *     nothing then, and builders keep the error in the graph.
  *   - The library never exits, aborts or prints. Text goes to a FILE or a callback that the caller gives.
  *   - Different objects may be used from different threads at once. One object belongs to one thread at a time.
- *   - Structs with a `size` field carry sizeof themselves, so that later versions can grow them; use the _init
- *     function. */
+ *   - Structs with a `size` field carry sizeof themselves and grow at their end in later versions: start from _init, which
+ *     passes this header's sizeof to _init_sized, and that writes no more. A field that an older library does not know is
+ *     refused where it is set. Events and what else callbacks see grow likewise; other structs keep their size. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -149,7 +150,11 @@ typedef struct sluice_conv_options {
     int dilation_h, dilation_w;
     int groups; /* divides C and the outputs: output channels of a group see the input channels of that group alone */
 } sluice_conv_options;
-SLUICE_API void sluice_conv_options_init(sluice_conv_options *o);
+SLUICE_API void sluice_conv_options_init_sized(sluice_conv_options *o, size_t size);
+static inline void sluice_conv_options_init(sluice_conv_options *o)
+{
+    sluice_conv_options_init_sized(o, sizeof *o);
+}
 /* weight [O, C / groups, kh, kw], as PyTorch keeps it, bias [O] or SLUICE_NONE -> [N, H', W', O]. */
 SLUICE_API sluice_value sluice_conv2d(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
                                       const sluice_conv_options *options);
@@ -161,7 +166,11 @@ typedef struct sluice_pool_options {
     bool ceil_mode;           /* a last window may end outside of x and its padding */
     bool count_include_pad;   /* averages divide by the places of padding too */
 } sluice_pool_options;
-SLUICE_API void sluice_pool_options_init(sluice_pool_options *o);
+SLUICE_API void sluice_pool_options_init_sized(sluice_pool_options *o, size_t size);
+static inline void sluice_pool_options_init(sluice_pool_options *o)
+{
+    sluice_pool_options_init_sized(o, sizeof *o);
+}
 /* x [N, H, W, C] -> [N, H', W', C]. */
 SLUICE_API sluice_value sluice_max_pool2d(sluice_graph *g, sluice_value x, const sluice_pool_options *options);
 SLUICE_API sluice_value sluice_avg_pool2d(sluice_graph *g, sluice_value x, const sluice_pool_options *options);
@@ -199,7 +208,11 @@ typedef struct sluice_batch_norm_options {
     sluice_value residual; /* SLUICE_NONE, or a value like x that is added to the result */
     bool all_ranks;        /* statistics are those of the micro-batches that all ranks compute at the same time */
 } sluice_batch_norm_options;
-SLUICE_API void sluice_batch_norm_options_init(sluice_batch_norm_options *o);
+SLUICE_API void sluice_batch_norm_options_init_sized(sluice_batch_norm_options *o, size_t size);
+static inline void sluice_batch_norm_options_init(sluice_batch_norm_options *o)
+{
+    sluice_batch_norm_options_init_sized(o, sizeof *o);
+}
 /* x [.., C] -> the same shape: each channel less its mean, divided by its deviation, times "<name>.weight" [C] (all 1),
  * plus "<name>.bias" [C] (all 0). In training, mean and deviation are those of the micro-batch, of which there must be at
  * least 2 rows; evaluation takes the running statistics. These are values that the engine keeps and does not train, as
@@ -245,7 +258,11 @@ typedef struct sluice_rotary_options {
     float mscale, mscale_all_dim; /* YARN, where attention_factor is 0 */
     bool fractional;              /* YARN: the ramp does not begin and end at whole pairs ("truncate": false) */
 } sluice_rotary_options;
-SLUICE_API void sluice_rotary_options_init(sluice_rotary_options *o);
+SLUICE_API void sluice_rotary_options_init_sized(sluice_rotary_options *o, size_t size);
+static inline void sluice_rotary_options_init(sluice_rotary_options *o)
+{
+    sluice_rotary_options_init_sized(o, sizeof *o);
+}
 /* As sluice_rotary. positions [B, T] i32 says where each row stands, for packed documents; SLUICE_NONE: at 0 .. T-1. */
 SLUICE_API sluice_value sluice_rotary_with(sluice_graph *g, sluice_value x, sluice_value positions,
                                            const sluice_rotary_options *options);
@@ -264,7 +281,11 @@ typedef struct sluice_attention_options {
     float softcap; /* scaled scores s become softcap * tanh(s / softcap), before the mask; 0: they stay */
     float scale;   /* of scores; 0: 1/sqrt(D) */
 } sluice_attention_options;
-SLUICE_API void sluice_attention_options_init(sluice_attention_options *o);
+SLUICE_API void sluice_attention_options_init_sized(sluice_attention_options *o, size_t size);
+static inline void sluice_attention_options_init(sluice_attention_options *o)
+{
+    sluice_attention_options_init_sized(o, sizeof *o);
+}
 /* Attention with options. q, k and v as for sluice_attention; with k and v SLUICE_NONE, q is as for
  * sluice_attention_packed. positions, or SLUICE_NONE: an input [B,T] i32, the position of each element in its document
  * (several documents lie in a row, each counted from 0), so that query t sees no key before t - positions[t]. Where
@@ -350,6 +371,7 @@ typedef enum {
     SLUICE_RMSPROP
 } sluice_optimizer_kind;
 
+/* Lies within sluice_options, and therefore keeps its size. */
 typedef struct sluice_optimizer {
     size_t size;
     sluice_optimizer_kind kind;
@@ -363,7 +385,11 @@ typedef struct sluice_optimizer {
 } sluice_optimizer;
 /* Defaults of `kind` as in PyTorch and DeepSpeed (lr 1e-3, betas 0.9/0.999, eps 1e-8, no decay but AdamW's 0.01,
  * ...). */
-SLUICE_API void sluice_optimizer_init(sluice_optimizer *o, sluice_optimizer_kind kind);
+SLUICE_API void sluice_optimizer_init_sized(sluice_optimizer *o, sluice_optimizer_kind kind, size_t size);
+static inline void sluice_optimizer_init(sluice_optimizer *o, sluice_optimizer_kind kind)
+{
+    sluice_optimizer_init_sized(o, kind, sizeof *o);
+}
 
 /* Where something lives: on the device, on the host, or wherever the plan finds best. */
 typedef enum { SLUICE_PLACE_AUTO, SLUICE_PLACE_DEVICE, SLUICE_PLACE_HOST, SLUICE_PLACE_DISK } sluice_place;
@@ -388,7 +414,11 @@ typedef struct sluice_launch_options {
     const int *stop;        /* polled: a signal number is passed on to every rank, once per change; NULL: never */
     int *save_request; /* polled and cleared: SIGUSR1 is passed on to one rank, who tells the others; NULL: never */
 } sluice_launch_options;
-SLUICE_API void sluice_launch_options_init(sluice_launch_options *o);
+SLUICE_API void sluice_launch_options_init_sized(sluice_launch_options *o, size_t size);
+static inline void sluice_launch_options_init(sluice_launch_options *o)
+{
+    sluice_launch_options_init_sized(o, sizeof *o);
+}
 /* Starts `ranks` processes, each of which calls body(user, world) and ends with its status; waits for all of them. To
  * be called before the process has a second thread. The ranks die with the caller, and leave nothing behind. Returns
  * SLUICE_OK when all did; otherwise the first failure, its message naming the rank, or SLUICE_ERR_RANK where one was
@@ -486,7 +516,11 @@ typedef struct sluice_options {
     bool delayed_updates;
     int64_t delay_warmup; /* delayed_updates: so many steps come first whose update the next step sees; 40 */
 } sluice_options;
-SLUICE_API void sluice_options_init(sluice_options *o);
+SLUICE_API void sluice_options_init_sized(sluice_options *o, size_t size);
+static inline void sluice_options_init(sluice_options *o)
+{
+    sluice_options_init_sized(o, sizeof *o);
+}
 
 typedef struct sluice_array {
     const char *name; /* of a graph input */
@@ -834,7 +868,7 @@ typedef struct sluice_job_options {
     /* plan, eval, generate: results; plan without json, generate: not NULL. A plan with json and without it is told by its event
      * alone: what does not fit is refused without looking for what would help, which takes several times as long. */
     FILE *out;
-    bool json;      /* plan: machine-readable */
+    bool json; /* plan: machine-readable */
     /* Polled between steps and, before the first one, while reading data, planning, filling and loading: a signal number asks to stop.
      * NULL: never. Set it from a handler; it outlives the call. */
     const int *stop;
@@ -880,15 +914,19 @@ typedef struct sluice_job_options {
     /* plan: for a machine by name instead of `machine`: a GPU such as "rtx4090", or a machine such as "dgx-h100"; NULL: none.
      * One rank for each GPU, unless `ranks` says otherwise. sluice_known_machines prints the names. */
     const char *gpu;
-    int gpus;           /* of `gpu`; 0: one, or as many as the machine has */
-    uint64_t ram_bytes; /* of a machine of `gpu`; 0: as much as it usually has */
-    const char *host;   /* that `gpu` is in, by name; NULL: the usual one */
+    int gpus;                  /* of `gpu`; 0: one, or as many as the machine has */
+    uint64_t ram_bytes;        /* of a machine of `gpu`; 0: as much as it usually has */
+    const char *host;          /* that `gpu` is in, by name; NULL: the usual one */
     int tune_steps, tune_keep; /* tune: steps measured of each candidate, and how many candidates; 0: 6 and 4 */
     /* train: times the operations of one step on rank 0 for the END event, also where no profile is kept. A step of more than
      * 65,536 operations is not timed. */
     bool time_step;
 } sluice_job_options;
-SLUICE_API void sluice_job_options_init(sluice_job_options *o);
+SLUICE_API void sluice_job_options_init_sized(sluice_job_options *o, size_t size);
+static inline void sluice_job_options_init(sluice_job_options *o)
+{
+    sluice_job_options_init_sized(o, sizeof *o);
+}
 
 /* Every key with its value as sluice_job_train would have it here, to options.out: what sluice_config_print tells, and what
  * depends on the machine. Notes about what is chosen go to options.log. */
@@ -947,7 +985,11 @@ typedef struct sluice_tokenize_options {
     void *user;
     const int *stop; /* polled: a signal number asks to stop, with nothing written; NULL: never */
 } sluice_tokenize_options;
-SLUICE_API void sluice_tokenize_options_init(sluice_tokenize_options *o);
+SLUICE_API void sluice_tokenize_options_init_sized(sluice_tokenize_options *o, size_t size);
+static inline void sluice_tokenize_options_init(sluice_tokenize_options *o)
+{
+    sluice_tokenize_options_init_sized(o, sizeof *o);
+}
 /* `tokenizer`: a folder with tokenizer.json or vocab.json and merges.txt, or such a file. Bare ids, 16 or 32 bits, little-endian,
  * as nanoGPT reads them, unless the options say otherwise. `out` gets what was counted, or the tokens; NULL: nothing. */
 SLUICE_API sluice_status sluice_tokenize(const char *tokenizer, const sluice_tokenize_options *options, FILE *out);

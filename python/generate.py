@@ -103,7 +103,7 @@ def plain(comment: str) -> str:
 def chunks(text: str) -> list[tuple[str, str]]:
     """Declarations with their comments: the one right before, or the one behind on the same line."""
     out: list[tuple[str, str]] = []
-    pattern = re.compile(r"\s*(?:(/\*.*?\*/)|(#(?:\\\n|/\*.*?\*/|[^\n])*)|(extern \"C\" \{|\}))", re.S)
+    pattern = re.compile(r"\s*(?:(/\*.*?\*/)|(#(?:\\\n|/\*.*?\*/|[^\n])*)|(extern \"C\" \{|static inline [^}]*\}|\}))", re.S)
     at, comment, comment_end = 0, "", -1
     while at < len(text):
         match = pattern.match(text, at)

@@ -112,9 +112,9 @@ def fill(struct: ctypes.Structure, settings: Mapping[str, Any], what: str, leave
 
 
 def make(struct: Any) -> Any:
-    """A struct of the header with its defaults: X with X_init."""
+    """A struct of the header with its defaults: X with X_init_sized."""
     made = struct()
-    getattr(lib, struct.__name__ + "_init")(ctypes.byref(made))
+    getattr(lib, struct.__name__ + "_init_sized")(ctypes.byref(made), ctypes.sizeof(made))
     return made
 
 

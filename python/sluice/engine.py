@@ -50,7 +50,7 @@ class Optimizer:
 
     def _struct(self) -> header.sluice_optimizer:
         made = header.sluice_optimizer()
-        lib.sluice_optimizer_init(ctypes.byref(made), WORDS["sluice_optimizer_kind"][self.kind])
+        lib.sluice_optimizer_init_sized(ctypes.byref(made), WORDS["sluice_optimizer_kind"][self.kind], ctypes.sizeof(made))
         fill(made, self.settings, type(self).__name__, ("size", "kind"))
         return made
 

@@ -14,7 +14,7 @@ import ctypes
 from typing import Any, NamedTuple, Sequence
 
 from . import _header as header
-from ._library import Handle, check, dims, encode, lib, text_of, word
+from ._library import Handle, check, dims, encode, lib, make, text_of, word
 from ._ops import GraphOps, TensorOps
 from ._settings import ENUM_FIELDS, DType, InitKind, WORDS
 from .arrays import brackets
@@ -150,8 +150,7 @@ class Graph(GraphOps):
         return (ctypes.c_int32 * max(len(made), 1))(*made), len(made)
 
     def _options(self, struct: Any, **fields: Any) -> Any:
-        made = struct()
-        getattr(lib, struct.__name__ + "_init")(ctypes.byref(made))
+        made = make(struct)
         for name, value in fields.items():
             if value is None:
                 continue

@@ -15,6 +15,7 @@
 
 #include "comm/local.h"
 #include "core/alloc.h"
+#include "core/sized.h"
 #include "core/thread.h"
 
 #define DEFAULT_TIMEOUT 60.0
@@ -54,18 +55,17 @@ void sluice_world_leave(sluice_world *w)
 
 /* ---- setting up ---- */
 
-void sluice_launch_options_init(sluice_launch_options *o)
+void sluice_launch_options_init_sized(sluice_launch_options *o, size_t size)
 {
-    if (o != NULL) *o = (sluice_launch_options){ .size = sizeof *o, .ranks = 1, .timeout_seconds = DEFAULT_TIMEOUT };
+    sluice_launch_options defaults = { .ranks = 1, .timeout_seconds = DEFAULT_TIMEOUT };
+    sl_sized_fill(o, size, &defaults, sizeof defaults);
 }
 
-static sluice_status copy_options(const sluice_launch_options *given, sluice_launch_options *o)
+static sluice_status take_options(const sluice_launch_options *given, sluice_launch_options *o)
 {
     sluice_launch_options_init(o);
-    if (given->size < offsetof(sluice_launch_options, timeout_seconds) || given->size > 16 * sizeof *o)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_launch_options.size is %zu: start from sluice_launch_options_init",
-                       given->size);
-    memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
+    SL_TRY(
+        sl_sized_take("sluice_launch_options", given, offsetof(sluice_launch_options, timeout_seconds), o, sizeof *o));
     if (o->timeout_seconds == 0) o->timeout_seconds = DEFAULT_TIMEOUT;
     if (!(o->timeout_seconds > 0 && o->timeout_seconds <= SL_MOST_TIMEOUT))
         return sl_fail(SLUICE_ERR_USAGE, "timeout_seconds is %g, must be above 0 and at most %g", o->timeout_seconds,
@@ -320,7 +320,7 @@ sluice_status sluice_launch(const sluice_launch_options *o, sluice_status (*body
     sluice_status st;
     launch l = { 0 };
     if (o == NULL || body == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_launch: options and body are needed");
-    SL_TRY(copy_options(o, &l.options));
+    SL_TRY(take_options(o, &l.options));
     size_t ranks = (size_t)l.options.ranks;
     l.files = sl_alloc_array(ranks, sizeof *l.files, "arena files");
     l.pids = sl_alloc_array(ranks, sizeof *l.pids, "rank processes");

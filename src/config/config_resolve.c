@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "config/config_rows.h"
+#include "core/sized.h"
 #include "core/status.h"
 #include "format/adapter_config.h"
 #include "optim/loss_scale.h"
@@ -691,19 +692,18 @@ sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, voi
 
 /* ---- The C API ---- */
 
-void sluice_options_init(sluice_options *o)
+void sluice_options_init_sized(sluice_options *o, size_t size)
 {
-    if (o == NULL) return;
-    *o = (sluice_options){ .size = sizeof *o,
-                           .accumulation_steps = 1,
-                           .prefetch_layers = -1,
-                           .state_ratio = 1,
-                           .delay_warmup = 40,
-                           .precision = SLUICE_F32,
-                           .wire = SLUICE_I32,
-                           .check_overflow = true };
-    sl_loss_scale_init(&o->loss_scale);
-    sluice_optimizer_init(&o->optimizer, SLUICE_ADAM);
+    sluice_options defaults = { .accumulation_steps = 1,
+                                .prefetch_layers = -1,
+                                .state_ratio = 1,
+                                .delay_warmup = 40,
+                                .precision = SLUICE_F32,
+                                .wire = SLUICE_I32,
+                                .check_overflow = true };
+    sl_loss_scale_init(&defaults.loss_scale);
+    sluice_optimizer_init(&defaults.optimizer, SLUICE_ADAM);
+    sl_sized_fill(o, size, &defaults, sizeof defaults);
 }
 
 static void set_defaults(sl_settings *s)

@@ -10,6 +10,7 @@
 #include "core/bytes.h"
 #include "core/output.h"
 #include "core/quote.h"
+#include "core/sized.h"
 #include "core/stop.h"
 #include "core/thread.h"
 #include "core/utf8.h"
@@ -63,9 +64,9 @@ typedef struct job {
     uint64_t documents, bytes, done, total;
 } job;
 
-void sluice_tokenize_options_init(sluice_tokenize_options *o)
+void sluice_tokenize_options_init_sized(sluice_tokenize_options *o, size_t size)
 {
-    if (o != NULL) *o = (sluice_tokenize_options){ .size = sizeof *o };
+    sl_sized_fill(o, size, &(sluice_tokenize_options){ 0 }, sizeof *o);
 }
 
 /* ---- Segments of a block ---- */
@@ -542,9 +543,6 @@ static void free_job(job *j)
 
 static sluice_status check_options(const sluice_tokenize_options *o)
 {
-    if (o->size != sizeof *o)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_tokenize_options.size is %zu: start from sluice_tokenize_options_init",
-                       o->size);
     if (o->input_count < 1 || o->inputs == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_tokenize: there is no input");
     for (int i = 0; i < o->input_count; i++)
         if (o->inputs[i] == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_tokenize: input %d is NULL", i);
@@ -562,17 +560,19 @@ static sluice_status check_options(const sluice_tokenize_options *o)
 
 sluice_status sluice_tokenize(const char *tokenizer, const sluice_tokenize_options *options, FILE *out)
 {
+    sluice_tokenize_options o;
     SL_NEED_PATH(tokenizer);
     SL_NEED(options);
-    SL_TRY(check_options(options));
-    job j = { .o = options, .threads = options->threads > 0 ? options->threads : sl_cpu_count() };
+    sluice_tokenize_options_init(&o);
+    SL_TRY(sl_sized_take("sluice_tokenize_options", options, SL_THROUGH(sluice_tokenize_options, stop), &o, sizeof o));
+    SL_TRY(check_options(&o));
+    job j = { .o = &o, .threads = o.threads > 0 ? o.threads : sl_cpu_count() };
     pthread_mutex_init(&j.lock, NULL);
     sluice_status st = sl_tokenizer_open(tokenizer, &j.tokenizer);
     if (st == SLUICE_OK) {
-        j.flags =
-            (options->add_special ? SL_ENCODE_ADD_SPECIAL : 0u) | (options->special_in_text ? 0u : SL_ENCODE_PLAIN);
-        j.cuts = !options->add_special && sl_tokenizer_cuts_at_lines(j.tokenizer);
-        j.print = options->out == NULL ? out : NULL;
+        j.flags = (o.add_special ? SL_ENCODE_ADD_SPECIAL : 0u) | (o.special_in_text ? 0u : SL_ENCODE_PLAIN);
+        j.cuts = !o.add_special && sl_tokenizer_cuts_at_lines(j.tokenizer);
+        j.print = o.out == NULL ? out : NULL;
         st = tokenize_all(&j, out);
     }
     free_job(&j);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/quote.h"
+#include "core/sized.h"
 #include "ir/graph.h"
 #include "ir/op_rows.h"
 #include "ir/rotary_table.h"
@@ -431,25 +432,10 @@ sluice_value sluice_embedding_bag(sluice_graph *g, sluice_value ids, sluice_valu
 
 /* ---- images ---- */
 
-/* Callers built against an older header have a shorter struct: what they do not know keeps its default, which `copy`
- * holds. `least`: what the first header had. */
-static sluice_status copy_options(const char *type, const void *given, size_t least, void *copy, size_t bytes)
+void sluice_conv_options_init_sized(sluice_conv_options *o, size_t size)
 {
-    size_t size = 0;
-    if (given == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: options is NULL", type);
-    memcpy(&size, given, sizeof size); /* the first member of each */
-    if (size < least || size > 16 * bytes)
-        return sl_fail(SLUICE_ERR_USAGE, "%s.size is %zu: start from %s_init", type, size, type);
-    memcpy(copy, given, size < bytes ? size : bytes);
-    return SLUICE_OK;
-}
-
-void sluice_conv_options_init(sluice_conv_options *o)
-{
-    if (o == NULL) return;
-    *o = (sluice_conv_options){
-        .size = sizeof *o, .stride_h = 1, .stride_w = 1, .dilation_h = 1, .dilation_w = 1, .groups = 1
-    };
+    sluice_conv_options defaults = { .stride_h = 1, .stride_w = 1, .dilation_h = 1, .dilation_w = 1, .groups = 1 };
+    sl_sized_fill(o, size, &defaults, sizeof defaults);
 }
 
 sluice_value sluice_conv2d(sluice_graph *g, sluice_value x, sluice_value weight, sluice_value bias,
@@ -459,7 +445,8 @@ sluice_value sluice_conv2d(sluice_graph *g, sluice_value x, sluice_value weight,
     char name[NAME_BYTES];
     if (!building(g, "conv2d")) return SLUICE_NONE;
     sluice_conv_options_init(&o);
-    sluice_status st = copy_options("sluice_conv_options", options, sizeof o, &o, sizeof o);
+    sluice_status st =
+        sl_sized_take("sluice_conv_options", options, SL_THROUGH(sluice_conv_options, groups), &o, sizeof o);
     if (st != SLUICE_OK) return keep_error(g, st);
     sl_attrs attrs = { .conv = { o.stride_h, o.stride_w, o.padding_h, o.padding_w, o.dilation_h, o.dilation_w,
                                  o.groups } };
@@ -467,9 +454,9 @@ sluice_value sluice_conv2d(sluice_graph *g, sluice_value x, sluice_value weight,
                           (sluice_value[]){ x, weight, bias });
 }
 
-void sluice_pool_options_init(sluice_pool_options *o)
+void sluice_pool_options_init_sized(sluice_pool_options *o, size_t size)
 {
-    if (o != NULL) *o = (sluice_pool_options){ .size = sizeof *o, .count_include_pad = true };
+    sl_sized_fill(o, size, &(sluice_pool_options){ .count_include_pad = true }, sizeof *o);
 }
 
 static sluice_value pool(sluice_graph *g, sl_op op, sluice_value x, const sluice_pool_options *options)
@@ -477,7 +464,8 @@ static sluice_value pool(sluice_graph *g, sl_op op, sluice_value x, const sluice
     sluice_pool_options o;
     if (!building(g, sl_ops[op].name)) return SLUICE_NONE;
     sluice_pool_options_init(&o);
-    sluice_status st = copy_options("sluice_pool_options", options, sizeof o, &o, sizeof o);
+    sluice_status st =
+        sl_sized_take("sluice_pool_options", options, SL_THROUGH(sluice_pool_options, count_include_pad), &o, sizeof o);
     if (st != SLUICE_OK) return keep_error(g, st);
     sl_attrs attrs = { .pool = { .kernel_h = o.kernel_h,
                                  .kernel_w = o.kernel_w,
@@ -636,22 +624,18 @@ static sluice_status add_running(sluice_graph *g, const char *name, sluice_value
     return SLUICE_OK;
 }
 
-void sluice_batch_norm_options_init(sluice_batch_norm_options *o)
+void sluice_batch_norm_options_init_sized(sluice_batch_norm_options *o, size_t size)
 {
-    if (o != NULL)
-        *o = (sluice_batch_norm_options){
-            .size = sizeof *o, .epsilon = 1e-5f, .momentum = 0.1f, .residual = SLUICE_NONE
-        };
+    sluice_batch_norm_options defaults = { .epsilon = 1e-5f, .momentum = 0.1f, .residual = SLUICE_NONE };
+    sl_sized_fill(o, size, &defaults, sizeof defaults);
 }
 
 static sluice_status read_batch_norm_options(const sluice_batch_norm_options *options, sluice_batch_norm_options *out)
 {
     sluice_batch_norm_options_init(out);
     if (options == NULL) return SLUICE_OK;
-    if (options->size != sizeof *options)
-        return sl_fail(SLUICE_ERR_USAGE, "batch_norm: the options were not filled by sluice_batch_norm_options_init");
-    *out = *options;
-    return SLUICE_OK;
+    return sl_sized_take("sluice_batch_norm_options", options, SL_THROUGH(sluice_batch_norm_options, residual), out,
+                         sizeof *out);
 }
 
 sluice_value sluice_batch_norm(sluice_graph *g, sluice_value x, const char *name,
@@ -707,20 +691,15 @@ static int head_width(const sluice_graph *g, sluice_value x, int64_t heads)
     return width > INT_MAX ? 0 : (int)width;
 }
 
-void sluice_attention_options_init(sluice_attention_options *o)
+void sluice_attention_options_init_sized(sluice_attention_options *o, size_t size)
 {
-    if (o != NULL) *o = (sluice_attention_options){ .size = sizeof *o, .causal = true };
+    sl_sized_fill(o, size, &(sluice_attention_options){ .causal = true }, sizeof *o);
 }
 
-/* Callers built against an older header have a shorter struct: what they do not know keeps its default. */
-static sluice_status copy_attention_options(const sluice_attention_options *given, sluice_attention_options *o)
+static sluice_status take_attention_options(const sluice_attention_options *given, sluice_attention_options *o)
 {
     sluice_attention_options_init(o);
-    if (given == NULL) return sl_fail(SLUICE_ERR_USAGE, "sluice_attention_with: options is NULL");
-    if (given->size < offsetof(sluice_attention_options, window) || given->size > 16 * sizeof *o)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "sluice_attention_options.size is %zu: start from sluice_attention_options_init", given->size);
-    memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
+    SL_TRY(sl_sized_take("sluice_attention_options", given, offsetof(sluice_attention_options, window), o, sizeof *o));
     if (o->kv_heads == 0) o->kv_heads = o->heads;
     return SLUICE_OK;
 }
@@ -743,7 +722,7 @@ sluice_value sluice_attention_with(sluice_graph *g, sluice_value q, sluice_value
 {
     if (!building(g, "attention")) return SLUICE_NONE;
     sluice_attention_options o;
-    sluice_status st = copy_attention_options(options, &o);
+    sluice_status st = take_attention_options(options, &o);
     if (st != SLUICE_OK) return keep_error(g, st);
     bool packed = k == SLUICE_NONE && v == SLUICE_NONE;
     int64_t side_by_side = packed ? (int64_t)o.heads + 2 * (int64_t)o.kv_heads : o.heads;

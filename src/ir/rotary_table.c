@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/sized.h"
 #include "core/status.h"
 
 #define TWO_PI 6.283185307179586477
@@ -77,9 +78,9 @@ double sl_rotary_frequency(const sl_rotary_rule *r, int64_t i)
 
 /* ---- options ---- */
 
-void sluice_rotary_options_init(sluice_rotary_options *o)
+void sluice_rotary_options_init_sized(sluice_rotary_options *o, size_t size)
 {
-    if (o != NULL) *o = (sluice_rotary_options){ .size = sizeof *o, .base = 10000.0f };
+    sl_sized_fill(o, size, &(sluice_rotary_options){ .base = 10000.0f }, sizeof *o);
 }
 
 /* YaRN's M(m) = 0.1 m ln(factor) + 1; 1 where the context is not lengthened. */
@@ -105,12 +106,8 @@ static void set_turns(const sluice_rotary_options *o, float usual_high, sl_attrs
 sluice_status sl_rotary_attrs(const sluice_rotary_options *options, sl_attrs *out)
 {
     sluice_rotary_options o;
-    if (options == NULL) return sl_fail(SLUICE_ERR_USAGE, "rotary: options is NULL");
-    if (options->size < offsetof(sluice_rotary_options, scaling) || options->size > 16 * sizeof o)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_rotary_options.size is %zu: start from sluice_rotary_options_init",
-                       options->size);
     sluice_rotary_options_init(&o);
-    memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    SL_TRY(sl_sized_take("sluice_rotary_options", options, offsetof(sluice_rotary_options, scaling), &o, sizeof o));
     float attention = o.attention_factor;
     *out = (sl_attrs){ .rotary = { .heads = o.heads, .head_width = o.head_width, .base = o.base } };
     out->rotary.rotated = o.rotated == o.head_width ? 0 : o.rotated;

@@ -14,6 +14,7 @@
 #include "core/alloc.h"
 #include "core/blocks8.h"
 #include "core/bytes.h"
+#include "core/sized.h"
 #include "ir/form.h"
 #include "ir/tile.h"
 
@@ -143,13 +144,12 @@ static const optimizer_row optimizers[] = {
 };
 #define OPTIMIZER_COUNT ((int)(sizeof optimizers / sizeof optimizers[0]))
 
-void sluice_optimizer_init(sluice_optimizer *o, sluice_optimizer_kind kind)
+void sluice_optimizer_init_sized(sluice_optimizer *o, sluice_optimizer_kind kind, size_t size)
 {
     bool known = (unsigned)kind < OPTIMIZER_COUNT;
-    if (o == NULL) return;
-    *o = optimizers[known ? kind : SLUICE_SGD].defaults;
-    o->size = sizeof *o;
-    o->kind = kind; /* one that is not known is refused where it is used */
+    sluice_optimizer defaults = optimizers[known ? kind : SLUICE_SGD].defaults;
+    defaults.kind = kind; /* one that is not known is refused where it is used */
+    sl_sized_fill(o, size, &defaults, sizeof defaults);
 }
 
 int sl_optim_count(void)

@@ -4,21 +4,11 @@
 
 #include "core/alloc.h"
 #include "core/quote.h"
+#include "core/sized.h"
 #include "ir/tile.h"
 #include "train/batch.h"
 #include "train/engine_parts.h"
 #include "train/totals.h"
-
-/* Callers built against an older header have a shorter struct: what they do not know keeps its default. */
-static sluice_status copy_options(const sluice_options *given, sluice_options *o)
-{
-    sluice_options_init(o);
-    if (given == NULL) return SLUICE_OK;
-    if (given->size < offsetof(sluice_options, gradient_clipping) || given->size > 16 * sizeof *o)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_options.size is %zu: start from sluice_options_init", given->size);
-    memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
-    return SLUICE_OK;
-}
 
 sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *options, sluice_engine **out)
 {
@@ -26,7 +16,9 @@ sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *option
     sl_settings settings;
     SL_NEED(g);
     SL_NEED(out);
-    SL_TRY(copy_options(options, &o));
+    sluice_options_init(&o);
+    if (options != NULL)
+        SL_TRY(sl_sized_take("sluice_options", options, offsetof(sluice_options, gradient_clipping), &o, sizeof o));
     SL_TRY(sl_settings_from_options(&o, &settings));
     sl_engine_options e = { .training = true,
                             .world = o.world,

@@ -11,6 +11,7 @@
 #include "core/bytes.h"
 #include "core/hash.h"
 #include "core/quote.h"
+#include "core/sized.h"
 #include "core/thread.h"
 #include "data/ahead.h"
 #include "format/adapter_config.h"
@@ -20,12 +21,12 @@
 #include "train/predictions.h"
 #include "train/run.h"
 
-void sluice_job_options_init(sluice_job_options *o)
+void sluice_job_options_init_sized(sluice_job_options *o, size_t size)
 {
-    if (o == NULL) return;
-    *o = (sluice_job_options){
-        .size = sizeof *o, .tokens = 200, .temperature = 0.8, .top_p = 1, .repetition_penalty = 1, .seed = -1
+    sluice_job_options defaults = {
+        .tokens = 200, .temperature = 0.8, .top_p = 1, .repetition_penalty = 1, .seed = -1
     };
+    sl_sized_fill(o, size, &defaults, sizeof defaults);
 }
 
 static sluice_status check_sampling(const sluice_job_options *o, const char *call)
@@ -79,10 +80,7 @@ sluice_status sl_job_take_options(const sluice_config *c, const sluice_job_optio
     if (c == NULL || given == NULL)
         return sl_fail(SLUICE_ERR_USAGE, "%s: the %s NULL", call, c == NULL ? "configuration is" : "options are");
     sluice_job_options_init(&o);
-    if (given->size < offsetof(sluice_job_options, weights) || given->size > 16 * sizeof o)
-        return sl_fail(SLUICE_ERR_USAGE, "sluice_job_options.size is %zu: start from sluice_job_options_init",
-                       given->size);
-    memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    SL_TRY(sl_sized_take("sluice_job_options", given, offsetof(sluice_job_options, weights), &o, sizeof o));
     bool prints = purpose == SL_JOB_GENERATE || (purpose == SL_JOB_PLAN && !o.json);
     if (prints && o.out == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: options.out is NULL", call);
     SL_TRY(check_numbers(&o, purpose, call));
