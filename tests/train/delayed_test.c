@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "config/config.h"
+#include "support/config_words.h"
 #include "support/matrix.h"
 #include "test.h"
 #include "train/engine.h"
@@ -285,15 +286,10 @@ static void write_config(void)
 
 static sluice_status load(const char *assignments, sluice_config **out)
 {
-    char path[4200], words[512];
+    char path[4200];
     snprintf(path, sizeof path, "%s/config.json", folder);
     SL_TRY(sluice_config_load(path, out));
-    snprintf(words, sizeof words, "%s", assignments);
-    sluice_status st = SLUICE_OK;
-    for (char *save, *word = strtok_r(words, " ", &save); st == SLUICE_OK && word != NULL;
-         word = strtok_r(NULL, " ", &save))
-        st = sluice_config_set(*out, word);
-    return st;
+    return config_set_words(*out, assignments);
 }
 
 typedef struct job {

@@ -1,5 +1,6 @@
 /* precision_test.c: runs in bf16 and fp16 from a configuration: events, learning rates, resumption, evaluation. */
 #include "config/config.h"
+#include "support/config_words.h"
 #include "test.h"
 
 static char folder[4096];
@@ -27,7 +28,7 @@ static void on_event(void *user, const sluice_event *event)
 
 static sluice_status load(const char *assignments, sluice_config **out)
 {
-    char path[4200], words[512];
+    char path[4200];
     snprintf(path, sizeof path, "%s/config.json", folder);
     FILE *f = fopen(path, "w");
     fprintf(f,
@@ -39,12 +40,7 @@ static sluice_status load(const char *assignments, sluice_config **out)
             folder);
     fclose(f);
     SL_TRY(sluice_config_load(path, out));
-    snprintf(words, sizeof words, "%s", assignments);
-    sluice_status st = SLUICE_OK;
-    for (char *save, *word = strtok_r(words, " ", &save); st == SLUICE_OK && word != NULL;
-         word = strtok_r(NULL, " ", &save))
-        st = sluice_config_set(*out, word);
-    return st;
+    return config_set_words(*out, assignments);
 }
 
 static sluice_status run(sluice_status (*job)(const sluice_config *c, const sluice_job_options *o),

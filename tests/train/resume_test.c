@@ -3,6 +3,7 @@
 #include "config/config.h"
 #include "core/alloc.h"
 #include "core/output.h"
+#include "support/config_words.h"
 #include "test.h"
 
 static char folder[4096];
@@ -30,7 +31,7 @@ static void on_event(void *user, const sluice_event *event)
 
 static sluice_status train(const char *assignments, bool resume, last_event *last)
 {
-    char path[4200], words[512];
+    char path[4200];
     sluice_config *c;
     sluice_job_options o;
     snprintf(path, sizeof path, "%s/config.json", folder);
@@ -44,11 +45,7 @@ static sluice_status train(const char *assignments, bool resume, last_event *las
     fclose(f);
     *last = (last_event){ .resumed = 0 };
     SL_TRY(sluice_config_load(path, &c));
-    snprintf(words, sizeof words, "%s", assignments);
-    sluice_status st = SLUICE_OK;
-    for (char *save, *word = strtok_r(words, " ", &save); st == SLUICE_OK && word != NULL;
-         word = strtok_r(NULL, " ", &save))
-        st = sluice_config_set(c, word);
+    sluice_status st = config_set_words(c, assignments);
     sluice_job_options_init(&o);
     o.resume = resume;
     o.event = on_event;

@@ -7,6 +7,7 @@
 #include "core/alloc.h"
 #include "core/io.h"
 #include "format/safetensors.h"
+#include "support/config_words.h"
 #include "test.h"
 
 static char folder[4096];
@@ -57,7 +58,7 @@ static void write_text(void)
 
 static sluice_status load_config(const char *model, const char *assignments, int rank, sluice_config **out)
 {
-    char path[4200], words[1024];
+    char path[4200];
     snprintf(path, sizeof path, "%s/config-%d.json", folder, rank);
     FILE *f = fopen(path, "w");
     fprintf(f,
@@ -67,11 +68,7 @@ static sluice_status load_config(const char *model, const char *assignments, int
             model, folder);
     fclose(f);
     SL_TRY(sluice_config_load(path, out));
-    snprintf(words, sizeof words, "%s", assignments);
-    sluice_status st = SLUICE_OK;
-    for (char *save, *word = strtok_r(words, " ", &save); st == SLUICE_OK && word != NULL;
-         word = strtok_r(NULL, " ", &save))
-        st = sluice_config_set(*out, word);
+    sluice_status st = config_set_words(*out, assignments);
     if (st != SLUICE_OK) sluice_config_destroy(*out);
     return st;
 }
