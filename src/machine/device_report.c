@@ -220,7 +220,6 @@ static void print_built_in(FILE *out)
     fprintf(out, "loaded at run time where present: cuda, nccl, mpi\n");
     if (!sl_topology_built_in()) fprintf(out, "not built in: hwloc, so ranks are not bound to NUMA nodes\n");
     if (!sl_swap_uring_built_in()) fprintf(out, "not built in: io_uring, so threads read and write swap files\n");
-    fprintf(out, "not built in yet: disk tier\n");
 }
 
 /* Ranks are copies of this process, which must not have used CUDA then: GPUs are looked at when they have ended. */

@@ -42,7 +42,7 @@ static uint64_t hash_of(const sl_recall *r)
 }
 
 /* $XDG_CACHE_HOME/sluice or $HOME/.cache/sluice; false: this user has neither. */
-static bool cache_folder(char out[PATH_MAX])
+bool sl_recall_folder(char out[PATH_MAX])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (cache != NULL && cache[0] == '/') return snprintf(out, PATH_MAX, "%s/sluice", cache) < PATH_MAX;
@@ -53,7 +53,7 @@ static bool cache_folder(char out[PATH_MAX])
 static bool cache_file(const sl_recall *r, char out[PATH_MAX])
 {
     char folder[PATH_MAX];
-    if (!cache_folder(folder)) return false;
+    if (!sl_recall_folder(folder)) return false;
     return snprintf(out, PATH_MAX, "%s/rates-%016llx.json", folder, (unsigned long long)hash_of(r)) < PATH_MAX;
 }
 
@@ -82,7 +82,7 @@ static void keep(const sl_recall *r, const sl_machine *rates, double seconds)
         d.rates.capacity[SL_TIER_DEVICE] = r->device->facts.total_bytes;
         snprintf(d.gpu, sizeof d.gpu, "%s", r->device->facts.name);
     }
-    const bool kept = cache_file(r, file) && cache_folder(folder) && sl_dir_make(folder) == SLUICE_OK &&
+    const bool kept = cache_file(r, file) && sl_recall_folder(folder) && sl_dir_make(folder) == SLUICE_OK &&
                       sl_machine_write(file, &d) == SLUICE_OK;
     sl_log_write(r->log, SLUICE_LOG_NOTE, "rates: this model's kernels were measured here in %.1f s%s%s%s", seconds,
                  kept ? " (kept in " : ", and could not be kept for the next time", kept ? file : "", kept ? ")" : "");

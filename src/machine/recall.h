@@ -3,6 +3,8 @@
 #ifndef SL_MACHINE_RECALL_H
 #define SL_MACHINE_RECALL_H
 
+#include <limits.h>
+
 #include "core/log.h"
 #include "ir/graph.h"
 #include "machine/device_choice.h"
@@ -28,6 +30,8 @@ typedef struct sl_recall {
     sl_ranks *here; /* those that run */
     bool anew;      /* what is kept is not true now: it is measured again, and the old rates stay kept */
     const sl_log *log;
+    const char *const *folders; /* for swap files: sl_machine_recall_disk; borrowed */
+    int folder_count;           /* 0: none */
 } sl_recall;
 
 /* All ranks. *rates has the usual ones, and gets better ones: from the file of the user's cache that was kept for the same
@@ -35,5 +39,9 @@ typedef struct sl_recall {
  * other machines or ranks that do not run are planned for and nothing is kept of them, or where memory is too short to
  * measure with. A cache that cannot be read or written is no failure. */
 sluice_status sl_machine_recall(const sl_recall *r, sl_machine *rates);
+/* The same for the folders' disks, in about two seconds. Folders that cannot be measured leave the usual rates, with a note. */
+sluice_status sl_machine_recall_disk(const sl_recall *r, sl_machine *rates);
+/* The folder that rates are kept in; false: this user has none. */
+bool sl_recall_folder(char out[PATH_MAX]);
 
 #endif

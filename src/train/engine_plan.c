@@ -130,6 +130,8 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
         if (p->rank == 0) warn_of_other_rates(e, o, p->rank_count, threads);
         return SLUICE_OK;
     }
+    char text[SL_ENGINE_FOLDERS_BYTES];
+    const char *folders[SL_SWAP_MAX_FOLDERS];
     const sl_recall r = { .graph = e->graph,
                           .device = &e->device,
                           .isa = e->isa,
@@ -137,8 +139,13 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
                           .ranks = p->rank_count,
                           .here = e->ranks,
                           .anew = o->measures_anew,
-                          .log = &e->log };
-    return o->measures && e->computes ? sl_machine_recall(&r, &e->machine) : SLUICE_OK;
+                          .log = &e->log,
+                          .folders = folders,
+                          .folder_count =
+                              sl_engine_folders(o->settings->device.disk_path, text, sizeof text, folders) };
+    if (!o->measures || !e->computes) return SLUICE_OK;
+    SL_TRY(sl_machine_recall(&r, &e->machine));
+    return sl_machine_recall_disk(&r, &e->machine);
 }
 
 static void note_need(const sluice_engine *e, const sl_plan_options *p, sl_refusal *out)

@@ -183,3 +183,36 @@ TEST(a_machine_is_chosen_by_the_option_before_the_environment)
     CHECK(c.file == NULL && c.measures);
     setenv("SLUICE_MACHINE", "default", 1);
 }
+
+TEST(rates_of_a_disk_are_measured_once_and_then_remembered)
+{
+    char cache[PATH_MAX], file[PATH_MAX];
+    snprintf(cache, sizeof cache, "%s", test_tmpdir());
+    const char *folder = test_tmpdir(), *missing = "/nonexistent/folder";
+    machine_here h;
+    sl_machine usual, first, second;
+    set_cache(cache);
+    open_here(&h, &small_gpt, SLUICE_BF16);
+    sl_machine_describe(h.recall.isa, 1, &usual);
+    first = second = usual;
+    CHECK_EQ(sl_machine_recall_disk(&h.recall, &first), SLUICE_OK);
+    CHECK_EQ(first.copies[SL_LINK_DISK_READ].count, 0); /* there are no folders */
+    h.recall.folders = &folder;
+    h.recall.folder_count = 1;
+    CHECK_EQ(sl_machine_recall_disk(&h.recall, &first), SLUICE_OK);
+    CHECK(first.copies[SL_LINK_DISK_READ].count > 1 && first.copies[SL_LINK_DISK_WRITE].count > 1);
+    CHECK(first.link_bytes_per_second[SL_LINK_DISK_READ] > 0 && first.disk_slowdown >= 0);
+    CHECK_EQ(first.kernels[SL_RATE_F32][SL_OP_UPDATE].count, 0);
+    CHECK_EQ(count_files(cache, file), 1);
+    CHECK_EQ(sl_machine_recall_disk(&h.recall, &second), SLUICE_OK);
+    const sl_rates *a = &first.copies[SL_LINK_DISK_WRITE], *b = &second.copies[SL_LINK_DISK_WRITE];
+    CHECK_EQ(a->count, b->count);
+    for (int i = 0; i < a->count; i++) CHECK_NEAR(b->points[i].seconds / a->points[i].seconds, 1, 1e-5);
+    CHECK_NEAR(second.disk_slowdown, first.disk_slowdown, 1e-4 * (1 + first.disk_slowdown));
+    CHECK_EQ(count_files(cache, file), 1);
+    h.recall.folders = &missing;
+    second = usual;
+    CHECK_EQ(sl_machine_recall_disk(&h.recall, &second), SLUICE_OK); /* no reason not to plan */
+    CHECK_EQ(second.copies[SL_LINK_DISK_READ].count, 0);
+    close_here(&h);
+}
