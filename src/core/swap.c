@@ -71,7 +71,6 @@ sluice_status sl_swap_open(const sl_swap_options *o, sl_swap **out)
     if (s == NULL) return st;
     s->bytes = sl_align_up(o->bytes, SL_SWAP_UNIT);
     s->deadline_seconds = o->deadline_seconds;
-    s->log = o->log;
     if ((st = sl_swap_files_make(o, &s->files)) != SLUICE_OK) goto free_store;
     if ((st = sl_swap_sums_make(s->bytes, &s->sums)) != SLUICE_OK) goto close_files;
     if ((st = choose_engine(s, o)) != SLUICE_OK) goto free_sums;
@@ -96,18 +95,6 @@ void sl_swap_close(sl_swap *s)
     /* A thread may still be in a request: its descriptor must not become another file's, so the system closes it. */
     sl_swap_files_close(&s->files, atomic_load(&s->dead));
     sl_free(s);
-}
-
-void sl_swap_register(sl_swap *s, void *memory, uint64_t bytes)
-{
-    for (int i = 0; i < SL_SWAP_LANES && !s->unpinned; i++) {
-        if (s->lane[i].engine->pin(s->lane[i].queue, memory, bytes)) continue;
-        s->unpinned = true;
-        sl_log_write(
-            s->log, SLUICE_LOG_NOTE,
-            "memory for disk transfers is not pinned in advance (%s): raise the limit of locked memory, ulimit -l",
-            sluice_error());
-    }
 }
 
 bool sl_swap_uring_built_in(void)

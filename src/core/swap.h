@@ -31,7 +31,7 @@ typedef struct sl_swap_options {
     int depth;                  /* requests in flight of one transfer; 0: as many as disks like */
     bool threads;               /* requests by threads, as where the kernel has no io_uring */
     double deadline_seconds;    /* a request that takes longer fails; 0: none */
-    const sl_log *log;          /* borrowed until sl_swap_close; NULL: silent */
+    const sl_log *log;          /* borrowed during sl_swap_open; NULL: silent */
 } sl_swap_options;
 
 /* A folder that is missing, no folder or not writable: SLUICE_ERR_USAGE. Too little room in one: SLUICE_ERR_NO_FIT with the
@@ -39,11 +39,6 @@ typedef struct sl_swap_options {
 sluice_status sl_swap_open(const sl_swap_options *o, sl_swap **out);
 /* Nobody may be in a transfer. NULL is fine. Waits for nothing that does not answer. */
 void sl_swap_close(sl_swap *s);
-
-/* The arenas that transfers read and write, told once before the first transfer, so that their pages are pinned once and not
- * for every request. Costs speed alone where the limit of locked memory forbids it, which a note says; pins, and with that
- * touches, all of it. `memory` outlives the store. */
-void sl_swap_register(sl_swap *s, void *memory, uint64_t bytes);
 
 /* What is moved. A read has the name and the identity of the write that stored the units; `identity` (of the buffer and of
  * the piece of it) is part of every checksum. `step` is the training step that asks, for messages. */

@@ -94,8 +94,6 @@ typedef struct sl_swap_engine {
     sl_swap_request *(*take)(sl_swap_queue *q, double until);
     /* Asks the system to give up all that is in flight; what it does give up is taken as any other. */
     void (*cancel)(sl_swap_queue *q);
-    /* False: the memory is not pinned, which costs speed alone. */
-    bool (*pin)(sl_swap_queue *q, void *memory, uint64_t bytes);
     /* Never waits for a request: where some are in flight, what they use is left to the system. */
     void (*close)(sl_swap_queue *q);
 } sl_swap_engine;
@@ -121,12 +119,10 @@ enum { SL_SWAP_READ, SL_SWAP_WRITE, SL_SWAP_LANES };
 struct sl_swap {
     uint64_t bytes; /* of the arena */
     double deadline_seconds;
-    const sl_log *log; /* borrowed */
     sl_swap_files files;
     sl_swap_sums sums;
     sl_swap_lane lane[SL_SWAP_LANES];
     _Atomic uint64_t end; /* highest end of a request that ended well */
-    bool unpinned;        /* pinning was refused, and a note has said so */
     _Atomic bool dead;    /* a request missed its deadline and could not be taken back */
 };
 

@@ -211,18 +211,11 @@ static void threads_cancel(sl_swap_queue *queue)
     pthread_mutex_unlock(&q->lock);
 }
 
-static bool threads_pin(sl_swap_queue *queue, void *memory, uint64_t bytes)
-{
-    (void)queue, (void)memory, (void)bytes;
-    return true; /* there is nothing to pin for */
-}
-
 const sl_swap_engine sl_swap_threads = {
     .name = "threads",
     .open = threads_open,
     .start = threads_start,
     .take = threads_take,
     .cancel = threads_cancel,
-    .pin = threads_pin,
     .close = threads_close,
 };

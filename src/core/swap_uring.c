@@ -1,7 +1,7 @@
 /* swap_uring.c: requests of a swap store by io_uring.
  *
- * Every request is submitted as it is started: at a megabyte each, the system call costs nothing. Files are registered, and
- * buffers where the caller names them and the limit of locked memory allows it. A kernel that is too old, or forbids io_uring
+ * Every request is submitted as it is started: at a megabyte each, the system call costs nothing. Files are registered;
+ * buffers are not, which was measured and gains nothing (docs/swap.md). A kernel that is too old, or forbids io_uring
  * (seccomp, kernel.io_uring_disabled), fails at opening, and threads do the work. */
 #include <stdio.h>
 
@@ -34,9 +34,6 @@ bool sl_swap_uring_works(char *why, size_t bytes)
 #include "core/status.h"
 #include "core/thread.h"
 
-/* The kernel takes buffers of at most 1 GiB, and at most so many (io_uring_register(2)). */
-#define BUFFER_BYTES      ((uint64_t)1 << 30)
-#define MOST_BUFFERS      16384
 /* What a cancellation is known by; requests are known by their address. */
 #define OF_A_CANCELLATION UINT64_C(1)
 
@@ -51,9 +48,7 @@ typedef struct ring_queue {
     sl_swap_queue common;
     const sl_swap_files *files; /* borrowed */
     wish *wishes;               /* one for each request; owned */
-    struct iovec *buffers;      /* registered, in order of registration; owned */
-    int buffer_count;
-    int refused; /* requests that wait to be taken */
+    int refused;                /* requests that wait to be taken */
     struct io_uring ring;
 } ring_queue;
 
@@ -98,7 +93,6 @@ static sluice_status open_ring(ring_queue *q)
 
 static void free_queue(ring_queue *q)
 {
-    sl_free(q->buffers);
     sl_free(q->wishes);
     sl_free(q->common.requests);
     sl_free(q);
@@ -130,26 +124,11 @@ static void uring_close(sl_swap_queue *queue)
     free_queue(q);
 }
 
-/* The registered buffer that all of a request lies in; -1: none. */
-static int buffer_of(const ring_queue *q, const sl_swap_request *r)
+static void prepare(struct io_uring_sqe *e, const sl_swap_request *r)
 {
-    for (int i = 0; i < q->buffer_count; i++) {
-        const char *base = q->buffers[i].iov_base;
-        if (r->memory >= base && r->memory + r->bytes <= base + q->buffers[i].iov_len) return i;
-    }
-    return -1;
-}
-
-static void prepare(const ring_queue *q, struct io_uring_sqe *e, const sl_swap_request *r)
-{
-    int buffer = buffer_of(q, r);
     unsigned bytes = (unsigned)r->bytes;
-    if (r->write && buffer >= 0)
-        io_uring_prep_write_fixed(e, r->file, r->memory, bytes, r->offset, buffer);
-    else if (r->write)
+    if (r->write)
         io_uring_prep_write(e, r->file, r->memory, bytes, r->offset);
-    else if (buffer >= 0)
-        io_uring_prep_read_fixed(e, r->file, r->memory, bytes, r->offset, buffer);
     else
         io_uring_prep_read(e, r->file, r->memory, bytes, r->offset);
     io_uring_sqe_set_flags(e, IOSQE_FIXED_FILE);
@@ -166,7 +145,7 @@ static void uring_start(sl_swap_queue *queue, sl_swap_request *r)
     }
     struct io_uring_sqe *e = io_uring_get_sqe(&q->ring);
     assert(e != NULL); /* the ring is larger than all that can be in flight */
-    prepare(q, e, r);
+    prepare(e, r);
     io_uring_submit(&q->ring); /* what the kernel does not take now is submitted before the next wait */
 }
 
@@ -238,37 +217,12 @@ static void uring_cancel(sl_swap_queue *queue)
     io_uring_submit(&q->ring);
 }
 
-/* All buffers are registered at once, so those of earlier calls again. */
-static bool uring_pin(sl_swap_queue *queue, void *memory, uint64_t bytes)
-{
-    ring_queue *q = (ring_queue *)queue;
-    uint64_t more = (bytes + BUFFER_BYTES - 1) / BUFFER_BYTES;
-    if (more == 0) return true;
-    if (more > (uint64_t)(MOST_BUFFERS - q->buffer_count)) {
-        sl_fail(SLUICE_ERR_FAILED, "more than the kernel takes");
-        return false;
-    }
-    size_t old = (size_t)q->buffer_count * sizeof *q->buffers;
-    struct iovec *all = sl_realloc(q->buffers, old, old + more * sizeof *all, "buffers of the swap files");
-    if (all == NULL) return false;
-    q->buffers = all;
-    int count = q->buffer_count;
-    for (uint64_t at = 0; at < bytes; at += BUFFER_BYTES)
-        all[count++] = (struct iovec){ (char *)memory + at, bytes - at < BUFFER_BYTES ? bytes - at : BUFFER_BYTES };
-    if (q->buffer_count > 0) io_uring_unregister_buffers(&q->ring);
-    int error = -io_uring_register_buffers(&q->ring, all, (unsigned)count);
-    q->buffer_count = error == 0 ? count : 0;
-    if (error != 0) sl_fail(SLUICE_ERR_FAILED, "%s", strerror(error));
-    return error == 0;
-}
-
 static const sl_swap_engine uring_engine = {
     .name = "io_uring",
     .open = uring_open,
     .start = uring_start,
     .take = uring_take,
     .cancel = uring_cancel,
-    .pin = uring_pin,
     .close = uring_close,
 };
 

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
 
@@ -273,54 +272,6 @@ TEST(a_swap_folder_in_memory_is_told)
         return;
     CHECK_CONTAINS(heard.text, "/dev/shm is kept in memory");
     CHECK_EQ(heard.count, 1);
-    swap_arena_close(&a);
-}
-
-/* In a child that may lock little memory: 0 when all went well. */
-static int run_with_little_locked(void)
-{
-    notes heard = { "", 0 };
-    sl_log log = { .fn = take_note, .user = &heard };
-    struct rlimit little = { 64 << 10, 64 << 10 };
-    const char *here = ".";
-    if (setrlimit(RLIMIT_MEMLOCK, &little) != 0) return 2;
-    if (getuid() == 0 && setuid(65534) != 0) return 3;
-    swap_arena a = { .bytes = 4 * MIB, .out = swap_pages(4 * MIB), .in = swap_pages(4 * MIB) };
-    sl_swap_options o = { .folders = &here, .folder_count = 1, .bytes = a.bytes, .log = &log };
-    if (sl_swap_open(&o, &a.store) != SLUICE_OK) return 4;
-    sl_swap_stats stats;
-    sl_swap_get_stats(a.store, &stats);
-    bool uring = strcmp(stats.engine, "io_uring") == 0;
-    sl_swap_register(a.store, a.in, a.bytes);
-    sl_swap_register(a.store, a.out, a.bytes);
-    if (uring && (heard.count != 1 || strstr(heard.text, "ulimit -l") == NULL)) return 5;
-    swap_fill(a.out, a.bytes, 1);
-    if (sl_swap_write(a.store, 0, a.out, a.bytes, &weight) != SLUICE_OK) return 6;
-    if (sl_swap_read(a.store, 0, a.in, a.bytes, &weight) != SLUICE_OK) return 7;
-    return memcmp(a.in, a.out, a.bytes) == 0 ? 0 : 8;
-}
-
-TEST(memory_that_may_not_be_locked_costs_a_note)
-{
-    int status = -1;
-    const char *folder = test_tmpdir();
-    REQUIRE(chmod(folder, 0777) == 0);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) _exit(chdir(folder) != 0 ? 1 : run_with_little_locked());
-    REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
-    CHECK_EQ(status, 0);
-}
-
-TEST(registered_memory_and_other_memory_may_be_mixed)
-{
-    swap_arena a;
-    if (!swap_arena_open(&a, 4 * MIB, false, (sl_swap_options){ 0 })) return;
-    sl_swap_register(a.store, a.out, a.bytes / 2);
-    sl_swap_register(a.store, a.in + MIB, MIB);
-    CHECK_EQ(sl_swap_write(a.store, 0, a.out, a.bytes, &weight), SLUICE_OK);
-    CHECK_EQ(sl_swap_read(a.store, 0, a.in, a.bytes, &weight), SLUICE_OK);
-    CHECK(memcmp(a.in, a.out, a.bytes) == 0);
     swap_arena_close(&a);
 }
 
