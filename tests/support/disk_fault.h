@@ -34,7 +34,7 @@ typedef struct disk_fault {
 } disk_fault;
 
 typedef struct disk_fault_counts {
-    _Atomic int calls, struck; /* calls of that name; those that the fault befell */
+    int calls, struck; /* calls of that name, those that the fault befell; counted atomically */
 } disk_fault_counts;
 
 #endif

@@ -40,7 +40,7 @@ static void turn_bit_of_file(const char *folder)
 static int strike(const char *folder)
 {
     const disk_fault *f = &told.fault;
-    told.counts->struck++;
+    __atomic_add_fetch(&told.counts->struck, 1, __ATOMIC_SEQ_CST);
     switch (f->kind) {
     case DISK_FAILS:
         return f->value;
@@ -72,7 +72,7 @@ static int on_call(void *user, const char *call, const char *path)
     (void)user;
     if (f->threads && strcmp(call, "io_uring") == 0) return ENOSYS;
     if (strncmp(call, told.call, strlen(told.call)) != 0) return 0;
-    int n = ++told.counts->calls;
+    int n = __atomic_add_fetch(&told.counts->calls, 1, __ATOMIC_SEQ_CST);
     bool now = f->nth > 0 && (n == f->nth || (n > f->nth && f->every > 0 && (n - f->nth) % f->every == 0));
     return now ? strike(path) : 0;
 }
