@@ -145,13 +145,15 @@ static bool kill_from_outside(campaign *c, target *t)
     (void)fcntl(fileno(t->p.out), F_SETPIPE_SZ, 4096); /* it cannot get far ahead */
     int events = 1 + (int)next_random(&c->random, 2 * STEPS - 4);
     CHECK(program_reach(&t->p, events));
-    for (int i = 0; t->ranks > 1 && i < 100000 && program_ranks(&t->p, t->pids) < t->ranks; i++) usleep(100);
     usleep(next_random(&c->random, 3000));
     int rank = t->ranks == 1 ? -1 : (int)next_random(&c->random, (uint32_t)t->ranks + 1) - 1;
-    kill(rank < 0 ? t->p.pid : t->pids[rank], SIGKILL);
-    c->parents += t->ranks > 1 && rank < 0;
+    /* Ranks that have ended are no longer there to be struck. */
+    bool there = t->ranks == 1 || program_ranks(&t->p, t->pids) == t->ranks;
+    if (there) kill(rank < 0 ? t->p.pid : t->pids[rank], SIGKILL);
     int status = program_wait(&t->p);
     if (status == 0) return false;
+    CHECK(there);
+    c->parents += t->ranks > 1 && rank < 0;
     CHECK_EQ(status, rank < 0 ? 128 + SIGKILL : 5);
     return true;
 }
