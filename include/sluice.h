@@ -999,18 +999,22 @@ SLUICE_API sluice_status sluice_tokenize(const char *tokenizer, const sluice_tok
  * belong to the base is SLUICE_ERR_INPUT. */
 SLUICE_API sluice_status sluice_merge(const char *base, const char *adapter, const char *out_path, sluice_dtype type,
                                       uint64_t shard_bytes, FILE *out);
-/* What this machine offers and what is built in; with `measure`, rates of `device`, which are also written to
- * machine_file if not NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no
- * other thread may run, and nothing of this process may have used CUDA. Progress goes to `out`, which is
- * flushed. */
 /* Every machine that sluice_job_options.gpu and .host know by name, with its numbers; and every model that model.path does. */
 SLUICE_API void sluice_known_machines(FILE *out);
 SLUICE_API void sluice_known_models(FILE *out);
 /* The largest models of a Llama's shape that this machine trains in bf16 with one row of 2,048 tokens, by memory: all weights
  * with AdamW, and with adapters. A line, or nothing where none fits. */
 SLUICE_API sluice_status sluice_largest_models(const int *stop, FILE *out);
+/* What this machine offers and what is built in; with `measure`, rates of `device`, which are also written to
+ * machine_file if not NULL. Rates are measured in `ranks` processes at once (0: one), which are started here: then no
+ * other thread may run, and nothing of this process may have used CUDA. Progress goes to `out`, which is
+ * flushed. */
 SLUICE_API sluice_status sluice_devices(bool measure, int ranks, sluice_device device, const char *machine_file,
                                         FILE *out);
+/* How fast the disk of `path` is, which is as memory.disk_path: a folder, or several separated by ':'. It is measured in about
+ * two seconds with at most 512 MiB, of which nothing is left, and kept for plans, as a run with that path does at its first
+ * start. NULL: what is kept. */
+SLUICE_API sluice_status sluice_disks(const char *path, FILE *out);
 /* Checks what training uses on this machine: CPU, memory, limits, GPU and its libraries, MPI, and `folder`, where checkpoints
  * are to go (NULL: the current one; some megabytes are written there and removed). `out` gets a line for each check: ok, note
  * or problem, what was found, and what to do; with `json` one object. SLUICE_ERR_FAILED names the problems: sluice cannot

@@ -17,6 +17,22 @@ bool cli_device(const char *name, sluice_device *out)
     return false;
 }
 
+/* Disks alone: each path by itself. */
+static int measure_disks(const cli_arguments *a)
+{
+    if (!a->measure) return cli_usage("devices: FOLDER is a disk that --measure measures; give both");
+    if (a->machine != NULL || a->device != NULL || a->ranks > 0)
+        return cli_usage("devices: of a FOLDER its disk alone is measured, and kept for every run; leave out "
+                         "--machine, --device and "
+                         "--ranks");
+    for (int i = -1; i < a->operand_count; i++) {
+        sluice_status status = sluice_disks(i < 0 ? a->operand : a->operands[i], stdout);
+        fflush(stdout);
+        if (status != SLUICE_OK) return cli_report(status);
+    }
+    return 0;
+}
+
 int cli_devices(const cli_arguments *a)
 {
     sluice_device device = SLUICE_DEVICE_AUTO;
@@ -25,6 +41,7 @@ int cli_devices(const cli_arguments *a)
         sluice_known_models(stdout);
         return 0;
     }
+    if (a->operand != NULL) return measure_disks(a);
     if (a->machine != NULL && !a->measure)
         return cli_usage("devices: --machine writes what --measure measures; give both");
     if (a->ranks > 0 && !a->measure) return cli_usage("devices: --ranks says how --measure measures; give both");

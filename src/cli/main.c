@@ -21,13 +21,14 @@ const cli_command cli_commands[] = {
     { "inspect", cli_inspect, "PATH", false,
       "list what a safetensors file, a folder of a model, a checkpoint or a folder of checkpoints contains" },
     { "compare", cli_compare, "CONFIG [CONFIG ...]", false,
-      "run configurations in turn: speed, memory, traffic, losses, the same bits or not; one alone: beside itself without ZeRO "
+      "run configurations in turn: speed, memory, traffic, losses, the same bits or not; one alone: beside itself "
+      "without ZeRO "
       "and offloading" },
     { "report", cli_report_run, "RUN", false,
       "make an HTML page of a run from its folder: result, curves, the timeline and the memory of a step" },
     { "verify", cli_verify, "PATH", false, "check every byte of a file or checkpoint against its checksums" },
-    { "devices", cli_devices, NULL, false,
-      "list CPU, memory, GPUs and what is built in; with --measure also how fast they are" },
+    { "devices", cli_devices, "FOLDER [FOLDER ...]", true,
+      "list CPU, memory, GPUs and what is built in; with --measure also how fast they are, or the disks of FOLDERs" },
     { "doctor", cli_doctor, "FOLDER", true,
       "check what this machine has for training, what it lacks, and how to get it" },
     { "config", cli_config, "CONFIG", true, "print the effective configuration; without CONFIG every key there is" },

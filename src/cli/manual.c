@@ -149,10 +149,15 @@ const cli_page cli_pages[] = {
       .statuses = " 0 1 2 4 6 ",
       .see = " formats.md " },
     { .command = "devices",
-      .text = "Lists the CPU and its instruction paths, memory, GPUs, and what is built in. With `--measure` it also "
-              "measures how fast they are; `--machine` writes the rates to a file that `plan` and `train` take.",
+      .text =
+          "Lists the CPU and its instruction paths, memory, GPUs, and what is built in. With `--measure` it also "
+          "measures how fast they are; `--machine` writes the rates to a file that `plan` and `train` take.\n\n"
+          "With `FOLDER`s it measures their disks alone, as swap files use them, in two seconds each, and keeps the "
+          "rates for every plan with that `memory.disk_path`; a run does the same at its first start. `A:B` are two "
+          "folders that share every transfer. Without `FOLDER` it lists the disks that were measured before.",
       .examples = { { "sluice devices", "what is here" },
-                    { "sluice devices --measure --machine here.json", "measure, and keep the rates" } },
+                    { "sluice devices --measure --machine here.json", "measure, and keep the rates" },
+                    { "sluice devices --measure /scratch", "how fast swap files are there" } },
       .statuses = " 0 1 2 6 ",
       .see = " gpu.md plan.md " },
     { .command = "doctor",

@@ -22,6 +22,10 @@
 
 #define SL_SWAP_MAX_FOLDERS 64
 
+/* The folders of a path that separates them by ':', in `text`; their number. */
+#define SL_SWAP_FOLDERS_BYTES 8192
+int sl_swap_folders(const char *path, char *text, size_t bytes, const char *out[SL_SWAP_MAX_FOLDERS]);
+
 typedef struct sl_swap sl_swap;
 
 typedef struct sl_swap_options {

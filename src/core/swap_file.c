@@ -22,6 +22,17 @@
 #define TMPFS_MAGIC_NUMBER 0x01021994
 #define RAMFS_MAGIC_NUMBER 0x858458f6
 
+int sl_swap_folders(const char *path, char *text, size_t bytes, const char *out[SL_SWAP_MAX_FOLDERS])
+{
+    int count = 0;
+    char *rest;
+    snprintf(text, bytes, "%s", path != NULL ? path : "");
+    for (char *name = strtok_r(text, ":", &rest); name != NULL && count < SL_SWAP_MAX_FOLDERS;
+         name = strtok_r(NULL, ":", &rest))
+        out[count++] = name;
+    return count;
+}
+
 /* ---- System calls, which the hook of core/io.h may refuse ---- */
 
 static bool refused(const char *call, const char *path)

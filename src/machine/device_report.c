@@ -10,6 +10,7 @@
 #include "core/thread.h"
 #include "format/picture_file.h"
 #include "format/sound_file.h"
+#include "machine/disk_report.h"
 #include "machine/machine_place.h"
 #include "machine/measure.h"
 
@@ -222,7 +223,6 @@ static void print_built_in(FILE *out)
     if (!sl_swap_uring_built_in()) fprintf(out, "not built in: io_uring, so threads read and write swap files\n");
 }
 
-/* Ranks are copies of this process, which must not have used CUDA then: GPUs are looked at when they have ended. */
 /* Measuring takes a while: a file that cannot be written is refused before. */
 static sluice_status try_file(const char *path)
 {
@@ -231,6 +231,7 @@ static sluice_status try_file(const char *path)
     return sl_target_try(&target);
 }
 
+/* Ranks are copies of this process, which must not have used CUDA then: GPUs are looked at when they have ended. */
 sluice_status sluice_devices(bool measure, int ranks, sluice_device device, const char *machine_file, FILE *out)
 {
     sl_isa isa;
@@ -254,6 +255,7 @@ sluice_status sluice_devices(bool measure, int ranks, sluice_device device, cons
         fflush(out); /* what is known is said before more is measured */
         SL_TRY(print_peaks(&here, out));
     }
+    sl_print_known_disks(out);
     print_built_in(out);
     return SLUICE_OK;
 }

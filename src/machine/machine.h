@@ -53,6 +53,7 @@ typedef struct sl_machine_description {
     uint64_t pinnable_bytes; /* of host memory, for copies to a GPU; 0: not known */
     bool gpus_meet;          /* GPUs of several ranks reach each other without the host's memory (NCCL) */
     int host_cores;          /* of one rank; 0: not known */
+    char disk_folders[1024]; /* that the rates of the disk were measured in, separated by ':'; empty: none */
 } sl_machine_description;
 
 /* This machine by micro-benchmarks, some seconds long (45 with a GPU): `ranks` processes at once, each with its share

@@ -18,7 +18,7 @@
 #define MACHINE_FORMAT    1
 #define MAX_MACHINE_BYTES ((size_t)1 << 20)
 
-typedef enum { RATE, LATENCY, CAPACITY, FLAG, FACTOR, COUNT, PATH, NAME, POINTS, KERNELS } member_kind;
+typedef enum { RATE, LATENCY, CAPACITY, FLAG, FACTOR, COUNT, PATH, NAME, FOLDERS, POINTS, KERNELS } member_kind;
 
 /* ESSENTIAL: without it there is no description. GENERAL: otherwise it follows from the others (fill_general). MEASURED: only
  * a measurement, or a GPU, has it. */
@@ -49,7 +49,9 @@ static const member members[] = {
     { "kernel_latency", LATENCY, AT(rates.kernel_latency), GENERAL },
     { "comm_latency", LATENCY, AT(rates.comm_latency), GENERAL },
     { "disk_latency", LATENCY, AT(rates.disk_latency), MEASURED },
-    { "disk_slowdown", FACTOR, AT(rates.disk_slowdown), MEASURED },
+    { "disk_read_slowdown", FACTOR, AT(rates.disk_read_slowdown), MEASURED },
+    { "disk_write_slowdown", FACTOR, AT(rates.disk_write_slowdown), MEASURED },
+    { "disk_processor", FACTOR, AT(rates.disk_processor), MEASURED },
     { "device_bytes", CAPACITY, AT(rates.capacity[SL_TIER_DEVICE]), ESSENTIAL },
     { "host_bytes", CAPACITY, AT(rates.capacity[SL_TIER_HOST]), ESSENTIAL },
     { "disk_bytes", CAPACITY, AT(rates.capacity[SL_TIER_DISK]), MEASURED },
@@ -57,6 +59,7 @@ static const member members[] = {
     { "pinnable_bytes", CAPACITY, AT(pinnable_bytes), MEASURED },
     { "cuda", FLAG, AT(is_cuda), MEASURED },
     { "gpu", NAME, AT(gpu), MEASURED },
+    { "disk_folders", FOLDERS, AT(disk_folders), MEASURED },
     { "gpus_meet", FLAG, AT(gpus_meet), MEASURED },
     { "copies_overlap", FLAG, AT(rates.copies_overlap), GENERAL },
     { "measured_ranks", COUNT, AT(ranks), MEASURED },
@@ -92,6 +95,7 @@ static const char *const expected[] = {
     [COUNT] = "a whole number above 0",
     [PATH] = "\"scalar\", \"avx2\", \"avx512\" or \"amx\"",
     [NAME] = "text of at most 63 bytes",
+    [FOLDERS] = "text of at most 1023 bytes",
     [POINTS] = "a list of 1 to 8 pairs [work, seconds], both above 0, the work increasing",
     [KERNELS] = "an object with a list of points for each kernel",
 };
@@ -169,6 +173,9 @@ static bool store(const member *m, const json_t *json, sl_machine_description *d
     case NAME:
         return json_is_string(json) &&
                snprintf(field, sizeof d->gpu, "%s", json_string_value(json)) < (int)sizeof d->gpu;
+    case FOLDERS:
+        return json_is_string(json) &&
+               snprintf(field, sizeof d->disk_folders, "%s", json_string_value(json)) < (int)sizeof d->disk_folders;
     case POINTS:
         return read_points(json, field);
     case KERNELS:
@@ -399,7 +406,7 @@ static bool is_known(const member *m, const sl_machine_description *d)
         return false;
     }
     if (m->kind == RATE) return *(const double *)field > 0;
-    if (m->kind == NAME) return *(const char *)field != '\0';
+    if (m->kind == NAME || m->kind == FOLDERS) return *(const char *)field != '\0';
     if (m->kind == CAPACITY && m->need == MEASURED) return *(const uint64_t *)field > 0;
     if (field == &d->gpus_meet) return d->gpus_meet;
     return m->need != MEASURED || d->ranks > 0;
@@ -418,7 +425,7 @@ static void add_member(const member *m, const sl_machine_description *d, sl_text
         sl_text_add(text, "%d", *(const int *)field);
     else if (m->kind == PATH)
         sl_text_add(text, "\"%s\"", sl_isa_name(*(const sl_isa *)field));
-    else if (m->kind == NAME)
+    else if (m->kind == NAME || m->kind == FOLDERS)
         add_name(field, text);
     else if (m->kind == POINTS)
         add_points(field, text);

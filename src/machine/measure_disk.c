@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "core/alloc.h"
 #include "core/bytes.h"
@@ -148,6 +149,13 @@ static sluice_status measure_size(disk_run *r, direction d, uint64_t bytes, doub
     return SLUICE_OK;
 }
 
+/* Of all threads of this process. */
+static double processor_seconds(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
+}
+
 static sluice_status measure_direction(disk_run *r, direction d, double seconds, sl_rates *out)
 {
     *out = (sl_rates){ 0 };
@@ -228,8 +236,10 @@ static sluice_status measure_all(const sl_disk_bench *b, double seconds, disk_ru
     r->piece = piece_of(bytes); /* no more than memory was taken for */
     SL_TRY(fill_store(r));
     double each = seconds * (1 - FILL_SHARE - BOTH_SHARE) / DIRECTIONS;
+    double start = sl_now(), used = processor_seconds();
     SL_TRY(measure_direction(r, READS, each, &out->read));
     SL_TRY(measure_direction(r, WRITES, each, &out->write));
+    out->processor = (processor_seconds() - used) / (sl_now() - start);
     return measure_both(r, seconds * BOTH_SHARE, out);
 }
 

@@ -16,6 +16,7 @@ typedef struct sl_disk_rates {
     sl_rates read, write;
     /* While both run, a read takes 1 + read_slowdown times as long as alone; a write likewise. */
     double read_slowdown, write_slowdown;
+    double processor; /* that a transfer keeps busy, as a part of one: requests and checksums */
 } sl_disk_rates;
 
 /* Leaves nothing behind. Fails as sl_swap_open and transfers do. What disks and hypervisors keep in their own memory is

@@ -41,6 +41,16 @@ typedef struct sl_recall {
 sluice_status sl_machine_recall(const sl_recall *r, sl_machine *rates);
 /* The same for the folders' disks, in about two seconds. Folders that cannot be measured leave the usual rates, with a note. */
 sluice_status sl_machine_recall_disk(const sl_recall *r, sl_machine *rates);
+/* Folders for swap files as a run uses them: one store over all of them, and so many ranks that share them. Borrowed. */
+typedef struct sl_disk_set {
+    const char *const *folders;
+    int folder_count; /* 1 to SL_SWAP_MAX_FOLDERS */
+    int ranks;
+} sl_disk_set;
+/* Measures the folders' disks whatever is kept of them, and keeps the result: `file` is where; empty: nowhere. */
+sluice_status sl_machine_measure_disk(const sl_disk_set *s, sl_machine *rates, char file[PATH_MAX]);
+/* Each set of folders that rates are kept of; d->disk_folders says which, d->ranks for how many. */
+void sl_recall_list_disks(void (*fn)(void *user, const sl_machine_description *d), void *user);
 /* The folder that rates are kept in; false: this user has none. */
 bool sl_recall_folder(char out[PATH_MAX]);
 

@@ -242,23 +242,33 @@ static work_kind work_of(const sl_machine *m, const sl_step *s)
     return s->stream == SL_STREAM_UPDATE && !m->kernels_take_turns ? UPDATE : KERNEL;
 }
 
-/* 1, or less where others are at work: machine.h. */
+/* What a copy loses to what is at work beside it. */
+static double lost_of_move(const sl_machine *m, const int others[WORK_KINDS], double moves)
+{
+    return m->move_slowdown * (moves + (others[KERNEL] > 0)) + m->move_update_slowdown * others[UPDATE];
+}
+
+/* 1, or less where others are at work: rates.h. A transfer of the disk is a part of a copy to what the host's processors do;
+ * a device has its own. */
 static double speed(const clocks *c, int k)
 {
     const sl_machine *m = &c->p->machine;
+    const sl_step *s = &c->p->steps[c->lanes[k].step];
     int others[WORK_KINDS] = { 0 };
     for (int i = 0; i < SL_STREAM_COUNT; i++)
         if (c->lanes[i].busy && i != k) others[work_of(m, &c->p->steps[c->lanes[i].step])]++;
-    switch (work_of(m, &c->p->steps[c->lanes[k].step])) {
+    double moves = others[MOVE], on_host = moves + m->disk_processor * others[DISK];
+    switch (work_of(m, s)) {
     case KERNEL:
-        return 1 / (1 + m->kernel_slowdown * others[MOVE]);
+        return 1 / (1 + m->kernel_slowdown * (m->kernels_take_turns ? on_host : moves));
     case UPDATE:
-        return 1 / (1 + m->update_slowdown * others[MOVE]);
+        return 1 / (1 + m->update_slowdown * on_host);
     case DISK:
-        return 1 / (1 + m->disk_slowdown * others[DISK]);
+        return 1 /
+               (1 + others[DISK] * (s->stream == SL_STREAM_DISK_READ ? m->disk_read_slowdown : m->disk_write_slowdown) +
+                m->disk_processor * lost_of_move(m, others, moves));
     default:
-        return 1 / (1 + m->move_slowdown * (others[MOVE] + (others[KERNEL] > 0)) +
-                    m->move_update_slowdown * others[UPDATE]);
+        return 1 / (1 + lost_of_move(m, others, m->kernels_take_turns ? on_host : moves));
     }
 }
 

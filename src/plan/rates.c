@@ -15,7 +15,9 @@ void sl_machine_default(sl_machine *m)
                                                   [SL_LINK_DISK_READ] = 3e9, /* a plain NVMe drive */
                                                   [SL_LINK_DISK_WRITE] = 1.5e9 },
                        .disk_latency = 100e-6,
-                       .disk_slowdown = 0.6,
+                       .disk_read_slowdown = 0.6,
+                       .disk_write_slowdown = 0.6,
+                       .disk_processor = 0.2, /* checksums at 17 GB/s, and requests */
                        .comm_bytes_per_second = 4e9,
                        .comm_latency = 30e-6,
                        .link_latency = 2e-6,

@@ -41,8 +41,12 @@ typedef struct sl_machine {
     double link_latency;          /* seconds a copy costs before its first byte */
     double kernel_latency;        /* seconds a kernel call costs before its work */
     double disk_latency;          /* seconds a transfer to or from the disk costs before its first byte */
-    /* Beside a transfer in the other direction, one to or from the disk takes 1 + disk_slowdown times as long. */
-    double disk_slowdown;
+    /* Beside a write to the disk a read from it takes 1 + disk_read_slowdown times as long; a write beside a read
+     * 1 + disk_write_slowdown. */
+    double disk_read_slowdown, disk_write_slowdown;
+    /* Of a processor, what a transfer keeps busy: requests and checksums. To kernels and copies of a CPU, and to updates
+     * on the host, a transfer is that part of a copy, and they slow it down in the same proportion. */
+    double disk_processor;
     uint64_t capacity[SL_TIER_COUNT]; /* bytes there are; budgets are options */
     bool copies_overlap;              /* copies run beside kernels; false: everything takes turns */
 

@@ -62,9 +62,9 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
                                       .tf32 = d->tf32 },
                           .comm = sl_engine_comm(e),
                           .progress = e->progress };
-    char text[SL_ENGINE_FOLDERS_BYTES];
+    char text[SL_SWAP_FOLDERS_BYTES];
     const char *folders[SL_SWAP_MAX_FOLDERS];
-    if (!d->null_backend) x.swap.folder_count = sl_engine_folders(d->disk_path, text, sizeof text, folders);
+    if (!d->null_backend) x.swap.folder_count = sl_swap_folders(d->disk_path, text, sizeof text, folders);
     x.swap.folders = folders;
     x.swap.log = &e->log;
     /* Before the ranks that wait for this one take it for lost. */

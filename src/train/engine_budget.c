@@ -92,23 +92,12 @@ static sluice_status answer_shortage(const sluice_engine *e, const sl_engine_opt
 
 /* ---- the disk ---- */
 
-int sl_engine_folders(const char *path, char *text, size_t bytes, const char *out[SL_SWAP_MAX_FOLDERS])
-{
-    int count = 0;
-    char *rest;
-    snprintf(text, bytes, "%s", path != NULL ? path : "");
-    for (char *name = strtok_r(text, ":", &rest); name != NULL && count < SL_SWAP_MAX_FOLDERS;
-         name = strtok_r(NULL, ":", &rest))
-        out[count++] = name;
-    return count;
-}
-
 /* What one rank may use of the folders: files are of the same length in all of them. */
 static sluice_status free_on_disk(const char *path, int ranks, uint64_t *out)
 {
-    char text[SL_ENGINE_FOLDERS_BYTES];
+    char text[SL_SWAP_FOLDERS_BYTES];
     const char *folders[SL_SWAP_MAX_FOLDERS];
-    int count = sl_engine_folders(path, text, sizeof text, folders);
+    int count = sl_swap_folders(path, text, sizeof text, folders);
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < count; i++) {
         struct statvfs fs;

@@ -34,9 +34,6 @@ sluice_status sl_engine_ask_workspace(sluice_engine *e);
 /* engine_budget.c: all ranks. Budgets and overheads of the plan. SLUICE_ERR_NO_FIT: a run is told of more than there
  * is. */
 sluice_status sl_engine_set_budgets(sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p);
-/* Folders of memory.disk_path, in `text`; their number. */
-#define SL_ENGINE_FOLDERS_BYTES 8192
-int sl_engine_folders(const char *path, char *text, size_t bytes, const char *out[SL_SWAP_MAX_FOLDERS]);
 /* All ranks. */
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads);
 

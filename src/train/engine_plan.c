@@ -130,7 +130,7 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
         if (p->rank == 0) warn_of_other_rates(e, o, p->rank_count, threads);
         return SLUICE_OK;
     }
-    char text[SL_ENGINE_FOLDERS_BYTES];
+    char text[SL_SWAP_FOLDERS_BYTES];
     const char *folders[SL_SWAP_MAX_FOLDERS];
     const sl_recall r = { .graph = e->graph,
                           .device = &e->device,
@@ -141,8 +141,7 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
                           .anew = o->measures_anew,
                           .log = &e->log,
                           .folders = folders,
-                          .folder_count =
-                              sl_engine_folders(o->settings->device.disk_path, text, sizeof text, folders) };
+                          .folder_count = sl_swap_folders(o->settings->device.disk_path, text, sizeof text, folders) };
     if (!o->measures || !e->computes) return SLUICE_OK;
     SL_TRY(sl_machine_recall(&r, &e->machine));
     return sl_machine_recall_disk(&r, &e->machine);

@@ -206,6 +206,32 @@ TEST(devices_says_what_is_used_and_what_there_is)
     run_free(&r);
 }
 
+TEST(devices_measures_the_disk_of_a_folder_and_remembers_it)
+{
+    char folder[4096];
+    new_folder(folder);
+    setenv("XDG_CACHE_HOME", folder, 1);
+    run_result before = run_sluice(folder, "devices"), measured = run_sluice(folder, "devices --measure ."),
+               after = run_sluice(folder, "devices"), missing = run_sluice(folder, "devices --measure nowhere"),
+               alone = run_sluice(folder, "devices ."), too_much = run_sluice(folder, "devices --measure . --ranks 2");
+    unsetenv("XDG_CACHE_HOME");
+    CHECK(strstr(before.out, "disk: ") == NULL);
+    CHECK_EQ(measured.status, 0);
+    CHECK_CONTAINS(measured.out, "disk: .\n  alone                reads ");
+    CHECK_CONTAINS(measured.out, "  both at once         reads ");
+    CHECK_CONTAINS(measured.out, ", kept in ");
+    CHECK_CONTAINS(after.out, "disk: ");
+    CHECK_CONTAINS(after.out, "  measured before, for 1 rank; ");
+    CHECK_EQ(missing.status, 2);
+    CHECK_CONTAINS(missing.error, "nowhere");
+    CHECK_EQ(alone.status, 2);
+    CHECK_CONTAINS(alone.error, "--measure");
+    CHECK_EQ(too_much.status, 2);
+    CHECK_CONTAINS(too_much.error, "leave out --machine, --device and --ranks");
+    run_result *all[] = { &before, &measured, &after, &missing, &alone, &too_much };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) run_free(all[i]);
+}
+
 /* A GPU that is described, so that plans for it are made anywhere: memory for a part of the model below. */
 #define CARD                                                                                                           \
     "{\"sluice_machine\": 1, \"gemm_flops\": 5e13, \"gemm_16bit_flops\": 7e14, \"vector_flops\": 5e13,"                \

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/io.h"
 #include "machine/measure.h"
 #include "machine/recall.h"
 #include "test.h"
@@ -201,18 +202,54 @@ TEST(rates_of_a_disk_are_measured_once_and_then_remembered)
     h.recall.folder_count = 1;
     CHECK_EQ(sl_machine_recall_disk(&h.recall, &first), SLUICE_OK);
     CHECK(first.copies[SL_LINK_DISK_READ].count > 1 && first.copies[SL_LINK_DISK_WRITE].count > 1);
-    CHECK(first.link_bytes_per_second[SL_LINK_DISK_READ] > 0 && first.disk_slowdown >= 0);
+    CHECK(first.link_bytes_per_second[SL_LINK_DISK_READ] > 0 && first.disk_read_slowdown >= 0);
+    CHECK(first.disk_processor > 0);
     CHECK_EQ(first.kernels[SL_RATE_F32][SL_OP_UPDATE].count, 0);
     CHECK_EQ(count_files(cache, file), 1);
     CHECK_EQ(sl_machine_recall_disk(&h.recall, &second), SLUICE_OK);
     const sl_rates *a = &first.copies[SL_LINK_DISK_WRITE], *b = &second.copies[SL_LINK_DISK_WRITE];
     CHECK_EQ(a->count, b->count);
     for (int i = 0; i < a->count; i++) CHECK_NEAR(b->points[i].seconds / a->points[i].seconds, 1, 1e-5);
-    CHECK_NEAR(second.disk_slowdown, first.disk_slowdown, 1e-4 * (1 + first.disk_slowdown));
+    CHECK_NEAR(second.disk_read_slowdown, first.disk_read_slowdown, 1e-4 * (1 + first.disk_read_slowdown));
+    CHECK_NEAR(second.disk_write_slowdown, first.disk_write_slowdown, 1e-4 * (1 + first.disk_write_slowdown));
+    CHECK_NEAR(second.disk_processor, first.disk_processor, 1e-4);
     CHECK_EQ(count_files(cache, file), 1);
+    h.recall.here->local = 2; /* ranks that share a disk have rates of their own */
+    h.recall.ranks = 2;
+    second = usual;
+    CHECK_EQ(sl_machine_recall_disk(&h.recall, &second), SLUICE_OK);
+    CHECK_EQ(second.copies[SL_LINK_DISK_READ].count, 0);
+    h.recall.here->local = h.recall.ranks = 1;
     h.recall.folders = &missing;
     second = usual;
     CHECK_EQ(sl_machine_recall_disk(&h.recall, &second), SLUICE_OK); /* no reason not to plan */
     CHECK_EQ(second.copies[SL_LINK_DISK_READ].count, 0);
     close_here(&h);
+}
+
+static void note_disk(void *user, const sl_machine_description *d)
+{
+    sl_machine_description *seen = user;
+    CHECK_EQ(seen->ranks, 0); /* one alone */
+    *seen = *d;
+}
+
+TEST(disks_that_were_measured_are_listed_with_their_folders)
+{
+    char cache[PATH_MAX], file[PATH_MAX];
+    snprintf(cache, sizeof cache, "%s", test_tmpdir());
+    const char *folder = test_tmpdir();
+    static sl_machine_description seen;
+    sl_machine rates;
+    set_cache(cache);
+    sl_recall_list_disks(note_disk, &seen);
+    CHECK_EQ(seen.ranks, 0);
+    sl_machine_default(&rates);
+    REQUIRE_OK(sl_machine_measure_disk(&(sl_disk_set){ &folder, 1, 1 }, &rates, file));
+    CHECK(sl_path_exists(file));
+    sl_recall_list_disks(note_disk, &seen);
+    CHECK_EQ(seen.ranks, 1);
+    CHECK_STR(seen.disk_folders, folder);
+    CHECK_NEAR(seen.rates.link_bytes_per_second[SL_LINK_DISK_READ] / rates.link_bytes_per_second[SL_LINK_DISK_READ], 1,
+               1e-4);
 }

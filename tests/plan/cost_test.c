@@ -279,6 +279,36 @@ TEST(updates_on_the_host_and_copies_slow_each_other_down_and_leave_kernels_alone
     free(h);
 }
 
+TEST(reads_and_writes_of_a_disk_slow_each_other_down_by_their_own_factors)
+{
+    hand *h = new_hand();
+    h->plan.machine.disk_read_slowdown = 0.5;
+    h->plan.machine.disk_write_slowdown = 2;
+    add(h, SL_STEP_COPY, SL_STREAM_DISK_READ, 2, -1);
+    add(h, SL_STEP_COPY, SL_STREAM_DISK_WRITE, 2, -1);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 1, 1);
+    /* the read is done at 3, the write has then done 1 and the rest alone; the kernel comes after it */
+    CHECK_NEAR(run(h)->seconds, 5, 1e-12);
+    free(h);
+}
+
+/* A transfer that keeps half a processor busy is half a copy to kernels of a CPU, and loses half of what a copy would. */
+TEST(a_transfer_of_the_disk_takes_its_part_of_the_processors)
+{
+    hand *h = new_hand();
+    h->plan.machine.kernels_take_turns = true;
+    h->plan.machine.kernel_slowdown = 0.5;
+    h->plan.machine.move_slowdown = 1;
+    h->plan.machine.disk_processor = 0.5;
+    add(h, SL_STEP_COPY, SL_STREAM_DISK_READ, 1, -1);
+    add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 2, -1);
+    /* both begin at 0; the transfer is done at 1.5, the kernel has then done 1.5 / 1.25 and the rest alone */
+    CHECK_NEAR(run(h)->seconds, 1.5 + 2 - 1.5 / 1.25, 1e-12);
+    h->plan.machine.kernels_take_turns = false; /* a device has processors of its own */
+    CHECK_NEAR(run(h)->seconds, 2, 1e-12);
+    free(h);
+}
+
 TEST(kernels_that_take_turns_do_not_overlap)
 {
     hand *h = new_hand();

@@ -1,5 +1,9 @@
 /* speculate_test.c: which layers a plan updates on speculation, what that takes, and that both versions of what they write
  * are one memory to whoever orders steps. */
+#include <stdlib.h>
+
+#include "core/bytes.h"
+#include "ir/form.h"
 #include "plan/passes.h"
 #include "support/planned.h"
 #include "test.h"
@@ -47,6 +51,78 @@ TEST(every_layer_with_state_on_the_host_speculates_where_it_is_asked_for)
     for (int k = 0; k < SL_LINK_COUNT; k++) CHECK_EQ(t->moved[k], sync.plan->totals.moved[k]);
     planned_free(&sync);
     planned_free(&fx);
+}
+
+/* ---- bytes a parameter ---- */
+
+/* What the host keeps of a layer, counted from the plan's buffers; gradients apart. */
+static uint64_t kept_of(const sl_plan *p, int layer)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->buffer_count; i++) {
+        const sl_buffer *b = &p->buffers[i];
+        bool counts = b->kind == SL_BUFFER_PARAMETERS || b->kind == SL_BUFFER_STATE;
+        if (b->tier == SL_TIER_HOST && b->permanent && b->layer == layer && counts) bytes += b->bytes;
+    }
+    return bytes;
+}
+
+/* Of exact moments 12 bytes for each parameter: a master, whole or in halves, and two of 4. Of compact ones 6: the halves and
+ * two codes, beside 4 bytes for each block of a moment; blocks that stay f32 have the 12. */
+static uint64_t most_of(const sl_layer *layer, bool compact)
+{
+    int64_t wide = 0, n = layer->element_count, blocks = (n + SL_CUT_ELEMENTS - 1) / SL_CUT_ELEMENTS;
+    if (!compact) return 12 * (uint64_t)n;
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t left = n - b * SL_CUT_ELEMENTS;
+        if (sl_block_is_wide(layer, b)) wide += left < SL_CUT_ELEMENTS ? left : SL_CUT_ELEMENTS;
+    }
+    return (uint64_t)(12 * wide + 6 * (n - wide) + 8 * blocks);
+}
+
+/* What the table says of the host, in a plan with state there. */
+static void check_table(const sl_plan *p)
+{
+    char *text = NULL, line[128], more[32];
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    REQUIRE(f != NULL);
+    sl_plan_print(p, f);
+    fclose(f);
+    snprintf(line, sizeof line, " %.4g bytes a parameter on the host\n", p->totals.host_bytes_per_parameter);
+    CHECK_CONTAINS(text, line);
+    snprintf(line, sizeof line, ", %s more on the host; a step takes ",
+             sl_format_bytes(p->totals.speculation_bytes, more, sizeof more));
+    CHECK_EQ(strstr(text, line) != NULL, p->totals.speculating_layers > 0);
+    free(text);
+}
+
+TEST(a_parameter_whose_state_is_offloaded_takes_twelve_bytes_of_the_host_and_six_where_moments_are_compact)
+{
+    static const struct {
+        sluice_dtype type;
+        sl_form states;
+    } modes[] = { { SLUICE_F32, SL_FORM_F32 }, { SLUICE_BF16, SL_FORM_F32 }, { SLUICE_BF16, SL_FORM_BLOCKS8 } };
+    for (int i = 0; i < 6; i++) {
+        const bool speculates = i % 2 == 1, compact = modes[i / 2].states == SL_FORM_BLOCKS8;
+        planned fx = { .precision = modes[i / 2].type, .wire = modes[i / 2].type };
+        uint64_t kept = 0, most = 0;
+        host_options(&fx, speculates ? SL_UPDATE_MODE_SPECULATIVE : SL_UPDATE_MODE_SYNC);
+        fx.options.state_form = modes[i / 2].states;
+        REQUIRE_OK(plan_model(&fx, SEED));
+        for (int k = 0; k < fx.graph->layer_count; k++) {
+            const sl_layer *layer = &fx.graph->layers[k];
+            CHECK(kept_of(fx.plan, k) <= most_of(layer, compact));
+            kept += kept_of(fx.plan, k);
+            most += most_of(layer, compact);
+        }
+        const sl_plan_totals *t = &fx.plan->totals;
+        CHECK(kept > 0 && kept <= most);
+        CHECK_NEAR(t->host_bytes_per_parameter * (double)sl_graph_parameter_elements(fx.graph), (double)kept, 0.5);
+        CHECK_EQ(t->speculation_bytes, speculates ? kept : 0); /* as much again: a second version of all of it */
+        check_table(fx.plan);
+        planned_free(&fx);
+    }
 }
 
 /* From the last layer on: their gradients come first. */
