@@ -25,6 +25,8 @@ typedef struct sl_packing {
     sl_tier tier;
     int *orders[ORDER_COUNT]; /* transient buffers of the tier */
     int *order;               /* the one that is packed in */
+    bool sized;               /* orders[BY_SIZE] is sorted */
+    bool exact;               /* no tier was packed roughly */
     int *sorting;             /* scratch of sorting: as many buffers again */
     int *sort_counts;         /* and numbers of steps, or of digits */
     int count;
@@ -174,14 +176,20 @@ static void sort_born_together(packer *k, int *list)
     }
 }
 
-/* From the list BY_BIRTH in the order of their numbers. By size: digit after digit, without those that are the same in
- * all. */
-static void sort_orders(packer *k)
+/* From the list BY_BIRTH in the order of their numbers. */
+static void sort_births(packer *k)
 {
-    uint64_t some = 0, all = UINT64_MAX;
     sort_by_key(k, &k->orders[BY_BIRTH], k->p->step_count, birth_of, 0);
     memcpy(k->orders[BY_SIZE], k->orders[BY_BIRTH], (size_t)k->count * sizeof *k->order);
+    k->sized = false; /* many candidates never ask for it */
     sort_born_together(k, k->orders[BY_BIRTH]);
+    k->order = k->orders[BY_BIRTH];
+}
+
+/* Digit after digit, without those that are the same in all. */
+static void sort_sizes(packer *k)
+{
+    uint64_t some = 0, all = UINT64_MAX;
     for (int i = 0; i < k->count; i++) {
         uint64_t bytes = k->p->buffers[k->orders[BY_SIZE][i]].bytes;
         some |= bytes;
@@ -189,7 +197,7 @@ static void sort_orders(packer *k)
     }
     for (int shift = 0; shift < 64; shift += DIGIT_BITS)
         if (((some ^ all) >> shift & (DIGITS - 1)) != 0) sort_by_key(k, &k->orders[BY_SIZE], DIGITS, digit_of, shift);
-    k->order = k->orders[BY_BIRTH];
+    k->sized = true;
 }
 
 static void place_permanents(packer *k)
@@ -214,6 +222,7 @@ static void place_permanents(packer *k)
 
 static sluice_status pack_in(packer *k, order_kind order, uint64_t limit, uint64_t *peak)
 {
+    if (order == BY_SIZE && !k->sized) sort_sizes(k);
     k->order = k->orders[order];
     return order == BY_BIRTH && !k->holds ? pack_births(k, limit, peak) : pack(k, limit, peak);
 }
@@ -274,7 +283,7 @@ static void open_tier(packer *k)
 {
     place_permanents(k);
     count_births(k);
-    sort_orders(k);
+    sort_births(k);
 }
 
 /* Where what is held is already over the budget, so is any packing that holds it. */
@@ -341,7 +350,7 @@ static sluice_status any_fits(packer *k, bool *fits)
     uint64_t budget = k->p->options.budget[k->tier], peak;
     int both = could_hold(k) ? 2 : 1;
     count_births(k);
-    sort_orders(k);
+    sort_births(k);
     *fits = false;
     for (int i = 0; !*fits && i < 2 * both; i++) {
         k->holds = i / 2 == 1;
@@ -380,6 +389,24 @@ static sluice_status pack_roughly(packer *k)
         if (peak <= budget) return pack_tier(k); /* it may fit yet */
     }
     if (peak > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = peak;
+    return SLUICE_OK;
+}
+
+/* Exactly, unless it is over its budget with any offsets: then the peak is the least that they need, and the offsets are those in
+ * order of birth. */
+static sluice_status pack_within(packer *k)
+{
+    uint64_t least, peak;
+    place_permanents(k);
+    k->holds = false;
+    least = least_peak(k);
+    if (least <= k->p->options.budget[k->tier]) return pack_tier(k);
+    k->exact = false;
+    count_births(k);
+    sort_births(k);
+    SL_TRY(pack_in(k, BY_BIRTH, UINT64_MAX, &peak));
+    keep_offsets(k);
+    if (least > k->p->totals.peak[k->tier]) k->p->totals.peak[k->tier] = least;
     return SLUICE_OK;
 }
 
@@ -453,6 +480,16 @@ sluice_status sl_plan_address(sl_plan *p)
 sluice_status sl_plan_address_roughly(sl_plan *p)
 {
     return address_tiers(p, pack_roughly);
+}
+
+sluice_status sl_plan_address_within(sl_plan *p, bool *exact)
+{
+    packer *k;
+    SL_TRY(open_packer(p, &k));
+    k->exact = true;
+    SL_TRY(address_tiers(p, pack_within));
+    *exact = k->exact;
+    return SLUICE_OK;
 }
 
 sluice_status sl_plan_measure(sl_plan *p)

@@ -90,6 +90,8 @@ sluice_status sl_plan_address(sl_plan *p);
 /* In a fraction of the time, for comparing candidates of deep models: offsets are legal but looser, and a peak is over
  * its budget exactly where the address pass has it over, then by no more than there. */
 sluice_status sl_plan_address_roughly(sl_plan *p);
+/* The address pass, but of tiers that are over their budgets with any offsets, which are packed roughly. *exact: none is. */
+sluice_status sl_plan_address_within(sl_plan *p, bool *exact);
 struct sl_packing;
 void sl_packing_destroy(struct sl_packing *x);
 /* The peaks of the address pass alone; leaves offsets undefined. */

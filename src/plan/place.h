@@ -29,6 +29,7 @@ typedef struct sl_verdict {
     bool built;      /* excess and seconds are known too */
     bool fits;       /* excess is 0 */
     uint64_t excess; /* bytes over budget, all tiers added up */
+    unsigned over;   /* which tiers are over their budgets, a bit each; both of a memory that they share */
     double seconds;  /* of a training step */
     bool bounded;    /* no packing has smaller peaks than `peak`; */
     bool measured;   /* they are the peaks themselves */
@@ -48,6 +49,7 @@ typedef struct sl_search {
     sl_candidate low, high;   /* what the settings demand, and the most that they permit */
     int kinds[SL_RANK_KINDS]; /* a rank of each kind */
     int kind_count, heaviest; /* kinds[heaviest] owns most */
+    const sl_candidate *near; /* where the search begins: what was found with nearly the same options; NULL: anywhere */
     int trials;               /* candidates that may still be built to make a placement faster */
     sl_verdicts judged;       /* with the budgets of one search */
     sl_verdicts measured;     /* whatever the budgets; while one need is sought */
@@ -70,6 +72,8 @@ sluice_status sl_search_bound(sl_search *s, const sl_candidate *c, sl_verdict *o
 sluice_status sl_search_measure(sl_search *s, const sl_candidate *c, sl_verdict *out);
 /* Bytes over budget of the plan that was built last, all tiers added up. 0: it fits. */
 uint64_t sl_search_excess(const sl_search *s);
+/* Whether a placement keeps something on the disk. */
+bool sl_uses_disk(const sl_candidate *c);
 /* Excess and seconds of a candidate, which is built where they are not known yet. */
 sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *out);
 /* Whether it fits, with no more work than that takes. */

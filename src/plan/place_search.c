@@ -34,8 +34,9 @@
 
 #include "plan/place.h"
 
-#define TRIALS     360 /* about as many as it takes to find a placement of a deep model at all */
-#define FEW_TRIALS 72  /* for plans of very many steps */
+#define TRIALS      360 /* about as many as it takes to find a placement of a deep model at all */
+#define FEW_TRIALS  72  /* for plans of very many steps */
+#define NEAR_TRIALS 120 /* from what was found with nearly the same options */
 
 static int smaller(int a, int b)
 {
@@ -87,27 +88,72 @@ static sluice_status lower(sl_search *s, sl_candidate *c, int saving, int *trial
     return SLUICE_OK;
 }
 
+/* What more of a saving was worth when it was judged last. */
+typedef struct offer {
+    bool known, fresh; /* fresh: judged at the candidate at hand; otherwise at an earlier one */
+    double score;      /* bytes freed for a second lost; -1: it frees nothing */
+    double loss;       /* seconds */
+} offer;
+
+/* Whether more of a saving can free bytes of a tier that lacks some. Recomputed layers send less to the host. */
+static bool may_help(const sl_verdict *now, int saving)
+{
+    const bool device = (now->over >> SL_TIER_DEVICE & 1) != 0, host = (now->over >> SL_TIER_HOST & 1) != 0;
+    if (saving == SL_SAVING_RECOMPUTE || saving == SL_SAVING_GROUPS) return device || host;
+    return saving >= SL_SAVING_DISK_STATE ? host : device;
+}
+
+static sluice_status make_offer(sl_search *s, const sl_candidate *c, const sl_verdict *now, int saving, offer *out)
+{
+    sl_candidate next = *c;
+    sl_verdict then;
+    *out = (offer){ .known = false };
+    if (!take_more(s, &next, saving)) return SLUICE_OK;
+    SL_TRY(sl_search_judge(s, &next, &then));
+    double loss = then.seconds - now->seconds;
+    if (loss < 1e-9) loss = 1e-9;
+    double score = then.excess < now->excess ? (double)(now->excess - then.excess) / loss : -1;
+    *out = (offer){ .known = true, .fresh = true, .score = score, .loss = loss };
+    return SLUICE_OK;
+}
+
+/* The saving that frees most for its price; -1: none that was judged frees anything. What an earlier candidate was offered is
+ * judged again where it would be taken: as a rule a saving is worth less the more others have been taken. */
+static sluice_status best_offer(sl_search *s, const sl_candidate *c, const sl_verdict *now, offer *offers, int *best)
+{
+    do {
+        *best = -1;
+        for (int k = 0; k < SL_SAVING_COUNT; k++)
+            if (offers[k].known && offers[k].score > (*best < 0 ? -1 : offers[*best].score)) *best = k;
+        if (*best < 0 || offers[*best].fresh) return SLUICE_OK;
+        SL_TRY(make_offer(s, c, now, *best, &offers[*best]));
+    } while (true);
+}
+
 /* Takes more of the saving of *c that frees most for its price; where none frees anything, of the cheapest, because
  * what frees nothing alone may do so together with others. *taken is false when every saving is at its end. *now is the
  * verdict on *c, before and after. */
-static sluice_status take_best(sl_search *s, sl_candidate *c, sl_verdict *now, bool *taken)
+static sluice_status take_best(sl_search *s, sl_candidate *c, sl_verdict *now, offer *offers, bool *taken)
 {
-    double best_score = -1, least_loss = 0;
     int best = -1, cheapest = -1;
     for (int k = 0; k < SL_SAVING_COUNT; k++) {
-        sl_candidate next = *c;
-        sl_verdict then;
-        if (!take_more(s, &next, k)) continue;
-        SL_TRY(sl_search_judge(s, &next, &then));
-        double loss = then.seconds - now->seconds;
-        if (loss < 1e-9) loss = 1e-9;
-        double score = then.excess < now->excess ? (double)(now->excess - then.excess) / loss : -1;
-        if (score > best_score) best_score = score, best = k;
-        if (cheapest < 0 || loss < least_loss) least_loss = loss, cheapest = k;
+        if (!may_help(now, k))
+            offers[k].known = false;
+        else if (!offers[k].known || offers[k].score < 0)
+            SL_TRY(make_offer(s, c, now, k, &offers[k]));
     }
-    *taken = cheapest >= 0;
+    SL_TRY(best_offer(s, c, now, offers, &best));
+    for (int k = 0; best < 0 && k < SL_SAVING_COUNT; k++) {
+        if (!offers[k].fresh) SL_TRY(make_offer(s, c, now, k, &offers[k]));
+        if (offers[k].known && (cheapest < 0 || offers[k].loss < offers[cheapest].loss)) cheapest = k;
+    }
+    if (best < 0) SL_TRY(best_offer(s, c, now, offers, &best)); /* of all */
+    if (best < 0) best = cheapest;
+    *taken = best >= 0;
     if (!*taken) return SLUICE_OK;
-    take_more(s, c, best >= 0 ? best : cheapest);
+    take_more(s, c, best);
+    for (int k = 0; k < SL_SAVING_COUNT; k++) offers[k].fresh = false;
+    offers[best].known = false;
     return sl_search_judge(s, c, now);
 }
 
@@ -130,10 +176,11 @@ static sluice_status take_back(sl_search *s, sl_candidate *c)
 /* From *c on until it fits. The last resort is every saving, and no prefetching, which needs room for two levels. */
 static sluice_status climb(sl_search *s, sl_candidate *c, bool *fits)
 {
+    offer offers[SL_SAVING_COUNT] = { { .known = false } };
     bool taken = true;
     sl_verdict now;
     SL_TRY(sl_search_judge(s, c, &now));
-    while (taken && !now.fits) SL_TRY(take_best(s, c, &now, &taken));
+    while (taken && !now.fits) SL_TRY(take_best(s, c, &now, offers, &taken));
     if (!now.fits && s->p->options.prefetch < 0) {
         *c = s->high;
         c->prefetch = 0;
@@ -172,15 +219,15 @@ static int trials_for(const sl_search *s)
     return trials > TRIALS ? TRIALS : trials < FEW_TRIALS ? FEW_TRIALS : (int)trials;
 }
 
-/* The best of all single exchanges, again and again. *seconds: of a step with what was found. */
-static sluice_status improve(sl_search *s, sl_candidate *c, double *seconds)
+/* The best of all single exchanges, again and again, with at most so many trials. *seconds: of a step with what was found. */
+static sluice_status improve(sl_search *s, sl_candidate *c, int most, double *seconds)
 {
     sl_candidate best = *c;
     sl_verdict v;
     SL_TRY(sl_search_judge(s, c, &v));
     double before;
     *seconds = v.seconds;
-    s->trials = trials_for(s);
+    s->trials = smaller(trials_for(s), most);
     do {
         sl_candidate from = best;
         before = *seconds;
@@ -251,7 +298,7 @@ static sluice_status find_mix(sl_search *s, sl_candidate *found, double *fastest
             if (seconds[k] < seconds[best]) best = k;
         if (isinf(seconds[best])) break;
         seconds[best] = INFINITY; /* improved once */
-        SL_TRY(improve(s, &c[best], &improved));
+        SL_TRY(improve(s, &c[best], TRIALS, &improved));
         if (improved >= *fastest) continue;
         *fastest = improved;
         *found = c[best];
@@ -281,15 +328,54 @@ static sluice_status search_in(sl_search *s, sl_candidate *found, bool *fits)
     return SLUICE_OK;
 }
 
+/* From s->near, with its savings as far as they are permitted here. */
+static sluice_status search_near(sl_search *s, sl_candidate *found, bool *fits)
+{
+    sl_verdict v;
+    double seconds;
+    *found = s->low;
+    SL_TRY(sl_search_judge(s, found, &v));
+    *fits = v.fits;
+    if (*fits) return SLUICE_OK;
+    for (int k = 0; k < SL_SAVING_COUNT; k++) {
+        const int layers = s->near->layers[k];
+        if (layers > s->low.layers[k]) found->layers[k] = smaller(layers, s->high.layers[k]);
+    }
+    SL_TRY(climb(s, found, fits));
+    return *fits ? improve(s, found, NEAR_TRIALS, &seconds) : SLUICE_OK;
+}
+
+bool sl_uses_disk(const sl_candidate *c)
+{
+    for (int k = SL_SAVING_DISK_STATE; k <= SL_SAVING_DISK_ACTIVATIONS; k++)
+        if (c->layers[k] > 0) return true;
+    return false;
+}
+
+/* Whether device and host together hold what any placement keeps that has nothing on the disk. */
+static sluice_status may_do_without_disk(sl_search *s, bool *may)
+{
+    const uint64_t *budget = s->p->options.budget;
+    uint64_t kept;
+    SL_TRY(sl_search_floor(s, &kept));
+    *may = kept <= budget[SL_TIER_DEVICE] + budget[SL_TIER_HOST];
+    return SLUICE_OK;
+}
+
 /* The disk takes what the host cannot hold, and nothing else: first without what the settings leave open of it. */
 static sluice_status search(sl_search *s, sl_candidate *found, bool *fits)
 {
+    sluice_status (*const in)(sl_search *, sl_candidate *, bool *) = s->near != NULL ? search_near : search_in;
     const sl_candidate high = s->high;
+    bool may = true;
     for (int k = SL_SAVING_DISK_STATE; k <= SL_SAVING_DISK_ACTIVATIONS; k++) s->high.layers[k] = s->low.layers[k];
-    bool open = memcmp(&high, &s->high, sizeof high) != 0;
-    sluice_status st = search_in(s, found, fits);
+    const bool open = memcmp(&high, &s->high, sizeof high) != 0;
+    sluice_status st = open && !sl_uses_disk(&s->low) ? may_do_without_disk(s, &may) : SLUICE_OK;
+    may = may && (s->near == NULL || !open || !sl_uses_disk(s->near));
+    *fits = false;
+    if (st == SLUICE_OK && may) st = in(s, found, fits);
     s->high = high;
-    return st != SLUICE_OK || *fits || !open ? st : search_in(s, found, fits);
+    return st != SLUICE_OK || *fits || !open ? st : in(s, found, fits);
 }
 
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits)

@@ -77,6 +77,18 @@ uint64_t sl_search_excess(const sl_search *s)
     return over;
 }
 
+static unsigned tiers_over(const sl_search *s)
+{
+    const sl_plan_options *o = &s->p->options;
+    const uint64_t *peak = s->p->totals.peak;
+    unsigned over = 0;
+    for (int t = 0; t < SL_TIER_COUNT; t++)
+        if (peak[t] > o->budget[t]) over |= 1u << t;
+    if (o->budget_together > 0 && peak[SL_TIER_DEVICE] + peak[SL_TIER_HOST] > o->budget_together)
+        over |= 1u << SL_TIER_DEVICE | 1u << SL_TIER_HOST;
+    return over;
+}
+
 /* ---- the list ---- */
 
 static uint64_t hash_candidate(const sl_candidate *c, int rank)
@@ -182,16 +194,25 @@ sluice_status sl_search_settle(sl_search *s, const sl_candidate *c)
     return s->is_built && same_candidate(&s->p->placement, c) ? SLUICE_OK : sl_search_build(s, c);
 }
 
-/* Plans of many steps are packed roughly; the one that is taken is built anew (sl_search_settle). Where tiers share a
- * memory, their exact peaks count. */
+/* Plans of many steps, and what is over budget with any packing, are packed roughly; the one that is taken is built anew
+ * (sl_search_settle). Where tiers share a memory, their exact peaks count. */
+static sluice_status address_to_judge(sl_search *s, bool *exact)
+{
+    *exact = true;
+    if (s->p->options.budget_together > 0) return sl_plan_address(s->p);
+    if (s->p->step_count <= SL_QUICK_STEPS) return sl_plan_address_within(s->p, exact);
+    *exact = false;
+    return sl_plan_address_roughly(s->p);
+}
+
 static sluice_status build_to_judge(sl_search *s, const sl_candidate *c)
 {
+    bool exact;
     SL_TRY(schedule(s, c));
-    bool roughly = s->p->step_count > SL_QUICK_STEPS && s->p->options.budget_together == 0;
-    SL_TRY(roughly ? sl_plan_address_roughly(s->p) : sl_plan_address(s->p));
+    SL_TRY(address_to_judge(s, &exact));
     SL_TRY(sl_plan_waits(s->p));
     SL_TRY(sl_plan_cost(s->p));
-    s->is_built = !roughly;
+    s->is_built = exact;
     return SLUICE_OK;
 }
 
@@ -203,6 +224,7 @@ sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *o
         SL_TRY(build_to_judge(s, c));
         v->built = v->tried = true;
         v->excess = sl_search_excess(s);
+        v->over = tiers_over(s);
         v->fits = v->excess == 0;
         v->seconds = s->p->totals.step_seconds;
     }

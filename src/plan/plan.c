@@ -257,7 +257,7 @@ sluice_status sl_plan_create_placed(const sluice_graph *g, const sl_machine *mac
 }
 
 sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
-                              sl_plan **out, sl_plan_need *need)
+                              const sl_candidate *near, sl_plan **out, sl_plan_need *need)
 {
     sl_candidate found;
     sl_search s;
@@ -270,6 +270,7 @@ sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, 
     if (st == SLUICE_OK) st = sl_plan_weigh_layers(p, u);
     if (st == SLUICE_OK) {
         sl_search_open(&s, p, u);
+        s.near = near;
         st = sl_search_all(&s, &found, &fits);
         if (st == SLUICE_OK && !fits && need != NULL) st = sl_search_need(&s, false, need, &found, &fits);
         if (st == SLUICE_OK && fits) st = sl_search_speculate(&s, &found);

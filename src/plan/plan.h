@@ -412,9 +412,10 @@ uint64_t sl_plan_lack(const sl_plan_options *options, const sl_plan_need *need);
 void sl_plan_describe_need(const sl_plan_options *options, const sl_plan_need *without, const sl_plan_need *with,
                            char *out, size_t bytes);
 /* A plan as sl_plan_create makes it, to be compared with others: that it does not fit is no failure. *out NULL: it does not,
- * and *need has what it would need by a short search; `need` NULL: that is not asked. */
+ * and *need has what it would need by a short search; `need` NULL: that is not asked. `near`: NULL, or the placement of a plan
+ * for nearly the same options, from which a placement is sought in a fraction of the time. */
 sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
-                              sl_plan **out, sl_plan_need *need);
+                              const sl_candidate *near, sl_plan **out, sl_plan_need *need);
 /* The plan with a placement that was found before, for the same options on any rank. */
 sluice_status sl_plan_create_placed(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
                                     const sl_candidate *placement, sl_plan **out);

@@ -110,6 +110,18 @@ static sluice_status speculate_as_placed(sl_search *s, double least, sl_candidat
     return SLUICE_OK;
 }
 
+/* All that are updated on the host, which holds second versions of them: nothing goes to the disk to make room for these. */
+static sluice_status search_speculating(sl_search *s, sl_candidate *found, bool *fits)
+{
+    const sl_candidate low = s->low, high = s->high;
+    s->low.speculating = s->high.speculating = s->p->graph->layer_count;
+    for (int k = SL_SAVING_DISK_STATE; k <= SL_SAVING_DISK_ACTIVATIONS; k++) s->high.layers[k] = s->low.layers[k];
+    sluice_status st = sl_search_all(s, found, fits);
+    s->low = low;
+    s->high = high;
+    return st;
+}
+
 /* A placement that was chosen for updates which wait for the norm keeps them few. With speculation more state may leave the
  * device, and more activations stay. But a run that is clipped often stops to speculate, and then has the step of that
  * placement without it: on "auto" it must not be much longer than it could be. */
@@ -118,10 +130,7 @@ static sluice_status place_for_speculation(sl_search *s, double waiting, sl_cand
     sl_candidate other;
     double with, without;
     bool fits;
-    s->low.speculating = s->high.speculating = s->p->graph->layer_count;
-    sluice_status st = sl_search_all(s, &other, &fits);
-    s->low.speculating = s->high.speculating = 0;
-    SL_TRY(st);
+    SL_TRY(search_speculating(s, &other, &fits));
     if (!fits) return SLUICE_OK;
     sl_candidate waits = other;
     waits.speculating = 0;
@@ -143,7 +152,9 @@ sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
     if (candidates(s, found) == 0) return SLUICE_OK;
     SL_TRY(clock_placement(s, found, &waiting));
     SL_TRY(speculate_as_placed(s, least, found, &seconds));
-    SL_TRY(place_for_speculation(s, waiting, found, &seconds));
+    /* where the host is full already, or nearly the same options had no use for it, that finds nothing better */
+    const bool elsewhere = !sl_uses_disk(found) && (s->near == NULL || s->near->speculating > 0);
+    if (elsewhere) SL_TRY(place_for_speculation(s, waiting, found, &seconds));
     s->p->options.rank = s->kinds[s->heaviest];
     SL_TRY(sl_search_settle(s, found));
     s->p->placement = *found;

@@ -50,13 +50,13 @@ static int find_tried(const sl_auto_result *found, const sl_arrangement *a)
     return -1;
 }
 
-static sluice_status plan_for(search *s, const sl_plan_options *o, sl_auto_candidate *out)
+static sluice_status plan_for(search *s, const sl_plan_options *o, const sl_candidate *near, sl_auto_candidate *out)
 {
     const sl_auto_problem *problem = s->problem;
     bool several = problem->options->rank_count > 1; /* of one rank the refusal says what is needed */
     sl_plan_need need;
     sl_plan *plan;
-    SL_TRY(sl_plan_attempt(problem->graph, problem->machine, o, &plan, several ? &need : NULL));
+    SL_TRY(sl_plan_attempt(problem->graph, problem->machine, o, near, &plan, several ? &need : NULL));
     if (plan != NULL)
         note_plan(s, plan, out);
     else if (several)
@@ -68,8 +68,9 @@ static sluice_status plan_for(search *s, const sl_plan_options *o, sl_auto_candi
     return SLUICE_OK;
 }
 
-/* Plans an arrangement, unless that was done. *index: where it is among the tried; -1: there is no room for more. */
-static sluice_status try_arrangement(search *s, const sl_arrangement *a, int *index)
+/* Plans an arrangement, unless that was done; with a placement near that of another of the same stage, or NULL. *index: where it
+ * is among the tried; -1: there is no room for more. */
+static sluice_status try_arrangement(search *s, const sl_arrangement *a, const sl_candidate *near, int *index)
 {
     sl_plan_options o = *s->problem->options;
     sl_auto_candidate c = { .arrangement = *a };
@@ -77,10 +78,10 @@ static sluice_status try_arrangement(search *s, const sl_arrangement *a, int *in
     if (*index >= 0 || s->found->count >= SL_AUTO_MOST) return SLUICE_OK;
     sl_arrangement_apply(a, s->problem->graph, &o);
     o.rank = s->judge;
-    SL_TRY(plan_for(s, &o, &c));
+    SL_TRY(plan_for(s, &o, near, &c));
     if (o.rank != s->judge) { /* the first one was planned for a rank that owns less */
         o.rank = s->judge;
-        SL_TRY(plan_for(s, &o, &c));
+        SL_TRY(plan_for(s, &o, near, &c));
     }
     *index = s->found->count;
     s->found->tried[s->found->count++] = c;
@@ -96,11 +97,11 @@ static sluice_status try_stages(search *s)
     sl_arrangement a;
     int index, count = 0;
     sl_arrangement_clear(&a);
-    if (!sl_axis_is_open(SL_AXIS_STAGE, o)) return try_arrangement(s, &a, &index);
+    if (!sl_axis_is_open(SL_AXIS_STAGE, o)) return try_arrangement(s, &a, NULL, &index);
     count = sl_axis_choices(SL_AXIS_STAGE, s->problem->graph, o, NULL, stages);
     for (int i = 0; i < count && (i < 2 || s->work < MOST_WORK); i++) {
         a.values[SL_AXIS_STAGE] = stages[i];
-        SL_TRY(try_arrangement(s, &a, &index));
+        SL_TRY(try_arrangement(s, &a, NULL, &index));
     }
     return SLUICE_OK;
 }
@@ -118,7 +119,7 @@ static sluice_status improve(search *s, int at)
             sl_arrangement a = from.arrangement;
             int index;
             a.values[axis] = values[i];
-            SL_TRY(try_arrangement(s, &a, &index));
+            SL_TRY(try_arrangement(s, &a, &from.placement, &index));
             if (index < 0) return SLUICE_OK;
             const sl_auto_candidate *c = &s->found->tried[index];
             if (c->fits && c->seconds < CLEARLY * s->found->tried[at].seconds) at = index;
@@ -199,7 +200,7 @@ static sluice_status try_tuned(search *s, bool *taken)
     int index;
     *taken = false;
     if (s->problem->tuned == NULL) return SLUICE_OK;
-    SL_TRY(try_arrangement(s, s->problem->tuned, &index));
+    SL_TRY(try_arrangement(s, s->problem->tuned, NULL, &index));
     *taken = s->found->tuned = s->found->tried[index].fits;
     s->found->chosen = *taken ? index : -1;
     return SLUICE_OK;
