@@ -50,6 +50,7 @@ typedef struct sl_search {
     int kinds[SL_RANK_KINDS]; /* a rank of each kind */
     int kind_count, heaviest; /* kinds[heaviest] owns most */
     const sl_candidate *near; /* where the search begins: what was found with nearly the same options; NULL: anywhere */
+    bool as_near;             /* and is not made faster from there */
     int trials;               /* candidates that may still be built to make a placement faster */
     sl_verdicts judged;       /* with the budgets of one search */
     sl_verdicts measured;     /* whatever the budgets; while one need is sought */

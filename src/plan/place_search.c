@@ -254,6 +254,7 @@ typedef enum {
     START_RECOMPUTE,         /* every layer recomputed, activations not offloaded */
     START_RECOMPUTE_OFFLOAD, /* every layer recomputed, all savings permitted */
     START_HOST_STATE,        /* all optimizer state on the host, all savings permitted */
+    START_OWN_PARAMETERS,    /* the same, parameters not on the host */
     START_COUNT
 } start;
 
@@ -263,7 +264,7 @@ typedef enum {
 static sluice_status search_from(sl_search *s, start from, sl_candidate *found, double *seconds)
 {
     const sl_candidate low = s->low, high = s->high;
-    const int grown = from == START_HOST_STATE ? SL_SAVING_HOST_STATE : SL_SAVING_RECOMPUTE;
+    const int grown = from >= START_HOST_STATE ? SL_SAVING_HOST_STATE : SL_SAVING_RECOMPUTE;
     bool fits = false;
     *found = low;
     *seconds = INFINITY;
@@ -273,6 +274,7 @@ static sluice_status search_from(sl_search *s, start from, sl_candidate *found, 
         s->low.layers[SL_SAVING_RECOMPUTE] = high.layers[SL_SAVING_RECOMPUTE];
         s->high.layers[SL_SAVING_OFFLOAD] = low.layers[SL_SAVING_OFFLOAD];
     }
+    if (from == START_OWN_PARAMETERS) s->high.layers[SL_SAVING_HOST_PARAMETERS] = low.layers[SL_SAVING_HOST_PARAMETERS];
     sluice_status st = climb(s, found, &fits);
     s->low = low;
     s->high = high;
@@ -342,7 +344,7 @@ static sluice_status search_near(sl_search *s, sl_candidate *found, bool *fits)
         if (layers > s->low.layers[k]) found->layers[k] = smaller(layers, s->high.layers[k]);
     }
     SL_TRY(climb(s, found, fits));
-    return *fits ? improve(s, found, NEAR_TRIALS, &seconds) : SLUICE_OK;
+    return *fits && !s->as_near ? improve(s, found, NEAR_TRIALS, &seconds) : SLUICE_OK;
 }
 
 bool sl_uses_disk(const sl_candidate *c)

@@ -12,6 +12,7 @@
 
 #define WORTH_SPECULATING 0.99 /* of the step without it, on "auto" */
 #define MOST_WAITING      1.05 /* of the shortest step without it, on "auto": what a placement for it may take without */
+#define BETWEEN           8    /* parts of the way between two placements */
 #define UNKNOWN_LIMIT     (SL_SPECULATION_WINDOW / 2) /* asked for where it saves nothing by the clocks */
 
 static bool has_sparse_rows(const sl_plan *p, int layer)
@@ -122,26 +123,58 @@ static sluice_status search_speculating(sl_search *s, sl_candidate *found, bool 
     return st;
 }
 
-/* A placement that was chosen for updates which wait for the norm keeps them few. With speculation more state may leave the
- * device, and more activations stay. But a run that is clipped often stops to speculate, and then has the step of that
- * placement without it: on "auto" it must not be much longer than it could be. */
-static sluice_status place_for_speculation(sl_search *s, double waiting, sl_candidate *found, double *seconds)
+/* `part` of BETWEEN parts of the way from one placement to another, made to fit. */
+static sluice_status search_between(sl_search *s, const sl_candidate *from, const sl_candidate *to, int part,
+                                    sl_candidate *found, bool *fits)
 {
-    sl_candidate other;
+    const sl_candidate *near = s->near;
+    sl_candidate middle = *from;
+    for (int k = 0; k < SL_SAVING_COUNT; k++) middle.layers[k] += (to->layers[k] - from->layers[k]) * part / BETWEEN;
+    s->near = &middle;
+    s->as_near = true;
+    sluice_status st = search_speculating(s, found, fits);
+    s->as_near = false;
+    s->near = near;
+    return st;
+}
+
+/* Takes a placement on speculation where it is faster than *seconds and may be taken; *may: its step without speculation is
+ * not too long. */
+static sluice_status consider(sl_search *s, sl_candidate *c, double waiting, sl_candidate *found, double *seconds,
+                              bool *may)
+{
+    sl_candidate waits = *c;
     double with, without;
-    bool fits;
-    SL_TRY(search_speculating(s, &other, &fits));
-    if (!fits) return SLUICE_OK;
-    sl_candidate waits = other;
     waits.speculating = 0;
     SL_TRY(clock_placement(s, &waits, &without));
-    if (s->p->options.update == SL_UPDATE_MODE_AUTO && without > MOST_WAITING * waiting) return SLUICE_OK;
-    SL_TRY(clock_placement(s, &other, &with));
+    *may = s->p->options.update != SL_UPDATE_MODE_AUTO || without <= MOST_WAITING * waiting;
+    if (!*may) return SLUICE_OK;
+    SL_TRY(clock_placement(s, c, &with));
     if (with > WORTH_SPECULATING * *seconds) return SLUICE_OK;
-    other.speculation_gain = without - with;
-    other.speculation_limit = limit_of(other.speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
-    *found = other;
+    c->speculation_gain = without - with;
+    c->speculation_limit = limit_of(c->speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
+    *found = *c;
     *seconds = with;
+    return SLUICE_OK;
+}
+
+/* A placement that was chosen for updates which wait for the norm keeps them few. With speculation more state may leave the
+ * device, and more activations stay. But a run that is clipped often stops to speculate, and then has the step of that
+ * placement without it: on "auto" it must not be much longer than it could be. Where it would be, placements between the two
+ * may do: the farthest from the first that may be taken is. */
+static sluice_status place_for_speculation(sl_search *s, double waiting, sl_candidate *found, double *seconds)
+{
+    const sl_candidate first = *found;
+    sl_candidate other, middle;
+    bool fits, may;
+    SL_TRY(search_speculating(s, &other, &fits));
+    if (!fits) return SLUICE_OK;
+    sl_candidate farthest = other;
+    SL_TRY(consider(s, &other, waiting, found, seconds, &may));
+    for (int part = BETWEEN - 1; part > 0 && !may; part--) {
+        SL_TRY(search_between(s, &first, &farthest, part, &middle, &fits));
+        if (fits) SL_TRY(consider(s, &middle, waiting, found, seconds, &may));
+    }
     return SLUICE_OK;
 }
 
