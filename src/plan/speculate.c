@@ -138,42 +138,53 @@ static sluice_status search_between(sl_search *s, const sl_candidate *from, cons
     return st;
 }
 
-/* Takes a placement on speculation where it is faster than *seconds and may be taken; *may: its step without speculation is
- * not too long. */
-static sluice_status consider(sl_search *s, sl_candidate *c, double waiting, sl_candidate *found, double *seconds,
-                              bool *may)
+/* What was found so far. */
+typedef struct speculation {
+    sl_candidate *found;
+    double seconds;   /* of a step with it */
+    double waiting;   /* the shortest that is known without speculation */
+    double as_placed; /* with as many layers on speculation as that placement has room for */
+} speculation;
+
+/* A run that is clipped often stops to speculate, and then has the step of its placement without: on "auto" that must not be
+ * much longer than it could be, or by no more than speculation makes it shorter as long as it lasts. */
+static bool may_wait(const sl_search *s, const speculation *x, double with, double without)
+{
+    if (s->p->options.update != SL_UPDATE_MODE_AUTO) return true;
+    return without <= MOST_WAITING * x->waiting || without - x->waiting <= x->as_placed - with;
+}
+
+/* Takes a placement where it is faster and may be taken. */
+static sluice_status consider(sl_search *s, sl_candidate *c, speculation *x, bool *may)
 {
     sl_candidate waits = *c;
     double with, without;
     waits.speculating = 0;
     SL_TRY(clock_placement(s, &waits, &without));
-    *may = s->p->options.update != SL_UPDATE_MODE_AUTO || without <= MOST_WAITING * waiting;
-    if (!*may) return SLUICE_OK;
     SL_TRY(clock_placement(s, c, &with));
-    if (with > WORTH_SPECULATING * *seconds) return SLUICE_OK;
+    *may = may_wait(s, x, with, without);
+    if (!*may || with > WORTH_SPECULATING * x->seconds) return SLUICE_OK;
     c->speculation_gain = without - with;
     c->speculation_limit = limit_of(c->speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
-    *found = *c;
-    *seconds = with;
+    *x->found = *c;
+    x->seconds = with;
     return SLUICE_OK;
 }
 
 /* A placement that was chosen for updates which wait for the norm keeps them few. With speculation more state may leave the
- * device, and more activations stay. But a run that is clipped often stops to speculate, and then has the step of that
- * placement without it: on "auto" it must not be much longer than it could be. Where it would be, placements between the two
- * may do: the farthest from the first that may be taken is. */
-static sluice_status place_for_speculation(sl_search *s, double waiting, sl_candidate *found, double *seconds)
+ * device, and more activations stay. Where that may not be taken, a placement between the two may: the farthest from the first. */
+static sluice_status place_for_speculation(sl_search *s, speculation *x)
 {
-    const sl_candidate first = *found;
+    const sl_candidate first = *x->found;
     sl_candidate other, middle;
     bool fits, may;
     SL_TRY(search_speculating(s, &other, &fits));
     if (!fits) return SLUICE_OK;
-    sl_candidate farthest = other;
-    SL_TRY(consider(s, &other, waiting, found, seconds, &may));
+    const sl_candidate farthest = other;
+    SL_TRY(consider(s, &other, x, &may));
     for (int part = BETWEEN - 1; part > 0 && !may; part--) {
         SL_TRY(search_between(s, &first, &farthest, part, &middle, &fits));
-        if (fits) SL_TRY(consider(s, &middle, waiting, found, seconds, &may));
+        if (fits) SL_TRY(consider(s, &middle, x, &may));
     }
     return SLUICE_OK;
 }
@@ -181,13 +192,14 @@ static sluice_status place_for_speculation(sl_search *s, double waiting, sl_cand
 sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
 {
     const double least = s->p->options.update == SL_UPDATE_MODE_AUTO ? WORTH_SPECULATING : INFINITY;
-    double waiting, seconds;
+    speculation x = { .found = found };
     if (candidates(s, found) == 0) return SLUICE_OK;
-    SL_TRY(clock_placement(s, found, &waiting));
-    SL_TRY(speculate_as_placed(s, least, found, &seconds));
+    SL_TRY(clock_placement(s, found, &x.waiting));
+    SL_TRY(speculate_as_placed(s, least, found, &x.as_placed));
+    x.seconds = x.as_placed;
     /* where the host is full already, or nearly the same options had no use for it, that finds nothing better */
     const bool elsewhere = !sl_uses_disk(found) && (s->near == NULL || s->near->speculating > 0);
-    if (elsewhere) SL_TRY(place_for_speculation(s, waiting, found, &seconds));
+    if (elsewhere) SL_TRY(place_for_speculation(s, &x));
     s->p->options.rank = s->kinds[s->heaviest];
     SL_TRY(sl_search_settle(s, found));
     s->p->placement = *found;
