@@ -15,6 +15,9 @@
 /* Ranks that own as many elements of every layer are of one kind. So many kinds are tried. */
 #define SL_RANK_KINDS 64
 
+/* The best of several starts are made faster. */
+#define SL_IMPROVED 3
+
 /* Candidates with more steps are judged by rougher plans, and fewer of them are tried, so that the work of a search has a
  * bound. */
 #define SL_QUICK_STEPS 16384
@@ -51,12 +54,15 @@ typedef struct sl_search {
     int kind_count, heaviest; /* kinds[heaviest] owns most */
     const sl_candidate *near; /* where the search begins: what was found with nearly the same options; NULL: anywhere */
     bool as_near;             /* and is not made faster from there */
-    int trials;               /* candidates that may still be built to make a placement faster */
-    sl_verdicts judged;       /* with the budgets of one search */
-    sl_verdicts measured;     /* whatever the budgets; while one need is sought */
-    bool is_placed;           /* p->layers is set from p->placement */
-    bool is_scheduled;        /* and p has its steps, for scheduled_rank */
-    bool is_built;            /* and is a whole plan */
+    bool speculates;          /* candidates are judged with as many layers on speculation as they leave room for */
+    sl_candidate ends[SL_IMPROVED]; /* what other starts of the last search came to */
+    int end_count;
+    int trials;           /* candidates that may still be built to make a placement faster */
+    sl_verdicts judged;   /* with the budgets of one search */
+    sl_verdicts measured; /* whatever the budgets; while one need is sought */
+    bool is_placed;       /* p->layers is set from p->placement */
+    bool is_scheduled;    /* and p has its steps, for scheduled_rank */
+    bool is_built;        /* and is a whole plan */
     int scheduled_rank;
     int steps;     /* of a plan with every saving, by which the trials of a need are bounded */
     uint64_t work; /* plan steps of all candidates that were scheduled so far */
@@ -93,6 +99,8 @@ sluice_status sl_search_kept(sl_search *s, const sl_candidate *c, uint64_t *byte
 sluice_status sl_search_floor(sl_search *s, uint64_t *bytes);
 /* The best placement for the rank in the plan's options, built last where *fits. */
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits);
+/* Makes a placement that fits the rank in the plan's options faster, by exchanges of savings. */
+sluice_status sl_search_improve(sl_search *s, sl_candidate *c);
 /* One placement for all ranks, because they must make the same collectives: sought on the rank that owns most, tried on
  * the others, and sought anew on one that it does not fit. Every rank comes to the same result. Leaves another rank in
  * the plan's options. */
@@ -100,6 +108,8 @@ sluice_status sl_search_all(sl_search *s, sl_candidate *found, bool *fits);
 
 /* Whether a layer, whose tiers are set, may be updated on speculation. */
 bool sl_may_speculate(const sl_plan *p, int layer);
+/* How many layers of a placement may be. */
+int sl_search_may_speculate(sl_search *s, const sl_candidate *c);
 /* How many layers of a placement that fits all ranks are updated on speculation; the plan is that of *found. Leaves
  * another rank in the plan's options. */
 sluice_status sl_search_speculate(sl_search *s, sl_candidate *found);

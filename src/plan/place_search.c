@@ -192,6 +192,23 @@ static sluice_status climb(sl_search *s, sl_candidate *c, bool *fits)
 
 /* ---- exchange of savings ---- */
 
+/* As many layers on speculation as there is room for, by halving. */
+static sluice_status speculate_most(sl_search *s, sl_candidate *c)
+{
+    int enough = 0, too_many = sl_search_may_speculate(s, c) + 1;
+    while (too_many - enough > 1) {
+        bool fits;
+        c->speculating = enough + (too_many - enough) / 2;
+        SL_TRY(sl_search_fits(s, c, &fits));
+        if (fits)
+            enough = c->speculating;
+        else
+            too_many = c->speculating;
+    }
+    c->speculating = enough;
+    return SLUICE_OK;
+}
+
 /* `by` layers more of one saving, as many less of another as fits; *seconds and *best change where that is faster. */
 static sluice_status exchange(sl_search *s, sl_candidate from, int more, int by, int less, sl_candidate *best,
                               double *seconds)
@@ -201,11 +218,13 @@ static sluice_status exchange(sl_search *s, sl_candidate from, int more, int by,
     sl_verdict v;
     if (from.layers[more] >= s->high.layers[more]) return SLUICE_OK;
     from.layers[more] = smaller(from.layers[more] + by, s->high.layers[more]);
+    if (s->speculates) from.speculating = 0;
     s->trials--;
     SL_TRY(sl_search_fits(s, &from, &fits));
     if (!fits) return SLUICE_OK;
     SL_TRY(lower(s, &from, less, &s->trials));
     if (from.layers[less] == before) return SLUICE_OK; /* it bought nothing */
+    if (s->speculates) SL_TRY(speculate_most(s, &from));
     SL_TRY(sl_search_judge(s, &from, &v));
     if (v.seconds >= *seconds * 0.999) return SLUICE_OK;
     *seconds = v.seconds;
@@ -258,8 +277,6 @@ typedef enum {
     START_COUNT
 } start;
 
-#define IMPROVED 3 /* the best of them are made faster */
-
 /* *seconds: of a step, INFINITY where nothing that fits was found. */
 static sluice_status search_from(sl_search *s, start from, sl_candidate *found, double *seconds)
 {
@@ -293,14 +310,16 @@ static sluice_status find_mix(sl_search *s, sl_candidate *found, double *fastest
     sl_candidate c[START_COUNT];
     double seconds[START_COUNT], improved;
     *fastest = INFINITY;
+    s->end_count = 0;
     for (int k = 0; k < START_COUNT; k++) SL_TRY(search_from(s, (start)k, &c[k], &seconds[k]));
-    for (int i = 0; i < IMPROVED; i++) {
+    for (int i = 0; i < SL_IMPROVED; i++) {
         int best = 0;
         for (int k = 1; k < START_COUNT; k++)
             if (seconds[k] < seconds[best]) best = k;
         if (isinf(seconds[best])) break;
         seconds[best] = INFINITY; /* improved once */
         SL_TRY(improve(s, &c[best], TRIALS, &improved));
+        s->ends[s->end_count++] = c[best];
         if (improved >= *fastest) continue;
         *fastest = improved;
         *found = c[best];
@@ -317,6 +336,7 @@ static sluice_status search_in(sl_search *s, sl_candidate *found, bool *fits)
     sl_verdict v;
     double mixed;
     *found = s->low;
+    s->end_count = 0;
     SL_TRY(sl_search_judge(s, found, &v));
     *fits = v.fits;
     if (*fits) return SLUICE_OK;
@@ -336,6 +356,7 @@ static sluice_status search_near(sl_search *s, sl_candidate *found, bool *fits)
     sl_verdict v;
     double seconds;
     *found = s->low;
+    s->end_count = 0;
     SL_TRY(sl_search_judge(s, found, &v));
     *fits = v.fits;
     if (*fits) return SLUICE_OK;
@@ -378,6 +399,15 @@ static sluice_status search(sl_search *s, sl_candidate *found, bool *fits)
     if (st == SLUICE_OK && may) st = in(s, found, fits);
     s->high = high;
     return st != SLUICE_OK || *fits || !open ? st : in(s, found, fits);
+}
+
+sluice_status sl_search_improve(sl_search *s, sl_candidate *c)
+{
+    double seconds;
+    sl_verdicts_forget(&s->judged);
+    sluice_status st = improve(s, c, TRIALS, &seconds);
+    sl_verdicts_forget(&s->judged);
+    return st;
 }
 
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits)

@@ -7,6 +7,7 @@
  * costs to do the updates once more when a step was clipped or skipped after all, are read off the clocks; from both
  * follows up to which share of such steps it is worth while. */
 #include <math.h>
+#include <string.h>
 
 #include "plan/place.h"
 
@@ -36,7 +37,7 @@ bool sl_may_speculate(const sl_plan *p, int layer)
     return in_memory && !has_sparse_rows(p, layer);
 }
 
-static int candidates(sl_search *s, const sl_candidate *c)
+int sl_search_may_speculate(sl_search *s, const sl_candidate *c)
 {
     int count = 0;
     sl_search_place(s, c);
@@ -97,7 +98,7 @@ static sluice_status speculate_as_placed(sl_search *s, double least, sl_candidat
 {
     sl_candidate with = *found;
     double without;
-    SL_TRY(find_most(s, &with, candidates(s, found)));
+    SL_TRY(find_most(s, &with, sl_search_may_speculate(s, found)));
     SL_TRY(clock_placement(s, found, &without));
     *seconds = without;
     if (with.speculating == 0) return SLUICE_OK;
@@ -171,15 +172,44 @@ static sluice_status consider(sl_search *s, sl_candidate *c, speculation *x, boo
     return SLUICE_OK;
 }
 
+/* By exchanges from a placement, each with as many layers on speculation as it leaves room for. */
+static sluice_status speculate_from(sl_search *s, sl_candidate c, speculation *x)
+{
+    sl_candidate waits;
+    bool may;
+    s->p->options.rank = s->kinds[s->heaviest];
+    s->speculates = true;
+    sluice_status st = sl_search_improve(s, &c);
+    s->speculates = false;
+    SL_TRY(st);
+    waits = c;
+    waits.speculating = 0;
+    SL_TRY(fits_all(s, &waits, &may));
+    if (!may) return SLUICE_OK;
+    SL_TRY(find_most(s, &c, sl_search_may_speculate(s, &c)));
+    return c.speculating > 0 ? consider(s, &c, x, &may) : SLUICE_OK;
+}
+
+/* From the placement that waits, and from others that the search for it came to. */
+static sluice_status speculate_in_part(sl_search *s, const sl_candidate *ends, int count, speculation *x)
+{
+    SL_TRY(speculate_from(s, *x->found, x));
+    for (int i = 0; i < count; i++) SL_TRY(speculate_from(s, ends[i], x));
+    return SLUICE_OK;
+}
+
 /* A placement that was chosen for updates which wait for the norm keeps them few. With speculation more state may leave the
- * device, and more activations stay. Where that may not be taken, a placement between the two may: the farthest from the first. */
+ * device, and more activations stay. Where that may not be taken, a placement between the two may: the farthest from the first.
+ * Where the host has no room for second versions of all, it may have for some. */
 static sluice_status place_for_speculation(sl_search *s, speculation *x)
 {
     const sl_candidate first = *x->found;
-    sl_candidate other, middle;
+    const int end_count = s->end_count;
+    sl_candidate ends[SL_IMPROVED], other, middle;
     bool fits, may;
+    memcpy(ends, s->ends, sizeof ends);
     SL_TRY(search_speculating(s, &other, &fits));
-    if (!fits) return SLUICE_OK;
+    if (!fits) return speculate_in_part(s, ends, end_count, x);
     const sl_candidate farthest = other;
     SL_TRY(consider(s, &other, x, &may));
     for (int part = BETWEEN - 1; part > 0 && !may; part--) {
@@ -193,7 +223,7 @@ sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
 {
     const double least = s->p->options.update == SL_UPDATE_MODE_AUTO ? WORTH_SPECULATING : INFINITY;
     speculation x = { .found = found };
-    if (candidates(s, found) == 0) return SLUICE_OK;
+    if (sl_search_may_speculate(s, found) == 0) return SLUICE_OK;
     SL_TRY(clock_placement(s, found, &x.waiting));
     SL_TRY(speculate_as_placed(s, least, found, &x.as_placed));
     x.seconds = x.as_placed;
