@@ -12,6 +12,7 @@
 #define CLEARLY    0.99 /* of the time before: what is worth another value */
 #define AS_FAST    1.02 /* expected times are not better than that */
 #define CLOSE      1.25 /* a second stage so near to the best is improved too */
+#define FEW_NODES  512  /* of a graph whose every arrangement is searched from nothing: that takes a moment */
 #define MOST_WORK  4e6  /* steps of plans built: some seconds */
 #define WORK_MIXED 300  /* plans built for a placement that is searched for */
 
@@ -110,6 +111,7 @@ static sluice_status try_stages(search *s)
 static sluice_status improve(search *s, int at)
 {
     const sl_plan_options *o = s->problem->options;
+    const bool small = s->problem->graph->node_count <= FEW_NODES;
     for (int axis = 0; axis < SL_AXIS_COUNT; axis++) {
         int64_t values[SL_AXIS_CHOICES];
         const sl_auto_candidate from = s->found->tried[at];
@@ -119,7 +121,7 @@ static sluice_status improve(search *s, int at)
             sl_arrangement a = from.arrangement;
             int index;
             a.values[axis] = values[i];
-            SL_TRY(try_arrangement(s, &a, &from.placement, &index));
+            SL_TRY(try_arrangement(s, &a, small ? NULL : &from.placement, &index));
             if (index < 0) return SLUICE_OK;
             const sl_auto_candidate *c = &s->found->tried[index];
             if (c->fits && c->seconds < CLEARLY * s->found->tried[at].seconds) at = index;
