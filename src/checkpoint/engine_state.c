@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checkpoint/adapter_folder.h"
+#include "checkpoint/carry.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/rounds.h"
@@ -499,4 +500,36 @@ sluice_status sl_state_hash(sl_exec *x, const sl_checkpoint_slots *slots, double
     sluice_status st = sl_state_sha256(&s.state, loss_scale, weights, state);
     free_state(&s);
     return st;
+}
+
+/* ---- From one executor to another ---- */
+
+sluice_status sl_carry_out(sl_exec *x, const sl_checkpoint_slots *slots, sl_carried **out)
+{
+    exec_state s;
+    SL_TRY(make_state(x, slots, false, &s));
+    sluice_status st = sl_state_carry_out(&s.state, out);
+    free_state(&s);
+    return st;
+}
+
+sluice_status sl_carry_in(sl_carried *c, sl_exec *x, const sl_checkpoint_slots *slots)
+{
+    exec_state s;
+    SL_TRY(make_state(x, slots, false, &s));
+    sluice_status st = sl_state_carry_in(c, &s.state);
+    free_state(&s);
+    return st;
+}
+
+uint64_t sl_carry_bytes(const sl_plan *p, const sl_checkpoint_slots *slots)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->graph->parameter_count; i++) {
+        const int tensors = 1 + (p->graph->parameters[i].trainable ? slots->count : 0);
+        const int64_t runs = sl_plan_owned_count(p, i, p->options.rank);
+        for (int64_t k = 0; k < runs; k++)
+            bytes += (uint64_t)sl_plan_owned(p, i, p->options.rank, k).count * sizeof(float) * (uint64_t)tensors;
+    }
+    return bytes;
 }

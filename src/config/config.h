@@ -90,6 +90,7 @@ typedef struct sl_settings {
     const char *adapter;         /* folder of a PEFT adapter to start from ("lora.path"); "": none */
     bool replan;                 /* where steps become slower */
     int64_t slow_from;           /* step from which they are taken for slow; 0: never */
+    int64_t renew_every;         /* steps by one of two plans (train/renewal.h); 0: as long as that is worth while */
     int64_t timeout_seconds;
     int64_t steps_per_print;
     bool hashes;

@@ -20,4 +20,11 @@ bool sl_slot_is_signed(sl_update_kind kind, int slot);
 /* Whether block `block` of the layer keeps f32 under BLOCKS8. */
 bool sl_block_is_wide(const sl_layer *layer, int64_t block);
 
+/* Whether an update on the host that reads its old values elsewhere takes no longer than one in place; others copy them
+ * first. */
+static inline bool sl_update_reads_aside(sl_update_kind kind, sl_form states)
+{
+    return (kind == SL_UPDATE_adam_l2 || kind == SL_UPDATE_adam_decoupled) && states == SL_FORM_F32;
+}
+
 #endif

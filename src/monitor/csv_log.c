@@ -9,7 +9,8 @@
 
 static const char columns[] = "time,run,step,steps,epoch,loss,lr,grad_norm,seconds,samples,tokens,targets,skipped,"
                               "loss_scale,tokens_per_second,mfu,data_seconds,device_bytes,host_bytes,disk_bytes,"
-                              "resident_bytes,validation_loss,validation_accuracy,validation_metric,best\n";
+                              "resident_bytes,speculated,rolled_back,validation_loss,validation_accuracy,validation_metric,"
+                              "best\n";
 /* For a row without an evaluation. */
 static const char no_evaluation[] = ",,,,\n";
 
@@ -61,6 +62,8 @@ static void make_row(sl_text *t, const sl_run_stamp *stamp, const char *time, co
     add_count(t, e->memory.host);
     add_count(t, e->memory.disk);
     add_count(t, e->resident_bytes);
+    add_count(t, e->speculated);
+    add_count(t, e->rolled_back);
 }
 
 static double judging_value(const sluice_event *e)

@@ -164,6 +164,10 @@ static void put_step(json_line *out, const sluice_event *e)
     put_count(out, "targets", e->targets);
     add(out, ",\"skipped\":%s", e->skipped ? "true" : "false");
     put_number(out, "loss_scale", e->loss_scale);
+    if (e->speculated > 0) {
+        put_count(out, "speculated", e->speculated);
+        put_count(out, "rolled_back", e->rolled_back);
+    }
     put_pace(out, e);
     put_number(out, "data_seconds", e->data_seconds);
     put_memory(out, e);

@@ -96,6 +96,10 @@ static void add_step(sl_tensorboard *t, double seconds, const sluice_event *e)
     put(&s, "grad_norm", e->gradient_norm);
     put(&s, "epoch", e->epoch);
     if (e->loss_scale != 1) put(&s, "loss_scale", e->loss_scale);
+    if (e->speculated > 0) {
+        put(&s, "updates/speculated", (double)e->speculated);
+        put(&s, "updates/rolled_back", (double)e->rolled_back);
+    }
     put_rates(&s, e);
     put_gib(&s, "memory/device_GiB", e->memory.device);
     put_gib(&s, "memory/host_GiB", e->memory.host);

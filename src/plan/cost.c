@@ -71,12 +71,12 @@ static double collective_seconds(const sl_plan *p, const sl_step *s)
     return m->comm_latency + bytes / m->comm_bytes_per_second;
 }
 
-/* What an update that does not work in place moves more: old values are brought to where the new ones are written. Where
- * moments are f32 it does not, as Adam then writes past the caches. */
+/* What an update that does not work in place moves more where it brings old values to where the new ones are written. */
 static double aside_bytes(const sl_plan *p, const sl_step *s)
 {
+    const sl_update_rule *rule = p->graph->nodes[s->node].attrs.update;
     double bytes = 0;
-    if (p->options.state_form == SL_FORM_F32) return 0;
+    if (sl_update_reads_aside(rule->kind, p->options.state_form)) return 0;
     for (int k = 0; s->input_count > 2 && k < s->output_count; k++)
         bytes += 2.0 * (double)p->pieces[s->first_piece + s->input_count + k].bytes;
     return bytes;

@@ -321,6 +321,10 @@ typedef struct sl_candidate {
     /* What follows from that number, by the clocks of the rank that it was found on: the same on all ranks. */
     int speculation_limit;
     double speculation_gain;
+    /* And the best placement for updates that wait for the norm, with the seconds of its step: what a run goes on with
+     * whose speculation has ended (sl_candidate_waiting). */
+    int waiting_layers[SL_SAVING_COUNT], waiting_prefetch;
+    double waiting_seconds;
 } sl_candidate;
 
 typedef struct sl_plan_totals {
@@ -343,6 +347,7 @@ typedef struct sl_plan_totals {
     int speculating_layers, speculation_limit;
     uint64_t speculation_bytes;
     double speculation_gain, redo_seconds;
+    double waiting_seconds; /* of a step without speculation by the placement that is the best then; 0: nothing speculates */
     double host_bytes_per_parameter; /* of masters, remainders and state on the host, of layers updated there */
 } sl_plan_totals;
 
@@ -422,6 +427,8 @@ sluice_status sl_plan_create_placed(const sluice_graph *g, const sl_machine *mac
 /* The plan of another rank of the run that `of` is a plan of: all ranks have one placement, so that it is not sought
  * again. `weights`: partition_weights of its options. */
 sluice_status sl_plan_create_for_rank(const sl_plan *of, const double *weights, int rank, sl_plan **out);
+/* Of a placement with layers on speculation: the one that was the best without. */
+sl_candidate sl_candidate_waiting(const sl_candidate *c);
 void sl_plan_destroy(sl_plan *p);
 /* Independent check of everything the address and schedule passes promise. Always run by sl_plan_create. */
 sluice_status sl_plan_verify(const sl_plan *p);

@@ -3,7 +3,8 @@
  * One rank: each micro-batch's contribution is added to the accumulator; a single micro-batch is the gradient itself.
  * Several ranks: contributions are exchanged, not partial sums, and the owner of a shard adds them in rank order to its
  * accumulator, micro-batch after micro-batch (exact rule 1). At stage 0 the sums are gathered again, because every rank
- * updates everything. The accumulator stays on the device while there is room; on the host it travels for each sum.
+ * updates everything: after backward, or during it where an update on speculation waits for them. The accumulator stays on
+ * the device while there is room; on the host it travels for each sum.
  *
  * Contributions are in the wire type, sums over micro-batches in fp32; the finished sum is rounded to the wire type
  * once. Where it has a way to go it is cast first and travels narrow; where its update finds it in place, the update
@@ -140,8 +141,8 @@ static sluice_status end_sum(sl_scheduler *s, int layer, int target)
         return SLUICE_OK;
     }
     if (target != place->accumulator) SL_TRY(return_sums(s, layer, target));
-    if (accumulates(s)) return send_last(s, layer);
     if (s->p->options.stage == 0) return SLUICE_OK;
+    if (accumulates(s)) return send_last(s, layer);
     place->gradient = target;
     SL_TRY(sl_schedule_leaves(s, layer, target));
     if (place->state == SL_TIER_DEVICE) return SLUICE_OK;
@@ -149,12 +150,54 @@ static sluice_status end_sum(sl_scheduler *s, int layer, int target)
     return sl_schedule_arrived(s, layer);
 }
 
+/* Stage 0: the sums of all shards to every rank. */
+static sluice_status gather_sum(sl_scheduler *s, int layer)
+{
+    sl_layer_place *place = &s->p->layers[layer];
+    int shard = place->accumulator, whole = place->contribution;
+    if (sums_in_place(s, layer))
+        return sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, (sl_piece){ -1, 0, 0 }, sl_whole(s->p, whole));
+    SL_TRY(narrowed(s, layer, shard, &shard));
+    if (s->p->buffers[shard].tier == SL_TIER_HOST) {
+        int narrow = shard;
+        SL_TRY(transient(s, sl_wire_form(s), SL_TIER_DEVICE, layer, true, &shard));
+        s->p->buffers[shard].staged = true;
+        SL_TRY(sl_emit_copy(s, narrow, shard, layer));
+    }
+    if (!s->p->buffers[whole].permanent) {
+        SL_TRY(transient(s, sl_wire_form(s), SL_TIER_DEVICE, layer, false, &whole));
+        s->p->buffers[whole].staged = true;
+    }
+    place->gradient = whole;
+    return sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, sl_whole(s->p, shard), sl_whole(s->p, whole));
+}
+
+/* Stage 0: sums that an update in backward waits for go to every rank as soon as they are final. The others' wait for
+ * UPDATE. */
+static sluice_status gather_last(sl_scheduler *s, const sl_bucket *sums)
+{
+    int count = 0;
+    s->when = accumulates(s) ? SL_WHEN_LAST_MICRO : 0;
+    for (int k = 0; k < sums->count; k++) {
+        if (!sl_updates_on_arrival(s, sums->layers[k])) continue;
+        SL_TRY(gather_sum(s, sums->layers[k]));
+        count++;
+    }
+    if (count > 0) SL_TRY(sl_bucket_flush(s, &s->gathers));
+    for (int k = 0; k < sums->count; k++)
+        if (sl_updates_on_arrival(s, sums->layers[k]))
+            SL_TRY(send_down(s, sums->layers[k], s->p->layers[sums->layers[k]].gradient));
+    s->when = 0;
+    for (int k = 0; k < sums->count; k++) SL_TRY(sl_schedule_arrived(s, sums->layers[k]));
+    return SLUICE_OK;
+}
+
 static sluice_status flush_sums(sl_scheduler *s)
 {
     sl_bucket sums = s->reductions;
     SL_TRY(sl_bucket_flush(s, &s->reductions));
     for (int k = 0; k < sums.count; k++) SL_TRY(end_sum(s, sums.layers[k], sums.outputs[k].buffer));
-    return SLUICE_OK;
+    return s->p->options.stage == 0 ? gather_last(s, &sums) : SLUICE_OK;
 }
 
 sluice_status sl_schedule_gradient(sl_scheduler *s, int layer)
@@ -179,26 +222,10 @@ sluice_status sl_schedule_gradients_end(sl_scheduler *s)
 
 /* ---- after the last micro-batch ---- */
 
-/* Stage 0: the sums of all shards to every rank. */
-static sluice_status gather_sum(sl_scheduler *s, int layer)
+/* Its gradient was not sent on during backward. */
+static bool waits_for_update(const sl_scheduler *s, int layer)
 {
-    sl_layer_place *place = &s->p->layers[layer];
-    int shard = place->accumulator, whole = place->contribution;
-    if (sums_in_place(s, layer))
-        return sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, (sl_piece){ -1, 0, 0 }, sl_whole(s->p, whole));
-    SL_TRY(narrowed(s, layer, shard, &shard));
-    if (s->p->buffers[shard].tier == SL_TIER_HOST) {
-        int narrow = shard;
-        SL_TRY(transient(s, sl_wire_form(s), SL_TIER_DEVICE, layer, true, &shard));
-        s->p->buffers[shard].staged = true;
-        SL_TRY(sl_emit_copy(s, narrow, shard, layer));
-    }
-    if (!s->p->buffers[whole].permanent) {
-        SL_TRY(transient(s, sl_wire_form(s), SL_TIER_DEVICE, layer, false, &whole));
-        s->p->buffers[whole].staged = true;
-    }
-    place->gradient = whole;
-    return sl_bucket_add(s, &s->gathers, SL_STEP_GATHER, layer, sl_whole(s->p, shard), sl_whole(s->p, whole));
+    return sl_is_trained(s, layer) && sl_has_parameters(s, layer) && !sl_updates_on_arrival(s, layer);
 }
 
 /* Layer by layer in the order of backward: what was ready first goes first. At stage 0 a bucket of gathers is awaited
@@ -207,14 +234,14 @@ sluice_status sl_schedule_final_gradients(sl_scheduler *s)
 {
     bool gathers = s->p->options.rank_count > 1 && s->p->options.stage == 0;
     for (int i = s->g->layer_count - 1; i >= 0; i--) {
-        if (!sl_is_trained(s, i) || !sl_has_parameters(s, i)) continue;
+        if (!waits_for_update(s, i)) continue;
         if (gathers)
             SL_TRY(gather_sum(s, i));
-        else if (accumulates(s) && !sl_updates_on_arrival(s, i))
+        else if (accumulates(s))
             SL_TRY(send_down(s, i, s->p->layers[i].accumulator));
     }
     SL_TRY(sl_bucket_flush(s, &s->gathers));
     for (int i = s->g->layer_count - 1; gathers && i >= 0; i--)
-        if (sl_is_trained(s, i) && sl_has_parameters(s, i)) SL_TRY(send_down(s, i, s->p->layers[i].gradient));
+        if (waits_for_update(s, i)) SL_TRY(send_down(s, i, s->p->layers[i].gradient));
     return SLUICE_OK;
 }

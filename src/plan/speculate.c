@@ -5,7 +5,8 @@
  * that the update writes, on the host, so that layers speculate as far as the placement that was found leaves room:
  * those first whose gradients come first, which have the most of backward to hide behind. What it saves, and what it
  * costs to do the updates once more when a step was clipped or skipped after all, are read off the clocks; from both
- * follows up to which share of such steps it is worth while. */
+ * follows up to which share of such steps it is worth while. The placement for speculation remembers the one that is the
+ * best without it. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +15,8 @@
 #define WORTH_SPECULATING 0.99 /* of the step without it, on "auto" */
 #define MOST_WAITING      1.05 /* of the shortest step without it, on "auto": what a placement for it may take without */
 #define BETWEEN           8    /* parts of the way between two placements */
-#define UNKNOWN_LIMIT     (SL_SPECULATION_WINDOW / 2) /* asked for where it saves nothing by the clocks */
+#define MOST_FAILING      (3 * SL_SPECULATION_WINDOW / 4) /* clocks do not know what the kernels lose beside updates */
+#define UNKNOWN_LIMIT     (SL_SPECULATION_WINDOW / 2)     /* asked for where it saves nothing by the clocks */
 
 static bool has_sparse_rows(const sl_plan *p, int layer)
 {
@@ -23,14 +25,14 @@ static bool has_sparse_rows(const sl_plan *p, int layer)
     return false;
 }
 
-/* At stage 0 several ranks put a layer's gradient together after backward. Rows of sparse tables come and go around
- * each step. Where updates take turns with the kernels of backward there is nothing to hide behind. */
+/* Rows of sparse tables come and go around each step. Where updates take turns with the kernels of backward there is
+ * nothing to hide behind. */
 bool sl_may_speculate(const sl_plan *p, int layer)
 {
     const sl_plan_options *o = &p->options;
     bool asked = o->update == SL_UPDATE_MODE_AUTO || o->update == SL_UPDATE_MODE_SPECULATIVE;
     if (o->update == SL_UPDATE_MODE_AUTO && p->machine.kernels_take_turns) return false;
-    if (!asked || !o->training || o->early_updates || (o->rank_count > 1 && o->stage == 0)) return false;
+    if (!asked || !o->training || o->early_updates) return false;
     const sl_layer_place *place = &p->layers[layer];
     bool in_memory = place->state == SL_TIER_HOST && place->parameters != SL_TIER_DISK &&
                      place->waiting == SL_TIER_HOST && place->gradients != SL_TIER_DISK;
@@ -81,7 +83,21 @@ static int limit_of(double gain, double redo)
 {
     if (gain <= 0 || redo <= 0) return UNKNOWN_LIMIT;
     double limit = ceil(SL_SPECULATION_WINDOW * gain / redo);
-    return limit > SL_SPECULATION_WINDOW ? SL_SPECULATION_WINDOW : (int)limit;
+    return limit > MOST_FAILING ? MOST_FAILING : (int)limit;
+}
+
+static void remember_waiting(const sl_candidate *best, double seconds, sl_candidate *c)
+{
+    memcpy(c->waiting_layers, best->layers, sizeof c->waiting_layers);
+    c->waiting_prefetch = best->prefetch;
+    c->waiting_seconds = seconds;
+}
+
+sl_candidate sl_candidate_waiting(const sl_candidate *c)
+{
+    sl_candidate waiting = { .prefetch = c->waiting_prefetch };
+    memcpy(waiting.layers, c->waiting_layers, sizeof waiting.layers);
+    return waiting;
 }
 
 /* Expected seconds of a step with a placement, on the rank that owns most. */
@@ -222,6 +238,7 @@ static sluice_status place_for_speculation(sl_search *s, speculation *x)
 sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
 {
     const double least = s->p->options.update == SL_UPDATE_MODE_AUTO ? WORTH_SPECULATING : INFINITY;
+    const sl_candidate best = *found;
     speculation x = { .found = found };
     if (sl_search_may_speculate(s, found) == 0) return SLUICE_OK;
     SL_TRY(clock_placement(s, found, &x.waiting));
@@ -230,6 +247,7 @@ sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
     /* where the host is full already, or nearly the same options had no use for it, that finds nothing better */
     const bool elsewhere = !sl_uses_disk(found) && (s->near == NULL || s->near->speculating > 0);
     if (elsewhere) SL_TRY(place_for_speculation(s, &x));
+    if (found->speculating > 0) remember_waiting(&best, x.waiting, found);
     s->p->options.rank = s->kinds[s->heaviest];
     SL_TRY(sl_search_settle(s, found));
     s->p->placement = *found;
@@ -255,6 +273,7 @@ void sl_plan_count_speculation(sl_plan *p)
     t->speculation_bytes = 0;
     t->speculation_gain = p->placement.speculation_gain;
     t->speculation_limit = p->placement.speculation_limit;
+    t->waiting_seconds = p->placement.waiting_seconds;
     t->redo_seconds = p->segments[SL_SEGMENT_REDO].seconds;
     for (int i = 0; i < p->buffer_count; i++)
         if (p->buffers[i].kind == SL_BUFFER_TWIN) t->speculation_bytes += p->buffers[i].bytes;

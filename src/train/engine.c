@@ -48,16 +48,15 @@ static uint64_t planned_bytes(const sl_plan *p)
     return bytes;
 }
 
-static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o, int threads)
+sluice_status sl_engine_open_executor(sluice_engine *e, const sl_settings *s)
 {
-    const sl_plan_options *p = &e->plan->options;
-    const sl_device_settings *d = &o->settings->device;
+    const sl_device_settings *d = &s->device;
     sl_activity activity;
     sl_exec_options x = { .backend = d->null_backend ? &sl_null_backend : e->device.backend,
-                          .device = { .threads = sl_device_host_threads(&e->device, threads),
+                          .device = { .threads = sl_device_host_threads(&e->device, e->threads),
                                       .isa = e->isa,
                                       .guard = d->guard,
-                                      .log = o->log,
+                                      .log = e->log,
                                       .ordinal = e->device.ordinal,
                                       .tf32 = d->tf32 },
                           .comm = sl_engine_comm(e),
@@ -68,11 +67,20 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
     x.swap.folders = folders;
     x.swap.log = &e->log;
     /* Before the ranks that wait for this one take it for lost. */
-    x.swap.deadline_seconds = (double)o->settings->timeout_seconds / (e->ranks->count > 1 ? 2 : 1);
+    x.swap.deadline_seconds = (double)s->timeout_seconds / (e->ranks->count > 1 ? 2 : 1);
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
     x.device.nodes = e->ranks->place.binding.nodes;
     /* of several ranks only: this thread computes, and starts the others that do */
     if (e->computes) sl_binding_apply(&e->ranks->place.binding);
+    sl_activity_begin(&activity, &e->progress, "reserve", planned_bytes(e->plan));
+    SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
+    e->reserve_seconds = sl_activity_end(&activity);
+    return SLUICE_OK;
+}
+
+static sluice_status open_steps(sluice_engine *e, const sl_settings *s)
+{
+    const sl_plan_options *p = &e->plan->options;
     e->losses = sl_alloc_array((size_t)p->accumulation * (size_t)(1 + p->rank_count), sizeof *e->losses, "losses");
     e->targets = sl_alloc_array((size_t)p->accumulation * (size_t)(1 + p->rank_count), sizeof *e->targets, "targets");
     e->all_found = sl_alloc_array((size_t)p->rank_count, sizeof *e->all_found, "what ranks found");
@@ -80,10 +88,7 @@ static sluice_status open_executor(sluice_engine *e, const sl_engine_options *o,
         sl_alloc_array((size_t)e->graph->value_count + 1, sizeof *e->looked_at, "inputs that were looked at");
     if (e->losses == NULL || e->targets == NULL || e->all_found == NULL || e->looked_at == NULL)
         return SLUICE_ERR_NO_MEMORY;
-    sl_activity_begin(&activity, &e->progress, "reserve", planned_bytes(e->plan));
-    SL_TRY(sl_exec_create(e->plan, &x, &e->exec));
-    e->reserve_seconds = sl_activity_end(&activity);
-    return SLUICE_OK;
+    return sl_engine_open_executor(e, s);
 }
 
 /* A plan for a machine that is described needs nothing of this one's devices. */
@@ -158,10 +163,11 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     SL_TRY(sl_engine_make_plan(e, o, threads));
     if (o->only_need) return SLUICE_OK;
     e->accumulation = e->plan->options.accumulation;
+    sl_engine_begin_speculation(e);
     if (o->plan_only) return SLUICE_OK;
     SL_TRY(sl_engine_identify(e, s));
     /* creating the executor is a meeting of all ranks: one that fails on the way there has to say so at once */
-    SL_TRY(sl_ranks_agree(e->ranks, "reserving memory", sl_ranks_failed(e->ranks, open_executor(e, o, threads))));
+    SL_TRY(sl_ranks_agree(e->ranks, "reserving memory", sl_ranks_failed(e->ranks, open_steps(e, s))));
     /* a rank may be asked to stop here before the others are: that is no failure of theirs */
     return sl_ranks_agree(e->ranks, "first weights", sl_engine_init_tensors(e, o->weights_follow, s->device.guard));
 }

@@ -10,6 +10,7 @@
  *     engine_targets.c  how much micro-batches weigh in a step
  *     engine_run.c      forward, backward, step, evaluation
  *     engine_speculation.c  whether updates run on speculation, and whether that was right
+ *     engine_replace.c  another plan between two steps
  *     engine_resume.c   what a checkpoint keeps, and which are continued
  *     engine_numbers.c  numbers that are not finite
  *     engine_facts.c    what an engine is, to be compared */
@@ -87,7 +88,14 @@ sluice_status sl_engine_evaluate(sluice_engine *e, const sluice_batch *batch, do
  * them, which may be 0. `out` has room for those; it is untouched where none are wanted. */
 sluice_status sl_engine_decode(sluice_engine *e, const sluice_batch *batch, int64_t rows, int64_t wanted, float *out);
 
-/* engine_speculation.c: whether the step that begins speculates. The same on all ranks. */
+/* engine.c: the executor of the plan at hand. */
+sluice_status sl_engine_open_executor(sluice_engine *e, const sl_settings *s);
+/* engine_plan.c, all ranks: whether they have the same plan. */
+sluice_status sl_engine_compare_plans(sluice_engine *e);
+
+/* engine_speculation.c: of the first plan. */
+void sl_engine_begin_speculation(sluice_engine *e);
+/* Whether the step that begins speculates. The same on all ranks. */
 bool sl_engine_may_speculate(const sluice_engine *e);
 /* Before the backward in which updates are run: what they are given. */
 void sl_engine_note_scalars(sluice_engine *e);

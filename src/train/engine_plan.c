@@ -98,6 +98,11 @@ static sluice_status compare_ranks(sluice_engine *e, const sl_engine_options *se
     return st;
 }
 
+sluice_status sl_engine_compare_plans(sluice_engine *e)
+{
+    return compare_ranks(e, NULL);
+}
+
 /* Measured rates hold for what they were measured with. A plan may be for another machine; then only the ranks
  * count. */
 static void warn_of_other_rates(const sluice_engine *e, const sl_engine_options *o, int ranks, int threads)
@@ -205,11 +210,6 @@ static void tell_speculation(const sluice_engine *e)
             &e->log, SLUICE_LOG_NOTE,
             "zero_optimization.update is \"speculative\", but no layer is updated on the host: updates wait for "
             "the norm");
-    else if (p->options.rank_count > 1 && p->options.stage == 0)
-        sl_log_write(
-            &e->log, SLUICE_LOG_NOTE,
-            "zero_optimization.update is \"speculative\", but at stage 0 gradients are whole only after backward: "
-            "updates wait for the norm");
     else
         sl_log_write(&e->log, SLUICE_LOG_NOTE,
                      "zero_optimization.update is \"speculative\", but the host has no room for a second copy of a "

@@ -3,10 +3,22 @@
  * They are run as if the step were neither clipped nor skipped. Of the last steps, speculated or not, the plan says how
  * many may have been one or the other for speculation to be worth while: the gradient's norms alone decide, which all
  * ranks know alike. So it ends by itself where too many steps are clipped, and begins again when they no longer are. The
- * weights do not depend on it. */
+ * weights do not depend on it.
+ *
+ * Where "auto" has chosen to speculate, a run shows first that its steps are not clipped: its window is full of steps that
+ * were, at the beginning. So a run whose steps all are costs what it costs without speculation. */
 #include <string.h>
 
 #include "train/engine_parts.h"
+
+void sl_engine_begin_speculation(sluice_engine *e)
+{
+    sl_speculation *s = &e->speculation;
+    if (e->plan->totals.speculating_layers == 0) return;
+    s->options = e->plan->options;
+    s->placement = e->plan->placement;
+    if (s->options.update == SL_UPDATE_MODE_AUTO) s->failed = UINT32_MAX;
+}
 
 bool sl_engine_may_speculate(const sluice_engine *e)
 {

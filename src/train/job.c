@@ -404,6 +404,14 @@ sluice_status sl_job_fill(sl_job *j, uint64_t index)
     return SLUICE_OK;
 }
 
+sluice_status sl_job_replace_plan(sl_job *j, bool waits, bool *done)
+{
+    each_buffer(j, unpin_buffer);
+    SL_TRY(sl_engine_replace_plan(j->engine, &j->settings, waits, done));
+    each_buffer(j, pin_buffer);
+    return SLUICE_OK;
+}
+
 static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     const sl_machine_choice choice = sl_machine_choose(o->machine);

@@ -50,6 +50,7 @@ static sluice_status exchange_notes(sl_run *r)
         r->written = r->written && note_of(r, i)->written != 0;
     }
     r->replan = r->replan || note_of(r, 0)->replan != 0;
+    r->renew = r->renew || note_of(r, 0)->renew != 0;
     return SLUICE_OK;
 }
 
@@ -273,6 +274,23 @@ static void watch_pace(sl_run *r, double seconds)
     r->mine->replan = j->settings.replan;
 }
 
+static void expect_renewal(sl_run *r)
+{
+    if (r->renewal.window == 0) return;
+    if (!sl_engine_may_replace(r->job->engine, &r->renewal_seconds)) r->renewal_seconds = (double)INFINITY;
+}
+
+/* Whether the run should change between its plans: rank 0 decides, and tells the others with the next step. */
+static void consider_renewal(sl_run *r)
+{
+    const sl_job *j = r->job;
+    const uint64_t step = j->engine->step, forced = (uint64_t)j->settings.renew_every;
+    const bool failed = (j->engine->speculation.failed & 1u) != 0;
+    if (j->ranks.rank != 0 || j->rehearses || r->renewal.window == 0) return;
+    const bool due = sl_renewal_observe(&r->renewal, failed, r->steps - step, r->renewal_seconds);
+    r->mine->renew = forced > 0 ? step % forced == 0 : due;
+}
+
 static void step_event(sl_run *r, double loss, double lr, double seconds)
 {
     const sluice_engine *e = r->job->engine;
@@ -287,6 +305,8 @@ static void step_event(sl_run *r, double loss, double lr, double seconds)
                            .data_seconds = r->data_seconds,
                            .loss_scale = e->used_scale,
                            .skipped = e->skipped,
+                           .speculated = e->speculation.speculated,
+                           .rolled_back = e->speculation.rolled_back,
                            .samples = (uint64_t)r->pace.samples,
                            .tokens = (uint64_t)r->pace.tokens,
                            .targets = r->step_targets,
@@ -371,10 +391,46 @@ static sluice_status train_step(sl_run *r)
     double seconds = sl_now() - start - r->aside;
     count_step(r, seconds);
     watch_pace(r, seconds);
+    consider_renewal(r);
     step_event(r, loss, e->lr, seconds);
     sl_job_tell_left_out(r->job, false);
     note_epoch(r, loss);
     return SLUICE_OK;
+}
+
+/* ---- the plan ---- */
+
+static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, FILE *out)
+{
+    sl_plan_verdict verdict;
+    sl_verdict_of_plan(j, predicted, pace, &verdict);
+    fprintf(out, "%s\n", verdict.text);
+    const sl_batch_growth *g = &j->growth;
+    long long unit = (long long)j->settings.model.batch * j->engine->plan->options.rank_count;
+    if (g->most > g->first)
+        fprintf(
+            out,
+            "batch: grows from %lld to %lld samples, times %lld every %lld steps; the plan is that of the largest\n",
+            g->first * unit, g->most * unit, (long long)g->factor, (long long)g->every);
+    sl_plan_print(j->engine->plan, out);
+    sl_pace_print(pace, predicted->seconds, out);
+    sl_auto_print(&j->arrangements, RUNNERS_UP, out);
+}
+
+static sluice_status announce(sl_run *r)
+{
+    sluice_event plan;
+    sl_plan_verdict verdict;
+    sl_candidate_list list;
+    if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
+        print_plan(r->job, &r->predicted, &r->pace, r->options->plan_out);
+    sl_job_plan_event(r->job, &r->predicted, &r->pace, &plan);
+    sl_verdict_of_plan(r->job, &r->predicted, &r->pace, &verdict);
+    sl_verdict_to_event(&verdict, &plan);
+    sluice_status st = sl_auto_to_event(&r->job->arrangements, &list, &plan);
+    if (st == SLUICE_OK) sl_run_emit(r, &plan);
+    sl_candidate_list_free(&list);
+    return st;
 }
 
 /* ---- the run ---- */
@@ -402,6 +458,38 @@ static void tell_early_stop(const sl_run *r)
                                     .evaluations = r->stopping.since });
 }
 
+/* All ranks, between two steps: what was counted and expected is from here on that of the other plan. */
+static sluice_status renew_plan(sl_run *r)
+{
+    sl_job *j = r->job;
+    const bool waits = !j->engine->speculation.waits;
+    bool done;
+    r->renew = false;
+    r->mine->renew = 0;
+    SL_TRY(sl_run_trace_end(r));
+    SL_TRY(sl_run_finish_save(r));
+    r->held = 0;
+    SL_TRY(sl_job_replace_plan(j, waits, &done));
+    if (!done) return SLUICE_OK;
+    sl_renewal_change(&r->renewal);
+    expect_renewal(r);
+    sl_totals_of_plan(j->engine->plan, &r->predicted);
+    SL_TRY(sl_totals_share(&j->ranks, &r->predicted));
+    sl_job_pace(j, r->pace.peak, &r->pace);
+    r->moved = r->counters = (sl_run_totals){ .seconds = 0 };
+    r->counted_steps = r->counted_micro = 0;
+    r->counted_seconds = r->counted_data = 0;
+    r->first_step = j->engine->step;
+    sl_drift_forget(&r->drift);
+    if (j->ranks.rank == 0)
+        sl_log_write(&j->log, SLUICE_LOG_NOTE,
+                     waits ? "steps are clipped or skipped too often for updates on speculation: the run goes on by a "
+                             "plan for updates that wait for the norm, to the same bits"
+                           : "steps are rarely clipped or skipped: the run goes on by its plan for updates on "
+                             "speculation, to the same bits");
+    return announce(r);
+}
+
 static sluice_status train_steps(sl_run *r)
 {
     const sl_settings *s = &r->job->settings;
@@ -418,6 +506,7 @@ static sluice_status train_steps(sl_run *r)
                 sl_run_save(r)); /* somebody asked for it, and waits for the event; or the next plan begins with it */
         else if (save_due(r) || (s->checkpoint.keep_best && r->best.step == r->job->engine->step))
             SL_TRY(sl_run_save_in_background(r));
+        if (r->renew && !r->again && r->job->engine->step < r->steps && !stops(r)) SL_TRY(renew_plan(r));
     }
     if (ends_early(r)) tell_early_stop(r);
     return SLUICE_OK;
@@ -555,23 +644,6 @@ static sluice_status count_steps(sl_run *r)
     return SLUICE_OK;
 }
 
-static void print_plan(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, FILE *out)
-{
-    sl_plan_verdict verdict;
-    sl_verdict_of_plan(j, predicted, pace, &verdict);
-    fprintf(out, "%s\n", verdict.text);
-    const sl_batch_growth *g = &j->growth;
-    long long unit = (long long)j->settings.model.batch * j->engine->plan->options.rank_count;
-    if (g->most > g->first)
-        fprintf(
-            out,
-            "batch: grows from %lld to %lld samples, times %lld every %lld steps; the plan is that of the largest\n",
-            g->first * unit, g->most * unit, (long long)g->factor, (long long)g->every);
-    sl_plan_print(j->engine->plan, out);
-    sl_pace_print(pace, predicted->seconds, out);
-    sl_auto_print(&j->arrangements, RUNNERS_UP, out);
-}
-
 /* What steps are compared with, from GEMMs that all ranks compute at the same time, as they do in a step. A run that is
  * over in a moment is not kept waiting for it; its peak stays unknown. All ranks have the same prediction, so they take
  * the same way. */
@@ -596,22 +668,6 @@ static sluice_status measure_peak(sl_run *r)
     for (int i = 0; i < ranks->count; i++) peak += all[i];
     sl_free(all);
     sl_job_pace(r->job, peak, &r->pace);
-    return st;
-}
-
-static sluice_status announce(sl_run *r)
-{
-    sluice_event plan;
-    sl_plan_verdict verdict;
-    sl_candidate_list list;
-    if (r->options->plan_out != NULL && r->job->ranks.rank == 0)
-        print_plan(r->job, &r->predicted, &r->pace, r->options->plan_out);
-    sl_job_plan_event(r->job, &r->predicted, &r->pace, &plan);
-    sl_verdict_of_plan(r->job, &r->predicted, &r->pace, &verdict);
-    sl_verdict_to_event(&verdict, &plan);
-    sluice_status st = sl_auto_to_event(&r->job->arrangements, &list, &plan);
-    if (st == SLUICE_OK) sl_run_emit(r, &plan);
-    sl_candidate_list_free(&list);
     return st;
 }
 
@@ -643,6 +699,8 @@ static sluice_status prepare(sl_run *r)
     }
     if (s->initial_weights[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_weights_load(e->exec, s->initial_weights)));
     if (s->adapter[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_adapter_load(e->exec, s->adapter)));
+    sl_renewal_begin(&r->renewal, &e->plan->totals);
+    expect_renewal(r);
     sl_totals_of_plan(e->plan, &r->predicted);
     return sl_totals_share(ranks, &r->predicted);
 }

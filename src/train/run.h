@@ -10,12 +10,14 @@
 #include "runtime/trace.h"
 #include "train/drift.h"
 #include "train/job.h"
+#include "train/renewal.h"
 
 /* What one rank tells the others in a step; the losses of its micro-batches follow. */
 typedef struct sl_step_note {
     int32_t stop, save; /* asked for on this rank */
     int32_t written;    /* this rank's part of the save in the background is on disk, or there is none */
     int32_t replan;     /* rank 0 saw that steps have become slower */
+    int32_t renew;      /* rank 0 finds that its other plan is better for what the norms are */
     double losses[];
 } sl_step_note;
 
@@ -36,7 +38,9 @@ typedef struct sl_run {
     sl_step_note *mine; /* owned; note_bytes long */
     char *all;          /* owned; a note of each rank */
     size_t note_bytes;
-    bool stop, save, written, replan;
+    bool stop, save, written, replan, renew;
+    sl_renewal renewal;
+    double renewal_seconds; /* that it takes; INFINITY: there is no room for it */
     bool again; /* the run has ended at a checkpoint, to go on with another plan */
     sl_drift drift;
     uint64_t *targets;     /* owned; of each micro-batch of the step at hand; NULL: all of them count */

@@ -20,6 +20,8 @@ static const setting settings[] = {
     { 4, 2, OPTIMIZER, 2, 0 },
     { 2, 3, HALF, 1, 0 },
     { 2, 2, OPTIMIZER_AND_PARAMETERS, 0, 0 },
+    { 2, 0, OPTIMIZER, 0, 0 },
+    { 4, 0, OPTIMIZER_AND_PARAMETERS, 0, 1 },
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
@@ -76,6 +78,55 @@ TEST(speculation_ends_with_the_bits_of_waiting_for_the_norm)
                 REQUIRE_OK(run_with(&c, &matrix_modes[m], &settings[i], speculative_updates));
                 check_run(&c, &matrix_modes[m], &settings[i], &sync);
             }
+        }
+        matrix_end(&c);
+    }
+}
+
+/* From the plan for speculation to the one without, and back, between two steps and with a save beside them; then once
+ * more from a checkpoint in between. */
+TEST(a_run_that_changes_between_its_plans_ends_with_the_same_bits)
+{
+    static const double clips[] = { 1e6, 1.8 };
+    for (int k = 0; k < 2; k++) {
+        campaign c;
+        subject gpt = matrix_subjects[MATRIX_GPT];
+        gpt.clip = clips[k];
+        REQUIRE(matrix_start_of(&c, "cpu", &gpt));
+        for (int m = 0; m < MATRIX_MODES; m++) {
+            const setting *s = &settings[(2 * m + k) % SETTINGS];
+            char path[4300];
+            snprintf(path, sizeof path, "checkpoint.path=%s/saved-%d-%d", c.folder, k, m);
+            run_request q = { .s = *s,
+                              .mode = &matrix_modes[m],
+                              .folder = c.folder,
+                              .extra = sync_updates,
+                              .device = c.device,
+                              .out = c.out,
+                              .subject = c.subject };
+            REQUIRE_OK(matrix_run(&q));
+            const outcome sync = *c.out;
+            q.extra = speculative_updates;
+            q.also[0] = path;
+            q.also[1] = "checkpoint.every=2";
+            q.also[2] = "debug.renew_every=3";
+            q.kill_at = gpt.steps - 2;
+            CHECK(matrix_run(&q) != SLUICE_OK);
+            q.kill_at = 0;
+            q.resume = true;
+            REQUIRE_OK(matrix_run(&q));
+            CHECK_STR(c.out->weights, sync.weights);
+            CHECK_STR(c.out->state, sync.state);
+            q.resume = false;
+            q.also[0] = "debug.renew_every=11"; /* once */
+            q.also[1] = q.also[2] = NULL;
+            REQUIRE_OK(matrix_run(&q));
+            CHECK_STR(c.out->weights, sync.weights);
+            CHECK_STR(c.out->state, sync.state);
+            CHECK(c.out->end.speculated > 0 && c.out->end.speculated < c.out->end.steps);
+            CHECK_EQ(c.out->plan.speculating_layers, 0);
+            CHECK_EQ(c.out->end.peak.host, c.out->plan.peak.host);
+            CHECK_EQ(c.out->end.peak.device, c.out->plan.peak.device);
         }
         matrix_end(&c);
     }
@@ -169,6 +220,13 @@ TEST(speculation_ends_where_too_many_steps_were_clipped_and_begins_again)
     }
     CHECK_EQ(e.speculation.rolled_back, 3);
     CHECK_EQ(e.speculation.speculated, 40 - (5 + SL_SPECULATION_WINDOW - 10));
+    plan.options.update = SL_UPDATE_MODE_AUTO; /* shows first that its steps are not clipped */
+    sl_engine_begin_speculation(&e);
+    for (int step = 0; step < SL_SPECULATION_WINDOW; step++) {
+        e.speculation.now = sl_engine_may_speculate(&e);
+        CHECK_EQ(e.speculation.now, step >= SL_SPECULATION_WINDOW - 2);
+        (void)sl_engine_judge_speculation(&e, &plain);
+    }
     e.speculation.now = true; /* a learning rate that was set after backward */
     e.context.groups[0].rate = 1;
     CHECK(!sl_engine_judge_speculation(&e, &plain));

@@ -167,7 +167,7 @@ static const sweep_fn adam_aside[SL_FORM_COUNT][2] = {
 
 static sweep_fn aside_sweep(sl_update_kind kind, sl_form weights, sl_form states)
 {
-    if ((kind != SL_UPDATE_adam_l2 && kind != SL_UPDATE_adam_decoupled) || states != SL_FORM_F32) return NULL;
+    if (!sl_update_reads_aside(kind, states)) return NULL;
     return adam_aside[weights][kind == SL_UPDATE_adam_decoupled];
 }
 

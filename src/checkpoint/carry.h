@@ -1,0 +1,25 @@
+/* carry.h: training state in memory, on its way from one executor to another of the same model.
+ *
+ * Each rank keeps what it owned; when it is brought to the other executor, ranks exchange what that one keeps where. So the
+ * two may have other placements, stages and partitions. Nothing of the first executor, nor of its communicator, is needed
+ * in between. */
+#ifndef SL_CHECKPOINT_CARRY_H
+#define SL_CHECKPOINT_CARRY_H
+
+#include "checkpoint/state.h"
+
+typedef struct sl_carried sl_carried;
+
+/* All ranks, as with everything here: the outcome is the same on all of them. */
+sluice_status sl_state_carry_out(const sl_state *state, sl_carried **out);
+/* Frees what it has brought as it goes. After a failure some of the state is there. */
+sluice_status sl_state_carry_in(sl_carried *c, const sl_state *state);
+void sl_carried_free(sl_carried *c); /* NULL is fine */
+
+/* engine_state.c: the same of a running engine, parameters and state. */
+sluice_status sl_carry_out(sl_exec *x, const sl_checkpoint_slots *slots, sl_carried **out);
+sluice_status sl_carry_in(sl_carried *c, sl_exec *x, const sl_checkpoint_slots *slots);
+/* Host memory that this rank would take for it. */
+uint64_t sl_carry_bytes(const sl_plan *p, const sl_checkpoint_slots *slots);
+
+#endif

@@ -1,0 +1,66 @@
+/* engine_replace.c: an engine goes on by another plan, between two steps and in the same process.
+ *
+ * A plan for updates on speculation keeps more on the host than one for updates that wait for the norm, which is slower where
+ * speculation has ended. Both are placements that the same search found, so that no search is needed here: the one plan is
+ * made of what the other remembers. The state is carried from the one executor to the other in memory. */
+#include "checkpoint/carry.h"
+#include "core/thread.h"
+#include "train/engine_parts.h"
+
+#define CARRIED_BYTES_PER_SECOND 2e9 /* out and in again, on a machine that has something else to do */
+
+static sluice_status make_plan(sluice_engine *e, const sl_settings *settings, bool waits, sl_plan **out)
+{
+    const sl_speculation *s = &e->speculation;
+    const sl_candidate placement = waits ? sl_candidate_waiting(&s->placement) : s->placement;
+    sl_plan_options o = s->options;
+    o.partition_weights = settings->plan.partition_weights;
+    if (waits) o.update = SL_UPDATE_MODE_SYNC;
+    return sl_plan_create_placed(e->graph, &e->machine, &o, &placement, out);
+}
+
+/* All ranks. What fails here leaves nothing to go on with. */
+static sluice_status take_over(sluice_engine *e, const sl_settings *settings, sl_plan *plan, sl_carried *carried)
+{
+    sl_engine_forget_sent(e);
+    sl_exec_destroy(e->exec);
+    sl_plan_destroy(e->plan);
+    e->exec = NULL;
+    e->plan = plan;
+    e->phase = SL_ENGINE_BROKEN;
+    for (int i = 0; i < SL_SEGMENT_COUNT; i++) e->segment_seconds[i] = 0, e->segment_runs[i] = 0;
+    SL_TRY(sl_engine_compare_plans(e)); /* and no rank holds on to another's memory any more */
+    SL_TRY(sl_ranks_agree(e->ranks, "reserving memory",
+                          sl_ranks_failed(e->ranks, sl_engine_open_executor(e, settings))));
+    SL_TRY(sl_ranks_agree(e->ranks, "weights of another plan",
+                          sl_engine_init_tensors(e, true, settings->device.guard)));
+    SL_TRY(sl_carry_in(carried, e->exec, &e->slots));
+    e->phase = SL_ENGINE_READY;
+    return SLUICE_OK;
+}
+
+bool sl_engine_may_replace(const sluice_engine *e, double *seconds)
+{
+    const sl_plan *p = e->plan;
+    const uint64_t bytes = sl_carry_bytes(p, &e->slots), host = p->totals.peak[SL_TIER_HOST];
+    *seconds = e->reserve_seconds + (double)bytes / CARRIED_BYTES_PER_SECOND;
+    return bytes <= p->options.budget[SL_TIER_HOST] && host <= p->options.budget[SL_TIER_HOST] - bytes;
+}
+
+sluice_status sl_engine_replace_plan(sluice_engine *e, const sl_settings *settings, bool waits, bool *done)
+{
+    sl_carried *carried = NULL;
+    sl_plan *plan = NULL;
+    *done = false;
+    SL_TRY(sl_ranks_agree(e->ranks, "planning", make_plan(e, settings, waits, &plan)));
+    sluice_status st = sl_carry_out(e->exec, &e->slots, &carried);
+    if (st != SLUICE_OK) {
+        sl_plan_destroy(plan);
+        return st == SLUICE_ERR_NO_MEMORY ? SLUICE_OK : st;
+    }
+    st = take_over(e, settings, plan, carried);
+    sl_carried_free(carried);
+    e->speculation.waits = waits;
+    *done = st == SLUICE_OK;
+    return st;
+}

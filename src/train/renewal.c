@@ -1,0 +1,43 @@
+/* renewal.c: when a run changes between its plan for speculation and the one without. */
+#include "train/renewal.h"
+
+#include <math.h>
+
+#define WINDOW_FACTOR 4
+#define WORTH         2.0 /* times what a change takes is what it has to save */
+
+void sl_renewal_begin(sl_renewal *r, const sl_plan_totals *t)
+{
+    *r = (sl_renewal){ .window = 0 };
+    if (t->speculating_layers == 0) return;
+    r->window = SL_SPECULATION_WINDOW;
+    r->speculating = t->step_seconds;
+    r->redo = t->redo_seconds;
+    r->stopped = t->step_seconds + t->speculation_gain;
+    r->waiting = t->waiting_seconds;
+}
+
+/* Seconds of a step by the plan for speculation, which a share of the steps makes fail; it ends where that is too many. */
+static double by_speculation(const sl_renewal *r, double share)
+{
+    return fmin(r->speculating + share * r->redo, r->stopped);
+}
+
+bool sl_renewal_observe(sl_renewal *r, bool failed, uint64_t left, double seconds)
+{
+    if (r->window == 0) return false;
+    r->steps++;
+    r->failed += failed;
+    if (r->steps < r->window) return false;
+    const double share = (double)r->failed / (double)r->steps;
+    const double saved = by_speculation(r, share) - r->waiting;
+    r->steps = r->failed = 0;
+    return (r->waits ? -saved : saved) * (double)left > WORTH * seconds;
+}
+
+void sl_renewal_change(sl_renewal *r)
+{
+    r->waits = !r->waits;
+    r->window *= WINDOW_FACTOR;
+    r->steps = r->failed = 0;
+}

@@ -1,0 +1,73 @@
+/* renewal_test.c: when a run changes between its plan for speculation and the one for updates that wait for the norm. */
+#include <math.h>
+
+#include "test.h"
+#include "train/renewal.h"
+
+/* A step takes 1 s on speculation, 0.5 s more where it fails, and 1.4 s without it; 1.2 s by the other plan. So the other one
+ * is better from a share of 0.4 on. */
+static sl_renewal begun(void)
+{
+    const sl_plan_totals t = { .speculating_layers = 1,
+                               .step_seconds = 1,
+                               .redo_seconds = 0.5,
+                               .speculation_gain = 0.4,
+                               .waiting_seconds = 1.2 };
+    sl_renewal r;
+    sl_renewal_begin(&r, &t);
+    return r;
+}
+
+/* Steps until a change is due where `failing` of every ten fail; 0: none is, up to `most`. */
+static int steps_until_due(sl_renewal *r, int failing, uint64_t left, double seconds, int most)
+{
+    for (int i = 0; i < most; i++)
+        if (sl_renewal_observe(r, i % 10 < failing, left, seconds)) return i + 1;
+    return 0;
+}
+
+TEST(a_run_that_is_always_clipped_goes_over_to_updates_that_wait_and_back_where_none_is)
+{
+    sl_renewal r = begun();
+    CHECK_EQ(steps_until_due(&r, 10, 1000, 1, 100), SL_SPECULATION_WINDOW);
+    sl_renewal_change(&r);
+    CHECK(r.waits);
+    CHECK_EQ(steps_until_due(&r, 10, 1000, 1, 1000), 0); /* no more than that */
+    r.steps = r.failed = 0;
+    CHECK_EQ(steps_until_due(&r, 0, 1000, 1, 1000), 4 * SL_SPECULATION_WINDOW);
+    sl_renewal_change(&r);
+    CHECK(!r.waits);
+    CHECK_EQ(steps_until_due(&r, 10, 1000, 1, 1000), 16 * SL_SPECULATION_WINDOW); /* it is not changed to and fro */
+}
+
+TEST(a_share_of_clipped_steps_that_speculation_pays_for_changes_nothing)
+{
+    sl_renewal r = begun();
+    CHECK_EQ(steps_until_due(&r, 3, 1000, 1, 200), 0);
+    CHECK(steps_until_due(&r, 6, 1000, 1, 200) > 0);
+}
+
+TEST(a_change_has_to_be_worth_its_time_in_the_steps_that_are_left)
+{
+    sl_renewal r = begun(); /* saves 0.2 s a step */
+    CHECK_EQ(steps_until_due(&r, 10, 99, 10, 200), 0);
+    CHECK_EQ(steps_until_due(&r, 10, 1000000, (double)INFINITY, 200), 0);
+    r = begun();
+    CHECK_EQ(steps_until_due(&r, 10, 101, 10, 200), SL_SPECULATION_WINDOW);
+}
+
+TEST(a_run_with_one_plan_keeps_it)
+{
+    const sl_plan_totals waits = { .step_seconds = 1 };
+    sl_renewal r;
+    sl_renewal_begin(&r, &waits);
+    CHECK_EQ(steps_until_due(&r, 10, 1000, 0, 200), 0);
+    /* the placement is the best for updates that wait, too */
+    const sl_plan_totals same = { .speculating_layers = 1,
+                                  .step_seconds = 1,
+                                  .redo_seconds = 0.5,
+                                  .speculation_gain = 0.4,
+                                  .waiting_seconds = 1.4 };
+    sl_renewal_begin(&r, &same);
+    CHECK_EQ(steps_until_due(&r, 10, 1000000, 0, 200), 0);
+}
