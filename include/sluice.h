@@ -730,8 +730,7 @@ typedef struct sluice_event {
      * of these that ranks send. PLAN: at most so many, and what is sent is not known. */
     uint64_t table_rows, table_bytes, table_sent;
     const char *weights_sha256, *state_sha256; /* END; NULL where the setting `hashes` is false */
-    /* STEP and END: steps of this run so far whose updates ran on speculation, and of these those whose updates were done
-     * once more. */
+    /* STEP, END: steps so far whose updates ran on speculation, and of these those whose updates were done once more. */
     uint64_t speculated, rolled_back;
     /* RESUMED, STEP, EVAL, SAVED, EPOCH, END */
     uint64_t step, steps; /* this one; all that are planned */

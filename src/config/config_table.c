@@ -1015,10 +1015,11 @@ const sl_option sl_config_rows[] = {
                 "From this step on, steps are taken to last ten times as long as they do, to try what follows from "
                 "that; 0: never.",
                 FREE(NO_BITS)),
-    COUNT_UP_TO("debug.renew_every", "0", renew_every, 0, EXACT,
-                "After so many steps, and as many more each time, a run that speculates goes on by its plan for updates "
-                "that wait for the norm, and back, to try that; 0: when it is worth while.",
-                FREE(NO_BITS)),
+    COUNT_UP_TO(
+        "debug.renew_every", "0", renew_every, 0, EXACT,
+        "After so many steps, and as many more each time, a run that speculates goes on by its plan for updates "
+        "that wait for the norm, and back, to try that; 0: when it is worth while.",
+        FREE(NO_BITS)),
     FLAG("debug.guard", "false", device.guard, "Poison the arenas and put guard pages behind them.", FREE(NO_BITS),
          OPTION(guard)),
     FLAG(

@@ -7,10 +7,11 @@
 
 #include "monitor/sinks.h"
 
-static const char columns[] = "time,run,step,steps,epoch,loss,lr,grad_norm,seconds,samples,tokens,targets,skipped,"
-                              "loss_scale,tokens_per_second,mfu,data_seconds,device_bytes,host_bytes,disk_bytes,"
-                              "resident_bytes,speculated,rolled_back,validation_loss,validation_accuracy,validation_metric,"
-                              "best\n";
+static const char columns[] =
+    "time,run,step,steps,epoch,loss,lr,grad_norm,seconds,samples,tokens,targets,skipped,"
+    "loss_scale,tokens_per_second,mfu,data_seconds,device_bytes,host_bytes,disk_bytes,"
+    "resident_bytes,speculated,rolled_back,validation_loss,validation_accuracy,validation_metric,"
+    "best\n";
 /* For a row without an evaluation. */
 static const char no_evaluation[] = ",,,,\n";
 

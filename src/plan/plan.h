@@ -347,7 +347,7 @@ typedef struct sl_plan_totals {
     int speculating_layers, speculation_limit;
     uint64_t speculation_bytes;
     double speculation_gain, redo_seconds;
-    double waiting_seconds; /* of a step without speculation by the placement that is the best then; 0: nothing speculates */
+    double waiting_seconds;          /* of a step by the best placement without speculation; 0: nothing speculates */
     double host_bytes_per_parameter; /* of masters, remainders and state on the host, of layers updated there */
 } sl_plan_totals;
 

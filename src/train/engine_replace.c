@@ -30,10 +30,10 @@ static sluice_status take_over(sluice_engine *e, const sl_settings *settings, sl
     e->phase = SL_ENGINE_BROKEN;
     for (int i = 0; i < SL_SEGMENT_COUNT; i++) e->segment_seconds[i] = 0, e->segment_runs[i] = 0;
     SL_TRY(sl_engine_compare_plans(e)); /* and no rank holds on to another's memory any more */
-    SL_TRY(sl_ranks_agree(e->ranks, "reserving memory",
-                          sl_ranks_failed(e->ranks, sl_engine_open_executor(e, settings))));
-    SL_TRY(sl_ranks_agree(e->ranks, "weights of another plan",
-                          sl_engine_init_tensors(e, true, settings->device.guard)));
+    SL_TRY(
+        sl_ranks_agree(e->ranks, "reserving memory", sl_ranks_failed(e->ranks, sl_engine_open_executor(e, settings))));
+    SL_TRY(
+        sl_ranks_agree(e->ranks, "weights of another plan", sl_engine_init_tensors(e, true, settings->device.guard)));
     SL_TRY(sl_carry_in(carried, e->exec, &e->slots));
     e->phase = SL_ENGINE_READY;
     return SLUICE_OK;

@@ -41,7 +41,7 @@ typedef struct sl_run {
     bool stop, save, written, replan, renew;
     sl_renewal renewal;
     double renewal_seconds; /* that it takes; INFINITY: there is no room for it */
-    bool again; /* the run has ended at a checkpoint, to go on with another plan */
+    bool again;             /* the run has ended at a checkpoint, to go on with another plan */
     sl_drift drift;
     uint64_t *targets;     /* owned; of each micro-batch of the step at hand; NULL: all of them count */
     uint64_t step_targets; /* of the step at hand, in all; 0: the data has no tokens, or none of the step's counts */

@@ -8,11 +8,9 @@
  * is better from a share of 0.4 on. */
 static sl_renewal begun(void)
 {
-    const sl_plan_totals t = { .speculating_layers = 1,
-                               .step_seconds = 1,
-                               .redo_seconds = 0.5,
-                               .speculation_gain = 0.4,
-                               .waiting_seconds = 1.2 };
+    const sl_plan_totals t = {
+        .speculating_layers = 1, .step_seconds = 1, .redo_seconds = 0.5, .speculation_gain = 0.4, .waiting_seconds = 1.2
+    };
     sl_renewal r;
     sl_renewal_begin(&r, &t);
     return r;
@@ -63,11 +61,9 @@ TEST(a_run_with_one_plan_keeps_it)
     sl_renewal_begin(&r, &waits);
     CHECK_EQ(steps_until_due(&r, 10, 1000, 0, 200), 0);
     /* the placement is the best for updates that wait, too */
-    const sl_plan_totals same = { .speculating_layers = 1,
-                                  .step_seconds = 1,
-                                  .redo_seconds = 0.5,
-                                  .speculation_gain = 0.4,
-                                  .waiting_seconds = 1.4 };
+    const sl_plan_totals same = {
+        .speculating_layers = 1, .step_seconds = 1, .redo_seconds = 0.5, .speculation_gain = 0.4, .waiting_seconds = 1.4
+    };
     sl_renewal_begin(&r, &same);
     CHECK_EQ(steps_until_due(&r, 10, 1000000, 0, 200), 0);
 }

@@ -4,6 +4,7 @@
  * 16-bit training has, converting in registers. Everything else is staged through f32 (update_stage.c). */
 #include "backend/cpu/kernels/update.h"
 #include "backend/cpu/kernels/update_rules.h"
+#include "ir/form.h"
 
 /* ---- Operands by form; forms are constants where these are used ---- */
 
