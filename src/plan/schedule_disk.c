@@ -10,6 +10,7 @@
  * their update and go back: the link to the device is faster than the disk, which so holds no copy of them. Other things
  * (parameters on their way to the device, activations, gradients) are moved in pieces. */
 #include "core/alloc.h"
+#include "core/blocks8.h"
 #include "core/bytes.h"
 #include "ir/form.h"
 #include "plan/schedule.h"
@@ -102,17 +103,36 @@ static uint64_t byte_at(const sl_scheduler *s, int layer, int buffer, sl_disk_cu
     return sl_range_piece(s, buffer, (sl_range){ r.first + c.offset, 0 }).offset;
 }
 
-static bool may_cut(const sl_scheduler *s, int layer, sl_disk_cursor c)
+static int64_t larger(int64_t a, int64_t b)
 {
-    if (is_end(s, layer, c)) return true;
+    return a > b ? a : b;
+}
+
+/* Blocks of SL_CUT_ELEMENTS from byte `at` of a tensor to the next one that begins with a unit of the disk, if all of them are
+ * like most; 0: this one does. 1 where there is none: only other blocks may lead to one. */
+static int64_t blocks_to_unit(uint64_t at, sl_form form)
+{
+    const uint64_t block = form == SL_FORM_BLOCKS8 ? SL_CUT_ELEMENTS + SL_BLOCKS8_HEADER
+                                                   : (uint64_t)SL_CUT_ELEMENTS * sl_form_element_bytes(form);
+    for (uint64_t k = 0; k < SL_DISK_UNIT / sizeof(int32_t); k++) /* the remainders repeat by then */
+        if ((at + k * block) % SL_DISK_UNIT == 0) return (int64_t)k;
+    return 1;
+}
+
+/* The same for all tensors of a layer on the disk; 0: an update may be cut here. */
+static int64_t blocks_to_cut(const sl_scheduler *s, int layer, sl_disk_cursor c)
+{
+    int64_t most = 0;
+    if (is_end(s, layer, c)) return 0;
     for (int t = WEIGHTS; t < GRADIENT; t++) {
         int b = tensor_buffer(s, layer, t);
-        if (is_on_disk(s, b) && byte_at(s, layer, b, c) % SL_DISK_UNIT != 0) return false;
+        if (is_on_disk(s, b)) most = larger(most, blocks_to_unit(byte_at(s, layer, b, c), s->p->buffers[b].form));
     }
-    if (!gradient_is_on_disk(&s->p->layers[layer])) return true;
+    if (!gradient_is_on_disk(&s->p->layers[layer])) return most;
     int64_t before = c.offset; /* the gradient may have no buffer yet */
     for (int64_t i = 0; i < c.range; i++) before += sl_updated_range(s, layer, i).count;
-    return (uint64_t)before * sl_form_element_bytes(gradient_form(s)) % SL_DISK_UNIT == 0;
+    const sl_form form = gradient_form(s);
+    return larger(most, blocks_to_unit((uint64_t)before * sl_form_element_bytes(form), form));
 }
 
 static bool needs_whole_parameters(const sl_scheduler *s, int layer)
@@ -125,7 +145,7 @@ static sl_disk_cursor chunk_end(const sl_scheduler *s, int layer, sl_disk_cursor
 {
     if (needs_whole_parameters(s, layer)) return (sl_disk_cursor){ sl_updated_ranges(s, layer), 0 };
     sl_disk_cursor c = advance(s, layer, begin, chunk_elements(s));
-    while (!may_cut(s, layer, c)) c = advance(s, layer, c, SL_CUT_ELEMENTS);
+    for (int64_t blocks; (blocks = blocks_to_cut(s, layer, c)) > 0;) c = advance(s, layer, c, blocks * SL_CUT_ELEMENTS);
     return c;
 }
 
