@@ -66,6 +66,7 @@ typedef struct lane {
     int step;    /* of the plan; -1 at the end */
     int before;  /* the position that it was at work on before; -1: none */
     bool busy;   /* at work on `next` */
+    int blocked; /* a position that `next` waits for and that was not done when it was looked at last; -1: none */
     double left; /* seconds of work still to do */
     double idle_since;
 } lane;
@@ -75,6 +76,7 @@ typedef struct clocks {
     double now;
     run *runs;
     int run_count, end;  /* end: position after the last */
+    int settled, joined; /* first runs that have their results; of which nothing is left on streams that are joined */
     sl_plan_time *times; /* per position; end negative: not done yet */
     int newest;          /* position done last; -1: none */
     int *after; /* per position: what was done last of all that its step waited for; NULL: no step is the disk's */
@@ -151,19 +153,22 @@ static void find_next(clocks *c, int k)
 
 /* False: the run may not begin yet, or something that a lane's next step waits for is not done; else *late is the last of
  * all that to be done, or -1. */
-static bool waits_done(const clocks *c, const lane *l, int *late)
+static bool waits_done(clocks *c, lane *l, int *late)
 {
     int r = l->run;
     const sl_step *s = &c->p->steps[l->step];
-    for (int i = 0; i < r; i++)
-        if (c->runs[i].result < 0) return false;
-    for (int i = 0; c->runs[r].joined && i < r; i++)
-        if (c->runs[i].left_joined > 0) return false;
+    if (l->blocked >= 0 && c->times[l->blocked].end < 0) return false;
+    while (c->settled < r && c->runs[c->settled].result >= 0) c->settled++;
+    while (c->joined < r && c->runs[c->joined].left_joined == 0) c->joined++;
+    if (c->settled < r || (c->runs[r].joined && c->joined < r)) return false;
     *late = c->runs[r].joined ? c->newest_joined : -1;
     for (int k = 0; k < s->wait_count; k++) {
         int target = recording(c, l, c->p->waits[s->first_wait + k]);
         if (target < 0) continue;
-        if (c->times[target].end < 0) return false;
+        if (c->times[target].end < 0) {
+            l->blocked = target;
+            return false;
+        }
         if (*late < 0 || c->times[target].end > c->times[*late].end) *late = target;
     }
     return true;
@@ -208,6 +213,7 @@ static void start(clocks *c, int k, int late)
     int r = l->run;
     const sl_step *s = &c->p->steps[l->step];
     l->busy = true;
+    l->blocked = -1;
     l->left = sl_step_is_done(s, c->runs[r].holds) ? s->seconds : 0;
     c->times[l->next].begin = c->now;
     if (c->after != NULL) {
@@ -248,25 +254,21 @@ static double lost_of_move(const sl_machine *m, const int others[WORK_KINDS], do
     return m->move_slowdown * (moves + (others[KERNEL] > 0)) + m->move_update_slowdown * others[UPDATE];
 }
 
-/* 1, or less where others are at work: rates.h. A transfer of the disk is a part of a copy to what the host's processors do;
- * a device has its own. */
-static double speed(const clocks *c, int k)
+/* 1, or less where others are at work: rates.h. `busy`: lanes at work of each kind, this one of `kind` among them; `beside`: of a
+ * transfer of the disk, how much longer it takes beside one in the other direction. Such a transfer is a part of a copy to
+ * what the host's processors do; a device has its own. */
+static double speed(const sl_machine *m, work_kind kind, double beside, const int busy[WORK_KINDS])
 {
-    const sl_machine *m = &c->p->machine;
-    const sl_step *s = &c->p->steps[c->lanes[k].step];
-    int others[WORK_KINDS] = { 0 };
-    for (int i = 0; i < SL_STREAM_COUNT; i++)
-        if (c->lanes[i].busy && i != k) others[work_of(m, &c->p->steps[c->lanes[i].step])]++;
+    int others[WORK_KINDS];
+    for (int i = 0; i < WORK_KINDS; i++) others[i] = busy[i] - (i == (int)kind);
     double moves = others[MOVE], on_host = moves + m->disk_processor * others[DISK];
-    switch (work_of(m, s)) {
+    switch (kind) {
     case KERNEL:
         return 1 / (1 + m->kernel_slowdown * (m->kernels_take_turns ? on_host : moves));
     case UPDATE:
         return 1 / (1 + m->update_slowdown * on_host);
     case DISK:
-        return 1 /
-               (1 + others[DISK] * (s->stream == SL_STREAM_DISK_READ ? m->disk_read_slowdown : m->disk_write_slowdown) +
-                m->disk_processor * lost_of_move(m, others, moves));
+        return 1 / (1 + others[DISK] * beside + m->disk_processor * lost_of_move(m, others, moves));
     default:
         return 1 / (1 + lost_of_move(m, others, m->kernels_take_turns ? on_host : moves));
     }
@@ -295,10 +297,16 @@ static void finish_step(clocks *c, int k)
 /* To the next end of a step; all that end then are done. False: nothing is at work. */
 static bool advance(clocks *c)
 {
+    const sl_machine *m = &c->p->machine;
     double speeds[SL_STREAM_COUNT] = { 0 }, wait = -1;
+    work_kind kinds[SL_STREAM_COUNT];
+    int busy[WORK_KINDS] = { 0 };
+    for (int k = 0; k < SL_STREAM_COUNT; k++)
+        if (c->lanes[k].busy) busy[kinds[k] = work_of(m, &c->p->steps[c->lanes[k].step])]++;
     for (int k = 0; k < SL_STREAM_COUNT; k++) {
         if (!c->lanes[k].busy) continue;
-        speeds[k] = speed(c, k);
+        const bool reads = c->p->steps[c->lanes[k].step].stream == SL_STREAM_DISK_READ;
+        speeds[k] = speed(m, kinds[k], reads ? m->disk_read_slowdown : m->disk_write_slowdown, busy);
         if (wait < 0 || c->lanes[k].left / speeds[k] < wait) wait = c->lanes[k].left / speeds[k];
     }
     if (wait < 0) return false;
@@ -354,7 +362,7 @@ static sluice_status run_in(clocks *c, const int *stop, sl_plan_time *times)
         c->after = sl_alloc_array((size_t)c->end + 1, sizeof *c->after, "plan: what steps waited for");
         if (c->after == NULL) return SLUICE_ERR_NO_MEMORY;
     }
-    for (int k = 0; k < SL_STREAM_COUNT; k++) c->lanes[k].before = -1;
+    for (int k = 0; k < SL_STREAM_COUNT; k++) c->lanes[k].before = c->lanes[k].blocked = -1;
     for (int k = 0; k < SL_STREAM_COUNT; k++) find_next(c, k);
     do start_ready(c);
     while (!sl_stop_asked(stop) && advance(c));

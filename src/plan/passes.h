@@ -29,6 +29,7 @@ typedef struct sl_usage {
     int *last_use_node;      /* the same, or a later backward node that reads one of its parameters */
     int *leaves_node;        /* layer -> update node that computes its norm leaves; -1: none */
     int *update_node;        /* layer -> update node that updates it; -1: none */
+    int64_t elements;        /* of all parameters */
     int level_count;         /* levels are runs of positions: sl_level_at */
     sl_groups level_uses;    /* level -> parameter layers that its layers read, increasing */
     sl_groups use_levels;    /* parameter layer -> levels that read it, increasing */

@@ -66,7 +66,7 @@ static bool is_staged(const sl_scheduler *s, int layer, int tensor)
 static int64_t chunk_elements(const sl_scheduler *s)
 {
     if (s->p->options.disk_chunk > 0) return (int64_t)sl_align_up((uint64_t)s->p->options.disk_chunk, SL_CUT_ELEMENTS);
-    int64_t chunk = sl_graph_parameter_elements(s->g) / CHUNKS;
+    int64_t chunk = s->u->elements / CHUNKS;
     if (chunk < LEAST_CHUNK) return LEAST_CHUNK;
     if (chunk > MOST_CHUNK) return MOST_CHUNK;
     return (int64_t)sl_align_up((uint64_t)chunk, (uint64_t)(chunk > COARSE_CHUNK ? COARSE_CHUNK : COARSE_CHUNK / 256));

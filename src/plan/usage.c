@@ -274,6 +274,7 @@ sluice_status sl_usage_create(const sluice_graph *g, int levels, sl_usage **out)
     sl_usage *u = sl_alloc(sizeof *u, "plan: usage");
     if (u == NULL) return SLUICE_ERR_NO_MEMORY;
     u->graph = g;
+    u->elements = sl_graph_parameter_elements(g);
     sluice_status st = allocate(u);
     if (st == SLUICE_OK) {
         find_facts(u, levels);

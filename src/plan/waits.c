@@ -39,9 +39,13 @@
 #include "plan/passes.h"
 #include "plan/tenants.h"
 
+/* Streams, and some that do not exist: loops over eight are done four at a time. */
+#define STREAMS 8
+_Static_assert(SL_STREAM_COUNT <= STREAMS, "a row has room for all streams");
+
 /* Last position at which a buffer was touched, per stream; -1 never. Positions number the steps of both rounds. */
 typedef struct touches {
-    int reads[SL_STREAM_COUNT], writes[SL_STREAM_COUNT];
+    int reads[STREAMS], writes[STREAMS];
 } touches;
 
 typedef struct waiter {
@@ -49,18 +53,20 @@ typedef struct waiter {
     int round;
     touches *of; /* per buffer */
     sl_tenants tenants;
-    int known[SL_STREAM_COUNT]
-             [SL_STREAM_COUNT];      /* newest position of stream b that stream a is already ordered after */
-    int (*at_step)[SL_STREAM_COUNT]; /* per position: known[] of its stream when it starts */
-    int need[SL_STREAM_COUNT];       /* of the step at hand */
+    int known[STREAMS][STREAMS]; /* newest position of stream b that stream a is already ordered after */
+    int (*at_step)[STREAMS];     /* per position: known[] of its stream when it starts */
+    int need[STREAMS];           /* of the step at hand */
 } waiter;
+
+static void raise_all(int *restrict to, const int *restrict positions)
+{
+    for (int i = 0; i < STREAMS; i++) to[i] = positions[i] > to[i] ? positions[i] : to[i];
+}
 
 static void need_touches(waiter *w, const touches *t, bool reads_too)
 {
-    for (int stream = 0; stream < SL_STREAM_COUNT; stream++) {
-        if (t->writes[stream] > w->need[stream]) w->need[stream] = t->writes[stream];
-        if (reads_too && t->reads[stream] > w->need[stream]) w->need[stream] = t->reads[stream];
-    }
+    raise_all(w->need, t->writes);
+    if (reads_too) raise_all(w->need, t->reads);
 }
 
 /* ---- what a step needs ---- */
@@ -74,8 +80,7 @@ static int position_of(const waiter *w, int step)
 static void learn(waiter *w, int stream, int target)
 {
     int *known = w->known[stream], of = (int)w->p->steps[target % w->p->step_count].stream;
-    for (int m = 0; m < SL_STREAM_COUNT; m++)
-        if (w->at_step[target][m] > known[m]) known[m] = w->at_step[target][m];
+    raise_all(known, w->at_step[target]);
     if (target > known[of]) known[of] = target;
 }
 
@@ -116,7 +121,7 @@ static void need_tenants(waiter *w, int buffer)
 static sluice_status wait_for_step(waiter *w, int index)
 {
     const sl_step *step = &w->p->steps[index];
-    for (int stream = 0; stream < SL_STREAM_COUNT; stream++) w->need[stream] = -1;
+    for (int stream = 0; stream < STREAMS; stream++) w->need[stream] = -1;
     for (int k = 0; k < sl_step_operands(step); k++) {
         int b = sl_plan_memory(w->p, w->p->pieces[step->first_piece + k].buffer);
         if (b < 0) continue;
