@@ -30,8 +30,9 @@ enum { MOST_CHOICES = 24, FIRST_ROWS = 1, ROWS_CHOICES = 4 };
 
 typedef struct outcome {
     bool known, fits;
-    double seconds, rate; /* of a step; tokens or samples a second */
-    double device, host;  /* bytes */
+    double seconds, rate;      /* of a step; tokens or samples a second */
+    double device, host, disk; /* bytes */
+    bool has_disk;
     int ranks;
 } outcome;
 
@@ -47,6 +48,8 @@ static void keep_event(void *user, const sluice_event *e)
                     .rate = isfinite(e->tokens_per_second) ? e->tokens_per_second : 0,
                     .device = (double)e->needs.device,
                     .host = (double)e->needs.host,
+                    .disk = (double)e->needs.disk,
+                    .has_disk = e->has.disk > 0,
                     .ranks = e->ranks };
 }
 
@@ -124,6 +127,12 @@ static void add_settings(const cli_arguments *a, choice *list, int *count)
     c->sets[1] = "bf16.check_grad_overflow=false";
 }
 
+/* Where none is named: of the machine that is described, or that of the folder where a run would be started. */
+static void add_disk(choice *list, int *count)
+{
+    add_choice(list, count, CHOICE_SETTING, "with a disk (memory.disk_path)")->sets[0] = "memory.disk_path=.";
+}
+
 static void add_machines(const cli_arguments *a, int ranks, choice *list, int *count)
 {
     for (int stage = 0; ranks > 1 && stage <= 3; stage++) {
@@ -165,16 +174,17 @@ static int best_of(const choice *list, const outcome *outcomes, int count)
 
 static void print_row(const choice *c, const outcome *o, bool best)
 {
-    printf("%c %-32s %-4s %9.1f %9.1f", best ? '*' : ' ', c->text, o->fits ? "yes" : "no", o->device / GIB,
-           o->host / GIB);
+    printf("%c %-32s %-4s %9.1f %9.1f %9.1f", best ? '*' : ' ', c->text, o->fits ? "yes" : "no", o->device / GIB,
+           o->host / GIB, o->disk / GIB);
     if (o->fits) printf(" %10.4g %10.0f", o->seconds, o->rate);
     printf("\n");
 }
 
 static void print_row_json(const choice *c, const outcome *o, bool best)
 {
-    printf("{\"event\":\"what_if\",\"choice\":\"%s\",\"fits\":%s,\"needs_bytes\":{\"device\":%.0f,\"host\":%.0f}",
-           c->text, o->fits ? "true" : "false", o->device, o->host);
+    printf("{\"event\":\"what_if\",\"choice\":\"%s\",\"fits\":%s,\"needs_bytes\":{\"device\":%.0f,\"host\":%.0f,"
+           "\"disk\":%.0f}",
+           c->text, o->fits ? "true" : "false", o->device, o->host, o->disk);
     if (o->fits) printf(",\"step_seconds\":%.17g,\"tokens_per_second\":%.17g", o->seconds, o->rate);
     printf(",\"best\":%s}\n", best ? "true" : "false");
 }
@@ -254,6 +264,7 @@ static sluice_status plan_choices(const cli_arguments *a, choice *list, outcome 
 {
     int ranks = 1, rows = 0;
     double best = 0;
+    bool has_disk = false;
     *count = 0;
     add_choice(list, count, CHOICE_ASKED, "as asked");
     add_rows(list, count);
@@ -261,11 +272,13 @@ static sluice_status plan_choices(const cli_arguments *a, choice *list, outcome 
     sluice_status status = plan_beside(a, list, outcomes, FIRST_ROWS, after);
     for (int i = FIRST_ROWS; i < after; i++) {
         if (outcomes[i].known) ranks = outcomes[i].ranks;
+        has_disk = has_disk || (outcomes[i].known && outcomes[i].has_disk);
         if (!outcomes[i].fits || outcomes[i].rate <= best) continue;
         best = outcomes[i].rate;
         rows = list[i].rows;
     }
     add_settings(a, list, count);
+    if (!has_disk) add_disk(list, count);
     add_machines(a, ranks, list, count);
     for (int i = 0; i < *count && leaves_rows_open(a); i++)
         if (list[i].rows == 0 && list[i].gpus == 0) list[i].rows = rows > 0 ? rows : 1;
@@ -281,7 +294,8 @@ int cli_what_if(const cli_arguments *a)
     sluice_status status = plan_choices(a, list, outcomes, &count);
     if (status != SLUICE_OK) return cli_report(status);
     int best = best_of(list, outcomes, count);
-    if (!a->json) printf("\nwhat if                            fits  GPU, GiB  RAM, GiB    step, s   tokens/s\n");
+    if (!a->json)
+        printf("\nwhat if                            fits  GPU, GiB  RAM, GiB disk, GiB    step, s   tokens/s\n");
     for (int i = 0; i < count; i++)
         if (outcomes[i].known) (a->json ? print_row_json : print_row)(&list[i], &outcomes[i], i == best);
     if (!a->json) printf("* the fastest on this machine; of what does not fit, about the memory that it needs\n");

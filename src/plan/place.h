@@ -99,7 +99,7 @@ sluice_status sl_search_kept(sl_search *s, const sl_candidate *c, uint64_t *byte
 sluice_status sl_search_floor(sl_search *s, uint64_t *bytes);
 /* The best placement for the rank in the plan's options, built last where *fits. */
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits);
-/* Makes a placement that fits the rank in the plan's options faster, by exchanges of savings. */
+/* Makes a placement that fits the rank in the plan's options faster, by exchanges of savings. Verdicts are kept: forget them. */
 sluice_status sl_search_improve(sl_search *s, sl_candidate *c);
 /* One placement for all ranks, because they must make the same collectives: sought on the rank that owns most, tried on
  * the others, and sought anew on one that it does not fit. Every rank comes to the same result. Leaves another rank in

@@ -34,9 +34,11 @@
 
 #include "plan/place.h"
 
-#define TRIALS      360 /* about as many as it takes to find a placement of a deep model at all */
-#define FEW_TRIALS  72  /* for plans of very many steps */
-#define NEAR_TRIALS 120 /* from what was found with nearly the same options */
+#define TRIALS             360 /* about as many as it takes to find a placement of a deep model at all */
+#define DISK_TRIALS        900 /* with something on the disk: most exchanges then have a third part */
+#define FEW_TRIALS         72  /* for plans of very many steps */
+#define NEAR_TRIALS        120 /* from what was found with nearly the same options */
+#define SPECULATING_TRIALS 180 /* beside which it is tried how many layers may speculate */
 
 static int smaller(int a, int b)
 {
@@ -224,6 +226,8 @@ static sluice_status exchange(sl_search *s, sl_candidate from, int more, int by,
     if (!fits) return SLUICE_OK;
     SL_TRY(lower(s, &from, less, &s->trials));
     if (from.layers[less] == before) return SLUICE_OK; /* it bought nothing */
+    if (less != SL_SAVING_DISK_STATE && from.layers[SL_SAVING_DISK_STATE] > s->low.layers[SL_SAVING_DISK_STATE])
+        SL_TRY(lower(s, &from, SL_SAVING_DISK_STATE, &s->trials)); /* room that it made on the host */
     if (s->speculates) SL_TRY(speculate_most(s, &from));
     SL_TRY(sl_search_judge(s, &from, &v));
     if (v.seconds >= *seconds * 0.999) return SLUICE_OK;
@@ -234,8 +238,9 @@ static sluice_status exchange(sl_search *s, sl_candidate from, int more, int by,
 
 static int trials_for(const sl_search *s)
 {
-    int64_t trials = (int64_t)TRIALS * SL_QUICK_STEPS / (s->p->step_count + 1);
-    return trials > TRIALS ? TRIALS : trials < FEW_TRIALS ? FEW_TRIALS : (int)trials;
+    const int most = sl_uses_disk(&s->p->placement) ? DISK_TRIALS : TRIALS;
+    int64_t trials = (int64_t)most * SL_QUICK_STEPS / (s->p->step_count + 1);
+    return trials > most ? most : trials < FEW_TRIALS ? FEW_TRIALS : (int)trials;
 }
 
 /* The best of all single exchanges, again and again, with at most so many trials. *seconds: of a step with what was found. */
@@ -318,7 +323,7 @@ static sluice_status find_mix(sl_search *s, sl_candidate *found, double *fastest
             if (seconds[k] < seconds[best]) best = k;
         if (isinf(seconds[best])) break;
         seconds[best] = INFINITY; /* improved once */
-        SL_TRY(improve(s, &c[best], TRIALS, &improved));
+        SL_TRY(improve(s, &c[best], DISK_TRIALS, &improved));
         s->ends[s->end_count++] = c[best];
         if (improved >= *fastest) continue;
         *fastest = improved;
@@ -404,10 +409,7 @@ static sluice_status search(sl_search *s, sl_candidate *found, bool *fits)
 sluice_status sl_search_improve(sl_search *s, sl_candidate *c)
 {
     double seconds;
-    sl_verdicts_forget(&s->judged);
-    sluice_status st = improve(s, c, TRIALS, &seconds);
-    sl_verdicts_forget(&s->judged);
-    return st;
+    return improve(s, c, SPECULATING_TRIALS, &seconds);
 }
 
 sluice_status sl_search_rank(sl_search *s, sl_candidate *found, bool *fits)

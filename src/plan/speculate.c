@@ -206,12 +206,23 @@ static sluice_status speculate_from(sl_search *s, sl_candidate c, speculation *x
     return c.speculating > 0 ? consider(s, &c, x, &may) : SLUICE_OK;
 }
 
+static bool same_savings(const sl_candidate *a, const sl_candidate *b)
+{
+    return memcmp(a->layers, b->layers, sizeof a->layers) == 0;
+}
+
 /* From the placement that waits, and from others that the search for it came to. */
 static sluice_status speculate_in_part(sl_search *s, const sl_candidate *ends, int count, speculation *x)
 {
-    SL_TRY(speculate_from(s, *x->found, x));
-    for (int i = 0; i < count; i++) SL_TRY(speculate_from(s, ends[i], x));
-    return SLUICE_OK;
+    const sl_candidate first = *x->found;
+    sluice_status st = speculate_from(s, first, x);
+    for (int i = 0; i < count && st == SLUICE_OK; i++) {
+        bool again = same_savings(&ends[i], &first);
+        for (int k = 0; k < i; k++) again = again || same_savings(&ends[i], &ends[k]);
+        if (!again) st = speculate_from(s, ends[i], x);
+    }
+    sl_verdicts_forget(&s->judged);
+    return st;
 }
 
 /* A placement that was chosen for updates which wait for the norm keeps them few. With speculation more state may leave the

@@ -14,11 +14,24 @@
 #define COMM_BYTES ((uint64_t)12 << 20)
 
 /* No more than the parameters, their state and gradients would take of it, with as much again for activations. */
+/* Of a disk that nobody knows: a plan says what it needs of it. */
+#define UNKNOWN_DISK ((uint64_t)1 << 50)
+
 static uint64_t most_on_disk(const sluice_engine *e, const sl_plan_options *p)
 {
     uint64_t each = sizeof(float) * (uint64_t)(3 + p->state_slots);
     uint64_t all = 2 * each * (uint64_t)sl_graph_parameter_elements(e->graph) + ((uint64_t)1 << 30);
     return p->budget[SL_TIER_DISK] < all ? p->budget[SL_TIER_DISK] : all;
+}
+
+void sl_engine_add_disk(const sluice_engine *e, sl_plan_options *p)
+{
+    p->budget[SL_TIER_DISK] = UNKNOWN_DISK;
+    p->automatic[SL_TIER_DISK] = true;
+    p->snapshot = false;
+    const uint64_t memory = sl_exec_disk_memory(most_on_disk(e, p));
+    uint64_t *const budgets[] = { &p->budget[SL_TIER_HOST], &p->budget_together };
+    for (int i = 0; i < 2; i++) *budgets[i] -= *budgets[i] > memory ? memory : *budgets[i];
 }
 
 static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p)
@@ -111,9 +124,6 @@ static sluice_status free_on_disk(const char *path, int ranks, uint64_t *out)
     *out = count > 0 ? least * (uint64_t)count : 0;
     return SLUICE_OK;
 }
-
-/* Of a disk that nobody knows: a plan says what it needs of it. */
-#define UNKNOWN_DISK ((uint64_t)1 << 50)
 
 /* Folders that are not here are those of another machine, where a plan is all that is asked. */
 static sluice_status ask_disk(const sluice_engine *e, const sl_engine_options *o, const char *path, uint64_t *out)

@@ -3,7 +3,7 @@
  *     engine.c          creation, in pipeline order
  *     engine_plan.c     workspace, planning, comparison between ranks
  *     engine_budget.c   how much memory the plan may use
- *     engine_remedy.c   what smaller micro-batches would need where the plan is refused
+ *     engine_remedy.c   what a disk or smaller micro-batches would need where the plan is refused
  *     engine_init.c     first values of parameters and state
  *     engine_batch.c    what a batch must be
  *     engine_tables.c   rows of sparse tables that a step touches
@@ -26,8 +26,9 @@ void sl_engine_use_scale(sluice_engine *e);
 
 /* Completes the graph: its precision, gradients and updates. */
 sluice_status sl_engine_build_graph(sluice_engine *e, const sl_engine_options *o);
-/* engine_remedy.c: adds to the message of a refusal what smaller micro-batches would need, where that is less. `p` is
- * what was refused. Returns SLUICE_ERR_NO_FIT. */
+/* engine_remedy.c: adds to the message of a refusal what a plan with swap files has on the disk, where there is none and that
+ * fits; and what smaller micro-batches would need, where that is less. `p` is what was refused. Return SLUICE_ERR_NO_FIT. */
+sluice_status sl_engine_try_disk(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p);
 sluice_status sl_engine_try_smaller(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p);
 
 /* engine_plan.c: asks the backend how much workspace each kernel of the graph needs. */
@@ -35,6 +36,8 @@ sluice_status sl_engine_ask_workspace(sluice_engine *e);
 /* engine_budget.c: all ranks. Budgets and overheads of the plan. SLUICE_ERR_NO_FIT: a run is told of more than there
  * is. */
 sluice_status sl_engine_set_budgets(sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p);
+/* Options of a plan with a disk that is large enough, and with the memory less that swap files take beside the arenas. */
+void sl_engine_add_disk(const sluice_engine *e, sl_plan_options *p);
 /* All ranks. */
 sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, int threads);
 

@@ -1,8 +1,9 @@
-/* engine_remedy.c: what smaller micro-batches would need where a plan is refused. The graph has the size of a
+/* engine_remedy.c: what a disk or smaller micro-batches would need where a plan is refused. The graph has the size of a
  * micro-batch in its shapes, so each is tried on a graph of its own. */
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "train/engine_parts.h"
 
 #define MOST_TRIED 4 /* sizes between half and one sample */
@@ -70,4 +71,39 @@ sluice_status sl_engine_try_smaller(const sluice_engine *e, const sl_engine_opti
     sl_plan_describe_need(p, &now, &need, needs, sizeof needs);
     return sl_fail(SLUICE_ERR_NO_FIT, "%s; train_micro_batch_size_per_gpu %lld needs %s%s", message, (long long)size,
                    needs, sl_plan_lack(p, &need) == 0 ? " and fits" : "");
+}
+
+/* ---- the disk ---- */
+
+/* What was told to be on the host goes to the disk: with "cpu" nothing would. Returns the keys that say so. */
+static const char *send_to_disk(sl_plan_options *q)
+{
+    const bool state = q->state == SLUICE_PLACE_HOST, parameters = q->parameters == SLUICE_PLACE_HOST;
+    if (state) q->state = SLUICE_PLACE_DISK;
+    if (parameters) q->parameters = SLUICE_PLACE_DISK;
+    if (state && parameters)
+        return "zero_optimization.offload_optimizer.device and offload_param.device \"nvme\" with their nvme_path";
+    if (state) return "zero_optimization.offload_optimizer.device \"nvme\" with its nvme_path";
+    return parameters ? "zero_optimization.offload_param.device \"nvme\" with its nvme_path"
+                      : "a disk for swap files (memory.disk_path)";
+}
+
+/* By a plan that has all it needs, so that what is told is what such a run would have there. */
+sluice_status sl_engine_try_disk(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p)
+{
+    char message[SL_MESSAGE_BYTES], bytes[32];
+    sl_plan_options q = *p;
+    sl_plan *plan = NULL;
+    if (!o->training || p->delayed || p->budget[SL_TIER_DISK] > 0 || p->budget[SL_TIER_HOST] == 0)
+        return SLUICE_ERR_NO_FIT;
+    sl_error_copy(message);
+    const char *keys = send_to_disk(&q);
+    sl_engine_add_disk(e, &q);
+    sluice_status st = sl_plan_attempt(e->graph, &e->machine, &q, NULL, &plan, NULL);
+    if (st != SLUICE_OK || plan == NULL) return sl_fail(SLUICE_ERR_NO_FIT, "%s", message);
+    const uint64_t needs = plan->totals.peak[SL_TIER_DISK];
+    const double seconds = plan->totals.step_seconds;
+    sl_plan_destroy(plan);
+    return sl_fail(SLUICE_ERR_NO_FIT, "%s; %s needs memory.disk %llu (%s) and fits, with %.3g s a step", message, keys,
+                   (unsigned long long)needs, sl_format_bytes(needs, bytes, sizeof bytes), seconds);
 }
