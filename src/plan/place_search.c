@@ -238,7 +238,7 @@ static sluice_status exchange(sl_search *s, sl_candidate from, int more, int by,
 
 static int trials_for(const sl_search *s)
 {
-    const int most = sl_uses_disk(&s->p->placement) ? DISK_TRIALS : TRIALS;
+    const int most = sl_uses_disk(&s->p->placement) && !s->p->options.brief ? DISK_TRIALS : TRIALS;
     int64_t trials = (int64_t)most * SL_QUICK_STEPS / (s->p->step_count + 1);
     return trials > most ? most : trials < FEW_TRIALS ? FEW_TRIALS : (int)trials;
 }
@@ -308,6 +308,14 @@ static sluice_status search_from(sl_search *s, start from, sl_candidate *found, 
     return SLUICE_OK;
 }
 
+/* One of many that are asked about does without the starts from which climbing is longest, where another takes their place. */
+static bool is_left_out(const sl_search *s, start k)
+{
+    const int recompute = SL_SAVING_RECOMPUTE;
+    return s->p->options.brief && (k == START_EMPTY || k == START_HOST_STATE) &&
+           s->high.layers[recompute] > s->low.layers[recompute];
+}
+
 /* The fastest mix: every start is tried, and the best ones are improved. *fastest: seconds of a step; INFINITY: none
  * fits. */
 static sluice_status find_mix(sl_search *s, sl_candidate *found, double *fastest)
@@ -316,8 +324,12 @@ static sluice_status find_mix(sl_search *s, sl_candidate *found, double *fastest
     double seconds[START_COUNT], improved;
     *fastest = INFINITY;
     s->end_count = 0;
-    for (int k = 0; k < START_COUNT; k++) SL_TRY(search_from(s, (start)k, &c[k], &seconds[k]));
-    for (int i = 0; i < SL_IMPROVED; i++) {
+    for (int k = 0; k < START_COUNT; k++) {
+        seconds[k] = INFINITY;
+        if (!is_left_out(s, (start)k)) SL_TRY(search_from(s, (start)k, &c[k], &seconds[k]));
+    }
+    const bool one = s->p->options.brief || s->p->step_count > SL_QUICK_STEPS;
+    for (int i = 0; i < (one ? 1 : SL_IMPROVED); i++) {
         int best = 0;
         for (int k = 1; k < START_COUNT; k++)
             if (seconds[k] < seconds[best]) best = k;

@@ -99,6 +99,7 @@ sluice_status sl_engine_try_disk(const sluice_engine *e, const sl_engine_options
     sl_error_copy(message);
     const char *keys = send_to_disk(&q);
     sl_engine_add_disk(e, &q);
+    q.brief = true;
     sluice_status st = sl_plan_attempt(e->graph, &e->machine, &q, NULL, &plan, NULL);
     if (st != SLUICE_OK || plan == NULL) return sl_fail(SLUICE_ERR_NO_FIT, "%s", message);
     const uint64_t needs = plan->totals.peak[SL_TIER_DISK];
