@@ -30,8 +30,10 @@ void sl_engine_add_disk(const sluice_engine *e, sl_plan_options *p)
     p->automatic[SL_TIER_DISK] = true;
     p->snapshot = false;
     const uint64_t memory = sl_exec_disk_memory(most_on_disk(e, p));
-    uint64_t *const budgets[] = { &p->budget[SL_TIER_HOST], &p->budget_together };
-    for (int i = 0; i < 2; i++) *budgets[i] -= *budgets[i] > memory ? memory : *budgets[i];
+    uint64_t *const host = &p->budget[SL_TIER_HOST], *const both = &p->budget_together;
+    if (p->automatic[SL_TIER_HOST])
+        *host -= *host > memory ? memory : *host; /* otherwise as told, whatever is beside it */
+    *both -= *both > memory ? memory : *both;
 }
 
 static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p)

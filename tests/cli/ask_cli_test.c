@@ -32,7 +32,8 @@ TEST(a_model_and_a_gpu_by_name_are_enough_for_a_plan)
     CHECK_CONTAINS(r.out, "; 1,000 steps take ");
     CHECK_EQ(json.status, 0);
     CHECK_CONTAINS(json.out, "\"fits\":true,\"needs_bytes\":{\"device\":");
-    CHECK_CONTAINS(json.out, "\"has_bytes\":{\"device\":25757220864,\"host\":68719476736,\"disk\":0},\"limited_by\":\"the ");
+    CHECK_CONTAINS(json.out,
+                   "\"has_bytes\":{\"device\":25757220864,\"host\":68719476736,\"disk\":0},\"limited_by\":\"the ");
     CHECK_CONTAINS(json.out, "\"verdict\":\"fits: ");
     run_free(&r);
     run_free(&json);
@@ -81,10 +82,15 @@ TEST(every_choice_is_planned_and_the_best_is_marked)
                json = run_sluice(test_tmpdir(), "plan --model gpt2 --gpu rtx3060 --ram 16GiB --quiet --what-if --json"),
                lora = run_sluice(test_tmpdir(), "plan --model gpt2 --gpu rtx3060 --lora --json --quiet "
                                                 "--set train_micro_batch_size_per_gpu=8");
-    static const char *const rows[] = {
-        "  as asked",    "  --lora",     "compact optimizer states", "no clipping",
-        "  --ram 32GiB", "  --ram 8GiB", "  --gpus 2, ZeRO stage 3", "micro-batches of 8"
-    };
+    static const char *const rows[] = { "  as asked",
+                                        "  --lora",
+                                        "compact optimizer states",
+                                        "no clipping",
+                                        "  --ram 32GiB",
+                                        "  --ram 8GiB",
+                                        "  --gpus 2, ZeRO stage 3",
+                                        "micro-batches of 8",
+                                        "  with a disk (memory.disk_path)" };
     char *best = strstr(json.out, "\"best\":true");
     CHECK_EQ(r.status, 0);
     const char *table = strstr(r.out, "\nwhat if ");
@@ -92,13 +98,30 @@ TEST(every_choice_is_planned_and_the_best_is_marked)
     for (size_t i = 0; table != NULL && i < sizeof rows / sizeof rows[0]; i++)
         CHECK_THAT(strstr(table, rows[i] + strspn(rows[i], " ")) != NULL, "no row of \"%s\"", rows[i]);
     if (table != NULL) CHECK_EQ(count_of(table, "\n* "), 2); /* the best, and what the mark means */
-    CHECK_EQ(count_of(json.out, "\"event\":\"what_if\""), 14);
+    CHECK_EQ(count_of(json.out, "\"event\":\"what_if\""), 15);
     CHECK_EQ(count_of(json.out, "\"best\":true"), 1);
     CHECK(best != NULL);
     CHECK_EQ(lora.status, 0);
     run_free(&r);
     run_free(&json);
     run_free(&lora);
+}
+
+/* Who has named a disk is asked about it by every row; what is on it is told. */
+TEST(what_if_tells_bytes_of_a_disk)
+{
+    run_result r = run_sluice(test_tmpdir(), "plan --model gpt2 --gpu rtx3060 --ram 2GiB --json --quiet --what-if "
+                                             "--set memory.disk_path=. --set memory.disk=8GiB "
+                                             "--set zero_optimization.offload_optimizer.device=nvme "
+                                             "--set train_micro_batch_size_per_gpu=1");
+    CHECK_EQ(r.status, 0);
+    CHECK(strstr(r.out, "with a disk") == NULL);
+    const char *asked = strstr(r.out, "\"choice\":\"as asked\"");
+    double disk = 0;
+    const char *at = asked != NULL ? strstr(asked, "\"disk\":") : NULL;
+    if (at != NULL) sscanf(at, "\"disk\":%lf", &disk);
+    CHECK(disk > 1e9); /* f32 moments and the rest of the master weights of 124 million parameters */
+    run_free(&r);
 }
 
 TEST(names_are_listed)

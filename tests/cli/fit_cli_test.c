@@ -264,6 +264,61 @@ TEST(a_remedy_that_is_told_needs_what_is_told_and_less_than_before)
     }
 }
 
+#define DEEP                                                                                                           \
+    "{\"model\": {\"type\": \"mlp\", \"features\": 1024, \"hidden\": [2048, 2048, 2048, 2048], \"outputs\": 16},"      \
+    "\"data\": {\"type\": \"regression\", \"samples\": 64}, \"steps\": 1, \"train_batch_size\": 4,"                    \
+    "\"optimizer\": {\"type\": \"AdamW\"}, \"gradient_clipping\": 1, \"threads\": 1}"
+
+/* A refusal for want of host memory tells of `keys`; with a disk of the size that it tells, by `applied`, it fits. */
+static void check_disk(const char *folder, const char *settings, const char *keys, const char *applied)
+{
+    char arguments[512];
+    unsigned long long needs = 0;
+    snprintf(arguments, sizeof arguments, "plan deep.json --quiet --set memory.device=64MiB --set memory.host=96MiB %s",
+             settings);
+    run_result asked = run_sluice(folder, arguments);
+    const char *at = strstr(asked.error, keys);
+    if (at != NULL) sscanf(at + strlen(keys), " needs memory.disk %llu", &needs);
+    CHECK_EQ(asked.status, 3);
+    CHECK_THAT(needs > 0, "%s is not told: %s", keys, asked.error);
+    CHECK_CONTAINS(asked.error, " and fits, with ");
+    size_t used = strlen(arguments);
+    snprintf(arguments + used, sizeof arguments - used, " %s --set memory.disk=%llu", applied, needs);
+    run_result with = run_sluice(folder, arguments);
+    CHECK_THAT(with.status == 0, "%s: %s", arguments, with.error);
+    run_free(&asked);
+    run_free(&with);
+}
+
+TEST(a_disk_that_makes_it_fit_is_told_with_its_size)
+{
+    char folder[4096];
+    prepare(folder);
+    run_write(folder, "deep.json", DEEP);
+    check_disk(folder, "", "a disk for swap files (memory.disk_path)", "--set memory.disk_path=.");
+    check_disk(folder, "--set zero_optimization.offload_optimizer.device=cpu",
+               "zero_optimization.offload_optimizer.device \"nvme\" with its nvme_path",
+               "--set zero_optimization.offload_optimizer.device=nvme --set "
+               "zero_optimization.offload_optimizer.nvme_path=.");
+}
+
+/* What the device lacks no disk gives, and delayed updates do not go with one. */
+TEST(a_disk_that_does_not_help_is_not_told)
+{
+    char folder[4096];
+    prepare(folder);
+    run_write(folder, "deep.json", DEEP);
+    run_result device = run_sluice(folder, "plan deep.json --quiet --set memory.device=1MiB --set memory.host=96MiB"),
+               delayed = run_sluice(folder, "plan deep.json --quiet --set memory.device=64MiB --set memory.host=96MiB "
+                                            "--set zero_optimization.update=delayed");
+    CHECK_EQ(device.status, 3);
+    CHECK_THAT(strstr(device.error, "disk") == NULL, "%s", device.error);
+    CHECK_EQ(delayed.status, 3);
+    CHECK_THAT(strstr(delayed.error, "disk") == NULL, "%s", delayed.error);
+    run_free(&device);
+    run_free(&delayed);
+}
+
 /* At stage 1 with all savings permitted stage 3 needs as much, and on one rank there is nothing to divide. */
 TEST(a_remedy_that_does_not_help_is_not_told)
 {
