@@ -140,6 +140,7 @@ static void start_more(transfer *t)
         t->cut += bytes;
         start(t, r);
     }
+    t->lane->engine->submit(t->lane->queue);
 }
 
 static void count(transfer *t, uint64_t end, uint64_t bytes)

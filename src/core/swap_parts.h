@@ -88,8 +88,10 @@ typedef struct sl_swap_engine {
     /* `files` outlive the queue, unless requests are
      * in flight when it is closed; then their descriptors stay open. */
     sluice_status (*open)(const sl_swap_files *files, int depth, sl_swap_queue **out);
-    /* Does not fail: what goes wrong is the request's result. */
+    /* Does not fail: what goes wrong is the request's result. The system may be told of it only with `submit`. */
     void (*start)(sl_swap_queue *q, sl_swap_request *r);
+    /* All that were started are under way from here on. */
+    void (*submit)(sl_swap_queue *q);
     /* A request that has ended, its result set. Waits for one until sl_now() reaches `until`; NULL: none by then. */
     sl_swap_request *(*take)(sl_swap_queue *q, double until);
     /* Asks the system to give up all that is in flight; what it does give up is taken as any other. */

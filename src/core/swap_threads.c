@@ -181,6 +181,11 @@ static void threads_start(sl_swap_queue *queue, sl_swap_request *r)
     pthread_mutex_unlock(&q->lock);
 }
 
+static void threads_submit(sl_swap_queue *queue)
+{
+    (void)queue; /* threads have taken them */
+}
+
 static sl_swap_request *threads_take(sl_swap_queue *queue, double until)
 {
     thread_queue *q = (thread_queue *)queue;
@@ -215,6 +220,7 @@ const sl_swap_engine sl_swap_threads = {
     .name = "threads",
     .open = threads_open,
     .start = threads_start,
+    .submit = threads_submit,
     .take = threads_take,
     .cancel = threads_cancel,
     .close = threads_close,

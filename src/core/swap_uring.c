@@ -1,6 +1,6 @@
 /* swap_uring.c: requests of a swap store by io_uring.
  *
- * Every request is submitted as it is started: at a megabyte each, the system call costs nothing. Files are registered;
+ * Requests that are started together are submitted together: a disk is told of them once, and neighbours become one. Files are registered;
  * buffers are not, which was measured and gains nothing (docs/swap.md). A kernel that is too old, or forbids io_uring
  * (seccomp, kernel.io_uring_disabled), fails at opening, and threads do the work. */
 #include <stdio.h>
@@ -146,7 +146,13 @@ static void uring_start(sl_swap_queue *queue, sl_swap_request *r)
     struct io_uring_sqe *e = io_uring_get_sqe(&q->ring);
     assert(e != NULL); /* the ring is larger than all that can be in flight */
     prepare(e, r);
-    io_uring_submit(&q->ring); /* what the kernel does not take now is submitted before the next wait */
+}
+
+/* What the kernel does not take now is submitted before the next wait. */
+static void uring_submit(sl_swap_queue *queue)
+{
+    ring_queue *q = (ring_queue *)queue;
+    if (io_uring_sq_ready(&q->ring) > 0) io_uring_submit(&q->ring);
 }
 
 /* One that the hook has refused. */
@@ -221,6 +227,7 @@ static const sl_swap_engine uring_engine = {
     .name = "io_uring",
     .open = uring_open,
     .start = uring_start,
+    .submit = uring_submit,
     .take = uring_take,
     .cancel = uring_cancel,
     .close = uring_close,
