@@ -74,6 +74,8 @@ static const member members[] = {
     { "to_host", POINTS, AT(rates.copies[SL_LINK_TO_HOST]), MEASURED },
     { "disk_read", POINTS, AT(rates.copies[SL_LINK_DISK_READ]), MEASURED },
     { "disk_write", POINTS, AT(rates.copies[SL_LINK_DISK_WRITE]), MEASURED },
+    { "disk_read_beside", POINTS, AT(rates.disk_beside[0]), MEASURED },
+    { "disk_write_beside", POINTS, AT(rates.disk_beside[1]), MEASURED },
     { "gather", POINTS, AT(rates.gather), MEASURED },
     { "reduce_scatter", POINTS, AT(rates.reduce), MEASURED },
     { "kernels", KERNELS, AT(rates.kernels[SL_RATE_F32]), MEASURED },

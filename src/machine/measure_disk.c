@@ -1,7 +1,8 @@
 /* measure_disk.c: durations of transfers of the disk tier, by their size, alone and with both directions at work.
  *
  * A first transfer tells how much the disk moves in the time there is; the store, and the largest transfer, are chosen so
- * that every size gets its share. Each point is the median of its samples. Places follow each other through the store, so
+ * that every size gets its share. Each point is the mean of its samples but the longest: a run pays for the slow ones as
+ * well, and one alone may be anybody's. Places follow each other through the store, so
  * that no place is read or written twice in a row, and the first write of each place, which a file system makes slower,
  * is not timed. */
 #include "machine/measure_disk.h"
@@ -22,11 +23,11 @@
 #define MOST_BYTES   (512 * MIB)
 #define LEAST_BYTES  (8 * MIB)
 #define MOST_SECONDS 2.0
-#define MOST_SAMPLES 15
+#define MOST_SAMPLES 100
 #define HUGE_PAGE    ((uint64_t)2 << 20)
 /* Shares of the time: filling the store, every size in both directions, both directions at once. */
 #define FILL_SHARE 0.25
-#define BOTH_SHARE 0.15
+#define BOTH_SHARE 0.4
 /* Pieces of which a store has at least so many. */
 #define LEAST_PIECES 4
 
@@ -43,6 +44,7 @@ typedef struct disk_run {
     char *memory, *pages;    /* owned; its units: two transfers of the largest size, to read into and to write from */
     uint64_t piece;          /* the largest transfer */
     uint64_t at[DIRECTIONS]; /* where the next transfer begins */
+    uint64_t in[DIRECTIONS]; /* and where in the memory, all of which is used in turn: no processor has it at hand */
 } disk_run;
 
 static const sl_swap_label label = { "a measurement", 1, 0 };
@@ -54,8 +56,11 @@ static sluice_status transfer(disk_run *r, direction d, uint64_t bytes, bool hal
     uint64_t at = r->at[d];
     if (at < begin || at + bytes > end) at = begin;
     r->at[d] = at + bytes;
-    return d == READS ? sl_swap_read(r->store, at, r->pages, bytes, &label)
-                      : sl_swap_write(r->store, at, r->pages + r->piece, bytes, &label);
+    if (r->in[d] + bytes > r->piece) r->in[d] = 0;
+    char *memory = r->pages + (d == WRITES ? r->piece : 0) + r->in[d];
+    r->in[d] += bytes;
+    return d == READS ? sl_swap_read(r->store, at, memory, bytes, &label)
+                      : sl_swap_write(r->store, at, memory, bytes, &label);
 }
 
 /* ---- the store ---- */
@@ -127,25 +132,35 @@ static sluice_status fill_store(disk_run *r)
 
 /* ---- one direction ---- */
 
-static int by_size(const void *a, const void *b)
+typedef struct samples {
+    double sum, longest;
+    int count;
+} samples;
+
+static void add_sample(samples *s, double seconds)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    s->sum += seconds;
+    if (seconds > s->longest) s->longest = seconds;
+    s->count++;
 }
 
-/* The median of transfers of `bytes` over about so many seconds. */
+static double mean_of(const samples *s)
+{
+    return s->count > 2 ? (s->sum - s->longest) / (s->count - 1) : s->sum / s->count;
+}
+
+/* Of transfers of `bytes` over about so many seconds. */
 static sluice_status measure_size(disk_run *r, direction d, uint64_t bytes, double seconds, double *out)
 {
-    double sample[MOST_SAMPLES], start = sl_now(), now = start;
-    int count = 0;
+    samples s = { 0 };
+    double start = sl_now(), now = start;
     do {
         SL_TRY(transfer(r, d, bytes, false));
         double after = sl_now();
-        sample[count++] = after - now;
+        add_sample(&s, after - now);
         now = after;
-    } while (count < MOST_SAMPLES && now - start < seconds);
-    qsort(sample, (size_t)count, sizeof sample[0], by_size);
-    *out = sample[count / 2];
+    } while (s.count < MOST_SAMPLES && now - start < seconds);
+    *out = mean_of(&s);
     return SLUICE_OK;
 }
 
@@ -172,8 +187,9 @@ static sluice_status measure_direction(disk_run *r, direction d, double seconds,
 typedef struct one_of_both {
     disk_run *run;
     direction d;
+    uint64_t bytes; /* of a transfer */
     double until;
-    double seconds; /* of a transfer, the mean */
+    samples seen;
     sluice_status status;
     char message[SL_MESSAGE_BYTES];
 } one_of_both;
@@ -181,37 +197,43 @@ typedef struct one_of_both {
 static void *move_until(void *user)
 {
     one_of_both *o = user;
-    double start = sl_now(), now = start;
-    int count = 0;
-    while (o->status == SLUICE_OK && (count == 0 || now < o->until)) {
-        o->status = transfer(o->run, o->d, o->run->piece, true);
-        now = sl_now();
-        count++;
+    double now = sl_now();
+    while (o->status == SLUICE_OK && (o->seen.count == 0 || now < o->until)) {
+        o->status = transfer(o->run, o->d, o->bytes, true);
+        double after = sl_now();
+        add_sample(&o->seen, after - now);
+        now = after;
     }
-    o->seconds = (now - start) / count;
     if (o->status != SLUICE_OK) sl_error_copy(o->message);
     return NULL;
 }
 
-static double slowdown(const sl_rates *alone, double both)
-{
-    double s = both / alone->points[alone->count - 1].seconds - 1;
-    return s > 0 ? s : 0;
-}
-
-static sluice_status measure_both(disk_run *r, double seconds, sl_disk_rates *out)
+static sluice_status measure_both(disk_run *r, uint64_t bytes, double seconds, double out[DIRECTIONS])
 {
     pthread_t writer;
     one_of_both both[DIRECTIONS];
-    for (int d = 0; d < DIRECTIONS; d++) both[d] = (one_of_both){ .run = r, .d = d, .until = sl_now() + seconds };
+    for (int d = 0; d < DIRECTIONS; d++)
+        both[d] = (one_of_both){ .run = r, .d = d, .bytes = bytes, .until = sl_now() + seconds };
     int error = sl_thread_start(&writer, NULL, move_until, &both[WRITES]);
     if (error != 0) return sl_fail(SLUICE_ERR_FAILED, "cannot start a thread to measure with: %s", strerror(error));
     move_until(&both[READS]);
     pthread_join(writer, NULL);
-    for (int d = 0; d < DIRECTIONS; d++)
+    for (int d = 0; d < DIRECTIONS; d++) {
         if (both[d].status != SLUICE_OK) return sl_fail(both[d].status, "%s", both[d].message);
-    out->read_slowdown = slowdown(&out->read, both[READS].seconds);
-    out->write_slowdown = slowdown(&out->write, both[WRITES].seconds);
+        out[d] = mean_of(&both[d].seen);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status measure_beside(disk_run *r, double seconds, sl_disk_rates *out)
+{
+    sl_rates *rates[DIRECTIONS] = { [READS] = &out->read_beside, [WRITES] = &out->write_beside };
+    for (int i = 0; i < SIZES && sizes[i] <= r->piece; i++) {
+        double both[DIRECTIONS];
+        SL_TRY(measure_both(r, sizes[i], seconds / SIZES, both));
+        for (int d = 0; d < DIRECTIONS; d++)
+            rates[d]->points[rates[d]->count++] = (sl_rate_point){ (double)sizes[i], both[d] };
+    }
     return SLUICE_OK;
 }
 
@@ -240,7 +262,7 @@ static sluice_status measure_all(const sl_disk_bench *b, double seconds, disk_ru
     SL_TRY(measure_direction(r, READS, each, &out->read));
     SL_TRY(measure_direction(r, WRITES, each, &out->write));
     out->processor = (processor_seconds() - used) / (sl_now() - start);
-    return measure_both(r, seconds * BOTH_SHARE, out);
+    return measure_beside(r, seconds * BOTH_SHARE, out);
 }
 
 sluice_status sl_measure_disk(const sl_disk_bench *b, sl_disk_rates *out)

@@ -13,9 +13,8 @@ typedef struct sl_disk_bench {
 } sl_disk_bench;
 
 typedef struct sl_disk_rates {
-    sl_rates read, write;
-    /* While both run, a read takes 1 + read_slowdown times as long as alone; a write likewise. */
-    double read_slowdown, write_slowdown;
+    sl_rates read, write;               /* alone */
+    sl_rates read_beside, write_beside; /* the same sizes, while the other direction moves as many bytes at a time */
     double processor; /* that a transfer keeps busy, as a part of one: requests and checksums */
 } sl_disk_rates;
 

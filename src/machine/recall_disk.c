@@ -50,6 +50,7 @@ static void take_disk(sl_machine *to, const sl_machine *from)
         to->copies[links[i]] = from->copies[links[i]];
         to->link_bytes_per_second[links[i]] = from->link_bytes_per_second[links[i]];
     }
+    for (int d = 0; d < 2; d++) to->disk_beside[d] = from->disk_beside[d];
     to->disk_latency = from->disk_latency;
     to->disk_read_slowdown = from->disk_read_slowdown;
     to->disk_write_slowdown = from->disk_write_slowdown;
@@ -128,18 +129,26 @@ static void set_link(sl_machine *m, sl_link link, const sl_rates *found)
     m->link_bytes_per_second[link] = largest->work / largest->seconds;
 }
 
+static double slowdown(const sl_rates *alone, const sl_rates *beside)
+{
+    double s = beside->points[beside->count - 1].seconds / alone->points[alone->count - 1].seconds - 1;
+    return s > 0 ? s : 0;
+}
+
 static void set_disk(sl_machine *m, const sl_disk_rates *found)
 {
     set_link(m, SL_LINK_DISK_READ, &found->read);
     set_link(m, SL_LINK_DISK_WRITE, &found->write);
-    m->disk_read_slowdown = found->read_slowdown;
-    m->disk_write_slowdown = found->write_slowdown;
+    m->disk_beside[0] = found->read_beside;
+    m->disk_beside[1] = found->write_beside;
+    m->disk_read_slowdown = slowdown(&found->read, &found->read_beside);
+    m->disk_write_slowdown = slowdown(&found->write, &found->write_beside);
     m->disk_processor = found->processor;
 }
 
 static sluice_status measure_set(const sl_disk_set *s, sl_machine *rates)
 {
-    sl_disk_rates found = { .read_slowdown = 0 };
+    sl_disk_rates found = { .processor = 0 };
     const sl_disk_bench b = { .folders = s->folders,
                               .folder_count = s->folder_count,
                               .bytes = ((uint64_t)512 << 20) / (uint64_t)s->ranks };

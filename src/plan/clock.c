@@ -61,13 +61,14 @@ typedef struct run {
 } run;
 
 typedef struct lane {
-    int next;    /* its next position, the one at hand while busy; or the end */
-    int run;     /* which that is in */
-    int step;    /* of the plan; -1 at the end */
-    int before;  /* the position that it was at work on before; -1: none */
-    bool busy;   /* at work on `next` */
-    int blocked; /* a position that `next` waits for and that was not done when it was looked at last; -1: none */
-    double left; /* seconds of work still to do */
+    int next;      /* its next position, the one at hand while busy; or the end */
+    int run;       /* which that is in */
+    int step;      /* of the plan; -1 at the end */
+    int before;    /* the position that it was at work on before; -1: none */
+    bool busy;     /* at work on `next` */
+    int blocked;   /* a position that `next` waits for and that was not done when it was looked at last; -1: none */
+    double left;   /* seconds of work still to do */
+    double beside; /* of a transfer of the disk: how much longer it takes beside one in the other direction */
     double idle_since;
 } lane;
 
@@ -207,6 +208,18 @@ static void expose(clocks *c, int r, int position, double seconds)
     if (seconds > 0) charge(c, r, position, seconds);
 }
 
+/* By the transfer's size where that was measured: small ones lose more. */
+static double disk_slowdown(const sl_plan *p, const sl_step *s)
+{
+    const sl_machine *m = &p->machine;
+    const bool writes = s->stream == SL_STREAM_DISK_WRITE;
+    const sl_rates *beside = &m->disk_beside[writes];
+    if (beside->count == 0 || s->seconds <= 0) return writes ? m->disk_write_slowdown : m->disk_read_slowdown;
+    double slowdown =
+        sl_rates_seconds(beside, (double)p->pieces[s->first_piece].bytes, m->disk_latency) / s->seconds - 1;
+    return slowdown > 0 ? slowdown : 0;
+}
+
 static void start(clocks *c, int k, int late)
 {
     lane *l = &c->lanes[k];
@@ -215,6 +228,7 @@ static void start(clocks *c, int k, int late)
     l->busy = true;
     l->blocked = -1;
     l->left = sl_step_is_done(s, c->runs[r].holds) ? s->seconds : 0;
+    l->beside = is_disk(s->stream) ? disk_slowdown(c->p, s) : 0;
     c->times[l->next].begin = c->now;
     if (c->after != NULL) {
         int before = l->before; /* on the same lane, where that was done last */
@@ -305,8 +319,7 @@ static bool advance(clocks *c)
         if (c->lanes[k].busy) busy[kinds[k] = work_of(m, &c->p->steps[c->lanes[k].step])]++;
     for (int k = 0; k < SL_STREAM_COUNT; k++) {
         if (!c->lanes[k].busy) continue;
-        const bool reads = c->p->steps[c->lanes[k].step].stream == SL_STREAM_DISK_READ;
-        speeds[k] = speed(m, kinds[k], reads ? m->disk_read_slowdown : m->disk_write_slowdown, busy);
+        speeds[k] = speed(m, kinds[k], c->lanes[k].beside, busy);
         if (wait < 0 || c->lanes[k].left / speeds[k] < wait) wait = c->lanes[k].left / speeds[k];
     }
     if (wait < 0) return false;

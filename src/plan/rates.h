@@ -56,7 +56,9 @@ typedef struct sl_machine {
     sl_rates host_kernels[SL_OP_COUNT];
     sl_rates narrow_updates[2][2];  /* UPDATE with moments in bf16, in 8 bits: [0] as in kernels, [1] in host_kernels */
     sl_rates copies[SL_LINK_COUNT]; /* bytes */
-    sl_rates gather, reduce;        /* bytes that a rank receives */
+    /* Of the disk: bytes, while a transfer of as many goes on in the other direction; [0] reads, [1] writes. */
+    sl_rates disk_beside[2];
+    sl_rates gather, reduce; /* bytes that a rank receives */
     /* Kernels of all streams run one after the other in the thread that walks the plan, and what comes after a kernel
      * in the plan's list is queued when it is done. So it is on a CPU. */
     bool kernels_take_turns;

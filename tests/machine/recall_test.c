@@ -203,7 +203,7 @@ TEST(rates_of_a_disk_are_measured_once_and_then_remembered)
     CHECK_EQ(sl_machine_recall_disk(&h.recall, &first), SLUICE_OK);
     CHECK(first.copies[SL_LINK_DISK_READ].count > 1 && first.copies[SL_LINK_DISK_WRITE].count > 1);
     CHECK(first.link_bytes_per_second[SL_LINK_DISK_READ] > 0 && first.disk_read_slowdown >= 0);
-    CHECK(first.disk_processor > 0);
+    CHECK(first.disk_processor > 0 && first.disk_beside[0].count > 1);
     CHECK_EQ(first.kernels[SL_RATE_F32][SL_OP_UPDATE].count, 0);
     CHECK_EQ(count_files(cache, file), 1);
     CHECK_EQ(sl_machine_recall_disk(&h.recall, &second), SLUICE_OK);
@@ -212,6 +212,7 @@ TEST(rates_of_a_disk_are_measured_once_and_then_remembered)
     for (int i = 0; i < a->count; i++) CHECK_NEAR(b->points[i].seconds / a->points[i].seconds, 1, 1e-5);
     CHECK_NEAR(second.disk_read_slowdown, first.disk_read_slowdown, 1e-4 * (1 + first.disk_read_slowdown));
     CHECK_NEAR(second.disk_write_slowdown, first.disk_write_slowdown, 1e-4 * (1 + first.disk_write_slowdown));
+    CHECK_EQ(second.disk_beside[1].count, first.disk_beside[1].count);
     CHECK_NEAR(second.disk_processor, first.disk_processor, 1e-4);
     CHECK_EQ(count_files(cache, file), 1);
     h.recall.here->local = 2; /* ranks that share a disk have rates of their own */

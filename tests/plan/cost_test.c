@@ -289,6 +289,12 @@ TEST(reads_and_writes_of_a_disk_slow_each_other_down_by_their_own_factors)
     add(h, SL_STEP_COMPUTE, SL_STREAM_COMPUTE, 1, 1);
     /* the read is done at 3, the write has then done 1 and the rest alone; the kernel comes after it */
     CHECK_NEAR(run(h)->seconds, 5, 1e-12);
+    /* as measured for its size: 6 seconds instead of 2 */
+    sl_piece piece = { 0, 0, 1000 };
+    h->plan.pieces = &piece;
+    h->plan.machine.disk_write_slowdown = 0;
+    h->plan.machine.disk_beside[1] = (sl_rates){ 1, { { 1000, 6 } } };
+    CHECK_NEAR(run(h)->seconds, 5, 1e-12);
     free(h);
 }
 
