@@ -1064,5 +1064,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "sluice_known_models": (None, [ctypes.c_void_p]),
     "sluice_largest_models": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int), ctypes.c_void_p]),
     "sluice_devices": (ctypes.c_int, [ctypes.c_bool, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]),
+    "sluice_disks": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p]),
     "sluice_doctor": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_int, ctypes.c_bool, ctypes.c_void_p]),
 }

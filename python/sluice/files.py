@@ -80,8 +80,14 @@ def tokenize(
     return text
 
 
-def devices(*, measure: bool = False, device: Device = "auto", machine_file: str | os.PathLike[str] | None = None) -> str:
-    """What this machine offers and what is built in; with `measure` also how fast it is, written to `machine_file`."""
+def devices(*, measure: bool = False, device: Device = "auto", machine_file: str | os.PathLike[str] | None = None,
+            disk: str | os.PathLike[str] | None = None) -> str:
+    """What this machine offers and what is built in; with `measure` also how fast it is, written to `machine_file`. With `disk`,
+    a folder for swap files, its disk alone is measured, and kept for every plan with it."""
+    if disk is not None:
+        status, text = text_of(lambda file: lib.sluice_disks(encode(disk), file))
+        check(status)
+        return text
     kind = word("sluice_device", device, "devices")
     path = encode(machine_file) if machine_file is not None else None
     status, text = text_of(lambda file: lib.sluice_devices(measure, 0, kind, path, file))

@@ -17,6 +17,8 @@
 #define LARGEST_REQUEST  SL_SWAP_STRIPE
 #define SMALLEST_REQUEST ((uint64_t)128 << 10)
 #define REQUESTS_ALIKE   8
+/* What the disk is told of at a time, at least. */
+#define SUBMITTED_BYTES ((uint64_t)4 << 20)
 /* Checksums are computed in pieces of it, between which ended requests are looked after. */
 #define SUM_BYTES ((uint64_t)256 << 10)
 /* A request that moves nothing so often has failed. */
@@ -123,9 +125,11 @@ static sl_swap_request *free_request(transfer *t)
     return r;
 }
 
-/* Fills the queue. */
+/* Fills the queue. Requests are submitted together, so that the disk is told of them once and neighbours become one; but not
+ * all of a large transfer: disks that answer at once all that they were told of would leave nothing to do meanwhile. */
 static void start_more(transfer *t)
 {
+    uint64_t waiting = 0;
     while (t->status == SLUICE_OK && t->cut < t->bytes && t->in_flight < t->lane->queue->depth) {
         sl_swap_place p = sl_swap_place_of(&t->s->files, t->offset + t->cut);
         uint64_t bytes = least(least(t->request_bytes, t->bytes - t->cut), p.bytes);
@@ -139,6 +143,10 @@ static void start_more(transfer *t)
                                 .length = bytes };
         t->cut += bytes;
         start(t, r);
+        waiting += bytes;
+        if (waiting < SUBMITTED_BYTES) continue;
+        t->lane->engine->submit(t->lane->queue);
+        waiting = 0;
     }
     t->lane->engine->submit(t->lane->queue);
 }
