@@ -575,6 +575,7 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? sl_job_planned_ranks(o) : 0;
     SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
     j->settings.optim.groups = j->settings.groups;
+    if (j->waits) j->settings.plan.update = SL_UPDATE_MODE_SYNC;
     SL_TRY(sl_job_take_tuned(j, o, purpose));
     SL_TRY(sl_job_choose_batch(j, o, purpose));
     if (j->settings.given.chosen_save && !j->rehearses)

@@ -45,6 +45,7 @@ typedef struct sl_job {
     bool has_tuned;
     bool measures_anew; /* rates as they are now: those that were planned by no longer hold */
     bool measured;      /* the plan goes by measured rates */
+    bool waits;         /* its speculation has ended for good: updates wait for the norm */
     bool rehearses;     /* steps are measured and forgotten: nothing is read of or written to the run's files */
     sl_auto_candidate rows[SL_BATCH_CHOICES]; /* other micro-batches that were planned for */
     int row_count;

@@ -50,7 +50,7 @@ static sluice_status exchange_notes(sl_run *r)
         r->written = r->written && note_of(r, i)->written != 0;
     }
     r->replan = r->replan || note_of(r, 0)->replan != 0;
-    r->renew = r->renew || note_of(r, 0)->renew != 0;
+    if (note_of(r, 0)->renew != SL_RENEW_NEVER) r->renew = (sl_renew_when)note_of(r, 0)->renew;
     return SLUICE_OK;
 }
 
@@ -274,13 +274,19 @@ static void watch_pace(sl_run *r, double seconds)
     r->mine->replan = j->settings.replan;
 }
 
+/* How the run would change to its other plan, and how long that takes. */
 static void expect_renewal(sl_run *r)
 {
+    const sl_settings *s = &r->job->settings;
+    const bool saves = s->checkpoint.path[0] != '\0' && s->checkpoint.every > 0;
     if (r->renewal.window == 0) return;
-    if (!sl_engine_may_replace(r->job->engine, &r->renewal_seconds)) r->renewal_seconds = (double)INFINITY;
+    if (sl_engine_may_replace(r->job->engine, &r->renewal_seconds))
+        r->renewal_way = SL_RENEW_NOW;
+    else
+        r->renewal_way = saves && !r->renewal.waits ? SL_RENEW_AT_A_SAVE : SL_RENEW_NEVER;
 }
 
-/* Whether the run should change between its plans: rank 0 decides, and tells the others with the next step. */
+/* Whether the run should do that: rank 0 decides, and tells the others with the next step. */
 static void consider_renewal(sl_run *r)
 {
     const sl_job *j = r->job;
@@ -288,7 +294,7 @@ static void consider_renewal(sl_run *r)
     const bool failed = (j->engine->speculation.failed & 1u) != 0;
     if (j->ranks.rank != 0 || j->rehearses || r->renewal.window == 0) return;
     const bool due = sl_renewal_observe(&r->renewal, failed, r->steps - step, r->renewal_seconds);
-    r->mine->renew = forced > 0 ? step % forced == 0 : due;
+    r->mine->renew = (forced > 0 ? step % forced == 0 : due) ? r->renewal_way : SL_RENEW_NEVER;
 }
 
 static void step_event(sl_run *r, double loss, double lr, double seconds)
@@ -458,14 +464,23 @@ static void tell_early_stop(const sl_run *r)
                                     .evaluations = r->stopping.since });
 }
 
+static void tell_renewal(const sl_run *r, bool waits)
+{
+    sl_log_write(&r->job->log, SLUICE_LOG_NOTE,
+                 waits ? "steps are clipped or skipped too often for updates on speculation: the run goes on by a plan "
+                         "for updates that wait for the norm, to the same bits"
+                       : "steps are rarely clipped or skipped: the run goes on by its plan for updates on speculation, "
+                         "to the same bits");
+}
+
 /* All ranks, between two steps: what was counted and expected is from here on that of the other plan. */
 static sluice_status renew_plan(sl_run *r)
 {
     sl_job *j = r->job;
     const bool waits = !j->engine->speculation.waits;
     bool done;
-    r->renew = false;
-    r->mine->renew = 0;
+    r->renew = SL_RENEW_NEVER;
+    r->mine->renew = SL_RENEW_NEVER;
     SL_TRY(sl_run_trace_end(r));
     SL_TRY(sl_run_finish_save(r));
     r->held = 0;
@@ -481,12 +496,7 @@ static sluice_status renew_plan(sl_run *r)
     r->counted_seconds = r->counted_data = 0;
     r->first_step = j->engine->step;
     sl_drift_forget(&r->drift);
-    if (j->ranks.rank == 0)
-        sl_log_write(&j->log, SLUICE_LOG_NOTE,
-                     waits ? "steps are clipped or skipped too often for updates on speculation: the run goes on by a "
-                             "plan for updates that wait for the norm, to the same bits"
-                           : "steps are rarely clipped or skipped: the run goes on by its plan for updates on "
-                             "speculation, to the same bits");
+    if (j->ranks.rank == 0) tell_renewal(r, waits);
     return announce(r);
 }
 
@@ -500,14 +510,16 @@ static sluice_status train_steps(sl_run *r)
         SL_TRY(train_step(r));
         if (evaluation_due(r)) SL_TRY(evaluate(r));
         if (r->pending != NULL && r->written) SL_TRY(sl_run_finish_save(r));
-        r->again = r->replan && save_due(r) && r->job->engine->step < r->steps;
+        r->again = (r->replan || r->renew == SL_RENEW_AT_A_SAVE) && save_due(r) && r->job->engine->step < r->steps;
         if (r->save || r->again)
             SL_TRY(
                 sl_run_save(r)); /* somebody asked for it, and waits for the event; or the next plan begins with it */
         else if (save_due(r) || (s->checkpoint.keep_best && r->best.step == r->job->engine->step))
             SL_TRY(sl_run_save_in_background(r));
-        if (r->renew && !r->again && r->job->engine->step < r->steps && !stops(r)) SL_TRY(renew_plan(r));
+        if (r->renew == SL_RENEW_NOW && !r->again && r->job->engine->step < r->steps && !stops(r))
+            SL_TRY(renew_plan(r));
     }
+    if (r->again && r->renew == SL_RENEW_AT_A_SAVE && r->job->ranks.rank == 0) tell_renewal(r, true);
     if (ends_early(r)) tell_early_stop(r);
     return SLUICE_OK;
 }
@@ -750,14 +762,21 @@ static sluice_status run_training(sl_run *r)
     return r->again ? SLUICE_OK : end_run(r);
 }
 
-/* One plan, to the last step or to the checkpoint where another one takes over: *again. */
-static sluice_status train_by_one_plan(const sluice_config *c, sluice_job_options *o, bool *again)
+/* What follows a run that ended at a checkpoint. */
+typedef struct succession {
+    bool again; /* the run, by another plan */
+    bool slow;  /* because its steps have become slower */
+    bool waits; /* for updates that wait for the norm */
+} succession;
+
+/* One plan, to the last step or to the checkpoint where another one takes over. */
+static sluice_status train_by_one_plan(const sluice_config *c, sluice_job_options *o, succession *next)
 {
-    sl_job j = { .data = NULL, .measures_anew = *again };
+    sl_job j = { .data = NULL, .measures_anew = next->slow, .waits = next->waits };
     sl_run r = { .job = &j, .options = o, .lock = { -1 } };
     sluice_job_options options = *o;
     r.options = &options;
-    *again = false;
+    next->again = next->slow = false;
     SL_TRY(sl_run_begin_watch(&r, &options));
     sluice_status st = sl_job_open(&j, c, &options, SL_JOB_TRAIN);
     if (st == SLUICE_OK) {
@@ -767,10 +786,12 @@ static sluice_status train_by_one_plan(const sluice_config *c, sluice_job_option
         if (st != SLUICE_ERR_NUMBERS && st != SLUICE_ERR_STOPPED) sl_ranks_failed(&j.ranks, st);
     }
     sl_run_drop_save(&r);
-    *again = st == SLUICE_OK && r.again;
-    if (!*again) sl_monitor_end(r.monitor, st);
+    next->again = st == SLUICE_OK && r.again;
+    next->slow = next->again && r.replan;
+    next->waits = next->waits || (next->again && r.renew == SL_RENEW_AT_A_SAVE);
+    if (!next->again) sl_monitor_end(r.monitor, st);
     sl_lock_release(&r.lock);
-    if (!*again) st = sl_run_report(&r, st);
+    if (!next->again) st = sl_run_report(&r, st);
     sl_run_end_report(&r);
     sl_monitor_destroy(r.monitor);
     sl_run_close(&r);
@@ -780,12 +801,12 @@ static sluice_status train_by_one_plan(const sluice_config *c, sluice_job_option
 sluice_status sluice_job_train(const sluice_config *c, const sluice_job_options *given)
 {
     sluice_job_options o;
-    bool again = false;
+    succession next = { .again = false };
     SL_TRY(sl_job_take_options(c, given, SL_JOB_TRAIN, "sluice_job_train", &o));
-    sluice_status st = train_by_one_plan(c, &o, &again);
-    while (st == SLUICE_OK && again) {
+    sluice_status st = train_by_one_plan(c, &o, &next);
+    while (st == SLUICE_OK && next.again) {
         o.resume = true;
-        st = train_by_one_plan(c, &o, &again);
+        st = train_by_one_plan(c, &o, &next);
     }
     return st;
 }

@@ -12,12 +12,19 @@
 #include "train/job.h"
 #include "train/renewal.h"
 
+/* When a run changes to its other plan. */
+typedef enum {
+    SL_RENEW_NEVER,
+    SL_RENEW_NOW,       /* between two steps, in memory */
+    SL_RENEW_AT_A_SAVE, /* there is no room for that: from the next checkpoint on, for good */
+} sl_renew_when;
+
 /* What one rank tells the others in a step; the losses of its micro-batches follow. */
 typedef struct sl_step_note {
     int32_t stop, save; /* asked for on this rank */
     int32_t written;    /* this rank's part of the save in the background is on disk, or there is none */
     int32_t replan;     /* rank 0 saw that steps have become slower */
-    int32_t renew;      /* rank 0 finds that its other plan is better for what the norms are */
+    int32_t renew;      /* rank 0 finds that its other plan is better for what the norms are: an sl_renew_when */
     double losses[];
 } sl_step_note;
 
@@ -38,10 +45,12 @@ typedef struct sl_run {
     sl_step_note *mine; /* owned; note_bytes long */
     char *all;          /* owned; a note of each rank */
     size_t note_bytes;
-    bool stop, save, written, replan, renew;
+    bool stop, save, written, replan;
+    sl_renew_when renew;
     sl_renewal renewal;
-    double renewal_seconds; /* that it takes; INFINITY: there is no room for it */
-    bool again;             /* the run has ended at a checkpoint, to go on with another plan */
+    double renewal_seconds; /* that it takes */
+    sl_renew_when renewal_way;
+    bool again; /* the run has ended at a checkpoint, to go on with another plan */
     sl_drift drift;
     uint64_t *targets;     /* owned; of each micro-batch of the step at hand; NULL: all of them count */
     uint64_t step_targets; /* of the step at hand, in all; 0: the data has no tokens, or none of the step's counts */

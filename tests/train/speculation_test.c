@@ -132,6 +132,37 @@ TEST(a_run_that_changes_between_its_plans_ends_with_the_same_bits)
     }
 }
 
+/* The host holds the second versions of what is updated, but no copy of all state beside them. */
+TEST(a_run_without_room_for_its_state_changes_its_plan_at_a_checkpoint)
+{
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        campaign c;
+        char saves[4300], host[64];
+        REQUIRE(matrix_start(&c, "cpu"));
+        run_request q = { .s = { ranks, 2, OPTIMIZER, 0, 0 },
+                          .mode = &matrix_modes[1],
+                          .folder = c.folder,
+                          .extra = speculative_updates,
+                          .device = c.device,
+                          .out = c.out };
+        REQUIRE_OK(matrix_run(&q));
+        const outcome roomy = *c.out;
+        snprintf(host, sizeof host, "memory.host=%llu", (unsigned long long)(roomy.plan.peak.host + (16 << 10)));
+        snprintf(saves, sizeof saves, "checkpoint={\"path\":\"%s/saved\",\"every\":4}", c.folder);
+        q.also[0] = host;
+        REQUIRE_OK(matrix_run(&q));
+        CHECK_EQ(c.out->plan.speculating_layers, roomy.plan.speculating_layers);
+        q.also[1] = saves;
+        q.also[2] = "debug.renew_every=5";
+        REQUIRE_OK(matrix_run(&q));
+        CHECK_EQ(c.out->plan.speculating_layers, 0);
+        CHECK_EQ(c.out->end.speculated, 0);
+        CHECK_STR(c.out->weights, roomy.weights);
+        CHECK_STR(c.out->state, roomy.state);
+        matrix_end(&c);
+    }
+}
+
 static const char *const optimizers[] = {
     "optimizer={\"type\":\"SGD\",\"params\":{\"lr\":0.01,\"momentum\":0.9}}",
     "optimizer={\"type\":\"Adagrad\",\"params\":{\"lr\":0.01}}",
