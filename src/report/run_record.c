@@ -128,7 +128,7 @@ sluice_status sl_record_add_event(sl_run_record *r, const sluice_event *e)
 {
     switch (e->kind) {
     case SLUICE_EVENT_PLAN:
-        r->starts++;
+        r->starts = 1; /* a run may have several plans */
         take_sums(e, &r->plan);
         return SLUICE_OK;
     case SLUICE_EVENT_RESUMED:

@@ -58,6 +58,7 @@ static sluice_event step_event(uint64_t step)
                            .targets = 64,
                            .tokens_per_second = 128,
                            .mfu = (double)NAN,
+                           .speculated = step > 2 ? step - 2 : 0,
                            .total_samples = 8 * step,
                            .memory = { 1 << 30, 2 << 20, 0 },
                            .resident_bytes = 3 << 20 };
@@ -304,6 +305,8 @@ TEST(tensorboard_gets_scalars_under_both_names_and_texts)
     CHECK_EQ(tf_count(&f, "Train/Samples/train_loss"), 4);
     CHECK_EQ(tf_count(&f, "Train/Samples/loss_scale"), 0);
     CHECK_EQ(tf_count(&f, "rate/mfu"), 0); /* is not known */
+    CHECK_EQ(tf_count(&f, "updates/speculated"), 2);
+    CHECK_EQ(tf_count(&f, "updates/rolled_back"), 2);
     CHECK_EQ(tf_count(&f, "loss/validation"), 1);
     CHECK_EQ(tf_count(&f, "metrics/f1"), 1);
     const tf_value *loss = tf_find(&f, "loss/train", 3), *samples = tf_find(&f, "Train/Samples/train_loss", 3);

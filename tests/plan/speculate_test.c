@@ -178,6 +178,59 @@ TEST(auto_speculates_where_a_step_becomes_shorter)
     }
 }
 
+/* A run whose speculation has ended goes on with it. */
+TEST(a_plan_remembers_the_best_placement_without_speculation)
+{
+    for (int tight = 0; tight < 2; tight++) {
+        planned sync = { 0 }, fx = { 0 };
+        sl_plan *waiting = NULL;
+        plan_options_default(&sync.options);
+        plan_options_default(&fx.options);
+        if (tight == 1) sync.options.budget[SL_TIER_DEVICE] = fx.options.budget[SL_TIER_DEVICE] = 400 << 10;
+        sync.options.update = SL_UPDATE_MODE_SYNC;
+        fx.options.update = SL_UPDATE_MODE_SPECULATIVE;
+        if (tight == 0) sync.options.state = fx.options.state = SLUICE_PLACE_HOST;
+        REQUIRE_OK(plan_model(&sync, SEED));
+        REQUIRE_OK(plan_model(&fx, SEED));
+        REQUIRE(fx.plan->totals.speculating_layers > 0);
+        CHECK_NEAR(fx.plan->totals.waiting_seconds, sync.plan->totals.step_seconds, 1e-15);
+        const sl_candidate c = sl_candidate_waiting(&fx.plan->placement);
+        REQUIRE_OK(sl_plan_create_placed(fx.graph, &fx.machine, &sync.options, &c, &waiting));
+        CHECK_EQ(waiting->totals.speculating_layers, 0);
+        CHECK_NEAR(waiting->totals.step_seconds, sync.plan->totals.step_seconds, 1e-15);
+        for (int t = 0; t < SL_TIER_COUNT; t++) CHECK_EQ(waiting->totals.peak[t], sync.plan->totals.peak[t]);
+        sl_plan_destroy(waiting);
+        planned_free(&sync);
+        planned_free(&fx);
+    }
+}
+
+/* Their gradients are gathered during backward; the same bytes. */
+TEST(ranks_at_stage_0_speculate)
+{
+    for (int micro = 1; micro <= 2; micro++) {
+        planned sync = { 0 }, fx = { .precision = SLUICE_F32 };
+        host_options(&sync, SL_UPDATE_MODE_SYNC);
+        host_options(&fx, SL_UPDATE_MODE_SPECULATIVE);
+        sync.options.rank_count = fx.options.rank_count = 2;
+        sync.options.accumulation = fx.options.accumulation = micro;
+        REQUIRE_OK(plan_model(&sync, SEED));
+        REQUIRE_OK(plan_model(&fx, SEED));
+        const sl_plan *p = fx.plan;
+        int gathers = 0;
+        CHECK_EQ(p->totals.speculating_layers, p->totals.host_state_layers);
+        CHECK(p->totals.speculating_layers > 0);
+        CHECK_EQ(p->totals.comm_gather, sync.plan->totals.comm_gather);
+        CHECK_EQ(p->totals.comm_reduce, sync.plan->totals.comm_reduce);
+        const sl_segment *backward = &p->segments[SL_SEGMENT_BACKWARD];
+        for (int i = backward->first_step; i < backward->first_step + backward->step_count; i++)
+            gathers += p->steps[i].kind == SL_STEP_GATHER;
+        CHECK(gathers > 0);
+        planned_free(&sync);
+        planned_free(&fx);
+    }
+}
+
 /* Copies of new weights read what updates on speculation wrote: without their waits, the check tells. */
 TEST(a_plan_whose_twins_are_read_too_early_is_found)
 {
