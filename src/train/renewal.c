@@ -32,6 +32,8 @@ bool sl_renewal_observe(sl_renewal *r, bool failed, uint64_t left, double second
     const double share = (double)r->failed / (double)r->steps;
     const double saved = by_speculation(r, share) - r->waiting;
     r->steps = r->failed = 0;
+    if (share == 0 && !r->waits)
+        return false; /* speculation that was asked for and never fails stays, whatever it saves */
     return (r->waits ? -saved : saved) * (double)left > WORTH * seconds;
 }
 

@@ -67,3 +67,14 @@ TEST(a_run_with_one_plan_keeps_it)
     sl_renewal_begin(&r, &same);
     CHECK_EQ(steps_until_due(&r, 10, 1000000, 0, 200), 0);
 }
+
+TEST(speculation_that_saves_nothing_stays_where_no_step_fails)
+{
+    const sl_plan_totals t = {
+        .speculating_layers = 1, .step_seconds = 1.3, .redo_seconds = 0.5, .waiting_seconds = 1.2
+    };
+    sl_renewal r;
+    sl_renewal_begin(&r, &t);
+    CHECK_EQ(steps_until_due(&r, 0, 1000000, 0, 200), 0);
+    CHECK(steps_until_due(&r, 1, 1000000, 0, 200) > 0);
+}
