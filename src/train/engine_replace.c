@@ -52,8 +52,8 @@ sluice_status sl_engine_replace_plan(sluice_engine *e, const sl_settings *settin
     sl_carried *carried = NULL;
     sl_plan *plan = NULL;
     *done = false;
-    SL_TRY(sl_ranks_agree(e->ranks, "planning", make_plan(e, settings, waits, &plan)));
-    sluice_status st = sl_carry_out(e->exec, &e->slots, &carried);
+    sluice_status st = sl_ranks_agree(e->ranks, "planning", make_plan(e, settings, waits, &plan));
+    if (st == SLUICE_OK) st = sl_carry_out(e->exec, &e->slots, &carried);
     if (st != SLUICE_OK) {
         sl_plan_destroy(plan);
         return st == SLUICE_ERR_NO_MEMORY ? SLUICE_OK : st;
