@@ -15,7 +15,7 @@ typedef struct sl_disk_bench {
 typedef struct sl_disk_rates {
     sl_rates read, write;               /* alone */
     sl_rates read_beside, write_beside; /* the same sizes, while the other direction moves as many bytes at a time */
-    double processor; /* that a transfer keeps busy, as a part of one: requests and checksums */
+    double processor;                   /* that a transfer keeps busy, as a part of one: requests and checksums */
 } sl_disk_rates;
 
 /* Leaves nothing behind. Fails as sl_swap_open and transfers do. What disks and hypervisors keep in their own memory is

@@ -102,8 +102,11 @@ TEST(a_parameter_whose_state_is_offloaded_takes_twelve_bytes_of_the_host_and_six
     static const struct {
         sluice_dtype type;
         sl_form states;
-    } modes[] = { { SLUICE_F32, SL_FORM_F32 }, { SLUICE_BF16, SL_FORM_F32 }, { SLUICE_BF16, SL_FORM_BLOCKS8 } };
-    for (int i = 0; i < 6; i++) {
+    } modes[] = { { SLUICE_F32, SL_FORM_F32 },
+                  { SLUICE_BF16, SL_FORM_F32 },
+                  { SLUICE_F16, SL_FORM_F32 },
+                  { SLUICE_BF16, SL_FORM_BLOCKS8 } };
+    for (int i = 0; i < 8; i++) {
         const bool speculates = i % 2 == 1, compact = modes[i / 2].states == SL_FORM_BLOCKS8;
         planned fx = { .precision = modes[i / 2].type, .wire = modes[i / 2].type };
         uint64_t kept = 0, most = 0;
