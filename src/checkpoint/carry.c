@@ -116,7 +116,7 @@ static sluice_status keep_tensor(const sl_state *state, int64_t tensor, kept *k)
     return SLUICE_OK;
 }
 
-static sluice_status keep_all(const sl_state *state, sl_carried **out)
+static sluice_status open_carried(const sl_state *state, sl_carried **out)
 {
     sl_carried *c = sl_alloc(sizeof *c, "carried state");
     if (c == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -128,18 +128,34 @@ static sluice_status keep_all(const sl_state *state, sl_carried **out)
     c->state.owned = kept_run;
     c->state.read = read_kept;
     c->state.user = c;
-    for (int64_t t = 0; t < state->count; t++) SL_TRY(keep_tensor(state, t, &c->tensors[t]));
     return SLUICE_OK;
+}
+
+typedef struct departure {
+    const sl_state *state;
+    sl_carried *carried; /* NULL: not begun */
+    int64_t next;        /* tensor */
+} departure;
+
+/* An sl_round_fn: ranks stay in touch while they copy. */
+static sluice_status keep_next(void *user, bool *done)
+{
+    departure *d = user;
+    if (d->carried == NULL) SL_TRY(open_carried(d->state, &d->carried));
+    *done = d->next == d->state->count;
+    if (*done) return SLUICE_OK;
+    const int64_t tensor = d->next++;
+    return keep_tensor(d->state, tensor, &d->carried->tensors[tensor]);
 }
 
 sluice_status sl_state_carry_out(const sl_state *state, sl_carried **out)
 {
-    sl_carried *c = NULL;
-    sluice_status st = sl_agree(state->comm, "carrying the state out", keep_all(state, &c));
+    departure d = { .state = state };
+    sluice_status st = sl_rounds(state->comm, "carrying the state out", keep_next, &d);
     if (st == SLUICE_OK)
-        *out = c;
+        *out = d.carried;
     else
-        sl_carried_free(c);
+        sl_carried_free(d.carried);
     return st;
 }
 
