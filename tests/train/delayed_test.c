@@ -288,8 +288,7 @@ static sluice_status load(const char *assignments, sluice_config **out)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s/config.json", folder);
-    SL_TRY(sluice_config_load(path, out));
-    return config_set_words(*out, assignments);
+    return config_load_words(path, assignments, out);
 }
 
 typedef struct job {

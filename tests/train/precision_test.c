@@ -39,8 +39,7 @@ static sluice_status load(const char *assignments, sluice_config **out)
             "\"warmup_type\": \"linear\"}}, \"checkpoint\": {\"path\": \"%s/run\", \"keep\": 9}}",
             folder);
     fclose(f);
-    SL_TRY(sluice_config_load(path, out));
-    return config_set_words(*out, assignments);
+    return config_load_words(path, assignments, out);
 }
 
 static sluice_status run(sluice_status (*job)(const sluice_config *c, const sluice_job_options *o),

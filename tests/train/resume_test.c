@@ -44,15 +44,14 @@ static sluice_status train(const char *assignments, bool resume, last_event *las
             folder);
     fclose(f);
     *last = (last_event){ .resumed = 0 };
-    SL_TRY(sluice_config_load(path, &c));
-    sluice_status st = config_set_words(c, assignments);
+    SL_TRY(config_load_words(path, assignments, &c));
     sluice_job_options_init(&o);
     o.resume = resume;
     o.event = on_event;
     o.user = last;
     o.log = on_log;
     o.log_user = last;
-    if (st == SLUICE_OK) st = sluice_job_train(c, &o);
+    sluice_status st = sluice_job_train(c, &o);
     sluice_config_destroy(c);
     return st;
 }

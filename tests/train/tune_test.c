@@ -67,10 +67,7 @@ static sluice_status load_config(const char *model, const char *assignments, int
             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}}",
             model, folder);
     fclose(f);
-    SL_TRY(sluice_config_load(path, out));
-    sluice_status st = config_set_words(*out, assignments);
-    if (st != SLUICE_OK) sluice_config_destroy(*out);
-    return st;
+    return config_load_words(path, assignments, out);
 }
 
 /* What to train, and on which ranks. */
