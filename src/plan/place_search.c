@@ -9,8 +9,13 @@
  *     3. any mix of savings: from a start upward, always the saving that frees the most bytes per second lost, then
  *        what turned out to be superfluous is taken back; the best of several starts.
  *
+ * Climbing judges a saving anew only where it would be taken, and only such as can free what is lacking: those of the disk where
+ * the host is over its budget.
+ *
  * A mix is then made faster where it can be: a little more of one saving in exchange for as much less of another as
  * still fits, as long as that shortens the predicted step and the number of trials lasts.
+ *
+ * Where a placement is known for nearly the same options (s->near), climbing and exchanges begin there, and nowhere else.
  *
  * An example: a GPT-2 of three blocks with 640,128 parameters in fp32 and 14 MiB for the device. Below, a candidate is
  * written as its layers (recompute, offload, host state, host gradients, host parameters), as groups of so few layers

@@ -377,3 +377,29 @@ TEST(a_stop_ends_planning_at_once)
     CHECK_EQ(sl_plan_verify(fx.plan), SLUICE_OK);
     planned_free(&fx);
 }
+
+/* From the placement of nearly the same options, one is found that fits and is about as fast as by the whole search. */
+TEST(a_search_near_a_placement_finds_what_the_whole_search_finds)
+{
+    planned fx = { 0 };
+    sl_plan *whole = NULL, *near = NULL;
+    plan_options_default(&fx.options);
+    REQUIRE_OK(plan_model(&fx, SEED));
+    fx.options.budget[SL_TIER_DEVICE] = fx.plan->totals.peak[SL_TIER_DEVICE] / 2;
+    sl_plan_destroy(fx.plan);
+    fx.plan = NULL;
+    REQUIRE_OK(sl_plan_create(fx.graph, &fx.machine, &fx.options, &fx.plan));
+    const sl_candidate from = fx.plan->placement;
+    fx.options.prefetch = 2;
+    REQUIRE_OK(sl_plan_attempt(fx.graph, &fx.machine, &fx.options, NULL, &whole, NULL));
+    REQUIRE_OK(sl_plan_attempt(fx.graph, &fx.machine, &fx.options, &from, &near, NULL));
+    CHECK(whole != NULL && near != NULL);
+    if (whole != NULL && near != NULL) {
+        CHECK(near->totals.peak[SL_TIER_DEVICE] <= fx.options.budget[SL_TIER_DEVICE]);
+        CHECK_THAT(near->totals.step_seconds <= 1.05 * whole->totals.step_seconds, "%g s near it, %g s anywhere",
+                   near->totals.step_seconds, whole->totals.step_seconds);
+    }
+    sl_plan_destroy(whole);
+    sl_plan_destroy(near);
+    planned_free(&fx);
+}
