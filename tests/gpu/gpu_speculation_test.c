@@ -36,6 +36,32 @@ static void compare_with_sync(campaign *c, const mode *m)
     }
 }
 
+/* From the plan for speculation to the one without and back, every few steps: the GPU's memory is given back and reserved anew. */
+TEST(a_run_beside_a_gpu_changes_between_its_two_plans_to_the_same_bits)
+{
+    const char *device = gpu_device();
+    if (device == NULL) SKIP(gpu, NO_GPU);
+    campaign c;
+    outcome sync = { 0 };
+    REQUIRE(matrix_start(&c, device));
+    for (int k = 0; k < 4; k++) {
+        run_request q = { .s = settings[k],
+                          .mode = &matrix_modes[1],
+                          .folder = c.folder,
+                          .extra = k == 0 ? NULL : "zero_optimization.update=speculative",
+                          .device = c.device,
+                          .out = c.out,
+                          .subject = c.subject,
+                          .also = { k == 0 ? NULL : "debug.renew_every=6" } };
+        REQUIRE_OK(matrix_run(&q));
+        if (k == 0) sync = *c.out;
+        CHECK_STR(c.out->weights, sync.weights);
+        CHECK_STR(c.out->state, sync.state);
+        CHECK_EQ(c.out->end.peak.device, c.out->plan.peak.device);
+    }
+    matrix_end(&c);
+}
+
 TEST(speculation_beside_a_gpu_ends_with_the_bits_of_waiting_for_the_norm)
 {
     static const double clips[] = { 1e6, 1.8, 1e-3 };
