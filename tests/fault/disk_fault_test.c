@@ -4,7 +4,6 @@
  * What can be carried on is, to the bits of a run in memory. Everything else is one message that names the step, what was
  * moved and the folder, and exit status 6; what was saved resumes to the same bits; nothing is left in the folder. In `make
  * test` a few requests of each kind are struck, with LONG every one. */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -60,17 +59,6 @@ static bool open_scene(scene *s, int micro)
 
 /* ---- what must hold ---- */
 
-static void check_empty(const char *folder)
-{
-    struct dirent *entry;
-    DIR *dir = opendir(folder);
-    CHECK(dir != NULL);
-    while (dir != NULL && (entry = readdir(dir)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            test_fail(__FILE__, __LINE__, "%s/%s is left", folder, entry->d_name);
-    if (dir != NULL) closedir(dir);
-}
-
 static void check_bits(const scene *s, const program *p)
 {
     CHECK_EQ(p->step, STEPS);
@@ -105,7 +93,7 @@ static void check_resumes(const scene *s, const program *struck, const char *arg
     CHECK_EQ(p.resumed, struck->saved);
     if (struck->saved < STEPS) check_bits(s, &p);
     CHECK_STR(p.weights, s->untouched.weights);
-    check_empty(s->disk);
+    fault_check_empty(s->disk);
 }
 
 /* ---- one fault ---- */
@@ -119,7 +107,7 @@ static bool strike(const scene *s, const disk_fault *f, const char *arguments, c
     make_folder(s, folder);
     snprintf(all, sizeof all, TRAIN " %s", arguments);
     int status = program_run_faulty(&p, folder, f, all);
-    check_empty(s->disk);
+    fault_check_empty(s->disk);
     if (program_faults(&p).struck == 0) {
         CHECK_EQ(status, 0);
         check_bits(s, &p);
@@ -240,7 +228,7 @@ TEST(a_disk_that_is_slow_short_or_interrupted_changes_nothing)
             CHECK_STR(program_message(&p), "");
             CHECK(program_faults(&p).struck >= 10);
             check_bits(&s, &p);
-            check_empty(s.disk);
+            fault_check_empty(s.disk);
         }
 }
 
@@ -267,7 +255,7 @@ TEST(a_disk_without_the_space_is_exit_3_and_one_that_cannot_reserve_it_exit_6)
             CHECK_EQ(p.step, 0);
             CHECK_CONTAINS(program_message(&p), rows[i].what);
             CHECK_CONTAINS(program_message(&p), s.disk);
-            check_empty(s.disk);
+            fault_check_empty(s.disk);
             p.saved = 0;
             check_resumes(&s, &p, "");
         }
@@ -299,7 +287,7 @@ static bool flip_a_bit(const scene *s, const disk_fault *f, const char *argument
     make_folder(s, folder);
     snprintf(all, sizeof all, TRAIN " %s", arguments);
     int status = program_run_faulty(&p, folder, f, all);
-    check_empty(s->disk);
+    fault_check_empty(s->disk);
     CHECK_EQ(program_faults(&p).struck, 1);
     if (status == 0) {
         check_bits(s, &p);

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "support/fault_program.h"
 #include "support/fault_ranks.h"
 #include "test.h"
 
@@ -177,17 +178,6 @@ static bool kill_from_inside(campaign *c, target *t)
     return true;
 }
 
-static void check_empty(const char *folder)
-{
-    struct dirent *entry;
-    DIR *dir = opendir(folder);
-    CHECK(dir != NULL);
-    while (dir != NULL && (entry = readdir(dir)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            test_fail(__FILE__, __LINE__, "%s/%s is left", folder, entry->d_name);
-    if (dir != NULL) closedir(dir);
-}
-
 static void check_resume(campaign *c, const target *t)
 {
     program p;
@@ -203,7 +193,7 @@ static void check_resume(campaign *c, const target *t)
     CHECK_STR(p.state, untouched->state);
     check_gone(t->pids, t->ranks > 1 ? t->ranks : 0);
     check_tidy(t->folder, "run");
-    check_empty(c->disk);
+    fault_check_empty(c->disk);
 }
 
 /* False: nothing was killed. */

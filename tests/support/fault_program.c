@@ -1,6 +1,7 @@
 /* fault_program.c: starting, reading and ending the program under test. */
 #include "support/fault_program.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -259,4 +260,15 @@ uint32_t next_random(uint64_t *state, uint32_t limit)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(*state >> 33) % limit;
+}
+
+void fault_check_empty(const char *folder)
+{
+    struct dirent *entry;
+    DIR *dir = opendir(folder);
+    CHECK(dir != NULL);
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            test_fail(__FILE__, __LINE__, "%s/%s is left", folder, entry->d_name);
+    if (dir != NULL) closedir(dir);
 }

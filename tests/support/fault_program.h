@@ -60,5 +60,7 @@ void write_corpus(const char *folder, int bytes);
 void memory_folder(char out[1024]);
 /* The next of a fixed sequence of numbers below `limit`. */
 uint32_t next_random(uint64_t *state, uint32_t limit);
+/* Fails the test for every entry of a folder. */
+void fault_check_empty(const char *folder);
 
 #endif
