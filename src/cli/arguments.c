@@ -244,20 +244,23 @@ static bool read_number(const argument *a, const char *text, double *out)
     return true;
 }
 
-/* Bytes, with KiB, MiB, GiB or TiB behind the number. */
+/* Bytes, with a unit of 1,024 or of 1,000 behind the number, as settings have them. */
 static bool read_size(const argument *a, const char *text, int64_t *out)
 {
-    static const char *const units[] = { "", "KiB", "MiB", "GiB", "TiB" };
+    static const char *const units[][2] = {
+        { "", "" }, { "KiB", "kB" }, { "MiB", "MB" }, { "GiB", "GB" }, { "TiB", "TB" }
+    };
     char *end;
-    double value = strtod(text, &end);
-    double factor = 1;
-    for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++, factor *= 1024)
-        if (strcmp(end, units[i]) == 0 && value * factor >= (double)a->min && value * factor <= MOST_BYTES) {
-            *out = (int64_t)(value * factor);
+    double value = strtod(text, &end), factors[] = { 1, 1 };
+    for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++, factors[0] *= 1024, factors[1] *= 1000)
+        for (int k = 0; k < 2; k++) {
+            const double bytes = value * factors[k];
+            if (strcmp(end, units[i][k]) != 0 || !(bytes >= (double)a->min && bytes <= MOST_BYTES)) continue;
+            *out = (int64_t)bytes;
             return true;
         }
-    cli_usage("--%s: \"%s\" is not a size from %lld to %.0f bytes; give bytes such as 5000000, or 5GiB", a->name, text,
-              (long long)a->min, MOST_BYTES);
+    cli_usage("--%s: \"%s\" is not a size from %lld to %.0f bytes; give bytes such as 5000000, 5GiB or 5GB", a->name,
+              text, (long long)a->min, MOST_BYTES);
     return false;
 }
 

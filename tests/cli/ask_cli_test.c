@@ -39,6 +39,19 @@ TEST(a_model_and_a_gpu_by_name_are_enough_for_a_plan)
     run_free(&json);
 }
 
+/* As shops and data sheets say it. */
+TEST(ram_may_be_told_in_units_of_a_thousand)
+{
+    run_result r = run_sluice(test_tmpdir(), "plan --model gpt2-xl --gpu rtx4090 --ram 64GB --json --quiet"),
+               bad = run_sluice(test_tmpdir(), "plan --model gpt2-xl --gpu rtx4090 --ram 64XB --quiet");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.out, "\"host\":64000000000,");
+    CHECK_EQ(bad.status, 2);
+    CHECK_CONTAINS(bad.error, "--ram: \"64XB\" is not a size");
+    run_free(&r);
+    run_free(&bad);
+}
+
 TEST(a_configuration_is_planned_for_a_gpu_that_is_not_here)
 {
     char folder[4096];
