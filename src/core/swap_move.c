@@ -19,6 +19,9 @@
 #define REQUESTS_ALIKE   8
 /* What the disk is told of at a time, at least. */
 #define SUBMITTED_BYTES ((uint64_t)4 << 20)
+/* Of a read, bytes in flight on each disk at most: it serves all that it was told of at once, so that what is in flight last comes
+ * together, and its checksums have nothing left to hide behind. Enough for any disk to be busy. */
+#define READ_AHEAD ((uint64_t)12 << 20)
 /* Checksums are computed in pieces of it, between which ended requests are looked after. */
 #define SUM_BYTES ((uint64_t)256 << 10)
 /* A request that moves nothing so often has failed. */
@@ -38,6 +41,7 @@ typedef struct transfer {
     uint64_t cut;    /* bytes that requests were made for */
     uint64_t summed; /* of a write: bytes whose checksums are recorded */
     int in_flight;
+    uint64_t settled;     /* bytes of requests that are done */
     sluice_status status; /* the first failure; its message is this thread's newest */
     double give_up;       /* after a missed deadline: when what is in flight is abandoned; 0: none was missed */
 } transfer;
@@ -125,12 +129,18 @@ static sl_swap_request *free_request(transfer *t)
     return r;
 }
 
+static bool has_room(const transfer *t)
+{
+    return t->in_flight < t->lane->queue->depth &&
+           (t->write || t->cut - t->settled < READ_AHEAD * (uint64_t)t->s->files.count);
+}
+
 /* Fills the queue. Requests are submitted together, so that the disk is told of them once and neighbours become one; but not
  * all of a large transfer: disks that answer at once all that they were told of would leave nothing to do meanwhile. */
 static void start_more(transfer *t)
 {
     uint64_t waiting = 0;
-    while (t->status == SLUICE_OK && t->cut < t->bytes && t->in_flight < t->lane->queue->depth) {
+    while (t->status == SLUICE_OK && t->cut < t->bytes && has_room(t)) {
         sl_swap_place p = sl_swap_place_of(&t->s->files, t->offset + t->cut);
         uint64_t bytes = least(least(t->request_bytes, t->bytes - t->cut), p.bytes);
         sl_swap_request *r = free_request(t);
@@ -200,6 +210,7 @@ static part settle(transfer *t, sl_swap_request *r)
         return none;
     }
     atomic_fetch_add(&t->lane->requests, 1);
+    t->settled += r->length;
     return (part){ r->at - t->offset, r->length };
 }
 

@@ -37,6 +37,11 @@ bool sl_swap_uring_works(char *why, size_t bytes)
 /* What a cancellation is known by; requests are known by their address. */
 #define OF_A_CANCELLATION UINT64_C(1)
 
+/* Reads of so many bytes are issued by the kernel's own threads, from several processors at once: a disk with a queue for each
+ * of them is faster then, and this thread has its time for checksums. Smaller ones would cost more that way, and writes gain
+ * nothing. */
+#define LARGE_READ        ((uint64_t)1 << 20)
+
 /* Beside each request: what the tests' hook wants of it. */
 typedef struct wish {
     uint64_t limit; /* of bytes that count as moved */
@@ -131,7 +136,8 @@ static void prepare(struct io_uring_sqe *e, const sl_swap_request *r)
         io_uring_prep_write(e, r->file, r->memory, bytes, r->offset);
     else
         io_uring_prep_read(e, r->file, r->memory, bytes, r->offset);
-    io_uring_sqe_set_flags(e, IOSQE_FIXED_FILE);
+    const bool aside = !r->write && r->bytes >= LARGE_READ;
+    io_uring_sqe_set_flags(e, IOSQE_FIXED_FILE | (aside ? IOSQE_ASYNC : 0u));
     io_uring_sqe_set_data(e, (void *)r);
 }
 
