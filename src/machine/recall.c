@@ -27,7 +27,7 @@ sl_machine_choice sl_machine_choose(const char *told)
 static uint64_t hash_of(const sl_recall *r)
 {
     char cpu[128];
-    uint64_t hash = sl_hash_text(sluice_version());
+    uint64_t hash = sl_hash_number(sl_hash_text(sluice_version()), SL_RECALL_REVISION);
     sl_cpu_model(cpu, sizeof cpu);
     hash = sl_hash_bytes(hash, cpu, strlen(cpu));
     const int64_t numbers[] = { r->isa, r->threads, r->ranks, r->device->is_cuda };

@@ -1,8 +1,9 @@
 /* recall_disk.c: rates of the folders for swap files, kept in the user's cache.
  *
  * The file is a machine file of which only the members of the disk count. Its name is a hash of what they depend on: the
- * version of sluice, the processor, the folders with the file systems and devices they are on, and the ranks that share
- * them. So another disk in the same place, or another machine with the same home directory, is measured for itself. */
+ * version of sluice and how it measures, the processor, the folders with the file systems and devices they are on, and the
+ * ranks that share them. So another disk in the same place, or another machine with the same home directory, is measured
+ * for itself. */
 #include <limits.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -33,7 +34,8 @@ static bool add_folder(const char *folder, uint64_t *hash)
 static bool disk_file(const sl_disk_set *s, char out[PATH_MAX])
 {
     char folder[PATH_MAX], cpu[128];
-    uint64_t hash = sl_hash_number(sl_hash_text(sluice_version()), s->ranks);
+    uint64_t hash = sl_hash_number(sl_hash_text(sluice_version()), SL_RECALL_REVISION);
+    hash = sl_hash_number(hash, s->ranks);
     sl_cpu_model(cpu, sizeof cpu);
     hash = sl_hash_bytes(hash, cpu, strlen(cpu));
     for (int i = 0; i < s->folder_count; i++)
