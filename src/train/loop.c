@@ -249,7 +249,8 @@ static void watch_pace(sl_run *r, double seconds)
 {
     const sl_job *j = r->job;
     const uint64_t step = j->engine->step, slow_from = (uint64_t)j->settings.slow_from;
-    const double expected = j->measured && j->growth.every == 0 ? r->predicted.seconds : 0, before = r->drift.usual;
+    const double planned = sl_renewal_expected(&r->renewal, r->predicted.seconds, j->engine->speculation.failed != 0);
+    const double expected = j->measured && j->growth.every == 0 ? planned : 0, before = r->drift.usual;
     double took = seconds - r->data_seconds;
     if (j->ranks.rank != 0 || j->rehearses || step <= r->first_step + 2) return; /* the first ones touch new memory */
     if (slow_from > 0 && step >= slow_from) took *= 10;

@@ -37,6 +37,13 @@ bool sl_renewal_observe(sl_renewal *r, bool failed, uint64_t left, double second
     return (r->waits ? -saved : saved) * (double)left > WORTH * seconds;
 }
 
+double sl_renewal_expected(const sl_renewal *r, double planned, bool failing)
+{
+    if (r->window == 0) return planned;
+    if (r->waits) return r->waiting;
+    return failing ? fmax(r->speculating + r->redo, r->stopped) : r->speculating;
+}
+
 void sl_renewal_change(sl_renewal *r)
 {
     r->waits = !r->waits;

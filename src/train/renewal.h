@@ -22,6 +22,9 @@ typedef struct sl_renewal {
 void sl_renewal_begin(sl_renewal *r, const sl_plan_totals *t);
 /* After each step: whether it is time for the other plan. left: steps to come; seconds: what the change takes. */
 bool sl_renewal_observe(sl_renewal *r, bool failed, uint64_t left, double seconds);
+/* Seconds that a step takes at most by the plan at hand, of a run with `failing` steps or without; `planned` where there is
+ * one plan alone. */
+double sl_renewal_expected(const sl_renewal *r, double planned, bool failing);
 /* The run goes on by the other plan. */
 void sl_renewal_change(sl_renewal *r);
 

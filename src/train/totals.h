@@ -29,7 +29,7 @@ sluice_status sl_totals_share(sl_ranks *r, sl_run_totals *totals);
  * the plan's options. */
 #define SL_PLANNED_RANKS 8
 sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_totals *out);
-/* Bytes by tier as the public interface names them. Its disk tier is not built in: always 0. */
+/* Bytes by tier as the public interface names them. */
 sluice_memory sl_totals_memory(const uint64_t bytes[SL_TIER_COUNT]);
 void sl_totals_to_event(const sl_run_totals *t, sluice_event *event);
 

@@ -78,3 +78,16 @@ TEST(speculation_that_saves_nothing_stays_where_no_step_fails)
     CHECK_EQ(steps_until_due(&r, 0, 1000000, 0, 200), 0);
     CHECK(steps_until_due(&r, 1, 1000000, 0, 200) > 0);
 }
+
+/* Where steps fail, that they take longer says nothing of the machine. */
+TEST(what_a_step_may_take_follows_from_what_becomes_of_speculation)
+{
+    sl_renewal r = begun(), none = { .window = 0 };
+    CHECK_NEAR(sl_renewal_expected(&none, 3, true), 3, 0);
+    CHECK_NEAR(sl_renewal_expected(&r, 3, false), 1, 0);
+    CHECK_NEAR(sl_renewal_expected(&r, 3, true), 1.5, 0);
+    r.redo = 0.1;
+    CHECK_NEAR(sl_renewal_expected(&r, 3, true), 1.4, 0);
+    sl_renewal_change(&r);
+    CHECK_NEAR(sl_renewal_expected(&r, 3, true), 1.2, 0);
+}
