@@ -397,7 +397,8 @@ typedef enum {
     SLUICE_ACTIVATIONS_AUTO,
     SLUICE_ACTIVATIONS_KEEP,
     SLUICE_ACTIVATIONS_RECOMPUTE,
-    SLUICE_ACTIVATIONS_OFFLOAD
+    SLUICE_ACTIVATIONS_OFFLOAD,
+    SLUICE_ACTIVATIONS_SELECTIVE /* what costs little is recomputed: norms, gates, activation functions; the rest is kept */
 } sluice_activations;
 
 /* ---- Ranks ------------------------------------------------------------------------------------------------------
@@ -473,7 +474,7 @@ typedef struct sluice_options {
     uint64_t device_bytes, host_bytes; /* budgets; 0: what the machine and its cgroup allow; more does not fit */
     sluice_place parameters, optimizer_state;
     sluice_activations activations;
-    bool offload_checkpoints; /* with RECOMPUTE: the kept layer inputs go to the host */
+    bool offload_checkpoints; /* with RECOMPUTE: the kept layer inputs go to the host; SELECTIVE: what is kept */
     int levels;               /* groups of layers that move together; 0: auto */
     int prefetch_layers;      /* levels fetched ahead of use; -1: auto */
     bool evaluation;          /* plan an evaluation pass too (sluice_evaluate, sluice_predict) */

@@ -86,6 +86,7 @@ class sluice_activations(IntEnum):
     SLUICE_ACTIVATIONS_KEEP = 1
     SLUICE_ACTIVATIONS_RECOMPUTE = 2
     SLUICE_ACTIVATIONS_OFFLOAD = 3
+    SLUICE_ACTIVATIONS_SELECTIVE = 4
 
 
 class sluice_partition(IntEnum):

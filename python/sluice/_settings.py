@@ -14,7 +14,7 @@ WORDS: Dict[str, Dict[str, int]] = {
     "sluice_rotary_scaling": {"default": 0, "linear": 1, "dynamic": 2, "llama3": 3, "yarn": 4},
     "sluice_optimizer_kind": {"sgd": 0, "adagrad": 1, "adam": 2, "adamw": 3, "lamb": 4, "lars": 5, "lion": 6, "rmsprop": 7},
     "sluice_place": {"auto": 0, "device": 1, "host": 2, "disk": 3},
-    "sluice_activations": {"auto": 0, "keep": 1, "recompute": 2, "offload": 3},
+    "sluice_activations": {"auto": 0, "keep": 1, "recompute": 2, "offload": 3, "selective": 4},
     "sluice_partition": {"layer": 0, "block": 1, "owner": 2, "weighted": 3},
     "sluice_states": {"f32": 0, "bf16": 1, "compact": 2},
     "sluice_device": {"cpu": 0, "cuda": 1, "auto": 2},
@@ -92,8 +92,8 @@ class EngineSettings(TypedDict, total=False):
     host_bytes: int
     parameters: Literal["auto", "device", "host", "disk"]
     optimizer_state: Literal["auto", "device", "host", "disk"]
-    activations: Literal["auto", "keep", "recompute", "offload"]
-    # with RECOMPUTE: the kept layer inputs go to the host
+    activations: Literal["auto", "keep", "recompute", "offload", "selective"]
+    # with RECOMPUTE: the kept layer inputs go to the host; SELECTIVE: what is kept
     offload_checkpoints: bool
     # groups of layers that move together; 0: auto
     levels: int

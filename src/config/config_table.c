@@ -903,13 +903,16 @@ const sl_option sl_config_rows[] = {
 
     /* ---- activations, memory ---- */
     CHOICE(
-        "activation_checkpointing.mode", "auto", plan.activations, "auto|none|recompute|offload",
+        "activation_checkpointing.mode", "auto", plan.activations, "auto|none|recompute|offload|selective",
         "What becomes of activations between forward and backward: kept (none), recomputed, or offloaded to the host; "
-        "auto: the plan chooses for each layer.",
+        "selective: what costs little is recomputed (norms, gates, activation functions), the rest kept; auto: the "
+        "plan "
+        "chooses for each layer.",
         FREE(NO_BITS), OPTION(activations)),
     CHOICE(
         "activation_checkpointing.device", "device", plan.offload_to, "device|cpu|nvme",
-        "With recompute: where the kept layer inputs wait; cpu: offloaded to the host; nvme: through it to swap files "
+        "With recompute: where the kept layer inputs wait, with selective what is kept; cpu: offloaded to the host; "
+        "nvme: through it to swap files "
         "(`memory.disk_path`). Activations that are offloaded whole go there, too; device: they go to the host, and to "
         "the disk where that cannot hold them.",
         FREE(NO_BITS), VALUES(SLUICE_PLACE_AUTO, SLUICE_PLACE_HOST, SLUICE_PLACE_DISK), OPTION(offload_place)),
@@ -1141,7 +1144,7 @@ _Static_assert(SLUICE_STATES_F32 == 0 && SLUICE_STATES_BF16 == 1 && SLUICE_STATE
 _Static_assert(SLUICE_PLACE_AUTO == 0 && SLUICE_PLACE_DEVICE == 1 && SLUICE_PLACE_HOST == 2 && SLUICE_PLACE_DISK == 3,
                "choices of offload_*.device are in the order of sluice_place");
 _Static_assert(SLUICE_ACTIVATIONS_AUTO == 0 && SLUICE_ACTIVATIONS_KEEP == 1 && SLUICE_ACTIVATIONS_RECOMPUTE == 2 &&
-                   SLUICE_ACTIVATIONS_OFFLOAD == 3,
+                   SLUICE_ACTIVATIONS_OFFLOAD == 3 && SLUICE_ACTIVATIONS_SELECTIVE == 4,
                "choices of activation_checkpointing.mode are in the order of sluice_activations");
 _Static_assert(SLUICE_DEVICE_CPU == 0 && SLUICE_DEVICE_CUDA == 1 && SLUICE_DEVICE_AUTO == 2,
                "choices of device are in the order of sluice_device");

@@ -27,16 +27,6 @@
 #define FEW      16
 #define HALVINGS 10 /* of the range in which the least limit is sought */
 
-/* What a layer costs, by position. */
-typedef struct layer_load {
-    uint64_t saved;   /* bytes that its backward, or other layers, read again */
-    uint64_t outputs; /* of which other layers read */
-    uint64_t arrives; /* bytes that it or later layers read and layers before it have made */
-    uint64_t working; /* gradients that live at once in its backward, at most */
-    double forward;   /* seconds */
-    double spared;    /* of which need not be spent again where its outputs are kept */
-} layer_load;
-
 /* A grouping of the positions up to some position. */
 typedef struct partial {
     bool used;
@@ -53,7 +43,7 @@ typedef struct reach {
 } reach;
 
 typedef struct sl_grouping {
-    layer_load *loads;
+    sl_layer_load *loads;
     uint64_t *kept_from; /* position -> bytes saved by it and all behind it; one more for none */
     int most_layers, most_states;
     /* Of the placement that is asked about, by position. */
@@ -115,7 +105,7 @@ static void add_working(sl_grouping *x, const sl_usage *u, int *last, bool *live
     find_last_uses(u, last);
     for (int n = g->forward_count; n < g->forward_count + g->backward_count; n++) {
         const sl_node *node = &g->nodes[n];
-        layer_load *load = &x->loads[u->position[node->layer]];
+        sl_layer_load *load = &x->loads[u->position[node->layer]];
         for (int k = 0; k < node->output_count; k++) {
             int r = is_gradient(u, node->outputs[k]) ? root_of(g, node->outputs[k]) : -1;
             if (r < 0 || lives[r]) continue;
@@ -144,19 +134,22 @@ static void add_seconds(sl_grouping *x, const sl_plan *p, const sl_usage *u, boo
             double seconds = sl_plan_node_seconds(p, n);
             x->loads[i].forward += seconds;
             if (!again[n]) x->loads[i].spared += seconds;
+            if (u->cheap[n]) x->loads[i].cheap += seconds;
         }
+        for (int n = layer->first_backward; n < layer->first_backward + layer->backward_count; n++)
+            x->loads[i].backward += sl_plan_node_seconds(p, n);
     }
 }
 
 /* ---- groups within a limit ---- */
 
-/* The placement as far as groups are concerned: of `count` recomputed positions, all that the first `sent` make goes to
- * the host. */
+/* The placement as far as groups are concerned: positions first .. end - 1 are recomputed, and all that positions before
+ * `sent` make goes to the host. */
 typedef struct question {
     const sl_plan *p;
     const sl_usage *u;
     sl_grouping *x;
-    int count, sent;
+    int first, end, sent;
 } question;
 
 /* Gradients stay from their layer's backward to the update where that needs all of them, unless something permanent holds
@@ -209,13 +202,13 @@ static double copy_seconds(const question *q, uint64_t bytes)
 static int find_reaches(const question *q, int first, uint64_t kept, uint64_t limit)
 {
     const sl_grouping *x = q->x;
-    const layer_load *loads = x->loads;
-    int most = smaller(x->most_layers, q->count - first);
+    const sl_layer_load *loads = x->loads;
+    int most = smaller(x->most_layers, q->end - first);
     uint64_t inside = first <= q->sent ? loads[first].arrives : 0, working = 0, keeps = 0;
     uint64_t at_end = inside + loads[first].saved + loads[first].working + x->weights[first] + x->trail[first];
     double forward = 0;
     for (int k = 0; k < most; k++) {
-        const layer_load *load = &loads[first + k];
+        const sl_layer_load *load = &loads[first + k];
         bool leaves = first + k < q->sent;
         inside += load->saved + x->weights[first + k];
         forward += load->forward;
@@ -234,17 +227,16 @@ static int find_reaches(const question *q, int first, uint64_t kept, uint64_t li
 /* What is kept of the positions behind the recomputed ones when backward begins. */
 static uint64_t kept_behind(const question *q)
 {
-    int from = q->count > q->sent ? q->count : q->sent;
-    return q->x->kept_from[smaller(from, q->u->order_count)];
+    return q->x->kept_from[q->end];
 }
 
 /* The fewest bytes kept up to each position, and the groups that leave them. False: no grouping is within the limit. */
 static bool find_least_kept(const question *q, uint64_t limit)
 {
     uint64_t *least = q->x->least;
-    for (int i = 0; i <= q->count; i++) least[i] = UINT64_MAX;
-    least[0] = 0;
-    for (int i = 0; i < q->count; i++) {
+    for (int i = q->first; i <= q->end; i++) least[i] = UINT64_MAX;
+    least[q->first] = 0;
+    for (int i = q->first; i < q->end; i++) {
         int count = least[i] == UINT64_MAX ? 0 : find_reaches(q, i, least[i], limit);
         for (int k = 0; k < count; k++) {
             uint64_t kept = least[i] + q->x->reaches[k].keeps;
@@ -253,7 +245,7 @@ static bool find_least_kept(const question *q, uint64_t limit)
             q->x->bounds[i + k + 1] = i;
         }
     }
-    return least[q->count] != UINT64_MAX && least[q->count] + kept_behind(q) <= limit;
+    return least[q->end] != UINT64_MAX && least[q->end] + kept_behind(q) <= limit;
 }
 
 /* Remembers a partial grouping where it is better than the one of about as many bytes. */
@@ -271,9 +263,9 @@ static void find_partials(const question *q, uint64_t limit)
 {
     sl_grouping *x = q->x;
     int states = x->most_states;
-    memset(x->partials, 0, (size_t)(q->count + 1) * (size_t)states * sizeof *x->partials);
-    x->partials[0] = (partial){ .used = true };
-    for (int i = 0; i < q->count; i++) {
+    memset(x->partials, 0, (size_t)(q->end + 1) * (size_t)states * sizeof *x->partials);
+    x->partials[q->first * states] = (partial){ .used = true };
+    for (int i = q->first; i < q->end; i++) {
         uint64_t least = UINT64_MAX;
         for (int s = 0; s < states; s++) {
             const partial *from = &x->partials[i * states + s];
@@ -299,14 +291,14 @@ static void find_fastest(const question *q, uint64_t limit)
     int best = -1, states = x->most_states;
     uint64_t behind = kept_behind(q);
     find_partials(q, limit);
-    const partial *ends = &x->partials[q->count * states];
+    const partial *ends = &x->partials[q->end * states];
     for (int s = 0; s < states; s++)
         if (ends[s].used && ends[s].kept + behind <= limit && (best < 0 || ends[s].gain > ends[best].gain)) best = s;
     if (best < 0) {
         find_least_kept(q, limit);
         return;
     }
-    for (int i = q->count, s = best; i > 0;) {
+    for (int i = q->end, s = best; i > q->first;) {
         const partial *here = &x->partials[i * states + s];
         x->bounds[i] = here->from;
         i = here->from;
@@ -318,14 +310,14 @@ static void find_fastest(const question *q, uint64_t limit)
 
 static void stand_alone(const question *q)
 {
-    for (int i = 1; i <= q->count; i++) q->x->bounds[i] = i - 1;
+    for (int i = q->first + 1; i <= q->end; i++) q->x->bounds[i] = i - 1;
 }
 
 /* The limit that every layer alone needs. */
 static uint64_t limit_alone(const question *q)
 {
     uint64_t kept = 0, limit = 0;
-    for (int i = 0; i < q->count; i++) {
+    for (int i = q->first; i < q->end; i++) {
         find_reaches(q, i, kept, UINT64_MAX);
         if (kept + q->x->reaches[0].needs > limit) limit = kept + q->x->reaches[0].needs;
         kept += q->x->reaches[0].keeps;
@@ -349,10 +341,11 @@ static void divide_by_limit(const question *q, int step)
 /* So many groups of as many layers each as can be. */
 static void divide_equally(const question *q, int groups)
 {
-    groups = smaller(groups, q->count);
-    for (int k = 0, end = 0; k < groups; k++) {
+    const int count = q->end - q->first;
+    groups = smaller(groups, count);
+    for (int k = 0, end = q->first; k < groups; k++) {
         int begin = end;
-        end = (int)((int64_t)(k + 1) * q->count / groups);
+        end = q->first + (int)((int64_t)(k + 1) * count / groups);
         q->x->bounds[end] = begin;
     }
 }
@@ -361,12 +354,13 @@ static void divide_equally(const question *q, int groups)
 
 void sl_plan_group(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 {
-    question q = { p, u, p->grouping, c->layers[SL_SAVING_RECOMPUTE], c->layers[SL_SAVING_OFFLOAD] };
+    const int first = sl_first_recomputed(u, c);
+    question q = { p, u, p->grouping, first, first + c->layers[SL_SAVING_RECOMPUTE], c->layers[SL_SAVING_OFFLOAD] };
     for (int i = 0; i < u->order_count; i++) {
         sl_layer_place *place = &p->layers[u->order[i]];
         place->group_first = place->group_last = i;
     }
-    if (q.count < 2) return;
+    if (q.end - q.first < 2) return;
     find_burdens(p, u);
     if (p->options.checkpoints > 0)
         divide_equally(&q, p->options.checkpoints);
@@ -374,7 +368,7 @@ void sl_plan_group(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         divide_by_limit(&q, c->layers[SL_SAVING_GROUPS]);
     else
         stand_alone(&q);
-    for (int end = q.count; end > 0; end = q.x->bounds[end])
+    for (int end = q.end; end > q.first; end = q.x->bounds[end])
         for (int i = q.x->bounds[end]; i < end; i++) {
             p->layers[u->order[i]].group_first = q.x->bounds[end];
             p->layers[u->order[i]].group_last = end - 1;
@@ -417,6 +411,11 @@ sluice_status sl_plan_weigh_layers(sl_plan *p, const sl_usage *u)
     void *scratch[] = { last, lives, wanted, again };
     for (size_t i = 0; i < sizeof scratch / sizeof scratch[0]; i++) sl_free(scratch[i]);
     return room ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
+const sl_layer_load *sl_plan_loads(const sl_plan *p)
+{
+    return p->grouping->loads;
 }
 
 void sl_grouping_destroy(sl_grouping *x)

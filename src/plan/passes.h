@@ -23,6 +23,8 @@ typedef struct sl_usage {
     bool *needed_backward;   /* root -> some backward node reads it */
     bool *boundary;          /* root -> read by a forward node of another layer, the loss, or of an op that says so */
     int *last_forward;       /* root -> position in order of the last layer whose forward reads or writes it */
+    bool *cheap;             /* forward node -> it costs little to run again (find_cheap) */
+    uint64_t *cheap_bytes;   /* layer -> bytes that need not be kept where its cheap nodes do */
     int *follows;            /* root -> the boundary that it is a small by-product of, kept where that is; -1: none */
     int loss;                /* its root; -1: none */
     int *last_gradient_node; /* layer -> last backward node that writes one of its parameter gradients; -1: frozen */
@@ -57,6 +59,22 @@ static inline bool sl_survives(const sl_usage *u, int root, int last)
     return u->boundary[r] && (u->last_forward[r] > last || r == u->loss);
 }
 
+/* Whether a value is dropped after forward where the cheap nodes of its layer run again. */
+static inline bool sl_is_cheap(const sl_usage *u, int root)
+{
+    const int producer = u->graph->values[root].producer;
+    return producer >= 0 && producer < u->graph->forward_count && u->cheap[producer] &&
+           !sl_survives(u, root, u->position[u->owner[root]]);
+}
+
+/* Of a placement, the first position whose layer is recomputed: behind the offloaded ones, as far as there are others. What
+ * leaves from the first layers on has the longest way to go, and comes back last. */
+static inline int sl_first_recomputed(const sl_usage *u, const sl_candidate *c)
+{
+    const int others = u->order_count - 1 - c->layers[SL_SAVING_RECOMPUTE], offloaded = c->layers[SL_SAVING_OFFLOAD];
+    return others < 0 ? 0 : offloaded < others ? offloaded : others;
+}
+
 /* again[n] of the forward nodes that must run again so that the backward of positions first .. last, a group, finds what it
  * needs. `wanted`: scratch, one for each value, false. */
 void sl_usage_mark_again(const sl_usage *u, int first, int last, bool *again, bool *wanted);
@@ -74,8 +92,35 @@ sluice_status sl_plan_place(sl_plan *p, const sl_usage *u);
 sluice_status sl_plan_need_of(sl_plan *p, const sl_usage *u, sl_plan_need *out);
 /* In place of it: the placement that was found for another rank of the same run, and with that for all. */
 sluice_status sl_plan_place_as(sl_plan *p, const sl_usage *u, const sl_candidate *found);
+static inline bool sl_is_recomputed(const sl_layer_place *place)
+{
+    return place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD;
+}
+
+/* What a layer costs, by itself. */
+typedef struct sl_layer_load {
+    uint64_t saved;   /* bytes that its backward, or other layers, read again */
+    uint64_t outputs; /* of which other layers read */
+    uint64_t arrives; /* bytes that it or later layers read and layers before it have made */
+    uint64_t working; /* gradients that live at once in its backward, at most */
+    double forward;   /* seconds */
+    double spared;    /* of which need not be spent again where its outputs are kept */
+    double cheap;     /* of its cheap nodes */
+    double backward;
+} sl_layer_load;
 /* What layers need and cost, by which recomputed ones are grouped; once, before any placement. */
 sluice_status sl_plan_weigh_layers(sl_plan *p, const sl_usage *u);
+/* By position, once they are weighed. */
+const sl_layer_load *sl_plan_loads(const sl_plan *p);
+
+/* Of the layer at a position: its offloaded activations stay on the device until forward of position `until` has ended, and
+ * come back when backward reaches position `from`. */
+typedef struct sl_transit {
+    int until, from;
+} sl_transit;
+/* Both for a placement, so that as little as can be waits for the link: transit.c. `prefetch`: positions that they come back
+ * ahead at least. */
+sluice_status sl_plan_transit(const sl_plan *p, const sl_usage *u, int prefetch, sl_transit *out);
 struct sl_grouping;
 void sl_grouping_destroy(struct sl_grouping *x);
 #define SL_GROUP_STEPS 16 /* the most of SL_SAVING_GROUPS */

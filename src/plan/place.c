@@ -17,14 +17,31 @@ static bool owns_state(const sl_plan *p, const sl_usage *u, int layer)
     return p->options.training && u->last_gradient_node[layer] >= 0 && p->graph->layers[layer].element_count > 0;
 }
 
-/* Activations are saved from the first layer on: those wait longest for their backward. The last layer's backward
- * follows its forward at once: dropping what it needs would save nothing. */
-static sl_activation_mode activations_at(int position, int last, const sl_candidate *c)
+static bool recomputes_at(const sl_usage *u, int position, const sl_candidate *c)
 {
-    bool recompute = position < c->layers[SL_SAVING_RECOMPUTE], offload = position < c->layers[SL_SAVING_OFFLOAD];
-    if (position < 0 || position == last) return SL_ACT_KEEP;
+    const int first = sl_first_recomputed(u, c);
+    return position >= first && position < first + c->layers[SL_SAVING_RECOMPUTE];
+}
+
+/* Activations are offloaded from the first layer on, and behind those recomputed: they wait longest for their backward. The
+ * last layer's backward follows its forward at once: dropping what it needs would save nothing. */
+static sl_activation_mode activations_at(const sl_usage *u, int position, const sl_candidate *c)
+{
+    bool recompute = recomputes_at(u, position, c), offload = position < c->layers[SL_SAVING_OFFLOAD];
+    if (position < 0 || position == u->order_count - 1) return SL_ACT_KEEP;
     if (recompute) return offload ? SL_ACT_RECOMPUTE_OFFLOAD : SL_ACT_RECOMPUTE;
     return offload ? SL_ACT_OFFLOAD : SL_ACT_KEEP;
+}
+
+/* Of the layers behind the recomputed ones, the first so many; and those that are offloaded, which so have less to send,
+ * unless all was asked to be. */
+static bool drops_cheap_at(const sl_plan *p, const sl_usage *u, int position, const sl_candidate *c)
+{
+    const int first = sl_first_recomputed(u, c), behind = first + c->layers[SL_SAVING_RECOMPUTE];
+    if (position < 0 || position == u->order_count - 1 || recomputes_at(u, position, c)) return false;
+    if (u->cheap_bytes[u->order[position]] == 0) return false;
+    if (position < c->layers[SL_SAVING_OFFLOAD]) return p->options.activations != SLUICE_ACTIVATIONS_OFFLOAD;
+    return position >= behind && position < behind + c->layers[SL_SAVING_CHEAP];
 }
 
 static bool updates_whole_parameters(const sl_plan *p, const sl_usage *u, int layer)
@@ -70,7 +87,8 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         sl_layer_place *place = &p->layers[i];
         int position = u->position[i];
         place->level = position < 0 ? -1 : sl_level_at(u, position);
-        place->activations = activations_at(position, u->order_count - 1, c);
+        place->activations = activations_at(u, position, c);
+        place->cheap = drops_cheap_at(p, u, position, c);
         place->parameters = place->state = place->gradients = SL_TIER_DEVICE;
         place->waiting = SL_TIER_HOST;
         place->offloaded = position < c->layers[SL_SAVING_DISK_ACTIVATIONS] ? SL_TIER_DISK : SL_TIER_HOST;
@@ -95,17 +113,18 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
 static void count_savings(sl_plan *p, const sl_usage *u)
 {
     sl_plan_totals *t = &p->totals;
-    t->recomputed_groups = t->largest_group = t->recomputed_layers = t->host_state_layers = t->host_parameter_layers =
-        t->offloaded_layers = t->disk_state_layers = t->disk_parameter_layers = t->disk_gradient_layers =
-            t->disk_activation_layers = 0;
+    t->recomputed_groups = t->largest_group = t->recomputed_layers = t->cheap_layers = t->host_state_layers =
+        t->host_parameter_layers = t->offloaded_layers = t->disk_state_layers = t->disk_parameter_layers =
+            t->disk_gradient_layers = t->disk_activation_layers = 0;
     for (int i = 0; i < p->graph->layer_count; i++) {
         const sl_layer_place *place = &p->layers[i];
-        if (place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD) {
+        if (sl_is_recomputed(place)) {
             int size = place->group_last - place->group_first + 1;
             t->recomputed_layers++;
             t->recomputed_groups += place->group_last == u->position[i];
             if (size > t->largest_group) t->largest_group = size;
         }
+        t->cheap_layers += place->cheap;
         bool offloaded = place->activations == SL_ACT_OFFLOAD ||
                          (place->activations == SL_ACT_RECOMPUTE_OFFLOAD && place->group_last == u->position[i]);
         t->offloaded_layers += offloaded;
@@ -126,6 +145,14 @@ static void count_savings(sl_plan *p, const sl_usage *u)
 static int activation_layers(const sl_search *s)
 {
     return s->u->order_count - 1;
+}
+
+/* The same, of a graph in which some node is cheap. */
+static int cheap_layers(const sl_search *s)
+{
+    for (int i = 0; i < activation_layers(s); i++)
+        if (s->u->cheap_bytes[s->u->order[i]] > 0) return activation_layers(s);
+    return 0;
 }
 
 /* The layers, from the last one upward, that hold `ratio` of the optimizer state. */
@@ -161,14 +188,26 @@ typedef struct bounds {
     int low, high;
 } bounds;
 
+/* Of a saving that needs no other tier: free on "auto", all where its mode is asked for, none in any other. */
+static bounds mode_bounds(const sl_search *s, int all, sluice_activations mode)
+{
+    const sl_plan_options *o = &s->p->options;
+    if (o->activations == SLUICE_ACTIVATIONS_AUTO) return (bounds){ 0, o->training ? all : 0 };
+    int fixed = o->activations == mode ? all : 0;
+    return (bounds){ fixed, fixed };
+}
+
 /* `all`: layers that the saving can be applied to; `room`: the tier that it needs exists. */
 static bounds recompute_bounds(const sl_search *s, int all, bool room)
 {
-    const sl_plan_options *o = &s->p->options;
     (void)room;
-    if (o->activations == SLUICE_ACTIVATIONS_AUTO) return (bounds){ 0, o->training ? all : 0 };
-    int fixed = o->activations == SLUICE_ACTIVATIONS_RECOMPUTE ? all : 0;
-    return (bounds){ fixed, fixed };
+    return mode_bounds(s, all, SLUICE_ACTIVATIONS_RECOMPUTE);
+}
+
+static bounds cheap_bounds(const sl_search *s, int all, bool room)
+{
+    (void)room;
+    return mode_bounds(s, all, SLUICE_ACTIVATIONS_SELECTIVE);
 }
 
 static int group_steps(const sl_search *s)
@@ -190,8 +229,8 @@ static bounds offload_bounds(const sl_search *s, int all, bool room)
 {
     const sl_plan_options *o = &s->p->options;
     if (o->activations == SLUICE_ACTIVATIONS_AUTO) return (bounds){ 0, o->training && room ? all : 0 };
-    bool offload = o->activations == SLUICE_ACTIVATIONS_OFFLOAD ||
-                   (o->activations == SLUICE_ACTIVATIONS_RECOMPUTE && o->offload_checkpoints);
+    bool recomputes = o->activations == SLUICE_ACTIVATIONS_RECOMPUTE || o->activations == SLUICE_ACTIVATIONS_SELECTIVE;
+    bool offload = o->activations == SLUICE_ACTIVATIONS_OFFLOAD || (recomputes && o->offload_checkpoints);
     return (bounds){ offload ? all : 0, offload ? all : 0 };
 }
 
@@ -266,6 +305,7 @@ static const struct {
     [SL_SAVING_HOST_STATE] = { .to = SL_TIER_HOST, .layers = state_layers, .permitted = state_bounds },
     [SL_SAVING_HOST_GRADIENTS] = { .to = SL_TIER_HOST, .layers = state_layers, .permitted = gradient_bounds },
     [SL_SAVING_HOST_PARAMETERS] = { .to = SL_TIER_HOST, .layers = parameter_layers, .permitted = parameter_bounds },
+    [SL_SAVING_CHEAP] = { .to = SL_TIER_DEVICE, .layers = cheap_layers, .permitted = cheap_bounds },
     [SL_SAVING_DISK_STATE] = { .to = SL_TIER_DISK, .layers = state_layers, .permitted = disk_state_bounds },
     [SL_SAVING_DISK_PARAMETERS] = { .to = SL_TIER_DISK,
                                     .layers = parameter_layers,

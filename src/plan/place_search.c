@@ -4,8 +4,8 @@
  * preference is
  *
  *     1. everything resident;
- *     2. recomputation alone, in as few layers as fit, or in groups of all layers (group.c): the device needs no other
- *        memory; unless the third is clearly faster;
+ *     2. recomputation alone, in as few layers as fit, or in groups of all layers (group.c), with what is cheap of the
+ *        others or without: the device needs no other memory; unless the third is clearly faster;
  *     3. any mix of savings: from a start upward, always the saving that frees the most bytes per second lost, then
  *        what turned out to be superfluous is taken back; the best of several starts.
  *
@@ -17,23 +17,27 @@
  *
  * Where a placement is known for nearly the same options (s->near), climbing and exchanges begin there, and nowhere else.
  *
- * An example: a GPT-2 of three blocks with 640,128 parameters in fp32 and 14 MiB for the device. Below, a candidate is
- * written as its layers (recompute, offload, host state, host gradients, host parameters), as groups of so few layers
- * save nothing; a row of climbing is what was taken, with the excess and the predicted step after it.
+ * An example: Llama 3.2B with 8 sequences of 2,048 tokens, 40 GiB of an H200, updates that wait for the norm. Below, a
+ * candidate is written as its layers (recompute, groups, offload, host state, host parameters, cheap); a row of climbing is
+ * what was taken, with the excess and the predicted step after it.
  *
- *     resident         (0 0 0 0 0)   89.5 ms, 23.4 MiB over budget
- *     recompute alone  (4 0 0 0 0)  110.0 ms,  5.3 MiB over: does not fit, so it must be a mix
- *     START_EMPTY      (0 1 0 0 0)   89.5 ms, 22.8 MiB: frees 576 KiB at no loss; one layer's state would free 2 KiB
- *                      (0 4 0 0 0)   89.5 ms, 13.7 MiB: activations have no layer left
- *                      (0 4 4 0 0)   88.8 ms,  8.3 MiB: updates on the host run beside backward
- *                      (1 4 6 0 6)   89.0 ms,  7.0 MiB: parameters too; recomputation alone is left
- *                      (3 4 6 0 6)  it fits
- *                      (3 0 0 0 6)  102.6 ms after taking back what is superfluous beside that
- *     START_RECOMPUTE  (4 0 0 0 4)  109.3 ms, and START_RECOMPUTE_OFFLOAD the same
- *     START_HOST_STATE (3 0 0 0 6)  102.6 ms
- *     improve          (3 1 0 0 4)  102.5 ms: one layer offloaded keeps two more layers of parameters on the device
+ *     resident         ( 0 0 0  0 0  0)  0.602 s, 37.5 GiB over budget
+ *     recompute alone  (29 0 0  0 0  0)  0.728 s,  5.4 GiB over: does not fit, nor with what is cheap before, so it must
+ *                                        be a mix
+ *     START_EMPTY      ( 0 0 0  0 8  0)  0.599 s, 30.0 GiB: the host's updates run beside backward; four layers more
+ *                                        would cost 73 ms
+ *                      ( 0 0 0  0 8 29)  0.611 s, 18.0 GiB: what is cheap, all at once
+ *                      ( 0 0 4  0 8 29)  0.617 s, 15.1 GiB: the link is idle in forward
+ *                      (16 0 4  0 8 29)  0.678 s,  1.5 GiB: recomputation, four layers at a time
+ *                      (20 0 4  0 8 29)  0.701 s, fits
+ *                      (18 0 4  0 8  7)  0.689 s after taking back what is superfluous: seven layers are kept
+ *     START_RECOMPUTE  (27 0 0  6 0  0)  0.716 s
+ *     ..._OFFLOAD      (26 0 0  7 0  0)  0.711 s
+ *     START_HOST_STATE ( 0 0 0 29 0 27)  1.055 s, and START_OWN_PARAMETERS the same
+ *     improve          (17 1 5  0 8  6)  0.684 s from the first: one layer more is offloaded, one less recomputed
+ *                      (19 0 4  8 0 29)  0.693 s from the third, and 0.703 from the second
  *
- * The last is the plan: 13.6 MiB. */
+ * The best of these is the placement. */
 #include <math.h>
 #include <string.h>
 
@@ -56,6 +60,7 @@ int sl_search_stride(const sl_search *s, int saving)
 {
     int all = s->high.layers[saving];
     if (saving == SL_SAVING_GROUPS) return SL_GROUP_STEPS / 4;
+    if (saving == SL_SAVING_CHEAP) return all > 0 ? all : 1; /* nothing else frees as much for its price */
     return all <= 16 ? 1 : (all + 7) / 8;
 }
 
@@ -71,6 +76,7 @@ static bool take_more(const sl_search *s, sl_candidate *c, int saving)
     if (saving == SL_SAVING_DISK_PARAMETERS) top = smaller(top, parameters);
     if (saving == SL_SAVING_DISK_ACTIVATIONS) top = smaller(top, layers[SL_SAVING_OFFLOAD]);
     if (saving == SL_SAVING_GROUPS && layers[SL_SAVING_RECOMPUTE] < 2) return false;
+    if (saving == SL_SAVING_CHEAP) top -= layers[SL_SAVING_RECOMPUTE] + layers[SL_SAVING_OFFLOAD]; /* of the others */
     if (layers[saving] >= top) return false;
     layers[saving] = smaller(layers[saving] + sl_search_stride(s, saving), top);
     return true;
@@ -106,7 +112,7 @@ typedef struct offer {
 static bool may_help(const sl_verdict *now, int saving)
 {
     const bool device = (now->over >> SL_TIER_DEVICE & 1) != 0, host = (now->over >> SL_TIER_HOST & 1) != 0;
-    if (saving == SL_SAVING_RECOMPUTE || saving == SL_SAVING_GROUPS) return device || host;
+    if (saving == SL_SAVING_RECOMPUTE || saving == SL_SAVING_GROUPS || saving == SL_SAVING_CHEAP) return device || host;
     return saving >= SL_SAVING_DISK_STATE ? host : device;
 }
 
@@ -263,7 +269,7 @@ static sluice_status improve(sl_search *s, sl_candidate *c, int most, double *se
         for (int more = 0; more < SL_SAVING_COUNT; more++)
             for (int less = 0; less < SL_SAVING_COUNT && s->trials > 0; less++) {
                 if (more == less) continue;
-                if (less >= SL_SAVING_DISK_STATE && from.layers[less] <= s->low.layers[less]) continue; /* no trial */
+                if (from.layers[less] <= s->low.layers[less]) continue; /* no trial */
                 SL_TRY(exchange(s, from, more, 1, less, &best, seconds));
                 if (sl_search_stride(s, more) > 1)
                     SL_TRY(exchange(s, from, more, sl_search_stride(s, more), less, &best, seconds));
@@ -352,18 +358,33 @@ static sluice_status find_mix(sl_search *s, sl_candidate *found, double *fastest
 /* Recomputation moves nothing and needs no other memory: a mix must be faster than this to be worth it. */
 #define WORTH_A_MIX 0.98
 
+/* As few layers as fit, or groups of all; with `cheap`, first what costs little of the others. v->fits: there is such a
+ * placement. */
+static sluice_status recompute_alone(sl_search *s, bool cheap, sl_candidate *found, sl_verdict *v)
+{
+    static const int savings[] = { SL_SAVING_CHEAP, SL_SAVING_RECOMPUTE, SL_SAVING_GROUPS };
+    *found = s->low;
+    SL_TRY(sl_search_judge(s, found, v));
+    for (size_t k = cheap ? 0 : 1; k < sizeof savings / sizeof savings[0]; k++)
+        while (!v->fits && take_more(s, found, savings[k])) SL_TRY(sl_search_judge(s, found, v));
+    if (!v->fits || !cheap) return SLUICE_OK;
+    SL_TRY(take_back(s, found));
+    return sl_search_judge(s, found, v);
+}
+
 static sluice_status search_in(sl_search *s, sl_candidate *found, bool *fits)
 {
-    sl_candidate recomputed = s->low;
-    sl_verdict v;
+    sl_candidate recomputed, other;
+    sl_verdict v, w;
     double mixed;
     *found = s->low;
     s->end_count = 0;
     SL_TRY(sl_search_judge(s, found, &v));
     *fits = v.fits;
     if (*fits) return SLUICE_OK;
-    while (!v.fits && take_more(s, &recomputed, SL_SAVING_RECOMPUTE)) SL_TRY(sl_search_judge(s, &recomputed, &v));
-    while (!v.fits && take_more(s, &recomputed, SL_SAVING_GROUPS)) SL_TRY(sl_search_judge(s, &recomputed, &v));
+    SL_TRY(recompute_alone(s, false, &recomputed, &v));
+    SL_TRY(recompute_alone(s, true, &other, &w));
+    if (w.fits && (!v.fits || w.seconds < v.seconds)) recomputed = other, v = w;
     SL_TRY(find_mix(s, found, &mixed));
     *fits = !isinf(mixed);
     if (!v.fits || (*fits && mixed < WORTH_A_MIX * v.seconds)) return SLUICE_OK;

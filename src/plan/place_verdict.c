@@ -105,9 +105,10 @@ static uint64_t hash_layout(const sl_plan *p)
     uint64_t hash = sl_hash_number(sl_hash_number(SL_HASH_START, p->placement.prefetch), p->options.rank);
     for (int i = 0; i < p->graph->layer_count; i++) {
         const sl_layer_place *l = &p->layers[i];
-        const int facts[] = { (int)l->activations, (int)l->parameters, (int)l->state,
-                              (int)l->gradients,   (int)l->waiting,    (int)l->offloaded,
-                              l->group_first,      l->group_last,      l->speculates };
+        const int facts[] = {
+            (int)l->activations, (int)l->parameters, (int)l->state, (int)l->gradients, (int)l->waiting,
+            (int)l->offloaded,   l->group_first,     l->group_last, l->speculates,     l->cheap
+        };
         hash = sl_hash_bytes(hash, facts, sizeof facts);
     }
     return hash;

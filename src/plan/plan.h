@@ -7,7 +7,7 @@
  *     partition  who owns which piece of every layer                      partition.c
  *     place      home tier of parameters and state; keep, recompute or    place.c, place_*.c, group.c
  *                offload each layer's activations
- *     schedule   the list of steps: order, streams, prefetch              schedule_*.c
+ *     schedule   the list of steps: order, streams, prefetch              schedule_*.c, transit.c
  *     address    lifetimes -> offsets; peak per tier                      address.c, first_fit.c, live_fit.c
  *     waits      what a step on one stream waits for on the others        waits.c, tenants.c
  *     cost       discrete-event run: step time, hidden and exposed        cost.c
@@ -260,6 +260,7 @@ typedef struct sl_layer_place {
     sl_tier parameters; /* home. HOST, DISK: staged in for every use */
     sl_tier state;      /* HOST: the update runs there, on a host master copy of the parameters; DISK: there, too */
     sl_activation_mode activations;
+    bool cheap;        /* of activations that are kept or offloaded, those that cost little run again instead */
     sl_tier offloaded; /* where offloaded activations wait: HOST or DISK */
     int group_first,
         group_last;    /* positions in forward order: recomputed layers that run again together; else its own */
@@ -306,6 +307,7 @@ typedef enum {
     SL_SAVING_HOST_STATE,      /* optimizer state lives on the host, and the update runs there */
     SL_SAVING_HOST_GRADIENTS,  /* of these layers, so many also sum their micro-batches there */
     SL_SAVING_HOST_PARAMETERS, /* parameters live on the host and are staged for every use */
+    SL_SAVING_CHEAP,           /* of layers that are not recomputed, so many run again what costs little (usage.c) */
     /* Of what has left the device, so many layers' go on to the disk. */
     SL_SAVING_DISK_STATE,
     SL_SAVING_DISK_PARAMETERS,
@@ -338,7 +340,7 @@ typedef struct sl_plan_totals {
     uint64_t copies, copies_naive; /* copy steps in a training step; one per operand use would be the naive count */
     uint64_t copies_avoided_bytes;
     double step_seconds, model_flops; /* of a training step; model_flops excludes recomputation */
-    int recomputed_layers, recomputed_groups, host_state_layers, host_parameter_layers, offloaded_layers;
+    int recomputed_layers, recomputed_groups, cheap_layers, host_state_layers, host_parameter_layers, offloaded_layers;
     int disk_state_layers, disk_parameter_layers, disk_gradient_layers, disk_activation_layers;
     int largest_group; /* layers */
     /* Speculation: layers; bytes that it takes on the host; seconds of a step that it saves, and that a step takes longer

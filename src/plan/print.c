@@ -156,6 +156,8 @@ static void print_places(const sl_plan *p, FILE *out)
     if (t->largest_group > 1)
         fprintf(out, "  %-22s in %d group%s of up to %d layers, each from one kept input\n", "", t->recomputed_groups,
                 t->recomputed_groups == 1 ? "" : "s", t->largest_group);
+    if (t->cheap_layers > 0)
+        place_line(out, "", t->cheap_layers, layers_with(p, has_nodes), "norms, gates and the like recomputed", "");
     if (t->offloaded_layers > 0)
         place_line(out, "", t->offloaded_layers, layers_with(p, has_nodes), "sent to the host and back", "");
     disk_line(p, out, t->disk_activation_layers, has_nodes, "of these through it to the disk");

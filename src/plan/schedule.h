@@ -49,6 +49,12 @@ typedef struct sl_disk_work {
     int read, done; /* chunks whose reads were emitted; that were updated */
 } sl_disk_work;
 
+/* A buffer whose bytes are on their way to the host while forward goes on: nothing else gets them until forward of a
+ * position has ended. */
+typedef struct sl_leaving {
+    int buffer, until;
+} sl_leaving;
+
 typedef struct sl_scheduler {
     sl_plan *p;
     const sl_usage *u;
@@ -62,8 +68,13 @@ typedef struct sl_scheduler {
     int norm_on_host;          /* buffer of the norm's result there; -1: none */
     int *leaf_tier;            /* layer -> tier on which the leaves of its final gradient were computed; -1: not yet */
     bool *again;               /* forward node -> runs again before the backward of its layer's group */
-    bool evaluating;           /* no backward follows */
-    int *disk_buffer;          /* root -> disk copy of an offloaded activation; -1 */
+    sl_transit *transit;       /* position -> when its offloaded activations leave and come back */
+    int fetched;               /* position down to which they have been fetched for backward */
+    sl_leaving *leaving;       /* offloaded activations, in the order in which they leave */
+    int leaving_count;
+    int *forward_end; /* position -> the last step of its forward */
+    bool evaluating;  /* no backward follows */
+    int *disk_buffer; /* root -> disk copy of an offloaded activation; -1 */
     sl_disk_work disk;
     unsigned when; /* sl_when: condition of the steps that are written now */
 } sl_scheduler;

@@ -91,7 +91,8 @@ static bool leaves_device(const sl_scheduler *s, int root)
     if (s->u->owner[root] < 0 || s->u->last_forward[root] == s->u->order_count - 1) return false;
     sl_activation_mode mode = s->p->layers[s->u->owner[root]].activations;
     bool read_again = s->u->needed_backward[root] || s->u->boundary[root];
-    if (mode == SL_ACT_OFFLOAD) return read_again;
+    if (mode == SL_ACT_OFFLOAD)
+        return read_again && !(s->p->layers[s->u->owner[root]].cheap && sl_is_cheap(s->u, root));
     return mode == SL_ACT_RECOMPUTE_OFFLOAD && sl_survives(s->u, root, s->p->layers[s->u->owner[root]].group_last);
 }
 
@@ -109,6 +110,8 @@ static sluice_status offload_after(sl_scheduler *s, int position)
         int v = ends->items[i];
         if (s->device_buffer[v] < 0 || !leaves_device(s, v)) continue;
         uint64_t bytes = s->p->buffers[s->device_buffer[v]].bytes;
+        int until = s->transit[s->u->position[s->u->owner[v]]].until;
+        s->leaving[s->leaving_count++] = (sl_leaving){ s->device_buffer[v], until > position ? until : position };
         if (sl_leaves_for_disk(s, v)) {
             int b = s->disk_buffer[v] =
                 sl_emit_buffer(s, SL_BUFFER_ACTIVATION, SL_TIER_DISK, bytes, s->u->owner[v], false);
@@ -142,30 +145,28 @@ static sluice_status bring_back(sl_scheduler *s, int value, int layer)
                                         : sl_disk_bring(s, away, sl_whole(s->p, b), layer);
 }
 
-static bool recomputes(const sl_scheduler *s, int layer)
-{
-    sl_activation_mode mode = s->p->layers[layer].activations;
-    return mode == SL_ACT_RECOMPUTE || mode == SL_ACT_RECOMPUTE_OFFLOAD;
-}
-
 /* The place of the layer at a position whose group of recomputed layers ends with it: backward comes there first. NULL:
  * it is no such layer. */
 static const sl_layer_place *group_at(const sl_scheduler *s, int position)
 {
-    if (position < 0 || !recomputes(s, s->u->order[position])) return NULL;
+    if (position < 0 || !sl_is_recomputed(&s->p->layers[s->u->order[position]])) return NULL;
     const sl_layer_place *place = &s->p->layers[s->u->order[position]];
     return place->group_last == position ? place : NULL;
 }
 
-/* The forward nodes of a group. */
 typedef struct node_range {
     int first, end;
 } node_range;
 
-static node_range group_nodes(const sl_scheduler *s, const sl_layer_place *place)
+/* The forward nodes of which some run again for the layer at a position: those of the group that ends with it, or its own
+ * where cheap ones do. */
+static node_range nodes_again(const sl_scheduler *s, int position)
 {
-    const sl_layer *layers = s->g->layers, *last = &layers[s->u->order[place->group_last]];
-    return (node_range){ layers[s->u->order[place->group_first]].first_node, last->first_node + last->node_count };
+    const sl_layer *layers = s->g->layers, *last = &layers[s->u->order[position]];
+    const sl_layer_place *group = group_at(s, position);
+    if (group == NULL && !s->p->layers[s->u->order[position]].cheap) return (node_range){ 0, 0 };
+    int first = group != NULL ? group->group_first : position;
+    return (node_range){ layers[s->u->order[first]].first_node, last->first_node + last->node_count };
 }
 
 /* `wanted`: scratch, one for each value, false. */
@@ -174,17 +175,18 @@ static void find_again(sl_scheduler *s, bool *wanted)
     for (int i = 0; i < s->u->order_count; i++) {
         const sl_layer_place *place = group_at(s, i);
         if (place != NULL) sl_usage_mark_again(s->u, place->group_first, place->group_last, s->again, wanted);
+        const sl_layer *l = &s->g->layers[s->u->order[i]];
+        for (int n = l->first_node; s->p->layers[s->u->order[i]].cheap && n < l->first_node + l->node_count; n++)
+            s->again[n] = s->u->cheap[n];
     }
 }
 
-/* Fetches the offloaded values that the backward of the layer at `position`, or the recomputation of the group that ends
- * with it, reads. */
+/* Fetches the offloaded values that the backward of the layer at `position`, or what runs again for it, reads. */
 static sluice_status fetch_activations(sl_scheduler *s, int position)
 {
     int layer = s->u->order[position];
     const sl_layer *l = &s->g->layers[layer];
-    const sl_layer_place *group = group_at(s, position);
-    node_range nodes = group != NULL ? group_nodes(s, group) : (node_range){ 0, 0 };
+    const node_range nodes = nodes_again(s, position);
     for (int n = nodes.first; n < nodes.end; n++)
         for (int k = 0; s->again[n] && k < s->g->nodes[n].input_count; k++)
             SL_TRY(bring_back(s, s->g->nodes[n].inputs[k], layer));
@@ -210,7 +212,9 @@ static sluice_status forward_layer(sl_scheduler *s, int position, bool keep)
 {
     const sl_layer *l = &s->g->layers[s->u->order[position]];
     for (int n = l->first_node; n < l->first_node + l->node_count; n++) SL_TRY(sl_emit_node(s, n, false));
-    return keep ? offload_after(s, position) : SLUICE_OK;
+    if (!keep) return SLUICE_OK;
+    s->forward_end[position] = s->p->step_count - 1;
+    return offload_after(s, position);
 }
 
 /* What can be done once backward node `node` has run: gradients that it completes, layers that it is the last to read. */
@@ -226,18 +230,31 @@ static sluice_status after_backward(sl_scheduler *s, int node)
     return SLUICE_OK;
 }
 
-/* What comes back stays until it is used: all but the furthest layer ahead was fetched for the position before. A group
+/* A cheap node runs again right before the first node that reads what it makes, so that no more of a layer is there at a
+ * time than backward needs; before it those whose results it reads. */
+static sluice_status run_inputs_again(sl_scheduler *s, int node)
+{
+    for (int k = 0; k < s->g->nodes[node].input_count; k++) {
+        const int root = s->g->values[s->g->nodes[node].inputs[k]].storage, n = s->g->values[root].producer;
+        if (n < 0 || n >= s->g->forward_count || !s->again[n] || !s->p->layers[s->g->nodes[n].layer].cheap) continue;
+        s->again[n] = false;
+        SL_TRY(run_inputs_again(s, n));
+        SL_TRY(sl_emit_node(s, n, true));
+    }
+    return SLUICE_OK;
+}
+
+/* What comes back stays until it is used. A group
  * runs again when backward comes to its last layer, and what backward reads of it stays until then. */
 static sluice_status backward_layer(sl_scheduler *s, int position)
 {
     const sl_layer *l = &s->g->layers[s->u->order[position]];
-    const sl_layer_place *group = group_at(s, position);
-    node_range nodes = group != NULL ? group_nodes(s, group) : (node_range){ 0, 0 };
-    int ahead = position == s->u->order_count - 1 ? 0 : s->prefetch;
-    for (; ahead <= s->prefetch && ahead <= position; ahead++) SL_TRY(fetch_activations(s, position - ahead));
+    const node_range nodes = group_at(s, position) != NULL ? nodes_again(s, position) : (node_range){ 0, 0 };
+    while (s->fetched > 0 && s->transit[s->fetched - 1].from >= position) SL_TRY(fetch_activations(s, --s->fetched));
     for (int n = nodes.first; n < nodes.end; n++)
         if (s->again[n]) SL_TRY(sl_emit_node(s, n, true));
     for (int n = l->first_backward; n < l->first_backward + l->backward_count; n++) {
+        SL_TRY(run_inputs_again(s, n));
         SL_TRY(sl_emit_node(s, n, false));
         SL_TRY(after_backward(s, n));
     }
@@ -281,6 +298,17 @@ static void end_segment(sl_plan *p, sl_segment_kind kind)
 
 /* ---- the whole ---- */
 
+/* Addresses know no time: what takes the bytes of a buffer that is being copied waits for the copy. So they are not given to
+ * anything else for about as long as that takes. */
+static void hold_leaving(sl_scheduler *s)
+{
+    for (int i = 0; i < s->leaving_count; i++) {
+        sl_buffer *b = &s->p->buffers[s->leaving[i].buffer];
+        const int until = s->forward_end[s->leaving[i].until];
+        if (!b->permanent && b->last < until) b->last = until;
+    }
+}
+
 /* What the caller reads after a segment must still be there at its end. */
 static void pin_to_segment_end(sl_plan *p, int buffer, sl_segment_kind kind)
 {
@@ -299,6 +327,7 @@ static sluice_status training_segments(sl_scheduler *s)
     p->loss_buffer = s->device_buffer[s->g->values[s->g->loss].storage];
     end_segment(p, SL_SEGMENT_FORWARD);
     begin_segment(p, SL_SEGMENT_BACKWARD);
+    s->fetched = s->u->order_count;
     SL_TRY(sl_schedule_backward_updates(s));
     SL_TRY(walk_levels(s, WALK_BACKWARD));
     SL_TRY(sl_schedule_gradients_end(s));
@@ -350,6 +379,7 @@ static sluice_status build(sl_scheduler *s)
     if (p->options.evaluation) SL_TRY(evaluation_segment(s));
     sl_disk_trim(s);
     sl_plan_lifetimes(p);
+    hold_leaving(s);
     /* pinned before merging, so that nothing takes over a result the caller will read */
     pin_to_segment_end(p, p->loss_buffer, SL_SEGMENT_FORWARD);
     pin_to_segment_end(p, p->norm_buffer, SL_SEGMENT_UPDATE);
@@ -372,12 +402,19 @@ sluice_status sl_plan_schedule(sl_plan *p, const sl_usage *u, int prefetch)
     s.staged = sl_alloc_array(layers, sizeof(int), "plan: staged layers");
     s.leaf_tier = sl_alloc_array(layers, sizeof(int), "plan: tiers of norm leaves");
     s.again = sl_alloc_array((size_t)p->graph->node_count + 1, sizeof(bool), "plan: recomputed nodes");
+    s.transit = sl_alloc_array(layers, sizeof *s.transit, "plan: transit of activations");
+    s.leaving = sl_alloc_array(values, sizeof *s.leaving, "plan: leaving activations");
+    s.forward_end = sl_alloc_array(layers, sizeof(int), "plan: ends of layers");
     bool *wanted = sl_alloc_array(values, sizeof *wanted, "plan: values wanted again");
-    bool room = s.device_buffer && s.host_buffer && s.disk_buffer && s.staged && s.leaf_tier && s.again && wanted;
-    if (room) find_again(&s, wanted);
-    sluice_status st = room ? build(&s) : SLUICE_ERR_NO_MEMORY;
+    void *owned[] = { s.device_buffer, s.host_buffer, s.disk_buffer, s.staged,      s.leaf_tier,
+                      s.again,         s.transit,     s.leaving,     s.forward_end, wanted };
+    sluice_status st = SLUICE_OK;
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
+        if (owned[i] == NULL) st = SLUICE_ERR_NO_MEMORY;
+    if (st == SLUICE_OK) st = sl_plan_transit(p, u, prefetch, s.transit);
+    if (st == SLUICE_OK) find_again(&s, wanted);
+    if (st == SLUICE_OK) st = build(&s);
     sl_disk_close(&s);
-    void *owned[] = { s.device_buffer, s.host_buffer, s.disk_buffer, s.staged, s.leaf_tier, s.again, wanted };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) sl_free(owned[i]);
     return st;
 }

@@ -116,6 +116,44 @@ static void find_by_products(sl_usage *u, const sl_node *node)
     for (int i = 0; i < count; i++) u->follows[small[i]] = large;
 }
 
+/* Of the bytes that a node reads and writes, what running it again must free to be worth while. */
+#define WORTH_RUNNING_AGAIN 0.25
+
+/* What need not be kept for backward where a cheap node runs again; 0: it is not cheap. Cheap are nodes that only pass over
+ * memory, read what is kept anyway or what another cheap node makes again, and make much of what backward reads: norms,
+ * gates, activation functions. Nodes before it are known. */
+static uint64_t bytes_freed_by(const sl_usage *u, const sl_node *node)
+{
+    const sluice_graph *g = u->graph;
+    const sl_op_def *op = &sl_ops[node->op];
+    uint64_t touched = 0, freed = 0;
+    if (op->view || op->kept || op->gathers || op->rate != SL_CLASS_VECTOR) return 0;
+    for (int k = 0; k < node->input_count; k++) {
+        int r = root_of(g, node->inputs[k]);
+        touched += sl_value_bytes(&g->values[node->inputs[k]]);
+        if (u->owner[r] < 0 || g->values[r].kind == SL_VALUE_STATE || u->needed_backward[r]) continue;
+        if (u->owner[r] != node->layer || !sl_is_cheap(u, r)) return 0;
+    }
+    for (int k = 0; k < node->output_count; k++) {
+        int r = node->outputs[k] < 0 ? -1 : root_of(g, node->outputs[k]);
+        if (r < 0 || g->values[r].kind == SL_VALUE_STATE) continue;
+        touched += sl_value_bytes(&g->values[r]);
+        if (u->needed_backward[r] && !sl_survives(u, r, u->position[node->layer]))
+            freed += sl_value_bytes(&g->values[r]);
+    }
+    return (double)freed < WORTH_RUNNING_AGAIN * (double)touched ? 0 : freed;
+}
+
+static void find_cheap(sl_usage *u)
+{
+    for (int n = 0; n < u->graph->forward_count; n++) {
+        const sl_node *node = &u->graph->nodes[n];
+        uint64_t freed = bytes_freed_by(u, node);
+        u->cheap[n] = freed > 0;
+        u->cheap_bytes[node->layer] += freed;
+    }
+}
+
 /* Walks from the last node up: what backward reads, and what a node that runs again reads. */
 void sl_usage_mark_again(const sl_usage *u, int first, int last, bool *again, bool *wanted)
 {
@@ -241,13 +279,15 @@ static sluice_status allocate(sl_usage *u)
     u->boundary = sl_alloc_array(values + 1, sizeof *u->boundary, "plan: boundaries");
     u->last_forward = sl_alloc_array(values + 1, sizeof *u->last_forward, "plan: last forward uses");
     u->follows = sl_alloc_array(values + 1, sizeof *u->follows, "plan: by-products");
+    u->cheap = sl_alloc_array((size_t)g->forward_count + 1, sizeof *u->cheap, "plan: cheap nodes");
+    u->cheap_bytes = sl_alloc_array(layers + 1, sizeof *u->cheap_bytes, "plan: what cheap nodes make");
     u->last_gradient_node = sl_alloc_array(layers + 1, sizeof *u->last_gradient_node, "plan: last gradients");
     u->last_use_node = sl_alloc_array(layers + 1, sizeof *u->last_use_node, "plan: last uses");
     u->leaves_node = sl_alloc_array(layers + 1, sizeof *u->leaves_node, "plan: nodes of norm leaves");
     u->update_node = sl_alloc_array(layers + 1, sizeof *u->update_node, "plan: nodes of updates");
     bool ok = u->order && u->position && u->uses && u->use_first && u->owner && u->needed_backward && u->boundary &&
-              u->last_forward && u->follows && u->last_gradient_node && u->last_use_node && u->leaves_node &&
-              u->update_node;
+              u->last_forward && u->follows && u->cheap && u->cheap_bytes && u->last_gradient_node &&
+              u->last_use_node && u->leaves_node && u->update_node;
     return ok ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
@@ -266,6 +306,7 @@ static void find_facts(sl_usage *u, int levels)
     u->loss = g->loss >= 0 ? root_of(g, g->loss) : -1;
     if (u->loss >= 0) u->boundary[u->loss] = true;
     for (int n = 0; n < g->forward_count; n++) find_by_products(u, &g->nodes[n]);
+    find_cheap(u);
     find_update_nodes(u);
 }
 
@@ -299,6 +340,8 @@ void sl_usage_destroy(sl_usage *u)
                       u->boundary,
                       u->last_forward,
                       u->follows,
+                      u->cheap,
+                      u->cheap_bytes,
                       u->last_gradient_node,
                       u->last_use_node,
                       u->leaves_node,

@@ -147,8 +147,8 @@ static sluice_status check_again(const sl_plan *p, int step)
     const sl_step *s = &p->steps[step];
     const sl_segment *backward = &p->segments[SL_SEGMENT_BACKWARD];
     sl_activation_mode mode = s->layer < 0 ? SL_ACT_KEEP : p->layers[s->layer].activations;
-    bool sound = step >= backward->first_step && step < backward->first_step + backward->step_count &&
-                 (mode == SL_ACT_RECOMPUTE || mode == SL_ACT_RECOMPUTE_OFFLOAD);
+    bool sound = s->layer >= 0 && step >= backward->first_step && step < backward->first_step + backward->step_count &&
+                 (mode == SL_ACT_RECOMPUTE || mode == SL_ACT_RECOMPUTE_OFFLOAD || p->layers[s->layer].cheap);
     for (int k = s->input_count; sound && k < s->input_count + s->output_count; k++) {
         int b = p->pieces[s->first_piece + k].buffer;
         sound = b < 0 || !p->buffers[b].permanent || sl_node_is_frozen_norm(&p->graph->nodes[s->node]);

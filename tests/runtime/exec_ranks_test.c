@@ -342,7 +342,7 @@ static void draw_options(random_state *r, sl_plan_options *o)
     o->state = (sluice_place)random_between(r, 1, 2);
     o->state_ratio = random_between(r, 0, 1) ? 1.0 : 0.5;
     o->parameters = (sluice_place)random_between(r, 1, 2);
-    o->activations = (sluice_activations)random_between(r, 1, 3);
+    o->activations = (sluice_activations)random_between(r, SLUICE_ACTIVATIONS_KEEP, SLUICE_ACTIVATIONS_SELECTIVE);
     o->prefetch = (int)random_between(r, 0, 2);
     o->levels = (int)random_between(r, 0, 3);
     o->bucket_bytes = random_between(r, 0, 1) ? 1 : 0;

@@ -13,7 +13,7 @@ static void random_options(random_state *r, sluice_options *o)
     o->accumulation_steps = (int)random_between(r, 1, 3);
     o->parameters = (sluice_place)random_between(r, SLUICE_PLACE_AUTO, SLUICE_PLACE_HOST);
     o->optimizer_state = (sluice_place)random_between(r, SLUICE_PLACE_AUTO, SLUICE_PLACE_HOST);
-    o->activations = (sluice_activations)random_between(r, SLUICE_ACTIVATIONS_AUTO, SLUICE_ACTIVATIONS_OFFLOAD);
+    o->activations = (sluice_activations)random_between(r, SLUICE_ACTIVATIONS_AUTO, SLUICE_ACTIVATIONS_SELECTIVE);
     o->offload_checkpoints = random_between(r, 0, 1) == 1;
     o->levels = (int)random_between(r, 0, 3);
     o->prefetch_layers = (int)random_between(r, -1, 2);
@@ -137,7 +137,7 @@ TEST(weights_and_state_do_not_depend_on_placement_threads_levels_or_prefetch)
     if (reference.status != SLUICE_OK) test_fail(__FILE__, __LINE__, "%s", sluice_error());
     for (int parameters = SLUICE_PLACE_DEVICE; parameters <= SLUICE_PLACE_HOST; parameters++)
         for (int state = SLUICE_PLACE_DEVICE; state <= SLUICE_PLACE_HOST; state++)
-            for (int activations = SLUICE_ACTIVATIONS_KEEP; activations <= SLUICE_ACTIVATIONS_OFFLOAD; activations++)
+            for (int activations = SLUICE_ACTIVATIONS_KEEP; activations <= SLUICE_ACTIVATIONS_SELECTIVE; activations++)
                 for (int levels = 1; levels <= 3; levels++) {
                     o.parameters = (sluice_place)parameters;
                     o.optimizer_state = (sluice_place)state;
@@ -153,7 +153,7 @@ TEST(weights_and_state_do_not_depend_on_placement_threads_levels_or_prefetch)
                     CHECK_STR(run.state, reference.state);
                     runs++;
                 }
-    CHECK_EQ(runs, 36);
+    CHECK_EQ(runs, 48);
 }
 
 TEST(one_weight_off_by_one_unit_in_the_last_place_gives_another_hash)
@@ -197,7 +197,7 @@ static int stage_at(const sluice_options *base, uint64_t device)
     if (st == SLUICE_OK) {
         const sl_plan_totals *t = &e->plan->totals;
         bool host = t->host_state_layers + t->host_parameter_layers + t->offloaded_layers > 0;
-        stage = host ? STAGED : t->recomputed_layers > 0 ? RECOMPUTED : RESIDENT;
+        stage = host ? STAGED : t->recomputed_layers + t->cheap_layers > 0 ? RECOMPUTED : RESIDENT;
     } else {
         CHECK_EQ(st, SLUICE_ERR_NO_FIT);
         CHECK_CONTAINS(sluice_error(), "are missing");
