@@ -58,9 +58,21 @@ sluice_status sl_line_file_add(sl_line_file *f, const char *text, size_t bytes)
     return SLUICE_OK;
 }
 
+/* Writes within a page are whole whatever becomes of the process; no system has smaller pages. */
+#define PAGE_BYTES ((uint64_t)4096)
+
+/* A kill between two pages would leave the beginning of the new line before the end of the old one, as a line that never
+ * was. Without the old one it leaves a line without an end. */
+static sluice_status make_way(sl_line_file *f, size_t bytes)
+{
+    if (f->last / PAGE_BYTES == (f->last + bytes - 1) / PAGE_BYTES) return SLUICE_OK;
+    return sl_file_truncate(&f->file, f->last);
+}
+
 sluice_status sl_line_file_replace(sl_line_file *f, const char *text, size_t bytes, const char *before,
                                    size_t before_bytes)
 {
+    SL_TRY(make_way(f, bytes));
     sluice_status st = sl_file_pwrite(&f->file, text, bytes, f->last);
     if (st == SLUICE_OK) {
         f->end = f->last + bytes;

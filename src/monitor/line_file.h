@@ -1,7 +1,8 @@
 /* line_file.h: a file of lines that a run appends to and others read meanwhile.
  *
- * A line is one write: whoever is killed leaves whole lines behind. A power cut or a full disk may leave part of one; opening the
- * file again cuts that off. One process writes to a file at a time. */
+ * A line is one write, and none is buffered. Linux ends the write of a killed process between two pages of the file, so a kill may
+ * leave the beginning of a last line that crosses from one page to the next; a power cut or a full disk, of any. Readers
+ * pass over a last line without its end, and opening the file again cuts it off. One process writes to a file at a time. */
 #ifndef SL_MONITOR_LINE_FILE_H
 #define SL_MONITOR_LINE_FILE_H
 

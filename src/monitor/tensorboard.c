@@ -1,6 +1,7 @@
 /* tensorboard.c: events of a run as TensorBoard's: a file for every start of the run, which TensorBoard shows as one.
  *
- * All that a step has is one write, so that a killed run leaves all of its steps. */
+ * All that a step has is one write, so that a killed run leaves all of its finished steps. Of the one that was being written it may
+ * leave the beginning (monitor/line_file.h); TensorBoard takes that for the end of the file. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>

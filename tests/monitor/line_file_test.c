@@ -2,6 +2,7 @@
 #include "monitor/line_file.h"
 
 #include <errno.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/plain_files.h"
@@ -133,6 +134,50 @@ TEST(the_newest_line_can_become_another_and_stays_what_it_was_on_a_full_disk)
     CHECK(strstr(text, "h\n1,0.5\n") == text && strstr(text, "\n3,\n") != NULL);
     CHECK(strstr(text, "2,0.") == NULL);
     free(text);
+}
+
+/* As Linux ends the write of a killed process: at the end of a page. */
+static int die_at_page(void *user, const char *call, const char *path)
+{
+    int *bytes = user, now = *bytes;
+    (void)path;
+    if (strcmp(call, "pwrite") != 0) return 0;
+    if (now == 0) _exit(0);
+    *bytes = 0;
+    return -now;
+}
+
+TEST(a_kill_while_a_line_becomes_another_leaves_no_mixture_of_both)
+{
+    enum { FIRST = 4090 };
+    const char *path = at(test_tmpdir(), "k.csv");
+    char first[FIRST + 1];
+    memset(first, 'h', FIRST);
+    first[FIRST - 1] = '\n';
+    first[FIRST] = '\0';
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        sl_line_file f = { 0 };
+        int bytes = 4096 - FIRST;
+        if (sl_line_file_open(&f, path) != SLUICE_OK || sl_line_file_add(&f, first, FIRST) != SLUICE_OK ||
+            sl_line_file_add(&f, "12345,,\n", 8) != SLUICE_OK)
+            _exit(1);
+        sl_io_set_hook(die_at_page, &bytes);
+        sl_line_file_replace(&f, "12345,0.5,0.25\n", 15, "12345,,\n", 8);
+        _exit(2); /* not killed */
+    }
+    int status;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+    char *torn = run_read(path);
+    CHECK_EQ(strlen(torn), 4096);
+    CHECK_STR(torn + FIRST, "12345,");
+    free(torn);
+    sl_line_file f = { 0 };
+    CHECK_EQ(sl_line_file_open(&f, path), SLUICE_OK);
+    sl_line_file_close(&f);
+    check_content(path, first);
 }
 
 TEST(one_process_at_a_time_writes_to_a_file)

@@ -22,6 +22,7 @@ typedef struct tf_file {
     char version[32];
     int records, count;
     bool whole; /* nothing was wrong */
+    bool cut;   /* but that the file ends inside a record */
     tf_value *values;
 } tf_file;
 
@@ -133,12 +134,14 @@ static inline tf_file tf_read(const unsigned char *data, size_t bytes)
     tf_file f = { .whole = true };
     size_t at = 0;
     while (f.whole && at < bytes) {
-        f.whole = bytes - at >= 16;
-        uint64_t length = f.whole ? tf_fixed(data + at, 8) : 0;
-        f.whole = f.whole && tf_fixed(data + at + 8, 4) == tf_crc(data + at, 8) && length <= bytes - at - 16;
+        const size_t left = bytes - at;
+        const bool header = left >= 12 && tf_fixed(data + at + 8, 4) == tf_crc(data + at, 8);
+        const uint64_t length = header ? tf_fixed(data + at, 8) : 0;
         const unsigned char *record = data + at + 12;
-        f.whole = f.whole && tf_fixed(record + length, 4) == tf_crc(record, length) &&
+        f.cut = left < 12 || (header && (left < 16 || length > left - 16));
+        f.whole = header && !f.cut && tf_fixed(record + length, 4) == tf_crc(record, length) &&
                   tf_read_event((tf_span){ record, record + length }, &f);
+        if (!f.whole) break;
         f.records++;
         at += 16 + length;
     }
