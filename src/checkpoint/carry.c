@@ -2,6 +2,8 @@
  * so that ranks exchange them as they do those of an executor. */
 #include "checkpoint/carry.h"
 
+#include <math.h>
+
 #include "checkpoint/gather.h"
 #include "checkpoint/rounds.h"
 #include "core/alloc.h"
@@ -157,6 +159,44 @@ sluice_status sl_state_carry_out(const sl_state *state, sl_carried **out)
     else
         sl_carried_free(d.carried);
     return st;
+}
+
+/* ---- how fast ---- */
+
+#define SAMPLE_SECONDS  0.25
+#define SAMPLE_ELEMENTS ((int64_t)(64 * SL_CHUNK_ELEMENTS)) /* of a tensor at most, so that one takes no second */
+#define GOLDEN_RATIO    0.6180339887498949
+
+static sluice_status sample_tensor(const sl_state *state, int64_t tensor, uint64_t *bytes)
+{
+    passage p = { .state = state, .tensor = tensor, .out = true };
+    if (state->owned_count(state->user, tensor, state->rank) == 0) return SLUICE_OK;
+    p.run = state->owned(state->user, tensor, state->rank, 0);
+    if (p.run.count > SAMPLE_ELEMENTS) p.run.count = SAMPLE_ELEMENTS;
+    if (p.run.count == 0) return SLUICE_OK;
+    p.values = sl_alloc_array((size_t)p.run.count, sizeof *p.values, "a sample of the state");
+    if (p.values == NULL) return SLUICE_ERR_NO_MEMORY;
+    sluice_status st = pass_run(&p);
+    sl_free(p.values);
+    *bytes += (uint64_t)p.run.count * sizeof *p.values;
+    return st;
+}
+
+/* Tensors at steps of the golden ratio: whatever the order in which weights and moments, first and last layers follow each other,
+ * the first few of them are a fair sample. */
+sluice_status sl_state_carry_rate(const sl_state *state, double *bytes_per_second)
+{
+    const double begin = sl_now();
+    double place = 0, seconds = 0;
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < state->count && seconds < SAMPLE_SECONDS; i++) {
+        place += GOLDEN_RATIO;
+        place -= floor(place);
+        SL_TRY(sample_tensor(state, (int64_t)(place * (double)state->count), &bytes));
+        seconds = sl_now() - begin;
+    }
+    *bytes_per_second = bytes > 0 ? (double)bytes / fmax(seconds, 1e-9) : 0;
+    return SLUICE_OK;
 }
 
 /* ---- in ---- */

@@ -12,6 +12,9 @@ typedef struct sl_carried sl_carried;
 
 /* All ranks, as with everything here: the outcome is the same on all of them. */
 sluice_status sl_state_carry_out(const sl_state *state, sl_carried **out);
+/* Bytes a second at which this rank takes its state out, by a sample of it that takes a quarter of a second or little more; 0:
+ * it owns nothing. For a rank that is alone. */
+sluice_status sl_state_carry_rate(const sl_state *state, double *bytes_per_second);
 /* Frees what it has brought as it goes. After a failure some of the state is there. */
 sluice_status sl_state_carry_in(sl_carried *c, const sl_state *state);
 void sl_carried_free(sl_carried *c); /* NULL is fine */
@@ -19,6 +22,8 @@ void sl_carried_free(sl_carried *c); /* NULL is fine */
 /* engine_state.c: the same of a running engine, parameters and state. */
 sluice_status sl_carry_out(sl_exec *x, const sl_checkpoint_slots *slots, sl_carried **out);
 sluice_status sl_carry_in(sl_carried *c, sl_exec *x, const sl_checkpoint_slots *slots);
+/* Nothing of it may be under way (sl_exec_settle). */
+sluice_status sl_carry_rate(sl_exec *x, const sl_checkpoint_slots *slots, double *bytes_per_second);
 /* Host memory that this rank would take for it. */
 uint64_t sl_carry_bytes(const sl_plan *p, const sl_checkpoint_slots *slots);
 

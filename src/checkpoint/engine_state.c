@@ -522,6 +522,15 @@ sluice_status sl_carry_in(sl_carried *c, sl_exec *x, const sl_checkpoint_slots *
     return st;
 }
 
+sluice_status sl_carry_rate(sl_exec *x, const sl_checkpoint_slots *slots, double *bytes_per_second)
+{
+    exec_state s;
+    SL_TRY(make_state(x, slots, false, &s));
+    sluice_status st = sl_state_carry_rate(&s.state, bytes_per_second);
+    free_state(&s);
+    return st;
+}
+
 uint64_t sl_carry_bytes(const sl_plan *p, const sl_checkpoint_slots *slots)
 {
     uint64_t bytes = 0;

@@ -7,7 +7,8 @@
 #include "core/thread.h"
 #include "train/engine_parts.h"
 
-#define CARRIED_BYTES_PER_SECOND 2e9 /* out and in again, on a machine that has something else to do */
+/* Of ranks that share the machine, whose rate is not measured: out and in again. */
+#define SHARED_BYTES_PER_SECOND 2e9
 
 static sluice_status make_plan(sluice_engine *e, const sl_settings *settings, bool waits, sl_plan **out)
 {
@@ -39,12 +40,24 @@ static sluice_status take_over(sluice_engine *e, const sl_settings *settings, sl
     return SLUICE_OK;
 }
 
-bool sl_engine_may_replace(const sluice_engine *e, double *seconds)
+bool sl_engine_may_replace(const sluice_engine *e)
 {
     const sl_plan *p = e->plan;
     const uint64_t bytes = sl_carry_bytes(p, &e->slots), host = p->totals.peak[SL_TIER_HOST];
-    *seconds = e->reserve_seconds + (double)bytes / CARRIED_BYTES_PER_SECOND;
     return bytes <= p->options.budget[SL_TIER_HOST] && host <= p->options.budget[SL_TIER_HOST] - bytes;
+}
+
+/* The state comes in about as fast as it goes out: the same copies and conversions, the other way round. */
+sluice_status sl_engine_replace_seconds(sluice_engine *e, double *seconds)
+{
+    const double bytes = (double)sl_carry_bytes(e->plan, &e->slots);
+    double rate = 2 * SHARED_BYTES_PER_SECOND;
+    if (e->ranks->count == 1) {
+        SL_TRY(sl_exec_settle(e->exec));
+        SL_TRY(sl_carry_rate(e->exec, &e->slots, &rate));
+    }
+    *seconds = e->reserve_seconds + (rate > 0 ? 2 * bytes / rate : 0);
+    return SLUICE_OK;
 }
 
 sluice_status sl_engine_replace_plan(sluice_engine *e, const sl_settings *settings, bool waits, bool *done)

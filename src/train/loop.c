@@ -275,27 +275,44 @@ static void watch_pace(sl_run *r, double seconds)
     r->mine->replan = j->settings.replan;
 }
 
-/* How the run would change to its other plan, and how long that takes. */
+/* How the run would change to its other plan. */
 static void expect_renewal(sl_run *r)
 {
     const sl_settings *s = &r->job->settings;
     const bool saves = s->checkpoint.path[0] != '\0' && s->checkpoint.every > 0;
+    r->renewal_seconds = 0;
     if (r->renewal.window == 0) return;
-    if (sl_engine_may_replace(r->job->engine, &r->renewal_seconds))
+    if (sl_engine_may_replace(r->job->engine))
         r->renewal_way = SL_RENEW_NOW;
     else
         r->renewal_way = saves && !r->renewal.waits ? SL_RENEW_AT_A_SAVE : SL_RENEW_NEVER;
 }
 
+/* Whether the change is worth its time. How long it takes is measured when it matters: where reserving memory alone would not
+ * take too long. */
+static sluice_status renewal_pays(sl_run *r, double saved, bool *pays)
+{
+    sluice_engine *e = r->job->engine;
+    const uint64_t left = r->steps - e->step;
+    *pays = r->renewal_way != SL_RENEW_NEVER && sl_renewal_pays(saved, left, e->reserve_seconds);
+    if (!*pays) return SLUICE_OK;
+    if (r->renewal_seconds == 0) SL_TRY(sl_engine_replace_seconds(e, &r->renewal_seconds));
+    *pays = sl_renewal_pays(saved, left, r->renewal_seconds);
+    return SLUICE_OK;
+}
+
 /* Whether the run should do that: rank 0 decides, and tells the others with the next step. */
-static void consider_renewal(sl_run *r)
+static sluice_status consider_renewal(sl_run *r)
 {
     const sl_job *j = r->job;
     const uint64_t step = j->engine->step, forced = (uint64_t)j->settings.renew_every;
     const bool failed = (j->engine->speculation.failed & 1u) != 0;
-    if (j->ranks.rank != 0 || j->rehearses || r->renewal.window == 0) return;
-    const bool due = sl_renewal_observe(&r->renewal, failed, r->steps - step, r->renewal_seconds);
-    r->mine->renew = (forced > 0 ? step % forced == 0 : due) ? r->renewal_way : SL_RENEW_NEVER;
+    if (j->ranks.rank != 0 || j->rehearses || r->renewal.window == 0) return SLUICE_OK;
+    const double saved = sl_renewal_observe(&r->renewal, failed);
+    bool due = forced > 0 && step % forced == 0;
+    if (forced == 0) SL_TRY(renewal_pays(r, saved, &due));
+    r->mine->renew = due ? r->renewal_way : SL_RENEW_NEVER;
+    return SLUICE_OK;
 }
 
 static void step_event(sl_run *r, double loss, double lr, double seconds)
@@ -398,7 +415,7 @@ static sluice_status train_step(sl_run *r)
     double seconds = sl_now() - start - r->aside;
     count_step(r, seconds);
     watch_pace(r, seconds);
-    consider_renewal(r);
+    SL_TRY(consider_renewal(r));
     step_event(r, loss, e->lr, seconds);
     sl_job_tell_left_out(r->job, false);
     note_epoch(r, loss);

@@ -23,18 +23,22 @@ static double by_speculation(const sl_renewal *r, double share)
     return fmin(r->speculating + share * r->redo, r->stopped);
 }
 
-bool sl_renewal_observe(sl_renewal *r, bool failed, uint64_t left, double seconds)
+double sl_renewal_observe(sl_renewal *r, bool failed)
 {
-    if (r->window == 0) return false;
+    if (r->window == 0) return 0;
     r->steps++;
     r->failed += failed;
-    if (r->steps < r->window) return false;
+    if (r->steps < r->window) return 0;
     const double share = (double)r->failed / (double)r->steps;
     const double saved = by_speculation(r, share) - r->waiting;
     r->steps = r->failed = 0;
-    if (share == 0 && !r->waits)
-        return false; /* speculation that was asked for and never fails stays, whatever it saves */
-    return (r->waits ? -saved : saved) * (double)left > WORTH * seconds;
+    if (share == 0 && !r->waits) return 0; /* speculation that was asked for and never fails stays, whatever it saves */
+    return fmax(r->waits ? -saved : saved, 0);
+}
+
+bool sl_renewal_pays(double saved, uint64_t left, double seconds)
+{
+    return saved * (double)left > WORTH * seconds;
 }
 
 double sl_renewal_expected(const sl_renewal *r, double planned, bool failing)

@@ -20,8 +20,10 @@ typedef struct sl_renewal {
 
 /* Of the run's first plan. */
 void sl_renewal_begin(sl_renewal *r, const sl_plan_totals *t);
-/* After each step: whether it is time for the other plan. left: steps to come; seconds: what the change takes. */
-bool sl_renewal_observe(sl_renewal *r, bool failed, uint64_t left, double seconds);
+/* After each step: seconds that a step would be shorter by the other plan; 0: nothing speaks for it, or not yet. */
+double sl_renewal_observe(sl_renewal *r, bool failed);
+/* Whether a change that takes `seconds` is worth it in the `left` steps that are to come. */
+bool sl_renewal_pays(double saved, uint64_t left, double seconds);
 /* Seconds that a step takes at most by the plan at hand, of a run with `failing` steps or without; `planned` where there is
  * one plan alone. */
 double sl_renewal_expected(const sl_renewal *r, double planned, bool failing);

@@ -48,7 +48,7 @@ typedef struct sl_run {
     bool stop, save, written, replan;
     sl_renew_when renew;
     sl_renewal renewal;
-    double renewal_seconds; /* that it takes */
+    double renewal_seconds; /* that it takes; 0: not known yet */
     sl_renew_when renewal_way;
     bool again; /* the run has ended at a checkpoint, to go on with another plan */
     sl_drift drift;

@@ -20,7 +20,7 @@ static sl_renewal begun(void)
 static int steps_until_due(sl_renewal *r, int failing, uint64_t left, double seconds, int most)
 {
     for (int i = 0; i < most; i++)
-        if (sl_renewal_observe(r, i % 10 < failing, left, seconds)) return i + 1;
+        if (sl_renewal_pays(sl_renewal_observe(r, i % 10 < failing), left, seconds)) return i + 1;
     return 0;
 }
 
