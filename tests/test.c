@@ -170,6 +170,14 @@ static void watch_for_death(void)
     }
 }
 
+/* Whoever started this may have had signals ignored (nohup; a shell's background jobs), and programs inherit that: tests that
+ * send them would wait for what never comes. */
+static void heed_signals(void)
+{
+    static const int sent[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE };
+    for (size_t i = 0; i < sizeof sent / sizeof sent[0]; i++) signal(sent[i], SIG_DFL);
+}
+
 /* ---- running ---- */
 
 typedef enum { PASSED, FAILED, SKIPPED, OUTCOMES } outcome;
@@ -251,6 +259,7 @@ int main(int argc, char **argv)
     selection s = parse(argv + 1);
     bool reached = s.after == NULL;
     watch_for_death();
+    heed_signals();
     setenv("SLUICE_MACHINE", "default", 0); /* plans that do not depend on how fast this machine is today */
     for (test_case *c = test_cases; c != NULL; c = c->next) {
         if (reached && selected(c->name, s.parts)) count[run_one(c, s.each)]++;

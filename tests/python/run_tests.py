@@ -7,6 +7,7 @@ need("numpy", "why"), and tests/expected-skips lists it."""
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 import time
 import traceback
@@ -54,7 +55,15 @@ def run(case: unittest.TestCase, name: str, each: bool) -> str:
     return verdict
 
 
+def heed_signals() -> None:
+    """Whoever started this may have had them ignored (nohup; a shell's background jobs), which children inherit."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def main() -> int:
+    heed_signals()
     each, after, parts = False, "", []
     arguments = iter(sys.argv[1:])
     for a in arguments:
