@@ -906,16 +906,13 @@ const sl_option sl_config_rows[] = {
         "activation_checkpointing.mode", "auto", plan.activations, "auto|none|recompute|offload|selective",
         "What becomes of activations between forward and backward: kept (none), recomputed, or offloaded to the host; "
         "selective: what costs little is recomputed (norms, gates, activation functions), the rest kept; auto: the "
-        "plan "
-        "chooses for each layer.",
+        "plan chooses for each layer.",
         FREE(NO_BITS), OPTION(activations)),
-    CHOICE(
-        "activation_checkpointing.device", "device", plan.offload_to, "device|cpu|nvme",
-        "With recompute: where the kept layer inputs wait, with selective what is kept; cpu: offloaded to the host; "
-        "nvme: through it to swap files "
-        "(`memory.disk_path`). Activations that are offloaded whole go there, too; device: they go to the host, and to "
-        "the disk where that cannot hold them.",
-        FREE(NO_BITS), VALUES(SLUICE_PLACE_AUTO, SLUICE_PLACE_HOST, SLUICE_PLACE_DISK), OPTION(offload_place)),
+    CHOICE("activation_checkpointing.device", "device", plan.offload_to, "device|cpu|nvme",
+           "With recompute: where the kept layer inputs wait, with selective what is kept; cpu: offloaded to the host; "
+           "nvme: through it to swap files (`memory.disk_path`). Activations that are offloaded whole go there, too; "
+           "device: they go to the host, and to the disk where that cannot hold them.",
+           FREE(NO_BITS), VALUES(SLUICE_PLACE_AUTO, SLUICE_PLACE_HOST, SLUICE_PLACE_DISK), OPTION(offload_place)),
     FLAG_AUTO("activation_checkpointing.cpu_checkpointing", "false", given.cpu_checkpointing,
               "True: `device` is cpu, and `mode` is recompute unless it is given.", FREE(NO_BITS),
               NAMED_OPTION(offload_checkpoints)),

@@ -92,6 +92,7 @@ sluice_status sl_plan_place(sl_plan *p, const sl_usage *u);
 sluice_status sl_plan_need_of(sl_plan *p, const sl_usage *u, sl_plan_need *out);
 /* In place of it: the placement that was found for another rank of the same run, and with that for all. */
 sluice_status sl_plan_place_as(sl_plan *p, const sl_usage *u, const sl_candidate *found);
+
 static inline bool sl_is_recomputed(const sl_layer_place *place)
 {
     return place->activations == SL_ACT_RECOMPUTE || place->activations == SL_ACT_RECOMPUTE_OFFLOAD;
@@ -108,6 +109,7 @@ typedef struct sl_layer_load {
     double cheap;     /* of its cheap nodes */
     double backward;
 } sl_layer_load;
+
 /* What layers need and cost, by which recomputed ones are grouped; once, before any placement. */
 sluice_status sl_plan_weigh_layers(sl_plan *p, const sl_usage *u);
 /* By position, once they are weighed. */
@@ -121,6 +123,7 @@ typedef struct sl_transit {
 /* Both for a placement, so that as little as can be waits for the link: transit.c. `prefetch`: positions that they come back
  * ahead at least. */
 sluice_status sl_plan_transit(const sl_plan *p, const sl_usage *u, int prefetch, sl_transit *out);
+
 struct sl_grouping;
 void sl_grouping_destroy(struct sl_grouping *x);
 #define SL_GROUP_STEPS 16 /* the most of SL_SAVING_GROUPS */

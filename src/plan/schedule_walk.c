@@ -244,8 +244,8 @@ static sluice_status run_inputs_again(sl_scheduler *s, int node)
     return SLUICE_OK;
 }
 
-/* What comes back stays until it is used. A group
- * runs again when backward comes to its last layer, and what backward reads of it stays until then. */
+/* What comes back stays until it is used. A group runs again when backward comes to its last layer, and what backward reads
+ * of it stays until then. */
 static sluice_status backward_layer(sl_scheduler *s, int position)
 {
     const sl_layer *l = &s->g->layers[s->u->order[position]];
