@@ -26,9 +26,10 @@ void sl_engine_use_scale(sluice_engine *e);
 
 /* Completes the graph: its precision, gradients and updates. */
 sluice_status sl_engine_build_graph(sluice_engine *e, const sl_engine_options *o);
-/* engine_remedy.c: adds to the message of a refusal what a plan with swap files has on the disk, where there is none and that
- * fits; and what smaller micro-batches would need, where that is less. `p` is what was refused. Return SLUICE_ERR_NO_FIT. */
-sluice_status sl_engine_try_disk(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p);
+/* engine_remedy.c: adds to the message of a refusal what a plan with swap files has on the disk, where there is none or one
+ * with less space and that fits; and what smaller micro-batches would need, where that is less. `p` is what was refused.
+ * Return SLUICE_ERR_NO_FIT. */
+sluice_status sl_engine_try_disk(const sluice_engine *e, const sl_plan_options *p);
 sluice_status sl_engine_try_smaller(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p);
 
 /* engine_plan.c: asks the backend how much workspace each kernel of the graph needs. */

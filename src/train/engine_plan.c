@@ -275,7 +275,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     sl_activity_begin(&activity, &e->progress, "plan", (uint64_t)sl_graph_parameter_elements(e->graph));
     sluice_status st = choose_plan(e, o, &p);
     if (st == SLUICE_ERR_NO_FIT && !o->brief) st = sl_engine_try_smaller(e, o, &p);
-    if (st == SLUICE_ERR_NO_FIT && !o->brief) st = sl_engine_try_disk(e, o, &p);
+    if (st == SLUICE_ERR_NO_FIT && !o->brief) st = sl_engine_try_disk(e, &p);
     if (st == SLUICE_ERR_NO_FIT && o->refusal != NULL) note_refusal(e, &p, o->refusal);
     SL_TRY(sl_ranks_agree(e->ranks, "planning", st));
     tell_speculation(e);

@@ -75,7 +75,7 @@ sluice_status sl_engine_try_smaller(const sluice_engine *e, const sl_engine_opti
 
 /* ---- the disk ---- */
 
-/* What was told to be on the host goes to the disk: with "cpu" nothing would. Returns the keys that say so. */
+/* What was told to be on the host goes to the disk: with "cpu" nothing would. Returns what says so. */
 static const char *send_to_disk(sl_plan_options *q)
 {
     const bool state = q->state == SLUICE_PLACE_HOST, parameters = q->parameters == SLUICE_PLACE_HOST;
@@ -84,23 +84,34 @@ static const char *send_to_disk(sl_plan_options *q)
     if (state && parameters)
         return "zero_optimization.offload_optimizer.device and offload_param.device \"nvme\" with their nvme_path";
     if (state) return "zero_optimization.offload_optimizer.device \"nvme\" with its nvme_path";
-    return parameters ? "zero_optimization.offload_param.device \"nvme\" with its nvme_path"
-                      : "a disk for swap files (memory.disk_path)";
+    if (parameters) return "zero_optimization.offload_param.device \"nvme\" with its nvme_path";
+    return q->budget[SL_TIER_DISK] == 0 ? "a disk for swap files (memory.disk_path)" : "a disk with more space";
+}
+
+/* Whether a disk, or a larger one, may help and is not named among what is missing already. */
+static sluice_status may_need_disk(const sluice_engine *e, const sl_plan_options *p, bool *may)
+{
+    sl_plan_need now;
+    *may = p->training && !p->delayed && p->budget[SL_TIER_HOST] > 0;
+    if (!*may || p->budget[SL_TIER_DISK] == 0) return SLUICE_OK;
+    SL_TRY(sl_plan_least(e->graph, &e->machine, p, &now));
+    *may = now.bytes[SL_TIER_DISK] <= p->budget[SL_TIER_DISK];
+    return SLUICE_OK;
 }
 
 /* By a plan that has all it needs, so that what is told is what such a run would have there. */
-sluice_status sl_engine_try_disk(const sluice_engine *e, const sl_engine_options *o, const sl_plan_options *p)
+sluice_status sl_engine_try_disk(const sluice_engine *e, const sl_plan_options *p)
 {
     char message[SL_MESSAGE_BYTES], bytes[32];
     sl_plan_options q = *p;
     sl_plan *plan = NULL;
-    if (!o->training || p->delayed || p->budget[SL_TIER_DISK] > 0 || p->budget[SL_TIER_HOST] == 0)
-        return SLUICE_ERR_NO_FIT;
+    bool may;
     sl_error_copy(message);
+    sluice_status st = may_need_disk(e, p, &may);
     const char *keys = send_to_disk(&q);
     sl_engine_add_disk(e, &q);
     q.brief = true;
-    sluice_status st = sl_plan_attempt(e->graph, &e->machine, &q, NULL, &plan, NULL);
+    if (st == SLUICE_OK && may) st = sl_plan_attempt(e->graph, &e->machine, &q, NULL, &plan, NULL);
     if (st != SLUICE_OK || plan == NULL) return sl_fail(SLUICE_ERR_NO_FIT, "%s", message);
     const uint64_t needs = plan->totals.peak[SL_TIER_DISK];
     const double seconds = plan->totals.step_seconds;

@@ -300,6 +300,29 @@ TEST(a_disk_that_makes_it_fit_is_told_with_its_size)
                "zero_optimization.offload_optimizer.device \"nvme\" with its nvme_path",
                "--set zero_optimization.offload_optimizer.device=nvme --set "
                "zero_optimization.offload_optimizer.nvme_path=.");
+    check_disk(folder, "--set memory.disk_path=. --set memory.disk=8MiB", "a disk with more space", "");
+}
+
+static int count_of(const char *text, const char *part)
+{
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at++) count++;
+    return count;
+}
+
+/* Where the disk is what is missing, that is told once. */
+TEST(a_disk_that_lacks_space_for_what_must_be_there_is_told_once)
+{
+    char folder[4096];
+    prepare(folder);
+    run_write(folder, "deep.json", DEEP);
+    run_result r = run_sluice(folder, "plan deep.json --quiet --set memory.disk_path=. --set memory.disk=8MiB "
+                                      "--set zero_optimization.offload_optimizer.device=nvme");
+    CHECK_EQ(r.status, 3);
+    CHECK_CONTAINS(r.error, "memory.disk has 8388608 bytes");
+    CHECK_EQ(count_of(r.error, "What would help: memory.disk "), 1);
+    CHECK_EQ(count_of(r.error, "a disk with more space"), 0);
+    run_free(&r);
 }
 
 /* What the device lacks no disk gives, and delayed updates do not go with one. */
