@@ -19,7 +19,7 @@
 bool sl_run_wants_profile(const sl_run *r)
 {
     bool wanted = r->job->settings.checkpoint.path[0] != '\0' || r->options->report != NULL;
-    return wanted && r->job->ranks.rank == 0 && !r->profile_failed;
+    return wanted && !r->job->rehearses && r->job->ranks.rank == 0 && !r->profile_failed;
 }
 
 bool sl_run_times_profile(const sl_run *r)
