@@ -432,10 +432,11 @@ static void look_at_folder(patient *p, finding *f)
     }
     uint64_t bytes = (uint64_t)room.f_bavail * room.f_frsize;
     const char *kind = file_system(p->folder, &network, &memory);
-    const char *class = memory ? "memory" : rate >= 500e6 ? "fast" : rate >= 100e6 ? "medium" : "slow";
+    const bool fast = rate >= 500e6, turning = !fast && turns(p->folder); /* of virtual disks the kernel says so, too */
+    const char *class = memory ? "memory" : fast ? "fast" : rate >= 100e6 ? "medium" : "slow";
     say(f, rate < 100e6 || memory || bytes < 4 * GIB ? LEVEL_NOTE : LEVEL_OK,
         "%s: %s free, %s%s%s, %s (%s/s to the disk)", name.text, sl_format_bytes(bytes, text, sizeof text), kind,
-        network ? " over a network" : "", turns(p->folder) ? " on a turning disk" : "", class,
+        network ? " over a network" : "", turning ? " on a turning disk" : "", class,
         sl_format_bytes((uint64_t)rate, rate_text, sizeof rate_text));
     if (memory)
         advise(f, "what is kept here is lost when the machine stops, and counts as memory: use a disk for checkpoints");
