@@ -98,6 +98,15 @@ static void check_type(const char *path, int number, const char *line)
     if (types_seen < 2048) snprintf(type_names[types_seen++], sizeof type_names[0], "%s", name);
 }
 
+/* nvcc names kernels of unnamed namespaces after the path of their source, so that no build would repeat another
+ * (backend/cuda/launch.cuh). */
+static bool opens_unnamed_namespace(const char *line)
+{
+    char after;
+    if (strncmp(line, "namespace", 9) != 0) return false;
+    return sscanf(line + 9, " %c", &after) != 1 || after == '{' || after == '/';
+}
+
 static void check_file(const char *path, const struct folder_rule *rule)
 {
     char line[1024], include[256];
@@ -113,6 +122,8 @@ static void check_file(const char *path, const struct folder_rule *rule)
         if (included_path(line, include, sizeof include) && !may_include(rule, include, &why))
             test_fail(path, number, "folder order: %s/ must not include \"%s\": %s", rule->folder, include, why);
         check_type(path, number, line);
+        if (opens_unnamed_namespace(line))
+            test_fail(path, number, "unnamed namespace: use inline namespace SL_KERNELS");
     }
     fclose(f);
 }
@@ -155,6 +166,14 @@ TEST(folders_include_only_what_their_place_in_the_pipeline_allows_and_names_of_f
     files_seen = 0;
     check_folder(SLUICE_SOURCE_DIR "/src", NULL);
     CHECK(files_seen > 20);
+}
+
+TEST(unnamed_namespaces_are_told_from_others)
+{
+    CHECK(opens_unnamed_namespace("namespace\n") && opens_unnamed_namespace("namespace {\n"));
+    CHECK(opens_unnamed_namespace("namespace // why\n"));
+    CHECK(!opens_unnamed_namespace("inline namespace SL_KERNELS\n") && !opens_unnamed_namespace("namespace sl\n"));
+    CHECK(!opens_unnamed_namespace("} // namespace\n"));
 }
 
 TEST(folder_order_check_sees_breaches)

@@ -3,7 +3,7 @@
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/attention_hopper.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 /* ---- lse / log 2 and dout . out ---- */
 
@@ -197,7 +197,7 @@ bool is_empty(const AttentionCall &c)
 {
     return c.batches == 0 || c.queries == 0 || c.keys == 0 || c.width == 0;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" sluice_status sl_cuda_attention(const sl_cuda_args *a)
 {

@@ -57,7 +57,7 @@ __host__ __device__ static inline int attention_tiles(int64_t rows, int tile)
     return (int)((rows + tile - 1) / tile);
 }
 
-namespace
+inline namespace SL_KERNELS
 {
 /* The work of a block: a tile of one head. Heads change fastest, so that blocks of a group run together and share its
  * keys in the second-level cache; tiles change last, the longest first where some are shorter. */
@@ -76,6 +76,6 @@ __device__ __forceinline__ T *head_at(const AttentionHeads &x, int batch, int64_
 {
     return (T *)x.data + batch * x.batch + row * x.row + (int64_t)head * width;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

@@ -13,7 +13,7 @@
 #include "backend/cuda/attention_limits.cuh"
 #include "backend/cuda/mma.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 /* ---- by keys: dk and dv ---- */
 
@@ -437,7 +437,7 @@ const struct {
     { SL_ATTENTION_TENSOR_WIDTH, launch_backward<bf16, SL_ATTENTION_TENSOR_WIDTH>,
       launch_backward<f16, SL_ATTENTION_TENSOR_WIDTH> },
 };
-} // namespace
+} // namespace SL_KERNELS
 
 void sl_attention_backward_tensor(const AttentionCall &c, sl_form form, void *stream)
 {

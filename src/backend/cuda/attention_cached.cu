@@ -6,7 +6,7 @@
  * its sequence alone. Heads wider than STRIPE are done by stripes of columns, with the scores computed anew for each. */
 #include "backend/cuda/elem.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int WARPS = 8, LANES = 32, THREADS = WARPS * LANES;
 constexpr int STRIPE = 256; /* columns of a head that a block sums at a time */
@@ -159,7 +159,7 @@ template <class T> CachedJob<T> make_job(const sl_cuda_args *a)
     j.softcap = a->attrs->cached.softcap;
     return j;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" {
 

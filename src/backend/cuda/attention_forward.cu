@@ -7,7 +7,7 @@
 #include "backend/cuda/attention_rows.cuh"
 #include "backend/cuda/mma.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 /* W: the head width up to a multiple that is compiled. */
 template <int W> struct Forward {
@@ -139,7 +139,7 @@ const struct {
     { SL_ATTENTION_TENSOR_WIDTH, launch_forward<bf16, SL_ATTENTION_TENSOR_WIDTH>,
       launch_forward<f16, SL_ATTENTION_TENSOR_WIDTH> },
 };
-} // namespace
+} // namespace SL_KERNELS
 
 void sl_attention_forward_tensor(const AttentionCall &c, sl_form form, void *stream)
 {

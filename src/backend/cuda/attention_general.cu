@@ -5,7 +5,7 @@
  * tile of scores, and rows 4y.., columns 4x.. and 64 + 4x.. of the stripe. */
 #include "backend/cuda/attention_limits.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int side = 64, stripe = 128, threads = 256;
 constexpr int slab = 16;        /* how much of a contracted dimension lies in shared memory at once */
@@ -320,7 +320,7 @@ template <class T, bool limited> void launch_backward(const AttentionCall &c, vo
     if (c.dq.data != nullptr)
         SL_LAUNCH((general_query_kernel<T, limited>), grid_of(c, c.query_heads, c.queries), threads, 0, stream, c);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 void sl_attention_forward_general(const AttentionCall &c, sl_form form, void *stream)
 {

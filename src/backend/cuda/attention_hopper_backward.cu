@@ -35,7 +35,7 @@
  * by queries are many, and one block does several, so that the next one's tiles come while it still computes. */
 #include "backend/cuda/attention_hopper_maps.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 struct BackwardMaps {
     CUtensorMap q, k, v, dout;
@@ -528,7 +528,7 @@ template <class T, int W> bool launch_backward(const AttentionCall &c, sl_form f
 {
     return (is_bounded(c) ? launch_kernels<T, W, true> : launch_kernels<T, W, false>)(c, form, maker, stream);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 bool sl_attention_backward_hopper(const AttentionCall &c, sl_form form, void *maker, void *stream)
 {

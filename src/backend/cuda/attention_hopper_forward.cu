@@ -29,7 +29,7 @@
 #include "backend/cuda/attention_hopper_maps.cuh"
 #include "backend/cuda/attention_rows.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 template <int W> struct Forward {
     static constexpr int queries = group_rows * groups, keys = 128, buffers = 2;
@@ -252,7 +252,7 @@ template <class T, int W> bool launch_forward(const AttentionCall &c, sl_form fo
 {
     return (is_bounded(c) ? launch_kernel<T, W, true> : launch_kernel<T, W, false>)(c, form, maker, stream);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 bool sl_attention_forward_hopper(const AttentionCall &c, sl_form form, void *maker, void *stream)
 {

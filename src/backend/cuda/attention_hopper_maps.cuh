@@ -6,7 +6,7 @@
 #include "backend/cuda/attention_limits.cuh"
 #include "backend/cuda/hopper.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int group_rows = 64, group_threads = 128; /* of a warpgroup */
 
@@ -155,6 +155,6 @@ __device__ __forceinline__ shared_address whole_blocks(shared_address at)
 {
     return (at + 1023) / 1024 * 1024;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

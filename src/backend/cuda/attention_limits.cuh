@@ -12,7 +12,7 @@
 /* Maxima begin with it where a query may see no key of its first tile: -infinity less -infinity is no number. */
 #define SL_ATTENTION_LOWEST (-1e30f)
 
-namespace
+inline namespace SL_KERNELS
 {
 __host__ __device__ inline bool is_bounded(const AttentionCall &c)
 {
@@ -105,6 +105,6 @@ __device__ __forceinline__ float bent(const AttentionCall &c, float score)
 {
     return 1.0f - 2.0f / (fast_exp2(score * (c.scale / c.softcap * 2.0f * SL_LOG2_E)) + 1.0f);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

@@ -5,7 +5,7 @@
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/mma.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 /* A score may exceed the row's reference by so many powers of two before sums are rescaled. exp2(8) leaves f16 its
  * range, and the rescaling, as much work as the softmax itself, becomes rare. */
@@ -119,6 +119,6 @@ __device__ __forceinline__ void store_lse(const AttentionCall &c, const Place &a
             lse[query] = run.top[i / 2][i % 2] * scale + logf(run.sum[i / 2][i % 2]);
     }
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

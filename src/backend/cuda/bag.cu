@@ -3,7 +3,7 @@
  * checked before they are used; ends that come here all the same are held within the rows. */
 #include "backend/cuda/elem.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int threads = 256;
 
@@ -65,7 +65,7 @@ unsigned grid_for(int64_t items)
     const int64_t blocks = (items + threads - 1) / threads, most = 1 << 16;
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 /* x[..,C], ends[B] -> y[B,C] */
 extern "C" SL_CUDA_KERNEL(bag)

@@ -5,7 +5,7 @@
 #include "backend/cuda/finish_sum.cuh"
 #include "backend/cuda/reduce_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 template <class T> struct BceJob {
     const T *y, *target, *weight; /* weight nullptr: all are 1 */
@@ -63,7 +63,7 @@ template <class T> T *wanted(const sl_cuda_args *a, int output)
 {
     return a->output_count > output ? (T *)a->out[output].data : nullptr;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" {
 

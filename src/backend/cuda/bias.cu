@@ -7,7 +7,7 @@
 #include "backend/cuda/cuda_gemm.h"
 #include "backend/cuda/linear_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int lanes = 32, rows_beside = 8, parts_beside = 32;
 
@@ -93,7 +93,7 @@ template <class T> void sum_all_parts(const sl_cuda_args *a, const T *x, const C
     else
         SL_LAUNCH((sum_part<T, false>), grid, block, 0, a->stream, x, cut, partials);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" sluice_status sl_cuda_sum_columns(const sl_cuda_args *a, sl_form form, const void *x, int64_t rows,
                                              int64_t columns, int64_t stride, bool accumulate,

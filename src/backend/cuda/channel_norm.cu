@@ -20,7 +20,7 @@
 #include "backend/cuda/channel_size.h"
 #include "core/sample_tree.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int BATCH = 4;                           /* rows whose loads are under way together */
 constexpr int WALK_ROWS = 16;                      /* rows of a thread in the second walk */
@@ -793,7 +793,7 @@ sluice_status check_shared_size(sl_op op, const sl_cuda_args *a)
     if (a->in[0].elements / SL_CHANNEL_THREADS + g.samples * g.parts * g.tiles <= INT32_MAX) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_USAGE, "%s: %lld elements are too many", a->name, (long long)a->in[0].elements);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 sluice_status sl_cuda_batch_moments(const sl_cuda_args *a)
 {

@@ -6,7 +6,7 @@
 
 #include "backend/cuda/contributions.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int block_threads = 256, blocks_per_multiprocessor = 8;
 
@@ -84,7 +84,7 @@ template <class T, class S> sluice_status add(void *stream, int multiprocessors,
     if (error == cudaSuccess) return SLUICE_OK;
     return sl_fail(SLUICE_ERR_FAILED, "adding contributions: kernel launch: %s", cudaGetErrorString(error));
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" sluice_status sl_cuda_add_contributions(void *stream, int multiprocessors, const sl_contributions *c)
 {

@@ -9,7 +9,7 @@
 #include "backend/cuda/cuda_conv.h"
 #include "backend/cuda/elem.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int threads = 256;
 
@@ -255,7 +255,7 @@ template <class T, class F> sluice_status by_width(int64_t channels, const void 
     if (channels % N == 0 && aligned_for(p, 16) && aligned_for(q, 16)) return f(std::integral_constant<int, N>{});
     return f(std::integral_constant<int, 1>{});
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" sluice_status sl_cuda_order_filters(const sl_cuda_args *a, sl_form form, const void *w,
                                                const sl_cuda_conv *c, sl_filter_order order, int64_t channels,

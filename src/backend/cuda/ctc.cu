@@ -7,7 +7,7 @@
 
 #include "backend/cuda/ctc_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr float IMPOSSIBLE = -1e30f;
 constexpr int WARP = 32, BLOCK = 256;
@@ -283,7 +283,7 @@ template <class T, int THREADS> void launch_passes(const sl_cuda_args *a, const 
     SL_LAUNCH((ctc_backward<T, THREADS>), (unsigned)j.batch, THREADS, 0, a->stream, j);
     SL_LAUNCH((ctc_gradient<T>), (unsigned)(j.batch * j.frames), BLOCK, 0, a->stream, j);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" {
 

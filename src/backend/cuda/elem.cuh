@@ -21,7 +21,7 @@ struct f16 {
     uint16_t bits;
 };
 
-namespace
+inline namespace SL_KERNELS
 {
 /* ---- one element ---- */
 __device__ __forceinline__ float to_float(float x)
@@ -226,7 +226,7 @@ __device__ __forceinline__ uint4 philox(const sl_rng &r, uint64_t block)
     }
     return make_uint4(c0, c1, c2, c3);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 /* ---- on the host ---- */
 static inline bool accumulates(const sl_cuda_args *a, int output)

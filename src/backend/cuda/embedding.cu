@@ -10,7 +10,7 @@
 #include "backend/cuda/elem.cuh"
 #include "backend/cuda/embedding_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int COPY_THREADS = 256;
 constexpr int SORT_THREADS = SL_SORT_WARPS * 32;
@@ -365,7 +365,7 @@ template <class T, class O> void launch_sum(const sl_cuda_args *a, const sl_sort
     else
         SL_LAUNCH((sum_runs<T, O, false>), grid, dim3(SUM_WARPS * 32), 0, a->stream, j);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 sluice_status sl_cuda_embedding(const sl_cuda_args *a)
 {

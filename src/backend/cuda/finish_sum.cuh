@@ -4,7 +4,7 @@
 
 #include "backend/cuda/launch.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int FINISH_THREADS = 1024;
 
@@ -27,6 +27,6 @@ void finish_sum(void *stream, const double *parts, int64_t count, double divisor
 {
     SL_LAUNCH(finish_sum_kernel, 1, FINISH_THREADS, 0, stream, parts, count, divisor, out);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

@@ -12,7 +12,7 @@
 /* torch.nn.utils.clip_grad_norm_ and DeepSpeed add this to the norm before dividing. */
 #define CLIP_EPSILON 1e-6
 
-namespace
+inline namespace SL_KERNELS
 {
 /* ---- Accumulation ---- */
 
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(tree_threads)
     result->finite = finite ? 1 : 0;
     result->factor = finite ? __double2float_rn(__ddiv_rn(clip < 1.0 ? clip : 1.0, loss_scale)) : 0.0f;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 /* contribution[n] of any float form -> accumulator f32[n]: copied for the step's first micro-batch, added
  * afterwards. */
@@ -192,7 +192,7 @@ extern "C" sluice_status sl_cuda_accumulate(const sl_cuda_args *a)
     return sl_launched(a);
 }
 
-namespace
+inline namespace SL_KERNELS
 {
 template <int read> void launch_leaves(const sl_cuda_args *a)
 {
@@ -200,7 +200,7 @@ template <int read> void launch_leaves(const sl_cuda_args *a)
     SL_LAUNCH((leaves_kernel<read>), (unsigned)sl_ceil_div(threads, leaves_block), leaves_block, 0, a->stream,
               a->in[0].data, (double *)a->out[0].data, count, fits_quads(a->in[0].data, a->in[0].form));
 }
-} // namespace
+} // namespace SL_KERNELS
 
 /* gradient[n] of any float form -> leaves f64[ceil(n / 1024)]. */
 extern "C" sluice_status sl_cuda_norm_leaves(const sl_cuda_args *a)

@@ -3,7 +3,7 @@
 
 #include "backend/cuda/gru_step.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int THREADS = 128;
 
@@ -90,7 +90,7 @@ unsigned grid_of(const sl_cuda_args *a, const sl_gru_frame *f)
 {
     return sl_grid(a, f->shape.batch * f->shape.width, THREADS, 16);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" {
 

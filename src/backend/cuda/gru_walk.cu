@@ -9,7 +9,7 @@
 
 #include "backend/cuda/gru_step.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
 
@@ -238,7 +238,7 @@ template <class T> walk_kernel kernel_of(bool forward, int elements)
     if (elements == 4) return forward ? forward_walk<T, 4> : backward_walk<T, 4>;
     return forward ? forward_walk<T, 8> : backward_walk<T, 8>;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" sluice_status sl_cuda_gru_walk(const sl_cuda_args *a, const sl_gru_frame *f, const void *weight, void *turns,
                                           bool forward, bool backwards)

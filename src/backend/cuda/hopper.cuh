@@ -14,7 +14,7 @@
 
 #include "backend/cuda/mma.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int tile_columns = 64, tile_row_bytes = 128;
 
@@ -206,6 +206,6 @@ __device__ __forceinline__ void start_columns(float (&c)[W / 8][4], const unsign
 #pragma unroll
     for (int k = 0; k < K; k++) Product<T, W>::add_turned(c, a[k][0], tile_at(b + k * 2048, apart));
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

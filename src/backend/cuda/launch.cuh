@@ -2,12 +2,19 @@
  *
  * The same sources are compiled twice: by nvcc for the GPU, and for the tests by the C++ compiler with SL_CUDA_EMULATE,
  * where threads are coroutines in ordinary memory (tests/support/cuda/emulator.h, which the compiler is told to include
- * first). So kernels are launched with
- * SL_LAUNCH, never with <<< >>>, dynamic shared memory is named with SL_DYNAMIC_SHARED, inline PTX and library calls
- * need a plain twin under SL_CUDA_EMULATE, and kernels and their helpers stand in an unnamed namespace: the files of
- * two families may use the same names. A grid is never empty. */
+ * first). So kernels are launched with SL_LAUNCH, never with <<< >>>, dynamic shared memory is named with
+ * SL_DYNAMIC_SHARED, and inline PTX and library calls need a plain twin under SL_CUDA_EMULATE. A grid is never empty.
+ *
+ * Kernels and their helpers, also those of headers, stand in `inline namespace SL_KERNELS`: the files of two families may
+ * use the same names. The build defines it as a name of the file: nvcc would name kernels of an unnamed namespace after the
+ * path of their source, so that the same source in another folder gave another plugin. Where they are emulated it is
+ * empty. */
 #ifndef SL_BACKEND_CUDA_LAUNCH_CUH
 #define SL_BACKEND_CUDA_LAUNCH_CUH
+
+#ifndef SL_KERNELS
+#error "SL_KERNELS is not defined: CMakeLists.txt names it after the source"
+#endif
 
 #if !defined(SL_CUDA_EMULATE)
 #include <cuda_runtime.h>

@@ -12,7 +12,7 @@
 
 #include "backend/cuda/loss_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int MOST_THREADS = 512; /* of a row: two blocks with 64 registers fill a multiprocessor */
 constexpr int SUM_THREADS = 1024; /* that sum row losses */
@@ -452,7 +452,7 @@ template <class T> void launch_chunk(void *stream, EntropyJob<T> j)
     SL_ALLOW_SHARED(kernel, KEPT_BYTES);
     SL_LAUNCH(kernel, dim3((unsigned)j.rows), dim3(row_threads(pieces)), shared, stream, j);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 sluice_status sl_cuda_cross_entropy(const sl_cuda_args *a)
 {

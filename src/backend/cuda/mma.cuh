@@ -17,7 +17,7 @@
 
 #include "backend/cuda/elem.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 #if defined(SL_CUDA_EMULATE)
 typedef uintptr_t shared_address;
@@ -422,6 +422,6 @@ __device__ __forceinline__ void store_warp_rows(T *to, int64_t row, int there, i
             *(uint4 *)(to + r * row + chunk * 8) = *(const uint4 *)(stage + Tile<W>::at(r, chunk));
     }
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "backend/cuda/norm_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int MOST_WARPS = SL_NORM_THREADS / 32;
 
@@ -425,7 +425,7 @@ template <class T, bool CENTRED> sluice_status run_gradient(const sl_cuda_args *
     launch_groups(a, g);
     return sl_launched(a);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 sluice_status sl_cuda_layer_norm(const sl_cuda_args *a)
 {

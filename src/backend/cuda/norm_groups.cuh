@@ -5,7 +5,7 @@
 
 #include "backend/cuda/elem.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int SUM_COLUMNS = 32, SUM_LANES = 32; /* of a block that adds up groups */
 
@@ -64,6 +64,6 @@ void launch_groups(const sl_cuda_args *a, const GroupJob &g)
     const dim3 grid((unsigned)((g.width + SUM_COLUMNS - 1) / SUM_COLUMNS), (unsigned)g.wanted);
     if (g.wanted > 0) SL_LAUNCH(add_groups, grid, dim3(SUM_COLUMNS, SUM_LANES), 0, a->stream, g);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

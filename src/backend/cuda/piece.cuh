@@ -6,7 +6,7 @@
 
 #include "backend/cuda/elem.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 __device__ __forceinline__ void piece_floats(float, const uint4 &raw, float (&x)[4])
 {
@@ -78,6 +78,6 @@ __device__ __forceinline__ void prefetch(const void *p)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 #endif
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "backend/axes.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int THREADS = 256;
 constexpr int BLOCKS = 16;   /* per multiprocessor: twice what fits, so that they end at different times */
@@ -495,7 +495,7 @@ template <class From, class To, int N> void launch_cast(const sl_cuda_args *a)
     SL_LAUNCH((cast_kernel<From, To, N>), sl_grid(a, n, (int64_t)THREADS * IN_FLIGHT * N, BLOCKS), THREADS, 0,
               a->stream, (const From *)a->in[0].data, (To *)a->out[0].data, n, accumulates(a, 0));
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" {
 

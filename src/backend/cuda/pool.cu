@@ -8,7 +8,7 @@
 #include "backend/cuda/elem.cuh"
 #include "backend/cuda/pool_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int threads = 256;
 
@@ -431,7 +431,7 @@ template <class J> sluice_status largest_grad(const sl_cuda_args *a)
         });
     });
 }
-} // namespace
+} // namespace SL_KERNELS
 
 /* x -> y */
 extern "C" SL_CUDA_KERNEL(max_pool2d)

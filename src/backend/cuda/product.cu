@@ -3,7 +3,7 @@
 #include "backend/cuda/elem.cuh"
 #include "backend/cuda/cuda_gemm.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int tile = 16;
 
@@ -63,7 +63,7 @@ Operand operand(int64_t rows, int64_t columns, int64_t stride, bool transposed)
 {
     return transposed ? Operand{ 1, stride, rows, columns } : Operand{ stride, 1, rows, columns };
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" sluice_status sl_cuda_plain_product(const sl_cuda_args *a, const sl_cuda_gemm *g)
 {

@@ -7,7 +7,7 @@
 
 #include "backend/cuda/qk_norm_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
 constexpr int STEP = 4, SPAN = 32 * STEP; /* columns of a lane, and of a warp, at a time */
@@ -233,7 +233,7 @@ template <class T, int EACH> void launch_gradient(const sl_cuda_args *a, const Q
     const size_t shared = sums ? sizeof(float) * SPAN * EACH : 0;
     SL_LAUNCH((qk_gradient<T, EACH>), dim3(groups), dim3(THREADS), shared, a->stream, j);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 sluice_status sl_cuda_qk_norm(const sl_cuda_args *a)
 {

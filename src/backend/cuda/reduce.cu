@@ -8,7 +8,7 @@
 #include "backend/cuda/finish_sum.cuh"
 #include "backend/cuda/reduce_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 /* ---- the whole tensor ---- */
 
@@ -344,7 +344,7 @@ template <class F, bool TWO> sluice_status run_reduce(sl_op op, const sl_cuda_ar
         return sl_launched(a);
     });
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" {
 

@@ -11,7 +11,7 @@ extern "C" {
 #include "ir/rotary_table.h"
 }
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int THREADS = 256;
 constexpr int PAIRS = 256;   /* of a head that a launch has angles for: its parameters hold their frequencies */
@@ -148,7 +148,7 @@ template <class T, int N> void launch(const sl_cuda_args *a, RotaryJob<T> *j, co
         SL_LAUNCH((rotate<T, N>), grid, dim3(THREADS), 0, a->stream, *j);
     }
 }
-} // namespace
+} // namespace SL_KERNELS
 
 sluice_status sl_cuda_rotary(const sl_cuda_args *a)
 {

@@ -7,7 +7,7 @@
  * are numbers. */
 #include "backend/cuda/elem.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int THREADS = 256;
 constexpr int BLOCKS = 16; /* per multiprocessor */
@@ -235,7 +235,7 @@ template <class T> void launch_transpose(const sl_cuda_args *a, const Permutatio
     SL_LAUNCH((transpose_kernel<T>), sl_grid(a, tiles, 1, 32), dim3(TILE, TILE_ROWS), 0, a->stream,
               (const T *)a->in[0].data, (T *)a->out[0].data, bands, strips, tiles, j);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" {
 

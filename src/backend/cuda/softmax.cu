@@ -4,7 +4,7 @@
  * row as a whole are over before it is written. */
 #include "backend/cuda/elem.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int BLOCK = 256, WARP = 32;
 constexpr int SHORT = 1024; /* rows up to this are one warp's; by width alone, as it fixes the order of sums */
@@ -220,7 +220,7 @@ template <class T> bool in_packs(const sl_cuda_args *a, int64_t width)
     for (int i = 0; i < a->input_count; i++) packs = packs && aligned_for(a->in[i].data, 16);
     return packs;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 extern "C" {
 

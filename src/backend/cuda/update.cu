@@ -15,7 +15,7 @@ extern "C" {
 
 /* ---- What a launch is told ---- */
 
-namespace
+inline namespace SL_KERNELS
 {
 /* Words of the table that one launch writes. */
 constexpr int chunk_words = 256;
@@ -231,7 +231,7 @@ bool blocks_fit(const sl_cuda_args *a)
         if (a->out[2 + s].form == SL_FORM_BLOCKS8 && !aligned_for(a->out[2 + s].data, sizeof(int32_t))) return false;
     return true;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 /* Operands: in[0] gradient, in[1] sl_norm_result, out[0] weights, out[1] the master's remainder, out[2 ..] state slots,
  * all of one form. */

@@ -53,7 +53,7 @@ struct sl_update_args {
 };
 static_assert(sizeof(sl_update_args) <= 3072, "a launch takes 4,096 bytes, some of them for other things");
 
-namespace
+inline namespace SL_KERNELS
 {
 typedef sl_coefficients coefficients;
 typedef sl_update_args update_args;
@@ -338,6 +338,6 @@ static inline int read_of(sl_form form, sluice_dtype wire)
     if (form == SL_FORM_F16) return READ_F16;
     return wire == SLUICE_BF16 ? READ_F32_TO_BF16 : wire == SLUICE_F16 ? READ_F32_TO_F16 : READ_F32;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

@@ -5,7 +5,7 @@
 #include "backend/cuda/update_rules.cuh"
 #include "backend/cuda/update_states.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 /* What a thread holds of its elements, state slot by state slot. */
 struct quad_cells {
@@ -88,7 +88,7 @@ template <class Rule, int states> void launch_any(const update_args &u, void *st
 {
     launch_update<Rule, READ_ANY, WEIGHTS_ANY, states>(u, stream);
 }
-} // namespace
+} // namespace SL_KERNELS
 
 /* update_two_pass.cu: LAMB and LARS. partials and rates: as sl_cuda_update_layout says, on the device; u->rates is
  * set. */

@@ -6,7 +6,7 @@
 
 #include "backend/cuda/update.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 /* A weight and its state. */
 struct cell {
@@ -170,6 +170,6 @@ struct lamb : one_pass<2> {
         e.w = descend(e.w, c.rate, lamb_direction(c, e));
     }
 };
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

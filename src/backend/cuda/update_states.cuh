@@ -6,7 +6,7 @@
 
 #include "backend/cuda/update.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 /* ---- Random bits ---- */
 
@@ -25,7 +25,8 @@ struct rounding_places {
         for (uint32_t i = 0; i < SL_CUT_ELEMENTS; i++) word[i] = (uint32_t)(mix64(i + 1) >> 32);
     }
 };
-__device__ constexpr rounding_places places;
+/* Read only, but not const: its name would hold the source's path again (launch.cuh). */
+__device__ rounding_places places;
 
 /* The hashes of the thread's four elements. */
 __device__ __forceinline__ uint4 rounding_hashes(const update_args &u)
@@ -262,6 +263,6 @@ template <int slots> struct state_slots<STATES_BLOCKS8, slots> {
         if (threadIdx.x == 0) *reinterpret_cast<int *>(behind(u.slot[s], place.offset)) = exponent;
     }
 };
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

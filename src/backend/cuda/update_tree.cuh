@@ -9,7 +9,7 @@
 #include "backend/cuda/elem.cuh"
 #include "backend/cuda/update_size.h"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int tree_threads = 256;
 constexpr int tree_strips = 4;                                               /* a block's leaves are cut in these, */
@@ -56,6 +56,6 @@ __device__ __forceinline__ double tree_sum(const leaf_run &r, int64_t node)
     __syncthreads();
     return threadIdx.x < 32 ? warp_tree(part[threadIdx.x]) : 0.0;
 }
-} // namespace
+} // namespace SL_KERNELS
 
 #endif

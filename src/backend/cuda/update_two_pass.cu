@@ -7,7 +7,7 @@
 #include "backend/cuda/update_kernel.cuh"
 #include "backend/cuda/update_tree.cuh"
 
-namespace
+inline namespace SL_KERNELS
 {
 constexpr int lanes = 16; /* of a piece's sum */
 
@@ -226,7 +226,7 @@ const struct two_pass_row {
 #undef ELEMENTWISE
 #undef WHOLE
 };
-} // namespace
+} // namespace SL_KERNELS
 
 sluice_status sl_cuda_update_in_two_passes(const sl_cuda_args *a, sl_update_args *u, double *partials, float *rates)
 {

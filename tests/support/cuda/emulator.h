@@ -45,6 +45,7 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__       static __attribute__((section("sl_emulated_shared")))
+#define SL_KERNELS       /* unnamed: what is in a section of its own may have no linkage */
 
 /* clang-format off */
 struct uint3 { unsigned x, y, z; };
