@@ -27,6 +27,7 @@ static sluice_status tune(void *user, sluice_world *world)
         options.user = &events;
     }
     sluice_status status = sluice_job_tune(t->config, &options);
+    cli_events_free(&events);
     fflush(stdout);
     return status;
 }
