@@ -3,23 +3,10 @@
 #include <string.h>
 
 #include "sluice.h"
+#include "support/older_calls.h"
 #include "test.h"
 
-/* The structs of options with today's _init_sized, the _init of version 0.2.0 by its name in the library, and the sizeof that
- * its caller had. */
-#define STRUCTS(X)                                                                                                     \
-    X(sluice_conv_options, 40)                                                                                         \
-    X(sluice_pool_options, 40)                                                                                         \
-    X(sluice_batch_norm_options, 32)                                                                                   \
-    X(sluice_rotary_options, 64)                                                                                       \
-    X(sluice_attention_options, 32)                                                                                    \
-    X(sluice_launch_options, 40)                                                                                       \
-    X(sluice_options, 312)                                                                                             \
-    X(sluice_job_options, 328)                                                                                         \
-    X(sluice_tokenize_options, 104)
-
-#define DECLARE(type, bytes)                                                                                           \
-    void called_##type(void *o) __asm__(#type "_init");                                                                \
+#define TODAY(type, bytes)                                                                                             \
     static void sized_##type(void *o, size_t size)                                                                     \
     {                                                                                                                  \
         type##_init_sized(o, size);                                                                                    \
@@ -28,12 +15,11 @@
     {                                                                                                                  \
         type##_init_sized(o, sizeof(type));                                                                            \
     }
-STRUCTS(DECLARE)
+OLDER_STRUCTS(TODAY)
 
-void called_sluice_optimizer(void *o, sluice_optimizer_kind kind) __asm__("sluice_optimizer_init");
 static void called_optimizer(void *o)
 {
-    called_sluice_optimizer(o, SLUICE_LAMB);
+    older_sluice_optimizer_init(o, SLUICE_LAMB);
 }
 static void sized_optimizer(void *o, size_t size)
 {
@@ -51,8 +37,8 @@ static const struct {
     void (*sized)(void *o, size_t size);
     void (*today)(void *o);
 } rows[] = {
-#define ROW(type, bytes) { #type, bytes, called_##type, sized_##type, today_##type },
-    STRUCTS(ROW){ "sluice_optimizer", 104, called_optimizer, sized_optimizer, today_optimizer },
+#define ROW(type, bytes) { #type, bytes, older_##type##_init, sized_##type, today_##type },
+    OLDER_STRUCTS(ROW){ "sluice_optimizer", 104, called_optimizer, sized_optimizer, today_optimizer },
 };
 enum { ROWS = sizeof rows / sizeof rows[0], ROOM = 2048, CANARY = 0xa5 };
 
@@ -99,7 +85,7 @@ TEST(options_of_version_0_2_train_with_the_defaults_of_what_they_lack)
     float x[2] = { 1, 2 };
     sluice_array array = { "x", x, sizeof x };
     memset(room, CANARY, sizeof room);
-    called_sluice_options(o);
+    older_sluice_options_init(o);
     o->gradient_clipping = 1;
     REQUIRE_OK(sluice_graph_create(&g));
     sluice_value in = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ 1, 2 });
