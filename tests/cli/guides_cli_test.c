@@ -23,13 +23,6 @@ static bool check_page(const char *name)
     return whole;
 }
 
-static bool has(const char *need)
-{
-    char command[4096];
-    snprintf(command, sizeof command, "%s/tests/needs %s %s", SLUICE_SOURCE_DIR, SLUICE_BINARY_DIR, need);
-    return system(command) == 0;
-}
-
 TEST(the_guide_on_failures_holds)
 {
     check_page("failures");
@@ -48,10 +41,10 @@ TEST(the_guide_from_deepspeed_holds)
 /* Its last part needs PyTorch; what comes before is run, and can fail, without it. */
 TEST(the_guide_from_pytorch_holds)
 {
-    if (!has("plain_build")) SKIP(plain_build, "Python cannot open a library with sanitizers");
-    if (!has("numpy")) SKIP(numpy, "no NumPy here");
+    if (!run_has("plain_build")) SKIP(plain_build, "Python cannot open a library with sanitizers");
+    if (!run_has("numpy")) SKIP(numpy, "no NumPy here");
     if (check_page("from-pytorch")) return;
-    if (!has("torch")) SKIP(torch, "no PyTorch here");
+    if (!run_has("torch")) SKIP(torch, "no PyTorch here");
     SKIP(safetensors, "no safetensors here");
 }
 

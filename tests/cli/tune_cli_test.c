@@ -1,4 +1,5 @@
 /* tune_cli_test.c: sluice tune through the program: what it measures, keeps and leaves alone, and what train makes of it. */
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "support/run.h"
@@ -69,14 +70,20 @@ TEST(tune_writes_nothing_but_its_result)
     char folder[4096], path[4200];
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     run_write_config(folder, "c.json", TUNED ", \"save\": \"model.safetensors\"");
+    snprintf(path, sizeof path, "%s/runs", folder);
+    REQUIRE(mkdir(path, 0777) == 0);
+    run_write(folder, "runs/profile.json", "of a run");
     run_result r = run_sluice(folder, "tune c.json --steps 2 --json");
     CHECK_EQ(r.status, 0);
+    CHECK_THAT(strstr(r.error, "profile") == NULL, "%s", r.error);
     CHECK_CONTAINS(r.out, "{\"event\":\"tune\",\"ranks\":1,\"path\":\"runs/tuned.json\",\"candidates\":[{");
     CHECK_CONTAINS(r.out, "\"measured_seconds\":");
     run_free(&r);
+    snprintf(path, sizeof path, "%s/runs/profile.json", folder);
+    char *profile = run_read(path);
+    CHECK_STR(profile, "of a run");
+    free(profile);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    CHECK(access(path, F_OK) != 0);
-    snprintf(path, sizeof path, "%s/runs/profile.json", folder); /* another run's may be there */
     CHECK(access(path, F_OK) != 0);
     r = run_sluice(folder, "tune c.json --steps 2 --set checkpoint.path=\"\"");
     CHECK_EQ(r.status, 0);

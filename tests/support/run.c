@@ -47,6 +47,13 @@ void run_write_config(const char *folder, const char *name, const char *extra)
     run_write(folder, name, text);
 }
 
+bool run_has(const char *need)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "%s/tests/needs %s %s", SLUICE_SOURCE_DIR, SLUICE_BINARY_DIR, need);
+    return system(command) == 0;
+}
+
 static run_result collect(const char *folder, int wait_status)
 {
     char path[4400];

@@ -2,6 +2,7 @@
 #ifndef SLUICE_TEST_RUN_H
 #define SLUICE_TEST_RUN_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 typedef struct run_result {
@@ -29,6 +30,9 @@ run_result run_wait(const char *folder, pid_t child);
 void run_write(const char *folder, const char *name, const char *text);
 /* A whole file as a string, owned by the caller; "" where there is none. */
 char *run_read(const char *path);
+
+/* Whether this machine and the build have what a test may need: a word that tests/needs knows. */
+bool run_has(const char *need);
 
 /* A small configuration that trains in well under a second; `extra` is appended ("" or ", \"key\": value"). */
 void run_write_config(const char *folder, const char *name, const char *extra);
