@@ -24,7 +24,5 @@ sluice_status sl_carry_out(sl_exec *x, const sl_checkpoint_slots *slots, sl_carr
 sluice_status sl_carry_in(sl_carried *c, sl_exec *x, const sl_checkpoint_slots *slots);
 /* Nothing of it may be under way (sl_exec_settle). */
 sluice_status sl_carry_rate(sl_exec *x, const sl_checkpoint_slots *slots, double *bytes_per_second);
-/* Host memory that this rank would take for it. */
-uint64_t sl_carry_bytes(const sl_plan *p, const sl_checkpoint_slots *slots);
 
 #endif

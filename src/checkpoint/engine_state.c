@@ -530,15 +530,3 @@ sluice_status sl_carry_rate(sl_exec *x, const sl_checkpoint_slots *slots, double
     free_state(&s);
     return st;
 }
-
-uint64_t sl_carry_bytes(const sl_plan *p, const sl_checkpoint_slots *slots)
-{
-    uint64_t bytes = 0;
-    for (int i = 0; i < p->graph->parameter_count; i++) {
-        const int tensors = 1 + (p->graph->parameters[i].trainable ? slots->count : 0);
-        const int64_t runs = sl_plan_owned_count(p, i, p->options.rank);
-        for (int64_t k = 0; k < runs; k++)
-            bytes += (uint64_t)sl_plan_owned(p, i, p->options.rank, k).count * sizeof(float) * (uint64_t)tensors;
-    }
-    return bytes;
-}

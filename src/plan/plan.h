@@ -82,6 +82,7 @@ typedef struct sl_plan_options {
     bool evaluation;          /* plan EVALUATE */
     sl_update_mode update;    /* AUTO and SPECULATIVE: layers may be updated on speculation */
     bool early_updates;       /* updates need their own gradient alone: nothing of all of them decides */
+    uint64_t steps;           /* of the run; 0: not known. Whether a change between two plans counts (speculate.c) */
     bool delayed; /* a step's update is shown to the kernels at the end of the next step; with no early_updates */
     int64_t delay_warmup; /* delayed: steps before that, whose updates are shown at once; for print */
     int state_slots;      /* state tensors per parameter */
@@ -327,6 +328,8 @@ typedef struct sl_candidate {
      * whose speculation has ended (sl_candidate_waiting). */
     int waiting_layers[SL_SAVING_COUNT], waiting_prefetch;
     double waiting_seconds;
+    bool
+        counts_on_change; /* without speculation its steps take much longer: the run is long enough to change to that one */
 } sl_candidate;
 
 typedef struct sl_plan_totals {
@@ -354,6 +357,9 @@ typedef struct sl_plan_totals {
 } sl_plan_totals;
 
 #define SL_SPECULATION_WINDOW 16
+
+/* At which state is carried from one plan to another, out and in again, where nobody has measured it. */
+#define SL_CARRIED_PER_SECOND 2e9
 
 /* Budgets that are enough, of the rank that needs most. */
 typedef struct sl_plan_need {
@@ -520,6 +526,8 @@ sl_piece sl_plan_range_piece(const sl_plan *p, int buffer, sl_range range);
  * who sums its gradient and saves it. Of a sparse table: of all its rows. */
 int64_t sl_plan_owned_count(const sl_plan *p, int parameter, int rank);
 sl_range sl_plan_owned(const sl_plan *p, int parameter, int rank, int64_t index);
+/* What the rank in the options owns of parameters and state, in f32: what it carries from one plan of a run to another. */
+uint64_t sl_plan_carried_bytes(const sl_plan *p);
 /* The rows of a sparse table that `rank` keeps; the first rank the first ones. */
 sl_range sl_plan_table_rows(const sl_plan *p, int parameter, int rank);
 /* Rows that each rank has room for. */

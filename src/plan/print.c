@@ -135,6 +135,11 @@ static void print_host_updates(const sl_plan *p, FILE *out)
         "  %-22s of %d layer%s, %s more on the host; a step takes %.3g s less, and %.3g s more where it is redone\n",
         "speculative updates", t->speculating_layers, t->speculating_layers == 1 ? "" : "s",
         sl_format_bytes(t->speculation_bytes, bytes, sizeof bytes), gain, t->redo_seconds);
+    if (p->placement.counts_on_change)
+        fprintf(out,
+                "  %-22s %.4g s without it; where too many steps are clipped, the run goes on by a plan that takes "
+                "%.4g s\n",
+                "", t->step_seconds + gain, t->waiting_seconds);
 }
 
 static void print_places(const sl_plan *p, FILE *out)

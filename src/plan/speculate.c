@@ -6,7 +6,11 @@
  * those first whose gradients come first, which have the most of backward to hide behind. What it saves, and what it
  * costs to do the updates once more when a step was clipped or skipped after all, are read off the clocks; from both
  * follows up to which share of such steps it is worth while. The placement for speculation remembers the one that is the
- * best without it. */
+ * best without it.
+ *
+ * With "auto" nobody has promised that steps are rarely clipped. A run that can change to the placement without speculation
+ * at a price that it does not notice takes the fastest placement for speculation; a shorter one, or one whose host has no room
+ * to change, takes a placement with which its steps are hardly longer if they all are clipped. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +18,8 @@
 
 #define WORTH_SPECULATING 0.99 /* of the step without it, on "auto" */
 #define MOST_WAITING      1.05 /* of the shortest step without it, on "auto": what a placement for it may take without */
-#define BETWEEN           8    /* parts of the way between two placements */
+#define MOST_LOST         0.01 /* of a run all of whose steps are clipped, on "auto": by finding out and changing its plan */
+#define BETWEEN           8                               /* parts of the way between two placements */
 #define MOST_FAILING      (3 * SL_SPECULATION_WINDOW / 4) /* clocks do not know what the kernels lose beside updates */
 #define UNKNOWN_LIMIT     (SL_SPECULATION_WINDOW / 2)     /* asked for where it saves nothing by the clocks */
 
@@ -171,15 +176,44 @@ static bool may_wait(const sl_search *s, const speculation *x, double with, doub
     return without <= MOST_WAITING * x->waiting || without - x->waiting <= x->as_placed - with;
 }
 
-/* Takes a placement where it is faster and may be taken. */
-static sluice_status consider(sl_search *s, sl_candidate *c, speculation *x, bool *may)
+uint64_t sl_plan_carried_bytes(const sl_plan *p)
+{
+    const sluice_graph *g = p->graph;
+    uint64_t bytes = 0;
+    for (int i = 0; i < g->parameter_count; i++) {
+        const uint64_t tensors = 1 + (uint64_t)(g->parameters[i].trainable ? p->options.state_slots : 0);
+        const int64_t runs = sl_plan_owned_count(p, i, p->options.rank);
+        for (int64_t k = 0; k < runs; k++)
+            bytes += (uint64_t)sl_plan_owned(p, i, p->options.rank, k).count * sizeof(float) * tensors;
+    }
+    return bytes;
+}
+
+/* A run so long that, clipped from its first step to its last, it would not notice what the plan that was built last costs
+ * it: a first window of its steps without what speculation saves, and the change to the placement that waits. The host holds
+ * the state on its way beside that plan. */
+static bool may_change(const sl_search *s, const speculation *x, double without)
+{
+    const sl_plan_options *o = &s->p->options;
+    const uint64_t bytes = sl_plan_carried_bytes(s->p), room = o->budget[SL_TIER_HOST];
+    if (o->update != SL_UPDATE_MODE_AUTO || o->budget_together > 0) return false;
+    if (bytes > room || s->p->totals.peak[SL_TIER_HOST] > room - bytes) return false;
+    const double window = SL_SPECULATION_WINDOW * (without - x->waiting),
+                 change = (double)bytes / SL_CARRIED_PER_SECOND;
+    return window + change <= MOST_LOST * x->waiting * (double)o->steps;
+}
+
+/* Takes a placement where it is faster and may be taken: for what its steps take without speculation, or with `changes` because
+ * the run can change its plan. */
+static sluice_status consider(sl_search *s, sl_candidate *c, speculation *x, bool changes, bool *may)
 {
     sl_candidate waits = *c;
     double with, without;
     waits.speculating = 0;
     SL_TRY(clock_placement(s, &waits, &without));
     SL_TRY(clock_placement(s, c, &with));
-    *may = may_wait(s, x, with, without);
+    c->counts_on_change = !may_wait(s, x, with, without);
+    *may = !c->counts_on_change || (changes && may_change(s, x, without));
     if (!*may || with > WORTH_SPECULATING * x->seconds) return SLUICE_OK;
     c->speculation_gain = without - with;
     c->speculation_limit = limit_of(c->speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
@@ -203,7 +237,7 @@ static sluice_status speculate_from(sl_search *s, sl_candidate c, speculation *x
     SL_TRY(fits_all(s, &waits, &may));
     if (!may) return SLUICE_OK;
     SL_TRY(find_most(s, &c, sl_search_may_speculate(s, &c)));
-    return c.speculating > 0 ? consider(s, &c, x, &may) : SLUICE_OK;
+    return c.speculating > 0 ? consider(s, &c, x, true, &may) : SLUICE_OK;
 }
 
 static bool same_savings(const sl_candidate *a, const sl_candidate *b)
@@ -238,10 +272,10 @@ static sluice_status place_for_speculation(sl_search *s, speculation *x)
     SL_TRY(search_speculating(s, &other, &fits));
     if (!fits) return speculate_in_part(s, ends, end_count, x);
     const sl_candidate farthest = other;
-    SL_TRY(consider(s, &other, x, &may));
+    SL_TRY(consider(s, &other, x, true, &may));
     for (int part = BETWEEN - 1; part > 0 && !may; part--) {
         SL_TRY(search_between(s, &first, &farthest, part, &middle, &fits));
-        if (fits) SL_TRY(consider(s, &middle, x, &may));
+        if (fits) SL_TRY(consider(s, &middle, x, false, &may));
     }
     return SLUICE_OK;
 }

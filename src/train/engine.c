@@ -163,7 +163,7 @@ static sluice_status create(sluice_engine *e, const sl_engine_options *o)
     SL_TRY(sl_engine_make_plan(e, o, threads));
     if (o->only_need) return SLUICE_OK;
     e->accumulation = e->plan->options.accumulation;
-    sl_engine_begin_speculation(e);
+    sl_engine_begin_speculation(e, o->rehearses);
     if (o->plan_only) return SLUICE_OK;
     SL_TRY(sl_engine_identify(e, s));
     /* creating the executor is a meeting of all ranks: one that fails on the way there has to say so at once */

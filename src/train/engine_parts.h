@@ -97,8 +97,8 @@ sluice_status sl_engine_open_executor(sluice_engine *e, const sl_settings *s);
 /* engine_plan.c, all ranks: whether they have the same plan. */
 sluice_status sl_engine_compare_plans(sluice_engine *e);
 
-/* engine_speculation.c: of the first plan. */
-void sl_engine_begin_speculation(sluice_engine *e);
+/* engine_speculation.c: of the first plan. `rehearses`: its steps are measured, and none is taken for clipped before. */
+void sl_engine_begin_speculation(sluice_engine *e, bool rehearses);
 /* Whether the step that begins speculates. The same on all ranks. */
 bool sl_engine_may_speculate(const sluice_engine *e);
 /* Before the backward in which updates are run: what they are given. */

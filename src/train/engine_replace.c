@@ -7,9 +7,6 @@
 #include "core/thread.h"
 #include "train/engine_parts.h"
 
-/* Of ranks that share the machine, whose rate is not measured: out and in again. */
-#define SHARED_BYTES_PER_SECOND 2e9
-
 static sluice_status make_plan(sluice_engine *e, const sl_settings *settings, bool waits, sl_plan **out)
 {
     const sl_speculation *s = &e->speculation;
@@ -43,15 +40,15 @@ static sluice_status take_over(sluice_engine *e, const sl_settings *settings, sl
 bool sl_engine_may_replace(const sluice_engine *e)
 {
     const sl_plan *p = e->plan;
-    const uint64_t bytes = sl_carry_bytes(p, &e->slots), host = p->totals.peak[SL_TIER_HOST];
+    const uint64_t bytes = sl_plan_carried_bytes(p), host = p->totals.peak[SL_TIER_HOST];
     return bytes <= p->options.budget[SL_TIER_HOST] && host <= p->options.budget[SL_TIER_HOST] - bytes;
 }
 
 /* The state comes in about as fast as it goes out: the same copies and conversions, the other way round. */
 sluice_status sl_engine_replace_seconds(sluice_engine *e, double *seconds)
 {
-    const double bytes = (double)sl_carry_bytes(e->plan, &e->slots);
-    double rate = 2 * SHARED_BYTES_PER_SECOND;
+    const double bytes = (double)sl_plan_carried_bytes(e->plan);
+    double rate = 2 * SL_CARRIED_PER_SECOND; /* of ranks that share the machine: not measured */
     if (e->ranks->count == 1) {
         SL_TRY(sl_exec_settle(e->exec));
         SL_TRY(sl_carry_rate(e->exec, &e->slots, &rate));

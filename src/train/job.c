@@ -297,6 +297,18 @@ void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, bool validates)
     }
 }
 
+double sl_job_steps(const sl_job *j, double *per_epoch)
+{
+    const sl_settings *s = &j->settings;
+    const double samples = j->data != NULL ? (double)j->data->ops->samples(j->data, SL_SPLIT_TRAIN) : 0;
+    const double batches = samples / (double)s->train_batch_size, epochs = (double)s->epochs;
+    if (per_epoch != NULL) *per_epoch = batches;
+    if (s->steps > 0) return (double)s->steps;
+    const double steps = ceil(epochs * batches - 1e-9);
+    if (j->growth.every == 0 || steps > SL_MOST_STEPS) return steps;
+    return (double)sl_growth_steps(&j->growth, epochs * batches * (double)j->growth.first);
+}
+
 /* Bytes of one micro-batch. */
 static uint64_t batch_bytes(const sl_job *j)
 {
@@ -421,6 +433,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
                             .weights_follow = purpose != SL_JOB_TRAIN || j->settings.initial_weights[0] != '\0',
                             .ranks = &j->ranks,
                             .settings = &j->settings,
+                            .rehearses = j->rehearses,
                             .data_bytes = data_bytes(j),
                             .stop = j->stop,
                             .refusal = purpose == SL_JOB_PLAN ? &j->refusal : NULL,
@@ -455,6 +468,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     }
     j->measured = e.measures;
     e.tuned = j->has_tuned && e.training ? &j->tuned : NULL;
+    if (e.training) j->settings.plan.steps = (uint64_t)fmin(sl_job_steps(j, NULL), SL_MOST_STEPS);
     e.extra_bytes = outside_bytes(j, purpose, j->settings.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     sl_job_list_arrangements(j);

@@ -56,6 +56,8 @@ typedef struct sl_job {
     char data_sha256[65];
 } sl_job;
 
+#define SL_MOST_STEPS 9007199254740992.0 /* exact as a double, which epochs are counted in */
+
 /* PLAN is TRAIN on the null backend: nothing is reserved, nothing runs. */
 typedef enum { SL_JOB_TRAIN, SL_JOB_PLAN, SL_JOB_EVALUATE, SL_JOB_GENERATE } sl_job_purpose;
 
@@ -92,6 +94,9 @@ void sl_job_pace(const sl_job *j, double peak, sl_pace *out);
 /* A prediction for all ranks as an event. */
 void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, const sl_pace *pace, sluice_event *event);
 
+/* Steps of a training run, which may be more than there are numbers for; 0: not known without its data. *per_epoch: full
+ * batches in a pass over the data; NULL: not asked for. */
+double sl_job_steps(const sl_job *j, double *per_epoch);
 /* The number in model.vocabulary; -1: it is a word. */
 int64_t sl_job_vocabulary_number(const sl_settings *s);
 /* What the purpose of a job changes in its settings. validates: there is a validation split. */

@@ -654,18 +654,12 @@ static void warn_of_few_steps(const sl_run *r)
 
 static sluice_status count_steps(sl_run *r)
 {
-    const double most = 9007199254740992.0; /* exact as a double, which epochs are counted in */
     sl_settings *s = &r->job->settings;
-    double samples = (double)r->job->data->ops->samples(r->job->data, SL_SPLIT_TRAIN);
-    r->batches_per_epoch = samples / (double)s->train_batch_size;
-    double steps = s->steps > 0 ? (double)s->steps : ceil((double)s->epochs * r->batches_per_epoch - 1e-9);
-    if (s->steps < 0 && r->job->growth.every > 0 && steps <= most)
-        steps = (double)sl_growth_steps(&r->job->growth,
-                                        (double)s->epochs * r->batches_per_epoch * (double)r->job->growth.first);
-    if (steps > most)
+    const double steps = sl_job_steps(r->job, &r->batches_per_epoch);
+    if (steps > SL_MOST_STEPS)
         return sl_fail(SLUICE_ERR_USAGE,
                        "epochs: %lld epochs of %.17g samples are %.3g steps; at most %.0f are allowed",
-                       (long long)s->epochs, samples, steps, most);
+                       (long long)s->epochs, r->batches_per_epoch * (double)s->train_batch_size, steps, SL_MOST_STEPS);
     r->steps = (uint64_t)steps;
     if (s->schedule.total_num_steps < 0) s->schedule.total_num_steps = (int64_t)r->steps;
     sl_schedule_place_warmup(&s->schedule, (int64_t)r->steps);

@@ -208,6 +208,60 @@ TEST(a_plan_remembers_the_best_placement_without_speculation)
     }
 }
 
+/* With "auto", on a machine on which speculation pays: a device much faster than the host, in memory that is too small. */
+static void plan_for_steps(double steps, uint64_t host, bool *counts, sl_plan_totals *t, uint64_t *carried)
+{
+    planned fx = { 0 };
+    sl_plan *p = NULL;
+    plan_options_default(&fx.options);
+    fx.options.budget[SL_TIER_DEVICE] = 600 << 10;
+    if (host > 0) fx.options.budget[SL_TIER_HOST] = host;
+    fx.options.update = SL_UPDATE_MODE_AUTO;
+    REQUIRE_OK(plan_model(&fx, SEED));
+    sl_machine m = fx.machine;
+    m.kernels_take_turns = false;
+    m.copies_overlap = true;
+    m.update_bytes_per_second /= 4;
+    fx.options.steps = (uint64_t)steps;
+    REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &p));
+    *counts = p->placement.counts_on_change;
+    *t = p->totals;
+    *carried = sl_plan_carried_bytes(p);
+    sl_plan_destroy(p);
+    planned_free(&fx);
+}
+
+/* One that is clipped from its first step to its last must lose less than a hundredth: by a window of steps of the slowest kind,
+ * and by carrying its state to the other plan, for which the host needs room. */
+TEST(a_long_run_takes_the_fastest_placement_for_speculation_and_counts_on_changing_it)
+{
+    sl_plan_totals fastest, t;
+    uint64_t carried;
+    bool counts;
+    plan_for_steps(1e9, 0, &counts, &fastest, &carried);
+    REQUIRE(counts);
+    const double without = fastest.step_seconds + fastest.speculation_gain, waiting = fastest.waiting_seconds;
+    CHECK(without > 1.05 * waiting && fastest.step_seconds < 0.99 * waiting);
+    const double lost = SL_SPECULATION_WINDOW * (without - waiting) + (double)carried / SL_CARRIED_PER_SECOND;
+    const double least = lost / (0.01 * waiting);
+    const uint64_t room = fastest.peak[SL_TIER_HOST] + carried;
+    const struct {
+        double steps;
+        uint64_t host;
+        bool counts;
+    } cases[] = { { 1.01 * least, 0, true },
+                  { 0.99 * least, 0, false },
+                  { 0, 0, false },
+                  { 1e9, room, true },
+                  { 1e9, room - 1, false } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        plan_for_steps(cases[i].steps, cases[i].host, &counts, &t, &carried);
+        CHECK_THAT(counts == cases[i].counts, "case %zu: %s on a change", i, counts ? "counts" : "does not count");
+        CHECK_NEAR(t.waiting_seconds, t.speculating_layers > 0 ? waiting : 0, 1e-12);
+        CHECK(counts ? t.step_seconds == fastest.step_seconds : t.step_seconds > fastest.step_seconds);
+    }
+}
+
 /* Their gradients are gathered during backward; the same bytes. */
 TEST(ranks_at_stage_0_speculate)
 {

@@ -252,11 +252,18 @@ TEST(speculation_ends_where_too_many_steps_were_clipped_and_begins_again)
     CHECK_EQ(e.speculation.rolled_back, 3);
     CHECK_EQ(e.speculation.speculated, 40 - (5 + SL_SPECULATION_WINDOW - 10));
     plan.options.update = SL_UPDATE_MODE_AUTO; /* shows first that its steps are not clipped */
-    sl_engine_begin_speculation(&e);
+    sl_engine_begin_speculation(&e, false);
     for (int step = 0; step < SL_SPECULATION_WINDOW; step++) {
         e.speculation.now = sl_engine_may_speculate(&e);
         CHECK_EQ(e.speculation.now, step >= SL_SPECULATION_WINDOW - 2);
         (void)sl_engine_judge_speculation(&e, &plain);
+    }
+    for (int way = 0; way < 2;
+         way++) { /* it need not where it can change its plan, nor where steps are only measured */
+        plan.placement.counts_on_change = way == 0;
+        e.speculation = (sl_speculation){ .now = false };
+        sl_engine_begin_speculation(&e, way == 1);
+        CHECK(sl_engine_may_speculate(&e));
     }
     e.speculation.now = true; /* a learning rate that was set after backward */
     e.context.groups[0].rate = 1;
