@@ -67,13 +67,25 @@ static void send_states_on(sl_plan *p, const sl_usage *u, int count)
     }
 }
 
-/* From the last layer upward: those gradients come first. */
-static void choose_speculating(sl_plan *p, const sl_usage *u, int count)
+int sl_most_speculating(int may, bool everywhere)
 {
-    for (int i = p->graph->layer_count - 1; i >= 0; i--) {
-        p->layers[i].speculates = count > 0 && owns_state(p, u, i) && sl_may_speculate(p, i);
-        count -= p->layers[i].speculates;
+    return everywhere ? may : may - may / 4;
+}
+
+/* Those that wait for the norm lie evenly between the others: the host updates some during backward, and has the next forward
+ * for the rest, each of which is there when forward comes to it. Were they the first layers, forward would wait for them; were
+ * they the last ones, the host would have nothing to do when backward begins, and too much when it ends. */
+static void choose_speculating(sl_plan *p, const sl_usage *u, const sl_candidate *c)
+{
+    int may = 0, at = 0;
+    for (int i = 0; i < p->graph->layer_count; i++) {
+        p->layers[i].speculates = owns_state(p, u, i) && sl_may_speculate(p, i);
+        may += p->layers[i].speculates;
     }
+    const int most = sl_most_speculating(may, c->everywhere);
+    const int waiting = may - (c->speculating < most ? c->speculating : most);
+    for (int i = p->graph->layer_count - 1; i >= 0; i--)
+        if (p->layers[i].speculates) p->layers[i].speculates = (at++ * waiting + may / 2) % may >= waiting;
 }
 
 /* State and parameters leave from the last layer upward: the first layers' updates end last and have the least time to
@@ -106,7 +118,7 @@ void sl_place_apply(sl_plan *p, const sl_usage *u, const sl_candidate *c)
         *(p->options.accumulation > 1 ? &place->gradients : &place->waiting) = SL_TIER_DISK;
     }
     send_states_on(p, u, c->layers[SL_SAVING_DISK_STATE]);
-    choose_speculating(p, u, c->speculating);
+    choose_speculating(p, u, c);
     sl_plan_group(p, u, c);
 }
 

@@ -108,8 +108,11 @@ sluice_status sl_search_all(sl_search *s, sl_candidate *found, bool *fits);
 
 /* Whether a layer, whose tiers are set, may be updated on speculation. */
 bool sl_may_speculate(const sl_plan *p, int layer);
-/* How many layers of a placement may be. */
-int sl_search_may_speculate(sl_search *s, const sl_candidate *c);
+/* Of so many layers that may be, how many are at most. Where it is not all of them, the host updates the others beside forward,
+ * when it has time for about a third as much as beside backward. */
+int sl_most_speculating(int may, bool everywhere);
+/* How many layers of a placement are, at most. */
+int sl_search_most_speculating(sl_search *s, const sl_candidate *c);
 /* How many layers of a placement that fits all ranks are updated on speculation; the plan is that of *found. Leaves
  * another rank in the plan's options. */
 sluice_status sl_search_speculate(sl_search *s, sl_candidate *found);

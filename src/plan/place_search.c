@@ -208,7 +208,7 @@ static sluice_status climb(sl_search *s, sl_candidate *c, bool *fits)
 /* As many layers on speculation as there is room for, by halving. */
 static sluice_status speculate_most(sl_search *s, sl_candidate *c)
 {
-    int enough = 0, too_many = sl_search_may_speculate(s, c) + 1;
+    int enough = 0, too_many = sl_search_most_speculating(s, c) + 1;
     while (too_many - enough > 1) {
         bool fits;
         c->speculating = enough + (too_many - enough) / 2;

@@ -14,7 +14,7 @@ static bool same_candidate(const sl_candidate *a, const sl_candidate *b)
 {
     for (int k = 0; k < SL_SAVING_COUNT; k++)
         if (a->layers[k] != b->layers[k]) return false;
-    return a->prefetch == b->prefetch && a->speculating == b->speculating;
+    return a->prefetch == b->prefetch && a->speculating == b->speculating && a->everywhere == b->everywhere;
 }
 
 void sl_search_place(sl_search *s, const sl_candidate *c)
@@ -93,7 +93,8 @@ static unsigned tiers_over(const sl_search *s)
 
 static uint64_t hash_candidate(const sl_candidate *c, int rank)
 {
-    uint64_t hash = sl_hash_number(sl_hash_number(sl_hash_number(SL_HASH_START, c->prefetch), c->speculating), rank);
+    const int speculating = 2 * c->speculating + c->everywhere;
+    uint64_t hash = sl_hash_number(sl_hash_number(sl_hash_number(SL_HASH_START, c->prefetch), speculating), rank);
     for (int k = 0; k < SL_SAVING_COUNT; k++) hash = sl_hash_number(hash, c->layers[k]);
     return hash;
 }

@@ -83,6 +83,7 @@ typedef struct sl_plan_options {
     sl_update_mode update;    /* AUTO and SPECULATIVE: layers may be updated on speculation */
     bool early_updates;       /* updates need their own gradient alone: nothing of all of them decides */
     uint64_t steps;           /* of the run; 0: not known. Whether a change between two plans counts (speculate.c) */
+    double waiting_seconds;   /* of a step without speculation in the best other arrangement; 0: none is known */
     bool delayed; /* a step's update is shown to the kernels at the end of the next step; with no early_updates */
     int64_t delay_warmup; /* delayed: steps before that, whose updates are shown at once; for print */
     int state_slots;      /* state tensors per parameter */
@@ -319,8 +320,11 @@ typedef enum {
 
 typedef struct sl_candidate {
     int layers[SL_SAVING_COUNT];
-    int prefetch;    /* levels fetched ahead */
-    int speculating; /* no saving: layers that are updated on speculation, of those that may be the last ones */
+    int prefetch; /* levels fetched ahead */
+    /* No savings: layers that are updated on speculation, at most sl_most_speculating; and whether these are all that may be. If
+     * not, a quarter of them waits for the norm, evenly between the others. */
+    int speculating;
+    bool everywhere;
     /* What follows from that number, by the clocks of the rank that it was found on: the same on all ranks. */
     int speculation_limit;
     double speculation_gain;
@@ -328,8 +332,8 @@ typedef struct sl_candidate {
      * whose speculation has ended (sl_candidate_waiting). */
     int waiting_layers[SL_SAVING_COUNT], waiting_prefetch;
     double waiting_seconds;
-    bool
-        counts_on_change; /* without speculation its steps take much longer: the run is long enough to change to that one */
+    /* Without speculation its steps take much longer: the run is long enough to change to that one. */
+    bool counts_on_change;
 } sl_candidate;
 
 typedef struct sl_plan_totals {

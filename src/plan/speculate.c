@@ -2,11 +2,14 @@
  *
  * An update on the host that needs the norm of the whole gradient can begin when backward has ended. On speculation it
  * begins when the layer's own gradient is there: beside the rest of backward. That takes a second version of everything
- * that the update writes, on the host, so that layers speculate as far as the placement that was found leaves room:
- * those first whose gradients come first, which have the most of backward to hide behind. What it saves, and what it
- * costs to do the updates once more when a step was clipped or skipped after all, are read off the clocks; from both
- * follows up to which share of such steps it is worth while. The placement for speculation remembers the one that is the
- * best without it.
+ * that the update writes, on the host, so that layers speculate as far as the placement that was found leaves room.
+ *
+ * Some may be spared although there is room (sl_most_speculating): the host has backward for its updates and the next
+ * forward as well. Those that wait for the norm lie evenly between the others.
+ *
+ * What speculation saves, and what it costs to do the updates once more when a step was clipped or skipped after all, are
+ * read off the clocks; from both follows up to which share of such steps it is worth while. The placement for speculation
+ * remembers the one that is the best without it.
  *
  * With "auto" nobody has promised that steps are rarely clipped. A run that can change to the placement without speculation
  * at a price that it does not notice takes the fastest placement for speculation; a shorter one, or one whose host has no room
@@ -17,7 +20,7 @@
 #include "plan/place.h"
 
 #define WORTH_SPECULATING 0.99 /* of the step without it, on "auto" */
-#define MOST_WAITING      1.05 /* of the shortest step without it, on "auto": what a placement for it may take without */
+#define MOST_WAITING      1.02 /* of the shortest step without it, on "auto": what a placement for it may take without */
 #define MOST_LOST         0.01 /* of a run all of whose steps are clipped, on "auto": by finding out and changing its plan */
 #define BETWEEN           8                               /* parts of the way between two placements */
 #define MOST_FAILING      (3 * SL_SPECULATION_WINDOW / 4) /* clocks do not know what the kernels lose beside updates */
@@ -44,12 +47,12 @@ bool sl_may_speculate(const sl_plan *p, int layer)
     return in_memory && !has_sparse_rows(p, layer);
 }
 
-int sl_search_may_speculate(sl_search *s, const sl_candidate *c)
+int sl_search_most_speculating(sl_search *s, const sl_candidate *c)
 {
     int count = 0;
     sl_search_place(s, c);
     for (int i = 0; i < s->p->graph->layer_count; i++) count += sl_may_speculate(s->p, i);
-    return count;
+    return sl_most_speculating(count, c->everywhere);
 }
 
 static sluice_status fits_all(sl_search *s, const sl_candidate *c, bool *fits)
@@ -114,30 +117,36 @@ static sluice_status clock_placement(sl_search *s, const sl_candidate *c, double
     return SLUICE_OK;
 }
 
-/* With as many layers of a placement on speculation as there is room for; *seconds: of the better of the two. */
+/* With as many layers of a placement on speculation as there is room for, a quarter spared or none; *seconds: of the best. */
 static sluice_status speculate_as_placed(sl_search *s, double least, sl_candidate *found, double *seconds)
 {
-    sl_candidate with = *found;
-    double without;
-    SL_TRY(find_most(s, &with, sl_search_may_speculate(s, found)));
-    SL_TRY(clock_placement(s, found, &without));
+    const sl_candidate waits = *found;
+    double without, with;
+    SL_TRY(clock_placement(s, &waits, &without));
     *seconds = without;
-    if (with.speculating == 0) return SLUICE_OK;
-    SL_TRY(clock_placement(s, &with, seconds));
-    with.speculation_gain = without - *seconds;
-    with.speculation_limit = limit_of(with.speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
-    if (*seconds <= least * without)
-        *found = with;
-    else
-        *seconds = without;
+    for (int everywhere = 0; everywhere < 2; everywhere++) {
+        sl_candidate c = waits;
+        c.everywhere = everywhere == 1;
+        SL_TRY(find_most(s, &c, sl_search_most_speculating(s, &c)));
+        if (c.speculating == 0) return SLUICE_OK;
+        SL_TRY(clock_placement(s, &c, &with));
+        c.speculation_gain = without - with;
+        c.speculation_limit = limit_of(c.speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
+        const bool first = found->speculating == 0;
+        if (with > (first ? least * without : WORTH_SPECULATING * *seconds)) continue;
+        *found = c;
+        *seconds = with;
+    }
     return SLUICE_OK;
 }
 
-/* All that are updated on the host, which holds second versions of them: nothing goes to the disk to make room for these. */
-static sluice_status search_speculating(sl_search *s, sl_candidate *found, bool *fits)
+/* All that are updated on the host, or three quarters of them. The host holds second versions of these: nothing goes to the disk
+ * to make room for them. */
+static sluice_status search_speculating(sl_search *s, bool everywhere, sl_candidate *found, bool *fits)
 {
     const sl_candidate low = s->low, high = s->high;
     s->low.speculating = s->high.speculating = s->p->graph->layer_count;
+    s->low.everywhere = s->high.everywhere = everywhere;
     for (int k = SL_SAVING_DISK_STATE; k <= SL_SAVING_DISK_ACTIVATIONS; k++) s->high.layers[k] = s->low.layers[k];
     sluice_status st = sl_search_all(s, found, fits);
     s->low = low;
@@ -154,7 +163,7 @@ static sluice_status search_between(sl_search *s, const sl_candidate *from, cons
     for (int k = 0; k < SL_SAVING_COUNT; k++) middle.layers[k] += (to->layers[k] - from->layers[k]) * part / BETWEEN;
     s->near = &middle;
     s->as_near = true;
-    sluice_status st = search_speculating(s, found, fits);
+    sluice_status st = search_speculating(s, to->everywhere, found, fits);
     s->as_near = false;
     s->near = near;
     return st;
@@ -163,17 +172,15 @@ static sluice_status search_between(sl_search *s, const sl_candidate *from, cons
 /* What was found so far. */
 typedef struct speculation {
     sl_candidate *found;
-    double seconds;   /* of a step with it */
-    double waiting;   /* the shortest that is known without speculation */
-    double as_placed; /* with as many layers on speculation as that placement has room for */
+    double seconds; /* of a step with it */
+    double waiting; /* the shortest that is known without speculation, in any arrangement */
 } speculation;
 
-/* A run that is clipped often stops to speculate, and then has the step of its placement without: on "auto" that must not be
- * much longer than it could be, or by no more than speculation makes it shorter as long as it lasts. */
-static bool may_wait(const sl_search *s, const speculation *x, double with, double without)
+/* A run that is clipped often stops to speculate, and then has the step of its placement without: on "auto" that must be hardly
+ * longer than it could be. */
+static bool may_wait(const sl_search *s, const speculation *x, double without)
 {
-    if (s->p->options.update != SL_UPDATE_MODE_AUTO) return true;
-    return without <= MOST_WAITING * x->waiting || without - x->waiting <= x->as_placed - with;
+    return s->p->options.update != SL_UPDATE_MODE_AUTO || without <= MOST_WAITING * x->waiting;
 }
 
 uint64_t sl_plan_carried_bytes(const sl_plan *p)
@@ -212,7 +219,7 @@ static sluice_status consider(sl_search *s, sl_candidate *c, speculation *x, boo
     waits.speculating = 0;
     SL_TRY(clock_placement(s, &waits, &without));
     SL_TRY(clock_placement(s, c, &with));
-    c->counts_on_change = !may_wait(s, x, with, without);
+    c->counts_on_change = !may_wait(s, x, without);
     *may = !c->counts_on_change || (changes && may_change(s, x, without));
     if (!*may || with > WORTH_SPECULATING * x->seconds) return SLUICE_OK;
     c->speculation_gain = without - with;
@@ -236,7 +243,7 @@ static sluice_status speculate_from(sl_search *s, sl_candidate c, speculation *x
     waits.speculating = 0;
     SL_TRY(fits_all(s, &waits, &may));
     if (!may) return SLUICE_OK;
-    SL_TRY(find_most(s, &c, sl_search_may_speculate(s, &c)));
+    SL_TRY(find_most(s, &c, sl_search_most_speculating(s, &c)));
     return c.speculating > 0 ? consider(s, &c, x, true, &may) : SLUICE_OK;
 }
 
@@ -246,12 +253,12 @@ static bool same_savings(const sl_candidate *a, const sl_candidate *b)
 }
 
 /* From the placement that waits, and from others that the search for it came to. */
-static sluice_status speculate_in_part(sl_search *s, const sl_candidate *ends, int count, speculation *x)
+static sluice_status speculate_in_part(sl_search *s, const sl_candidate *first, const sl_candidate *ends, int count,
+                                       speculation *x)
 {
-    const sl_candidate first = *x->found;
-    sluice_status st = speculate_from(s, first, x);
+    sluice_status st = speculate_from(s, *first, x);
     for (int i = 0; i < count && st == SLUICE_OK; i++) {
-        bool again = same_savings(&ends[i], &first);
+        bool again = same_savings(&ends[i], first);
         for (int k = 0; k < i; k++) again = again || same_savings(&ends[i], &ends[k]);
         if (!again) st = speculate_from(s, ends[i], x);
     }
@@ -260,39 +267,55 @@ static sluice_status speculate_in_part(sl_search *s, const sl_candidate *ends, i
 }
 
 /* A placement that was chosen for updates which wait for the norm keeps them few. With speculation more state may leave the
- * device, and more activations stay. Where that may not be taken, a placement between the two may: the farthest from the first.
- * Where the host has no room for second versions of all, it may have for some. */
+ * device, and more activations stay. Where that may not be taken, a placement between the two may: the farthest from `first`,
+ * by halving. *fits: the host has room for second versions of all that are updated there, or of all but the quarter that is
+ * spared. */
+static sluice_status place_far(sl_search *s, const sl_candidate *first, bool everywhere, speculation *x, bool *fits)
+{
+    sl_candidate end, middle;
+    bool may, between;
+    SL_TRY(search_speculating(s, everywhere, &end, fits));
+    if (!*fits) return SLUICE_OK;
+    SL_TRY(consider(s, &end, x, true, &may));
+    int near = 0, far = may ? 1 : BETWEEN;
+    while (far - near > 1) {
+        const int part = (near + far) / 2;
+        SL_TRY(search_between(s, first, &end, part, &middle, &between));
+        if (between) SL_TRY(consider(s, &middle, x, false, &may));
+        *(between && may ? &near : &far) = part;
+    }
+    return SLUICE_OK;
+}
+
+/* Where the host has no room for all of it, it may have for some. Nearly the same options tell which way was the best. */
 static sluice_status place_for_speculation(sl_search *s, speculation *x)
 {
     const sl_candidate first = *x->found;
     const int end_count = s->end_count;
-    sl_candidate ends[SL_IMPROVED], other, middle;
-    bool fits, may;
+    sl_candidate ends[SL_IMPROVED];
+    bool fits = false;
     memcpy(ends, s->ends, sizeof ends);
-    SL_TRY(search_speculating(s, &other, &fits));
-    if (!fits) return speculate_in_part(s, ends, end_count, x);
-    const sl_candidate farthest = other;
-    SL_TRY(consider(s, &other, x, true, &may));
-    for (int part = BETWEEN - 1; part > 0 && !may; part--) {
-        SL_TRY(search_between(s, &first, &farthest, part, &middle, &fits));
-        if (fits) SL_TRY(consider(s, &middle, x, false, &may));
-    }
-    return SLUICE_OK;
+    for (int everywhere = 0; everywhere < 2; everywhere++)
+        if (s->near == NULL || s->near->everywhere == (everywhere == 1))
+            SL_TRY(place_far(s, &first, everywhere == 1, x, &fits));
+    return fits ? SLUICE_OK : speculate_in_part(s, &first, ends, end_count, x);
 }
 
 sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
 {
     const double least = s->p->options.update == SL_UPDATE_MODE_AUTO ? WORTH_SPECULATING : INFINITY;
+    const double known = s->p->options.waiting_seconds;
     const sl_candidate best = *found;
     speculation x = { .found = found };
-    if (sl_search_may_speculate(s, found) == 0) return SLUICE_OK;
-    SL_TRY(clock_placement(s, found, &x.waiting));
-    SL_TRY(speculate_as_placed(s, least, found, &x.as_placed));
-    x.seconds = x.as_placed;
+    double waiting;
+    if (sl_search_most_speculating(s, found) == 0) return SLUICE_OK;
+    SL_TRY(clock_placement(s, found, &waiting));
+    x.waiting = known > 0 ? fmin(waiting, known) : waiting;
+    SL_TRY(speculate_as_placed(s, least, found, &x.seconds));
     /* where the host is full already, or nearly the same options had no use for it, that finds nothing better */
     const bool elsewhere = !sl_uses_disk(found) && (s->near == NULL || s->near->speculating > 0);
     if (elsewhere) SL_TRY(place_for_speculation(s, &x));
-    if (found->speculating > 0) remember_waiting(&best, x.waiting, found);
+    if (found->speculating > 0) remember_waiting(&best, waiting, found);
     s->p->options.rank = s->kinds[s->heaviest];
     SL_TRY(sl_search_settle(s, found));
     s->p->placement = *found;

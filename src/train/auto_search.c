@@ -19,8 +19,9 @@
 typedef struct search {
     const sl_auto_problem *problem;
     sl_auto_result *found;
-    int judge;   /* the rank whose steps are compared: the one that owns most, the same on every rank */
-    bool judged; /* it is known: by the first plan that fits */
+    int judge;      /* the rank whose steps are compared: the one that owns most, the same on every rank */
+    bool judged;    /* it is known: by the first plan that fits */
+    double waiting; /* the shortest step without speculation so far; 0: none */
     double work;
 } search;
 
@@ -36,6 +37,8 @@ static void note_plan(search *s, const sl_plan *p, sl_auto_candidate *out)
 {
     out->fits = true;
     out->seconds = p->totals.step_seconds;
+    const double waiting = p->totals.waiting_seconds > 0 ? p->totals.waiting_seconds : p->totals.step_seconds;
+    s->waiting = s->waiting > 0 ? fmin(s->waiting, waiting) : waiting;
     memcpy(out->peak, p->totals.peak, sizeof out->peak);
     out->placement = p->placement;
     out->levels = p->level_count;
@@ -79,6 +82,7 @@ static sluice_status try_arrangement(search *s, const sl_arrangement *a, const s
     if (*index >= 0 || s->found->count >= SL_AUTO_MOST) return SLUICE_OK;
     sl_arrangement_apply(a, s->problem->graph, &o);
     o.rank = s->judge;
+    o.waiting_seconds = s->waiting;
     SL_TRY(plan_for(s, &o, near, &c));
     if (o.rank != s->judge) { /* the first one was planned for a rank that owns less */
         o.rank = s->judge;

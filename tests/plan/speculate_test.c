@@ -4,7 +4,7 @@
 
 #include "core/bytes.h"
 #include "ir/form.h"
-#include "plan/passes.h"
+#include "plan/place.h"
 #include "support/planned.h"
 #include "test.h"
 
@@ -32,7 +32,13 @@ static uint64_t twin_bytes(const sl_plan *p)
     return bytes;
 }
 
-TEST(every_layer_with_state_on_the_host_speculates_where_it_is_asked_for)
+/* Of a plan whose host has room for all second versions. */
+static int expected_layers(const sl_plan *p)
+{
+    return sl_most_speculating(p->totals.host_state_layers, p->placement.everywhere);
+}
+
+TEST(layers_with_state_on_the_host_speculate_where_it_is_asked_for_but_for_a_quarter)
 {
     planned sync = { 0 }, fx = { .precision = SLUICE_F32 };
     host_options(&sync, SL_UPDATE_MODE_SYNC);
@@ -42,7 +48,8 @@ TEST(every_layer_with_state_on_the_host_speculates_where_it_is_asked_for)
     const sl_plan_totals *t = &fx.plan->totals;
     CHECK_EQ(sync.plan->totals.speculating_layers, 0);
     CHECK_EQ(sync.plan->segments[SL_SEGMENT_REDO].step_count, 0);
-    CHECK_EQ(t->speculating_layers, t->host_state_layers);
+    CHECK_EQ(t->speculating_layers, expected_layers(fx.plan));
+    CHECK(!fx.plan->placement.everywhere && t->host_state_layers >= 4);
     CHECK_EQ(t->speculation_bytes, twin_bytes(fx.plan));
     CHECK_NEAR(t->host_bytes_per_parameter, 12, 1e-9); /* a master and two moments */
     CHECK_NEAR(t->host_bytes_per_parameter, sync.plan->totals.host_bytes_per_parameter, 1e-9);
@@ -109,7 +116,7 @@ TEST(a_parameter_whose_state_is_offloaded_takes_twelve_bytes_of_the_host_and_six
     for (int i = 0; i < 8; i++) {
         const bool speculates = i % 2 == 1, compact = modes[i / 2].states == SL_FORM_BLOCKS8;
         planned fx = { .precision = modes[i / 2].type, .wire = modes[i / 2].type };
-        uint64_t kept = 0, most = 0;
+        uint64_t kept = 0, most = 0, twice = 0;
         host_options(&fx, speculates ? SL_UPDATE_MODE_SPECULATIVE : SL_UPDATE_MODE_SYNC);
         fx.options.state_form = modes[i / 2].states;
         REQUIRE_OK(plan_model(&fx, SEED));
@@ -117,18 +124,34 @@ TEST(a_parameter_whose_state_is_offloaded_takes_twelve_bytes_of_the_host_and_six
             const sl_layer *layer = &fx.graph->layers[k];
             CHECK(kept_of(fx.plan, k) <= most_of(layer, compact));
             kept += kept_of(fx.plan, k);
+            if (fx.plan->layers[k].speculates) twice += kept_of(fx.plan, k);
             most += most_of(layer, compact);
         }
         const sl_plan_totals *t = &fx.plan->totals;
         CHECK(kept > 0 && kept <= most);
         CHECK_NEAR(t->host_bytes_per_parameter * (double)sl_graph_parameter_elements(fx.graph), (double)kept, 0.5);
-        CHECK_EQ(t->speculation_bytes, speculates ? kept : 0); /* as much again: a second version of all of it */
+        CHECK_EQ(t->speculation_bytes, twice); /* as much again: a second version of all of it */
+        CHECK_EQ(twice > 0, speculates);
         check_table(fx.plan);
         planned_free(&fx);
     }
 }
 
-/* From the last layer on: their gradients come first. */
+/* Layers that wait for the norm lie evenly between those that do not: of the first so many, about as large a part as of all. */
+static void check_spread(const sl_plan *p)
+{
+    const int all = p->totals.host_state_layers, waiting = all - p->totals.speculating_layers;
+    int seen = 0, waited = 0;
+    for (int i = p->graph->layer_count - 1; i >= 0; i--) {
+        if (p->layers[i].state != SL_TIER_HOST) continue;
+        waited += !p->layers[i].speculates;
+        seen++;
+        CHECK_THAT(abs(waited * all - seen * waiting) <= all, "%d of the last %d layers wait, and %d of all %d", waited,
+                   seen, waiting, all);
+    }
+    CHECK_EQ(waited, waiting);
+}
+
 TEST(layers_speculate_as_far_as_the_host_has_room)
 {
     planned all = { 0 }, sync = { 0 };
@@ -145,12 +168,7 @@ TEST(layers_speculate_as_far_as_the_host_has_room)
         REQUIRE_OK(plan_model(&fx, SEED));
         const int now = fx.plan->totals.speculating_layers;
         CHECK(now >= before);
-        bool begun = false;
-        for (int i = 0; i < fx.graph->layer_count; i++) {
-            if (fx.plan->layers[i].state != SL_TIER_HOST) continue;
-            CHECK(!begun || fx.plan->layers[i].speculates);
-            begun |= fx.plan->layers[i].speculates;
-        }
+        check_spread(fx.plan);
         if (eighths == 0) CHECK_EQ(now, 0);
         if (eighths == 8) CHECK_EQ(now, all.plan->totals.speculating_layers);
         before = now;
@@ -231,6 +249,36 @@ static void plan_for_steps(double steps, uint64_t host, bool *counts, sl_plan_to
     planned_free(&fx);
 }
 
+/* A run that is too short to change its plan loses little, by the clocks, if it is clipped in every step. */
+TEST(a_short_run_takes_a_placement_with_which_clipped_steps_are_hardly_longer)
+{
+    int speculated = 0;
+    for (uint64_t device = 400 << 10; device <= 1000 << 10; device += 50 << 10) {
+        planned fx = { 0 };
+        sl_plan *sync = NULL, *p = NULL;
+        plan_options_default(&fx.options);
+        fx.options.budget[SL_TIER_DEVICE] = device;
+        fx.options.update = SL_UPDATE_MODE_AUTO;
+        REQUIRE_OK(plan_model(&fx, SEED));
+        sl_machine m = fx.machine;
+        m.kernels_take_turns = false;
+        m.copies_overlap = true;
+        m.update_bytes_per_second /= 4;
+        REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &p));
+        fx.options.update = SL_UPDATE_MODE_SYNC;
+        REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &sync));
+        const double shortest = sync->totals.step_seconds, with = p->totals.step_seconds;
+        CHECK(with <= shortest);
+        CHECK_THAT(with + p->totals.speculation_gain <= 1.02 * shortest, "%llu bytes: %g s without it, %g s with sync",
+                   (unsigned long long)device, with + p->totals.speculation_gain, shortest);
+        speculated += p->totals.speculating_layers > 0;
+        sl_plan_destroy(p);
+        sl_plan_destroy(sync);
+        planned_free(&fx);
+    }
+    CHECK(speculated >= 5);
+}
+
 /* One that is clipped from its first step to its last must lose less than a hundredth: by a window of steps of the slowest kind,
  * and by carrying its state to the other plan, for which the host needs room. */
 TEST(a_long_run_takes_the_fastest_placement_for_speculation_and_counts_on_changing_it)
@@ -275,7 +323,7 @@ TEST(ranks_at_stage_0_speculate)
         REQUIRE_OK(plan_model(&fx, SEED));
         const sl_plan *p = fx.plan;
         int gathers = 0;
-        CHECK_EQ(p->totals.speculating_layers, p->totals.host_state_layers);
+        CHECK_EQ(p->totals.speculating_layers, expected_layers(p));
         CHECK(p->totals.speculating_layers > 0);
         CHECK_EQ(p->totals.comm_gather, sync.plan->totals.comm_gather);
         CHECK_EQ(p->totals.comm_reduce, sync.plan->totals.comm_reduce);
@@ -306,5 +354,32 @@ TEST(a_plan_whose_twins_are_read_too_early_is_found)
     }
     CHECK(found > 0);
     CHECK_EQ(sl_plan_verify(p), SLUICE_OK);
+    planned_free(&fx);
+}
+
+/* Where the host is slow its updates take longer than backward, and the next forward is the rest of its time. */
+TEST(a_quarter_that_waits_makes_steps_of_a_slow_host_shorter)
+{
+    planned fx = { 0 };
+    sl_plan *all = NULL, *spared = NULL;
+    host_options(&fx, SL_UPDATE_MODE_SPECULATIVE);
+    REQUIRE_OK(plan_model(&fx, SEED));
+    sl_machine m = fx.machine;
+    m.kernels_take_turns = false;
+    m.copies_overlap = true;
+    m.update_bytes_per_second /= 4;
+    sl_candidate c = fx.plan->placement;
+    for (int everywhere = 0; everywhere < 2; everywhere++) {
+        c.everywhere = everywhere == 1;
+        c.speculating = fx.graph->layer_count;
+        REQUIRE_OK(sl_plan_create_placed(fx.graph, &m, &fx.options, &c, everywhere == 1 ? &all : &spared));
+    }
+    CHECK_EQ(all->totals.speculating_layers, all->totals.host_state_layers);
+    CHECK_EQ(spared->totals.speculating_layers, expected_layers(spared));
+    CHECK(spared->totals.step_seconds < 0.99 * all->totals.step_seconds);
+    CHECK(spared->totals.peak[SL_TIER_HOST] < all->totals.peak[SL_TIER_HOST]);
+    check_spread(spared);
+    sl_plan_destroy(all);
+    sl_plan_destroy(spared);
     planned_free(&fx);
 }
