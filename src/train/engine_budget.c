@@ -13,10 +13,12 @@
 /* And for talking to other ranks: MPI's staging, or the shared segment, and what lies behind them. */
 #define COMM_BYTES ((uint64_t)12 << 20)
 
-/* No more than the parameters, their state and gradients would take of it, with as much again for activations. */
+/* What a process has resident differs by some hundred kB from start to start; the plan should not. */
+#define RESIDENT_UNIT ((uint64_t)4 << 20)
 /* Of a disk that nobody knows: a plan says what it needs of it. */
 #define UNKNOWN_DISK ((uint64_t)1 << 50)
 
+/* No more than the parameters, their state and gradients would take of it, with as much again for activations. */
 static uint64_t most_on_disk(const sluice_engine *e, const sl_plan_options *p)
 {
     uint64_t each = sizeof(float) * (uint64_t)(3 + p->state_slots);
@@ -38,7 +40,7 @@ void sl_engine_add_disk(const sluice_engine *e, sl_plan_options *p)
 
 static void estimate_overhead(const sluice_engine *e, const sl_engine_options *o, int threads, sl_plan_options *p)
 {
-    uint64_t resident = sl_memory_resident();
+    const uint64_t resident = sl_align_up(sl_memory_resident(), RESIDENT_UNIT);
     p->overhead_of[1] = o->data_bytes;
     p->overhead_of[0] = (resident > o->data_bytes ? resident - o->data_bytes : 0) + LATER_BYTES + o->extra_bytes;
     p->overhead_of[0] += sl_statistics_bytes(e->graph, p->rank_count);
