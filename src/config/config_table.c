@@ -776,9 +776,8 @@ const sl_option sl_config_rows[] = {
         "placement that is the best for steps that are rarely clipped; where they are not, the run goes over to "
         "that of `sync`. `auto`: "
         "during backward where no norm is needed, that is without `gradient_clipping` and with "
-        "`bf16.check_grad_overflow` false; `speculative` where that shortens the step by 1 % or more, in runs too "
-        "short "
-        "to change their plan with a placement that is good for clipped steps, too; otherwise "
+        "`bf16.check_grad_overflow` false; `speculative` where that shortens the step by 1 % or more, with a "
+        "placement that is good for clipped steps, too, until the run has seen that few of its steps are; otherwise "
         "`sync`. Results of these are the same. `delayed`: beside the next step, whose forward and backward do not "
         "see it yet (docs/delayed.md); results are others.",
         FREE("but for `delayed` the results do not depend on it; a delayed run must stay one, and no other becomes "

@@ -318,6 +318,19 @@ typedef enum {
     SL_SAVING_COUNT
 } sl_memory_saving;
 
+/* Seconds of a step by a plan: as it is; how much longer where updates on speculation are done once more; and without them. */
+typedef struct sl_step_clock {
+    bool speculates;
+    double seconds, redo, without;
+} sl_step_clock;
+
+/* A second placement of the same run, for steps that are clipped or skipped more often, or more rarely (train/renewal.h). */
+typedef struct sl_other_placement {
+    sl_step_clock clock; /* seconds 0: there is none */
+    int layers[SL_SAVING_COUNT], prefetch, speculating, speculation_limit;
+    bool everywhere;
+} sl_other_placement;
+
 typedef struct sl_candidate {
     int layers[SL_SAVING_COUNT];
     int prefetch; /* levels fetched ahead */
@@ -328,12 +341,9 @@ typedef struct sl_candidate {
     /* What follows from that number, by the clocks of the rank that it was found on: the same on all ranks. */
     int speculation_limit;
     double speculation_gain;
-    /* And the best placement for updates that wait for the norm, with the seconds of its step: what a run goes on with
-     * whose speculation has ended (sl_candidate_waiting). */
-    int waiting_layers[SL_SAVING_COUNT], waiting_prefetch;
-    double waiting_seconds;
-    /* Without speculation its steps take much longer: the run is long enough to change to that one. */
-    bool counts_on_change;
+    double waiting_seconds; /* of a step by the best placement whose updates all wait for the norm; 0: not looked for */
+    sl_other_placement other;
+    bool counts_on_change; /* clipped steps take much longer: the run is long enough to change to the other placement */
 } sl_candidate;
 
 typedef struct sl_plan_totals {
@@ -356,7 +366,6 @@ typedef struct sl_plan_totals {
     int speculating_layers, speculation_limit;
     uint64_t speculation_bytes;
     double speculation_gain, redo_seconds;
-    double waiting_seconds;          /* of a step by the best placement without speculation; 0: nothing speculates */
     double host_bytes_per_parameter; /* of masters, remainders and state on the host, of layers updated there */
 } sl_plan_totals;
 
@@ -439,8 +448,9 @@ sluice_status sl_plan_create_placed(const sluice_graph *g, const sl_machine *mac
 /* The plan of another rank of the run that `of` is a plan of: all ranks have one placement, so that it is not sought
  * again. `weights`: partition_weights of its options. */
 sluice_status sl_plan_create_for_rank(const sl_plan *of, const double *weights, int rank, sl_plan **out);
-/* Of a placement with layers on speculation: the one that was the best without. */
-sl_candidate sl_candidate_waiting(const sl_candidate *c);
+sl_step_clock sl_plan_step_clock(const sl_plan *p);
+/* The other placement of a plan's, whose other one is the plan's. Its clock must have seconds. */
+sl_candidate sl_plan_other_placement(const sl_plan *p);
 void sl_plan_destroy(sl_plan *p);
 /* Independent check of everything the address and schedule passes promise. Always run by sl_plan_create. */
 sluice_status sl_plan_verify(const sl_plan *p);

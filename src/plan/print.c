@@ -128,18 +128,21 @@ static void print_host_updates(const sl_plan *p, FILE *out)
     char bytes[32];
     if (t->host_state_layers == 0) return;
     fprintf(out, "  %-22s %.4g bytes a parameter on the host\n", "", t->host_bytes_per_parameter);
-    if (t->speculating_layers == 0) return;
     const double gain = t->speculation_gain > 0 ? t->speculation_gain : 0;
-    fprintf(
-        out,
-        "  %-22s of %d layer%s, %s more on the host; a step takes %.3g s less, and %.3g s more where it is redone\n",
-        "speculative updates", t->speculating_layers, t->speculating_layers == 1 ? "" : "s",
-        sl_format_bytes(t->speculation_bytes, bytes, sizeof bytes), gain, t->redo_seconds);
+    if (t->speculating_layers > 0)
+        fprintf(out,
+                "  %-22s of %d layer%s, %s more on the host; a step takes %.3g s less, and %.3g s more where it is "
+                "redone\n",
+                "speculative updates", t->speculating_layers, t->speculating_layers == 1 ? "" : "s",
+                sl_format_bytes(t->speculation_bytes, bytes, sizeof bytes), gain, t->redo_seconds);
     if (p->placement.counts_on_change)
         fprintf(out,
                 "  %-22s %.4g s without it; where too many steps are clipped, the run goes on by a plan that takes "
                 "%.4g s\n",
-                "", t->step_seconds + gain, t->waiting_seconds);
+                "", t->step_seconds + gain, p->placement.other.clock.without);
+    else if (p->placement.other.clock.speculates)
+        fprintf(out, "  %-22s %.4g s by another plan, by which the run goes on where few of its steps are clipped\n",
+                "", p->placement.other.clock.seconds);
 }
 
 static void print_places(const sl_plan *p, FILE *out)

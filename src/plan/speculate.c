@@ -8,12 +8,13 @@
  * forward as well. Those that wait for the norm lie evenly between the others.
  *
  * What speculation saves, and what it costs to do the updates once more when a step was clipped or skipped after all, are
- * read off the clocks; from both follows up to which share of such steps it is worth while. The placement for speculation
- * remembers the one that is the best without it.
+ * read off the clocks; from both follows up to which share of such steps it is worth while.
  *
- * With "auto" nobody has promised that steps are rarely clipped. A run that can change to the placement without speculation
- * at a price that it does not notice takes the fastest placement for speculation; a shorter one, or one whose host has no room
- * to change, takes a placement with which its steps are hardly longer if they all are clipped. */
+ * With "auto" nobody has promised that steps are rarely clipped. So a placement is taken with which steps are hardly longer if
+ * they all are clipped. Where another one is faster for steps that are not, and the host has room to change between the two,
+ * the run knows both: it begins with the first, and changes when it has seen that its steps are rarely clipped. A run so long
+ * that it would not notice the price of changing back begins with the second. With "speculative" the fastest placement is
+ * taken, and the other one is the best for updates that wait for the norm. */
 #include <math.h>
 #include <string.h>
 
@@ -94,51 +95,65 @@ static int limit_of(double gain, double redo)
     return limit > MOST_FAILING ? MOST_FAILING : (int)limit;
 }
 
-static void remember_waiting(const sl_candidate *best, double seconds, sl_candidate *c)
+static sl_other_placement as_other(const sl_candidate *c, sl_step_clock clock)
 {
-    memcpy(c->waiting_layers, best->layers, sizeof c->waiting_layers);
-    c->waiting_prefetch = best->prefetch;
-    c->waiting_seconds = seconds;
+    sl_other_placement o = { .clock = clock, .prefetch = c->prefetch, .everywhere = c->everywhere };
+    o.speculating = c->speculating;
+    o.speculation_limit = c->speculation_limit;
+    memcpy(o.layers, c->layers, sizeof o.layers);
+    return o;
 }
 
-sl_candidate sl_candidate_waiting(const sl_candidate *c)
+sl_step_clock sl_plan_step_clock(const sl_plan *p)
 {
-    sl_candidate waiting = { .prefetch = c->waiting_prefetch };
-    memcpy(waiting.layers, c->waiting_layers, sizeof waiting.layers);
-    return waiting;
+    const double seconds = p->totals.step_seconds;
+    if (p->totals.speculating_layers == 0) return (sl_step_clock){ false, seconds, 0, seconds };
+    return (sl_step_clock){ true, seconds, p->totals.redo_seconds, seconds + p->totals.speculation_gain };
 }
 
-/* Expected seconds of a step with a placement, on the rank that owns most. */
-static sluice_status clock_placement(sl_search *s, const sl_candidate *c, double *seconds)
+sl_candidate sl_plan_other_placement(const sl_plan *p)
+{
+    const sl_other_placement *o = &p->placement.other;
+    sl_candidate c = { .prefetch = o->prefetch, .speculating = o->speculating, .everywhere = o->everywhere };
+    memcpy(c.layers, o->layers, sizeof c.layers);
+    c.speculation_limit = o->speculation_limit;
+    c.speculation_gain = o->clock.without - o->clock.seconds;
+    c.waiting_seconds = p->placement.waiting_seconds;
+    c.other = as_other(&p->placement, sl_plan_step_clock(p));
+    return c;
+}
+
+/* Builds a placement on the rank that owns most, and reads the clock of its steps; `without`: of the same placement with nothing
+ * on speculation. What follows from it is noted in the placement. */
+static sluice_status clock_placement(sl_search *s, sl_candidate *c, double without, sl_step_clock *clock)
 {
     s->p->options.rank = s->kinds[s->heaviest];
     SL_TRY(sl_search_build(s, c));
+    const double seconds = s->p->totals.step_seconds, redo = s->p->segments[SL_SEGMENT_REDO].seconds;
+    *clock = (sl_step_clock){ true, seconds, redo, without };
+    c->speculation_gain = without - seconds;
+    c->speculation_limit = limit_of(c->speculation_gain, redo);
+    return SLUICE_OK;
+}
+
+static sluice_status clock_waiting(sl_search *s, const sl_candidate *c, double *seconds)
+{
+    sl_candidate waits = *c;
+    waits.speculating = 0;
+    s->p->options.rank = s->kinds[s->heaviest];
+    SL_TRY(sl_search_build(s, &waits));
     *seconds = s->p->totals.step_seconds;
     return SLUICE_OK;
 }
 
-/* With as many layers of a placement on speculation as there is room for, a quarter spared or none; *seconds: of the best. */
-static sluice_status speculate_as_placed(sl_search *s, double least, sl_candidate *found, double *seconds)
-{
-    const sl_candidate waits = *found;
-    double without, with;
-    SL_TRY(clock_placement(s, &waits, &without));
-    *seconds = without;
-    for (int everywhere = 0; everywhere < 2; everywhere++) {
-        sl_candidate c = waits;
-        c.everywhere = everywhere == 1;
-        SL_TRY(find_most(s, &c, sl_search_most_speculating(s, &c)));
-        if (c.speculating == 0) return SLUICE_OK;
-        SL_TRY(clock_placement(s, &c, &with));
-        c.speculation_gain = without - with;
-        c.speculation_limit = limit_of(c.speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
-        const bool first = found->speculating == 0;
-        if (with > (first ? least * without : WORTH_SPECULATING * *seconds)) continue;
-        *found = c;
-        *seconds = with;
-    }
-    return SLUICE_OK;
-}
+/* What was found so far. */
+typedef struct speculation {
+    double waiting;           /* seconds of the shortest step without speculation that is known, in any arrangement */
+    sl_candidate *found;      /* with it clipped steps are hardly longer */
+    sl_step_clock clock;      /* of that one */
+    sl_candidate fast;        /* the fastest of those that a run may change to */
+    sl_step_clock fast_clock; /* seconds 0: there is none */
+} speculation;
 
 /* All that are updated on the host, or three quarters of them. The host holds second versions of these: nothing goes to the disk
  * to make room for them. */
@@ -169,13 +184,6 @@ static sluice_status search_between(sl_search *s, const sl_candidate *from, cons
     return st;
 }
 
-/* What was found so far. */
-typedef struct speculation {
-    sl_candidate *found;
-    double seconds; /* of a step with it */
-    double waiting; /* the shortest that is known without speculation, in any arrangement */
-} speculation;
-
 /* A run that is clipped often stops to speculate, and then has the step of its placement without: on "auto" that must be hardly
  * longer than it could be. */
 static bool may_wait(const sl_search *s, const speculation *x, double without)
@@ -196,36 +204,66 @@ uint64_t sl_plan_carried_bytes(const sl_plan *p)
     return bytes;
 }
 
-/* A run so long that, clipped from its first step to its last, it would not notice what the plan that was built last costs
- * it: a first window of its steps without what speculation saves, and the change to the placement that waits. The host holds
- * the state on its way beside that plan. */
-static bool may_change(const sl_search *s, const speculation *x, double without)
+/* Whether a run may change to the placement that was built last, and back: the host holds the state on its way beside that
+ * plan, and there are enough steps for what it saves. Whether it does is decided by what is measured then. */
+static bool may_change_to(const sl_search *s, const speculation *x)
 {
     const sl_plan_options *o = &s->p->options;
     const uint64_t bytes = sl_plan_carried_bytes(s->p), room = o->budget[SL_TIER_HOST];
+    const double saved = x->clock.seconds - s->p->totals.step_seconds;
     if (o->update != SL_UPDATE_MODE_AUTO || o->budget_together > 0) return false;
     if (bytes > room || s->p->totals.peak[SL_TIER_HOST] > room - bytes) return false;
-    const double window = SL_SPECULATION_WINDOW * (without - x->waiting),
-                 change = (double)bytes / SL_CARRIED_PER_SECOND;
-    return window + change <= MOST_LOST * x->waiting * (double)o->steps;
+    return saved * (double)o->steps > (double)bytes / SL_CARRIED_PER_SECOND;
 }
 
-/* Takes a placement where it is faster and may be taken: for what its steps take without speculation, or with `changes` because
- * the run can change its plan. */
-static sluice_status consider(sl_search *s, sl_candidate *c, speculation *x, bool changes, bool *may)
+/* A run so long that, clipped from its first step to its last, it would not notice what beginning with the fastest placement costs
+ * it: a first window of its steps without what speculation saves, and the change to the other one, which is as short as any then. */
+static bool may_begin_with_fast(const sl_search *s, const speculation *x)
 {
-    sl_candidate waits = *c;
-    double with, without;
-    waits.speculating = 0;
-    SL_TRY(clock_placement(s, &waits, &without));
-    SL_TRY(clock_placement(s, c, &with));
-    c->counts_on_change = !may_wait(s, x, without);
-    *may = !c->counts_on_change || (changes && may_change(s, x, without));
-    if (!*may || with > WORTH_SPECULATING * x->seconds) return SLUICE_OK;
-    c->speculation_gain = without - with;
-    c->speculation_limit = limit_of(c->speculation_gain, s->p->segments[SL_SEGMENT_REDO].seconds);
-    *x->found = *c;
-    x->seconds = with;
+    const double window = SL_SPECULATION_WINDOW * (x->fast_clock.without - x->waiting),
+                 change = (double)sl_plan_carried_bytes(s->p) / SL_CARRIED_PER_SECOND;
+    return may_wait(s, x, x->clock.without) && window + change <= MOST_LOST * x->waiting * (double)s->p->options.steps;
+}
+
+/* Takes the placement that was built last where it is faster: its step at most `worth` times the one that was found. */
+static void take(const sl_search *s, const sl_candidate *c, sl_step_clock clock, double worth, speculation *x)
+{
+    if (clock.seconds > worth * x->clock.seconds) return;
+    if (may_wait(s, x, clock.without)) {
+        *x->found = *c;
+        x->clock = clock;
+    } else if ((x->fast_clock.seconds == 0 || clock.seconds < x->fast_clock.seconds) && may_change_to(s, x)) {
+        x->fast = *c;
+        x->fast_clock = clock;
+    }
+}
+
+/* With as many layers of the placement that was found on speculation as there is room for, a quarter spared or none. */
+static sluice_status speculate_as_placed(sl_search *s, double least, speculation *x)
+{
+    const sl_candidate waits = *x->found;
+    const double without = x->clock.without;
+    for (int everywhere = 0; everywhere < 2; everywhere++) {
+        sl_candidate c = waits;
+        sl_step_clock clock;
+        c.everywhere = everywhere == 1;
+        SL_TRY(find_most(s, &c, sl_search_most_speculating(s, &c)));
+        if (c.speculating == 0) return SLUICE_OK;
+        SL_TRY(clock_placement(s, &c, without, &clock));
+        take(s, &c, clock, x->clock.speculates ? WORTH_SPECULATING : least, x);
+    }
+    return SLUICE_OK;
+}
+
+/* *may: steps of the placement may be what they are without speculation. */
+static sluice_status consider(sl_search *s, sl_candidate *c, speculation *x, bool *may)
+{
+    sl_step_clock clock;
+    double without;
+    SL_TRY(clock_waiting(s, c, &without));
+    SL_TRY(clock_placement(s, c, without, &clock));
+    take(s, c, clock, WORTH_SPECULATING, x);
+    *may = may_wait(s, x, without);
     return SLUICE_OK;
 }
 
@@ -244,7 +282,7 @@ static sluice_status speculate_from(sl_search *s, sl_candidate c, speculation *x
     SL_TRY(fits_all(s, &waits, &may));
     if (!may) return SLUICE_OK;
     SL_TRY(find_most(s, &c, sl_search_most_speculating(s, &c)));
-    return c.speculating > 0 ? consider(s, &c, x, true, &may) : SLUICE_OK;
+    return c.speculating > 0 ? consider(s, &c, x, &may) : SLUICE_OK;
 }
 
 static bool same_savings(const sl_candidate *a, const sl_candidate *b)
@@ -276,12 +314,12 @@ static sluice_status place_far(sl_search *s, const sl_candidate *first, bool eve
     bool may, between;
     SL_TRY(search_speculating(s, everywhere, &end, fits));
     if (!*fits) return SLUICE_OK;
-    SL_TRY(consider(s, &end, x, true, &may));
+    SL_TRY(consider(s, &end, x, &may));
     int near = 0, far = may ? 1 : BETWEEN;
     while (far - near > 1) {
         const int part = (near + far) / 2;
         SL_TRY(search_between(s, first, &end, part, &middle, &between));
-        if (between) SL_TRY(consider(s, &middle, x, false, &may));
+        if (between) SL_TRY(consider(s, &middle, x, &may));
         *(between && may ? &near : &far) = part;
     }
     return SLUICE_OK;
@@ -301,21 +339,42 @@ static sluice_status place_for_speculation(sl_search *s, speculation *x)
     return fits ? SLUICE_OK : speculate_in_part(s, &first, ends, end_count, x);
 }
 
+/* Which of the two placements a run begins with, and the other one. `best`: the one that was found first. */
+static void pair_placements(const sl_search *s, const sl_candidate *best, double waiting, speculation *x)
+{
+    sl_candidate *const c = x->found;
+    c->other = (sl_other_placement){ .prefetch = 0 };
+    if (x->fast_clock.seconds > 0 && x->fast_clock.seconds <= WORTH_SPECULATING * x->clock.seconds) {
+        if (may_begin_with_fast(s, x)) {
+            x->fast.other = as_other(c, x->clock);
+            *c = x->fast;
+            c->counts_on_change = true;
+        } else {
+            c->other = as_other(&x->fast, x->fast_clock);
+        }
+    } else if (c->speculating > 0) {
+        c->other = as_other(best, (sl_step_clock){ false, waiting, 0, waiting });
+    }
+    c->waiting_seconds = waiting;
+}
+
 sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
 {
     const double least = s->p->options.update == SL_UPDATE_MODE_AUTO ? WORTH_SPECULATING : INFINITY;
     const double known = s->p->options.waiting_seconds;
-    const sl_candidate best = *found;
-    speculation x = { .found = found };
     double waiting;
+    found->counts_on_change = false; /* begun near another, it has what was found of that one */
+    found->other.clock.seconds = found->waiting_seconds = 0;
+    const sl_candidate best = *found;
     if (sl_search_most_speculating(s, found) == 0) return SLUICE_OK;
-    SL_TRY(clock_placement(s, found, &waiting));
+    SL_TRY(clock_waiting(s, found, &waiting));
+    speculation x = { .found = found, .clock = { false, waiting, 0, waiting } };
     x.waiting = known > 0 ? fmin(waiting, known) : waiting;
-    SL_TRY(speculate_as_placed(s, least, found, &x.seconds));
+    SL_TRY(speculate_as_placed(s, least, &x));
     /* where the host is full already, or nearly the same options had no use for it, that finds nothing better */
     const bool elsewhere = !sl_uses_disk(found) && (s->near == NULL || s->near->speculating > 0);
     if (elsewhere) SL_TRY(place_for_speculation(s, &x));
-    if (found->speculating > 0) remember_waiting(&best, waiting, found);
+    pair_placements(s, &best, waiting, &x);
     s->p->options.rank = s->kinds[s->heaviest];
     SL_TRY(sl_search_settle(s, found));
     s->p->placement = *found;
@@ -341,7 +400,6 @@ void sl_plan_count_speculation(sl_plan *p)
     t->speculation_bytes = 0;
     t->speculation_gain = p->placement.speculation_gain;
     t->speculation_limit = p->placement.speculation_limit;
-    t->waiting_seconds = p->placement.waiting_seconds;
     t->redo_seconds = p->segments[SL_SEGMENT_REDO].seconds;
     for (int i = 0; i < p->buffer_count; i++)
         if (p->buffers[i].kind == SL_BUFFER_TWIN) t->speculation_bytes += p->buffers[i].bytes;

@@ -37,7 +37,8 @@ static void note_plan(search *s, const sl_plan *p, sl_auto_candidate *out)
 {
     out->fits = true;
     out->seconds = p->totals.step_seconds;
-    const double waiting = p->totals.waiting_seconds > 0 ? p->totals.waiting_seconds : p->totals.step_seconds;
+    const double looked_for = p->placement.waiting_seconds;
+    const double waiting = looked_for > 0 ? looked_for : p->totals.step_seconds;
     s->waiting = s->waiting > 0 ? fmin(s->waiting, waiting) : waiting;
     memcpy(out->peak, p->totals.peak, sizeof out->peak);
     out->placement = p->placement;

@@ -85,10 +85,6 @@ typedef struct sl_speculation {
     uint32_t failed;                        /* bit i: the step i + 1 before was clipped or skipped */
     sl_group_scalars groups[SL_MAX_GROUPS]; /* what the step's updates were given */
     uint64_t speculated, rolled_back;       /* steps */
-    /* What a plan with layers on speculation was made of, to which the engine may come back; 0 layers: there is none. */
-    sl_plan_options options;
-    sl_candidate placement;
-    bool waits; /* the plan at hand is the one for updates that wait for the norm, which took its place */
 } sl_speculation;
 
 struct sluice_engine {
@@ -157,11 +153,11 @@ struct sluice_engine {
 
 /* All ranks. A failure is the same on all of them. */
 sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *options, sluice_engine **out);
-/* Between two steps, on all ranks, of an engine whose first plan speculates: goes on by the best plan for updates that wait for
- * the norm, or by the first one again, with the same weights, state and bits. Memory of its own stays as it is: what was
+/* Between two steps, on all ranks, of an engine whose plan has another placement: goes on by that one, whose other placement is
+ * then that of the first plan, with the same weights, state and bits. Memory of its own stays as it is: what was
  * pinned must be pinned anew. `settings` are those of its creation. *done false: it has no memory for that, and goes on as
  * before. After a failure the engine is of no use. */
-sluice_status sl_engine_replace_plan(sluice_engine *e, const sl_settings *settings, bool waits, bool *done);
+sluice_status sl_engine_replace_plan(sluice_engine *e, const sl_settings *settings, bool *done);
 /* Whether the host has room for the state beside the present plan. */
 bool sl_engine_may_replace(const sluice_engine *e);
 /* Between two steps: about how long it would take, by what some of the state takes; that is a quarter of a second. */

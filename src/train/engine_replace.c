@@ -1,19 +1,17 @@
 /* engine_replace.c: an engine goes on by another plan, between two steps and in the same process.
  *
- * A plan for updates on speculation keeps more on the host than one for updates that wait for the norm, which is slower where
- * speculation has ended. Both are placements that the same search found, so that no search is needed here: the one plan is
- * made of what the other remembers. The state is carried from the one executor to the other in memory. */
+ * A plan for updates on speculation keeps more on the host than one for updates that wait for the norm, and is slower where
+ * speculation has ended. Both are placements that the same search found, so that no search is needed here: the one plan
+ * remembers the placement of the other. The state is carried from the one executor to the other in memory. */
 #include "checkpoint/carry.h"
 #include "core/thread.h"
 #include "train/engine_parts.h"
 
-static sluice_status make_plan(sluice_engine *e, const sl_settings *settings, bool waits, sl_plan **out)
+static sluice_status make_plan(sluice_engine *e, const sl_settings *settings, sl_plan **out)
 {
-    const sl_speculation *s = &e->speculation;
-    const sl_candidate placement = waits ? sl_candidate_waiting(&s->placement) : s->placement;
-    sl_plan_options o = s->options;
+    const sl_candidate placement = sl_plan_other_placement(e->plan);
+    sl_plan_options o = e->plan->options;
     o.partition_weights = settings->plan.partition_weights;
-    if (waits) o.update = SL_UPDATE_MODE_SYNC;
     return sl_plan_create_placed(e->graph, &e->machine, &o, &placement, out);
 }
 
@@ -57,12 +55,12 @@ sluice_status sl_engine_replace_seconds(sluice_engine *e, double *seconds)
     return SLUICE_OK;
 }
 
-sluice_status sl_engine_replace_plan(sluice_engine *e, const sl_settings *settings, bool waits, bool *done)
+sluice_status sl_engine_replace_plan(sluice_engine *e, const sl_settings *settings, bool *done)
 {
     sl_carried *carried = NULL;
     sl_plan *plan = NULL;
     *done = false;
-    sluice_status st = sl_ranks_agree(e->ranks, "planning", make_plan(e, settings, waits, &plan));
+    sluice_status st = sl_ranks_agree(e->ranks, "planning", make_plan(e, settings, &plan));
     if (st == SLUICE_OK) st = sl_carry_out(e->exec, &e->slots, &carried);
     if (st != SLUICE_OK) {
         sl_plan_destroy(plan);
@@ -70,7 +68,6 @@ sluice_status sl_engine_replace_plan(sluice_engine *e, const sl_settings *settin
     }
     st = take_over(e, settings, plan, carried);
     sl_carried_free(carried);
-    e->speculation.waits = waits;
     *done = st == SLUICE_OK;
     return st;
 }

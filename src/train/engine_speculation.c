@@ -7,19 +7,16 @@
  *
  * Where "auto" has chosen to speculate, a run shows first that its steps are not clipped: its window is full of steps that
  * were, at the beginning. So a run whose steps all are costs what it costs without speculation. Not so where the plan counts on
- * another one for a run that is clipped often: by this one steps that do not speculate take the longest of all. */
+ * its other placement for a run that is clipped often: by this one steps that do not speculate take the longest of all. */
 #include <string.h>
 
 #include "train/engine_parts.h"
 
 void sl_engine_begin_speculation(sluice_engine *e, bool rehearses)
 {
-    sl_speculation *s = &e->speculation;
     if (e->plan->totals.speculating_layers == 0) return;
-    s->options = e->plan->options;
-    s->placement = e->plan->placement;
-    const bool shows = s->options.update == SL_UPDATE_MODE_AUTO && !s->placement.counts_on_change && !rehearses;
-    if (shows) s->failed = UINT32_MAX;
+    const bool asked = e->plan->options.update != SL_UPDATE_MODE_AUTO || rehearses;
+    if (!asked && !e->plan->placement.counts_on_change) e->speculation.failed = UINT32_MAX;
 }
 
 bool sl_engine_may_speculate(const sluice_engine *e)

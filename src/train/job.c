@@ -416,10 +416,10 @@ sluice_status sl_job_fill(sl_job *j, uint64_t index)
     return SLUICE_OK;
 }
 
-sluice_status sl_job_replace_plan(sl_job *j, bool waits, bool *done)
+sluice_status sl_job_replace_plan(sl_job *j, bool *done)
 {
     each_buffer(j, unpin_buffer);
-    SL_TRY(sl_engine_replace_plan(j->engine, &j->settings, waits, done));
+    SL_TRY(sl_engine_replace_plan(j->engine, &j->settings, done));
     each_buffer(j, pin_buffer);
     return SLUICE_OK;
 }

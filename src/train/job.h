@@ -66,7 +66,7 @@ typedef enum { SL_JOB_TRAIN, SL_JOB_PLAN, SL_JOB_EVALUATE, SL_JOB_GENERATE } sl_
 sluice_status sl_job_open(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose);
 void sl_job_close(sl_job *j);
 /* sl_engine_replace_plan, with the buffers of batches that the engine reads in place. */
-sluice_status sl_job_replace_plan(sl_job *j, bool waits, bool *done);
+sluice_status sl_job_replace_plan(sl_job *j, bool *done);
 /* Micro-batch `index` of training into `batch`, whose buffers may be others than before. */
 sluice_status sl_job_fill(sl_job *j, uint64_t index);
 /* What the caller gave, with the defaults of what an older header does not know; SLUICE_ERR_USAGE names the call and what

@@ -285,7 +285,8 @@ static void expect_renewal(sl_run *r)
     if (sl_engine_may_replace(r->job->engine))
         r->renewal_way = SL_RENEW_NOW;
     else
-        r->renewal_way = saves && !r->renewal.waits ? SL_RENEW_AT_A_SAVE : SL_RENEW_NEVER;
+        r->renewal_way =
+            saves && r->renewal.here.speculates && !r->renewal.other.speculates ? SL_RENEW_AT_A_SAVE : SL_RENEW_NEVER;
 }
 
 /* Whether the change is worth its time. How long it takes is measured when it matters: where reserving memory alone would not
@@ -482,27 +483,28 @@ static void tell_early_stop(const sl_run *r)
                                     .evaluations = r->stopping.since });
 }
 
-static void tell_renewal(const sl_run *r, bool waits)
+static void tell_renewal(const sl_run *r, const sl_step_clock *before, const sl_step_clock *now)
 {
-    sl_log_write(&r->job->log, SLUICE_LOG_NOTE,
-                 waits ? "steps are clipped or skipped too often for updates on speculation: the run goes on by a plan "
-                         "for updates that wait for the norm, to the same bits"
-                       : "steps are rarely clipped or skipped: the run goes on by its plan for updates on speculation, "
-                         "to the same bits");
+    const bool rarely = now->speculates && (!before->speculates || now->without > before->without);
+    sl_log_write(&r->job->log, SLUICE_LOG_NOTE, "%s: the run goes on by a plan %s, to the same bits",
+                 rarely ? "steps are rarely clipped or skipped"
+                        : "steps are clipped or skipped too often for updates on speculation",
+                 rarely            ? "that is faster for such steps"
+                 : now->speculates ? "with fewer of them"
+                                   : "for updates that wait for the norm");
 }
 
 /* All ranks, between two steps: what was counted and expected is from here on that of the other plan. */
 static sluice_status renew_plan(sl_run *r)
 {
     sl_job *j = r->job;
-    const bool waits = !j->engine->speculation.waits;
     bool done;
     r->renew = SL_RENEW_NEVER;
     r->mine->renew = SL_RENEW_NEVER;
     SL_TRY(sl_run_trace_end(r));
     SL_TRY(sl_run_finish_save(r));
     r->held = 0;
-    SL_TRY(sl_job_replace_plan(j, waits, &done));
+    SL_TRY(sl_job_replace_plan(j, &done));
     if (!done) return SLUICE_OK;
     sl_renewal_change(&r->renewal);
     expect_renewal(r);
@@ -514,7 +516,7 @@ static sluice_status renew_plan(sl_run *r)
     r->counted_seconds = r->counted_data = 0;
     r->first_step = j->engine->step;
     sl_drift_forget(&r->drift);
-    if (j->ranks.rank == 0) tell_renewal(r, waits);
+    if (j->ranks.rank == 0) tell_renewal(r, &r->renewal.other, &r->renewal.here);
     return announce(r);
 }
 
@@ -537,7 +539,8 @@ static sluice_status train_steps(sl_run *r)
         if (r->renew == SL_RENEW_NOW && !r->again && r->job->engine->step < r->steps && !stops(r))
             SL_TRY(renew_plan(r));
     }
-    if (r->again && r->renew == SL_RENEW_AT_A_SAVE && r->job->ranks.rank == 0) tell_renewal(r, true);
+    if (r->again && r->renew == SL_RENEW_AT_A_SAVE && r->job->ranks.rank == 0)
+        tell_renewal(r, &r->renewal.here, &r->renewal.other);
     if (ends_early(r)) tell_early_stop(r);
     return SLUICE_OK;
 }
@@ -723,7 +726,7 @@ static sluice_status prepare(sl_run *r)
     }
     if (s->initial_weights[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_weights_load(e->exec, s->initial_weights)));
     if (s->adapter[0] != '\0') SL_TRY(sl_ranks_together(ranks, sl_adapter_load(e->exec, s->adapter)));
-    sl_renewal_begin(&r->renewal, &e->plan->totals);
+    sl_renewal_begin(&r->renewal, sl_plan_step_clock(e->plan), e->plan->placement.other.clock);
     expect_renewal(r);
     sl_totals_of_plan(e->plan, &r->predicted);
     return sl_totals_share(ranks, &r->predicted);

@@ -1,4 +1,4 @@
-/* renewal.c: when a run changes between its plan for speculation and the one without. */
+/* renewal.c: when a run changes between its two plans. */
 #include "train/renewal.h"
 
 #include <math.h>
@@ -6,21 +6,15 @@
 #define WINDOW_FACTOR 4
 #define WORTH         2.0 /* times what a change takes is what it has to save */
 
-void sl_renewal_begin(sl_renewal *r, const sl_plan_totals *t)
+void sl_renewal_begin(sl_renewal *r, sl_step_clock here, sl_step_clock other)
 {
-    *r = (sl_renewal){ .window = 0 };
-    if (t->speculating_layers == 0) return;
-    r->window = SL_SPECULATION_WINDOW;
-    r->speculating = t->step_seconds;
-    r->redo = t->redo_seconds;
-    r->stopped = t->step_seconds + t->speculation_gain;
-    r->waiting = t->waiting_seconds;
+    *r = (sl_renewal){ .here = here, .other = other, .window = other.seconds > 0 ? SL_SPECULATION_WINDOW : 0 };
 }
 
-/* Seconds of a step by the plan for speculation, which a share of the steps makes fail; it ends where that is too many. */
-static double by_speculation(const sl_renewal *r, double share)
+/* Seconds of a step where a share of them fails: speculation ends where that is too many. */
+static double expected(const sl_step_clock *c, double share)
 {
-    return fmin(r->speculating + share * r->redo, r->stopped);
+    return fmin(c->seconds + share * c->redo, c->without);
 }
 
 double sl_renewal_observe(sl_renewal *r, bool failed)
@@ -30,10 +24,10 @@ double sl_renewal_observe(sl_renewal *r, bool failed)
     r->failed += failed;
     if (r->steps < r->window) return 0;
     const double share = (double)r->failed / (double)r->steps;
-    const double saved = by_speculation(r, share) - r->waiting;
+    const bool as_asked = share == 0 && r->here.speculates && !r->other.speculates;
     r->steps = r->failed = 0;
-    if (share == 0 && !r->waits) return 0; /* speculation that was asked for and never fails stays, whatever it saves */
-    return fmax(r->waits ? -saved : saved, 0);
+    if (as_asked) return 0; /* speculation that was asked for and never fails stays, whatever it saves */
+    return fmax(expected(&r->here, share) - expected(&r->other, share), 0);
 }
 
 bool sl_renewal_pays(double saved, uint64_t left, double seconds)
@@ -44,13 +38,14 @@ bool sl_renewal_pays(double saved, uint64_t left, double seconds)
 double sl_renewal_expected(const sl_renewal *r, double planned, bool failing)
 {
     if (r->window == 0) return planned;
-    if (r->waits) return r->waiting;
-    return failing ? fmax(r->speculating + r->redo, r->stopped) : r->speculating;
+    return failing ? fmax(r->here.seconds + r->here.redo, r->here.without) : r->here.seconds;
 }
 
 void sl_renewal_change(sl_renewal *r)
 {
-    r->waits = !r->waits;
+    const sl_step_clock here = r->here;
+    r->here = r->other;
+    r->other = here;
     r->window *= WINDOW_FACTOR;
     r->steps = r->failed = 0;
 }

@@ -214,8 +214,9 @@ TEST(a_plan_remembers_the_best_placement_without_speculation)
         REQUIRE_OK(plan_model(&sync, SEED));
         REQUIRE_OK(plan_model(&fx, SEED));
         REQUIRE(fx.plan->totals.speculating_layers > 0);
-        CHECK_NEAR(fx.plan->totals.waiting_seconds, sync.plan->totals.step_seconds, 1e-15);
-        const sl_candidate c = sl_candidate_waiting(&fx.plan->placement);
+        CHECK_NEAR(fx.plan->placement.waiting_seconds, sync.plan->totals.step_seconds, 1e-15);
+        CHECK_NEAR(fx.plan->placement.other.clock.seconds, sync.plan->totals.step_seconds, 1e-15);
+        const sl_candidate c = sl_plan_other_placement(fx.plan);
         REQUIRE_OK(sl_plan_create_placed(fx.graph, &fx.machine, &sync.options, &c, &waiting));
         CHECK_EQ(waiting->totals.speculating_layers, 0);
         CHECK_NEAR(waiting->totals.step_seconds, sync.plan->totals.step_seconds, 1e-15);
@@ -226,88 +227,133 @@ TEST(a_plan_remembers_the_best_placement_without_speculation)
     }
 }
 
-/* With "auto", on a machine on which speculation pays: a device much faster than the host, in memory that is too small. */
-static void plan_for_steps(double steps, uint64_t host, bool *counts, sl_plan_totals *t, uint64_t *carried)
+/* On a machine on which speculation pays: a device much faster than the host. */
+typedef struct paying {
+    planned fx;
+    sl_machine machine;
+    sl_plan *plan;
+} paying;
+
+/* host 0: as much as it takes. */
+static void plan_paying(paying *q, sl_update_mode update, uint64_t device, uint64_t host, double steps)
 {
-    planned fx = { 0 };
-    sl_plan *p = NULL;
-    plan_options_default(&fx.options);
-    fx.options.budget[SL_TIER_DEVICE] = 600 << 10;
-    if (host > 0) fx.options.budget[SL_TIER_HOST] = host;
-    fx.options.update = SL_UPDATE_MODE_AUTO;
-    REQUIRE_OK(plan_model(&fx, SEED));
-    sl_machine m = fx.machine;
-    m.kernels_take_turns = false;
-    m.copies_overlap = true;
-    m.update_bytes_per_second /= 4;
-    fx.options.steps = (uint64_t)steps;
-    REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &p));
-    *counts = p->placement.counts_on_change;
-    *t = p->totals;
-    *carried = sl_plan_carried_bytes(p);
-    sl_plan_destroy(p);
-    planned_free(&fx);
+    *q = (paying){ .plan = NULL };
+    plan_options_default(&q->fx.options);
+    q->fx.options.budget[SL_TIER_DEVICE] = device;
+    if (host > 0) q->fx.options.budget[SL_TIER_HOST] = host;
+    q->fx.options.update = update;
+    REQUIRE_OK(plan_model(&q->fx, SEED));
+    q->machine = q->fx.machine;
+    q->machine.kernels_take_turns = false;
+    q->machine.copies_overlap = true;
+    q->machine.update_bytes_per_second /= 4;
+    q->fx.options.steps = (uint64_t)steps;
+    REQUIRE_OK(sl_plan_create(q->fx.graph, &q->machine, &q->fx.options, &q->plan));
 }
 
-/* A run that is too short to change its plan loses little, by the clocks, if it is clipped in every step. */
-TEST(a_short_run_takes_a_placement_with_which_clipped_steps_are_hardly_longer)
+static void free_paying(paying *q)
+{
+    sl_plan_destroy(q->plan);
+    planned_free(&q->fx);
+}
+
+/* Too little for everything. */
+#define PAYING_DEVICE (600 << 10)
+
+/* By the clocks it loses little if it is clipped in every step, however little memory there is. */
+TEST(a_run_begins_with_a_placement_with_which_clipped_steps_are_hardly_longer)
 {
     int speculated = 0;
     for (uint64_t device = 400 << 10; device <= 1000 << 10; device += 50 << 10) {
-        planned fx = { 0 };
-        sl_plan *sync = NULL, *p = NULL;
-        plan_options_default(&fx.options);
-        fx.options.budget[SL_TIER_DEVICE] = device;
-        fx.options.update = SL_UPDATE_MODE_AUTO;
-        REQUIRE_OK(plan_model(&fx, SEED));
-        sl_machine m = fx.machine;
-        m.kernels_take_turns = false;
-        m.copies_overlap = true;
-        m.update_bytes_per_second /= 4;
-        REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &p));
-        fx.options.update = SL_UPDATE_MODE_SYNC;
-        REQUIRE_OK(sl_plan_create(fx.graph, &m, &fx.options, &sync));
-        const double shortest = sync->totals.step_seconds, with = p->totals.step_seconds;
-        CHECK(with <= shortest);
-        CHECK_THAT(with + p->totals.speculation_gain <= 1.02 * shortest, "%llu bytes: %g s without it, %g s with sync",
-                   (unsigned long long)device, with + p->totals.speculation_gain, shortest);
-        speculated += p->totals.speculating_layers > 0;
-        sl_plan_destroy(p);
-        sl_plan_destroy(sync);
-        planned_free(&fx);
+        paying sync, q;
+        plan_paying(&sync, SL_UPDATE_MODE_SYNC, device, 0, 0);
+        plan_paying(&q, SL_UPDATE_MODE_AUTO, device, 0, 0);
+        const sl_step_clock clock = sl_plan_step_clock(q.plan);
+        const double shortest = sync.plan->totals.step_seconds;
+        CHECK(clock.seconds <= shortest);
+        CHECK_THAT(clock.without <= 1.02 * shortest, "%llu bytes: %g s without it, %g s with sync",
+                   (unsigned long long)device, clock.without, shortest);
+        CHECK(!q.plan->placement.other.clock.speculates);
+        speculated += clock.speculates;
+        free_paying(&q);
+        free_paying(&sync);
     }
     CHECK(speculated >= 5);
 }
 
-/* One that is clipped from its first step to its last must lose less than a hundredth: by a window of steps of the slowest kind,
- * and by carrying its state to the other plan, for which the host needs room. */
-TEST(a_long_run_takes_the_fastest_placement_for_speculation_and_counts_on_changing_it)
+static void check_clock(sl_step_clock is, sl_step_clock expected)
 {
-    sl_plan_totals fastest, t;
-    uint64_t carried;
-    bool counts;
-    plan_for_steps(1e9, 0, &counts, &fastest, &carried);
-    REQUIRE(counts);
-    const double without = fastest.step_seconds + fastest.speculation_gain, waiting = fastest.waiting_seconds;
-    CHECK(without > 1.05 * waiting && fastest.step_seconds < 0.99 * waiting);
-    const double lost = SL_SPECULATION_WINDOW * (without - waiting) + (double)carried / SL_CARRIED_PER_SECOND;
-    const double least = lost / (0.01 * waiting);
-    const uint64_t room = fastest.peak[SL_TIER_HOST] + carried;
+    CHECK_EQ(is.speculates, expected.speculates);
+    CHECK_NEAR(is.seconds, expected.seconds, 1e-15);
+    CHECK_NEAR(is.redo, expected.redo, 1e-15);
+    CHECK_NEAR(is.without, expected.without, 1e-15);
+}
+
+/* There are two placements: one with which clipped steps are hardly longer, and the fastest. A run that can change between them
+ * knows both. It begins with the fastest where it would lose less than a hundredth if all of its steps were clipped: a window of
+ * them, and carrying its state to the other plan. For that the host needs room. */
+TEST(a_run_that_can_change_its_plan_knows_the_fastest_placement_and_a_long_one_begins_with_it)
+{
+    paying careful, fastest;
+    plan_paying(&careful, SL_UPDATE_MODE_AUTO, PAYING_DEVICE, 0, 0);
+    plan_paying(&fastest, SL_UPDATE_MODE_AUTO, PAYING_DEVICE, 0, 1e9);
+    const sl_step_clock slow = sl_plan_step_clock(careful.plan), fast = sl_plan_step_clock(fastest.plan);
+    const double waiting = careful.plan->placement.waiting_seconds;
+    REQUIRE(fast.speculates && fast.seconds < 0.99 * slow.seconds && fast.without > 1.05 * waiting);
+    const double carried = (double)sl_plan_carried_bytes(fastest.plan), change = carried / SL_CARRIED_PER_SECOND;
+    const double few = change / (slow.seconds - fast.seconds),
+                 many = (SL_SPECULATION_WINDOW * (fast.without - waiting) + change) / (0.01 * waiting);
+    const uint64_t room = fastest.plan->totals.peak[SL_TIER_HOST] + (uint64_t)carried;
     const struct {
         double steps;
         uint64_t host;
-        bool counts;
-    } cases[] = { { 1.01 * least, 0, true },
-                  { 0.99 * least, 0, false },
-                  { 0, 0, false },
-                  { 1e9, room, true },
-                  { 1e9, room - 1, false } };
+        bool knows, begins;
+    } cases[] = { { 0.99 * few, 0, false, false }, { 1.01 * few + 1, 0, true, false },
+                  { 0.99 * many, 0, true, false }, { 1.01 * many + 1, 0, true, true },
+                  { 1e9, room, true, true },       { 1e9, room - 1, false, false } };
+    REQUIRE(1.01 * few + 1 < 0.99 * many);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        plan_for_steps(cases[i].steps, cases[i].host, &counts, &t, &carried);
-        CHECK_THAT(counts == cases[i].counts, "case %zu: %s on a change", i, counts ? "counts" : "does not count");
-        CHECK_NEAR(t.waiting_seconds, t.speculating_layers > 0 ? waiting : 0, 1e-12);
-        CHECK(counts ? t.step_seconds == fastest.step_seconds : t.step_seconds > fastest.step_seconds);
+        paying q;
+        plan_paying(&q, SL_UPDATE_MODE_AUTO, PAYING_DEVICE, cases[i].host, cases[i].steps);
+        const sl_candidate *c = &q.plan->placement;
+        CHECK_THAT(c->counts_on_change == cases[i].begins, "case %zu", i);
+        if (cases[i].host < room && cases[i].host > 0) {
+            CHECK(!c->other.clock.speculates);
+        } else {
+            check_clock(sl_plan_step_clock(q.plan), cases[i].begins ? fast : slow);
+            if (cases[i].knows) check_clock(c->other.clock, cases[i].begins ? slow : fast);
+            CHECK_EQ(c->other.clock.speculates && c->other.clock.seconds > 0,
+                     cases[i].knows && (!cases[i].begins || slow.speculates));
+        }
+        free_paying(&q);
     }
+    free_paying(&careful);
+    free_paying(&fastest);
+}
+
+/* Each is the other's other one, to the byte. */
+TEST(a_plan_of_the_other_placement_leads_back)
+{
+    paying q, fastest;
+    sl_plan *other = NULL, *again = NULL;
+    plan_paying(&fastest, SL_UPDATE_MODE_AUTO, PAYING_DEVICE, 0, 1e9);
+    const sl_candidate slow = sl_plan_other_placement(fastest.plan);
+    REQUIRE_OK(sl_plan_create_placed(fastest.fx.graph, &fastest.machine, &fastest.fx.options, &slow, &other));
+    const sl_candidate fast = sl_plan_other_placement(other);
+    REQUIRE_OK(sl_plan_create_placed(fastest.fx.graph, &fastest.machine, &fastest.fx.options, &fast, &again));
+    plan_paying(&q, SL_UPDATE_MODE_AUTO, PAYING_DEVICE, 0, 0);
+    for (int t = 0; t < SL_TIER_COUNT; t++) {
+        CHECK_EQ(other->totals.peak[t], q.plan->totals.peak[t]);
+        CHECK_EQ(again->totals.peak[t], fastest.plan->totals.peak[t]);
+    }
+    CHECK_EQ(other->totals.speculation_limit, q.plan->totals.speculation_limit);
+    CHECK_EQ(again->totals.speculation_limit, fastest.plan->totals.speculation_limit);
+    check_clock(sl_plan_step_clock(other), sl_plan_step_clock(q.plan));
+    check_clock(sl_plan_step_clock(again), sl_plan_step_clock(fastest.plan));
+    sl_plan_destroy(other);
+    sl_plan_destroy(again);
+    free_paying(&q);
+    free_paying(&fastest);
 }
 
 /* Their gradients are gathered during backward; the same bytes. */

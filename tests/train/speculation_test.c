@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
+#include "model/model.h"
 #include "support/matrix.h"
 #include "test.h"
 #include "train/engine_parts.h"
@@ -268,4 +269,97 @@ TEST(speculation_ends_where_too_many_steps_were_clipped_and_begins_again)
     e.speculation.now = true; /* a learning rate that was set after backward */
     e.context.groups[0].rate = 1;
     CHECK(!sl_engine_judge_speculation(&e, &plain));
+}
+
+/* ---- between two plans that both speculate ---- */
+
+enum { PLANS_CONTEXT = 16, PLANS_WORDS = 31, PLANS_STEPS = 24 };
+
+typedef struct engine_run {
+    sluice_graph *g;
+    sluice_engine *e;
+    sl_settings settings;
+    char weights[65], state[65];
+    uint64_t clipped;
+} engine_run;
+
+static sluice_status open_engine(engine_run *r, sl_update_mode update)
+{
+    static const sl_model_options gpt2 = { .type = "gpt2",
+                                           .batch = 2,
+                                           .layers = 6,
+                                           .heads = 2,
+                                           .width = 32,
+                                           .context = PLANS_CONTEXT,
+                                           .vocabulary = PLANS_WORDS };
+    sl_model_info info;
+    sluice_options o;
+    sluice_options_init(&o);
+    sluice_optimizer_init(&o.optimizer, SLUICE_ADAMW);
+    o.optimizer_state = SLUICE_PLACE_HOST;
+    o.gradient_clipping = 1.6;
+    o.seed = 7;
+    o.threads = 2;
+    o.guard = true;
+    SL_TRY(sl_settings_from_options(&o, &r->settings));
+    r->settings.plan.update = update;
+    SL_TRY(sluice_graph_create(&r->g));
+    SL_TRY(sl_model_build(r->g, &gpt2, &info));
+    const sl_engine_options e = { .training = true, .settings = &r->settings };
+    return sl_engine_create(r->g, &e, &r->e);
+}
+
+static sluice_status train_some(engine_run *r, int step)
+{
+    int32_t tokens[2 * PLANS_CONTEXT], targets[2 * PLANS_CONTEXT];
+    double loss;
+    for (int i = 0; i < 2 * PLANS_CONTEXT; i++) {
+        tokens[i] = (i * 7 + step * 11) % PLANS_WORDS;
+        targets[i] = (i * 5 + step) % PLANS_WORDS;
+    }
+    const sluice_array arrays[] = { { "tokens", tokens, sizeof tokens }, { "targets", targets, sizeof targets } };
+    const sluice_batch batch = { arrays, 2 };
+    SL_TRY(sluice_train_step(r->e, &batch, &loss));
+    r->clipped += sluice_gradient_norm(r->e) > 1.6;
+    return SLUICE_OK;
+}
+
+static sluice_status close_engine(engine_run *r)
+{
+    sluice_status st = sluice_hash(r->e, r->weights, r->state);
+    sluice_engine_destroy(r->e);
+    sluice_graph_destroy(r->g);
+    return st;
+}
+
+/* A quarter of the layers waits for the norm in the one, no layer in the other. Some steps are clipped; the window is the run's. */
+TEST(an_engine_changes_between_two_plans_on_speculation_to_the_same_bits)
+{
+    engine_run sync = { .clipped = 0 }, r = { .clipped = 0 };
+    REQUIRE_OK(open_engine(&sync, SL_UPDATE_MODE_SYNC));
+    for (int i = 0; i < PLANS_STEPS; i++) REQUIRE_OK(train_some(&sync, i));
+    REQUIRE_OK(close_engine(&sync));
+    REQUIRE(sync.clipped > 2 && sync.clipped < PLANS_STEPS / 2);
+
+    REQUIRE_OK(open_engine(&r, SL_UPDATE_MODE_SPECULATIVE));
+    sl_candidate *first = &r.e->plan->placement;
+    const int spared = r.e->plan->totals.speculating_layers, all = r.e->plan->totals.host_state_layers;
+    REQUIRE(!first->everywhere && spared < all);
+    first->other = (sl_other_placement){ .clock = { true, 1, 1, 1 }, .prefetch = first->prefetch, .everywhere = true };
+    first->other.speculating = all;
+    first->other.speculation_limit = SL_SPECULATION_WINDOW;
+    memcpy(first->other.layers, first->layers, sizeof first->layers);
+    for (int i = 0; i < PLANS_STEPS; i++) {
+        bool done;
+        REQUIRE_OK(train_some(&r, i));
+        CHECK_EQ(r.e->plan->totals.speculating_layers, i / 5 % 2 == 0 ? spared : all);
+        if (i % 5 != 4) continue;
+        REQUIRE_OK(sl_engine_replace_plan(r.e, &r.settings, &done));
+        CHECK(done);
+    }
+    CHECK(r.e->speculation.speculated > PLANS_STEPS / 2);
+    CHECK(r.e->speculation.rolled_back > 0);
+    REQUIRE_OK(close_engine(&r));
+    CHECK_STR(r.weights, sync.weights);
+    CHECK_STR(r.state, sync.state);
 }
