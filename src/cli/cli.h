@@ -36,9 +36,9 @@ typedef struct cli_arguments {
     const char *gpu, *host;                        /* plan; NULL: not given */
     int64_t gpus, ram;                             /* plan; -1: not given */
     bool what_if, known;
-    double validation;                             /* -1: not given */
-    int64_t steps, rounds, seeds;                  /* compare, tune; -1: not given */
-    int64_t keep;                                  /* tune; -1: not given */
+    double validation;            /* -1: not given */
+    int64_t steps, rounds, seeds; /* compare, tune; -1: not given */
+    int64_t keep;                 /* tune; -1: not given */
 } cli_arguments;
 
 typedef struct cli_command {

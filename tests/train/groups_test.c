@@ -165,7 +165,8 @@ static const subject deep_gpt = { "deep gpt2",
                                   3,
                                   8,
                                   1.8,
-                                  17, NULL };
+                                  17,
+                                  NULL };
 
 /* Runs a setting and compares it with the first run of its precision; the bytes it needs on the device. */
 static uint64_t run_and_compare(campaign *c, int k, const setting *s, const char *extra, outcome *first)

@@ -16,9 +16,9 @@
 const char *sl_stream_name(sl_stream s)
 {
     static const char *const names[SL_STREAM_COUNT] = {
-        [SL_STREAM_COMPUTE] = "compute",    [SL_STREAM_TO_DEVICE] = "to-device", [SL_STREAM_TO_HOST] = "to-host",
-        [SL_STREAM_COMM] = "communication", [SL_STREAM_UPDATE] = "update",
-        [SL_STREAM_DISK_READ] = "disk-read", [SL_STREAM_DISK_WRITE] = "disk-write",
+        [SL_STREAM_COMPUTE] = "compute",       [SL_STREAM_TO_DEVICE] = "to-device", [SL_STREAM_TO_HOST] = "to-host",
+        [SL_STREAM_COMM] = "communication",    [SL_STREAM_UPDATE] = "update",       [SL_STREAM_DISK_READ] = "disk-read",
+        [SL_STREAM_DISK_WRITE] = "disk-write",
     };
     return (unsigned)s < SL_STREAM_COUNT ? names[s] : "unknown";
 }
