@@ -542,6 +542,8 @@ int64_t sl_plan_owned_count(const sl_plan *p, int parameter, int rank);
 sl_range sl_plan_owned(const sl_plan *p, int parameter, int rank, int64_t index);
 /* What the rank in the options owns of parameters and state, in f32: what it carries from one plan of a run to another. */
 uint64_t sl_plan_carried_bytes(const sl_plan *p);
+/* Whether there is room for that beside the plan. */
+bool sl_plan_may_carry(const sl_plan *p);
 /* The rows of a sparse table that `rank` keeps; the first rank the first ones. */
 sl_range sl_plan_table_rows(const sl_plan *p, int parameter, int rank);
 /* Rows that each rank has room for. */

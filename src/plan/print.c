@@ -121,28 +121,31 @@ static void disk_line(const sl_plan *p, FILE *out, int count, bool (*has)(const 
     if (count > 0) place_line(out, "", count, layers_with(p, has), there, "");
 }
 
-/* What is kept on the host of layers that are updated there, and which of them need not wait for the norm. */
+/* What is kept on the host of layers that are updated there; which of them need not wait for the norm; and what becomes of that. */
 static void print_host_updates(const sl_plan *p, FILE *out)
 {
+    static const char label[] = "speculative updates";
     const sl_plan_totals *t = &p->totals;
-    char bytes[32];
-    if (t->host_state_layers == 0) return;
-    fprintf(out, "  %-22s %.4g bytes a parameter on the host\n", "", t->host_bytes_per_parameter);
+    const sl_step_clock here = sl_plan_step_clock(p), *other = &p->placement.other.clock;
     const double gain = t->speculation_gain > 0 ? t->speculation_gain : 0;
-    if (t->speculating_layers > 0)
+    const bool speculates = t->speculating_layers > 0;
+    char bytes[32];
+    if (t->host_state_layers > 0)
+        fprintf(out, "  %-22s %.4g bytes a parameter on the host\n", "", t->host_bytes_per_parameter);
+    if (speculates)
         fprintf(out,
                 "  %-22s of %d layer%s, %s more on the host; a step takes %.3g s less, and %.3g s more where it is "
                 "redone\n",
-                "speculative updates", t->speculating_layers, t->speculating_layers == 1 ? "" : "s",
+                label, t->speculating_layers, t->speculating_layers == 1 ? "" : "s",
                 sl_format_bytes(t->speculation_bytes, bytes, sizeof bytes), gain, t->redo_seconds);
-    if (p->placement.counts_on_change)
+    if (other->seconds > 0 && other->without < here.without)
         fprintf(out,
                 "  %-22s %.4g s without it; where too many steps are clipped, the run goes on by a plan that takes "
                 "%.4g s\n",
-                "", t->step_seconds + gain, p->placement.other.clock.without);
-    else if (p->placement.other.clock.speculates)
-        fprintf(out, "  %-22s %.4g s by another plan, by which the run goes on where few of its steps are clipped\n",
-                "", p->placement.other.clock.seconds);
+                "", here.without, other->without);
+    else if (other->speculates && other->seconds < here.seconds)
+        fprintf(out, "  %-22s %s%.4g s by another plan, by which the run goes on where few of its steps are clipped\n",
+                speculates ? "" : label, speculates ? "" : "none at first; ", other->seconds);
 }
 
 static void print_places(const sl_plan *p, FILE *out)

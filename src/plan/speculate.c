@@ -204,25 +204,34 @@ uint64_t sl_plan_carried_bytes(const sl_plan *p)
     return bytes;
 }
 
-/* Whether a run may change to the placement that was built last, and back: the host holds the state on its way beside that
- * plan, and there are enough steps for what it saves. Whether it does is decided by what is measured then. */
+bool sl_plan_may_carry(const sl_plan *p)
+{
+    const sl_plan_options *o = &p->options;
+    const uint64_t host = p->totals.peak[SL_TIER_HOST] + sl_plan_carried_bytes(p);
+    const uint64_t both = p->totals.peak[SL_TIER_DEVICE] + host;
+    return host <= o->budget[SL_TIER_HOST] && (o->budget_together == 0 || both <= o->budget_together);
+}
+
+/* Whether a run may change to the placement that was built last, and back: the host holds the state on its way, and there are
+ * enough steps for what it saves. Whether it does is decided by what is measured then. */
 static bool may_change_to(const sl_search *s, const speculation *x)
 {
     const sl_plan_options *o = &s->p->options;
-    const uint64_t bytes = sl_plan_carried_bytes(s->p), room = o->budget[SL_TIER_HOST];
     const double saved = x->clock.seconds - s->p->totals.step_seconds;
-    if (o->update != SL_UPDATE_MODE_AUTO || o->budget_together > 0) return false;
-    if (bytes > room || s->p->totals.peak[SL_TIER_HOST] > room - bytes) return false;
-    return saved * (double)o->steps > (double)bytes / SL_CARRIED_PER_SECOND;
+    const double change = (double)sl_plan_carried_bytes(s->p) / SL_CARRIED_PER_SECOND;
+    return o->update == SL_UPDATE_MODE_AUTO && sl_plan_may_carry(s->p) && saved * (double)o->steps > change;
 }
 
 /* A run so long that, clipped from its first step to its last, it would not notice what beginning with the fastest placement costs
- * it: a first window of its steps without what speculation saves, and the change to the other one, which is as short as any then. */
+ * it: a first window of steps that are redone or do not speculate, and the change to the other placement, which is as good as
+ * any for such steps. */
 static bool may_begin_with_fast(const sl_search *s, const speculation *x)
 {
-    const double window = SL_SPECULATION_WINDOW * (x->fast_clock.without - x->waiting),
-                 change = (double)sl_plan_carried_bytes(s->p) / SL_CARRIED_PER_SECOND;
-    return may_wait(s, x, x->clock.without) && window + change <= MOST_LOST * x->waiting * (double)s->p->options.steps;
+    const double clipped = fmax(x->fast_clock.without, x->fast_clock.seconds + x->fast_clock.redo);
+    const double window = SL_SPECULATION_WINDOW * (clipped - x->waiting);
+    const double change = (double)sl_plan_carried_bytes(s->p) / SL_CARRIED_PER_SECOND;
+    const double most = MOST_LOST * x->waiting * (double)s->p->options.steps;
+    return may_wait(s, x, x->clock.without) && window + change <= most;
 }
 
 /* Takes the placement that was built last where it is faster: its step at most `worth` times the one that was found. */

@@ -158,8 +158,6 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *options
  * pinned must be pinned anew. `settings` are those of its creation. *done false: it has no memory for that, and goes on as
  * before. After a failure the engine is of no use. */
 sluice_status sl_engine_replace_plan(sluice_engine *e, const sl_settings *settings, bool *done);
-/* Whether the host has room for the state beside the present plan. */
-bool sl_engine_may_replace(const sluice_engine *e);
 /* Between two steps: about how long it would take, by what some of the state takes; that is a quarter of a second. */
 sluice_status sl_engine_replace_seconds(sluice_engine *e, double *seconds);
 /* Between two steps, on all ranks alike: how many micro-batches a rank has in the steps from here on, at most as many as the

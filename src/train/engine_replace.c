@@ -35,13 +35,6 @@ static sluice_status take_over(sluice_engine *e, const sl_settings *settings, sl
     return SLUICE_OK;
 }
 
-bool sl_engine_may_replace(const sluice_engine *e)
-{
-    const sl_plan *p = e->plan;
-    const uint64_t bytes = sl_plan_carried_bytes(p), host = p->totals.peak[SL_TIER_HOST];
-    return bytes <= p->options.budget[SL_TIER_HOST] && host <= p->options.budget[SL_TIER_HOST] - bytes;
-}
-
 /* The state comes in about as fast as it goes out: the same copies and conversions, the other way round. */
 sluice_status sl_engine_replace_seconds(sluice_engine *e, double *seconds)
 {

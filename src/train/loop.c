@@ -282,7 +282,7 @@ static void expect_renewal(sl_run *r)
     const bool saves = s->checkpoint.path[0] != '\0' && s->checkpoint.every > 0;
     r->renewal_seconds = 0;
     if (r->renewal.window == 0) return;
-    if (sl_engine_may_replace(r->job->engine))
+    if (sl_plan_may_carry(r->job->engine->plan))
         r->renewal_way = SL_RENEW_NOW;
     else
         r->renewal_way =
