@@ -13,8 +13,8 @@
  * With "auto" nobody has promised that steps are rarely clipped. So a placement is taken with which steps are hardly longer if
  * they all are clipped. Where another one is faster for steps that are not, and the host has room to change between the two,
  * the run knows both: it begins with the first, and changes when it has seen that its steps are rarely clipped. A run so long
- * that it would not notice the price of changing back begins with the second. With "speculative" the fastest placement is
- * taken, and the other one is the best for updates that wait for the norm. */
+ * that it would not notice the price of changing back begins with the second. With "speculative", and where nothing is clipped,
+ * the fastest placement is taken, and the other one is the best for updates that wait for the norm. */
 #include <math.h>
 #include <string.h>
 
@@ -34,14 +34,19 @@ static bool has_sparse_rows(const sl_plan *p, int layer)
     return false;
 }
 
-/* Rows of sparse tables come and go around each step. Where updates take turns with the kernels of backward there is
- * nothing to hide behind. */
-bool sl_may_speculate(const sl_plan *p, int layer)
+/* Where updates take turns with the kernels of backward there is nothing to hide behind. */
+static bool is_asked(const sl_plan *p)
 {
     const sl_plan_options *o = &p->options;
-    bool asked = o->update == SL_UPDATE_MODE_AUTO || o->update == SL_UPDATE_MODE_SPECULATIVE;
     if (o->update == SL_UPDATE_MODE_AUTO && p->machine.kernels_take_turns) return false;
-    if (!asked || !o->training || o->early_updates) return false;
+    const bool asked = o->update == SL_UPDATE_MODE_AUTO || o->update == SL_UPDATE_MODE_SPECULATIVE;
+    return asked && o->training && !o->early_updates;
+}
+
+/* Rows of sparse tables come and go around each step. */
+bool sl_may_speculate(const sl_plan *p, int layer)
+{
+    if (!is_asked(p)) return false;
     const sl_layer_place *place = &p->layers[layer];
     bool in_memory = place->state == SL_TIER_HOST && place->parameters != SL_TIER_DISK &&
                      place->waiting == SL_TIER_HOST && place->gradients != SL_TIER_DISK;
@@ -188,7 +193,8 @@ static sluice_status search_between(sl_search *s, const sl_candidate *from, cons
  * longer than it could be. */
 static bool may_wait(const sl_search *s, const speculation *x, double without)
 {
-    return s->p->options.update != SL_UPDATE_MODE_AUTO || without <= MOST_WAITING * x->waiting;
+    const sl_plan_options *o = &s->p->options;
+    return o->update != SL_UPDATE_MODE_AUTO || o->rarely_fails || without <= MOST_WAITING * x->waiting;
 }
 
 uint64_t sl_plan_carried_bytes(const sl_plan *p)
@@ -367,6 +373,14 @@ static void pair_placements(const sl_search *s, const sl_candidate *best, double
     c->waiting_seconds = waiting;
 }
 
+/* Layers could speculate, with this placement or with one that has more state on the host; and memory is what is short. */
+static bool may_gain(const sl_search *s, const sl_candidate *found)
+{
+    int saved = 0;
+    for (int k = 0; k < SL_SAVING_COUNT; k++) saved += found->layers[k];
+    return is_asked(s->p) && saved > 0 && s->high.layers[SL_SAVING_HOST_STATE] > 0;
+}
+
 sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
 {
     const double least = s->p->options.update == SL_UPDATE_MODE_AUTO ? WORTH_SPECULATING : INFINITY;
@@ -375,7 +389,7 @@ sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
     found->counts_on_change = false; /* begun near another, it has what was found of that one */
     found->other.clock.seconds = found->waiting_seconds = 0;
     const sl_candidate best = *found;
-    if (sl_search_most_speculating(s, found) == 0) return SLUICE_OK;
+    if (!may_gain(s, found)) return SLUICE_OK;
     SL_TRY(clock_waiting(s, found, &waiting));
     speculation x = { .found = found, .clock = { false, waiting, 0, waiting } };
     x.waiting = known > 0 ? fmin(waiting, known) : waiting;

@@ -249,6 +249,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     }
     p.early_updates = (p.update == SL_UPDATE_MODE_AUTO || p.update == SL_UPDATE_MODE_SPECULATIVE) &&
                       s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
+    p.rarely_fails = s->optim.clip == 0 && e->graph->precision != SLUICE_F16;
     p.delayed = o->training && p.update == SL_UPDATE_MODE_DELAYED;
     if (p.delayed) SL_TRY(check_delayed(e, s));
     e->prompt = (uint64_t)p.delay_warmup;

@@ -6,8 +6,9 @@
  * weights do not depend on it.
  *
  * Where "auto" has chosen to speculate, a run shows first that its steps are not clipped: its window is full of steps that
- * were, at the beginning. So a run whose steps all are costs what it costs without speculation. Not so where the plan counts on
- * its other placement for a run that is clipped often: by this one steps that do not speculate take the longest of all. */
+ * were, at the beginning. So a run whose steps all are costs what it costs without speculation. Not so where
+ * nothing is clipped, nor where the plan counts on its other placement for a run that is clipped often: by this one steps that
+ * do not speculate take the longest of all. */
 #include <string.h>
 
 #include "train/engine_parts.h"
@@ -15,8 +16,9 @@
 void sl_engine_begin_speculation(sluice_engine *e, bool rehearses)
 {
     if (e->plan->totals.speculating_layers == 0) return;
-    const bool asked = e->plan->options.update != SL_UPDATE_MODE_AUTO || rehearses;
-    if (!asked && !e->plan->placement.counts_on_change) e->speculation.failed = UINT32_MAX;
+    const sl_plan_options *o = &e->plan->options;
+    const bool trusts = o->update != SL_UPDATE_MODE_AUTO || o->rarely_fails || rehearses;
+    if (!trusts && !e->plan->placement.counts_on_change) e->speculation.failed = UINT32_MAX;
 }
 
 bool sl_engine_may_speculate(const sluice_engine *e)

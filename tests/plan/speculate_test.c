@@ -332,6 +332,23 @@ TEST(a_run_that_can_change_its_plan_knows_the_fastest_placement_and_a_long_one_b
     free_paying(&fastest);
 }
 
+/* Its clocks are those of a run that asks for speculation. */
+TEST(a_run_that_clips_nothing_takes_the_fastest_placement_however_short_it_is)
+{
+    paying asked, q;
+    plan_paying(&asked, SL_UPDATE_MODE_SPECULATIVE, PAYING_DEVICE, 0, 0);
+    plan_paying(&q, SL_UPDATE_MODE_AUTO, PAYING_DEVICE, 0, 0);
+    CHECK(sl_plan_step_clock(asked.plan).seconds < 0.99 * sl_plan_step_clock(q.plan).seconds);
+    sl_plan_destroy(q.plan);
+    q.plan = NULL;
+    q.fx.options.rarely_fails = true;
+    REQUIRE_OK(sl_plan_create(q.fx.graph, &q.machine, &q.fx.options, &q.plan));
+    check_clock(sl_plan_step_clock(q.plan), sl_plan_step_clock(asked.plan));
+    CHECK(!q.plan->placement.counts_on_change && !q.plan->placement.other.clock.speculates);
+    free_paying(&asked);
+    free_paying(&q);
+}
+
 /* Each is the other's other one, to the byte. */
 TEST(a_plan_of_the_other_placement_leads_back)
 {

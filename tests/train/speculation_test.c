@@ -259,9 +259,10 @@ TEST(speculation_ends_where_too_many_steps_were_clipped_and_begins_again)
         CHECK_EQ(e.speculation.now, step >= SL_SPECULATION_WINDOW - 2);
         (void)sl_engine_judge_speculation(&e, &plain);
     }
-    for (int way = 0; way < 2;
-         way++) { /* it need not where it can change its plan, nor where steps are only measured */
+    /* it need not where it can change its plan, nor where steps are only measured or nothing is clipped */
+    for (int way = 0; way < 3; way++) {
         plan.placement.counts_on_change = way == 0;
+        plan.options.rarely_fails = way == 2;
         e.speculation = (sl_speculation){ .now = false };
         sl_engine_begin_speculation(&e, way == 1);
         CHECK(sl_engine_may_speculate(&e));
