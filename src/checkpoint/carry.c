@@ -3,6 +3,8 @@
 #include "checkpoint/carry.h"
 
 #include <math.h>
+#include <stdint.h>
+#include <sys/mman.h>
 
 #include "checkpoint/gather.h"
 #include "checkpoint/rounds.h"
@@ -99,6 +101,14 @@ static sluice_status list_runs(const sl_state *state, int64_t tensor, kept *k)
     return SLUICE_OK;
 }
 
+/* Of memory that all threads touch for the first time at once: with pages of 4 KiB they would wait for each other in the kernel. */
+static void ask_for_huge_pages(void *p, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)2 << 20, first = ((uintptr_t)p + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)p + bytes) / page * page;
+    if (end > first) madvise((void *)first, end - first, MADV_HUGEPAGE);
+}
+
 static sluice_status keep_tensor(const sl_state *state, int64_t tensor, kept *k)
 {
     passage p = { .state = state, .tensor = tensor, .out = true };
@@ -109,6 +119,7 @@ static sluice_status keep_tensor(const sl_state *state, int64_t tensor, kept *k)
     if (count == 0) return SLUICE_OK;
     k->values = sl_alloc_array((size_t)count, sizeof *k->values, "carried state");
     if (k->values == NULL) return SLUICE_ERR_NO_MEMORY;
+    ask_for_huge_pages(k->values, (size_t)count * sizeof *k->values);
     p.values = k->values;
     for (int64_t i = begin; i < end; i++) {
         p.run = k->runs[i];
