@@ -1019,8 +1019,8 @@ const sl_option sl_config_rows[] = {
                 FREE(NO_BITS)),
     COUNT_UP_TO(
         "debug.renew_every", "0", renew_every, 0, EXACT,
-        "After so many steps, and as many more each time, a run that speculates goes on by its plan for updates "
-        "that wait for the norm, and back, to try that; 0: when it is worth while.",
+        "After so many steps, and as many more each time, a run that has a second plan goes on by that one, and "
+        "back, to try that; 0: when it is worth while.",
         FREE(NO_BITS)),
     FLAG("debug.guard", "false", device.guard, "Poison the arenas and put guard pages behind them.", FREE(NO_BITS),
          OPTION(guard)),
