@@ -44,9 +44,8 @@ typedef struct sl_engine_options {
     void *rebuild_user;
     sl_refusal *refusal; /* filled in where the plan is refused; NULL: nobody asks */
     bool brief;          /* a refusal comes without advice */
-    bool
-        rehearses; /* steps are measured and forgotten: they are those of the plan, with updates on speculation from the first */
-    bool only_need; /* with plan_only: no plan is made; what it would need at least is filled in there */
+    bool rehearses;      /* steps are measured and forgotten: with updates on speculation from the first one on */
+    bool only_need;      /* with plan_only: no plan is made; what it would need at least is filled in there */
     sl_log log;
     sl_progress progress; /* of what takes a while; told on every rank */
 } sl_engine_options;
