@@ -53,8 +53,9 @@ typedef struct sl_search {
     int kinds[SL_RANK_KINDS]; /* a rank of each kind */
     int kind_count, heaviest; /* kinds[heaviest] owns most */
     const sl_candidate *near; /* where the search begins: what was found with nearly the same options; NULL: anywhere */
-    bool as_near;             /* and is not made faster from there */
-    bool speculates;          /* candidates are judged with as many layers on speculation as they leave room for */
+    const sl_candidate *near_fast; /* and where the one for updates on speculation does */
+    bool as_near;                  /* and is not made faster from there */
+    bool speculates;               /* candidates are judged with as many layers on speculation as they leave room for */
     sl_candidate ends[SL_IMPROVED]; /* what other starts of the last search came to */
     int end_count;
     int trials;           /* candidates that may still be built to make a placement faster */
@@ -116,6 +117,8 @@ int sl_search_most_speculating(sl_search *s, const sl_candidate *c);
 /* How many layers of a placement that fits all ranks are updated on speculation; the plan is that of *found. Leaves
  * another rank in the plan's options. */
 sluice_status sl_search_speculate(sl_search *s, sl_candidate *found);
+/* The two placements of a run: that for steps which wait for the norm, and the fastest. The same where there is one alone. */
+void sl_candidate_pair(const sl_candidate *c, sl_candidate *waiting, sl_candidate *fast);
 /* The totals of speculation, of a plan that was built. */
 void sl_plan_count_speculation(sl_plan *p);
 

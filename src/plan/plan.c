@@ -259,18 +259,20 @@ sluice_status sl_plan_create_placed(const sluice_graph *g, const sl_machine *mac
 sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
                               const sl_candidate *near, sl_plan **out, sl_plan_need *need)
 {
-    sl_candidate found;
+    sl_candidate found, waiting, fast;
     sl_search s;
     sl_usage *u;
     sl_plan *p;
     bool fits = false;
     *out = NULL;
+    if (near != NULL) sl_candidate_pair(near, &waiting, &fast);
     sluice_status st = open_plan(g, machine, options, &p, &u);
     if (st == SLUICE_OK) st = sl_plan_partition(p, u);
     if (st == SLUICE_OK) st = sl_plan_weigh_layers(p, u);
     if (st == SLUICE_OK) {
         sl_search_open(&s, p, u);
-        s.near = near;
+        s.near = near != NULL ? &waiting : NULL;
+        s.near_fast = near != NULL ? &fast : NULL;
         st = sl_search_all(&s, &found, &fits);
         if (st == SLUICE_OK && !fits && need != NULL) st = sl_search_need(&s, false, need, &found, &fits);
         if (st == SLUICE_OK && fits) st = sl_search_speculate(&s, &found);

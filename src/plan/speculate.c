@@ -116,16 +116,28 @@ sl_step_clock sl_plan_step_clock(const sl_plan *p)
     return (sl_step_clock){ true, seconds, p->totals.redo_seconds, seconds + p->totals.speculation_gain };
 }
 
-sl_candidate sl_plan_other_placement(const sl_plan *p)
+static sl_candidate of_other(const sl_other_placement *o)
 {
-    const sl_other_placement *o = &p->placement.other;
     sl_candidate c = { .prefetch = o->prefetch, .speculating = o->speculating, .everywhere = o->everywhere };
     memcpy(c.layers, o->layers, sizeof c.layers);
     c.speculation_limit = o->speculation_limit;
     c.speculation_gain = o->clock.without - o->clock.seconds;
+    return c;
+}
+
+sl_candidate sl_plan_other_placement(const sl_plan *p)
+{
+    sl_candidate c = of_other(&p->placement.other);
     c.waiting_seconds = p->placement.waiting_seconds;
     c.other = as_other(&p->placement, sl_plan_step_clock(p));
     return c;
+}
+
+void sl_candidate_pair(const sl_candidate *c, sl_candidate *waiting, sl_candidate *fast)
+{
+    const sl_step_clock other = c->other.clock;
+    *waiting = *fast = *c;
+    if (other.seconds > 0) *(other.speculates && !c->counts_on_change ? fast : waiting) = of_other(&c->other);
 }
 
 /* Builds a placement on the rank that owns most, and reads the clock of its steps; `without`: of the same placement with nothing
@@ -340,6 +352,29 @@ static sluice_status place_far(sl_search *s, const sl_candidate *first, bool eve
     return SLUICE_OK;
 }
 
+/* Such a placement moves more in a step: near the fastest one, with parameters and activations that are fetched farther ahead. */
+static sluice_status fetch_farther(sl_search *s, speculation *x)
+{
+    static const int ahead[] = { 2, 4 };
+    const sl_candidate low = s->low, high = s->high, *near = s->near;
+    const sl_candidate from = x->fast_clock.seconds > 0 ? x->fast : *x->found;
+    const bool fetches = from.layers[SL_SAVING_HOST_PARAMETERS] > 0 || from.layers[SL_SAVING_OFFLOAD] > 0;
+    sluice_status st = SLUICE_OK;
+    if (s->p->options.prefetch >= 0 || from.speculating == 0 || !fetches) return SLUICE_OK;
+    s->near = &from;
+    for (size_t i = 0; i < sizeof ahead / sizeof ahead[0] && st == SLUICE_OK; i++) {
+        sl_candidate c;
+        bool fits, may;
+        s->low.prefetch = s->high.prefetch = ahead[i];
+        st = search_speculating(s, from.everywhere, &c, &fits);
+        if (st == SLUICE_OK && fits) st = consider(s, &c, x, &may);
+    }
+    s->low = low;
+    s->high = high;
+    s->near = near;
+    return st;
+}
+
 /* Where the host has no room for all of it, it may have for some. Nearly the same options tell which way was the best. */
 static sluice_status place_for_speculation(sl_search *s, speculation *x)
 {
@@ -351,7 +386,7 @@ static sluice_status place_for_speculation(sl_search *s, speculation *x)
     for (int everywhere = 0; everywhere < 2; everywhere++)
         if (s->near == NULL || s->near->everywhere == (everywhere == 1))
             SL_TRY(place_far(s, &first, everywhere == 1, x, &fits));
-    return fits ? SLUICE_OK : speculate_in_part(s, &first, ends, end_count, x);
+    return fits ? fetch_farther(s, x) : speculate_in_part(s, &first, ends, end_count, x);
 }
 
 /* Which of the two placements a run begins with, and the other one. `best`: the one that was found first. */
@@ -389,6 +424,7 @@ sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
     found->counts_on_change = false; /* begun near another, it has what was found of that one */
     found->other.clock.seconds = found->waiting_seconds = 0;
     const sl_candidate best = *found;
+    if (s->near != NULL) s->near = s->near_fast;
     if (!may_gain(s, found)) return SLUICE_OK;
     SL_TRY(clock_waiting(s, found, &waiting));
     speculation x = { .found = found, .clock = { false, waiting, 0, waiting } };

@@ -1,16 +1,17 @@
 /* auto_search.c: the search over what is left on "auto", by the cost model.
  *
  * First every stage, as the plan arranges the rest. Then the best of these, and the second where it is close, are improved axis
- * by axis in the order of the table: a value is kept where it makes the expected step clearly shorter. At last the shortest step
- * is taken, or of those about as short the lowest stage with the fewest changes. No clock is read: the number of plans that are
- * made follows from their sizes, so that every rank, and every run, comes to the same answer. */
+ * by axis in the order of the table: a value is kept where it makes the expected step clearly shorter. At last the lowest of the
+ * stages with about the shortest step is taken, and of its arrangements the one with the fewest changes than which none is
+ * clearly faster. No clock is read: the number of plans that are made follows from their sizes, so that every rank, and every
+ * run, comes to the same answer. */
 #include "train/auto_search.h"
 
 #include <math.h>
 #include <string.h>
 
 #define CLEARLY    0.99 /* of the time before: what is worth another value */
-#define AS_FAST    1.02 /* expected times are not better than that */
+#define AS_FAST    1.02 /* expected times of different stages are not better than that */
 #define CLOSE      1.25 /* a second stage so near to the best is improved too */
 #define FEW_NODES  512  /* of a graph whose every arrangement is searched from nothing: that takes a moment */
 #define MOST_WORK  4e6  /* steps of plans built: some seconds */
@@ -164,21 +165,28 @@ static int changes(const sl_auto_candidate *c)
     return count;
 }
 
-/* Of two that are about as fast. */
-static bool is_simpler(const sl_auto_candidate *a, const sl_auto_candidate *b)
+static int64_t stage_of(const sl_auto_candidate *c)
 {
-    int64_t stage = a->arrangement.values[SL_AXIS_STAGE], other = b->arrangement.values[SL_AXIS_STAGE];
-    if (stage != other) return stage < other;
-    return changes(a) < changes(b);
+    return c->arrangement.values[SL_AXIS_STAGE];
 }
 
+/* A lower stage keeps more on each rank and sends less. Within a stage the plans differ in less, and so do the errors of their
+ * expected times. */
 static int choose(const sl_auto_result *found)
 {
-    int least = fastest(found, -1), best = least;
+    const int least = fastest(found, -1);
+    if (least < 0) return -1;
+    int best = least;
+    for (int i = 0; i < found->count; i++) {
+        const sl_auto_candidate *c = &found->tried[i], *b = &found->tried[best];
+        if (!c->fits || c->seconds > AS_FAST * found->tried[least].seconds || stage_of(c) > stage_of(b)) continue;
+        if (stage_of(c) < stage_of(b) || c->seconds < b->seconds) best = i;
+    }
+    const sl_auto_candidate shortest = found->tried[best];
     for (int i = 0; i < found->count; i++) {
         const sl_auto_candidate *c = &found->tried[i];
-        if (c->fits && c->seconds <= AS_FAST * found->tried[least].seconds && is_simpler(c, &found->tried[best]))
-            best = i;
+        const bool alike = c->fits && stage_of(c) == stage_of(&shortest) && CLEARLY * c->seconds <= shortest.seconds;
+        if (alike && changes(c) < changes(&found->tried[best])) best = i;
     }
     return best;
 }

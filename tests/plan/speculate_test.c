@@ -374,6 +374,50 @@ TEST(a_plan_of_the_other_placement_leads_back)
     free_paying(&fastest);
 }
 
+/* With a slow link, unless the setting says how far. */
+TEST(parameters_of_the_fastest_placement_are_fetched_farther_ahead_where_that_is_shorter)
+{
+    double seconds[3];
+    for (int prefetch = -1; prefetch <= 1; prefetch += 2) {
+        paying q;
+        sl_plan *plan = NULL;
+        plan_paying(&q, SL_UPDATE_MODE_SPECULATIVE, 500 << 10, 0, 0);
+        for (int k = 0; k < SL_LINK_COUNT; k++) q.machine.link_bytes_per_second[k] /= 8;
+        q.fx.options.prefetch = prefetch;
+        REQUIRE_OK(sl_plan_create(q.fx.graph, &q.machine, &q.fx.options, &plan));
+        CHECK(plan->totals.speculating_layers > 0);
+        if (prefetch == 1)
+            CHECK_EQ(plan->placement.prefetch, 1);
+        else
+            CHECK(plan->placement.prefetch > 1);
+        CHECK_EQ(sl_plan_other_placement(plan).prefetch, 1);
+        seconds[1 + prefetch] = plan->totals.step_seconds;
+        sl_plan_destroy(plan);
+        free_paying(&q);
+    }
+    CHECK(seconds[0] <= 0.99 * seconds[2]);
+}
+
+/* As when one setting after the other is tried: from either of the two placements both are found again. */
+TEST(near_a_plan_both_of_its_placements_are_found_again)
+{
+    static const double steps[] = { 1e9, 100 }; /* begins with the fastest; changes to it */
+    for (int i = 0; i < 2; i++) {
+        paying q;
+        sl_plan *again = NULL;
+        plan_paying(&q, SL_UPDATE_MODE_AUTO, PAYING_DEVICE, 0, steps[i]);
+        const sl_candidate near = q.plan->placement;
+        REQUIRE(near.other.clock.seconds > 0 && near.counts_on_change == (i == 0));
+        REQUIRE_OK(sl_plan_attempt(q.fx.graph, &q.machine, &q.fx.options, &near, &again, NULL));
+        REQUIRE(again != NULL);
+        CHECK_EQ(again->placement.counts_on_change, near.counts_on_change);
+        check_clock(sl_plan_step_clock(again), sl_plan_step_clock(q.plan));
+        check_clock(again->placement.other.clock, near.other.clock);
+        sl_plan_destroy(again);
+        free_paying(&q);
+    }
+}
+
 /* Their gradients are gathered during backward; the same bytes. */
 TEST(ranks_at_stage_0_speculate)
 {
