@@ -354,26 +354,41 @@ TEST(norm_leaves_are_sixteen_lanes_in_fp64_on_every_path)
     sl_pool_destroy(pool);
 }
 
-static sl_norm_result finish(const sl_kernel *kernels, double *leaves, int64_t count, double clip, double loss_scale)
+/* By the threads of a pool, which more leaves than a chunk are for. */
+static sl_norm_result finish_by(sl_pool *pool, const sl_kernel *kernels, double *leaves, int64_t count, double clip,
+                                double loss_scale)
 {
     sl_norm_result result = { 0 };
     sl_run_context run = { .clip = clip, .loss_scale = loss_scale };
-    sl_kernel_args a = { .context = &run };
+    sl_kernel_args a = { .pool = pool, .context = &run };
     a.in[0] = (sl_tensor){ leaves, NULL, count, SL_FORM_F32 };
     a.out[0] = (sl_tensor){ &result, NULL, (int64_t)(sizeof result / 4), SL_FORM_F32 };
     kernels[SL_OP_NORM_FINISH](&a);
     return result;
 }
 
+static sl_norm_result finish(const sl_kernel *kernels, double *leaves, int64_t count, double clip, double loss_scale)
+{
+    return finish_by(NULL, kernels, leaves, count, clip, loss_scale);
+}
+
 TEST(leaves_add_up_in_a_pairwise_tree_by_index)
 {
-    static double leaves[5000];
-    for (uint32_t i = 0; i < 5000; i++) leaves[i] = fabs((double)hashed(5, i)) * pow(10.0, (double)(i % 17) - 8.0);
+    enum { MOST = 1100000 };
+    static double leaves[MOST];
+    static const int64_t many[] = { 4095, 4096, 4097, 8192, 12345, 300001, 1048576, 1048577, MOST };
+    sl_pool *pool;
+    REQUIRE_OK(sl_pool_create(2, &pool));
+    for (uint32_t i = 0; i < MOST; i++) leaves[i] = fabs((double)hashed(5, i)) * pow(10.0, (double)(i % 17) - 8.0);
     for (int path = 0; path < PATH_COUNT; path++) {
-        if (kernels_on(path) == NULL) continue;
-        for (int64_t m = 1; m < 5000; m += m < 130 ? 1 : 487)
-            CHECK(finish(kernels_on(path), leaves, m, 0.0, 1.0).norm == sqrt(plain_tree(leaves, 0, m)));
+        const sl_kernel *kernels = kernels_on(path);
+        if (kernels == NULL) continue;
+        for (int64_t m = 1; m < 4000; m += m < 130 ? 1 : 487)
+            CHECK(finish(kernels, leaves, m, 0.0, 1.0).norm == sqrt(plain_tree(leaves, 0, m)));
+        for (size_t k = 0; k < sizeof many / sizeof many[0]; k++)
+            CHECK(finish_by(pool, kernels, leaves, many[k], 0.0, 1.0).norm == sqrt(plain_tree(leaves, 0, many[k])));
     }
+    sl_pool_destroy(pool);
 }
 
 /* Leaves in the runs of several owners -> the nodes of all, in order. Returns how many there are. */

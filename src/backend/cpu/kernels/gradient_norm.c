@@ -138,18 +138,48 @@ void KI(norm_join)(const sl_kernel_args *a)
     }
 }
 
+/* Leaves of all runs, each of which is an aligned subtree but for the last: a task adds up one. */
+#define MOST_RUNS 256
+typedef struct leaf_runs {
+    const double *leaves;
+    int64_t count, run; /* leaves, and those of a run: a power of two */
+    double sums[MOST_RUNS];
+} leaf_runs;
+
+static double sum_of_leaves(const double *leaves, int64_t count)
+{
+    sl_leaf_tree tree;
+    memset(&tree, 0, sizeof tree);
+    for (int64_t i = 0; i < count; i++) sl_leaf_tree_add(&tree, i, leaves[i]);
+    return sl_leaf_tree_sum(&tree);
+}
+
+static void run_task(void *context, int64_t task, void *scratch)
+{
+    leaf_runs *r = context;
+    const int64_t first = task * r->run, left = r->count - first;
+    (void)scratch;
+    r->sums[task] = sum_of_leaves(r->leaves + first, left < r->run ? left : r->run);
+}
+
+/* All threads: a large model has millions of leaves, and nothing goes on before their sum is known. */
+static double sum_of_runs(sl_pool *pool, const double *leaves, int64_t count)
+{
+    leaf_runs r = { .leaves = leaves, .count = count, .run = SL_NORM_CHUNK };
+    if (count <= r.run) return sum_of_leaves(leaves, count);
+    while (sl_ceil_div(count, r.run) > MOST_RUNS) r.run *= 2;
+    sl_pool_run(pool, run_task, &r, sl_ceil_div(count, r.run));
+    return sum_of_leaves(r.sums, sl_ceil_div(count, r.run));
+}
+
 /* leaves f64[m] in global order, or sums of chunks -> sl_norm_result. The factor is torch's: 1/loss_scale * min(1, clip / (norm + 1e-6)),
  * in double, rounded to float once. (DeepSpeed's ZeRO divides by max(1, (norm + 1e-6) / clip) instead: the same number
  * but for the last bit.) */
 void KI(norm_finish)(const sl_kernel_args *a)
 {
-    const double *leaves = a->in[0].data;
     sl_norm_result *result = a->out[0].data;
     const sl_run_context *run = a->context;
-    sl_leaf_tree tree;
-    memset(&tree, 0, sizeof tree);
-    for (int64_t i = 0; i < a->in[0].elements; i++) sl_leaf_tree_add(&tree, i, leaves[i]);
-    double total = sl_leaf_tree_sum(&tree);
+    double total = sum_of_runs(a->pool, a->in[0].data, a->in[0].elements);
     double norm = sqrt(total) / run->loss_scale;
     double clip = run->clip > 0.0 ? run->clip / (norm + CLIP_EPSILON) : 1.0;
     result->norm = norm;
