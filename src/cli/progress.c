@@ -343,6 +343,18 @@ static void on_epoch(cli_progress *p, const sluice_event *e)
     fprintf(p->out, "epoch %.0f: mean loss %.4f\n", e->epoch, e->loss);
 }
 
+/* "peak device 8.5 MiB, host 2.3 MiB", and the disk where there is something on it. */
+static void print_peaks(const sluice_memory *peak, FILE *out)
+{
+    char device[32], host[32], disk[32];
+    cli_format_size(peak->device, device, sizeof device);
+    cli_format_size(peak->host, host, sizeof host);
+    cli_format_size(peak->disk, disk, sizeof disk);
+    fprintf(out, "peak device %s, host %s", device, host);
+    if (peak->disk > 0) fprintf(out, ", disk %s", disk);
+    fputc('\n', out);
+}
+
 static void on_end(cli_progress *p, const sluice_event *e)
 {
     char took[32], rate[48], pace[96] = "", wait[64] = "", mfu[32];
@@ -354,8 +366,8 @@ static void on_end(cli_progress *p, const sluice_event *e)
     }
     if (e->data_seconds > WORTH_A_WORD * e->step_seconds)
         snprintf(wait, sizeof wait, ", %.0f%% of it waiting for data", 100 * e->data_seconds / e->step_seconds);
-    fprintf(p->out, "done: %llu steps in %s%s%s; peak device %.1f MiB, host %.1f MiB\n", (unsigned long long)e->steps,
-            took, wait, pace, (double)e->peak.device / 1048576, (double)e->peak.host / 1048576);
+    fprintf(p->out, "done: %llu steps in %s%s%s; ", (unsigned long long)e->steps, took, wait, pace);
+    print_peaks(&e->peak, p->out);
     if (e->weights_sha256 != NULL) fprintf(p->out, "weights sha256 %s\n", e->weights_sha256);
 }
 

@@ -1011,8 +1011,11 @@ const sl_option sl_config_rows[] = {
          "the next "
          "checkpoint, to the same bits. Needs `checkpoint.path` and `checkpoint.every`.",
          FREE(NO_BITS)),
-    COUNT_UP_TO("timeout_seconds", "60", timeout_seconds, 1, 1e9,
-                "How long one rank waits for another before it is taken for lost.", FREE(NO_BITS)),
+    COUNT_UP_TO(
+        "timeout_seconds", "60", timeout_seconds, 1, 1e9,
+        "After so many seconds without an answer a rank is taken for lost, and a disk with swap files, on several "
+        "ranks after half of them.",
+        FREE(NO_BITS)),
     COUNT_UP_TO("debug.slow_from", "0", slow_from, 0, EXACT,
                 "From this step on, steps are taken to last ten times as long as they do, to try what follows from "
                 "that; 0: never.",

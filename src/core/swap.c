@@ -120,6 +120,7 @@ void sl_swap_get_stats(const sl_swap *s, sl_swap_stats *out)
         .write_seconds = (double)atomic_load(&w->nanoseconds) * 1e-9,
         .engine = r->engine->name,
         .direct = true,
+        .dead = atomic_load(&s->dead),
     };
     for (int i = 0; i < s->files.count; i++) out->direct = out->direct && s->files.file[i].direct;
 }

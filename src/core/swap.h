@@ -70,6 +70,7 @@ typedef struct sl_swap_stats {
     double read_seconds, write_seconds; /* inside transfers of each direction */
     const char *engine;                 /* "io_uring", "threads" */
     bool direct;                        /* past the page cache in every folder */
+    bool dead;                          /* a request was never answered: memory of it may be touched at any time */
 } sl_swap_stats;
 /* At any time, from any thread. */
 void sl_swap_get_stats(const sl_swap *s, sl_swap_stats *out);

@@ -5,6 +5,9 @@
 #include "core/thread.h"
 #include "machine/recall.h"
 
+/* That a request may take: as timeout_seconds of a run that does not say it. */
+#define DEADLINE_SECONDS 60
+
 static double giga(const sl_machine *m, sl_link link)
 {
     return m->link_bytes_per_second[link] * 1e-9;
@@ -43,7 +46,7 @@ sluice_status sluice_disks(const char *path, FILE *out)
         sl_print_known_disks(out);
         return SLUICE_OK;
     }
-    const sl_disk_set s = { folders, sl_swap_folders(path, text, sizeof text, folders), 1 };
+    const sl_disk_set s = { folders, sl_swap_folders(path, text, sizeof text, folders), 1, DEADLINE_SECONDS };
     sl_machine_default(&rates);
     double start = sl_now();
     SL_TRY(sl_machine_measure_disk(&s, &rates, file));

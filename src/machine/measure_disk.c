@@ -45,6 +45,7 @@ typedef struct disk_run {
     uint64_t piece;          /* the largest transfer */
     uint64_t at[DIRECTIONS]; /* where the next transfer begins */
     uint64_t in[DIRECTIONS]; /* and where in the memory, all of which is used in turn: no processor has it at hand */
+    bool dead;               /* a store was: the memory is the system's until the process ends */
 } disk_run;
 
 static const sl_swap_label label = { "a measurement", 1, 0 };
@@ -68,10 +69,24 @@ static sluice_status transfer(disk_run *r, direction d, uint64_t bytes, bool hal
 static sluice_status open_store(const sl_disk_bench *b, uint64_t bytes, disk_run *r)
 {
     sl_swap_options o = {
-        .folders = b->folders, .folder_count = b->folder_count, .bytes = bytes, .threads = b->threads
+        .folders = b->folders,
+        .folder_count = b->folder_count,
+        .bytes = bytes,
+        .threads = b->threads,
+        .deadline_seconds = b->deadline_seconds,
     };
     r->bytes = bytes;
     return sl_swap_open(&o, &r->store);
+}
+
+static void close_store(disk_run *r)
+{
+    sl_swap_stats stats;
+    if (r->store == NULL) return;
+    sl_swap_get_stats(r->store, &stats);
+    r->dead = r->dead || stats.dead;
+    sl_swap_close(r->store);
+    r->store = NULL;
 }
 
 /* A quarter of what is free in the fullest folder, at most. */
@@ -94,8 +109,7 @@ static sluice_status choose_bytes(const sl_disk_bench *b, double seconds, uint64
     sluice_status st = SLUICE_OK;
     for (uint64_t at = 0; at < LEAST_BYTES && st == SLUICE_OK; at += MIB) st = transfer(r, WRITES, MIB, false);
     double rate = (double)LEAST_BYTES / (sl_now() - start);
-    sl_swap_close(r->store);
-    r->store = NULL;
+    close_store(r);
     double bytes = rate * seconds;
     *out = bytes < (double)most ? (uint64_t)bytes / LEAST_BYTES * LEAST_BYTES : most;
     if (*out < LEAST_BYTES) *out = LEAST_BYTES;
@@ -270,8 +284,8 @@ sluice_status sl_measure_disk(const sl_disk_bench *b, sl_disk_rates *out)
     disk_run r = { 0 };
     sl_disk_rates found = { 0 };
     sluice_status st = measure_all(b, b->seconds > 0 ? b->seconds : MOST_SECONDS, &r, &found);
-    sl_swap_close(r.store);
-    sl_free(r.memory);
+    close_store(&r);
+    if (!r.dead) sl_free(r.memory);
     if (st == SLUICE_OK) *out = found;
     return st;
 }

@@ -7,9 +7,10 @@
 typedef struct sl_disk_bench {
     const char *const *folders; /* one store over all of them, as a run has it */
     int folder_count;
-    uint64_t bytes; /* that the store takes at most; fewer where the disk is slow or nearly full. 0: 512 MiB */
-    double seconds; /* that it takes, about; 0: 2 */
-    bool threads;   /* without io_uring */
+    uint64_t bytes;          /* that the store takes at most; fewer where the disk is slow or nearly full. 0: 512 MiB */
+    double seconds;          /* that it takes, about; 0: 2 */
+    bool threads;            /* without io_uring */
+    double deadline_seconds; /* sl_swap_options */
 } sl_disk_bench;
 
 typedef struct sl_disk_rates {
@@ -18,7 +19,7 @@ typedef struct sl_disk_rates {
     double processor;                   /* that a transfer keeps busy, as a part of one: requests and checksums */
 } sl_disk_rates;
 
-/* Leaves nothing behind. Fails as sl_swap_open and transfers do. What disks and hypervisors keep in their own memory is
+/* Leaves nothing behind, but for the memory of a request that was never answered. Fails as sl_swap_open and transfers do. What disks and hypervisors keep in their own memory is
  * read from there: a disk's cache larger than `bytes` makes reads look faster than those of a larger store. */
 sluice_status sl_measure_disk(const sl_disk_bench *b, sl_disk_rates *out);
 

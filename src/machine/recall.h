@@ -32,6 +32,7 @@ typedef struct sl_recall {
     const sl_log *log;
     const char *const *folders; /* for swap files: sl_machine_recall_disk; borrowed */
     int folder_count;           /* 0: none */
+    double disk_deadline;       /* seconds: sl_swap_options */
 } sl_recall;
 
 /* All ranks. *rates has the usual ones, and gets better ones: from the file of the user's cache that was kept for the same
@@ -39,13 +40,15 @@ typedef struct sl_recall {
  * other machines or ranks that do not run are planned for and nothing is kept of them, or where memory is too short to
  * measure with. A cache that cannot be read or written is no failure. */
 sluice_status sl_machine_recall(const sl_recall *r, sl_machine *rates);
-/* The same for the folders' disks, in about two seconds. Folders that cannot be measured leave the usual rates, with a note. */
+/* The same for the folders' disks, in about two seconds. Folders that swap files cannot be made in leave the usual rates,
+ * with a note. A disk that fails or does not answer is no disk to train on: SLUICE_ERR_IO, on all ranks. */
 sluice_status sl_machine_recall_disk(const sl_recall *r, sl_machine *rates);
 /* Folders for swap files as a run uses them: one store over all of them, and so many ranks that share them. Borrowed. */
 typedef struct sl_disk_set {
     const char *const *folders;
     int folder_count; /* 1 to SL_SWAP_MAX_FOLDERS */
     int ranks;
+    double deadline_seconds; /* sl_swap_options */
 } sl_disk_set;
 /* Measures the folders' disks whatever is kept of them, and keeps the result: `file` is where; empty: nowhere. */
 sluice_status sl_machine_measure_disk(const sl_disk_set *s, sl_machine *rates, char file[PATH_MAX]);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "comm/agree.h"
 #include "core/hash.h"
 #include "core/io.h"
 #include "core/thread.h"
@@ -15,6 +16,7 @@
 #include "machine/recall.h"
 
 #define NAME_PREFIX "disk-"
+#define MOST_BYTES  ((uint64_t)512 << 20)
 
 /* ---- where rates are kept ---- */
 
@@ -148,13 +150,22 @@ static void set_disk(sl_machine *m, const sl_disk_rates *found)
     m->disk_processor = found->processor;
 }
 
+/* Of the stores of all ranks; half of what is free, as each takes up to half of its bytes in memory. */
+static uint64_t most_bytes(void)
+{
+    uint64_t half = sl_memory_available() / 2;
+    return half < MOST_BYTES ? half : MOST_BYTES;
+}
+
 static sluice_status measure_set(const sl_disk_set *s, sl_machine *rates)
 {
     sl_disk_rates found = { .processor = 0 };
     const sl_disk_bench b = { .folders = s->folders,
                               .folder_count = s->folder_count,
-                              .bytes = ((uint64_t)512 << 20) / (uint64_t)s->ranks };
+                              .bytes = most_bytes() / (uint64_t)s->ranks,
+                              .deadline_seconds = s->deadline_seconds };
     SL_TRY(sl_measure_disk(&b, &found));
+    sl_memory_forget_high_water();
     set_disk(rates, &found);
     return SLUICE_OK;
 }
@@ -183,9 +194,10 @@ static sluice_status measure(const sl_recall *r, const sl_disk_set *s, sl_machin
     char file[PATH_MAX] = "";
     if (r->here->count > 1) SL_TRY(comm->ops->barrier(comm, "measuring the disk"));
     double start = sl_now();
-    bool measured = measure_set(s, &found) == SLUICE_OK;
+    sluice_status st = measure_set(s, &found);
+    SL_TRY(sl_agree(comm, "measuring the disk", st == SLUICE_ERR_IO ? st : SLUICE_OK));
     if (r->here->rank != 0) return SLUICE_OK;
-    if (!measured) { /* no reason not to plan; whoever opens the swap files says it again */
+    if (st != SLUICE_OK) { /* no reason not to plan; whoever opens the swap files says it again */
         sl_log_write(r->log, SLUICE_LOG_NOTE, "rates: those that a disk usually has, as measuring failed: %s",
                      sluice_error());
         return SLUICE_OK;
@@ -199,7 +211,7 @@ static sluice_status measure(const sl_recall *r, const sl_disk_set *s, sl_machin
 sluice_status sl_machine_recall_disk(const sl_recall *r, sl_machine *rates)
 {
     sl_comm *comm = r->here->comm;
-    const sl_disk_set s = { r->folders, r->folder_count, r->here->local };
+    const sl_disk_set s = { r->folders, r->folder_count, r->here->local, r->disk_deadline };
     if (r->folder_count == 0) return SLUICE_OK;
     int32_t known = r->here->rank == 0 && !r->anew && load(&s, r->log, rates);
     if (r->here->count > 1) SL_TRY(comm->ops->broadcast(comm, "known rates of the disk", 0, &known, sizeof known));

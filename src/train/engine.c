@@ -13,6 +13,11 @@ sl_comm *sl_engine_comm(const sluice_engine *e)
     return e->gpu_comm != NULL ? e->gpu_comm : e->ranks->comm;
 }
 
+double sl_engine_disk_deadline(const sluice_engine *e, const sl_settings *s)
+{
+    return (double)s->timeout_seconds / (e->ranks->count > 1 ? 2 : 1);
+}
+
 void sl_engine_use_scale(sluice_engine *e)
 {
     e->context.loss_scale = e->scaler.scale;
@@ -66,8 +71,7 @@ sluice_status sl_engine_open_executor(sluice_engine *e, const sl_settings *s)
     if (!d->null_backend) x.swap.folder_count = sl_swap_folders(d->disk_path, text, sizeof text, folders);
     x.swap.folders = folders;
     x.swap.log = &e->log;
-    /* Before the ranks that wait for this one take it for lost. */
-    x.swap.deadline_seconds = (double)s->timeout_seconds / (e->ranks->count > 1 ? 2 : 1);
+    x.swap.deadline_seconds = sl_engine_disk_deadline(e, s);
     x.comm->ops->arena_files(x.comm, x.device.arena_files);
     x.device.nodes = e->ranks->place.binding.nodes;
     /* of several ranks only: this thread computes, and starts the others that do */

@@ -21,6 +21,8 @@
 
 /* The communicator of the plan's collectives. */
 sl_comm *sl_engine_comm(const sluice_engine *e);
+/* Seconds that a disk has for a request: it fails before ranks that wait for this one take it for lost. */
+double sl_engine_disk_deadline(const sluice_engine *e, const sl_settings *s);
 /* Called whenever the loss scale changed. */
 void sl_engine_use_scale(sluice_engine *e);
 

@@ -146,7 +146,8 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
                           .anew = o->measures_anew,
                           .log = &e->log,
                           .folders = folders,
-                          .folder_count = sl_swap_folders(o->settings->device.disk_path, text, sizeof text, folders) };
+                          .folder_count = sl_swap_folders(o->settings->device.disk_path, text, sizeof text, folders),
+                          .disk_deadline = sl_engine_disk_deadline(e, o->settings) };
     if (!o->measures || !e->computes) return SLUICE_OK;
     SL_TRY(sl_machine_recall(&r, &e->machine));
     return sl_machine_recall_disk(&r, &e->machine);

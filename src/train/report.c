@@ -10,7 +10,7 @@
 
 void sl_pace_to_event(const sl_pace *p, bool planned, double seconds, sluice_event *event)
 {
-    double peak = planned ? p->planned_peak : p->peak;
+    double peak = planned && p->peak <= 0 ? p->planned_peak : p->peak;
     bool known = seconds > 0 && peak > 0 && p->flops > 0;
     event->model_flops = p->flops;
     event->peak_flops = peak;
@@ -68,7 +68,7 @@ static void pace_rows(const sl_pace *p, double predicted, double measured, FILE 
     char a[32], b[32];
     double units = p->tokens > 0 ? p->tokens : p->samples;
     if (!(predicted > 0 && measured > 0)) return;
-    sl_pace_to_event(p, false, predicted, &before); /* by the same peak */
+    sl_pace_to_event(p, false, predicted, &before);
     sl_pace_to_event(p, false, measured, &after);
     fprintf(out, "  %-28s %12.4g s %12.4g s\n", "step", predicted, measured);
     fprintf(out, "  %-28s %14s %14s\n", p->tokens > 0 ? "tokens per second" : "samples per second",

@@ -13,7 +13,8 @@ typedef struct sl_pace {
     double peak;            /* the same of a large one, measured; 0: not known */
 } sl_pace;
 
-/* Of a step that took `seconds`; planned: of one that is expected to. */
+/* Of a step that took `seconds`. planned: of one that is expected to; its MFU is of the measured peak as well where that
+ * is known, so that what is expected and what was seen compare. */
 void sl_pace_to_event(const sl_pace *p, bool planned, double seconds, sluice_event *event);
 /* "expected: 812 tokens/s, MFU 41.0 %", for a plan. */
 void sl_pace_print(const sl_pace *p, double seconds, FILE *out);

@@ -657,6 +657,27 @@ TEST(hashes_false_leaves_the_hashes_out_everywhere)
     run_free(&with);
 }
 
+TEST(the_last_line_has_the_peaks_of_the_memories_that_were_used)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", "");
+    run_result host = run_sluice(folder, "train a.json --set steps=1"),
+               disk =
+                   run_sluice(folder, "train a.json --set steps=1 --set optimizer.type=AdamW --set memory.disk_path=. "
+                                      "--set zero_optimization.offload_optimizer.device=nvme");
+    double device, there, swapped;
+    const char *done = strstr(disk.out, "; peak device ");
+    CHECK_EQ(host.status, 0);
+    CHECK_EQ(disk.status, 0);
+    CHECK_CONTAINS(host.out, ", host 0 B\n");
+    CHECK_THAT(done != NULL &&
+                   sscanf(done, "; peak device %lf KiB, host %lf KiB, disk %lf KiB", &device, &there, &swapped) == 3 &&
+                   swapped > 0,
+               "no peaks in %s", disk.out);
+    run_free(&host);
+    run_free(&disk);
+}
+
 /* All that a run writes to a terminal; *status as of waitpid. */
 static size_t run_on_terminal(const char *folder, char *out, size_t bytes, int *status)
 {

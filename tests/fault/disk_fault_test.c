@@ -261,6 +261,50 @@ TEST(a_disk_without_the_space_is_exit_3_and_one_that_cannot_reserve_it_exit_6)
         }
 }
 
+/* As a user has it, whose rates are measured. */
+static void measure_rates(bool yes)
+{
+    setenv("SLUICE_MACHINE", yes ? "" : "default", 1);
+    if (yes)
+        setenv("XDG_CACHE_HOME", test_tmpdir(), 1);
+    else
+        unsetenv("XDG_CACHE_HOME");
+}
+
+TEST(a_disk_that_fails_while_its_rates_are_measured_ends_the_run_with_6_before_the_first_step)
+{
+    static const struct {
+        disk_fault fault;
+        const char *arguments, *what;
+    } rows[] = {
+        { { .call = "swap_", .nth = 40, .kind = DISK_NEVER }, "--set timeout_seconds=1", "has not answered for" },
+        { { .call = "swap_", .nth = 40, .kind = DISK_NEVER, .threads = true },
+          "--set timeout_seconds=2 --ranks 2",
+          "has not answered for" },
+        { { .call = "swap_", .nth = 70, .kind = DISK_FAILS, .value = EIO }, "", "Input/output error; check that disk" },
+        { { .call = "swap_read", .nth = 9, .kind = DISK_FLIP_READ, .threads = true },
+          "--ranks 2",
+          "came back changed" },
+    };
+    scene s;
+    REQUIRE(open_scene(&s, 2));
+    measure_rates(true);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        program p;
+        char folder[1024], arguments[128];
+        make_folder(&s, folder);
+        snprintf(arguments, sizeof arguments, TRAIN " %s", rows[i].arguments);
+        CHECK_EQ(program_run_faulty(&p, folder, &rows[i].fault, arguments), 6);
+        CHECK_EQ(program_faults(&p).struck, 1);
+        CHECK_EQ(p.step, 0);
+        CHECK_CONTAINS(program_message(&p), "a measurement");
+        CHECK_CONTAINS(program_message(&p), rows[i].what);
+        CHECK_CONTAINS(program_message(&p), s.disk);
+        fault_check_empty(s.disk);
+    }
+    measure_rates(false);
+}
+
 /* ---- flipped bits ---- */
 
 #define FLIPS      12

@@ -52,6 +52,22 @@ TEST(a_slow_disk_is_measured_as_slow_and_with_less)
     CHECK(slow.count < 500);
 }
 
+TEST(a_disk_that_does_not_answer_fails_by_the_deadline)
+{
+    sl_disk_rates rates;
+    for (int threads = 0; threads < SWAP_ENGINES; threads++) {
+        sl_disk_bench b = {
+            .folders = swap_folders(1), .folder_count = 1, .seconds = 0.3, .threads = threads, .deadline_seconds = 0.2
+        };
+        swap_fault stuck = { .call = "swap_read", .nth = 3, .answer = SL_IO_NEVER };
+        sl_io_set_hook(swap_fault_hook, &stuck);
+        CHECK_EQ(sl_measure_disk(&b, &rates), SLUICE_ERR_IO);
+        sl_io_set_hook(NULL, NULL);
+        CHECK_CONTAINS(sluice_error(), "has not answered");
+        CHECK_CONTAINS(sluice_error(), b.folders[0]);
+    }
+}
+
 TEST(disks_that_cannot_be_measured_are_a_failure)
 {
     sl_disk_rates rates;

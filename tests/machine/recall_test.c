@@ -246,7 +246,7 @@ TEST(disks_that_were_measured_are_listed_with_their_folders)
     sl_recall_list_disks(note_disk, &seen);
     CHECK_EQ(seen.ranks, 0);
     sl_machine_default(&rates);
-    REQUIRE_OK(sl_machine_measure_disk(&(sl_disk_set){ &folder, 1, 1 }, &rates, file));
+    REQUIRE_OK(sl_machine_measure_disk(&(sl_disk_set){ &folder, 1, 1, 60 }, &rates, file));
     CHECK(sl_path_exists(file));
     sl_recall_list_disks(note_disk, &seen);
     CHECK_EQ(seen.ranks, 1);
