@@ -26,6 +26,9 @@
 #define SL_SWAP_FOLDERS_BYTES 8192
 int sl_swap_folders(const char *path, char *text, size_t bytes, const char *out[SL_SWAP_MAX_FOLDERS]);
 
+/* SLUICE_ERR_USAGE: it is missing, or no folder. */
+sluice_status sl_swap_look_at_folder(const char *folder);
+
 typedef struct sl_swap sl_swap;
 
 typedef struct sl_swap_options {

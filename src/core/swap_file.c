@@ -91,13 +91,15 @@ static sluice_status open_failed(const char *folder)
                    strerror(error));
 }
 
-static sluice_status look_at_folder(const char *folder)
+sluice_status sl_swap_look_at_folder(const char *folder)
 {
     sl_path_info there;
     SL_TRY(sl_path_look(folder, &there));
     if (there.kind == SL_PATH_MISSING)
-        return sl_fail(SLUICE_ERR_USAGE, "the folder for swap files, %s, does not exist; make it or name another",
-                       folder);
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "the folder for swap files (memory.disk_path, nvme_path), %s, does not exist; make it or name another",
+            folder);
     if (there.kind != SL_PATH_FOLDER)
         return sl_fail(SLUICE_ERR_USAGE, "%s is a %s; name a folder for swap files", folder,
                        sl_path_kind_name(there.kind));
@@ -192,7 +194,7 @@ static void tell_what_it_lacks(sl_swap_file *f, const sl_log *log)
 
 static sluice_status make_file(const char *folder, uint64_t bytes, const sl_log *log, sl_swap_file *f)
 {
-    SL_TRY(look_at_folder(folder));
+    SL_TRY(sl_swap_look_at_folder(folder));
     f->folder = sl_strdup(folder, "swap folder");
     if (f->folder == NULL) return SLUICE_ERR_NO_MEMORY;
     f->fd = open_somehow(folder, &f->direct);

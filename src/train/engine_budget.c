@@ -1,10 +1,8 @@
 /* engine_budget.c: how much memory the plan of this rank may use in each tier, and what is said where a setting tells of
  * more than there is. */
-#include <errno.h>
-#include <string.h>
-#include <sys/statvfs.h>
-
 #include "core/bytes.h"
+#include "core/io.h"
+#include "core/swap.h"
 #include "core/thread.h"
 #include "train/engine_parts.h"
 
@@ -109,20 +107,22 @@ static sluice_status answer_shortage(const sluice_engine *e, const sl_engine_opt
 
 /* ---- the disk ---- */
 
-/* What one rank may use of the folders: files are of the same length in all of them. */
+/* What one rank may use of the folders: files are of the same length in all of them, and those on one file system share
+ * its space. */
 static sluice_status free_on_disk(const char *path, int ranks, uint64_t *out)
 {
     char text[SL_SWAP_FOLDERS_BYTES];
     const char *folders[SL_SWAP_MAX_FOLDERS];
+    uint64_t room[SL_SWAP_MAX_FOLDERS], file_system[SL_SWAP_MAX_FOLDERS], least = UINT64_MAX;
     int count = sl_swap_folders(path, text, sizeof text, folders);
-    uint64_t least = UINT64_MAX;
     for (int i = 0; i < count; i++) {
-        struct statvfs fs;
-        if (statvfs(folders[i], &fs) != 0)
-            return sl_fail(SLUICE_ERR_USAGE, "memory.disk_path: the folder %s for swap files: %s", folders[i],
-                           strerror(errno));
-        uint64_t bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-        if (bytes < least) least = bytes;
+        SL_TRY(sl_swap_look_at_folder(folders[i]));
+        SL_TRY(sl_path_room(folders[i], &room[i], &file_system[i]));
+    }
+    for (int i = 0; i < count; i++) {
+        uint64_t sharing = 0;
+        for (int k = 0; k < count; k++) sharing += file_system[k] == file_system[i];
+        if (room[i] / sharing < least) least = room[i] / sharing;
     }
     least = (least - least / 20) / (uint64_t)ranks / SL_DISK_UNIT * SL_DISK_UNIT;
     *out = count > 0 ? least * (uint64_t)count : 0;

@@ -1,5 +1,8 @@
 /* fit_cli_test.c: what a refusal says is needed is needed: with so many bytes the same command runs, with one less it is
  * refused in the same words, on any number of ranks and for either tier. */
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
 #include "support/run.h"
 #include "test.h"
 
@@ -323,6 +326,29 @@ TEST(a_disk_that_lacks_space_for_what_must_be_there_is_told_once)
     CHECK_EQ(count_of(r.error, "What would help: memory.disk "), 1);
     CHECK_EQ(count_of(r.error, "a disk with more space"), 0);
     run_free(&r);
+}
+
+/* Two folders of one file system have its space once. */
+TEST(folders_of_one_disk_share_its_space)
+{
+    char folder[4096], path[4200], arguments[512];
+    struct statvfs disk;
+    prepare(folder);
+    run_write(folder, "mlp.json", MLP);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/swap%d", folder, i);
+        CHECK_EQ(mkdir(path, 0700), 0);
+    }
+    CHECK_EQ(statvfs(folder, &disk), 0);
+    for (int i = 0; i < 2; i++) { /* of all that is free: a half fits, one and a half do not */
+        unsigned long long wanted = (unsigned long long)disk.f_bavail * disk.f_frsize / 2 * (i == 0 ? 1 : 3);
+        snprintf(arguments, sizeof arguments,
+                 "train mlp.json --quiet --set memory.disk_path=swap0:swap1 --set memory.disk=%llu", wanted);
+        run_result r = run_sluice(folder, arguments);
+        CHECK_EQ(r.status, i == 0 ? 0 : 3);
+        if (i > 0) CHECK_CONTAINS(r.error, "but the file system of memory.disk_path has only ");
+        run_free(&r);
+    }
 }
 
 /* What the device lacks no disk gives, and delayed updates do not go with one. */
