@@ -23,6 +23,9 @@ void *sl_alloc_array(size_t count, size_t each, const char *name);
 void *sl_realloc(void *p, size_t old_bytes, size_t new_bytes, const char *name);
 char *sl_strdup(const char *text, const char *name);
 void sl_free(void *p); /* NULL is fine */
+/* Instead of sl_free, for a block that the kernel may still write into: a disk was asked to fill it and never answered.
+ * It stays allocated, and counted, until the process ends. NULL is fine. */
+void sl_alloc_abandon(void *p);
 
 void sl_alloc_get_stats(sl_alloc_stats *out);
 /* Test hook: the nth allocation from now fails (1 = the next); with `persistent`, all later ones too. 0: off. */

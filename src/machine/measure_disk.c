@@ -45,7 +45,7 @@ typedef struct disk_run {
     uint64_t piece;          /* the largest transfer */
     uint64_t at[DIRECTIONS]; /* where the next transfer begins */
     uint64_t in[DIRECTIONS]; /* and where in the memory, all of which is used in turn: no processor has it at hand */
-    bool dead;               /* a store was: the memory is the system's until the process ends */
+    bool dead;               /* a store was: its disk may still write into the memory */
 } disk_run;
 
 static const sl_swap_label label = { "a measurement", 1, 0 };
@@ -285,7 +285,10 @@ sluice_status sl_measure_disk(const sl_disk_bench *b, sl_disk_rates *out)
     sl_disk_rates found = { 0 };
     sluice_status st = measure_all(b, b->seconds > 0 ? b->seconds : MOST_SECONDS, &r, &found);
     close_store(&r);
-    if (!r.dead) sl_free(r.memory);
+    if (r.dead)
+        sl_alloc_abandon(r.memory);
+    else
+        sl_free(r.memory);
     if (st == SLUICE_OK) *out = found;
     return st;
 }

@@ -43,6 +43,20 @@ TEST(alloc_gives_zeroed_aligned_counted_memory)
     }
 }
 
+TEST(abandoned_blocks_stay_and_are_no_leaks)
+{
+    static const size_t sizes[] = { 100, 4 << 20 }; /* of both kinds of block */
+    uint64_t before = live_count();
+    for (int i = 0; i < 2; i++) {
+        char *p = sl_alloc(sizes[i], "an abandoned block");
+        REQUIRE(p != NULL);
+        sl_alloc_abandon(p);
+        memset(p, 7, sizes[i]); /* what the kernel may still do */
+    }
+    sl_alloc_abandon(NULL);
+    CHECK_EQ(live_count(), before + 2);
+}
+
 TEST(alloc_refuses_impossible_sizes_with_a_message)
 {
     CHECK(sl_alloc(SIZE_MAX, "huge things") == NULL);
