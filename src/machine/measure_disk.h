@@ -19,8 +19,9 @@ typedef struct sl_disk_rates {
     double processor;                   /* that a transfer keeps busy, as a part of one: requests and checksums */
 } sl_disk_rates;
 
-/* Leaves nothing behind, but for the memory of a request that was never answered. Fails as sl_swap_open and transfers do. What disks and hypervisors keep in their own memory is
- * read from there: a disk's cache larger than `bytes` makes reads look faster than those of a larger store. */
+/* Leaves nothing behind, but for the memory of a request that was never answered. Fails as sl_swap_open and transfers do.
+ * What disks and hypervisors keep in their own memory is read from there: a disk's cache larger than `bytes` makes reads
+ * look faster than those of a larger store. */
 sluice_status sl_measure_disk(const sl_disk_bench *b, sl_disk_rates *out);
 
 #endif
