@@ -26,8 +26,9 @@
 #define SL_SWAP_FOLDERS_BYTES 8192
 int sl_swap_folders(const char *path, char *text, size_t bytes, const char *out[SL_SWAP_MAX_FOLDERS]);
 
-/* SLUICE_ERR_USAGE: it is missing, or no folder. */
-sluice_status sl_swap_look_at_folder(const char *folder);
+/* How long a file in each of the folders may be, by what is free: all are of the same length, and those on one file system
+ * share its space. No folders: any length. SLUICE_ERR_USAGE: one is missing, or no folder. */
+sluice_status sl_swap_room(const char *const *folders, int count, uint64_t *each);
 
 typedef struct sl_swap sl_swap;
 

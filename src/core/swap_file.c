@@ -91,7 +91,7 @@ static sluice_status open_failed(const char *folder)
                    strerror(error));
 }
 
-sluice_status sl_swap_look_at_folder(const char *folder)
+static sluice_status look_at_folder(const char *folder)
 {
     sl_path_info there;
     SL_TRY(sl_path_look(folder, &there));
@@ -103,6 +103,22 @@ sluice_status sl_swap_look_at_folder(const char *folder)
     if (there.kind != SL_PATH_FOLDER)
         return sl_fail(SLUICE_ERR_USAGE, "%s is a %s; name a folder for swap files", folder,
                        sl_path_kind_name(there.kind));
+    return SLUICE_OK;
+}
+
+sluice_status sl_swap_room(const char *const *folders, int count, uint64_t *each)
+{
+    uint64_t room[SL_SWAP_MAX_FOLDERS], file_system[SL_SWAP_MAX_FOLDERS];
+    *each = UINT64_MAX;
+    for (int i = 0; i < count; i++) {
+        SL_TRY(look_at_folder(folders[i]));
+        SL_TRY(sl_path_room(folders[i], &room[i], &file_system[i]));
+    }
+    for (int i = 0; i < count; i++) {
+        uint64_t sharing = 0;
+        for (int k = 0; k < count; k++) sharing += file_system[k] == file_system[i];
+        if (room[i] / sharing < *each) *each = room[i] / sharing;
+    }
     return SLUICE_OK;
 }
 
@@ -194,7 +210,7 @@ static void tell_what_it_lacks(sl_swap_file *f, const sl_log *log)
 
 static sluice_status make_file(const char *folder, uint64_t bytes, const sl_log *log, sl_swap_file *f)
 {
-    SL_TRY(sl_swap_look_at_folder(folder));
+    SL_TRY(look_at_folder(folder));
     f->folder = sl_strdup(folder, "swap folder");
     if (f->folder == NULL) return SLUICE_ERR_NO_MEMORY;
     f->fd = open_somehow(folder, &f->direct);

@@ -14,13 +14,11 @@
 
 #include "core/alloc.h"
 #include "core/bytes.h"
-#include "core/io.h"
 #include "core/status.h"
 #include "core/swap.h"
 #include "core/thread.h"
 
 #define MIB          ((uint64_t)1 << 20)
-#define MOST_BYTES   (512 * MIB)
 #define LEAST_BYTES  (8 * MIB)
 #define MOST_SECONDS 2.0
 #define MOST_SAMPLES 100
@@ -89,13 +87,12 @@ static void close_store(disk_run *r)
     r->store = NULL;
 }
 
-/* A quarter of what is free in the fullest folder, at most. */
+/* A quarter of what is free, at most. */
 static void bound_by_room(const sl_disk_bench *b, uint64_t *bytes)
 {
-    for (int i = 0; i < b->folder_count; i++) {
-        uint64_t room, file_system;
-        if (sl_path_room(b->folders[i], &room, &file_system) != SLUICE_OK) continue; /* sl_swap_open says why */
-        uint64_t most = room / 4 * (uint64_t)b->folder_count;
+    uint64_t each;
+    if (sl_swap_room(b->folders, b->folder_count, &each) == SLUICE_OK) { /* otherwise sl_swap_open says why */
+        uint64_t most = each / 4 * (uint64_t)b->folder_count;
         if (*bytes > most) *bytes = most;
     }
     *bytes = *bytes > LEAST_BYTES ? *bytes / LEAST_BYTES * LEAST_BYTES : LEAST_BYTES;
@@ -264,7 +261,7 @@ static uint64_t piece_of(uint64_t bytes)
 
 static sluice_status measure_all(const sl_disk_bench *b, double seconds, disk_run *r, sl_disk_rates *out)
 {
-    uint64_t most = b->bytes > 0 ? b->bytes : MOST_BYTES, bytes;
+    uint64_t most = b->bytes > 0 ? b->bytes : SL_DISK_BENCH_BYTES, bytes;
     bound_by_room(b, &most);
     SL_TRY(take_memory(piece_of(most), r));
     SL_TRY(choose_bytes(b, seconds * FILL_SHARE, most, r, &bytes));

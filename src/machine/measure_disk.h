@@ -4,10 +4,13 @@
 
 #include "plan/rates.h"
 
+/* That the store of a measurement takes, where nothing speaks for less. */
+#define SL_DISK_BENCH_BYTES ((uint64_t)512 << 20)
+
 typedef struct sl_disk_bench {
     const char *const *folders; /* one store over all of them, as a run has it */
     int folder_count;
-    uint64_t bytes;          /* that the store takes at most; fewer where the disk is slow or nearly full. 0: 512 MiB */
+    uint64_t bytes;          /* of the store, at most; fewer on a slow or nearly full disk. 0: SL_DISK_BENCH_BYTES */
     double seconds;          /* that it takes, about; 0: 2 */
     bool threads;            /* without io_uring */
     double deadline_seconds; /* sl_swap_options */

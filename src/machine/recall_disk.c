@@ -16,7 +16,6 @@
 #include "machine/recall.h"
 
 #define NAME_PREFIX "disk-"
-#define MOST_BYTES  ((uint64_t)512 << 20)
 
 /* ---- where rates are kept ---- */
 
@@ -154,7 +153,7 @@ static void set_disk(sl_machine *m, const sl_disk_rates *found)
 static uint64_t most_bytes(void)
 {
     uint64_t half = sl_memory_available() / 2;
-    return half < MOST_BYTES ? half : MOST_BYTES;
+    return half < SL_DISK_BENCH_BYTES ? half : SL_DISK_BENCH_BYTES;
 }
 
 static sluice_status measure_set(const sl_disk_set *s, sl_machine *rates)
@@ -164,10 +163,10 @@ static sluice_status measure_set(const sl_disk_set *s, sl_machine *rates)
                               .folder_count = s->folder_count,
                               .bytes = most_bytes() / (uint64_t)s->ranks,
                               .deadline_seconds = s->deadline_seconds };
-    SL_TRY(sl_measure_disk(&b, &found));
+    sluice_status st = sl_measure_disk(&b, &found);
     sl_memory_forget_high_water();
-    set_disk(rates, &found);
-    return SLUICE_OK;
+    if (st == SLUICE_OK) set_disk(rates, &found);
+    return st;
 }
 
 sluice_status sl_machine_measure_disk(const sl_disk_set *s, sl_machine *rates, char file[PATH_MAX])

@@ -1,7 +1,6 @@
 /* engine_budget.c: how much memory the plan of this rank may use in each tier, and what is said where a setting tells of
  * more than there is. */
 #include "core/bytes.h"
-#include "core/io.h"
 #include "core/swap.h"
 #include "core/thread.h"
 #include "train/engine_parts.h"
@@ -107,25 +106,16 @@ static sluice_status answer_shortage(const sluice_engine *e, const sl_engine_opt
 
 /* ---- the disk ---- */
 
-/* What one rank may use of the folders: files are of the same length in all of them, and those on one file system share
- * its space. */
+/* What one rank may use of the folders. */
 static sluice_status free_on_disk(const char *path, int ranks, uint64_t *out)
 {
     char text[SL_SWAP_FOLDERS_BYTES];
     const char *folders[SL_SWAP_MAX_FOLDERS];
-    uint64_t room[SL_SWAP_MAX_FOLDERS], file_system[SL_SWAP_MAX_FOLDERS], least = UINT64_MAX;
+    uint64_t each;
     int count = sl_swap_folders(path, text, sizeof text, folders);
-    for (int i = 0; i < count; i++) {
-        SL_TRY(sl_swap_look_at_folder(folders[i]));
-        SL_TRY(sl_path_room(folders[i], &room[i], &file_system[i]));
-    }
-    for (int i = 0; i < count; i++) {
-        uint64_t sharing = 0;
-        for (int k = 0; k < count; k++) sharing += file_system[k] == file_system[i];
-        if (room[i] / sharing < least) least = room[i] / sharing;
-    }
-    least = (least - least / 20) / (uint64_t)ranks / SL_DISK_UNIT * SL_DISK_UNIT;
-    *out = count > 0 ? least * (uint64_t)count : 0;
+    SL_TRY(sl_swap_room(folders, count, &each));
+    each = (each - each / 20) / (uint64_t)ranks / SL_DISK_UNIT * SL_DISK_UNIT;
+    *out = count > 0 ? each * (uint64_t)count : 0;
     return SLUICE_OK;
 }
 

@@ -210,6 +210,22 @@ TEST(a_disk_without_room_is_refused_with_bytes_wanted_and_free)
     check_refused(folder, UINT64_C(1) << 59, SLUICE_ERR_NO_FIT, "(576460752303423488 bytes)");
 }
 
+TEST(folders_of_one_file_system_share_its_space)
+{
+    uint64_t room, file_system, one, three;
+    const char *const *folders = swap_folders(3);
+    REQUIRE_OK(sl_path_room(folders[0], &room, &file_system));
+    REQUIRE_OK(sl_swap_room(folders, 1, &one));
+    REQUIRE_OK(sl_swap_room(folders, 3, &three));
+    CHECK_NEAR((double)one / (double)room, 1, 0.1); /* others may write to it meanwhile */
+    CHECK_NEAR((double)three / (double)room, 1 / 3., 0.1);
+    REQUIRE_OK(sl_swap_room(NULL, 0, &one));
+    CHECK_EQ(one, UINT64_MAX);
+    const char *missing[] = { folders[0], "/nonexistent/folder" };
+    CHECK_EQ(sl_swap_room(missing, 2, &one), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), missing[1]);
+}
+
 /* ---- what the system lacks ---- */
 
 typedef struct notes {

@@ -1,5 +1,6 @@
 /* recall_test.c: rates measured for one model are kept, found again for the same kernels alone, and never stop a run. */
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "core/io.h"
 #include "machine/measure.h"
 #include "machine/recall.h"
+#include "support/swap_arena.h"
 #include "test.h"
 
 static const sl_model_options small_gpt = {
@@ -253,4 +255,21 @@ TEST(disks_that_were_measured_are_listed_with_their_folders)
     CHECK_STR(seen.disk_folders, folder);
     CHECK_NEAR(seen.rates.link_bytes_per_second[SL_LINK_DISK_READ] / rates.link_bytes_per_second[SL_LINK_DISK_READ], 1,
                1e-4);
+}
+
+/* Of a measurement that succeeds, and of one that fails with its memory taken and leaves a run to go on with the usual rates. */
+TEST(the_memory_that_disks_are_measured_with_is_not_that_of_the_run)
+{
+    for (int fails = 0; fails < 2; fails++) {
+        char file[PATH_MAX];
+        sl_machine rates;
+        swap_fault full = { .call = "fallocate", .nth = 2, .answer = ENOSPC };
+        set_cache(test_tmpdir());
+        sl_machine_default(&rates);
+        if (fails) sl_io_set_hook(swap_fault_hook, &full);
+        sluice_status st = sl_machine_measure_disk(&(sl_disk_set){ swap_folders(1), 1, 1, 60 }, &rates, file);
+        sl_io_set_hook(NULL, NULL);
+        CHECK_EQ(st, fails ? SLUICE_ERR_NO_FIT : SLUICE_OK);
+        CHECK(sl_memory_high_water() <= sl_memory_resident() + ((uint64_t)32 << 20));
+    }
 }
