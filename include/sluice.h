@@ -797,6 +797,8 @@ typedef struct sluice_event {
     int speculating_layers;
     uint64_t speculation_bytes;
     double speculation_gain, redo_seconds, host_bytes_per_parameter;
+    /* PLAN and END. Of the disk tier in one step for rows of sparse tables, over all ranks; PLAN: at most. Not in moved_*. */
+    uint64_t table_disk_read, table_disk_written;
 } sluice_event;
 
 /* An event as one object of JSON, as `sluice train --json` prints it, without a newline. Returns its length, which may be

@@ -428,6 +428,8 @@ class sluice_event(ctypes.Structure):
     speculation_gain: float
     redo_seconds: float
     host_bytes_per_parameter: float
+    table_disk_read: int
+    table_disk_written: int
 
 
 class sluice_run_status(ctypes.Structure):
@@ -818,6 +820,8 @@ sluice_event._fields_ = [
     ("speculation_gain", ctypes.c_double),
     ("redo_seconds", ctypes.c_double),
     ("host_bytes_per_parameter", ctypes.c_double),
+    ("table_disk_read", ctypes.c_uint64),
+    ("table_disk_written", ctypes.c_uint64),
 ]
 
 sluice_run_status._fields_ = [

@@ -67,8 +67,11 @@ static void put_traffic(json_line *out, const sluice_event *e)
     add(out, ",\"comm_bytes\":{\"gather\":%llu,\"reduce\":%llu,\"norm\":%llu}", (unsigned long long)e->comm_gather,
         (unsigned long long)e->comm_reduce, (unsigned long long)e->comm_norm);
     if (e->table_rows > 0)
-        add(out, ",\"tables\":{\"rows\":%llu,\"moved_bytes\":%llu,\"sent_bytes\":%llu}",
-            (unsigned long long)e->table_rows, (unsigned long long)e->table_bytes, (unsigned long long)e->table_sent);
+        add(out,
+            ",\"tables\":{\"rows\":%llu,\"moved_bytes\":%llu,\"sent_bytes\":%llu,\"disk_read\":%llu,"
+            "\"disk_write\":%llu}",
+            (unsigned long long)e->table_rows, (unsigned long long)e->table_bytes, (unsigned long long)e->table_sent,
+            (unsigned long long)e->table_disk_read, (unsigned long long)e->table_disk_written);
 }
 
 static void put_pace(json_line *out, const sluice_event *e)

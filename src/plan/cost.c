@@ -172,6 +172,50 @@ static void count_step(sl_plan *p, const sl_step *s, uint64_t times)
         t->model_flops += (double)times * sl_ops[s->op].cost(p->graph, &p->graph->nodes[s->node]).flops;
 }
 
+/* Elements of a parameter that lie side by side in one of its tensors. A micro-batch brings new rows, which are not whole
+ * units, to the next places; the rows come back from there at the end. */
+static void add_run(const sl_plan *p, sl_form form, int64_t elements, bool trained, uint64_t *read, uint64_t *written)
+{
+    const uint64_t bytes = (uint64_t)elements * sl_form_element_bytes(form);
+    const uint64_t chunks = (uint64_t)(elements / SL_HALVES_CHUNK), ends = 2 * SL_DISK_UNIT;
+    const uint64_t brought = chunks + (uint64_t)p->options.accumulation;
+    *read += brought * ends + (trained ? bytes + (chunks + 1) * ends : 0);
+    *written += bytes + brought * ends;
+}
+
+static void add_tensor(const sl_plan *p, int parameter, int buffer, uint64_t *read, uint64_t *written)
+{
+    const sl_parameter *q = &p->graph->parameters[parameter];
+    const sl_shards *s = &p->layers[q->layer].shards;
+    const sl_range all = { q->offset, q->count };
+    const int rank = p->options.rank;
+    const bool trained = p->options.training && q->trainable;
+    if (buffer < 0 || p->buffers[buffer].tier != SL_TIER_DISK) return;
+    const sl_form form = p->buffers[buffer].form;
+    if (!p->buffers[buffer].shard) {
+        add_run(p, form, q->count, trained, read, written);
+        return;
+    }
+    for (int64_t i = sl_shard_range_at(s, rank, q->offset); i < sl_shard_range_count(s, rank); i++) {
+        sl_range r = sl_range_common(sl_shard_range(s, rank, i), all);
+        if (r.count == 0) break;
+        add_run(p, form, r.count, trained, read, written);
+    }
+}
+
+void sl_plan_table_disk(const sl_plan *p, uint64_t *read, uint64_t *written)
+{
+    *read = *written = 0;
+    for (int i = 0; i < p->graph->parameter_count; i++) {
+        const sl_layer_place *place = &p->layers[p->graph->parameters[i].layer];
+        if (p->tables[i].home < 0) continue;
+        add_tensor(p, i, place->master, read, written);
+        add_tensor(p, i, place->remainder, read, written);
+        if (place->home != place->master) add_tensor(p, i, place->home, read, written);
+        for (int k = 0; k < SL_MAX_STATE_SLOTS; k++) add_tensor(p, i, place->slots[k], read, written);
+    }
+}
+
 /* How often the work of a step is done in a training step, of which its segment runs `repeats` times. */
 static int times_done(const sl_step *s, int repeats)
 {

@@ -549,6 +549,11 @@ bool sl_plan_may_carry(const sl_plan *p);
 sl_range sl_plan_table_rows(const sl_plan *p, int parameter, int rank);
 /* Rows that each rank has room for. */
 int64_t sl_plan_table_room(const sl_plan *p, int parameter);
+/* The most that a step reads and writes on the disk for the rows that it touches, where tensors of their parameters live
+ * there. Not part of totals.moved: it goes by the batches. */
+void sl_plan_table_disk(const sl_plan *p, uint64_t *read, uint64_t *written);
+/* 16-bit elements of a tensor that are stored at a time. */
+#define SL_HALVES_CHUNK 16384
 /* Elements that a rank sends at a time where rows of other ranks are needed. */
 #define SL_TABLE_CHUNK ((int64_t)1 << 16)
 

@@ -202,6 +202,22 @@ static void print_tables(const sl_plan *p, FILE *out)
     fprintf(out, "  %-22s %s on this rank; a step brings at most %s of it%s\n", "all rows and state",
             sl_format_bytes(kept, a, sizeof a), sl_format_bytes(brought, b, sizeof b),
             p->options.training ? ", and takes as much back" : "");
+    uint64_t read, written;
+    sl_plan_table_disk(p, &read, &written);
+    if (read + written > 0)
+        fprintf(out, "  %-22s at most %s read and %s written in a step, beside what is moved as planned\n",
+                "on the disk", sl_format_bytes(read, a, sizeof a), sl_format_bytes(written, b, sizeof b));
+}
+
+/* Where sparse tables are, it goes by the batches how much of their rows is written. */
+static void print_wear(const sl_plan *p, FILE *out)
+{
+    uint64_t read, written;
+    const uint64_t planned = p->totals.moved[SL_LINK_DISK_WRITE];
+    sl_plan_table_disk(p, &read, &written);
+    if (planned + written > 0 && p->totals.step_seconds > 0)
+        fprintf(out, "  at the expected speed %s%.4g TB are written to the disk in a day\n",
+                written > 0 ? "at most " : "", (double)(planned + written) / p->totals.step_seconds * 86400 / 1e12);
 }
 
 static void print_moves(const sl_plan *p, FILE *out)
@@ -213,9 +229,7 @@ static void print_moves(const sl_plan *p, FILE *out)
         if (shows(p, sl_links[k].from) && shows(p, sl_links[k].to))
             fprintf(out, "%s %s, ", sl_links[k].name, sl_format_bytes(t->moved[k], a, sizeof a));
     fprintf(out, "in %llu copies\n", (unsigned long long)t->copies);
-    if (t->moved[SL_LINK_DISK_WRITE] > 0 && t->step_seconds > 0)
-        fprintf(out, "  at the expected speed %.4g TB are written to the disk in a day\n",
-                (double)t->moved[SL_LINK_DISK_WRITE] / t->step_seconds * 86400 / 1e12);
+    print_wear(p, out);
     if (p->options.rank_count > 1)
         fprintf(out, "  sent to other ranks: gathered %s, reduced %s\n", sl_format_bytes(t->comm_gather, a, sizeof a),
                 sl_format_bytes(t->comm_reduce, b, sizeof b));

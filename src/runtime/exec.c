@@ -553,6 +553,8 @@ void sl_exec_stats(const sl_exec *x, sl_device_stats *device, sl_comm_stats *com
 {
     x->backend->stats(x->device, device);
     sl_exec_disk_stats(x, device);
+    device->moved[SL_LINK_DISK_READ] -= x->row_stats.disk_read;
+    device->moved[SL_LINK_DISK_WRITE] -= x->row_stats.disk_written;
     if (comm != NULL) x->comm->ops->stats(x->comm, comm);
 }
 

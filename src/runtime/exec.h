@@ -95,6 +95,8 @@ typedef struct sl_row_stats {
     uint64_t rows;        /* brought */
     uint64_t moved_bytes; /* of weights and state, brought and taken back */
     uint64_t sent_bytes;  /* of these by this rank to others */
+    /* For them, of the disk tier where a parameter's tensors live there: in whole units, also of their neighbours. */
+    uint64_t disk_read, disk_written;
 } sl_row_stats;
 void sl_exec_row_stats(const sl_exec *x, sl_row_stats *out);
 
@@ -118,6 +120,7 @@ uint64_t sl_statistics_bytes(const sluice_graph *g, int ranks);
 
 /* Host memory that a disk tier of so many bytes takes outside the arenas. */
 uint64_t sl_exec_disk_memory(uint64_t bytes);
+/* What the disk reads and writes for rows of sparse tables is in sl_exec_row_stats, and not here. */
 void sl_exec_stats(const sl_exec *x, sl_device_stats *device, sl_comm_stats *comm);
 /* Seconds until the result of each segment was there when it ran last. */
 double sl_exec_seconds(const sl_exec *x, sl_segment_kind segment);

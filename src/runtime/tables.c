@@ -171,10 +171,8 @@ static void count_rows(sl_exec *x, const sl_table_rows *of)
     x->row_stats.moved_bytes += (uint64_t)(of->count * q->table.dim[1] * tensors_of(x, of)) * sizeof(float);
 }
 
-sluice_status sl_exec_bring_rows(sl_exec *x, const sl_table_rows *tables, int count)
+static sluice_status bring_rows(sl_exec *x, const sl_table_rows *tables, int count)
 {
-    if (x->table_staging == NULL) return SLUICE_OK;
-    SL_TRY(sl_exec_settle(x));
     x->table_pieces = 0;
     for (int i = 0; i < count; i++)
         for (int slot = -1; slot + 1 < tensors_of(x, &tables[i]); slot++) stage_kept(x, &tables[i], slot);
@@ -230,12 +228,10 @@ static void keep_tensor(sl_exec *x, const sl_table_rows *of, int slot)
                    (size_t)t.width * sizeof *staged);
 }
 
-sluice_status sl_exec_keep_rows(sl_exec *x, const sl_table_rows *tables, int count)
+static sluice_status keep_rows(sl_exec *x, const sl_table_rows *tables, int count)
 {
     const sluice_graph *g = x->plan->graph;
     const bool all = x->plan->options.rank_count == 1 || x->plan->options.stage == 0; /* every rank has updated all */
-    if (x->table_staging == NULL) return SLUICE_OK;
-    SL_TRY(sl_exec_settle(x));
     x->table_pieces = 0;
     for (int i = 0; i < count; i++)
         for (int slot = -1; g->parameters[tables[i].parameter].trainable && slot + 1 < tensors_of(x, &tables[i]);
@@ -248,6 +244,31 @@ sluice_status sl_exec_keep_rows(sl_exec *x, const sl_table_rows *tables, int cou
         count_rows(x, &tables[i]);
     }
     return SLUICE_OK;
+}
+
+/* What the disk moves meanwhile is for the rows alone: nothing else is under way. */
+static sluice_status move_rows(sl_exec *x, sluice_status (*work)(sl_exec *, const sl_table_rows *, int),
+                               const sl_table_rows *tables, int count)
+{
+    sl_device_stats before = { .kernel_calls = 0 }, after = { .kernel_calls = 0 };
+    if (x->table_staging == NULL) return SLUICE_OK;
+    SL_TRY(sl_exec_settle(x));
+    sl_exec_disk_stats(x, &before);
+    sluice_status st = work(x, tables, count);
+    sl_exec_disk_stats(x, &after);
+    x->row_stats.disk_read += after.moved[SL_LINK_DISK_READ] - before.moved[SL_LINK_DISK_READ];
+    x->row_stats.disk_written += after.moved[SL_LINK_DISK_WRITE] - before.moved[SL_LINK_DISK_WRITE];
+    return st;
+}
+
+sluice_status sl_exec_bring_rows(sl_exec *x, const sl_table_rows *tables, int count)
+{
+    return move_rows(x, bring_rows, tables, count);
+}
+
+sluice_status sl_exec_keep_rows(sl_exec *x, const sl_table_rows *tables, int count)
+{
+    return move_rows(x, keep_rows, tables, count);
 }
 
 void sl_exec_row_stats(const sl_exec *x, sl_row_stats *out)

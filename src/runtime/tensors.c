@@ -12,7 +12,7 @@
 #include "ir/form.h"
 #include "runtime/exec_parts.h"
 
-#define CHUNK_ELEMENTS 16384 /* on the stack of whoever calls */
+#define CHUNK_ELEMENTS SL_HALVES_CHUNK /* on the stack of whoever calls */
 #define BLOCK_BYTES    (SL_BLOCKS8_HEADER + SL_CUT_ELEMENTS)
 
 /* One tensor of a layer, or the copy of it that a checkpoint is written from. */

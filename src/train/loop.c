@@ -209,6 +209,8 @@ static void read_counters(const sl_run *r, sl_run_totals *out)
     out->table_rows = rows.rows;
     out->table_bytes = rows.moved_bytes;
     out->table_sent = rows.sent_bytes;
+    out->table_disk_read = rows.disk_read;
+    out->table_disk_written = rows.disk_written;
 }
 
 /* What was counted since the step before, or since the pause between them: collectives go on while one step ends and
@@ -225,6 +227,8 @@ static void count_step(sl_run *r, double seconds)
     sum->table_rows += after.table_rows - before->table_rows;
     sum->table_bytes += after.table_bytes - before->table_bytes;
     sum->table_sent += after.table_sent - before->table_sent;
+    sum->table_disk_read += after.table_disk_read - before->table_disk_read;
+    sum->table_disk_written += after.table_disk_written - before->table_disk_written;
     *before = after;
     r->counted_steps++;
     r->counted_micro += (uint64_t)r->job->engine->accumulation;
@@ -563,6 +567,8 @@ static sluice_status measure(sl_run *r, sl_run_totals *out)
     out->table_rows /= n;
     out->table_bytes /= n;
     out->table_sent /= n;
+    out->table_disk_read /= n;
+    out->table_disk_written /= n;
     return SLUICE_OK;
 }
 

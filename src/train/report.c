@@ -92,19 +92,27 @@ static void segment_rows(const sluice_engine *e, int micro_batches, FILE *out)
     seconds_row(out, e, "update in a step", SL_SEGMENT_UPDATE, 1);
 }
 
+static void most_row(FILE *out, const char *title, uint64_t most, uint64_t measured)
+{
+    char bound[32], bytes[32];
+    snprintf(bound, sizeof bound, "<= %s", sl_format_bytes(most, bytes, sizeof bytes));
+    fprintf(out, "  %-28s %14s %14s\n", title, bound, sl_format_bytes(measured, bytes, sizeof bytes));
+}
+
 /* Of sparse tables: the plan knows the most that a step can touch. */
 static void table_rows(const sl_run_totals *predicted, const sl_run_totals *measured, int ranks, FILE *out)
 {
-    char most[32], found[32], sent[32];
+    char most[32], sent[32];
     if (predicted->table_rows == 0) return;
     snprintf(most, sizeof most, "<= %llu", (unsigned long long)predicted->table_rows);
     fprintf(out, "  %-28s %14s %14llu\n", "table rows in a step", most, (unsigned long long)measured->table_rows);
-    snprintf(most, sizeof most, "<= %s", sl_format_bytes(predicted->table_bytes, found, sizeof found));
-    fprintf(out, "  %-28s %14s %14s\n", "of tables, there and back", most,
-            sl_format_bytes(measured->table_bytes, found, sizeof found));
+    most_row(out, "of tables, there and back", predicted->table_bytes, measured->table_bytes);
     if (ranks > 1)
         fprintf(out, "  %-28s %14s %14s\n", "of these between ranks", "",
                 sl_format_bytes(measured->table_sent, sent, sizeof sent));
+    if (predicted->table_disk_read == 0) return;
+    most_row(out, "for them read from disk", predicted->table_disk_read, measured->table_disk_read);
+    most_row(out, "for them written to disk", predicted->table_disk_written, measured->table_disk_written);
 }
 
 static void speculation_rows(const sluice_engine *e, FILE *out)

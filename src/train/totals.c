@@ -24,6 +24,7 @@ void sl_totals_of_plan(const sl_plan *p, sl_run_totals *out)
         out->table_rows += (uint64_t)(q->count / q->table.dim[1]);
         out->table_bytes += p->options.training && q->trainable ? 2 * way : way;
     }
+    sl_plan_table_disk(p, &out->table_disk_read, &out->table_disk_written);
 }
 
 static void lift(uint64_t *most, uint64_t value)
@@ -47,6 +48,8 @@ void sl_totals_add(sl_run_totals *sum, const sl_run_totals *one)
     lift(&sum->table_rows, one->table_rows);
     sum->table_bytes += one->table_bytes;
     sum->table_sent += one->table_sent;
+    sum->table_disk_read += one->table_disk_read;
+    sum->table_disk_written += one->table_disk_written;
 }
 
 sluice_status sl_totals_share(sl_ranks *r, sl_run_totals *totals)
@@ -81,6 +84,8 @@ sluice_status sl_totals_predict(const sl_plan *p, const double *weights, sl_run_
         sum.reduce *= (uint64_t)ranks;
         sum.norm *= (uint64_t)ranks;
         sum.table_bytes *= (uint64_t)ranks;
+        sum.table_disk_read *= (uint64_t)ranks;
+        sum.table_disk_written *= (uint64_t)ranks;
         if (sl_combines_norm(p)) /* ranks that own as much send more or fewer */
             sum.norm = (uint64_t)p->node_count * sizeof(sl_norm_node) * (uint64_t)(ranks - 1);
     }
@@ -119,4 +124,6 @@ void sl_totals_to_event(const sl_run_totals *t, sluice_event *event)
     event->table_rows = t->table_rows;
     event->table_bytes = t->table_bytes;
     event->table_sent = t->table_sent;
+    event->table_disk_read = t->table_disk_read;
+    event->table_disk_written = t->table_disk_written;
 }

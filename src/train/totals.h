@@ -15,6 +15,7 @@ typedef struct sl_run_totals {
     uint64_t gather, reduce, norm;
     uint64_t table_rows;              /* of sparse tables: touched, of a plan at most; the same on all ranks */
     uint64_t table_bytes, table_sent; /* brought and taken back; sent to other ranks, which a plan does not know */
+    uint64_t table_disk_read, table_disk_written; /* for these rows; of a plan at most */
     double seconds;
     double data_seconds; /* measured: of them, filling batches or waiting for them */
 } sl_run_totals;

@@ -115,6 +115,70 @@ TEST(a_recommender_with_sparse_tables_resumes_and_is_exported)
     run_free(&r);
 }
 
+/* ---- on a disk ---- */
+
+/* Of an event the object behind a key, without its braces; cut at `until`. */
+static void read_object(const char *out, const char *event, const char *key, char found[256])
+{
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "{\"event\":\"%s\"", event);
+    const char *line = strstr(out, wanted);
+    snprintf(wanted, sizeof wanted, "\"%s\":{", key);
+    const char *at = line != NULL ? strstr(line, wanted) : NULL;
+    snprintf(found, 256, "%s", at != NULL ? at + strlen(wanted) : "");
+    found[strcspn(found, "}\n")] = '\0';
+    CHECK_THAT(at != NULL, "no %s of %s in %s", key, event, out);
+}
+
+static unsigned long long number_in(const char *object, const char *key)
+{
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "\"%s\":", key);
+    const char *at = strstr(object, wanted);
+    CHECK_THAT(at != NULL, "no %s in %s", key, object);
+    return at != NULL ? strtoull(at + strlen(wanted), NULL, 10) : 0;
+}
+
+/* What is planned moves as planned; what goes by the batches is beside it, and no more than was said. */
+static void check_disk_run(const char *folder, const char *arguments)
+{
+    char command[1024], planned[256], counted[256];
+    snprintf(command, sizeof command,
+             "train c.json --json --set memory.disk_path=. --set steps=4 "
+             "--set zero_optimization.offload_param.device=nvme %s",
+             arguments);
+    run_result r = run_sluice(folder, command);
+    CHECK_THAT(r.status == 0, "%s: %s", arguments, r.error);
+    read_object(r.out, "plan", "moved_bytes", planned);
+    read_object(r.out, "end", "moved_bytes", counted);
+    CHECK_STR(counted, planned);
+    CHECK(number_in(planned, "disk_read") > 0 && number_in(planned, "disk_write") > 0);
+    read_object(r.out, "plan", "tables", planned);
+    read_object(r.out, "end", "tables", counted);
+    CHECK(number_in(counted, "disk_write") > 0);
+    CHECK(number_in(counted, "disk_read") <= number_in(planned, "disk_read"));
+    CHECK(number_in(counted, "disk_write") <= number_in(planned, "disk_write"));
+    run_free(&r);
+}
+
+TEST(what_lives_on_a_disk_beside_sparse_tables_moves_as_planned)
+{
+    char folder[4096];
+    static const char *const runs[] = {
+        ONE,
+        ONE "--set zero_optimization.offload_optimizer.device=nvme --set memory.disk_chunk=2048",
+        ONE "--set bf16.enabled=true --set optimizer.type=AdamW --set zero_optimization.offload_optimizer.device=nvme",
+        TWO "--set optimizer.type=SGD --set zero_optimization.stage=0",
+        TWO "--set bf16.enabled=true --set zero_optimization.stage=2",
+        TWO "--set fp16.enabled=true --set fp16.initial_scale_power=8 --set optimizer.type=Adam "
+            "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme",
+        FOUR "--set optimizer.type=AdamW --set zero_optimization.stage=3 --set zero_optimization.partition=block "
+             "--set zero_optimization.partition_block=1024",
+    };
+    prepare(folder);
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) check_disk_run(folder, runs[i]);
+}
+
 static void check_refused(const char *folder, const char *arguments, int status, const char *part)
 {
     char command[512];
