@@ -709,8 +709,9 @@ const sl_option sl_config_rows[] = {
               SAME, NAMED_OPTION(precision)),
     NOTED("fp16.auto_cast", BOOL, "false", "inputs are converted where the model needs them"),
     REAL_AUTO("fp16.loss_scale", "0", precision.loss_scale.fixed, 0, LARGE,
-              "Fixed loss scale; 0: dynamic loss scaling, as the next keys say.", FREE(SCALING),
-              OPTION(loss_scale.fixed)),
+              "Fixed loss scale; 0: dynamic loss scaling, as the next keys say. A run of which every step overflowed "
+              "at a fixed one ends with exit status 7.",
+              FREE(SCALING), OPTION(loss_scale.fixed)),
     COUNT_TO("fp16.initial_scale_power", "16", precision.loss_scale.initial_power, 0, 100,
              "The dynamic loss scale begins at 2 to this power.", FREE(SCALING), OPTION(loss_scale.initial_power)),
     COUNT_TO("fp16.loss_scale_window", "1000", precision.loss_scale.window, 0, 1e9,

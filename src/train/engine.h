@@ -123,6 +123,8 @@ struct sluice_engine {
     double micro_batches; /* of all ranks in this step: K */
     uint64_t step;        /* completed */
     uint64_t applied;     /* optimizer steps applied; the others were skipped */
+    uint64_t updated,
+        overflowed;       /* of this process: steps that were applied, and that were skipped for their gradients */
     bool skipped;         /* the newest step was skipped */
     uint64_t prompt;      /* delayed updates: steps that come first, whose updates the next step sees */
     sl_identity identity; /* what a checkpoint must have in common with it */
@@ -212,6 +214,9 @@ sluice_status sl_engine_check_output(const sluice_engine *e, const sluice_batch 
 /* All ranks, after an update that changed nothing because the gradient is not finite: SLUICE_OK where the step is just
  * skipped, and the loss scale is the next step's; otherwise as sl_engine_fail_numbers. */
 sluice_status sl_engine_skip_or_fail(sluice_engine *e);
+/* All ranks, after the last step of a run: SLUICE_ERR_NUMBERS where all were skipped so and none of the next would do better;
+ * a warning where most were. */
+sluice_status sl_engine_judge_skips(const sluice_engine *e);
 /* All ranks: SLUICE_ERR_NUMBERS with the same message on all of them: the step, the first tensor that is not finite,
  * its layer and rank. `why` is put behind that; "" where there is nothing to say. */
 sluice_status sl_engine_fail_numbers(sluice_engine *e, const char *why);

@@ -234,6 +234,7 @@ sluice_status sl_engine_step(sluice_engine *e, bool losses_finite)
     sl_exec_keep_statistics(e->exec); /* of a step that is skipped too: its forward was good */
     e->step++;
     if (!e->skipped) e->applied++;
+    ++*(e->skipped ? &e->overflowed : &e->updated);
     return SLUICE_OK;
 }
 

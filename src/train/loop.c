@@ -640,6 +640,7 @@ static sluice_status end_run(sl_run *r)
 {
     char weights[65] = "", state[65] = "";
     bool other = r->job->settings.save_best && r->best.step > 0 && r->best.step != r->job->engine->step;
+    SL_TRY(sl_engine_judge_skips(r->job->engine));
     SL_TRY(sl_run_save(r));
     if (other) SL_TRY(hash_end(r, weights, state));
     if (other) SL_TRY(sl_run_load_best(r));

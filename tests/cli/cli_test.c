@@ -426,6 +426,33 @@ TEST(a_step_that_is_left_out_is_told_in_the_event_and_on_the_line)
     run_free(&text);
 }
 
+static bool is_there(const char *folder, const char *name)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* A fixed scale does not come to an end of it by itself. */
+TEST(a_run_of_which_every_step_was_left_out_has_trained_nothing_and_says_so)
+{
+    const char *folder = new_folder();
+    run_write_config(folder, "a.json", ", \"fp16\": {\"enabled\": true}, \"save\": \"w.safetensors\"");
+    run_result all = run_sluice(folder, "train a.json --set fp16.loss_scale=1e38 --set checkpoint.path=kept");
+    CHECK_EQ(all.status, 7);
+    CHECK_CONTAINS(all.error, "sluice: all 5 steps overflowed at the fixed loss scale 1e+38 (fp16.loss_scale)");
+    CHECK(!is_there(folder, "w.safetensors") && !is_there(folder, "kept/step-5"));
+    run_result dynamic = run_sluice(folder, "train a.json --quiet --set fp16.initial_scale_power=100"),
+               good = run_sluice(folder, "train a.json --quiet --set fp16.loss_scale=128");
+    CHECK_EQ(dynamic.status, 0);
+    CHECK_CONTAINS(dynamic.error, "5 of 5 steps overflowed and were skipped: nothing was trained");
+    CHECK_EQ(good.status, 0);
+    CHECK_STR(good.error, "");
+    run_free(&all);
+    run_free(&dynamic);
+    run_free(&good);
+}
+
 TEST(numbers_that_are_not_finite_end_with_exit_status_7_and_one_line)
 {
     const char *folder = new_folder();
