@@ -974,7 +974,8 @@ const sl_option sl_config_rows[] = {
           "Steps between checkpoints; 0: only at the end and when stopped.", FREE(OUTPUT)),
     COUNT_UP_TO("checkpoint.keep", "2", checkpoint.keep, 1, 1e6, "How many checkpoints are kept.", FREE(OUTPUT)),
     FLAG_AUTO("checkpoint.background", "false", checkpoint.background,
-              "Write checkpoints while training goes on, from a copy in host memory that the plan reserves.",
+              "Write checkpoints while training goes on, from a copy in host memory that the plan reserves where some "
+              "are written before the last step.",
               FREE(OUTPUT)),
     FLAG("checkpoint.keep_best", "false", checkpoint.keep_best,
          "Write a checkpoint of every step that an evaluation finds better than all before, by `evaluate.metric`, and "

@@ -116,6 +116,8 @@ sluice_status sl_engine_try_disk(const sluice_engine *e, const sl_plan_options *
     const uint64_t needs = plan->totals.peak[SL_TIER_DISK];
     const double seconds = plan->totals.step_seconds;
     sl_plan_destroy(plan);
+    if (needs == 0)
+        return sl_fail(SLUICE_ERR_NO_FIT, "%s", message); /* it is another thing that such a run does without */
     return sl_fail(SLUICE_ERR_NO_FIT, "%s; %s needs memory.disk %llu (%s) and fits, with %.3g s a step", message, keys,
                    (unsigned long long)needs, sl_format_bytes(needs, bytes, sizeof bytes), seconds);
 }

@@ -285,11 +285,25 @@ sluice_status sl_job_let_grow(sl_settings *s, int ranks, sl_batch_growth *out)
     return SLUICE_OK;
 }
 
-void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, bool validates)
+/* Whether what is done every so many steps is done before the last one. */
+static bool comes_before_the_end(int64_t every, double steps)
+{
+    return every > 0 && (steps < 1 || (double)every < steps);
+}
+
+/* The save after the last step has nothing to run beside. */
+static bool saves_in_background(const sl_settings *s, double steps, bool validates)
+{
+    if (!s->checkpoint.background || s->checkpoint.path[0] == '\0') return false;
+    return comes_before_the_end(s->checkpoint.every, steps) ||
+           (s->checkpoint.keep_best && validates && comes_before_the_end(s->evaluate.every, steps));
+}
+
+void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, double steps, bool validates)
 {
     sl_plan_options *p = &s->plan;
     bool training = purpose == SL_JOB_TRAIN || purpose == SL_JOB_PLAN;
-    p->snapshot = training && s->checkpoint.background && s->checkpoint.path[0] != '\0';
+    p->snapshot = training && saves_in_background(s, steps, validates);
     p->evaluation = !training || validates;
     if (!training) {
         p->partition_weights = NULL;
@@ -447,10 +461,10 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
         e.rebuild = rebuild_model;
         e.rebuild_user = j;
     }
-    sl_job_fit_settings(&j->settings, purpose, j->validates);
     if (e.training)
         SL_TRY(sl_job_let_grow(&j->settings, purpose == SL_JOB_PLAN ? sl_job_planned_ranks(o) : j->ranks.count,
                                &j->growth));
+    sl_job_fit_settings(&j->settings, purpose, sl_job_steps(j, NULL), j->validates);
     if (purpose != SL_JOB_GENERATE) SL_TRY(sl_ranks_agree(&j->ranks, "metrics", sl_job_judge(j, !e.training)));
     if (purpose == SL_JOB_PLAN) {
         j->settings.plan.rank_count = sl_job_planned_ranks(o);

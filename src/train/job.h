@@ -99,8 +99,9 @@ void sl_job_plan_event(const sl_job *j, const sl_run_totals *predicted, const sl
 double sl_job_steps(const sl_job *j, double *per_epoch);
 /* The number in model.vocabulary; -1: it is a word. */
 int64_t sl_job_vocabulary_number(const sl_settings *s);
-/* What the purpose of a job changes in its settings. validates: there is a validation split. */
-void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, bool validates);
+/* What the purpose of a job changes in its settings. `steps` of the run, below 1: not known; validates: there is a validation
+ * split. */
+void sl_job_fit_settings(sl_settings *s, sl_job_purpose purpose, double steps, bool validates);
 /* Of a job that trains on so many ranks: what its batch grows to, for which it is planned. */
 sluice_status sl_job_let_grow(sl_settings *s, int ranks, sl_batch_growth *out);
 /* Of a plan. */

@@ -29,7 +29,7 @@ static void expect_data(sl_settings *s, sl_job_purpose purpose)
 {
     s->model.vocabulary = sl_job_vocabulary_number(s);
     s->model.packed = strcmp(s->data.type, "jsonl") == 0 && s->data.packing == SL_PACKING_DOCUMENTS;
-    sl_job_fit_settings(s, purpose, s->data.validation > 0 || s->data.validation_path[0] != '\0');
+    sl_job_fit_settings(s, purpose, (double)s->steps, s->data.validation > 0 || s->data.validation_path[0] != '\0');
 }
 
 /* What the engine chose; its plan as it is where it had nothing to choose. */

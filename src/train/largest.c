@@ -61,7 +61,7 @@ static sluice_status ask(sl_job *j, bool *fits, int64_t *parameters, uint64_t *b
     sl_settings *s = &j->settings;
     s->optim.groups = s->groups;
     s->model.vocabulary = sl_job_vocabulary_number(s);
-    sl_job_fit_settings(s, SL_JOB_PLAN, false);
+    sl_job_fit_settings(s, SL_JOB_PLAN, 0, false);
     s->plan.rank_count = 1;
     SL_TRY(sl_job_build_graph(j, &s->model, true, &j->graph, &info));
     *parameters = sl_graph_parameter_elements(j->graph);
