@@ -125,12 +125,17 @@ static bool needs_whole_parameters(const sluice_graph *g)
     return false;
 }
 
+bool sl_plan_may_cut(const sluice_graph *g, const sl_plan_options *o)
+{
+    return o->rank_count == 1 || o->stage == 0 || o->partition == SLUICE_PARTITION_OWNER || !needs_whole_parameters(g);
+}
+
 static sluice_status check_options(const sl_plan *p)
 {
     const sl_plan_options *o = &p->options;
     if (o->rank_count < 1 || o->rank < 0 || o->rank >= o->rank_count || o->stage < 0 || o->stage > 3)
         return sl_fail(SLUICE_ERR_USAGE, "plan: rank %d of %d at stage %d", o->rank, o->rank_count, o->stage);
-    if (o->rank_count > 1 && o->stage > 0 && o->partition != SLUICE_PARTITION_OWNER && needs_whole_parameters(p->graph))
+    if (!sl_plan_may_cut(p->graph, o))
         return sl_fail(SLUICE_ERR_USAGE,
                        "LAMB and LARS scale a step by norms of whole parameters, which partition "
                        "\"%s\" would cut: set zero_optimization.partition to \"owner\", or stage 0",

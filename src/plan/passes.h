@@ -80,6 +80,8 @@ static inline int sl_first_recomputed(const sl_usage *u, const sl_candidate *c)
 void sl_usage_mark_again(const sl_usage *u, int first, int last, bool *again, bool *wanted);
 
 sluice_status sl_plan_partition(sl_plan *p, const sl_usage *u);
+/* Whether the options cut parameters only where the optimizer of the graph takes parts of them. */
+bool sl_plan_may_cut(const sluice_graph *g, const sl_plan_options *o);
 const char *sl_partition_name(sluice_partition rule);
 /* How a layer's part, or of GATHER_VALUE the first output of `node`, is cut where elements of the whole are in `form`. */
 sl_part_cut sl_plan_cut_of(const sl_plan *p, sl_step_kind kind, int layer, int node, sl_form form);

@@ -296,13 +296,22 @@ static sluice_status try_together(const sl_search *s, const sl_plan_need *now, c
     return SLUICE_OK;
 }
 
+/* Whether a plan may be made so. Of rules that need whole parameters none may be cut, whatever the stage at hand. */
+static bool is_possible(const sluice_graph *g, const remedy *r, const sl_plan_options *changed)
+{
+    sl_plan_options staged = *changed;
+    if (r->change == cut_layers && staged.stage == 0) staged.stage = 1;
+    return sl_plan_may_cut(g, &staged);
+}
+
 static sluice_status advise(const sl_search *s, const sl_plan_need *now, char *out, size_t room)
 {
     const sl_plan_options *o = &s->p->options;
     trial trials[REMEDIES] = { { .useful = false } };
     for (int i = 0; i < REMEDIES; i++) {
         sl_plan_options changed = *o;
-        if (!remedies[i].change(&changed, remedies[i].argument)) continue;
+        if (!remedies[i].change(&changed, remedies[i].argument) || !is_possible(s->p->graph, &remedies[i], &changed))
+            continue;
         SL_TRY(try_remedy(s, &changed, now, &trials[i]));
         keep_best(o, trials, i);
     }
@@ -313,16 +322,25 @@ static sluice_status advise(const sl_search *s, const sl_plan_need *now, char *o
 
 /* ---- the message ---- */
 
-/* "memory.device 380160"; with the host lacking, the device alone where that would do. */
+/* "memory.device 380160"; with the host lacking, the device alone where that would do. What is not told but found lacks what
+ * it is part of. */
 static void tell_budgets(const sl_plan_options *o, const sl_plan_need *need, char *out, size_t room)
 {
-    const char *separator = "";
+    bool memory = false, disk = false, told;
+    char bytes[32];
     for (int t = 0; t < SL_TIER_COUNT; t++) {
-        if (!lacks(o, need, t) || o->automatic[t]) continue;
-        append(out, room, separator, "%s %llu", sl_tiers[t].setting, (unsigned long long)as_set(o, t, need->bytes[t]));
-        separator = " and ";
+        if (!lacks(o, need, t)) continue;
+        memory = memory || (o->automatic[t] && sl_tiers[t].in_memory);
+        disk = disk || (o->automatic[t] && !sl_tiers[t].in_memory);
+        if (!o->automatic[t])
+            append(out, room, " and ", "%s %llu", sl_tiers[t].setting,
+                   (unsigned long long)as_set(o, t, need->bytes[t]));
     }
-    if (out[0] == '\0') append(out, room, "", "a machine or a cgroup with more memory");
+    told = out[0] != '\0';
+    if (disk)
+        append(out, room, " and ", "folders (memory.disk_path) with more free space: a rank needs %s of it",
+               sl_format_bytes(need->bytes[SL_TIER_DISK], bytes, sizeof bytes));
+    if (!told && (memory || !disk)) append(out, room, " and ", "a machine or a cgroup with more memory");
     if (need->device_alone > 0 && !o->automatic[SL_TIER_DEVICE])
         append(out, room, "; ", "%s %llu alone", sl_tiers[SL_TIER_DEVICE].setting,
                (unsigned long long)as_set(o, SL_TIER_DEVICE, need->device_alone));

@@ -172,9 +172,16 @@ static void add_lacks(sl_plan_verdict *v, int ranks)
     };
     const char *between = "";
     for (int t = 0; t < SL_TIER_COUNT; t++) {
+        const char *each = ranks > 1 ? " for each rank" : "";
+        char needs[32], has[32], can[32];
         if (v->needs[t] <= v->can[t]) continue;
-        add(v, "%sabout %.1f GiB %s%s are needed, and of its %.4g GiB %.4g can be used", between, gib(v->needs[t]),
-            of[t], ranks > 1 ? " for each rank" : "", gib(v->has[t]), gib(v->can[t]));
+        if (v->can[t] >= 1ull << 30)
+            add(v, "%sabout %.1f GiB %s%s are needed, and of its %.4g GiB %.4g can be used", between, gib(v->needs[t]),
+                of[t], each, gib(v->has[t]), gib(v->can[t]));
+        else
+            add(v, "%sabout %s %s%s are needed, and of its %s %s can be used", between,
+                sl_format_bytes(v->needs[t], needs, sizeof needs), of[t], each,
+                sl_format_bytes(v->has[t], has, sizeof has), sl_format_bytes(v->can[t], can, sizeof can));
         between = "; ";
     }
 }

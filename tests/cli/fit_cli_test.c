@@ -394,3 +394,88 @@ TEST(a_smaller_micro_batch_is_told_of_as_large_as_it_fits)
     CHECK_CONTAINS(r.error, " and fits");
     run_free(&r);
 }
+
+/* ---- what a refusal must not say ---- */
+
+/* Of optimizers that take the norm of a whole parameter, none is cut, and no partition that would do it is told. */
+TEST(ranks_that_must_not_cut_parameters_are_refused_with_the_bytes)
+{
+    static const char *const optimizers[] = { "LAMB", "LARS" }, *const tiers[] = {
+        "--set memory.device=1KiB",
+        "--set memory.host=10 --set zero_optimization.offload_optimizer.device=cpu",
+        "--set memory.disk=1 --set memory.disk_path=. "
+        "--set zero_optimization.offload_optimizer.device=nvme",
+    };
+    char folder[4096], arguments[512];
+    prepare(folder);
+    for (size_t i = 0; i < 2 * sizeof tiers / sizeof tiers[0]; i++)
+        for (int stage = 0; stage <= 3; stage++) {
+            snprintf(arguments, sizeof arguments,
+                     "plan mlp.json --quiet --ranks 2 --set optimizer.type=%s --set zero_optimization.stage=%d %s",
+                     optimizers[i % 2], stage, tiers[i / 2]);
+            run_result r = run_sluice(folder, arguments);
+            CHECK_THAT(r.status == 3, "%s: status %d: %s", arguments, r.status, r.error);
+            CHECK_THAT(strstr(r.error, "are missing") != NULL && strstr(r.error, "partition") == NULL, "%s: %s",
+                       arguments, r.error);
+            run_free(&r);
+        }
+}
+
+/* A machine has whole GiB; what is told to be less is told so that it can be read. */
+TEST(a_little_that_is_missing_is_told_in_sizes_that_can_be_read)
+{
+    char folder[4096];
+    prepare(folder);
+    run_result r = run_sluice(folder, "plan mlp.json --set memory.disk=1 --set memory.disk_path=. "
+                                      "--set zero_optimization.offload_optimizer.device=nvme");
+    CHECK_EQ(r.status, 3);
+    CHECK_CONTAINS(r.out, " KiB on disk are needed, and of its 1 B 1 B can be used");
+    run_free(&r);
+}
+
+/* ---- checkpoints in the background ---- */
+
+#define SAVES "--set checkpoint.background=true "
+
+/* The host arena that a plan of 5 steps of a model on the device has. */
+static unsigned long long planned_host(const char *folder, const char *arguments)
+{
+    char command[512];
+    snprintf(command, sizeof command, "plan small.json --json %s", arguments);
+    run_result r = run_sluice(folder, command);
+    const char *host = strstr(r.out, "\"host\":");
+    CHECK_THAT(r.status == 0 && host != NULL, "%s: %s", arguments, r.error);
+    unsigned long long bytes = host != NULL ? strtoull(host + strlen("\"host\":"), NULL, 10) : 0;
+    run_free(&r);
+    return bytes;
+}
+
+TEST(the_copy_that_a_save_in_the_background_takes_is_planned_where_there_is_such_a_save)
+{
+    char folder[4096];
+    prepare(folder);
+    run_write_config(folder, "small.json", ", \"checkpoint\": {\"path\": \"kept\"}");
+    CHECK_EQ(planned_host(folder, ""), 0);
+    CHECK_EQ(planned_host(folder, SAVES), 0);
+    CHECK_EQ(planned_host(folder, SAVES "--set checkpoint.every=5"), 0);
+    CHECK_EQ(planned_host(folder, SAVES "--set checkpoint.every=50"), 0);
+    CHECK(planned_host(folder, SAVES "--set checkpoint.every=4") > 0);
+    CHECK_EQ(planned_host(folder, SAVES "--set steps=null --set epochs=1 --set checkpoint.every=10"), 0);
+    CHECK(planned_host(folder, SAVES "--set steps=null --set epochs=1 --set checkpoint.every=9") > 0);
+    CHECK(planned_host(folder, SAVES "--set checkpoint.keep_best=true --set data.validation=0.1 "
+                                     "--set evaluate.every=2") > 0);
+    run_must(folder, "train small.json --quiet " SAVES "--set memory.host=1KiB");
+}
+
+/* A run with a disk saves in the foreground; the disk holds nothing of the copy. */
+TEST(a_disk_is_no_help_to_a_save_in_the_background)
+{
+    char folder[4096];
+    prepare(folder);
+    run_write_config(folder, "small.json", ", \"checkpoint\": {\"path\": \"kept\", \"every\": 2}");
+    run_result r = run_sluice(folder, "plan small.json --quiet " SAVES "--set memory.host=64");
+    CHECK_EQ(r.status, 3);
+    CHECK_CONTAINS(r.error, "no checkpoints in the background (checkpoint.background false) needs");
+    CHECK_THAT(strstr(r.error, "disk") == NULL, "%s", r.error);
+    run_free(&r);
+}

@@ -204,6 +204,28 @@ TEST(the_refusal_names_every_setting_that_forbids_a_saving)
     planned_free(&fx);
 }
 
+/* Bytes that were found and not told are part of something, and of a disk that is no machine's memory. */
+TEST(a_disk_that_lacks_space_is_told_as_one)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    fx.options.state = SLUICE_PLACE_DISK;
+    fx.options.budget[SL_TIER_DISK] = 4096;
+    for (int t = 0; t < SL_TIER_COUNT; t++) fx.options.automatic[t] = true;
+    CHECK_EQ(plan_model(&fx, SEED), SLUICE_ERR_NO_FIT);
+    CHECK_CONTAINS(sluice_error(), "memory.disk (auto: all there is) has 4096 bytes");
+    CHECK_CONTAINS(sluice_error(), "What would help: folders (memory.disk_path) with more free space: a rank needs ");
+    CHECK(strstr(sluice_error(), "cgroup") == NULL);
+    planned_free(&fx);
+    fx = (planned){ 0 };
+    plan_options_default(&fx.options);
+    fx.options.budget[SL_TIER_DEVICE] = fx.options.budget[SL_TIER_HOST] = 1024;
+    for (int t = 0; t < SL_TIER_COUNT; t++) fx.options.automatic[t] = true;
+    CHECK_EQ(plan_model(&fx, SEED), SLUICE_ERR_NO_FIT);
+    CHECK_CONTAINS(sluice_error(), "What would help: a machine or a cgroup with more memory");
+    planned_free(&fx);
+}
+
 TEST(tiers_that_share_one_memory_are_held_to_their_sum)
 {
     planned fx = { 0 };
