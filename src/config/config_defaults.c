@@ -3,6 +3,7 @@
  *
  * Every value chosen here is an ordinary setting: it is told once, it gives way to one that is typed, and
  * sluice_config_print writes it into a file that gives the same run. */
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,11 +189,20 @@ void sl_config_choose_batch(int64_t rows, sl_settings *s)
     s->model.batch = rows;
 }
 
+static void tell_accumulation(const sl_log *log, const sl_settings *s, int64_t rows)
+{
+    char why[48];
+    snprintf(why, sizeof why, "%" PRId64 " rows a step", rows);
+    chosen(log, s, "gradient_accumulation_steps", why);
+}
+
 void sl_config_tell_batch(const sl_settings *s, const char *why, const sl_log *log)
 {
     if (!s->given.open_batch) return;
     chosen(log, s, "train_micro_batch_size_per_gpu", why != NULL ? why : BY_TOKENS);
-    if (s->given.open_accumulation) chosen(log, s, "gradient_accumulation_steps", "16 rows a step");
+    if (s->given.open_accumulation)
+        tell_accumulation(log, s,
+                          s->train_batch_size > 0 ? s->train_batch_size : s->model.batch * s->plan.accumulation);
 }
 
 /* The batch of a step is the same whatever the memory: only the size of its parts is left open. */
@@ -205,7 +215,7 @@ static void choose_batch(int ranks, const sl_log *log, sl_settings *s)
         if (total || accumulates) return;
         int64_t rows = s->model.batch * ranks;
         s->plan.accumulation = rows < global ? (int)((global + rows - 1) / rows) : 1;
-        chosen(log, s, "gradient_accumulation_steps", "16 rows a step");
+        tell_accumulation(log, s, rows * s->plan.accumulation);
     } else if (accumulates) {
         s->model.batch = micro_rows(s, USUAL_MICRO_TOKENS, 0);
         chosen(log, s, "train_micro_batch_size_per_gpu", BY_TOKENS);

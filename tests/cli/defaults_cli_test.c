@@ -73,6 +73,10 @@ TEST(what_is_chosen_is_told_and_gives_way)
     check(folder, "config --model m --data chat.jsonl --lora --set lora.rank=0", 2, "lora.enabled asks for adapters");
     check(folder, "config --model m --data chat.jsonl --set train_batch_size=6", 0,
           "chosen: train_micro_batch_size_per_gpu 2 (");
+    check(folder, "plan --model m --data chat.jsonl --ranks 7", 0,
+          "chosen: gradient_accumulation_steps 3 (21 rows a step)");
+    check(folder, "plan --model m --data chat.jsonl --ranks 7 --set train_micro_batch_size_per_gpu=2", 0,
+          "chosen: gradient_accumulation_steps 2 (28 rows a step)");
     check(folder, "config --model m --data chat.jsonl --set steps=100", 0, "\"warmup_num_steps\": 3,");
     check(folder, "config --model m --data chat.jsonl --out there", 0, "\"save\": \"there/\"");
     check(folder, "train --model m", 2, "--data FILE");
