@@ -101,6 +101,14 @@ void sl_page_add_number(sl_text *data, const char *between, double value)
 
 /* ---- the numbers, for the script and for programs ---- */
 
+/* Whatever the journal has in its place. */
+static void add_hash(sl_text *out, const char *key, const char *hash)
+{
+    if (hash[0] == '\0') return;
+    sl_text_add(out, ",\"%s\":", key);
+    sl_text_add_string(out, hash);
+}
+
 static void add_sums(sl_text *out, const char *key, const sl_recorded_sums *s)
 {
     if (!s->known) return;
@@ -117,8 +125,8 @@ static void add_sums(sl_text *out, const char *key, const sl_recorded_sums *s)
     sl_page_add_number(out, ",\"step_seconds\":", s->step_seconds);
     sl_page_add_number(out, ",\"tokens_per_second\":", s->tokens_per_second);
     sl_page_add_number(out, ",\"mfu\":", s->mfu);
-    if (s->weights_sha256[0] != '\0') sl_text_add(out, ",\"weights_sha256\":\"%s\"", s->weights_sha256);
-    if (s->state_sha256[0] != '\0') sl_text_add(out, ",\"state_sha256\":\"%s\"", s->state_sha256);
+    add_hash(out, "weights_sha256", s->weights_sha256);
+    add_hash(out, "state_sha256", s->state_sha256);
     sl_text_add(out, "}");
 }
 

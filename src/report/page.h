@@ -48,6 +48,9 @@ void sl_page_add_events(const sl_page *p);
 void sl_page_add_machine(const sl_page *p);
 void sl_page_add_configuration(const sl_page *p);
 
+/* page_verdict.c: of the steps after the first, which touches new memory; NaN: there are none. */
+double sl_page_median_seconds(const sl_run_record *r);
+
 /* ---- reading a profile ---- */
 
 /* A member that is a number, however deep: "step_seconds.measured"; NaN: it is none. */

@@ -19,6 +19,13 @@ static double below(const json_t *moment, size_t k)
     return sum;
 }
 
+/* Item i of a list of texts; "" where a file that others changed has none there. */
+static const char *text_of(const json_t *list, size_t i)
+{
+    const char *text = json_string_value(json_array_get(list, i));
+    return text != NULL ? text : "";
+}
+
 /* Kinds have the same colours on all tiers: by the place of their names here. */
 static int colour_of(const char *kind)
 {
@@ -37,8 +44,7 @@ static void add_area(const sl_page *p, const json_t *tier, size_t k, const sl_fi
 {
     const json_t *moments = json_object_get(tier, "moments");
     size_t count = json_array_size(moments);
-    sl_text_add(p->out, "<path class=\"area m%d\" d=\"M",
-                colour_of(json_string_value(json_array_get(json_object_get(tier, "kinds"), k))));
+    sl_text_add(p->out, "<path class=\"area m%d\" d=\"M", colour_of(text_of(json_object_get(tier, "kinds"), k)));
     for (size_t i = 0; i < count; i++) {
         const json_t *m = json_array_get(moments, i);
         double y = 1000 - sl_axis_at(&f->y, below(m, k + 1));
@@ -63,7 +69,7 @@ static void add_legend(const sl_page *p, const void *user)
 {
     const json_t *kinds = json_object_get(user, "kinds");
     for (size_t i = json_array_size(kinds); i-- > 0;) {
-        const char *kind = json_string_value(json_array_get(kinds, i));
+        const char *kind = text_of(kinds, i);
         sl_text_add(p->out, "<span class=\"key m%d\">", colour_of(kind));
         sl_html_add(p->out, kind);
         sl_text_add(p->out, "</span>");
@@ -99,7 +105,7 @@ static void add_table(const sl_page *p, const json_t *tier)
                 "aria-label=\"memory by kind and tenant\"><table><thead><tr><th scope=\"col\">at the fullest moment"
                 "</th><th scope=\"col\">size</th><th scope=\"col\">bytes</th></tr></thead><tbody>");
     for (size_t i = 0; i < json_array_size(kinds); i++)
-        add_row(p, json_string_value(json_array_get(kinds, i)), at(json_object_get(tier, "at_peak_bytes"), i));
+        add_row(p, text_of(kinds, i), at(json_object_get(tier, "at_peak_bytes"), i));
     add_row(p, "alignment and gaps", sl_profile_number(tier, "gap_bytes"));
     add_row(p, "arena, reserved once", sl_profile_number(tier, "peak_bytes"));
     add_row(p, "budget", sl_profile_number(tier, "budget_bytes"));
@@ -110,8 +116,7 @@ static void add_table(const sl_page *p, const json_t *tier)
     for (size_t i = 0; i < json_array_size(tenants) && i < SHOWN; i++) {
         const json_t *t = json_array_get(tenants, i);
         char name[320];
-        snprintf(name, sizeof name, "%.200s (%s)", json_string_value(json_array_get(t, 0)),
-                 json_string_value(json_array_get(kinds, (size_t)at(t, 1))));
+        snprintf(name, sizeof name, "%.200s (%.80s)", text_of(t, 0), text_of(kinds, (size_t)at(t, 1)));
         add_row(p, name, at(t, 2));
     }
     sl_text_add(p->out, "</tbody></table>");

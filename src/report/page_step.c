@@ -208,6 +208,22 @@ static void add_table(const sl_page *p)
 
 /* ---- the section ---- */
 
+/* One step is timed, which is not always like the others: what is measured of an odd one is no fault of the plan. */
+static void add_typical(const sl_page *p)
+{
+    const double odd = 1.5;
+    const double drawn = sl_profile_number(p->profile, "step_seconds.measured");
+    const double median = sl_page_median_seconds(p->record);
+    char a[SL_HTML_NUMBER], b[SL_HTML_NUMBER], times[SL_HTML_NUMBER];
+    if (!(median > 0) || !(drawn > odd * median || drawn * odd < median)) return;
+    sl_text_add(
+        p->out,
+        " <strong>It is not typical</strong>: it took %s, %s times the %s that the median step of the run takes, "
+        "and so is all that is measured of it here and of the layers.",
+        sl_html_seconds(drawn, a), sl_html_number(round(100 * drawn / median) / 100, times),
+        sl_html_seconds(median, b));
+}
+
 /* What the drawing covers, in words. */
 static void add_scope(const sl_page *p)
 {
@@ -220,6 +236,7 @@ static void add_scope(const sl_page *p)
                     json_is_true(json_object_get(p->profile, "followed")) ? " and the first forward of the next" : "");
     else
         sl_text_add(p->out, "A step and the first forward of the next, as the plan expects them.");
+    if (is_measured(p)) add_typical(p);
     if (why != NULL) {
         sl_text_add(p->out, " ");
         sl_html_add(p->out, why);

@@ -85,8 +85,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Of the steps after the first, which touches new memory; NaN: there are none. */
-static double median_seconds(const sl_run_record *r)
+double sl_page_median_seconds(const sl_run_record *r)
 {
     double *list = sl_alloc_array(r->step_count + 1, sizeof *list, "times of a report");
     size_t n = 0;
@@ -103,7 +102,7 @@ static void add_speed(const sl_page *p)
 {
     const sl_run_record *r = p->record;
     double planned = r->plan.known ? r->plan.step_seconds : sl_profile_number(p->profile, "planned_step_seconds");
-    double measured = median_seconds(r);
+    double measured = sl_page_median_seconds(r);
     char a[SL_HTML_NUMBER], b[SL_HTML_NUMBER], more[128];
     const char *unit = r->rate_is_samples ? "samples a second" : "tokens a second";
     if (isfinite(measured))

@@ -94,6 +94,80 @@ TEST(names_of_others_are_text_wherever_they_stand)
     sl_record_free(&r);
 }
 
+/* A journal is a file that anyone may have changed. */
+TEST(what_stands_where_hashes_should_leaves_the_data_of_a_page_whole)
+{
+    sl_run_record r;
+    sl_text page = { .data = NULL };
+    make_record(&r, 10);
+    r.end.known = true;
+    snprintf(r.end.weights_sha256, sizeof r.end.weights_sha256, "a\"b\\");
+    snprintf(r.end.state_sha256, sizeof r.end.state_sha256, "</script>\n");
+    REQUIRE_OK(sl_page_write(&r, NULL, "run", &page));
+    html_check_balance(page.data);
+    json_t *data = html_page_data(page.data);
+    REQUIRE(data != NULL);
+    CHECK_STR(json_string_value(json_object_get(json_object_get(data, "end"), "weights_sha256")), "a\"b\\");
+    CHECK_STR(json_string_value(json_object_get(json_object_get(data, "end"), "state_sha256")), "</script>\n");
+    json_decref(data);
+    sl_text_free(&page);
+    sl_record_free(&r);
+}
+
+static void write_page(json_t *profile, double drawn, sl_text *page)
+{
+    sl_run_record r;
+    json_t *step = json_object_get(profile, "step_seconds");
+    json_object_set_new(profile, "measured", json_true());
+    json_object_set_new(profile, "training_step", json_integer(3));
+    json_object_set_new(step, "measured", json_real(drawn));
+    make_record(&r, 10); /* of about 0.1 s each */
+    *page = (sl_text){ .data = NULL };
+    REQUIRE_OK(sl_page_write(&r, profile, "run", page));
+    html_check_balance(page->data);
+    sl_record_free(&r);
+}
+
+TEST(a_step_that_is_not_like_the_others_is_shown_as_such)
+{
+    sl_text page;
+    json_t *profile = profile_of_a_plan();
+    REQUIRE(profile != NULL);
+    write_page(profile, 0.32, &page);
+    CHECK_CONTAINS(page.data, "Step 3 of the run");
+    CHECK_CONTAINS(page.data, "It is not typical</strong>: it took 320 ms, 3.2 times the ");
+    sl_text_free(&page);
+    write_page(profile, 0.11, &page);
+    CHECK_CONTAINS(page.data, "Step 3 of the run");
+    CHECK(strstr(page.data, "not typical") == NULL);
+    sl_text_free(&page);
+    json_decref(profile);
+}
+
+/* Texts that are none, and numbers that lead to none. */
+TEST(a_profile_that_others_changed_has_a_page)
+{
+    sl_run_record r;
+    sl_text page = { .data = NULL };
+    size_t i;
+    json_t *profile = profile_of_a_plan(), *tier;
+    REQUIRE(profile != NULL && json_array_size(json_object_get(profile, "memory")) > 0);
+    json_array_foreach(json_object_get(profile, "memory"), i, tier)
+    {
+        json_t *kinds = json_object_get(tier, "kinds"), *tenant = json_array_get(json_object_get(tier, "tenants"), 0);
+        json_array_set_new(kinds, 0, json_array());
+        json_array_set_new(tenant, 0, json_null());
+        json_array_set_new(tenant, 1, json_integer(1000));
+    }
+    make_record(&r, 10);
+    REQUIRE_OK(sl_page_write(&r, profile, "run", &page));
+    html_check_balance(page.data);
+    CHECK(strstr(page.data, "(null)") == NULL);
+    json_decref(profile);
+    sl_text_free(&page);
+    sl_record_free(&r);
+}
+
 TEST(a_million_steps_are_a_small_page_that_says_it_shows_some)
 {
     sl_run_record r;
