@@ -16,6 +16,7 @@
 #include "core/io.h"
 #include "core/status.h"
 #include "format/json.h"
+#include "format/json_members.h"
 #include "monitor/monitor.h"
 
 enum { BLOCK_BYTES = 1 << 20, NEWEST_STEPS = 32, MOST_LINE = 1 << 26 };
@@ -164,16 +165,34 @@ static const struct {
     { "log", on_log }, { "early_stop", on_early_stop }, { "end", on_end },   { "exit", on_exit_line },
 };
 
+/* Whether a line is a step's, however it is written: with spaces, or with the event behind other members. */
+static bool is_step(const char *from, size_t bytes)
+{
+    static const char step[] = "\"step\"";
+    sl_json_members members;
+    sl_json_member m;
+    sl_json_members_begin(&members, from, bytes);
+    while (sl_json_next_member(&members, &m))
+        if (sl_json_member_is(&m, "event"))
+            return m.value_bytes == sizeof step - 1 && memcmp(m.value, step, sizeof step - 1) == 0;
+    return false;
+}
+
+static void keep_step(journal_reader *r, size_t bytes, uint64_t offset)
+{
+    r->steps[r->step_count++ % NEWEST_STEPS] = (step_line){ offset, bytes };
+}
+
 /* What is no JSON, or from a newer version, says nothing. */
 static void read_line(journal_reader *r, const char *from, size_t bytes, uint64_t offset)
 {
-    static const char step[] = "{\"event\":\"step\"";
-    if (bytes > sizeof step && memcmp(from, step, sizeof step - 1) == 0) {
-        r->steps[r->step_count++ % NEWEST_STEPS] = (step_line){ offset, bytes };
+    if (is_step(from, bytes)) {
+        keep_step(r, bytes, offset);
         return;
     }
     json_t *line = json_loadb(from, bytes, 0, NULL);
     const char *event = text(line, "event");
+    if (strcmp(event, "step") == 0) keep_step(r, bytes, offset); /* written in a way that only the parser reads */
     for (size_t i = 0; i < sizeof line_readers / sizeof line_readers[0]; i++)
         if (strcmp(line_readers[i].event, event) == 0) line_readers[i].read(r, line);
     if (line != NULL && r->any) r->status->heard = fmax(r->status->heard, read_time(text(line, "time")));

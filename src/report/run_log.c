@@ -13,6 +13,7 @@
 #include "core/io.h"
 #include "core/utf8.h"
 #include "format/json.h"
+#include "format/json_members.h"
 #include "report/profile.h"
 #include "report/run_record.h"
 
@@ -28,56 +29,13 @@ typedef struct step_line {
     sl_recorded_step found;
 } step_line;
 
-/* Behind the string that begins at `at`; NULL: it does not end. */
-static const char *skip_string(const char *at, const char *end)
-{
-    for (at++; at < end; at++) {
-        if (*at == '\\')
-            at++;
-        else if (*at == '"')
-            return at + 1;
-    }
-    return NULL;
-}
-
-/* Behind an object or a list. */
-static const char *skip_parts(const char *at, const char *end)
-{
-    int depth = 0;
-    while (at != NULL && at < end) {
-        if (*at == '"') {
-            at = skip_string(at, end);
-            continue;
-        }
-        depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
-        at++;
-        if (depth == 0) return at;
-    }
-    return NULL;
-}
-
-/* Behind a value. NULL: it does not end. */
-static const char *skip_value(const char *at, const char *end)
-{
-    if (at < end && *at == '"') return skip_string(at, end);
-    if (at < end && (*at == '{' || *at == '[')) return skip_parts(at, end);
-    const char *start = at;
-    while (at < end && *at != ',' && *at != '}') at++;
-    return at > start && at < end ? at : NULL;
-}
-
-static bool is_key(const char *key, size_t length, const char *name)
-{
-    return strlen(name) == length && memcmp(key, name, length) == 0;
-}
-
 /* The number, or NaN for null. */
 static double number_at(const char *value)
 {
     return *value == 'n' ? (double)NAN : strtod(value, NULL);
 }
 
-static void take_member(step_line *s, const char *key, size_t length, const char *value)
+static void take_member(step_line *s, const sl_json_member *m)
 {
     static const struct {
         const char *name;
@@ -92,29 +50,21 @@ static void take_member(step_line *s, const char *key, size_t length, const char
         { "samples", offsetof(step_line, samples) },
         { "tokens_per_second", offsetof(step_line, found.rate) },
     };
-    if (is_key(key, length, "event")) s->is_step = strncmp(value, "\"step\"", 6) == 0;
+    if (sl_json_member_is(m, "event")) s->is_step = strncmp(m->value, "\"step\"", 6) == 0;
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
-        if (is_key(key, length, members[i].name)) *(double *)(void *)((char *)s + members[i].offset) = number_at(value);
+        if (sl_json_member_is(m, members[i].name))
+            *(double *)(void *)((char *)s + members[i].offset) = number_at(m->value);
 }
 
 /* False: not an object, or not as events are written. The line is followed by a NUL. */
 static bool scan_step(const char *line, size_t bytes, step_line *out)
 {
-    const char *at = line, *end = line + bytes;
+    sl_json_members members;
+    sl_json_member m;
     *out = (step_line){ .found = { 0, (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN } };
-    if (bytes < 2 || *at++ != '{') return false;
-    while (at < end && *at == '"') {
-        const char *key = at + 1, *behind = skip_string(at, end);
-        if (behind == NULL || behind >= end || *behind != ':') return false;
-        const char *value = behind + 1;
-        while (value < end && *value == ' ') value++;
-        if ((at = skip_value(value, end)) == NULL || at >= end) return false;
-        take_member(out, key, (size_t)(behind - key - 1), value);
-        if (*at == '}') return at + 1 == end;
-        if (*at++ != ',') return false;
-        while (at < end && *at == ' ') at++;
-    }
-    return false;
+    sl_json_members_begin(&members, line, bytes);
+    while (sl_json_next_member(&members, &m)) take_member(out, &m);
+    return members.whole;
 }
 
 static sluice_status record_step(sl_run_record *r, const step_line *s)

@@ -163,6 +163,22 @@ TEST(damaged_lines_cost_themselves_alone)
     CHECK_EQ(s.status.state, SLUICE_RUN_DEAD);
 }
 
+/* As a program that reads and writes JSON leaves it: with spaces, and with members in another order. */
+TEST(a_step_is_one_however_its_line_is_written)
+{
+    seen spaces = look(make_run("{\"event\": \"step\", \"step\": 7, \"loss\": 0.5, \"time\": "
+                                "\"2026-01-01T00:00:09.000Z\", \"run\": \"r1\"}\n"));
+    CHECK_EQ(spaces.status.step, 7);
+    CHECK_NEAR(spaces.status.loss, 0.5, 0);
+    seen moved =
+        look(make_run("{\"time\":\"2026-01-01T00:00:09.000Z\",\"step\":8,\"event\":\"step\",\"loss\":0.25}\n"));
+    CHECK_EQ(moved.status.step, 8);
+    seen odd = look(make_run("{ \"event\" : \"step\" , \"step\" : 9 }\n"));
+    CHECK_EQ(odd.status.step, 9);
+    seen other = look(make_run(STEP(3, "09") "{\"event\":\"stepped\",\"step\":10}\n"));
+    CHECK_EQ(other.status.step, 3);
+}
+
 /* More steps than are kept, over several blocks of the file. */
 TEST(a_long_journal_is_read_to_its_end)
 {
