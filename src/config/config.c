@@ -378,15 +378,10 @@ static bool says_nothing(const sl_option *row, const json_t *json)
     return row->auto_ok && json_is_string(json) && strcmp(json_string_value(json), "auto") == 0;
 }
 
-/* A wildcard stands for several keys; the first is told. */
 static sluice_status remember(sluice_config *c, const sl_option *row, const char *key, const json_t *json, int line,
                               bool refused)
 {
     sl_config_origin *origin = origin_of(c, row);
-    if (sl_config_is_wildcard(row) && origin->line != 0) {
-        origin->count++;
-        return SLUICE_OK;
-    }
     char *text = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     if (text == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "out of memory while reading the configuration");
     origin->given = sl_arena_strdup(&c->private_data->arena, text);
@@ -467,11 +462,22 @@ static sluice_status apply_section(sluice_config *c, const char *section, json_t
     return SLUICE_OK;
 }
 
+/* A wildcard stands for any number of keys. The first is told; the place of another, for which all of the text would be read
+ * again, nobody asks for. */
+static bool stands_for_another(sluice_config *c, const sl_option *row)
+{
+    sl_config_origin *origin = origin_of(c, row);
+    if (!sl_config_is_wildcard(row) || origin->line == 0) return false;
+    origin->count++;
+    return true;
+}
+
 static sluice_status apply(sluice_config *c, const char *key, json_t *json, bool from_set)
 {
     char renamed[SL_KEY_BYTES], where[SL_WHERE_BYTES], section[SL_KEY_BYTES];
     const char *known = sl_config_canonical(key, renamed, sizeof renamed);
     const sl_option *row = find_row(known);
+    if (row != NULL && stands_for_another(c, row)) return SLUICE_OK;
     int line = line_of(c, key, from_set);
     if (row != NULL) return set_row(c, row, known, json, line);
     sl_config_place(c, line, where, sizeof where);

@@ -7,6 +7,7 @@
 #include "config/config_rows.h"
 #include "core/alloc.h"
 #include "core/options.h"
+#include "core/thread.h"
 #include "test.h"
 
 #define MODEL                                                                                                          \
@@ -1378,4 +1379,21 @@ TEST(folders_for_swap_files_come_from_all_that_name_them_each_once)
     CHECK_EQ(s.plan.parameters, SLUICE_PLACE_DISK);
     CHECK_EQ(s.plan.offload_to, SLUICE_PLACE_DISK);
     CHECK(s.plan.offload_checkpoints);
+}
+
+/* Each is a line of the file, which is not read again for each. */
+TEST(a_hundred_thousand_comments_are_read_in_a_moment)
+{
+    enum { COMMENTS = 100000, MOST_SECONDS = 20 };
+    sluice_config *c;
+    char *text = malloc((size_t)COMMENTS * 24 + 64), *at = text;
+    REQUIRE(text != NULL);
+    at += sprintf(at, "{\n\"steps\": 3");
+    for (int i = 0; i < COMMENTS; i++) at += sprintf(at, ",\n\"_%d\": %d", i, i);
+    sprintf(at, "}");
+    const double start = sl_now();
+    REQUIRE_OK(sluice_config_parse(text, "notes.json", &c));
+    CHECK(sl_now() - start < MOST_SECONDS);
+    sluice_config_destroy(c);
+    free(text);
 }
