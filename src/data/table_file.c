@@ -35,7 +35,10 @@ typedef struct table_column {
     bool numbers; /* so far every value is one, or missing */
     bool any;     /* number */
     int64_t missing;
-    double shift; /* of numbers: the first one */
+    int64_t counted, odd; /* values that are numbers; others that are not missing */
+    int64_t odd_line;     /* of the first of these, */
+    char odd_text[32];    /* cut */
+    double shift;         /* of numbers: the first one */
     float mean, deviation;
 } table_column;
 
@@ -180,6 +183,13 @@ static sluice_status look_at_label(table_rows *t, const sl_delimited *d, const s
     return SLUICE_OK;
 }
 
+static void note_odd(table_column *c, int64_t line, const char *text)
+{
+    if (c->odd++ > 0) return;
+    c->odd_line = line;
+    snprintf(c->odd_text, sizeof c->odd_text, "%s", text);
+}
+
 static sluice_status look_at_record(table_rows *t, const sl_delimited *d)
 {
     for (int i = 0; i < t->all_count; i++) {
@@ -191,10 +201,12 @@ static sluice_status look_at_record(table_rows *t, const sl_delimited *d)
         if (read_number(text, &number)) {
             if (!c->any) c->shift = number;
             c->any = true;
+            c->counted++;
         } else if (is_missing(text)) {
             c->missing++;
         } else {
             c->numbers = false;
+            note_odd(c, d->line, text);
         }
     }
     return SLUICE_OK;
@@ -534,6 +546,22 @@ static const char *list_columns(const table_rows *t, column_use use, char *out, 
     return out;
 }
 
+/* A column that would be one of numbers but for a few values, of which the first is told. */
+static void say_odd(const table_rows *t, const sl_log *log)
+{
+    enum { NUMBERS_TO_ONE = 3 };
+    for (int i = 0; i < t->all_count; i++) {
+        const table_column *c = &t->all[i];
+        if (!c->found || c->use != USE_CATEGORY || c->odd == 0 || c->counted < NUMBERS_TO_ONE * c->odd) continue;
+        sl_log_write(log, SLUICE_LOG_NOTE,
+                     "data: column %s is taken as categories: %" PRId64 " of its values are numbers, and %" PRId64
+                     " %s none, the first %s in line %" PRId64
+                     "; mend %s, or name the column in data.columns.categorical",
+                     sl_quote(c->name).text, c->counted, c->odd, c->odd == 1 ? "is" : "are", sl_quote(c->odd_text).text,
+                     c->odd_line, c->odd == 1 ? "it" : "them");
+    }
+}
+
 static void rows_say(const sluice_data *d, const sl_log *log)
 {
     const table_rows *t = (const table_rows *)d;
@@ -547,6 +575,7 @@ static void rows_say(const sluice_data *d, const sl_log *log)
     if (t->categorical > 0)
         sl_log_write(log, SLUICE_LOG_NOTE, "data: %" PRId64 " categorical columns in %" PRId64 " buckets each: %s",
                      t->categorical, t->buckets, list_columns(t, USE_CATEGORY, list, sizeof list));
+    say_odd(t, log);
     for (int i = 0; i < t->all_count; i++)
         if (t->all[i].use == USE_NUMBER && t->all[i].missing > 0)
             sl_log_write(log, SLUICE_LOG_DETAIL, "data: %" PRId64 " numbers of %s are missing, and taken as the mean",

@@ -83,6 +83,42 @@ TEST(columns_are_told_by_their_values_and_numbers_normalised_by_the_rows_to_trai
     sluice_data_destroy(d);
 }
 
+static void keep_notes(void *user, sluice_log_level level, const char *line)
+{
+    char *text = user;
+    (void)level;
+    snprintf(text + strlen(text), 2000 - strlen(text), "%s\n", line);
+}
+
+/* A few values that no numbers are read from make a column one of categories, which is told with the first of them. */
+TEST(a_column_that_is_nearly_one_of_numbers_is_told)
+{
+    static const char *const odd[] = { "inf", "1e400", "0x10" };
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        char text[256], notes[2000] = "", wanted[256];
+        sluice_data *d;
+        snprintf(text, sizeof text, "label,n,city\nno,1,7\nyes,2,b\nno,%s,c\nyes,4,d\nno,5,7\n", odd[i]);
+        sl_data_options o = options(write_text_file("rows.csv", text, strlen(text)));
+        REQUIRE_OK(sl_data_table(&o, &d));
+        d->ops->say(d, &(sl_log){ keep_notes, notes, 0, 1 });
+        snprintf(wanted, sizeof wanted,
+                 "column \"n\" is taken as categories: 4 of its values are numbers, and 1 is none, the first \"%s\" in "
+                 "line 4",
+                 odd[i]);
+        CHECK_CONTAINS(notes, wanted);
+        CHECK(strstr(notes, "\"city\" is taken") == NULL);
+        sluice_data_destroy(d);
+        static const char *const named[] = { "n" };
+        o.categorical = named;
+        o.categorical_count = 1;
+        notes[0] = '\0';
+        REQUIRE_OK(sl_data_table(&o, &d));
+        d->ops->say(d, &(sl_log){ keep_notes, notes, 0, 1 });
+        CHECK(strstr(notes, "is taken as") == NULL);
+        sluice_data_destroy(d);
+    }
+}
+
 /* The numbers of buckets are part of what a trained model means: FNV-1a of the bytes, folded, modulo the buckets. */
 TEST(the_hash_of_a_category_does_not_change)
 {
