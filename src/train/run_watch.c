@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/cpu.h"
+#include "core/quote.h"
 #include "core/thread.h"
 #include "format/json.h"
 #include "machine/machine.h"
@@ -33,9 +34,23 @@ sluice_status sl_run_begin_watch(sl_run *r, sluice_job_options *o)
     return sluice_world_rank(o->world) == 0 ? sl_monitor_create(&r->to_caller, &r->monitor) : SLUICE_OK;
 }
 
+/* Whether a path goes up somewhere, or begins at the root. */
+static bool leaves_folder(const char *path)
+{
+    if (path[0] == '/') return true;
+    for (const char *part = path; part != NULL; part = strchr(part, '/') != NULL ? strchr(part, '/') + 1 : NULL)
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0')) return true;
+    return false;
+}
+
 /* output_path/job_name, as DeepSpeed has it. */
 static sluice_status join(const char *key, const char *folder, const char *name, char out[PATH_MAX])
 {
+    if (leaves_folder(name))
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "%.*sjob_name: %s would leave output_path, in which it names a folder; give the place in output_path",
+            (int)(strchr(key, '.') + 1 - key), key, sl_quote(name).text);
     const char *slash = folder[0] == '\0' || folder[strlen(folder) - 1] == '/' ? "" : "/";
     if (snprintf(out, PATH_MAX, "%s%s%s", folder, slash, name) < PATH_MAX && out[0] != '\0') return SLUICE_OK;
     return sl_fail(SLUICE_ERR_USAGE, "%s and its job_name make %s path; give another", key,

@@ -317,6 +317,27 @@ TEST(deepspeeds_monitors_write_their_files)
     free(table);
 }
 
+TEST(a_job_name_that_leads_out_of_its_folder_is_refused)
+{
+    static const char *const names[] = { "../../x", "a/../../x", "..", "/tmp/x" };
+    static const char *const keys[] = { "tensorboard", "csv_monitor" };
+    const char *folder = new_folder();
+    write_config(folder, "");
+    for (size_t i = 0; i < 2 * sizeof names / sizeof names[0]; i++) {
+        char command[256];
+        snprintf(command, sizeof command,
+                 "train c.json --quiet --set %s.enabled=true --set %s.output_path=logs --set %s.job_name=%s",
+                 keys[i % 2], keys[i % 2], keys[i % 2], names[i / 2]);
+        run_result r = run_sluice(folder, command);
+        CHECK_THAT(r.status == 2 && strstr(r.error, "job_name: ") != NULL, "%s: status %d: %s", command, r.status,
+                   r.error);
+        run_free(&r);
+    }
+    run_must(folder, "train c.json --quiet --set csv_monitor.enabled=true --set csv_monitor.output_path=logs "
+                     "--set csv_monitor.job_name=a/..b");
+    CHECK(access(at(folder, "logs/a/..b/Train_Samples_train_loss.csv"), F_OK) == 0);
+}
+
 TEST(services_are_told_with_one_note_how_to_take_the_files)
 {
     int files;
