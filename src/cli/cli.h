@@ -119,6 +119,9 @@ void cli_what_would_help(const cli_arguments *a, char *out, size_t bytes);
 void cli_catch_signals(void);
 const int *cli_stop_flag(void);
 int *cli_save_flag(void);
+/* From now on, or no more: a line on standard error says that planning goes on, where it takes longer than this. */
+#define CLI_PATIENCE_SECONDS 3
+void cli_tell_of_planning(bool tells);
 /* Asks the run to stop, as a signal would. */
 void cli_request_stop(int signal_number);
 

@@ -147,6 +147,7 @@ typedef struct teller {
 static void on_event(void *user, const sluice_event *event)
 {
     teller *t = user;
+    if (event->kind == SLUICE_EVENT_PLAN) cli_tell_of_planning(false);
     if (event->kind == SLUICE_EVENT_PLAN && !event->fits && t->refusal != NULL)
         snprintf(t->refusal, t->refusal_bytes, "%s", event->verdict);
     if (event->kind == SLUICE_EVENT_PHASE) {

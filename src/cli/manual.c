@@ -25,7 +25,9 @@ const cli_page cli_pages[] = {
           "move when, and how long a step would take, and prints that. Nothing is trained, read or written.\n\n"
           "`CONFIG` is a JSON file in DeepSpeed's format with sections for the model and the data. With `--model` a "
           "folder of a published model is enough.\n\n"
-          "A model that does not fit is refused with the bytes that are missing and with what would help.",
+          "A model that does not fit is refused with the bytes that are missing and with what would help.\n\n"
+          "Planning that takes longer than three seconds is told of on standard error, unless `--quiet` or `--json` "
+          "asks for silence.",
       .examples = { { "sluice plan my.json --set memory.device=16MiB", "what it would take in 16 MiB" },
                     { "sluice plan my.json --ranks 4 --set zero_optimization.stage=3", "the share of each of 4 ranks" },
                     { "sluice plan --model Llama-3.1-8B --lora", "whether a folder of a model can be tuned here" },

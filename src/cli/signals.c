@@ -2,8 +2,10 @@
  *
  * A handler can reach nothing but file-level variables; these three are the program's only ones. The flags are plain
  * ints, because that is what the library polls, and are written with atomic stores. */
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -27,6 +29,15 @@ static void on_save(int signal_number)
 {
     (void)signal_number;
     __atomic_store_n(&save_request, 1, __ATOMIC_RELAXED);
+}
+
+static void on_alarm(int signal_number)
+{
+    static const char line[] = "sluice: planning; a large model, or a search over settings, takes a while\n";
+    const int kept = errno;
+    (void)signal_number;
+    if (write(STDERR_FILENO, line, sizeof line - 1) < 0) errno = kept; /* then nobody hears of it */
+    errno = kept;
 }
 
 static void catch_signal(int signal_number, void (*handler)(int))
@@ -54,6 +65,13 @@ void cli_catch_signals(void)
     catch_signal(SIGUSR1, on_save);
     catch_signal(SIGPIPE, SIG_IGN); /* a closed pipe and a file over its limit are errors of write, */
     catch_signal(SIGXFSZ, SIG_IGN); /* with a message and an exit status */
+}
+
+void cli_tell_of_planning(bool tells)
+{
+    const struct itimerval after = { .it_value.tv_sec = tells ? CLI_PATIENCE_SECONDS : 0 };
+    catch_signal(SIGALRM, tells ? on_alarm : SIG_IGN);
+    setitimer(ITIMER_REAL, &after, NULL);
 }
 
 const int *cli_stop_flag(void)
