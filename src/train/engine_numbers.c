@@ -333,15 +333,17 @@ sluice_status sl_engine_skip_or_fail(sluice_engine *e)
     return sl_engine_fail_numbers(e, "");
 }
 
-/* A fixed scale, and bf16, do the same with the next gradients; a scale that falls would have come to an end of it. */
+/* A fixed scale, and bf16, do the same with the next gradients; a scale that falls would have come to an end of it. A run that
+ * was interrupted ends like one that was not: what counts are the steps of all its parts. */
 static sluice_status fail_skipped(const sluice_engine *e)
 {
     const bool fp16 = e->graph->precision == SLUICE_F16;
     char scale[96] = "";
     if (fp16) snprintf(scale, sizeof scale, " at the fixed loss scale %g (fp16.loss_scale)", e->scaler.scale);
     return sl_fail(SLUICE_ERR_NUMBERS,
-                   "all %llu steps overflowed%s and were skipped: nothing was trained, and nothing is saved. %s",
-                   (unsigned long long)e->overflowed, scale,
+                   "all %llu steps overflowed%s and were skipped: nothing was trained, and the end of the run saves "
+                   "nothing. %s",
+                   (unsigned long long)e->step, scale,
                    fp16 ? "Leave fp16.loss_scale out, for a scale that adapts, or give a smaller one"
                         : "Look at the data, and train in fp32 for a few steps to see what overflows");
 }
@@ -349,7 +351,7 @@ static sluice_status fail_skipped(const sluice_engine *e)
 sluice_status sl_engine_judge_skips(const sluice_engine *e)
 {
     const bool adapts = e->graph->precision == SLUICE_F16 && e->precision.loss_scale.fixed <= 0;
-    if (e->overflowed > 0 && e->updated == 0 && !adapts) return fail_skipped(e);
+    if (e->overflowed > 0 && e->applied == 0 && !adapts) return fail_skipped(e);
     if (e->overflowed > e->updated && e->ranks->rank == 0)
         sl_log_write(&e->log, SLUICE_LOG_WARNING, "%llu of %llu steps overflowed and were skipped: %s was trained%s",
                      (unsigned long long)e->overflowed, (unsigned long long)(e->overflowed + e->updated),

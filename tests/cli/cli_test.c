@@ -448,6 +448,13 @@ TEST(a_run_of_which_every_step_was_left_out_has_trained_nothing_and_says_so)
     CHECK_CONTAINS(dynamic.error, "5 of 5 steps overflowed and were skipped: nothing was trained");
     CHECK_EQ(good.status, 0);
     CHECK_STR(good.error, "");
+    /* what trained before it was interrupted has trained */
+    run_must(folder, "train a.json --quiet --set checkpoint.path=parts --set steps=2 --set fp16.loss_scale=128");
+    run_result rest = run_sluice(folder, "train a.json --quiet --resume --set checkpoint.path=parts "
+                                         "--set fp16.loss_scale=1e38");
+    CHECK_EQ(rest.status, 0);
+    CHECK_CONTAINS(rest.error, "3 of 3 steps overflowed and were skipped: nothing was trained");
+    run_free(&rest);
     run_free(&all);
     run_free(&dynamic);
     run_free(&good);
