@@ -400,19 +400,22 @@ TEST(a_smaller_micro_batch_is_told_of_as_large_as_it_fits)
 /* Of optimizers that take the norm of a whole parameter, none is cut, and no partition that would do it is told. */
 TEST(ranks_that_must_not_cut_parameters_are_refused_with_the_bytes)
 {
-    static const char *const optimizers[] = { "LAMB", "LARS" }, *const tiers[] = {
-        "--set memory.device=1KiB",
-        "--set memory.host=10 --set zero_optimization.offload_optimizer.device=cpu",
-        "--set memory.disk=1 --set memory.disk_path=. "
-        "--set zero_optimization.offload_optimizer.device=nvme",
+    static const char *const optimizers[] = { "LAMB", "LARS" };
+    static const struct {
+        const char *tier, *settings;
+    } small[] = {
+        { "device=1KiB", "" },
+        { "host=10", "--set zero_optimization.offload_optimizer.device=cpu" },
+        { "disk=1", "--set memory.disk_path=. --set zero_optimization.offload_optimizer.device=nvme" },
     };
     char folder[4096], arguments[512];
     prepare(folder);
-    for (size_t i = 0; i < 2 * sizeof tiers / sizeof tiers[0]; i++)
+    for (size_t i = 0; i < 2 * sizeof small / sizeof small[0]; i++)
         for (int stage = 0; stage <= 3; stage++) {
             snprintf(arguments, sizeof arguments,
-                     "plan mlp.json --quiet --ranks 2 --set optimizer.type=%s --set zero_optimization.stage=%d %s",
-                     optimizers[i % 2], stage, tiers[i / 2]);
+                     "plan mlp.json --quiet --ranks 2 --set optimizer.type=%s --set zero_optimization.stage=%d "
+                     "--set memory.%s %s",
+                     optimizers[i % 2], stage, small[i / 2].tier, small[i / 2].settings);
             run_result r = run_sluice(folder, arguments);
             CHECK_THAT(r.status == 3, "%s: status %d: %s", arguments, r.status, r.error);
             CHECK_THAT(strstr(r.error, "are missing") != NULL && strstr(r.error, "partition") == NULL, "%s: %s",
