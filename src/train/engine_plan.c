@@ -98,6 +98,14 @@ static void warn_of_other_rates(const sluice_engine *e, const sl_engine_options 
         d->ranks, d->threads, sl_isa_name(d->isa), ranks, threads, sl_isa_name(e->isa), ranks);
 }
 
+/* Whether the rates of a file were measured on such a machine as this, as it is used here. */
+static bool describes_here(const sluice_engine *e, const sl_machine_description *d, int ranks, int threads)
+{
+    const bool same_gpu = !d->is_cuda || strcmp(d->gpu, e->device.facts.name) == 0;
+    return d->ranks == ranks && d->threads == threads && d->isa == e->isa && d->is_cuda == e->device.is_cuda &&
+           same_gpu;
+}
+
 /* Whether the arenas are files that other ranks map. */
 static bool shares_arenas(sl_comm *c)
 {
@@ -111,11 +119,6 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
 {
     sl_machine_describe(e->isa, threads, &e->machine);
     if (e->device.is_cuda) sl_machine_describe_cuda(&e->device.facts, &e->machine);
-    if (o->machine != NULL) {
-        e->machine = o->machine->rates;
-        if (p->rank == 0) warn_of_other_rates(e, o, p->rank_count, threads);
-        return SLUICE_OK;
-    }
     char text[SL_SWAP_FOLDERS_BYTES];
     const char *folders[SL_SWAP_MAX_FOLDERS];
     const sl_recall r = { .graph = e->graph,
@@ -129,6 +132,13 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
                           .folders = folders,
                           .folder_count = sl_swap_folders(o->settings->device.disk_path, text, sizeof text, folders),
                           .disk_deadline = sl_engine_disk_deadline(e, o->settings) };
+    if (o->machine != NULL) {
+        const sl_machine usual = e->machine;
+        e->machine = o->machine->rates;
+        if (p->rank == 0) warn_of_other_rates(e, o, p->rank_count, threads);
+        const bool here = e->computes && describes_here(e, o->machine, p->rank_count, threads);
+        return here ? sl_machine_recall_missing(&r, &usual, &e->machine) : SLUICE_OK;
+    }
     if (!o->measures || !e->computes) return SLUICE_OK;
     SL_TRY(sl_machine_recall(&r, &e->machine));
     return sl_machine_recall_disk(&r, &e->machine);
