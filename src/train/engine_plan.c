@@ -208,6 +208,17 @@ static void tell_speculation(const sluice_engine *e)
                      "layer's weights and state: updates wait for the norm; memory.host would have to be larger");
 }
 
+#define FAR_CLIP 1000.0 /* norms of the gradient of a mean are some tens at most */
+
+/* Whether steps of this run are hardly ever clipped or skipped: nothing is, or the threshold is one that norms do not reach, or the
+ * run goes on and its last steps were not. An f16 run finds its loss scale by skipping steps. */
+static bool rarely_fails(const sluice_engine *e, const sl_settings *s)
+{
+    const double clip = s->optim.clip;
+    if (s->plan.plain_steps >= SL_SPECULATION_WINDOW) return true;
+    return e->graph->precision != SLUICE_F16 && (clip == 0 || clip >= FAR_CLIP);
+}
+
 /* Rows of a sparse table go back to it before the next step brings others, with their update or without it. */
 static sluice_status check_delayed(const sluice_engine *e, const sl_settings *s)
 {
@@ -241,7 +252,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     }
     p.early_updates = (p.update == SL_UPDATE_MODE_AUTO || p.update == SL_UPDATE_MODE_SPECULATIVE) &&
                       s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
-    p.rarely_fails = s->optim.clip == 0 && e->graph->precision != SLUICE_F16;
+    p.rarely_fails = rarely_fails(e, s);
     p.delayed = o->training && p.update == SL_UPDATE_MODE_DELAYED;
     if (p.delayed) SL_TRY(check_delayed(e, s));
     e->prompt = (uint64_t)p.delay_warmup;
