@@ -1,11 +1,11 @@
 """The table of bench/gpu/run: rows of training steps on one GPU, each beside the same step of somebody else.
 
 Contestants run one after the other, each in a process of its own: first sluice's rows, each printed and stored as soon as
-it is there, then the peers, then the table once more with both. sluice's figure is the median of the steps from the third
+it is there, then the peers, then the table once more with both. sluice's figure is the median of the steps from the fourth
 on, a peer's what its program prints. A row that fails says why, the next one runs, and the exit status is 1. What another
 call has measured within an hour into the same file of results is not measured again to stand beside a row. Floating-point
 operations are counted as 6 x parameters x tokens + 6 x layers x width x context x tokens: products of the model, causal
-attention by half, nothing for recomputation.
+attention by half, nothing for recomputation; not for ResNets, whose tokens are images.
 """
 import argparse
 import calendar
@@ -27,7 +27,7 @@ GIB = 2.0**30
 
 # name; configuration and settings; the peer: arguments of its program, or the name of a row; limit in seconds
 Row = collections.namedtuple("Row", "name config settings peer limit steps", defaults=(10,))
-FIRST = 3  # step that counts
+FIRST = 4  # step that counts: updates of the first ones have no step before them to wait for
 RECOMPUTE = "activation_checkpointing.mode=recompute"
 UNCLIPPED = ["gradient_clipping=0", "bf16.check_grad_overflow=false"]  # as the peer: updates begin during backward
 FSDP = ("fsdp", "llama-3b", "8", "2048", "ckpt")
@@ -39,12 +39,18 @@ ROWS = [
     Row("llama-3b-30gib", "llama-3b", ["memory.device=30GiB", "gradient_clipping=1e9"], FSDP, 120),
     Row("llama-3b-30gib-clips", "llama-3b", ["memory.device=30GiB", "gradient_clipping=1e-3"], FSDP, 120),
     Row("llama-3b-30gib-unclipped", "llama-3b", ["memory.device=30GiB"] + UNCLIPPED, FSDP, 120),
-    Row("llama-3b-recompute-x4", "llama-3b", [RECOMPUTE, "gradient_accumulation_steps=4"], None, 120, 5),
-    Row("llama-3b-30gib-x4", "llama-3b", [RECOMPUTE, "gradient_accumulation_steps=4", "memory.device=30GiB"],
-        "llama-3b-recompute-x4", 120, 5),
-    Row("llama-8b-48gib", "llama-8b", ["memory.device=48GiB", "memory.host=112GiB"], None, 180, 5),
-    Row("llama-8b-48gib-unclipped", "llama-8b", ["memory.device=48GiB", "memory.host=112GiB"] + UNCLIPPED, None, 180, 5),
-    Row("largest-24gib", "largest", [], None, 300, 5),
+    Row("llama-3b-recompute-x4", "llama-3b", [RECOMPUTE, "gradient_accumulation_steps=4"], None, 120, 8),
+    Row("llama-3b-30gib-x4", "llama-3b", [RECOMPUTE, "gradient_accumulation_steps=4", "memory.device=30GiB",
+        "gradient_clipping=1e9"], "llama-3b-recompute-x4", 120, 8),
+    Row("llama-8b-48gib", "llama-8b", ["memory.device=48GiB", "memory.host=112GiB", "gradient_clipping=1e9"], None, 180),
+    Row("llama-8b-48gib-clips", "llama-8b", ["memory.device=48GiB", "memory.host=112GiB", "gradient_clipping=1e-3"],
+        None, 180),
+    Row("llama-8b-48gib-unclipped", "llama-8b", ["memory.device=48GiB", "memory.host=112GiB"] + UNCLIPPED, None, 180),
+    Row("largest-24gib", "largest", ["gradient_clipping=1e9"], None, 300),
+    Row("bert-base", "bert-base", [], None, 60, 16),
+    Row("bert-large", "bert-large", [], None, 60, 16),
+    Row("resnet50", "resnet50", [], None, 60, 16),
+    Row("resnet152", "resnet152", [], None, 60, 16),
 ]
 CHANGES = "largest-changes"  # not a row: bench_largest, whose lines are printed as they are
 PEER_LIMIT, CHANGES_LIMIT = 240, 400
@@ -153,8 +159,20 @@ def setting_of(config, settings, key):
 
 
 def model_flops(config, settings, parameters, tokens):
+    """None for networks of images, whose convolutions are not counted by their parameters."""
+    if config["model"]["type"] == "resnet":
+        return None
     layers, width, context = (setting_of(config, settings, "model." + key) for key in ("layers", "width", "context"))
-    return 6 * parameters * tokens + 6 * layers * width * context * tokens
+    attention = 12 if config["model"]["type"] == "bert" else 6  # all keys, or those before
+    return 6 * parameters * tokens + attention * layers * width * context * tokens
+
+
+def promised(plan, steps):
+    """What the plan says that such a step takes: it has a figure for steps whose updates run on speculation, and one for steps
+    that wait for the norm because they are clipped."""
+    speculation = plan.get("speculation") or {}
+    waits = speculation.get("layers", 0) > 0 and steps[-1].get("speculated", 0) == 0
+    return plan["step_seconds"] + (speculation["gain_seconds"] if waits else 0)
 
 
 class Events:
@@ -188,7 +206,8 @@ def measure(arguments, row, meter, limit):
             raise
         print(f"{row.name}: {stopped}; the steps until then count", flush=True)
     plan, steps = events.by_kind["plan"][0], [e for e in events.by_kind["step"] if e["step"] >= FIRST]
-    seconds, tokens = statistics.median(e["seconds"] for e in steps), steps[0]["tokens"]
+    seconds, tokens = statistics.median(e["seconds"] for e in steps), steps[0].get("tokens") or steps[0]["samples"]
+    expected = promised(plan, events.by_kind["step"])
     arena = plan["peak_bytes"]["device"]
     seen = events.used is not None and before is not None
     device = events.used - before if seen else arena
@@ -196,9 +215,9 @@ def measure(arguments, row, meter, limit):
     return {"name": row.name, "command": " ".join(command), "parameters": plan["parameters"], "tokens": tokens,
             "tokens_per_second": tokens / seconds, "device_arena_gib": arena / GIB, "device_gib": device / GIB,
             "device_measured": seen, "host_arena_gib": plan["peak_bytes"]["host"] / GIB,
-            "host_gib": host / GIB if host else None, "predicted": plan["step_seconds"], "measured": seconds,
-            "ratio": plan["step_seconds"] / seconds, "losses": [e["loss"] for e in events.by_kind["step"]],
-            "seconds": [e["seconds"] for e in events.by_kind["step"]], "tflops": flops / seconds / 1e12}
+            "host_gib": host / GIB if host else None, "predicted": expected, "measured": seconds,
+            "ratio": expected / seconds, "losses": [e["loss"] for e in events.by_kind["step"]],
+            "seconds": [e["seconds"] for e in events.by_kind["step"]], "tflops": flops / seconds / 1e12 if flops else None}
 
 
 def number_before(unit, text):
@@ -342,6 +361,7 @@ def read_arguments():
     parser = argparse.ArgumentParser(prog="bench/gpu/run")
     parser.add_argument("build")
     parser.add_argument("--machine")
+    parser.add_argument("--recalled", action="store_true")  # bench/gpu/run has made no file then
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--results")
     parser.add_argument("--within", type=float)

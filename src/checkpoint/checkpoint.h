@@ -49,6 +49,7 @@ typedef struct sl_checkpoint_meta {
     char precision[8], wire[8], states[16];     /* "fp32", "bf16", "fp16", "compact"; "" likewise: fp32 */
     /* of a dynamic loss scale: steps since the last overflow, overflows until it falls; 0: it is not dynamic */
     uint64_t scale_steps, scale_hysteresis;
+    uint64_t plain_steps; /* the last ones in a row that were neither clipped nor skipped */
     sl_best best;     /* checkpoint.keep_best: best.step is never removed; 0: none is kept */
     sl_best stopping; /* early_stopping */
 } sl_checkpoint_meta;
@@ -87,6 +88,8 @@ sluice_status sl_checkpoint_name_best(const char *folder, uint64_t step);
 sluice_status sl_checkpoint_newest(const char *folder, uint64_t *step);
 /* Rows of a micro-batch of the run whose checkpoints these are, by the newest that tells; 0: none does. */
 uint64_t sl_checkpoint_micro_batch(const char *folder);
+/* The newest checkpoint's plain_steps; 0: there is none that can be read. */
+uint64_t sl_checkpoint_plain_steps(const char *folder);
 /* Removes half-written leftovers (step-*.tmp) of killed runs, and puts a step-*.old that a killed save left alone back
  * in place. Needs the folder's lock. A missing folder is fine. */
 sluice_status sl_checkpoint_clean(const char *folder);

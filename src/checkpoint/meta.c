@@ -45,6 +45,7 @@ const sl_meta_field sl_meta_fields[] = {
     LATER(states, SL_META_TEXT),
     LATER(scale_steps, SL_META_COUNT),
     LATER(scale_hysteresis, SL_META_COUNT),
+    LATER(plain_steps, SL_META_COUNT),
     BEST(best, by, SL_META_TEXT),
     BEST(best, value, SL_META_DOUBLE),
     BEST(best, step, SL_META_COUNT),

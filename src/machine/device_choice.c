@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "machine/known.h"
+
 static sluice_status take_cuda(int local_rank, int local_ranks, sl_device_choice *out)
 {
     const sl_cuda_plugin *plugin;
@@ -71,23 +73,24 @@ int sl_device_host_threads(const sl_device_choice *c, int threads)
 
 #define LEAST_UPDATE_RATE 22e9 /* of one core of a machine that has a GPU */
 
-/* Per multiprocessor, but the link's and the fraction. */
+/* Per multiprocessor, but the link's. */
 typedef struct gpu_class {
     int major;
-    double gemm, gemm_16bit, memory, link, attention_fraction;
+    double gemm, gemm_16bit, memory, link;
+    sl_gpu_kernels kernels;
 } gpu_class;
 
 void sl_machine_describe_cuda(const sl_cuda_facts *facts, sl_machine *m)
 {
     static const gpu_class classes[] = {
-        { 9, 380e9, 5.4e12, 29e9, 53e9, 0.6 }, /* Hopper: 713 TFLOP/s and 3.8 TB/s of an H200's 132 */
-        { 0, 150e9, 2.2e12, 13e9, 22e9, 0.4 },
+        { 9, 380e9, 5.4e12, 29e9, 53e9, SL_GPU_HOPPER }, /* Hopper: 713 TFLOP/s and 3.8 TB/s of an H200's 132 */
+        { 0, 150e9, 2.2e12, 13e9, 22e9, SL_GPU_AMPERE },
     };
     const gpu_class *c = &classes[facts->major >= classes[0].major ? 0 : 1];
     double units = facts->multiprocessors > 0 ? facts->multiprocessors : 108;
     m->gemm_flops = m->vector_flops = units * c->gemm;
     m->gemm_16bit_flops = units * c->gemm_16bit;
-    m->attention_fraction = c->attention_fraction;
+    sl_known_shares(c->kernels, m);
     m->device_bytes_per_second = units * c->memory;
     sl_machine_set_links(m, c->link);
     if (m->update_bytes_per_second < LEAST_UPDATE_RATE) m->update_bytes_per_second = LEAST_UPDATE_RATE;

@@ -105,6 +105,12 @@ static const sl_known_gpu *find_gpu(const char *name)
     return NULL;
 }
 
+sl_gpu_kernels sl_known_kernels(const char *gpu)
+{
+    const sl_known_gpu *g = find_gpu(gpu);
+    return g != NULL ? g->kernels : SL_GPU_HOPPER;
+}
+
 static const sl_known_node *find_node(const char *name)
 {
     for (int i = 0; i < NODES; i++)

@@ -58,5 +58,9 @@ void sl_known_print(FILE *out);
 
 /* Rates of kernels on such a GPU; the host's part is not touched. */
 void sl_known_rates(const sl_known_gpu *gpu, sl_machine *m);
+/* Of the general rates, what each op's kernels reach on a GPU of that kind. */
+void sl_known_shares(sl_gpu_kernels kernels, sl_machine *m);
+/* The kind of a GPU by its name, as the driver or a table has it; the newest where it is not known. */
+sl_gpu_kernels sl_known_kernels(const char *gpu);
 
 #endif

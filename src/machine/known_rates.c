@@ -30,16 +30,21 @@ static const op_share shares[] = {
 #define NARROW_HEADS 0.61 /* of attention's rate with heads 128 wide: 250 of 409 TFLOP/s */
 #define VECTOR_SHARE 0.82 /* norms: 5.0 ms where the rates say 4.1 */
 
+void sl_known_shares(sl_gpu_kernels kernels, sl_machine *m)
+{
+    m->attention_fraction = 1;
+    m->narrow_heads = NARROW_HEADS;
+    for (int op = 0; op < SL_OP_COUNT; op++) m->share[op] = sl_is_matrix_op((sl_op)op) ? 1 : VECTOR_SHARE;
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) m->share[shares[i].op] = shares[i].share[kernels];
+    m->share[SL_OP_UPDATE] = 1;
+}
+
 void sl_known_rates(const sl_known_gpu *g, sl_machine *m)
 {
     m->gemm_flops = m->vector_flops = 1e12 * g->float_tflops * FLOAT_SHARE;
     m->gemm_16bit_flops = 1e12 * g->half_tflops * g->kept;
-    m->attention_fraction = 1;
-    m->narrow_heads = NARROW_HEADS;
     m->device_bytes_per_second = 1e9 * g->memory_gb_per_second * MEMORY_SHARE;
-    for (int op = 0; op < SL_OP_COUNT; op++) m->share[op] = sl_is_matrix_op((sl_op)op) ? 1 : VECTOR_SHARE;
-    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) m->share[shares[i].op] = shares[i].share[g->kernels];
-    m->share[SL_OP_UPDATE] = 1;
+    sl_known_shares(g->kernels, m);
     sl_machine_set_links(m, 1e9 * g->link_gb_per_second);
     m->link_latency = 10e-6;
     m->kernel_latency = 3e-6;

@@ -13,6 +13,7 @@
 #include "core/output.h"
 #include "format/json.h"
 #include "format/text_buffer.h"
+#include "machine/known.h"
 #include "machine/machine.h"
 
 #define MACHINE_FORMAT    1
@@ -279,6 +280,20 @@ static void fill_general(const source *s, sl_machine_description *d)
     if (!has(s, "shared_memory")) d->shared_memory = !d->is_cuda;
 }
 
+/* A file holds no shares: those of a GPU that was measured are its kind's, for ops that were not. Where the file says what
+ * attention reaches, that holds. */
+static void fill_shares(sl_machine_description *d)
+{
+    sl_machine *m = &d->rates;
+    const double attention = m->attention_fraction;
+    if (!d->is_cuda || d->ranks == 0) return;
+    sl_known_shares(sl_known_kernels(d->gpu), m);
+    if (attention == 1) return;
+    m->attention_fraction = attention;
+    m->share[SL_OP_ATTENTION] = m->share[SL_OP_ATTENTION_GRAD] = 1;
+    m->narrow_heads = 1;
+}
+
 /* Bounds that no machine is beyond: a number outside is in other units. By kind; the fraction is no rate of a machine. */
 static const struct {
     double least, most;
@@ -342,6 +357,7 @@ static sluice_status read_members(const source *s, sl_machine_description *d)
     }
     SL_TRY(check_missing(s));
     fill_general(s, d);
+    fill_shares(d);
     SL_TRY(check_magnitudes(s, d));
     return check_together(s, d);
 }

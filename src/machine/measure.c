@@ -155,37 +155,44 @@ bool sl_bench_make_room(sl_bench *b, sl_tier tier, uint64_t read, uint64_t writt
 
 /* ---- samples ---- */
 
-sluice_status sl_samples_add(sl_samples *s, double work, double seconds)
+sluice_status sl_samples_add(sl_samples *s, double work, double seconds, double times)
 {
     if (s->count == s->capacity) {
         int capacity = s->capacity > 0 ? 2 * s->capacity : 16;
-        sl_rate_point *points = sl_alloc_array((size_t)capacity, sizeof *points, "samples");
-        if (points == NULL) return SLUICE_ERR_NO_MEMORY;
-        if (s->count > 0) memcpy(points, s->points, (size_t)s->count * sizeof *points);
-        sl_free(s->points);
-        s->points = points;
+        sl_sample *samples = sl_alloc_array((size_t)capacity, sizeof *samples, "samples");
+        if (samples == NULL) return SLUICE_ERR_NO_MEMORY;
+        if (s->count > 0) memcpy(samples, s->samples, (size_t)s->count * sizeof *samples);
+        sl_free(s->samples);
+        s->samples = samples;
         s->capacity = capacity;
     }
-    s->points[s->count++] = (sl_rate_point){ work, seconds };
+    s->samples[s->count++] = (sl_sample){ work, seconds, times };
     return SLUICE_OK;
 }
 
 void sl_samples_free(sl_samples *s)
 {
-    sl_free(s->points);
-    *s = (sl_samples){ .points = NULL };
+    sl_free(s->samples);
+    *s = (sl_samples){ .samples = NULL };
 }
 
 static int compare_work(const void *a, const void *b)
 {
-    return compare(&((const sl_rate_point *)a)->work, &((const sl_rate_point *)b)->work);
+    return compare(&((const sl_sample *)a)->work, &((const sl_sample *)b)->work);
 }
 
-/* Neighbours among the samples, in order of their work: sums of logarithms. */
+/* Neighbours among the samples, in order of their work. Sums over them: what they do and take in all, and of the logarithm
+ * of their work, by which they are near or far. A call of mean work then takes their mean time, so that a graph of these
+ * kernels takes what was measured however few points there are. */
 typedef struct cluster {
     int count;
-    double work, seconds;
+    double times, work, seconds, logarithm;
 } cluster;
+
+static double place_of(const cluster *c)
+{
+    return c->logarithm / c->count;
+}
 
 /* Merges the neighbours that are nearest: those for which the sum of squared distances from the mean grows least (Ward's
  * method); it does not grow at all where the work is the same. False: there are few enough points. */
@@ -194,14 +201,15 @@ static bool merge_nearest(cluster *c, int *count)
     int at = -1;
     double least = *count > SL_RATE_POINTS ? INFINITY : 1e-18;
     for (int i = 0; i + 1 < *count; i++) {
-        double distance = c[i + 1].work / c[i + 1].count - c[i].work / c[i].count;
+        double distance = place_of(&c[i + 1]) - place_of(&c[i]);
         double cost = distance * distance * c[i].count * c[i + 1].count / (c[i].count + c[i + 1].count);
         if (cost >= least) continue;
         least = cost;
         at = i;
     }
     if (at < 0) return false;
-    c[at] = (cluster){ c[at].count + c[at + 1].count, c[at].work + c[at + 1].work, c[at].seconds + c[at + 1].seconds };
+    c[at] = (cluster){ c[at].count + c[at + 1].count, c[at].times + c[at + 1].times, c[at].work + c[at + 1].work,
+                       c[at].seconds + c[at + 1].seconds, c[at].logarithm + c[at + 1].logarithm };
     --*count;
     memmove(&c[at + 1], &c[at + 2], (size_t)(*count - at - 1) * sizeof *c);
     return true;
@@ -214,25 +222,28 @@ sluice_status sl_samples_to_rates(sl_samples *s, sl_rates *out)
     if (count == 0) return SLUICE_OK;
     cluster *clusters = sl_alloc_array((size_t)count, sizeof *clusters, "samples");
     if (clusters == NULL) return SLUICE_ERR_NO_MEMORY;
-    qsort(s->points, (size_t)count, sizeof s->points[0], compare_work);
-    for (int i = 0; i < count; i++) clusters[i] = (cluster){ 1, log(s->points[i].work), log(s->points[i].seconds) };
+    qsort(s->samples, (size_t)count, sizeof s->samples[0], compare_work);
+    for (int i = 0; i < count; i++) {
+        const sl_sample *one = &s->samples[i];
+        clusters[i] = (cluster){ 1, one->times, one->times * one->work, one->times * one->seconds, log(one->work) };
+    }
     while (merge_nearest(clusters, &count)) continue;
     for (const cluster *c = clusters; c < clusters + count; c++)
-        out->points[out->count++] = (sl_rate_point){ exp(c->work / c->count), exp(c->seconds / c->count) };
+        out->points[out->count++] = (sl_rate_point){ c->work / c->times, c->seconds / c->times };
     sl_free(clusters);
     return SLUICE_OK;
 }
 
 /* ---- the bench ---- */
 
-/* Both halves of an f32 are bf16, from 0.02 to 1, and so is the whole; of either sign where that may be. How much power
+/* Both halves of an f32 are bf16, from 0.02 to 1 times `most`, and so is the whole; of either sign where that may be. How much power
  * GEMMs draw, and with it the clock of a GPU, depends on how much their operands differ. */
-static uint32_t operand_bits(uint64_t *random, bool positive)
+static uint32_t operand_bits(uint64_t *random, bool positive, float most)
 {
     uint32_t halves[2];
     for (int i = 0; i < 2; i++) {
         *random = *random * 6364136223846793005u + 1442695040888963407u;
-        float x = 0.02f + 0.98f * (float)(*random >> 40) * 0x1p-24f;
+        float x = most * (0.02f + 0.98f * (float)(*random >> 40) * 0x1p-24f);
         halves[i] = sl_float_to_bf16(!positive && (*random >> 39 & 1) != 0 ? -x : x);
     }
     return halves[0] << 16 | halves[1];
@@ -250,25 +261,25 @@ static sluice_status fill_region(sl_bench *b, sl_tier tier, uint64_t base, uint6
     return b->backend->synchronize(b->device);
 }
 
-static sluice_status fill_regions(sl_bench *b, sl_tier last, uint32_t *chunk)
+static sluice_status fill_regions(sl_bench *b, sl_tier last, sl_bench_values values, uint32_t *chunk)
 {
+    static const float most[] = { [SL_BENCH_PLAIN] = 1, [SL_BENCH_SMALL] = 0x1p-6f };
     uint64_t random = 1;
     for (int written = 0; written < 2; written++) {
-        for (uint64_t i = 0; i < SL_BENCH_CHUNK / sizeof *chunk; i++) chunk[i] = operand_bits(&random, written == 1);
+        for (uint64_t i = 0; i < SL_BENCH_CHUNK / sizeof *chunk; i++)
+            chunk[i] = operand_bits(&random, written == 1, most[values]);
         for (int t = SL_TIER_DEVICE; t <= (int)last; t++)
             SL_TRY(fill_region(b, (sl_tier)t, b->scale.id_bytes + (uint64_t)written * b->scale.region[t],
                                b->scale.region[t], chunk));
     }
-    int32_t *ids = (int32_t *)(void *)chunk;
-    for (uint64_t i = 0; i < b->scale.id_bytes / sizeof *ids; i++) ids[i] = (int32_t)(i * 37 % (uint64_t)b->scale.ids);
-    return b->backend->upload(b->device, SL_STREAM_COMPUTE, (sl_span){ SL_TIER_DEVICE, 0, b->scale.id_bytes }, ids);
+    return SLUICE_OK;
 }
 
-sluice_status sl_bench_fill(sl_bench *b, sl_tier last)
+sluice_status sl_bench_fill(sl_bench *b, sl_tier last, sl_bench_values values)
 {
     uint32_t *chunk = sl_alloc(SL_BENCH_CHUNK, "operands to measure with");
     if (chunk == NULL) return SLUICE_ERR_NO_MEMORY;
-    sluice_status st = fill_regions(b, last, chunk);
+    sluice_status st = fill_regions(b, last, values, chunk);
     sl_free(chunk);
     return st;
 }
@@ -298,9 +309,9 @@ sluice_status sl_bench_clear(sl_bench *b, sl_tier tier, uint64_t bytes)
 static sluice_status measure_all(sl_bench *b, sl_machine *m)
 {
     SL_TRY(sl_measure_kernels(b, m));
-    SL_TRY(sl_bench_fill(b, SL_TIER_HOST));
+    SL_TRY(sl_bench_fill(b, SL_TIER_HOST, SL_BENCH_PLAIN));
     SL_TRY(sl_measure_updates(b, m));
-    SL_TRY(sl_bench_fill(b, SL_TIER_HOST));
+    SL_TRY(sl_bench_fill(b, SL_TIER_HOST, SL_BENCH_PLAIN));
     SL_TRY(sl_measure_links(b, m));
     if (b->scale.discrete) SL_TRY(sl_measure_slowdowns(b, m));
     /* of a graph on GPUs it is not known here which library the ranks will talk by */

@@ -43,17 +43,22 @@ typedef struct sl_bench_scale {
      * more, in the first sustained_models models in 16 bits: a GPU at work for longer lowers its clock. So is the
      * largest update on the host of a discrete device. */
     double sustained_from, sustained_seconds;
+    /* Kernels of a graph are also run in turn for twice as long, to see what products take longer in a step. 0: they are not. */
+    double mixed_seconds;
     int sustained_calls, sustained_models;
     /* Bytes that the operands of successive calls walk through, by tier: past the caches, as in training. There are two
      * regions of each, for what is read and for what is written. */
     uint64_t region[SL_TIER_COUNT];
     uint64_t id_bytes; /* token ids before the regions */
-    int32_t ids;       /* of which none is as large: vocabularies have at least as many rows */
+    int32_t ids;       /* of which none is as large */
     /* Of the models' nodes, those expected to take longer are skipped. 0: whole models are, except the first of a type.
      */
     double node_seconds;
     const sl_model_options *models, *wide_models; /* in bf16, in f32; the most important first */
     int model_count, wide_model_count;
+    /* In both: of these, only ops that no model before has are timed. In shapes of their own, others would blur what is known. */
+    const sl_model_options *others;
+    int other_count;
     sl_form weights;                      /* that updates are measured with */
     const int64_t *flats;                 /* elements of flat buffers, increasing */
     const uint64_t *copies, *collectives; /* bytes, increasing */
@@ -106,8 +111,9 @@ typedef sluice_status (*sl_bench_fn)(sl_bench *b, void *what);
  * the answer is the mean over them. */
 sluice_status sl_bench_time(sl_bench *b, sl_bench_fn prepare, sl_bench_fn fn, void *what, double *seconds);
 /* Values that no kernel makes infinite or denormal, as f32 and as 16 bits, in all regions up to those of the tier
- * `last`; ids that are rows of every table. */
-sluice_status sl_bench_fill(sl_bench *b, sl_tier last);
+ * `last`: up to 1, or so small that sums of products of some thousand of them are below 1. */
+typedef enum { SL_BENCH_PLAIN, SL_BENCH_SMALL } sl_bench_values;
+sluice_status sl_bench_fill(sl_bench *b, sl_tier last, sl_bench_values values);
 /* Zeros in the first so many bytes, or a little more, of where `tier` is written. */
 sluice_status sl_bench_clear(sl_bench *b, sl_tier tier, uint64_t bytes);
 /* False: so much does not fit in the regions. Otherwise the next operands that are taken, of so many bytes in all (and
@@ -130,15 +136,20 @@ void sl_bench_progress_done(sl_bench *b);
 sluice_status sl_bench_progress_open(FILE *out, sl_bench_progress **progress);
 void sl_bench_progress_close(sl_bench_progress *p);
 
+/* A duration, and how often the work that took it is done. */
+typedef struct sl_sample {
+    double work, seconds, times;
+} sl_sample;
+
 /* Durations of one kind of work, in no order, to be made points of. */
 typedef struct sl_samples {
     int count, capacity;
-    sl_rate_point *points; /* owned */
+    sl_sample *samples; /* owned */
 } sl_samples;
 
-sluice_status sl_samples_add(sl_samples *s, double work, double seconds);
-/* At most SL_RATE_POINTS points: samples of the same work, and then of about the same, become one of their mean rate.
- * Points lie closest where most samples are. */
+sluice_status sl_samples_add(sl_samples *s, double work, double seconds, double times);
+/* At most SL_RATE_POINTS points: samples of the same work, and then of about the same, become one that takes what they take
+ * in all, each as often as it is done. Points lie closest where most samples are. */
 sluice_status sl_samples_to_rates(sl_samples *s, sl_rates *out);
 void sl_samples_free(sl_samples *s);
 

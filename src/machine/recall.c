@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/alloc.h"
 #include "core/hash.h"
 #include "core/io.h"
 #include "core/thread.h"
@@ -123,4 +124,48 @@ sluice_status sl_machine_recall(const sl_recall *r, sl_machine *rates)
         if (r->here->rank == 0 && !r->anew) keep(r, rates, sl_now() - start);
     }
     return r->here->count > 1 ? comm->ops->broadcast(comm, "rates", 0, rates, sizeof *rates) : SLUICE_OK;
+}
+
+/* ---- what a file lacks ---- */
+
+/* Where the plan looks for the points of a node; NULL: it asks for none. */
+static const sl_rates *points_of(const sl_machine *m, const sluice_graph *g, const sl_node *node)
+{
+    if (sl_ops[node->op].view || sl_ops[node->op].cost == NULL) return NULL;
+    return sl_machine_kernel_rates(m, node->op, sl_machine_is_narrow(m, sl_node_type(g, node)));
+}
+
+/* Kinds of kernels that the graph has and the rates do not know. */
+static int count_missing(const sluice_graph *g, const sl_machine *rates)
+{
+    bool counted[SL_OP_COUNT] = { false };
+    int count = 0;
+    for (int i = 0; i < g->forward_count + g->backward_count; i++) {
+        const sl_node *node = &g->nodes[i];
+        const sl_rates *points = points_of(rates, g, node);
+        if (points == NULL || points->count > 0 || counted[node->op]) continue;
+        const sl_cost cost = sl_ops[node->op].cost(g, node);
+        counted[node->op] = cost.flops > 0 || cost.bytes > 0;
+        count += counted[node->op];
+    }
+    return count;
+}
+
+sluice_status sl_machine_recall_missing(const sl_recall *r, const sl_machine *usual, sl_machine *rates)
+{
+    const int missing = count_missing(r->graph, rates);
+    if (missing == 0) return SLUICE_OK;
+    sl_machine *own = sl_alloc(sizeof *own, "rates of this machine");
+    if (own == NULL) return SLUICE_ERR_NO_MEMORY;
+    *own = *usual;
+    sluice_status st = sl_machine_recall(r, own);
+    for (int type = 0; type < SL_RATE_TYPES && st == SLUICE_OK; type++)
+        for (int op = 0; op < SL_OP_COUNT; op++)
+            if (rates->kernels[type][op].count == 0) rates->kernels[type][op] = own->kernels[type][op];
+    sl_free(own);
+    if (st == SLUICE_OK && r->here->rank == 0)
+        sl_log_write(r->log, SLUICE_LOG_NOTE,
+                     "rates: the machine file has none of %d kind%s of kernels of this model; they are measured here",
+                     missing, missing == 1 ? "" : "s");
+    return st;
 }

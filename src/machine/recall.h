@@ -40,6 +40,9 @@ typedef struct sl_recall {
  * other machines or ranks that do not run are planned for and nothing is kept of them, or where memory is too short to
  * measure with. A cache that cannot be read or written is no failure. */
 sluice_status sl_machine_recall(const sl_recall *r, sl_machine *rates);
+/* The same for kernels of the graph that *rates, of a file that was measured on such a machine, has no points of; `usual`: the
+ * rates that such a machine usually has. Where all are there, nothing is measured. */
+sluice_status sl_machine_recall_missing(const sl_recall *r, const sl_machine *usual, sl_machine *rates);
 /* The same for the folders' disks, in about two seconds. Folders that swap files cannot be made in leave the usual rates,
  * with a note. A disk that fails or does not answer is no disk to train on: SLUICE_ERR_IO, on all ranks. */
 sluice_status sl_machine_recall_disk(const sl_recall *r, sl_machine *rates);

@@ -98,12 +98,6 @@ static sl_cost kernel_cost(const sl_plan *p, const sl_step *s)
     return (sl_cost){ 0, (double)bytes };
 }
 
-/* Runs at the rates of 16 bits: on a CPU only bf16 has products of its own. */
-static bool is_narrow(const sl_machine *m, sluice_dtype type)
-{
-    return type == SLUICE_BF16 || (type == SLUICE_F16 && !m->kernels_take_turns);
-}
-
 /* Of the general rates, what the kernel of a step on the device reaches. Heads between 64 and 128 wide are in between. */
 static double kernel_share(const sl_plan *p, sl_op op, int node)
 {
@@ -116,24 +110,42 @@ static double kernel_share(const sl_plan *p, sl_op op, int node)
     return share * (m->narrow_heads + wide * (1 - m->narrow_heads));
 }
 
-/* By the measured points of the op; without any, the slower of arithmetic and memory at the general rates. `node`: -1, or
- * of the graph. */
-static double work_seconds(const sl_plan *p, sl_op op, int node, bool on_host, sl_cost cost)
+/* At the general rates: the slower of arithmetic and memory. */
+static double general_seconds(const sl_plan *p, sl_op op, int node, bool on_host, bool narrow, sl_cost cost)
 {
     const sl_machine *m = &p->machine;
-    bool narrow = node >= 0 && is_narrow(m, sl_node_type(p->graph, &p->graph->nodes[node]));
-    bool matrix = sl_is_matrix_op(op);
-    const sl_rates *rates = op == SL_OP_UPDATE ? sl_machine_update_rates(m, on_host, p->options.state_form)
-                            : on_host          ? sl_machine_host_rates(m, op)
-                                               : sl_machine_kernel_rates(m, op, narrow);
-    if (rates->count > 0) return sl_rates_seconds(rates, matrix ? cost.flops : cost.bytes, m->kernel_latency);
     bool attention = sl_ops[op].rate == SL_CLASS_ATTENTION;
-    double flops_rate = matrix ? sl_machine_gemm_flops(m, narrow) : m->vector_flops;
+    double flops_rate = sl_is_matrix_op(op) ? sl_machine_gemm_flops(m, narrow) : m->vector_flops;
     if (attention && m->attention_fraction > 0) flops_rate *= m->attention_fraction;
     double compute = cost.flops / flops_rate;
     double memory = cost.bytes / (on_host ? m->update_bytes_per_second : m->device_bytes_per_second);
     double seconds = compute > memory ? compute : memory;
-    return m->kernel_latency + (on_host ? seconds : seconds / kernel_share(p, op, node));
+    return on_host ? seconds : seconds / kernel_share(p, op, node);
+}
+
+/* A kernel of a GPU that was measured on so little work alone that it says how long a call takes, not how fast it is with
+ * more. */
+#define SMALL_CALL 10 /* latencies of a kernel */
+static bool is_small_call(const sl_machine *m, const sl_rate_point *last, double work)
+{
+    return !m->kernels_take_turns && work > last->work && last->seconds < SMALL_CALL * m->kernel_latency;
+}
+
+/* By the measured points of the op; without any, at the general rates, and so is what is beyond points of small calls alone.
+ * `node`: -1, or of the graph. */
+static double work_seconds(const sl_plan *p, sl_op op, int node, bool on_host, sl_cost cost)
+{
+    const sl_machine *m = &p->machine;
+    const bool narrow = node >= 0 && sl_machine_is_narrow(m, sl_node_type(p->graph, &p->graph->nodes[node]));
+    const sl_rates *rates = op == SL_OP_UPDATE ? sl_machine_update_rates(m, on_host, p->options.state_form)
+                            : on_host          ? sl_machine_host_rates(m, op)
+                                               : sl_machine_kernel_rates(m, op, narrow);
+    if (rates->count == 0) return m->kernel_latency + general_seconds(p, op, node, on_host, narrow, cost);
+    const double work = sl_is_matrix_op(op) ? cost.flops : cost.bytes;
+    const sl_rate_point *last = &rates->points[rates->count - 1];
+    if (!is_small_call(m, last, work)) return sl_rates_seconds(rates, work, m->kernel_latency);
+    const double beyond = 1 - last->work / work;
+    return last->seconds + beyond * general_seconds(p, op, node, on_host, narrow, cost);
 }
 
 static double kernel_seconds(const sl_plan *p, const sl_step *s)

@@ -82,8 +82,9 @@ typedef struct sl_plan_options {
     bool evaluation;          /* plan EVALUATE */
     sl_update_mode update;    /* AUTO and SPECULATIVE: layers may be updated on speculation */
     bool early_updates;       /* updates need their own gradient alone: nothing of all of them decides */
-    bool rarely_fails; /* no step is clipped, and hardly one skipped: updates on speculation are as good as right */
-    uint64_t steps;    /* of the run; 0: not known. Whether a change between two plans counts (speculate.c) */
+    bool rarely_fails;    /* no step is clipped, and hardly one skipped: updates on speculation are as good as right */
+    uint64_t plain_steps; /* of a run that goes on: its last ones in a row that were neither clipped nor skipped */
+    uint64_t steps;       /* of the run; 0: not known. Whether a change between two plans counts (speculate.c) */
     double waiting_seconds; /* of a step without speculation in the best other arrangement; 0: none is known */
     bool delayed; /* a step's update is shown to the kernels at the end of the next step; with no early_updates */
     int64_t delay_warmup; /* delayed: steps before that, whose updates are shown at once; for print */

@@ -78,12 +78,19 @@ void sl_machine_default(sl_machine *m);
 bool sl_is_matrix_op(sl_op op);
 /* The rate of the links between memories, both directions. */
 void sl_machine_set_links(sl_machine *m, double bytes_per_second);
+/* Whether work in a type runs at the rates of 16 bits: on a CPU only bf16 has products of its own. */
+static inline bool sl_machine_is_narrow(const sl_machine *m, sluice_dtype type)
+{
+    return type == SLUICE_BF16 || (type == SLUICE_F16 && !m->kernels_take_turns);
+}
 /* The points of an op; where none were measured in 16 bits, those of f32: work in bytes already counts how short the
- * elements are. Products of f16 run as f32's do, so for them sixteen_bit is false. */
+ * elements are. Not so products on a processor whose 16-bit products are others than those of f32: they have none then.
+ * Products of f16 on a CPU run as f32's do, so for them sixteen_bit is false. */
 static inline const sl_rates *sl_machine_kernel_rates(const sl_machine *m, sl_op op, bool sixteen_bit)
 {
     const sl_rates *narrow = &m->kernels[SL_RATE_16BIT][op];
-    return sixteen_bit && narrow->count > 0 ? narrow : &m->kernels[SL_RATE_F32][op];
+    const bool others = m->gemm_16bit_flops > 0 && !m->kernels_take_turns && sl_is_matrix_op(op);
+    return sixteen_bit && (narrow->count > 0 || others) ? narrow : &m->kernels[SL_RATE_F32][op];
 }
 /* The same for the update stream. */
 static inline const sl_rates *sl_machine_host_rates(const sl_machine *m, sl_op op)

@@ -82,6 +82,7 @@ typedef struct sl_index_check {
 typedef struct sl_speculation {
     bool now;                               /* in the step at hand */
     uint32_t failed;                        /* bit i: the step i + 1 before was clipped or skipped */
+    uint64_t plain;                         /* the last steps in a row that were neither */
     sl_group_scalars groups[SL_MAX_GROUPS]; /* what the step's updates were given */
     uint64_t speculated, rolled_back;       /* steps */
 } sl_speculation;

@@ -101,6 +101,8 @@ sluice_status sl_engine_compare_plans(sluice_engine *e);
 
 /* engine_speculation.c: of the first plan. `rehearses`: its steps are measured, and none is taken for clipped before. */
 void sl_engine_begin_speculation(sluice_engine *e, bool rehearses);
+/* Of a run that goes on: so many of its last steps in a row were neither clipped nor skipped. */
+void sl_engine_resume_speculation(sluice_engine *e, uint64_t plain_steps);
 /* Whether the step that begins speculates. The same on all ranks. */
 bool sl_engine_may_speculate(const sluice_engine *e);
 /* Before the backward in which updates are run: what they are given. */

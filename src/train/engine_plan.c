@@ -1,5 +1,6 @@
 /* engine_plan.c: what the plan is told: the kernels' workspace, the options as they are decided here; and the comparison
  * of all that between ranks. */
+#include "backend/node_call.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
@@ -8,27 +9,6 @@
 #include "train/engine_parts.h"
 
 /* ---- workspace ---- */
-
-static void describe_operand(const sluice_graph *g, int value, const sl_shape **shape, sl_form *form, sl_span *span)
-{
-    if (value < 0) return;
-    *shape = &g->values[value].shape;
-    *form = (sl_form)g->values[value].dtype;
-    *span = (sl_span){ SL_TIER_DEVICE, 0, sl_value_bytes(&g->values[value]) };
-}
-
-/* Bytes of workspace that a node's kernel needs, its operands not included. */
-static uint64_t node_workspace(const sluice_engine *e, const sl_node *node)
-{
-    sl_call call = { .op = node->op, .attrs = &node->attrs, .context = &e->context, .wire = e->graph->wire };
-    call.input_count = node->input_count;
-    call.output_count = node->output_count;
-    for (int k = 0; k < node->input_count; k++)
-        describe_operand(e->graph, node->inputs[k], &call.input_shapes[k], &call.input_forms[k], &call.inputs[k]);
-    for (int k = 0; k < node->output_count; k++)
-        describe_operand(e->graph, node->outputs[k], &call.output_shapes[k], &call.output_forms[k], &call.outputs[k]);
-    return e->device.workspace(&call);
-}
 
 /* Of an update op on a run of `elements`, or for the end of the norm of as many leaves. */
 static uint64_t update_workspace(const sluice_engine *e, sl_op op, const sl_attrs *attrs, int64_t elements)
@@ -75,7 +55,8 @@ sluice_status sl_engine_ask_workspace(sluice_engine *e)
     e->workspace = sl_alloc_array((size_t)g->node_count + SL_OP_COUNT, sizeof *e->workspace, "workspace of kernels");
     if (e->workspace == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < g->forward_count + g->backward_count; i++)
-        e->workspace[i] = sl_ops[g->nodes[i].op].view ? 0 : node_workspace(e, &g->nodes[i]);
+        e->workspace[i] =
+            sl_ops[g->nodes[i].op].view ? 0 : sl_node_workspace(g, &g->nodes[i], &e->context, e->device.workspace);
     if (e->optim != NULL) ask_for_updates(e, e->workspace + g->node_count);
     return SLUICE_OK;
 }
@@ -117,6 +98,14 @@ static void warn_of_other_rates(const sluice_engine *e, const sl_engine_options 
         d->ranks, d->threads, sl_isa_name(d->isa), ranks, threads, sl_isa_name(e->isa), ranks);
 }
 
+/* Whether the rates of a file were measured on such a machine as this, as it is used here. */
+static bool describes_here(const sluice_engine *e, const sl_machine_description *d, int ranks, int threads)
+{
+    const bool same_gpu = !d->is_cuda || strcmp(d->gpu, e->device.facts.name) == 0;
+    return d->ranks == ranks && d->threads == threads && d->isa == e->isa && d->is_cuda == e->device.is_cuda &&
+           same_gpu;
+}
+
 /* Whether the arenas are files that other ranks map. */
 static bool shares_arenas(sl_comm *c)
 {
@@ -130,11 +119,6 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
 {
     sl_machine_describe(e->isa, threads, &e->machine);
     if (e->device.is_cuda) sl_machine_describe_cuda(&e->device.facts, &e->machine);
-    if (o->machine != NULL) {
-        e->machine = o->machine->rates;
-        if (p->rank == 0) warn_of_other_rates(e, o, p->rank_count, threads);
-        return SLUICE_OK;
-    }
     char text[SL_SWAP_FOLDERS_BYTES];
     const char *folders[SL_SWAP_MAX_FOLDERS];
     const sl_recall r = { .graph = e->graph,
@@ -148,6 +132,13 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
                           .folders = folders,
                           .folder_count = sl_swap_folders(o->settings->device.disk_path, text, sizeof text, folders),
                           .disk_deadline = sl_engine_disk_deadline(e, o->settings) };
+    if (o->machine != NULL) {
+        const sl_machine usual = e->machine;
+        e->machine = o->machine->rates;
+        if (p->rank == 0) warn_of_other_rates(e, o, p->rank_count, threads);
+        const bool here = e->computes && describes_here(e, o->machine, p->rank_count, threads);
+        return here ? sl_machine_recall_missing(&r, &usual, &e->machine) : SLUICE_OK;
+    }
     if (!o->measures || !e->computes) return SLUICE_OK;
     SL_TRY(sl_machine_recall(&r, &e->machine));
     return sl_machine_recall_disk(&r, &e->machine);
@@ -217,6 +208,17 @@ static void tell_speculation(const sluice_engine *e)
                      "layer's weights and state: updates wait for the norm; memory.host would have to be larger");
 }
 
+#define FAR_CLIP 1000.0 /* norms of the gradient of a mean are some tens at most */
+
+/* Whether steps of this run are hardly ever clipped or skipped: nothing is, or the threshold is one that norms do not reach, or the
+ * run goes on and its last steps were not. An f16 run finds its loss scale by skipping steps. */
+static bool rarely_fails(const sluice_engine *e, const sl_settings *s)
+{
+    const double clip = s->optim.clip;
+    if (s->plan.plain_steps >= SL_SPECULATION_WINDOW) return true;
+    return e->graph->precision != SLUICE_F16 && (clip == 0 || clip >= FAR_CLIP);
+}
+
 /* Rows of a sparse table go back to it before the next step brings others, with their update or without it. */
 static sluice_status check_delayed(const sluice_engine *e, const sl_settings *s)
 {
@@ -250,7 +252,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     }
     p.early_updates = (p.update == SL_UPDATE_MODE_AUTO || p.update == SL_UPDATE_MODE_SPECULATIVE) &&
                       s->optim.clip == 0 && !s->precision.check_overflow && e->graph->precision != SLUICE_F16;
-    p.rarely_fails = s->optim.clip == 0 && e->graph->precision != SLUICE_F16;
+    p.rarely_fails = rarely_fails(e, s);
     p.delayed = o->training && p.update == SL_UPDATE_MODE_DELAYED;
     if (p.delayed) SL_TRY(check_delayed(e, s));
     e->prompt = (uint64_t)p.delay_warmup;

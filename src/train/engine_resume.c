@@ -70,7 +70,8 @@ void sl_engine_meta(const sluice_engine *e, sl_checkpoint_meta *meta)
                                   .loss_scale = e->scaler.scale,
                                   .scale_steps = (uint64_t)e->scaler.clean_steps,
                                   .scale_hysteresis =
-                                      e->precision.loss_scale.fixed > 0 ? 0 : (uint64_t)e->scaler.hysteresis };
+                                      e->precision.loss_scale.fixed > 0 ? 0 : (uint64_t)e->scaler.hysteresis,
+                                  .plain_steps = e->speculation.plain };
     memcpy(meta->identity, e->identity.lines, sizeof meta->identity);
     memcpy(meta->model_sha256, e->identity.model_sha256, sizeof meta->model_sha256);
     sl_device_kernels(&e->device, e->isa, meta->kernels, sizeof meta->kernels);
@@ -83,6 +84,7 @@ void sl_engine_restore(sluice_engine *e, const sl_checkpoint_meta *meta)
     e->context.seed = meta->seed;
     e->micro = 0;
     e->phase = SL_ENGINE_READY;
+    sl_engine_resume_speculation(e, meta->plain_steps);
     /* a loss scale that is fixed now, or was when the checkpoint was made, is what the settings say */
     bool dynamic = e->precision.loss_scale.fixed <= 0 && meta->scale_hysteresis != 0;
     if (e->graph->precision != SLUICE_F16 || !dynamic) return;

@@ -438,6 +438,13 @@ sluice_status sl_job_replace_plan(sl_job *j, bool *done)
     return SLUICE_OK;
 }
 
+/* What is known of how often a run that goes on is clipped. */
+static uint64_t kept_plain_steps(const sl_job *j, const sluice_job_options *o)
+{
+    const char *folder = j->settings.checkpoint.path;
+    return o->resume && folder[0] != '\0' ? sl_checkpoint_plain_steps(folder) : 0;
+}
+
 static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
 {
     const sl_machine_choice choice = sl_machine_choose(o->machine);
@@ -483,6 +490,9 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     j->measured = e.measures;
     e.tuned = j->has_tuned && e.training ? &j->tuned : NULL;
     if (e.training) j->settings.plan.steps = (uint64_t)fmin(sl_job_steps(j, NULL), SL_MOST_STEPS);
+    if (purpose == SL_JOB_TRAIN)
+        SL_TRY(sl_ranks_least(&j->ranks, "clipped steps of the checkpoint", kept_plain_steps(j, o),
+                              &j->settings.plan.plain_steps));
     e.extra_bytes = outside_bytes(j, purpose, j->settings.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     sl_job_list_arrangements(j);

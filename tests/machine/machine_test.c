@@ -276,12 +276,139 @@ TEST(by_default_a_gpu_of_the_newest_class_is_as_fast_as_such_ones_were_measured)
     sl_machine_describe_cuda(&older, &slower);
     CHECK_NEAR(sl_machine_gemm_flops(&m, true), 713e12, 5e12);
     CHECK_NEAR(m.device_bytes_per_second, 3.83e12, 0.05e12);
-    CHECK_NEAR(m.attention_fraction, 0.6, 1e-12);
+    CHECK_NEAR(m.attention_fraction * m.share[SL_OP_ATTENTION], 0.57, 1e-12);
+    CHECK(slower.share[SL_OP_ATTENTION] != m.share[SL_OP_ATTENTION] && m.share[SL_OP_DROPOUT] < 1);
     CHECK_NEAR(m.update_bytes_per_second, 115e9, 1);
     CHECK_NEAR(slower.update_bytes_per_second, 22e9, 1);
     CHECK(m.copies_overlap && !m.kernels_take_turns);
     CHECK(m.update_slowdown > 0 && m.move_update_slowdown > 0 && m.kernel_slowdown == 0);
     CHECK(slower.gemm_16bit_flops < m.gemm_16bit_flops);
+}
+
+/* Of what was not measured. A file has none; where it says what attention reaches, as older ones do, that holds. */
+TEST(a_file_of_a_measured_gpu_has_the_shares_of_its_kind)
+{
+    static const struct {
+        const char *text;
+        double conv, attention;
+    } cases[] = {
+        { ", \"cuda\": true, \"gpu\": \"NVIDIA H200\", \"measured_ranks\": 1}", 0.72, 0.57 },
+        { ", \"cuda\": true, \"gpu\": \"NVIDIA A100-SXM4-80GB\", \"measured_ranks\": 1, \"attention_fraction\": 0.5}",
+          0.72, 0.5 },
+        { ", \"cuda\": true, \"gpu\": \"NVIDIA H200\"}", 0, 0 }, /* told, not measured */
+        { ", \"measured_ranks\": 1}", 0, 0 },
+    };
+    char path[4200];
+    temporary(path, sizeof path);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_machine_description d;
+        FILE *f = fopen(path, "w");
+        fprintf(f, "%s%s", GENERAL, cases[i].text);
+        fclose(f);
+        REQUIRE_OK(sl_machine_read(path, &d));
+        const sl_machine *m = &d.rates;
+        CHECK_NEAR(m->share[SL_OP_CONV2D], cases[i].conv, 1e-12);
+        if (cases[i].attention > 0)
+            CHECK_NEAR(m->attention_fraction * m->share[SL_OP_ATTENTION], cases[i].attention, 1e-12);
+    }
+}
+
+/* On a GPU; a CPU without them computes in f32. */
+TEST(products_of_16_bits_that_were_not_measured_are_not_those_of_f32)
+{
+    sl_machine m = { .gemm_16bit_flops = 7 };
+    m.kernels[SL_RATE_F32][SL_OP_CONV2D] = m.kernels[SL_RATE_F32][SL_OP_ADD] = (sl_rates){ 1, { { 1, 1 } } };
+    CHECK_EQ(sl_machine_kernel_rates(&m, SL_OP_CONV2D, true)->count, 0);
+    CHECK_EQ(sl_machine_kernel_rates(&m, SL_OP_ADD, true)->count, 1);
+    m.kernels_take_turns = true;
+    CHECK_EQ(sl_machine_kernel_rates(&m, SL_OP_CONV2D, true)->count, 1);
+}
+
+/* ---- which kernels are measured ---- */
+
+#define TOKENS(type_, layers_)                                                                                         \
+    .type = (type_), .batch = 2, .context = 32, .width = 64, .layers = (layers_), .heads = 4, .vocabulary = 65
+#define IMAGES(type_) .type = (type_), .batch = 2, .image = { 32, 32, 3 }, .outputs = 10
+#define NUMBERS(activation_, loss_)                                                                                    \
+    .type = "mlp", .batch = 8, .features = 32, .hidden = { 20 }, .hidden_count = 1, .outputs = 10,                     \
+    .activation = (activation_), .loss = (loss_)
+
+/* What kernels a family has, in the ways in which it is trained. */
+static const char *const every_linear[] = { "all-linear" };
+/* clang-format off */
+static const sl_model_options families[] = {
+    { .type = "linear", .batch = 4, .features = 3, .outputs = 2, .bias = true },
+    { NUMBERS("relu", "cross_entropy"), .bias = true }, { NUMBERS("gelu", "bce") }, { NUMBERS("silu", "mse") },
+    { IMAGES("cnn"), .filters = { 8, 8 }, .filter_count = 2, .kernel = 3, .pool = 2, .hidden = { 32 }, .hidden_count = 1, .dropout = 0.1 },
+    { IMAGES("resnet"), .depth = 18, .stem = "cifar" }, { IMAGES("resnet"), .depth = 50, .batch_norm = "all_ranks" },
+    { IMAGES("vit"), .patch = 8, .layers = 1, .heads = 4, .width = 64, .dropout = 0.1 },
+    { .type = "recommender", .batch = 4, .columns = { 3, 4, 50 }, .bottom = { 8 }, .bottom_count = 1, .top = { 8 }, .top_count = 1,
+      .embedding = 4, .sparse = true },
+    { .type = "speech", .batch = 2, .speech = { 51, 20, 5 }, .filters = { 4 }, .filter_count = 1, .frame_stride = 2, .layers = 1,
+      .width = 8, .outputs = 7, .dropout = 0.1 },
+    { TOKENS("bert", 1), .dropout = 0.1 }, { TOKENS("bert", 1), .head = "classifier", .outputs = 2 },
+    { TOKENS("gpt2", 1), .dropout = 0.1 }, { TOKENS("gpt2", 1), .packed = true, .logits = true },
+    { TOKENS("llama", 1), .lora = { .rank = 4, .targets = every_linear, .target_count = 1, .dropout = 0.1 } },
+    { TOKENS("llama", 1), .packed = true, .untied = true }, { TOKENS("mistral", 1) }, { TOKENS("qwen2", 1) }, { TOKENS("qwen3", 1) },
+    { TOKENS("phi3", 1) }, { TOKENS("gemma", 1) }, { TOKENS("gemma2", 2) }, { TOKENS("gemma3_text", 7) },
+};
+/* clang-format on */
+
+typedef struct kernels {
+    bool of[SL_RATE_TYPES][SL_OP_COUNT];
+} kernels;
+
+static void add_kernels_of(const sl_model_options *o, sluice_dtype precision, kernels *k)
+{
+    sluice_graph *g;
+    sl_model_info info;
+    REQUIRE_OK(sluice_graph_create(&g));
+    REQUIRE_OK(sl_model_build(g, o, &info));
+    REQUIRE_OK(sl_graph_finish(g));
+    REQUIRE_OK(sl_graph_lower(g, precision, precision));
+    REQUIRE_OK(sl_graph_differentiate(g));
+    for (int i = 0; i < g->forward_count + g->backward_count; i++) {
+        const sl_node *node = &g->nodes[i];
+        if (sl_ops[node->op].view || sl_ops[node->op].cost == NULL) continue;
+        const sl_cost cost = sl_ops[node->op].cost(g, node);
+        if (cost.flops > 0 || cost.bytes > 0) k->of[sl_node_type(g, node) != SLUICE_F32][node->op] = true;
+    }
+    sluice_graph_destroy(g);
+}
+
+static void add_list(const sl_model_options *list, int count, sluice_dtype precision, kernels *k)
+{
+    for (int i = 0; i < count; i++) add_kernels_of(&list[i], precision, k);
+}
+
+/* So that a machine file knows them all. CAST is measured among the updates. */
+TEST(every_kernel_of_every_family_is_measured)
+{
+    const sl_bench_scale *const scales[] = { &sl_bench_cpu, &sl_bench_gpu };
+    const int count = (int)(sizeof families / sizeof families[0]);
+    static kernels used;
+    for (const char *at = sl_model_names(); *at != '\0'; at += strspn(at, ", ")) {
+        const size_t length = strcspn(at, ",");
+        bool listed = false;
+        for (int i = 0; i < count; i++)
+            listed = listed || (strlen(families[i].type) == length && strncmp(families[i].type, at, length) == 0);
+        if (!listed) test_fail(__FILE__, __LINE__, "%.*s is in no row above", (int)length, at);
+        at += length;
+    }
+    add_list(families, count, SLUICE_BF16, &used);
+    add_list(families, count, SLUICE_F32, &used);
+    for (int s = 0; s < 2; s++) {
+        kernels measured = { .of = { { false } } };
+        add_list(scales[s]->models, scales[s]->model_count, SLUICE_BF16, &measured);
+        add_list(scales[s]->wide_models, scales[s]->wide_model_count, SLUICE_F32, &measured);
+        add_list(scales[s]->others, scales[s]->other_count, SLUICE_BF16, &measured);
+        add_list(scales[s]->others, scales[s]->other_count, SLUICE_F32, &measured);
+        for (int op = 0; op < SL_OP_COUNT; op++)
+            for (int t = 0; t < SL_RATE_TYPES; t++)
+                if (used.of[t][op] && !measured.of[t][op] && op != SL_OP_CAST)
+                    test_fail(__FILE__, __LINE__, "%s has no model with %s in %s", s == 0 ? "the CPU" : "the GPU",
+                              sl_ops[op].name, t == SL_RATE_F32 ? "f32" : "16 bits");
+    }
 }
 
 /* ---- measuring as on a GPU, where there is none ---- */
@@ -496,8 +623,8 @@ TEST(points_lie_where_the_samples_are)
 {
     sl_samples s = { 0 };
     sl_rates r;
-    for (int i = 0; i < 40; i++) REQUIRE_OK(sl_samples_add(&s, 1e11 * pow(10, i / 40.0), 1e-3));
-    REQUIRE_OK(sl_samples_add(&s, 1e3, 1e-6));
+    for (int i = 0; i < 40; i++) REQUIRE_OK(sl_samples_add(&s, 1e11 * pow(10, i / 40.0), 1e-3, 1));
+    REQUIRE_OK(sl_samples_add(&s, 1e3, 1e-6, 1));
     REQUIRE_OK(sl_samples_to_rates(&s, &r));
     CHECK_EQ(r.count, SL_RATE_POINTS);
     CHECK_NEAR(r.points[0].work, 1e3, 1e-6);
@@ -591,7 +718,7 @@ TEST(samples_become_few_points_of_increasing_work)
     for (int i = 0; i < 40; i++) {
         int k = i * 17 % 40; /* in no order */
         double work = 1e3 * (k + 1);
-        REQUIRE_OK(sl_samples_add(&s, work, work / 1e6));
+        REQUIRE_OK(sl_samples_add(&s, work, work / 1e6, 1));
     }
     REQUIRE_OK(sl_samples_to_rates(&s, &r));
     CHECK(r.count > 1 && r.count <= SL_RATE_POINTS);
@@ -602,15 +729,31 @@ TEST(samples_become_few_points_of_increasing_work)
     sl_samples_free(&s);
 }
 
-TEST(samples_of_the_same_work_become_one_point_of_their_mean_rate)
+TEST(samples_of_the_same_work_become_one_point_of_what_they_take_in_all)
 {
     sl_samples s = { 0 };
     sl_rates r;
-    REQUIRE_OK(sl_samples_add(&s, 100, 1));
-    REQUIRE_OK(sl_samples_add(&s, 100, 4));
+    REQUIRE_OK(sl_samples_add(&s, 100, 1, 1));
+    REQUIRE_OK(sl_samples_add(&s, 100, 4, 2)); /* two such kernels */
     REQUIRE_OK(sl_samples_to_rates(&s, &r));
     CHECK_EQ(r.count, 1);
-    CHECK_NEAR(r.points[0].seconds, 2, 1e-12);
+    CHECK_NEAR(r.points[0].seconds, 3, 1e-12);
+    sl_samples_free(&s);
+}
+
+/* Kernels of any shapes, of which each point stands for many: a graph of them is expected to take what they took. */
+TEST(points_of_many_samples_take_as_long_as_these)
+{
+    sl_samples s = { 0 };
+    sl_rates r;
+    double measured = 0, expected = 0;
+    for (int i = 0; i < 40; i++)
+        REQUIRE_OK(sl_samples_add(&s, 1e9 * (1 + i * 7 % 40), 1e-3 * (1 + i * 7 % 40) * (1 + i % 5), 1 + i % 3));
+    for (int i = 0; i < 40; i++) measured += s.samples[i].times * s.samples[i].seconds;
+    REQUIRE_OK(sl_samples_to_rates(&s, &r));
+    CHECK_EQ(r.count, SL_RATE_POINTS);
+    for (int i = 0; i < 40; i++) expected += s.samples[i].times * sl_rates_seconds(&r, s.samples[i].work, 0);
+    CHECK_NEAR(expected / measured, 1, 0.05);
     sl_samples_free(&s);
 }
 

@@ -172,6 +172,30 @@ TEST(a_damaged_or_unwritable_cache_is_no_failure)
     close_here(&h);
 }
 
+/* Of a file that was measured on such a machine: what it has stays as it is. */
+TEST(kernels_that_a_file_lacks_are_measured_when_a_model_has_them)
+{
+    char file[PATH_MAX];
+    const char *cache = test_tmpdir();
+    machine_here h;
+    sl_machine usual, rates;
+    set_cache(cache);
+    open_here(&h, &small_cnn, SLUICE_F32);
+    sl_machine_describe(h.recall.isa, 1, &usual);
+    rates = usual;
+    rates.kernels[SL_RATE_F32][SL_OP_LINEAR] = (sl_rates){ 1, { { 1, 42 } } };
+    CHECK_EQ(sl_machine_recall_missing(&h.recall, &usual, &rates), SLUICE_OK);
+    CHECK(rates.kernels[SL_RATE_F32][SL_OP_CONV2D].count > 0 && rates.kernels[SL_RATE_F32][SL_OP_MAX_POOL2D].count > 0);
+    CHECK(rates.kernels[SL_RATE_F32][SL_OP_LINEAR].points[0].seconds == 42);
+    CHECK(rates.gemm_flops == usual.gemm_flops);
+    CHECK_EQ(count_files(cache, file), 1);
+    set_cache(test_tmpdir());
+    const sl_machine complete = rates;
+    CHECK_EQ(sl_machine_recall_missing(&h.recall, &usual, &rates), SLUICE_OK);
+    CHECK(memcmp(&complete, &rates, sizeof rates) == 0); /* nothing is measured where nothing is missing */
+    close_here(&h);
+}
+
 TEST(a_machine_is_chosen_by_the_option_before_the_environment)
 {
     sl_machine_choice c = sl_machine_choose("some.json");

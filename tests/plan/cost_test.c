@@ -132,6 +132,40 @@ static int compare_attention(const sl_plan *a, const sl_plan *b, double times)
     return found;
 }
 
+/* Seconds of the first step of an op, by a machine. */
+static double seconds_of(const planned *fx, const sl_machine *m, sl_op op)
+{
+    sl_plan *plan = NULL;
+    double seconds = -1;
+    CHECK_EQ(sl_plan_create(fx->graph, m, &fx->options, &plan), SLUICE_OK);
+    for (int i = 0; plan != NULL && i < plan->step_count && seconds < 0; i++)
+        if (plan->steps[i].kind == SL_STEP_COMPUTE && plan->steps[i].op == op) seconds = plan->steps[i].seconds;
+    sl_plan_destroy(plan);
+    return seconds;
+}
+
+/* One small kernel says how long a call takes: more work is done at the memory's rate, not at the rate of that call. A CPU's kernels
+ * are as fast as they were measured. */
+TEST(a_point_of_a_small_call_is_no_rate_for_large_ones)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    REQUIRE_OK(plan_model(&fx, SEED));
+    sl_machine m = fx.machine;
+    m.kernel_latency = 5e-6;
+    m.device_bytes_per_second = 1e12;
+    m.vector_flops = 1e15;
+    m.kernels[SL_RATE_F32][SL_OP_ADD] = (sl_rates){ 1, { { 16, 10e-6 } } };
+    m.kernels_take_turns = false;
+    CHECK(seconds_of(&fx, &m, SL_OP_ADD) >= 10e-6 && seconds_of(&fx, &m, SL_OP_ADD) < 11e-6);
+    m.kernels_take_turns = true;
+    CHECK(seconds_of(&fx, &m, SL_OP_ADD) > 100e-6);
+    m.kernels_take_turns = false;
+    m.kernels[SL_RATE_F32][SL_OP_ADD].points[0].seconds = 60e-6; /* a large call, however little it does */
+    CHECK(seconds_of(&fx, &m, SL_OP_ADD) > 600e-6);
+    planned_free(&fx);
+}
+
 TEST(attention_without_points_reaches_a_fraction_of_the_rate_of_products)
 {
     int found = 0;

@@ -3,6 +3,7 @@
  * themselves where too many steps are clipped. */
 #include <string.h>
 
+#include "checkpoint/checkpoint.h"
 #include "core/bytes.h"
 #include "model/model.h"
 #include "support/matrix.h"
@@ -282,6 +283,8 @@ typedef struct engine_run {
     sl_settings settings;
     char weights[65], state[65];
     uint64_t clipped;
+    double clip;          /* 0: none */
+    uint64_t plain_steps; /* of the run that it goes on with */
 } engine_run;
 
 static sluice_status open_engine(engine_run *r, sl_update_mode update)
@@ -298,12 +301,13 @@ static sluice_status open_engine(engine_run *r, sl_update_mode update)
     sluice_options_init(&o);
     sluice_optimizer_init(&o.optimizer, SLUICE_ADAMW);
     o.optimizer_state = SLUICE_PLACE_HOST;
-    o.gradient_clipping = 1.6;
+    o.gradient_clipping = r->clip;
     o.seed = 7;
     o.threads = 2;
     o.guard = true;
     SL_TRY(sl_settings_from_options(&o, &r->settings));
     r->settings.plan.update = update;
+    r->settings.plan.plain_steps = r->plain_steps;
     SL_TRY(sluice_graph_create(&r->g));
     SL_TRY(sl_model_build(r->g, &gpt2, &info));
     const sl_engine_options e = { .training = true, .settings = &r->settings };
@@ -321,7 +325,7 @@ static sluice_status train_some(engine_run *r, int step)
     const sluice_array arrays[] = { { "tokens", tokens, sizeof tokens }, { "targets", targets, sizeof targets } };
     const sluice_batch batch = { arrays, 2 };
     SL_TRY(sluice_train_step(r->e, &batch, &loss));
-    r->clipped += sluice_gradient_norm(r->e) > 1.6;
+    r->clipped += sluice_gradient_norm(r->e) > r->clip;
     return SLUICE_OK;
 }
 
@@ -336,7 +340,7 @@ static sluice_status close_engine(engine_run *r)
 /* A quarter of the layers waits for the norm in the one, no layer in the other. Some steps are clipped; the window is the run's. */
 TEST(an_engine_changes_between_two_plans_on_speculation_to_the_same_bits)
 {
-    engine_run sync = { .clipped = 0 }, r = { .clipped = 0 };
+    engine_run sync = { .clip = 1.6 }, r = { .clip = 1.6 };
     REQUIRE_OK(open_engine(&sync, SL_UPDATE_MODE_SYNC));
     for (int i = 0; i < PLANS_STEPS; i++) REQUIRE_OK(train_some(&sync, i));
     REQUIRE_OK(close_engine(&sync));
@@ -363,4 +367,90 @@ TEST(an_engine_changes_between_two_plans_on_speculation_to_the_same_bits)
     REQUIRE_OK(close_engine(&r));
     CHECK_STR(r.weights, sync.weights);
     CHECK_STR(r.state, sync.state);
+}
+
+/* ---- where a run may speculate from its first step on ---- */
+
+/* Of "auto": it is not known yet whether steps are clipped. */
+static void begin_unknown(sluice_engine *e, sl_plan *plan)
+{
+    *plan = (sl_plan){ .options = { .update = SL_UPDATE_MODE_AUTO } };
+    plan->totals.speculating_layers = 1;
+    plan->totals.speculation_limit = 3;
+    *e = (sluice_engine){ .plan = plan, .computes = true, .context = { .loss_scale = 1, .clip = 1 } };
+    sl_engine_begin_speculation(e, false);
+    CHECK(!sl_engine_may_speculate(e));
+}
+
+TEST(one_norm_far_below_the_threshold_shows_as_much_as_a_window)
+{
+    static sluice_engine e;
+    static sl_plan plan;
+    const sl_norm_result near = { 0.3, 1, 1 }, far = { 0.2, 1, 1 }, clipped = { 2, 0.5f, 1 };
+    begin_unknown(&e, &plan);
+    (void)sl_engine_judge_speculation(&e, &near);
+    CHECK(!sl_engine_may_speculate(&e));
+    (void)sl_engine_judge_speculation(&e, &far);
+    CHECK(sl_engine_may_speculate(&e));
+    for (int i = 0; i < 3; i++) (void)sl_engine_judge_speculation(&e, &clipped);
+    CHECK(!sl_engine_may_speculate(&e));
+}
+
+TEST(a_run_that_goes_on_has_the_window_that_it_had)
+{
+    static sluice_engine e;
+    static sl_plan plan;
+    const sl_norm_result near = { 0.3, 1, 1 };
+    begin_unknown(&e, &plan);
+    sl_engine_resume_speculation(&e, SL_SPECULATION_WINDOW - 3);
+    CHECK(!sl_engine_may_speculate(&e));
+    (void)sl_engine_judge_speculation(&e, &near); /* the second to last that is not known leaves the window */
+    CHECK(sl_engine_may_speculate(&e));
+    CHECK_EQ(e.speculation.plain, SL_SPECULATION_WINDOW - 2);
+    begin_unknown(&e, &plan);
+    sl_engine_resume_speculation(&e, 1000);
+    CHECK(sl_engine_may_speculate(&e));
+}
+
+/* By the threshold, and by what a checkpoint says of the run before. */
+TEST(a_plan_counts_on_speculation_where_nothing_will_be_clipped)
+{
+    static const struct {
+        double clip;
+        uint64_t plain_steps;
+        bool counts;
+    } cases[] = { { 1, 0, false },   { 1, 15, false },  { 1, 16, true },
+                  { 999, 0, false }, { 1000, 0, true }, { 0, 0, true } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        engine_run r = { .clip = cases[i].clip, .plain_steps = cases[i].plain_steps };
+        REQUIRE_OK(open_engine(&r, SL_UPDATE_MODE_AUTO));
+        CHECK_EQ(r.e->plan->options.rarely_fails, cases[i].counts);
+        REQUIRE_OK(close_engine(&r));
+    }
+}
+
+/* Saved after so many steps, of which the last ones were not clipped. */
+TEST(a_checkpoint_knows_how_many_steps_were_last_not_clipped)
+{
+    for (int clips = 0; clips < 2; clips++) {
+        campaign c;
+        char path[4300], folder[4200];
+        subject gpt = matrix_subjects[MATRIX_GPT];
+        gpt.clip = clips ? 1e-6 : 1e6;
+        REQUIRE(matrix_start_of(&c, "cpu", &gpt));
+        snprintf(folder, sizeof folder, "%s/plain-%d", c.folder, clips);
+        snprintf(path, sizeof path, "checkpoint.path=%s", folder);
+        run_request q = { .s = settings[0],
+                          .mode = &matrix_modes[0],
+                          .folder = c.folder,
+                          .extra = speculative_updates,
+                          .device = c.device,
+                          .out = c.out,
+                          .subject = c.subject,
+                          .also = { path } };
+        REQUIRE_OK(matrix_run(&q));
+        CHECK_EQ(sl_checkpoint_plain_steps(folder), clips ? 0 : c.out->end.steps);
+        matrix_end(&c);
+    }
+    CHECK_EQ(sl_checkpoint_plain_steps("/nonexistent"), 0);
 }
