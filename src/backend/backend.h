@@ -21,7 +21,8 @@
 
 #define SL_MAX_OPERANDS (SL_MAX_INPUTS + SL_MAX_OUTPUTS)
 
-/* One kernel call. Shapes and dtypes are the values'; update ops have operands without a value (shape of rank 1).
+/* One kernel call; backend/node_call.h makes those of nodes. Shapes and dtypes are the values'; update ops have operands
+ * without a value (shape of rank 1). An absent output has neither bytes nor a shape.
  * Calls are queued: attributes, what they point to, and names must stay until the call has run; a device copies the
  * rest. */
 typedef struct sl_call {
@@ -29,7 +30,7 @@ typedef struct sl_call {
     const sl_attrs *attrs;
     int input_count, output_count;
     sl_span inputs[SL_MAX_INPUTS];
-    sl_span outputs[SL_MAX_OUTPUTS]; /* bytes 0: absent */
+    sl_span outputs[SL_MAX_OUTPUTS];
     const sl_shape *input_shapes[SL_MAX_INPUTS];
     const sl_shape *output_shapes[SL_MAX_OUTPUTS];
     sl_form input_forms[SL_MAX_INPUTS]; /* values: their types; update operands: as their buffers are kept */

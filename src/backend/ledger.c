@@ -78,6 +78,9 @@ static sluice_status check_operand(const sl_ledger *l, const sl_call *c, bool ou
     if ((unsigned)form >= SL_FORM_COUNT)
         return sl_fail(SLUICE_ERR_FAILED, "%s %s: %s %d has no form %d", sl_ops[c->op].name, name, role, i, (int)form);
     SL_TRY(check_span(l, sl_ops[c->op].name, name, role, i, s));
+    if (output && sl_has_output(c, i) != (s.bytes > 0))
+        return sl_fail(SLUICE_ERR_FAILED, "%s %s: output %d has %s", sl_ops[c->op].name, name, i,
+                       s.bytes > 0 ? "memory and no shape" : "a shape and no memory");
     return check_shape(c, role, i, s, output ? c->output_shapes[i] : c->input_shapes[i], form);
 }
 

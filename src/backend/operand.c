@@ -13,6 +13,12 @@ static size_t element_bytes(sl_op op, bool output, sl_form form)
     return leaves ? sizeof(double) : nodes ? sizeof(sl_norm_node) : sl_form_element_bytes(form);
 }
 
+bool sl_has_output(const sl_call *c, int i)
+{
+    const bool flat = sl_ops[c->op].phase == SL_PHASE_UPDATE;
+    return i < c->output_count && (flat ? c->outputs[i].bytes > 0 : c->output_shapes[i] != NULL);
+}
+
 sl_operand sl_call_operand(const sl_call *c, bool output, int i)
 {
     if (output) return (sl_operand){ c->outputs[i], c->output_shapes[i], c->output_forms[i] };

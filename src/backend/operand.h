@@ -11,6 +11,8 @@ typedef struct sl_operand {
     sl_form form;
 } sl_operand;
 
+/* Whether a call writes output i: that of a graph op has a shape, and only then a span; that of an update op a span. */
+bool sl_has_output(const sl_call *c, int i);
 /* Input i, or output i. */
 sl_operand sl_call_operand(const sl_call *c, bool output, int i);
 /* How many elements it has. Operands of graph ops are values: their shapes say it. Those of update ops are runs of flat

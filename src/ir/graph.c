@@ -124,6 +124,19 @@ const sl_shape *sl_run_shape(const sluice_graph *g, int value, const int64_t row
     return out;
 }
 
+unsigned sl_node_outputs(const sluice_graph *g, const sl_node *node, sl_run_kind run)
+{
+    unsigned outputs = 0;
+    for (int k = 0; k < node->output_count; k++) {
+        if (node->outputs[k] < 0) continue;
+        const bool state = g->values[node->outputs[k]].kind == SL_VALUE_STATE;
+        if (run == SL_RUN_EVALUATION && sl_op_serves_backward(node->op, k)) continue;
+        if (run == SL_RUN_AGAIN && state && !sl_node_is_frozen_norm(node)) continue; /* which only reads it */
+        outputs |= 1u << k;
+    }
+    return outputs;
+}
+
 /* ---- names of parameters ---- */
 
 /* The slot of a name, or the free one where it belongs. At most half of the slots are used. */

@@ -233,6 +233,16 @@ static inline bool sl_node_is_frozen_norm(const sl_node *node)
 {
     return node->op == SL_OP_BATCH_NORM && node->attrs.batch_norm.frozen;
 }
+/* For what a node runs. */
+typedef enum {
+    SL_RUN_TRAINING,
+    SL_RUN_AGAIN, /* recomputation in the backward */
+    SL_RUN_EVALUATION,
+    SL_RUN_KINDS
+} sl_run_kind;
+/* Which outputs such a run of the node writes, bit k for output k. Others are absent: those that the graph does not have,
+ * those that serve a backward where none follows, and states, which running again must not change a second time. */
+unsigned sl_node_outputs(const sluice_graph *g, const sl_node *node, sl_run_kind run);
 /* Whether a running statistic has this name. */
 bool sl_graph_has_running(const sluice_graph *g, const char *name);
 /* After parameters were added or, with named_count 0, replaced: names them all, so that they are found at once. */

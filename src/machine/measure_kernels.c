@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/node_call.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
@@ -18,7 +19,8 @@ typedef struct node_call {
     const sl_node *node;
     uint64_t read, written; /* bytes; workspace is written */
     uint64_t workspace;
-    sl_call call; /* the next one */
+    sl_call call;                     /* the next one */
+    sl_shape shapes[SL_MAX_OPERANDS]; /* of the call */
 } node_call;
 
 static sl_span operand(sl_bench *b, const sl_value *v, bool written)
@@ -53,24 +55,11 @@ static sluice_status touch(sl_bench *b, sl_span span)
     return b->backend->run(b->device, SL_STREAM_COMPUTE, &c);
 }
 
-static void describe_node(const sl_bench *b, const node_call *n, sl_call *c)
+static void describe_node(const sl_bench *b, node_call *n, sl_call *c)
 {
-    const sl_node *node = n->node;
-    *c = (sl_call){ .op = node->op, .attrs = &node->attrs, .context = &b->context, .name = "measure" };
-    c->wire = n->graph->wire;
-    c->input_count = node->input_count;
-    c->output_count = node->output_count;
-    for (int i = 0; i < node->input_count; i++) {
-        const sl_value *v = &n->graph->values[node->inputs[i]];
-        c->input_shapes[i] = &v->shape;
-        c->input_forms[i] = (sl_form)v->dtype;
-    }
-    for (int i = 0; i < node->output_count; i++) {
-        if (node->outputs[i] < 0) continue;
-        const sl_value *v = &n->graph->values[node->outputs[i]];
-        c->output_shapes[i] = &v->shape;
-        c->output_forms[i] = (sl_form)v->dtype;
-    }
+    const unsigned outputs = sl_node_outputs(n->graph, n->node, SL_RUN_TRAINING);
+    sl_node_call(n->graph, n->node, outputs, &b->context, n->shapes, c);
+    c->name = "measure";
 }
 
 /* Operands that have not been used for a while, except the one that the node before has just written. On a discrete

@@ -123,9 +123,8 @@ static sluice_status output_piece(sl_scheduler *s, const sl_node *node, int k, b
         return b < 0 ? SLUICE_ERR_NO_MEMORY : SLUICE_OK;
     }
     int root = v->storage;
-    if (v->kind ==
-        SL_VALUE_STATE) { /* what recomputation would leave is there, and may be being read; a frozen norm reads it, too */
-        if (!recomputed || sl_node_is_frozen_norm(node)) *out = sl_whole(s->p, s->p->input_buffers[root]);
+    if (v->kind == SL_VALUE_STATE) {
+        *out = sl_whole(s->p, s->p->input_buffers[root]);
         return SLUICE_OK;
     }
     bool kept = recomputed && sl_survives(s->u, root, s->p->layers[node->layer].group_last);
@@ -155,12 +154,13 @@ sluice_status sl_emit_node(sl_scheduler *s, int index, bool recomputed)
     const sl_node *node = &s->g->nodes[index];
     sl_piece pieces[SL_MAX_INPUTS + SL_MAX_OUTPUTS + 1];
     if (sl_ops[node->op].view) return SLUICE_OK; /* shares its input's storage */
+    const sl_run_kind run = s->evaluating ? SL_RUN_EVALUATION : recomputed ? SL_RUN_AGAIN : SL_RUN_TRAINING;
+    const unsigned outputs = sl_node_outputs(s->g, node, run);
     for (int k = 0; k < node->input_count; k++) SL_TRY(input_piece(s, node->inputs[k], &pieces[k]));
     for (int k = 0; k < node->output_count; k++) {
         sl_piece *out = &pieces[node->input_count + k];
         *out = (sl_piece){ -1, 0, 0 };
-        bool wanted = node->outputs[k] >= 0 && !(s->evaluating && sl_op_serves_backward(node->op, k));
-        if (wanted) SL_TRY(output_piece(s, node, k, recomputed, out));
+        if (outputs >> k & 1u) SL_TRY(output_piece(s, node, k, recomputed, out));
     }
     sl_step step = { .kind = SL_STEP_COMPUTE,
                      .stream = SL_STREAM_COMPUTE,

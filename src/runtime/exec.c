@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/node_call.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
@@ -12,63 +13,59 @@
 
 /* ---- calls ---- */
 
-/* The graph value that operand k is; -1 for operands of updates, which are parts of flat buffers. */
-static int operand_value(const sl_exec *x, const sl_step *s, int k)
+static bool runs_graph_node(const sl_exec *x, const sl_step *s)
 {
+    return s->node >= 0 && x->plan->graph->nodes[s->node].phase != SL_PHASE_UPDATE;
+}
+
+/* Bit k: the step writes output k. */
+static unsigned outputs_of(const sl_exec *x, const sl_step *s)
+{
+    const sl_piece *pieces = &x->plan->pieces[s->first_piece + s->input_count];
+    unsigned outputs = 0;
+    for (int k = 0; k < s->output_count; k++) outputs |= (unsigned)(pieces[k].buffer >= 0) << k;
+    return outputs;
+}
+
+/* An update op: its operands are parts of flat buffers. */
+static void describe_update(sl_exec *x, const sl_step *s, const sl_run_context *context, sl_call *call)
+{
+    static const sl_attrs no_attrs;
     const sluice_graph *g = x->plan->graph;
-    if (s->node < 0 || g->nodes[s->node].phase == SL_PHASE_UPDATE) return -1;
-    const sl_node *node = &g->nodes[s->node];
-    return k < s->input_count ? node->inputs[k] : node->outputs[k - s->input_count];
-}
-
-static sl_form operand_form(const sl_exec *x, int value, sl_piece piece)
-{
-    if (value >= 0) return (sl_form)x->plan->graph->values[value].dtype;
-    return piece.buffer >= 0 ? x->plan->buffers[piece.buffer].form : SL_FORM_F32;
-}
-
-/* Operands of graph ops have their value's shape in this run; update ops see flat buffers. */
-static const sl_shape *operand_shape(sl_exec *x, const sl_run_context *context, int value, int k, sl_span span,
-                                     sl_form form)
-{
-    size_t each = sl_form_element_bytes(form);
-    if (value >= 0) return sl_run_shape(x->plan->graph, value, context->rows, &x->flat[k]);
-    x->flat[k] = (sl_shape){ .rank = 1, .dim = { each > 0 ? (int64_t)(span.bytes / each) : 0 } };
-    return &x->flat[k];
+    *call =
+        (sl_call){ .op = s->op,
+                   .attrs = s->node >= 0 ? &g->nodes[s->node].attrs : &no_attrs,
+                   .input_count = s->input_count,
+                   .output_count = s->output_count,
+                   .wire = g->wire,
+                   .context = context,
+                   .name = s->node >= 0 && g->nodes[s->node].name != NULL ? g->nodes[s->node].name : sl_ops[s->op].name,
+                   .layer = s->layer >= 0 ? g->layers[s->layer].name : NULL,
+                   .first = s->first };
+    for (int k = 0; k < s->input_count + s->output_count; k++) {
+        const sl_piece piece = x->plan->pieces[s->first_piece + k];
+        const int output = k - s->input_count;
+        if (piece.buffer < 0) continue;
+        const sl_form form = x->plan->buffers[piece.buffer].form;
+        const size_t each = sl_form_element_bytes(form);
+        *(output < 0 ? &call->input_forms[k] : &call->output_forms[output]) = form;
+        if (piece.bytes == 0) continue; /* a part without elements */
+        x->flat[k] = (sl_shape){ .rank = 1, .dim = { each > 0 ? (int64_t)(piece.bytes / each) : 0 } };
+        *(output < 0 ? &call->input_shapes[k] : &call->output_shapes[output]) = &x->flat[k];
+    }
 }
 
 static void fill_call(sl_exec *x, const sl_step *s, const sl_run_context *context, sl_call *call)
 {
-    static const sl_attrs no_attrs;
-    const sluice_graph *g = x->plan->graph;
-    memset(call, 0, sizeof *call);
-    call->op = s->op;
-    call->attrs = s->node >= 0 ? &g->nodes[s->node].attrs : &no_attrs;
-    call->layer = s->layer >= 0 ? g->layers[s->layer].name : NULL;
-    call->name = s->node >= 0 && g->nodes[s->node].name != NULL ? g->nodes[s->node].name : sl_ops[s->op].name;
-    call->context = context;
-    call->first = s->first;
-    call->wire = g->wire;
-    call->input_count = s->input_count;
-    call->output_count = s->output_count;
-    for (int k = 0; k < s->input_count + s->output_count; k++) {
-        sl_piece piece = x->plan->pieces[s->first_piece + k];
-        sl_span span = sl_exec_span(x, piece);
-        int value = operand_value(x, s, k), output = k - s->input_count;
-        sl_form form = operand_form(x, value, piece);
-        const sl_shape *shape = operand_shape(x, context, value, k, span, form);
-        if (output < 0) {
-            call->inputs[k] = span;
-            call->input_shapes[k] = shape;
-            call->input_forms[k] = form;
-        } else {
-            call->outputs[output] = span;
-            call->output_shapes[output] = shape;
-            call->output_forms[output] = form;
-        }
-    }
-    if (s->workspace_count > 0)
-        call->workspace = sl_plan_span(x->plan, x->plan->pieces[s->first_piece + s->input_count + s->output_count]);
+    const sl_piece *pieces = &x->plan->pieces[s->first_piece];
+    if (runs_graph_node(x, s))
+        sl_node_call(x->plan->graph, &x->plan->graph->nodes[s->node], outputs_of(x, s), context, x->flat, call);
+    else
+        describe_update(x, s, context, call);
+    for (int k = 0; k < s->input_count; k++) call->inputs[k] = sl_exec_span(x, pieces[k]);
+    pieces += s->input_count;
+    for (int k = 0; k < s->output_count; k++) call->outputs[k] = sl_exec_span(x, pieces[k]);
+    if (s->workspace_count > 0) call->workspace = sl_plan_span(x->plan, pieces[s->output_count]);
 }
 
 /* ---- steps: one handler per kind ---- */

@@ -1,5 +1,6 @@
 /* engine_plan.c: what the plan is told: the kernels' workspace, the options as they are decided here; and the comparison
  * of all that between ranks. */
+#include "backend/node_call.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
@@ -8,27 +9,6 @@
 #include "train/engine_parts.h"
 
 /* ---- workspace ---- */
-
-static void describe_operand(const sluice_graph *g, int value, const sl_shape **shape, sl_form *form, sl_span *span)
-{
-    if (value < 0) return;
-    *shape = &g->values[value].shape;
-    *form = (sl_form)g->values[value].dtype;
-    *span = (sl_span){ SL_TIER_DEVICE, 0, sl_value_bytes(&g->values[value]) };
-}
-
-/* Bytes of workspace that a node's kernel needs, its operands not included. */
-static uint64_t node_workspace(const sluice_engine *e, const sl_node *node)
-{
-    sl_call call = { .op = node->op, .attrs = &node->attrs, .context = &e->context, .wire = e->graph->wire };
-    call.input_count = node->input_count;
-    call.output_count = node->output_count;
-    for (int k = 0; k < node->input_count; k++)
-        describe_operand(e->graph, node->inputs[k], &call.input_shapes[k], &call.input_forms[k], &call.inputs[k]);
-    for (int k = 0; k < node->output_count; k++)
-        describe_operand(e->graph, node->outputs[k], &call.output_shapes[k], &call.output_forms[k], &call.outputs[k]);
-    return e->device.workspace(&call);
-}
 
 /* Of an update op on a run of `elements`, or for the end of the norm of as many leaves. */
 static uint64_t update_workspace(const sluice_engine *e, sl_op op, const sl_attrs *attrs, int64_t elements)
@@ -75,7 +55,8 @@ sluice_status sl_engine_ask_workspace(sluice_engine *e)
     e->workspace = sl_alloc_array((size_t)g->node_count + SL_OP_COUNT, sizeof *e->workspace, "workspace of kernels");
     if (e->workspace == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < g->forward_count + g->backward_count; i++)
-        e->workspace[i] = sl_ops[g->nodes[i].op].view ? 0 : node_workspace(e, &g->nodes[i]);
+        e->workspace[i] =
+            sl_ops[g->nodes[i].op].view ? 0 : sl_node_workspace(g, &g->nodes[i], &e->context, e->device.workspace);
     if (e->optim != NULL) ask_for_updates(e, e->workspace + g->node_count);
     return SLUICE_OK;
 }

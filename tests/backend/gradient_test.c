@@ -5,6 +5,7 @@
  * wrong gradient rule, a wrong kernel and a wrong order of accumulation all show here. */
 #include <string.h>
 
+#include "backend/node_call.h"
 #include "support/op_harness.h"
 #include "test.h"
 
@@ -72,23 +73,11 @@ static void fill_value(machine *m, int value)
 static void add_call(machine *m, const sl_node *node)
 {
     sl_call *call = &m->calls[m->call_count++];
-    *call = (sl_call){ .op = node->op,
-                       .attrs = &node->attrs,
-                       .input_count = node->input_count,
-                       .output_count = node->output_count,
-                       .context = &run_context,
-                       .name = node->name };
-    for (int i = 0; i < node->input_count; i++) {
-        call->inputs[i] = m->spans[node->inputs[i]];
-        call->input_shapes[i] = &m->g->values[node->inputs[i]].shape;
-        call->input_forms[i] = (sl_form)m->g->values[node->inputs[i]].dtype;
-    }
-    for (int i = 0; i < node->output_count; i++) {
-        if (node->outputs[i] < 0) continue;
-        call->outputs[i] = m->spans[node->outputs[i]];
-        call->output_shapes[i] = &m->g->values[node->outputs[i]].shape;
-        call->output_forms[i] = (sl_form)m->g->values[node->outputs[i]].dtype;
-    }
+    sl_shape shapes[SL_MAX_OPERANDS]; /* none is used: every run has all rows */
+    sl_node_call(m->g, node, sl_node_outputs(m->g, node, SL_RUN_TRAINING), &run_context, shapes, call);
+    for (int i = 0; i < node->input_count; i++) call->inputs[i] = m->spans[node->inputs[i]];
+    for (int i = 0; i < node->output_count; i++)
+        if (node->outputs[i] >= 0) call->outputs[i] = m->spans[node->outputs[i]];
 }
 
 static void make_machine(const sluice_graph *g, machine *m)

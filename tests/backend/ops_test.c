@@ -7,6 +7,7 @@
  * sum, one row, one column. */
 #include <string.h>
 
+#include "backend/node_call.h"
 #include "support/op_cases.h"
 #include "support/op_harness.h"
 #include "test.h"
@@ -439,5 +440,134 @@ TEST(taking_over_an_input_changes_no_bit)
             if (can_take_over(&cases[i], types[t])) check_taking_over(&cases[i], types[t]);
         for (int t = 0; t < MIXED && sl_ops[cases[i].op].wide_outputs != 0; t++)
             if (can_take_over(&cases[i], mixed_types[t])) check_taking_over(&cases[i], mixed_types[t]);
+    }
+}
+
+/* ---- Outputs that are not wanted ---- */
+
+/* A state that the node changes and need not read. */
+static bool changes_state(const op_case *c, int k)
+{
+    const bool state = k > 0 && sl_ops[c->op].saved[k - 1].kind == SL_SAVED_STATE;
+    return state && !sl_ops[c->op].only_evaluates && !sl_ops[c->op].kept && !c->evaluation &&
+           !c->attrs.batch_norm.frozen;
+}
+
+/* A gradient that nobody may want. What a convolution's is for says the weight's shape; ranks wait for what others gather. */
+static bool is_optional_gradient(const op_case *c, int k)
+{
+    const bool first = c->op == SL_OP_CONV2D_GRAD_WEIGHT || sl_ops[c->op].gathers;
+    return sl_ops[c->op].phase == SL_PHASE_BACKWARD && !sl_ops[c->op].kept && (k > 0 || !first);
+}
+
+/* Bit k: a node may be without output k, or some run of it does not write it. */
+static unsigned may_be_absent(const op_case *c)
+{
+    unsigned absent = 0;
+    for (int k = 0; k < c->outputs; k++) {
+        const bool serves = sl_ops[c->op].phase == SL_PHASE_FORWARD && sl_op_serves_backward(c->op, k);
+        absent |= (unsigned)(is_optional_gradient(c, k) || changes_state(c, k) || serves) << k;
+    }
+    return absent;
+}
+
+/* The case as the one node of a graph. Operands are its values in order. */
+typedef struct lone_node {
+    sluice_graph graph;
+    sl_value values[SL_MAX_OPERANDS];
+    sl_node node;
+} lone_node;
+
+static void make_lone_node(const op_case *c, const layout *l, unsigned absent, lone_node *n)
+{
+    *n = (lone_node){ .node = { .op = c->op,
+                                .phase = sl_ops[c->op].phase,
+                                .attrs = l->attrs,
+                                .layer = -1,
+                                .input_count = c->inputs,
+                                .output_count = c->outputs } };
+    n->graph.values = n->values;
+    n->graph.value_count = c->inputs + c->outputs;
+    for (int i = 0; i < c->inputs; i++) {
+        n->values[i] = (sl_value){ .shape = c->in[i], .dtype = (sluice_dtype)l->call.input_forms[i] };
+        n->node.inputs[i] = i;
+    }
+    for (int k = 0; k < c->outputs; k++) {
+        const bool state = k > 0 && sl_ops[c->op].saved[k - 1].kind == SL_SAVED_STATE;
+        n->values[c->inputs + k] = (sl_value){ .shape = c->out[k],
+                                               .dtype = (sluice_dtype)l->call.output_forms[k],
+                                               .kind = state ? SL_VALUE_STATE : SL_VALUE_ACTIVATION };
+        n->node.outputs[k] = absent >> k & 1u && !state ? -1 : c->inputs + k; /* a graph has all states */
+    }
+}
+
+/* The call as the kernel gets it asks for what it did when it was planned, without memory; every run can do with it. */
+static void check_workspace(const op_case *c, const test_device *device, const layout *l, unsigned absent)
+{
+    lone_node n;
+    sl_shape shapes[SL_MAX_OPERANDS];
+    sl_call planned;
+    make_lone_node(c, l, absent, &n);
+    sl_node_call(&n.graph, &n.node, ~absent & ((1u << c->outputs) - 1), l->call.context, shapes, &planned);
+    const uint64_t needed = device->backend->workspace(&l->call);
+    const uint64_t asked = device->backend->workspace(&planned);
+    const uint64_t reserved = sl_node_workspace(&n.graph, &n.node, l->call.context, device->backend->workspace);
+    CHECK_THAT(needed == asked && needed <= reserved,
+               "%s, %s, without outputs %#x: %llu bytes of workspace, planned %llu, reserved %llu", case_name(c, l),
+               device->name, absent, (unsigned long long)needed, (unsigned long long)asked,
+               (unsigned long long)reserved);
+}
+
+/* `all` has every output that the case wants. What is left out stays poison: test_run looks at it. */
+static void check_without(const op_case *c, const test_device *device, typing t, const layout *all, unsigned absent)
+{
+    layout l;
+    make_layout(c, PLAIN, t, &l);
+    for (int k = 0; k < c->outputs; k++)
+        if (absent >> k & 1u) test_leave_out(&l.call, k);
+    l.call.attrs = &l.attrs;
+    check_workspace(c, device, &l, absent);
+    sluice_status st = run_layout(device, &l);
+    CHECK_THAT(st == SLUICE_OK, "%s, %s, without outputs %#x: %s", case_name(c, &l), device->name, absent,
+               sluice_error());
+    for (int k = 0; k < c->outputs && st == SLUICE_OK; k++) {
+        const sl_span s = l.call.outputs[k];
+        CHECK_THAT(s.bytes == 0 || memcmp(all->image.bytes + s.offset, l.image.bytes + s.offset, s.bytes) == 0,
+                   "%s, %s, without outputs %#x: output %d has other bits", case_name(c, &l), device->name, absent, k);
+    }
+    test_image_free(&l.image);
+}
+
+static void check_all_subsets(const op_case *c, const test_device *device, typing t)
+{
+    const unsigned all = (1u << c->outputs) - 1, optional = may_be_absent(c);
+    layout whole;
+    make_layout(c, PLAIN, t, &whole);
+    if (run_layout(device, &whole) != SLUICE_OK) test_fail(__FILE__, __LINE__, "%s", sluice_error());
+    for (unsigned absent = 0; absent < all; absent++) /* one output is there */
+        if ((absent & ~optional) == 0 && (c->absent & ~absent) == 0) check_without(c, device, t, &whole, absent);
+    test_image_free(&whole.image);
+}
+
+/* Of large operands other tests have enough. */
+static bool is_small(const op_case *c)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < c->inputs; i++) elements += sl_shape_elements(&c->in[i]);
+    return elements < 3000;
+}
+
+/* On the first device of each backend: the others have the same kernels. */
+TEST(whichever_outputs_are_absent_a_kernel_needs_what_was_planned_and_gives_the_same_bits)
+{
+    test_device devices[MAX_TEST_DEVICES];
+    const int count = test_devices(devices);
+    for (int d = 0; d < count; d++) {
+        if (d > 0 && test_same_bits(&devices[d], &devices[d - 1])) continue;
+        for (int i = 0; i < CASE_COUNT; i++) {
+            const op_case *c = &cases[i];
+            if (may_be_absent(c) == 0 || !is_small(c) || !devices[d].backend->supports(c->op)) continue;
+            for (int t = 0; t < 2; t++) check_all_subsets(c, &devices[d], types[t]);
+        }
     }
 }

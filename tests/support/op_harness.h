@@ -50,6 +50,9 @@ int32_t *test_indices(const test_image *image, sl_span span);
 double test_number(const test_image *image, sl_span span, sl_form form, int64_t i);
 void test_set_number(test_image *image, sl_span span, sl_form form, int64_t i, double x);
 
+/* The call without output i. */
+void test_leave_out(sl_call *call, int i);
+
 /* Opens the device with an arena of exactly the image, uploads it, runs the calls in order, downloads it. Fails where
  * anything but the calls' outputs has changed. */
 sluice_status test_run(const test_device *device, test_image *image, const sl_call *calls, int call_count);

@@ -15,6 +15,12 @@ static char folder[4096];
 #define LLAMA                                                                                                          \
     "{\"type\": \"llama\", \"layers\": 2, \"heads\": 4, \"kv_heads\": 2, \"width\": 32, \"feed_forward\": 48, "        \
     "\"context\": 16}"
+#define QWEN3                                                                                                          \
+    "{\"type\": \"qwen3\", \"layers\": 2, \"heads\": 4, \"kv_heads\": 2, \"head_width\": 8, \"width\": 32, "           \
+    "\"feed_forward\": 48, \"context\": 16}"
+#define GEMMA3                                                                                                         \
+    "{\"type\": \"gemma3_text\", \"layers\": 2, \"heads\": 4, \"kv_heads\": 2, \"head_width\": 8, \"width\": 32, "     \
+    "\"feed_forward\": 48, \"context\": 16}"
 #define GPT2 "{\"type\": \"gpt2\", \"layers\": 2, \"heads\": 4, \"width\": 32, \"context\": 16}"
 #define LORA "lora.rank=4 lora.targets=[\"*\"]"
 
@@ -245,17 +251,33 @@ TEST(placement_of_a_tuned_model_changes_no_bit)
     check_places(GPT2, "freeze=[\"w?e.*\",\"h.1.*\"]");
 }
 
-static void check_stages(const char *tuning)
+/* Gradients pass through their norms of queries and keys, of which one, the other or neither is trained. */
+TEST(placement_of_a_model_whose_head_norms_are_frozen_changes_no_bit)
+{
+    static const char *const frozen[] = {
+        LORA,
+        LORA " bf16.enabled=true",
+        "freeze=[\"*q_norm*\",\"*k_norm*\"]",
+        "freeze=[\"*k_norm*\"]",
+        "freeze=[\"*layers.0.self_attn.q_norm*\",\"*embed*\"]",
+    };
+    for (size_t i = 0; i < sizeof frozen / sizeof frozen[0]; i++) {
+        check_places(QWEN3, frozen[i]);
+        check_places(GEMMA3, frozen[i]);
+    }
+}
+
+static void check_stages(const char *model, const char *tuning)
 {
     outcome one, *several = mmap(NULL, sizeof *several, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(several != MAP_FAILED); /* ranks are processes */
     write_text();
-    REQUIRE_OK(train(LLAMA, tuning, false, &one));
+    REQUIRE_OK(train(model, tuning, false, &one));
     for (int stage = 0; stage <= 3; stage++) {
         char words[256];
         sluice_launch_options o;
         snprintf(words, sizeof words, "%s zero_optimization.stage=%d", tuning, stage);
-        job j = { LLAMA, words, false, several };
+        job j = { model, words, false, several };
         memset(several, 0, sizeof *several);
         sluice_launch_options_init(&o);
         o.ranks = 2;
@@ -268,8 +290,10 @@ static void check_stages(const char *tuning)
 
 TEST(stages_and_ranks_of_a_tuned_model_change_no_bit)
 {
-    check_stages(LORA);
-    check_stages(PARTS);
+    check_stages(LLAMA, LORA);
+    check_stages(QWEN3, LORA);
+    check_stages(GEMMA3, LORA);
+    check_stages(LLAMA, PARTS);
 }
 
 TEST(a_tuned_model_goes_on_from_its_checkpoint)

@@ -6,6 +6,7 @@
 #include "backend/cpu/kernels/head_chunk.h"
 #include "backend/cpu/kernels/qk_norm_parts.h"
 #include "backend/cpu/kernels/sequence_size.h"
+#include "backend/operand.h"
 #include "ir/form.h"
 
 /* Every op has a row in op_kernels.h: their numbers agree, and no op has two, which would override each other below. */
@@ -23,17 +24,12 @@ static uint64_t sl_cpu_head_workspace(const sl_call *call)
     return (uint64_t)(sl_head_chunk_rows(rows, classes) * classes) * sl_form_element_bytes(call->input_forms[0]);
 }
 
-static bool wants_output(const sl_call *call, int i)
-{
-    return call->output_count > i && call->output_shapes[i] != NULL;
-}
-
 /* The sums of parts for both weights, in f32. */
 static uint64_t sl_cpu_qk_norm_workspace(const sl_call *call)
 {
     const sl_shape *x = call->input_shapes[0];
     int64_t rows = x->dim[0] * x->dim[1];
-    if (!wants_output(call, 1) && !wants_output(call, 2)) return 0;
+    if (!sl_has_output(call, 1) && !sl_has_output(call, 2)) return 0;
     return (uint64_t)(sl_ceil_div(rows, sl_qk_norm_part_rows(rows)) * 2 * call->input_shapes[1]->dim[0]) *
            sizeof(float);
 }
@@ -50,7 +46,7 @@ static uint64_t sl_cpu_conv_workspace(const sl_call *call)
 static uint64_t sl_cpu_conv_weight_workspace(const sl_call *call)
 {
     const sl_shape *w = call->output_shapes[0], *dy = call->input_shapes[0];
-    if (w == NULL || w->dim[2] * w->dim[3] == 1) return 0;
+    if (w->dim[2] * w->dim[3] == 1) return 0;
     int64_t pixels = sl_shape_elements(dy) / dy->dim[3], parts = sl_conv_parts(pixels, w, call->attrs->conv.groups);
     return (uint64_t)(parts * sl_shape_elements(w)) * sizeof(float);
 }
@@ -67,7 +63,7 @@ static uint64_t sl_cpu_gru_grad_workspace(const sl_call *call)
 {
     int64_t width = call->input_shapes[0]->dim[1], states = sl_shape_elements(call->input_shapes[2]);
     uint64_t packed = (uint64_t)sl_gru_packed_floats(width, 3 * width) * sizeof(float);
-    if (!wants_output(call, 1) && !wants_output(call, 2)) return packed;
+    if (!sl_has_output(call, 1) && !sl_has_output(call, 2)) return packed;
     return packed + (uint64_t)states * (3 * sizeof(float) + sl_form_element_bytes(call->input_forms[2]));
 }
 

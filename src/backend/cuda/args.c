@@ -29,12 +29,9 @@ void sl_cuda_args_fill(sl_cuda_args *a, const sl_call *c, uint8_t *const bases[S
 static sl_cuda_tensor described(const sl_call *c, bool output, int i)
 {
     static char there;
-    sl_operand o = sl_call_operand(c, output, i);
-    int64_t elements = o.span.bytes > 0  ? sl_operand_elements(c, output, i)
-                       : o.shape != NULL ? sl_shape_elements(o.shape)
-                                         : 0;
-    bool present = elements > 0 || o.span.bytes > 0;
-    return (sl_cuda_tensor){ present ? &there : NULL, o.shape, elements, o.form };
+    const sl_operand o = sl_call_operand(c, output, i);
+    const bool present = !output || sl_has_output(c, i);
+    return (sl_cuda_tensor){ present ? &there : NULL, o.shape, sl_operand_elements(c, output, i), o.form };
 }
 
 uint64_t sl_cuda_call_workspace(const sl_call *c)

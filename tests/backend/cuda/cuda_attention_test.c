@@ -134,8 +134,9 @@ static void take_in(problem *p, sl_call *call, ref_call *ref, int tensor)
 static void put_out(problem *p, sl_call *call, ref_call *ref, int tensor, bool wanted)
 {
     call->output_forms[call->output_count] = p->form[tensor];
-    if (wanted) call->outputs[call->output_count] = p->span[tensor];
+    call->outputs[call->output_count] = p->span[tensor];
     call->output_shapes[call->output_count++] = &p->shape[tensor];
+    if (!wanted) test_leave_out(call, call->output_count - 1);
     ref->out[ref->output_count++] = (ref_tensor){ &p->shape[tensor], wanted ? p->want[tensor] : NULL };
 }
 
