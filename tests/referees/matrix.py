@@ -1,6 +1,7 @@
 """Every family that sluice reads, in every way of training it, against transformers and PEFT.
 
     matrix.py BUILD [WORD...]   every row, or those whose names contain one of the words
+    matrix.py BUILD --record    writes tests/fixtures/matrix for the test that needs no Python
 
 The families are those that the program itself names. Folders are what `save_pretrained` writes by default: the model in fp32, its
 tokenizer or image processor with all their defaults. A row is a family, a way of training it (all of it; `--lora`; an adapter that PEFT
@@ -20,6 +21,7 @@ spread of the logits from the likeliest. A classifier writes no text; a way of t
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,10 +45,11 @@ except ImportError as missing:
     print(f"SKIP: {missing}")
     sys.exit(77)
 
-BUILD = Path(sys.argv[1]).resolve()
+HERE, BUILD = Path(__file__).resolve().parent, Path(sys.argv[1]).resolve()
 STEPS, SAMPLES, DRAWS = 5, 8, 2
 ADAMW = dict(lr=3e-3, betas=[0.9, 0.95], eps=1e-4, weight_decay=0.1)
 FP32, LIKELIEST = 1e-5, {"fp32": 0.0, "bf16": 5e-2}
+PROMPT, TOKENS = "cold one", 12
 WORDS = "one two three four five six seven eight nine ten red green blue cold warm".split()
 
 
@@ -54,8 +57,9 @@ class Refused(Exception):
     """sluice ended with 2: it says that a way of training does not go with a model."""
 
 
-def sluice(*arguments):
-    done = subprocess.run([str(BUILD / "sluice"), *map(str, arguments)], capture_output=True, text=True)
+def sluice(root, *arguments):
+    """What a command prints as JSON, run in the folder in which all paths are short."""
+    done = subprocess.run([str(BUILD / "sluice"), *map(str, arguments)], cwd=root, capture_output=True, text=True)
     said = done.stderr.strip().splitlines()
     if done.returncode == 2:
         raise Refused(said[-1] if said else "")
@@ -78,7 +82,6 @@ class Decoder:
     """Texts of one length, two of which are packed into a row."""
     letters, rows, generates, bf16 = 12, SAMPLES // 2, True, 5e-3
     kind = transformers.AutoModelForCausalLM
-    prompt = "cold one"
 
     def __init__(self, family, root):
         settings = [settings for of, settings in families.VARIANTS.values() if of == family]
@@ -90,7 +93,7 @@ class Decoder:
         save(families.make_model(family, {**settings[0], **sizes, **ids}, 1), tokenizer, root)
         self.samples = {part: self.write(root / f"{part}.jsonl", part, tokenizer) for part in ("train", "held")}
         self.config = dict(model=dict(context=2 * self.letters + 3), data=dict(
-            type="jsonl", path=str(root / "train.jsonl"), validation_path=str(root / "held.jsonl")))
+            type="jsonl", path="train.jsonl", validation_path="held.jsonl"))
         self.lora = dict(target_modules="all-linear", task_type="CAUSAL_LM", fan_in_fan_out=family == "gpt2")
 
     @staticmethod
@@ -113,20 +116,26 @@ class Decoder:
         logits = model(input_ids=ids, use_cache=False).logits
         return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
-    def check_text(self, root, model, arguments, precision):
-        """What is apart of greedy generation: 0, or how much less likely a token is than the likeliest, in spreads of the logits."""
+    def greedy(self, root, model):
+        """How transformers goes on."""
         tokenizer = AutoTokenizer.from_pretrained(root / "base")
-        (root / "prompts.txt").write_text(self.prompt + "\n")
-        text = sluice("generate", root / "c.json", "--quiet", "--prompts", root / "prompts.txt", "--tokens", 12, "--temperature", 0,
-                      *arguments)[0]["text"]
-        start = torch.tensor([tokenizer.encode(self.prompt)])
+        start = torch.tensor([tokenizer.encode(PROMPT)])
         with torch.no_grad():
-            greedy = model.generate(start, do_sample=False, max_new_tokens=12, pad_token_id=0)[0, start.shape[1]:]
-            if text == tokenizer.decode(greedy, skip_special_tokens=True):
-                return 0.0
-            whole = torch.tensor([tokenizer.encode(self.prompt + text)])
-            logits = model(input_ids=whole, use_cache=False).logits[0, start.shape[1] - 1:-1]
-        chosen = logits.gather(1, whole[0, start.shape[1]:, None])[:, 0]
+            ids = model.generate(start, do_sample=False, max_new_tokens=TOKENS, pad_token_id=0)[0, start.shape[1]:]
+        return tokenizer.decode(ids, skip_special_tokens=True)
+
+    def check_text(self, root, model, arguments):
+        """0 where the text is that of transformers, or how much less likely a token is than the likeliest, in spreads of the logits."""
+        (root / "prompts.txt").write_text(PROMPT + "\n")
+        command = ["generate", "c.json", "--quiet", "--prompts", "prompts.txt", "--tokens", TOKENS, "--temperature", 0]
+        text = sluice(root, *command, *arguments)[0]["text"]
+        if text == self.greedy(root, model):
+            return 0.0
+        tokenizer = AutoTokenizer.from_pretrained(root / "base")
+        first, ids = len(tokenizer.encode(PROMPT)), torch.tensor([tokenizer.encode(PROMPT + text)])
+        with torch.no_grad():
+            logits = model(input_ids=ids, use_cache=False).logits[0, first - 1:-1]
+        chosen = logits.gather(1, ids[0, first:, None])[:, 0]
         return max(((logits.max(1).values - chosen) / logits.std(1)).max().item(), 1e-9)
 
 
@@ -141,7 +150,7 @@ class Sentences:
         save(families.make_model(family, sizes, 1, self.kind), tokenizer, root)
         self.samples = {part: self.write(root / f"{part}.tsv", part, tokenizer) for part in ("train", "held")}
         self.config = dict(model=dict(head="classifier", context=20), data=dict(
-            type="glue", path=str(root / "train.tsv"), validation_path=str(root / "held.tsv")))
+            type="glue", path="train.tsv", validation_path="held.tsv"))
         self.lora = dict(target_modules=["query", "key", "value", "dense"], task_type="SEQ_CLS")
 
     @staticmethod
@@ -178,7 +187,7 @@ class Pictures:
         save(families.make_model(family, {**networks.VIT, "num_labels": 2}, 1, self.kind), processor, root)
         processor = AutoImageProcessor.from_pretrained(root / "base")
         self.samples = {part: self.write(root / part, part, side, processor) for part in ("train", "held")}
-        self.config = dict(data=dict(type="images", path=str(root / "train"), validation_path=str(root / "held"), image_size=side,
+        self.config = dict(data=dict(type="images", path="train", validation_path="held", image_size=side,
                                      mean=list(processor.image_mean), std=list(processor.image_std)))
         self.lora = dict(target_modules="all-linear")
 
@@ -209,7 +218,10 @@ def load(data, folder):
     return data.kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
 
 
-# ---- ways of training: settings of sluice, and the same model in PyTorch ----
+# ---- ways of training: settings of sluice, the same model in PyTorch, and the tensors of the folder that stay as they are ----
+
+LORA, ADAPTER = ["--lora", "--set", "lora.rank=4", "--set", "lora.alpha=6"], ["--adapter", "adapter"]
+
 
 def all_of_it(data, root):
     return [], load(data, root / "base"), []
@@ -217,17 +229,15 @@ def all_of_it(data, root):
 
 def sluices_adapter(data, root):
     """The first values are sluice's own, of a run that learns nothing. Parts of a fused matrix share one A there."""
-    settings = ["--lora", "--set", "lora.rank=4", "--set", "lora.alpha=6"]
     still = ["--set", "optimizer.params.lr=0", "--set", "optimizer.params.weight_decay=0", "--set", "steps=1"]
-    sluice("train", root / "c.json", "--json", *settings, *still, "--out", root / "first")
-    model = peft.PeftModel.from_pretrained(load(data, root / "base"), root / "first", is_trainable=True)
-    shared = {}
+    sluice(root, "train", "c.json", "--json", *LORA, *still, "--out", "first")
+    model, shared = peft.PeftModel.from_pretrained(load(data, root / "base"), root / "first", is_trainable=True), {}
     for name, module in model.named_modules():
         if hasattr(module, "lora_A"):
-            first = module.lora_A["default"].weight
-            key = (name.rsplit(".", 1)[0], first.detach().numpy().tobytes())
-            module.lora_A["default"].weight = shared.setdefault(key, first)
-    return settings, model, []
+            values = module.lora_A["default"].weight
+            key = (name.rsplit(".", 1)[0], values.detach().numpy().tobytes())
+            module.lora_A["default"].weight = shared.setdefault(key, values)
+    return LORA, model, []
 
 
 def pefts_adapter(data, root):
@@ -237,47 +247,40 @@ def pefts_adapter(data, root):
         for name, parameter in model.named_parameters():
             if "lora_" in name:
                 parameter += torch.randn_like(parameter) * 0.2
-    model.save_pretrained(root / "theirs")
-    return ["--adapter", root / "theirs"], peft.PeftModel.from_pretrained(load(data, root / "base"), root / "theirs", is_trainable=True), []
+    model.save_pretrained(root / "adapter")
+    model = peft.PeftModel.from_pretrained(load(data, root / "base"), root / "adapter", is_trainable=True)
+    return ADAPTER, model, []
 
 
-def names_in_file(root, draw):
-    """For each name of a parameter in sluice those of its tensors in the folder: a fused matrix is several beside each other."""
-    sluice("train", root / "c.json", "--json", "--set", "steps=1", "--set", f"checkpoint.path={root}/run {draw}")
-    manifest = json.loads((root / f"run {draw}" / "step-1" / "manifest.json").read_text())
+def names_in_file(root):
+    """For each name of a parameter in sluice those of its tensors in the folder: a fused matrix is several beside each other there."""
+    with tempfile.TemporaryDirectory() as run:
+        sluice(root, "train", "c.json", "--json", "--set", "steps=1", "--set", f"checkpoint.path={run}/run")
+        manifest = json.loads(Path(f"{run}/run/step-1/manifest.json").read_text())
     ours = [tensor["name"] for tensor in manifest["tensors"] if tensor["kind"] == "weight"]
-    files = list(safetensors.torch.load_file(root / "base" / "model.safetensors"))
-    found = {name: [file for file in files if file == name or file.endswith("." + name)] for name in ours}
-    taken = {file for names in found.values() for file in names}
-    for name in ours:
-        parent, module, leaf = ([*name.split("."), ""] if name.count(".") < 2 else name.rsplit(".", 2))[:3]
-        if not found[name]:
-            found[name] = [file for file in files if file not in taken and re.fullmatch(rf"{re.escape(parent)}\.\w+\.{leaf}", file) and
-                           part_of(file.split(".")[-2], module)]
-        if not found[name]:
-            raise RuntimeError(f"no tensor of the folder is {name}")
+    left = list(safetensors.torch.load_file(root / "base" / "model.safetensors"))
+    found = {name: [file for file in left if file == name or file.endswith("." + name)] for name in ours}
+    left = [file for file in left if not any(file in files for files in found.values())]
+    for name in (name for name, files in found.items() if not files):
+        parent, _, leaf = name.rsplit(".", 2)
+        found[name] = [file for file in left if (file.rsplit(".", 2)[0], file.rsplit(".", 2)[2]) == (parent, leaf)]
+        left = [file for file in left if file not in found[name]]
+    if left or not all(found.values()):
+        raise RuntimeError(f"tensors without a parameter: {left}, parameters without a tensor: {[name for name in ours if not found[name]]}")
     return found
-
-
-def part_of(part, fused):
-    """q_proj and qkv_proj, up_proj and gate_up_proj, query and qkv."""
-    stem = part.removesuffix("_proj")
-    return stem in fused or (fused == "qkv" and part in ("query", "key", "value")) or (fused == "qkv_proj" and stem in "qkv")
 
 
 def part_frozen(draw):
     def way(data, root):
-        names = names_in_file(root, draw)
+        names = names_in_file(root)
         dice = random.Random(f"{draw}: {', '.join(names)}")
         frozen = [name for name in names if dice.random() < 0.5]
-        if len(frozen) == len(names):
-            frozen.pop()
         files = [file for name in frozen for file in names[name]]
         model, stored = load(data, root / "base"), safetensors.torch.load_file(root / "base" / "model.safetensors")
         wanted = {stored[file].numpy().tobytes() for file in files}  # names in a model and in its file may differ; values are random
-        still = [p for p in model.parameters() if p.detach().numpy().tobytes() in wanted]
-        if len(still) != len(files):
-            raise RuntimeError(f"{len(files)} tensors are frozen here, {len(still)} there")
+        still = [parameter for parameter in model.parameters() if parameter.detach().numpy().tobytes() in wanted]
+        if not 0 < len(still) == len(files) or len(frozen) == len(names):
+            raise RuntimeError(f"{len(files)} tensors are frozen here, {len(still)} there; {len(frozen)} of {len(names)} parameters")
         for parameter in still:
             parameter.requires_grad_(False)
         return ["--set", f"freeze={json.dumps(frozen)}"], model, files
@@ -339,38 +342,7 @@ def frozen_bits(root, out, files, precision):
 
 
 def loss_of_eval(root, settings):
-    return [event for event in sluice("eval", root / "c.json", "--json", *settings) if "loss" in event][-1]["loss"]
-
-
-def row(data, root, name, settings, model, frozen, before, losses, precision):
-    """The columns, and those that are farther apart than they may be."""
-    bits = ["--set", f"bf16.enabled={'true' if precision == 'bf16' else 'false'}"]
-    allowed = data.bf16 if precision == "bf16" else FP32
-    out, columns, wrong, adapted = root / "out", [], [], name in ("lora", "adapter")
-
-    def column(what, good, said):
-        columns.append(f"{what} {said}")
-        wrong.extend([] if good else [what])
-
-    begin = {"lora": ["--adapter", root / "first"], "adapter": settings}.get(name, [])
-    off = apart([loss_of_eval(root, [*bits, *begin])], [before])
-    column("eval", off <= allowed, f"{off:.0e}")
-    one = sluice("train", root / "c.json", "--json", *bits, *settings, "--out", out)
-    two = sluice("train", root / "c.json", "--json", *bits, *settings, "--out", root / "out 2", "--ranks", 2, "--set", "zero_optimization.stage=3")
-    off = apart([event["loss"] for event in one if event["event"] == "step"], losses)
-    column("train", off <= allowed, f"{off:.0e}")
-    same = one[-1]["weights_sha256"] == two[-1]["weights_sha256"]
-    column("2 ranks", same, "same bits" if same else "OTHER BITS")
-    opened, keys = reopen(data, root, out)
-    off = apart([held_loss(data, opened)], [held_loss(data, model)])
-    moved = frozen_bits(root, out, frozen, precision)
-    column("written", off <= allowed and keys == 0 and moved == 0,
-           f"{off:.0e}, {keys} keys wrong" + (f", {moved} of {len(frozen)} frozen moved" if frozen else ""))
-    if data.generates:
-        of = ["--adapter", out] if adapted else ["--set", f"model.path={out}"]
-        off = data.check_text(root, opened, [*bits, *of], precision)
-        column("generate", off <= LIKELIEST[precision], "the same text" if off == 0 else f"{off:.0e} off")
-    return columns, wrong
+    return [event["loss"] for event in sluice(root, "eval", "c.json", "--json", *settings) if "loss" in event][-1]
 
 
 class Family:
@@ -379,34 +351,103 @@ class Family:
     def __init__(self, name, root):
         self.name, self.root, self.data, self.way = name, root, None, None
 
-    def check(self, way, precision):
+    def prepare(self, way):
+        root = self.root
         if self.data is None:
-            self.data = prepare(self.name, self.root)
+            self.data = data = KINDS.get(self.name, Decoder)(self.name, root)
+            config = dict(train_batch_size=data.rows, train_micro_batch_size_per_gpu=data.rows // 2, steps=STEPS, threads=1, seed=3,
+                          gradient_clipping=1.0, optimizer=dict(type="AdamW", params=ADAMW), **data.config)
+            config["model"] = dict(config.get("model", {}), path="base")
+            (root / "c.json").write_text(json.dumps(config) + "\n")
         if self.way != way:
-            self.settings, model, self.frozen = WAYS[way](self.data, self.root)
+            self.settings, model, self.frozen = WAYS[way](self.data, root)
             self.before = held_loss(self.data, model)
-            self.losses, self.model, self.way = train_reference(self.data, model), model, way
-        return row(self.data, self.root, way, self.settings, self.model, self.frozen, self.before, self.losses, precision)
+            self.losses = train_reference(self.data, model)
+            self.after, self.model, self.way = held_loss(self.data, model), model, way
+
+    def row(self, way, precision):
+        """The columns, and those that are farther apart than they may be."""
+        self.prepare(way)
+        root, data, columns, wrong = self.root, self.data, [], []
+        allowed = data.bf16 if precision == "bf16" else FP32
+        settings = ["--set", f"bf16.enabled={'true' if precision == 'bf16' else 'false'}"]
+
+        def column(what, good, said):
+            columns.append(f"{what} {said}")
+            wrong.extend([] if good else [what])
+
+        begin = {"lora": ["--adapter", "first"], "adapter": self.settings}.get(way, [])
+        off = apart([loss_of_eval(root, settings + begin)], [self.before])
+        column("eval", off <= allowed, f"{off:.0e}")
+        train = ["train", "c.json", "--json", *settings, *self.settings]
+        one = sluice(root, *train, "--out", "trained")
+        two = sluice(root, *train, "--out", "trained 2", "--ranks", 2, "--set", "zero_optimization.stage=3")
+        off = apart([event["loss"] for event in one if event["event"] == "step"], self.losses)
+        column("train", off <= allowed, f"{off:.0e}")
+        same = one[-1]["weights_sha256"] == two[-1]["weights_sha256"]
+        column("2 ranks", same, "same bits" if same else "OTHER BITS")
+        opened, keys = reopen(data, root, root / "trained")
+        off = apart([held_loss(data, opened)], [self.after])
+        moved = frozen_bits(root, root / "trained", self.frozen, precision)
+        column("written", off <= allowed and keys == 0 and moved == 0,
+               f"{off:.0e}, {keys} keys wrong" + (f", {moved} of {len(self.frozen)} frozen moved" if self.frozen else ""))
+        if data.generates:
+            off = data.check_text(root, opened, settings + written(way))
+            column("generate", off <= LIKELIEST[precision], "the same text" if off == 0 else f"{off:.0e} off")
+        return columns, wrong
+
+    def is_without(self, way, said):
+        """Whether a way of training is one that this family does not have."""
+        return self.data is not None and not self.data.generates and way in ("lora", "adapter") and "only language models" in said
 
     def verdict(self, way, precision):
         """(what is said, whether that is good)."""
         try:
-            columns, wrong = self.check(way, precision)
+            columns, wrong = self.row(way, precision)
             return "  ".join(columns) + "   " + ("DIFFER: " + ", ".join(wrong) if wrong else "agree"), not wrong
         except Refused as said:
-            without = self.data is not None and not self.data.generates and way in ("lora", "adapter") and "only language models" in str(said)
-            return f"{said}   {'refused' if without else 'DIFFER'}", without
+            good = self.is_without(way, str(said))
+            return f"{said}   {'refused' if good else 'DIFFER'}", good
         except Exception as error:  # one that fails must not hide the others
             return f"{type(error).__name__}: {error}   DIFFER", False
 
 
-def prepare(family, root):
-    data = KINDS.get(family, Decoder)(family, root)
-    config = dict(train_batch_size=data.rows, train_micro_batch_size_per_gpu=data.rows // 2, steps=STEPS, threads=1, seed=3,
-                  gradient_clipping=1.0, optimizer=dict(type="AdamW", params=ADAMW), **data.config)
-    config["model"] = dict(config.get("model", {}), path=str(root / "base"))
-    (root / "c.json").write_text(json.dumps(config))
-    return data
+def written(way):
+    """Settings that read what training wrote."""
+    return ["--adapter", "trained"] if way in ("lora", "adapter") else ["--set", "model.path=trained"]
+
+
+# ---- fixtures ----
+
+def expected(family, way):
+    """What transformers has for a way of training; what sluice says where it does not go with the family."""
+    try:
+        family.prepare(way)
+        sluice(family.root, "plan", "c.json", *family.settings, "--quiet", "--json")
+    except Refused as said:
+        if not family.is_without(way, str(said)):
+            raise
+        return dict(way=way, settings=LORA if way == "lora" else ADAPTER, refused="only language models can have adapters")
+    text = family.data.greedy(family.root, family.model) if family.data.generates else None
+    return dict(way=way, settings=family.settings, written=written(way), before=family.before, losses=family.losses, after=family.after, text=text)
+
+
+def record(name):
+    """A folder as transformers writes it, with data, an adapter of PEFT's and what they compute; no path of this machine in it."""
+    root = HERE.parent / "fixtures" / "matrix" / name
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    family = Family(name, root)
+    ways = [expected(family, way) for way in WAYS]
+    about = dict(prompt=PROMPT, tokens=TOKENS, fp32=FP32, bf16=family.data.bf16, ways=ways)
+    (root / "expected.json").write_text(json.dumps(about, indent=1) + "\n")
+    config = json.loads((root / "adapter" / "adapter_config.json").read_text())
+    config.update(base_model_name_or_path="base", target_modules=sorted(config["target_modules"]))  # PEFT's order differs from run to run
+    (root / "adapter" / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (root / "adapter" / "README.md").unlink()
+    shutil.rmtree(root / "first", ignore_errors=True)
+    for file in root.rglob("*.safetensors"):
+        file.chmod(0o644)
 
 
 def main():
@@ -414,6 +455,10 @@ def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     words, good = sys.argv[2:], []
+    if "--record" in words:
+        for name in known_families():
+            record(name)
+        return 0
     for name in known_families():
         with tempfile.TemporaryDirectory() as root:
             family = Family(name, Path(root))
