@@ -120,13 +120,13 @@ static size_t without_marks(const char *text, size_t bytes, size_t place)
     return place;
 }
 
-static json_t *load(const char *text, size_t bytes, json_error_t *error)
+static json_t *load(const char *text, size_t bytes, size_t flags, json_error_t *error)
 {
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, error);
+    json_t *root = json_loadb(text, bytes, flags, error);
     if (root != NULL || json_error_code(error) != json_error_numeric_overflow) return root;
     wide_text w = wide_begin(text, bytes);
     *error = (json_error_t){ 0 };
-    root = json_load_callback(give_text, &w, JSON_REJECT_DUPLICATES, error);
+    root = json_load_callback(give_text, &w, flags, error);
     if (root == NULL) error->position = (int)without_marks(text, bytes, (size_t)error->position);
     return root;
 }
@@ -137,12 +137,20 @@ sluice_status sl_json_parse(const char *text, size_t bytes, const char *what, sl
         return sl_fail(status, "%s: %zu bytes of JSON, at most %d are read", what, bytes, SL_JSON_MAX_BYTES);
     SL_TRY(check_syntax(text, bytes, what, status));
     json_error_t error = { 0 }; /* jansson leaves the code unset when its first allocation fails */
-    json_t *root = load(text, bytes, &error);
+    json_t *root = load(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && !is_fault_of_text(&error, text, bytes))
         return sl_fail(SLUICE_ERR_NO_MEMORY, "%s: no memory for %zu bytes of JSON", what, bytes);
     if (root == NULL) return fail_at(text, (size_t)(error.position - 1), what, status, error.text);
     *out = root;
     return SLUICE_OK;
+}
+
+json_t *sl_json_value(const char *text)
+{
+    json_error_t error = { 0 };
+    size_t bytes = strlen(text);
+    if (check_syntax(text, bytes, "value", SLUICE_ERR_USAGE) != SLUICE_OK) return NULL;
+    return load(text, bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
 }
 
 /* What remains of a dotted key after the component `name`: "" when that was the last one, NULL when it is another

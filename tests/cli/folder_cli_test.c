@@ -77,6 +77,8 @@ TEST(integers_beyond_64_bits_in_a_models_files_are_numbers)
           4, "m/generation_config.json: top_k: 1e30 is not a whole number from 0 to 2147483647" },
         { "c.json", "{\"model\": {\"type\": \"mlp\"},\n \"steps\": " NO_LIMIT "}", "plan c.json", 2,
           "c.json:2: steps: 1e30 is not allowed; it takes a whole number from 1 to" },
+        { "c.json", "{\"model\": {\"type\": \"mlp\"}}", "plan c.json --set steps=" NO_LIMIT, 2,
+          "--set: steps: 1e30 is not allowed; it takes a whole number from 1 to" },
         { "m/config.json",
           "{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_head\": 2,\n \"n_layer\": " NO_LIMIT ", \"vocab_size\": 256}",
           "plan --model m", 4, "m/config.json:2: n_layer: 1e+30 is no whole number from 1 to 2147483647" },

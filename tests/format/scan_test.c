@@ -107,6 +107,26 @@ TEST(json_integers_beyond_64_bits_are_doubles_and_those_within_stay_integers)
     json_decref(root);
 }
 
+TEST(a_json_value_of_any_kind_stands_alone)
+{
+    static const struct {
+        const char *text;
+        json_type type;
+    } values[] = { { "12", JSON_INTEGER },
+                   { " 100000000000000000000 ", JSON_REAL },
+                   { "\"a\"", JSON_STRING },
+                   { "null", JSON_NULL },
+                   { "[1]", JSON_ARRAY } };
+    static const char *const none[] = { "", "a", "1 2", "\"a", "1000000000000000000000x", "\xff" };
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        json_t *value = sl_json_value(values[i].text);
+        REQUIRE(value != NULL);
+        CHECK_EQ(json_typeof(value), values[i].type);
+        json_decref(value);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) CHECK(sl_json_value(none[i]) == NULL);
+}
+
 /* Places of faults behind such integers are those of the text, in bytes. */
 TEST(json_faults_behind_wide_integers_have_the_place_that_they_have_behind_short_ones)
 {
