@@ -590,8 +590,7 @@ static json_t *assigned_value(const char *key, const char *text)
 {
     char renamed[SL_KEY_BYTES];
     const sl_option *row = find_row(sl_config_canonical(key, renamed, sizeof renamed));
-    json_error_t error;
-    json_t *json = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    json_t *json = sl_json_value(text);
     bool wants_text = row != NULL && row->type == SL_OPT_STRING && !sl_config_is_wildcard(row);
     if (json != NULL && wants_text && !json_is_string(json) && !json_is_null(json)) {
         json_decref(json);

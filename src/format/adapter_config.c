@@ -12,6 +12,7 @@
 #include "core/quote.h"
 #include "format/json.h"
 
+#define CAUSAL           "CAUSAL_LM" /* of PEFT's task types that of models that go on with a text */
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
 bool sl_name_ends_in(const char *name, const char *end)
@@ -170,6 +171,7 @@ static sluice_status read_targets(const reading *r, sl_adapter_config *out)
 static sluice_status read_all(const reading *r, sl_adapter_config *out)
 {
     const json_t *base = json_object_get(r->root, "base_model_name_or_path");
+    const char *task = json_string_value(json_object_get(r->root, "task_type"));
     double rank;
     SL_TRY(check_kind(r));
     SL_TRY(read_number(r, "r", 8, 1, SL_ADAPTER_MAX_RANK, &rank));
@@ -179,6 +181,7 @@ static sluice_status read_all(const reading *r, sl_adapter_config *out)
     SL_TRY(read_number(r, "lora_dropout", 0, 0, 0.999, &out->dropout));
     SL_TRY(read_flag(r, "use_rslora", &out->rank_stabilised));
     SL_TRY(read_flag(r, "fan_in_fan_out", &out->in_out));
+    out->causal = task != NULL && strcmp(task, CAUSAL) == 0;
     SL_TRY(read_targets(r, out));
     SL_TRY(read_names(r, "modules_to_save", &out->whole, &out->whole_count));
     out->base = sl_arena_strdup(r->arena, json_is_string(base) ? json_string_value(base) : "");
@@ -245,7 +248,8 @@ static const char *word(bool b)
 
 sluice_status sl_adapter_config_write(const sl_adapter_config *c, sl_text *out)
 {
-    sl_text_add(out, "{\n  \"peft_type\": \"LORA\",\n  \"task_type\": \"CAUSAL_LM\",\n  \"base_model_name_or_path\": ");
+    sl_text_add(out, "{\n  \"peft_type\": \"LORA\",\n  \"task_type\": %s,\n  \"base_model_name_or_path\": ",
+                c->causal ? "\"" CAUSAL "\"" : "null");
     if (c->base[0] != '\0')
         sl_text_add_string(out, c->base);
     else

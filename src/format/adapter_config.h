@@ -28,9 +28,10 @@
 typedef struct sl_adapter_config {
     int64_t rank;
     double alpha, dropout;
-    bool rank_stabilised;       /* use_rslora: scaled by alpha / sqrt(rank) */
-    bool in_out;                /* fan_in_fan_out: weights of the base are [in, out], as GPT-2's are */
-    const char *base;           /* base_model_name_or_path; "" : not given */
+    bool rank_stabilised; /* use_rslora: scaled by alpha / sqrt(rank) */
+    bool in_out;          /* fan_in_fan_out: weights of the base are [in, out], as GPT-2's are */
+    bool causal;          /* task_type is CAUSAL_LM; otherwise none is written, and PEFT takes the base as it is */
+    const char *base;     /* base_model_name_or_path; "" : not given */
     const char *const *targets; /* ends of module names, or the one entry "all-linear" */
     int target_count;
     const char *const *whole; /* modules_to_save: ends of the names of modules that are stored whole */

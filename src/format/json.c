@@ -1,6 +1,6 @@
 /* json.c: jansson behind limits. The scan runs first: it bounds the depth before jansson recurses, and it reports the
  * place of a syntax error in sluice's words; jansson then builds the tree and refuses duplicate keys and numbers that
- * do not fit. */
+ * no double holds. */
 #include "format/json.h"
 
 #include <math.h>
@@ -46,18 +46,111 @@ static bool is_fault_of_text(const json_error_t *error, const char *text, size_t
     }
 }
 
+/* ---- Integers beyond 64 bits ----
+ *
+ * Programs whose integers have no bound write them: transformers has 10^30 for a length without a limit. jansson refuses
+ * them, and reads as a double what is written as one. So it is handed the text with MARK after each of them. */
+
+#define MARK       ".0"
+#define MARK_BYTES (sizeof MARK - 1)
+
+typedef struct wide_text {
+    sl_scan scan; /* behind the wide integer */
+    size_t given; /* bytes of the text that jansson has */
+    size_t end;   /* of the wide integer; of the text where there is none any more */
+    bool found;   /* there is one */
+} wide_text;
+
+/* Whether a number is an integer that 64 bits do not hold; without leading zeros, which the scan has refused. */
+static bool is_wide(const char *number, size_t bytes)
+{
+    bool negative = number[0] == '-';
+    const char *digits = number + negative, *most = negative ? "9223372036854775808" : "9223372036854775807";
+    size_t count = bytes - negative, most_count = strlen(most);
+    for (size_t i = 0; i < count; i++)
+        if (digits[i] < '0' || digits[i] > '9') return false;
+    return count > most_count || (count == most_count && memcmp(digits, most, count) > 0);
+}
+
+/* Goes to the next one. The text is well formed, so what follows a quote is a string and what follows a digit a number. */
+static void find_wide(wide_text *w)
+{
+    sl_scan *s = &w->scan;
+    w->found = false;
+    while (!w->found && s->at < s->bytes) {
+        size_t begin = s->at, unused;
+        char c = s->text[begin];
+        if (c == '"')
+            sl_scan_string(s, &unused, &unused);
+        else if (c == '-' || (c >= '0' && c <= '9'))
+            w->found = sl_scan_skip(s, 0) && is_wide(s->text + begin, s->at - begin);
+        else
+            s->at++;
+    }
+    w->end = s->at;
+}
+
+static wide_text wide_begin(const char *text, size_t bytes)
+{
+    wide_text w = { .scan = { .text = text, .bytes = bytes } };
+    find_wide(&w);
+    return w;
+}
+
+/* For jansson: some of the next bytes; 0 at the end. */
+static size_t give_text(void *out, size_t room, void *of)
+{
+    wide_text *w = of;
+    size_t bytes = w->end - w->given < room ? w->end - w->given : room;
+    if (bytes == 0 && w->found) {
+        find_wide(w);
+        memcpy(out, MARK, MARK_BYTES);
+        return MARK_BYTES;
+    }
+    memcpy(out, w->scan.text + w->given, bytes);
+    w->given += bytes;
+    return bytes;
+}
+
+/* The place in the text of a place in what jansson was handed. */
+static size_t without_marks(const char *text, size_t bytes, size_t place)
+{
+    wide_text w = wide_begin(text, bytes);
+    for (; w.found && w.end < place; find_wide(&w)) place -= MARK_BYTES < place - w.end ? MARK_BYTES : place - w.end;
+    return place;
+}
+
+static json_t *load(const char *text, size_t bytes, size_t flags, json_error_t *error)
+{
+    json_t *root = json_loadb(text, bytes, flags, error);
+    if (root != NULL || json_error_code(error) != json_error_numeric_overflow) return root;
+    wide_text w = wide_begin(text, bytes);
+    *error = (json_error_t){ 0 };
+    root = json_load_callback(give_text, &w, flags, error);
+    if (root == NULL) error->position = (int)without_marks(text, bytes, (size_t)error->position);
+    return root;
+}
+
 sluice_status sl_json_parse(const char *text, size_t bytes, const char *what, sluice_status status, json_t **out)
 {
     if (bytes > SL_JSON_MAX_BYTES)
         return sl_fail(status, "%s: %zu bytes of JSON, at most %d are read", what, bytes, SL_JSON_MAX_BYTES);
     SL_TRY(check_syntax(text, bytes, what, status));
     json_error_t error = { 0 }; /* jansson leaves the code unset when its first allocation fails */
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = load(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && !is_fault_of_text(&error, text, bytes))
         return sl_fail(SLUICE_ERR_NO_MEMORY, "%s: no memory for %zu bytes of JSON", what, bytes);
-    if (root == NULL) return sl_fail(status, "%s: line %d, column %d: %s", what, error.line, error.column, error.text);
+    if (root == NULL) return fail_at(text, (size_t)(error.position - 1), what, status, error.text);
     *out = root;
     return SLUICE_OK;
+}
+
+json_t *sl_json_value(const char *text)
+{
+    json_error_t error = { 0 };
+    size_t bytes = strlen(text);
+    if (check_syntax(text, bytes, "value", SLUICE_ERR_USAGE) != SLUICE_OK) return NULL;
+    return load(text, bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
 }
 
 /* What remains of a dotted key after the component `name`: "" when that was the last one, NULL when it is another

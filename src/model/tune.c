@@ -111,16 +111,22 @@ static sluice_status mark_pattern(sluice_graph *g, const char *key, const char *
     return sl_fail(SLUICE_ERR_USAGE, "%s: no parameter of this model is called like \"%.100s\"", key, pattern);
 }
 
+/* Whether a parameter is of the base, and of the module that is called so. */
+static bool is_of_module(const sl_parameter *q, const char *name)
+{
+    char module[2 * SL_MODEL_NAME_BYTES];
+    const char *end = strrchr(q->name, '.');
+    if (q->is_adapter || end == NULL) return false;
+    snprintf(module, sizeof module, "%.*s", (int)(end - q->name), q->name);
+    return names_module(name, module);
+}
+
 /* The parameters of a module that is trained whole beside the adapters. */
 static sluice_status train_whole(sluice_graph *g, const char *name)
 {
     bool found = false;
     for (int p = 0; p < g->parameter_count; p++) {
-        char module[2 * SL_MODEL_NAME_BYTES];
-        const char *end = strrchr(g->parameters[p].name, '.');
-        if (g->parameters[p].is_adapter || end == NULL) continue;
-        snprintf(module, sizeof module, "%.*s", (int)(end - g->parameters[p].name), g->parameters[p].name);
-        if (!names_module(name, module)) continue;
+        if (!is_of_module(&g->parameters[p], name)) continue;
         g->parameters[p].trainable = true;
         found = true;
     }
@@ -131,12 +137,31 @@ static sluice_status train_whole(sluice_graph *g, const char *name)
                    name);
 }
 
+static bool has_module(const sluice_graph *g, const char *name)
+{
+    bool found = false;
+    for (int p = 0; p < g->parameter_count && !found; p++) found = is_of_module(&g->parameters[p], name);
+    return found;
+}
+
+/* PEFT names the head of a classifier by both names that heads have in transformers, whichever the model has. */
+static bool is_other_head(const sluice_graph *g, const sl_model_options *o, const char *name)
+{
+    static const char *const heads[] = { "classifier", "score" };
+    const char *other = strcmp(name, heads[0]) == 0 ? heads[1] : strcmp(name, heads[1]) == 0 ? heads[0] : NULL;
+    if (other == NULL || has_module(g, name) || !has_module(g, other)) return false;
+    for (int i = 0; i < o->lora.whole_count; i++)
+        if (strcmp(o->lora.whole[i], other) == 0) return true;
+    return false;
+}
+
 sluice_status sl_model_freeze(sluice_graph *g, const sl_model_options *o)
 {
     if (o->lora.rank > 0) {
         for (int i = 0; i < o->lora.target_count; i++) SL_TRY(check_target(g, o->lora.targets[i]));
         for (int p = 0; p < g->parameter_count; p++) g->parameters[p].trainable = g->parameters[p].is_adapter;
-        for (int i = 0; i < o->lora.whole_count; i++) SL_TRY(train_whole(g, o->lora.whole[i]));
+        for (int i = 0; i < o->lora.whole_count; i++)
+            if (!is_other_head(g, o, o->lora.whole[i])) SL_TRY(train_whole(g, o->lora.whole[i]));
     }
     for (int i = 0; i < o->freeze_count; i++) SL_TRY(mark_pattern(g, "freeze", o->freeze[i], freeze));
     for (int i = 0; i < o->fresh_count; i++) SL_TRY(mark_pattern(g, "new_parameters", o->fresh[i], begin_anew));

@@ -83,6 +83,7 @@ static sluice_status save_adapter(sl_run *r)
                                   .dropout = s->model.lora.dropout,
                                   .rank_stabilised = s->model.lora.rank_stabilised,
                                   .in_out = family == SL_DECODER_GPT2,
+                                  .causal = !sl_decoder_is_encoder(family),
                                   .base = s->initial_weights };
     return sl_ranks_together(&r->job->ranks,
                              sl_adapter_save(r->job->engine->exec, s->save, &c, sl_decoder_prefix(family)));

@@ -1,5 +1,6 @@
 /* folder_cli_test.c: a folder of a model as all that a person names: planning, settings beside it, training on ranks. */
 #include <jansson.h>
+#include <stdlib.h>
 
 #include "support/run.h"
 #include "test.h"
@@ -53,6 +54,46 @@ TEST(a_folder_that_is_none_is_bad_input)
 TEST(training_a_folder_without_data_is_refused)
 {
     check_run("train --model %s", FOLDERS "llama", 2, "data.type is missing");
+}
+
+/* 10^30 stands for "no limit" in files of transformers, which writes it by itself: a number like any other where nothing needs an
+ * integer, and refused by its key and bounds where something does. */
+TEST(integers_beyond_64_bits_in_a_models_files_are_numbers)
+{
+#define NO_LIMIT "1000000000000000019884624838656"
+    static const struct {
+        const char *file, *text, *arguments;
+        int status;
+        const char *said; /* of a refusal */
+    } rows[] = {
+        { "m/tokenizer_config.json", "{\n  \"model_max_length\": " NO_LIMIT "\n}\n",
+          "generate --quiet --model m --prompt a --tokens 2", 0, "" },
+        { "data.jsonl", "{\"id\": " NO_LIMIT ", \"text\": \"abcabc\"}\n{\"id\": -" NO_LIMIT ", \"text\": \"abcabd\"}\n",
+          "train --quiet --model m --data data.jsonl --set model.context=8 --set steps=1 --set train_batch_size=2", 0,
+          "" },
+        { "m/generation_config.json", "{\"max_length\": " NO_LIMIT ", \"temperature\": 1}",
+          "generate --quiet --model m --prompt a --tokens 2", 0, "" },
+        { "m/generation_config.json", "{\"top_k\": " NO_LIMIT "}", "generate --quiet --model m --prompt a --tokens 2",
+          4, "m/generation_config.json: top_k: 1e30 is not a whole number from 0 to 2147483647" },
+        { "c.json", "{\"model\": {\"type\": \"mlp\"},\n \"steps\": " NO_LIMIT "}", "plan c.json", 2,
+          "c.json:2: steps: 1e30 is not allowed; it takes a whole number from 1 to" },
+        { "c.json", "{\"model\": {\"type\": \"mlp\"}}", "plan c.json --set steps=" NO_LIMIT, 2,
+          "--set: steps: 1e30 is not allowed; it takes a whole number from 1 to" },
+        { "m/config.json",
+          "{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_head\": 2,\n \"n_layer\": " NO_LIMIT ", \"vocab_size\": 256}",
+          "plan --model m", 4, "m/config.json:2: n_layer: 1e+30 is no whole number from 1 to 2147483647" },
+    };
+    char folder[1024], command[2048];
+    snprintf(folder, sizeof folder, "%.1000s", test_tmpdir());
+    snprintf(command, sizeof command, "cp -r " SLUICE_SOURCE_DIR "/tests/fixtures/generate/gpt2 %s/m", folder);
+    REQUIRE(system(command) == 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        run_write(folder, rows[i].file, rows[i].text);
+        run_result r = run_sluice(folder, rows[i].arguments);
+        CHECK_THAT(r.status == rows[i].status, "%s: status %d: %s", rows[i].text, r.status, r.error);
+        CHECK_CONTAINS(r.error, rows[i].said);
+        run_free(&r);
+    }
 }
 
 TEST(inspecting_a_folder_says_what_it_is_and_whether_it_can_be_used)

@@ -28,18 +28,25 @@ TEST(a_short_adapter_config_has_the_defaults_of_peft)
 TEST(an_adapter_config_is_written_and_read_again)
 {
     static const char *const targets[] = { "c_attn", "mlp.c_proj" }, *const whole[] = { "lm_head" };
-    sl_adapter_config c = { 16, 24, 0.25, true, true, "folder \"x\"", targets, 2, whole, 1 }, again;
+    sl_adapter_config c = { 16, 24, 0.25, true, true, true, "folder \"x\"", targets, 2, whole, 1 }, again;
     sl_text text = { .data = NULL };
     REQUIRE_OK(sl_adapter_config_write(&c, &text));
     REQUIRE_OK(parse(text.data, &again));
     CHECK_EQ(again.rank, 16);
     CHECK_NEAR(again.alpha, 24, 0);
     CHECK_NEAR(again.dropout, 0.25, 0);
-    CHECK(again.rank_stabilised && again.in_out);
+    CHECK(again.rank_stabilised && again.in_out && again.causal);
     CHECK_NEAR(sl_adapter_scale(&again), 6, 0);
     CHECK_STR(again.base, "folder \"x\"");
     CHECK_STR(again.targets[1], "mlp.c_proj");
     CHECK_STR(again.whole[0], "lm_head");
+    CHECK_CONTAINS(text.data, "\"task_type\": \"CAUSAL_LM\"");
+    sl_text_free(&text);
+    c.causal = false;
+    REQUIRE_OK(sl_adapter_config_write(&c, &text));
+    CHECK_CONTAINS(text.data, "\"task_type\": null");
+    REQUIRE_OK(parse(text.data, &again));
+    CHECK(!again.causal);
     sl_text_free(&text);
 }
 

@@ -44,7 +44,7 @@ TEST(json_faults_are_refused_with_their_place)
         { "{\"a\": [1,]}", "expected a value" },
         { "{a: 1}", "expected a string" },
         { "{\"a\": 1e400}", "real number overflow" },
-        { "{\"a\": 9223372036854775808}", "too big integer" },
+        { "{\"a\": -1000000000000000000000, \"b\": 1e400}", "line 1, column 41: real number overflow" },
         { "{\"a\": 01}", "leading zero" },
         { "{\"a\": -}", "malformed number" },
         { "{\"a\": 1.}", "malformed number" },
@@ -65,6 +65,86 @@ TEST(json_faults_are_refused_with_their_place)
         { "{\"a\": \"\xf4\x90\x80\x80\"}", "not valid UTF-8" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) check_refused(bad[i].text, bad[i].message);
+}
+
+/* As Python's json, which has integers of any size: transformers writes 10^30 for a length without a limit. */
+TEST(json_integers_beyond_64_bits_are_doubles_and_those_within_stay_integers)
+{
+    static const struct {
+        const char *text;
+        double value; /* NAN: an integer */
+    } numbers[] = {
+        { "1000000000000000019884624838656", 1e30 },
+        { "9223372036854775808", 9223372036854775808.0 },
+        { "-9223372036854775809", -9223372036854775808.0 },
+        { "18446744073709551616", 18446744073709551616.0 },
+        { "9223372036854775807", NAN },
+        { "-9223372036854775808", NAN },
+        { "12", NAN },
+        { "100000000000000000000.5", 100000000000000000000.5 },
+        { "10000000000000000000000e-3", 1e19 },
+    };
+    char text[4000] = "{\"text\": \"\\\"99999999999999999999\\\\\", \"99999999999999999999\": [";
+    json_t *root = NULL;
+    size_t count = sizeof numbers / sizeof numbers[0];
+    for (int round = 0; round < 12; round++) /* more than jansson reads at once */
+        for (size_t i = 0; i < count; i++) {
+            size_t at = strlen(text);
+            snprintf(text + at, sizeof text - at, "%s%s", round + (int)i > 0 ? ", " : "", numbers[i].text);
+        }
+    strcat(text, "]}");
+    REQUIRE_OK(parse(text, &root));
+    CHECK_STR(json_string_value(json_object_get(root, "text")), "\"99999999999999999999\\");
+    const json_t *list = json_object_get(root, "99999999999999999999");
+    REQUIRE(json_array_size(list) == 12 * count);
+    for (size_t i = 0; i < 12 * count; i++) {
+        const json_t *number = json_array_get(list, i);
+        double value = numbers[i % count].value;
+        CHECK_THAT(isnan(value) ? json_is_integer(number) : json_is_real(number) && json_real_value(number) == value,
+                   "%s is %g", numbers[i % count].text, json_number_value(number));
+        if (isnan(value)) CHECK_EQ(json_integer_value(number), strtoll(numbers[i % count].text, NULL, 10));
+    }
+    json_decref(root);
+}
+
+TEST(a_json_value_of_any_kind_stands_alone)
+{
+    static const struct {
+        const char *text;
+        json_type type;
+    } values[] = { { "12", JSON_INTEGER },
+                   { " 100000000000000000000 ", JSON_REAL },
+                   { "\"a\"", JSON_STRING },
+                   { "null", JSON_NULL },
+                   { "[1]", JSON_ARRAY } };
+    static const char *const none[] = { "", "a", "1 2", "\"a", "1000000000000000000000x", "\xff" };
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        json_t *value = sl_json_value(values[i].text);
+        REQUIRE(value != NULL);
+        CHECK_EQ(json_typeof(value), values[i].type);
+        json_decref(value);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) CHECK(sl_json_value(none[i]) == NULL);
+}
+
+/* Places of faults behind such integers are those of the text, in bytes. */
+TEST(json_faults_behind_wide_integers_have_the_place_that_they_have_behind_short_ones)
+{
+#define LONG_ONE "1000000000000000019884624838656"
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        { "{\"a\": " LONG_ONE ",\n \"b\": [" LONG_ONE ", -" LONG_ONE "], \"a\": 2}",
+          "line 2, column 78: duplicate object key" },
+        { "{\"\xc3\xa9\": " LONG_ONE ", \"b\": 1e999}", "line 1, column 50: real number overflow" },
+        { "{\"a\": " LONG_ONE ",\n\"b\": " LONG_ONE ", \"b\": 1,\n\"c\": " LONG_ONE "}",
+          "line 2, column 41: duplicate object key" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) check_refused(bad[i].text, bad[i].message);
+    char text[500] = "{\"a\": 1, \"b\":\n";
+    memset(text + strlen(text), '7', 400); /* more than a double holds */
+    strcat(text, "}");
+    check_refused(text, "line 2, column 400: real number overflow");
 }
 
 TEST(json_nested_more_than_64_deep_is_refused_and_64_is_not)

@@ -726,6 +726,26 @@ TEST(all_linears_of_a_llama_have_the_adapters_of_peft)
     sluice_graph_destroy(g);
 }
 
+/* What PEFT writes of every classifier: its head is called by one of the names. */
+TEST(the_head_of_a_classifier_is_whole_by_either_of_the_names_that_peft_gives_it)
+{
+    static const char *const all[] = { "*" }, *const heads[] = { "score", "classifier" };
+    sl_model_info info;
+    sl_model_options o = small_classifier;
+    o.lora.rank = 2;
+    o.lora.targets = all;
+    o.lora.target_count = 1;
+    o.lora.whole = heads;
+    o.lora.whole_count = 2;
+    sluice_graph *g = build(&o, &info);
+    REQUIRE(g != NULL);
+    CHECK(g->parameters[sl_graph_find_parameter(g, "classifier.weight")].trainable);
+    CHECK(!g->parameters[sl_graph_find_parameter(g, "bert.pooler.dense.weight")].trainable);
+    sluice_graph_destroy(g);
+    o.lora.whole_count = 1;
+    check_refused(&o, "lora.modules_to_save: no module of this model is called like \"score\"");
+}
+
 static void check_lora_refused(sl_model_options o, const char *target, const char *part)
 {
     const char *targets[] = { target };

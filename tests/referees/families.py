@@ -87,19 +87,23 @@ RECORDED = ["gpt2", "gpt2-untied-inner", "gpt2-packed", "llama", "llama-biases-h
             "gemma", "gemma2", "gemma2-packed", "gemma3_text"]
 
 
-def make_folder(name, folder):
-    """A folder as transformers writes it, in bf16; large random weights, so that every part of the model matters."""
-    family, settings = VARIANTS[name]
-    torch.manual_seed(sum(name.encode()))
+def make_model(family, settings, seed, kind=AutoModelForCausalLM):
+    """Large random weights, so that every part of the model matters, and no dropout."""
+    torch.manual_seed(seed)
     config = AutoConfig.for_model(family, **settings)
     for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
         if hasattr(config, key):
             setattr(config, key, 0.0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = kind.from_config(config, attn_implementation="eager")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += torch.randn_like(parameter) * (0.3 if parameter.dim() > 1 else 0.15)
-    model.to(torch.bfloat16).save_pretrained(folder)
+    return model
+
+
+def make_folder(name, folder):
+    """A folder as transformers writes it, in bf16."""
+    make_model(*VARIANTS[name], sum(name.encode())).to(torch.bfloat16).save_pretrained(folder)
 
 
 def lcg(state):
