@@ -434,7 +434,10 @@ sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_ca
 {
     sluice_status st = find_need(s, exact, need, found, fits);
     sl_verdicts_forget(&s->measured);
-    return st;
+    SL_TRY(st);
+    for (int t = 0; t < SL_TIER_COUNT; t++) /* no placement at all can be planned */
+        if (need->bytes[t] >= SL_FAULT_BYTES) return sl_fail(SLUICE_ERR_FAILED, "%s", s->p->options.faults->first);
+    return SLUICE_OK;
 }
 
 void sl_search_own_need(const sl_search *s, sl_plan_need *need)
