@@ -8,13 +8,15 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "support/config_words.h"
 #include "support/random_model.h"
+#include "support/wav_writer.h"
 #include "test.h"
 
-enum { SUBJECTS = 26, LONG_SUBJECTS = 400, ARRANGEMENTS = 3, SEED = 1 };
+enum { SUBJECTS = 40, LONG_SUBJECTS = 400, ARRANGEMENTS = 3, SEED = 1 };
 
 typedef struct outcome {
     sluice_memory planned, observed;
@@ -76,6 +78,10 @@ static void write_data(void)
     for (int i = 0; i < 40; i++)
         fprintf(table, "%d,%d.5,%d,s%d,i%d\n", i % 3 == 0, i % 7, i * 5 % 11, i % 4, i * 7 % 13);
     fclose(table);
+    char sounds[4200];
+    snprintf(sounds, sizeof sounds, "%s/sounds", folder);
+    if (mkdir(sounds, 0777) != 0) abort();
+    write_tone_folder(sounds, 16);
 }
 
 /* ---- subjects ---- */
@@ -147,6 +153,13 @@ static void recommender(random_state *r, char *out, size_t room)
            (int)draw(r, 1, 40), (int)draw(r, 1, 40), one_in(r, 2) ? "true" : "false");
 }
 
+static void speech(random_state *r, char *out, size_t room)
+{
+    append(out, room, "\"layers\": %d, \"width\": %d, \"filters\": [4], \"bidirectional\": %s", (int)draw(r, 1, 2),
+           8 * (int)draw(r, 1, 3), one_in(r, 2) ? "true" : "false");
+    if (one_in(r, 2)) append(out, room, ", \"dropout\": 0.1");
+}
+
 #define TOKENS     "\"type\": \"random_tokens\", \"samples\": 16"
 #define IMAGES     "\"type\": \"random_images\", \"samples\": 16, \"outputs\": 4, \"image_size\": 8"
 #define BERT_WORDS SLUICE_SOURCE_DIR "/tests/fixtures/tokenizers/bert-uncased.json"
@@ -166,6 +179,7 @@ static const kind kinds[] = {
     { "recommender", recommender, "\"type\": \"table\", \"path\": \"%s/clicks.csv\", \"hash_buckets\": 40", false,
       false },
     { "bert", bert, "\"type\": \"text\", \"path\": \"%s/text\", \"tokenizer\": \"" BERT_WORDS "\"", false, false },
+    { "speech", speech, "\"type\": \"speech\", \"path\": \"%s/sounds\", \"mels\": 12", false, false },
     { "mistral", grouped_decoder, TOKENS, true, false },
     { "resnet", resnet, IMAGES, false, true },
 };
@@ -173,10 +187,10 @@ enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 static void draw_freeze(random_state *r, char *words, size_t room)
 {
-    static const char *const patterns[] = { "*norm*", "*q_norm*", "*k_norm*", "*bias",    "*weight", "*.0.*",
-                                            "*.1.*",  "*attn*",   "*mlp*",    "*embed*",  "*e*",     "*[0-1]*",
-                                            "*proj*", "*a*",      "*o*",      "*ln*",     "*down*",  "*[02].*",
-                                            "*l*.b*", "*head*",   "*conv*",   "*.weight", "*w*e*",   "*bn*" };
+    static const char *const patterns[] = { "*norm*", "*q_norm*", "*k_norm*", "*bias", "*weight", "*.0.*",  "*.1.*",
+                                            "*attn*", "*mlp*",    "*embed*",  "*e*",   "*[0-1]*", "*proj*", "*a*",
+                                            "*o*",    "*ln*",     "*down*",   "*gru*", "*[02].*", "*l*.b*", "*head*",
+                                            "*conv*", "*.weight", "*w*e*",    "*bn*" };
     append(words, room, " freeze=[");
     for (int i = (int)draw(r, 1, 3), first = 1; i > 0; i--, first = 0)
         append(words, room, "%s\"%s\"", first ? "" : ",", PICK(r, patterns));
