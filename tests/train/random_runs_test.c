@@ -217,7 +217,9 @@ static void draw_words(random_state *r, const kind *k, char *words, size_t room)
     };
     words[0] = '\0';
     append(words, room, "optimizer=%s", PICK(r, optimizers));
-    if (one_in(r, 3)) append(words, room, " bf16.enabled=true");
+    const int precision = (int)draw(r, 0, 5);
+    if (precision < 2) append(words, room, " bf16.enabled=true");
+    if (precision == 2) append(words, room, " fp16={\"enabled\":true,\"initial_scale_power\":10}");
     if (one_in(r, 3)) append(words, room, " gradient_clipping=0.5");
     if (one_in(r, 8)) append(words, room, " zero_optimization.states=compact");
     if (k->language && one_in(r, 2))
@@ -248,6 +250,7 @@ static int draw_arrangement(random_state *r, uint64_t plain, char *words, size_t
 {
     static const char *const places[] = { "none", "cpu", "nvme", "auto" };
     static const char *const modes[] = { "none", "recompute", "offload", "selective", "auto" };
+    static const char *const updates[] = { "sync", "speculative", "auto" };
     static const char *const partitions[] = { "auto", "layer", "block", "owner" };
     const int ranks = (int)draw(r, 1, 2);
     words[0] = '\0';
@@ -258,6 +261,8 @@ static int draw_arrangement(random_state *r, uint64_t plain, char *words, size_t
     if (one_in(r, 6)) append(words, room, " activation_checkpointing.device=cpu");
     if (one_in(r, 3)) append(words, room, " memory.levels=%d", (int)draw(r, 1, 4));
     if (one_in(r, 3)) append(words, room, " memory.prefetch_layers=%d", (int)draw(r, 0, 2));
+    if (one_in(r, 4)) append(words, room, " zero_optimization.update=%s", PICK(r, updates));
+    if (one_in(r, 6)) append(words, room, " memory.disk_chunk=%d", 1024 * (int)draw(r, 1, 3));
     if (one_in(r, 4)) append(words, room, " zero_optimization.reduce_bucket_size=%d", 100 * (int)draw(r, 0, 30));
     if (one_in(r, 3)) append(words, room, " threads=2");
     if (one_in(r, 2)) append(words, room, " memory.device=%lld", (long long)plain * draw(r, 20, 110) / 100);
