@@ -28,6 +28,7 @@ typedef struct sl_verdict {
     int rank;
     uint64_t layout; /* a hash of what it makes of the layers, and of the rank */
     int alike;       /* the first verdict with this layout, which has the facts of all with it; a number in the list */
+    bool rejected;   /* the plan's list has it: it counts as one that cannot be planned */
     bool tried;      /* `fits` is known */
     bool built;      /* excess and seconds are known too */
     bool fits;       /* excess is 0 */
@@ -72,6 +73,12 @@ typedef struct sl_search {
 void sl_search_open(sl_search *s, sl_plan *p, const sl_usage *u);
 /* Sets the plan's layers to a candidate, where they are not. */
 void sl_search_place(sl_search *s, const sl_candidate *c);
+/* What a candidate that cannot be planned is over budget, and needs: more than there is. */
+#define SL_FAULT_BYTES ((uint64_t)1 << 61)
+/* Where the caller keeps count of faults and `st` is one, it is counted, *failed is set and the search may go on. */
+sluice_status sl_plan_pardon(const sl_plan *p, sluice_status st, bool *failed);
+/* The same of a finished plan. *again: its placement is kept out of the next search, which may find another. */
+sluice_status sl_plan_reject(sl_plan *p, sluice_status st, bool *again);
 /* Builds the plan of a candidate: schedule, addresses, waits and cost. */
 sluice_status sl_search_build(sl_search *s, const sl_candidate *c);
 /* Peaks that no packing of a candidate is below, or its peaks themselves, on the rank in the options. The host holds nothing

@@ -358,6 +358,17 @@ static void lack(const standing *x, int tier, limits *l, sl_plan_need *need)
     need->rank[tier] = x->rank[tier];
 }
 
+/* The least of a goal beside what another was lifted to: *x is within that. It counts on where the corners lead to nothing
+ * that is. */
+static sluice_status find_beside(sl_search *s, bool exact, goal g, const limits *l, standing *x)
+{
+    const standing known = *x;
+    SL_TRY(find_settled(s, exact, g, l, x));
+    if (x->over == 0 || bytes_over(&known, l, g) > 0) return SLUICE_OK;
+    SL_TRY(find_least(s, exact, g, l, &known, x));
+    return exact ? settle(s, g, *l, x) : SLUICE_OK;
+}
+
 /* The device first, as what it needs no other memory can replace; then the host beside so much device; then the memory
  * that both are parts of. */
 static sluice_status find_lacks(sl_search *s, bool exact, limits *l, sl_plan_need *need, standing *x)
@@ -372,16 +383,16 @@ static sluice_status find_lacks(sl_search *s, bool exact, limits *l, sl_plan_nee
     if (is_within(x, l)) return SLUICE_OK;
     if (x->peak[SL_TIER_HOST] > l->bytes[SL_TIER_HOST]) {
         const limits no_sum = { { l->bytes[SL_TIER_DEVICE], NO_LIMIT, l->bytes[SL_TIER_DISK], NO_LIMIT } };
-        SL_TRY(find_settled(s, exact, GOAL_HOST, &no_sum, x));
+        SL_TRY(find_beside(s, exact, GOAL_HOST, &no_sum, x));
         lack(x, SL_TIER_HOST, l, need);
     }
     if (is_within(x, l)) return SLUICE_OK;
     if (x->peak[GOAL_SUM] > l->bytes[GOAL_SUM]) {
-        SL_TRY(find_settled(s, exact, GOAL_SUM, l, x));
+        SL_TRY(find_beside(s, exact, GOAL_SUM, l, x));
         if (x->peak[GOAL_SUM] > l->bytes[GOAL_SUM]) need->together = l->bytes[GOAL_SUM] = x->peak[GOAL_SUM];
     }
     if (is_within(x, l)) return SLUICE_OK;
-    SL_TRY(find_settled(s, exact, GOAL_DISK, l, x));
+    SL_TRY(find_beside(s, exact, GOAL_DISK, l, x));
     lack(x, SL_TIER_DISK, l, need);
     return SLUICE_OK;
 }
@@ -434,7 +445,10 @@ sluice_status sl_search_need(sl_search *s, bool exact, sl_plan_need *need, sl_ca
 {
     sluice_status st = find_need(s, exact, need, found, fits);
     sl_verdicts_forget(&s->measured);
-    return st;
+    SL_TRY(st);
+    for (int t = 0; t < SL_TIER_COUNT; t++) /* no placement at all can be planned */
+        if (need->bytes[t] >= SL_FAULT_BYTES) return sl_fail(SLUICE_ERR_FAILED, "%s", s->p->options.faults->first);
+    return SLUICE_OK;
 }
 
 void sl_search_own_need(const sl_search *s, sl_plan_need *need)

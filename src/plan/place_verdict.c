@@ -8,6 +8,57 @@
 #include "core/hash.h"
 #include "plan/place.h"
 
+/* ---- faults ---- */
+
+/* Of all that a schedule follows: different numbers of a saving are often the same layout, as where state follows
+ * parameters, or another limit has the same groups. */
+static uint64_t hash_layout(const sl_plan *p, int rank)
+{
+    uint64_t hash = sl_hash_number(sl_hash_number(SL_HASH_START, p->placement.prefetch), rank);
+    for (int i = 0; i < p->graph->layer_count; i++) {
+        const sl_layer_place *l = &p->layers[i];
+        const int facts[] = {
+            (int)l->activations, (int)l->parameters, (int)l->state, (int)l->gradients, (int)l->waiting,
+            (int)l->offloaded,   l->group_first,     l->group_last, l->speculates,     l->cheap
+        };
+        hash = sl_hash_bytes(hash, facts, sizeof facts);
+    }
+    return hash;
+}
+
+sluice_status sl_plan_pardon(const sl_plan *p, sluice_status st, bool *failed)
+{
+    sl_plan_faults *f = p->options.faults;
+    *failed = st == SLUICE_ERR_FAILED && f != NULL;
+    if (!*failed) return st;
+    if (f->count++ == 0) sl_error_copy(f->first);
+    return SLUICE_OK;
+}
+
+static bool is_rejected(const sl_plan *p)
+{
+    const uint64_t layout = p->rejected_count == 0 ? 0 : hash_layout(p, -1);
+    for (int i = 0; i < p->rejected_count; i++)
+        if (p->rejected[i] == layout) return true;
+    return false;
+}
+
+sluice_status sl_plan_reject(sl_plan *p, sluice_status st, bool *again)
+{
+    *again = false;
+    if (st == SLUICE_OK || p->rejected_count == SL_MOST_REJECTED || is_rejected(p)) return st;
+    SL_TRY(sl_plan_pardon(p, st, again));
+    p->rejected[p->rejected_count++] = hash_layout(p, -1);
+    return SLUICE_OK;
+}
+
+/* What a candidate without a plan leaves behind is not gone on with. */
+static sluice_status pass_over(sl_search *s, sluice_status st, bool *failed)
+{
+    if (st != SLUICE_OK) s->is_built = s->is_scheduled = false;
+    return sl_plan_pardon(s->p, st, failed);
+}
+
 /* ---- building ---- */
 
 static bool same_candidate(const sl_candidate *a, const sl_candidate *b)
@@ -39,9 +90,10 @@ static sluice_status schedule(sl_search *s, const sl_candidate *c)
 
 sluice_status sl_search_kept(sl_search *s, const sl_candidate *c, uint64_t *bytes)
 {
-    SL_TRY(schedule(s, c));
+    bool failed;
+    SL_TRY(pass_over(s, schedule(s, c), &failed));
     *bytes = 0;
-    for (int i = 0; i < s->p->buffer_count; i++)
+    for (int i = 0; !failed && i < s->p->buffer_count; i++)
         if (s->p->buffers[i].permanent) *bytes += s->p->buffers[i].bytes;
     return SLUICE_OK;
 }
@@ -57,12 +109,20 @@ sluice_status sl_search_build(sl_search *s, const sl_candidate *c)
 }
 
 /* Where tiers share a memory, their exact peaks count. */
-sluice_status sl_search_try(sl_search *s, const sl_candidate *c, bool *fits)
+static sluice_status schedule_and_try(sl_search *s, const sl_candidate *c, bool *fits)
 {
     SL_TRY(schedule(s, c));
     if (s->p->options.budget_together == 0) return sl_plan_fits(s->p, fits);
     SL_TRY(sl_plan_address(s->p));
     *fits = sl_search_excess(s) == 0;
+    return SLUICE_OK;
+}
+
+sluice_status sl_search_try(sl_search *s, const sl_candidate *c, bool *fits)
+{
+    bool failed;
+    SL_TRY(pass_over(s, schedule_and_try(s, c, fits), &failed));
+    *fits = !failed && *fits;
     return SLUICE_OK;
 }
 
@@ -96,22 +156,6 @@ static uint64_t hash_candidate(const sl_candidate *c, int rank)
     const int speculating = 2 * c->speculating + c->everywhere;
     uint64_t hash = sl_hash_number(sl_hash_number(sl_hash_number(SL_HASH_START, c->prefetch), speculating), rank);
     for (int k = 0; k < SL_SAVING_COUNT; k++) hash = sl_hash_number(hash, c->layers[k]);
-    return hash;
-}
-
-/* Of all that a schedule follows: different numbers of a saving are often the same layout, as where state follows
- * parameters, or another limit has the same groups. */
-static uint64_t hash_layout(const sl_plan *p)
-{
-    uint64_t hash = sl_hash_number(sl_hash_number(SL_HASH_START, p->placement.prefetch), p->options.rank);
-    for (int i = 0; i < p->graph->layer_count; i++) {
-        const sl_layer_place *l = &p->layers[i];
-        const int facts[] = {
-            (int)l->activations, (int)l->parameters, (int)l->state, (int)l->gradients, (int)l->waiting,
-            (int)l->offloaded,   l->group_first,     l->group_last, l->speculates,     l->cheap
-        };
-        hash = sl_hash_bytes(hash, facts, sizeof facts);
-    }
     return hash;
 }
 
@@ -179,10 +223,11 @@ static sluice_status find_verdict(sl_search *s, sl_verdicts *of, const sl_candid
     if (number < 0) {
         sl_search_place(s, c);
         number = of->count++;
-        uint64_t layout = hash_layout(s->p);
+        uint64_t layout = hash_layout(s->p, rank);
         int first = *layout_slot(of, layout) - 1;
         of->all[number] =
             (sl_verdict){ .candidate = *c, .rank = rank, .layout = layout, .alike = first < 0 ? number : first };
+        of->all[number].rejected = is_rejected(s->p);
         enter(of, number);
     }
     *out = &of->all[of->all[number].alike];
@@ -190,6 +235,9 @@ static sluice_status find_verdict(sl_search *s, sl_verdicts *of, const sl_candid
 }
 
 /* ---- verdicts ---- */
+
+/* Longer than any step. */
+#define NO_SECONDS 1e9
 
 sluice_status sl_search_settle(sl_search *s, const sl_candidate *c)
 {
@@ -223,12 +271,13 @@ sluice_status sl_search_judge(sl_search *s, const sl_candidate *c, sl_verdict *o
     sl_verdict *v;
     SL_TRY(find_verdict(s, &s->judged, c, &v));
     if (!v->built) {
-        SL_TRY(build_to_judge(s, c));
+        bool failed = v->rejected;
+        if (!failed) SL_TRY(pass_over(s, build_to_judge(s, c), &failed));
         v->built = v->tried = true;
-        v->excess = sl_search_excess(s);
-        v->over = tiers_over(s);
+        v->excess = failed ? SL_FAULT_BYTES : sl_search_excess(s);
+        v->over = failed ? (1u << SL_TIER_COUNT) - 1 : tiers_over(s);
         v->fits = v->excess == 0;
-        v->seconds = s->p->totals.step_seconds;
+        v->seconds = failed ? NO_SECONDS : s->p->totals.step_seconds;
     }
     *out = *v;
     return SLUICE_OK;
@@ -239,7 +288,8 @@ sluice_status sl_search_fits(sl_search *s, const sl_candidate *c, bool *fits)
     sl_verdict *v;
     SL_TRY(find_verdict(s, &s->judged, c, &v));
     if (!v->tried) {
-        SL_TRY(sl_search_try(s, c, &v->fits));
+        v->fits = false;
+        if (!v->rejected) SL_TRY(sl_search_try(s, c, &v->fits));
         v->tried = true;
     }
     *fits = v->fits;
@@ -259,11 +309,20 @@ static sluice_status find_peaks(sl_search *s, const sl_candidate *c, sluice_stat
     return SLUICE_OK;
 }
 
+static sluice_status find_peaks_or_none(sl_search *s, sl_verdict *v, const sl_candidate *c,
+                                        sluice_status (*of)(sl_plan *))
+{
+    bool failed = v->rejected;
+    if (!failed) SL_TRY(pass_over(s, find_peaks(s, c, of, v->peak), &failed));
+    for (int t = 0; failed && t < SL_TIER_COUNT; t++) v->peak[t] = SL_FAULT_BYTES;
+    return SLUICE_OK;
+}
+
 sluice_status sl_search_bound(sl_search *s, const sl_candidate *c, sl_verdict *out)
 {
     sl_verdict *v;
     SL_TRY(find_verdict(s, &s->measured, c, &v));
-    if (!v->bounded) SL_TRY(find_peaks(s, c, sl_plan_bound, v->peak));
+    if (!v->bounded) SL_TRY(find_peaks_or_none(s, v, c, sl_plan_bound));
     v->bounded = true;
     *out = *v;
     return SLUICE_OK;
@@ -273,7 +332,7 @@ sluice_status sl_search_measure(sl_search *s, const sl_candidate *c, sl_verdict 
 {
     sl_verdict *v;
     SL_TRY(find_verdict(s, &s->measured, c, &v));
-    if (!v->measured) SL_TRY(find_peaks(s, c, sl_plan_measure, v->peak));
+    if (!v->measured) SL_TRY(find_peaks_or_none(s, v, c, sl_plan_measure));
     v->bounded = v->measured = true;
     *out = *v;
     return SLUICE_OK;

@@ -186,18 +186,32 @@ static void sum_state(sl_plan *p)
 
 /* ---- life ---- */
 
-/* `found`: NULL, or the placement that is to be taken. */
-static sluice_status run_passes(sl_plan *p, const sl_usage *u, const sl_candidate *found)
+/* After the placement. */
+static sluice_status finish(sl_plan *p)
 {
-    SL_TRY(sl_plan_partition(p, u));
-    SL_TRY(sl_plan_weigh_layers(p, u));
-    /* schedules, addresses and costs every candidate; the last one is the plan */
-    SL_TRY(found != NULL ? sl_plan_place_as(p, u, found) : sl_plan_place(p, u));
     sl_packing_destroy(p->packing);
     p->packing = NULL;
     SL_TRY(sum_memory(p));
     sum_state(p);
     return sl_plan_verify(p);
+}
+
+/* `found`: NULL, or the placement that is to be taken. */
+static sluice_status run_passes(sl_plan *p, const sl_usage *u, const sl_candidate *found)
+{
+    bool again = true;
+    SL_TRY(sl_plan_partition(p, u));
+    SL_TRY(sl_plan_weigh_layers(p, u));
+    /* schedules, addresses and costs every candidate; the last one is the plan */
+    if (found != NULL) {
+        SL_TRY(sl_plan_place_as(p, u, found));
+        return finish(p);
+    }
+    while (again) {
+        SL_TRY(sl_plan_place(p, u));
+        SL_TRY(sl_plan_reject(p, finish(p), &again));
+    }
+    return SLUICE_OK;
 }
 
 /* A plan before its passes; destroy both also after a failure. */
@@ -234,6 +248,7 @@ static sluice_status create(const sluice_graph *g, const sl_machine *machine, co
         sl_plan_destroy(p);
         return st;
     }
+    p->options.faults = NULL;
     *out = p;
     return SLUICE_OK;
 }
@@ -256,14 +271,30 @@ sluice_status sl_plan_create_placed(const sluice_graph *g, const sl_machine *mac
     return create(g, machine, options, placement, out, NULL);
 }
 
+/* The plan of the best placement that can be planned; *out stays NULL where none fits. */
+static sluice_status attempt(sl_search *s, const sl_plan_options *options, sl_plan **out, sl_plan_need *need)
+{
+    bool fits, again = true;
+    while (again) {
+        sl_candidate found;
+        SL_TRY(sl_search_all(s, &found, &fits));
+        if (!fits && need != NULL) SL_TRY(sl_search_need(s, false, need, &found, &fits));
+        if (!fits) return SLUICE_OK;
+        SL_TRY(sl_search_speculate(s, &found));
+        sluice_status st = create(s->p->graph, &s->p->machine, options, &found, out, NULL);
+        sl_search_place(s, &found);
+        SL_TRY(sl_plan_reject(s->p, st, &again));
+    }
+    return SLUICE_OK;
+}
+
 sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, const sl_plan_options *options,
                               const sl_candidate *near, sl_plan **out, sl_plan_need *need)
 {
-    sl_candidate found, waiting, fast;
+    sl_candidate waiting, fast;
     sl_search s;
     sl_usage *u;
     sl_plan *p;
-    bool fits = false;
     *out = NULL;
     if (near != NULL) sl_candidate_pair(near, &waiting, &fast);
     sluice_status st = open_plan(g, machine, options, &p, &u);
@@ -273,13 +304,11 @@ sluice_status sl_plan_attempt(const sluice_graph *g, const sl_machine *machine, 
         sl_search_open(&s, p, u);
         s.near = near != NULL ? &waiting : NULL;
         s.near_fast = near != NULL ? &fast : NULL;
-        st = sl_search_all(&s, &found, &fits);
-        if (st == SLUICE_OK && !fits && need != NULL) st = sl_search_need(&s, false, need, &found, &fits);
-        if (st == SLUICE_OK && fits) st = sl_search_speculate(&s, &found);
+        st = attempt(&s, options, out, need);
     }
     sl_usage_destroy(u);
     sl_plan_destroy(p);
-    return st == SLUICE_OK && fits ? create(g, machine, options, &found, out, NULL) : st;
+    return st;
 }
 
 sluice_status sl_plan_create_for_rank(const sl_plan *of, const double *weights, int rank, sl_plan **out)

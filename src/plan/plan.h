@@ -104,7 +104,18 @@ typedef struct sl_plan_options {
         brief; /* a refusal looks neither for the exact bytes nor for what would help, which takes several times as long */
     bool searched;         /* nothing was found by sl_plan_attempt with these options: it need not search again */
     char memory_note[160]; /* how memory is had: huge pages, NUMA; for print; "": not known */
+    /* Placements that cannot be planned are counted here and passed over; NULL: the first one ends the planning. Borrowed
+     * during creation. */
+    struct sl_plan_faults *faults;
 } sl_plan_options;
+
+#define SL_MOST_REJECTED 8
+
+/* Placements whose plan failed, not for want of memory: a mistake of the planner. */
+typedef struct sl_plan_faults {
+    int count;
+    char first[SL_MESSAGE_BYTES]; /* what the first one failed with */
+} sl_plan_faults;
 
 typedef enum {
     SL_BUFFER_PARAMETERS, /* a layer's flat parameters: home, working copy, or staged level */
@@ -392,8 +403,10 @@ typedef struct sl_plan {
     int64_t *bounds;        /* what layers[].shards.bounds and layers[].nodes.bounds point into */
     /* Of several ranks, per graph node that gathers: how its first output's elements are cut over them; NULL: none does. */
     sl_shards *value_cuts;
-    int64_t *value_bounds;  /* what value_cuts[].bounds point into */
-    sl_candidate placement; /* what layers[] were set from */
+    int64_t *value_bounds;               /* what value_cuts[].bounds point into */
+    sl_candidate placement;              /* what layers[] were set from */
+    uint64_t rejected[SL_MOST_REJECTED]; /* layouts (place_verdict.c) whose finished plan turned out to be unsound */
+    int rejected_count;
     int level_count;
     sl_buffer *buffers;
     int buffer_count, buffer_capacity;

@@ -230,13 +230,14 @@ static sluice_status after_backward(sl_scheduler *s, int node)
     return SLUICE_OK;
 }
 
-/* A cheap node runs again right before the first node that reads what it makes, so that no more of a layer is there at a
- * time than backward needs; before it those whose results it reads. */
+/* A cheap node runs again right before the first node that reads what was dropped of what it makes, so that no more of a
+ * layer is there at a time than backward needs; before it those whose results it reads. What it makes and is kept may be
+ * read sooner, where the layer's parameters have not come. */
 static sluice_status run_inputs_again(sl_scheduler *s, int node)
 {
     for (int k = 0; k < s->g->nodes[node].input_count; k++) {
         const int root = s->g->values[s->g->nodes[node].inputs[k]].storage, n = s->g->values[root].producer;
-        if (n < 0 || n >= s->g->forward_count || !s->again[n] || !s->p->layers[s->g->nodes[n].layer].cheap) continue;
+        if (!sl_is_cheap(s->u, root) || !s->again[n] || !s->p->layers[s->g->nodes[n].layer].cheap) continue;
         s->again[n] = false;
         SL_TRY(run_inputs_again(s, n));
         SL_TRY(sl_emit_node(s, n, true));

@@ -416,16 +416,14 @@ static bool may_gain(const sl_search *s, const sl_candidate *found)
     return is_asked(s->p) && saved > 0 && s->high.layers[SL_SAVING_HOST_STATE] > 0;
 }
 
-sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
+/* Of a placement that may gain by it. */
+static sluice_status speculate(sl_search *s, sl_candidate *found)
 {
     const double least = s->p->options.update == SL_UPDATE_MODE_AUTO ? WORTH_SPECULATING : INFINITY;
     const double known = s->p->options.waiting_seconds;
-    double waiting;
-    found->counts_on_change = false; /* begun near another, it has what was found of that one */
-    found->other.clock.seconds = found->waiting_seconds = 0;
     const sl_candidate best = *found;
+    double waiting;
     if (s->near != NULL) s->near = s->near_fast;
-    if (!may_gain(s, found)) return SLUICE_OK;
     SL_TRY(clock_waiting(s, found, &waiting));
     speculation x = { .found = found, .clock = { false, waiting, 0, waiting } };
     x.waiting = known > 0 ? fmin(waiting, known) : waiting;
@@ -435,7 +433,22 @@ sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
     if (elsewhere) SL_TRY(place_for_speculation(s, &x));
     pair_placements(s, &best, waiting, &x);
     s->p->options.rank = s->kinds[s->heaviest];
-    SL_TRY(sl_search_settle(s, found));
+    return sl_search_settle(s, found);
+}
+
+sluice_status sl_search_speculate(sl_search *s, sl_candidate *found)
+{
+    found->counts_on_change = false; /* begun near another, it has what was found of that one */
+    found->other.clock.seconds = found->waiting_seconds = 0;
+    const sl_candidate best = *found;
+    bool failed;
+    if (!may_gain(s, found)) return SLUICE_OK;
+    SL_TRY(sl_plan_pardon(s->p, speculate(s, found), &failed));
+    if (failed) { /* it does without */
+        *found = best;
+        s->p->options.rank = s->kinds[s->heaviest];
+        SL_TRY(sl_search_build(s, found));
+    }
     s->p->placement = *found;
     return SLUICE_OK;
 }

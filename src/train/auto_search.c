@@ -62,11 +62,13 @@ static sluice_status plan_for(search *s, const sl_plan_options *o, const sl_cand
     bool several = problem->options->rank_count > 1; /* of one rank the refusal says what is needed */
     sl_plan_need need;
     sl_plan *plan;
-    SL_TRY(sl_plan_attempt(problem->graph, problem->machine, o, near, &plan, several ? &need : NULL));
+    sluice_status st = sl_plan_attempt(problem->graph, problem->machine, o, near, &plan, several ? &need : NULL);
+    const bool failed = st == SLUICE_ERR_FAILED && o->faults != NULL; /* which counts them */
+    if (!failed) SL_TRY(st);
     if (plan != NULL)
         note_plan(s, plan, out);
-    else if (several)
-        out->lacks = sl_plan_lack(o, &need);
+    else if (failed || several)
+        out->lacks = failed ? UINT64_MAX : sl_plan_lack(o, &need);
     if (plan == NULL) s->work += (double)WORK_MIXED * (double)problem->graph->node_count;
     if (plan != NULL && !s->judged) s->judge = sl_plan_heaviest_rank(plan);
     s->judged = s->judged || plan != NULL;

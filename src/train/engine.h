@@ -140,7 +140,8 @@ struct sluice_engine {
     double loss;           /* of the newest sluice_step: mean over its targets */
     double *losses;        /* owned: this rank's of the step at hand, then those of all ranks of the newest step;
                               accumulation * (1 + ranks) */
-    uint64_t *workspace;   /* owned: of each graph node, then of each update op */
+    sl_plan_faults plan_faults;
+    uint64_t *workspace; /* owned: of each graph node, then of each update op */
     sl_progress progress;
     double plan_seconds, reserve_seconds; /* planning; creating the executor: arenas and threads */
     double fill_seconds;                  /* first values of the weights */

@@ -147,6 +147,7 @@ static sluice_status find_rates(sluice_engine *e, const sl_engine_options *o, co
 static void note_need(const sluice_engine *e, const sl_plan_options *p, sl_refusal *out)
 {
     out->options = *p;
+    out->options.faults = NULL;
     if (p->stage < 0) out->options.stage = p->rank_count > 1 ? 3 : 0; /* which needs least */
     out->machine = e->machine;
     out->is_set = sl_plan_least(e->graph, &e->machine, &out->options, &out->need) == SLUICE_OK;
@@ -156,6 +157,7 @@ static void note_need(const sluice_engine *e, const sl_plan_options *p, sl_refus
 static void note_refusal(const sluice_engine *e, const sl_plan_options *p, sl_refusal *out)
 {
     *out = (sl_refusal){ .is_set = true, .options = *p, .machine = e->machine, .need = e->arrangements.need };
+    out->options.faults = NULL;
 }
 
 /* Of every candidate; the table shows the best ones. */
@@ -189,6 +191,17 @@ static sluice_status choose_plan(sluice_engine *e, const sl_engine_options *o, s
                      "what sluice tune found best does not fit in the memory that there is now, so it was chosen anew");
     tell_candidates(e);
     return SLUICE_OK;
+}
+
+/* A run is none the worse for it, but the plan may be: whoever can mend the planner should hear of it. */
+static void tell_faults(const sluice_engine *e)
+{
+    const sl_plan_faults *f = &e->plan_faults;
+    if (f->count == 0 || e->ranks->rank != 0) return;
+    sl_log_write(&e->log, SLUICE_LOG_WARNING,
+                 "%d placements could not be planned, which is a mistake of sluice: please report it. Others were "
+                 "searched instead. The first one: %s",
+                 f->count, f->first);
 }
 
 /* Asked for and not done: that is no error, as the results are the same. */
@@ -266,6 +279,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     SL_TRY(sl_engine_set_budgets(e, o, threads, &p));
     p.stop = o->stop;
     p.brief = o->brief;
+    p.faults = &e->plan_faults;
     p.node_workspace = e->workspace;
     p.update_workspace = e->workspace + e->graph->node_count;
     SL_TRY(find_rates(e, o, &p, threads));
@@ -278,6 +292,7 @@ sluice_status sl_engine_make_plan(sluice_engine *e, const sl_engine_options *o, 
     sl_activity activity;
     sl_activity_begin(&activity, &e->progress, "plan", (uint64_t)sl_graph_parameter_elements(e->graph));
     sluice_status st = choose_plan(e, o, &p);
+    tell_faults(e);
     if (st == SLUICE_ERR_NO_FIT && !o->brief) st = sl_engine_try_smaller(e, o, &p);
     if (st == SLUICE_ERR_NO_FIT && !o->brief) st = sl_engine_try_disk(e, &p);
     if (st == SLUICE_ERR_NO_FIT && o->refusal != NULL) note_refusal(e, &p, o->refusal);

@@ -146,6 +146,24 @@ TEST(the_bytes_that_a_refusal_asks_for_are_enough_and_one_less_is_not)
     CHECK_THAT(hosts >= CASES - 3, "the host was short in %d of %d cases", hosts, CASES);
 }
 
+#define RESNET                                                                                                         \
+    "{\"model\": {\"type\": \"resnet\", \"depth\": 18, \"stem\": \"cifar\"}, \"data\": {\"type\": \"random_images\","  \
+    "\"samples\": 12, \"outputs\": 4, \"image_size\": 8}, \"steps\": 1, \"train_micro_batch_size_per_gpu\": 3,"        \
+    "\"train_batch_size\": 6, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.001}}, \"threads\": 1}"
+
+/* Of the last pixel the statistics of a norm are as large as its result: they run again by themselves. */
+TEST(a_network_whose_norms_see_few_pixels_fits_or_is_refused_with_the_bytes)
+{
+    const uint64_t plenty = (uint64_t)1 << 30;
+    const fit_case c = { "resnet", 1, 0, BF16 };
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    run_write(folder, "resnet.json", RESNET);
+    const uint64_t needs = ask(folder, "plan", &c, 1024, plenty, "memory.device");
+    check_runs(folder, "train", &c, needs, plenty);
+    CHECK_EQ(ask(folder, "train", &c, needs - 1, plenty, "memory.device"), needs);
+}
+
 /* Every rank says the same, so the program prints it once and as it is. */
 TEST(ranks_that_train_refuse_with_the_number_of_the_one_that_needs_most)
 {

@@ -119,6 +119,45 @@ TEST(of_offloaded_layers_only_what_does_not_run_again_is_sent)
     planned_free(&some);
 }
 
+/* Layers of a map and a norm over so few rows that its statistics are not small beside its result: what backward reads of a
+ * norm is dropped, its result is the next layer's input and stays. */
+static sluice_status build_few_rows(planned *fx)
+{
+    SL_TRY(sluice_graph_create(&fx->graph));
+    sluice_graph *g = fx->graph;
+    sluice_value x = sluice_input(g, "x", SLUICE_F32, 2, (int64_t[]){ 2, WIDTH });
+    for (int i = 0; i < 3; i++) {
+        char name[3][24];
+        for (int k = 0; k < 3; k++)
+            snprintf(name[k], sizeof name[k], "%s%d", (const char *[]){ "layer", "map", "norm" }[k], i);
+        sluice_layer(g, name[0]);
+        x = sluice_batch_norm(g, sluice_linear(g, x, WIDTH, name[1]), name[2], NULL);
+    }
+    sluice_layer(g, "head");
+    sluice_set_loss(g, sluice_mean(g, sluice_multiply(g, x, x)));
+    return plan_prepare(fx);
+}
+
+/* Not for the layer behind it, which reads the result: its own parameters may not be there yet. */
+TEST(a_cheap_node_runs_again_for_what_was_dropped_alone)
+{
+    planned fx = { 0 };
+    plan_options_default(&fx.options);
+    fx.options.activations = SLUICE_ACTIVATIONS_SELECTIVE;
+    fx.options.parameters = SLUICE_PLACE_HOST;
+    fx.options.prefetch = 0;
+    REQUIRE_OK(build_few_rows(&fx));
+    REQUIRE_OK(sl_plan_create(fx.graph, &fx.machine, &fx.options, &fx.plan));
+    CHECK_EQ(count_again(fx.plan, SL_OP_BATCH_NORM), 3);
+    for (int i = 0; i + 1 < fx.plan->step_count; i++) {
+        const sl_step *s = &fx.plan->steps[i];
+        if (!s->recomputed) continue;
+        CHECK_EQ(fx.plan->steps[i + 1].op, SL_OP_BATCH_NORM_GRAD);
+        CHECK_EQ(fx.plan->steps[i + 1].layer, s->layer);
+    }
+    planned_free(&fx);
+}
+
 TEST(verify_finds_a_cheap_node_of_a_layer_that_keeps_all)
 {
     planned fx = { 0 };

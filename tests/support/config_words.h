@@ -10,7 +10,7 @@
 /* The configuration of a file with "a=1 b.c=2" set in turn; nothing where one is refused. */
 static inline sluice_status config_load_words(const char *path, const char *assignments, sluice_config **out)
 {
-    char words[1024];
+    char words[4096];
     sluice_config *c;
     sluice_status st = sluice_config_load(path, &c);
     if (st != SLUICE_OK) return st;
