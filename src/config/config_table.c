@@ -372,13 +372,29 @@ const sl_option sl_config_rows[] = {
              SAME, ZERO_IS_AUTO),
     COUNT_TO(
         "data.image_size", "auto", data.image_size, 1, 4096,
-        "Images of all kinds: side of the square that they are resized to; auto: as they are, and 224 for `images`.",
+        "Images of all kinds: side of the square that they are resized to; auto: as the folder of `model.path` says, "
+        "otherwise as they are, and 224 for `images`.",
         SAME, ZERO_IS_AUTO),
+    CHOICE("data.resize", "auto", data.resize, "middle|stretch",
+           "Images of all kinds that do not have the size: `middle` (the largest square in the middle), `stretch` (the "
+           "whole image, whatever its shape); auto: as `preprocessor_config.json` of `model.path` says, otherwise "
+           "middle.",
+           SAME),
+    COUNT_TO("data.resize_side", "auto", data.resize_side, 1, 65536,
+             "Images of all kinds: pixels that their shorter side becomes (with `stretch` both) before "
+             "`data.image_size` is cut out of the middle; auto: as the folder of `model.path` says, otherwise nothing "
+             "more is cut.",
+             SAME, ZERO_IS_AUTO),
+    CHOICE("data.resample", "auto", data.resample, "bilinear|bicubic|lanczos",
+           "Images of all kinds: the filter that resizes, with antialiasing; auto: as the folder of `model.path` says, "
+           "otherwise bilinear.",
+           SAME),
     COUNT_TO("data.channels", "auto", data.channels, 1, 3, "images: 3 (colours) or 1 (grey); auto: 3.", SAME,
              ZERO_IS_AUTO),
     CHOICE("data.normalize", "auto", data.normalize, "none|computed|utterance",
            "Images of all kinds: pixels of 0 to 1 less a mean, divided by a standard deviation; `none`: as they are; "
-           "`computed`: from the images to train on; auto: for idx computed, otherwise the usual numbers of the kind. "
+           "`computed`: from the images to train on; auto: as `preprocessor_config.json` of `model.path` says, "
+           "otherwise for idx computed, and the usual numbers of the kind for others. "
            "speech: "
            "each band less its mean, divided by its standard deviation, of the utterance (`utterance`, auto) or of all "
            "that "
