@@ -248,7 +248,9 @@ const sl_option sl_config_rows[] = {
 
     LIST("freeze", given.freeze,
          "Parameters that are not trained: a list of file-name patterns over their names, such as `[\"wte.*\", "
-         "\"h.0.*\"]`. They have no gradient and no optimizer state.",
+         "\"h.0.*\"]`: transformers' names, as `sluice inspect` lists them, or sluice's own. They have no gradient and "
+         "no "
+         "optimizer state.",
          SAME),
     LIST("new_parameters", given.fresh,
          "Parameters that a run starts with random values where `load` or `model.path` gives the others: file-name "

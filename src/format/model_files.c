@@ -13,6 +13,7 @@
 #include "format/adapter_config.h"
 #include "format/tokenizer.h"
 #include "format/tokenizer_write.h"
+#include "format/weight_names.h"
 #include "format/weights_set.h"
 
 #define CONFIG           "config.json"
@@ -68,7 +69,7 @@ bool sl_is_model_file_name(const char *name)
 
 const char *sl_decoder_prefix(sl_decoder family)
 {
-    return family == SL_DECODER_GPT2 ? "transformer." : "";
+    return family == SL_DECODER_GPT2 ? sl_gpt2_weight_names.prefix : "";
 }
 
 /* ---- The list ---- */

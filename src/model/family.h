@@ -125,6 +125,13 @@ bool sl_model_head_classifies(const sl_model_options *o);
 /* x[B,C] -> the classes of the linear "classifier", and the loss over "target". */
 void sl_encoder_classify(const sl_encoder_model *e, sluice_value x, sl_model_info *info);
 
+/* ---- file_names.c: what files of other programs call parameters ---- */
+
+/* sluice_graph.is_called: the prefixes of sl_weight_prefixes and the family's own, which files have or lack, and copies. */
+bool sl_model_is_called(const sluice_graph *g, const char *pattern, const char *name);
+/* A tensor that files of this family hold beside its parameters: it is never trained. */
+bool sl_model_is_constant(const sluice_graph *g, const char *name);
+
 /* ---- tune.c: what is trained of a model ---- */
 
 /* "h.0.attn.c_attn" for "h.0.attn.c_attn.weight"; false: another ending, or too long for a module. */

@@ -98,6 +98,7 @@ sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_mode
     SL_TRY(family->build(g, o, &found));
     SL_TRY(sluice_graph_check(g));
     SL_TRY(set_norms(g, o));
+    g->is_called = sl_model_is_called;
     SL_TRY(sl_model_freeze(g, o));
     *info = found;
     return SLUICE_OK;
