@@ -127,6 +127,9 @@ sluice_status sl_config_unknown_key(const char *where, const char *section, cons
  * SLUICE_ERR_USAGE where a setting that is given says something else. */
 sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log, sl_settings *s);
 
+/* With a model.path: dropout as its config.json says, unless model.dropout is given, which stands for all of it. */
+sluice_status sl_config_resolve_dropout(const sluice_config *c, sl_settings *s);
+
 /* ---- config_images.c ---- */
 
 /* With a model.path whose model reads images: what its preprocessor_config.json says of them, for all that is not given. */

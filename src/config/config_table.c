@@ -158,7 +158,18 @@ const sl_option sl_config_rows[] = {
         "number of tokens, for `tokens` and `random_tokens`; with a text, at least as many as it has.",
         .min = 1, .max = SIZES, SAME),
     REAL("model.dropout", "0", model.dropout, 0, 0.999,
-         "gpt2, bert, vit, cnn, speech: dropout probability in training.", FREE(DROPOUT)),
+         "gpt2, bert, vit, cnn, speech: dropout probability in training. With `model.path`, unless given: what "
+         "`config.json` says (`resid_pdrop`, `hidden_dropout_prob`).",
+         FREE(DROPOUT)),
+    REAL_AUTO(
+        "model.embedding_dropout", "auto", model.embedding_dropout, 0, 0.999,
+        "gpt2, bert, vit: the same behind the embedding; auto: `model.dropout`, and where that is not given with a "
+        "`model.path` of a gpt2 its `embd_pdrop`.",
+        FREE(DROPOUT)),
+    REAL_AUTO("model.classifier_dropout", "auto", model.classifier_dropout, 0, 0.999,
+              "bert: the same before a classifier; auto: `model.dropout`, and where that is not given with a "
+              "`model.path` its `classifier_dropout`.",
+              FREE(DROPOUT)),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
          MODEL),
     REAL("model.rope_theta", "500000", model.rope_theta, 1, 1e30,
