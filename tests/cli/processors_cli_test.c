@@ -59,6 +59,18 @@ static double loss_of(const char *root, const char *arguments)
     return found;
 }
 
+/* Whether this build reads the files of a kind. */
+static bool can_read(const char *kind)
+{
+#ifndef SLUICE_PNG
+    if (strcmp(kind, "images") == 0) return false;
+#endif
+#ifndef SLUICE_ZLIB
+    if (strcmp(kind, "idx") == 0) return false;
+#endif
+    return kind[0] != '\0';
+}
+
 /* Losses agree with a recorded one: where images are resized, sums in another order differ a little more. */
 static void check_case(const json_t *c)
 {
@@ -82,7 +94,10 @@ TEST(images_become_what_transformers_makes_of_them_by_the_folders_preprocessor_c
     size_t i;
     const json_t *c;
     REQUIRE(json_array_size(cases) > 12);
-    json_array_foreach(cases, i, c) check_case(c);
+    json_array_foreach(cases, i, c)
+    {
+        if (can_read(json_string_value(json_object_get(c, "data")))) check_case(c);
+    }
     json_decref(cases);
 }
 
