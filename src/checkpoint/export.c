@@ -207,7 +207,7 @@ static sluice_status read_kept(const char *step, sluice_dtype type, sl_model_fil
     SL_TRY(sl_model_config_read(kept, &c, NULL));
     c.has_dtype = true;
     c.dtype = type;
-    return sl_model_files_make(&c, kept, NULL, out);
+    return sl_model_files_make(&c, kept, NULL, NULL, out);
 }
 
 static sluice_status write_folder(export *x, const sl_model_files *others, uint64_t shard_bytes)

@@ -247,7 +247,7 @@ static sluice_status write_merged(merging *m, const char *base, const char *out_
                              .wants = wants_all,
                              .read = read_merged,
                              .user = m };
-    sluice_status st = sl_model_files_make(&config, base, NULL, &files);
+    sluice_status st = sl_model_files_make(&config, base, NULL, NULL, &files);
     if (st == SLUICE_OK) st = sl_state_folder_save(&state, out_path, shard_bytes, &files);
     sl_model_files_free(&files);
     return st;

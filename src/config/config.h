@@ -102,6 +102,7 @@ typedef struct sl_settings {
             *deviation, *numeric, *categorical, *ignored, *metrics; /* JSON arrays as text; parsed when they are read */
         int weight_count;                                           /* entries of plan.partition_weights */
         bool adam_w_mode, torch_adam;
+        bool dropout;     /* model.dropout, which then stands for all that a folder has */
         bool lora;        /* adapters with usual settings (lora.enabled) */
         bool chosen_save; /* nobody named `save`: only training writes there, and over nothing */
         bool only_name; /* model.path is the name of a published model: its shape is known, its weights are not here */
@@ -143,6 +144,8 @@ void sl_config_tell_batch(const sl_settings *settings, const char *why, const sl
 /* Warns where the learning rate is still warming up at the end of a run of so many steps. sl_config_resolve has done so
  * where the number is in the settings. */
 void sl_config_warn_of_warmup(const sl_settings *settings, int64_t steps, const sl_log *log);
+/* Tells a training run on a folder which dropout of config.json is applied, and warns of what is not. */
+void sl_config_tell_dropout(const sl_settings *settings, const sl_log *log);
 /* Every effective value as a line "key: value": what ranks compare. */
 void sl_settings_write(const sl_settings *settings, FILE *out);
 /* The same as a configuration file, which resolves to them. */

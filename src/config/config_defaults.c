@@ -34,8 +34,7 @@ static bool is_given(const sluice_config *c, const char *key)
     return c->private_data->origins[row_of(key) - sl_config_rows].line != 0;
 }
 
-/* Tells of a value that is in the settings by now. */
-static void chosen(const sl_log *log, const sl_settings *s, const char *key, const char *why)
+void sl_config_tell_chosen(const sl_log *log, const sl_settings *s, const char *key, const char *why)
 {
     char text[512] = "";
     sl_config_value value;
@@ -61,17 +60,18 @@ sluice_status sl_config_fill_adapters(const sluice_config *c, const sl_log *log,
                        sl_config_where(c, row_of("lora.rank"), where, sizeof where));
     if (m->lora.rank == 0) {
         m->lora.rank = USUAL_RANK;
-        chosen(log, s, "lora.rank", "usual for adapters");
+        sl_config_tell_chosen(log, s, "lora.rank", "usual for adapters");
     }
     if (!is_given(c, "lora.alpha")) {
         m->lora.alpha = 2.0 * (double)m->lora.rank;
-        chosen(log, s, "lora.alpha", "twice the rank");
+        sl_config_tell_chosen(log, s, "lora.alpha", "twice the rank");
     }
     if (m->lora.target_count == 0) {
         m->lora.targets = all;
         m->lora.target_count = 1;
         s->given.targets = "[\"*\"]";
-        chosen(log, s, "lora.targets", "every linear layer of the blocks; fused ones share one A, which is faster");
+        sl_config_tell_chosen(log, s, "lora.targets",
+                              "every linear layer of the blocks; fused ones share one A, which is faster");
     }
     return SLUICE_OK;
 }
@@ -129,12 +129,12 @@ void sl_config_fill_data(const sluice_config *c, const sl_log *log, sl_settings 
     const char *why;
     if (s->data.type[0] != '\0' || s->data.path[0] == '\0') return;
     s->data.type = type_of_file(s->data.path, &why);
-    chosen(log, s, "data.type", why);
+    sl_config_tell_chosen(log, s, "data.type", why);
     bool reads_text = strcmp(s->data.type, "tokens") != 0;
     if (!reads_text || s->path[0] == '\0' || s->data.tokenizer[0] != '\0' || is_given(c, "data.unit")) return;
     if (!has_tokenizer(s->path)) return;
     s->data.tokenizer = s->path;
-    chosen(log, s, "data.tokenizer", "the model's own");
+    sl_config_tell_chosen(log, s, "data.tokenizer", "the model's own");
 }
 
 /* ---- Precision ---- */
@@ -158,10 +158,10 @@ static void choose_precision(const sluice_config *c, bool has_data, const sl_log
     bool gpu = may_have_gpu(s);
     bool tiles = !gpu && sl_isa_choose(getenv("SLUICE_CPU"), &isa) == SLUICE_OK && isa == SL_ISA_AMX;
     s->given.bf16 = gpu || tiles;
-    chosen(log, s, "bf16.enabled",
-           gpu     ? "fast on a GPU"
-           : tiles ? "this CPU multiplies bf16 on tiles"
-                   : "fp32: this CPU has no fast bf16");
+    sl_config_tell_chosen(log, s, "bf16.enabled",
+                          gpu     ? "fast on a GPU"
+                          : tiles ? "this CPU multiplies bf16 on tiles"
+                                  : "fp32: this CPU has no fast bf16");
 }
 
 /* ---- Batch and length ---- */
@@ -193,13 +193,13 @@ static void tell_accumulation(const sl_log *log, const sl_settings *s, int64_t r
 {
     char why[48];
     snprintf(why, sizeof why, "%" PRId64 " rows a step", rows);
-    chosen(log, s, "gradient_accumulation_steps", why);
+    sl_config_tell_chosen(log, s, "gradient_accumulation_steps", why);
 }
 
 void sl_config_tell_batch(const sl_settings *s, const char *why, const sl_log *log)
 {
     if (!s->given.open_batch) return;
-    chosen(log, s, "train_micro_batch_size_per_gpu", why != NULL ? why : BY_TOKENS);
+    sl_config_tell_chosen(log, s, "train_micro_batch_size_per_gpu", why != NULL ? why : BY_TOKENS);
     if (s->given.open_accumulation)
         tell_accumulation(log, s,
                           s->train_batch_size > 0 ? s->train_batch_size : s->model.batch * s->plan.accumulation);
@@ -218,7 +218,7 @@ static void choose_batch(int ranks, const sl_log *log, sl_settings *s)
         tell_accumulation(log, s, rows * s->plan.accumulation);
     } else if (accumulates) {
         s->model.batch = micro_rows(s, USUAL_MICRO_TOKENS, 0);
-        chosen(log, s, "train_micro_batch_size_per_gpu", BY_TOKENS);
+        sl_config_tell_chosen(log, s, "train_micro_batch_size_per_gpu", BY_TOKENS);
     } else {
         int64_t rows = total ? s->train_batch_size / ranks : (global + ranks - 1) / ranks;
         s->model.batch = micro_rows(s, USUAL_MICRO_TOKENS, rows);
@@ -233,7 +233,7 @@ static void choose_length(const sl_log *log, sl_settings *s)
     bool adapters = s->model.lora.rank > 0 || s->adapter[0] != '\0';
     if (s->steps >= 0 || s->epochs >= 0) return;
     s->epochs = adapters ? 3 : 2;
-    chosen(log, s, "epochs", adapters ? "usual for adapters" : "usual for whole models");
+    sl_config_tell_chosen(log, s, "epochs", adapters ? "usual for adapters" : "usual for whole models");
 }
 
 /* ---- Optimizer and schedule ---- */
@@ -243,21 +243,21 @@ static void choose_rate(const sluice_config *c, const sl_log *log, sl_settings *
     bool adapters = s->model.lora.rank > 0 || s->adapter[0] != '\0';
     if ((int)s->optim.optimizer.kind >= 0) return;
     s->optim.optimizer.kind = SLUICE_ADAMW;
-    chosen(log, s, "optimizer.type", "usual");
+    sl_config_tell_chosen(log, s, "optimizer.type", "usual");
     if (is_given(c, "optimizer.params.lr")) return;
     s->optim.optimizer.lr = adapters ? USUAL_ADAPTER_LR : USUAL_WHOLE_LR;
-    chosen(log, s, "optimizer.params.lr", adapters ? "usual for adapters" : "usual for whole models");
+    sl_config_tell_chosen(log, s, "optimizer.params.lr", adapters ? "usual for adapters" : "usual for whole models");
 }
 
 static void choose_schedule(const sluice_config *c, const sl_log *log, sl_settings *s)
 {
     if (is_given(c, "scheduler.type")) return;
     s->schedule.kind = SL_SCHEDULE_WARMUP_COSINE;
-    chosen(log, s, "scheduler.type", "falls along a cosine");
+    sl_config_tell_chosen(log, s, "scheduler.type", "falls along a cosine");
     if (!is_given(c, "scheduler.params.warmup_type")) s->schedule.warmup_linear = true;
     if (is_given(c, "scheduler.params.warmup_num_steps") || is_given(c, "scheduler.params.warmup_ratio")) return;
     s->schedule.warmup_ratio = USUAL_WARMUP;
-    chosen(log, s, "scheduler.params.warmup_ratio", "share of the run, in a straight line");
+    sl_config_tell_chosen(log, s, "scheduler.params.warmup_ratio", "share of the run, in a straight line");
 }
 
 /* ---- Results ---- */
@@ -279,7 +279,7 @@ static sluice_status choose_output(const sluice_config *c, const sl_log *log, sl
         sl_arena_printf(&c->private_data->arena, "%s-%s/", name_of_model(s->path, whole), adapters ? "lora" : "tuned");
     if (s->save == NULL) return SLUICE_ERR_NO_MEMORY;
     s->given.chosen_save = true;
-    chosen(log, s, "save", "beside you; --out names another");
+    sl_config_tell_chosen(log, s, "save", "beside you; --out names another");
     return SLUICE_OK;
 }
 
@@ -334,7 +334,7 @@ sluice_status sl_config_fill_bare(const sluice_config *c, int ranks, const sl_lo
     if (!has_data) return SLUICE_OK;
     if (strcmp(s->data.type, "jsonl") == 0 && !is_given(c, "data.packing")) {
         s->data.packing = SL_PACKING_DOCUMENTS;
-        chosen(log, s, "data.packing", "several samples share a row and do not see each other");
+        sl_config_tell_chosen(log, s, "data.packing", "several samples share a row and do not see each other");
     }
     SL_TRY(choose_output(c, log, s));
     if (s->checkpoint.path[0] == '\0')

@@ -87,13 +87,30 @@ static void choose_context(const sluice_config *c, const sl_model_config *m, con
                      USUAL_CONTEXT, (long long)m->context);
 }
 
-static void note_dropout(const sl_model_config *m, const sl_settings *s, const sl_log *log)
+static sluice_status refuse_place(const sluice_config *c, const char *key, const char *type)
 {
-    if ((m->dropout <= 0 && m->attention_dropout <= 0) || s->model.dropout > 0) return;
-    sl_log_write(log, SLUICE_LOG_DETAIL,
-                 "%.600s/config.json has dropout (%g, and %g on attention's weights), which is not applied: "
-                 "model.dropout is 0",
-                 s->path, m->dropout, m->attention_dropout);
+    char where[SL_WHERE_BYTES];
+    return sl_fail(SLUICE_ERR_USAGE, "%s%s has no meaning for model.type %s; remove it",
+                   sl_config_where(c, row_of(key), where, sizeof where), key, type);
+}
+
+sluice_status sl_config_resolve_dropout(const sluice_config *c, sl_settings *s)
+{
+    const sl_model_config *m = &s->model.folder;
+    sl_model_options *o = &s->model;
+    sl_decoder family = sl_decoder_find(o->type);
+    bool has_places = family == SL_DECODER_GPT2 || sl_decoder_is_encoder(family);
+    bool embedding = is_given(c, row_of("model.embedding_dropout"));
+    bool classifier = is_given(c, row_of("model.classifier_dropout"));
+    s->given.dropout = is_given(c, row_of("model.dropout"));
+    o->dropout_by_place = true;
+    if (embedding && !has_places) return refuse_place(c, "model.embedding_dropout", o->type);
+    if (classifier && family != SL_DECODER_BERT) return refuse_place(c, "model.classifier_dropout", o->type);
+    if (m->family == SL_DECODER_NONE || !has_places || s->given.dropout) return SLUICE_OK;
+    o->dropout = m->dropout;
+    if (!embedding && family == SL_DECODER_GPT2) o->embedding_dropout = m->embedding_dropout;
+    if (!classifier && family == SL_DECODER_BERT) o->classifier_dropout = m->classifier_dropout;
+    return SLUICE_OK;
 }
 
 /* Weights of a BERT that was only trained to guess tokens have no pooler; published ones often do, whatever config.json
@@ -142,7 +159,6 @@ sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log
     SL_TRY(take_sizes(c, m, s));
     SL_TRY(take_traits(c, m, s));
     choose_context(c, m, log, s);
-    note_dropout(m, s, log);
     choose_fresh(c, m, s);
     if (s->initial_weights[0] == '\0' && !s->given.only_name) s->initial_weights = s->path;
     return SLUICE_OK;

@@ -88,6 +88,37 @@ void sl_config_warn_of_warmup(const sl_settings *s, int64_t steps, const sl_log 
                  o->kind == SL_SCHEDULE_WARMUP_COSINE ? o->base_lr : o->warmup_max_lr);
 }
 
+static void warn_of_dropout(const sl_settings *s, const char *key, double rate, const char *why, const sl_log *log)
+{
+    if (rate <= 0) return;
+    sl_log_write(
+        log, SLUICE_LOG_WARNING,
+        "%.600s/config.json: %s is %g, which is not applied: %s; model.dropout, where it is given, stands for all "
+        "dropout",
+        s->path, key, rate, why);
+}
+
+void sl_config_tell_dropout(const sl_settings *s, const sl_log *log)
+{
+    const sl_model_config *m = &s->model.folder;
+    const sl_model_options *o = &s->model;
+    char others[96] = "";
+    if (m->family == SL_DECODER_NONE || s->given.dropout) return;
+    warn_of_dropout(s, sl_model_config_attention_key(m), m->attention_dropout,
+                    "dropout on attention's weights is not built in", log);
+    if (m->family != SL_DECODER_GPT2 && !sl_decoder_is_encoder(m->family)) {
+        warn_of_dropout(s, sl_model_config_dropout_key(m), m->dropout, "this family has no dropout here", log);
+        return;
+    }
+    if (o->embedding_dropout >= 0 && o->embedding_dropout != o->dropout)
+        snprintf(others, sizeof others, ", %g behind the embedding", o->embedding_dropout);
+    if (o->classifier_dropout >= 0 && o->classifier_dropout != o->dropout)
+        snprintf(others + strlen(others), sizeof others - strlen(others), ", %g before the classifier",
+                 o->classifier_dropout);
+    if (o->dropout > 0 || others[0] != '\0')
+        sl_log_write(log, SLUICE_LOG_NOTE, "dropout is %g%s (config.json of model.path)", o->dropout, others);
+}
+
 /* AdamW is decoupled whatever adam_w_mode says, in DeepSpeed too. */
 static void note_decay_mode(const sluice_config *c, const sl_log *log)
 {

@@ -659,9 +659,11 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     if (ranks == 0) ranks = ranks_written_for(&s);
     SL_TRY(refuse_unbuilt(c));
     SL_TRY(sl_config_resolve_folder(c, log, &s));
+    SL_TRY(sl_config_resolve_dropout(c, &s));
     SL_TRY(sl_config_fill_adapters(c, log, &s));
     sl_config_fill_data(c, log, &s);
     SL_TRY(sl_config_fill_bare(c, ranks, log, &s));
+    SL_TRY(sl_config_resolve_images(c, log, &s));
     SL_TRY(resolve_length(c, &s));
     SL_TRY(resolve_judging(c, &s));
     SL_TRY(resolve_batch(c, ranks, &s));

@@ -127,8 +127,18 @@ sluice_status sl_config_unknown_key(const char *where, const char *section, cons
  * SLUICE_ERR_USAGE where a setting that is given says something else. */
 sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log, sl_settings *s);
 
+/* With a model.path: dropout as its config.json says, unless model.dropout is given, which stands for all of it. */
+sluice_status sl_config_resolve_dropout(const sluice_config *c, sl_settings *s);
+
+/* ---- config_images.c ---- */
+
+/* With a model.path whose model reads images: what its preprocessor_config.json says of them, for all that is not given. */
+sluice_status sl_config_resolve_images(const sluice_config *c, const sl_log *log, sl_settings *s);
+
 /* ---- config_defaults.c: each value that is chosen is told as a note ---- */
 
+/* Tells of a value that is in the settings by now. */
+void sl_config_tell_chosen(const sl_log *log, const sl_settings *s, const char *key, const char *why);
 /* lora.enabled: rank, alpha and targets. */
 sluice_status sl_config_fill_adapters(const sluice_config *c, const sl_log *log, sl_settings *s);
 /* data.type, and the tokenizer, by data.path where it stands alone. */

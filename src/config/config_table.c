@@ -158,7 +158,18 @@ const sl_option sl_config_rows[] = {
         "number of tokens, for `tokens` and `random_tokens`; with a text, at least as many as it has.",
         .min = 1, .max = SIZES, SAME),
     REAL("model.dropout", "0", model.dropout, 0, 0.999,
-         "gpt2, bert, vit, cnn, speech: dropout probability in training.", FREE(DROPOUT)),
+         "gpt2, bert, vit, cnn, speech: dropout probability in training. With `model.path`, unless given: what "
+         "`config.json` says (`resid_pdrop`, `hidden_dropout_prob`).",
+         FREE(DROPOUT)),
+    REAL_AUTO(
+        "model.embedding_dropout", "auto", model.embedding_dropout, 0, 0.999,
+        "gpt2, bert, vit: the same behind the embedding; auto: `model.dropout`, and where that is not given with a "
+        "`model.path` of a gpt2 its `embd_pdrop`.",
+        FREE(DROPOUT)),
+    REAL_AUTO("model.classifier_dropout", "auto", model.classifier_dropout, 0, 0.999,
+              "bert: the same before a classifier; auto: `model.dropout`, and where that is not given with a "
+              "`model.path` its `classifier_dropout`.",
+              FREE(DROPOUT)),
     REAL("model.norm_epsilon", "1e-5", model.norm_epsilon, 0, 1, "Added to the variance in layer norm and RMS norm.",
          MODEL),
     REAL("model.rope_theta", "500000", model.rope_theta, 1, 1e30,
@@ -248,7 +259,9 @@ const sl_option sl_config_rows[] = {
 
     LIST("freeze", given.freeze,
          "Parameters that are not trained: a list of file-name patterns over their names, such as `[\"wte.*\", "
-         "\"h.0.*\"]`. They have no gradient and no optimizer state.",
+         "\"h.0.*\"]`: transformers' names, as `sluice inspect` lists them, or sluice's own. They have no gradient and "
+         "no "
+         "optimizer state.",
          SAME),
     LIST("new_parameters", given.fresh,
          "Parameters that a run starts with random values where `load` or `model.path` gives the others: file-name "
@@ -372,13 +385,29 @@ const sl_option sl_config_rows[] = {
              SAME, ZERO_IS_AUTO),
     COUNT_TO(
         "data.image_size", "auto", data.image_size, 1, 4096,
-        "Images of all kinds: side of the square that they are resized to; auto: as they are, and 224 for `images`.",
+        "Images of all kinds: side of the square that they are resized to; auto: as the folder of `model.path` says, "
+        "otherwise as they are, and 224 for `images`.",
         SAME, ZERO_IS_AUTO),
+    CHOICE("data.resize", "auto", data.resize, "middle|stretch",
+           "Images of all kinds that do not have the size: `middle` (the largest square in the middle), `stretch` (the "
+           "whole image, whatever its shape); auto: as `preprocessor_config.json` of `model.path` says, otherwise "
+           "middle.",
+           SAME),
+    COUNT_TO("data.resize_side", "auto", data.resize_side, 1, 65536,
+             "Images of all kinds: pixels that their shorter side becomes (with `stretch` both) before "
+             "`data.image_size` is cut out of the middle; auto: as the folder of `model.path` says, otherwise nothing "
+             "more is cut.",
+             SAME, ZERO_IS_AUTO),
+    CHOICE("data.resample", "auto", data.resample, "bilinear|bicubic|lanczos",
+           "Images of all kinds: the filter that resizes, with antialiasing; auto: as the folder of `model.path` says, "
+           "otherwise bilinear.",
+           SAME),
     COUNT_TO("data.channels", "auto", data.channels, 1, 3, "images: 3 (colours) or 1 (grey); auto: 3.", SAME,
              ZERO_IS_AUTO),
     CHOICE("data.normalize", "auto", data.normalize, "none|computed|utterance",
            "Images of all kinds: pixels of 0 to 1 less a mean, divided by a standard deviation; `none`: as they are; "
-           "`computed`: from the images to train on; auto: for idx computed, otherwise the usual numbers of the kind. "
+           "`computed`: from the images to train on; auto: as `preprocessor_config.json` of `model.path` says, "
+           "otherwise for idx computed, and the usual numbers of the kind for others. "
            "speech: "
            "each band less its mean, divided by its standard deviation, of the utterance (`utterance`, auto) or of all "
            "that "

@@ -340,6 +340,11 @@ static void ahead_image(const sluice_data *d, sl_image_size *out)
     inner_of(d)->ops->image(inner_of(d), out);
 }
 
+static void ahead_prepared(const sluice_data *d, sl_image_processor *out)
+{
+    inner_of(d)->ops->prepared(inner_of(d), out);
+}
+
 static void ahead_speech(const sluice_data *d, sl_speech_size *out)
 {
     inner_of(d)->ops->speech(inner_of(d), out);
@@ -397,6 +402,7 @@ static void make_ops(ahead_data *a)
     if (inner->classes != NULL) a->ops.classes = ahead_classes;
     if (inner->class_name != NULL) a->ops.class_name = ahead_class_name;
     if (inner->image != NULL) a->ops.image = ahead_image;
+    if (inner->prepared != NULL) a->ops.prepared = ahead_prepared;
     if (inner->speech != NULL) a->ops.speech = ahead_speech;
     if (inner->characters != NULL) a->ops.characters = ahead_characters;
     if (inner->say != NULL) a->ops.say = ahead_say;

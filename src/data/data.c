@@ -53,6 +53,13 @@ bool sl_data_image(const sluice_data *d, sl_image_size *out)
     return true;
 }
 
+bool sl_data_prepared(const sluice_data *d, sl_image_processor *out)
+{
+    if (d->ops->prepared == NULL) return false;
+    d->ops->prepared(d, out);
+    return true;
+}
+
 bool sl_data_columns(const sluice_data *d, sl_column_counts *out)
 {
     if (d->ops->columns == NULL) return false;

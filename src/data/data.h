@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "core/sample_kind.h"
 #include "core/status.h"
+#include "format/image_processor.h"
 #include "sluice.h"
 
 /* One input of the model as the data set must fill it. */
@@ -85,7 +86,9 @@ typedef struct sl_data_ops {
     int64_t (*classes)(const sluice_data *d);
     /* What class i is called; NULL, or the function is: it has a number only. */
     const char *(*class_name)(const sluice_data *d, int64_t i);
-    void (*image)(const sluice_data *d, sl_image_size *out);      /* NULL: samples are no images */
+    void (*image)(const sluice_data *d, sl_image_size *out); /* NULL: samples are no images */
+    /* Images: what becomes of them in evaluation; NULL: they are numbers already. */
+    void (*prepared)(const sluice_data *d, sl_image_processor *out);
     void (*columns)(const sluice_data *d, sl_column_counts *out); /* NULL: samples are no rows of a table */
     void (*speech)(const sluice_data *d, sl_speech_size *out);    /* NULL: samples are no speech */
     /* What token ids, or labels less one, stand for; a model keeps it with its weights. NULL, or the function is: nothing that a
@@ -110,6 +113,8 @@ int64_t sl_data_classes(const sluice_data *d);
 const char *sl_data_class_name(const sluice_data *d, int64_t i);
 /* False: its samples are no images. */
 bool sl_data_image(const sluice_data *d, sl_image_size *out);
+/* What becomes of its images in evaluation. False: they are none, or numbers already. */
+bool sl_data_prepared(const sluice_data *d, sl_image_processor *out);
 /* False: its samples are no rows of a table. */
 bool sl_data_columns(const sluice_data *d, sl_column_counts *out);
 /* False: its samples are no speech. */
@@ -180,7 +185,10 @@ typedef enum {
     SL_NORMALIZE_COMPUTED, /* by mean and standard deviation of the training data */
     SL_NORMALIZE_UTTERANCE /* speech: by those of each utterance, also auto */
 } sl_normalize_choice;
-#define SL_MAX_CHANNELS 4
+typedef enum { SL_RESIZE_AUTO = -1, SL_RESIZE_MIDDLE, SL_RESIZE_STRETCH } sl_resize_choice;
+/* Filters: Pillow's of the same names. */
+typedef enum { SL_FILTER_BILINEAR, SL_FILTER_BICUBIC, SL_FILTER_LANCZOS, SL_FILTER_COUNT } sl_filter;
+#define SL_MAX_CHANNELS SL_PROCESSOR_NUMBERS
 
 /* Tables: what the label is, and what separates columns. */
 typedef enum {
@@ -215,12 +223,15 @@ typedef struct sl_data_options {
     int64_t samples, features, outputs;
     double noise;
     /* images of all kinds */
-    const char *labels_path, *validation_labels_path;         /* idx, where paths are files of images */
-    int labels;                                               /* cifar100: sl_label_choice */
-    int64_t image_size;                                       /* 0: as the data has it */
-    int64_t channels;                                         /* images: 0: 3 */
-    int64_t classes;                                          /* idx: 0: as many as there are labels */
-    int normalize;                                            /* sl_normalize_choice */
+    const char *labels_path, *validation_labels_path; /* idx, where paths are files of images */
+    int labels;                                       /* cifar100: sl_label_choice */
+    int64_t image_size;                               /* 0: as the data has it */
+    int resize;                                       /* sl_resize_choice */
+    int64_t resize_side; /* that images become before image_size is cut out; 0: image_size */
+    int resample;        /* sl_filter; -1: bilinear */
+    int64_t channels;    /* images: 0: 3 */
+    int64_t classes;     /* idx: 0: as many as there are labels */
+    int normalize;       /* sl_normalize_choice */
     double mean[SL_MAX_CHANNELS], deviation[SL_MAX_CHANNELS]; /* instead of that; of pixels from 0 to 1 */
     int mean_count, deviation_count;                          /* 0: not given */
     bool flip;

@@ -30,6 +30,17 @@ enum { DRAW_FLIP = 0, DRAW_TOP = 1, DRAW_LEFT = 2, DRAW_TRIES = 4 /* four for ea
 
 /* ---- the first stage ---- */
 
+/* Of an image that would first become p->side pixels, whole numbers as transformers has them, the middle. */
+static sl_box resized_box(const sl_pictures *p, const sl_pixels *in)
+{
+    double shorter = (double)(in->height < in->width ? in->height : in->width), side = (double)p->side;
+    double height = p->stretches ? side : floor(side * (double)in->height / shorter);
+    double width = p->stretches ? side : floor(side * (double)in->width / shorter);
+    double down = (double)in->height / height, across = (double)in->width / width; /* pixels of the image for one */
+    double top = rint((height - (double)p->size.height) / 2), left = rint((width - (double)p->size.width) / 2);
+    return (sl_box){ top * down, left * across, (double)p->size.height * down, (double)p->size.width * across, false };
+}
+
 /* The largest part in the middle that has the shape of what is wanted, or a share of it. */
 static sl_box centre_box(const sl_pixels *in, const sl_image_size *size, double share)
 {
@@ -75,10 +86,13 @@ static sl_box random_box(const sl_pixels *in, const sl_rng *r)
 static sluice_status make_size(const sl_pictures *p, const sl_pixels *in, const sl_rng *r, sl_picture_scratch *s,
                                const float **resized)
 {
-    bool random = p->resized_crop && r != NULL;
+    bool random = p->resized_crop && r != NULL, cuts = p->resized_crop || p->side > p->size.height;
     *resized = NULL;
-    if (!p->resized_crop && in->height == p->size.height && in->width == p->size.width) return SLUICE_OK;
-    sl_box box = random ? random_box(in, r) : centre_box(in, &p->size, p->resized_crop ? CENTRE_SHARE : 1);
+    if (!cuts && in->height == p->size.height && in->width == p->size.width) return SLUICE_OK;
+    sl_box box = random        ? random_box(in, r)
+                 : p->side > 0 ? resized_box(p, in)
+                               : centre_box(in, &p->size, p->resized_crop ? CENTRE_SHARE : 1);
+    s->resampling.filter = p->filter;
     if (s->resized == NULL) {
         s->resized = sl_alloc_array((size_t)(p->size.height * p->size.width), (size_t)p->size.channels * sizeof(float),
                                     "resized picture");
@@ -324,6 +338,10 @@ static void pictures_identity(const sluice_data *d, char sha256[65])
                       ", flip %d, padding %d, resized %d, skip %d, shuffle %d, seed %" PRIu64,
                       d->ops->name, p->count[0], p->count[1], p->size.height, p->size.width, p->size.channels,
                       p->classes, p->flip, p->padding, p->resized_crop, p->skip_bad, p->shuffle, p->seed);
+    if (p->side > 0 || p->filter != SL_FILTER_BILINEAR) {
+        const int64_t resizing[] = { p->side, p->stretches, p->filter };
+        sl_sha256_update(&h, resizing, sizeof resizing);
+    }
     sl_sha256_update(&h, p->table, sizeof p->table[0] * (size_t)p->size.channels);
     p->kind->hash(p, &h);
     sl_identity_end(&h, sha256);
@@ -369,6 +387,25 @@ static void pictures_say(const sluice_data *d, const sl_log *log)
                      "data: %" PRId64 " files that end in neither .png nor .jpg or .jpeg are ignored", p->others);
 }
 
+/* Where nothing is cut and all images have the size already, both ways of resizing are the same. */
+static void pictures_prepared(const sluice_data *d, sl_image_processor *out)
+{
+    static const int64_t pillow[SL_FILTER_COUNT] = { SL_PILLOW_BILINEAR, SL_PILLOW_BICUBIC, SL_PILLOW_LANCZOS };
+    const sl_pictures *p = (const sl_pictures *)d;
+    int64_t side = p->side > 0 ? p->side : p->size.height;
+    if (p->side == 0 && p->resized_crop) side = (int64_t)rint((double)side / CENTRE_SHARE);
+    *out = (sl_image_processor){ .side = side,
+                                 .stretches = p->side > 0 ? p->stretches : p->same_size && !p->resized_crop,
+                                 .crop = p->size.height,
+                                 .pillow = pillow[p->filter],
+                                 .mean_count = (int)p->size.channels,
+                                 .deviation_count = (int)p->size.channels };
+    for (int c = 0; c < p->size.channels; c++) {
+        out->mean[c] = p->mean[c];
+        out->deviation[c] = p->deviation[c];
+    }
+}
+
 static const sl_data_ops pictures_ops = {
     .destroy = pictures_destroy,
     .samples = pictures_samples,
@@ -379,6 +416,7 @@ static const sl_data_ops pictures_ops = {
     .classes = pictures_classes,
     .class_name = pictures_class_name,
     .image = pictures_image,
+    .prepared = pictures_prepared,
     .say = pictures_say,
     .left_out = pictures_left_out,
 };
@@ -401,6 +439,25 @@ static sluice_status read_crop(sl_pictures *p, const sl_data_options *o)
                        "%d and less than the image has",
                        text, MOST_PADDING);
     p->padding = (int)pixels;
+    return SLUICE_OK;
+}
+
+/* Where images are square: others have no side. */
+static sluice_status read_resizing(sl_pictures *p, const sl_data_options *o)
+{
+    p->filter = o->resample < 0 ? SL_FILTER_BILINEAR : (sl_filter)o->resample;
+    p->stretches = o->resize == SL_RESIZE_STRETCH;
+    p->side = o->resize_side;
+    if (p->side == 0 && p->stretches) p->side = p->size.height;
+    if (p->side == 0) return SLUICE_OK;
+    if (p->size.height != p->size.width)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "data.%s is for square images, and these are %" PRId64 " x %" PRId64 "; set data.image_size",
+                       o->resize_side > 0 ? "resize_side" : "resize", p->size.height, p->size.width);
+    if (p->side < p->size.height)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "data.resize_side is %" PRId64 ", and %" PRId64 " pixels are to be cut out of the middle",
+                       p->side, p->size.height);
     return SLUICE_OK;
 }
 
@@ -484,7 +541,6 @@ sluice_status sl_pictures_finish(sl_pictures *p, const char *type, const sl_data
 {
     p->ops = pictures_ops;
     p->ops.name = type;
-    p->ops.effort = p->kind->decodes || o->image_size > 0 ? SL_FILL_SLOW : SL_FILL_SOME;
     p->base.ops = &p->ops;
     pthread_mutex_init(&p->lock, NULL);
     p->seed = (uint64_t)o->seed;
@@ -497,6 +553,9 @@ sluice_status sl_pictures_finish(sl_pictures *p, const char *type, const sl_data
     p->columns[COLUMN_X] = (sl_data_column){ "x", SLUICE_F32, p->size.height * p->size.width * p->size.channels };
     p->columns[COLUMN_TARGET] = (sl_data_column){ "target", SLUICE_I32, 1 };
     SL_TRY(read_crop(p, o));
+    SL_TRY(read_resizing(p, o));
+    bool resizes = p->kind->decodes || (o->image_size > 0 && !p->same_size) || p->side > p->size.height;
+    p->ops.effort = resizes ? SL_FILL_SLOW : SL_FILL_SOME;
     SL_TRY(choose_normalisation(p, o, sums, usual));
     return prepare_skipping(p, o);
 }

@@ -51,6 +51,11 @@ struct sl_pictures {
     float table[SL_MAX_CHANNELS][256]; /* what a byte becomes */
     bool flip, resized_crop;
     int padding;
+    int64_t
+        side; /* what a side becomes before `size` is cut out of the middle; 0: nothing is but what size's shape lacks */
+    bool stretches; /* both sides become that; otherwise the shorter one */
+    sl_filter filter;
+    bool same_size; /* all images have `size` */
     /* bad samples */
     bool skip_bad;
     uint8_t *bad[SL_SPLIT_COUNT]; /* owned: 1 for each that was found to be; NULL: none is left out */

@@ -88,6 +88,7 @@ static sluice_status finish(stored_pictures *s, const char *type, const sl_data_
     SL_TRY(split_stores(s, o));
     p->size = s->kept;
     if (o->image_size > 0) p->size.height = p->size.width = o->image_size;
+    p->same_size = p->size.height == s->kept.height && p->size.width == s->kept.width;
     p->held_bytes = sizeof *s;
     for (int i = 0; i < SL_SPLIT_COUNT; i++)
         p->held_bytes += (uint64_t)s->stores[i].count * (image_bytes(s) + sizeof(int32_t));

@@ -5,24 +5,64 @@
 #include "core/alloc.h"
 #include "core/status.h"
 
+/* ---- filters: weights by the distance in pixels, those of the picture or, where it gets smaller, of the output ---- */
+
+static double triangle(double x)
+{
+    return x < 1 ? 1 - x : 0;
+}
+
+/* Keys's cubic with a = -1/2. */
+static double cubic(double x)
+{
+    if (x < 1) return (1.5 * x - 2.5) * x * x + 1;
+    return x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0;
+}
+
+static double sinc(double x)
+{
+    return x == 0 ? 1 : sin(M_PI * x) / (M_PI * x);
+}
+
+static double windowed_sinc(double x)
+{
+    return x < 3 ? sinc(x) * sinc(x / 3) : 0;
+}
+
+static const struct {
+    double (*weight)(double distance);
+    double radius;
+    bool overshoots; /* it may leave what bytes can be */
+} filters[SL_FILTER_COUNT] = {
+    [SL_FILTER_BILINEAR] = { triangle, 1, false },
+    [SL_FILTER_BICUBIC] = { cubic, 2, true },
+    [SL_FILTER_LANCZOS] = { windowed_sinc, 3, true },
+};
+
+/* ---- lines ---- */
+
 /* One axis of a box. */
 typedef struct axis {
     double start, length;
+    double wide;       /* how much wider than its own the filter is */
+    double radius;     /* that it has then */
     int64_t low, high; /* pixels that count: [low, high) */
     int64_t outputs;
     int64_t taps; /* at most, of an output */
 } axis;
 
-static axis axis_of(double start, double length, int64_t pixels, bool closed, int64_t outputs)
+static axis axis_of(sl_filter filter, double start, double length, int64_t pixels, bool closed, int64_t outputs)
 {
     axis a = { .start = start, .length = length, .low = 0, .high = pixels, .outputs = outputs };
-    double scale = length / (double)outputs, support = scale > 1 ? scale : 1;
+    double scale = length / (double)outputs;
+    a.wide = scale > 1 ? scale : 1;
+    a.radius = filters[filter].radius * a.wide;
     if (closed) {
         a.low = (int64_t)floor(start);
         a.high = (int64_t)ceil(start + length);
         if (a.high > pixels) a.high = pixels;
     }
-    a.taps = (int64_t)ceil(support) * 2 + 1;
+    a.taps = (int64_t)ceil(a.radius) * 2 + 1;
     return a;
 }
 
@@ -39,20 +79,20 @@ static sluice_status reserve(void **p, size_t *capacity, size_t count, size_t ea
 /* r->first[i] and r->weights[i, taps] for every output of the axis; weights past the last tap are 0. */
 static sluice_status weigh(sl_resampling *r, const axis *a)
 {
-    double scale = a->length / (double)a->outputs, support = scale > 1 ? scale : 1;
+    double scale = a->length / (double)a->outputs;
     SL_TRY(reserve((void **)&r->weights, &r->weight_capacity, (size_t)(a->outputs * a->taps), sizeof *r->weights,
                    "weights of pixels"));
     SL_TRY(reserve((void **)&r->first, &r->first_capacity, (size_t)a->outputs, sizeof *r->first, "places of pixels"));
     for (int64_t i = 0; i < a->outputs; i++) {
         double centre = a->start + ((double)i + 0.5) * scale, sum = 0;
-        int64_t from = (int64_t)floor(centre - support + 0.5), to = (int64_t)floor(centre + support + 0.5);
+        int64_t from = (int64_t)floor(centre - a->radius + 0.5), to = (int64_t)floor(centre + a->radius + 0.5);
         if (from < a->low) from = a->low;
         if (to > a->high) to = a->high;
         if (to - from > a->taps) to = from + a->taps;
         float *w = r->weights + i * a->taps;
         for (int64_t k = 0; k < a->taps; k++) {
-            double distance = fabs(((double)(from + k) + 0.5 - centre) / support);
-            double weight = from + k < to && distance < 1 ? 1 - distance : 0;
+            double distance = fabs(((double)(from + k) + 0.5 - centre) / a->wide);
+            double weight = from + k < to ? filters[r->filter].weight(distance) : 0;
             w[k] = (float)weight;
             sum += weight;
         }
@@ -102,14 +142,19 @@ static void resample_rows(const sl_resampling *r, const axis *a, int64_t low, in
     }
 }
 
+static void keep_bytes(float *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) values[i] = fminf(fmaxf(values[i], 0), 255);
+}
+
 sluice_status sl_resample(sl_resampling *r, const sl_pixels *in, const sl_box *box, int64_t height, int64_t width,
                           float *out)
 {
-    axis columns = axis_of(box->left, box->width, in->width, box->closed, width);
-    axis rows = axis_of(box->top, box->height, in->height, box->closed, height);
-    /* the rows that the triangles reach */
-    double support = rows.length / (double)height > 1 ? rows.length / (double)height : 1;
-    int64_t low = (int64_t)floor(rows.start - support), high = (int64_t)ceil(rows.start + rows.length + support);
+    axis columns = axis_of(r->filter, box->left, box->width, in->width, box->closed, width);
+    axis rows = axis_of(r->filter, box->top, box->height, in->height, box->closed, height);
+    /* the rows that the filter reaches */
+    int64_t low = (int64_t)floor(rows.start - rows.radius),
+            high = (int64_t)ceil(rows.start + rows.length + rows.radius);
     if (low < rows.low) low = rows.low;
     if (high > rows.high) high = rows.high;
     int64_t elements = width * in->channels;
@@ -119,6 +164,7 @@ sluice_status sl_resample(sl_resampling *r, const sl_pixels *in, const sl_box *b
     resample_columns(r, in, &columns, low, high);
     SL_TRY(weigh(r, &rows));
     resample_rows(r, &rows, low, elements, out);
+    if (filters[r->filter].overshoots) keep_bytes(out, height * elements);
     return SLUICE_OK;
 }
 

@@ -1,7 +1,7 @@
 /* resample.h: pictures in another size; private to data/.
  *
- * Bilinear with antialiasing: where a picture gets smaller, the triangle widens with it, so that every pixel counts. Columns
- * first, then rows, sums in the order of pixels: what comes out depends on the pixels and sizes alone. */
+ * With antialiasing: where a picture gets smaller, the filter widens with it, so that every pixel counts. Columns first, then
+ * rows, sums in the order of pixels: what comes out depends on the pixels, the sizes and the filter alone. */
 #ifndef SL_DATA_RESAMPLE_H
 #define SL_DATA_RESAMPLE_H
 
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sluice.h"
+#include "data/data.h"
 
 /* Pixels that belong to somebody else: [height, width, channels]. */
 typedef struct sl_pixels {
@@ -21,11 +21,12 @@ typedef struct sl_pixels {
 /* A part of a picture, in pixels. */
 typedef struct sl_box {
     double top, left, height, width;
-    bool closed; /* pixels outside it do not count, as if it had been cut out; otherwise the triangles reach beyond */
+    bool closed; /* pixels outside it do not count, as if it had been cut out; otherwise the filter reaches beyond */
 } sl_box;
 
-/* Memory that resampling another picture uses again; zero-initialise. */
+/* Memory that resampling another picture uses again; zero-initialise but for the filter. */
 typedef struct sl_resampling {
+    sl_filter filter;
     float *rows;    /* owned: columns done, rows not yet */
     float *weights; /* owned: of one line of output, taps each */
     int64_t *first; /* owned: the first pixel of each */

@@ -94,8 +94,11 @@ typedef struct sl_model_config {
     int64_t segments; /* bert: rows of the table of token types */
     int64_t image_size, channels, patch; /* vit: side of an image in pixels, its channels, side of a patch */
     /* What says nothing about the mathematics of a forward pass. */
-    double dropout;           /* on the residual stream, in training */
-    double attention_dropout; /* on attention's weights, in training */
+    /* in training */
+    double dropout;            /* on the residual stream */
+    double embedding_dropout;  /* gpt2: behind the embedding; of others it is `dropout` */
+    double classifier_dropout; /* bert: before the classifier; negative: it is `dropout` */
+    double attention_dropout;  /* on attention's weights */
     double initial_stddev;
     int64_t bos, pad; /* ids; -1: none */
     int64_t ends[SL_CONFIG_MAX_ENDS];
@@ -120,6 +123,9 @@ void sl_model_config_defaults(sl_decoder family, sl_model_config *out);
 sluice_status sl_model_config_parse(const char *text, size_t bytes, const char *what, sl_model_config *out);
 /* The config.json of a folder. Where `text` is not NULL, *text is the whole file, owned by the caller, NUL-terminated. */
 sluice_status sl_model_config_read(const char *folder, sl_model_config *out, char **text);
+/* What files of c's family call its attention_dropout, and its dropout. */
+const char *sl_model_config_attention_key(const sl_model_config *c);
+const char *sl_model_config_dropout_key(const sl_model_config *c);
 /* Whether layer `layer` has the window. */
 bool sl_model_config_slides(const sl_model_config *c, int64_t layer);
 

@@ -31,6 +31,7 @@ static const decoder_row decoders[SL_DECODER_COUNT] = {
                             .activation = SL_ACTIVATION_GELU_TANH,
                             .tied = true,
                             .dropout = 0.1,
+                            .embedding_dropout = 0.1,
                             .attention_dropout = 0.1,
                             .initial_stddev = 0.02,
                             ENDS(50256, 50256, -1) } },
@@ -125,6 +126,7 @@ static const decoder_row decoders[SL_DECODER_COUNT] = {
                             .tied = true,
                             .segments = 2,
                             .dropout = 0.1,
+                            .classifier_dropout = -1,
                             .attention_dropout = 0.1,
                             .initial_stddev = 0.02,
                             .bos = -1 } },
@@ -229,8 +231,10 @@ const sl_decoder_key sl_decoder_keys[] = {
     KEY("attn_logit_softcapping", SL_FAMILY_BIT(GEMMA2), REAL, attention_soft_cap, 1e-6, 1e9, ZERO,
         "bound of attention's scores"),
     KEY("final_logit_softcapping", CAPPED, REAL, logit_soft_cap, 1e-6, 1e9, ZERO, "bound of the logits"),
-    KEY("resid_pdrop", GPT2, REAL, dropout, 0, 1, ABSENT, "dropout on the residual stream"),
+    KEY("resid_pdrop", GPT2 | SL_FAMILY_BIT(PHI3), REAL, dropout, 0, 1, ABSENT, "dropout on the residual stream"),
+    KEY("embd_pdrop", GPT2, REAL, embedding_dropout, 0, 1, ABSENT, "dropout behind the embedding"),
     KEY("hidden_dropout_prob", ENCODERS, REAL, dropout, 0, 1, ABSENT, "dropout on the residual stream"),
+    KEY("classifier_dropout", BERT, REAL, classifier_dropout, 0, 1, ABSENT, "dropout before the classifier"),
     KEY("attention_probs_dropout_prob", ENCODERS, REAL, attention_dropout, 0, 1, ABSENT,
         "dropout on attention's weights"),
     KEY("attn_pdrop", GPT2, REAL, attention_dropout, 0, 1, ABSENT, "dropout on attention's weights"),
@@ -240,6 +244,24 @@ const sl_decoder_key sl_decoder_keys[] = {
     KEY("pad_token_id", TOKENS, ID, pad, -1, SL_MODEL_SIZES, ZERO, "the token that fills up"),
 };
 const size_t sl_decoder_key_count = sizeof sl_decoder_keys / sizeof sl_decoder_keys[0];
+
+static const char *key_of(sl_decoder family, size_t offset)
+{
+    for (size_t i = 0; i < sl_decoder_key_count; i++)
+        if (sl_decoder_keys[i].offset == offset && (sl_decoder_keys[i].families & 1u << family) != 0)
+            return sl_decoder_keys[i].key;
+    return "";
+}
+
+const char *sl_model_config_attention_key(const sl_model_config *c)
+{
+    return key_of(c->family, FIELD(attention_dropout));
+}
+
+const char *sl_model_config_dropout_key(const sl_model_config *c)
+{
+    return key_of(c->family, FIELD(dropout));
+}
 
 /* ---- Activations ---- */
 

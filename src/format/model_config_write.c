@@ -77,6 +77,7 @@ static void write_keys(writer *w)
         const void *field = (const char *)w->c + row->offset;
         if ((row->families & 1u << w->c->family) == 0) continue;
         if (w->kept != NULL && same_field(row->type, field, (const char *)w->kept + row->offset)) continue;
+        if (row->type == SL_FIELD_REAL && *(const double *)field < 0) continue; /* it follows from another key */
         set(w, w->root, row->key, field_value(w->c->family, row->type, row->null, field));
     }
 }
@@ -200,7 +201,6 @@ static void write_class(writer *w)
     /* what is written has a head, which a bare model has not, and of an encoder it may be another one */
     if (kept == NULL || strstr(kept, "For") == NULL || sl_decoder_is_encoder(w->c->family))
         if (kept == NULL || strcmp(kept, name) != 0) set(w, w->root, "architectures", json_pack("[s]", name));
-    if (w->c->family == SL_DECODER_GPT2 && w->kept == NULL) set(w, w->root, "embd_pdrop", json_real(w->c->dropout));
 }
 
 /* Names of classes that the kept file has are those of its own head. */

@@ -13,6 +13,7 @@
 #include "format/adapter_config.h"
 #include "format/tokenizer.h"
 #include "format/tokenizer_write.h"
+#include "format/weight_names.h"
 #include "format/weights_set.h"
 
 #define CONFIG           "config.json"
@@ -68,7 +69,7 @@ bool sl_is_model_file_name(const char *name)
 
 const char *sl_decoder_prefix(sl_decoder family)
 {
-    return family == SL_DECODER_GPT2 ? "transformer." : "";
+    return family == SL_DECODER_GPT2 ? sl_gpt2_weight_names.prefix : "";
 }
 
 /* ---- The list ---- */
@@ -178,6 +179,31 @@ static sluice_status add_generation(sl_model_files *f, const sl_model_config *c)
     if ((c->bos < 0 && c->pad < 0 && c->end_count == 0) || has_file(f, GENERATION)) return SLUICE_OK;
     write_generation(c, &text);
     sluice_status st = add_text(f, GENERATION, &text);
+    sl_text_free(&text);
+    return st;
+}
+
+/* ---- Images ---- */
+
+/* Whether the folder's own file says so already. */
+static bool says_same(const char *from, const sl_images_meaning *images)
+{
+    const sl_processor_by_hand nothing = { false, false, false };
+    const sl_log silent = { .fn = NULL };
+    sl_image_processor there;
+    bool found;
+    return from != NULL && sl_image_processor_read(from, &nothing, &silent, &found, &there) == SLUICE_OK && found &&
+           sl_image_processor_same(&there, &images->processor, images->channels);
+}
+
+static sluice_status add_processor(sl_model_files *f, const char *from, const sl_images_meaning *images)
+{
+    sl_text text = { 0 };
+    if (images == NULL || says_same(from, images)) return SLUICE_OK;
+    for (int i = 0; i < f->count; i++)
+        if (strcmp(f->list[i].name, SL_IMAGE_PROCESSOR) == 0) f->list[i--] = f->list[--f->count];
+    sluice_status st = sl_image_processor_write(&images->processor, images->channels, &text);
+    if (st == SLUICE_OK) st = add_text(f, SL_IMAGE_PROCESSOR, &text);
     sl_text_free(&text);
     return st;
 }
@@ -295,13 +321,14 @@ static sluice_status make_from_nothing(sl_model_config *c, const sl_ids_meaning 
 }
 
 sluice_status sl_model_files_make(const sl_model_config *c, const char *from, const sl_ids_meaning *ids,
-                                  sl_model_files *out)
+                                  const sl_images_meaning *images, sl_model_files *out)
 {
     sl_model_config described = *c;
     sl_arena_init(&out->arena, "files of a model");
     out->prefix = sl_decoder_prefix(c->family);
     SL_TRY(from != NULL ? make_from_folder(&described, from, ids, out) : make_from_nothing(&described, ids, out));
     SL_TRY(add_generation(out, &described));
+    SL_TRY(add_processor(out, from, images));
     qsort(out->list, (size_t)out->count, sizeof *out->list, compare_files);
     return SLUICE_OK;
 }

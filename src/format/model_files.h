@@ -6,6 +6,7 @@
 #include "core/arena.h"
 #include "core/io.h"
 #include "core/log.h"
+#include "format/image_processor.h"
 #include "format/model_config.h"
 
 /* Larger ones are not carried from folder to folder. */
@@ -35,12 +36,19 @@ typedef struct sl_ids_meaning {
     const char *characters; /* UTF-8 */
 } sl_ids_meaning;
 
+/* What becomes of images before the model reads them, and how many channels they have. */
+typedef struct sl_images_meaning {
+    sl_image_processor processor;
+    int64_t channels;
+} sl_images_meaning;
+
 /* The files for the folder of a model `c` that was made from `from`, a model's folder, or from nothing (NULL): config.json
  * as c says, with the keys of from's; all other small files of `from` as they are; without `from` the files of the tokenizer
  * in `ids`, or one that splits text into its units; and generation_config.json where c names ids, or that tokenizer has a
- * token that ends texts. ids may be NULL. Zero *out first; sl_model_files_free also after a failure. */
+ * token that ends texts. With `images` preprocessor_config.json says that; from's stays where it says the same. ids and
+ * images may be NULL. Zero *out first; sl_model_files_free also after a failure. */
 sluice_status sl_model_files_make(const sl_model_config *c, const char *from, const sl_ids_meaning *ids,
-                                  sl_model_files *out);
+                                  const sl_images_meaning *images, sl_model_files *out);
 void sl_model_files_free(sl_model_files *f);
 /* Keeps what is copied open from now on, so that it can be written when the folder is gone; as far as it can be opened, and
  * for SL_MODEL_FILES_HELD files at most. */

@@ -16,8 +16,8 @@ static const sl_weight_absence head_absences[] = {
     { "lm_head.weight", "the head of this file is its token embedding; set model.tie_word_embeddings to true" },
     { NULL, NULL },
 };
-const sl_weight_names sl_gpt2_weight_names = { gpt2_buffers, gpt2_copies, NULL };
-const sl_weight_names sl_gpt2_untied_weight_names = { gpt2_buffers, NULL, head_absences };
+const sl_weight_names sl_gpt2_weight_names = { gpt2_buffers, gpt2_copies, NULL, "transformer." };
+const sl_weight_names sl_gpt2_untied_weight_names = { gpt2_buffers, NULL, head_absences, "transformer." };
 
 static const char *const llama_buffers[] = { "model.layers.*.self_attn.rotary_emb.inv_freq",
                                              "model.rotary_emb.inv_freq", NULL };
@@ -26,8 +26,8 @@ static const sl_weight_copy llama_copies[] = {
       "this file's head has weights of its own; set model.tie_word_embeddings to false" },
     { NULL, NULL, NULL },
 };
-const sl_weight_names sl_llama_weight_names = { llama_buffers, NULL, head_absences };
-const sl_weight_names sl_llama_tied_weight_names = { llama_buffers, llama_copies, NULL };
+const sl_weight_names sl_llama_weight_names = { llama_buffers, NULL, head_absences, NULL };
+const sl_weight_names sl_llama_tied_weight_names = { llama_buffers, llama_copies, NULL, NULL };
 
 /* Of BERT, files often hold both heads, of which a model has one. */
 static const char *const bert_buffers[] = { "bert.embeddings.position_ids", "cls.seq_relationship.*", "bert.pooler.*",
@@ -39,11 +39,11 @@ static const sl_weight_copy bert_copies[] = {
     { "cls.predictions.decoder.bias", "cls.predictions.bias", "this file has two biases of its head that differ" },
     { NULL, NULL, NULL },
 };
-const sl_weight_names sl_bert_weight_names = { bert_buffers, bert_copies, NULL };
-const sl_weight_names sl_bert_classifier_weight_names = { bert_classifier_buffers, NULL, NULL };
+const sl_weight_names sl_bert_weight_names = { bert_buffers, bert_copies, NULL, NULL };
+const sl_weight_names sl_bert_classifier_weight_names = { bert_classifier_buffers, NULL, NULL, NULL };
 
 static const char *const vit_buffers[] = { "vit.pooler.*", NULL };
-const sl_weight_names sl_vit_weight_names = { vit_buffers, NULL, NULL };
+const sl_weight_names sl_vit_weight_names = { vit_buffers, NULL, NULL, NULL };
 
 /* Heads are beside the model that they are the head of. */
 static const char *const heads[] = { "lm_head.", "score.", "cls.", "classifier.", NULL };

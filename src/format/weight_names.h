@@ -22,6 +22,7 @@ typedef struct sl_weight_names {
     const char *const *buffers; /* fnmatch patterns of constants, which are passed over: masks, frequencies */
     const sl_weight_copy *copies;
     const sl_weight_absence *absences;
+    const char *prefix; /* before all names but those of heads, which names in a graph lack; NULL: none */
 } sl_weight_names;
 
 extern const sl_weight_names sl_gpt2_weight_names;            /* the head is the token embedding */

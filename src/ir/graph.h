@@ -148,6 +148,8 @@ struct sluice_graph {
     /* What published weights files of this model hold beside its parameters (format/weight_names.h). Static; NULL: nothing
      * is known. */
     const struct sl_weight_names *file_names;
+    /* Whether a pattern fits something else that files call the parameter, or part, of this name. NULL: nothing is known. */
+    bool (*is_called)(const struct sluice_graph *g, const char *pattern, const char *name);
     const int *stop; /* a request to stop (core/stop.h), polled while the graph grows; NULL: none. Borrowed */
     sl_kept_vocabulary vocabulary; /* of the token ids it reads; borrowed strings */
     sluice_status error;           /* first error of building; builders are no-ops afterwards */

@@ -70,7 +70,8 @@ static sluice_value embed(bert *b, sluice_value *words)
     } else {
         x = sluice_add(g, x, sluice_split(g, kinds, 0, 0, 1));
     }
-    return sl_encoder_drop(&b->e, sl_encoder_norm(&b->e, x, "bert.embeddings.", "LayerNorm"));
+    x = sl_encoder_norm(&b->e, x, "bert.embeddings.", "LayerNorm");
+    return sl_encoder_drop(&b->e, x, sl_model_embedding_dropout(o));
 }
 
 /* x[B,T,C] -> the loss of the tokens that are hidden. The decoder is the token embedding with a bias of its own. */
@@ -91,7 +92,8 @@ static void classify(const bert *b, sluice_value x, sl_model_info *info)
 {
     int64_t width = b->e.c.width;
     sluice_value pooled = sl_encoder_linear(&b->e, sl_encoder_first(&b->e, x), "bert.", "pooler.dense", width, width);
-    sl_encoder_classify(&b->e, sl_encoder_drop(&b->e, sluice_tanh(b->e.m.g, pooled)), info);
+    pooled = sl_encoder_drop(&b->e, sluice_tanh(b->e.m.g, pooled), sl_model_classifier_dropout(b->e.m.o));
+    sl_encoder_classify(&b->e, pooled, info);
 }
 
 static sluice_status check(const sl_model_options *o)

@@ -95,7 +95,6 @@ static void describe_by_hand(const sl_model_options *o, sl_decoder family, sl_mo
     c->tied = !o->untied;
     c->attention_bias = o->attention_bias;
     if (c->query_scalar > 0) c->query_scalar = (double)c->head_width;
-    c->dropout = o->dropout;
     c->attention_dropout = 0;
     c->bos = c->pad = -1; /* its token ids have no such meanings */
     c->end_count = 0;
@@ -113,7 +112,18 @@ static void describe_head(const sl_model_options *o, sl_model_config *c)
     if (!sl_decoder_is_encoder(c->family)) return;
     bool classifies = c->family == SL_DECODER_VIT || sl_model_head_classifies(o);
     c->classes = classifies ? o->outputs : 0;
+}
+
+/* What is applied counts, not the folder; of attention, where nothing is, the folder's stays. An encoder's files have one rate
+ * for the embedding and the stream. */
+static void describe_dropout(const sl_model_options *o, sl_model_config *c)
+{
+    if (is_rotary(c->family)) return;
+    double classifier = sl_model_classifier_dropout(o);
     c->dropout = o->dropout;
+    if (c->family == SL_DECODER_GPT2) c->embedding_dropout = sl_model_embedding_dropout(o);
+    if (c->family != SL_DECODER_BERT || (c->classifier_dropout < 0 && classifier == o->dropout)) return;
+    c->classifier_dropout = classifier;
 }
 
 /* ---- A folder's ---- */
@@ -138,6 +148,7 @@ sluice_status sl_model_describe(const sl_model_options *o, sl_model_config *out)
         SL_TRY(check_context(o));
         *out = o->folder;
         describe_head(o, out);
+        describe_dropout(o, out);
         return SLUICE_OK;
     }
     if (family == SL_DECODER_NONE)
@@ -146,6 +157,7 @@ sluice_status sl_model_describe(const sl_model_options *o, sl_model_config *out)
     SL_TRY(check_settings(o, family));
     describe_by_hand(o, family, &c);
     describe_head(o, &c);
+    describe_dropout(o, &c);
     SL_TRY(check_heads(&c));
     *out = c;
     return SLUICE_OK;

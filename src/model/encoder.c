@@ -32,9 +32,9 @@ sluice_value sl_encoder_norm(const sl_encoder_model *e, sluice_value x, const ch
     return sluice_layer_norm(e->m.g, x, w, b, (float)e->c.norm_epsilon);
 }
 
-sluice_value sl_encoder_drop(const sl_encoder_model *e, sluice_value x)
+sluice_value sl_encoder_drop(const sl_encoder_model *e, sluice_value x, double rate)
 {
-    return e->m.o->dropout > 0 ? sluice_dropout(e->m.g, x, (float)e->m.o->dropout) : x;
+    return rate > 0 ? sluice_dropout(e->m.g, x, (float)rate) : x;
 }
 
 /* The parts of "<block><base>qkv.weight", or ".bias", as files have them. */
@@ -71,7 +71,7 @@ static sluice_value attend(const sl_encoder_model *e, const sl_encoder_names *n,
     o.causal = false;
     sluice_value qkv = sl_model_linear(&e->m, x, block, name, w, b, false);
     sluice_value y = sluice_attention_with(e->m.g, qkv, SLUICE_NONE, SLUICE_NONE, lengths, &o);
-    return sl_encoder_drop(e, sl_encoder_linear(e, y, block, n->attention_out, width, width));
+    return sl_encoder_drop(e, sl_encoder_linear(e, y, block, n->attention_out, width, width), e->m.o->dropout);
 }
 
 static sluice_value feed_forward(const sl_encoder_model *e, sluice_value x, const char *block)
@@ -79,7 +79,7 @@ static sluice_value feed_forward(const sl_encoder_model *e, sluice_value x, cons
     int64_t inner = e->c.feed_forward;
     sluice_value y = sl_encoder_linear(e, x, block, "intermediate.dense", e->c.width, inner);
     y = sl_encoder_linear(e, sl_model_activate(&e->m, &e->c, y), block, "output.dense", inner, e->c.width);
-    return sl_encoder_drop(e, y);
+    return sl_encoder_drop(e, y, e->m.o->dropout);
 }
 
 sluice_value sl_encoder_block(const sl_encoder_model *e, const sl_encoder_names *n, sluice_value x, int64_t number,

@@ -65,8 +65,11 @@ sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max);
 sluice_status sl_model_check_blocks(const sl_model_options *o);
 /* These, context and vocabulary. */
 sluice_status sl_model_check_transformer(const sl_model_options *o);
-/* A probability below 1. */
+/* Probabilities below 1. */
 sluice_status sl_model_check_dropout(const sl_model_options *o);
+/* The rates behind an embedding and before a classifier. */
+double sl_model_embedding_dropout(const sl_model_options *o);
+double sl_model_classifier_dropout(const sl_model_options *o);
 /* Parameter "<block><name>" of one or two dimensions (columns 0: one). */
 sluice_value sl_model_parameter(const sl_model *m, const char *block, const char *name, int64_t rows, int64_t columns,
                                 sluice_init init);
@@ -114,7 +117,8 @@ typedef struct sl_encoder_names {
 sluice_value sl_encoder_linear(const sl_encoder_model *e, sluice_value x, const char *block, const char *name,
                                int64_t in, int64_t out);
 sluice_value sl_encoder_norm(const sl_encoder_model *e, sluice_value x, const char *block, const char *name);
-sluice_value sl_encoder_drop(const sl_encoder_model *e, sluice_value x);
+/* x, of whose elements training leaves out a share of `rate`. */
+sluice_value sl_encoder_drop(const sl_encoder_model *e, sluice_value x, double rate);
 /* x[B,T,C] -> the same. lengths[B]: positions from there on are not seen; SLUICE_NONE: all are. Begins a layer. */
 sluice_value sl_encoder_block(const sl_encoder_model *e, const sl_encoder_names *n, sluice_value x, int64_t number,
                               sluice_value lengths);
@@ -124,6 +128,13 @@ sluice_value sl_encoder_first(const sl_encoder_model *e, sluice_value x);
 bool sl_model_head_classifies(const sl_model_options *o);
 /* x[B,C] -> the classes of the linear "classifier", and the loss over "target". */
 void sl_encoder_classify(const sl_encoder_model *e, sluice_value x, sl_model_info *info);
+
+/* ---- file_names.c: what files of other programs call parameters ---- */
+
+/* sluice_graph.is_called: the prefixes of sl_weight_prefixes and the family's own, which files have or lack, and copies. */
+bool sl_model_is_called(const sluice_graph *g, const char *pattern, const char *name);
+/* A tensor that files of this family hold beside its parameters: it is never trained. */
+bool sl_model_is_constant(const sluice_graph *g, const char *name);
 
 /* ---- tune.c: what is trained of a model ---- */
 

@@ -45,9 +45,15 @@ static sluice_value norm(const gpt2 *p, sluice_value x, const char *block, const
     return sluice_layer_norm(p->m.g, x, w, b, (float)p->c.norm_epsilon);
 }
 
+static sluice_value drop_at(const gpt2 *p, sluice_value x, double rate)
+{
+    return rate > 0 ? sluice_dropout(p->m.g, x, (float)rate) : x;
+}
+
+/* Before x is added to the residual stream. */
 static sluice_value drop(const gpt2 *p, sluice_value x)
 {
-    return p->m.o->dropout > 0 ? sluice_dropout(p->m.g, x, (float)p->m.o->dropout) : x;
+    return drop_at(p, x, p->m.o->dropout);
 }
 
 /* The rows of the position table for each token: [T,C], or [B,T,C] where rows hold several documents. */
@@ -66,7 +72,8 @@ static sluice_value embed(gpt2 *p, sluice_value *table)
     sluice_value tokens = sl_model_tokens(&p->m);
     *table = sl_model_parameter(&p->m, "", "wte.weight", p->c.vocabulary, p->c.width, init);
     sluice_value places = sl_model_parameter(&p->m, "", "wpe.weight", p->c.context, p->c.width, init);
-    return drop(p, sluice_add(p->m.g, sluice_embedding(p->m.g, tokens, *table), positions(p, places)));
+    sluice_value x = sluice_add(p->m.g, sluice_embedding(p->m.g, tokens, *table), positions(p, places));
+    return drop_at(p, x, sl_model_embedding_dropout(p->m.o));
 }
 
 /* x[B,T,C] -> the same: attention, then a feed-forward part, each normalised before and added to the residual stream

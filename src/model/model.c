@@ -37,9 +37,27 @@ sluice_status sl_model_check_size(const char *key, int64_t value, int64_t max)
 
 sluice_status sl_model_check_dropout(const sl_model_options *o)
 {
-    if (!(o->dropout >= 0 && o->dropout < 1))
-        return sl_fail(SLUICE_ERR_USAGE, "model.dropout is %g; give a probability from 0 to below 1", o->dropout);
+    const struct {
+        const char *key;
+        double rate;
+    } places[] = { { "model.dropout", o->dropout },
+                   { "model.embedding_dropout", sl_model_embedding_dropout(o) },
+                   { "model.classifier_dropout", sl_model_classifier_dropout(o) } };
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (!(places[i].rate >= 0 && places[i].rate < 1))
+            return sl_fail(SLUICE_ERR_USAGE, "%s is %g; give a probability from 0 to below 1", places[i].key,
+                           places[i].rate);
     return SLUICE_OK;
+}
+
+double sl_model_embedding_dropout(const sl_model_options *o)
+{
+    return o->dropout_by_place && o->embedding_dropout >= 0 ? o->embedding_dropout : o->dropout;
+}
+
+double sl_model_classifier_dropout(const sl_model_options *o)
+{
+    return o->dropout_by_place && o->classifier_dropout >= 0 ? o->classifier_dropout : o->dropout;
 }
 
 bool sl_model_reads_tokens(const char *type)
@@ -98,6 +116,7 @@ sluice_status sl_model_build(sluice_graph *g, const sl_model_options *o, sl_mode
     SL_TRY(family->build(g, o, &found));
     SL_TRY(sluice_graph_check(g));
     SL_TRY(set_norms(g, o));
+    g->is_called = sl_model_is_called;
     SL_TRY(sl_model_freeze(g, o));
     *info = found;
     return SLUICE_OK;

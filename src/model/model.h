@@ -72,7 +72,11 @@ typedef struct sl_model_options {
     sl_model_config folder; /* family SL_DECODER_NONE: there is no folder */
     sluice_dtype precision; /* that the graph will be lowered to; Gemma's embedding scale has it */
     int64_t layers, heads, width, context, vocabulary;
-    double dropout;       /* gpt2, bert, vit, cnn, speech */
+    double dropout; /* gpt2, bert, vit, cnn, speech */
+    /* gpt2, bert, vit: behind the embedding; bert: before a classifier. Where dropout_by_place is false or one is
+     * negative, `dropout` does there, too. */
+    double embedding_dropout, classifier_dropout;
+    bool dropout_by_place;
     double norm_epsilon;  /* 0: 1e-5 */
     bool untied;          /* the head is a parameter of its own, not the token embedding */
     int64_t feed_forward; /* 0: 4 times the width for gpt2, for others 8/3 of it, up to a multiple of 256 */

@@ -3,8 +3,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/alloc.h"
 #include "format/adapter_config.h"
 #include "format/weight_names.h"
+#include "ir/pattern.h"
 #include "model/family.h"
 
 /* A file-name pattern of the whole name, or the name's end after a dot, which is how PEFT names modules, or all of it with a
@@ -98,17 +100,54 @@ static void begin_anew(sl_parameter *p)
     p->is_fresh = true;
 }
 
-/* Does that to the parameters that a pattern of the setting `key` names, one at least. */
-static sluice_status mark_pattern(sluice_graph *g, const char *key, const char *pattern, void (*mark)(sl_parameter *p))
+/* A setting of patterns over names of parameters. */
+typedef struct marking {
+    const char *key;
+    const char *const *patterns;
+    int count;
+    void (*mark)(sl_parameter *p);
+    bool once; /* what has been marked may be named in part: nothing is left to do */
+} marking;
+
+/* Bits of all parameters that the patterns name, each one at least. */
+static sluice_status match_all(const sluice_graph *g, const marking *m, uint8_t *all, uint8_t *named)
 {
-    bool found = false;
-    for (int p = 0; p < g->parameter_count; p++) {
-        if (fnmatch(pattern, g->parameters[p].name, 0) != 0) continue;
-        mark(&g->parameters[p]);
-        found = true;
+    for (int i = 0; i < m->count; i++) {
+        if (sl_graph_match(g, m->patterns[i], named) == 0 && !sl_model_is_constant(g, m->patterns[i]))
+            return sl_fail(SLUICE_ERR_USAGE,
+                           "%s: no parameter of this model is called like \"%.100s\"; `sluice inspect` lists the names "
+                           "of a folder or file",
+                           m->key, m->patterns[i]);
+        for (int p = 0; p < g->parameter_count; p++) all[p] |= named[p];
     }
-    if (found) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_USAGE, "%s: no parameter of this model is called like \"%.100s\"", key, pattern);
+    return SLUICE_OK;
+}
+
+static sluice_status mark_all(sluice_graph *g, const marking *m, const uint8_t *all)
+{
+    char reason[6 * SL_MODEL_NAME_BYTES + 200];
+    for (int p = 0; p < g->parameter_count; p++) {
+        sl_parameter *q = &g->parameters[p];
+        if (all[p] == 0 || (m->once && !q->trainable)) continue;
+        if (!sl_graph_is_whole(g, p, all[p])) {
+            sl_graph_explain_part(g, p, all[p], reason, sizeof reason);
+            return sl_fail(SLUICE_ERR_USAGE, "%s: %s", m->key, reason);
+        }
+        m->mark(q);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status mark_patterns(sluice_graph *g, const marking *m)
+{
+    if (m->count == 0) return SLUICE_OK;
+    uint8_t *bits = sl_alloc_array((size_t)g->parameter_count + 1, 2, "names of parameters");
+    if (bits == NULL) return SLUICE_ERR_NO_MEMORY;
+    memset(bits, 0, 2 * (size_t)g->parameter_count);
+    sluice_status st = match_all(g, m, bits, bits + g->parameter_count);
+    if (st == SLUICE_OK) st = mark_all(g, m, bits);
+    sl_free(bits);
+    return st;
 }
 
 /* Whether a parameter is of the base, and of the module that is called so. */
@@ -163,7 +202,6 @@ sluice_status sl_model_freeze(sluice_graph *g, const sl_model_options *o)
         for (int i = 0; i < o->lora.whole_count; i++)
             if (!is_other_head(g, o, o->lora.whole[i])) SL_TRY(train_whole(g, o->lora.whole[i]));
     }
-    for (int i = 0; i < o->freeze_count; i++) SL_TRY(mark_pattern(g, "freeze", o->freeze[i], freeze));
-    for (int i = 0; i < o->fresh_count; i++) SL_TRY(mark_pattern(g, "new_parameters", o->fresh[i], begin_anew));
-    return SLUICE_OK;
+    SL_TRY(mark_patterns(g, &(marking){ "freeze", o->freeze, o->freeze_count, freeze, true }));
+    return mark_patterns(g, &(marking){ "new_parameters", o->fresh, o->fresh_count, begin_anew, false });
 }

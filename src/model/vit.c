@@ -53,7 +53,7 @@ static sluice_value embed(const sl_encoder_model *e)
     x = sluice_concat(e->m.g, (sluice_value[]){ own_token(e, x), x }, 2, 1);
     sluice_value places =
         parameter(e, "vit.embeddings.position_embeddings", 3, (int64_t[]){ 1, patches + 1, e->c.width });
-    return sl_encoder_drop(e, sluice_add(e->m.g, x, places));
+    return sl_encoder_drop(e, sluice_add(e->m.g, x, places), sl_model_embedding_dropout(o));
 }
 
 /* A folder's position table fits images of one size. */

@@ -7,7 +7,6 @@
 #include "optim/optim.h"
 
 #include <assert.h>
-#include <fnmatch.h>
 #include <math.h>
 #include <string.h>
 
@@ -16,6 +15,7 @@
 #include "core/bytes.h"
 #include "core/sized.h"
 #include "ir/form.h"
+#include "ir/pattern.h"
 #include "ir/tile.h"
 
 /* Group 0 holds what no given group takes. */
@@ -285,11 +285,23 @@ static sluice_status check_states(const sl_optim_options *options)
 
 /* ---- Groups ---- */
 
-/* Patterns match the names of the model: a tile is taken with its whole. */
-static bool group_takes(const sl_group_options *group, const sluice_graph *g, int p)
+/* Whether the group takes the parameters: sl_graph_match's bits. A tile is taken with its whole. */
+static void match_group(const sl_group_options *group, const sluice_graph *g, uint8_t *named)
 {
-    if (strcmp(group->pattern, "no_decay") == 0) return g->parameters[p].is_norm_or_bias;
-    return fnmatch(group->pattern, sl_whole_name(g, p), 0) == 0;
+    if (strcmp(group->pattern, "no_decay") != 0) {
+        sl_graph_match(g, group->pattern, named);
+        return;
+    }
+    for (int p = 0; p < g->parameter_count; p++) named[p] = g->parameters[p].is_norm_or_bias ? UINT8_MAX : 0;
+}
+
+/* What is trained has one rate and one decay. */
+static sluice_status check_parts(const sl_group_options *group, const sluice_graph *g, int p, uint8_t named)
+{
+    char reason[4096];
+    if (named == UINT8_MAX || sl_graph_is_whole(g, p, named)) return SLUICE_OK;
+    sl_graph_explain_part(g, p, named, reason, sizeof reason);
+    return sl_fail(SLUICE_ERR_USAGE, "optimizer group \"%.100s\": %s", group->pattern, reason);
 }
 
 static sluice_status check_group(const sl_group_options *g, int number)
@@ -312,8 +324,12 @@ static sluice_status fill_group(sl_optim *o, const sluice_graph *g, const sl_gro
     double preset_decay = strcmp(group->pattern, "no_decay") == 0 ? 0.0 : o->optimizer.weight_decay;
     o->groups[index] = (optim_group){ .lr_scale = group->lr_scale,
                                       .weight_decay = group->weight_decay < 0.0 ? preset_decay : group->weight_decay };
+    uint8_t *named = sl_arena_array(&o->arena, (size_t)g->parameter_count, sizeof *named);
+    if (named == NULL) return SLUICE_ERR_NO_MEMORY;
+    match_group(group, g, named);
     for (int p = 0; p < g->parameter_count; p++) {
-        if (o->group_of[p] < 0 || !group_takes(group, g, p)) continue;
+        if (o->group_of[p] < 0 || named[p] == 0) continue;
+        SL_TRY(check_parts(group, g, p, named[p]));
         matched++;
         if (o->group_of[p] != DEFAULT_GROUP) continue;
         o->group_of[p] = index;

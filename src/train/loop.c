@@ -675,6 +675,7 @@ static sluice_status count_steps(sl_run *r)
     sl_schedule_place_warmup(&s->schedule, (int64_t)r->steps);
     if (s->steps < 0 && r->job->ranks.rank == 0) sl_config_warn_of_warmup(s, (int64_t)r->steps, &r->job->log);
     warn_of_few_steps(r);
+    if (r->job->ranks.rank == 0) sl_config_tell_dropout(s, &r->job->log);
     return SLUICE_OK;
 }
 

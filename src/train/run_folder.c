@@ -38,8 +38,10 @@ static sluice_status make_files(const sl_job *j, sl_model_files *out)
     sl_model_config c;
     const char *tokenizer = j->settings.data.tokenizer;
     const sl_ids_meaning ids = { tokenizer[0] != '\0' ? tokenizer : NULL, j->unit, j->characters };
+    sl_images_meaning images = { .channels = j->settings.model.image.channels };
+    bool prepared = j->data != NULL && sl_data_prepared(j->data, &images.processor);
     SL_TRY(describe(j, &c));
-    return sl_model_files_make(&c, find_source(&j->settings, c.family), &ids, out);
+    return sl_model_files_make(&c, find_source(&j->settings, c.family), &ids, prepared ? &images : NULL, out);
 }
 
 sluice_status sl_run_check_folder(const sl_settings *s)

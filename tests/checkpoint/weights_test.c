@@ -99,7 +99,7 @@ TEST(of_many_wrong_names_five_are_named_and_the_others_counted)
 TEST(constants_that_a_model_names_are_passed_over)
 {
     static const char *const buffers[] = { "h.*.mask", "c", NULL };
-    static const sl_weight_names all = { buffers, NULL, NULL }, none = { &buffers[2], NULL, NULL };
+    static const sl_weight_names all = { buffers, NULL, NULL, NULL }, none = { &buffers[2], NULL, NULL, NULL };
     fixture f;
     const char *path = in_tmp("w.safetensors");
     fixture_make(&f, 3);
@@ -142,7 +142,7 @@ static void write_copy(const fixture *f, const char *path, sl_st_dtype dtype, in
 TEST(a_copy_of_a_parameter_is_taken_where_it_is_one_and_refused_where_it_is_not)
 {
     static const sl_weight_copy copies[] = { { "e", "b", "do this" }, { NULL, NULL, NULL } };
-    static const sl_weight_names names = { NULL, copies, NULL };
+    static const sl_weight_names names = { NULL, copies, NULL, NULL };
     fixture f;
     const char *path = in_tmp("copy.safetensors");
     fixture_make(&f, 20000);

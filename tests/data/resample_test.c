@@ -1,4 +1,4 @@
-/* resample_test.c: bilinear with antialiasing, against what PyTorch's interpolate(mode="bilinear", antialias=True) gave. */
+/* resample_test.c: filters with antialiasing, against what PyTorch's interpolate(mode="bilinear", antialias=True) and Pillow gave. */
 #include "data/resample.h"
 
 #include "support/picture_writer.h"
@@ -31,6 +31,67 @@ TEST(resampling_is_that_of_pytorch_with_antialiasing)
         REQUIRE_OK(sl_resample(&r, &in, &(sl_box){ 0, 0, h, w, false }, cases[i].out_height, cases[i].out_width, out));
         for (int k = 0; k < count; k++) CHECK_NEAR(out[k], cases[i].expected[k], 2e-4);
     }
+    sl_resampling_free(&r);
+}
+
+/* Pillow's, of images of mode F, cut to what bytes can be. */
+static const float smaller_cubic[] = { 39.6855f, 45.2872f, 49.2937f,  48.1329f, 74.4433f,  125.6900f,
+                                       58.6257f, 95.9816f, 172.4252f, 69.4930f, 105.7598f, 179.7188f };
+static const float smaller_lanczos[] = { 39.5576f, 44.2129f, 46.0906f,  45.9711f, 74.3480f,  127.3848f,
+                                         55.2701f, 97.0092f, 178.8636f, 66.7204f, 105.6840f, 181.5526f };
+static const float larger_cubic[] = { 33.5295f,  35.7700f, 38.3902f, 40.8902f, 43.5104f,  45.7510f,  35.6115f,
+                                      37.8520f,  40.4722f, 42.9722f, 45.5925f, 47.8330f,  39.2018f,  41.4423f,
+                                      44.0742f,  46.4972f, 49.0066f, 51.2584f, 42.3268f,  44.5673f,  47.6587f,
+                                      47.0527f,  45.2044f, 47.9015f, 45.4518f, 47.6923f,  48.5757f,  62.5244f,
+                                      81.6154f,  82.1727f, 48.5768f, 50.8173f, 47.2925f,  90.2993f,  151.1951f,
+                                      147.4804f, 52.1670f, 54.4075f, 50.3263f, 97.0011f,  163.1739f, 158.9198f,
+                                      54.2490f,  56.4896f, 52.7296f, 97.2869f, 160.4132f, 156.4705f };
+static const float larger_lanczos[] = { 33.5462f,  35.6720f, 38.5706f, 40.7198f, 43.6184f,  45.7442f,  35.4318f,
+                                        37.6038f,  40.2612f, 43.2360f, 47.2895f, 49.2314f,  39.2867f,  41.3770f,
+                                        44.4607f,  45.9761f, 47.9879f, 50.2549f, 42.5806f,  44.4138f,  48.8390f,
+                                        45.7613f,  41.3467f, 44.6372f, 45.2215f, 48.0363f,  47.3392f,  61.7994f,
+                                        81.9224f,  81.3049f, 48.5153f, 53.0867f, 43.2226f,  89.0695f,  153.1059f,
+                                        145.4947f, 52.3703f, 57.2854f, 45.6274f, 97.6161f,  170.2458f, 161.2660f,
+                                        54.2558f,  58.8571f, 48.8371f, 95.2174f, 160.0002f, 152.2701f };
+
+TEST(wider_filters_are_those_of_pillow)
+{
+    static const struct {
+        int number; /* of cases, whose sizes these are */
+        sl_filter filter;
+        const float *expected;
+    } wide[] = { { 0, SL_FILTER_BICUBIC, smaller_cubic },
+                 { 0, SL_FILTER_LANCZOS, smaller_lanczos },
+                 { 1, SL_FILTER_BICUBIC, larger_cubic },
+                 { 1, SL_FILTER_LANCZOS, larger_lanczos } };
+    sl_resampling r = { .rows = NULL };
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        int h = cases[wide[i].number].height, w = cases[wide[i].number].width;
+        int out_h = cases[wide[i].number].out_height, out_w = cases[wide[i].number].out_width;
+        uint8_t pixels[100];
+        float out[100];
+        paint(pixels, w, h, 1, 2);
+        const sl_pixels in = { pixels, h, w, 1 };
+        r.filter = wide[i].filter;
+        REQUIRE_OK(sl_resample(&r, &in, &(sl_box){ 0, 0, h, w, false }, out_h, out_w, out));
+        for (int k = 0; k < out_h * out_w; k++) CHECK_NEAR(out[k], wide[i].expected[k], 2e-4);
+    }
+    sl_resampling_free(&r);
+}
+
+/* A step from black to white: what goes beyond bytes is cut, as in a picture of them. */
+TEST(wider_filters_leave_no_pixel_outside_bytes)
+{
+    const uint8_t step[] = { 0, 0, 0, 0, 255, 255, 255, 255 };
+    const sl_pixels in = { step, 1, 8, 1 };
+    sl_resampling r = { .filter = SL_FILTER_LANCZOS };
+    float out[24], least = 255, most = 0;
+    REQUIRE_OK(sl_resample(&r, &in, &(sl_box){ 0, 0, 1, 8, false }, 1, 24, out));
+    for (int i = 0; i < 24; i++) {
+        least = out[i] < least ? out[i] : least;
+        most = out[i] > most ? out[i] : most;
+    }
+    CHECK(least == 0 && most == 255);
     sl_resampling_free(&r);
 }
 

@@ -277,6 +277,57 @@ TEST(gpt2_drops_after_embedding_and_both_projections)
     sluice_graph_destroy(g);
 }
 
+/* The rates of the dropout nodes, in graph order; how many. */
+static int list_rates(const sluice_graph *g, float *rates, int most)
+{
+    int count = 0;
+    for (int i = 0; i < g->forward_count && count < most; i++)
+        if (g->nodes[i].op == SL_OP_DROPOUT) rates[count++] = g->nodes[i].attrs.dropout.p;
+    return count;
+}
+
+/* Each place has its own rate; a place at 0 has no node. */
+TEST(dropout_behind_embeddings_and_before_classifiers_has_rates_of_its_own)
+{
+    static const struct {
+        double stream, embedding, classifier;
+        int count;
+        float rates[4];
+    } cases[] = { { 0.25, 0.5, 0.125, 4, { 0.5f, 0.25f, 0.25f, 0.125f } },
+                  { 0.25, -1, -1, 4, { 0.25f, 0.25f, 0.25f, 0.25f } },
+                  { 0.25, 0, 0, 2, { 0.25f, 0.25f } },
+                  { 0, 0, 0.5, 1, { 0.5f } } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_model_info info;
+        float rates[8];
+        sl_model_options o = { .type = "bert",
+                               .head = "classifier",
+                               .batch = 2,
+                               .layers = 1,
+                               .heads = 2,
+                               .width = 8,
+                               .context = 6,
+                               .vocabulary = 20,
+                               .outputs = 2,
+                               .dropout = cases[i].stream,
+                               .embedding_dropout = cases[i].embedding,
+                               .classifier_dropout = cases[i].classifier,
+                               .dropout_by_place = true };
+        sluice_graph *g = build(&o, &info);
+        REQUIRE(g != NULL);
+        CHECK_EQ(list_rates(g, rates, 8), cases[i].count);
+        for (int k = 0; k < cases[i].count; k++) CHECK_NEAR(rates[k], cases[i].rates[k], 0);
+        sluice_graph_destroy(g);
+        o = small_gpt, o.dropout = cases[i].stream, o.embedding_dropout = cases[i].embedding, o.dropout_by_place = true;
+        g = build(&o, &info);
+        REQUIRE(g != NULL);
+        double first = cases[i].embedding >= 0 ? cases[i].embedding : cases[i].stream;
+        CHECK_EQ(list_rates(g, rates, 8), (first > 0) + (cases[i].stream > 0 ? 4 : 0));
+        if (first > 0) CHECK_NEAR(rates[0], first, 0);
+        sluice_graph_destroy(g);
+    }
+}
+
 TEST(every_family_differentiates)
 {
     sl_model_info info;
@@ -437,6 +488,8 @@ TEST(bad_gpt2_settings_name_key_and_bound)
     check_refused(&o, "model.dropout is 1");
     o = small_gpt, o.dropout = NAN;
     check_refused(&o, "model.dropout");
+    o = small_gpt, o.embedding_dropout = 1, o.dropout_by_place = true;
+    check_refused(&o, "model.embedding_dropout is 1");
     o = small_gpt, o.norm_epsilon = -1;
     check_refused(&o, "model.norm_epsilon is -1");
     o = small_gpt, o.batch = 0;

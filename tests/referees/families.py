@@ -155,6 +155,33 @@ def reference(folder, packed):
     return logits, losses
 
 
+DROPOUTS = [(0.0, 0.4), (0.3, 0.0), (0.1, 0.3)]  # on the residual stream, behind the embedding
+DROPPED, MASKS = 300, 20
+
+
+def dropped(folder):
+    """How far dropout moves losses from those without it: the root of the mean square over batches and many masks, and the deviation of
+    that over the masks of a batch each. Its mean is small beside it."""
+    found = []
+    for stream, embedding in DROPOUTS:
+        torch.manual_seed(1)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, resid_pdrop=stream, embd_pdrop=embedding, attn_pdrop=0.0)
+        squares = torch.zeros(MASKS, dtype=torch.float64)
+
+        def losses(training, step, repeats):
+            tokens, targets, _ = batch(step, model.config.vocab_size, False)
+            logits = model.train(training)(input_ids=tokens.repeat(repeats, 1), use_cache=False).logits
+            all_losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets.repeat(repeats, 1), reduction="none")
+            return all_losses.double().reshape(repeats, -1).mean(1)
+
+        with torch.no_grad():
+            for step in range(1, DROPPED + 1):
+                squares += (losses(True, step, MASKS) - losses(False, step, 1)) ** 2 / DROPPED
+        moved = squares.sqrt()
+        found.append(dict(stream=stream, embedding=embedding, steps=DROPPED, moved=moved.mean().item(), deviation=moved.std().item()))
+    return found
+
+
 def sluice(build, folder, packed, count):
     command = [f"{build}/run_family", str(folder), str(BATCH), str(CONTEXT), str(STEPS), str(int(packed))]
     done = subprocess.run(command, capture_output=True)
@@ -233,6 +260,8 @@ def record(name):
     row = [round(x, 6) for x in logits[-1, -1].tolist()]
     first = [round(x, 6) for x in logits[0, 5].tolist()]
     expected = dict(batch=BATCH, context=CONTEXT, packed="packed" in name, row_0_at_5=first, last_row_at_last=row, losses=losses)
+    if name == "gpt2":
+        expected["dropout"] = dropped(folder)
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
 
 

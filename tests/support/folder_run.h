@@ -18,6 +18,7 @@ typedef struct folder_run {
     const char *folder;
     int64_t batch, context;
     bool packed;
+    double dropout, embedding_dropout;     /* on the residual stream, behind the embedding */
     const char *adapter;                   /* folder of PEFT: its adapters alone are trained; NULL: none */
     const char *out;                       /* folder that the trained adapters are written to; NULL: none */
     sl_adapter_config lora;                /* of the adapter, set by folder_graph */
@@ -54,7 +55,13 @@ static inline void folder_batch(const folder_run *r, uint32_t step)
 static inline sluice_status folder_graph(folder_run *r, bool logits, sluice_graph **out)
 {
     sl_model_info info;
-    sl_model_options m = { .batch = r->batch, .context = r->context, .packed = r->packed, .logits = logits };
+    sl_model_options m = { .batch = r->batch,
+                           .context = r->context,
+                           .packed = r->packed,
+                           .logits = logits,
+                           .dropout = r->dropout,
+                           .embedding_dropout = r->embedding_dropout,
+                           .dropout_by_place = true };
     SL_TRY(sl_model_config_read(r->folder, &m.folder, NULL));
     m.type = sl_decoder_name(m.folder.family);
     m.vocabulary = r->vocabulary = m.folder.vocabulary;

@@ -8,7 +8,7 @@
 #include "test.h"
 
 #define FOLDERS SLUICE_SOURCE_DIR "/tests/fixtures/families/"
-enum { MOST_STEPS = 32 };
+enum { MOST_STEPS = 32, MOST_MASKS = 300 };
 
 /* A recorded folder. */
 typedef struct recorded {
@@ -107,4 +107,51 @@ TEST(folders_of_every_family_follow_transformers_to_the_same_bits_in_any_placeme
     }
     closedir(folders);
     CHECK(count >= SL_DECODER_COUNT - 1);
+}
+
+/* Masks are random in both programs: how far they move the losses tells rates and places. Weights stay as they are. */
+static double moved_by_dropout(recorded *r, const json_t *c, const double *plain)
+{
+    static double losses[MOST_MASKS];
+    char sha256[65];
+    double squares = 0;
+    sluice_options o;
+    int steps = (int)json_integer_value(json_object_get(c, "steps"));
+    folder_options(&o);
+    o.optimizer.lr = 0;
+    r->run.dropout = json_number_value(json_object_get(c, "stream"));
+    r->run.embedding_dropout = json_number_value(json_object_get(c, "embedding"));
+    if (folder_train(&r->run, &o, steps, losses, sha256) != SLUICE_OK) return NAN;
+    for (int k = 0; k < steps; k++) squares += (losses[k] - plain[k]) * (losses[k] - plain[k]) / steps;
+    return sqrt(squares);
+}
+
+TEST(dropout_by_place_moves_losses_as_far_as_in_transformers)
+{
+    static double plain[MOST_MASKS];
+    recorded r;
+    size_t i;
+    const json_t *c;
+    char sha256[65];
+    sluice_options o;
+    open_recorded("gpt2", &r);
+    folder_options(&o);
+    o.optimizer.lr = 0;
+    json_t *cases = json_object_get(r.expected, "dropout");
+    REQUIRE(json_array_size(cases) == 3);
+    REQUIRE_OK(folder_train(&r.run, &o, MOST_MASKS, plain, sha256));
+    json_array_foreach(cases, i, c)
+    {
+        double wanted = json_number_value(json_object_get(c, "moved"));
+        double allowed = 4 * json_number_value(json_object_get(c, "deviation")), found = moved_by_dropout(&r, c, plain);
+        CHECK_THAT(fabs(found - wanted) < allowed, "%g and %g: losses move by %.5f, not %.5f within %.5f",
+                   r.run.dropout, r.run.embedding_dropout, found, wanted, allowed);
+        if (r.run.dropout > 0 && r.run.embedding_dropout > 0) continue;
+        json_t *swapped = json_pack("{s:f, s:f, s:i}", "stream", r.run.embedding_dropout, "embedding", r.run.dropout,
+                                    "steps", MOST_MASKS);
+        CHECK_THAT(fabs(moved_by_dropout(&r, swapped, plain) - wanted) > allowed,
+                   "%g and %g the other way round: as far", r.run.dropout, r.run.embedding_dropout);
+        json_decref(swapped);
+    }
+    close_recorded(&r);
 }

@@ -29,6 +29,7 @@
     X(prompts)                                                                                                         \
     X(adapter_config)                                                                                                  \
     X(generation_config)                                                                                               \
+    X(image_processor)                                                                                                 \
     X(idx)                                                                                                             \
     X(cifar)                                                                                                           \
     X(picture)                                                                                                         \
