@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -314,6 +315,16 @@ class Jobs(InFolder):
         with self.assertRaisesRegex(sluice.UsageError, "there is no option 'heat'; there are tokens, temperature"):
             sluice.generate(config, "a", heat=1.0)  # type: ignore[call-overload]
         self.assertNotIn("t", sluice.generate(config, "wa", tokens=30, temperature=0, stop=["t"]))
+
+    def test_a_prompt_without_tokens_is_an_error_and_no_end_of_the_process(self) -> None:
+        shutil.copytree(ROOT / "tests/fixtures/generate/gpt2", "model")
+        tokenizer = json.loads(Path("model/tokenizer.json").read_text())
+        tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+        Path("model/tokenizer.json").write_text(json.dumps(tokenizer))
+        c = sluice.Config.for_model("model")
+        with self.assertRaisesRegex(sluice.InputError, "prompt 2, \" \", has no tokens"):
+            sluice.generate(c, ["a", " "], tokens=3)
+        self.assertEqual(len(sluice.generate(c, ["a", "b"], tokens=3)), 2)
 
     def test_files_are_inspected_verified_and_exported(self) -> None:
         sluice.train(text_config(steps=4))
