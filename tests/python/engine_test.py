@@ -6,6 +6,8 @@ import array
 import ctypes
 import gc
 import math
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -101,6 +103,8 @@ class Engines(InFolder):
                 self.assertTrue(math.isfinite(e.train_step(small_batch())), s)
         with sluice.Engine(small_graph(), accumulation_steps=2) as e:
             e.train_step(small_batch(seed=1), small_batch(seed=2))
+            with self.assertRaisesRegex(sluice.UsageError, "predict: the engine was created without options.evaluation"):
+                e.predict(small_batch())
             with self.assertRaisesRegex(sluice.UsageError, "a step takes 2 micro-batches"):
                 e.train_step(small_batch())
         for kind in ("SGD", "Adagrad", "Adam", "AdamW", "LAMB", "LARS", "Lion", "RMSprop"):
@@ -435,6 +439,26 @@ class Engines(InFolder):
         with self.assertRaises(sluice.UsageError):
             sluice.Engine(second)
         second.close()
+
+    def test_a_forked_process_closes_its_copy_of_an_engine_at_once(self) -> None:
+        for threads in (1, 2):
+            g = small_graph()
+            with sluice.Engine(g, threads=threads, optimizer_state="host") as e:
+                e.train_step(small_batch())
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)  # a close that waits for a thread of the parent waits forever
+                    try:
+                        e.train_step(small_batch())
+                    except sluice.UsageError as wrong:
+                        e.close()
+                        g.close()
+                        os._exit(0 if "the engine is of process" in str(wrong) else 2)
+                    finally:
+                        os._exit(1)
+                _, status = os.waitpid(child, 0)
+                self.assertEqual(status, 0, f"{threads} threads")
+                self.assertTrue(math.isfinite(e.train_step(small_batch())))
 
     def test_a_thousand_engines_leave_nothing_behind(self) -> None:
         def one() -> None:
