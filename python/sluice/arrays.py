@@ -32,7 +32,7 @@ ITEM_BYTES = {"f32": 4, "i32": 4}
 _TYPESTR = {"<f4": "f32", "<i4": "i32"}
 _NUMPY = {"f32": "float32", "i32": "int32"}
 # Whole numbers that are copied to i32, as NumPy and DLPack call them, and as memoryviews do.
-_WHOLE = {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "uint32": "I", "int64": "q", "uint64": "Q"}
+_WHOLE: dict[str, Any] = {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "uint32": "I", "int64": "q", "uint64": "Q"}
 
 
 def kept_type(dtype: str) -> str:
