@@ -540,6 +540,8 @@ typedef struct sluice_engine sluice_engine;
  * borrowed and must outlive the engine; it serves one engine. SLUICE_ERR_NO_FIT says how many bytes are missing and
  * what would help. */
 SLUICE_API sluice_status sluice_engine_create(sluice_graph *g, const sluice_options *options, sluice_engine **out);
+/* Waits for running work and frees everything. An engine does not survive fork(): in the child, which has none of its threads,
+ * this returns at once and frees nothing, and calls that would run, read or change it are SLUICE_ERR_USAGE. */
 SLUICE_API void sluice_engine_destroy(sluice_engine *e);
 
 /* forward, backward, forward, backward, ... then step after accumulation_steps pairs; anything else is

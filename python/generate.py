@@ -302,7 +302,7 @@ MARK = '"""{what}\n\nWritten by python/generate.py from include/sluice.h: change
 def write_header(h: Header) -> str:
     t = Types(h)
     out = [MARK.format(what="_header.py: include/sluice.h for ctypes."), "from __future__ import annotations\n"]
-    out += ["import ctypes\nfrom enum import IntEnum\nfrom typing import Any\n"]
+    out += ["import ctypes\nfrom enum import IntEnum\nfrom typing import Any\n\nfrom ._whole import Struct\n"]
     out += [f"{name} = {value}" for name, value in h.constants.items()] + ["SLUICE_NONE = -1\n"]
     for enum, values in h.enums.items():
         out += [f"\nclass {enum}(IntEnum):"] + [f"    {name} = {value}" for name, value in values.items()] + [""]
@@ -313,15 +313,16 @@ def write_header(h: Header) -> str:
         if not any(s in t.callback(made) for s in structs):
             out.append(f"{name} = {t.callback(made)}")
     for name, members in structs.items():
-        out += [f"\n\nclass {name}(ctypes.Structure):"]
+        out += [f"\n\nclass {name}(Struct):"]
         out += [f"    {m.name}: {t.annotation(m)}" for m in members if not keyword.iskeyword(m.name)]
     out.append("")
     for name, members in structs.items():
         out += [f"\n{name}._fields_ = ["] + [f'    ("{m.name}", {t.of(m, False)}),' for m in members] + ["]"]
-    out += ["\n# Function: what it returns, and its arguments.", "FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {"]
+    out += ["\n# Function: what it returns, and its arguments by name.", "FUNCTIONS: dict[str, tuple[Any, list[tuple[str, Any]]]] = {"]
     for f in h.functions:
         returns = "None" if f.returns == "void" else t.of(Variable(f.returns, ""), True)
-        out.append(f'    "{f.name}": ({returns}, [{", ".join(t.of(a, True) for a in f.arguments)}]),')
+        taken = ", ".join(f'("{a.name}", {t.of(a, True)})' for a in f.arguments)
+        out.append(f'    "{f.name}": ({returns}, [{taken}]),')
     return "\n".join(out) + "\n}\n"
 
 

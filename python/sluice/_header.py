@@ -8,6 +8,8 @@ import ctypes
 from enum import IntEnum
 from typing import Any
 
+from ._whole import Struct
+
 SLUICE_VERSION_MAJOR = 0
 SLUICE_VERSION_MINOR = 2
 SLUICE_VERSION_PATCH = 0
@@ -135,12 +137,12 @@ sluice_log_fn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_c
 sluice_fill_fn = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.c_int)
 
 
-class sluice_init(ctypes.Structure):
+class sluice_init(Struct):
     kind: int
     scale: float
 
 
-class sluice_conv_options(ctypes.Structure):
+class sluice_conv_options(Struct):
     size: int
     stride_h: int
     stride_w: int
@@ -151,7 +153,7 @@ class sluice_conv_options(ctypes.Structure):
     groups: int
 
 
-class sluice_pool_options(ctypes.Structure):
+class sluice_pool_options(Struct):
     size: int
     kernel_h: int
     kernel_w: int
@@ -163,7 +165,7 @@ class sluice_pool_options(ctypes.Structure):
     count_include_pad: bool
 
 
-class sluice_batch_norm_options(ctypes.Structure):
+class sluice_batch_norm_options(Struct):
     size: int
     epsilon: float
     momentum: float
@@ -172,7 +174,7 @@ class sluice_batch_norm_options(ctypes.Structure):
     all_ranks: bool
 
 
-class sluice_rotary_options(ctypes.Structure):
+class sluice_rotary_options(Struct):
     size: int
     heads: int
     head_width: int
@@ -189,7 +191,7 @@ class sluice_rotary_options(ctypes.Structure):
     fractional: bool
 
 
-class sluice_attention_options(ctypes.Structure):
+class sluice_attention_options(Struct):
     size: int
     heads: int
     kv_heads: int
@@ -199,7 +201,7 @@ class sluice_attention_options(ctypes.Structure):
     scale: float
 
 
-class sluice_optimizer(ctypes.Structure):
+class sluice_optimizer(Struct):
     size: int
     kind: int
     lr: float
@@ -218,7 +220,7 @@ class sluice_optimizer(ctypes.Structure):
     max_trust: float
 
 
-class sluice_launch_options(ctypes.Structure):
+class sluice_launch_options(Struct):
     size: int
     ranks: int
     timeout_seconds: float
@@ -226,7 +228,7 @@ class sluice_launch_options(ctypes.Structure):
     save_request: Any
 
 
-class sluice_loss_scale(ctypes.Structure):
+class sluice_loss_scale(Struct):
     fixed: float
     initial_power: int
     window: int
@@ -235,7 +237,7 @@ class sluice_loss_scale(ctypes.Structure):
     minimum: float
 
 
-class sluice_options(ctypes.Structure):
+class sluice_options(Struct):
     size: int
     optimizer: sluice_optimizer
     gradient_clipping: float
@@ -280,24 +282,24 @@ class sluice_options(ctypes.Structure):
     delay_warmup: int
 
 
-class sluice_array(ctypes.Structure):
+class sluice_array(Struct):
     name: bytes | None
     data: Any
     bytes: int
 
 
-class sluice_batch(ctypes.Structure):
+class sluice_batch(Struct):
     arrays: Any
     count: int
 
 
-class sluice_memory(ctypes.Structure):
+class sluice_memory(Struct):
     device: int
     host: int
     disk: int
 
 
-class sluice_setting(ctypes.Structure):
+class sluice_setting(Struct):
     key: bytes | None
     type: bytes | None
     fallback: bytes | None
@@ -310,7 +312,7 @@ class sluice_setting(ctypes.Structure):
     path: bool
 
 
-class sluice_sample(ctypes.Structure):
+class sluice_sample(Struct):
     count: int
     ids: Any
     loss: Any
@@ -319,13 +321,13 @@ class sluice_sample(ctypes.Structure):
     part_loss: Any
 
 
-class sluice_metric(ctypes.Structure):
+class sluice_metric(Struct):
     name: bytes | None
     value: float
     shown: bool
 
 
-class sluice_class_score(ctypes.Structure):
+class sluice_class_score(Struct):
     name: bytes | None
     precision: float
     recall: float
@@ -333,7 +335,7 @@ class sluice_class_score(ctypes.Structure):
     support: int
 
 
-class sluice_candidate(ctypes.Structure):
+class sluice_candidate(Struct):
     settings: bytes | None
     chosen: bool
     fits: bool
@@ -343,13 +345,13 @@ class sluice_candidate(ctypes.Structure):
     lacks: int
 
 
-class sluice_stream_use(ctypes.Structure):
+class sluice_stream_use(Struct):
     name: bytes | None
     busy_seconds: float
     exposed_seconds: float
 
 
-class sluice_event(ctypes.Structure):
+class sluice_event(Struct):
     kind: int
     ranks: int
     stage: int
@@ -432,7 +434,7 @@ class sluice_event(ctypes.Structure):
     table_disk_written: int
 
 
-class sluice_run_status(ctypes.Structure):
+class sluice_run_status(Struct):
     state: int
     run: Any
     host: Any
@@ -461,7 +463,7 @@ class sluice_run_status(ctypes.Structure):
     exit_status: int
 
 
-class sluice_job_options(ctypes.Structure):
+class sluice_job_options(Struct):
     size: int
     resume: bool
     weights: bytes | None
@@ -507,7 +509,7 @@ class sluice_job_options(ctypes.Structure):
     time_step: bool
 
 
-class sluice_tokenize_options(ctypes.Structure):
+class sluice_tokenize_options(Struct):
     size: int
     inputs: Any
     input_count: int
@@ -920,155 +922,155 @@ sluice_tokenize_options._fields_ = [
     ("stop", ctypes.POINTER(ctypes.c_int)),
 ]
 
-# Function: what it returns, and its arguments.
-FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+# Function: what it returns, and its arguments by name.
+FUNCTIONS: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "sluice_version": (ctypes.c_char_p, []),
     "sluice_error": (ctypes.c_char_p, []),
-    "sluice_printable": (ctypes.c_size_t, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
-    "sluice_exit_status": (ctypes.c_int, [ctypes.c_int]),
-    "sluice_graph_create": (ctypes.c_int, [ctypes.POINTER(ctypes.c_void_p)]),
-    "sluice_graph_destroy": (None, [ctypes.c_void_p]),
-    "sluice_graph_check": (ctypes.c_int, [ctypes.c_void_p]),
-    "sluice_layer": (None, [ctypes.c_void_p, ctypes.c_char_p]),
-    "sluice_input": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_int64)]),
-    "sluice_parameter": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int64), sluice_init]),
-    "sluice_freeze": (None, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_sparse": (None, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64]),
-    "sluice_add": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
-    "sluice_subtract": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
-    "sluice_multiply": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
-    "sluice_scale": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_float]),
-    "sluice_linear": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p]),
-    "sluice_linear_with": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
-    "sluice_matmul": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool, ctypes.c_bool]),
-    "sluice_embedding": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
-    "sluice_bag": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
-    "sluice_embedding_bag": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
-    "sluice_bag_ends": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int32), ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int32)]),
-    "sluice_conv_options_init_sized": (None, [ctypes.POINTER(sluice_conv_options), ctypes.c_size_t]),
-    "sluice_conv2d": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(sluice_conv_options)]),
-    "sluice_pool_options_init_sized": (None, [ctypes.POINTER(sluice_pool_options), ctypes.c_size_t]),
-    "sluice_max_pool2d": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(sluice_pool_options)]),
-    "sluice_avg_pool2d": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(sluice_pool_options)]),
-    "sluice_global_avg_pool": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_flatten": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_relu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_gelu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_bool]),
-    "sluice_silu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_tanh": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_sigmoid": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_swiglu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_geglu": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_bool]),
-    "sluice_softcap": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_float]),
-    "sluice_softmax": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_log_softmax": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_layer_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float]),
-    "sluice_rms_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_float]),
-    "sluice_rms_norm_offset": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_float, ctypes.c_float]),
-    "sluice_batch_norm_options_init_sized": (None, [ctypes.POINTER(sluice_batch_norm_options), ctypes.c_size_t]),
-    "sluice_batch_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(sluice_batch_norm_options)]),
-    "sluice_group_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_char_p, ctypes.c_float]),
-    "sluice_qk_norm": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int, ctypes.c_int, ctypes.c_float, ctypes.c_float]),
-    "sluice_rotary": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_int, ctypes.c_float]),
-    "sluice_rotary_options_init_sized": (None, [ctypes.POINTER(sluice_rotary_options), ctypes.c_size_t]),
-    "sluice_rotary_with": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(sluice_rotary_options)]),
-    "sluice_attention": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int, ctypes.c_int, ctypes.c_bool]),
-    "sluice_attention_packed": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_int, ctypes.c_bool]),
-    "sluice_attention_options_init_sized": (None, [ctypes.POINTER(sluice_attention_options), ctypes.c_size_t]),
-    "sluice_attention_with": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(sluice_attention_options)]),
-    "sluice_dropout": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_float]),
-    "sluice_reshape": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.POINTER(ctypes.c_int64)]),
-    "sluice_transpose": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int)]),
-    "sluice_split": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]),
-    "sluice_add_part": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int, ctypes.c_int64]),
-    "sluice_concat": (ctypes.c_int32, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int, ctypes.c_int]),
-    "sluice_cross_entropy": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
-    "sluice_linear_cross_entropy": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
-    "sluice_cross_entropy_capped": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float]),
-    "sluice_linear_cross_entropy_capped": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float]),
-    "sluice_cross_entropy_smoothed": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float, ctypes.c_float]),
-    "sluice_linear_cross_entropy_smoothed": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float, ctypes.c_float]),
-    "sluice_linear_cross_entropy_with": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_float, ctypes.c_float]),
-    "sluice_mse": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]),
-    "sluice_bce_with_logits": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
-    "sluice_gru": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
-    "sluice_ctc_loss": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_bool]),
-    "sluice_sum": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_mean": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_set_loss": (None, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_set_output": (None, [ctypes.c_void_p, ctypes.c_int32]),
-    "sluice_graph_print": (None, [ctypes.c_void_p, ctypes.c_void_p]),
-    "sluice_value_shape": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int64)]),
-    "sluice_graph_parameters": (ctypes.c_int, [ctypes.c_void_p]),
-    "sluice_graph_parameter": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_bool), ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int64)]),
-    "sluice_optimizer_init_sized": (None, [ctypes.POINTER(sluice_optimizer), ctypes.c_int, ctypes.c_size_t]),
-    "sluice_launch_options_init_sized": (None, [ctypes.POINTER(sluice_launch_options), ctypes.c_size_t]),
-    "sluice_launch": (ctypes.c_int, [ctypes.POINTER(sluice_launch_options), ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_void_p]),
-    "sluice_world_join": (ctypes.c_int, [ctypes.c_double, ctypes.POINTER(ctypes.c_void_p)]),
-    "sluice_world_leave": (None, [ctypes.c_void_p]),
-    "sluice_world_rank": (ctypes.c_int, [ctypes.c_void_p]),
-    "sluice_world_size": (ctypes.c_int, [ctypes.c_void_p]),
-    "sluice_options_init_sized": (None, [ctypes.POINTER(sluice_options), ctypes.c_size_t]),
-    "sluice_engine_create": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_options), ctypes.POINTER(ctypes.c_void_p)]),
-    "sluice_engine_destroy": (None, [ctypes.c_void_p]),
-    "sluice_forward": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_batch), ctypes.POINTER(ctypes.c_double)]),
-    "sluice_backward": (ctypes.c_int, [ctypes.c_void_p]),
-    "sluice_step": (ctypes.c_int, [ctypes.c_void_p]),
-    "sluice_set_targets": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]),
-    "sluice_train_step": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_batch), ctypes.POINTER(ctypes.c_double)]),
-    "sluice_evaluate": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_batch), ctypes.POINTER(ctypes.c_double)]),
-    "sluice_predict": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_batch), ctypes.c_void_p, ctypes.c_size_t]),
-    "sluice_set_learning_rate": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_double]),
-    "sluice_gradient_norm": (ctypes.c_double, [ctypes.c_void_p]),
-    "sluice_step_count": (ctypes.c_uint64, [ctypes.c_void_p]),
-    "sluice_skipped_steps": (ctypes.c_uint64, [ctypes.c_void_p]),
-    "sluice_current_loss_scale": (ctypes.c_double, [ctypes.c_void_p]),
-    "sluice_get_parameter": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]),
-    "sluice_set_parameter": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]),
-    "sluice_save": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
-    "sluice_load": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
-    "sluice_checkpoint_save": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
-    "sluice_checkpoint_resume": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64)]),
-    "sluice_hash": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]),
-    "sluice_planned_peak": (None, [ctypes.c_void_p, ctypes.POINTER(sluice_memory)]),
-    "sluice_observed_peak": (None, [ctypes.c_void_p, ctypes.POINTER(sluice_memory)]),
-    "sluice_plan_print": (None, [ctypes.c_void_p, ctypes.c_void_p]),
-    "sluice_data_from_arrays": (ctypes.c_int, [ctypes.POINTER(sluice_array), ctypes.c_int, ctypes.c_int64, ctypes.c_bool, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p)]),
-    "sluice_data_from_callback": (ctypes.c_int, [sluice_fill_fn, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]),
-    "sluice_data_destroy": (None, [ctypes.c_void_p]),
-    "sluice_fit": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_double)]),
-    "sluice_config_load": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
-    "sluice_config_parse": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
-    "sluice_config_create": (ctypes.c_int, [ctypes.POINTER(ctypes.c_void_p)]),
-    "sluice_config_set": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
-    "sluice_config_destroy": (None, [ctypes.c_void_p]),
-    "sluice_config_check": (ctypes.c_int, [ctypes.c_void_p, sluice_log_fn, ctypes.c_void_p]),
-    "sluice_config_get": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
-    "sluice_config_print": (None, [ctypes.c_void_p, ctypes.c_void_p]),
-    "sluice_config_help": (None, [ctypes.c_void_p, ctypes.c_bool]),
-    "sluice_setting_at": (ctypes.c_bool, [ctypes.c_int, ctypes.POINTER(sluice_setting)]),
-    "sluice_event_json": (ctypes.c_size_t, [ctypes.POINTER(sluice_event), ctypes.c_char_p, ctypes.c_size_t]),
-    "sluice_run_state_name": (ctypes.c_char_p, [ctypes.c_int]),
-    "sluice_runs_look": (ctypes.c_int, [ctypes.c_char_p, ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(sluice_run_status)), ctypes.c_void_p]),
-    "sluice_job_options_init_sized": (None, [ctypes.POINTER(sluice_job_options), ctypes.c_size_t]),
-    "sluice_job_config": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
-    "sluice_job_plan": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
-    "sluice_job_train": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
-    "sluice_job_tune": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
-    "sluice_job_eval": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
-    "sluice_job_generate": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
-    "sluice_inspect": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_bool, ctypes.c_void_p]),
-    "sluice_report": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
-    "sluice_comparison_show": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_char_p]),
-    "sluice_verify": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p]),
-    "sluice_export": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
-    "sluice_tokenize_options_init_sized": (None, [ctypes.POINTER(sluice_tokenize_options), ctypes.c_size_t]),
-    "sluice_tokenize": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(sluice_tokenize_options), ctypes.c_void_p]),
-    "sluice_merge": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
-    "sluice_known_machines": (None, [ctypes.c_void_p]),
-    "sluice_known_models": (None, [ctypes.c_void_p]),
-    "sluice_largest_models": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int), ctypes.c_void_p]),
-    "sluice_devices": (ctypes.c_int, [ctypes.c_bool, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]),
-    "sluice_disks": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p]),
-    "sluice_doctor": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_int, ctypes.c_bool, ctypes.c_void_p]),
+    "sluice_printable": (ctypes.c_size_t, [("text", ctypes.c_char_p), ("out", ctypes.c_char_p), ("out_bytes", ctypes.c_size_t)]),
+    "sluice_exit_status": (ctypes.c_int, [("status", ctypes.c_int)]),
+    "sluice_graph_create": (ctypes.c_int, [("out", ctypes.POINTER(ctypes.c_void_p))]),
+    "sluice_graph_destroy": (None, [("g", ctypes.c_void_p)]),
+    "sluice_graph_check": (ctypes.c_int, [("g", ctypes.c_void_p)]),
+    "sluice_layer": (None, [("g", ctypes.c_void_p), ("name", ctypes.c_char_p)]),
+    "sluice_input": (ctypes.c_int32, [("g", ctypes.c_void_p), ("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_int), ("dims", ctypes.POINTER(ctypes.c_int64))]),
+    "sluice_parameter": (ctypes.c_int32, [("g", ctypes.c_void_p), ("name", ctypes.c_char_p), ("rank", ctypes.c_int), ("dims", ctypes.POINTER(ctypes.c_int64)), ("init", sluice_init)]),
+    "sluice_freeze": (None, [("g", ctypes.c_void_p), ("parameter", ctypes.c_int32)]),
+    "sluice_sparse": (None, [("g", ctypes.c_void_p), ("parameter", ctypes.c_int32), ("most_rows", ctypes.c_int64)]),
+    "sluice_add": (ctypes.c_int32, [("g", ctypes.c_void_p), ("a", ctypes.c_int32), ("b", ctypes.c_int32)]),
+    "sluice_subtract": (ctypes.c_int32, [("g", ctypes.c_void_p), ("a", ctypes.c_int32), ("b", ctypes.c_int32)]),
+    "sluice_multiply": (ctypes.c_int32, [("g", ctypes.c_void_p), ("a", ctypes.c_int32), ("b", ctypes.c_int32)]),
+    "sluice_scale": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("factor", ctypes.c_float)]),
+    "sluice_linear": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("features", ctypes.c_int64), ("name", ctypes.c_char_p)]),
+    "sluice_linear_with": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("weight", ctypes.c_int32), ("bias", ctypes.c_int32), ("in_out", ctypes.c_bool)]),
+    "sluice_matmul": (ctypes.c_int32, [("g", ctypes.c_void_p), ("a", ctypes.c_int32), ("b", ctypes.c_int32), ("transpose_a", ctypes.c_bool), ("transpose_b", ctypes.c_bool)]),
+    "sluice_embedding": (ctypes.c_int32, [("g", ctypes.c_void_p), ("ids", ctypes.c_int32), ("table", ctypes.c_int32)]),
+    "sluice_bag": (ctypes.c_int32, [("g", ctypes.c_void_p), ("rows", ctypes.c_int32), ("ends", ctypes.c_int32), ("mean", ctypes.c_bool)]),
+    "sluice_embedding_bag": (ctypes.c_int32, [("g", ctypes.c_void_p), ("ids", ctypes.c_int32), ("ends", ctypes.c_int32), ("table", ctypes.c_int32), ("mean", ctypes.c_bool)]),
+    "sluice_bag_ends": (ctypes.c_int, [("bags", ctypes.POINTER(ctypes.c_int32)), ("count", ctypes.c_int64), ("bag_count", ctypes.c_int64), ("ends", ctypes.POINTER(ctypes.c_int32))]),
+    "sluice_conv_options_init_sized": (None, [("o", ctypes.POINTER(sluice_conv_options)), ("size", ctypes.c_size_t)]),
+    "sluice_conv2d": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("weight", ctypes.c_int32), ("bias", ctypes.c_int32), ("options", ctypes.POINTER(sluice_conv_options))]),
+    "sluice_pool_options_init_sized": (None, [("o", ctypes.POINTER(sluice_pool_options)), ("size", ctypes.c_size_t)]),
+    "sluice_max_pool2d": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("options", ctypes.POINTER(sluice_pool_options))]),
+    "sluice_avg_pool2d": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("options", ctypes.POINTER(sluice_pool_options))]),
+    "sluice_global_avg_pool": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_flatten": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_relu": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_gelu": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("exact", ctypes.c_bool)]),
+    "sluice_silu": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_tanh": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_sigmoid": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_swiglu": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_geglu": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("exact", ctypes.c_bool)]),
+    "sluice_softcap": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("cap", ctypes.c_float)]),
+    "sluice_softmax": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_log_softmax": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_layer_norm": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("weight", ctypes.c_int32), ("bias", ctypes.c_int32), ("epsilon", ctypes.c_float)]),
+    "sluice_rms_norm": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("weight", ctypes.c_int32), ("epsilon", ctypes.c_float)]),
+    "sluice_rms_norm_offset": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("weight", ctypes.c_int32), ("epsilon", ctypes.c_float), ("offset", ctypes.c_float)]),
+    "sluice_batch_norm_options_init_sized": (None, [("o", ctypes.POINTER(sluice_batch_norm_options)), ("size", ctypes.c_size_t)]),
+    "sluice_batch_norm": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("name", ctypes.c_char_p), ("options", ctypes.POINTER(sluice_batch_norm_options))]),
+    "sluice_group_norm": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("groups", ctypes.c_int), ("name", ctypes.c_char_p), ("epsilon", ctypes.c_float)]),
+    "sluice_qk_norm": (ctypes.c_int32, [("g", ctypes.c_void_p), ("qkv", ctypes.c_int32), ("q_weight", ctypes.c_int32), ("k_weight", ctypes.c_int32), ("heads", ctypes.c_int), ("kv_heads", ctypes.c_int), ("epsilon", ctypes.c_float), ("offset", ctypes.c_float)]),
+    "sluice_rotary": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("heads", ctypes.c_int), ("head_width", ctypes.c_int), ("base", ctypes.c_float)]),
+    "sluice_rotary_options_init_sized": (None, [("o", ctypes.POINTER(sluice_rotary_options)), ("size", ctypes.c_size_t)]),
+    "sluice_rotary_with": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("positions", ctypes.c_int32), ("options", ctypes.POINTER(sluice_rotary_options))]),
+    "sluice_attention": (ctypes.c_int32, [("g", ctypes.c_void_p), ("q", ctypes.c_int32), ("k", ctypes.c_int32), ("v", ctypes.c_int32), ("heads", ctypes.c_int), ("kv_heads", ctypes.c_int), ("causal", ctypes.c_bool)]),
+    "sluice_attention_packed": (ctypes.c_int32, [("g", ctypes.c_void_p), ("qkv", ctypes.c_int32), ("heads", ctypes.c_int), ("kv_heads", ctypes.c_int), ("causal", ctypes.c_bool)]),
+    "sluice_attention_options_init_sized": (None, [("o", ctypes.POINTER(sluice_attention_options)), ("size", ctypes.c_size_t)]),
+    "sluice_attention_with": (ctypes.c_int32, [("g", ctypes.c_void_p), ("q", ctypes.c_int32), ("k", ctypes.c_int32), ("v", ctypes.c_int32), ("positions", ctypes.c_int32), ("options", ctypes.POINTER(sluice_attention_options))]),
+    "sluice_dropout": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("p", ctypes.c_float)]),
+    "sluice_reshape": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("rank", ctypes.c_int), ("dims", ctypes.POINTER(ctypes.c_int64))]),
+    "sluice_transpose": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("order", ctypes.POINTER(ctypes.c_int))]),
+    "sluice_split": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("axis", ctypes.c_int), ("start", ctypes.c_int64), ("size", ctypes.c_int64)]),
+    "sluice_add_part": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("part", ctypes.c_int32), ("axis", ctypes.c_int), ("start", ctypes.c_int64)]),
+    "sluice_concat": (ctypes.c_int32, [("g", ctypes.c_void_p), ("values", ctypes.POINTER(ctypes.c_int32)), ("count", ctypes.c_int), ("axis", ctypes.c_int)]),
+    "sluice_cross_entropy": (ctypes.c_int32, [("g", ctypes.c_void_p), ("logits", ctypes.c_int32), ("targets", ctypes.c_int32), ("ignore_index", ctypes.c_int32)]),
+    "sluice_linear_cross_entropy": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("weight", ctypes.c_int32), ("targets", ctypes.c_int32), ("ignore_index", ctypes.c_int32)]),
+    "sluice_cross_entropy_capped": (ctypes.c_int32, [("g", ctypes.c_void_p), ("logits", ctypes.c_int32), ("targets", ctypes.c_int32), ("ignore_index", ctypes.c_int32), ("softcap", ctypes.c_float)]),
+    "sluice_linear_cross_entropy_capped": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("weight", ctypes.c_int32), ("targets", ctypes.c_int32), ("ignore_index", ctypes.c_int32), ("softcap", ctypes.c_float)]),
+    "sluice_cross_entropy_smoothed": (ctypes.c_int32, [("g", ctypes.c_void_p), ("logits", ctypes.c_int32), ("targets", ctypes.c_int32), ("ignore_index", ctypes.c_int32), ("softcap", ctypes.c_float), ("smoothing", ctypes.c_float)]),
+    "sluice_linear_cross_entropy_smoothed": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("weight", ctypes.c_int32), ("targets", ctypes.c_int32), ("ignore_index", ctypes.c_int32), ("softcap", ctypes.c_float), ("smoothing", ctypes.c_float)]),
+    "sluice_linear_cross_entropy_with": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32), ("weight", ctypes.c_int32), ("bias", ctypes.c_int32), ("targets", ctypes.c_int32), ("ignore_index", ctypes.c_int32), ("softcap", ctypes.c_float), ("smoothing", ctypes.c_float)]),
+    "sluice_mse": (ctypes.c_int32, [("g", ctypes.c_void_p), ("y", ctypes.c_int32), ("target", ctypes.c_int32)]),
+    "sluice_bce_with_logits": (ctypes.c_int32, [("g", ctypes.c_void_p), ("y", ctypes.c_int32), ("target", ctypes.c_int32), ("weight", ctypes.c_int32)]),
+    "sluice_gru": (ctypes.c_int32, [("g", ctypes.c_void_p), ("gates_x", ctypes.c_int32), ("weight", ctypes.c_int32), ("bias", ctypes.c_int32), ("lengths", ctypes.c_int32), ("reverse", ctypes.c_bool)]),
+    "sluice_ctc_loss": (ctypes.c_int32, [("g", ctypes.c_void_p), ("logits", ctypes.c_int32), ("labels", ctypes.c_int32), ("lengths", ctypes.c_int32), ("blank", ctypes.c_int32), ("zero_infinity", ctypes.c_bool)]),
+    "sluice_sum": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_mean": (ctypes.c_int32, [("g", ctypes.c_void_p), ("x", ctypes.c_int32)]),
+    "sluice_set_loss": (None, [("g", ctypes.c_void_p), ("loss", ctypes.c_int32)]),
+    "sluice_set_output": (None, [("g", ctypes.c_void_p), ("output", ctypes.c_int32)]),
+    "sluice_graph_print": (None, [("g", ctypes.c_void_p), ("out", ctypes.c_void_p)]),
+    "sluice_value_shape": (ctypes.c_int, [("g", ctypes.c_void_p), ("value", ctypes.c_int32), ("dtype", ctypes.POINTER(ctypes.c_int)), ("rank", ctypes.POINTER(ctypes.c_int)), ("dims", ctypes.POINTER(ctypes.c_int64))]),
+    "sluice_graph_parameters": (ctypes.c_int, [("g", ctypes.c_void_p)]),
+    "sluice_graph_parameter": (ctypes.c_int, [("g", ctypes.c_void_p), ("index", ctypes.c_int), ("name", ctypes.POINTER(ctypes.c_char_p)), ("trained", ctypes.POINTER(ctypes.c_bool)), ("rank", ctypes.POINTER(ctypes.c_int)), ("dims", ctypes.POINTER(ctypes.c_int64))]),
+    "sluice_optimizer_init_sized": (None, [("o", ctypes.POINTER(sluice_optimizer)), ("kind", ctypes.c_int), ("size", ctypes.c_size_t)]),
+    "sluice_launch_options_init_sized": (None, [("o", ctypes.POINTER(sluice_launch_options)), ("size", ctypes.c_size_t)]),
+    "sluice_launch": (ctypes.c_int, [("o", ctypes.POINTER(sluice_launch_options)), ("body", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)), ("user", ctypes.c_void_p)]),
+    "sluice_world_join": (ctypes.c_int, [("timeout_seconds", ctypes.c_double), ("out", ctypes.POINTER(ctypes.c_void_p))]),
+    "sluice_world_leave": (None, [("w", ctypes.c_void_p)]),
+    "sluice_world_rank": (ctypes.c_int, [("w", ctypes.c_void_p)]),
+    "sluice_world_size": (ctypes.c_int, [("w", ctypes.c_void_p)]),
+    "sluice_options_init_sized": (None, [("o", ctypes.POINTER(sluice_options)), ("size", ctypes.c_size_t)]),
+    "sluice_engine_create": (ctypes.c_int, [("g", ctypes.c_void_p), ("options", ctypes.POINTER(sluice_options)), ("out", ctypes.POINTER(ctypes.c_void_p))]),
+    "sluice_engine_destroy": (None, [("e", ctypes.c_void_p)]),
+    "sluice_forward": (ctypes.c_int, [("e", ctypes.c_void_p), ("batch", ctypes.POINTER(sluice_batch)), ("loss", ctypes.POINTER(ctypes.c_double))]),
+    "sluice_backward": (ctypes.c_int, [("e", ctypes.c_void_p)]),
+    "sluice_step": (ctypes.c_int, [("e", ctypes.c_void_p)]),
+    "sluice_set_targets": (ctypes.c_int, [("e", ctypes.c_void_p), ("counts", ctypes.POINTER(ctypes.c_uint64))]),
+    "sluice_train_step": (ctypes.c_int, [("e", ctypes.c_void_p), ("batches", ctypes.POINTER(sluice_batch)), ("loss", ctypes.POINTER(ctypes.c_double))]),
+    "sluice_evaluate": (ctypes.c_int, [("e", ctypes.c_void_p), ("batch", ctypes.POINTER(sluice_batch)), ("loss", ctypes.POINTER(ctypes.c_double))]),
+    "sluice_predict": (ctypes.c_int, [("e", ctypes.c_void_p), ("batch", ctypes.POINTER(sluice_batch)), ("out", ctypes.c_void_p), ("out_bytes", ctypes.c_size_t)]),
+    "sluice_set_learning_rate": (ctypes.c_int, [("e", ctypes.c_void_p), ("lr", ctypes.c_double)]),
+    "sluice_gradient_norm": (ctypes.c_double, [("e", ctypes.c_void_p)]),
+    "sluice_step_count": (ctypes.c_uint64, [("e", ctypes.c_void_p)]),
+    "sluice_skipped_steps": (ctypes.c_uint64, [("e", ctypes.c_void_p)]),
+    "sluice_current_loss_scale": (ctypes.c_double, [("e", ctypes.c_void_p)]),
+    "sluice_get_parameter": (ctypes.c_int, [("e", ctypes.c_void_p), ("name", ctypes.c_char_p), ("out", ctypes.c_void_p), ("out_bytes", ctypes.c_size_t)]),
+    "sluice_set_parameter": (ctypes.c_int, [("e", ctypes.c_void_p), ("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]),
+    "sluice_save": (ctypes.c_int, [("e", ctypes.c_void_p), ("path", ctypes.c_char_p)]),
+    "sluice_load": (ctypes.c_int, [("e", ctypes.c_void_p), ("path", ctypes.c_char_p)]),
+    "sluice_checkpoint_save": (ctypes.c_int, [("e", ctypes.c_void_p), ("folder", ctypes.c_char_p)]),
+    "sluice_checkpoint_resume": (ctypes.c_int, [("e", ctypes.c_void_p), ("folder", ctypes.c_char_p), ("step", ctypes.POINTER(ctypes.c_uint64))]),
+    "sluice_hash": (ctypes.c_int, [("e", ctypes.c_void_p), ("weights", ctypes.c_char_p), ("state", ctypes.c_char_p)]),
+    "sluice_planned_peak": (None, [("e", ctypes.c_void_p), ("out", ctypes.POINTER(sluice_memory))]),
+    "sluice_observed_peak": (None, [("e", ctypes.c_void_p), ("out", ctypes.POINTER(sluice_memory))]),
+    "sluice_plan_print": (None, [("e", ctypes.c_void_p), ("out", ctypes.c_void_p)]),
+    "sluice_data_from_arrays": (ctypes.c_int, [("arrays", ctypes.POINTER(sluice_array)), ("count", ctypes.c_int), ("samples", ctypes.c_int64), ("shuffle", ctypes.c_bool), ("seed", ctypes.c_uint64), ("out", ctypes.POINTER(ctypes.c_void_p))]),
+    "sluice_data_from_callback": (ctypes.c_int, [("fill", sluice_fill_fn), ("user", ctypes.c_void_p), ("out", ctypes.POINTER(ctypes.c_void_p))]),
+    "sluice_data_destroy": (None, [("d", ctypes.c_void_p)]),
+    "sluice_fit": (ctypes.c_int, [("e", ctypes.c_void_p), ("d", ctypes.c_void_p), ("steps", ctypes.c_uint64), ("last_loss", ctypes.POINTER(ctypes.c_double))]),
+    "sluice_config_load": (ctypes.c_int, [("path", ctypes.c_char_p), ("out", ctypes.POINTER(ctypes.c_void_p))]),
+    "sluice_config_parse": (ctypes.c_int, [("text", ctypes.c_char_p), ("name", ctypes.c_char_p), ("out", ctypes.POINTER(ctypes.c_void_p))]),
+    "sluice_config_create": (ctypes.c_int, [("out", ctypes.POINTER(ctypes.c_void_p))]),
+    "sluice_config_set": (ctypes.c_int, [("c", ctypes.c_void_p), ("assignment", ctypes.c_char_p)]),
+    "sluice_config_destroy": (None, [("c", ctypes.c_void_p)]),
+    "sluice_config_check": (ctypes.c_int, [("c", ctypes.c_void_p), ("log", sluice_log_fn), ("log_user", ctypes.c_void_p)]),
+    "sluice_config_get": (ctypes.c_int, [("c", ctypes.c_void_p), ("key", ctypes.c_char_p), ("out", ctypes.c_char_p), ("out_bytes", ctypes.c_size_t)]),
+    "sluice_config_print": (None, [("c", ctypes.c_void_p), ("out", ctypes.c_void_p)]),
+    "sluice_config_help": (None, [("out", ctypes.c_void_p), ("markdown", ctypes.c_bool)]),
+    "sluice_setting_at": (ctypes.c_bool, [("index", ctypes.c_int), ("out", ctypes.POINTER(sluice_setting))]),
+    "sluice_event_json": (ctypes.c_size_t, [("event", ctypes.POINTER(sluice_event)), ("out", ctypes.c_char_p), ("out_bytes", ctypes.c_size_t)]),
+    "sluice_run_state_name": (ctypes.c_char_p, [("state", ctypes.c_int)]),
+    "sluice_runs_look": (ctypes.c_int, [("path", ctypes.c_char_p), ("found", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(sluice_run_status))), ("user", ctypes.c_void_p)]),
+    "sluice_job_options_init_sized": (None, [("o", ctypes.POINTER(sluice_job_options)), ("size", ctypes.c_size_t)]),
+    "sluice_job_config": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
+    "sluice_job_plan": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
+    "sluice_job_train": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
+    "sluice_job_tune": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
+    "sluice_job_eval": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
+    "sluice_job_generate": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
+    "sluice_inspect": (ctypes.c_int, [("path", ctypes.c_char_p), ("json", ctypes.c_bool), ("out", ctypes.c_void_p)]),
+    "sluice_report": (ctypes.c_int, [("run", ctypes.c_char_p), ("out_path", ctypes.c_char_p), ("out", ctypes.c_void_p)]),
+    "sluice_comparison_show": (ctypes.c_int, [("lines", ctypes.c_char_p), ("out", ctypes.c_void_p), ("page", ctypes.c_char_p)]),
+    "sluice_verify": (ctypes.c_int, [("path", ctypes.c_char_p), ("out", ctypes.c_void_p)]),
+    "sluice_export": (ctypes.c_int, [("checkpoint", ctypes.c_char_p), ("out_path", ctypes.c_char_p), ("type", ctypes.c_int), ("shard_bytes", ctypes.c_uint64), ("out", ctypes.c_void_p)]),
+    "sluice_tokenize_options_init_sized": (None, [("o", ctypes.POINTER(sluice_tokenize_options)), ("size", ctypes.c_size_t)]),
+    "sluice_tokenize": (ctypes.c_int, [("tokenizer", ctypes.c_char_p), ("options", ctypes.POINTER(sluice_tokenize_options)), ("out", ctypes.c_void_p)]),
+    "sluice_merge": (ctypes.c_int, [("base", ctypes.c_char_p), ("adapter", ctypes.c_char_p), ("out_path", ctypes.c_char_p), ("type", ctypes.c_int), ("shard_bytes", ctypes.c_uint64), ("out", ctypes.c_void_p)]),
+    "sluice_known_machines": (None, [("out", ctypes.c_void_p)]),
+    "sluice_known_models": (None, [("out", ctypes.c_void_p)]),
+    "sluice_largest_models": (ctypes.c_int, [("stop", ctypes.POINTER(ctypes.c_int)), ("out", ctypes.c_void_p)]),
+    "sluice_devices": (ctypes.c_int, [("measure", ctypes.c_bool), ("ranks", ctypes.c_int), ("device", ctypes.c_int), ("machine_file", ctypes.c_char_p), ("out", ctypes.c_void_p)]),
+    "sluice_disks": (ctypes.c_int, [("path", ctypes.c_char_p), ("out", ctypes.c_void_p)]),
+    "sluice_doctor": (ctypes.c_int, [("folder", ctypes.c_char_p), ("device", ctypes.c_int), ("json", ctypes.c_bool), ("out", ctypes.c_void_p)]),
 }

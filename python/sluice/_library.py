@@ -15,13 +15,21 @@ from typing import Any, Callable, Mapping, Sequence
 
 from . import _header as header
 from ._settings import ENUM_FIELDS, WORDS
+from ._whole import Function, wholes
 from .errors import UsageError, error_of
 
 FOLDER = Path(__file__).resolve().parent
 LOG = logging.getLogger("sluice")
 
 
-def _open() -> ctypes.CDLL:
+class Library:
+    """The functions of the header, each under its name."""
+
+    def __getattr__(self, name: str) -> Function:
+        raise AttributeError(f"include/sluice.h declares no {name}")
+
+
+def _open() -> Library:
     """SLUICE_LIBRARY, the one in the package, or the system's."""
     named = os.environ.get("SLUICE_LIBRARY")
     inside = FOLDER / "lib" / "libsluice.so"
@@ -37,13 +45,14 @@ def _open() -> ctypes.CDLL:
     wanted = f"{header.SLUICE_VERSION_MAJOR}.{header.SLUICE_VERSION_MINOR}."
     if not version.startswith(wanted):
         raise ImportError(f"{path} is sluice {version}, this package is for {wanted}x: install them together")
+    made = Library()
     for name, (returns, arguments) in header.FUNCTIONS.items():
         try:
             function = getattr(opened, name)
         except AttributeError:
             raise ImportError(f"{path} lacks {name}, which include/sluice.h declares: build both together") from None
-        function.restype, function.argtypes = returns, arguments
-    return opened
+        setattr(made, name, Function(name, function, returns, arguments))
+    return made
 
 
 lib = _open()
@@ -79,7 +88,7 @@ def dims(shape: Sequence[int]) -> tuple[int, Any]:
         shape = (shape,)
     if len(shape) > header.SLUICE_MAX_RANK:
         raise UsageError(f"{list(shape)} has {len(shape)} dimensions, at most {header.SLUICE_MAX_RANK} are allowed")
-    return len(shape), (ctypes.c_int64 * max(len(shape), 1))(*shape)
+    return len(shape), wholes("shape", shape, ctypes.c_int64)
 
 
 def word(enum: str, value: str, what: str) -> int:
@@ -88,6 +97,12 @@ def word(enum: str, value: str, what: str) -> int:
     if value not in known:
         raise UsageError(f"{what}: {value!r} is not one of {', '.join(known)}")
     return known[value]
+
+
+def text_as_c(struct: ctypes.Structure, key: str, value: Any) -> Any:
+    """Texts and paths encoded for the fields that take them; everything else as it is."""
+    kinds = {f[0]: f[1] for f in type(struct)._fields_}
+    return encode(value) if kinds[key] is ctypes.c_char_p and isinstance(value, (str, os.PathLike)) else value
 
 
 def fill(struct: ctypes.Structure, settings: Mapping[str, Any], what: str, leave_out: Sequence[str] = ()) -> None:
@@ -104,9 +119,12 @@ def fill(struct: ctypes.Structure, settings: Mapping[str, Any], what: str, leave
         if value is None:
             continue
         enum = ENUM_FIELDS.get(name, {}).get(key)
+        if enum:
+            value = word(enum, value, f"{what}: {key}")
         try:
-            text = not enum and isinstance(value, (str, os.PathLike))
-            setattr(struct, key, word(enum, value, f"{what}: {key}") if enum else encode(value) if text else value)
+            setattr(struct, key, text_as_c(struct, key, value))
+        except UsageError as e:
+            raise UsageError(f"{what}: {e}") from None
         except TypeError:
             raise UsageError(f"{what}: {key}: {value!r} is of the wrong type") from None
 

@@ -2,12 +2,15 @@
 
 An array comes in by the first of these that it has: NumPy's __array_interface__, DLPack, the buffer protocol. Only its
 address is passed on; whoever calls keeps it alive until the call returns. What does not fit as it lies in memory is
-refused with a message that says what would: a copy is the caller's decision. NumPy itself is never needed."""
+refused with a message that says what would: a copy is the caller's decision. Whole numbers of another width than i32, such as
+the int64 of labels in PyTorch, are the exception: they are few, and are copied where each of them fits. NumPy itself is
+never needed."""
 
 from __future__ import annotations
 
 import ctypes
 import math
+from array import array as c_array
 from typing import Any, NamedTuple, Sequence
 
 from .errors import UsageError
@@ -28,6 +31,18 @@ class View(NamedTuple):
 ITEM_BYTES = {"f32": 4, "i32": 4}
 _TYPESTR = {"<f4": "f32", "<i4": "i32"}
 _NUMPY = {"f32": "float32", "i32": "int32"}
+# Whole numbers that are copied to i32, as NumPy and DLPack call them, and as memoryviews do.
+_WHOLE: dict[str, Any] = {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "uint32": "I", "int64": "q", "uint64": "Q"}
+
+
+def kept_type(dtype: str) -> str:
+    """What an array of this type is for the library: as it lies, or copied; f32 where it is neither."""
+    return dtype if dtype in ITEM_BYTES else "i32" if dtype in _WHOLE else "f32"
+
+
+def _whole_type(letter: str, item: int) -> str:
+    """The type of whole numbers that a buffer ("q") or NumPy ("i", "u") calls by this letter."""
+    return ("u" if letter.isupper() or letter == "u" else "") + f"int{8 * item}"
 
 
 def _is_contiguous(shape: Sequence[int], strides: Sequence[int] | None, item: int) -> bool:
@@ -122,6 +137,8 @@ def _from_dlpack(what: str, array: Any) -> View:
 def _from_interface(array: Any, interface: Any) -> View:
     typestr = interface["typestr"]
     dtype = _TYPESTR.get(typestr) or str(getattr(array, "dtype", typestr))
+    if typestr[:2] in ("<i", "<u", "|i", "|u") and dtype not in ITEM_BYTES:
+        dtype = _whole_type(typestr[1], int(typestr[2:]))
     address, read_only = interface["data"]
     shape = tuple(interface["shape"])
     contiguous = _is_contiguous(shape, interface.get("strides"), int(typestr[2:]) if typestr[2:].isdigit() else 1)
@@ -138,6 +155,8 @@ def _from_buffer(what: str, array: Any) -> View:
         ) from None
     code = m.format.lstrip("@=<")
     dtype = {("f", 4): "f32", ("i", 4): "i32", ("l", 4): "i32"}.get((code, m.itemsize), f"format {m.format!r}")
+    if len(code) == 1 and code in "bBhHiIlLqQ" and m.format[0] not in ">!" and dtype != "i32":
+        dtype = _whole_type(code, m.itemsize)
     if not m.c_contiguous or m.nbytes == 0:
         return View(0, dtype, tuple(m.shape or ()), m.c_contiguous, not m.readonly, "cpu", m)
     return View(_address_of(m), dtype, tuple(m.shape or ()), True, not m.readonly, "cpu", m)
@@ -191,7 +210,8 @@ def fitting(what: str, array: Any, dtype: str, shape: Sequence[int], writable: b
     wanted = f"{dtype} {brackets(shape)} is needed"
     if v.device != "cpu":
         raise UsageError(f"{what}: the array is on {v.device}; {wanted} in host memory, as x.cpu() gives it")
-    if v.dtype != dtype:
+    copied = dtype == "i32" and v.dtype in _WHOLE and not writable
+    if v.dtype != dtype and not copied:
         raise UsageError(
             f"{what}: the array is {v.dtype}, {wanted}: convert it once, as x.astype({_NUMPY[dtype]!r}) does"
         )
@@ -203,7 +223,24 @@ def fitting(what: str, array: Any, dtype: str, shape: Sequence[int], writable: b
         )
     if writable and not v.writable:
         raise UsageError(f"{what}: the array is read-only, and the result goes there")
-    return v
+    return _as_i32(what, v) if copied else v
+
+
+def _as_i32(what: str, v: View) -> View:
+    """A copy of whole numbers of another width, each of which must fit."""
+    count = math.prod(v.shape)
+    code = _WHOLE[v.dtype]
+    item = c_array(code).itemsize
+    raw = (ctypes.c_char * (count * item)).from_address(v.address) if count else b""
+    numbers = memoryview(raw).cast("B").cast(code)
+    try:
+        made = c_array("i", numbers)
+    except OverflowError:
+        at = next(i for i, n in enumerate(numbers) if not -(1 << 31) <= n < 1 << 31)
+        raise UsageError(
+            f"{what}: the array is {v.dtype}, and number {at} of it, {numbers[at]}, does not fit in i32"
+        ) from None
+    return View(made.buffer_info()[0], "i32", v.shape, True, True, "cpu", made)
 
 
 # ---- out ----

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence, 
 from . import _header as header
 from ._library import Handle, check, encode, fill, last_error, lib, log_callback, make, text_of
 from ._settings import WORDS, EngineSettings, LossScale, OptimizerSettings
-from .arrays import ITEM_BYTES, Array, View, brackets, fitting, view
+from ._whole import whole, wholes
+from .arrays import ITEM_BYTES, Array, View, brackets, fitting, kept_type, view
 from .errors import UsageError, error_of
 from .graph import Graph, Input, Parameter
 
@@ -123,19 +124,20 @@ class Data:
     @classmethod
     def from_arrays(cls, arrays: Batch, *, shuffle: bool = True, seed: int = 0) -> Data:
         """All samples in memory, one array for each input: rows of the first dimension are samples. They are read where
-        they lie: leave them as they are while this is in use. Shuffled anew every epoch from the seed."""
+        they lie: leave them as they are while this is in use (whole numbers of other widths than i32 are copied once).
+        Shuffled anew every epoch from the seed."""
         views = {name: view(f"array {name!r}", a) for name, a in arrays.items()}
         rows = {v.shape[0] if v.shape else 0 for v in views.values()}
         if len(rows) != 1:
             found = ", ".join(f"{n} {brackets(v.shape)}" for n, v in views.items())
             raise UsageError(f"arrays need one number of rows: {found or 'there are none'}")
         for name, v in views.items():
-            fitting(f"array {name!r}", arrays[name], v.dtype if v.dtype in ITEM_BYTES else "f32", v.shape)
+            views[name] = fitting(f"array {name!r}", arrays[name], kept_type(v.dtype), v.shape)
         packed, keep = _arrays({encode(n): v for n, v in views.items()})
         pointer = ctypes.c_void_p()
         check(lib.sluice_data_from_arrays(packed, len(views), rows.pop(), shuffle, seed, ctypes.byref(pointer)))
         inputs = {n: Input(v.dtype, v.shape) for n, v in views.items()}
-        return cls(Handle(pointer.value, lib.sluice_data_destroy), inputs, (packed, keep, arrays), [])
+        return cls(Handle(pointer.value, lib.sluice_data_destroy), inputs, (packed, keep), [])
 
     @classmethod
     def from_function(cls, graph: Graph, fill_batch: Callable[[int, dict[str, Array]], Mapping[str, Any] | None]) -> Data:
@@ -281,7 +283,7 @@ class Engine:
         if len(counts) != self._micro_batches:
             raise UsageError(f"a step has {self._micro_batches} micro-batches (accumulation_steps), got {len(counts)}")
         with self._handle as pointer:
-            check(lib.sluice_set_targets(pointer, (ctypes.c_uint64 * len(counts))(*counts)))
+            check(lib.sluice_set_targets(pointer, wholes("set_targets: counts", counts, ctypes.c_uint64)))
 
     def evaluate(self, batch: Batch) -> float:
         """The loss without training, dropout off. Needs the setting evaluation=True."""
@@ -309,6 +311,7 @@ class Engine:
     def fit(self, data: Data, steps: int, on_step: Callable[[Engine, float], Any] | None = None) -> float:
         """Trains `steps` steps from `data` and returns the last loss. The position in the data goes on from step_count, so
         a resumed run continues. `on_step(engine, loss)` is called between steps, where Ctrl-C is raised, too."""
+        steps = whole("fit: steps", steps, ctypes.c_uint64)
         self._check_data(data)
         loss = math.nan
         for _ in range(steps):

@@ -73,8 +73,7 @@ def tokenize(
     if out is not None:
         made.out = encode(out)
     own = ("size", "inputs", "input_count", "standard_input", "out", "progress", "user", "stop")
-    texts = {k: encode(v) if isinstance(v, (str, os.PathLike)) else v for k, v in options.items()}
-    fill(made, texts, "tokenize", own)
+    fill(made, options, "tokenize", own)
     status, text = text_of(lambda file: lib.sluice_tokenize(encode(tokenizer), ctypes.byref(made), file))
     check(status)
     return text

@@ -17,6 +17,7 @@ from . import _header as header
 from ._library import Handle, check, dims, encode, lib, make, text_of, word
 from ._ops import GraphOps, TensorOps
 from ._settings import ENUM_FIELDS, DType, InitKind, WORDS
+from ._whole import wholes
 from .arrays import brackets
 from .errors import UsageError
 
@@ -206,7 +207,7 @@ class Graph(GraphOps):
         """x with its dimensions in this order."""
         if len(order) != x.ndim:
             raise UsageError(f"transpose: {list(order)} is no order of the dimensions of {brackets(x.shape)}")
-        return self._op("sluice_transpose", x, (ctypes.c_int * max(len(order), 1))(*order))
+        return self._op("sluice_transpose", x, wholes("transpose: order", order, ctypes.c_int))
 
     @property
     def loss(self) -> Tensor:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, TypedDict, Union, overload
 
 from . import _header as header
-from ._library import FOLDER, LOG, Handle, check, encode, fill, last_error, lib, log_callback, make, text_of
+from ._library import FOLDER, LOG, Handle, check, encode, fill, last_error, lib, log_callback, make, text_as_c, text_of
+from ._whole import whole
 from .engine import Memory, World
 from .errors import Error, InputError, NoFitError, StopTraining, UsageError, error_of
 from .events import EVENT_FUNCTION, End, Evaluation, Event, PlanEvent, Resumed, Saved, Step, read_event, read_json
@@ -85,10 +86,13 @@ class Config:
 
     def set(self, settings: Settings) -> None:
         """Replaces keys: {"optimizer.params.lr": 1e-4}."""
-        for key, value in settings.items():
-            self._assignments.append(f"{key}={_json(value)}")
+        self._assign([f"{key}={_json(value)}" for key, value in settings.items()])
+
+    def _assign(self, assignments: Sequence[str]) -> None:
+        for assignment in assignments:
+            self._assignments.append(assignment)
             with self._handle as pointer:
-                check(lib.sluice_config_set(pointer, encode(self._assignments[-1])))
+                check(lib.sluice_config_set(pointer, encode(assignment)))
 
     def get(self, key: str) -> Any:
         """The value of a key after everything is resolved; "auto" where the plan decides."""
@@ -109,6 +113,22 @@ class Config:
 
     def close(self) -> None:
         self._handle.close()
+
+    def _with(self, settings: Settings) -> Config:
+        """The same configuration with keys replaced; this one stays as it is. A file is read again."""
+        pointer = ctypes.c_void_p()
+        made = Config.__new__(Config)
+        made._assignments, made._text, made._path = [], self._text, self._path
+        if self._text is not None:
+            check(lib.sluice_config_parse(encode(self._text), None, ctypes.byref(pointer)))
+        elif self._path is not None:
+            check(lib.sluice_config_load(encode(self._path), ctypes.byref(pointer)))
+        else:
+            check(lib.sluice_config_create(ctypes.byref(pointer)))
+        made._handle = Handle(pointer.value, lib.sluice_config_destroy)
+        made._assign(self._assignments)
+        made.set(settings)
+        return made
 
     def _arguments(self, folder: str) -> list[str]:
         """The same for the program."""
@@ -143,9 +163,7 @@ ConfigLike = Union[str, "os.PathLike[str]", Mapping[str, Any], Config]
 
 def _config(source: ConfigLike, settings: Settings | None) -> Config:
     if isinstance(source, Config):
-        if settings:
-            raise UsageError("settings go into the Config: Config(source, settings), or config.set(settings)")
-        return source
+        return source._with(settings) if settings else source
     return Config(source, settings)
 
 
@@ -300,9 +318,9 @@ _OWN_FIELDS = (
 
 def _more_fields(function: str, more: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of sluice_job_options by their names, texts as C takes them."""
-    texts = {k: encode(v) if isinstance(v, (str, os.PathLike)) else v for k, v in more.items()}
-    fill(header.sluice_job_options(), texts, function, _OWN_FIELDS)
-    return texts
+    options = header.sluice_job_options()
+    fill(options, more, function, _OWN_FIELDS)
+    return {k: text_as_c(options, k, v) for k, v in more.items() if v is not None}
 
 
 # ---- plan ----
@@ -386,7 +404,7 @@ def plan(
 # ---- train ----
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """A run that is over, or was stopped by StopTraining."""
 
@@ -410,6 +428,17 @@ class Run:
     @property
     def peak(self) -> Memory:
         return self.end.peak_bytes if self.end is not None else Memory(0, 0, 0)
+
+    def __repr__(self) -> str:
+        """One line: what was seen of every step and evaluation is in the fields."""
+        told = [f"{self.steps} steps", f"loss {self.loss:.6g}"]
+        if self.resumed_from:
+            told.insert(1, f"resumed from {self.resumed_from}")
+        if self.evaluations:
+            told.append(f"validation loss {self.evaluations[-1].loss:.6g}")
+        if self.saved:
+            told.append(f"saved {self.saved[-1].path}")
+        return f"<Run: {', '.join(told)}{', stopped' if self.stopped else ''}>"
 
     def take(self, event: Event) -> None:
         if isinstance(event, Step):
@@ -448,6 +477,7 @@ def train(
     `progress`: None draws on terminals and in notebooks; False never. `ranks` above 1 starts as many processes on this
     machine; under mpirun give `world=World()`. `more`: other fields of sluice_job_options in the header that training takes,
     by name."""
+    ranks = whole("train: ranks", ranks, ctypes.c_int, 1)
     made = _config(config, settings)
     run = Run()
     drawn = make_progress(progress)

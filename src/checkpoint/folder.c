@@ -185,11 +185,23 @@ static sluice_status look_at(void *user, const char *name)
     return SLUICE_OK;
 }
 
+static bool holds_config(const char *folder)
+{
+    char path[PATH_MAX];
+    return sl_folder_path(folder, "config.json", path) == SLUICE_OK && sl_path_exists(path);
+}
+
 sluice_status sl_refuse_folder(const char *folder)
 {
     finding found = { .row = HOLDING_COUNT };
     if (!sl_path_exists(folder)) return sl_fail(SLUICE_ERR_INPUT, "%s: there is no such file or folder", folder);
     SL_TRY(sl_dir_list(folder, look_at, &found));
+    if (found.row == HOLDING_COUNT && holds_config(folder))
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "%s is the folder of a model without its weights: beside config.json there is neither "
+                       "model.safetensors nor model.safetensors.index.json with its files; copy them there, or give "
+                       "the folder that has them",
+                       sl_show(folder).text);
     if (found.row == HOLDING_COUNT)
         return sl_fail(SLUICE_ERR_INPUT, "%s holds no checkpoint: no folder in it is called step-N", folder);
     return sl_fail(SLUICE_ERR_INPUT, "%s holds no checkpoint, but %s (%s)", folder, sl_quote(found.name).text,

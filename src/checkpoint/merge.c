@@ -4,7 +4,7 @@
  * in f32, rounded once by whoever writes them. So neither model nor engine is needed, and no more memory than a few chunks
  * and one adapter. */
 #include <inttypes.h>
-#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -89,13 +89,31 @@ static sluice_status match_adapter(merging *m, merged_tensor *t, const char *pre
 
 /* ---- Values ---- */
 
+/* `values` are of the tensor from element `first` on. A model of them computes nothing that is any good. */
+static sluice_status check_finite(const char *path, const char *name, const char *more, uint64_t first, uint64_t count,
+                                  const float *values)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return sl_fail(SLUICE_ERR_NUMBERS, "%s: tensor %s%s: element %" PRIu64 " is %g, which is not finite",
+                           sl_show(path).text, sl_quote(name).text, more, first + i, (double)values[i]);
+    return SLUICE_OK;
+}
+
+static sluice_status read_part(const sl_weights_set *set, const sl_set_tensor *t, uint64_t first, uint64_t count,
+                               float *out)
+{
+    SL_TRY(sl_set_read_f32(t, (int64_t)first, (int64_t)count, out));
+    return check_finite(set->path, t->name, "", first, count, out);
+}
+
 static sluice_status read_adapter(merging *m, int64_t tensor)
 {
     const merged_tensor *t = &m->sources[tensor];
     if (m->loaded == tensor) return SLUICE_OK;
     m->loaded = -1;
-    SL_TRY(sl_set_read_f32(t->a, 0, sl_st_elements(t->a->stored), m->a));
-    SL_TRY(sl_set_read_f32(t->b, 0, sl_st_elements(t->b->stored), m->b));
+    SL_TRY(read_part(m->adapter, t->a, 0, (uint64_t)sl_st_elements(t->a->stored), m->a));
+    SL_TRY(read_part(m->adapter, t->b, 0, (uint64_t)sl_st_elements(t->b->stored), m->b));
     m->loaded = tensor;
     return SLUICE_OK;
 }
@@ -137,14 +155,15 @@ static sluice_status add_product(merging *m, int64_t tensor, uint64_t first, uin
         for (uint64_t k = 0; k < take; k++) out[i + k] += m->row[column + k];
         i += take;
     }
-    return SLUICE_OK;
+    return check_finite(m->base->path, t->base->name, " with the adapter added", first, count, out);
 }
 
 static sluice_status read_merged(void *user, int64_t tensor, uint64_t first, uint64_t count, float *out)
 {
     merging *m = user;
     const merged_tensor *t = &m->sources[tensor];
-    SL_TRY(sl_set_read_f32(t->whole != NULL ? t->whole : t->base, (int64_t)first, (int64_t)count, out));
+    SL_TRY(t->whole != NULL ? read_part(m->adapter, t->whole, first, count, out)
+                            : read_part(m->base, t->base, first, count, out));
     return t->a != NULL ? add_product(m, tensor, first, count, out) : SLUICE_OK;
 }
 
@@ -233,6 +252,7 @@ static sluice_status write_merged(merging *m, const char *base, const char *out_
     sl_model_files files = { .list = NULL };
     sluice_dtype type;
     SL_TRY(sl_model_config_read(base, &config, NULL));
+    m->config.in_out = config.family == SL_DECODER_GPT2;
     SL_TRY(check_base(m, &type));
     SL_TRY(match_all(m, sl_decoder_prefix(config.family)));
     if (wanted != NULL) type = *wanted;
@@ -255,14 +275,10 @@ static sluice_status write_merged(merging *m, const char *base, const char *out_
 
 static sluice_status open_both(merging *m, const char *base, const char *adapter)
 {
-    char path[PATH_MAX];
     if (!sl_is_weights_folder(base))
         return sl_fail(SLUICE_ERR_INPUT, "%s is no folder with a model's weights; merge takes the base model's folder",
                        sl_show(base).text);
-    SL_TRY(sl_adapter_config_read(adapter, &m->arena, &m->config));
-    if (snprintf(path, sizeof path, "%s/" SL_ADAPTER_WEIGHTS, adapter) >= (int)sizeof path)
-        return sl_fail(SLUICE_ERR_INPUT, "%.200s...: the path is too long", adapter);
-    SL_TRY(sl_weights_set_open(path, &m->adapter));
+    SL_TRY(sl_adapter_open(adapter, &m->arena, &m->config, &m->adapter));
     return sl_weights_set_open(base, &m->base);
 }
 

@@ -1,6 +1,7 @@
 /* main.c: the table of commands, each with a page in manual.c, and the way to one of them. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "cli/cli.h"
 #include "cli/manual.h"
@@ -64,8 +65,27 @@ static int run_command(const cli_command *command, int argc, char **argv)
     return status;
 }
 
+/* What the commands need of the stack, with room to spare, and what is asked for where there may be more. */
+#define LEAST_STACK ((rlim_t)512 << 10)
+#define USUAL_STACK ((rlim_t)8 << 20)
+
+/* The stack of this thread grows up to the limit of the moment, so a smaller one is raised. False, after a message: it must not be. */
+static bool has_stack(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= USUAL_STACK)
+        return true;
+    limit.rlim_cur = limit.rlim_max != RLIM_INFINITY && limit.rlim_max < USUAL_STACK ? limit.rlim_max : USUAL_STACK;
+    setrlimit(RLIMIT_STACK, &limit);
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= LEAST_STACK) return true;
+    fprintf(stderr, "sluice: the stack may have %llu KiB, and %llu are needed; raise the limit: ulimit -s 8192\n",
+            (unsigned long long)limit.rlim_cur >> 10, (unsigned long long)LEAST_STACK >> 10);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
+    if (!has_stack()) return 1;
     if (argc < 2) {
         cli_print_usage(stderr);
         return 2;

@@ -118,7 +118,7 @@ const cli_page cli_pages[] = {
           "Adds the LoRA adapter in the folder `ADAPTER`, as PEFT keeps it, to the weights of the model in the folder "
           "`BASE` and writes a folder that transformers opens.",
       .examples = { { "sluice merge Llama-3.1-8B Llama-3.1-8B-lora -o tuned", "one folder of both" } },
-      .statuses = " 0 1 2 4 6 75 ",
+      .statuses = " 0 1 2 4 6 7 75 ",
       .see = " finetune.md " },
     { .command = "tokenize",
       .text = "Turns texts into a file of token ids by the tokenizer of a model's folder. `TEXT` is a file, or - for "

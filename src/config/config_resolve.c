@@ -525,8 +525,10 @@ static sluice_status adopt_adapter(const sluice_config *c, sl_settings *s)
 {
     static const char *const lists[] = { "lora.targets", "lora.modules_to_save" };
     sl_adapter_config a;
+    sl_weights_set *weights;
     if (s->adapter == NULL || s->adapter[0] == '\0') return SLUICE_OK;
-    SL_TRY(sl_adapter_config_read(s->adapter, &c->private_data->arena, &a));
+    SL_TRY(sl_adapter_open(s->adapter, &c->private_data->arena, &a, &weights));
+    sl_weights_set_close(weights); /* read again where there is a model to put them in */
     SL_TRY(adopt_number(c, "lora.rank", (double)a.rank, (double)s->model.lora.rank));
     SL_TRY(adopt_number(c, "lora.alpha", a.alpha, s->model.lora.alpha));
     SL_TRY(adopt_number(c, "lora.use_rslora", a.rank_stabilised, s->model.lora.rank_stabilised));

@@ -312,7 +312,8 @@ const sl_option sl_config_rows[] = {
          SAME),
     TEXT("data.path", "", data.path,
          "text: the file, plain text (not JSON, CSV, compressed or token ids). Required there, but for `generate` with "
-         "weights that keep their vocabulary. tokens: the file, or a pattern of several (`*`, `?`, `[a-z]`, `{a,b}`), "
+         "weights that keep their vocabulary. tokens: the file, or a pattern of several (`*`, `?`, `[a-z]`, `{a,b}`; "
+         "braces stand for at most 4,096 names), "
          "which "
          "are one sequence in the order of their names. jsonl: a JSON object a line, or an array of them; also "
          "compressed by gzip. idx, cifar10, cifar100: the folder with the usual names, or files; images: the folder. "

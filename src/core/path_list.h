@@ -9,9 +9,13 @@ typedef struct sl_path_list {
     int count;
 } sl_path_list;
 
+/* What the braces of a pattern stand for, at most. */
+#define SL_MOST_ALTERNATIVES 4096
+
 /* The path itself where something has that name; otherwise what the pattern matches: `*`, `?`, `[a-z]`, `{a,b}`. Nothing:
- * SLUICE_ERR_INPUT. The result is the caller's. */
-sluice_status sl_path_expand(const char *pattern, sl_path_list *out);
+ * SLUICE_ERR_INPUT; more than SL_MOST_ALTERNATIVES: SLUICE_ERR_USAGE. A request to stop (core/stop.h) ends it. The result is the
+ * caller's. */
+sluice_status sl_path_expand(const int *stop, const char *pattern, sl_path_list *out);
 void sl_path_list_free(sl_path_list *list);
 
 #endif

@@ -65,7 +65,7 @@ static sluice_status read_files(const sl_data_options *o, const char *pattern, c
                                 sl_picture_store *store)
 {
     sl_path_list list;
-    SL_TRY(sl_path_expand(pattern, &list));
+    SL_TRY(sl_path_expand(o->stop, pattern, &list));
     sluice_status st = SLUICE_OK;
     for (int i = 0; st == SLUICE_OK && i < list.count; i++) st = append(o, list.paths[i], kind, store);
     sl_path_list_free(&list);

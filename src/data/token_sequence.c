@@ -80,9 +80,9 @@ static sluice_status read_layout(sl_token_sequence *s, int i, sl_token_type type
     return SLUICE_OK;
 }
 
-static sluice_status open_all(sl_token_sequence *s, const char *pattern, sl_token_type type)
+static sluice_status open_all(const int *stop, sl_token_sequence *s, const char *pattern, sl_token_type type)
 {
-    SL_TRY(sl_path_expand(pattern, &s->paths));
+    SL_TRY(sl_path_expand(stop, pattern, &s->paths));
     s->parts = sl_alloc_array((size_t)s->paths.count, sizeof *s->parts, "token files");
     if (s->parts == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < s->paths.count; i++) s->parts[i].slot = -1;
@@ -90,13 +90,14 @@ static sluice_status open_all(sl_token_sequence *s, const char *pattern, sl_toke
     return SLUICE_OK;
 }
 
-sluice_status sl_token_sequence_open(const char *pattern, sl_token_type type, bool random, sl_token_sequence **out)
+sluice_status sl_token_sequence_open(const int *stop, const char *pattern, sl_token_type type, bool random,
+                                     sl_token_sequence **out)
 {
     sl_token_sequence *s = sl_alloc(sizeof *s, "token files");
     if (s == NULL) return SLUICE_ERR_NO_MEMORY;
     s->random = random;
     for (int i = 0; i < OPEN_FILES; i++) s->holder[i] = -1;
-    sluice_status st = open_all(s, pattern, type);
+    sluice_status st = open_all(stop, s, pattern, type);
     if (st != SLUICE_OK) {
         sl_token_sequence_close(s);
         return st;

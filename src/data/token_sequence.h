@@ -10,8 +10,9 @@
 typedef struct sl_token_sequence sl_token_sequence;
 
 /* The files that `pattern` names (core/path_list.h), in byte order of their names. type: as sl_token_layout_read takes it;
- * U8: masks. `random`: windows are read in no order. */
-sluice_status sl_token_sequence_open(const char *pattern, sl_token_type type, bool random, sl_token_sequence **out);
+ * U8: masks. `random`: windows are read in no order. A request to stop (core/stop.h) ends the search for them. */
+sluice_status sl_token_sequence_open(const int *stop, const char *pattern, sl_token_type type, bool random,
+                                     sl_token_sequence **out);
 void sl_token_sequence_close(sl_token_sequence *s); /* NULL is fine */
 int64_t sl_token_sequence_count(const sl_token_sequence *s);
 /* Ids [first, first + count), which are there. Ids of uint32 beyond 2^31 come out negative. */

@@ -293,11 +293,12 @@ static sluice_status identify(tokens *t, const sl_data_options *o)
 
 /* ---- opening ---- */
 
-static sluice_status open_stream(const char *path, const char *mask_path, sl_token_type type, bool random, stream *out)
+static sluice_status open_stream(const int *stop, const char *path, const char *mask_path, sl_token_type type,
+                                 bool random, stream *out)
 {
-    SL_TRY(sl_token_sequence_open(path, type, random, &out->ids));
+    SL_TRY(sl_token_sequence_open(stop, path, type, random, &out->ids));
     if (!sl_given(mask_path)) return SLUICE_OK;
-    SL_TRY(sl_token_sequence_open(mask_path, SL_TOKENS_U8, random, &out->mask));
+    SL_TRY(sl_token_sequence_open(stop, mask_path, SL_TOKENS_U8, random, &out->mask));
     return sl_token_sequence_match(out->ids, out->mask);
 }
 
@@ -349,9 +350,9 @@ static sluice_status load(tokens *t, const sl_data_options *o)
     t->ids = sl_alloc_array((size_t)t->windows.context + 1, sizeof *t->ids, "token window");
     t->mask = sl_alloc_array((size_t)t->windows.context + 1, sizeof *t->mask, "token window");
     if (t->ids == NULL || t->mask == NULL) return SLUICE_ERR_NO_MEMORY;
-    SL_TRY(open_stream(o->path, o->mask_path, type, o->shuffle, &t->files));
+    SL_TRY(open_stream(o->stop, o->path, o->mask_path, type, o->shuffle, &t->files));
     if (sl_given(o->validation_path))
-        SL_TRY(open_stream(o->validation_path, o->validation_mask_path, type, false, &t->validation));
+        SL_TRY(open_stream(o->stop, o->validation_path, o->validation_mask_path, type, false, &t->validation));
     SL_TRY(cut_ranges(t, o));
     return identify(t, o);
 }

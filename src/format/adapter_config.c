@@ -156,7 +156,7 @@ static sluice_status read_targets(const reading *r, sl_adapter_config *out)
 {
     const json_t *v = json_object_get(r->root, "target_modules");
     if (json_is_string(v)) {
-        static const char *const all[] = { "all-linear" };
+        static const char *const all[] = { SL_PEFT_ALL_LINEAR };
         if (strcmp(json_string_value(v), all[0]) != 0)
             return fail_key(r, "target_modules", "regular expressions are not built in; give a list of names");
         out->targets = all;

@@ -12,6 +12,7 @@
 #include "core/arena.h"
 #include "core/status.h"
 #include "format/text_buffer.h"
+#include "format/weights_set.h"
 
 #define SL_ADAPTER_CONFIG  "adapter_config.json"
 #define SL_ADAPTER_WEIGHTS "adapter_model.safetensors"
@@ -22,6 +23,9 @@
 #define SL_LORA_B        ".lora_B.weight"
 #define SL_MODULE_WEIGHT ".weight"
 
+/* As an entry of target_modules: every linear of the blocks. */
+#define SL_PEFT_ALL_LINEAR "all-linear"
+
 #define SL_ADAPTER_MAX_NAMES 1024 /* of target_modules, and of modules_to_save */
 #define SL_ADAPTER_MAX_RANK  65536
 
@@ -29,9 +33,10 @@ typedef struct sl_adapter_config {
     int64_t rank;
     double alpha, dropout;
     bool rank_stabilised; /* use_rslora: scaled by alpha / sqrt(rank) */
-    bool in_out;          /* fan_in_fan_out: weights of the base are [in, out], as GPT-2's are */
-    bool causal;          /* task_type is CAUSAL_LM; otherwise none is written, and PEFT takes the base as it is */
-    const char *base;     /* base_model_name_or_path; "" : not given */
+    /* fan_in_fan_out: weights of the base are [in, out], as GPT-2's are. The base's family decides, here as in PEFT. */
+    bool in_out;
+    bool causal;      /* task_type is CAUSAL_LM; otherwise none is written, and PEFT takes the base as it is */
+    const char *base; /* base_model_name_or_path; "" : not given */
     const char *const *targets; /* ends of module names, or the one entry "all-linear" */
     int target_count;
     const char *const *whole; /* modules_to_save: ends of the names of modules that are stored whole */
@@ -51,6 +56,9 @@ sluice_status sl_adapter_config_parse(const char *text, size_t bytes, const char
                                       sl_adapter_config *out);
 /* The adapter_config.json of a folder. */
 sluice_status sl_adapter_config_read(const char *folder, sl_arena *arena, sl_adapter_config *out);
+/* adapter_open.c: both files of a folder, as whoever uses an adapter opens them. SLUICE_ERR_INPUT: they do not agree: a tensor belongs to no module
+ * that target_modules or modules_to_save names, or one of these names a module without tensors. *out is the caller's. */
+sluice_status sl_adapter_open(const char *folder, sl_arena *arena, sl_adapter_config *config, sl_weights_set **out);
 /* Whether a folder holds an adapter_config.json. */
 bool sl_is_adapter_folder(const char *path);
 /* The text of an adapter_config.json that PEFT reads. */

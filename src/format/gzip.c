@@ -1,4 +1,4 @@
-/* gzip.c: inflating with a bound that is known before memory is taken. */
+/* gzip.c: inflating, in parts of one size or into one text with a bound that is known before memory is taken. */
 #include "format/gzip.h"
 
 #include <string.h>
@@ -16,22 +16,9 @@ bool sl_is_gzip(const void *data, size_t bytes)
 
 #ifdef SLUICE_ZLIB
 
-#define POLLED_BYTES ((size_t)64 << 20)
+#define PART_BYTES   ((size_t)1 << 20)
 #define MOST_AT_ONCE (1u << 30)
 enum { GZIP_ALONE = 16 + MAX_WBITS };
-
-/* Room for more output: doubles, up to one byte beyond the limit and a NUL. */
-static sluice_status grow(char **out, size_t *capacity, size_t limit, const char *path)
-{
-    size_t wanted = *capacity > 0 ? 2 * *capacity : (size_t)1 << 20;
-    if (wanted > limit + 2) wanted = limit + 2;
-    if (wanted <= *capacity) return sl_fail(SLUICE_ERR_INPUT, "%s: more than %zu bytes when uncompressed", path, limit);
-    char *grown = sl_realloc(*out, *capacity, wanted, "uncompressed data");
-    if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
-    *out = grown;
-    *capacity = wanted;
-    return SLUICE_OK;
-}
 
 static sluice_status fail_inflate(const z_stream *z, const char *path)
 {
@@ -39,55 +26,89 @@ static sluice_status fail_inflate(const z_stream *z, const char *path)
                    z->msg != NULL ? z->msg : "bad data", z->total_in);
 }
 
-static sluice_status inflate_members(const int *stop, z_stream *z, const char *path, size_t left, size_t limit,
-                                     char **out, size_t *bytes)
+/* Fills `part` as far as there is something; *over: that was all. `left`: bytes that are not in z->avail_in yet. */
+static sluice_status inflate_part(z_stream *z, const char *path, size_t *left, char *part, size_t *bytes, bool *over)
 {
-    size_t capacity = 0, polled = 0;
-    int state = Z_OK;
-    *bytes = 0;
-    while (left > 0 || z->avail_in > 0 || state == Z_BUF_ERROR || state == Z_OK) {
-        if (z->avail_in == 0 && left > 0) {
-            z->avail_in = left < MOST_AT_ONCE ? (uInt)left : MOST_AT_ONCE;
-            left -= z->avail_in;
+    z->next_out = (Bytef *)part;
+    z->avail_out = PART_BYTES;
+    *over = false;
+    while (z->avail_out > 0 && !*over) {
+        if (z->avail_in == 0) {
+            z->avail_in = *left < MOST_AT_ONCE ? (uInt)*left : MOST_AT_ONCE;
+            *left -= z->avail_in;
         }
-        if (*bytes + 1 >= capacity) SL_TRY(grow(out, &capacity, limit, path));
-        size_t room = capacity - 1 - *bytes < MOST_AT_ONCE ? capacity - 1 - *bytes : MOST_AT_ONCE;
-        z->next_out = (Bytef *)*out + *bytes;
-        z->avail_out = (uInt)room;
-        state = inflate(z, Z_NO_FLUSH);
-        *bytes += room - z->avail_out;
+        int state = inflate(z, Z_NO_FLUSH);
         if (state == Z_STREAM_END) {
-            if (left == 0 && z->avail_in == 0) break;
-            state = inflateReset(z);
-        } else if (state == Z_BUF_ERROR && z->avail_in == 0 && left == 0 && z->avail_out > 0) {
+            *over = *left == 0 && z->avail_in == 0;
+            state = *over ? Z_OK : inflateReset(z); /* another member follows */
+        } else if (state == Z_BUF_ERROR && z->avail_in == 0 && *left == 0) {
             return sl_fail(SLUICE_ERR_INPUT, "%s: the compressed file ends too early; copy it again", path);
         }
         if (state != Z_OK && state != Z_BUF_ERROR) return fail_inflate(z, path);
-        if (*bytes - polled >= POLLED_BYTES) {
-            SL_TRY(sl_stop_poll(stop, "reading the data"));
-            polled = *bytes;
-        }
     }
-    if (*bytes > limit) return sl_fail(SLUICE_ERR_INPUT, "%s: more than %zu bytes when uncompressed", path, limit);
+    *bytes = PART_BYTES - z->avail_out;
+    return SLUICE_OK;
+}
+
+sluice_status sl_gzip_unpack(const int *stop, const char *path, const char *data, size_t bytes, sl_gzip_take take,
+                             void *user)
+{
+    z_stream z = { .next_in = (Bytef *)data };
+    char *part = sl_alloc(PART_BYTES, "uncompressed data");
+    if (part == NULL) return SLUICE_ERR_NO_MEMORY;
+    if (inflateInit2(&z, GZIP_ALONE) != Z_OK) {
+        sl_free(part);
+        return sl_fail(SLUICE_ERR_NO_MEMORY, "%s: no memory for uncompressing", path);
+    }
+    sluice_status st = SLUICE_OK;
+    for (bool over = false; st == SLUICE_OK && !over;) {
+        size_t count;
+        st = sl_stop_poll(stop, "reading the data");
+        if (st == SLUICE_OK) st = inflate_part(&z, path, &bytes, part, &count, &over);
+        if (st == SLUICE_OK) st = take(user, part, count);
+    }
+    inflateEnd(&z);
+    sl_free(part);
+    return st;
+}
+
+/* What sl_gzip_expand makes. */
+typedef struct expansion {
+    const char *path;
+    size_t limit;
+    char *text;
+    size_t bytes, capacity;
+} expansion;
+
+static sluice_status take_part(void *user, const char *part, size_t bytes)
+{
+    expansion *e = user;
+    if (bytes > e->limit - e->bytes)
+        return sl_fail(SLUICE_ERR_INPUT, "%s: more than %zu bytes when uncompressed", e->path, e->limit);
+    size_t needed = e->bytes + bytes + 1, wanted = 2 * e->capacity > needed ? 2 * e->capacity : needed;
+    if (needed > e->capacity) {
+        if (wanted > e->limit + 1) wanted = e->limit + 1;
+        char *grown = sl_realloc(e->text, e->capacity, wanted, "uncompressed data");
+        if (grown == NULL) return SLUICE_ERR_NO_MEMORY;
+        e->text = grown;
+        e->capacity = wanted;
+    }
+    memcpy(e->text + e->bytes, part, bytes);
+    e->bytes += bytes;
     return SLUICE_OK;
 }
 
 sluice_status sl_gzip_expand(const int *stop, const char *path, size_t limit, char **text, size_t *bytes)
 {
-    z_stream z = { .next_in = (Bytef *)*text };
-    char *out = NULL;
-    size_t expanded = 0;
-    if (inflateInit2(&z, GZIP_ALONE) != Z_OK)
-        return sl_fail(SLUICE_ERR_NO_MEMORY, "%s: no memory for uncompressing", path);
-    sluice_status st = inflate_members(stop, &z, path, *bytes, limit, &out, &expanded);
-    inflateEnd(&z);
+    expansion e = { .path = path, .limit = limit };
+    sluice_status st = sl_gzip_unpack(stop, path, *text, *bytes, take_part, &e);
     if (st != SLUICE_OK) {
-        sl_free(out);
+        sl_free(e.text);
         return st;
     }
     sl_free(*text);
-    *text = out;
-    *bytes = expanded;
+    *text = e.text;
+    *bytes = e.bytes;
     return SLUICE_OK;
 }
 
@@ -111,6 +132,13 @@ static sluice_status fail_without(const char *path)
 {
     return sl_fail(SLUICE_ERR_INPUT, "%s is compressed, and this sluice was built without zlib; give it uncompressed",
                    path);
+}
+
+sluice_status sl_gzip_unpack(const int *stop, const char *path, const char *data, size_t bytes, sl_gzip_take take,
+                             void *user)
+{
+    (void)stop, (void)data, (void)bytes, (void)take, (void)user;
+    return fail_without(path);
 }
 
 sluice_status sl_gzip_expand(const int *stop, const char *path, size_t limit, char **text, size_t *bytes)

@@ -19,14 +19,11 @@ static bool names_module(const char *name, const char *module)
     return false;
 }
 
-/* PEFT's word for every linear of the blocks, each for itself. */
-#define ALL_LINEAR "all-linear"
-
 bool sl_model_has_adapter(const sl_model_options *o, const char *linear, bool fused)
 {
     for (int i = 0; o->lora.rank > 0 && i < o->lora.target_count; i++) {
         const char *target = o->lora.targets[i];
-        if (strcmp(target, ALL_LINEAR) == 0 ? !fused : names_module(target, linear)) return true;
+        if (strcmp(target, SL_PEFT_ALL_LINEAR) == 0 ? !fused : names_module(target, linear)) return true;
     }
     return false;
 }
@@ -72,7 +69,7 @@ static bool target_names(const sluice_graph *g, const char *target, const char *
 static sluice_status check_target(const sluice_graph *g, const char *target)
 {
     char module[SL_MODEL_NAME_BYTES], other[SL_MODEL_NAME_BYTES] = "";
-    if (strcmp(target, ALL_LINEAR) == 0) return SLUICE_OK;
+    if (strcmp(target, SL_PEFT_ALL_LINEAR) == 0) return SLUICE_OK;
     for (int p = 0; p < g->parameter_count; p++) {
         const sl_parameter *q = &g->parameters[p];
         bool adapted;

@@ -132,7 +132,7 @@ static sluice_status set_running(sluice_engine *e, const char *name, running_nam
 sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *out, size_t out_bytes)
 {
     int first;
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED(name);
     SL_NEED(out);
     running_name r;
@@ -144,7 +144,7 @@ sluice_status sluice_get_parameter(sluice_engine *e, const char *name, float *ou
 sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const float *data, size_t bytes)
 {
     int first;
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED(name);
     SL_NEED(data);
     running_name r;
@@ -161,14 +161,14 @@ sluice_status sluice_set_parameter(sluice_engine *e, const char *name, const flo
 
 sluice_status sluice_save(sluice_engine *e, const char *path)
 {
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED_PATH(path);
     return sl_weights_save(e->exec, path, SLUICE_F32);
 }
 
 sluice_status sluice_load(sluice_engine *e, const char *path)
 {
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED_PATH(path);
     SL_TRY(check_between_steps(e, "sluice_load"));
     sluice_status st = sl_weights_load(e->exec, path);
@@ -182,7 +182,7 @@ sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)
 {
     char path[4096];
     sl_checkpoint_meta meta;
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED_PATH(folder);
     SL_TRY(sl_engine_check_whole(e, "sluice_checkpoint_save"));
     SL_TRY(check_between_steps(e, "sluice_checkpoint_save"));
@@ -193,7 +193,7 @@ sluice_status sluice_checkpoint_save(sluice_engine *e, const char *folder)
 sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uint64_t *step)
 {
     sl_checkpoint_meta meta = { 0 };
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED_PATH(folder);
     SL_NEED(step);
     SL_TRY(check_between_steps(e, "sluice_checkpoint_resume"));
@@ -205,7 +205,7 @@ sluice_status sluice_checkpoint_resume(sluice_engine *e, const char *folder, uin
 
 sluice_status sluice_hash(sluice_engine *e, char weights[65], char state[65])
 {
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED(weights);
     SL_NEED(state);
     return sl_state_hash(e->exec, &e->slots, e->scaler.scale, weights, state);
@@ -289,7 +289,7 @@ static sluice_status fit_step(sluice_engine *e, sluice_data *d, fit_buffers *f, 
 sluice_status sluice_fit(sluice_engine *e, sluice_data *d, uint64_t steps, double *last_loss)
 {
     fit_buffers f = { .count = 0 };
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED(d);
     SL_NEED(last_loss);
     SL_TRY(check_between_steps(e, "sluice_fit"));

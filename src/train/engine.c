@@ -1,6 +1,8 @@
 /* engine.c: creates everything a training run needs, in pipeline order. */
 #include "train/engine.h"
 
+#include <unistd.h>
+
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/thread.h"
@@ -181,6 +183,7 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, slui
     sluice_engine *e = sl_alloc(sizeof *e, "engine");
     if (e == NULL) return SLUICE_ERR_NO_MEMORY;
     e->graph = g;
+    e->process = getpid();
     e->log = o->log;
     e->progress = o->progress;
     e->computes = !o->settings->device.null_backend;
@@ -203,7 +206,9 @@ sluice_status sl_engine_create(sluice_graph *g, const sl_engine_options *o, slui
 
 void sluice_engine_destroy(sluice_engine *e)
 {
-    if (e == NULL) return;
+    /* A forked process has a copy of the memory, which ends with it. Swap files, ranks and devices are its parent's, and the threads
+     * that would have to end first are not there. */
+    if (e == NULL || e->process != getpid()) return;
     sl_exec_destroy(e->exec);
     if (e->gpu_comm != NULL) e->gpu_comm->ops->close(e->gpu_comm);
     sl_ranks_close(&e->own_ranks);

@@ -2,6 +2,8 @@
 #ifndef SL_TRAIN_ENGINE_H
 #define SL_TRAIN_ENGINE_H
 
+#include <sys/types.h>
+
 #include "checkpoint/checkpoint.h"
 #include "core/phase.h"
 #include "format/text_buffer.h"
@@ -118,6 +120,7 @@ struct sluice_engine {
     sl_log log;
     sl_run_context context;
     sl_engine_phase phase;
+    pid_t process;        /* that made it: one forked from it has none of its threads */
     bool computes;        /* false on the null backend: its numbers mean nothing */
     int micro;            /* micro-batches this rank has done in the step at hand */
     int accumulation;     /* of them in this step, at most as many as the plan is made for: M */

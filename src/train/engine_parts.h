@@ -84,6 +84,14 @@ sluice_status sl_engine_weigh_batches(sluice_engine *e, const sluice_batch *batc
 /* What the gradient of global micro-batch `j` of the step is seeded with (exact rules 1 and 12). */
 float sl_engine_seed(const sluice_engine *e, uint64_t j);
 
+/* engine_run.c: SLUICE_ERR_USAGE in a process forked from the engine's. */
+sluice_status sl_engine_check_process(const sluice_engine *e, const char *call);
+/* What every call begins with that runs an engine, or reads or writes what is in it. */
+#define SL_NEED_ENGINE(engine_)                                                                                        \
+    do {                                                                                                               \
+        SL_NEED(engine_);                                                                                              \
+        SL_TRY(sl_engine_check_process(engine_, __func__));                                                            \
+    } while (0)
 /* engine_run.c: SLUICE_ERR_USAGE after a call that failed halfway. */
 sluice_status sl_engine_check_whole(const sluice_engine *e, const char *call);
 

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/half.h"
 #include "train/engine_parts.h"
@@ -61,6 +62,15 @@ static sluice_status read_scalar(sluice_engine *e, int buffer, double *out)
     SL_TRY(sl_exec_read_result(e->exec, buffer, &value, sizeof value));
     *out = (double)value;
     return SLUICE_OK;
+}
+
+sluice_status sl_engine_check_process(const sluice_engine *e, const char *call)
+{
+    if (e->process == getpid()) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%s: the engine is of process %lld, and this is one forked from it, %lld: its threads, files and "
+                   "connections are not here; create the engine after the fork",
+                   call, (long long)e->process, (long long)getpid());
 }
 
 sluice_status sl_engine_check_whole(const sluice_engine *e, const char *call)
@@ -142,7 +152,7 @@ static sluice_status run_forward(sluice_engine *e, const sluice_batch *batch, co
 
 sluice_status sluice_forward(sluice_engine *e, const sluice_batch *batch, double *loss)
 {
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED(batch);
     SL_NEED(loss);
     SL_TRY(check_forward(e, "sluice_forward"));
@@ -166,7 +176,7 @@ static sluice_status take_statistics(sluice_engine *e)
 
 sluice_status sluice_backward(sluice_engine *e)
 {
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_TRY(check_phase(e, SL_ENGINE_FORWARD_DONE, "sluice_backward"));
     if (e->plan->options.early_updates || e->speculation.now) set_scalars(e);
     if (e->speculation.now) sl_engine_note_scalars(e);
@@ -253,7 +263,7 @@ sluice_status sl_engine_pass_step(sluice_engine *e)
 /* All ranks learn all losses before the update: one that is not finite stops it on all of them. */
 sluice_status sluice_step(sluice_engine *e)
 {
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_TRY(check_step(e));
     size_t count = (size_t)e->accumulation;
     double *all = e->losses + count;
@@ -298,7 +308,7 @@ uint64_t sl_engine_micro_index(const sluice_engine *e, int m)
 sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, double *loss)
 {
     double ignored;
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_TRY(check_phase(e, SL_ENGINE_READY, "sluice_train_step"));
     SL_NEED(batches);
     SL_NEED(loss);
@@ -320,12 +330,17 @@ sluice_status sluice_train_step(sluice_engine *e, const sluice_batch *batches, d
     return SLUICE_OK;
 }
 
+static sluice_status check_evaluates(const sluice_engine *e, const char *call)
+{
+    if (e->plan->options.evaluation) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%s: the engine was created without options.evaluation, so its plan has no memory for it", call);
+}
+
 /* Evaluation shares bytes with a step in progress, so it may only run between steps. */
 static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch, const char *call)
 {
-    if (!e->plan->options.evaluation)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "%s: the engine was created without options.evaluation, so its plan has no memory for it", call);
+    SL_TRY(check_evaluates(e, call));
     SL_TRY(sl_engine_check_whole(e, call));
     if (e->phase != SL_ENGINE_READY || e->micro != 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: a training step is in progress; finish it with sluice_step first", call);
@@ -339,7 +354,7 @@ static sluice_status run_evaluation(sluice_engine *e, const sluice_batch *batch,
 sluice_status sluice_evaluate(sluice_engine *e, const sluice_batch *batch, double *loss)
 {
     double value;
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED(batch);
     SL_NEED(loss);
     SL_TRY(run_evaluation(e, batch, "sluice_evaluate"));
@@ -363,9 +378,10 @@ static void widen(sluice_dtype type, int64_t count, float *values)
 
 sluice_status sluice_predict(sluice_engine *e, const sluice_batch *batch, float *out, size_t out_bytes)
 {
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED(batch);
     SL_NEED(out);
+    SL_TRY(check_evaluates(e, "sluice_predict"));
     int buffer = e->plan->output_buffer;
     if (buffer < 0) return sl_fail(SLUICE_ERR_USAGE, "sluice_predict: the graph has no output; call sluice_set_output");
     const sl_value *v = &e->graph->values[e->graph->output];

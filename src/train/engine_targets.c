@@ -104,7 +104,7 @@ static sluice_status exchange_targets(sluice_engine *e, const char *call)
 
 sluice_status sluice_set_targets(sluice_engine *e, const uint64_t *counts)
 {
-    SL_NEED(e);
+    SL_NEED_ENGINE(e);
     SL_NEED(counts);
     SL_TRY(sl_engine_check_whole(e, "sluice_set_targets"));
     if (!e->plan->options.training)

@@ -71,15 +71,28 @@ static sluice_status take_prompts(struct sl_generation *g, const sluice_job_opti
     return sl_generation_add(g, prompt, strlen(prompt));
 }
 
-/* An empty prompt is a new line, or what the tokenizer begins every text with: there must be something for the first token to
- * follow. */
+/* There must be something for the first token to follow. An empty prompt is what the tokenizer begins every text with, or a new
+ * line, or, where the tokenizer has no token for that either, the token that texts begin with. */
+static sluice_status begin_empty(struct sl_generation *g, sl_exchange *x)
+{
+    SL_TRY(sl_text_codec_encode(&g->text, "\n", 1, false, &x->sequence));
+    if (x->sequence.count > 0) return SLUICE_OK;
+    if (g->text.begin < 0)
+        return sl_fail(SLUICE_ERR_INPUT,
+                       "generate: prompt %d, %s, has no tokens, a new line has none, and the model's folder names no "
+                       "token that texts begin or end with (bos_token_id, eos_token_id): give a prompt that its "
+                       "tokenizer.json has tokens for",
+                       (int)(x - g->exchanges) + 1, sl_quote(x->prompt).text);
+    return sl_sequence_add(&x->sequence, &g->text.begin, 1);
+}
+
 static sluice_status encode(struct sl_generation *g, sl_exchange *x)
 {
     bool rendered = x->rendered != NULL;
     const char *text = rendered ? x->rendered : x->prompt;
     size_t bytes = rendered ? x->rendered_bytes : x->prompt_bytes;
     SL_TRY(sl_text_codec_encode(&g->text, text, bytes, rendered, &x->sequence));
-    if (x->sequence.count == 0) SL_TRY(sl_text_codec_encode(&g->text, "\n", 1, false, &x->sequence));
+    if (x->sequence.count == 0) SL_TRY(begin_empty(g, x));
     x->prompt_tokens = x->sequence.count;
     return SLUICE_OK;
 }

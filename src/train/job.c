@@ -15,6 +15,7 @@
 #include "core/thread.h"
 #include "data/ahead.h"
 #include "format/adapter_config.h"
+#include "format/weights_set.h"
 #include "ir/tile.h"
 #include "machine/known.h"
 #include "machine/recall.h"
@@ -604,6 +605,16 @@ static sluice_status settle_chosen_save(sl_settings *s, const sluice_job_options
                    s->save);
 }
 
+/* What a plan reads of the weights in the model's folder: the index and the headers. Without weights config.json is enough. */
+static sluice_status check_headers(const sl_settings *s)
+{
+    sl_weights_set *weights;
+    if (s->given.only_name || s->path[0] == '\0' || !sl_is_weights_folder(s->path)) return SLUICE_OK;
+    SL_TRY(sl_weights_set_open(s->path, &weights));
+    sl_weights_set_close(weights);
+    return SLUICE_OK;
+}
+
 static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
 {
     char data[128];
@@ -624,6 +635,7 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
             "%s is the name of a published model, which is enough for a plan; give its folder, with config.json "
             "and weights, for anything else",
             sl_quote(j->settings.path).text);
+    if (purpose == SL_JOB_PLAN) SL_TRY(check_headers(&j->settings));
     if (j->settings.given.no_data && (purpose == SL_JOB_TRAIN || purpose == SL_JOB_EVALUATE))
         return sl_fail(SLUICE_ERR_USAGE, "data.type is missing: say what to %s on, as in --data FILE",
                        purpose == SL_JOB_TRAIN ? "train" : "evaluate");

@@ -767,6 +767,14 @@ void sl_run_close(sl_run *r)
     sl_job_close(r->job);
 }
 
+/* Behind everything that may refuse the run: what the journal says of the run before it stays its last word then. Events and
+ * warnings up to here have waited. */
+static sluice_status open_watch(sl_run *r)
+{
+    sl_ranks *ranks = &r->job->ranks;
+    return sl_ranks_agree(ranks, "opening the journal", ranks->rank == 0 ? sl_run_open_watch(r) : SLUICE_OK);
+}
+
 static sluice_status run_training(sl_run *r)
 {
     const sluice_engine *e = r->job->engine;
@@ -777,6 +785,7 @@ static sluice_status run_training(sl_run *r)
     SL_TRY(sl_run_open_folder(r));
     SL_TRY(sl_run_hold_files(r));
     SL_TRY(sl_run_check_room(r));
+    SL_TRY(open_watch(r));
     r->first_step = e->step;
     if (e->step < r->steps) SL_TRY(sl_run_write_profile(r, NULL));
     show_first_sample(r);

@@ -137,7 +137,8 @@ sluice_status sl_run_check_room(sl_run *r);
 
 /* First of all: events and messages of `o`, this run's options, go to the caller and to the monitor from here on. */
 sluice_status sl_run_begin_watch(sl_run *r, sluice_job_options *o);
-/* Rank 0, which has the folder of the checkpoints where there is one: opens the journal and the other files. */
+/* Rank 0, which has the folder of the checkpoints where there is one, when nothing but the steps can fail any more: opens the journal and
+ * the other files. */
 sluice_status sl_run_open_watch(sl_run *r);
 /* The folders of TensorBoard's files and of csv_monitor; "": there are none. */
 sluice_status sl_watch_folders(const sl_settings *s, char tensorboard[PATH_MAX], char csv_monitor[PATH_MAX]);

@@ -30,6 +30,7 @@ typedef struct run_file {
 enum { MOST_FILES = 24 };
 
 typedef struct run_files {
+    const int *stop; /* core/stop.h */
     sl_arena arena;
     run_file *list; /* MOST_FILES */
     int count;
@@ -146,12 +147,14 @@ static sluice_status replaces(const run_file *out, const char *input, bool *same
 
 /* Whether an output replaces a file that `path` names, which may be a pattern. One that names nothing is reported when it is
  * read. */
-static sluice_status is_input(const run_file *out, const char *path, bool *same)
+static sluice_status is_input(const int *stop, const run_file *out, const char *path, bool *same)
 {
     sl_path_list list;
-    sluice_status st = SLUICE_OK;
     *same = false;
-    if (sl_path_exists(path) || sl_path_expand(path, &list) != SLUICE_OK) return replaces(out, path, same);
+    if (sl_path_exists(path)) return replaces(out, path, same);
+    sluice_status st = sl_path_expand(stop, path, &list);
+    if (st == SLUICE_ERR_STOPPED) return st;
+    if (st != SLUICE_OK) return replaces(out, path, same);
     for (int i = 0; i < list.count && st == SLUICE_OK && !*same; i++) st = replaces(out, list.paths[i], same);
     sl_path_list_free(&list);
     return st;
@@ -163,7 +166,7 @@ static sluice_status compare_with_inputs(const run_files *f, const run_file *out
         const run_file *in = &f->list[i];
         bool same;
         if (in->role != SL_FILE_READ) continue;
-        SL_TRY(is_input(out, in->path, &same));
+        SL_TRY(is_input(f->stop, out, in->path, &same));
         if (same)
             return sl_fail(SLUICE_ERR_USAGE,
                            "%s: writing %s would replace %s, %s, which this run reads; name another %s", out->name,
@@ -241,7 +244,7 @@ static sluice_status try_all(run_files *f)
 
 static sluice_status try_files(const sl_job *j, const sluice_config *c, const sluice_job_options *o)
 {
-    run_files f = { .count = 0 };
+    run_files f = { .stop = j->stop };
     sl_arena_init(&f.arena, "files of the run");
     sluice_status st = SLUICE_OK;
     if (sl_is_folder_output(j->settings.save)) st = sl_run_check_folder(&j->settings);
@@ -253,7 +256,7 @@ static sluice_status try_files(const sl_job *j, const sluice_config *c, const sl
 
 sluice_status sl_eval_try_files(const sl_job *j, const sluice_config *c, const sluice_job_options *o)
 {
-    run_files f = { .count = 0 };
+    run_files f = { .stop = j->stop };
     SL_TRY(sl_prediction_file_check(o->predictions));
     sl_arena_init(&f.arena, "files of the evaluation");
     sluice_status st = list_eval_files(j, c, o, &f);

@@ -183,7 +183,6 @@ sluice_status sl_run_open_folder(sl_run *r)
     if (!has_folder && r->options->resume)
         return sl_fail(SLUICE_ERR_USAGE, "--resume needs checkpoint.path in the configuration");
     if (has_folder && r->job->ranks.rank == 0) st = claim_folder(r);
-    if (st == SLUICE_OK && r->job->ranks.rank == 0) st = sl_run_open_watch(r);
     SL_TRY(sl_ranks_agree(&r->job->ranks, "opening the checkpoint folder", st));
     return r->options->resume ? resume(r) : SLUICE_OK;
 }

@@ -47,6 +47,16 @@ bool sl_text_codec_ends(const sl_text_codec *t, int32_t id)
     return false;
 }
 
+/* As config.json and tokenizer_config.json name it. Models that name none often were trained on texts with the token of their
+ * ends between them. */
+static int32_t find_begin(const sl_text_codec *t, const sl_model_config *model)
+{
+    const char *name = t->folder.bos;
+    if (model->bos >= 0 && model->bos < sl_tokenizer_size(t->tokenizer)) return (int32_t)model->bos;
+    int32_t named = name != NULL ? sl_tokenizer_find(t->tokenizer, name, strlen(name)) : -1;
+    return named >= 0 || t->ends.count == 0 ? named : t->ends.data[0];
+}
+
 /* ---- conversations ---- */
 
 static sluice_status find_chat(sl_text_codec *t, const char *path, const char *name)
@@ -69,6 +79,7 @@ sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_code
     const char *path = sl_job_tokenizer(j);
     SL_TRY(sl_generation_config_read(j->settings.path, &out->generation));
     out->vocabulary = path == NULL ? j->vocabulary : NULL;
+    out->begin = -1;
     if (path == NULL) {
         if (j->vocabulary != NULL && sl_model_reads_tokens(j->settings.model.type)) return SLUICE_OK;
         return sl_fail(SLUICE_ERR_USAGE, "model.type \"%s\" does not generate text%s", j->settings.model.type,
@@ -79,7 +90,9 @@ sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_code
     SL_TRY(sl_tokenizer_open(path, &out->tokenizer));
     SL_TRY(sl_encoder_create(out->tokenizer, &out->encoder));
     SL_TRY(find_ends(out, &j->settings.model.folder));
-    return find_chat(out, path, chat);
+    SL_TRY(find_chat(out, path, chat));
+    out->begin = find_begin(out, &j->settings.model.folder);
+    return SLUICE_OK;
 }
 
 void sl_text_codec_close(sl_text_codec *t)

@@ -18,6 +18,7 @@ typedef struct sl_text_codec {
     const sl_chat_template *chat;    /* static; NULL: none is known */
     sl_generation_config generation; /* of the model's folder */
     sl_ids ends;                     /* tokens that end a reply */
+    int32_t begin;                   /* token that a text without any other begins with; -1: none is known */
 } sl_text_codec;
 
 /* The tokenizer that a job that generates uses: a folder or file; NULL: none. */

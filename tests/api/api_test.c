@@ -568,6 +568,23 @@ TEST(batches_that_are_not_what_the_graph_reads_are_refused_by_name)
     free_world(&w);
 }
 
+TEST(a_prediction_of_an_engine_without_evaluation_says_so)
+{
+    static api_world w;
+    const char *root;
+    REQUIRE(prepare(&root));
+    make_world(&w, root);
+    w.options.evaluation = false;
+    sluice_engine *e = api_new_engine(&w);
+    REQUIRE(e != NULL);
+    CHECK_EQ(sluice_predict(e, &w.batch, w.floats, sizeof w.floats), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "sluice_predict: the engine was created without options.evaluation");
+    CHECK_EQ(sluice_evaluate(e, &w.batch, &w.loss), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "sluice_evaluate: the engine was created without options.evaluation");
+    sluice_engine_destroy(e);
+    free_world(&w);
+}
+
 /* ---- order ---- */
 
 TEST(calls_in_the_middle_of_a_step_are_refused_and_the_step_can_be_finished)

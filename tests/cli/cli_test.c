@@ -9,6 +9,7 @@
 
 #include "support/picture_writer.h"
 #include "support/run.h"
+#include "support/sanitized.h"
 #include "support/wav_writer.h"
 #include "test.h"
 
@@ -17,6 +18,36 @@ static const char *new_folder(void)
     static char folder[4096];
     snprintf(folder, sizeof folder, "%s", test_tmpdir());
     return folder;
+}
+
+/* ---- the stack ---- */
+
+/* A small limit is raised where that is allowed, and named where it is not. */
+TEST(a_small_stack_is_raised_or_refused)
+{
+    static const struct {
+        const char *limit;
+        int status;
+        const char *says;
+    } rows[] = {
+        { "-S -s 128", 0, "" },
+        { "-s 512", 0, "" },
+        { "-s 128", 1, "sluice: the stack may have 128 KiB, and 512 are needed; raise the limit: ulimit -s 8192\n" },
+    };
+    char command[8192];
+    const char *folder = new_folder();
+    if (SANITIZED) SKIP(plain_build, "frames are larger under a sanitizer");
+    run_write_config(folder, "c.json", "");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(command, sizeof command, "cd %s && ulimit %s && %s/sluice train c.json --quiet 2> told", folder,
+                 rows[i].limit, SLUICE_BINARY_DIR);
+        int status = system(command);
+        CHECK_THAT(WIFEXITED(status) && WEXITSTATUS(status) == rows[i].status, "ulimit %s: %d", rows[i].limit, status);
+        snprintf(command, sizeof command, "%s/told", folder);
+        char *told = run_read(command);
+        CHECK_STR(told, rows[i].says);
+        free(told);
+    }
 }
 
 /* ---- help and documentation ---- */

@@ -51,6 +51,42 @@ TEST(a_folder_that_is_none_is_bad_input)
     check_run("plan --model %s", "nothing-here", 4, "nothing-here/config.json");
 }
 
+/* The index and the headers are read, as they are for training; the weights themselves are not. */
+TEST(a_plan_reads_the_index_and_the_headers_of_the_weights)
+{
+    static const struct {
+        const char *index; /* NULL: model.safetensors holds what `message` is about */
+        const char *message;
+    } rows[] = {
+        { "this is no JSON", "model.safetensors.index.json" },
+        { "{\"weight_map\": {\"a\": \"missing.safetensors\"}}", "missing.safetensors" },
+        { "{\"weight_map\": {\"a\": \"../outside.safetensors\"}}", "../outside.safetensors" },
+        { "{\"weight_map\": {\"a\": \"/etc/passwd\"}}", "/etc/passwd" },
+        { "{\"weight_map\": {\"a\": \"folder\"}}", "folder" },
+        { "{\"weight_map\": {\"a\": \"fifo\"}}", "fifo" },
+        { "{\"weight_map\": {\"a\": \"whole.safetensors\"}}", "whole.safetensors" },
+        { NULL, "model.safetensors" },
+    };
+    char folder[1024], model[1100], command[4096];
+    snprintf(folder, sizeof folder, "%.1000s", test_tmpdir());
+    snprintf(model, sizeof model, "%s/m", folder);
+    snprintf(command, sizeof command,
+             "cd %s && mkdir -p m/folder && mkfifo m/fifo && cp " FOLDERS "llama/config.json m && cp " FOLDERS
+             "llama/model.safetensors m/whole.safetensors && cp m/whole.safetensors outside.safetensors",
+             folder);
+    REQUIRE(system(command) == 0);
+    check_run("plan --quiet --model %s", model, 0, "device"); /* config.json is enough */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        run_write(folder, rows[i].index != NULL ? "m/model.safetensors.index.json" : "m/model.safetensors",
+                  rows[i].index != NULL ? rows[i].index : "short");
+        check_run("plan --quiet --model %s", model, 4, rows[i].message);
+    }
+    snprintf(command, sizeof command, "cd %s/m && rm *.json whole.safetensors && cp " FOLDERS "llama/*.[js]* .",
+             folder);
+    REQUIRE(system(command) == 0);
+    check_run("plan --quiet --model %s", model, 0, "device");
+}
+
 TEST(training_a_folder_without_data_is_refused)
 {
     check_run("train --model %s", FOLDERS "llama", 2, "data.type is missing");

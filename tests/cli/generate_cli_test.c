@@ -307,6 +307,56 @@ TEST(bad_prompts_and_options_are_refused_with_one_message)
     }
 }
 
+/* A tokenizer that cuts texts at white space has no token for it. The folder's tokens that begin or end texts stand for the
+ * prompt then; without any there is nothing to follow. */
+TEST(a_prompt_without_tokens_begins_with_the_token_of_texts_or_is_refused)
+{
+    static const struct {
+        const char *config, *tokenizer; /* what follows null; of tokenizer_config.json */
+        const char *begins;             /* a prompt of the same token; NULL: refused */
+    } rows[] = {
+        { "\"bos_token_id\": 5, \"eos_token_id\": null", "{}", "&" },
+        { "\"bos_token_id\": null, \"eos_token_id\": 6", "{}", "'" },
+        { "\"bos_token_id\": null, \"eos_token_id\": [9000, 6]", "{\"bos_token\": \"(\"}", "(" },
+        { "\"bos_token_id\": null, \"eos_token_id\": null", "{}", NULL },
+    };
+    static const char *const prompts[] = { "--prompt ' '", "--prompt ''", "--prompts spaces.jsonl" };
+    char folder[1024], command[4096];
+    snprintf(folder, sizeof folder, "%.1000s", test_tmpdir());
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(command, sizeof command,
+                 "cd %s && rm -rf model && cp -r " FIXTURES "/gpt2 model && sed -i '/\"bos_token_id\": null/d; "
+                 "s/\"eos_token_id\": null/%s/' model/config.json && sed -i '/\"pre_tokenizer\": {/,/},/c "
+                 "\"pre_tokenizer\": {\"type\": \"Whitespace\"},' model/tokenizer.json",
+                 folder, rows[i].config);
+        REQUIRE(system(command) == 0);
+        run_write(folder, "model/tokenizer_config.json", rows[i].tokenizer);
+        run_write(folder, "spaces.jsonl", "{\"prompt\": \" \\t \"}\n");
+        for (size_t p = 0; p < 3; p++) {
+            char arguments[512];
+            snprintf(arguments, sizeof arguments, "generate --quiet --json --model model --tokens 8 --temperature 0 %s",
+                     prompts[p]);
+            run_result r = run_sluice(folder, arguments);
+            if (rows[i].begins == NULL) {
+                CHECK_EQ(r.status, 4);
+                CHECK_CONTAINS(r.error, "prompt 1, \"");
+                CHECK_CONTAINS(r.error, "has no tokens, a new line has none");
+            } else {
+                snprintf(arguments, sizeof arguments,
+                         "generate --quiet --json --model model --tokens 8 --temperature 0 --prompt \"%s\"",
+                         rows[i].begins);
+                run_result same = run_sluice(folder, arguments);
+                CHECK_THAT(r.status == 0 && same.status == 0, "%s%s", r.error, same.error);
+                const char *text = strstr(r.out, "\"text\""), *want = strstr(same.out, "\"text\"");
+                REQUIRE(text != NULL && want != NULL);
+                CHECK_STR(text, want);
+                run_free(&same);
+            }
+            run_free(&r);
+        }
+    }
+}
+
 TEST(a_signal_stops_a_generation)
 {
     const char *folder = test_tmpdir();

@@ -240,6 +240,43 @@ TEST(status_of_finished_failed_dead_and_no_runs)
 
 /* ---- before the first step ---- */
 
+TEST(a_refused_resume_leaves_the_journal_and_the_state_of_the_run_as_they_were)
+{
+    static const struct {
+        const char *arguments, *message;
+        int status;
+    } rows[] = {
+        { "--set train_batch_size=8", "the checkpoint was made with", 2 },
+        { "--set seed=99", "the checkpoint was made with", 2 },
+        { "--ranks 2 --set train_batch_size=8", "the checkpoint was made with", 2 },
+        { "--log c.json/x.csv", "--log: ", 6 },
+        { "--set memory.device=1KiB", "does not fit", 3 },
+    };
+    const char *folder = new_folder();
+    write_config(folder, WATCHED);
+    run_must(folder, "train c.json --quiet");
+    char *before = run_read(at(folder, "run/log.jsonl"));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "train c.json --quiet --resume --set steps=9 %s", rows[i].arguments);
+        run_result r = run_sluice(folder, arguments), s = run_sluice(folder, "status run");
+        CHECK_THAT(r.status == rows[i].status, "%s: status %d: %s", arguments, r.status, r.error);
+        CHECK_CONTAINS(r.error, rows[i].message);
+        char *after = run_read(at(folder, "run/log.jsonl"));
+        CHECK_STR(after, before);
+        CHECK_EQ(s.status, 0);
+        CHECK_CONTAINS(s.out, "run: finished, last heard of ");
+        free(after);
+        run_free(&r);
+        run_free(&s);
+    }
+    run_must(folder, "train c.json --quiet --resume --set steps=8");
+    journal j = read_journal(at(folder, "run/log.jsonl"));
+    CHECK_EQ(j.runs, 2);
+    CHECK_EQ(j.last_step, 8);
+    free(before);
+}
+
 TEST(a_log_that_cannot_be_written_is_refused_before_the_first_step)
 {
     static const struct {

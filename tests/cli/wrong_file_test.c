@@ -43,6 +43,8 @@ static void prepare(char folder[4096])
     make_folder(folder, "pickles");
     run_write(folder, "pickles/pytorch_model.bin", "x");
     run_write(folder, "pickles/config.json", "{}");
+    make_folder(folder, "weightless");
+    run_write(folder, "weightless/config.json", "{}");
     make_folder(folder, "shards");
     run_write(folder, "shards/model-00001-of-00002.safetensors", "x");
     run_write(folder, "shards/model.safetensors.index.json", "{}");
@@ -64,6 +66,7 @@ TEST(every_command_says_what_a_wrong_file_is)
         { "page.safetensors", "is a web page (HTML)", "download failed" },
         { "m.gguf", "is a GGUF file", "the .safetensors it was made from" },
         { "a.npz", "is a NumPy archive", "safetensors.numpy" },
+        { "run/latest", "is a text that names the newest checkpoint of its folder", "give the folder" },
     };
     static const char *const commands[] = { "inspect %s", "verify %s", "export %s --out out.safetensors",
                                             "train good.json --set checkpoint.path= --set load=%s",
@@ -97,6 +100,9 @@ TEST(a_folder_without_checkpoints_is_refused_with_what_it_holds)
         { "eval good.json --weights hub", "hub holds no checkpoint, but \"other.safetensors\"", "name that" },
         { "eval good.json --weights pickles", "pickles holds no checkpoint, but \"pytorch_model.bin\"",
           "let transformers write model.safetensors" },
+        { "eval good.json --weights weightless", "weightless is the folder of a model without its weights",
+          "neither model.safetensors nor model.safetensors.index.json" },
+        { "export weightless --out o.safetensors", "weightless is the folder of a model without its weights", "copy" },
         { "eval good.json --weights run", "run holds checkpoints, not a weights file", "sluice export run --out FILE" },
         { "eval good.json --weights run/step-5", "run/step-5 holds checkpoints", "sluice export" },
         { "export w.safetensors --out o.safetensors", "w.safetensors is a weights file already", "step-N" },

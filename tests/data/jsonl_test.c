@@ -494,4 +494,113 @@ TEST(gzipped_files_are_read_and_damaged_ones_refused)
     sl_free(bytes);
     unlink(path);
 }
+
+/* A member of gzip with `bytes` times the character, or with the text. */
+static size_t make_member(const char *text, char filler, size_t bytes, unsigned char out[8192])
+{
+    static char block[1 << 20];
+    z_stream z = { .next_in = (Bytef *)block, .next_out = out, .avail_in = (uInt)bytes, .avail_out = 8192 };
+    if (text != NULL) snprintf(block, sizeof block, "%s", text);
+    if (text == NULL) memset(block, filler, bytes);
+    if (deflateInit2(&z, 9, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY) != Z_OK) return 0;
+    size_t made = deflate(&z, Z_FINISH) == Z_STREAM_END ? z.total_out : 0;
+    deflateEnd(&z);
+    return made;
+}
+
+/* Parts of a compressed file, one after the other: a text, or MiB of a character. */
+typedef struct gzip_part {
+    const char *text;
+    char filler;
+    int mib;
+} gzip_part;
+
+static bool write_gzip(const gzip_part *parts, int count)
+{
+    unsigned char member[8192];
+    write_data("");
+    FILE *f = fopen(path, "wb");
+    if (f == NULL) return false;
+    for (int i = 0; i < count; i++) {
+        bool text = parts[i].text != NULL;
+        size_t bytes = make_member(parts[i].text, parts[i].filler, text ? strlen(parts[i].text) : 1 << 20, member);
+        for (int k = 0; k < (text ? 1 : parts[i].mib); k++) fwrite(member, 1, bytes, f);
+    }
+    return fclose(f) == 0;
+}
+
+/* Blank lines and spaces take no memory, wherever they are; lines are numbered as in the file. */
+TEST(white_space_of_a_compressed_file_is_not_kept)
+{
+    const gzip_part parts[] = {
+        { "\xef\xbb\xbf", 0, 0 },  { NULL, '\n', 40 },         { " {\"text\": \"a  b\"} \r\n  ", 0, 0 },
+        { NULL, ' ', 40 },         { "\t{\"text\":\n", 0, 0 }, { NULL, '\n', 40 },
+        { "{\"text\": \"", 0, 0 }, { NULL, ' ', 3 },           { "c\"}", 0, 0 },
+        { NULL, ' ', 3 }
+    };
+    const int64_t mib = 1 << 20;
+    sl_jsonl_file f;
+    REQUIRE(write_gzip(parts, sizeof parts / sizeof parts[0]));
+    REQUIRE_OK(sl_jsonl_file_read(NULL, path, &f));
+    REQUIRE(f.count == 3);
+    CHECK_EQ(f.records[0].line, 40 * mib + 1);
+    CHECK_EQ(f.records[1].line, 40 * mib + 2);
+    CHECK_EQ(f.records[2].line, 80 * mib + 3);
+    CHECK_EQ(f.records[0].end - f.records[0].begin, strlen("{\"text\": \"a  b\"}"));
+    CHECK(memcmp(f.text + f.records[0].begin, "{\"text\": \"a  b\"}", strlen("{\"text\": \"a  b\"}")) == 0);
+    CHECK(memcmp(f.text + f.records[1].begin, "{\"text\":", strlen("{\"text\":")) == 0);
+    CHECK_EQ(f.records[2].end - f.records[2].begin, 3 * mib + (int64_t)strlen("{\"text\": \"c\"}"));
+    CHECK_THAT(f.bytes < (size_t)4 * mib, "%zu bytes are kept", f.bytes);
+    sl_jsonl_file_free(&f);
+    unlink(path);
+}
+
+/* Each of these files ends in the middle of a member: whoever reads to the end says so. */
+TEST(a_compressed_file_that_would_fill_the_memory_is_refused_where_that_is_seen)
+{
+    static const struct {
+        gzip_part parts[3];
+        const char *message;
+    } rows[] = {
+        { { { "{\"text\": \"a\"}\n{\"text\": \"", 0, 0 }, { NULL, 'x', 65 }, { "\"}\n", 0, 0 } },
+          ", line 2: a sample of more than 67108864 bytes; at most 67108864 are read" },
+        { { { "\n\n[", 0, 0 }, { NULL, ' ', 129 }, { "]", 0, 0 } },
+          "is more than 200 times as large as its gzip file" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sl_jsonl_file f;
+        char *bytes;
+        size_t count;
+        REQUIRE(write_gzip(rows[i].parts, 3));
+        REQUIRE_OK(sl_file_read_all(path, 1 << 20, &bytes, &count));
+        REQUIRE_OK(sl_file_write_all(path, bytes, count - 4));
+        CHECK_EQ(sl_jsonl_file_read(NULL, path, &f), SLUICE_ERR_INPUT);
+        CHECK_CONTAINS(sluice_error(), rows[i].message);
+        sl_free(bytes);
+        unlink(path);
+    }
+    int stop = 2;
+    sl_jsonl_file f;
+    REQUIRE(write_gzip(rows[1].parts, 3));
+    CHECK_EQ(sl_jsonl_file_read(&stop, path, &f), SLUICE_ERR_STOPPED);
+    unlink(path);
+}
+
+TEST(a_compressed_array_is_read_with_the_places_of_its_elements)
+{
+    const gzip_part parts[] = { { NULL, '\n', 2 }, { "[{\"text\": \"a\"},\n {\"text\": \"b\"}]\n", 0, 0 } };
+    const gzip_part broken[] = { { NULL, '\n', 2 }, { "\n [1,\n  2 3]", 0, 0 } };
+    sl_jsonl_file f;
+    REQUIRE(write_gzip(parts, 2));
+    REQUIRE_OK(sl_jsonl_file_read(NULL, path, &f));
+    REQUIRE(f.count == 2);
+    CHECK_EQ(f.records[0].line, (2 << 20) + 1);
+    CHECK_EQ(f.records[1].line, (2 << 20) + 2);
+    sl_jsonl_file_free(&f);
+    unlink(path);
+    REQUIRE(write_gzip(broken, 2));
+    CHECK_EQ(sl_jsonl_file_read(NULL, path, &f), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), ": line 2097155, column 5: ");
+    unlink(path);
+}
 #endif

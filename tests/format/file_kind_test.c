@@ -31,6 +31,8 @@ static const struct {
     { BYTES("\037\213\010\000"), "gzip", "gunzip" },
     { BYTES("\050\265\057\375"), "zstd", "unzstd" },
     { BYTES("PAR1"), "Parquet", "safetensors" },
+    { BYTES("step-100\n"), "names the newest checkpoint of its folder", "give the folder" },
+    { BYTES("global_step300"), "newest checkpoint of DeepSpeed", "zero_to_fp32.py" },
     { BYTES("\200\002\000\000\000\000\000\000x"), NULL, NULL }, /* the length of a safetensors header */
     { BYTES("\200"), NULL, NULL },
     { BYTES(""), NULL, NULL },

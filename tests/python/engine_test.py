@@ -6,6 +6,8 @@ import array
 import ctypes
 import gc
 import math
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -101,6 +103,8 @@ class Engines(InFolder):
                 self.assertTrue(math.isfinite(e.train_step(small_batch())), s)
         with sluice.Engine(small_graph(), accumulation_steps=2) as e:
             e.train_step(small_batch(seed=1), small_batch(seed=2))
+            with self.assertRaisesRegex(sluice.UsageError, "predict: the engine was created without options.evaluation"):
+                e.predict(small_batch())
             with self.assertRaisesRegex(sluice.UsageError, "a step takes 2 micro-batches"):
                 e.train_step(small_batch())
         for kind in ("SGD", "Adagrad", "Adam", "AdamW", "LAMB", "LARS", "Lion", "RMSprop"):
@@ -161,6 +165,11 @@ class Engines(InFolder):
                 e.train_step({**batch, "x": batch["x"].astype("float64")})
             with self.assertRaisesRegex(sluice.UsageError, "not contiguous"):
                 e.train_step({**batch, "x": np.asfortranarray(batch["x"])})
+            for kind in ("int64", "uint64", "uint32", "int16", "uint16", "int8", "uint8"):
+                self.assertEqual(e.evaluate({**batch, "label": batch["label"].astype(kind)}), e.evaluate(batch), kind)
+            for kind in ("float64", "bool", "complex64", ">i8"):
+                with self.assertRaisesRegex(sluice.UsageError, "i32 .8. is needed", msg=kind):
+                    e.evaluate({**batch, "label": batch["label"].astype(kind)})
             w = e["fc1.weight"].numpy()
             e["fc1.weight"] = w * np.float32(2)
             np.testing.assert_array_equal(e["fc1.weight"].numpy(), w * 2)
@@ -193,8 +202,9 @@ class Engines(InFolder):
             self.assertTrue(torch.isfinite(tensor).all())
             with self.assertRaisesRegex(sluice.UsageError, "input 'x'.*grad"):
                 e.train_step({**batch, "x": torch.randn(8, 6, requires_grad=True)})
-            with self.assertRaisesRegex(sluice.UsageError, "is int64, i32"):
-                e.train_step({**batch, "label": torch.arange(8) % 3})
+            self.assertEqual(e.evaluate({**batch, "label": torch.arange(8) % 3}), e.evaluate(batch))
+            with self.assertRaisesRegex(sluice.UsageError, "is int64, f32"):
+                e.train_step({**batch, "x": torch.arange(48).reshape(8, 6)})
             with self.assertRaisesRegex(sluice.UsageError, "not contiguous"):
                 e.train_step({**batch, "x": torch.randn(6, 8).t()})
 
@@ -243,6 +253,70 @@ class Engines(InFolder):
             self.assertIn("99", str(wrong.exception))
             self.assertEqual(e.step_count, 0)
             self.assertTrue(math.isfinite(e.train_step(good)))
+
+    def test_whole_numbers_of_other_widths_are_copied_where_each_fits(self) -> None:
+        label = [0, 2, 1, 0, 1, 2, 2, 0]
+        good = {**small_batch(), "label": array.array("i", label)}
+        with sluice.Engine(small_graph(), evaluation=True) as e:
+            loss = e.evaluate(good)
+            for code in "bBhHIlLqQ":
+                self.assertEqual(e.evaluate({**good, "label": array.array(code, label)}), loss, code)
+            for value in (2**31, -(2**31) - 1, 2**62, 2**32 + 1):
+                wide = array.array("q", [*label[:5], value, *label[6:]])
+                message = f"^input 'label': the array is int64, and number 5 of it, {value}, does not fit in i32$"
+                with self.assertRaisesRegex(sluice.UsageError, message):
+                    e.train_step({**good, "label": wide})
+            with self.assertRaisesRegex(sluice.UsageError, r"has shape \[7\], i32 \[8\] is needed"):
+                e.train_step({**good, "label": array.array("q", label[:7])})
+            with self.assertRaisesRegex(sluice.UsageError, "not contiguous"):
+                e.train_step({**good, "label": memoryview(array.array("q", label * 2))[::2]})
+            with self.assertRaisesRegex(sluice.UsageError, "is int64, f32"):
+                e.predict(good, out=array.array("q", label * 3))
+            x, rows = floats(8, 6), array.array("q", label)
+            found = []
+            for labels in (array.array("i", label), rows):
+                with sluice.Engine(small_graph()) as fresh, sluice.Data.from_arrays({"x": x, "label": labels}) as data:
+                    if labels is rows:
+                        rows[0] = 1  # the data set has its own copy
+                        gc.collect()
+                    fresh.fit(data, 3)
+                    found.append(fresh.hashes())
+            self.assertEqual(found[0], found[1])
+
+    def test_numbers_that_no_setting_holds_are_refused(self) -> None:
+        for name, value in (
+            ("accumulation_steps", 2**32 + 1), ("stage", 2**32), ("levels", 2**40), ("threads", 2**32 + 1), ("seed", -1),
+            ("checkpoints", 2**33), ("partition_block", 2**64 + 5), ("delay_warmup", 2**64), ("prefetch_layers", 2**32 - 1),
+            ("device_bytes", 2**64 + 1000), ("host_bytes", -1),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(sluice.UsageError, f"^Engine: {name}: {value} is out of range: it takes a whole number from"):
+                sluice.Engine(small_graph(), **{name: value})  # type: ignore[arg-type]
+        with self.assertRaisesRegex(sluice.UsageError, "^loss_scale: window: 4294967296 is out of range"):
+            sluice.Engine(small_graph(), loss_scale={"window": 2**32})
+        g = small_graph()
+        x = g.input("more", (4, 8))
+        for call, message in (
+            (lambda: x.linear(2**64 + 5, "fc"), "linear: features: 18446744073709551621 is out of range"),
+            (lambda: x.split(2**32, 0, 1), "split: axis: 4294967296 is out of range"),
+            (lambda: x.reshape((2**64 + 4, 8)), "shape: 18446744073709551620 is out of range"),
+            (lambda: x.transpose((2**32 + 1, 0)), "transpose: order: 4294967297 is out of range"),
+            (lambda: x.attention(heads=2**33), "heads: 8589934592 is out of range"),
+        ):
+            with self.assertRaises(sluice.UsageError, msg=message) as raised:
+                call()
+            self.assertIn(message, str(raised.exception))
+        with self.assertRaisesRegex(sluice.UsageError, "data_from_arrays: seed: -1 is out of range"):
+            sluice.Data.from_arrays({"x": floats(8, 6)}, seed=-1)
+        with sluice.Engine(small_graph()) as e:
+            data = sluice.Data.from_arrays(small_batch())
+            with self.assertRaisesRegex(sluice.UsageError, "^fit: steps: -1 is out of range: it takes a whole number from 0"):
+                e.fit(data, -1)
+            with self.assertRaisesRegex(sluice.UsageError, "^fit: steps: 2.5 is of the wrong type"):
+                e.fit(data, 2.5)  # type: ignore[arg-type]
+            with self.assertRaisesRegex(sluice.UsageError, "^set_targets: counts: -1 is out of range"):
+                e.set_targets([-1])
+            self.assertEqual(e.step_count, 0)
+            self.assertTrue(math.isnan(e.fit(data, 0)))
 
     # ---- data ----
 
@@ -365,6 +439,26 @@ class Engines(InFolder):
         with self.assertRaises(sluice.UsageError):
             sluice.Engine(second)
         second.close()
+
+    def test_a_forked_process_closes_its_copy_of_an_engine_at_once(self) -> None:
+        for threads in (1, 2):
+            g = small_graph()
+            with sluice.Engine(g, threads=threads, optimizer_state="host") as e:
+                e.train_step(small_batch())
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)  # a close that waits for a thread of the parent waits forever
+                    try:
+                        e.train_step(small_batch())
+                    except sluice.UsageError as wrong:
+                        e.close()
+                        g.close()
+                        os._exit(0 if "the engine is of process" in str(wrong) else 2)
+                    finally:
+                        os._exit(1)
+                _, status = os.waitpid(child, 0)
+                self.assertEqual(status, 0, f"{threads} threads")
+                self.assertTrue(math.isfinite(e.train_step(small_batch())))
 
     def test_a_thousand_engines_leave_nothing_behind(self) -> None:
         def one() -> None:

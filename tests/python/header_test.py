@@ -13,12 +13,13 @@ from pathlib import Path
 from helpers import ROOT, InFolder
 from sluice import _header as header
 from sluice import _ops as ops
+from sluice import UsageError
 from sluice._library import lib
 
 sys.path.insert(0, str(ROOT / "python"))
 import generate  # noqa: E402
 
-STRUCTS = {n: c for n, c in vars(header).items() if isinstance(c, type) and issubclass(c, ctypes.Structure)}
+STRUCTS = {n: c for n, c in vars(header).items() if isinstance(c, type) and hasattr(c, "_fields_")}
 ENUMS = {n: c for n, c in vars(header).items() if n.startswith("sluice_") and hasattr(c, "__members__")}
 
 
@@ -70,6 +71,56 @@ class Header(InFolder):
         self.assertEqual(sorted(header.FUNCTIONS), sorted(declared))
         for name in declared:
             self.assertEqual(len(getattr(lib, name).argtypes), len(header.FUNCTIONS[name][1]), name)
+
+    def test_a_whole_number_beyond_its_field_or_argument_is_refused_by_name_and_bounds(self) -> None:
+        # By sizes alone, beside _whole.py: what is no text, pointer or floating-point number is a whole one.
+        signed = {"c_int": 32, "c_int32": 32, "c_int64": 64, "c_long": 64}
+        unsigned = {"c_uint": 32, "c_uint32": 32, "c_uint64": 64, "c_ulong": 64, "c_size_t": 64, "c_ubyte": 8}
+        kinds = {getattr(ctypes, n): (-(2 ** (b - 1)), 2 ** (b - 1) - 1) for n, b in signed.items()}
+        kinds.update({getattr(ctypes, n): (0, 2**b - 1) for n, b in unsigned.items()})
+        numbers = 0
+        for name, struct in STRUCTS.items():
+            for field, kind in struct._fields_:
+                if kind not in kinds:
+                    continue
+                least, most = kinds[kind]
+                made = struct()
+                for good in (least, most):
+                    setattr(made, field, good)
+                    self.assertEqual(getattr(made, field), good, f"{name}.{field}")
+                for bad in (least - 1, most + 1, 2**64 + 1, -(2**64)):
+                    with self.assertRaises(UsageError, msg=f"{name}.{field}") as raised:
+                        setattr(made, field, bad)
+                    told = f"{field}: {bad} is out of range: it takes a whole number from {least} to {most}"
+                    self.assertEqual(str(raised.exception), told)
+                self.assertEqual(getattr(made, field), most, f"{name}.{field}")
+                for wrong in (1.0, "1", None):
+                    with self.assertRaisesRegex(UsageError, f"^{field}: .* is of the wrong type", msg=name):
+                        setattr(made, field, wrong)
+                numbers += 1
+        for name, (_, arguments) in header.FUNCTIONS.items():
+            for i, (argument, kind) in enumerate(arguments):
+                if kind not in kinds:
+                    continue
+                least, most = kinds[kind]
+                for bad in (least - 1, most + 1, 2**64 + 1):
+                    given = [0 if k in kinds else False if k is ctypes.c_bool else None for _, k in arguments]
+                    given[i] = bad
+                    with self.assertRaises(UsageError, msg=name) as raised:
+                        getattr(lib, name)(*given)  # refused before anything of the library runs
+                    self.assertIn(f"{argument}: {bad} is out of range: it takes", str(raised.exception))
+                    self.assertIn(f"from {least} to {most}", str(raised.exception))
+                numbers += 1
+        self.assertGreater(numbers, 250)
+
+    def test_a_truth_is_no_text_and_no_number(self) -> None:
+        options = header.sluice_options()
+        for good in (True, False, 1, 0):
+            options.evaluation = good
+            self.assertEqual(options.evaluation, bool(good))
+        for bad in ("false", 2, 1.0, None, b"", -1):
+            with self.assertRaisesRegex(UsageError, "^evaluation: .* is of the wrong type: it takes True or False"):
+                options.evaluation = bad
 
     def test_every_builder_is_a_method_or_has_another_that_does_the_same(self) -> None:
         h = generate.read_header((ROOT / "include" / "sluice.h").read_text())

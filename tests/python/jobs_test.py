@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -117,8 +118,47 @@ class Jobs(InFolder):
         self.assertEqual(c.get("optimizer.params.lr"), 0.5)
         c.check()
         self.assertIn("optimizer", str(c))
-        with self.assertRaisesRegex(sluice.UsageError, "settings go into the Config"):
-            sluice.plan(c, settings={"steps": 1})
+
+    def test_settings_of_a_call_leave_the_config_object_as_it_is(self) -> None:
+        config = text_config(steps=3, checkpoint={"path": ""})
+        Path("run.json").write_text(json.dumps(config))
+        expected = sluice.train(config, settings={"seed": 11}).weights_sha256
+        for c in (sluice.Config(config), sluice.Config("run.json", {"optimizer.params.lr": 1e-3})):
+            self.assertEqual(sluice.train(c, settings={"seed": 11}).weights_sha256, expected)
+            self.assertEqual(c.get("seed"), 7)
+            self.assertNotEqual(sluice.train(c).weights_sha256, expected)
+            again = sluice.train(c, settings={"seed": 11, "zero_optimization.stage": 1}, ranks=2)
+            self.assertEqual(again.weights_sha256, expected)
+        chosen = sluice.Config.for_model(ROOT / "tests/fixtures/families/qwen3-biases-tied", "input.txt", settings={"seed": 5})
+        other = chosen._with({"steps": 9})
+        self.assertEqual(other._assignments, [*chosen._assignments, "steps=9"])
+        with self.assertRaisesRegex(sluice.UsageError, 'unknown key "stepz"'):
+            sluice.plan(sluice.Config(config), settings={"stepz": 1})
+
+    def test_numbers_that_no_option_of_a_job_holds_are_refused(self) -> None:
+        config = text_config()
+        calls: list[tuple[Any, str]] = [
+            (lambda: sluice.train(config, ranks=-1), "train: ranks: -1 is out of range: it takes a whole number from 1 to 2147483647"),
+            (lambda: sluice.train(config, ranks=0), "train: ranks: 0 is out of range"),
+            (lambda: sluice.train(config, ranks=2**33), "train: ranks: 8589934592 is out of range"),
+            (lambda: sluice.plan(config, ranks=2**33), "ranks: 8589934592 is out of range"),
+            (lambda: sluice.plan(config, ranks=-1), "ranks is -1, must be 0 or more"),
+            (lambda: sluice.plan(config, gpus=2**32 + 1), "plan: gpus: 4294967297 is out of range"),
+            (lambda: sluice.generate(config, "a", tokens=2**64), "tokens: 18446744073709551616 is out of range"),
+            (lambda: sluice.generate(config, "a", top_k=2**40), "top_k: 1099511627776 is out of range"),
+            (lambda: sluice.export("checkpoints", "out", shard_bytes=-1), "export: shard_bytes: -1 is out of range"),
+            (lambda: sluice.tokenize("folder", ["input.txt"], threads=2**32), "tokenize: threads: 4294967296 is out of range"),
+        ]
+        for call, message in calls:
+            with self.assertRaises(sluice.UsageError, msg=message) as raised:
+                call()
+            self.assertIn(message, str(raised.exception))
+        self.assertFalse(Path("checkpoints").exists())
+
+    def test_a_run_is_shown_in_one_short_line(self) -> None:
+        run = sluice.train(text_config(steps=40, evaluate={"every": 1, "batches": 1}, checkpoint={"path": "c", "every": 1}))
+        self.assertEqual((len(run.evaluations), len(run.saved)), (41, 40))
+        self.assertRegex(repr(run), r"^<Run: 40 steps, loss [\d.]+, validation loss [\d.]+, saved c/step-40>$")
 
     def test_mistakes_are_exceptions_with_the_librarys_message(self) -> None:
         config = text_config()
@@ -275,6 +315,16 @@ class Jobs(InFolder):
         with self.assertRaisesRegex(sluice.UsageError, "there is no option 'heat'; there are tokens, temperature"):
             sluice.generate(config, "a", heat=1.0)  # type: ignore[call-overload]
         self.assertNotIn("t", sluice.generate(config, "wa", tokens=30, temperature=0, stop=["t"]))
+
+    def test_a_prompt_without_tokens_is_an_error_and_no_end_of_the_process(self) -> None:
+        shutil.copytree(ROOT / "tests/fixtures/generate/gpt2", "model")
+        tokenizer = json.loads(Path("model/tokenizer.json").read_text())
+        tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+        Path("model/tokenizer.json").write_text(json.dumps(tokenizer))
+        c = sluice.Config.for_model("model")
+        with self.assertRaisesRegex(sluice.InputError, "prompt 2, \" \", has no tokens"):
+            sluice.generate(c, ["a", " "], tokens=3)
+        self.assertEqual(len(sluice.generate(c, ["a", "b"], tokens=3)), 2)
 
     def test_files_are_inspected_verified_and_exported(self) -> None:
         sluice.train(text_config(steps=4))

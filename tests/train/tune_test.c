@@ -1,5 +1,6 @@
 /* tune_test.c: training a part of a model: frozen parameters and adapters. Losses fall, what is frozen keeps its bits,
  * only what is trained has state, and neither placement nor ranks nor a stop in between changes a bit. */
+#include <math.h>
 #include <sys/mman.h>
 
 #include "checkpoint/checkpoint.h"
@@ -435,6 +436,102 @@ TEST(an_adapter_of_another_model_is_refused)
     snprintf(words, sizeof words, "lora.path=%s", base);
     CHECK_EQ(evaluate(LLAMA, words, NULL, &loss), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "holds no adapter_config.json");
+}
+
+/* Replaces `from` in a file of the adapter by `to`, or its last number by one that is none. */
+static bool edit(const char *path, const char *from, const char *to)
+{
+    char *text = NULL, *made = NULL;
+    size_t bytes;
+    if (sl_file_read_all(path, 1 << 20, &text, &bytes) != SLUICE_OK) return false;
+    bool done = false;
+    if (from == NULL) {
+        const float bad = (float)NAN;
+        memcpy(text + bytes - sizeof bad, &bad, sizeof bad);
+        done = sl_file_write_all(path, text, bytes) == SLUICE_OK;
+    } else {
+        const char *at = strstr(text, from);
+        if (at != NULL && asprintf(&made, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0)
+            done = sl_file_write_all(path, made, strlen(made)) == SLUICE_OK;
+    }
+    free(made);
+    sl_free(text);
+    return done;
+}
+
+/* Whoever uses an adapter opens it by one rule: its configuration and its tensors tell of the same modules. */
+TEST(an_adapter_whose_files_disagree_is_refused_alike_by_all_who_use_it)
+{
+    static const struct {
+        const char *from, *to, *message;
+    } rows[] = {
+        { "\"v_proj\"", "\"v_proj\", \"nope\"",
+          "target_modules: adapter_model.safetensors has no tensor of a module called \"nope\"" },
+        { "\"v_proj\"", "\"v_proj\", \"../../x\"", "no tensor of a module called \"../../x\"" },
+        { "\"v_proj\"", "\"q_proj\"",
+          ".v_proj.lora_A.weight\" is of no module that target_modules of adapter_config.json names" },
+        { "\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]",
+          "modules_to_save: adapter_model.safetensors has no tensor of a module called \"lm_head\"" },
+        { "\"fan_in_fan_out\": false", "\"fan_in_fan_out\": true", NULL }, /* of the base, not of the adapter */
+    };
+    outcome out;
+    char words[9000], config[4400], base[4300], adapter[4300], merged[4300];
+    double loss, plain;
+    write_text();
+    snprintf(base, sizeof base, "%s/base", folder);
+    snprintf(adapter, sizeof adapter, "%s/adapter", folder);
+    snprintf(merged, sizeof merged, "%s/merged", folder);
+    snprintf(config, sizeof config, "%s/adapter/adapter_config.json", folder);
+    snprintf(words, sizeof words, "save=%s/ steps=1", base);
+    REQUIRE_OK(train(LLAMA, words, false, &out));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(words, sizeof words, LORA " load=%s save=%s/ steps=1", base, adapter);
+        REQUIRE_OK(train(LLAMA, words, false, &out));
+        snprintf(words, sizeof words, "lora.path=%s load=%s steps=1", adapter, base);
+        REQUIRE_OK(evaluate(LLAMA, words, NULL, &plain));
+        REQUIRE(edit(config, rows[i].from, rows[i].to));
+        sluice_status wanted = rows[i].message != NULL ? SLUICE_ERR_INPUT : SLUICE_OK;
+        const char *message = rows[i].message != NULL ? rows[i].message : "";
+        CHECK_EQ(sluice_merge(base, adapter, merged, SLUICE_I32, 0, NULL), wanted);
+        CHECK_CONTAINS(sluice_error(), message);
+        CHECK_EQ(evaluate(LLAMA, words, NULL, &loss), wanted);
+        CHECK_CONTAINS(sluice_error(), message);
+        CHECK_EQ(train(LLAMA, words, false, &out), wanted);
+        CHECK_CONTAINS(sluice_error(), message);
+        if (wanted == SLUICE_OK) CHECK_NEAR(loss, plain, 0);
+    }
+    REQUIRE_OK(evaluate(LLAMA, "", merged, &loss));
+    CHECK_NEAR(loss, plain, 1e-5);
+}
+
+TEST(merging_refuses_values_that_are_not_finite_and_names_their_tensor)
+{
+    outcome out;
+    char words[9000], path[4400], base[4300], adapter[4300], merged[4300];
+    write_text();
+    snprintf(base, sizeof base, "%s/base", folder);
+    snprintf(adapter, sizeof adapter, "%s/adapter", folder);
+    snprintf(merged, sizeof merged, "%s/merged", folder);
+    snprintf(words, sizeof words, "save=%s/ steps=1", base);
+    REQUIRE_OK(train(LLAMA, words, false, &out));
+    snprintf(words, sizeof words, LORA " load=%s save=%s/ steps=1", base, adapter);
+    REQUIRE_OK(train(LLAMA, words, false, &out));
+    static const char *const files[] = { "adapter/adapter_model", "base/model" };
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s.safetensors", folder, files[i]);
+        char *text = NULL;
+        size_t bytes;
+        REQUIRE_OK(sl_file_read_all(path, 1 << 20, &text, &bytes));
+        REQUIRE(edit(path, NULL, NULL));
+        CHECK_EQ(sluice_merge(base, adapter, merged, SLUICE_I32, 0, NULL), SLUICE_ERR_NUMBERS);
+        CHECK_CONTAINS(sluice_error(), i == 0 ? "adapter_model.safetensors: tensor \"base_model.model.model.layers."
+                                              : "/base: tensor \"");
+        CHECK_CONTAINS(sluice_error(), " is nan, which is not finite");
+        CHECK(!sl_path_exists(merged));
+        REQUIRE_OK(sl_file_write_all(path, text, bytes));
+        sl_free(text);
+    }
+    REQUIRE_OK(sluice_merge(base, adapter, merged, SLUICE_I32, 0, NULL));
 }
 
 /* ---- text ---- */
