@@ -98,7 +98,7 @@ static void look_at_tokenizer(model_facts *f)
 static void look_at_chat(model_facts *f)
 {
     sl_chat_folder chat = { .bos = NULL };
-    if (sl_chat_folder_read(f->folder, &chat) != SLUICE_OK) {
+    if (sl_chat_folder_read(NULL, f->folder, &chat) != SLUICE_OK) {
         sl_error_copy(f->chat);
         return;
     }

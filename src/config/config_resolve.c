@@ -476,6 +476,7 @@ static sluice_status check_jsonl(const sluice_config *c, sl_settings *s)
     if (s->data.tokenizer[0] == '\0') s->data.tokenizer = s->path;
     if (s->data.tokenizer[0] == '\0')
         return fail_key(c, "data.tokenizer", "it is missing; give a folder with tokenizer.json, or that file");
+    s->data.chat_folder = s->adapter;
     return SLUICE_OK;
 }
 

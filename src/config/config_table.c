@@ -338,7 +338,7 @@ const sl_option sl_config_rows[] = {
          FREE("files move; other tokens are noticed by the hash of the data, and a warning says so"), READS),
     TEXT("data.template", "", data.chat,
          "jsonl: chat template of conversations, by name ([data.md](data.md)); empty: the one that the tokenizer's "
-         "folder has.",
+         "folder has, if it is known word for word.",
          SAME),
     TEXT("data.template_date", "", data.chat_date,
          "jsonl: what chat templates that tell the date say, such as `26 Jul 2024`; empty: the date in Llama 3.1's own "

@@ -205,6 +205,7 @@ typedef struct sl_data_options {
     /* jsonl */
     const char *chat;          /* name of a chat template (format/chat_template.h); "": the folder's */
     const char *chat_date;     /* of templates that have one; "": the template's own */
+    const char *chat_folder;   /* whose template counts before that of the tokenizer's folder; "": none's does */
     int loss, truncate;        /* sl_loss_on, sl_truncate */
     bool skip_empty;           /* samples with an empty answer are left out, not refused */
     int threads;               /* that encode or decode; 0, or less: as many as there are CPUs */
@@ -256,6 +257,11 @@ sluice_status sl_data_jsonl(const sl_data_options *o, int64_t context, int64_t v
 void sl_data_jsonl_say(const sluice_data *d, const sl_log *log);
 /* The first document that is trained on; NULL for other kinds. Owned by the data set. */
 const sluice_sample *sl_data_jsonl_first(const sluice_data *d);
+
+/* The chat template that its samples were written with where the folder of its tokenizer has none or another: what the folder of a
+ * model that is trained on them must say. NULL: there is none such. *date and *eos: what it tells and what ends its texts, NULL:
+ * the usual one, none; owned by the data set. */
+const struct sl_chat_template *sl_data_jsonl_new_chat(const sluice_data *d, const char **date, const char **eos);
 
 /* Images in arrays of bytes (format/idx.h), in CIFAR's binary files, and in folders, one for each class. */
 sluice_status sl_data_idx(const sl_data_options *o, sluice_data **out);

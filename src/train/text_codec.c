@@ -6,6 +6,7 @@
 #include "checkpoint/folder.h"
 #include "core/alloc.h"
 #include "core/io.h"
+#include "format/adapter_config.h"
 
 static bool has_file(const char *folder, const char *name)
 {
@@ -49,11 +50,20 @@ bool sl_text_codec_ends(const sl_text_codec *t, int32_t id)
 
 /* ---- conversations ---- */
 
-static sluice_status find_chat(sl_text_codec *t, const char *path, const char *name)
+/* The adapter that the job reads (job.c, sl_job_load_weights); "": none. */
+static const char *adapter_of(const sl_settings *s)
+{
+    if (s->adapter[0] != '\0') return s->adapter;
+    return s->model.lora.rank > 0 && sl_is_adapter_folder(s->save) ? s->save : "";
+}
+
+static sluice_status find_chat(sl_text_codec *t, const sl_settings *s, const char *path, const char *name)
 {
     char names[SL_CHAT_NAMES_BYTES];
-    if (sl_is_folder(path)) SL_TRY(sl_chat_folder_read(path, &t->folder));
+    if (sl_is_folder(path)) SL_TRY(sl_chat_folder_read(adapter_of(s), path, &t->folder));
+    if (name == NULL && s->data.chat[0] != '\0') name = s->data.chat;
     t->chat = name != NULL ? sl_chat_find(name) : t->folder.chat;
+    t->date = s->data.chat_date[0] != '\0' ? s->data.chat_date : t->folder.date;
     if (name != NULL && t->chat == NULL)
         return sl_fail(SLUICE_ERR_USAGE, "there is no chat template \"%.100s\"; give one of %s", name,
                        sl_chat_names(names));
@@ -79,7 +89,7 @@ sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_code
     SL_TRY(sl_tokenizer_open(path, &out->tokenizer));
     SL_TRY(sl_encoder_create(out->tokenizer, &out->encoder));
     SL_TRY(find_ends(out, &j->settings.model.folder));
-    return find_chat(out, path, chat);
+    return find_chat(out, &j->settings, path, chat);
 }
 
 void sl_text_codec_close(sl_text_codec *t)
