@@ -654,7 +654,9 @@ static sluice_status resolve_disk(const sluice_config *c, sl_settings *s)
 
 /* ---- All of it ---- */
 
-sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out)
+/* `training`: as sl_config_fill_bare. */
+static sluice_status resolve(const sluice_config *c, int ranks, const sl_log *training, const sl_log *log,
+                             sl_settings *out)
 {
     sl_settings s = c->settings;
     if (ranks == 0) ranks = ranks_written_for(&s);
@@ -662,7 +664,7 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     SL_TRY(sl_config_resolve_folder(c, log, &s));
     SL_TRY(sl_config_fill_adapters(c, log, &s));
     sl_config_fill_data(c, log, &s);
-    SL_TRY(sl_config_fill_bare(c, ranks, log, &s));
+    SL_TRY(sl_config_fill_bare(c, ranks, training, log, &s));
     SL_TRY(resolve_length(c, &s));
     SL_TRY(resolve_judging(c, &s));
     SL_TRY(resolve_batch(c, ranks, &s));
@@ -676,9 +678,19 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     SL_TRY(resolve_model_and_data(c, &s));
     resolve_placement(c, &s);
     SL_TRY(resolve_disk(c, &s));
-    sl_config_write_notes(c, &s, log);
+    sl_config_write_notes(c, &s, training, log);
     *out = s;
     return SLUICE_OK;
+}
+
+sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out)
+{
+    return resolve(c, ranks, log, log, out);
+}
+
+sluice_status sl_config_resolve_use(const sluice_config *c, const sl_log *log, sl_settings *out)
+{
+    return resolve(c, 0, NULL, log, out);
 }
 
 sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, void *log_user)

@@ -133,12 +133,15 @@ sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log
 sluice_status sl_config_fill_adapters(const sluice_config *c, const sl_log *log, sl_settings *s);
 /* data.type, and the tokenizer, by data.path where it stands alone. */
 void sl_config_fill_data(const sluice_config *c, const sl_log *log, sl_settings *s);
-/* A configuration without a file: what every file must say, and what suits fine-tuning, where nobody said it. */
-sluice_status sl_config_fill_bare(const sluice_config *c, int ranks, const sl_log *log, sl_settings *s);
+/* A configuration without a file: what every file must say, and what suits fine-tuning, where nobody said it. `training` is told of
+ * what only training reads, `log` of the rest. */
+sluice_status sl_config_fill_bare(const sluice_config *c, int ranks, const sl_log *training, const sl_log *log,
+                                  sl_settings *s);
 
 /* ---- config_notes.c ---- */
 
-void sl_config_write_notes(const sluice_config *c, const sl_settings *s, const sl_log *log);
+/* As sl_config_fill_bare tells. */
+void sl_config_write_notes(const sluice_config *c, const sl_settings *s, const sl_log *training, const sl_log *log);
 
 /* "config.json:3: " or "--set: " or "config.json: " for a line of an origin. Returns out. */
 const char *sl_config_place(const sluice_config *c, int line, char *out, size_t out_bytes);

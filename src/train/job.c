@@ -586,8 +586,10 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
     SL_TRY(sl_ranks_open(purpose == SL_JOB_TRAIN ? o->world : NULL, &j->ranks));
     j->log = (sl_log){ log_of_rank, j, j->ranks.rank, j->ranks.count };
     const sl_log notes = { j->ranks.rank == 0 ? o->log : NULL, o->log_user, 0, 1 };
-    int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? sl_job_planned_ranks(o) : 0;
-    SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
+    int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : sl_job_planned_ranks(o);
+    sluice_status st = is_training(purpose) ? sl_config_resolve(c, ranks, &notes, &j->settings)
+                                            : sl_config_resolve_use(c, &notes, &j->settings);
+    SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", st));
     j->settings.optim.groups = j->settings.groups;
     if (j->waits) j->settings.plan.update = SL_UPDATE_MODE_SYNC;
     SL_TRY(sl_job_take_tuned(j, o, purpose));
