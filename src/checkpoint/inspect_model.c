@@ -80,10 +80,12 @@ static void look_at_tokenizer(model_facts *f)
 {
     sl_tokenizer *t;
     if (!in_folder(f->folder, "tokenizer.json") && !in_folder(f->folder, "vocab.json")) {
-        snprintf(f->tokenizer, sizeof f->tokenizer, "none%s",
-                 in_folder(f->folder, "tokenizer.model")
-                     ? " that is read: tokenizer.model is, without a tokenizer.json, not"
-                     : "");
+        static const char *const unread[] = { "tokenizer.model", "tekken.json" };
+        snprintf(f->tokenizer, sizeof f->tokenizer, "none");
+        for (size_t i = 0; i < sizeof unread / sizeof unread[0]; i++)
+            if (in_folder(f->folder, unread[i]))
+                snprintf(f->tokenizer, sizeof f->tokenizer, "none that is read: %s is, without a tokenizer.json, not",
+                         unread[i]);
         return;
     }
     if (sl_tokenizer_open(f->folder, &t) != SLUICE_OK) {
