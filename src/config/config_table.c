@@ -461,7 +461,10 @@ const sl_option sl_config_rows[] = {
     FLAG("data.shuffle", "true", data.shuffle, "Shuffle the samples anew every epoch.", SAME),
 
     COUNT("steps", "", steps, 1, "Optimizer steps in the run. Give this or `epochs`.", FREE(LENGTH)),
-    COUNT("epochs", "", epochs, 1, "Passes over the training data. Give this or `steps`.", FREE(LENGTH)),
+    COUNT("epochs", "", epochs, 1,
+          "Passes over the training data. Give this or `steps`; one that is typed takes the place of the other in the "
+          "file.",
+          FREE(LENGTH)),
     COUNT_UP_TO("seed", "1", seed, 0, EXACT, "Seed of initial weights, dropout and the order of the samples.", SAME,
                 NAMED_OPTION(seed)),
     COUNT_TO("threads", "auto", device.threads, 1, SL_MAX_THREADS,

@@ -311,6 +311,9 @@ sluice_status sl_vocabulary_read(const char *unit, const char *characters, const
 /* Text <-> ids. Encoding an unknown character fails with SLUICE_ERR_INPUT naming it and its position. */
 sluice_status sl_vocabulary_encode(const sl_vocabulary *v, const char *text, size_t bytes, int32_t *ids,
                                    int64_t capacity, int64_t *count);
+/* The same for characters that a message calls otherwise than "characters the model was trained on". */
+sluice_status sl_vocabulary_encode_of(const sl_vocabulary *v, const char *whose, const char *text, size_t bytes,
+                                      int32_t *ids, int64_t capacity, int64_t *count);
 /* Writes id's bytes (at most 4) to out and returns how many. */
 int sl_vocabulary_decode(const sl_vocabulary *v, int32_t id, char out[4]);
 
