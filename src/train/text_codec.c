@@ -57,10 +57,21 @@ static const char *adapter_of(const sl_settings *s)
     return s->model.lora.rank > 0 && sl_is_adapter_folder(s->save) ? s->save : "";
 }
 
+/* What ends a text where the folder does not say: as training has it (data/jsonl.c). */
+static sluice_status fill_end(sl_text_codec *t)
+{
+    size_t bytes;
+    int32_t end = t->folder.eos == NULL ? sl_tokenizer_end_of_text(t->tokenizer) : -1;
+    if (end < 0) return SLUICE_OK;
+    t->folder.eos = sl_strdup(sl_tokenizer_content(t->tokenizer, end, &bytes), "end of text");
+    return t->folder.eos != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
 static sluice_status find_chat(sl_text_codec *t, const sl_settings *s, const char *path, const char *name)
 {
     char names[SL_CHAT_NAMES_BYTES];
     if (sl_is_folder(path)) SL_TRY(sl_chat_folder_read(adapter_of(s), path, &t->folder));
+    SL_TRY(fill_end(t));
     if (name == NULL && s->data.chat[0] != '\0') name = s->data.chat;
     t->chat = name != NULL ? sl_chat_find(name) : t->folder.chat;
     t->date = s->data.chat_date[0] != '\0' ? s->data.chat_date : t->folder.date;

@@ -174,3 +174,31 @@ TEST(the_date_that_a_model_was_trained_with_is_the_one_that_its_folder_tells)
     CHECK_CONTAINS(r.error, "chat template llama3.1, from made/chat_template.jinja");
     run_free(&r);
 }
+
+/* The prompt of a conversation in tokens; 0: there is none. */
+static int prompt_tokens(const char *folder)
+{
+    int tokens = 0;
+    run_result r = run_sluice(folder, "generate --model base --prompts p.jsonl --template zephyr --tokens 1");
+    const char *at = strstr(r.out, "\"prompt_tokens\":");
+    if (at != NULL) tokens = atoi(at + strlen("\"prompt_tokens\":"));
+    CHECK_THAT(r.status == 0, "%d: %s", r.status, r.error);
+    run_free(&r);
+    return tokens;
+}
+
+TEST(the_end_of_an_answer_is_the_tokenizers_where_the_folder_does_not_name_it)
+{
+    char folder[1024];
+    prepare(folder);
+    REQUIRE(put(at(folder, "p.jsonl"),
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"it\"}, {\"role\": \"assistant\", \"content\": "
+                "\"is\"}, {\"role\": \"user\", \"content\": \"it\"}]}\n"));
+    REQUIRE(put(in(folder, "base", "tokenizer_config.json"), "{\"eos_token\": \"<|endoftext|>\"}"));
+    int named = prompt_tokens(folder);
+    REQUIRE(put(in(folder, "base", "tokenizer_config.json"), "{}"));
+    CHECK(named > 0);
+    CHECK_EQ(prompt_tokens(folder), named);
+    REQUIRE(put(in(folder, "base", "tokenizer_config.json"), "{\"eos_token\": \"\"}")); /* it can see the difference */
+    CHECK(prompt_tokens(folder) < named);
+}

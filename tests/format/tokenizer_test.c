@@ -400,8 +400,8 @@ TEST(a_vocabulary_with_merges_takes_the_tokens_around_texts_from_its_configurati
           "{\"content\": \"</s>\"}}",
           2, 3 },
         { "{\"add_bos_token\": true, \"bos_token\": null}", -1, -1 },
-        { "{\"add_bos_token\": true, \"tokenizer_class\": \"Qwen2Tokenizer\"}", -1, -1 },
-        { "{\"add_eos_token\": true, \"tokenizer_class\": \"Qwen2Tokenizer\"}", -1, 1 },
+        { "{\"add_bos_token\": true, \"tokenizer_class\": \"GPT2TokenizerFast\"}", 1, -1 },
+        { "{\"add_eos_token\": true, \"tokenizer_class\": \"CodeGenTokenizer\"}", -1, 1 },
     };
     static const struct {
         const char *config, *message;
@@ -411,6 +411,9 @@ TEST(a_vocabulary_with_merges_takes_the_tokens_around_texts_from_its_configurati
         { "{\"add_eos_token\": true, \"eos_token\": 3}", "\"eos_token\" is neither text nor an object" },
         { "{\"add_eos_token\": true, \"eos_token\": \"<e>\"}", "\"<e>\" is no token of vocab.json" },
         { "[]", "is no JSON object" },
+        /* Qwen's cuts numbers into digits, which the two files do not say */
+        { "{\"tokenizer_class\": \"Qwen2Tokenizer\"}", "\"Qwen2Tokenizer\", which cuts a text in a way of its own" },
+        { "{\"tokenizer_class\": \"RobertaTokenizerFast\"}", "Make a tokenizer.json: python -c" },
         { "{", "tokenizer_config.json" },
     };
     char folder[1024];
