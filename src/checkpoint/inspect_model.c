@@ -106,8 +106,11 @@ static void look_at_chat(model_facts *f)
     }
     if (chat.chat != NULL)
         snprintf(f->chat, sizeof f->chat, "%s", sl_chat_name(chat.chat));
+    else if (chat.source == NULL)
+        snprintf(f->chat, sizeof f->chat, "none");
     else
-        snprintf(f->chat, sizeof f->chat, "%s", chat.source != NULL ? "not known: give data.template" : "none");
+        snprintf(f->chat, sizeof f->chat, "not known%s%s: give data.template", chat.nearest != NULL ? ", nearest " : "",
+                 chat.nearest != NULL ? sl_chat_name(chat.nearest) : "");
     sl_chat_folder_free(&chat);
 }
 

@@ -712,8 +712,9 @@ static void say_rows(const jsonl *d, const sl_log *log)
     int64_t used = 0;
     for (int64_t i = 0; i < set->count; i++) used += set->documents[i].length - 1;
     sl_log_write(log, SLUICE_LOG_NOTE,
-                 "%" PRId64 " samples to train on %s %" PRId64 " rows of %" PRId64 " tokens, %.1f%% full", set->count,
-                 d->packs ? "are packed into" : "are padded to", set->rows.rows, d->context,
+                 "%" PRId64 " sample%s to train on %s %s %" PRId64 " row%s of %" PRId64 " tokens, %.1f%% full",
+                 set->count, set->count == 1 ? "" : "s", set->count == 1 ? "is" : "are",
+                 d->packs ? "packed into" : "padded to", set->rows.rows, set->rows.rows == 1 ? "" : "s", d->context,
                  100 * (double)used / ((double)set->rows.rows * (double)d->context));
 }
 

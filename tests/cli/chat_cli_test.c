@@ -164,11 +164,13 @@ TEST(the_date_that_a_model_was_trained_with_is_the_one_that_its_folder_tells)
 {
     char folder[1024];
     prepare(folder);
-    run_must(folder, TRAIN "--set data.template=llama3.1 --set 'data.template_date=03 Mar 2025' --out made");
+    run_must(folder, TRAIN
+             "--set model.context=128 --set data.template=llama3.1 --set 'data.template_date=03 Mar 2025' --out made");
     char *jinja = run_read(in(folder, "made", "chat_template.jinja"));
     CHECK_CONTAINS(jinja, "date_string | default('03 Mar 2025')");
     free(jinja);
-    run_result r = run_sluice(folder, "train --model made --data chat.jsonl --set steps=1 --set train_batch_size=2");
+    run_result r = run_sluice(
+        folder, "train --model made --data chat.jsonl --set model.context=128 --set steps=1 --set train_batch_size=2");
     CHECK_EQ(r.status, 0);
     CHECK_CONTAINS(r.out, "Today Date: 03 Mar 2025\n");
     CHECK_CONTAINS(r.error, "chat template llama3.1, from made/chat_template.jinja");
